@@ -1,0 +1,3 @@
+module github.com/weirnet/weir
+
+go 1.26
