@@ -1,0 +1,73 @@
+package firewall
+
+import (
+	"iter"
+	"net/netip"
+
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/rule"
+)
+
+// Engine enforces one Program. Methods may be called from any goroutine; Load and the setters are
+// atomic for packets: each packet is judged wholly by the old or wholly by the new configuration.
+type Engine interface {
+	// Load replaces the Program. States whose rule (Code.Key) is still there live on, counters of
+	// these rules too; other states end. An error changes nothing.
+	Load(p *rule.Program) error
+	// SetTable replaces the members of a table; tables live apart from Programs and exist from their first mention.
+	SetTable(name string, entries []TableEntry) error
+	// AddTable and DeleteTable change single members.
+	AddTable(name string, e TableEntry) error
+	DeleteTable(name string, p netip.Prefix) error
+	// SetInterfaces tells the interfaces of the host with their addresses: it feeds recv, xmit, via and me.
+	SetInterfaces(ifs []Interface) error
+	// Rules returns the counters of the loaded Program's rules by slot.
+	Rules() ([]RuleCounter, error)
+	// Zero sets the counters of the rules with the given number to 0, of all rules for number 0.
+	Zero(number uint16) error
+	// Drops returns how many packets each Reason decided (passes before the rules included).
+	Drops() (map[Reason]uint64, error)
+	// States yields the live states. The order is unspecified; states that come or go meanwhile may be missed.
+	States() iter.Seq2[State, error]
+	// Cut ends the states for which drop returns true and returns how many.
+	Cut(drop func(State) bool) (int, error)
+	// Close gives back what the engine holds. Whether enforcement goes on (pinned programs) is the engine's own rule.
+	Close() error
+}
+
+// TableEntry is a member of a table.
+type TableEntry struct {
+	Prefix netip.Prefix
+	Value  uint32
+}
+
+// Interface is an interface of the host, or a pod ("pod:NAME").
+type Interface struct {
+	Index uint32
+	Name  string
+	Addrs []netip.Prefix
+}
+
+// RuleCounter counts what a rule matched.
+type RuleCounter struct {
+	Key     uint64 // rule.Code.Key
+	Number  uint16
+	Packets uint64
+	Bytes   uint64
+	Last    int64 // time of the last match, ns of the engine's clock, 0 never
+}
+
+// State is a live state for people and tools.
+type State struct {
+	Proto    uint8
+	From, To netip.AddrPort // as the packet that made it; ICMP: the port of From and To is the id
+	FlowName string
+	Rule     uint16
+	Key      uint64 // rule.Code.Key
+	Phase    flow.Phase
+	Created  int64 // ns of the engine's clock
+	Last     int64
+	Deadline int64
+	Packets  [2]uint64 // forward, reverse
+	Bytes    [2]uint64
+}

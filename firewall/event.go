@@ -1,0 +1,30 @@
+package firewall
+
+import "net/netip"
+
+// EventKind says what happened.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	EventStart  EventKind = iota + 1 // a state was made
+	EventEnd                         // a state ended
+	EventDrop                        // a packet was dropped
+	EventLog                         // a rule with log matched
+	EventRefuse                      // a state was refused
+)
+
+// Event tells of one thing that happened; every view of Weir is fed by it.
+type Event struct {
+	Kind     EventKind
+	Time     int64 // ns of the engine's clock
+	Hook     Hook
+	Proto    uint8
+	TCPFlags uint8
+	Src, Dst netip.AddrPort
+	Verdict  Verdict
+	Packets  [2]uint64 // EventEnd: forward, reverse
+	Bytes    [2]uint64
+	Duration int64 // EventEnd: ns
+	Length   uint32
+}

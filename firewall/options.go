@@ -1,0 +1,18 @@
+package firewall
+
+import "github.com/weirnet/weir/flow"
+
+// Options are the settings of an engine, fixed for its life.
+type Options struct {
+	Timeouts     flow.Timeouts
+	MaxStates    int  // states in all, kept loosely: at most 5 % over
+	MaxEmbryonic int  // half-open states
+	MaxTracks    int  // distinct (rule, masked tuple) of limit rules
+	Liberal      bool // TCP packets outside the window pass (without touching the state)
+	NoEssential  bool // neighbour discovery and MLD are judged by the rules
+}
+
+// DefaultOptions returns the sizes of a small server: 256k states, 64k of them half-open.
+func DefaultOptions() Options {
+	return Options{Timeouts: flow.DefaultTimeouts(), MaxStates: 1 << 18, MaxEmbryonic: 1 << 16, MaxTracks: 1 << 14}
+}

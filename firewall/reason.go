@@ -1,0 +1,31 @@
+package firewall
+
+// Reason says why a packet got its verdict. The numbers are shared with the C code (bpf/lib/consts.h is checked
+// against them by a test) and never change their meaning; new ones are added before numReasons. Decoder reasons follow
+// at ReasonDecode + packet.Reason.
+type Reason uint8
+
+// The reasons.
+const (
+	ReasonRule          Reason = iota // a rule (or the state of a rule) decided
+	ReasonNotIP                       // passed: not an IP packet
+	ReasonEssential                   // passed: neighbour discovery or MLD
+	ReasonLimit                       // refused: the rule's limit is reached
+	ReasonStatesFull                  // refused: no room for a state
+	ReasonEmbryonicFull               // refused: no room for a half-open state
+	ReasonNoKey                       // refused: the packet can have no state
+	ReasonTCPFlags                    // dropped: impossible TCP flags for the state
+	ReasonTCPRst                      // dropped: RST outside the window
+	ReasonTCPAck                      // dropped: acknowledges what was never sent, or long past
+	ReasonTCPWindow                   // dropped: data outside the window
+	ReasonSCTPTag                     // dropped: wrong verification tag
+	ReasonICMPSeq                     // dropped: ICMP error quotes a segment outside the window
+	ReasonFragUnknown                 // dropped: later fragment without a known first
+	ReasonFragOverlap                 // dropped: overlapping fragments
+	ReasonFragFirst                   // decided as the first fragment was
+	ReasonLoop                        // dropped: too many jumps
+	numReasons
+)
+
+// ReasonDecode is the first of the decoder's reasons: ReasonDecode + Reason(packet.Reason).
+const ReasonDecode Reason = 64

@@ -1,0 +1,62 @@
+// Package firewall says what a firewall is: the hook at which a packet is judged, the verdict, its reason, the
+// counters, the event that tells of it, and the Engine that every implementation provides.
+package firewall
+
+import "time"
+
+// Direction is the side of an interface on which a packet is judged.
+type Direction uint8
+
+// In: the packet comes from an interface. Out: it leaves through one.
+const (
+	In Direction = iota
+	Out
+)
+
+// Hook is where a packet is judged. Interfaces are kernel indexes, 0 means none. Out packets of the host itself have no Recv.
+type Hook struct {
+	Dir  Direction
+	Recv uint32
+	Xmit uint32
+}
+
+// Verdict is the judgement of one packet.
+type Verdict struct {
+	Pass   bool
+	Reason Reason // why it was dropped, or ReasonRule / ReasonEssential / ReasonNotIP
+	Rule   uint16 // number of the rule that decided; 0: before the rules
+	Slot   uint16 // slot of that rule in the Program; meaningless when Rule is 0
+	Answer Answer // what has to be sent back
+	Code   uint8  // ICMP code of an unreachable answer
+	State  StateUse
+}
+
+// Answer is a packet that a verdict asks for.
+type Answer uint8
+
+// The answers.
+const (
+	AnswerNone Answer = iota
+	AnswerReset
+	AnswerUnreach  // ICMP destination unreachable, Verdict.Code
+	AnswerUnreach6 // ICMPv6 destination unreachable, Verdict.Code
+)
+
+// StateUse says what a packet had to do with states.
+type StateUse uint8
+
+// The uses.
+const (
+	StateNone      StateUse = iota
+	StateHit                // found and counted
+	StateNew                // made
+	StateUntouched          // found, passed by its rule, not counted
+)
+
+// Input is what judging needs besides the packet's bytes.
+type Input struct {
+	Hook   Hook
+	Now    time.Duration // monotonic
+	Random uint32        // for prob
+	Tags   []uint16      // tags that the packet carries already
+}

@@ -1,0 +1,72 @@
+package rule
+
+import "net/netip"
+
+// Dim is a dimension of the classifier.
+type Dim uint8
+
+// The dimensions. DimFlags is indexed by the TCP flag byte, or NoFlags for a packet that is not TCP (or a later fragment);
+// DimICMP by type (0..255 for ICMP, 256..511 for ICMPv6, NoICMP else); DimProto by protocol + 256 for IPv6;
+// ports by port number or NoPort; DimHook by direction (0 in, 1 out) + 2 for a later fragment.
+const (
+	DimSrc Dim = iota
+	DimDst
+	DimSrcPort
+	DimDstPort
+	DimProto
+	DimFlags
+	DimICMP
+	DimHook
+	NumDims
+)
+
+// Indexes for packets that have no value in a dimension.
+const (
+	NoPort  = 65536
+	NoFlags = 256
+	NoICMP  = 512
+)
+
+// Sizes of the direct-indexed dimensions.
+const (
+	PortIndexes  = 65536 + 1
+	ProtoIndexes = 512
+	FlagIndexes  = 256 + 1
+	ICMPIndexes  = 512 + 1
+	HookIndexes  = 4
+)
+
+// Classifier finds candidate rules by bit vectors over equivalence classes (Lakshman and Stiliadis 1998, with class ids):
+// each dimension maps the packet's value to a class, the class to a vector with one bit per slot, and the AND of the vectors holds the
+// slots whose baked conditions are all true. The lowest set bit at or after pc whose residual Conds are true is the
+// rule to run. A rule with no condition in a dimension has its bit in every vector of it.
+type Classifier struct {
+	Words   int               // 64-bit words per vector: ceil(len(Rules)/64)
+	Vectors [NumDims][]uint64 // class id * Words
+	Src     Addresses         // address -> class
+	Dst     Addresses
+	Ports   [2][]uint16 // by port index: class; [0] source, [1] destination; PortIndexes long
+	Proto   [ProtoIndexes]uint16
+	Flags   [FlagIndexes]uint16
+	ICMP    [ICMPIndexes]uint16
+	Hook    [HookIndexes]uint16
+}
+
+// Addresses maps addresses to classes. V4 is a direct index in three levels of 16, 8 and 8 bits: Root[a>>16]; an entry with
+// DirBlock set names a block of 256 entries in Blocks for the next 8 bits. V6 holds disjoint or nested prefixes, longest
+// match wins, sorted by address then length; Default6 is the class of an address that no prefix covers.
+type Addresses struct {
+	Root     []uint32 // 65536 entries
+	Blocks   []uint32 // 256 entries per block
+	V6       []PrefixClass
+	Default6 uint32
+}
+
+// DirBlock marks an entry of Addresses.Root or Blocks that names a block: entry &^ DirBlock is its number.
+const DirBlock = 1 << 31
+
+// PrefixClass gives a prefix its class.
+type PrefixClass struct {
+	Prefix netip.Prefix
+	Class  uint32
+}
