@@ -1,0 +1,63 @@
+package packet
+
+// Essential reports whether the packet is one without which IPv6 on the link
+// stops working, so that it passes before the rules (shown as rule 0):
+//
+//   - neighbour discovery: types 133 to 136 with code 0 and hop limit 255
+//     (RFC 4861), which proves that the sender is on the link;
+//   - multicast listener discovery: types 130, 131, 132 and 143 with hop
+//     limit 1, the hop-by-hop router alert, and a link-local or unspecified
+//     source (RFC 2710, RFC 3810).
+//
+// A fragment is never essential (RFC 6980). ARP is not IP and is told by its
+// EtherType.
+func (p *Packet) Essential() bool {
+	if p.Proto != ProtoICMPv6 || p.Version != 6 || p.Reason != ReasonNone || p.Frag&fragState != 0 ||
+		p.ExtHdrs&ExtFragment != 0 {
+		return false
+	}
+	switch p.ICMPType {
+	case 133, 134, 135, 136:
+		return p.TTL == 255 && p.ICMPCode == 0
+	case 130, 131, 132, 143:
+		return p.TTL == 1 && p.IPOptions&OptRouterAlert != 0 &&
+			(p.SrcHi>>54 == 0xfe80>>6 || p.SrcHi|p.SrcLo == 0)
+	}
+	return false
+}
+
+// ICMPQuery reports whether the packet is an ICMP or ICMPv6 request or reply
+// that carries an identifier, and whether it is the reply.
+func (p *Packet) ICMPQuery() (query, reply bool) {
+	if !p.IsICMP() {
+		return false, false
+	}
+	if p.Version == 6 {
+		return p.ICMPType == 128 || p.ICMPType == 129, p.ICMPType == 129
+	}
+	switch p.ICMPType {
+	case 8, 13, 15, 17:
+		return true, false
+	case 0, 14, 16, 18:
+		return true, true
+	}
+	return false, false
+}
+
+// ICMPError reports whether the packet is an ICMP or ICMPv6 error, which
+// quotes the packet that caused it: ICMP types 3 (unreachable), 4 (source
+// quench), 5 (redirect), 11 (time exceeded), 12 (parameter problem); ICMPv6
+// types 1 to 4. An ICMPv6 redirect is neighbour discovery, not an error.
+func (p *Packet) ICMPError() bool {
+	if !p.IsICMP() {
+		return false
+	}
+	if p.Version == 6 {
+		return p.ICMPType >= 1 && p.ICMPType <= 4
+	}
+	switch p.ICMPType {
+	case 3, 4, 5, 11, 12:
+		return true
+	}
+	return false
+}
