@@ -1,0 +1,60 @@
+package firewall
+
+import "net/netip"
+
+// Forwarder is the part of an engine that carries packets to and from pods: the kernel engine's fast path and its address
+// translation. docs/design/0004-containers.md says how packets go.
+type Forwarder interface {
+	// SetEndpoint tells of a pod, or replaces what is known of the one behind e.Index, and attaches to its interface.
+	SetEndpoint(e Endpoint) error
+	// DeleteEndpoint forgets the pod behind a host interface and ends its states. Unknown indexes are no error.
+	DeleteEndpoint(index uint32) error
+	// Endpoints returns what is known, with true counters: the fast path goes round the interfaces' own.
+	Endpoints() ([]EndpointCounters, error)
+	// SetPublished replaces the set of published ports.
+	SetPublished(ports []Published) error
+	// SetMasquerade replaces what is translated behind the host's address on its way out.
+	SetMasquerade(m Masquerade) error
+}
+
+// Endpoint is the pod behind one host interface.
+type Endpoint struct {
+	Index   uint32       // host end of the veth pair
+	Name    string       // as rules name it: "pod:NAME"
+	Addrs   []netip.Addr // the addresses that it may use as source
+	MAC     [6]byte      // of the pod's end
+	HostMAC [6]byte      // of the host's end
+	MTU     uint32
+	// Rates limit the pod's traffic by token buckets; 0 means no limit.
+	Rates Rates
+}
+
+// Rates are limits in bits per second with bursts in bytes, seen from the pod.
+type Rates struct {
+	In, Out           uint64
+	InBurst, OutBurst uint64
+}
+
+// EndpointCounters are what went into and out of a pod.
+type EndpointCounters struct {
+	Index                uint32
+	PacketsIn, BytesIn   uint64 // to the pod
+	PacketsOut, BytesOut uint64 // from the pod
+	DropsIn, DropsOut    uint64
+}
+
+// Published gives a port of the host to a pod.
+type Published struct {
+	Proto uint8          // TCP, UDP or SCTP
+	Host  netip.AddrPort // address of the host; the unspecified address of a family means any of the host's own
+	Pod   netip.AddrPort
+}
+
+// Masquerade says which forwarded packets leave with the host's address as source: those from Sources to anything but
+// Except (the pod ranges of this and other nodes), through any interface that is not a pod's.
+type Masquerade struct {
+	Sources []netip.Prefix
+	Except  []netip.Prefix
+	// Ports is the range from which translated source ports are chosen, inclusive.
+	PortLo, PortHi uint16
+}
