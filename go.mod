@@ -1,3 +1,9 @@
 module github.com/weirnet/weir
 
-go 1.26
+go 1.26.0
+
+require (
+	github.com/vishvananda/netlink v1.3.1
+	github.com/vishvananda/netns v0.0.5
+	golang.org/x/sys v0.49.0
+)

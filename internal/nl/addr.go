@@ -1,0 +1,69 @@
+package nl
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Addr is an address of a link as it was when it was read.
+type Addr struct {
+	Link      int          // index of the link
+	Prefix    netip.Prefix // the address, with the length of its network
+	Scope     Scope
+	Tentative bool // IPv6: duplicate address detection is not over or has failed; the address cannot be used
+}
+
+// Scope says how far away an address or a route is valid (rtnetlink(7)).
+type Scope uint8
+
+// The scopes the kernel itself gives.
+const (
+	ScopeGlobal Scope = unix.RT_SCOPE_UNIVERSE
+	ScopeSite   Scope = unix.RT_SCOPE_SITE
+	ScopeLink   Scope = unix.RT_SCOPE_LINK
+	ScopeHost   Scope = unix.RT_SCOPE_HOST
+)
+
+const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED
+
+func addrFrom(a netlink.Addr) Addr {
+	return Addr{Link: a.LinkIndex, Prefix: prefixOf(a.IPNet), Scope: Scope(a.Scope),
+		Tentative: a.Flags&unusable != 0 && a.Flags&unix.IFA_F_OPTIMISTIC == 0}
+}
+
+// Addrs lists the addresses of one link, or of all links when link is 0.
+func (c *Conn) Addrs(link int) ([]Addr, error) {
+	list, err := read("list addresses", func() ([]netlink.Addr, error) {
+		return c.h.AddrList(nil, netlink.FAMILY_ALL)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var addrs []Addr
+	for _, a := range list {
+		if link == 0 || a.LinkIndex == link {
+			addrs = append(addrs, addrFrom(a))
+		}
+	}
+	return addrs, nil
+}
+
+// AddAddr gives a link an address. IPv6 addresses skip duplicate address detection and are usable at once: Weir gives
+// addresses only where it knows that nobody else has them.
+func (c *Conn) AddAddr(link int, p netip.Prefix) error {
+	a := &netlink.Addr{IPNet: netOf(p)}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD
+	}
+	return change(fmt.Sprintf("give link %d address %s", link, p),
+		func() error { return c.h.AddrAdd(byIndex(link), a) }, unix.EEXIST)
+}
+
+// DeleteAddr takes an address away from a link.
+func (c *Conn) DeleteAddr(link int, p netip.Prefix) error {
+	return change(fmt.Sprintf("take address %s from link %d", p, link),
+		func() error { return c.h.AddrDel(byIndex(link), &netlink.Addr{IPNet: netOf(p)}) }, unix.EADDRNOTAVAIL)
+}

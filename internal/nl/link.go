@@ -1,0 +1,175 @@
+package nl
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Link is a network interface as it was when it was read.
+type Link struct {
+	Index        int
+	Name         string // up to 15 bytes, chosen by whoever made the link: escape it before a terminal shows it
+	Kind         string // "veth", "bridge", "tuntap", ...; "device" for cards and the loopback
+	Alias        string
+	MTU          int // bytes
+	HardwareAddr net.HardwareAddr
+	Up           bool // somebody switched it on (IFF_UP)
+	Running      bool // it is on and has a carrier (IFF_RUNNING)
+	OperUp       bool // the operational state is known to be up (RFC 2863); the loopback and tunnels never say so
+	Loopback     bool
+	Master       int // index of the bridge or bond it is a port of, or 0
+	Peer         int // veth: index of the other end, counted in the other end's namespace, or 0
+	PeerNS       int // veth: id of the other end's namespace as seen from this one, or -1 when it is this one
+}
+
+// ErrNoLink means that there is no link of that name or index.
+var ErrNoLink = errors.New("no such link")
+
+func linkOf(l netlink.Link) Link {
+	a := l.Attrs()
+	return Link{
+		Index: a.Index, Name: a.Name, Kind: l.Type(), Alias: a.Alias, MTU: a.MTU,
+		HardwareAddr: a.HardwareAddr,
+		Up:           a.RawFlags&unix.IFF_UP != 0,
+		Running:      a.RawFlags&unix.IFF_RUNNING != 0,
+		OperUp:       a.OperState == netlink.OperUp,
+		Loopback:     a.RawFlags&unix.IFF_LOOPBACK != 0,
+		Master:       a.MasterIndex, Peer: a.ParentIndex, PeerNS: a.NetNsID,
+	}
+}
+
+func (l Link) equal(o Link) bool {
+	mac := bytes.Equal(l.HardwareAddr, o.HardwareAddr)
+	l.HardwareAddr, o.HardwareAddr = nil, nil
+	return mac && l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Alias == o.Alias && l.MTU == o.MTU &&
+		l.Up == o.Up && l.Running == o.Running && l.OperUp == o.OperUp && l.Loopback == o.Loopback && l.Master == o.Master &&
+		l.Peer == o.Peer && l.PeerNS == o.PeerNS
+}
+
+// byIndex names a link to the library.
+func byIndex(index int) netlink.Link {
+	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: index}}
+}
+
+// Links lists all links of the namespace.
+func (c *Conn) Links() ([]Link, error) {
+	list, err := read("list links", c.h.LinkList)
+	if err != nil {
+		return nil, err
+	}
+	links := make([]Link, len(list))
+	for i, l := range list {
+		links[i] = linkOf(l)
+	}
+	return links, nil
+}
+
+// LinkByName finds a link. The error wraps ErrNoLink when there is none.
+func (c *Conn) LinkByName(name string) (Link, error) {
+	return findLink(fmt.Sprintf("find link %q", name), func() (netlink.Link, error) { return c.h.LinkByName(name) })
+}
+
+// LinkByIndex finds a link. The error wraps ErrNoLink when there is none.
+func (c *Conn) LinkByIndex(index int) (Link, error) {
+	return findLink(fmt.Sprintf("find link %d", index), func() (netlink.Link, error) { return c.h.LinkByIndex(index) })
+}
+
+func findLink(what string, ask func() (netlink.Link, error)) (Link, error) {
+	l, err := read(what, ask)
+	var notFound netlink.LinkNotFoundError
+	if errors.As(err, &notFound) || errors.Is(err, unix.ENODEV) {
+		return Link{}, fmt.Errorf("%s: %w", what, ErrNoLink)
+	}
+	if err != nil {
+		return Link{}, err
+	}
+	return linkOf(l), nil
+}
+
+// Veth describes a pair of virtual Ethernet interfaces to be made.
+type Veth struct {
+	Name, PeerName                 string
+	NS, PeerNS                     *NS // where each end is put; nil means the namespace of the Conn
+	HardwareAddr, PeerHardwareAddr net.HardwareAddr
+	MTU                            int // of both ends, in bytes; 0 leaves the kernel's 1500
+	Alias                          string
+}
+
+// AddVeth makes a veth pair, each end directly in its namespace, so that no name can clash on the way. Both ends are
+// down.
+func (c *Conn) AddVeth(v Veth) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Alias = v.Name, v.MTU, v.HardwareAddr, v.Alias
+	if v.NS != nil {
+		attrs.Namespace = netlink.NsFd(v.NS.Fd())
+	}
+	l := &netlink.Veth{LinkAttrs: attrs, PeerName: v.PeerName, PeerHardwareAddr: v.PeerHardwareAddr, PeerMTU: uint32(v.MTU)}
+	if v.PeerNS != nil {
+		l.PeerNamespace = netlink.NsFd(v.PeerNS.Fd())
+	}
+	return change(fmt.Sprintf("make veth %q - %q", v.Name, v.PeerName), func() error { return c.h.LinkAdd(l) }, unix.EEXIST)
+}
+
+// AddBridge makes a bridge. It is down.
+func (c *Conn) AddBridge(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	l := &netlink.Bridge{LinkAttrs: attrs}
+	return change(fmt.Sprintf("make bridge %q", name), func() error { return c.h.LinkAdd(l) }, unix.EEXIST)
+}
+
+// DeleteLink deletes a link. Deleting one end of a veth pair deletes both.
+func (c *Conn) DeleteLink(index int) error {
+	return change(fmt.Sprintf("delete link %d", index), func() error { return c.h.LinkDel(byIndex(index)) }, unix.ENODEV)
+}
+
+// SetLinkUp switches a link on.
+func (c *Conn) SetLinkUp(index int) error {
+	return change(fmt.Sprintf("switch link %d on", index), func() error { return c.h.LinkSetUp(byIndex(index)) })
+}
+
+// SetLinkDown switches a link off.
+func (c *Conn) SetLinkDown(index int) error {
+	return change(fmt.Sprintf("switch link %d off", index), func() error { return c.h.LinkSetDown(byIndex(index)) })
+}
+
+// SetLinkMTU sets the largest packet a link takes, in bytes.
+func (c *Conn) SetLinkMTU(index, mtu int) error {
+	return change(fmt.Sprintf("set mtu %d on link %d", mtu, index),
+		func() error { return c.h.LinkSetMTU(byIndex(index), mtu) })
+}
+
+// RenameLink gives a link another name. Before kernel 6.0 the link has to be down.
+func (c *Conn) RenameLink(index int, name string) error {
+	return change(fmt.Sprintf("name link %d %q", index, name),
+		func() error { return c.h.LinkSetName(byIndex(index), name) })
+}
+
+// SetLinkAlias sets the free text that goes with a link.
+func (c *Conn) SetLinkAlias(index int, alias string) error {
+	return change(fmt.Sprintf("set alias of link %d", index),
+		func() error { return c.h.LinkSetAlias(byIndex(index), alias) })
+}
+
+// SetLinkHardwareAddr sets the Ethernet address of a link.
+func (c *Conn) SetLinkHardwareAddr(index int, mac net.HardwareAddr) error {
+	return change(fmt.Sprintf("set address %s on link %d", mac, index),
+		func() error { return c.h.LinkSetHardwareAddr(byIndex(index), mac) })
+}
+
+// SetLinkMaster makes a link a port of the bridge with index master, or of none when master is 0.
+func (c *Conn) SetLinkMaster(index, master int) error {
+	return change(fmt.Sprintf("put link %d into bridge %d", index, master),
+		func() error { return c.h.LinkSetMasterByIndex(byIndex(index), master) })
+}
+
+// MoveLink puts a link into another namespace. It loses its addresses and goes down, and its index may change.
+func (c *Conn) MoveLink(index int, ns *NS) error {
+	return change(fmt.Sprintf("move link %d to another namespace", index),
+		func() error { return c.h.LinkSetNsFd(byIndex(index), ns.Fd()) }, unix.ENODEV)
+}

@@ -1,0 +1,93 @@
+package nl
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Route is one line of a routing table.
+type Route struct {
+	Dst    netip.Prefix // 0.0.0.0/0 or ::/0 for the default route
+	Via    netip.Addr   // next hop, or zero when Dst is on the link itself
+	Src    netip.Addr   // preferred source address, or zero
+	Link   int          // index of the link, or 0 to let the kernel find it from Via
+	Onlink bool         // Via is reached directly although no route of the link covers it
+	Scope  Scope
+	Table  int // 0 means the main table (254) when adding
+	Metric int // lower wins; 0 leaves the kernel's own
+	MTU    int // of the path, in bytes; 0 leaves the link's
+	Type   int // unix.RTN_UNICAST (also for 0), RTN_BLACKHOLE, RTN_UNREACHABLE, ...
+	Proto  int // who made it: unix.RTPROT_KERNEL, RTPROT_BOOT, ...
+}
+
+func routeOf(r netlink.Route) Route {
+	return Route{Dst: prefixOf(r.Dst), Via: addrOf(r.Gw), Src: addrOf(r.Src), Link: r.LinkIndex,
+		Onlink: r.Flags&unix.RTNH_F_ONLINK != 0, Scope: Scope(r.Scope), Table: r.Table, Metric: r.Priority,
+		MTU: r.MTU, Type: r.Type, Proto: int(r.Protocol)}
+}
+
+func (r Route) lib() *netlink.Route {
+	lib := &netlink.Route{Dst: netOf(r.Dst.Masked()), Gw: ipOf(r.Via), Src: ipOf(r.Src), LinkIndex: r.Link,
+		Scope: netlink.Scope(r.Scope), Table: r.Table, Priority: r.Metric, MTU: r.MTU, Type: r.Type,
+		Protocol: netlink.RouteProtocol(r.Proto), Family: familyOf(r.Dst.Addr())}
+	if r.Onlink {
+		lib.Flags = unix.RTNH_F_ONLINK
+	}
+	return lib
+}
+
+func (r Route) String() string {
+	s := r.Dst.String()
+	if r.Via.IsValid() {
+		s += " via " + r.Via.String()
+	}
+	return fmt.Sprintf("%s dev %d", s, r.Link)
+}
+
+// Routes lists the routes of a table in both families, 0 for the main table.
+func (c *Conn) Routes(table int) ([]Route, error) {
+	if table == 0 {
+		table = unix.RT_TABLE_MAIN
+	}
+	list, err := read("list routes", func() ([]netlink.Route, error) {
+		return c.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, err
+	}
+	routes := make([]Route, len(list))
+	for i, r := range list {
+		routes[i] = routeOf(r)
+	}
+	return routes, nil
+}
+
+// RouteTo asks the kernel how it would send to dst.
+func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
+	list, err := read(fmt.Sprintf("find route to %s", dst), func() ([]netlink.Route, error) { return c.h.RouteGet(ipOf(dst)) })
+	if err != nil {
+		return Route{}, err
+	}
+	if len(list) == 0 {
+		return Route{}, fmt.Errorf("find route to %s: %w", dst, unix.ENETUNREACH)
+	}
+	return routeOf(list[0]), nil
+}
+
+// AddRoute adds a route; one to the same destination with the same metric must not be there.
+func (c *Conn) AddRoute(r Route) error {
+	return change(fmt.Sprintf("add route %s", r), func() error { return c.h.RouteAdd(r.lib()) }, unix.EEXIST)
+}
+
+// ReplaceRoute adds a route or replaces the one to the same destination with the same metric.
+func (c *Conn) ReplaceRoute(r Route) error {
+	return change(fmt.Sprintf("set route %s", r), func() error { return c.h.RouteReplace(r.lib()) })
+}
+
+// DeleteRoute deletes a route.
+func (c *Conn) DeleteRoute(r Route) error {
+	return change(fmt.Sprintf("delete route %s", r), func() error { return c.h.RouteDel(r.lib()) }, unix.ESRCH)
+}
