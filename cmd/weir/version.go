@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// release is the version of the source; a build from a tag or a checkout adds what the Go tool recorded.
+const release = "0.1.0-dev"
+
+type versionAnswer struct {
+	Version  int    `json:"version"`
+	Weir     string `json:"weir"`
+	Commit   string `json:"commit,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+func runVersion(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	v := versionAnswer{Version: 1, Weir: release, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				v.Commit = s.Value
+			case "vcs.modified":
+				v.Modified = s.Value == "true"
+			}
+		}
+	}
+	if *asJSON {
+		return printJSON(c.out, v)
+	}
+	fmt.Fprintf(c.out, "weir %s", v.Weir)
+	if len(v.Commit) >= 12 {
+		fmt.Fprintf(c.out, " %s", v.Commit[:12])
+	}
+	fmt.Fprintf(c.out, " (%s, %s)\n", v.Go, v.Platform)
+	return nil
+}
