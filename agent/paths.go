@@ -1,0 +1,37 @@
+package agent
+
+import "path/filepath"
+
+// Paths are where a node keeps its things. Several nodes live on one machine, each with a root and a bpffs of its own.
+type Paths struct {
+	Root  string // put in front of every path; "" for the machine's own node
+	Bpffs string // directory of the pins; "" for sys/fs/bpf/weir below Root
+}
+
+// Settings is the optional settings file.
+func (p Paths) Settings() string { return p.at("etc/weir/weir.toml") }
+
+// Rules is the rule file of the owner. Weir reads it and never writes it.
+func (p Paths) Rules() string { return p.at("etc/weir/rules") }
+
+// Run is the directory of the socket.
+func (p Paths) Run() string { return p.at("run/weir") }
+
+// Socket is where the local API listens.
+func (p Paths) Socket() string { return filepath.Join(p.Run(), "weir.sock") }
+
+// State is the directory of what outlives the agent beside the pins.
+func (p Paths) State() string { return p.at("var/lib/weir") }
+
+// Saved is the rule set of the last change, as the agent wrote it.
+func (p Paths) Saved() string { return filepath.Join(p.State(), "rules.saved") }
+
+// Pins is the directory of the pinned eBPF objects.
+func (p Paths) Pins() string {
+	if p.Bpffs != "" {
+		return p.Bpffs
+	}
+	return p.at("sys/fs/bpf/weir")
+}
+
+func (p Paths) at(path string) string { return filepath.Join("/", p.Root, path) }

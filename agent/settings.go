@@ -1,0 +1,213 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// Settings are what weir.toml says. Every one has a default, so that the file may be missing.
+type Settings struct {
+	// Interfaces are the globs of the interfaces to guard. The loopback is guarded only when it is named itself.
+	Interfaces []string
+	// Engine are the sizes, lifetimes and strictness of the engine.
+	Engine firewall.Options
+	// LogJSON makes the agent's own log JSON lines.
+	LogJSON bool
+}
+
+// DefaultSettings guard every interface but the loopback.
+func DefaultSettings() Settings {
+	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions()}
+}
+
+// settingsFile is weir.toml as it is written. Pointers tell what was said from what was not.
+type settingsFile struct {
+	Interfaces []string `toml:"interfaces"`
+	Essential  *bool    `toml:"essential"`
+	Log        string   `toml:"log"`
+	States     struct {
+		Max      *int  `toml:"max"`
+		HalfOpen *int  `toml:"half_open"`
+		Tracks   *int  `toml:"tracks"`
+		Liberal  *bool `toml:"liberal"`
+	} `toml:"states"`
+	Timeouts struct {
+		Syn         *seconds `toml:"syn"`
+		Established *seconds `toml:"established"`
+		Fin         *seconds `toml:"fin"`
+		Rst         *seconds `toml:"rst"`
+		UDP         *seconds `toml:"udp"`
+		UDPReply    *seconds `toml:"udp_reply"`
+		Short       *seconds `toml:"short"`
+	} `toml:"timeouts"`
+}
+
+// seconds is a lifetime: a number of seconds, as ipfw has it, or a duration like "5m".
+type seconds time.Duration
+
+// UnmarshalTOML reads a lifetime.
+func (s *seconds) UnmarshalTOML(v any) error {
+	var d time.Duration
+	switch v := v.(type) {
+	case int64:
+		if v > 1<<31 {
+			return fmt.Errorf("%d seconds are too many", v)
+		}
+		d = time.Duration(v) * time.Second
+	case string:
+		var err error
+		if d, err = time.ParseDuration(v); err != nil {
+			return fmt.Errorf(`%q is no lifetime; write seconds (20) or a duration ("5m")`, v)
+		}
+	default:
+		return fmt.Errorf(`a lifetime is a number of seconds (20) or a duration ("5m")`)
+	}
+	if d < 100*time.Millisecond || d > 30*24*time.Hour {
+		return fmt.Errorf("a lifetime lies between 100ms and 720h, not %v", d)
+	}
+	*s = seconds(d)
+	return nil
+}
+
+// ReadSettings reads a settings file. Unknown keys and values out of range are refused, naming the place.
+func ReadSettings(file string) (Settings, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return Settings{}, err
+	}
+	var f settingsFile
+	meta, err := toml.Decode(string(text), &f)
+	var parse toml.ParseError
+	if errors.As(err, &parse) {
+		return Settings{}, fmt.Errorf("%s:%d:%d: %s", file, parse.Position.Line, parse.Position.Col, parse.Message)
+	}
+	if err != nil {
+		return Settings{}, fmt.Errorf("%s: %s", file, plainTOML(err))
+	}
+	if unknown := meta.Undecoded(); len(unknown) > 0 {
+		return Settings{}, fmt.Errorf("%s:%d: unknown setting %q", file, lineOf(string(text), unknown[0]), unknown[0].String())
+	}
+	s, err := f.settings()
+	if err != nil {
+		return Settings{}, fmt.Errorf("%s: %w", file, err)
+	}
+	return s, nil
+}
+
+// plainTOML says what the decoder says without the Go type that it did not fit.
+func plainTOML(err error) string {
+	msg := strings.TrimPrefix(err.Error(), "toml: ")
+	if i, j := strings.Index(msg, "struct {"), strings.LastIndex(msg, "}: "); i >= 0 && j > i {
+		msg = msg[:i] + "a section: " + msg[j+3:]
+	}
+	return msg
+}
+
+// lineOf finds the line on which a key is set: the last line that begins with its last part, after the line that begins
+// its section. 1 when it is written in some unusual way.
+func lineOf(text string, key toml.Key) int {
+	want, section := key[len(key)-1], strings.Join(key[:len(key)-1], ".")
+	in := section == ""
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "["); ok {
+			name, _, _ = strings.Cut(name, "]")
+			in = strings.TrimSpace(name) == section
+			if strings.TrimSpace(name) == key.String() {
+				return i + 1
+			}
+			continue
+		}
+		name, _, _ := strings.Cut(line, "=")
+		if in && strings.Trim(strings.TrimSpace(name), `"'`) == want {
+			return i + 1
+		}
+	}
+	return 1
+}
+
+// settings lays what the file says over the defaults.
+func (f settingsFile) settings() (Settings, error) {
+	s := DefaultSettings()
+	if f.Interfaces != nil {
+		s.Interfaces = f.Interfaces
+	}
+	if err := checkGlobs(s.Interfaces); err != nil {
+		return s, err
+	}
+	switch f.Log {
+	case "", "text":
+	case "json":
+		s.LogJSON = true
+	default:
+		return s, fmt.Errorf(`log: %q is neither "text" nor "json"`, f.Log)
+	}
+	if f.Essential != nil {
+		s.Engine.NoEssential = !*f.Essential
+	}
+	if f.States.Liberal != nil {
+		s.Engine.Liberal = *f.States.Liberal
+	}
+	for _, n := range []struct {
+		key   string
+		value *int
+		to    *int
+		max   int
+	}{
+		{"states.max", f.States.Max, &s.Engine.MaxStates, 1 << 26},
+		{"states.half_open", f.States.HalfOpen, &s.Engine.MaxEmbryonic, 1 << 24},
+		{"states.tracks", f.States.Tracks, &s.Engine.MaxTracks, 1 << 24},
+	} {
+		if n.value == nil {
+			continue
+		}
+		if *n.value < 1 || *n.value > n.max {
+			return s, fmt.Errorf("%s: %d is not between 1 and %d", n.key, *n.value, n.max)
+		}
+		*n.to = *n.value
+	}
+	t := &s.Engine.Timeouts
+	for _, d := range []struct {
+		value *seconds
+		to    *time.Duration
+	}{
+		{f.Timeouts.Syn, &t.Syn}, {f.Timeouts.Established, &t.Established}, {f.Timeouts.Fin, &t.Fin}, {f.Timeouts.Rst, &t.Rst},
+		{f.Timeouts.UDP, &t.UDP}, {f.Timeouts.UDPReply, &t.UDPReply}, {f.Timeouts.Short, &t.Short},
+	} {
+		if d.value != nil {
+			*d.to = time.Duration(*d.value)
+		}
+	}
+	return s, nil
+}
+
+// checkGlobs refuses what can match no interface name.
+func checkGlobs(globs []string) error {
+	for _, g := range globs {
+		if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "/ \t\n") {
+			return fmt.Errorf("interfaces: %q is no name of an interface, nor a glob like \"eth*\"", g)
+		}
+	}
+	return nil
+}
+
+// guards says whether an interface is one of those to guard.
+func (s Settings) guards(name string) bool {
+	for _, g := range s.Interfaces {
+		if g == name {
+			return true
+		}
+		if ok, _ := path.Match(g, name); ok && name != "lo" {
+			return true
+		}
+	}
+	return false
+}

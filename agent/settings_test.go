@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func readText(t *testing.T, text string) (Settings, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "weir.toml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadSettings(file)
+	if err != nil {
+		err = &stripped{strings.ReplaceAll(err.Error(), file, "weir.toml")}
+	}
+	return s, err
+}
+
+type stripped struct{ text string }
+
+func (s *stripped) Error() string { return s.text }
+
+func TestSettingsEveryKey(t *testing.T) {
+	got, err := readText(t, `
+interfaces = ["eth0", "wan*"]
+essential = false
+log = "json"
+[states]
+max = 1000
+half_open = 100
+tracks = 10
+liberal = true
+[timeouts]
+syn = 1
+established = "2h"
+fin = 3
+rst = 4
+udp = 5
+udp_reply = "6s"
+short = "700ms"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := DefaultSettings()
+	want.Interfaces = []string{"eth0", "wan*"}
+	want.LogJSON = true
+	e := &want.Engine
+	e.NoEssential, e.MaxStates, e.MaxEmbryonic, e.MaxTracks, e.Liberal = true, 1000, 100, 10, true
+	tt := &e.Timeouts
+	tt.Syn, tt.Established, tt.Fin, tt.Rst = time.Second, 2*time.Hour, 3*time.Second, 4*time.Second
+	tt.UDP, tt.UDPReply, tt.Short = 5*time.Second, 6*time.Second, 700*time.Millisecond
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestSettingsNothingSaid(t *testing.T) {
+	got, err := readText(t, "# nothing\n")
+	if err != nil || !reflect.DeepEqual(got, DefaultSettings()) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestSettingsRefused(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"interface = [\"eth0\"]", `weir.toml:1: unknown setting "interface"`},
+		{"log = \"text\"\n[states]\nmax = 5\nmaximum = 6\n", `weir.toml:4: unknown setting "states.maximum"`},
+		{"\n[state]\nmax = 5\n", `weir.toml:2: unknown setting "state"`},
+		{"timeouts = 5", `weir.toml: line 1 (last key "timeouts"): type mismatch for a section: expected table but found int64`},
+		{"interfaces = [\"eth0\"", `weir.toml:1:`},
+		{"log = \"loud\"", `log: "loud" is neither "text" nor "json"`},
+		{"[states]\nmax = 0", `states.max: 0 is not between 1 and 67108864`},
+		{"[states]\ntracks = -1", `states.tracks: -1 is not between`},
+		{"[timeouts]\nsyn = 0", `a lifetime lies between`},
+		{"[timeouts]\nsyn = 9999999999999", `9999999999999 seconds are too many`},
+		{"[timeouts]\nsyn = \"soon\"", `"soon" is no lifetime`},
+		{"[timeouts]\nsyn = true", `a lifetime is a number of seconds`},
+		{"interfaces = [\"\"]", `interfaces: "" is no name`},
+		{"interfaces = [\"eth[\"]", `interfaces: "eth[" is no name`},
+		{"interfaces = [\"a/b\"]", `interfaces: "a/b" is no name`},
+	} {
+		_, err := readText(t, c.text)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q\n got  %v\n want %s", c.text, err, c.want)
+		}
+	}
+}
+
+func TestSettingsGuards(t *testing.T) {
+	s := DefaultSettings()
+	if !s.guards("eth0") || s.guards("lo") {
+		t.Error("the default guards everything but the loopback")
+	}
+	s.Interfaces = []string{"eth*", "lo"}
+	if !s.guards("eth7") || !s.guards("lo") || s.guards("wlan0") {
+		t.Error("globs and names")
+	}
+}
