@@ -161,7 +161,7 @@ const (
 	OpTTL                // TTL or hop limit in Ranges[A:A+N]
 	OpLen                // IP length in Ranges[A:A+N]
 	OpID                 // IPv4 identification in Ranges[A:A+N]
-	OpIPOptions          // IPv4 options: bits & B == A
+	OpIPOptions          // IPv4 options: flags of OptionBits, bits & B == A
 	OpTOS                // IPv4 TOS, low bits: tos & B == A
 	OpDSCP               // DSCP d is set in the 64-bit mask A | B<<32; both families
 	OpPrecedence         // IPv4 precedence == A
@@ -177,6 +177,14 @@ const (
 	FragMF
 	FragDF
 	FragRF
+)
+
+// OptionBits are the values that OpIPOptions compares. They are those of the decoder (docs/design/0002-decoder.md).
+const (
+	OptSSRR = 1 << iota // strict source route
+	OptLSRR             // loose source route
+	OptRR               // record route
+	OptTS               // time stamp
 )
 
 // Range is an inclusive range of numbers.

@@ -1,0 +1,77 @@
+package rule
+
+import "net/netip"
+
+// Rule is one parsed rule. Lists in it are shared freely; a Rule is not changed after it was made.
+//
+// Its conditions are clauses: the rule matches when every clause of Clauses is true. The five clauses of the header
+// (PROTO from SRC SRCPORT to DST DSTPORT) differ from Options only in where they are printed; nil is always true.
+type Rule struct {
+	Pos     Pos
+	Number  uint16  // 1..65534; 0: not numbered yet (Ruleset.Add gives a number)
+	Set     uint8   // 0..31
+	Prob    float64 // 0: no prob option; else 0 < Prob < 1
+	Action  Action
+	Log     bool
+	LogMax  uint32 // logamount; 0: no bound
+	Tag     uint16 // tag to set; 0: none
+	State   State
+	Defer   bool // defer-action
+	Liberal bool // liberal
+	Proto   Clause
+	Src     Clause
+	SrcPort Clause
+	Dst     Clause
+	DstPort Clause
+	Options []Clause
+	Comment string // text after //
+}
+
+// Pos is where a rule stands: columns count bytes from 1, End is the column after the last byte.
+type Pos struct {
+	File     string // "" for a command line
+	Line     int    // from 1
+	Col, End int
+}
+
+// Action is what a rule does with a packet.
+type Action struct {
+	Op  ActionOp
+	Arg uint32 // OpSkipTo, OpCall: rule number; OpUnreach, OpUnreach6: ICMP code; else 0
+}
+
+// State is what a rule does with states. A check-state rule has StateCheck.
+type State struct {
+	Op    StateOp
+	Flow  string    // "": the flow named "default"; check-state: "any" for all
+	Mask  LimitMask // StateLimit, StateSetLimit
+	Limit uint32    // StateLimit, StateSetLimit: at least 1
+}
+
+// Clause is an or-list: true when at least one of its tests is. The nil Clause is true.
+type Clause []Test
+
+// Test is one possibly negated condition. Op says what is compared; the fields that it uses are those of Cond with the
+// pools in place: Prefixes for OpSrcIn, OpDstIn (any length) and OpRecvAddr, OpXmitAddr, OpViaAddr (one full-length prefix);
+// Ranges for ports, types and number lists; Name for table, interface and glob; Value for tables; A and B for the rest.
+type Test struct {
+	Not      bool
+	Op       CondOp
+	Prefixes []netip.Prefix
+	Ranges   []Range
+	Name     string // table (OpSrcTable, OpDstTable), interface (OpRecv...) or glob (OpRecvGlob...)
+	HasValue bool   // the table entry must have Value
+	Value    uint32
+	A, B     uint32
+}
+
+// Clauses returns every clause of the rule that is not nil: header first, then options. The rule matches when all are true.
+func (r *Rule) Clauses() []Clause {
+	all := make([]Clause, 0, 5+len(r.Options))
+	for _, c := range [...]Clause{r.Proto, r.Src, r.SrcPort, r.Dst, r.DstPort} {
+		if c != nil {
+			all = append(all, c)
+		}
+	}
+	return append(all, r.Options...)
+}

@@ -1,0 +1,142 @@
+package rule
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Step is the distance between rules that number themselves, as in ipfw.
+const Step = 100
+
+// Reserved is the set that flush spares and that cannot be disabled, as in ipfw.
+const Reserved = 31
+
+// Ruleset is a set of rules with its tables: what a rule file says once every line of it has been obeyed, and what a
+// running node holds. It is not safe for concurrent use; Clone it to keep a version.
+type Ruleset struct {
+	Rules    []*Rule // in order of evaluation: by number, then by insertion; without the default rule
+	Disabled uint32  // bit per disabled set
+	Tables   map[string]Table
+}
+
+// Table is the content of a named table: prefixes with a value, 0 when none was given.
+type Table map[netip.Prefix]uint32
+
+// ErrNoRule says that a command names a rule or set without rules.
+var ErrNoRule = errors.New("no such rule")
+
+// Active returns the rules of enabled sets in order of evaluation, without the default rule.
+func (s *Ruleset) Active() []*Rule {
+	active := make([]*Rule, 0, len(s.Rules))
+	for _, r := range s.Rules {
+		if s.Disabled>>r.Set&1 == 0 {
+			active = append(active, r)
+		}
+	}
+	return active
+}
+
+// Add puts a rule behind the rules of its number and returns it. A rule without number gets the highest number so far plus Step, or
+// just the highest number when there is no room above it, as in ipfw.
+func (s *Ruleset) Add(r *Rule) *Rule {
+	if r.Number == 0 {
+		numbered := *r
+		numbered.Number = s.next()
+		r = &numbered
+	}
+	if n := len(s.Rules); n == 0 || s.Rules[n-1].Number <= r.Number {
+		s.Rules = append(s.Rules, r)
+		return r
+	}
+	i, _ := slices.BinarySearchFunc(s.Rules, r.Number, func(have *Rule, number uint16) int {
+		if have.Number <= number {
+			return -1
+		}
+		return 1
+	})
+	s.Rules = slices.Insert(s.Rules, i, r)
+	return r
+}
+
+func (s *Ruleset) next() uint16 {
+	last := uint16(0)
+	if n := len(s.Rules); n > 0 {
+		last = s.Rules[n-1].Number
+	}
+	if last < DefaultNumber-Step {
+		last += Step
+	}
+	return last
+}
+
+// Delete removes the rules whose numbers lie in a range and returns how many.
+func (s *Ruleset) Delete(numbers Range) int {
+	return s.remove(func(r *Rule) bool { return uint32(r.Number) >= numbers.Lo && uint32(r.Number) <= numbers.Hi })
+}
+
+// DeleteSet removes the rules of a set and returns how many.
+func (s *Ruleset) DeleteSet(set uint8) int {
+	return s.remove(func(r *Rule) bool { return r.Set == set })
+}
+
+// Flush removes all rules but those of the Reserved set. Tables stay.
+func (s *Ruleset) Flush() {
+	s.remove(func(r *Rule) bool { return r.Set != Reserved })
+}
+
+func (s *Ruleset) remove(gone func(*Rule) bool) int {
+	before := len(s.Rules)
+	s.Rules = slices.DeleteFunc(slices.Clone(s.Rules), gone)
+	return before - len(s.Rules)
+}
+
+// Move puts all rules of set from, or if number is not 0 all rules of that number, into set to.
+func (s *Ruleset) Move(number uint16, from, to uint8) error {
+	moved := 0
+	for i, r := range s.Rules {
+		if (number != 0 && r.Number == number) || (number == 0 && r.Set == from) {
+			s.Rules[i] = r.inSet(to)
+			moved++
+		}
+	}
+	if number != 0 && moved == 0 {
+		return fmt.Errorf("%w: %d", ErrNoRule, number)
+	}
+	return nil
+}
+
+// Swap exchanges two sets.
+func (s *Ruleset) Swap(a, b uint8) {
+	for i, r := range s.Rules {
+		switch r.Set {
+		case a:
+			s.Rules[i] = r.inSet(b)
+		case b:
+			s.Rules[i] = r.inSet(a)
+		}
+	}
+}
+
+func (r *Rule) inSet(set uint8) *Rule {
+	moved := *r
+	moved.Set = set
+	return &moved
+}
+
+// Clone returns a copy that shares only rules, which never change.
+func (s *Ruleset) Clone() *Ruleset {
+	c := &Ruleset{Rules: slices.Clone(s.Rules), Disabled: s.Disabled}
+	if s.Tables != nil {
+		c.Tables = make(map[string]Table, len(s.Tables))
+	}
+	for name, t := range s.Tables {
+		members := make(Table, len(t))
+		for p, v := range t {
+			members[p] = v
+		}
+		c.Tables[name] = members
+	}
+	return c
+}
