@@ -1,0 +1,21 @@
+// Package pod gives a container its network: an interface of its own, addresses, routes, and a place in the fast
+// path. What a packet then meets is written in docs/design/0004-containers.md.
+//
+// # What a pod gets
+//
+// A veth pair. The container's end carries one address of each family, always a host address (/32, /128): there is no shared segment, so
+// nothing that a pod does with ARP or neighbour discovery reaches another pod. Its default routes point to the gateway, the first
+// address of the node's range, through a permanent neighbour entry. The host's end is named weirXXXXXXXX and carries an alias
+// "weir:KEY", by which a Manager recognises its own interfaces, and no stranger's, after a crash.
+//
+// # All or nothing
+//
+// Attach writes a record before it touches the kernel and completes it afterwards; each step knows how to undo
+// itself, and a failure undoes all of them. A process that is killed half-way leaves an incomplete record or a link without a
+// record: Reconcile, run at every start, removes both, and pods whose interfaces went with a reboot too.
+//
+// # Concurrency
+//
+// All methods of Manager may be called side by side; only the choice of addresses is serialised. Calls for
+// one pod wait for each other.
+package pod

@@ -1,0 +1,192 @@
+package pod
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// aliasPrefix begins the alias of every host end.
+const aliasPrefix = "weir:"
+
+// hostIf is the name of a pod's host end: a hash, since names have 15 bytes and ids have 64.
+func hostIf(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return "weir" + hex.EncodeToString(sum[:4])
+}
+
+// macs derives the addresses of both ends from the key: locally administered, and the same after every start, so that the
+// neighbour entries inside a container never go stale.
+func macs(key string) (pod, host net.HardwareAddr) {
+	sum := sha256.Sum256([]byte("mac " + key))
+	pod, host = net.HardwareAddr(sum[0:6]), net.HardwareAddr(sum[6:12])
+	pod[0], host[0] = pod[0]&0xfc|2, host[0]&0xfc|2
+	return pod, host
+}
+
+// connect makes the pod's interfaces and everything in the kernel that hangs on them. All of it goes away with the host
+// end, so undoing is removing that link; connect does so itself when it fails.
+func connect(conn *nl.Conn, p *Pod) (err error) {
+	ns, err := nl.OpenNS(p.Netns)
+	if err != nil {
+		return fmt.Errorf("network namespace of %s: %w", p.Name, err)
+	}
+	defer ns.Close()
+	inner, err := nl.Open(ns)
+	if err != nil {
+		return err
+	}
+	defer inner.Close()
+
+	if _, err := inner.LinkByName(p.IfName); err == nil {
+		return fmt.Errorf("pod %s has an interface %s already, which Weir did not make", p.Name, p.IfName)
+	}
+	// MakeVeth treats "exists" as done after an interrupted call; a host end of our name is therefore removed first.
+	if err := removeHostEnd(conn, p.HostIf); err != nil {
+		return err
+	}
+	err = conn.AddVeth(nl.Veth{
+		Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key,
+		PeerName: p.IfName, PeerHardwareAddr: p.MAC, PeerNS: ns, MTU: p.MTU,
+	})
+	if err != nil {
+		return err
+	}
+	host, err := conn.LinkByName(p.HostIf)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, conn.DeleteLink(host.Index))
+		}
+	}()
+	p.Index = uint32(host.Index)
+	if err := conn.SetLinkAlias(host.Index, aliasPrefix+p.Key); err != nil {
+		return err
+	}
+	if err := setUpInside(ns, inner, p); err != nil {
+		return err
+	}
+	return setUpHostEnd(conn, p)
+}
+
+// setUpInside gives the container's end its addresses and routes.
+func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
+	sysctls := map[string]string{
+		"ipv6/conf/" + p.IfName + "/disable_ipv6":  "0", // Docker switches IPv6 off in its namespaces
+		"ipv6/conf/" + p.IfName + "/accept_ra":     "0",
+		"ipv6/conf/" + p.IfName + "/dad_transmits": "0",
+	}
+	if err := ns.Do(func() error { return setSysctls(sysctls) }); err != nil {
+		return fmt.Errorf("pod %s: %w", p.Name, err)
+	}
+	lo, err := inner.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := inner.SetLinkUp(lo.Index); err != nil {
+		return err
+	}
+	link, err := inner.LinkByName(p.IfName)
+	if err != nil {
+		return err
+	}
+	if err := inner.SetLinkUp(link.Index); err != nil {
+		return err
+	}
+	for _, a := range p.Addrs {
+		if err := inner.AddAddr(link.Index, host(a)); err != nil {
+			return err
+		}
+	}
+	for _, gw := range p.Gateway {
+		if err := inner.SetNeigh(nl.Neigh{Link: link.Index, Addr: gw, HardwareAddr: p.HostMAC}); err != nil {
+			return err
+		}
+		if err := inner.ReplaceRoute(nl.Route{Dst: host(gw), Link: link.Index, Scope: nl.ScopeLink}); err != nil {
+			return err
+		}
+		if err := inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(unspecified(gw), 0), Via: gw, Link: link.Index}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setUpHostEnd makes the host know the way to the pod.
+func setUpHostEnd(conn *nl.Conn, p *Pod) error {
+	sysctls := map[string]string{
+		"ipv4/conf/" + p.HostIf + "/forwarding":    "1",
+		"ipv4/conf/" + p.HostIf + "/rp_filter":     "0", // the fast path checks the source itself
+		"ipv6/conf/" + p.HostIf + "/forwarding":    "1",
+		"ipv6/conf/" + p.HostIf + "/accept_ra":     "0",
+		"ipv6/conf/" + p.HostIf + "/addr_gen_mode": "1", // no link-local address, no neighbour discovery towards the pod
+	}
+	if err := setSysctls(sysctls); err != nil {
+		return fmt.Errorf("pod %s: %w", p.Name, err)
+	}
+	if err := conn.SetLinkUp(int(p.Index)); err != nil {
+		return err
+	}
+	for _, a := range p.Addrs {
+		if err := conn.SetNeigh(nl.Neigh{Link: int(p.Index), Addr: a, HardwareAddr: p.MAC}); err != nil {
+			return err
+		}
+		r := nl.Route{Dst: host(a), Link: int(p.Index), Scope: nl.ScopeLink}
+		for _, gw := range p.Gateway {
+			if gw.Is4() == a.Is4() {
+				r.Src = gw
+			}
+		}
+		if a.Is6() {
+			r.Scope = nl.ScopeGlobal // the kernel knows no other for IPv6
+		}
+		if err := conn.ReplaceRoute(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeHostEnd removes a link of one of our names, if it is ours by its alias too.
+func removeHostEnd(conn *nl.Conn, name string) error {
+	l, err := conn.LinkByName(name)
+	if errors.Is(err, nl.ErrNoLink) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(l.Alias) < len(aliasPrefix) || l.Alias[:len(aliasPrefix)] != aliasPrefix {
+		return fmt.Errorf("interface %s is in the way and is not Weir's; rename or remove it", name)
+	}
+	return conn.DeleteLink(l.Index)
+}
+
+// host is the prefix that holds just one address.
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// setSysctls writes values below /proc/sys/net of the calling thread's namespace. What the kernel does not have (IPv6
+// switched off at boot) is passed over.
+func setSysctls(values map[string]string) error {
+	for key, value := range values {
+		name := filepath.Join("/proc/sys/net", key)
+		err := os.WriteFile(name, []byte(value), 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("set %s: %w", key, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package pod
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// Spec says what somebody wants for a container.
+type Spec struct {
+	Container string            // the runtime's id of the container
+	Name      string            // what rules call it, "pod:NAME"; unique on the node; Container if empty
+	Netns     string            // path of the network namespace
+	IfName    string            // interface inside; "eth0" if empty
+	Addrs     []netip.Addr      // wanted addresses, at most one of each family; others are picked from the ranges
+	MAC       net.HardwareAddr  // of the inner interface; chosen if nil
+	MTU       int               // 0: the Manager's
+	Labels    map[string]string // become tables: table(app=web)
+	Publish   []Publish
+	Rates     firewall.Rates
+	Extern    bool // the addresses come from somebody else's IPAM: they need not lie in the ranges, and none are picked
+}
+
+// Publish gives a port of the host to the pod.
+type Publish struct {
+	Proto    uint8
+	Host     netip.Addr // zero: every address of the host
+	HostPort uint16
+	Port     uint16
+}
+
+// Pod is a container's network as it stands.
+type Pod struct {
+	Spec
+	Key     string // "CONTAINER/IFNAME", what identifies it
+	HostIf  string
+	Index   uint32 // of the host's end
+	HostMAC net.HardwareAddr
+	Gateway []netip.Addr
+	Created time.Time
+	Ready   bool // false: an Attach is under way, or was cut short
+}
+
+// Endpoint is the pod as the fast path knows it.
+func (p *Pod) Endpoint() firewall.Endpoint {
+	e := firewall.Endpoint{Index: p.Index, Name: "pod:" + p.Name, Addrs: p.Addrs, MTU: uint32(p.MTU), Rates: p.Rates}
+	copy(e.MAC[:], p.MAC)
+	copy(e.HostMAC[:], p.HostMAC)
+	return e
+}
+
+// Published lists the pod's published ports as the fast path knows them: one for each family that the pod has.
+func (p *Pod) Published() []firewall.Published {
+	var list []firewall.Published
+	for _, pub := range p.Publish {
+		for _, a := range p.Addrs {
+			host := pub.Host
+			if !host.IsValid() {
+				host = unspecified(a)
+			}
+			if host.Is4() != a.Is4() {
+				continue
+			}
+			list = append(list, firewall.Published{
+				Proto: pub.Proto,
+				Host:  netip.AddrPortFrom(host, pub.HostPort),
+				Pod:   netip.AddrPortFrom(a, pub.Port),
+			})
+		}
+	}
+	return list
+}
+
+func unspecified(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// Names go into rules, interface aliases and file names.
+var (
+	nameForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	ifNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$`)
+	labelForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$`)
+)
+
+// check fills in what was left out and refuses what cannot be.
+func (s *Spec) check() error {
+	if s.IfName == "" {
+		s.IfName = "eth0"
+	}
+	if s.Name == "" {
+		s.Name = s.Container
+	}
+	switch {
+	case !nameForm.MatchString(s.Container):
+		return fmt.Errorf("container id %q: only letters, digits, '_', '.' and '-', at most 128", s.Container)
+	case !nameForm.MatchString(s.Name):
+		return fmt.Errorf("pod name %q: only letters, digits, '_', '.' and '-', at most 128", s.Name)
+	case !ifNameForm.MatchString(s.IfName):
+		return fmt.Errorf("interface name %q: only letters, digits, '_', '.' and '-', at most 15", s.IfName)
+	case s.Netns == "":
+		return fmt.Errorf("pod %s: no network namespace given", s.Name)
+	case s.MAC != nil && (len(s.MAC) != 6 || s.MAC[0]&1 != 0):
+		return fmt.Errorf("pod %s: %s is not the address of one Ethernet interface", s.Name, s.MAC)
+	case s.MTU != 0 && (s.MTU < 576 || s.MTU > 65535):
+		return fmt.Errorf("pod %s: an MTU of %d is not between 576 and 65535", s.Name, s.MTU)
+	}
+	families := map[bool]netip.Addr{}
+	for i, a := range s.Addrs {
+		a = a.Unmap()
+		s.Addrs[i] = a
+		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Zone() != "" {
+			return fmt.Errorf("pod %s: %s cannot be the address of a container", s.Name, a)
+		}
+		if old, ok := families[a.Is4()]; ok {
+			return fmt.Errorf("pod %s: two addresses of one family, %s and %s; a pod has at most one of each", s.Name, old, a)
+		}
+		families[a.Is4()] = a
+	}
+	for k, v := range s.Labels {
+		if !labelForm.MatchString(k) || !labelForm.MatchString(v) {
+			return fmt.Errorf("pod %s: label %q=%q: only letters, digits, '_', '.', '/' and '-', at most 63 each", s.Name, k, v)
+		}
+	}
+	for _, p := range s.Publish {
+		if p.HostPort == 0 || p.Port == 0 {
+			return fmt.Errorf("pod %s: cannot publish port %d on %d: ports go from 1 to 65535", s.Name, p.Port, p.HostPort)
+		}
+	}
+	return nil
+}
