@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/internal/nl"
@@ -17,10 +18,16 @@ func (m *Manager) setUpHost() error {
 	if err := m.conn.SetLinkUp(lo.Index); err != nil {
 		return err
 	}
+	held, err := m.conn.Addrs(lo.Index)
+	if err != nil {
+		return err
+	}
 	for _, pool := range m.pools {
 		gw := pool.Gateway()
-		if err := m.conn.AddAddr(lo.Index, host(gw)); err != nil {
-			return fmt.Errorf("gateway address: %w", err)
+		if !slices.ContainsFunc(held, func(a nl.Addr) bool { return a.Prefix.Addr() == gw }) {
+			if err := m.conn.AddAddr(lo.Index, host(gw)); err != nil {
+				return fmt.Errorf("gateway address: %w", err)
+			}
 		}
 		family := "ipv4/ip_forward"
 		if gw.Is6() {

@@ -1,0 +1,333 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// ledger is a Forwarder that only remembers: packets take the host's own routing, which is the fast path's fallback.
+type ledger struct {
+	mu        sync.Mutex
+	endpoints map[uint32]firewall.Endpoint
+	published []firewall.Published
+	refuse    error
+}
+
+func (l *ledger) SetEndpoint(e firewall.Endpoint) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.refuse != nil {
+		return l.refuse
+	}
+	l.endpoints[e.Index] = e
+	return nil
+}
+
+func (l *ledger) DeleteEndpoint(index uint32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.endpoints, index)
+	return nil
+}
+
+func (l *ledger) Endpoints() ([]firewall.EndpointCounters, error) { return nil, nil }
+
+func (l *ledger) SetPublished(p []firewall.Published) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.published = p
+	return nil
+}
+
+func (l *ledger) SetMasquerade(firewall.Masquerade) error { return nil }
+
+// bench is a host with room for pods.
+type bench struct {
+	t     *testing.T
+	lab   *nstest.Lab
+	host  *nstest.Node
+	dir   string
+	fast  *ledger
+	m     *Manager
+	nodes int
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	nstest.Root(t)
+	lab := nstest.New(t)
+	b := &bench{t: t, lab: lab, host: lab.Node("host"), dir: t.TempDir(), fast: &ledger{endpoints: map[uint32]firewall.Endpoint{}}}
+	b.start()
+	return b
+}
+
+// start opens a Manager on the host, as an agent does after a restart.
+func (b *bench) start() {
+	b.t.Helper()
+	err := b.host.Do(func() (err error) {
+		b.m, err = New(Config{
+			Dir:    filepath.Join(b.dir, "pods"),
+			Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")},
+		}, b.fast)
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(b.m.Close)
+}
+
+// do runs f in the host's namespace: sysctls of the host end are written by the calling thread.
+func (b *bench) do(f func() error) error { return b.host.Do(f) }
+
+func (b *bench) attach(name string, spec Spec) (Pod, *nstest.Node) {
+	b.t.Helper()
+	b.nodes++
+	node := b.lab.Node(fmt.Sprint("c", b.nodes))
+	spec.Container, spec.Netns = name, node.Path()
+	var p Pod
+	if err := b.do(func() (err error) { p, err = b.m.Attach(spec); return err }); err != nil {
+		b.t.Fatal(err)
+	}
+	return p, node
+}
+
+func (b *bench) ping(from *nstest.Node, to netip.Addr) error {
+	out, err := from.Command("ping", "-c1", "-W2", to.String()).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ping %s: %w: %s", to, err, out)
+	}
+	return nil
+}
+
+// traces lists what is left of pods in the kernel and on the disk.
+func (b *bench) traces() []string {
+	b.t.Helper()
+	var left []string
+	links, err := b.host.Netlink().Links()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Alias, aliasPrefix) {
+			left = append(left, "link "+l.Name)
+		}
+	}
+	routes, err := b.host.Netlink().Routes(0)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, r := range routes {
+		if gw := r.Dst.Addr() == netip.MustParseAddr("fd00:88::1"); r.Dst.IsSingleIP() && !gw {
+			left = append(left, "route "+r.Dst.String())
+		}
+	}
+	files, err := os.ReadDir(filepath.Join(b.dir, "pods"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, f := range files {
+		left = append(left, "file "+f.Name())
+	}
+	for i := range b.fast.endpoints {
+		left = append(left, fmt.Sprint("endpoint ", i))
+	}
+	return left
+}
+
+func TestPodsReachEachOtherAndTheHost(t *testing.T) {
+	b := newBench(t)
+	p1, n1 := b.attach("one", Spec{})
+	p2, _ := b.attach("two", Spec{})
+	for _, to := range append(append([]netip.Addr{}, p2.Addrs...), p1.Gateway...) {
+		if err := b.ping(n1, to); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, to := range p1.Addrs {
+		if err := b.ping(b.host, to); err != nil {
+			t.Error(err)
+		}
+	}
+	if e := b.fast.endpoints[p1.Index]; e.Name != "pod:one" || len(e.Addrs) != 2 {
+		t.Errorf("the fast path knows %+v of pod one", e)
+	}
+	if err := b.do(func() error { return b.m.Check("one", "") }); err != nil {
+		t.Errorf("a whole pod fails its check: %v", err)
+	}
+}
+
+func TestDetachLeavesNothing(t *testing.T) {
+	b := newBench(t)
+	b.attach("one", Spec{Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}})
+	if len(b.fast.published) != 2 {
+		t.Fatalf("published: %v, want one of each family", b.fast.published)
+	}
+	for range 2 { // the second finds nothing, which is no error
+		if err := b.m.Detach("one", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := b.traces(); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if len(b.fast.published) != 0 {
+		t.Errorf("still published: %v", b.fast.published)
+	}
+}
+
+func TestAttachTwiceIsOnce(t *testing.T) {
+	b := newBench(t)
+	p, node := b.attach("one", Spec{})
+	again, err := b.m.Attach(Spec{Container: "one", Netns: node.Path()})
+	if err != nil || again.Addrs[0] != p.Addrs[0] || again.Index != p.Index {
+		t.Errorf("a second attach gave %+v, %v, want the same pod", again, err)
+	}
+	if _, err := b.m.Attach(Spec{Container: "one", Netns: "/proc/1/ns/net"}); err == nil || !strings.Contains(err.Error(), "attached already") {
+		t.Errorf("a second attach to another namespace gave %v", err)
+	}
+}
+
+func TestFailedAttachLeavesNothing(t *testing.T) {
+	b := newBench(t)
+	node := b.lab.Node("c")
+	full := errors.New("map is full")
+	for what, spoil := range map[string]func(*Spec){
+		"the fast path refuses":  func(*Spec) { b.fast.refuse = full },
+		"the namespace is none":  func(s *Spec) { s.Netns = "/dev/null" },
+		"the namespace is gone":  func(s *Spec) { s.Netns = "/run/netns/there-is-none" },
+		"the interface is taken": func(s *Spec) { s.IfName = "lo" },
+	} {
+		b.fast.refuse = nil
+		spec := Spec{Container: "one", Netns: node.Path()}
+		spoil(&spec)
+		if err := b.do(func() error { _, err := b.m.Attach(spec); return err }); err == nil {
+			t.Errorf("%s: attach succeeded", what)
+		}
+		if left := b.traces(); len(left) != 0 {
+			t.Errorf("%s: left behind: %v", what, left)
+		}
+	}
+	b.fast.refuse = nil
+	for _, pool := range b.m.pools {
+		if len(pool.used) != 0 {
+			t.Errorf("failed attaches kept addresses: %v", pool.used)
+		}
+	}
+}
+
+func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
+	b := newBench(t)
+	kept, node := b.attach("kept", Spec{})
+	cut, _ := b.attach("cut", Spec{})
+	gone, _ := b.attach("gone", Spec{})
+	b.m.Close()
+
+	// "cut": its process was killed before the attach was complete. "gone": the interface went with its namespace. And a link without any record.
+	cut.Ready = false
+	if err := b.m.store.save(&cut); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.host.Netlink().DeleteLink(int(gone.Index)); err != nil {
+		t.Fatal(err)
+	}
+	orphan := b.lab.Node("orphan")
+	lost := Pod{Spec: Spec{Container: "lost", Name: "lost", Netns: orphan.Path(), IfName: "eth0", MTU: 1500, Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.99")}},
+		Key: "lost/eth0", HostIf: hostIf("lost/eth0"), Gateway: kept.Gateway[:1]}
+	lost.MAC, lost.HostMAC = macs(lost.Key)
+	if err := b.do(func() error { return connect(b.host.Netlink(), &lost) }); err != nil {
+		t.Fatal(err)
+	}
+
+	b.fast.endpoints = map[uint32]firewall.Endpoint{}
+	b.start()
+	if list := b.m.List(); len(list) != 1 || list[0].Name != "kept" {
+		t.Errorf("after the restart: %+v, want only kept", list)
+	}
+	if len(b.fast.endpoints) != 1 || b.fast.endpoints[kept.Index].Name != "pod:kept" {
+		t.Errorf("the fast path knows %v", b.fast.endpoints)
+	}
+	if err := b.ping(node, kept.Gateway[0]); err != nil {
+		t.Error(err)
+	}
+	if err := b.m.Down(); err != nil {
+		t.Error(err)
+	}
+	if left := b.traces(); len(left) != 0 {
+		t.Errorf("down left behind: %v", left)
+	}
+}
+
+func TestFiftyAttachesSideBySide(t *testing.T) {
+	b := newBench(t)
+	const n = 50
+	nodes := make([]*nstest.Node, n)
+	for i := range nodes {
+		nodes[i] = b.lab.Node(fmt.Sprint("c", i))
+	}
+	pods, errs := make([]Pod, n), make([]error, n)
+	start := time.Now()
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			errs[i] = b.do(func() (err error) {
+				pods[i], err = b.m.Attach(Spec{Container: fmt.Sprint("pod", i), Netns: nodes[i].Path()})
+				return err
+			})
+		})
+	}
+	all.Wait()
+	t.Logf("%d attaches side by side took %v", n, time.Since(start))
+	seen := map[netip.Addr]bool{}
+	for i, p := range pods {
+		if errs[i] != nil {
+			t.Fatal(errs[i])
+		}
+		for _, a := range p.Addrs {
+			if seen[a] {
+				t.Errorf("%s was given twice", a)
+			}
+			seen[a] = true
+		}
+	}
+	if err := b.ping(nodes[0], pods[n-1].Addrs[1]); err != nil {
+		t.Error(err)
+	}
+	if err := b.m.Keep(map[string]bool{pods[7].Key: true}); err != nil {
+		t.Fatal(err)
+	}
+	if list := b.m.List(); len(list) != 1 || list[0].Key != pods[7].Key {
+		t.Errorf("garbage collection kept %d pods", len(list))
+	}
+}
+
+func TestClashesAreRefused(t *testing.T) {
+	b := newBench(t)
+	web := []Publish{{Proto: 6, HostPort: 8080, Port: 80}}
+	p, _ := b.attach("one", Spec{Name: "web", Publish: web})
+	for want, spec := range map[string]Spec{
+		"pod name web is taken by container one; choose another name":                                  {Name: "web"},
+		"pod two: host port 8080 is published for pod web already":                                     {Publish: web},
+		fmt.Sprintf("pod two: address %s is in use by pod web", p.Addrs[0]):                            {Addrs: p.Addrs[:1]},
+		"pod two: address 10.99.0.5 is not in the pod range 10.88.0.0/24":                              {Addrs: []netip.Addr{netip.MustParseAddr("10.99.0.5")}},
+		"pod two: two addresses of one family, 10.88.0.8 and 10.88.0.9; a pod has at most one of each": {Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.8"), netip.MustParseAddr("10.88.0.9")}},
+		`pod two: label "a b"="c": only letters, digits, '_', '.', '/' and '-', at most 63 each`:       {Labels: map[string]string{"a b": "c"}},
+		"pod two: an MTU of 100 is not between 576 and 65535":                                          {MTU: 100},
+	} {
+		spec.Container, spec.Netns = "two", "/proc/self/ns/net"
+		_, err := b.m.Attach(spec)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
