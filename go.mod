@@ -12,3 +12,5 @@ require (
 )
 
 require golang.org/x/tools v0.40.1-0.20260108161641-ca281cf95054 // indirect
+
+require golang.org/x/net v0.62.0

@@ -1,0 +1,386 @@
+package race
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/eyeballs/svcb"
+)
+
+const ms = time.Millisecond
+
+// script drives a machine by hand and writes down what it commands.
+type script struct {
+	t   *testing.T
+	m   *Machine
+	now time.Duration
+	log []string
+}
+
+func newScript(t *testing.T, cfg Config) *script {
+	if cfg.Name == "" {
+		cfg.Name = "host.test"
+	}
+	if cfg.Port == 0 {
+		cfg.Port = 443
+	}
+	if cfg.Types == 0 {
+		cfg.Types = AAAA | A
+	}
+	s := &script{t: t, m: New(cfg)}
+	s.step(Event{Kind: Begin})
+	return s
+}
+
+func (s *script) step(ev Event) {
+	for _, c := range s.m.Step(s.now, ev) {
+		line := ""
+		switch c.Kind {
+		case Ask:
+			line = fmt.Sprintf("ask %s %s", c.Name, c.Types)
+		case Connect:
+			line = fmt.Sprintf("connect %d %s", c.ID, c.Endpoint.Addr)
+		case Cancel:
+			line = fmt.Sprintf("cancel %d", c.ID)
+		case Wake:
+			line = fmt.Sprintf("wake %v", c.At)
+		case Win:
+			line = fmt.Sprintf("win %d", c.ID)
+		case Lose:
+			line = "lose"
+		}
+		s.log = append(s.log, fmt.Sprintf("%d: %s", s.now/ms, line))
+	}
+}
+
+func (s *script) at(t time.Duration) *script { s.now = t; return s }
+
+func (s *script) addrs(name string, typ Types, addrs ...string) *script {
+	a := Answer{Name: name, Type: typ}
+	for _, x := range addrs {
+		a.Addrs = append(a.Addrs, netip.MustParseAddr(x))
+	}
+	s.step(Event{Kind: Answered, Answer: a})
+	return s
+}
+
+func (s *script) v6(addrs ...string) *script { return s.addrs("host.test", AAAA, addrs...) }
+func (s *script) v4(addrs ...string) *script { return s.addrs("host.test", A, addrs...) }
+func (s *script) https(name string, rs ...svcb.Record) *script {
+	s.step(Event{Kind: Answered, Answer: Answer{Name: name, Type: HTTPS, Services: rs}})
+	return s
+}
+func (s *script) tick() *script            { s.step(Event{Kind: Tick}); return s }
+func (s *script) fail(id int) *script      { s.step(Event{Kind: Failed, ID: id}); return s }
+func (s *script) connected(id int) *script { s.step(Event{Kind: Connected, ID: id}); return s }
+func (s *script) finish(id int) *script    { s.step(Event{Kind: Finished, ID: id}); return s }
+
+// want compares what was commanded since the last want, but for the wakes.
+func (s *script) want(lines ...string) *script {
+	s.t.Helper()
+	got := slices.DeleteFunc(slices.Clone(s.log), func(l string) bool { return strings.Contains(l, ": wake ") })
+	if !slices.Equal(got, lines) {
+		s.t.Fatalf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(lines, "\n  "))
+	}
+	s.log = nil
+	return s
+}
+
+func (s *script) wantWake(at time.Duration) *script {
+	s.t.Helper()
+	line := fmt.Sprintf("wake %v", at)
+	if !slices.ContainsFunc(s.log, func(l string) bool { return strings.HasSuffix(l, line) }) {
+		s.t.Fatalf("no %q in %q", line, s.log)
+	}
+	return s
+}
+
+func TestD1AsksBackToBack(t *testing.T) {
+	newScript(t, Config{Types: HTTPS | AAAA | A}).want("0: ask host.test HTTPS+AAAA+A")
+	s := newScript(t, Config{Types: HTTPS | AAAA | A, ServiceName: "_8443._https.host.test"})
+	s.want("0: ask _8443._https.host.test HTTPS", "0: ask host.test AAAA+A")
+	// Only the answer about the service name settles the service question.
+	s.at(1 * ms).v6("2001:db8::1").want()
+	s.at(2 * ms).https("_8443._https.host.test").want("2: connect 0 [2001:db8::1]:443")
+}
+
+func TestD2D3PreferredFamilyStartsAtOnce(t *testing.T) {
+	s := newScript(t, Config{}).want("0: ask host.test AAAA+A")
+	s.at(3 * ms).v6("2001:db8::1").want("3: connect 0 [2001:db8::1]:443")
+	s = newScript(t, Config{PreferV4: true}).want("0: ask host.test AAAA+A")
+	s.at(3 * ms).v4("192.0.2.1").want("3: connect 0 192.0.2.1:443")
+}
+
+func TestD4ResolutionDelay(t *testing.T) {
+	s := newScript(t, Config{}).want("0: ask host.test AAAA+A")
+	s.at(10 * ms).v4("192.0.2.1").wantWake(60 * ms).want()
+	s.at(59 * ms).tick().want()
+	s.at(60 * ms).tick().want("60: connect 0 192.0.2.1:443")
+
+	// A: the service record is awaited too.
+	s = newScript(t, Config{Types: HTTPS | AAAA | A}).want("0: ask host.test HTTPS+AAAA+A")
+	s.at(1 * ms).v6("2001:db8::1").wantWake(51 * ms).want()
+	s.at(51 * ms).tick().want("51: connect 0 [2001:db8::1]:443")
+}
+
+func TestD5NegativeAnswerEndsTheWait(t *testing.T) {
+	s := newScript(t, Config{}).want("0: ask host.test AAAA+A")
+	s.at(10 * ms).v4("192.0.2.1").want()
+	s.at(20 * ms).v6().want("20: connect 0 192.0.2.1:443")
+}
+
+func TestD6LateAnswersJoin(t *testing.T) {
+	s := newScript(t, Config{}).want("0: ask host.test AAAA+A")
+	s.v4("192.0.2.1", "192.0.2.2").at(50 * ms).tick().want("50: connect 0 192.0.2.1:443")
+	// The late family takes its turn before the second IPv4 address.
+	s.at(100 * ms).v6("2001:db8::1").want()
+	s.at(300 * ms).tick().want("300: connect 1 [2001:db8::1]:443")
+	s.at(550 * ms).tick().want("550: connect 2 192.0.2.2:443")
+}
+
+func TestD6LateAnswerAfterAllFailed(t *testing.T) {
+	s := newScript(t, Config{}).want("0: ask host.test AAAA+A")
+	s.at(1 * ms).v6("2001:db8::1").want("1: connect 0 [2001:db8::1]:443")
+	s.at(2 * ms).fail(0).want() // the answer about A is still to come
+	s.at(9 * ms).v4("192.0.2.1").want("9: connect 1 192.0.2.1:443")
+	s.at(10 * ms).fail(1).want("10: lose")
+}
+
+func TestD9HintsCountUntilAnswersCome(t *testing.T) {
+	hint := func(v6, v4 string) svcb.Record {
+		r := svcb.Record{Priority: 1, Target: "svc.test", ALPN: []string{"h2"}}
+		if v6 != "" {
+			r.Hints6 = []netip.Addr{netip.MustParseAddr(v6)}
+		}
+		if v4 != "" {
+			r.Hints4 = []netip.Addr{netip.MustParseAddr(v4)}
+		}
+		return r
+	}
+	s := newScript(t, Config{Types: HTTPS | AAAA | A, Protocols: []string{"h2"}})
+	s.want("0: ask host.test HTTPS+AAAA+A")
+	// The hint starts the race, and the target's own records are asked for.
+	s.at(1*ms).https("host.test", hint("2001:db8::9", "192.0.2.9")).
+		want("1: ask svc.test AAAA+A", "1: connect 0 [2001:db8::9]:443")
+	// The IPv4 hint is absent from the answer: dropped. The v6 attempt goes on.
+	s.at(2*ms).addrs("svc.test", A, "192.0.2.10").want()
+	s.at(3*ms).addrs("svc.test", AAAA, "2001:db8::10").want()
+	s.at(251 * ms).tick().want("251: connect 1 [2001:db8::10]:443")
+	s.at(501 * ms).tick().want("501: connect 2 192.0.2.10:443")
+
+	// AliasMode is not service information: the race waits for its target.
+	s = newScript(t, Config{Types: HTTPS | AAAA | A}).want("0: ask host.test HTTPS+AAAA+A")
+	s.at(1*ms).https("host.test", svcb.Record{Target: "cdn.test"}).want("1: ask cdn.test HTTPS+AAAA+A")
+	s.at(2 * ms).v6("2001:db8::1").want()
+	s.at(3 * ms).https("cdn.test").want() // its family is still to come
+	s.at(4*ms).addrs("cdn.test", AAAA, "2001:db8::2").want("4: connect 0 [2001:db8::2]:443")
+	s.at(254 * ms).tick().want("254: connect 1 [2001:db8::1]:443") // the name's own address comes last
+}
+
+func TestD9AliasLoopEnds(t *testing.T) {
+	s := newScript(t, Config{Types: HTTPS | AAAA | A})
+	s.at(1*ms).https("host.test", svcb.Record{Target: "a.test"})
+	s.at(2*ms).https("a.test", svcb.Record{Target: "host.test"})
+	s.addrs("a.test", A).addrs("a.test", AAAA).v4("192.0.2.1").v6()
+	s.want("0: ask host.test HTTPS+AAAA+A", "1: ask a.test HTTPS+AAAA+A", "2: connect 0 192.0.2.1:443")
+	s.fail(0).want("2: lose")
+
+	// A long chain stops at MaxNames.
+	s = newScript(t, Config{Types: HTTPS | AAAA})
+	name := "host.test"
+	for i := range 2 * MaxNames {
+		next := fmt.Sprintf("n%d.test", i)
+		s.addrs(name, AAAA).https(name, svcb.Record{Target: next})
+		name = next
+	}
+	if asks := strings.Count(strings.Join(s.log, "\n"), "ask "); asks != MaxNames {
+		t.Fatalf("asked %d names, want %d", asks, MaxNames)
+	}
+	if !s.m.Over() {
+		t.Fatal("the race goes on with nothing to wait for")
+	}
+}
+
+func TestNoNameEndsServiceWait(t *testing.T) {
+	s := newScript(t, Config{Types: HTTPS | AAAA | A}).want("0: ask host.test HTTPS+AAAA+A")
+	s.step(Event{Kind: Answered, Answer: Answer{Name: "host.test", Type: AAAA, NoName: true}})
+	s.want()
+	s.step(Event{Kind: Answered, Answer: Answer{Name: "host.test", Type: A, NoName: true}})
+	s.want("0: lose")
+}
+
+func TestS4Interleave(t *testing.T) {
+	for _, tt := range []struct {
+		v6, v4, first int
+		want          string
+	}{
+		{3, 3, 1, "646464"},
+		{3, 3, 2, "664644"},
+		{1, 3, 1, "6444"},
+		{3, 1, 1, "6466"},
+		{4, 1, 2, "66466"},
+		{0, 2, 1, "44"},
+		{2, 0, 2, "66"},
+	} {
+		s := newScript(t, Config{FirstFamilyCount: tt.first})
+		var v6, v4 []string
+		for i := range tt.v6 {
+			v6 = append(v6, fmt.Sprintf("2001:db8::%d", i+1))
+		}
+		for i := range tt.v4 {
+			v4 = append(v4, fmt.Sprintf("192.0.2.%d", i+1))
+		}
+		s.v6(v6...).v4(v4...)
+		got, last6, last4 := "", netip.Addr{}, netip.Addr{}
+		for ep := range s.m.Endpoints {
+			a, last := ep.Addr.Addr(), &last6
+			if a.Is4() {
+				last, got = &last4, got+"4"
+			} else {
+				got += "6"
+			}
+			if last.IsValid() && a.Less(*last) {
+				t.Errorf("%v: order inside the family is lost", tt)
+			}
+			*last = a
+		}
+		if got != tt.want {
+			t.Errorf("v6=%d v4=%d first=%d: got %s want %s", tt.v6, tt.v4, tt.first, got, tt.want)
+		}
+	}
+}
+
+func TestS5GroupsByPriority(t *testing.T) {
+	shuffled := 0
+	s := newScript(t, Config{Types: HTTPS | AAAA | A, Protocols: []string{"h2", "http/1.1"},
+		Shuffle: func(rs []svcb.Record) { shuffled = len(rs); slices.Reverse(rs) }})
+	s.https("host.test",
+		svcb.Record{Priority: 2, Target: "b.test", ALPN: []string{"h2"}},
+		svcb.Record{Priority: 1, Target: "h3.test", ALPN: []string{"h3"}, NoDefaultALPN: true},
+		svcb.Record{Priority: 1, ALPN: []string{"h2"}, Port: 8443},
+		svcb.Record{Priority: 2, Target: "c.test", ALPN: []string{"h2"}})
+	s.v6("2001:db8::1").v4("192.0.2.1")
+	s.addrs("b.test", AAAA, "2001:db8::b").addrs("b.test", A)
+	s.addrs("c.test", AAAA, "2001:db8::c").addrs("c.test", A)
+	var got []string
+	for ep := range s.m.Endpoints {
+		got = append(got, ep.Addr.String())
+	}
+	want := []string{"[2001:db8::1]:8443", "192.0.2.1:8443", // priority 1, own name
+		"[2001:db8::c]:443", "[2001:db8::b]:443", // priority 2, in the shuffled order
+		"[2001:db8::1]:443", "192.0.2.1:443"} // without a service
+	if !slices.Equal(got, want) || shuffled != 3 {
+		t.Errorf("shuffled %d, got %q want %q", shuffled, got, want)
+	}
+	// T5: h3.test has nothing we speak, so it is neither asked about nor contacted.
+	if log := strings.Join(s.log, "\n"); strings.Contains(log, "h3.test") {
+		t.Errorf("asked about a service that speaks only h3:\n%s", log)
+	}
+}
+
+func TestC1C2Pacing(t *testing.T) {
+	s := newScript(t, Config{}).v6("2001:db8::1", "2001:db8::2").v4("192.0.2.1", "192.0.2.2")
+	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443")
+	s.at(249 * ms).tick().want()
+	s.at(250 * ms).tick().want("250: connect 1 192.0.2.1:443")
+	s.at(260 * ms).fail(1).want("260: connect 2 [2001:db8::2]:443") // at once after a failure
+	s.at(509 * ms).tick().want()
+	s.at(510 * ms).tick().want("510: connect 3 192.0.2.2:443")
+	s.at(600*ms).finish(0).want("600: cancel 2", "600: cancel 3", "600: win 0") // nothing was given up before
+}
+
+func TestC3C4DelayBounds(t *testing.T) {
+	for _, tt := range []struct{ known, want time.Duration }{
+		{0, 250 * ms}, {1 * ms, 10 * ms}, {30 * ms, 30 * ms}, {5 * time.Second, 2 * time.Second},
+	} {
+		s := newScript(t, Config{Delay: func(netip.Addr) time.Duration { return tt.known }})
+		s.v6("2001:db8::1", "2001:db8::2").wantWake(tt.want)
+	}
+}
+
+func TestShortLimitReachesEveryAddress(t *testing.T) {
+	s := newScript(t, Config{Limit: 200 * ms}).v6("2001:db8::1").v4("192.0.2.1")
+	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443")
+	for now := 1 * ms; now < 200*ms; now += ms {
+		s.at(now).tick()
+	}
+	if log := strings.Join(s.log, "\n"); !strings.Contains(log, "connect 1 192.0.2.1:443") {
+		t.Fatalf("the second family was never tried:\n%s", log)
+	}
+}
+
+func TestC6WinnerCancelsTheRest(t *testing.T) {
+	s := newScript(t, Config{}).v6("2001:db8::1").v4("192.0.2.1", "192.0.2.2").at(250 * ms).tick()
+	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443", "250: connect 1 192.0.2.1:443")
+	s.at(260*ms).finish(1).want("260: cancel 0", "260: win 1")
+	s.at(261 * ms).finish(0).tick().want()
+}
+
+func TestC7C8ListIsSortedAnew(t *testing.T) {
+	// Two IPv6 attempts run; IPv4 arrives and is next, before the third IPv6.
+	s := newScript(t, Config{}).v6("2001:db8::1", "2001:db8::2", "2001:db8::3")
+	s.at(250 * ms).tick()
+	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443", "250: connect 1 [2001:db8::2]:443")
+	s.at(300 * ms).v4("192.0.2.1").at(500 * ms).tick().want("500: connect 2 192.0.2.1:443")
+}
+
+func TestT1T2HandshakeDecides(t *testing.T) {
+	s := newScript(t, Config{}).v6("2001:db8::1").v4("192.0.2.1").at(240 * ms).connected(0)
+	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443") // connected, but not won
+	s.at(489 * ms).tick().want()                                        // the handshake had its own delay
+	s.at(490 * ms).tick().want("490: connect 1 192.0.2.1:443")
+	s.at(491*ms).connected(1).at(495*ms).finish(1).want("495: cancel 0", "495: win 1")
+}
+
+func TestN1NAT64(t *testing.T) {
+	prefix := netip.MustParsePrefix("64:ff9b::/96")
+	s := newScript(t, Config{Types: AAAA | Prefix64, NoV4: true}).want("0: ask host.test AAAA+PREF64")
+	s.at(1 * ms).v6().want()
+	// With the prefix known, A is worth asking, and its answer is synthesised.
+	s.at(2 * ms).step(Event{Kind: Answered, Answer: Answer{Name: "host.test", Type: Prefix64, Prefixes: []netip.Prefix{prefix}}})
+	s.want("2: ask host.test A")
+	s.at(3*ms).v4("192.0.2.1", "127.0.0.1").want("3: connect 0 [64:ff9b::c000:201]:443")
+	s.fail(0).want("3: lose") // 127/8 was not synthesised
+
+	// Without a prefix there is nothing to ask and nothing to try.
+	s = newScript(t, Config{Types: AAAA | Prefix64, NoV4: true}).want("0: ask host.test AAAA+PREF64")
+	s.at(1 * ms).v6().step(Event{Kind: Answered, Answer: Answer{Name: "host.test", Type: Prefix64}})
+	s.want("1: lose")
+
+	// What DNS64 made is IPv4 to the sort and the interleaving.
+	s = newScript(t, Config{Prefixes: []netip.Prefix{prefix}, NoV4: true})
+	s.v6("64:ff9b::c000:201", "64:ff9b::c000:202", "2001:db8::1").v4()
+	for ep := range s.m.Endpoints {
+		if syn := strings.HasPrefix(ep.Addr.String(), "[64:"); syn != ep.Known.Is4() || !ep.Addr.Addr().Is6() {
+			t.Errorf("%v known as %v", ep.Addr, ep.Known)
+		}
+	}
+	// With a route for IPv4, it is reached as IPv4.
+	s = newScript(t, Config{Prefixes: []netip.Prefix{prefix}})
+	s.v6("64:ff9b::c000:201").want("0: ask host.test AAAA+A", "0: connect 0 192.0.2.1:443")
+}
+
+func TestAbort(t *testing.T) {
+	s := newScript(t, Config{}).v6("2001:db8::1").want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443")
+	s.step(Event{Kind: Abort})
+	s.want("0: cancel 0", "0: lose")
+}
+
+func TestEndpointsAreBounded(t *testing.T) {
+	var many []string
+	for i := range 2 * MaxEndpoints {
+		many = append(many, fmt.Sprintf("2001:db8::%x", i+1))
+	}
+	s := newScript(t, Config{}).v6(many...)
+	n := 0
+	for range s.m.Endpoints {
+		n++
+	}
+	if n != MaxEndpoints {
+		t.Errorf("%d endpoints, want %d", n, MaxEndpoints)
+	}
+}
