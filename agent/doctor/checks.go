@@ -1,0 +1,139 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
+)
+
+// The names that judge looks for.
+const (
+	checkPrivilege = "privilege"
+	checkTCX       = "tcx"
+	checkClsact    = "clsact"
+)
+
+// checks lists everything that Weir wants of a kernel, the needed things first.
+func checks(pins string) []check {
+	return []check{
+		{"kernel", true, "nothing older was ever tried; what Weir needs is in 6.1 and later",
+			"run a kernel of 6.1 or later (Debian 12 has it)", kernelVersion},
+		{checkPrivilege, true, "only root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON together, may guard an interface",
+			"run as root", privilege},
+		{"bpf maps", true, "there is nowhere to keep rules and states", "", eachMap(ebpf.Array, ebpf.Hash, ebpf.PerCPUArray)},
+		{"tc programs", true, "no packet can be judged", "", program(ebpf.SchedCLS)},
+		{"bpffs", true, "enforcement would end with the agent", "mount -t bpf bpf /sys/fs/bpf", bpffs(pins)},
+		{checkTCX, false, "clsact is used instead; other tc users can push Weir aside", "", tcx},
+		{checkClsact, false, "tcx is the only way to attach", "", clsact},
+		{"BTF", true, "the programs cannot be fitted to this kernel", "", fileExists("/sys/kernel/btf/vmlinux")},
+		{"lpm tries", true, "there is nowhere to keep tables of prefixes", "", eachMap(ebpf.LPMTrie)},
+		{"bpf_loop", true, "a rule set cannot be walked", "", helper(ebpf.SchedCLS, asm.FnLoop)},
+		{"timers", false, "the agent has to sweep old states away; without an agent they stay until their place is needed", "",
+			helper(ebpf.SchedCLS, asm.FnTimerInit)},
+		{"ring buffer", false, "no live events; counters and states still work", "", eachMap(ebpf.RingBuf)},
+		{"coarse clock", false, "the exact clock is read instead, some nanoseconds slower per packet", "",
+			helper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs)},
+		{"redirect_peer", false, "packets for pods take the slow way through the host", "",
+			helper(ebpf.SchedCLS, asm.FnRedirectPeer)},
+		{"redirect_neigh", false, "packets of pods take the slow way through the host", "",
+			helper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
+		{"fib lookup", false, "verrevpath, versrcreach, antispoof and the fast path of pods do not work", "",
+			helper(ebpf.SchedCLS, asm.FnFibLookup)},
+		{"XDP", false, "floods are dropped later, in tc", "", program(ebpf.XDP)},
+		{"JIT", false, "programs are interpreted, several times slower", "sysctl net.core.bpf_jit_enable=1", jit},
+		{"sock_diag", false, "TCP connections that are open when Weir starts cannot be adopted", "modprobe inet_diag tcp_diag", sockDiag},
+		{"namespaces", false, "weir demo cannot run", "", namespaces},
+	}
+}
+
+func kernelVersion() (string, error) {
+	text := release()
+	fields := strings.FieldsFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	if len(fields) < 2 {
+		return "", fmt.Errorf("cannot read the version %q", text)
+	}
+	major, _ := strconv.Atoi(fields[0])
+	minor, _ := strconv.Atoi(fields[1])
+	if major < 6 || major == 6 && minor < 1 {
+		return "", fmt.Errorf("%s is older than 6.1", text)
+	}
+	return text, nil
+}
+
+func privilege() (string, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return "", err
+	}
+	has := func(c int) bool { return data[c/32].Effective&(1<<(c%32)) != 0 }
+	if has(unix.CAP_SYS_ADMIN) && has(unix.CAP_NET_ADMIN) {
+		return "CAP_SYS_ADMIN and CAP_NET_ADMIN", nil
+	}
+	if has(unix.CAP_BPF) && has(unix.CAP_NET_ADMIN) && has(unix.CAP_PERFMON) {
+		return "CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON", nil
+	}
+	return "", fmt.Errorf("uid %d without the capabilities", os.Geteuid())
+}
+
+func eachMap(types ...ebpf.MapType) func() (string, error) {
+	return func() (string, error) {
+		for _, t := range types {
+			if err := features.HaveMapType(t); err != nil {
+				return "", err
+			}
+		}
+		return "", nil
+	}
+}
+
+func program(t ebpf.ProgramType) func() (string, error) {
+	return func() (string, error) { return "", features.HaveProgramType(t) }
+}
+
+func helper(t ebpf.ProgramType, f asm.BuiltinFunc) func() (string, error) {
+	return func() (string, error) { return "", features.HaveProgramHelper(t, f) }
+}
+
+// bpffs looks for a bpf file system under the nearest existing directory above the pins; where none is mounted, `weir up` will mount
+// one if the kernel knows it.
+func bpffs(pins string) func() (string, error) {
+	return func() (string, error) {
+		for dir := pins; ; dir = filepath.Dir(dir) {
+			var s unix.Statfs_t
+			err := unix.Statfs(dir, &s)
+			if err == nil && s.Type == unix.BPF_FS_MAGIC {
+				return "mounted, " + dir, nil
+			}
+			if err == nil || dir == "/" {
+				break
+			}
+		}
+		known, err := os.ReadFile("/proc/filesystems")
+		if err != nil {
+			return "", err
+		}
+		if !strings.Contains(string(known), "\tbpf\n") {
+			return "", fmt.Errorf("this kernel has no bpf file system")
+		}
+		return "not mounted; weir up will mount it", nil
+	}
+}
+
+func jit() (string, error) {
+	text, err := os.ReadFile("/proc/sys/net/core/bpf_jit_enable")
+	if err != nil {
+		return "", err
+	}
+	if strings.TrimSpace(string(text)) == "0" {
+		return "", fmt.Errorf("switched off")
+	}
+	return "", nil
+}

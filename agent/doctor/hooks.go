@@ -1,0 +1,95 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// loopback is the index of lo in every network namespace.
+const loopback = 1
+
+// inEmptyNamespace runs f on a thread of its own in a new network namespace, which ends with the thread.
+func inEmptyNamespace(f func() (string, error)) (detail string, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("make a network namespace: %w", err)
+			return
+		}
+		detail, err = f()
+	}()
+	<-done
+	return detail, err
+}
+
+func namespaces() (string, error) {
+	return inEmptyNamespace(func() (string, error) { return "", nil })
+}
+
+// passAll is a program that lets every packet through.
+func passAll() (*ebpf.Program, error) {
+	return ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+}
+
+// tcx attaches a program to both sides of an empty namespace's loopback.
+func tcx() (string, error) {
+	return inEmptyNamespace(func() (string, error) {
+		p, err := passAll()
+		if err != nil {
+			return "", err
+		}
+		defer p.Close()
+		for _, side := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
+			l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: p, Attach: side})
+			if err != nil {
+				return "", err
+			}
+			l.Close()
+		}
+		return "", nil
+	})
+}
+
+// clsact adds the qdisc to an empty namespace's loopback by the plainest rtnetlink message there is.
+func clsact() (string, error) {
+	return inEmptyNamespace(func() (string, error) {
+		return "", askNetlink(unix.NETLINK_ROUTE, newQdisc())
+	})
+}
+
+// sockDiag asks for the TCP sockets of an empty namespace.
+func sockDiag() (string, error) {
+	return inEmptyNamespace(func() (string, error) {
+		return "", askNetlink(unix.NETLINK_SOCK_DIAG, tcpSockets())
+	})
+}
+
+// askNetlink sends one request and returns the error of the answer.
+func askNetlink(family int, request []byte) error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2})
+	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return os.NewSyscallError("sendto", err)
+	}
+	answer := make([]byte, 8192)
+	n, _, err := unix.Recvfrom(fd, answer, 0)
+	if err != nil {
+		return os.NewSyscallError("recvfrom", err)
+	}
+	return netlinkError(answer[:n])
+}

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/agent"
+	"github.com/weirnet/weir/agent/doctor"
+)
+
+func runDoctor(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	r := doctor.Probe(agent.Paths{Root: c.node.root, Bpffs: c.node.bpffs}.Pins())
+	if *asJSON {
+		if err := printJSON(c.out, r); err != nil {
+			return err
+		}
+	} else {
+		printReport(c, r)
+	}
+	if !r.Able {
+		return statusError(1)
+	}
+	return nil
+}
+
+func printReport(c *call, r doctor.Report) {
+	t := newTable(c.out)
+	for _, f := range r.Findings {
+		state := "present"
+		switch {
+		case f.Untried:
+			state, f.Lost, f.Hint = "untried", "", ""
+		case !f.Present:
+			state = "missing"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Name, state, f.Detail)
+		if f.Lost != "" {
+			fmt.Fprintf(t, "\t\tlost: %s\n", f.Lost)
+		}
+		if f.Hint != "" {
+			fmt.Fprintf(t, "\t\thint: %s\n", f.Hint)
+		}
+	}
+	t.Flush()
+	if r.Able {
+		fmt.Fprintln(c.out, "\nweir can guard interfaces on this machine.")
+	} else {
+		fmt.Fprintln(c.out, "\nweir cannot guard interfaces on this machine: something that it needs is missing.")
+	}
+}
