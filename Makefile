@@ -1,0 +1,88 @@
+# Weir. `make demo` shows it at work, `make test` tests it; both install what they need (Debian, as root).
+
+GO       ?= go
+BIN      := bin/weir
+# How long each fuzz target runs, and how many decisions the differ compares, in `make fuzz`.
+FUZZTIME ?= 30s
+DECISIONS ?= 1000000
+# Where `make install` puts things.
+DESTDIR  ?=
+PREFIX   ?= /usr/local
+
+TOOL     := $(GO) tool -modfile=tools/go.mod
+export CGO_ENABLED = 0
+
+.PHONY: all build demo test check bench bench-docs gen fuzz install uninstall deps clean
+all: build
+
+build:
+	@mkdir -p bin
+	$(GO) build -trimpath -o $(BIN) ./cmd/weir
+
+# The main job, in throw-away namespaces. Needs root.
+demo: deps build
+	@./$(BIN) help 2>&1 | grep -qw demo || { echo "demo: this build has no verb demo yet"; exit 0; }; ./$(BIN) demo
+
+# Everything, root tests included when run as root. WEIR_CI=1 turns a skipped root test into a failure.
+test: deps
+	@[ "$$(id -u)" = 0 ] || echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
+	$(GO) test -timeout 10m ./...
+
+# What a reviewer need not look for.
+check: deps check-format check-vet check-static check-tidy check-cross check-fresh check-vuln
+	@echo "check: all well"
+
+.PHONY: check-format check-vet check-static check-tidy check-cross check-fresh check-vuln
+GOFILES = $(shell git ls-files --cached --others --exclude-standard '*.go')
+check-format:
+	@bad=$$(gofmt -l $(GOFILES)); [ -z "$$bad" ] || { echo "run gofmt -w on:" $$bad >&2; exit 1; }
+	@echo "check: gofmt"
+check-vet:
+	@$(GO) vet ./...
+	@echo "check: vet"
+check-static:
+	@$(TOOL) staticcheck ./...
+	@echo "check: staticcheck"
+check-tidy:
+	@$(GO) mod tidy -diff
+	@cd tools && $(GO) mod tidy -diff
+	@echo "check: go.mod is tidy"
+# Other programs import these, also on systems that Weir itself does not run on.
+PUBLIC = $(wildcard packet flow rule firewall eyeballs)
+check-cross:
+	@for os in darwin windows; do GOOS=$$os $(GO) build $(addprefix ./,$(PUBLIC)) || exit 1; done
+	@GOARCH=arm64 $(GO) build ./...
+	@echo "check: builds for arm64; public libraries for darwin and windows"
+check-fresh:
+	@scripts/fresh
+check-vuln:
+	@scripts/vulncheck
+
+# Generated files: eBPF objects with their Go bindings, and whatever else a //go:generate line makes.
+gen: deps
+	$(GO) generate ./...
+
+# Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
+fuzz: deps
+	scripts/fuzz $(FUZZTIME)
+	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ ./firewall/...
+
+# Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
+BENCHES :=
+bench: deps $(BENCHES)
+# docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
+bench-docs:
+	@cat docs/benchmarks.d/*.md > docs/benchmarks.md
+
+install: build
+	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weir
+	install -D -m 644 dist/weir.service $(DESTDIR)/lib/systemd/system/weir.service
+	sed -i 's|/usr/local/bin/weir|$(PREFIX)/bin/weir|' $(DESTDIR)/lib/systemd/system/weir.service
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)/lib/systemd/system/weir.service
+
+deps:
+	@scripts/deps
+
+clean:
+	rm -rf bin
