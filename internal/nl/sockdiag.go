@@ -1,0 +1,67 @@
+package nl
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// TCPSocket is a TCP socket of a namespace as it was when it was read. The addresses of IPv4 connections of IPv6 sockets
+// are IPv4 addresses.
+type TCPSocket struct {
+	Local, Remote netip.AddrPort
+	State         TCPState
+}
+
+// TCPState is the state of a TCP socket, numbered as the kernel does (include/net/tcp_states.h).
+type TCPState uint8
+
+// The states.
+const (
+	TCPEstablished TCPState = iota + 1
+	TCPSynSent
+	TCPSynRecv
+	TCPFinWait1
+	TCPFinWait2
+	TCPTimeWait
+	TCPClose
+	TCPCloseWait
+	TCPLastAck
+	TCPListen
+	TCPClosing
+)
+
+// TCPSockets lists the TCP sockets of both families in ns, or in the namespace of the calling thread when ns is nil. They come
+// from sock_diag(7).
+func TCPSockets(ns *NS) ([]TCPSocket, error) {
+	at := netns.None()
+	if ns != nil {
+		at = netns.NsHandle(ns.Fd())
+	}
+	h, err := netlink.NewHandleAt(at, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("open sock_diag: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetSocketTimeout(requestTimeout); err != nil {
+		return nil, fmt.Errorf("open sock_diag: %w", err)
+	}
+	var all []TCPSocket
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		sockets, err := read("list TCP sockets", func() ([]*netlink.Socket, error) { return h.SocketDiagTCP(family) })
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range sockets {
+			all = append(all, TCPSocket{
+				Local:  netip.AddrPortFrom(addrOf(s.ID.Source), s.ID.SourcePort),
+				Remote: netip.AddrPortFrom(addrOf(s.ID.Destination), s.ID.DestinationPort),
+				State:  TCPState(s.State),
+			})
+		}
+	}
+	return all, nil
+}
