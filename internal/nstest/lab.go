@@ -51,7 +51,7 @@ func (l *Lab) AddLink(a, b End) error {
 	if err := a.Node.conn.AddVeth(v); err != nil {
 		return fmt.Errorf("join %s and %s: %w", a.Node, b.Node, err)
 	}
-	for _, step := range []func(End) error{End.bringUp, End.awaitCarrier} {
+	for _, step := range []func(End) error{End.bringUp, End.awaitUsable} {
 		for _, e := range []End{a, b} {
 			if err := step(e); err != nil {
 				return fmt.Errorf("join %s and %s: %w", a.Node, b.Node, err)
@@ -74,21 +74,40 @@ func (e End) bringUp() error {
 	return e.Node.conn.SetLinkUp(link.Index)
 }
 
-// carrierPatience is how long a link may take from carrier to use. The kernel notices a carrier in a work queue that runs
+// usablePatience is how long a link may take from carrier to use. The kernel notices a carrier in a work queue that runs
 // once a second; asking for the link hurries it since 6.9. Until then packets are dropped and there is no link-local
 // address, without which a router asks for no IPv6 neighbour.
-const carrierPatience = 5 * time.Second
+const usablePatience = 5 * time.Second
 
-func (e End) awaitCarrier() error {
-	for deadline := time.Now().Add(carrierPatience); ; time.Sleep(5 * time.Millisecond) {
-		link, err := e.Node.conn.LinkByName(e.Iface)
-		if err != nil || link.OperUp {
+func (e End) awaitUsable() error {
+	for deadline := time.Now().Add(usablePatience); ; time.Sleep(2 * time.Millisecond) {
+		usable, err := e.usable()
+		if err != nil || usable {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s of %s has no carrier after %v", e.Iface, e.Node, carrierPatience)
+			return fmt.Errorf("%s of %s cannot be used after %v: no carrier or no link-local address", e.Iface, e.Node, usablePatience)
 		}
 	}
+}
+
+func (e End) usable() (bool, error) {
+	link, err := e.Node.conn.LinkByName(e.Iface)
+	if err != nil || !link.OperUp {
+		return false, err
+	}
+	addrs, err := e.Node.conn.Addrs(link.Index)
+	if err != nil {
+		return false, err
+	}
+	linkLocal := false
+	for _, a := range addrs {
+		if a.Tentative {
+			return false, nil
+		}
+		linkLocal = linkLocal || a.Prefix.Addr().Is6() && a.Prefix.Addr().IsLinkLocalUnicast()
+	}
+	return linkLocal, nil
 }
 
 // Close ends what still runs inside the lab and takes the lab away. It may be called again.
