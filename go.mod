@@ -12,6 +12,13 @@ require (
 	golang.org/x/term v0.47.0
 )
 
-require golang.org/x/tools v0.40.1-0.20260108161641-ca281cf95054 // indirect
+require (
+	go.opentelemetry.io/otel v1.29.0 // indirect
+	go.opentelemetry.io/otel/trace v1.29.0 // indirect
+	golang.org/x/tools v0.40.1-0.20260108161641-ca281cf95054 // indirect
+)
 
-require golang.org/x/net v0.62.0
+require (
+	github.com/containernetworking/cni v1.3.1
+	golang.org/x/net v0.62.0
+)

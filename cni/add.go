@@ -1,0 +1,146 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+)
+
+// add attaches the container. If it fails after a delegated IPAM plugin gave addresses, these are given back.
+func add(ctx context.Context, c *call) (any, *types.Error) {
+	prev, e := c.previous()
+	if e != nil {
+		return nil, e
+	}
+	if prev != nil {
+		for _, i := range prev.Interfaces {
+			if i.Sandbox == c.env.Netns && i.Name == c.env.IfName {
+				return nil, fail(types.ErrInvalidNetworkConfig, "put weir-cni first in the list: it makes the interface itself",
+					"an earlier plugin of the chain made interface %s already", i.Name)
+			}
+		}
+	}
+	request, e := c.config.request(c.env)
+	if e != nil {
+		return nil, e
+	}
+	ipam, e := c.ipam()
+	if e != nil {
+		return nil, e
+	}
+	if ipam.plugin != "" {
+		given, err := ipam.add(ctx)
+		if err != nil {
+			return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")", "IPAM plugin %s: %v", ipam.plugin, err)
+		}
+		request.Addrs, request.Extern = given, true
+	}
+	reply, err := c.agent.Attach(ctx, request)
+	if err != nil {
+		if undo := ipam.del(ctx); undo != nil {
+			err = errors.Join(err, undo)
+		}
+		return nil, fromAgent("attach "+c.env.Container, err)
+	}
+	result, err := c.result(prev, reply)
+	if err != nil {
+		undo := errors.Join(c.agent.Detach(ctx, c.env.Container, c.env.IfName), ipam.del(ctx))
+		return nil, fail(CodeBroken, "", "result: %v", errors.Join(err, undo))
+	}
+	return result, nil
+}
+
+// result tells what was attached, behind what earlier plugins of the chain told, in the version of the configuration.
+func (c *call) result(prev *types100.Result, r Reply) (types.Result, error) {
+	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.config.DNS}
+	if prev != nil {
+		result.Interfaces, result.IPs, result.Routes = prev.Interfaces, prev.IPs, prev.Routes
+		if result.DNS.IsEmpty() {
+			result.DNS = prev.DNS
+		}
+	}
+	inner := len(result.Interfaces) + 1
+	result.Interfaces = append(result.Interfaces,
+		&types100.Interface{Name: r.HostIf, Mac: r.HostMAC, Mtu: r.MTU},
+		&types100.Interface{Name: c.env.IfName, Mac: r.MAC, Mtu: r.MTU, Sandbox: c.env.Netns})
+	for _, a := range r.Addrs {
+		ip := &types100.IPConfig{Interface: types100.Int(inner), Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
+		for _, gw := range r.Gateways {
+			if gw.Is4() == a.Is4() {
+				ip.Gateway = gw.AsSlice()
+				result.Routes = append(result.Routes, &types.Route{Dst: defaultRoute(gw), GW: gw.AsSlice()})
+			}
+		}
+		result.IPs = append(result.IPs, ip)
+	}
+	return result.GetAsVersion(c.config.CNIVersion)
+}
+
+func defaultRoute(gw netip.Addr) net.IPNet {
+	if gw.Is4() {
+		return net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+	}
+	return net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+}
+
+// previous reads prevResult, nil if there is none.
+func (c *call) previous() (*types100.Result, *types.Error) {
+	if len(c.config.PrevResult) == 0 || string(c.config.PrevResult) == "null" {
+		return nil, nil
+	}
+	r, err := create.Create(c.config.CNIVersion, c.config.PrevResult)
+	if err != nil {
+		return nil, fail(types.ErrDecodingFailure, "", "prevResult: %v", err)
+	}
+	prev, err := types100.NewResultFromResult(r)
+	if err != nil {
+		return nil, fail(types.ErrDecodingFailure, "", "prevResult: %v", err)
+	}
+	return prev, nil
+}
+
+// del detaches. What is gone already is no error (specification, section 4, DEL).
+func del(ctx context.Context, c *call) (any, *types.Error) {
+	ipam, e := c.ipam()
+	if e != nil {
+		return nil, e
+	}
+	if err := c.agent.Detach(ctx, c.env.Container, c.env.IfName); err != nil {
+		return nil, fromAgent("detach "+c.env.Container, err)
+	}
+	if err := ipam.del(ctx); err != nil {
+		return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")", "IPAM plugin %s: %v", ipam.plugin, err)
+	}
+	return nil, nil
+}
+
+// check compares the container's network with what ADD answered.
+func check(ctx context.Context, c *call) (any, *types.Error) {
+	prev, e := c.previous()
+	if e != nil {
+		return nil, e
+	}
+	if prev == nil {
+		return nil, fail(types.ErrInvalidNetworkConfig, "CHECK gets the result of ADD as prevResult", "the configuration has no prevResult")
+	}
+	if err := c.agent.Check(ctx, c.env.Container, c.env.IfName); err != nil {
+		e := fromAgent("check "+c.env.Container, err)
+		if e.Code == CodeAgent {
+			e.Code, e.Details = CodeCheck, "the network was changed behind Weir's back; restart the container"
+		}
+		return nil, e
+	}
+	ipam, e := c.ipam()
+	if e != nil {
+		return nil, e
+	}
+	if err := ipam.check(ctx); err != nil {
+		return nil, fail(CodeIPAM, "", "IPAM plugin %s: %v", ipam.plugin, err)
+	}
+	return nil, nil
+}

@@ -1,0 +1,41 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// Codes of this plugin, beside those of the specification.
+const (
+	CodeAgent  uint = 100 // the agent refused
+	CodeCheck  uint = 101 // CHECK found the network changed
+	CodeIPAM   uint = 102 // the delegated IPAM plugin failed or gave nothing usable
+	CodeBroken uint = 103 // the answer could not be written
+)
+
+func fail(code uint, details, format string, a ...any) *types.Error {
+	return &types.Error{Code: code, Msg: fmt.Sprintf(format, a...), Details: details}
+}
+
+// fromAgent turns an error of the agent into the wire's. An agent that cannot be reached is worth another try: the runtime
+// repeats on code 11.
+func fromAgent(what string, err error) *types.Error {
+	var asWire *types.Error
+	if errors.As(err, &asWire) {
+		return asWire
+	}
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return fail(types.ErrTryAgainLater, "start it with 'weir up', or see 'journalctl -u weir'; the configuration's \"root\" must be the agent's --root",
+			"%s: the weir agent does not answer: %v", what, err)
+	}
+	var temporary interface{ Temporary() bool }
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &temporary) && temporary.Temporary() {
+		return fail(types.ErrTryAgainLater, "'weir status' says what the agent waits for", "%s: %v", what, err)
+	}
+	return fail(CodeAgent, "'weir pod list' and 'weir status' show the node as the agent sees it", "%s: %v", what, err)
+}

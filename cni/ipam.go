@@ -1,0 +1,70 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// ipam is a delegated address management plugin; the zero value is Weir's own, with nothing to delegate. The plugin gets
+// the whole configuration and this process's environment, as the specification wants it (section 4).
+type ipam struct {
+	plugin string
+	stdin  []byte
+}
+
+func (c *call) ipam() (ipam, *types.Error) {
+	plugin, err := c.config.ipamType()
+	if err != nil {
+		return ipam{}, fail(types.ErrInvalidNetworkConfig, "ipam is {\"type\": PLUGIN, ...}; without it Weir gives the addresses", "ipam: %v", err)
+	}
+	return ipam{plugin, c.stdin}, nil
+}
+
+func (i ipam) add(ctx context.Context) ([]netip.Addr, error) {
+	r, err := invoke.DelegateAdd(ctx, i.plugin, i.stdin, nil)
+	if err != nil {
+		return nil, err
+	}
+	result, err := types100.NewResultFromResult(r)
+	if err != nil {
+		return nil, err
+	}
+	var addrs []netip.Addr
+	for _, ip := range result.IPs {
+		a, ok := netip.AddrFromSlice(ip.Address.IP)
+		if !ok {
+			return nil, fmt.Errorf("gave %v, which is no address", ip.Address)
+		}
+		addrs = append(addrs, a.Unmap())
+	}
+	if len(addrs) == 0 {
+		return nil, fmt.Errorf("gave no address")
+	}
+	return addrs, nil
+}
+
+func (i ipam) del(ctx context.Context) error {
+	if i.plugin == "" {
+		return nil
+	}
+	return invoke.DelegateDel(ctx, i.plugin, i.stdin, nil)
+}
+
+func (i ipam) check(ctx context.Context) error {
+	if i.plugin == "" {
+		return nil
+	}
+	return invoke.DelegateCheck(ctx, i.plugin, i.stdin, nil)
+}
+
+func (i ipam) gc(ctx context.Context) error {
+	if i.plugin == "" {
+		return nil
+	}
+	return invoke.DelegateGC(ctx, i.plugin, i.stdin, nil)
+}
