@@ -1,6 +1,10 @@
-// Package flow knows what a conversation is: its key, its two sides, and how TCP, UDP, ICMP and SCTP packets move it. Everything
-// here is a pure function; the clock is an argument. docs/design/0003-judgement.md is the specification.
 package flow
+
+import (
+	"net/netip"
+
+	"github.com/weirnet/weir/packet"
+)
 
 // Key names a conversation in canonical order, so that packets of both directions have the same Key. It is comparable and
 // has the layout that the kernel engine uses: 40 bytes, no padding.
@@ -18,8 +22,105 @@ type Key struct {
 // Dir says which end of a Key sent a packet.
 type Dir uint8
 
-// FromLow: the packet went from the low end to the high end.
+// FromLow: the packet went from the low end to the high end. When both ends are the same, every packet is FromLow.
 const (
 	FromLow Dir = iota
 	FromHigh
 )
+
+// KeyOf returns the key of the conversation that p belongs to, and which end sent p. b are the bytes that p was decoded
+// from; only ICMP errors are read again.
+//
+// The ports are those of TCP, UDP, UDP-Lite and SCTP; of an ICMP message with an identifier both are the identifier; of
+// everything else both are 0. An ICMP error has the key of the packet that it quotes and goes the other way.
+//
+// ok is false when p has no conversation: malformed, a later fragment, or an error whose quote cannot be read or is itself
+// an ICMP error.
+func KeyOf(p *packet.Packet, b []byte) (k Key, d Dir, ok bool) {
+	if p.Reason != packet.ReasonNone || p.Frag&packet.FragLater != 0 {
+		return Key{}, FromLow, false
+	}
+	ports := p.Ports
+	if p.Proto == packet.ProtoICMP || p.Proto == packet.ProtoICMPv6 {
+		if p.ICMPError() {
+			k, d, _, ok = QuotedKey(p, b)
+			return k, d ^ 1, ok
+		}
+		ports = icmpPorts(p)
+	}
+	k, d = canonical(p, ports)
+	return k, d, true
+}
+
+// QuotedKey returns the key of the packet that the ICMP error p quotes, which end sent that packet, and the packet itself
+// (see packet.Packet.Inner for its fields). ok is false when p is no error, or the quote names no conversation.
+func QuotedKey(p *packet.Packet, b []byte) (k Key, d Dir, inner packet.Packet, ok bool) {
+	inner, ok = p.Inner(b)
+	if !ok || inner.ICMPError() {
+		return Key{}, FromLow, packet.Packet{}, false
+	}
+	ports := inner.Ports
+	if inner.IsICMP() {
+		ports = icmpPorts(&inner)
+	}
+	k, d = canonical(&inner, ports)
+	return k, d, inner, true
+}
+
+// icmpPorts returns the identifier of an ICMP query as both ports, 0 for any other message.
+func icmpPorts(p *packet.Packet) uint32 {
+	if query, _ := p.ICMPQuery(); !query {
+		return 0
+	}
+	id := uint32(p.ICMPID())
+	return id<<16 | id
+}
+
+// canonical orders the ends of p. ports is source << 16 | destination.
+func canonical(p *packet.Packet, ports uint32) (Key, Dir) {
+	swap := p.SrcLo > p.DstLo
+	if p.SrcHi != p.DstHi {
+		swap = p.SrcHi > p.DstHi
+	} else if p.SrcLo == p.DstLo {
+		swap = ports>>16 > ports&0xffff
+	}
+	if swap {
+		return Key{LowHi: p.DstHi, LowLo: p.DstLo, HighHi: p.SrcHi, HighLo: p.SrcLo,
+			Ports: ports<<16 | ports>>16, Proto: p.Proto}, FromHigh
+	}
+	return Key{LowHi: p.SrcHi, LowLo: p.SrcLo, HighHi: p.DstHi, HighLo: p.DstLo, Ports: ports, Proto: p.Proto}, FromLow
+}
+
+// KeyFor returns the key of a conversation between two ends, and which of them from is. For ICMP queries the port of both
+// ends is the identifier.
+func KeyFor(proto uint8, from, to netip.AddrPort) (Key, Dir) {
+	var p packet.Packet
+	p.SrcHi, p.SrcLo = packet.Words(from.Addr())
+	p.DstHi, p.DstLo = packet.Words(to.Addr())
+	p.Proto = proto
+	return canonical(&p, uint32(from.Port())<<16|uint32(to.Port()))
+}
+
+// Low and High return the ends of the key. IPv4 ends are plain IPv4 addresses.
+func (k *Key) Low() netip.AddrPort {
+	return netip.AddrPortFrom(addr(k.LowHi, k.LowLo), uint16(k.Ports>>16))
+}
+
+// High returns the end with the larger (address, port).
+func (k *Key) High() netip.AddrPort {
+	return netip.AddrPortFrom(addr(k.HighHi, k.HighLo), uint16(k.Ports))
+}
+
+// Ends returns the end that sends packets of direction d, and the other one.
+func (k *Key) Ends(d Dir) (from, to netip.AddrPort) {
+	if d == FromLow {
+		return k.Low(), k.High()
+	}
+	return k.High(), k.Low()
+}
+
+// addr makes an address from two words.
+func addr(hi, lo uint64) netip.Addr {
+	p := packet.Packet{SrcHi: hi, SrcLo: lo, Version: 6}
+	return p.Src().Unmap()
+}

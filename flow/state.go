@@ -1,5 +1,11 @@
 package flow
 
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/packet"
+)
+
 // Side is what one end of a conversation has shown so far. Packets from one end write only their own Side, so that two CPUs that
 // carry the two directions share no cache line.
 type Side struct {
@@ -11,7 +17,6 @@ type Side struct {
 	Ack     uint32 // TCP: highest acknowledgement sent
 	Edge    uint32 // TCP: highest ACK + scaled window sent
 	Win     uint32 // TCP: largest scaled window sent
-	FinEnd  uint32 // TCP: SEQ+LEN of the FIN
 	Flags   SideFlags
 	Scale   uint8 // TCP: window scale, 0..14
 }
@@ -24,7 +29,7 @@ const (
 	Seen   SideFlags = 1 << iota // a packet of this side counted
 	Syn                          // Start is valid
 	Acked                        // Ack and Edge are valid
-	Fin                          // FinEnd is valid
+	Fin                          // sent a FIN: End is the sequence number after it
 	Rst                          // sent a valid RST (SCTP: ABORT or SHUTDOWN COMPLETE)
 	Scaled                       // its SYN carried the window scale option
 )
@@ -41,7 +46,7 @@ type Result uint8
 
 // The results.
 const (
-	Hit       Result = iota // the packet counted: sides were updated
+	Hit       Result = iota // the packet counted: its side was updated
 	Untouched               // passes as the rule says, the state is as before
 	Recycle                 // the packet begins a new conversation on the same ports: remove the state, treat as not found
 	BadFlags                // drop: reason tcp-flags
@@ -52,14 +57,81 @@ const (
 	BadICMP                 // drop: reason icmp-seq
 )
 
-// Phase is the stage of a conversation's life, computed from its two sides.
-type Phase uint8
+// String returns the name of the result.
+func (r Result) String() string {
+	names := [...]string{"hit", "untouched", "recycle", "bad-flags", "bad-rst", "bad-ack", "bad-window", "bad-tag", "bad-icmp"}
+	if int(r) < len(names) {
+		return names[r]
+	}
+	return fmt.Sprintf("result(%d)", uint8(r))
+}
 
-// The phases. For protocols other than TCP a conversation is Opening until both sides were seen.
-const (
-	Opening Phase = iota
-	Established
-	Closing // TCP: both FINs sent, not both acknowledged
-	Closed  // TCP: both FINs acknowledged; SCTP: shut down
-	Reset   // TCP: a valid RST; SCTP: ABORT
-)
+// Drops reports whether the packet has to be dropped.
+func (r Result) Drops() bool { return r >= BadFlags }
+
+// New returns the state that a packet of protocol proto makes. ok is false when it can make none: a TCP segment with
+// impossible flags (then the result is BadFlags).
+//
+// A TCP segment that is not a SYN without ACK makes a loose state.
+func New(proto uint8, seg *Segment, now int64) (s State, ok bool) {
+	s.Proto = proto
+	if proto == packet.ProtoTCP {
+		if badFlags(seg.Flags) {
+			return State{}, false
+		}
+		s.Loose = seg.Flags&(packet.FlagSYN|packet.FlagACK) != packet.FlagSYN
+		s.Sides[0].begin(seg, now)
+		return s, true
+	}
+	d := &s.Sides[0]
+	if proto == packet.ProtoSCTP {
+		d.tag(seg)
+		if seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete {
+			d.Flags |= Rst
+		}
+	}
+	d.touch(seg, now)
+	return s, true
+}
+
+// Step moves the state by a packet from side d (0 or 1) and says what to do with the packet. Only Hit changes the
+// state, and only its side d. With liberal, what would be dropped because of its numbers is Untouched instead.
+//
+// The caller has made sure that the state has not expired.
+func (s *State) Step(seg *Segment, d int, now int64, liberal bool) Result {
+	switch s.Proto {
+	case packet.ProtoTCP:
+		r := s.stepTCP(seg, d&1, now)
+		if liberal && r > BadFlags {
+			return Untouched
+		}
+		return r
+	case packet.ProtoSCTP:
+		return s.stepSCTP(seg, d&1, now)
+	}
+	s.Sides[d&1].touch(seg, now)
+	return Hit
+}
+
+// Error judges an ICMP error that quotes a packet of side q: seq is the quoted sequence number. An error never
+// changes the state but the counters of the side that the error comes from, 1-q.
+func (s *State) Error(seq uint32, q int, bytes uint32, liberal bool) Result {
+	if s.Proto == packet.ProtoTCP && !s.Loose && !liberal {
+		side := &s.Sides[q&1]
+		if side.Flags&Seen == 0 || !between(side.Start, seq, side.End) {
+			return BadICMP
+		}
+	}
+	from := &s.Sides[1-q&1]
+	from.Packets++
+	from.Bytes += uint64(bytes)
+	return Untouched
+}
+
+// touch counts a packet.
+func (d *Side) touch(seg *Segment, now int64) {
+	d.Flags |= Seen
+	d.Last = now
+	d.Packets++
+	d.Bytes += uint64(seg.Bytes)
+}

@@ -1,0 +1,235 @@
+package flow
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/weirnet/weir/packet"
+)
+
+func TestKeyLayout(t *testing.T) {
+	if n := unsafe.Sizeof(Key{}); n != 40 {
+		t.Errorf("a key is %d bytes, the kernel engine's is 40", n)
+	}
+}
+
+func TestKeyIsSymmetric(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		p := packet.Packet{Version: 6, Proto: packet.ProtoTCP}
+		p.SrcHi, p.DstHi = rnd.Uint64N(2), rnd.Uint64N(2)
+		p.SrcLo, p.DstLo = rnd.Uint64N(3), rnd.Uint64N(3)
+		p.Ports = rnd.Uint32N(3)<<16 | rnd.Uint32N(3)
+		q := p
+		q.SrcHi, q.SrcLo, q.DstHi, q.DstLo = p.DstHi, p.DstLo, p.SrcHi, p.SrcLo
+		q.Ports = p.Ports<<16 | p.Ports>>16
+		k, d, ok := KeyOf(&p, nil)
+		l, e, ok2 := KeyOf(&q, nil)
+		if !ok || !ok2 || k != l {
+			t.Fatalf("%+v and %+v: %v %v %+v %+v", p, q, ok, ok2, k, l)
+		}
+		if same := p == q; same != (d == e) || same && d != FromLow {
+			t.Fatalf("%+v: directions %v %v", p, d, e)
+		}
+		if less := k.Low().Compare(k.High()); less > 0 {
+			t.Fatalf("%+v is not in canonical order", k)
+		}
+	}
+}
+
+func TestKeyFor(t *testing.T) {
+	a, b := netip.MustParseAddrPort("10.0.0.9:80"), netip.MustParseAddrPort("10.0.0.1:4000")
+	k, d := KeyFor(packet.ProtoTCP, a, b)
+	from, to := k.Ends(d)
+	if d != FromHigh || from != a || to != b {
+		t.Errorf("%v -> %v (%v)", from, to, d)
+	}
+}
+
+func TestKeyNeedsAConversation(t *testing.T) {
+	for name, p := range map[string]packet.Packet{
+		"malformed":      {Version: 4, Proto: packet.ProtoTCP, Reason: packet.ReasonTransport},
+		"later fragment": {Version: 4, Proto: packet.ProtoUDP, Frag: packet.FragLater},
+		"empty error":    {Version: 4, Proto: packet.ProtoICMP, ICMPType: 3},
+	} {
+		if k, _, ok := KeyOf(&p, nil); ok {
+			t.Errorf("%s has key %+v", name, k)
+		}
+	}
+}
+
+func TestICMPKeys(t *testing.T) {
+	p := packet.Packet{Version: 4, Proto: packet.ProtoICMP, ICMPType: 8, Seq: 0x1234_0001, SrcLo: 1, DstLo: 2}
+	k, _, _ := KeyOf(&p, nil)
+	if k.Ports != 0x12341234 {
+		t.Errorf("echo: ports %#x", k.Ports)
+	}
+	p.ICMPType = 9 // router advertisement
+	if k, _, _ = KeyOf(&p, nil); k.Ports != 0 {
+		t.Errorf("no query: ports %#x", k.Ports)
+	}
+}
+
+// TestStepProperties holds what engines rely on against random segments: a packet writes only its own side, only a hit changes a
+// state, the liberal switch drops nothing because of its numbers, and hits of both modes agree.
+func TestStepProperties(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for round := range 3000 {
+		proto := []uint8{packet.ProtoTCP, packet.ProtoTCP, packet.ProtoSCTP, packet.ProtoUDP}[rnd.IntN(4)]
+		first := randomSegment(rnd, proto)
+		s, ok := New(proto, &first, 1)
+		if !ok {
+			continue
+		}
+		for now := range int64(40) {
+			seg, from, liberal := randomSegment(rnd, proto), rnd.IntN(2), rnd.IntN(4) == 0
+			old, strict := s, s
+			r := s.Step(&seg, from, now, liberal)
+			rs := strict.Step(&seg, from, now, false)
+			switch {
+			case s.Sides[1-from] != old.Sides[1-from] || s.Proto != old.Proto || s.Loose != old.Loose:
+				t.Fatalf("round %d: %+v from %d wrote more than its side: %+v -> %+v", round, seg, from, old, s)
+			case r != Hit && s != old:
+				t.Fatalf("round %d: %v changed the state", round, r)
+			case liberal && (r == BadRst || r == BadAck || r == BadWindow):
+				t.Fatalf("round %d: liberal, yet %v", round, r)
+			case (r == Hit) != (rs == Hit):
+				t.Fatalf("round %d: liberal %v, strict %v", round, r, rs)
+			case r == Recycle && s.Phase() == Established:
+				t.Fatalf("round %d: %+v recycled an established state %+v", round, seg, s)
+			case old.Phase() == Reset && s.Phase() != Reset:
+				t.Fatalf("round %d: rose from the dead", round)
+			}
+		}
+	}
+}
+
+// randomSegment draws from few numbers, so that many segments fit.
+func randomSegment(rnd *rand.Rand, proto uint8) Segment {
+	s := Segment{Bytes: 40, Seq: rnd.Uint32N(6), Ack: rnd.Uint32N(6), Window: rnd.Uint32N(4), Scale: NoScale, Len: rnd.Uint32N(2)}
+	if proto == packet.ProtoSCTP {
+		s.Chunk, s.Bits = []uint8{0, 1, 2, 6, 14, NoChunk}[rnd.IntN(6)], uint8(rnd.IntN(2))
+		return s
+	}
+	s.Flags = []uint8{flagSYN, flagSYN, flagSYN | flagACK, flagSYN | flagACK, flagACK, flagACK, flagACK, flagACK | flagFIN,
+		flagRST, flagRST | flagACK, 0, flagSYN | flagFIN}[rnd.IntN(12)]
+	if s.Flags&flagSYN != 0 {
+		s.Len++
+		if rnd.IntN(2) == 0 {
+			s.Scale = uint8(rnd.IntN(15))
+		}
+	}
+	if s.Flags&flagFIN != 0 {
+		s.Len++
+	}
+	return s
+}
+
+func TestSCTP(t *testing.T) {
+	const data, init, initAck, abort, cookie, complete = 0, 1, 2, 6, 10, 14
+	type step struct {
+		from        int
+		chunk, bits uint8
+		tag         uint32
+		want        Result
+	}
+	shake := []step{{0, init, 0, 0, Hit}, {1, initAck, 0, 70, Hit}, {0, cookie, 0, 80, Hit}, {1, data, 0, 70, Hit}}
+	for _, c := range []struct {
+		name  string
+		steps []step
+		phase Phase
+	}{
+		{"opening", shake[:1], Opening},
+		{"association", shake, Established},
+		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, BadTag}, step{1, abort, 0, 71, BadTag}, step{0, data, 0, 80, Hit}), Established},
+		{"INIT of an open association", append(shake[:4:4], step{0, init, 0, 0, Untouched}, step{1, init, 0, 0, Untouched}), Established},
+		{"abort", append(shake[:4:4], step{1, abort, 0, 70, Hit}, step{0, data, 0, 80, Untouched}, step{0, init, 0, 0, Recycle}), Reset},
+		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, BadTag}, step{1, abort, 1, 80, Hit}), Reset},
+		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, Hit}), Reset},
+		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, BadTag}}, Opening},
+	} {
+		var s State
+		for i, st := range c.steps {
+			seg := Segment{Seq: st.tag, Chunk: st.chunk, Bits: st.bits, Bytes: 48}
+			if i == 0 {
+				s, _ = New(packet.ProtoSCTP, &seg, 1)
+				continue
+			}
+			if r := s.Step(&seg, st.from, int64(i), false); r != st.want {
+				t.Errorf("%s: step %d: %v, want %v", c.name, i, r, st.want)
+			}
+		}
+		if s.Phase() != c.phase {
+			t.Errorf("%s: phase %v, want %v", c.name, s.Phase(), c.phase)
+		}
+	}
+}
+
+func TestError(t *testing.T) {
+	s := play(t, false, open)
+	for _, c := range []struct {
+		seq     uint32
+		q       int
+		liberal bool
+		want    Result
+	}{
+		{1000, 0, false, Untouched}, {1001, 0, false, Untouched}, {999, 0, false, BadICMP}, {1002, 0, false, BadICMP},
+		{5000, 1, false, Untouched}, {1000, 1, false, BadICMP}, {1002, 0, true, Untouched},
+	} {
+		before := s
+		if r := s.Error(c.seq, c.q, 56, c.liberal); r != c.want {
+			t.Errorf("%+v: %v", c, r)
+		}
+		if c.want == Untouched {
+			before.Sides[1-c.q].Packets++
+			before.Sides[1-c.q].Bytes += 56
+		}
+		if s != before {
+			t.Errorf("%+v: state %+v, want %+v", c, s, before)
+		}
+	}
+	syn := play(t, false, "a S 1 0 0 9")
+	if r := syn.Error(0, 1, 56, false); r != BadICMP {
+		t.Errorf("an error about a packet that nobody sent: %v", r)
+	}
+	loose := play(t, false, "a A 1 1 0 9")
+	if r := loose.Error(999, 0, 56, false); r != Untouched {
+		t.Errorf("loose: %v", r)
+	}
+}
+
+func TestLifetimes(t *testing.T) {
+	to := DefaultTimeouts()
+	side := func(f SideFlags, ack, end uint32) Side { return Side{Flags: f, Ack: ack, End: end, Last: 5} }
+	all := Seen | Syn | Acked
+	for _, c := range []struct {
+		name  string
+		state State
+		want  time.Duration
+	}{
+		{"tcp opening", State{Proto: 6, Sides: [2]Side{side(Seen|Syn, 0, 1)}}, 20 * time.Second},
+		{"tcp established", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all, 1, 1)}}, 300 * time.Second},
+		{"tcp half closed", State{Proto: 6, Sides: [2]Side{side(all|Fin, 1, 2), side(all, 2, 1)}}, 300 * time.Second},
+		{"tcp closing", State{Proto: 6, Sides: [2]Side{side(all|Fin, 1, 2), side(all|Fin, 2, 2)}}, 20 * time.Second},
+		{"tcp closed", State{Proto: 6, Sides: [2]Side{side(all|Fin, 2, 2), side(all|Fin, 2, 2)}}, time.Second},
+		{"tcp reset", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all|Rst, 1, 1)}}, time.Second},
+		{"udp one way", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0)}}, 10 * time.Second},
+		{"udp both ways", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
+		{"udp-lite both ways", State{Proto: 136, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
+		{"sctp one way", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0)}}, 20 * time.Second},
+		{"sctp both ways", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 300 * time.Second},
+		{"sctp aborted", State{Proto: 132, Sides: [2]Side{side(Seen|Rst, 0, 0), side(Seen, 0, 0)}}, time.Second},
+		{"icmp", State{Proto: 1, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 5 * time.Second},
+		{"gre", State{Proto: 47, Sides: [2]Side{side(Seen, 0, 0)}}, 5 * time.Second},
+	} {
+		if got := c.state.Lifetime(&to); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+		if got := c.state.Deadline(&to); got != 5+int64(c.want) {
+			t.Errorf("%s: deadline %d", c.name, got)
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package flow
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// Phase is the stage of a conversation's life, computed from its two sides.
+type Phase uint8
+
+// The phases. For protocols other than TCP a conversation is Opening until both sides were seen.
+const (
+	Opening Phase = iota
+	Established
+	Closing // TCP: both FINs sent, not both acknowledged
+	Closed  // TCP: both FINs acknowledged
+	Reset   // TCP: a valid RST; SCTP: ABORT or SHUTDOWN COMPLETE
+)
+
+// String returns the name of the phase.
+func (p Phase) String() string {
+	names := [...]string{"opening", "established", "closing", "closed", "reset"}
+	if int(p) < len(names) {
+		return names[p]
+	}
+	return fmt.Sprintf("phase(%d)", uint8(p))
+}
+
+// Phase computes the phase.
+func (s *State) Phase() Phase {
+	a, b := &s.Sides[0], &s.Sides[1]
+	either, both := a.Flags|b.Flags, a.Flags&b.Flags
+	if s.Proto != packet.ProtoTCP {
+		switch {
+		case either&Rst != 0:
+			return Reset
+		case both&Seen != 0:
+			return Established
+		}
+		return Opening
+	}
+	switch {
+	case either&Rst != 0:
+		return Reset
+	case both&Fin != 0:
+		if s.closed() {
+			return Closed
+		}
+		return Closing
+	case both&Seen == 0:
+		return Opening
+	case s.Loose:
+		return Established
+	case both&Acked != 0 && !before(a.Ack, b.Start+1):
+		return Established
+	}
+	return Opening
+}
+
+// Embryonic reports whether the conversation has yet to prove itself: TCP that is opening, or another protocol of which
+// only one side was seen. Such states live apart, and only they are ever evicted.
+func (s *State) Embryonic() bool { return s.Phase() == Opening }
+
+// Lifetime returns how long the state lives after the last packet that counted.
+func (s *State) Lifetime(t *Timeouts) time.Duration {
+	p := s.Phase()
+	switch s.Proto {
+	case packet.ProtoTCP:
+		switch p {
+		case Established:
+			return t.Established
+		case Closed:
+			return t.Fin
+		case Reset:
+			return t.Rst
+		}
+		return t.Syn
+	case packet.ProtoUDP, packet.ProtoUDPLite:
+		if p == Established {
+			return t.UDPReply
+		}
+		return t.UDP
+	case packet.ProtoSCTP:
+		switch p {
+		case Established:
+			return t.Established
+		case Reset:
+			return t.Rst
+		}
+		return t.Syn
+	}
+	return t.Short
+}
+
+// Last returns the time of the last packet that counted.
+func (s *State) Last() int64 { return max(s.Sides[0].Last, s.Sides[1].Last) }
+
+// Deadline returns the time after which the state has expired: a packet at a time above it does not find the state.
+func (s *State) Deadline(t *Timeouts) int64 { return s.Last() + int64(s.Lifetime(t)) }
