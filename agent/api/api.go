@@ -1,0 +1,153 @@
+// Package api is the conversation with a running node: plain values as JSON over HTTP on the node's unix socket, and a Client that
+// speaks it.
+//
+// Every answer has a field "version". Fields are only ever added; the version rises when a field changes its meaning, which
+// so far never happened. A request that fails is answered with a status of 400 or more and an Error.
+//
+//	GET  /v1/status        Status
+//	GET  /v1/rules         Rules
+//	GET  /v1/tables        Tables
+//	GET  /v1/states        States
+//	POST /v1/do            Do       -> Done       one command in ipfw's words: add, delete, set, table, flush, zero, cut
+//	POST /v1/load          Load     -> Done       the whole rule set
+//	POST /v1/confirm                -> Done       keep what was loaded on trial
+//	POST /v1/why           Why      -> soft.Explanation, as JSON
+//	POST /v1/down                   -> Done       stop and remove every trace
+package api
+
+import "time"
+
+// Version is the version of all answers.
+const Version = 1
+
+// Error says what failed and, where that helps, what to do.
+type Error struct {
+	Version int    `json:"version"`
+	Message string `json:"message"`
+	Advice  string `json:"hint,omitempty"`
+	Report  string `json:"report,omitempty"` // mistakes in rule text: place, line, caret and hint of each
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Hint returns what to do next, or "".
+func (e *Error) Hint() string { return e.Advice }
+
+// Status says how a node is.
+type Status struct {
+	Version    int               `json:"version"`
+	Healthy    bool              `json:"healthy"`
+	Problems   []Problem         `json:"problems,omitempty"`
+	PID        int               `json:"pid"`
+	Since      time.Time         `json:"since"`
+	Interfaces []Interface       `json:"interfaces"`
+	Rules      int               `json:"rules"`   // without the default rule
+	Source     string            `json:"source"`  // where the rules come from: a file, "saved", "none"
+	Default    string            `json:"default"` // what rule 65535 does: allow or deny
+	Trial      *Trial            `json:"trial,omitempty"`
+	States     int               `json:"states"`
+	StatesMax  int               `json:"states_max"`
+	Adopted    int               `json:"adopted"`   // connections that were open before and became states
+	TakenOver  bool              `json:"takenover"` // enforcement was there when the agent started
+	Reasons    map[string]uint64 `json:"reasons"`   // packets that something other than a rule decided
+}
+
+// Problem is something wrong with a node.
+type Problem struct {
+	What   string `json:"what"`
+	Advice string `json:"hint,omitempty"`
+}
+
+// Interface is an interface that is guarded.
+type Interface struct {
+	Name  string `json:"name"`
+	Index uint32 `json:"index"`
+	Hook  string `json:"hook"` // tcx or clsact
+}
+
+// Trial is a rule set that was loaded and goes again unless it is confirmed.
+type Trial struct {
+	Name        string  `json:"name"`
+	LeftSeconds float64 `json:"left_seconds"`
+}
+
+// Rules is the rule set with its counters, in order of evaluation; the last one is the default rule.
+type Rules struct {
+	Version int    `json:"version"`
+	Rules   []Rule `json:"rules"`
+}
+
+// Rule is one rule.
+type Rule struct {
+	Number   uint16     `json:"number"`
+	Set      uint8      `json:"set"`
+	Disabled bool       `json:"disabled,omitempty"` // its set is disabled: it is not asked
+	Text     string     `json:"text"`               // canonical, without the number
+	Packets  uint64     `json:"packets"`
+	Bytes    uint64     `json:"bytes"`
+	Last     *time.Time `json:"last,omitempty"` // of the last match
+}
+
+// Tables are the tables of the rule set by name.
+type Tables struct {
+	Version int     `json:"version"`
+	Tables  []Table `json:"tables"`
+}
+
+// Table is a named set of prefixes.
+type Table struct {
+	Name    string       `json:"name"`
+	Entries []TableEntry `json:"entries"`
+}
+
+// TableEntry is a member of a table.
+type TableEntry struct {
+	Prefix string `json:"prefix"`
+	Value  uint32 `json:"value"`
+}
+
+// States are the live states.
+type States struct {
+	Version int     `json:"version"`
+	States  []State `json:"states"`
+}
+
+// State is a live conversation. From sent the packet that made it. Pairs are forward, reverse.
+type State struct {
+	Proto       string    `json:"proto"`
+	From        string    `json:"from"`
+	To          string    `json:"to"`
+	Flow        string    `json:"flow"`
+	Phase       string    `json:"phase"`
+	Rule        uint16    `json:"rule"`
+	AgeSeconds  float64   `json:"age_seconds"`
+	LeftSeconds float64   `json:"left_seconds"`
+	Packets     [2]uint64 `json:"packets"`
+	Bytes       [2]uint64 `json:"bytes"`
+}
+
+// Do is one command in ipfw's words: "add 100 allow ip from any to any", "delete 100", "table web add 10.0.0.0/8".
+type Do struct {
+	Line string `json:"line"`
+}
+
+// Load replaces the whole rule set by the content of a rule file.
+type Load struct {
+	Name    string `json:"name"` // of the file, for messages
+	Text    string `json:"text"`
+	Confirm string `json:"confirm,omitempty"` // a duration: go back to the rules before unless confirmed in time
+	Cut     bool   `json:"cut,omitempty"`     // end all states, also those of rules that stay
+}
+
+// Why asks what would happen to a packet.
+type Why struct {
+	Packet string `json:"packet"` // in text form
+}
+
+// Done is the answer to a change.
+type Done struct {
+	Version int    `json:"version"`
+	Message string `json:"message,omitempty"` // for people; what an "add" prints
+	Rules   int    `json:"rules"`             // after the change, without the default rule
+	Ended   int    `json:"ended"`             // states that the change ended
+}

@@ -1,0 +1,121 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+)
+
+// Client talks to the node behind a socket. It may be used by several goroutines.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// ErrNoNode means that nobody answers on the socket.
+var ErrNoNode = errors.New("no node is running")
+
+// NewClient returns a client of the node whose API listens on a unix socket. Nothing is dialed yet.
+func NewClient(socket string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Get asks for a value; path is that of the package documentation.
+func (c *Client) Get(ctx context.Context, path string, answer any) error {
+	return c.ask(ctx, http.MethodGet, path, nil, answer)
+}
+
+// Post asks for a change. request may be nil.
+func (c *Client) Post(ctx context.Context, path string, request, answer any) error {
+	return c.ask(ctx, http.MethodPost, path, request, answer)
+}
+
+// Wait waits until the node answers, at most for a time.
+func (c *Client) Wait(ctx context.Context, atMost time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	for {
+		var s Status
+		err := c.Get(ctx, "/v1/status", &s)
+		if err == nil || !errors.Is(err, ErrNoNode) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, request, answer any) error {
+	var body io.Reader
+	if request != nil {
+		text, err := json.Marshal(request)
+		if err != nil {
+			return err
+		}
+		body = bytes.NewReader(text)
+	}
+	// The host is not looked up: every connection goes to the socket.
+	r, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, body)
+	if err != nil {
+		return err
+	}
+	w, err := c.http.Do(r)
+	if err != nil {
+		return c.refine(err)
+	}
+	defer w.Body.Close()
+	if w.StatusCode >= 400 {
+		return readError(w)
+	}
+	if err := json.NewDecoder(w.Body).Decode(answer); err != nil {
+		return fmt.Errorf("answer of the node: %w", err)
+	}
+	return nil
+}
+
+// readError makes an error of an answer.
+func readError(w *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(w.Body, 1<<20))
+	if err != nil {
+		return err
+	}
+	e := &Error{}
+	if json.Unmarshal(text, e) != nil || e.Message == "" {
+		return fmt.Errorf("the node answered %s", w.Status)
+	}
+	return e
+}
+
+// refine says in plain words that nobody is there.
+func (c *Client) refine(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return noNode{c.socket}
+	case errors.Is(err, fs.ErrPermission):
+		return &Error{Message: "not permitted to talk to the node on " + c.socket, Advice: "run as root"}
+	}
+	return fmt.Errorf("talk to the node on %s: %w", c.socket, errors.Unwrap(err))
+}
+
+type noNode struct{ socket string }
+
+func (e noNode) Error() string   { return ErrNoNode.Error() + " on " + e.socket }
+func (e noNode) Is(t error) bool { return t == ErrNoNode }
+
+// Hint says how to start a node.
+func (e noNode) Hint() string { return "start one: weir up --iface eth0" }
