@@ -1,0 +1,44 @@
+package arch
+
+import "testing"
+
+// root is the project, seen from here.
+const root = "../.."
+
+func complain(t *testing.T, found []string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range found {
+		t.Error(f)
+	}
+}
+
+func TestImports(t *testing.T) {
+	found, err := Imports(root)
+	complain(t, found, err)
+}
+
+func TestCode(t *testing.T) {
+	found, err := Code(root)
+	complain(t, found, err)
+}
+
+func TestSizes(t *testing.T) {
+	tooLong, crowded, err := Sizes(root)
+	complain(t, tooLong, err)
+	for _, c := range crowded {
+		t.Logf("crowded: %s", c)
+	}
+	for name, why := range oversized {
+		if _, err := read(root, name); err != nil || why == "" {
+			t.Errorf("oversized names %s, which is gone or has no reason: %v", name, err)
+		}
+	}
+}
+
+func TestWords(t *testing.T) {
+	found, err := Words(root)
+	complain(t, found, err)
+}

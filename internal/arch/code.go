@@ -1,0 +1,160 @@
+package arch
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Code lists every place in the Go files below root that prints or exits where only cmd/weir may, every init function,
+// and every exported identifier and package without a doc comment.
+func Code(root string) ([]string, error) {
+	names, err := files(root, goFile)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	documented := map[string]bool{} // by directory
+	for _, name := range names {
+		text, err := read(root, name)
+		if err != nil {
+			return nil, err
+		}
+		if generated(text) {
+			continue
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		say := func(at ast.Node, format string, args ...any) {
+			p := fset.Position(at.Pos())
+			found = append(found, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+fmt.Sprintf(format, args...))
+		}
+		checkInit(file, say)
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		dir := path.Dir(name)
+		documented[dir] = documented[dir] || file.Doc != nil
+		if dir != "cmd/weir" && !strings.HasPrefix(dir, "tools") {
+			checkTalk(file, say)
+		}
+		if file.Name.Name != "main" {
+			checkDocs(file, say)
+		}
+	}
+	for dir, ok := range documented {
+		if !ok && !slices.Contains(unfinished, dir) {
+			found = append(found, fmt.Sprintf("%s: the package has no doc comment", dir))
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+// unfinished are rooms that are being built and have no package comment yet.
+var unfinished = []string{"agent", "rule"}
+
+type sayFunc func(at ast.Node, format string, args ...any)
+
+// checkInit finds init functions: what happens on import cannot be seen where it matters, in the command.
+func checkInit(file *ast.File, say sayFunc) {
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+			say(f, "init function: wire by hand in the command")
+		}
+	}
+}
+
+// talk is what only cmd/weir may use.
+var talk = map[string][]string{
+	"fmt":     {"Print", "Printf", "Println"},
+	"os":      {"Exit", "Stdout"},
+	"log":     {"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"},
+	"syscall": {"Exit"},
+}
+
+func checkTalk(file *ast.File, say sayFunc) {
+	imported := map[string]string{} // name in this file -> path
+	for _, i := range file.Imports {
+		p := strings.Trim(i.Path.Value, `"`)
+		name := path.Base(p)
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		imported[name] = p
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && slices.Contains(talk[imported[x.Name]], n.Sel.Name) {
+				say(n, "%s.%s: only cmd/weir prints and exits; return a value or an error", x.Name, n.Sel.Name)
+			}
+		case *ast.CallExpr:
+			if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "print" || f.Name == "println") {
+				say(n, "%s: only cmd/weir prints", f.Name)
+			}
+		}
+		return true
+	})
+}
+
+// selfEvident are methods that an interface of the standard library has described already.
+var selfEvident = []string{"String", "Error", "Unwrap", "Is", "As", "GoString", "Format", "LogValue",
+	"MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "Len", "Less", "Swap"}
+
+func checkDocs(file *ast.File, say sayFunc) {
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if !d.Name.IsExported() || d.Doc != nil {
+				continue
+			}
+			if d.Recv == nil {
+				say(d, "func %s has no doc comment", d.Name.Name)
+			} else if t := receiver(d); ast.IsExported(t) && !slices.Contains(selfEvident, d.Name.Name) {
+				say(d, "method %s.%s has no doc comment", t, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, s := range d.Specs {
+				switch s := s.(type) {
+				case *ast.TypeSpec:
+					if s.Name.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil {
+						say(s, "type %s has no doc comment", s.Name.Name)
+					}
+				case *ast.ValueSpec:
+					for _, n := range s.Names {
+						if n.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil {
+							say(s, "%s has no doc comment", n.Name)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// receiver returns the name of the type that a method belongs to.
+func receiver(f *ast.FuncDecl) string {
+	t := f.Recv.List[0].Type
+	for {
+		switch x := t.(type) {
+		case *ast.StarExpr:
+			t = x.X
+		case *ast.IndexExpr:
+			t = x.X
+		case *ast.IndexListExpr:
+			t = x.X
+		case *ast.Ident:
+			return x.Name
+		default:
+			return ""
+		}
+	}
+}

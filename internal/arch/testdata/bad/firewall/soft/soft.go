@@ -1,0 +1,3 @@
+package soft
+
+import _ "github.com/weirnet/weir/firewall/kernel" // a neighbour

@@ -1,0 +1,3 @@
+package flow
+
+import _ "github.com/weirnet/weir/packet" // in order, but reaches netlink through it

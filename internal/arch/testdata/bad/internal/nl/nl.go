@@ -1,0 +1,3 @@
+package nl
+
+import _ "github.com/vishvananda/netlink" // as it should be

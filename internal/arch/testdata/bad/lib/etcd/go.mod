@@ -1,0 +1,1 @@
+module go.etcd.io/etcd

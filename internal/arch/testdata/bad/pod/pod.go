@@ -1,0 +1,3 @@
+package pod
+
+import _ "github.com/vishvananda/netlink" // past the door

@@ -1,0 +1,3 @@
+package rule
+
+import _ "github.com/weirnet/weir/flow" // a neighbour

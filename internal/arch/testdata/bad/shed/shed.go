@@ -1,0 +1,1 @@
+package shed // no place in the order
