@@ -44,11 +44,9 @@ func linkOf(l netlink.Link) Link {
 }
 
 func (l Link) equal(o Link) bool {
-	mac := bytes.Equal(l.HardwareAddr, o.HardwareAddr)
-	l.HardwareAddr, o.HardwareAddr = nil, nil
-	return mac && l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind && l.Alias == o.Alias && l.MTU == o.MTU &&
-		l.Up == o.Up && l.Running == o.Running && l.OperUp == o.OperUp && l.Loopback == o.Loopback && l.Master == o.Master &&
-		l.Peer == o.Peer && l.PeerNS == o.PeerNS
+	return bytes.Equal(l.HardwareAddr, o.HardwareAddr) && l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind &&
+		l.Alias == o.Alias && l.MTU == o.MTU && l.Up == o.Up && l.Running == o.Running && l.OperUp == o.OperUp &&
+		l.Loopback == o.Loopback && l.Master == o.Master && l.Peer == o.Peer && l.PeerNS == o.PeerNS
 }
 
 // byIndex names a link to the library.
