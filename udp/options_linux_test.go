@@ -1,0 +1,286 @@
+package udp
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestPacketInfo: a reply with Local given back comes from the address that was spoken to, on all three families.
+func TestPacketInfo(t *testing.T) {
+	for _, c := range []struct {
+		name, network, listen, dst string
+	}{
+		{"v4", "udp4", "0.0.0.0:0", "127.0.0.2"},
+		{"v6", "udp6", "[::]:0", "::1"},
+		{"dual", "udp", "[::]:0", "127.0.0.3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := listen(t, c.network, netip.MustParseAddrPort(c.listen), Config{PacketInfo: true, ECN: true, Timestamps: true})
+			network := "udp4"
+			dst := netip.MustParseAddr(c.dst)
+			if dst.Is6() {
+				network = "udp6"
+			}
+			client := listen(t, network, localhost(network), Config{PacketInfo: true, ECN: true})
+			start := time.Now()
+			out := Message{Buffers: [][]byte{{1}}, Addr: netip.AddrPortFrom(dst, server.LocalAddrPort().Port()), ECN: ECT1}
+			if _, err := client.WriteBatch([]Message{out}); err != nil {
+				t.Fatal(err)
+			}
+			in := []Message{{Buffers: [][]byte{make([]byte, 10)}}}
+			if _, err := server.ReadBatch(in); err != nil {
+				t.Fatal(err)
+			}
+			m := in[0]
+			if m.Local != dst || m.IfIndex == 0 || m.ECN != ECT1 || m.Time.Before(start.Add(-time.Second)) || m.Time.After(time.Now().Add(time.Second)) {
+				t.Fatalf("server got %+v", m)
+			}
+			m.Buffers = [][]byte{{2}}
+			m.ECN = CE
+			if _, err := server.WriteBatch([]Message{m, m}); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := client.ReadBatch(in); err != nil {
+					t.Fatal(err)
+				}
+				if in[0].Addr.Addr() != dst || in[0].ECN != CE {
+					t.Fatalf("client got %+v, want it from %s", in[0], dst)
+				}
+			}
+		})
+	}
+}
+
+// TestGoneSource: a source address that this host does not have fails the message, and does not cost the route its super
+// packets.
+func TestGoneSource(t *testing.T) {
+	for network, gone := range map[string]string{"udp4": "203.0.113.7", "udp6": "2001:db8::7"} {
+		c, to := listen(t, network, netip.AddrPort{}, Config{}), listen(t, network, localhost(network), Config{})
+		m := Message{Buffers: [][]byte{make([]byte, 1000)}, Addr: to.LocalAddrPort(), Local: netip.MustParseAddr(gone)}
+		if n, err := c.WriteBatch([]Message{m, m, m}); n != 0 || !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENETUNREACH) {
+			t.Fatalf("wrote %d: %v", n, err)
+		}
+		if got := c.sys.routes.max(to.LocalAddrPort().Addr()); got != MaxPayload {
+			t.Errorf("super packets are limited to %d", got)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for _, network := range []string{"udp4", "udp6", "udp"} {
+		t.Run(network, func(t *testing.T) {
+			local := netip.AddrPort{}
+			family := "udp4"
+			if network == "udp6" {
+				local, family = localhost("udp6"), "udp6"
+			} else if network == "udp4" {
+				local = localhost("udp4")
+			}
+			c := listen(t, network, local, Config{Errors: true})
+			dead := listen(t, family, localhost(family), Config{})
+			to := dead.LocalAddrPort()
+			dead.Close()
+			got := make(chan error)
+			go func() { // a reader that waits already
+				_, err := c.ReadBatch([]Message{{Buffers: [][]byte{make([]byte, 10)}}})
+				got <- err
+			}()
+			time.Sleep(20 * time.Millisecond)
+			if n, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}}, Addr: to}}); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+			if err := <-got; !errors.Is(err, ErrQueued) {
+				t.Fatalf("read gave %v, want ErrQueued", err)
+			}
+			list := make([]ICMPError, 4)
+			n, err := c.ReadErrors(list)
+			if n != 1 || err != nil {
+				t.Fatalf("%d errors: %v", n, err)
+			}
+			e := &list[0]
+			if e.Addr != to || e.From != to.Addr() || !errors.Is(e, syscall.ECONNREFUSED) {
+				t.Errorf("got %v: %+v", e, e)
+			}
+			// Errors of earlier datagrams must not fail later ones.
+			alive := listen(t, family, localhost(family), Config{})
+			for range 20 {
+				for _, a := range []netip.AddrPort{to, alive.LocalAddrPort()} {
+					if _, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}}, Addr: a}}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if got := receive(t, alive, 20); len(got) != 20 {
+				t.Errorf("%d datagrams came", len(got))
+			}
+			for range 200 {
+				if _, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}}, Addr: to}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for total := 0; ; total += n {
+				if n, err = c.ReadErrors(list); err != nil {
+					t.Fatal(err)
+				}
+				if n == 0 {
+					if s := c.Stats(); total == 0 || s.ErrorsQueued < 200 || total > 2*errorLimit {
+						t.Errorf("%d errors read, counters %+v", total, s)
+					}
+					break
+				}
+			}
+		})
+	}
+}
+
+func TestDropsAreCounted(t *testing.T) {
+	c := listen(t, "udp4", localhost("udp4"), Config{ReadBuffer: 4096, PacketInfo: true})
+	from := listen(t, "udp4", localhost("udp4"), Config{NoGSO: true})
+	msgs := make([]Message, 100)
+	for i := range msgs {
+		msgs[i] = Message{Buffers: [][]byte{make([]byte, 1000)}, Addr: c.LocalAddrPort()}
+	}
+	if _, err := from.WriteBatch(msgs); err != nil {
+		t.Fatal(err)
+	}
+	in := make([]Message, 100)
+	for i := range in {
+		in[i].Buffers = [][]byte{make([]byte, 1000)}
+	}
+	n, err := c.ReadBatch(in)
+	if err != nil || n == 100 {
+		t.Fatalf("%d came: %v", n, err)
+	}
+	// The counter travels with the next datagram that finds room.
+	if _, err := from.WriteBatch(msgs[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.ReadBatch(in); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Stats().Dropped; got != uint64(100-n) {
+		t.Errorf("%d drops counted, want %d", got, 100-n)
+	}
+}
+
+func TestBuffersAndSwitches(t *testing.T) {
+	c := listen(t, "udp4", localhost("udp4"), Config{ReadBuffer: 100_000, WriteBuffer: 120_000, DontFragment: true})
+	if r, w, err := c.Buffers(); r != 100_000 || w != 120_000 || err != nil {
+		t.Errorf("buffers are %d and %d: %v", r, w, err)
+	}
+	if err := c.SetGSO(false); err != nil || c.Features().GSO {
+		t.Errorf("GSO is still on: %v", err)
+	}
+	if err := c.SetGSO(true); err != nil || !c.Features().GSO {
+		t.Errorf("GSO is still off: %v", err)
+	}
+	if c.Features().GRO {
+		t.Error("GRO is on without having been asked for")
+	}
+	called := 0
+	if err := c.SyscallConn().Write(func(fd uintptr) bool { called++; return called == 2 }); err != nil || called != 2 {
+		t.Errorf("waiting until the socket is writable: %d calls, %v", called, err)
+	}
+}
+
+// ownNamespace moves the test to a network namespace of its own, whose loopback has the given MTU. It needs root.
+func ownNamespace(t *testing.T, mtu string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		if os.Getenv("WEIR_CI") == "1" {
+			t.Fatal("needs root")
+		}
+		t.Skip("SKIPPED: needs root to make a network namespace")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test, and the namespace with it
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "mtu", mtu, "up").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestRefusedSuperPackets: segments larger than the MTU cannot leave as a super packet. They must arrive nevertheless,
+// once each and in order, and smaller ones must go on as before.
+func TestRefusedSuperPackets(t *testing.T) {
+	ownNamespace(t, "1500")
+	for _, network := range []string{"udp4", "udp6"} {
+		from, to := listen(t, network, localhost(network), Config{}), listen(t, network, localhost(network), Config{})
+		batch := func(sizes ...int) {
+			t.Helper()
+			var msgs []Message
+			for i, n := range sizes {
+				msgs = append(msgs, Message{Buffers: [][]byte{append([]byte{byte(i)}, make([]byte, n-1)...)}, Addr: to.LocalAddrPort()})
+			}
+			if n, err := from.WriteBatch(msgs); n != len(msgs) || err != nil {
+				t.Fatalf("wrote %d: %v", n, err)
+			}
+			for i, m := range receive(t, to, len(msgs)) {
+				if m.Buffers[0][0] != byte(i) || m.N != sizes[i] {
+					t.Fatalf("datagram %d is %d, %d bytes", i, m.Buffers[0][0], m.N)
+				}
+			}
+		}
+		batch(1400, 1400, 1400)
+		before := from.Stats()
+		if before.WriteSuper != 1 || before.GSORefused != 0 {
+			t.Fatalf("%s: before: %+v", network, before)
+		}
+		batch(1400, 1400, 2000, 2000, 2000, 1000, 1400, 1400)
+		if s := from.Stats(); s.GSORefused != 1 {
+			t.Fatalf("%s: refused %d times, want once", network, s.GSORefused)
+		}
+		batch(2000, 2000, 2000)
+		batch(1400, 1400)
+		s := from.Stats()
+		if s.GSORefused != 1 || s.WriteSuper < 4 {
+			t.Fatalf("%s: after: %+v", network, s)
+		}
+	}
+}
+
+// TestReadWaits has a reader that sleeps before every datagram: no wake-up may be lost.
+func TestReadWaits(t *testing.T) {
+	a, b := listen(t, "udp4", localhost("udp4"), Config{}), listen(t, "udp4", localhost("udp4"), Config{})
+	go func() {
+		m := []Message{{Buffers: [][]byte{make([]byte, 10)}}}
+		for {
+			if _, err := b.ReadBatch(m); err != nil {
+				return
+			}
+			m[0].Buffers[0] = m[0].Buffers[0][:m[0].N]
+			if _, err := b.WriteBatch(m); err != nil {
+				return
+			}
+			m[0].Buffers[0] = m[0].Buffers[0][:10]
+		}
+	}()
+	m := []Message{{Buffers: [][]byte{make([]byte, 10)}}}
+	for i := range 20000 {
+		m[0].Addr = b.LocalAddrPort()
+		if _, err := a.WriteBatch(m); err != nil {
+			t.Fatal(err)
+		}
+		if i%1000 == 0 { // a deadline that passes while armed
+			a.SetReadDeadline(time.Now().Add(time.Microsecond))
+			_, err := a.ReadBatch(m)
+			a.SetReadDeadline(time.Now().Add(5 * time.Second))
+			if err == nil {
+				continue
+			}
+		}
+		if _, err := a.ReadBatch(m); err != nil {
+			t.Fatalf("round %d: %v", i, err)
+		}
+	}
+}

@@ -1,0 +1,7 @@
+//go:build unix
+
+package udp
+
+import "syscall"
+
+const truncatedFlag = syscall.MSG_TRUNC

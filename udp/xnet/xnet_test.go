@@ -1,0 +1,82 @@
+package xnet
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+
+	"github.com/weirnet/weir/udp"
+)
+
+// batcher is what both packages of x/net and this one have in common.
+type batcher interface {
+	ReadBatch(ms []ipv4.Message, flags int) (int, error)
+	WriteBatch(ms []ipv4.Message, flags int) (int, error)
+}
+
+var (
+	_ batcher = (*Conn)(nil)
+	_ batcher = (*ipv4.PacketConn)(nil)
+	_ batcher = (*ipv6.PacketConn)(nil)
+)
+
+// TestAgainstXNet sends between this package and x/net, both ways.
+func TestAgainstXNet(t *testing.T) {
+	u, err := udp.Listen("udp4", netip.MustParseAddrPort("127.0.0.1:0"), udp.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	pc, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pc.Close()
+	u.SetDeadline(time.Now().Add(10 * time.Second))
+	pc.SetDeadline(time.Now().Add(10 * time.Second))
+	ours, theirs := batcher(New(u)), batcher(ipv4.NewPacketConn(pc))
+	here, there := net.UDPAddrFromAddrPort(u.LocalAddrPort()), pc.LocalAddr()
+
+	exchange := func(from, to batcher, fromAddr, toAddr net.Addr) {
+		t.Helper()
+		out, in := make([]ipv4.Message, 20), make([]ipv4.Message, 20)
+		for i := range out {
+			out[i] = ipv4.Message{Buffers: [][]byte{{byte(i)}, make([]byte, i)}, Addr: toAddr}
+			in[i] = ipv4.Message{Buffers: [][]byte{make([]byte, 100)}}
+		}
+		for n := 0; n < len(out); {
+			k, err := from.WriteBatch(out[n:], 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += k
+		}
+		for n := 0; n < len(in); {
+			k, err := to.ReadBatch(in[n:], 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += k
+		}
+		for i := range in {
+			if in[i].N != i+1 || in[i].Buffers[0][0] != byte(i) || in[i].Addr.String() != fromAddr.String() || out[i].N != i+1 {
+				t.Errorf("message %d: %+v, want %d bytes from %s", i, in[i], i+1, fromAddr)
+			}
+		}
+	}
+	exchange(ours, theirs, here, there)
+	exchange(theirs, ours, there, here)
+	exchange(ours, ours, here, here)
+
+	if n, err := ours.WriteBatch([]ipv4.Message{{Addr: there, Buffers: [][]byte{{1}}}, {Addr: there, OOB: []byte{1}}}, 0); n != 1 || !errors.Is(err, ErrOOB) {
+		t.Errorf("with control data: %d, %v", n, err)
+	}
+	if _, err := ours.ReadBatch(make([]ipv4.Message, 1), 1); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("with flags: %v", err)
+	}
+}
