@@ -48,7 +48,7 @@ check-tidy:
 	@cd tools && $(GO) mod tidy -diff
 	@echo "check: go.mod is tidy"
 # Other programs import these, also on systems that Weir itself does not run on.
-PUBLIC = $(wildcard packet flow rule firewall eyeballs)
+PUBLIC = $(wildcard packet flow rule firewall eyeballs udp)
 check-cross:
 	@for os in darwin windows; do GOOS=$$os $(GO) build $(addprefix ./,$(PUBLIC)) || exit 1; done
 	@GOARCH=arm64 $(GO) build ./...
@@ -68,8 +68,12 @@ fuzz: deps
 	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ ./firewall/...
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
-BENCHES :=
+BENCHES := bench-udp
 bench: deps $(BENCHES)
+# Package udp against golang.org/x/net; as root.
+.PHONY: bench-udp
+bench-udp:
+	cd peers && $(GO) run ./udp -rounds 120
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
 	@cat docs/benchmarks.d/*.md > docs/benchmarks.md
