@@ -30,6 +30,7 @@ type Manager struct {
 	mu    sync.Mutex
 	pools []*Pool
 	pods  map[string]*Pod
+	held  map[netip.Addr]bool      // handed out by Hold, not attached yet
 	busy  map[string]chan struct{} // keys with a call under way; closed when it ends
 }
 
@@ -42,7 +43,7 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	if config.MTU == 0 {
 		config.MTU = 1500
 	}
-	m := &Manager{config: config, forward: forward, now: time.Now, pods: map[string]*Pod{}, busy: map[string]chan struct{}{}}
+	m := &Manager{config: config, forward: forward, now: time.Now, pods: map[string]*Pod{}, held: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}
 	families := map[bool]bool{}
 	for _, r := range config.Ranges {
 		pool, err := NewPool(r)
@@ -173,6 +174,9 @@ func (m *Manager) assignLocked(p *Pod) error {
 		switch {
 		case i >= 0 && p.Extern && !pool.Prefix().Contains(p.Addrs[i]):
 			// Somebody else's range; the gateway is still ours, reached over the link.
+		case i >= 0 && m.held[p.Addrs[i]]:
+			delete(m.held, p.Addrs[i])
+			taken = append(taken, p.Addrs[i])
 		case i >= 0:
 			if err := pool.Take(p.Addrs[i]); err != nil {
 				giveBack()

@@ -331,3 +331,27 @@ func TestClashesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestHeldAddressesGoToThePodThatAsksForThem(t *testing.T) {
+	b := newBench(t)
+	a, err := b.m.Hold(netip.IPv4Unspecified())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _ := b.attach("other", Spec{}); p.Addrs[0] == a {
+		t.Fatalf("a held address went to another pod")
+	}
+	if p, _ := b.attach("one", Spec{Addrs: []netip.Addr{a}}); p.Addrs[0] != a {
+		t.Errorf("got %v, want the held %s", p.Addrs, a)
+	}
+	b.m.Unhold(a) // the pod's now
+	if _, err := b.m.Hold(a); err == nil {
+		t.Errorf("an address in use was handed out")
+	}
+	if err := b.m.Detach("one", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.m.Hold(a); err != nil {
+		t.Errorf("a detached pod's address is not free: %v", err)
+	}
+}

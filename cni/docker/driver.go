@@ -1,0 +1,251 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/weirnet/weir/cni"
+)
+
+// Node is what the driver needs of the node's agent.
+type Node interface {
+	cni.Agent
+	// Ranges returns the node's pod ranges and their gateways, at most one of each family.
+	Ranges() []Range
+	// Hold reserves an address, or any of a family when given its unspecified address; Unhold gives it back.
+	Hold(netip.Addr) (netip.Addr, error)
+	Unhold(netip.Addr)
+}
+
+// Range is a pod range of the node.
+type Range struct {
+	Prefix  netip.Prefix
+	Gateway netip.Addr
+}
+
+// Driver answers dockerd. It remembers endpoints between their creation and their end; dockerd creates them anew after a restart.
+type Driver struct {
+	node Node
+
+	mu        sync.Mutex
+	endpoints map[string]endpoint // by Docker's endpoint id
+}
+
+// endpoint is what CreateEndpoint told, for the Join that follows.
+type endpoint struct {
+	addrs   []netip.Addr
+	mac     string
+	publish []cni.Publish
+	labels  map[string]string
+	name    string
+}
+
+// ifName is the interface inside the container. A container is in one weir network: two would mean two default routes.
+const ifName = "eth0"
+
+// New makes a driver for a node.
+func New(node Node) *Driver { return &Driver{node: node, endpoints: map[string]endpoint{}} }
+
+// maxRequest bounds a request of dockerd.
+const maxRequest = 1 << 20
+
+// Handler serves the plugin protocol: POST /Object.Method with a JSON object each way.
+func (d *Driver) Handler() http.Handler {
+	mux := http.NewServeMux()
+	handle(mux, "/Plugin.Activate", func(context.Context, struct{}) (any, error) {
+		return map[string][]string{"Implements": {"NetworkDriver", "IpamDriver"}}, nil
+	})
+	handle(mux, "/NetworkDriver.GetCapabilities", func(context.Context, struct{}) (any, error) {
+		return map[string]string{"Scope": "local", "ConnectivityScope": "local"}, nil
+	})
+	handle(mux, "/NetworkDriver.CreateNetwork", d.createNetwork)
+	handle(mux, "/NetworkDriver.CreateEndpoint", d.createEndpoint)
+	handle(mux, "/NetworkDriver.EndpointOperInfo", func(context.Context, struct{}) (any, error) {
+		return map[string]any{"Value": map[string]any{}}, nil
+	})
+	handle(mux, "/NetworkDriver.DeleteEndpoint", d.deleteEndpoint)
+	handle(mux, "/NetworkDriver.Join", d.join)
+	handle(mux, "/NetworkDriver.Leave", d.leave)
+	for _, nothingToDo := range []string{"DeleteNetwork", "DiscoverNew", "DiscoverDelete", "ProgramExternalConnectivity", "RevokeExternalConnectivity"} {
+		handle(mux, "/NetworkDriver."+nothingToDo, func(context.Context, struct{}) (any, error) { return struct{}{}, nil })
+	}
+	d.handleIPAM(mux)
+	return mux
+}
+
+// handle decodes a request, calls f, and encodes its answer or {"Err": ...}, which is how dockerd is told of a failure.
+func handle[T any](mux *http.ServeMux, path string, f func(context.Context, T) (any, error)) {
+	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+		var request T
+		err := json.NewDecoder(io.LimitReader(r.Body, maxRequest)).Decode(&request)
+		if errors.Is(err, io.EOF) { // Activate and its like come without a body
+			err = nil
+		}
+		var answer any
+		if err == nil {
+			answer, err = f(r.Context(), request)
+		}
+		if err != nil {
+			answer = map[string]string{"Err": "weir: " + err.Error()}
+		}
+		w.Header().Set("Content-Type", "application/vnd.docker.plugins.v1.1+json")
+		_ = json.NewEncoder(w).Encode(answer) // dockerd hung up
+	})
+}
+
+type createNetworkRequest struct {
+	NetworkID          string
+	IPv4Data, IPv6Data []struct{ Pool string }
+}
+
+// createNetwork refuses pools outside the node's ranges: their pods would have no way in or out.
+func (d *Driver) createNetwork(_ context.Context, r createNetworkRequest) (any, error) {
+	for _, data := range append(r.IPv4Data, r.IPv6Data...) {
+		pool, err := netip.ParsePrefix(data.Pool)
+		if err != nil {
+			return nil, fmt.Errorf("pool: %w", err)
+		}
+		if !d.inRange(pool) {
+			return nil, fmt.Errorf("subnet %s is not in this node's pod ranges %v; create the network with --ipam-driver weir", pool, d.node.Ranges())
+		}
+	}
+	return struct{}{}, nil
+}
+
+func (d *Driver) inRange(p netip.Prefix) bool {
+	for _, r := range d.node.Ranges() {
+		if r.Prefix.Bits() <= p.Bits() && r.Prefix.Contains(p.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+type createEndpointRequest struct {
+	NetworkID, EndpointID string
+	Options               map[string]json.RawMessage
+	Interface             struct{ Address, AddressIPv6, MacAddress string }
+}
+
+// portBinding is Docker's com.docker.network.portmap.
+type portBinding struct {
+	Proto                       uint8
+	Port, HostPort, HostPortEnd uint16
+	HostIP                      string
+}
+
+func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any, error) {
+	var e endpoint
+	for _, s := range []string{r.Interface.Address, r.Interface.AddressIPv6} {
+		if s == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("endpoint address: %w", err)
+		}
+		e.addrs = append(e.addrs, p.Addr())
+	}
+	e.mac = r.Interface.MacAddress
+	if raw := r.Options["com.docker.network.portmap"]; len(raw) > 0 {
+		var bindings []portBinding
+		if err := json.Unmarshal(raw, &bindings); err != nil {
+			return nil, fmt.Errorf("published ports: %w", err)
+		}
+		for _, b := range bindings {
+			p := cni.Publish{Proto: b.Proto, HostPort: b.HostPort, Port: b.Port}
+			if b.HostPort == 0 || b.HostPortEnd > b.HostPort {
+				return nil, fmt.Errorf("port %d is published without one host port; say which, as in -p 8080:%d", b.Port, b.Port)
+			}
+			if b.HostIP != "" {
+				host, err := netip.ParseAddr(b.HostIP)
+				if err != nil {
+					return nil, fmt.Errorf("published port %d: %w", b.HostPort, err)
+				}
+				if !host.IsUnspecified() {
+					p.Host = host.Unmap()
+				}
+			}
+			e.publish = append(e.publish, p)
+		}
+	}
+	e.name, e.labels = driverOptions(r.Options)
+	if e.name == "" {
+		e.name = shortName(r.EndpointID)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.endpoints[r.EndpointID] = e
+	return map[string]any{"Interface": map[string]string{}}, nil
+}
+
+// driverOptions finds what was given by --network name=pods,driver-opt=weir.name=web,driver-opt=weir.label.app=web. Docker tells
+// a network driver neither the container's name nor its labels.
+func driverOptions(options map[string]json.RawMessage) (name string, labels map[string]string) {
+	labels = map[string]string{}
+	for key, raw := range options {
+		var value string
+		if json.Unmarshal(raw, &value) != nil {
+			continue // an option of Docker's own
+		}
+		if key == "weir.name" {
+			name = value
+		} else if label, ok := strings.CutPrefix(key, "weir.label."); ok {
+			labels[label] = value
+		}
+	}
+	return name, labels
+}
+
+type endpointRequest struct{ NetworkID, EndpointID string }
+
+func (d *Driver) deleteEndpoint(ctx context.Context, r endpointRequest) (any, error) {
+	if _, err := d.leave(ctx, r); err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.endpoints, r.EndpointID)
+	return struct{}{}, nil
+}
+
+type joinRequest struct {
+	NetworkID, EndpointID, SandboxKey string
+	Options                           map[string]json.RawMessage
+}
+
+// join attaches the container. The pod is known by Docker's endpoint id, which is what leave gets.
+func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
+	d.mu.Lock()
+	e, ok := d.endpoints[r.EndpointID]
+	d.mu.Unlock()
+	if !ok {
+		return nil, fmt.Errorf("endpoint %s is not known; disconnect the container and connect it again", r.EndpointID)
+	}
+	request := cni.Request{
+		Container: r.EndpointID, Name: e.name, Netns: r.SandboxKey, IfName: ifName,
+		Addrs: e.addrs, MAC: e.mac, Labels: e.labels, Publish: e.publish,
+	}
+	if _, err := d.node.Attach(ctx, request); err != nil {
+		return nil, err
+	}
+	return map[string]any{"InterfaceName": map[string]string{}, "DisableGatewayService": true}, nil
+}
+
+// shortName is how Docker shows an id.
+func shortName(id string) string { return id[:min(12, len(id))] }
+
+// leave detaches.
+func (d *Driver) leave(ctx context.Context, r endpointRequest) (any, error) {
+	if err := d.node.Detach(ctx, r.EndpointID, ifName); err != nil {
+		return nil, err
+	}
+	return struct{}{}, nil
+}

@@ -1,0 +1,106 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+)
+
+// The address driver: pools are the node's ranges, addresses are held in them until Join takes them.
+
+type poolRequest struct {
+	Pool, SubPool string
+	V6            bool
+}
+
+type addressRequest struct {
+	PoolID, Address string
+	Options         map[string]string
+}
+
+func (d *Driver) handleIPAM(mux *http.ServeMux) {
+	handle(mux, "/IpamDriver.GetCapabilities", func(context.Context, struct{}) (any, error) {
+		return map[string]bool{"RequiresMACAddress": false}, nil
+	})
+	handle(mux, "/IpamDriver.GetDefaultAddressSpaces", func(context.Context, struct{}) (any, error) {
+		return map[string]string{"LocalDefaultAddressSpace": "weir", "GlobalDefaultAddressSpace": "weir"}, nil
+	})
+	handle(mux, "/IpamDriver.RequestPool", d.requestPool)
+	handle(mux, "/IpamDriver.ReleasePool", func(context.Context, struct{}) (any, error) { return struct{}{}, nil })
+	handle(mux, "/IpamDriver.RequestAddress", d.requestAddress)
+	handle(mux, "/IpamDriver.ReleaseAddress", func(_ context.Context, r addressRequest) (any, error) {
+		if a, err := netip.ParseAddr(r.Address); err == nil && !d.isGateway(a) {
+			d.node.Unhold(a)
+		}
+		return struct{}{}, nil
+	})
+}
+
+// requestPool gives the node's range of the family; every network shares it. A pool that was asked for has to be that range.
+func (d *Driver) requestPool(_ context.Context, r poolRequest) (any, error) {
+	for _, own := range d.node.Ranges() {
+		if own.Prefix.Addr().Is6() != r.V6 {
+			continue
+		}
+		if r.Pool != "" && r.Pool != own.Prefix.String() {
+			return nil, fmt.Errorf("subnet %s is not this node's pod range %s; leave --subnet out", r.Pool, own.Prefix)
+		}
+		if r.SubPool != "" {
+			return nil, fmt.Errorf("--ip-range %s: parts of the pod range cannot be asked for", r.SubPool)
+		}
+		return map[string]any{"PoolID": own.Prefix.String(), "Pool": own.Prefix.String(), "Data": map[string]string{}}, nil
+	}
+	return nil, fmt.Errorf("this node has no pod range of that family; add one to [pods] ranges")
+}
+
+func (d *Driver) requestAddress(_ context.Context, r addressRequest) (any, error) {
+	pool, err := netip.ParsePrefix(r.PoolID)
+	if err != nil {
+		return nil, fmt.Errorf("pool: %w", err)
+	}
+	want := netip.IPv4Unspecified()
+	if pool.Addr().Is6() {
+		want = netip.IPv6Unspecified()
+	}
+	if r.Address != "" {
+		if want, err = netip.ParseAddr(r.Address); err != nil {
+			return nil, fmt.Errorf("address: %w", err)
+		}
+	}
+	if r.Options["RequestAddressType"] == "com.docker.network.gateway" || d.isGateway(want) {
+		return d.gatewayOf(pool, r.Address)
+	}
+	a, err := d.node.Hold(want)
+	if err != nil {
+		return nil, err
+	}
+	return address(netip.PrefixFrom(a, pool.Bits())), nil
+}
+
+// gatewayOf answers the request for the gateway's address: there is just one.
+func (d *Driver) gatewayOf(pool netip.Prefix, asked string) (any, error) {
+	for _, own := range d.node.Ranges() {
+		if own.Prefix != pool {
+			continue
+		}
+		if asked != "" && asked != own.Gateway.String() {
+			return nil, fmt.Errorf("the gateway of %s is %s and cannot be %s; leave --gateway out", pool, own.Gateway, asked)
+		}
+		return address(netip.PrefixFrom(own.Gateway, pool.Bits())), nil
+	}
+	return nil, fmt.Errorf("pool %s is not a pod range of this node", pool)
+}
+
+func (d *Driver) isGateway(a netip.Addr) bool {
+	for _, own := range d.node.Ranges() {
+		if own.Gateway == a {
+			return true
+		}
+	}
+	return false
+}
+
+func address(p netip.Prefix) map[string]any {
+	return map[string]any{"Address": p.String(), "Data": map[string]string{}}
+}

@@ -1,0 +1,56 @@
+package pod
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Hold reserves an address for a pod that will be attached later: want, or any of the family of the range when want is that
+// range's unspecified address. Runtimes with an address management of their own ask in this order. An address that is held is not
+// recorded: whoever asked asks again after a restart.
+func (m *Manager) Hold(want netip.Addr) (netip.Addr, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, pool := range m.pools {
+		if pool.Gateway().Is4() != want.Is4() {
+			continue
+		}
+		var err error
+		if want.IsUnspecified() {
+			want, err = pool.Pick()
+		} else if !m.held[want] {
+			err = pool.Take(want)
+		}
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		m.held[want] = true
+		return want, nil
+	}
+	return netip.Addr{}, fmt.Errorf("this node has no pod range for %s; add one to [pods] ranges", want)
+}
+
+// Unhold gives a held address back. One that a pod took meanwhile stays with the pod.
+func (m *Manager) Unhold(a netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held[a] {
+		delete(m.held, a)
+		m.giveLocked(a)
+	}
+}
+
+// Ranges returns the node's pod ranges with their gateways.
+func (m *Manager) Ranges() []Range {
+	ranges := make([]Range, len(m.pools))
+	for i, p := range m.pools {
+		ranges[i] = Range{p.Prefix(), p.Gateway()}
+	}
+	return ranges
+}
+
+// Range is a pod range of the node.
+type Range struct {
+	Prefix  netip.Prefix
+	Gateway netip.Addr
+}
