@@ -22,6 +22,7 @@ type Request struct {
 	Container, Name, Netns, IfName string
 	Addrs                          []netip.Addr
 	Extern                         bool // Addrs come from a delegated IPAM plugin
+	Moved                          bool // the runtime moves and configures Reply.InnerIf itself
 	MAC                            string
 	MTU                            int
 	Labels                         map[string]string
@@ -41,6 +42,7 @@ type Publish struct {
 // Reply describes the network that a container got.
 type Reply struct {
 	HostIf, HostMAC string
+	InnerIf         string // where the inner end is until the runtime moves it (Request.Moved)
 	MAC             string
 	MTU             int
 	Addrs           []netip.Addr

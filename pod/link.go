@@ -35,29 +35,32 @@ func macs(key string) (pod, host net.HardwareAddr) {
 // connect makes the pod's interfaces and everything in the kernel that hangs on them. All of it goes away with the host
 // end, so undoing is removing that link; connect does so itself when it fails.
 func connect(conn *nl.Conn, p *Pod) (err error) {
-	ns, err := nl.OpenNS(p.Netns)
-	if err != nil {
-		return fmt.Errorf("network namespace of %s: %w", p.Name, err)
+	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key, PeerHardwareAddr: p.MAC, MTU: p.MTU}
+	setUpInner := func() error { return nil }
+	if p.Moved {
+		veth.PeerName = p.InnerIf()
+	} else {
+		ns, err := nl.OpenNS(p.Netns)
+		if err != nil {
+			return fmt.Errorf("network namespace of %s: %w", p.Name, err)
+		}
+		defer ns.Close()
+		inner, err := nl.Open(ns)
+		if err != nil {
+			return err
+		}
+		defer inner.Close()
+		if _, err := inner.LinkByName(p.IfName); err == nil {
+			return fmt.Errorf("pod %s has an interface %s already, which Weir did not make", p.Name, p.IfName)
+		}
+		veth.PeerName, veth.PeerNS = p.IfName, ns
+		setUpInner = func() error { return setUpInside(ns, inner, p) }
 	}
-	defer ns.Close()
-	inner, err := nl.Open(ns)
-	if err != nil {
-		return err
-	}
-	defer inner.Close()
-
-	if _, err := inner.LinkByName(p.IfName); err == nil {
-		return fmt.Errorf("pod %s has an interface %s already, which Weir did not make", p.Name, p.IfName)
-	}
-	// MakeVeth treats "exists" as done after an interrupted call; a host end of our name is therefore removed first.
+	// AddVeth takes "exists" for its own work after an interrupted call; so a host end of that name is removed first.
 	if err := removeHostEnd(conn, p.HostIf); err != nil {
 		return err
 	}
-	err = conn.AddVeth(nl.Veth{
-		Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key,
-		PeerName: p.IfName, PeerHardwareAddr: p.MAC, PeerNS: ns, MTU: p.MTU,
-	})
-	if err != nil {
+	if err := conn.AddVeth(veth); err != nil {
 		return err
 	}
 	host, err := conn.LinkByName(p.HostIf)
@@ -73,7 +76,7 @@ func connect(conn *nl.Conn, p *Pod) (err error) {
 	if err := conn.SetLinkAlias(host.Index, aliasPrefix+p.Key); err != nil {
 		return err
 	}
-	if err := setUpInside(ns, inner, p); err != nil {
+	if err := setUpInner(); err != nil {
 		return err
 	}
 	return setUpHostEnd(conn, p)
@@ -136,6 +139,15 @@ func setUpHostEnd(conn *nl.Conn, p *Pod) error {
 	}
 	if err := conn.SetLinkUp(int(p.Index)); err != nil {
 		return err
+	}
+	for _, gw := range p.Gateway {
+		// Without a permanent neighbour inside, the pod asks who has the gateway. For IPv4 the kernel answers for every
+		// address of the host, for IPv6 only for those of the interface.
+		if p.Moved && gw.Is6() {
+			if err := conn.AddAddr(int(p.Index), host(gw)); err != nil {
+				return err
+			}
+		}
 	}
 	for _, a := range p.Addrs {
 		if err := conn.SetNeigh(nl.Neigh{Link: int(p.Index), Addr: a, HardwareAddr: p.MAC}); err != nil {

@@ -22,6 +22,7 @@ type Spec struct {
 	Labels    map[string]string // become tables: table(app=web)
 	Publish   []Publish
 	Rates     firewall.Rates
+	Moved     bool // the runtime itself moves the inner end, left in the host's namespace as InnerIf, and configures it; Netns is only told
 	Extern    bool // the addresses come from somebody else's IPAM: they need not lie in the ranges, and none are picked
 }
 
@@ -44,6 +45,9 @@ type Pod struct {
 	Created time.Time
 	Ready   bool // false: an Attach is under way, or was cut short
 }
+
+// InnerIf is the name that the container's end has until the runtime moves it (Spec.Moved).
+func (p *Pod) InnerIf() string { return p.HostIf + "p" }
 
 // Endpoint is the pod as the fast path knows it.
 func (p *Pod) Endpoint() firewall.Endpoint {

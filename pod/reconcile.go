@@ -154,6 +154,9 @@ func (m *Manager) Check(container, ifName string) error {
 	if !host.Up {
 		return fmt.Errorf("pod %s: host end %s is down", p.Name, p.HostIf)
 	}
+	if p.Moved {
+		return nil // the inside is the runtime's work
+	}
 	ns, err := nl.OpenNS(p.Netns)
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)

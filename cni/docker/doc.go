@@ -7,10 +7,9 @@
 //
 // # What Docker does and what Weir does
 //
-// Docker's driver model wants an interface that Docker moves into the container and configures. Weir's pods have host
-// addresses and permanent neighbours, which that model cannot express, so Join attaches the container itself, in the
-// sandbox that Docker names, and hands Docker no interface to move. Docker keeps what it is good at: names, its embedded DNS
-// server, and the address book, which the weir address driver fills from the node's pod range.
+// Join makes the veth pair and leaves the inner end where Docker, once the sandbox exists, moves it from and gives it the
+// address, a /32 from the weir address driver, and the routes. Docker keeps what it is good at: names, its embedded DNS server, and the
+// address book, which the address driver fills from the node's pod range.
 //
 // Ports published with -p become published ports of the pod; their host port has to be given.
 package docker

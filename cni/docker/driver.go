@@ -231,13 +231,41 @@ func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
 	}
 	request := cni.Request{
 		Container: r.EndpointID, Name: e.name, Netns: r.SandboxKey, IfName: ifName,
-		Addrs: e.addrs, MAC: e.mac, Labels: e.labels, Publish: e.publish,
+		Addrs: e.addrs, MAC: e.mac, Labels: e.labels, Publish: e.publish, Moved: true,
 	}
-	if _, err := d.node.Attach(ctx, request); err != nil {
+	reply, err := d.node.Attach(ctx, request)
+	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"InterfaceName": map[string]string{}, "DisableGatewayService": true}, nil
+	answer := joinAnswer{InterfaceName: interfaceName{SrcName: reply.InnerIf, DstPrefix: "eth"}}
+	for _, gw := range reply.Gateways {
+		if gw.Is4() {
+			answer.Gateway = gw.String()
+		} else {
+			answer.GatewayIPv6 = gw.String()
+		}
+		answer.StaticRoutes = append(answer.StaticRoutes, staticRoute{netip.PrefixFrom(gw, gw.BitLen()).String(), routeConnected})
+	}
+	return answer, nil
 }
+
+// joinAnswer tells Docker which interface to move into the sandbox and how to route there: the gateway is on the link although the
+// container's address is a /32.
+type joinAnswer struct {
+	InterfaceName        interfaceName
+	Gateway, GatewayIPv6 string
+	StaticRoutes         []staticRoute
+}
+
+type interfaceName struct{ SrcName, DstPrefix string }
+
+type staticRoute struct {
+	Destination string
+	RouteType   int
+}
+
+// routeConnected is libnetwork's type of a route without next hop.
+const routeConnected = 1
 
 // shortName is how Docker shows an id.
 func shortName(id string) string { return id[:min(12, len(id))] }

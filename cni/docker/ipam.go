@@ -75,7 +75,7 @@ func (d *Driver) requestAddress(_ context.Context, r addressRequest) (any, error
 	if err != nil {
 		return nil, err
 	}
-	return address(netip.PrefixFrom(a, pool.Bits())), nil
+	return address(netip.PrefixFrom(a, a.BitLen())), nil // a host address: pods share no segment
 }
 
 // gatewayOf answers the request for the gateway's address: there is just one.
