@@ -1,7 +1,6 @@
 package rule
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -23,9 +22,6 @@ type Ruleset struct {
 
 // Table is the content of a named table: prefixes with a value, 0 when none was given.
 type Table map[netip.Prefix]uint32
-
-// ErrNoRule says that a command names a rule or set without rules.
-var ErrNoRule = errors.New("no such rule")
 
 // Active returns the rules of enabled sets in order of evaluation, without the default rule.
 func (s *Ruleset) Active() []*Rule {
@@ -102,7 +98,7 @@ func (s *Ruleset) Move(number uint16, from, to uint8) error {
 		}
 	}
 	if number != 0 && moved == 0 {
-		return fmt.Errorf("%w: %d", ErrNoRule, number)
+		return absent{fmt.Sprintf("there is no rule %d", number)}
 	}
 	return nil
 }
@@ -139,4 +135,19 @@ func (s *Ruleset) Clone() *Ruleset {
 		c.Tables[name] = members
 	}
 	return c
+}
+
+// Entries returns the members of a table ordered by address, then length.
+func (t Table) Entries() []Entry {
+	entries := make([]Entry, 0, len(t))
+	for p, v := range t {
+		entries = append(entries, Entry{p, v})
+	}
+	slices.SortFunc(entries, func(a, b Entry) int {
+		if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
+			return c
+		}
+		return a.Prefix.Bits() - b.Prefix.Bits()
+	})
+	return entries
 }

@@ -1,0 +1,139 @@
+package rule
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Verb is what a command line does.
+type Verb uint8
+
+// The verbs. Lines that only ask (show, list, ...) or count (zero, resetlog) change no Ruleset: the former are refused, the latter are
+// VerbNone in a rule file, because counters start from nothing there.
+const (
+	VerbNone        Verb = iota // an empty line
+	VerbAdd                     // Rule
+	VerbDelete                  // Numbers, or every rule of Sets
+	VerbFlush                   // all rules but those of set 31
+	VerbSets                    // disable and enable Sets
+	VerbMove                    // rules of number Number, or of set From if that is 0, to set To
+	VerbSwap                    // sets From and To
+	VerbTableCreate             // Table
+	VerbTableAdd                // Entries to Table
+	VerbTableDelete             // Entries from Table
+	VerbTableFlush              // Table, or all tables if it is ""
+	VerbTableDrop               // destroy Table, or all tables if it is ""
+)
+
+// Command is a parsed line.
+type Command struct {
+	Verb     Verb
+	Pos      Pos
+	Rule     *Rule
+	Numbers  []Range // of rules
+	Sets     uint32  // bit per set: VerbDelete, and what VerbSets disables
+	Enable   uint32  // what VerbSets enables
+	Number   uint16
+	From, To uint8
+	Table    string
+	Entries  []Entry
+	IfNew    bool // VerbTableCreate: fine if the table is there ("missing")
+	Empty    bool // VerbTableCreate: empty it if it is there ("or-flush")
+}
+
+// Entry is a member of a table.
+type Entry struct {
+	Prefix netip.Prefix
+	Value  uint32
+}
+
+// OnlyTables says whether the command leaves the rules alone, so that nothing has to be compiled.
+func (c *Command) OnlyTables() bool { return c.Verb >= VerbTableCreate }
+
+// Apply obeys the command. A command that removes several things removes those that are there, and the error names the
+// first that is not; any other error changes nothing.
+func (c *Command) Apply(s *Ruleset) error {
+	switch c.Verb {
+	case VerbAdd:
+		s.Add(c.Rule)
+	case VerbDelete:
+		return c.delete(s)
+	case VerbFlush:
+		s.Flush()
+	case VerbSets:
+		s.Disabled = (s.Disabled | c.Sets) &^ c.Enable
+	case VerbMove:
+		return s.Move(c.Number, c.From, c.To)
+	case VerbSwap:
+		s.Swap(c.From, c.To)
+	case VerbTableCreate, VerbTableAdd, VerbTableDelete, VerbTableFlush, VerbTableDrop:
+		return c.table(s)
+	}
+	return nil
+}
+
+func (c *Command) delete(s *Ruleset) error {
+	var err error
+	for _, n := range c.Numbers {
+		if s.Delete(n) == 0 && err == nil {
+			err = absent{fmt.Sprintf("there is no rule %s", n)}
+		}
+	}
+	for set := range uint8(32) {
+		if c.Sets>>set&1 == 1 {
+			s.DeleteSet(set)
+		}
+	}
+	return err
+}
+
+// absent says that a command removes what is not there.
+type absent struct{ msg string }
+
+func (e absent) Error() string { return e.msg }
+
+func (c *Command) table(s *Ruleset) error {
+	if s.Tables == nil {
+		s.Tables = make(map[string]Table)
+	}
+	t, there := s.Tables[c.Table]
+	switch c.Verb {
+	case VerbTableCreate:
+		if there && !c.IfNew && !c.Empty {
+			return fmt.Errorf("table %s exists already", c.Table)
+		}
+		if !there || c.Empty {
+			s.Tables[c.Table] = make(Table)
+		}
+	case VerbTableAdd: // ipfw makes a table at its first member too
+		if !there {
+			t = make(Table)
+			s.Tables[c.Table] = t
+		}
+		for _, e := range c.Entries {
+			t[e.Prefix] = e.Value
+		}
+	case VerbTableDelete:
+		var err error
+		for _, e := range c.Entries {
+			if _, member := t[e.Prefix]; !member && err == nil {
+				err = absent{fmt.Sprintf("table %s has no member %s", c.Table, e.Prefix)}
+			}
+			delete(t, e.Prefix)
+		}
+		return err
+	case VerbTableFlush, VerbTableDrop:
+		if c.Table != "" && !there {
+			return absent{fmt.Sprintf("there is no table %s", c.Table)}
+		}
+		for name, t := range s.Tables {
+			if c.Table == "" || name == c.Table {
+				clear(t)
+				if c.Verb == VerbTableDrop {
+					delete(s.Tables, name)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package rule
+
+import (
+	"errors"
+	"strings"
+)
+
+// ParseFile reads a rule file: lines as ipfw takes them from a file (docs/rules.md). The file begins with no rule, every enabled set and
+// no table; the Ruleset is what its lines make of that, one after the other. An error is of type Errors, and there is no Ruleset then.
+func ParseFile(name, text string, names *Names) (*Ruleset, error) {
+	s := new(Ruleset)
+	var errs Errors
+	number := 0
+	for l := range strings.SplitSeq(text, "\n") {
+		number++
+		if number == 1 {
+			l = strings.TrimPrefix(l, "\ufeff")
+		}
+		err := s.line(name, number, strings.TrimSuffix(l, "\r"), names)
+		if e := (*Error)(nil); errors.As(err, &e) {
+			if errs = append(errs, e); len(errs) == MaxErrors {
+				break
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return s, nil
+}
+
+// line obeys one line of a file.
+func (s *Ruleset) line(name string, number int, text string, names *Names) error {
+	p := &parser{line: scan(name, number, text), names: names}
+	c, err := p.command()
+	if err != nil {
+		return err
+	}
+	err = c.Apply(s)
+	// Files remove what an earlier load may have left; here every load begins with nothing.
+	if gone := (absent{}); err != nil && !errors.As(err, &gone) {
+		last := p.words[len(p.words)-1]
+		return p.fail(token{col: p.words[0].col, end: last.end}, "", "%s", err)
+	}
+	return nil
+}
+
+// ParseLine reads one command line, as it stands in a file. An error is of type *Error.
+func ParseLine(text string, names *Names) (*Command, error) {
+	p := &parser{line: scan("", 1, text), names: names}
+	if strings.ContainsAny(text, "\n") {
+		return nil, p.fail(token{col: 1, end: len(text) + 1}, "", "a command is one line")
+	}
+	return p.command()
+}
+
+// ParseArgs reads the words of a command line as the shell hands them over: they are joined by spaces, so that a rule
+// means the same there as in a file.
+func ParseArgs(args []string, names *Names) (*Command, error) {
+	return ParseLine(strings.Join(args, " "), names)
+}
+
+// ParseRule reads one rule, with or without "add".
+func ParseRule(text string, names *Names) (*Rule, error) {
+	c, err := ParseLine(text, names)
+	if err != nil {
+		return nil, err
+	}
+	if c.Verb != VerbAdd {
+		return nil, &Error{Pos: c.Pos, Text: text, Msg: "not a rule", Hint: "ACTION PROTO from SRC to DST"}
+	}
+	return c.Rule, nil
+}

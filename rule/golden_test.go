@@ -1,0 +1,215 @@
+package rule
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected output under testdata; read the difference before you commit it")
+
+// golden compares got with a file, or writes the file.
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs:\n%s", path, firstDifference(got, string(want)))
+	}
+}
+
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range max(len(g), len(w)) {
+		gl, wl := "(end)", "(end)"
+		if i < len(g) {
+			gl = g[i]
+		}
+		if i < len(w) {
+			wl = w[i]
+		}
+		if gl != wl {
+			return fmt.Sprintf("line %d\n got  %s\n want %s", i+1, gl, wl)
+		}
+	}
+	return "no difference by lines"
+}
+
+// goodFiles are the rule files that must load: those of testdata/good and the examples.
+func goodFiles(t *testing.T) []string {
+	t.Helper()
+	var files []string
+	for _, dir := range []string{"testdata/good", "../examples"} {
+		found, err := filepath.Glob(dir + "/*.rules")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) < 5 {
+		t.Fatalf("only %d rule files found", len(files))
+	}
+	return files
+}
+
+func readFile(t testing.TB, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func load(t testing.TB, path string) *Ruleset {
+	t.Helper()
+	s, err := ParseFile(filepath.Base(path), readFile(t, path), nil)
+	if errs := (Errors)(nil); errors.As(err, &errs) {
+		t.Fatal("\n" + errs.Report())
+	}
+	return s
+}
+
+func outPath(path, stage string) string {
+	return "testdata/good/" + strings.TrimSuffix(filepath.Base(path), ".rules") + "." + stage
+}
+
+func TestGood(t *testing.T) {
+	for _, path := range goodFiles(t) {
+		s := load(t, path)
+		golden(t, outPath(path, "parsed"), dumpRuleset(s))
+		golden(t, outPath(path, "printed"), printRuleset(s))
+	}
+}
+
+// TestPrintedLoads reads the printed form of every good file back: it must be the same rule set, and print the same.
+func TestPrintedLoads(t *testing.T) {
+	for _, path := range goodFiles(t) {
+		s := load(t, path)
+		printed := printRuleset(s)
+		again, err := ParseFile("printed", printed, nil)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if got, want := dumpRuleset(again), dumpRuleset(s); got != want {
+			t.Errorf("%s: the printed form means something else: %s", path, firstDifference(got, want))
+		}
+	}
+}
+
+// TestBad holds every file that must be refused against its exact report.
+func TestBad(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.rules")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d bad files, %v", len(files), err)
+	}
+	for _, path := range files {
+		s, err := ParseFile(filepath.Base(path), readFile(t, path), nil)
+		var errs Errors
+		if !errors.As(err, &errs) || s != nil {
+			t.Errorf("%s was not refused: %v", path, err)
+			continue
+		}
+		golden(t, strings.TrimSuffix(path, ".rules")+".want", errs.Report())
+	}
+}
+
+func printRuleset(s *Ruleset) string {
+	var b strings.Builder
+	for _, name := range keys(s.Tables) {
+		fmt.Fprintf(&b, "table %s create missing\n", name)
+		for _, e := range s.Tables[name].Entries() {
+			fmt.Fprintf(&b, "table %s add %s %d\n", name, e.Prefix, e.Value)
+		}
+	}
+	for _, r := range s.Rules {
+		fmt.Fprintf(&b, "add %s\n", r)
+	}
+	for set := range 31 {
+		if s.Disabled>>set&1 == 1 {
+			fmt.Fprintf(&b, "set disable %d\n", set)
+		}
+	}
+	return b.String()
+}
+
+func dumpRuleset(s *Ruleset) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "disabled %#x\n", s.Disabled)
+	for _, name := range keys(s.Tables) {
+		fmt.Fprintf(&b, "table %s %v\n", name, s.Tables[name].Entries())
+	}
+	for _, r := range s.Rules {
+		b.WriteString(dumpRule(r))
+	}
+	return b.String()
+}
+
+// dumpRule shows every field of a rule but Pos.
+func dumpRule(r *Rule) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d set=%d prob=%g %v/%d log=%v/%d tag=%d state=%+v defer=%v liberal=%v comment=%q\n",
+		r.Number, r.Set, r.Prob, r.Action.Op, r.Action.Arg, r.Log, r.LogMax, r.Tag, r.State, r.Defer, r.Liberal, r.Comment)
+	clause := func(name string, c Clause) {
+		if c == nil {
+			return
+		}
+		fmt.Fprintf(&b, "  %s:", name)
+		for _, t := range c {
+			fmt.Fprintf(&b, " [not=%v %s#%d prefixes=%v ranges=%v name=%q value=%v/%d a=%#x b=%#x]",
+				t.Not, t.Op.Word(), t.Op, t.Prefixes, t.Ranges, t.Name, t.HasValue, t.Value, t.A, t.B)
+		}
+		b.WriteString("\n")
+	}
+	clause("proto", r.Proto)
+	clause("src", r.Src)
+	clause("srcport", r.SrcPort)
+	clause("dst", r.Dst)
+	clause("dstport", r.DstPort)
+	for _, o := range r.Options {
+		clause("option", o)
+	}
+	return b.String()
+}
+
+// TestExamples holds what other parts of the project rely on.
+func TestExamples(t *testing.T) {
+	web := strings.Split(readFile(t, "../examples/web.rules"), "\n")
+	for _, line := range []string{"add 1 check-state", "add allow tcp from any to me 80 setup keep-state"} {
+		if !slices.Contains(web, line) {
+			t.Errorf("examples/web.rules lost the line %q", line)
+		}
+	}
+	text := readFile(t, "../examples/ipfw.rules")
+	if n := strings.Count(text, "\n"); n != 60 {
+		t.Errorf("examples/ipfw.rules has %d lines, not 60", n)
+	}
+	used := make(map[string]bool)
+	for _, w := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \n(){},!", c) }) {
+		used[w] = true
+	}
+	kept := keys(actions)
+	for w := range options {
+		kept = append(kept, w)
+	}
+	kept = append(kept, "log", "logamount", "prob", "set", "me", "me6", "any", "all", "ip", "not", "or", "table", "src-addr", "src-port", "dst-addr", "add", "delete", "flush")
+	aliases := []string{"ipv4", "ipv6", "icmptype", "icmp6type", "ipver", "defer-immediate-action", "liberal", "ip4", "ip6", "call"}
+	for _, w := range kept {
+		if !used[w] && !slices.Contains(aliases, w) {
+			t.Errorf("examples/ipfw.rules does not use %q", w)
+		}
+	}
+}

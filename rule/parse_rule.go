@@ -1,0 +1,335 @@
+package rule
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxComment is the longest comment of a rule, in bytes.
+const maxComment = 255
+
+// rule reads what follows "add": [number] [set N] [prob P] ACTION [log [logamount N]] [tag N] BODY [// comment].
+func (p *parser) rule() (*Rule, error) {
+	r := new(Rule)
+	steps := [...]func(*Rule) error{p.head, p.action, p.marks, p.body, p.remark}
+	for _, step := range steps {
+		if err := step(r); err != nil {
+			return nil, err
+		}
+	}
+	r.Pos = Pos{File: p.file, Line: p.number, Col: 1, End: len(p.text) + 1}
+	return r, nil
+}
+
+// head reads the number, the set and the probability.
+func (p *parser) head(r *Rule) error {
+	if t := p.peek(); t.text != "" && t.text[0] >= '0' && t.text[0] <= '9' {
+		p.next()
+		if n, _ := decimal(t.text); n == DefaultNumber {
+			return p.fail(t, "the default rule is a setting; the highest number of a rule is 65534", "rule 65535 is the default rule")
+		}
+		n, err := p.num(t, "rule number", 0, DefaultNumber-1)
+		if err != nil {
+			return err
+		}
+		r.Number = uint16(n)
+	}
+	for {
+		switch {
+		case p.accept("set"):
+			n, err := p.needNum("set number", 0, Reserved)
+			if err != nil {
+				return err
+			}
+			r.Set = uint8(n)
+		case p.accept("prob"):
+			t, err := p.need("probability", "a number above 0 and up to 1")
+			if err != nil {
+				return err
+			}
+			v, err := strconv.ParseFloat(t.text, 64)
+			if err != nil || math.IsNaN(v) || v <= 0 || v > 1 || strings.ContainsAny(t.text, "xX_") {
+				return p.fail(t, "half of the packets: prob 0.5", "probability must be a number above 0 and up to 1, not %s", quote(t.text))
+			}
+			if r.Prob = v; v == 1 {
+				r.Prob = 0
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// action reads the action with its argument.
+func (p *parser) action(r *Rule) error {
+	if p.done() && p.comment != nil { // ipfw: a number and a comment alone count
+		r.Action.Op = OpCount
+		return nil
+	}
+	t, err := p.need("action", "allow, deny, count, ...")
+	if err != nil {
+		return err
+	}
+	op, ok := actions[t.text]
+	if !ok {
+		if why, known := refusedActions[t.text]; known {
+			return p.fail(t, why, "%s is a word of ipfw that Weir does not have", quote(t.text))
+		}
+		return p.fail(t, suggest(t.text, keys(actions)...), "unknown action %s", quote(t.text))
+	}
+	r.Action.Op = op
+	switch op {
+	case OpUnreach:
+		r.Action.Arg, err = p.code("unreach", codes4)
+	case OpUnreach6:
+		r.Action.Arg, err = p.code("unreach6", codes6)
+	case OpSkipTo, OpCall:
+		if t := p.peek(); t.text == "tablearg" {
+			return p.fail(t, refusedOptions["tablearg"], "%q is a word of ipfw that Weir does not have", t.text)
+		}
+		r.Action.Arg, err = p.needNum("rule number", 1, DefaultNumber)
+	case OpCheck:
+		r.State.Op = StateCheck
+		r.State.Flow, err = p.flow(true)
+	}
+	return err
+}
+
+func (p *parser) code(word string, codes []code) (uint32, error) {
+	t, err := p.need("code of "+word, word+" "+codes[1].name)
+	if err != nil {
+		return 0, err
+	}
+	var names []string
+	for _, c := range codes {
+		if c.name == t.text {
+			return c.code, nil
+		}
+		names = append(names, c.name)
+	}
+	if _, ok := decimal(t.text); ok {
+		return p.num(t, "code of "+word, 0, 255)
+	}
+	hint := suggest(t.text, names...)
+	if hint == "" {
+		hint = "a number or one of " + strings.Join(names, " ")
+	}
+	return 0, p.fail(t, hint, "unknown code %s of %s", quote(t.text), word)
+}
+
+// marks reads log and tag, in any order.
+func (p *parser) marks(r *Rule) error {
+	if r.Action.Op == OpCheck {
+		return nil
+	}
+	for {
+		t := p.peek()
+		switch t.text {
+		case "log":
+			p.next()
+			r.Log = true
+			if p.accept("logamount") {
+				n, err := p.needNum("logamount", 0, math.MaxUint32)
+				if err != nil {
+					return err
+				}
+				r.LogMax = n
+			}
+		case "tag":
+			if err := p.tag(r); err != nil {
+				return err
+			}
+		case "altq", "untag":
+			return p.refuse(t)
+		default:
+			return nil
+		}
+	}
+}
+
+func (p *parser) tag(r *Rule) error {
+	t := p.next()
+	if r.Tag != 0 {
+		return p.fail(t, "", "a rule sets one tag")
+	}
+	n, err := p.needNum("tag", 1, math.MaxUint16-1)
+	r.Tag = uint16(n)
+	return err
+}
+
+func (p *parser) refuse(t token) error {
+	return p.fail(t, refusedOptions[t.text], "%s is a word of ipfw that Weir does not have", quote(t.text))
+}
+
+// body reads PROTO from SRC to DST and the options. Options alone are a body too.
+func (p *parser) body(r *Rule) error {
+	if r.Action.Op == OpCheck {
+		if !p.done() {
+			return p.fail(p.peek(), "a check-state rule looks up every packet; conditions go on the rule with keep-state", "check-state takes no conditions")
+		}
+		return nil
+	}
+	if p.done() {
+		if p.comment != nil && r.Action.Op == OpCount || r.Action.Op == OpReturn {
+			return nil
+		}
+		return p.fail(p.peek(), "every packet is \"ip from any to any\"", "the rule says nothing about packets")
+	}
+	if p.hasHeader() {
+		if err := p.header(r); err != nil {
+			return err
+		}
+	}
+	return p.options(r)
+}
+
+// hasHeader says whether the body begins with PROTO from SRC to DST.
+func (p *parser) hasHeader() bool {
+	for _, t := range p.words[p.at:] {
+		if t.text == "from" {
+			return true
+		}
+	}
+	i := 0
+	for ; p.ahead(i).text == "not" || p.ahead(i).text == "{"; i++ {
+	}
+	first := p.ahead(i).text
+	if _, option := options[first]; option {
+		return false
+	}
+	if _, ok := decimal(first); ok || first == "ip" || first == "all" || first == "to" {
+		return true
+	}
+	_, ok := p.names.protocol(first)
+	return ok
+}
+
+func (p *parser) header(r *Rule) (err error) {
+	if r.Proto, err = p.clause(p.protocol); err != nil {
+		return err
+	}
+	if r.Src, r.SrcPort, err = p.side("from", OpSrcIn, OpSrcPort); err != nil {
+		return err
+	}
+	r.Dst, r.DstPort, err = p.side("to", OpDstIn, OpDstPort)
+	return err
+}
+
+// side reads one end of the packet: word ADDRESS [PORTS].
+func (p *parser) side(word string, addr, port CondOp) (where, ports Clause, err error) {
+	if t := p.peek(); !p.accept(word) {
+		return nil, nil, p.fail(t, "PROTO from ADDRESS [PORT] to ADDRESS [PORT]", "expected %q, found %s", word, p.found(t))
+	}
+	where, err = p.clause(func() (Test, error) { return p.address(addr) })
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.startsPorts() {
+		ports, err = p.clause(func() (Test, error) { return p.ports(port) })
+	}
+	return where, ports, err
+}
+
+func (p *parser) found(t token) string {
+	if t.text == "" {
+		return "the end of the rule"
+	}
+	return quote(t.text)
+}
+
+// startsPorts says whether ports come next: a number, or the name of a service that is not an option too.
+func (p *parser) startsPorts() bool {
+	i := 0
+	for p.ahead(i).text == "not" || p.ahead(i).text == "{" || p.ahead(i).text == "(" {
+		i++
+	}
+	t := p.ahead(i).text
+	if t == "" {
+		return false
+	}
+	if t == "any" || t[0] >= '0' && t[0] <= '9' {
+		return true
+	}
+	if _, option := options[t]; option || refusedOptions[t] != "" || t == "to" {
+		return false
+	}
+	first, _, _ := strings.Cut(t, ",")
+	_, ok := p.names.service(unescape(first))
+	if !ok {
+		low, _, ranged := strings.Cut(first, "-")
+		_, ok = p.names.service(unescape(low))
+		ok = ok && ranged
+	}
+	return ok
+}
+
+// clause reads one possibly negated test, or an or-block of them. A clause that is always true comes back as nil.
+func (p *parser) clause(test func() (Test, error)) (Clause, error) {
+	if p.peek().text != "{" && p.peek().text != "(" {
+		t, err := p.negatable(test)
+		if err != nil {
+			return nil, err
+		}
+		if t.Op == OpTrue && !t.Not {
+			return nil, nil
+		}
+		return Clause{t}, nil
+	}
+	open := p.next()
+	shut := map[string]string{"{": "}", "(": ")"}[open.text]
+	var c Clause
+	for {
+		if t := p.peek(); t.text == "{" || t.text == "(" {
+			return nil, p.fail(t, "or-blocks have one level", "an or-block inside an or-block")
+		}
+		t, err := p.negatable(test)
+		if err != nil {
+			return nil, err
+		}
+		c = append(c, t)
+		switch next := p.peek(); {
+		case p.accept(shut):
+			if len(c) == 1 && t.Op == OpTrue && !t.Not {
+				return nil, nil
+			}
+			return c, nil
+		case p.accept("or"):
+		case p.done():
+			return nil, p.fail(open, "close it with "+shut, "the or-block is not closed")
+		default:
+			return nil, p.fail(next, "{ A or B }", "expected \"or\" or %q, found %s", shut, quote(next.text))
+		}
+	}
+}
+
+// negatable reads [not] TEST.
+func (p *parser) negatable(test func() (Test, error)) (Test, error) {
+	not := p.accept("not")
+	if t := p.peek(); not && t.text == "not" {
+		return Test{}, p.fail(t, "", "\"not\" twice")
+	} else if not && (t.text == "{" || t.text == "(") {
+		return Test{}, p.fail(t, "not A and not B is two options; not in front of each inside is an or of both", "\"not\" before an or-block")
+	}
+	t, err := test()
+	t.Not = not
+	return t, err
+}
+
+// remark takes the comment.
+func (p *parser) remark(r *Rule) error {
+	if p.comment == nil {
+		return nil
+	}
+	t := *p.comment
+	if len(t.text) > maxComment {
+		return p.fail(t.sub(maxComment, len(t.text)), "", "the comment is longer than %d bytes", maxComment)
+	}
+	if !utf8.ValidString(t.text) || strings.ContainsFunc(t.text, func(c rune) bool { return !unicode.IsPrint(c) && c != '\t' }) {
+		return p.fail(t, "", "the comment holds characters that cannot be shown")
+	}
+	r.Comment = strings.Join(strings.Fields(t.text), " ")
+	return nil
+}

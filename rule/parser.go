@@ -1,0 +1,173 @@
+package rule
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// parser reads the words of one line.
+type parser struct {
+	line
+	names *Names
+	at    int // index of the next word
+}
+
+// fail makes an error at t.
+func (p *parser) fail(t token, hint, format string, args ...any) error {
+	return &Error{
+		Pos:  Pos{File: p.file, Line: p.number, Col: t.col, End: t.end},
+		Text: p.text, Msg: fmt.Sprintf(format, args...), Hint: hint,
+	}
+}
+
+// peek returns the next word; at the end an empty token that stands there.
+func (p *parser) peek() token { return p.ahead(0) }
+
+// ahead returns the word n places further on.
+func (p *parser) ahead(n int) token {
+	if p.at+n < len(p.words) {
+		return p.words[p.at+n]
+	}
+	end := 1
+	if n := len(p.words); n > 0 {
+		end = p.words[n-1].end
+	}
+	return token{col: end, end: end}
+}
+
+// next takes the next word.
+func (p *parser) next() token {
+	t := p.peek()
+	if p.at < len(p.words) {
+		p.at++
+	}
+	return t
+}
+
+func (p *parser) done() bool { return p.at >= len(p.words) }
+
+// accept takes the next word if it is text.
+func (p *parser) accept(text string) bool {
+	if p.peek().text != text || p.done() {
+		return false
+	}
+	p.at++
+	return true
+}
+
+// need takes the next word, which says what; it is an error if there is none.
+func (p *parser) need(what, hint string) (token, error) {
+	if p.done() {
+		return token{}, p.fail(p.peek(), hint, "%s is missing", what)
+	}
+	return p.next(), nil
+}
+
+// end refuses words that are left.
+func (p *parser) end(after string) error {
+	if p.done() {
+		return nil
+	}
+	return p.fail(p.peek(), "", "unexpected %s after %s", quote(p.peek().text), after)
+}
+
+// number reads all of t as a decimal number.
+func (p *parser) num(t token, what string, lo, hi uint32) (uint32, error) {
+	n, ok := decimal(t.text)
+	if !ok {
+		return 0, p.fail(t, "", "%s must be a number from %d to %d, not %s", what, lo, hi, quote(t.text))
+	}
+	if n < uint64(lo) || n > uint64(hi) {
+		return 0, p.fail(t, "", "%s must be from %d to %d", what, lo, hi)
+	}
+	return uint32(n), nil
+}
+
+// needNum reads the next word as a number.
+func (p *parser) needNum(what string, lo, hi uint32) (uint32, error) {
+	t, err := p.need(what, "")
+	if err != nil {
+		return 0, err
+	}
+	return p.num(t, what, lo, hi)
+}
+
+// decimal reads digits; numbers beyond 32 bits come back as one above all of them.
+func decimal(s string) (uint64, bool) {
+	if s == "" {
+		return 0, false
+	}
+	n := uint64(0)
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+		n = min(n*10+uint64(s[i]-'0'), 1<<32)
+	}
+	return n, true
+}
+
+// quote puts a word from outside into a message, cut to a length that fits one.
+func quote(s string) string {
+	const most = 40
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return `"` + s + `"`
+}
+
+// suggest names the word that t was meant to be, if one is close.
+func suggest(t string, words ...string) string {
+	best, least := "", 2*(len(t)/3+1)
+	for _, w := range words {
+		d := 2 * distance(t, w)
+		if t != "" && w[0] != t[0] {
+			d++ // the first letter is rarely the wrong one
+		}
+		if d < least || d == least && best != "" && w < best {
+			best, least = w, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("did you mean %q?", best)
+}
+
+// distance is the number of single-byte edits, neighbours exchanged counting as one, that turn a into b; long words are far from everything.
+func distance(a, b string) int {
+	if len(a) > 32 || len(b) > 32 {
+		return 64
+	}
+	before, row := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	var older []int
+	for i := 1; i <= len(a); i++ {
+		older, before, row = before, row, make([]int, len(b)+1)
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(before[j]+1, row[j-1]+1, before[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], older[j-2]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}
+
+// keys returns the keys of a word table in order.
+func keys[V any](m map[string]V) []string {
+	words := make([]string, 0, len(m))
+	for w := range m {
+		words = append(words, w)
+	}
+	slices.Sort(words)
+	return words
+}

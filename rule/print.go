@@ -1,0 +1,219 @@
+package rule
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// String returns the range as it is written in lists.
+func (r Range) String() string {
+	if r.Lo == r.Hi {
+		return strconv.FormatUint(uint64(r.Lo), 10)
+	}
+	return strconv.FormatUint(uint64(r.Lo), 10) + "-" + strconv.FormatUint(uint64(r.Hi), 10)
+}
+
+// String returns the rule in canonical form, without "add": parsing it gives an equal rule (but for Pos). Synonyms are printed as one
+// word, addresses as prefixes, services as numbers, and PROTO from SRC to DST is always there.
+func (r *Rule) String() string {
+	var b strings.Builder
+	if r.Number != 0 {
+		fmt.Fprintf(&b, "%d ", r.Number)
+	}
+	if r.Set != 0 {
+		fmt.Fprintf(&b, "set %d ", r.Set)
+	}
+	b.WriteString(r.Text())
+	return b.String()
+}
+
+// Text returns the canonical form without number and set, as a listing shows it behind the counters.
+func (r *Rule) Text() string {
+	text := r.core()
+	if r.Comment != "" {
+		text += " // " + r.Comment
+	}
+	return text
+}
+
+// core returns what the rule does: its text without number, set and comment.
+func (r *Rule) core() string {
+	b := make([]byte, 0, 96)
+	if r.Prob != 0 {
+		b = append(b, "prob "...)
+		b = strconv.AppendFloat(b, r.Prob, 'g', -1, 64)
+		b = append(b, ' ')
+	}
+	b = r.appendAction(b)
+	if r.Action.Op == OpCheck {
+		return string(b)
+	}
+	if r.Log {
+		b = append(b, " log"...)
+	}
+	if r.Log && r.LogMax != 0 {
+		b = appendNumber(append(b, " logamount "...), r.LogMax)
+	}
+	if r.Tag != 0 {
+		b = appendNumber(append(b, " tag "...), uint32(r.Tag))
+	}
+	b = appendClause(append(b, ' '), r.Proto, "ip", appendProtocol)
+	b = appendClause(append(b, " from "...), r.Src, "any", appendAddress)
+	if r.SrcPort != nil {
+		b = appendClause(append(b, ' '), r.SrcPort, "", appendPorts)
+	}
+	b = appendClause(append(b, " to "...), r.Dst, "any", appendAddress)
+	if r.DstPort != nil {
+		b = appendClause(append(b, ' '), r.DstPort, "", appendPorts)
+	}
+	for _, c := range r.Options {
+		b = appendClause(append(b, ' '), c, "", appendOption)
+	}
+	b = r.appendState(b)
+	if r.Defer {
+		b = append(b, " defer-action"...)
+	}
+	if r.Liberal {
+		b = append(b, " liberal"...)
+	}
+	return string(b)
+}
+
+func (r *Rule) appendAction(b []byte) []byte {
+	b = append(b, r.Action.Op.String()...)
+	switch r.Action.Op {
+	case OpSkipTo, OpCall:
+		b = appendNumber(append(b, ' '), r.Action.Arg)
+	case OpUnreach:
+		b = appendCode(append(b, ' '), r.Action.Arg, codes4)
+	case OpUnreach6:
+		b = appendCode(append(b, ' '), r.Action.Arg, codes6)
+	case OpCheck:
+		b = appendFlow(b, r.State.Flow)
+	}
+	return b
+}
+
+func (r *Rule) appendState(b []byte) []byte {
+	if r.State.Op == StateNone || r.State.Op == StateCheck {
+		return b
+	}
+	b = append(append(b, ' '), stateNames[r.State.Op]...)
+	if r.State.Op == StateLimit || r.State.Op == StateSetLimit {
+		for _, w := range limitWords {
+			if r.State.Mask&w.mask != 0 {
+				b = append(append(b, ' '), w.name...)
+			}
+		}
+		b = appendNumber(append(b, ' '), r.State.Limit)
+	}
+	return appendFlow(b, r.State.Flow)
+}
+
+func appendFlow(b []byte, flow string) []byte {
+	if flow == "" {
+		return b
+	}
+	return append(append(b, " :"...), flow...)
+}
+
+func appendCode(b []byte, n uint32, codes []code) []byte {
+	for _, c := range codes {
+		if c.code == n {
+			return append(b, c.name...)
+		}
+	}
+	return appendNumber(b, n)
+}
+
+func appendNumber(b []byte, n uint32) []byte { return strconv.AppendUint(b, uint64(n), 10) }
+
+// appendClause prints a clause, an or-block if it has several tests; always is for the nil clause.
+func appendClause(b []byte, c Clause, always string, test func([]byte, *Test) []byte) []byte {
+	if c == nil {
+		return append(b, always...)
+	}
+	if len(c) > 1 {
+		b = append(b, "{ "...)
+	}
+	for i := range c {
+		if i > 0 {
+			b = append(b, " or "...)
+		}
+		if c[i].Not {
+			b = append(b, "not "...)
+		}
+		b = test(b, &c[i])
+	}
+	if len(c) > 1 {
+		b = append(b, " }"...)
+	}
+	return b
+}
+
+func appendProtocol(b []byte, t *Test) []byte {
+	switch t.Op {
+	case OpTrue:
+		return append(b, "ip"...)
+	case OpVersion:
+		return appendNumber(append(b, "ip"...), t.A)
+	}
+	if name := protocolNames[t.A]; name != "" {
+		return append(b, name...)
+	}
+	return appendNumber(b, t.A)
+}
+
+func appendAddress(b []byte, t *Test) []byte {
+	switch t.Op {
+	case OpTrue:
+		return append(b, "any"...)
+	case OpSrcMe, OpDstMe:
+		if t.A == 6 {
+			return append(b, "me6"...)
+		}
+		return append(b, "me"...)
+	case OpSrcTable, OpDstTable:
+		b = append(append(b, "table("...), t.Name...)
+		if t.HasValue {
+			b = appendNumber(append(b, ','), t.Value)
+		}
+		return append(b, ')')
+	}
+	for i, p := range t.Prefixes {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendPrefix(b, p)
+	}
+	return b
+}
+
+func appendPrefix(b []byte, p netip.Prefix) []byte {
+	if p.IsSingleIP() {
+		return p.Addr().AppendTo(b)
+	}
+	return p.AppendTo(b)
+}
+
+func appendPorts(b []byte, t *Test) []byte {
+	if t.Op == OpTrue {
+		return append(b, "any"...)
+	}
+	return appendRanges(b, t.Ranges)
+}
+
+func appendRanges(b []byte, ranges []Range) []byte {
+	for i, r := range ranges {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendNumber(b, r.Lo)
+		if r.Hi != r.Lo {
+			b = appendNumber(append(b, '-'), r.Hi)
+		}
+	}
+	return b
+}

@@ -1,0 +1,148 @@
+package rule
+
+// The words of the language. What ipfw has and Weir has not is listed with the reason, so that it is refused by name.
+
+var actions = map[string]ActionOp{
+	"allow": OpAllow, "accept": OpAllow, "pass": OpAllow, "permit": OpAllow, "deny": OpDeny, "drop": OpDeny,
+	"reject": OpReject, "reset": OpReset, "unreach": OpUnreach, "unreach6": OpUnreach6, "count": OpCount,
+	"skipto": OpSkipTo, "call": OpCall, "return": OpReturn, "check-state": OpCheck,
+}
+
+var actionNames = [...]string{
+	OpAllow: "allow", OpDeny: "deny", OpReject: "reject", OpReset: "reset", OpUnreach: "unreach", OpUnreach6: "unreach6",
+	OpCount: "count", OpSkipTo: "skipto", OpCall: "call", OpReturn: "return", OpCheck: "check-state",
+}
+
+// String returns the action's word.
+func (op ActionOp) String() string {
+	if int(op) < len(actionNames) && actionNames[op] != "" {
+		return actionNames[op]
+	}
+	return "unknown"
+}
+
+// refused is why a word of ipfw is not taken; the value is a hint.
+type refused map[string]string
+
+var refusedActions = refused{
+	"divert":     "divert sockets are FreeBSD's; nothing on this system could read them",
+	"tee":        "divert sockets are FreeBSD's; \"log\" shows packets without stopping them",
+	"netgraph":   "netgraph is FreeBSD's",
+	"ngtee":      "netgraph is FreeBSD's",
+	"pipe":       "traffic shaping (dummynet) is not part of the rules; shape with tc",
+	"queue":      "traffic shaping (dummynet) is not part of the rules; shape with tc",
+	"sched":      "traffic shaping (dummynet) is not part of the rules; shape with tc",
+	"nat":        "address translation is not done by rules; published ports and masquerading are settings",
+	"fwd":        "forwarding to another next hop is not done by rules; use a policy route",
+	"forward":    "forwarding to another next hop is not done by rules; use a policy route",
+	"reass":      "fragments follow their first fragment by themselves; leave the rule out",
+	"setfib":     "routing tables are chosen by policy routes here",
+	"setdscp":    "rules do not change packets",
+	"tcp-setmss": "rules do not change packets",
+	"setmark":    "rules do not change packets; \"tag\" marks them for later rules",
+	"eaction":    "external actions are kernel modules of FreeBSD",
+	"nat64lsn":   "external actions are kernel modules of FreeBSD",
+	"nat64stl":   "external actions are kernel modules of FreeBSD",
+	"nat64clat":  "external actions are kernel modules of FreeBSD",
+	"nptv6":      "external actions are kernel modules of FreeBSD",
+	"reset6":     "\"reset\" answers IPv4 and IPv6",
+	"abort":      "SCTP is refused with \"reject\"",
+	"abort6":     "SCTP is refused with \"reject\"",
+	"rdr":        "address translation is not done by rules; published ports are settings",
+	"defrag":     "fragments follow their first fragment by themselves; leave the rule out",
+}
+
+var refusedOptions = refused{
+	"uid":               "packets are not looked up to their socket; filter by port or by pod",
+	"gid":               "packets are not looked up to their socket; filter by port or by pod",
+	"jail":              "jails are FreeBSD's; a container is a pod: \"via pod:NAME\"",
+	"sockarg":           "packets are not looked up to their socket",
+	"fib":               "routing tables are chosen by policy routes here",
+	"layer2":            "rules are about IP; frames are not judged a second time",
+	"MAC":               "rules are about IP; a pod's addresses are already bound to its interface",
+	"mac":               "rules are about IP; a pod's addresses are already bound to its interface",
+	"mac-type":          "rules are about IP; other frames pass before the rules",
+	"src-mac":           "rules are about IP",
+	"dst-mac":           "rules are about IP",
+	"diverted":          "divert sockets are FreeBSD's",
+	"diverted-loopback": "divert sockets are FreeBSD's",
+	"diverted-output":   "divert sockets are FreeBSD's",
+	"flow-id":           "the flow label of IPv6 is not looked at",
+	"flow":              "tables hold addresses; match the parts of the tuple by their own options",
+	"ext6hdr":           "extension headers are not matched; malformed ones are dropped before the rules",
+	"ipsec":             "whether a packet came through IPsec is not known at the hook",
+	"tcpoptions":        "TCP options are not matched",
+	"tcpmss":            "TCP options are not matched",
+	"tcpdatalen":        "the length of the TCP data is not matched; iplen is",
+	"lookup":            "write src-ip table(NAME) or dst-ip table(NAME)",
+	"altq":              "ALTQ is FreeBSD's; shape with tc",
+	"untag":             "a tag stays with its packet; choose another tag number",
+	"mark":              "\"tagged\" matches what \"tag\" has set",
+	"icmpcodes":         "ICMP codes are not matched; icmptypes are",
+	"bridged":           "rules are about IP; frames are not judged a second time",
+	"tablearg":          "table values can be matched, table(NAME,VALUE), but not used as an argument",
+}
+
+var refusedVerbs = refused{
+	"pipe":    refusedActions["pipe"],
+	"queue":   refusedActions["queue"],
+	"sched":   refusedActions["sched"],
+	"nat":     refusedActions["nat"],
+	"sysctl":  "settings live in the configuration file",
+	"enable":  "\"set enable N\" enables a set; to stop enforcement run weir down",
+	"disable": "\"set disable N\" disables a set; to stop enforcement run weir down",
+	"list":    "it only shows rules; leave the line out",
+	"show":    "it only shows rules; leave the line out",
+	"print":   "it only shows rules; leave the line out",
+	"iplist":  "lists are per table here: table NAME add PREFIX",
+	"nat64":   refusedActions["nat64lsn"],
+	"nptv6":   refusedActions["nptv6"],
+}
+
+// code is a named ICMP code of unreach or unreach6.
+type code struct {
+	name string
+	code uint32
+}
+
+var codes4 = []code{
+	{"net", 0}, {"host", 1}, {"protocol", 2}, {"port", 3}, {"needfrag", 4}, {"srcfail", 5}, {"net-unknown", 6}, {"host-unknown", 7},
+	{"isolated", 8}, {"net-prohib", 9}, {"host-prohib", 10}, {"tosnet", 11}, {"toshost", 12}, {"filter-prohib", 13},
+	{"host-precedence", 14}, {"precedence-cutoff", 15},
+}
+
+var codes6 = []code{{"no-route", 0}, {"admin-prohib", 1}, {"address", 3}, {"port", 4}}
+
+// bitName is a named bit (or, for iptos congestion, two).
+type bitName struct {
+	name string
+	bits uint32
+}
+
+// TCP flags, as they stand in the header.
+const (
+	tcpFIN = 0x01
+	tcpSYN = 0x02
+	tcpRST = 0x04
+	tcpPSH = 0x08
+	tcpACK = 0x10
+	tcpURG = 0x20
+)
+
+var (
+	tcpFlags  = []bitName{{"fin", tcpFIN}, {"syn", tcpSYN}, {"rst", tcpRST}, {"psh", tcpPSH}, {"ack", tcpACK}, {"urg", tcpURG}}
+	fragFlags = []bitName{{"df", FragDF}, {"mf", FragMF}, {"rf", FragRF}, {"offset", FragOffset}}
+	ipOptions = []bitName{{"ssrr", OptSSRR}, {"lsrr", OptLSRR}, {"rr", OptRR}, {"ts", OptTS}}
+	// congestion is RFC 3168's CE, both bits; it comes first so that it is printed as such.
+	tosFlags = []bitName{{"congestion", 0x03}, {"lowdelay", 0x10}, {"throughput", 0x08}, {"reliability", 0x04}, {"mincost", 0x02}}
+)
+
+var dscpNames = [64]string{
+	0: "be", 8: "cs1", 10: "af11", 12: "af12", 14: "af13", 16: "cs2", 18: "af21", 20: "af22", 22: "af23", 24: "cs3", 26: "af31",
+	28: "af32", 30: "af33", 32: "cs4", 34: "af41", 36: "af42", 38: "af43", 40: "cs5", 44: "va", 46: "ef", 48: "cs6", 56: "cs7",
+}
+
+var limitWords = []struct {
+	name string
+	mask LimitMask
+}{{"src-addr", LimitSrcAddr}, {"src-port", LimitSrcPort}, {"dst-addr", LimitDstAddr}, {"dst-port", LimitDstPort}}
