@@ -8,7 +8,7 @@
 //	GET  /v1/rules         Rules
 //	GET  /v1/tables        Tables
 //	GET  /v1/states        States
-//	POST /v1/do            Do       -> Done       one command in ipfw's words: add, delete, set, table, flush, zero, cut
+//	POST /v1/do            Do       -> Done       one command in ipfw's words: add, delete, set, table, flush, zero
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
 //	POST /v1/why           Why      -> soft.Explanation, as JSON
@@ -25,10 +25,13 @@ type Error struct {
 	Version int    `json:"version"`
 	Message string `json:"message"`
 	Advice  string `json:"hint,omitempty"`
-	Report  string `json:"report,omitempty"` // mistakes in rule text: place, line, caret and hint of each
+	Details string `json:"report,omitempty"` // mistakes in rule text: place, line, caret and hint of each
 }
 
 func (e *Error) Error() string { return e.Message }
+
+// Report returns the mistakes in rule text, each with its place, line, caret and hint; "" if there are none.
+func (e *Error) Report() string { return e.Details }
 
 // Hint returns what to do next, or "".
 func (e *Error) Hint() string { return e.Advice }
@@ -136,7 +139,6 @@ type Load struct {
 	Name    string `json:"name"` // of the file, for messages
 	Text    string `json:"text"`
 	Confirm string `json:"confirm,omitempty"` // a duration: go back to the rules before unless confirmed in time
-	Cut     bool   `json:"cut,omitempty"`     // end all states, also those of rules that stay
 }
 
 // Why asks what would happen to a packet.
@@ -149,5 +151,4 @@ type Done struct {
 	Version int    `json:"version"`
 	Message string `json:"message,omitempty"` // for people; what an "add" prints
 	Rules   int    `json:"rules"`             // after the change, without the default rule
-	Ended   int    `json:"ended"`             // states that the change ended
 }

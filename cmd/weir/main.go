@@ -12,7 +12,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+
+	"github.com/weirnet/weir/internal/tty"
 )
 
 func main() {
@@ -53,14 +56,27 @@ type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// hinted is an error that knows what to do next.
-type hinted interface{ Hint() string }
+// hinted is an error that knows what to do next, reported one that can show the place of each mistake.
+type (
+	hinted   interface{ Hint() string }
+	reported interface{ Report() string }
+)
 
-// printError writes `weir: what failed: why` and, if the error has one, a `hint:` line.
+// printError writes the mistakes, if any, with their places, then `weir: what failed: why` and, if the error has one, a `hint:`
+// line.
 func printError(talk io.Writer, err error) {
-	fmt.Fprintf(talk, "weir: %v\n", err)
+	var r reported
+	if errors.As(err, &r) {
+		fmt.Fprint(talk, r.Report())
+	}
+	for i, line := range strings.Split(err.Error(), "\n") { // joined errors are one line each
+		if i > 0 {
+			line = "  " + line
+		}
+		fmt.Fprintf(talk, "%s%s\n", [...]string{"weir: ", ""}[min(i, 1)], tty.Escape(line))
+	}
 	var h hinted
 	if errors.As(err, &h) && h.Hint() != "" {
-		fmt.Fprintf(talk, "hint: %s\n", h.Hint())
+		fmt.Fprintf(talk, "hint: %s\n", tty.Escape(h.Hint()))
 	}
 }

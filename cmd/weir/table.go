@@ -3,6 +3,7 @@ package main
 // verbs returns every verb in the order in which help lists them.
 func verbs() []verb {
 	return []verb{
+		{"fw check", "[-j] FILE", "Parse and check a rule file, offline, without changing anything", runFwCheck},
 		{"doctor", "[-j]", "Try what this kernel can do for Weir and say what is lost where it cannot", runDoctor},
 		{"version", "[-j]", "Print the version of this binary", runVersion},
 	}

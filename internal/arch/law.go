@@ -17,8 +17,8 @@ const module = "github.com/weirnet/weir"
 // ranks is the order of the house. A room imports rooms of a lower rank; packages below a room belong to it unless they
 // stand here themselves. A new room needs a line here, and docs/design/0001 has to agree.
 var ranks = map[string]int{
-	"packet": 0, // pure
-	"flow":   1, "rule": 1,
+	"packet": 0, "examples": 0, // pure
+	"flow": 1, "rule": 1,
 	"firewall": 2, // contracts
 	"store":    3, "observe": 3, "eyeballs": 3, "udp": 3,
 	"internal/nl": 3, "internal/tty": 3,

@@ -1,0 +1,121 @@
+package agent
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountSource is the name under which our mounts stand in mountinfo, so that `weir down` knows them.
+const mountSource = "weir"
+
+// mountPoint is where a bpf file system has to be mounted when the pins' directory is not on one.
+func (p Paths) mountPoint() string {
+	if p.Bpffs != "" {
+		return filepath.Clean(p.Bpffs)
+	}
+	return filepath.Dir(p.Pins())
+}
+
+// preparePins makes the directory of the pins, on a bpf file system that is mounted for it if need be.
+func preparePins(p Paths) error {
+	on, err := onBpffs(p.Pins())
+	if err != nil {
+		return err
+	}
+	if !on {
+		if err := mountBpffs(p.mountPoint()); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(p.Pins(), 0o700)
+}
+
+func mountBpffs(at string) error {
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(mountSource, at, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		return fmt.Errorf("mount a bpf file system on %s: %w", at, err)
+	}
+	return nil
+}
+
+// onBpffs says whether a directory, or the nearest above it that exists, is on a bpf file system.
+func onBpffs(dir string) (bool, error) {
+	for ; ; dir = filepath.Dir(dir) {
+		var s unix.Statfs_t
+		err := unix.Statfs(dir, &s)
+		if err == nil {
+			return s.Type == unix.BPF_FS_MAGIC, nil
+		}
+		if !errors.Is(err, os.ErrNotExist) || dir == "/" {
+			return false, &os.PathError{Op: "statfs", Path: dir, Err: err}
+		}
+	}
+}
+
+// removePins takes the directory of the pins away, and the mount if it is ours and holds nothing else.
+func removePins(p Paths) error {
+	if err := os.Remove(p.Pins()); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	at := p.mountPoint()
+	ours, err := isOurMount(at)
+	if err != nil || !ours {
+		return err
+	}
+	if used, err := hasGuests(at); err != nil || used {
+		return err
+	}
+	if err := unix.Unmount(at, 0); err != nil {
+		return fmt.Errorf("unmount %s: %w", at, err)
+	}
+	return nil
+}
+
+// hasGuests says whether a bpf file system holds anything but the two files that kernels with CONFIG_BPF_PRELOAD put there.
+func hasGuests(at string) (bool, error) {
+	entries, err := os.ReadDir(at)
+	for _, e := range entries {
+		if n := e.Name(); n != "progs.debug" && n != "maps.debug" {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// isOurMount looks for a mount of ours in mountinfo (proc(5)): fields after " - " are type, source and options.
+func isOurMount(at string) (bool, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		before, after, _ := strings.Cut(lines.Text(), " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if len(fields) > 4 && unescapeMount(fields[4]) == at && len(kind) > 1 && kind[0] == "bpf" && kind[1] == mountSource {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// unescapeMount undoes mountinfo's octal escapes.
+func unescapeMount(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// ownMounts says whether this process has a mount namespace of its own, as under ip-netns(8) exec: what is mounted or pinned
+// below /sys there is gone when its last process ends.
+func ownMounts() bool {
+	mine, err1 := os.Readlink("/proc/self/ns/mnt")
+	first, err2 := os.Readlink("/proc/1/ns/mnt")
+	return err1 == nil && err2 == nil && mine != first
+}

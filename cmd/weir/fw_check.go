@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/weirnet/weir/agent"
+	"github.com/weirnet/weir/rule"
+)
+
+type checkAnswer struct {
+	Version int       `json:"version"`
+	File    string    `json:"file"`
+	Fine    bool      `json:"fine"`
+	Rules   int       `json:"rules"`
+	Tables  int       `json:"tables"`
+	Errors  []mistake `json:"errors,omitempty"`
+}
+
+type mistake struct {
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+	Text    string `json:"text"`
+}
+
+func runFwCheck(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	if err := c.parse(1, 1); err != nil {
+		return err
+	}
+	name, text, err := c.readFile(c.Arg(0))
+	if err != nil {
+		return fmt.Errorf("fw check: %w", err)
+	}
+	set, err := agent.Check(name, text)
+	if !*asJSON {
+		if err != nil {
+			return fmt.Errorf("fw check: %w", err)
+		}
+		fmt.Fprintf(c.out, "%s is fine: %s, %s\n", c.show(name), plural(len(set.Rules), "rule"), plural(len(set.Tables), "table"))
+		return nil
+	}
+	a := checkAnswer{Version: 1, File: name, Fine: err == nil}
+	if err != nil {
+		a.Errors = mistakes(err)
+		if err := printJSON(c.out, a); err != nil {
+			return err
+		}
+		return statusError(1)
+	}
+	a.Rules, a.Tables = len(set.Rules), len(set.Tables)
+	return printJSON(c.out, a)
+}
+
+// mistakes lists what is wrong with a rule file.
+func mistakes(err error) []mistake {
+	var many rule.Errors
+	var one *rule.Error
+	switch {
+	case errors.As(err, &many):
+	case errors.As(err, &one):
+		many = rule.Errors{one}
+	default:
+		return []mistake{{Message: err.Error()}}
+	}
+	var all []mistake
+	for _, e := range many {
+		all = append(all, mistake{e.Pos.Line, e.Pos.Col, e.Msg, e.Hint, e.Text})
+	}
+	return all
+}
+
+// readFile reads a file that the user named, or stdin for "-".
+func (c *call) readFile(path string) (name, text string, err error) {
+	var b []byte
+	if path == "-" {
+		path = "stdin"
+		b, err = io.ReadAll(c.in)
+	} else {
+		b, err = os.ReadFile(path)
+	}
+	return path, string(b), err
+}

@@ -1,0 +1,170 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// guard is a `weir up` in a namespace, with its own root and bpf file system.
+type guard struct {
+	t     *testing.T
+	node  *nstest.Node
+	root  string
+	bpffs string
+	agent *exec.Cmd
+	done  chan error
+	talk  *transcript
+}
+
+// newGuard prepares a node; start starts it.
+func newGuard(t *testing.T, node *nstest.Node) *guard {
+	t.Helper()
+	g := &guard{t: t, node: node, root: t.TempDir(), bpffs: filepath.Join(nstest.Bpffs(t), "weir")}
+	t.Cleanup(func() {
+		if g.agent != nil {
+			g.kill()
+		}
+		if t.Failed() && g.talk != nil {
+			t.Logf("the agent said:\n%s", g.talk)
+		}
+	})
+	return g
+}
+
+// start runs `weir up` with more arguments and waits for its ready line.
+func (g *guard) start(args ...string) {
+	g.t.Helper()
+	ready := g.launch(args...)
+	select {
+	case <-ready:
+	case err := <-g.done:
+		g.t.Fatalf("weir up ended: %v\n%s", err, g.talk)
+	case <-time.After(30 * time.Second):
+		g.t.Fatalf("weir up is not ready after 30 s\n%s", g.talk)
+	}
+}
+
+// launch starts `weir up`. The channel is closed when its ready line came.
+func (g *guard) launch(args ...string) (ready chan struct{}) {
+	g.t.Helper()
+	cmd := g.node.Command(weir, append([]string{"up", "--root", g.root, "--bpffs", g.bpffs}, args...)...)
+	g.talk = &transcript{ready: make(chan struct{})}
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+	g.agent, g.done = cmd.Cmd, make(chan error, 1)
+	done, talk := g.done, g.talk
+	go func() {
+		talk.follow(pipe)
+		done <- cmd.Wait()
+	}()
+	return g.talk.ready
+}
+
+// transcript collects what a process says and notices its ready line.
+type transcript struct {
+	mu    sync.Mutex
+	text  bytes.Buffer
+	ready chan struct{}
+}
+
+func (s *transcript) follow(r io.Reader) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		s.mu.Lock()
+		s.text.WriteString(lines.Text() + "\n")
+		s.mu.Unlock()
+		if strings.HasPrefix(lines.Text(), "weir: ready") {
+			close(s.ready)
+		}
+	}
+}
+
+func (s *transcript) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// stop asks the agent to stop and waits for its clean end.
+func (g *guard) stop() {
+	g.t.Helper()
+	g.agent.Process.Signal(syscall.SIGTERM)
+	if err := g.wait(); err != nil {
+		g.t.Fatalf("weir up after SIGTERM: %v\n%s", err, g.talk)
+	}
+}
+
+// kill ends the agent as a crash would.
+func (g *guard) kill() {
+	g.agent.Process.Kill()
+	g.wait()
+}
+
+func (g *guard) wait() error {
+	select {
+	case err := <-g.done:
+		g.agent = nil
+		return err
+	case <-time.After(20 * time.Second):
+		g.t.Errorf("the agent does not end")
+		return nil
+	}
+}
+
+// try runs a verb of weir against the node: verb words first, then the rest.
+func (g *guard) try(args ...string) (stdout, stderr string, err error) {
+	cmd := g.node.Command(weir, append([]string{"--root", g.root, "--bpffs", g.bpffs}, args...)...)
+	var out, talk bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &talk
+	err = cmd.Run()
+	return out.String(), talk.String(), err
+}
+
+// weir is try for what has to work.
+func (g *guard) weir(args ...string) string {
+	g.t.Helper()
+	out, talk, err := g.try(args...)
+	if err != nil {
+		g.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, out, talk)
+	}
+	return out
+}
+
+// json runs a reading verb with -j and returns its answer in v.
+func (g *guard) json(v any, args ...string) {
+	g.t.Helper()
+	out := g.weir(append(args, "-j")...)
+	if err := json.Unmarshal([]byte(out), v); err != nil {
+		g.t.Fatalf("weir %s -j: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// file writes a file into the node's root and returns its path.
+func (g *guard) file(name, text string) string {
+	g.t.Helper()
+	path := filepath.Join(g.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		g.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		g.t.Fatal(err)
+	}
+	return path
+}
