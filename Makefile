@@ -12,7 +12,7 @@ PREFIX   ?= /usr/local
 TOOL     := $(GO) tool -modfile=tools/go.mod
 export CGO_ENABLED = 0
 
-.PHONY: all build demo test check bench bench-docs gen fuzz install uninstall deps clean
+.PHONY: all build demo test race check bench bench-docs gen fuzz install uninstall deps clean
 all: build
 
 build:
@@ -28,6 +28,10 @@ test: deps
 	@[ "$$(id -u)" = 0 ] || echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
 	$(GO) test -timeout 10m ./...
 
+# The same under the race detector, which needs a C compiler.
+race: deps
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+
 # What a reviewer need not look for.
 check: deps check-format check-vet check-static check-tidy check-cross check-fresh check-vuln
 	@echo "check: all well"
@@ -39,18 +43,20 @@ check-format:
 	@echo "check: gofmt"
 check-vet:
 	@$(GO) vet ./...
+	@cd peers && $(GO) vet ./...
 	@echo "check: vet"
 check-static:
 	@$(TOOL) staticcheck ./...
+	@cd peers && $(GO) tool -modfile=../tools/go.mod staticcheck ./...
 	@echo "check: staticcheck"
 check-tidy:
 	@$(GO) mod tidy -diff
-	@cd tools && $(GO) mod tidy -diff
+	@for module in tools peers; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	@echo "check: go.mod is tidy"
 # Other programs import these, also on systems that Weir itself does not run on.
-PUBLIC = $(wildcard packet flow rule firewall eyeballs udp)
+PUBLIC = ./packet ./flow ./rule ./firewall ./eyeballs/... ./udp
 check-cross:
-	@for os in darwin windows; do GOOS=$$os $(GO) build $(addprefix ./,$(PUBLIC)) || exit 1; done
+	@for os in darwin windows; do GOOS=$$os $(GO) build $(PUBLIC) || exit 1; done
 	@GOARCH=arm64 $(GO) build ./...
 	@echo "check: builds for arm64; public libraries for darwin and windows"
 check-fresh:
@@ -59,7 +65,7 @@ check-vuln:
 	@scripts/vulncheck
 
 # Generated files: eBPF objects with their Go bindings, and whatever else a //go:generate line makes.
-gen: deps
+gen: deps bench-docs
 	$(GO) generate ./...
 
 # Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
@@ -76,7 +82,7 @@ bench-udp:
 	cd peers && $(GO) run ./udp -rounds 120
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
-	@cat docs/benchmarks.d/*.md > docs/benchmarks.md
+	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md
 
 install: build
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weir
