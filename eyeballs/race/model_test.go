@@ -59,8 +59,7 @@ func play(t *testing.T, w *world) []string {
 	}
 	live := map[int]*running{}
 	wake, winners, over := never, 0, false
-	var step func(now time.Duration, ev Event)
-	step = func(now time.Duration, ev Event) {
+	step := func(now time.Duration, ev Event) {
 		for _, c := range slices.Clone(m.Step(now, ev)) {
 			if over {
 				t.Fatalf("command %v after the end", c)
