@@ -33,10 +33,10 @@ race: deps
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 
 # What a reviewer need not look for.
-check: deps check-format check-vet check-static check-tidy check-cross check-fresh check-vuln
+check: deps check-format check-vet check-static check-shell check-tidy check-cross check-fresh check-vuln
 	@echo "check: all well"
 
-.PHONY: check-format check-vet check-static check-tidy check-cross check-fresh check-vuln
+.PHONY: check-format check-vet check-static check-shell check-tidy check-cross check-fresh check-vuln
 GOFILES = $(shell git ls-files --cached --others --exclude-standard '*.go')
 check-format:
 	@bad=$$(gofmt -l $(GOFILES)); [ -z "$$bad" ] || { echo "run gofmt -w on:" $$bad >&2; exit 1; }
@@ -49,6 +49,9 @@ check-static:
 	@$(TOOL) staticcheck ./...
 	@cd peers && $(GO) tool -modfile=../tools/go.mod staticcheck ./...
 	@echo "check: staticcheck"
+check-shell:
+	@shellcheck .ci/run $$(git grep -l '^#!/bin/bash' -- scripts dist)
+	@echo "check: shellcheck"
 check-tidy:
 	@$(GO) mod tidy -diff
 	@for module in tools peers; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
