@@ -1,0 +1,223 @@
+package dns
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/weirnet/weir/eyeballs/race"
+	"github.com/weirnet/weir/eyeballs/svcb"
+)
+
+// udpSize is the answer size that is safe from fragmentation (DNS flag day 2020).
+const udpSize = 1232
+
+// maxRecords bounds what is taken from one answer.
+const maxRecords = 256
+
+func wireType(t race.Types) dnsmessage.Type {
+	switch t {
+	case race.A:
+		return dnsmessage.TypeA
+	case race.HTTPS:
+		return dnsmessage.TypeHTTPS
+	default: // AAAA, and the AAAA of ipv4only.arpa
+		return dnsmessage.TypeAAAA
+	}
+}
+
+// pack appends a query to buf.
+func pack(buf []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type, edns, ad bool) ([]byte, error) {
+	b := dnsmessage.NewBuilder(buf, dnsmessage.Header{ID: id, RecursionDesired: true, AuthenticData: ad})
+	if err := b.StartQuestions(); err != nil {
+		return nil, err
+	}
+	if err := b.Question(dnsmessage.Question{Name: name, Type: t, Class: dnsmessage.ClassINET}); err != nil {
+		return nil, err
+	}
+	if edns {
+		if err := b.StartAdditionals(); err != nil {
+			return nil, err
+		}
+		var h dnsmessage.ResourceHeader
+		if err := h.SetEDNS0(udpSize, dnsmessage.RCodeSuccess, false); err != nil {
+			return nil, err
+		}
+		if err := b.OPTResource(h, dnsmessage.OPTResource{}); err != nil {
+			return nil, err
+		}
+	}
+	return b.Finish()
+}
+
+// reply is a well-formed answer to one of our questions.
+type reply struct {
+	id        uint16
+	rcode     dnsmessage.RCode
+	truncated bool
+	ad        bool
+	addrs     []netip.Addr
+	services  []svcb.Record
+	ttl       time.Duration // of the answer, or of its absence
+	cacheable bool
+}
+
+var errBogus = errors.New("dns: not an answer to this question")
+
+// parse reads a message that should answer the question. An error means that it
+// does not, or that it is malformed, and must be ignored.
+func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (reply, error) {
+	var p dnsmessage.Parser
+	h, err := p.Start(msg)
+	if err != nil {
+		return reply{}, err
+	}
+	if !h.Response || h.ID != id || h.OpCode != 0 {
+		return reply{}, errBogus
+	}
+	q, err := p.Question()
+	if err != nil {
+		return reply{}, err
+	}
+	if q.Type != t || q.Class != dnsmessage.ClassINET || !equalFold(&q.Name, &name) {
+		return reply{}, errBogus
+	}
+	if _, err := p.Question(); err != dnsmessage.ErrSectionDone {
+		return reply{}, errBogus
+	}
+	r := reply{id: id, rcode: h.RCode, truncated: h.Truncated, ad: h.AuthenticData}
+	if h.Truncated || h.RCode != dnsmessage.RCodeSuccess && h.RCode != dnsmessage.RCodeNameError {
+		return r, nil
+	}
+	if err := r.answers(p, name, t); err != nil {
+		return reply{}, err
+	}
+	if len(r.addrs) == 0 && len(r.services) == 0 {
+		r.absence(p)
+	}
+	return r, nil
+}
+
+// answers collects the records of the name at the end of the chain of CNAMEs.
+// The chain may stand in any order, which is why the section is read until a pass
+// finds nothing new.
+func (r *reply) answers(p dnsmessage.Parser, name dnsmessage.Name, t dnsmessage.Type) error {
+	ttl := uint32(math.MaxUint32)
+	for range 16 {
+		found, moved, err := r.pass(p, &name, t, &ttl)
+		if err != nil {
+			return err
+		}
+		if found || !moved {
+			break
+		}
+	}
+	r.ttl, r.cacheable = time.Duration(ttl)*time.Second, true
+	return nil
+}
+
+func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Type, ttl *uint32) (found, moved bool, err error) {
+	spoilt := false
+	for {
+		h, err := p.AnswerHeader()
+		if err == dnsmessage.ErrSectionDone {
+			if spoilt {
+				r.services = nil
+			}
+			return found, moved, nil
+		}
+		if err != nil {
+			return false, false, err
+		}
+		ours := h.Class == dnsmessage.ClassINET && equalFold(&h.Name, name) && len(r.addrs)+len(r.services) < maxRecords
+		switch {
+		case ours && h.Type == dnsmessage.TypeCNAME && t != dnsmessage.TypeCNAME:
+			c, err := p.CNAMEResource()
+			if err != nil {
+				return false, false, err
+			}
+			*name, moved, *ttl = c.CNAME, true, min(*ttl, h.TTL)
+			continue
+		case !ours || h.Type != t:
+			if err := p.SkipAnswer(); err != nil {
+				return false, false, err
+			}
+			continue
+		case t == dnsmessage.TypeA:
+			a, err := p.AResource()
+			if err != nil {
+				return false, false, err
+			}
+			r.addrs = append(r.addrs, netip.AddrFrom4(a.A))
+		case t == dnsmessage.TypeAAAA:
+			a, err := p.AAAAResource()
+			if err != nil {
+				return false, false, err
+			}
+			r.addrs = append(r.addrs, netip.AddrFrom16(a.AAAA))
+		case t == dnsmessage.TypeHTTPS:
+			res, err := p.HTTPSResource()
+			if err != nil {
+				return false, false, err
+			}
+			rec, err := svcb.FromResource(&res.SVCBResource)
+			switch {
+			case err == nil:
+				r.services = append(r.services, rec)
+			case !errors.Is(err, svcb.ErrMandatory):
+				spoilt = true
+			}
+		}
+		found, *ttl = true, min(*ttl, h.TTL)
+	}
+}
+
+// absence finds how long the absence of a record may be remembered (RFC 2308
+// section 5): without an SOA record, not at all.
+func (r *reply) absence(p dnsmessage.Parser) {
+	r.cacheable = false
+	if p.SkipAllAnswers() != nil {
+		return
+	}
+	for {
+		h, err := p.AuthorityHeader()
+		if err != nil {
+			return
+		}
+		if h.Type != dnsmessage.TypeSOA {
+			if p.SkipAuthority() != nil {
+				return
+			}
+			continue
+		}
+		soa, err := p.SOAResource()
+		if err == nil {
+			r.ttl, r.cacheable = time.Duration(min(h.TTL, soa.MinTTL))*time.Second, true
+		}
+		return
+	}
+}
+
+// equalFold compares names as DNS does, ASCII letters in any case: servers and
+// boxes in between change cases, some on purpose.
+func equalFold(a, b *dnsmessage.Name) bool {
+	if a.Length != b.Length {
+		return false
+	}
+	for i := range a.Length {
+		if lower(a.Data[i]) != lower(b.Data[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}

@@ -1,0 +1,479 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/weirnet/weir/eyeballs/eyeballstest"
+	"github.com/weirnet/weir/eyeballs/race"
+)
+
+const (
+	typeA     = dnsmessage.TypeA
+	typeAAAA  = dnsmessage.TypeAAAA
+	typeHTTPS = dnsmessage.TypeHTTPS
+)
+
+var both = race.A | race.AAAA
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+func startDNS(t *testing.T) *eyeballstest.DNS {
+	t.Helper()
+	d, err := eyeballstest.NewDNS("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+// etc writes a directory like /etc for a resolver. Servers come first in
+// resolv.conf, then the lines given.
+func etc(t *testing.T, files map[string]string, servers ...*eyeballstest.DNS) *Resolver {
+	t.Helper()
+	dir := t.TempDir()
+	conf := ""
+	for _, s := range servers {
+		conf += fmt.Sprintf("nameserver [%s]:%d\n", s.Addr.Addr(), s.Addr.Port())
+	}
+	files["resolv.conf"] = conf + files["resolv.conf"]
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &Resolver{Dir: dir}
+}
+
+// lookup collects the answers to all types, and how long each took.
+func lookup(t *testing.T, r *Resolver, name string, types race.Types) (map[race.Types]Answer, map[race.Types]time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	got, took := map[race.Types]Answer{}, map[race.Types]time.Duration{}
+	begin := time.Now()
+	take := func(a Answer) {
+		if _, twice := got[a.Type]; twice {
+			t.Errorf("%v answered twice", a.Type)
+		}
+		if a.Name != name {
+			t.Errorf("answer for %q to the question %q", a.Name, name)
+		}
+		got[a.Type], took[a.Type] = a, time.Since(begin)
+	}
+	if left := r.Local(name, types, take); left != 0 {
+		r.Ask(ctx, name, left, take)
+	}
+	for one := race.Types(1); one <= race.Prefix64; one <<= 1 {
+		if _, ok := got[one]; types&one != 0 && !ok {
+			t.Errorf("%v of %s was never answered", one, name)
+		}
+	}
+	return got, took
+}
+
+func wantAddrs(t *testing.T, a Answer, list ...string) {
+	t.Helper()
+	if !slices.Equal(a.Addrs, addrs(list...)) {
+		t.Errorf("%s %v: got %v (%v), want %v", a.Name, a.Type, a.Addrs, a.Err, list)
+	}
+}
+
+func TestAnswersComeAlone(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Delay: 300 * time.Millisecond})
+	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1", "2001:db8::2"), CNAME: "alias.test"})
+	got, took := lookup(t, r, "host.test", both|race.HTTPS)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	wantAddrs(t, got[race.AAAA], "2001:db8::1", "2001:db8::2")
+	if took[race.AAAA] > 200*time.Millisecond || took[race.A] < 300*time.Millisecond {
+		t.Errorf("AAAA after %v, A after %v", took[race.AAAA], took[race.A])
+	}
+	if !isNotFound(got[race.HTTPS].Err) || got[race.HTTPS].NoName {
+		t.Errorf("HTTPS: %+v", got[race.HTTPS])
+	}
+	if q := d.Queries(); !slices.Equal(q, []string{"HTTPS host.test", "AAAA host.test", "A host.test"}) {
+		t.Errorf("asked %q", q)
+	}
+}
+
+func TestD1OneSocketBackToBack(t *testing.T) {
+	// The order on the wire is asserted above; single-request holds A back.
+	d := startDNS(t)
+	r := etc(t, map[string]string{"resolv.conf": "options single-request\n"}, d)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
+	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), Delay: 100 * time.Millisecond})
+	_, took := lookup(t, r, "host.test", both)
+	if took[race.A] < 100*time.Millisecond {
+		t.Errorf("A was asked for before AAAA had answered: %v", took)
+	}
+	r = etc(t, map[string]string{"resolv.conf": "options single-request-reopen\n"}, d)
+	if _, took = lookup(t, r, "host.test", both); took[race.A] > 90*time.Millisecond {
+		t.Errorf("with a socket each, A waited for AAAA: %v", took)
+	}
+}
+
+func TestBothPacketsLost(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Lose: 1})
+	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), Lose: 1})
+	got, took := lookup(t, r, "host.test", both)
+	wantAddrs(t, got[race.AAAA], "2001:db8::1")
+	if took[race.A] < 900*time.Millisecond || took[race.A] > 1500*time.Millisecond {
+		t.Errorf("took %v, want about a second", took)
+	}
+	if s := r.Stats(); s.Resent == 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestSeveralServersAreRaced(t *testing.T) {
+	dead, slow, good := startDNS(t), startDNS(t), startDNS(t)
+	dead.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
+	slow.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.7"), Delay: 5 * time.Second})
+	good.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 0})
+	r := etc(t, map[string]string{}, dead, slow, good)
+	got, took := lookup(t, r, "host.test", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	if took[race.A] < 2*ServerDelay || took[race.A] > 2*ServerDelay+300*time.Millisecond {
+		t.Errorf("took %v, want two times %v", took[race.A], ServerDelay)
+	}
+	// The server that answered is asked first the next time.
+	if _, took = lookup(t, r, "host.test", race.A); took[race.A] > 200*time.Millisecond {
+		t.Errorf("second lookup took %v", took[race.A])
+	}
+	// A refusal moves on at once.
+	failing := startDNS(t)
+	failing.Set("host.test", typeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
+	r = etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\n"}, failing, good)
+	r2 := etc(t, map[string]string{"resolv.conf": fmt.Sprintf("nameserver [127.0.0.1]:1\nnameserver [127.0.0.1]:%d\n", good.Addr.Port())})
+	for _, r := range []*Resolver{r, r2} {
+		if got, took = lookup(t, r, "host.test", race.A); took[race.A] > 200*time.Millisecond {
+			t.Errorf("after a failing server: %v", took[race.A])
+		}
+		wantAddrs(t, got[race.A], "192.0.2.1")
+		if r.Stats().ServerFail == 0 {
+			t.Error("the failure was not counted")
+		}
+	}
+}
+
+func TestAllServersFail(t *testing.T) {
+	r := etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\nnameserver [127.0.0.1]:2\n"})
+	got, took := lookup(t, r, "host.test", both)
+	var d *net.DNSError
+	if err := got[race.A].Err; !errors.As(err, &d) || !d.IsTemporary || d.IsNotFound || !strings.Contains(d.Error(), "refused") {
+		t.Errorf("error %v", err)
+	}
+	if took[race.A] > time.Second {
+		t.Errorf("it took %v to see that both refuse", took[race.A])
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	d := startDNS(t)
+	d.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
+	r := etc(t, map[string]string{"resolv.conf": "options timeout:1 attempts:2\n"}, d)
+	got, took := lookup(t, r, "host.test", both)
+	if !isTimeout(got[race.A].Err) || !isNotFound(got[race.AAAA].Err) {
+		t.Errorf("A %v, AAAA %v", got[race.A].Err, got[race.AAAA].Err)
+	}
+	if took[race.A] < 1900*time.Millisecond || took[race.A] > 3*time.Second {
+		t.Errorf("took %v, want timeout times attempts", took[race.A])
+	}
+	if s := r.Stats(); s.Timeouts != 1 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestBogusAnswersAreIgnored(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Forge: true})
+	got, _ := lookup(t, r, "host.test", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	if s := r.Stats(); s.Bogus < 8 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+func TestMixedCase(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true})
+	got, _ := lookup(t, r, "Host.Test", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+}
+
+func TestTruncatedGoesOverTCP(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	var many []string
+	for i := range 100 {
+		many = append(many, fmt.Sprintf("2001:db8::%x", i+1))
+	}
+	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs(many...), Truncate: true})
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
+	got, _ := lookup(t, r, "host.test", both)
+	wantAddrs(t, got[race.AAAA], many...)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	if s := r.Stats(); s.Truncated != 1 {
+		t.Errorf("stats %+v", s)
+	}
+	r = etc(t, map[string]string{"resolv.conf": "options use-vc\n"}, d)
+	got, _ = lookup(t, r, "host.test", both)
+	wantAddrs(t, got[race.AAAA], many...)
+	if s := r.Stats(); s.Truncated != 0 {
+		t.Errorf("use-vc: asked over UDP first: %+v", s)
+	}
+}
+
+func TestServerWithoutEDNS(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), NoEDNS: true})
+	got, took := lookup(t, r, "host.test", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	if took[race.A] > 200*time.Millisecond {
+		t.Errorf("took %v", took[race.A])
+	}
+}
+
+func TestSearchAndNdots(t *testing.T) {
+	d := startDNS(t)
+	d.Set("db.corp.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
+	d.Set("db.corp.test", typeAAAA, eyeballstest.Record{})
+	d.Set("a.b.lab.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.2")})
+	conf := map[string]string{"resolv.conf": "search lab.test corp.test\noptions ndots:2\n"}
+	r := etc(t, conf, d)
+	got, _ := lookup(t, r, "db", both)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	if !isNotFound(got[race.AAAA].Err) || got[race.AAAA].NoName {
+		t.Errorf("AAAA %+v", got[race.AAAA])
+	}
+	if q := d.Queries(); !slices.Equal(q, []string{"AAAA db.lab.test", "A db.lab.test", "AAAA db.corp.test", "A db.corp.test"}) {
+		t.Errorf("asked %q", q)
+	}
+	got, _ = lookup(t, r, "a.b", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.2")
+	if q := d.Queries(); q[0] != "A a.b.lab.test" {
+		t.Errorf("one dot is less than ndots: asked %q", q)
+	}
+	got, _ = lookup(t, r, "none.at.all", race.A)
+	if q := d.Queries(); len(q) != 3 || q[0] != "A none.at.all" || !got[race.A].NoName {
+		t.Errorf("two dots reach ndots: asked %q, got %+v", q, got)
+	}
+	lookup(t, r, "db.corp.test.", race.A)
+	if q := d.Queries(); !slices.Equal(q, []string{"A db.corp.test"}) {
+		t.Errorf("rooted: asked %q", q)
+	}
+	// A server that fails for one name does not make the host nonexistent.
+	d.Set("x.lab.test", typeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
+	got, _ = lookup(t, r, "x", race.A)
+	if isNotFound(got[race.A].Err) {
+		t.Errorf("a failure was taken for absence: %v", got[race.A].Err)
+	}
+}
+
+func TestHostsFile(t *testing.T) {
+	d := startDNS(t)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66")})
+	r := etc(t, map[string]string{"hosts": "# comment\n192.0.2.1 Host.test alias # more\n2001:db8::1 host.test\n192.0.2.2 host.test\nbad host.test\n"}, d)
+	got, _ := lookup(t, r, "HOST.test", both|race.HTTPS)
+	wantAddrs(t, got[race.A], "192.0.2.1", "192.0.2.2")
+	wantAddrs(t, got[race.AAAA], "2001:db8::1")
+	if got[race.A].From != "hosts" || len(d.Queries()) != 0 {
+		t.Errorf("from %s", got[race.A].From)
+	}
+	got, _ = lookup(t, r, "localhost", both)
+	wantAddrs(t, got[race.A], "127.0.0.1")
+	wantAddrs(t, got[race.AAAA], "::1")
+	got, _ = lookup(t, r, "x.onion", race.A)
+	if len(d.Queries()) != 0 || got[race.A].Err == nil {
+		t.Error("asked DNS about localhost or .onion")
+	}
+}
+
+func TestNsswitchOrder(t *testing.T) {
+	d := startDNS(t)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66")})
+	hosts := "192.0.2.1 host.test\n192.0.2.2 only.test\n"
+	r := etc(t, map[string]string{"hosts": hosts, "nsswitch.conf": "hosts: dns files\n"}, d)
+	got, _ := lookup(t, r, "host.test", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.66")
+	got, _ = lookup(t, r, "only.test", both)
+	wantAddrs(t, got[race.A], "192.0.2.2")
+	r = etc(t, map[string]string{"hosts": hosts, "nsswitch.conf": "hosts: dns [NOTFOUND=return] files\n"}, d)
+	if got, _ = lookup(t, r, "only.test", race.A); got[race.A].Err == nil {
+		t.Error("NOTFOUND=return did not return")
+	}
+	for line, want := range map[string][]source{
+		"files dns": {fromFiles, fromDNS},
+		"mymachines resolve [!UNAVAIL=return] files myhostname dns": {fromDNS, fromFiles},
+		"files mdns4_minimal [NOTFOUND=return] dns":                 {fromFiles, fromDNS},
+		"files ldap dns": {fromFiles, fromSystem, fromDNS},
+		"":               defaultOrder,
+	} {
+		if got := sources(line); !slices.Equal(got, want) {
+			t.Errorf("%q: %v want %v", line, got, want)
+		}
+	}
+}
+
+func TestCache(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 60})
+	d.Set("brief.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.2"), TTL: 0})
+	for range 2 {
+		got, _ := lookup(t, r, "host.test", race.A)
+		wantAddrs(t, got[race.A], "192.0.2.1")
+		got, _ = lookup(t, r, "brief.test", race.A)
+		wantAddrs(t, got[race.A], "192.0.2.2")
+		lookup(t, r, "none.test", race.A)
+	}
+	if q := d.Queries(); len(q) != 5 { // host 1, brief 2, none 2 (its SOA says 0)
+		t.Errorf("asked %q", q)
+	}
+	r.Flush()
+	lookup(t, r, "host.test", race.A)
+	if q := d.Queries(); len(q) != 1 {
+		t.Errorf("after Flush: asked %q", q)
+	}
+}
+
+func TestCacheBounds(t *testing.T) {
+	c, now := cache{}, time.Now()
+	long := Answer{Answer: race.Answer{Type: race.A}, TTL: 1000 * time.Hour}
+	c.put("x", long, now)
+	if _, ok := c.get("x", race.A, now.Add(maxTTL-time.Second)); !ok {
+		t.Error("forgotten too early")
+	}
+	if _, ok := c.get("x", race.A, now.Add(maxTTL)); ok {
+		t.Error("kept longer than the cap")
+	}
+	long.Err = errNoHost("x", "")
+	c.put("x", long, now)
+	if _, ok := c.get("x", race.A, now.Add(maxNegativeTTL)); ok {
+		t.Error("absence kept longer than the cap")
+	}
+	for i := range 2 * maxEntries {
+		c.put(fmt.Sprint(i), long, now)
+	}
+	if len(c.entries) > maxEntries {
+		t.Errorf("%d entries", len(c.entries))
+	}
+}
+
+func TestConfigIsReadAgain(t *testing.T) {
+	one, two := startDNS(t), startDNS(t)
+	one.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 600})
+	two.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.2"), TTL: 600})
+	r := etc(t, map[string]string{}, one)
+	got, _ := lookup(t, r, "host.test", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	text := fmt.Sprintf("# another network\nnameserver [127.0.0.1]:%d\n", two.Addr.Port())
+	if err := os.WriteFile(filepath.Join(r.Dir, "resolv.conf"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(recheck + 50*time.Millisecond)
+	got, _ = lookup(t, r, "host.test", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.2")
+}
+
+func TestCancelLeavesNothing(t *testing.T) {
+	d := startDNS(t)
+	d.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
+	r := etc(t, map[string]string{}, d)
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	begin := time.Now()
+	r.Ask(ctx, "host.test", race.A, func(a Answer) { t.Errorf("answered %+v", a) })
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("cancelled after %v", took)
+	}
+}
+
+func TestBadNames(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	for _, name := range []string{strings.Repeat("a", 64) + ".test", strings.Repeat("a.", 127) + "test", "a..test", ".test"} {
+		got, _ := lookup(t, r, name, race.A)
+		if !isNotFound(got[race.A].Err) {
+			t.Errorf("%q: %v", name, got[race.A].Err)
+		}
+	}
+	if q := d.Queries(); len(q) != 0 {
+		t.Errorf("asked %q", q)
+	}
+}
+
+func TestPrefix64(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{"resolv.conf": "search corp.test\noptions ndots:5\n"}, d)
+	d.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{Addrs: addrs("64:ff9b::c000:aa", "64:ff9b::c000:ab"), TTL: 60})
+	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1")})
+	for range 2 {
+		got, _ := lookup(t, r, "host.test", race.AAAA|race.Prefix64)
+		if p := got[race.Prefix64].Prefixes; len(p) != 1 || p[0] != netip.MustParsePrefix("64:ff9b::/96") {
+			t.Errorf("prefixes %v", p)
+		}
+	}
+	if n := strings.Count(strings.Join(d.Queries(), "\n"), "ipv4only.arpa"); n != 1 {
+		t.Errorf("asked %d times for the prefix", n)
+	}
+}
+
+func TestHTTPSRecords(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	good := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2")}}}
+	strange := dnsmessage.SVCBResource{Priority: 2, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamMandatory, Value: []byte{0xff, 1}}, {Key: 0xff01, Value: []byte("x")}}}
+	broken := dnsmessage.SVCBResource{Priority: 3, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamPort, Value: []byte{1}}}}
+	d.Set("a.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good, strange}})
+	d.Set("b.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good, broken}})
+	got, _ := lookup(t, r, "a.test", race.HTTPS)
+	if s := got[race.HTTPS].Services; len(s) != 1 || s[0].ALPN[0] != "h2" {
+		t.Errorf("got %+v", s)
+	}
+	got, _ = lookup(t, r, "b.test", race.HTTPS)
+	if s := got[race.HTTPS].Services; len(s) != 0 {
+		t.Errorf("a malformed record spoils its set, got %+v", s)
+	}
+}
+
+func TestParseConfig(t *testing.T) {
+	c := ParseConfig(strings.NewReader("; x\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\nnameserver [::1]:5353\nnameserver junk\nnameserver 192.0.2.53\ndomain a.test\nsearch B.test. c.test\noptions ndots:99 timeout:0 attempts:77 rotate edns0 trust-ad use-vc no-aaaa bogus ndots:x\n"), "h.example")
+	if len(c.Servers) != 3 || c.Servers[2].Port() != 5353 || c.Servers[1].Addr().Zone() != "eth0" {
+		t.Errorf("servers %v", c.Servers)
+	}
+	if !slices.Equal(c.Search, []string{"b.test", "c.test"}) || c.Ndots != maxNdots || c.Timeout != time.Second || c.Attempts != maxAttempts {
+		t.Errorf("%+v", c)
+	}
+	if !c.Rotate || !c.TrustAD || !c.TCP || !c.NoAAAA || c.Single {
+		t.Errorf("%+v", c)
+	}
+	c = ParseConfig(strings.NewReader(""), "h.example.test")
+	if !slices.Equal(c.Search, []string{"example.test"}) || len(c.Servers) != 2 || c.Timeout != 5*time.Second {
+		t.Errorf("defaults %+v", c)
+	}
+}
