@@ -63,6 +63,11 @@ func (r *Resolver) Flush() { r.cache.flush() }
 // order is the order in which questions are asked (HEv3 section 4.1).
 var order = [...]race.Types{race.HTTPS, race.AAAA, race.A, race.Prefix64}
 
+// Static reports whether the hosts file, or the rule for localhost, has the name.
+func (r *Resolver) Static(name string) bool {
+	return r.system().hosts.find(canonical(name)) != nil
+}
+
 // prefixName is what is asked for Prefix64, rooted: no search domain applies.
 const prefixName = nat64.Name + "."
 

@@ -1,0 +1,125 @@
+package eyeballs
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/weirnet/weir/eyeballs/dns"
+	"github.com/weirnet/weir/eyeballs/nat64"
+	"github.com/weirnet/weir/eyeballs/race"
+)
+
+// dialLiteral leaves an address without a name to net.Dialer: there is nothing to
+// race.
+func (d *Dialer) dialLiteral(ctx context.Context, network, address string) (net.Conn, error) {
+	plain := d.plain()
+	plain.Timeout, plain.Deadline = d.Timeout, d.Deadline
+	if d.Trace == nil && d.TLS == nil {
+		conn, err := plain.DialContext(ctx, network, address)
+		if err == nil || !noRoute(err) {
+			return conn, err
+		}
+		if through, ok := d.throughNAT64(ctx, network, address); ok {
+			return plain.DialContext(ctx, network, through)
+		}
+		return nil, err
+	}
+	return d.literalSlow(ctx, &plain, network, address)
+}
+
+// literalSlow is dialLiteral with a trace or a handshake.
+func (d *Dialer) literalSlow(ctx context.Context, plain *net.Dialer, network, address string) (net.Conn, error) {
+	begin := time.Now()
+	if end := earliest(d.deadline(begin), d.Deadline); !end.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
+	trace := func(e Event) {
+		if d.Trace != nil {
+			e.At = time.Since(begin)
+			d.Trace(e)
+		}
+	}
+	target, _ := netip.ParseAddrPort(address)
+	trace(Event{Kind: Connecting, Addr: target})
+	conn, err := plain.DialContext(ctx, network, address)
+	if err != nil && noRoute(err) {
+		if through, ok := d.throughNAT64(ctx, network, address); ok {
+			trace(Event{Kind: Failed, Addr: target, Err: err})
+			target, _ = netip.ParseAddrPort(through)
+			trace(Event{Kind: Connecting, Attempt: 1, Addr: target})
+			conn, err = plain.DialContext(ctx, network, through)
+		}
+	}
+	stage := StageConnect
+	if err == nil && d.TLS != nil {
+		trace(Event{Kind: Connected, Addr: target})
+		stage = StageHandshake
+		host, _, _ := net.SplitHostPort(address)
+		conn, err = handshake(ctx, conn, d.tlsFor(host))
+	}
+	if err != nil {
+		trace(Event{Kind: Failed, Addr: target, Err: err})
+		trace(Event{Kind: Lost})
+		lost := &Error{Network: network, Address: address, Elapsed: time.Since(begin), Cause: ctx.Err()}
+		lost.Attempts = []Attempt{{Addr: target, Stage: stage, Duration: lost.Elapsed, Err: err}}
+		return nil, &net.OpError{Op: "dial", Net: network, Err: lost}
+	}
+	trace(Event{Kind: Won, Addr: target})
+	return conn, nil
+}
+
+func noRoute(err error) bool {
+	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL)
+}
+
+// throughNAT64 returns the address under which a NAT64 serves an IPv4 literal, on
+// a host that has no IPv4 (HEv3 section 8).
+func (d *Dialer) throughNAT64(ctx context.Context, network, address string) (string, bool) {
+	ap, err := netip.ParseAddrPort(address)
+	if err != nil || !ap.Addr().Unmap().Is4() || network == "tcp4" || network == "udp4" {
+		return "", false
+	}
+	if host := current(); host.route4.IsValid() || !host.v6 {
+		return "", false
+	}
+	prefixes := []netip.Prefix{d.NAT64}
+	if !d.NAT64.IsValid() {
+		take := func(a dns.Answer) { prefixes = a.Prefixes }
+		if left := d.resolver().Local(nat64.Name, race.Prefix64, take); left != 0 {
+			d.resolver().Ask(ctx, nat64.Name, left, take)
+		}
+	}
+	for _, p := range prefixes {
+		if a, ok := nat64.Synthesize(p, ap.Addr()); ok {
+			return netip.AddrPortFrom(a, ap.Port()).String(), true
+		}
+	}
+	return "", false
+}
+
+// tlsFor is the TLS configuration for a host.
+func (d *Dialer) tlsFor(host string) *tls.Config {
+	c := d.TLS
+	if c.ServerName == "" {
+		c = c.Clone()
+		c.ServerName = host
+	}
+	return c
+}
+
+// handshake makes conn a TLS connection, or closes it.
+func handshake(ctx context.Context, conn net.Conn, c *tls.Config) (net.Conn, error) {
+	t := tls.Client(conn, c)
+	if err := t.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return t, nil
+}
