@@ -42,6 +42,7 @@ const (
 // rule to run. A rule with no condition in a dimension has its bit in every vector of it.
 type Classifier struct {
 	Words   int               // 64-bit words per vector: ceil(len(Rules)/64)
+	Used    [NumDims]bool     // whether any rule has a baked condition in the dimension; if not, its only vector is all ones
 	Vectors [NumDims][]uint64 // class id * Words
 	Src     Addresses         // address -> class
 	Dst     Addresses
@@ -56,10 +57,13 @@ type Classifier struct {
 // DirBlock set names a block of 256 entries in Blocks for the next 8 bits. V6 holds disjoint or nested prefixes, longest
 // match wins, sorted by address then length; Default6 is the class of an address that no prefix covers.
 type Addresses struct {
-	Root     []uint32 // 65536 entries
-	Blocks   []uint32 // 256 entries per block
-	V6       []PrefixClass
+	Root     []uint32      // 65536 entries
+	Blocks   []uint32      // 256 entries per block
+	V6       []PrefixClass // the fewest that say it: a prefix of the same class as the one around it is left out
 	Default6 uint32
+
+	starts  []key // every class border of both families, for Class6
+	classes []uint32
 }
 
 // DirBlock marks an entry of Addresses.Root or Blocks that names a block: entry &^ DirBlock is its number.

@@ -5,7 +5,7 @@ import "net/netip"
 // Limits of a Program. A rule set beyond one of them is refused by Compile, naming the rule.
 const (
 	MaxRules      = 16384 // rules with the default rule
-	MaxFlows      = 255   // flow names beside "default"
+	MaxFlows      = 254   // flow names beside "default"; id 255 is AnyFlow
 	MaxGlobs      = 64    // distinct interface globs ("eth*", "pod:*")
 	MaxNames      = 4096  // distinct exact interface names
 	MaxTables     = 256   // distinct tables named by rules
@@ -29,7 +29,9 @@ type Program struct {
 	First    int            // slot of the first rule that looks up states; len(Rules) if none does
 	Strict   bool           // a rule file is in force: fragments without a known first fragment are dropped
 	Classes  Classifier     // the bit vectors
+	Looks    []uint64       // bit per slot: the rule looks up states, whatever its conditions say
 	Features Features       // what the rules need of an engine
+	Texts    []string       // canonical text by slot, without number and set (Rule.Text), for people
 }
 
 // Code is one rule as an engine sees it.

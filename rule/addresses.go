@@ -1,0 +1,146 @@
+package rule
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// build fills the look-up tables of an address dimension. named are the IPv6 prefixes that the baked conditions of the dimension
+// name: their borders are the only borders of IPv6 classes.
+func (a *Addresses) build(c *classes, named []netip.Prefix) {
+	d := dirBuilder{regions: c.regions}
+	a.Root = make([]uint32, 1<<16)
+	for i := range a.Root {
+		a.Root[i] = d.entry(uint32(i)<<16, 16)
+	}
+	a.Blocks = d.blocks
+	a.build6(c, named)
+	a.starts = make([]key, len(c.regions))
+	a.classes = make([]uint32, len(c.regions))
+	for i, r := range c.regions {
+		a.starts[i], a.classes[i] = r.start, r.class
+	}
+}
+
+// dirBuilder makes the three-level table of IPv4. Entries are asked for in rising order, so at follows the regions.
+type dirBuilder struct {
+	regions []region
+	at      int // region of the address asked for last
+	blocks  []uint32
+}
+
+// entry returns the entry for the 2^bits addresses from base on: their class, or a block if there is more than one.
+func (d *dirBuilder) entry(base uint32, bits int) uint32 {
+	first := key{0, mapped.lo.lo | uint64(base)}
+	last := key{0, first.lo + 1<<bits - 1}
+	for d.at+1 < len(d.regions) && d.regions[d.at+1].start.compare(first) <= 0 {
+		d.at++
+	}
+	if d.at+1 == len(d.regions) || last.compare(d.regions[d.at+1].start) < 0 {
+		return d.regions[d.at].class
+	}
+	number := len(d.blocks) / 256
+	d.blocks = append(d.blocks, make([]uint32, 256)...)
+	for i := range uint32(256) {
+		e := d.entry(base|i<<(bits-8), bits-8)
+		d.blocks[number*256+int(i)] = e
+	}
+	return DirBlock | uint32(number)
+}
+
+// build6 makes the longest-prefix table. A prefix has the class of those of its addresses that no longer prefix covers; it is left
+// out if there are none, or if the prefix around it has the same class.
+func (a *Addresses) build6(c *classes, named []netip.Prefix) {
+	slices.SortFunc(named, func(x, y netip.Prefix) int {
+		if o := x.Addr().Compare(y.Addr()); o != 0 {
+			return o
+		}
+		return x.Bits() - y.Bits()
+	})
+	named = slices.Compact(named)
+	all := make([]span, len(named))
+	for i, p := range named {
+		all[i] = prefixSpan(p)
+	}
+	if own, ok := uncovered(allAddresses, all); ok {
+		a.Default6 = c.at(own)
+	}
+	type open struct {
+		end   key
+		class uint32
+	}
+	around := []open{{allAddresses.hi, a.Default6}}
+	for i, p := range named {
+		for all[i].lo.compare(around[len(around)-1].end) > 0 {
+			around = around[:len(around)-1]
+		}
+		outer := around[len(around)-1].class
+		own, ok := uncovered(all[i], all[i+1:])
+		if !ok {
+			continue
+		}
+		class := c.at(own)
+		if class != outer {
+			a.V6 = append(a.V6, PrefixClass{p, class})
+		}
+		around = append(around, open{all[i].hi, class})
+	}
+}
+
+// uncovered returns an IPv6 address of s that is in none of the spans inside s. They are in order of their start and may be nested.
+func uncovered(s span, inside []span) (key, bool) {
+	free := s.lo
+	skip := func(x span) bool { // false at the end of s
+		if x.lo.compare(free) <= 0 && free.compare(x.hi) <= 0 {
+			if s.hi.compare(x.hi) <= 0 {
+				return false
+			}
+			free = x.hi.next()
+		}
+		return true
+	}
+	for _, x := range inside {
+		if !skip(mapped) || s.hi.compare(x.lo) < 0 || free.compare(x.lo) < 0 {
+			break
+		}
+		if !skip(x) {
+			return key{}, false
+		}
+	}
+	return free, skip(mapped)
+}
+
+// Class4 returns the class of an IPv4 address.
+func (a *Addresses) Class4(addr uint32) uint32 {
+	e := a.Root[addr>>16]
+	if e&DirBlock == 0 {
+		return e
+	}
+	e = a.Blocks[e&^DirBlock<<8|addr>>8&0xff]
+	if e&DirBlock == 0 {
+		return e
+	}
+	return a.Blocks[e&^DirBlock<<8|addr&0xff]
+}
+
+// Class6 returns the class of an IPv6 address, given as two big-endian words.
+func (a *Addresses) Class6(hi, lo uint64) uint32 {
+	from, n := 0, len(a.starts)
+	for n > 1 { // the class wanted is in [from, from+n)
+		half := n / 2
+		if s := &a.starts[from+half]; s.hi < hi || s.hi == hi && s.lo <= lo {
+			from += half
+		}
+		n -= half
+	}
+	return a.classes[from]
+}
+
+// Class returns the class of an address.
+func (a *Addresses) Class(addr netip.Addr) uint32 {
+	k := addrKey(addr)
+	if addr.Unmap().Is4() {
+		return a.Class4(uint32(k.lo))
+	}
+	return a.Class6(k.hi, k.lo)
+}

@@ -1,0 +1,263 @@
+package rule
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// CompileOptions are what a Program depends on beside the rules.
+type CompileOptions struct {
+	Default ActionOp // of the default rule: OpAllow or OpDeny; 0 is OpDeny
+	Strict  bool     // Program.Strict
+}
+
+// Compile makes the Program of the enabled sets of s. Tables are not part of it: a Program names them only.
+func Compile(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, true) }
+
+// CompileFull makes the same Program without the help of the classifier: every condition is residual and every vector is all ones. It
+// is slow to run and obviously right; engines are compared with themselves by it.
+func CompileFull(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, false) }
+
+// compiler holds a Program in the making.
+type compiler struct {
+	Program
+	bake    bool
+	flows   map[string]int
+	tables  map[string]int
+	names   map[string]int
+	globs   map[string]int
+	seen    map[string]int     // how often a rule's identity came before
+	limits  [NumDims][]limited // baked conditions
+	named6  [2][]netip.Prefix  // IPv6 prefixes of the baked conditions: source, destination
+	numbers []uint16           // by slot
+}
+
+func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
+	rules := s.Active()
+	if len(rules) >= MaxRules {
+		return nil, fmt.Errorf("%d rules: a program holds at most %d", len(rules), MaxRules-1)
+	}
+	c := &compiler{
+		bake: bake, flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{}, globs: map[string]int{},
+		seen: make(map[string]int, len(rules)),
+	}
+	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
+	c.Strict = o.Strict
+	last := &Rule{Number: DefaultNumber, Set: Reserved, Action: Action{Op: OpDeny}}
+	switch o.Default {
+	case 0, OpDeny:
+	case OpAllow:
+		last.Action.Op = OpAllow
+	default:
+		return nil, fmt.Errorf("the default rule cannot be %q: allow or deny", o.Default)
+	}
+	rules = append(rules, last)
+	c.Rules = make([]Code, len(rules))
+	c.Texts = make([]string, len(rules))
+	c.numbers = make([]uint16, len(rules))
+	for slot, r := range rules {
+		c.numbers[slot] = r.Number
+	}
+	c.First = len(rules)
+	c.Looks = make([]uint64, (len(rules)+63)/64)
+	for slot, r := range rules {
+		if err := c.rule(slot, r); err != nil {
+			return nil, r.fail(err)
+		}
+	}
+	if err := c.classify(); err != nil {
+		return nil, err
+	}
+	return &c.Program, nil
+}
+
+// fail names the rule in an error.
+func (r *Rule) fail(err error) error {
+	if r.Pos.File != "" {
+		return fmt.Errorf("%s:%d: rule %d: %w", r.Pos.File, r.Pos.Line, r.Number, err)
+	}
+	return fmt.Errorf("rule %d: %w", r.Number, err)
+}
+
+// rule makes the Code of a rule and its conditions.
+func (c *compiler) rule(slot int, r *Rule) error {
+	code := &c.Rules[slot]
+	text := r.core()
+	*code = Code{
+		Key: c.key(r.Number, text), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag, Prob: threshold(r.Prob),
+		State: r.State.Op, Defer: r.Defer, Mask: r.State.Mask, Limit: r.State.Limit, Log: r.Log, LogMax: r.LogMax, Liberal: r.Liberal,
+	}
+	if c.Texts[slot] = text; r.Comment != "" {
+		c.Texts[slot] = text + " // " + r.Comment
+	}
+	switch r.Action.Op {
+	case OpUnreach, OpUnreach6:
+		code.Arg = r.Action.Arg
+	case OpSkipTo: // never backwards: the rules after those of this number at the earliest
+		code.Arg = c.target(max(r.Action.Arg, uint32(r.Number)+1))
+	case OpCall:
+		code.Arg = c.target(r.Action.Arg)
+	}
+	switch r.State.Op {
+	case StateCheck, StateKeep, StateLimit:
+		c.First = min(c.First, slot)
+		c.Looks[slot/64] |= 1 << (slot % 64)
+	}
+	if err := c.flow(code, r); err != nil {
+		return err
+	}
+	code.Cond = uint32(len(c.Conds))
+	if err := c.clauses(slot, r); err != nil {
+		return err
+	}
+	code.CondEnd = uint32(len(c.Conds))
+	c.Features |= c.needs(slot)
+	return nil
+}
+
+func (c *compiler) flow(code *Code, r *Rule) error {
+	if r.State.Op == StateCheck && r.State.Flow == "any" {
+		code.Flow = AnyFlow
+		return nil
+	}
+	id, err := intern(c.flows, &c.Flows, r.State.Flow, MaxFlows+1, "flow names")
+	code.Flow = uint8(id)
+	return err
+}
+
+// target returns the first slot with a number at or above number; the default rule is the last.
+func (c *compiler) target(number uint32) uint32 {
+	slot, _ := slices.BinarySearchFunc(c.numbers[:len(c.numbers)-1], number, func(have uint16, want uint32) int {
+		return int(have) - int(want)
+	})
+	return uint32(slot)
+}
+
+// threshold turns a probability into the bound below which Mix passes; 0 for none.
+func threshold(p float64) uint32 {
+	bound := math.Ceil(p * (1 << 32))
+	if bound >= 1<<32 {
+		return 0
+	}
+	return uint32(bound)
+}
+
+// key gives a rule its identity: the same for the same number and text in every Program, and different for each of several equal rules.
+func (c *compiler) key(number uint16, text string) uint64 {
+	name := strconv.Itoa(int(number)) + " " + text
+	c.seen[name]++
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	h.Write([]byte{0, byte(c.seen[name]), byte(c.seen[name] >> 8)})
+	if k := h.Sum64(); k != 0 {
+		return k
+	}
+	return 1
+}
+
+// intern gives a name its id, a new one at the end of list if it has none.
+func intern(ids map[string]int, list *[]string, name string, most int, what string) (int, error) {
+	if id, ok := ids[name]; ok {
+		return id, nil
+	}
+	if len(*list) == most {
+		return 0, fmt.Errorf("%q is one of more than %d different %s", name, most, what)
+	}
+	id := len(*list)
+	ids[name] = id
+	*list = append(*list, name)
+	return id, nil
+}
+
+// clauses bakes what one dimension decides and appends the rest to Conds.
+func (c *compiler) clauses(slot int, r *Rule) error {
+	var baked [NumDims]spans
+	var is [NumDims]bool
+	for _, clause := range r.Clauses() {
+		for i := range clause {
+			t := &clause[i]
+			c.Rules[slot].Frag = c.Rules[slot].Frag || t.Op == OpFrag && !t.Not
+		}
+		if clause.always() {
+			continue
+		}
+		dim := clause.dim()
+		if !c.bake || dim == noDim {
+			if err := c.residual(clause); err != nil {
+				return err
+			}
+			continue
+		}
+		s := clause.spans(dim)
+		if is[dim] {
+			s = intersect(baked[dim], s)
+		}
+		is[dim], baked[dim] = true, s
+		if dim == DimSrc || dim == DimDst {
+			c.note6(dim, clause)
+		}
+	}
+	for dim := range NumDims {
+		if is[dim] {
+			c.limits[dim] = append(c.limits[dim], limited{slot, baked[dim]})
+		}
+	}
+	return nil
+}
+
+// always says whether the clause is true for every packet.
+func (c Clause) always() bool {
+	return slices.ContainsFunc(c, func(t Test) bool { return t.Op == OpTrue && !t.Not })
+}
+
+func (c *compiler) note6(dim Dim, clause Clause) {
+	for i := range clause {
+		for _, p := range clause[i].Prefixes {
+			if p.Addr().Is6() {
+				c.named6[dim] = append(c.named6[dim], p)
+			}
+		}
+	}
+}
+
+var errClasses = errors.New("the rules tell more than 65536 classes of ports apart; use ranges")
+
+// classify builds the classifier.
+func (c *compiler) classify() error {
+	slots := len(c.Rules)
+	k := &c.Classes
+	k.Words = (slots + 63) / 64
+	for dim := range NumDims {
+		cl := classify(c.limits[dim], slots, dimRange[dim])
+		k.Vectors[dim] = cl.vectors
+		k.Used[dim] = len(c.limits[dim]) > 0
+		ok := true
+		switch dim {
+		case DimSrc:
+			k.Src.build(&cl, c.named6[DimSrc])
+		case DimDst:
+			k.Dst.build(&cl, c.named6[DimDst])
+		case DimSrcPort, DimDstPort:
+			ports := make([]uint16, PortIndexes)
+			ok = cl.index(ports)
+			k.Ports[dim-DimSrcPort] = ports
+		case DimProto:
+			ok = cl.index(k.Proto[:])
+		case DimFlags:
+			ok = cl.index(k.Flags[:])
+		case DimICMP:
+			ok = cl.index(k.ICMP[:])
+		case DimHook:
+			ok = cl.index(k.Hook[:])
+		}
+		if !ok {
+			return errClasses
+		}
+	}
+	return nil
+}

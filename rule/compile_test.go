@@ -1,0 +1,272 @@
+package rule
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func mustCompile(t testing.TB, s *Ruleset) *Program {
+	t.Helper()
+	p, err := Compile(s, CompileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestCompileMeaning compares, for random rules and packets, what every single rule says: by its parsed form, by the full conditions, and
+// by vectors plus residue.
+func TestCompileMeaning(t *testing.T) {
+	seed := rand.Uint64()
+	g := random{rand.New(rand.NewPCG(seed, 2))}
+	baked, residual := 0, 0
+	for range 200 {
+		s := new(Ruleset)
+		for range 1 + g.IntN(150) {
+			s.Add(g.rule())
+		}
+		fast := mustCompile(t, s)
+		full, err := CompileFull(s, CompileOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		residual += len(fast.Conds)
+		baked += len(full.Conds) - len(fast.Conds)
+		rules := append(s.Active(), &Rule{Number: DefaultNumber})
+		for range 200 {
+			p := g.tuple()
+			vector, ones := fast.Classes.candidates(p), full.Classes.candidates(p)
+			for slot, r := range rules {
+				want := p.match(r)
+				got := vector[slot/64]>>(slot%64)&1 == 1 && p.residue(fast, slot)
+				slow := ones[slot/64]>>(slot%64)&1 == 1 && p.residue(full, slot)
+				if got != want || slow != want {
+					t.Fatalf("seed %d: rule %q, packet %+v: parsed %v, compiled %v, full %v", seed, r, p, want, got, slow)
+				}
+			}
+			if spare := len(rules) % 64; spare != 0 && vector[len(vector)-1]>>spare != 0 {
+				t.Fatalf("seed %d: bits beyond the last slot", seed)
+			}
+		}
+	}
+	if baked < residual/2 {
+		t.Errorf("only %d conditions were baked, %d were not", baked, residual)
+	}
+}
+
+// TestCompileSame checks that but for conditions and vectors the two kinds of Program are equal.
+func TestCompileSame(t *testing.T) {
+	g := random{rand.New(rand.NewPCG(3, 3))}
+	s := new(Ruleset)
+	for range 300 {
+		s.Add(g.rule())
+	}
+	fast := mustCompile(t, s)
+	full, err := CompileFull(s, CompileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slot := range fast.Rules {
+		a, b := fast.Rules[slot], full.Rules[slot]
+		a.Cond, a.CondEnd, b.Cond, b.CondEnd = 0, 0, 0, 0
+		if a != b {
+			t.Errorf("slot %d: %+v, full %+v", slot, a, b)
+		}
+	}
+	if fast.First != full.First || !slices.Equal(fast.Looks, full.Looks) || !slices.Equal(fast.Texts, full.Texts) {
+		t.Error("First, Looks or Texts differ")
+	}
+	for dim := range NumDims {
+		if full.Classes.Used[dim] || len(full.Classes.Vectors[dim]) != full.Classes.Words {
+			t.Errorf("the full program uses dimension %d", dim)
+		}
+		for slot := range full.Rules {
+			if full.Classes.Vectors[dim][slot/64]>>(slot%64)&1 == 0 {
+				t.Errorf("dimension %d excludes slot %d of the full program", dim, slot)
+			}
+		}
+	}
+}
+
+func TestCompiledGolden(t *testing.T) {
+	for _, path := range goodFiles(t) {
+		golden(t, outPath(path, "compiled"), dumpProgram(mustCompile(t, load(t, path))))
+	}
+}
+
+// dumpProgram shows what is the same whenever the rules mean the same: Codes, conditions, and the vectors by rule.
+func dumpProgram(p *Program) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "first %d looks %x features %#x flows %v tables %v names %v globs %v\n",
+		p.First, p.Looks, uint64(p.Features), p.Flows, p.Tables, p.Names, p.Globs)
+	for slot, c := range p.Rules {
+		fmt.Fprintf(&b, "%d: %016x %d %s\n  set=%d %v arg=%d tag=%d prob=%#x state=%d flow=%d mask=%d limit=%d defer=%v log=%v/%d liberal=%v frag=%v\n",
+			slot, c.Key, c.Number, p.Texts[slot], c.Set, c.Action, c.Arg, c.Tag, c.Prob, c.State, c.Flow, c.Mask, c.Limit, c.Defer, c.Log, c.LogMax, c.Liberal, c.Frag)
+		for _, cond := range p.Conds[c.Cond:c.CondEnd] {
+			fmt.Fprintf(&b, "  %s#%d flags=%d n=%d a=%#x b=%#x %v\n", cond.Op.Word(), cond.Op, cond.Flags, cond.N, cond.A, cond.B, p.test(cond))
+		}
+	}
+	fmt.Fprintf(&b, "classes")
+	for dim := range NumDims {
+		fmt.Fprintf(&b, " %d", len(p.Classes.Vectors[dim])/p.Classes.Words)
+	}
+	fmt.Fprintf(&b, " blocks %d %d\nsrc6 %v default %d\ndst6 %v default %d\n", len(p.Classes.Src.Blocks)/256, len(p.Classes.Dst.Blocks)/256,
+		p.Classes.Src.V6, p.Classes.Src.Default6, p.Classes.Dst.V6, p.Classes.Dst.Default6)
+	return b.String()
+}
+
+func ruleset(t testing.TB, text string) *Ruleset {
+	t.Helper()
+	s, err := ParseFile("test", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTargets(t *testing.T) {
+	p := mustCompile(t, ruleset(t, `
+add 10 skipto 10 ip from any to any
+add 10 skipto 5 ip from any to any
+add 10 call 1 ip from any to any
+add 20 skipto 25 ip from any to any
+add 20 skipto 30 ip from any to any
+add 30 call 30 ip from any to any
+add 30 skipto 31 ip from any to any
+add 40 call 65535 ip from any to any
+`))
+	want := []uint32{3, 3, 0, 5, 5, 5, 7, 8, 0}
+	for slot, c := range p.Rules {
+		if c.Arg != want[slot] {
+			t.Errorf("slot %d (%s) goes to %d, not %d", slot, p.Texts[slot], c.Arg, want[slot])
+		}
+	}
+}
+
+// TestKeys holds identity: it outlives other rules, comments and sets, and tells equal rules apart.
+func TestKeys(t *testing.T) {
+	keys := func(text string) (out []uint64) {
+		for _, c := range mustCompile(t, ruleset(t, text)).Rules {
+			out = append(out, c.Key)
+		}
+		return out
+	}
+	a := keys("add 10 allow tcp from any to any 80\nadd 10 pass tcp from any to any http\nadd 20 allow tcp from any to any 80\n")
+	b := keys("add 5 count ip from any to any\nadd 10 set 3 permit tcp from any to any www // new words\nadd 20 allow tcp from any to any 443\n")
+	if a[0] == a[1] || a[0] == a[2] {
+		t.Errorf("different rules have one key: %x", a)
+	}
+	if b[1] != a[0] {
+		t.Errorf("the same rule has keys %x and %x", a[0], b[1])
+	}
+	if b[2] == a[2] || b[3] != a[3] {
+		t.Errorf("%x, %x", a, b)
+	}
+	for _, k := range append(a, b...) {
+		if k == 0 {
+			t.Error("a key is 0")
+		}
+	}
+}
+
+func TestCompileSets(t *testing.T) {
+	s := ruleset(t, "add 1 set 1 allow ip from any to any\nadd 2 set 2 allow tcp from any to any\nset disable 1\n")
+	p, err := Compile(s, CompileOptions{Default: OpAllow, Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Rules) != 2 || p.Rules[0].Number != 2 || p.Rules[1].Action != OpAllow || !p.Strict {
+		t.Errorf("%+v", p.Rules)
+	}
+	if _, err := Compile(s, CompileOptions{Default: OpCount}); err == nil {
+		t.Error("count as default rule was taken")
+	}
+}
+
+// TestLimits holds the limits of a Program with the rule that breaks each.
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		what   string
+		n      int
+		option func(i int) string
+		want   string
+	}{
+		{"flow names", MaxFlows, func(i int) string { return fmt.Sprintf("keep-state :f%d", i) }, "255: \"f254\" is one of more than 255 different flow names"},
+		{"tables", MaxTables, func(i int) string { return fmt.Sprintf("src-ip table(t%d)", i) }, "tables"},
+		{"globs", MaxGlobs, func(i int) string { return fmt.Sprintf("via e%d*", i) }, "interface patterns"},
+		{"names", MaxNames, func(i int) string { return fmt.Sprintf("via e%d", i) }, "interface names"},
+	} {
+		s := new(Ruleset)
+		for i := range c.n + 1 {
+			r, err := ParseRule(fmt.Sprintf("%d allow ip from any to any %s", i+1, c.option(i)), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == c.n {
+				if _, err := Compile(s, CompileOptions{}); err != nil {
+					t.Errorf("%d %s: %v", i, c.what, err)
+				}
+			}
+			s.Add(r)
+		}
+		_, err := Compile(s, CompileOptions{})
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), fmt.Sprintf("rule %d", c.n+1)) {
+			t.Errorf("%d %s: %v", c.n+1, c.what, err)
+		}
+	}
+	many := &Ruleset{Rules: make([]*Rule, MaxRules)}
+	for i := range many.Rules {
+		many.Rules[i] = &Rule{Number: 1, Action: Action{Op: OpCount}}
+	}
+	if _, err := Compile(many, CompileOptions{}); err == nil || !strings.Contains(err.Error(), "16384 rules") {
+		t.Errorf("too many rules: %v", err)
+	}
+	many.Rules = many.Rules[1:]
+	if p, err := Compile(many, CompileOptions{}); err != nil || len(p.Rules) != MaxRules {
+		t.Errorf("the most rules: %v", err)
+	}
+}
+
+// TestClasses6 compares the longest-prefix table with the sorted borders, for nested, touching and covering prefixes.
+func TestClasses6(t *testing.T) {
+	g := random{rand.New(rand.NewPCG(5, 5))}
+	pool := []string{"::/0", "::/1", "8000::/1", "::/96", "::/64", "::/128", "2001:db8::/32", "2001:db8::/33", "2001:db8:8000::/33", "2001:db8::/34",
+		"2001:db8::1/128", "::fffe:0:0/96", "::1:0:0:0/80", "ffff::/16", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "0.0.0.0/0", "10.0.0.0/8"}
+	for range 3000 {
+		s := new(Ruleset)
+		for i := range 1 + g.IntN(6) {
+			test := Test{Op: OpSrcIn, Not: g.chance(20)}
+			for range 1 + g.IntN(2) {
+				test.Prefixes = append(test.Prefixes, netip.MustParsePrefix(pool[g.IntN(len(pool))]))
+			}
+			s.Add(&Rule{Number: uint16(i + 1), Action: Action{Op: OpCount}, Src: Clause{test}})
+		}
+		a := &mustCompile(t, s).Classes.Src
+		for _, text := range pool {
+			p := netip.MustParsePrefix(text)
+			if p.Addr().Is4() {
+				continue
+			}
+			span := prefixSpan(p)
+			for _, k := range []key{span.lo, span.hi, span.lo.prev(), span.hi.next()} {
+				if mapped.lo.compare(k) <= 0 && k.compare(mapped.hi) <= 0 {
+					continue
+				}
+				want := a.Class6(k.hi, k.lo)
+				got, most := a.Default6, -1
+				for _, pc := range a.V6 {
+					if sp := prefixSpan(pc.Prefix); sp.lo.compare(k) <= 0 && k.compare(sp.hi) <= 0 && pc.Prefix.Bits() > most {
+						got, most = pc.Class, pc.Prefix.Bits()
+					}
+				}
+				if got != want {
+					t.Fatalf("%s: %016x%016x has class %d by longest prefix %v, %d by borders", printRuleset(s), k.hi, k.lo, got, a.V6, want)
+				}
+			}
+		}
+	}
+}

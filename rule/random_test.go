@@ -1,0 +1,243 @@
+package rule
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+)
+
+// random makes rules as the parser makes them: canonical, so that printing and parsing gives the same rule. Its worlds are small, so
+// that rules and packets meet.
+type random struct{ *rand.Rand }
+
+func (g random) one(of ...string) string { return of[g.IntN(len(of))] }
+
+func (g random) chance(percent int) bool { return g.IntN(100) < percent }
+
+func (g random) addr() netip.Addr {
+	if g.chance(30) {
+		a := netip.MustParseAddr("2001:db8::").As16()
+		a[g.IntN(16)] ^= byte(g.IntN(4))
+		a[15] = byte(g.IntN(8))
+		return netip.AddrFrom16(a)
+	}
+	return netip.AddrFrom4([4]byte{10, byte(g.IntN(2)), byte(g.IntN(4)), byte(g.IntN(256))})
+}
+
+func (g random) prefix() netip.Prefix {
+	a := g.addr()
+	bits := a.BitLen() - g.IntN(a.BitLen()/3)
+	if g.chance(30) {
+		bits = a.BitLen()
+	}
+	if g.chance(5) {
+		bits = g.IntN(a.BitLen())
+	}
+	return netip.PrefixFrom(a, bits).Masked()
+}
+
+func (g random) ranges(lo, hi uint32) []Range {
+	var out []Range
+	for range 1 + g.IntN(3) {
+		a := lo + g.Uint32N(hi-lo+1)
+		b := a
+		if g.chance(40) {
+			b += g.Uint32N(hi - a + 1)
+		}
+		out = append(out, Range{a, b})
+	}
+	return out
+}
+
+func (g random) flags(flags []bitName) (a, b uint32) {
+	for b == 0 {
+		for _, f := range flags {
+			if !g.chance(40) || f.bits&b != 0 {
+				continue
+			}
+			b |= f.bits
+			if g.chance(50) {
+				a |= f.bits
+			}
+		}
+	}
+	return a, b
+}
+
+func (g random) proto() Test {
+	switch g.IntN(6) {
+	case 0:
+		return Test{Op: OpVersion, A: 4 + 2*g.Uint32N(2)}
+	case 1:
+		return Test{Op: OpProto, A: g.Uint32N(256)}
+	}
+	return Test{Op: OpProto, A: []uint32{1, 6, 6, 17, 58, 132, 136}[g.IntN(7)]}
+}
+
+func (g random) address(op CondOp) Test {
+	switch g.IntN(8) {
+	case 0:
+		return Test{Op: meOf[op], A: 6 * g.Uint32N(2)}
+	case 1:
+		t := Test{Op: tableOf[op], Name: g.one("a", "web", "app=web", "k8s.io/x=y")}
+		if g.chance(50) {
+			t.HasValue, t.Value = true, g.Uint32N(3)
+		}
+		return t
+	}
+	t := Test{Op: op}
+	for range 1 + g.IntN(3) {
+		t.Prefixes = append(t.Prefixes, g.prefix())
+	}
+	return t
+}
+
+func (g random) ports(op CondOp) Test {
+	if g.chance(50) {
+		return Test{Op: op, Ranges: []Range{{80, 80}}}
+	}
+	return Test{Op: op, Ranges: g.ranges(0, 65535)}
+}
+
+func (g random) iface() Test {
+	op := []CondOp{OpRecv, OpXmit, OpVia}[g.IntN(3)]
+	switch g.IntN(5) {
+	case 0:
+		return Test{Op: op + opAny}
+	case 1:
+		return Test{Op: op + opGlob, Name: g.one("eth*", "pod:*", "*0", "?un1")}
+	case 2:
+		a := g.addr()
+		return Test{Op: op + opAddr, Prefixes: []netip.Prefix{netip.PrefixFrom(a, a.BitLen())}}
+	}
+	return Test{Op: op, Name: g.one("eth0", "eth1", "tun1", "pod:a")}
+}
+
+func (g random) option() Test {
+	plain := []CondOp{OpIn, OpOut, OpEstab, OpVerRevPath, OpVerSrcReach, OpAntiSpoof}
+	numbers := []Test{
+		{Op: OpICMPType, B: 255}, {Op: OpICMP6Type, B: 255}, {Op: OpTTL, B: 255}, {Op: OpLen, B: 65535}, {Op: OpID, B: 65535},
+		{Op: OpWin, B: 65535}, {Op: OpTagged, A: 1, B: 65534},
+	}
+	switch g.IntN(12) {
+	case 0:
+		return g.address(OpSrcIn)
+	case 1:
+		return g.address(OpDstIn)
+	case 2:
+		return g.ports(OpSrcPort)
+	case 3:
+		return g.ports(OpDstPort)
+	case 4:
+		return g.proto()
+	case 5:
+		return g.iface()
+	case 6:
+		t := numbers[g.IntN(len(numbers))]
+		return Test{Op: t.Op, Ranges: g.ranges(t.A, t.B)}
+	case 7:
+		lists := []struct {
+			op    CondOp
+			flags []bitName
+		}{{OpFlags, tcpFlags}, {OpFlags, tcpFlags}, {OpIPOptions, ipOptions}, {OpTOS, tosFlags}, {OpFrag, fragFlags}}
+		l := lists[g.IntN(len(lists))]
+		a, b := g.flags(l.flags)
+		return Test{Op: l.op, A: a, B: b}
+	case 8:
+		return Test{Op: OpFrag, A: FragOffset, B: FragOffset}
+	case 9:
+		switch g.IntN(4) {
+		case 0:
+			return Test{Op: OpSeq, A: g.Uint32()}
+		case 1:
+			return Test{Op: OpAck, A: g.Uint32()}
+		case 2:
+			return Test{Op: OpPrecedence, A: g.Uint32N(8)}
+		}
+		return Test{Op: OpDSCP, A: 1 << g.IntN(32), B: g.Uint32()}
+	}
+	return Test{Op: plain[g.IntN(len(plain))]}
+}
+
+func (g random) clause(test func() Test) Clause {
+	n := 1
+	if g.chance(20) {
+		n += 1 + g.IntN(2)
+	}
+	var c Clause
+	for range n {
+		t := test()
+		if n > 1 && g.chance(5) {
+			t = Test{Op: OpTrue}
+		}
+		t.Not = g.chance(20) || n == 1 && t.Op == OpTrue
+		c = append(c, t)
+	}
+	return c
+}
+
+func (g random) rule() *Rule {
+	r := &Rule{Number: uint16(1 + g.IntN(3000)), Comment: g.one("", "", "a comment // and # more")}
+	if g.chance(10) {
+		r.Set = uint8(g.IntN(32))
+	}
+	if g.chance(10) {
+		r.Prob = []float64{0.5, 1e-10, 0.123456789, 1 - 1e-9}[g.IntN(4)]
+	}
+	r.Action.Op = ActionOp(1 + g.IntN(int(OpCheck)))
+	if g.chance(50) {
+		r.Action.Op = []ActionOp{OpAllow, OpDeny, OpCount}[g.IntN(3)]
+	}
+	switch r.Action.Op {
+	case OpUnreach, OpUnreach6:
+		r.Action.Arg = g.Uint32N(20)
+	case OpSkipTo, OpCall:
+		r.Action.Arg = 1 + g.Uint32N(4000)
+	case OpCheck:
+		r.State = State{Op: StateCheck, Flow: g.one("", "", "any", "web")}
+		return r
+	}
+	if g.chance(20) {
+		r.Log = true
+		r.LogMax = g.Uint32N(3) * 100
+	}
+	if g.chance(10) {
+		r.Tag = uint16(1 + g.IntN(5))
+	}
+	g.body(r)
+	g.state(r)
+	return r
+}
+
+func (g random) body(r *Rule) {
+	if g.chance(70) {
+		r.Proto = g.clause(g.proto)
+	}
+	if g.chance(50) {
+		r.Src = g.clause(func() Test { return g.address(OpSrcIn) })
+	}
+	if g.chance(30) {
+		r.SrcPort = g.clause(func() Test { return g.ports(OpSrcPort) })
+	}
+	if g.chance(50) {
+		r.Dst = g.clause(func() Test { return g.address(OpDstIn) })
+	}
+	if g.chance(40) {
+		r.DstPort = g.clause(func() Test { return g.ports(OpDstPort) })
+	}
+	for g.chance(50) {
+		r.Options = append(r.Options, g.clause(g.option))
+	}
+}
+
+func (g random) state(r *Rule) {
+	if !g.chance(30) {
+		return
+	}
+	r.State = State{Op: StateKeep + StateOp(g.IntN(4)), Flow: g.one("", "", "web", strings.Repeat("x", maxName))}
+	if r.State.Op == StateLimit || r.State.Op == StateSetLimit {
+		r.State.Mask = LimitMask(1 + g.IntN(15))
+		r.State.Limit = 1 + g.Uint32N(1000)
+	}
+	r.Defer, r.Liberal = g.chance(20), g.chance(20)
+}

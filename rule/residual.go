@@ -1,0 +1,84 @@
+package rule
+
+import (
+	"fmt"
+	"math"
+)
+
+// residual appends a clause to Conds.
+func (c *compiler) residual(clause Clause) error {
+	for i := range clause {
+		cond, err := c.cond(&clause[i])
+		if err != nil {
+			return err
+		}
+		if i+1 < len(clause) {
+			cond.Flags |= FlagOr
+		}
+		c.Conds = append(c.Conds, cond)
+	}
+	return nil
+}
+
+// cond turns a test into a condition, its lists and names into pool entries and ids.
+func (c *compiler) cond(t *Test) (Cond, error) {
+	cond := Cond{Op: t.Op, A: t.A, B: t.B}
+	if t.Not {
+		cond.Flags = FlagNot
+	}
+	id, err := 0, error(nil)
+	switch t.Op {
+	case OpSrcIn, OpDstIn, OpRecvAddr, OpXmitAddr, OpViaAddr:
+		if len(t.Prefixes) > math.MaxUint16 {
+			return cond, fmt.Errorf("%d prefixes in one list: use a table", len(t.Prefixes))
+		}
+		cond.A, cond.N = uint32(len(c.Prefixes)), uint16(len(t.Prefixes))
+		c.Prefixes = append(c.Prefixes, t.Prefixes...)
+		return cond, nil
+	case OpSrcPort, OpDstPort, OpWin, OpICMPType, OpICMP6Type, OpTTL, OpLen, OpID, OpTagged:
+		if len(t.Ranges) > math.MaxUint16 {
+			return cond, fmt.Errorf("%d entries in the list of %s", len(t.Ranges), t.Op.Word())
+		}
+		cond.A, cond.N = uint32(len(c.Ranges)), uint16(len(t.Ranges))
+		c.Ranges = append(c.Ranges, t.Ranges...)
+		return cond, nil
+	case OpSrcTable, OpDstTable:
+		id, err = intern(c.tables, &c.Tables, t.Name, MaxTables, "tables")
+		if t.HasValue {
+			cond.N, cond.B = 1, t.Value
+		}
+	case OpRecv, OpXmit, OpVia:
+		id, err = intern(c.names, &c.Names, t.Name, MaxNames, "interface names")
+	case OpRecvGlob, OpXmitGlob, OpViaGlob:
+		id, err = intern(c.globs, &c.Globs, t.Name, MaxGlobs, "interface patterns")
+	default:
+		return cond, nil
+	}
+	cond.A = uint32(id)
+	return cond, err
+}
+
+// Glob says whether name matches pattern, in which '*' stands for any run of bytes and '?' for one byte.
+func Glob(pattern, name string) bool {
+	// star is the last '*' seen; on a mismatch it takes one byte more.
+	p, n, star, taken := 0, 0, -1, 0
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, taken = p, n
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == name[n]):
+			p++
+			n++
+		case star >= 0:
+			taken++
+			p, n = star+1, taken
+		default:
+			return false
+		}
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}
