@@ -71,3 +71,10 @@ type State struct {
 	Packets  [2]uint64 // forward, reverse
 	Bytes    [2]uint64
 }
+
+// Route is a route of the host: what verrevpath and versrcreach ask. The kernel engine asks the kernel instead.
+type Route struct {
+	Dst       netip.Prefix
+	Interface uint32 // index
+	Blackhole bool   // blackhole, unreachable or prohibit: there is no way
+}

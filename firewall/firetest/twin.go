@@ -1,0 +1,330 @@
+package firetest
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// Twin is the slow twin: it interprets parsed rules one after the other and searches everything from the beginning. It is
+// docs/design/0003-judgement.md written down as plainly as possible; engines are compared with it. It is not safe for
+// concurrent use.
+type Twin struct {
+	Options firewall.Options
+	rules   []*rule.Rule // enabled rules in order of evaluation, the default rule last
+	keys    []uint64     // by slot: rule.Code.Key
+	counts  []firewall.RuleCounter
+	strict  bool
+	flows   []string // names of flows in the order of their ids
+	states  []*twinState
+	frags   []twinFrag
+	tables  map[string][]firewall.TableEntry
+	ifs     []firewall.Interface
+	routes  []firewall.Route
+	reasons map[firewall.Reason]uint64
+}
+
+// twinState is a state.
+type twinState struct {
+	flow.State
+	key     flow.Key
+	name    string // of the flow
+	from    flow.Dir
+	rule    uint64
+	tracked bool // by the rule's limit
+	mask    rule.LimitMask
+	created int64
+}
+
+// twinFrag is what is known of a datagram whose first fragment was judged.
+type twinFrag struct {
+	src, dst netip.Addr
+	proto    uint8
+	id       uint32
+	dir      firewall.Direction
+	time     int64
+	end      uint32
+	verdict  firewall.Verdict
+	poisoned bool
+}
+
+// NewTwin returns a twin that passes everything until rules are loaded.
+func NewTwin(o firewall.Options) *Twin {
+	t := &Twin{Options: o, tables: map[string][]firewall.TableEntry{}, reasons: map[firewall.Reason]uint64{}}
+	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: rule.OpAllow}, []uint64{1})
+	return t
+}
+
+// Load replaces the rules. keys are the identities of the rules by slot (rule.Code.Key), so that the twin and the
+// engines mean the same rule by "the same".
+func (t *Twin) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
+	last := &rule.Rule{Number: rule.DefaultNumber, Action: rule.Action{Op: rule.OpDeny}}
+	if o.Default == rule.OpAllow {
+		last.Action.Op = rule.OpAllow
+	}
+	t.rules = append(s.Active(), last)
+	t.keys, t.strict = keys, o.Strict
+	old := t.counts
+	t.counts = make([]firewall.RuleCounter, len(t.rules))
+	t.flows = []string{"default"}
+	for i, r := range t.rules {
+		for _, c := range old {
+			if c.Key == keys[i] {
+				t.counts[i] = c
+			}
+		}
+		t.counts[i].Key, t.counts[i].Number = keys[i], r.Number
+		if name := flowName(r); r.State.Op != rule.StateNone && !(r.State.Op == rule.StateCheck && name == "any") && t.flowID(name) < 0 {
+			t.flows = append(t.flows, name)
+		}
+	}
+	t.frags = nil
+	t.removeStates(func(s *twinState) bool { return t.slot(s.rule) < 0 })
+}
+
+// flowName returns the name of a rule's flow.
+func flowName(r *rule.Rule) string {
+	if r.State.Flow == "" {
+		return "default"
+	}
+	return r.State.Flow
+}
+
+func (t *Twin) flowID(name string) int {
+	for i, f := range t.flows {
+		if f == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// slot returns the slot of the rule with a key, -1 if there is none.
+func (t *Twin) slot(key uint64) int {
+	for i, k := range t.keys {
+		if k == key {
+			return i
+		}
+	}
+	return -1
+}
+
+func (t *Twin) removeStates(gone func(*twinState) bool) {
+	var left []*twinState
+	for _, s := range t.states {
+		if !gone(s) {
+			left = append(left, s)
+		}
+	}
+	t.states = left
+}
+
+// Sweep removes the states that have expired.
+func (t *Twin) Sweep(now time.Duration) {
+	t.removeStates(func(s *twinState) bool { return t.expired(s, int64(now)) })
+}
+
+func (t *Twin) expired(s *twinState, now int64) bool { return now > s.Deadline(&t.Options.Timeouts) }
+
+// job is the judgement of one packet.
+type job struct {
+	*Twin
+	in   firewall.Input
+	b    []byte
+	p    packet.Packet
+	now  int64
+	tags []uint16
+
+	hasKey bool
+	key    flow.Key
+	from   flow.Dir
+	isErr  bool
+	inner  packet.Packet // what an ICMP error quotes
+
+	asked map[string]bool
+	have  map[string]bool
+	use   firewall.StateUse
+}
+
+// Judge judges one IP packet.
+func (t *Twin) Judge(in *firewall.Input, pkt []byte) firewall.Verdict {
+	j := &job{Twin: t, in: *in, b: pkt, now: int64(in.Now), asked: map[string]bool{}, have: map[string]bool{}}
+	j.p.Decode(pkt)
+	for _, tag := range in.Tags {
+		j.tag(tag)
+	}
+	j.key, j.from, j.hasKey = flow.KeyOf(&j.p, pkt)
+	j.isErr = j.p.ICMPError()
+	if j.isErr && j.hasKey {
+		_, _, j.inner, _ = flow.QuotedKey(&j.p, pkt)
+	}
+	v := j.judge()
+	t.reasons[v.Reason]++
+	return v
+}
+
+func (j *job) judge() firewall.Verdict {
+	if j.p.Reason != packet.ReasonNone {
+		return firewall.Verdict{Reason: firewall.ReasonDecode + firewall.Reason(j.p.Reason)}
+	}
+	if j.p.Essential() && !j.Options.NoEssential {
+		return firewall.Verdict{Pass: true, Reason: firewall.ReasonEssential}
+	}
+	if j.later() {
+		return j.laterFragment()
+	}
+	v := j.walk()
+	if j.p.Frag&packet.FragFirst != 0 {
+		j.noteFragment(v)
+	}
+	return v
+}
+
+// later reports whether the packet is a fragment other than the first.
+func (j *job) later() bool { return j.p.Frag&packet.FragLater != 0 }
+
+// walk is section 3 of the page.
+func (j *job) walk() firewall.Verdict {
+	var calls []int
+	jumps := 0
+	last := len(j.rules) - 1
+	pc := 0
+	for {
+		slot := pc
+		r := j.rules[slot]
+		pc = slot + 1
+		if r.Prob != 0 && float64(rule.Mix(j.in.Random, uint32(slot))) >= r.Prob*(1<<32) {
+			continue
+		}
+		if j.later() && !asksFragments(r) && slot != last {
+			continue
+		}
+		hit := false
+		op := r.State.Op
+		if op == rule.StateCheck || op == rule.StateKeep || op == rule.StateLimit {
+			owner, result, reason := j.lookUp(flowName(r), op == rule.StateCheck && r.State.Flow == "any")
+			switch result {
+			case lookDrop:
+				return j.drop(owner, reason)
+			case lookHit:
+				slot, hit = owner, true
+				r = j.rules[slot]
+			}
+		}
+		if !hit {
+			if op == rule.StateCheck || !j.matches(r) {
+				continue
+			}
+			if op != rule.StateNone {
+				if by, reason := j.needState(slot, r); reason != firewall.ReasonRule {
+					return j.drop(by, reason)
+				}
+				if r.Defer {
+					continue
+				}
+			}
+		}
+		j.counts[slot].Packets++
+		j.counts[slot].Bytes += uint64(j.p.Len)
+		j.counts[slot].Last = j.now
+		if r.Tag != 0 {
+			j.tag(r.Tag)
+		}
+		if j.later() && slot == last && (j.strict || r.Action.Op == rule.OpDeny) {
+			return j.drop(slot, firewall.ReasonFragUnknown)
+		}
+		pc = slot + 1
+		switch r.Action.Op {
+		case rule.OpAllow:
+			return firewall.Verdict{Pass: true, Rule: r.Number, Slot: uint16(slot), State: j.use}
+		case rule.OpCount:
+		case rule.OpSkipTo:
+			jumps++
+			pc = j.target(max(r.Action.Arg, uint32(r.Number)+1))
+		case rule.OpCall:
+			if len(calls) < rule.MaxCalls {
+				jumps++
+				calls = append(calls, slot+1)
+				pc = j.target(r.Action.Arg)
+			}
+		case rule.OpReturn:
+			if n := len(calls); n > 0 {
+				jumps++
+				pc = calls[n-1]
+				calls = calls[:n-1]
+			}
+		default:
+			v := j.drop(slot, firewall.ReasonRule)
+			j.answer(r, &v)
+			return v
+		}
+		if jumps > rule.MaxJumps {
+			return j.drop(slot, firewall.ReasonLoop)
+		}
+	}
+}
+
+// target returns the first slot with a number at or above number.
+func (j *job) target(number uint32) int {
+	for slot, r := range j.rules {
+		if uint32(r.Number) >= number {
+			return slot
+		}
+	}
+	return len(j.rules) - 1
+}
+
+func (j *job) drop(slot int, reason firewall.Reason) firewall.Verdict {
+	return firewall.Verdict{Reason: reason, Rule: j.rules[slot].Number, Slot: uint16(slot), State: j.use}
+}
+
+func (j *job) tag(tag uint16) {
+	for _, have := range j.tags {
+		if have == tag {
+			return
+		}
+	}
+	if len(j.tags) < 8 {
+		j.tags = append(j.tags, tag)
+	}
+}
+
+// answer is section 7 of the page.
+func (j *job) answer(r *rule.Rule, v *firewall.Verdict) {
+	p := &j.p
+	src, dst := p.Src(), p.Dst()
+	broadcast := netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	for _, a := range []netip.Addr{src, dst} {
+		if a.IsMulticast() || a.IsUnspecified() || a == broadcast {
+			return
+		}
+	}
+	tcp := p.Proto == packet.ProtoTCP && p.HasPorts()
+	if j.later() || j.isErr || tcp && p.TCPFlags&packet.FlagRST != 0 {
+		return
+	}
+	switch r.Action.Op {
+	case rule.OpReset:
+		if tcp {
+			v.Answer = firewall.AnswerReset
+		}
+	case rule.OpReject:
+		if src.Is4() {
+			v.Answer, v.Code = firewall.AnswerUnreach, 1
+		} else {
+			v.Answer, v.Code = firewall.AnswerUnreach6, 3
+		}
+	case rule.OpUnreach:
+		if src.Is4() {
+			v.Answer, v.Code = firewall.AnswerUnreach, uint8(r.Action.Arg)
+		}
+	case rule.OpUnreach6:
+		if src.Is6() {
+			v.Answer, v.Code = firewall.AnswerUnreach6, uint8(r.Action.Arg)
+		}
+	}
+}

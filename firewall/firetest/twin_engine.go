@@ -1,0 +1,81 @@
+package firetest
+
+import (
+	"net/netip"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// SetTable replaces the members of a table.
+func (t *Twin) SetTable(name string, entries []firewall.TableEntry) {
+	t.tables[name] = nil
+	for _, e := range entries {
+		t.AddTable(name, e)
+	}
+}
+
+// AddTable adds a member, or replaces its value.
+func (t *Twin) AddTable(name string, e firewall.TableEntry) {
+	t.DeleteTable(name, e.Prefix)
+	e.Prefix = e.Prefix.Masked()
+	t.tables[name] = append(t.tables[name], e)
+}
+
+// DeleteTable removes a member and reports whether it was there.
+func (t *Twin) DeleteTable(name string, p netip.Prefix) bool {
+	var left []firewall.TableEntry
+	for _, e := range t.tables[name] {
+		if e.Prefix != p.Masked() {
+			left = append(left, e)
+		}
+	}
+	gone := len(left) < len(t.tables[name])
+	t.tables[name] = left
+	return gone
+}
+
+// SetInterfaces tells the interfaces of the host.
+func (t *Twin) SetInterfaces(ifs []firewall.Interface) { t.ifs = ifs }
+
+// SetRoutes tells the routes of the host.
+func (t *Twin) SetRoutes(routes []firewall.Route) { t.routes = routes }
+
+// Rules returns the counters by slot.
+func (t *Twin) Rules() []firewall.RuleCounter { return t.counts }
+
+// Zero sets the counters of rules to 0; 0 means all.
+func (t *Twin) Zero(number uint16) {
+	for i := range t.counts {
+		if c := &t.counts[i]; number == 0 || c.Number == number {
+			*c = firewall.RuleCounter{Key: c.Key, Number: c.Number}
+		}
+	}
+}
+
+// Drops returns how many packets each reason decided.
+func (t *Twin) Drops() map[firewall.Reason]uint64 { return t.reasons }
+
+// States returns all states, also expired ones that nobody has met or swept yet.
+func (t *Twin) States() []firewall.State {
+	var all []firewall.State
+	for _, s := range t.states {
+		st := firewall.State{Proto: s.Proto, FlowName: s.name, Rule: t.rules[t.slot(s.rule)].Number, Key: s.rule, Phase: s.Phase(),
+			Created: s.created, Last: s.Last(), Deadline: s.Deadline(&t.Options.Timeouts)}
+		st.From, st.To = s.key.Ends(s.from)
+		for i, side := range s.Sides {
+			st.Packets[i], st.Bytes[i] = side.Packets, side.Bytes
+		}
+		all = append(all, st)
+	}
+	return all
+}
+
+// Keys returns the identities of a Program's rules by slot.
+func Keys(p *rule.Program) []uint64 {
+	keys := make([]uint64, len(p.Rules))
+	for i := range p.Rules {
+		keys[i] = p.Rules[i].Key
+	}
+	return keys
+}

@@ -1,0 +1,233 @@
+package firetest
+
+import (
+	"net/netip"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/rule"
+)
+
+// lookResult is what a look-up ends in.
+type lookResult int
+
+const (
+	lookMiss lookResult = iota
+	lookHit
+	lookDrop
+)
+
+// lookUp looks the packet's state up under a flow name, or under every name, once per packet and name. slot is that of the
+// rule that made the state.
+func (j *job) lookUp(name string, any bool) (slot int, result lookResult, reason firewall.Reason) {
+	names := []string{name}
+	if any {
+		names = j.flows
+	}
+	for _, n := range names {
+		if j.asked[n] {
+			continue
+		}
+		if slot, result, reason = j.lookUpOne(n); result != lookMiss {
+			return slot, result, reason
+		}
+	}
+	return 0, lookMiss, 0
+}
+
+// lookUpOne is section 4 of the page.
+func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewall.Reason) {
+	j.asked[name] = true
+	s := j.find(name)
+	if s == nil {
+		return 0, lookMiss, 0
+	}
+	if j.expired(s, j.now) {
+		j.remove(s)
+		return 0, lookMiss, 0
+	}
+	slot = j.slot(s.rule)
+	side := int(j.from ^ s.from)
+	liberal := j.Options.Liberal || j.rules[slot].Liberal
+	var r flow.Result
+	if j.isErr {
+		r = s.Error(j.inner.Seq, 1-side, j.p.Len, liberal)
+	} else {
+		seg := flow.SegmentOf(&j.p, j.b)
+		r = s.Step(&seg, side, j.now, liberal)
+	}
+	if p := s.Phase(); p == flow.Closed || p == flow.Reset {
+		s.tracked = false
+	}
+	switch r {
+	case flow.Hit:
+		j.use = firewall.StateHit
+	case flow.Untouched:
+		j.use = firewall.StateUntouched
+	case flow.Recycle:
+		j.remove(s)
+		return 0, lookMiss, 0
+	case flow.BadFlags:
+		return slot, lookDrop, firewall.ReasonTCPFlags
+	case flow.BadRst:
+		return slot, lookDrop, firewall.ReasonTCPRst
+	case flow.BadAck:
+		return slot, lookDrop, firewall.ReasonTCPAck
+	case flow.BadWindow:
+		return slot, lookDrop, firewall.ReasonTCPWindow
+	case flow.BadTag:
+		return slot, lookDrop, firewall.ReasonSCTPTag
+	case flow.BadICMP:
+		return slot, lookDrop, firewall.ReasonICMPSeq
+	}
+	j.have[name] = true
+	return slot, lookHit, 0
+}
+
+// find returns the state of the packet's conversation under a flow name.
+func (j *job) find(name string) *twinState {
+	if !j.hasKey {
+		return nil
+	}
+	for _, s := range j.states {
+		if s.key == j.key && s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (j *job) remove(gone *twinState) {
+	j.removeStates(func(s *twinState) bool { return s == gone })
+}
+
+// needState is step 4 of section 3. It returns the slot of the rule that drops the packet and the reason, ReasonRule for none.
+func (j *job) needState(slot int, r *rule.Rule) (int, firewall.Reason) {
+	name := flowName(r)
+	if !j.asked[name] {
+		if owner, result, reason := j.lookUpOne(name); result == lookDrop {
+			return owner, reason
+		}
+	}
+	if j.have[name] {
+		return slot, firewall.ReasonRule
+	}
+	if reason := j.makeState(slot, r, name); reason != firewall.ReasonRule {
+		return slot, reason
+	}
+	j.have[name] = true
+	j.use = firewall.StateNew
+	return slot, firewall.ReasonRule
+}
+
+// makeState is section 5 of the page. The twin has room for any number of states.
+func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
+	if !j.hasKey || j.isErr {
+		return firewall.ReasonNoKey
+	}
+	seg := flow.SegmentOf(&j.p, j.b)
+	st, ok := flow.New(j.p.Proto, &seg, j.now)
+	if !ok {
+		return firewall.ReasonTCPFlags
+	}
+	s := &twinState{State: st, key: j.key, name: name, from: j.from, rule: j.keys[slot], mask: r.State.Mask, created: j.now}
+	if s.mask != 0 {
+		n := uint32(0)
+		for _, other := range j.states {
+			if other.tracked && other.rule == s.rule && other.Proto == s.Proto && masked(other) == masked(s) {
+				n++
+			}
+		}
+		if n >= r.State.Limit {
+			return firewall.ReasonLimit
+		}
+		p := s.Phase()
+		s.tracked = p != flow.Closed && p != flow.Reset
+	}
+	j.states = append(j.states, s)
+	return firewall.ReasonRule
+}
+
+// masked returns the parts of a state's tuple that its rule counts by.
+func masked(s *twinState) (m struct{ from, to netip.AddrPort }) {
+	from, to := s.key.Ends(s.from)
+	none := netip.Addr{}
+	m.from, m.to = netip.AddrPortFrom(none, 0), netip.AddrPortFrom(none, 0)
+	if s.mask&rule.LimitSrcAddr != 0 {
+		m.from = netip.AddrPortFrom(from.Addr(), 0)
+	}
+	if s.mask&rule.LimitSrcPort != 0 {
+		m.from = netip.AddrPortFrom(m.from.Addr(), from.Port())
+	}
+	if s.mask&rule.LimitDstAddr != 0 {
+		m.to = netip.AddrPortFrom(to.Addr(), 0)
+	}
+	if s.mask&rule.LimitDstPort != 0 {
+		m.to = netip.AddrPortFrom(m.to.Addr(), to.Port())
+	}
+	return m
+}
+
+// fragment describes the datagram that the packet is a part of.
+func (j *job) fragment() twinFrag {
+	f := twinFrag{src: j.p.Src(), dst: j.p.Dst(), id: j.p.IPID, dir: j.in.Hook.Dir}
+	if j.p.Version == 4 {
+		f.proto = j.p.Proto
+	}
+	return f
+}
+
+func (f *twinFrag) same(g *twinFrag) bool {
+	return f.src == g.src && f.dst == g.dst && f.id == g.id && f.dir == g.dir && f.proto == g.proto
+}
+
+// noteFragment and laterFragment are section 6 of the page.
+func (j *job) noteFragment(v firewall.Verdict) {
+	f := j.fragment()
+	f.time, f.verdict = j.now, v
+	f.end = flow.FragmentEnd(&j.p, j.b)
+	for i := range j.frags {
+		if j.frags[i].same(&f) {
+			j.frags[i] = f
+			return
+		}
+	}
+	j.frags = append(j.frags, f)
+}
+
+func (j *job) laterFragment() firewall.Verdict {
+	f := j.fragment()
+	for i := range j.frags {
+		known := &j.frags[i]
+		if !known.same(&f) || j.now-known.time > 30e9 {
+			continue
+		}
+		if uint32(j.p.FragOff) < known.end {
+			known.poisoned = true
+		}
+		if known.poisoned {
+			return firewall.Verdict{Reason: firewall.ReasonFragOverlap}
+		}
+		v := known.verdict
+		if v.Rule != 0 {
+			c := &j.counts[v.Slot]
+			c.Packets++
+			c.Bytes += uint64(j.p.Len)
+			c.Last = j.now
+		}
+		return firewall.Verdict{Pass: v.Pass, Reason: firewall.ReasonFragFirst, Rule: v.Rule, Slot: v.Slot}
+	}
+	return j.walk()
+}
+
+// asksFragments reports whether a rule may be asked about a later fragment whose first is unknown.
+func asksFragments(r *rule.Rule) bool {
+	for _, c := range r.Clauses() {
+		for _, t := range c {
+			if t.Op == rule.OpFrag && !t.Not {
+				return true
+			}
+		}
+	}
+	return false
+}

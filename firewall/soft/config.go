@@ -1,0 +1,65 @@
+package soft
+
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// config is everything that judging reads and never writes: the Program in the engine's own numbers, the tables and the facts of
+// the host. A change makes a new config, which every shard takes over between two packets.
+type config struct {
+	prog    *rule.Program
+	rules   []rule.Code
+	ids     []uint32 // by slot: the engine's number of the rule, which outlives the Program
+	slots   []int32  // by id: slot, -1 when the rule is gone
+	flows   []uint8  // by the Program's flow id: the engine's
+	lookups []uint16 // slots of the rules that look states up, in order
+	class   classes
+	tables  []*members // by the Program's table id
+	host    *host
+	opts    *firewall.Options
+	logs    []logBudget // by slot
+	logging bool        // some rule logs
+	gen     uint64      // counts Programs: notes of fragments do not outlive theirs
+}
+
+// slotOf returns the slot of the rule with an id, or -1.
+func (c *config) slotOf(id uint32) int {
+	if int(id) < len(c.slots) {
+		return int(c.slots[id])
+	}
+	return -1
+}
+
+// liberal reports whether states of the rule in a slot skip the window checks.
+func (c *config) liberal(slot int) bool { return c.opts.Liberal || c.rules[slot].Liberal }
+
+// check refuses a Program that would make the engine read beyond an array.
+func check(p *rule.Program) error {
+	n := len(p.Rules)
+	switch {
+	case n == 0:
+		return fmt.Errorf("program without a default rule")
+	case n > rule.MaxRules:
+		return fmt.Errorf("program of %d rules: at most %d", n, rule.MaxRules)
+	case p.Classes.Words != (n+63)/64:
+		return fmt.Errorf("program of %d rules with vectors of %d words", n, p.Classes.Words)
+	case len(p.Flows) == 0 || len(p.Flows) > rule.MaxFlows+1 || len(p.Tables) > rule.MaxTables || len(p.Globs) > rule.MaxGlobs:
+		return fmt.Errorf("program with %d flow names, %d tables, %d globs", len(p.Flows), len(p.Tables), len(p.Globs))
+	}
+	for i := range p.Rules {
+		c := &p.Rules[i]
+		jump := c.Action == rule.OpSkipTo || c.Action == rule.OpCall
+		if jump && int(c.Arg) >= n || c.Action == rule.OpSkipTo && int(c.Arg) <= i || c.Cond > c.CondEnd || int(c.CondEnd) > len(p.Conds) ||
+			c.Flow != rule.AnyFlow && int(c.Flow) >= len(p.Flows) {
+			return fmt.Errorf("program: rule %d in slot %d reaches outside", c.Number, i)
+		}
+	}
+	last := &p.Rules[n-1]
+	if last.Action != rule.OpAllow && last.Action != rule.OpDeny || last.Cond != last.CondEnd || last.State != rule.StateNone || last.Prob != 0 {
+		return fmt.Errorf("program: the last rule must allow or deny everything")
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package soft
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// Options are the settings of an engine.
+type Options struct {
+	firewall.Options
+	// Workers is the number of goroutines that judge packets, each through a Worker of its own; 0 means one.
+	Workers int
+	// OnEvent is told of states that begin and end, of drops, and of matches of rules with log. It is called from the
+	// packet path and must return at once; the event is valid during the call only. nil costs nothing.
+	OnEvent func(*firewall.Event)
+}
+
+// Engine is the user-space engine. It implements firewall.Engine; packets are judged by its Workers.
+type Engine struct {
+	opts    Options
+	workers []*Worker
+	shards  []*shard
+	seed    [6]uint64
+	states  atomic.Int64 // states that the shards have told of
+	batch   int          // how many a shard keeps to itself
+	tracks  *tracks
+	frags   *fragTable
+	onEvent func(*firewall.Event)
+
+	mu     sync.Mutex // guards what follows; held by the control side only
+	ids    map[uint64]uint32
+	nextID uint32
+	flows  map[string]uint8
+	cfg    *config
+	gen    uint64
+	tables map[string]*members
+	ifs    []firewall.Interface
+	routes []firewall.Route
+}
+
+// members is a named table. Its content is replaced as a whole, so readers need no lock.
+type members struct {
+	set atomic.Pointer[prefixes]
+}
+
+var _ firewall.Engine = (*Engine)(nil)
+
+// New returns an engine that passes everything, as one without a rule file does, until Load is called.
+func New(o Options) (*Engine, error) {
+	o.Workers = max(1, o.Workers)
+	if o.MaxStates < 1 || o.MaxEmbryonic < 1 || o.MaxTracks < 0 {
+		return nil, fmt.Errorf("soft: limits %d, %d, %d: states and half-open states must be at least 1", o.MaxStates, o.MaxEmbryonic, o.MaxTracks)
+	}
+	e := &Engine{
+		opts: o, onEvent: o.OnEvent, tracks: newTracks(o.MaxTracks), frags: &fragTable{},
+		ids: map[uint64]uint32{}, tables: map[string]*members{},
+	}
+	if err := binary.Read(rand.Reader, binary.LittleEndian, &e.seed); err != nil {
+		return nil, fmt.Errorf("soft: secret of the state table: %w", err)
+	}
+	e.frags.seed = e.seed
+	if o.Workers > 1 {
+		e.batch = o.MaxStates / 20 / o.Workers
+	}
+	p, err := rule.Compile(&rule.Ruleset{}, rule.CompileOptions{Default: rule.OpAllow})
+	if err != nil {
+		return nil, fmt.Errorf("soft: empty program: %w", err)
+	}
+	for i := range o.Workers {
+		s := &shard{engine: e,
+			grown:  newTable(o.MaxStates/o.Workers, e.seed),
+			embryo: newTable(o.MaxEmbryonic/o.Workers, e.seed)}
+		e.shards = append(e.shards, s)
+		e.workers = append(e.workers, &Worker{engine: e, shard: s, index: i})
+	}
+	return e, e.Load(p)
+}
+
+// Worker returns worker i of Options.Workers. A Worker is for one goroutine.
+func (e *Engine) Worker(i int) *Worker { return e.workers[i] }
+
+// Load replaces the Program. Workers go on meanwhile: each takes the new rules over between two packets.
+func (e *Engine) Load(p *rule.Program) error {
+	if err := check(p); err != nil {
+		return fmt.Errorf("soft: load: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.gen++
+	c := &config{prog: p, rules: p.Rules, gen: e.gen, opts: &e.opts.Options, class: newClasses(&p.Classes)}
+	e.numberLocked(c)
+	for i := range p.Rules {
+		if op := p.Rules[i].State; op >= rule.StateCheck && op <= rule.StateLimit {
+			c.lookups = append(c.lookups, uint16(i))
+		}
+	}
+	for _, name := range p.Tables {
+		c.tables = append(c.tables, e.tableLocked(name))
+	}
+	c.host = newHost(p, e.ifs, e.routes)
+	e.logsLocked(c)
+	e.installLocked(c)
+	return nil
+}
+
+// installLocked makes every shard use a config. The counters of rules that remain go with them.
+func (e *Engine) installLocked(c *config) {
+	var before []int32 // by new slot: the old one, -1 for none
+	if e.cfg != nil && e.cfg.prog != c.prog {
+		for _, id := range c.ids {
+			before = append(before, int32(e.cfg.slotOf(id)))
+		}
+	}
+	for _, s := range e.shards {
+		rules := make([]counter, len(c.rules))
+		s.hold()
+		switch {
+		case before != nil:
+			for slot, old := range before {
+				if old >= 0 {
+					rules[slot] = s.rules[old]
+				}
+			}
+			s.rules = rules
+		case s.rules == nil:
+			s.rules = rules
+		}
+		s.cfg = c
+		s.release()
+	}
+	e.cfg = c
+}

@@ -1,0 +1,154 @@
+package soft
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// Outcome says what came of trying a rule.
+type Outcome uint8
+
+// The outcomes.
+const (
+	Matched        Outcome = iota // the rule acted
+	MatchedDefer                  // the rule made a state and put its action off
+	FoundState                    // the rule looked states up and found one: the rule of that state is next
+	FailedState                   // check-state found no state
+	FailedProb                    // prob said no
+	FailedFragment                // only rules with frag are asked about a later fragment
+	FailedSrc                     // source address
+	FailedDst                     // destination address
+	FailedSrcPort                 // source port
+	FailedDstPort                 // destination port
+	FailedProto                   // protocol
+	FailedFlags                   // TCP flags
+	FailedICMP                    // ICMP type
+	FailedHook                    // direction, or whether the packet is a fragment
+	FailedOption                  // another condition
+)
+
+// String returns a few words for people.
+func (o Outcome) String() string {
+	words := [...]string{"matched", "matched, action deferred", "found a state", "no state", "prob", "not the first fragment", "source address",
+		"destination address", "source port", "destination port", "protocol", "TCP flags", "ICMP type", "direction or fragment", "option"}
+	if int(o) < len(words) {
+		return words[o]
+	}
+	return fmt.Sprintf("outcome(%d)", uint8(o))
+}
+
+// Try is one rule that a packet came to.
+type Try struct {
+	Slot    uint16
+	Number  uint16
+	Outcome Outcome
+}
+
+// Explanation is a verdict with everything that led to it.
+type Explanation struct {
+	Verdict firewall.Verdict
+	Tries   []Try // in the order of trying
+}
+
+// dryRun collects what happens to a packet that must change nothing.
+type dryRun struct {
+	tries    []Try
+	stateful bool // states are looked up
+}
+
+// note writes an outcome down if this is a dry run.
+func (j *job) note(slot int, o Outcome) {
+	if j.dry != nil {
+		j.dry.tries = append(j.dry.tries, Try{Slot: uint16(slot), Number: j.cfg.rules[slot].Number, Outcome: o})
+	}
+}
+
+// passed writes down the rules between two slots, which the bit vectors have ruled out.
+func (d *dryRun) passed(j *job, from, to int, later bool) {
+	for slot := from; slot < to; slot++ {
+		o := FailedFragment
+		if !later || j.cfg.rules[slot].Frag {
+			o = FailedState
+			if j.cfg.rules[slot].State != rule.StateCheck {
+				o = j.rows.failed(slot)
+			}
+		}
+		j.note(slot, o)
+	}
+}
+
+// failed returns the first dimension whose vector lacks the bit of a slot.
+func (r *rows) failed(slot int) Outcome {
+	outcomes := [...]Outcome{
+		rule.DimSrc: FailedSrc, rule.DimDst: FailedDst, rule.DimSrcPort: FailedSrcPort, rule.DimDstPort: FailedDstPort,
+		rule.DimProto: FailedProto, rule.DimFlags: FailedFlags, rule.DimICMP: FailedICMP, rule.DimHook: FailedHook,
+	}
+	for _, d := range []rule.Dim{rule.DimHook, rule.DimProto, rule.DimSrc, rule.DimDst, rule.DimSrcPort, rule.DimDstPort, rule.DimFlags, rule.DimICMP} {
+		if r[d][slot>>6]>>(slot&63)&1 == 0 {
+			return outcomes[d]
+		}
+	}
+	return FailedOption
+}
+
+// wouldMake says whether a state could be made, as far as that is known without making it.
+func (j *job) wouldMake(slot int, code *rule.Code) firewall.Reason {
+	switch {
+	case code.Mask != 0 && j.reached(slot, code):
+		return firewall.ReasonLimit
+	case j.sh.full():
+		return firewall.ReasonStatesFull
+	}
+	return firewall.ReasonRule
+}
+
+// Explain says what Judge would make of a packet and why, and changes nothing: no state, no counter. It may be called from any
+// goroutine.
+func (e *Engine) Explain(in *firewall.Input, pkt []byte) Explanation {
+	var p packet.Packet
+	p.Decode(pkt)
+	return e.dry(in, &p, pkt, true)
+}
+
+// Check answers a question of policy without a packet: what would the rules say to the first packet of a new conversation
+// from one end to the other? For TCP that is a SYN; for ICMP and ICMPv6 an echo request with the source port as
+// identifier. States are not looked up, and nothing changes.
+func (e *Engine) Check(in *firewall.Input, proto uint8, from, to netip.AddrPort) Explanation {
+	p := packet.Packet{Version: 4, Proto: proto, TTL: 64, Len: 40, L4: 20, Payload: 40}
+	if from.Addr().Unmap().Is6() {
+		p.Version, p.Len, p.L4, p.Payload = 6, 60, 40, 60
+	}
+	p.SrcHi, p.SrcLo = packet.Words(from.Addr())
+	p.DstHi, p.DstLo = packet.Words(to.Addr())
+	switch proto {
+	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP:
+		p.Ports = uint32(from.Port())<<16 | uint32(to.Port())
+		if proto == packet.ProtoTCP {
+			p.TCPFlags = packet.FlagSYN
+		}
+	case packet.ProtoICMP:
+		p.ICMPType, p.Seq = 8, uint32(from.Port())<<16
+	case packet.ProtoICMPv6:
+		p.ICMPType, p.Seq = 128, uint32(from.Port())<<16
+	}
+	return e.dry(in, &p, nil, false)
+}
+
+// dry judges a packet in a dry run.
+func (e *Engine) dry(in *firewall.Input, p *packet.Packet, pkt []byte, stateful bool) Explanation {
+	j := &job{in: in, p: p, b: pkt, now: int64(in.Now), dry: &dryRun{stateful: stateful}}
+	j.open(e)
+	s := e.shards[0]
+	if j.hasKey {
+		s = e.shards[e.shardOf(j.hash)]
+	}
+	s.hold()
+	defer s.release()
+	j.sh, j.cfg = s, s.cfg
+	v := j.judge()
+	return Explanation{Verdict: v, Tries: j.dry.tries}
+}

@@ -1,0 +1,75 @@
+package soft
+
+import (
+	"encoding/hex"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// load returns an engine that enforces rules, deny by default.
+func load(t testing.TB, o Options, rules string) *Engine {
+	t.Helper()
+	rs, err := rule.ParseFile("test.rules", rules, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := rule.Compile(rs, rule.CompileOptions{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.MaxStates == 0 {
+		events, workers := o.OnEvent, o.Workers
+		o = Options{Options: firewall.DefaultOptions(), Workers: workers, OnEvent: events}
+	}
+	e, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Load(p); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestNewEnginePassesEverything(t *testing.T) {
+	e, err := New(Options{Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	syn, _ := hex.DecodeString("45000028000000004006000001020304050607080400005000000001000000005002faf000000000")
+	v := e.Worker(0).Judge(&firewall.Input{}, syn)
+	if !v.Pass || v.Rule != rule.DefaultNumber {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestCheckAndExplain(t *testing.T) {
+	e := load(t, Options{}, "add 1 check-state\nadd 10 allow tcp from any to 10.0.0.1 80 setup keep-state\nadd 20 allow udp from 10.0.0.0/8 to any 53\n")
+	ask := func(proto uint8, from, to string) firewall.Verdict {
+		return e.Check(&firewall.Input{}, proto, netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)).Verdict
+	}
+	if v := ask(packet.ProtoTCP, "1.2.3.4:5", "10.0.0.1:80"); !v.Pass || v.Rule != 10 || v.State != firewall.StateNew {
+		t.Errorf("tcp 80: %+v", v)
+	}
+	if v := ask(packet.ProtoTCP, "1.2.3.4:5", "10.0.0.1:81"); v.Pass || v.Rule != rule.DefaultNumber {
+		t.Errorf("tcp 81: %+v", v)
+	}
+	ex := e.Check(&firewall.Input{Now: time.Second}, packet.ProtoUDP, netip.MustParseAddrPort("1.1.1.1:9"), netip.MustParseAddrPort("2.2.2.2:53"))
+	want := []Try{{0, 1, FailedState}, {1, 10, FailedProto}, {2, 20, FailedSrc}, {3, rule.DefaultNumber, Matched}}
+	if len(ex.Tries) != len(want) {
+		t.Fatalf("%+v", ex)
+	}
+	for i := range want {
+		if ex.Tries[i] != want[i] {
+			t.Errorf("try %d: %+v, want %+v", i, ex.Tries[i], want[i])
+		}
+	}
+	for s := range e.States() {
+		t.Errorf("a question made the state %+v", s)
+	}
+}

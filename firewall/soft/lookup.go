@@ -1,0 +1,183 @@
+package soft
+
+import (
+	"math/bits"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/rule"
+)
+
+// Results of a look-up besides a firewall.Reason to drop: no reason is as high.
+const (
+	found  = 0x100 // a state: its rule acts
+	missed = 0x101 // none
+)
+
+// wasAsked reports whether this packet has looked the flow name up already.
+func (j *job) wasAsked(id uint8) bool {
+	if id != rule.AnyFlow {
+		return j.asked[id>>6]>>(id&63)&1 != 0
+	}
+	n := 0
+	for _, w := range j.asked {
+		n += bits.OnesCount64(w)
+	}
+	return n == len(j.cfg.flows)
+}
+
+// look looks the packet's state up under a flow name of the Program and returns the slot of the rule that made it. The result is
+// found, missed or a reason to drop.
+func (j *job) look(id uint8) (slot, res int) {
+	if id != rule.AnyFlow {
+		return j.lookOne(id)
+	}
+	for i := range j.cfg.flows {
+		if j.wasAsked(uint8(i)) {
+			continue
+		}
+		if slot, res = j.lookOne(uint8(i)); res != missed {
+			return slot, res
+		}
+	}
+	return 0, missed
+}
+
+// lookOne is section 4 of the page for one flow name.
+func (j *job) lookOne(id uint8) (slot, res int) {
+	j.asked[id>>6] |= 1 << (id & 63)
+	if !j.hasKey || j.dry != nil && !j.dry.stateful {
+		return 0, missed
+	}
+	j.key.Flow = j.cfg.flows[id]
+	t, r := j.sh.find(&j.key, j.hash)
+	if r == noRef {
+		return 0, missed
+	}
+	e := &t.entries[r]
+	slot = j.cfg.slotOf(e.rule)
+	var s flow.State
+	e.load(&s)
+	if slot < 0 || j.now > s.Deadline(&j.cfg.opts.Timeouts) {
+		j.ends(t, r)
+		return 0, missed
+	}
+	side := e.side(j.dir)
+	liberal := j.cfg.liberal(slot)
+	if j.isErr {
+		if res := s.Error(j.quoted, 1-side, j.p.Len, liberal); res.Drops() {
+			return slot, reasonOf(res)
+		}
+		if j.dry == nil {
+			e.storeSide(&s.Sides[side], side)
+		}
+		j.haveState(id, firewall.StateUntouched)
+		return slot, found
+	}
+	if !j.hasSeg {
+		j.seg, j.hasSeg = flow.SegmentOf(j.p, j.b), true
+	}
+	was := s.Phase()
+	switch res := s.Step(&j.seg, side, j.now, liberal); res {
+	case flow.Hit:
+		if j.dry == nil {
+			e.storeSide(&s.Sides[side], side)
+			if is := s.Phase(); is != was {
+				j.sh.phase(t, r, &s, is, j.now)
+			}
+		}
+		j.haveState(id, firewall.StateHit)
+	case flow.Untouched:
+		j.haveState(id, firewall.StateUntouched)
+	case flow.Recycle:
+		j.ends(t, r)
+		return 0, missed
+	default:
+		return slot, reasonOf(res)
+	}
+	return slot, found
+}
+
+// ends removes a state that the packet has found dead.
+func (j *job) ends(t *table, r ref) {
+	if j.dry == nil {
+		j.sh.end(t, r, j.now)
+	}
+}
+
+// haveState notes that there is a state under a flow name and how the packet met it.
+func (j *job) haveState(id uint8, use firewall.StateUse) {
+	j.have[id>>6] |= 1 << (id & 63)
+	j.use = use
+}
+
+// reasonOf returns the reason of a result that drops.
+func reasonOf(r flow.Result) int {
+	reasons := [...]firewall.Reason{
+		flow.BadFlags: firewall.ReasonTCPFlags, flow.BadRst: firewall.ReasonTCPRst, flow.BadAck: firewall.ReasonTCPAck,
+		flow.BadWindow: firewall.ReasonTCPWindow, flow.BadTag: firewall.ReasonSCTPTag, flow.BadICMP: firewall.ReasonICMPSeq,
+	}
+	return int(reasons[r])
+}
+
+// need makes sure that there is a state for a rule that wants one: step 4 of section 3. On a drop it returns the reason, and the
+// slot of the rule that drops in place of the given one.
+func (j *job) need(slot int, code *rule.Code) (int, firewall.Reason) {
+	id := code.Flow
+	if !j.wasAsked(id) {
+		if owner, res := j.lookOne(id); res != found && res != missed {
+			return owner, firewall.Reason(res)
+		}
+	}
+	if j.have[id>>6]>>(id&63)&1 != 0 {
+		return slot, firewall.ReasonRule
+	}
+	if r := j.make(slot, code); r != firewall.ReasonRule {
+		return slot, r
+	}
+	j.haveState(id, firewall.StateNew)
+	return slot, firewall.ReasonRule
+}
+
+// make makes a state, section 5 of the page.
+func (j *job) make(slot int, code *rule.Code) firewall.Reason {
+	if !j.hasKey || j.isErr {
+		return firewall.ReasonNoKey
+	}
+	if !j.hasSeg {
+		j.seg, j.hasSeg = flow.SegmentOf(j.p, j.b), true
+	}
+	s, ok := flow.New(j.p.Proto, &j.seg, j.now)
+	if !ok {
+		return firewall.ReasonTCPFlags
+	}
+	if j.dry != nil {
+		return j.wouldMake(slot, code)
+	}
+	track := noTrack
+	if code.Mask != 0 {
+		if track = j.acquire(slot, code); track == noTrack {
+			return firewall.ReasonLimit
+		}
+	}
+	j.key.Flow = j.cfg.flows[code.Flow]
+	t, r, reason := j.sh.room(&s, j.hash, j.now)
+	if r == noRef {
+		j.sh.engine.tracks.release(track)
+		return reason
+	}
+	e := t.put(r, &j.key, j.hash, j.now)
+	e.rule, e.track = j.cfg.ids[slot], track
+	if j.dir == flow.FromHigh {
+		e.info |= infoHigh
+	}
+	if j.in.Hook.Dir == firewall.Out {
+		e.info |= infoOut
+	}
+	e.store(&s)
+	if p := s.Phase(); p != flow.Opening {
+		j.sh.phase(t, r, &s, p, j.now)
+	}
+	j.sh.started(j, slot)
+	return firewall.ReasonRule
+}

@@ -1,0 +1,127 @@
+package soft
+
+import (
+	"iter"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// Rules returns the counters of the rules by slot.
+func (e *Engine) Rules() ([]firewall.RuleCounter, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]firewall.RuleCounter, len(e.cfg.rules))
+	for i := range all {
+		all[i].Key, all[i].Number = e.cfg.rules[i].Key, e.cfg.rules[i].Number
+	}
+	for _, s := range e.shards {
+		s.hold()
+		for i := range s.rules {
+			all[i].Packets += s.rules[i].packets
+			all[i].Bytes += s.rules[i].bytes
+			all[i].Last = max(all[i].Last, s.rules[i].last)
+		}
+		s.release()
+	}
+	return all, nil
+}
+
+// Zero sets the counters of the rules with a number to 0, of all rules for number 0.
+func (e *Engine) Zero(number uint16) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.shards {
+		s.hold()
+		for i := range s.rules {
+			if number == 0 || e.cfg.rules[i].Number == number {
+				s.rules[i] = counter{}
+			}
+		}
+		s.release()
+	}
+	for i := range e.cfg.logs {
+		if number == 0 || e.cfg.rules[i].Number == number {
+			e.cfg.logs[i].told.Store(0)
+		}
+	}
+	return nil
+}
+
+// Drops returns how many packets each reason decided.
+func (e *Engine) Drops() (map[firewall.Reason]uint64, error) {
+	all := map[firewall.Reason]uint64{}
+	for _, s := range e.shards {
+		s.hold()
+		for r, n := range &s.reasons {
+			if n != 0 {
+				all[firewall.Reason(r)] += n
+			}
+		}
+		s.release()
+	}
+	return all, nil
+}
+
+// statesChunk is how many sets States and Cut look at before they let the worker go on.
+const statesChunk = 512
+
+// States yields the live states. Workers go on meanwhile.
+func (e *Engine) States() iter.Seq2[firewall.State, error] {
+	return func(yield func(firewall.State, error) bool) {
+		var found []firewall.State
+		for _, s := range e.shards {
+			for _, t := range []*table{&s.grown, &s.embryo} {
+				for set := 0; set < len(t.tags); set += statesChunk {
+					found = found[:0]
+					s.hold()
+					t.eachIn(set, set+statesChunk, func(r ref) {
+						if st, ok := s.show(t, r); ok {
+							found = append(found, st)
+						}
+					})
+					s.release()
+					for _, st := range found {
+						if !yield(st, nil) {
+							return
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Cut ends the states for which drop returns true.
+func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
+	n := 0
+	for _, s := range e.shards {
+		for _, t := range []*table{&s.grown, &s.embryo} {
+			for set := 0; set < len(t.tags); set += statesChunk {
+				s.hold()
+				t.eachIn(set, set+statesChunk, func(r ref) {
+					if st, ok := s.show(t, r); ok && drop(st) {
+						s.end(t, r, st.Last)
+						n++
+					}
+				})
+				s.release()
+			}
+		}
+	}
+	return n, nil
+}
+
+// Close lets go of everything. No worker may be judging.
+func (e *Engine) Close() error {
+	e.shards, e.workers = nil, nil
+	return nil
+}
+
+// Memory returns the bytes that the tables for states take.
+func (e *Engine) Memory() int {
+	n := 0
+	for _, s := range e.shards {
+		n += s.grown.bytes() + s.embryo.bytes()
+	}
+	return n
+}

@@ -1,0 +1,86 @@
+package soft
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// SetTable replaces the members of a table.
+func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
+	t := &prefixes{}
+	for _, m := range entries {
+		if !m.Prefix.IsValid() {
+			return fmt.Errorf("soft: table %s: invalid prefix", name)
+		}
+		t.set(m.Prefix, m.Value, true)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.tableLocked(name).set.Store(t)
+	return nil
+}
+
+// AddTable adds a member, or replaces its value.
+func (e *Engine) AddTable(name string, m firewall.TableEntry) error {
+	if !m.Prefix.IsValid() {
+		return fmt.Errorf("soft: table %s: invalid prefix", name)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.tableLocked(name)
+	t.set.Store(t.set.Load().with(m.Prefix, m.Value))
+	return nil
+}
+
+// DeleteTable removes a member.
+func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
+	if !p.IsValid() {
+		return fmt.Errorf("soft: table %s: invalid prefix", name)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.tableLocked(name)
+	less, ok := t.set.Load().without(p)
+	if !ok {
+		return fmt.Errorf("soft: table %s has no member %v", name, p)
+	}
+	t.set.Store(less)
+	return nil
+}
+
+// tableLocked returns the table with a name, which exists from its first mention.
+func (e *Engine) tableLocked(name string) *members {
+	t := e.tables[name]
+	if t == nil {
+		t = &members{}
+		t.set.Store(&prefixes{})
+		e.tables[name] = t
+	}
+	return t
+}
+
+// SetInterfaces tells the interfaces of the host.
+func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ifs = ifs
+	e.hostLocked()
+	return nil
+}
+
+// SetRoutes tells the routes of the host, for verrevpath and versrcreach.
+func (e *Engine) SetRoutes(routes []firewall.Route) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.routes = routes
+	e.hostLocked()
+	return nil
+}
+
+func (e *Engine) hostLocked() {
+	c := *e.cfg
+	c.host = newHost(c.prog, e.ifs, e.routes)
+	e.installLocked(&c)
+}

@@ -1,0 +1,214 @@
+package soft
+
+import (
+	"runtime"
+	"sync/atomic"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+)
+
+// shard is the part of the engine's states and counters that one worker owns. Whoever holds it is its only writer: the
+// worker for a batch of packets, another worker that has met a packet of a flow of this shard, or the control side
+// for a moment. The packet path itself takes no lock.
+type shard struct {
+	held atomic.Uint32
+	_    [60]byte // the word that others spin on shares no line with what the holder writes
+
+	engine  *Engine
+	cfg     *config
+	rules   []counter // by slot
+	reasons [256]uint64
+	grown   table // states that have proved themselves
+	embryo  table // half-open states: when a place is wanted, the oldest of its sets goes
+	pending int   // states not yet counted in engine.states
+	cache   [trackCache]cachedTrack
+	probe   int // the state that keepalive looks at next
+}
+
+// counter counts what a rule of this shard matched.
+type counter struct {
+	packets, bytes uint64
+	last           int64
+}
+
+// hold takes the shard.
+func (s *shard) hold() {
+	for spins := 0; !s.held.CompareAndSwap(0, 1); spins++ {
+		if spins > 100 {
+			runtime.Gosched()
+		}
+	}
+}
+
+// release gives the shard back.
+func (s *shard) release() { s.held.Store(0) }
+
+// count counts a match of a rule.
+func (s *shard) count(slot int, bytes uint32, now int64) {
+	c := &s.rules[slot]
+	c.packets++
+	c.bytes += uint64(bytes)
+	c.last = now
+}
+
+// find looks a key up in both pools.
+func (s *shard) find(k *flow.Key, h uint64) (*table, ref) {
+	if r := s.grown.find(k, h); r != noRef {
+		return &s.grown, r
+	}
+	if r := s.embryo.find(k, h); r != noRef {
+		return &s.embryo, r
+	}
+	return nil, noRef
+}
+
+// room finds a free place for a new state, or says why there is none. Expired and closed states of the two candidate sets
+// make room, and a half-open state drives out the oldest half-open one. Established ones stay.
+func (s *shard) room(st *flow.State, h uint64, now int64) (*table, ref, firewall.Reason) {
+	t := &s.grown
+	embryonic := st.Phase() == flow.Opening
+	if embryonic {
+		t = &s.embryo
+	}
+	r := noRef
+	if !s.full() {
+		r = t.free(h)
+	}
+	if r == noRef {
+		r = s.reclaim(t, h, now, embryonic)
+	}
+	if r == noRef && !s.full() && !embryonic {
+		r = t.move(h)
+	}
+	if r == noRef {
+		if embryonic && !s.full() {
+			return nil, noRef, firewall.ReasonEmbryonicFull
+		}
+		return nil, noRef, firewall.ReasonStatesFull
+	}
+	s.counted(1)
+	return t, r, firewall.ReasonRule
+}
+
+// reclaim ends a state of the candidate sets whose place can be had: one that has expired or whose rule is gone, then a
+// closed one, then, if the pool allows it, the oldest.
+func (s *shard) reclaim(t *table, h uint64, now int64, evict bool) ref {
+	a, b, _ := t.places(h)
+	best, rank, age := noRef, 0, int64(0)
+	for _, set := range [2]int{a, b} {
+		w := t.tags[set]
+		for i := range ways {
+			if w>>(8*i)&0xff == 0 {
+				continue
+			}
+			r := ref(set*ways + i)
+			e := &t.entries[r]
+			var st flow.State
+			e.load(&st)
+			last := st.Last()
+			level := 0
+			switch phase := st.Phase(); {
+			case s.cfg.slotOf(e.rule) < 0 || now > st.Deadline(&s.cfg.opts.Timeouts):
+				level = 3
+			case phase >= flow.Closed:
+				level = 2
+			case evict:
+				level = 1
+			}
+			if level > rank || level != 0 && level == rank && last < age {
+				best, rank, age = r, level, last
+			}
+		}
+	}
+	if best != noRef {
+		s.end(t, best, now)
+	}
+	return best
+}
+
+// phase follows a state into a new phase: one that has proved itself moves to the pool of such, one that is over leaves its
+// track.
+func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64) {
+	if is >= flow.Closed {
+		e := &t.entries[r]
+		s.engine.tracks.release(e.track)
+		e.track = noTrack
+		return
+	}
+	if t != &s.embryo || is == flow.Opening {
+		return
+	}
+	e := &t.entries[r]
+	k := e.key()
+	h := hash(&k, &t.seed)
+	to := s.grown.free(h)
+	if to == noRef {
+		to = s.reclaim(&s.grown, h, now, false)
+	}
+	if to == noRef {
+		to = s.grown.move(h)
+	}
+	if to == noRef {
+		return // it stays where it is, and tries again when its phase next changes
+	}
+	_, _, tag := s.grown.places(h)
+	s.grown.entries[to] = *e
+	s.grown.entries[to].tag = tag
+	s.grown.created[to] = t.created[r]
+	s.grown.setTag(to, tag)
+	s.grown.used++
+	t.remove(r)
+}
+
+// end removes a state.
+func (s *shard) end(t *table, r ref, now int64) {
+	e := &t.entries[r]
+	if s.engine.onEvent != nil {
+		s.ended(t, r, now)
+	}
+	s.engine.tracks.release(e.track)
+	e.track = noTrack
+	t.remove(r)
+	s.counted(-1)
+}
+
+// full reports whether the engine holds as many states as it may, as far as this shard can know.
+func (s *shard) full() bool {
+	return s.engine.states.Load()+int64(s.pending) >= int64(s.engine.opts.MaxStates)
+}
+
+// counted adds to the number of states. Shards tell the engine in batches of at most a twentieth of the maximum shared
+// among them, so that together they exceed it by no more than 5 %.
+func (s *shard) counted(n int) {
+	s.pending += n
+	if s.pending > s.engine.batch || -s.pending > s.engine.batch {
+		s.engine.states.Add(int64(s.pending))
+		s.pending = 0
+	}
+}
+
+// sweep ends the states of the next sets of a table that have expired or whose rule is gone, and returns how many sets remain
+// until the end of the table. alive is called for those that stay.
+func (s *shard) sweep(t *table, sets int, now int64, alive func(*entry, *flow.State)) {
+	for range min(sets, len(t.tags)) {
+		w := t.tags[t.hand]
+		for i := range ways {
+			if w>>(8*i)&0xff == 0 {
+				continue
+			}
+			r := ref(t.hand*ways + i)
+			e := &t.entries[r]
+			var st flow.State
+			e.load(&st)
+			if s.cfg.slotOf(e.rule) < 0 || now > st.Deadline(&s.cfg.opts.Timeouts) {
+				s.end(t, r, now)
+			} else if alive != nil {
+				alive(e, &st)
+			}
+		}
+		if t.hand++; t.hand == len(t.tags) {
+			t.hand = 0
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package soft
+
+import (
+	"math/bits"
+	"unsafe"
+
+	"github.com/weirnet/weir/flow"
+)
+
+// table is a set-associative table of states. A keyed hash names two candidate sets of eight entries; a word of eight tag bytes
+// per set says which entries are worth a look. So the work for any packet is bounded: two words and, but for one in
+// thirty look-ups, only the entry that is wanted. It has one writer at a time, the holder of its shard.
+type table struct {
+	tags    []uint64 // per set, a byte per entry, 0 is free
+	entries []entry  // eight per set
+	created []int64  // when the entry was made, ns
+	used    int
+	hand    int // the next set that sweep looks at
+	seed    [6]uint64
+}
+
+// ways is the number of entries of a set.
+const ways = 8
+
+// ref is the place of an entry: its index in table.entries. noRef is none.
+type ref int
+
+const noRef ref = -1
+
+// newTable returns a table for n states, which it holds nearly always: with two candidate sets and moves between
+// them, sets of eight overflow above 95 %.
+func newTable(n int, seed [6]uint64) table {
+	sets := max(2, (n*20/19+ways-1)/ways)
+	t := table{tags: make([]uint64, sets), created: make([]int64, sets*ways), seed: seed}
+	t.entries = alignedEntries(sets * ways)
+	return t
+}
+
+// alignedEntries returns n entries that start at a multiple of their size, so that each lies in two cache lines.
+func alignedEntries(n int) []entry {
+	const size = int(unsafe.Sizeof(entry{}))
+	all := make([]entry, n+1)
+	if rest := int(uintptr(unsafe.Pointer(&all[0])) % uintptr(size)); rest != 0 {
+		bytes := unsafe.Slice((*byte)(unsafe.Pointer(&all[0])), (n+1)*size)
+		return unsafe.Slice((*entry)(unsafe.Pointer(&bytes[size-rest])), n)
+	}
+	return all[:n]
+}
+
+// hash mixes a key with the table's secret. The flow id is left out, so that all flow names of a conversation share sets and shard.
+func hash(k *flow.Key, seed *[6]uint64) uint64 {
+	ah, al := bits.Mul64(k.LowLo^seed[0], k.HighLo^seed[1])
+	bh, bl := bits.Mul64(uint64(k.Ports)<<8^uint64(k.Proto)^seed[2], ah^al^seed[3])
+	h := bh ^ bl
+	if k.LowHi|k.HighHi != 0 {
+		ch, cl := bits.Mul64(k.LowHi^seed[4], k.HighHi^seed[5])
+		dh, dl := bits.Mul64(h^ch^seed[0], cl^seed[2])
+		h = dh ^ dl
+	}
+	return h
+}
+
+// places returns the candidate sets and the tag of a hash.
+func (t *table) places(h uint64) (a, b int, tag uint8) {
+	n := uint64(len(t.tags))
+	a = int((h >> 32) * n >> 32)
+	b = int((h & 0xffffffff) * n >> 32)
+	return a, b, max(uint8(h), 1)
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// match returns a word with the high bit of each byte of w that may equal tag; the lowest such bit always does.
+func match(w uint64, tag uint8) uint64 {
+	x := w ^ ones*uint64(tag)
+	return (x - ones) &^ x & highs
+}
+
+// find returns the entry with the key, or noRef.
+func (t *table) find(k *flow.Key, h uint64) ref {
+	a, b, tag := t.places(h)
+	wa, wb := t.tags[a], t.tags[b]
+	for m := match(wa, tag); m != 0; m &= m - 1 {
+		i := a*ways + bits.TrailingZeros64(m)>>3
+		if t.entries[i].is(k) {
+			return ref(i)
+		}
+	}
+	for m := match(wb, tag); m != 0; m &= m - 1 {
+		i := b*ways + bits.TrailingZeros64(m)>>3
+		if t.entries[i].is(k) {
+			return ref(i)
+		}
+	}
+	return noRef
+}
+
+// free returns a free entry in the emptier of the two sets of h, or noRef.
+func (t *table) free(h uint64) ref {
+	a, b, _ := t.places(h)
+	wa, wb := match(t.tags[a], 0), match(t.tags[b], 0)
+	if bits.OnesCount64(wb) > bits.OnesCount64(wa) {
+		a, wa = b, wb
+	}
+	if wa == 0 {
+		return noRef
+	}
+	return ref(a*ways + bits.TrailingZeros64(wa)>>3)
+}
+
+// move makes room in the sets of h by moving one of their entries to its other set. It returns the entry that
+// became free, or noRef.
+func (t *table) move(h uint64) ref {
+	a, b, _ := t.places(h)
+	for _, set := range [2]int{a, b} {
+		for i := set * ways; i < (set+1)*ways; i++ {
+			k := t.entries[i].key()
+			eh := hash(&k, &t.seed)
+			x, y, _ := t.places(eh)
+			other := x + y - set
+			if other == set {
+				continue
+			}
+			m := match(t.tags[other], 0)
+			if m == 0 {
+				continue
+			}
+			to := other*ways + bits.TrailingZeros64(m)>>3
+			t.entries[to] = t.entries[i]
+			t.created[to] = t.created[i]
+			t.setTag(ref(to), t.entries[i].tag)
+			t.setTag(ref(i), 0)
+			return ref(i)
+		}
+	}
+	return noRef
+}
+
+// setTag writes the tag of an entry.
+func (t *table) setTag(r ref, tag uint8) {
+	shift := uint(r) % ways * 8
+	w := &t.tags[uint(r)/ways]
+	*w = *w&^(0xff<<shift) | uint64(tag)<<shift
+}
+
+// put claims a free entry for the key and returns it zeroed but for the key.
+func (t *table) put(r ref, k *flow.Key, h uint64, now int64) *entry {
+	_, _, tag := t.places(h)
+	e := &t.entries[r]
+	*e = entry{tag: tag}
+	e.setKey(k)
+	t.created[r] = now
+	t.setTag(r, tag)
+	t.used++
+	return e
+}
+
+// remove frees an entry.
+func (t *table) remove(r ref) {
+	t.setTag(r, 0)
+	t.used--
+}
+
+// each calls f for every entry in use.
+func (t *table) each(f func(ref)) { t.eachIn(0, len(t.tags), f) }
+
+// eachIn calls f for the entries in use of some sets. f may remove its entry.
+func (t *table) eachIn(from, to int, f func(ref)) {
+	for set := from; set < min(to, len(t.tags)); set++ {
+		w := t.tags[set]
+		for i := range ways {
+			if w>>(8*i)&0xff != 0 {
+				f(ref(set*ways + i))
+			}
+		}
+	}
+}
+
+// bytes returns the memory that the table takes.
+func (t *table) bytes() int {
+	return len(t.tags)*8 + len(t.entries)*int(unsafe.Sizeof(entry{})) + len(t.created)*8
+}

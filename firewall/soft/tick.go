@@ -1,0 +1,45 @@
+package soft
+
+import (
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// sweepTicks is how many calls of Tick look at every state once: at 100 calls in a second, ten seconds.
+const sweepTicks = 1024
+
+// Tick gives the memory of expired states back, a small fixed piece of the worker's shard at a time, and hands out the keepalive
+// probes that are due. Call it about 100 times in a second. Verdicts never wait for it: deadlines hold at every look-up.
+//
+// send, which may be nil, gets the packets to be sent: a probe for each end of an established TCP state that is in the last
+// 20 seconds of its life, every ten seconds or so. An end that still lives answers, and its answer keeps the state. A packet
+// is valid during the call only.
+func (w *Worker) Tick(now time.Duration, send func(Probe)) {
+	if !w.kept {
+		w.shard.hold()
+		defer w.shard.release()
+	}
+	s := w.shard
+
+	s.sweep(&s.grown, (len(s.grown.tags)+sweepTicks-1)/sweepTicks, int64(now), nil)
+	s.sweep(&s.embryo, (len(s.embryo.tags)+sweepTicks-1)/sweepTicks, int64(now), nil)
+}
+
+// Sweep ends every expired state of all workers at once. It is for tests and tools: it takes as long as there are states.
+func (e *Engine) Sweep(now time.Duration) {
+	for _, s := range e.shards {
+		s.hold()
+		for _, t := range []*table{&s.grown, &s.embryo} {
+			s.sweep(t, len(t.tags), int64(now), nil)
+		}
+		s.release()
+	}
+}
+
+// Probe is a packet to be sent because of a state, not because of a packet.
+type Probe struct {
+	// To is the side that it goes to: In, as if it came from an interface, or Out.
+	To     firewall.Direction
+	Packet []byte
+}

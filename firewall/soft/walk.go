@@ -1,0 +1,281 @@
+package soft
+
+import (
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// maxTags is the number of tags that a packet carries at most.
+const maxTags = 8
+
+// job is the judgement of one packet: what was given, and what has been found out so far.
+type job struct {
+	sh  *shard
+	cfg *config
+	in  *firewall.Input
+	p   *packet.Packet
+	b   []byte
+	now int64
+
+	rows       rows
+	classified bool
+
+	key    flow.Key
+	hash   uint64
+	dir    flow.Dir // which end of the key the packet comes from
+	hasKey bool
+	isErr  bool   // an ICMP error: key and dir are those of the conversation, and it touches nothing
+	quoted uint32 // the sequence number that the error quotes
+	seg    flow.Segment
+	hasSeg bool
+
+	asked [4]uint64 // bit per flow id of the Program: looked up
+	have  [4]uint64 // bit per flow id: there is a state
+
+	tags  [maxTags]uint16
+	ntags int
+	use   firewall.StateUse
+
+	dry *dryRun // not nil: nothing may change, and what happens is written down
+}
+
+// judge decides about a decoded packet. It is docs/design/0003-judgement.md, section 2.
+func (j *job) judge() firewall.Verdict {
+	p := j.p
+	switch {
+	case p.Reason != packet.ReasonNone:
+		return firewall.Verdict{Reason: firewall.ReasonDecode + firewall.Reason(p.Reason)}
+	case p.Proto == packet.ProtoICMPv6 && !j.cfg.opts.NoEssential && p.Essential():
+		return firewall.Verdict{Pass: true, Reason: firewall.ReasonEssential}
+	case p.Frag&packet.FragLater != 0:
+		return j.laterFragment()
+	case p.Frag&packet.FragFirst != 0:
+		v := j.walk()
+		if j.dry == nil {
+			j.sh.engine.frags.note(j, v)
+		}
+		return v
+	}
+	return j.walk()
+}
+
+// walk runs the rules, section 3 of the page.
+func (j *job) walk() firewall.Verdict {
+	for _, t := range j.in.Tags {
+		j.tag(t)
+	}
+	var calls [rule.MaxCalls]uint16
+	depth, jumps := 0, 0
+	later := j.p.Frag&packet.FragLater != 0
+	rules := j.cfg.rules
+	last := len(rules) - 1
+	for pc := 0; ; {
+		slot := j.candidate(pc, later)
+		code := &rules[slot]
+		if j.dry != nil {
+			j.dry.passed(j, pc, slot, later)
+		}
+		pc = slot + 1
+		if code.Prob != 0 && rule.Mix(j.in.Random, uint32(slot)) >= code.Prob {
+			j.note(slot, FailedProb)
+			continue
+		}
+		if later && !code.Frag && slot != last {
+			j.note(slot, FailedFragment)
+			continue
+		}
+		looks := code.State >= rule.StateCheck && code.State <= rule.StateLimit
+		if looks && !j.wasAsked(code.Flow) {
+			owner, res := j.look(code.Flow)
+			if res == found {
+				j.note(slot, FoundState)
+				slot = owner
+				code = &rules[slot]
+				goto act
+			}
+			if res != missed {
+				j.note(slot, FoundState)
+				return j.drop(owner, firewall.Reason(res))
+			}
+		}
+		if code.State == rule.StateCheck {
+			j.note(slot, FailedState)
+			continue
+		}
+		if !j.matches(slot, code) {
+			continue
+		}
+		if code.State > rule.StateCheck {
+			if by, r := j.need(slot, code); r != firewall.ReasonRule {
+				return j.drop(by, r)
+			}
+			if code.Defer {
+				j.note(slot, MatchedDefer)
+				continue
+			}
+		}
+	act:
+		j.note(slot, Matched)
+		if j.dry == nil {
+			j.sh.count(slot, j.p.Len, j.now)
+			if code.Log && j.cfg.logging {
+				j.log(slot)
+			}
+		}
+		if code.Tag != 0 {
+			j.tag(code.Tag)
+		}
+		pc = slot + 1
+		switch code.Action {
+		case rule.OpAllow:
+			if later && slot == last && j.cfg.prog.Strict {
+				return j.drop(slot, firewall.ReasonFragUnknown)
+			}
+			return firewall.Verdict{Pass: true, Rule: code.Number, Slot: uint16(slot), State: j.use}
+		case rule.OpCount:
+			continue
+		case rule.OpSkipTo:
+			jumps++
+			pc = int(code.Arg)
+		case rule.OpCall:
+			if depth == len(calls) {
+				continue
+			}
+			jumps++
+			calls[depth] = uint16(slot + 1)
+			depth++
+			pc = int(code.Arg)
+		case rule.OpReturn:
+			if depth == 0 {
+				continue
+			}
+			jumps++
+			depth--
+			pc = int(calls[depth])
+		default:
+			if later && slot == last {
+				return j.drop(slot, firewall.ReasonFragUnknown)
+			}
+			v := j.drop(slot, firewall.ReasonRule)
+			j.answer(code, &v)
+			return v
+		}
+		if jumps > rule.MaxJumps {
+			return j.drop(slot, firewall.ReasonLoop)
+		}
+	}
+}
+
+// candidate returns the next slot at or after pc that may have to do something: its bit vectors match, or it looks states up that
+// were not looked up yet. The default rule is always one.
+func (j *job) candidate(pc int, later bool) int {
+	end := len(j.cfg.rules) - 1
+	if !later {
+		end = j.nextLookup(pc)
+		if end == pc {
+			return pc
+		}
+	}
+	if !j.classified {
+		j.cfg.class.classify(j.p, j.in.Hook.Dir, &j.rows)
+		j.classified = true
+	}
+	return j.rows.next(pc, end)
+}
+
+// nextLookup returns the first slot at or after pc of a rule whose look-up is still to be made, or the last slot.
+func (j *job) nextLookup(pc int) int {
+	if j.asked[0]&1 != 0 && len(j.cfg.flows) == 1 {
+		return len(j.cfg.rules) - 1
+	}
+	for _, slot := range j.cfg.lookups {
+		if int(slot) >= pc && !j.wasAsked(j.cfg.rules[slot].Flow) {
+			return int(slot)
+		}
+	}
+	return len(j.cfg.rules) - 1
+}
+
+// matches evaluates all conditions of a rule.
+func (j *job) matches(slot int, code *rule.Code) bool {
+	if !j.classified {
+		j.cfg.class.classify(j.p, j.in.Hook.Dir, &j.rows)
+		j.classified = true
+	}
+	if !j.rows.has(slot) {
+		if j.dry != nil {
+			j.note(slot, j.rows.failed(slot))
+		}
+		return false
+	}
+	if code.Cond != code.CondEnd && !j.holds(code) {
+		j.note(slot, FailedOption)
+		return false
+	}
+	return true
+}
+
+// drop returns the verdict that a rule drops the packet.
+func (j *job) drop(slot int, r firewall.Reason) firewall.Verdict {
+	return firewall.Verdict{Reason: r, Rule: j.cfg.rules[slot].Number, Slot: uint16(slot), State: j.use}
+}
+
+// tag adds a tag, unless the packet has it or carries as many as it can.
+func (j *job) tag(t uint16) {
+	for _, have := range j.tags[:j.ntags] {
+		if have == t {
+			return
+		}
+	}
+	if j.ntags < maxTags {
+		j.tags[j.ntags] = t
+		j.ntags++
+	}
+}
+
+// answer notes what has to be sent back for a rule that says so.
+func (j *job) answer(code *rule.Code, v *firewall.Verdict) {
+	if code.Action == rule.OpDeny || !answerable(j.p) {
+		return
+	}
+	four := j.p.Version == 4
+	switch code.Action {
+	case rule.OpReset:
+		if j.p.Proto == packet.ProtoTCP {
+			v.Answer = firewall.AnswerReset
+		}
+	case rule.OpReject:
+		v.Answer, v.Code = firewall.AnswerUnreach6, 3 // address unreachable
+		if four {
+			v.Answer, v.Code = firewall.AnswerUnreach, 1 // host unreachable
+		}
+	case rule.OpUnreach:
+		if four {
+			v.Answer, v.Code = firewall.AnswerUnreach, uint8(code.Arg)
+		}
+	case rule.OpUnreach6:
+		if !four {
+			v.Answer, v.Code = firewall.AnswerUnreach6, uint8(code.Arg)
+		}
+	}
+}
+
+// answerable reports whether a packet may be answered at all (RFC 1122 3.2.2, RFC 4443 2.4): no ICMP error, no RST, no later fragment,
+// and both addresses are those of single hosts.
+func answerable(p *packet.Packet) bool {
+	if p.Frag&packet.FragLater != 0 || p.ICMPError() || p.Proto == packet.ProtoTCP && p.TCPFlags&packet.FlagRST != 0 {
+		return false
+	}
+	return single(p.SrcHi, p.SrcLo, p.Version) && single(p.DstHi, p.DstLo, p.Version)
+}
+
+// single reports whether an address can be that of one host: not unspecified, multicast, or the broadcast address.
+func single(hi, lo uint64, version uint8) bool {
+	if version == 4 {
+		a := uint32(lo)
+		return a != 0 && a>>28 != 14 && a != 0xffffffff
+	}
+	return hi>>56 != 0xff && hi|lo != 0
+}

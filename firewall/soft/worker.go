@@ -1,0 +1,140 @@
+package soft
+
+import (
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+)
+
+// Worker judges packets for one goroutine: one queue of a device, one CPU. It owns a shard of the states; the flows of
+// its shard cost nothing that is shared. A packet of another worker's flow gets the same verdict, only later: the worker
+// borrows the other shard for it. Engine.Steer tells whose a packet is.
+type Worker struct {
+	engine *Engine
+	shard  *shard
+	index  int
+	kept   bool // Hold was called
+	job    job
+	p      packet.Packet
+}
+
+// Hold keeps the worker's shard until Release, so that Judge need not take it anew for every packet. Meanwhile
+// everything else that wants the shard waits: other workers with a packet of its flows, and calls such as Engine.States.
+func (w *Worker) Hold() {
+	if !w.kept {
+		w.shard.hold()
+		w.kept = true
+	}
+}
+
+// Release ends Hold.
+func (w *Worker) Release() {
+	if w.kept {
+		w.kept = false
+		w.shard.release()
+	}
+}
+
+// Judge judges one IP packet. It keeps no reference to it and does not allocate.
+func (w *Worker) Judge(in *firewall.Input, pkt []byte) firewall.Verdict {
+	if !w.kept {
+		w.shard.hold()
+	}
+	v := w.one(in, pkt)
+	if !w.kept {
+		w.shard.release()
+	}
+	return v
+}
+
+// JudgeBatch judges packets that came together: same hook, time and tags. The verdict of pkts[i] is put into out[i], which must be
+// as long. Packet i has the random word in.Random + i*RandomStep. A batch takes the worker's shard once.
+func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Verdict) {
+	if !w.kept {
+		w.shard.hold()
+	}
+	each := *in
+	for i, pkt := range pkts {
+		out[i] = w.one(&each, pkt)
+		each.Random += RandomStep
+	}
+	if !w.kept {
+		w.shard.release()
+	}
+}
+
+// RandomStep is how far the random words of two neighbours in a batch are apart.
+const RandomStep = 0x9e3779b9
+
+// one judges a packet with the worker's shard held.
+func (w *Worker) one(in *firewall.Input, pkt []byte) firewall.Verdict {
+	j := &w.job
+	j.in, j.p, j.b, j.now = in, &w.p, pkt, int64(in.Now)
+	w.p.Decode(pkt)
+	j.open(w.engine)
+	s := w.shard
+	if len(w.engine.shards) > 1 && j.hasKey {
+		if at := w.engine.shardOf(j.hash); at != w.index {
+			return w.borrow(w.engine.shards[at])
+		}
+	}
+	return j.run(s)
+}
+
+// borrow judges the job in another worker's shard. The own one is given back meanwhile, so that two workers who borrow from
+// each other do not wait for ever.
+func (w *Worker) borrow(s *shard) firewall.Verdict {
+	w.shard.release()
+	s.hold()
+	v := w.job.run(s)
+	s.release()
+	w.shard.hold()
+	return v
+}
+
+// open makes a job ready for its packet: everything that was found out about the last one is forgotten.
+func (j *job) open(e *Engine) {
+	j.classified, j.hasSeg, j.isErr, j.ntags, j.use = false, false, false, 0, firewall.StateNone
+	j.asked, j.have = [4]uint64{}, [4]uint64{}
+	p := j.p
+	if p.Proto <= packet.ProtoICMPv6 && p.ICMPError() {
+		var inner packet.Packet
+		j.isErr = true
+		j.key, j.dir, inner, j.hasKey = flow.QuotedKey(p, j.b)
+		j.dir ^= 1
+		j.quoted = inner.Seq
+	} else {
+		j.key, j.dir, j.hasKey = flow.KeyOf(p, j.b)
+	}
+	if j.hasKey {
+		j.hash = hash(&j.key, &e.seed)
+	}
+}
+
+// run judges the job in a shard, which is held, and counts and tells the outcome.
+func (j *job) run(s *shard) firewall.Verdict {
+	j.sh, j.cfg = s, s.cfg
+	v := j.judge()
+	s.reasons[v.Reason]++
+	if !v.Pass && s.engine.onEvent != nil {
+		j.dropped(v)
+	}
+	return v
+}
+
+// shardOf returns the number of the shard that a flow belongs to.
+func (e *Engine) shardOf(h uint64) int {
+	return int(h * 0x9e3779b97f4a7c15 >> 32 * uint64(len(e.shards)) >> 32)
+}
+
+// Steer returns the number of the worker whose flow a packet belongs to: 0 for one without a flow. Judging a
+// packet elsewhere gives the same verdict, but costs more.
+func (e *Engine) Steer(pkt []byte) int {
+	var p packet.Packet
+	p.Decode(pkt)
+	k, _, ok := flow.KeyOf(&p, pkt)
+	if !ok {
+		return 0
+	}
+	return e.shardOf(hash(&k, &e.seed))
+}
