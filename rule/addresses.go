@@ -40,7 +40,7 @@ func (d *dirBuilder) entry(base uint32, bits int) uint32 {
 		return d.regions[d.at].class
 	}
 	number := len(d.blocks) / 256
-	d.blocks = append(d.blocks, make([]uint32, 256)...)
+	d.blocks = double(d.blocks, 256)[:len(d.blocks)+256]
 	for i := range uint32(256) {
 		e := d.entry(base|i<<(bits-8), bits-8)
 		d.blocks[number*256+int(i)] = e

@@ -68,7 +68,7 @@ func classify(rules []limited, slots int, whole span) classes {
 		if class == noClass {
 			class = uint32(c.count)
 			c.count++
-			c.vectors = append(c.vectors, vector...)
+			c.vectors = append(double(c.vectors, words), vector...)
 			known[hash] = append(known[hash], class)
 		}
 		if last := len(c.regions) - 1; last < 0 || c.regions[last].class != class {
@@ -79,6 +79,14 @@ func classify(rules []limited, slots int, whole span) classes {
 		}
 		at = edges[i].at
 	}
+}
+
+// double makes room for n more, doubling what is full: append grows large slices by a quarter only and copies them too often.
+func double[T any](s []T, n int) []T {
+	if len(s)+n > cap(s) {
+		return slices.Grow(s, max(len(s), n))
+	}
+	return s
 }
 
 const noClass = ^uint32(0)

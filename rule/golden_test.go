@@ -213,3 +213,32 @@ func TestExamples(t *testing.T) {
 		}
 	}
 }
+
+// TestDocumented holds docs/rules.md against the words of the parser, kept and refused, and loads its examples.
+func TestDocumented(t *testing.T) {
+	text := readFile(t, "../docs/rules.md")
+	used := make(map[string]bool)
+	for _, w := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \n`,|()[]{}:;.", c) }) {
+		used[w] = true
+	}
+	aliases := []string{"ipv4", "ipv6", "icmptype", "icmp6type", "ipver", "defer-immediate-action"}
+	for _, w := range slices.Concat(keys(actions), keys(options), keys(commands)) {
+		if !used[w] && !slices.Contains(aliases, w) {
+			t.Errorf("docs/rules.md does not explain %q", w)
+		}
+	}
+	blocks := strings.Split(text, "```\n")
+	for _, i := range []int{1, 5, 7} {
+		for line := range strings.SplitSeq(blocks[i], "\n") {
+			for command := range strings.SplitSeq(line, "        ") {
+				if _, err := ParseLine(command, nil); err != nil {
+					t.Errorf("docs/rules.md: %q: %v", command, err)
+				}
+			}
+		}
+	}
+	_, err := ParseLine("add allow tcp from any to any uid root", nil)
+	if e := (*Error)(nil); !errors.As(err, &e) || !strings.HasPrefix(blocks[9], "web.rules:3:31: "+e.Msg+"\n"+strings.SplitN(e.Report(), "\n", 2)[1]) {
+		t.Errorf("docs/rules.md shows another report: %s", blocks[9])
+	}
+}

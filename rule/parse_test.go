@@ -1,0 +1,213 @@
+package rule
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestNames(t *testing.T) {
+	var n Names
+	if err := n.ReadServices(strings.NewReader("# services\nfoo 4711/tcp bar # x\nfoo 4712/udp\nhttp 8000/tcp\nbroken\nworse x/tcp\nbig 70000/tcp\n")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.ReadProtocols(strings.NewReader("quux 200 QUUX\ntcp 66\nbig 256\n")); err != nil {
+		t.Fatal(err)
+	}
+	r, err := ParseRule("allow quux from any foo to any bar,http,foo-4800", &n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := r.String(), "allow 200 from any 4711 to any 4711,80,4711-4800"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	for _, text := range []string{"allow big from any to any", "allow ip from any to any big", "allow ip from any to any worse", "allow tcp from any to any foo", "allow quux from any to any"} {
+		names := &n
+		if strings.Contains(text, "foo") || strings.Contains(text, "quux") {
+			names = nil
+		}
+		if _, err := ParseRule(text, names); err == nil {
+			t.Errorf("%q was taken", text)
+		}
+	}
+}
+
+// TestSystemServices checks that the built-in ports are those of the system's own list, where there is one.
+func TestSystemServices(t *testing.T) {
+	f, err := os.Open("/etc/services")
+	if err != nil {
+		t.Skip("no /etc/services here: ", err)
+	}
+	defer f.Close()
+	var n Names
+	if err := n.ReadServices(f); err != nil {
+		t.Fatal(err)
+	}
+	known := 0
+	for name, port := range services {
+		theirs, ok := n.services[name]
+		if !ok {
+			continue
+		}
+		known++
+		if theirs != port {
+			t.Errorf("%s is %d, here %d", name, theirs, port)
+		}
+	}
+	t.Logf("%d of %d names are in /etc/services", known, len(services))
+}
+
+func TestArgs(t *testing.T) {
+	c, err := ParseArgs([]string{"add", "100", "allow", "tcp", "from", "{", "10.0.0.1", "or", "me", "}", "to", "any", "80,", "443", "// two words", "more"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := c.Rule.String(), "100 allow tcp from { 10.0.0.1 or me } to any 80,443 // two words more"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	_, err = ParseArgs([]string{"add", "alow", "ip"}, nil)
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Fatal(err)
+	}
+	want := "column 5: unknown action \"alow\"\n    add alow ip\n        ^^^^\n    hint: did you mean \"allow\"?\n"
+	if e.Report() != want {
+		t.Errorf("%q", e.Report())
+	}
+	if _, err := ParseLine("add allow ip from any to any\nflush", nil); err == nil {
+		t.Error("two lines were taken as one")
+	}
+	if _, err := ParseRule("flush", nil); err == nil {
+		t.Error("flush was taken as a rule")
+	}
+}
+
+// TestApply runs commands one after the other against one rule set, as a running node does.
+func TestApply(t *testing.T) {
+	s := new(Ruleset)
+	for _, step := range []struct{ line, numbers, err string }{
+		{"add allow ip from any to any", "100", ""},
+		{"add 50 count ip from any to any", "50 100", ""},
+		{"add set 31 count ip from any to any", "50 100 200/31", ""},
+		{"add 65500 set 2 count ip from any to any", "50 100 200/31 65500/2", ""},
+		{"add count ip from any to any", "50 100 200/31 65500/2 65500", ""},
+		{"delete 50 60", "100 200/31 65500/2 65500", "there is no rule 60"},
+		{"delete set 3", "100 200/31 65500/2 65500", ""},
+		{"set swap 0 2", "100/2 200/31 65500 65500/2", ""},
+		{"set move rule 200 to 4", "100/2 200/4 65500 65500/2", ""},
+		{"set move rule 201 to 4", "100/2 200/4 65500 65500/2", "there is no rule 201"},
+		{"set move 4 to 31", "100/2 200/31 65500 65500/2", ""},
+		{"set disable 2", "200/31 65500", ""},
+		{"set enable 2 disable 0", "100/2 200/31 65500/2", ""},
+		{"set enable 0", "100/2 200/31 65500 65500/2", ""},
+		{"delete set 2", "200/31 65500", ""},
+		{"flush", "200/31", ""},
+		{"delete 1-65534", "", ""},
+		{"table t add 10.0.0.0/8 1 10.0.0.0/9", "", ""},
+		{"table t create", "", "table t exists already"},
+		{"table t create missing", "", ""},
+		{"table t delete 10.0.0.0/9 10.0.0.0/10", "", "table t has no member 10.0.0.0/10"},
+		{"table u flush", "", "there is no table u"},
+	} {
+		c, err := ParseLine(step.line, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := s.Clone()
+		err = c.Apply(s)
+		if got := errText(err); got != step.err {
+			t.Errorf("%s: error %q, not %q", step.line, got, step.err)
+		}
+		if got := numbers(s); got != step.numbers {
+			t.Errorf("%s: rules %q, not %q", step.line, got, step.numbers)
+		}
+		if c.OnlyTables() && numbers(before) != numbers(s) {
+			t.Errorf("%s changed rules", step.line)
+		}
+	}
+	if got := s.Tables["t"].Entries(); len(got) != 1 || got[0].Value != 1 {
+		t.Errorf("table t holds %v", got)
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func numbers(s *Ruleset) string {
+	var words []string
+	for _, r := range s.Active() {
+		word := Range{uint32(r.Number), uint32(r.Number)}.String()
+		if r.Set != 0 {
+			word += "/" + Range{uint32(r.Set), uint32(r.Set)}.String()
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, " ")
+}
+
+// TestClone checks that a version that was kept does not change with the rule set.
+func TestClone(t *testing.T) {
+	s := ruleset(t, "add 10 allow ip from any to any\nadd 20 set 3 deny ip from any to any\ntable t add 10.0.0.1\nset disable 5\n")
+	want := dumpRuleset(s)
+	kept := s.Clone()
+	for _, line := range []string{"set swap 0 3", "set move 3 to 7", "delete 10", "add 5 count ip from any to any", "table t add 10.0.0.2", "table u create", "flush", "set enable 5"} {
+		c, err := ParseLine(line, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Apply(s); err != nil {
+			t.Fatal(err)
+		}
+		if got := dumpRuleset(kept); got != want {
+			t.Fatalf("%s changed the clone: %s", line, firstDifference(got, want))
+		}
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"eth*", "eth0", true}, {"eth*", "eth", true}, {"eth*", "veth0", false}, {"*", "", true}, {"*", "x", true}, {"?", "", false}, {"?", "x", true},
+		{"*0", "eth0", true}, {"*0", "eth01", false}, {"*0*1", "a0b1", true}, {"*0*1", "a0b", false}, {"a*b*c", "aXbbYc", true}, {"a*b*c", "aXcYb", false},
+		{"pod:*", "pod:a", true}, {"pod:*", "pods", false}, {"e??0", "eth0", true}, {"", "", true}, {"", "a", false},
+	} {
+		if got := Glob(c.pattern, c.name); got != c.want {
+			t.Errorf("Glob(%q, %q) = %v", c.pattern, c.name, got)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	var l Errors
+	for n, want := range map[int]string{1: "f:3:4: bad", 2: "f:3:4: bad (and 1 more error)", 3: "f:3:4: bad (and 2 more errors)", 20: "f:3:4: bad (and 19 more errors or more)"} {
+		for l = nil; len(l) < n; {
+			l = append(l, &Error{Pos: Pos{"f", 3, 4, 5}, Msg: "bad"})
+		}
+		if l.Error() != want {
+			t.Errorf("%d errors: %q", n, l.Error())
+		}
+	}
+}
+
+func TestLacks(t *testing.T) {
+	p := mustCompile(t, ruleset(t, "add 10 allow tcp from 10.0.0.0/8 to any 80 setup keep-state\nadd 20 allow log ip from any to any verrevpath\n"))
+	if err := p.Lacks(AllFeatures); err != nil {
+		t.Error(err)
+	}
+	if err := p.Lacks(AllFeatures &^ HasVerRevPath); errText(err) != "rule 20: this engine does not have verrevpath" {
+		t.Error(err)
+	}
+	if err := p.Lacks(AllFeatures &^ (HasKeepState | HasLog)); errText(err) != "rule 10: this engine does not have check-state or keep-state" {
+		t.Error(err)
+	}
+	if p.Features != HasKeepState|HasVerRevPath|HasLog {
+		t.Errorf("features %#x", p.Features)
+	}
+}
