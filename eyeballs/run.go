@@ -4,17 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"math/rand/v2"
 	"net"
 	"net/netip"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/weirnet/weir/eyeballs/dns"
 	"github.com/weirnet/weir/eyeballs/race"
-	"github.com/weirnet/weir/eyeballs/rfc6724"
-	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
 // run is one dial: it carries out what a race.Machine commands. Its fields belong
@@ -81,96 +76,6 @@ type report struct {
 	conn   net.Conn
 	err    error
 	answer dns.Answer
-}
-
-func newRun(d *Dialer, ctx context.Context, network, address, host string, port uint16) *run {
-	r := &run{d: d, network: network, address: address, host: host, begin: time.Now(),
-		net: current(), resolver: d.resolver(), winner: -1}
-	// A report never blocks for long: the dial takes them in until all have ended.
-	r.reports = make(chan report, 4)
-	r.ctx, r.cancel = context.WithCancel(ctx)
-	r.plain = d.plain()
-	r.place, r.known = d.history().recall(r.net.id, address)
-	cfg := race.Config{Name: host, Port: port, Sort: r.sort, Shuffle: shuffle}
-	r.chooseTypes(&cfg)
-	if r.known {
-		cfg.Delay = r.place.attemptDelay
-		// Do not wait for a family that did not answer the last time.
-		if now := r.begin; r.place.familyDead(false, now) && !r.place.familyDead(true, now) {
-			cfg.PreferV4 = true
-		}
-	}
-	if d.HTTPS {
-		cfg.Types |= race.HTTPS
-		r.useful |= race.HTTPS
-		cfg.Protocols = []string{"h2", svcb.DefaultProtocol}
-		if d.TLS != nil && len(d.TLS.NextProtos) > 0 {
-			cfg.Protocols = d.TLS.NextProtos
-		}
-		if port != 443 {
-			cfg.ServiceName = "_" + strconv.Itoa(int(port)) + "._https." + host
-		}
-	}
-	if d.TLS != nil {
-		r.tls = d.tlsFor(host)
-	}
-	if end, ok := ctx.Deadline(); ok {
-		cfg.Limit = max(end.Sub(r.begin), 1)
-	}
-	r.machine = race.New(cfg)
-	return r
-}
-
-// chooseTypes decides which questions make sense on this host (HEv3 section 4.1).
-// The hosts file is always heard about both families: it knows loopback names.
-func (r *run) chooseTypes(cfg *race.Config) {
-	wanted := race.A | race.AAAA
-	local, bound := localAddr(r.d.LocalAddr)
-	switch {
-	case r.network == "tcp4", r.network == "udp4", bound && local.Is4():
-		wanted = race.A
-	case r.network == "tcp6", r.network == "udp6", bound:
-		wanted = race.AAAA
-	}
-	r.useful = wanted
-	if wanted == race.A|race.AAAA && r.net.v4 != r.net.v6 {
-		if r.useful = race.AAAA; r.net.v4 {
-			r.useful = race.A
-		}
-	}
-	cfg.Types = wanted
-	cfg.PreferV4 = wanted == race.A || wanted != race.AAAA && r.net.preferV4()
-	if r.d.NAT64.IsValid() {
-		cfg.Prefixes = []netip.Prefix{r.d.NAT64}
-	}
-	if wanted&race.AAAA == 0 || r.net.v4 || !r.net.v6 || r.resolver.Static(r.host) {
-		return
-	}
-	// A host without IPv4 reaches it through a NAT64, or not at all.
-	cfg.NoV4, cfg.PreferV4 = true, false
-	if len(cfg.Prefixes) > 0 {
-		r.useful |= race.A & wanted
-		return
-	}
-	if wanted&race.A != 0 {
-		cfg.Types = race.AAAA | race.Prefix64
-		r.useful = cfg.Types | race.A // A only once a prefix is known
-	}
-}
-
-func localAddr(a net.Addr) (netip.Addr, bool) {
-	var ap netip.AddrPort
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		ap = a.AddrPort()
-	case *net.UDPAddr:
-		ap = a.AddrPort()
-	}
-	return ap.Addr().Unmap(), ap.IsValid() && !ap.Addr().IsUnspecified()
-}
-
-func shuffle(rs []svcb.Record) {
-	rand.Shuffle(len(rs), func(i, j int) { rs[i], rs[j] = rs[j], rs[i] })
 }
 
 func (r *run) now() time.Duration { return time.Since(r.begin) }
@@ -390,68 +295,4 @@ func (r *run) trace(e Event) {
 	}
 	e.At = r.now()
 	r.d.Trace(e)
-}
-
-// sortable is an endpoint with its key.
-type sortable struct {
-	ep  race.Endpoint
-	key rfc6724.Key
-}
-
-// sort puts endpoints in the order of RFC 6724, with what is remembered.
-func (r *run) sort(eps []race.Endpoint) {
-	r.keys = r.keys[:0]
-	for _, ep := range eps {
-		c := rfc6724.Candidate{Dst: ep.Known, Src: r.net.source(ep.Addr.Addr())}
-		c.Deprecated = r.net.deprecated[c.Src]
-		if r.known {
-			c.Unusable = r.place.avoid(ep.Addr.Addr(), r.begin)
-			c.History = r.place.rank(ep.Addr.Addr())
-		}
-		r.keys = append(r.keys, sortable{ep, rfc6724.KeyOf(c)})
-	}
-	slices.SortStableFunc(r.keys, func(a, b sortable) int { return a.key.Compare(&b.key) })
-	for i := range r.keys {
-		eps[i] = r.keys[i].ep
-	}
-}
-
-// remember tells the history what a won race taught. An address is dead if it
-// still kept silent when the race was over although it had its chance, or failed
-// only after a wait.
-func (r *run) remember() {
-	won := &r.attempts[r.winner]
-	outcomes := make([]outcome, 0, len(r.attempts))
-	for i := range r.attempts {
-		a := &r.attempts[i]
-		o := outcome{addr: a.addr.Addr(), won: i == r.winner}
-		if a.connected > 0 {
-			o.rtt = a.connected - a.start
-		}
-		o.dead = !o.won && a.end-a.start >= race.MinAttemptDelay && i < r.winner
-		outcomes = append(outcomes, o)
-	}
-	silent := func(t race.Types) bool { return r.asked&t != 0 && r.answered&t == 0 }
-	v4 := won.addr.Addr().Is4()
-	r.d.history().record(r.net.id, r.address, outcomes, silent(race.A) && !v4, silent(race.AAAA) && v4, r.begin)
-}
-
-// lost makes the error of a race that was not won.
-func (r *run) lost(took time.Duration) *Error {
-	e := &Error{Network: r.network, Address: r.address, Elapsed: took, Cause: r.cause, Lookups: r.lookups}
-	for i := range r.attempts {
-		a := &r.attempts[i]
-		end, err := a.end, a.err
-		if !a.ended {
-			end, err = took, errNoAnswer
-		}
-		e.Attempts = append(e.Attempts, Attempt{Addr: a.addr, Stage: a.stage, Start: a.start, Duration: end - a.start, Err: err})
-	}
-	// Questions that nobody has answered explain a wait.
-	for t := race.A; t <= race.AAAA; t <<= 1 {
-		if r.asked&t != 0 && r.answered&t == 0 {
-			e.Lookups = append(e.Lookups, Lookup{Name: r.host, Type: t, At: took, Err: errNoAnswer})
-		}
-	}
-	return e
 }

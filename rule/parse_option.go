@@ -222,8 +222,9 @@ func (p *parser) iface(word string, op CondOp) (Test, error) {
 	if strings.HasPrefix(t.text, "table(") {
 		return Test{}, p.fail(t, "tables hold addresses; use a glob or an or-block", "interface tables are a part of ipfw that Weir does not have")
 	}
-	if addr, err := netip.ParseAddr(t.text); err == nil {
-		if addr, err = p.addr(t); err != nil {
+	if _, err := netip.ParseAddr(t.text); err == nil {
+		addr, err := p.addr(t)
+		if err != nil {
 			return Test{}, err
 		}
 		return Test{Op: op + opAddr, Prefixes: []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())}}, nil

@@ -1,0 +1,168 @@
+package eyeballs
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/weirnet/weir/eyeballs/dns"
+	"github.com/weirnet/weir/eyeballs/eyeballstest"
+)
+
+const (
+	typeA     = dnsmessage.TypeA
+	typeAAAA  = dnsmessage.TypeAAAA
+	typeHTTPS = dnsmessage.TypeHTTPS
+)
+
+// bench is a dialer with its own resolver, history and DNS server.
+type fixture struct {
+	*Dialer
+	t   *testing.T
+	dns *eyeballstest.DNS
+
+	mu     sync.Mutex
+	events []Event
+}
+
+func newFixture(t *testing.T, hosts string) *fixture {
+	t.Helper()
+	server, err := eyeballstest.NewDNS("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	conf := fmt.Sprintf("nameserver [127.0.0.1]:%d\n", server.Addr.Port())
+	for name, text := range map[string]string{"resolv.conf": conf, "hosts": hosts} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := &fixture{t: t, dns: server}
+	f.Dialer = &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{Dir: dir}, History: &History{}}
+	f.Trace = func(e Event) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.events = append(f.events, e)
+	}
+	pretend(t, true, true)
+	return f
+}
+
+// pretend makes this host look as if it had the families, whatever it has.
+func pretend(t *testing.T, v4, v6 bool) {
+	n := &network{v4: v4, v6: v6, sources: map[netip.Addr]netip.Addr{}, taken: time.Now().Add(time.Hour), id: 7}
+	if v4 {
+		n.route4 = netip.MustParseAddr("192.0.2.9")
+	}
+	if v6 {
+		n.route6 = netip.MustParseAddr("2001:db8::9")
+	}
+	lastLook.Lock()
+	defer lastLook.Unlock()
+	lastLook.n = n
+	t.Cleanup(func() {
+		lastLook.Lock()
+		defer lastLook.Unlock()
+		lastLook.n = nil
+	})
+}
+
+func (f *fixture) count(kind EventKind) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// queries returns what the server was asked. A dial may be over before the
+// server has read the last question.
+func (f *fixture) queries() []string {
+	time.Sleep(20 * time.Millisecond)
+	return f.dns.Queries()
+}
+
+func (f *fixture) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = nil
+	f.queries()
+}
+
+// listen accepts connections on all addresses at one port, and echoes.
+func listen(t *testing.T, addrs ...string) (port uint16) {
+	t.Helper()
+	for try := 0; ; try++ {
+		var all []net.Listener
+		var err error
+		for _, a := range addrs {
+			var l net.Listener
+			if l, err = net.Listen("tcp", net.JoinHostPort(a, fmt.Sprint(port))); err != nil {
+				break
+			}
+			port = l.Addr().(*net.TCPAddr).AddrPort().Port()
+			all = append(all, l)
+		}
+		if err == nil {
+			for _, l := range all {
+				t.Cleanup(func() { l.Close() })
+				go func() {
+					for {
+						c, err := l.Accept()
+						if err != nil {
+							return
+						}
+						go func() { io.Copy(c, c); c.Close() }()
+					}
+				}()
+			}
+			return port
+		}
+		for _, l := range all {
+			l.Close()
+		}
+		if port = 0; try == 20 {
+			t.Fatal(err)
+		}
+	}
+}
+
+func ip(list ...string) (out []netip.Addr) {
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+func addr(name string, port uint16) string { return net.JoinHostPort(name, fmt.Sprint(port)) }
+
+// dial dials and returns the address reached and the time it took.
+func (f *fixture) dial(network, address string) (netip.Addr, time.Duration) {
+	f.t.Helper()
+	begin := time.Now()
+	c, err := f.DialContext(context.Background(), network, address)
+	took := time.Since(begin)
+	if err != nil {
+		f.t.Fatalf("after %v: %v", took, err)
+	}
+	defer c.Close()
+	ap, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return ap.Addr(), took
+}

@@ -1,0 +1,67 @@
+package eyeballs
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestDialLiteral(t *testing.T) {
+	f := newFixture(t, "")
+	port := listen(t, "127.0.0.1", "::1")
+	for _, a := range []string{"127.0.0.1", "::1"} {
+		if got, _ := f.dial("tcp", addr(a, port)); got.String() != a {
+			t.Errorf("reached %v", got)
+		}
+	}
+	if len(f.queries()) != 0 {
+		t.Error("asked DNS about a literal")
+	}
+	sock := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := f.Dial("unix", sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if _, err := f.Dial("tcp", "127.0.0.1:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestLiteralAllocations: on a literal, the dialer costs nothing over net.Dialer.
+func TestLiteralAllocations(t *testing.T) {
+	// Nobody accepts, so that nothing else allocates: the backlog holds them all.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	address := l.Addr().String()
+	measure := func(dial func(context.Context, string, string) (net.Conn, error)) float64 {
+		return testing.AllocsPerRun(200, func() {
+			c, err := dial(context.Background(), "tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		})
+	}
+	for _, timeout := range []time.Duration{0, 10 * time.Second} {
+		theirs := measure((&net.Dialer{Timeout: timeout}).DialContext)
+		ours := measure((&Dialer{Timeout: timeout}).DialContext)
+		if ours > theirs {
+			t.Errorf("timeout %v: %v allocations, net.Dialer %v", timeout, ours, theirs)
+		}
+		t.Logf("timeout %v: %v allocations, net.Dialer %v", timeout, ours, theirs)
+	}
+}

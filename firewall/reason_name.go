@@ -1,0 +1,39 @@
+package firewall
+
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// reasonNames are the words of docs/design/0003-judgement.md.
+var reasonNames = [...]string{
+	ReasonRule:          "rule",
+	ReasonNotIP:         "not-ip",
+	ReasonEssential:     "essential",
+	ReasonLimit:         "limit",
+	ReasonStatesFull:    "states-full",
+	ReasonEmbryonicFull: "embryonic-full",
+	ReasonNoKey:         "no-key",
+	ReasonTCPFlags:      "tcp-flags",
+	ReasonTCPRst:        "tcp-rst",
+	ReasonTCPAck:        "tcp-ack",
+	ReasonTCPWindow:     "tcp-window",
+	ReasonSCTPTag:       "sctp-vtag",
+	ReasonICMPSeq:       "icmp-seq",
+	ReasonFragUnknown:   "frag-unknown",
+	ReasonFragOverlap:   "frag-overlap",
+	ReasonFragFirst:     "frag-first",
+	ReasonLoop:          "loop",
+}
+
+// String returns the reason's word, the same in every listing, event and metric. Those of the decoder begin with decode-.
+func (r Reason) String() string {
+	if r >= ReasonDecode {
+		return "decode-" + packet.Reason(r-ReasonDecode).String()
+	}
+	if int(r) < len(reasonNames) && reasonNames[r] != "" {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("reason-%d", uint8(r))
+}
