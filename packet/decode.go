@@ -1,9 +1,13 @@
 package packet
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 var (
 	be = binary.BigEndian
+	le = binary.LittleEndian
 )
 
 // Decode reads the IP packet in b, which starts with the IP header, and sets
@@ -13,18 +17,154 @@ var (
 //
 // The order of the checks, which is the same in the kernel engine, is in
 // docs/design/0002-decoder.md.
+//
+//go:nosplit
 func (p *Packet) Decode(b []byte) Reason {
+	// This is the short cut for whole packets of TCP, UDP, ICMP and IGMP without other
+	// options or extension headers. Whatever is not so plain, or is wrong, is left to
+	// full, which reads everything again: full is the one to consult for the meaning, and
+	// tests hold the two together.
+	//
+	// What a short cut costs is the number of its instructions, so there are no calls in
+	// it, all offsets are constants, and fields that are neighbours are cut
+	// from one word, because the compiler then joins their stores. It also joins the
+	// loads that are written out byte by byte; the functions of encoding/binary would
+	// leave a no-op each. No constant may show up in such a word as a whole field, or
+	// the compiler stores that field apart: hence the sums and the rotation.
 	if len(b) < 20 {
 		*p = Packet{Reason: ReasonShort}
 		return ReasonShort
 	}
-	switch b[0] >> 4 {
-	case 4:
-		return p.decode4(b)
-	case 6:
-		return p.decode6(b)
+	if b[0] == 0x45 {
+		x := uint32(b[2])<<24 | uint32(b[3])<<16 | uint32(b[4])<<8 | uint32(b[5]) // length 16, id 16
+		y := uint32(b[6]) | uint32(b[7])<<8 | uint32(b[8])<<16 | uint32(b[9])<<24 // protocol, TTL, rest of offset, flags and offset
+		total := int(x >> 16)
+		if total > len(b) || y&0xff3f != 0 {
+			return p.full(b)
+		}
+		z := uint64(b[12])<<56 | uint64(b[13])<<48 | uint64(b[14])<<40 | uint64(b[15])<<32 |
+			uint64(b[16])<<24 | uint64(b[17])<<16 | uint64(b[18])<<8 | uint64(b[19])
+		p.SrcHi, p.DstHi = 0, 0
+		p.SrcLo, p.DstLo = z>>32|mapped, uint64(uint32(z))|mapped
+		m := uint32(le.Uint16(b[0:2])) - 0x45 + 4
+		p.Version, p.TOS, p.ExtHdrs, p.Reason = uint8(m), uint8(m>>8), uint8(m>>16), Reason(m>>24)
+		p.Len = uint32(total)
+		q := uint64(y)<<32 | uint64(uint16(x))
+		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(q), uint8(q>>32), uint8(q>>40), uint8(q>>48), uint8(q>>56)
+		proto := uint8(y >> 24)
+		if proto == ProtoTCP {
+			if total < 40 {
+				return p.full(b)
+			}
+			u := uint64(b[20])<<56 | uint64(b[21])<<48 | uint64(b[22])<<40 | uint64(b[23])<<32 |
+				uint64(b[24])<<24 | uint64(b[25])<<16 | uint64(b[26])<<8 | uint64(b[27])
+			v := uint64(b[28])<<56 | uint64(b[29])<<48 | uint64(b[30])<<40 | uint64(b[31])<<32 |
+				uint64(b[32])<<24 | uint64(b[33])<<16 | uint64(b[34])<<8 | uint64(b[35])
+			payload := 20 + int(v>>26&0x3c)
+			if payload < 40 || payload > total {
+				return p.full(b)
+			}
+			p.Seq, p.Ports = uint32(u), uint32(u>>32)
+			p.Window, p.TCPFlags, p.TCPOffset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
+			w := uint64(payload) | 20<<48
+			p.Payload, p.ICMPCode, p.ICMPType, p.FragOff, p.L4 = uint16(w), uint8(w>>16), uint8(w>>24), uint16(w>>32), uint16(w>>48)
+			return ReasonNone
+		}
+		if total < 28 {
+			return p.full(b)
+		}
+		if proto == ProtoUDP {
+			if n := int(be.Uint16(b[24:26])); n < 8 || 20+n > total {
+				return p.full(b)
+			}
+			p.Seq, p.Ports = 0, be.Uint32(b[20:24])
+			p.Window, p.TCPFlags, p.TCPOffset, p.Ack = 0, 0, 0, 0
+			p.Payload, p.ICMPCode, p.ICMPType, p.FragOff, p.L4 = 28, 0, 0, 0, 20
+			return ReasonNone
+		}
+		if proto == ProtoICMP {
+			p.Seq, p.Ports = be.Uint32(b[24:28]), 0
+			p.Window, p.TCPFlags, p.TCPOffset, p.Ack = 0, 0, 0, 0
+			w := uint64(b[20])<<24 | uint64(b[21])<<16 | 20<<48 | 28
+			p.Payload, p.ICMPCode, p.ICMPType, p.FragOff, p.L4 = uint16(w), uint8(w>>16), uint8(w>>24), uint16(w>>32), uint16(w>>48)
+			return ReasonNone
+		}
+		return p.full(b)
 	}
-	return p.refuse(ReasonVersion)
+	if b[0]>>4 == 6 {
+		x := uint32(b[4])<<24 | uint32(b[5])<<16 | uint32(b[6])<<8 | uint32(b[7]) // payload length 16, next header 8, hop limit 8
+		total := 40 + int(x>>16)
+		if total > len(b) || total < 48 {
+			return p.full(b)
+		}
+		p.SrcHi = be.Uint64(b[8:16])
+		p.DstHi = be.Uint64(b[24:32])
+		p.SrcLo = be.Uint64(b[16:24])
+		p.DstLo = be.Uint64(b[32:40])
+		if p.SrcHi&p.DstHi == 0 { // perhaps an IPv4-mapped address
+			return p.full(b)
+		}
+		m := be.Uint32(b[0:4])>>20<<8 - 6<<16 + 6
+		p.Version, p.TOS, p.ExtHdrs, p.Reason = uint8(m), uint8(m>>8), uint8(m>>16), Reason(m>>24)
+		p.Len = uint32(total)
+		q := bits.RotateLeft64(uint64(uint16(x)), 48)
+		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(q), uint8(q>>32), uint8(q>>40), uint8(q>>48), uint8(q>>56)
+		proto := uint8(x >> 8)
+		if proto == ProtoTCP {
+			if total < 60 {
+				return p.full(b)
+			}
+			u := uint64(b[40])<<56 | uint64(b[41])<<48 | uint64(b[42])<<40 | uint64(b[43])<<32 |
+				uint64(b[44])<<24 | uint64(b[45])<<16 | uint64(b[46])<<8 | uint64(b[47])
+			v := uint64(b[48])<<56 | uint64(b[49])<<48 | uint64(b[50])<<40 | uint64(b[51])<<32 |
+				uint64(b[52])<<24 | uint64(b[53])<<16 | uint64(b[54])<<8 | uint64(b[55])
+			payload := 40 + int(v>>26&0x3c)
+			if payload < 60 || payload > total {
+				return p.full(b)
+			}
+			p.Seq, p.Ports = uint32(u), uint32(u>>32)
+			p.Window, p.TCPFlags, p.TCPOffset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
+			w := uint64(payload) | 40<<48
+			p.Payload, p.ICMPCode, p.ICMPType, p.FragOff, p.L4 = uint16(w), uint8(w>>16), uint8(w>>24), uint16(w>>32), uint16(w>>48)
+			return ReasonNone
+		}
+		if proto == ProtoUDP {
+			if n := int(be.Uint16(b[44:46])); n < 8 || 40+n > total {
+				return p.full(b)
+			}
+			p.Seq, p.Ports = 0, be.Uint32(b[40:44])
+			p.Window, p.TCPFlags, p.TCPOffset, p.Ack = 0, 0, 0, 0
+			p.Payload, p.ICMPCode, p.ICMPType, p.FragOff, p.L4 = 48, 0, 0, 0, 40
+			return ReasonNone
+		}
+		if proto == ProtoICMPv6 {
+			p.Seq, p.Ports = be.Uint32(b[44:48]), 0
+			p.Window, p.TCPFlags, p.TCPOffset, p.Ack = 0, 0, 0, 0
+			w := uint64(b[40])<<24 | uint64(b[41])<<16 | 40<<48 | 48
+			p.Payload, p.ICMPCode, p.ICMPType, p.FragOff, p.L4 = uint16(w), uint8(w>>16), uint8(w>>24), uint16(w>>32), uint16(w>>48)
+			return ReasonNone
+		}
+		return p.full(b)
+	}
+	if b[0] == 0x46 && len(b) >= 32 && be.Uint32(b[20:24]) == 0x94040000 && b[9] == ProtoIGMP { // with router alert, as RFC 3376 asks
+		x := uint32(b[2])<<24 | uint32(b[3])<<16 | uint32(b[4])<<8 | uint32(b[5])
+		total := int(x >> 16)
+		if total > len(b) || total < 24 || (uint16(b[6])|uint16(b[7])<<8)&0xff3f != 0 {
+			return p.full(b)
+		}
+		p.SrcHi, p.DstHi = 0, 0
+		p.SrcLo = mapped | uint64(be.Uint32(b[12:16]))
+		p.DstLo = mapped | uint64(be.Uint32(b[16:20]))
+		p.Seq, p.Ports = 0, 0
+		p.Window, p.TCPFlags, p.TCPOffset, p.Ack = 0, 0, 0, 0
+		p.Payload, p.ICMPCode, p.ICMPType, p.FragOff, p.L4 = 24, 0, 0, 0, 24
+		p.Len = uint32(total)
+		p.Version, p.TOS, p.ExtHdrs, p.Reason = 4, b[1], 0, ReasonNone
+		p.IPID = uint32(uint16(x))
+		p.Frag, p.IPOptions, p.TTL, p.Proto = b[6], OptRouterAlert, b[8], ProtoIGMP
+		return ReasonNone
+	}
+	return p.full(b)
 }
 
 // DecodeBatch decodes bufs[i] into out[i] for every i that both slices have
@@ -35,169 +175,4 @@ func DecodeBatch(bufs [][]byte, out []Packet) int {
 		out[i].Decode(bufs[i])
 	}
 	return n
-}
-
-// refuse empties p: the IP header itself is malformed.
-func (p *Packet) refuse(r Reason) Reason {
-	*p = Packet{Reason: r}
-	return r
-}
-
-// stop ends a decode after the IP header was read: the fields of the network
-// layer stay, those of the transport layer are zero.
-func (p *Packet) stop(r Reason) Reason {
-	p.Ports, p.Seq, p.Ack, p.Window = 0, 0, 0, 0
-	p.TCPFlags, p.ICMPType, p.ICMPCode = 0, 0, 0
-	p.Payload = p.L4
-	p.Reason = r
-	return r
-}
-
-// decode4 reads an IPv4 packet of at least 20 bytes.
-func (p *Packet) decode4(b []byte) Reason {
-	ihl := int(b[0]&15) * 4
-	if ihl < 20 {
-		return p.refuse(ReasonIHL)
-	}
-	total := int(be.Uint16(b[2:4]))
-	if total < ihl || total > len(b) {
-		return p.refuse(ReasonLength)
-	}
-	b = b[:total]
-	p.SrcHi, p.SrcLo = 0, mapped|uint64(be.Uint32(b[12:16]))
-	p.DstHi, p.DstLo = 0, mapped|uint64(be.Uint32(b[16:20]))
-	p.IPID = uint32(be.Uint16(b[4:6]))
-	p.Len = uint32(total)
-	p.L4 = uint16(ihl)
-	frag := be.Uint16(b[6:8])
-	p.FragOff = 0
-	p.Frag = uint8(frag>>8) & (FragMF | FragDF | FragRF)
-	p.Version, p.Proto, p.TTL, p.TOS = 4, b[9], b[8], b[1]
-	p.IPOptions, p.ExtHdrs = 0, 0
-	if ihl > 20 {
-		if r := p.options4(b[20:ihl]); r != ReasonNone {
-			return p.stop(r)
-		}
-	}
-	if frag&0x3fff != 0 {
-		if done := p.fragment4(b, frag); done {
-			return p.Reason
-		}
-	}
-	return p.transport(b)
-}
-
-// decode6 reads an IPv6 packet.
-func (p *Packet) decode6(b []byte) Reason {
-	if len(b) < 40 {
-		return p.refuse(ReasonShort)
-	}
-	plen := int(be.Uint16(b[4:6]))
-	if plen == 0 && b[6] == ProtoHopByHop {
-		return p.refuse(ReasonJumbo)
-	}
-	total := 40 + plen
-	if total > len(b) {
-		return p.refuse(ReasonLength)
-	}
-	b = b[:total]
-	srcHi, srcLo := be.Uint64(b[8:16]), be.Uint64(b[16:24])
-	dstHi, dstLo := be.Uint64(b[24:32]), be.Uint64(b[32:40])
-	if isMapped(srcHi, srcLo) || isMapped(dstHi, dstLo) {
-		return p.refuse(ReasonMapped)
-	}
-	p.SrcHi, p.SrcLo, p.DstHi, p.DstLo = srcHi, srcLo, dstHi, dstLo
-	p.IPID = 0
-	p.Len = uint32(total)
-	p.L4 = 40
-	p.FragOff, p.Frag = 0, 0
-	p.Version, p.Proto, p.TTL = 6, b[6], b[7]
-	p.TOS = b[0]<<4 | b[1]>>4
-	p.IPOptions, p.ExtHdrs = 0, 0
-	if isExtension(p.Proto) {
-		if done := p.extensions(b); done {
-			return p.Reason
-		}
-	}
-	return p.transport(b)
-}
-
-// isMapped reports whether the words are an IPv4-mapped address.
-func isMapped(hi, lo uint64) bool { return hi == 0 && lo>>32 == 0xffff }
-
-// transport reads the header at p.L4 and ends the decode. b ends where the IP
-// packet ends and p.L4 is within it.
-func (p *Packet) transport(b []byte) Reason {
-	t := b[p.L4:]
-	first := p.Frag&FragFirst != 0
-	p.Ports, p.Seq, p.Ack, p.Window = 0, 0, 0, 0
-	p.TCPFlags, p.ICMPType, p.ICMPCode = 0, 0, 0
-	p.Payload = p.L4
-	p.Reason = ReasonNone
-	switch p.Proto {
-	case ProtoTCP:
-		if len(t) < 20 {
-			return p.shortTransport()
-		}
-		hl := int(t[12]>>4) * 4
-		if hl < 20 {
-			return p.stop(ReasonTCPOffset)
-		}
-		if hl > len(t) {
-			if first {
-				return p.stop(ReasonFragTiny)
-			}
-			return p.stop(ReasonTCPOffset)
-		}
-		p.Ports = be.Uint32(t[0:4])
-		p.Seq = be.Uint32(t[4:8])
-		p.Ack = be.Uint32(t[8:12])
-		p.TCPFlags = t[13]
-		p.Window = be.Uint16(t[14:16])
-		p.Payload = p.L4 + uint16(hl)
-	case ProtoUDP:
-		if len(t) < 8 {
-			return p.shortTransport()
-		}
-		if n := int(be.Uint16(t[4:6])); n < 8 || n > len(t) && !first {
-			return p.stop(ReasonUDPLength)
-		}
-		p.Ports = be.Uint32(t[0:4])
-		p.Payload = p.L4 + 8
-	case ProtoICMP, ProtoICMPv6:
-		if (p.Proto == ProtoICMP) != (p.Version == 4) {
-			break
-		}
-		if len(t) < 8 {
-			return p.shortTransport()
-		}
-		p.ICMPType, p.ICMPCode = t[0], t[1]
-		p.Seq = be.Uint32(t[4:8])
-		p.Payload = p.L4 + 8
-	case ProtoSCTP:
-		if len(t) < 12 {
-			return p.shortTransport()
-		}
-		p.Ports = be.Uint32(t[0:4])
-		p.Seq = be.Uint32(t[4:8])
-		p.Payload = p.L4 + 12
-	case ProtoUDPLite:
-		if len(t) < 8 {
-			return p.shortTransport()
-		}
-		if n := int(be.Uint16(t[4:6])); n != 0 && (n < 8 || n > len(t) && !first) {
-			return p.stop(ReasonUDPLiteCover)
-		}
-		p.Ports = be.Uint32(t[0:4])
-		p.Payload = p.L4 + 8
-	}
-	return ReasonNone
-}
-
-// shortTransport refuses a packet that ends inside its transport header.
-func (p *Packet) shortTransport() Reason {
-	if p.Frag&FragFirst != 0 {
-		return p.stop(ReasonFragTiny)
-	}
-	return p.stop(ReasonTransport)
 }

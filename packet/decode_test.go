@@ -20,7 +20,7 @@ func TestDecodeTCP4(t *testing.T) {
 	}
 	want := Packet{
 		SrcLo: 0xffff01020304, DstLo: 0xffff05060708,
-		Ports: 123<<16 | 567, Seq: 0x1234, Window: 0x1122, TCPFlags: FlagSYN | FlagACK,
+		Ports: 123<<16 | 567, Seq: 0x1234, Window: 0x1122, TCPFlags: FlagSYN | FlagACK, TCPOffset: 0x50,
 		IPID: 0xdead, Len: 55, L4: 20, Payload: 40, Version: 4, Proto: ProtoTCP, TTL: 64,
 	}
 	if p != want {
@@ -48,7 +48,7 @@ func TestDecodeShort(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	if s := unsafe.Sizeof(Packet{}); s != 72 {
-		t.Errorf("Packet has %d bytes, want 72", s)
+	if s := unsafe.Sizeof(Packet{}); s != 80 {
+		t.Errorf("Packet has %d bytes, want 80", s)
 	}
 }

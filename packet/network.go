@@ -37,13 +37,6 @@ func (p *Packet) options4(o []byte) Reason {
 	return ReasonNone
 }
 
-// fragment4 notes that the packet is an IPv4 fragment; frag is the header's
-// word of flags and offset. It reports whether the decode ends here.
-func (p *Packet) fragment4(b []byte, frag uint16) (done bool) {
-	ihl := int(p.L4)
-	return p.fragment(frag&0x1fff<<3, frag&0x2000 != 0, len(b)-ihl, ihl)
-}
-
 // fragment sets the fragment state and checks the place of the fragment.
 // off is its offset in bytes, data the number of bytes after the headers, and
 // front the bytes that count towards 65535 besides: the IPv4 header, or the
@@ -76,16 +69,13 @@ func (p *Packet) fragment(off uint16, more bool, data, front int) (done bool) {
 // isExtension reports whether an IPv6 next header value is an extension
 // header that the decoder walks. ESP and No Next Header end the chain.
 func isExtension(proto uint8) bool {
-	switch proto {
-	case ProtoHopByHop, ProtoRouting, ProtoFragment, ProtoAH, ProtoDestination:
-		return true
-	}
-	return false
+	const set = 1<<ProtoHopByHop | 1<<ProtoRouting | 1<<ProtoFragment | 1<<ProtoAH | 1<<ProtoDestination
+	return proto < 64 && uint64(set)>>proto&1 != 0
 }
 
 // extensions walks the IPv6 extension headers from p.L4 on, moving p.L4 and
 // p.Proto along. It reports whether the decode ends here: a malformed
-// chain, or a later fragment.
+// chain, or a later fragment. b ends with the packet.
 func (p *Packet) extensions(b []byte) (done bool) {
 	for i := 0; isExtension(p.Proto); i++ {
 		if i == maxExtHdrs {

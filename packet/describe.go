@@ -1,0 +1,150 @@
+package packet
+
+import (
+	"errors"
+	"fmt"
+)
+
+// build makes the bytes of the described packet.
+func (d *description) build() ([]byte, error) {
+	headers, err := d.headers()
+	if err != nil {
+		return nil, err
+	}
+	layers := headers[:len(headers):len(headers)]
+	if d.fragOff == 0 {
+		if t := d.transport(); t != nil {
+			layers = append(layers, t)
+		}
+	}
+	b, err := Build(layers...)
+	if err != nil {
+		return nil, err
+	}
+	want := d.length
+	if want == 0 {
+		want = len(b)
+		if d.fragOff > 0 || d.headFlags&FragMF != 0 { // data, in units of 8 bytes
+			bare, err := Build(headers...)
+			if err != nil {
+				return nil, err
+			}
+			data := max(len(b)-len(bare), 8)
+			want = len(bare) + (data+7)&^7
+		}
+	}
+	if want < len(b) {
+		return nil, fmt.Errorf("len %d: the headers alone have %d bytes", want, len(b))
+	}
+	if pad := want - len(b); pad > 0 {
+		return Build(append(layers, Data(make([]byte, pad)))...)
+	}
+	return b, nil
+}
+
+// headers returns the layers below the transport header.
+func (d *description) headers() ([]Layer, error) {
+	src, dst := d.src.Addr(), d.dst.Addr()
+	if src.Is4() {
+		switch {
+		case d.extension != 0:
+			return nil, errors.New("ext: IPv4 has no extension headers")
+		case d.ipid > 0xffff:
+			return nil, errors.New("ipid: IPv4 has 16 bits for it")
+		case d.ttl == 0:
+			return nil, errors.New("ttl 0 never leaves a host")
+		}
+		return []Layer{IPv4{
+			Src: src, Dst: dst, TOS: d.tos, TTL: d.ttl, ID: uint16(d.ipid),
+			Flags: d.headFlags, FragOff: d.fragOff, Options: optionBytes(d.options),
+		}, announce(d.proto)}, nil
+	}
+	switch {
+	case d.headFlags&(FragDF|FragRF) != 0:
+		return nil, errors.New("df, rf: IPv6 has no such flags")
+	case d.options&^OptRouterAlert != 0:
+		return nil, errors.New("opt: IPv6 knows ra only")
+	case d.ttl == 0:
+		return nil, errors.New("ttl 0 never leaves a host")
+	}
+	layers := []Layer{IPv6{Src: src, Dst: dst, Class: d.tos, HopLimit: d.ttl}}
+	if d.extension&ExtHopByHop != 0 || d.options != 0 {
+		var o []byte
+		if d.options != 0 {
+			o = RouterAlert
+		}
+		layers = append(layers, HopByHop{Options: o})
+	}
+	if d.extension&ExtRouting0 != 0 {
+		layers = append(layers, Routing{Type: 0})
+	} else if d.extension&ExtRouting != 0 {
+		layers = append(layers, Routing{Type: 4})
+	}
+	if d.fragment || d.hasID {
+		layers = append(layers, Fragment{ID: d.ipid, Off: d.fragOff, More: d.headFlags&FragMF != 0})
+	}
+	if d.extension&ExtAH != 0 {
+		layers = append(layers, AH{})
+	}
+	if d.extension&ExtDestination != 0 {
+		layers = append(layers, Destination{})
+	}
+	return append(layers, announce(d.proto)), nil
+}
+
+// announce is an empty layer: it only gives a protocol number to the header below.
+type announce uint8
+
+func (l announce) number() int { return int(l) }
+
+func (l announce) wrap(rest []byte, _ context) ([]byte, error) { return rest, nil }
+
+// transport returns the transport header, nil for a protocol without one.
+func (d *description) transport() Layer {
+	v4 := d.src.Addr().Is4()
+	sport, dport := d.src.Port(), d.dst.Port()
+	switch {
+	case d.proto == ProtoTCP:
+		return TCP{SrcPort: sport, DstPort: dport, Seq: d.seq, Ack: d.ack, Flags: d.flags, Window: d.win}
+	case d.proto == ProtoUDP:
+		return UDP{SrcPort: sport, DstPort: dport}
+	case d.proto == ProtoUDPLite:
+		return UDPLite{SrcPort: sport, DstPort: dport}
+	case d.proto == ProtoSCTP:
+		return SCTP{SrcPort: sport, DstPort: dport, VTag: d.rest}
+	case d.proto == ProtoICMP && v4:
+		return ICMP{Type: d.icmpType(8), Code: d.code, Rest: d.rest}
+	case d.proto == ProtoICMPv6 && !v4:
+		return ICMPv6{Type: d.icmpType(128), Code: d.code, Rest: d.rest}
+	}
+	return nil
+}
+
+// icmpType returns the given type, or the usual one.
+func (d *description) icmpType(usual uint8) uint8 {
+	if d.hasKind {
+		return d.kind
+	}
+	return usual
+}
+
+// optionBytes returns IPv4 options, with room for one address or timestamp each.
+func optionBytes(set uint8) []byte {
+	var o []byte
+	if set&OptSSRR != 0 {
+		o = append(o, 137, 7, 4, 0, 0, 0, 0)
+	}
+	if set&OptLSRR != 0 {
+		o = append(o, 131, 7, 4, 0, 0, 0, 0)
+	}
+	if set&OptRR != 0 {
+		o = append(o, 7, 7, 4, 0, 0, 0, 0)
+	}
+	if set&OptTS != 0 {
+		o = append(o, 68, 8, 5, 0, 0, 0, 0, 0)
+	}
+	if set&OptRouterAlert != 0 {
+		o = append(o, 148, 4, 0, 0)
+	}
+	return o
+}

@@ -1,0 +1,241 @@
+package packet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// ParseText reads the text form of a packet and returns the packet, with bytes that
+// decode to it. The form is
+//
+//	PROTO SRC[:PORT] -> DST[:PORT] [WORD [VALUE]]...
+//
+// PROTO is tcp, udp, icmp, icmp6, igmp, sctp, udplite, gre, esp, ah or a number. An IPv6
+// address with a port stands in brackets. The words, each with what holds without it:
+//
+//	flags LETTERS   TCP flags of FSRPAUEC, or none (S)
+//	seq N  ack N  win N     TCP fields (0)
+//	vtag N          SCTP verification tag (0)
+//	type N  code N  id N    ICMP type, code, and identifier (8 or 128, 0, 0)
+//	rest N          bytes 4 to 7 of an ICMP message, instead of id (0)
+//	ttl N  tos N    (64, 0)
+//	ipid N          identification; in IPv6 it asks for a fragment header (0)
+//	df  rf          IPv4 flags
+//	frag OFF        fragment at that offset in bytes, a multiple of 8 (none)
+//	mf              more fragments follow
+//	opt LIST        options ssrr, lsrr, rr, ts, ra
+//	ext LIST        IPv6 extension headers hop, dst, rt, rt0, ah
+//	len N           length of the IP packet (just the headers)
+//
+// For example
+//
+//	tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S
+//	icmp6 fe80::1 -> ff02::1 type 134 ttl 255
+func ParseText(s string) (Packet, []byte, error) {
+	d := description{ttl: 64, flags: FlagSYN}
+	if err := d.parse(s); err != nil {
+		return Packet{}, nil, fmt.Errorf("packet %q: %w", s, err)
+	}
+	b, err := d.build()
+	if err != nil {
+		return Packet{}, nil, fmt.Errorf("packet %q: %w", s, err)
+	}
+	var p Packet
+	if r := p.Decode(b); r != ReasonNone {
+		return Packet{}, nil, fmt.Errorf("packet %q: it would be malformed: %v", s, r)
+	}
+	return p, b, nil
+}
+
+// description is the text form taken apart.
+type description struct {
+	proto              uint8
+	src, dst           netip.AddrPort
+	flags              uint8
+	seq, ack, rest     uint32
+	win                uint16
+	kind, code         uint8
+	hasKind            bool
+	ttl, tos           uint8
+	ipid               uint32
+	hasID              bool
+	fragOff            uint16
+	fragment           bool
+	headFlags          uint8
+	options, extension uint8
+	length             int
+}
+
+// parse reads all words.
+func (d *description) parse(s string) error {
+	words := strings.Fields(s)
+	if len(words) < 4 || words[2] != "->" {
+		return errors.New("want PROTO SRC -> DST")
+	}
+	var err error
+	if d.proto, err = parseProto(words[0]); err != nil {
+		return err
+	}
+	rest := words[4:]
+	for len(rest) > 0 {
+		n, err := d.word(rest)
+		if err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	ports := hasPorts(d.proto) && d.fragOff == 0
+	if d.src, err = parseEnd(words[1], ports); err != nil {
+		return err
+	}
+	if d.dst, err = parseEnd(words[3], ports); err != nil {
+		return err
+	}
+	if d.src.Addr().Is4() != d.dst.Addr().Is4() {
+		return fmt.Errorf("%v and %v: addresses of different families", d.src.Addr(), d.dst.Addr())
+	}
+	return nil
+}
+
+// hasPorts reports whether a protocol has ports.
+func hasPorts(proto uint8) bool {
+	return proto == ProtoTCP || proto == ProtoUDP || proto == ProtoSCTP || proto == ProtoUDPLite
+}
+
+// parseProto reads a protocol name or number.
+func parseProto(s string) (uint8, error) {
+	for _, n := range protoNames {
+		if n.name == s {
+			return n.number, nil
+		}
+	}
+	n, err := strconv.ParseUint(s, 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("unknown protocol %q: want tcp, udp, icmp, icmp6, igmp, sctp, udplite, gre, esp, ah, or a number up to 255", s)
+	}
+	return uint8(n), nil
+}
+
+// parseEnd reads an address, with a port when the protocol has ports.
+func parseEnd(s string, ports bool) (netip.AddrPort, error) {
+	if ports {
+		e, err := netip.ParseAddrPort(s)
+		if err != nil || e.Addr().Zone() != "" || e.Addr().Is4In6() {
+			return e, fmt.Errorf("bad end %q: want ADDRESS:PORT, or [ADDRESS]:PORT for IPv6", s)
+		}
+		return e, nil
+	}
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" || a.Is4In6() {
+		return netip.AddrPort{}, fmt.Errorf("bad address %q: want an IPv4 or IPv6 address without port and zone", s)
+	}
+	return netip.AddrPortFrom(a, 0), nil
+}
+
+// word reads the word at the front of w, with its value, and returns how many it took.
+func (d *description) word(w []string) (int, error) {
+	switch w[0] {
+	case "df":
+		d.headFlags |= FragDF
+		return 1, nil
+	case "rf":
+		d.headFlags |= FragRF
+		return 1, nil
+	case "mf":
+		d.headFlags |= FragMF
+		d.fragment = true
+		return 1, nil
+	}
+	if len(w) < 2 {
+		return 0, fmt.Errorf("%q: unknown word, or its value is missing", w[0])
+	}
+	return 2, d.value(w[0], w[1])
+}
+
+// value reads the value v of a word.
+func (d *description) value(word, v string) (err error) {
+	switch word {
+	case "flags":
+		d.flags, err = parseFlags(v)
+		return err
+	case "opt":
+		d.options, err = parseBits(v, optionNames)
+		return err
+	case "ext":
+		d.extension, err = parseBits(v, extNames)
+		return err
+	}
+	bits, ok := map[string]int{
+		"seq": 32, "ack": 32, "vtag": 32, "rest": 32, "ipid": 32, "win": 16, "id": 16, "frag": 16, "len": 17,
+		"type": 8, "code": 8, "ttl": 8, "tos": 8,
+	}[word]
+	if !ok {
+		return fmt.Errorf("unknown word %q", word)
+	}
+	n, err := strconv.ParseUint(v, 0, bits)
+	if err != nil {
+		return fmt.Errorf("%s %q: want a number up to %d", word, v, uint64(1)<<bits-1)
+	}
+	switch word {
+	case "seq":
+		d.seq = uint32(n)
+	case "vtag", "rest":
+		d.rest = uint32(n)
+	case "id":
+		d.rest = uint32(n) << 16
+	case "ack":
+		d.ack = uint32(n)
+	case "win":
+		d.win = uint16(n)
+	case "ipid":
+		d.ipid, d.hasID = uint32(n), true
+	case "frag":
+		d.fragOff, d.fragment = uint16(n), true
+	case "len":
+		d.length = int(n)
+	case "type":
+		d.kind, d.hasKind = uint8(n), true
+	case "code":
+		d.code = uint8(n)
+	case "ttl":
+		d.ttl = uint8(n)
+	case "tos":
+		d.tos = uint8(n)
+	}
+	return nil
+}
+
+// parseFlags reads TCP flags as letters.
+func parseFlags(s string) (flags uint8, err error) {
+	if s == "none" {
+		return 0, nil
+	}
+	for _, c := range s {
+		i := strings.IndexRune(flagLetters, c)
+		if i < 0 {
+			return 0, fmt.Errorf("flags %q: want letters of %s, or none", s, flagLetters)
+		}
+		flags |= 1 << i
+	}
+	return flags, nil
+}
+
+// parseBits reads a comma list of names.
+func parseBits(s string, names []bitName) (set uint8, err error) {
+	for item := range strings.SplitSeq(s, ",") {
+		known := false
+		for _, n := range names {
+			if n.name == item {
+				set |= n.bit
+				known = true
+			}
+		}
+		if !known {
+			return 0, fmt.Errorf("unknown option or header %q", item)
+		}
+	}
+	return set, nil
+}

@@ -1,0 +1,235 @@
+package packet
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+)
+
+// randomPacket builds a packet of random layers. Most are well-formed.
+func randomPacket(t testing.TB, r *rand.Rand) []byte {
+	t.Helper()
+	pick := func(n int) bool { return r.IntN(n) == 0 }
+	data := make([]byte, r.IntN(40))
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	v4 := pick(2)
+	var layers []Layer
+	if v4 {
+		ip := IPv4{Src: addr4(r), Dst: addr4(r), TOS: uint8(r.Uint32()), TTL: uint8(r.Uint32()), ID: uint16(r.Uint32())}
+		if pick(3) {
+			ip.Flags = uint8(r.Uint32()) & 0xe0
+		}
+		if pick(6) {
+			ip.FragOff = uint16(r.IntN(8192)) * 8
+		}
+		if pick(12) {
+			ip.FragOff = []uint16{8, 16, 24, 65528}[r.IntN(4)]
+		}
+		if pick(3) {
+			ip.Options = optionBytes(uint8(r.Uint32()))
+			if len(ip.Options) > 32 {
+				ip.Options = ip.Options[:32]
+			}
+			if pick(3) {
+				ip.Options = append([]byte{1, 1, 0x94, 4}, ip.Options...)
+			}
+		}
+		layers = append(layers, ip)
+	} else {
+		layers = append(layers, IPv6{Src: addr6(r), Dst: addr6(r), Class: uint8(r.Uint32()), Label: r.Uint32(), HopLimit: uint8(r.Uint32())})
+		if pick(4) {
+			o := [][]byte{nil, RouterAlert, {0, 0, 0, 0, 0, 0}, {0xc2, 4, 0, 0, 0, 0}, make([]byte, 14), make([]byte, 22)}
+			layers = append(layers, HopByHop{Options: o[r.IntN(len(o))]})
+		}
+		for pick(3) && len(layers) < 12 {
+			layers = append(layers, randomExtension(r))
+		}
+		if pick(40) {
+			for range r.IntN(10) {
+				layers = append(layers, Destination{})
+			}
+		}
+	}
+	sport, dport := uint16(r.Uint32()), uint16(r.Uint32())
+	switch r.IntN(10) {
+	case 0, 1, 2:
+		layers = append(layers, TCP{
+			SrcPort: sport, DstPort: dport, Seq: r.Uint32(), Ack: r.Uint32(), Flags: uint8(r.Uint32()),
+			Window: uint16(r.Uint32()), Options: make([]byte, r.IntN(11)*4),
+		})
+	case 3, 4:
+		layers = append(layers, UDP{SrcPort: sport, DstPort: dport})
+	case 5:
+		layers = append(layers, UDPLite{SrcPort: sport, DstPort: dport, Coverage: uint16(r.IntN(12))})
+	case 6:
+		layers = append(layers, SCTP{SrcPort: sport, DstPort: dport, VTag: r.Uint32()})
+	case 7:
+		layers = append(layers, ICMP{Type: uint8(r.IntN(20)), Code: uint8(r.IntN(16)), Rest: r.Uint32()})
+	case 8:
+		layers = append(layers, ICMPv6{Type: uint8(r.Uint32()), Code: uint8(r.IntN(8)), Rest: r.Uint32()})
+	case 9:
+		layers = append(layers, announce(r.Uint32()))
+	}
+	b, err := Build(append(layers, Data(data))...)
+	if err != nil {
+		t.Fatalf("%+v: %v", layers, err)
+	}
+	if pick(8) {
+		b = cut(r, b)
+	}
+	return b
+}
+
+// cut shortens a packet to a multiple of 8 bytes of data, with lengths to match.
+func cut(r *rand.Rand, b []byte) []byte {
+	head := 40
+	if b[0]>>4 == 4 {
+		head = int(b[0]&15) * 4
+	}
+	n := head + r.IntN((len(b)-head)/8+1)*8
+	if b[0]>>4 == 4 {
+		be.PutUint16(b[2:], uint16(n))
+	} else {
+		be.PutUint16(b[4:], uint16(n-40))
+	}
+	return b[:n]
+}
+
+// randomExtension returns an IPv6 extension header.
+func randomExtension(r *rand.Rand) Layer {
+	switch r.IntN(6) {
+	case 0:
+		return Routing{Type: uint8(r.IntN(3)), Data: make([]byte, r.IntN(24))}
+	case 1:
+		return Destination{Options: make([]byte, r.IntN(24))}
+	case 2:
+		return AH{SPI: r.Uint32(), ICV: make([]byte, r.IntN(24))}
+	case 3:
+		return HopByHop{}
+	}
+	off := 0
+	if r.IntN(2) == 0 {
+		off = r.IntN(8192) * 8
+	}
+	if r.IntN(4) == 0 {
+		off = []int{8, 16, 24, 65528}[r.IntN(4)]
+	}
+	return Fragment{ID: r.Uint32(), Off: uint16(off), More: r.IntN(2) == 0}
+}
+
+func addr4(r *rand.Rand) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, byte(r.IntN(3)), byte(r.Uint32()), byte(r.Uint32())})
+}
+
+func addr6(r *rand.Rand) netip.Addr {
+	a := [16]byte{0x20, 0x01, 0x0d, 0xb8, 15: byte(r.Uint32())}
+	switch r.IntN(12) {
+	case 0:
+		a = [16]byte{15: 1}
+	case 1:
+		a = [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}
+	case 2:
+		a = [16]byte{0: 0xfe, 1: 0x80, 15: 9}
+	case 3:
+		a = [16]byte{0: 0xff, 1: 2, 15: 2}
+	}
+	return netip.AddrFrom16(a)
+}
+
+// mutate changes some bytes or the length of b.
+func mutate(r *rand.Rand, b []byte) []byte {
+	for range r.IntN(4) {
+		i := r.IntN(len(b))
+		if r.IntN(2) == 0 {
+			i = r.IntN(min(len(b), 64))
+		}
+		switch r.IntN(4) {
+		case 0:
+			b[i] = byte(r.Uint32())
+		case 1:
+			b[i] ^= 1 << r.IntN(8)
+		case 2:
+			b[i] = byte(r.IntN(9))
+		case 3:
+			b[i] = []byte{0, 1, 6, 17, 43, 44, 50, 51, 58, 59, 60, 132, 136, 255}[r.IntN(14)]
+		}
+	}
+	switch r.IntN(8) {
+	case 0:
+		b = b[:r.IntN(len(b)+1)]
+	case 1:
+		b = append(b, make([]byte, r.IntN(30))...)
+	}
+	return b
+}
+
+// compare fails the test when Decode, full and the twin do not agree.
+func compare(t testing.TB, b []byte) Packet {
+	t.Helper()
+	p := Packet{SrcHi: 1, DstHi: 2, SrcLo: 3, DstLo: 4, Seq: 5, Ports: 6, Window: 7, TCPFlags: 8, TCPOffset: 9, Ack: 10,
+		Payload: 11, ICMPCode: 12, ICMPType: 13, FragOff: 14, L4: 15, Version: 16, TOS: 17, ExtHdrs: 18, Reason: 19,
+		Len: 20, IPID: 21, Frag: 22, IPOptions: 23, TTL: 24, Proto: 25}
+	full := p
+	want := twin(b)
+	if r := p.Decode(b); p != want || r != want.Reason {
+		t.Fatalf("% x\nDecode %+v\ntwin   %+v", b, p, want)
+	}
+	if len(b) >= 20 {
+		if full.full(b); full != want {
+			t.Fatalf("% x\nfull %+v\ntwin %+v", b, full, want)
+		}
+	}
+	return p
+}
+
+func TestDecodeAgreesWithTwin(t *testing.T) {
+	n := 300_000
+	if testing.Short() {
+		n = 30_000
+	}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 2))
+	var seen [NumReasons]int
+	fine := map[uint8]int{}
+	for range n {
+		p := compare(t, mutate(r, randomPacket(t, r)))
+		seen[p.Reason]++
+		if p.Reason == ReasonNone {
+			fine[p.Proto]++
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	for reason, count := range seen {
+		if count == 0 && Reason(reason) < ReasonLink {
+			t.Errorf("no packet was refused as %v: the generator is too tame", Reason(reason))
+		}
+	}
+	for _, proto := range []uint8{ProtoTCP, ProtoUDP, ProtoSCTP, ProtoUDPLite, ProtoICMP, ProtoICMPv6} {
+		if fine[proto] < n/200 {
+			t.Errorf("only %d good packets of protocol %d", fine[proto], proto)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 60 {
+		f.Add(mutate(r, randomPacket(f, r)))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p := compare(t, b)
+		if inner, ok := p.Inner(b); ok && (inner.Version != p.Version || inner.Reason != ReasonNone) {
+			t.Fatalf("inner packet %+v of %+v", inner, p)
+		}
+		p.WindowScale(b)
+		_ = p.String()
+		for l := LinkRaw; l <= LinkLoop+1; l++ {
+			var q Packet
+			q.DecodeFrame(l, b)
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package packet
+
+import "net/netip"
+
+// Reset returns the TCP segment that refuses the segment p (RFC 9293 section 3.10.7.1,
+// the CLOSED state): RST, with the sequence number that the other end expects. b are
+// the bytes that p was decoded from. ok is false when no answer may be sent: p is no
+// whole TCP packet, is itself a RST, or comes from or goes to an address that is not a
+// single host's.
+func Reset(p *Packet, b []byte) (reply []byte, ok bool) {
+	if p.Proto != ProtoTCP || p.Reason != ReasonNone || p.IsFragment() || p.TCPFlags&FlagRST != 0 ||
+		!answerable(p.Src()) || !answerable(p.Dst()) {
+		return nil, false
+	}
+	t := TCP{SrcPort: p.DstPort(), DstPort: p.SrcPort(), Flags: FlagRST}
+	if p.TCPFlags&FlagACK != 0 {
+		t.Seq = p.Ack
+	} else {
+		t.Flags |= FlagACK
+		t.Ack = p.Seq + uint32(p.PayloadLen())
+		if p.TCPFlags&FlagSYN != 0 {
+			t.Ack++
+		}
+		if p.TCPFlags&FlagFIN != 0 {
+			t.Ack++
+		}
+	}
+	reply, err := Build(ipTo(p, p.Dst()), t)
+	return reply, err == nil
+}
+
+// ipTo returns the IP header of an answer from src to the sender of p.
+func ipTo(p *Packet, src netip.Addr) Layer {
+	if p.Version == 4 {
+		return IPv4{Src: src, Dst: p.Src(), Flags: FragDF}
+	}
+	return IPv6{Src: src, Dst: p.Src()}
+}
+
+// Codes of "destination unreachable" that mean "forbidden by a rule".
+const (
+	ICMPFilterProhibited   uint8 = 13 // ICMP type 3 (RFC 1812)
+	ICMPv6AdminProhibited  uint8 = 1  // ICMPv6 type 1 (RFC 4443)
+	ICMPPortUnreachable    uint8 = 3  // ICMP type 3
+	ICMPv6PortUnreachable  uint8 = 4  // ICMPv6 type 1
+	icmpUnreachable        uint8 = 3
+	icmpv6Unreachable      uint8 = 1
+	icmpQuote4, icmpQuote6       = 576, 1280 // longest error (RFC 1812 4.3.2.3, RFC 4443 2.4 c)
+)
+
+// Unreachable returns the ICMP or ICMPv6 "destination unreachable" error with the given
+// code about packet p, sent from src, or from the destination of p when src is the zero
+// Addr. b are the bytes that p was decoded from. ok is false when RFC 1812 section
+// 4.3.2.7 and RFC 4443 section 2.4 (e) forbid an answer: p is malformed, an ICMP error
+// or redirect, an ICMPv6 message of the error range, a fragment other than the first, or its
+// source or destination is not a single host's address. The caller sees
+// to it that p did not come as a link-layer broadcast, and limits the rate.
+func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte, ok bool) {
+	if p.Reason != ReasonNone || p.Version == 0 || p.Frag&FragLater != 0 || int(p.Len) > len(b) {
+		return nil, false
+	}
+	if p.ICMPError() || p.IsICMP() && p.Version == 6 && (p.ICMPType < 128 || p.ICMPType == 137) {
+		return nil, false
+	}
+	if p.Proto == ProtoIGMP || !answerable(p.Src()) || !answerable(p.Dst()) {
+		return nil, false
+	}
+	if !src.IsValid() {
+		src = p.Dst()
+	}
+	b = b[:p.Len]
+	var err error
+	if p.Version == 4 {
+		quote := b[:min(len(b), icmpQuote4-28)]
+		ip := IPv4{Src: src, Dst: p.Src(), TOS: 0xc0} // internetwork control (RFC 1812 4.3.2.5)
+		reply, err = Build(ip, ICMP{Type: icmpUnreachable, Code: code}, Data(quote))
+	} else {
+		quote := b[:min(len(b), icmpQuote6-48)]
+		reply, err = Build(IPv6{Src: src, Dst: p.Src()}, ICMPv6{Type: icmpv6Unreachable, Code: code}, Data(quote))
+	}
+	return reply, err == nil
+}
+
+// answerable reports whether a is the address of a single host.
+func answerable(a netip.Addr) bool {
+	if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() {
+		return false
+	}
+	return !a.Is4() || a.As4()[0] < 240 && a.As4()[0] != 0
+}
