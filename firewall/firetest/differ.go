@@ -1,0 +1,254 @@
+package firetest
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// Subject is an engine on trial.
+type Subject interface {
+	firewall.Engine
+	// Judge judges one IP packet.
+	Judge(in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+	// Sweep ends every state that has expired.
+	Sweep(now time.Duration) error
+}
+
+// router is a Subject that is told the routes of the host.
+type router interface {
+	SetRoutes([]firewall.Route) error
+}
+
+// Difference is a disagreement between the twin and an engine.
+type Difference struct {
+	Case *Case
+	Step int // index of the step after which they differed
+	What string
+}
+
+// Run plays a case to the twin and to a new engine and returns the first difference, or nil.
+func (c *Case) Run(options firewall.Options, fresh func() (Subject, error)) (*Difference, error) {
+	subject, err := fresh()
+	if err != nil {
+		return nil, err
+	}
+	defer subject.Close()
+	r := &runner{c: c, twin: NewTwin(options), subject: subject}
+	if err := r.load(0); err != nil {
+		return nil, err
+	}
+	for i := range c.Steps {
+		what, err := r.step(&c.Steps[i])
+		if err != nil {
+			return nil, fmt.Errorf("step %d: %w", i, err)
+		}
+		if what != "" {
+			return &Difference{Case: c, Step: i, What: what}, nil
+		}
+	}
+	if what := r.compare(); what != "" {
+		return &Difference{Case: c, Step: len(c.Steps) - 1, What: what}, nil
+	}
+	return nil, nil
+}
+
+// runner plays a case.
+type runner struct {
+	c       *Case
+	twin    *Twin
+	subject Subject
+	now     time.Duration
+}
+
+// load gives both the rules of a set.
+func (r *runner) load(set int) error {
+	rs, err := rule.ParseFile("random", strings.Join(r.c.Rules[set], "\n"), nil)
+	if err != nil {
+		return err
+	}
+	o := rule.CompileOptions{Default: r.c.Default, Strict: r.c.Strict}
+	p, err := rule.Compile(rs, o)
+	if err != nil {
+		return err
+	}
+	r.twin.Load(rs, o, Keys(p))
+	return r.subject.Load(p)
+}
+
+// step plays one step and returns how they differ after it, "" if they do not.
+func (r *runner) step(s *Step) (string, error) {
+	switch s.Kind {
+	case StepPacket:
+		r.now = s.Input.Now
+		return r.packet(s)
+	case StepSweep:
+		r.now = s.Input.Now
+		return r.compare(), nil
+	case StepTable:
+		r.twin.SetTable(s.Name, s.Entries)
+		return "", r.subject.SetTable(s.Name, s.Entries)
+	case StepAdd:
+		r.twin.AddTable(s.Name, s.Entries[0])
+		return "", r.subject.AddTable(s.Name, s.Entries[0])
+	case StepDelete:
+		was := r.twin.DeleteTable(s.Name, s.Entries[0].Prefix)
+		if err := r.subject.DeleteTable(s.Name, s.Entries[0].Prefix); was != (err == nil) {
+			return fmt.Sprintf("delete %v from table %s: twin had it: %v, engine: %v", s.Entries[0].Prefix, s.Name, was, err), nil
+		}
+	case StepInterfaces:
+		r.twin.SetInterfaces(s.Ifs)
+		return "", r.subject.SetInterfaces(s.Ifs)
+	case StepRoutes:
+		r.twin.SetRoutes(s.Routes)
+		if subject, ok := r.subject.(router); ok {
+			return "", subject.SetRoutes(s.Routes)
+		}
+	case StepLoad:
+		return "", r.load(s.Set)
+	case StepZero:
+		r.twin.Zero(s.Number)
+		return "", r.subject.Zero(s.Number)
+	}
+	return "", nil
+}
+
+// packet judges a packet with both.
+func (r *runner) packet(s *Step) (string, error) {
+	want := r.twin.Judge(&s.Input, s.Packet)
+	got, err := r.subject.Judge(&s.Input, s.Packet)
+	if err != nil {
+		return "", err
+	}
+	if want.Rule == 0 { // before the rules there is no slot
+		want.Slot, got.Slot = 0, 0
+	}
+	if got != want {
+		return fmt.Sprintf("verdict\n  twin   %+v\n  engine %+v", want, got), nil
+	}
+	return "", nil
+}
+
+// compare sweeps both and compares everything that can be read.
+func (r *runner) compare() string {
+	r.twin.Sweep(r.now)
+	if err := r.subject.Sweep(r.now); err != nil {
+		return err.Error()
+	}
+	var got []firewall.State
+	for s, err := range r.subject.States() {
+		if err != nil {
+			return err.Error()
+		}
+		got = append(got, s)
+	}
+	want := r.twin.States()
+	if d := diffStates(want, got); d != "" {
+		return d
+	}
+	rules, err := r.subject.Rules()
+	if err != nil {
+		return err.Error()
+	}
+	twin := r.twin.Rules()
+	for i := range twin {
+		if i >= len(rules) || rules[i] != twin[i] {
+			return fmt.Sprintf("counters of slot %d\n  twin   %+v\n  engine %+v", i, twin[i], rules[min(i, len(rules)-1)])
+		}
+	}
+	reasons, err := r.subject.Drops()
+	if err != nil {
+		return err.Error()
+	}
+	if twin := r.twin.Drops(); !reflect.DeepEqual(reasons, twin) {
+		return fmt.Sprintf("counters of reasons\n  twin   %v\n  engine %v", twin, reasons)
+	}
+	return ""
+}
+
+// diffStates compares states in any order.
+func diffStates(want, got []firewall.State) string {
+	text := func(all []firewall.State) []string {
+		var lines []string
+		for _, s := range all {
+			lines = append(lines, fmt.Sprintf("%+v", s))
+		}
+		sort.Strings(lines)
+		return lines
+	}
+	w, g := text(want), text(got)
+	if strings.Join(w, "\n") == strings.Join(g, "\n") {
+		return ""
+	}
+	return fmt.Sprintf("states\n  twin   %s\n  engine %s", strings.Join(w, "\n         "), strings.Join(g, "\n         "))
+}
+
+// String shows the case, the step and the difference.
+func (d *Difference) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %s\nafter %s\n", d.Case.Seed, d.What, d.Case.Steps[d.Step].String())
+	fmt.Fprintf(&b, "default %v, strict %v\n", d.Case.Default, d.Case.Strict)
+	for i, set := range d.Case.Rules {
+		fmt.Fprintf(&b, "rules %d:\n  %s\n", i, strings.Join(set, "\n  "))
+	}
+	for i := range d.Case.Steps[:d.Step+1] {
+		fmt.Fprintf(&b, "%d: %s\n", i, d.Case.Steps[i].String())
+	}
+	return b.String()
+}
+
+// String shows a step; a packet as text and in hex.
+func (s *Step) String() string {
+	switch s.Kind {
+	case StepPacket:
+		return fmt.Sprintf("%v %v random %#x tags %v: %s\n     %s", s.Input.Now, s.Input.Hook, s.Input.Random, s.Input.Tags, describe(s.Packet), hex.EncodeToString(s.Packet))
+	case StepSweep:
+		return fmt.Sprintf("%v sweep and compare", s.Input.Now)
+	case StepTable:
+		return fmt.Sprintf("table %s = %v", s.Name, s.Entries)
+	case StepAdd:
+		return fmt.Sprintf("table %s add %v", s.Name, s.Entries[0])
+	case StepDelete:
+		return fmt.Sprintf("table %s delete %v", s.Name, s.Entries[0].Prefix)
+	case StepInterfaces:
+		return fmt.Sprintf("interfaces %v", s.Ifs)
+	case StepRoutes:
+		return fmt.Sprintf("routes %v", s.Routes)
+	case StepLoad:
+		return fmt.Sprintf("load rules %d", s.Set)
+	}
+	return fmt.Sprintf("zero %d", s.Number)
+}
+
+// describe shows a packet as text.
+func describe(b []byte) string {
+	var p packet.Packet
+	p.Decode(b)
+	if p.Reason != packet.ReasonNone {
+		return "malformed: " + p.Reason.String()
+	}
+	s := fmt.Sprintf("proto %d %v -> %v", p.Proto, netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort()))
+	switch {
+	case p.Frag&packet.FragLater != 0:
+		return fmt.Sprintf("%s fragment at %d of %d", s, p.FragOff, p.IPID)
+	case p.Proto == packet.ProtoTCP:
+		s += fmt.Sprintf(" flags %#x seq %d ack %d win %d len %d", p.TCPFlags, p.Seq, p.Ack, p.Window, p.PayloadLen())
+	case p.IsICMP():
+		s += fmt.Sprintf(" type %d code %d id %d", p.ICMPType, p.ICMPCode, p.ICMPID())
+		if in, ok := p.Inner(b); ok {
+			s += fmt.Sprintf(" about proto %d %v -> %v seq %d", in.Proto, netip.AddrPortFrom(in.Src(), in.SrcPort()), netip.AddrPortFrom(in.Dst(), in.DstPort()), in.Seq)
+		}
+	}
+	if p.Frag&packet.FragFirst != 0 {
+		s += fmt.Sprintf(" first fragment of %d", p.IPID)
+	}
+	return s
+}

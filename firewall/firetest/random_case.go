@@ -1,0 +1,200 @@
+package firetest
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// Case is a rule set, or several that are loaded one after the other, and everything that happens to an engine.
+type Case struct {
+	Seed    uint64
+	Rules   [][]string // lines of the rule files
+	Default rule.ActionOp
+	Strict  bool
+	Steps   []Step
+}
+
+// StepKind says what a step does.
+type StepKind uint8
+
+// The kinds of steps.
+const (
+	StepPacket     StepKind = iota // a packet is judged
+	StepSweep                      // all expired states are ended, then all states and counters are compared
+	StepTable                      // SetTable
+	StepAdd                        // AddTable
+	StepDelete                     // DeleteTable
+	StepInterfaces                 // SetInterfaces
+	StepRoutes                     // SetRoutes
+	StepLoad                       // the rule set Set is loaded
+	StepZero                       // Zero
+)
+
+// Step is one thing that happens.
+type Step struct {
+	Kind    StepKind
+	Input   firewall.Input // StepPacket; Now counts for StepSweep too
+	Packet  []byte
+	Name    string // of the table
+	Entries []firewall.TableEntry
+	Ifs     []firewall.Interface
+	Routes  []firewall.Route
+	Set     int
+	Number  uint16
+}
+
+// RandomCase draws a case of n steps.
+func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int) *Case {
+	g := newRandom(seed)
+	c := &Case{Seed: seed, Default: rule.OpDeny, Strict: g.chance(80)}
+	if g.chance(30) {
+		c.Default = rule.OpAllow
+	}
+	first := g.rules(have)
+	c.Rules = append(c.Rules, first)
+	for g.chance(40) {
+		next := append([]string(nil), c.Rules[len(c.Rules)-1]...)
+		for range 1 + g.IntN(3) {
+			i := g.IntN(len(next))
+			switch g.IntN(3) {
+			case 0:
+				next[i] = g.rule(have, 100*(1+g.IntN(12)))
+			case 1:
+				next = append(next[:i], next[i+1:]...)
+			default:
+				next = append(next, g.rule(have, 100*(1+g.IntN(12))))
+			}
+			if len(next) == 0 {
+				next = append(next, g.rule(have, 100))
+			}
+		}
+		c.Rules = append(c.Rules, next)
+	}
+	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()}, Step{Kind: StepRoutes, Routes: g.routes()})
+	for _, name := range tables {
+		s := Step{Kind: StepTable, Name: name}
+		for g.chance(75) {
+			s.Entries = append(s.Entries, g.entry())
+		}
+		c.Steps = append(c.Steps, s)
+	}
+	now := time.Duration(1+g.IntN(1000)) * time.Second
+	var talks []*talk
+	for len(c.Steps) < n {
+		now += g.pause(&options)
+		s, talked := g.step(c, now, talks)
+		if talked != nil {
+			if len(talks) < 12 {
+				talks = append(talks, talked)
+			} else {
+				talks[g.IntN(len(talks))] = talked
+			}
+		}
+		c.Steps = append(c.Steps, s)
+	}
+	return c
+}
+
+// pause returns how long nothing happens: mostly next to nothing, now and then just about a lifetime.
+func (g random) pause(o *firewall.Options) time.Duration {
+	t := &o.Timeouts
+	switch n := g.IntN(100); {
+	case n < 70:
+		return time.Duration(g.IntN(50)) * time.Millisecond
+	case n < 93:
+		return time.Duration(g.IntN(1000)) * time.Millisecond
+	case n < 98:
+		lives := []time.Duration{t.Syn, t.Fin, t.Rst, t.UDP, t.UDPReply, t.Short}
+		return lives[g.IntN(len(lives))] + time.Duration(g.IntN(3)-1)*time.Millisecond
+	case n == 98:
+		return 30*time.Second + time.Duration(g.IntN(3)-1)*time.Millisecond
+	}
+	return t.Established + time.Duration(g.IntN(3)-1)*time.Millisecond
+}
+
+// step draws what happens next. talked is a conversation that has begun with it.
+func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked *talk) {
+	switch n := g.IntN(1000); {
+	case n < 15:
+		return Step{Kind: StepSweep, Input: firewall.Input{Now: now}}, nil
+	case n < 20:
+		s := Step{Kind: StepTable, Name: g.one(tables...)}
+		for g.chance(70) {
+			s.Entries = append(s.Entries, g.entry())
+		}
+		return s, nil
+	case n < 28:
+		return Step{Kind: StepAdd, Name: g.one(tables...), Entries: []firewall.TableEntry{g.entry()}}, nil
+	case n < 34:
+		return Step{Kind: StepDelete, Name: g.one(tables...), Entries: []firewall.TableEntry{g.entry()}}, nil
+	case n < 38:
+		return Step{Kind: StepInterfaces, Ifs: g.interfaces()}, nil
+	case n < 40:
+		return Step{Kind: StepRoutes, Routes: g.routes()}, nil
+	case n < 46 && len(c.Rules) > 1:
+		return Step{Kind: StepLoad, Set: g.IntN(len(c.Rules))}, nil
+	case n < 48:
+		return Step{Kind: StepZero, Number: uint16(100 * g.IntN(5))}, nil
+	}
+	s = Step{Kind: StepPacket, Input: firewall.Input{Now: now, Random: g.Uint32()}}
+	for g.chance(8) {
+		s.Input.Tags = append(s.Input.Tags, uint16(1+g.IntN(12)))
+	}
+	t := talked
+	if len(talks) == 0 || g.chance(12) {
+		t = g.talk()
+		talked = t
+	} else {
+		t = talks[g.IntN(len(talks))]
+	}
+	var from int
+	switch n := g.IntN(100); {
+	case n < 6 && t.last != nil:
+		s.Packet, from = t.oops(g)
+	case n < 14:
+		s.Packet, from = t.fragment(g)
+	case n < 16:
+		s.Packet, from = g.essential(), 0
+	default:
+		s.Packet, from = t.next(g)
+	}
+	if g.chance(4) {
+		s.Packet = g.damage(s.Packet)
+	}
+	s.Input.Hook = t.hook(g, from)
+	return s, talked
+}
+
+// damage cuts a packet short, flips bits, or lets something follow it.
+func (g random) damage(b []byte) []byte {
+	b = append([]byte(nil), b...)
+	switch g.IntN(3) {
+	case 0:
+		return b[:g.IntN(len(b)+1)]
+	case 1:
+		for range 1 + g.IntN(4) {
+			b[g.IntN(len(b))] ^= 1 << g.IntN(8)
+		}
+		return b
+	}
+	return append(b, make([]byte, g.IntN(10))...)
+}
+
+// essential returns neighbour discovery or MLD, mostly as it must be.
+func (g random) essential() []byte {
+	c := craft{src: netip.MustParseAddr("fe80::9"), dst: netip.MustParseAddr(g.one(addrs6...)), proto: packet.ProtoICMPv6, ttl: 255}
+	typ := uint8(133 + g.IntN(4))
+	if g.chance(30) {
+		typ, c.ttl = []uint8{130, 131, 132, 143}[g.IntN(4)], 1
+		c.first, c.options = packet.ProtoHopByHop, []byte{0, 0, 5, 2, 0, 0, 1, 0}
+	}
+	if g.chance(20) {
+		c.ttl = 64
+	}
+	c.body = icmpBody(typ, 0, 0, make([]byte, 20))
+	return c.bytes()
+}

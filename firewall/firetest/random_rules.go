@@ -1,0 +1,204 @@
+package firetest
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirnet/weir/rule"
+)
+
+// rules draws a rule set of the language that an engine has, as lines of a rule file.
+func (g random) rules(have rule.Features) []string {
+	lines := make([]string, 2+g.IntN(24))
+	if have&rule.HasKeepState != 0 && g.chance(50) {
+		lines[0] = "add 1 check-state"
+	}
+	for i := range lines {
+		if lines[i] == "" {
+			lines[i] = g.rule(have, 100*(1+g.IntN(12)))
+		}
+	}
+	return lines
+}
+
+// rule draws one rule. Jumps aim at numbers that exist.
+func (g random) rule(have rule.Features, number int) string {
+	has := func(f rule.Features) bool { return have&f != 0 }
+	var b strings.Builder
+	fmt.Fprintf(&b, "add %d ", number)
+	if has(rule.HasProb) && g.chance(5) {
+		fmt.Fprintf(&b, "prob %s ", g.one("0.5", "0.01", "0.99"))
+	}
+	action, keeps := g.action(has, number)
+	if action == "check-state" {
+		b.WriteString(action)
+		if has(rule.HasFlows) && g.chance(40) {
+			b.WriteString(" :" + g.one("any", "web", "x"))
+		}
+		return b.String()
+	}
+	b.WriteString(action)
+	if has(rule.HasLog) && g.chance(5) {
+		b.WriteString(" log logamount 2")
+	}
+	if has(rule.HasTagged) && g.chance(8) {
+		fmt.Fprintf(&b, " tag %d", 1+g.IntN(12))
+	}
+	fmt.Fprintf(&b, " %s from %s to %s", g.proto(), g.end(has), g.end(has))
+	for g.chance(45) {
+		b.WriteString(" " + g.option(has))
+	}
+	if keeps && has(rule.HasKeepState) && g.chance(55) {
+		b.WriteString(" " + g.state(has))
+	}
+	return b.String()
+}
+
+// action draws an action. keeps says that the rule may well keep state.
+func (g random) action(has func(rule.Features) bool, number int) (action string, keeps bool) {
+	switch n := g.IntN(20); {
+	case n < 9:
+		return "allow", true
+	case n < 12:
+		return "deny", g.chance(10)
+	case n < 14:
+		return "count", g.chance(50)
+	case n == 14 && has(rule.HasSkipTo):
+		return fmt.Sprintf("skipto %d", number+100*g.IntN(5)), g.chance(30)
+	case n == 15 && has(rule.HasCall):
+		if g.chance(50) {
+			return "return", false
+		}
+		return fmt.Sprintf("call %d", 100*(1+g.IntN(12))), g.chance(20)
+	case n == 16 && has(rule.HasReject):
+		return g.one("reject", "unreach port", "unreach6 admin-prohib", "unreach 13"), false
+	case n == 17 && has(rule.HasReset):
+		return "reset", false
+	case n == 18 && has(rule.HasKeepState):
+		return "check-state", false
+	}
+	return "allow", true
+}
+
+func (g random) proto() string {
+	return g.one("ip", "ip", "tcp", "tcp", "tcp", "udp", "udp", "icmp", "ipv6-icmp", "ip4", "ip6", "sctp", "47", "136", "{ tcp or udp }", "{ udp or not tcp }")
+}
+
+// end draws an address with or without ports.
+func (g random) end(has func(rule.Features) bool) string {
+	s := g.address(has)
+	if g.chance(20) {
+		s += " " + g.port()
+	}
+	return s
+}
+
+func (g random) port() string {
+	if g.chance(15) {
+		return "not " + g.one(ports...)
+	}
+	return g.numbers(22, 53, 80, 443, 1024, 4000, 40000, 65535)
+}
+
+func (g random) address(has func(rule.Features) bool) string {
+	not := ""
+	if g.chance(10) {
+		not = "not "
+	}
+	switch n := g.IntN(10); {
+	case n < 4:
+		return "any"
+	case n == 4 && has(rule.HasMe):
+		return not + g.one("me", "me", "me6")
+	case n == 5 && has(rule.HasTable):
+		value := ""
+		if g.chance(40) {
+			value = fmt.Sprintf(",%d", g.IntN(3))
+		}
+		return fmt.Sprintf("%stable(%s%s)", not, g.one(tables...), value)
+	case n == 6 && has(rule.HasMixed):
+		other := g.one(nets6...)
+		if has(rule.HasMe) && g.chance(50) {
+			other = "me"
+		}
+		return fmt.Sprintf("{ %s or not %s }", g.one(nets4...), other)
+	case n == 7:
+		return not + g.one(nets4...) + "," + g.one(addrs6...)
+	case n == 8:
+		return not + g.one(nets6...)
+	}
+	return not + g.one(nets4...)
+}
+
+// option draws an option of those that the engine has.
+func (g random) option(has func(rule.Features) bool) string {
+	type choice struct {
+		needs rule.Features
+		draw  func() string
+	}
+	word := func(words ...string) func() string { return func() string { return g.one(words...) } }
+	list := func(w string, of ...int) func() string { return func() string { return w + " " + g.numbers(of...) } }
+	choices := []choice{
+		{0, word("in", "out", "in", "out")}, {0, word("setup", "established")}, {0, word("setup", "established")},
+		{0, word("tcpflags syn,!ack", "tcpflags rst", "tcpflags fin,ack", "tcpflags !syn,!rst")},
+		{0, word("frag", "frag")},
+		{0, list("icmptypes", 0, 3, 8, 11)}, {0, list("icmp6types", 1, 2, 128, 129)},
+		{0, list("src-port", 22, 53, 80, 4000, 40000)}, {0, list("dst-port", 22, 53, 80, 443, 40000)},
+		{0, word("proto tcp", "proto udp", "proto 47")},
+		{0, func() string { return g.one("src-ip ", "dst-ip ") + g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0]) }},
+		{rule.HasInterface, func() string { return g.one("via ", "recv ", "xmit ") + g.one(names...) }},
+		{rule.HasGlob, func() string { return g.one("via ", "recv ", "xmit ") + g.one("eth*", "pod:*", "?th1", "*") }},
+		{rule.HasAnyIface, func() string { return g.one("via ", "recv ", "xmit ") + "any" }},
+		{rule.HasIfaceAddr, func() string { return g.one("via ", "recv ", "xmit ") + g.one("10.0.0.1", "10.0.1.1", "2001:db8::1") }},
+		{rule.HasFragBits, word("frag df", "frag mf", "frag !df,!offset", "frag offset", "frag rf")},
+		{rule.HasIPFields, list("ipttl", 1, 2, 64, 255)}, {rule.HasIPFields, list("iplen", 40, 60, 100, 1500)},
+		{rule.HasIPFields, list("ipid", 0, 7, 100, 65535)},
+		{rule.HasIPOptions, word("ipoptions rr", "ipoptions !lsrr", "ipoptions ts,!rr")},
+		{rule.HasTOS, word("iptos lowdelay", "iptos !congestion", "dscp ef,cs1", "dscp be", "ipprecedence 5", "ipprecedence 0")},
+		{rule.HasSeq, word("tcpseq 1000", "tcpack 0", "tcpwin 0-2000")},
+		{rule.HasTagged, list("tagged", 1, 2, 3, 9, 12)},
+		{rule.HasVerRevPath, word("verrevpath")}, {rule.HasVerSrcReach, word("versrcreach")}, {rule.HasAntiSpoof, word("antispoof")},
+	}
+	draw := func() string {
+		for {
+			if c := choices[g.IntN(len(choices))]; c.needs == 0 || has(c.needs) {
+				not := ""
+				if g.chance(12) {
+					not = "not "
+				}
+				if s := c.draw(); not == "" || !strings.Contains(s, " not ") {
+					return not + s
+				}
+			}
+		}
+	}
+	if has(rule.HasMixed) && g.chance(10) {
+		return "{ " + draw() + " or " + draw() + " }"
+	}
+	return draw()
+}
+
+func (g random) state(has func(rule.Features) bool) string {
+	name := ""
+	if has(rule.HasFlows) && g.chance(30) {
+		name = " :" + g.one("web", "x")
+	}
+	limit := fmt.Sprintf("%s %d", g.one("src-addr", "dst-addr", "src-addr dst-port", "dst-port", "src-addr src-port dst-addr dst-port"), 1+g.IntN(3))
+	s := "keep-state"
+	switch n := g.IntN(10); {
+	case n < 2 && has(rule.HasLimit):
+		s = "limit " + limit
+	case n == 2 && has(rule.HasRecordState):
+		s = "record-state"
+	case n == 3 && has(rule.HasSetLimit):
+		s = "set-limit " + limit
+	}
+	s += name
+	if has(rule.HasDefer) && g.chance(10) {
+		s += " defer-action"
+	}
+	if has(rule.HasLiberal) && g.chance(10) {
+		s += " liberal"
+	}
+	return s
+}
