@@ -3,6 +3,7 @@ package eyeballstest
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -40,8 +41,9 @@ type Host struct {
 type Net struct {
 	Local4, Local6 netip.Addr // this machine's addresses, invalid without the family
 
-	tun  *os.File
-	wait sync.WaitGroup
+	tun   *os.File
+	wait  sync.WaitGroup
+	alive chan struct{} // closed when the first packet comes through
 
 	mu     sync.Mutex
 	hosts  map[netip.Addr]Host               // guarded by mu, as all below
@@ -62,7 +64,7 @@ var (
 // route.
 func NewNet(v4, v6 bool) (*Net, error) {
 	n := &Net{hosts: map[netip.Addr]Host{}, fakes: map[netip.AddrPort]netip.Addr{}, behind: map[netip.Addr]netip.AddrPort{},
-		syns: map[netip.Addr]int{}, ports: map[netip.AddrPort]netip.AddrPort{}}
+		alive: make(chan struct{}), syns: map[netip.Addr]int{}, ports: map[netip.AddrPort]netip.AddrPort{}}
 	var err error
 	if n.tun, err = openTUN("sim0"); err != nil {
 		return nil, err
@@ -87,7 +89,32 @@ func NewNet(v4, v6 bool) (*Net, error) {
 	}
 	n.wait.Add(1)
 	go n.serve()
+	if err := n.warmUp(); err != nil {
+		n.Close()
+		return nil, err
+	}
 	return n, nil
+}
+
+// warmUp sends datagrams until one comes through: the kernel throws away what is
+// sent before it has noticed, a little later, that the device is up.
+func (n *Net) warmUp() error {
+	to := "203.0.113.1:9"
+	if !n.Local4.IsValid() {
+		to = "[2001:db8::9]:9"
+	}
+	for range 400 {
+		if c, err := net.Dial("udp", to); err == nil {
+			c.Write([]byte("ping"))
+			c.Close()
+		}
+		select {
+		case <-n.alive:
+			return nil
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return errors.New("simulated network: the device stays silent")
 }
 
 // openTUN makes a TUN device, whose packets are bare IP.
@@ -137,13 +164,17 @@ func (n *Net) SYNs(a netip.Addr) int {
 func (n *Net) serve() {
 	defer n.wait.Done()
 	buf := make([]byte, 65536)
-	for {
+	for first := true; ; {
 		size, err := n.tun.Read(buf)
 		if err != nil {
 			if errors.Is(err, os.ErrClosed) {
 				return
 			}
 			continue
+		}
+		if first {
+			first = false
+			close(n.alive)
 		}
 		if p, ok := parseSegment(buf[:size]); ok {
 			n.handle(p)
