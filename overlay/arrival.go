@@ -1,0 +1,81 @@
+package overlay
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+// arrival is the source of a received packet, as a conn.Endpoint. One is kept for each source, so that receiving
+// allocates nothing.
+type arrival struct {
+	hop
+	bind  *bind
+	seen  atomic.Int64 // when a packet came last, ns of the bind's clock
+	data  atomic.Bool  // whether there was more than keepalives in the last read
+	owner atomic.Pointer[paths]
+}
+
+// FromPeer implements conn.PeerAwareEndpoint: an authentic packet of the peer with this key came from here.
+func (a *arrival) FromPeer(key [32]byte) {
+	p := a.owner.Load()
+	if p == nil || p.key != key {
+		if p = a.bind.pathsOf(key); p == nil {
+			return
+		}
+		a.owner.Store(p)
+	}
+	p.fromPeer(&a.hop, a.seen.Load(), a.data.Load())
+}
+
+// InitiationMessagePublicKey implements conn.InitiationAwareEndpoint: somebody who knows the peer's public key began a
+// handshake here. The answer, which is sent only if it was the peer, must come back.
+func (a *arrival) InitiationMessagePublicKey(key [32]byte) {
+	if p := a.bind.pathsOf(key); p != nil {
+		p.caller.Store(&a.hop)
+	}
+}
+
+// ClearSrc implements conn.Endpoint; the next packet tells a new address.
+func (a *arrival) ClearSrc() {}
+
+// SrcToString implements conn.Endpoint.
+func (a *arrival) SrcToString() string { return a.local.String() }
+
+// DstToString implements conn.Endpoint.
+func (a *arrival) DstToString() string { return a.addr.String() }
+
+// DstToBytes implements conn.Endpoint.
+func (a *arrival) DstToBytes() []byte {
+	b, _ := a.addr.MarshalBinary()
+	return b
+}
+
+// DstIP implements conn.Endpoint.
+func (a *arrival) DstIP() netip.Addr { return a.addr.Addr() }
+
+// SrcIP implements conn.Endpoint.
+func (a *arrival) SrcIP() netip.Addr { return a.local }
+
+// arrivals finds the arrival of a source. Anybody can send from any number of addresses, so the table is bounded; when it
+// is full it starts anew, which costs the peers one allocation each.
+type arrivals struct {
+	mu sync.Mutex
+	m  map[hop]*arrival
+}
+
+const arrivalLimit = 4096
+
+func (t *arrivals) get(b *bind, h hop) *arrival {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.m[h]
+	if a == nil {
+		if t.m == nil || len(t.m) >= arrivalLimit {
+			t.m = map[hop]*arrival{}
+		}
+		a = &arrival{hop: h, bind: b}
+		t.m[h] = a
+	}
+	return a
+}

@@ -1,0 +1,275 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/tailscale/wireguard-go/conn"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/udp"
+)
+
+// batchSize is how many packets go through the device at once: two received super packets of up to 128 datagrams.
+const batchSize = 256
+
+// socketBuffer is the size of the kernel's buffers of a socket.
+const socketBuffer = 7 << 20
+
+// bind is WireGuard's socket: a conn.Bind of two udp.Conns, one for each IP version.
+type bind struct {
+	log     *slog.Logger
+	offload bool
+	ns      *nl.NS    // where sockets are opened, whichever thread asks
+	onMove  func(Key) // called when a peer was heard on another path
+
+	mu     sync.RWMutex
+	mark   uint32
+	v4, v6 *udp.Conn
+	peers  map[Key]*paths
+	// initiators finds the peer whom we sent the initiation with this sender index: its newest one only.
+	initiators map[uint32]*paths
+	arrivals   arrivals
+	batches    batches
+
+	begin      time.Time
+	sendErrors atomic.Uint64
+	readErrors atomic.Uint64
+}
+
+func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
+	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(), peers: map[Key]*paths{},
+		initiators: map[uint32]*paths{}}
+}
+
+// now is the bind's clock: ns since it was made, never 0.
+func (b *bind) now() int64 { return int64(time.Since(b.begin)) + int64(time.Hour) }
+
+// Open implements conn.Bind.
+func (b *bind) Open(port uint16) (fns []conn.ReceiveFunc, actual uint16, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err = b.ns.Do(func() error {
+		fns, actual, err = b.openLocked(port)
+		return err
+	})
+	return fns, actual, err
+}
+
+func (b *bind) openLocked(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	if b.v4 != nil || b.v6 != nil {
+		return nil, 0, conn.ErrBindAlreadyOpen
+	}
+	config := udp.Config{ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, PacketInfo: true, Mark: b.mark,
+		GRO: b.offload, NoGSO: !b.offload}
+	// With port 0 the port that is free for IPv4 may be taken for IPv6: try again.
+	for range 10 {
+		v4, err := udp.Listen("udp4", netip.AddrPortFrom(netip.IPv4Unspecified(), port), config)
+		if err != nil && !errors.Is(err, syscall.EAFNOSUPPORT) {
+			return nil, 0, err
+		}
+		got := port
+		if v4 != nil {
+			got = v4.LocalAddrPort().Port()
+		}
+		v6, err := udp.Listen("udp6", netip.AddrPortFrom(netip.IPv6Unspecified(), got), config)
+		if err != nil && !errors.Is(err, syscall.EAFNOSUPPORT) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			if v4 != nil {
+				v4.Close()
+			}
+			if port == 0 && errors.Is(err, syscall.EADDRINUSE) {
+				continue
+			}
+			return nil, 0, err
+		}
+		var fns []conn.ReceiveFunc
+		if v4 != nil {
+			allowFragments(v4)
+			fns = append(fns, b.receiver(v4))
+			b.v4 = v4
+		}
+		if v6 != nil {
+			if v4 == nil {
+				got = v6.LocalAddrPort().Port()
+			}
+			fns = append(fns, b.receiver(v6))
+			b.v6 = v6
+		}
+		if len(fns) == 0 {
+			return nil, 0, fmt.Errorf("overlay: no IP here: %w", syscall.EAFNOSUPPORT)
+		}
+		return fns, got, nil
+	}
+	return nil, 0, fmt.Errorf("overlay: no port is free for both IP versions: %w", syscall.EADDRINUSE)
+}
+
+// allowFragments clears the DF bit: a path that cannot carry our datagrams whole fragments them. With the bit, a router
+// that sends no ICMP would swallow all large packets and leave small ones alone. The kernel's WireGuard does the same.
+func allowFragments(c *udp.Conn) {
+	_ = c.SyscallConn().Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+	})
+}
+
+// Close implements conn.Bind.
+func (b *bind) Close() error {
+	b.mu.Lock()
+	v4, v6 := b.v4, b.v6
+	b.v4, b.v6 = nil, nil
+	b.mu.Unlock()
+	var err error
+	for _, c := range []*udp.Conn{v4, v6} {
+		if c != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	return err
+}
+
+// SetMark implements conn.Bind.
+func (b *bind) SetMark(mark uint32) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mark = mark
+	var err error
+	for _, c := range []*udp.Conn{b.v4, b.v6} {
+		if c == nil {
+			continue
+		}
+		if e := c.SyscallConn().Control(func(fd uintptr) {
+			if e := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)); e != nil {
+				err = fmt.Errorf("overlay: SO_MARK: %w", e)
+			}
+		}); e != nil {
+			return e
+		}
+	}
+	return err
+}
+
+// BatchSize implements conn.Bind.
+func (b *bind) BatchSize() int { return batchSize }
+
+// ParseEndpoint implements conn.Bind. Beside addresses it takes "KEY@" and "KEY@ADDRESS", with the key in hex: the peer
+// itself, wherever it is, with ADDRESS as its only candidate.
+func (b *bind) ParseEndpoint(s string) (conn.Endpoint, error) {
+	text, addr, ok := strings.Cut(s, "@")
+	if !ok {
+		ap, err := netip.ParseAddrPort(s)
+		if err != nil {
+			return nil, fmt.Errorf("overlay: endpoint: %w", err)
+		}
+		return &arrival{hop: hop{addr: ap}, bind: b}, nil
+	}
+	key, err := parseHexKey(text)
+	if err != nil {
+		return nil, err
+	}
+	p := b.addPaths(key)
+	if addr != "" {
+		ap, err := netip.ParseAddrPort(addr)
+		if err != nil {
+			return nil, fmt.Errorf("overlay: endpoint: %w", err)
+		}
+		p.setCandidates([]netip.AddrPort{ap})
+		p.current.Store(&hop{addr: ap})
+	}
+	return p, nil
+}
+
+// addPaths returns the paths of a peer, making them if needed.
+func (b *bind) addPaths(key Key) *paths {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.peers[key]
+	if p == nil {
+		p = &paths{bind: b, key: key}
+		b.peers[key] = p
+	}
+	return p
+}
+
+// pathsOf returns the paths of a peer, or nil.
+func (b *bind) pathsOf(key Key) *paths {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.peers[key]
+}
+
+// allPaths returns the paths of all peers.
+func (b *bind) allPaths() []*paths {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	list := make([]*paths, 0, len(b.peers))
+	for _, p := range b.peers {
+		list = append(list, p)
+	}
+	return list
+}
+
+// dropPaths forgets a peer.
+func (b *bind) dropPaths(key Key) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if p := b.peers[key]; p != nil {
+		delete(b.peers, key)
+		for index, q := range b.initiators {
+			if p == q {
+				delete(b.initiators, index)
+			}
+		}
+	}
+}
+
+// setInitiator replaces the index of the newest initiation to a peer.
+func (b *bind) setInitiator(old, index uint32, p *paths) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.initiators[old] == p {
+		delete(b.initiators, old)
+	}
+	b.initiators[index] = p
+}
+
+// initiator returns the peer whom we sent the initiation with this index, or nil.
+func (b *bind) initiator(index uint32) *paths {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.initiators[index]
+}
+
+// moved is called when a peer was heard on another path.
+func (b *bind) moved(p *paths, from, to netip.AddrPort) {
+	b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String())
+	if b.onMove != nil {
+		b.onMove(p.key)
+	}
+}
+
+// connFor returns the socket for an address.
+func (b *bind) connFor(a netip.Addr) *udp.Conn {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if a.Is4() || a.Is4In6() {
+		return b.v4
+	}
+	return b.v6
+}
+
+// conns returns the open sockets. The caller holds mu.
+func (b *bind) conns() (list []*udp.Conn) {
+	for _, c := range []*udp.Conn{b.v4, b.v6} {
+		if c != nil {
+			list = append(list, c)
+		}
+	}
+	return list
+}

@@ -1,0 +1,103 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// Config describes a Device.
+type Config struct {
+	Name string // of the interface
+	Key  Key    // private key of this node
+	Port uint16 // UDP port; 0 lets the system choose
+	// MTU of the interface; 0 chooses DefaultMTU. Larger segments of TCP connections are avoided by clamping the MSS.
+	MTU int
+	// Mark is the firewall mark of the encrypted packets; 0 is none.
+	Mark uint32
+	// Judge decides about every packet; nil lets all pass.
+	Judge Judge
+	// UAPI is the directory for the socket of wg(8), which looks in DefaultUAPI; empty for none.
+	UAPI string
+	// NoOffload switches super packets off, towards the kernel's stack and on the wire.
+	NoOffload bool
+	// Log tells of peers that move and of what goes wrong; nil is silent.
+	Log *slog.Logger
+}
+
+const (
+	// DefaultMTU fits a path of 1500 bytes: 40 bytes of IPv6, 8 of UDP and 32 of WireGuard are added.
+	DefaultMTU = 1420
+	// MinMTU is the smallest that IPv6 allows.
+	MinMTU = 1280
+	// DefaultUAPI is where wg(8) looks for sockets.
+	DefaultUAPI = "/var/run/wireguard"
+)
+
+// Judge decides about a batch of IP packets and sets pass[i] to whether packets[i] may go on. It is called by several
+// goroutines at once. The packets are valid during the call only. A packet of firewall.Out may be longer than the MTU: it
+// is then a super packet of the kernel, which will be cut into segments that differ in sequence numbers and lengths.
+type Judge func(dir firewall.Direction, packets [][]byte, pass []bool)
+
+// Peer is another node.
+type Peer struct {
+	Name      string
+	Key       Key      // its public key
+	Preshared Key      // zero for none
+	Endpoints []string // HOST:PORT, in order of preference; none for a node that will call us
+	Pods      []netip.Prefix
+	Keepalive time.Duration // how often to send something while idle, for the sake of NATs; 0 is never
+}
+
+func (p *Peer) check() error {
+	if p.Key.IsZero() {
+		return fmt.Errorf("overlay: peer %q has no public key", p.Name)
+	}
+	for _, e := range p.Endpoints {
+		host, port, err := net.SplitHostPort(e)
+		if err != nil {
+			return fmt.Errorf("overlay: peer %q: endpoint %q is not HOST:PORT", p.Name, e)
+		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+			return fmt.Errorf("overlay: peer %q: endpoint %q needs a host and a port from 1 to 65535", p.Name, e)
+		}
+	}
+	for _, r := range p.Pods {
+		if !r.IsValid() || r != r.Masked() {
+			return fmt.Errorf("overlay: peer %q: pod range %s has host bits set; write %s", p.Name, r, r.Masked())
+		}
+	}
+	if p.Keepalive < 0 || p.Keepalive > 65535*time.Second {
+		return fmt.Errorf("overlay: peer %q: keepalive %s is not between 0 and 65535 seconds", p.Name, p.Keepalive)
+	}
+	return nil
+}
+
+func (c *Config) check() error {
+	switch {
+	case c.Name == "" || len(c.Name) > 15:
+		return fmt.Errorf("overlay: interface name %q must have 1 to 15 characters", c.Name)
+	case c.Key.IsZero():
+		return errors.New("overlay: no private key")
+	case c.MTU != 0 && (c.MTU < MinMTU || c.MTU > 65000):
+		return fmt.Errorf("overlay: MTU %d is not between %d and 65000", c.MTU, MinMTU)
+	}
+	return nil
+}
+
+// PeerStatus is a Peer and how it is doing.
+type PeerStatus struct {
+	Peer
+	Path          netip.AddrPort // where packets go now; not valid before the first
+	LastHandshake time.Time      // zero before the first
+	RTT           time.Duration  // of the last handshake that this node began; 0 before the first
+	Received      uint64         // bytes, encrypted
+	Sent          uint64
+	Moves         uint64 // how often Path changed
+}

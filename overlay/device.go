@@ -1,0 +1,179 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/tailscale/wireguard-go/device"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Device is a WireGuard interface. Its methods may be called from any goroutine.
+type Device struct {
+	config Config
+	log    *slog.Logger
+	ns     *nl.NS
+	nl     *nl.Conn
+	link   nl.Link
+	tun    *tunDevice
+	bind   *bind
+	wg     *device.Device
+	uapi   *uapi
+
+	mu     sync.Mutex
+	peers  map[Key]*peer
+	closed bool
+	stop   chan struct{}
+	done   sync.WaitGroup
+}
+
+// New makes the interface and brings it up. Addresses are the caller's business; routes to pod ranges come with the peers.
+// It is made in the network namespace of the calling thread.
+func New(config Config) (*Device, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	if config.MTU == 0 {
+		config.MTU = DefaultMTU
+	}
+	d := &Device{config: config, log: config.Log, peers: map[Key]*peer{}, stop: make(chan struct{})}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if err := d.open(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Device) open() (err error) {
+	if d.ns, err = nl.CurrentNS(); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	if d.nl, err = nl.Open(d.ns); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	if d.tun, err = openTUN(d.config.Name, d.config.MTU, !d.config.NoOffload, d.config.Judge); err != nil {
+		return err
+	}
+	if d.link, err = d.nl.LinkByName(d.tun.name); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	if err := d.nl.SetLinkMTU(d.link.Index, d.config.MTU); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	d.bind = newBind(d.log, d.ns, d.config.Mark, !d.config.NoOffload)
+	d.bind.onMove = d.greet
+	d.wg = device.NewDevice(d.tun, d.bind, d.logger())
+	if err := d.wg.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\n", d.config.Key.hex(), d.config.Port)); err != nil {
+		return fmt.Errorf("overlay: port %d: %w", d.config.Port, err)
+	}
+	if err := d.wg.Up(); err != nil {
+		return fmt.Errorf("overlay: port %d: %w", d.config.Port, err)
+	}
+	if err := d.nl.SetLinkUp(d.link.Index); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	if d.config.UAPI != "" {
+		if d.uapi, err = listenUAPI(d); err != nil {
+			return err
+		}
+	}
+	d.done.Go(d.watch)
+	return nil
+}
+
+// logger passes what the library says: its talk at the level of debugging, its complaints as warnings. Text from the
+// network is not among it.
+func (d *Device) logger() *device.Logger {
+	return &device.Logger{
+		Verbosef: device.DiscardLogf,
+		Errorf: func(format string, args ...any) {
+			d.log.Warn("wireguard", "what", strings.TrimSpace(fmt.Sprintf(format, args...)))
+		},
+	}
+}
+
+// Name is the interface's name.
+func (d *Device) Name() string { return d.tun.name }
+
+// Index is the interface's number.
+func (d *Device) Index() int { return d.link.Index }
+
+// PublicKey is this node's public key.
+func (d *Device) PublicKey() Key { return d.config.Key.Public() }
+
+// Port is the UDP port that peers send to.
+func (d *Device) Port() uint16 {
+	d.bind.mu.RLock()
+	defer d.bind.mu.RUnlock()
+	for _, c := range d.bind.conns() {
+		return c.LocalAddrPort().Port()
+	}
+	return 0
+}
+
+// Stats counts what a Device did with packets since it was made.
+type Stats struct {
+	DroppedIn, DroppedOut uint64 // refused by the Judge
+	Broken                uint64 // packets of the kernel that made no sense
+	SendErrors            uint64 // batches for which no path worked
+	ReadErrors            uint64
+	SocketDrops           uint64 // datagrams that came faster than they were read
+	GSORefused            uint64 // super packets that a route refused; their datagrams went one by one
+	Moves                 uint64 // changes of path, of all peers
+}
+
+// Stats returns the counters.
+func (d *Device) Stats() Stats {
+	s := Stats{
+		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(), Broken: d.tun.broken.Load(),
+		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(),
+	}
+	for _, p := range d.bind.allPaths() {
+		s.Moves += p.moves.Load()
+	}
+	d.bind.mu.RLock()
+	defer d.bind.mu.RUnlock()
+	for _, c := range d.bind.conns() {
+		u := c.Stats()
+		s.SocketDrops += u.Dropped
+		s.GSORefused += u.GSORefused
+	}
+	return s
+}
+
+// Close takes the interface away, and with it its routes and addresses.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil
+	}
+	d.closed = true
+	close(d.stop)
+	d.mu.Unlock()
+	d.done.Wait()
+	var err error
+	if d.uapi != nil {
+		err = d.uapi.close()
+	}
+	switch {
+	case d.wg != nil:
+		d.wg.Close()
+	case d.tun != nil:
+		err = errors.Join(err, d.tun.Close())
+	}
+	if d.nl != nil {
+		d.nl.Close()
+	}
+	if d.ns != nil {
+		err = errors.Join(err, d.ns.Close())
+	}
+	return err
+}

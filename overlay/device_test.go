@@ -1,0 +1,330 @@
+package overlay
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// side is a node of a test with a Device on it.
+type side struct {
+	*nstest.Node
+	dev  *Device
+	key  Key
+	addr string // of the interface
+}
+
+// pair is two nodes joined by a wire, or by two.
+//
+//	a: weir0 10.99.0.1 -- wire 10.98.0.1/24 ---- 10.98.0.2/24 wire -- weir0 10.99.0.2 :b
+//	                 \--- spare 10.97.0.1/24 --- 10.97.0.2/24 spare --/
+func pair(t *testing.T, config func(*Config), endpoints func(*Peer)) (a, b *side) {
+	t.Helper()
+	lab := nstest.New(t)
+	a, b = &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+	lab.Join(a.Node, "wire", "10.98.0.1/24 fd98::1/64", b.Node, "wire", "10.98.0.2/24 fd98::2/64")
+	lab.Join(a.Node, "spare", "10.97.0.1/24", b.Node, "spare", "10.97.0.2/24")
+	for _, s := range []*side{a, b} {
+		s.start(t, config)
+	}
+	a.peer(t, b, endpoints, "10.98.0.2:51820", "10.97.0.2:51820")
+	b.peer(t, a, endpoints, "10.98.0.1:51820", "10.97.0.1:51820")
+	return a, b
+}
+
+func newKey(t testing.TB) Key {
+	t.Helper()
+	k, err := NewPrivateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// start makes the Device of a side.
+func (s *side) start(t *testing.T, config func(*Config)) {
+	t.Helper()
+	if s.key.IsZero() {
+		s.key = newKey(t)
+	}
+	c := Config{Name: "weir0", Key: s.key, Port: 51820}
+	if testing.Verbose() {
+		c.Log = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", s.String())
+	}
+	if config != nil {
+		config(&c)
+	}
+	err := s.Do(func() (err error) {
+		s.dev, err = New(c)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dev := s.dev
+	t.Cleanup(func() {
+		if err := dev.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	s.address(t)
+}
+
+func (s *side) address(t *testing.T) {
+	t.Helper()
+	link, err := s.Netlink().LinkByName("weir0")
+	if err == nil {
+		err = s.Netlink().AddAddr(link.Index, netip.PrefixFrom(netip.MustParseAddr(s.addr), 32))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// peer makes other known to s.
+func (s *side) peer(t *testing.T, other *side, change func(*Peer), endpoints ...string) {
+	t.Helper()
+	p := Peer{Name: other.String(), Key: other.key.Public(), Endpoints: endpoints,
+		Pods: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr(other.addr), 32)}}
+	if change != nil {
+		change(&p)
+	}
+	if err := s.dev.SetPeer(p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// download has to fetch size random bytes from from over TCP and compares them; each, when not nil, is called with the
+// number of bytes that have come.
+func download(t *testing.T, from, to *side, size int, each func(n int)) {
+	t.Helper()
+	ln, err := from.Listen("tcp", from.addr+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	src := rand.NewChaCha8([32]byte{1})
+	want := sha256.New()
+	served := make(chan error, 1)
+	go func() {
+		c, err := ln.Accept()
+		if err == nil {
+			c.SetDeadline(time.Now().Add(60 * time.Second))
+			_, err = io.CopyN(io.MultiWriter(c, want), src, int64(size))
+			c.Close()
+		}
+		served <- err
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	c, err := to.DialContext(ctx, "tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(60 * time.Second))
+	got, buf, n := sha256.New(), make([]byte, 64<<10), 0
+	for {
+		k, err := c.Read(buf)
+		got.Write(buf[:k])
+		if n += k; each != nil {
+			each(n)
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("after %d of %d bytes: %v", n, size, err)
+		}
+	}
+	if err := <-served; err != nil {
+		t.Fatal(err)
+	}
+	if n != size || !bytes.Equal(got.Sum(nil), want.Sum(nil)) {
+		t.Fatalf("got %d bytes of %d, or other ones", n, size)
+	}
+}
+
+// echo sends datagrams of the given sizes from a to b over UDP and has them back, one after the other.
+func echo(t *testing.T, a, b *side, sizes ...int) {
+	t.Helper()
+	server, err := b.ListenPacket("udp", b.addr+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		buf := make([]byte, 65535)
+		for {
+			n, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			server.WriteTo(buf[:n], from)
+		}
+	}()
+	c, err := a.DialContext(t.Context(), "udp", server.LocalAddr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, size := range sizes {
+		out, in := make([]byte, size), make([]byte, 65535)
+		for i := range out {
+			out[i] = byte(i + size)
+		}
+		for try := 0; ; try++ { // the first may be lost to the handshake
+			c.Write(out)
+			c.SetReadDeadline(time.Now().Add(time.Second))
+			n, err := c.Read(in)
+			if err == nil && bytes.Equal(in[:n], out) {
+				break
+			}
+			if err == nil {
+				t.Fatalf("sent %d bytes, got %d, or other ones", size, n)
+			}
+			if try == 5 {
+				t.Fatalf("datagram of %d bytes: %v", size, err)
+			}
+		}
+	}
+}
+
+func TestTwoNodes(t *testing.T) {
+	for _, offload := range []bool{true, false} {
+		t.Run(fmt.Sprintf("offload=%v", offload), func(t *testing.T) {
+			a, b := pair(t, func(c *Config) { c.NoOffload = !offload }, func(p *Peer) { p.Preshared = Key{1, 2, 3} })
+			echo(t, a, b, 1, 100, 1392, 1393, 5000, 60000)
+			download(t, a, b, 20<<20, nil)
+			download(t, b, a, 20<<20, nil)
+			for _, s := range []*side{a, b} {
+				list, err := s.dev.Peers()
+				if err != nil || len(list) != 1 {
+					t.Fatal(list, err)
+				}
+				p := list[0]
+				if p.Received < 20<<20 || p.Sent < 20<<20 || time.Since(p.LastHandshake) > time.Minute || p.Path.Port() != 51820 {
+					t.Errorf("%s: %+v", s, p)
+				}
+				if st := s.dev.Stats(); st.Broken+st.ReadErrors+st.SocketDrops > 0 {
+					t.Errorf("%s: %+v", s, st)
+				}
+			}
+			pa, _ := a.dev.Peers()
+			pb, _ := b.dev.Peers()
+			if pa[0].RTT+pb[0].RTT == 0 {
+				t.Error("nobody knows the round trip time")
+			}
+		})
+	}
+}
+
+func TestSetAndRemovePeer(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 10)
+	other := Peer{Name: "c", Key: newKey(t).Public(), Pods: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/30")}}
+	if err := a.dev.SetPeer(other); err == nil || !strings.Contains(err.Error(), "overlaps") {
+		t.Errorf("overlapping ranges: %v", err)
+	}
+	other.Pods = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/16"), netip.MustParsePrefix("fd77::/64")}
+	if err := a.dev.SetPeer(other); err != nil {
+		t.Fatal(err)
+	}
+	routed := func(dst string) bool {
+		list, err := a.Netlink().Routes(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			if r.Dst.String() == dst && r.Link == a.dev.Index() {
+				return true
+			}
+		}
+		return false
+	}
+	if !routed("10.77.0.0/16") || !routed("fd77::/64") {
+		t.Error("no route to the pods")
+	}
+	other.Pods = other.Pods[:1]
+	if err := a.dev.SetPeer(other); err != nil {
+		t.Fatal(err)
+	}
+	if !routed("10.77.0.0/16") || routed("fd77::/64") {
+		t.Error("routes do not follow the pod ranges")
+	}
+	if err := a.dev.RemovePeer(other.Key); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := a.dev.Peers(); routed("10.77.0.0/16") || len(list) != 1 {
+		t.Errorf("something is left of the peer: %v", list)
+	}
+	if err := a.dev.RemovePeer(other.Key); err == nil {
+		t.Error("an unknown peer was removed")
+	}
+	echo(t, a, b, 10)
+}
+
+func TestBadConfig(t *testing.T) {
+	k := newKey(t)
+	for _, c := range []Config{{Key: k}, {Name: "weir0"}, {Name: "much-too-long-name", Key: k}, {Name: "w", Key: k, MTU: 100}} {
+		if d, err := New(c); err == nil {
+			d.Close()
+			t.Errorf("%+v was taken", c)
+		}
+	}
+	for _, p := range []Peer{
+		{}, {Key: k, Endpoints: []string{"host"}}, {Key: k, Endpoints: []string{"host:0"}}, {Key: k, Endpoints: []string{":9"}},
+		{Key: k, Pods: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}}, {Key: k, Keepalive: -1},
+	} {
+		if p.check() == nil {
+			t.Errorf("%+v was taken", p)
+		}
+	}
+}
+
+func TestKeys(t *testing.T) {
+	path := t.TempDir() + "/key"
+	k, err := LoadKey(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v: %v", info.Mode(), err)
+	}
+	again, err := LoadKey(path)
+	if err != nil || again != k {
+		t.Errorf("another key the second time: %v", err)
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), "others") {
+		t.Errorf("a key that others can read: %v", err)
+	}
+	// From `wg genkey | tee /dev/stderr | wg pubkey`.
+	private, err := ParseKey("oK56DE9Ue9zK76rAc8pBl6opph+1v36lm7cXXsQKrGM=")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if private.Public().String() == private.String() || private.IsZero() {
+		t.Error("public key")
+	}
+	for _, s := range []string{"", "AAAA", "x", strings.Repeat("A", 45)} {
+		if _, err := ParseKey(s); err == nil {
+			t.Errorf("%q was taken for a key", s)
+		}
+	}
+}
+

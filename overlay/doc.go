@@ -1,0 +1,31 @@
+// Package overlay carries packets between nodes, encrypted, and lets a firewall judge every one of them.
+//
+// A Device is a WireGuard interface: the protocol comes from the wireguard-go library, so that any WireGuard can be the
+// other end. Around it are our own socket and our own TUN device:
+//
+//	dev, err := overlay.New(overlay.Config{Name: "weir0", Key: key, Port: 51820, Judge: judge})
+//	...
+//	err = dev.SetPeer(overlay.Peer{
+//		Name: "b", Key: keyOfB, Endpoints: []string{"b.example:51820", "192.0.2.7:51820"},
+//		Pods: []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")},
+//	})
+//
+// # Packets
+//
+// The TUN device speaks in super packets with virtio headers: the kernel hands over up to 64 KiB of one TCP or UDP flow
+// at once, and takes as much. Small packets are read until none is left or a batch is full, so that they are sealed and
+// sent together. A Judge sees each batch before it is sealed (firewall.Out) and after it was opened (firewall.In), in
+// place, without a copy; a super packet from the kernel is judged as a whole. Authentication, replay and the pod ranges of
+// the peer are checked before the Judge sees a packet that came in. What it refuses is gone, and counted.
+//
+// # Paths
+//
+// A peer may have several endpoints, as addresses or as names. Packets go to the one from which the peer was last heard,
+// as WireGuard's roaming has it. While data is exchanged and nothing has been heard for 300 ms, what is sent goes to all
+// endpoints; the same sealed bytes reach the peer at most once, because WireGuard drops replays. The peer, ours or any
+// other WireGuard, answers the endpoint whose copy came first: a dead path costs less than a second.
+//
+// # The socket for wg(8)
+//
+// With Config.UAPI the interface can be seen, and changed, by wg(8).
+package overlay

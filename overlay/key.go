@@ -1,0 +1,115 @@
+package overlay
+
+import (
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Key is a Curve25519 key, or a pre-shared key, of 32 bytes. Its text form is wg(8)'s: base64.
+type Key [32]byte
+
+// ParseKey reads a key in base64.
+func ParseKey(s string) (Key, error) {
+	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
+	if err != nil || len(b) != len(Key{}) {
+		return Key{}, errors.New("overlay: a key is 32 bytes in base64, 44 characters, as `wg genkey` prints it")
+	}
+	return Key(b), nil
+}
+
+// NewPrivateKey makes a private key.
+func NewPrivateKey() (Key, error) {
+	k, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return Key{}, fmt.Errorf("overlay: make a key: %w", err)
+	}
+	return Key(k.Bytes()), nil
+}
+
+// Public returns the public key of a private key.
+func (k Key) Public() Key {
+	p, err := ecdh.X25519().NewPrivateKey(k[:])
+	if err != nil {
+		panic(err) // only for a wrong length
+	}
+	return Key(p.PublicKey().Bytes())
+}
+
+// IsZero says whether there is no key.
+func (k Key) IsZero() bool { return k == Key{} }
+
+// String is the key in base64. Do not print private ones.
+func (k Key) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
+
+func (k Key) hex() string { return hex.EncodeToString(k[:]) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *Key) UnmarshalText(b []byte) (err error) {
+	*k, err = ParseKey(string(b))
+	return err
+}
+
+// LoadKey reads the private key of this node from a file, and makes both when there is none. The file is for its owner
+// alone (0600); one that others can read is refused.
+func LoadKey(path string) (Key, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return createKey(path)
+	}
+	if err != nil {
+		return Key{}, fmt.Errorf("overlay: private key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return Key{}, fmt.Errorf("overlay: private key %s can be read by others (mode %#o); if nobody did, run chmod 600 on it", path, info.Mode().Perm())
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return Key{}, fmt.Errorf("overlay: private key: %w", err)
+	}
+	k, err := ParseKey(string(b))
+	if err != nil {
+		return Key{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return k, nil
+}
+
+// createKey writes a new key. The file appears whole or not at all.
+func createKey(path string) (Key, error) {
+	k, err := NewPrivateKey()
+	if err != nil {
+		return Key{}, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // 0600
+	if err != nil {
+		return Key{}, fmt.Errorf("overlay: private key: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(k.String() + "\n")
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Link(f.Name(), path) // unlike rename, fails when somebody else was faster
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return LoadKey(path)
+	}
+	if err != nil {
+		return Key{}, fmt.Errorf("overlay: private key: %w", err)
+	}
+	return k, nil
+}

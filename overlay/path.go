@@ -1,0 +1,211 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// hop is a way to a peer: its address, and the address and interface of ours that it spoke to. It never changes.
+type hop struct {
+	addr    netip.AddrPort
+	local   netip.Addr
+	ifindex int
+}
+
+// WireGuard's message types, in the first byte (the next three are zero).
+const (
+	typeInitiation = 1
+	typeResponse   = 2
+	typeData       = 4
+
+	sizeInitiation = 148
+	sizeKeepalive  = 32
+)
+
+const (
+	// quiet is how long a peer with which data is exchanged may be silent before its other endpoints are tried.
+	quiet = 300 * time.Millisecond
+	// busy is how long after the last data the silence of a peer means something.
+	busy = 5 * time.Second
+	// mirrorGap is the least time between two batches that go to all endpoints.
+	mirrorGap = 50 * time.Millisecond
+)
+
+// paths is what is known of the ways to one peer. As a conn.Endpoint it stands for the peer, wherever it is.
+type paths struct {
+	bind *bind
+	key  Key
+
+	current  atomic.Pointer[hop] // where packets go; nil before the first address
+	heard    atomic.Int64        // when an authentic packet came last, ns of the bind's clock
+	data     atomic.Int64        // when data went or came last
+	mirrored atomic.Int64        // when a batch went to all endpoints last
+	moves    atomic.Uint64
+	rtt      atomic.Int64        // ns
+	caller   atomic.Pointer[hop] // who sent the newest initiation in the peer's name, not authentic yet
+
+	mu         sync.Mutex
+	candidates []netip.AddrPort
+	initiation [sizeInitiation]byte // the newest one sent
+	initSent   int64                // when, 0 when answered
+	initRaced  bool                 // whether it went to all candidates
+}
+
+var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")
+
+// setCandidates replaces the endpoints. The current path stays while it is one of them or the peer is being heard there.
+func (p *paths) setCandidates(list []netip.AddrPort) {
+	p.mu.Lock()
+	p.candidates = list
+	p.mu.Unlock()
+	if len(list) > 0 {
+		p.current.CompareAndSwap(nil, &hop{addr: list[0]})
+	}
+}
+
+// others returns the candidates beside the current path. The slice is fresh; it is asked for only when a path is in doubt.
+func (p *paths) others(now *hop) []netip.AddrPort {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var list []netip.AddrPort
+	for _, a := range p.candidates {
+		if now == nil || a != now.addr {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// several says whether there is a choice.
+func (p *paths) several() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.candidates) > 1 || len(p.candidates) == 1 && p.current.Load() != nil && p.current.Load().addr != p.candidates[0]
+}
+
+// fromPeer notes that an authentic packet came over h. The newest one decides where packets go.
+func (p *paths) fromPeer(h *hop, now int64, data bool) {
+	p.heard.Store(now)
+	if data {
+		p.data.Store(now)
+	}
+	old := p.current.Load()
+	if old == h || old != nil && *old == *h {
+		return
+	}
+	if !p.current.CompareAndSwap(old, h) {
+		return // somebody else heard it at the same time
+	}
+	if old != nil && old.addr != h.addr {
+		p.moves.Add(1)
+		p.bind.moved(p, old.addr, h.addr)
+	}
+}
+
+// silent says whether the peer should have been heard by now.
+func (p *paths) silent(now int64) bool { return now-p.heard.Load() > int64(quiet) }
+
+// inUse says whether data went or came lately.
+func (p *paths) inUse(now int64) bool { return now-p.data.Load() < int64(busy) }
+
+// mayMirror takes the right to send one batch to all endpoints.
+func (p *paths) mayMirror(now int64) bool {
+	last := p.mirrored.Load()
+	return now-last > int64(mirrorGap) && p.mirrored.CompareAndSwap(last, now)
+}
+
+// sentInitiation remembers an initiation: its answer gives the round trip time and the path.
+func (p *paths) sentInitiation(msg []byte, now int64, raced bool) {
+	p.mu.Lock()
+	old := binary.LittleEndian.Uint32(p.initiation[4:])
+	copy(p.initiation[:], msg)
+	p.initSent, p.initRaced = now, raced
+	p.mu.Unlock()
+	p.bind.setInitiator(old, binary.LittleEndian.Uint32(msg[4:]), p)
+}
+
+// lateInitiation returns the newest initiation when it should have been answered by now and has not been raced yet.
+func (p *paths) lateInitiation(now int64) ([]byte, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.initSent == 0 || p.initRaced || now-p.initSent < int64(quiet) {
+		return nil, false
+	}
+	p.initRaced = true
+	msg := p.initiation
+	return msg[:], true
+}
+
+// answered is called with every handshake response, authentic or not. It counts when it names our newest initiation and
+// comes from where that went. Then this is the fastest path, and the round trip time is known.
+func (p *paths) answered(receiver uint32, h *hop, now int64) {
+	p.mu.Lock()
+	ours := p.initSent != 0 && binary.LittleEndian.Uint32(p.initiation[4:]) == receiver
+	known := false
+	if cur := p.current.Load(); cur != nil && cur.addr == h.addr {
+		known = true
+	}
+	for _, a := range p.candidates {
+		known = known || a == h.addr
+	}
+	if !ours || !known {
+		p.mu.Unlock()
+		return
+	}
+	p.rtt.Store(now - p.initSent)
+	p.initSent = 0
+	p.mu.Unlock()
+	p.fromPeer(h, now, false)
+}
+
+// ClearSrc implements conn.Endpoint: forget the own address, which the system may have lost.
+func (p *paths) ClearSrc() {
+	if h := p.current.Load(); h != nil && h.local.IsValid() {
+		p.current.CompareAndSwap(h, &hop{addr: h.addr})
+	}
+}
+
+// SrcToString implements conn.Endpoint.
+func (p *paths) SrcToString() string {
+	if h := p.current.Load(); h != nil && h.local.IsValid() {
+		return h.local.String()
+	}
+	return ""
+}
+
+// DstToString implements conn.Endpoint. It is empty without an address.
+func (p *paths) DstToString() string {
+	if h := p.current.Load(); h != nil {
+		return h.addr.String()
+	}
+	return ""
+}
+
+// DstToBytes implements conn.Endpoint.
+func (p *paths) DstToBytes() []byte {
+	if h := p.current.Load(); h != nil {
+		b, _ := h.addr.MarshalBinary()
+		return b
+	}
+	return nil
+}
+
+// DstIP implements conn.Endpoint.
+func (p *paths) DstIP() netip.Addr {
+	if h := p.current.Load(); h != nil {
+		return h.addr.Addr()
+	}
+	return netip.Addr{}
+}
+
+// SrcIP implements conn.Endpoint.
+func (p *paths) SrcIP() netip.Addr {
+	if h := p.current.Load(); h != nil {
+		return h.local
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,202 @@
+package overlay
+
+import (
+	"bufio"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// peer is a Peer that the device serves.
+type peer struct {
+	Peer
+	paths *paths
+}
+
+// SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key does. Names among the
+// endpoints are looked up now and every half minute.
+func (d *Device) SetPeer(p Peer) error {
+	if err := p.check(); err != nil {
+		return err
+	}
+	if p.Key == d.PublicKey() {
+		return fmt.Errorf("overlay: peer %q has the key of this node", p.Name)
+	}
+	p.Endpoints, p.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return net.ErrClosed
+	}
+	for key, other := range d.peers {
+		for _, r := range p.Pods {
+			if i := slices.IndexFunc(other.Pods, r.Overlaps); key != p.Key && i >= 0 {
+				return fmt.Errorf("overlay: peer %q: pod range %s overlaps %s of peer %q", p.Name, r, other.Pods[i], other.Name)
+			}
+		}
+	}
+	candidates, missing := resolve(p.Endpoints)
+	if len(candidates) == 0 && missing != nil {
+		d.log.Warn("endpoint not found; will try again", "peer", p.Name, "error", missing)
+	}
+	paths := d.bind.addPaths(p.Key)
+	paths.setCandidates(candidates)
+	if err := d.wg.IpcSet(p.uapi()); err != nil {
+		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
+	}
+	old := d.peers[p.Key]
+	d.peers[p.Key] = &peer{p, paths}
+	var gone []netip.Prefix
+	if old != nil {
+		gone = slices.DeleteFunc(slices.Clone(old.Pods), func(r netip.Prefix) bool { return slices.Contains(p.Pods, r) })
+	}
+	return errors.Join(d.addRoutes(p.Pods), d.deleteRoutes(gone))
+}
+
+// RemovePeer forgets a peer, its session and its routes. An unknown key is an error.
+func (d *Device) RemovePeer(key Key) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.peers[key]
+	if p == nil {
+		return fmt.Errorf("overlay: no peer has the key %s", key)
+	}
+	if err := d.wg.IpcSet("public_key=" + key.hex() + "\nremove=true\n"); err != nil {
+		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
+	}
+	delete(d.peers, key)
+	d.bind.dropPaths(key)
+	return d.deleteRoutes(p.Pods)
+}
+
+// uapi is the peer in the configuration protocol of WireGuard.
+func (p *Peer) uapi() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "public_key=%s\npreshared_key=%s\nendpoint=%s@\npersistent_keepalive_interval=%d\nreplace_allowed_ips=true\n",
+		p.Key.hex(), p.Preshared.hex(), p.Key.hex(), int(p.Keepalive/time.Second))
+	for _, r := range p.Pods {
+		fmt.Fprintf(&b, "allowed_ip=%s\n", r)
+	}
+	return b.String()
+}
+
+func (d *Device) addRoutes(list []netip.Prefix) error {
+	var errs error
+	for _, r := range list {
+		if err := d.nl.ReplaceRoute(nl.Route{Dst: r, Link: d.link.Index}); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("overlay: %w", err))
+		}
+	}
+	return errs
+}
+
+func (d *Device) deleteRoutes(list []netip.Prefix) error {
+	var errs error
+	for _, r := range list {
+		if err := d.nl.DeleteRoute(nl.Route{Dst: r, Link: d.link.Index}); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("overlay: %w", err))
+		}
+	}
+	return errs
+}
+
+// Peers returns all peers and how they are doing, by name.
+func (d *Device) Peers() ([]PeerStatus, error) {
+	text, err := d.wg.IpcGet()
+	if err != nil {
+		return nil, fmt.Errorf("overlay: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []PeerStatus
+	var s *PeerStatus
+	var sec int64
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		key, value, _ := strings.Cut(lines.Text(), "=")
+		if key == "public_key" {
+			s = nil
+			k, err := parseHexKey(value)
+			if p := d.peers[k]; err == nil && p != nil {
+				list = append(list, p.status())
+				s = &list[len(list)-1]
+			}
+		}
+		if s == nil {
+			continue
+		}
+		n, _ := strconv.ParseInt(value, 10, 64)
+		switch key {
+		case "last_handshake_time_sec":
+			sec = n
+		case "last_handshake_time_nsec":
+			if sec != 0 || n != 0 {
+				s.LastHandshake = time.Unix(sec, n)
+			}
+		case "tx_bytes":
+			s.Sent = uint64(n)
+		case "rx_bytes":
+			s.Received = uint64(n)
+		}
+	}
+	slices.SortFunc(list, func(a, b PeerStatus) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Key.String(), b.Key.String())
+	})
+	return list, nil
+}
+
+func (p *peer) status() PeerStatus {
+	s := PeerStatus{Peer: p.Peer, RTT: time.Duration(p.paths.rtt.Load()), Moves: p.paths.moves.Load()}
+	s.Endpoints, s.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
+	if h := p.paths.current.Load(); h != nil {
+		s.Path = h.addr
+	}
+	return s
+}
+
+func parseHexKey(s string) (Key, error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(Key{}) {
+		return Key{}, errors.New("overlay: a key in this place is 64 hexadecimal digits")
+	}
+	return Key(b), nil
+}
+
+// lookupTime bounds how long names may take.
+const lookupTime = 3 * time.Second
+
+// resolve turns endpoints into addresses, in order. err tells of the names that were not found.
+func resolve(endpoints []string) (list []netip.AddrPort, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
+	defer cancel()
+	add := func(a netip.AddrPort) {
+		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	for _, e := range endpoints {
+		if a, bad := netip.ParseAddrPort(e); bad == nil {
+			add(a)
+			continue
+		}
+		host, port, _ := net.SplitHostPort(e)
+		n, _ := strconv.ParseUint(port, 10, 16)
+		addrs, bad := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		err = errors.Join(err, bad)
+		for _, a := range addrs {
+			add(netip.AddrPortFrom(a, uint16(n)))
+		}
+	}
+	return list, err
+}

@@ -1,0 +1,171 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/tailscale/wireguard-go/conn"
+
+	"github.com/weirnet/weir/udp"
+)
+
+const (
+	// directSlots super packets fit into the slab that the device passes, and are received there without a copy.
+	directSlots = 2
+	// ringSlots is how many datagrams are received at once when they come singly. Then system calls are what costs;
+	// copying 1.5 kB into the slab is not. Twice as many gained nothing.
+	ringSlots = 32
+)
+
+// receiver reads one socket.
+type receiver struct {
+	bind *bind
+	conn *udp.Conn
+
+	direct  []udp.Message // point into the slab
+	ring    []udp.Message // slots of our own; most of their pages are never touched
+	pending []udp.Message // the part of ring that did not fit
+	rest    int           // how many bytes of pending[0] were handed out
+	singly  bool          // the last datagrams came singly: use ring
+
+	last *arrival // most packets come from where the last one came from
+}
+
+func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
+	r := &receiver{bind: b, conn: c, direct: make([]udp.Message, directSlots), ring: make([]udp.Message, ringSlots)}
+	slab := make([]byte, ringSlots*udp.MaxPayload)
+	for i := range r.ring {
+		r.ring[i].Buffers = [][]byte{slab[i*udp.MaxPayload : (i+1)*udp.MaxPayload]}
+	}
+	for i := range r.direct {
+		r.direct[i].Buffers = make([][]byte, 1)
+	}
+	return r.receive
+}
+
+// receive implements conn.ReceiveFunc. The device gives up for good on most errors, so only the end of the socket is one.
+func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, error) {
+	for failed := 0; ; {
+		var n int
+		var err error
+		switch {
+		case len(r.pending) > 0:
+			n = r.copyOut(slab, packets)
+		case r.singly || len(slab) < directSlots*udp.MaxPayload:
+			n, err = r.readRing(slab, packets)
+		default:
+			n, err = r.readDirect(slab, packets)
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return 0, net.ErrClosed
+		}
+		if err != nil {
+			r.bind.readErrors.Add(1) // such as an ICMP error of an earlier datagram; reading it cleared it
+			if failed++; failed > 10 {
+				time.Sleep(10 * time.Millisecond) // it stays: do not spin
+			}
+			continue
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// readDirect receives super packets where the device wants them.
+func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, error) {
+	for i := range r.direct {
+		r.direct[i].Buffers[0] = slab[i*udp.MaxPayload : (i+1)*udp.MaxPayload]
+	}
+	got, err := r.conn.ReadBatch(r.direct)
+	if err != nil {
+		return 0, err
+	}
+	now, n, singly := r.bind.now(), 0, got == directSlots
+	for i := range got {
+		m := &r.direct[i]
+		a := r.arrivalOf(m, now)
+		singly = singly && m.Segment == 0
+		at := i * udp.MaxPayload
+		for b := range m.Segments() {
+			if n == len(packets) {
+				break
+			}
+			r.look(b, a, now)
+			packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
+			at += len(b)
+			n++
+		}
+	}
+	r.singly = singly
+	return n, nil
+}
+
+// readRing receives many single datagrams.
+func (r *receiver) readRing(slab []byte, packets []conn.ReceivedPacket) (int, error) {
+	got, err := r.conn.ReadBatch(r.ring)
+	if err != nil {
+		return 0, err
+	}
+	for i := range got {
+		if r.ring[i].Segment > 0 {
+			r.singly = false
+		}
+	}
+	r.pending = r.ring[:got]
+	return r.copyOut(slab, packets), nil
+}
+
+// copyOut copies pending datagrams to the slab, as many as fit.
+func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
+	now, n, at := r.bind.now(), 0, 0
+	for len(r.pending) > 0 {
+		m := &r.pending[0]
+		a := r.arrivalOf(m, now)
+		payload := m.Payload()
+		for {
+			b := payload[r.rest:]
+			if m.Segment > 0 {
+				b = b[:min(m.Segment, len(b))]
+			}
+			if n == len(packets) || at+len(b) > len(slab) {
+				return n
+			}
+			r.look(b, a, now)
+			copy(slab[at:], b)
+			packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
+			at += (len(b) + 15) &^ 15
+			n++
+			if r.rest += len(b); r.rest >= len(payload) {
+				break
+			}
+		}
+		r.pending, r.rest = r.pending[1:], 0
+	}
+	return n
+}
+
+// arrivalOf returns the endpoint of a received message.
+func (r *receiver) arrivalOf(m *udp.Message, now int64) *arrival {
+	a := r.last
+	if a == nil || a.addr != m.Addr || a.local != m.Local || a.ifindex != m.IfIndex {
+		a = r.bind.arrivals.get(r.bind, hop{m.Addr, m.Local, m.IfIndex})
+		r.last = a
+	}
+	a.seen.Store(now)
+	a.data.Store(m.N > sizeKeepalive)
+	return a
+}
+
+// look notes handshake responses.
+func (r *receiver) look(b []byte, a *arrival, now int64) {
+	if len(b) < 12 || b[0] != typeResponse {
+		return
+	}
+	index := binary.LittleEndian.Uint32(b[8:])
+	if p := r.bind.initiator(index); p != nil {
+		p.answered(index, &a.hop, now)
+	}
+}

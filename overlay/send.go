@@ -1,0 +1,170 @@
+package overlay
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"syscall"
+
+	"github.com/tailscale/wireguard-go/conn"
+
+	"github.com/weirnet/weir/udp"
+)
+
+// batch is the memory of one Send.
+type batch struct {
+	msgs  []udp.Message
+	views [][]byte // msgs[i].Buffers is views[i:i+1]
+}
+
+// batches pools them. Senders are few: one for each peer.
+type batches struct {
+	mu   sync.Mutex
+	idle []*batch
+}
+
+func (p *batches) get() *batch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := len(p.idle); k > 0 {
+		s := p.idle[k-1]
+		p.idle = p.idle[:k-1]
+		return s
+	}
+	s := &batch{msgs: make([]udp.Message, batchSize), views: make([][]byte, batchSize)}
+	for i := range s.msgs {
+		s.msgs[i].Buffers = s.views[i : i+1 : i+1]
+	}
+	return s
+}
+
+func (p *batches) put(s *batch) {
+	clear(s.views)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) < 64 {
+		p.idle = append(p.idle, s)
+	}
+}
+
+// Send implements conn.Bind.
+func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
+	s := b.batches.get()
+	defer b.batches.put(s)
+	n := min(len(bufs), batchSize)
+	for i, buf := range bufs[:n] {
+		s.views[i] = buf[offset:]
+	}
+	var err error
+	switch e := ep.(type) {
+	case *paths:
+		err = b.sendToPeer(s, n, e)
+	case *arrival:
+		err = b.sendOver(s, n, &e.hop)
+	default:
+		return conn.ErrWrongEndpointType
+	}
+	if err != nil {
+		b.sendErrors.Add(1)
+	}
+	return err
+}
+
+// sendToPeer sends n messages over the current path, and over the others when that one is in doubt.
+func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
+	now := b.now()
+	cur := p.current.Load()
+	head := s.views[0]
+	switch {
+	case len(head) == sizeInitiation && head[0] == typeInitiation:
+		raced := p.silent(now)
+		p.sentInitiation(head, now, raced)
+		return b.race(s, n, p, cur, raced)
+	case head[0] == typeResponse:
+		// To whoever called, who has proved to be the peer. If somebody else called in its name meanwhile, the
+		// current path gets the answer as well.
+		caller := p.caller.Load()
+		if caller == nil {
+			break
+		}
+		if cur == nil || cur.addr == caller.addr {
+			return b.sendOver(s, n, caller)
+		}
+		return errors.Join(b.sendOver(s, n, caller), b.sendOver(s, n, cur))
+	}
+	if n > 1 || len(head) > sizeKeepalive {
+		p.data.Store(now)
+	}
+	return b.race(s, n, p, cur, p.silent(now) && p.inUse(now) && p.mayMirror(now))
+}
+
+// race sends n messages over the current path, and with all set over all others too. It fails only when none worked.
+func (b *bind) race(s *batch, n int, p *paths, cur *hop, all bool) error {
+	err := errNoAddress
+	if cur != nil {
+		if err = b.sendOver(s, n, cur); isGone(err) && cur.local.IsValid() {
+			// This host lost the address that the peer spoke to: let the system choose another.
+			cur = &hop{addr: cur.addr}
+			p.ClearSrc()
+			err = b.sendOver(s, n, cur)
+		}
+	}
+	if err == nil && !all {
+		return nil
+	}
+	for _, a := range p.others(cur) {
+		if e := b.sendOver(s, n, &hop{addr: a}); e == nil {
+			err = nil
+		}
+	}
+	return err
+}
+
+// isGone says whether an error of sending means that the own address, or the route from it, is gone.
+func isGone(err error) bool {
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
+		errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EHOSTUNREACH)
+}
+
+// sendOver sends n messages over one hop. One that fails does not keep the others back.
+func (b *bind) sendOver(s *batch, n int, h *hop) error {
+	c := b.connFor(h.addr.Addr())
+	if c == nil {
+		return net.ErrClosed
+	}
+	for i := range n {
+		m := &s.msgs[i]
+		m.Addr, m.Local, m.IfIndex = h.addr, h.local, 0
+		if h.addr.Addr().IsLinkLocalUnicast() {
+			m.IfIndex = h.ifindex
+		}
+	}
+	var first error
+	for at := 0; at < n; at++ {
+		k, err := c.WriteBatch(s.msgs[at:n])
+		if at += k; err == nil {
+			break
+		}
+		if first == nil {
+			first = err
+		}
+		if errors.Is(err, net.ErrClosed) {
+			break
+		}
+	}
+	return first
+}
+
+// raceInitiation sends a handshake initiation that was not answered in time to the other endpoints.
+func (b *bind) raceInitiation(p *paths, msg []byte) {
+	s := b.batches.get()
+	defer b.batches.put(s)
+	s.views[0] = msg
+	for _, a := range p.others(p.current.Load()) {
+		if b.sendOver(s, 1, &hop{addr: a}) != nil {
+			b.sendErrors.Add(1)
+		}
+	}
+}
+
+var _ conn.Endpoint = (*paths)(nil)

@@ -1,0 +1,165 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/tailscale/wireguard-go/tun"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// tunDevice is the interface that packets come from and go to: a tun.Device. The library's own device writes, that is,
+// joins segments to super packets; reading, judging and the life of the interface are ours.
+type tunDevice struct {
+	name   string
+	mtu    atomic.Int32
+	judge  Judge
+	file   *os.File
+	raw    syscall.RawConn
+	writer tun.Device // works on file
+	events chan tun.Event
+	once   sync.Once
+
+	in     drainer
+	passes sync.Pool // of *verdicts
+
+	dropped [2]atomic.Uint64 // packets that the judge refused, by firewall.Direction
+	broken  atomic.Uint64    // packets from the kernel that could not be cut
+}
+
+// openTUN makes the interface, down and without addresses.
+func openTUN(name string, mtu int, offload bool, judge Judge) (*tunDevice, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("overlay: open /dev/net/tun: %w", err)
+	}
+	t := &tunDevice{judge: judge, events: make(chan tun.Event)}
+	if err := t.attach(fd, name, offload); err != nil {
+		if t.writer != nil {
+			t.writer.Close()
+		} else {
+			unix.Close(fd)
+		}
+		return nil, fmt.Errorf("overlay: make interface %s: %w", name, err)
+	}
+	if !offload {
+		if w, ok := t.writer.(tun.GRODevice); ok {
+			w.DisableTCPGRO()
+			w.DisableUDPGRO()
+		}
+	}
+	t.mtu.Store(int32(mtu))
+	t.passes.New = func() any { return new(verdicts) }
+	t.in.init(t)
+	return t, nil
+}
+
+func (t *tunDevice) attach(fd int, name string, offload bool) error {
+	req, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+		return os.NewSyscallError("TUNSETIFF", err)
+	}
+	t.name = req.Name()
+	// Takes the descriptor, also when it fails. It asks for TSO, and for USO from Linux 6.2 on.
+	if t.writer, _, err = tun.CreateUnmonitoredTUNFromFD(fd); err != nil {
+		return err
+	}
+	if !offload {
+		if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0); err != nil {
+			return os.NewSyscallError("TUNSETOFFLOAD", err)
+		}
+	}
+	t.file = t.writer.File()
+	t.raw, err = t.file.SyscallConn()
+	return err
+}
+
+// Write implements tun.Device: packets that came from peers, authentic and from their pod ranges, go to the kernel.
+func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
+	if t.judge == nil {
+		return t.writer.Write(bufs, offset)
+	}
+	v := t.passes.Get().(*verdicts)
+	defer t.passes.Put(v)
+	defer v.reset()
+	for _, b := range bufs {
+		v.add(b[offset:])
+	}
+	v.decide(t.judge, firewall.In)
+	kept := v.kept[:0]
+	for i, b := range bufs {
+		if v.pass[i] {
+			kept = append(kept, b)
+		}
+	}
+	v.kept = kept
+	t.dropped[firewall.In].Add(uint64(len(bufs) - len(kept)))
+	if len(kept) == 0 {
+		return 0, nil
+	}
+	return t.writer.Write(kept, offset)
+}
+
+// verdicts is the memory of one judgement.
+type verdicts struct {
+	packets [][]byte
+	pass    []bool
+	kept    [][]byte
+}
+
+func (v *verdicts) add(p []byte) { v.packets = append(v.packets, p) }
+
+func (v *verdicts) decide(judge Judge, dir firewall.Direction) {
+	n := len(v.packets)
+	if cap(v.pass) < n {
+		v.pass = make([]bool, max(n, batchSize))
+	}
+	v.pass = v.pass[:n]
+	clear(v.pass)
+	judge(dir, v.packets, v.pass)
+}
+
+// reset forgets the packets, which are not ours.
+func (v *verdicts) reset() {
+	clear(v.packets)
+	clear(v.kept)
+	v.packets, v.kept = v.packets[:0], v.kept[:0]
+}
+
+// File implements tun.Device.
+func (t *tunDevice) File() *os.File { return t.file }
+
+// MTU implements tun.Device.
+func (t *tunDevice) MTU() (int, error) { return int(t.mtu.Load()), nil }
+
+// Name implements tun.Device.
+func (t *tunDevice) Name() (string, error) { return t.name, nil }
+
+// Events implements tun.Device.
+func (t *tunDevice) Events() <-chan tun.Event { return t.events }
+
+// BatchSize implements tun.Device.
+func (t *tunDevice) BatchSize() int { return batchSize }
+
+// Close implements tun.Device: the interface goes away.
+func (t *tunDevice) Close() error {
+	err := os.ErrClosed
+	t.once.Do(func() {
+		err = t.writer.Close() // and its own event channel, which nobody reads
+		close(t.events)
+	})
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}

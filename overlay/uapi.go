@@ -1,0 +1,143 @@
+package overlay
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// uapi is the socket of wg(8): DIR/NAME.sock.
+type uapi struct {
+	dev  *Device
+	ln   net.Listener
+	done sync.WaitGroup
+}
+
+func listenUAPI(d *Device) (*uapi, error) {
+	if err := os.MkdirAll(d.config.UAPI, 0o700); err != nil {
+		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
+	}
+	path := filepath.Join(d.config.UAPI, d.tun.name+".sock")
+	// The interface is ours, so a socket of its name is a dead one's.
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
+	}
+	ln, err := net.Listen("unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
+	}
+	u := &uapi{dev: d, ln: ln}
+	u.done.Go(u.accept)
+	return u, nil
+}
+
+func (u *uapi) close() error {
+	err := u.ln.Close()
+	u.done.Wait()
+	return err
+}
+
+func (u *uapi) accept() {
+	for {
+		c, err := u.ln.Accept()
+		if err != nil {
+			return
+		}
+		u.done.Go(func() { u.serve(c) })
+	}
+}
+
+// patience is how long a client may take for an operation.
+const patience = 5 * time.Second
+
+// requestLimit bounds a request; a peer takes a few hundred bytes.
+const requestLimit = 16 << 20
+
+// serve answers one client: operations of lines that end in an empty one.
+func (u *uapi) serve(c net.Conn) {
+	defer c.Close()
+	lines := bufio.NewScanner(c)
+	for {
+		c.SetDeadline(time.Now().Add(patience))
+		if !lines.Scan() {
+			return
+		}
+		op, size := lines.Text(), 0
+		var body []string
+		for lines.Scan() && lines.Text() != "" {
+			if size += len(lines.Text()); size > requestLimit {
+				return
+			}
+			body = append(body, lines.Text())
+		}
+		if lines.Err() != nil {
+			return
+		}
+		answer := u.answer(op, body)
+		if answer == "" {
+			return
+		}
+		if _, err := c.Write([]byte(answer)); err != nil {
+			return
+		}
+	}
+}
+
+// answer does an operation.
+func (u *uapi) answer(op string, body []string) string {
+	text, err := "", error(nil)
+	switch op {
+	case "get=1":
+		text, err = u.dev.wg.IpcGet()
+		text = strings.ReplaceAll(text, "endpoint=\n", "") // of a peer that has none yet
+	case "set=1":
+		err = u.dev.wg.IpcSet(tie(body))
+	default:
+		return ""
+	}
+	errno := int64(0)
+	if err != nil {
+		errno = 5 // EIO, unless the library knows better
+		var status interface{ ErrorCode() int64 }
+		if errors.As(err, &status) {
+			errno = status.ErrorCode()
+		}
+	}
+	return fmt.Sprintf("%serrno=%d\n\n", text, errno)
+}
+
+// tie names the peer in each endpoint line, and gives an endpoint to peers without: their paths are kept under their keys.
+func tie(body []string) string {
+	var b strings.Builder
+	key, tied := "", true
+	finish := func() {
+		if !tied {
+			fmt.Fprintf(&b, "endpoint=%s@\n", key)
+		}
+	}
+	for _, line := range body {
+		name, value, _ := strings.Cut(line, "=")
+		switch name {
+		case "public_key":
+			finish()
+			key, tied = value, false
+		case "endpoint":
+			line, tied = "endpoint="+key+"@"+value, true
+		case "remove":
+			tied = true
+		}
+		b.WriteString(line + "\n")
+	}
+	finish()
+	return b.String()
+}

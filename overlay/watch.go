@@ -1,0 +1,78 @@
+package overlay
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/tailscale/wireguard-go/device"
+)
+
+const (
+	// watchEvery is how often paths in doubt are looked at.
+	watchEvery = 100 * time.Millisecond
+	// lookupEvery is how often names are looked up again.
+	lookupEvery = 30 * time.Second
+)
+
+// watch keeps an eye on peers with which data is exchanged, and looks names up again.
+func (d *Device) watch() {
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	looked := time.Now()
+	for {
+		select {
+		case <-d.stop:
+			return
+		case <-tick.C:
+		}
+		d.probe()
+		if time.Since(looked) >= lookupEvery {
+			looked = time.Now()
+			d.lookupAgain()
+		}
+	}
+}
+
+// probe sends something to every peer that is in use and silent, over all its endpoints: a receiver of a download has
+// nothing else to say, and its peer must learn where it can be reached. Initiations that got no answer go everywhere too.
+func (d *Device) probe() {
+	now := d.bind.now()
+	for _, p := range d.bind.allPaths() {
+		if !p.several() {
+			continue
+		}
+		if msg, late := p.lateInitiation(now); late {
+			d.bind.raceInitiation(p, msg)
+		}
+		if p.silent(now) && p.inUse(now) {
+			d.greet(p.key)
+		}
+	}
+}
+
+// greet sends an empty packet to a peer, if there is a session.
+func (d *Device) greet(key Key) {
+	if p, ok := d.wg.LookupActivePeer(device.NoisePublicKey(key)); ok {
+		p.SendKeepalive()
+	}
+}
+
+// lookupAgain looks up the names of all endpoints.
+func (d *Device) lookupAgain() {
+	d.mu.Lock()
+	var named []*peer
+	for _, p := range d.peers {
+		for _, e := range p.Endpoints {
+			if _, err := netip.ParseAddrPort(e); err != nil {
+				named = append(named, p)
+				break
+			}
+		}
+	}
+	d.mu.Unlock()
+	for _, p := range named {
+		if list, err := resolve(p.Endpoints); err == nil && len(list) > 0 {
+			p.paths.setCandidates(list)
+		}
+	}
+}
