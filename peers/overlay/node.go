@@ -1,0 +1,108 @@
+package main
+
+import (
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+
+	forkconn "github.com/tailscale/wireguard-go/conn"
+	forkdevice "github.com/tailscale/wireguard-go/device"
+	forktun "github.com/tailscale/wireguard-go/tun"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"github.com/weirnet/weir/overlay"
+)
+
+// The kinds of nodes.
+const (
+	weir     = "weir"
+	filtered = "weir+filter"
+	upstream = "wireguard-go"
+	fork     = "tailscale"
+)
+
+const (
+	mtu  = 1420
+	port = 51820
+)
+
+// node runs one end of a tunnel until it is told to end: `overlay node KIND PRIVATE PUBLIC ENDPOINT PEER-ADDR`. It says
+// "ready" on stdout.
+func node(args []string) error {
+	fs := flag.NewFlagSet("node", flag.ContinueOnError)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() != 5 {
+		return fmt.Errorf("node: %d arguments, want 5", fs.NArg())
+	}
+	kind := fs.Arg(0)
+	private, err := overlay.ParseKey(fs.Arg(1))
+	if err != nil {
+		return err
+	}
+	public, err := overlay.ParseKey(fs.Arg(2))
+	if err != nil {
+		return err
+	}
+	endpoint, pods := fs.Arg(3), fs.Arg(4)
+	text := fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\nallowed_ip=%s\n",
+		hex.EncodeToString(private[:]), port, hex.EncodeToString(public[:]), endpoint, pods)
+	switch kind {
+	case weir, filtered:
+		c := overlay.Config{Name: "tunnel", Key: private, Port: port, MTU: mtu}
+		if kind == filtered {
+			if c.Judge, err = newJudge(); err != nil {
+				return err
+			}
+		}
+		dev, err := overlay.New(c)
+		if err != nil {
+			return err
+		}
+		defer dev.Close()
+		p := overlay.Peer{Name: "peer", Key: public, Endpoints: []string{endpoint}, Pods: []netip.Prefix{netip.MustParsePrefix(pods)}}
+		if err := dev.SetPeer(p); err != nil {
+			return err
+		}
+	case upstream:
+		t, err := tun.CreateTUN("tunnel", mtu)
+		if err != nil {
+			return err
+		}
+		dev := device.NewDevice(t, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, ""))
+		defer dev.Close()
+		if err := dev.IpcSet(text); err != nil {
+			return err
+		}
+		if err := dev.Up(); err != nil {
+			return err
+		}
+	case fork:
+		t, err := forktun.CreateTUN("tunnel", mtu)
+		if err != nil {
+			return err
+		}
+		dev := forkdevice.NewDevice(t, forkconn.NewDefaultBind(), forkdevice.NewLogger(forkdevice.LogLevelError, ""))
+		defer dev.Close()
+		if err := dev.IpcSet(text); err != nil {
+			return err
+		}
+		if err := dev.Up(); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("node: kind %q", kind)
+	}
+	fmt.Println("ready")
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
+	<-stop
+	return nil
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// work is a way to use a tunnel.
+type work struct {
+	name string
+	args []string // of the iperf3 client
+	ping bool     // measure round trips meanwhile
+}
+
+// outcome is what one run gave.
+type outcome struct {
+	rate float64 // bits/s, or packets/s
+	cpu  float64 // ns of both nodes for a byte, or for a packet
+	p99  float64 // ms
+}
+
+// run uses the tunnel for some seconds.
+func (t *tunnel) run(w work, seconds int) (outcome, error) {
+	server := t.ends[1].Command("iperf3", "-s", "-1", "-B", addr("99", 1))
+	if err := server.Start(); err != nil {
+		return outcome{}, err
+	}
+	defer func() { // it ends by itself after one client
+		server.Process.Kill()
+		server.Wait()
+	}()
+	time.Sleep(150 * time.Millisecond)
+	var pings []float64
+	pinged := make(chan error, 1)
+	if w.ping {
+		go func() {
+			out, err := t.ends[0].Command("ping", "-n", "-i", "0.01", "-w", strconv.Itoa(seconds), addr("99", 1)).Output()
+			pings = roundTrips(string(out))
+			pinged <- err
+		}()
+	}
+	before, err := t.cpu()
+	if err != nil {
+		return outcome{}, err
+	}
+	args := append([]string{"-c", addr("99", 1), "-J", "-t", strconv.Itoa(seconds)}, w.args...)
+	out, err := t.ends[0].Command("iperf3", args...).Output()
+	if err != nil {
+		return outcome{}, fmt.Errorf("%s: iperf3: %w: %.300s", t.kind, err, out)
+	}
+	after, err := t.cpu()
+	if err != nil {
+		return outcome{}, err
+	}
+	o, err := parse(out, float64(after-before))
+	if w.ping {
+		<-pinged
+		if len(pings) == 0 {
+			return outcome{}, fmt.Errorf("%s: no ping came back", t.kind)
+		}
+		slices.Sort(pings)
+		o.p99 = pings[len(pings)*99/100]
+	}
+	return o, err
+}
+
+// parse reads iperf3's report: TCP by bits, UDP by packets that arrived.
+func parse(out []byte, cpu float64) (outcome, error) {
+	type sum struct {
+		Bytes   float64 `json:"bytes"`
+		BPS     float64 `json:"bits_per_second"`
+		Packets float64 `json:"packets"`
+		Lost    float64 `json:"lost_packets"`
+		Seconds float64 `json:"seconds"`
+	}
+	var r struct {
+		Error string `json:"error"`
+		End   struct {
+			Sum      *sum `json:"sum"`
+			Received sum  `json:"sum_received"`
+			Reverse  sum  `json:"sum_received_bidir_reverse"`
+		} `json:"end"`
+	}
+	if err := json.Unmarshal(out, &r); err != nil {
+		return outcome{}, err
+	}
+	if r.Error != "" {
+		return outcome{}, fmt.Errorf("iperf3: %s", r.Error)
+	}
+	if s := r.End.Sum; s != nil && s.Packets > 0 {
+		got := s.Packets - s.Lost
+		return outcome{rate: got / s.Seconds, cpu: cpu / got}, nil
+	}
+	return outcome{rate: r.End.Received.BPS + r.End.Reverse.BPS, cpu: cpu / (r.End.Received.Bytes + r.End.Reverse.Bytes)}, nil
+}
+
+// roundTrips finds the times in ping's output, in ms.
+func roundTrips(out string) (list []float64) {
+	for line := range strings.Lines(out) {
+		if _, rest, ok := strings.Cut(line, "time="); ok {
+			if ms, err := strconv.ParseFloat(strings.Fields(rest)[0], 64); err == nil {
+				list = append(list, ms)
+			}
+		}
+	}
+	return list
+}
