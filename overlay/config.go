@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
-
-	"github.com/weirnet/weir/firewall"
 )
 
 // Config describes a Device.
@@ -39,11 +37,6 @@ const (
 	// DefaultUAPI is where wg(8) looks for sockets.
 	DefaultUAPI = "/var/run/wireguard"
 )
-
-// Judge decides about a batch of IP packets and sets pass[i] to whether packets[i] may go on. It is called by several
-// goroutines at once. The packets are valid during the call only. A packet of firewall.Out may be longer than the MTU: it
-// is then a super packet of the kernel, which will be cut into segments that differ in sequence numbers and lengths.
-type Judge func(dir firewall.Direction, packets [][]byte, pass []bool)
 
 // Peer is another node.
 type Peer struct {

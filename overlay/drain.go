@@ -138,7 +138,7 @@ func (d *drainer) judge(slab []byte) {
 	for _, f := range d.frames {
 		d.v.add(slab[f.at : f.at+f.size : f.at+f.size])
 	}
-	d.v.decide(d.tun.judge, firewall.Out)
+	d.v.decide(d.tun.judge, firewall.Hook{Dir: firewall.Out, Xmit: d.tun.index})
 	kept := d.frames[:0]
 	for i, f := range d.frames {
 		if d.v.pass[i] {

@@ -3,6 +3,7 @@ package overlay
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 // joins segments to super packets; reading, judging and the life of the interface are ours.
 type tunDevice struct {
 	name   string
+	index  uint32
 	mtu    atomic.Int32
 	judge  Judge
 	file   *os.File
@@ -80,8 +82,15 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 		}
 	}
 	t.file = t.writer.File()
-	t.raw, err = t.file.SyscallConn()
-	return err
+	if t.raw, err = t.file.SyscallConn(); err != nil {
+		return err
+	}
+	link, err := net.InterfaceByName(t.name)
+	if err != nil {
+		return err
+	}
+	t.index = uint32(link.Index)
+	return nil
 }
 
 // Write implements tun.Device: packets that came from peers, authentic and from their pod ranges, go to the kernel.
@@ -95,7 +104,7 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 	for _, b := range bufs {
 		v.add(b[offset:])
 	}
-	v.decide(t.judge, firewall.In)
+	v.decide(t.judge, firewall.Hook{Dir: firewall.In, Recv: t.index})
 	kept := v.kept[:0]
 	for i, b := range bufs {
 		if v.pass[i] {
@@ -119,14 +128,14 @@ type verdicts struct {
 
 func (v *verdicts) add(p []byte) { v.packets = append(v.packets, p) }
 
-func (v *verdicts) decide(judge Judge, dir firewall.Direction) {
+func (v *verdicts) decide(judge Judge, hook firewall.Hook) {
 	n := len(v.packets)
 	if cap(v.pass) < n {
 		v.pass = make([]bool, max(n, batchSize))
 	}
 	v.pass = v.pass[:n]
 	clear(v.pass)
-	judge(dir, v.packets, v.pass)
+	judge(hook, v.packets, v.pass)
 }
 
 // reset forgets the packets, which are not ours.
