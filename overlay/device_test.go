@@ -324,4 +324,3 @@ func TestKeys(t *testing.T) {
 		}
 	}
 }
-
