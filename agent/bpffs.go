@@ -22,18 +22,20 @@ func (p Paths) mountPoint() string {
 	return filepath.Dir(p.Pins())
 }
 
-// preparePins makes the directory of the pins, on a bpf file system that is mounted for it if need be.
-func preparePins(p Paths) error {
+// preparePins makes the directory of the pins, on a bpf file system that is mounted for it if need be. fleeting says that it was
+// mounted where it goes with this process.
+func preparePins(p Paths) (fleeting bool, err error) {
 	on, err := onBpffs(p.Pins())
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !on {
 		if err := mountBpffs(p.mountPoint()); err != nil {
-			return err
+			return false, err
 		}
+		fleeting = ownMounts()
 	}
-	return os.MkdirAll(p.Pins(), 0o700)
+	return fleeting, os.MkdirAll(p.Pins(), 0o700)
 }
 
 func mountBpffs(at string) error {
@@ -76,7 +78,10 @@ func removePins(p Paths) error {
 	if err := unix.Unmount(at, 0); err != nil {
 		return fmt.Errorf("unmount %s: %w", at, err)
 	}
-	return nil
+	if p.Root == "" && p.Bpffs == "" {
+		return nil // the mount point is the system's
+	}
+	return p.removeEmpty(at)
 }
 
 // hasGuests says whether a bpf file system holds anything but the two files that kernels with CONFIG_BPF_PRELOAD put there.
@@ -112,8 +117,8 @@ func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// ownMounts says whether this process has a mount namespace of its own, as under ip-netns(8) exec: what is mounted or pinned
-// below /sys there is gone when its last process ends.
+// ownMounts says whether this process has a mount namespace of its own, as under ip-netns(8) exec: what is mounted there is
+// gone when its last process ends.
 func ownMounts() bool {
 	mine, err1 := os.Readlink("/proc/self/ns/mnt")
 	first, err2 := os.Readlink("/proc/1/ns/mnt")

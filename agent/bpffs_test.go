@@ -15,13 +15,13 @@ func TestPinsAreMountedAndGoAgain(t *testing.T) {
 	root := t.TempDir()
 	p := Paths{Root: root}
 	t.Cleanup(func() { unix.Unmount(p.mountPoint(), 0) })
-	if err := preparePins(p); err != nil {
+	if _, err := preparePins(p); err != nil {
 		t.Fatal(err)
 	}
 	if on, err := onBpffs(p.Pins()); err != nil || !on {
 		t.Fatalf("on a bpf file system: %v, %v", on, err)
 	}
-	if err := preparePins(p); err != nil {
+	if _, err := preparePins(p); err != nil {
 		t.Errorf("a second time: %v", err)
 	}
 	guest := filepath.Join(p.mountPoint(), "guest")
@@ -48,7 +48,7 @@ func TestPinsAreMountedAndGoAgain(t *testing.T) {
 func TestPinsOnAForeignMountLeaveIt(t *testing.T) {
 	dir := nstest.Bpffs(t)
 	p := Paths{Root: t.TempDir(), Bpffs: filepath.Join(dir, "weir")}
-	if err := preparePins(p); err != nil {
+	if _, err := preparePins(p); err != nil {
 		t.Fatal(err)
 	}
 	if err := removePins(p); err != nil {

@@ -1,6 +1,11 @@
 package agent
 
-import "path/filepath"
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
 
 // Paths are where a node keeps its things. Several nodes live on one machine, each with a root and a bpffs of its own.
 type Paths struct {
@@ -35,3 +40,26 @@ func (p Paths) Pins() string {
 }
 
 func (p Paths) at(path string) string { return filepath.Join("/", p.Root, path) }
+
+// removeEmpty removes a directory if nothing of anybody else is in it, and then, below a root of the node's own, the directories
+// above it that are empty now.
+func (p Paths) removeEmpty(dir string) error {
+	root := filepath.Join("/", p.Root)
+	for dir != root {
+		left, err := os.ReadDir(dir)
+		if err == nil && len(left) > 0 {
+			return nil
+		}
+		if err == nil {
+			err = os.Remove(dir)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if p.Root == "" {
+			return nil
+		}
+		dir = filepath.Dir(dir)
+	}
+	return nil
+}

@@ -140,7 +140,7 @@ func (f settingsFile) settings() (Settings, error) {
 	if f.Interfaces != nil {
 		s.Interfaces = f.Interfaces
 	}
-	if err := checkGlobs(s.Interfaces); err != nil {
+	if err := CheckInterfaces(s.Interfaces); err != nil {
 		return s, err
 	}
 	switch f.Log {
@@ -189,8 +189,8 @@ func (f settingsFile) settings() (Settings, error) {
 	return s, nil
 }
 
-// checkGlobs refuses what can match no interface name.
-func checkGlobs(globs []string) error {
+// CheckInterfaces refuses what can match no interface name.
+func CheckInterfaces(globs []string) error {
 	for _, g := range globs {
 		if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "/ \t\n") {
 			return fmt.Errorf("interfaces: %q is no name of an interface, nor a glob like \"eth*\"", g)

@@ -7,11 +7,12 @@
 //	GET  /v1/status        Status
 //	GET  /v1/rules         Rules
 //	GET  /v1/tables        Tables
+//	GET  /v1/sets          Sets
 //	GET  /v1/states        States
 //	POST /v1/do            Do       -> Done       one command in ipfw's words: add, delete, set, table, flush, zero
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
-//	POST /v1/why           Why      -> soft.Explanation, as JSON
+//	POST /v1/why           Why      -> Explanation
 //	POST /v1/down                   -> Done       stop and remove every trace
 package api
 
@@ -109,6 +110,19 @@ type TableEntry struct {
 	Value  uint32 `json:"value"`
 }
 
+// Sets tells which sets are disabled and which have rules.
+type Sets struct {
+	Version  int    `json:"version"`
+	Disabled []int  `json:"disabled"`
+	Used     []Used `json:"used"`
+}
+
+// Used is a set with rules.
+type Used struct {
+	Set   int `json:"set"`
+	Rules int `json:"rules"`
+}
+
 // States are the live states.
 type States struct {
 	Version int     `json:"version"`
@@ -144,6 +158,28 @@ type Load struct {
 // Why asks what would happen to a packet.
 type Why struct {
 	Packet string `json:"packet"` // in text form
+}
+
+// Explanation says what would happen to a packet, and why.
+type Explanation struct {
+	Version int    `json:"version"`
+	Packet  string `json:"packet"`
+	Passed  bool   `json:"passed"`
+	Rule    uint16 `json:"rule"` // that decides; 0: decided before the rules
+	Text    string `json:"text,omitempty"`
+	Reason  string `json:"reason"`           // "rule", or what else decided
+	Answer  string `json:"answer,omitempty"` // what the sender gets back
+	State   bool   `json:"state"`            // a state would be made
+	Found   string `json:"found,omitempty"`  // the live state that the packet belongs to
+	Tries   []Try  `json:"tries"`            // rules in the order in which they were tried
+}
+
+// Try is a rule that was tried, and what came of it.
+type Try struct {
+	Rule    uint16 `json:"rule"`
+	Text    string `json:"text"`
+	Outcome string `json:"outcome"`
+	Slot    int    `json:"-"`
 }
 
 // Done is the answer to a change.

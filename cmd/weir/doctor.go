@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/weirnet/weir/agent"
 	"github.com/weirnet/weir/agent/doctor"
 )
 
@@ -12,7 +11,7 @@ func runDoctor(c *call) error {
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
-	r := doctor.Probe(agent.Paths{Root: c.node.root, Bpffs: c.node.bpffs}.Pins())
+	r := doctor.Probe(c.paths().Pins())
 	if *asJSON {
 		if err := printJSON(c.out, r); err != nil {
 			return err

@@ -26,9 +26,9 @@ var ranks = map[string]int{
 	"store/etcd": 4, "store/storetest": 4,
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 4,
 	"internal/nstest": 4,
-	"agent":           5,
-	"cmd/weir":        6,
-	"test":            7, "internal/arch": 7,
+	"agent":           5, "agent/demo": 6,
+	"cmd/weir":        7,
+	"test":            8, "internal/arch": 8,
 }
 
 // testRooms exist for tests: any room's tests may import them.
@@ -36,7 +36,7 @@ var testRooms = []string{"internal/nstest", "firewall/firetest", "store/storetes
 
 // users restricts who imports a room further than its rank does. Tests are free of it.
 var users = map[string][]string{
-	"internal/nstest":   {"cmd/weir"},
+	"internal/nstest":   {"cmd/weir", "agent/demo"},
 	"internal/tty":      {"cmd/weir", "observe"},
 	"internal/nl":       {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest", "cmd/weir"},
 	"firewall/firetest": {},

@@ -39,6 +39,11 @@ func (r Route) lib() *netlink.Route {
 	return lib
 }
 
+// Blackhole says whether the route leads nowhere: blackhole, unreachable or prohibit.
+func (r Route) Blackhole() bool {
+	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNREACHABLE || r.Type == unix.RTN_PROHIBIT
+}
+
 func (r Route) String() string {
 	s := r.Dst.String()
 	if r.Via.IsValid() {

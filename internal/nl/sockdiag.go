@@ -14,6 +14,7 @@ import (
 type TCPSocket struct {
 	Local, Remote netip.AddrPort
 	State         TCPState
+	Link          int // index of the interface that it is bound to (always for link-local addresses), or 0
 }
 
 // TCPState is the state of a TCP socket, numbered as the kernel does (include/net/tcp_states.h).
@@ -59,7 +60,7 @@ func TCPSockets(ns *NS) ([]TCPSocket, error) {
 			all = append(all, TCPSocket{
 				Local:  netip.AddrPortFrom(addrOf(s.ID.Source), s.ID.SourcePort),
 				Remote: netip.AddrPortFrom(addrOf(s.ID.Destination), s.ID.DestinationPort),
-				State:  TCPState(s.State),
+				State:  TCPState(s.State), Link: int(s.ID.Interface),
 			})
 		}
 	}

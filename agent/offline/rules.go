@@ -1,4 +1,6 @@
-package agent
+// Package offline works on rule files alone, with the user-space engine: check them, ask what they would make of a packet, judge a
+// capture. It needs no node and no rights.
+package offline
 
 import (
 	"os"
@@ -27,7 +29,18 @@ func SystemNames() *rule.Names {
 	return n
 }
 
-// Check reads a rule file and makes sure that it can be enforced, without a node and without rights.
+// Parse reads a rule file and compiles it, so that it can be enforced. What no rule matches is denied.
+func Parse(name, text string, names *rule.Names) (*rule.Ruleset, *rule.Program, error) {
+	set, err := rule.ParseFile(name, text, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := rule.Compile(set, rule.CompileOptions{Default: rule.OpDeny, Strict: true})
+	return set, p, err
+}
+
+// Check reads a rule file and makes sure that it can be enforced.
 func Check(name, text string) (*rule.Ruleset, error) {
-	return rule.ParseFile(name, text, SystemNames())
+	set, _, err := Parse(name, text, SystemNames())
+	return set, err
 }

@@ -1,0 +1,165 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// need skips the test when a program is missing; with WEIR_CI=1 it fails it.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	nstest.Root(t)
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err == nil {
+			continue
+		}
+		if os.Getenv("WEIR_CI") == "1" {
+			t.Fatalf("NOT TESTED: %s is missing, and WEIR_CI=1 forbids to skip", p)
+		}
+		t.Skipf("NOT TESTED: %s is missing", p)
+	}
+}
+
+// nginx runs a real nginx in a node; it serves a small page at / and 64 MiB at /big on each port.
+func nginx(t *testing.T, node *nstest.Node, ports ...int) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name string, text []byte) {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("index.html", []byte("hello from nginx\n"))
+	write("big", bytes.Repeat([]byte("0123456789abcdef"), 4<<20))
+	var listen strings.Builder
+	for _, p := range ports {
+		fmt.Fprintf(&listen, "listen [::]:%d ipv6only=off;\n", p)
+	}
+	write("nginx.conf", []byte(fmt.Sprintf(`
+user root;
+daemon off;
+worker_processes 1;
+pid %[1]s/pid;
+error_log stderr warn;
+events { worker_connections 1000; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
+	server { %[2]s root %[1]s; location = /slow { alias %[1]s/big; limit_rate 8m; } }
+}`, dir, listen.String())))
+	cmd := node.Command("nginx", "-e", "stderr", "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	background(t, cmd)
+	eventually(t, "nginx listens", func() error {
+		c, err := node.DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]))
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+}
+
+// background starts a program that ends with the test.
+func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
+	t.Helper()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done = make(chan error, 1)
+	ended := make(chan struct{})
+	go func() {
+		done <- cmd.Wait()
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(5 * time.Second):
+			cmd.Process.Kill()
+			<-ended
+		}
+	})
+	return done
+}
+
+// eventually tries until it works, for at most five seconds.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if err = try(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: %v", what, err)
+}
+
+// curl asks for a URL from a node and returns what came; it waits at most a second and a half for a connection.
+func curl(node *nstest.Node, args ...string) (string, error) {
+	cmd := node.Command("curl", append([]string{"-sS", "--noproxy", "*", "--connect-timeout", "1.5"}, args...)...)
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("curl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(talk.String()))
+	}
+	return string(out), err
+}
+
+// reach makes sure that a URL answers, refuse that nothing answers.
+func reach(t *testing.T, node *nstest.Node, url string) {
+	t.Helper()
+	if out, err := curl(node, url); err != nil || out != "hello from nginx\n" {
+		t.Errorf("from %s: %q, %v", node, out, err)
+	}
+}
+
+func refuse(t *testing.T, node *nstest.Node, url string) {
+	t.Helper()
+	if out, err := curl(node, url); err == nil {
+		t.Errorf("from %s: %s answers %q although the rules refuse it", node, url, out)
+	}
+}
+
+// capture runs tcpdump on an interface until the returned function is called, which returns the file.
+func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "capture.pcap")
+	cmd := node.Command("tcpdump", "-i", iface, "-s", "0", "-B", "65536", "-U", "-w", file, "-Z", "root")
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	eventually(t, "tcpdump begins", func() error { _, err := os.Stat(file); return err })
+	time.Sleep(200 * time.Millisecond) // the file is there before the socket is bound
+	return func() string {
+		t.Helper()
+		time.Sleep(300 * time.Millisecond) // what is on its way to the file
+		cmd.Process.Signal(syscall.SIGINT)
+		if err := <-done; err != nil {
+			t.Fatalf("tcpdump: %v\n%s", err, talk.String())
+		}
+		if !strings.Contains(talk.String(), "\n0 packets dropped by kernel") {
+			t.Fatalf("tcpdump lost packets: %s", talk.String())
+		}
+		return file
+	}
+}
