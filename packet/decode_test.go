@@ -52,3 +52,120 @@ func TestSize(t *testing.T) {
 		t.Errorf("Packet has %d bytes, want 80", s)
 	}
 }
+
+func TestNoAllocations(t *testing.T) {
+	var p Packet
+	bufs := [][]byte{syn4, syn4[:10]}
+	out := make([]Packet, 2)
+	quote := build(t, IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}, ICMP{Type: 11}, Data(syn4))
+	long := build(t, IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")}, HopByHop{Options: RouterAlert}, Fragment{More: true}, TCP{}, make(Data, 4))
+	text := make([]byte, 0, 200)
+	for name, f := range map[string]func(){
+		"Decode":      func() { p.Decode(syn4) },
+		"Decode long": func() { p.Decode(long) },
+		"Decode bad":  func() { p.Decode(syn4[:30]) },
+		"DecodeBatch": func() { DecodeBatch(bufs, out) },
+		"DecodeFrame": func() { p.DecodeFrame(LinkRaw, syn4) },
+		"Inner":       func() { p.Decode(quote); p.Inner(quote) },
+		"AppendText":  func() { text, _ = p.AppendText(text[:0]) },
+	} {
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+func TestDecodeBatch(t *testing.T) {
+	out := make([]Packet, 3)
+	if n := DecodeBatch([][]byte{syn4, nil}, out); n != 2 || out[0].Proto != ProtoTCP || out[1].Reason != ReasonShort || out[2] != (Packet{}) {
+		t.Errorf("%d %+v", n, out)
+	}
+	if n := DecodeBatch([][]byte{syn4, nil}, out[:1]); n != 1 {
+		t.Errorf("%d decoded into one", n)
+	}
+}
+
+func TestEssential(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want bool
+	}{
+		{"icmp6 fe80::1 -> ff02::1 type 134 ttl 255", true},
+		{"icmp6 fe80::1 -> ff02::2 type 133 ttl 255", true},
+		{"icmp6 2001:db8::1 -> 2001:db8::2 type 135 ttl 255", true},
+		{"icmp6 2001:db8::1 -> 2001:db8::2 type 136 ttl 255", true},
+		{"icmp6 2001:db8::1 -> 2001:db8::2 type 136 ttl 254", false},
+		{"icmp6 2001:db8::1 -> 2001:db8::2 type 136 code 1 ttl 255", false},
+		{"icmp6 fe80::1 -> fe80::2 type 137 ttl 255", false},
+		{"icmp6 fe80::1 -> fe80::2 type 135 ttl 255 ipid 1", false},
+		{"icmp6 :: -> ff02::16 type 143 ttl 1 opt ra", true},
+		{"icmp6 fe80::1 -> ff02::1 type 130 ttl 1 opt ra", true},
+		{"icmp6 fe80::1 -> ff02::1 type 131 ttl 1 opt ra", true},
+		{"icmp6 fe80::1 -> ff02::2 type 132 ttl 1 opt ra", true},
+		{"icmp6 fe80::1 -> ff02::1 type 130 ttl 1 ext hop", false},
+		{"icmp6 fe80::1 -> ff02::1 type 130 ttl 2 opt ra", false},
+		{"icmp6 2001:db8::1 -> ff02::1 type 130 ttl 1 opt ra", false},
+		{"icmp6 fe80::1 -> ff02::1 type 128 ttl 255", false},
+		{"udp [fe80::1]:1 -> [fe80::2]:2 ttl 255", false},
+		{"icmp 10.0.0.1 -> 10.0.0.2 type 134 ttl 255", false},
+	} {
+		p, _ := mustParse(t, tc.text)
+		if p.Essential() != tc.want {
+			t.Errorf("%s: %v", tc.text, p.Essential())
+		}
+	}
+}
+
+func TestWindowScale(t *testing.T) {
+	ip := IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}
+	for name, tc := range map[string]struct {
+		options []byte
+		shift   uint8
+		ok      bool
+	}{
+		"none":       {nil, 0, false},
+		"alone":      {[]byte{3, 3, 7}, 7, true},
+		"after mss":  {[]byte{2, 4, 5, 180, 1, 3, 3, 8}, 8, true},
+		"above 14":   {[]byte{3, 3, 200}, 14, true},
+		"after end":  {[]byte{0, 3, 3, 7}, 0, false},
+		"bad length": {[]byte{2, 1, 3, 3, 7}, 0, false},
+		"too long":   {[]byte{2, 40, 3, 3, 7}, 0, false},
+		"wrong size": {[]byte{3, 4, 7, 7}, 0, false},
+		"cut":        {[]byte{1, 1, 1, 3}, 0, false},
+	} {
+		b := build(t, ip, TCP{Flags: FlagSYN, Options: tc.options})
+		var p Packet
+		p.Decode(b)
+		if shift, ok := p.WindowScale(b); shift != tc.shift || ok != tc.ok {
+			t.Errorf("%s: %d %v", name, shift, ok)
+		}
+	}
+	p, b := mustParse(t, "udp 1.2.3.4:1 -> 1.2.3.4:2")
+	if _, ok := p.WindowScale(b); ok {
+		t.Error("UDP has no window scale")
+	}
+}
+
+func TestICMPKinds(t *testing.T) {
+	for _, tc := range []struct {
+		text                 string
+		query, reply, failed bool
+	}{
+		{"icmp 1.2.3.4 -> 5.6.7.8 type 8", true, false, false},
+		{"icmp 1.2.3.4 -> 5.6.7.8 type 0", true, true, false},
+		{"icmp 1.2.3.4 -> 5.6.7.8 type 14", true, true, false},
+		{"icmp 1.2.3.4 -> 5.6.7.8 type 12", false, false, true},
+		{"icmp 1.2.3.4 -> 5.6.7.8 type 9", false, false, false},
+		{"icmp6 ::1 -> ::2 type 128", true, false, false},
+		{"icmp6 ::1 -> ::2 type 129", true, true, false},
+		{"icmp6 ::1 -> ::2 type 3", false, false, true},
+		{"icmp6 ::1 -> ::2 type 137", false, false, false},
+		{"1 ::1 -> ::2", false, false, false},
+		{"icmp 1.2.3.4 -> 5.6.7.8 frag 800", false, false, false},
+	} {
+		p, _ := mustParse(t, tc.text)
+		if q, r := p.ICMPQuery(); q != tc.query || r != tc.reply || p.ICMPError() != tc.failed {
+			t.Errorf("%s: query %v, reply %v, error %v", tc.text, q, r, p.ICMPError())
+		}
+	}
+}
