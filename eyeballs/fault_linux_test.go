@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -38,15 +39,40 @@ func TestFaults(t *testing.T) {
 	for host, name := range []string{"dual stack", "IPv4 only", "IPv6 only"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var out bytes.Buffer
-			if err := eyeballstest.Inside(fmt.Sprintf("%s=%d", insideVar, host), &out, "-test.run=^TestFaults$", "-test.v", "-test.parallel=64"); err != nil {
-				t.Errorf("%v\n%s", err, out.String())
-			}
-			if !strings.Contains(out.String(), "--- PASS: TestFaults") {
-				t.Errorf("it did not pass:\n%s", out.String())
-			}
+			playUntilQuiet(t, fmt.Sprintf("%s=%d", insideVar, host))
 		})
 	}
+}
+
+// playUntilQuiet plays all scenarios of a host, and up to two more times those that failed: they measure time, and a machine that
+// stalls at the wrong moment makes a good dialer late. A bad one is late every time.
+func playUntilQuiet(t *testing.T, host string) {
+	t.Helper()
+	scenarios := "^TestFaults$"
+	for attempt := 1; ; attempt++ {
+		var out bytes.Buffer
+		err := eyeballstest.Inside(host, &out, "-test.run="+scenarios, "-test.v", "-test.parallel=64")
+		if err == nil && strings.Contains(out.String(), "--- PASS: TestFaults") {
+			return
+		}
+		failed := failedScenarios(out.String())
+		if attempt == 3 || len(failed) == 0 {
+			t.Fatalf("attempt %d: %v\n%s", attempt, err, out.String())
+		}
+		t.Logf("attempt %d failed: %q", attempt, failed)
+		for i, name := range failed {
+			failed[i] = regexp.QuoteMeta(name)
+		}
+		scenarios = "^TestFaults$/^(" + strings.Join(failed, "|") + ")$"
+	}
+}
+
+// failedScenarios reads from a test's output which subtests failed.
+func failedScenarios(out string) (names []string) {
+	for _, m := range regexp.MustCompile(`(?m)--- FAIL: TestFaults/(.*) \([0-9.]+s\)$`).FindAllStringSubmatch(out, -1) {
+		names = append(names, m[1])
+	}
+	return names
 }
 
 // slack is what a busy machine may add to a time; the benchmark holds it to less.
