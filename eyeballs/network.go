@@ -1,7 +1,6 @@
 package eyeballs
 
 import (
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -23,7 +22,7 @@ type network struct {
 	sources map[netip.Addr]netip.Addr // guarded by mu
 }
 
-// networkID tells networks apart: a hash over the addresses of this host.
+// networkID tells networks apart: a hash over addresses and routes of this host.
 type networkID uint64
 
 // fresh is how long a look at the network is believed: a change is noticed after
@@ -54,37 +53,26 @@ var (
 )
 
 func look() *network {
-	n := &network{taken: time.Now(), sources: map[netip.Addr]netip.Addr{}, deprecated: deprecated()}
+	n := &network{taken: time.Now(), sources: map[netip.Addr]netip.Addr{}}
 	n.route4, n.route6 = source(world4), source(world6)
-	hash := uint64(14695981039346656037) // FNV-1a
-	mix := func(b byte) { hash = (hash ^ uint64(b)) * 1099511628211 }
-	addrs, _ := net.InterfaceAddrs()
-	for _, a := range addrs {
-		ipnet, ok := a.(*net.IPNet)
-		if !ok {
-			continue
-		}
-		addr, ok := netip.AddrFromSlice(ipnet.IP)
-		if addr = addr.Unmap(); !ok || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() {
-			continue
-		}
-		if addr.Is4() {
-			n.v4 = true
-		} else {
-			n.v6 = true
-		}
-		for _, b := range addr.AsSlice() {
-			mix(b)
-		}
-	}
+	h := newHash()
 	for _, route := range [2]netip.Addr{n.route4, n.route6} {
-		mix(0)
-		for _, b := range route.AsSlice() {
-			mix(b)
-		}
+		h.add(route.AsSlice())
 	}
-	n.id = networkID(hash)
+	n.families(&h)
+	n.id = networkID(h)
 	return n
+}
+
+// hash is FNV-1a.
+type hash uint64
+
+func newHash() hash { return 14695981039346656037 }
+
+func (h *hash) add(b []byte) {
+	for _, c := range append(b, 0) {
+		*h = (*h ^ hash(c)) * 1099511628211
+	}
 }
 
 // source returns the address that this host would send from to dst, remembered

@@ -2,6 +2,7 @@ package eyeballs
 
 import (
 	"encoding/hex"
+	"io"
 	"net/netip"
 	"os"
 	"strconv"
@@ -44,18 +45,58 @@ func source(dst netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// deprecated lists the IPv6 addresses of this host whose preferred lifetime is
-// over: flag 0x20 in /proc/net/if_inet6.
-func deprecated() map[netip.Addr]bool {
-	text, err := os.ReadFile("/proc/net/if_inet6")
+// procLimit bounds what is read of a file in /proc: the table of a router with
+// the whole internet in it is of no interest beyond its beginning, where default
+// and local routes stand.
+const procLimit = 64 << 10
+
+func readProc(name string) string {
+	f, err := os.Open(name)
 	if err != nil {
-		return nil
+		return ""
 	}
-	return parseIfInet6(string(text))
+	defer f.Close()
+	text, _ := io.ReadAll(io.LimitReader(f, procLimit))
+	return string(text)
 }
 
-func parseIfInet6(text string) map[netip.Addr]bool {
-	var list map[netip.Addr]bool
+// families finds which families this host has, from /proc and not by netlink: a
+// netlink dump waits for whoever configures interfaces at the moment, seconds if
+// it must, and no dial should wait with it.
+func (n *network) families(h *hash) {
+	n.v4 = n.route4.IsValid() && !n.route4.IsLoopback() || parseRoute(readProc("/proc/net/route"), h)
+	n.v6, n.deprecated = parseIfInet6(readProc("/proc/net/if_inet6"), h)
+}
+
+// parseRoute reports whether there is any route for IPv4 but for loopback, and
+// adds the routes to the hash: two networks with the same private addresses
+// mostly have different ones.
+func parseRoute(text string, h *hash) (any bool) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line) // interface, destination, gateway, flags, ...
+		if len(f) < 8 || f[0] == "Iface" || f[0] == "lo" {
+			continue
+		}
+		flags, err := strconv.ParseUint(f[3], 16, 16)
+		if err != nil || flags&syscall.RTF_UP == 0 || flags&syscall.RTF_REJECT != 0 {
+			continue
+		}
+		any = true
+		h.add([]byte(f[1] + f[2]))
+	}
+	return any
+}
+
+// Flags of an address in /proc/net/if_inet6.
+const (
+	dadFailed  = 0x08
+	deprecated = 0x20
+	tentative  = 0x40
+)
+
+// parseIfInet6 reports whether there is an IPv6 address that is neither loopback
+// nor link-local, and lists those whose preferred lifetime is over.
+func parseIfInet6(text string, h *hash) (any bool, old map[netip.Addr]bool) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line) // address, index, prefix length, scope, flags, name
 		if len(f) < 6 {
@@ -64,13 +105,17 @@ func parseIfInet6(text string) map[netip.Addr]bool {
 		raw, err := hex.DecodeString(f[0])
 		flags, err2 := strconv.ParseUint(f[4], 16, 32)
 		addr, ok := netip.AddrFromSlice(raw)
-		if err != nil || err2 != nil || !ok || flags&0x20 == 0 {
+		if err != nil || err2 != nil || !ok || addr.IsLoopback() || addr.IsLinkLocalUnicast() || flags&(dadFailed|tentative) != 0 {
 			continue
 		}
-		if list == nil {
-			list = map[netip.Addr]bool{}
+		any = true
+		h.add(raw)
+		if flags&deprecated != 0 {
+			if old == nil {
+				old = map[netip.Addr]bool{}
+			}
+			old[addr] = true
 		}
-		list[addr] = true
 	}
-	return list
+	return any, old
 }

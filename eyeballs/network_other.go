@@ -18,5 +18,24 @@ func source(dst netip.Addr) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// deprecated is not known here: rule 3 of RFC 6724 has no effect.
-func deprecated() map[netip.Addr]bool { return nil }
+// families finds which families this host has. Which addresses are deprecated is
+// not known here: rule 3 of RFC 6724 has no effect.
+func (n *network) families(h *hash) {
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		ipnet, ok := a.(*net.IPNet)
+		if !ok {
+			continue
+		}
+		addr, ok := netip.AddrFromSlice(ipnet.IP)
+		if addr = addr.Unmap(); !ok || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() {
+			continue
+		}
+		if addr.Is4() {
+			n.v4 = true
+		} else {
+			n.v6 = true
+		}
+		h.add(addr.AsSlice())
+	}
+}
