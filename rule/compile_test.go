@@ -270,3 +270,15 @@ func TestClasses6(t *testing.T) {
 		}
 	}
 }
+
+// TestThreshold checks that Mix(random, slot) >= P * 2^32 and the threshold say the same at the border.
+func TestThreshold(t *testing.T) {
+	for _, c := range []struct {
+		p    float64
+		want uint32
+	}{{0, 0}, {0.5, 1 << 31}, {0.25, 1 << 30}, {1e-300, 1}, {1.0 / (1 << 32), 1}, {1.5 / (1 << 32), 2}, {1 - 1e-9, 4294967292}, {1 - 1e-15, 0}} {
+		if got := threshold(c.p); got != c.want {
+			t.Errorf("threshold(%g) = %d, not %d", c.p, got, c.want)
+		}
+	}
+}

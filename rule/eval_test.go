@@ -39,6 +39,9 @@ func (g random) tuple() *tuple {
 	if g.chance(40) {
 		p.dport = 80
 	}
+	if p.src.Is6() {
+		p.frag &= FragMF
+	}
 	if p.later {
 		p.frag |= FragOffset
 	}

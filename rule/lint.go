@@ -1,0 +1,367 @@
+package rule
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// FindingKind says what is wrong with a rule.
+type FindingKind uint8
+
+// The kinds of findings. Each means that no packet is ever matched by the rule's conditions.
+const (
+	Never       FindingKind = iota + 1 // the conditions exclude each other
+	Duplicate                          // By[0] says the same earlier
+	Shadowed                           // By[0] takes every packet that would match
+	Covered                            // the rules By together take them
+	Unreachable                        // the skipto rules By lead all of them past the rule
+)
+
+// Finding is a rule without effect, and why.
+type Finding struct {
+	Kind     FindingKind
+	Rule     *Rule
+	By       []*Rule // the rules that take its packets, in order; none for Never
+	Opposite bool    // one of By lets packets pass that Rule would drop, or the other way round
+}
+
+// String tells the finding in one sentence.
+func (f Finding) String() string {
+	var by []string
+	for _, r := range f.By {
+		by = append(by, fmt.Sprint(r.Number))
+	}
+	list := strings.Join(by, ", ")
+	text := map[FindingKind]string{
+		Never:       "never matches: its conditions exclude each other",
+		Duplicate:   "is never reached: it is a duplicate of rule " + list,
+		Shadowed:    "is never reached: rule " + list + " takes every packet that it would match",
+		Covered:     "is never reached: the rules " + list + " together take every packet that it would match",
+		Unreachable: "is never reached: skipto leads past it (" + list + ")",
+	}[f.Kind]
+	if f.Opposite {
+		text += ", and does the opposite"
+	}
+	return fmt.Sprintf("rule %d %s", f.Rule.Number, text)
+}
+
+// Lint finds the enabled rules that no packet can match. It follows all packets that meet the conditions of a rule, as sets, through
+// the rules before it: what it reports is proved. Conditions that depend on more than the packet (interfaces, me, tables, tags, routes) are
+// taken as unknown, but the same everywhere; rules with prob take nothing for sure; a call may lead anywhere. A state may send a
+// packet on behind a count or skipto rule that made it. undecided are the rules whose packets fell into too many sets to follow.
+func Lint(s *Ruleset) (findings []Finding, undecided []*Rule, err error) {
+	l, err := newLinter(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	for slot, r := range l.rules {
+		if r.Action.Op == OpCheck {
+			continue
+		}
+		f, ok := l.examine(slot)
+		switch {
+		case !ok:
+			undecided = append(undecided, r)
+		case f != nil:
+			findings = append(findings, *f)
+		}
+	}
+	return findings, undecided, nil
+}
+
+// linter has the rules in the form in which they are followed.
+type linter struct {
+	rules  []*Rule
+	codes  []Code
+	boxes  []box
+	opaque [][]Clause // conditions that no box tells
+	empty  []bool     // no packet at all
+	kinds  []box
+	tags   bool         // some rule sets a tag, so tagged is not the same everywhere
+	behind map[int]bool // slots at which a state may send any packet on
+	calls  []int
+}
+
+func newLinter(s *Ruleset) (*linter, error) {
+	p, err := CompileFull(s, CompileOptions{})
+	if err != nil {
+		return nil, err
+	}
+	rules := s.Active()
+	l := &linter{
+		rules: rules, codes: p.Rules, kinds: packetKinds(),
+		boxes: make([]box, len(rules)), opaque: make([][]Clause, len(rules)), empty: make([]bool, len(rules)),
+		behind: make(map[int]bool),
+	}
+	for slot, r := range rules {
+		l.tags = l.tags || r.Tag != 0
+		l.prepare(slot, r)
+		if r.Action.Op == OpCall {
+			l.calls = append(l.calls, slot)
+		}
+		if r.State.Op == StateNone || r.State.Op == StateCheck || l.final(slot) {
+			continue
+		}
+		switch r.Action.Op {
+		case OpSkipTo:
+			l.behind[int(p.Rules[slot].Arg)] = true
+		case OpCall, OpReturn:
+			for at := range rules {
+				l.behind[at] = true
+			}
+		case OpCount:
+			l.behind[slot+1] = true
+		}
+	}
+	return l, nil
+}
+
+// final says whether the action of a rule ends the walk.
+func (l *linter) final(slot int) bool { return l.rules[slot].passes() || l.rules[slot].drops() }
+
+func (r *Rule) passes() bool { return r.Action.Op == OpAllow }
+
+func (r *Rule) drops() bool {
+	switch r.Action.Op {
+	case OpDeny, OpReject, OpReset, OpUnreach, OpUnreach6:
+		return true
+	}
+	return false
+}
+
+// prepare makes the box of a rule. Later fragments are asked only about rules with a frag condition.
+func (l *linter) prepare(slot int, r *Rule) {
+	b := &l.boxes[slot]
+	limit := func(dim Dim, s spans) {
+		if b[dim] != nil {
+			s = intersect(b[dim], s)
+		}
+		b[dim] = s
+		l.empty[slot] = l.empty[slot] || len(s) == 0
+	}
+	if !l.codes[slot].Frag {
+		limit(DimHook, spans{indexSpan(0, 1)})
+	}
+	for _, c := range r.Clauses() {
+		if c.always() {
+			continue
+		}
+		dim := c[0].lintDim()
+		same := !slices.ContainsFunc(c, func(t Test) bool { return t.lintDim() != dim })
+		if dim == lintDims || !same {
+			l.opaque[slot] = append(l.opaque[slot], c)
+			continue
+		}
+		var s spans
+		for i := range c {
+			s = append(s, c[i].lintSpans(dim)...)
+		}
+		limit(dim, union(s))
+	}
+	l.empty[slot] = l.empty[slot] || excludes(l.opaque[slot], l.opaque[slot])
+}
+
+// equal says whether two tests are the same but for their negation.
+func (t *Test) equal(o *Test) bool {
+	return t.Op == o.Op && t.A == o.A && t.B == o.B && t.Name == o.Name && t.HasValue == o.HasValue && t.Value == o.Value &&
+		slices.Equal(t.Prefixes, o.Prefixes) && slices.Equal(t.Ranges, o.Ranges)
+}
+
+// excludes says whether a clause of a is the negation of one of b.
+func excludes(a, b []Clause) bool {
+	for _, x := range a {
+		for _, y := range b {
+			if len(x) == 1 && len(y) == 1 && x[0].Not != y[0].Not && x[0].equal(&y[0]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// implied says whether all clauses of slot are true whenever those of for are: each has all tests of one of these.
+func (l *linter) implied(slot, by int) bool {
+	for _, want := range l.opaque[slot] {
+		if !slices.ContainsFunc(l.opaque[by], func(have Clause) bool { return l.within(have, want) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// within says whether every test of a is one of b.
+func (l *linter) within(a, b Clause) bool {
+	for i := range a {
+		if l.tags && a[i].Op == OpTagged {
+			return false
+		}
+		if !slices.ContainsFunc(b, func(t Test) bool { return t.Not == a[i].Not && t.equal(&a[i]) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// examine follows the packets of a rule. It returns nil if some may reach it, and false if there was too much to follow.
+func (l *linter) examine(slot int) (*Finding, bool) {
+	f := &Finding{Kind: Never, Rule: l.rules[slot]}
+	if l.empty[slot] {
+		return f, true
+	}
+	var all []box
+	for i := range l.kinds {
+		if b, ok := l.kinds[i].and(&l.boxes[slot]); ok {
+			all = append(all, b)
+		}
+	}
+	if len(all) == 0 {
+		return f, true
+	}
+	w := walk{linter: l, to: slot, took: make(map[int]bool)}
+	w.plan()
+	for _, b := range all {
+		w.todo = append(w.todo, packets{b, 0})
+	}
+	reached, ok := w.run()
+	if reached || !ok {
+		return nil, ok
+	}
+	l.explain(f, &w, all)
+	return f, true
+}
+
+// packets are the packets of a box that come to a slot.
+type packets struct {
+	box box
+	at  int
+}
+
+// walk is the way of one rule's packets to it.
+type walk struct {
+	*linter
+	to     int
+	stops  []stop // the rules on the way that may take or redirect some of them
+	todo   []packets
+	took   map[int]bool // slots of rules that took packets
+	jumped bool
+}
+
+// stop is a rule on the way.
+type stop struct {
+	slot int
+	sure bool // it takes every packet in its box
+}
+
+// plan finds the rules that matter. Where states may send any packet, no rule before has taken any for sure; only jumps from there still
+// matter, because they lead past what comes after.
+func (w *walk) plan() {
+	back := make(map[int]bool) // where calls from further on land
+	for _, at := range w.calls {
+		if target := int(w.codes[at].Arg); at >= w.to && target <= w.to && w.boxes[at].meets(&w.boxes[w.to]) {
+			back[target] = true
+		}
+	}
+	for at := range w.to + 1 {
+		if w.behind[at] || back[at] {
+			w.stops = slices.DeleteFunc(w.stops, func(s stop) bool { return w.final(s.slot) })
+			for i := range w.stops {
+				w.stops[i].sure = false
+			}
+		}
+		r := w.rules[at]
+		jump := r.Action.Op == OpSkipTo || r.Action.Op == OpCall
+		if at == w.to || !jump && !w.final(at) || r.Defer || w.empty[at] || !w.boxes[at].meets(&w.boxes[w.to]) ||
+			excludes(w.opaque[at], w.opaque[w.to]) {
+			continue
+		}
+		sure := r.Prob == 0 && w.implied(at, w.to)
+		if jump || sure {
+			w.stops = append(w.stops, stop{at, sure})
+		}
+	}
+}
+
+// maxSteps bounds the work for one rule: boxes compared.
+const maxSteps = 1 << 20
+
+// run follows the packets, one box at a time, so that one that gets through is found soon. It says whether any reached the rule, and false if it
+// gave up.
+func (w *walk) run() (reached, ok bool) {
+	steps := 0
+	for len(w.todo) > 0 {
+		p := w.todo[len(w.todo)-1]
+		w.todo = w.todo[:len(w.todo)-1]
+		i, _ := slices.BinarySearchFunc(w.stops, p.at, func(s stop, at int) int { return s.slot - at })
+		for ; i < len(w.stops); i++ {
+			if steps++; steps > maxSteps {
+				return false, false
+			}
+			if w.boxes[w.stops[i].slot].meets(&p.box) {
+				break
+			}
+		}
+		if i == len(w.stops) || !w.meet(w.stops[i], p.box) {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// meet sends packets through a rule some of whose box they are in. It returns false if they may reach the end by a call.
+func (w *walk) meet(s stop, b box) bool {
+	r, target := w.rules[s.slot], int(w.codes[s.slot].Arg)
+	inside, _ := b.and(&w.boxes[s.slot])
+	switch {
+	case r.Action.Op == OpCall: // they come back, or not, or land anywhere
+		return false
+	case r.Action.Op == OpSkipTo && target <= w.to:
+		w.todo = append(w.todo, packets{inside, target})
+		w.jumped = true
+	case s.sure:
+		w.took[s.slot] = true
+	}
+	if !s.sure {
+		w.todo = append(w.todo, packets{b, s.slot + 1})
+		return true
+	}
+	for _, rest := range b.minus(&w.boxes[s.slot], nil) {
+		w.todo = append(w.todo, packets{rest, s.slot + 1})
+	}
+	return true
+}
+
+// explain says which rules took the packets: one alone if one is enough.
+func (l *linter) explain(f *Finding, w *walk, all []box) {
+	f.Kind = Unreachable
+	by := slices.Sorted(maps.Keys(w.took))
+	if slices.ContainsFunc(by, l.final) {
+		f.Kind = Covered
+	}
+	alone := slices.IndexFunc(by, func(slot int) bool { return l.final(slot) && l.takes(slot, all) })
+	if alone >= 0 && !w.jumped {
+		by = by[alone : alone+1]
+	}
+	for _, slot := range by {
+		r := l.rules[slot]
+		f.By = append(f.By, r)
+		f.Opposite = f.Opposite || r.passes() && f.Rule.drops() || r.drops() && f.Rule.passes()
+	}
+	if len(by) == 1 && f.Kind == Covered {
+		f.Kind = Shadowed
+		if f.By[0].core() == f.Rule.core() {
+			f.Kind = Duplicate
+		}
+	}
+}
+
+// takes says whether all packets of the boxes are in a rule's box.
+func (l *linter) takes(slot int, all []box) bool {
+	for i := range all {
+		if len(all[i].minus(&l.boxes[slot], nil)) > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,219 @@
+package rule
+
+// Lint reasons about sets of packets as boxes: products of one set per dimension. It has more dimensions than the classifier: every
+// field of a packet that is one number and that only this packet decides.
+const (
+	lintTTL   = NumDims + iota // TTL or hop limit
+	lintLen                    // IP length
+	lintID                     // identification, or 65536 for IPv6
+	lintTOS                    // type of service, or traffic class + 256 for IPv6
+	lintIPOpt                  // bits of IPv4 options, or 16 for IPv6
+	lintFrag                   // FragBits
+	lintWin                    // TCP window, or 65536
+	lintSeq                    // TCP sequence number, or 2^32
+	lintAck                    // TCP acknowledgement, or 2^32
+	lintDims
+)
+
+// box is the packets whose value in every dimension is in that dimension's set; nil is the whole dimension, empty means no packet.
+type box [lintDims]spans
+
+// lintRange is the whole of each dimension.
+var lintRange = [lintDims]span{
+	DimSrc: dimRange[DimSrc], DimDst: dimRange[DimDst], DimSrcPort: dimRange[DimSrcPort], DimDstPort: dimRange[DimDstPort],
+	DimProto: dimRange[DimProto], DimFlags: dimRange[DimFlags], DimICMP: dimRange[DimICMP], DimHook: dimRange[DimHook],
+	lintTTL: indexSpan(0, 255), lintLen: indexSpan(0, 65535), lintID: indexSpan(0, 65536), lintTOS: indexSpan(0, 511),
+	lintIPOpt: indexSpan(0, 16), lintFrag: indexSpan(0, 15), lintWin: indexSpan(0, 65536),
+	lintSeq: {key{}, key{0, 1 << 32}}, lintAck: {key{}, key{0, 1 << 32}},
+}
+
+// lintDim returns the dimension that decides the test, or lintDims.
+func (t *Test) lintDim() Dim {
+	if dim := t.dim(); dim != noDim {
+		return dim
+	}
+	switch t.Op {
+	case OpTTL:
+		return lintTTL
+	case OpLen:
+		return lintLen
+	case OpID:
+		return lintID
+	case OpTOS, OpDSCP, OpPrecedence:
+		return lintTOS
+	case OpIPOptions:
+		return lintIPOpt
+	case OpFrag:
+		return lintFrag
+	case OpWin:
+		return lintWin
+	case OpSeq:
+		return lintSeq
+	case OpAck:
+		return lintAck
+	}
+	return lintDims
+}
+
+// lintSpans returns the values of dim for which the test is true.
+func (t *Test) lintSpans(dim Dim) spans {
+	if dim < NumDims {
+		return t.spans(dim)
+	}
+	var s spans
+	switch t.Op {
+	case OpTTL, OpLen, OpID, OpWin:
+		s = rangeSpans(t.Ranges, 0)
+	case OpSeq, OpAck:
+		s = spans{indexSpan(t.A, t.A)}
+	case OpIPOptions, OpFrag:
+		s = valueSpans(16, func(v uint32) bool { return v&t.B == t.A })
+	case OpTOS:
+		s = valueSpans(256, func(v uint32) bool { return v&t.B == t.A })
+	case OpPrecedence:
+		s = valueSpans(256, func(v uint32) bool { return v>>5 == t.A })
+	case OpDSCP:
+		mask := uint64(t.A) | uint64(t.B)<<32
+		s = valueSpans(512, func(v uint32) bool { return mask>>(v&0xff>>2)&1 == 1 })
+	}
+	if t.Not {
+		return complement(s, lintRange[dim])
+	}
+	return s
+}
+
+// valueSpans returns the numbers below n for which match is true.
+func valueSpans(n uint32, match func(uint32) bool) spans {
+	var out spans
+	for v := range n {
+		if match(v) {
+			out = append(out, indexSpan(v, v))
+		}
+	}
+	return union(out)
+}
+
+// packetKinds are the boxes that together hold every packet there can be: which fields there are depends on family, protocol and
+// fragmentation. No two have a packet in common.
+func packetKinds() []box {
+	only := func(n ...uint32) spans {
+		var s spans
+		for _, v := range n {
+			s = append(s, indexSpan(v, v))
+		}
+		return union(s)
+	}
+	none := spans{{key{0, 1 << 32}, key{0, 1 << 32}}} // of sequence and acknowledgement numbers
+	ports := spans{indexSpan(0, 65535)}
+	var kinds []box
+	for _, family := range []struct {
+		addrs            spans
+		proto            uint32 // first protocol index
+		icmp, icmpProto  uint32 // first ICMP index, protocol index of ICMP
+		id, tos, options spans
+		first, later     spans // fragment bits of whole packets and first fragments, of later fragments
+	}{
+		{
+			spans{mapped}, 0, 0, 1, spans{indexSpan(0, 65535)}, spans{indexSpan(0, 255)}, spans{indexSpan(0, 15)},
+			valueSpans(16, func(v uint32) bool { return v&FragOffset == 0 }), valueSpans(16, func(v uint32) bool { return v&FragOffset != 0 }),
+		},
+		{
+			complement(spans{mapped}, allAddresses), 256, 256, 256 + 58, only(65536), spans{indexSpan(256, 511)}, only(16),
+			only(0, FragMF), only(FragOffset, FragOffset|FragMF),
+		},
+	} {
+		base := box{
+			DimSrc: family.addrs, DimDst: family.addrs, lintID: family.id, lintTOS: family.tos, lintIPOpt: family.options,
+			DimSrcPort: only(NoPort), DimDstPort: only(NoPort), DimFlags: only(NoFlags), DimICMP: only(NoICMP),
+			lintWin: only(65536), lintSeq: none, lintAck: none,
+		}
+		all := spans{indexSpan(family.proto, family.proto+255)}
+
+		later := base
+		later[DimProto], later[DimHook], later[lintFrag] = all, only(2, 3), family.later
+		base[DimHook], base[lintFrag] = only(0, 1), family.first
+
+		tcp := base
+		tcp[DimProto], tcp[DimSrcPort], tcp[DimDstPort] = only(family.proto+6), ports, ports
+		tcp[DimFlags], tcp[lintWin] = spans{indexSpan(0, 255)}, spans{indexSpan(0, 65535)}
+		tcp[lintSeq], tcp[lintAck] = spans{indexSpan(0, 1<<32-1)}, spans{indexSpan(0, 1<<32-1)}
+
+		udp := base
+		udp[DimProto], udp[DimSrcPort], udp[DimDstPort] = only(family.proto+17, family.proto+132, family.proto+136), ports, ports
+
+		icmp := base
+		icmp[DimProto], icmp[DimICMP] = only(family.icmpProto), spans{indexSpan(family.icmp, family.icmp+255)}
+
+		other := base
+		named := union(append(append(append(spans{}, tcp[DimProto]...), udp[DimProto]...), icmp[DimProto]...))
+		other[DimProto] = intersect(all, complement(named, dimRange[DimProto]))
+		kinds = append(kinds, later, tcp, udp, icmp, other)
+	}
+	return kinds
+}
+
+// and returns what two boxes have in common; false if that is nothing.
+func (b *box) and(o *box) (box, bool) {
+	out := *b
+	for dim := range out {
+		switch {
+		case o[dim] == nil:
+		case b[dim] == nil:
+			out[dim] = o[dim]
+		default:
+			if out[dim] = intersect(b[dim], o[dim]); len(out[dim]) == 0 {
+				return out, false
+			}
+		}
+	}
+	return out, true
+}
+
+// meets says whether two boxes have a packet in common.
+func (b *box) meets(o *box) bool {
+	for dim := range b {
+		if b[dim] != nil && o[dim] != nil && !overlap(b[dim], o[dim]) {
+			return false
+		}
+	}
+	return true
+}
+
+func overlap(a, b spans) bool {
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i].hi.compare(b[j].lo) < 0:
+			i++
+		case b[j].hi.compare(a[i].lo) < 0:
+			j++
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// minus appends to out the boxes that hold what b has and o has not. They have no packet in common.
+func (b *box) minus(o *box, out []box) []box {
+	rest := *b
+	for dim := range Dim(lintDims) {
+		if o[dim] == nil {
+			continue
+		}
+		have := rest[dim]
+		if have == nil {
+			have = spans{lintRange[dim]}
+		}
+		inside := intersect(have, o[dim])
+		if outside := intersect(have, complement(o[dim], lintRange[dim])); len(outside) > 0 {
+			piece := rest
+			piece[dim] = outside
+			out = append(out, piece)
+		}
+		if len(inside) == 0 {
+			return out
+		}
+		rest[dim] = inside
+	}
+	return out
+}
