@@ -10,9 +10,7 @@ import (
 func (a *Addresses) build(c *classes, named []netip.Prefix) {
 	d := dirBuilder{regions: c.regions}
 	a.Root = make([]uint32, 1<<16)
-	for i := range a.Root {
-		a.Root[i] = d.entry(uint32(i)<<16, 16)
-	}
+	d.level(func() []uint32 { return a.Root }, 0, 16)
 	a.Blocks = d.blocks
 	a.build6(c, named)
 	a.starts = make([]key, len(c.regions))
@@ -22,30 +20,49 @@ func (a *Addresses) build(c *classes, named []netip.Prefix) {
 	}
 }
 
-// dirBuilder makes the three-level table of IPv4. Entries are asked for in rising order, so at follows the regions.
+// dirBuilder makes the three-level table of IPv4. Addresses are passed in rising order, so at follows the regions.
 type dirBuilder struct {
 	regions []region
-	at      int // region of the address asked for last
+	at      int // region of the address passed last
 	blocks  []uint32
 }
 
-// entry returns the entry for the 2^bits addresses from base on: their class, or a block if there is more than one.
-func (d *dirBuilder) entry(base uint32, bits int) uint32 {
-	first := key{0, mapped.lo.lo | uint64(base)}
-	last := key{0, first.lo + 1<<bits - 1}
-	for d.at+1 < len(d.regions) && d.regions[d.at+1].start.compare(first) <= 0 {
+// run returns the class of an address and how many addresses from it on are of this class.
+func (d *dirBuilder) run(addr uint64) (class uint32, n uint64) {
+	k := key{0, mapped.lo.lo + addr}
+	for d.at+1 < len(d.regions) && d.regions[d.at+1].start.compare(k) <= 0 {
 		d.at++
 	}
-	if d.at+1 == len(d.regions) || last.compare(d.regions[d.at+1].start) < 0 {
-		return d.regions[d.at].class
+	end := mapped.hi.lo + 1
+	if d.at+1 < len(d.regions) {
+		if next := d.regions[d.at+1].start; next.hi == 0 {
+			end = min(end, next.lo)
+		}
 	}
-	number := len(d.blocks) / 256
-	d.blocks = double(d.blocks, 256)[:len(d.blocks)+256]
-	for i := range uint32(256) {
-		e := d.entry(base|i<<(bits-8), bits-8)
-		d.blocks[number*256+int(i)] = e
+	return d.regions[d.at].class, end - k.lo
+}
+
+// level fills a table whose entries stand for 2^bits addresses each, from base on: with a class, or with a block where an entry's addresses are
+// of several classes. The table is looked up anew after every block, because blocks move when they grow.
+func (d *dirBuilder) level(table func() []uint32, base uint64, bits int) {
+	n := len(table())
+	for i := 0; i < n; {
+		first := base + uint64(i)<<bits
+		class, run := d.run(first)
+		if whole := int(min(run>>bits, uint64(n-i))); whole > 0 {
+			entries := table()[i : i+whole]
+			for j := range entries {
+				entries[j] = class
+			}
+			i += whole
+			continue
+		}
+		number := len(d.blocks) / 256
+		d.blocks = double(d.blocks, 256)[:len(d.blocks)+256]
+		d.level(func() []uint32 { return d.blocks[number*256:][:256] }, first, bits-8)
+		table()[i] = DirBlock | uint32(number)
+		i++
 	}
-	return DirBlock | uint32(number)
 }
 
 // build6 makes the longest-prefix table. A prefix has the class of those of its addresses that no longer prefix covers; it is left
