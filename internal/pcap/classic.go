@@ -1,0 +1,57 @@
+package pcap
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// classic is what the header of a pcap file says.
+type classic struct {
+	nano bool
+	link packet.Link
+}
+
+// openClassic reads the file header of 24 bytes.
+func (d *Reader) openClassic(nano bool) error {
+	h, err := d.more(24)
+	if err != nil {
+		return fmt.Errorf("pcap header: %w", err)
+	}
+	major, minor := d.order.Uint16(h[4:]), d.order.Uint16(h[6:])
+	if major != 2 || minor < 3 {
+		return fmt.Errorf("pcap version %d.%d: only 2.3 and later are read", major, minor)
+	}
+	// The upper bits tell of a frame check sequence, which comes after the packet.
+	n := d.order.Uint32(h[20:]) & 0xffff
+	l, ok := link(n)
+	if !ok {
+		return fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux cooked or loopback", n)
+	}
+	d.classic = &classic{nano: nano, link: l}
+	return nil
+}
+
+// nextClassic reads a record: seconds, fraction, captured length, length, data.
+func (d *Reader) nextClassic() (Record, error) {
+	h, err := d.fill(16)
+	if err != nil {
+		return Record{}, err
+	}
+	sec, frac := int64(d.order.Uint32(h)), int64(d.order.Uint32(h[4:]))
+	if !d.classic.nano {
+		frac *= 1000
+	}
+	captured, length := d.order.Uint32(h[8:]), d.order.Uint32(h[12:])
+	if captured > MaxPacket {
+		return Record{}, fmt.Errorf("packet of %d bytes: %w of %d", captured, errTooLong, MaxPacket)
+	}
+	data, err := d.more(int(captured))
+	if err != nil {
+		return Record{}, err
+	}
+	return Record{
+		Time: time.Unix(sec, frac).UTC(), Data: data, Len: max(int(length), int(captured)), Link: d.classic.link,
+	}, nil
+}

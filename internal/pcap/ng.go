@@ -1,0 +1,321 @@
+package pcap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"time"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// Block types of pcapng (draft-ietf-opsawg-pcapng).
+const (
+	blockInterface = 1
+	blockPacketOld = 2
+	blockSimple    = 3
+	blockEnhanced  = 6
+)
+
+// Options of blocks.
+const (
+	optEnd       = 0
+	optComment   = 1
+	optName      = 2  // interface
+	optTSResol   = 9  // interface
+	optTSOffset  = 14 // interface
+	optEPBFlags  = 2  // packet
+	optOldFlags  = 2  // packet block, the same meaning
+	maxTSSeconds = 1 << 38
+)
+
+// ng is the state of the section that is being read.
+type ng struct {
+	interfaces []ngInterface
+}
+
+// ngInterface is an interface description.
+type ngInterface struct {
+	link    packet.Link
+	known   bool   // the link is one that the decoder reads
+	number  uint16 // link type
+	name    string
+	snaplen uint32
+	units   uint64 // timestamp units per second
+	offset  int64  // seconds to add to timestamps
+}
+
+// openNG reads the first section header.
+func (d *Reader) openNG() error {
+	h, err := d.more(8)
+	if err != nil {
+		return fmt.Errorf("section header: %w", err)
+	}
+	return d.section(binary.LittleEndian.Uint32(h[4:]))
+}
+
+// section reads a section header from behind its type and length. The length comes as
+// little-endian bytes, because only the block itself tells the byte order.
+func (d *Reader) section(length uint32) error {
+	h, err := d.more(16)
+	if err != nil {
+		return fmt.Errorf("section header: %w", err)
+	}
+	switch {
+	case binary.LittleEndian.Uint32(h) == magicOrder:
+		d.order = binary.LittleEndian
+	case binary.BigEndian.Uint32(h) == magicOrder:
+		d.order = binary.BigEndian
+		length = bits.ReverseBytes32(length)
+	default:
+		return fmt.Errorf("section header: byte-order magic % x", h[:4])
+	}
+	if major := d.order.Uint16(h[4:]); major != 1 {
+		return fmt.Errorf("pcapng version %d.%d: only version 1 is read", major, d.order.Uint16(h[6:]))
+	}
+	if length < 28 || length%4 != 0 {
+		return fmt.Errorf("section header of %d bytes", length)
+	}
+	d.ng.interfaces = d.ng.interfaces[:0]
+	if err := d.skip(int64(length) - 28); err != nil {
+		return err
+	}
+	return d.trailer(length)
+}
+
+// trailer reads the length that ends a block.
+func (d *Reader) trailer(length uint32) error {
+	n, err := io.ReadFull(d.in, d.tail[:])
+	d.off += int64(n)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	if got := d.order.Uint32(d.tail[:]); got != length {
+		return fmt.Errorf("block begins with length %d and ends with %d", length, got)
+	}
+	return nil
+}
+
+// nextNG reads blocks up to and including the next one with a packet.
+func (d *Reader) nextNG() (Record, error) {
+	for {
+		h, err := d.fill(8)
+		if err != nil {
+			return Record{}, err
+		}
+		kind, length := d.order.Uint32(h), d.order.Uint32(h[4:])
+		if kind == magicNG {
+			if err := d.section(binary.LittleEndian.Uint32(h[4:])); err != nil {
+				return Record{}, err
+			}
+			continue
+		}
+		if length < 12 || length%4 != 0 {
+			return Record{}, fmt.Errorf("block of %d bytes: want a multiple of 4 from 12 on", length)
+		}
+		rec, found, err := d.block(kind, length)
+		if err != nil {
+			return Record{}, err
+		}
+		if found {
+			return rec, nil
+		}
+	}
+}
+
+// block reads one block behind its type and length.
+func (d *Reader) block(kind, length uint32) (rec Record, found bool, err error) {
+	switch kind {
+	case blockInterface, blockPacketOld, blockSimple, blockEnhanced:
+	default:
+		if err := d.skip(int64(length) - 12); err != nil {
+			return Record{}, false, err
+		}
+		return Record{}, false, d.trailer(length)
+	}
+	if length > MaxPacket+maxOptions {
+		return Record{}, false, fmt.Errorf("block of %d bytes: %w of %d", length, errTooLong, MaxPacket+maxOptions)
+	}
+	body, err := d.more(int(length) - 12)
+	if err != nil {
+		return Record{}, false, err
+	}
+	if err := d.trailer(length); err != nil {
+		return Record{}, false, err
+	}
+	switch kind {
+	case blockInterface:
+		return Record{}, false, d.describe(body)
+	case blockSimple:
+		rec, err = d.simple(body)
+	case blockEnhanced:
+		rec, err = d.enhanced(body, optEPBFlags)
+	case blockPacketOld:
+		rec, err = d.old(body)
+	}
+	return rec, err == nil, err
+}
+
+// describe reads an interface description block.
+func (d *Reader) describe(b []byte) error {
+	if len(b) < 8 {
+		return errors.New("interface description too short")
+	}
+	if len(d.ng.interfaces) == MaxInterfaces {
+		return fmt.Errorf("more than %d interfaces", MaxInterfaces)
+	}
+	i := ngInterface{number: d.order.Uint16(b), snaplen: d.order.Uint32(b[4:]), units: 1_000_000}
+	i.link, i.known = link(uint32(i.number))
+	err := d.options(b[8:], func(code uint16, v []byte) error {
+		switch {
+		case code == optName:
+			i.name = string(v)
+		case code == optTSResol && len(v) == 1:
+			var ok bool
+			if i.units, ok = resolution(v[0]); !ok {
+				return fmt.Errorf("timestamp resolution %#x is too fine", v[0])
+			}
+		case code == optTSOffset && len(v) == 8:
+			i.offset = int64(d.order.Uint64(v))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("interface description: %w", err)
+	}
+	d.ng.interfaces = append(d.ng.interfaces, i)
+	return nil
+}
+
+// resolution returns the units per second of an if_tsresol byte.
+func resolution(b byte) (units uint64, ok bool) {
+	if b&0x80 != 0 {
+		n := b & 0x7f
+		return 1 << (n & 63), n < 64
+	}
+	units = 1
+	for range b {
+		hi, lo := bits.Mul64(units, 10)
+		if hi != 0 {
+			return 0, false
+		}
+		units = lo
+	}
+	return units, true
+}
+
+// options calls f for each option in b.
+func (d *Reader) options(b []byte, f func(code uint16, v []byte) error) error {
+	for len(b) >= 4 {
+		code, n := d.order.Uint16(b), int(d.order.Uint16(b[2:]))
+		if code == optEnd {
+			return nil
+		}
+		b = b[4:]
+		padded := (n + 3) &^ 3
+		if padded > len(b) {
+			return fmt.Errorf("option %d of %d bytes beyond the block", code, n)
+		}
+		if err := f(code, b[:n]); err != nil {
+			return err
+		}
+		b = b[padded:]
+	}
+	return nil
+}
+
+// simple reads a simple packet block: length and data, on the first interface.
+func (d *Reader) simple(b []byte) (Record, error) {
+	if len(b) < 4 {
+		return Record{}, errors.New("simple packet block too short")
+	}
+	i, err := d.iface(0)
+	if err != nil {
+		return Record{}, err
+	}
+	length := d.order.Uint32(b)
+	captured := min(uint32(len(b)-4), length)
+	if i.snaplen != 0 {
+		captured = min(captured, i.snaplen)
+	}
+	return d.record(i, b[4:], captured, length)
+}
+
+// enhanced reads an enhanced packet block.
+func (d *Reader) enhanced(b []byte, flags uint16) (Record, error) {
+	if len(b) < 20 {
+		return Record{}, errors.New("packet block too short")
+	}
+	i, err := d.iface(d.order.Uint32(b))
+	if err != nil {
+		return Record{}, err
+	}
+	ts := uint64(d.order.Uint32(b[4:]))<<32 | uint64(d.order.Uint32(b[8:]))
+	captured, length := d.order.Uint32(b[12:]), d.order.Uint32(b[16:])
+	rec, err := d.record(i, b[20:], captured, length)
+	if err != nil {
+		return Record{}, err
+	}
+	rec.Time = i.time(ts)
+	padded := (int(captured) + 3) &^ 3
+	err = d.options(b[20+min(padded, len(b)-20):], func(code uint16, v []byte) error {
+		switch {
+		case code == optComment:
+			rec.Comment = string(v)
+		case code == flags && len(v) == 4:
+			rec.Direction = Direction(d.order.Uint32(v) & 3)
+		}
+		return nil
+	})
+	if rec.Direction > Outbound {
+		rec.Direction = Unknown
+	}
+	return rec, err
+}
+
+// old reads an obsolete packet block: as an enhanced one, but with 16 bits for the interface and
+// 16 bits of drop count.
+func (d *Reader) old(b []byte) (Record, error) {
+	if len(b) < 20 {
+		return Record{}, errors.New("packet block too short")
+	}
+	d.order.PutUint32(b, uint32(d.order.Uint16(b)))
+	return d.enhanced(b, optOldFlags)
+}
+
+// iface returns the description of interface n.
+func (d *Reader) iface(n uint32) (ngInterface, error) {
+	if uint64(n) >= uint64(len(d.ng.interfaces)) {
+		return ngInterface{}, fmt.Errorf("packet of interface %d, of which there are %d", n, len(d.ng.interfaces))
+	}
+	i := d.ng.interfaces[n]
+	if !i.known {
+		return ngInterface{}, fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux cooked or loopback", i.number)
+	}
+	return i, nil
+}
+
+// record makes a record of the data at the start of b.
+func (d *Reader) record(i ngInterface, b []byte, captured, length uint32) (Record, error) {
+	if uint64(captured) > uint64(len(b)) {
+		return Record{}, fmt.Errorf("packet of %d bytes in a block with room for %d", captured, len(b))
+	}
+	if captured > MaxPacket {
+		return Record{}, fmt.Errorf("packet of %d bytes: %w of %d", captured, errTooLong, MaxPacket)
+	}
+	return Record{Data: b[:captured:captured], Len: max(int(length), int(captured)), Link: i.link, Interface: i.name}, nil
+}
+
+// time converts a timestamp. One that no clock shows is cut to what time.Time can print.
+func (i ngInterface) time(ts uint64) time.Time {
+	sec, rest := ts/i.units, ts%i.units
+	hi, lo := bits.Mul64(rest, 1_000_000_000)
+	nsec, _ := bits.Div64(hi, lo, i.units)
+	offset := max(min(i.offset, maxTSSeconds), -maxTSSeconds)
+	return time.Unix(int64(min(sec, maxTSSeconds))+offset, int64(nsec)).UTC()
+}
