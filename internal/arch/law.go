@@ -27,8 +27,8 @@ var ranks = map[string]int{
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 4,
 	"internal/nstest": 4,
 	"agent":           5, "agent/demo": 6,
-	"cmd/weir":        7,
-	"test":            8, "internal/arch": 8,
+	"cmd/weir": 7,
+	"test":     8, "internal/arch": 8,
 }
 
 // testRooms exist for tests: any room's tests may import them.

@@ -90,7 +90,7 @@ func TestTcpdumpReads(t *testing.T) {
 		if m := wrong.FindString(text); m != "" {
 			t.Errorf("%s: tcpdump complains of %q:\n%s", name, m, text)
 		}
-		if n := strings.Count(text, "\n1700000000.0000")+1; n != len(recs) {
+		if n := strings.Count(text, "\n1700000000.0000") + 1; n != len(recs) {
 			t.Errorf("%s: tcpdump sees %d packets, want %d", name, n, len(recs))
 		}
 		for _, want := range []string{"cksum 0x", "(correct)", "udp sum ok", "icmp6 sum ok", "echo request, id 5, seq 1", "vlan 5", "vlan 6", "wscale 7", "igmp v2 report 224.0.0.9"} {
