@@ -26,3 +26,5 @@ require (
 	github.com/tailscale/wireguard-go v0.0.0-20260928213032-417aef361226
 	golang.org/x/net v0.62.0
 )
+
+tool github.com/cilium/ebpf/cmd/bpf2go

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Which answer a verdict asks for, docs/design/0003-judgement.md section 7.
+#pragma once
+
+#include "decode.h"
+
+// answerable: RFC 1122 3.2.2, RFC 4443 2.4.
+inline_always int single(__u64 hi, __u64 lo, __u8 version)
+{
+	__u32 a = lo;
+
+	if (version == 4)
+		return a != 0 && a >> 28 != 14 && a != 0xffffffff;
+	return hi >> 56 != 0xff && (hi | lo) != 0;
+}
+
+inline_always int answerable(struct pkt *p)
+{
+	if (p->frag & FRAG_LATER || (is_icmp(p) && error_type(p->version, p->icmp_type)))
+		return 0;
+	if (p->proto == PROTO_TCP && p->tcp_flags & TH_RST)
+		return 0;
+	return single(p->src_hi, p->src_lo, p->version) && single(p->dst_hi, p->dst_lo, p->version);
+}
+
+inline_always void note_answer(struct pkt *p, struct code *r)
+{
+	int four = p->version == 4;
+
+	if (r->action == ACT_DENY || !answerable(p))
+		return;
+	if (r->action == ACT_RESET) {
+		if (p->proto == PROTO_TCP)
+			p->v.answer = ANSWER_RESET;
+	} else if (r->action == ACT_REJECT) {
+		p->v.answer = four ? ANSWER_UNREACH : ANSWER_UNREACH6;
+		p->v.code = four ? 1 : 3;
+	} else if (r->action == ACT_UNREACH && four) {
+		p->v.answer = ANSWER_UNREACH;
+		p->v.code = r->arg;
+	} else if (r->action == ACT_UNREACH6 && !four) {
+		p->v.answer = ANSWER_UNREACH6;
+		p->v.code = r->arg;
+	}
+}

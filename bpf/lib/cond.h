@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Residual conditions: what the vectors do not decide. One call tests one condition, or one entry of its pool.
+#pragma once
+
+#include "classify.h"
+
+enum { COND_IS_FALSE, COND_IS_TRUE, COND_MORE };
+
+inline_always int in_range(struct pkt *p, struct header *h, struct cond *c, __u32 v)
+{
+	__u32 n = c->a + p->entry;
+
+	if (p->entry >= c->n)
+		return COND_IS_FALSE;
+	struct row *r = row_of(p, h->ranges + n / ROW_RANGES);
+	if (!r)
+		return COND_IS_FALSE;
+	struct range *g = &((struct range *)r)[n % ROW_RANGES];
+	return v >= g->lo && v <= g->hi ? COND_IS_TRUE : COND_MORE;
+}
+
+inline_always struct span *prefix_at(struct pkt *p, struct header *h, __u32 n)
+{
+	struct row *r = row_of(p, h->prefixes + n / ROW_SPANS);
+	return r ? &((struct span *)r)[n % ROW_SPANS] : NULL;
+}
+
+inline_always int in_prefix(struct pkt *p, struct header *h, struct cond *c, __u64 hi, __u64 lo)
+{
+	if (p->entry >= c->n)
+		return COND_IS_FALSE;
+	struct span *s = prefix_at(p, h, c->a + p->entry);
+	if (!s)
+		return COND_IS_FALSE;
+	int low = s->lo_hi < hi || (s->lo_hi == hi && s->lo_lo <= lo);
+	int high = hi < s->hi_hi || (hi == s->hi_hi && lo <= s->hi_lo);
+	// ::/0 holds the mapped addresses too, but no IPv6 prefix holds an IPv4 address.
+	int four = !s->lo_hi && s->lo_lo >> 32 == MAPPED;
+	return low && high && four == (p->version == 4) ? COND_IS_TRUE : COND_MORE;
+}
+
+inline_always int is_address(__u32 ifindex, __u64 hi, __u64 lo)
+{
+	struct iface_address k = {};
+
+	k.ifindex = ifindex;
+	k.addr.hi = hi;
+	k.addr.lo = lo;
+	return bpf_map_lookup_elem(&addresses, &k) != NULL;
+}
+
+inline_always void trie_key(struct table_key *k, __u8 version, __u64 hi, __u64 lo)
+{
+	__u32 words[6] = {160, version, be64(hi), be64(hi) >> 32, be64(lo), be64(lo) >> 32};
+
+	__builtin_memcpy(k, words, sizeof(*k));
+}
+
+inline_always int in_table(struct pkt *p, struct cond *c, __u64 hi, __u64 lo)
+{
+	struct table_key k;
+	__u32 id = c->a;
+	void *trie = bpf_map_lookup_elem(&tables, &id);
+
+	if (!trie)
+		return 0;
+	trie_key(&k, p->version, hi, lo);
+	__u32 *v = bpf_map_lookup_elem(trie, &k);
+	return v && (c->n != 1 || *v == c->b);
+}
+
+inline_always int on_interface(struct pkt *p, struct header *h, struct cond *c, __u32 kind, __u32 ifindex, struct iface *f)
+{
+	__u32 half = h->parity & 1;
+
+	if (kind == COND_RECV_ANY - COND_RECV)
+		return ifindex != 0;
+	if (!ifindex)
+		return 0;
+	if (kind == 0)
+		return f->name[half] == c->a + 1;
+	if (kind == COND_RECV_GLOB - COND_RECV)
+		return f->globs[half] >> (c->a & 63) & 1;
+	struct span *s = prefix_at(p, h, c->a);
+	return s ? is_address(ifindex, s->lo_hi, s->lo_lo) : 0;
+}
+
+inline_always __u32 frag_bits(struct pkt *p)
+{
+	return (p->frag & FRAG_LATER ? FRAGBIT_OFFSET : 0) | (p->frag & FRAG_MF ? FRAGBIT_MF : 0) |
+	       (p->frag & FRAG_DF ? FRAGBIT_DF : 0) | (p->frag & FRAG_RF ? FRAGBIT_RF : 0);
+}
+
+// path: as in ipfw, true for outgoing packets and for those without an incoming interface.
+inline_always int path(struct pkt *p, __u32 op)
+{
+	struct table_key k;
+
+	if (p->dir != DIR_IN || !p->recv)
+		return 1;
+	trie_key(&k, p->version, p->src_hi, p->src_lo);
+	if (op == COND_ANTI_SPOOF) {
+		struct connected *n = bpf_map_lookup_elem(&networks, &k);
+		if (!n || n->more)
+			return 1;
+		for (int i = 0; i < MAX_CONNECTED; i++) {
+			if (n->ifindex[i] == p->recv)
+				return 1;
+		}
+		return 0;
+	}
+	struct route *r = bpf_map_lookup_elem(&routes, &k);
+	if (!r || r->flags & ROUTE_BLACKHOLE)
+		return 0;
+	return op == COND_VER_REV_PATH ? r->ifindex == p->recv : !(r->flags & ROUTE_DEFAULT);
+}
+
+inline_always int tagged(struct pkt *p, struct header *h, struct cond *c)
+{
+	__u32 n = c->a + p->entry;
+
+	if (p->entry >= c->n)
+		return COND_IS_FALSE;
+	struct row *r = row_of(p, h->ranges + n / ROW_RANGES);
+	if (!r)
+		return COND_IS_FALSE;
+	struct range *g = &((struct range *)r)[n % ROW_RANGES];
+	for (__u32 i = 0; i < MAX_TAGS; i++) {
+		if (i < p->tags && p->tag_list[i] >= g->lo && p->tag_list[i] <= g->hi)
+			return COND_IS_TRUE;
+	}
+	return COND_MORE;
+}
+
+// test tests condition n, entry p->entry of its pool, without its not.
+checked_once int test(__u32 n)
+{
+	struct cpu *cpu = this_cpu();
+	if (!cpu)
+		return 0;
+	struct pkt *p = &cpu->p;
+	struct header *h = header_of(p);
+	struct row *row = h ? row_of(p, h->conds + n / ROW_CONDS) : NULL;
+	if (!row)
+		return 0;
+	struct cond *c = &((struct cond *)row)[n % ROW_CONDS];
+	int whole = !(p->frag & FRAG_LATER), tcp = p->proto == PROTO_TCP && whole;
+	__u32 xmit = p->dir == DIR_OUT ? p->xmit : 0;
+
+	switch (c->op) {
+	case COND_TRUE:
+		return 1;
+	case COND_VERSION:
+		return p->version == c->a;
+	case COND_PROTO:
+		return p->proto == c->a;
+	case COND_SRC_IN:
+		return in_prefix(p, h, c, p->src_hi, p->src_lo);
+	case COND_DST_IN:
+		return in_prefix(p, h, c, p->dst_hi, p->dst_lo);
+	case COND_SRC_ME:
+		return (c->a != 6 || p->version == 6) && is_address(0, p->src_hi, p->src_lo);
+	case COND_DST_ME:
+		return (c->a != 6 || p->version == 6) && is_address(0, p->dst_hi, p->dst_lo);
+	case COND_SRC_TABLE:
+		return in_table(p, c, p->src_hi, p->src_lo);
+	case COND_DST_TABLE:
+		return in_table(p, c, p->dst_hi, p->dst_lo);
+	case COND_SRC_PORT:
+		return has_ports(p) ? in_range(p, h, c, p->ports >> 16) : 0;
+	case COND_DST_PORT:
+		return has_ports(p) ? in_range(p, h, c, p->ports & 0xffff) : 0;
+	case COND_IN:
+		return p->dir == DIR_IN;
+	case COND_OUT:
+		return p->dir == DIR_OUT;
+	case COND_RECV:
+	case COND_RECV_GLOB:
+	case COND_RECV_ANY:
+	case COND_RECV_ADDR:
+		return on_interface(p, h, c, c->op - COND_RECV, p->recv, &p->recv_if);
+	case COND_XMIT:
+	case COND_XMIT_GLOB:
+	case COND_XMIT_ANY:
+	case COND_XMIT_ADDR:
+		return on_interface(p, h, c, c->op - COND_XMIT, xmit, &p->xmit_if);
+	case COND_VIA:
+	case COND_VIA_GLOB:
+	case COND_VIA_ANY:
+	case COND_VIA_ADDR:
+		if (p->dir == DIR_IN)
+			return on_interface(p, h, c, c->op - COND_VIA, p->recv, &p->recv_if);
+		return on_interface(p, h, c, c->op - COND_VIA, xmit, &p->xmit_if);
+	case COND_FLAGS:
+		return tcp && (p->tcp_flags & c->b) == c->a;
+	case COND_ESTAB:
+		return tcp && p->tcp_flags & (TH_RST | TH_ACK);
+	case COND_SEQ:
+		return tcp && p->seq == c->a;
+	case COND_ACK:
+		return tcp && p->ack == c->a;
+	case COND_WIN:
+		return tcp ? in_range(p, h, c, p->window) : 0;
+	case COND_FRAG:
+		return (frag_bits(p) & c->b) == c->a;
+	case COND_ICMP_TYPE:
+		return p->version == 4 && is_icmp(p) ? in_range(p, h, c, p->icmp_type) : 0;
+	case COND_ICMP6_TYPE:
+		return p->version == 6 && is_icmp(p) ? in_range(p, h, c, p->icmp_type) : 0;
+	case COND_TTL:
+		return in_range(p, h, c, p->ttl);
+	case COND_LEN:
+		return in_range(p, h, c, p->len);
+	case COND_ID:
+		return p->version == 4 ? in_range(p, h, c, p->ip_id) : 0;
+	case COND_IP_OPTIONS:
+		return p->version == 4 && (p->ip_options & c->b) == c->a;
+	case COND_TOS:
+		return p->version == 4 && (p->tos & c->b) == c->a;
+	case COND_DSCP:
+		return ((__u64)c->b << 32 | c->a) >> (p->tos >> 2) & 1;
+	case COND_PRECEDENCE:
+		return p->version == 4 && p->tos >> 5 == c->a;
+	case COND_TAGGED:
+		return tagged(p, h, c);
+	case COND_VER_REV_PATH:
+	case COND_VER_SRC_REACH:
+	case COND_ANTI_SPOOF:
+		return path(p, c->op);
+	}
+	return 0;
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// What the agent asks the kernel to do with the state table: it never writes there itself, for it would race with packets.
+#pragma once
+
+#include "judge.h"
+
+enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE };
+
+// sweep_set removes the states of a set whose rule is gone and, unless `purge`, those that have expired. It returns how many there were.
+checked_once int sweep_set(__u32 n, __u32 purge)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(n);
+	int gone = 0;
+
+	if (!c || !cf || !s)
+		return 0;
+	struct pkt *p = &c->p;
+	struct header *h = header_of(p);
+	if (!h)
+		return 0;
+	for (int i = 0; i < WAYS; i++) {
+		__u64 tag = once(s->tag[i]);
+		if ((tag & TAG_MASK) != TAG_LIVE)
+			continue;
+		struct side *low = low_side(s, i), *high = high_side(s, i);
+		__u32 place = n * WAYS + i;
+		if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
+			gone += remove_state(place, tag, GONE_EXPIRED);
+		else if (!slot_of(p, h, low->rule))
+			gone += remove_state(place, tag, GONE_RULE);
+	}
+	return gone;
+}
+
+struct sweep {
+	__u32 next, sets, gone, purge;
+};
+
+static long sweep_one(__u32 index, void *ctx)
+{
+	struct sweep *w = ctx;
+
+	if (w->next + index >= w->sets)
+		return 1;
+	w->gone += sweep_set(w->next + index, w->purge);
+	return 0;
+}
+
+// adopt makes the state that the call describes, with its sides and its rule as they are given, unless there is one.
+checked_once int adopt(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u32 zero = 0;
+	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	if (!c || !cf || !in || !g)
+		return unused;
+	struct pkt *p = &c->p;
+	p->key = in->key;
+	key_hash(p, cf);
+	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
+	struct set *a = set_at(an), *b = set_at(bn);
+	if (!a || !b)
+		return 0;
+	if (find(p, a, an, b, bn))
+		return 0;
+	if (g->states + c->pending >= cf->max_states && !reclaim(0))
+		return -REASON_STATES_FULL;
+	if (!claim(0) && !claim(1) && (!reclaim(0) || !claim(1)))
+		return -REASON_STATES_FULL;
+	__u32 place = p->place, way = place % WAYS;
+	struct set *s = set_at(place / WAYS);
+	if (!s)
+		return 0;
+	s->addr[way].low_hi = p->key.low_hi;
+	s->addr[way].low_lo = p->key.low_lo;
+	s->addr[way].high_hi = p->key.high_hi;
+	s->addr[way].high_lo = p->key.high_lo;
+	*low_side(s, way) = in->side[0];
+	*high_side(s, way) = in->side[1];
+	count_states(c, cf, 1);
+	if (low_side(s, way)->flags & META_EMBRYO)
+		count_embryos(1);
+	__sync_lock_test_and_set(&s->tag[way], p->tag);
+	c->created++;
+	return settle(place);
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Events for the agent, through the ring buffer. Each kind costs one test while nobody listens to it.
+#pragma once
+
+#include "key.h"
+
+inline_always int listened(struct config *cf, __u32 kind)
+{
+	return cf->listen >> kind & 1;
+}
+
+// event_packet tells of the packet at hand and its verdict.
+checked_once int event_packet(__u32 kind)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e) {
+		c->lost++;
+		return 0;
+	}
+	__builtin_memset(e, 0, sizeof(*e));
+	e->time = p->now;
+	e->src_hi = p->src_hi;
+	e->src_lo = p->src_lo;
+	e->dst_hi = p->dst_hi;
+	e->dst_lo = p->dst_lo;
+	e->ports = p->ports;
+	e->length = p->len;
+	e->recv = p->recv;
+	e->xmit = p->xmit;
+	e->dir = p->dir;
+	e->proto = p->proto;
+	e->tcp_flags = p->tcp_flags;
+	e->rule = p->v.id;
+	e->number = p->v.number;
+	e->slot = p->v.slot;
+	e->pass = p->v.pass;
+	e->reason = p->v.reason;
+	e->answer = p->v.answer;
+	e->code = p->v.code;
+	e->state = p->v.state;
+	e->kind = kind;
+	e->version = p->version;
+	bpf_ringbuf_submit(e, 0);
+	return 0;
+}
+
+// event_end tells of a state that has ended.
+inline_always void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
+{
+	if (likely(!listened(cf, EVENT_END)))
+		return;
+	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e) {
+		c->lost++;
+		return;
+	}
+	way &= WAYS - 1;
+	struct side *low = &s->side[way * 2], *high = &s->side[way * 2 + 1];
+	int turned = !(low->flags & META_MADE);
+	__u32 ports = tag >> 32;
+	__builtin_memset(e, 0, sizeof(*e));
+	e->time = c->p.now;
+	e->src_hi = turned ? s->addr[way].high_hi : s->addr[way].low_hi;
+	e->src_lo = turned ? s->addr[way].high_lo : s->addr[way].low_lo;
+	e->dst_hi = turned ? s->addr[way].low_hi : s->addr[way].high_hi;
+	e->dst_lo = turned ? s->addr[way].low_lo : s->addr[way].high_lo;
+	e->ports = turned ? ports << 16 | ports >> 16 : ports;
+	e->packets[0] = turned ? high->packets : low->packets;
+	e->packets[1] = turned ? low->packets : high->packets;
+	e->bytes[0] = turned ? high->bytes : low->bytes;
+	e->bytes[1] = turned ? low->bytes : high->bytes;
+	e->duration = c->p.now - low->created;
+	e->rule = low->rule;
+	e->proto = tag >> 24;
+	e->kind = EVENT_END;
+	bpf_ringbuf_submit(e, 0);
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Fragments, docs/design/0003-judgement.md section 6: later fragments follow the verdict of the first one.
+#pragma once
+
+#include "walk.h"
+
+inline_always void frag_key(struct pkt *p, struct header *h, struct frag_key *k)
+{
+	__builtin_memset(k, 0, sizeof(*k));
+	k->src.hi = p->src_hi;
+	k->src.lo = p->src_lo;
+	k->dst.hi = p->dst_hi;
+	k->dst.lo = p->dst_lo;
+	k->id = p->ip_id;
+	k->serial = h->serial;
+	k->proto = p->version == 4 ? p->proto : 0;
+	k->dir = p->dir;
+}
+
+// note_fragment remembers what became of a first fragment.
+checked_once int note_fragment(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return unused;
+	struct pkt *p = &c->p;
+	struct header *h = header_of(p);
+	if (!h)
+		return 0;
+	struct frag_key k;
+	struct frag f = {};
+	frag_key(p, h, &k);
+	f.until = p->now + cf->life_frag;
+	f.end = p->len - p->l4;
+	f.rule = p->v.number ? p->v.id : 0;
+	f.pass = p->v.pass;
+	bpf_map_update_elem(&frags, &k, &f, BPF_ANY);
+	return 0;
+}
+
+// follow_fragment gives a later fragment the verdict of the first. It returns 0 if there is none.
+checked_once int follow_fragment(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return unused;
+	struct pkt *p = &c->p;
+	struct header *h = header_of(p);
+	if (!h)
+		return 0;
+	struct frag_key k;
+	frag_key(p, h, &k);
+	struct frag *f = bpf_map_lookup_elem(&frags, &k);
+	if (!f || p->now > f->until)
+		return 0;
+	if (p->frag_off < f->end)
+		f->poisoned = 1;
+	p->v.pass = 0;
+	if (f->poisoned) {
+		p->v.reason = REASON_FRAG_OVERLAP;
+		return 1;
+	}
+	p->v.pass = f->pass;
+	p->v.reason = REASON_FRAG_FIRST;
+	__u32 slot = f->rule ? slot_of(p, h, f->rule) : 0;
+	if (slot) {
+		struct code *r = code_of(p, h, slot - 1);
+		if (r) {
+			p->v.number = r->number;
+			p->v.id = r->id;
+			p->v.slot = slot - 1;
+			count_rule(p, r->id);
+		}
+	}
+	return 1;
+}

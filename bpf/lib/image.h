@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// How a Program lies in memory.
+#pragma once
+
+#include "consts.h"
+#include "kernel.h"
+
+// A Program lives in one map, its image: rows of 2048 bytes, each section beginning at a row of its own. The first row is the header.
+// An image is never changed once it is published.
+enum {
+	ROW = 2048,
+	ROW_CODES = ROW / 64,
+	ROW_CONDS = ROW / 16,
+	ROW_RANGES = ROW / 8,
+	ROW_SPANS = ROW / 32,
+	ROW_U64 = ROW / 8,
+	ROW_U32 = ROW / 4,
+	ROW_U16 = ROW / 2,
+};
+
+struct row {
+	__u8 b[ROW];
+};
+
+enum need { NEED_NAMES = 1, NEED_STRICT = 2, NEED_STATES = 4 };
+
+struct header {
+	__u32 rules;	 // slots; the last one is the default rule
+	__u32 words;	 // of a vector
+	__u32 first;	 // first slot that looks up states; rules if none does
+	__u32 need;	 // enum need
+	__u32 parity;	 // which half of struct iface belongs to this image
+	__u32 serial;	 // of the load; part of a fragment's key
+	__u32 lookups;	 // number of different flow names that rules look up, 256 if :any is among them
+	__u32 flows;	 // number of flow ids in flow[]
+	__u32 dims;	 // bit d: dimension d has more than one class
+	__u32 ones;	 // a row of set bits, the vector of dimensions with one class
+	__u32 look;	 // row: bits of the slots that look up states
+	__u32 codes;	 // first rows
+	__u32 conds;
+	__u32 ranges;
+	__u32 prefixes;	 // spans of the prefixes that conditions name
+	__u32 slots;	 // rule index -> incarnation << 16 | slot
+	__u32 small;	 // 2 rows of class numbers: proto, flags, hook; icmp
+	__u32 root[2];	 // source, destination: classes of IPv4 by the first 16 bits
+	__u32 blocks[2]; // blocks of 256 entries
+	__u32 spans[2];	 // classes of IPv6: sorted spans that cover everything
+	__u32 nspans[2];
+	__u32 ports[2];
+	__u32 vectors[NUM_DIMS]; // first rows of the dimensions' vectors
+	__u32 shift;		 // log2 of the vectors in one row
+	__u32 active;		 // number of dimensions in order[] with more than one class
+	__u8 order[NUM_DIMS];	 // dimensions, those with most classes first
+	__u8 flow[256];		 // the Program's flow ids in order -> lasting flow ids
+};
+
+// Places in the first row of header.small, as __u16 indexes.
+enum { SMALL_PROTO = 0, SMALL_FLAGS = 512, SMALL_HOOK = 776 };
+enum { DIR_BLOCK = 1 << 31 };
+
+enum code_flag { CODE_DEFER = 1, CODE_LOG = 2, CODE_LIBERAL = 4, CODE_FRAG = 8, CODE_PROB = 16 };
+
+// rule.Code
+struct code {
+	__u64 key;
+	__u32 id; // incarnation << 16 | index: lasting name of the rule, for counters and states
+	__u32 arg;
+	__u32 prob;
+	__u32 limit;
+	__u32 log_max;
+	__u32 cond;
+	__u32 cond_end;
+	__u16 number;
+	__u16 tag;
+	__u8 action;
+	__u8 state;
+	__u8 flow; // lasting flow id, or ANY_FLOW
+	__u8 mask;
+	__u8 flags;
+	__u8 pad[19];
+};
+
+// rule.Cond
+struct cond {
+	__u8 op;
+	__u8 flags;
+	__u16 n;
+	__u32 a;
+	__u32 b;
+	__u32 pad;
+};
+
+struct range {
+	__u32 lo, hi;
+};
+
+// A span of addresses, inclusive, IPv4 as ::ffff:a.b.c.d. For classes only lo counts: the span ends where the next begins.
+struct span {
+	__u64 lo_hi, lo_lo;
+	__u64 hi_hi; // the class, in a table of classes
+	__u64 hi_lo;
+};

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Making states, docs/design/0003-judgement.md section 5.
+#pragma once
+
+#include "state.h"
+
+// reclaim frees an entry in one of the two sets of p->hash: one that has expired or whose TCP connection is closed, else, if `embryos`
+// allows, the half-open one that was silent for longest.
+checked_once int reclaim(__u32 only_embryos)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	struct pkt *p = &c->p;
+	p->victim_tag = 0;
+	for (int i = 0; i < 2 * WAYS; i++) {
+		__u32 n = i < WAYS ? first_set(p->hash, cf->sets) : second_set(p->hash, cf->sets);
+		__u32 way = i % WAYS;
+		struct set *s = set_at(n);
+		if (!s)
+			return 0;
+		__u64 tag = once(s->tag[way]);
+		if ((tag & TAG_MASK) != TAG_LIVE)
+			continue;
+		struct side *low = low_side(s, way), *high = high_side(s, way);
+		int phase = phase_of(low, high, tag_proto(tag)), embryo = low->flags & META_EMBRYO;
+		if (only_embryos && !embryo)
+			continue;
+		if (phase == PHASE_CLOSED || phase == PHASE_RESET || expired(cf, low, high, tag_proto(tag), p->now)) {
+			if (remove_state(n * WAYS + way, tag, GONE_RECLAIMED))
+				return 1;
+			continue;
+		}
+		__s64 last = low->last > high->last ? low->last : high->last;
+		if (embryo && (!p->victim_tag || last < p->victim_last)) {
+			p->victim = n * WAYS + way;
+			p->victim_tag = tag;
+			p->victim_last = last;
+		}
+	}
+	return p->victim_tag ? remove_state(p->victim, p->victim_tag, GONE_RECLAIMED) : 0;
+}
+
+// pick counts the vacant entries of a set in p->vacant and puts one of them into p->way.
+inline_always void pick(struct pkt *p, struct set *s, __s64 now)
+{
+	once(p->vacant) = 0;
+	for (int i = 0; i < WAYS; i++) {
+		if (!vacant(once(s->tag[i]), now))
+			continue;
+		once(p->vacant)++;
+		once(p->way) = i;
+	}
+}
+
+// take claims the entry that was picked in set n.
+inline_always int take(struct pkt *p, struct set *s, __u32 n, __s64 now)
+{
+	__u32 way = once(p->way) & (WAYS - 1);
+	__u64 old = once(s->tag[way]);
+
+	if (!vacant(old, now))
+		return 0;
+	if (__sync_val_compare_and_swap(&s->tag[way], old, (p->tag & ~TAG_MASK) | TAG_CLAIMED) != old)
+		return 0;
+	p->place = n * WAYS + way;
+	return 1;
+}
+
+// claim takes an entry for p->key: in the emptier of its two sets, which fills the table evenly. It sets p->place. With `hurry` an
+// entry that died just now will do.
+checked_once int claim(__u32 hurry)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	struct pkt *p = &c->p;
+	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
+	struct set *a = set_at(an), *b = set_at(bn);
+	if (!a || !b)
+		return 0;
+	__s64 now = p->now + (hurry ? (__s64)REST_TICKS << TICK_SHIFT : 0);
+	for (int i = 0; i < 4; i++) {
+		pick(p, b, now);
+		once(p->vacant_b) = once(p->vacant);
+		pick(p, a, now);
+		if (once(p->vacant) >= once(p->vacant_b)) {
+			if (!once(p->vacant))
+				return 0;
+			if (take(p, a, an, now))
+				return 1;
+		} else {
+			pick(p, b, now);
+			if (take(p, b, bn, now))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+// settle resolves a double insertion: of several live entries of p->key the one at the lowest place stays. It returns whether ours did.
+checked_once int settle(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 1;
+	struct pkt *p = &c->p;
+	for (int i = 0; i < 2 * WAYS; i++) {
+		__u32 n = i < WAYS ? first_set(p->hash, cf->sets) : second_set(p->hash, cf->sets);
+		__u32 way = i % WAYS, other = n * WAYS + way;
+		struct set *s = set_at(n);
+		if (!s)
+			return 1;
+		if (once(s->tag[way]) != p->tag || other == place || !same_ends(s, way, &p->key))
+			continue;
+		if (other > place) {
+			remove_state(other, p->tag, GONE_DOUBLE);
+			continue;
+		}
+		remove_state(place, p->tag, GONE_DOUBLE);
+		p->place = other;
+		return 0;
+	}
+	return 1;
+}
+
+// fill writes the new state at p->place.
+inline_always void fill(struct pkt *p, struct set *s, __u32 way, struct code *r)
+{
+	struct side *low = low_side(s, way), *high = high_side(s, way);
+	struct side *d = p->from ? high : low;
+	__u32 meta = r->flags & CODE_LIBERAL ? META_LIBERAL : 0;
+	__u8 f = p->tcp_flags;
+
+	way &= WAYS - 1;
+	s->addr[way].low_hi = p->key.low_hi;
+	s->addr[way].low_lo = p->key.low_lo;
+	s->addr[way].high_hi = p->key.high_hi;
+	s->addr[way].high_lo = p->key.high_lo;
+	__builtin_memset(low, 0, sizeof(*low));
+	__builtin_memset(high, 0, sizeof(*high));
+	if (p->key.proto == PROTO_TCP && (f & (TH_SYN | TH_ACK)) != TH_SYN)
+		meta |= META_LOOSE;
+	if (p->track)
+		meta |= META_TRACKED;
+	low->flags = meta | META_EMBRYO;
+	high->flags = meta;
+	d->flags |= META_MADE;
+	low->rule = high->rule = r->id;
+	low->track = p->track;
+	// The clock may show 0 for the other end, which has sent nothing: its last packet is as old as the state.
+	low->created = high->created = low->last = high->last = p->now;
+	if (p->key.proto == PROTO_TCP) {
+		begin(d, p);
+		return;
+	}
+	if (p->key.proto == PROTO_SCTP) {
+		note_tag(d, p);
+		if (chunk_ends(p))
+			set_flags(d, SIDE_RST);
+	}
+	touch(d, p);
+}
+
+// masked_tuple sets p->masked: what a limit counts by.
+inline_always void masked_tuple(struct pkt *p, struct code *r)
+{
+	struct masked *m = &p->masked;
+	__u8 mask = r->mask;
+	__u32 ports = p->from ? p->key.ports << 16 | p->key.ports >> 16 : p->key.ports;
+
+	m->src_hi = mask & LIMIT_SRC_ADDR ? p->src_hi : 0;
+	m->src_lo = mask & LIMIT_SRC_ADDR ? p->src_lo : 0;
+	m->dst_hi = mask & LIMIT_DST_ADDR ? p->dst_hi : 0;
+	m->dst_lo = mask & LIMIT_DST_ADDR ? p->dst_lo : 0;
+	m->ports = ports & ((mask & LIMIT_SRC_PORT ? 0xffff0000 : 0) | (mask & LIMIT_DST_PORT ? 0xffff : 0));
+	m->rule = r->id;
+	m->proto = p->key.proto;
+	m->pad = 0;
+}
+
+// room makes sure that there may be one more state, and returns 0 or the reason why not.
+inline_always int room(struct cpu *c, struct config *cf)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+
+	if (!g)
+		return REASON_STATES_FULL;
+	if (g->embryos >= cf->max_embryonic && !reclaim(1))
+		return REASON_EMBRYONIC_FULL;
+	if (g->states + c->pending >= cf->max_states && !reclaim(0))
+		return REASON_STATES_FULL;
+	return 0;
+}
+
+// make_state makes a state for the rule in a slot and returns 0, or the reason why there is none.
+checked_once int make_state(__u32 slot)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return REASON_STATES_FULL;
+	struct pkt *p = &c->p;
+	struct header *h = header_of(p);
+	struct code *r = h ? code_of(p, h, slot) : NULL;
+	if (!r)
+		return REASON_STATES_FULL;
+	if (p->keyed != KEY_SET || p->is_error)
+		return REASON_NO_KEY;
+	if (p->key.proto == PROTO_TCP && bad_flags(p->tcp_flags))
+		return REASON_TCP_FLAGS;
+	p->key.flow = r->flow;
+	key_hash(p, cf);
+	p->track = 0;
+	if (r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT) {
+		masked_tuple(p, r);
+		p->track = track_place();
+		if (!p->track || !enter_track(p->track, r->limit))
+			return REASON_LIMIT;
+	}
+	int why = room(c, cf);
+	if (!why && !claim(0) && !claim(1) && (!reclaim(0) || !claim(1)))
+		why = REASON_STATES_FULL;
+	struct set *s = why ? NULL : set_at(p->place / WAYS);
+	if (!s) {
+		struct track *t = p->track ? track_at(p->track - 1) : NULL;
+		if (t)
+			__sync_fetch_and_add(&t->count, -1);
+		return why ? why : REASON_STATES_FULL;
+	}
+	__u32 place = p->place, way = place % WAYS;
+	fill(p, s, way, r);
+	count_states(c, cf, 1);
+	count_embryos(1);
+	__sync_lock_test_and_set(&s->tag[way], p->tag);
+	c->created++;
+	new_phase(low_side(s, way), high_side(s, way), p->key.proto); // a first packet may end what it begins
+	settle(place);
+	return 0;
+}

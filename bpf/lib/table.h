@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The set-associative table: hashing, finding, claiming and removing entries. A keyed hash names two sets of eight entries each, so the work for any
+// packet is bounded, whatever an attacker sends.
+//
+// An entry is claimed by compare-and-swap of its tag, written, and then published by setting the tag live. A removed entry stays dead for
+// some milliseconds before it is used again, so that a packet on another CPU that found it just before does not write into its successor.
+// Two CPUs may insert one key at once; each looks again after publishing, and the entry at the lower place stays.
+#pragma once
+
+#include "event.h"
+#include "sctp.h"
+
+enum { TICK_SHIFT = 20, REST_TICKS = 32 }; // a tick is about a millisecond
+
+// hash5 hashes five words with the keys at s: NH (Black et al., UMAC, 1999), whose collisions an attacker who does not know
+// the keys can not construct, and a finalizer to spread the bits.
+inline_always __u64 hash5(const __u64 *s, __u64 a, __u64 b, __u64 c, __u64 d, __u64 e)
+{
+	__u64 h = (__u64)((__u32)a + (__u32)s[0]) * ((__u32)(a >> 32) + (__u32)s[1]);
+	h += (__u64)((__u32)b + (__u32)s[2]) * ((__u32)(b >> 32) + (__u32)s[3]);
+	h += (__u64)((__u32)c + (__u32)s[4]) * ((__u32)(c >> 32) + (__u32)s[5]);
+	h += (__u64)((__u32)d + (__u32)s[6]) * ((__u32)(d >> 32) + (__u32)s[7]);
+	h += (__u64)((__u32)e + (__u32)s[8]) * ((__u32)(e >> 32) + (__u32)s[9]);
+	h ^= h >> 32;
+	h *= 0x9e3779b97f4a7c15ULL;
+	h ^= h >> 29;
+	h *= 0xbf58476d1ce4e5b9ULL;
+	h ^= h >> 32;
+	return h;
+}
+
+inline_always __u32 first_set(__u64 hash, __u32 sets)
+{
+	return (__u64)(__u32)hash * sets >> 32;
+}
+
+inline_always __u32 second_set(__u64 hash, __u32 sets)
+{
+	return (hash >> 32) * sets >> 32;
+}
+
+inline_always __u64 dead_tag(__s64 now)
+{
+	return (__u64)now >> TICK_SHIFT << 2 | TAG_DEAD;
+}
+
+// vacant: an entry with this tag may be claimed.
+inline_always int vacant(__u64 tag, __s64 now)
+{
+	if (tag == TAG_EMPTY)
+		return 1;
+	if ((tag & TAG_MASK) != TAG_DEAD)
+		return 0;
+	return ((__u64)now >> TICK_SHIFT) - (tag >> 2) >= REST_TICKS;
+}
+
+inline_always struct set *set_at(__u32 n)
+{
+	return bpf_map_lookup_elem(&states, &n);
+}
+
+inline_always void key_hash(struct pkt *p, struct config *cf)
+{
+	struct key *k = &p->key;
+	__u64 rest = (__u64)k->ports << 32 | (__u32)k->proto << 24 | (__u32)k->flow << 16;
+
+	p->hash = hash5(cf->seed, k->low_hi, k->low_lo, k->high_hi, k->high_lo, rest);
+	p->tag = rest | (p->hash >> 18 & 0x3fff) << 2 | TAG_LIVE;
+}
+
+inline_always int same_ends(struct set *s, __u32 way, struct key *k)
+{
+	way &= WAYS - 1;
+	return s->addr[way].low_lo == k->low_lo && s->addr[way].high_lo == k->high_lo && s->addr[way].low_hi == k->low_hi &&
+	       s->addr[way].high_hi == k->high_hi;
+}
+
+inline_always struct side *low_side(struct set *s, __u32 way)
+{
+	return &s->side[(way & (WAYS - 1)) * 2];
+}
+
+inline_always struct side *high_side(struct set *s, __u32 way)
+{
+	return &s->side[(way & (WAYS - 1)) * 2 + 1];
+}
+
+inline_always __u8 tag_proto(__u64 tag)
+{
+	return tag >> 24;
+}
+
+// find looks for p->key with p->hash and p->tag, and sets p->place. a and b are the two sets.
+inline_always int find(struct pkt *p, struct set *a, __u32 an, struct set *b, __u32 bn)
+{
+	__u64 tag = p->tag;
+	// Read both lines at once, so that their misses overlap.
+	__u64 a0 = once(a->tag[0]), b0 = once(b->tag[0]);
+
+	if (a0 == tag && same_ends(a, 0, &p->key)) {
+		p->place = an * WAYS;
+		return 1;
+	}
+#pragma unroll
+	for (int i = 1; i < WAYS; i++) {
+		if (once(a->tag[i]) == tag && same_ends(a, i, &p->key)) {
+			p->place = an * WAYS + i;
+			return 1;
+		}
+	}
+	if (b0 == tag && same_ends(b, 0, &p->key)) {
+		p->place = bn * WAYS;
+		return 1;
+	}
+#pragma unroll
+	for (int i = 1; i < WAYS; i++) {
+		if (once(b->tag[i]) == tag && same_ends(b, i, &p->key)) {
+			p->place = bn * WAYS + i;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+enum removal { GONE_EXPIRED, GONE_RECYCLED, GONE_RECLAIMED, GONE_RULE, GONE_CUT, GONE_DOUBLE };
+
+// count_states adds n to the number of states: to this CPU's share first, so that CPUs rarely touch the common gauge.
+inline_always void count_states(struct cpu *c, struct config *cf, __s64 n)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	__s64 pending = c->pending + n, batch = cf->batch;
+
+	if (g && (pending >= batch || pending <= -batch)) {
+		__sync_fetch_and_add(&g->states, pending);
+		pending = 0;
+	}
+	c->pending = pending;
+}
+
+inline_always void count_embryos(__s64 n)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+
+	if (g)
+		__sync_fetch_and_add(&g->embryos, n);
+}
+
+// hatch takes a state out of the half-open ones, once.
+inline_always void hatch(struct side *low)
+{
+	if (__sync_fetch_and_and(&low->flags, ~META_EMBRYO) & META_EMBRYO)
+		count_embryos(-1);
+}
+
+inline_always struct track *track_at(__u32 place)
+{
+	__u32 n = place / WAYS;
+	struct track_set *s = bpf_map_lookup_elem(&tracks, &n);
+	return s ? &s->track[place % WAYS] : NULL;
+}
+
+// leave_track stops to count a state in its track, once.
+inline_always void leave_track(struct side *low)
+{
+	if (!(once(low->flags) & META_TRACKED) || !(__sync_fetch_and_and(&low->flags, ~META_TRACKED) & META_TRACKED))
+		return;
+	struct track *t = track_at(low->track - 1);
+	if (t)
+		__sync_fetch_and_add(&t->count, -1);
+}
+
+// remove_state ends the state at a place if its tag is still the one given, and returns whether it did.
+checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(place / WAYS);
+	__u32 way = place % WAYS;
+
+	if (!c || !cf || !s || (tag & TAG_MASK) != TAG_LIVE)
+		return 0;
+	struct side *low = low_side(s, way);
+	if (__sync_val_compare_and_swap(&s->tag[way], tag, dead_tag(c->p.now)) != tag)
+		return 0;
+	event_end(cf, c, s, way, tag);
+	hatch(low);
+	leave_track(low);
+	count_states(c, cf, -1);
+	c->removed[why & 7]++;
+	return 1;
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The state machines, docs/design/0003-judgement.md sections 4, 8 and 9; flow.State does the same in Go. The numbers in comments
+// are those of section 8's list. A packet writes only its own side.
+//
+// Two CPUs may carry packets of one side at once, so numbers that only grow are raised by compare-and-swap, and facts (flags) are set
+// after the numbers that they vouch for, by an atomic operation that orders them.
+#pragma once
+
+#include "key.h"
+
+enum { SLACK = 66000 };
+
+inline_always int before(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) < 0;
+}
+
+inline_always int between(__u32 lo, __u32 x, __u32 hi)
+{
+	return !before(x, lo) && !before(hi, x);
+}
+
+inline_always __u32 max32(__u32 a, __u32 b)
+{
+	return a > b ? a : b;
+}
+
+inline_always void set_flags(struct side *s, __u32 flags)
+{
+	if ((once(s->flags) & flags) != flags)
+		__sync_fetch_and_or(&s->flags, flags);
+}
+
+// raise sets *at to v if that is later, modulo 2^32.
+inline_always void raise(__u32 *at, __u32 v)
+{
+	for (int i = 0; i < 4; i++) {
+		__u32 old = once(*at);
+		if (!before(old, v) || __sync_val_compare_and_swap(at, old, v) == old)
+			return;
+	}
+}
+
+inline_always int bad_flags(__u8 f)
+{
+	return !(f & (TH_SYN | TH_ACK | TH_RST)) || (f & TH_SYN && f & (TH_FIN | TH_RST));
+}
+
+inline_always __u32 segment_length(struct pkt *p)
+{
+	__u8 f = p->tcp_flags;
+	return p->len - p->payload + (f & TH_SYN ? 1 : 0) + (f & TH_FIN ? 1 : 0);
+}
+
+// touch counts a packet for its side.
+inline_always void touch(struct side *d, struct pkt *p)
+{
+	d->last = p->now;
+	__sync_fetch_and_add(&d->packets, 1);
+	__sync_fetch_and_add(&d->bytes, p->len);
+	set_flags(d, SIDE_SEEN);
+}
+
+// begin initialises a side from its first segment.
+inline_always void begin(struct side *d, struct pkt *p)
+{
+	__u8 f = p->tcp_flags;
+	__u32 set = 0;
+
+	d->start = p->seq;
+	d->end = p->seq + segment_length(p);
+	d->win = p->window;
+	if (f & TH_SYN) {
+		set |= SIDE_SYN;
+		if (p->scale != NO_SCALE)
+			set |= SIDE_SCALED | (__u32)p->scale << 8;
+	}
+	if (f & TH_ACK) {
+		set |= SIDE_ACKED;
+		d->ack = p->ack;
+		d->edge = p->ack + p->window;
+	}
+	if (f & TH_FIN)
+		set |= SIDE_FIN;
+	if (f & TH_RST)
+		set |= SIDE_RST;
+	set_flags(d, set | SIDE_SEEN);
+	touch(d, p);
+}
+
+// advance moves the numbers of a side by a valid segment.
+inline_always void advance(struct side *d, struct pkt *p, __u32 scale)
+{
+	__u8 f = p->tcp_flags;
+	__u32 win = (__u32)p->window << (scale & 15), set = 0;
+
+	raise(&d->end, p->seq + segment_length(p));
+	if (d->win < win)
+		d->win = win;
+	if (f & TH_ACK) {
+		if (!(once(d->flags) & SIDE_ACKED)) {
+			d->ack = p->ack;
+			d->edge = p->ack + win;
+			set |= SIDE_ACKED;
+		}
+		raise(&d->ack, p->ack);
+		raise(&d->edge, p->ack + win);
+	}
+	if (f & TH_FIN)
+		set |= SIDE_FIN;
+	if (f & TH_RST)
+		set |= SIDE_RST;
+	set_flags(d, set | SIDE_SEEN);
+	touch(d, p);
+}
+
+inline_always int closed(struct side *a, struct side *b)
+{
+	__u32 both = a->flags & b->flags;
+
+	if ((a->flags | b->flags) & SIDE_RST)
+		return 1;
+	if ((both & (SIDE_FIN | SIDE_ACKED)) != (SIDE_FIN | SIDE_ACKED))
+		return 0;
+	return !before(b->ack, a->end) && !before(a->ack, b->end);
+}
+
+// phase_of is flow.State.Phase.
+inline_always int phase_of(struct side *low, struct side *high, __u8 proto)
+{
+	__u32 lf = low->flags, hf = high->flags;
+
+	if ((lf | hf) & SIDE_RST)
+		return PHASE_RESET;
+	if (proto != PROTO_TCP)
+		return lf & hf & SIDE_SEEN ? PHASE_ESTABLISHED : PHASE_OPENING;
+	if (lf & hf & SIDE_FIN)
+		return closed(low, high) ? PHASE_CLOSED : PHASE_CLOSING;
+	if (!(lf & hf & SIDE_SEEN))
+		return PHASE_OPENING;
+	if (lf & META_LOOSE)
+		return PHASE_ESTABLISHED;
+	if (!(lf & hf & SIDE_ACKED))
+		return PHASE_OPENING;
+	if (lf & META_MADE ? before(low->ack, high->start + 1) : before(high->ack, low->start + 1))
+		return PHASE_OPENING;
+	return PHASE_ESTABLISHED;
+}
+
+inline_always __s64 lifetime(struct config *c, int phase, __u8 proto)
+{
+	if (proto == PROTO_TCP)
+		return phase == PHASE_ESTABLISHED ? c->life_established :
+		       phase == PHASE_CLOSED	  ? c->life_fin :
+		       phase == PHASE_RESET	  ? c->life_rst :
+						    c->life_syn;
+	if (proto == PROTO_UDP || proto == PROTO_UDPLITE)
+		return phase == PHASE_ESTABLISHED ? c->life_udp_reply : c->life_udp;
+	if (proto == PROTO_SCTP)
+		return phase == PHASE_ESTABLISHED ? c->life_established : phase == PHASE_RESET ? c->life_rst : c->life_syn;
+	return c->life_short;
+}
+
+inline_always int expired(struct config *c, struct side *low, struct side *high, __u8 proto, __s64 now)
+{
+	__s64 life = lifetime(c, phase_of(low, high, proto), proto);
+
+	return now > once(low->last) + life && now > once(high->last) + life;
+}
+
+// syn_tcp judges a SYN without ACK for an open state (3).
+inline_always int syn_tcp(struct side *d, struct side *o, struct pkt *p)
+{
+	if (d->flags & SIDE_SYN && !(o->flags & SIDE_SEEN)) {
+		if (p->seq != d->start)
+			return RES_RECYCLE;
+		touch(d, p);
+		return RES_HIT;
+	}
+	if (!(d->flags & SIDE_SEEN)) {
+		begin(d, p);
+		return RES_HIT;
+	}
+	return RES_UNTOUCHED;
+}
+
+// first_tcp judges the first segment of a side, no bare SYN (4).
+inline_always int first_tcp(struct side *d, struct side *o, struct pkt *p)
+{
+	__u8 f = p->tcp_flags;
+
+	if (!(o->flags & META_LOOSE)) {
+		if (f & TH_RST) {
+			if (!(f & TH_ACK) || p->ack != o->end)
+				return RES_BAD_RST;
+		} else if ((f & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK)) {
+			if (!before(o->start, p->ack) || before(o->end, p->ack))
+				return RES_BAD_ACK;
+		} else {
+			return f & TH_ACK ? RES_UNTOUCHED : RES_BAD_WINDOW;
+		}
+	}
+	begin(d, p);
+	return RES_HIT;
+}
+
+// reset_tcp judges an RST from a side that was seen before (6).
+inline_always int reset_tcp(struct side *d, struct side *o, struct pkt *p)
+{
+	int acked = o->flags & SIDE_ACKED;
+
+	if (p->seq == d->end || (acked && p->seq == o->ack)) {
+		set_flags(d, SIDE_RST);
+		touch(d, p);
+		return RES_HIT;
+	}
+	if (!(o->flags & SIDE_SEEN) || (acked && between(o->ack, p->seq, o->edge)))
+		return RES_UNTOUCHED;
+	return RES_BAD_RST;
+}
+
+// step_tcp moves a TCP state by a packet of side d; o is the other side.
+inline_always int step_tcp(struct side *d, struct side *o, struct pkt *p)
+{
+	__u8 f = p->tcp_flags;
+	int bare_syn = (f & (TH_SYN | TH_ACK)) == TH_SYN;
+
+	if (bad_flags(f)) // 1
+		return RES_BAD_FLAGS;
+	if (closed(d, o)) // 2
+		return bare_syn ? RES_RECYCLE : RES_UNTOUCHED;
+	if (bare_syn) // 3
+		return syn_tcp(d, o, p);
+	if (!(d->flags & SIDE_SEEN)) // 4
+		return first_tcp(d, o, p);
+	if (d->flags & META_LOOSE) { // 5
+		advance(d, p, 0);
+		return RES_HIT;
+	}
+	if (f & TH_RST) // 6
+		return reset_tcp(d, o, p);
+	if (!(f & TH_ACK)) // 7
+		return RES_BAD_FLAGS;
+	if (!(o->flags & SIDE_SEEN))
+		return RES_BAD_ACK;
+	__u32 edge = o->flags & SIDE_ACKED ? once(o->edge) : d->start + 1 + o->win;
+	__u32 end = p->seq + segment_length(p);
+	if (before(edge, p->seq) || before(edge + 1, end) || before(end, once(d->end) - max32(o->win, SLACK)))
+		return RES_BAD_WINDOW;
+	__u32 sent = once(o->end);
+	if (before(sent, p->ack) || before(p->ack, sent - max32(d->win, SLACK)))
+		return RES_BAD_ACK;
+	__u32 scale = d->flags & o->flags & SIDE_SCALED && !(f & TH_SYN) ? d->flags >> 8 & 15 : 0;
+	advance(d, p, scale); // 8
+	return RES_HIT;
+}
+
+// step_error judges an ICMP error about a packet that side o sent.
+inline_always int step_error(struct side *d, struct side *o, struct pkt *p, int liberal)
+{
+	if (p->key.proto == PROTO_TCP && !(o->flags & META_LOOSE) && !liberal) {
+		if (!(o->flags & SIDE_SEEN) || !between(o->start, p->quote_seq, o->end))
+			return RES_BAD_ICMP;
+	}
+	__sync_fetch_and_add(&d->packets, 1);
+	__sync_fetch_and_add(&d->bytes, p->len);
+	return RES_UNTOUCHED;
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// What lies in maps. The Go types are generated from these; a change of a pinned one raises LAYOUT.
+#pragma once
+
+#include "image.h"
+
+// An interface of the host. Name ids and globs are those of the Program whose image has this parity.
+struct iface {
+	__u64 globs[2];
+	__u32 name[2];
+};
+
+struct address {
+	__u64 hi, lo;
+};
+
+struct iface_address {
+	__u32 ifindex;
+	__u32 pad;
+	struct address addr;
+};
+
+// What is known of the networks around: a route (by its prefix), or the networks that interfaces are connected to.
+enum { ROUTE_BLACKHOLE = 1, ROUTE_DEFAULT = 2, MAX_CONNECTED = 4 };
+
+struct route {
+	__u32 ifindex;
+	__u32 flags;
+};
+
+struct connected {
+	__u32 ifindex[MAX_CONNECTED]; // interfaces in this network; 0 ends the list
+	__u32 more;		      // there are others
+};
+
+// Prefixes lie in tries below a byte that tells the family, so that ::/0 holds no IPv4 address; IPv4 as ::ffff:a.b.c.d.
+struct table_key {
+	__u32 bits; // with the 32 of family
+	__u8 family[4]; // 4 or 6, three zeros
+	__u8 addr[16];
+};
+
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+	__s64 last;
+};
+
+// The settings, written by the agent. times in ns.
+struct config {
+	__u32 layout;
+	__u32 current; // slot of the image in force
+	__u32 sets;    // of the state table
+	__u32 track_sets;
+	__u32 max_states;
+	__u32 max_embryonic;
+	__u32 batch; // how many states a CPU may count before it tells the others
+	__u32 liberal;
+	__u32 no_essential;
+	__u32 listen; // bit per enum event_kind that somebody listens to
+	__u32 local_mark; // skb->mark of packets that Weir itself made
+	__u32 random;	  // some rule has prob
+	__u64 seed[12];
+	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
+	__s64 life_frag;
+};
+
+// A state's identity, flow.Key.
+struct key {
+	__u64 low_hi, low_lo, high_hi, high_lo;
+	__u32 ports; // of the low end << 16 | of the high end
+	__u8 proto;
+	__u8 flow;
+	__u16 pad;
+};
+
+// One end of a state, flow.Side, in a cache line of its own: packets from this end write it, packets from the other end read it. The
+// side of the low end comes first.
+struct side {
+	__s64 last;
+	__u64 packets;
+	__u64 bytes;
+	__u32 start, end, ack, edge, win;
+	__u32 flags; // enum side_flag | scale << 8 | enum meta
+	__u32 rule;  // struct code.id of the rule that made the state, in both sides
+	__u32 track; // low side: 1 + place in the table of tracks, or 0; high side: room for the place of a translation
+	__s64 created; // in both sides
+};
+
+enum meta {
+	META_MADE = 1 << 16, // this end sent the packet that made the state
+	META_LOOSE = 1 << 17,
+	META_LIBERAL = 1 << 18,
+	META_EMBRYO = 1 << 19, // counts as half-open (low side only)
+	META_PEER = 1 << 20,   // the other end was seen, noted so that its line need not be read (no TCP)
+	META_TRACKED = 1 << 21,
+	META_ADOPTED = 1 << 22,
+};
+
+// One set of the state table: a line of tags, the addresses, the sides. A tag holds the ports, the protocol, the flow name and ten bits of
+// the hash; its two low bits say what the entry is. Entries are found by their tag, so that a miss costs two lines.
+enum { WAYS = 8 };
+enum tag_state { TAG_EMPTY, TAG_CLAIMED, TAG_DEAD, TAG_LIVE, TAG_MASK = 3 };
+
+struct set {
+	__u64 tag[WAYS];
+	struct {
+		__u64 low_hi, low_lo, high_hi, high_lo;
+	} addr[WAYS];
+	struct side side[2 * WAYS];
+};
+
+// A track counts the states that one rule made for one masked tuple.
+enum { TRACK_DEAD = 1 << 30 };
+
+struct masked {
+	__u64 src_hi, src_lo, dst_hi, dst_lo;
+	__u32 ports;
+	__u32 rule; // struct code.id
+	__u32 proto;
+	__u32 pad;
+};
+
+struct track {
+	struct masked by;
+	__u32 count;
+	__u32 pad;
+};
+
+struct track_set {
+	__u64 tag[WAYS];
+	struct track track[WAYS];
+};
+
+// How many states there are. One line each: they are written by every CPU.
+struct gauge {
+	__s64 states;
+	__u64 pad1[7];
+	__s64 embryos;
+	__u64 pad2[7];
+};
+
+struct frag_key {
+	struct address src, dst;
+	__u32 id;
+	__u32 serial;
+	__u8 proto;
+	__u8 dir;
+	__u8 pad[6];
+};
+
+struct frag {
+	__s64 until;
+	__u32 end;
+	__u32 rule; // struct code.id, 0 if decided before the rules
+	__u8 pass;
+	__u8 poisoned;
+	__u8 pad[6];
+};
+
+// firewall.Event
+struct event {
+	__s64 time;
+	__u64 src_hi, src_lo, dst_hi, dst_lo;
+	__u64 packets[2];
+	__u64 bytes[2];
+	__s64 duration;
+	__u32 ports; // source << 16 | destination
+	__u32 length;
+	__u32 recv, xmit;
+	__u32 rule; // struct code.id
+	__u16 number;
+	__u16 slot;
+	__u8 kind, dir, proto, tcp_flags;
+	__u8 pass, reason, answer, code;
+	__u8 state;
+	__u8 version;
+	__u8 pad[6];
+};
+
+// The judgement, firewall.Verdict.
+struct verdict {
+	__u8 pass;
+	__u8 reason;
+	__u8 answer;
+	__u8 code;
+	__u8 state;
+	__u8 pad;
+	__u16 number;
+	__u32 slot;
+	__u32 id;
+};
+
+// Everything about the packet at hand, one per CPU: in a map and not on the stack, because the verifier forgets what is written there,
+// which keeps its work small. Fields down to "reason" are those of packet.Packet.
+struct pkt {
+	__u64 src_hi, src_lo, dst_hi, dst_lo;
+	__u32 ports, seq, ack;
+	__u32 ip_id, len;
+	__u16 window;
+	__u16 frag_off, l4, payload;
+	__u8 tcp_flags, icmp_type, icmp_code, frag;
+	__u8 version, proto, ttl, tos;
+	__u8 ip_options, ext_hdrs, reason;
+
+	__u8 dir;
+	__u32 recv, xmit;
+	__u32 random;
+	__s64 now;
+	__u32 l3;      // offset of the IP header in the frame
+	__u32 buffer;  // bytes from there on
+	__u32 current; // slot of the image that judges this packet
+	__u8 scale;    // of a SYN, NO_SCALE if there is none
+	__u8 chunk, chunk_bits; // SCTP
+	__u8 vlans;
+
+	// The conversation.
+	struct key key;
+	__u32 from;    // 0: the low end sent the packet
+	__u8 keyed;    // enum keyed
+	__u8 is_error; // the key is that of the packet that an ICMP error quotes
+	__u8 quote_proto;
+	__u8 quote_ok;
+	__u32 quote_seq;
+	__u32 place;   // of the state found, set * WAYS + way
+	__u64 tag;
+	__u64 hash;
+	__u32 found_rule;
+	__u32 victim; // the state to give up when its sets are full
+	__u64 victim_tag;
+	__s64 victim_last;
+	__u32 track;  // 1 + place of the track that counts the state to be made, 0 if none does
+	struct masked masked; // what it counts by
+
+	// The walk.
+	__u32 pc;
+	__u32 word;    // of the candidates below, ~0 if none
+	__u64 all, match;
+	__u32 slot;    // rule at hand
+	__u32 matched; // its vectors all match
+	__u32 cond, cond_end;
+	__u32 entry;   // of the condition's pool
+	__u8 clause;
+	__u8 mode;
+	__u8 later;    // a later fragment without a first
+	__u8 depth;
+	__u32 jumps;
+	__u32 span;    // of a search
+	__u32 class_of[NUM_DIMS];
+	__u32 classified;
+	__u64 looked[4]; // flow ids that were looked up
+	__u64 have[4];	 // flow ids of which there is a state
+	__u8 any_asked;
+	__u32 lookups;
+	__u32 call[MAX_CALLS];
+	__u16 tag_list[MAX_TAGS];
+	__u32 tags;
+	struct iface recv_if, xmit_if;
+
+	struct verdict v;
+
+	// Scratch.
+	__u8 buf[64];
+	__u32 at, end, left;
+	__u32 vacant, vacant_b, way;
+};
+
+// struct pkt with what else is per CPU.
+struct cpu {
+	struct pkt p;
+	__u64 reasons[NUM_REASONS]; // packets by enum reason
+	__u64 removed[8];	    // states by why they went, enum removal
+	__u64 created;
+	__u64 lost; // events that found the ring full
+	__s64 pending; // states counted here and not yet in the gauge
+};
+
+// A test or the agent runs a program by BPF_PROG_TEST_RUN with this input and reads the output.
+struct call {
+	__s64 now;
+	__u32 random;
+	__u32 recv, xmit;
+	__u8 dir;
+	__u8 tags;
+	__u8 op;
+	__u8 pad;
+	__u16 tag[MAX_TAGS];
+	__u32 place; // of the state to remove, of the set to begin to sweep with
+	__u32 count;
+	__u64 tag_word;
+	// The state to adopt.
+	struct key key;
+	struct side side[2];
+	// Output.
+	struct verdict out;
+	__s64 result;
+};
+
+// A name that an id stands for, kept for the agent: kinds are those of firewall/kernel.
+struct label_key {
+	__u32 kind;
+	__u32 id;
+};
+
+struct label {
+	__u8 name[64];
+};
+
+// Types that lie in rows and that only the loader writes. No map holds them by their name, so they are named here for the generator.
+struct shapes {
+	struct header header;
+	struct code code;
+	struct cond cond;
+	struct range range;
+	struct span span;
+	struct table_key table_key;
+	struct event event;
+};

@@ -1,0 +1,211 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+)
+
+// attachment is what judges the packets of one interface.
+type attachment struct {
+	index uint32
+	l3    bool // frames without Ethernet headers
+	links [2]link.Link
+}
+
+// The two directions of an attachment.
+var directions = [2]struct {
+	name   string
+	attach ebpf.AttachType
+}{{"in", ebpf.AttachTCXIngress}, {"out", ebpf.AttachTCXEgress}}
+
+// program returns the program for a direction of an interface.
+func (e *Engine) program(l3 bool, direction int) *ebpf.Program {
+	o := &e.objects
+	if l3 {
+		return [2]*ebpf.Program{o.WeirInL3, o.WeirOutL3}[direction]
+	}
+	return [2]*ebpf.Program{o.WeirIn, o.WeirOut}[direction]
+}
+
+func (e *Engine) linkPath(index uint32, direction int) string {
+	return filepath.Join(e.dir, fmt.Sprintf("link-%d-%s", index, directions[direction].name))
+}
+
+// Attach begins to judge the packets of an interface and returns the name of the hook, "tcx" or "clsact". An interface that is attached
+// already stays so.
+func (e *Engine) Attach(index uint32) (hook string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.links[index] != nil {
+		return "tcx", nil
+	}
+	i, err := net.InterfaceByIndex(int(index))
+	if err != nil {
+		return "", fmt.Errorf("attach to interface %d: %w", index, err)
+	}
+	a := &attachment{index: index, l3: !hasEthernet(i)}
+	for d := range directions {
+		if err := e.attachLocked(a, d); err != nil {
+			return "", errors.Join(fmt.Errorf("attach to %s %s: %w", i.Name, directions[d].name, err), e.detach(a))
+		}
+	}
+	e.links[index] = a
+	return "tcx", nil
+}
+
+// hasEthernet reports whether frames of an interface have Ethernet headers. The loopback's have, of zeros.
+func hasEthernet(i *net.Interface) bool {
+	return len(i.HardwareAddr) == 6 || i.Flags&net.FlagLoopback != 0
+}
+
+func (e *Engine) attachLocked(a *attachment, direction int) error {
+	l, err := link.AttachTCX(link.TCXOptions{
+		Interface: int(a.index), Program: e.program(a.l3, direction), Attach: directions[direction].attach, Anchor: link.Head(),
+	})
+	if err != nil {
+		return err
+	}
+	a.links[direction] = l
+	if e.dir == "" {
+		return nil
+	}
+	path := e.linkPath(a.index, direction)
+	if err := removeIfThere(path); err != nil { // of an interface that had this index before
+		return err
+	}
+	return l.Pin(path)
+}
+
+// Detach stops judging the packets of an interface. One that is not attached, or is gone, is no error.
+func (e *Engine) Detach(index uint32) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	a := e.links[index]
+	if a == nil {
+		return nil
+	}
+	delete(e.links, index)
+	return e.detach(a)
+}
+
+// detach undoes what was done for an attachment.
+func (e *Engine) detach(a *attachment) error {
+	var errs []error
+	if e.dir != "" {
+		for d := range directions {
+			errs = append(errs, removeIfThere(e.linkPath(a.index, d)))
+		}
+	}
+	errs = append(errs, a.close(true))
+	return errors.Join(errs...)
+}
+
+// close lets go of the links; with detach it also ends them.
+func (a *attachment) close(detach bool) error {
+	var errs []error
+	for d, l := range a.links {
+		if l == nil {
+			continue
+		}
+		if detach {
+			// The kernel has let go already when the interface is gone.
+			if err := l.Detach(); err != nil && !errors.Is(err, os.ErrNotExist) && !gone(err) {
+				errs = append(errs, fmt.Errorf("detach from interface %d %s: %w", a.index, directions[d].name, err))
+			}
+		}
+		errs = append(errs, l.Close())
+		a.links[d] = nil
+	}
+	return errors.Join(errs...)
+}
+
+// resumeLinks takes the pinned links over: each gets the present program. Links of interfaces that are gone are dropped.
+func (e *Engine) resumeLinks() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found, err := pinnedLinks(e.dir)
+	if err != nil {
+		return err
+	}
+	for index := range found {
+		a := &attachment{index: index}
+		i, err := net.InterfaceByIndex(int(index))
+		if err == nil {
+			a.l3 = !hasEthernet(i)
+			err = e.resumeLocked(a)
+		}
+		if err != nil {
+			if err := e.detach(a); err != nil {
+				return err
+			}
+			continue
+		}
+		e.links[index] = a
+	}
+	return nil
+}
+
+func (e *Engine) resumeLocked(a *attachment) error {
+	for d := range directions {
+		l, err := link.LoadPinnedLink(e.linkPath(a.index, d), nil)
+		if err != nil {
+			return err
+		}
+		a.links[d] = l
+		info, err := l.Info()
+		if err != nil {
+			return err
+		}
+		if tcx := info.TCX(); tcx == nil || tcx.Ifindex != a.index {
+			return fmt.Errorf("interface %d: the link is defunct", a.index)
+		}
+		if err := l.Update(e.program(a.l3, d)); err != nil {
+			return fmt.Errorf("update the program of interface %d: %w", a.index, err)
+		}
+	}
+	return nil
+}
+
+// pinnedLinks returns the interfaces that have pinned links.
+func pinnedLinks(dir string) (map[uint32]bool, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "link-*-*"))
+	if err != nil {
+		return nil, err
+	}
+	found := map[uint32]bool{}
+	for _, p := range paths {
+		index, err := strconv.ParseUint(strings.Split(filepath.Base(p), "-")[1], 10, 32)
+		if err == nil {
+			found[uint32(index)] = true
+		}
+	}
+	return found, nil
+}
+
+// removeLinks detaches what is pinned below dir.
+func removeLinks(dir string) error {
+	paths, err := filepath.Glob(filepath.Join(dir, "link-*-*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range paths {
+		l, err := link.LoadPinnedLink(p, nil)
+		if err == nil {
+			if err := l.Detach(); err != nil && !gone(err) {
+				errs = append(errs, fmt.Errorf("detach %s: %w", p, err))
+			}
+			errs = append(errs, l.Close())
+		}
+		errs = append(errs, removeIfThere(p))
+	}
+	return errors.Join(errs...)
+}

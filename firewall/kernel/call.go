@@ -1,0 +1,109 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// Operations of the program weir_call, enum op of bpf/lib/control.h.
+const (
+	opJudge = iota
+	opRemove
+	opSweep
+	opAdopt
+	opPurge
+)
+
+// Why states are removed, enum removal of bpf/lib/table.h.
+const goneCut = 4
+
+// callRoom is the memory that the program weir_call shares with us, and the right to use it.
+type callRoom struct {
+	mu     sync.Mutex
+	memory *ebpf.Memory
+	prog   *ebpf.Program
+	frame  []byte
+}
+
+func (r *callRoom) open(calls *ebpf.Map, prog *ebpf.Program) error {
+	m, err := calls.Memory()
+	if err != nil {
+		return fmt.Errorf("map the memory for calls: %w", err)
+	}
+	r.memory, r.prog = m, prog
+	return nil
+}
+
+// run has the kernel do what in says, over a frame, and brings the output back into in.
+func (r *callRoom) run(in *weirCall, frame []byte) error {
+	size := int(unsafe.Sizeof(*in))
+	b := unsafe.Slice((*byte)(unsafe.Pointer(in)), size)
+	if _, err := r.memory.WriteAt(b, 0); err != nil {
+		return err
+	}
+	code, err := r.prog.Run(&ebpf.RunOptions{Data: frame})
+	if err != nil {
+		return fmt.Errorf("call the eBPF program over a frame of %d bytes: %w", len(frame), err)
+	}
+	if code != 0 {
+		return errors.New("call the eBPF program: it does not know the layout of its maps")
+	}
+	_, err = r.memory.ReadAt(b, 0)
+	return err
+}
+
+// nothing is a frame for calls that need none: the kernel wants one byte behind an Ethernet header.
+var nothing = make([]byte, 64)
+
+// ask has the kernel do what in says.
+func (r *callRoom) ask(in *weirCall) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.run(in, nothing)
+}
+
+// Judge has the kernel judge one IP packet as if it passed a hook, with the given time and random word, and with everything that follows: states
+// are made and rules are counted. in.Hook may name interfaces that do not exist.
+//
+// Times of Judge and those of real packets do not mix: an engine is used for one or for the other.
+func (e *Engine) Judge(in *firewall.Input, b []byte) (firewall.Verdict, error) {
+	r := &e.call
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.frame = append(r.frame[:0], frameFor(b)...)
+	r.frame = append(r.frame, b...)
+	c := weirCall{Now: int64(in.Now), Random: in.Random, Recv: in.Hook.Recv, Xmit: in.Hook.Xmit, Dir: uint8(in.Hook.Dir)}
+	c.Tags = uint8(copy(c.Tag[:], in.Tags))
+	if err := r.run(&c, r.frame); err != nil {
+		return firewall.Verdict{}, err
+	}
+	o := &c.Out
+	return firewall.Verdict{
+		Pass: o.Pass != 0, Reason: firewall.Reason(o.Reason), Rule: o.Number, Slot: uint16(o.Slot),
+		Answer: firewall.Answer(o.Answer), Code: o.Code, State: firewall.StateUse(o.State),
+	}, nil
+}
+
+// frameFor returns the Ethernet header for a packet. The kernel wants a test frame of IP to hold a whole IP header; it does not look behind a VLAN tag.
+func frameFor(b []byte) []byte {
+	header := make([]byte, 12, 18)
+	if len(b) < 40 {
+		header = append(header, 0x81, 0, 0, 0)
+	}
+	if len(b) > 0 && b[0]>>4 == 6 {
+		return append(header, 0x86, 0xdd)
+	}
+	return append(header, 0x08, 0)
+}
+
+// gone reports that an error only says that the object is not there any more.
+func gone(err error) bool {
+	return errors.Is(err, unix.ENOLINK) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
+}

@@ -1,0 +1,196 @@
+package kernel
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+var (
+	comment = regexp.MustCompile(`//[^\n]*`)
+	enum    = regexp.MustCompile(`enum\s*(\w*)\s*\{([^}]*)\}`)
+)
+
+// enums reads the enumerators of the headers in bpf/lib.
+func enums(t *testing.T, headers ...string) map[string]int64 {
+	t.Helper()
+	all := map[string]int64{}
+	for _, h := range headers {
+		b, err := os.ReadFile("../../bpf/lib/" + h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range enum.FindAllStringSubmatch(comment.ReplaceAllString(string(b), ""), -1) {
+			next := int64(0)
+			for _, item := range strings.Split(e[2], ",") {
+				name, value, given := strings.Cut(strings.TrimSpace(item), "=")
+				if name = strings.TrimSpace(name); name == "" {
+					continue
+				}
+				if given {
+					next = number(t, all, strings.TrimSpace(value))
+				}
+				all[name] = next
+				next++
+			}
+		}
+	}
+	return all
+}
+
+// number evaluates a number, a name, or two of them with << or /.
+func number(t *testing.T, known map[string]int64, s string) int64 {
+	t.Helper()
+	if n, err := strconv.ParseInt(s, 0, 64); err == nil {
+		return n
+	}
+	if n, ok := known[s]; ok {
+		return n
+	}
+	if a, b, ok := strings.Cut(s, "<<"); ok {
+		return number(t, known, strings.TrimSpace(a)) << number(t, known, strings.TrimSpace(b))
+	}
+	if a, b, ok := strings.Cut(s, "/"); ok {
+		return number(t, known, strings.TrimSpace(a)) / number(t, known, strings.TrimSpace(b))
+	}
+	t.Fatalf("cannot read the value %q", s)
+	return 0
+}
+
+// TestConstants compares what C and Go call by different names.
+func TestConstants(t *testing.T) {
+	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "control.h", "decode.h")
+	same := map[string]int64{
+		"PROTO_HOPBYHOP": int64(packet.ProtoHopByHop), "PROTO_ICMP": int64(packet.ProtoICMP), "PROTO_TCP": int64(packet.ProtoTCP),
+		"PROTO_UDP": int64(packet.ProtoUDP), "PROTO_ROUTING": int64(packet.ProtoRouting), "PROTO_FRAGMENT": int64(packet.ProtoFragment),
+		"PROTO_AH": int64(packet.ProtoAH), "PROTO_ICMPV6": int64(packet.ProtoICMPv6), "PROTO_DESTINATION": int64(packet.ProtoDestination),
+		"PROTO_SCTP": int64(packet.ProtoSCTP), "PROTO_UDPLITE": int64(packet.ProtoUDPLite),
+
+		"TH_FIN": int64(packet.FlagFIN), "TH_SYN": int64(packet.FlagSYN), "TH_RST": int64(packet.FlagRST), "TH_PSH": int64(packet.FlagPSH),
+		"TH_ACK": int64(packet.FlagACK), "TH_URG": int64(packet.FlagURG),
+		"FRAG_FIRST": int64(packet.FragFirst), "FRAG_LATER": int64(packet.FragLater), "FRAG_MF": int64(packet.FragMF),
+		"FRAG_DF": int64(packet.FragDF), "FRAG_RF": int64(packet.FragRF),
+		"OPT_SSRR": int64(packet.OptSSRR), "OPT_LSRR": int64(packet.OptLSRR), "OPT_RR": int64(packet.OptRR), "OPT_TS": int64(packet.OptTS),
+		"OPT_ROUTER_ALERT": int64(packet.OptRouterAlert),
+		"EXT_HOPBYHOP":     int64(packet.ExtHopByHop), "EXT_ROUTING": int64(packet.ExtRouting), "EXT_DESTINATION": int64(packet.ExtDestination),
+		"EXT_FRAGMENT": int64(packet.ExtFragment), "EXT_AH": int64(packet.ExtAH), "EXT_ROUTING0": int64(packet.ExtRouting0),
+
+		"DECODE_OK": int64(packet.ReasonNone), "DECODE_SHORT": int64(packet.ReasonShort), "DECODE_VERSION": int64(packet.ReasonVersion),
+		"DECODE_IHL": int64(packet.ReasonIHL), "DECODE_LENGTH": int64(packet.ReasonLength), "DECODE_MAPPED": int64(packet.ReasonMapped),
+		"DECODE_JUMBO": int64(packet.ReasonJumbo), "DECODE_IP_OPTION": int64(packet.ReasonIPOption),
+		"DECODE_EXT_COUNT": int64(packet.ReasonExtCount), "DECODE_EXT_ORDER": int64(packet.ReasonExtOrder),
+		"DECODE_EXT_SHORT": int64(packet.ReasonExtShort), "DECODE_EXT_OPTION": int64(packet.ReasonExtOption),
+		"DECODE_FRAG_LENGTH": int64(packet.ReasonFragLength), "DECODE_FRAG_END": int64(packet.ReasonFragEnd),
+		"DECODE_FRAG_TINY": int64(packet.ReasonFragTiny), "DECODE_FRAG_OVERLAP": int64(packet.ReasonFragOverlap),
+		"DECODE_TRANSPORT": int64(packet.ReasonTransport), "DECODE_TCP_OFFSET": int64(packet.ReasonTCPOffset),
+		"DECODE_UDP_LENGTH": int64(packet.ReasonUDPLength), "DECODE_UDPLITE_COVER": int64(packet.ReasonUDPLiteCover),
+		"DECODE_LINK": int64(packet.ReasonLink), "DECODE_VLANS": int64(packet.ReasonVLAN),
+
+		"REASON_RULE": int64(firewall.ReasonRule), "REASON_NOT_IP": int64(firewall.ReasonNotIP), "REASON_ESSENTIAL": int64(firewall.ReasonEssential),
+		"REASON_LIMIT": int64(firewall.ReasonLimit), "REASON_STATES_FULL": int64(firewall.ReasonStatesFull),
+		"REASON_EMBRYONIC_FULL": int64(firewall.ReasonEmbryonicFull), "REASON_NO_KEY": int64(firewall.ReasonNoKey),
+		"REASON_TCP_FLAGS": int64(firewall.ReasonTCPFlags), "REASON_TCP_RST": int64(firewall.ReasonTCPRst),
+		"REASON_TCP_ACK": int64(firewall.ReasonTCPAck), "REASON_TCP_WINDOW": int64(firewall.ReasonTCPWindow),
+		"REASON_SCTP_TAG": int64(firewall.ReasonSCTPTag), "REASON_ICMP_SEQ": int64(firewall.ReasonICMPSeq),
+		"REASON_FRAG_UNKNOWN": int64(firewall.ReasonFragUnknown), "REASON_FRAG_OVERLAP": int64(firewall.ReasonFragOverlap),
+		"REASON_FRAG_FIRST": int64(firewall.ReasonFragFirst), "REASON_LOOP": int64(firewall.ReasonLoop), "REASON_DECODE": int64(firewall.ReasonDecode),
+
+		"DIR_IN": int64(firewall.In), "DIR_OUT": int64(firewall.Out), "ANSWER_NONE": int64(firewall.AnswerNone),
+		"ANSWER_RESET": int64(firewall.AnswerReset), "ANSWER_UNREACH": int64(firewall.AnswerUnreach), "ANSWER_UNREACH6": int64(firewall.AnswerUnreach6),
+		"USE_NONE": int64(firewall.StateNone), "USE_HIT": int64(firewall.StateHit), "USE_NEW": int64(firewall.StateNew),
+		"USE_UNTOUCHED": int64(firewall.StateUntouched),
+		"EVENT_START":   int64(firewall.EventStart), "EVENT_END": int64(firewall.EventEnd), "EVENT_DROP": int64(firewall.EventDrop),
+		"EVENT_LOG": int64(firewall.EventLog), "EVENT_REFUSE": int64(firewall.EventRefuse),
+
+		"ACT_ALLOW": int64(rule.OpAllow), "ACT_DENY": int64(rule.OpDeny), "ACT_REJECT": int64(rule.OpReject), "ACT_RESET": int64(rule.OpReset),
+		"ACT_UNREACH": int64(rule.OpUnreach), "ACT_UNREACH6": int64(rule.OpUnreach6), "ACT_COUNT": int64(rule.OpCount),
+		"ACT_SKIPTO": int64(rule.OpSkipTo), "ACT_CALL": int64(rule.OpCall), "ACT_RETURN": int64(rule.OpReturn), "ACT_CHECK": int64(rule.OpCheck),
+		"STATE_NONE": int64(rule.StateNone), "STATE_CHECK": int64(rule.StateCheck), "STATE_KEEP": int64(rule.StateKeep),
+		"STATE_LIMIT": int64(rule.StateLimit), "STATE_RECORD": int64(rule.StateRecord), "STATE_SET_LIMIT": int64(rule.StateSetLimit),
+		"LIMIT_SRC_ADDR": int64(rule.LimitSrcAddr), "LIMIT_SRC_PORT": int64(rule.LimitSrcPort), "LIMIT_DST_ADDR": int64(rule.LimitDstAddr),
+		"LIMIT_DST_PORT": int64(rule.LimitDstPort),
+
+		"COND_FALSE": int64(rule.OpFalse), "COND_TRUE": int64(rule.OpTrue), "COND_VERSION": int64(rule.OpVersion), "COND_PROTO": int64(rule.OpProto),
+		"COND_SRC_IN": int64(rule.OpSrcIn), "COND_DST_IN": int64(rule.OpDstIn), "COND_SRC_ME": int64(rule.OpSrcMe), "COND_DST_ME": int64(rule.OpDstMe),
+		"COND_SRC_TABLE": int64(rule.OpSrcTable), "COND_DST_TABLE": int64(rule.OpDstTable), "COND_SRC_PORT": int64(rule.OpSrcPort),
+		"COND_DST_PORT": int64(rule.OpDstPort), "COND_IN": int64(rule.OpIn), "COND_OUT": int64(rule.OpOut),
+		"COND_RECV": int64(rule.OpRecv), "COND_XMIT": int64(rule.OpXmit), "COND_VIA": int64(rule.OpVia),
+		"COND_RECV_GLOB": int64(rule.OpRecvGlob), "COND_XMIT_GLOB": int64(rule.OpXmitGlob), "COND_VIA_GLOB": int64(rule.OpViaGlob),
+		"COND_RECV_ANY": int64(rule.OpRecvAny), "COND_XMIT_ANY": int64(rule.OpXmitAny), "COND_VIA_ANY": int64(rule.OpViaAny),
+		"COND_RECV_ADDR": int64(rule.OpRecvAddr), "COND_XMIT_ADDR": int64(rule.OpXmitAddr), "COND_VIA_ADDR": int64(rule.OpViaAddr),
+		"COND_FLAGS": int64(rule.OpFlags), "COND_ESTAB": int64(rule.OpEstab), "COND_SEQ": int64(rule.OpSeq), "COND_ACK": int64(rule.OpAck),
+		"COND_WIN": int64(rule.OpWin), "COND_FRAG": int64(rule.OpFrag), "COND_ICMP_TYPE": int64(rule.OpICMPType),
+		"COND_ICMP6_TYPE": int64(rule.OpICMP6Type), "COND_TTL": int64(rule.OpTTL), "COND_LEN": int64(rule.OpLen), "COND_ID": int64(rule.OpID),
+		"COND_IP_OPTIONS": int64(rule.OpIPOptions), "COND_TOS": int64(rule.OpTOS), "COND_DSCP": int64(rule.OpDSCP),
+		"COND_PRECEDENCE": int64(rule.OpPrecedence), "COND_TAGGED": int64(rule.OpTagged), "COND_VER_REV_PATH": int64(rule.OpVerRevPath),
+		"COND_VER_SRC_REACH": int64(rule.OpVerSrcReach), "COND_ANTI_SPOOF": int64(rule.OpAntiSpoof),
+		"COND_NOT": int64(rule.FlagNot), "COND_OR": int64(rule.FlagOr),
+		"FRAGBIT_OFFSET": rule.FragOffset, "FRAGBIT_MF": rule.FragMF, "FRAGBIT_DF": rule.FragDF, "FRAGBIT_RF": rule.FragRF,
+
+		"DIM_SRC": int64(rule.DimSrc), "DIM_DST": int64(rule.DimDst), "DIM_SPORT": int64(rule.DimSrcPort), "DIM_DPORT": int64(rule.DimDstPort),
+		"DIM_PROTO": int64(rule.DimProto), "DIM_FLAGS": int64(rule.DimFlags), "DIM_ICMP": int64(rule.DimICMP), "DIM_HOOK": int64(rule.DimHook),
+		"NUM_DIMS": int64(rule.NumDims), "NO_PORT": rule.NoPort, "NO_FLAGS": rule.NoFlags, "NO_ICMP": rule.NoICMP,
+		"MAX_RULES": rule.MaxRules, "MAX_CALLS": rule.MaxCalls, "MAX_JUMPS": rule.MaxJumps, "ANY_FLOW": rule.AnyFlow, "MAX_TAGS": 8,
+
+		"SIDE_SEEN": int64(flow.Seen), "SIDE_SYN": int64(flow.Syn), "SIDE_ACKED": int64(flow.Acked), "SIDE_FIN": int64(flow.Fin),
+		"SIDE_RST": int64(flow.Rst), "SIDE_SCALED": int64(flow.Scaled),
+		"RES_HIT": int64(flow.Hit), "RES_UNTOUCHED": int64(flow.Untouched), "RES_RECYCLE": int64(flow.Recycle), "RES_BAD_FLAGS": int64(flow.BadFlags),
+		"RES_BAD_RST": int64(flow.BadRst), "RES_BAD_ACK": int64(flow.BadAck), "RES_BAD_WINDOW": int64(flow.BadWindow),
+		"RES_BAD_TAG": int64(flow.BadTag), "RES_BAD_ICMP": int64(flow.BadICMP),
+		"PHASE_OPENING": int64(flow.Opening), "PHASE_ESTABLISHED": int64(flow.Established), "PHASE_CLOSING": int64(flow.Closing),
+		"PHASE_CLOSED": int64(flow.Closed), "PHASE_RESET": int64(flow.Reset),
+
+		"LAYOUT": layout, "ROW": rowSize, "WAYS": ways, "DIR_BLOCK": rule.DirBlock,
+		"NEED_NAMES": needNames, "NEED_STRICT": needStrict, "NEED_STATES": needStates,
+		"CODE_DEFER": codeDefer, "CODE_LOG": codeLog, "CODE_LIBERAL": codeLiberal, "CODE_FRAG": codeFrag, "CODE_PROB": codeProb,
+		"ROUTE_BLACKHOLE": routeBlackhole, "ROUTE_DEFAULT": routeDefault,
+		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_EMBRYO": metaEmbryo, "META_ADOPTED": metaAdopted,
+		"TAG_MASK": tagMask, "TAG_LIVE": tagLive,
+		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "GONE_CUT": goneCut,
+	}
+	for name, want := range same {
+		if got, ok := c[name]; !ok || got != want {
+			t.Errorf("%s is %d in C (known: %v), %d in Go", name, got, ok, want)
+		}
+	}
+	// Every enumerator of consts.h stands for something in Go, so each has to be above.
+	for name := range enums(t, "consts.h") {
+		if _, ok := same[name]; !ok && name != "NUM_REASONS" {
+			t.Errorf("%s of consts.h is compared with nothing", name)
+		}
+	}
+}
+
+// TestSizes checks what places are computed from.
+func TestSizes(t *testing.T) {
+	for what, sizes := range map[string][2]uintptr{
+		"a code":  {unsafe.Sizeof(weirCode{}), 64},
+		"a cond":  {unsafe.Sizeof(weirCond{}), 16},
+		"a range": {unsafe.Sizeof(weirRange{}), unsafe.Sizeof(rule.Range{})},
+		"a span":  {unsafe.Sizeof(weirSpan{}), 32},
+		"a side":  {unsafe.Sizeof(weirSide{}), 64},
+		"a set":   {unsafe.Sizeof(weirSet{}), 21 * 64},
+	} {
+		if sizes[0] != sizes[1] {
+			t.Errorf("%s has %d bytes, not %d", what, sizes[0], sizes[1])
+		}
+	}
+	if n := unsafe.Sizeof(weirHeader{}); n > rowSize {
+		t.Errorf("the header has %d bytes, more than a row", n)
+	}
+	// Memory per state, for both families, at the highest number of states.
+	states := firewall.DefaultOptions().MaxStates
+	per := float64(setsFor(states)) * float64(unsafe.Sizeof(weirSet{})) / float64(states)
+	t.Logf("memory per state: %.1f bytes", per)
+	if per > 192 {
+		t.Errorf("memory per state: %.1f bytes", per)
+	}
+}

@@ -1,0 +1,103 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// read returns the counter of a rule index, summed over the CPUs, without what was taken off it.
+func (e *Engine) read(index uint32) (weirCounter, error) {
+	var each []weirCounter
+	var sum weirCounter
+	if err := e.objects.Counters.Lookup(index, &each); err != nil {
+		return sum, fmt.Errorf("read counter %d: %w", index, err)
+	}
+	for _, c := range each {
+		sum.Packets += c.Packets
+		sum.Bytes += c.Bytes
+		sum.Last = max(sum.Last, c.Last)
+	}
+	return sum, nil
+}
+
+// resetCountersLocked makes the counters of ids begin at 0, by noting what they show.
+func (e *Engine) resetCountersLocked(ids []uint32) error {
+	for _, id := range ids {
+		index := id & 0xffff
+		sum, err := e.read(index)
+		if err != nil {
+			return err
+		}
+		if err := e.objects.Bases.Put(index, sum); err != nil {
+			return fmt.Errorf("reset counter %d: %w", index, err)
+		}
+		if err := e.objects.Logged.Put(index, uint32(0)); err != nil {
+			return fmt.Errorf("reset counter %d: %w", index, err)
+		}
+	}
+	return nil
+}
+
+// Rules returns the counters of the rules in force, by slot.
+func (e *Engine) Rules() ([]firewall.RuleCounter, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	out := make([]firewall.RuleCounter, len(e.rules))
+	for slot := range e.rules {
+		r := &e.rules[slot]
+		index := r.Id & 0xffff
+		sum, err := e.read(index)
+		if err != nil {
+			return nil, err
+		}
+		var base weirCounter
+		if err := e.objects.Bases.Lookup(index, &base); err != nil {
+			return nil, fmt.Errorf("read counter %d: %w", index, err)
+		}
+		c := firewall.RuleCounter{Key: r.Key, Number: r.Number, Packets: sum.Packets - base.Packets, Bytes: sum.Bytes - base.Bytes}
+		if c.Packets > 0 {
+			c.Last = sum.Last
+		}
+		out[slot] = c
+	}
+	return out, nil
+}
+
+// Zero sets the counters of the rules with a number to 0, of all rules for number 0.
+func (e *Engine) Zero(number uint16) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var ids []uint32
+	for i := range e.rules {
+		if number == 0 || e.rules[i].Number == number {
+			ids = append(ids, e.rules[i].Id)
+		}
+	}
+	return e.resetCountersLocked(ids)
+}
+
+// Drops returns how many packets each Reason decided.
+func (e *Engine) Drops() (map[firewall.Reason]uint64, error) {
+	each, err := e.cpus()
+	if err != nil {
+		return nil, err
+	}
+	out := map[firewall.Reason]uint64{}
+	for i := range each {
+		for r, n := range each[i].Reasons {
+			if n > 0 {
+				out[firewall.Reason(r)] += n
+			}
+		}
+	}
+	return out, nil
+}
+
+func (e *Engine) cpus() ([]weirCpu, error) {
+	var each []weirCpu
+	if err := e.objects.Cpus.Lookup(uint32(0), &each); err != nil {
+		return nil, fmt.Errorf("read the counters of the CPUs: %w", err)
+	}
+	return each, nil
+}

@@ -1,0 +1,105 @@
+package kernel
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/rule"
+)
+
+// subject is an engine as the treaty wants it. It is emptied instead of closed, since loading programs takes longer than a case.
+type subject struct {
+	*Engine
+	at int64
+}
+
+func (s *subject) Judge(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+	s.at = int64(in.Now)
+	return s.Engine.Judge(in, pkt)
+}
+
+func (s *subject) Sweep(now time.Duration) error {
+	s.at = int64(now)
+	return s.call.ask(&weirCall{Op: opSweep, Now: int64(now), Count: s.config.Sets})
+}
+
+func (s *subject) Close() error { return s.empty() }
+
+// empty makes the engine as new. No packet is on its way in a test.
+func (e *Engine) empty() error {
+	for _, m := range []*ebpf.Map{e.objects.States, e.objects.Tracks, e.objects.Gauges} {
+		memory, err := m.Memory()
+		if err != nil {
+			return err
+		}
+		if _, err := memory.WriteAt(make([]byte, memory.Size()), 0); err != nil {
+			return err
+		}
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	if err := e.objects.Cpus.Put(uint32(0), make([]weirCpu, cpus)); err != nil {
+		return err
+	}
+	for index, used := range e.ids.incarnation {
+		if used == 0 {
+			continue
+		}
+		// A case begins before the one that was played last: no time of that may stay.
+		if err := e.objects.Counters.Put(uint32(index), make([]weirCounter, cpus)); err != nil {
+			return err
+		}
+	}
+	for name, m := range e.tables {
+		if err := e.objects.Tables.Delete(e.labels.ids[labelTable][name]); err != nil {
+			return err
+		}
+		m.Close()
+		delete(e.tables, name)
+	}
+	for _, kind := range []uint32{labelTable, labelFlow} {
+		if err := e.labels.drop(kind, func(name string) bool { return kind == labelFlow && name == "default" }); err != nil {
+			return err
+		}
+	}
+	e.ids, e.prog, e.rules = newIDs(), nil, nil
+	if err := e.SetRoutes(nil); err != nil {
+		return err
+	}
+	return e.SetInterfaces(nil)
+}
+
+// hurry makes the kernel's waiting for packets on their way short, for a test that changes rules thousands of times.
+func hurry(t *testing.T) {
+	const path = "/sys/kernel/rcu_expedited"
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return
+	}
+	if err := os.WriteFile(path, []byte("1"), 0); err == nil {
+		t.Cleanup(func() { os.WriteFile(path, old, 0) })
+	}
+}
+
+func TestDiffer(t *testing.T) {
+	nstest.Root(t)
+	hurry(t)
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic, o.MaxTracks = 4096, 4096, 4096
+	e, err := Open(Config{Options: o})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	s := &subject{Engine: e}
+	e.clock = func() int64 { return s.at }
+	firetest.Run(t, o, rule.AllFeatures, func() (firetest.Subject, error) { return s, nil })
+}

@@ -1,0 +1,228 @@
+package kernel
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// Config is what an engine needs to begin.
+type Config struct {
+	// Dir is a directory on a bpf file system where everything is pinned. Empty: nothing is pinned, and enforcement ends with Close.
+	Dir     string
+	Options firewall.Options
+}
+
+// Engine is the kernel's engine. It implements firewall.Engine. Its methods may be called from any goroutine; there
+// must be one Engine per Dir at a time.
+type Engine struct {
+	dir       string // "" when nothing is pinned
+	options   firewall.Options
+	objects   weirObjects
+	takenOver bool
+
+	mu       sync.Mutex
+	config   weirConfig                     // guarded by mu; what the kernel's map says
+	ids      *ids                           // guarded by mu
+	labels   *labels                        // guarded by mu
+	prog     *rule.Program                  // guarded by mu; nil until Load
+	rules    []weirCode                     // guarded by mu; of the image in force, by slot
+	serial   uint32                         // guarded by mu
+	tables   map[string]*ebpf.Map           // guarded by mu
+	ifs      map[uint32]firewall.Interface  // guarded by mu
+	links    map[uint32]*attachment         // guarded by mu; by interface index
+	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map
+
+	clock func() int64 // stands for the clock in tests; nil otherwise
+	call  callRoom
+	close sync.Once
+}
+
+var _ firewall.Engine = (*Engine)(nil)
+
+// layout is LAYOUT of bpf/lib/consts.h: the version of everything pinned.
+const layout = 1
+
+// layoutDir is where the pins of this layout lie below Config.Dir.
+func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
+
+// Open loads the programs and makes or takes over the maps. Nothing is attached that was not attached before.
+func Open(c Config) (*Engine, error) {
+	if err := checkOptions(&c.Options); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{}, ifs: map[uint32]firewall.Interface{},
+		links: map[uint32]*attachment{}, networks: map[weirTableKey]weirConnected{},
+	}
+	if c.Dir != "" {
+		e.dir = layoutDir(c.Dir)
+	}
+	if err := e.open(); err != nil {
+		return nil, errors.Join(err, e.release())
+	}
+	return e, nil
+}
+
+func checkOptions(o *firewall.Options) error {
+	switch {
+	case o.MaxStates < 1 || o.MaxStates > 1<<27:
+		return fmt.Errorf("%d states: from 1 to %d are possible", o.MaxStates, 1<<27)
+	case o.MaxEmbryonic < 1:
+		return fmt.Errorf("%d half-open states: there must be room for one", o.MaxEmbryonic)
+	case o.MaxTracks < 1 || o.MaxTracks > 1<<22:
+		return fmt.Errorf("%d tracks: from 1 to %d are possible", o.MaxTracks, 1<<22)
+	}
+	return nil
+}
+
+// open fills a new Engine. What was acquired is given back by release when it fails.
+func (e *Engine) open() error {
+	spec, err := loadWeir()
+	if err != nil {
+		return fmt.Errorf("read the eBPF programs: %w", err)
+	}
+	e.size(spec)
+	old, err := e.pinnedMaps(spec)
+	if err != nil {
+		return err
+	}
+	defer old.close()
+	if err := spec.LoadAndAssign(&e.objects, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
+		return loadError(err)
+	}
+	e.takenOver = len(old) > 0
+	e.labels, err = readLabels(e.objects.Labels)
+	if err != nil {
+		return err
+	}
+	if err := e.call.open(e.objects.Calls, e.objects.WeirCall); err != nil {
+		return err
+	}
+	if err := e.configure(); err != nil {
+		return err
+	}
+	if !e.takenOver {
+		return e.pin()
+	}
+	if err := e.resume(); err != nil {
+		return err
+	}
+	if err := e.pin(); err != nil {
+		return err
+	}
+	return e.resumeLinks()
+}
+
+// loadError adds what usually helps.
+func loadError(err error) error {
+	var ve *ebpf.VerifierError
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("load the eBPF programs: %w (run as root)", err)
+	case errors.As(err, &ve):
+		return fmt.Errorf("load the eBPF programs: the kernel's verifier refuses them: %w", err)
+	}
+	return fmt.Errorf("load the eBPF programs: %w", err)
+}
+
+const ways = 8 // WAYS of bpf/lib/types.h
+
+// size sets the sizes of the maps. The state table has a tenth more room than states, so that a full set is rare before all are used.
+func (e *Engine) size(spec *ebpf.CollectionSpec) {
+	spec.Maps["states"].MaxEntries = setsFor(e.options.MaxStates)
+	spec.Maps["tracks"].MaxEntries = setsFor(e.options.MaxTracks)
+}
+
+func setsFor(n int) uint32 {
+	return uint32(max(2, (n+n/9+ways-1)/ways))
+}
+
+// configure sets what the options say. A table that was taken over keeps its secret and its size.
+func (e *Engine) configure() error {
+	if err := e.objects.Config.Lookup(uint32(0), &e.config); err != nil {
+		return fmt.Errorf("read the settings in the kernel: %w", err)
+	}
+	c, o := &e.config, &e.options
+	if !e.takenOver {
+		if err := randomize(c.Seed[:]); err != nil {
+			return err
+		}
+		mark := [1]uint64{}
+		if err := randomize(mark[:]); err != nil {
+			return err
+		}
+		c.LocalMark = uint32(mark[0]) | 1
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	c.Layout = layout
+	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
+	c.MaxStates, c.MaxEmbryonic = uint32(o.MaxStates), uint32(o.MaxEmbryonic)
+	c.Batch = uint32(max(1, o.MaxStates/20/cpus))
+	c.Liberal, c.NoEssential = bit(o.Liberal), bit(o.NoEssential)
+	t := o.Timeouts
+	c.LifeSyn, c.LifeEstablished, c.LifeFin, c.LifeRst = int64(t.Syn), int64(t.Established), int64(t.Fin), int64(t.Rst)
+	c.LifeUdp, c.LifeUdpReply, c.LifeShort = int64(t.UDP), int64(t.UDPReply), int64(t.Short)
+	c.LifeFrag = fragLife
+	return e.putConfigLocked()
+}
+
+// fragLife is how long a first fragment is remembered, ns.
+const fragLife = 30e9
+
+func (e *Engine) putConfigLocked() error {
+	if err := e.objects.Config.Put(uint32(0), &e.config); err != nil {
+		return fmt.Errorf("write the settings to the kernel: %w", err)
+	}
+	return nil
+}
+
+func randomize(words []uint64) error {
+	_, err := rand.Read(bytesOf(words))
+	return err
+}
+
+func bit(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TakenOver reports whether Open found the maps of an earlier engine and goes on with them.
+func (e *Engine) TakenOver() bool { return e.takenOver }
+
+// Close gives back what this process holds. What is pinned goes on judging packets.
+func (e *Engine) Close() (err error) {
+	e.close.Do(func() { err = e.release() })
+	return err
+}
+
+func (e *Engine) release() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var errs []error
+	for _, a := range e.links {
+		errs = append(errs, a.close(e.dir == ""))
+	}
+	clear(e.links)
+	for _, m := range e.tables {
+		errs = append(errs, m.Close())
+	}
+	clear(e.tables)
+	if e.objects.Config != nil {
+		errs = append(errs, e.objects.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,189 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// SetInterfaces tells the interfaces of the host with their addresses, see firewall.Engine.
+func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := make(map[uint32]firewall.Interface, len(ifs))
+	for _, i := range ifs {
+		now[i.Index] = i
+	}
+	// What is new comes first and what is gone goes last: an address that moves is never missing.
+	e.ifs = now
+	if err := e.putInterfacesLocked(e.prog, e.config.Current&1, 3); err != nil {
+		return err
+	}
+	if err := e.putAddressesLocked(); err != nil {
+		return err
+	}
+	return e.putNetworksLocked()
+}
+
+// putInterfacesLocked writes the names of the interfaces in the numbers of a Program: into the half of its parity, and keeps the
+// other half, which packets may be reading, unless both are asked for.
+func (e *Engine) putInterfacesLocked(p *rule.Program, parity, halves uint32) error {
+	names := map[string]uint32{}
+	var globs []string
+	if p != nil {
+		for id, name := range p.Names {
+			names[name] = uint32(id)
+		}
+		globs = p.Globs
+	}
+	for index, i := range e.ifs {
+		var v weirIface
+		if err := e.objects.Ifaces.Lookup(index, &v); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("read interface %s: %w", i.Name, err)
+		}
+		for half := range uint32(2) {
+			if halves&(1<<half) == 0 {
+				continue
+			}
+			if v.Name[half], v.Globs[half] = 0, 0; half != parity {
+				continue
+			}
+			if id, ok := names[i.Name]; ok {
+				v.Name[half] = id + 1
+			}
+			for g, pattern := range globs {
+				if rule.Glob(pattern, i.Name) {
+					v.Globs[half] |= 1 << g
+				}
+			}
+		}
+		if err := e.objects.Ifaces.Put(index, v); err != nil {
+			return fmt.Errorf("write interface %s: %w", i.Name, err)
+		}
+	}
+	if halves != 3 {
+		return nil
+	}
+	return prune(e.objects.Ifaces, func(index uint32) bool { _, ok := e.ifs[index]; return ok })
+}
+
+// putAddressesLocked writes the addresses of the interfaces, and those of the host: with index 0.
+func (e *Engine) putAddressesLocked() error {
+	want := map[weirIfaceAddress]bool{}
+	for index, i := range e.ifs {
+		for _, a := range i.Addrs {
+			k := weirIfaceAddress{}
+			k.Addr.Hi, k.Addr.Lo = packet.Words(a.Addr())
+			want[k] = true
+			k.Ifindex = index
+			want[k] = true
+		}
+	}
+	for k := range want {
+		if err := e.objects.Addresses.Put(k, uint32(1)); err != nil {
+			return fmt.Errorf("write the addresses of the host: %w", err)
+		}
+	}
+	return prune(e.objects.Addresses, func(k weirIfaceAddress) bool { return want[k] })
+}
+
+// putNetworksLocked writes which networks which interfaces are connected to.
+func (e *Engine) putNetworksLocked() error {
+	want := map[weirTableKey]weirConnected{}
+	for index, i := range e.ifs {
+		for _, a := range i.Addrs {
+			k := trieKey(a.Masked())
+			want[k] = connect(want[k], index)
+		}
+	}
+	for k, v := range want {
+		if e.networks[k] == v {
+			continue
+		}
+		if err := e.objects.Networks.Put(k, v); err != nil {
+			return fmt.Errorf("write the networks of the host: %w", err)
+		}
+	}
+	e.networks = maps.Clone(want)
+	return prune(e.objects.Networks, func(k weirTableKey) bool { _, ok := want[k]; return ok })
+}
+
+func connect(c weirConnected, index uint32) weirConnected {
+	for i := range c.Ifindex {
+		if c.Ifindex[i] == index {
+			return c
+		}
+		if c.Ifindex[i] == 0 {
+			c.Ifindex[i] = index
+			return c
+		}
+	}
+	c.More = 1
+	return c
+}
+
+// prune deletes the keys of a map that are not wanted.
+func prune[K any](m *ebpf.Map, wanted func(K) bool) error {
+	var k K
+	var gone []K
+	var v []byte
+	all := m.Iterate()
+	for all.Next(&k, &v) {
+		if !wanted(k) {
+			gone = append(gone, k)
+		}
+	}
+	if err := all.Err(); err != nil {
+		return err
+	}
+	for i := range gone {
+		if err := m.Delete(&gone[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Flags of weirRoute.
+const (
+	routeBlackhole = 1
+	routeDefault   = 2
+)
+
+// SetRoutes tells the routes of the host: verrevpath and versrcreach ask about them. Of several routes to one prefix the first counts.
+func (e *Engine) SetRoutes(routes []firewall.Route) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	want := map[weirTableKey]bool{}
+	for _, r := range routes {
+		k := trieKey(r.Dst)
+		if want[k] {
+			continue
+		}
+		want[k] = true
+		v := weirRoute{Ifindex: r.Interface}
+		if r.Blackhole {
+			v.Flags |= routeBlackhole
+		}
+		if r.Dst.Bits() == 0 {
+			v.Flags |= routeDefault
+		}
+		if err := e.objects.Routes.Put(k, v); err != nil {
+			return fmt.Errorf("write the route to %s: %w", r.Dst, err)
+		}
+	}
+	return prune(e.objects.Routes, func(k weirTableKey) bool { return want[k] })
+}
+
+// addrOf returns the address that two words of the kernel's tables stand for.
+func addrOf(hi, lo uint64) netip.Addr {
+	p := packet.Packet{SrcHi: hi, SrcLo: lo, Version: 6}
+	return p.Src().Unmap()
+}

@@ -1,0 +1,338 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"unsafe"
+
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// rowSize is ROW of bpf/lib/types.h.
+const rowSize = 2048
+
+// image is a Program as the kernel reads it: rows, each section beginning at a row of its own.
+type image struct {
+	header weirHeader
+	rows   []byte
+}
+
+// imageInput is what an image depends on beside the Program.
+type imageInput struct {
+	prog   *rule.Program
+	ids    []uint32 // by slot
+	flows  []uint8  // lasting flow ids by the Program's
+	tables []uint32 // lasting table ids by the Program's
+	parity uint32
+	serial uint32
+}
+
+// newImage lays a Program out.
+func newImage(in imageInput) (*image, error) {
+	p := in.prog
+	im := &image{rows: make([]byte, rowSize)}
+	h := &im.header
+	h.Rules, h.Words, h.First = uint32(len(p.Rules)), uint32(p.Classes.Words), uint32(p.First)
+	h.Parity, h.Serial = in.parity, in.serial
+	h.Need, h.Lookups = needs(p)
+	h.Flows = uint32(len(in.flows))
+	copy(h.Flow[:], in.flows)
+
+	h.Codes = section(im, codes(in))
+	h.Slots = section(im, slots(in.ids))
+	h.Conds = section(im, conds(in))
+	h.Ranges = section(im, slices.Clone(p.Ranges))
+	h.Prefixes = section(im, prefixSpans(p.Prefixes))
+	h.Look = section(im, looks(p))
+	if err := im.classifier(&p.Classes); err != nil {
+		return nil, err
+	}
+	copy(im.rows, bytesOf([]weirHeader{*h}))
+	return im, nil
+}
+
+// count returns the number of rows.
+func (im *image) count() int { return len(im.rows) / rowSize }
+
+// section appends values to the image, beginning at a row of their own, and returns the number of that row.
+func section[T any](im *image, values []T) uint32 {
+	row := uint32(im.count())
+	im.rows = append(im.rows, bytesOf(values)...)
+	if rest := len(im.rows) % rowSize; rest != 0 || len(values) == 0 {
+		im.rows = append(im.rows, make([]byte, rowSize-rest)...)
+	}
+	return row
+}
+
+// bytesOf returns the memory of values, which the kernel reads as it is.
+func bytesOf[T any](values []T) []byte {
+	if len(values) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
+}
+
+// Bits of header.need and code.flags.
+const (
+	needNames  = 1
+	needStrict = 2
+	needStates = 4
+
+	codeDefer   = 1
+	codeLog     = 2
+	codeLiberal = 4
+	codeFrag    = 8
+	codeProb    = 16
+)
+
+// needs returns what a Program asks of the programs, and how many different flow names its rules have to do with.
+func needs(p *rule.Program) (need, lookups uint32) {
+	if p.Strict {
+		need |= needStrict
+	}
+	flows := map[uint8]bool{}
+	for i := range p.Rules {
+		if c := &p.Rules[i]; c.State != rule.StateNone {
+			need |= needStates
+			flows[c.Flow] = true
+		}
+	}
+	lookups = uint32(len(flows))
+	if flows[rule.AnyFlow] {
+		lookups = uint32(len(p.Flows))
+	}
+	for i := range p.Conds {
+		switch p.Conds[i].Op {
+		case rule.OpRecv, rule.OpXmit, rule.OpVia, rule.OpRecvGlob, rule.OpXmitGlob, rule.OpViaGlob:
+			need |= needNames
+		}
+	}
+	return need, lookups
+}
+
+func codes(in imageInput) []weirCode {
+	out := make([]weirCode, len(in.prog.Rules))
+	for slot := range out {
+		c := &in.prog.Rules[slot]
+		w := weirCode{
+			Key: c.Key, Id: in.ids[slot], Arg: c.Arg, Prob: c.Prob, Limit: c.Limit, LogMax: c.LogMax, Cond: c.Cond, CondEnd: c.CondEnd,
+			Number: c.Number, Tag: c.Tag, Action: uint8(c.Action), State: uint8(c.State), Flow: c.Flow, Mask: uint8(c.Mask),
+		}
+		if c.Flow != rule.AnyFlow {
+			w.Flow = in.flows[c.Flow]
+		}
+		if c.Action == rule.OpSkipTo {
+			w.Arg = uint32(forward(in.prog.Rules, slot, int(c.Arg)))
+		}
+		for _, f := range [...]struct {
+			is  bool
+			bit uint8
+		}{{c.Defer, codeDefer}, {c.Log, codeLog}, {c.Liberal, codeLiberal}, {c.Frag, codeFrag}, {c.Prob != 0, codeProb}} {
+			if f.is {
+				w.Flags |= f.bit
+			}
+		}
+		out[slot] = w
+	}
+	return out
+}
+
+// forward returns where a skipto goes on: never backwards, but behind the rules of its own number at the earliest.
+func forward(rules []rule.Code, slot, target int) int {
+	if target > slot {
+		return target
+	}
+	number := rules[slot].Number
+	for slot++; slot < len(rules)-1 && rules[slot].Number == number; slot++ {
+	}
+	return slot
+}
+
+// slots maps the indexes of rules to incarnation<<16 | slot.
+func slots(ids []uint32) []uint32 {
+	out := make([]uint32, maxIDs)
+	for slot, id := range ids {
+		out[id&0xffff] = id&0xffff0000 | uint32(slot)
+	}
+	return out
+}
+
+func conds(in imageInput) []weirCond {
+	out := make([]weirCond, len(in.prog.Conds))
+	for i := range out {
+		c := &in.prog.Conds[i]
+		out[i] = weirCond{Op: uint8(c.Op), Flags: uint8(c.Flags), N: c.N, A: c.A, B: c.B}
+		if c.Op == rule.OpSrcTable || c.Op == rule.OpDstTable {
+			out[i].A = in.tables[c.A]
+		}
+	}
+	return out
+}
+
+// prefixSpans turns prefixes into spans of addresses.
+func prefixSpans(prefixes []netip.Prefix) []weirSpan {
+	out := make([]weirSpan, len(prefixes))
+	for i, p := range prefixes {
+		lo, hi := prefixBounds(p)
+		out[i] = weirSpan{LoHi: lo[0], LoLo: lo[1], HiHi: hi[0], HiLo: hi[1]}
+	}
+	return out
+}
+
+// prefixBounds returns the first and the last address of a prefix as words.
+func prefixBounds(p netip.Prefix) (lo, hi [2]uint64) {
+	p = p.Masked()
+	lo[0], lo[1] = packet.Words(p.Addr())
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	hi = lo
+	if bits < 64 {
+		hi[0] |= ^uint64(0) >> bits
+		hi[1] = ^uint64(0)
+	} else if bits < 128 {
+		hi[1] |= ^uint64(0) >> (bits - 64)
+	}
+	return lo, hi
+}
+
+// looks returns a bit for every slot that looks states up, padded to a row.
+func looks(p *rule.Program) []uint64 {
+	out := make([]uint64, rowSize/8)
+	for slot := range p.Rules {
+		switch p.Rules[slot].State {
+		case rule.StateCheck, rule.StateKeep, rule.StateLimit:
+			out[slot/64] |= 1 << (slot % 64)
+		}
+	}
+	return out
+}
+
+// classifier appends the classifier's tables.
+func (im *image) classifier(c *rule.Classifier) error {
+	h := &im.header
+	if c.Words > rowSize/8 {
+		return fmt.Errorf("vectors of %d words: at most %d", c.Words, rowSize/8)
+	}
+	small := make([]uint16, rowSize) // two rows
+	copy(small, c.Proto[:])
+	copy(small[512:], c.Flags[:])
+	copy(small[776:], c.Hook[:])
+	copy(small[rowSize/2:], c.ICMP[:])
+	h.Small = section(im, small)
+
+	per := 1 // words per vector, a power of two
+	for per < c.Words {
+		per *= 2
+	}
+	for h.Shift = 0; per<<(h.Shift+1) <= rowSize/8; h.Shift++ {
+	}
+	var sizes, weight [rule.NumDims]int
+	for d := range c.Vectors {
+		sizes[d] = len(c.Vectors[d]) / c.Words
+		padded := make([]uint64, sizes[d]*per)
+		for class := range sizes[d] {
+			copy(padded[class*per:], c.Vectors[d][class*c.Words:(class+1)*c.Words])
+		}
+		h.Vectors[d] = section(im, padded)
+		h.Order[d] = uint8(d)
+		if sizes[d] > 1 {
+			h.Dims |= 1 << d
+		}
+		// One class in which some rule never matches counts as well: two conditions may contradict each other.
+		if sizes[d] > 1 || !allOnes(c.Vectors[d], int(h.Rules)) {
+			h.Active++
+			weight[d] = sizes[d]
+		}
+	}
+	slices.SortStableFunc(h.Order[:], func(a, b uint8) int { return weight[b] - weight[a] })
+	for side, a := range []*rule.Addresses{&c.Src, &c.Dst} {
+		if sizes[side] <= 1 { // classes are not asked for
+			continue
+		}
+		h.Root[side] = section(im, a.Root)
+		h.Blocks[side] = section(im, a.Blocks)
+		spans, err := spans6(a)
+		if err != nil {
+			return err
+		}
+		h.Spans[side], h.Nspans[side] = section(im, spans), uint32(len(spans))
+	}
+	for side := range c.Ports {
+		if sizes[int(rule.DimSrcPort)+side] > 1 {
+			h.Ports[side] = section(im, c.Ports[side])
+		}
+	}
+	return nil
+}
+
+// allOnes reports whether a vector has the bits of all rules.
+func allOnes(v []uint64, rules int) bool {
+	for slot := range rules {
+		if v[slot/64]>>(slot%64)&1 == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// maxSpans is how many spans the programs search.
+const maxSpans = 1<<15 - 1
+
+// spans6 turns the nested prefixes of IPv6 into spans without gaps, each lasting until the next begins: a binary search finds an address.
+func spans6(a *rule.Addresses) ([]weirSpan, error) {
+	type open struct {
+		end   [2]uint64
+		class uint32
+	}
+	all := [2]uint64{^uint64(0), ^uint64(0)}
+	around := []open{{all, a.Default6}}
+	var out []weirSpan
+	begin := func(at [2]uint64, class uint32) {
+		if n := len(out); n > 0 && out[n-1].LoHi == at[0] && out[n-1].LoLo == at[1] {
+			out[n-1].HiHi = uint64(class)
+			return
+		}
+		out = append(out, weirSpan{LoHi: at[0], LoLo: at[1], HiHi: uint64(class)})
+	}
+	closeTo := func(at [2]uint64) { // ends the prefixes that end before at
+		for len(around) > 1 && less(around[len(around)-1].end, at) {
+			end := around[len(around)-1].end
+			around = around[:len(around)-1]
+			begin(next(end), around[len(around)-1].class)
+		}
+	}
+	begin([2]uint64{}, a.Default6)
+	for _, p := range a.V6 {
+		lo, hi := prefixBounds(p.Prefix)
+		closeTo(lo)
+		begin(lo, p.Class)
+		around = append(around, open{hi, p.Class})
+	}
+	for len(around) > 1 && around[len(around)-1].end != all {
+		end := around[len(around)-1].end
+		around = around[:len(around)-1]
+		begin(next(end), around[len(around)-1].class)
+	}
+	if len(out) > maxSpans {
+		return nil, fmt.Errorf("IPv6 prefixes make %d spans of addresses: at most %d; use a table", len(out), maxSpans)
+	}
+	return out, nil
+}
+
+func less(a, b [2]uint64) bool { return a[0] < b[0] || a[0] == b[0] && a[1] < b[1] }
+
+func next(a [2]uint64) [2]uint64 {
+	a[1]++
+	if a[1] == 0 {
+		a[0]++
+	}
+	return a
+}
+
+// native is the byte order of the programs.
+var native = binary.LittleEndian

@@ -1,0 +1,93 @@
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+)
+
+// Kinds of labels.
+const (
+	labelTable = iota + 1
+	labelFlow
+)
+
+// How many of each there can be: the slots of the map of tables, and the values of a byte less AnyFlow.
+var labelLimits = map[uint32]uint32{labelTable: 1024, labelFlow: 255}
+
+// labels give names lasting ids, so that what the kernel holds keeps its meaning over Programs and agents. They are written to a map.
+type labels struct {
+	m    *ebpf.Map
+	ids  map[uint32]map[string]uint32 // by kind
+	used map[uint32]map[uint32]string
+}
+
+func readLabels(m *ebpf.Map) (*labels, error) {
+	l := &labels{m: m, ids: map[uint32]map[string]uint32{}, used: map[uint32]map[uint32]string{}}
+	for kind := range labelLimits {
+		l.ids[kind], l.used[kind] = map[string]uint32{}, map[uint32]string{}
+	}
+	var k weirLabelKey
+	var v weirLabel
+	all := m.Iterate()
+	for all.Next(&k, &v) {
+		name, _, _ := bytes.Cut(v.Name[:], []byte{0})
+		if l.ids[k.Kind] != nil {
+			l.ids[k.Kind][string(name)] = k.Id
+			l.used[k.Kind][k.Id] = string(name)
+		}
+	}
+	if err := all.Err(); err != nil {
+		return nil, fmt.Errorf("read the names in the kernel: %w", err)
+	}
+	if _, ok := l.ids[labelFlow]["default"]; !ok {
+		return l, l.put(labelFlow, 0, "default")
+	}
+	return l, nil
+}
+
+// id returns the id of a name, a new one if it has none.
+func (l *labels) id(kind uint32, name string) (uint32, error) {
+	if id, ok := l.ids[kind][name]; ok {
+		return id, nil
+	}
+	for id := range labelLimits[kind] {
+		if _, taken := l.used[kind][id]; !taken {
+			return id, l.put(kind, id, name)
+		}
+	}
+	return 0, fmt.Errorf("%q is one of more than %d names", name, labelLimits[kind])
+}
+
+func (l *labels) put(kind, id uint32, name string) error {
+	v := weirLabel{}
+	if len(name) >= len(v.Name) {
+		return fmt.Errorf("%q: a name has at most %d bytes", name, len(v.Name)-1)
+	}
+	copy(v.Name[:], name)
+	if err := l.m.Put(weirLabelKey{Kind: kind, Id: id}, v); err != nil {
+		return fmt.Errorf("write the name %q to the kernel: %w", name, err)
+	}
+	l.ids[kind][name], l.used[kind][id] = id, name
+	return nil
+}
+
+// drop frees the ids of a kind for which keep is false.
+func (l *labels) drop(kind uint32, keep func(name string) bool) error {
+	for name, id := range l.ids[kind] {
+		if keep(name) {
+			continue
+		}
+		if err := l.m.Delete(weirLabelKey{Kind: kind, Id: id}); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("remove the name %q from the kernel: %w", name, err)
+		}
+		delete(l.ids[kind], name)
+		delete(l.used[kind], id)
+	}
+	return nil
+}
+
+// name returns the name behind an id.
+func (l *labels) name(kind, id uint32) string { return l.used[kind][id] }

@@ -1,0 +1,291 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/rule"
+)
+
+const webRules = `add 1 check-state
+add allow tcp from any to me 80 setup keep-state
+`
+
+func compile(t testing.TB, text string) *rule.Program {
+	t.Helper()
+	set, err := rule.ParseFile("rules", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := rule.Compile(set, rule.CompileOptions{Strict: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// guarded is a server node behind an engine, and a client node.
+type guarded struct {
+	server, client *nstest.Node
+	dir            string
+	engine         *Engine
+	index          uint32
+}
+
+func newGuarded(t *testing.T, rules string) *guarded {
+	lab := nstest.New(t)
+	g := &guarded{server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir")}
+	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
+	for _, port := range []int{80, 81} {
+		l, err := g.server.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go echo(l)
+	}
+	g.open(t)
+	if err := g.server.Do(func() error {
+		i, err := net.InterfaceByName("eth0")
+		g.index = uint32(i.Index)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	g.interfaces(t)
+	if err := g.engine.Load(compile(t, rules)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(g.engine.Close(), g.server.Do(func() error { return Remove(g.dir) })); err != nil {
+			t.Error(err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(g.dir, "*")); len(left) > 0 {
+			t.Errorf("Remove left %v", left)
+		}
+	})
+	return g
+}
+
+func (g *guarded) open(t *testing.T) {
+	t.Helper()
+	err := g.server.Do(func() (err error) {
+		g.engine, err = Open(Config{Dir: g.dir, Options: firewall.DefaultOptions()})
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+}
+
+func (g *guarded) interfaces(t *testing.T) {
+	t.Helper()
+	prefixes, err := nstest.Prefixes("10.0.0.1/24 fd00::1/64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.engine.SetInterfaces([]firewall.Interface{{Index: g.index, Name: "eth0", Addrs: prefixes}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// echo sends everything back.
+func echo(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			io.Copy(c, c)
+			c.Close()
+		}()
+	}
+}
+
+func (g *guarded) dial(to string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
+	defer cancel()
+	return g.client.DialContext(ctx, "tcp", to)
+}
+
+// talk sends a word and wants it back.
+func talk(c net.Conn, word string) error {
+	c.SetDeadline(time.Now().Add(2 * time.Second))
+	if _, err := c.Write([]byte(word)); err != nil {
+		return err
+	}
+	b := make([]byte, len(word))
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	if string(b) != word {
+		return fmt.Errorf("said %q, heard %q", word, b)
+	}
+	return nil
+}
+
+func (g *guarded) states(t *testing.T) (all []firewall.State) {
+	t.Helper()
+	for s, err := range g.engine.States() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+func TestAServerBehindTheEngine(t *testing.T) {
+	g := newGuarded(t, webRules)
+	for _, host := range []string{"10.0.0.1", "[fd00::1]"} {
+		c, err := g.dial(host + ":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := talk(c, "hello"); err != nil {
+			t.Error(err)
+		}
+		if c, err := g.dial(host + ":81"); err == nil {
+			c.Close()
+			t.Errorf("%s:81 is open", host)
+		}
+	}
+	states := g.states(t)
+	if len(states) != 2 {
+		t.Fatalf("states: %+v", states)
+	}
+	for _, s := range states {
+		// Three packets from the client (SYN, ACK, data; perhaps an ACK), two or three back.
+		if s.Rule != 101 || s.To.Port() != 80 || s.Packets[0] < 3 || s.Packets[1] < 2 || s.Phase.String() != "established" {
+			t.Errorf("state %+v", s)
+		}
+	}
+	rules, err := g.engine.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules[0].Packets != 0 || rules[1].Packets < 10 || rules[2].Packets < 2 {
+		t.Errorf("counters %+v", rules)
+	}
+}
+
+func TestTheNextEngineTakesOver(t *testing.T) {
+	g := newGuarded(t, webRules)
+	c, err := g.dial("10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := talk(c, "before"); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := talk(c, "without"); err != nil {
+		t.Errorf("nobody holds the engine: %v", err)
+	}
+	if c, err := g.dial("10.0.0.1:81"); err == nil {
+		c.Close()
+		t.Error("nobody holds the engine: port 81 is open")
+	}
+	g.open(t)
+	if !g.engine.TakenOver() {
+		t.Error("not taken over")
+	}
+	if states := g.states(t); len(states) != 1 || states[0].Packets[0] < 4 {
+		t.Errorf("states after taking over: %+v", states)
+	}
+	before, err := g.engine.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(before) != 3 || before[1].Packets < 8 {
+		t.Errorf("counters after taking over: %+v", before)
+	}
+	if err := g.engine.Load(compile(t, webRules)); err != nil {
+		t.Fatal(err)
+	}
+	g.interfaces(t)
+	if err := talk(c, "after"); err != nil {
+		t.Error(err)
+	}
+	after, err := g.engine.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after[1].Packets <= before[1].Packets {
+		t.Errorf("counters: %+v, then %+v", before, after)
+	}
+	// The rule goes, and its states with it.
+	if err := g.engine.Load(compile(t, "add 1 check-state\n")); err != nil {
+		t.Fatal(err)
+	}
+	if states := g.states(t); len(states) != 0 {
+		t.Errorf("states of a rule that is gone: %+v", states)
+	}
+	if err := talk(c, "cut"); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the rule is gone: %v", err)
+	}
+}
+
+func TestDetachStopsJudging(t *testing.T) {
+	g := newGuarded(t, "add deny ip from any to any\n")
+	if c, err := g.dial("10.0.0.1:80"); err == nil {
+		c.Close()
+		t.Fatal("port 80 is open under deny")
+	}
+	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
+		t.Fatal(err)
+	}
+	c, err := g.dial("10.0.0.1:80")
+	if err != nil {
+		t.Fatalf("after Detach: %v", err)
+	}
+	c.Close()
+}
+
+func TestAdoptedConnectionsGoOn(t *testing.T) {
+	g := newGuarded(t, "add allow ip from any to any\n")
+	c, err := g.dial("10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p := compile(t, webRules)
+	if err := g.engine.Load(p); err != nil {
+		t.Fatal(err)
+	}
+	from, to := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
+	n, err := g.engine.Adopt([]firewall.State{{Proto: 6, From: from, To: to, Key: p.Rules[1].Key, Rule: p.Rules[1].Number}})
+	if n != 1 || err != nil {
+		t.Fatalf("adopted %d: %v", n, err)
+	}
+	if err := talk(c, "old friend"); err != nil {
+		t.Error(err)
+	}
+	states := g.states(t)
+	if len(states) != 1 || states[0].From != from || states[0].Phase.String() != "established" || states[0].Packets[1] == 0 {
+		t.Errorf("states: %+v", states)
+	}
+	if n, err := g.engine.Cut(func(s firewall.State) bool { return s.From == from }); n != 1 || err != nil {
+		t.Errorf("cut %d: %v", n, err)
+	}
+	if err := talk(c, "stranger"); err == nil {
+		t.Error("the connection goes on after its state was cut")
+	}
+}

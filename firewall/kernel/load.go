@@ -1,0 +1,223 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/rule"
+)
+
+// features is what this engine has of the language: all of it.
+const features = rule.AllFeatures
+
+// innerMap is BPF_F_INNER_MAP: images differ in size.
+const innerMap = 1 << 12
+
+// graceSlot is a slot of the images that no packet reads: setting it makes the kernel wait for the packets that are on their way.
+const graceSlot = 2
+
+// Load replaces the Program, see firewall.Engine. Packets are judged by the old one until a single word changes.
+func (e *Engine) Load(p *rule.Program) error {
+	if err := check(p); err != nil {
+		return err
+	}
+	if err := p.Lacks(features); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	in, fresh, err := e.prepareLocked(p)
+	if err != nil {
+		return err
+	}
+	im, err := newImage(in)
+	if err != nil {
+		return err
+	}
+	if err := e.resetCountersLocked(fresh); err != nil {
+		return err
+	}
+	if err := e.putInterfacesLocked(p, in.parity, 1<<in.parity); err != nil {
+		return err
+	}
+	if err := e.publishLocked(im, in, p); err != nil {
+		return err
+	}
+	e.ids.take(p.Rules, in.ids)
+	e.prog, e.serial = p, in.serial
+	e.rules = codes(in)
+	if err := e.purgeLocked(); err != nil {
+		return fmt.Errorf("the rules are in force, but states of old rules may still be there: %w", err)
+	}
+	return e.forgetLabelsLocked(p)
+}
+
+// check refuses a Program that would make the kernel read beyond an array: what Compile makes is fine.
+func check(p *rule.Program) error {
+	n := len(p.Rules)
+	switch {
+	case n == 0:
+		return errors.New("program without a default rule")
+	case n > rule.MaxRules:
+		return fmt.Errorf("program of %d rules: at most %d", n, rule.MaxRules)
+	case p.Classes.Words != (n+63)/64:
+		return fmt.Errorf("program of %d rules with vectors of %d words", n, p.Classes.Words)
+	case len(p.Flows) == 0 || len(p.Flows) > rule.MaxFlows || len(p.Tables) > rule.MaxTables || len(p.Globs) > rule.MaxGlobs:
+		return fmt.Errorf("program with %d flow names, %d tables, %d globs", len(p.Flows), len(p.Tables), len(p.Globs))
+	}
+	for i := range p.Rules {
+		c := &p.Rules[i]
+		jumps := c.Action == rule.OpSkipTo || c.Action == rule.OpCall
+		if jumps && int(c.Arg) >= n || c.Cond > c.CondEnd || int(c.CondEnd) > len(p.Conds) ||
+			c.Flow != rule.AnyFlow && int(c.Flow) >= len(p.Flows) {
+			return fmt.Errorf("program: rule %d in slot %d reaches outside", c.Number, i)
+		}
+	}
+	return nil
+}
+
+// prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were not there before.
+func (e *Engine) prepareLocked(p *rule.Program) (in imageInput, fresh []uint32, err error) {
+	in = imageInput{prog: p, serial: e.serial + 1, parity: e.config.Current&1 ^ 1}
+	if in.ids, fresh, err = e.ids.assign(p.Rules); err != nil {
+		return in, nil, err
+	}
+	for _, name := range p.Flows {
+		id, err := e.labels.id(labelFlow, name)
+		if err != nil {
+			return in, nil, err
+		}
+		in.flows = append(in.flows, uint8(id))
+	}
+	for _, name := range p.Tables {
+		if _, err := e.tableLocked(name); err != nil {
+			return in, nil, err
+		}
+		id, err := e.labels.id(labelTable, name)
+		if err != nil {
+			return in, nil, err
+		}
+		in.tables = append(in.tables, id)
+	}
+	return in, fresh, nil
+}
+
+// publishLocked writes the image into a map of its own and makes it the one in force.
+func (e *Engine) publishLocked(im *image, in imageInput, p *rule.Program) error {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "weir_image", Type: ebpf.Array, KeySize: 4, ValueSize: rowSize, MaxEntries: uint32(im.count()), Flags: innerMap,
+	})
+	if err != nil {
+		return fmt.Errorf("make a map of %d rows for the rules: %w", im.count(), err)
+	}
+	defer m.Close()
+	if err := fill(m, im); err != nil {
+		return err
+	}
+	slot := in.parity
+	if err := e.objects.Images.Put(slot, m); err != nil {
+		return fmt.Errorf("put the rules in place: %w", err)
+	}
+	random := bit(hasProb(p))
+	config := e.config
+	config.Current, config.Random = slot, e.config.Random|random
+	if err := e.objects.Config.Put(uint32(0), &config); err != nil {
+		return fmt.Errorf("switch to the rules: %w", err)
+	}
+	e.config = config
+	// From here on the new rules are in force. Wait for packets that began under the old ones.
+	if err := e.objects.Images.Put(uint32(graceSlot), m); err != nil {
+		return fmt.Errorf("wait for the last packets of the old rules: %w", err)
+	}
+	e.config.Random = random
+	return e.putConfigLocked()
+}
+
+func hasProb(p *rule.Program) bool {
+	for i := range p.Rules {
+		if p.Rules[i].Prob != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// fill writes an image into its map.
+func fill(m *ebpf.Map, im *image) error {
+	keys := make([]uint32, im.count())
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	rows := unsafe.Slice((*[rowSize]byte)(unsafe.Pointer(&im.rows[0])), im.count())
+	n, err := m.BatchUpdate(keys, rows, nil)
+	if err != nil {
+		return fmt.Errorf("write row %d of %d of the rules: %w", n, im.count(), err)
+	}
+	return nil
+}
+
+// forgetLabelsLocked frees the flow names that no rule uses any more; their states were removed.
+func (e *Engine) forgetLabelsLocked(p *rule.Program) error {
+	used := map[string]bool{"default": true}
+	for _, name := range p.Flows {
+		used[name] = true
+	}
+	return e.labels.drop(labelFlow, func(name string) bool { return used[name] })
+}
+
+// resume reads what is in force from the maps that were taken over.
+func (e *Engine) resume() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m, err := e.imageLocked()
+	if err != nil || m == nil {
+		return err
+	}
+	defer m.Close()
+	row := make([]byte, rowSize)
+	if err := m.Lookup(uint32(0), row); err != nil {
+		return fmt.Errorf("read the rules in force: %w", err)
+	}
+	h := *(*weirHeader)(unsafe.Pointer(&row[0]))
+	e.serial = h.Serial
+	e.rules = make([]weirCode, 0, h.Rules)
+	for at := h.Codes; len(e.rules) < int(h.Rules); at++ {
+		if err := m.Lookup(at, row); err != nil {
+			return fmt.Errorf("read the rules in force: %w", err)
+		}
+		all := unsafe.Slice((*weirCode)(unsafe.Pointer(&row[0])), rowSize/int(unsafe.Sizeof(weirCode{})))
+		e.rules = append(e.rules, all[:min(len(all), int(h.Rules)-len(e.rules))]...)
+	}
+	for i := range e.rules {
+		e.ids.adopt(e.rules[i].Key, e.rules[i].Id)
+	}
+	// A Load that was cut short may have left states of rules that are gone.
+	return e.purgeLocked()
+}
+
+// imageLocked opens the image in force, nil if there is none.
+func (e *Engine) imageLocked() (*ebpf.Map, error) {
+	var m *ebpf.Map
+	err := e.objects.Images.Lookup(e.config.Current, &m)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the rules in force: %w", err)
+	}
+	return m, nil
+}
+
+// purgeLocked removes every state whose rule is gone.
+func (e *Engine) purgeLocked() error {
+	const batch = 4096
+	for set := uint32(0); set < e.config.Sets; set += batch {
+		if err := e.call.ask(&weirCall{Op: opPurge, Now: e.now(), Place: set, Count: batch}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

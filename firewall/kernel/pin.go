@@ -1,0 +1,128 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// The pins of a layout: maps by their names, programs as prog-NAME, links as link-IFINDEX-DIRECTION, the inner maps of tables only
+// through the map that holds them.
+
+// replacements are maps that were found pinned.
+type replacements map[string]*ebpf.Map
+
+func (r replacements) close() {
+	for _, m := range r {
+		m.Close()
+	}
+}
+
+// pinnedMaps returns the maps that an earlier engine of this layout has pinned, none if there is none. A directory that holds only some of them
+// is what a start that was killed has left: its maps were never in use, so it is cleared away.
+func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
+	old := replacements{}
+	if e.dir == "" {
+		return old, nil
+	}
+	if _, err := os.Stat(filepath.Join(e.dir, completeName)); errors.Is(err, fs.ErrNotExist) {
+		return old, clearDir(e.dir)
+	}
+	for name, m := range spec.Maps {
+		path := filepath.Join(e.dir, name)
+		pinned, err := ebpf.LoadPinnedMap(path, nil)
+		if err != nil {
+			old.close()
+			return nil, fmt.Errorf("take over %s: %w (remove everything with: weir down)", path, err)
+		}
+		old[name] = pinned
+		// The sizes of these were chosen by whoever made them.
+		if name == "states" || name == "tracks" {
+			m.MaxEntries = pinned.MaxEntries()
+		}
+		if err := m.Compatible(pinned); err != nil {
+			old.close()
+			return nil, fmt.Errorf("%s was made by something else: %w (remove everything with: weir down)", path, err)
+		}
+	}
+	return old, nil
+}
+
+// completeName is pinned last: with it, all maps are there.
+const completeName = "config"
+
+// pin pins the maps of a new engine; programs are held by the links.
+func (e *Engine) pin() error {
+	if e.dir == "" || e.takenOver {
+		return nil
+	}
+	if err := os.MkdirAll(e.dir, 0o700); err != nil {
+		return err
+	}
+	maps := e.maps()
+	for name, m := range maps {
+		if name == completeName {
+			continue
+		}
+		if err := m.Pin(filepath.Join(e.dir, name)); err != nil {
+			return fmt.Errorf("pin %s: %w", name, err)
+		}
+	}
+	if err := maps[completeName].Pin(filepath.Join(e.dir, completeName)); err != nil {
+		return fmt.Errorf("pin %s: %w", completeName, err)
+	}
+	return nil
+}
+
+// maps returns the maps by their names in C.
+func (e *Engine) maps() map[string]*ebpf.Map {
+	o := &e.objects
+	return map[string]*ebpf.Map{
+		"config": o.Config, "cpus": o.Cpus, "images": o.Images, "tables": o.Tables, "ifaces": o.Ifaces, "addresses": o.Addresses,
+		"routes": o.Routes, "networks": o.Networks, "counters": o.Counters, "logged": o.Logged, "states": o.States, "tracks": o.Tracks,
+		"gauges": o.Gauges, "frags": o.Frags, "events": o.Events, "calls": o.Calls, "bases": o.Bases, "labels": o.Labels,
+		"shapes": o.Shapes,
+	}
+}
+
+// Remove detaches everything that is pinned below dir and takes the pins away. What is not there is no error.
+func Remove(dir string) error {
+	layouts, err := filepath.Glob(filepath.Join(dir, "layout-*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range layouts {
+		errs = append(errs, removeLinks(l), clearDir(l))
+	}
+	return errors.Join(errs...)
+}
+
+// clearDir removes a directory of pins.
+func clearDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// The mark of completeness goes first, so that a removal that is cut short is not taken for something to take over.
+	errs := []error{removeIfThere(filepath.Join(dir, completeName))}
+	for _, entry := range entries {
+		errs = append(errs, removeIfThere(filepath.Join(dir, entry.Name())))
+	}
+	errs = append(errs, removeIfThere(dir))
+	return errors.Join(errs...)
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+)
+
+// trieKey returns the key of a prefix in a trie: the family first, so that ::/0 holds no IPv4 address.
+func trieKey(p netip.Prefix) weirTableKey {
+	k := weirTableKey{Bits: 32 + uint32(p.Bits())}
+	k.Family[0] = 6
+	if p.Addr().Is4() {
+		k.Family[0] = 4
+		k.Bits += 96
+	}
+	hi, lo := packet.Words(p.Masked().Addr())
+	binary.BigEndian.PutUint64(k.Addr[:8], hi)
+	binary.BigEndian.PutUint64(k.Addr[8:], lo)
+	return k
+}
+
+// maxMembers is how many members a table can have.
+const maxMembers = 1 << 21
+
+func newTable() (*ebpf.Map, error) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Name: "weir_table", Type: ebpf.LPMTrie, KeySize: 24, ValueSize: 4, MaxEntries: maxMembers, Flags: noPrealloc,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a table: %w", err)
+	}
+	return m, nil
+}
+
+// noPrealloc is BPF_F_NO_PREALLOC.
+const noPrealloc = 1
+
+// tableLocked returns the trie of a table, an empty one if it was never mentioned before.
+func (e *Engine) tableLocked(name string) (*ebpf.Map, error) {
+	if m := e.tables[name]; m != nil {
+		return m, nil
+	}
+	id, err := e.labels.id(labelTable, name)
+	if err != nil {
+		return nil, err
+	}
+	var m *ebpf.Map
+	err = e.objects.Tables.Lookup(id, &m)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		if m, err = newTable(); err != nil {
+			return nil, err
+		}
+		if err := e.objects.Tables.Put(id, m); err != nil {
+			return nil, errors.Join(fmt.Errorf("table %s: %w", name, err), m.Close())
+		}
+	} else if err != nil {
+		return nil, fmt.Errorf("table %s: %w", name, err)
+	}
+	e.tables[name] = m
+	return m, nil
+}
+
+// SetTable replaces the members of a table at once: the new ones are written beside the old ones, and then take their place.
+func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
+	m, err := newTable()
+	if err != nil {
+		return err
+	}
+	if err := fillTable(m, entries); err != nil {
+		return errors.Join(fmt.Errorf("table %s: %w", name, err), m.Close())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	id, err := e.labels.id(labelTable, name)
+	if err == nil {
+		err = e.objects.Tables.Put(id, m)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("table %s: %w", name, err), m.Close())
+	}
+	if old := e.tables[name]; old != nil {
+		err = old.Close()
+	}
+	e.tables[name] = m
+	return err
+}
+
+// fillTable writes many members.
+func fillTable(m *ebpf.Map, entries []firewall.TableEntry) error {
+	const batch = 1 << 16
+	keys, values := make([]weirTableKey, 0, min(batch, len(entries))), make([]uint32, 0, min(batch, len(entries)))
+	for len(entries) > 0 {
+		n := min(batch, len(entries))
+		keys, values = keys[:0], values[:0]
+		for _, t := range entries[:n] {
+			if !t.Prefix.IsValid() {
+				return fmt.Errorf("%s is no prefix", t.Prefix)
+			}
+			keys, values = append(keys, trieKey(t.Prefix)), append(values, t.Value)
+		}
+		if done, err := m.BatchUpdate(keys, values, nil); err != nil {
+			return fmt.Errorf("add %s: %w", entries[min(done, n-1)].Prefix, err)
+		}
+		entries = entries[n:]
+	}
+	return nil
+}
+
+// AddTable adds a member or changes its value.
+func (e *Engine) AddTable(name string, t firewall.TableEntry) error {
+	if !t.Prefix.IsValid() {
+		return fmt.Errorf("table %s: %s is no prefix", name, t.Prefix)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m, err := e.tableLocked(name)
+	if err != nil {
+		return err
+	}
+	if err := m.Put(trieKey(t.Prefix), t.Value); err != nil {
+		return fmt.Errorf("table %s: add %s: %w", name, t.Prefix, err)
+	}
+	return nil
+}
+
+// DeleteTable removes a member. One that is not there is an error.
+func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
+	if !p.IsValid() {
+		return fmt.Errorf("table %s: %s is no prefix", name, p)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m, err := e.tableLocked(name)
+	if err != nil {
+		return err
+	}
+	if err := m.Delete(trieKey(p)); err != nil {
+		return fmt.Errorf("table %s: delete %s: %w", name, p, err)
+	}
+	return nil
+}
