@@ -119,6 +119,7 @@ inline_always int transport(struct pkt *p, const __u8 *t, __u32 n)
 inline_always int fragment(struct pkt *p, __u32 off, __u32 more, __u32 data, __u32 front)
 {
 	p->frag_off = off;
+	p->frag_end = off + data;
 	p->frag |= (more ? FRAG_MF : 0) | (off ? FRAG_LATER : FRAG_FIRST);
 	if (!data || (more && data % 8))
 		stop(p, DECODE_FRAG_LENGTH);

@@ -32,7 +32,7 @@ checked_once int note_fragment(__u32 unused)
 	struct frag f = {};
 	frag_key(p, h, &k);
 	f.until = p->now + cf->life_frag;
-	f.end = p->len - p->l4;
+	f.end = p->frag_end;
 	f.rule = p->v.number ? p->v.id : 0;
 	f.pass = p->v.pass;
 	bpf_map_update_elem(&frags, &k, &f, BPF_ANY);

@@ -209,6 +209,7 @@ struct pkt {
 	__s64 now;
 	__u32 l3;      // offset of the IP header in the frame
 	__u32 buffer;  // bytes from there on
+	__u32 frag_end; // where the fragment's data ends in the datagram
 	__u32 current; // slot of the image that judges this packet
 	__u8 scale;    // of a SYN, NO_SCALE if there is none
 	__u8 chunk, chunk_bits; // SCTP

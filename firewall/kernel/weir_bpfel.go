@@ -148,11 +148,13 @@ type weirCpu struct {
 		Now        int64
 		L3         uint32
 		Buffer     uint32
+		FragEnd    uint32
 		Current    uint32
 		Scale      uint8
 		Chunk      uint8
 		ChunkBits  uint8
 		Vlans      uint8
+		_          [4]byte
 		Key        weirKey
 		From       uint32
 		Keyed      uint8
