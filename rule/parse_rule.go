@@ -193,10 +193,7 @@ func (p *parser) hasHeader() bool {
 			return true
 		}
 	}
-	i := 0
-	for ; p.ahead(i).text == "not" || p.ahead(i).text == "{"; i++ {
-	}
-	first := p.ahead(i).text
+	first := p.skipNots()
 	if _, option := options[first]; option {
 		return false
 	}
@@ -242,11 +239,7 @@ func (p *parser) found(t token) string {
 
 // startsPorts says whether ports come next: a number, or the name of a service that is not an option too.
 func (p *parser) startsPorts() bool {
-	i := 0
-	for p.ahead(i).text == "not" || p.ahead(i).text == "{" || p.ahead(i).text == "(" {
-		i++
-	}
-	t := p.ahead(i).text
+	t := p.skipNots()
 	if t == "" {
 		return false
 	}
@@ -305,10 +298,34 @@ func (p *parser) clause(test func() (Test, error)) (Clause, error) {
 	}
 }
 
+// acceptNot takes "not", or its other spelling: '!' by itself or in front of a word.
+func (p *parser) acceptNot() bool {
+	if p.accept("not") || p.accept("!") {
+		return true
+	}
+	t := p.peek()
+	if !strings.HasPrefix(t.text, "!") {
+		return false
+	}
+	p.words[p.at] = t.sub(1, len(t.text))
+	return true
+}
+
+// skipNots returns the next word that neither negates nor opens an or-block, without taking anything.
+func (p *parser) skipNots() string {
+	for i := 0; ; i++ {
+		switch t := p.ahead(i).text; t {
+		case "not", "!", "{", "(":
+		default:
+			return strings.TrimPrefix(t, "!")
+		}
+	}
+}
+
 // negatable reads [not] TEST.
 func (p *parser) negatable(test func() (Test, error)) (Test, error) {
-	not := p.accept("not")
-	if t := p.peek(); not && t.text == "not" {
+	not := p.acceptNot()
+	if t := p.peek(); not && p.acceptNot() {
 		return Test{}, p.fail(t, "", "\"not\" twice")
 	} else if not && (t.text == "{" || t.text == "(") {
 		return Test{}, p.fail(t, "not A and not B is two options; not in front of each inside is an or of both", "\"not\" before an or-block")

@@ -53,7 +53,7 @@ type line struct {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f' }
 
-// scan cuts a line into words. '#' at the start of a word ends the line, "//" begins the comment of the rule. A brace or
+// scan cuts a line into words. '#' ends the line, "//" at the start of a word begins the comment of the rule. A brace or
 // parenthesis at the start of a word is a word of its own; inside a word it belongs to it, up to its partner.
 func scan(file string, number int, text string) line {
 	l := line{file: file, number: number, text: text, words: make([]token, 0, 12)}
@@ -67,7 +67,7 @@ func scan(file string, number int, text string) line {
 		case strings.HasPrefix(text[i:], "//"):
 			l.comment = comment(text, i+2)
 			return l
-		case strings.IndexByte("{}()", c) >= 0:
+		case strings.IndexByte("{}()", c) >= 0, c == '!' && strings.IndexAny(text[i+1:], "{(") == 0:
 			l.words = append(l.words, token{text: text[i : i+1], col: i + 1, end: i + 2})
 			i++
 		default:
@@ -101,6 +101,9 @@ func word(text string, from int) (token, int) {
 				i++
 			}
 			continue
+		}
+		if c == '#' {
+			break
 		}
 		if c == '{' || c == '(' {
 			depth++
