@@ -141,7 +141,7 @@ func (d *drainer) judge(slab []byte) {
 	d.v.decide(d.tun.judge, firewall.Hook{Dir: firewall.Out, Xmit: d.tun.index})
 	kept := d.frames[:0]
 	for i, f := range d.frames {
-		if d.v.pass[i] {
+		if d.v.pass[d.v.of[i]] {
 			kept = append(kept, f)
 		}
 	}

@@ -105,28 +105,24 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 		v.add(b[offset:])
 	}
 	v.decide(t.judge, firewall.Hook{Dir: firewall.In, Recv: t.index})
-	kept := v.kept[:0]
 	for i, b := range bufs {
-		if v.pass[i] {
-			kept = append(kept, b)
+		if v.pass[v.of[i]] {
+			v.kept = append(v.kept, b)
 		}
 	}
-	v.kept = kept
-	t.dropped[firewall.In].Add(uint64(len(bufs) - len(kept)))
-	if len(kept) == 0 {
+	t.dropped[firewall.In].Add(uint64(len(bufs) - len(v.kept)))
+	if len(v.kept) == 0 {
 		return 0, nil
 	}
-	return t.writer.Write(kept, offset)
+	return t.writer.Write(v.kept, offset)
 }
 
 // verdicts is the memory of one judgement.
 type verdicts struct {
-	packets [][]byte
-	pass    []bool
-	kept    [][]byte
+	runs
+	pass []bool
+	kept [][]byte
 }
-
-func (v *verdicts) add(p []byte) { v.packets = append(v.packets, p) }
 
 func (v *verdicts) decide(judge Judge, hook firewall.Hook) {
 	n := len(v.packets)
@@ -138,11 +134,10 @@ func (v *verdicts) decide(judge Judge, hook firewall.Hook) {
 	judge(hook, v.packets, v.pass)
 }
 
-// reset forgets the packets, which are not ours.
 func (v *verdicts) reset() {
-	clear(v.packets)
 	clear(v.kept)
-	v.packets, v.kept = v.packets[:0], v.kept[:0]
+	v.kept = v.kept[:0]
+	v.runs.reset()
 }
 
 // File implements tun.Device.
