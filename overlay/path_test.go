@@ -1,0 +1,120 @@
+package overlay
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// longestGap runs a download during which cut is called once, after a third, and returns the longest pause.
+func longestGap(t *testing.T, from, to *side, size int, cut func()) time.Duration {
+	t.Helper()
+	var gap time.Duration
+	var cutting sync.WaitGroup
+	defer cutting.Wait()
+	last, done := time.Time{}, false
+	download(t, from, to, size, func(n int) {
+		if !last.IsZero() {
+			gap = max(gap, time.Since(last))
+		}
+		if n > size/3 && !done {
+			done = true
+			cutting.Go(cut)
+		}
+		last = time.Now()
+	})
+	if !done {
+		t.Fatal("the download was over before the path died")
+	}
+	return gap
+}
+
+// TestPathDies blocks one path in mid-download, without a sign to either end: the download must go on over the other, and
+// back when that dies too.
+func TestPathDies(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 100)
+	block := func(wire string) { // at both ends what comes in is lost; a rule on the way out would tell the sender
+		for _, s := range []*side{a, b} {
+			if out, err := s.Command("nft", "add table ip cut; flush table ip cut; "+
+				"add chain ip cut in { type filter hook prerouting priority 0; }; add rule ip cut in iifname "+wire+" drop").CombinedOutput(); err != nil {
+				t.Errorf("nft: %v: %s", err, out)
+			}
+		}
+	}
+	for _, wire := range []string{"wire", "spare"} {
+		gap := longestGap(t, a, b, 100<<20, func() { block(wire) })
+		t.Logf("%s died: longest pause %v", wire, gap)
+		// The bar is a second; the machine that runs the tests may be busy.
+		if gap > 3*time.Second {
+			t.Errorf("%s died: nothing came for %v", wire, gap)
+		}
+	}
+	if s := a.dev.Stats(); s.Moves < 2 {
+		t.Errorf("moved %d times, want 2 or more", s.Moves)
+	}
+}
+
+// TestDeadEndpointFirst: the preferred endpoint never answers; the handshake must find the other one at once.
+func TestDeadEndpointFirst(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	a.peer(t, b, nil, "10.98.0.77:51820", "no.such.name.invalid:51820", "10.97.0.2:51820")
+	b.peer(t, a, nil) // waits to be called
+	start := time.Now()
+	echo(t, a, b, 100)
+	if d := time.Since(start); d > 6*time.Second {
+		t.Errorf("took %v", d)
+	}
+	list, err := a.dev.Peers()
+	if err != nil || list[0].Path.String() != "10.97.0.2:51820" || list[0].RTT == 0 {
+		t.Errorf("path is %+v: %v", list, err)
+	}
+}
+
+// TestRoaming: a peer without endpoints calls, and calls again from another port: packets must follow it.
+func TestRoaming(t *testing.T) {
+	a, b := pair(t, nil, func(p *Peer) {
+		if p.Name == "b" {
+			p.Endpoints = nil
+		}
+	})
+	echo(t, b, a, 100)
+	if err := b.dev.wg.IpcSet("listen_port=40000\n"); err != nil {
+		t.Fatal(err)
+	}
+	echo(t, b, a, 100)
+	echo(t, a, b, 100)
+	list, err := a.dev.Peers()
+	if err != nil || list[0].Path.Port() != 40000 || list[0].Moves == 0 {
+		t.Errorf("path is %+v: %v", list, err)
+	}
+}
+
+// TestRestart: an agent dies without a word and comes back; its peer must talk to it again.
+func TestRestart(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 100)
+	if err := b.dev.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.start(t, nil)
+	b.peer(t, a, nil, "10.98.0.1:51820", "10.97.0.1:51820")
+	echo(t, b, a, 100)
+	download(t, a, b, 5<<20, nil)
+}
+
+// TestRekey makes a new session in mid-download.
+func TestRekey(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 100)
+	first, err := a.dev.Peers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5100 * time.Millisecond) // WireGuard allows no handshake sooner
+	longestGap(t, a, b, 40<<20, func() { a.dev.wg.ScheduleHandshakeOnUserSend([32]byte(b.key.Public())) })
+	second, err := a.dev.Peers()
+	if err != nil || !second[0].LastHandshake.After(first[0].LastHandshake) {
+		t.Errorf("no new session: %v, then %v; %v", first[0].LastHandshake, second[0].LastHandshake, err)
+	}
+}
