@@ -57,9 +57,13 @@ func TestPathDies(t *testing.T) {
 
 // TestDeadEndpointFirst: the preferred endpoint never answers; the handshake must find the other one at once.
 func TestDeadEndpointFirst(t *testing.T) {
-	a, b := pair(t, nil, nil)
-	a.peer(t, b, nil, "10.98.0.77:51820", "no.such.name.invalid:51820", "10.97.0.2:51820")
-	b.peer(t, a, nil) // waits to be called
+	a, b := pair(t, nil, func(p *Peer) {
+		if p.Name == "a" {
+			p.Endpoints = nil // b waits to be called
+			return
+		}
+		p.Endpoints = []string{"10.98.0.77:51820", "no.such.name.invalid:51820", "10.97.0.2:51820"}
+	})
 	start := time.Now()
 	echo(t, a, b, 100)
 	if d := time.Since(start); d > 6*time.Second {

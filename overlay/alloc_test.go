@@ -1,0 +1,150 @@
+package overlay
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/tailscale/wireguard-go/conn"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// openBind opens a bind on free ports of the loopback's namespace.
+func openBind(t *testing.T, offload bool) (*bind, []conn.ReceiveFunc, uint16) {
+	t.Helper()
+	ns, err := nl.CurrentNS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ns.Close() })
+	b := newBind(slog.New(slog.DiscardHandler), ns, 0, offload)
+	fns, port, err := b.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b, fns, port
+}
+
+// TestBindAllocatesNothing sends batches to itself and receives them.
+func TestBindAllocatesNothing(t *testing.T) {
+	for _, offload := range []bool{true, false} {
+		b, fns, port := openBind(t, offload)
+		p := b.addPaths(Key{1})
+		p.setCandidates([]netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)})
+		bufs := make([][]byte, 64)
+		for i := range bufs {
+			bufs[i] = make([]byte, 16+1400)
+			bufs[i][16] = typeData
+		}
+		slab, packets := make([]byte, 2*65535), make([]conn.ReceivedPacket, batchSize)
+		if got := testing.AllocsPerRun(100, func() {
+			if err := b.Send(bufs, p, 16); err != nil {
+				t.Fatal(err)
+			}
+			for left := len(bufs); left > 0; {
+				n, err := fns[0](slab, packets)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, q := range packets[:n] {
+					if q.Size != 1400 || q.Bytes(slab)[0] != typeData {
+						t.Fatalf("got %d bytes at %d", q.Size, q.Offset)
+					}
+					q.Endpoint.(*arrival).FromPeer([32]byte{1})
+				}
+				left -= n
+			}
+		}); got != 0 {
+			t.Errorf("offload %v: %v allocations for a batch", offload, got)
+		}
+	}
+}
+
+// TestReceiveSingly switches between the two ways to receive, with every datagram in its place.
+func TestReceiveSingly(t *testing.T) {
+	from, _, _ := openBind(t, false) // sends singly
+	b, fns, port := openBind(t, true)
+	to := &arrival{hop: hop{addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}}
+	slab, packets := make([]byte, 2*65535), make([]conn.ReceivedPacket, batchSize)
+	most := 0
+	for round := range 50 {
+		sender := from
+		if round%10 == 9 {
+			sender = b // super packets in between
+		}
+		bufs := make([][]byte, 128)
+		for i := range bufs {
+			bufs[i] = make([]byte, 1000)
+			bufs[i][0], bufs[i][1] = byte(round), byte(i)
+		}
+		if err := sender.Send(bufs, to, 0); err != nil {
+			t.Fatal(err)
+		}
+		for next := 0; next < len(bufs); {
+			n, err := fns[0](slab, packets)
+			if err != nil {
+				t.Fatal(err)
+			}
+			most = max(most, n)
+			for _, q := range packets[:n] {
+				if p := q.Bytes(slab); len(p) != 1000 || p[0] != byte(round) || p[1] != byte(next) {
+					t.Fatalf("round %d: got datagram %d of round %d with %d bytes, want %d", round, p[1], p[0], len(p), next)
+				}
+				next++
+			}
+		}
+	}
+	if most < ringSlots {
+		t.Errorf("at most %d datagrams came with one call", most)
+	}
+}
+
+// TestJudgingAllocatesNothing judges runs of segments, in batches as the device gives them.
+func TestJudgingAllocatesNothing(t *testing.T) {
+	whole, o := superPacket(false, 12, 60000, 1, tcpAck)
+	list := cutAll(t, whole, o)
+	var v verdicts
+	var w portWorker
+	begin := time.Now()
+	judge := JudgeBy(&w, func() time.Duration { return time.Since(begin) }, nil)
+	if got := testing.AllocsPerRun(100, func() {
+		for range 3 {
+			for _, p := range list {
+				v.add(p)
+			}
+		}
+		v.decide(judge, firewall.Hook{Recv: 1})
+		for i := range v.of {
+			if !v.pass[v.of[i]] {
+				t.Fatal("refused")
+			}
+		}
+		v.reset()
+	}); got != 0 {
+		t.Errorf("%v allocations for a batch", got)
+	}
+}
+
+// TestCuttingAllocatesNothing cuts a super packet as it comes from the kernel.
+func TestCuttingAllocatesNothing(t *testing.T) {
+	whole, _ := superPacket(false, 12, 60000, 1, tcpAck)
+	head := vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV4, 52, 1368, 20, 16)
+	slab, packets := make([]byte, 2*65535), newPackets()
+	d := &drainer{tun: &tunDevice{}, frames: make([]frame, 0, drainLimit), slab: slab}
+	if got := testing.AllocsPerRun(100, func() {
+		copy(slab[spacing-vnetSize:], head)
+		copy(slab[spacing:], whole)
+		d.frames = d.frames[:0]
+		d.add(spacing, vnetSize+len(whole))
+		if n, err := d.cut(slab, packets); n != 44 || err != nil {
+			t.Fatal(n, err)
+		}
+	}); got != 0 {
+		t.Errorf("%v allocations for a super packet", got)
+	}
+}
