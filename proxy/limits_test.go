@@ -1,0 +1,266 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRefusesToBeOpen(t *testing.T) {
+	dial := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no") }
+	for addr, open := range map[string]bool{"127.0.0.1:0": false, "127.9.9.9:0": false, "[::1]:0": false, "0.0.0.0:0": true, "[::]:0": true} {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&Server{Dial: dial}).Check(l.Addr()); errors.Is(err, ErrOpen) != open {
+			t.Errorf("%s: %v", addr, err)
+		}
+		if err := (&Server{Dial: dial, Users: map[string]string{"a": "b"}}).Check(l.Addr()); err != nil {
+			t.Errorf("%s with a password: %v", addr, err)
+		}
+		if open {
+			if err := (&Server{Dial: dial}).Serve(l); !errors.Is(err, ErrOpen) {
+				t.Errorf("Serve: %v", err)
+			}
+		}
+		l.Close()
+	}
+}
+
+func TestIdleTimeout(t *testing.T) {
+	s := &Server{IdleTimeout: 300 * time.Millisecond}
+	proxy, port := start(t, s, oneHost), echo(t)
+	c, err := dialSOCKS(t, proxy, "", "", "host.test:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// As long as something moves, it stays.
+	b := make([]byte, 1)
+	for range 8 {
+		time.Sleep(100 * time.Millisecond)
+		c.Write(b)
+		if _, err := io.ReadFull(c, b); err != nil {
+			t.Fatal("closed while in use:", err)
+		}
+	}
+	begin := time.Now()
+	c.SetReadDeadline(begin.Add(5 * time.Second))
+	if _, err := c.Read(b); err == nil || isTimeout(err) {
+		t.Errorf("still open: %v", err)
+	}
+	if took := time.Since(begin); took < 250*time.Millisecond || took > 2*time.Second {
+		t.Errorf("closed after %v", took)
+	}
+	if s.Stats().IdleClosed == 0 {
+		t.Error("not counted")
+	}
+}
+
+func TestOneDirectionKeepsAlive(t *testing.T) {
+	// The far end sends slowly, the client never: the silent direction must not
+	// end the connection.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		for range 10 {
+			time.Sleep(50 * time.Millisecond)
+			io.WriteString(c, "x")
+		}
+	}()
+	proxy := start(t, &Server{IdleTimeout: 200 * time.Millisecond}, "")
+	c, err := dialSOCKS(t, proxy, "", "", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	got, err := io.ReadAll(c)
+	if string(got) != "xxxxxxxxxx" || err != nil {
+		t.Errorf("%q %v", got, err)
+	}
+}
+
+func TestHandshakeTimeout(t *testing.T) {
+	proxy := start(t, &Server{HandshakeTimeout: 100 * time.Millisecond}, "")
+	for _, begin := range []string{"", "\x05", "\x05\x01\x00\x05\x01", "G", "CONNECT x:1 HTTP/1.1\r\n"} {
+		c, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, begin)
+		c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
+			t.Errorf("%q: still waited for", begin)
+		}
+		c.Close()
+	}
+}
+
+func TestMaxClients(t *testing.T) {
+	s := &Server{MaxClients: 2}
+	proxy, port := start(t, s, oneHost), echo(t)
+	var open []net.Conn
+	for range 2 {
+		c, err := dialSOCKS(t, proxy, "", "", "host.test:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, c)
+	}
+	if _, err := dialSOCKS(t, proxy, "", "", "host.test:"+port); err == nil {
+		t.Error("a third client was let in")
+	}
+	if st := s.Stats(); st.TurnedAway != 1 || st.Clients != 2 {
+		t.Errorf("%+v", st)
+	}
+	for _, c := range open {
+		c.Close()
+	}
+	for wait := 0; s.Stats().Clients > 0; wait++ {
+		if wait == 200 {
+			t.Fatal("clients that left are still counted")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	c, err := dialSOCKS(t, proxy, "", "", "host.test:"+port)
+	if err != nil {
+		t.Fatal("after two left:", err)
+	}
+	c.Close()
+}
+
+func TestGracefulStop(t *testing.T) {
+	s := &Server{}
+	d := net.Dialer{}
+	s.Dial = d.DialContext
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	port := echo(t)
+	c, err := dialSOCKS(t, l.Addr().String(), "", "", "127.0.0.1:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		stopped <- s.Shutdown(ctx)
+	}()
+	if err := <-served; !errors.Is(err, ErrClosed) {
+		t.Errorf("Serve: %v", err)
+	}
+	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
+		t.Error("it still accepts")
+	}
+	roundTrip(t, c, 1<<20) // what is open goes on to its end
+	if err := <-stopped; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if err := s.Serve(l); !errors.Is(err, ErrClosed) {
+		t.Errorf("Serve after Shutdown: %v", err)
+	}
+}
+
+func TestForcedStop(t *testing.T) {
+	s := &Server{Dial: new(net.Dialer).DialContext}
+	l, _ := net.Listen("tcp", "127.0.0.1:0")
+	go s.Serve(l)
+	c, err := dialSOCKS(t, l.Addr().String(), "", "", "127.0.0.1:"+echo(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Shutdown: %v", err)
+	}
+	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
+		t.Errorf("the connection outlived the server: %v", err)
+	}
+}
+
+func TestClientLeavesDuringDial(t *testing.T) {
+	ended := make(chan error, 1)
+	s := &Server{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil, ctx.Err()
+	}}
+	proxy := start(t, s, "")
+	for _, open := range []string{"\x05\x01\x00\x05\x01\x00\x03\x01x\x00\x01", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"} {
+		c, err := net.Dial("tcp", proxy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, open)
+		time.Sleep(50 * time.Millisecond)
+		c.Close()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("%q: dial ended with %v", open, err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("%q: the dial went on without its client", open)
+		}
+	}
+}
+
+func TestSlowReaderDoesNotLoseData(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const size = 20 << 20
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		c.Write([]byte(strings.Repeat("0123456789abcdef", size/16)))
+	}()
+	proxy := start(t, &Server{IdleTimeout: time.Second}, "")
+	c, err := dialSOCKS(t, proxy, "", "", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	total, b := 0, make([]byte, 256<<10)
+	for {
+		n, err := c.Read(b)
+		total += n
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if total < 4<<20 {
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	if total != size {
+		t.Errorf("got %d of %d bytes", total, size)
+	}
+}

@@ -1,0 +1,140 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// pipeSize is what one splice moves at most. The kernel may grant less to users
+// who hold many pipes.
+const pipeSize = 256 << 10
+
+// pipe carries data between two sockets inside the kernel.
+type pipe struct{ r, w int }
+
+// pipes keeps a few pipes for the next to come.
+var pipes = make(chan pipe, 32)
+
+func takePipe() (pipe, error) {
+	select {
+	case p := <-pipes:
+		return p, nil
+	default:
+	}
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return pipe{}, os.NewSyscallError("pipe2", err)
+	}
+	unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, pipeSize)
+	return pipe{fds[0], fds[1]}, nil
+}
+
+// giveBack keeps an empty pipe, or closes it.
+func (p pipe) giveBack() {
+	select {
+	case pipes <- p:
+	default:
+		p.close()
+	}
+}
+
+func (p pipe) close() {
+	unix.Close(p.r)
+	unix.Close(p.w)
+}
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// move moves everything from src to dst: by splice between two sockets that the
+// kernel knows, through memory otherwise.
+func (t *tunnel) move(dst, src net.Conn) error {
+	from, ok := rawConn(src)
+	to, ok2 := rawConn(dst)
+	if !ok || !ok2 {
+		return t.copyLoop(dst, src)
+	}
+	for {
+		n, p, err := spliceIn(from)
+		switch {
+		case errors.Is(err, unix.EINVAL):
+			return t.copyLoop(dst, src)
+		case err != nil:
+			if t.waits(err, dst, src) {
+				continue
+			}
+			return err
+		case n == 0:
+			return nil
+		}
+		for n > 0 {
+			w, err := spliceOut(to, p, n)
+			n -= w
+			if w > 0 {
+				t.moved(w)
+			}
+			if err != nil && !t.waits(err, dst, src) {
+				p.close() // with what is left in it
+				return err
+			}
+		}
+		p.giveBack()
+	}
+}
+
+// rawConn gives access to the descriptor of a stream socket.
+func rawConn(c net.Conn) (syscall.RawConn, bool) {
+	switch c.(type) {
+	case *net.TCPConn, *net.UnixConn:
+	default:
+		return nil, false
+	}
+	raw, err := c.(syscall.Conn).SyscallConn()
+	return raw, err == nil
+}
+
+// spliceIn waits for data and moves what is there into a pipe. While it waits it
+// holds no pipe. 0 bytes without an error are the end.
+func spliceIn(from syscall.RawConn) (n int64, p pipe, err error) {
+	var failed error
+	err = from.Read(func(fd uintptr) bool {
+		if p, failed = takePipe(); failed != nil {
+			return true
+		}
+		n, failed = splice(int(fd), p.w, pipeSize)
+		if failed != nil || n == 0 {
+			p.giveBack()
+		}
+		return failed != unix.EAGAIN
+	})
+	if failed != nil && err == nil {
+		err = os.NewSyscallError("splice", failed)
+	}
+	return max(n, 0), p, err
+}
+
+func splice(from, to int, size int64) (int64, error) {
+	for {
+		n, err := unix.Splice(from, nil, to, nil, int(size), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// spliceOut moves up to n bytes out of the pipe.
+func spliceOut(to syscall.RawConn, p pipe, n int64) (moved int64, err error) {
+	var failed error
+	err = to.Write(func(fd uintptr) bool {
+		moved, failed = splice(p.r, int(fd), n)
+		return failed != unix.EAGAIN
+	})
+	if failed != nil && err == nil {
+		err = os.NewSyscallError("splice", failed)
+	}
+	return max(moved, 0), err
+}

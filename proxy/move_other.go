@@ -1,0 +1,18 @@
+//go:build !linux
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+)
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// move moves everything from src to dst.
+func (t *tunnel) move(dst, src net.Conn) error { return t.copyLoop(dst, src) }
+
+// watch does nothing here: a client's leaving is noticed when its dial has ended.
+func watch(net.Conn, context.CancelFunc) (stop func()) { return func() {} }

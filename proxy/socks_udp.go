@@ -1,0 +1,231 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Bounds of one UDP association.
+const (
+	maxSessions = 64 // destinations at a time
+	maxWaiting  = 16 // datagrams that wait for a name to be resolved
+	sessionIdle = 2 * time.Minute
+	maxDatagram = 65535
+)
+
+// association relays datagrams between one client and the destinations that it
+// names. It lives as long as the client's TCP connection (RFC 1928 section 6).
+type association struct {
+	s     *Server
+	c     *client
+	sock  *net.UDPConn
+	peer  netip.Addr // only from here datagrams are taken
+	ctx   context.Context
+	clock *clock
+
+	mu       sync.Mutex
+	client   netip.AddrPort // guarded by mu, as all below: where answers go
+	sessions map[string]*session
+}
+
+// session is one destination.
+type session struct {
+	conn    net.Conn
+	waiting [][]byte
+}
+
+// associate serves UDP ASSOCIATE.
+func (s *Server) associate(c *client, q *request) {
+	s.stats.associations.Add(1)
+	local, remote := addrOf(c.conn.LocalAddr()), addrOf(c.conn.RemoteAddr())
+	sock, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, 0)))
+	if err != nil {
+		s.stats.failed.Add(1)
+		c.conn.Write(replyTo(replyFailed, netip.AddrPort{}))
+		c.Close()
+		return
+	}
+	if !c.own(sock) {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.own(closer(cancel))
+	a := &association{s: s, c: c, sock: sock, peer: remote, ctx: ctx, clock: newClock(s.IdleTimeout), sessions: map[string]*session{}}
+	// The client may say from where it will send; most say 0.
+	if want, err := netip.ParseAddr(q.host); err == nil && q.port != 0 && want == remote {
+		a.client = netip.AddrPortFrom(remote, q.port)
+	}
+	if _, err := c.conn.Write(replyTo(replyOK, sock.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
+		c.Close()
+		return
+	}
+	go a.serve()
+	go a.watch()
+}
+
+// closer makes a function something to close.
+type closer func()
+
+// Close calls the function.
+func (f closer) Close() error { f(); return nil }
+
+func addrOf(a net.Addr) netip.Addr {
+	ap, _ := netip.ParseAddrPort(a.String())
+	return ap.Addr().Unmap()
+}
+
+// watch ends the association with its TCP connection, or when nothing has moved
+// for too long.
+func (a *association) watch() {
+	defer a.c.Close()
+	var b [64]byte
+	for {
+		a.c.conn.SetReadDeadline(a.clock.deadline())
+		_, err := a.c.conn.Read(b[:])
+		if err != nil && !(isTimeout(err) && !a.clock.over()) {
+			if isTimeout(err) {
+				a.s.stats.idleClosed.Add(1)
+			}
+			return
+		}
+	}
+}
+
+// datagram is a taker over one packet.
+type datagram []byte
+
+func (d *datagram) take(n int) ([]byte, error) {
+	if len(*d) < n {
+		return nil, io.ErrUnexpectedEOF
+	}
+	b := (*d)[:n]
+	*d = (*d)[n:]
+	return b, nil
+}
+
+var errFragment = errors.New("a fragment")
+
+// parseDatagram splits what a client sent (RFC 1928 section 7).
+func parseDatagram(b []byte) (q request, payload []byte, err error) {
+	d := datagram(b)
+	head, err := d.take(3)
+	if err != nil {
+		return q, nil, err
+	}
+	if head[2] != 0 {
+		return q, nil, errFragment
+	}
+	if q.host, q.port, err = readAddress(&d); err != nil {
+		return q, nil, err
+	}
+	if q.host == "" {
+		return q, nil, errAddressType
+	}
+	return q, d, nil
+}
+
+// serve reads what the client sends.
+func (a *association) serve() {
+	defer a.c.Close()
+	buf := make([]byte, maxDatagram)
+	for {
+		n, from, err := a.sock.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			return
+		}
+		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
+		q, payload, err := parseDatagram(buf[:n])
+		if err != nil || !a.fromClient(from) || !a.send(&q, payload) {
+			a.s.stats.datagramsDropped.Add(1)
+			continue
+		}
+		a.clock.touch()
+	}
+}
+
+// fromClient reports whether a datagram is the client's. Its first one tells its
+// port.
+func (a *association) fromClient(from netip.AddrPort) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.client.IsValid() && from.Addr() == a.peer {
+		a.client = from
+	}
+	return from == a.client
+}
+
+// send passes a datagram on, over a new session if the destination has none.
+func (a *association) send(q *request, payload []byte) bool {
+	key := q.address()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := a.sessions[key]
+	if t == nil {
+		if len(a.sessions) >= maxSessions {
+			return false
+		}
+		t = &session{}
+		a.sessions[key] = t
+		go a.run(t, key)
+	}
+	if t.conn == nil {
+		if len(t.waiting) >= maxWaiting {
+			return false
+		}
+		t.waiting = append(t.waiting, append([]byte(nil), payload...))
+		return true
+	}
+	_, err := t.conn.Write(payload)
+	return err == nil
+}
+
+// run connects a session, sends what waits, and passes answers back until it has
+// been idle for too long.
+func (a *association) run(t *session, key string) {
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.sessions, key)
+		a.s.stats.datagramsDropped.Add(uint64(len(t.waiting)))
+	}()
+	conn, err := a.s.dial(a.ctx, "udp", key)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	defer context.AfterFunc(a.ctx, func() { conn.Close() })()
+	far, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	header := appendAddress([]byte{0, 0, 0}, far)
+	a.mu.Lock()
+	t.conn = conn
+	for _, w := range t.waiting {
+		conn.Write(w)
+	}
+	t.waiting = nil
+	a.mu.Unlock()
+	buf := make([]byte, len(header)+maxDatagram)
+	copy(buf, header)
+	for {
+		conn.SetReadDeadline(time.Now().Add(sessionIdle))
+		n, err := conn.Read(buf[len(header):])
+		if isTimeout(err) || a.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			continue // an ICMP error for an earlier datagram: the next may fare better
+		}
+		a.mu.Lock()
+		to := a.client
+		a.mu.Unlock()
+		if _, err := a.sock.WriteToUDPAddrPort(buf[:len(header)+n], to); err != nil {
+			a.s.stats.datagramsDropped.Add(1)
+			continue
+		}
+		a.clock.touch()
+	}
+}

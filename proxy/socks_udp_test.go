@@ -1,0 +1,131 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// associate opens an association and returns the TCP connection that keeps it and
+// the proxy's UDP address.
+func associate(t *testing.T, proxy string) (net.Conn, netip.AddrPort) {
+	t.Helper()
+	c, err := net.Dial("tcp", proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(c, "\x05\x01\x00\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00")
+	answer := make([]byte, 12)
+	if _, err := io.ReadFull(c, answer); err != nil || answer[3] != replyOK {
+		t.Fatalf("answer %x %v", answer, err)
+	}
+	addr, _ := netip.AddrFromSlice(answer[6:10])
+	return c, netip.AddrPortFrom(addr, uint16(answer[10])<<8|uint16(answer[11]))
+}
+
+func udpEcho(t *testing.T) uint16 {
+	t.Helper()
+	sock, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sock.Close() })
+	go func() {
+		b := make([]byte, maxDatagram)
+		for {
+			n, from, err := sock.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			sock.WriteTo(b[:n], from)
+		}
+	}()
+	return sock.LocalAddr().(*net.UDPAddr).AddrPort().Port()
+}
+
+func TestUDPAssociate(t *testing.T) {
+	s := &Server{}
+	proxy := start(t, s, oneHost)
+	one, two := udpEcho(t), udpEcho(t)
+	control, relay := associate(t, proxy)
+	defer control.Close()
+	sock, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(relay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	byName := func(port uint16) []byte {
+		return append([]byte("\x00\x00\x00\x03\x09host.test"), byte(port>>8), byte(port))
+	}
+	byAddr := func(port uint16) []byte {
+		return append([]byte("\x00\x00\x00\x01\x7f\x00\x00\x01"), byte(port>>8), byte(port))
+	}
+	b := make([]byte, maxDatagram)
+	for i, size := range []int{0, 1, 1200, 9000, 60000} {
+		for _, port := range []uint16{one, two} {
+			for _, header := range [][]byte{byName(port), byAddr(port)} {
+				payload := bytes.Repeat([]byte{byte(i + 1)}, size)
+				sock.Write(append(header, payload...))
+				sock.SetReadDeadline(time.Now().Add(5 * time.Second))
+				n, err := sock.Read(b)
+				if err != nil {
+					t.Fatalf("%d bytes to %d: %v", size, port, err)
+				}
+				if want := append(byAddr(port), payload...); !bytes.Equal(b[:n], want) {
+					t.Errorf("got %d bytes, want %d", n, len(want))
+				}
+			}
+		}
+	}
+	// Fragments, nonsense and strangers are dropped and counted.
+	dropped := s.Stats().DatagramsDropped
+	sock.Write([]byte("\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x01x"))
+	sock.Write([]byte("\x00\x00"))
+	stranger, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(relay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	stranger.Write(append(byAddr(one), 'x'))
+	stranger.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if n, err := stranger.Read(b); err == nil {
+		t.Errorf("a stranger got %d bytes", n)
+	}
+	if n := s.Stats().DatagramsDropped - dropped; n != 3 {
+		t.Errorf("%d dropped, want 3", n)
+	}
+	// The association ends with its connection.
+	control.Close()
+	for wait := 0; s.Stats().Clients > 0; wait++ {
+		if wait == 200 {
+			t.Fatal("the association outlives its connection")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func TestUDPSessionsAreBounded(t *testing.T) {
+	s := &Server{}
+	control, relay := associate(t, start(t, s, ""))
+	defer control.Close()
+	sock, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(relay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sock.Close()
+	for i := range maxSessions + 10 {
+		sock.Write(fmt.Appendf(nil, "\x00\x00\x00\x01\x7f\x00\x00%c\x27\x0fx", i+1))
+		time.Sleep(time.Millisecond)
+	}
+	for wait := 0; s.Stats().DatagramsDropped != 10; wait++ {
+		if wait == 200 {
+			t.Fatalf("%d dropped, want 10", s.Stats().DatagramsDropped)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
