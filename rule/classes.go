@@ -1,9 +1,6 @@
 package rule
 
-import (
-	"math/bits"
-	"slices"
-)
+import "slices"
 
 // limited is a rule that has a baked condition in a dimension: it can match only where the key is in spans.
 type limited struct {
@@ -138,18 +135,4 @@ func (c *classes) index(into []uint16) bool {
 // that the class's keys do not meet.
 func (c *Classifier) Vector(dim Dim, class uint32) []uint64 {
 	return c.Vectors[dim][int(class)*c.Words:][:c.Words]
-}
-
-// lowest returns the lowest slot at or above from whose bit is set in vector, or -1.
-func lowest(vector []uint64, from int) int {
-	for w := from / 64; w < len(vector); w++ {
-		word := vector[w]
-		if w == from/64 {
-			word &= ^uint64(0) << (from % 64)
-		}
-		if word != 0 {
-			return w*64 + bits.TrailingZeros64(word)
-		}
-	}
-	return -1
 }

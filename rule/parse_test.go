@@ -211,3 +211,25 @@ func TestLacks(t *testing.T) {
 		t.Errorf("features %#x", p.Features)
 	}
 }
+
+// TestRefused checks that every word of ipfw that is not taken is refused by name and with its reason.
+func TestRefused(t *testing.T) {
+	check := func(line, word, why string) {
+		t.Helper()
+		_, err := ParseLine(line, nil)
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(e.Msg, `"`+word+`"`) || e.Hint != why {
+			t.Errorf("%q: %v, hint %q", line, err, e.Hint)
+		}
+	}
+	for word, why := range refusedActions {
+		check("add "+word+" ip from any to any", word, why)
+	}
+	for word, why := range refusedOptions {
+		check("add allow ip from any to any "+word+" 1", word, why)
+		check("add allow ip from any to any { in or not "+word+" 1 }", word, why)
+	}
+	for word, why := range refusedVerbs {
+		check(word+" 1 config", word, why)
+	}
+}
