@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Weir's programs: one per direction and kind of interface, with and without Ethernet headers.
 #include "lib/control.h"
+#include "lib/reply.h"
 
 // hook judges a packet at an interface. The test for passing is the last thing that happens: whatever goes wrong before, the packet is dropped.
 inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
@@ -20,7 +21,9 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	p->tags = 0;
 	judge(skb, c, cf, l2);
 	finish(c, cf);
-	return p->v.pass ? TC_ACT_UNSPEC : TC_ACT_SHOT;
+	if (p->v.pass)
+		return TC_ACT_UNSPEC;
+	return unlikely(p->v.answer) ? reply(skb) : TC_ACT_SHOT;
 }
 
 SEC("tc") int weir_in(struct __sk_buff *skb)

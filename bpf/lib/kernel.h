@@ -49,6 +49,7 @@ enum {
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_F_INNER_MAP = 1 << 12,
 	BPF_F_INGRESS = 1,
+	BPF_ADJ_ROOM_MAC = 1,
 };
 
 // Program verdicts of tc.
@@ -120,6 +121,7 @@ static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
 static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)38;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
+static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode, __u64 flags) = (void *)50;
 static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen, __u32 flags) = (void *)69;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (void *)131;
 static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;

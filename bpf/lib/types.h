@@ -264,6 +264,7 @@ struct pkt {
 	__u8 buf[64];
 	__u32 at, end, left;
 	__u32 vacant, vacant_b, way;
+	__u64 checksum;
 };
 
 // struct pkt with what else is per CPU.
@@ -273,6 +274,8 @@ struct cpu {
 	__u64 removed[8];	    // states by why they went, enum removal
 	__u64 created;
 	__u64 lost; // events that found the ring full
+	__u64 unanswered; // answers that could not be made or were too many
+	__s64 answer_time;
 	__s64 pending; // states counted here and not yet in the gauge
 };
 

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/rule"
@@ -115,11 +117,17 @@ func echo(l net.Listener) {
 	}
 }
 
-func (g *guarded) dial(to string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 700*time.Millisecond)
+func (g *guarded) dial(to string) (net.Conn, error) { return dialFrom(g.client, to, 700*time.Millisecond) }
+
+func dialFrom(n *nstest.Node, to string, most time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()
-	return g.client.DialContext(ctx, "tcp", to)
+	return n.DialContext(ctx, "tcp", to)
 }
+
+// patience is enough for a second SYN. An ICMP error that comes back at once finds the socket locked by connect(2) and is only noted there; it
+// is the error about the second SYN that ends the attempt.
+const patience = 2 * time.Second
 
 // talk sends a word and wants it back.
 func talk(c net.Conn, word string) error {
@@ -287,5 +295,37 @@ func TestAdoptedConnectionsGoOn(t *testing.T) {
 	}
 	if err := talk(c, "stranger"); err == nil {
 		t.Error("the connection goes on after its state was cut")
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	g := newGuarded(t, `add allow tcp from any to any established
+add allow icmp from any to any
+add allow ip6 from any to any proto ipv6-icmp
+add reset tcp from any to any 81 in
+add reset tcp from any to any 90 out
+add unreach host ip4 from any to any 82
+add unreach6 admin-prohib ip6 from any to any 82
+add allow ip from any to any
+`)
+	for _, host := range []string{"10.0.0.1", "[fd00::1]"} {
+		begin := time.Now()
+		if _, err := g.dial(host + ":81"); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s:81: %v, not refused", host, err)
+		}
+		if took := time.Since(begin); took > 300*time.Millisecond {
+			t.Errorf("%s:81: refused after %v: not at the first try", host, took)
+		}
+		if _, err := dialFrom(g.client, host+":82", patience); !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) {
+			t.Errorf("%s:82: %v, not unreachable", host, err)
+		}
+	}
+	for _, host := range []string{"10.0.0.2", "[fd00::2]"} {
+		if _, err := dialFrom(g.server, host+":90", patience); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("out to %s:90: %v, not refused", host, err)
+		}
+		if _, err := dialFrom(g.server, host+":82", patience); !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) {
+			t.Errorf("out to %s:82: %v, not unreachable", host, err)
+		}
 	}
 }

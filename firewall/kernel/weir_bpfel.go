@@ -223,19 +223,22 @@ type weirCpu struct {
 			Slot   uint32
 			Id     uint32
 		}
-		Buf     [64]uint8
-		At      uint32
-		End     uint32
-		Left    uint32
-		Vacant  uint32
-		VacantB uint32
-		Way     uint32
+		Buf      [64]uint8
+		At       uint32
+		End      uint32
+		Left     uint32
+		Vacant   uint32
+		VacantB  uint32
+		Way      uint32
+		Checksum uint64
 	}
-	Reasons [128]uint64
-	Removed [8]uint64
-	Created uint64
-	Lost    uint64
-	Pending int64
+	Reasons    [128]uint64
+	Removed    [8]uint64
+	Created    uint64
+	Lost       uint64
+	Unanswered uint64
+	AnswerTime int64
+	Pending    int64
 }
 
 type weirEvent struct {

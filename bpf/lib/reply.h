@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Making the answers that verdicts ask for: the packet itself is turned into its answer and sent back to where it came from.
+//
+// The answer carries config.local_mark, by which the programs know it and let it pass. Sources: RFC 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC
+// 4443 2.4 for errors. packet.Reset and packet.Unreachable make the same packets in Go.
+#pragma once
+
+#include "judge.h"
+
+enum { QUOTE4 = 576 - 28, QUOTE6 = 1280 - 48, CHUNK = 64, HOST = 0 };
+enum { ERRORS_PER_SECOND = 1000, ERROR_BURST = 50 }; // of one CPU
+
+struct ethernet {
+	__u8 dst[6], src[6];
+	__be16 type;
+} __attribute__((packed));
+
+struct ip4 {
+	__u8 version_ihl, tos;
+	__be16 len, id, frag;
+	__u8 ttl, proto;
+	__u16 check;
+	__be32 src, dst;
+};
+
+struct ip6 {
+	__be32 version;
+	__be16 len;
+	__u8 next, hops;
+	__u64 src_hi, src_lo, dst_hi, dst_lo;
+} __attribute__((packed, aligned(4)));
+
+struct tcp {
+	__be16 src, dst;
+	__be32 seq, ack;
+	__u8 offset, flags;
+	__be16 window;
+	__u16 check, urgent;
+};
+
+struct icmp {
+	__u8 type, code;
+	__u16 check;
+	__be32 rest;
+};
+
+inline_always __u16 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+// sum adds up words of memory as they lie there.
+inline_always __u64 sum(const __u32 *words, int n)
+{
+	__u64 s = 0;
+
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		s += words[i];
+	return s;
+}
+
+// pseudo_sum is the sum of the pseudo-header of an answer to the packet.
+inline_always __u64 pseudo_sum(struct pkt *p, __u8 proto, __u32 len)
+{
+	__u64 s = (__u64)be32(len) + be32((__u32)proto);
+
+	if (p->version == 4)
+		return s + be32((__u32)p->src_lo) + be32((__u32)p->dst_lo);
+	s += be32((__u32)p->src_lo);
+	s += be32((__u32)(p->src_lo >> 32));
+	s += be32((__u32)p->src_hi);
+	s += be32((__u32)(p->src_hi >> 32));
+	s += be32((__u32)p->dst_lo);
+	s += be32((__u32)(p->dst_lo >> 32));
+	s += be32((__u32)p->dst_hi);
+	return s + be32((__u32)(p->dst_hi >> 32));
+}
+
+// store_ip writes the IP header of the answer at p->l3: from the packet's destination to its source, with n bytes behind the header.
+inline_always long store_ip(struct __sk_buff *skb, struct pkt *p, __u8 proto, __u32 n)
+{
+	if (p->version == 4) {
+		struct ip4 h = {.version_ihl = 0x45, .ttl = 64, .proto = proto};
+		h.tos = proto == PROTO_ICMP ? 0xc0 : 0;
+		h.frag = proto == PROTO_TCP ? be16(0x4000) : 0;
+		h.len = be16(20 + n);
+		h.src = be32((__u32)p->dst_lo);
+		h.dst = be32((__u32)p->src_lo);
+		h.check = fold(sum((__u32 *)&h, 5));
+		return bpf_skb_store_bytes(skb, p->l3, &h, sizeof(h), 0);
+	}
+	struct ip6 h = {.version = be32(0x60000000), .next = proto, .hops = 64};
+	h.len = be16(n);
+	h.src_hi = be64(p->dst_hi);
+	h.src_lo = be64(p->dst_lo);
+	h.dst_hi = be64(p->src_hi);
+	h.dst_lo = be64(p->src_lo);
+	return bpf_skb_store_bytes(skb, p->l3, &h, sizeof(h), 0);
+}
+
+// swap_macs sends the frame back to where it came from.
+inline_always long swap_macs(struct __sk_buff *skb)
+{
+	struct ethernet e;
+	__u8 dst[6];
+
+	if (bpf_skb_load_bytes(skb, 0, &e, sizeof(e)) < 0)
+		return -1;
+	__builtin_memcpy(dst, e.dst, 6);
+	__builtin_memcpy(e.dst, e.src, 6);
+	__builtin_memcpy(e.src, dst, 6);
+	return bpf_skb_store_bytes(skb, 0, &e, sizeof(e), 0);
+}
+
+inline_always int make_reset(struct __sk_buff *skb, struct pkt *p)
+{
+	struct tcp t = {.offset = 5 << 4, .flags = TH_RST};
+	__u32 header = p->version == 4 ? 20 : 40;
+
+	if (p->frag & FRAG_FIRST)
+		return -1;
+	t.src = be16(p->ports & 0xffff);
+	t.dst = be16(p->ports >> 16);
+	if (p->tcp_flags & TH_ACK) {
+		t.seq = be32(p->ack);
+	} else {
+		t.flags |= TH_ACK;
+		t.ack = be32(p->seq + segment_length(p));
+	}
+	t.check = fold(sum((__u32 *)&t, 5) + pseudo_sum(p, PROTO_TCP, sizeof(t)));
+	if (bpf_skb_change_tail(skb, p->l3 + header + sizeof(t), 0) < 0)
+		return -1;
+	if (store_ip(skb, p, PROTO_TCP, sizeof(t)) < 0)
+		return -1;
+	return bpf_skb_store_bytes(skb, p->l3 + header, &t, sizeof(t), 0);
+}
+
+// quote_sum adds up the first n bytes of the packet, which an error quotes.
+inline_always __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
+{
+	once(p->at) = 0;
+	once(p->end) = n;
+	p->checksum = 0;
+	for (int i = 0; i < (QUOTE6 + CHUNK - 1) / CHUNK; i++) {
+		__u32 at = once(p->at), left = once(p->end) - at;
+		if (!left || left > QUOTE6)
+			break;
+		if (left < CHUNK) {
+			__builtin_memset(p->buf, 0, CHUNK);
+			opaque(left);
+			if (left == 0 || left >= CHUNK || bpf_skb_load_bytes(skb, p->l3 + at, p->buf, left) < 0)
+				break;
+		} else {
+			if (bpf_skb_load_bytes(skb, p->l3 + at, p->buf, CHUNK) < 0)
+				break;
+			left = CHUNK;
+		}
+		p->checksum += sum((__u32 *)p->buf, CHUNK / 4);
+		once(p->at) = at + left;
+	}
+	return p->checksum;
+}
+
+inline_always int make_error(struct __sk_buff *skb, struct pkt *p)
+{
+	int four = p->version == 4;
+	__u32 most = four ? QUOTE4 : QUOTE6, n = p->len < most ? p->len : most, header = four ? 20 : 40;
+	struct icmp e = {.type = four ? 3 : 1, .code = p->v.code};
+
+	if (bpf_skb_change_tail(skb, p->l3 + n, 0) < 0)
+		return -1;
+	__u64 s = quote_sum(skb, p, n) + sum((__u32 *)&e, 2);
+	if (!four)
+		s += pseudo_sum(p, PROTO_ICMPV6, sizeof(e) + n);
+	e.check = fold(s);
+	if (bpf_skb_adjust_room(skb, header + sizeof(e), BPF_ADJ_ROOM_MAC, 0) < 0)
+		return -1;
+	if (store_ip(skb, p, four ? PROTO_ICMP : PROTO_ICMPV6, sizeof(e) + n) < 0)
+		return -1;
+	return bpf_skb_store_bytes(skb, p->l3 + header, &e, sizeof(e), 0);
+}
+
+// may_answer limits the rate of errors.
+inline_always int may_answer(struct cpu *c)
+{
+	__s64 cost = 1000000000 / ERRORS_PER_SECOND, now = c->p.now;
+
+	if (c->answer_time < now - ERROR_BURST * cost)
+		c->answer_time = now - ERROR_BURST * cost;
+	if (c->answer_time > now)
+		return 0;
+	c->answer_time += cost;
+	return 1;
+}
+
+// reply turns the packet into the answer that p->v asks for and returns what the program has to return.
+checked_once int reply(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return TC_ACT_SHOT;
+	struct pkt *p = &c->p;
+	// VLAN tags inside the frame, and frames that were not sent to us alone, get no answer.
+	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
+		return TC_ACT_SHOT;
+	if (p->v.answer == ANSWER_RESET ? make_reset(skb, p) < 0 : !may_answer(c) || make_error(skb, p) < 0) {
+		c->unanswered++;
+		return TC_ACT_SHOT;
+	}
+	if (p->l3 && swap_macs(skb) < 0)
+		return TC_ACT_SHOT;
+	skb->mark = cf->local_mark;
+	return bpf_redirect(skb->ifindex, p->dir == DIR_IN ? 0 : BPF_F_INGRESS);
+}
