@@ -2,10 +2,11 @@ package rule
 
 import "net/netip"
 
-// Rule is one parsed rule. Lists in it are shared freely; a Rule is not changed after it was made.
+// Rule is one parsed rule. Lists in it are shared freely; a Rule is not changed after it was made. Whoever makes one by hand keeps to what
+// the parser makes: ranges in order, values within their field, names of the parser's characters.
 //
 // Its conditions are clauses: the rule matches when every clause of Clauses is true. The five clauses of the header
-// (PROTO from SRC SRCPORT to DST DSTPORT) differ from Options only in where they are printed; nil is always true.
+// (PROTO from SRC SRCPORT to DST DSTPORT) differ from Options only in where they are printed.
 type Rule struct {
 	Pos     Pos
 	Number  uint16  // 1..65534; 0: not numbered yet (Ruleset.Add gives a number)
@@ -48,7 +49,7 @@ type State struct {
 	Limit uint32    // StateLimit, StateSetLimit: at least 1
 }
 
-// Clause is an or-list: true when at least one of its tests is. The nil Clause is true.
+// Clause is an or-list: true when at least one of its tests is. The empty Clause is true.
 type Clause []Test
 
 // Test is one possibly negated condition. Op says what is compared; the fields that it uses are those of Cond with the
@@ -65,13 +66,18 @@ type Test struct {
 	A, B     uint32
 }
 
-// Clauses returns every clause of the rule that is not nil: header first, then options. The rule matches when all are true.
+// Clauses returns every clause of the rule that is not empty: header first, then options. The rule matches when all are true.
 func (r *Rule) Clauses() []Clause {
 	all := make([]Clause, 0, 5+len(r.Options))
 	for _, c := range [...]Clause{r.Proto, r.Src, r.SrcPort, r.Dst, r.DstPort} {
-		if c != nil {
+		if len(c) > 0 {
 			all = append(all, c)
 		}
 	}
-	return append(all, r.Options...)
+	for _, c := range r.Options {
+		if len(c) > 0 {
+			all = append(all, c)
+		}
+	}
+	return all
 }

@@ -219,7 +219,7 @@ func (c *compiler) note6(dim Dim, clause Clause) {
 	for i := range clause {
 		for _, p := range clause[i].Prefixes {
 			if p.Addr().Is6() {
-				c.named6[dim] = append(c.named6[dim], p)
+				c.named6[dim] = append(c.named6[dim], p.Masked())
 			}
 		}
 	}

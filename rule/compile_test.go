@@ -282,3 +282,24 @@ func TestThreshold(t *testing.T) {
 		}
 	}
 }
+
+// TestHandMade compiles rules that no parser made: empty clauses are true, bits behind a prefix mean nothing.
+func TestHandMade(t *testing.T) {
+	r := &Rule{
+		Number: 1, Action: Action{Op: OpAllow}, Proto: Clause{}, Options: []Clause{{}, {{Op: OpIn}}}, DstPort: Clause{},
+		Src: Clause{{Op: OpSrcIn, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::1/32")}}},
+	}
+	s := new(Ruleset)
+	s.Add(r)
+	p := mustCompile(t, s)
+	for text, want := range map[string]uint64{"10.0.0.1": 1, "11.0.0.1": 0, "2001:db8::": 1, "2001:db7::": 0} {
+		a := netip.MustParseAddr(text)
+		vector := p.Classes.candidates(&tuple{src: a, dst: a, proto: 6})
+		if vector[0]&1 != want {
+			t.Errorf("%s: candidates %b", text, vector[0])
+		}
+	}
+	if want := "1 allow ip from 10.1.2.3/8,2001:db8::1/32 to any in"; r.String() != want {
+		t.Errorf("%q", r)
+	}
+}

@@ -61,15 +61,17 @@ func (r *Rule) core() string {
 	}
 	b = appendClause(append(b, ' '), r.Proto, "ip", appendProtocol)
 	b = appendClause(append(b, " from "...), r.Src, "any", appendAddress)
-	if r.SrcPort != nil {
+	if len(r.SrcPort) > 0 {
 		b = appendClause(append(b, ' '), r.SrcPort, "", appendPorts)
 	}
 	b = appendClause(append(b, " to "...), r.Dst, "any", appendAddress)
-	if r.DstPort != nil {
+	if len(r.DstPort) > 0 {
 		b = appendClause(append(b, ' '), r.DstPort, "", appendPorts)
 	}
 	for _, c := range r.Options {
-		b = appendClause(append(b, ' '), c, "", appendOption)
+		if len(c) > 0 {
+			b = appendClause(append(b, ' '), c, "", appendOption)
+		}
 	}
 	b = r.appendState(b)
 	if r.Defer {
@@ -130,9 +132,9 @@ func appendCode(b []byte, n uint32, codes []code) []byte {
 
 func appendNumber(b []byte, n uint32) []byte { return strconv.AppendUint(b, uint64(n), 10) }
 
-// appendClause prints a clause, an or-block if it has several tests; always is for the nil clause.
+// appendClause prints a clause, an or-block if it has several tests; always is for the empty clause.
 func appendClause(b []byte, c Clause, always string, test func([]byte, *Test) []byte) []byte {
-	if c == nil {
+	if len(c) == 0 {
 		return append(b, always...)
 	}
 	if len(c) > 1 {

@@ -55,7 +55,7 @@ func addrKey(a netip.Addr) key {
 }
 
 func prefixSpan(p netip.Prefix) span {
-	lo, bits := addrKey(p.Addr()), p.Bits()
+	lo, bits := addrKey(p.Masked().Addr()), p.Bits()
 	if p.Addr().Is4() {
 		bits += 96
 	}

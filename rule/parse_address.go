@@ -1,42 +1,9 @@
 package rule
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 )
-
-// protocol reads ip, ip4, ip6, a name or a number.
-func (p *parser) protocol() (Test, error) {
-	t, err := p.need("protocol", "tcp, udp, icmp, ip, ...")
-	if err != nil {
-		return Test{}, err
-	}
-	switch t.text {
-	case "ip", "all":
-		return Test{Op: OpTrue}, nil
-	case "ip4", "ipv4":
-		return Test{Op: OpVersion, A: 4}, nil
-	case "ip6", "ipv6":
-		return Test{Op: OpVersion, A: 6}, nil
-	case "from", "to":
-		return Test{}, p.fail(t, "tcp, udp, icmp, ip, ...", "protocol is missing before %s", quote(t.text))
-	}
-	if n, ok := p.names.protocol(t.text); ok {
-		return Test{Op: OpProto, A: uint32(n)}, nil
-	}
-	if _, ok := decimal(t.text); ok {
-		n, err := p.num(t, "protocol", 0, 255)
-		return Test{Op: OpProto, A: n}, err
-	}
-	if refusedOptions[t.text] != "" || t.text == "set" || t.text == "prob" {
-		return Test{}, p.unknownOption(t)
-	}
-	if strings.Contains(t.text, ",") {
-		return Test{}, p.fail(t, "{ tcp or udp }", "protocols are no comma list")
-	}
-	return Test{}, p.fail(t, suggest(t.text, append(keys(protocols), "ip", "ip4", "ip6", "all")...), "unknown protocol %s", quote(t.text))
-}
 
 // Each place of an address has its three conditions.
 var (
@@ -280,99 +247,4 @@ func (p *parser) name(t token, what, more string) error {
 		return p.fail(t, "", "%s is longer than %d bytes", what, maxName)
 	}
 	return nil
-}
-
-// ports reads any or a list of ports, ranges and service names.
-func (p *parser) ports(op CondOp) (Test, error) {
-	t, err := p.need("port", "80, 1024-65535, ssh or a comma list")
-	if err != nil {
-		return Test{}, err
-	}
-	if t.text == "any" {
-		return Test{Op: OpTrue}, nil
-	}
-	test := Test{Op: op}
-	for _, item := range t.split(',') {
-		r, err := p.portRange(item)
-		if err != nil {
-			return Test{}, err
-		}
-		test.Ranges = append(test.Ranges, r)
-	}
-	return test, nil
-}
-
-func (p *parser) portRange(t token) (Range, error) {
-	if n, ok := p.names.service(unescape(t.text)); ok {
-		return Range{uint32(n), uint32(n)}, nil
-	}
-	lo, hi, ranged := strings.Cut(t.text, "-")
-	if t.text == "" {
-		return Range{}, p.fail(t, "", "empty item in a port list")
-	}
-	first, err := p.port(t.sub(0, len(lo)))
-	if err != nil || !ranged {
-		return Range{first, first}, err
-	}
-	last, err := p.port(t.sub(len(lo)+1, len(lo)+1+len(hi)))
-	if err != nil {
-		return Range{}, err
-	}
-	return p.ordered(t, first, last, "port")
-}
-
-func (p *parser) port(t token) (uint32, error) {
-	if n, ok := p.names.service(unescape(t.text)); ok {
-		return uint32(n), nil
-	}
-	if t.text == "" {
-		return 0, p.fail(t, "FIRST-LAST", "one end of the port range is missing")
-	}
-	if t.text[0] < '0' || t.text[0] > '9' {
-		return 0, p.fail(t, suggest(t.text, keys(services)...), "unknown service %s", quote(t.text))
-	}
-	return p.num(t, "port", 0, 65535)
-}
-
-// unescape takes the backslashes away that ipfw wants before the hyphens of a service name.
-func unescape(s string) string { return strings.ReplaceAll(s, `\-`, "-") }
-
-// numbers reads a comma list of numbers and ranges.
-func (p *parser) numbers(op CondOp, what string, lo, hi uint32) (Test, error) {
-	t, err := p.need(what, "a number, FIRST-LAST or a comma list")
-	if err != nil {
-		return Test{}, err
-	}
-	test := Test{Op: op}
-	for _, item := range t.split(',') {
-		r, err := p.numRange(item, what, lo, hi)
-		if err != nil {
-			return Test{}, err
-		}
-		test.Ranges = append(test.Ranges, r)
-	}
-	return test, nil
-}
-
-func (p *parser) numRange(t token, what string, lo, hi uint32) (Range, error) {
-	if t.text == "" {
-		return Range{}, p.fail(t, "", "empty item in a list")
-	}
-	low, high, ranged := strings.Cut(t.text, "-")
-	first, err := p.num(t.sub(0, len(low)), what, lo, hi)
-	if err != nil || !ranged {
-		return Range{first, first}, err
-	}
-	last, err := p.num(t.sub(len(low)+1, len(low)+1+len(high)), what, lo, hi)
-	if err != nil {
-		return Range{}, err
-	}
-	return p.ordered(t, first, last, what)
-}
-
-func (p *parser) ordered(t token, first, last uint32, what string) (Range, error) {
-	if first > last {
-		return Range{}, p.fail(t, fmt.Sprintf("%d-%d", last, first), "the %s range ends before it begins", what)
-	}
-	return Range{first, last}, nil
 }

@@ -1,0 +1,103 @@
+package rule
+
+import "slices"
+
+// packets are the packets of a box that come to a slot.
+type packets struct {
+	box box
+	at  int
+}
+
+// walk is the way of one rule's packets to it.
+type walk struct {
+	*linter
+	to     int
+	stops  []stop // the rules on the way that may take or redirect some of them
+	todo   []packets
+	took   map[int]bool // slots of rules that took packets
+	jumped bool
+}
+
+// stop is a rule on the way.
+type stop struct {
+	slot int
+	sure bool // it takes every packet in its box
+}
+
+// plan finds the rules that matter. Where states may send any packet, no rule before has taken any for sure; only jumps from there still
+// matter, because they lead past what comes after.
+func (w *walk) plan() {
+	back := make(map[int]bool) // where calls from further on land
+	for _, at := range w.calls {
+		if target := int(w.codes[at].Arg); at >= w.to && target <= w.to && w.boxes[at].meets(&w.boxes[w.to]) {
+			back[target] = true
+		}
+	}
+	for at := range w.to + 1 {
+		if w.behind[at] || back[at] {
+			w.stops = slices.DeleteFunc(w.stops, func(s stop) bool { return w.final(s.slot) })
+			for i := range w.stops {
+				w.stops[i].sure = false
+			}
+		}
+		r := w.rules[at]
+		jump := r.Action.Op == OpSkipTo || r.Action.Op == OpCall
+		if at == w.to || !jump && !w.final(at) || r.Defer || w.empty[at] || !w.boxes[at].meets(&w.boxes[w.to]) ||
+			excludes(w.opaque[at], w.opaque[w.to]) {
+			continue
+		}
+		sure := r.Prob == 0 && w.implied(at, w.to)
+		if jump || sure {
+			w.stops = append(w.stops, stop{at, sure})
+		}
+	}
+}
+
+// maxSteps bounds the work for one rule: boxes compared.
+const maxSteps = 1 << 20
+
+// run follows the packets, one box at a time, so that one that gets through is found soon. It says whether any reached the rule, and false if it
+// gave up.
+func (w *walk) run() (reached, ok bool) {
+	steps := 0
+	for len(w.todo) > 0 {
+		p := w.todo[len(w.todo)-1]
+		w.todo = w.todo[:len(w.todo)-1]
+		i, _ := slices.BinarySearchFunc(w.stops, p.at, func(s stop, at int) int { return s.slot - at })
+		for ; i < len(w.stops); i++ {
+			if steps++; steps > maxSteps {
+				return false, false
+			}
+			if w.boxes[w.stops[i].slot].meets(&p.box) {
+				break
+			}
+		}
+		if i == len(w.stops) || !w.meet(w.stops[i], p.box) {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// meet sends packets through a rule some of whose box they are in. It returns false if they may reach the end by a call.
+func (w *walk) meet(s stop, b box) bool {
+	r, target := w.rules[s.slot], int(w.codes[s.slot].Arg)
+	inside, _ := b.and(&w.boxes[s.slot])
+	switch {
+	case r.Action.Op == OpCall: // they come back, or not, or land anywhere
+		return false
+	case r.Action.Op == OpSkipTo && target <= w.to:
+		w.todo = append(w.todo, packets{inside, target})
+		w.jumped = true
+	case s.sure:
+		w.took[s.slot] = true
+	}
+	if !s.sure {
+		w.todo = append(w.todo, packets{b, s.slot + 1})
+		return true
+	}
+	for _, rest := range b.minus(&w.boxes[s.slot], nil) {
+		w.todo = append(w.todo, packets{rest, s.slot + 1})
+	}
+	return true
+}
