@@ -291,3 +291,27 @@ func swapCase(n dnsmessage.Name) dnsmessage.Name {
 	}
 	return n
 }
+
+// Messages returns answers of many kinds to a question, good and forged, to begin
+// a fuzzer with.
+func Messages(id uint16, name dnsmessage.Name, t dnsmessage.Type) (all [][]byte) {
+	q := dnsmessage.Question{Name: name, Type: t, Class: dnsmessage.ClassINET}
+	addr := netip.MustParseAddr("192.0.2.1")
+	if t == dnsmessage.TypeAAAA {
+		addr = netip.MustParseAddr("2001:db8::1")
+	}
+	service := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("svc.test."), Params: []dnsmessage.SVCParam{
+		{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2\x02h3")}, {Key: dnsmessage.SVCParamPort, Value: []byte{1, 187}}}}
+	for _, r := range []Record{
+		{}, {RCode: dnsmessage.RCodeNameError, TTL: 60}, {RCode: dnsmessage.RCodeServerFailure}, {Truncate: true},
+		{Addrs: []netip.Addr{addr, addr.Next()}, TTL: 60}, {Addrs: []netip.Addr{addr}, CNAME: "alias.test"}, {CNAME: "host.test"},
+		{Services: []dnsmessage.SVCBResource{service, {Target: dnsmessage.MustNewName(".")}}}, {Addrs: []netip.Addr{addr}, MixCase: true},
+	} {
+		m := r.message(id, q, false, true)
+		if b, err := m.Pack(); err == nil {
+			all = append(all, b)
+		}
+		all = append(all, r.forged(m)...)
+	}
+	return all
+}

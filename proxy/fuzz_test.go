@@ -1,0 +1,123 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// bytesConn is a connection on which everything has been received already and to
+// which anything can be written.
+type bytesConn struct {
+	*bytes.Reader
+	sent bytes.Buffer
+}
+
+func (b *bytesConn) Write(p []byte) (int, error)      { return b.sent.Write(p) }
+func (b *bytesConn) Close() error                     { return nil }
+func (b *bytesConn) LocalAddr() net.Addr              { return &net.TCPAddr{} }
+func (b *bytesConn) RemoteAddr() net.Addr             { return &net.TCPAddr{} }
+func (b *bytesConn) SetDeadline(time.Time) error      { return nil }
+func (b *bytesConn) SetReadDeadline(time.Time) error  { return nil }
+func (b *bytesConn) SetWriteDeadline(time.Time) error { return nil }
+
+// FuzzSOCKS5 gives the handshake, and the reader of datagrams, anything.
+func FuzzSOCKS5(f *testing.F) {
+	for _, s := range []string{
+		"\x05\x01\x00\x05\x01\x00\x03\x09host.test\x01\xbb", "\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50early",
+		"\x05\x02\x00\x02\x01\x03ann\x06secret\x05\x03\x00\x04" + strings.Repeat("\x00", 18), "\x05\x01\x02\x01\x03ann\x03bad",
+		"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", "\x05\xff", "\x05\x00", "\x00\x00\x00\x03\x01x\x00\x35payload", "\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x35frag",
+	} {
+		f.Add([]byte(s), false)
+		f.Add([]byte(s), true)
+	}
+	f.Fuzz(func(t *testing.T, input []byte, password bool) {
+		s := &Server{}
+		if password {
+			s.Users = map[string]string{"ann": "secret"}
+		}
+		conn := &bytesConn{Reader: bytes.NewReader(input)}
+		r := &reader{conn: conn}
+		q, reply, err := s.negotiate(r)
+		if err == nil {
+			if reply != replyOK || q.host == "" || q.command != cmdConnect && q.command != cmdAssociate {
+				t.Fatalf("accepted %+v with reply %d", q, reply)
+			}
+			if password && !bytes.Contains(input, []byte("\x01\x03ann\x06secret")) {
+				t.Fatalf("let in without the password: %q", input)
+			}
+			// What was not taken is kept to the last byte.
+			left, _ := io.ReadAll(conn)
+			if tail := append(r.rest(), left...); !bytes.HasSuffix(input, tail) {
+				t.Fatalf("%q is no end of %q", tail, input)
+			}
+		} else if reply == replyOK && bytes.HasSuffix(conn.sent.Bytes(), []byte{1, 0}) && !password {
+			t.Fatalf("said yes and failed: %v", err)
+		}
+		if q, payload, err := parseDatagram(input); err == nil {
+			if q.host == "" || input[2] != 0 || !bytes.HasSuffix(input, payload) {
+				t.Fatalf("datagram %+v with payload %q", q, payload)
+			}
+			if _, _, err := net.SplitHostPort(q.address()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// FuzzHTTP sends anything to a whole server that reaches nobody.
+func FuzzHTTP(f *testing.F) {
+	for _, s := range []string{
+		"CONNECT host.test:443 HTTP/1.1\r\nHost: host.test:443\r\n\r\n", "CONNECT [::1]:443 HTTP/1.0\r\n\r\nearly",
+		"CONNECT host.test HTTP/1.1\r\nHost: a\r\n\r\n", "GET http://host.test/ HTTP/1.1\r\nHost: b\r\nProxy-Authorization: Basic YTpi\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: c\r\n\r\n", "POST http://host.test/x HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "CONNECT :80 HTTP/1.1\r\nHost: :80\r\n\r\n", "CONNECT a@b:80 HTTP/1.1\r\nHost: a@b:80\r\n\r\n",
+		"GET http://u:p@host.test:80/ HTTP/1.1\r\nConnection: close, X\r\nX: y\r\nUpgrade: websocket\r\n\r\n", "\x05\x01\x00\x05\x01\x00\x03\x01x\x00\x50",
+	} {
+		f.Add([]byte(s))
+	}
+	bad := make(chan string, 1)
+	s := &Server{HandshakeTimeout: time.Second, Dial: func(_ context.Context, network, address string) (net.Conn, error) {
+		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || network != "tcp" && network != "udp" {
+			select {
+			case bad <- network + " " + address:
+			default:
+			}
+		}
+		return nil, errors.New("there is nobody")
+	}}
+	s.prepare()
+	f.Fuzz(func(t *testing.T, input []byte) {
+		if len(input) > 2 && input[0] == socksVersion && bytes.Contains(input, []byte{socksVersion, cmdAssociate, 0}) {
+			return // needs a real socket
+		}
+		near, far := net.Pipe()
+		s.admit(far)
+		answered := make(chan []byte, 1)
+		go func() {
+			near.SetDeadline(time.Now().Add(5 * time.Second))
+			b, _ := io.ReadAll(io.LimitReader(near, 1<<20))
+			answered <- b
+		}()
+		near.SetWriteDeadline(time.Now().Add(5 * time.Second))
+		near.Write(input)
+		near.Close()
+		b := <-answered
+		if len(b) > 0 && !bytes.HasPrefix(b, []byte("HTTP/1.")) && b[0] != socksVersion {
+			t.Fatalf("answered %q", b)
+		}
+		if bytes.Contains(b, []byte(" 200 Connection established")) {
+			t.Fatalf("a tunnel to nobody: %q", b)
+		}
+		select {
+		case what := <-bad:
+			t.Fatalf("dialled %q", what)
+		default:
+		}
+	})
+}
