@@ -51,7 +51,7 @@ func classify(rules []limited, slots int, whole span) classes {
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return a.at.compare(b.at) })
 
-	c := classes{regions: make([]region, 0, len(edges)+1)}
+	c := classes{regions: make([]region, 0, len(edges)+1), vectors: make([]uint64, 0, words*countVectors(edges))}
 	known := make(map[uint64][]uint32) // classes by hash of their vector
 	hash := uint64(0)
 	at := whole.lo
@@ -65,7 +65,7 @@ func classify(rules []limited, slots int, whole span) classes {
 		if class == noClass {
 			class = uint32(c.count)
 			c.count++
-			c.vectors = append(double(c.vectors, words), vector...)
+			c.vectors = append(c.vectors, vector...)
 			known[hash] = append(known[hash], class)
 		}
 		if last := len(c.regions) - 1; last < 0 || c.regions[last].class != class {
@@ -76,6 +76,20 @@ func classify(rules []limited, slots int, whole span) classes {
 		}
 		at = edges[i].at
 	}
+}
+
+// countVectors returns how many different vectors a sweep over edges meets, by their hashes: room for them is made at once, because
+// they can be tens of megabytes.
+func countVectors(edges []edge) int {
+	seen := map[uint64]struct{}{0: {}}
+	hash := uint64(0)
+	for i, e := range edges {
+		hash ^= scramble(uint64(e.slot))
+		if i+1 == len(edges) || edges[i+1].at != e.at {
+			seen[hash] = struct{}{}
+		}
+	}
+	return len(seen)
 }
 
 // double makes room for n more, doubling what is full: append grows large slices by a quarter only and copies them too often.
