@@ -11,12 +11,15 @@ func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 	s := new(Ruleset)
 	var errs Errors
 	number := 0
+	words := make([]token, 0, 32) // room for every line's words, one after the other
 	for l := range strings.SplitSeq(text, "\n") {
 		number++
 		if number == 1 {
 			l = strings.TrimPrefix(l, "\ufeff")
 		}
-		err := s.line(name, number, strings.TrimSuffix(l, "\r"), names)
+		p := &parser{line: scan(name, number, strings.TrimSuffix(l, "\r"), words), names: names}
+		words = p.words
+		err := s.obey(p)
 		if e := (*Error)(nil); errors.As(err, &e) {
 			if errs = append(errs, e); len(errs) == MaxErrors {
 				break
@@ -29,9 +32,8 @@ func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 	return s, nil
 }
 
-// line obeys one line of a file.
-func (s *Ruleset) line(name string, number int, text string, names *Names) error {
-	p := &parser{line: scan(name, number, text), names: names}
+// obey carries out one line of a file.
+func (s *Ruleset) obey(p *parser) error {
 	c, err := p.command()
 	if err != nil {
 		return err
@@ -47,7 +49,7 @@ func (s *Ruleset) line(name string, number int, text string, names *Names) error
 
 // ParseLine reads one command line, as it stands in a file. An error is of type *Error.
 func ParseLine(text string, names *Names) (*Command, error) {
-	p := &parser{line: scan("", 1, text), names: names}
+	p := &parser{line: scan("", 1, text, nil), names: names}
 	if strings.ContainsAny(text, "\n") {
 		return nil, p.fail(token{col: 1, end: len(text) + 1}, "", "a command is one line")
 	}

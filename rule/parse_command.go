@@ -1,9 +1,6 @@
 package rule
 
-import (
-	"net/netip"
-	"strings"
-)
+import "strings"
 
 // commands are the verbs of a line.
 var commands = map[string]bool{
@@ -271,7 +268,7 @@ func (p *parser) entries(c *Command, values bool) error {
 			return err
 		}
 		e := Entry{Prefix: prefix}
-		if v := p.peek(); values && !p.done() && !isPrefix(v.text) {
+		if v := p.peek(); values && !p.done() && !strings.ContainsAny(v.text, ".:/") { // not the next prefix
 			p.next()
 			if e.Value, err = p.num(v, "table value", 0, 1<<32-1); err != nil {
 				return err
@@ -280,12 +277,4 @@ func (p *parser) entries(c *Command, values bool) error {
 		c.Entries = append(c.Entries, e)
 	}
 	return nil
-}
-
-func isPrefix(s string) bool {
-	if _, err := netip.ParsePrefix(s); err == nil {
-		return true
-	}
-	_, err := netip.ParseAddr(s)
-	return err == nil
 }

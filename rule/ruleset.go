@@ -2,6 +2,7 @@ package rule
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -128,11 +129,7 @@ func (s *Ruleset) Clone() *Ruleset {
 		c.Tables = make(map[string]Table, len(s.Tables))
 	}
 	for name, t := range s.Tables {
-		members := make(Table, len(t))
-		for p, v := range t {
-			members[p] = v
-		}
-		c.Tables[name] = members
+		c.Tables[name] = maps.Clone(t)
 	}
 	return c
 }

@@ -55,8 +55,9 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\
 
 // scan cuts a line into words. '#' ends the line, "//" at the start of a word begins the comment of the rule. A brace or
 // parenthesis at the start of a word is a word of its own; inside a word it belongs to it, up to its partner.
-func scan(file string, number int, text string) line {
-	l := line{file: file, number: number, text: text, words: make([]token, 0, 12)}
+// The words are appended to into[:0], which may be nil.
+func scan(file string, number int, text string, into []token) line {
+	l := line{file: file, number: number, text: text, words: into[:0]}
 	i := 0
 	for i < len(text) {
 		switch c := text[i]; {
