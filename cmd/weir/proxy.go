@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/proxy"
+)
+
+// graceful is how long `weir proxy` lets connections finish after it was told to
+// stop.
+const graceful = 10 * time.Second
+
+func runProxy(c *call) error {
+	listen := c.String("listen", "127.0.0.1:1080", "accept clients at `ADDRESS`")
+	users := c.String("users", "", "let in only who is in `FILE`, lines of NAME:PASSWORD")
+	connect := c.Duration("connect-timeout", proxy.DefaultConnectTimeout, "give up connecting after `TIME`")
+	idle := c.Duration("idle-timeout", proxy.DefaultIdleTimeout, "close connections on which nothing moved for `TIME`")
+	clients := c.Int("max-clients", proxy.DefaultMaxClients, "serve at most `N` clients at a time")
+	verbose := c.Bool("v", false, "say which connections fail, and why")
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	switch {
+	case *connect <= 0 || *idle <= 0:
+		return c.wrong("a timeout must be more than nothing")
+	case *clients <= 0:
+		return c.wrong("--max-clients must be more than 0")
+	}
+	level := slog.LevelWarn
+	if *verbose {
+		level = slog.LevelInfo
+	}
+	d := &eyeballs.Dialer{}
+	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle, MaxClients: *clients,
+		Log: slog.New(slog.NewTextHandler(c.talk, &slog.HandlerOptions{Level: level}))}
+	if *users != "" {
+		var err error
+		if s.Users, err = readUsers(*users); err != nil {
+			return err
+		}
+	}
+	l, err := net.Listen("tcp", *listen)
+	if err != nil {
+		return fmt.Errorf("proxy: %w", err)
+	}
+	if err := s.Check(l.Addr()); err != nil {
+		l.Close()
+		return advice{err, "add --users FILE, or --listen 127.0.0.1:1080"}
+	}
+	fmt.Fprintf(c.talk, "weir: proxy for SOCKS5 and HTTP at %s\n", l.Addr())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	select {
+	case err = <-served:
+	case <-c.ctx.Done():
+		ctx, cancel := context.WithTimeout(context.Background(), graceful)
+		defer cancel()
+		if s.Shutdown(ctx) != nil {
+			fmt.Fprintf(c.talk, "weir: proxy: closed what had not finished after %v\n", graceful)
+		}
+		err = <-served
+	}
+	st := s.Stats()
+	fmt.Fprintf(c.talk, "weir: proxy stopped: %s, %d connects, %d requests, %d associations, %d bytes; %d failed, %d denied, %d not understood, %d turned away, %d idle\n",
+		plural(int(st.Accepted), "client"), st.Connects, st.Requests, st.Associations, st.BytesRelayed,
+		st.Failed, st.Denied, st.BadHandshakes, st.TurnedAway, st.IdleClosed)
+	if errors.Is(err, proxy.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// readUsers reads names and passwords. The file is a secret: nobody else may be
+// able to read it.
+func readUsers(path string) (map[string]string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("proxy: users: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("proxy: users: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, advice{fmt.Errorf("proxy: users: others can read %s", path), "chmod 600 " + path}
+	}
+	users := map[string]string{}
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Text()
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, pass, ok := strings.Cut(line, ":")
+		if !ok || name == "" || pass == "" || len(name) > 255 || len(pass) > 255 {
+			return nil, fmt.Errorf("proxy: users: %s:%d: want NAME:PASSWORD, each at most 255 bytes", path, n)
+		}
+		users[name] = pass
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("proxy: users: %w", err)
+	}
+	if len(users) == 0 {
+		return nil, fmt.Errorf("proxy: users: %s names nobody", path)
+	}
+	return users, nil
+}
+
+// advice is an error with a hint.
+type advice struct {
+	error
+	hint string
+}
+
+func (a advice) Hint() string  { return a.hint }
+func (a advice) Unwrap() error { return a.error }

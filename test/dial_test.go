@@ -1,0 +1,127 @@
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startProxy runs `weir proxy` and returns where it listens, and a function that
+// stops it and returns what it said.
+func startProxy(t *testing.T, args ...string) (address string, stop func() string) {
+	t.Helper()
+	cmd := exec.Command(weir, append([]string{"proxy", "--listen", "127.0.0.1:0"}, args...)...)
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	lines := bufio.NewReader(stderr)
+	ready, err := lines.ReadString('\n')
+	if err != nil {
+		t.Fatalf("%q %v", ready, err)
+	}
+	m := regexp.MustCompile(`^weir: proxy for SOCKS5 and HTTP at (127\.0\.0\.1:\d+)\n$`).FindStringSubmatch(ready)
+	if m == nil {
+		t.Fatalf("ready line %q", ready)
+	}
+	return m[1], func() string {
+		cmd.Process.Signal(syscall.SIGTERM)
+		rest, _ := io.ReadAll(lines)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("weir proxy ended with %v", err)
+		}
+		return string(rest)
+	}
+}
+
+func TestProxyVerb(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
+	defer origin.Close()
+	users := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(users, []byte("# who may\nann:secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address, stop := startProxy(t, "--users", users)
+	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
+	for _, scheme := range []string{"http", "socks5"} {
+		for pass, ok := range map[string]bool{"secret": true, "wrong": false} {
+			via := &url.URL{Scheme: scheme, Host: address, User: url.UserPassword("ann", pass)}
+			client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
+			resp, err := client.Get("http://localhost:" + port + "/")
+			got := ""
+			if err == nil {
+				b, _ := io.ReadAll(resp.Body)
+				resp.Body.Close()
+				got = string(b)
+			}
+			if (got == "hello") != ok {
+				t.Errorf("%s with %s: %q %v", scheme, pass, got, err)
+			}
+			client.CloseIdleConnections()
+		}
+	}
+	if said := stop(); !strings.Contains(said, "proxy stopped: 4 clients") || !strings.Contains(said, "2 denied") {
+		t.Errorf("it said %q", said)
+	}
+	// A file that others can read is no place for passwords.
+	os.Chmod(users, 0o644)
+	out, err := exec.Command(weir, "proxy", "--users", users).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "others can read") || !strings.Contains(string(out), "hint: chmod 600") {
+		t.Errorf("%q %v", out, err)
+	}
+}
+
+func TestDialVerb(t *testing.T) {
+	origin := httptest.NewTLSServer(nil)
+	defer origin.Close()
+	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
+	out, err := exec.Command(weir, "dial", "localhost:"+port).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	for _, want := range []string{`ask     AAAA, A of localhost`, `answer  A: 127.0.0.1 \(from hosts\)`, `try     #\d 127.0.0.1:` + port, `won     #\d 127.0.0.1:`, `is reached at 127.0.0.1:\d+ after [0-9.]+ ms`} {
+		if !regexp.MustCompile(want).Match(out) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	var answer struct {
+		Version int
+		Won     bool
+		Winner  string
+		Error   string
+		Events  []struct{ Kind, Address, Error string }
+	}
+	out, err = exec.Command(weir, "dial", "localhost:"+port, "-j").Output()
+	if err != nil || json.Unmarshal(out, &answer) != nil || answer.Version != 1 || !answer.Won || answer.Winner != "127.0.0.1:"+port || len(answer.Events) < 4 {
+		t.Errorf("%v %s", err, out)
+	}
+	// The server's certificate is nobody's: the handshake fails, and says so.
+	out, err = exec.Command(weir, "dial", "-j", "--timeout", "5s", fmt.Sprintf("https://localhost:%s/", port)).Output()
+	if code := exitCode(err); code != 1 || json.Unmarshal(out, &answer) != nil || answer.Won || !strings.Contains(answer.Error, "certificate") {
+		t.Errorf("%v %s", err, out)
+	}
+}
+
+func exitCode(err error) int {
+	if exit, ok := err.(*exec.ExitError); ok {
+		return exit.ExitCode()
+	}
+	return -1
+}
