@@ -1,0 +1,160 @@
+package observe
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// Match says whether the filter picks an event. Tables and the host's addresses are asked of n. Gaps are always picked: they
+// concern everybody.
+func (f *Filter) Match(e *Event, n *Names) bool {
+	if e.Kind == 0 {
+		return true
+	}
+	if f.kinds != 0 && f.kinds>>e.Kind&1 == 0 {
+		return false
+	}
+	if f.reasons != nil && !slices.Contains(f.reasons, e.Verdict.Reason) {
+		return false
+	}
+	if f.rules != nil && !within(f.rules, uint32(e.Verdict.Rule)) {
+		return false
+	}
+	for _, c := range f.clauses {
+		if !anyOf(c, e, n) {
+			return false
+		}
+	}
+	return true
+}
+
+// anyOf says whether a clause is true: one of its tests is.
+func anyOf(c rule.Clause, e *Event, n *Names) bool {
+	for i := range c {
+		if test(&c[i], e, n) != c[i].Not {
+			return true
+		}
+	}
+	return len(c) == 0
+}
+
+func within(all []rule.Range, v uint32) bool {
+	for _, r := range all {
+		if r.Lo <= v && v <= r.Hi {
+			return true
+		}
+	}
+	return false
+}
+
+// told says whether events carry what a condition asks for.
+func told(op rule.CondOp) bool {
+	switch op {
+	case rule.OpFalse, rule.OpTrue, rule.OpVersion, rule.OpProto, rule.OpSrcIn, rule.OpDstIn, rule.OpSrcMe, rule.OpDstMe, rule.OpSrcTable,
+		rule.OpDstTable, rule.OpSrcPort, rule.OpDstPort, rule.OpIn, rule.OpOut, rule.OpRecv, rule.OpXmit, rule.OpVia, rule.OpRecvGlob,
+		rule.OpXmitGlob, rule.OpViaGlob, rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny, rule.OpRecvAddr, rule.OpXmitAddr,
+		rule.OpViaAddr, rule.OpFlags, rule.OpEstab, rule.OpLen:
+		return true
+	}
+	return false
+}
+
+// test evaluates one condition without its negation, as docs/design/0003-judgement.md has it for packets.
+func test(t *rule.Test, e *Event, n *Names) bool {
+	src, dst := e.Src.Addr(), e.Dst.Addr()
+	switch t.Op {
+	case rule.OpTrue:
+		return true
+	case rule.OpVersion:
+		return src.Is4() && t.A == 4 || src.Is6() && t.A == 6
+	case rule.OpProto:
+		return uint32(e.Proto) == t.A
+	case rule.OpSrcIn:
+		return contains(t.Prefixes, src)
+	case rule.OpDstIn:
+		return contains(t.Prefixes, dst)
+	case rule.OpSrcMe:
+		return me(t, src, n)
+	case rule.OpDstMe:
+		return me(t, dst, n)
+	case rule.OpSrcTable:
+		return inTable(t, src, n)
+	case rule.OpDstTable:
+		return inTable(t, dst, n)
+	case rule.OpSrcPort:
+		return hasPorts(e.Proto) && within(t.Ranges, uint32(e.Src.Port()))
+	case rule.OpDstPort:
+		return hasPorts(e.Proto) && within(t.Ranges, uint32(e.Dst.Port()))
+	case rule.OpIn:
+		return e.Hook.Dir == firewall.In
+	case rule.OpOut:
+		return e.Hook.Dir == firewall.Out
+	case rule.OpFlags:
+		return e.Proto == packet.ProtoTCP && uint32(e.TCPFlags)&t.B == t.A
+	case rule.OpEstab:
+		return e.Proto == packet.ProtoTCP && e.TCPFlags&(packet.FlagRST|packet.FlagACK) != 0
+	case rule.OpLen:
+		return within(t.Ranges, e.Length)
+	}
+	return testInterface(t, e, n)
+}
+
+func testInterface(t *rule.Test, e *Event, n *Names) bool {
+	via := e.Recv
+	if e.Hook.Dir == firewall.Out {
+		via = e.Xmit
+	}
+	switch t.Op {
+	case rule.OpRecv, rule.OpRecvGlob, rule.OpRecvAny, rule.OpRecvAddr:
+		via = e.Recv
+	case rule.OpXmit, rule.OpXmitGlob, rule.OpXmitAny, rule.OpXmitAddr:
+		via = e.Xmit
+	}
+	if via == "" {
+		return false
+	}
+	switch t.Op {
+	case rule.OpRecv, rule.OpXmit, rule.OpVia:
+		return via == t.Name
+	case rule.OpRecvGlob, rule.OpXmitGlob, rule.OpViaGlob:
+		return rule.Glob(t.Name, via)
+	case rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny:
+		return true
+	case rule.OpRecvAddr, rule.OpXmitAddr, rule.OpViaAddr:
+		return n.InterfaceHas != nil && len(t.Prefixes) == 1 && n.InterfaceHas(via, t.Prefixes[0].Addr())
+	}
+	return false
+}
+
+func contains(all []netip.Prefix, a netip.Addr) bool {
+	for _, p := range all {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func me(t *rule.Test, a netip.Addr, n *Names) bool {
+	return n.Me != nil && (t.A != 6 || a.Is6()) && n.Me(a)
+}
+
+func inTable(t *rule.Test, a netip.Addr, n *Names) bool {
+	if n.Table == nil {
+		return false
+	}
+	value, found := n.Table(t.Name, a)
+	return found && (!t.HasValue || value == t.Value)
+}
+
+func hasPorts(proto uint8) bool {
+	switch proto {
+	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP:
+		return true
+	}
+	return false
+}

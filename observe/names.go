@@ -1,0 +1,46 @@
+package observe
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// Names is what a node knows beside the event. A nil function knows nothing. All are called by readers, from any goroutine.
+type Names struct {
+	// Wall turns a time of the engine's clock into wall time; nil: the Unix epoch begins with the clock.
+	Wall func(ns int64) time.Time
+	// Interface returns the name of an interface.
+	Interface func(index uint32) string
+	// Address returns the name of what has an address.
+	Address func(netip.Addr) string
+	// Table looks an address up in a table.
+	Table func(name string, a netip.Addr) (value uint32, found bool)
+	// Me says whether an address is the host's own.
+	Me func(netip.Addr) bool
+	// InterfaceHas says whether an interface has an address.
+	InterfaceHas func(name string, a netip.Addr) bool
+}
+
+// Event makes an Event of what an engine told.
+func (n *Names) Event(ev *firewall.Event) Event {
+	e := Event{Event: *ev}
+	if n.Wall != nil {
+		e.At = n.Wall(ev.Time)
+	} else {
+		e.At = time.Unix(0, ev.Time).UTC()
+	}
+	if n.Interface != nil {
+		if ev.Hook.Recv != 0 {
+			e.Recv = n.Interface(ev.Hook.Recv)
+		}
+		if ev.Hook.Xmit != 0 {
+			e.Xmit = n.Interface(ev.Hook.Xmit)
+		}
+	}
+	if n.Address != nil {
+		e.From, e.To = n.Address(ev.Src.Addr()), n.Address(ev.Dst.Addr())
+	}
+	return e
+}

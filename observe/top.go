@@ -1,0 +1,185 @@
+package observe
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// Top adds events and states up: who talks most, who is refused most. Its memory is bounded: where more pairs are seen than it has room
+// for, the smallest make room and go into Others. It is not safe for concurrent use.
+type Top struct {
+	max     int
+	refused map[pairKey]*Refusals
+	others  Count
+	total   Count // refused packets, all
+	byWhy   map[why]uint64
+	ended   map[pairKey]*ended
+	before  map[pairKey]uint64 // bytes of talkers when Talkers was last asked
+	asked   time.Time
+}
+
+// Count is a number of packets and bytes.
+type Count struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+type pairKey struct {
+	proto    uint8
+	src, dst netip.Addr
+	port     uint16 // of dst
+}
+
+type why struct {
+	rule   uint16
+	reason firewall.Reason
+}
+
+type ended struct{ bytes, packets uint64 }
+
+// Refusals are the packets from one end to the other that were refused.
+type Refusals struct {
+	Proto   uint8
+	Src     netip.Addr
+	Dst     netip.AddrPort
+	Rule    uint16 // of the last one
+	Reason  firewall.Reason
+	Last    time.Time
+	Packets uint64
+	Bytes   uint64
+}
+
+// Talker is a pair with live states or with states that ended since the last look.
+type Talker struct {
+	Proto   uint8
+	Src     netip.Addr // who began
+	Dst     netip.AddrPort
+	States  int
+	Packets uint64
+	Bytes   uint64  // both directions, of live states
+	Rate    float64 // bytes per second since the last look
+}
+
+// NewTop has room for max pairs of each kind.
+func NewTop(max int) *Top {
+	return &Top{max: max, refused: map[pairKey]*Refusals{}, byWhy: map[why]uint64{}, ended: map[pairKey]*ended{}, before: map[pairKey]uint64{}}
+}
+
+// Add takes an event in.
+func (t *Top) Add(e *firewall.Event, at time.Time) {
+	k := pairKey{e.Proto, e.Src.Addr(), e.Dst.Addr(), e.Dst.Port()}
+	switch {
+	case Refused(e):
+		t.total.Packets++
+		t.total.Bytes += uint64(e.Length)
+		if w := (why{e.Verdict.Rule, e.Verdict.Reason}); len(t.byWhy) < t.max || t.byWhy[w] > 0 {
+			t.byWhy[w]++
+		}
+		r := t.refused[k]
+		if r == nil {
+			t.makeRoom()
+			r = &Refusals{Proto: e.Proto, Src: e.Src.Addr(), Dst: e.Dst}
+			t.refused[k] = r
+		}
+		r.Packets++
+		r.Bytes += uint64(e.Length)
+		r.Rule, r.Reason, r.Last = e.Verdict.Rule, e.Verdict.Reason, at
+	case e.Kind == firewall.EventEnd:
+		d := t.ended[k]
+		if d == nil {
+			if len(t.ended) >= t.max {
+				return // nobody has looked for a while; the counters of rules still have it
+			}
+			d = &ended{}
+			t.ended[k] = d
+		}
+		d.bytes += e.Bytes[0] + e.Bytes[1]
+		d.packets += e.Packets[0] + e.Packets[1]
+	}
+}
+
+// makeRoom gives up the smaller half of the refusals when there is no room, so that the work for one event is small on average.
+func (t *Top) makeRoom() {
+	if len(t.refused) < t.max {
+		return
+	}
+	sizes := make([]uint64, 0, len(t.refused))
+	for _, r := range t.refused {
+		sizes = append(sizes, r.Packets)
+	}
+	slices.Sort(sizes)
+	middle, drop := sizes[len(sizes)/2], len(sizes)/2
+	for k, r := range t.refused {
+		if drop > 0 && r.Packets <= middle {
+			t.others.Packets += r.Packets
+			t.others.Bytes += r.Bytes
+			delete(t.refused, k)
+			drop--
+		}
+	}
+}
+
+// Total returns how much was refused in all, and how much of it belongs to pairs that had to make room.
+func (t *Top) Total() (all, others Count) { return t.total, t.others }
+
+// Why returns the refused packets of a rule for a reason.
+func (t *Top) Why(rule uint16, r firewall.Reason) uint64 { return t.byWhy[why{rule, r}] }
+
+// Refused returns the n pairs that were refused most.
+func (t *Top) Refused(n int) []Refusals {
+	all := make([]Refusals, 0, len(t.refused))
+	for _, r := range t.refused {
+		all = append(all, *r)
+	}
+	slices.SortFunc(all, func(a, b Refusals) int {
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), b.Last.Compare(a.Last), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+	})
+	return all[:min(n, len(all))]
+}
+
+// Talkers adds the live states up by pair and returns the n with the highest rate since the last call, then by bytes. now is the time of
+// the call.
+func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Time, n int) []Talker {
+	pairs := map[pairKey]*Talker{}
+	for s := range states {
+		k := pairKey{s.Proto, s.From.Addr(), s.To.Addr(), s.To.Port()}
+		p := pairs[k]
+		if p == nil {
+			p = &Talker{Proto: s.Proto, Src: k.src, Dst: s.To}
+			pairs[k] = p
+		}
+		p.States++
+		p.Packets += s.Packets[0] + s.Packets[1]
+		p.Bytes += s.Bytes[0] + s.Bytes[1]
+	}
+	passed := now.Sub(t.asked).Seconds()
+	bytes := make(map[pairKey]uint64, min(len(pairs), t.max))
+	for k, d := range t.ended {
+		if pairs[k] == nil {
+			pairs[k] = &Talker{Proto: k.proto, Src: k.src, Dst: netip.AddrPortFrom(k.dst, k.port)}
+		}
+		pairs[k].Rate = float64(d.bytes)
+	}
+	all := make([]Talker, 0, len(pairs))
+	for k, p := range pairs {
+		if t.asked.IsZero() || passed <= 0 {
+			p.Rate = 0
+		} else {
+			p.Rate = max(0, p.Rate+float64(p.Bytes)-float64(t.before[k])) / passed
+		}
+		if len(bytes) < t.max*16 && p.States > 0 {
+			bytes[k] = p.Bytes
+		}
+		all = append(all, *p)
+	}
+	clear(t.ended)
+	t.before, t.asked = bytes, now
+	slices.SortFunc(all, func(a, b Talker) int {
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Bytes, a.Bytes), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+	})
+	return all[:min(n, len(all))]
+}
