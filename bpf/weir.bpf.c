@@ -68,6 +68,10 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 		in->result = w.gone;
 		return 0;
 	}
+	if (in->op == OP_TICK) {
+		in->result = start_ticking();
+		return 0;
+	}
 	if (in->op == OP_ADOPT) {
 		in->result = adopt(0);
 		return 0;

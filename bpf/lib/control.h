@@ -2,51 +2,9 @@
 // What the agent asks the kernel to do with the state table: it never writes there itself, for it would race with packets.
 #pragma once
 
-#include "judge.h"
+#include "sweep.h"
 
-enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE };
-
-// sweep_set removes the states of a set whose rule is gone and, unless `purge`, those that have expired. It returns how many there were.
-checked_once int sweep_set(__u32 n, __u32 purge)
-{
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	struct set *s = set_at(n);
-	int gone = 0;
-
-	if (!c || !cf || !s)
-		return 0;
-	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
-	if (!h)
-		return 0;
-	for (int i = 0; i < WAYS; i++) {
-		__u64 tag = once(s->tag[i]);
-		if ((tag & TAG_MASK) != TAG_LIVE)
-			continue;
-		struct side *low = low_side(s, i), *high = high_side(s, i);
-		__u32 place = n * WAYS + i;
-		if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
-			gone += remove_state(place, tag, GONE_EXPIRED);
-		else if (!slot_of(p, h, low->rule))
-			gone += remove_state(place, tag, GONE_RULE);
-	}
-	return gone;
-}
-
-struct sweep {
-	__u32 next, sets, gone, purge;
-};
-
-static long sweep_one(__u32 index, void *ctx)
-{
-	struct sweep *w = ctx;
-
-	if (w->next + index >= w->sets)
-		return 1;
-	w->gone += sweep_set(w->next + index, w->purge);
-	return 0;
-}
+enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK };
 
 // adopt makes the state that the call describes, with its sides and its rule as they are given, unless there is one.
 checked_once int adopt(__u32 unused)

@@ -117,14 +117,24 @@ inline_always void judge(struct __sk_buff *skb, struct cpu *c, struct config *cf
 		note_fragment(0);
 }
 
+inline_always void tell_drop(struct pkt *p, struct config *cf)
+{
+	__u8 r = p->v.reason;
+
+	__u32 kind = r >= REASON_LIMIT && r <= REASON_NO_KEY ? EVENT_REFUSE : EVENT_DROP;
+
+	if (listened(cf, kind))
+		event_packet(kind);
+}
+
 // finish counts the verdict and tells of a drop.
 inline_always void finish(struct cpu *c, struct config *cf)
 {
 	struct pkt *p = &c->p;
 
 	c->reasons[p->v.reason & (NUM_REASONS - 1)]++;
-	if (unlikely(!p->v.pass) && listened(cf, EVENT_DROP))
-		event_packet(EVENT_DROP);
+	if (unlikely(!p->v.pass))
+		tell_drop(p, cf);
 	if (unlikely(p->v.state == USE_NEW) && listened(cf, EVENT_START))
 		event_packet(EVENT_START);
 }

@@ -140,6 +140,18 @@ struct gauge {
 	__u64 pad2[7];
 };
 
+// The clock hand over the state table.
+struct hand {
+	struct bpf_timer timer;
+	__u32 next;	  // set to look at
+	__u32 ticks;	  // since the start
+	__s64 pass_began; // times of the coarse clock
+	__s64 pass_took;  // the last whole pass, 0 before the first has ended
+	__u64 longest;	  // of all ticks, ns of work
+	__u64 worked;	  // in all ticks, ns
+	__u64 gone;	  // states removed
+};
+
 struct frag_key {
 	struct address src, dst;
 	__u32 id;

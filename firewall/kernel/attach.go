@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 // attachment is what judges the packets of one interface.
@@ -51,6 +52,9 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("attach to interface %d: %w", index, err)
 	}
+	if err := e.tickLocked(); err != nil {
+		return "", err
+	}
 	a := &attachment{index: index, l3: !hasEthernet(i)}
 	for d := range directions {
 		if err := e.attachLocked(a, d); err != nil {
@@ -59,6 +63,22 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	}
 	e.links[index] = a
 	return "tcx", nil
+}
+
+// tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the maps are pinned.
+func (e *Engine) tickLocked() error {
+	if e.ticking {
+		return nil
+	}
+	c := weirCall{Op: opTick}
+	if err := e.call.ask(&c); err != nil {
+		return err
+	}
+	if c.Result < 0 {
+		return fmt.Errorf("start the timer of the sweep: %w", unix.Errno(-c.Result))
+	}
+	e.ticking = true
+	return nil
 }
 
 // hasEthernet reports whether frames of an interface have Ethernet headers. The loopback's have, of zeros.
@@ -133,6 +153,9 @@ func (e *Engine) resumeLinks() error {
 	defer e.mu.Unlock()
 	found, err := pinnedLinks(e.dir)
 	if err != nil {
+		return err
+	}
+	if err := e.tickLocked(); err != nil {
 		return err
 	}
 	for index := range found {

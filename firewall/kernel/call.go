@@ -19,6 +19,7 @@ const (
 	opSweep
 	opAdopt
 	opPurge
+	opTick
 )
 
 // Why states are removed, enum removal of bpf/lib/table.h.

@@ -67,7 +67,7 @@ func number(t *testing.T, known map[string]int64, s string) int64 {
 
 // TestConstants compares what C and Go call by different names.
 func TestConstants(t *testing.T) {
-	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "control.h", "decode.h")
+	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "sweep.h", "control.h", "decode.h")
 	same := map[string]int64{
 		"PROTO_HOPBYHOP": int64(packet.ProtoHopByHop), "PROTO_ICMP": int64(packet.ProtoICMP), "PROTO_TCP": int64(packet.ProtoTCP),
 		"PROTO_UDP": int64(packet.ProtoUDP), "PROTO_ROUTING": int64(packet.ProtoRouting), "PROTO_FRAGMENT": int64(packet.ProtoFragment),
@@ -108,7 +108,7 @@ func TestConstants(t *testing.T) {
 		"USE_NONE": int64(firewall.StateNone), "USE_HIT": int64(firewall.StateHit), "USE_NEW": int64(firewall.StateNew),
 		"USE_UNTOUCHED": int64(firewall.StateUntouched),
 		"EVENT_START":   int64(firewall.EventStart), "EVENT_END": int64(firewall.EventEnd), "EVENT_DROP": int64(firewall.EventDrop),
-		"EVENT_LOG": int64(firewall.EventLog), "EVENT_REFUSE": int64(firewall.EventRefuse),
+		"EVENT_LOG": int64(firewall.EventLog), "EVENT_REFUSE": int64(firewall.EventRefuse), "EVENT_PROBE": eventProbe,
 
 		"ACT_ALLOW": int64(rule.OpAllow), "ACT_DENY": int64(rule.OpDeny), "ACT_REJECT": int64(rule.OpReject), "ACT_RESET": int64(rule.OpReset),
 		"ACT_UNREACH": int64(rule.OpUnreach), "ACT_UNREACH6": int64(rule.OpUnreach6), "ACT_COUNT": int64(rule.OpCount),
@@ -154,7 +154,7 @@ func TestConstants(t *testing.T) {
 		"ROUTE_BLACKHOLE": routeBlackhole, "ROUTE_DEFAULT": routeDefault,
 		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_EMBRYO": metaEmbryo, "META_ADOPTED": metaAdopted,
 		"TAG_MASK": tagMask, "TAG_LIVE": tagLive,
-		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "GONE_CUT": goneCut,
+		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "GONE_CUT": goneCut,
 	}
 	for name, want := range same {
 		if got, ok := c[name]; !ok || got != want {

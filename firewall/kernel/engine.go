@@ -39,6 +39,7 @@ type Engine struct {
 	tables   map[string]*ebpf.Map           // guarded by mu
 	ifs      map[uint32]firewall.Interface  // guarded by mu
 	links    map[uint32]*attachment         // guarded by mu; by interface index
+	ticking  bool                           // guarded by mu; the sweep's timer runs
 	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map
 
 	clock func() int64 // stands for the clock in tests; nil otherwise
@@ -175,6 +176,7 @@ func (e *Engine) configure() error {
 	c.LifeSyn, c.LifeEstablished, c.LifeFin, c.LifeRst = int64(t.Syn), int64(t.Established), int64(t.Fin), int64(t.Rst)
 	c.LifeUdp, c.LifeUdpReply, c.LifeShort = int64(t.UDP), int64(t.UDPReply), int64(t.Short)
 	c.LifeFrag = fragLife
+	c.Listen = 0 // nobody listens any more
 	return e.putConfigLocked()
 }
 

@@ -117,7 +117,9 @@ func echo(l net.Listener) {
 	}
 }
 
-func (g *guarded) dial(to string) (net.Conn, error) { return dialFrom(g.client, to, 700*time.Millisecond) }
+func (g *guarded) dial(to string) (net.Conn, error) {
+	return dialFrom(g.client, to, 700*time.Millisecond)
+}
 
 func dialFrom(n *nstest.Node, to string, most time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)

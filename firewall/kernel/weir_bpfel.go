@@ -308,6 +308,21 @@ type weirGauge struct {
 	Pad2    [7]uint64
 }
 
+type weirHand struct {
+	_     structs.HostLayout
+	Timer struct {
+		_ structs.HostLayout
+		_ [16]byte
+	}
+	Next      uint32
+	Ticks     uint32
+	PassBegan int64
+	PassTook  int64
+	Longest   uint64
+	Worked    uint64
+	Gone      uint64
+}
+
 type weirHeader struct {
 	_        structs.HostLayout
 	Rules    uint32
@@ -481,6 +496,7 @@ const (
 	weirMapEvents     = "events"
 	weirMapFrags      = "frags"
 	weirMapGauges     = "gauges"
+	weirMapHands      = "hands"
 	weirMapIfaces     = "ifaces"
 	weirMapImages     = "images"
 	weirMapLabels     = "labels"
@@ -560,6 +576,7 @@ type weirMapSpecs struct {
 	Events    *ebpf.MapSpec `ebpf:"events"`
 	Frags     *ebpf.MapSpec `ebpf:"frags"`
 	Gauges    *ebpf.MapSpec `ebpf:"gauges"`
+	Hands     *ebpf.MapSpec `ebpf:"hands"`
 	Ifaces    *ebpf.MapSpec `ebpf:"ifaces"`
 	Images    *ebpf.MapSpec `ebpf:"images"`
 	Labels    *ebpf.MapSpec `ebpf:"labels"`
@@ -607,6 +624,7 @@ type weirMaps struct {
 	Events    *ebpf.Map `ebpf:"events"`
 	Frags     *ebpf.Map `ebpf:"frags"`
 	Gauges    *ebpf.Map `ebpf:"gauges"`
+	Hands     *ebpf.Map `ebpf:"hands"`
 	Ifaces    *ebpf.Map `ebpf:"ifaces"`
 	Images    *ebpf.Map `ebpf:"images"`
 	Labels    *ebpf.Map `ebpf:"labels"`
@@ -630,6 +648,7 @@ func (m *weirMaps) Close() error {
 		m.Events,
 		m.Frags,
 		m.Gauges,
+		m.Hands,
 		m.Ifaces,
 		m.Images,
 		m.Labels,

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The sweep gives memory back: a clock hand goes round the state table, a few sets per tick of one timer in the kernel. Correctness never waits for
+// it, since every look-up asks whether what it found has expired.
+#pragma once
+
+#include "judge.h"
+
+enum { TICK_MS = 10, TICKS_PER_PASS = 200, MAX_SETS_PER_TICK = 4096 };
+// Probes to idle TCP connections: every PROBE_EVERY seconds of the last PROBE_WITHIN (ipfw's dyn_keepalive_interval and _period).
+enum { PROBE_WITHIN = 20, PROBE_EVERY = 5 };
+enum { CLOCK_MONOTONIC = 1 };
+
+// event_probe asks the agent to probe both ends of an idle TCP connection.
+inline_always void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
+{
+	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	if (!e) {
+		c->lost++;
+		return;
+	}
+	way &= WAYS - 1;
+	struct side *low = &s->side[way * 2], *high = &s->side[way * 2 + 1];
+	__builtin_memset(e, 0, sizeof(*e));
+	e->time = c->p.now;
+	e->src_hi = s->addr[way].low_hi;
+	e->src_lo = s->addr[way].low_lo;
+	e->dst_hi = s->addr[way].high_hi;
+	e->dst_lo = s->addr[way].high_lo;
+	e->ports = tag >> 32;
+	e->packets[0] = (__u64)low->ack << 32 | high->ack;
+	e->rule = low->rule;
+	e->proto = PROTO_TCP;
+	e->kind = EVENT_PROBE;
+	bpf_ringbuf_submit(e, 0);
+}
+
+// wants_probe: the state is an established, tracked TCP connection that will expire soon. The hand passes every PASS, so one of
+// PROBE_EVERY / PASS passes probes.
+inline_always int wants_probe(struct config *cf, struct side *low, struct side *high, __s64 now)
+{
+	__u32 both = low->flags & high->flags;
+	__s64 last = low->last > high->last ? low->last : high->last;
+	__s64 left = last + cf->life_established - now, pass = (__s64)TICK_MS * TICKS_PER_PASS * 1000000;
+	__s64 within = (__s64)PROBE_WITHIN * 1000000000, every = (__s64)PROBE_EVERY * 1000000000;
+
+	if (left < 0 || left > within || (both & (SIDE_SEEN | SIDE_ACKED)) != (SIDE_SEEN | SIDE_ACKED))
+		return 0;
+	if ((low->flags | high->flags) & (SIDE_FIN | SIDE_RST))
+		return 0;
+	return (__u64)left / every != (__u64)(left + pass) / every;
+}
+
+// sweep_set removes the states of a set whose rule is gone and, unless `purge`, those that have expired. It returns how many there were.
+checked_once int sweep_set(__u32 n, __u32 purge)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(n);
+	int gone = 0;
+
+	if (!c || !cf || !s)
+		return 0;
+	struct pkt *p = &c->p;
+	struct header *h = header_of(p);
+	if (!h)
+		return 0;
+	for (int i = 0; i < WAYS; i++) {
+		__u64 tag = once(s->tag[i]);
+		if ((tag & TAG_MASK) != TAG_LIVE)
+			continue;
+		struct side *low = low_side(s, i), *high = high_side(s, i);
+		__u32 place = n * WAYS + i;
+		if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) && wants_probe(cf, low, high, p->now))
+			event_probe(cf, c, s, i, tag);
+		if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
+			gone += remove_state(place, tag, GONE_EXPIRED);
+		else if (!slot_of(p, h, low->rule))
+			gone += remove_state(place, tag, GONE_RULE);
+	}
+	return gone;
+}
+
+struct sweep {
+	__u32 next, sets, gone, purge;
+};
+
+static long sweep_one(__u32 index, void *ctx)
+{
+	struct sweep *w = ctx;
+
+	if (w->next + index >= w->sets)
+		return 1;
+	w->gone += sweep_set(w->next + index, w->purge);
+	return 0;
+}
+
+// tick moves the hand on.
+static int tick(void *map, __u32 *key, struct hand *hand)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	__u64 begin = bpf_ktime_get_ns();
+	__u32 count = cf->sets / TICKS_PER_PASS + 1;
+	struct sweep w = {.next = hand->next, .sets = cf->sets};
+	c->p.now = bpf_ktime_get_coarse_ns();
+	c->p.current = cf->current;
+	if (count > MAX_SETS_PER_TICK)
+		count = MAX_SETS_PER_TICK;
+	bpf_loop(count, sweep_one, &w, 0);
+	hand->next += count;
+	if (hand->next >= cf->sets) {
+		hand->next = 0;
+		if (hand->pass_began)
+			hand->pass_took = c->p.now - hand->pass_began;
+		hand->pass_began = c->p.now;
+	}
+	hand->gone += w.gone;
+	hand->ticks++;
+	__u64 took = bpf_ktime_get_ns() - begin;
+	hand->worked += took;
+	if (took > hand->longest)
+		hand->longest = took;
+	bpf_timer_start(&hand->timer, TICK_MS * 1000000, 0);
+	return 0;
+}
+
+// start_ticking starts the timer, or gives one that ticks already to the programs of today.
+inline_always long start_ticking(void)
+{
+	__u32 zero = 0;
+	struct hand *hand = bpf_map_lookup_elem(&hands, &zero);
+
+	if (!hand)
+		return -1;
+	bpf_timer_init(&hand->timer, &hands, CLOCK_MONOTONIC); // fails when that was done before
+	if (bpf_timer_set_callback(&hand->timer, tick) < 0)
+		return -1;
+	return bpf_timer_start(&hand->timer, TICK_MS * 1000000, 0);
+}

@@ -1,0 +1,111 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. It is no event for others.
+const eventProbe = 31
+
+// Watch tells f of what happens until ctx ends: events of the given kinds, one after the other. The events of a kind cost nothing while nobody
+// watches. When f is too slow, events are lost and counted (Stats.Lost). There may be one Watch at a time.
+//
+// As long as Watch runs, idle TCP connections whose state would expire soon are probed at both ends; an answer keeps
+// the state. f may be nil, for the probes alone. Watch must be called on a thread in the namespace of the interfaces.
+func (e *Engine) Watch(ctx context.Context, kinds []firewall.EventKind, f func(firewall.Event)) error {
+	r, err := ringbuf.NewReader(e.objects.Events)
+	if err != nil {
+		return fmt.Errorf("open the ring of events: %w", err)
+	}
+	defer r.Close()
+	p, err := newProber(e.localMark())
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	listen := uint32(1) << eventProbe
+	for _, k := range kinds {
+		listen |= 1 << k
+	}
+	if err := e.listen(listen); err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { r.Close() })()
+	var record ringbuf.Record
+	for {
+		err := r.ReadInto(&record)
+		if errors.Is(err, os.ErrClosed) {
+			return errors.Join(ctx.Err(), e.listen(0))
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("read the ring of events: %w", err), e.listen(0))
+		}
+		if len(record.RawSample) < int(unsafe.Sizeof(weirEvent{})) {
+			continue
+		}
+		w := (*weirEvent)(unsafe.Pointer(&record.RawSample[0]))
+		if w.Kind == eventProbe {
+			p.probe(w)
+		} else if f != nil {
+			f(e.event(w))
+		}
+	}
+}
+
+// listen says which kinds of events the kernel tells of.
+func (e *Engine) listen(kinds uint32) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.objects.Config == nil {
+		return nil
+	}
+	e.config.Listen = kinds
+	return e.putConfigLocked()
+}
+
+func (e *Engine) localMark() uint32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.config.LocalMark
+}
+
+// event turns an event of the kernel into one for everybody.
+func (e *Engine) event(w *weirEvent) firewall.Event {
+	ev := firewall.Event{
+		Kind: firewall.EventKind(w.Kind), Time: w.Time, Proto: w.Proto, TCPFlags: w.TcpFlags, Length: w.Length, Duration: w.Duration,
+		Hook: firewall.Hook{Dir: firewall.Direction(w.Dir), Recv: w.Recv, Xmit: w.Xmit}, Packets: w.Packets, Bytes: w.Bytes,
+		Verdict: firewall.Verdict{
+			Pass: w.Pass != 0, Reason: firewall.Reason(w.Reason), Rule: w.Number, Slot: w.Slot, Answer: firewall.Answer(w.Answer),
+			Code: w.Code, State: firewall.StateUse(w.State),
+		},
+	}
+	if ev.Kind == firewall.EventEnd {
+		ev.Verdict.Rule, ev.Verdict.Slot = e.numberOf(w.Rule)
+	} else if w.Version == 0 { // refused before the addresses were known
+		return ev
+	}
+	ev.Src = netip.AddrPortFrom(addrOf(w.SrcHi, w.SrcLo), uint16(w.Ports>>16))
+	ev.Dst = netip.AddrPortFrom(addrOf(w.DstHi, w.DstLo), uint16(w.Ports))
+	return ev
+}
+
+// numberOf returns the number and the slot of a rule by its id, zeros if it is not in force any more.
+func (e *Engine) numberOf(id uint32) (number, slot uint16) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.rules {
+		if e.rules[i].Id == id {
+			return e.rules[i].Number, uint16(i)
+		}
+	}
+	return 0, 0
+}

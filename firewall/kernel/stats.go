@@ -1,0 +1,66 @@
+package kernel
+
+import (
+	"fmt"
+	"time"
+)
+
+// Stats tell how full the tables are and how the sweep does.
+type Stats struct {
+	States, MaxStates     int // live or not yet swept
+	Embryos, MaxEmbryonic int // of these, half-open
+	Slots                 int // places in the table
+	Created               uint64
+	Removed               map[string]uint64 // by why
+	Lost                  uint64            // events that nobody read in time
+	Unanswered            uint64            // answers (resets, ICMP errors) that could not be made or were too many
+	Sweep                 Sweep
+}
+
+// Sweep tells how the clock hand over the state table does.
+type Sweep struct {
+	Ticks   uint32
+	Pass    time.Duration // what the last pass over the whole table took: no expired state is older than that
+	Longest time.Duration // work of the longest tick
+	Work    time.Duration // of all ticks
+	Removed uint64
+}
+
+// removals are the names of enum removal of bpf/lib/table.h.
+var removals = [...]string{"expired", "recycled", "reclaimed", "rule", "cut", "double"}
+
+// Stats returns the present numbers.
+func (e *Engine) Stats() (Stats, error) {
+	var g weirGauge
+	if err := e.objects.Gauges.Lookup(uint32(0), &g); err != nil {
+		return Stats{}, fmt.Errorf("read the number of states: %w", err)
+	}
+	var h weirHand
+	if err := e.objects.Hands.Lookup(uint32(0), &h); err != nil {
+		return Stats{}, fmt.Errorf("read the state of the sweep: %w", err)
+	}
+	each, err := e.cpus()
+	if err != nil {
+		return Stats{}, err
+	}
+	e.mu.Lock()
+	c := e.config
+	e.mu.Unlock()
+	s := Stats{
+		States: int(g.States), Embryos: int(g.Embryos), MaxStates: int(c.MaxStates), MaxEmbryonic: int(c.MaxEmbryonic),
+		Slots: int(c.Sets) * ways, Removed: map[string]uint64{},
+		Sweep: Sweep{
+			Ticks: h.Ticks, Pass: time.Duration(h.PassTook), Longest: time.Duration(h.Longest), Work: time.Duration(h.Worked), Removed: h.Gone,
+		},
+	}
+	for i := range each {
+		s.States += int(each[i].Pending)
+		s.Created += each[i].Created
+		s.Lost += each[i].Lost
+		s.Unanswered += each[i].Unanswered
+		for why, name := range removals {
+			s.Removed[name] += each[i].Removed[why]
+		}
+	}
+	return s, nil
+}

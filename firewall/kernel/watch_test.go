@@ -1,0 +1,120 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// watch collects events of a guarded server until the returned function is called.
+func (g *guarded) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() []firewall.Event) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all []firewall.Event
+	done := make(chan error)
+	go func() {
+		done <- g.server.Do(func() error {
+			return g.engine.Watch(ctx, kinds, func(e firewall.Event) { all = append(all, e) })
+		})
+	}()
+	for g.listening() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	return func() []firewall.Event {
+		time.Sleep(50 * time.Millisecond)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		return all
+	}
+}
+
+func (g *guarded) listening() uint32 {
+	g.engine.mu.Lock()
+	defer g.engine.mu.Unlock()
+	return g.engine.config.Listen
+}
+
+func TestEventsTellWhatHappened(t *testing.T) {
+	g := newGuarded(t, "add 1 check-state\nadd 100 allow log tcp from any to me 80 setup keep-state\n")
+	stop := g.watch(t, firewall.EventStart, firewall.EventEnd, firewall.EventDrop, firewall.EventLog)
+	c, err := g.dial("10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := talk(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if c, err := g.dial("10.0.0.1:81"); err == nil {
+		c.Close()
+		t.Fatal("port 81 is open")
+	}
+	time.Sleep(4 * time.Second) // closed states live for a second, and the hand comes by every two
+	count := map[firewall.EventKind]int{}
+	for _, e := range stop() {
+		count[e.Kind]++
+		switch e.Kind {
+		case firewall.EventStart:
+			if e.Dst.String() != "10.0.0.1:80" || e.Verdict.Rule != 100 || !e.Verdict.Pass {
+				t.Errorf("start: %+v", e)
+			}
+		case firewall.EventEnd:
+			if e.Dst.String() != "10.0.0.1:80" || e.Verdict.Rule != 100 || e.Packets[0] < 5 || e.Packets[1] < 4 || e.Duration <= 0 {
+				t.Errorf("end: %+v", e)
+			}
+		case firewall.EventDrop:
+			if e.Dst.Port() == 81 && (e.Verdict.Rule != 65535 || e.Verdict.Pass) {
+				t.Errorf("drop: %+v", e)
+			}
+		}
+	}
+	if count[firewall.EventStart] != 1 || count[firewall.EventEnd] != 1 || count[firewall.EventDrop] == 0 || count[firewall.EventLog] < 8 {
+		t.Errorf("events by kind: %v", count)
+	}
+	s, err := g.engine.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.States != 0 || s.Embryos != 0 || s.Created != 1 || s.Removed["expired"] != 1 || s.Lost != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+	if s.Sweep.Ticks < 300 || s.Sweep.Pass < 1900*time.Millisecond || s.Sweep.Longest <= 0 {
+		t.Errorf("sweep: %+v", s.Sweep)
+	}
+	t.Logf("sweep: %v a tick, longest %v", s.Sweep.Work/time.Duration(s.Sweep.Ticks), s.Sweep.Longest)
+}
+
+func TestProbesKeepIdleConnections(t *testing.T) {
+	g := newGuarded(t, webRules)
+	stop := g.watch(t)
+	c, err := g.dial("10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := talk(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	before := g.states(t)[0]
+	// Lifetime 24 s: the last 20 s, in which probes are sent, begin after 4 s.
+	g.engine.mu.Lock()
+	g.engine.config.LifeEstablished = 24e9
+	err = g.engine.putConfigLocked()
+	g.engine.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(12 * time.Second)
+	after := g.states(t)
+	if len(after) != 1 || after[0].Last < before.Last+4e9 {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	stop()
+	if err := talk(c, "still there"); err != nil {
+		t.Error(err)
+	}
+}
