@@ -145,7 +145,9 @@ func (g random) option(has func(rule.Features) bool) string {
 		{0, list("icmptypes", 0, 3, 8, 11)}, {0, list("icmp6types", 1, 2, 128, 129)},
 		{0, list("src-port", 22, 53, 80, 4000, 40000)}, {0, list("dst-port", 22, 53, 80, 443, 40000)},
 		{0, word("proto tcp", "proto udp", "proto 47")},
-		{0, func() string { return g.one("src-ip ", "dst-ip ") + g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0]) }},
+		{0, func() string {
+			return g.one("src-ip ", "dst-ip ") + g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0])
+		}},
 		{rule.HasInterface, func() string { return g.one("via ", "recv ", "xmit ") + g.one(names...) }},
 		{rule.HasGlob, func() string { return g.one("via ", "recv ", "xmit ") + g.one("eth*", "pod:*", "?th1", "*") }},
 		{rule.HasAnyIface, func() string { return g.one("via ", "recv ", "xmit ") + "any" }},

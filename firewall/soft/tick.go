@@ -3,7 +3,7 @@ package soft
 import (
 	"time"
 
-	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 )
 
 // sweepTicks is how many calls of Tick look at every state once: at 100 calls in a second, ten seconds.
@@ -21,8 +21,13 @@ func (w *Worker) Tick(now time.Duration, send func(Probe)) {
 		defer w.shard.release()
 	}
 	s := w.shard
+	var alive func(*entry, *flow.State)
+	if send != nil {
+		k := keeper{now: int64(now), send: send, life: &s.cfg.opts.Timeouts}
+		alive = k.alive
+	}
 
-	s.sweep(&s.grown, (len(s.grown.tags)+sweepTicks-1)/sweepTicks, int64(now), nil)
+	s.sweep(&s.grown, (len(s.grown.tags)+sweepTicks-1)/sweepTicks, int64(now), alive)
 	s.sweep(&s.embryo, (len(s.embryo.tags)+sweepTicks-1)/sweepTicks, int64(now), nil)
 }
 
@@ -35,11 +40,4 @@ func (e *Engine) Sweep(now time.Duration) {
 		}
 		s.release()
 	}
-}
-
-// Probe is a packet to be sent because of a state, not because of a packet.
-type Probe struct {
-	// To is the side that it goes to: In, as if it came from an interface, or Out.
-	To     firewall.Direction
-	Packet []byte
 }
