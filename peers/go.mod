@@ -1,6 +1,6 @@
 module github.com/weirnet/weir/peers
 
-go 1.26.0
+go 1.26.6
 
 require (
 	github.com/tailscale/wireguard-go v0.0.0-20260928213032-417aef361226
@@ -15,6 +15,7 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.zx2c4.com/wintun v0.0.0-20230126152724-0fa3db229ce2 // indirect
+	tailscale.com v1.102.5 // indirect
 )
 
 replace github.com/weirnet/weir => ..

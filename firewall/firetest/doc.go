@@ -9,8 +9,8 @@
 //	firetest.Run(t, options, rule.AllFeatures, func() (firetest.Subject, error) { ... })
 //
 // It prints the seeds that it plays. A difference is made smaller by leaving out steps and rules as long as it stays, and
-// is printed with the rules, every step, the packets as text and in hex, and the seed, which -firetest.seed plays again.
-// -firetest.decisions says how many packets and other steps are played.
+// is printed with the rules, every step, the packets as text and in hex, and the seed, which the environment variable WEIR_SEED
+// plays again. WEIR_DECISIONS says how many packets and other steps are played.
 //
 // The package imports no engine. It shares flow's pure functions with them, which have tests of their own.
 //

@@ -1,7 +1,9 @@
 package firetest
 
 import (
-	"flag"
+	"fmt"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -9,11 +11,19 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Settings of the random differ, for every engine's tests: go test ./firewall/soft -run Differ -firetest.decisions 1000000
-var (
-	decisions = flag.Int("firetest.decisions", 20000, "random decisions that Run compares")
-	seed      = flag.Uint64("firetest.seed", 0, "play only the case with this seed")
-)
+// Settings of the differ for every engine's tests: WEIR_DECISIONS is how many decisions are compared, WEIR_SEED the one case to
+// play.
+func setting(name string, otherwise uint64) (uint64, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("environment variable %s: %w", name, err)
+	}
+	return n, nil
+}
 
 // stepsPerCase is the length of a random sequence.
 const stepsPerCase = 200
@@ -22,13 +32,20 @@ const stepsPerCase = 200
 // empty engine made with the options. The first difference is made small and fails the test.
 func Run(t *testing.T, options firewall.Options, have rule.Features, fresh func() (Subject, error)) {
 	t.Helper()
-	first, last := uint64(time.Now().UnixNano())&0xffffffff, uint64(0)
-	if *seed != 0 {
-		first, last = *seed, *seed
-	} else {
-		last = first + uint64(*decisions/stepsPerCase)
-		t.Logf("seeds %d to %d", first, last)
+	decisions, err := setting("WEIR_DECISIONS", 20000)
+	if err != nil {
+		t.Fatal(err)
 	}
+	first, err := setting("WEIR_SEED", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := first
+	if first == 0 {
+		first = uint64(time.Now().UnixNano()) & 0xffffffff
+		last = first + (decisions+stepsPerCase-1)/stepsPerCase - 1
+	}
+	t.Logf("seeds %d to %d", first, last)
 	for s := first; s <= last; s++ {
 		c := RandomCase(s, have, options, stepsPerCase)
 		d, err := c.Run(options, fresh)

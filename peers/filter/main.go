@@ -1,0 +1,55 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"time"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 60, "interleaved rounds of every row")
+	slice := flag.Duration("slice", 2*time.Millisecond, "length of one contender's part of a round")
+	only := flag.String("only", "", "run one table: cases, rules, states, workers, new, flood")
+	profile := flag.String("cpuprofile", "", "write a CPU profile")
+	flag.Parse()
+	if *profile != "" {
+		f, err := os.Create(*profile)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "filter:", err)
+			os.Exit(1)
+		}
+		if err := pprof.StartCPUProfile(f); err != nil {
+			fmt.Fprintln(os.Stderr, "filter:", err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
+	if err := run(*only, *rounds, *slice); err != nil {
+		fmt.Fprintln(os.Stderr, "filter:", err)
+		os.Exit(1)
+	}
+}
+
+// worst is the smallest ratio seen, each divided by its bar.
+var worst = 1e9
+
+func bar(ratio, must float64) { worst = min(worst, ratio/must) }
+
+func run(only string, rounds int, slice time.Duration) error {
+	for _, t := range []struct {
+		name string
+		run  func(int, time.Duration) error
+	}{{"cases", tenCases}} {
+		if only != "" && only != t.name {
+			continue
+		}
+		if err := t.run(rounds, slice); err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		fmt.Println()
+	}
+	fmt.Printf("Each ratio is divided by its bar; 1 or more means that every bar is held.\n\nworst ratio: %.2f\n", worst)
+	return nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/rule"
+)
+
+// weirRules say what benchRules and the code of the peer say: everything may go out, replies may come in, and these may begin.
+const weirRules = `
+add 1 check-state
+add 2 allow ip from any to any out keep-state
+add 3 allow icmp from any to any in icmptypes 0,3,11,12
+add 4 allow ipv6-icmp from any to any in icmp6types 1,2,3,4,129
+add 10 allow tcp from 8.1.1.1,8.2.2.2 to 1.2.3.4 22 in setup keep-state
+add 10 allow tcp from 8.1.1.1,8.2.2.2 to 5.6.7.8 23-24 in setup keep-state
+add 10 allow udp from 8.1.1.1,8.2.2.2 to 1.2.3.4 22 in keep-state
+add 10 allow udp from 8.1.1.1,8.2.2.2 to 5.6.7.8 23-24 in keep-state
+add 10 allow icmp from 8.1.1.1,8.2.2.2 to 1.2.3.4,5.6.7.8 in
+add 20 allow sctp from 9.1.1.1,9.2.2.2 to 1.2.3.4 22 in keep-state
+add 20 allow sctp from 9.1.1.1,9.2.2.2 to 5.6.7.8 23-24 in keep-state
+add 30 allow tcp from 8.1.1.1,8.2.2.2 to 5.6.7.8 27-28 in setup keep-state
+add 30 allow udp from 8.1.1.1,8.2.2.2 to 5.6.7.8 27-28 in keep-state
+add 40 allow tcp from 2.2.2.2 to 8.1.1.1 22 in setup keep-state
+add 40 allow udp from 2.2.2.2 to 8.1.1.1 22 in keep-state
+add 40 allow icmp from 2.2.2.2 to 8.1.1.1 in
+add 50 allow tcp from 0.0.0.0/0 to 100.122.98.50 in setup keep-state
+add 50 allow { udp or icmp } from 0.0.0.0/0 to 100.122.98.50 in keep-state
+add 60 allow tcp from 0.0.0.0/0 to 0.0.0.0/0 443 in setup keep-state
+add 60 allow udp from 0.0.0.0/0 to 0.0.0.0/0 443 in keep-state
+add 70 allow tcp from 153.1.1.1,153.1.1.2,153.3.3.3 to 1.2.3.4 999 in setup keep-state
+add 70 allow udp from 153.1.1.1,153.1.1.2,153.3.3.3 to 1.2.3.4 999 in keep-state
+add 80 allow tcp from ::1,::2 to 2001::1,2001::2 22 in setup keep-state
+add 80 allow udp from ::1,::2 to 2001::1,2001::2 22 in keep-state
+add 80 allow ipv6-icmp from ::1,::2 to 2001::1,2001::2 in
+add 90 allow tcp from ::/0 to ::/0 443 in setup keep-state
+add 90 allow udp from ::/0 to ::/0 443 in keep-state
+add 100 allow 116 from any to any in keep-state
+`
+
+// engine returns an engine with rules.
+func engine(rules string, states, workers int) (*soft.Engine, error) {
+	rs, err := rule.ParseFile("bench", rules, nil)
+	if err != nil {
+		return nil, err
+	}
+	p, err := rule.Compile(rs, rule.CompileOptions{Strict: true})
+	if err != nil {
+		return nil, err
+	}
+	o := firewall.DefaultOptions()
+	o.MaxStates = states
+	o.MaxEmbryonic = max(1<<10, states/16)
+	e, err := soft.New(soft.Options{Options: o, Workers: workers})
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	return e, e.Load(p)
+}
+
+// batch is how many packets a worker gets at once: what wireguard-go reads from a TUN device with offloads.
+const batch = 64
+
+// judge returns contenders that judge one packet over and over: in batches, and one by one.
+func judge(w *soft.Worker, dir firewall.Direction, pkt []byte) (batched, single func(n int)) {
+	in := firewall.Input{Hook: firewall.Hook{Dir: dir, Recv: 1, Xmit: 1}, Now: time.Second}
+	pkts := make([][]byte, batch)
+	for i := range pkts {
+		pkts[i] = pkt
+	}
+	out := make([]firewall.Verdict, batch)
+	batched = func(n int) {
+		for ; n > 0; n -= batch {
+			w.JudgeBatch(&in, pkts[:min(n, batch)], out)
+		}
+	}
+	single = func(n int) {
+		for ; n > 0; n-- {
+			out[0] = w.Judge(&in, pkt)
+		}
+	}
+	return batched, single
+}
