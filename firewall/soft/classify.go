@@ -8,65 +8,203 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// classes is the classifier of a Program with what the soft engine adds: a trie over the IPv6 prefixes.
+// classes is the classifier of a Program with what the soft engine adds: tries over the IPv6 prefixes, and rows in which several
+// dimensions are joined already.
 type classes struct {
 	*rule.Classifier
 	src, dst prefixes // IPv6 only
+	ones     []uint64 // a row that rules nothing out
+
+	// base names, by DimHook index << 9 | DimProto index, a row of bases: protocol, direction, and for protocols without ports,
+	// TCP flags or ICMP types the vectors of packets that have none.
+	base  [rule.HookIndexes << 9]uint16
+	bases []uint64
 }
 
-func newClasses(c *rule.Classifier) classes {
-	k := classes{Classifier: c}
+func newClasses(c *rule.Classifier) *classes {
+	k := &classes{Classifier: c, ones: make([]uint64, c.Words)}
+	for i := range k.ones {
+		k.ones[i] = ^uint64(0)
+	}
 	for _, p := range c.Src.V6 {
 		k.src.set(p.Prefix, p.Class, true)
 	}
 	for _, p := range c.Dst.V6 {
 		k.dst.set(p.Prefix, p.Class, true)
 	}
+	type parts struct {
+		hook, proto uint16
+		kind        kind
+	}
+	rows := map[parts]uint16{}
+	for hook := range rule.HookIndexes {
+		for proto := range rule.ProtoIndexes {
+			p := parts{c.Hook[hook], c.Proto[proto], kindOf(proto, hook >= 2)}
+			row, ok := rows[p]
+			if !ok {
+				row = uint16(len(rows))
+				rows[p] = row
+				k.bases = append(k.bases, k.join(p.hook, p.proto, p.kind)...)
+			}
+			k.base[hook<<9|proto] = row
+		}
+	}
 	return k
 }
 
-// rows are the vectors of one packet, one per dimension.
-type rows [rule.NumDims][]uint64
+// kind says which dimensions of the transport header a packet has.
+type kind uint8
+
+const (
+	kindNone kind = iota
+	kindTCP
+	kindPorts // and no flags
+	kindICMP
+	kindICMP6
+)
+
+// kindOf returns the kind of a DimProto index.
+func kindOf(proto int, later bool) kind {
+	switch {
+	case later:
+	case proto&255 == int(packet.ProtoTCP):
+		return kindTCP
+	case proto&255 == int(packet.ProtoUDP), proto&255 == int(packet.ProtoUDPLite), proto&255 == int(packet.ProtoSCTP):
+		return kindPorts
+	case proto == int(packet.ProtoICMP):
+		return kindICMP
+	case proto == int(packet.ProtoICMPv6)+256:
+		return kindICMP6
+	}
+	return kindNone
+}
+
+// join returns the row of a hook, a protocol, and everything that packets of the kind do not have.
+func (k *classes) join(hook, proto uint16, kd kind) []uint64 {
+	row := append([]uint64(nil), k.vector(rule.DimHook, uint32(hook))...)
+	and := func(v []uint64) {
+		for i := range row {
+			row[i] &= v[i]
+		}
+	}
+	and(k.vector(rule.DimProto, uint32(proto)))
+	if kd != kindTCP && kd != kindPorts {
+		and(k.vector(rule.DimSrcPort, uint32(k.Ports[0][rule.NoPort])))
+		and(k.vector(rule.DimDstPort, uint32(k.Ports[1][rule.NoPort])))
+	}
+	if kd != kindTCP {
+		and(k.vector(rule.DimFlags, uint32(k.Flags[rule.NoFlags])))
+	}
+	if kd != kindICMP && kd != kindICMP6 {
+		and(k.vector(rule.DimICMP, uint32(k.ICMP[rule.NoICMP])))
+	}
+	return row
+}
+
+// vector returns the vector of a class.
+func (k *classes) vector(d rule.Dim, class uint32) []uint64 {
+	at := int(class) * k.Words
+	return k.Vectors[d][at : at+k.Words : at+k.Words]
+}
+
+// rows are the vectors of one packet. A bit that is set in all of them is a rule whose baked conditions hold.
+type rows [maxRows][]uint64
+
+// The rows. Not every packet has the last three; the row of ones stands for what a packet or Program has not.
+const (
+	rowBase = iota
+	rowSrc
+	rowDst
+	rowSrcPort
+	rowDstPort
+	rowFlags // or ICMP type
+	maxRows
+)
 
 // classify finds the vectors of a packet.
-func (c *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
+func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 	four := p.Version == 4
 	later := p.Frag&packet.FragLater != 0
-	var class [rule.NumDims]uint32
-	class[rule.DimSrc] = address(&c.Src, &c.src, p.SrcHi, p.SrcLo, four)
-	class[rule.DimDst] = address(&c.Dst, &c.dst, p.DstHi, p.DstLo, four)
-	sport, dport := uint32(rule.NoPort), uint32(rule.NoPort)
-	flags, icmp := uint32(rule.NoFlags), uint32(rule.NoICMP)
-	proto, hook := uint32(p.Proto), uint32(dir)
+	proto, hook := int(p.Proto), int(dir)
 	if later {
 		hook += 2
 	}
 	if !four {
 		proto += 256
 	}
-	switch {
-	case p.HasPorts():
-		sport, dport = p.Ports>>16, p.Ports&0xffff
-		if p.Proto == packet.ProtoTCP {
-			flags = uint32(p.TCPFlags)
-		}
-	case p.IsICMP():
-		icmp = uint32(p.ICMPType)
-		if !four {
-			icmp += 256
-		}
+	w := k.Words
+	at := int(k.base[hook<<9|proto]) * w
+	r[rowBase] = k.bases[at : at+w]
+	r[rowSrc], r[rowDst], r[rowSrcPort], r[rowDstPort], r[rowFlags] = k.ones, k.ones, k.ones, k.ones, k.ones
+	if k.Used[rule.DimSrc] {
+		r[rowSrc] = k.vector(rule.DimSrc, address(&k.Src, &k.src, p.SrcHi, p.SrcLo, four))
 	}
-	class[rule.DimSrcPort] = uint32(c.Ports[0][sport])
-	class[rule.DimDstPort] = uint32(c.Ports[1][dport])
-	class[rule.DimProto] = uint32(c.Proto[proto])
-	class[rule.DimFlags] = uint32(c.Flags[flags])
-	class[rule.DimICMP] = uint32(c.ICMP[icmp])
-	class[rule.DimHook] = uint32(c.Hook[hook])
-	for d := range r {
-		at := int(class[d]) * c.Words
-		r[d] = c.Vectors[d][at : at+c.Words]
+	if k.Used[rule.DimDst] {
+		r[rowDst] = k.vector(rule.DimDst, address(&k.Dst, &k.dst, p.DstHi, p.DstLo, four))
+	}
+	switch kd := kindOf(proto, later); kd {
+	case kindTCP, kindPorts:
+		if k.Used[rule.DimSrcPort] {
+			r[rowSrcPort] = k.vector(rule.DimSrcPort, uint32(k.Ports[0][p.Ports>>16]))
+		}
+		if k.Used[rule.DimDstPort] {
+			r[rowDstPort] = k.vector(rule.DimDstPort, uint32(k.Ports[1][p.Ports&0xffff]))
+		}
+		if kd == kindTCP {
+			r[rowFlags] = k.vector(rule.DimFlags, uint32(k.Flags[p.TCPFlags]))
+		}
+	case kindICMP:
+		r[rowFlags] = k.vector(rule.DimICMP, uint32(k.ICMP[p.ICMPType]))
+	case kindICMP6:
+		r[rowFlags] = k.vector(rule.DimICMP, uint32(k.ICMP[256+int(p.ICMPType)]))
 	}
 }
+
+// first returns the first slot at or after from whose vectors match the packet, or end. It is classify and next in one.
+func (k *classes) first(p *packet.Packet, dir firewall.Direction, from, end int) int {
+	if k.Words != 1 {
+		var r rows
+		k.classify(p, dir, &r)
+		return r.next(from, end)
+	}
+	four := p.Version == 4
+	proto := int(p.Proto)
+	if !four {
+		proto += 256
+	}
+	x := k.bases[k.base[int(dir&1)<<9|proto]]
+	if k.Used[rule.DimSrc] {
+		x &= k.Vectors[rule.DimSrc][address(&k.Src, &k.src, p.SrcHi, p.SrcLo, four)]
+	}
+	if k.Used[rule.DimDst] {
+		x &= k.Vectors[rule.DimDst][address(&k.Dst, &k.dst, p.DstHi, p.DstLo, four)]
+	}
+	switch kd := kinds[proto]; kd {
+	case kindTCP, kindPorts:
+		if k.Used[rule.DimSrcPort] {
+			x &= k.Vectors[rule.DimSrcPort][k.Ports[0][p.Ports>>16]]
+		}
+		if k.Used[rule.DimDstPort] {
+			x &= k.Vectors[rule.DimDstPort][k.Ports[1][p.Ports&0xffff]]
+		}
+		if kd == kindTCP {
+			x &= k.Vectors[rule.DimFlags][k.Flags[p.TCPFlags]]
+		}
+	case kindICMP:
+		x &= k.Vectors[rule.DimICMP][k.ICMP[p.ICMPType]]
+	case kindICMP6:
+		x &= k.Vectors[rule.DimICMP][k.ICMP[256+int(p.ICMPType)]]
+	}
+	return min(bits.TrailingZeros64(x&(^uint64(0)<<(from&63))), end)
+}
+
+// kinds is kindOf for whole packets.
+var kinds = func() (all [rule.ProtoIndexes]kind) {
+	for i := range all {
+		all[i] = kindOf(i, false)
+	}
+	return all
+}()
 
 // address returns the class of an address.
 func address(a *rule.Addresses, six *prefixes, hi, lo uint64, four bool) uint32 {
@@ -88,17 +226,28 @@ func address(a *rule.Addresses, six *prefixes, hi, lo uint64, four bool) uint32 
 
 // next returns the first slot at or after from whose bit is set in all rows, or end if none is before it.
 func (r *rows) next(from, end int) int {
-	for w := from >> 6; w<<6 < end; w++ {
-		x := r[0][w] & r[1][w] & r[2][w] & r[3][w] & r[4][w] & r[5][w] & r[6][w] & r[7][w]
-		if w == from>>6 {
-			x &= ^uint64(0) << (from & 63)
+	if from >= end {
+		return end
+	}
+	base := r[rowBase]
+	n := len(base)
+	src, dst, sport, dport, flags := r[rowSrc][:n], r[rowDst][:n], r[rowSrcPort][:n], r[rowDstPort][:n], r[rowFlags][:n]
+	w := from >> 6
+	x := ^uint64(0) << (from & 63)
+	for ; w<<6 < end; w++ {
+		if x &= base[w] & src[w] & dst[w]; x != 0 {
+			if x &= sport[w] & dport[w] & flags[w]; x != 0 {
+				return min(w<<6+bits.TrailingZeros64(x), end)
+			}
 		}
-		if x != 0 {
-			return min(w<<6+bits.TrailingZeros64(x), end)
-		}
+		x = ^uint64(0)
 	}
 	return end
 }
 
 // has reports whether the bit of a slot is set in all rows.
-func (r *rows) has(slot int) bool { return r.next(slot, slot+1) == slot }
+func (r *rows) has(slot int) bool {
+	w := slot >> 6
+	x := r[rowBase][w] & r[rowSrc][w] & r[rowDst][w] & r[rowSrcPort][w] & r[rowDstPort][w] & r[rowFlags][w]
+	return x>>(slot&63)&1 != 0
+}

@@ -10,19 +10,26 @@ import (
 // config is everything that judging reads and never writes: the Program in the engine's own numbers, the tables and the facts of
 // the host. A change makes a new config, which every shard takes over between two packets.
 type config struct {
-	prog    *rule.Program
-	rules   []rule.Code
-	ids     []uint32 // by slot: the engine's number of the rule, which outlives the Program
-	slots   []int32  // by id: slot, -1 when the rule is gone
-	flows   []uint8  // by the Program's flow id: the engine's
-	lookups []uint16 // slots of the rules that look states up, in order
-	class   classes
-	tables  []*members // by the Program's table id
-	host    *host
-	opts    *firewall.Options
-	logs    []logBudget // by slot
-	logging bool        // some rule logs
-	gen     uint64      // counts Programs: notes of fragments do not outlive theirs
+	prog      *rule.Program
+	rules     []rule.Code
+	ids       []uint32 // by slot: the engine's number of the rule, which outlives the Program
+	slots     []int32  // by id: slot, -1 when the rule is gone
+	flows     []uint8  // by the Program's flow id: the engine's
+	lookups   []uint16 // slots of the rules that look states up, in order
+	class     *classes
+	tables    []*members // by the Program's table id
+	host      *host
+	opts      *firewall.Options
+	logs      []logBudget        // by slot
+	logging   bool               // some rule logs
+	short     []firewall.Verdict // by id: of a hit, if the rule simply allows; else the zero Verdict
+	plain     []firewall.Verdict // by slot: of a match, if the rule simply allows or denies; else the zero Verdict
+	looks     bool               // the first rule looks states up, whatever the packet
+	stateless bool               // a packet without a state is for the first rule whose vectors match
+	after     int                // the first slot whose conditions count for it
+	shortFlow uint8              // the engine's id of the flow name that the first rule looks up
+	udp       [2]int64           // lifetimes of UDP: one side seen, both sides seen
+	gen       uint64             // counts Programs: notes of fragments do not outlive theirs
 }
 
 // slotOf returns the slot of the rule with an id, or -1.

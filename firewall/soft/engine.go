@@ -26,7 +26,7 @@ type Engine struct {
 	opts    Options
 	workers []*Worker
 	shards  []*shard
-	seed    [6]uint64
+	seed    [4]uint64
 	states  atomic.Int64 // states that the shards have told of
 	batch   int          // how many a shard keeps to itself
 	tracks  *tracks
@@ -73,11 +73,11 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("soft: empty program: %w", err)
 	}
 	for i := range o.Workers {
-		s := &shard{engine: e,
+		s := &shard{engine: e, index: i, many: o.Workers > 1,
 			grown:  newTable(o.MaxStates/o.Workers, e.seed),
 			embryo: newTable(o.MaxEmbryonic/o.Workers, e.seed)}
 		e.shards = append(e.shards, s)
-		e.workers = append(e.workers, &Worker{engine: e, shard: s, index: i})
+		e.workers = append(e.workers, &Worker{engine: e, shard: s})
 	}
 	return e, e.Load(p)
 }
@@ -105,6 +105,7 @@ func (e *Engine) Load(p *rule.Program) error {
 	}
 	c.host = newHost(p, e.ifs, e.routes)
 	e.logsLocked(c)
+	c.shortcut()
 	e.installLocked(c)
 	return nil
 }
@@ -132,6 +133,7 @@ func (e *Engine) installLocked(c *config) {
 			s.rules = rules
 		}
 		s.cfg = c
+		s.moves++
 		s.release()
 	}
 	e.cfg = c

@@ -8,22 +8,34 @@ import (
 // reads, the second has the two sides, 32 bytes each.
 type entry struct {
 	lowHi, lowLo, highHi, highLo uint64
-	ports                        uint32
-	proto, flow                  uint8
-	info                         uint8 // infoLoose, infoHigh, infoOut
-	tag                          uint8 // what the tag line says, kept for removal
+	id                           uint64 // ports << 32 | protocol << 24 | flow id << 16 | tag << 8 | infoLoose, infoHigh, infoOut
 	rule                         uint32
 	track                        uint32
 	last                         [2]int64
 	sides                        [2]side
 }
 
-// Bits of entry.info.
+// Bits of entry.id, and where its parts are.
 const (
-	infoLoose uint8 = 1 << iota // flow.State.Loose
-	infoHigh                    // the high end of the key made the state: it is side 0
-	infoOut                     // the packet that made the state was judged out
+	infoHigh  = 1 << iota // the high end of the key made the state: it is side 0
+	infoLoose             // flow.State.Loose
+	infoOut               // the packet that made the state was judged out
+
+	idTag   = 8
+	idKey   = 16 // from here on it is part of the key
+	idFlow  = 16
+	idProto = 24
+	idPorts = 32
 )
+
+// idOf returns the part of the id that belongs to the key, shifted down by idKey.
+func idOf(ports uint32, proto, flowID uint8) uint64 {
+	return uint64(ports)<<(idPorts-idKey) | uint64(proto)<<(idProto-idKey) | uint64(flowID)<<(idFlow-idKey)
+}
+
+// proto returns the protocol, tag what the word of tags says of the entry.
+func (e *entry) proto() uint8 { return uint8(e.id >> idProto) }
+func (e *entry) tag() uint8   { return uint8(e.id >> idTag) }
 
 // side is a flow.Side in 32 bytes. Bytes are counted modulo 2^56 and packets modulo 2^40: at ten million packets in a second the
 // latter lasts 30 hours, and only what is shown suffers.
@@ -37,42 +49,36 @@ type side struct {
 // winScaled in side.packets says that the window has to be shifted by the scale.
 const winScaled = 1 << 4
 
-// setKey writes the key.
-func (e *entry) setKey(k *flow.Key) {
-	e.lowHi, e.lowLo, e.highHi, e.highLo = k.LowHi, k.LowLo, k.HighHi, k.HighLo
-	e.ports, e.proto, e.flow = k.Ports, k.Proto, k.Flow
+// setKey makes the entry a new one with a key.
+func (e *entry) setKey(k *flow.Key, tag uint8) {
+	*e = entry{lowHi: k.LowHi, lowLo: k.LowLo, highHi: k.HighHi, highLo: k.HighLo,
+		id: idOf(k.Ports, k.Proto, k.Flow)<<idKey | uint64(tag)<<idTag}
 }
 
 // key returns the key.
 func (e *entry) key() flow.Key {
-	return flow.Key{LowHi: e.lowHi, LowLo: e.lowLo, HighHi: e.highHi, HighLo: e.highLo, Ports: e.ports, Proto: e.proto, Flow: e.flow}
+	return flow.Key{LowHi: e.lowHi, LowLo: e.lowLo, HighHi: e.highHi, HighLo: e.highLo,
+		Ports: uint32(e.id >> idPorts), Proto: e.proto(), Flow: uint8(e.id >> idFlow)}
 }
 
 // is reports whether the entry has the key.
 func (e *entry) is(k *flow.Key) bool {
-	return e.lowLo == k.LowLo && e.highLo == k.HighLo && e.ports == k.Ports && e.lowHi == k.LowHi && e.highHi == k.HighHi &&
-		e.proto == k.Proto && e.flow == k.Flow
+	return e.id>>idKey == idOf(k.Ports, k.Proto, k.Flow) && e.lowLo == k.LowLo && e.highLo == k.HighLo && e.lowHi == k.LowHi && e.highHi == k.HighHi
 }
 
 // side returns which side sends packets of direction d.
 func (e *entry) side(d flow.Dir) int {
-	if e.info&infoHigh != 0 {
-		return int(d ^ 1)
-	}
-	return int(d)
+	return int(uint64(d)^e.id) & 1
 }
 
 // from returns the direction of side 0.
 func (e *entry) from() flow.Dir {
-	if e.info&infoHigh != 0 {
-		return flow.FromHigh
-	}
-	return flow.FromLow
+	return flow.Dir(e.id & infoHigh)
 }
 
 // load unpacks the state.
 func (e *entry) load(s *flow.State) {
-	s.Proto, s.Loose = e.proto, e.info&infoLoose != 0
+	s.Proto, s.Loose = e.proto(), e.id&infoLoose != 0
 	e.loadSide(&s.Sides[0], 0)
 	e.loadSide(&s.Sides[1], 1)
 }
@@ -111,9 +117,9 @@ func (e *entry) storeSide(from *flow.Side, i int) {
 
 // store packs the whole state.
 func (e *entry) store(s *flow.State) {
-	e.info &^= infoLoose
+	e.id &^= infoLoose
 	if s.Loose {
-		e.info |= infoLoose
+		e.id |= infoLoose
 	}
 	e.storeSide(&s.Sides[0], 0)
 	e.storeSide(&s.Sides[1], 1)

@@ -79,7 +79,7 @@ func (s *shard) ended(t *table, r ref, now int64) {
 	}
 	ev := firewall.Event{Kind: firewall.EventEnd, Time: now, Proto: st.Proto, Src: st.From, Dst: st.To,
 		Packets: st.Packets, Bytes: st.Bytes, Duration: st.Last - st.Created}
-	if t.entries[r].info&infoOut != 0 {
+	if t.entries[r].id&infoOut != 0 {
 		ev.Hook.Dir = firewall.Out
 	}
 	ev.Verdict = firewall.Verdict{Pass: true, Rule: st.Rule, State: firewall.StateHit}
@@ -106,7 +106,7 @@ func (s *shard) shown(t *table, r ref) firewall.State {
 	var fs flow.State
 	e.load(&fs)
 	k := e.key()
-	st := firewall.State{Proto: e.proto, Phase: fs.Phase(), Created: t.created[r], Last: fs.Last(), Deadline: fs.Deadline(&s.cfg.opts.Timeouts)}
+	st := firewall.State{Proto: e.proto(), Phase: fs.Phase(), Created: t.created[r], Last: fs.Last(), Deadline: fs.Deadline(&s.cfg.opts.Timeouts)}
 	st.From, st.To = k.Ends(e.from())
 	for i := range fs.Sides {
 		st.Packets[i], st.Bytes[i] = fs.Sides[i].Packets, fs.Sides[i].Bytes

@@ -74,23 +74,48 @@ func (d *dryRun) passed(j *job, from, to int, later bool) {
 		if !later || j.cfg.rules[slot].Frag {
 			o = FailedState
 			if j.cfg.rules[slot].State != rule.StateCheck {
-				o = j.rows.failed(slot)
+				o = j.failed(slot)
 			}
 		}
 		j.note(slot, o)
 	}
 }
 
-// failed returns the first dimension whose vector lacks the bit of a slot.
-func (r *rows) failed(slot int) Outcome {
-	outcomes := [...]Outcome{
-		rule.DimSrc: FailedSrc, rule.DimDst: FailedDst, rule.DimSrcPort: FailedSrcPort, rule.DimDstPort: FailedDstPort,
-		rule.DimProto: FailedProto, rule.DimFlags: FailedFlags, rule.DimICMP: FailedICMP, rule.DimHook: FailedHook,
+// failed returns the first part of the packet whose vector lacks the bit of a slot.
+func (j *job) failed(slot int) Outcome {
+	lacks := func(v []uint64) bool { return v[slot>>6]>>(slot&63)&1 == 0 }
+	k := j.cfg.class
+	proto, hook := uint32(j.p.Proto), uint32(j.in.Hook.Dir)
+	if j.p.Version == 6 {
+		proto += 256
 	}
-	for _, d := range []rule.Dim{rule.DimHook, rule.DimProto, rule.DimSrc, rule.DimDst, rule.DimSrcPort, rule.DimDstPort, rule.DimFlags, rule.DimICMP} {
-		if r[d][slot>>6]>>(slot&63)&1 == 0 {
-			return outcomes[d]
+	later := j.p.Frag&packet.FragLater != 0
+	if later {
+		hook += 2
+	}
+	switch {
+	case lacks(k.vector(rule.DimHook, uint32(k.Hook[hook]))):
+		return FailedHook
+	case lacks(k.vector(rule.DimProto, uint32(k.Proto[proto]))):
+		return FailedProto
+	case lacks(j.rows[rowSrc]):
+		return FailedSrc
+	case lacks(j.rows[rowDst]):
+		return FailedDst
+	case lacks(j.rows[rowSrcPort]):
+		return FailedSrcPort
+	case lacks(j.rows[rowDstPort]):
+		return FailedDstPort
+	case lacks(j.rows[rowFlags]):
+		if j.p.IsICMP() {
+			return FailedICMP
 		}
+		return FailedFlags
+	}
+	// The packet has not what the rule asks for.
+	switch kindOf(int(proto), later) {
+	case kindICMP, kindICMP6:
+		return FailedDstPort
 	}
 	return FailedOption
 }

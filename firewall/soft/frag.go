@@ -12,7 +12,7 @@ import (
 type fragTable struct {
 	mu   sync.Mutex
 	sets [fragSets][4]fragNote
-	seed [6]uint64
+	seed [4]uint64
 }
 
 // fragSets times four datagrams are remembered for fragLife.

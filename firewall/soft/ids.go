@@ -68,12 +68,14 @@ func (e *Engine) forgetLocked() {
 	}
 	c := *old
 	c.ids, c.slots = ids, slots
+	c.shortcut()
 	for _, s := range e.shards {
 		s.hold()
 		for _, t := range []*table{&s.grown, &s.embryo} {
 			t.each(func(r ref) { t.entries[r].rule = renumber[t.entries[r].rule] })
 		}
 		s.cfg = &c
+		s.moves++
 		s.release()
 	}
 	e.cfg = &c

@@ -41,7 +41,7 @@ func (k *keeper) alive(e *entry, s *flow.State) {
 		if b := probe(&key, s, i, e.from()); b != nil {
 			to := firewall.In
 			// The packet that made the state went the way from side 0 to side 1.
-			if made := e.info&infoOut != 0; made == (i == 1) {
+			if made := e.id&infoOut != 0; made == (i == 1) {
 				to = firewall.Out
 			}
 			k.send(Probe{To: to, Packet: b})

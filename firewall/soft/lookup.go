@@ -167,12 +167,13 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		return reason
 	}
 	e := t.put(r, &j.key, j.hash, j.now)
+	j.sh.live[j.key.Proto]++
 	e.rule, e.track = j.cfg.ids[slot], track
 	if j.dir == flow.FromHigh {
-		e.info |= infoHigh
+		e.id |= infoHigh
 	}
 	if j.in.Hook.Dir == firewall.Out {
-		e.info |= infoOut
+		e.id |= infoOut
 	}
 	e.store(&s)
 	if p := s.Phase(); p != flow.Opening {

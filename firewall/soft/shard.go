@@ -16,6 +16,8 @@ type shard struct {
 	_    [60]byte // the word that others spin on shares no line with what the holder writes
 
 	engine  *Engine
+	index   int
+	many    bool // there are other shards
 	cfg     *config
 	rules   []counter // by slot
 	reasons [256]uint64
@@ -23,7 +25,9 @@ type shard struct {
 	embryo  table // half-open states: when a place is wanted, the oldest of its sets goes
 	pending int   // states not yet counted in engine.states
 	cache   [trackCache]cachedTrack
-	probe   int // the state that keepalive looks at next
+	live    [256]uint32 // states by protocol
+	moves   uint32      // counts everything that makes a pointer to an entry stale
+	recent  recent
 }
 
 // counter counts what a rule of this shard matched.
@@ -80,6 +84,7 @@ func (s *shard) room(st *flow.State, h uint64, now int64) (*table, ref, firewall
 	}
 	if r == noRef && !s.full() && !embryonic {
 		r = t.move(h)
+		s.moves++
 	}
 	if r == noRef {
 		if embryonic && !s.full() {
@@ -154,10 +159,11 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64)
 	}
 	_, _, tag := s.grown.places(h)
 	s.grown.entries[to] = *e
-	s.grown.entries[to].tag = tag
+	s.grown.entries[to].id = e.id&^(0xff<<idTag) | uint64(tag)<<idTag
 	s.grown.created[to] = t.created[r]
 	s.grown.setTag(to, tag)
 	s.grown.used++
+	s.moves++
 	t.remove(r)
 }
 
@@ -169,6 +175,8 @@ func (s *shard) end(t *table, r ref, now int64) {
 	}
 	s.engine.tracks.release(e.track)
 	e.track = noTrack
+	s.live[e.proto()]--
+	s.moves++
 	t.remove(r)
 	s.counted(-1)
 }

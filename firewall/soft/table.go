@@ -16,7 +16,7 @@ type table struct {
 	created []int64  // when the entry was made, ns
 	used    int
 	hand    int // the next set that sweep looks at
-	seed    [6]uint64
+	seed    [4]uint64
 }
 
 // ways is the number of entries of a set.
@@ -29,7 +29,7 @@ const noRef ref = -1
 
 // newTable returns a table for n states, which it holds nearly always: with two candidate sets and moves between
 // them, sets of eight overflow above 95 %.
-func newTable(n int, seed [6]uint64) table {
+func newTable(n int, seed [4]uint64) table {
 	sets := max(2, (n*20/19+ways-1)/ways)
 	t := table{tags: make([]uint64, sets), created: make([]int64, sets*ways), seed: seed}
 	t.entries = alignedEntries(sets * ways)
@@ -47,17 +47,31 @@ func alignedEntries(n int) []entry {
 	return all[:n]
 }
 
-// hash mixes a key with the table's secret. The flow id is left out, so that all flow names of a conversation share sets and shard.
-func hash(k *flow.Key, seed *[6]uint64) uint64 {
-	ah, al := bits.Mul64(k.LowLo^seed[0], k.HighLo^seed[1])
-	bh, bl := bits.Mul64(uint64(k.Ports)<<8^uint64(k.Proto)^seed[2], ah^al^seed[3])
-	h := bh ^ bl
-	if k.LowHi|k.HighHi != 0 {
-		ch, cl := bits.Mul64(k.LowHi^seed[4], k.HighHi^seed[5])
-		dh, dl := bits.Mul64(h^ch^seed[0], cl^seed[2])
-		h = dh ^ dl
+// mix multiplies and folds: the hash's only tool.
+func mix(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
+
+// hash mixes a key with the table's secret.
+func hash(k *flow.Key, seed *[4]uint64) uint64 {
+	return hashEnds(k.LowHi, k.LowLo, k.HighHi, k.HighLo, k.Ports, k.Proto, seed)
+}
+
+// hashEnds is the hash of a conversation between the ends a and b; ports is that of a << 16 | that of b. It is symmetric: exchanging
+// the ends changes nothing, so nobody has to bring them into order first. An attacker who does not know the secret cannot
+// aim at a set: in IPv4 address and port of an end fill different bits of one word, in IPv6 a product of both is
+// added, and the ends meet in a product of words that are masked by the secret.
+//
+// The flow id is left out, so that all flow names of a conversation share sets and shard.
+func hashEnds(aHi, aLo, bHi, bLo uint64, ports uint32, proto uint8, seed *[4]uint64) uint64 {
+	aLo ^= uint64(ports>>16) << 48
+	bLo ^= uint64(ports&0xffff) << 48
+	if aHi|bHi != 0 {
+		aLo ^= mix(aHi^seed[2], uint64(ports>>16)^seed[3])
+		bLo ^= mix(bHi^seed[2], uint64(ports&0xffff)^seed[3])
 	}
-	return h
+	return mix(mix(aLo^seed[0], bLo^seed[0])^uint64(proto), seed[1]|1)
 }
 
 // places returns the candidate sets and the tag of a hash.
@@ -131,7 +145,7 @@ func (t *table) move(h uint64) ref {
 			to := other*ways + bits.TrailingZeros64(m)>>3
 			t.entries[to] = t.entries[i]
 			t.created[to] = t.created[i]
-			t.setTag(ref(to), t.entries[i].tag)
+			t.setTag(ref(to), t.entries[i].tag())
 			t.setTag(ref(i), 0)
 			return ref(i)
 		}
@@ -150,8 +164,7 @@ func (t *table) setTag(r ref, tag uint8) {
 func (t *table) put(r ref, k *flow.Key, h uint64, now int64) *entry {
 	_, _, tag := t.places(h)
 	e := &t.entries[r]
-	*e = entry{tag: tag}
-	e.setKey(k)
+	e.setKey(k, tag)
 	t.created[r] = now
 	t.setTag(r, tag)
 	t.used++

@@ -206,7 +206,7 @@ func (j *job) matches(slot int, code *rule.Code) bool {
 	}
 	if !j.rows.has(slot) {
 		if j.dry != nil {
-			j.note(slot, j.rows.failed(slot))
+			j.note(slot, j.failed(slot))
 		}
 		return false
 	}

@@ -12,10 +12,10 @@ import (
 type Worker struct {
 	engine *Engine
 	shard  *shard
-	index  int
 	kept   bool // Hold was called
-	job    job
 	p      packet.Packet
+	in     firewall.Input // of a packet of a batch
+	job    job
 }
 
 // Hold keeps the worker's shard until Release, so that Judge need not take it anew for every packet. Meanwhile
@@ -36,11 +36,14 @@ func (w *Worker) Release() {
 }
 
 // Judge judges one IP packet. It keeps no reference to it and does not allocate.
-func (w *Worker) Judge(in *firewall.Input, pkt []byte) firewall.Verdict {
+func (w *Worker) Judge(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	if !w.kept {
 		w.shard.hold()
 	}
-	v := w.one(in, pkt)
+	w.p.Decode(pkt)
+	if !w.shard.quick(&w.p, in, &v) {
+		v = w.slow(in, pkt)
+	}
 	if !w.kept {
 		w.shard.release()
 	}
@@ -53,10 +56,14 @@ func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Ve
 	if !w.kept {
 		w.shard.hold()
 	}
-	each := *in
+	out = out[:len(pkts)]
 	for i, pkt := range pkts {
-		out[i] = w.one(&each, pkt)
-		each.Random += RandomStep
+		w.p.Decode(pkt)
+		if !w.shard.quick(&w.p, in, &out[i]) {
+			w.in = *in
+			w.in.Random += uint32(i) * RandomStep
+			out[i] = w.slow(&w.in, pkt)
+		}
 	}
 	if !w.kept {
 		w.shard.release()
@@ -66,19 +73,17 @@ func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Ve
 // RandomStep is how far the random words of two neighbours in a batch are apart.
 const RandomStep = 0x9e3779b9
 
-// one judges a packet with the worker's shard held.
-func (w *Worker) one(in *firewall.Input, pkt []byte) firewall.Verdict {
-	j := &w.job
+// slow judges the decoded packet with the worker's shard held.
+func (w *Worker) slow(in *firewall.Input, pkt []byte) firewall.Verdict {
+	e, j := w.engine, &w.job
 	j.in, j.p, j.b, j.now = in, &w.p, pkt, int64(in.Now)
-	w.p.Decode(pkt)
-	j.open(w.engine)
-	s := w.shard
-	if len(w.engine.shards) > 1 && j.hasKey {
-		if at := w.engine.shardOf(j.hash); at != w.index {
-			return w.borrow(w.engine.shards[at])
+	j.open(e)
+	if w.shard.many && j.hasKey {
+		if at := e.shardOf(j.hash); at != w.shard.index {
+			return w.borrow(e.shards[at])
 		}
 	}
-	return j.run(s)
+	return j.run(w.shard)
 }
 
 // borrow judges the job in another worker's shard. The own one is given back meanwhile, so that two workers who borrow from

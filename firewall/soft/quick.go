@@ -1,0 +1,222 @@
+package soft
+
+import (
+	"math/bits"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// The short cut judges the packets that are most of all traffic: those of a TCP or UDP conversation whose state is found by the
+// very first rule and whose rule simply passes them, and those without a state that a simple rule passes or drops. It
+// does what walk, lookOne and flow.State.Step do, on packed entries, and leaves everything that is not plain to
+// them. The differ holds the two together.
+
+// shortcut prepares the short cut of a config.
+func (c *config) shortcut() {
+	c.udp = [2]int64{int64(c.opts.Timeouts.UDP), int64(c.opts.Timeouts.UDPReply)}
+	first := &c.rules[0]
+	c.looks = first.State >= rule.StateCheck && first.State <= rule.StateLimit && first.Prob == 0 && first.Flow != rule.AnyFlow
+	c.stateless = len(c.lookups) == 0 || c.looks && len(c.flows) == 1
+	c.short = make([]firewall.Verdict, len(c.slots))
+	c.plain = make([]firewall.Verdict, len(c.rules))
+	if c.looks {
+		c.shortFlow = c.flows[first.Flow]
+		if first.State == rule.StateCheck {
+			c.after = 1
+		}
+	}
+	for slot, id := range c.ids {
+		r := &c.rules[slot]
+		if r.Log || r.Tag != 0 || r.Action != rule.OpAllow && r.Action != rule.OpDeny {
+			continue
+		}
+		v := firewall.Verdict{Pass: r.Action == rule.OpAllow, Rule: r.Number, Slot: uint16(slot)}
+		if r.State == rule.StateNone && r.Prob == 0 && r.Cond == r.CondEnd {
+			c.plain[slot] = v
+		}
+		if v.Pass {
+			v.State = firewall.StateHit
+			c.short[id] = v
+		}
+	}
+}
+
+// recent is where the state of the latest plain packet is: packets come in trains. It holds as long as the shard's moves stay the
+// same.
+type recent struct {
+	srcHi, srcLo, dstHi, dstLo uint64
+	ports                      uint32
+	moves                      uint32
+	proto                      uint8
+	from                       uint8 // the side that sent the packet
+	e                          *entry
+}
+
+// quick judges a packet, if it can do so in short.
+func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict) bool {
+	c := s.cfg
+	if p.Reason != packet.ReasonNone || p.Frag&(packet.FragFirst|packet.FragLater) != 0 {
+		return false
+	}
+	if p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP {
+		return c.stateless && !s.meets(p) && s.pass(p, in.Hook.Dir, int64(in.Now), v)
+	}
+	now := int64(in.Now)
+	m := &s.recent
+	if m.srcLo != p.SrcLo || m.dstLo != p.DstLo || m.ports != p.Ports || m.srcHi != p.SrcHi || m.dstHi != p.DstHi || m.proto != p.Proto || m.moves != s.moves {
+		if !c.looks || !s.seek(p, m) {
+			return c.stateless && !(s.many && c.looks) && s.pass(p, in.Hook.Dir, now, v)
+		}
+	}
+	e := m.e
+	r := &c.short[e.rule]
+	last := max(e.last[0], e.last[1])
+	from := uint64(m.from)
+	d, q := &e.sides[from&1], &e.sides[from&1^1]
+	if p.Proto == packet.ProtoUDP {
+		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 || !r.Pass {
+			return false
+		}
+	} else if !r.Pass || !shortTCP(c, e, d, q, p, last, now) {
+		return false
+	}
+	e.last[from&1] = now
+	d.bytes += uint64(p.Len) << 8
+	d.packets += 1 << 24
+	s.count(int(r.Slot), p.Len, now)
+	s.reasons[firewall.ReasonRule]++
+	*v = *r
+	return true
+}
+
+// seek finds the state of a plain packet in this shard, under the flow name that the first rule looks up.
+func (s *shard) seek(p *packet.Packet, m *recent) bool {
+	h := hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
+	if s.many && s.engine.shardOf(h) != s.index {
+		return false
+	}
+	conv := uint64(p.Proto)<<(idProto-idKey) | uint64(s.cfg.shortFlow)
+	id := uint64(p.Ports)<<(idPorts-idKey) | conv
+	back := uint64(bits.RotateLeft32(p.Ports, 16))<<(idPorts-idKey) | conv
+	e, from := s.grown.locate(p, id, back, h)
+	if e == nil {
+		if e, from = s.embryo.locate(p, id, back, h); e == nil {
+			return false
+		}
+	}
+	*m = recent{srcHi: p.SrcHi, srcLo: p.SrcLo, dstHi: p.DstHi, dstLo: p.DstLo, ports: p.Ports, proto: p.Proto,
+		moves: s.moves, from: uint8(from), e: e}
+	return true
+}
+
+// locate finds the entry of a plain packet's conversation, and which side sent the packet. id is the key's part of entry.id with
+// the source as the low end, back with the destination.
+func (t *table) locate(p *packet.Packet, id, back, h uint64) (e *entry, from uint64) {
+	n := uint64(len(t.tags))
+	a, b := (h>>32)*n>>32, (h&0xffffffff)*n>>32
+	tag := max(uint8(h), 1)
+	ma, mb := match(t.tags[a], tag), match(t.tags[b], tag)
+	for {
+		if ma == 0 {
+			if mb == 0 {
+				return nil, 0
+			}
+			a, ma, mb = b, mb, 0
+		}
+		e = &t.entries[a*ways+uint64(bits.TrailingZeros64(ma)>>3)]
+		ma &= ma - 1
+		if e.id>>idKey == id && e.lowLo == p.SrcLo && e.highLo == p.DstLo && e.lowHi == p.SrcHi && e.highHi == p.DstHi {
+			return e, e.id & 1
+		}
+		if e.id>>idKey == back && e.lowLo == p.DstLo && e.highLo == p.SrcLo && e.lowHi == p.DstHi && e.highHi == p.SrcHi {
+			return e, e.id&1 ^ 1
+		}
+	}
+}
+
+// meets reports whether a packet of another protocol might meet a state, or might be essential.
+func (s *shard) meets(p *packet.Packet) bool {
+	if p.Proto == packet.ProtoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 143 {
+		return true
+	}
+	return s.cfg.looks && (s.many || s.live[p.Proto] != 0 || p.ICMPError())
+}
+
+// pass judges a packet that has no state by the rules, if the first one that matches is simple.
+func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *firewall.Verdict) bool {
+	c := s.cfg
+	slot := c.class.first(p, dir, c.after, len(c.rules)-1)
+	r := &c.plain[slot]
+	if r.Rule == 0 || !r.Pass && s.engine.onEvent != nil {
+		return false
+	}
+	s.count(slot, p.Len, now)
+	s.reasons[firewall.ReasonRule]++
+	*v = *r
+	return true
+}
+
+// window returns the largest window of a side.
+func (s *side) window() uint32 {
+	w := uint32(s.packets >> 8 & 0xffff)
+	if s.packets&winScaled != 0 {
+		w <<= s.packets & 15
+	}
+	return w
+}
+
+// shortTCP moves the numbers of side d by a plain segment: one with ACK only (and PSH, URG, ECE, CWR) of an established strict
+// state, or a SYN that comes again. It reports false, with nothing changed, for any other.
+func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64) bool {
+	const kinds = packet.FlagSYN | packet.FlagACK | packet.FlagFIN | packet.FlagRST
+	df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
+	if e.id&infoLoose != 0 || (df|qf)&(flow.Rst|flow.Fin) != 0 {
+		return false
+	}
+	if p.TCPFlags&kinds == packet.FlagSYN {
+		return df&flow.Syn != 0 && qf&flow.Seen == 0 && p.Seq == uint32(d.numbers>>32) && now <= last+int64(c.opts.Timeouts.Syn)
+	}
+	const both = flow.Seen | flow.Syn | flow.Acked
+	if p.TCPFlags&kinds != packet.FlagACK || df&qf&both != both || now > last+int64(c.opts.Timeouts.Established) {
+		return false
+	}
+	// Established: the side that made the state has acknowledged the other's SYN.
+	if int32(uint32(e.sides[0].acks>>32)-uint32(e.sides[1].numbers>>32)) < 1 {
+		return false
+	}
+	dEnd, qEnd, edge := uint32(d.numbers), uint32(q.numbers), uint32(q.acks)
+	end := p.Seq + p.Len - uint32(p.Payload)
+	if int32(edge-p.Seq) < 0 || int32(edge+1-end) < 0 || int32(end-(dEnd-max(q.window(), slack))) < 0 ||
+		int32(qEnd-p.Ack) < 0 || int32(p.Ack-(qEnd-max(d.window(), slack))) < 0 {
+		return false
+	}
+	win := uint32(p.Window)
+	if df&qf&flow.Scaled != 0 {
+		win <<= d.packets & 15
+	}
+	if win > d.window() {
+		field := uint64(win) << 8
+		if win > 0xffff {
+			field = uint64(p.Window)<<8 | winScaled
+		}
+		d.packets = d.packets&^(0xffff<<8|winScaled) | field
+	}
+	if int32(end-dEnd) > 0 {
+		d.numbers = d.numbers&^0xffffffff | uint64(end)
+	}
+	ack, top := uint32(d.acks>>32), uint32(d.acks)
+	if int32(p.Ack-ack) > 0 {
+		ack = p.Ack
+	}
+	if int32(p.Ack+win-top) > 0 {
+		top = p.Ack + win
+	}
+	d.acks = uint64(ack)<<32 | uint64(top)
+	return true
+}
+
+// slack is flow's: how far behind a segment may lie however small the window is.
+const slack = 66000
