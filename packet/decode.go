@@ -101,7 +101,7 @@ func (p *Packet) Decode(b []byte) Reason {
 		p.DstHi = be.Uint64(b[24:32])
 		p.SrcLo = be.Uint64(b[16:24])
 		p.DstLo = be.Uint64(b[32:40])
-		if p.SrcHi&p.DstHi == 0 { // perhaps an IPv4-mapped address
+		if (p.SrcHi == 0 || p.DstHi == 0) && (isMapped(p.SrcHi, p.SrcLo) || isMapped(p.DstHi, p.DstLo)) {
 			return p.full(b)
 		}
 		m := be.Uint32(b[0:4])>>20<<8 - 6<<16 + 6
