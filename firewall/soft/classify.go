@@ -11,7 +11,7 @@ import (
 // classes is the classifier of a Program with what the soft engine adds: tries over the IPv6 prefixes, and rows in which several
 // dimensions are joined already.
 type classes struct {
-	*rule.Classifier
+	rule.Classifier
 	src, dst prefixes // IPv6 only
 	ones     []uint64 // a row that rules nothing out
 
@@ -22,7 +22,7 @@ type classes struct {
 }
 
 func newClasses(c *rule.Classifier) *classes {
-	k := &classes{Classifier: c, ones: make([]uint64, c.Words)}
+	k := &classes{Classifier: *c, ones: make([]uint64, c.Words)}
 	for i := range k.ones {
 		k.ones[i] = ^uint64(0)
 	}

@@ -137,18 +137,36 @@ func (t *table) locate(p *packet.Packet, id, back, h uint64) (e *entry, from uin
 	}
 }
 
+// icmpErrors has a bit for every ICMP type below 64 that is an error; those above are none.
+const icmpErrors uint64 = 1<<3 | 1<<4 | 1<<5 | 1<<11 | 1<<12
+
 // meets reports whether a packet of another protocol might meet a state, or might be essential.
 func (s *shard) meets(p *packet.Packet) bool {
 	if p.Proto == packet.ProtoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 143 {
 		return true
 	}
-	return s.cfg.looks && (s.many || s.live[p.Proto] != 0 || p.ICMPError())
+	return s.cfg.looks && (s.many || s.live[p.Proto] != 0 || p.Proto == packet.ProtoICMP && icmpErrors>>p.ICMPType&1 != 0 ||
+		p.Proto == packet.ProtoICMPv6 && p.ICMPType-1 < 4)
+}
+
+// decided is what the rules said to the latest packet without a state, and all that they looked at: packets come in trains.
+type decided struct {
+	cfg                        *config
+	srcHi, srcLo, dstHi, dstLo uint64
+	ports, rest                uint32
+	slot                       int
 }
 
 // pass judges a packet that has no state by the rules, if the first one that matches is simple.
 func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *firewall.Verdict) bool {
-	c := s.cfg
-	slot := c.class.first(p, dir, c.after, len(c.rules)-1)
+	c, m := s.cfg, &s.decided
+	// The version is in the addresses: IPv4 ones are mapped.
+	rest := uint32(p.Proto) | uint32(p.TCPFlags)<<8 | uint32(p.ICMPType)<<16 | uint32(dir)<<24
+	if m.srcLo != p.SrcLo || m.dstLo != p.DstLo || m.ports != p.Ports || m.rest != rest || m.srcHi != p.SrcHi || m.dstHi != p.DstHi || m.cfg != c {
+		*m = decided{cfg: c, srcHi: p.SrcHi, srcLo: p.SrcLo, dstHi: p.DstHi, dstLo: p.DstLo, ports: p.Ports, rest: rest,
+			slot: c.class.first(p, dir, c.after, len(c.rules)-1)}
+	}
+	slot := m.slot
 	r := &c.plain[slot]
 	if r.Rule == 0 || !r.Pass && s.engine.onEvent != nil {
 		return false

@@ -28,6 +28,7 @@ type shard struct {
 	live    [256]uint32 // states by protocol
 	moves   uint32      // counts everything that makes a pointer to an entry stale
 	recent  recent
+	decided decided
 }
 
 // counter counts what a rule of this shard matched.
