@@ -3,13 +3,94 @@ package agent
 import (
 	"net/netip"
 
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
 )
+
+// adopt makes states of the TCP connections that are open and that the rules would have let begin, and returns how many.
+func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
+	sockets, err := nl.TCPSockets(nil)
+	if err != nil {
+		return 0, err
+	}
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	routes, err := hostRoutes()
+	if err != nil {
+		return 0, err
+	}
+	ask, err := offline.Engine(offline.Small(n.config.Settings.Engine), p, set, n.links.interfaces(), routes)
+	if err != nil {
+		return 0, err
+	}
+	defer ask.Close()
+	var states []firewall.State
+	for _, ways := range openings(sockets) {
+		for _, o := range ways {
+			hook, ok := hookOf(conn, o)
+			if !ok {
+				continue
+			}
+			e := ask.Check(&firewall.Input{Hook: hook}, packet.ProtoTCP, o.from, o.to)
+			if !e.Verdict.Pass {
+				continue
+			}
+			if slot, ok := maker(p, e); ok {
+				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: o.from, To: o.to,
+					Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number, FlowName: p.Flows[p.Rules[slot].Flow]})
+			}
+			break
+		}
+	}
+	return n.engine.Adopt(states)
+}
+
+// hookOf says where the first packet of a connection would have been judged: at the interface behind which the remote end is.
+func hookOf(conn *nl.Conn, o opening) (firewall.Hook, bool) {
+	remote := o.to
+	if o.in {
+		remote = o.from
+	}
+	link := o.link
+	if link == 0 {
+		route, err := conn.RouteTo(remote.Addr())
+		if err != nil {
+			return firewall.Hook{}, false // nowhere to send an answer to
+		}
+		link = route.Link
+	}
+	if o.in {
+		return firewall.Hook{Dir: firewall.In, Recv: uint32(link)}, true
+	}
+	return firewall.Hook{Dir: firewall.Out, Xmit: uint32(link)}, true
+}
+
+// maker returns the slot of the rule that would make a state for a packet that passes; false if none would, and the rules need none.
+func maker(p *rule.Program, e soft.Explanation) (slot uint16, ok bool) {
+	for _, t := range e.Tries {
+		if t.Outcome != soft.Matched && t.Outcome != soft.MatchedDefer {
+			continue
+		}
+		switch p.Rules[t.Slot].State {
+		case rule.StateKeep, rule.StateLimit, rule.StateRecord, rule.StateSetLimit:
+			return t.Slot, true
+		}
+	}
+	return 0, false
+}
 
 // opening is how a connection that is open now may have begun: the first packet that the rules would have seen.
 type opening struct {
 	in       bool // from outside
 	from, to netip.AddrPort
+	link     int // index of the interface that the socket is bound to, or 0
 }
 
 // openings lists the connections of a host that carry or may carry data, each with the ways in which it may have begun,
@@ -32,8 +113,8 @@ func openings(sockets []nl.TCPSocket) [][]opening {
 		if s.Remote.Addr().IsLoopback() {
 			continue
 		}
-		in := opening{in: true, from: s.Remote, to: s.Local}
-		out := opening{from: s.Local, to: s.Remote}
+		in := opening{in: true, from: s.Remote, to: s.Local, link: s.Link}
+		out := opening{from: s.Local, to: s.Remote, link: s.Link}
 		if listensFor(listeners, s.Local) {
 			all = append(all, []opening{in})
 		} else {

@@ -23,10 +23,10 @@ func TestOpenings(t *testing.T) {
 		{Local: ap("127.0.0.1:81"), Remote: ap("127.0.0.1:5003"), State: nl.TCPEstablished},
 	})
 	want := [][]opening{
-		{{true, ap("10.0.0.9:4000"), ap("10.0.0.1:22")}},
-		{{true, ap("[fd00::9]:4001"), ap("[fd00::1]:22")}},
-		{{false, ap("[fd00::1]:80"), ap("[fd00::9]:4002")}, {true, ap("[fd00::9]:4002"), ap("[fd00::1]:80")}},
-		{{false, ap("10.0.0.1:5000"), ap("10.0.0.9:443")}, {true, ap("10.0.0.9:443"), ap("10.0.0.1:5000")}},
+		{{true, ap("10.0.0.9:4000"), ap("10.0.0.1:22"), 0}},
+		{{true, ap("[fd00::9]:4001"), ap("[fd00::1]:22"), 0}},
+		{{false, ap("[fd00::1]:80"), ap("[fd00::9]:4002"), 0}, {true, ap("[fd00::9]:4002"), ap("[fd00::1]:80"), 0}},
+		{{false, ap("10.0.0.1:5000"), ap("10.0.0.9:443"), 0}, {true, ap("10.0.0.9:443"), ap("10.0.0.1:5000"), 0}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -150,7 +151,11 @@ func (g *guard) weir(args ...string) string {
 // json runs a reading verb with -j and returns its answer in v.
 func (g *guard) json(v any, args ...string) {
 	g.t.Helper()
-	out := g.weir(append(args, "-j")...)
+	verb := 1
+	if args[0] == "fw" {
+		verb = 2
+	}
+	out := g.weir(slices.Insert(slices.Clone(args), verb, "-j")...)
 	if err := json.Unmarshal([]byte(out), v); err != nil {
 		g.t.Fatalf("weir %s -j: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -168,3 +173,6 @@ func (g *guard) file(name, text string) string {
 	}
 	return path
 }
+
+// hup asks the agent to read its rule file again.
+func (g *guard) hup() { g.agent.Process.Signal(syscall.SIGHUP) }

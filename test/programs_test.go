@@ -152,14 +152,40 @@ func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string)
 	time.Sleep(200 * time.Millisecond) // the file is there before the socket is bound
 	return func() string {
 		t.Helper()
-		time.Sleep(300 * time.Millisecond) // what is on its way to the file
+		settle(t, file)
 		cmd.Process.Signal(syscall.SIGINT)
 		if err := <-done; err != nil {
 			t.Fatalf("tcpdump: %v\n%s", err, talk.String())
 		}
-		if !strings.Contains(talk.String(), "\n0 packets dropped by kernel") {
+		var captured, received int
+		said := talk.String()
+		for line := range strings.Lines(said) {
+			fmt.Sscanf(line, "%d packets captured", &captured)
+			fmt.Sscanf(line, "%d packets received by filter", &received)
+		}
+		if captured != received || !strings.Contains(said, "\n0 packets dropped by kernel") {
 			t.Fatalf("tcpdump lost packets: %s", talk.String())
 		}
 		return file
 	}
+}
+
+// settle waits until a file grows no more: tcpdump leaves what it has not read yet when it is asked to end.
+func settle(t *testing.T, file string) {
+	t.Helper()
+	last, calm := int64(-1), 0
+	for range 200 {
+		i, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if calm++; i.Size() != last {
+			last, calm = i.Size(), 0
+		}
+		if calm == 10 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("%s still grows", file)
 }

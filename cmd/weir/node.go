@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/weirnet/weir/agent"
@@ -13,6 +14,11 @@ func (c *call) paths() agent.Paths { return agent.Paths{Root: c.node.root, Bpffs
 // client talks to that node.
 func (c *call) client() *api.Client { return api.NewClient(c.paths().Socket()) }
 
+// get asks the node a question.
+func (c *call) get(path string, answer any) error {
+	return c.failed(c.client().Get(c.ctx, path, answer))
+}
+
 // post asks the node for a change.
 func (c *call) post(path string, request, answer any) error {
 	return c.failed(c.client().Post(c.ctx, path, request, answer))
@@ -24,4 +30,16 @@ func (c *call) failed(err error) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", c.verb.name, err)
+}
+
+func runDown(c *call) error {
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	var done api.Done
+	err := c.client().Post(c.ctx, "/v1/down", nil, &done)
+	if errors.Is(err, api.ErrNoNode) { // no agent, but perhaps what it has pinned
+		err = agent.Down(c.paths())
+	}
+	return c.failed(err)
 }

@@ -1,0 +1,162 @@
+// Package demo shows the main job on this machine without touching its network: three throw-away namespaces, a real HTTP
+// server in one of them, a real node that guards it, and real requests from the two others.
+//
+//	friend  eth0 ------ eth0  server  eth1 ------ eth0  stranger
+//	10.77.1.2           10.77.1.1     10.77.2.1         10.77.2.2
+//	fd77:1::2           fd77:1::1     fd77:2::1         fd77:2::2
+//
+// Everything it makes (namespaces, a directory, a bpf file system, processes) is gone when it returns, also after an error or an
+// interrupt.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/examples"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// friendsRule is added while the node runs.
+const friendsRule = "add 150 allow tcp from table(friends) to me 8080 setup keep-state"
+
+// Result is what the demo saw.
+type Result struct {
+	Version int         `json:"version"`
+	File    string      `json:"file"`  // the rule file
+	Added   string      `json:"added"` // the command that was given while the node ran
+	Visits  []Visit     `json:"visits"`
+	Rules   []api.Rule  `json:"rules"`
+	States  []api.State `json:"states"`
+	Wrong   []string    `json:"wrong,omitempty"` // what did not go as the rules say
+}
+
+// Visit is one request and what became of it.
+type Visit struct {
+	Who    string `json:"who"`
+	What   string `json:"what"`
+	Passed bool   `json:"passed"`
+	Answer string `json:"answer"`
+	Rule   uint16 `json:"rule"` // the rule whose counter moved
+}
+
+// stage is everything that has to go away again.
+type stage struct {
+	lab                      *nstest.Lab
+	server, friend, stranger *nstest.Node
+	dir                      string
+	unmount                  func() error
+	node                     *node
+	sites                    []*site
+}
+
+// Run plays the demo. weir is the path of the binary that runs the node.
+func Run(ctx context.Context, weir string) (r *Result, err error) {
+	s := &stage{}
+	defer func() { err = errors.Join(err, s.close()) }()
+	if err := s.build(); err != nil {
+		return nil, err
+	}
+	if s.node, err = s.startNode(ctx, weir); err != nil {
+		return nil, err
+	}
+	return s.play(ctx)
+}
+
+// build makes the namespaces, the wires and the servers.
+func (s *stage) build() (err error) {
+	if s.lab, err = nstest.Open(); err != nil {
+		return err
+	}
+	for _, n := range []struct {
+		label string
+		node  **nstest.Node
+	}{{"server", &s.server}, {"friend", &s.friend}, {"stranger", &s.stranger}} {
+		if *n.node, err = s.lab.AddNode(n.label); err != nil {
+			return err
+		}
+	}
+	for _, w := range []struct {
+		node                     *nstest.Node
+		iface, here, there, gate string
+	}{
+		{s.friend, "eth0", "10.77.1.1/24 fd77:1::1/64", "10.77.1.2/24 fd77:1::2/64", "10.77.1.1"},
+		{s.stranger, "eth1", "10.77.2.1/24 fd77:2::1/64", "10.77.2.2/24 fd77:2::2/64", "10.77.2.1"},
+	} {
+		here, err := nstest.Prefixes(w.here)
+		if err != nil {
+			return err
+		}
+		there, err := nstest.Prefixes(w.there)
+		if err != nil {
+			return err
+		}
+		err = s.lab.AddLink(nstest.End{Node: s.server, Iface: w.iface, Addrs: here}, nstest.End{Node: w.node, Iface: "eth0", Addrs: there})
+		if err != nil {
+			return err
+		}
+	}
+	for _, at := range []struct {
+		node *nstest.Node
+		port int
+	}{{s.server, 80}, {s.server, 81}, {s.server, 8080}, {s.friend, 80}} {
+		site, err := serve(at.node, at.port)
+		if err != nil {
+			return err
+		}
+		s.sites = append(s.sites, site)
+	}
+	return nil
+}
+
+// startNode starts `weir up` on the server's two interfaces with the rules of examples/web.rules.
+func (s *stage) startNode(ctx context.Context, weir string) (*node, error) {
+	var err error
+	if s.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
+		return nil, err
+	}
+	pins, unmount, err := nstest.MountBpffs()
+	if err != nil {
+		return nil, err
+	}
+	s.unmount = unmount
+	rules := filepath.Join(s.dir, "web.rules")
+	if err := os.WriteFile(rules, []byte(examples.Web), 0o600); err != nil {
+		return nil, err
+	}
+	n, err := startNode(ctx, s.server, weir, s.dir, filepath.Join(pins, "weir"), rules)
+	if err != nil {
+		return nil, fmt.Errorf("start the node: %w", err)
+	}
+	for _, line := range []string{"table friends add 10.77.1.0/24 fd77:1::/64", friendsRule} {
+		if err := n.do(ctx, line); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// close takes everything away, whatever is there.
+func (s *stage) close() error {
+	var errs []error
+	if s.node != nil {
+		errs = append(errs, s.node.down())
+	}
+	for _, site := range s.sites {
+		errs = append(errs, site.close())
+	}
+	if s.lab != nil {
+		errs = append(errs, s.lab.Close())
+	}
+	if s.unmount != nil {
+		errs = append(errs, s.unmount())
+	}
+	if s.dir != "" {
+		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	return errors.Join(errs...)
+}

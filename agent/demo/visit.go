@@ -1,0 +1,147 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/examples"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// A request that the rules refuse gets no answer at all; this is how long the visitor waits for one.
+const silence = 700 * time.Millisecond
+
+// site is an HTTP server in a namespace.
+type site struct {
+	server http.Server
+	ended  chan error
+}
+
+// serve answers HTTP on a port of a node, for both families.
+func serve(n *nstest.Node, port int) (*site, error) {
+	l, err := n.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+	if err != nil {
+		return nil, err
+	}
+	s := &site{ended: make(chan error, 1)}
+	s.server.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(w, "hello from port %d of the %s\n", port, n)
+	})
+	go func() { s.ended <- s.server.Serve(l) }()
+	return s, nil
+}
+
+func (s *site) close() error {
+	err := s.server.Close()
+	if ended := <-s.ended; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
+	return err
+}
+
+// plan is what the demo asks and what the rules say about it.
+type plan struct {
+	from *nstest.Node
+	host string // address as it stands in a URL
+	port int
+	pass bool
+}
+
+func (s *stage) plans() []plan {
+	return []plan{
+		{s.friend, "10.77.1.1", 80, true}, {s.friend, "[fd77:1::1]", 80, true},
+		{s.stranger, "10.77.2.1", 80, true}, {s.stranger, "[fd77:2::1]", 80, true},
+		{s.friend, "10.77.1.1", 8080, true}, {s.friend, "[fd77:1::1]", 8080, true},
+		{s.stranger, "10.77.2.1", 8080, false}, {s.stranger, "[fd77:2::1]", 8080, false},
+		{s.friend, "10.77.1.1", 81, false}, {s.friend, "[fd77:1::1]", 81, false},
+		{s.stranger, "10.77.2.1", 81, false}, {s.stranger, "[fd77:2::1]", 81, false},
+		{s.server, "10.77.1.2", 80, true}, {s.server, "[fd77:1::2]", 80, true},
+	}
+}
+
+// play makes every visit, one after the other, so that the counter that moved is that of the rule that decided.
+func (s *stage) play(ctx context.Context) (*Result, error) {
+	r := &Result{Version: 1, File: examples.Web, Added: friendsRule}
+	before, err := s.node.rules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range s.plans() {
+		v := visit(ctx, p)
+		after, err := s.node.rules(ctx)
+		if err != nil {
+			return nil, err
+		}
+		v.Rule = moved(before, after)
+		before = after
+		r.Visits = append(r.Visits, v)
+		if v.Passed != p.pass {
+			r.Wrong = append(r.Wrong, fmt.Sprintf("%s: %s: %s", v.Who, v.What, v.Answer))
+		}
+	}
+	r.Rules = before
+	var states api.States
+	if err := s.node.client.Get(ctx, "/v1/states", &states); err != nil {
+		return nil, err
+	}
+	r.States = states.States
+	return r, nil
+}
+
+// moved returns the number of the rule that counted the most packets in between.
+func moved(before, after []api.Rule) (number uint16) {
+	most := uint64(0)
+	for i := range after {
+		if i < len(before) && after[i].Packets-before[i].Packets > most {
+			most, number = after[i].Packets-before[i].Packets, after[i].Number
+		}
+	}
+	return number
+}
+
+// visit makes one request on a connection of its own, which stays open until the server closes it.
+func visit(ctx context.Context, p plan) Visit {
+	url := fmt.Sprintf("http://%s:%d/", p.host, p.port)
+	v := Visit{Who: p.from.String(), What: "GET " + url}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, silence)
+		defer cancel()
+		return p.from.DialContext(ctx, network, address)
+	}
+	client := http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: 5 * time.Second}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		v.Answer = err.Error()
+		return v
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		v.Answer = why(err)
+		return v
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		v.Answer = why(err)
+		return v
+	}
+	v.Passed = answer.StatusCode == http.StatusOK
+	v.Answer = fmt.Sprintf("%s: %s", answer.Status, strings.TrimSpace(string(body)))
+	return v
+}
+
+// why says in few words why there was no answer.
+func why(err error) string {
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return "no answer"
+	}
+	return err.Error()
+}

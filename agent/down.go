@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/weirnet/weir/firewall/kernel"
+)
+
+// remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody waits for the answer.
+func (n *Node) remove() error {
+	return errors.Join(n.book.close(), removeTraces(n.config.Paths))
+}
+
+// removeRun takes away the socket's directory.
+func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
+
+// Down removes every trace of a node whose agent does not run: hooks, pins and files. It returns an error when an agent is
+// at work; ask that one.
+func Down(p Paths) error {
+	l, err := lockDir(p.Run())
+	if err == nil {
+		defer l.release()
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(removeTraces(p), removeRun(p))
+}
+
+// removeTraces detaches everything, unpins everything and deletes the saved rules. What is not there is fine.
+func removeTraces(p Paths) error {
+	var errs []error
+	if err := kernel.Remove(p.Pins()); err != nil {
+		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
+	}
+	errs = append(errs, removePins(p))
+	for _, file := range []string{p.Saved(), p.Saved() + ".old"} {
+		errs = append(errs, removeFile(file))
+	}
+	return errors.Join(append(errs, p.removeEmpty(p.State()))...)
+}
+
+func removeRun(p Paths) error {
+	return errors.Join(removeFile(p.Socket()), p.removeEmpty(p.Run()))
+}
+
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

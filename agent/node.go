@@ -1,0 +1,246 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/rule"
+)
+
+// Config is what a node is told at its start.
+type Config struct {
+	Paths    Paths
+	Settings Settings
+	Rules    string          // rule file that has to exist; "" for Paths.Rules(), which may be missing
+	Log      *slog.Logger    // what the node has to say while it runs
+	Ready    func(string)    // called once when everything is in force, with a line for people
+	Reload   <-chan struct{} // asks to read the rule file again; may be nil
+}
+
+// Node is a running agent.
+type Node struct {
+	config Config
+	log    *slog.Logger
+	engine *kernel.Engine
+	book   *rulebook
+	links  *links
+	began  time.Time
+	leave  chan struct{} // closed when somebody asked to take everything down
+	gone   chan error    // has the result of that
+
+	mu       sync.Mutex
+	attached map[uint32]string // guarded by mu; hook by interface index
+	refused  map[uint32]error  // guarded by mu; why an interface is not guarded although it should be
+	problems []api.Problem     // guarded by mu; those that stay
+	adopted  int               // guarded by mu
+	leaving  bool              // guarded by mu
+}
+
+// Run runs a node until ctx ends, or until it is asked through the API to take itself down. When ctx ends, enforcement
+// goes on without the agent; the next one takes it over.
+func Run(ctx context.Context, c Config) (err error) {
+	n := &Node{
+		config: c, log: c.Log, links: newLinks(), began: time.Now(), leave: make(chan struct{}), gone: make(chan error, 1),
+		attached: map[uint32]string{}, refused: map[uint32]error{},
+	}
+	claims, err := n.claim()
+	defer claims.release()
+	if err != nil {
+		return err
+	}
+	if n.engine, err = kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine}); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.engine.Close()) }()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched := make(chan error, 1)
+	go func() { watched <- nl.Watch(ctx, nil, n.links.report) }()
+	select {
+	case <-n.links.wake:
+	case err := <-watched:
+		return fmt.Errorf("watch the interfaces: %w", err)
+	}
+	if err := n.begin(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.book.close()) }()
+	return n.serve(ctx, watched)
+}
+
+// claims are the directories that this process alone works on.
+type claims []*lock
+
+func (c claims) release() {
+	for _, l := range c {
+		l.release()
+	}
+}
+
+// claim makes the node's directories and claims them: the socket's, so that two agents never share a root, and that of the
+// pins, so that they never share these.
+func (n *Node) claim() (claims, error) {
+	p := n.config.Paths
+	var held claims
+	if err := os.MkdirAll(p.Run(), 0o755); err != nil {
+		return nil, err
+	}
+	l, err := lockDir(p.Run())
+	if err != nil {
+		return nil, err
+	}
+	held = append(held, l)
+	fleeting, err := preparePins(p)
+	if err != nil {
+		return held, err
+	}
+	if l, err = lockDir(p.Pins()); err != nil {
+		return held, err
+	}
+	if fleeting {
+		n.problem("this process has mounts of its own, so that enforcement ends with it",
+			"mount a bpf file system for all processes and name a directory of it with --bpffs")
+	}
+	return append(held, l), nil
+}
+
+// problem notes something wrong that the status shows from now on.
+func (n *Node) problem(what, hint string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.problems = append(n.problems, api.Problem{What: what, Advice: hint})
+	n.log.Warn(what)
+}
+
+// begin puts the first rules in force: interfaces and rules are told to the engine first, the connections that are open
+// already become states, and only then are the hooks attached.
+func (n *Node) begin() error {
+	names := offline.SystemNames()
+	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
+	file, needed := n.config.Rules, true
+	if file == "" {
+		file, needed = n.config.Paths.Rules(), false
+	}
+	first, err := saved.first(file, needed)
+	if err != nil {
+		return err
+	}
+	if first.problem != nil {
+		n.problem("the rule file has mistakes; the rules of the last change are in force: "+first.problem.Error(), "weir fw check "+file)
+	}
+	if first.aside {
+		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside", "aside", saved.path+".old")
+	}
+	n.book = &rulebook{engine: n.engine, keep: saved, names: names, loaded: n.loaded,
+		failed: func(err error) { n.problem(err.Error(), "") }}
+	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
+		return fmt.Errorf("tell the interfaces: %w", err)
+	}
+	if err := n.book.load(first.ruleState, 0); err != nil {
+		return fmt.Errorf("enforce %s: %w", first.source, err)
+	}
+	return n.attach()
+}
+
+// loaded runs after each change of the rules in force. Rules that deny by default after none that did would cut off what is
+// open.
+func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
+	if !new.Strict || old != nil && old.Strict {
+		return
+	}
+	if old == nil && n.engine.TakenOver() {
+		return
+	}
+	count, err := n.adopt(new, set)
+	if err != nil {
+		n.problem("connections that were open before may be cut off: "+err.Error(), "weir doctor")
+	}
+	n.mu.Lock()
+	n.adopted += count
+	n.mu.Unlock()
+}
+
+// serve answers the API and follows the interfaces until the end.
+func (n *Node) serve(ctx context.Context, watched <-chan error) error {
+	socket := n.config.Paths.Socket()
+	l, err := listen(socket)
+	if err != nil {
+		return err
+	}
+	s := newServer(n)
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(l) }()
+	notify("READY=1")
+	n.config.Ready(n.readyLine())
+	err = n.loop(ctx, watched, served)
+	notify("STOPPING=1")
+	down := n.isLeaving()
+	if down {
+		n.gone <- n.remove()
+	}
+	err = errors.Join(err, s.close())
+	if down {
+		err = errors.Join(err, n.removeRun())
+	}
+	return err
+}
+
+func (n *Node) loop(ctx context.Context, watched, served <-chan error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-n.leave:
+			return nil
+		case err := <-watched:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("watch the interfaces: %w", err)
+		case err := <-served:
+			return fmt.Errorf("serve the API: %w", err)
+		case <-n.links.wake:
+			if err := n.follow(); err != nil {
+				n.log.Error("cannot follow the interfaces", "err", err)
+			}
+		case <-n.config.Reload:
+			if err := n.reload(); err != nil {
+				n.log.Error("nothing was changed", "err", err)
+			}
+		}
+	}
+}
+
+// readyLine says in one line what is in force.
+func (n *Node) readyLine() string {
+	s, err := n.status()
+	if err != nil {
+		return "ready, but: " + err.Error()
+	}
+	names := "no interface yet"
+	for i, f := range s.Interfaces {
+		if i == 0 {
+			names = f.Name
+			continue
+		}
+		names += " " + f.Name
+	}
+	line := fmt.Sprintf("ready: guards %s, %d rules from %s, default %s", names, s.Rules, s.Source, s.Default)
+	if s.TakenOver {
+		line += fmt.Sprintf(", took over %d states", s.States)
+	}
+	if s.Adopted > 0 {
+		line += fmt.Sprintf(", adopted %d open connections", s.Adopted)
+	}
+	return line
+}

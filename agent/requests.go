@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/rule"
+)
+
+// The longest and shortest trial of a rule set.
+const (
+	minTrial = time.Second
+	maxTrial = time.Hour
+)
+
+// done is the answer to a change.
+func (n *Node) done(message string) api.Done {
+	a := api.Done{Version: api.Version, Message: message}
+	n.book.view(func(r ruleState, _ *rule.Program) { a.Rules = len(r.set.Rules) })
+	return a
+}
+
+func (n *Node) do(r api.Do) (api.Done, error) {
+	message, err := n.book.do(r.Line)
+	if err != nil {
+		return api.Done{}, err
+	}
+	n.log.Info("changed", "command", r.Line)
+	return n.done(message), nil
+}
+
+func (n *Node) load(r api.Load) (api.Done, error) {
+	var try time.Duration
+	if r.Confirm != "" {
+		var err error
+		if try, err = time.ParseDuration(r.Confirm); err != nil || try < minTrial || try > maxTrial {
+			return api.Done{}, fmt.Errorf("a trial takes between %v and %v, not %q", minTrial, maxTrial, r.Confirm)
+		}
+	}
+	set, _, err := offline.Parse(r.Name, r.Text, n.book.names)
+	if err != nil {
+		return api.Done{}, err
+	}
+	if err := n.book.load(ruleState{set: set, strict: true, source: r.Name}, try); err != nil {
+		return api.Done{}, err
+	}
+	n.log.Info("loaded", "file", r.Name, "rules", len(set.Rules), "trial", try)
+	if try == 0 {
+		return n.done(""), nil
+	}
+	return n.done(fmt.Sprintf("on trial for %v; keep it: weir fw confirm", try)), nil
+}
+
+func (n *Node) confirm() (api.Done, error) {
+	if err := n.book.confirm(); err != nil {
+		return api.Done{}, err
+	}
+	n.log.Info("confirmed")
+	return n.done(""), nil
+}
+
+// reload reads the rule file again, as at the start but for the saved rules: the owner asks for the file.
+func (n *Node) reload() error {
+	file := n.config.Rules
+	if file == "" {
+		file = n.config.Paths.Rules()
+	}
+	notify("RELOADING=1")
+	defer notify("READY=1")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	set, _, err := offline.Parse(file, string(text), n.book.names)
+	if err != nil {
+		return err
+	}
+	if err := n.book.loadFile(ruleState{set: set, strict: true, source: file}, version(text)); err != nil {
+		return err
+	}
+	n.log.Info("loaded", "file", file, "rules", len(set.Rules))
+	return nil
+}
+
+// down asks the node to stop and to remove every trace, and waits until that is done.
+func (n *Node) down() (api.Done, error) {
+	n.mu.Lock()
+	again := n.leaving
+	n.leaving = true
+	n.mu.Unlock()
+	if again {
+		return api.Done{}, errors.New("the node is going down already")
+	}
+	close(n.leave)
+	return api.Done{Version: api.Version}, <-n.gone
+}
+
+func (n *Node) isLeaving() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leaving
+}

@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// rulebook holds the rules in force. It is the only one that changes them: one change at a time, each compiled before
+// anything is touched, and each either wholly in force and saved or not made at all.
+type rulebook struct {
+	engine firewall.Engine
+	keep   *savedRules
+	names  *rule.Names
+	// loaded is called with every Program that was put in force, the one before it (nil at first) and the rules.
+	loaded func(old, new *rule.Program, set *rule.Ruleset)
+	// failed is told what went wrong while nobody waited for an answer.
+	failed func(error)
+
+	mu      sync.Mutex
+	rules   ruleState     // guarded by mu
+	program *rule.Program // guarded by mu; what the engine runs
+	trial   *trial        // guarded by mu; nil when the rules are confirmed
+	unsaved *time.Timer   // guarded by mu; runs while changed table members are not saved yet
+}
+
+// ruleState is a version of the rules. Once it is in force, only members of its tables change, under the rulebook's lock.
+type ruleState struct {
+	set    *rule.Ruleset
+	strict bool   // rule 65535 denies
+	source string // where the rules come from, for people
+}
+
+// compile makes the Program of the rules.
+func (r ruleState) compile() (*rule.Program, error) {
+	o := rule.CompileOptions{Default: rule.OpAllow}
+	if r.strict {
+		o = rule.CompileOptions{Default: rule.OpDeny, Strict: true}
+	}
+	return rule.Compile(r.set, o)
+}
+
+// members returns the members of a table as engines take them.
+func (r ruleState) members(table string) []firewall.TableEntry {
+	if r.set == nil {
+		return nil
+	}
+	return offline.Entries(r.set.Tables[table])
+}
+
+// trial is a rule set that goes again unless it is confirmed.
+type trial struct {
+	name   string
+	before ruleState
+	ends   time.Time
+	timer  *time.Timer
+}
+
+// errTrial refuses changes while a rule set is on trial: nobody could say what to go back to.
+type errTrial struct{ left time.Duration }
+
+func (e errTrial) Error() string {
+	return fmt.Sprintf("a rule set is on trial for another %d s", int(e.left.Seconds()+0.999))
+}
+
+// Hint says how to end the trial.
+func (e errTrial) Hint() string {
+	return "keep it: weir fw confirm, or wait until the rules before are back"
+}
+
+var errNoTrial = errors.New("no rule set is on trial; nothing to confirm")
+
+// view shows the rules in force and their Program to f, which must not keep them.
+func (b *rulebook) view(f func(ruleState, *rule.Program)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f(b.rules, b.program)
+}
+
+// trialLeft tells of the rule set on trial: its name and how long it has; false when there is none.
+func (b *rulebook) trialLeft() (name string, left time.Duration, on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trial == nil {
+		return "", 0, false
+	}
+	return b.trial.name, time.Until(b.trial.ends), true
+}
+
+// change edits a copy of the rules and puts it in force.
+func (b *rulebook) change(edit func(*rule.Ruleset) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.onTrialLocked(); err != nil {
+		return err
+	}
+	next := b.rules
+	next.set = b.rules.set.Clone()
+	if err := edit(next.set); err != nil {
+		return err
+	}
+	before := b.rules
+	if err := b.enforceLocked(next); err != nil {
+		return err
+	}
+	return b.saveLocked(before)
+}
+
+// load replaces the rules. With a trial longer than 0 the rules before come back when it ends unconfirmed, whatever
+// becomes of whoever asked.
+func (b *rulebook) load(next ruleState, try time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.onTrialLocked(); err != nil {
+		return err
+	}
+	before := b.rules
+	if err := b.enforceLocked(next); err != nil {
+		return err
+	}
+	if try <= 0 {
+		return b.saveLocked(before)
+	}
+	t := &trial{name: next.source, before: before, ends: time.Now().Add(try)}
+	t.timer = time.AfterFunc(try, func() {
+		if err := b.revert(t); err != nil {
+			b.failed(fmt.Errorf("go back to the rules before %s: %w", t.name, err))
+		}
+	})
+	b.trial = t
+	return nil
+}
+
+// loadFile is load for a new version of the owner's rule file: the rules saved from now on descend from it.
+func (b *rulebook) loadFile(next ruleState, version string) error {
+	before := b.keep.descend(version)
+	err := b.load(next, 0)
+	if err != nil {
+		b.keep.descend(before)
+	}
+	return err
+}
+
+// confirm keeps the rules that are on trial.
+func (b *rulebook) confirm() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trial == nil {
+		return errNoTrial
+	}
+	b.trial.timer.Stop()
+	b.trial = nil
+	if err := b.keep.save(b.rules); err != nil {
+		return fmt.Errorf("the rules are in force, but a restart would not bring them back: %w", err)
+	}
+	return nil
+}
+
+// revert ends a trial that nobody confirmed.
+func (b *rulebook) revert(t *trial) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.trial != t {
+		return nil
+	}
+	b.trial = nil
+	return b.enforceLocked(t.before)
+}
+
+// close ends a trial by going back to the rules before it, and saves what is not saved yet.
+func (b *rulebook) close() error {
+	b.mu.Lock()
+	t, unsaved := b.trial, b.unsaved
+	b.mu.Unlock()
+	var err error
+	if unsaved != nil && unsaved.Stop() {
+		err = b.saveTables()
+	}
+	if t != nil {
+		t.timer.Stop()
+		err = errors.Join(err, b.revert(t))
+	}
+	return err
+}
+
+func (b *rulebook) onTrialLocked() error {
+	if b.trial == nil {
+		return nil
+	}
+	return errTrial{time.Until(b.trial.ends)}
+}
+
+// saveLocked saves the rules in force; if that fails, the rules before are put in force again, so that a restart never
+// brings back other rules than were last in force.
+func (b *rulebook) saveLocked(before ruleState) error {
+	err := b.keep.save(b.rules)
+	if err == nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("nothing was changed: save the rules: %w", err), b.enforceLocked(before))
+}
+
+// enforceLocked compiles rules and hands them to the engine. An error leaves everything as it was.
+func (b *rulebook) enforceLocked(next ruleState) error {
+	p, err := next.compile()
+	if err != nil {
+		return err
+	}
+	changed, err := b.setTables(b.rules.set, next.set)
+	if err == nil {
+		err = b.engine.Load(p)
+	}
+	if err != nil {
+		for _, name := range changed {
+			if undo := b.engine.SetTable(name, b.rules.members(name)); undo != nil {
+				err = errors.Join(err, undo)
+			}
+		}
+		return err
+	}
+	old := b.program
+	b.rules, b.program = next, p
+	if b.loaded != nil {
+		b.loaded(old, p, next.set)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/rule"
+)
+
+func ruleset(t *testing.T, text string) *rule.Ruleset {
+	t.Helper()
+	set, err := rule.ParseFile("test", text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func TestSavedRulesComeBack(t *testing.T) {
+	s := &savedRules{path: filepath.Join(t.TempDir(), "deep", "rules.saved"), file: "0123"}
+	r := ruleState{strict: true, source: "/etc/\"odd\"\nname", set: ruleset(t, `
+table web add 10.0.0.0/8 7 fd00::/64
+table empty create
+add 100 set 3 allow tcp from table(web,7) to me 80 setup keep-state :web // the "site"
+add 100 deny udp from any to any
+set disable 3
+`)}
+	if err := s.save(r); err != nil {
+		t.Fatal(err)
+	}
+	got, file, err := s.read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if file != "0123" || got.strict != r.strict || got.source != r.source {
+		t.Errorf("got file %q strict %v source %q", file, got.strict, got.source)
+	}
+	if a, b := string(s.format(got)), string(s.format(r)); a != b {
+		t.Errorf("got\n%s\nwant\n%s", a, b)
+	}
+	r.strict = false
+	if err := s.save(r); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := s.read(); err != nil || got.strict {
+		t.Errorf("strict %v, %v", got.strict, err)
+	}
+	left, err := os.ReadDir(filepath.Dir(s.path))
+	if err != nil || len(left) != 1 {
+		t.Errorf("files left: %v, %v", left, err)
+	}
+}
+
+func TestSavedRulesThatAreNone(t *testing.T) {
+	s := &savedRules{path: filepath.Join(t.TempDir(), "rules.saved")}
+	for _, text := range []string{"", "add allow ip from any to any\n", savedIntro + "default deny\n", savedIntro + "default deny, rule file x, from here\n"} {
+		if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.read(); err == nil || !strings.Contains(err.Error(), "first line") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestFirstRules is the table of docs/up.md.
+func TestFirstRules(t *testing.T) {
+	const file, edited, broken = "add 1 allow ip from any to any", "add 2 allow ip from any to any", "add 3 allwo ip from any to any"
+	const changed = "add 9 count ip from any to any"
+	for _, c := range []struct {
+		name         string
+		file         string // content of the rule file, "" for none
+		saved        string // version of the rule file that the saved rules descend from, "" for no saved rules
+		number       uint16 // of the only rule that is in force then, 0 for none
+		strict       bool
+		aside        bool
+		problem, err bool
+	}{
+		{name: "nothing"},
+		{name: "file alone", file: file, number: 1, strict: true},
+		{name: "saved alone", saved: noFile, number: 9},
+		{name: "unchanged file", file: file, saved: version([]byte(file)), number: 9},
+		{name: "edited file", file: edited, saved: version([]byte(file)), number: 2, strict: true, aside: true},
+		{name: "file is new", file: file, saved: noFile, number: 1, strict: true, aside: true},
+		{name: "file removed", saved: version([]byte(file)), number: 9},
+		{name: "broken file, saved", file: broken, saved: version([]byte(file)), number: 9, problem: true},
+		{name: "broken file alone", file: broken, err: true},
+	} {
+		dir := t.TempDir()
+		rules := filepath.Join(dir, "rules")
+		s := &savedRules{path: filepath.Join(dir, "rules.saved")}
+		if c.file != "" {
+			if err := os.WriteFile(rules, []byte(c.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.saved != "" {
+			s.file = c.saved
+			if err := s.save(ruleState{set: ruleset(t, changed), source: "saved"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := s.first(rules, false)
+		if (err != nil) != c.err {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if c.err {
+			continue
+		}
+		var number uint16
+		if len(got.set.Rules) > 0 {
+			number = got.set.Rules[0].Number
+		}
+		if number != c.number || got.strict != c.strict || got.aside != c.aside || (got.problem != nil) != c.problem {
+			t.Errorf("%s: rule %d, strict %v, aside %v, problem %v", c.name, number, got.strict, got.aside, got.problem)
+		}
+		if _, err := os.Stat(s.path + ".old"); (err == nil) != c.aside {
+			t.Errorf("%s: set aside: %v", c.name, err)
+		}
+		if c.saved == "" || !got.aside {
+			continue
+		}
+		// What is saved from now on descends from the file as it is.
+		if err := s.save(got.ruleState); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := s.first(rules, false); err != nil || again.aside || again.problem != nil {
+			t.Errorf("%s, again: %+v, %v", c.name, again, err)
+		}
+	}
+}
+
+func TestFirstRulesThatMustExist(t *testing.T) {
+	dir := t.TempDir()
+	s := &savedRules{path: filepath.Join(dir, "rules.saved")}
+	if _, err := s.first(filepath.Join(dir, "missing"), true); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// saveDelay is how long changed members of tables may stay unsaved: somebody who adds thousands one by one must not write
+// the file thousands of times.
+const saveDelay = time.Second
+
+// changeMembers adds members to a table or deletes some, at once and without compiling anything.
+func (b *rulebook) changeMembers(c *rule.Command) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.onTrialLocked(); err != nil {
+		return err
+	}
+	if err := c.Apply(b.rules.set); err != nil {
+		return err
+	}
+	for _, e := range c.Entries {
+		var err error
+		if c.Verb == rule.VerbTableAdd {
+			err = b.engine.AddTable(c.Table, firewall.TableEntry{Prefix: e.Prefix, Value: e.Value})
+		} else {
+			err = b.engine.DeleteTable(c.Table, e.Prefix)
+		}
+		if err != nil {
+			return fmt.Errorf("table %s: %s: %w", c.Table, e.Prefix, err)
+		}
+	}
+	if b.unsaved == nil {
+		b.unsaved = time.AfterFunc(saveDelay, func() {
+			if err := b.saveTables(); err != nil {
+				b.failed(fmt.Errorf("save the tables: %w", err))
+			}
+		})
+	}
+	return nil
+}
+
+func (b *rulebook) saveTables() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unsaved = nil
+	if b.trial != nil { // then the rules before the trial are the saved ones
+		return b.keep.save(b.trial.before)
+	}
+	return b.keep.save(b.rules)
+}
+
+// errInUse refuses to destroy a table that a rule asks about.
+func errInUse(set *rule.Ruleset, table string) error {
+	for _, r := range set.Rules {
+		for _, clause := range r.Clauses() {
+			for _, t := range clause {
+				if (t.Op == rule.OpSrcTable || t.Op == rule.OpDstTable) && (t.Name == table || table == "") {
+					return fmt.Errorf("table %s is in use by rule %d", t.Name, r.Number)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// comparePrefixes orders addresses first by family and value, then by length.
+func comparePrefixes(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}
+
+// setTables hands the tables of next that differ from those of now to the engine and returns their names.
+func (b *rulebook) setTables(now, next *rule.Ruleset) (changed []string, err error) {
+	for name, members := range next.Tables {
+		if now != nil && sameTable(now.Tables[name], members) && now.Tables[name] != nil {
+			continue
+		}
+		changed = append(changed, name)
+		if err := b.engine.SetTable(name, offline.Entries(members)); err != nil {
+			return changed, fmt.Errorf("table %s: %w", name, err)
+		}
+	}
+	if now == nil {
+		return changed, nil
+	}
+	for name := range now.Tables {
+		if _, stays := next.Tables[name]; stays {
+			continue
+		}
+		changed = append(changed, name)
+		if err := b.engine.SetTable(name, nil); err != nil {
+			return changed, fmt.Errorf("table %s: %w", name, err)
+		}
+	}
+	return changed, nil
+}
+
+func sameTable(a, b rule.Table) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for p, v := range a {
+		if w, ok := b[p]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}

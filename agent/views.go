@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// monotonic is the engines' clock: nanoseconds of CLOCK_MONOTONIC.
+func monotonic() int64 {
+	var t unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) // cannot fail for this clock
+	return t.Nano()
+}
+
+// rules lists the rules in order of evaluation with their counters, disabled ones without, the default rule last.
+func (n *Node) rules() (api.Rules, error) {
+	a := api.Rules{Version: api.Version}
+	var counters []firewall.RuleCounter
+	var err error
+	n.book.view(func(r ruleState, p *rule.Program) {
+		if counters, err = n.engine.Rules(); err != nil {
+			return
+		}
+		slot := 0
+		for _, one := range r.set.Rules {
+			v := api.Rule{Number: one.Number, Set: one.Set, Text: one.Text()}
+			if r.set.Disabled>>one.Set&1 == 1 {
+				v.Disabled = true
+			} else {
+				count(&v, counters, slot)
+				slot++
+			}
+			a.Rules = append(a.Rules, v)
+		}
+		last := api.Rule{Number: rule.DefaultNumber, Set: rule.Reserved, Text: defaultText(r.strict)}
+		count(&last, counters, slot)
+		a.Rules = append(a.Rules, last)
+	})
+	return a, err
+}
+
+func defaultText(strict bool) string {
+	if strict {
+		return "deny ip from any to any"
+	}
+	return "allow ip from any to any"
+}
+
+// count fills in the counters of a slot.
+func count(v *api.Rule, counters []firewall.RuleCounter, slot int) {
+	if slot >= len(counters) {
+		return
+	}
+	c := counters[slot]
+	v.Packets, v.Bytes = c.Packets, c.Bytes
+	if c.Last != 0 {
+		at := time.Now().Add(time.Duration(c.Last - monotonic())).Round(time.Millisecond)
+		v.Last = &at
+	}
+}
+
+// tables lists the tables and their members.
+func (n *Node) tables() (api.Tables, error) {
+	a := api.Tables{Version: api.Version, Tables: []api.Table{}}
+	n.book.view(func(r ruleState, _ *rule.Program) {
+		for _, name := range slices.Sorted(maps.Keys(r.set.Tables)) {
+			t := api.Table{Name: name, Entries: []api.TableEntry{}}
+			members := r.set.Tables[name]
+			for _, p := range slices.SortedFunc(maps.Keys(members), comparePrefixes) {
+				t.Entries = append(t.Entries, api.TableEntry{Prefix: p.String(), Value: members[p]})
+			}
+			a.Tables = append(a.Tables, t)
+		}
+	})
+	return a, nil
+}
+
+// sets tells which sets are disabled and which have rules.
+func (n *Node) sets() (api.Sets, error) {
+	a := api.Sets{Version: api.Version, Disabled: []int{}, Used: []api.Used{}}
+	n.book.view(func(r ruleState, _ *rule.Program) {
+		var rules [32]int
+		for _, one := range r.set.Rules {
+			rules[one.Set]++
+		}
+		for set, used := range rules {
+			if r.set.Disabled>>set&1 == 1 {
+				a.Disabled = append(a.Disabled, set)
+			}
+			if used > 0 {
+				a.Used = append(a.Used, api.Used{Set: set, Rules: used})
+			}
+		}
+	})
+	return a, nil
+}
+
+// states lists the live states, the youngest last.
+func (n *Node) states() (api.States, error) {
+	a := api.States{Version: api.Version, States: []api.State{}}
+	var all []firewall.State
+	for s, err := range n.engine.States() {
+		if err != nil {
+			return a, err
+		}
+		all = append(all, s)
+	}
+	slices.SortFunc(all, func(a, b firewall.State) int { return int(a.Created - b.Created) })
+	now := monotonic()
+	for _, s := range all {
+		a.States = append(a.States, stateView(s, now))
+	}
+	return a, nil
+}
+
+func stateView(s firewall.State, now int64) api.State {
+	return api.State{
+		Proto: protoName(s.Proto), From: s.From.String(), To: s.To.String(), Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
+		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)), Packets: s.Packets, Bytes: s.Bytes,
+	}
+}
+
+// toSeconds turns nanoseconds into seconds with three digits.
+func toSeconds(ns int64) float64 { return float64(ns/1e6) / 1e3 }
+
+// protoName returns the name of a protocol that has states, or its number.
+func protoName(p uint8) string {
+	names := map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp", 132: "sctp", 136: "udplite"}
+	if name, ok := names[p]; ok {
+		return name
+	}
+	return fmt.Sprint(p)
+}

@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// why says what the node would make of a packet: with its rules, tables, interfaces, routes and states.
+func (n *Node) why(r api.Why) (a api.Explanation, err error) {
+	q, err := offline.ParseQuestion(r.Packet)
+	if err != nil {
+		return a, err
+	}
+	routes, err := hostRoutes()
+	if err != nil {
+		return a, err
+	}
+	state, err := n.stateOf(q.Packet)
+	if err != nil {
+		return a, err
+	}
+	ifs := n.links.interfaces()
+	n.book.view(func(r ruleState, p *rule.Program) {
+		var e *soft.Engine
+		if e, err = offline.Engine(offline.Small(n.config.Settings.Engine), p, r.set, ifs, routes); err != nil {
+			return
+		}
+		defer e.Close()
+		if a, err = offline.Explain(e, p, q, ifs, time.Duration(monotonic())); err == nil && state != nil {
+			followState(&a, p, *state)
+		}
+	})
+	return a, err
+}
+
+// hostRoutes lists the host's routes as engines take them.
+func hostRoutes() ([]firewall.Route, error) {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	routes, err := conn.Routes(0)
+	if err != nil {
+		return nil, err
+	}
+	var all []firewall.Route
+	for _, r := range routes {
+		all = append(all, firewall.Route{Dst: r.Dst, Interface: uint32(r.Link), Blackhole: r.Blackhole()})
+	}
+	return all, nil
+}
+
+// stateOf finds the live state that a packet belongs to; nil if there is none.
+func (n *Node) stateOf(p packet.Packet) (*firewall.State, error) {
+	src, dst := netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
+	if query, reply := p.ICMPQuery(); query || reply {
+		src, dst = netip.AddrPortFrom(p.Src(), p.ICMPID()), netip.AddrPortFrom(p.Dst(), p.ICMPID())
+	}
+	for s, err := range n.engine.States() {
+		if err != nil {
+			return nil, err
+		}
+		if s.Proto == p.Proto && (s.From == src && s.To == dst || s.From == dst && s.To == src) {
+			return &s, nil
+		}
+	}
+	return nil, nil
+}
+
+// followState corrects an explanation that was made without states: the first rule tried that looks up states of this flow name
+// finds this one, and the state's rule acts. Sequence numbers are not compared: nobody asks with the right ones.
+func followState(a *api.Explanation, p *rule.Program, s firewall.State) {
+	slot := -1
+	for i := range p.Rules {
+		if p.Rules[i].Key == s.Key {
+			slot = i
+		}
+	}
+	if slot < 0 {
+		return
+	}
+	var pass bool
+	switch p.Rules[slot].Action {
+	case rule.OpAllow:
+		pass = true
+	case rule.OpDeny, rule.OpReject, rule.OpReset, rule.OpUnreach, rule.OpUnreach6:
+	default:
+		return // the rules go on behind it; the explanation without the state says how
+	}
+	for i, t := range a.Tries {
+		code := &p.Rules[t.Slot]
+		looks := code.State == rule.StateCheck || code.State == rule.StateKeep || code.State == rule.StateLimit
+		if !looks || code.Flow != rule.AnyFlow && p.Flows[code.Flow] != s.FlowName {
+			continue
+		}
+		a.Tries = append(a.Tries[:i:i], api.Try{Rule: t.Rule, Text: t.Text, Outcome: soft.FoundState.String(), Slot: t.Slot},
+			api.Try{Rule: p.Rules[slot].Number, Text: p.Texts[slot], Outcome: soft.Matched.String(), Slot: slot})
+		a.Passed, a.Rule, a.Text, a.State, a.Answer = pass, p.Rules[slot].Number, p.Texts[slot], false, ""
+		a.Found = fmt.Sprintf("%s -> %s, %s", s.From, s.To, s.Phase)
+		return
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/demo"
+	"github.com/weirnet/weir/internal/tty"
+)
+
+func runDemo(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return c.failed(err)
+	}
+	fmt.Fprintln(c.talk, "weir: making three namespaces, a server, a node and its visitors; this takes some seconds")
+	r, err := demo.Run(c.ctx, self)
+	if err != nil {
+		return c.failed(err)
+	}
+	if *asJSON {
+		if err := printJSON(c.out, r); err != nil {
+			return err
+		}
+	} else {
+		printDemo(c, r)
+	}
+	if len(r.Wrong) > 0 {
+		return c.failed(fmt.Errorf("not as the rules say: %s", strings.Join(r.Wrong, "; ")))
+	}
+	return nil
+}
+
+func printDemo(c *call, r *demo.Result) {
+	fmt.Fprintf(c.out, `
+  friend  eth0 ------ eth0  server  eth1 ------ eth0  stranger
+  10.77.1.2           10.77.1.1     10.77.2.1         10.77.2.2
+  fd77:1::2           fd77:1::1     fd77:2::1         fd77:2::2
+
+The server runs "weir up" with examples/web.rules:
+
+%s
+and, while it ran, "weir fw %s". Real requests, one after the other:
+
+`, indent(r.File), r.Added)
+	texts := map[uint16]string{}
+	for _, rule := range r.Rules {
+		texts[rule.Number] = rule.Text
+	}
+	t := tty.NewTable(c.out, false, "who", "what", "verdict", "answer", ">rule", "which says")
+	for _, v := range r.Visits {
+		verdict := "refused"
+		if v.Passed {
+			verdict = "passed"
+		}
+		t.Row(v.Who, v.What, verdict, v.Answer, v.Rule, texts[v.Rule])
+	}
+	t.Flush()
+	fmt.Fprint(c.out, "\nRules with their counters (weir fw show):\n\n")
+	printRules(c, r.Rules, true)
+	fmt.Fprint(c.out, "\nConversations that the server's node still knows (weir fw states):\n\n")
+	printStates(c, r.States)
+	if len(r.Wrong) == 0 {
+		fmt.Fprintf(c.out, "\nAll %d answers are what the rules say. Everything made for this is gone again.\n", len(r.Visits))
+	}
+}
+
+func indent(text string) string {
+	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ") + "\n"
+}
+
+// printRules prints rules as `weir fw show` does.
+func printRules(c *call, rules []api.Rule, counters bool) {
+	no := false
+	writeRules(c.out, rules, listFlags{counters: &counters, set: &no, times: &no, unix: &no, body: &no})
+}

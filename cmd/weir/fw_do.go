@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/tty"
+)
+
+// runFwDo hands a command to the node in ipfw's words: "fw add 100 allow ..." is the line "add 100 allow ..." of a rule file.
+func runFwDo(c *call) error {
+	quiet := c.Bool("q", false, "say nothing when it worked")
+	if err := c.onNode(minWords(c.verb), -1); err != nil {
+		return err
+	}
+	return c.do(strings.TrimPrefix(c.verb.name, "fw ")+" "+strings.Join(c.Args(), " "), *quiet)
+}
+
+// minWords is how many words have to follow: those of the usage text that are not optional, one at least being "...".
+func minWords(v verb) int {
+	if v.args == "" || strings.HasSuffix(v.args, "[NUMBER]...") {
+		return 0
+	}
+	return 1
+}
+
+func (c *call) do(line string, quiet bool) error {
+	var done api.Done
+	if err := c.post("/v1/do", api.Do{Line: strings.TrimSpace(line)}, &done); err != nil {
+		return err
+	}
+	if done.Message != "" && !quiet {
+		fmt.Fprintln(c.out, c.show(done.Message))
+	}
+	return nil
+}
+
+// runFwFlush asks a person first: without rules the default decides everything.
+func runFwFlush(c *call) error {
+	force := c.Bool("f", false, "do not ask")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	if !*force && tty.IsTerminal(c.in) {
+		fmt.Fprint(c.talk, "remove all rules? [y/N] ")
+		var answer string
+		fmt.Fscanln(c.in, &answer)
+		if answer != "y" && answer != "yes" {
+			return c.failed(fmt.Errorf("nothing was changed"))
+		}
+	}
+	return c.do("flush", true)
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/tty"
+)
+
+func runFwStates(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	if !*asJSON {
+		return c.listStates()
+	}
+	var s api.States
+	if err := c.get("/v1/states", &s); err != nil {
+		return err
+	}
+	return printJSON(c.out, s)
+}
+
+// listStates prints the live states as a table.
+func (c *call) listStates() error {
+	var s api.States
+	if err := c.get("/v1/states", &s); err != nil {
+		return err
+	}
+	printStates(c, s.States)
+	return nil
+}
+
+func printStates(c *call, states []api.State) {
+	t := tty.NewTable(c.out, false, "proto", "from", "to", "phase", ">age", ">left", ">packets", ">bytes", ">rule", "flow")
+	for _, s := range states {
+		t.Row(s.Proto, s.From, s.To, s.Phase, short(s.AgeSeconds), short(s.LeftSeconds),
+			fmt.Sprintf("%d/%d", s.Packets[0], s.Packets[1]), fmt.Sprintf("%d/%d", s.Bytes[0], s.Bytes[1]), s.Rule, s.Flow)
+	}
+	t.Flush()
+}
+
+// short shows a time in the unit that fits: "12s", "5m0s".
+func short(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// runFwTable reads tables itself (list, info, lookup) and hands everything else to the node.
+func runFwTable(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON (list, info)")
+	if err := c.onNode(2, -1); err != nil {
+		return err
+	}
+	name, what := c.Arg(0), c.Arg(1)
+	switch what {
+	case "list", "show", "info", "detail":
+		if c.NArg() > 2 {
+			return c.wrong("unexpected %q", c.Arg(2))
+		}
+		return c.listTables(name, what, *asJSON)
+	case "lookup":
+		if c.NArg() != 3 {
+			return c.wrong("lookup takes one address")
+		}
+		return c.lookup(name, c.Arg(2))
+	}
+	return c.do("table "+strings.Join(c.Args(), " "), false)
+}
+
+// someTables asks the node for one table, or for all.
+func (c *call) someTables(name string) (api.Tables, error) {
+	var all api.Tables
+	if err := c.get("/v1/tables", &all); err != nil || name == "all" {
+		return all, err
+	}
+	for _, t := range all.Tables {
+		if t.Name == name {
+			all.Tables = []api.Table{t}
+			return all, nil
+		}
+	}
+	return all, c.failed(fmt.Errorf("there is no table %s", name))
+}
+
+func (c *call) listTables(name, what string, asJSON bool) error {
+	some, err := c.someTables(name)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(c.out, some)
+	}
+	for _, t := range some.Tables {
+		if what == "info" || name == "all" {
+			fmt.Fprintf(c.out, "--- table(%s), %s ---\n", c.show(t.Name), plural(len(t.Entries), "member"))
+		}
+		if what == "info" {
+			continue
+		}
+		for _, e := range t.Entries {
+			fmt.Fprintf(c.out, "%s %d\n", e.Prefix, e.Value)
+		}
+	}
+	return nil
+}
+
+// lookup prints the longest prefix of a table that covers an address.
+func (c *call) lookup(name, address string) error {
+	addr, err := netip.ParseAddr(address)
+	if err != nil {
+		return c.wrong("%q is no address", address)
+	}
+	some, err := c.someTables(name)
+	if err != nil {
+		return err
+	}
+	found, best := api.TableEntry{}, -1
+	for _, t := range some.Tables {
+		for _, e := range t.Entries {
+			p, err := netip.ParsePrefix(e.Prefix)
+			if err == nil && p.Contains(addr) && p.Bits() > best {
+				found, best = e, p.Bits()
+			}
+		}
+	}
+	if best < 0 {
+		return c.failed(fmt.Errorf("%s is not in table %s", addr, name))
+	}
+	fmt.Fprintf(c.out, "%s %d\n", found.Prefix, found.Value)
+	return nil
+}

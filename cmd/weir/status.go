@@ -1,0 +1,84 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+func runStatus(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	wait := c.Duration("wait", 0, "wait up to `TIME` (10s) for the node to answer and be healthy")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	s, err := c.healthy(*wait)
+	if err != nil {
+		return err
+	}
+	if *asJSON {
+		if err := printJSON(c.out, s); err != nil {
+			return err
+		}
+	} else {
+		printStatus(c, s)
+	}
+	if !s.Healthy {
+		return statusError(1)
+	}
+	return nil
+}
+
+// healthy asks for the status until it is good or the time is up.
+func (c *call) healthy(wait time.Duration) (s api.Status, err error) {
+	deadline := time.Now().Add(wait)
+	for {
+		err = c.get("/v1/status", &s)
+		if err == nil && s.Healthy || time.Now().After(deadline) {
+			return s, err
+		}
+		select {
+		case <-c.ctx.Done():
+			return s, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func printStatus(c *call, s api.Status) {
+	state := "healthy"
+	if !s.Healthy {
+		state = "NOT healthy"
+	}
+	fmt.Fprintf(c.out, "%s, agent %d up for %v\n", state, s.PID, time.Since(s.Since).Round(time.Second))
+	for _, p := range s.Problems {
+		fmt.Fprintf(c.out, "problem: %s\n", c.show(p.What))
+		if p.Advice != "" {
+			fmt.Fprintf(c.out, "hint: %s\n", c.show(p.Advice))
+		}
+	}
+	var names []string
+	for _, i := range s.Interfaces {
+		names = append(names, fmt.Sprintf("%s (%s)", c.show(i.Name), i.Hook))
+	}
+	if names == nil {
+		names = []string{"none"}
+	}
+	fmt.Fprintf(c.out, "interfaces: %s\n", strings.Join(names, ", "))
+	fmt.Fprintf(c.out, "rules: %d from %s, default %s\n", s.Rules, c.show(s.Source), s.Default)
+	if s.Trial != nil {
+		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm\n", c.show(s.Trial.Name), s.Trial.LeftSeconds)
+	}
+	fmt.Fprintf(c.out, "states: %d of %d", s.States, s.StatesMax)
+	if s.Adopted > 0 {
+		fmt.Fprintf(c.out, ", %d adopted at the start", s.Adopted)
+	}
+	fmt.Fprintln(c.out)
+	for _, r := range slices.Sorted(maps.Keys(s.Reasons)) {
+		fmt.Fprintf(c.out, "decided before or beside the rules: %s %d\n", r, s.Reasons[r])
+	}
+}

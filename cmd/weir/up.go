@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/weirnet/weir/agent"
+)
+
+// list collects a flag that may be given several times.
+type list []string
+
+func (l *list) String() string     { return strings.Join(*l, " ") }
+func (l *list) Set(s string) error { *l = append(*l, s); return nil }
+
+func runUp(c *call) error {
+	config := c.String("config", "", "read settings from `FILE` instead of /etc/weir/weir.toml")
+	rules := c.String("rules", "", "read rules from `FILE` instead of /etc/weir/rules")
+	var ifaces list
+	c.Var(&ifaces, "iface", "guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	n, err := c.nodeConfig(*config, ifaces)
+	if err != nil {
+		return fmt.Errorf("up: %w", err)
+	}
+	n.Rules = *rules
+	var handler slog.Handler = slog.NewTextHandler(c.talk, nil)
+	if n.Settings.LogJSON {
+		handler = slog.NewJSONHandler(c.talk, nil)
+	}
+	n.Log = slog.New(handler)
+	n.Ready = func(line string) { fmt.Fprintf(c.talk, "weir: %s\n", c.show(line)) }
+	n.Reload = hangups()
+	if err := agent.Run(c.ctx, n); err != nil {
+		return fmt.Errorf("up: %w", err)
+	}
+	return nil
+}
+
+// nodeConfig reads the settings; what the command line says goes before the file.
+func (c *call) nodeConfig(file string, ifaces []string) (agent.Config, error) {
+	n := agent.Config{Paths: c.paths(), Settings: agent.DefaultSettings()}
+	needed := file != ""
+	if !needed {
+		file = n.Paths.Settings()
+	}
+	s, err := agent.ReadSettings(file)
+	switch {
+	case err == nil:
+		n.Settings = s
+	case needed || !errors.Is(err, fs.ErrNotExist):
+		return n, err
+	}
+	if len(ifaces) > 0 {
+		n.Settings.Interfaces = ifaces
+	}
+	return n, agent.CheckInterfaces(n.Settings.Interfaces)
+}
+
+// hangups turns SIGHUP into requests to read the rule file again.
+func hangups() <-chan struct{} {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	asked := make(chan struct{})
+	go func() {
+		for range signals {
+			asked <- struct{}{}
+		}
+	}()
+	return asked
+}

@@ -1,0 +1,172 @@
+package test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// call is a TCP connection between two nodes, both ends in our hands.
+type call struct {
+	name     string
+	dialed   net.Conn
+	accepted net.Conn
+}
+
+// dial opens a connection to an address of a node. The listener stays.
+func dial(t *testing.T, from, to *nstest.Node, address string) *call {
+	t.Helper()
+	l, err := to.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	c := &call{name: fmt.Sprintf("%s to %s", from, address)}
+	if c.dialed, err = from.DialContext(t.Context(), "tcp", address); err != nil {
+		t.Fatal(err)
+	}
+	if c.accepted, err = l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.dialed.Close(); c.accepted.Close() })
+	return c
+}
+
+// talk sends a line in each direction and waits for it, at most two seconds.
+func (c *call) talk() error {
+	for _, way := range [][2]net.Conn{{c.dialed, c.accepted}, {c.accepted, c.dialed}} {
+		way[1].SetReadDeadline(time.Now().Add(2 * time.Second))
+		if _, err := io.WriteString(way[0], "hello\n"); err != nil {
+			return err
+		}
+		if line, err := bufio.NewReaderSize(way[1], 16).ReadString('\n'); err != nil || line != "hello\n" {
+			return fmt.Errorf("got %q, %w", line, err)
+		}
+	}
+	return nil
+}
+
+// busy keeps a connection sending until the returned function is called, which says how often both ends heard each other.
+func (c *call) busy() (stop func() (int, error)) {
+	end, done := make(chan struct{}), make(chan error, 1)
+	heard := 0
+	go func() {
+		for {
+			select {
+			case <-end:
+				done <- nil
+				return
+			default:
+			}
+			if err := c.talk(); err != nil {
+				done <- err
+				return
+			}
+			heard++
+		}
+	}()
+	return func() (int, error) {
+		close(end)
+		err := <-done
+		return heard, err
+	}
+}
+
+const adoptRules = `
+add 1 check-state
+add 100 allow tcp from any to me 22 setup keep-state
+add 200 allow tcp from me to any setup keep-state out
+add 65000 deny ip from any to any
+`
+
+// TestAdoption: connections that are open when the first denying rules come into force go on if the rules would have let them begin,
+// idle and busy ones, from outside and from inside, in both families; others are cut off.
+func TestAdoption(t *testing.T) {
+	p := newPair(t)
+	calls := map[string]*call{
+		"idle4": dial(t, p.client, p.server, "10.66.0.1:22"),
+		"idle6": dial(t, p.client, p.server, "[fd66::1]:22"),
+		"out4":  dial(t, p.server, p.client, "10.66.0.2:443"),
+		"out6":  dial(t, p.server, p.client, "[fd66::2]:443"),
+	}
+	refused := dial(t, p.client, p.server, "10.66.0.1:23")
+	for _, c := range append([]*call{refused}, values(calls)...) {
+		if err := c.talk(); err != nil {
+			t.Fatalf("%s, before: %v", c.name, err)
+		}
+	}
+	stop := calls["idle4"].busy()
+	p.start("--iface", "eth0", "--rules", p.file("etc/weir/rules", adoptRules))
+	heardAtStart := time.Now()
+	time.Sleep(time.Second)
+	heard, err := stop()
+	if err != nil || heard < 10 {
+		t.Errorf("the busy connection: heard %d times, %v (%v after the start)", heard, err, time.Since(heardAtStart))
+	}
+	for name, c := range calls {
+		if err := c.talk(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := refused.talk(); err == nil {
+		t.Errorf("%s goes on although the rules would not have let it begin", refused.name)
+	}
+	var s api.Status
+	p.json(&s, "status")
+	if s.Adopted != 4 {
+		t.Errorf("adopted %d connections, want 4", s.Adopted)
+	}
+	states := p.weir("fw", "states")
+	for _, c := range calls {
+		end := c.dialed.LocalAddr().String()
+		if !strings.Contains(states, end) {
+			t.Errorf("no state for %s (%s):\n%s", c.name, end, states)
+		}
+	}
+}
+
+// TestAdoptionAtLoad: the same when the node has guarded without rules before, and a rule file is loaded then.
+func TestAdoptionAtLoad(t *testing.T) {
+	p := newPair(t)
+	p.start("--iface", "eth0")
+	c := dial(t, p.client, p.server, "10.66.0.1:22")
+	refused := dial(t, p.client, p.server, "10.66.0.1:23")
+	if err := c.talk(); err != nil {
+		t.Fatalf("without rules: %v", err)
+	}
+	stop := c.busy()
+	p.weir("fw", "load", p.file("my.rules", adoptRules))
+	time.Sleep(time.Second)
+	if heard, err := stop(); err != nil || heard < 10 {
+		t.Errorf("the busy connection: heard %d times, %v", heard, err)
+	}
+	if err := refused.talk(); err == nil {
+		t.Error("a connection goes on that the rules would not have let begin")
+	}
+	// A takeover adopts nothing: what is open and has no state was refused.
+	p.kill()
+	p.start("--iface", "eth0")
+	if err := c.talk(); err != nil {
+		t.Errorf("after the takeover: %v", err)
+	}
+	var s api.Status
+	p.json(&s, "status")
+	if s.Adopted != 0 || !s.TakenOver {
+		t.Errorf("after the takeover: %+v", s)
+	}
+}
+
+func values(m map[string]*call) []*call {
+	var all []*call
+	for _, c := range m {
+		all = append(all, c)
+	}
+	return all
+}
