@@ -76,8 +76,8 @@ func (p *Packet) full6(b []byte) Reason {
 	p.IPID, p.Len = 0, uint32(total)
 	p.Version, p.IPOptions, p.ExtHdrs, p.Reason = 6, 0, 0, ReasonNone
 	p.TTL, p.Proto, p.TOS, p.Frag = b[7], b[6], b[0]<<4|b[1]>>4, 0
-	if isMapped(p.SrcHi, p.SrcLo) || isMapped(p.DstHi, p.DstLo) {
-		return p.refuse(ReasonMapped)
+	if p.refuseMapped() != ReasonNone {
+		return ReasonMapped
 	}
 	p.FragOff, p.L4 = 0, 40
 	if p.extensions(b) {
@@ -153,6 +153,16 @@ func (p *Packet) shortTransport() Reason {
 		return p.stop(ReasonFragTiny)
 	}
 	return p.stop(ReasonTransport)
+}
+
+// refuseMapped ends the decode of an IPv6 packet with an IPv4-mapped address.
+//
+//go:noinline
+func (p *Packet) refuseMapped() Reason {
+	if isMapped(p.SrcHi, p.SrcLo) || isMapped(p.DstHi, p.DstLo) {
+		return p.refuse(ReasonMapped)
+	}
+	return ReasonNone
 }
 
 // isMapped reports whether the words are an IPv4-mapped address.

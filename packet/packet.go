@@ -38,13 +38,13 @@ type Packet struct {
 	// Payload is the offset in bytes of what follows the transport header
 	// of TCP, UDP, UDP-Lite, SCTP (12 bytes) and ICMP (8 bytes); else L4.
 	Payload uint16
+	// L4 is the offset in bytes of the upper-layer header from the start
+	// of the IP header. For a later fragment the fragment's data starts there.
+	L4 uint16
 	// ICMPCode and ICMPType are those of an ICMP or ICMPv6 message.
 	ICMPCode, ICMPType uint8
 	// FragOff is the fragment offset in bytes.
 	FragOff uint16
-	// L4 is the offset in bytes of the upper-layer header from the start
-	// of the IP header. For a later fragment the fragment's data starts there.
-	L4 uint16
 
 	// Version is 4 or 6, and 0 when the IP header itself was refused.
 	Version uint8
