@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"sync"
 	"testing"
 	"time"
 )
@@ -10,8 +9,6 @@ import (
 func longestGap(t *testing.T, from, to *side, size int, cut func()) time.Duration {
 	t.Helper()
 	var gap time.Duration
-	var cutting sync.WaitGroup
-	defer cutting.Wait()
 	last, done := time.Time{}, false
 	download(t, from, to, size, func(n int) {
 		if !last.IsZero() {
@@ -19,7 +16,7 @@ func longestGap(t *testing.T, from, to *side, size int, cut func()) time.Duratio
 		}
 		if n > size/3 && !done {
 			done = true
-			cutting.Go(cut)
+			cut() // what is under way fills the receiver's buffer meanwhile, far less than what is left
 		}
 		last = time.Now()
 	})
@@ -38,12 +35,17 @@ func TestPathDies(t *testing.T) {
 		for _, s := range []*side{a, b} {
 			if out, err := s.Command("nft", "add table ip cut; flush table ip cut; "+
 				"add chain ip cut in { type filter hook prerouting priority 0; }; add rule ip cut in iifname "+wire+" drop").CombinedOutput(); err != nil {
-				t.Errorf("nft: %v: %s", err, out)
+				t.Fatalf("nft: %v: %s", err, out)
 			}
 		}
 	}
-	for _, wire := range []string{"wire", "spare"} {
-		gap := longestGap(t, a, b, 100<<20, func() { block(wire) })
+	for range 2 {
+		list, err := a.dev.Peers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		wire := map[string]string{"10.98.0.2": "wire", "10.97.0.2": "spare"}[list[0].Path.Addr().String()]
+		gap := longestGap(t, a, b, 60<<20, func() { block(wire) })
 		t.Logf("%s died: longest pause %v", wire, gap)
 		// The bar is a second; the machine that runs the tests may be busy.
 		if gap > 3*time.Second {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	forkconn "github.com/tailscale/wireguard-go/conn"
@@ -25,6 +26,8 @@ const (
 	filtered = "weir+filter"
 	upstream = "wireguard-go"
 	fork     = "tailscale"
+
+	boringtun = "boringtun-cli" // a program of its own, set up by wg(8)
 )
 
 const (
@@ -32,7 +35,7 @@ const (
 	port = 51820
 )
 
-// node runs one end of a tunnel until it is told to end: `overlay node KIND PRIVATE PUBLIC ENDPOINT PEER-ADDR`. It says
+// node runs one end of a tunnel until it is told to end: `overlay node KIND PRIVATE PUBLIC ENDPOINT[,ENDPOINT] PODS`. It says
 // "ready" on stdout.
 func node(args []string) error {
 	fs := flag.NewFlagSet("node", flag.ContinueOnError)
@@ -51,9 +54,9 @@ func node(args []string) error {
 	if err != nil {
 		return err
 	}
-	endpoint, pods := fs.Arg(3), fs.Arg(4)
+	endpoints, pods := strings.Split(fs.Arg(3), ","), fs.Arg(4)
 	text := fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\nallowed_ip=%s\n",
-		hex.EncodeToString(private[:]), port, hex.EncodeToString(public[:]), endpoint, pods)
+		hex.EncodeToString(private[:]), port, hex.EncodeToString(public[:]), endpoints[0], pods)
 	switch kind {
 	case weir, filtered:
 		c := overlay.Config{Name: "tunnel", Key: private, Port: port, MTU: mtu}
@@ -67,7 +70,7 @@ func node(args []string) error {
 			return err
 		}
 		defer dev.Close()
-		p := overlay.Peer{Name: "peer", Key: public, Endpoints: []string{endpoint}, Pods: []netip.Prefix{netip.MustParsePrefix(pods)}}
+		p := overlay.Peer{Name: "peer", Key: public, Endpoints: endpoints, Pods: []netip.Prefix{netip.MustParsePrefix(pods)}}
 		if err := dev.SetPeer(p); err != nil {
 			return err
 		}
@@ -97,6 +100,12 @@ func node(args []string) error {
 		if err := dev.Up(); err != nil {
 			return err
 		}
+	case boringtun:
+		stop, err := runBoringTun(private, public, endpoints[0], pods)
+		if err != nil {
+			return err
+		}
+		defer stop()
 	default:
 		return fmt.Errorf("node: kind %q", kind)
 	}

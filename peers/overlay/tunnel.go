@@ -13,18 +13,26 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// tunnel is two nodes of one kind, running in two namespaces.
+// tunnel is two nodes, running in two namespaces.
 type tunnel struct {
-	kind  string
+	kind  string    // for tables
+	kinds [2]string // of the nodes
+	keys  [2]overlay.Key
 	ends  [2]*nstest.Node
 	procs [2]*nstest.Cmd
 }
 
 func addr(net string, i int) string { return fmt.Sprintf("10.%s.0.%d", net, i+1) }
 
-// openTunnel starts both nodes. uso says whether UDP super packets pass the wire whole.
+// openTunnel starts two nodes of one kind. uso says whether UDP super packets pass the wire whole.
 func openTunnel(lab *nstest.Lab, kind string, uso bool) (*tunnel, error) {
-	t := &tunnel{kind: kind}
+	return openMixed(lab, [2]string{kind, kind}, []string{"98"}, uso)
+}
+
+// openMixed starts two nodes, joined by one wire for each network. Of nodes that are not ours, only the first is known
+// to the other end.
+func openMixed(lab *nstest.Lab, kinds [2]string, wires []string, uso bool) (*tunnel, error) {
+	t := &tunnel{kind: kinds[0], kinds: kinds}
 	for i := range t.ends {
 		n, err := lab.AddNode(string(rune('a' + i)))
 		if err != nil {
@@ -32,37 +40,46 @@ func openTunnel(lab *nstest.Lab, kind string, uso bool) (*tunnel, error) {
 		}
 		t.ends[i] = n
 	}
-	prefix := func(i int) []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix(addr("98", i) + "/24")} }
-	if err := lab.AddLink(nstest.End{Node: t.ends[0], Iface: "wire", Addrs: prefix(0)}, nstest.End{Node: t.ends[1], Iface: "wire", Addrs: prefix(1)}); err != nil {
-		return nil, err
+	for _, net := range wires {
+		end := func(i int) nstest.End {
+			return nstest.End{Node: t.ends[i], Iface: "wire" + net, Addrs: []netip.Prefix{netip.MustParsePrefix(addr(net, i) + "/24")}}
+		}
+		if err := lab.AddLink(end(0), end(1)); err != nil {
+			return nil, err
+		}
 	}
-	var keys [2]overlay.Key
-	for i := range keys {
+	for i := range t.keys {
 		var err error
-		if keys[i], err = overlay.NewPrivateKey(); err != nil {
+		if t.keys[i], err = overlay.NewPrivateKey(); err != nil {
 			return nil, err
 		}
 	}
 	for i, n := range t.ends {
 		if !uso {
-			if out, err := n.Command("ethtool", "-K", "wire", "tx-udp-segmentation", "off").CombinedOutput(); err != nil {
+			if out, err := n.Command("ethtool", "-K", "wire98", "tx-udp-segmentation", "off").CombinedOutput(); err != nil {
 				return nil, fmt.Errorf("ethtool: %w: %s", err, out)
 			}
 		}
-		if err := t.startNode(i, n, keys); err != nil {
+		if err := t.startNode(i, wires); err != nil {
 			return nil, err
 		}
 	}
 	return t, t.await()
 }
 
-func (t *tunnel) startNode(i int, n *nstest.Node, keys [2]overlay.Key) error {
+// startNode starts one end.
+func (t *tunnel) startNode(i int, wires []string) error {
+	n := t.ends[i]
+	var endpoints []string
+	for _, net := range wires {
+		endpoints = append(endpoints, fmt.Sprintf("%s:%d", addr(net, 1-i), port))
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cmd := n.Command(self, "node", t.kind, keys[i].String(), keys[1-i].Public().String(),
-		fmt.Sprintf("%s:%d", addr("98", 1-i), port), addr("99", 1-i)+"/32")
+	cmd := n.Command(self, "node", t.kinds[i], t.keys[i].String(), t.keys[1-i].Public().String(),
+		strings.Join(endpoints, ","), addr("99", 1-i)+"/32")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -73,7 +90,7 @@ func (t *tunnel) startNode(i int, n *nstest.Node, keys [2]overlay.Key) error {
 	}
 	t.procs[i] = cmd
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || strings.TrimSpace(line) != "ready" {
-		return fmt.Errorf("%s: node said %q: %v", t.kind, line, err)
+		return fmt.Errorf("%s: node said %q: %v", t.kinds[i], line, err)
 	}
 	for _, args := range [][]string{
 		{"addr", "add", addr("99", i) + "/32", "dev", "tunnel"},
