@@ -39,10 +39,12 @@ type bind struct {
 	initiators map[uint32]*paths
 	arrivals   arrivals
 	batches    batches
+	handshakes handshakes
 
 	begin      time.Time
 	sendErrors atomic.Uint64
 	readErrors atomic.Uint64
+	copies     atomic.Uint64
 }
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {

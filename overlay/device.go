@@ -27,6 +27,7 @@ type Device struct {
 	mu     sync.Mutex
 	peers  map[Key]*peer
 	closed bool
+	greets chan Key // peers that were heard on another path
 	stop   chan struct{}
 	done   sync.WaitGroup
 }
@@ -40,7 +41,7 @@ func New(config Config) (*Device, error) {
 	if config.MTU == 0 {
 		config.MTU = DefaultMTU
 	}
-	d := &Device{config: config, log: config.Log, peers: map[Key]*peer{}, stop: make(chan struct{})}
+	d := &Device{config: config, log: config.Log, peers: map[Key]*peer{}, stop: make(chan struct{}), greets: make(chan Key, 64)}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -68,7 +69,12 @@ func (d *Device) open() (err error) {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	d.bind = newBind(d.log, d.ns, d.config.Mark, !d.config.NoOffload)
-	d.bind.onMove = d.greet
+	d.bind.onMove = func(k Key) { // called by the device's own goroutines, who must not call it back
+		select {
+		case d.greets <- k:
+		default:
+		}
+	}
 	d.wg = device.NewDevice(d.tun, d.bind, d.logger())
 	if err := d.wg.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\n", d.config.Key.hex(), d.config.Port)); err != nil {
 		return fmt.Errorf("overlay: port %d: %w", d.config.Port, err)
@@ -124,6 +130,7 @@ type Stats struct {
 	Broken                uint64 // packets of the kernel that made no sense
 	SendErrors            uint64 // batches for which no path worked
 	ReadErrors            uint64
+	Copies                uint64 // handshake messages that came more than once
 	SocketDrops           uint64 // datagrams that came faster than they were read
 	GSORefused            uint64 // super packets that a route refused; their datagrams went one by one
 	Moves                 uint64 // changes of path, of all peers
@@ -133,7 +140,7 @@ type Stats struct {
 func (d *Device) Stats() Stats {
 	s := Stats{
 		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(), Broken: d.tun.broken.Load(),
-		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(),
+		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(), Copies: d.bind.copies.Load(),
 	}
 	for _, p := range d.bind.allPaths() {
 		s.Moves += p.moves.Load()

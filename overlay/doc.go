@@ -23,7 +23,8 @@
 // A peer may have several endpoints, as addresses or as names. Packets go to the one from which the peer was last heard,
 // as WireGuard's roaming has it. While data is exchanged and nothing has been heard for 300 ms, what is sent goes to all
 // endpoints; the same sealed bytes reach the peer at most once, because WireGuard drops replays. The peer, ours or any
-// other WireGuard, answers the endpoint whose copy came first: a dead path costs less than a second.
+// other WireGuard, answers the endpoint whose copy came first: a dead path costs less than a second. Handshakes go to one
+// endpoint after the other, in steps of 300 ms, until one is answered.
 //
 // # The socket for wg(8)
 //

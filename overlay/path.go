@@ -52,7 +52,8 @@ type paths struct {
 	candidates []netip.AddrPort
 	initiation [sizeInitiation]byte // the newest one sent
 	initSent   int64                // when, 0 when answered
-	initRaced  bool                 // whether it went to all candidates
+	initAsked  int                  // how many other candidates it went to
+	initLast   int64                // when it was sent to the last one of them
 }
 
 var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")
@@ -119,25 +120,38 @@ func (p *paths) mayMirror(now int64) bool {
 }
 
 // sentInitiation remembers an initiation: its answer gives the round trip time and the path.
-func (p *paths) sentInitiation(msg []byte, now int64, raced bool) {
+func (p *paths) sentInitiation(msg []byte, now int64) {
 	p.mu.Lock()
 	old := binary.LittleEndian.Uint32(p.initiation[4:])
 	copy(p.initiation[:], msg)
-	p.initSent, p.initRaced = now, raced
+	p.initSent, p.initLast, p.initAsked = now, now, 0
 	p.mu.Unlock()
 	p.bind.setInitiator(old, binary.LittleEndian.Uint32(msg[4:]), p)
 }
 
-// lateInitiation returns the newest initiation when it should have been answered by now and has not been raced yet.
-func (p *paths) lateInitiation(now int64) ([]byte, bool) {
+// lateInitiation returns the newest initiation, and the candidate to send it to, when nobody has answered for so long that
+// it is the next one's turn.
+func (p *paths) lateInitiation(now int64) (msg []byte, to netip.AddrPort, late bool) {
+	cur := p.current.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.initSent == 0 || p.initRaced || now-p.initSent < int64(quiet) {
-		return nil, false
+	if p.initSent == 0 || now-p.initSent < int64(quiet)*int64(p.initAsked+1) {
+		return nil, to, false
 	}
-	p.initRaced = true
-	msg := p.initiation
-	return msg[:], true
+	turn := 0
+	for _, a := range p.candidates {
+		if cur != nil && a == cur.addr {
+			continue
+		}
+		if turn == p.initAsked {
+			p.initAsked++
+			p.initLast = now
+			m := p.initiation
+			return m[:], a, true
+		}
+		turn++
+	}
+	return nil, to, false
 }
 
 // answered is called with every handshake response, authentic or not. It counts when it names our newest initiation and
@@ -156,7 +170,7 @@ func (p *paths) answered(receiver uint32, h *hop, now int64) {
 		p.mu.Unlock()
 		return
 	}
-	p.rtt.Store(now - p.initSent)
+	p.rtt.Store(now - p.initLast)
 	p.initSent = 0
 	p.mu.Unlock()
 	p.fromPeer(h, now, false)

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"time"
@@ -93,10 +92,11 @@ func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, 
 			if n == len(packets) {
 				break
 			}
-			r.look(b, a, now)
-			packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
+			if r.takes(b, a, now) {
+				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
+				n++
+			}
 			at += len(b)
-			n++
 		}
 	}
 	r.singly = singly
@@ -133,11 +133,12 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 			if n == len(packets) || at+len(b) > len(slab) {
 				return n
 			}
-			r.look(b, a, now)
-			copy(slab[at:], b)
-			packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
-			at += (len(b) + 15) &^ 15
-			n++
+			if r.takes(b, a, now) {
+				copy(slab[at:], b)
+				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
+				at += (len(b) + 15) &^ 15
+				n++
+			}
 			if r.rest += len(b); r.rest >= len(payload) {
 				break
 			}
@@ -157,15 +158,4 @@ func (r *receiver) arrivalOf(m *udp.Message, now int64) *arrival {
 	a.seen.Store(now)
 	a.data.Store(m.N > sizeKeepalive)
 	return a
-}
-
-// look notes handshake responses.
-func (r *receiver) look(b []byte, a *arrival, now int64) {
-	if len(b) < 12 || b[0] != typeResponse {
-		return
-	}
-	index := binary.LittleEndian.Uint32(b[8:])
-	if p := r.bind.initiator(index); p != nil {
-		p.answered(index, &a.hop, now)
-	}
 }

@@ -3,6 +3,7 @@ package overlay
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 
@@ -77,20 +78,15 @@ func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
 	head := s.views[0]
 	switch {
 	case len(head) == sizeInitiation && head[0] == typeInitiation:
-		raced := p.silent(now)
-		p.sentInitiation(head, now, raced)
-		return b.race(s, n, p, cur, raced)
+		// One after the other: peers may not cope with copies that come at once, see handshakes.
+		p.sentInitiation(head, now)
+		return b.race(s, n, p, cur, false)
 	case head[0] == typeResponse:
-		// To whoever called, who has proved to be the peer. If somebody else called in its name meanwhile, the
-		// current path gets the answer as well.
-		caller := p.caller.Load()
-		if caller == nil {
-			break
-		}
-		if cur == nil || cur.addr == caller.addr {
+		// To whoever called, who has proved to be the peer. Should somebody else have called in its name in the meantime,
+		// which takes both public keys and good luck, then the peer asks again.
+		if caller := p.caller.Load(); caller != nil {
 			return b.sendOver(s, n, caller)
 		}
-		return errors.Join(b.sendOver(s, n, caller), b.sendOver(s, n, cur))
 	}
 	if n > 1 || len(head) > sizeKeepalive {
 		p.data.Store(now)
@@ -155,16 +151,12 @@ func (b *bind) sendOver(s *batch, n int, h *hop) error {
 	return first
 }
 
-// raceInitiation sends a handshake initiation that was not answered in time to the other endpoints.
-func (b *bind) raceInitiation(p *paths, msg []byte) {
+// sendInitiation sends a handshake initiation that was not answered in time to another endpoint.
+func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) {
 	s := b.batches.get()
 	defer b.batches.put(s)
 	s.views[0] = msg
-	for _, a := range p.others(p.current.Load()) {
-		if b.sendOver(s, 1, &hop{addr: a}) != nil {
-			b.sendErrors.Add(1)
-		}
+	if b.sendOver(s, 1, &hop{addr: to}) != nil {
+		b.sendErrors.Add(1)
 	}
 }
-
-var _ conn.Endpoint = (*paths)(nil)

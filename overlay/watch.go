@@ -23,6 +23,9 @@ func (d *Device) watch() {
 		select {
 		case <-d.stop:
 			return
+		case k := <-d.greets:
+			d.greet(k) // tells the peer that we heard it here
+			continue
 		case <-tick.C:
 		}
 		d.probe()
@@ -34,15 +37,15 @@ func (d *Device) watch() {
 }
 
 // probe sends something to every peer that is in use and silent, over all its endpoints: a receiver of a download has
-// nothing else to say, and its peer must learn where it can be reached. Initiations that got no answer go everywhere too.
+// nothing else to say, and its peer must learn where it can be reached. Initiations that got no answer go to the next endpoint.
 func (d *Device) probe() {
 	now := d.bind.now()
 	for _, p := range d.bind.allPaths() {
 		if !p.several() {
 			continue
 		}
-		if msg, late := p.lateInitiation(now); late {
-			d.bind.raceInitiation(p, msg)
+		if msg, to, late := p.lateInitiation(now); late {
+			d.bind.sendInitiation(msg, to)
 		}
 		if p.silent(now) && p.inUse(now) {
 			d.greet(p.key)
