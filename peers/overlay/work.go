@@ -33,7 +33,9 @@ func (t *tunnel) run(w work, seconds int) (outcome, error) {
 		server.Process.Kill()
 		server.Wait()
 	}()
-	time.Sleep(150 * time.Millisecond)
+	if err := t.listening(); err != nil {
+		return outcome{}, err
+	}
 	var pings []float64
 	pinged := make(chan error, 1)
 	if w.ping {
@@ -66,6 +68,18 @@ func (t *tunnel) run(w work, seconds int) (outcome, error) {
 		o.p99 = pings[len(pings)*99/100]
 	}
 	return o, err
+}
+
+// listening waits until the server is there: on a busy machine it takes its time.
+func (t *tunnel) listening() error {
+	for range 200 {
+		out, err := t.ends[1].Command("ss", "-Hltn", "sport", "=", ":5201").Output()
+		if err == nil && len(out) > 0 {
+			return nil
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+	return fmt.Errorf("%s: iperf3 does not listen", t.kind)
 }
 
 // parse reads iperf3's report: TCP by bits, UDP by packets that arrived.
