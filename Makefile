@@ -77,12 +77,20 @@ fuzz: deps
 	$(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel -firetest.decisions $(DECISIONS)
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
-BENCHES := bench-udp
+BENCHES := bench-udp bench-overlay
 bench: deps $(BENCHES)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
 bench-udp:
 	cd peers && $(GO) run ./udp -rounds 120
+# Package overlay against wireguard-go and Tailscale's fork of it; as root, with iperf3 and ethtool.
+.PHONY: bench-overlay
+bench-overlay:
+	cd peers && $(GO) run ./overlay
+# Package overlay talking to other people's WireGuard; as root.
+.PHONY: interop
+interop:
+	cd peers && $(GO) test -count=1 ./overlay
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
 	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md
