@@ -279,3 +279,31 @@ func TestDialPort(t *testing.T) {
 		t.Errorf("a service name: %v", err)
 	}
 }
+
+func TestD11PreferredFamily(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::9")
+	for _, tt := range []struct {
+		route4, route6 netip.Addr
+		v4, v6, want   bool
+	}{
+		{v4, v6, true, true, false},
+		{v4, netip.Addr{}, true, true, true},
+		{netip.Addr{}, v6, true, true, false},
+		{netip.Addr{}, netip.Addr{}, true, true, false},
+		{netip.Addr{}, netip.Addr{}, true, false, true},
+	} {
+		n := &network{v4: tt.v4, v6: tt.v6, route4: tt.route4, route6: tt.route6}
+		if got := n.preferV4(); got != tt.want {
+			t.Errorf("%+v: IPv4 preferred: %v", tt, got)
+		}
+	}
+	// On a host whose only default route is for IPv4, its answer starts the race.
+	f := newFixture(t, "")
+	port := listen(t, "127.0.0.1", "::1")
+	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
+	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1"), Delay: time.Second})
+	lastLook.n.route6 = netip.Addr{}
+	if got, took := f.dial("tcp", addr("host.test", port)); !got.Is4() || took > 40*time.Millisecond {
+		t.Errorf("reached %v after %v", got, took)
+	}
+}

@@ -212,7 +212,7 @@ func TestClientLeavesDuringDial(t *testing.T) {
 			t.Fatal(err)
 		}
 		io.WriteString(c, open)
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(patience / 2)
 		c.Close()
 		select {
 		case err := <-ended:

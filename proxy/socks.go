@@ -254,13 +254,22 @@ func (s *Server) socksConnect(c *client, r *reader, q *request) {
 	s.relay(c, far, r.rest())
 }
 
+// patience is how long a dial goes on before anybody looks whether the client is
+// still there: most dials are over by then, and the look costs a goroutine.
+const patience = 100 * time.Millisecond
+
 // dialFor dials while it watches the client: if it hangs up, the dial ends. What
 // the client says early must not be lost, so only its leaving is looked for.
 func (s *Server) dialFor(c *client, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	stop := watch(c.conn, cancel)
-	defer stop()
+	stop := make(chan func(), 1)
+	late := time.AfterFunc(patience, func() { stop <- watch(c.conn, cancel) })
+	defer func() {
+		if !late.Stop() {
+			(<-stop)()
+		}
+	}()
 	return s.dial(ctx, "tcp", address)
 }
 

@@ -232,7 +232,7 @@ func TestC6WinnerCancelsTheRest(t *testing.T) {
 	s.at(261 * ms).finish(0).tick().want()
 }
 
-func TestC7C8ListIsSortedAnew(t *testing.T) {
+func TestC8ListIsSortedAnew(t *testing.T) {
 	// Two IPv6 attempts run; IPv4 arrives and is next, before the third IPv6.
 	s := newScript(t, Config{}).v6("2001:db8::1", "2001:db8::2", "2001:db8::3")
 	s.at(250 * ms).tick()

@@ -1,0 +1,50 @@
+package race
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/eyeballs/svcb"
+)
+
+func TestC7RemovedAddress(t *testing.T) {
+	first, second := netip.MustParseAddr("2001:db8::8"), netip.MustParseAddr("2001:db8::9")
+	s := newScript(t, Config{Types: HTTPS | AAAA | A})
+	s.https("host.test", svcb.Record{Priority: 1, Target: "svc.test", Hints6: []netip.Addr{first, second}})
+	s.want("0: ask host.test HTTPS+AAAA+A", "0: ask svc.test AAAA+A", "0: connect 0 [2001:db8::8]:443")
+	// Neither hint is confirmed: the attempt that runs goes on and may win, the
+	// untried one is dropped.
+	s.at(5*ms).addrs("svc.test", AAAA).addrs("svc.test", A).v6().v4().want()
+	s.at(250 * ms).tick().want()
+	s.at(300 * ms).finish(0).want("300: win 0")
+}
+
+func TestS6ECHDoesNotGroup(t *testing.T) {
+	s := newScript(t, Config{Types: HTTPS | AAAA | A})
+	s.https("host.test", svcb.Record{Priority: 1, Target: "a.test"}, svcb.Record{Priority: 2, Target: "b.test", ECH: []byte("config")})
+	s.addrs("a.test", AAAA, "2001:db8::a").addrs("b.test", AAAA, "2001:db8::b")
+	var got []string
+	for ep := range s.m.Endpoints {
+		got = append(got, ep.Addr.Addr().String())
+	}
+	if !slices.Equal(got, []string{"2001:db8::a", "2001:db8::b"}) {
+		t.Errorf("got %q: a record with ECH must not lead for that alone", got)
+	}
+}
+
+func TestT5NothingWeSpeak(t *testing.T) {
+	// The only service speaks h3 alone: it is neither asked about nor contacted;
+	// the name itself, without a service, still is.
+	s := newScript(t, Config{Types: HTTPS | AAAA | A, Protocols: []string{"h2", "http/1.1"}})
+	s.https("host.test", svcb.Record{Priority: 1, Target: "h3.test", ALPN: []string{"h3"}, NoDefaultALPN: true})
+	s.v6("2001:db8::1").v4()
+	s.want("0: ask host.test HTTPS+AAAA+A", "0: connect 0 [2001:db8::1]:443")
+	// With the default protocol it is one of ours.
+	s = newScript(t, Config{Types: HTTPS | AAAA | A, Protocols: []string{"h2", "http/1.1"}})
+	s.https("host.test", svcb.Record{Priority: 1, Target: "h3.test", ALPN: []string{"h3"}})
+	if log := strings.Join(s.log, "\n"); !strings.Contains(log, "ask h3.test AAAA+A") {
+		t.Errorf("the service was not followed:\n%s", log)
+	}
+}

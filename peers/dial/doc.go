@@ -1,0 +1,5 @@
+// Command dial compares package eyeballs with net.Dialer and with curl, and
+// measures package proxy, in network namespaces of its own. It prints Markdown
+// tables. The last line is the worst ratio of all rows, each divided by its bar.
+// It needs root, /dev/net/tun and curl.
+package main

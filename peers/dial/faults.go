@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/eyeballs/dns"
+	"github.com/weirnet/weir/eyeballs/eyeballstest"
+)
+
+const (
+	plays    = 5                // of each scenario, by each contender
+	patience = 10 * time.Second // given to each dial
+	leeway   = 20 * time.Millisecond
+)
+
+// stage is the simulated network and what plays on it.
+type stage struct {
+	net           *eyeballstest.Net
+	dns           *eyeballstest.DNS
+	plain, secure uint16
+
+	mu     sync.Mutex
+	serial int // guarded by mu
+}
+
+// faults plays all scenarios of one kind of host.
+func faults(host eyeballstest.Family) error {
+	n, err := eyeballstest.NewNet(host != eyeballstest.OnlyV6, host != eyeballstest.OnlyV4)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	d, err := eyeballstest.NewDNS("127.0.0.1:53")
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := inNamespace(""); err != nil {
+		return err
+	}
+	st := &stage{net: n, dns: d}
+	if err := st.servers(); err != nil {
+		return err
+	}
+	for _, s := range eyeballstest.Scenarios() {
+		if s.Host != host {
+			continue
+		}
+		std, curl, weir := st.play(&s, dialStd), st.play(&s, dialCurl), st.play(&s, dialWeir)
+		fmt.Printf("| %s | %s | %s | %s | %d |\n", s.Name, std, curl, weir, s.Prescribed.Milliseconds())
+		if weir.failed {
+			held(0)
+			continue
+		}
+		held(float64(s.Prescribed+leeway) / float64(weir.median))
+	}
+	return nil
+}
+
+// servers listens, with and without TLS, at this machine's addresses.
+func (st *stage) servers() error {
+	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
+	for _, a := range []netip.Addr{st.net.Local4, st.net.Local6} {
+		if !a.IsValid() {
+			continue
+		}
+		for _, port := range []*uint16{&st.plain, &st.secure} {
+			l, err := net.Listen("tcp", netip.AddrPortFrom(a, *port).String())
+			if err != nil {
+				return err
+			}
+			*port = netip.MustParseAddrPort(l.Addr().String()).Port()
+			s := httptest.NewUnstartedServer(h)
+			s.Listener.Close()
+			s.Listener = l
+			if port == &st.secure {
+				s.StartTLS()
+			} else {
+				s.Start()
+			}
+		}
+	}
+	return nil
+}
+
+// outcome is the median of the plays of one contender.
+type outcome struct {
+	median time.Duration
+	family int
+	failed bool
+}
+
+func (o outcome) String() string {
+	if o.failed {
+		return fmt.Sprintf("fails after %d", o.median.Milliseconds())
+	}
+	ms := float64(o.median.Microseconds()) / 1000
+	if ms < 10 {
+		return fmt.Sprintf("%.1f v%d", ms, o.family)
+	}
+	return fmt.Sprintf("%.0f v%d", ms, o.family)
+}
+
+// contender dials a name and returns how long the dial took that counts, and the
+// family that won, 0 for none.
+type contender func(s *eyeballstest.Scenario, name string) (took time.Duration, family int)
+
+// play stages a scenario for each play anew, so that nothing is left of the last.
+// What takes long is played side by side: it waits most of the time.
+func (st *stage) play(s *eyeballstest.Scenario, c contender) outcome {
+	type result struct {
+		took   time.Duration
+		family int
+	}
+	one := func() result {
+		st.mu.Lock()
+		st.serial++
+		serial := st.serial
+		st.mu.Unlock()
+		name := s.Stage(st.net, st.dns, serial, st.plain, st.secure)
+		took, family := c(s, name)
+		return result{took, family}
+	}
+	results := []result{one()}
+	if results[0].took < time.Second {
+		for len(results) < plays {
+			results = append(results, one())
+		}
+	} else {
+		more := make(chan result)
+		for range plays - 1 {
+			go func() { more <- one() }()
+		}
+		for len(results) < plays {
+			results = append(results, <-more)
+		}
+	}
+	slices.SortFunc(results, func(a, b result) int { return int(a.took - b.took) })
+	m := results[plays/2]
+	return outcome{m.took, m.family, m.family == 0}
+}
+
+// timed dials once, or twice if the second dial counts.
+func timed(s *eyeballstest.Scenario, name string, dial dialFunc) (took time.Duration, family int) {
+	rounds := 1
+	if s.Again {
+		rounds = 2
+	}
+	for range rounds {
+		begin := time.Now()
+		c, err := dial(context.Background(), "tcp", name+":443")
+		took, family = time.Since(begin), 0
+		if err != nil {
+			continue
+		}
+		family = 6
+		if netip.MustParseAddrPort(c.RemoteAddr().String()).Addr().Is4() {
+			family = 4
+		}
+		c.Close()
+	}
+	return took, family
+}
+
+func dialStd(s *eyeballstest.Scenario, name string) (time.Duration, int) {
+	d := &net.Dialer{Timeout: patience}
+	if s.TLS {
+		t := &tls.Dialer{NetDialer: d, Config: &tls.Config{InsecureSkipVerify: true}}
+		return timed(s, name, t.DialContext)
+	}
+	return timed(s, name, d.DialContext)
+}
+
+func dialWeir(s *eyeballstest.Scenario, name string) (time.Duration, int) {
+	d := &eyeballs.Dialer{Timeout: patience, Resolver: &dns.Resolver{}, History: &eyeballs.History{}}
+	if s.TLS {
+		d.TLS = &tls.Config{InsecureSkipVerify: true}
+	}
+	return timed(s, name, d.DialContext)
+}
+
+// dialCurl takes curl's own word for its times, without its start.
+func dialCurl(s *eyeballstest.Scenario, name string) (took time.Duration, family int) {
+	url, when := "http://"+name+":443/", "%{time_connect}"
+	if s.TLS {
+		url, when = "https://"+name+"/", "%{time_appconnect}"
+	}
+	rounds := 1
+	if s.Again {
+		rounds = 2
+	}
+	for range rounds {
+		begin := time.Now()
+		out, err := exec.Command("curl", "-sk", "-o", "/dev/null", "--connect-timeout", strconv.Itoa(int(patience.Seconds())),
+			"-w", when+" %{remote_ip}", url).Output()
+		f := strings.Fields(string(out))
+		if err != nil || len(f) != 2 {
+			took, family = time.Since(begin), 0
+			continue
+		}
+		seconds, _ := strconv.ParseFloat(f[0], 64)
+		took, family = time.Duration(seconds*float64(time.Second)), 6
+		if !strings.Contains(f[1], ":") {
+			family = 4
+		}
+	}
+	return took, family
+}

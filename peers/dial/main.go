@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/weirnet/weir/eyeballs/eyeballstest"
+)
+
+// role tells this program, run again inside a namespace, what it is there.
+const role = "WEIR_DIAL_ROLE"
+
+func main() {
+	rounds := flag.Int("rounds", 200, "interleaved rounds of every row of the good path")
+	only := flag.String("only", "", "one of good, faults, proxy")
+	flag.Parse()
+	if err := run(*rounds, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "dial:", err)
+		os.Exit(1)
+	}
+}
+
+func run(rounds int, only string) error {
+	switch what := os.Getenv(role); what {
+	case "serve":
+		return serve()
+	case "proxy":
+		return serveProxy()
+	case "good":
+		return good(rounds)
+	case "faults0", "faults1", "faults2":
+		return faults(eyeballstest.Family(what[6] - '0'))
+	case "relay":
+		return relays(rounds)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("this needs root, for namespaces and a TUN device")
+	}
+	if _, err := exec.LookPath("curl"); err != nil {
+		return err
+	}
+	worst := 1e9
+	part := func(name, title string, roles ...string) error {
+		if only != "" && only != name {
+			return nil
+		}
+		fmt.Print(title)
+		for _, r := range roles {
+			var out strings.Builder
+			if err := eyeballstest.Inside(role+"="+r, &out, "-rounds", strconv.Itoa(rounds)); err != nil {
+				return fmt.Errorf("%s: %w\n%s", r, err, out.String())
+			}
+			for line := range strings.Lines(out.String()) {
+				if ratio, ok := strings.CutPrefix(line, "held "); ok {
+					v, err := strconv.ParseFloat(strings.TrimSpace(ratio), 64)
+					if err != nil {
+						return err
+					}
+					worst = min(worst, v)
+					continue
+				}
+				fmt.Print(line)
+			}
+		}
+		return nil
+	}
+	if err := part("good", "### Everything works\n\n"+
+		"| dial and exchange | net.Dialer us (allocs) | weir us (allocs) | ratio | bar |\n| --- | --- | --- | --- | --- |\n", "good"); err != nil {
+		return err
+	}
+	if err := part("faults", "\n### Something does not\n\n"+
+		"| scenario | net.Dialer ms | curl ms | weir ms | prescribed ms |\n| --- | --- | --- | --- | --- |\n", "faults0", "faults1", "faults2"); err != nil {
+		return err
+	}
+	if err := part("proxy", "\n### The proxy\n\n| what | direct | through weir proxy | value | bar |\n| --- | --- | --- | --- | --- |\n", "relay"); err != nil {
+		return err
+	}
+	fmt.Printf("\nEach row is divided by its bar; 1 or more means that every bar is held.\n\nworst ratio: %.2f\n", worst)
+	return nil
+}
+
+// held tells the parent how well a row holds its bar: 1 or more means it does.
+func held(ratio float64) { fmt.Printf("held %v\n", ratio) }
+
+// inNamespace prepares the namespace that this process is in: files of /etc, and
+// loopback, if no simulated network does it.
+func inNamespace(hosts string) error {
+	return eyeballstest.Etc(map[string]string{
+		"resolv.conf": "nameserver 127.0.0.1\n", "hosts": hosts, "nsswitch.conf": "hosts: files dns\n", "gai.conf": "",
+	})
+}
