@@ -85,25 +85,59 @@ func hasState(t *testing.T, p *pair, host string, rule uint16) {
 	t.Errorf("no state of rule %d to %s:80 in %+v", rule, host, states.States)
 }
 
-// matchCapture compares what the rules counted with what tcpdump saw on the interface. tcpdump sees what comes in before the rules and
-// what goes out after them; nothing that goes out is dropped here. Counts are per buffer, which segmentation offload can make
-// larger than a packet, for both alike.
+// replayed is the answer of `weir fw replay -q -j`.
+type replayed struct {
+	Sum struct {
+		Packets, Passed int
+		Rules           []api.Rule
+		Reasons         map[string]uint64
+	}
+}
+
+// matchCapture judges what tcpdump saw on the server's interface again, offline, and compares it with what the kernel counted:
+// packets and bytes of every rule, and so all of them. tcpdump sees what comes in before the rules and what goes out after them;
+// nothing that goes out is dropped here. Counts are per buffer, which segmentation offload can make larger than a packet, for both
+// alike.
 func matchCapture(t *testing.T, p *pair, file string, shown api.Rules) {
 	t.Helper()
-	var counted uint64
-	for _, r := range shown.Rules {
-		counted += r.Packets
+	var r replayed
+	args := []string{"fw", "replay", "-q", "-f", webRules(t)}
+	for _, a := range addresses(t, p.server) {
+		args = append(args, "--me", a)
 	}
-	var s api.Status
-	p.json(&s, "status")
-	out, err := p.server.Command("tcpdump", "-nr", file, "ip or ip6", "and", "not", "(ip6[6] = 0 or ip6[6] = 58 and ip6[40] >= 130 and ip6[40] <= 143 and not ip6[40] = 139)").Output()
+	p.json(&r, append(args, file)...)
+	if len(r.Sum.Rules) != len(shown.Rules) {
+		t.Fatalf("replay knows %d rules, the node %d", len(r.Sum.Rules), len(shown.Rules))
+	}
+	var counted, beside uint64
+	for i, kernel := range shown.Rules {
+		soft := r.Sum.Rules[i]
+		if soft.Number != kernel.Number || soft.Packets != kernel.Packets || soft.Bytes != kernel.Bytes {
+			t.Errorf("rule %d: the kernel counted %d packets and %d bytes, the replay %d and %d (rule %d)",
+				kernel.Number, kernel.Packets, kernel.Bytes, soft.Packets, soft.Bytes, soft.Number)
+		}
+		counted += kernel.Packets
+	}
+	for _, n := range r.Sum.Reasons {
+		beside += n
+	}
+	if counted < 1000 || counted+beside != uint64(r.Sum.Packets) {
+		t.Errorf("rules counted %d packets, %d were decided otherwise, and tcpdump saw %d: %v", counted, beside, r.Sum.Packets, r.Sum.Reasons)
+	}
+}
+
+// addresses lists the addresses of a node.
+func addresses(t *testing.T, n *nstest.Node) []string {
+	t.Helper()
+	list, err := n.Netlink().Addrs(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := uint64(strings.Count(string(out), "\n"))
-	if seen == 0 || counted != seen {
-		t.Errorf("rules counted %d packets, tcpdump saw %d; decided otherwise: %v\n%s", counted, seen, s.Reasons, p.weir("fw", "show"))
+	var all []string
+	for _, a := range list {
+		all = append(all, a.Prefix.String())
 	}
+	return all
 }
 
 // TestAgentDies: killing the agent during a download changes nothing for traffic, and the next one takes over.

@@ -21,6 +21,7 @@ func verbs() []verb {
 		{"fw load", "[--confirm TIME] FILE", "Replace the whole rule set by a file, at once or not at all", runFwLoad},
 		{"fw confirm", "", "Keep the rule set that is on trial", runFwConfirm},
 		{"fw why", "[-j] [-f FILE] PACKET", "Say what would happen to a packet, which rule decides, and why the others do not", runFwWhy},
+		{"fw replay", "[-jq] -f FILE [-w OUT] CAPTURE", "Judge every packet of a capture, offline", runFwReplay},
 		{"fw states", "[-j]", "List the live states", runFwStates},
 		{"dial", "[-j] [--tls] [-4|-6] [--timeout TIME] HOST:PORT|URL", "Connect as a race and show it: questions, attempts, winner, times", runDial},
 		{"proxy", "[--listen ADDRESS] [--users FILE] [--connect-timeout TIME] [--idle-timeout TIME] [--max-clients N] [-v]", "Give other programs that way to connect: SOCKS5 and HTTP on one port", runProxy},

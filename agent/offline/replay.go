@@ -1,0 +1,208 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/pcap"
+	"github.com/weirnet/weir/packet"
+)
+
+// Replay judges a capture by a rule file.
+type Replay struct {
+	Name, Text string         // the rule file
+	Me         []netip.Prefix // addresses of the host that captured
+	Iface      string         // interface of every packet; "" for the one that the capture names, or eth0
+}
+
+// Judged is a packet of a capture and its verdict.
+type Judged struct {
+	Number  int // from 1
+	Record  *pcap.Record
+	Frame   packet.Frame
+	Packet  *packet.Packet // the zero Packet when the frame holds no IP
+	Dir     firewall.Direction
+	Iface   string
+	Verdict firewall.Verdict
+}
+
+// Summary is what a whole capture came to.
+type Summary struct {
+	Packets, Passed int
+	Rules           []firewall.RuleCounter // by slot
+	Texts           []string               // by slot
+	Reasons         map[firewall.Reason]uint64
+	States          int // live at the end
+}
+
+// replayer is a replay under way.
+type replayer struct {
+	Replay
+	engine *soft.Engine
+	worker *soft.Worker
+	random *rand.Rand
+	ifs    []firewall.Interface
+	me     map[netip.Addr]bool
+	first  time.Time
+	now    time.Duration // of the capture's clock; never goes back
+	ticked time.Duration
+	beside map[firewall.Reason]uint64 // decided before the engine
+}
+
+// Run judges a capture packet by packet and hands each to report, which must not keep it. prob options draw from a
+// generator that always begins alike, so that a replay can be repeated.
+func (r Replay) Run(ctx context.Context, capture io.Reader, report func(*Judged) error) (*Summary, error) {
+	set, program, err := Parse(r.Name, r.Text, SystemNames())
+	if err != nil {
+		return nil, err
+	}
+	p := &replayer{Replay: r, random: rand.New(rand.NewPCG(1, 2)), me: map[netip.Addr]bool{}, now: time.Second,
+		beside: map[firewall.Reason]uint64{}}
+	for _, prefix := range r.Me {
+		p.me[prefix.Addr()] = true
+	}
+	p.ifs = imagined(r.Me, r.Iface)
+	if p.engine, err = Engine(firewall.DefaultOptions(), program, set, p.ifs, nil); err != nil {
+		return nil, err
+	}
+	defer p.engine.Close()
+	p.worker = p.engine.Worker(0)
+	reader, err := pcap.NewReader(capture)
+	if err != nil {
+		return nil, err
+	}
+	s := &Summary{Texts: program.Texts}
+	for ctx.Err() == nil {
+		record, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return s, p.finish(s)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("after packet %d: %w", s.Packets, err)
+		}
+		s.Packets++
+		j, err := p.judge(s.Packets, &record)
+		if err != nil {
+			return nil, fmt.Errorf("packet %d: %w", s.Packets, err)
+		}
+		if j.Verdict.Pass {
+			s.Passed++
+		}
+		if err := report(j); err != nil {
+			return nil, err
+		}
+	}
+	return nil, ctx.Err()
+}
+
+func (p *replayer) finish(s *Summary) (err error) {
+	if s.Rules, err = p.engine.Rules(); err != nil {
+		return err
+	}
+	for range p.engine.States() {
+		s.States++
+	}
+	s.Reasons, err = p.engine.Drops()
+	for r, n := range p.beside {
+		s.Reasons[r] += n
+	}
+	return err
+}
+
+// judge decides about one frame.
+func (p *replayer) judge(number int, record *pcap.Record) (*Judged, error) {
+	p.advance(record.Time)
+	j := &Judged{Number: number, Record: record, Packet: new(packet.Packet)}
+	data := whole(record)
+	j.Frame = j.Packet.DecodeFrame(record.Link, data)
+	j.Dir = p.direction(j)
+	index, err := p.iface(j)
+	if err != nil {
+		return nil, err
+	}
+	hook := firewall.Hook{Dir: j.Dir, Recv: index}
+	if j.Dir == firewall.Out {
+		hook = firewall.Hook{Dir: j.Dir, Xmit: index}
+	}
+	switch {
+	case j.Packet.Version == 0 && j.Packet.Reason == packet.ReasonNone:
+		j.Verdict = firewall.Verdict{Pass: true, Reason: firewall.ReasonNotIP}
+		p.beside[j.Verdict.Reason]++
+	case !j.Frame.IsIP():
+		j.Verdict = firewall.Verdict{Reason: firewall.ReasonDecode + firewall.Reason(j.Packet.Reason)}
+		p.beside[j.Verdict.Reason]++
+	default:
+		j.Verdict = p.worker.Judge(&firewall.Input{Hook: hook, Now: p.now, Random: p.random.Uint32()}, data[j.Frame.L3:])
+	}
+	return j, nil
+}
+
+// advance sets the clock. Captures of several CPUs are not quite in order: the clock stands still then.
+func (p *replayer) advance(at time.Time) {
+	if p.first.IsZero() {
+		p.first = at
+	}
+	p.now = max(p.now, time.Second+at.Sub(p.first))
+	if p.now-p.ticked >= 10*time.Millisecond {
+		p.worker.Tick(p.now, nil)
+		p.ticked = p.now
+	}
+}
+
+// whole returns the frame at its length on the wire. What a short snap length has cut off is payload, which nobody looks at; zeros
+// stand for it.
+func whole(r *pcap.Record) []byte {
+	if r.Len <= len(r.Data) || r.Len > pcap.MaxPacket {
+		return r.Data
+	}
+	return append(r.Data[:len(r.Data):len(r.Data)], make([]byte, r.Len-len(r.Data))...)
+}
+
+// direction finds out which way a packet went: the capture says so, or the source address does.
+func (p *replayer) direction(j *Judged) firewall.Direction {
+	out := j.Packet.Version != 0 && p.me[j.Packet.Src()]
+	switch {
+	case j.Record.Direction != pcap.Unknown:
+		out = j.Record.Direction == pcap.Outbound
+	case j.Record.Link == packet.LinkSLL || j.Record.Link == packet.LinkSLL2:
+		out = j.Frame.Outgoing
+	}
+	if out {
+		return firewall.Out
+	}
+	return firewall.In
+}
+
+// iface returns the index of the packet's interface, which the engine learns when it is new.
+func (p *replayer) iface(j *Judged) (uint32, error) {
+	switch {
+	case p.Iface != "":
+		j.Iface = p.Iface
+	case j.Record.Interface != "":
+		j.Iface = j.Record.Interface
+	default:
+		j.Iface = "eth0"
+	}
+	for _, i := range p.ifs {
+		if i.Name == j.Iface {
+			return i.Index, nil
+		}
+	}
+	p.ifs = append(p.ifs, firewall.Interface{Index: uint32(len(p.ifs) + 1), Name: j.Iface})
+	return uint32(len(p.ifs)), p.engine.SetInterfaces(p.ifs)
+}
+
+// Rule returns the text of the rule that decided, or "".
+func (s *Summary) Rule(v firewall.Verdict) string {
+	if v.Rule == 0 || int(v.Slot) >= len(s.Texts) {
+		return ""
+	}
+	return s.Texts[v.Slot]
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall"
+)
+
+func runFwReplay(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	file := c.String("f", "", "judge by the rule file `FILE`")
+	out := c.String("w", "", "write the packets that passed to `OUT`, as pcapng if its name ends so, else as pcap")
+	iface := c.String("iface", "", "`NAME` of the interface (default: what the capture says, or eth0)")
+	quiet := c.Bool("q", false, "print only the rules and what they counted")
+	var me addresses
+	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
+	if err := c.parse(1, 1); err != nil {
+		return err
+	}
+	if *file == "" {
+		return c.wrong("missing -f FILE")
+	}
+	name, text, err := c.readFile(*file)
+	if err != nil {
+		return c.failed(err)
+	}
+	capture, err := os.Open(c.Arg(0))
+	if err != nil {
+		return c.failed(err)
+	}
+	defer capture.Close()
+	passed, err := newPassed(*out)
+	if err != nil {
+		return c.failed(err)
+	}
+	defer passed.abandon()
+	buffered := bufio.NewWriterSize(c.out, 1<<16)
+	var show replayPrinter = &replayText{w: buffered, c: c, quiet: *quiet}
+	if *asJSON {
+		show = &replayJSON{w: buffered, quiet: *quiet}
+	}
+	show.begin()
+	r := offline.Replay{Name: name, Text: text, Me: me, Iface: *iface}
+	s, err := r.Run(c.ctx, capture, func(j *offline.Judged) error {
+		show.packet(j)
+		return passed.write(j)
+	})
+	if err == nil {
+		err = passed.finish()
+	}
+	if err == nil {
+		show.end(s)
+	}
+	if flushed := buffered.Flush(); err == nil {
+		err = flushed
+	}
+	return c.failed(err)
+}
+
+// replayPrinter prints verdicts as they come, and the sum at the end.
+type replayPrinter interface {
+	begin()
+	packet(*offline.Judged)
+	end(*offline.Summary)
+}
+
+type replayText struct {
+	w     io.Writer
+	c     *call
+	quiet bool
+}
+
+func (p *replayText) begin() {
+	if !p.quiet {
+		fmt.Fprintf(p.w, "%6s %-15s %-3s %-8s %-7s %5s %-14s %s\n", "packet", "time", "dir", "iface", "verdict", "rule", "reason", "what")
+	}
+}
+
+func (p *replayText) packet(j *offline.Judged) {
+	if p.quiet {
+		return
+	}
+	v := viewOf(j)
+	fmt.Fprintf(p.w, "%6d %-15s %-3s %-8s %-7s %5d %-14s %s\n", v.Packet, j.Record.Time.Format("15:04:05.000000"), v.Dir,
+		p.c.show(v.Iface), v.Verdict, v.Rule, v.Reason, p.c.show(v.What))
+}
+
+func (p *replayText) end(s *offline.Summary) {
+	if !p.quiet {
+		fmt.Fprintln(p.w)
+	}
+	for slot, r := range s.Rules {
+		fmt.Fprintf(p.w, "%05d %8d %10d %s\n", r.Number, r.Packets, r.Bytes, p.c.show(s.Texts[slot]))
+	}
+	for _, reason := range beside(s) {
+		fmt.Fprintf(p.w, "decided before or beside the rules: %s %d\n", reason, s.Reasons[reason])
+	}
+	fmt.Fprintf(p.w, "%s, %d passed, %d dropped, %s at the end\n", plural(s.Packets, "packet"), s.Passed, s.Packets-s.Passed,
+		plural(s.States, "state"))
+}
+
+// beside lists the reasons, other than rules, that decided packets.
+func beside(s *offline.Summary) []firewall.Reason {
+	var all []firewall.Reason
+	for r, n := range s.Reasons {
+		if n > 0 && r != firewall.ReasonRule {
+			all = append(all, r)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// verdictView is one packet in JSON.
+type verdictView struct {
+	Packet  int    `json:"packet"`
+	Time    string `json:"time"`
+	Dir     string `json:"dir"`
+	Iface   string `json:"iface"`
+	Verdict string `json:"verdict"`
+	Rule    uint16 `json:"rule"`
+	Reason  string `json:"reason"`
+	What    string `json:"what"`
+}
+
+func viewOf(j *offline.Judged) verdictView {
+	v := verdictView{Packet: j.Number, Time: j.Record.Time.Format("2006-01-02T15:04:05.000000000Z07:00"), Dir: "in", Iface: j.Iface,
+		Verdict: "drop", Rule: j.Verdict.Rule, Reason: j.Verdict.Reason.String(), What: j.Packet.String()}
+	if j.Dir == firewall.Out {
+		v.Dir = "out"
+	}
+	if j.Verdict.Pass {
+		v.Verdict = "pass"
+	}
+	if j.Verdict.Reason == firewall.ReasonNotIP {
+		v.What = fmt.Sprintf("ethertype 0x%04x", j.Frame.EtherType)
+	}
+	return v
+}
+
+// replayJSON prints one object without holding all of it: a capture can be long.
+type replayJSON struct {
+	w     io.Writer
+	quiet bool
+	some  bool
+}
+
+func (p *replayJSON) begin() { fmt.Fprint(p.w, "{\n  \"version\": 1,\n  \"verdicts\": [") }
+
+func (p *replayJSON) packet(j *offline.Judged) {
+	if p.quiet {
+		return
+	}
+	if p.some {
+		fmt.Fprint(p.w, ",")
+	}
+	p.some = true
+	text, err := json.Marshal(viewOf(j))
+	if err != nil {
+		panic(err) // plain strings and numbers
+	}
+	fmt.Fprintf(p.w, "\n    %s", text)
+}
+
+func (p *replayJSON) end(s *offline.Summary) {
+	type ruleView struct {
+		Number  uint16 `json:"number"`
+		Text    string `json:"text"`
+		Packets uint64 `json:"packets"`
+		Bytes   uint64 `json:"bytes"`
+	}
+	var rules []ruleView
+	for slot, r := range s.Rules {
+		rules = append(rules, ruleView{r.Number, s.Texts[slot], r.Packets, r.Bytes})
+	}
+	reasons := map[string]uint64{}
+	for _, r := range beside(s) {
+		reasons[r.String()] = s.Reasons[r]
+	}
+	text, err := json.MarshalIndent(map[string]any{"packets": s.Packets, "passed": s.Passed, "rules": rules, "reasons": reasons,
+		"states": s.States}, "  ", "  ")
+	if err != nil {
+		panic(err) // plain strings and numbers
+	}
+	fmt.Fprintf(p.w, "\n  ],\n  \"sum\": %s\n}\n", text)
+}

@@ -1,0 +1,218 @@
+package test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/pcap"
+	"github.com/weirnet/weir/packet"
+)
+
+// replayRules are judged with the conversation of scene.
+const replayRules = `
+add 1 check-state
+add 100 allow tcp from any to me 80 setup keep-state
+add 200 allow udp from me to any out keep-state
+add 300 count ip from any to any via wan*
+add 400 reset tcp from any to me
+`
+
+// scene is a capture of the host 10.0.0.1, one packet per line: milliseconds, whether it was sent, the packet.
+const scene = `
+0 in   tcp 10.0.0.5:4000 -> 10.0.0.1:80 flags S seq 100 win 1000
+1 out  tcp 10.0.0.1:80 -> 10.0.0.5:4000 flags SA seq 500 ack 101 win 1000
+2 in   tcp 10.0.0.5:4000 -> 10.0.0.1:80 flags A seq 101 ack 501 win 1000
+3 in   tcp 10.0.0.5:4000 -> 10.0.0.1:80 flags R seq 90000 win 0
+4 in   tcp 10.0.0.5:4001 -> 10.0.0.1:81 flags S
+5 out  udp 10.0.0.1:5000 -> 10.0.0.7:53
+6 in   udp 10.0.0.7:53 -> 10.0.0.1:5000
+40000 in udp 10.0.0.7:53 -> 10.0.0.1:5000
+40001 in icmp6 fe80::5 -> ff02::1:ff00:1 type 135 ttl 255
+`
+
+const sceneText = `packet time            dir iface    verdict  rule reason         what
+     1 12:00:00.000000 in  wan0     pass      100 rule           tcp 10.0.0.5:4000 -> 10.0.0.1:80 flags S
+     2 12:00:00.001000 out wan0     pass      100 rule           tcp 10.0.0.1:80 -> 10.0.0.5:4000 flags SA
+     3 12:00:00.002000 in  wan0     pass      100 rule           tcp 10.0.0.5:4000 -> 10.0.0.1:80 flags A
+     4 12:00:00.003000 in  wan0     drop      100 tcp-rst        tcp 10.0.0.5:4000 -> 10.0.0.1:80 flags R
+     5 12:00:00.004000 in  wan0     drop      400 rule           tcp 10.0.0.5:4001 -> 10.0.0.1:81 flags S
+     6 12:00:00.005000 out wan0     pass      200 rule           udp 10.0.0.1:5000 -> 10.0.0.7:53
+     7 12:00:00.006000 in  wan0     pass      200 rule           udp 10.0.0.7:53 -> 10.0.0.1:5000
+     8 12:00:40.000000 in  wan0     drop    65535 rule           udp 10.0.0.7:53 -> 10.0.0.1:5000
+     9 12:00:40.001000 in  wan0     pass        0 essential      icmp6 fe80::5 -> ff02::1:ff00:1 type 135 code 0
+
+00001        0          0 check-state
+00100        3        120 allow tcp from any to me 80 setup keep-state
+00200        2         56 allow udp from me to any out keep-state
+00300        2         68 count ip from any to any via wan*
+00400        1         40 reset tcp from any to me
+65535        1         28 deny ip from any to any
+decided before or beside the rules: essential 1
+decided before or beside the rules: tcp-rst 1
+9 packets, 6 passed, 3 dropped, 1 state at the end
+`
+
+// records makes the packets of scene, with a link-layer header.
+func records(t *testing.T, link packet.Link) []pcap.Record {
+	t.Helper()
+	var all []pcap.Record
+	for line := range strings.Lines(strings.TrimSpace(scene)) {
+		words := strings.Fields(line)
+		after, err := time.ParseDuration(words[0] + "ms")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, b, err := packet.ParseText(strings.Join(words[2:], " "))
+		if err != nil {
+			t.Fatal(err)
+		}
+		etherType := uint16(packet.EtherIPv4)
+		if p.Version == 6 {
+			etherType = packet.EtherIPv6
+		}
+		out := byte(0)
+		if words[1] == "out" {
+			out = 4
+		}
+		switch link {
+		case packet.LinkEthernet:
+			b = append(binary.BigEndian.AppendUint16(make([]byte, 12), etherType), b...)
+		case packet.LinkSLL:
+			b = append(binary.BigEndian.AppendUint16(append([]byte{0, out}, make([]byte, 12)...), etherType), b...)
+		case packet.LinkSLL2:
+			b = append(append(binary.BigEndian.AppendUint16(nil, etherType), 0, 0, 0, 0, 0, 2, 0, 1, out, 6, 0, 0, 0, 0, 0, 0, 0, 0), b...)
+		}
+		all = append(all, pcap.Record{Time: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC).Add(after), Data: b, Len: len(b), Link: link})
+	}
+	return all
+}
+
+// TestReplay judges the same conversation out of captures of every kind.
+func TestReplay(t *testing.T) {
+	dir := t.TempDir()
+	rules := filepath.Join(dir, "my.rules")
+	if err := os.WriteFile(rules, []byte(replayRules), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, link := range map[string]packet.Link{
+		"ethernet.pcap": packet.LinkEthernet, "raw.pcap": packet.LinkRaw, "cooked1.pcap": packet.LinkSLL, "cooked2.pcap": packet.LinkSLL2,
+		"zipped.pcap.gz": packet.LinkEthernet, "ng.pcapng": packet.LinkEthernet,
+	} {
+		file := filepath.Join(dir, name)
+		writeCapture(t, file, records(t, link))
+		args := []string{"fw", "replay", "-f", rules, "--me", "10.0.0.1", "--iface", "wan0"}
+		if got := run(t, append(args, file)...); got != sceneText {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, sceneText)
+		}
+		passed := filepath.Join(dir, "passed-"+name)
+		run(t, append(args, "-w", passed, file)...)
+		if got := readCapture(t, passed); len(got) != 6 || !bytes.Equal(got[3], records(t, link)[5].Data) {
+			t.Errorf("%s: %d packets passed into the file, want 6", name, len(got))
+		}
+	}
+}
+
+// TestReplayOfWhatIsNoCapture leaves nothing behind.
+func TestReplayOfWhatIsNoCapture(t *testing.T) {
+	dir := t.TempDir()
+	rules, junk := filepath.Join(dir, "my.rules"), filepath.Join(dir, "junk")
+	whole := filepath.Join(dir, "whole.pcap")
+	writeCapture(t, whole, records(t, packet.LinkEthernet))
+	text, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range map[string]string{rules: replayRules, junk: "this is no capture", whole: string(text[:len(text)-5])} {
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]string{junk: "weir: fw replay: ", whole: "after packet 8: "} {
+		cmd := exec.Command(weir, "fw", "replay", "-f", rules, "-w", filepath.Join(dir, "out.pcap"), file)
+		var talk bytes.Buffer
+		cmd.Stderr = &talk
+		if err := cmd.Run(); err == nil || !strings.Contains(talk.String(), want) {
+			t.Errorf("%s: %v, %s", file, err, talk.String())
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 3 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func run(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(weir, args...).Output()
+	if err != nil {
+		t.Fatalf("weir %v: %v", args, err)
+	}
+	return string(out)
+}
+
+// writeCapture writes a capture of the kind that its name says.
+func writeCapture(t *testing.T, file string, records []pcap.Record) {
+	t.Helper()
+	var b bytes.Buffer
+	var out io.Writer = &b
+	zipped := gzip.NewWriter(&b)
+	if strings.HasSuffix(file, ".gz") {
+		out = zipped
+	}
+	var write func(pcap.Record) error
+	if strings.HasSuffix(file, "ng") {
+		w, err := pcap.NewNGWriter(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write = w.Write
+	} else {
+		w, err := pcap.NewWriter(out, records[0].Link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write = w.Write
+	}
+	for _, r := range records {
+		if err := write(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if strings.HasSuffix(file, ".gz") {
+		if err := zipped.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readCapture returns the frames of a capture.
+func readCapture(t *testing.T, file string) (frames [][]byte) {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := pcap.NewReader(f)
+	for err == nil {
+		var rec pcap.Record
+		if rec, err = r.Next(); err == nil {
+			frames = append(frames, bytes.Clone(rec.Data))
+		}
+	}
+	if err != io.EOF {
+		t.Fatal(err)
+	}
+	return frames
+}
