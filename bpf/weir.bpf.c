@@ -19,7 +19,7 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	p->now = bpf_ktime_get_coarse_ns();
 	p->random = cf->random ? bpf_get_prandom_u32() : 0;
 	p->tags = 0;
-	judge(skb, c, cf, l2);
+	judge(skb, l2);
 	finish(c, cf);
 	if (p->v.pass)
 		return TC_ACT_UNSPEC;
@@ -58,22 +58,8 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 	p->now = in->now || in->op == OP_JUDGE ? in->now : bpf_ktime_get_coarse_ns();
 	p->current = cf->current;
-	if (in->op == OP_REMOVE) {
-		in->result = remove_state(in->place, in->tag_word, in->count);
-		return 0;
-	}
-	if (in->op == OP_SWEEP || in->op == OP_PURGE) {
-		struct sweep w = {.next = in->place, .sets = cf->sets, .purge = in->op == OP_PURGE};
-		bpf_loop(in->count, sweep_one, &w, 0);
-		in->result = w.gone;
-		return 0;
-	}
-	if (in->op == OP_TICK) {
-		in->result = start_ticking();
-		return 0;
-	}
-	if (in->op == OP_ADOPT) {
-		in->result = adopt(0);
+	if (in->op != OP_JUDGE) {
+		in->result = operate(in->op);
 		return 0;
 	}
 	p->dir = in->dir;
@@ -85,7 +71,7 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 		if (i < in->tags)
 			add_tag(p, in->tag[i]);
 	}
-	judge(skb, c, cf, 14);
+	judge(skb, 14);
 	finish(c, cf);
 	in->out = p->v;
 	return 0;

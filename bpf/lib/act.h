@@ -52,8 +52,7 @@ checked_once int log_rule(__u32 slot)
 	if (!c || !cf || !listened(cf, EVENT_LOG))
 		return 0;
 	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
-	struct code *r = h ? code_of(p, h, slot) : NULL;
+	struct code *r = code_of(p, slot);
 	if (!r)
 		return 0;
 	__u32 index = r->id & 0xffff;

@@ -91,13 +91,32 @@ checked_once int classify(__u32 dims)
 	return 0;
 }
 
-// vector_of returns the row in which the k-th dimension's vector lies, and where it begins in it. (A dimension in which no two rules differ has one
-// class and a row of ones.)
-inline_always __u64 *vector_of(struct pkt *p, struct header *h, __u32 k, __u32 *at)
+// vector_of returns the row in which the k-th dimension's vector lies.
+inline_always __u64 *vector_of(struct pkt *p, void *image, __u32 k)
 {
-	__u32 d = h->order[k & 7] & 7, class = p->class_of[d], shift = h->shift & 15;
-	*at = (class & ((1 << shift) - 1)) << ((8 - shift) & 7);
-	return (__u64 *)row_of(p, h->vectors[d] + (class >> shift));
+	return (__u64 *)bpf_map_lookup_elem(image, &p->vector_row[k]);
+}
+
+// find_vectors notes in which rows the packet's vectors lie and where they begin there. (A dimension in which no two rules differ has one class.)
+checked_once int find_vectors(__u32 dims)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	struct header *h = header_of(p);
+	if (!h)
+		return 0;
+	classify(dims);
+	for (__u32 k = 0; k < NUM_DIMS; k++) {
+		__u32 d = h->order[k] & 7, class = p->class_of[d], shift = h->shift & 15;
+		p->vector_at[k] = (class & ((1 << shift) - 1)) << ((8 - shift) & 7);
+		p->vector_row[k] = h->vectors[d] + (class >> shift);
+	}
+	p->look_row = h->look;
+	p->words = h->words;
+	p->classified = 1;
+	return 0;
 }
 
 // found_word notes the candidates of a word: slots to visit, and those of them whose vectors all match.
@@ -113,16 +132,17 @@ inline_always void found_word(struct pkt *p, __u32 w, __u64 all, __u64 match)
 checked_once int next_of_4(__u64 looking)
 {
 	struct cpu *c = this_cpu();
-	struct header *h = c ? header_of(&c->p) : NULL;
-	if (!c || !h)
+	void *image = c ? image_of(&c->p) : NULL;
+	if (!c || !image)
 		return 0;
 	struct pkt *p = &c->p;
-	__u32 a0, a1, a2, a3;
 	__u64 *v0, *v1, *v2, *v3, *look;
-	if (!(v0 = vector_of(p, h, 0, &a0)) || !(v1 = vector_of(p, h, 1, &a1)) || !(v2 = vector_of(p, h, 2, &a2)) ||
-	    !(v3 = vector_of(p, h, 3, &a3)) || !(look = (__u64 *)row_of(p, h->look)))
+	if (!(v0 = vector_of(p, image, 0)) || !(v1 = vector_of(p, image, 1)) ||
+	    !(v2 = vector_of(p, image, 2)) || !(v3 = vector_of(p, image, 3)) ||
+	    !(look = (__u64 *)bpf_map_lookup_elem(image, &p->look_row)))
 		return 0;
-	__u32 w = p->pc / 64, words = h->words;
+	__u32 a0 = p->vector_at[0], a1 = p->vector_at[1], a2 = p->vector_at[2], a3 = p->vector_at[3];
+	__u32 w = p->pc / 64, words = p->words;
 	__u64 mask = ~0ULL << (p->pc & 63);
 
 	for (int i = 0; i < ROW_U64 && w < words; i++, w++) {
@@ -140,17 +160,20 @@ checked_once int next_of_4(__u64 looking)
 checked_once int next_of_8(__u64 looking)
 {
 	struct cpu *c = this_cpu();
-	struct header *h = c ? header_of(&c->p) : NULL;
-	if (!c || !h)
+	void *image = c ? image_of(&c->p) : NULL;
+	if (!c || !image)
 		return 0;
 	struct pkt *p = &c->p;
-	__u32 a0, a1, a2, a3, a4, a5, a6, a7;
 	__u64 *v0, *v1, *v2, *v3, *v4, *v5, *v6, *v7, *look;
-	if (!(v0 = vector_of(p, h, 0, &a0)) || !(v1 = vector_of(p, h, 1, &a1)) || !(v2 = vector_of(p, h, 2, &a2)) ||
-	    !(v3 = vector_of(p, h, 3, &a3)) || !(v4 = vector_of(p, h, 4, &a4)) || !(v5 = vector_of(p, h, 5, &a5)) ||
-	    !(v6 = vector_of(p, h, 6, &a6)) || !(v7 = vector_of(p, h, 7, &a7)) || !(look = (__u64 *)row_of(p, h->look)))
+	if (!(v0 = vector_of(p, image, 0)) || !(v1 = vector_of(p, image, 1)) ||
+	    !(v2 = vector_of(p, image, 2)) || !(v3 = vector_of(p, image, 3)) ||
+	    !(v4 = vector_of(p, image, 4)) || !(v5 = vector_of(p, image, 5)) ||
+	    !(v6 = vector_of(p, image, 6)) || !(v7 = vector_of(p, image, 7)) ||
+	    !(look = (__u64 *)bpf_map_lookup_elem(image, &p->look_row)))
 		return 0;
-	__u32 w = p->pc / 64, words = h->words;
+	__u32 a0 = p->vector_at[0], a1 = p->vector_at[1], a2 = p->vector_at[2], a3 = p->vector_at[3];
+	__u32 a4 = p->vector_at[4], a5 = p->vector_at[5], a6 = p->vector_at[6], a7 = p->vector_at[7];
+	__u32 w = p->pc / 64, words = p->words;
 	__u64 mask = ~0ULL << (p->pc & 63);
 
 	for (int i = 0; i < ROW_U64 && w < words; i++, w++) {
@@ -170,10 +193,8 @@ checked_once int next_of_8(__u64 looking)
 // states up. It returns 0 if there is none.
 inline_always int next_word(struct pkt *p, struct header *h, int looking)
 {
-	if (!p->classified) {
-		classify(h->dims);
-		p->classified = 1;
-	}
+	if (!p->classified)
+		find_vectors(h->dims);
 	return h->active <= 4 ? next_of_4(looking ? ~0ULL : 0) : next_of_8(looking ? ~0ULL : 0);
 }
 

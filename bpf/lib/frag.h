@@ -65,7 +65,7 @@ checked_once int follow_fragment(__u32 unused)
 	p->v.reason = REASON_FRAG_FIRST;
 	__u32 slot = f->rule ? slot_of(p, h, f->rule) : 0;
 	if (slot) {
-		struct code *r = code_of(p, h, slot - 1);
+		struct code *r = code_of(p, slot - 1);
 		if (r) {
 			p->v.number = r->number;
 			p->v.id = r->id;

@@ -18,6 +18,8 @@ enum {
 	ROW_U16 = ROW / 2,
 };
 
+enum { FIRST_CODES = 1 }; // row of the codes
+
 struct row {
 	__u8 b[ROW];
 };
@@ -36,8 +38,8 @@ struct header {
 	__u32 dims;	 // bit d: dimension d has more than one class
 	__u32 ones;	 // a row of set bits, the vector of dimensions with one class
 	__u32 look;	 // row: bits of the slots that look up states
-	__u32 codes;	 // first rows
-	__u32 conds;
+	__u32 quick;	 // 1 + the flow that the first rule looks up, 0 if it does not, or not always
+	__u32 conds;	 // first rows
 	__u32 ranges;
 	__u32 prefixes;	 // spans of the prefixes that conditions name
 	__u32 slots;	 // rule index -> incarnation << 16 | slot

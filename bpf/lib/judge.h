@@ -35,27 +35,39 @@ inline_always void begin_walk(struct pkt *p)
 	}
 }
 
-// established is the short way for most packets: the first rule looks states up, there is one, and its rule allows. It returns 0 if the walk
-// has to be taken, from where p stands.
-inline_always int established(struct pkt *p, struct header *h)
+enum { QUICK_WALK, QUICK_GO_ON, QUICK_DONE };
+
+// established is the short way for most packets: the first rule looks states up, there is one, and its rule decides. It says whether that was all,
+// or the walk begins (QUICK_WALK) or goes on from where p stands.
+inline_always int established(struct config *cf, struct pkt *p, void *image, struct header *h)
 {
-	if (h->first)
-		return 0;
-	struct code *r = code_of(p, h, 0);
-	if (!r || r->flow == ANY_FLOW || r->flags & CODE_PROB)
-		return 0;
-	p->slot = 0;
-	if (look_first(p, h, r) == STEP_DONE)
-		return 1;
-	if (p->mode != MODE_ACT)
-		return 0;
-	r = code_of(p, h, p->slot);
-	return r ? act(p, h, r) == STEP_DONE : 1;
+	struct code *owner = NULL;
+	__u32 flow = h->quick - 1;
+
+	int look = look_in(cf, p, image, flow, &owner);
+	if (look == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag && !(owner->flags & CODE_LOG)) {
+		p->v.state = USE_HIT;
+		count_rule(p, owner->id);
+		decide(p, owner, 1, REASON_RULE);
+		return QUICK_DONE;
+	}
+	if (look >= LOOK_DROP && owner) {
+		decide(p, owner, 0, look - LOOK_DROP);
+		return QUICK_DONE;
+	}
+	begin_walk(p);
+	note_asked(p, flow);
+	p->lookups = 1;
+	if (look == LOOK_MISS)
+		return QUICK_WALK;
+	p->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
+	p->v.state = look == LOOK_HIT ? USE_HIT : USE_UNTOUCHED;
+	p->mode = MODE_ACT;
+	return QUICK_GO_ON;
 }
 
-inline_always void judge_rules(struct __sk_buff *skb, struct pkt *p, struct header *h)
+inline_always void judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p, void *image, struct header *h)
 {
-	begin_walk(p);
 	if (h->need & NEED_NAMES) {
 		load_iface(p->recv, &p->recv_if);
 		load_iface(p->xmit, &p->xmit_if);
@@ -65,9 +77,14 @@ inline_always void judge_rules(struct __sk_buff *skb, struct pkt *p, struct head
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
 			read_extras(skb);
 		make_key(skb, p);
-		if (!p->later && established(p, h))
+		if (h->quick && !p->later) {
+			if (established(cf, p, image, h) == QUICK_DONE)
+				return;
+			walk_rules(0);
 			return;
+		}
 	}
+	begin_walk(p);
 	walk_rules(0);
 }
 
@@ -78,43 +95,44 @@ inline_always void decided_before(struct pkt *p, int pass, __u8 reason)
 	p->v.reason = reason;
 }
 
-inline_always void judge(struct __sk_buff *skb, struct cpu *c, struct config *cf, __u32 l2)
+// judge decides about the packet of skb. l2 is 14 on an interface with Ethernet headers and 0 on one without.
+checked_once int judge(struct __sk_buff *skb, __u32 l2)
 {
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
 	struct pkt *p = &c->p;
-	int kind = parse(skb, p, l2);
+	int kind = parse(skb, p, l2 ? 14 : 0);
 
-	p->v.pass = 0;
+	__builtin_memset(&p->v, 0, sizeof(p->v));
 	p->v.reason = REASON_LOOP;
-	p->v.answer = ANSWER_NONE;
-	p->v.code = 0;
-	p->v.state = USE_NONE;
-	p->v.number = 0;
-	p->v.slot = 0;
-	p->v.id = 0;
 	p->current = cf->current;
 	if (kind != PARSED_IP) {
 		decided_before(p, 1, REASON_NOT_IP);
-		return;
+		return 0;
 	}
 	if (p->reason) {
 		decided_before(p, 0, REASON_DECODE + p->reason);
-		return;
+		return 0;
 	}
 	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && essential(p)) {
 		decided_before(p, 1, REASON_ESSENTIAL);
-		return;
+		return 0;
 	}
 	p->later = (p->frag & FRAG_LATER) != 0;
 	if (unlikely(p->later) && follow_fragment(0))
-		return;
-	struct header *h = header_of(p);
+		return 0;
+	void *image = image_of(p);
+	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h) { // no Program was ever loaded
 		decided_before(p, 1, REASON_RULE);
-		return;
+		return 0;
 	}
-	judge_rules(skb, p, h);
+	judge_rules(skb, cf, p, image, h);
 	if (unlikely(p->frag & FRAG_FIRST))
 		note_fragment(0);
+	return 0;
 }
 
 inline_always void tell_drop(struct pkt *p, struct config *cf)

@@ -205,8 +205,7 @@ checked_once int make_state(__u32 slot)
 	if (!c || !cf)
 		return REASON_STATES_FULL;
 	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
-	struct code *r = h ? code_of(p, h, slot) : NULL;
+	struct code *r = code_of(p, slot);
 	if (!r)
 		return REASON_STATES_FULL;
 	if (p->keyed != KEY_SET || p->is_error)

@@ -185,12 +185,23 @@ inline_always struct config *settings(void)
 	return bpf_map_lookup_elem(&config, &zero);
 }
 
-// row_of returns row n of the image that judges the packet.
-inline_always struct row *row_of(struct pkt *p, __u32 n)
+// image_of returns the image that judges the packet.
+inline_always void *image_of(struct pkt *p)
 {
 	__u32 current = p->current;
-	void *image = bpf_map_lookup_elem(&images, &current);
-	return image ? bpf_map_lookup_elem(image, &n) : NULL;
+	return bpf_map_lookup_elem(&images, &current);
+}
+
+// row_in returns row n of an image, row_of of the image that judges the packet.
+inline_always struct row *row_in(void *image, __u32 n)
+{
+	return bpf_map_lookup_elem(image, &n);
+}
+
+inline_always struct row *row_of(struct pkt *p, __u32 n)
+{
+	void *image = image_of(p);
+	return image ? row_in(image, n) : NULL;
 }
 
 inline_always struct header *header_of(struct pkt *p)
@@ -198,8 +209,14 @@ inline_always struct header *header_of(struct pkt *p)
 	return (struct header *)row_of(p, 0);
 }
 
-inline_always struct code *code_of(struct pkt *p, struct header *h, __u32 slot)
+inline_always struct code *code_in(void *image, __u32 slot)
 {
-	struct row *r = row_of(p, h->codes + slot / ROW_CODES);
+	struct row *r = row_in(image, FIRST_CODES + slot / ROW_CODES);
 	return r ? &((struct code *)r)[slot % ROW_CODES] : NULL;
+}
+
+inline_always struct code *code_of(struct pkt *p, __u32 slot)
+{
+	void *image = image_of(p);
+	return image ? code_in(image, slot) : NULL;
 }

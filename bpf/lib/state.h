@@ -38,6 +38,24 @@ inline_always __u32 slot_of(struct pkt *p, struct header *h, __u32 id)
 	return v >> 16 == id >> 16 && v >> 16 ? (v & 0xffff) + 1 : 0;
 }
 
+// owner_of returns the rule with an id and sets p->slot. Most rules lie at the slot of their index: that is tried first.
+inline_always struct code *owner_of(struct pkt *p, void *image, __u32 id)
+{
+	__u32 index = id & 0xffff;
+	struct code *r = code_in(image, index);
+
+	if (r && r->id == id) {
+		p->slot = index;
+		return r;
+	}
+	struct header *h = (struct header *)row_in(image, 0);
+	__u32 slot = h ? slot_of(p, h, id) : 0;
+	if (!slot)
+		return NULL;
+	p->slot = slot - 1;
+	return code_in(image, slot - 1);
+}
+
 // new_phase follows a state that moved: one that has proved itself is no longer half-open, and one that is closed counts in no track.
 inline_always void new_phase(struct side *low, struct side *high, __u8 proto)
 {
@@ -47,6 +65,30 @@ inline_always void new_phase(struct side *low, struct side *high, __u8 proto)
 		hatch(low);
 	if (phase == PHASE_CLOSED || phase == PHASE_RESET)
 		leave_track(low);
+}
+
+// step_rare is step for SCTP and for ICMP errors.
+checked_once int step_rare(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(place / WAYS);
+	if (!c || !cf || !s)
+		return LOOK_MISS;
+	struct pkt *p = &c->p;
+	struct side *low = low_side(s, place), *high = high_side(s, place);
+	struct side *d = p->from ? high : low, *o = p->from ? low : high;
+
+	if (p->is_error)
+		return look_result(step_error(d, o, p, cf->liberal || d->flags & META_LIBERAL));
+	int r = step_sctp(d, o, p);
+	if (r == RES_RECYCLE) {
+		remove_state(place, p->tag, GONE_RECYCLED);
+		return LOOK_MISS;
+	}
+	if (r == RES_HIT && low->flags & (META_EMBRYO | META_TRACKED))
+		new_phase(low, high, PROTO_SCTP);
+	return look_result(r);
 }
 
 // step moves a live state by the packet, and returns LOOK_MISS if the packet has nothing to do with it.
@@ -63,19 +105,16 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 		touch(d, p);
 		return LOOK_HIT;
 	}
-	if (expired(cf, low, high, proto, p->now)) {
+	if (unlikely(expired(cf, low, high, proto, p->now))) {
 		remove_state(p->place, p->tag, GONE_EXPIRED);
 		return LOOK_MISS;
 	}
-	int liberal = cf->liberal || mine & META_LIBERAL;
-	if (p->is_error)
-		return look_result(step_error(d, o, p, liberal));
+	if (unlikely(p->is_error || proto == PROTO_SCTP))
+		return step_rare(p->place);
 	if (proto == PROTO_TCP) {
 		r = step_tcp(d, o, p);
-		if (liberal && r > RES_BAD_FLAGS)
+		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;
-	} else if (proto == PROTO_SCTP) {
-		r = step_sctp(d, o, p);
 	} else {
 		touch(d, p);
 		if (o->flags & SIDE_SEEN)
@@ -91,16 +130,10 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 	return look_result(r);
 }
 
-// look_up looks for the packet's state of a flow name. On anything but a miss p->slot is the slot of the state's rule.
-checked_once int look_up(__u32 flow)
+// look_in looks for the packet's state of a flow name. On anything but a miss p->slot is the slot of the state's rule and *owner that rule.
+inline_always int look_in(struct config *cf, struct pkt *p, void *image, __u32 flow, struct code **owner)
 {
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	if (!c || !cf)
-		return LOOK_MISS;
-	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
-	if (!h || p->keyed != KEY_SET)
+	if (p->keyed != KEY_SET)
 		return LOOK_MISS;
 	p->key.flow = flow;
 	key_hash(p, cf);
@@ -112,13 +145,23 @@ checked_once int look_up(__u32 flow)
 	struct set *s = set_at(place / WAYS);
 	if (!s)
 		return LOOK_MISS;
-	struct side *low = low_side(s, place), *high = high_side(s, place);
-	p->found_rule = p->from ? high->rule : low->rule;
-	__u32 slot = slot_of(p, h, p->found_rule);
-	if (!slot) {
+	struct side *d = p->from ? high_side(s, place) : low_side(s, place);
+	*owner = owner_of(p, image, d->rule);
+	if (!*owner) {
 		remove_state(place, p->tag, GONE_RULE);
 		return LOOK_MISS;
 	}
-	p->slot = slot - 1;
 	return step(cf, p, s, place);
+}
+
+// look_up is look_in for the walk.
+checked_once int look_up(__u32 flow)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return LOOK_MISS;
+	void *image = image_of(&c->p);
+	struct code *owner;
+	return image ? look_in(cf, &c->p, image, flow, &owner) : LOOK_MISS;
 }

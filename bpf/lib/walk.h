@@ -102,7 +102,7 @@ inline_always int look_first(struct pkt *p, struct header *h, struct code *r)
 		return STEP_GO_ON;
 	}
 	if (look >= LOOK_DROP) {
-		struct code *owner = code_of(p, h, p->slot);
+		struct code *owner = code_of(p, p->slot);
 		if (owner)
 			decide(p, owner, 0, look - LOOK_DROP);
 		return STEP_DONE;
@@ -140,7 +140,7 @@ inline_always int step_next(struct pkt *p, struct header *h)
 {
 	if (!advance_to(p, h))
 		return STEP_DONE;
-	struct code *r = code_of(p, h, p->slot);
+	struct code *r = code_of(p, p->slot);
 	if (!r)
 		return STEP_DONE;
 	if (r->flags & CODE_PROB && mix(p->random, p->slot) >= r->prob)
@@ -194,7 +194,7 @@ inline_always int step_cond(struct pkt *p, struct header *h)
 
 inline_always int step_matched(struct pkt *p, struct header *h)
 {
-	struct code *r = code_of(p, h, p->slot);
+	struct code *r = code_of(p, p->slot);
 	if (!r)
 		return STEP_DONE;
 	p->mode = MODE_ACT;
@@ -202,7 +202,7 @@ inline_always int step_matched(struct pkt *p, struct header *h)
 		return STEP_GO_ON;
 	int why = need(p, r);
 	if (why) {
-		struct code *owner = code_of(p, h, p->slot);
+		struct code *owner = code_of(p, p->slot);
 		if (owner)
 			decide(p, owner, 0, why);
 		return STEP_DONE;
@@ -214,7 +214,7 @@ inline_always int step_matched(struct pkt *p, struct header *h)
 
 inline_always int step_act(struct pkt *p, struct header *h)
 {
-	struct code *r = code_of(p, h, p->slot);
+	struct code *r = code_of(p, p->slot);
 	return r ? act(p, h, r) : STEP_DONE;
 }
 
