@@ -6,46 +6,46 @@
 #include "parse.h"
 
 // class_of_span finds an IPv6 address among the sorted spans, which cover everything.
-inline_always __u32 class_of_span(struct pkt *p, __u32 first, __u32 n, __u64 hi, __u64 lo)
+inline_always __u32 class_of_span(struct pkt *p, void *image, __u32 first, __u32 n, __u64 hi, __u64 lo)
 {
 	p->span = 0;
 	for (int i = 14; i >= 0; i--) {
 		__u32 at = once(p->span) + (1 << i);
 		if (at >= n)
 			continue;
-		struct row *r = row_of(p, first + at / ROW_SPANS);
+		struct row *r = row_in(image, first + at / ROW_SPANS);
 		if (!r)
 			return 0;
 		struct span *s = &((struct span *)r)[at % ROW_SPANS];
 		if (s->lo_hi < hi || (s->lo_hi == hi && s->lo_lo <= lo))
 			once(p->span) = at;
 	}
-	struct row *r = row_of(p, first + p->span / ROW_SPANS);
+	struct row *r = row_in(image, first + p->span / ROW_SPANS);
 	return r ? ((struct span *)r)[p->span % ROW_SPANS].hi_hi : 0;
 }
 
-inline_always __u32 word_of(struct pkt *p, __u32 first, __u32 index)
+inline_always __u32 word_of(void *image, __u32 first, __u32 index)
 {
-	struct row *r = row_of(p, first + index / ROW_U32);
+	struct row *r = row_in(image, first + index / ROW_U32);
 	return r ? ((__u32 *)r)[index % ROW_U32] : 0;
 }
 
-inline_always __u32 half_of(struct pkt *p, __u32 first, __u32 index)
+inline_always __u32 half_of(void *image, __u32 first, __u32 index)
 {
-	struct row *r = row_of(p, first + index / ROW_U16);
+	struct row *r = row_in(image, first + index / ROW_U16);
 	return r ? ((__u16 *)r)[index % ROW_U16] : 0;
 }
 
-inline_always __u32 class_of_address(struct pkt *p, struct header *h, __u32 side, __u64 hi, __u64 lo)
+inline_always __u32 class_of_address(struct pkt *p, void *image, struct header *h, __u32 side, __u64 hi, __u64 lo)
 {
 	side &= 1;
 	if (p->version == 6)
-		return class_of_span(p, h->spans[side], h->nspans[side], hi, lo);
-	__u32 a = lo, v = word_of(p, h->root[side], a >> 16);
+		return class_of_span(p, image, h->spans[side], h->nspans[side], hi, lo);
+	__u32 a = lo, v = word_of(image, h->root[side], a >> 16);
 	if (v & DIR_BLOCK) {
-		v = word_of(p, h->blocks[side], (v & ~DIR_BLOCK) * 256 + (a >> 8 & 255));
+		v = word_of(image, h->blocks[side], (v & ~DIR_BLOCK) * 256 + (a >> 8 & 255));
 		if (v & DIR_BLOCK)
-			v = word_of(p, h->blocks[side], (v & ~DIR_BLOCK) * 256 + (a & 255));
+			v = word_of(image, h->blocks[side], (v & ~DIR_BLOCK) * 256 + (a & 255));
 	}
 	return v;
 }
@@ -64,7 +64,8 @@ checked_once int classify(__u32 dims)
 	if (!c)
 		return 0;
 	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
+	void *image = image_of(p);
+	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h)
 		return 0;
 	__u8 later = p->frag & FRAG_LATER ? 2 : 0;
@@ -73,21 +74,21 @@ checked_once int classify(__u32 dims)
 	for (int i = 0; i < NUM_DIMS; i++)
 		p->class_of[i] = 0;
 	if (dims & 1 << DIM_SRC)
-		p->class_of[DIM_SRC] = class_of_address(p, h, 0, p->src_hi, p->src_lo);
+		p->class_of[DIM_SRC] = class_of_address(p, image, h, 0, p->src_hi, p->src_lo);
 	if (dims & 1 << DIM_DST)
-		p->class_of[DIM_DST] = class_of_address(p, h, 1, p->dst_hi, p->dst_lo);
+		p->class_of[DIM_DST] = class_of_address(p, image, h, 1, p->dst_hi, p->dst_lo);
 	if (dims & 1 << DIM_SPORT)
-		p->class_of[DIM_SPORT] = half_of(p, h->ports[0], ports ? p->ports >> 16 : NO_PORT);
+		p->class_of[DIM_SPORT] = half_of(image, h->ports[0], ports ? p->ports >> 16 : NO_PORT);
 	if (dims & 1 << DIM_DPORT)
-		p->class_of[DIM_DPORT] = half_of(p, h->ports[1], ports ? p->ports & 0xffff : NO_PORT);
+		p->class_of[DIM_DPORT] = half_of(image, h->ports[1], ports ? p->ports & 0xffff : NO_PORT);
 	if (dims & 1 << DIM_PROTO)
-		p->class_of[DIM_PROTO] = half_of(p, h->small, SMALL_PROTO + p->proto + (p->version == 6 ? 256 : 0));
+		p->class_of[DIM_PROTO] = half_of(image, h->small, SMALL_PROTO + p->proto + (p->version == 6 ? 256 : 0));
 	if (dims & 1 << DIM_FLAGS)
-		p->class_of[DIM_FLAGS] = half_of(p, h->small, SMALL_FLAGS + (p->proto == PROTO_TCP && !later ? p->tcp_flags : NO_FLAGS));
+		p->class_of[DIM_FLAGS] = half_of(image, h->small, SMALL_FLAGS + (p->proto == PROTO_TCP && !later ? p->tcp_flags : NO_FLAGS));
 	if (dims & 1 << DIM_HOOK)
-		p->class_of[DIM_HOOK] = half_of(p, h->small, SMALL_HOOK + (p->dir & 1) + later);
+		p->class_of[DIM_HOOK] = half_of(image, h->small, SMALL_HOOK + (p->dir & 1) + later);
 	if (dims & 1 << DIM_ICMP)
-		p->class_of[DIM_ICMP] = half_of(p, h->small + 1, is_icmp(p) ? p->icmp_type + (p->version == 6 ? 256 : 0) : NO_ICMP);
+		p->class_of[DIM_ICMP] = half_of(image, h->small + 1, is_icmp(p) ? p->icmp_type + (p->version == 6 ? 256 : 0) : NO_ICMP);
 	return 0;
 }
 

@@ -6,30 +6,30 @@
 
 enum { COND_IS_FALSE, COND_IS_TRUE, COND_MORE };
 
-inline_always int in_range(struct pkt *p, struct header *h, struct cond *c, __u32 v)
+inline_always int in_range(struct pkt *p, void *image, struct header *h, struct cond *c, __u32 v)
 {
 	__u32 n = c->a + p->entry;
 
 	if (p->entry >= c->n)
 		return COND_IS_FALSE;
-	struct row *r = row_of(p, h->ranges + n / ROW_RANGES);
+	struct row *r = row_in(image, h->ranges + n / ROW_RANGES);
 	if (!r)
 		return COND_IS_FALSE;
 	struct range *g = &((struct range *)r)[n % ROW_RANGES];
 	return v >= g->lo && v <= g->hi ? COND_IS_TRUE : COND_MORE;
 }
 
-inline_always struct span *prefix_at(struct pkt *p, struct header *h, __u32 n)
+inline_always struct span *prefix_at(void *image, struct header *h, __u32 n)
 {
-	struct row *r = row_of(p, h->prefixes + n / ROW_SPANS);
+	struct row *r = row_in(image, h->prefixes + n / ROW_SPANS);
 	return r ? &((struct span *)r)[n % ROW_SPANS] : NULL;
 }
 
-inline_always int in_prefix(struct pkt *p, struct header *h, struct cond *c, __u64 hi, __u64 lo)
+inline_always int in_prefix(struct pkt *p, void *image, struct header *h, struct cond *c, __u64 hi, __u64 lo)
 {
 	if (p->entry >= c->n)
 		return COND_IS_FALSE;
-	struct span *s = prefix_at(p, h, c->a + p->entry);
+	struct span *s = prefix_at(image, h, c->a + p->entry);
 	if (!s)
 		return COND_IS_FALSE;
 	int low = s->lo_hi < hi || (s->lo_hi == hi && s->lo_lo <= lo);
@@ -69,7 +69,7 @@ inline_always int in_table(struct pkt *p, struct cond *c, __u64 hi, __u64 lo)
 	return v && (c->n != 1 || *v == c->b);
 }
 
-inline_always int on_interface(struct pkt *p, struct header *h, struct cond *c, __u32 kind, __u32 ifindex, struct iface *f)
+inline_always int on_interface(void *image, struct header *h, struct cond *c, __u32 kind, __u32 ifindex, struct iface *f)
 {
 	__u32 half = h->parity & 1;
 
@@ -81,7 +81,7 @@ inline_always int on_interface(struct pkt *p, struct header *h, struct cond *c, 
 		return f->name[half] == c->a + 1;
 	if (kind == COND_RECV_GLOB - COND_RECV)
 		return f->globs[half] >> (c->a & 63) & 1;
-	struct span *s = prefix_at(p, h, c->a);
+	struct span *s = prefix_at(image, h, c->a);
 	return s ? is_address(ifindex, s->lo_hi, s->lo_lo) : 0;
 }
 
@@ -115,13 +115,13 @@ inline_always int path(struct pkt *p, __u32 op)
 	return op == COND_VER_REV_PATH ? r->ifindex == p->recv : !(r->flags & ROUTE_DEFAULT);
 }
 
-inline_always int tagged(struct pkt *p, struct header *h, struct cond *c)
+inline_always int tagged(struct pkt *p, void *image, struct header *h, struct cond *c)
 {
 	__u32 n = c->a + p->entry;
 
 	if (p->entry >= c->n)
 		return COND_IS_FALSE;
-	struct row *r = row_of(p, h->ranges + n / ROW_RANGES);
+	struct row *r = row_in(image, h->ranges + n / ROW_RANGES);
 	if (!r)
 		return COND_IS_FALSE;
 	struct range *g = &((struct range *)r)[n % ROW_RANGES];
@@ -139,8 +139,9 @@ checked_once int test(__u32 n)
 	if (!cpu)
 		return 0;
 	struct pkt *p = &cpu->p;
-	struct header *h = header_of(p);
-	struct row *row = h ? row_of(p, h->conds + n / ROW_CONDS) : NULL;
+	void *image = image_of(p);
+	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
+	struct row *row = h ? row_in(image, h->conds + n / ROW_CONDS) : NULL;
 	if (!row)
 		return 0;
 	struct cond *c = &((struct cond *)row)[n % ROW_CONDS];
@@ -155,9 +156,9 @@ checked_once int test(__u32 n)
 	case COND_PROTO:
 		return p->proto == c->a;
 	case COND_SRC_IN:
-		return in_prefix(p, h, c, p->src_hi, p->src_lo);
+		return in_prefix(p, image, h, c, p->src_hi, p->src_lo);
 	case COND_DST_IN:
-		return in_prefix(p, h, c, p->dst_hi, p->dst_lo);
+		return in_prefix(p, image, h, c, p->dst_hi, p->dst_lo);
 	case COND_SRC_ME:
 		return (c->a != 6 || p->version == 6) && is_address(0, p->src_hi, p->src_lo);
 	case COND_DST_ME:
@@ -167,9 +168,9 @@ checked_once int test(__u32 n)
 	case COND_DST_TABLE:
 		return in_table(p, c, p->dst_hi, p->dst_lo);
 	case COND_SRC_PORT:
-		return has_ports(p) ? in_range(p, h, c, p->ports >> 16) : 0;
+		return has_ports(p) ? in_range(p, image, h, c, p->ports >> 16) : 0;
 	case COND_DST_PORT:
-		return has_ports(p) ? in_range(p, h, c, p->ports & 0xffff) : 0;
+		return has_ports(p) ? in_range(p, image, h, c, p->ports & 0xffff) : 0;
 	case COND_IN:
 		return p->dir == DIR_IN;
 	case COND_OUT:
@@ -178,19 +179,19 @@ checked_once int test(__u32 n)
 	case COND_RECV_GLOB:
 	case COND_RECV_ANY:
 	case COND_RECV_ADDR:
-		return on_interface(p, h, c, c->op - COND_RECV, p->recv, &p->recv_if);
+		return on_interface(image, h, c, c->op - COND_RECV, p->recv, &p->recv_if);
 	case COND_XMIT:
 	case COND_XMIT_GLOB:
 	case COND_XMIT_ANY:
 	case COND_XMIT_ADDR:
-		return on_interface(p, h, c, c->op - COND_XMIT, xmit, &p->xmit_if);
+		return on_interface(image, h, c, c->op - COND_XMIT, xmit, &p->xmit_if);
 	case COND_VIA:
 	case COND_VIA_GLOB:
 	case COND_VIA_ANY:
 	case COND_VIA_ADDR:
 		if (p->dir == DIR_IN)
-			return on_interface(p, h, c, c->op - COND_VIA, p->recv, &p->recv_if);
-		return on_interface(p, h, c, c->op - COND_VIA, xmit, &p->xmit_if);
+			return on_interface(image, h, c, c->op - COND_VIA, p->recv, &p->recv_if);
+		return on_interface(image, h, c, c->op - COND_VIA, xmit, &p->xmit_if);
 	case COND_FLAGS:
 		return tcp && (p->tcp_flags & c->b) == c->a;
 	case COND_ESTAB:
@@ -200,19 +201,19 @@ checked_once int test(__u32 n)
 	case COND_ACK:
 		return tcp && p->ack == c->a;
 	case COND_WIN:
-		return tcp ? in_range(p, h, c, p->window) : 0;
+		return tcp ? in_range(p, image, h, c, p->window) : 0;
 	case COND_FRAG:
 		return (frag_bits(p) & c->b) == c->a;
 	case COND_ICMP_TYPE:
-		return p->version == 4 && is_icmp(p) ? in_range(p, h, c, p->icmp_type) : 0;
+		return p->version == 4 && is_icmp(p) ? in_range(p, image, h, c, p->icmp_type) : 0;
 	case COND_ICMP6_TYPE:
-		return p->version == 6 && is_icmp(p) ? in_range(p, h, c, p->icmp_type) : 0;
+		return p->version == 6 && is_icmp(p) ? in_range(p, image, h, c, p->icmp_type) : 0;
 	case COND_TTL:
-		return in_range(p, h, c, p->ttl);
+		return in_range(p, image, h, c, p->ttl);
 	case COND_LEN:
-		return in_range(p, h, c, p->len);
+		return in_range(p, image, h, c, p->len);
 	case COND_ID:
-		return p->version == 4 ? in_range(p, h, c, p->ip_id) : 0;
+		return p->version == 4 ? in_range(p, image, h, c, p->ip_id) : 0;
 	case COND_IP_OPTIONS:
 		return p->version == 4 && (p->ip_options & c->b) == c->a;
 	case COND_TOS:
@@ -222,7 +223,7 @@ checked_once int test(__u32 n)
 	case COND_PRECEDENCE:
 		return p->version == 4 && p->tos >> 5 == c->a;
 	case COND_TAGGED:
-		return tagged(p, h, c);
+		return tagged(p, image, h, c);
 	case COND_VER_REV_PATH:
 	case COND_VER_SRC_REACH:
 	case COND_ANTI_SPOOF:

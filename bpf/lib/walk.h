@@ -88,7 +88,7 @@ inline_always int need(struct pkt *p, struct code *r)
 }
 
 // look_first does a rule's look-up. It returns STEP_DONE after a drop; p->mode says whether the state's rule takes over.
-inline_always int look_first(struct pkt *p, struct header *h, struct code *r)
+inline_always int look_first(struct pkt *p, void *image, struct header *h, struct code *r)
 {
 	__u32 slot = p->slot;
 	int look;
@@ -102,7 +102,7 @@ inline_always int look_first(struct pkt *p, struct header *h, struct code *r)
 		return STEP_GO_ON;
 	}
 	if (look >= LOOK_DROP) {
-		struct code *owner = code_of(p, p->slot);
+		struct code *owner = code_in(image, p->slot);
 		if (owner)
 			decide(p, owner, 0, look - LOOK_DROP);
 		return STEP_DONE;
@@ -136,11 +136,11 @@ inline_always int advance_to(struct pkt *p, struct header *h)
 	return 1;
 }
 
-inline_always int step_next(struct pkt *p, struct header *h)
+inline_always int step_next(struct pkt *p, void *image, struct header *h)
 {
 	if (!advance_to(p, h))
 		return STEP_DONE;
-	struct code *r = code_of(p, p->slot);
+	struct code *r = code_in(image, p->slot);
 	if (!r)
 		return STEP_DONE;
 	if (r->flags & CODE_PROB && mix(p->random, p->slot) >= r->prob)
@@ -148,7 +148,7 @@ inline_always int step_next(struct pkt *p, struct header *h)
 	if (p->later && !(r->flags & CODE_FRAG) && p->slot + 1 != h->rules)
 		return STEP_GO_ON;
 	if (r->state >= STATE_CHECK && r->state <= STATE_LIMIT) {
-		if (look_first(p, h, r) == STEP_DONE)
+		if (look_first(p, image, h, r) == STEP_DONE)
 			return STEP_DONE;
 		if (p->mode == MODE_ACT || r->state == STATE_CHECK)
 			return STEP_GO_ON;
@@ -164,10 +164,10 @@ inline_always int step_next(struct pkt *p, struct header *h)
 }
 
 // step_cond tests one condition, or one entry of its pool.
-inline_always int step_cond(struct pkt *p, struct header *h)
+inline_always int step_cond(struct pkt *p, void *image, struct header *h)
 {
 	__u32 n = p->cond;
-	struct row *row = row_of(p, h->conds + n / ROW_CONDS);
+	struct row *row = row_in(image, h->conds + n / ROW_CONDS);
 	if (!row)
 		return STEP_DONE;
 	__u8 flags = ((struct cond *)row)[n % ROW_CONDS].flags;
@@ -192,9 +192,9 @@ inline_always int step_cond(struct pkt *p, struct header *h)
 	return STEP_GO_ON;
 }
 
-inline_always int step_matched(struct pkt *p, struct header *h)
+inline_always int step_matched(struct pkt *p, void *image, struct header *h)
 {
-	struct code *r = code_of(p, p->slot);
+	struct code *r = code_in(image, p->slot);
 	if (!r)
 		return STEP_DONE;
 	p->mode = MODE_ACT;
@@ -202,7 +202,7 @@ inline_always int step_matched(struct pkt *p, struct header *h)
 		return STEP_GO_ON;
 	int why = need(p, r);
 	if (why) {
-		struct code *owner = code_of(p, p->slot);
+		struct code *owner = code_in(image, p->slot);
 		if (owner)
 			decide(p, owner, 0, why);
 		return STEP_DONE;
@@ -212,9 +212,9 @@ inline_always int step_matched(struct pkt *p, struct header *h)
 	return STEP_GO_ON;
 }
 
-inline_always int step_act(struct pkt *p, struct header *h)
+inline_always int step_act(struct pkt *p, void *image, struct header *h)
 {
-	struct code *r = code_of(p, p->slot);
+	struct code *r = code_in(image, p->slot);
 	return r ? act(p, h, r) : STEP_DONE;
 }
 
@@ -224,18 +224,19 @@ static long one_step(__u32 index, void *unused)
 	if (!c)
 		return STEP_DONE;
 	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
+	void *image = image_of(p);
+	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h)
 		return STEP_DONE;
 	switch (p->mode) {
 	case MODE_COND:
-		return step_cond(p, h);
+		return step_cond(p, image, h);
 	case MODE_MATCHED:
-		return step_matched(p, h);
+		return step_matched(p, image, h);
 	case MODE_ACT:
-		return step_act(p, h);
+		return step_act(p, image, h);
 	}
-	return step_next(p, h);
+	return step_next(p, image, h);
 }
 
 // walk_rules runs the rules over the packet at hand.

@@ -148,7 +148,7 @@ func TestConstants(t *testing.T) {
 		"PHASE_OPENING": int64(flow.Opening), "PHASE_ESTABLISHED": int64(flow.Established), "PHASE_CLOSING": int64(flow.Closing),
 		"PHASE_CLOSED": int64(flow.Closed), "PHASE_RESET": int64(flow.Reset),
 
-		"LAYOUT": layout, "ROW": rowSize, "WAYS": ways, "DIR_BLOCK": rule.DirBlock,
+		"LAYOUT": layout, "ROW": rowSize, "FIRST_CODES": firstCodes, "WAYS": ways, "DIR_BLOCK": rule.DirBlock,
 		"NEED_NAMES": needNames, "NEED_STRICT": needStrict, "NEED_STATES": needStates,
 		"CODE_DEFER": codeDefer, "CODE_LOG": codeLog, "CODE_LIBERAL": codeLiberal, "CODE_FRAG": codeFrag, "CODE_PROB": codeProb,
 		"ROUTE_BLACKHOLE": routeBlackhole, "ROUTE_DEFAULT": routeDefault,

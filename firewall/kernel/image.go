@@ -11,7 +11,10 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// rowSize is ROW of bpf/lib/types.h.
+// firstCodes is FIRST_CODES of bpf/lib/image.h.
+const firstCodes = 1
+
+// rowSize is ROW of bpf/lib/image.h.
 const rowSize = 2048
 
 // image is a Program as the kernel reads it: rows, each section beginning at a row of its own.
@@ -41,7 +44,10 @@ func newImage(in imageInput) (*image, error) {
 	h.Flows = uint32(len(in.flows))
 	copy(h.Flow[:], in.flows)
 
-	h.Codes = section(im, codes(in))
+	if row := section(im, codes(in)); row != firstCodes {
+		return nil, fmt.Errorf("the rules lie at row %d of the image", row)
+	}
+	h.Quick = quick(in)
 	h.Slots = section(im, slots(in.ids))
 	h.Conds = section(im, conds(in))
 	h.Ranges = section(im, slices.Clone(p.Ranges))
@@ -138,6 +144,18 @@ func codes(in imageInput) []weirCode {
 		out[slot] = w
 	}
 	return out
+}
+
+// quick returns 1 + the flow that the first rule looks up for every packet, 0 if there is none.
+func quick(in imageInput) uint32 {
+	c := &in.prog.Rules[0]
+	switch c.State {
+	case rule.StateCheck, rule.StateKeep, rule.StateLimit:
+		if c.Prob == 0 && c.Flow != rule.AnyFlow {
+			return 1 + uint32(in.flows[c.Flow])
+		}
+	}
+	return 0
 }
 
 // forward returns where a skipto goes on: never backwards, but behind the rules of its own number at the earliest.

@@ -184,7 +184,7 @@ func (e *Engine) resume() error {
 	h := *(*weirHeader)(unsafe.Pointer(&row[0]))
 	e.serial = h.Serial
 	e.rules = make([]weirCode, 0, h.Rules)
-	for at := h.Codes; len(e.rules) < int(h.Rules); at++ {
+	for at := uint32(firstCodes); len(e.rules) < int(h.Rules); at++ {
 		if err := m.Lookup(at, row); err != nil {
 			return fmt.Errorf("read the rules in force: %w", err)
 		}

@@ -198,6 +198,10 @@ type weirCpu struct {
 		Jumps      uint32
 		Span       uint32
 		ClassOf    [8]uint32
+		VectorRow  [8]uint32
+		VectorAt   [8]uint32
+		LookRow    uint32
+		Words      uint32
 		Classified uint32
 		_          [4]byte
 		Looked     [4]uint64
@@ -336,7 +340,7 @@ type weirHeader struct {
 	Dims     uint32
 	Ones     uint32
 	Look     uint32
-	Codes    uint32
+	Quick    uint32
 	Conds    uint32
 	Ranges   uint32
 	Prefixes uint32
