@@ -77,7 +77,7 @@ fuzz: deps
 	$(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel -firetest.decisions $(DECISIONS)
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
-BENCHES := bench-udp bench-overlay
+BENCHES := bench-udp bench-overlay bench-packet
 bench: deps $(BENCHES)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
@@ -91,6 +91,10 @@ bench-overlay:
 .PHONY: interop
 interop:
 	cd peers && $(GO) test -count=1 ./overlay
+# Package packet against tailscale.com/net/packet; gopacket and gVisor for comparison.
+.PHONY: bench-packet
+bench-packet:
+	cd peers && $(GO) run ./packet
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
 	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md
