@@ -39,6 +39,7 @@ func removeTraces(p Paths) error {
 	for _, file := range []string{p.Saved(), p.Saved() + ".old"} {
 		errs = append(errs, removeFile(file))
 	}
+	errs = append(errs, os.RemoveAll(p.eventsDir()))
 	return errors.Join(append(errs, p.removeEmpty(p.State()))...)
 }
 

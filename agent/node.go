@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -36,6 +37,9 @@ type Node struct {
 	began  time.Time
 	leave  chan struct{} // closed when somebody asked to take everything down
 	gone   chan error    // has the result of that
+	loads  atomic.Uint64 // rule sets put in force
+
+	observer *observer
 
 	mu       sync.Mutex
 	attached map[uint32]string // guarded by mu; hook by interface index
@@ -75,6 +79,11 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.book.close()) }()
+	stop, err := n.observe(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	return n.serve(ctx, watched)
 }
 
@@ -155,6 +164,7 @@ func (n *Node) begin() error {
 // loaded runs after each change of the rules in force. Rules that deny by default after none that did would cut off what is
 // open.
 func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
+	n.loads.Add(1)
 	if !new.Strict || old != nil && old.Strict {
 		return
 	}
@@ -178,8 +188,13 @@ func (n *Node) serve(ctx context.Context, watched <-chan error) error {
 		return err
 	}
 	s := newServer(n)
-	served := make(chan error, 1)
+	served := make(chan error, 2)
 	go func() { served <- s.http.Serve(l) }()
+	scrapes, err := n.serveScrapes(served)
+	if err != nil {
+		return errors.Join(err, s.close())
+	}
+	defer scrapes.Close()
 	notify("READY=1")
 	n.config.Ready(n.readyLine())
 	err = n.loop(ctx, watched, served)

@@ -21,6 +21,7 @@ const maxRequest = 64 << 20
 type server struct {
 	node *Node
 	http http.Server
+	end  context.CancelFunc // ends the streams
 }
 
 // listen makes the socket. Only root may use it: whoever can change the rules owns the machine's network.
@@ -48,18 +49,25 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/tables", answer(n.tables))
 	mux.HandleFunc("GET /v1/sets", answer(n.sets))
 	mux.HandleFunc("GET /v1/states", answer(n.states))
+	mux.HandleFunc("GET /v1/events", n.serveEvents)
+	mux.HandleFunc("GET /v1/top", n.serveTop)
+	mux.HandleFunc("GET /metrics", n.serveMetrics)
 	mux.HandleFunc("POST /v1/do", change(n.do))
 	mux.HandleFunc("POST /v1/load", change(n.load))
 	mux.HandleFunc("POST /v1/confirm", answer(n.confirm))
 	mux.HandleFunc("POST /v1/why", change(n.why))
 	mux.HandleFunc("POST /v1/down", answer(n.down))
 	s.http.Handler = mux
+	var streams context.Context
+	streams, s.end = context.WithCancel(context.Background())
+	s.http.BaseContext = func(net.Listener) context.Context { return streams }
 	s.http.ReadHeaderTimeout = 10 * time.Second
 	return s
 }
 
-// close answers what is under way and stops.
+// close answers what is under way, ends the streams and stops.
 func (s *server) close() error {
+	s.end()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return s.http.Shutdown(ctx)

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path"
 	"strings"
@@ -19,13 +20,17 @@ type Settings struct {
 	Interfaces []string
 	// Engine are the sizes, lifetimes and strictness of the engine.
 	Engine firewall.Options
+	// History is how far back the events of the past are kept; 0 keeps none.
+	History time.Duration
+	// Metrics is the address on which metrics are served beside the socket, "" for none.
+	Metrics string
 	// LogJSON makes the agent's own log JSON lines.
 	LogJSON bool
 }
 
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
-	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions()}
+	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute}
 }
 
 // settingsFile is weir.toml as it is written. Pointers tell what was said from what was not.
@@ -33,7 +38,11 @@ type settingsFile struct {
 	Interfaces []string `toml:"interfaces"`
 	Essential  *bool    `toml:"essential"`
 	Log        string   `toml:"log"`
-	States     struct {
+	Observe    struct {
+		History *string `toml:"history"`
+		Metrics string  `toml:"metrics"`
+	} `toml:"observe"`
+	States struct {
 		Max      *int  `toml:"max"`
 		HalfOpen *int  `toml:"half_open"`
 		Tracks   *int  `toml:"tracks"`
@@ -150,6 +159,9 @@ func (f settingsFile) settings() (Settings, error) {
 	default:
 		return s, fmt.Errorf(`log: %q is neither "text" nor "json"`, f.Log)
 	}
+	if err := f.observe(&s); err != nil {
+		return s, err
+	}
 	if f.Essential != nil {
 		s.Engine.NoEssential = !*f.Essential
 	}
@@ -187,6 +199,26 @@ func (f settingsFile) settings() (Settings, error) {
 		}
 	}
 	return s, nil
+}
+
+// maxHistory bounds how long events are kept. Their number is bounded, too.
+const maxHistory = 24 * time.Hour
+
+// observe reads how the node is watched.
+func (f settingsFile) observe(s *Settings) error {
+	if text := f.Observe.History; text != nil {
+		d, err := time.ParseDuration(*text)
+		if err != nil || d < 0 || d > maxHistory {
+			return fmt.Errorf(`observe.history: %q is no duration from "0s" to "24h"`, *text)
+		}
+		s.History = d
+	}
+	if s.Metrics = f.Observe.Metrics; s.Metrics != "" {
+		if _, err := netip.ParseAddrPort(s.Metrics); err != nil {
+			return fmt.Errorf(`observe.metrics: %q is no address with a port like "127.0.0.1:9642"`, s.Metrics)
+		}
+	}
+	return nil
 }
 
 // CheckInterfaces refuses what can match no interface name.

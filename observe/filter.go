@@ -155,3 +155,16 @@ func (f *Filter) check(r *rule.Rule) error {
 	}
 	return nil
 }
+
+// Tables returns the names of the tables that the filter asks for.
+func (f *Filter) Tables() []string {
+	var names []string
+	for _, c := range f.clauses {
+		for i := range c {
+			if c[i].Op == rule.OpSrcTable || c[i].Op == rule.OpDstTable {
+				names = append(names, c[i].Name)
+			}
+		}
+	}
+	return names
+}

@@ -11,7 +11,7 @@ import (
 // Hub passes events on to whoever listens. Its methods may be called from any goroutine.
 type Hub struct {
 	listening atomic.Int32
-	counts    [len(kinds)]atomic.Uint64
+	counts    [len(kinds)][2]atomic.Uint64 // by kind and direction
 	lost      atomic.Uint64
 
 	// Listen, if set, is told when the first reader comes and when the last one has gone, so that an engine can stop telling. It is called
@@ -25,7 +25,7 @@ type Hub struct {
 // Publish passes one event on. The event is copied. It waits for nobody.
 func (h *Hub) Publish(ev *firewall.Event) {
 	if k := int(ev.Kind); k < len(h.counts) {
-		h.counts[k].Add(1)
+		h.counts[k][ev.Hook.Dir&1].Add(1)
 	}
 	if h.listening.Load() == 0 {
 		return
@@ -51,22 +51,45 @@ func (h *Hub) Lose(n uint64) {
 }
 
 // Count returns how many events of a kind came.
-func (h *Hub) Count(k firewall.EventKind) uint64 { return h.counts[k].Load() }
+func (h *Hub) Count(k firewall.EventKind) uint64 {
+	return h.CountAt(k, firewall.In) + h.CountAt(k, firewall.Out)
+}
+
+// CountAt returns how many events of a kind came from hooks of a direction.
+func (h *Hub) CountAt(k firewall.EventKind, d firewall.Direction) uint64 {
+	return h.counts[k][d&1].Load()
+}
 
 // Lost returns how many events were lost before the hub or in the queues of readers.
 func (h *Hub) Lost() uint64 { return h.lost.Load() }
 
 // Subscribe gives a new reader a queue for size events.
 func (h *Hub) Subscribe(size int) *Sub {
-	s := &Sub{hub: h, size: max(size, 1), wake: make(chan struct{}, 1)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.subscribeLocked(size)
+}
+
+func (h *Hub) subscribeLocked(size int) *Sub {
+	s := &Sub{hub: h, size: max(size, 1), wake: make(chan struct{}, 1)}
 	h.subs = append(h.subs, s)
 	h.listening.Store(int32(len(h.subs)))
 	if len(h.subs) == 1 && h.Listen != nil {
 		h.Listen(true)
 	}
 	return s
+}
+
+// Split takes what waits for a reader out of its queue and subscribes another one at the same moment: what one of the two is
+// told and the other is not, is in neither twice nor nowhere.
+func (h *Hub) Split(s *Sub, size int) (waiting []firewall.Event, lost uint64, other *Sub) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.mu.Lock()
+	waiting, lost = s.queue, s.lost
+	s.queue, s.lost = nil, 0
+	s.mu.Unlock()
+	return waiting, lost, h.subscribeLocked(size)
 }
 
 // Sub is the queue of one reader. Its memory grows with what waits in it, up to its size.

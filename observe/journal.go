@@ -61,7 +61,7 @@ func (j *Journal) openLocked() error {
 			j.out.WriteByte('\n')
 			j.size++
 		}
-		for e, err := range readLines(f) {
+		for e, err := range ReadStream(io.NewSectionReader(f, 0, j.size)) {
 			if err == nil {
 				j.begun = e.At
 				break
@@ -123,31 +123,39 @@ func (j *Journal) Close() error {
 	return err
 }
 
-// Since yields the events from a time on, the oldest first. Lines that make no sense are left out.
-func (j *Journal) Since(from time.Time) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		files, err := j.snapshot()
-		if err != nil {
-			yield(Event{}, err)
-			return
-		}
-		defer func() {
-			for _, f := range files {
-				f.Close()
-			}
-		}()
-		for _, f := range files {
-			for e, err := range readLines(f) {
-				if err == nil && !e.At.Before(from) && !yield(e, nil) {
+// Since returns the events that were appended before the call, from a time on, the oldest first. Lines that make no sense are left out. The
+// sequence must be iterated, once: it holds open files.
+func (j *Journal) Since(from time.Time) (iter.Seq[Event], error) {
+	parts, err := j.snapshot()
+	if err != nil {
+		return nil, err
+	}
+	return func(yield func(Event) bool) {
+		defer closeAll(parts)
+		for _, p := range parts {
+			for e, err := range ReadStream(io.NewSectionReader(p.file, 0, p.size)) {
+				if err == nil && !e.At.Before(from) && !yield(e) {
 					return
 				}
 			}
 		}
+	}, nil
+}
+
+// part is a file of the journal as long as it was when it was opened.
+type part struct {
+	file *os.File
+	size int64
+}
+
+func closeAll(parts []part) {
+	for _, p := range parts {
+		p.file.Close()
 	}
 }
 
-// snapshot opens both files, the older one first. What is appended later is not read, because files end where they ended.
-func (j *Journal) snapshot() ([]*os.File, error) {
+// snapshot opens both files, the older one first.
+func (j *Journal) snapshot() ([]part, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file != nil {
@@ -155,37 +163,24 @@ func (j *Journal) snapshot() ([]*os.File, error) {
 			return nil, err
 		}
 	}
-	var files []*os.File
+	var parts []part
 	for _, name := range []string{olderFile, newerFile} {
 		f, err := os.Open(j.path(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		var info fs.FileInfo
+		if err == nil {
+			parts = append(parts, part{file: f})
+			info, err = f.Stat()
+		}
 		if err != nil {
-			for _, open := range files {
-				open.Close()
-			}
+			closeAll(parts)
 			return nil, err
 		}
-		files = append(files, f)
+		parts[len(parts)-1].size = info.Size()
 	}
-	return files, nil
-}
-
-// readLines yields the events of a file from its begin up to where it ends now.
-func readLines(f *os.File) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		info, err := f.Stat()
-		if err != nil {
-			yield(Event{}, err)
-			return
-		}
-		for e, err := range ReadStream(io.NewSectionReader(f, 0, info.Size())) {
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
+	return parts, nil
 }
 
 // maxLine is the longest line of a stream.

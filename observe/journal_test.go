@@ -19,10 +19,11 @@ func at(s int) *Event {
 
 func seconds(t *testing.T, j *Journal, from int) (got []int) {
 	t.Helper()
-	for e, err := range j.Since(at(from).At) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	events, err := j.Since(at(from).At)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e := range events {
 		got = append(got, int(e.Length))
 	}
 	return got

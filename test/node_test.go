@@ -152,7 +152,7 @@ func (g *guard) weir(args ...string) string {
 func (g *guard) json(v any, args ...string) {
 	g.t.Helper()
 	verb := 1
-	if args[0] == "fw" {
+	if args[0] == "fw" || args[0] == "flow" {
 		verb = 2
 	}
 	out := g.weir(slices.Insert(slices.Clone(args), verb, "-j")...)

@@ -100,8 +100,14 @@ func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
 // eventually tries until it works, for at most five seconds.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
+	within(t, 5*time.Second, what, try)
+}
+
+// within tries until it works, for some time.
+func within(t *testing.T, most time.Duration, what string, try func() error) {
+	t.Helper()
 	var err error
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if err = try(); err == nil {
 			return
 		}

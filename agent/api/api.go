@@ -9,6 +9,10 @@
 //	GET  /v1/tables        Tables
 //	GET  /v1/sets          Sets
 //	GET  /v1/states        States
+//	GET  /v1/events        JSON lines of package observe; ?filter=WORDS ?since=TIME|DURATION ?follow=0
+//	GET  /v1/top           Top        ?n=ROWS
+//	GET  /v1/packets       JSON lines of Captured; ?filter=WORDS
+//	GET  /metrics          text for Prometheus
 //	POST /v1/do            Do       -> Done       one command in ipfw's words: add, delete, set, table, flush, zero
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial

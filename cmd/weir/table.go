@@ -23,6 +23,8 @@ func verbs() []verb {
 		{"fw why", "[-j] [-f FILE] PACKET", "Say what would happen to a packet, which rule decides, and why the others do not", runFwWhy},
 		{"fw replay", "[-jq] -f FILE [-w OUT] CAPTURE", "Judge every packet of a capture, offline", runFwReplay},
 		{"fw states", "[-j]", "List the live states", runFwStates},
+		{"flow watch", "[-j] [--since TIME [--past]] [--from FILE] [FILTER]", "Tell what happens: conversations that begin and end, drops and their rules", runFlowWatch},
+		{"flow top", "[-j] [-n ROWS] [--sort KEY] [--once] [WORD]", "Show who talks most and who is refused most, and keep it up to date", runFlowTop},
 		{"dial", "[-j] [--tls] [-4|-6] [--timeout TIME] HOST:PORT|URL", "Connect as a race and show it: questions, attempts, winner, times", runDial},
 		{"proxy", "[--listen ADDRESS] [--users FILE] [--connect-timeout TIME] [--idle-timeout TIME] [--max-clients N] [-v]", "Give other programs that way to connect: SOCKS5 and HTTP on one port", runProxy},
 	}

@@ -36,6 +36,7 @@ type Engine struct {
 	prog     *rule.Program                  // guarded by mu; nil until Load
 	rules    []weirCode                     // guarded by mu; of the image in force, by slot
 	serial   uint32                         // guarded by mu
+	kinds    uint32                         // guarded by mu; bit per kind of event that Watch is to tell of
 	tables   map[string]*ebpf.Map           // guarded by mu
 	ifs      map[uint32]firewall.Interface  // guarded by mu
 	links    map[uint32]*attachment         // guarded by mu; by interface index

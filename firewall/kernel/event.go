@@ -16,12 +16,12 @@ import (
 // eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. It is no event for others.
 const eventProbe = 31
 
-// Watch tells f of what happens until ctx ends: events of the given kinds, one after the other. The events of a kind cost nothing while nobody
-// watches. When f is too slow, events are lost and counted (Stats.Lost). There may be one Watch at a time.
+// Watch tells f of what happens until ctx ends, of the kinds that Listen names, one event after the other. When f is too slow, events are lost
+// and counted (Stats.Lost). There may be one Watch at a time.
 //
 // As long as Watch runs, idle TCP connections whose state would expire soon are probed at both ends; an answer keeps
 // the state. f may be nil, for the probes alone. Watch must be called on a thread in the namespace of the interfaces.
-func (e *Engine) Watch(ctx context.Context, kinds []firewall.EventKind, f func(firewall.Event)) error {
+func (e *Engine) Watch(ctx context.Context, f func(firewall.Event)) error {
 	r, err := ringbuf.NewReader(e.objects.Events)
 	if err != nil {
 		return fmt.Errorf("open the ring of events: %w", err)
@@ -32,11 +32,7 @@ func (e *Engine) Watch(ctx context.Context, kinds []firewall.EventKind, f func(f
 		return err
 	}
 	defer p.close()
-	listen := uint32(1) << eventProbe
-	for _, k := range kinds {
-		listen |= 1 << k
-	}
-	if err := e.listen(listen); err != nil {
+	if err := e.watching(true); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { r.Close() })()
@@ -44,10 +40,10 @@ func (e *Engine) Watch(ctx context.Context, kinds []firewall.EventKind, f func(f
 	for {
 		err := r.ReadInto(&record)
 		if errors.Is(err, os.ErrClosed) {
-			return errors.Join(ctx.Err(), e.listen(0))
+			return errors.Join(ctx.Err(), e.watching(false))
 		}
 		if err != nil {
-			return errors.Join(fmt.Errorf("read the ring of events: %w", err), e.listen(0))
+			return errors.Join(fmt.Errorf("read the ring of events: %w", err), e.watching(false))
 		}
 		if len(record.RawSample) < int(unsafe.Sizeof(weirEvent{})) {
 			continue
@@ -61,14 +57,33 @@ func (e *Engine) Watch(ctx context.Context, kinds []firewall.EventKind, f func(f
 	}
 }
 
-// listen says which kinds of events the kernel tells of.
-func (e *Engine) listen(kinds uint32) error {
+// Listen says of which kinds of events Watch is to tell, from now on; at first it tells of none. The events of other kinds, and all while
+// nobody watches, cost nothing.
+func (e *Engine) Listen(kinds ...firewall.EventKind) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.kinds = 0
+	for _, k := range kinds {
+		e.kinds |= 1 << k
+	}
+	if e.objects.Config == nil || e.config.Listen == 0 {
+		return nil
+	}
+	e.config.Listen = e.kinds | 1<<eventProbe
+	return e.putConfigLocked()
+}
+
+// watching tells the kernel whether there is a Watch.
+func (e *Engine) watching(on bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.objects.Config == nil {
 		return nil
 	}
-	e.config.Listen = kinds
+	e.config.Listen = 0
+	if on {
+		e.config.Listen = e.kinds | 1<<eventProbe
+	}
 	return e.putConfigLocked()
 }
 

@@ -11,12 +11,15 @@ import (
 
 // watch collects events of a guarded server until the returned function is called.
 func (g *guarded) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() []firewall.Event) {
+	if err := g.engine.Listen(kinds...); err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var all []firewall.Event
 	done := make(chan error)
 	go func() {
 		done <- g.server.Do(func() error {
-			return g.engine.Watch(ctx, kinds, func(e firewall.Event) { all = append(all, e) })
+			return g.engine.Watch(ctx, func(e firewall.Event) { all = append(all, e) })
 		})
 	}()
 	for g.listening() == 0 {

@@ -1,0 +1,100 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// Top says who talks and who is refused.
+type Top struct {
+	Version   int       `json:"version"`
+	Time      time.Time `json:"time"`
+	Since     time.Time `json:"since"` // refusals are counted from here on
+	States    int       `json:"states"`
+	StatesMax int       `json:"states_max"`
+	HalfOpen  int       `json:"half_open"`
+	// Events tells how many of each kind came since the agent started, Lost how many of them no view saw.
+	Events map[string]uint64 `json:"events"`
+	Lost   uint64            `json:"lost"`
+	// Refused is the sum of all refusals that were seen, Others of those that Refusals has no place for.
+	Refused  Count      `json:"refused"`
+	Others   Count      `json:"others"`
+	Refusals []Refusals `json:"refusals"`
+	Talkers  []Talker   `json:"talkers"`
+	Ages     []Age      `json:"ages"`
+}
+
+// Count is a number of packets and bytes.
+type Count struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// Refusals are the packets from one end to another that were refused.
+type Refusals struct {
+	Proto   string    `json:"proto"`
+	Src     string    `json:"src"`
+	SrcName string    `json:"src_name,omitempty"`
+	Dst     string    `json:"dst"`
+	DstName string    `json:"dst_name,omitempty"`
+	Port    uint16    `json:"port,omitempty"`
+	Rule    uint16    `json:"rule"`
+	Reason  string    `json:"reason"`
+	Packets uint64    `json:"packets"`
+	Bytes   uint64    `json:"bytes"`
+	Last    time.Time `json:"last"`
+}
+
+// Talker is the conversations of one end with a port of another.
+type Talker struct {
+	Proto   string  `json:"proto"`
+	Src     string  `json:"src"` // who began
+	SrcName string  `json:"src_name,omitempty"`
+	Dst     string  `json:"dst"`
+	DstName string  `json:"dst_name,omitempty"`
+	Port    uint16  `json:"port,omitempty"`
+	States  int     `json:"states"`
+	Packets uint64  `json:"packets"` // of live states
+	Bytes   uint64  `json:"bytes"`
+	Rate    float64 `json:"bytes_per_second"`
+}
+
+// Age counts the states of a protocol by phase that are younger than a bound and not younger than the bound before.
+type Age struct {
+	Proto  string `json:"proto"`
+	Phase  string `json:"phase"`
+	Counts []int  `json:"counts"` // by AgeBounds, and the rest
+}
+
+// AgeBounds are the bounds of Age.Counts in seconds.
+var AgeBounds = [...]int{1, 10, 60, 600, 3600}
+
+// Stream asks for JSON lines and calls f with each, without its newline, until the node or f ends it. The line is f's during the call.
+func (c *Client) Stream(ctx context.Context, path string, f func(line []byte) error) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weir"+path, nil)
+	if err != nil {
+		return err
+	}
+	w, err := c.http.Do(r)
+	if err != nil {
+		return c.refine(err)
+	}
+	defer w.Body.Close()
+	if w.StatusCode >= 400 {
+		return readError(w)
+	}
+	s := bufio.NewScanner(w.Body)
+	s.Buffer(make([]byte, 0, 64<<10), 1<<20)
+	for s.Scan() {
+		if err := f(s.Bytes()); err != nil {
+			return err
+		}
+	}
+	if err := s.Err(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("stream of the node: %w", err)
+	}
+	return ctx.Err()
+}

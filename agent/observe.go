@@ -1,0 +1,224 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/observe"
+)
+
+const (
+	// readerQueue is how many events wait for a reader before it misses some: 150 bytes each, used only while they wait.
+	readerQueue = 1 << 15
+	// journalRate is how many events in a second are kept on disk. What is more is told as a gap.
+	journalRate = 2000
+	// journalBytes bounds the journal: about 100,000 events.
+	journalBytes = 32 << 20
+	// topPairs is how many pairs of ends are told apart.
+	topPairs = 4096
+)
+
+// observer turns what the engine tells into views. It is the only reader that is always there, unless the settings want no history.
+type observer struct {
+	hub   observe.Hub
+	names observe.Names
+	log   *slog.Logger
+	clock wallClock
+	began time.Time
+	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
+	journal *observe.Journal
+
+	mu      sync.Mutex
+	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
+	top     *observe.Top // guarded by mu
+	budget  int          // guarded by mu; events that may still be written in this second
+	skipped uint64       // guarded by mu; events that were not written since the last one
+	lost    uint64       // guarded by mu; what the engine has lost so far
+}
+
+// wallClock turns times of the engine's clock into wall time.
+type wallClock struct{ offset atomic.Int64 }
+
+func (c *wallClock) set() { c.offset.Store(time.Now().UnixNano() - monotonic()) }
+
+func (c *wallClock) wall(ns int64) time.Time { return time.Unix(0, ns+c.offset.Load()) }
+
+// newObserver goes on with the journal in dir, if a history is wanted.
+func newObserver(dir string, history time.Duration, log *slog.Logger) (*observer, error) {
+	o := &observer{top: observe.NewTop(topPairs), log: log, began: time.Now(), budget: journalRate}
+	o.clock.set()
+	o.names.Wall = o.clock.wall
+	if history <= 0 {
+		return o, nil
+	}
+	j, err := observe.OpenJournal(dir, history, journalBytes)
+	if err != nil {
+		return nil, err
+	}
+	o.journal = j
+	return o, nil
+}
+
+// observe starts everything that listens to the engine. stop ends it.
+func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
+	o, err := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
+	if err != nil {
+		return nil, err
+	}
+	n.nameThings(o)
+	o.hub.Listen = func(on bool) {
+		var kinds []firewall.EventKind
+		if on {
+			kinds = eventKinds[:]
+		}
+		if err := n.engine.Listen(kinds...); err != nil {
+			n.log.Error("cannot listen to events", "err", err)
+		}
+	}
+	n.observer = o
+	ctx, cancel := context.WithCancel(ctx)
+	watched, recorded := make(chan error, 1), make(chan error, 1)
+	go func() {
+		err := n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
+		if ctx.Err() == nil {
+			n.problem("events are not told and idle connections are not probed: "+err.Error(), "weir doctor")
+			err = nil
+		}
+		watched <- err
+	}()
+	lost := func() (uint64, error) {
+		s, err := n.engine.Stats()
+		return s.Lost, err
+	}
+	go func() { recorded <- o.record(ctx, lost) }()
+	return func() error {
+		cancel()
+		if err := <-watched; err != nil && !errors.Is(err, context.Canceled) {
+			return errors.Join(err, <-recorded)
+		}
+		return <-recorded
+	}, nil
+}
+
+// record feeds the journal and top until ctx ends. engineLost returns how many events the engine has lost in all.
+func (o *observer) record(ctx context.Context, engineLost func() (uint64, error)) error {
+	if o.journal == nil {
+		o.tick(ctx, engineLost)
+		return nil
+	}
+	sub := o.hub.Subscribe(readerQueue)
+	defer sub.Close()
+	o.mu.Lock()
+	o.sub = sub
+	o.mu.Unlock()
+	var ticks sync.WaitGroup
+	ticks.Go(func() { o.tick(ctx, engineLost) })
+	for {
+		events, lost, err := sub.Next(ctx)
+		if err != nil {
+			break
+		}
+		o.mu.Lock()
+		o.takeLocked(events, lost)
+		o.mu.Unlock()
+	}
+	ticks.Wait()
+	return o.journal.Close()
+}
+
+// tick does what is due every second.
+func (o *observer) tick(ctx context.Context, engineLost func() (uint64, error)) {
+	t := time.NewTicker(time.Second)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		o.clock.set()
+		if now, err := engineLost(); err == nil {
+			o.mu.Lock()
+			more := now - o.lost
+			if now < o.lost {
+				more = now
+			}
+			o.lost = now
+			o.mu.Unlock()
+			o.hub.Lose(more)
+		}
+		o.mu.Lock()
+		o.budget = journalRate
+		o.mu.Unlock()
+		if o.journal != nil {
+			if err := o.journal.Flush(); err != nil {
+				o.log.Error("cannot keep events", "err", err)
+			}
+		}
+	}
+}
+
+// takeLocked puts events into top and the journal.
+func (o *observer) takeLocked(events []firewall.Event, lost uint64) {
+	for i := range events {
+		at := o.clock.wall(events[i].Time)
+		o.top.Add(&events[i], at)
+		if o.journal == nil {
+			continue
+		}
+		if o.budget == 0 {
+			o.skipped++
+			continue
+		}
+		o.budget--
+		e := o.names.Event(&events[i])
+		e.Lost, o.skipped = o.skipped, 0
+		o.keep(&e)
+	}
+	o.skipped += lost
+	if lost > 0 && o.journal != nil && o.budget > 0 {
+		o.budget--
+		e := observe.Event{At: time.Now(), Lost: o.skipped}
+		o.skipped = 0
+		o.keep(&e)
+	}
+}
+
+func (o *observer) keep(e *observe.Event) {
+	if err := o.journal.Append(e); err != nil && !errors.Is(err, os.ErrClosed) {
+		o.log.Error("cannot keep events", "err", err)
+	}
+}
+
+// listen subscribes a reader. With since not zero it gets the events from there on first, none twice and none left out.
+func (o *observer) listen(since time.Time) (past func(func(observe.Event) bool), sub *observe.Sub, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case since.IsZero():
+		return nil, o.hub.Subscribe(readerQueue), nil
+	case o.journal == nil:
+		return nil, nil, errors.New("this node keeps no history (settings: [observe] history)")
+	case o.sub == nil:
+		return nil, nil, errors.New("the node is only starting")
+	}
+	waiting, lost, sub := o.hub.Split(o.sub, readerQueue)
+	o.takeLocked(waiting, lost)
+	seq, err := o.journal.Since(since)
+	if err != nil {
+		sub.Close()
+		return nil, nil, fmt.Errorf("read the events of the past: %w", err)
+	}
+	return seq, sub, nil
+}
+
+// eventsDir is where the journal lies.
+func (p Paths) eventsDir() string { return filepath.Join(p.State(), "events") }

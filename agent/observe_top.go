@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/observe"
+)
+
+// serveTop answers who talks and who is refused. Rates are those since anybody asked last, at least half a second ago.
+func (n *Node) serveTop(w http.ResponseWriter, r *http.Request) {
+	rows := 20
+	if text := r.URL.Query().Get("n"); text != "" {
+		v, err := strconv.Atoi(text)
+		if err != nil || v < 1 || v > topPairs {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("n is %q, not a number from 1 to %d", text, topPairs))
+			return
+		}
+		rows = v
+	}
+	reply(w, func() (api.Top, error) { return n.top(rows) })
+}
+
+// ageKey tells groups of states apart.
+type ageKey struct{ proto, phase string }
+
+// top looks at all states once.
+func (n *Node) top(rows int) (api.Top, error) {
+	stats, err := n.engine.Stats()
+	if err != nil {
+		return api.Top{}, err
+	}
+	o := n.observer
+	now, engineNow := time.Now(), monotonic()
+	ages := map[ageKey][]int{}
+	var walk error
+	states := func(yield func(firewall.State) bool) {
+		for s, err := range n.engine.States() {
+			if err != nil {
+				walk = err
+				return
+			}
+			addAge(ages, &s, engineNow)
+			if !yield(s) {
+				return
+			}
+		}
+	}
+	o.mu.Lock()
+	talkers := o.top.Talkers(states, now, rows)
+	refused := o.top.Refused(rows)
+	all, others := o.top.Total()
+	o.mu.Unlock()
+	if walk != nil {
+		return api.Top{}, walk
+	}
+	a := api.Top{
+		Version: api.Version, Time: now, Since: o.began, States: stats.States, StatesMax: stats.MaxStates, HalfOpen: stats.Embryos,
+		Events: o.eventCounts(), Lost: o.hub.Lost(), Refused: api.Count(all), Others: api.Count(others),
+		Refusals: []api.Refusals{}, Talkers: []api.Talker{}, Ages: []api.Age{},
+	}
+	for _, r := range refused {
+		a.Refusals = append(a.Refusals, api.Refusals{
+			Proto: observe.ProtoName(r.Proto), Src: addrText(r.Src), SrcName: o.nameOf(r.Src), Dst: addrText(r.Dst.Addr()), DstName: o.nameOf(r.Dst.Addr()),
+			Port: r.Dst.Port(), Rule: r.Rule, Reason: r.Reason.String(), Packets: r.Packets, Bytes: r.Bytes, Last: r.Last,
+		})
+	}
+	for _, t := range talkers {
+		a.Talkers = append(a.Talkers, api.Talker{
+			Proto: observe.ProtoName(t.Proto), Src: addrText(t.Src), SrcName: o.nameOf(t.Src), Dst: addrText(t.Dst.Addr()), DstName: o.nameOf(t.Dst.Addr()),
+			Port: t.Dst.Port(), States: t.States, Packets: t.Packets, Bytes: t.Bytes, Rate: t.Rate,
+		})
+	}
+	for k, counts := range ages {
+		a.Ages = append(a.Ages, api.Age{Proto: k.proto, Phase: k.phase, Counts: counts})
+	}
+	slices.SortFunc(a.Ages, func(a, b api.Age) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Phase, b.Phase)) })
+	return a, nil
+}
+
+func addAge(ages map[ageKey][]int, s *firewall.State, now int64) {
+	k := ageKey{observe.ProtoName(s.Proto), s.Phase.String()}
+	if ages[k] == nil {
+		ages[k] = make([]int, len(api.AgeBounds)+1)
+	}
+	at := 0
+	for at < len(api.AgeBounds) && (now-s.Created)/1e9 >= int64(api.AgeBounds[at]) {
+		at++
+	}
+	ages[k][at]++
+}
+
+// eventKinds are all kinds of events.
+var eventKinds = [...]firewall.EventKind{firewall.EventStart, firewall.EventEnd, firewall.EventDrop, firewall.EventLog, firewall.EventRefuse}
+
+func (o *observer) eventCounts() map[string]uint64 {
+	counts := map[string]uint64{}
+	for _, k := range eventKinds {
+		counts[observe.KindName(k)] = o.hub.Count(k)
+	}
+	return counts
+}
+
+func (o *observer) nameOf(a netip.Addr) string {
+	if o.names.Address == nil {
+		return ""
+	}
+	return o.names.Address(a)
+}
+
+// addrText is "" for no address: a packet that was refused before its addresses were read.
+func addrText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}

@@ -1,0 +1,244 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/observe"
+)
+
+// watchedRules has one rule of each kind that a view could get wrong.
+const watchedRules = `add 1 check-state
+add 100 allow tcp from any to me 80 setup keep-state
+add 110 allow udp from any to me 53 keep-state
+add 150 deny tcp from any to me 81
+add 160 deny udp from any to me 5353
+add 170 allow tcp from any to me 90 setup limit src-addr 2
+`
+
+// TestViewsAgree: after traffic of every kind, the live list, the history, top, the metrics and the counters of the rules tell the same
+// numbers. A view that misses events would say so; here none may.
+func TestViewsAgree(t *testing.T) {
+	need(t, "curl")
+	p := newPair(t)
+	short := p.file("short.toml", "[timeouts]\nudp = 2\nudp_reply = 2\n")
+	p.start("--config", short, "--iface", "eth0", "--rules", p.file("watched", watchedRules))
+	p.weir("fw", "zero")
+	live := p.watch("--since", "0s")
+	traffic(t, p)
+
+	var rules api.Rules
+	var top api.Top
+	p.json(&rules, "fw", "show")
+	p.json(&top, "flow", "top")
+	metrics := p.scrape()
+	past := parse(t, p.weir("flow", "watch", "-j", "--since", "1h", "--past"))
+	seen := live()
+	for name, events := range map[string][]observe.Event{"live": seen, "history": past} {
+		refused, forward := map[uint16]uint64{}, map[uint16]uint64{}
+		kinds := map[firewall.EventKind]uint64{}
+		for _, e := range events {
+			if e.Lost > 0 {
+				t.Errorf("%s: %d events were lost", name, e.Lost)
+			}
+			kinds[e.Kind]++
+			if e.Refused() {
+				refused[e.Verdict.Rule]++
+			}
+			if e.Kind == firewall.EventEnd {
+				forward[e.Verdict.Rule] += e.Packets[0] + e.Packets[1]
+			}
+		}
+		for _, r := range rules.Rules {
+			switch r.Number {
+			case 150, 160, 65535:
+				if refused[r.Number] != r.Packets || r.Packets == 0 {
+					t.Errorf("%s: %d packets dropped by rule %d, which counts %d", name, refused[r.Number], r.Number, r.Packets)
+				}
+			case 100, 110:
+				if forward[r.Number] != r.Packets || r.Packets == 0 {
+					t.Errorf("%s: states of rule %d ended with %d packets, the rule counts %d", name, r.Number, forward[r.Number], r.Packets)
+				}
+			}
+		}
+		if refused[170] != uint64(metrics[`weir_packets_total{reason="limit"}`]) || refused[170] == 0 {
+			t.Errorf("%s: rule 170 refused %d, the metrics say %v", name, refused[170], metrics[`weir_packets_total{reason="limit"}`])
+		}
+		if kinds[firewall.EventStart] != uint64(metrics["weir_states_created_total"]) {
+			t.Errorf("%s: %d states began, the metrics say %v", name, kinds[firewall.EventStart], metrics["weir_states_created_total"])
+		}
+		if want := kinds[firewall.EventDrop] + kinds[firewall.EventRefuse]; top.Refused.Packets != want {
+			t.Errorf("%s: %d packets refused, top says %d", name, want, top.Refused.Packets)
+		}
+		for k, n := range kinds {
+			word := observe.KindName(k)
+			in, out := metrics[`weir_events_total{kind="`+word+`",hook="in"}`], metrics[`weir_events_total{kind="`+word+`",hook="out"}`]
+			if top.Events[word] != n || uint64(in+out) != n {
+				t.Errorf("%s: %d events %s, top says %d, the metrics %v", name, n, word, top.Events[word], in+out)
+			}
+		}
+	}
+	for _, r := range rules.Rules {
+		if got := metrics[fmt.Sprintf(`weir_rule_packets_total{rule="%d"}`, r.Number)]; got != float64(r.Packets) {
+			t.Errorf("rule %d counts %d, the metrics say %v", r.Number, r.Packets, got)
+		}
+	}
+	sum := top.Others.Packets
+	for _, r := range top.Refusals {
+		sum += r.Packets
+	}
+	if sum != top.Refused.Packets {
+		t.Errorf("the rows of top make %d, its sum is %d", sum, top.Refused.Packets)
+	}
+}
+
+// traffic sends some of everything and waits until its states have ended.
+func traffic(t *testing.T, p *pair) {
+	t.Helper()
+	l, err := p.server.Listen("tcp", ":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go serveEcho(l)
+	limited, err := p.server.Listen("tcp", ":90")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limited.Close()
+	go serveEcho(limited)
+	for range 10 {
+		for _, host := range []string{"10.66.0.1:80", "[fd66::1]:80"} {
+			c, err := p.client.DialContext(t.Context(), "tcp", host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprint(c, "hello")
+			if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+				t.Error(err)
+			}
+			c.Close()
+		}
+	}
+	for port, times := range map[int]int{53: 1, 5353: 20, 5354: 15} {
+		c, err := p.client.DialContext(t.Context(), "udp", fmt.Sprintf("10.66.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range times {
+			c.Write([]byte("datagram")) // ICMP errors that come back are no matter
+		}
+		c.Close()
+	}
+	for _, port := range []int{81, 81, 82} {
+		knock(t, p, port)
+	}
+	var held []net.Conn
+	for range 2 {
+		c, err := p.client.DialContext(t.Context(), "tcp", "10.66.0.1:90")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	knock(t, p, 90)
+	for _, c := range held {
+		c.Close()
+	}
+	within(t, 20*time.Second, "all states end", func() error {
+		var s api.States
+		if p.json(&s, "fw", "states"); len(s.States) > 0 {
+			return fmt.Errorf("%d are left", len(s.States))
+		}
+		if m := p.scrape(); m[`weir_states_pool{pool="all"}`] > 0 {
+			return fmt.Errorf("%v wait for the sweep", m[`weir_states_pool{pool="all"}`])
+		}
+		return nil
+	})
+}
+
+// knock tries to connect where the rules refuse it.
+func knock(t *testing.T, p *pair, port int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	if c, err := p.client.DialContext(ctx, "tcp", fmt.Sprintf("10.66.0.1:%d", port)); err == nil {
+		c.Close()
+		t.Errorf("port %d is open", port)
+	}
+}
+
+func serveEcho(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			io.Copy(c, c)
+			c.Close()
+		}()
+	}
+}
+
+// watch runs `weir flow watch -j` until the returned function is called, which returns what it told.
+func (g *guard) watch(args ...string) (stop func() []observe.Event) {
+	g.t.Helper()
+	cmd := g.node.Command(weir, append([]string{"--root", g.root, "flow", "watch", "-j"}, args...)...)
+	var out, talk bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &talk
+	if err := cmd.Start(); err != nil {
+		g.t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	return func() []observe.Event {
+		cmd.Process.Signal(syscall.SIGINT)
+		if err := cmd.Wait(); err != nil || talk.Len() > 0 {
+			g.t.Errorf("weir flow watch: %v %s", err, talk.String())
+		}
+		return parse(g.t, out.String())
+	}
+}
+
+func parse(t *testing.T, text string) (all []observe.Event) {
+	t.Helper()
+	for e, err := range observe.ReadStream(strings.NewReader(text)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// scrape reads the metrics from the socket.
+func (g *guard) scrape() map[string]float64 {
+	g.t.Helper()
+	out, err := exec.Command("curl", "-sS", "--unix-socket", filepath.Join(g.root, "run/weir/weir.sock"), "http://weir/metrics").Output()
+	if err != nil {
+		g.t.Fatalf("scrape: %v", err)
+	}
+	all := map[string]float64{}
+	for line := range strings.Lines(string(out)) {
+		if line[0] == '#' {
+			continue
+		}
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if all[name], err = strconv.ParseFloat(value, 64); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	return all
+}
