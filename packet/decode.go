@@ -43,18 +43,21 @@ func (p *Packet) Decode(b []byte) Reason {
 			break
 		}
 		p.Len = uint32(total)
+		if total < 48 {
+			break
+		}
+		p.SrcHi = be.Uint64(b[8:16])
+		p.DstHi = be.Uint64(b[24:32])
+		p.SrcLo = be.Uint64(b[16:24])
+		p.DstLo = be.Uint64(b[32:40])
+		m := be.Uint32(b[0:4])>>20<<8 - 6<<16 + 6
+		p.Version, p.TOS, p.ExtHdrs, p.Reason = uint8(m), uint8(m>>8), uint8(m>>16), Reason(m>>24)
+		q := bits.RotateLeft64(uint64(uint16(x)), 48)
+		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(q), uint8(q>>32), uint8(q>>40), uint8(q>>48), uint8(q>>56)
 		if b[6] == ProtoTCP {
 			if total < 60 {
 				break
 			}
-			p.SrcHi = be.Uint64(b[8:16])
-			p.DstHi = be.Uint64(b[24:32])
-			p.SrcLo = be.Uint64(b[16:24])
-			p.DstLo = be.Uint64(b[32:40])
-			m := be.Uint32(b[0:4])>>20<<8 - 6<<16 + 6
-			p.Version, p.TOS, p.ExtHdrs, p.Reason = uint8(m), uint8(m>>8), uint8(m>>16), Reason(m>>24)
-			q := bits.RotateLeft64(uint64(uint16(x)), 48)
-			p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(q), uint8(q>>32), uint8(q>>40), uint8(q>>48), uint8(q>>56)
 			u := uint64(b[40])<<56 | uint64(b[41])<<48 | uint64(b[42])<<40 | uint64(b[43])<<32 |
 				uint64(b[44])<<24 | uint64(b[45])<<16 | uint64(b[46])<<8 | uint64(b[47])
 			v := uint64(b[48])<<56 | uint64(b[49])<<48 | uint64(b[50])<<40 | uint64(b[51])<<32 |
@@ -72,17 +75,6 @@ func (p *Packet) Decode(b []byte) Reason {
 			}
 			return ReasonNone
 		}
-		if total < 48 {
-			break
-		}
-		p.SrcHi = be.Uint64(b[8:16])
-		p.DstHi = be.Uint64(b[24:32])
-		p.SrcLo = be.Uint64(b[16:24])
-		p.DstLo = be.Uint64(b[32:40])
-		m := be.Uint32(b[0:4])>>20<<8 - 6<<16 + 6
-		p.Version, p.TOS, p.ExtHdrs, p.Reason = uint8(m), uint8(m>>8), uint8(m>>16), Reason(m>>24)
-		q := bits.RotateLeft64(uint64(uint16(x)), 48)
-		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(q), uint8(q>>32), uint8(q>>40), uint8(q>>48), uint8(q>>56)
 		if b[6] == ProtoUDP {
 			if n := int(be.Uint16(b[44:46])); n < 8 || 40+n > total {
 				break
