@@ -15,7 +15,7 @@ type Config struct {
 	Name string // of the interface
 	Key  Key    // private key of this node
 	Port uint16 // UDP port; 0 lets the system choose
-	// MTU of the interface; 0 chooses DefaultMTU. Larger segments of TCP connections are avoided by clamping the MSS.
+	// MTU of the interface; 0 chooses DefaultMTU, or less where the link to a peer asks for it.
 	MTU int
 	// Mark is the firewall mark of the encrypted packets; 0 is none.
 	Mark uint32
@@ -46,9 +46,15 @@ type Peer struct {
 	Endpoints []string // HOST:PORT, in order of preference; none for a node that will call us
 	Pods      []netip.Prefix
 	Keepalive time.Duration // how often to send something while idle, for the sake of NATs; 0 is never
+	// Plain sends packets to the peer's pods as they are, past the tunnel and the Judge: the first endpoint that is a
+	// neighbour of this host becomes their router. Both ends must agree.
+	Plain bool
 }
 
 func (p *Peer) check() error {
+	if p.Plain && len(p.Endpoints) == 0 {
+		return fmt.Errorf("overlay: peer %q: without encryption it needs an endpoint, the address of its host", p.Name)
+	}
 	if p.Key.IsZero() {
 		return fmt.Errorf("overlay: peer %q has no public key", p.Name)
 	}

@@ -14,15 +14,16 @@ import (
 
 // Device is a WireGuard interface. Its methods may be called from any goroutine.
 type Device struct {
-	config Config
-	log    *slog.Logger
-	ns     *nl.NS
-	nl     *nl.Conn
-	link   nl.Link
-	tun    *tunDevice
-	bind   *bind
-	wg     *device.Device
-	uapi   *uapi
+	config  Config
+	log     *slog.Logger
+	autoMTU bool
+	ns      *nl.NS
+	nl      *nl.Conn
+	link    nl.Link
+	tun     *tunDevice
+	bind    *bind
+	wg      *device.Device
+	uapi    *uapi
 
 	mu     sync.Mutex
 	peers  map[Key]*peer
@@ -38,10 +39,11 @@ func New(config Config) (*Device, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	if config.MTU == 0 {
+	auto := config.MTU == 0
+	if auto {
 		config.MTU = DefaultMTU
 	}
-	d := &Device{config: config, log: config.Log, peers: map[Key]*peer{}, stop: make(chan struct{}), greets: make(chan Key, 64)}
+	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{}, stop: make(chan struct{}), greets: make(chan Key, 64)}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -124,6 +126,9 @@ func (d *Device) Port() uint16 {
 	return 0
 }
 
+// Done is closed when the Device has ended, by Close or because its interface was taken away.
+func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
+
 // Stats counts what a Device did with packets since it was made.
 type Stats struct {
 	DroppedIn, DroppedOut uint64 // refused by the Judge
@@ -167,8 +172,13 @@ func (d *Device) Close() error {
 	d.mu.Unlock()
 	d.done.Wait()
 	var err error
+	for _, p := range d.peers {
+		if p.Plain { // the other routes go with the interface
+			err = errors.Join(err, d.deleteRoutes(p))
+		}
+	}
 	if d.uapi != nil {
-		err = d.uapi.close()
+		err = errors.Join(err, d.uapi.close())
 	}
 	switch {
 	case d.wg != nil:

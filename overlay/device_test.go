@@ -10,10 +10,12 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -273,6 +275,60 @@ func TestSetAndRemovePeer(t *testing.T) {
 		t.Error("an unknown peer was removed")
 	}
 	echo(t, a, b, 10)
+}
+
+// TestPlain switches a pair of nodes to no encryption and back.
+func TestPlain(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 100)
+	sent := func() uint64 {
+		list, err := a.dev.Peers()
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		return list[0].Sent
+	}
+	for _, plain := range []bool{true, false} {
+		set := func(p *Peer) { p.Plain = plain }
+		a.peer(t, b, set, "10.98.0.2:51820")
+		b.peer(t, a, set, "10.98.0.1:51820")
+		before := sent()
+		echo(t, a, b, 100, 1000)
+		if moved := sent() != before; moved == plain {
+			t.Errorf("plain %v: %d bytes sent by the tunnel, then %d", plain, before, sent())
+		}
+	}
+	a.peer(t, b, func(p *Peer) { p.Plain = true }, "10.98.0.2:51820")
+	far := Peer{Name: "far", Key: newKey(t).Public(), Plain: true, Endpoints: []string{"192.0.2.1:1"}}
+	if err := a.dev.SetPeer(far); err == nil {
+		t.Error("pods behind a router were taken without encryption")
+	}
+	if err := a.dev.RemovePeer(b.key.Public()); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := a.dev.Peers(); len(list) != 0 || err != nil {
+		t.Errorf("left: %v, %v", list, err)
+	}
+	a.peer(t, b, func(p *Peer) { p.Plain = true }, "10.98.0.2:51820")
+	if err := a.dev.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := a.Netlink().Routes(0); err != nil || slices.ContainsFunc(list, func(r nl.Route) bool { return r.Dst.String() == "10.99.0.2/32" }) {
+		t.Errorf("a route is left: %v, %v", list, err)
+	}
+}
+
+// TestDone: somebody takes the interface away.
+func TestDone(t *testing.T) {
+	a, _ := pair(t, nil, nil)
+	if err := a.Netlink().DeleteLink(a.dev.Index()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-a.dev.Done():
+	case <-time.After(10 * time.Second):
+		t.Error("the device goes on without an interface")
+	}
 }
 
 func TestBadConfig(t *testing.T) {

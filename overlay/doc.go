@@ -26,6 +26,13 @@
 // other WireGuard, answers the endpoint whose copy came first: a dead path costs less than a second. Handshakes go to one
 // endpoint after the other, in steps of 300 ms, until one is answered.
 //
+// # Sizes
+//
+// The interface's MTU leaves room for what sealing adds. TCP connections learn it from the MSS option, which is lowered on
+// the way through, in both directions, and need no ICMP. The encrypted datagrams may be fragmented on the way over IPv4, as
+// those of the kernel's WireGuard may: a router that drops what it should have reported slows the tunnel down instead of
+// swallowing all large packets.
+//
 // # The socket for wg(8)
 //
 // With Config.UAPI the interface can be seen, and changed, by wg(8).

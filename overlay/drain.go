@@ -161,6 +161,7 @@ func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (int, error) {
 			continue
 		}
 		if !f.head.super() {
+			clampMSS(in, int(d.tun.mtu.Load()), o.NeedsCsum)
 			if o.NeedsCsum && !finishChecksum(in, o) {
 				d.tun.broken.Add(1)
 				continue

@@ -19,7 +19,8 @@ import (
 // peer is a Peer that the device serves.
 type peer struct {
 	Peer
-	paths *paths
+	paths *paths   // nil without encryption
+	route nl.Route // how its pods are reached, but for Dst
 }
 
 // SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key does. Names among the
@@ -48,18 +49,57 @@ func (d *Device) SetPeer(p Peer) error {
 	if len(candidates) == 0 && missing != nil {
 		d.log.Warn("endpoint not found; will try again", "peer", p.Name, "error", missing)
 	}
-	paths := d.bind.addPaths(p.Key)
-	paths.setCandidates(candidates)
+	next := &peer{Peer: p, route: nl.Route{Link: d.link.Index}}
+	var err error
+	if p.Plain {
+		next.route, err = d.neighbour(&p, candidates)
+	} else {
+		err = d.tunnelTo(next, candidates)
+	}
+	if err != nil {
+		return err
+	}
+	old := d.peers[p.Key]
+	d.peers[p.Key] = next
+	err = d.addRoutes(next)
+	if old == nil {
+		return err
+	}
+	if p.Plain && !old.Plain {
+		err = errors.Join(err, d.endTunnel(old))
+	}
+	old.Pods = slices.DeleteFunc(old.Pods, func(r netip.Prefix) bool { return slices.Contains(p.Pods, r) })
+	return errors.Join(err, d.deleteRoutes(old))
+}
+
+// tunnelTo makes a peer known to WireGuard.
+func (d *Device) tunnelTo(p *peer, candidates []netip.AddrPort) error {
+	p.paths = d.bind.addPaths(p.Key)
+	p.paths.setCandidates(candidates)
 	if err := d.wg.IpcSet(p.uapi()); err != nil {
 		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
 	}
-	old := d.peers[p.Key]
-	d.peers[p.Key] = &peer{p, paths}
-	var gone []netip.Prefix
-	if old != nil {
-		gone = slices.DeleteFunc(slices.Clone(old.Pods), func(r netip.Prefix) bool { return slices.Contains(p.Pods, r) })
+	return d.fitMTU(candidates)
+}
+
+// endTunnel makes WireGuard forget a peer.
+func (d *Device) endTunnel(p *peer) error {
+	if err := d.wg.IpcSet("public_key=" + p.Key.hex() + "\nremove=true\n"); err != nil {
+		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
 	}
-	return errors.Join(d.addRoutes(p.Pods), d.deleteRoutes(gone))
+	d.bind.dropPaths(p.Key)
+	return nil
+}
+
+// neighbour finds the first candidate that is reached without a router: packets to pods would be lost behind one.
+func (d *Device) neighbour(p *Peer, candidates []netip.AddrPort) (nl.Route, error) {
+	for _, a := range candidates {
+		r, err := d.nl.RouteTo(a.Addr())
+		if err == nil && !r.Via.IsValid() && r.Link != d.link.Index {
+			return nl.Route{Via: a.Addr(), Link: r.Link}, nil
+		}
+	}
+	return nl.Route{}, fmt.Errorf("overlay: peer %q: no endpoint is on a network of this host, so its pods cannot be reached without encryption", p.Name)
 }
 
 // RemovePeer forgets a peer, its session and its routes. An unknown key is an error.
@@ -70,12 +110,13 @@ func (d *Device) RemovePeer(key Key) error {
 	if p == nil {
 		return fmt.Errorf("overlay: no peer has the key %s", key)
 	}
-	if err := d.wg.IpcSet("public_key=" + key.hex() + "\nremove=true\n"); err != nil {
-		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
+	if !p.Plain {
+		if err := d.endTunnel(p); err != nil {
+			return err
+		}
 	}
 	delete(d.peers, key)
-	d.bind.dropPaths(key)
-	return d.deleteRoutes(p.Pods)
+	return d.deleteRoutes(p)
 }
 
 // uapi is the peer in the configuration protocol of WireGuard.
@@ -89,20 +130,27 @@ func (p *Peer) uapi() string {
 	return b.String()
 }
 
-func (d *Device) addRoutes(list []netip.Prefix) error {
+func (d *Device) addRoutes(p *peer) error {
 	var errs error
-	for _, r := range list {
-		if err := d.nl.ReplaceRoute(nl.Route{Dst: r, Link: d.link.Index}); err != nil {
+	for _, r := range p.Pods {
+		route := p.route
+		if route.Dst = r; route.Via.IsValid() && route.Via.Is4() != r.Addr().Is4() {
+			errs = errors.Join(errs, fmt.Errorf("overlay: peer %q: pods %s cannot be routed by %s without encryption", p.Name, r, route.Via))
+			continue
+		}
+		if err := d.nl.ReplaceRoute(route); err != nil {
 			errs = errors.Join(errs, fmt.Errorf("overlay: %w", err))
 		}
 	}
 	return errs
 }
 
-func (d *Device) deleteRoutes(list []netip.Prefix) error {
+func (d *Device) deleteRoutes(p *peer) error {
 	var errs error
-	for _, r := range list {
-		if err := d.nl.DeleteRoute(nl.Route{Dst: r, Link: d.link.Index}); err != nil {
+	for _, r := range p.Pods {
+		route := p.route
+		route.Dst = r
+		if err := d.nl.DeleteRoute(route); err != nil {
 			errs = errors.Join(errs, fmt.Errorf("overlay: %w", err))
 		}
 	}
@@ -147,6 +195,11 @@ func (d *Device) Peers() ([]PeerStatus, error) {
 			s.Received = uint64(n)
 		}
 	}
+	for _, p := range d.peers {
+		if p.Plain {
+			list = append(list, p.status())
+		}
+	}
 	slices.SortFunc(list, func(a, b PeerStatus) int {
 		if c := strings.Compare(a.Name, b.Name); c != 0 {
 			return c
@@ -157,8 +210,13 @@ func (d *Device) Peers() ([]PeerStatus, error) {
 }
 
 func (p *peer) status() PeerStatus {
-	s := PeerStatus{Peer: p.Peer, RTT: time.Duration(p.paths.rtt.Load()), Moves: p.paths.moves.Load()}
+	s := PeerStatus{Peer: p.Peer}
 	s.Endpoints, s.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
+	if p.Plain {
+		s.Path = netip.AddrPortFrom(p.route.Via, 0)
+		return s
+	}
+	s.RTT, s.Moves = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load()
 	if h := p.paths.current.Load(); h != nil {
 		s.Path = h.addr
 	}

@@ -95,6 +95,10 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 
 // Write implements tun.Device: packets that came from peers, authentic and from their pod ranges, go to the kernel.
 func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
+	mtu := int(t.mtu.Load())
+	for _, b := range bufs {
+		clampMSS(b[offset:], mtu, false)
+	}
 	if t.judge == nil {
 		return t.writer.Write(bufs, offset)
 	}

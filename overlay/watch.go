@@ -65,6 +65,9 @@ func (d *Device) lookupAgain() {
 	d.mu.Lock()
 	var named []*peer
 	for _, p := range d.peers {
+		if p.Plain {
+			continue
+		}
 		for _, e := range p.Endpoints {
 			if _, err := netip.ParseAddrPort(e); err != nil {
 				named = append(named, p)

@@ -1,0 +1,116 @@
+package overlay
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/tailscale/wireguard-go/tun"
+)
+
+// overhead is what a packet grows by on its way to a: the IP header, UDP's 8 and WireGuard's 32 bytes.
+func overhead(a netip.Addr) int {
+	if a.Is4() {
+		return 20 + 8 + 32
+	}
+	return 40 + 8 + 32
+}
+
+// fitMTU makes the interface's MTU small enough for the links by which the addresses are reached. It never makes it larger:
+// what lies behind those links is not known. A given Config.MTU stays.
+func (d *Device) fitMTU(list []netip.AddrPort) error {
+	if !d.autoMTU {
+		return nil
+	}
+	best := int(d.tun.mtu.Load())
+	for _, a := range list {
+		route, err := d.nl.RouteTo(a.Addr())
+		if err != nil {
+			continue // not reachable now
+		}
+		size := route.MTU
+		if size == 0 {
+			link, err := d.nl.LinkByIndex(route.Link)
+			if err != nil {
+				continue
+			}
+			size = link.MTU
+		}
+		best = min(best, size-overhead(a.Addr()))
+	}
+	best = max(best, MinMTU)
+	if best == int(d.tun.mtu.Load()) {
+		return nil
+	}
+	if err := d.nl.SetLinkMTU(d.link.Index, best); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	d.tun.mtu.Store(int32(best))
+	select {
+	case d.tun.events <- tun.EventMTUUpdate:
+	case <-d.wg.Wait():
+	}
+	d.log.Info("mtu lowered", "interface", d.tun.name, "mtu", best)
+	return nil
+}
+
+const tcpSyn = 0x02
+
+// clampMSS lowers the maximum segment size in a TCP packet with SYN to what fits the MTU, so that connections through the
+// interface need no ICMP to find it. partial says that the checksum field holds the sum of the pseudo header alone.
+func clampMSS(p []byte, mtu int, partial bool) {
+	ip := 0
+	switch {
+	case len(p) >= 40 && p[0]>>4 == 4 && p[9] == 6 && p[6]&0x1f == 0 && p[7] == 0:
+		ip = int(p[0]&15) * 4
+	case len(p) >= 60 && p[0]>>4 == 6 && p[6] == 6:
+		ip = 40
+	default:
+		return
+	}
+	if ip < 20 || len(p) < ip+20 || p[ip+13]&tcpSyn == 0 {
+		return
+	}
+	fits := mtu - 20 - 20
+	if p[0]>>4 == 6 {
+		fits = mtu - 40 - 20
+	}
+	tcp := p[ip:]
+	end := min(int(tcp[12]>>4)*4, len(tcp))
+	for i := 20; i+1 < end; {
+		kind, size := tcp[i], int(tcp[i+1])
+		switch {
+		case kind == 0:
+			return
+		case kind == 1:
+			i++
+			continue
+		case size < 2 || i+size > end:
+			return
+		case kind == 2 && size == 4:
+			at := i + 2
+			old := binary.BigEndian.Uint16(tcp[at:])
+			if int(old) <= fits {
+				return
+			}
+			binary.BigEndian.PutUint16(tcp[at:], uint16(fits))
+			if !partial {
+				fixChecksum(tcp, at, old, uint16(fits))
+			}
+			return
+		}
+		i += size
+	}
+}
+
+// fixChecksum adapts the checksum of a TCP header to 16 bits that changed at an offset (RFC 1624). At an odd one the bytes
+// stand in two words; the sum then sees them swapped.
+func fixChecksum(tcp []byte, at int, old, changed uint16) {
+	if at%2 == 1 {
+		old, changed = old<<8|old>>8, changed<<8|changed>>8
+	}
+	sum := uint32(^binary.BigEndian.Uint16(tcp[16:])) + uint32(^old) + uint32(changed)
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(tcp[16:], ^uint16(sum))
+}

@@ -1,0 +1,155 @@
+package overlay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/tailscale/wireguard-go/tun"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// syn makes a SYN with the given TCP options and a true checksum.
+func syn(v6 bool, options ...byte) []byte {
+	for len(options)%4 != 0 {
+		options = append(options, 0)
+	}
+	p, o := superPacket(v6, len(options), 0, 1, tcpSyn)
+	ip := int(o.CsumStart)
+	copy(p[ip+20:], options)
+	sumTCP(p, ip)
+	return p
+}
+
+func sumTCP(p []byte, ip int) {
+	p[ip+16], p[ip+17] = 0, 0
+	binary.BigEndian.PutUint16(p[ip+16:], ^tun.Checksum(p[ip:], pseudo(p, ip)))
+}
+
+func pseudo(p []byte, ip int) uint16 {
+	if ip == 20 {
+		return tun.PseudoHeaderChecksum(6, p[12:16], p[16:20], uint16(len(p)-ip))
+	}
+	return tun.PseudoHeaderChecksum(6, p[8:24], p[24:40], uint16(len(p)-ip))
+}
+
+func TestClampMSS(t *testing.T) {
+	mss := func(n uint16) []byte { return []byte{2, 4, byte(n >> 8), byte(n)} }
+	for _, c := range []struct {
+		name      string
+		v6        bool
+		options   []byte
+		at        int // of the MSS in the options
+		want      uint16
+		untouched bool
+	}{
+		{"lowered", false, mss(1460), 2, 1380, false},
+		{"lowered, v6", true, mss(1440), 2, 1360, false},
+		{"fits", false, mss(1380), 0, 0, true},
+		{"behind NOP, at an odd place", false, append([]byte{1}, mss(65535)...), 3, 1380, false},
+		{"behind others", true, append([]byte{3, 3, 7, 4, 2}, mss(8960)...), 7, 1360, false},
+		{"none", false, []byte{4, 2}, 0, 0, true},
+		{"behind the end", false, append([]byte{0}, mss(1460)...), 0, 0, true},
+		{"option of length 0", false, append([]byte{9, 0}, mss(1460)...), 0, 0, true},
+		{"cut off", false, []byte{9, 2, 2, 4}, 0, 0, true},
+	} {
+		p := syn(c.v6, c.options...)
+		before := bytes.Clone(p)
+		clampMSS(p, 1420, false)
+		if c.untouched {
+			if !bytes.Equal(p, before) {
+				t.Errorf("%s: changed", c.name)
+			}
+			continue
+		}
+		ip := 20
+		if c.v6 {
+			ip = 40
+		}
+		if got := binary.BigEndian.Uint16(p[ip+20+c.at:]); got != c.want {
+			t.Errorf("%s: MSS %d, want %d", c.name, got, c.want)
+		}
+		got := binary.BigEndian.Uint16(p[ip+16:])
+		if sumTCP(p, ip); got != binary.BigEndian.Uint16(p[ip+16:]) {
+			t.Errorf("%s: checksum %#x is wrong", c.name, got)
+		}
+	}
+	p := syn(false, mss(1460)...)
+	sum := bytes.Clone(p[36:38])
+	if clampMSS(p, 1420, true); !bytes.Equal(p[36:38], sum) {
+		t.Error("a partial checksum was changed")
+	}
+	p = syn(false, mss(1460)...)
+	p[33] = tcpAck
+	before := bytes.Clone(p)
+	if clampMSS(p, 1420, false); !bytes.Equal(p, before) {
+		t.Error("a packet without SYN was changed")
+	}
+}
+
+func FuzzClampMSS(f *testing.F) {
+	f.Add(syn(false, 2, 4, 5, 0xb4), 1420)
+	f.Add(syn(true, 1, 2, 4, 5, 0xb4), 1280)
+	f.Add([]byte{0x4f}, 1420)
+	f.Fuzz(func(t *testing.T, p []byte, mtu int) {
+		if mtu < MinMTU || mtu > 65000 {
+			return
+		}
+		before := bytes.Clone(p)
+		clampMSS(p, mtu, false)
+		changed := 0
+		for i := range p {
+			if p[i] != before[i] {
+				changed++
+			}
+		}
+		if changed > 4 { // two bytes of MSS, two of checksum
+			t.Fatalf("%d bytes changed", changed)
+		}
+	})
+}
+
+// TestMTUFitsTheLink: the wire to the peer takes 1400 bytes, so the interface takes less than its default; and large
+// packets get through a router in between that takes even less and says nothing.
+func TestMTUFitsTheLink(t *testing.T) {
+	lab := nstest.New(t)
+	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+	r := lab.Node("r")
+	lab.Join(a.Node, "wire", "10.1.0.1/24", r, "left", "10.1.0.2/24")
+	lab.Join(b.Node, "wire", "10.2.0.1/24", r, "right", "10.2.0.2/24")
+	r.Sysctl("net.ipv4.ip_forward", "1")
+	a.Route("10.2.0.0/24", "10.1.0.2")
+	b.Route("10.1.0.0/24", "10.2.0.2")
+	for _, l := range []struct {
+		n    *nstest.Node
+		name string
+		mtu  int
+	}{{a.Node, "wire", 1400}, {r, "left", 1400}, {r, "right", 1300}, {b.Node, "wire", 1300}} {
+		link, err := l.n.Netlink().LinkByName(l.name)
+		if err == nil {
+			err = l.n.Netlink().SetLinkMTU(link.Index, l.mtu)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The black hole: no ICMP about sizes comes back.
+	if out, err := r.Command("nft", "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; "+
+		"add rule ip hole out icmp type destination-unreachable drop").CombinedOutput(); err != nil {
+		t.Fatalf("nft: %v: %s", err, out)
+	}
+	a.start(t, nil)
+	b.start(t, nil)
+	a.peer(t, b, nil, "10.2.0.1:51820")
+	b.peer(t, a, nil, "10.1.0.1:51820")
+	for s, want := range map[*side]int{a: 1340, b: MinMTU} {
+		link, err := s.Netlink().LinkByName("weir0")
+		if mtu, _ := s.dev.tun.MTU(); err != nil || link.MTU != want || mtu != want {
+			t.Errorf("%s: MTU %d and %d, want %d; %v", s, link.MTU, mtu, want, err)
+		}
+	}
+	echo(t, a, b, 100, 1312, 5000)
+	download(t, a, b, 3<<20, nil)
+	download(t, b, a, 3<<20, nil)
+}
