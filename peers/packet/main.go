@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 2000, "interleaved rounds of every case")
+	rounds := flag.Int("rounds", 2500, "interleaved rounds of every case")
 	flag.Parse()
 	if err := run(*rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "packet:", err)
