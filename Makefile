@@ -77,7 +77,7 @@ fuzz: deps
 	$(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel -firetest.decisions $(DECISIONS)
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
-BENCHES := bench-udp bench-overlay bench-packet
+BENCHES := bench-udp bench-overlay bench-packet bench-dial
 bench: deps $(BENCHES)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
@@ -87,6 +87,10 @@ bench-udp:
 .PHONY: bench-overlay
 bench-overlay:
 	cd peers && $(GO) run ./overlay
+# Package eyeballs against net.Dialer and curl, and package proxy; as root, with curl. Takes about fifteen minutes: the others wait.
+.PHONY: bench-dial
+bench-dial:
+	cd peers && $(GO) run ./dial
 # Package overlay talking to other people's WireGuard; as root.
 .PHONY: interop
 interop:

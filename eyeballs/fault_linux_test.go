@@ -68,6 +68,9 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 	}
 	plain := listen(t, locals(n)...)
 	secure := listenTLS(t, locals(n)...)
+	if host == eyeballstest.OnlyV6 {
+		t.Run("IPv4 literal through NAT64", func(t *testing.T) { literalThroughNAT64(t, n, server, plain) })
+	}
 	for i, s := range eyeballstest.Scenarios() {
 		if s.Host != host {
 			continue
@@ -90,6 +93,36 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 				}
 			}
 		})
+	}
+}
+
+// literalThroughNAT64: a host without IPv4 reaches an IPv4 literal all the same
+// (HEv3 section 8).
+func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest.DNS, port uint16) {
+	server.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{TTL: 60, Addrs: ip("64:ff9b::c000:aa", "64:ff9b::c000:ab")})
+	through := netip.MustParseAddrPort("[64:ff9b::cb00:7109]:443")
+	n.Set(through.Addr(), eyeballstest.Host{Mode: eyeballstest.Accept, Port: port})
+	var events []Event
+	for _, d := range []*Dialer{
+		{Timeout: 5 * time.Second, Resolver: &dns.Resolver{}},
+		{Timeout: 5 * time.Second, NAT64: eyeballstest.Prefix64, Trace: func(e Event) { events = append(events, e) }},
+	} {
+		c, err := d.Dial("tcp", "203.0.113.9:443")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.RemoteAddr().String(); got != through.String() {
+			t.Errorf("reached %s", got)
+		}
+		c.Close()
+	}
+	if len(events) != 4 || events[3].Kind != Won || events[3].Addr != through {
+		t.Errorf("events %+v", events)
+	}
+	// tcp4 means IPv4.
+	if c, err := (&Dialer{NAT64: eyeballstest.Prefix64}).Dial("tcp4", "203.0.113.9:443"); err == nil {
+		c.Close()
+		t.Error("tcp4 reached something on a host without IPv4")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -209,7 +210,11 @@ func readAddress(r taker) (host string, port uint16, err error) {
 	}
 	port = binary.BigEndian.Uint16(b[len(b)-2:])
 	if size <= 0 {
-		return string(b[:len(b)-2]), port, nil
+		host = string(b[:len(b)-2])
+		if strings.ContainsAny(host, "[]") { // it would not survive in host:port
+			return "", 0, fmt.Errorf("%w: %q is no name", errAddressType, host)
+		}
+		return host, port, nil
 	}
 	a, _ := netip.AddrFromSlice(b[:size])
 	return a.Unmap().String(), port, nil
