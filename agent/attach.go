@@ -12,6 +12,8 @@ import (
 
 // follow tells the engine what became of the host's interfaces and addresses.
 func (n *Node) follow() error {
+	n.following.Lock() // an older look at the interfaces must not be told after a newer one
+	defer n.following.Unlock()
 	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/pod"
 )
 
 // remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody waits for the answer.
@@ -31,7 +32,7 @@ func Down(p Paths) error {
 
 // removeTraces detaches everything, unpins everything and deletes the saved rules. What is not there is fine.
 func removeTraces(p Paths) error {
-	var errs []error
+	errs := []error{pod.Remove(p.Pods())}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}

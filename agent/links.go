@@ -15,11 +15,12 @@ type links struct {
 	byID   map[int]nl.Link        // guarded by mu
 	addrs  map[int][]netip.Prefix // guarded by mu; usable addresses by interface
 	wake   chan struct{}          // has an element when something changed since the last look
+	pods   map[int]podLink        // guarded by mu; host ends of pods
 	synced bool                   // guarded by mu; everything was listed once
 }
 
 func newLinks() *links {
-	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, wake: make(chan struct{}, 1)}
+	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1)}
 }
 
 // report takes one event of nl.Watch.
@@ -32,6 +33,7 @@ func (l *links) report(e nl.Event) {
 	case nl.LinkGone:
 		delete(l.byID, e.Link.Index)
 		delete(l.addrs, e.Link.Index)
+		delete(l.pods, e.Link.Index)
 	case nl.AddrSet, nl.AddrGone:
 		l.setAddrLocked(e.Addr, e.Kind == nl.AddrSet && !e.Addr.Tentative)
 	case nl.Synced:
@@ -59,8 +61,38 @@ func (l *links) interfaces() []firewall.Interface {
 	defer l.mu.Unlock()
 	all := make([]firewall.Interface, 0, len(l.byID))
 	for i, link := range l.byID {
-		all = append(all, firewall.Interface{Index: uint32(i), Name: link.Name, Addrs: slices.Clone(l.addrs[i])})
+		if _, isPod := l.pods[i]; !isPod {
+			all = append(all, firewall.Interface{Index: uint32(i), Name: link.Name, Addrs: slices.Clone(l.addrs[i])})
+		}
+	}
+	for i, p := range l.pods {
+		if _, there := l.byID[i]; there || !p.leaving {
+			all = append(all, firewall.Interface{Index: uint32(i), Name: p.name, Addrs: slices.Clone(l.addrs[i])})
+		}
 	}
 	slices.SortFunc(all, func(a, b firewall.Interface) int { return int(a.Index) - int(b.Index) })
 	return all
+}
+
+// podLink is the host end of a pod.
+type podLink struct {
+	name    string // what rules call it
+	leaving bool   // it is guarded until the kernel tells that it is gone, which it never does for one that it never told of
+}
+
+// addPod says that an interface is the host end of a pod. This may be known before the kernel's news of it arrive.
+func (l *links) addPod(index uint32, name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pods[int(index)] = podLink{name: name}
+}
+
+// losePod says that the host end of a pod is about to go.
+func (l *links) losePod(index uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p, ok := l.pods[int(index)]; ok {
+		p.leaving = true
+		l.pods[int(index)] = p
+	}
 }

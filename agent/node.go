@@ -34,12 +34,15 @@ type Node struct {
 	engine *kernel.Engine
 	book   *rulebook
 	links  *links
+	pods   *pods // nil: this node has none
 	began  time.Time
 	leave  chan struct{} // closed when somebody asked to take everything down
 	gone   chan error    // has the result of that
 	loads  atomic.Uint64 // rule sets put in force
 
 	observer *observer
+
+	following sync.Mutex
 
 	mu       sync.Mutex
 	attached map[uint32]string // guarded by mu; hook by interface index
@@ -154,6 +157,9 @@ func (n *Node) begin() error {
 		failed: func(err error) { n.problem(err.Error(), "") }}
 	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
 		return fmt.Errorf("tell the interfaces: %w", err)
+	}
+	if err := n.beginPods(); err != nil {
+		return err
 	}
 	if err := n.book.load(first.ruleState, 0); err != nil {
 		return fmt.Errorf("enforce %s: %w", first.source, err)

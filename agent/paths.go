@@ -31,6 +31,9 @@ func (p Paths) State() string { return p.at("var/lib/weir") }
 // Saved is the rule set of the last change, as the agent wrote it.
 func (p Paths) Saved() string { return filepath.Join(p.State(), "rules.saved") }
 
+// Pods is the directory of the records of containers.
+func (p Paths) Pods() string { return filepath.Join(p.State(), "pods") }
+
 // Pins is the directory of the pinned eBPF objects.
 func (p Paths) Pins() string {
 	if p.Bpffs != "" {

@@ -56,6 +56,11 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/load", change(n.load))
 	mux.HandleFunc("POST /v1/confirm", answer(n.confirm))
 	mux.HandleFunc("POST /v1/why", change(n.why))
+	mux.HandleFunc("GET /v1/pods", answer(n.listPods))
+	mux.HandleFunc("POST /v1/pods", change(n.attachPod))
+	mux.HandleFunc("POST /v1/pods/detach", change(n.detachPod))
+	mux.HandleFunc("POST /v1/pods/check", change(n.checkPod))
+	mux.HandleFunc("POST /v1/pods/keep", change(n.keepPods))
 	mux.HandleFunc("POST /v1/down", answer(n.down))
 	s.http.Handler = mux
 	var streams context.Context

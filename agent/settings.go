@@ -26,11 +26,14 @@ type Settings struct {
 	Metrics string
 	// LogJSON makes the agent's own log JSON lines.
 	LogJSON bool
+	// Pods says how containers get their network.
+	Pods PodSettings
 }
 
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
-	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute}
+	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute,
+		Pods: PodSettings{MTU: 1500, Masquerade: true}}
 }
 
 // settingsFile is weir.toml as it is written. Pointers tell what was said from what was not.
@@ -48,6 +51,12 @@ type settingsFile struct {
 		Tracks   *int  `toml:"tracks"`
 		Liberal  *bool `toml:"liberal"`
 	} `toml:"states"`
+	Pods struct {
+		Ranges     []string `toml:"ranges"`
+		MTU        *int     `toml:"mtu"`
+		Masquerade *bool    `toml:"masquerade"`
+		Docker     *bool    `toml:"docker"`
+	} `toml:"pods"`
 	Timeouts struct {
 		Syn         *seconds `toml:"syn"`
 		Established *seconds `toml:"established"`
@@ -186,6 +195,9 @@ func (f settingsFile) settings() (Settings, error) {
 		}
 		*n.to = *n.value
 	}
+	if err := f.pods(&s.Pods); err != nil {
+		return s, err
+	}
 	t := &s.Engine.Timeouts
 	for _, d := range []struct {
 		value *seconds
@@ -231,8 +243,11 @@ func CheckInterfaces(globs []string) error {
 	return nil
 }
 
-// guards says whether an interface is one of those to guard.
+// guards says whether an interface is one of those to guard. Pods always are.
 func (s Settings) guards(name string) bool {
+	if strings.HasPrefix(name, "pod:") {
+		return true
+	}
 	for _, g := range s.Interfaces {
 		if g == name {
 			return true

@@ -63,6 +63,10 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	if m.conn, err = nl.Open(nil); err != nil {
 		return nil, err
 	}
+	if err := m.store.saveGateways(m.gateways()); err != nil {
+		m.conn.Close()
+		return nil, err
+	}
 	if err := m.setUpHost(); err != nil {
 		m.conn.Close()
 		return nil, err
@@ -72,6 +76,14 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+func (m *Manager) gateways() []netip.Addr {
+	var list []netip.Addr
+	for _, p := range m.pools {
+		list = append(list, p.Gateway())
+	}
+	return list
 }
 
 // Close gives back what the Manager holds. Pods keep their network.

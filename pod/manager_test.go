@@ -133,10 +133,13 @@ func (b *bench) traces() []string {
 		}
 	}
 	files, err := os.ReadDir(filepath.Join(b.dir, "pods"))
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		b.t.Fatal(err)
 	}
 	for _, f := range files {
+		if f.Name() == gatewaysFile {
+			continue
+		}
 		left = append(left, "file "+f.Name())
 	}
 	for i := range b.fast.endpoints {
@@ -260,11 +263,22 @@ func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
 	if err := b.ping(node, kept.Gateway[0]); err != nil {
 		t.Error(err)
 	}
-	if err := b.m.Down(); err != nil {
+	b.m.Close()
+	if err := b.do(func() error { return Remove(filepath.Join(b.dir, "pods")) }); err != nil {
 		t.Error(err)
 	}
+	delete(b.fast.endpoints, kept.Index)
 	if left := b.traces(); len(left) != 0 {
-		t.Errorf("down left behind: %v", left)
+		t.Errorf("Remove left behind: %v", left)
+	}
+	addrs, err := b.host.Netlink().Addrs(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if a.Prefix.Addr() == kept.Gateway[0] {
+			t.Errorf("Remove left the gateway address %s", a.Prefix)
+		}
 	}
 }
 

@@ -199,20 +199,3 @@ func (m *Manager) Check(container, ifName string) error {
 	}
 	return nil
 }
-
-// Down detaches all pods and takes the gateway addresses away: nothing is left of the Manager's work but ip_forward, which others
-// may have come to rely on.
-func (m *Manager) Down() error {
-	var errs []error
-	for _, p := range m.List() {
-		errs = append(errs, m.Detach(p.Container, p.IfName))
-	}
-	lo, err := m.conn.LinkByName("lo")
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
-	for _, pool := range m.pools {
-		errs = append(errs, m.conn.DeleteAddr(lo.Index, host(pool.Gateway())))
-	}
-	return errors.Join(errs...)
-}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,17 +25,52 @@ func openStore(dir string) (store, error) {
 func (s store) path(key string) string { return filepath.Join(s.dir, hostIf(key)+".json") }
 
 func (s store) save(p *Pod) error {
-	data, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
+	if err := write(s.path(p.Key), p); err != nil {
 		return fmt.Errorf("pod record of %s: %w", p.Name, err)
 	}
-	name := s.path(p.Key)
+	return nil
+}
+
+// write replaces a file by the JSON of v, whole or not at all.
+func write(name string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
 	tmp := name + ".tmp"
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return fmt.Errorf("pod record of %s: %w", p.Name, err)
+		return err
 	}
-	if err := os.Rename(tmp, name); err != nil {
-		return fmt.Errorf("pod record of %s: %w", p.Name, err)
+	return os.Rename(tmp, name)
+}
+
+// gatewaysFile remembers the addresses that the host was given, for a Remove that knows no settings.
+const gatewaysFile = "gateways"
+
+func (s store) saveGateways(list []netip.Addr) error {
+	if err := write(filepath.Join(s.dir, gatewaysFile), list); err != nil {
+		return fmt.Errorf("record of the gateway addresses: %w", err)
+	}
+	return nil
+}
+
+func (s store) loadGateways() (list []netip.Addr, err error) {
+	data, err := os.ReadFile(filepath.Join(s.dir, gatewaysFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record of the gateway addresses: %w", err)
+	}
+	return list, nil
+}
+
+func (s store) removeGateways() error {
+	if err := os.Remove(filepath.Join(s.dir, gatewaysFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("record of the gateway addresses: %w", err)
 	}
 	return nil
 }
@@ -57,6 +93,9 @@ func (s store) load() ([]*Pod, error) {
 	var damaged []error
 	for _, f := range files {
 		name := filepath.Join(s.dir, f.Name())
+		if f.Name() == gatewaysFile {
+			continue
+		}
 		if strings.HasSuffix(name, ".tmp") {
 			damaged = append(damaged, os.Remove(name))
 			continue

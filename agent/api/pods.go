@@ -1,0 +1,79 @@
+package api
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Attach asks for the network of a container (POST /v1/pods -> Pod). What is left out is chosen.
+type Attach struct {
+	Container string            `json:"container"`
+	Name      string            `json:"name,omitempty"`
+	Netns     string            `json:"netns"`
+	IfName    string            `json:"ifname,omitempty"`
+	Addrs     []netip.Addr      `json:"addrs,omitempty"`
+	Extern    bool              `json:"extern,omitempty"` // the addresses come from somebody else's IPAM
+	MAC       string            `json:"mac,omitempty"`
+	MTU       int               `json:"mtu,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Publish   []Publish         `json:"publish,omitempty"`
+	Rates     Rates             `json:"rates"`
+}
+
+// Publish gives a port of the host to a pod.
+type Publish struct {
+	Proto    string     `json:"proto"`         // tcp, udp or sctp
+	Host     netip.Addr `json:"host,omitzero"` // zero: every address of the host
+	HostPort uint16     `json:"host_port"`
+	Port     uint16     `json:"port"`
+}
+
+// Rates are limits in bits per second, bursts in bytes, seen from the pod; 0 means none.
+type Rates struct {
+	In       uint64 `json:"in,omitempty"`
+	Out      uint64 `json:"out,omitempty"`
+	InBurst  uint64 `json:"in_burst,omitempty"`
+	OutBurst uint64 `json:"out_burst,omitempty"`
+}
+
+// Detach asks to take a container's network away (POST /v1/pods/detach -> Done), or to compare it with what Attach made (POST
+// /v1/pods/check -> Done).
+type Detach struct {
+	Container string `json:"container"` // or the pod's name
+	IfName    string `json:"ifname,omitempty"`
+}
+
+// Keep asks to detach every pod that is not named (POST /v1/pods/keep -> Done).
+type Keep struct {
+	Attachments []string `json:"attachments"` // "CONTAINER/IFNAME"
+}
+
+// Pods are the node's pods, oldest first (GET /v1/pods).
+type Pods struct {
+	Version int   `json:"version"`
+	Pods    []Pod `json:"pods"`
+}
+
+// Pod is a container's network as it stands.
+type Pod struct {
+	Version   int               `json:"version,omitempty"` // in an answer of its own
+	Container string            `json:"container"`
+	Name      string            `json:"name"`
+	Netns     string            `json:"netns"`
+	IfName    string            `json:"ifname"`
+	HostIf    string            `json:"host_if"`
+	Index     uint32            `json:"index"` // of HostIf
+	Addrs     []netip.Addr      `json:"addrs"`
+	Gateways  []netip.Addr      `json:"gateways"`
+	MAC       string            `json:"mac"`
+	HostMAC   string            `json:"host_mac"`
+	MTU       int               `json:"mtu"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Publish   []Publish         `json:"publish,omitempty"`
+	Rates     Rates             `json:"rates"`
+	Created   time.Time         `json:"created"`
+	// Packets, bytes and drops into the pod and out of it.
+	Packets [2]uint64 `json:"packets"`
+	Bytes   [2]uint64 `json:"bytes"`
+	Drops   [2]uint64 `json:"drops"`
+}

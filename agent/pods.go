@@ -1,0 +1,226 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/pod"
+)
+
+// pods is the part of a node that gives containers their network. Without pod ranges in the settings there is none.
+type pods struct {
+	node    *Node
+	manager *pod.Manager
+
+	mu     sync.Mutex
+	labels map[string]map[netip.Addr]int // guarded by mu; label table -> address -> pods that have it
+}
+
+var errNoPods = errors.New("this node gives no networks to containers; set [pods] ranges in weir.toml")
+
+// beginPods takes over the pods of an earlier run and tells the engine of them.
+func (n *Node) beginPods() error {
+	s := n.config.Settings.Pods
+	if len(s.Ranges) == 0 {
+		return nil
+	}
+	n.pods = &pods{node: n, labels: map[string]map[netip.Addr]int{}}
+	path := &podPath{node: n}
+	var err error
+	n.pods.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU}, path)
+	if err != nil {
+		return fmt.Errorf("containers: %w", err)
+	}
+	for _, p := range n.pods.manager.List() {
+		if err := n.pods.label(p, true); err != nil {
+			return err
+		}
+	}
+	if !s.Masquerade {
+		return path.SetMasquerade(firewall.Masquerade{})
+	}
+	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: s.Ranges, PortLo: 32768, PortHi: 60999})
+}
+
+func (n *Node) attachPod(r api.Attach) (api.Pod, error) {
+	if n.pods == nil {
+		return api.Pod{}, errNoPods
+	}
+	spec, err := specOf(r)
+	if err != nil {
+		return api.Pod{}, err
+	}
+	p, err := n.pods.attach(spec)
+	if err != nil {
+		return api.Pod{}, err
+	}
+	view := podView(p)
+	view.Version = api.Version
+	return view, nil
+}
+
+func (p *pods) attach(spec pod.Spec) (pod.Pod, error) {
+	made, err := p.manager.Attach(spec)
+	if err != nil {
+		return pod.Pod{}, err
+	}
+	if err := p.label(made, true); err != nil {
+		return pod.Pod{}, errors.Join(err, p.manager.Detach(made.Container, made.IfName))
+	}
+	p.node.log.Info("attached", "pod", made.Name, "addresses", made.Addrs)
+	return made, nil
+}
+
+func (n *Node) detachPod(r api.Detach) (api.Done, error) {
+	if n.pods == nil {
+		return api.Done{}, errNoPods
+	}
+	return api.Done{Version: api.Version}, n.pods.detach(r.Container, r.IfName)
+}
+
+// detach takes a pod away, by the id or the name of its container. One that is not there is no error: whoever asks wants it gone.
+func (p *pods) detach(name, ifName string) error {
+	found, err := p.manager.Find(name, ifName)
+	if errors.Is(err, pod.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// The tables lose the address first: nobody may inherit it together with its labels.
+	if err := p.label(found, false); err != nil {
+		return err
+	}
+	if err := p.manager.Detach(found.Container, found.IfName); err != nil {
+		return err
+	}
+	p.node.log.Info("detached", "pod", found.Name)
+	return nil
+}
+
+func (n *Node) checkPod(r api.Detach) (api.Done, error) {
+	if n.pods == nil {
+		return api.Done{}, errNoPods
+	}
+	return api.Done{Version: api.Version}, n.pods.manager.Check(r.Container, r.IfName)
+}
+
+func (n *Node) keepPods(r api.Keep) (api.Done, error) {
+	if n.pods == nil {
+		return api.Done{}, errNoPods
+	}
+	var errs []error
+	for _, p := range n.pods.manager.List() {
+		if !slices.Contains(r.Attachments, p.Key) {
+			errs = append(errs, n.pods.detach(p.Container, p.IfName))
+		}
+	}
+	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.manager.Reconcile())...)
+}
+
+func (n *Node) listPods() (api.Pods, error) {
+	list := api.Pods{Version: api.Version, Pods: []api.Pod{}}
+	if n.pods == nil {
+		return list, nil
+	}
+	counters, err := (&podPath{node: n}).Endpoints()
+	if err != nil {
+		return list, err
+	}
+	byIndex := map[uint32]firewall.EndpointCounters{}
+	for _, c := range counters {
+		byIndex[c.Index] = c
+	}
+	for _, p := range n.pods.manager.List() {
+		view, c := podView(p), byIndex[p.Index]
+		view.Packets = [2]uint64{c.PacketsIn, c.PacketsOut}
+		view.Bytes = [2]uint64{c.BytesIn, c.BytesOut}
+		view.Drops = [2]uint64{c.DropsIn, c.DropsOut}
+		list.Pods = append(list.Pods, view)
+	}
+	return list, nil
+}
+
+// label enters a pod's addresses in the tables of its labels, or takes them out. A label KEY=VALUE is the table "KEY=VALUE".
+func (p *pods) label(of pod.Pod, there bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, value := range of.Labels {
+		table := key + "=" + value
+		if p.labels[table] == nil {
+			// What a table held before this run is not ours any more.
+			p.labels[table] = map[netip.Addr]int{}
+			if err := p.node.engine.SetTable(table, nil); err != nil {
+				return fmt.Errorf("table %s: %w", table, err)
+			}
+		}
+		for _, a := range of.Addrs {
+			if err := p.labelLocked(table, a, there); err != nil {
+				return fmt.Errorf("table %s: %w", table, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *pods) labelLocked(table string, a netip.Addr, there bool) error {
+	members, one := p.labels[table], netip.PrefixFrom(a, a.BitLen())
+	if there {
+		members[a]++
+		return p.node.engine.AddTable(table, firewall.TableEntry{Prefix: one, Value: 0})
+	}
+	if members[a]--; members[a] > 0 {
+		return nil
+	}
+	delete(members, a)
+	return p.node.engine.DeleteTable(table, one)
+}
+
+// protocols that can be published, by name.
+var publishable = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132}
+
+func specOf(r api.Attach) (pod.Spec, error) {
+	s := pod.Spec{
+		Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName, Addrs: r.Addrs, Extern: r.Extern, MTU: r.MTU,
+		Labels: r.Labels,
+		Rates:  firewall.Rates{In: r.Rates.In, Out: r.Rates.Out, InBurst: r.Rates.InBurst, OutBurst: r.Rates.OutBurst},
+	}
+	if r.MAC != "" {
+		mac, err := net.ParseMAC(r.MAC)
+		if err != nil {
+			return s, fmt.Errorf("pod %s: %w", r.Name, err)
+		}
+		s.MAC = mac
+	}
+	for _, p := range r.Publish {
+		proto, ok := publishable[p.Proto]
+		if !ok {
+			return s, fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can", r.Name, p.Proto)
+		}
+		s.Publish = append(s.Publish, pod.Publish{Proto: proto, Host: p.Host, HostPort: p.HostPort, Port: p.Port})
+	}
+	return s, nil
+}
+
+func podView(p pod.Pod) api.Pod {
+	v := api.Pod{
+		Container: p.Container, Name: p.Name, Netns: p.Netns, IfName: p.IfName, HostIf: p.HostIf, Index: p.Index,
+		Addrs: p.Addrs, Gateways: p.Gateway, MAC: p.MAC.String(), HostMAC: p.HostMAC.String(), MTU: p.MTU, Labels: p.Labels,
+		Rates:   api.Rates{In: p.Rates.In, Out: p.Rates.Out, InBurst: p.Rates.InBurst, OutBurst: p.Rates.OutBurst},
+		Created: p.Created,
+	}
+	for _, pub := range p.Publish {
+		for name, proto := range publishable {
+			if proto == pub.Proto {
+				v.Publish = append(v.Publish, api.Publish{Proto: name, Host: pub.Host, HostPort: pub.HostPort, Port: pub.Port})
+			}
+		}
+	}
+	return v
+}

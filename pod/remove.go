@@ -1,0 +1,63 @@
+package pod
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Remove takes away all that a Manager with these records made, without one: interfaces, gateway addresses and records. Only ip_forward
+// stays as it is; others may have come to rely on it. No Manager may be at work on dir.
+func Remove(dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	s, err := openStore(dir)
+	if err != nil {
+		return err
+	}
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	pods, err := s.load()
+	errs := []error{err}
+	for _, p := range pods {
+		if err := removeHostEnd(conn, p.HostIf); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, s.remove(p.Key))
+	}
+	errs = append(errs, removeGateways(conn, s))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.Remove(dir)
+}
+
+func removeGateways(conn *nl.Conn, s store) error {
+	gateways, err := s.loadGateways()
+	if err != nil {
+		return err
+	}
+	lo, err := conn.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	held, err := conn.Addrs(lo.Index)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, a := range held {
+		if a.Prefix.IsSingleIP() && slices.Contains(gateways, a.Prefix.Addr()) {
+			errs = append(errs, conn.DeleteAddr(lo.Index, a.Prefix))
+		}
+	}
+	return errors.Join(append(errs, s.removeGateways())...)
+}
