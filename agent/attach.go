@@ -89,7 +89,7 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 
 // status says how the node is.
 func (n *Node) status() (api.Status, error) {
-	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began, TakenOver: n.engine.TakenOver(),
+	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began, TakenOver: n.engine.TakenOver(), Pods: n.pods != nil,
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{}, Default: "allow"}
 	s.Interfaces, s.Problems = n.interfaces()
 	n.book.view(func(r ruleState, _ *rule.Program) {

@@ -34,6 +34,9 @@ func (p Paths) Saved() string { return filepath.Join(p.State(), "rules.saved") }
 // Pods is the directory of the records of containers.
 func (p Paths) Pods() string { return filepath.Join(p.State(), "pods") }
 
+// Docker is where dockerd looks for a network driver named weir.
+func (p Paths) Docker() string { return p.at("run/docker/plugins/weir.sock") }
+
 // Pins is the directory of the pinned eBPF objects.
 func (p Paths) Pins() string {
 	if p.Bpffs != "" {

@@ -187,7 +187,7 @@ var publishable = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132}
 
 func specOf(r api.Attach) (pod.Spec, error) {
 	s := pod.Spec{
-		Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName, Addrs: r.Addrs, Extern: r.Extern, MTU: r.MTU,
+		Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName, Addrs: r.Addrs, Extern: r.Extern, Moved: r.Moved, MTU: r.MTU,
 		Labels: r.Labels,
 		Rates:  firewall.Rates{In: r.Rates.In, Out: r.Rates.Out, InBurst: r.Rates.InBurst, OutBurst: r.Rates.OutBurst},
 	}
@@ -215,12 +215,11 @@ func podView(p pod.Pod) api.Pod {
 		Rates:   api.Rates{In: p.Rates.In, Out: p.Rates.Out, InBurst: p.Rates.InBurst, OutBurst: p.Rates.OutBurst},
 		Created: p.Created,
 	}
+	if p.Moved {
+		v.InnerIf = p.InnerIf()
+	}
 	for _, pub := range p.Publish {
-		for name, proto := range publishable {
-			if proto == pub.Proto {
-				v.Publish = append(v.Publish, api.Publish{Proto: name, Host: pub.Host, HostPort: pub.HostPort, Port: pub.Port})
-			}
-		}
+		v.Publish = append(v.Publish, api.Publish{Proto: protocolNames[pub.Proto], Host: pub.Host, HostPort: pub.HostPort, Port: pub.Port})
 	}
 	return v
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -28,14 +27,15 @@ func fromAgent(what string, err error) *types.Error {
 	if errors.As(err, &asWire) {
 		return asWire
 	}
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	var temporary interface{ Temporary() bool }
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &temporary) && temporary.Temporary() {
 		return fail(types.ErrTryAgainLater, "start it with 'weir up', or see 'journalctl -u weir'; the configuration's \"root\" must be the agent's --root",
 			"%s: the weir agent does not answer: %v", what, err)
 	}
-	var temporary interface{ Temporary() bool }
-	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &temporary) && temporary.Temporary() {
-		return fail(types.ErrTryAgainLater, "'weir status' says what the agent waits for", "%s: %v", what, err)
+	details := "'weir pod list' and 'weir status' show the node as the agent sees it"
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) && hinted.Hint() != "" {
+		details = hinted.Hint()
 	}
-	return fail(CodeAgent, "'weir pod list' and 'weir status' show the node as the agent sees it", "%s: %v", what, err)
+	return fail(CodeAgent, details, "%s: %v", what, err)
 }

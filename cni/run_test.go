@@ -5,12 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/netip"
-	"os"
 	"reflect"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -41,6 +38,12 @@ func (n *node) Detach(_ context.Context, container, ifName string) error {
 func (n *node) Check(context.Context, string, string) error { return n.refuse }
 func (n *node) Keep(_ context.Context, list []string) error { n.kept = list; return n.refuse }
 func (n *node) Status(context.Context) error                { return n.refuse }
+
+// down is the error of an agent that is not there.
+type down struct{}
+
+func (down) Error() string   { return "no node is running" }
+func (down) Temporary() bool { return true }
 
 func addEnv() Env {
 	return Env{Command: "ADD", Container: "c1", Netns: "/run/netns/c1", IfName: "eth0", Path: "/opt/cni/bin"}
@@ -140,7 +143,7 @@ func TestErrorsAreObjectsWithCodes(t *testing.T) {
 		{"ipam path", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"../sh"}}`, nil, 7, "is a path"},
 		{"ipam missing", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"there-is-none"}}`, nil, 102, "there-is-none"},
 		{"agent refuses", addEnv(), good, errors.New("no free address"), 100, "no free address"},
-		{"agent is down", addEnv(), good, &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ENOENT)}, 11, "does not answer"},
+		{"agent is down", addEnv(), good, down{}, 11, "does not answer"},
 		{"chained after an interface", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/c1"}]}}`, nil, 7, "made interface eth0 already"},
 		{"check without a result", with(func(e *Env) { e.Command = "CHECK" }), good, nil, 7, "no prevResult"},
 		{"check fails", with(func(e *Env) { e.Command = "CHECK" }), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0"}}`, errors.New("lost its address"), 101, "lost its address"},

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/weirnet/weir/internal/nl"
 )
@@ -36,7 +37,7 @@ func macs(key string) (pod, host net.HardwareAddr) {
 // end, so undoing is removing that link; connect does so itself when it fails.
 func connect(conn *nl.Conn, p *Pod) (err error) {
 	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key, PeerHardwareAddr: p.MAC, MTU: p.MTU}
-	setUpInner := func() error { return nil }
+	setUpInner, awaitInner := func() error { return nil }, func() error { return nil }
 	if p.Moved {
 		veth.PeerName = p.InnerIf()
 	} else {
@@ -55,6 +56,7 @@ func connect(conn *nl.Conn, p *Pod) (err error) {
 		}
 		veth.PeerName, veth.PeerNS = p.IfName, ns
 		setUpInner = func() error { return setUpInside(ns, inner, p) }
+		awaitInner = func() error { return awaitCarrier(inner, p, p.IfName) }
 	}
 	// AddVeth takes "exists" for its own work after an interrupted call; so a host end of that name is removed first.
 	if err := removeHostEnd(conn, p.HostIf); err != nil {
@@ -79,7 +81,29 @@ func connect(conn *nl.Conn, p *Pod) (err error) {
 	if err := setUpInner(); err != nil {
 		return err
 	}
-	return setUpHostEnd(conn, p)
+	if err := setUpHostEnd(conn, p); err != nil || p.Moved {
+		return err
+	}
+	if err := awaitCarrier(conn, p, p.HostIf); err != nil {
+		return err
+	}
+	return awaitInner()
+}
+
+// carrierWait is how long an interface may take to come up. The kernel does that in a work queue, within a millisecond when it is not busy.
+const carrierWait = 5 * time.Second
+
+// awaitCarrier waits until an end sends. Up to then the kernel throws away what is sent, without a word.
+func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
+	for deadline := time.Now().Add(carrierWait); ; time.Sleep(time.Millisecond) {
+		l, err := conn.LinkByName(name)
+		if err != nil || l.Running {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("pod %s: interface %s did not come up within %v; is the other end up?", p.Name, name, carrierWait)
+		}
+	}
 }
 
 // setUpInside gives the container's end its addresses and routes.

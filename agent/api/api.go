@@ -18,6 +18,11 @@
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
 //	POST /v1/why           Why      -> Explanation
 //	POST /v1/down                   -> Done       stop and remove every trace
+//	GET  /v1/pods          Pods
+//	POST /v1/pods          Attach   -> Pod        give a container its network
+//	POST /v1/pods/detach   Detach   -> Done       take it away
+//	POST /v1/pods/check    Detach   -> Done       compare it with what was made
+//	POST /v1/pods/keep     Keep     -> Done       detach all others
 package api
 
 import "time"
@@ -57,6 +62,7 @@ type Status struct {
 	StatesMax  int               `json:"states_max"`
 	Adopted    int               `json:"adopted"`   // connections that were open before and became states
 	TakenOver  bool              `json:"takenover"` // enforcement was there when the agent started
+	Pods       bool              `json:"pods"`      // containers can be given networks
 	Reasons    map[string]uint64 `json:"reasons"`   // packets that something other than a rule decided
 }
 

@@ -13,6 +13,7 @@ type Attach struct {
 	IfName    string            `json:"ifname,omitempty"`
 	Addrs     []netip.Addr      `json:"addrs,omitempty"`
 	Extern    bool              `json:"extern,omitempty"` // the addresses come from somebody else's IPAM
+	Moved     bool              `json:"moved,omitempty"`  // the runtime moves and configures Pod.InnerIf itself
 	MAC       string            `json:"mac,omitempty"`
 	MTU       int               `json:"mtu,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
@@ -62,7 +63,8 @@ type Pod struct {
 	Netns     string            `json:"netns"`
 	IfName    string            `json:"ifname"`
 	HostIf    string            `json:"host_if"`
-	Index     uint32            `json:"index"` // of HostIf
+	Index     uint32            `json:"index"`              // of HostIf
+	InnerIf   string            `json:"inner_if,omitempty"` // where the inner end is until the runtime moves it
 	Addrs     []netip.Addr      `json:"addrs"`
 	Gateways  []netip.Addr      `json:"gateways"`
 	MAC       string            `json:"mac"`

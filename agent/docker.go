@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/cni/docker"
+)
+
+// dockerNode is the node as Docker's driver sees it.
+type dockerNode struct {
+	Remote
+	pods *pods
+}
+
+func (d dockerNode) Hold(a netip.Addr) (netip.Addr, error) { return d.pods.manager.Hold(a) }
+func (d dockerNode) Unhold(a netip.Addr)                   { d.pods.manager.Unhold(a) }
+
+func (d dockerNode) Ranges() []docker.Range {
+	var list []docker.Range
+	for _, r := range d.pods.manager.Ranges() {
+		list = append(list, docker.Range{Prefix: r.Prefix, Gateway: r.Gateway})
+	}
+	return list
+}
+
+// serveDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the socket.
+func (n *Node) serveDocker() (stop func() error, err error) {
+	if n.pods == nil || !n.config.Settings.Pods.Docker {
+		return func() error { return nil }, nil
+	}
+	socket := n.config.Paths.Docker()
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		return nil, fmt.Errorf("listen for dockerd: %w", err)
+	}
+	var l net.Listener
+	if l, err = listen(socket); err != nil {
+		return nil, fmt.Errorf("listen for dockerd: %w", err)
+	}
+	node := dockerNode{NewRemote(api.NewClient(n.config.Paths.Socket())), n.pods}
+	s := http.Server{Handler: docker.New(node).Handler(), ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			n.problem("dockerd is not answered any more: "+err.Error(), "restart the node")
+		}
+	}()
+	return s.Close, nil
+}

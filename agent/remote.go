@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/cni"
+)
+
+// Remote is a node as the wires of container runtimes see it, through its API.
+type Remote struct{ client *api.Client }
+
+// NewRemote returns the node behind a client.
+func NewRemote(c *api.Client) Remote { return Remote{c} }
+
+// protocolNames are those of the API.
+var protocolNames = map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
+
+// Attach gives a container its network.
+func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
+	a := api.Attach{
+		Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName, Addrs: q.Addrs, Extern: q.Extern, Moved: q.Moved,
+		MAC: q.MAC, MTU: q.MTU, Labels: q.Labels,
+		Rates: api.Rates{In: q.RateIn, Out: q.RateOut, InBurst: q.BurstIn, OutBurst: q.BurstOut},
+	}
+	for _, p := range q.Publish {
+		a.Publish = append(a.Publish, api.Publish{Proto: protocolNames[p.Proto], Host: p.Host, HostPort: p.HostPort, Port: p.Port})
+	}
+	var p api.Pod
+	if err := r.post(ctx, "/v1/pods", a, &p); err != nil {
+		return cni.Reply{}, err
+	}
+	return cni.Reply{HostIf: p.HostIf, HostMAC: p.HostMAC, InnerIf: p.InnerIf, MAC: p.MAC, MTU: p.MTU, Addrs: p.Addrs, Gateways: p.Gateways}, nil
+}
+
+// Detach takes a container's network away.
+func (r Remote) Detach(ctx context.Context, container, ifName string) error {
+	return r.post(ctx, "/v1/pods/detach", api.Detach{Container: container, IfName: ifName}, &api.Done{})
+}
+
+// Check compares a container's network with what Attach made.
+func (r Remote) Check(ctx context.Context, container, ifName string) error {
+	return r.post(ctx, "/v1/pods/check", api.Detach{Container: container, IfName: ifName}, &api.Done{})
+}
+
+// Keep detaches all but the named attachments.
+func (r Remote) Keep(ctx context.Context, attachments []string) error {
+	return r.post(ctx, "/v1/pods/keep", api.Keep{Attachments: attachments}, &api.Done{})
+}
+
+// Status says whether a container could be attached now.
+func (r Remote) Status(ctx context.Context) error {
+	var s api.Status
+	if err := r.client.Get(ctx, "/v1/status", &s); err != nil {
+		return tryAgain(err)
+	}
+	if !s.Pods {
+		return errNoPods
+	}
+	return nil
+}
+
+func (r Remote) post(ctx context.Context, path string, request, answer any) error {
+	return tryAgain(r.client.Post(ctx, path, request, answer))
+}
+
+// tryAgain marks the absence of the node as something that passes.
+func tryAgain(err error) error {
+	if errors.Is(err, api.ErrNoNode) {
+		return temporary{err}
+	}
+	return err
+}
+
+type temporary struct{ error }
+
+func (temporary) Temporary() bool { return true }
+func (t temporary) Unwrap() error { return t.error }

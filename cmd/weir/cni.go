@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/weirnet/weir/agent"
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/cni"
+)
+
+// cniTimeout is how long a runtime waits at most. It kills plugins after some time of its own, mostly minutes.
+const cniTimeout = 60 * time.Second
+
+// isPlugin says whether the binary was called as a CNI plugin, by the name that a network configuration gives as its type.
+func isPlugin(args []string) bool { return len(args) > 0 && filepath.Base(args[0]) == "weir-cni" }
+
+// runPlugin is the CNI plugin: it speaks with the container runtime on stdin and stdout and returns the exit status.
+func runPlugin(ctx context.Context, in io.Reader, out io.Writer) int {
+	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
+	defer cancel()
+	return cni.Run(ctx, cni.ReadEnv(os.Getenv), in, out, func(root string) (cni.Agent, error) {
+		return agent.NewRemote(api.NewClient(agent.Paths{Root: root}.Socket())), nil
+	})
+}
+
+func runCNI(c *call) error {
+	if err := c.parse(0, 0); err != nil {
+		return err
+	}
+	if code := runPlugin(c.ctx, c.in, c.out); code != 0 {
+		return statusError(code) // the error object on stdout says it all
+	}
+	return nil
+}

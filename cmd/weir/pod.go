@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/tty"
+)
+
+func runPodAttach(c *call) error {
+	name := c.String("name", "", "call the pod `NAME` in rules: via pod:NAME (default: the last part of NETNS)")
+	mtu := c.Int("mtu", 0, "give the interface an MTU of `BYTES` (default: the node's)")
+	var labels, publish, addrs list
+	c.Var(&labels, "label", "add `KEY=VALUE`; rules ask for table(KEY=VALUE); may be given several times")
+	c.Var(&publish, "publish", "give port HOST:PORT of the host to the pod, `[ADDRESS:]HOST:PORT[/PROTO]`; may be given several times")
+	c.Var(&addrs, "addr", "ask for `ADDRESS`; one of each family may be given")
+	if err := c.onNode(1, 1); err != nil {
+		return err
+	}
+	netns, err := netnsPath(c.Arg(0))
+	if err != nil {
+		return c.failed(err)
+	}
+	a := api.Attach{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu, Labels: map[string]string{}}
+	if pid, ok := strings.CutPrefix(c.Arg(0), "pid:"); ok {
+		a.Container = "pid" + pid
+	}
+	for _, l := range labels {
+		key, value, ok := strings.Cut(l, "=")
+		if !ok {
+			return c.wrong("label %q has no '='", l)
+		}
+		a.Labels[key] = value
+	}
+	for _, p := range publish {
+		pub, err := parsePublish(p)
+		if err != nil {
+			return c.wrong("%v", err)
+		}
+		a.Publish = append(a.Publish, pub)
+	}
+	for _, s := range addrs {
+		addr, err := netip.ParseAddr(s)
+		if err != nil {
+			return c.wrong("%q is no address", s)
+		}
+		a.Addrs = append(a.Addrs, addr)
+	}
+	var p api.Pod
+	if err := c.post("/v1/pods", a, &p); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "%s %s\n", c.show(p.Name), join(p.Addrs))
+	return nil
+}
+
+// netnsPath finds a network namespace: a path, a name of `ip netns`, or pid:N.
+func netnsPath(word string) (string, error) {
+	path := filepath.Join("/run/netns", word)
+	if pid, ok := strings.CutPrefix(word, "pid:"); ok {
+		path = filepath.Join("/proc", pid, "ns/net")
+	} else if strings.Contains(word, "/") {
+		var err error
+		if path, err = filepath.Abs(word); err != nil {
+			return "", err
+		}
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("network namespace %s: %w; give a name that 'ip netns list' shows, a path, or pid:N", word, err)
+	}
+	return path, nil
+}
+
+// parsePublish reads [ADDRESS:]HOSTPORT:PORT[/PROTO] as container tools write it; an IPv6 address stands in brackets.
+func parsePublish(s string) (api.Publish, error) {
+	p := api.Publish{Proto: "tcp"}
+	bad := fmt.Errorf("cannot publish %q: write HOSTPORT:PORT, ADDRESS:HOSTPORT:PORT, and /udp or /sctp behind it for these", s)
+	rest, proto, ok := strings.Cut(s, "/")
+	if ok {
+		p.Proto = proto
+	}
+	i := strings.LastIndexByte(rest, ':')
+	if i < 0 {
+		return p, bad
+	}
+	host, port := rest[:i], rest[i+1:]
+	if j := strings.LastIndexByte(host, ':'); j >= 0 {
+		a, err := netip.ParseAddr(strings.Trim(host[:j], "[]"))
+		if err != nil {
+			return p, bad
+		}
+		p.Host, host = a, host[j+1:]
+	}
+	hostPort, err := strconv.ParseUint(host, 10, 16)
+	if err != nil {
+		return p, bad
+	}
+	inner, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return p, bad
+	}
+	p.HostPort, p.Port = uint16(hostPort), uint16(inner)
+	return p, nil
+}
+
+func runPodDetach(c *call) error {
+	if err := c.onNode(1, 1); err != nil {
+		return err
+	}
+	name := c.Arg(0)
+	var pods api.Pods
+	if err := c.get("/v1/pods", &pods); err != nil {
+		return err
+	}
+	netns, _ := netnsPath(name) // it may be gone, or this may be a name
+	for _, p := range pods.Pods {
+		if p.Name == name || p.Container == name || p.Netns == netns {
+			return c.post("/v1/pods/detach", api.Detach{Container: p.Container, IfName: p.IfName}, &api.Done{})
+		}
+	}
+	return c.failed(notFound{name})
+}
+
+type notFound struct{ name string }
+
+func (e notFound) Error() string { return "no such pod: " + e.name }
+
+// Hint says where the names are.
+func (notFound) Hint() string { return "weir pod list" }
+
+func runPodList(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	var pods api.Pods
+	if err := c.get("/v1/pods", &pods); err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(c.out, pods)
+	}
+	t := tty.NewTable(c.out, false, "name", "addresses", "interface", "labels", "published", ">packets in/out", ">bytes in/out", ">drops in/out")
+	for _, p := range pods.Pods {
+		t.Row(p.Name, join(p.Addrs), p.HostIf, labelText(p.Labels), publishText(p.Publish),
+			pair(p.Packets), pair(p.Bytes), pair(p.Drops))
+	}
+	t.Flush()
+	return nil
+}
+
+func join[T fmt.Stringer](list []T) string {
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i] = v.String()
+	}
+	return strings.Join(words, ",")
+}
+
+func pair(n [2]uint64) string { return fmt.Sprintf("%d/%d", n[0], n[1]) }
+
+func labelText(labels map[string]string) string {
+	var words []string
+	for k, v := range labels {
+		words = append(words, k+"="+v)
+	}
+	slices.Sort(words)
+	return strings.Join(words, ",")
+}
+
+func publishText(list []api.Publish) string {
+	var words []string
+	for _, p := range list {
+		host := fmt.Sprint(p.HostPort)
+		if p.Host.IsValid() {
+			host = netip.AddrPortFrom(p.Host, p.HostPort).String()
+		}
+		words = append(words, fmt.Sprintf("%s:%d/%s", host, p.Port, p.Proto))
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,237 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// podSettings give a node room for containers.
+const podSettings = `
+interfaces = ["eth0"]
+[pods]
+ranges = ["10.88.0.0/24", "fd00:88::/120"]
+`
+
+// podHost is a guarded host with a neighbour on its card:
+//
+//	outside  eth0 ------ eth0  host  === pods 10.88.0.0/24, fd00:88::/120
+//	10.66.0.2            10.66.0.1
+//	fd66::2              fd66::1
+type podHost struct {
+	outside, host *nstest.Node
+	lab           *nstest.Lab
+	*guard
+}
+
+func newPodHost(t *testing.T, rules string) *podHost {
+	t.Helper()
+	lab := nstest.New(t)
+	h := &podHost{lab: lab, outside: lab.Node("outside"), host: lab.Node("host")}
+	lab.Join(h.outside, "eth0", "10.66.0.2/24 fd66::2/64", h.host, "eth0", "10.66.0.1/24 fd66::1/64")
+	h.outside.Route("10.88.0.0/24", "10.66.0.1")
+	h.outside.Route("fd00:88::/120", "fd66::1")
+	h.guard = newGuard(t, h.host)
+	h.file("etc/weir/weir.toml", podSettings)
+	h.start("--rules", h.file("etc/weir/rules", rules))
+	return h
+}
+
+// attach gives a new namespace a network by `weir pod attach`.
+func (h *podHost) attach(name string, args ...string) (*nstest.Node, api.Pod) {
+	h.t.Helper()
+	node := h.lab.Node(name)
+	h.weir(append(append([]string{"pod", "attach", "--name", name}, args...), node.Path())...)
+	return node, h.pod(name)
+}
+
+func (h *podHost) pods() []api.Pod {
+	h.t.Helper()
+	var list api.Pods
+	if err := json.Unmarshal([]byte(h.weir("pod", "list", "-j")), &list); err != nil {
+		h.t.Fatal(err)
+	}
+	return list.Pods
+}
+
+func (h *podHost) pod(name string) api.Pod {
+	h.t.Helper()
+	for _, p := range h.pods() {
+		if p.Name == name {
+			return p
+		}
+	}
+	h.t.Fatalf("weir pod list does not have %s", name)
+	return api.Pod{}
+}
+
+// TestPodsMeetTheRules: pods are reached exactly where the rules say, from outside, from each other and from the host, and
+// a label's table follows pods as they come and go.
+func TestPodsMeetTheRules(t *testing.T) {
+	need(t, "nginx", "curl")
+	h := newPodHost(t, `
+add check-state
+add allow tcp from table(role=client) to table(app=web) 80 setup keep-state
+add allow tcp from 10.66.0.2,fd66::2 to any 80 via pod:web setup keep-state
+add allow tcp from any to any 80 in via eth0 setup keep-state
+add allow tcp from me to table(app=web) 81 setup keep-state
+`)
+	web, webPod := h.attach("web", "--label", "app=web")
+	nginx(t, web, 80, 81)
+	friend, _ := h.attach("friend", "--label", "role=client")
+	stranger, _ := h.attach("stranger")
+	for _, a := range webPod.Addrs {
+		url := "http://" + netip.AddrPortFrom(a, 80).String() + "/"
+		reach(t, friend, url)
+		refuse(t, stranger, url)
+		reach(t, h.outside, url)
+		refuse(t, h.host, url)
+		reach(t, h.host, "http://"+netip.AddrPortFrom(a, 81).String()+"/")
+	}
+	h.weir("pod", "detach", "friend")
+	again, _ := h.attach("again", "--label", "role=client")
+	reach(t, again, "http://"+netip.AddrPortFrom(webPod.Addrs[0], 80).String()+"/")
+	if out := h.weir("pod", "list"); !strings.Contains(out, "app=web") || strings.Contains(out, "friend") {
+		t.Errorf("weir pod list:\n%s", out)
+	}
+}
+
+// TestPodsOutliveTheAgent: a killed agent changes nothing for pods, the next one finds them, and down leaves no trace of them.
+func TestPodsOutliveTheAgent(t *testing.T) {
+	need(t, "nginx", "curl")
+	h := newPodHost(t, "add allow tcp from any to table(app=web) 80 keep-state\nadd allow tcp from any to any out keep-state\n")
+	web, p := h.attach("web", "--label", "app=web")
+	nginx(t, web, 80)
+	url := "http://" + netip.AddrPortFrom(p.Addrs[0], 80).String() + "/"
+	reach(t, h.host, url)
+	h.kill()
+	reach(t, h.host, url)
+	h.start()
+	reach(t, h.host, url)
+	if got := h.pod("web"); got.Index != p.Index || got.Addrs[0] != p.Addrs[0] {
+		t.Errorf("after the restart the pod is %+v, was %+v", got, p)
+	}
+	h.weir("down")
+	h.wait()
+	links, err := h.host.Netlink().Links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links {
+		if strings.HasPrefix(l.Alias, "weir:") {
+			t.Errorf("down left %s", l.Name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(h.root, "var/lib/weir")); !os.IsNotExist(err) {
+		t.Errorf("down left the state directory: %v", err)
+	}
+}
+
+// cni calls the plugin as a runtime does.
+func (h *podHost) cni(verb, container, netns, config string) (out map[string]any, took time.Duration) {
+	h.t.Helper()
+	plugin := filepath.Join(h.root, "weir-cni")
+	if _, err := os.Lstat(plugin); os.IsNotExist(err) {
+		if err := os.Symlink(weir, plugin); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	cmd := h.host.Command(plugin)
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+netns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
+	cmd.Stdin = strings.NewReader(config)
+	began := time.Now()
+	text, err := cmd.Output()
+	took = time.Since(began)
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &out); err != nil {
+			h.t.Fatalf("%s: %v\n%s", verb, err, text)
+		}
+	}
+	if err != nil && out["code"] == nil {
+		h.t.Fatalf("%s: %v without an error object\n%s", verb, err, text)
+	}
+	return out, took
+}
+
+// TestPlugin: every verb of CNI through the plugin binary, in every version.
+func TestPlugin(t *testing.T) {
+	nstest.Root(t)
+	h := newPodHost(t, "add allow ip from any to any\n")
+	config := func(version, more string) string {
+		return fmt.Sprintf(`{"cniVersion":%q,"name":"net","type":"weir-cni","root":%q%s}`, version, h.root, more)
+	}
+	for i, v := range []string{"0.4.0", "1.0.0", "1.1.0"} {
+		id := fmt.Sprint("c", i)
+		node := h.lab.Node(id)
+		result, took := h.cni("ADD", id, node.Path(), config(v, ""))
+		if result["ips"] == nil {
+			t.Fatalf("%s ADD: %v", v, result)
+		}
+		t.Logf("%s ADD took %v", v, took)
+		address := netip.MustParsePrefix(result["ips"].([]any)[0].(map[string]any)["address"].(string)).Addr()
+		if out, err := h.host.Command("ping", "-c1", "-W2", address.String()).CombinedOutput(); err != nil {
+			t.Errorf("%s: ping %s: %v\n%s", v, address, err, out)
+		}
+		previous, err := json.Marshal(result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := h.cni("CHECK", id, node.Path(), config(v, `,"prevResult":`+string(previous))); out != nil {
+			t.Errorf("%s CHECK: %v", v, out)
+		}
+		if out, err := node.Command("ip", "addr", "del", address.String()+"/32", "dev", "eth0").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if out, _ := h.cni("CHECK", id, node.Path(), config(v, `,"prevResult":`+string(previous))); out["code"] != 101.0 {
+			t.Errorf("%s CHECK of a pod without its address: %v", v, out)
+		}
+		for range 2 {
+			out, took := h.cni("DEL", id, "", config(v, ""))
+			if out != nil {
+				t.Errorf("%s DEL: %v", v, out)
+			}
+			t.Logf("%s DEL took %v", v, took)
+		}
+	}
+	if out, _ := h.cni("STATUS", "", "", config("1.1.0", "")); out != nil {
+		t.Errorf("STATUS: %v", out)
+	}
+	if out, _ := h.cni("VERSION", "", "", `{"cniVersion":"1.0.0"}`); out["supportedVersions"] == nil {
+		t.Errorf("VERSION: %v", out)
+	}
+	kept, lost := h.lab.Node("kept"), h.lab.Node("lost")
+	h.cni("ADD", "kept", kept.Path(), config("1.1.0", ""))
+	h.cni("ADD", "lost", lost.Path(), config("1.1.0", ""))
+	if out, _ := h.cni("GC", "", "", config("1.1.0", `,"cni.dev/valid-attachments":[{"containerID":"kept","ifname":"eth0"}]`)); out != nil {
+		t.Errorf("GC: %v", out)
+	}
+	if pods := h.pods(); len(pods) != 1 || pods[0].Container != "kept" {
+		t.Errorf("GC left %+v", pods)
+	}
+	local := config("1.0.0", fmt.Sprintf(`,"ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.99.7.0/24"}]]}`, filepath.Join(h.root, "ipam")))
+	extern := h.lab.Node("extern")
+	if out, _ := h.cni("ADD", "extern", extern.Path(), local); out["ips"] == nil || out["ips"].([]any)[0].(map[string]any)["address"] != "10.99.7.2/32" {
+		t.Errorf("ADD with host-local: %v", out)
+	}
+	if out, _ := h.cni("DEL", "extern", "", local); out != nil {
+		t.Errorf("DEL with host-local: %v", out)
+	}
+	if left, _ := filepath.Glob(filepath.Join(h.root, "ipam/net/10.*")); len(left) != 0 {
+		t.Errorf("DEL left addresses with host-local: %v", left)
+	}
+	h.kill()
+	if out, _ := h.cni("ADD", "late", lost.Path(), config("1.0.0", "")); out["code"] != 11.0 || !strings.Contains(fmt.Sprint(out["details"]), "weir up") {
+		t.Errorf("ADD without an agent: %v", out)
+	}
+	if out, _ := h.cni("STATUS", "", "", config("1.1.0", "")); out["code"] != 50.0 {
+		t.Errorf("STATUS without an agent: %v", out)
+	}
+}
