@@ -52,6 +52,10 @@ func randomPacket(t testing.TB, r *rand.Rand) []byte {
 			}
 		}
 	}
+	if ip, ok := layers[0].(IPv4); ok && pick(8) { // as IGMP packets look, but perhaps a fragment
+		ip.Options, ip.Proto = optionBytes(OptRouterAlert), ProtoIGMP
+		layers[0] = ip
+	}
 	sport, dport := uint16(r.Uint32()), uint16(r.Uint32())
 	switch r.IntN(10) {
 	case 0, 1, 2:
