@@ -237,3 +237,25 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestEveryLength gives every IP length, in a buffer of every length, to one packet of each plain kind.
+func TestEveryLength(t *testing.T) {
+	for _, text := range []string{
+		"tcp 192.0.2.1:1 -> 192.0.2.2:2 len 44", "udp 192.0.2.1:1 -> 192.0.2.2:2 len 32", "icmp 192.0.2.1 -> 192.0.2.2 len 32",
+		"igmp 192.0.2.1 -> 224.0.0.9 opt ra len 32", "tcp [2001:db8::1]:1 -> [2001:db8::2]:2 len 64",
+		"udp [2001:db8::1]:1 -> [::2]:2 len 52", "icmp6 ::1 -> ::1 len 52", "gre 192.0.2.1 -> 192.0.2.2 len 32",
+	} {
+		_, whole := mustParse(t, text)
+		for length := range len(whole) + 2 {
+			for n := range len(whole) + 1 {
+				b := append([]byte(nil), whole...)
+				if b[0]>>4 == 4 {
+					be.PutUint16(b[2:], uint16(length))
+				} else {
+					be.PutUint16(b[4:], uint16(length))
+				}
+				compare(t, b[:n])
+			}
+		}
+	}
+}
