@@ -29,8 +29,9 @@ type History struct {
 type place struct {
 	addrs  []known
 	winner netip.Addr
-	// deadV4 and deadV6 are when to forget that a whole family did not answer.
-	deadV4, deadV6 time.Time
+	// deadV4 and deadV6 are when to forget that a whole family did not answer,
+	// muteV4 and muteV6 that its addresses could not be had in time.
+	deadV4, deadV6, muteV4, muteV6 time.Time
 }
 
 type known struct {
@@ -71,9 +72,9 @@ type outcome struct {
 	dead bool          // it kept the dial waiting
 }
 
-// record files what a dial taught. silentV6 and silentV4 say that the family's
-// addresses could not even be had in time.
-func (h *History) record(id networkID, where string, outcomes []outcome, silentV4, silentV6 bool, now time.Time) {
+// record files what a dial taught. muteV4 and muteV6 say that the family's
+// addresses were not known when the race was over.
+func (h *History) record(id networkID, where string, outcomes []outcome, muteV4, muteV6 bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.network != id {
@@ -93,8 +94,7 @@ func (h *History) record(id networkID, where string, outcomes []outcome, silentV
 		p = &place{}
 		h.places[where] = p
 	}
-	alive := [2]bool{}
-	dead := [2]bool{silentV4, silentV6}
+	var alive, dead [2]bool
 	for _, o := range outcomes {
 		family := 1
 		if o.addr.Is4() {
@@ -124,6 +124,13 @@ func (h *History) record(id networkID, where string, outcomes []outcome, silentV
 		case dead[family]:
 			*until = now.Add(remember)
 		}
+	}
+	p.muteV4, p.muteV6 = time.Time{}, time.Time{}
+	if muteV4 {
+		p.muteV4 = now.Add(remember)
+	}
+	if muteV6 {
+		p.muteV6 = now.Add(remember)
 	}
 }
 
@@ -167,6 +174,15 @@ func (p *place) familyDead(v4 bool, now time.Time) bool {
 		return now.Before(p.deadV4)
 	}
 	return now.Before(p.deadV6)
+}
+
+// await reports whether the answer about a family is worth waiting for.
+func (p *place) await(v4 bool, now time.Time) bool {
+	mute := p.muteV6
+	if v4 {
+		mute = p.muteV4
+	}
+	return !now.Before(mute) && !p.familyDead(v4, now)
 }
 
 // rank orders addresses between rules 8 and 9 of RFC 6724: the last winner, then

@@ -25,6 +25,16 @@ func TestHistory(t *testing.T) {
 	if p, _ = h.recall(1, "x"); p.avoid(v6, now) || p.familyDead(false, now) {
 		t.Errorf("%+v", p)
 	}
+	// A family whose answer was late is not waited for, but used as before once its
+	// addresses are known.
+	h.record(1, "x", []outcome{{addr: v4, won: true, rtt: time.Millisecond}}, false, true, now)
+	if p, _ = h.recall(1, "x"); p.await(false, now) || !p.await(true, now) || p.avoid(v6, now) || p.familyDead(false, now) {
+		t.Errorf("%+v", p)
+	}
+	h.record(1, "x", []outcome{{addr: v4, won: true, rtt: time.Millisecond}}, false, false, now)
+	if p, _ = h.recall(1, "x"); !p.await(false, now) {
+		t.Errorf("%+v", p)
+	}
 	// What a dial learned on another network is not recorded here, and a change
 	// of the network empties everything.
 	h.record(2, "y", []outcome{{addr: v6, won: true}}, false, false, now)

@@ -47,9 +47,9 @@ func (r *run) remember() {
 		o.dead = !o.won && a.end-a.start >= race.MinAttemptDelay && i < r.winner
 		outcomes = append(outcomes, o)
 	}
-	silent := func(t race.Types) bool { return r.asked&t != 0 && r.answered&t == 0 }
+	mute := func(t race.Types) bool { return r.asked&t != 0 && r.answered&t == 0 }
 	v4 := won.addr.Addr().Is4()
-	r.d.history().record(r.net.id, r.address, outcomes, silent(race.A) && !v4, silent(race.AAAA) && v4, r.begin)
+	r.d.history().record(r.net.id, r.address, outcomes, mute(race.A) && !v4, mute(race.AAAA) && v4, r.begin)
 }
 
 // lost makes the error of a race that was not won.
