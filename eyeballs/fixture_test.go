@@ -166,3 +166,19 @@ func (f *fixture) dial(network, address string) (netip.Addr, time.Duration) {
 	}
 	return ap.Addr(), took
 }
+
+// patiently plays something that depends on time until it goes as it should. A
+// machine that stalls at the wrong moment makes a good dialer late now and then; a
+// bad one is late every time.
+func patiently(t *testing.T, play func() error) {
+	t.Helper()
+	var err error
+	for try := range 8 {
+		if err = play(); err == nil {
+			return
+		}
+		t.Logf("try %d: %v", try+1, err)
+		time.Sleep(time.Duration(try) * 50 * time.Millisecond)
+	}
+	t.Error(err)
+}

@@ -16,7 +16,7 @@ import (
 const role = "WEIR_DIAL_ROLE"
 
 func main() {
-	rounds := flag.Int("rounds", 200, "interleaved rounds of every row of the good path")
+	rounds := flag.Int("rounds", 600, "interleaved rounds of every row of the good path")
 	only := flag.String("only", "", "one of good, faults, proxy")
 	flag.Parse()
 	if err := run(*rounds, *only); err != nil {
