@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -10,10 +11,13 @@ import (
 )
 
 // subject is the engine as the treaty wants it.
-type subject struct{ *Engine }
+type subject struct {
+	*Engine
+	judge func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+}
 
 func (s subject) Judge(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-	return s.Worker(0).Judge(in, pkt), nil
+	return s.judge(s.Engine, in, pkt)
 }
 
 func (s subject) Sweep(now time.Duration) error {
@@ -21,11 +25,48 @@ func (s subject) Sweep(now time.Duration) error {
 	return nil
 }
 
-func TestDiffer(t *testing.T) {
+// treaty returns options with room for every state of a random case.
+func treaty() firewall.Options {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxEmbryonic, o.MaxTracks = 4096, 4096, 4096
-	firetest.Run(t, o, rule.AllFeatures, func() (firetest.Subject, error) {
-		e, err := New(Options{Options: o})
-		return subject{e}, err
-	})
+	return o
+}
+
+// TestDiffer compares the engine with the twin, in every way in which packets can be handed to it.
+func TestDiffer(t *testing.T) {
+	turn := 0
+	ways := []struct {
+		name    string
+		workers int
+		judge   func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+	}{
+		{"one worker", 1, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			return e.Worker(0).Judge(in, pkt), nil
+		}},
+		{"batches of three workers, none of them the right one", 3, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			var out [1]firewall.Verdict
+			turn++
+			e.Worker(turn%3).JudgeBatch(in, [][]byte{pkt}, out[:])
+			return out[0], nil
+		}},
+		{"explained first", 2, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			ex := e.Explain(in, pkt)
+			v := e.Worker(e.Steer(pkt)).Judge(in, pkt)
+			if ex.Verdict != v {
+				return v, fmt.Errorf("explained as %+v, judged %+v", ex.Verdict, v)
+			}
+			if n := len(ex.Tries); v.Rule != 0 && v.Reason == firewall.ReasonRule && (n == 0 || ex.Tries[n-1].Number != v.Rule) {
+				return v, fmt.Errorf("verdict %+v, tries %+v", v, ex.Tries)
+			}
+			return v, nil
+		}},
+	}
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			firetest.Run(t, treaty(), rule.AllFeatures, func() (firetest.Subject, error) {
+				e, err := New(Options{Options: treaty(), Workers: way.workers})
+				return subject{e, way.judge}, err
+			})
+		})
+	}
 }

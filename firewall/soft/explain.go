@@ -57,7 +57,8 @@ type Explanation struct {
 // dryRun collects what happens to a packet that must change nothing.
 type dryRun struct {
 	tries    []Try
-	stateful bool // states are looked up
+	stateful bool     // states are looked up
+	ended    []uint32 // tracks of states that would have been ended
 }
 
 // note writes an outcome down if this is a dry run.

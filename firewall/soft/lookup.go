@@ -100,9 +100,11 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 
 // ends removes a state that the packet has found dead.
 func (j *job) ends(t *table, r ref) {
-	if j.dry == nil {
-		j.sh.end(t, r, j.now)
+	if j.dry != nil {
+		j.dry.ended = append(j.dry.ended, t.entries[r].track)
+		return
 	}
+	j.sh.end(t, r, j.now)
 }
 
 // haveState notes that there is a state under a flow name and how the packet met it.

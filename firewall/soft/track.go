@@ -84,7 +84,7 @@ func (j *job) acquire(slot int, code *rule.Code) uint32 {
 	}
 }
 
-// reached reports whether the packet's track is at its limit.
+// reached reports whether the packet's track is at its limit, in a dry run.
 func (j *job) reached(slot int, code *rule.Code) bool {
 	k := j.trackKey(code)
 	k.rule = j.cfg.ids[slot]
@@ -92,7 +92,16 @@ func (j *job) reached(slot int, code *rule.Code) bool {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	i, ok := ts.index[k]
-	return ok && ts.all[i].count.Load() >= int32(code.Limit)
+	if !ok {
+		return false
+	}
+	n := ts.all[i].count.Load()
+	for _, gone := range j.dry.ended {
+		if gone == i {
+			n--
+		}
+	}
+	return n >= int32(code.Limit)
 }
 
 // trackKey returns the parts of the packet's tuple that the rule counts by.
