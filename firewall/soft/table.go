@@ -36,15 +36,14 @@ func newTable(n int, seed [4]uint64) table {
 	return t
 }
 
-// alignedEntries returns n entries that start at a multiple of their size, so that each lies in two cache lines.
+// alignedEntries returns n entries that start at the beginning of a page, so that each lies in two neighbouring cache lines.
 func alignedEntries(n int) []entry {
-	const size = int(unsafe.Sizeof(entry{}))
-	all := make([]entry, n+1)
-	if rest := int(uintptr(unsafe.Pointer(&all[0])) % uintptr(size)); rest != 0 {
-		bytes := unsafe.Slice((*byte)(unsafe.Pointer(&all[0])), (n+1)*size)
-		return unsafe.Slice((*entry)(unsafe.Pointer(&bytes[size-rest])), n)
-	}
-	return all[:n]
+	const size, page = int(unsafe.Sizeof(entry{})), 4096
+	raw := make([]entry, n+page/size)
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&raw[0])), len(raw)*size)
+	skip := -int(uintptr(unsafe.Pointer(&raw[0]))) & (page - 1)
+	huge(bytes[skip : skip+n*size&^(page-1)])
+	return unsafe.Slice((*entry)(unsafe.Pointer(&bytes[skip])), n)
 }
 
 // mix multiplies and folds: the hash's only tool.

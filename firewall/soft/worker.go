@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"math/bits"
+
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
@@ -10,12 +12,13 @@ import (
 // its shard cost nothing that is shared. A packet of another worker's flow gets the same verdict, only later: the worker
 // borrows the other shard for it. Engine.Steer tells whose a packet is.
 type Worker struct {
-	engine *Engine
-	shard  *shard
-	kept   bool // Hold was called
-	p      packet.Packet
-	in     firewall.Input // of a packet of a batch
-	job    job
+	engine  *Engine
+	shard   *shard
+	kept    bool // Hold was called
+	ps      [group]packet.Packet
+	in      firewall.Input // of a packet of a batch
+	job     job
+	touched uint64 // keeps the compiler from leaving out the reads of ahead
 }
 
 // Hold keeps the worker's shard until Release, so that Judge need not take it anew for every packet. Meanwhile
@@ -40,9 +43,10 @@ func (w *Worker) Judge(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	if !w.kept {
 		w.shard.hold()
 	}
-	w.p.Decode(pkt)
-	if !w.shard.quick(&w.p, in, &v) {
-		v = w.slow(in, pkt)
+	p := &w.ps[0]
+	p.Decode(pkt)
+	if !w.shard.quick(p, in, &v) {
+		v = w.slow(in, p, pkt)
 	}
 	if !w.kept {
 		w.shard.release()
@@ -57,12 +61,22 @@ func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Ve
 		w.shard.hold()
 	}
 	out = out[:len(pkts)]
-	for i, pkt := range pkts {
-		w.p.Decode(pkt)
-		if !w.shard.quick(&w.p, in, &out[i]) {
-			w.in = *in
-			w.in.Random += uint32(i) * RandomStep
-			out[i] = w.slow(&w.in, pkt)
+	for from := 0; from < len(pkts); from += group {
+		to := min(from+group, len(pkts))
+		ahead := w.shard.grown.used > lookAhead
+		if ahead {
+			w.ahead(pkts[from:to])
+		}
+		for i := from; i < to; i++ {
+			p := &w.ps[i-from]
+			if !ahead {
+				p.Decode(pkts[i])
+			}
+			if !w.shard.quick(p, in, &out[i]) {
+				w.in = *in
+				w.in.Random += uint32(i) * RandomStep
+				out[i] = w.slow(&w.in, p, pkts[i])
+			}
 		}
 	}
 	if !w.kept {
@@ -70,13 +84,45 @@ func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Ve
 	}
 }
 
+// A batch is judged in groups. With more than lookAhead states, which no longer fit the CPU's caches, the states of
+// a whole group are asked for before the first packet of it is judged, so that the waits for memory overlap.
+const (
+	group     = 16
+	lookAhead = 4096
+)
+
+// ahead decodes a group of packets and touches their states.
+func (w *Worker) ahead(pkts [][]byte) {
+	var hashes [group]uint64
+	t := &w.shard.grown
+	for i, pkt := range pkts {
+		p := &w.ps[i]
+		p.Decode(pkt)
+		hashes[i] = hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &t.seed)
+	}
+	n := uint64(len(t.tags))
+	for _, h := range hashes[:len(pkts)] {
+		a, b := (h>>32)*n>>32, (h&0xffffffff)*n>>32
+		tag := max(uint8(h), 1)
+		m := match(t.tags[a], tag)
+		if m == 0 {
+			if m = match(t.tags[b], tag); m == 0 {
+				continue
+			}
+			a = b
+		}
+		e := &t.entries[a*ways+uint64(bits.TrailingZeros64(m)>>3)]
+		w.touched ^= e.id ^ e.sides[0].bytes
+	}
+}
+
 // RandomStep is how far the random words of two neighbours in a batch are apart.
 const RandomStep = 0x9e3779b9
 
 // slow judges the decoded packet with the worker's shard held.
-func (w *Worker) slow(in *firewall.Input, pkt []byte) firewall.Verdict {
+func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte) firewall.Verdict {
 	e, j := w.engine, &w.job
-	j.in, j.p, j.b, j.now = in, &w.p, pkt, int64(in.Now)
+	j.in, j.p, j.b, j.now = in, p, pkt, int64(in.Now)
 	j.open(e)
 	if w.shard.many && j.hasKey {
 		if at := e.shardOf(j.hash); at != w.shard.index {

@@ -41,7 +41,7 @@ func run(only string, rounds int, slice time.Duration) error {
 	for _, t := range []struct {
 		name string
 		run  func(int, time.Duration) error
-	}{{"cases", tenCases}} {
+	}{{"cases", tenCases}, {"rules", manyRules}, {"states", manyStates}} {
 		if only != "" && only != t.name {
 			continue
 		}
