@@ -129,6 +129,7 @@ func (e *Engine) installLocked(c *config) {
 				}
 			}
 			s.rules = rules
+			s.grown.purge, s.embryo.purge = len(s.grown.tags), len(s.embryo.tags)
 		case s.rules == nil:
 			s.rules = rules
 		}

@@ -54,6 +54,7 @@ func (e *Engine) forgetLocked() {
 	for _, s := range e.shards {
 		s.hold()
 		for _, t := range []*table{&s.grown, &s.embryo} {
+			t.purge = len(t.tags)
 			s.sweep(t, len(t.tags), 0, nil)
 		}
 		s.release()

@@ -180,6 +180,8 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	e.store(&s)
 	if p := s.Phase(); p != flow.Opening {
 		j.sh.phase(t, r, &s, p, j.now)
+	} else {
+		j.sh.plan(t, r, &s, j.now)
 	}
 	j.sh.started(j, slot)
 	return firewall.ReasonRule

@@ -55,20 +55,40 @@ type recent struct {
 	e                          *entry
 }
 
+// shorted says how far the short cut led.
+type shorted uint8
+
+const (
+	judged   shorted = iota // to the verdict
+	unjudged                // nowhere
+	absent                  // the first rule finds no state: shard.hash is the hash of the conversation
+)
+
+// when returns judged if ok, else otherwise.
+func when(ok bool, otherwise shorted) shorted {
+	if ok {
+		return judged
+	}
+	return otherwise
+}
+
 // quick judges a packet, if it can do so in short.
-func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict) bool {
+func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict) shorted {
 	c := s.cfg
 	if p.Reason != packet.ReasonNone || p.Frag&(packet.FragFirst|packet.FragLater) != 0 {
-		return false
+		return unjudged
 	}
 	if p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP {
-		return c.stateless && !s.meets(p) && s.pass(p, in.Hook.Dir, int64(in.Now), v)
+		return when(c.stateless && !s.meets(p) && s.pass(p, in.Hook.Dir, int64(in.Now), v), unjudged)
 	}
 	now := int64(in.Now)
 	m := &s.recent
 	if m.srcLo != p.SrcLo || m.dstLo != p.DstLo || m.ports != p.Ports || m.srcHi != p.SrcHi || m.dstHi != p.DstHi || m.proto != p.Proto || m.moves != s.moves {
-		if !c.looks || !s.seek(p, m) {
-			return c.stateless && !(s.many && c.looks) && s.pass(p, in.Hook.Dir, now, v)
+		if !c.looks {
+			return when(c.stateless && s.pass(p, in.Hook.Dir, now, v), unjudged)
+		}
+		if got := s.seek(p, m); got != judged {
+			return when(got == absent && c.stateless && s.pass(p, in.Hook.Dir, now, v), got)
 		}
 	}
 	e := m.e
@@ -78,10 +98,10 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict)
 	d, q := &e.sides[from&1], &e.sides[from&1^1]
 	if p.Proto == packet.ProtoUDP {
 		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 || !r.Pass {
-			return false
+			return unjudged
 		}
 	} else if !r.Pass || !shortTCP(c, e, d, q, p, last, now) {
-		return false
+		return unjudged
 	}
 	e.last[from&1] = now
 	d.bytes += uint64(p.Len) << 8
@@ -89,14 +109,15 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict)
 	s.count(int(r.Slot), p.Len, now)
 	s.reasons[firewall.ReasonRule]++
 	*v = *r
-	return true
+	return judged
 }
 
-// seek finds the state of a plain packet in this shard, under the flow name that the first rule looks up.
-func (s *shard) seek(p *packet.Packet, m *recent) bool {
+// seek finds the state of a plain packet under the flow name that the first rule looks up: judged if it is there, absent if it is
+// not, unjudged if it would be in another shard.
+func (s *shard) seek(p *packet.Packet, m *recent) shorted {
 	h := hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
 	if s.many && s.engine.shardOf(h) != s.index {
-		return false
+		return unjudged
 	}
 	conv := uint64(p.Proto)<<(idProto-idKey) | uint64(s.cfg.shortFlow)
 	id := uint64(p.Ports)<<(idPorts-idKey) | conv
@@ -104,12 +125,13 @@ func (s *shard) seek(p *packet.Packet, m *recent) bool {
 	e, from := s.grown.locate(p, id, back, h)
 	if e == nil {
 		if e, from = s.embryo.locate(p, id, back, h); e == nil {
-			return false
+			s.hash = h
+			return absent
 		}
 	}
 	*m = recent{srcHi: p.SrcHi, srcLo: p.SrcLo, dstHi: p.DstHi, dstLo: p.DstLo, ports: p.Ports, proto: p.Proto,
 		moves: s.moves, from: uint8(from), e: e}
-	return true
+	return judged
 }
 
 // locate finds the entry of a plain packet's conversation, and which side sent the packet. id is the key's part of entry.id with

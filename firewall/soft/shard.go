@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 )
 
 // shard is the part of the engine's states and counters that one worker owns. Whoever holds it is its only writer: the
@@ -26,6 +27,7 @@ type shard struct {
 	pending int   // states not yet counted in engine.states
 	cache   [trackCache]cachedTrack
 	live    [256]uint32 // states by protocol
+	hash    uint64      // what quick has computed of a packet whose state is absent
 	moves   uint32      // counts everything that makes a pointer to an entry stale
 	recent  recent
 	decided decided
@@ -81,7 +83,11 @@ func (s *shard) room(st *flow.State, h uint64, now int64) (*table, ref, firewall
 		r = t.free(h)
 	}
 	if r == noRef {
-		r = s.reclaim(t, h, now, embryonic)
+		if embryonic {
+			r = s.evict(t, h, now)
+		} else {
+			r = s.reclaim(t, h, now)
+		}
 	}
 	if r == noRef && !s.full() && !embryonic {
 		r = t.move(h)
@@ -97,11 +103,10 @@ func (s *shard) room(st *flow.State, h uint64, now int64) (*table, ref, firewall
 	return t, r, firewall.ReasonRule
 }
 
-// reclaim ends a state of the candidate sets whose place can be had: one that has expired or whose rule is gone, then a
-// closed one, then, if the pool allows it, the oldest.
-func (s *shard) reclaim(t *table, h uint64, now int64, evict bool) ref {
+// reclaim ends a state of the candidate sets whose place can be had: one that has expired or whose rule is gone, else a closed one.
+func (s *shard) reclaim(t *table, h uint64, now int64) ref {
 	a, b, _ := t.places(h)
-	best, rank, age := noRef, 0, int64(0)
+	best, closed := noRef, false
 	for _, set := range [2]int{a, b} {
 		w := t.tags[set]
 		for i := range ways {
@@ -109,21 +114,14 @@ func (s *shard) reclaim(t *table, h uint64, now int64, evict bool) ref {
 				continue
 			}
 			r := ref(set*ways + i)
-			e := &t.entries[r]
 			var st flow.State
-			e.load(&st)
-			last := st.Last()
-			level := 0
-			switch phase := st.Phase(); {
-			case s.cfg.slotOf(e.rule) < 0 || now > st.Deadline(&s.cfg.opts.Timeouts):
-				level = 3
-			case phase >= flow.Closed:
-				level = 2
-			case evict:
-				level = 1
-			}
-			if level > rank || level != 0 && level == rank && last < age {
-				best, rank, age = r, level, last
+			t.entries[r].load(&st)
+			switch {
+			case s.over(&t.entries[r], &st, now):
+				s.end(t, r, now)
+				return r
+			case !closed && st.Phase() >= flow.Closed:
+				best, closed = r, true
 			}
 		}
 	}
@@ -133,9 +131,43 @@ func (s *shard) reclaim(t *table, h uint64, now int64, evict bool) ref {
 	return best
 }
 
+// evict ends the state of the candidate sets that would be the first to expire.
+func (s *shard) evict(t *table, h uint64, now int64) ref {
+	a, b, _ := t.places(h)
+	best, soonest := noRef, ^uint32(0)
+	for _, set := range [2]int{a, b} {
+		w := t.tags[set]
+		for i, visit := range t.visits[set*ways : (set+1)*ways] {
+			if w>>(8*i)&0xff != 0 && visit <= soonest {
+				best, soonest = ref(set*ways+i), visit
+			}
+		}
+	}
+	if best != noRef {
+		s.end(t, best, now)
+	}
+	return best
+}
+
+// over reports whether a state has expired or lost its rule.
+func (s *shard) over(e *entry, st *flow.State, now int64) bool {
+	return s.cfg.slotOf(e.rule) < 0 || now > st.Deadline(&s.cfg.opts.Timeouts)
+}
+
+// plan notes when sweep has to look at a state next: when it expires, or when keepalive begins to ask. Packets that prolong its life
+// until then need not write it down anew.
+func (s *shard) plan(t *table, r ref, st *flow.State, now int64) {
+	at := st.Deadline(&s.cfg.opts.Timeouts)
+	if st.Proto == packet.ProtoTCP && st.Phase() == flow.Established {
+		at = min(at, max(now, at-int64(keepaliveLast)))
+	}
+	t.visits[r] = uint32(uint64(at) >> visitUnit)
+}
+
 // phase follows a state into a new phase: one that has proved itself moves to the pool of such, one that is over leaves its
 // track.
 func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64) {
+	s.plan(t, r, st, now)
 	if is >= flow.Closed {
 		e := &t.entries[r]
 		s.engine.tracks.release(e.track)
@@ -150,7 +182,7 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64)
 	h := hash(&k, &t.seed)
 	to := s.grown.free(h)
 	if to == noRef {
-		to = s.reclaim(&s.grown, h, now, false)
+		to = s.reclaim(&s.grown, h, now)
 	}
 	if to == noRef {
 		to = s.grown.move(h)
@@ -161,7 +193,7 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64)
 	_, _, tag := s.grown.places(h)
 	s.grown.entries[to] = *e
 	s.grown.entries[to].id = e.id&^(0xff<<idTag) | uint64(tag)<<idTag
-	s.grown.created[to] = t.created[r]
+	s.grown.created[to], s.grown.visits[to] = t.created[r], t.visits[r]
 	s.grown.setTag(to, tag)
 	s.grown.used++
 	s.moves++
@@ -188,33 +220,40 @@ func (s *shard) full() bool {
 }
 
 // counted adds to the number of states. Shards tell the engine in batches of at most a twentieth of the maximum shared
-// among them, so that together they exceed it by no more than 5 %.
+// among them, so that together they exceed it by no more than 5 %. A single shard need tell nobody.
 func (s *shard) counted(n int) {
 	s.pending += n
-	if s.pending > s.engine.batch || -s.pending > s.engine.batch {
+	if s.many && (s.pending > s.engine.batch || -s.pending > s.engine.batch) {
 		s.engine.states.Add(int64(s.pending))
 		s.pending = 0
 	}
 }
 
-// sweep ends the states of the next sets of a table that have expired or whose rule is gone, and returns how many sets remain
-// until the end of the table. alive is called for those that stay.
+// sweep ends the states of the next sets of a table that have expired or whose rule is gone. alive, which may be nil, is called
+// for those that keepalive may have to ask.
 func (s *shard) sweep(t *table, sets int, now int64, alive func(*entry, *flow.State)) {
+	unit := uint32(uint64(now) >> visitUnit)
 	for range min(sets, len(t.tags)) {
 		w := t.tags[t.hand]
-		for i := range ways {
-			if w>>(8*i)&0xff == 0 {
+		for i, visit := range t.visits[t.hand*ways : (t.hand+1)*ways] {
+			if w>>(8*i)&0xff == 0 || visit > unit && t.purge == 0 {
 				continue
 			}
 			r := ref(t.hand*ways + i)
 			e := &t.entries[r]
 			var st flow.State
 			e.load(&st)
-			if s.cfg.slotOf(e.rule) < 0 || now > st.Deadline(&s.cfg.opts.Timeouts) {
+			if s.over(e, &st, now) {
 				s.end(t, r, now)
-			} else if alive != nil {
+				continue
+			}
+			if alive != nil {
 				alive(e, &st)
 			}
+			s.plan(t, r, &st, now)
+		}
+		if t.purge > 0 {
+			t.purge--
 		}
 		if t.hand++; t.hand == len(t.tags) {
 			t.hand = 0

@@ -14,10 +14,15 @@ type table struct {
 	tags    []uint64 // per set, a byte per entry, 0 is free
 	entries []entry  // eight per set
 	created []int64  // when the entry was made, ns
+	visits  []uint32 // when to look at the entry, in units of visitUnit: it does not expire before
 	used    int
 	hand    int // the next set that sweep looks at
+	purge   int // for how many sets sweep looks at every entry, since rules are gone
 	seed    [4]uint64
 }
+
+// visitUnit is the unit of table.visits as a power of two of nanoseconds: 17 ms, so that 32 bits last two years.
+const visitUnit = 24
 
 // ways is the number of entries of a set.
 const ways = 8
@@ -31,7 +36,7 @@ const noRef ref = -1
 // them, sets of eight overflow above 95 %.
 func newTable(n int, seed [4]uint64) table {
 	sets := max(2, (n*20/19+ways-1)/ways)
-	t := table{tags: make([]uint64, sets), created: make([]int64, sets*ways), seed: seed}
+	t := table{tags: make([]uint64, sets), created: make([]int64, sets*ways), visits: make([]uint32, sets*ways), seed: seed}
 	t.entries = alignedEntries(sets * ways)
 	return t
 }
@@ -143,7 +148,7 @@ func (t *table) move(h uint64) ref {
 			}
 			to := other*ways + bits.TrailingZeros64(m)>>3
 			t.entries[to] = t.entries[i]
-			t.created[to] = t.created[i]
+			t.created[to], t.visits[to] = t.created[i], t.visits[i]
 			t.setTag(ref(to), t.entries[i].tag())
 			t.setTag(ref(i), 0)
 			return ref(i)
@@ -193,5 +198,5 @@ func (t *table) eachIn(from, to int, f func(ref)) {
 
 // bytes returns the memory that the table takes.
 func (t *table) bytes() int {
-	return len(t.tags)*8 + len(t.entries)*int(unsafe.Sizeof(entry{})) + len(t.created)*8
+	return len(t.tags)*8 + len(t.entries)*int(unsafe.Sizeof(entry{})) + len(t.created)*(8+4)
 }

@@ -45,8 +45,8 @@ func (w *Worker) Judge(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	}
 	p := &w.ps[0]
 	p.Decode(pkt)
-	if !w.shard.quick(p, in, &v) {
-		v = w.slow(in, p, pkt)
+	if got := w.shard.quick(p, in, &v); got != judged {
+		v = w.slow(in, p, pkt, got)
 	}
 	if !w.kept {
 		w.shard.release()
@@ -72,10 +72,10 @@ func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Ve
 			if !ahead {
 				p.Decode(pkts[i])
 			}
-			if !w.shard.quick(p, in, &out[i]) {
+			if got := w.shard.quick(p, in, &out[i]); got != judged {
 				w.in = *in
 				w.in.Random += uint32(i) * RandomStep
-				out[i] = w.slow(&w.in, p, pkts[i])
+				out[i] = w.slow(&w.in, p, pkts[i], got)
 			}
 		}
 	}
@@ -119,10 +119,18 @@ func (w *Worker) ahead(pkts [][]byte) {
 // RandomStep is how far the random words of two neighbours in a batch are apart.
 const RandomStep = 0x9e3779b9
 
-// slow judges the decoded packet with the worker's shard held.
-func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte) firewall.Verdict {
+// slow judges the decoded packet with the worker's shard held. got is what the short cut has found out.
+func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte, got shorted) firewall.Verdict {
 	e, j := w.engine, &w.job
 	j.in, j.p, j.b, j.now = in, p, pkt, int64(in.Now)
+	if got == absent { // in this shard, and not an ICMP error
+		j.reset()
+		j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt)
+		j.hash, j.isErr = w.shard.hash, false
+		id := w.shard.cfg.rules[0].Flow
+		j.asked[id>>6] |= 1 << (id & 63)
+		return j.run(w.shard)
+	}
 	j.open(e)
 	if w.shard.many && j.hasKey {
 		if at := e.shardOf(j.hash); at != w.shard.index {
@@ -143,10 +151,16 @@ func (w *Worker) borrow(s *shard) firewall.Verdict {
 	return v
 }
 
-// open makes a job ready for its packet: everything that was found out about the last one is forgotten.
-func (j *job) open(e *Engine) {
-	j.classified, j.hasSeg, j.isErr, j.ntags, j.use = false, false, false, 0, firewall.StateNone
+// reset forgets everything that was found out about the last packet.
+func (j *job) reset() {
+	j.classified, j.hasSeg, j.ntags, j.use = false, false, 0, firewall.StateNone
 	j.asked, j.have = [4]uint64{}, [4]uint64{}
+}
+
+// open makes a job ready for its packet.
+func (j *job) open(e *Engine) {
+	j.reset()
+	j.isErr = false
 	p := j.p
 	if p.Proto <= packet.ProtoICMPv6 && p.ICMPError() {
 		var inner packet.Packet

@@ -90,4 +90,3 @@ func tenCases(rounds int, slice time.Duration) error {
 	fmt.Printf("\nGeometric mean %.2f (bar 2), worst case %.2f (bar 1).\n", mean, worstCase)
 	return nil
 }
-

@@ -11,7 +11,7 @@ import (
 func main() {
 	rounds := flag.Int("rounds", 60, "interleaved rounds of every row")
 	slice := flag.Duration("slice", 2*time.Millisecond, "length of one contender's part of a round")
-	only := flag.String("only", "", "run one table: cases, rules, states, workers, new, flood")
+	only := flag.String("only", "", "run one table: cases, rules, states, workers, new")
 	profile := flag.String("cpuprofile", "", "write a CPU profile")
 	flag.Parse()
 	if *profile != "" {
@@ -41,7 +41,7 @@ func run(only string, rounds int, slice time.Duration) error {
 	for _, t := range []struct {
 		name string
 		run  func(int, time.Duration) error
-	}{{"cases", tenCases}, {"rules", manyRules}, {"states", manyStates}} {
+	}{{"cases", tenCases}, {"rules", manyRules}, {"states", manyStates}, {"workers", twoWorkers}, {"new", newFlowsTable}} {
 		if only != "" && only != t.name {
 			continue
 		}

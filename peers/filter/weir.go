@@ -6,7 +6,6 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
-	"github.com/weirnet/weir/rule"
 )
 
 // weirRules say what benchRules and the code of the peer say: everything may go out, replies may come in, and these may begin.
@@ -43,14 +42,6 @@ add 100 allow 116 from any to any in keep-state
 
 // engine returns an engine with rules.
 func engine(rules string, states, workers int) (*soft.Engine, error) {
-	rs, err := rule.ParseFile("bench", rules, nil)
-	if err != nil {
-		return nil, err
-	}
-	p, err := rule.Compile(rs, rule.CompileOptions{Strict: true})
-	if err != nil {
-		return nil, err
-	}
 	o := firewall.DefaultOptions()
 	o.MaxStates = states
 	o.MaxEmbryonic = max(1<<10, states/16)
@@ -58,7 +49,7 @@ func engine(rules string, states, workers int) (*soft.Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)
 	}
-	return e, e.Load(p)
+	return e, loadRules(e, rules)
 }
 
 // batch is how many packets a worker gets at once: what wireguard-go reads from a TUN device with offloads.

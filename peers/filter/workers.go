@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+)
+
+// workerRules keep every state in a track, which all workers share.
+const workerRules = `
+add 1 check-state
+add 2 allow udp from any to any out limit src-addr 1000000
+`
+
+// laneFlows is how many conversations each worker has.
+const laneFlows = 10_000
+
+// lane is one worker with packets of its own conversations. One packet of every batch begins a new one.
+type lane struct {
+	w      *soft.Worker
+	steer  func([]byte) int
+	index  int
+	in     firewall.Input
+	old    [][]byte
+	pkts   [][]byte
+	out    []firewall.Verdict
+	next   uint32
+	at     int
+	ticked time.Duration
+	work   chan int
+	done   chan time.Duration
+}
+
+func newLane(e *soft.Engine, index int) (*lane, error) {
+	l := &lane{w: e.Worker(index), steer: e.Steer, index: index, next: uint32(index) << 24, out: make([]firewall.Verdict, batch),
+		in: firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1}}, work: make(chan int), done: make(chan time.Duration)}
+	for len(l.old) < laneFlows {
+		b, err := l.begin()
+		if err != nil {
+			return nil, err
+		}
+		l.old = append(l.old, b)
+	}
+	l.pkts = make([][]byte, batch)
+	go func() {
+		runtime.LockOSThread()
+		for n := range l.work {
+			start := time.Now()
+			l.judge(n)
+			l.done <- time.Since(start)
+		}
+	}()
+	return l, nil
+}
+
+// begin returns a packet of a new conversation of this worker.
+func (l *lane) begin() ([]byte, error) {
+	f, err := newFlows(1, true)
+	if err != nil {
+		return nil, err
+	}
+	b := f.pkts[0]
+	l.renew(b)
+	return b, nil
+}
+
+// renew makes the packet one of the next conversation that belongs to the worker.
+func (l *lane) renew(b []byte) {
+	for {
+		l.next++
+		binary.BigEndian.PutUint32(b[16:], l.next)
+		if l.steer(b) == l.index {
+			return
+		}
+	}
+}
+
+// judge judges n packets, a second of simulated time for each 2 million.
+func (l *lane) judge(n int) {
+	for ; n > 0; n -= batch {
+		for i := range l.pkts {
+			l.pkts[i] = l.old[l.at]
+			if l.at += 7919; l.at >= laneFlows {
+				l.at -= laneFlows
+			}
+		}
+		l.renew(l.pkts[0])
+		l.in.Now += batch * 500 * time.Nanosecond
+		l.w.JudgeBatch(&l.in, l.pkts, l.out)
+		if l.in.Now-l.ticked >= 10*time.Millisecond {
+			l.ticked = l.in.Now
+			l.w.Tick(l.in.Now, nil)
+		}
+	}
+}
+
+// twoWorkers compares one worker with two that work at the same time.
+func twoWorkers(rounds int, _ time.Duration) error {
+	fmt.Print("### Two workers, UDP conversations in a shared track under a shared maximum, one packet in 64 begins a new one\n\n" +
+		"| workers | million packets per second, best round | times one worker |\n| --- | --- | --- |\n")
+	if runtime.NumCPU() < 2 {
+		fmt.Println("| - | one CPU only: not measured | - |")
+		return nil
+	}
+	e, err := engine(workerRules, 1<<18, 2)
+	if err != nil {
+		return err
+	}
+	var lanes [2]*lane
+	for i := range lanes {
+		if lanes[i], err = newLane(e, i); err != nil {
+			return err
+		}
+		defer close(lanes[i].work)
+		lanes[i].judge(4 * laneFlows)
+	}
+	const n = batch * 256
+	best := [3]float64{}
+	run := func(ls ...*lane) float64 {
+		start := time.Now()
+		for _, l := range ls {
+			l.work <- n
+		}
+		for _, l := range ls {
+			<-l.done
+		}
+		return float64(n*len(ls)) / time.Since(start).Seconds() / 1e6
+	}
+	for range rounds * 4 {
+		best[0] = max(best[0], run(lanes[0]))
+		best[1] = max(best[1], run(lanes[1]))
+		best[2] = max(best[2], run(lanes[0], lanes[1]))
+	}
+	one := max(best[0], best[1])
+	fmt.Printf("| 1 | %.1f | 1.00 |\n| 2 | %.1f | %.2f |\n\nBar: 1.8 times.\n", one, best[2], best[2]/one)
+	bar(best[2]/one, 1.8)
+	return nil
+}
