@@ -1,7 +1,10 @@
 package soft
 
 import (
+	"encoding/binary"
 	"encoding/hex"
+	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -62,6 +65,43 @@ func BenchmarkJudge(b *testing.B) {
 			for range b.N/64 + 1 {
 				w.JudgeBatch(&in, pkts, out)
 			}
+		})
+	}
+}
+
+// BenchmarkNewFlow judges packets each of which makes a state and ends an old one.
+func BenchmarkNewFlow(b *testing.B) {
+	for _, size := range []int{1 << 10, 1 << 20} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			o := Options{Options: firewall.DefaultOptions()}
+			o.MaxStates, o.MaxEmbryonic = 2*size, size
+			w := load(b, o, benchRules).Worker(0)
+			pkts, out := make([][]byte, 64), make([]firewall.Verdict, 64)
+			for i := range pkts {
+				pkts[i], _ = hex.DecodeString("45000028000000004011000008010101" + "01020304" + "03e700160014000000000000000000000000000000")
+			}
+			in := firewall.Input{Hook: firewall.Hook{Dir: firewall.Out}, Now: time.Second}
+			k := uint32(0)
+			run := func(n int) {
+				for ; n > 0; n -= 64 {
+					for _, p := range pkts {
+						k++
+						binary.BigEndian.PutUint32(p[16:], k*2654435761)
+						binary.BigEndian.PutUint16(p[22:], uint16(k>>16))
+					}
+					in.Now += 20 * time.Microsecond
+					w.JudgeBatch(&in, pkts, out)
+				}
+			}
+			run(2 * size)
+			best := math.Inf(1)
+			b.ResetTimer()
+			for range b.N/640 + 1 {
+				start := time.Now()
+				run(640)
+				best = min(best, float64(time.Since(start).Nanoseconds())/640)
+			}
+			b.ReportMetric(best, "best-ns/op")
 		})
 	}
 }

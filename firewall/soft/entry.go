@@ -114,13 +114,3 @@ func (e *entry) storeSide(from *flow.Side, i int) {
 		acks:    uint64(from.Ack)<<32 | uint64(from.Edge),
 	}
 }
-
-// store packs the whole state.
-func (e *entry) store(s *flow.State) {
-	e.id &^= infoLoose
-	if s.Loose {
-		e.id |= infoLoose
-	}
-	e.storeSide(&s.Sides[0], 0)
-	e.storeSide(&s.Sides[1], 1)
-}

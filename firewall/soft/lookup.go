@@ -177,7 +177,10 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	if j.in.Hook.Dir == firewall.Out {
 		e.id |= infoOut
 	}
-	e.store(&s)
+	if s.Loose {
+		e.id |= infoLoose
+	}
+	e.storeSide(&s.Sides[0], 0)
 	if p := s.Phase(); p != flow.Opening {
 		j.sh.phase(t, r, &s, p, j.now)
 	} else {

@@ -133,20 +133,11 @@ func (s *shard) reclaim(t *table, h uint64, now int64) ref {
 
 // evict ends the state of the candidate sets that would be the first to expire.
 func (s *shard) evict(t *table, h uint64, now int64) ref {
-	a, b, _ := t.places(h)
-	best, soonest := noRef, ^uint32(0)
-	for _, set := range [2]int{a, b} {
-		w := t.tags[set]
-		for i, visit := range t.visits[set*ways : (set+1)*ways] {
-			if w>>(8*i)&0xff != 0 && visit <= soonest {
-				best, soonest = ref(set*ways+i), visit
-			}
-		}
+	r := t.soonest(h)
+	if r != noRef {
+		s.end(t, r, now)
 	}
-	if best != noRef {
-		s.end(t, best, now)
-	}
-	return best
+	return r
 }
 
 // over reports whether a state has expired or lost its rule.

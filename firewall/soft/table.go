@@ -129,6 +129,21 @@ func (t *table) free(h uint64) ref {
 	return ref(a*ways + bits.TrailingZeros64(wa)>>3)
 }
 
+// soonest returns the entry in use in the two sets of h that is to be looked at first, or noRef if both are empty.
+func (t *table) soonest(h uint64) ref {
+	a, b, _ := t.places(h)
+	best, soonest := noRef, ^uint32(0)
+	for _, set := range [2]int{a, b} {
+		w := t.tags[set]
+		for i, visit := range t.visits[set*ways : (set+1)*ways] {
+			if w>>(8*i)&0xff != 0 && visit <= soonest {
+				best, soonest = ref(set*ways+i), visit
+			}
+		}
+	}
+	return best
+}
+
 // move makes room in the sets of h by moving one of their entries to its other set. It returns the entry that
 // became free, or noRef.
 func (t *table) move(h uint64) ref {

@@ -21,6 +21,7 @@ type job struct {
 
 	rows       rows
 	classified bool
+	matched    int // the first slot whose vectors match the packet, if that is known; else -1
 
 	key    flow.Key
 	hash   uint64
@@ -71,7 +72,7 @@ func (j *job) walk() firewall.Verdict {
 	later := j.p.Frag&packet.FragLater != 0
 	rules := j.cfg.rules
 	last := len(rules) - 1
-	for pc := 0; ; {
+	for pc := max(0, j.matched); ; {
 		slot := j.candidate(pc, later)
 		code := &rules[slot]
 		if j.dry != nil {
@@ -171,6 +172,9 @@ func (j *job) walk() firewall.Verdict {
 // candidate returns the next slot at or after pc that may have to do something: its bit vectors match, or it looks states up that
 // were not looked up yet. The default rule is always one.
 func (j *job) candidate(pc int, later bool) int {
+	if pc == j.matched {
+		return pc
+	}
 	end := len(j.cfg.rules) - 1
 	if !later {
 		end = j.nextLookup(pc)
@@ -200,15 +204,17 @@ func (j *job) nextLookup(pc int) int {
 
 // matches evaluates all conditions of a rule.
 func (j *job) matches(slot int, code *rule.Code) bool {
-	if !j.classified {
-		j.cfg.class.classify(j.p, j.in.Hook.Dir, &j.rows)
-		j.classified = true
-	}
-	if !j.rows.has(slot) {
-		if j.dry != nil {
-			j.note(slot, j.failed(slot))
+	if slot != j.matched {
+		if !j.classified {
+			j.cfg.class.classify(j.p, j.in.Hook.Dir, &j.rows)
+			j.classified = true
 		}
-		return false
+		if !j.rows.has(slot) {
+			if j.dry != nil {
+				j.note(slot, j.failed(slot))
+			}
+			return false
+		}
 	}
 	if code.Cond != code.CondEnd && !j.holds(code) {
 		j.note(slot, FailedOption)

@@ -63,7 +63,7 @@ func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Ve
 	out = out[:len(pkts)]
 	for from := 0; from < len(pkts); from += group {
 		to := min(from+group, len(pkts))
-		ahead := w.shard.grown.used > lookAhead
+		ahead := w.shard.grown.used+w.shard.embryo.used > lookAhead
 		if ahead {
 			w.ahead(pkts[from:to])
 		}
@@ -91,29 +91,57 @@ const (
 	lookAhead = 4096
 )
 
-// ahead decodes a group of packets and touches their states.
+// ahead decodes a group of packets and touches their states, or the places that they will get.
 func (w *Worker) ahead(pkts [][]byte) {
 	var hashes [group]uint64
-	t := &w.shard.grown
+	s := w.shard
 	for i, pkt := range pkts {
 		p := &w.ps[i]
 		p.Decode(pkt)
-		hashes[i] = hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &t.seed)
+		hashes[i] = hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
 	}
-	n := uint64(len(t.tags))
+	n := 0
 	for _, h := range hashes[:len(pkts)] {
-		a, b := (h>>32)*n>>32, (h&0xffffffff)*n>>32
-		tag := max(uint8(h), 1)
-		m := match(t.tags[a], tag)
-		if m == 0 {
-			if m = match(t.tags[b], tag); m == 0 {
-				continue
-			}
-			a = b
+		if e := s.grown.likely(h); e != nil {
+			w.touched ^= e.id ^ e.sides[0].bytes
+		} else {
+			hashes[n] = h
+			n++
 		}
-		e := &t.entries[a*ways+uint64(bits.TrailingZeros64(m)>>3)]
+	}
+	rest := hashes[:n]
+	n = 0
+	for _, h := range rest {
+		if e := s.embryo.likely(h); e != nil {
+			w.touched ^= e.id ^ e.sides[0].bytes
+		} else {
+			a, b, _ := s.embryo.places(h)
+			w.touched ^= uint64(s.embryo.visits[a*ways] ^ s.embryo.visits[b*ways])
+			rest[n] = h
+			n++
+		}
+	}
+	for _, h := range rest[:n] {
+		r := s.embryo.free(h)
+		if r == noRef {
+			r = s.embryo.soonest(h)
+		}
+		e := &s.embryo.entries[r]
 		w.touched ^= e.id ^ e.sides[0].bytes
 	}
+}
+
+// likely returns the first entry whose tag is that of the hash, or nil.
+func (t *table) likely(h uint64) *entry {
+	a, b, tag := t.places(h)
+	m := match(t.tags[a], tag)
+	if m == 0 {
+		if m = match(t.tags[b], tag); m == 0 {
+			return nil
+		}
+		a = b
+	}
+	return &t.entries[a*ways+bits.TrailingZeros64(m)>>3]
 }
 
 // RandomStep is how far the random words of two neighbours in a batch are apart.
@@ -127,8 +155,12 @@ func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte, got shor
 		j.reset()
 		j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt)
 		j.hash, j.isErr = w.shard.hash, false
-		id := w.shard.cfg.rules[0].Flow
+		c := w.shard.cfg
+		id := c.rules[0].Flow
 		j.asked[id>>6] |= 1 << (id & 63)
+		if c.stateless { // pass has found the first rule that matches
+			j.matched = w.shard.decided.slot
+		}
 		return j.run(w.shard)
 	}
 	j.open(e)
@@ -155,6 +187,7 @@ func (w *Worker) borrow(s *shard) firewall.Verdict {
 func (j *job) reset() {
 	j.classified, j.hasSeg, j.ntags, j.use = false, false, 0, firewall.StateNone
 	j.asked, j.have = [4]uint64{}, [4]uint64{}
+	j.matched = -1
 }
 
 // open makes a job ready for its packet.
