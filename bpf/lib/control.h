@@ -27,7 +27,7 @@ checked_once int adopt(__u32 unused)
 		return 0;
 	if (g->states + c->pending >= cf->max_states && !reclaim(0))
 		return -REASON_STATES_FULL;
-	if (!claim(0) && !claim(1) && (!reclaim(0) || !claim(1)))
+	if (!place_for())
 		return -REASON_STATES_FULL;
 	__u32 place = p->place, way = place % WAYS;
 	struct set *s = set_at(place / WAYS);

@@ -100,6 +100,77 @@ checked_once int claim(__u32 hurry)
 	return 0;
 }
 
+// other_set returns the set in which the entry at a place could lie as well.
+inline_always __u32 other_set(struct config *cf, struct set *s, __u32 n, __u32 way)
+{
+	__u64 rest = s->tag[way] & 0xffffffffffff0000ULL;
+	__u64 hash = hash5(cf->seed, s->addr[way].low_hi, s->addr[way].low_lo, s->addr[way].high_hi, s->addr[way].high_lo, rest);
+	__u32 a = first_set(hash, cf->sets), b = second_set(hash, cf->sets);
+
+	return a == n ? b : a;
+}
+
+// move takes the entry at a place to its other set, if there is room. A packet that writes to the entry at this very moment may lose what it wrote.
+checked_once int move(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u32 n = place / WAYS, way = place % WAYS;
+	struct set *s = set_at(n);
+	if (!c || !cf || !s)
+		return 0;
+	struct pkt *p = &c->p;
+	__u64 tag = once(s->tag[way]);
+	if ((tag & TAG_MASK) != TAG_LIVE)
+		return 0;
+	__u32 to = other_set(cf, s, n, way);
+	struct set *o = to == n ? NULL : set_at(to);
+	if (!o)
+		return 0;
+	pick(p, o, p->now);
+	__u32 at = once(p->way) & (WAYS - 1);
+	__u64 old = once(o->tag[at]);
+	if (!once(p->vacant) || !vacant(old, p->now))
+		return 0;
+	if (__sync_val_compare_and_swap(&o->tag[at], old, (tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != old)
+		return 0;
+	o->addr[at] = s->addr[way];
+	*low_side(o, at) = *low_side(s, way);
+	*high_side(o, at) = *high_side(s, way);
+	if (__sync_val_compare_and_swap(&s->tag[way], tag, dead_tag(p->now)) != tag) { // it ended meanwhile
+		once(o->tag[at]) = dead_tag(p->now);
+		return 0;
+	}
+	__sync_lock_test_and_set(&o->tag[at], tag);
+	return 1;
+}
+
+// make_way moves an entry out of the two sets of p->hash, so that they can be filled further before anything has to go.
+checked_once int make_way(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return unused;
+	struct pkt *p = &c->p;
+	for (int i = 0; i < 2 * WAYS; i++) {
+		__u32 n = i < WAYS ? first_set(p->hash, cf->sets) : second_set(p->hash, cf->sets);
+		if (move(n * WAYS + i % WAYS))
+			return 1;
+	}
+	return 0;
+}
+
+// place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that is reclaimed.
+inline_always int place_for(void)
+{
+	if (claim(0) || claim(1))
+		return 1;
+	if (make_way(0) && claim(1))
+		return 1;
+	return reclaim(0) && claim(1);
+}
+
 // settle resolves a double insertion: of several live entries of p->key the one at the lowest place stays. It returns whether ours did.
 checked_once int settle(__u32 place)
 {
@@ -222,7 +293,7 @@ checked_once int make_state(__u32 slot)
 			return REASON_LIMIT;
 	}
 	int why = room(c, cf);
-	if (!why && !claim(0) && !claim(1) && (!reclaim(0) || !claim(1)))
+	if (!why && !place_for())
 		why = REASON_STATES_FULL;
 	struct set *s = why ? NULL : set_at(p->place / WAYS);
 	if (!s) {

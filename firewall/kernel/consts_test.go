@@ -152,7 +152,7 @@ func TestConstants(t *testing.T) {
 		"NEED_NAMES": needNames, "NEED_STRICT": needStrict, "NEED_STATES": needStates,
 		"CODE_DEFER": codeDefer, "CODE_LOG": codeLog, "CODE_LIBERAL": codeLiberal, "CODE_FRAG": codeFrag, "CODE_PROB": codeProb,
 		"ROUTE_BLACKHOLE": routeBlackhole, "ROUTE_DEFAULT": routeDefault,
-		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_EMBRYO": metaEmbryo, "META_ADOPTED": metaAdopted,
+		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_EMBRYO": metaEmbryo, "META_TRACKED": metaTracked, "META_ADOPTED": metaAdopted,
 		"TAG_MASK": tagMask, "TAG_LIVE": tagLive,
 		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "GONE_CUT": goneCut,
 	}

@@ -16,6 +16,7 @@ const (
 	metaMade    = 1 << 16
 	metaLoose   = 1 << 17
 	metaEmbryo  = 1 << 19
+	metaTracked = 1 << 21
 	metaAdopted = 1 << 22
 )
 

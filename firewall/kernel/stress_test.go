@@ -1,0 +1,281 @@
+package kernel
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+)
+
+// udpFrame returns a frame of flow n, there or back. The client's address follows from its port, so that an entry made of two flows shows.
+func udpFrame(t testing.TB, n int, back bool) []byte {
+	from, to := netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), netip.MustParseAddr("10.0.0.1")
+	u := packet.UDP{SrcPort: uint16(1000 + n), DstPort: 53}
+	if back {
+		from, to = to, from
+		u.SrcPort, u.DstPort = u.DstPort, u.SrcPort
+	}
+	b, err := packet.Build(packet.IPv4{Src: from, Dst: to}, u, packet.Data(make([]byte, 20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(frameFor(b), b...)
+}
+
+// tally is what the state table holds, counted entry by entry.
+type tally struct {
+	live, embryos, tracked int
+	packets                uint64
+}
+
+// count walks the table and fails the test for doubled and torn entries.
+func (e *Engine) count(t *testing.T) (n tally) {
+	t.Helper()
+	seen := map[string]bool{}
+	for x, err := range e.entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.live++
+		if x.sides[0].Flags&metaEmbryo != 0 {
+			n.embryos++
+		}
+		if x.sides[0].Flags&metaTracked != 0 {
+			n.tracked++
+		}
+		n.packets += x.sides[0].Packets + x.sides[1].Packets
+		low, high := addrOf(x.addr[0], x.addr[1]), addrOf(x.addr[2], x.addr[3])
+		ports := [2]uint16{uint16(x.tag >> 48), uint16(x.tag >> 32)}
+		key := fmt.Sprint(low, high, ports)
+		if seen[key] {
+			t.Errorf("two entries of %s", key)
+		}
+		seen[key] = true
+		flow := int(ports[1]) - 1000
+		if low.String() != "10.0.0.1" || ports[0] != 53 || high != netip.AddrFrom4([4]byte{10, 1, byte(flow >> 8), byte(flow)}) {
+			t.Errorf("torn entry: %s", key)
+		}
+		if x.sides[0].Rule != x.sides[1].Rule {
+			t.Errorf("%s: rules %#x and %#x", key, x.sides[0].Rule, x.sides[1].Rule)
+		}
+	}
+	return n
+}
+
+// agree compares the counts in the kernel with what is there.
+func (e *Engine) agree(t *testing.T) tally {
+	t.Helper()
+	n := e.count(t)
+	s, err := e.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.States != n.live || s.Embryos != n.embryos {
+		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d and %d", s.States, s.Embryos, n.live, n.embryos)
+	}
+	var sets weirTrackSet
+	counted := 0
+	for i := range e.config.TrackSets {
+		if err := e.objects.Tracks.Lookup(i, &sets); err != nil {
+			t.Fatal(err)
+		}
+		for w := range sets.Track {
+			if sets.Tag[w]&tagMask == tagLive {
+				counted += int(int32(sets.Track[w].Count))
+			}
+		}
+	}
+	if counted != n.tracked {
+		t.Errorf("the tracks count %d states, the table holds %d", counted, n.tracked)
+	}
+	return n
+}
+
+// TestTwoCPUs has both CPUs work on the same flows at once: insert them, answer them, expire them and cut them.
+func TestTwoCPUs(t *testing.T) {
+	nstest.Root(t)
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic = 20000, 20000
+	e, err := Open(Config{Options: o})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any limit dst-addr 100000\n")); err != nil {
+		t.Fatal(err)
+	}
+	const flows = 8000
+	frames := [2][][]byte{}
+	for n := range flows {
+		for way := range frames {
+			frames[way] = append(frames[way], udpFrame(t, n, way == 1))
+		}
+	}
+	run := func(frame []byte) {
+		if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+			t.Error(err)
+		}
+	}
+	both := func(f func(cpu int)) {
+		var wg sync.WaitGroup
+		for cpu := range 2 {
+			wg.Go(func() { f(cpu) })
+		}
+		wg.Wait()
+	}
+	// Both insert the same flows, in the same order, at the same time.
+	both(func(int) {
+		for n := range flows {
+			run(frames[0][n])
+		}
+	})
+	if n := e.agree(t); n.live != flows || n.embryos != flows || n.packets < flows {
+		t.Errorf("inserted %d flows twice: %+v", flows, n)
+	}
+	s, _ := e.Stats()
+	t.Logf("inserted at once by both: %d", s.Removed["double"])
+	lost := uint64(2*flows) - e.count(t).packets
+	if lost > s.Removed["double"] {
+		t.Errorf("%d packets are not counted, and %d were of entries that gave way", lost, s.Removed["double"])
+	}
+	// One carries one direction, the other the other.
+	was := e.count(t).packets
+	both(func(cpu int) {
+		for n := range flows {
+			run(frames[cpu][n])
+		}
+	})
+	if n := e.agree(t); n.live != flows || n.embryos != 0 || n.packets != was+2*flows {
+		t.Errorf("answered %d flows: %+v, %d packets before", flows, n, was)
+	}
+	// Everything at once.
+	stop := time.Now().Add(3 * time.Second)
+	var cut, packets atomic.Int64
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for time.Now().Before(stop) {
+			n, err := e.Cut(func(firewall.State) bool { return rand.IntN(3) == 0 })
+			if err != nil {
+				t.Error(err)
+			}
+			cut.Add(int64(n))
+			if err := e.call.ask(&weirCall{Op: opSweep, Now: e.now(), Count: e.config.Sets}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	both(func(int) {
+		for time.Now().Before(stop) {
+			run(frames[rand.IntN(2)][rand.IntN(flows)])
+			packets.Add(1)
+		}
+	})
+	wg.Wait()
+	e.agree(t)
+	t.Logf("%d packets, %d states cut", packets.Load(), cut.Load())
+	if cut.Load() == 0 {
+		t.Error("nothing was cut")
+	}
+	if _, err := e.Cut(func(firewall.State) bool { return true }); err != nil {
+		t.Error(err)
+	}
+	if n := e.agree(t); n.live != 0 {
+		t.Errorf("after cutting everything: %+v", n)
+	}
+}
+
+// TestAFloodOfNewFlows fills the half-open part: newcomers push each other out, and what is established stays.
+func TestAFloodOfNewFlows(t *testing.T) {
+	nstest.Root(t)
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic = 20000, 5000
+	e, err := Open(Config{Options: o})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
+		t.Fatal(err)
+	}
+	run := func(frame []byte) uint32 {
+		code, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return code
+	}
+	const established = 3000
+	for n := range established {
+		run(udpFrame(t, n, false))
+		run(udpFrame(t, n, true))
+	}
+	passed := 0
+	for n := established; n < 40000; n++ {
+		for range 1 + n%3 { // up to three packets of a tuple
+			if int32(run(udpFrame(t, n, false))) == -1 {
+				passed++
+			}
+		}
+	}
+	n := e.agree(t)
+	if n.live-n.embryos != established {
+		t.Errorf("of %d established flows %d are left", established, n.live-n.embryos)
+	}
+	if n.embryos > 5000*105/100 || n.embryos < 4900 {
+		t.Errorf("%d half-open states, 5000 are allowed", n.embryos)
+	}
+	s, _ := e.Stats()
+	drops, _ := e.Drops()
+	t.Logf("%d packets passed, %d reclaimed, refused %d", passed, s.Removed["reclaimed"], drops[firewall.ReasonEmbryonicFull])
+	if s.Removed["reclaimed"] < 25000 {
+		t.Errorf("reclaimed only %d", s.Removed["reclaimed"])
+	}
+	for i := range established {
+		if code := run(udpFrame(t, i, false)); int32(code) != -1 {
+			t.Fatalf("established flow %d: %d", i, int32(code))
+		}
+	}
+}
+
+// TestTheTableFillsUp inserts until the table refuses: not before 90 %, and never above the maximum by more than 5 %.
+func TestTheTableFillsUp(t *testing.T) {
+	nstest.Root(t)
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic = 20000, 30000
+	e, err := Open(Config{Options: o})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any 53 keep-state\nadd allow udp from any to any 54\n")); err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for n := range 30000 {
+		for _, back := range []bool{false, true} {
+			if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: udpFrame(t, n, back)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if drops, _ := e.Drops(); n%100 == 0 && refused == 0 && drops[firewall.ReasonStatesFull] > 0 {
+			refused = n
+		}
+	}
+	n := e.agree(t)
+	t.Logf("first refused after about %d of %d, %d live in the end", refused, o.MaxStates, n.live)
+	if refused < o.MaxStates*9/10 {
+		t.Errorf("refused after %d of %d states", refused, o.MaxStates)
+	}
+	if n.live > o.MaxStates*105/100 || n.live < o.MaxStates*95/100 {
+		t.Errorf("%d states, %d are allowed", n.live, o.MaxStates)
+	}
+}
