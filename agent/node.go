@@ -41,6 +41,7 @@ type Node struct {
 	loads  atomic.Uint64 // rule sets put in force
 
 	observer *observer
+	captures captures
 
 	following sync.Mutex
 

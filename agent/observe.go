@@ -84,6 +84,7 @@ func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
 		}
 	}
 	n.observer = o
+	n.captures.capture = n.engine.Capture
 	ctx, cancel := context.WithCancel(ctx)
 	watched, recorded := make(chan error, 1), make(chan error, 1)
 	go func() {

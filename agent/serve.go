@@ -51,6 +51,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/states", answer(n.states))
 	mux.HandleFunc("GET /v1/events", n.serveEvents)
 	mux.HandleFunc("GET /v1/top", n.serveTop)
+	mux.HandleFunc("GET /v1/packets", n.servePackets)
 	mux.HandleFunc("GET /metrics", n.serveMetrics)
 	mux.HandleFunc("POST /v1/do", change(n.do))
 	mux.HandleFunc("POST /v1/load", change(n.load))

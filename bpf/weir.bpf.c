@@ -21,6 +21,8 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	p->tags = 0;
 	judge(skb, l2);
 	finish(c, cf);
+	if (unlikely(listened(cf, EVENT_PACKET)))
+		event_frame(skb, l2);
 	if (p->v.pass)
 		return TC_ACT_UNSPEC;
 	return unlikely(p->v.answer) ? reply(skb) : TC_ACT_SHOT;

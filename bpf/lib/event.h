@@ -79,3 +79,49 @@ inline_always void event_end(struct config *cf, struct cpu *c, struct set *s, __
 	e->kind = EVENT_END;
 	bpf_ringbuf_submit(e, 0);
 }
+
+// Captured packets take at most half of the ring, so that a flood of them leaves room for events.
+enum { RING_AVAILABLE = 0 }; // BPF_RB_AVAIL_DATA
+
+// event_frame hands the first bytes of the frame to whoever captures, with the verdict.
+checked_once int event_frame(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	if (bpf_ringbuf_query(&events, RING_AVAILABLE) > EVENT_RING / 2) {
+		c->lost++;
+		return 0;
+	}
+	struct captured *f = bpf_ringbuf_reserve(&events, sizeof(*f), 0);
+	if (!f) {
+		c->lost++;
+		return 0;
+	}
+	__builtin_memset(&f->event, 0, sizeof(f->event));
+	struct event *e = &f->event;
+	e->kind = EVENT_PACKET;
+	e->time = bpf_ktime_get_ns();
+	e->length = skb->len;
+	e->recv = p->recv;
+	e->xmit = p->xmit;
+	e->dir = p->dir;
+	e->rule = p->v.id;
+	e->number = p->v.number;
+	e->slot = p->v.slot;
+	e->pass = p->v.pass;
+	e->reason = p->v.reason;
+	e->answer = p->v.answer;
+	e->code = p->v.code;
+	e->state = p->v.state;
+	f->l2 = l2;
+	__u32 n = skb->len;
+	if (n > SNAP)
+		n = SNAP;
+	if (n == 0 || bpf_skb_load_bytes(skb, 0, f->data, n) < 0)
+		n = 0;
+	f->size = n;
+	bpf_ringbuf_submit(f, 0);
+	return 0;
+}

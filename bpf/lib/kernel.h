@@ -125,6 +125,7 @@ static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode,
 static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen, __u32 flags) = (void *)69;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (void *)131;
 static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
+static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*bpf_timer_init)(struct bpf_timer *timer, void *map, __u64 flags) = (void *)169;
 static long (*bpf_timer_set_callback)(struct bpf_timer *timer, void *callback) = (void *)170;

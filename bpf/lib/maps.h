@@ -137,9 +137,11 @@ struct {
 	__type(value, struct frag);
 } frags SEC(".maps");
 
+enum { EVENT_RING = 1 << 20 }; // bytes
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
+	__uint(max_entries, EVENT_RING);
 } events SEC(".maps");
 
 struct {

@@ -190,6 +190,16 @@ struct event {
 	__u8 pad[6];
 };
 
+// The first bytes of a frame with what was made of it, for whoever captures.
+enum { SNAP = 256 };
+
+struct captured {
+	struct event event; // without addresses: they are in data
+	__u32 size;	    // of data
+	__u32 l2;	    // bytes in front of the IP header: 14 with an Ethernet header, 0 without
+	__u8 data[SNAP];
+};
+
 // The judgement, firewall.Verdict.
 struct verdict {
 	__u8 pass;
@@ -334,4 +344,5 @@ struct shapes {
 	struct span span;
 	struct table_key table_key;
 	struct event event;
+	struct captured captured;
 };

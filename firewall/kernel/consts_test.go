@@ -109,6 +109,7 @@ func TestConstants(t *testing.T) {
 		"USE_UNTOUCHED": int64(firewall.StateUntouched),
 		"EVENT_START":   int64(firewall.EventStart), "EVENT_END": int64(firewall.EventEnd), "EVENT_DROP": int64(firewall.EventDrop),
 		"EVENT_LOG": int64(firewall.EventLog), "EVENT_REFUSE": int64(firewall.EventRefuse), "EVENT_PROBE": eventProbe,
+		"EVENT_PACKET": eventPacket,
 
 		"ACT_ALLOW": int64(rule.OpAllow), "ACT_DENY": int64(rule.OpDeny), "ACT_REJECT": int64(rule.OpReject), "ACT_RESET": int64(rule.OpReset),
 		"ACT_UNREACH": int64(rule.OpUnreach), "ACT_UNREACH6": int64(rule.OpUnreach6), "ACT_COUNT": int64(rule.OpCount),

@@ -37,6 +37,8 @@ type Engine struct {
 	rules    []weirCode                     // guarded by mu; of the image in force, by slot
 	serial   uint32                         // guarded by mu
 	kinds    uint32                         // guarded by mu; bit per kind of event that Watch is to tell of
+	watched  bool                           // guarded by mu; there is a Watch
+	capture  func(*firewall.Captured)       // guarded by mu; who captures frames, nil for nobody
 	tables   map[string]*ebpf.Map           // guarded by mu
 	ifs      map[uint32]firewall.Interface  // guarded by mu
 	links    map[uint32]*attachment         // guarded by mu; by interface index

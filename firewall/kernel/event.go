@@ -16,6 +16,9 @@ import (
 // eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. It is no event for others.
 const eventProbe = 31
 
+// eventPacket comes with a frame for whoever captures: EVENT_PACKET.
+const eventPacket = 30
+
 // Watch tells f of what happens until ctx ends, of the kinds that Listen names, one event after the other. When f is too slow, events are lost
 // and counted (Stats.Lost). There may be one Watch at a time.
 //
@@ -49,9 +52,12 @@ func (e *Engine) Watch(ctx context.Context, f func(firewall.Event)) error {
 			continue
 		}
 		w := (*weirEvent)(unsafe.Pointer(&record.RawSample[0]))
-		if w.Kind == eventProbe {
+		switch {
+		case w.Kind == eventProbe:
 			p.probe(w)
-		} else if f != nil {
+		case w.Kind == eventPacket:
+			e.captured(record.RawSample)
+		case f != nil:
 			f(e.event(w))
 		}
 	}
@@ -66,25 +72,49 @@ func (e *Engine) Listen(kinds ...firewall.EventKind) error {
 	for _, k := range kinds {
 		e.kinds |= 1 << k
 	}
-	if e.objects.Config == nil || e.config.Listen == 0 {
-		return nil
-	}
-	e.config.Listen = e.kinds | 1<<eventProbe
-	return e.putConfigLocked()
+	return e.listenLocked()
+}
+
+// Capture hands the frames that come to the hooks to f, through Watch, until it is called with nil. f must not keep the frame. What does not fit the
+// ring is counted as lost.
+func (e *Engine) Capture(f func(*firewall.Captured)) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.capture = f
+	return e.listenLocked()
 }
 
 // watching tells the kernel whether there is a Watch.
 func (e *Engine) watching(on bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.watched = on
+	return e.listenLocked()
+}
+
+// listenLocked tells the kernel which events somebody wants.
+func (e *Engine) listenLocked() error {
 	if e.objects.Config == nil {
 		return nil
 	}
 	e.config.Listen = 0
-	if on {
-		e.config.Listen = e.kinds | 1<<eventProbe
+	if e.watched {
+		e.config.Listen = e.kinds | 1<<eventProbe | bit(e.capture != nil)<<eventPacket
 	}
 	return e.putConfigLocked()
+}
+
+// captured hands a frame on.
+func (e *Engine) captured(sample []byte) {
+	e.mu.Lock()
+	f := e.capture
+	e.mu.Unlock()
+	if f == nil || len(sample) < int(unsafe.Sizeof(weirCaptured{})) {
+		return
+	}
+	w := (*weirCaptured)(unsafe.Pointer(&sample[0]))
+	w.Event.Version = 0 // it tells no addresses
+	f(&firewall.Captured{Event: e.event(&w.Event), Ethernet: w.L2 != 0, Data: w.Data[:min(int(w.Size), len(w.Data))]})
 }
 
 func (e *Engine) localMark() uint32 {

@@ -3,10 +3,12 @@ package kernel
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 )
 
 // watch collects events of a guarded server until the returned function is called.
@@ -119,5 +121,80 @@ func TestProbesKeepIdleConnections(t *testing.T) {
 	stop()
 	if err := talk(c, "still there"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCapture: every frame at the hooks comes with its bytes and its verdict, dropped ones included, and none comes when nobody captures.
+func TestCapture(t *testing.T) {
+	g := newGuarded(t, "add 1 check-state\nadd 100 allow tcp from any to me 80 setup keep-state\nadd 150 deny tcp from any to me 81\n")
+	stop := g.watch(t)
+	var mu sync.Mutex
+	var all []firewall.Captured
+	err := g.engine.Capture(func(f *firewall.Captured) {
+		mu.Lock()
+		defer mu.Unlock()
+		one := *f
+		one.Data = append([]byte(nil), f.Data...)
+		all = append(all, one)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := g.dial("10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := talk(c, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if c, err := g.dial("10.0.0.1:81"); err == nil {
+		c.Close()
+		t.Fatal("port 81 is open")
+	}
+	time.Sleep(100 * time.Millisecond)
+	if err := g.engine.Capture(nil); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := g.engine.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	frames := len(all)
+	mu.Unlock()
+	if c, err = g.dial("10.0.0.1:80"); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	stop()
+	if len(all) != frames || frames == 0 {
+		t.Fatalf("%d frames while somebody captured, %d in the end", frames, len(all))
+	}
+	count := map[uint16]uint64{}
+	for i := range all {
+		f := &all[i]
+		var p packet.Packet
+		p.DecodeFrame(packet.LinkEthernet, append(f.Data, make([]byte, int(f.Event.Length)-len(f.Data))...))
+		if !f.Ethernet || len(f.Data) != min(256, int(f.Event.Length)) {
+			t.Errorf("frame of %d bytes with %d of data", f.Event.Length, len(f.Data))
+		}
+		count[f.Event.Verdict.Rule]++
+		in := f.Event.Hook.Dir == firewall.In
+		switch f.Event.Verdict.Rule {
+		case 100:
+			if !f.Event.Verdict.Pass || in && p.DstPort() != 80 || !in && p.SrcPort() != 80 || in == (f.Event.Hook.Recv == 0) {
+				t.Errorf("rule 100: %+v of %s", f.Event, p.String())
+			}
+		case 150:
+			if f.Event.Verdict.Pass || p.DstPort() != 81 || p.TCPFlags != packet.FlagSYN || !in {
+				t.Errorf("rule 150: %+v of %s", f.Event, p.String())
+			}
+		}
+	}
+	for _, r := range rules {
+		if (r.Number == 100 || r.Number == 150) && (r.Packets == 0 || count[r.Number] != r.Packets) {
+			t.Errorf("rule %d counted %d packets, %d were captured", r.Number, r.Packets, count[r.Number])
+		}
 	}
 }

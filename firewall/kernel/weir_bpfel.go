@@ -44,6 +44,14 @@ type weirCall struct {
 	Result int64
 }
 
+type weirCaptured struct {
+	_     structs.HostLayout
+	Event weirEvent
+	Size  uint32
+	L2    uint32
+	Data  [256]uint8
+}
+
 type weirCode struct {
 	_       structs.HostLayout
 	Key     uint64
@@ -433,6 +441,7 @@ type weirShapes struct {
 	Span     weirSpan
 	TableKey weirTableKey
 	Event    weirEvent
+	Captured weirCaptured
 }
 
 type weirSide struct {

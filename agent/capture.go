@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/observe"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+const (
+	// captureQueue is how many frames wait for a reader.
+	captureQueue = 4096
+	// captureRate is how many frames in a second a reader gets at most, and unless it asks for fewer.
+	captureRate = 20000
+)
+
+// captures passes frames on to whoever captures.
+type captures struct {
+	capture func(func(*firewall.Captured)) error // the engine's
+
+	mu   sync.Mutex
+	subs map[*captureSub]bool // guarded by mu
+}
+
+// captureSub is one who captures.
+type captureSub struct {
+	frames chan firewall.Captured
+	missed uint64 // guarded by captures.mu; since the last frame
+}
+
+func (c *captures) open() (*captureSub, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := &captureSub{frames: make(chan firewall.Captured, captureQueue)}
+	if c.subs == nil {
+		c.subs = map[*captureSub]bool{}
+	}
+	c.subs[s] = true
+	if len(c.subs) == 1 {
+		if err := c.capture(c.pass); err != nil {
+			delete(c.subs, s)
+			return nil, fmt.Errorf("capture: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (c *captures) close(s *captureSub) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if delete(c.subs, s); len(c.subs) == 0 {
+		c.capture(nil) // frames that still come find nobody
+	}
+}
+
+// pass gives a frame to everybody.
+func (c *captures) pass(f *firewall.Captured) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one := *f
+	one.Data = append([]byte(nil), f.Data...)
+	for s := range c.subs {
+		select {
+		case s.frames <- one:
+		default:
+			s.missed++
+		}
+	}
+}
+
+// takeMissed returns how many frames a reader has missed since it was asked last.
+func (c *captures) takeMissed(s *captureSub) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := s.missed
+	s.missed = 0
+	return n
+}
+
+// servePackets streams frames as JSON lines to whoever captures, until it leaves.
+func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
+	filter, err := observe.ParseFilter(r.URL.Query().Get("filter"), n.book.names)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err)
+		return
+	}
+	rate := captureRate
+	if text := r.URL.Query().Get("rate"); text != "" {
+		if rate, err = strconv.Atoi(text); err != nil || rate < 1 || rate > captureRate {
+			refuse(w, http.StatusBadRequest, fmt.Errorf("rate is %q, not a number from 1 to %d", text, captureRate))
+			return
+		}
+	}
+	sub, err := n.captures.open()
+	if err != nil {
+		refuse(w, http.StatusUnprocessableEntity, err)
+		return
+	}
+	defer n.captures.close(sub)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	flush := http.NewResponseController(w)
+	if flush.Flush() != nil {
+		return
+	}
+	out := json.NewEncoder(w)
+	budget, second, missed := rate, time.Now(), uint64(0)
+	for {
+		var f firewall.Captured
+		select {
+		case <-r.Context().Done():
+			return
+		case f = <-sub.frames:
+		}
+		e := n.frameEvent(&f)
+		if !filter.Match(&e, &n.observer.names) {
+			continue
+		}
+		if now := time.Now(); now.Sub(second) >= time.Second {
+			budget, second = rate, now
+		}
+		if budget--; budget < 0 {
+			missed++
+			continue
+		}
+		a := n.captured(&f, &e)
+		a.Missed, missed = missed+n.captures.takeMissed(sub), 0
+		if out.Encode(a) != nil || len(sub.frames) == 0 && flush.Flush() != nil {
+			return
+		}
+	}
+}
+
+// frameEvent makes an event of a frame, for the filter: allow picks what passes, deny what is dropped.
+func (n *Node) frameEvent(f *firewall.Captured) observe.Event {
+	e := n.observer.names.Event(&f.Event)
+	e.Kind = firewall.EventDrop
+	if f.Event.Verdict.Pass {
+		e.Kind = firewall.EventStart
+	}
+	link := packet.LinkRaw
+	if f.Ethernet {
+		link = packet.LinkEthernet
+	}
+	// What the snap length has cut off is payload; zeros stand for it.
+	whole := f.Data
+	if missing := int(f.Event.Length) - len(whole); missing > 0 && f.Event.Length <= 1<<17 {
+		whole = append(whole[:len(whole):len(whole)], make([]byte, missing)...)
+	}
+	var p packet.Packet
+	p.DecodeFrame(link, whole)
+	if p.Version != 0 {
+		e.Proto, e.TCPFlags, e.Length = p.Proto, p.TCPFlags, p.Len
+		e.Src, e.Dst = netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
+	}
+	return e
+}
+
+// captured is a frame for people.
+func (n *Node) captured(f *firewall.Captured, e *observe.Event) api.Captured {
+	v := &f.Event.Verdict
+	a := api.Captured{Version: api.Version, Time: e.At, Hook: "in", Recv: e.Recv, Xmit: e.Xmit, Verdict: "drop", Rule: v.Rule, Reason: v.Reason.String(),
+		State: [...]string{"", "hit", "new", "untouched"}[v.State&3], Length: int(f.Event.Length), Link: "raw", Data: f.Data}
+	if f.Event.Hook.Dir == firewall.Out {
+		a.Hook = "out"
+	}
+	if v.Pass {
+		a.Verdict = "pass"
+	}
+	if f.Ethernet {
+		a.Link = "ethernet"
+	}
+	n.book.view(func(_ ruleState, p *rule.Program) {
+		if v.Rule != 0 && int(v.Slot) < len(p.Rules) && p.Rules[v.Slot].Number == v.Rule {
+			a.Text = p.Texts[v.Slot]
+		}
+	})
+	return a
+}
