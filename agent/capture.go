@@ -111,32 +111,51 @@ func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 	if flush.Flush() != nil {
 		return
 	}
-	out := json.NewEncoder(w)
-	budget, second, missed := rate, time.Now(), uint64(0)
+	k := capturer{node: n, sub: sub, filter: filter, rate: rate, out: json.NewEncoder(w)}
 	for {
-		var f firewall.Captured
 		select {
 		case <-r.Context().Done():
 			return
-		case f = <-sub.frames:
+		case f := <-sub.frames:
+			if k.take(&f) != nil {
+				return
+			}
 		}
-		e := n.frameEvent(&f)
-		if !filter.Match(&e, &n.observer.names) {
-			continue
-		}
-		if now := time.Now(); now.Sub(second) >= time.Second {
-			budget, second = rate, now
-		}
-		if budget--; budget < 0 {
-			missed++
-			continue
-		}
-		a := n.captured(&f, &e)
-		a.Missed, missed = missed+n.captures.takeMissed(sub), 0
-		if out.Encode(a) != nil || len(sub.frames) == 0 && flush.Flush() != nil {
+		// What was written goes out when nothing waits, be the last frame one that the filter picks or not.
+		if len(sub.frames) == 0 && flush.Flush() != nil {
 			return
 		}
 	}
+}
+
+// capturer writes the frames that a filter picks, so many in a second.
+type capturer struct {
+	node   *Node
+	sub    *captureSub
+	filter *observe.Filter
+	rate   int
+	out    *json.Encoder
+
+	second time.Time // when the budget was filled last
+	budget int
+	missed uint64 // left out since the last one that was written
+}
+
+func (k *capturer) take(f *firewall.Captured) error {
+	e := k.node.frameEvent(f)
+	if !k.filter.Match(&e, &k.node.observer.names) {
+		return nil
+	}
+	if now := time.Now(); now.Sub(k.second) >= time.Second {
+		k.budget, k.second = k.rate, now
+	}
+	if k.budget--; k.budget < 0 {
+		k.missed++
+		return nil
+	}
+	a := k.node.captured(f, &e)
+	a.Missed, k.missed = k.missed+k.node.captures.takeMissed(k.sub), 0
+	return k.out.Encode(a)
 }
 
 // frameEvent makes an event of a frame, for the filter: allow picks what passes, deny what is dropped.

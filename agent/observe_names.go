@@ -3,6 +3,7 @@ package agent
 import (
 	"net/netip"
 
+	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -12,26 +13,9 @@ func (n *Node) nameThings(o *observer) {
 	o.names.Me = n.links.isMine
 	o.names.InterfaceHas = n.links.has
 	o.names.Table = func(name string, a netip.Addr) (value uint32, found bool) {
-		n.book.view(func(r ruleState, _ *rule.Program) { value, found = member(r.set.Tables[name], a) })
+		n.book.view(func(r ruleState, _ *rule.Program) { value, found = offline.Member(r.set.Tables[name], a) })
 		return value, found
 	}
-}
-
-// member looks an address up in a table: the longest prefix that holds it counts.
-func member(t rule.Table, a netip.Addr) (value uint32, found bool) {
-	if !a.IsValid() || len(t) == 0 {
-		return 0, false
-	}
-	for bits := a.BitLen(); bits >= 0; bits-- {
-		p, err := a.Prefix(bits)
-		if err != nil {
-			return 0, false
-		}
-		if v, ok := t[p]; ok {
-			return v, true
-		}
-	}
-	return 0, false
 }
 
 // name returns the name of an interface, "" if it is not known.

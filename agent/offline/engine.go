@@ -1,6 +1,8 @@
 package offline
 
 import (
+	"net/netip"
+
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/rule"
@@ -8,7 +10,11 @@ import (
 
 // Engine makes a user-space engine with the rules and tables of a rule set, to ask it questions.
 func Engine(o firewall.Options, p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface, routes []firewall.Route) (*soft.Engine, error) {
-	e, err := soft.New(soft.Options{Options: o})
+	return newEngine(soft.Options{Options: o}, p, set, ifs, routes)
+}
+
+func newEngine(o soft.Options, p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface, routes []firewall.Route) (*soft.Engine, error) {
+	e, err := soft.New(o)
 	if err != nil {
 		return nil, err
 	}
@@ -39,4 +45,21 @@ func Entries(t rule.Table) []firewall.TableEntry {
 		all = append(all, firewall.TableEntry{Prefix: p, Value: v})
 	}
 	return all
+}
+
+// Member looks an address up in a table: the longest prefix that holds it counts.
+func Member(t rule.Table, a netip.Addr) (value uint32, found bool) {
+	if !a.IsValid() || len(t) == 0 {
+		return 0, false
+	}
+	for bits := a.BitLen(); bits >= 0; bits-- {
+		p, err := a.Prefix(bits)
+		if err != nil {
+			return 0, false
+		}
+		if v, ok := t[p]; ok {
+			return v, true
+		}
+	}
+	return 0, false
 }

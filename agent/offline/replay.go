@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/pcap"
+	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -20,6 +21,8 @@ type Replay struct {
 	Name, Text string         // the rule file
 	Me         []netip.Prefix // addresses of the host that captured
 	Iface      string         // interface of every packet; "" for the one that the capture names, or eth0
+	// Event, if set, is told what a node would have told, at the times of the capture. It must not keep the event.
+	Event func(*observe.Event)
 }
 
 // Judged is a packet of a capture and its verdict.
@@ -69,7 +72,11 @@ func (r Replay) Run(ctx context.Context, capture io.Reader, report func(*Judged)
 		p.me[prefix.Addr()] = true
 	}
 	p.ifs = imagined(r.Me, r.Iface)
-	if p.engine, err = Engine(firewall.DefaultOptions(), program, set, p.ifs, nil); err != nil {
+	o := soft.Options{Options: firewall.DefaultOptions()}
+	if r.Event != nil {
+		o.OnEvent = p.tell
+	}
+	if p.engine, err = newEngine(o, program, set, p.ifs, nil); err != nil {
 		return nil, err
 	}
 	defer p.engine.Close()
@@ -142,6 +149,20 @@ func (p *replayer) judge(number int, record *pcap.Record) (*Judged, error) {
 		j.Verdict = p.worker.Judge(&firewall.Input{Hook: hook, Now: p.now, Random: p.random.Uint32()}, data[j.Frame.L3:])
 	}
 	return j, nil
+}
+
+// tell passes an event on with the capture's time and names.
+func (p *replayer) tell(ev *firewall.Event) {
+	e := observe.Event{Event: *ev, At: p.first.Add(time.Duration(ev.Time) - time.Second)}
+	for _, i := range p.ifs {
+		if i.Index == ev.Hook.Recv {
+			e.Recv = i.Name
+		}
+		if i.Index == ev.Hook.Xmit {
+			e.Xmit = i.Name
+		}
+	}
+	p.Event(&e)
 }
 
 // advance sets the clock. Captures of several CPUs are not quite in order: the clock stands still then.

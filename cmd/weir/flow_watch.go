@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/agent/offline"
@@ -16,7 +18,10 @@ import (
 
 func runFlowWatch(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON lines")
-	from := c.String("from", "", "read events from `FILE`, a saved stream, instead of the node; - is stdin")
+	from := c.String("from", "", "instead of the node, read `FILE`: a saved stream (- is stdin), or with -f a capture")
+	rules := c.String("f", "", "judge the capture by the rule file `FILE`")
+	var me addresses
+	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
 	since := c.String("since", "", "begin with the past: a duration (5m) or a `TIME` (RFC 3339)")
 	past := c.Bool("past", false, "with --since: end with the past instead of going on")
 	if err := c.onNode(0, -1); err != nil {
@@ -42,6 +47,10 @@ func runFlowWatch(c *call) error {
 		return c.wrong("--since asks the node; --from reads a file")
 	case *past && *since == "":
 		return c.wrong("--past goes with --since")
+	case *rules != "" && *from == "":
+		return c.wrong("-f goes with --from CAPTURE")
+	case *rules != "":
+		return c.failed(c.watchCapture(*rules, *from, me, filter, show))
 	case *from != "":
 		return c.failed(c.watchFile(*from, filter, show))
 	}
@@ -68,6 +77,37 @@ func runFlowWatch(c *call) error {
 		return nil // the user has seen enough
 	}
 	return c.failed(err)
+}
+
+// watchCapture tells what a node with a rule file would have told of a capture.
+func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Filter, show func(*observe.Event) error) error {
+	file, text, err := c.readFile(rules)
+	if err != nil {
+		return err
+	}
+	capture, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer capture.Close()
+	set, err := offline.Check(file, text)
+	if err != nil {
+		return err
+	}
+	names := &observe.Names{
+		Table: func(table string, a netip.Addr) (uint32, bool) { return offline.Member(set.Tables[table], a) },
+		Me: func(a netip.Addr) bool {
+			return slices.ContainsFunc(me, func(p netip.Prefix) bool { return p.Addr() == a })
+		},
+	}
+	var failed error
+	r := offline.Replay{Name: file, Text: text, Me: me, Event: func(e *observe.Event) {
+		if filter.Match(e, names) && failed == nil {
+			failed = show(e)
+		}
+	}}
+	_, err = r.Run(c.ctx, capture, func(*offline.Judged) error { return failed })
+	return err
 }
 
 // watchFile replays a saved stream. Lines that are no events are told on stderr, and are an error in the end.

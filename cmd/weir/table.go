@@ -23,7 +23,7 @@ func verbs() []verb {
 		{"fw why", "[-j] [-f FILE] PACKET", "Say what would happen to a packet, which rule decides, and why the others do not", runFwWhy},
 		{"fw replay", "[-jq] -f FILE [-w OUT] CAPTURE", "Judge every packet of a capture, offline", runFwReplay},
 		{"fw states", "[-j]", "List the live states", runFwStates},
-		{"flow watch", "[-j] [--since TIME [--past]] [--from FILE] [FILTER]", "Tell what happens: conversations that begin and end, drops and their rules", runFlowWatch},
+		{"flow watch", "[-j] [--since TIME [--past]] [--from FILE [-f RULES]] [FILTER]", "Tell what happens: conversations that begin and end, drops and their rules", runFlowWatch},
 		{"flow top", "[-j] [-n ROWS] [--sort KEY] [--once] [WORD]", "Show who talks most and who is refused most, and keep it up to date", runFlowTop},
 		{"pod attach", "[--name NAME] [--label KEY=VALUE]... [--publish HOST:PORT]... [--addr ADDRESS]... [--mtu BYTES] NETNS", "Give a network namespace a network", runPodAttach},
 		{"pod detach", "NAME|NETNS", "Take it away", runPodDetach},
