@@ -25,11 +25,11 @@ func verbs() []verb {
 		{"fw states", "[-j]", "List the live states", runFwStates},
 		{"flow watch", "[-j] [--since TIME [--past]] [--from FILE [-f RULES]] [FILTER]", "Tell what happens: conversations that begin and end, drops and their rules", runFlowWatch},
 		{"flow top", "[-j] [-n ROWS] [--sort KEY] [--once] [WORD]", "Show who talks most and who is refused most, and keep it up to date", runFlowTop},
+		{"flow capture", "-w FILE [-s BYTES] [-c N] [--rate N] [FILTER]", "Capture packets with the verdict on each, dropped ones included", runFlowCapture},
 		{"pod attach", "[--name NAME] [--label KEY=VALUE]... [--publish HOST:PORT]... [--addr ADDRESS]... [--mtu BYTES] NETNS", "Give a network namespace a network", runPodAttach},
 		{"pod detach", "NAME|NETNS", "Take it away", runPodDetach},
 		{"pod list", "[-j]", "List the containers with their addresses, labels, published ports and counters", runPodList},
 		{"cni", "", "Speak with a container runtime; also when the binary is called weir-cni", runCNI},
-		{"flow capture", "-w FILE [-s BYTES] [-c N] [--rate N] [FILTER]", "Capture packets with the verdict on each, dropped ones included", runFlowCapture},
 		{"dial", "[-j] [--tls] [-4|-6] [--timeout TIME] HOST:PORT|URL", "Connect as a race and show it: questions, attempts, winner, times", runDial},
 		{"proxy", "[--listen ADDRESS] [--users FILE] [--connect-timeout TIME] [--idle-timeout TIME] [--max-clients N] [-v]", "Give other programs that way to connect: SOCKS5 and HTTP on one port", runProxy},
 	}
