@@ -20,6 +20,32 @@ func (n *Node) follow() error {
 	return n.attach()
 }
 
+// routesChanged notes that the routes have to be told again.
+func (n *Node) routesChanged() {
+	select {
+	case n.reroute <- struct{}{}:
+	default:
+	}
+}
+
+// followRoutes tells the engine the host's routes, if the rules in force ask about them.
+func (n *Node) followRoutes() (err error) {
+	n.book.view(func(_ ruleState, p *rule.Program) { err = n.tellRoutes(p) })
+	return err
+}
+
+// tellRoutes tells the engine the host's routes, if the rules ask about them: there can be a million.
+func (n *Node) tellRoutes(p *rule.Program) error {
+	if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) == 0 {
+		return nil
+	}
+	routes, err := hostRoutes()
+	if err != nil {
+		return err
+	}
+	return n.engine.SetRoutes(routes)
+}
+
 // attach puts the hooks on every interface that is to be guarded and takes them off the others. An interface that refuses is a
 // problem that the status shows; one that vanished meanwhile is none, and its going will be told.
 func (n *Node) attach() error {

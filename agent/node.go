@@ -29,16 +29,17 @@ type Config struct {
 
 // Node is a running agent.
 type Node struct {
-	config Config
-	log    *slog.Logger
-	engine *kernel.Engine
-	book   *rulebook
-	links  *links
-	pods   *pods // nil: this node has none
-	began  time.Time
-	leave  chan struct{} // closed when somebody asked to take everything down
-	gone   chan error    // has the result of that
-	loads  atomic.Uint64 // rule sets put in force
+	config  Config
+	log     *slog.Logger
+	engine  *kernel.Engine
+	book    *rulebook
+	links   *links
+	pods    *pods // nil: this node has none
+	began   time.Time
+	reroute chan struct{} // has an element when routes changed since they were last told
+	leave   chan struct{} // closed when somebody asked to take everything down
+	gone    chan error    // has the result of that
+	loads   atomic.Uint64 // rule sets put in force
 
 	observer *observer
 	captures captures
@@ -58,6 +59,7 @@ type Node struct {
 func Run(ctx context.Context, c Config) (err error) {
 	n := &Node{
 		config: c, log: c.Log, links: newLinks(), began: time.Now(), leave: make(chan struct{}), gone: make(chan error, 1),
+		reroute:  make(chan struct{}, 1),
 		attached: map[uint32]string{}, refused: map[uint32]error{},
 	}
 	claims, err := n.claim()
@@ -72,8 +74,9 @@ func Run(ctx context.Context, c Config) (err error) {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watched := make(chan error, 1)
+	watched := make(chan error, 2)
 	go func() { watched <- nl.Watch(ctx, nil, n.links.report) }()
+	go func() { watched <- nl.WatchRoutes(ctx, nil, n.routesChanged) }()
 	select {
 	case <-n.links.wake:
 	case err := <-watched:
@@ -154,7 +157,7 @@ func (n *Node) begin() error {
 	if first.aside {
 		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside", "aside", saved.path+".old")
 	}
-	n.book = &rulebook{engine: n.engine, keep: saved, names: names, loaded: n.loaded,
+	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes, loaded: n.loaded,
 		failed: func(err error) { n.problem(err.Error(), "") }}
 	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
 		return fmt.Errorf("tell the interfaces: %w", err)
@@ -239,6 +242,10 @@ func (n *Node) loop(ctx context.Context, watched, served <-chan error) error {
 		case <-n.links.wake:
 			if err := n.follow(); err != nil {
 				n.log.Error("cannot follow the interfaces", "err", err)
+			}
+		case <-n.reroute:
+			if err := n.followRoutes(); err != nil {
+				n.log.Error("cannot follow the routes", "err", err)
 			}
 		case <-n.config.Reload:
 			if err := n.reload(); err != nil {

@@ -17,6 +17,8 @@ type rulebook struct {
 	engine firewall.Engine
 	keep   *savedRules
 	names  *rule.Names
+	// prepare is called with every Program before it is put in force.
+	prepare func(*rule.Program) error
 	// loaded is called with every Program that was put in force, the one before it (nil at first) and the rules.
 	loaded func(old, new *rule.Program, set *rule.Ruleset)
 	// failed is told what went wrong while nobody waited for an answer.
@@ -209,6 +211,9 @@ func (b *rulebook) saveLocked(before ruleState) error {
 func (b *rulebook) enforceLocked(next ruleState) error {
 	p, err := next.compile()
 	if err != nil {
+		return err
+	}
+	if err := b.prepare(p); err != nil {
 		return err
 	}
 	changed, err := b.setTables(b.rules.set, next.set)

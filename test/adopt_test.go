@@ -89,6 +89,7 @@ add 65000 deny ip from any to any
 // TestAdoption: connections that are open when the first denying rules come into force go on if the rules would have let them begin,
 // idle and busy ones, from outside and from inside, in both families; others are cut off.
 func TestAdoption(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	calls := map[string]*call{
 		"idle4": dial(t, p.client, p.server, "10.66.0.1:22"),
@@ -134,6 +135,7 @@ func TestAdoption(t *testing.T) {
 
 // TestAdoptionAtLoad: the same when the node has guarded without rules before, and a rule file is loaded then.
 func TestAdoptionAtLoad(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0")
 	c := dial(t, p.client, p.server, "10.66.0.1:22")

@@ -13,6 +13,7 @@ import (
 
 // TestTrial: rules loaded on trial go again on their own, or stay when confirmed.
 func TestTrial(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80)
@@ -52,6 +53,7 @@ func TestTrial(t *testing.T) {
 
 // TestChangesSurvive: what `weir fw` changed is in force after a restart, and gone when the rule file is edited.
 func TestChangesSurvive(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	rules := p.file("etc/weir/rules", "add 100 allow tcp from any to me 22\n")
 	p.start("--iface", "eth0")
@@ -114,6 +116,7 @@ func TestChangesSurvive(t *testing.T) {
 
 // TestVerbs goes through what else `weir fw` does to a running node.
 func TestVerbs(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0")
 	if out := p.weir("fw", "list"); out != "65535 allow ip from any to any\n" {
@@ -182,6 +185,7 @@ func TestVerbs(t *testing.T) {
 
 // TestReload: SIGHUP reads the rule file again; with a mistake in it nothing changes.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.file("etc/weir/rules", "add 1 allow ip from any to any\n")
 	p.start("--iface", "eth0")

@@ -181,6 +181,7 @@ func TestAgentDies(t *testing.T) {
 
 // TestStopKeepsDownRemoves: a clean stop leaves enforcement in place, down leaves nothing at all.
 func TestStopKeepsDownRemoves(t *testing.T) {
+	t.Parallel()
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80, 81)
@@ -238,6 +239,7 @@ func traces(t *testing.T, p *pair) string {
 
 // TestTwoAgents: one root has one agent.
 func TestTwoAgents(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0")
 	out, talk, err := p.try("up", "--iface", "eth0")

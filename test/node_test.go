@@ -156,8 +156,13 @@ func (g *guard) json(v any, args ...string) {
 		verb = 2
 	}
 	out := g.weir(slices.Insert(slices.Clone(args), verb, "-j")...)
+	unmarshal(g.t, out, v)
+}
+
+func unmarshal(t *testing.T, out string, v any) {
+	t.Helper()
 	if err := json.Unmarshal([]byte(out), v); err != nil {
-		g.t.Fatalf("weir %s -j: %v\n%s", strings.Join(args, " "), err, out)
+		t.Fatalf("%v\n%s", err, out)
 	}
 }
 

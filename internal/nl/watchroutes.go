@@ -1,0 +1,72 @@
+package nl
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+)
+
+// routesPause bundles changes: a routing daemon that starts sends thousands.
+const routesPause = 50 * time.Millisecond
+
+// WatchRoutes calls changed once at the beginning and then whenever routes of ns (the namespace of the calling thread when ns is nil) have
+// changed, at most about twenty times a second, until ctx ends. It tells that something changed and not what: list the routes. All
+// calls come from the goroutine that called WatchRoutes.
+func WatchRoutes(ctx context.Context, ns *NS, changed func()) error {
+	if ns == nil {
+		here, err := CurrentNS()
+		if err != nil {
+			return err
+		}
+		defer here.Close()
+		ns = here
+	}
+	for {
+		if err := watchRoutesOnce(ctx, ns, changed); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(resyncPause):
+		}
+	}
+}
+
+// watchRoutesOnce subscribes and follows until notifications were lost (nil) or something failed.
+func watchRoutesOnce(ctx context.Context, ns *NS, changed func()) error {
+	updates := make(chan netlink.RouteUpdate, 64)
+	done := make(chan struct{})
+	at := netns.NsHandle(ns.Fd())
+	err := netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{Namespace: &at, ReceiveBufferSize: watchBuffer})
+	if err != nil {
+		return fmt.Errorf("watch routes: %w", err)
+	}
+	defer drain(updates)
+	defer close(done)
+	changed()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case _, ok := <-updates:
+			if !ok { // the kernel lost some: ENOBUFS
+				return nil
+			}
+		}
+		for pause := time.After(routesPause); pause != nil; {
+			select {
+			case <-pause:
+				pause = nil
+			case _, ok := <-updates:
+				if !ok {
+					return nil
+				}
+			}
+		}
+		changed()
+	}
+}

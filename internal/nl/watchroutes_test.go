@@ -1,0 +1,52 @@
+package nl_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+func TestWatchRoutesTellsOfChanges(t *testing.T) {
+	lab := nstest.New(t)
+	a, b := lab.Node("a"), lab.Node("b")
+	lab.Join(a, "eth0", "10.0.0.1/24", b, "eth0", "10.0.0.2/24")
+	ctx, cancel := context.WithCancel(context.Background())
+	told, ended := make(chan struct{}, 100), make(chan error, 1)
+	go func() { ended <- nl.WatchRoutes(ctx, a.NS(), func() { told <- struct{}{} }) }()
+	await := func(what string) {
+		t.Helper()
+		select {
+		case <-told:
+		case <-time.After(5 * time.Second):
+			t.Fatalf("not told: %s", what)
+		}
+	}
+	await("the beginning")
+	// Changes that came in with the links may still be told; then it is quiet.
+	time.Sleep(300 * time.Millisecond)
+	for len(told) > 0 {
+		<-told
+	}
+	r := nl.Route{Dst: netip.MustParsePrefix("192.0.2.0/24"), Via: netip.MustParseAddr("10.0.0.2")}
+	if err := a.Netlink().AddRoute(r); err != nil {
+		t.Fatal(err)
+	}
+	await("a new route")
+	if err := a.Netlink().DeleteRoute(r); err != nil {
+		t.Fatal(err)
+	}
+	await("a route that goes")
+	cancel()
+	select {
+	case err := <-ended:
+		if err != context.Canceled {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("does not end")
+	}
+}

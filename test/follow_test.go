@@ -1,0 +1,183 @@
+package test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// guarded makes sure that exactly these interfaces are guarded, soon.
+func guarded(t *testing.T, g *guard, want ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%v are guarded", want), func() error {
+		var s api.Status
+		out, talk, err := g.try("status", "-j")
+		if out == "" {
+			return fmt.Errorf("%w: %s", err, talk)
+		}
+		unmarshal(t, out, &s)
+		var names []string
+		for _, i := range s.Interfaces {
+			names = append(names, i.Name)
+		}
+		if strings.Join(names, " ") != strings.Join(want, " ") {
+			return fmt.Errorf("guarded: %v", names)
+		}
+		return nil
+	})
+}
+
+// TestInterfacesComeAndGo: an interface that matches a glob is guarded as soon as it is there, also under a new name, and another
+// one with the same name after it went.
+func TestInterfacesComeAndGo(t *testing.T) {
+	t.Parallel()
+	lab := nstest.New(t)
+	server, client := lab.Node("server"), lab.Node("client")
+	g := newGuard(t, server)
+	g.start("--iface", "eth*", "--rules", g.file("my.rules", "add 1 deny icmp from any to any\nadd 2 allow ip from any to any\n"))
+	out, _, err := g.try("status")
+	if err == nil || !strings.Contains(out, "no interface is guarded") {
+		t.Errorf("without an interface: %v\n%s", err, out)
+	}
+	ping := func(want bool) func() error {
+		return func() error {
+			err := client.Command("ping", "-c1", "-W1", "10.66.0.1").Run()
+			if (err == nil) != want {
+				return fmt.Errorf("ping: %v", err)
+			}
+			return nil
+		}
+	}
+	for range 2 {
+		lab.Join(server, "eth5", "10.66.0.1/24", client, "eth0", "10.66.0.2/24")
+		guarded(t, g, "eth5")
+		if err := ping(false)(); err != nil {
+			t.Error(err)
+		}
+		link, err := server.Netlink().LinkByName("eth5")
+		if err != nil {
+			t.Fatal(err)
+		}
+		rename(t, server, link.Index, "wan0")
+		guarded(t, g)
+		eventually(t, "what is not guarded passes", ping(true))
+		rename(t, server, link.Index, "eth6")
+		guarded(t, g, "eth6")
+		eventually(t, "what is guarded is judged", ping(false))
+		if err := server.Netlink().DeleteLink(link.Index); err != nil {
+			t.Fatal(err)
+		}
+		guarded(t, g)
+	}
+}
+
+func rename(t *testing.T, n *nstest.Node, index int, name string) {
+	t.Helper()
+	for _, step := range []error{n.Netlink().SetLinkDown(index), n.Netlink().RenameLink(index, name), n.Netlink().SetLinkUp(index)} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+}
+
+// TestMeFollowsAddresses: a new address of the host is one of "me" at once, and no longer when it goes.
+func TestMeFollowsAddresses(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", p.file("my.rules", "add 1 allow icmp from any to me\nadd 2 allow icmp from me to any\n"))
+	link, err := p.server.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := netip.MustParsePrefix("10.66.0.77/24")
+	ping := func() error { return p.client.Command("ping", "-c1", "-W1", "10.66.0.77").Run() }
+	for range 2 {
+		if err := p.server.Netlink().AddAddr(link.Index, address); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the new address answers", ping)
+		out := p.weir("fw", "why", "in via eth0 icmp 10.66.0.2 -> 10.66.0.77")
+		if !strings.Contains(out, "is passed by rule 1:") {
+			t.Errorf("why says\n%s", out)
+		}
+		if err := p.server.Netlink().DeleteAddr(link.Index, address); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "why knows that the address is gone", func() error {
+			if out := p.weir("fw", "why", "in via eth0 icmp 10.66.0.2 -> 10.66.0.77"); !strings.Contains(out, "is dropped by rule 65535:") {
+				return fmt.Errorf("why says\n%s", out)
+			}
+			return nil
+		})
+	}
+}
+
+// TestReversePathFollowsRoutes: verrevpath asks about the routes as they are now.
+func TestReversePathFollowsRoutes(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", p.file("my.rules", "add 1 deny ip from any to any not verrevpath in\nadd 2 allow ip from any to any\n"))
+	// The client speaks from an address that the server has no route to, then one, then none.
+	link, err := p.client.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.client.Netlink().AddAddr(link.Index, netip.MustParsePrefix("192.0.2.5/32")); err != nil {
+		t.Fatal(err)
+	}
+	denied := func() uint64 {
+		var r api.Rules
+		p.json(&r, "fw", "show", "1")
+		return r.Rules[0].Packets
+	}
+	ping := func() error { return p.client.Command("ping", "-I", "192.0.2.5", "-c1", "-W1", "10.66.0.1").Run() }
+	if before := denied(); ping() == nil || denied() == before {
+		t.Error("a packet passes although there is no route back")
+	}
+	route := nl.Route{Dst: netip.MustParsePrefix("192.0.2.0/24"), Via: netip.MustParseAddr("10.66.0.2")}
+	if err := p.server.Netlink().AddRoute(route); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the route counts", ping)
+	if err := p.server.Netlink().DeleteRoute(route); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its going counts", func() error {
+		if before := denied(); ping() == nil || denied() == before {
+			return fmt.Errorf("a packet passes")
+		}
+		return nil
+	})
+}
+
+// TestTwoNodes: nodes with roots and pins of their own share a machine.
+func TestTwoNodes(t *testing.T) {
+	t.Parallel()
+	need(t, "curl")
+	lab := nstest.New(t)
+	a, b := lab.Node("a"), lab.Node("b")
+	lab.Join(a, "eth0", "10.66.0.1/24", b, "eth0", "10.66.0.2/24")
+	ga, gb := newGuard(t, a), newGuard(t, b)
+	ga.start("--iface", "eth0", "--rules", ga.file("my.rules", "add 1 allow ip from any to any\n"))
+	gb.start("--iface", "eth0", "--rules", gb.file("my.rules", "add 2 allow ip from any to any\n"))
+	if out := ga.weir("fw", "list"); !strings.HasPrefix(out, "00001 ") {
+		t.Errorf("a has the rules\n%s", out)
+	}
+	gb.weir("down")
+	if out := ga.weir("fw", "list"); !strings.HasPrefix(out, "00001 ") {
+		t.Errorf("after b went down, a has the rules\n%s", out)
+	}
+	if err := b.Command("ping", "-c1", "-W1", "10.66.0.1").Run(); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+	var r api.Rules
+	ga.json(&r, "fw", "show", "1")
+	if r.Rules[0].Packets == 0 {
+		t.Error("a counted nothing")
+	}
+}
