@@ -116,7 +116,7 @@ func (s *stage) build() (err error) {
 // startNode starts `weir up` on the server's two interfaces with the rules of examples/web.rules.
 func (s *stage) startNode(ctx context.Context, weir string) (*node, error) {
 	var err error
-	if s.dir, err = os.MkdirTemp("", "weir-demo-"); err != nil {
+	if s.dir, err = os.MkdirTemp("", fmt.Sprintf("weir-%d-demo-", os.Getpid())); err != nil {
 		return nil, err
 	}
 	pins, unmount, err := nstest.MountBpffs()

@@ -1,0 +1,123 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/demo"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestDemo: the demo shows what the rules say, in less than twenty seconds, and leaves nothing behind.
+func TestDemo(t *testing.T) {
+	nstest.Root(t)
+	start := time.Now()
+	cmd := exec.Command(weir, "demo")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("weir demo: %v\n%s", err, out)
+	}
+	if took := time.Since(start); took > 20*time.Second {
+		t.Errorf("the demo took %v", took)
+	}
+	if left := leftBy(t, cmd.Process.Pid); left != "" {
+		t.Errorf("the demo leaves something:\n%s", left)
+	}
+	for _, line := range []string{
+		`    add 1 check-state`,
+		`    add allow tcp from any to me 80 setup keep-state`,
+		`friend    GET http://10\.77\.1\.1:80/ +passed +200 OK: hello from port 80 of the server +101  allow tcp from any to me 80 setup keep-state`,
+		`stranger  GET http://\[fd77:2::1\]:80/ +passed +200 OK: .* +101  allow tcp .*`,
+		`friend    GET http://10\.77\.1\.1:8080/ +passed +200 OK: .* +150  allow tcp from table\(friends\) to me 8080 setup keep-state`,
+		`stranger  GET http://10\.77\.2\.1:8080/ +refused +no answer +501  deny log ip from any to any`,
+		`friend    GET http://\[fd77:1::1\]:81/ +refused +no answer +501  deny log ip from any to any`,
+		`server    GET http://\[fd77:1::2\]:80/ +passed +200 OK: .* +201  allow ip from me to any out keep-state`,
+		` 00101 +[1-9][0-9]* +[1-9][0-9]* allow tcp from any to me 80 setup keep-state`,
+		` 00501 +[1-9][0-9]* +[1-9][0-9]* deny log ip from any to any`,
+		`tcp +10\.77\.1\.2:[0-9]+ +10\.77\.1\.1:80 +established .* 101  default`,
+		`All 14 answers are what the rules say\. Everything made for this is gone again\.`,
+	} {
+		if !regexp.MustCompile(`(?m)^` + line + `$`).Match(out) {
+			t.Errorf("the demo does not print %s", line)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%s", out)
+	}
+}
+
+// TestDemoJSON checks the demo by its numbers.
+func TestDemoJSON(t *testing.T) {
+	nstest.Root(t)
+	out, err := exec.Command(weir, "demo", "-j").Output()
+	if err != nil {
+		t.Fatalf("weir demo -j: %v\n%s", err, out)
+	}
+	var r demo.Result
+	if err := json.Unmarshal(out, &r); err != nil {
+		t.Fatal(err)
+	}
+	if r.Version != 1 || len(r.Visits) != 14 || len(r.Wrong) != 0 || len(r.States) < 6 || len(r.Rules) != 8 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestDemoInterrupted: an interrupt in the middle leaves nothing either.
+func TestDemoInterrupted(t *testing.T) {
+	nstest.Root(t)
+	for _, after := range []time.Duration{400 * time.Millisecond, 2 * time.Second} {
+		cmd := exec.Command(weir, "demo")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(after)
+		if leftBy(t, cmd.Process.Pid) == "" {
+			t.Errorf("after %v the demo has made nothing that this test could see", after)
+		}
+		cmd.Process.Signal(syscall.SIGINT)
+		if err := cmd.Wait(); err == nil {
+			t.Errorf("interrupted after %v, the demo reports success", after)
+		}
+		if left := leftBy(t, cmd.Process.Pid); left != "" {
+			t.Errorf("interrupted after %v, the demo leaves something:\n%s", after, left)
+		}
+	}
+}
+
+// leftBy lists what a demo with this process id has made on this machine: everything that it makes carries its number.
+func leftBy(t *testing.T, pid int) string {
+	t.Helper()
+	mark := fmt.Sprintf("weir-%d-", pid)
+	var b strings.Builder
+	for _, dir := range []string{os.TempDir(), "/run/netns"} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if strings.Contains(e.Name(), mark) {
+				fmt.Fprintf(&b, "%s/%s\n", dir, e.Name())
+			}
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, mark) {
+			b.WriteString(line)
+		}
+	}
+	if processes, err := exec.Command("pgrep", "-fa", mark).Output(); err == nil {
+		b.Write(processes)
+	}
+	return b.String()
+}
