@@ -54,6 +54,7 @@ var badLines = []struct {
 // TestBadFiles: a bad file changes nothing in a running node, and the mistake is told with file, line, column, the line itself, a
 // caret below the place, and mostly a hint. check and load say the same.
 func TestBadFiles(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", webRules(t))
 	rules, saved := p.weir("fw", "show", "-S"), savedFile(t, p)
@@ -93,6 +94,7 @@ func savedFile(t *testing.T, p *pair) string {
 
 // TestIPFWFile: a rule file of an ipfw user, with every word that Weir keeps, loads unchanged.
 func TestIPFWFile(t *testing.T) {
+	t.Parallel()
 	p := newPair(t)
 	file, err := filepath.Abs("../examples/ipfw.rules")
 	if err != nil {

@@ -20,23 +20,22 @@ func TestTrial(t *testing.T) {
 	p.start("--iface", "eth0", "--rules", webRules(t))
 	closed := p.file("closed.rules", "add 10 deny ip from any to any\n")
 
-	p.weir("fw", "load", closed, "--confirm", "2s")
-	refuse(t, p.client, "http://10.66.0.1/")
+	p.weir("fw", "load", closed, "--confirm", "6s")
 	if _, talk, err := p.try("fw", "add", "5", "allow", "ip", "from", "any", "to", "any"); err == nil || !strings.Contains(talk, "on trial") {
 		t.Errorf("a change during a trial: %v, %s", err, talk)
 	}
 	if out := p.weir("status"); !strings.Contains(out, "trial: ") {
 		t.Errorf("status does not tell of the trial:\n%s", out)
 	}
-	time.Sleep(time.Second)
+	refuse(t, p.client, "http://10.66.0.1/")
 	eventually(t, "the rules before come back", func() error { _, err := curl(p.client, "http://10.66.0.1/"); return err })
 	if _, talk, err := p.try("fw", "confirm"); err == nil || !strings.Contains(talk, "no rule set is on trial") {
 		t.Errorf("confirm afterwards: %v, %s", err, talk)
 	}
 
-	p.weir("fw", "load", "--confirm", "1s", closed)
+	p.weir("fw", "load", "--confirm", "4s", closed)
 	p.weir("fw", "confirm")
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(4500 * time.Millisecond)
 	refuse(t, p.client, "http://10.66.0.1/")
 
 	// A trial that dies with its agent is over: the next start has the rules before.

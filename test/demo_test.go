@@ -17,6 +17,7 @@ import (
 
 // TestDemo: the demo shows what the rules say, in less than twenty seconds, and leaves nothing behind.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	start := time.Now()
 	cmd := exec.Command(weir, "demo")
@@ -55,6 +56,7 @@ func TestDemo(t *testing.T) {
 
 // TestDemoJSON checks the demo by its numbers.
 func TestDemoJSON(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	out, err := exec.Command(weir, "demo", "-j").Output()
 	if err != nil {
@@ -71,6 +73,7 @@ func TestDemoJSON(t *testing.T) {
 
 // TestDemoInterrupted: an interrupt in the middle leaves nothing either.
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	nstest.Root(t)
 	for _, after := range []time.Duration{400 * time.Millisecond, 2 * time.Second} {
 		cmd := exec.Command(weir, "demo")
