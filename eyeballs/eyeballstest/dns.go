@@ -27,6 +27,7 @@ type Record struct {
 	NoEDNS   bool // answer queries with EDNS(0) with a format error
 	MixCase  bool // answer with the question's letters in the other case
 	Forge    bool // send forged answers before the real one
+	AD       bool // claim that the answer is authentic, if the query asks for that
 }
 
 // DNS is a DNS server on loopback that answers, delays and loses as it is told.
@@ -189,6 +190,7 @@ func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 	}
 	edns := len(m.Additionals) > 0
 	reply := rec.message(m.ID, q, tcp, edns)
+	reply.AuthenticData = rec.AD && m.AuthenticData
 	out, err := reply.Pack()
 	if err != nil {
 		return false

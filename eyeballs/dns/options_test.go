@@ -1,0 +1,71 @@
+package dns
+
+import (
+	"testing"
+
+	"github.com/weirnet/weir/eyeballs/eyeballstest"
+	"github.com/weirnet/weir/eyeballs/race"
+)
+
+func TestTrustAD(t *testing.T) {
+	d := startDNS(t)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), AD: true})
+	for options, want := range map[string]bool{"": false, "options edns0 trust-ad\n": true} {
+		got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": options}, d), "host.test", race.A)
+		if got[race.A].Authentic != want {
+			t.Errorf("%q: authentic %v", options, got[race.A].Authentic)
+		}
+	}
+}
+
+func TestRotate(t *testing.T) {
+	one, two := startDNS(t), startDNS(t)
+	one.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
+	two.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.2")})
+	for options, want := range map[string]int{"": 0, "options rotate\n": 3} {
+		r := etc(t, map[string]string{"resolv.conf": options}, one, two)
+		second := 0
+		for range 6 {
+			got, _ := lookup(t, r, "host.test", race.A)
+			if got[race.A].Addrs[0] == addrs("192.0.2.2")[0] {
+				second++
+			}
+		}
+		if second != want {
+			t.Errorf("%q: the second server answered %d of 6", options, second)
+		}
+	}
+}
+
+func TestNoAAAA(t *testing.T) {
+	d := startDNS(t)
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
+	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1")})
+	got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": "options no-aaaa\n"}, d), "host.test", both)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	wantAddrs(t, got[race.AAAA])
+	if q := d.Queries(); len(q) != 1 || q[0] != "A host.test" {
+		t.Errorf("asked %q", q)
+	}
+}
+
+// TestSystemSource: what only the C library's sources know is asked through it.
+func TestSystemSource(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{"nsswitch.conf": "hosts: ldap\n"}, d)
+	got, _ := lookup(t, r, "localhost", both|race.HTTPS)
+	if a := got[race.A]; a.From != "system" || a.Err != nil || !a.Addrs[0].IsLoopback() {
+		t.Errorf("%+v", a)
+	}
+	if got[race.HTTPS].Err == nil {
+		t.Error("an HTTPS record out of the C library")
+	}
+	// The next source is asked about what the system does not know.
+	r = etc(t, map[string]string{"nsswitch.conf": "hosts: files mdns4_minimal [NOTFOUND=return] dns\n"}, d)
+	if order := r.system().orderFor("printer.local"); len(order) != 2 || order[1] != fromSystem {
+		t.Errorf("a name in .local is looked up in %v", order)
+	}
+	if order := r.system().orderFor("host.test"); len(order) != 2 || order[1] != fromDNS {
+		t.Errorf("any other name is looked up in %v", order)
+	}
+}
