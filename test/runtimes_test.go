@@ -1,0 +1,310 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// containerRules let everybody talk to port 80 of containers labelled app=web, containers and the host reach the neighbour on the card, and
+// nothing else begin.
+const containerRules = `
+add check-state
+add allow tcp from any to table(app=web) 80 setup keep-state
+add allow tcp from any to 10.66.0.2,fd66::2 80 setup keep-state
+add allow udp from any to any 53 keep-state
+`
+
+const containerSettings = podSettings + "docker = true\n"
+
+// newRoot makes an empty root file system.
+func newRoot(t *testing.T, name string) string {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), name)
+	for _, dir := range []string{"bin", "proc", "sys", "dev", "etc", "run", "tmp", "www", "var/log/nginx", "var/lib/nginx"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// clientRoot is a root file system with busybox.
+func clientRoot(t *testing.T) string {
+	t.Helper()
+	root := newRoot(t, "client")
+	install(t, root, "busybox")
+	for _, name := range []string{"wget", "sleep", "timeout"} {
+		if err := os.Symlink("busybox", filepath.Join(root, "bin", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// serverRoot is a root file system with nginx, which serves ports 80 and 81.
+func serverRoot(t *testing.T) string {
+	t.Helper()
+	root := newRoot(t, "server")
+	install(t, root, "nginx")
+	for name, text := range map[string]string{
+		"etc/passwd":     "root:x:0:0:root:/:/bin/sh\n",
+		"etc/group":      "root:x:0:\n",
+		"www/index.html": "hello from nginx\n",
+		"etc/nginx.conf": `user root; daemon off; worker_processes 1; pid /tmp/pid; error_log stderr; events {}
+			http { access_log off; server { listen [::]:80 ipv6only=off; listen [::]:81 ipv6only=off; root /www; } }`,
+	} {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// install copies a program and its libraries into a root.
+func install(t *testing.T, root, name string) {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyFile(t, path, filepath.Join(root, "bin", name))
+	libraries, err := exec.Command("ldd", path).Output()
+	if err != nil {
+		return // static
+	}
+	for _, word := range strings.Fields(string(libraries)) {
+		if strings.HasPrefix(word, "/") {
+			copyFile(t, word, filepath.Join(root, word))
+		}
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, data, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveWeb is the command of a web server's container.
+var serveWeb = []string{"/bin/nginx", "-e", "stderr", "-c", "/etc/nginx.conf"}
+
+// newContainerHost is newPodHost with a web server on the neighbour and a plugin directory.
+func newContainerHost(t *testing.T) (h *podHost, plugins string) {
+	t.Helper()
+	lab := nstest.New(t)
+	h = &podHost{lab: lab, outside: lab.Node("outside"), host: lab.Node("host")}
+	lab.Join(h.outside, "eth0", "10.66.0.2/24 fd66::2/64", h.host, "eth0", "10.66.0.1/24 fd66::1/64")
+	h.outside.Route("10.88.0.0/24", "10.66.0.1")
+	h.outside.Route("fd00:88::/120", "fd66::1")
+	nginx(t, h.outside, 80, 81)
+	h.guard = newGuard(t, h.host)
+	h.file("etc/weir/weir.toml", containerSettings)
+	h.start("--rules", h.file("etc/weir/rules", containerRules))
+	plugins = filepath.Join(h.root, "cni")
+	if err := os.MkdirAll(plugins, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(weir, filepath.Join(plugins, "weir-cni")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/usr/lib/cni/loopback", filepath.Join(plugins, "loopback")); err != nil {
+		t.Fatal(err)
+	}
+	return h, plugins
+}
+
+// conflist writes a network configuration and returns its directory.
+func (h *podHost) conflist(version string) string {
+	h.t.Helper()
+	text := fmt.Sprintf(`{"cniVersion":%q,"name":"weir","plugins":[{"type":"weir-cni","root":%q,"labels":{"app":"web"},
+		"capabilities":{"portMappings":true,"ips":true,"mac":true}}]}`, version, h.root)
+	return filepath.Dir(h.file("net.d/10-weir.conflist", text))
+}
+
+// withoutLimits is a runtime for machines that refuse process limits, which podman always asks for.
+const withoutLimits = `#!/bin/sh
+drop() { jq 'del(.process.rlimits, .rlimits)' "$1" >"$1.tmp" && cat "$1.tmp" >"$1"; }
+for a in "$@"; do
+	case "$p" in --bundle|-b) drop "$a/config.json";; --process|-p) drop "$a";; esac
+	p=$a
+done
+exec runc "$@"
+`
+
+// ask runs a command that has to work and returns what it prints.
+func ask(t *testing.T, cmd *nstest.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, out)
+	}
+	return string(out)
+}
+
+// meetsTheRules checks what the rules say of a web server's container: inside runs a command in another container.
+func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (string, error)) {
+	t.Helper()
+	web := h.pods()[0]
+	for _, a := range web.Addrs {
+		host := a.String()
+		if a.Is6() {
+			host = "[" + host + "]"
+		}
+		within(t, 20*time.Second, "the container's web server answers", func() error {
+			_, err := curl(h.host, "http://"+host+"/")
+			return err
+		})
+		reach(t, h.outside, "http://"+host+"/")
+		refuse(t, h.outside, "http://"+host+":81/")
+		refuse(t, h.host, "http://"+host+":81/")
+		if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://"+host+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
+			t.Errorf("from the other container to %s: %q, %v", host, out, err)
+		}
+		if out, err := inside("/bin/timeout", "2", "/bin/wget", "-q", "-O-", "http://"+host+":81/"); err == nil {
+			t.Errorf("from the other container to %s port 81: %q although the rules refuse it", host, out)
+		}
+	}
+	for _, remote := range []string{"10.66.0.2", "[fd66::2]"} {
+		if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://"+remote+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
+			t.Errorf("from a container to the neighbour %s: %q, %v", remote, out, err)
+		}
+		if out, err := inside("/bin/timeout", "2", "/bin/wget", "-q", "-O-", "http://"+remote+":81/"); err == nil {
+			t.Errorf("from a container to the neighbour %s port 81: %q although the rules refuse it", remote, out)
+		}
+	}
+}
+
+// isEmpty makes sure that the runtime gave everything back.
+func (h *podHost) isEmpty(t *testing.T) {
+	t.Helper()
+	within(t, 10*time.Second, "containers are gone", func() error {
+		if left := h.pods(); len(left) != 0 {
+			return fmt.Errorf("left: %+v", left)
+		}
+		return nil
+	})
+}
+
+func TestPodman(t *testing.T) {
+	need(t, "podman", "runc", "jq", "nginx", "curl", "busybox")
+	h, plugins := newContainerHost(t)
+	runtime := h.file("runtime", withoutLimits)
+	if err := os.Chmod(runtime, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	conf := h.file("containers.conf", fmt.Sprintf("[network]\nnetwork_backend=\"cni\"\ncni_plugin_dirs=[%q]\nnetwork_config_dir=%q\n[engine]\ncgroup_manager=\"cgroupfs\"\nevents_logger=\"none\"\n",
+		plugins, h.conflist("0.4.0")))
+	podman := func(args ...string) *nstest.Cmd {
+		cmd := h.host.Command("podman", append([]string{"--root", filepath.Join(h.root, "store"), "--runroot", filepath.Join(h.root, "run/podman"), "--runtime", runtime}, args...)...)
+		cmd.Env = append(os.Environ(), "CONTAINERS_CONF="+conf)
+		return cmd
+	}
+	t.Cleanup(func() { podman("rm", "-af", "-t0").Run() })
+	ask(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "--rootfs", serverRoot(t)}, serveWeb...)...))
+	ask(t, podman("run", "-d", "--name", "other", "--network", "weir", "--rootfs", clientRoot(t), "/bin/sleep", "600"))
+	h.meetsTheRules(t, func(command ...string) (string, error) {
+		out, err := podman(append([]string{"exec", "other"}, command...)...).Output()
+		return string(out), err
+	})
+	ask(t, podman("rm", "-af", "-t0"))
+	h.isEmpty(t)
+}
+
+func TestContainerd(t *testing.T) {
+	need(t, "containerd", "ctr", "nginx", "curl", "busybox")
+	h, _ := newContainerHost(t)
+	// ctr knows no other places than these.
+	for name, target := range map[string]string{"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"), "10-weir.conflist"), "/opt/cni/bin/weir-cni": weir, "/opt/cni/bin/loopback": "/usr/lib/cni/loopback"} {
+		link(t, name, target)
+	}
+	socket := filepath.Join(h.root, "containerd.sock")
+	config := h.file("containerd.toml", fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
+		filepath.Join(h.root, "cdroot"), filepath.Join(h.root, "cdstate"), socket))
+	background(t, h.host.Command("containerd", "-c", config, "-l", "error"))
+	ctr := func(args ...string) *nstest.Cmd {
+		return h.host.Command("ctr", append([]string{"-a", socket}, args...)...)
+	}
+	within(t, 20*time.Second, "containerd answers", func() error { return ctr("version").Run() })
+	run := func(id, root string, command ...string) {
+		cmd := ctr(append([]string{"run", "-d", "--cni", "--rootfs", root, id}, command...)...)
+		ask(t, cmd)
+		t.Cleanup(func() { ctr("task", "kill", "-s", "KILL", id).Run() })
+	}
+	run("web", serverRoot(t), serveWeb...)
+	run("other", clientRoot(t), "/bin/sleep", "600")
+	count := 0
+	h.meetsTheRules(t, func(command ...string) (string, error) {
+		count++
+		out, err := ctr(append([]string{"task", "exec", "--exec-id", fmt.Sprint("e", count), "other"}, command...)...).Output()
+		return string(out), err
+	})
+	for _, id := range []string{"web", "other"} {
+		ask(t, ctr("task", "kill", "-s", "KILL", id))
+		// ctr run -d leaves the network to whoever ends the container: the garbage collection of CNI does that.
+		within(t, 10*time.Second, "the container ends", func() error { return ctr("container", "rm", id).Run() })
+	}
+	h.cni("GC", "", "", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"weir","type":"weir-cni","root":%q}`, h.root))
+	h.isEmpty(t)
+}
+
+// link makes a symbolic link in a place of the machine's for as long as the test runs, if nobody else needs it.
+func link(t *testing.T, name, target string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if have, err := os.Readlink(name); err == nil && have == target {
+		return
+	}
+	if err := os.Symlink(target, name); err != nil {
+		t.Fatalf("%v; a test needs this place for a moment", err)
+	}
+	t.Cleanup(func() { os.Remove(name) })
+}
+
+func TestDocker(t *testing.T) {
+	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar")
+	h, _ := newContainerHost(t)
+	// dockerd finds drivers that do not run below / by a specification.
+	link(t, "/etc/docker/plugins/weir.spec", h.file("weir.spec", "unix://"+filepath.Join(h.root, "run/docker/plugins/weir.sock")))
+	socket := "unix://" + filepath.Join(h.root, "docker.sock")
+	background(t, h.host.Command("dockerd", "-l", "error", "-H", socket, "-p", filepath.Join(h.root, "docker.pid"),
+		"--data-root", filepath.Join(h.root, "docker"), "--exec-root", filepath.Join(h.root, "docker-exec")))
+	docker := func(args ...string) *nstest.Cmd {
+		return h.host.Command("docker", append([]string{"-H", socket}, args...)...)
+	}
+	within(t, 60*time.Second, "dockerd answers", func() error { return docker("info").Run() })
+	for name, root := range map[string]string{"server": serverRoot(t), "client": clientRoot(t)} {
+		ask(t, h.host.Command("sh", "-c", fmt.Sprintf("tar -C %s -c . | docker -H %s import - %s", root, socket, name)))
+	}
+	ask(t, docker("network", "create", "--ipv6", "-d", "weir", "--ipam-driver", "weir", "pods"))
+	t.Cleanup(func() { docker("rm", "-f", "web", "other").Run() })
+	ask(t, docker(append([]string{"run", "-d", "--name", "web", "--network", "name=pods,driver-opt=weir.label.app=web", "server"}, serveWeb...)...))
+	ask(t, docker("run", "-d", "--name", "other", "--network", "pods", "client", "/bin/sleep", "600"))
+	inside := func(command ...string) (string, error) {
+		out, err := docker(append([]string{"exec", "other"}, command...)...).Output()
+		return string(out), err
+	}
+	h.meetsTheRules(t, inside)
+	if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://web/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		t.Errorf("by name: %q, %v", out, err)
+	}
+	ask(t, docker("rm", "-f", "web", "other"))
+	h.isEmpty(t)
+	ask(t, docker("network", "rm", "pods"))
+}
