@@ -29,12 +29,17 @@ const (
 	FailedICMP                    // ICMP type
 	FailedHook                    // direction, or whether the packet is a fragment
 	FailedOption                  // another condition
+	FailedIface                   // receive or transmit interface
+	FailedRoute                   // verrevpath, versrcreach, antispoof
+	FailedHeader                  // another field of a header: length, TTL, TOS, id, options, sequence numbers
+	FailedTag                     // tag
 )
 
 // String returns a few words for people.
 func (o Outcome) String() string {
 	words := [...]string{"matched", "matched, action deferred", "found a state", "no state", "prob", "not the first fragment", "source address",
-		"destination address", "source port", "destination port", "protocol", "TCP flags", "ICMP type", "direction or fragment", "option"}
+		"destination address", "source port", "destination port", "protocol", "TCP flags", "ICMP type", "direction or fragment", "option",
+		"interface", "route back", "header field", "tag"}
 	if int(o) < len(words) {
 		return words[o]
 	}
@@ -117,6 +122,41 @@ func (j *job) failed(slot int) Outcome {
 	switch kindOf(int(proto), later) {
 	case kindICMP, kindICMP6:
 		return FailedDstPort
+	}
+	return FailedOption
+}
+
+// opOutcomes says for each condition what it means when it is the one that fails.
+var opOutcomes = map[rule.CondOp]Outcome{
+	rule.OpSrcIn: FailedSrc, rule.OpSrcMe: FailedSrc, rule.OpSrcTable: FailedSrc,
+	rule.OpDstIn: FailedDst, rule.OpDstMe: FailedDst, rule.OpDstTable: FailedDst,
+	rule.OpSrcPort: FailedSrcPort, rule.OpDstPort: FailedDstPort, rule.OpProto: FailedProto, rule.OpVersion: FailedProto,
+	rule.OpIn: FailedHook, rule.OpOut: FailedHook, rule.OpFrag: FailedHook,
+	rule.OpRecv: FailedIface, rule.OpXmit: FailedIface, rule.OpVia: FailedIface,
+	rule.OpRecvGlob: FailedIface, rule.OpXmitGlob: FailedIface, rule.OpViaGlob: FailedIface,
+	rule.OpRecvAny: FailedIface, rule.OpXmitAny: FailedIface, rule.OpViaAny: FailedIface,
+	rule.OpRecvAddr: FailedIface, rule.OpXmitAddr: FailedIface, rule.OpViaAddr: FailedIface,
+	rule.OpFlags: FailedFlags, rule.OpEstab: FailedFlags, rule.OpICMPType: FailedICMP, rule.OpICMP6Type: FailedICMP,
+	rule.OpSeq: FailedHeader, rule.OpAck: FailedHeader, rule.OpWin: FailedHeader, rule.OpTTL: FailedHeader, rule.OpLen: FailedHeader,
+	rule.OpID: FailedHeader, rule.OpIPOptions: FailedHeader, rule.OpTOS: FailedHeader, rule.OpDSCP: FailedHeader, rule.OpPrecedence: FailedHeader,
+	rule.OpTagged: FailedTag, rule.OpVerRevPath: FailedRoute, rule.OpVerSrcReach: FailedRoute, rule.OpAntiSpoof: FailedRoute,
+}
+
+// residue says what the first clause of a rule is about that is false; an or-block is about its first condition.
+func (j *job) residue(code *rule.Code) Outcome {
+	for i := code.Cond; i < code.CondEnd; i++ {
+		first, holds := j.cfg.prog.Conds[i].Op, false
+		for {
+			c := &j.cfg.prog.Conds[i]
+			holds = holds || j.cond(c) != (c.Flags&rule.FlagNot != 0)
+			if c.Flags&rule.FlagOr == 0 || i+1 == code.CondEnd {
+				break
+			}
+			i++
+		}
+		if o, known := opOutcomes[first]; !holds && known {
+			return o
+		}
 	}
 	return FailedOption
 }

@@ -73,3 +73,35 @@ func TestCheckAndExplain(t *testing.T) {
 		t.Errorf("a question made the state %+v", s)
 	}
 }
+
+// TestExplainNamesTheResidue: conditions that the bit vectors do not decide are named, too.
+func TestExplainNamesTheResidue(t *testing.T) {
+	e := load(t, Options{}, `
+add 10 count ip from table(a) to any
+add 20 count ip from any to me
+add 30 count ip from any to any via eth7
+add 40 count ip from any to any { recv wan* or recv eth8 }
+add 50 count ip from any to any ipttl 3
+add 60 count ip from any to any tagged 5
+add 70 count ip from any to any verrevpath
+add 80 count ip from any to any not via any
+add 90 count ip from not 10.0.0.0/8 to any
+`)
+	if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0"}}); err != nil {
+		t.Fatal(err)
+	}
+	_, b, err := packet.ParseText("tcp 10.0.0.5:4000 -> 10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Outcome{FailedSrc, FailedDst, FailedIface, FailedIface, FailedHeader, FailedTag, FailedRoute, FailedIface, FailedSrc, Matched}
+	x := e.Explain(&firewall.Input{Hook: firewall.Hook{Recv: 1}}, b)
+	if len(x.Tries) != len(want) {
+		t.Fatalf("%+v", x.Tries)
+	}
+	for i, o := range want {
+		if x.Tries[i].Outcome != o {
+			t.Errorf("rule %d: %v, want %v", x.Tries[i].Number, x.Tries[i].Outcome, o)
+		}
+	}
+}

@@ -217,7 +217,9 @@ func (j *job) matches(slot int, code *rule.Code) bool {
 		}
 	}
 	if code.Cond != code.CondEnd && !j.holds(code) {
-		j.note(slot, FailedOption)
+		if j.dry != nil {
+			j.note(slot, j.residue(code))
+		}
 		return false
 	}
 	return true
