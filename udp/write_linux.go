@@ -68,6 +68,9 @@ func (r *ring) recover(m *Message, tries int) bool {
 	segment := r.segmentOf(r.done)
 	switch r.errno {
 	case unix.EIO, unix.EINVAL, unix.EMSGSIZE:
+		if r.errno == unix.EMSGSIZE && c.config.Errors && tries == 0 {
+			break // may be told of an earlier datagram
+		}
 		to := c.destination(m)
 		if segment > 0 {
 			c.sys.routes.refuse(to, segment, r.errno == unix.EIO)

@@ -23,6 +23,7 @@ func spread(list []outcome, get func(outcome) float64) []float64 {
 func rate(o outcome) float64 { return o.rate }
 func cpu(o outcome) float64  { return o.cpu }
 func p99(o outcome) float64  { return o.p99 }
+func lost(o outcome) float64 { return o.lost }
 
 // paired is the median over the rounds of a's rate divided by b's in the same round: what disturbs the machine for a
 // while disturbs both.
@@ -52,14 +53,14 @@ var bars = map[string][]bar{
 
 // print writes the table, and returns the smallest ratio of the filtered device, each divided by its bar.
 func (t table) print(r map[string][]outcome) float64 {
-	fmt.Printf("\n### %s\n\n| what | %s min / median / max | CPU ns | p99 ms |\n| --- | --- | --- | --- |\n", t.title, t.unit)
+	fmt.Printf("\n### %s\n\n| what | %s min / median / max | CPU ns | sent again per GB | p99 ms |\n| --- | --- | --- | --- | --- |\n", t.title, t.unit)
 	for _, k := range kinds {
 		v := spread(r[k], rate)
 		late := ""
 		if t.work.ping {
 			late = fmt.Sprintf("%.2f", median(r[k], p99))
 		}
-		fmt.Printf("| %s | %.2f / %.2f / %.2f | %.2f | %s |\n", k, v[0]/t.scale, v[len(v)/2]/t.scale, v[len(v)-1]/t.scale, median(r[k], cpu), late)
+		fmt.Printf("| %s | %.2f / %.2f / %.2f | %.2f | %.0f | %s |\n", k, v[0]/t.scale, v[len(v)/2]/t.scale, v[len(v)-1]/t.scale, median(r[k], cpu), median(r[k], lost), late)
 	}
 	fmt.Print("\n| weir+filter against | rate ratio | bar | CPU ratio | bar | p99 ratio | bar |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	worst, ours := 1e9, r[filtered]

@@ -21,6 +21,7 @@ type outcome struct {
 	rate float64 // bits/s, or packets/s
 	cpu  float64 // ns of both nodes for a byte, or for a packet
 	p99  float64 // ms
+	lost float64 // TCP segments sent again, for each 1000 MB
 }
 
 // run uses the tunnel for some seconds.
@@ -90,12 +91,15 @@ func parse(out []byte, cpu float64) (outcome, error) {
 		Packets float64 `json:"packets"`
 		Lost    float64 `json:"lost_packets"`
 		Seconds float64 `json:"seconds"`
+		Again   float64 `json:"retransmits"`
 	}
 	var r struct {
 		Error string `json:"error"`
 		End   struct {
 			Sum      *sum `json:"sum"`
+			Sent     sum  `json:"sum_sent"`
 			Received sum  `json:"sum_received"`
+			Back     sum  `json:"sum_sent_bidir_reverse"`
 			Reverse  sum  `json:"sum_received_bidir_reverse"`
 		} `json:"end"`
 	}
@@ -109,7 +113,9 @@ func parse(out []byte, cpu float64) (outcome, error) {
 		got := s.Packets - s.Lost
 		return outcome{rate: got / s.Seconds, cpu: cpu / got}, nil
 	}
-	return outcome{rate: r.End.Received.BPS + r.End.Reverse.BPS, cpu: cpu / (r.End.Received.Bytes + r.End.Reverse.Bytes)}, nil
+	bytes := r.End.Received.Bytes + r.End.Reverse.Bytes
+	return outcome{rate: r.End.Received.BPS + r.End.Reverse.BPS, cpu: cpu / bytes,
+		lost: (r.End.Sent.Again + r.End.Back.Again) / bytes * 1e9}, nil
 }
 
 // roundTrips finds the times in ping's output, in ms.
