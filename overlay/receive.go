@@ -16,6 +16,9 @@ const (
 	// ringSlots is how many datagrams are received at once when they come singly. Then system calls are what costs;
 	// copying 1.5 kB into the slab is not. Twice as many gained nothing.
 	ringSlots = 32
+	// singleReads is how many reads without a super packet make us believe that none will come. Among acknowledgements of
+	// a flow in the other direction there are always some.
+	singleReads = 16
 )
 
 // receiver reads one socket.
@@ -27,7 +30,7 @@ type receiver struct {
 	ring    []udp.Message // slots of our own; most of their pages are never touched
 	pending []udp.Message // the part of ring that did not fit
 	rest    int           // how many bytes of pending[0] were handed out
-	singly  bool          // the last datagrams came singly: use ring
+	singly  int           // how many reads of direct in a row were full of single datagrams
 
 	last *arrival // most packets come from where the last one came from
 }
@@ -52,7 +55,7 @@ func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, err
 		switch {
 		case len(r.pending) > 0:
 			n = r.copyOut(slab, packets)
-		case r.singly || len(slab) < directSlots*udp.MaxPayload:
+		case r.singly >= singleReads || len(slab) < directSlots*udp.MaxPayload:
 			n, err = r.readRing(slab, packets)
 		default:
 			n, err = r.readDirect(slab, packets)
@@ -99,7 +102,9 @@ func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, 
 			at += len(b)
 		}
 	}
-	r.singly = singly
+	if r.singly++; !singly {
+		r.singly = 0
+	}
 	return n, nil
 }
 
@@ -111,7 +116,7 @@ func (r *receiver) readRing(slab []byte, packets []conn.ReceivedPacket) (int, er
 	}
 	for i := range got {
 		if r.ring[i].Segment > 0 {
-			r.singly = false
+			r.singly = 0
 		}
 	}
 	r.pending = r.ring[:got]
