@@ -77,7 +77,7 @@ fuzz: deps
 	$(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel -firetest.decisions $(DECISIONS)
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
-BENCHES := bench-udp bench-overlay bench-packet bench-dial
+BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter
 bench: deps $(BENCHES)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
@@ -99,6 +99,10 @@ interop:
 .PHONY: bench-packet
 bench-packet:
 	cd peers && $(GO) run ./packet
+# The soft engine against another filter in user space.
+.PHONY: bench-filter
+bench-filter:
+	cd peers && $(GO) run ./filter -rounds 300 -slice 300us
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
 	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md

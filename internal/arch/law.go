@@ -29,6 +29,7 @@ var ranks = map[string]int{
 	"agent":           5, "agent/demo": 6,
 	"cmd/weir": 7,
 	"test":     8, "internal/arch": 8,
+	"examples/tunfilter": 8, // a program of somebody who imports the library
 }
 
 // testRooms exist for tests: any room's tests may import them.

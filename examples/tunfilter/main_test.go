@@ -1,0 +1,93 @@
+package main
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestMain lets the test binary be the program itself.
+func TestMain(m *testing.M) {
+	if os.Getenv("TUNFILTER_RUN") == "1" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestTunFilter puts the program between two machines: a connection that the rules let begin works, another is reset, and nothing
+// comes in by itself.
+func TestTunFilter(t *testing.T) {
+	lab := nstest.New(t)
+	a, b := lab.Node("inside"), lab.Node("outside")
+	rules := filepath.Join(t.TempDir(), "rules")
+	text := "add 1 check-state\nadd 10 allow tcp from any to any 80 out setup keep-state\nadd 20 reset tcp from any to any out\n"
+	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := a.Command(os.Args[0], rules, "tin", "tout")
+	cmd.Env = append(os.Environ(), "TUNFILTER_RUN=1")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) {
+		t.Helper()
+		var err error
+		var out []byte
+		for range 50 { // until the program has made its devices
+			if out, err = exec.Command("ip", args...).CombinedOutput(); err == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Fatalf("ip %v: %v\n%s", args, err, out)
+	}
+	run("-n", a.Name(), "link", "set", "tout", "netns", b.Name())
+	run("-n", a.Name(), "address", "add", "10.77.0.1/24", "dev", "tin")
+	run("-n", b.Name(), "address", "add", "10.77.0.2/24", "dev", "tout")
+	run("-n", a.Name(), "link", "set", "tin", "up")
+	run("-n", b.Name(), "link", "set", "tout", "up")
+
+	serve := func(n *nstest.Node, address string) {
+		l, err := n.Listen("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}
+		go server.Serve(l)
+		t.Cleanup(func() { server.Close() })
+	}
+	serve(b, "10.77.0.2:80")
+	serve(b, "10.77.0.2:81")
+	serve(a, "10.77.0.1:80")
+	get := func(n *nstest.Node, url string, most time.Duration) (string, error) {
+		client := http.Client{Timeout: most, Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}}
+		resp, err := client.Get(url)
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return string(body), err
+	}
+	if body, err := get(a, "http://10.77.0.2:80/", 10*time.Second); err != nil || body != "hello" {
+		t.Errorf("port 80: %q, %v", body, err)
+	}
+	start := time.Now()
+	if body, err := get(a, "http://10.77.0.2:81/", 10*time.Second); err == nil || time.Since(start) > 5*time.Second {
+		t.Errorf("port 81 was not reset: %q, %v after %v", body, err, time.Since(start))
+	}
+	if body, err := get(b, "http://10.77.0.1:80/", 2*time.Second); err == nil {
+		t.Errorf("a connection came in: %q", body)
+	} else if e, ok := err.(net.Error); !ok && !e.Timeout() {
+		t.Errorf("it was not dropped silently: %v", err)
+	}
+}
