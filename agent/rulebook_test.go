@@ -1,0 +1,227 @@
+package agent
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// newBook returns a rulebook over a user-space engine that starts without rules.
+func newBook(t *testing.T) (*rulebook, *soft.Engine) {
+	t.Helper()
+	e, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &rulebook{engine: e, keep: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"), file: noFile},
+		prepare: func(*rule.Program) error { return nil }, failed: func(err error) { t.Error(err) }}
+	if err := b.load(ruleState{set: new(rule.Ruleset), source: "none"}, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b, e
+}
+
+// passes says what the engine makes of a SYN from 192.0.2.1 to a port.
+func passes(e *soft.Engine, port uint16) bool {
+	from := netip.MustParseAddrPort("192.0.2.1:4000")
+	return e.Check(&firewall.Input{}, packet.ProtoTCP, from, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), port)).Verdict.Pass
+}
+
+func must(t *testing.T, b *rulebook, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		if _, err := b.do(l); err != nil {
+			t.Fatalf("%s: %v", l, err)
+		}
+	}
+}
+
+func savedText(t *testing.T, b *rulebook) string {
+	t.Helper()
+	text, err := os.ReadFile(b.keep.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestRulebookSaysWhatItAdded(t *testing.T) {
+	b, _ := newBook(t)
+	for _, c := range []struct{ line, message string }{
+		{"add allow tcp from any to any 80", "00100 allow tcp from any to any 80"},
+		{"add 50 deny tcp from any to any 81", "00050 deny tcp from any to any 81"},
+		{"add 50 count ip from any to any", "00050 count ip from any to any"},
+		{"add count tcp from any to any", "00200 count tcp from any to any"},
+		{"add 65534 count tcp from any to any", "65534 count tcp from any to any"},
+		{"add count udp from any to any", "65534 count udp from any to any"},
+		{"delete 50", ""},
+		{"table x add 10.0.0.1", ""},
+		{"zero 100", ""},
+	} {
+		message, err := b.do(c.line)
+		if err != nil || message != c.message {
+			t.Errorf("%s: %q, %v", c.line, message, err)
+		}
+	}
+}
+
+// TestRulebookChangesNothingOnError: whatever fails, engine, rules and file stay as they were.
+func TestRulebookChangesNothingOnError(t *testing.T) {
+	b, e := newBook(t)
+	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.1")
+	before := savedText(t, b)
+	unchanged := func(what string) {
+		t.Helper()
+		if passes(e, 80) {
+			t.Errorf("%s: the engine judges otherwise", what)
+		}
+		if now := string(b.keep.format(b.rules)); now != string(b.keep.format(ruleState{set: b.rules.set, source: "none"})) || !strings.Contains(now, "table(bad)") {
+			t.Errorf("%s: the rules are\n%s", what, now)
+		}
+		if now := savedText(t, b); now != before {
+			t.Errorf("%s: the file is\n%s", what, now)
+		}
+	}
+	must(t, b, "table bad flush", "table bad add 192.0.2.1")
+	if err := b.saveTables(); err != nil {
+		t.Fatal(err)
+	}
+	before = savedText(t, b)
+	for _, line := range []string{"add 20 allwo ip from any to any", "delete 77", "table bad destroy", "table bad delete 10.0.0.9", "zero 77", "", "show"} {
+		if _, err := b.do(line); err == nil {
+			t.Errorf("%q is no error", line)
+		}
+		unchanged(line)
+	}
+	// The file cannot be written: the change is taken back. A file where the directory should be, since root may write anywhere.
+	dir := filepath.Dir(b.keep.path)
+	if err := os.Rename(dir, dir+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.do("delete 10"); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("a change that cannot be saved: %v", err)
+	}
+	if err := b.load(ruleState{set: ruleset(t, "table bad add 10.0.0.1\nadd 5 allow ip from any to any"), strict: true, source: "x"}, 0); err == nil {
+		t.Error("a load that cannot be saved is no error")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(dir+".aside", dir); err != nil {
+		t.Fatal(err)
+	}
+	unchanged("a file that cannot be written")
+	// What has to be told to the engine before cannot be told.
+	b.prepare = func(*rule.Program) error { return errors.New("no routes") }
+	if _, err := b.do("delete 10"); err == nil {
+		t.Error("a change whose preparation fails is no error")
+	}
+	b.prepare = func(*rule.Program) error { return nil }
+	unchanged("a preparation that fails")
+}
+
+func TestRulebookTrial(t *testing.T) {
+	b, e := newBook(t)
+	must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.0/24")
+	before := savedText(t, b)
+	trial := ruleState{set: ruleset(t, "table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), strict: true, source: "new"}
+	if err := b.load(trial, 200*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if !passes(e, 81) || passes(e, 80) {
+		t.Error("the rules on trial are not in force")
+	}
+	var busy errTrial
+	for _, err := range []error{second(b.do("add 1 count ip from any to any")), second(b.do("table x add 10.0.0.2")), b.load(trial, 0)} {
+		if !errors.As(err, &busy) || busy.Hint() == "" {
+			t.Errorf("a change during the trial: %v", err)
+		}
+	}
+	if name, left, on := b.trialLeft(); name != "new" || left <= 0 || !on {
+		t.Errorf("trial %q, %v, %v", name, left, on)
+	}
+	if now := savedText(t, b); now != before {
+		t.Errorf("rules on trial were saved:\n%s", now)
+	}
+	for deadline := time.Now().Add(5 * time.Second); passes(e, 81) && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if passes(e, 81) || !passes(e, 80) {
+		t.Error("the rules before did not come back")
+	}
+	if err := b.confirm(); !errors.Is(err, errNoTrial) {
+		t.Errorf("confirm afterwards: %v", err)
+	}
+	if members := b.rules.set.Tables["x"]; len(members) != 1 {
+		t.Errorf("the table before did not come back: %v", members)
+	}
+
+	if err := b.load(trial, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.confirm(); err != nil {
+		t.Fatal(err)
+	}
+	if !passes(e, 81) || !strings.Contains(savedText(t, b), "add 5 ") {
+		t.Error("confirmed rules are not in force and saved")
+	}
+
+	// The agent stops in the middle of a trial.
+	if err := b.load(ruleState{set: ruleset(t, "add 6 deny ip from any to any"), strict: true}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.close(); err != nil {
+		t.Fatal(err)
+	}
+	if !passes(e, 81) {
+		t.Error("stopping did not bring the rules before back")
+	}
+}
+
+func second(_ string, err error) error { return err }
+
+// TestRulebookSerializesChanges: many at once are all made, one after the other, and the file tells of all.
+func TestRulebookSerializesChanges(t *testing.T) {
+	b, _ := newBook(t)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 10 {
+				if _, err := b.do("add count ip from any to any"); err != nil {
+					t.Error(err)
+				}
+				if _, err := b.do("table x add 10.0.0.1"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := len(b.rules.set.Rules); n != 80 {
+		t.Errorf("%d rules", n)
+	}
+	if err := b.saveTables(); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(savedText(t, b), "\nadd "); n != 80 {
+		t.Errorf("%d rules saved", n)
+	}
+}
