@@ -3,7 +3,6 @@ package agent
 import (
 	"net/netip"
 
-	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nl"
@@ -22,11 +21,7 @@ func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 		return 0, err
 	}
 	defer conn.Close()
-	routes, err := hostRoutes()
-	if err != nil {
-		return 0, err
-	}
-	ask, err := offline.Engine(offline.Small(n.config.Settings.Engine), p, set, n.links.interfaces(), routes)
+	ask, err := n.questions(p, set, n.links.interfaces())
 	if err != nil {
 		return 0, err
 	}

@@ -20,10 +20,6 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 	if err != nil {
 		return a, err
 	}
-	routes, err := hostRoutes()
-	if err != nil {
-		return a, err
-	}
 	state, err := n.stateOf(q.Packet)
 	if err != nil {
 		return a, err
@@ -31,7 +27,7 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 	ifs := n.links.interfaces()
 	n.book.view(func(r ruleState, p *rule.Program) {
 		var e *soft.Engine
-		if e, err = offline.Engine(offline.Small(n.config.Settings.Engine), p, r.set, ifs, routes); err != nil {
+		if e, err = n.questions(p, r.set, ifs); err != nil {
 			return
 		}
 		defer e.Close()
@@ -40,6 +36,35 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 		}
 	})
 	return a, err
+}
+
+// questions makes a user-space engine that knows what the node knows, to ask it about rules.
+func (n *Node) questions(p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface) (*soft.Engine, error) {
+	routes, err := hostRoutes()
+	if err != nil {
+		return nil, err
+	}
+	e, err := offline.Engine(offline.Small(n.config.Settings.Engine), p, set, ifs, routes)
+	if err != nil || n.pods == nil {
+		return e, err
+	}
+	return e, n.pods.tell(e)
+}
+
+// tell hands the tables of labels to an engine.
+func (p *pods) tell(e *soft.Engine) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for table, members := range p.labels {
+		var all []firewall.TableEntry
+		for a := range members {
+			all = append(all, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+		}
+		if err := e.SetTable(table, all); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hostRoutes lists the host's routes as engines take them.
