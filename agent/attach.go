@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
@@ -74,6 +75,18 @@ func (n *Node) attach() error {
 	for index := range n.refused {
 		if !wanted[index] {
 			delete(n.refused, index)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// detachOthers takes the hooks off interfaces that an earlier agent guarded and this one is not to guard. Pods have theirs from
+// their own making.
+func (n *Node) detachOthers() error {
+	var errs []error
+	for _, i := range n.links.interfaces() {
+		if !n.config.Settings.guards(i.Name) && !strings.HasPrefix(i.Name, "pod:") {
+			errs = append(errs, n.engine.Detach(i.Index))
 		}
 	}
 	return errors.Join(errs...)

@@ -40,6 +40,7 @@ type Node struct {
 	leave   chan struct{} // closed when somebody asked to take everything down
 	gone    chan error    // has the result of that
 	loads   atomic.Uint64 // rule sets put in force
+	denied  bool          // rules that deny by default were in force when this agent took over
 
 	observer *observer
 	captures captures
@@ -165,8 +166,12 @@ func (n *Node) begin() error {
 	if err := n.beginPods(); err != nil {
 		return err
 	}
+	n.denied = n.engine.TakenOver() && first.denied
 	if err := n.book.load(first.ruleState, 0); err != nil {
 		return fmt.Errorf("enforce %s: %w", first.source, err)
+	}
+	if err := n.detachOthers(); err != nil {
+		return err
 	}
 	return n.attach()
 }
@@ -178,7 +183,7 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 	if !new.Strict || old != nil && old.Strict {
 		return
 	}
-	if old == nil && n.engine.TakenOver() {
+	if old == nil && n.denied { // what is open and has no state was refused
 		return
 	}
 	count, err := n.adopt(new, set)

@@ -139,6 +139,7 @@ func writeWhole(path string, text []byte) error {
 // firstRules are the rules that a node starts with.
 type firstRules struct {
 	ruleState
+	denied  bool  // the saved rules, which the last agent enforced, denied by default
 	aside   bool  // saved rules were set aside: the rule file was edited since
 	problem error // the rule file cannot be used; the saved rules are in force instead
 }
@@ -164,7 +165,7 @@ func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 		return firstRules{}, err
 	}
 	if kept && (!given || descends == now) {
-		return firstRules{ruleState: saved}, nil
+		return firstRules{ruleState: saved, denied: saved.strict}, nil
 	}
 	if !given {
 		return firstRules{ruleState: ruleState{set: new(rule.Ruleset), source: "none"}}, nil
@@ -172,12 +173,12 @@ func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 	set, _, err := offline.Parse(rules, string(text), s.names)
 	if err != nil && kept {
 		s.descend(descends)
-		return firstRules{ruleState: saved, problem: err}, nil
+		return firstRules{ruleState: saved, denied: saved.strict, problem: err}, nil
 	}
 	if err != nil {
 		return firstRules{}, err
 	}
-	r := firstRules{ruleState: ruleState{set: set, strict: true, source: rules}}
+	r := firstRules{ruleState: ruleState{set: set, strict: true, source: rules}, denied: saved.strict}
 	if kept {
 		r.aside = true
 		err = s.setAside()

@@ -165,6 +165,24 @@ func TestAdoptionAtLoad(t *testing.T) {
 	}
 }
 
+// TestAdoptionAtTakeover: rules that deny come with a restart, after an agent without rules.
+func TestAdoptionAtTakeover(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.start("--iface", "eth0")
+	c := dial(t, p.client, p.server, "10.66.0.1:22")
+	p.stop()
+	p.start("--iface", "eth0", "--rules", p.file("my.rules", adoptRules))
+	if err := c.talk(); err != nil {
+		t.Errorf("an open connection was cut off: %v", err)
+	}
+	var s api.Status
+	p.json(&s, "status")
+	if s.Adopted != 1 || !s.TakenOver {
+		t.Errorf("%+v", s)
+	}
+}
+
 func values(m map[string]*call) []*call {
 	var all []*call
 	for _, c := range m {

@@ -181,3 +181,28 @@ func TestTwoNodes(t *testing.T) {
 		t.Error("a counted nothing")
 	}
 }
+
+// TestTakeoverOfFewerInterfaces: what the next agent is not to guard is let go.
+func TestTakeoverOfFewerInterfaces(t *testing.T) {
+	t.Parallel()
+	lab := nstest.New(t)
+	server, a, b := lab.Node("server"), lab.Node("a"), lab.Node("b")
+	lab.Join(server, "eth0", "10.66.1.1/24", a, "eth0", "10.66.1.2/24")
+	lab.Join(server, "eth1", "10.66.2.1/24", b, "eth0", "10.66.2.2/24")
+	g := newGuard(t, server)
+	rules := g.file("my.rules", "add 1 deny icmp from any to any\n")
+	g.start("--iface", "eth*", "--rules", rules)
+	ping := func(from *nstest.Node, to string) error { return from.Command("ping", "-c1", "-W1", to).Run() }
+	if ping(a, "10.66.1.1") == nil || ping(b, "10.66.2.1") == nil {
+		t.Error("a guarded interface lets a ping through")
+	}
+	g.kill()
+	g.start("--iface", "eth0", "--rules", rules)
+	guarded(t, g, "eth0")
+	if ping(a, "10.66.1.1") == nil {
+		t.Error("eth0 is not guarded any more")
+	}
+	if err := ping(b, "10.66.2.1"); err != nil {
+		t.Errorf("eth1 is still guarded: %v", err)
+	}
+}
