@@ -198,31 +198,3 @@ inline_always int next_word(struct pkt *p, struct header *h, int looking)
 		find_vectors(h->dims);
 	return h->active <= 4 ? next_of_4(looking ? ~0ULL : 0) : next_of_8(looking ? ~0ULL : 0);
 }
-
-// lowest returns the number of the lowest bit set in v, which is not 0.
-inline_always __u32 lowest(__u64 v)
-{
-	__u32 n = 0;
-
-	if (!(v & 0xffffffff)) {
-		n += 32;
-		v >>= 32;
-	}
-	if (!(v & 0xffff)) {
-		n += 16;
-		v >>= 16;
-	}
-	if (!(v & 0xff)) {
-		n += 8;
-		v >>= 8;
-	}
-	if (!(v & 0xf)) {
-		n += 4;
-		v >>= 4;
-	}
-	if (!(v & 0x3)) {
-		n += 2;
-		v >>= 2;
-	}
-	return n + !(v & 1);
-}

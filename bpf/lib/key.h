@@ -19,6 +19,7 @@ inline_always void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 
 	p->key.proto = proto;
 	p->from = swap;
 	p->keyed = KEY_SET;
+	p->hashed = 0;
 }
 
 inline_always __u32 same_ports(__u32 seq)

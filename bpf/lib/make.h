@@ -4,42 +4,89 @@
 
 #include "state.h"
 
-// reclaim frees an entry in one of the two sets of p->hash: one that has expired or whose TCP connection is closed, else, if `embryos`
-// allows, the half-open one that was silent for longest.
-checked_once int reclaim(__u32 only_embryos)
+// embryos_in returns a bit for each half-open state of a set.
+inline_always __u64 embryos_in(struct set *s)
+{
+	__u64 m = 0, want = TAG_LIVE | TAG_EMBRYO;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		__u64 differs = (once(s->tag[i]) & want) ^ want;
+		opaque(differs); // or the compiler makes branches of it: 2^16 paths
+		m |= (differs - 1) >> 63 << i;
+	}
+	return m;
+}
+
+// silent_since returns when the state at a place was heard last.
+inline_always __s64 silent_since(struct set *s, __u32 way)
+{
+	__s64 low = low_side(s, way)->last, high = high_side(s, way)->last;
+	return low > high ? low : high;
+}
+
+// evict removes a half-open state from the two sets of p->hash: of two that chance picks the one that was silent for longer. Tags tell which
+// states are half-open, so that a flood costs few cache lines.
+checked_once int evict(__u32 chance)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
-	struct pkt *p = &c->p;
-	p->victim_tag = 0;
-	for (int i = 0; i < 2 * WAYS; i++) {
-		__u32 n = i < WAYS ? first_set(p->hash, cf->sets) : second_set(p->hash, cf->sets);
-		__u32 way = i % WAYS;
-		struct set *s = set_at(n);
-		if (!s)
-			return 0;
-		__u64 tag = once(s->tag[way]);
-		if ((tag & TAG_MASK) != TAG_LIVE)
-			continue;
-		struct side *low = low_side(s, way), *high = high_side(s, way);
-		int phase = phase_of(low, high, tag_proto(tag)), embryo = low->flags & META_EMBRYO;
-		if (only_embryos && !embryo)
-			continue;
-		if (phase == PHASE_CLOSED || phase == PHASE_RESET || expired(cf, low, high, tag_proto(tag), p->now)) {
-			if (remove_state(n * WAYS + way, tag, GONE_RECLAIMED))
-				return 1;
-			continue;
-		}
-		__s64 last = low->last > high->last ? low->last : high->last;
-		if (embryo && (!p->victim_tag || last < p->victim_last)) {
-			p->victim = n * WAYS + way;
-			p->victim_tag = tag;
-			p->victim_last = last;
-		}
+	__u32 an = first_set(c->p.hash, cf->sets), bn = second_set(c->p.hash, cf->sets);
+	struct set *a = set_at(an), *b = set_at(bn);
+	if (!a || !b)
+		return 0;
+	__u64 in_a = embryos_in(a), in_b = embryos_in(b);
+	// The first at or after a way that chance says, round the corner.
+	chance &= WAYS - 1;
+	in_a = (in_a | in_a << WAYS) >> chance & 0xff;
+	in_b = (in_b | in_b << WAYS) >> chance & 0xff;
+	__u32 aw = (lowest(in_a | 1 << WAYS) + chance) & (WAYS - 1), bw = (lowest(in_b | 1 << WAYS) + chance) & (WAYS - 1);
+	if (in_a && (!in_b || silent_since(a, aw) <= silent_since(b, bw)))
+		return remove_state(an * WAYS + aw, once(a->tag[aw]), GONE_RECLAIMED);
+	if (in_b)
+		return remove_state(bn * WAYS + bw, once(b->tag[bw]), GONE_RECLAIMED);
+	return 0;
+}
+
+// reclaim_at removes the state at a place if it has expired or its TCP connection is closed.
+checked_once int reclaim_at(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(place / WAYS);
+	__u32 way = place % WAYS;
+	if (!c || !cf || !s)
+		return 0;
+	__u64 tag = once(s->tag[way]);
+	if ((tag & TAG_MASK) != TAG_LIVE)
+		return 0;
+	struct side *low = low_side(s, way), *high = high_side(s, way);
+	int phase = phase_of(low, high, tag_proto(tag));
+	if (phase != PHASE_CLOSED && phase != PHASE_RESET && !expired(cf, low, high, tag_proto(tag), c->p.now))
+		return 0;
+	return remove_state(place, tag, GONE_RECLAIMED);
+}
+
+// reclaim_dead frees such an entry in one of the two sets of p->hash.
+checked_once int reclaim_dead(__u32 sets)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	__u32 a = first_set(c->p.hash, sets) * WAYS, b = second_set(c->p.hash, sets) * WAYS;
+	for (int i = 0; i < WAYS; i++) {
+		if (reclaim_at(a + i) || reclaim_at(b + i))
+			return 1;
 	}
-	return p->victim_tag ? remove_state(p->victim, p->victim_tag, GONE_RECLAIMED) : 0;
+	return 0;
+}
+
+// reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones.
+inline_always int reclaim(struct config *cf, struct pkt *p)
+{
+	return reclaim_dead(cf->sets) || evict(p->hash >> 40);
 }
 
 // pick counts the vacant entries of a set in p->vacant and puts one of them into p->way.
@@ -162,13 +209,13 @@ checked_once int make_way(__u32 unused)
 }
 
 // place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that is reclaimed.
-inline_always int place_for(void)
+inline_always int place_for(struct config *cf, struct pkt *p)
 {
 	if (claim(0) || claim(1))
 		return 1;
 	if (make_way(0) && claim(1))
 		return 1;
-	return reclaim(0) && claim(1);
+	return reclaim(cf, p) && claim(1);
 }
 
 // settle resolves a double insertion: of several live entries of p->key the one at the lowest place stays. It returns whether ours did.
@@ -185,7 +232,7 @@ checked_once int settle(__u32 place)
 		struct set *s = set_at(n);
 		if (!s)
 			return 1;
-		if (once(s->tag[way]) != p->tag || other == place || !same_ends(s, way, &p->key))
+		if (!same_tag(once(s->tag[way]), p->tag) || other == place || !same_ends(s, way, &p->key))
 			continue;
 		if (other > place) {
 			remove_state(other, p->tag, GONE_DOUBLE);
@@ -256,14 +303,15 @@ inline_always void masked_tuple(struct pkt *p, struct code *r)
 // room makes sure that there may be one more state, and returns 0 or the reason why not.
 inline_always int room(struct cpu *c, struct config *cf)
 {
+	struct pkt *p = &c->p;
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 
 	if (!g)
 		return REASON_STATES_FULL;
-	if (g->embryos >= cf->max_embryonic && !reclaim(1))
+	if (g->embryos >= cf->max_embryonic && !evict(p->hash >> 40))
 		return REASON_EMBRYONIC_FULL;
-	if (g->states + c->pending >= cf->max_states && !reclaim(0))
+	if (g->states + c->pending >= cf->max_states && !reclaim(cf, p))
 		return REASON_STATES_FULL;
 	return 0;
 }
@@ -283,8 +331,7 @@ checked_once int make_state(__u32 slot)
 		return REASON_NO_KEY;
 	if (p->key.proto == PROTO_TCP && bad_flags(p->tcp_flags))
 		return REASON_TCP_FLAGS;
-	p->key.flow = r->flow;
-	key_hash(p, cf);
+	key_hash(p, cf, r->flow);
 	p->track = 0;
 	if (r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT) {
 		masked_tuple(p, r);
@@ -293,7 +340,7 @@ checked_once int make_state(__u32 slot)
 			return REASON_LIMIT;
 	}
 	int why = room(c, cf);
-	if (!why && !place_for())
+	if (!why && !place_for(cf, p))
 		why = REASON_STATES_FULL;
 	struct set *s = why ? NULL : set_at(p->place / WAYS);
 	if (!s) {
@@ -306,9 +353,9 @@ checked_once int make_state(__u32 slot)
 	fill(p, s, way, r);
 	count_states(c, cf, 1);
 	count_embryos(1);
-	__sync_lock_test_and_set(&s->tag[way], p->tag);
+	__sync_lock_test_and_set(&s->tag[way], p->tag | TAG_EMBRYO);
 	c->created++;
-	new_phase(low_side(s, way), high_side(s, way), p->key.proto); // a first packet may end what it begins
+	new_phase(s, way, p->key.proto); // a first packet may end what it begins
 	settle(place);
 	return 0;
 }

@@ -50,32 +50,41 @@ inline_always int wants_probe(struct config *cf, struct side *low, struct side *
 	return (__u64)left / every != (__u64)(left + pass) / every;
 }
 
-// sweep_set removes the states of a set whose rule is gone and, unless `purge`, those that have expired. It returns how many there were.
-checked_once int sweep_set(__u32 n, __u32 purge)
+// sweep_at looks at one state: it probes it, or removes it if it has expired or its rule is gone.
+checked_once int sweep_at(__u32 place, __u32 purge)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	struct set *s = set_at(n);
-	int gone = 0;
-
+	struct set *s = set_at(place / WAYS);
+	__u32 way = place % WAYS;
 	if (!c || !cf || !s)
 		return 0;
 	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
-	if (!h)
+	void *image = image_of(p);
+	__u64 tag = once(s->tag[way]);
+	if (!image || (tag & TAG_MASK) != TAG_LIVE)
+		return 0;
+	struct side *low = low_side(s, way), *high = high_side(s, way);
+	if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
+		return remove_state(place, tag, GONE_EXPIRED);
+	if (!owner_of(p, image, low->rule))
+		return remove_state(place, tag, GONE_RULE);
+	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) && wants_probe(cf, low, high, p->now))
+		event_probe(cf, c, s, way, tag);
+	return 0;
+}
+
+// sweep_set looks at the states of a set and returns how many it removed. With `purge` only those of rules that are gone have to go.
+checked_once int sweep_set(__u32 n, __u32 purge)
+{
+	struct set *s = set_at(n);
+	int gone = 0;
+
+	if (!s)
 		return 0;
 	for (int i = 0; i < WAYS; i++) {
-		__u64 tag = once(s->tag[i]);
-		if ((tag & TAG_MASK) != TAG_LIVE)
-			continue;
-		struct side *low = low_side(s, i), *high = high_side(s, i);
-		__u32 place = n * WAYS + i;
-		if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) && wants_probe(cf, low, high, p->now))
-			event_probe(cf, c, s, i, tag);
-		if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
-			gone += remove_state(place, tag, GONE_EXPIRED);
-		else if (!slot_of(p, h, low->rule))
-			gone += remove_state(place, tag, GONE_RULE);
+		if ((once(s->tag[i]) & TAG_MASK) == TAG_LIVE)
+			gone += sweep_at(n * WAYS + i, purge);
 	}
 	return gone;
 }

@@ -59,13 +59,19 @@ inline_always struct set *set_at(__u32 n)
 	return bpf_map_lookup_elem(&states, &n);
 }
 
-inline_always void key_hash(struct pkt *p, struct config *cf)
+// key_hash sets p->hash and p->tag for p->key with a flow name.
+inline_always void key_hash(struct pkt *p, struct config *cf, __u32 flow)
 {
 	struct key *k = &p->key;
+
+	if (p->hashed && k->flow == flow)
+		return;
+	p->hashed = 1;
+	k->flow = flow;
 	__u64 rest = (__u64)k->ports << 32 | (__u32)k->proto << 24 | (__u32)k->flow << 16;
 
 	p->hash = hash5(cf->seed, k->low_hi, k->low_lo, k->high_hi, k->high_lo, rest);
-	p->tag = rest | (p->hash >> 18 & 0x3fff) << 2 | TAG_LIVE;
+	p->tag = rest | (p->hash >> 18 & 0x1fff) << 3 | TAG_LIVE;
 }
 
 inline_always int same_ends(struct set *s, __u32 way, struct key *k)
@@ -90,6 +96,23 @@ inline_always __u8 tag_proto(__u64 tag)
 	return tag >> 24;
 }
 
+// lowest returns the number of the lowest bit set in v, which is not 0: the count of the bits below it, without a branch.
+inline_always __u32 lowest(__u64 v)
+{
+	__u64 x = (v & -v) - 1;
+
+	x -= x >> 1 & 0x5555555555555555ULL;
+	x = (x & 0x3333333333333333ULL) + (x >> 2 & 0x3333333333333333ULL);
+	x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0fULL;
+	return x * 0x0101010101010101ULL >> 56;
+}
+
+// same_tag compares tags, whether half-open or not.
+inline_always int same_tag(__u64 a, __u64 b)
+{
+	return !((a ^ b) & ~(__u64)TAG_EMBRYO);
+}
+
 // find looks for p->key with p->hash and p->tag, and sets p->place. a and b are the two sets.
 inline_always int find(struct pkt *p, struct set *a, __u32 an, struct set *b, __u32 bn)
 {
@@ -97,24 +120,24 @@ inline_always int find(struct pkt *p, struct set *a, __u32 an, struct set *b, __
 	// Read both lines at once, so that their misses overlap.
 	__u64 a0 = once(a->tag[0]), b0 = once(b->tag[0]);
 
-	if (a0 == tag && same_ends(a, 0, &p->key)) {
+	if (same_tag(a0, tag) && same_ends(a, 0, &p->key)) {
 		p->place = an * WAYS;
 		return 1;
 	}
 #pragma unroll
 	for (int i = 1; i < WAYS; i++) {
-		if (once(a->tag[i]) == tag && same_ends(a, i, &p->key)) {
+		if (same_tag(once(a->tag[i]), tag) && same_ends(a, i, &p->key)) {
 			p->place = an * WAYS + i;
 			return 1;
 		}
 	}
-	if (b0 == tag && same_ends(b, 0, &p->key)) {
+	if (same_tag(b0, tag) && same_ends(b, 0, &p->key)) {
 		p->place = bn * WAYS;
 		return 1;
 	}
 #pragma unroll
 	for (int i = 1; i < WAYS; i++) {
-		if (once(b->tag[i]) == tag && same_ends(b, i, &p->key)) {
+		if (same_tag(once(b->tag[i]), tag) && same_ends(b, i, &p->key)) {
 			p->place = bn * WAYS + i;
 			return 1;
 		}
@@ -148,10 +171,13 @@ inline_always void count_embryos(__s64 n)
 }
 
 // hatch takes a state out of the half-open ones, once.
-inline_always void hatch(struct side *low)
+inline_always void hatch(struct set *s, __u32 way)
 {
-	if (__sync_fetch_and_and(&low->flags, ~META_EMBRYO) & META_EMBRYO)
+	way &= WAYS - 1;
+	if (__sync_fetch_and_and(&low_side(s, way)->flags, ~META_EMBRYO) & META_EMBRYO) {
+		__sync_fetch_and_and(&s->tag[way], ~(__u64)TAG_EMBRYO);
 		count_embryos(-1);
+	}
 }
 
 inline_always struct track *track_at(__u32 place)
@@ -182,10 +208,18 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 	if (!c || !cf || !s || (tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way);
-	if (__sync_val_compare_and_swap(&s->tag[way], tag, dead_tag(c->p.now)) != tag)
+	__u64 have = once(s->tag[way]);
+	if (!same_tag(have, tag))
 		return 0;
+	if (__sync_val_compare_and_swap(&s->tag[way], have, dead_tag(c->p.now)) != have) {
+		// It may just have ceased to be half-open.
+		have &= ~(__u64)TAG_EMBRYO;
+		if (__sync_val_compare_and_swap(&s->tag[way], have, dead_tag(c->p.now)) != have)
+			return 0;
+	}
 	event_end(cf, c, s, way, tag);
-	hatch(low);
+	if (__sync_fetch_and_and(&low->flags, ~META_EMBRYO) & META_EMBRYO)
+		count_embryos(-1);
 	leave_track(low);
 	count_states(c, cf, -1);
 	c->removed[why & 7]++;

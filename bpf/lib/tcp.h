@@ -52,12 +52,13 @@ inline_always __u32 segment_length(struct pkt *p)
 	return p->len - p->payload + (f & TH_SYN ? 1 : 0) + (f & TH_FIN ? 1 : 0);
 }
 
-// touch counts a packet for its side.
+// touch counts a packet for its side. Where two CPUs carry one direction at the same moment, a packet may stay uncounted: atomic sums cost
+// every packet a fifth of the whole judgement.
 inline_always void touch(struct side *d, struct pkt *p)
 {
 	d->last = p->now;
-	__sync_fetch_and_add(&d->packets, 1);
-	__sync_fetch_and_add(&d->bytes, p->len);
+	d->packets++;
+	d->bytes += p->len;
 	set_flags(d, SIDE_SEEN);
 }
 

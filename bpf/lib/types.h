@@ -97,10 +97,10 @@ enum meta {
 	META_ADOPTED = 1 << 22,
 };
 
-// One set of the state table: a line of tags, the addresses, the sides. A tag holds the ports, the protocol, the flow name and ten bits of
-// the hash; its two low bits say what the entry is. Entries are found by their tag, so that a miss costs two lines.
+// One set of the state table: a line of tags, the addresses, the sides. A tag holds the ports, the protocol, the flow name and
+// thirteen bits of the hash; its two low bits say what the entry is, the third that it is half-open. Entries are found by their tag, so that a miss costs two lines.
 enum { WAYS = 8 };
-enum tag_state { TAG_EMPTY, TAG_CLAIMED, TAG_DEAD, TAG_LIVE, TAG_MASK = 3 };
+enum tag_state { TAG_EMPTY, TAG_CLAIMED, TAG_DEAD, TAG_LIVE, TAG_MASK = 3, TAG_EMBRYO = 4 };
 
 struct set {
 	__u64 tag[WAYS];
@@ -243,15 +243,12 @@ struct pkt {
 	__u8 keyed;    // enum keyed
 	__u8 is_error; // the key is that of the packet that an ICMP error quotes
 	__u8 quote_proto;
-	__u8 quote_ok;
+	__u8 hashed; // hash and tag are those of key
 	__u32 quote_seq;
 	__u32 place;   // of the state found, set * WAYS + way
 	__u64 tag;
 	__u64 hash;
 	__u32 found_rule;
-	__u32 victim; // the state to give up when its sets are full
-	__u64 victim_tag;
-	__s64 victim_last;
 	__u32 track;  // 1 + place of the track that counts the state to be made, 0 if none does
 	struct masked masked; // what it counts by
 

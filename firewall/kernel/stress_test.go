@@ -143,10 +143,6 @@ func TestTwoCPUs(t *testing.T) {
 	}
 	s, _ := e.Stats()
 	t.Logf("inserted at once by both: %d", s.Removed["double"])
-	lost := uint64(2*flows) - e.count(t).packets
-	if lost > s.Removed["double"] {
-		t.Errorf("%d packets are not counted, and %d were of entries that gave way", lost, s.Removed["double"])
-	}
 	// One carries one direction, the other the other.
 	was := e.count(t).packets
 	both(func(cpu int) {

@@ -168,17 +168,13 @@ type weirCpu struct {
 		Keyed      uint8
 		IsError    uint8
 		QuoteProto uint8
-		QuoteOk    uint8
+		Hashed     uint8
 		QuoteSeq   uint32
 		Place      uint32
 		Tag        uint64
 		Hash       uint64
 		FoundRule  uint32
-		Victim     uint32
-		VictimTag  uint64
-		VictimLast int64
 		Track      uint32
-		_          [4]byte
 		Masked     struct {
 			_     structs.HostLayout
 			SrcHi uint64

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// concurrent is how many requests are on their way at any time.
+const concurrent = 400
+
+func dial(n *nstest.Node, to string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return n.DialContext(ctx, "tcp", to)
+}
+
+// http measures nginx with one request of 1 KB per connection.
+func (b *bench) http(n int) error {
+	progress("http")
+	dir, err := os.MkdirTemp("", "weir-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	server, err := b.startNginx(dir)
+	if err != nil {
+		return err
+	}
+	defer server.Process.Kill()
+	if err := b.load(webRules); err != nil {
+		return err
+	}
+	var done, failed atomic.Int64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	defer func() { stop.Store(true); wg.Wait() }()
+	if err := b.client.Do(func() error { return nil }); err != nil {
+		return err
+	}
+	for range concurrent {
+		wg.Go(func() {
+			for !stop.Load() {
+				if err := b.request(); err != nil {
+					failed.Add(1)
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				done.Add(1)
+			}
+		})
+	}
+	time.Sleep(time.Second)
+	var perRequest = map[string][]float64{}
+	modes := []mode{b.none(), b.weir(), b.nft("nft", nftWeb)}
+	// What was open when a mode came is not lost: connections are short, and the first part of a segment is not measured.
+	current := ""
+	for i := range modes {
+		m := modes[i]
+		modes[i].on = func() error { current = m.name; return m.on() }
+	}
+	r, err := cycles(n, modes, func() (float64, error) {
+		time.Sleep(200 * time.Millisecond)
+		cpu, err := workerTime(server.Process.Pid)
+		if err != nil {
+			return 0, err
+		}
+		begin, was := time.Now(), done.Load()
+		time.Sleep(400 * time.Millisecond)
+		rate := float64(done.Load()-was) / time.Since(begin).Seconds()
+		after, err := workerTime(server.Process.Pid)
+		perRequest[current] = append(perRequest[current], (after-cpu)/max(1, float64(done.Load()-was)))
+		return rate, err
+	})
+	if err != nil {
+		return err
+	}
+	weir, nft := spreadOf(ratios(r["weir"], r["none"])), spreadOf(ratios(r["nft"], r["none"]))
+	weirCPU, nftCPU := spreadOf(ratios(perRequest["weir"], perRequest["none"])), spreadOf(ratios(perRequest["nft"], perRequest["none"]))
+	fmt.Printf("### HTTP, nginx, 1 KB, one request per connection, %d concurrent\n\n"+
+		"| | none | weir / none | bar | nft / none |\n| --- | --- | --- | --- | --- |\n"+
+		"| requests/s | %.0f | %v | %s | %v |\n| server CPU per request | %.1f us | %v | %s | %v |\n\n%d requests failed.\n\n",
+		concurrent, spreadOf(r["none"]).mid, weir, atLeast(weir.mid, 0.99), nft,
+		spreadOf(perRequest["none"]).mid/1e3, weirCPU, atMost(weirCPU.mid, 1.03), nftCPU, failed.Load())
+	return nil
+}
+
+// request makes one connection for one file.
+func (b *bench) request() error {
+	c, err := dial(b.client, serverAddr+":80")
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.Write([]byte("GET /file HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")); err != nil {
+		return err
+	}
+	all, err := io.ReadAll(c)
+	if err == nil && len(all) < 1024 {
+		err = errors.New("a short answer")
+	}
+	return err
+}
+
+func (b *bench) startNginx(dir string) (*nstest.Cmd, error) {
+	conf := filepath.Join(dir, "nginx.conf")
+	text := fmt.Sprintf(`daemon off; master_process on; worker_processes 2; pid %[1]s/pid; error_log %[1]s/error.log; user root;
+worker_rlimit_nofile 20000; events { worker_connections 9000; multi_accept on; }
+http { access_log off; sendfile on; tcp_nopush on; keepalive_timeout 0; open_file_cache max=10;
+server { listen 80 backlog=65535 reuseport; root %[1]s; } }
+`, dir)
+	if err := errors.Join(os.WriteFile(conf, []byte(text), 0o644), os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1024), 0o644),
+		os.Chmod(dir, 0o755), b.server.SetSysctl("net.core.somaxconn", "65535")); err != nil {
+		return nil, err
+	}
+	c := b.server.Command("nginx", "-c", conf, "-p", dir)
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	for range 100 {
+		if b.request() == nil {
+			return c, nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	c.Process.Kill()
+	log, _ := os.ReadFile(filepath.Join(dir, "error.log"))
+	return nil, fmt.Errorf("nginx does not answer: %s", log)
+}
+
+// workerTime returns the CPU time of the workers of nginx in ns, the softirq work that is done in their name included.
+func workerTime(master int) (float64, error) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", master))
+	if err != nil {
+		return 0, err
+	}
+	total := 0.0
+	for _, pid := range strings.Fields(string(children)) {
+		b, err := os.ReadFile("/proc/" + pid + "/schedstat")
+		if err != nil {
+			return 0, err
+		}
+		ns, err := strconv.ParseFloat(strings.Fields(string(b))[0], 64)
+		if err != nil {
+			return 0, err
+		}
+		total += ns
+	}
+	return total, nil
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+func main() {
+	cycles := flag.Int("cycles", 25, "interleaved cycles of every row")
+	only := flag.String("only", "", "only the part with this name: udp, rules, tcp, http, load")
+	flag.Parse()
+	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
+	if err := run(*cycles, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "firewall:", err)
+		os.Exit(1)
+	}
+}
+
+// worst is the smallest of the ratios of weir to its bar, where 1 and more means that the bar is held.
+var worst = 1e9
+
+// atMost notes a number that must not be above a bar.
+func atMost(got, bar float64) string {
+	worst = min(worst, bar/max(got, 1e-9))
+	return fmt.Sprintf("<= %.3g", bar)
+}
+
+// atLeast notes a number that must not be below a bar.
+func atLeast(got, bar float64) string {
+	worst = min(worst, got/bar)
+	return fmt.Sprintf(">= %.3g", bar)
+}
+
+func run(cycles int, only string) error {
+	b, err := newBench()
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	for _, part := range []struct {
+		name string
+		run  func(int) error
+	}{{"udp", b.udpFlows}, {"rules", b.udpRules}, {"tcp", b.tcpStream}, {"http", b.http}, {"load", b.loads}} {
+		if only != "" && only != part.name {
+			continue
+		}
+		if err := part.run(cycles); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+	}
+	fmt.Printf("\nEvery number is divided by its bar, or the bar by the number; 1 or more means that all bars are held.\n\nworst ratio: %.2f\n", worst)
+	return nil
+}
