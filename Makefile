@@ -74,7 +74,7 @@ gen: deps bench-docs
 # Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
 fuzz: deps
 	scripts/fuzz $(FUZZTIME)
-	$(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel -firetest.decisions $(DECISIONS)
+	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
 BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter
