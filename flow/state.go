@@ -74,24 +74,30 @@ func (r Result) Drops() bool { return r >= BadFlags }
 //
 // A TCP segment that is not a SYN without ACK makes a loose state.
 func New(proto uint8, seg *Segment, now int64) (s State, ok bool) {
-	s.Proto = proto
-	if proto == packet.ProtoTCP {
+	ok = s.Init(proto, seg, now)
+	return s, ok
+}
+
+// Init is New in place.
+func (s *State) Init(proto uint8, seg *Segment, now int64) (ok bool) {
+	*s = State{Proto: proto}
+	d := &s.Sides[0]
+	switch proto {
+	case packet.ProtoTCP:
 		if badFlags(seg.Flags) {
-			return State{}, false
+			return false
 		}
 		s.Loose = seg.Flags&(packet.FlagSYN|packet.FlagACK) != packet.FlagSYN
-		s.Sides[0].begin(seg, now)
-		return s, true
-	}
-	d := &s.Sides[0]
-	if proto == packet.ProtoSCTP {
+		d.begin(seg, now)
+		return true
+	case packet.ProtoSCTP:
 		d.tag(seg)
 		if seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete {
 			d.Flags |= Rst
 		}
 	}
 	d.touch(seg, now)
-	return s, true
+	return true
 }
 
 // Step moves the state by a packet from side d (0 or 1) and says what to do with the packet. Only Hit changes the

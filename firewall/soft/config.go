@@ -24,6 +24,7 @@ type config struct {
 	logging   bool               // some rule logs
 	short     []firewall.Verdict // by id: of a hit, if the rule simply allows; else the zero Verdict
 	plain     []firewall.Verdict // by slot: of a match, if the rule simply allows or denies; else the zero Verdict
+	keeps     []firewall.Verdict // by slot: of a match, if the rule simply keeps state and allows; else the zero Verdict
 	looks     bool               // the first rule looks states up, whatever the packet
 	stateless bool               // a packet without a state is for the first rule whose vectors match
 	after     int                // the first slot whose conditions count for it

@@ -149,8 +149,8 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	if !j.hasSeg {
 		j.seg, j.hasSeg = flow.SegmentOf(j.p, j.b), true
 	}
-	s, ok := flow.New(j.p.Proto, &j.seg, j.now)
-	if !ok {
+	s := &j.state
+	if !s.Init(j.p.Proto, &j.seg, j.now) {
 		return firewall.ReasonTCPFlags
 	}
 	if j.dry != nil {
@@ -163,7 +163,7 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		}
 	}
 	j.key.Flow = j.cfg.flows[code.Flow]
-	t, r, reason := j.sh.room(&s, j.hash, j.now)
+	t, r, reason := j.sh.room(s, j.hash, j.now)
 	if r == noRef {
 		j.sh.engine.tracks.release(track)
 		return reason
@@ -182,9 +182,9 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	}
 	e.storeSide(&s.Sides[0], 0)
 	if p := s.Phase(); p != flow.Opening {
-		j.sh.phase(t, r, &s, p, j.now)
+		j.sh.phase(t, r, s, p, j.now)
 	} else {
-		j.sh.plan(t, r, &s, j.now)
+		j.sh.plan(t, r, s, j.now)
 	}
 	j.sh.started(j, slot)
 	return firewall.ReasonRule

@@ -22,6 +22,7 @@ func (c *config) shortcut() {
 	c.stateless = len(c.lookups) == 0 || c.looks && len(c.flows) == 1
 	c.short = make([]firewall.Verdict, len(c.slots))
 	c.plain = make([]firewall.Verdict, len(c.rules))
+	c.keeps = make([]firewall.Verdict, len(c.rules))
 	if c.looks {
 		c.shortFlow = c.flows[first.Flow]
 		if first.State == rule.StateCheck {
@@ -36,6 +37,10 @@ func (c *config) shortcut() {
 		v := firewall.Verdict{Pass: r.Action == rule.OpAllow, Rule: r.Number, Slot: uint16(slot)}
 		if r.State == rule.StateNone && r.Prob == 0 && r.Cond == r.CondEnd {
 			c.plain[slot] = v
+		}
+		if r.State == rule.StateKeep && r.Prob == 0 && r.Cond == r.CondEnd && !r.Defer && v.Pass {
+			v.State = firewall.StateNew
+			c.keeps[slot] = v
 		}
 		if v.Pass {
 			v.State = firewall.StateHit
@@ -197,6 +202,23 @@ func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *fir
 	s.reasons[firewall.ReasonRule]++
 	*v = *r
 	return true
+}
+
+// begin judges a packet without a state for which the first rule that matches simply keeps state and allows. v is the verdict if
+// the state can be made.
+func (j *job) begin(s *shard, v firewall.Verdict) firewall.Verdict {
+	j.sh, j.cfg = s, s.cfg
+	slot := int(v.Slot)
+	if r := j.make(slot, &j.cfg.rules[slot]); r != firewall.ReasonRule {
+		v = j.drop(slot, r)
+		if s.engine.onEvent != nil {
+			j.dropped(v)
+		}
+	} else {
+		s.count(slot, j.p.Len, j.now)
+	}
+	s.reasons[v.Reason]++
+	return v
 }
 
 // window returns the largest window of a side.

@@ -152,7 +152,7 @@ func (s *shard) plan(t *table, r ref, st *flow.State, now int64) {
 	if st.Proto == packet.ProtoTCP && st.Phase() == flow.Established {
 		at = min(at, max(now, at-int64(keepaliveLast)))
 	}
-	t.visits[r] = uint32(uint64(at) >> visitUnit)
+	t.visits[r] = min(uint32(uint64(at)>>visitUnit), never-1)
 }
 
 // phase follows a state into a new phase: one that has proved itself moves to the pool of such, one that is over leaves its

@@ -14,7 +14,7 @@ type table struct {
 	tags    []uint64 // per set, a byte per entry, 0 is free
 	entries []entry  // eight per set
 	created []int64  // when the entry was made, ns
-	visits  []uint32 // when to look at the entry, in units of visitUnit: it does not expire before
+	visits  []uint32 // when to look at the entry, in units of visitUnit: it does not expire before; never if it is free
 	used    int
 	hand    int // the next set that sweep looks at
 	purge   int // for how many sets sweep looks at every entry, since rules are gone
@@ -23,6 +23,9 @@ type table struct {
 
 // visitUnit is the unit of table.visits as a power of two of nanoseconds: 17 ms, so that 32 bits last two years.
 const visitUnit = 24
+
+// never is table.visits of a free entry.
+const never = ^uint32(0)
 
 // ways is the number of entries of a set.
 const ways = 8
@@ -38,6 +41,9 @@ func newTable(n int, seed [4]uint64) table {
 	sets := max(2, (n*20/19+ways-1)/ways)
 	t := table{tags: make([]uint64, sets), created: make([]int64, sets*ways), visits: make([]uint32, sets*ways), seed: seed}
 	t.entries = alignedEntries(sets * ways)
+	for i := range t.visits {
+		t.visits[i] = never
+	}
 	return t
 }
 
@@ -129,19 +135,21 @@ func (t *table) free(h uint64) ref {
 	return ref(a*ways + bits.TrailingZeros64(wa)>>3)
 }
 
-// soonest returns the entry in use in the two sets of h that is to be looked at first, or noRef if both are empty.
+// soonest returns the entry in use in the two sets of h that is to be looked at first, or noRef if both are empty. It has no branches that
+// depend on the times, which nobody could predict.
 func (t *table) soonest(h uint64) ref {
 	a, b, _ := t.places(h)
-	best, soonest := noRef, ^uint32(0)
-	for _, set := range [2]int{a, b} {
-		w := t.tags[set]
-		for i, visit := range t.visits[set*ways : (set+1)*ways] {
-			if w>>(8*i)&0xff != 0 && visit <= soonest {
-				best, soonest = ref(set*ways+i), visit
-			}
-		}
+	va, vb := (*[ways]uint32)(t.visits[a*ways:]), (*[ways]uint32)(t.visits[b*ways:])
+	first, second := uint64(never)<<32, uint64(never)<<32
+	for i := range ways {
+		first = min(first, uint64(va[i])<<32|uint64(a*ways+i))
+		second = min(second, uint64(vb[i])<<32|uint64(b*ways+i))
 	}
-	return best
+	first = min(first, second)
+	if uint32(first>>32) == never {
+		return noRef
+	}
+	return ref(uint32(first))
 }
 
 // move makes room in the sets of h by moving one of their entries to its other set. It returns the entry that
@@ -166,6 +174,7 @@ func (t *table) move(h uint64) ref {
 			t.created[to], t.visits[to] = t.created[i], t.visits[i]
 			t.setTag(ref(to), t.entries[i].tag())
 			t.setTag(ref(i), 0)
+			t.visits[i] = never
 			return ref(i)
 		}
 	}
@@ -193,6 +202,7 @@ func (t *table) put(r ref, k *flow.Key, h uint64, now int64) *entry {
 // remove frees an entry.
 func (t *table) remove(r ref) {
 	t.setTag(r, 0)
+	t.visits[r] = never
 	t.used--
 }
 

@@ -31,6 +31,7 @@ type job struct {
 	quoted uint32 // the sequence number that the error quotes
 	seg    flow.Segment
 	hasSeg bool
+	state  flow.State // the state that make makes
 
 	asked [4]uint64 // bit per flow id of the Program: looked up
 	have  [4]uint64 // bit per flow id: there is a state

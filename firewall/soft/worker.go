@@ -160,6 +160,9 @@ func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte, got shor
 		j.asked[id>>6] |= 1 << (id & 63)
 		if c.stateless { // pass has found the first rule that matches
 			j.matched = w.shard.decided.slot
+			if v := c.keeps[j.matched]; v.Rule != 0 {
+				return j.begin(w.shard, v)
+			}
 		}
 		return j.run(w.shard)
 	}
