@@ -71,7 +71,7 @@ func BenchmarkJudge(b *testing.B) {
 
 // BenchmarkNewFlow judges packets each of which makes a state and ends an old one.
 func BenchmarkNewFlow(b *testing.B) {
-	for _, size := range []int{1 << 10, 1 << 20} {
+	for _, size := range []int{1 << 10, 1 << 16, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			o := Options{Options: firewall.DefaultOptions()}
 			o.MaxStates, o.MaxEmbryonic = 2*size, size

@@ -39,22 +39,30 @@ const noRef ref = -1
 // them, sets of eight overflow above 95 %.
 func newTable(n int, seed [4]uint64) table {
 	sets := max(2, (n*20/19+ways-1)/ways)
-	t := table{tags: make([]uint64, sets), created: make([]int64, sets*ways), visits: make([]uint32, sets*ways), seed: seed}
-	t.entries = alignedEntries(sets * ways)
+	n = sets * ways
+	const size, page = int(unsafe.Sizeof(entry{})), 4096
+	// One block for everything, so that huge pages can hold nearly all of it. Entries begin at a page: each lies in two
+	// neighbouring cache lines.
+	block := make([]entry, n+(n*(8+4)+sets*8+page)/size+1)
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&block[0])), len(block)*size)
+	bytes = bytes[-int(uintptr(unsafe.Pointer(&block[0])))&(page-1):]
+	huge(bytes[:len(bytes)&^(page-1)])
+	t := table{seed: seed}
+	t.entries, bytes = carve[entry](bytes, n)
+	t.created, bytes = carve[int64](bytes, n)
+	t.tags, bytes = carve[uint64](bytes, sets)
+	t.visits, _ = carve[uint32](bytes, n)
 	for i := range t.visits {
 		t.visits[i] = never
 	}
 	return t
 }
 
-// alignedEntries returns n entries that start at the beginning of a page, so that each lies in two neighbouring cache lines.
-func alignedEntries(n int) []entry {
-	const size, page = int(unsafe.Sizeof(entry{})), 4096
-	raw := make([]entry, n+page/size)
-	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&raw[0])), len(raw)*size)
-	skip := -int(uintptr(unsafe.Pointer(&raw[0]))) & (page - 1)
-	huge(bytes[skip : skip+n*size&^(page-1)])
-	return unsafe.Slice((*entry)(unsafe.Pointer(&bytes[skip])), n)
+// carve cuts n values off a block of zeroed memory that is aligned for them. T holds no pointers.
+func carve[T any](b []byte, n int) (values []T, rest []byte) {
+	size := n * int(unsafe.Sizeof(*new(T)))
+	_ = b[:size]
+	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n), b[size:]
 }
 
 // mix multiplies and folds: the hash's only tool.
