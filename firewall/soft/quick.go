@@ -105,6 +105,12 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict)
 		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 || !r.Pass {
 			return unjudged
 		}
+	} else if p.TCPFlags&shape == packet.FlagSYN {
+		df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
+		if !r.Pass || df&(flow.Syn|flow.Rst|flow.Fin) != flow.Syn || qf != 0 || e.id&infoLoose != 0 || p.Seq != uint32(d.numbers>>32) ||
+			now > last+int64(c.opts.Timeouts.Syn) {
+			return unjudged
+		}
 	} else if !r.Pass || !shortTCP(c, e, d, q, p, last, now) {
 		return unjudged
 	}
@@ -127,9 +133,13 @@ func (s *shard) seek(p *packet.Packet, m *recent) shorted {
 	conv := uint64(p.Proto)<<(idProto-idKey) | uint64(s.cfg.shortFlow)
 	id := uint64(p.Ports)<<(idPorts-idKey) | conv
 	back := uint64(bits.RotateLeft32(p.Ports, 16))<<(idPorts-idKey) | conv
-	e, from := s.grown.locate(p, id, back, h)
+	likely, other := &s.grown, &s.embryo
+	if p.TCPFlags&packet.FlagSYN != 0 {
+		likely, other = other, likely
+	}
+	e, from := likely.locate(p, id, back, h)
 	if e == nil {
-		if e, from = s.embryo.locate(p, id, back, h); e == nil {
+		if e, from = other.locate(p, id, back, h); e == nil {
 			s.hash = h
 			return absent
 		}
@@ -230,19 +240,18 @@ func (s *side) window() uint32 {
 	return w
 }
 
+// shape are the flags that decide what a segment is.
+const shape = packet.FlagSYN | packet.FlagACK | packet.FlagFIN | packet.FlagRST
+
 // shortTCP moves the numbers of side d by a plain segment: one with ACK only (and PSH, URG, ECE, CWR) of an established strict
-// state, or a SYN that comes again. It reports false, with nothing changed, for any other.
+// state. It reports false, with nothing changed, for any other.
 func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64) bool {
-	const kinds = packet.FlagSYN | packet.FlagACK | packet.FlagFIN | packet.FlagRST
 	df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
 	if e.id&infoLoose != 0 || (df|qf)&(flow.Rst|flow.Fin) != 0 {
 		return false
 	}
-	if p.TCPFlags&kinds == packet.FlagSYN {
-		return df&flow.Syn != 0 && qf&flow.Seen == 0 && p.Seq == uint32(d.numbers>>32) && now <= last+int64(c.opts.Timeouts.Syn)
-	}
 	const both = flow.Seen | flow.Syn | flow.Acked
-	if p.TCPFlags&kinds != packet.FlagACK || df&qf&both != both || now > last+int64(c.opts.Timeouts.Established) {
+	if p.TCPFlags&shape != packet.FlagACK || df&qf&both != both || now > last+int64(c.opts.Timeouts.Established) {
 		return false
 	}
 	// Established: the side that made the state has acknowledged the other's SYN.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
@@ -54,24 +53,3 @@ func engine(rules string, states, workers int) (*soft.Engine, error) {
 
 // batch is how many packets a worker gets at once: what wireguard-go reads from a TUN device with offloads.
 const batch = 64
-
-// judge returns contenders that judge one packet over and over: in batches, and one by one.
-func judge(w *soft.Worker, dir firewall.Direction, pkt []byte) (batched, single func(n int)) {
-	in := firewall.Input{Hook: firewall.Hook{Dir: dir, Recv: 1, Xmit: 1}, Now: time.Second}
-	pkts := make([][]byte, batch)
-	for i := range pkts {
-		pkts[i] = pkt
-	}
-	out := make([]firewall.Verdict, batch)
-	batched = func(n int) {
-		for ; n > 0; n -= batch {
-			w.JudgeBatch(&in, pkts[:min(n, batch)], out)
-		}
-	}
-	single = func(n int) {
-		for ; n > 0; n-- {
-			out[0] = w.Judge(&in, pkt)
-		}
-	}
-	return batched, single
-}
