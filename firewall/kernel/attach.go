@@ -6,8 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -19,6 +17,16 @@ type attachment struct {
 	index uint32
 	l3    bool // frames without Ethernet headers
 	links [2]link.Link
+	// Where the kernel has no tcx: tc filters, which last until they are deleted, and pins of their programs, by which the next engine knows them.
+	filters [2]bool
+}
+
+// hook names how the packets come to the programs.
+func (a *attachment) hook() string {
+	if a.filters[0] {
+		return "clsact"
+	}
+	return "tcx"
 }
 
 // The two directions of an attachment.
@@ -45,8 +53,8 @@ func (e *Engine) linkPath(index uint32, direction int) string {
 func (e *Engine) Attach(index uint32) (hook string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.links[index] != nil {
-		return "tcx", nil
+	if a := e.links[index]; a != nil {
+		return a.hook(), nil
 	}
 	i, err := net.InterfaceByIndex(int(index))
 	if err != nil {
@@ -62,7 +70,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		}
 	}
 	e.links[index] = a
-	return "tcx", nil
+	return a.hook(), nil
 }
 
 // tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the maps are pinned.
@@ -87,9 +95,16 @@ func hasEthernet(i *net.Interface) bool {
 }
 
 func (e *Engine) attachLocked(a *attachment, direction int) error {
+	if e.noTCX {
+		return e.filterLocked(a, direction)
+	}
 	l, err := link.AttachTCX(link.TCXOptions{
 		Interface: int(a.index), Program: e.program(a.l3, direction), Attach: directions[direction].attach, Anchor: link.Head(),
 	})
+	if errors.Is(err, link.ErrNotSupported) {
+		e.noTCX = true
+		return e.filterLocked(a, direction)
+	}
 	if err != nil {
 		return err
 	}
@@ -124,7 +139,7 @@ func (e *Engine) detach(a *attachment) error {
 			errs = append(errs, removeIfThere(e.linkPath(a.index, d)))
 		}
 	}
-	errs = append(errs, a.close(true))
+	errs = append(errs, e.unfilter(a), a.close(true))
 	return errors.Join(errs...)
 }
 
@@ -151,14 +166,21 @@ func (a *attachment) close(detach bool) error {
 func (e *Engine) resumeLinks() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	found, err := pinnedLinks(e.dir)
+	found, err := pinned(e.dir, "link")
 	if err != nil {
 		return err
 	}
 	if err := e.tickLocked(); err != nil {
 		return err
 	}
+	filtered, err := e.resumeFilters()
+	if err != nil {
+		return err
+	}
 	for index := range found {
+		if filtered[index] {
+			continue
+		}
 		a := &attachment{index: index}
 		i, err := net.InterfaceByIndex(int(index))
 		if err == nil {
@@ -195,22 +217,6 @@ func (e *Engine) resumeLocked(a *attachment) error {
 		}
 	}
 	return nil
-}
-
-// pinnedLinks returns the interfaces that have pinned links.
-func pinnedLinks(dir string) (map[uint32]bool, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "link-*-*"))
-	if err != nil {
-		return nil, err
-	}
-	found := map[uint32]bool{}
-	for _, p := range paths {
-		index, err := strconv.ParseUint(strings.Split(filepath.Base(p), "-")[1], 10, 32)
-		if err == nil {
-			found[uint32(index)] = true
-		}
-	}
-	return found, nil
 }
 
 // removeLinks detaches what is pinned below dir.

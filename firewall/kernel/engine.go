@@ -42,6 +42,7 @@ type Engine struct {
 	tables   map[string]*ebpf.Map           // guarded by mu
 	ifs      map[uint32]firewall.Interface  // guarded by mu
 	links    map[uint32]*attachment         // guarded by mu; by interface index
+	noTCX    bool                           // guarded by mu; the kernel is older than tcx
 	ticking  bool                           // guarded by mu; the sweep's timer runs
 	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map
 
@@ -219,7 +220,11 @@ func (e *Engine) release() error {
 	defer e.mu.Unlock()
 	var errs []error
 	for _, a := range e.links {
-		errs = append(errs, a.close(e.dir == ""))
+		if e.dir == "" {
+			errs = append(errs, e.detach(a))
+		} else {
+			errs = append(errs, a.close(false))
+		}
 	}
 	clear(e.links)
 	for _, m := range e.tables {

@@ -331,3 +331,55 @@ add allow ip from any to any
 		}
 	}
 }
+
+// TestWithoutTCX does as on kernels before 6.6: filters below clsact.
+func TestWithoutTCX(t *testing.T) {
+	g := newGuarded(t, webRules)
+	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
+		t.Fatal(err)
+	}
+	g.engine.noTCX = true
+	var hook string
+	if err := g.server.Do(func() (err error) { hook, err = g.engine.Attach(g.index); return err }); err != nil || hook != "clsact" {
+		t.Fatalf("attached by %q: %v", hook, err)
+	}
+	guards := func(when string, port81 bool) {
+		t.Helper()
+		c, err := g.dial("10.0.0.1:80")
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		defer c.Close()
+		if err := talk(c, "hello"); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		c, err = g.dial("[fd00::1]:81")
+		if err == nil {
+			c.Close()
+		}
+		if open := err == nil; open != port81 {
+			t.Errorf("%s: port 81 is open: %v", when, open)
+		}
+	}
+	guards("by clsact", false)
+	if err := g.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	guards("nobody holds the engine", false)
+	g.open(t)
+	guards("taken over", false)
+	if a := g.engine.links[g.index]; a == nil || a.hook() != "clsact" {
+		t.Fatalf("taken over: %+v", a)
+	}
+	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
+		t.Fatal(err)
+	}
+	guards("detached", true)
+	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+		t.Fatal(err)
+	}
+	guards("attached again", false)
+	if out, _ := g.server.Command("tc", "filter", "show", "dev", "eth0", "ingress").CombinedOutput(); len(out) > 0 {
+		t.Logf("filters: %s", out)
+	}
+}

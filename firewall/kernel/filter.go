@@ -1,0 +1,126 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Kernels before 6.6 have no tcx. There the programs hang in tc filters below a clsact queueing discipline, which stay when the process ends. A pin of
+// each program, filter-IFINDEX-DIRECTION, says that the filter is ours.
+
+func (e *Engine) filterPath(index uint32, direction int) string {
+	return filepath.Join(e.dir, fmt.Sprintf("filter-%d-%s", index, directions[direction].name))
+}
+
+// filterLocked attaches one direction by a filter.
+func (e *Engine) filterLocked(a *attachment, direction int) error {
+	c, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	program := e.program(a.l3, direction)
+	a.filters[direction] = true
+	if e.dir != "" {
+		clone, err := program.Clone() // a pin belongs to an object, and this one may be pinned for many interfaces
+		if err != nil {
+			return err
+		}
+		defer clone.Close()
+		path := e.filterPath(a.index, direction)
+		if err := errors.Join(removeIfThere(path), clone.Pin(path)); err != nil {
+			return err
+		}
+	}
+	return c.SetFilter(int(a.index), direction == 1, program.FD(), "weir_"+directions[direction].name)
+}
+
+// unfilter takes the filters of an attachment away.
+func (e *Engine) unfilter(a *attachment) error {
+	if !a.filters[0] && !a.filters[1] {
+		return nil
+	}
+	c, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var errs []error
+	for d := range directions {
+		errs = append(errs, c.DeleteFilter(int(a.index), d == 1))
+		if e.dir != "" {
+			errs = append(errs, removeIfThere(e.filterPath(a.index, d)))
+		}
+		a.filters[d] = false
+	}
+	return errors.Join(errs...)
+}
+
+// resumeFilters gives the filters of an earlier engine the present programs and returns their interfaces.
+func (e *Engine) resumeFilters() (map[uint32]bool, error) {
+	found, err := pinned(e.dir, "filter")
+	if err != nil {
+		return nil, err
+	}
+	for index := range found {
+		a := &attachment{index: index}
+		i, err := net.InterfaceByIndex(int(index))
+		if err != nil { // gone, and its filters with it
+			a.filters = [2]bool{true, true}
+			if err := e.unfilter(a); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		a.l3 = !hasEthernet(i)
+		for d := range directions {
+			if err := e.filterLocked(a, d); err != nil {
+				return nil, fmt.Errorf("take over the filter of %s: %w", i.Name, err)
+			}
+		}
+		e.links[index] = a
+	}
+	return found, nil
+}
+
+// removeFilters deletes the filters that pins below dir tell of.
+func removeFilters(dir string) error {
+	found, err := pinned(dir, "filter")
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	c, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	var errs []error
+	for index := range found {
+		for d := range directions {
+			errs = append(errs, c.DeleteFilter(int(index), d == 1))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pinned returns the interfaces that have pins of a kind below dir.
+func pinned(dir, kind string) (map[uint32]bool, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, kind+"-*-*"))
+	if err != nil {
+		return nil, err
+	}
+	found := map[uint32]bool{}
+	for _, p := range paths {
+		index, err := strconv.ParseUint(strings.Split(filepath.Base(p), "-")[1], 10, 32)
+		if err == nil {
+			found[uint32(index)] = true
+		}
+	}
+	return found, nil
+}
