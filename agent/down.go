@@ -12,6 +12,9 @@ import (
 
 // remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody waits for the answer.
 func (n *Node) remove() error {
+	if n.pods != nil {
+		n.pods.manager.Wait()
+	}
 	return errors.Join(n.book.close(), removeTraces(n.config.Paths))
 }
 

@@ -224,6 +224,9 @@ func (n *Node) serve(ctx context.Context, watched <-chan error) (err error) {
 		n.gone <- n.remove()
 	}
 	err = errors.Join(err, s.close())
+	if n.pods != nil {
+		n.pods.manager.Close()
+	}
 	if down {
 		err = errors.Join(err, n.removeRun())
 	}

@@ -33,7 +33,8 @@ func (n *Node) beginPods() error {
 	n.pods = &pods{node: n, labels: map[string]map[netip.Addr]int{}}
 	path := &podPath{node: n}
 	var err error
-	n.pods.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU}, path)
+	n.pods.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
+		Failed: func(err error) { n.problem(err.Error(), "it is tried again at the next start") }}, path)
 	if err != nil {
 		return fmt.Errorf("containers: %w", err)
 	}
@@ -81,11 +82,11 @@ func (n *Node) detachPod(r api.Detach) (api.Done, error) {
 	if n.pods == nil {
 		return api.Done{}, errNoPods
 	}
-	return api.Done{Version: api.Version}, n.pods.detach(r.Container, r.IfName)
+	return api.Done{Version: api.Version}, n.pods.detach(r.Container, r.IfName, r.Hurry)
 }
 
 // detach takes a pod away, by the id or the name of its container. One that is not there is no error: whoever asks wants it gone.
-func (p *pods) detach(name, ifName string) error {
+func (p *pods) detach(name, ifName string, hurry bool) error {
 	found, err := p.manager.Find(name, ifName)
 	if errors.Is(err, pod.ErrNotFound) {
 		return nil
@@ -97,7 +98,11 @@ func (p *pods) detach(name, ifName string) error {
 	if err := p.label(found, false); err != nil {
 		return err
 	}
-	if err := p.manager.Detach(found.Container, found.IfName); err != nil {
+	away := p.manager.Detach
+	if hurry {
+		away = p.manager.Leave
+	}
+	if err := away(found.Container, found.IfName); err != nil {
 		return err
 	}
 	p.node.log.Info("detached", "pod", found.Name)
@@ -118,7 +123,7 @@ func (n *Node) keepPods(r api.Keep) (api.Done, error) {
 	var errs []error
 	for _, p := range n.pods.manager.List() {
 		if !slices.Contains(r.Attachments, p.Key) {
-			errs = append(errs, n.pods.detach(p.Container, p.IfName))
+			errs = append(errs, n.pods.detach(p.Container, p.IfName, false))
 		}
 	}
 	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.manager.Reconcile())...)

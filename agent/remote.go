@@ -36,7 +36,7 @@ func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
 
 // Detach takes a container's network away.
 func (r Remote) Detach(ctx context.Context, container, ifName string) error {
-	return r.post(ctx, "/v1/pods/detach", api.Detach{Container: container, IfName: ifName}, &api.Done{})
+	return r.post(ctx, "/v1/pods/detach", api.Detach{Container: container, IfName: ifName, Hurry: true}, &api.Done{})
 }
 
 // Check compares a container's network with what Attach made.

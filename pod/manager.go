@@ -17,6 +17,7 @@ type Config struct {
 	Dir    string         // where the records live
 	Ranges []netip.Prefix // at most one of each family
 	MTU    int            // of pods that ask for none; 0 means 1500
+	Failed func(error)    // is told what failed after Leave had returned; may be nil
 }
 
 // Manager keeps the pods of one node. It works in the network namespace in which New was called.
@@ -26,6 +27,8 @@ type Manager struct {
 	conn    *nl.Conn
 	forward firewall.Forwarder
 	now     func() time.Time
+
+	leaving sync.WaitGroup // of Leave
 
 	mu    sync.Mutex
 	pools []*Pool
@@ -42,6 +45,9 @@ var ErrNotFound = errors.New("no such pod")
 func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	if config.MTU == 0 {
 		config.MTU = 1500
+	}
+	if config.Failed == nil {
+		config.Failed = func(error) {}
 	}
 	m := &Manager{config: config, forward: forward, now: time.Now, pods: map[string]*Pod{}, held: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}
 	families := map[bool]bool{}
@@ -87,7 +93,13 @@ func (m *Manager) gateways() []netip.Addr {
 }
 
 // Close gives back what the Manager holds. Pods keep their network.
-func (m *Manager) Close() { m.conn.Close() }
+func (m *Manager) Close() {
+	m.Wait()
+	m.conn.Close()
+}
+
+// Wait waits until what Leave left to do is done.
+func (m *Manager) Wait() { m.leaving.Wait() }
 
 // Attach gives a container its network and returns it. A pod that is attached already, to the same namespace, is returned as it is.
 func (m *Manager) Attach(spec Spec) (Pod, error) {
@@ -260,33 +272,73 @@ func hostsMeet(a, b netip.Addr) bool {
 
 // Detach takes the network of a container away. A pod that does not exist is no error: whoever asks wants it gone.
 func (m *Manager) Detach(container, ifName string) error {
+	p, release := m.begin(container, ifName)
+	defer release()
+	if p == nil {
+		return nil
+	}
+	return errors.Join(m.withdraw(p), m.dismantle(p))
+}
+
+// Leave is Detach for somebody in a hurry: when it returns nobody reaches the pod any more, and its interface, which the kernel
+// takes some tens of milliseconds to remove, goes soon after. Its addresses are given to nobody before that. If that fails, Config.Failed
+// is told, and the next Reconcile tries again.
+func (m *Manager) Leave(container, ifName string) error {
+	p, release := m.begin(container, ifName)
+	if p == nil {
+		release()
+		return nil
+	}
+	if err := m.withdraw(p); err != nil {
+		release()
+		return err
+	}
+	m.leaving.Go(func() {
+		defer release()
+		if err := m.dismantle(p); err != nil {
+			m.config.Failed(err)
+		}
+	})
+	return nil
+}
+
+// begin claims a pod, nil if there is none.
+func (m *Manager) begin(container, ifName string) (p *Pod, release func()) {
 	if ifName == "" {
 		ifName = "eth0"
 	}
 	key := container + "/" + ifName
-	release := m.claim(key)
-	defer release()
+	release = m.claim(key)
 	m.mu.Lock()
-	p := m.pods[key]
-	m.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	return m.remove(p)
+	defer m.mu.Unlock()
+	return m.pods[key], release
 }
 
-// remove undoes Attach. It goes on after an error, and keeps the record if anything is left.
-func (m *Manager) remove(p *Pod) error {
-	err := errors.Join(m.forward.DeleteEndpoint(p.Index), removeHostEnd(m.conn, p.HostIf))
+// withdraw takes a pod out of everything by which it is reached. What is left is noted as incomplete, so that a Reconcile removes it
+// even if this process does not live to do it.
+func (m *Manager) withdraw(p *Pod) error {
+	m.mu.Lock()
+	p.Ready = false
+	gone := *p
+	m.mu.Unlock()
+	err := errors.Join(m.store.save(&gone), m.forward.DeleteEndpoint(p.Index))
+	if len(p.Publish) > 0 {
+		err = errors.Join(err, m.publish())
+	}
 	if err != nil {
 		return fmt.Errorf("detach pod %s: %w", p.Name, err)
 	}
-	published := len(p.Publish) > 0
-	if err := m.forget(p); err != nil {
-		return fmt.Errorf("detach pod %s: %w", p.Name, err)
+	return nil
+}
+
+// dismantle removes the interface of a pod, with it its routes, and then gives back its addresses.
+func (m *Manager) dismantle(p *Pod) error {
+	err := removeHostEnd(m.conn, p.HostIf)
+	if err == nil {
+		err = m.forget(p)
 	}
-	if published {
-		return m.publish()
+	if err != nil {
+		return fmt.Errorf("detach pod %s: %w", p.Name, err)
 	}
 	return nil
 }

@@ -189,6 +189,53 @@ func TestDetachLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestLeaveIsSoonAsGoodAsDetach(t *testing.T) {
+	b := newBench(t)
+	p, _ := b.attach("one", Spec{Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}})
+	if err := b.m.Leave("one", ""); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.m.List()) != 0 || len(b.fast.published) != 0 || len(b.fast.endpoints) != 0 {
+		t.Errorf("after Leave: pods %v, published %v, endpoints %v", b.m.List(), b.fast.published, b.fast.endpoints)
+	}
+	if other, _ := b.attach("one", Spec{}); other.Index == p.Index { // waits for the rest of Leave
+		t.Errorf("the new pod has the old one's interface %d", p.Index)
+	}
+	if err := b.m.Leave("one", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.m.leaving.Wait()
+	if left := b.traces(); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestLeaveThatFailsIsFinishedLater(t *testing.T) {
+	b := newBench(t)
+	var told error
+	b.m.config.Failed = func(err error) { told = err }
+	p, _ := b.attach("one", Spec{})
+	if err := b.host.Netlink().SetLinkAlias(int(p.Index), "somebody else's"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.m.Leave("one", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.m.leaving.Wait()
+	if told == nil || !strings.Contains(told.Error(), "is in the way") {
+		t.Errorf("told %v", told)
+	}
+	if err := b.host.Netlink().SetLinkAlias(int(p.Index), aliasPrefix+p.Key); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.m.Reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if left := b.traces(); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 func TestAttachTwiceIsOnce(t *testing.T) {
 	b := newBench(t)
 	p, node := b.attach("one", Spec{})

@@ -63,6 +63,7 @@ func (m *Manager) Reconcile() error {
 	for _, p := range records {
 		known[p.Key] = true
 		if m.has(p.Key) {
+			errs = append(errs, m.finish(p.Key))
 			continue
 		}
 		l, alive := ours[p.Key]
@@ -115,11 +116,24 @@ func (m *Manager) dropDead(ours map[string]nl.Link) error {
 		}
 		release := m.claim(p.Key)
 		if m.has(p.Key) {
-			errs = append(errs, m.remove(&p))
+			errs = append(errs, m.withdraw(&p), m.dismantle(&p))
 		}
 		release()
 	}
 	return errors.Join(errs...)
+}
+
+// finish removes what is left of a pod whose Leave failed half-way.
+func (m *Manager) finish(key string) error {
+	release := m.claim(key) // an Attach or Leave that is under way ends first
+	defer release()
+	m.mu.Lock()
+	p := m.pods[key]
+	m.mu.Unlock()
+	if p == nil || p.Ready {
+		return nil
+	}
+	return m.dismantle(p)
 }
 
 func (m *Manager) has(key string) bool {

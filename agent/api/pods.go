@@ -42,6 +42,7 @@ type Rates struct {
 type Detach struct {
 	Container string `json:"container"` // or the pod's name
 	IfName    string `json:"ifname,omitempty"`
+	Hurry     bool   `json:"hurry,omitempty"` // do not wait until the kernel has removed the interface
 }
 
 // Keep asks to detach every pod that is not named (POST /v1/pods/keep -> Done).
