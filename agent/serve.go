@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/page"
 )
 
 // maxRequest bounds the body of a request: a rule file of a million table entries fits.
@@ -63,7 +64,8 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/pods/check", change(n.checkPod))
 	mux.HandleFunc("POST /v1/pods/keep", change(n.keepPods))
 	mux.HandleFunc("POST /v1/down", answer(n.down))
-	s.http.Handler = mux
+	page.Files(mux)
+	s.http.Handler = page.Guard(mux)
 	var streams context.Context
 	streams, s.end = context.WithCancel(context.Background())
 	s.http.BaseContext = func(net.Listener) context.Context { return streams }

@@ -26,6 +26,7 @@ func verbs() []verb {
 		{"flow watch", "[-j] [--since TIME [--past]] [--from FILE [-f RULES]] [FILTER]", "Tell what happens: conversations that begin and end, drops and their rules", runFlowWatch},
 		{"flow top", "[-j] [-n ROWS] [--sort KEY] [--once] [WORD]", "Show who talks most and who is refused most, and keep it up to date", runFlowTop},
 		{"flow capture", "-w FILE [-s BYTES] [-c N] [--rate N] [FILTER]", "Capture packets with the verdict on each, dropped ones included", runFlowCapture},
+		{"page", "[--listen ADDRESS]", "Show the node in a browser: flows, refusals, rules, states, why", runPage},
 		{"pod attach", "[--name NAME] [--label KEY=VALUE]... [--publish HOST:PORT]... [--addr ADDRESS]... [--mtu BYTES] NETNS", "Give a network namespace a network", runPodAttach},
 		{"pod detach", "NAME|NETNS", "Take it away", runPodDetach},
 		{"pod list", "[-j]", "List the containers with their addresses, labels, published ports and counters", runPodList},

@@ -1,0 +1,281 @@
+// The page of a Weir node. Text from the node goes into the document as text only, never as markup.
+// The token comes behind the # of the address, which browsers send to nobody; it leaves the address bar at once.
+const given = location.hash.slice(1);
+if (/^[0-9a-f]{32,}$/.test(given)) {
+	sessionStorage.setItem("token", given);
+	history.replaceState(null, "", location.pathname);
+}
+
+const $ = id => document.getElementById(id);
+
+function ask(path, options = {}) {
+	const token = sessionStorage.getItem("token");
+	const headers = token ? {Authorization: "Bearer " + token} : {};
+	return fetch(path, {...options, headers, cache: "no-store"});
+}
+
+// problem reads what the node says when it refuses.
+async function problem(answer) {
+	const text = await answer.text();
+	try {
+		const e = JSON.parse(text);
+		return e.report || e.message || text;
+	} catch {
+		return text.trim() || answer.statusText;
+	}
+}
+
+// safe shows what would hide text or turn its direction: names come from anybody.
+function safe(text) {
+	return String(text).replace(/[\p{C}\u2028\u2029]/gu, c => "\\u{" + c.codePointAt(0).toString(16) + "}");
+}
+
+function element(tag, text, kind) {
+	const e = document.createElement(tag);
+	if (text !== undefined) e.textContent = safe(text);
+	if (kind) e.className = kind;
+	return e;
+}
+
+const units = ["", "k", "M", "G", "T", "P"];
+function short(n) {
+	let u = 0;
+	for (; n >= 10000 && u < units.length - 1; u++) n /= 1000;
+	return (u ? n.toFixed(1) : Math.round(n)) + units[u];
+}
+
+function end(addr, port, name) {
+	if (!addr) return "?";
+	const shown = name || (port && addr.includes(":") ? "[" + addr + "]" : addr);
+	return port ? shown + ":" + port : shown;
+}
+
+// ---- flows: a map from conversation to row, the youngest last; only the rows in sight are in the document
+
+const maxFlows = 10000, rowHeight = 22;
+const flows = new Map();
+let order = null, paused = false, dirty = false, lost = 0;
+
+function take(e) {
+	if (e.lost) lost += e.lost;
+	if (e.kind === "lost") return;
+	const refused = e.kind === "drop" || e.kind === "refuse";
+	const key = [refused, e.proto, e.src, refused ? 0 : e.src_port, e.dst, e.dst_port, refused ? e.rule + e.reason : e.kind === "log"].join("|");
+	let f = flows.get(key);
+	if (f) flows.delete(key); // it becomes the youngest
+	else f = {packets: 0, bytes: 0};
+	f.time = e.time; f.kind = e.kind; f.proto = e.proto; f.rule = e.rule; f.reason = e.reason; f.refused = refused;
+	f.from = end(e.src, refused ? 0 : e.src_port, e.src_name);
+	f.to = end(e.dst, e.dst_port, e.dst_name);
+	if (e.kind === "end") {
+		f.packets = e.packets[0] + e.packets[1];
+		f.bytes = e.bytes[0] + e.bytes[1];
+	} else {
+		f.packets += 1;
+		f.bytes += e.length || 0;
+	}
+	flows.set(key, f);
+	if (flows.size > maxFlows) flows.delete(flows.keys().next().value);
+	dirty = true;
+}
+
+const pool = [];
+const words = {start: "open", end: "ended", drop: "DROP", refuse: "REFUSE", log: "log"};
+
+function draw() {
+	const began = performance.now();
+	if (!paused || !order) order = Array.from(flows.values()).reverse();
+	const list = $("list");
+	$("space").style.height = order.length * rowHeight + "px";
+	const first = Math.max(0, Math.floor(list.scrollTop / rowHeight) - 5);
+	const count = Math.min(order.length - first, Math.ceil(list.clientHeight / rowHeight) + 10);
+	for (let i = 0; i < count; i++) {
+		if (!pool[i]) {
+			pool[i] = element("div", undefined, "row");
+			for (let c = 0; c < 9; c++) pool[i].append(element("span", "", c > 6 ? "num" : ""));
+			list.append(pool[i]);
+		}
+		const row = pool[i], f = order[first + i];
+		const cells = [f.time.slice(11, 19), words[f.kind], f.proto, f.from, f.to, f.rule, f.reason === "rule" ? "" : f.reason, short(f.packets), short(f.bytes)];
+		for (let c = 0; c < 9; c++) {
+			const text = safe(cells[c]);
+			if (row.children[c].textContent !== text) row.children[c].textContent = text;
+		}
+		row.className = "row" + (f.refused ? " refused" : f.kind === "start" ? " open" : "");
+		row.style.top = (first + i) * rowHeight + "px";
+		row.hidden = false;
+	}
+	for (let i = Math.max(count, 0); i < pool.length; i++) pool[i].hidden = true;
+	note();
+	dirty = false;
+	page.redraw = Math.max(page.redraw, performance.now() - began);
+}
+
+function note(text) {
+	$("flows-note").textContent = text && safe(text) || flows.size + " shown" + (lost ? ", " + lost + " events lost" : "") + (paused ? ", paused" : "");
+}
+
+function frame() {
+	if (dirty && !paused) draw();
+	requestAnimationFrame(frame);
+}
+
+let stream = null;
+async function follow(filter) {
+	if (stream) stream.abort();
+	const mine = stream = new AbortController();
+	flows.clear();
+	lost = 0;
+	dirty = true;
+	let since = "&since=60s";
+	for (;;) {
+		try {
+			const answer = await ask("v1/events?filter=" + encodeURIComponent(filter) + since, {signal: mine.signal});
+			if (answer.status === 422 && since) { // no history here
+				since = "";
+				continue;
+			}
+			if (!answer.ok) return note(await problem(answer));
+			since = "";
+			const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+			let rest = "";
+			for (;;) {
+				const {value, done} = await reader.read();
+				if (done) break;
+				const lines = (rest + value).split("\n");
+				rest = lines.pop();
+				for (const line of lines) take(JSON.parse(line));
+			}
+		} catch (e) {
+			if (mine.signal.aborted) return;
+		}
+		note("the node does not answer");
+		await new Promise(r => setTimeout(r, 2000));
+		if (mine.signal.aborted) return;
+	}
+}
+
+// ---- what is asked again and again
+
+function bars(list, rows, value, text) {
+	const most = Math.max(1, ...rows.map(value));
+	list.replaceChildren(...rows.map(r => {
+		const li = element("li", text(r)), bar = element("i");
+		bar.style.width = 100 * value(r) / most + "%";
+		li.append(bar);
+		return li;
+	}));
+	if (!rows.length) list.replaceChildren(element("li", "nobody", "never"));
+}
+
+async function top() {
+	const t = await (await ask("v1/top?n=10")).json();
+	bars($("talkers"), t.talkers, r => r.bytes_per_second || r.bytes / 1e9,
+		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + short(r.bytes_per_second) + "B/s, " + short(r.bytes) + "B, " + r.states + " states");
+	bars($("refusals"), t.refusals, r => r.packets,
+		r => r.proto + " " + end(r.src, 0, r.src_name) + " > " + end(r.dst, r.port, r.dst_name) + "  " + short(r.packets) + " packets, rule " + r.rule + (r.reason === "rule" ? "" : ", " + r.reason));
+	$("state-rows").replaceChildren(...t.ages.map(a => {
+		const tr = element("tr");
+		tr.append(element("td", a.proto), element("td", a.phase), ...a.counts.map(n => element("td", n, "num")));
+		return tr;
+	}));
+	page.refused = t.refused.packets;
+	return t;
+}
+
+const samples = 60, maxRules = 500;
+const hits = new Map(); // place and text of a rule -> its row and its history
+
+function spark(history) {
+	const ns = "http://www.w3.org/2000/svg";
+	const svg = document.createElementNS(ns, "svg"), line = document.createElementNS(ns, "polyline");
+	const most = Math.max(1, ...history);
+	svg.setAttribute("viewBox", "0 0 " + samples + " 18");
+	svg.setAttribute("preserveAspectRatio", "none");
+	svg.setAttribute("role", "img");
+	svg.setAttribute("aria-label", "at most " + most + " packets in two seconds");
+	line.setAttribute("points", history.map((h, i) => (samples - history.length + i) + "," + (17 - 16 * h / most)).join(" "));
+	svg.append(line);
+	return svg;
+}
+
+async function rules() {
+	const all = (await (await ask("v1/rules")).json()).rules;
+	const rows = all.slice(0, maxRules).map((r, i) => {
+		const key = i + " " + r.number + " " + r.text;
+		let h = hits.get(key);
+		if (!h) hits.set(key, h = {last: r.packets, history: []});
+		h.history.push(Math.max(0, r.packets - h.last));
+		if (h.history.length > samples) h.history.shift();
+		h.last = r.packets;
+		const tr = element("tr", undefined, r.packets || r.disabled ? "" : "never"), line = element("td");
+		if (r.disabled) line.textContent = "disabled";
+		else if (!r.packets) line.textContent = "never hit";
+		else line.append(spark(h.history));
+		tr.append(element("td", r.number, "num"), element("td", r.packets, "num"), element("td", short(r.bytes), "num"), line, element("td", r.text, "code"));
+		return tr;
+	});
+	$("rule-rows").replaceChildren(...rows);
+	$("rules-note").textContent = all.length > maxRules ? "and " + (all.length - maxRules) + " more" : "";
+}
+
+async function poll() {
+	try {
+		const answer = await ask("v1/status");
+		if (!answer.ok) {
+			$("status").textContent = safe(await problem(answer));
+		} else {
+			const s = await answer.json();
+			const t = await top();
+			await rules();
+			$("status").textContent = safe((s.healthy ? "healthy" : "NOT healthy: " + (s.problems || []).map(p => p.what).join("; ")) +
+				" | guards " + (s.interfaces || []).map(i => i.name).join(" ") + " | " + s.rules + " rules | " + s.states + " of " + s.states_max + " states | " +
+				t.refused.packets + " packets refused" + (t.lost ? " | " + t.lost + " events lost" : ""));
+		}
+	} catch (e) {
+		$("status").textContent = "the node does not answer";
+	}
+	setTimeout(poll, 2000);
+}
+
+// ---- forms and keys
+
+$("filter-form").addEventListener("submit", e => {
+	e.preventDefault();
+	follow($("filter").value);
+});
+$("pause").addEventListener("click", () => {
+	paused = !paused;
+	$("pause").setAttribute("aria-pressed", paused);
+	draw();
+});
+$("list").addEventListener("scroll", () => requestAnimationFrame(draw), {passive: true});
+$("why-form").addEventListener("submit", async e => {
+	e.preventDefault();
+	const answer = await ask("v1/why", {method: "POST", body: JSON.stringify({packet: $("packet").value})});
+	if (!answer.ok) {
+		$("answer").textContent = (await problem(answer)).split("\n").map(safe).join("\n");
+		return;
+	}
+	const a = await answer.json();
+	const lines = [(a.passed ? "passes" : "is DROPPED") + (a.rule ? ", by rule " + a.rule + ": " + (a.text || "") : ", before the rules") + (a.reason === "rule" ? "" : ", reason " + a.reason)];
+	if (a.found) lines.push("it belongs to the state " + a.found);
+	if (a.answer) lines.push("the sender gets a " + a.answer);
+	for (const t of a.tries || []) lines.push(String(t.rule).padStart(5, "0") + "  " + t.outcome + "  " + t.text);
+	$("answer").textContent = lines.map(safe).join("\n");
+});
+document.addEventListener("keydown", e => {
+	if (e.target.tagName === "INPUT" || e.ctrlKey || e.metaKey || e.altKey) return;
+	if (e.key === "/") {
+		e.preventDefault();
+		$("filter").focus();
+	} else if (e.key === "p") {
+		$("pause").click();
+	}
+});
+
+// What tests look at.
+const page = window.page = {flows, redraw: 0, refused: 0, draw};
+follow("");
+poll();
+frame();

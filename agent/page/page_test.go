@@ -1,0 +1,277 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/png"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/observe"
+)
+
+const token = "0123456789abcdef0123456789abcdef"
+
+// hostile is a name that nobody should be able to give.
+const hostile = `<img src=x onerror="window.owned=1"><script>window.owned=1</script>` + "\u202e\x1b[2J"
+
+// node answers as a busy node would: many conversations, and names and rules chosen by an attacker.
+type node struct {
+	events  int
+	filters chan string
+}
+
+func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var answer any
+	switch r.URL.Path {
+	case "/v1/status":
+		answer = api.Status{Version: 1, Healthy: true, Interfaces: []api.Interface{{Name: hostile}}, Rules: 2, States: 3, StatesMax: 10}
+	case "/v1/rules":
+		answer = api.Rules{Version: 1, Rules: []api.Rule{
+			{Number: 100, Text: "allow tcp from any to me 80 // " + hostile, Packets: 12345, Bytes: 1 << 30}, {Number: 200, Text: "deny udp from any to any"}}}
+	case "/v1/top":
+		answer = api.Top{Version: 1, Refused: api.Count{Packets: 77}, Talkers: []api.Talker{{Proto: "tcp", Src: "10.0.0.1", SrcName: hostile, Dst: "fd00::1", Port: 80, Rate: 1e6, Bytes: 5e6, States: 2}},
+			Refusals: []api.Refusals{{Proto: "udp", Src: "10.0.0.9", Dst: "10.0.0.1", Port: 53, Packets: 70, Rule: 200, Reason: "rule"}},
+			Ages:     []api.Age{{Proto: "tcp", Phase: "established", Counts: []int{1, 2, 3, 4, 5, 6}}}}
+	case "/v1/why":
+		answer = api.Explanation{Version: 1, Passed: false, Rule: 200, Text: hostile, Reason: "rule", Tries: []api.Try{{Rule: 100, Text: "allow", Outcome: "protocol"}}}
+	case "/v1/events":
+		n.stream(w, r)
+		return
+	}
+	json.NewEncoder(w).Encode(answer)
+}
+
+// asked waits until the page asks for a filter.
+func (n *node) asked(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-n.filters:
+		if got != want {
+			t.Errorf("the node was asked for %q, want %q", got, want)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatalf("the node was not asked for %q", want)
+	}
+}
+
+func (n *node) stream(w http.ResponseWriter, r *http.Request) {
+	filter := r.URL.Query().Get("filter")
+	if _, err := observe.ParseFilter(filter, nil); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		json.NewEncoder(w).Encode(api.Error{Version: 1, Message: err.Error()})
+		return
+	}
+	select {
+	case n.filters <- filter:
+	default: // nobody counts so far
+	}
+	for i := range n.events {
+		e := observe.Event{At: time.Unix(1700000000, 0), Recv: "eth0", From: hostile}
+		e.Event = firewall.Event{Kind: firewall.EventStart, Proto: 6, Length: 60, Verdict: firewall.Verdict{Pass: true, Rule: 100},
+			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 4000), Dst: netip.MustParseAddrPort("[fd00::1]:80")}
+		if i%10 == 0 {
+			e.Kind, e.Verdict = firewall.EventDrop, firewall.Verdict{Rule: 200, Reason: firewall.ReasonTCPWindow}
+		}
+		w.Write(e.AppendJSON(nil))
+	}
+	http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
+// TestPageInBrowser looks at the page with a real browser: it loads at once, shows 10,000 conversations without stutter, obeys keys and clicks, fits a telephone and
+// a dark room, and runs nothing that a name says.
+func TestPageInBrowser(t *testing.T) {
+	c := newChromium(t)
+	n := &node{events: 12000, filters: make(chan string, 10)}
+	s := httptest.NewServer(New(n, token))
+	defer s.CloseClientConnections()
+	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1000, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
+	c.open(s.URL + "/#" + token)
+	c.until("document.readyState", "complete")
+	if took := number(t, c.eval("performance.timing.domContentLoadedEventEnd - performance.timing.requestStart")); took > 1000 {
+		t.Errorf("the page took %v ms to load", took)
+	} else {
+		t.Logf("the page took %v ms to load", took)
+	}
+	n.asked(t, "")
+	c.until("page.flows.size", "10000")
+	c.until("document.getElementById('status').textContent.includes('77 packets refused')", "true")
+	if hash := c.eval("location.hash"); hash != "" {
+		t.Errorf("the token stays in the address: %s", hash)
+	}
+
+	// Speed: a redraw of everything in sight, with 10,000 rows behind it.
+	took := number(t, c.eval("(() => { let worst = 0; for (let i = 0; i < 20; i++) { const t = performance.now(); document.getElementById('list').scrollTop = i * 9000; page.draw(); document.body.offsetHeight; worst = Math.max(worst, performance.now() - t) } return worst })()"))
+	t.Logf("the slowest of 20 redraws with 10,000 flows took %.1f ms", took)
+	if took > 1000 {
+		t.Errorf("a redraw took %.0f ms", took)
+	}
+	if rows := number(t, c.eval("document.querySelectorAll('#list .row').length")); rows < 15 || rows > 60 {
+		t.Errorf("%v rows are in the document, want those in sight", rows)
+	}
+
+	// Nothing that a name says happens, and it is there to be read.
+	if got := c.eval("String(window.owned) + document.querySelectorAll('main img, main script').length"); got != "undefined0" {
+		t.Errorf("a name was obeyed: %s", got)
+	}
+	c.eval("document.getElementById('list').scrollTop = 0; page.draw()")
+	text := c.eval("document.body.innerText")
+	for _, want := range []string{"<img src=x", `\u{202e}\u{1b}[2J`, "DROP", "tcp-window", "12345", "never hit", "udp 10.0.0.9 > 10.0.0.1:53"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not show %q", want)
+		}
+	}
+	if strings.ContainsAny(text, "\u202e\x1b") {
+		t.Error("the page shows characters that turn or hide text")
+	}
+	if got := c.eval("[...document.querySelectorAll('#rule-rows tr')].map(r => r.className).join()"); got != ",never" {
+		t.Errorf("rules that were never hit are not marked: %q", got)
+	}
+
+	// Keys: / goes to the filter, Enter applies it; what is wrong is said.
+	c.eval("document.activeElement.blur()")
+	c.press("/deny tcp\n")
+	n.asked(t, "deny tcp")
+	c.eval("document.getElementById('filter').value = 'nonsense from'")
+	c.press("\n")
+	c.until("document.getElementById('flows-note').textContent.includes('nonsense')", "true")
+	c.click("pause")
+	c.until("document.getElementById('pause').getAttribute('aria-pressed')", "true")
+	c.click("packet")
+	c.press("tcp a -> b\n")
+	c.until("document.getElementById('answer').textContent.startsWith('is DROPPED, by rule 200: <img')", "true")
+
+	// A dark room and a telephone.
+	light := c.screenshot()
+	c.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
+	dark := c.screenshot()
+	if b, d := brightness(t, light), brightness(t, dark); b < 180 || d > 80 {
+		t.Errorf("the light page has brightness %.0f, the dark one %.0f", b, d)
+	}
+	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true}, nil)
+	if got := c.eval("document.documentElement.scrollWidth"); got != "360" {
+		t.Errorf("the page is %s pixels wide on a telephone of 360", got)
+	}
+	small := c.screenshot()
+	if dir := os.Getenv("WEIR_SCREENSHOTS"); dir != "" {
+		for name, picture := range map[string][]byte{"light": light, "dark": dark, "small": small} {
+			if err := os.WriteFile(fmt.Sprintf("%s/%s.png", dir, name), picture, 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for _, e := range c.errors {
+		if !strings.Contains(e, "400 (Bad Request)") { // the filter that was wrong
+			t.Errorf("the console says %s", e)
+		}
+	}
+}
+
+// brightness is the mean of a picture, 0 to 255.
+func brightness(t *testing.T, picture []byte) float64 {
+	t.Helper()
+	var img image.Image
+	img, err := png.Decode(bytes.NewReader(picture))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, b := 0.0, img.Bounds()
+	for y := b.Min.Y; y < b.Max.Y; y++ {
+		for x := b.Min.X; x < b.Max.X; x++ {
+			r, g, b, _ := img.At(x, y).RGBA()
+			sum += float64(r+g+b) / 3 / 257
+		}
+	}
+	return sum / float64(b.Dx()*b.Dy())
+}
+
+func number(t *testing.T, text string) float64 {
+	t.Helper()
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// TestGuards: without the token, under a foreign name, from a foreign site, or for what changes something, there is no answer.
+func TestGuards(t *testing.T) {
+	reached := 0
+	h := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { reached++ }), token)
+	for _, c := range []struct {
+		method, path, host string
+		header             string
+		want               int
+	}{
+		{"GET", "/", "127.0.0.1:8080", "", 200},
+		{"GET", "/page.js", "localhost:8080", "", 200},
+		{"GET", "/page.css", "[::1]:8080", "", 200},
+		{"GET", "/page.go", "[::1]:8080", "", 404},
+		{"GET", "/", "evil.example:8080", "", 403},
+		{"GET", "/", "127.0.0.1.evil.example", "", 403},
+		{"GET", "/", "10.0.0.1:8080", "", 403},
+		{"GET", "/v1/status", "127.0.0.1:8080", "", 401},
+		{"GET", "/v1/status", "127.0.0.1:8080", "Authorization: Bearer " + token[1:], 401},
+		{"GET", "/v1/status", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
+		{"GET", "/v1/status", "evil.example", "Authorization: Bearer " + token, 403},
+		{"POST", "/v1/why", "127.0.0.1:8080", "Authorization: Bearer " + token, 200},
+		{"POST", "/v1/do", "127.0.0.1:8080", "Authorization: Bearer " + token, 404},
+		{"POST", "/v1/down", "127.0.0.1:8080", "Authorization: Bearer " + token, 404},
+		{"GET", "/", "127.0.0.1:8080", "Origin: http://evil.example", 403},
+		{"GET", "/", "127.0.0.1:8080", "Origin: http://127.0.0.1:9090", 403},
+		{"GET", "/", "127.0.0.1:8080", "Origin: null", 403},
+		{"GET", "/", "127.0.0.1:8080", "Origin: http://127.0.0.1:8080", 200},
+		{"GET", "/", "127.0.0.1:8080", "Sec-Fetch-Site: cross-site", 403},
+		{"GET", "/", "127.0.0.1:8080", "Sec-Fetch-Site: same-origin", 200},
+	} {
+		before := reached
+		r := httptest.NewRequest(c.method, "http://"+c.host+c.path, nil)
+		if name, value, ok := strings.Cut(c.header, ": "); ok {
+			r.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("%s %s of %s with %q: status %d, want %d", c.method, c.path, c.host, c.header, w.Code, c.want)
+		}
+		if passed := reached > before; passed != (c.want == 200 && strings.HasPrefix(c.path, "/v1/")) {
+			t.Errorf("%s %s of %s with %q reached the API: %v", c.method, c.path, c.host, c.header, passed)
+		}
+	}
+}
+
+func TestPolicyAllowsNothingFromElsewhere(t *testing.T) {
+	w := httptest.NewRecorder()
+	New(nil, token).ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/", nil))
+	csp := w.Header().Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} {
+		if !strings.Contains(csp, want) {
+			t.Errorf("%q lacks %q", csp, want)
+		}
+	}
+	if strings.Contains(csp, "unsafe") || strings.Contains(csp, "http") || strings.Contains(csp, "*") {
+		t.Errorf("%q allows too much", csp)
+	}
+	for _, name := range []string{"index.html", "page.js", "page.css"} {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "https://", "//cdn", "style=", "onclick"} {
+			if bytes.Contains(text, []byte(bad)) {
+				t.Errorf("%s holds %q", name, bad)
+			}
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/page"
+)
+
+func runPage(c *call) error {
+	address := c.String("listen", "127.0.0.1:0", "serve on this loopback `ADDRESS` and port; port 0 picks one")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	if a, err := netip.ParseAddrPort(*address); err != nil || !a.Addr().IsLoopback() {
+		return c.wrong("--listen %q is no address of the loopback with a port, like 127.0.0.1:8080", *address)
+	}
+	var s api.Status
+	if err := c.get("/v1/status", &s); err != nil {
+		return err
+	}
+	var secret [16]byte
+	rand.Read(secret[:])
+	token := hex.EncodeToString(secret[:])
+	l, err := net.Listen("tcp", *address)
+	if err != nil {
+		return c.failed(err)
+	}
+	server := &http.Server{Handler: page.New(c.proxy(), token), ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return c.ctx }}
+	defer server.Close()
+	defer context.AfterFunc(c.ctx, func() { server.Close() })()
+	fmt.Fprintf(c.out, "http://%s/#%s\n", l.Addr(), token)
+	fmt.Fprintln(c.talk, "Open this address in a browser of this machine; it reads only. Ctrl-C ends it.")
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return c.failed(err)
+	}
+	return nil
+}
+
+// proxy passes requests on to the node's socket. Nothing that the browser says about itself goes along.
+func (c *call) proxy() http.Handler {
+	socket := c.paths().Socket()
+	return &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "weir", "weir"
+			for _, h := range []string{"Authorization", "Origin", "Referer", "Cookie", "Sec-Fetch-Site"} {
+				r.Out.Header.Del(h)
+			}
+		},
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		}},
+		FlushInterval: -1, // events go out as they come
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			http.Error(w, "the node does not answer", http.StatusBadGateway)
+		},
+	}
+}
