@@ -35,6 +35,7 @@ func checks(pins string) []check {
 		{"BTF", true, "the programs cannot be fitted to this kernel", "", fileExists("/sys/kernel/btf/vmlinux")},
 		{"lpm tries", true, "there is nowhere to keep tables of prefixes", "", eachMap(ebpf.LPMTrie)},
 		{"bpf_loop", true, "a rule set cannot be walked", "", helper(ebpf.SchedCLS, asm.FnLoop)},
+		{"own programs", true, "no interface can be guarded", "report what stands here together with the kernel's release", ownPrograms},
 		{"timers", false, "the agent has to sweep old states away; without an agent they stay until their place is needed", "",
 			helper(ebpf.SchedCLS, asm.FnTimerInit)},
 		{"ring buffer", false, "no live events; counters and states still work", "", eachMap(ebpf.RingBuf)},

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -9,6 +10,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
 )
 
 // loopback is the index of lo in every network namespace.
@@ -32,6 +36,20 @@ func inEmptyNamespace(f func() (string, error)) (detail string, err error) {
 
 func namespaces() (string, error) {
 	return inEmptyNamespace(func() (string, error) { return "", nil })
+}
+
+// ownPrograms loads everything that guards an interface, at its smallest, and attaches it to an empty namespace's loopback.
+func ownPrograms() (string, error) {
+	return inEmptyNamespace(func() (string, error) {
+		o := firewall.DefaultOptions()
+		o.MaxStates, o.MaxEmbryonic, o.MaxTracks = 64, 64, 64
+		e, err := kernel.Open(kernel.Config{Options: o})
+		if err != nil {
+			return "", err
+		}
+		hook, err := e.Attach(loopback)
+		return "attached by " + hook, errors.Join(err, e.Close())
+	})
 }
 
 // passAll is a program that lets every packet through.
