@@ -25,13 +25,18 @@ func filterOf(link int, egress bool) *netlink.BpfFilter {
 	}
 }
 
-// SetFilter puts an eBPF program (by its file descriptor) at the ingress or egress of a link, in a filter below a clsact queueing discipline,
-// which it adds if there is none. A filter of Weir that is there is replaced.
-func (c *Conn) SetFilter(link int, egress bool, program int, name string) error {
-	q := &netlink.GenericQdisc{
+// clsactOf describes the queueing discipline that filters hang below.
+func clsactOf(link int) *netlink.GenericQdisc {
+	return &netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
 		QdiscType:  "clsact",
 	}
+}
+
+// SetFilter puts an eBPF program (by its file descriptor) at the ingress or egress of a link, in a filter below a clsact queueing discipline,
+// which it adds if there is none. A filter of Weir that is there is replaced.
+func (c *Conn) SetFilter(link int, egress bool, program int, name string) error {
+	q := clsactOf(link)
 	err := change(fmt.Sprintf("add clsact to link %d", link), func() error {
 		if err := c.h.QdiscAdd(q); err != unix.EEXIST {
 			return err
@@ -46,15 +51,32 @@ func (c *Conn) SetFilter(link int, egress bool, program int, name string) error 
 	return change(fmt.Sprintf("set the filter of link %d", link), func() error { return c.h.FilterReplace(f) })
 }
 
-// DeleteFilter takes Weir's filter away. The clsact queueing discipline stays: others may use it, and empty it costs nothing.
-// A filter, discipline or link that is not there is no error.
+// DeleteFilter takes Weir's filter away, and the clsact queueing discipline with it when nobody has a filter below that any more. A filter,
+// discipline or link that is not there is no error.
 func (c *Conn) DeleteFilter(link int, egress bool) error {
-	return change(fmt.Sprintf("delete the filter of link %d", link), func() error {
-		switch err := c.h.FilterDel(filterOf(link, egress)); err {
-		case unix.ENOENT, unix.EINVAL, unix.ENODEV:
-			return nil
-		default:
+	err := change(fmt.Sprintf("delete the filter of link %d", link), func() error {
+		return ifThere(c.h.FilterDel(filterOf(link, egress)))
+	})
+	if err != nil {
+		return err
+	}
+	for _, side := range []bool{false, true} {
+		left, err := read(fmt.Sprintf("list filters of link %d", link), func() ([]netlink.Filter, error) {
+			all, err := c.h.FilterList(byIndex(link), filterOf(link, side).Parent)
+			return all, ifThere(err)
+		})
+		if err != nil || len(left) > 0 {
 			return err
 		}
-	})
+	}
+	return change(fmt.Sprintf("delete clsact of link %d", link), func() error { return ifThere(c.h.QdiscDel(clsactOf(link))) })
+}
+
+// ifThere forgives that a filter, its discipline or its link is not there.
+func ifThere(err error) error {
+	switch err {
+	case unix.ENOENT, unix.EINVAL, unix.ENODEV:
+		return nil
+	}
+	return err
 }

@@ -1,0 +1,67 @@
+package kernel
+
+import (
+	"strings"
+	"testing"
+)
+
+// tc runs tc(8) at the server.
+func (g *guarded) tc(t *testing.T, command string) string {
+	t.Helper()
+	out, err := g.server.Command("tc", strings.Fields(command)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("tc %s: %v\n%s", command, err, out)
+	}
+	return string(out)
+}
+
+// byFilters attaches the engine again, by filters.
+func (g *guarded) byFilters(t *testing.T) {
+	t.Helper()
+	g.engine.noTCX = true
+	err := g.server.Do(func() error {
+		if err := g.engine.Detach(g.index); err != nil {
+			return err
+		}
+		_, err := g.engine.Attach(g.index)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFiltersGoWithoutTrace: detaching and removing take the queueing discipline away, too.
+func TestFiltersGoWithoutTrace(t *testing.T) {
+	g := newGuarded(t, webRules)
+	clean := g.tc(t, "qdisc show dev eth0")
+	for what, end := range map[string]func() error{
+		"Detach": func() error { return g.engine.Detach(g.index) },
+		"Remove": func() error { return Remove(g.dir) },
+	} {
+		g.byFilters(t)
+		if out := g.tc(t, "qdisc show dev eth0"); !strings.Contains(out, "clsact") {
+			t.Errorf("no clsact: %s", out)
+		}
+		if err := g.server.Do(end); err != nil {
+			t.Fatal(err)
+		}
+		if out := g.tc(t, "qdisc show dev eth0"); out != clean {
+			t.Errorf("%s leaves\n%sbefore\n%s", what, out, clean)
+		}
+	}
+}
+
+// TestFiltersLeaveOthersAlone: the filter of somebody else stays, and so does the discipline that it is in.
+func TestFiltersLeaveOthersAlone(t *testing.T) {
+	g := newGuarded(t, webRules)
+	g.tc(t, "qdisc add dev eth0 clsact")
+	g.tc(t, "filter add dev eth0 ingress protocol all prio 7 u32 match u8 0 0 classid 1:1")
+	g.byFilters(t)
+	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
+		t.Fatal(err)
+	}
+	if out := g.tc(t, "filter show dev eth0 ingress"); !strings.Contains(out, "u32") || strings.Contains(out, "weir") {
+		t.Errorf("filters: %s", out)
+	}
+}
