@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Weir's programs: one per direction and kind of interface, with and without Ethernet headers.
 #include "lib/control.h"
-#include "lib/reply.h"
+#include "lib/forward.h"
 
 // hook judges a packet at an interface. The test for passing is the last thing that happens: whatever goes wrong before, the packet is dropped.
 inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
@@ -11,19 +11,23 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	if (!c || !cf || cf->layout != LAYOUT)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	if (unlikely(cf->local_mark && skb->mark == cf->local_mark))
-		return TC_ACT_UNSPEC;
+	struct forwarding *f = ways();
+	if (!f)
+		return TC_ACT_SHOT;
+	if (unlikely(cf->local_mark && (skb->mark | 1) == cf->local_mark))
+		return dir == DIR_OUT ? marked(skb, l2) : skb->mark == cf->local_mark ? TC_ACT_UNSPEC : TC_ACT_SHOT; // a judged packet goes out
 	p->dir = dir;
 	p->recv = dir == DIR_IN ? skb->ifindex : skb->ingress_ifindex;
 	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
 	p->now = bpf_ktime_get_coarse_ns();
 	p->random = cf->random ? bpf_get_prandom_u32() : 0;
 	p->tags = 0;
-	judge(skb, l2);
-	finish(c, cf);
-	if (unlikely(listened(cf, EVENT_PACKET)))
-		event_frame(skb, l2);
-	if (p->v.pass)
+	p->second = 0;
+	if (f->pods | f->published)
+		return dir == DIR_IN ? carry_in(skb, l2) : carry_out(skb, l2);
+	read_frame(skb, l2);
+	judge(skb);
+	if (conclude(skb, c, cf, l2))
 		return TC_ACT_UNSPEC;
 	return unlikely(p->v.answer) ? reply(skb) : TC_ACT_SHOT;
 }
@@ -48,6 +52,18 @@ SEC("tc") int weir_out_l3(struct __sk_buff *skb)
 	return hook(skb, 0, DIR_OUT);
 }
 
+// weir_local sits where the host sends to itself: a port of the host that was given to a pod is called there, too.
+SEC("tc") int weir_local(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf || cf->layout != LAYOUT)
+		return TC_ACT_UNSPEC;
+	c->p.now = bpf_ktime_get_coarse_ns();
+	read_frame(skb, 14);
+	return call_own(skb);
+}
+
 // weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN. To judge, it runs the same code as the programs above over the packet given.
 SEC("tc") int weir_call(struct __sk_buff *skb)
 {
@@ -64,19 +80,10 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 		in->result = operate(in->op);
 		return 0;
 	}
-	p->dir = in->dir;
-	p->recv = in->recv;
-	p->xmit = in->xmit;
-	p->random = in->random;
-	p->tags = 0;
-	for (__u32 i = 0; i < MAX_TAGS; i++) {
-		if (i < in->tags)
-			add_tag(p, in->tag[i]);
-	}
-	judge(skb, 14);
-	finish(c, cf);
-	in->out = p->v;
-	return 0;
+	take_input(0);
+	read_frame(skb, 14);
+	judge(skb);
+	return give_verdict(0);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

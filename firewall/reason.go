@@ -24,6 +24,10 @@ const (
 	ReasonFragOverlap                 // dropped: overlapping fragments
 	ReasonFragFirst                   // decided as the first fragment was
 	ReasonLoop                        // dropped: too many jumps
+	ReasonSpoof                       // dropped: the source is not the sender's, or is a pod's that it does not come from
+	ReasonMartian                     // dropped: an address that cannot be on a wire
+	ReasonNATPorts                    // dropped: no port is free to translate it to
+	ReasonRate                        // dropped: the pod's rate limit
 	numReasons
 )
 

@@ -25,6 +25,10 @@ var reasonNames = [...]string{
 	ReasonFragOverlap:   "frag-overlap",
 	ReasonFragFirst:     "frag-first",
 	ReasonLoop:          "loop",
+	ReasonSpoof:         "spoof",
+	ReasonMartian:       "martian",
+	ReasonNATPorts:      "nat-ports",
+	ReasonRate:          "rate",
 }
 
 // String returns the reason's word, the same in every listing, event and metric. Those of the decoder begin with decode-.

@@ -67,6 +67,10 @@ enum reason {
 	REASON_FRAG_OVERLAP,
 	REASON_FRAG_FIRST,
 	REASON_LOOP,
+	REASON_SPOOF,
+	REASON_MARTIAN,
+	REASON_NAT_PORTS,
+	REASON_RATE,
 	REASON_DECODE = 64,
 	NUM_REASONS = 128,
 };
@@ -166,4 +170,4 @@ enum result {
 enum phase { PHASE_OPENING, PHASE_ESTABLISHED, PHASE_CLOSING, PHASE_CLOSED, PHASE_RESET };
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
-enum { LAYOUT = 1 };
+enum { LAYOUT = 2 };

@@ -66,3 +66,39 @@ checked_once int operate(__u32 op)
 	bpf_loop(in->count, sweep_one, &w, 0);
 	return w.gone;
 }
+
+// take_input sets what the hook would set, from the call.
+checked_once int take_input(__u32 unused)
+{
+	__u32 zero = 0;
+	struct cpu *c = this_cpu();
+	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+	if (!c || !in)
+		return unused;
+	struct pkt *p = &c->p;
+	p->dir = in->dir;
+	p->recv = in->recv;
+	p->xmit = in->xmit;
+	p->random = in->random;
+	p->second = 0;
+	p->tags = 0;
+	for (__u32 i = 0; i < MAX_TAGS; i++) {
+		if (i < in->tags)
+			add_tag(p, in->tag[i]);
+	}
+	return 0;
+}
+
+// give_verdict ends a judgement and writes it into the call. The program returns what this does.
+checked_once int give_verdict(__u32 unused)
+{
+	__u32 zero = 0;
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+	if (!c || !cf || !in)
+		return 1;
+	finish(c, cf);
+	in->out = c->p.v;
+	return unused;
+}

@@ -24,6 +24,12 @@ inline_always __u64 get64(const __u8 *b)
 	return (__u64)get32(b) << 32 | get32(b + 4);
 }
 
+inline_always void put64(__be32 *to, __u64 v)
+{
+	to[0] = be32((__u32)(v >> 32));
+	to[1] = be32((__u32)v);
+}
+
 inline_always int refuse(struct pkt *p, __u8 reason)
 {
 	p->version = 0;

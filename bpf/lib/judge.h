@@ -95,20 +95,29 @@ inline_always void decided_before(struct pkt *p, int pass, __u8 reason)
 	p->v.reason = reason;
 }
 
-// judge decides about the packet of skb. l2 is 14 on an interface with Ethernet headers and 0 on one without.
-checked_once int judge(struct __sk_buff *skb, __u32 l2)
+// read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers and 0 on one without.
+checked_once int read_frame(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	c->p.kind = parse(skb, &c->p, l2 ? 14 : 0);
+	return 0;
+}
+
+// judge decides about the packet of skb, which was read.
+checked_once int judge(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
 	struct pkt *p = &c->p;
-	int kind = parse(skb, p, l2 ? 14 : 0);
 
 	__builtin_memset(&p->v, 0, sizeof(p->v));
 	p->v.reason = REASON_LOOP;
 	p->current = cf->current;
-	if (kind != PARSED_IP) {
+	if (p->kind != PARSED_IP) {
 		decided_before(p, 1, REASON_NOT_IP);
 		return 0;
 	}

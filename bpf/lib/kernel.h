@@ -50,6 +50,10 @@ enum {
 	BPF_F_INNER_MAP = 1 << 12,
 	BPF_F_INGRESS = 1,
 	BPF_ADJ_ROOM_MAC = 1,
+	BPF_F_RECOMPUTE_CSUM = 1 << 0,
+	BPF_F_PSEUDO_HDR = 1 << 4,
+	BPF_F_MARK_MANGLED_0 = 1 << 5,
+	BPF_F_IPV6 = 1 << 7, // 6.16
 };
 
 // Program verdicts of tc.
@@ -95,6 +99,10 @@ struct bpf_timer {
 	__u64 : 64;
 } __attribute__((aligned(8)));
 
+// For bpf_fib_lookup. What it brings back: the next hop in dst, the interface, the MTU of the way in tot_len.
+enum { AF_INET = 2, AF_INET6 = 10 };
+enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7 };
+
 struct bpf_fib_lookup {
 	__u8 family;
 	__u8 l4_protocol;
@@ -110,6 +118,24 @@ struct bpf_fib_lookup {
 	__u8 dmac[6];
 };
 
+struct bpf_redir_neigh {
+	__u32 nh_family;
+	__be32 nh[4];
+};
+
+struct bpf_sock_tuple {
+	union {
+		struct {
+			__be32 saddr, daddr;
+			__be16 sport, dport;
+		} four;
+		struct {
+			__be32 saddr[4], daddr[4];
+			__be16 sport, dport;
+		} six;
+	};
+};
+
 // Helpers, by their numbers.
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
@@ -117,15 +143,23 @@ static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*bpf_get_prandom_u32)(void) = (void *)7;
 static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len, __u64 flags) = (void *)9;
+static long (*bpf_l3_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 size) = (void *)10;
+static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags) = (void *)11;
 static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
+static __s64 (*bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size, __u32 seed) = (void *)28;
 static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)38;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
 static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode, __u64 flags) = (void *)50;
 static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen, __u32 flags) = (void *)69;
+static void *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)85;
+static long (*bpf_sk_release)(void *sock) = (void *)86;
+static void *(*bpf_skc_lookup_tcp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)99;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (void *)131;
 static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
 static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
+static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params, int plen, __u64 flags) = (void *)152;
+static long (*bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*bpf_timer_init)(struct bpf_timer *timer, void *map, __u64 flags) = (void *)169;
 static long (*bpf_timer_set_callback)(struct bpf_timer *timer, void *callback) = (void *)170;

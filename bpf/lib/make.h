@@ -168,7 +168,7 @@ checked_once int move(__u32 place)
 		return 0;
 	struct pkt *p = &c->p;
 	__u64 tag = once(s->tag[way]);
-	if ((tag & TAG_MASK) != TAG_LIVE)
+	if ((tag & TAG_MASK) != TAG_LIVE || low_side(s, way)->rule == NAT_RULE) // the halves of a translation know each other by place
 		return 0;
 	__u32 to = other_set(cf, s, n, way);
 	struct set *o = to == n ? NULL : set_at(to);
@@ -357,5 +357,6 @@ checked_once int make_state(__u32 slot)
 	c->created++;
 	new_phase(s, way, p->key.proto); // a first packet may end what it begins
 	settle(place);
+	remember(p, r->flow, LOOK_HIT, r->id);
 	return 0;
 }

@@ -131,11 +131,24 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 	return look_result(r);
 }
 
+// remember notes the state of a flow name for the second judgement of the same packet, which neither searches nor moves it again.
+inline_always void remember(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
+{
+	p->memo_flow = flow + 1;
+	p->memo_look = look;
+	p->memo_rule = rule;
+}
+
 // look_in looks for the packet's state of a flow name. On anything but a miss p->slot is the slot of the state's rule and *owner that rule.
 inline_always int look_in(struct config *cf, struct pkt *p, void *image, __u32 flow, struct code **owner)
 {
 	if (p->keyed != KEY_SET)
 		return LOOK_MISS;
+	if (p->second && p->memo_flow == flow + 1) {
+		*owner = owner_of(p, image, p->memo_rule);
+		if (*owner)
+			return p->memo_look;
+	}
 	key_hash(p, cf, flow);
 	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
 	struct set *a = set_at(an), *b = set_at(bn);
@@ -151,7 +164,11 @@ inline_always int look_in(struct config *cf, struct pkt *p, void *image, __u32 f
 		remove_state(place, p->tag, GONE_RULE);
 		return LOOK_MISS;
 	}
-	return step(cf, p, s, place);
+	__u32 rule = (*owner)->id;
+	int look = step(cf, p, s, place);
+	if (look == LOOK_HIT || look == LOOK_UNTOUCHED)
+		remember(p, flow, look, rule);
+	return look;
 }
 
 // look_up is look_in for the walk.

@@ -67,7 +67,7 @@ checked_once int sweep_at(__u32 place, __u32 purge)
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
 		return remove_state(place, tag, GONE_EXPIRED);
-	if (!owner_of(p, image, low->rule))
+	if (low->rule != NAT_RULE && !owner_of(p, image, low->rule))
 		return remove_state(place, tag, GONE_RULE);
 	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) && wants_probe(cf, low, high, p->now))
 		event_probe(cf, c, s, way, tag);

@@ -217,7 +217,8 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 		if (__sync_val_compare_and_swap(&s->tag[way], have, dead_tag(c->p.now)) != have)
 			return 0;
 	}
-	event_end(cf, c, s, way, tag);
+	if (low->rule != NAT_RULE)
+		event_end(cf, c, s, way, tag);
 	if (__sync_fetch_and_and(&low->flags, ~META_EMBRYO) & META_EMBRYO)
 		count_embryos(-1);
 	leave_track(low);

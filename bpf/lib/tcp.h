@@ -162,9 +162,21 @@ inline_always __s64 lifetime(struct config *c, int phase, __u8 proto)
 	return c->life_short;
 }
 
+// nat_lifetime is that of a translation: RFC 5382 5 (REQ-5), RFC 4787 4.3, RFC 5508 3.2.
+inline_always __s64 nat_lifetime(struct side *low, struct side *high, __u8 proto)
+{
+	__u32 both = low->flags & high->flags, any = low->flags | high->flags;
+
+	if (proto == PROTO_TCP || proto == PROTO_SCTP)
+		return both & SIDE_SEEN && !(both & SIDE_FIN) && !(any & SIDE_RST) ? 7440000000000LL : 240000000000LL;
+	if (proto == PROTO_ICMP || proto == PROTO_ICMPV6)
+		return 60000000000LL;
+	return both & SIDE_SEEN ? 300000000000LL : 120000000000LL;
+}
+
 inline_always int expired(struct config *c, struct side *low, struct side *high, __u8 proto, __s64 now)
 {
-	__s64 life = lifetime(c, phase_of(low, high, proto), proto);
+	__s64 life = low->rule == NAT_RULE ? nat_lifetime(low, high, proto) : lifetime(c, phase_of(low, high, proto), proto);
 
 	return now > once(low->last) + life && now > once(high->last) + life;
 }

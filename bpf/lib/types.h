@@ -95,7 +95,15 @@ enum meta {
 	META_PEER = 1 << 20,   // the other end was seen, noted so that its line need not be read (no TCP)
 	META_TRACKED = 1 << 21,
 	META_ADOPTED = 1 << 22,
+	// Of translations, nat.h.
+	META_WIRE = 1 << 23,   // keyed by the tuple on the wire
+	META_CROSS = 1 << 24,  // the low end is the high end of the other entry
+	META_SOURCE = 1 << 25, // the address of who made it is translated, not that of whom it called
 };
+
+// Translations lie among the states, under a flow id and a rule of their own.
+enum { NAT_FLOW = 255 };
+#define NAT_RULE 0xffffffffU
 
 // One set of the state table: a line of tags, the addresses, the sides. A tag holds the ports, the protocol, the flow name and
 // thirteen bits of the hash; its two low bits say what the entry is, the third that it is half-open. Entries are found by their tag, so that a miss costs two lines.
@@ -213,6 +221,13 @@ struct verdict {
 	__u32 id;
 };
 
+// The part of a packet that translation changes. ports are those of struct pkt, for ICMP queries the id in both halves.
+struct tuple {
+	__u64 src_hi, src_lo, dst_hi, dst_lo;
+	__u32 ports;
+	__u32 pad;
+};
+
 // Everything about the packet at hand, one per CPU: in a map and not on the stack, because the verifier forgets what is written there,
 // which keeps its work small. Fields down to "reason" are those of packet.Packet.
 struct pkt {
@@ -281,6 +296,25 @@ struct pkt {
 	struct iface recv_if, xmit_if;
 
 	struct verdict v;
+
+	// The way through the host, forward.h.
+	__u8 kind;	 // enum parsed
+	__u8 second;	 // judged for the second time, on its way out
+	__u8 memo_look;	 // what the look-up of the first judgement said
+	__u8 translated; // the fields above are no longer those in the frame: these are in was
+	__u8 make;	 // a translation has to be made once the packet has passed
+	__u32 memo_flow; // 1 + flow id of the state that the first judgement found or made
+	__u32 memo_rule;
+	__u32 partner;	 // the other entry of a translation
+	struct tuple was, goal;
+	struct {
+		__u32 place, limited; // as in struct endpoint
+		__u32 known;	      // it is a pod
+	} origin, target;
+	__u8 macs[12]; // destination, source
+	struct bpf_fib_lookup route;
+	struct bpf_redir_neigh next;
+	__be32 old_words[8], new_words[8];
 
 	// Scratch.
 	__u8 buf[64];

@@ -70,7 +70,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		}
 	}
 	e.links[index] = a
-	return a.hook(), nil
+	return a.hook(), e.putCardsLocked()
 }
 
 // tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the maps are pinned.
@@ -128,7 +128,7 @@ func (e *Engine) Detach(index uint32) error {
 		return nil
 	}
 	delete(e.links, index)
-	return e.detach(a)
+	return errors.Join(e.putCardsLocked(), e.detach(a))
 }
 
 // detach undoes what was done for an attachment.

@@ -67,7 +67,7 @@ func number(t *testing.T, known map[string]int64, s string) int64 {
 
 // TestConstants compares what C and Go call by different names.
 func TestConstants(t *testing.T) {
-	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "sweep.h", "control.h", "decode.h")
+	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "sweep.h", "control.h", "decode.h", "pod.h")
 	same := map[string]int64{
 		"PROTO_HOPBYHOP": int64(packet.ProtoHopByHop), "PROTO_ICMP": int64(packet.ProtoICMP), "PROTO_TCP": int64(packet.ProtoTCP),
 		"PROTO_UDP": int64(packet.ProtoUDP), "PROTO_ROUTING": int64(packet.ProtoRouting), "PROTO_FRAGMENT": int64(packet.ProtoFragment),
@@ -101,7 +101,8 @@ func TestConstants(t *testing.T) {
 		"REASON_TCP_ACK": int64(firewall.ReasonTCPAck), "REASON_TCP_WINDOW": int64(firewall.ReasonTCPWindow),
 		"REASON_SCTP_TAG": int64(firewall.ReasonSCTPTag), "REASON_ICMP_SEQ": int64(firewall.ReasonICMPSeq),
 		"REASON_FRAG_UNKNOWN": int64(firewall.ReasonFragUnknown), "REASON_FRAG_OVERLAP": int64(firewall.ReasonFragOverlap),
-		"REASON_FRAG_FIRST": int64(firewall.ReasonFragFirst), "REASON_LOOP": int64(firewall.ReasonLoop), "REASON_DECODE": int64(firewall.ReasonDecode),
+		"REASON_FRAG_FIRST": int64(firewall.ReasonFragFirst), "REASON_LOOP": int64(firewall.ReasonLoop), "REASON_SPOOF": int64(firewall.ReasonSpoof), "REASON_MARTIAN": int64(firewall.ReasonMartian),
+		"REASON_NAT_PORTS": int64(firewall.ReasonNATPorts), "REASON_RATE": int64(firewall.ReasonRate), "REASON_DECODE": int64(firewall.ReasonDecode),
 
 		"DIR_IN": int64(firewall.In), "DIR_OUT": int64(firewall.Out), "ANSWER_NONE": int64(firewall.AnswerNone),
 		"ANSWER_RESET": int64(firewall.AnswerReset), "ANSWER_UNREACH": int64(firewall.AnswerUnreach), "ANSWER_UNREACH6": int64(firewall.AnswerUnreach6),
@@ -154,6 +155,8 @@ func TestConstants(t *testing.T) {
 		"CODE_DEFER": codeDefer, "CODE_LOG": codeLog, "CODE_LIBERAL": codeLiberal, "CODE_FRAG": codeFrag, "CODE_PROB": codeProb,
 		"ROUTE_BLACKHOLE": routeBlackhole, "ROUTE_DEFAULT": routeDefault,
 		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_EMBRYO": metaEmbryo, "META_TRACKED": metaTracked, "META_ADOPTED": metaAdopted,
+		"META_WIRE": metaWire, "META_SOURCE": metaSource, "MASK_SOURCE": maskSource, "MASK_EXCEPT": maskExcept,
+		"MAX_PODS": maxPods, "MAX_POD_ADDRESSES": maxPodAddresses,
 		"TAG_MASK": tagMask, "TAG_LIVE": tagLive,
 		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "GONE_CUT": goneCut,
 	}

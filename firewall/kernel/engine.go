@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
@@ -19,6 +20,9 @@ type Config struct {
 	// Dir is a directory on a bpf file system where everything is pinned. Empty: nothing is pinned, and enforcement ends with Close.
 	Dir     string
 	Options firewall.Options
+	// PlainRedirect hands packets to pods by bpf_redirect, through the host end's queue, where bpf_redirect_peer would go straight inside: to compare
+	// the two.
+	PlainRedirect bool
 }
 
 // Engine is the kernel's engine. It implements firewall.Engine. Its methods may be called from any goroutine; there
@@ -28,6 +32,7 @@ type Engine struct {
 	options   firewall.Options
 	objects   weirObjects
 	takenOver bool
+	plain     bool // Config.PlainRedirect
 
 	mu       sync.Mutex
 	config   weirConfig                     // guarded by mu; what the kernel's map says
@@ -46,6 +51,10 @@ type Engine struct {
 	ticking  bool                           // guarded by mu; the sweep's timer runs
 	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map
 
+	forwarding weirForwarding          // guarded by mu; what is in the map
+	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
+	local      link.Link               // guarded by mu; on the loopback, nil while no port is published
+
 	clock func() int64 // stands for the clock in tests; nil otherwise
 	call  callRoom
 	close sync.Once
@@ -54,7 +63,7 @@ type Engine struct {
 var _ firewall.Engine = (*Engine)(nil)
 
 // layout is LAYOUT of bpf/lib/consts.h: the version of everything pinned.
-const layout = 1
+const layout = 2
 
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
@@ -67,6 +76,7 @@ func Open(c Config) (*Engine, error) {
 	e := &Engine{
 		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{}, ifs: map[uint32]firewall.Interface{},
 		links: map[uint32]*attachment{}, networks: map[weirTableKey]weirConnected{},
+		endpoints: map[uint32]weirEndpoint{}, plain: c.PlainRedirect,
 	}
 	if c.Dir != "" {
 		e.dir = layoutDir(c.Dir)
@@ -116,6 +126,9 @@ func (e *Engine) open() error {
 		return err
 	}
 	if !e.takenOver {
+		if err := e.resumeForwarding(); err != nil {
+			return err
+		}
 		return e.pin()
 	}
 	if err := e.resume(); err != nil {
@@ -124,7 +137,10 @@ func (e *Engine) open() error {
 	if err := e.pin(); err != nil {
 		return err
 	}
-	return e.resumeLinks()
+	if err := e.resumeLinks(); err != nil {
+		return err
+	}
+	return e.resumeForwarding()
 }
 
 // loadError adds what usually helps.
@@ -165,7 +181,7 @@ func (e *Engine) configure() error {
 		if err := randomize(mark[:]); err != nil {
 			return err
 		}
-		c.LocalMark = uint32(mark[0]) | 1
+		c.LocalMark = uint32(mark[0]) | 1<<31 | 1 // nonzero also without its lowest bit, which tells its two kinds apart
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -227,6 +243,13 @@ func (e *Engine) release() error {
 		}
 	}
 	clear(e.links)
+	if e.local != nil {
+		if e.dir == "" {
+			errs = append(errs, e.local.Detach())
+		}
+		errs = append(errs, e.local.Close())
+		e.local = nil
+	}
 	for _, m := range e.tables {
 		errs = append(errs, m.Close())
 	}

@@ -29,7 +29,10 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	if err := e.putAddressesLocked(); err != nil {
 		return err
 	}
-	return e.putNetworksLocked()
+	if err := e.putNetworksLocked(); err != nil {
+		return err
+	}
+	return e.putCardsLocked()
 }
 
 // putInterfacesLocked writes the names of the interfaces in the numbers of a Program: into the half of its parity, and keeps the

@@ -81,12 +81,16 @@ func (e *Engine) pin() error {
 // maps returns the maps by their names in C.
 func (e *Engine) maps() map[string]*ebpf.Map {
 	o := &e.objects
-	return map[string]*ebpf.Map{
+	maps := map[string]*ebpf.Map{
 		"config": o.Config, "cpus": o.Cpus, "images": o.Images, "tables": o.Tables, "ifaces": o.Ifaces, "addresses": o.Addresses,
 		"routes": o.Routes, "networks": o.Networks, "counters": o.Counters, "logged": o.Logged, "states": o.States, "tracks": o.Tracks,
 		"gauges": o.Gauges, "frags": o.Frags, "events": o.Events, "calls": o.Calls, "bases": o.Bases, "labels": o.Labels,
 		"shapes": o.Shapes, "hands": o.Hands,
 	}
+	for name, m := range e.forwardMaps() {
+		maps[name] = m
+	}
+	return maps
 }
 
 // Remove detaches everything that is pinned below dir and takes the pins away. What is not there is no error.

@@ -13,6 +13,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type weirAddress struct {
+	_  structs.HostLayout
+	Hi uint64
+	Lo uint64
+}
+
+type weirBucket struct {
+	_       structs.HostLayout
+	Time    int64
+	PerByte uint64
+	Burst   uint64
+	Pad     uint64
+}
+
 type weirCall struct {
 	_       structs.HostLayout
 	Now     int64
@@ -50,6 +64,12 @@ type weirCaptured struct {
 	Size  uint32
 	L2    uint32
 	Data  [256]uint8
+}
+
+type weirCard struct {
+	_    structs.HostLayout
+	Four weirAddress
+	Six  weirAddress
 }
 
 type weirCode struct {
@@ -231,6 +251,69 @@ type weirCpu struct {
 			Slot   uint32
 			Id     uint32
 		}
+		Kind       uint8
+		Second     uint8
+		MemoLook   uint8
+		Translated uint8
+		Make       uint8
+		_          [3]byte
+		MemoFlow   uint32
+		MemoRule   uint32
+		Partner    uint32
+		_          [4]byte
+		Was        struct {
+			_     structs.HostLayout
+			SrcHi uint64
+			SrcLo uint64
+			DstHi uint64
+			DstLo uint64
+			Ports uint32
+			Pad   uint32
+		}
+		Goal struct {
+			_     structs.HostLayout
+			SrcHi uint64
+			SrcLo uint64
+			DstHi uint64
+			DstLo uint64
+			Ports uint32
+			Pad   uint32
+		}
+		Origin struct {
+			_       structs.HostLayout
+			Place   uint32
+			Limited uint32
+			Known   uint32
+		}
+		Target struct {
+			_       structs.HostLayout
+			Place   uint32
+			Limited uint32
+			Known   uint32
+		}
+		Macs  [12]uint8
+		Route struct {
+			_          structs.HostLayout
+			Family     uint8
+			L4Protocol uint8
+			Sport      uint16
+			Dport      uint16
+			TotLen     uint16
+			Ifindex    uint32
+			Flowinfo   uint32
+			Src        [4]uint32
+			Dst        [4]uint32
+			Tbid       uint32
+			Smac       [6]uint8
+			Dmac       [6]uint8
+		}
+		Next struct {
+			_        structs.HostLayout
+			NhFamily uint32
+			Nh       [4]uint32
+		}
+		OldWords [8]uint32
+		NewWords [8]uint32
 		Buf      [64]uint8
 		At       uint32
 		End      uint32
@@ -247,6 +330,18 @@ type weirCpu struct {
 	Unanswered uint64
 	AnswerTime int64
 	Pending    int64
+}
+
+type weirEndpoint struct {
+	_       structs.HostLayout
+	Addr    [4]weirAddress
+	Count   uint32
+	Ifindex uint32
+	Mtu     uint32
+	Place   uint32
+	Mac     [6]uint8
+	HostMac [6]uint8
+	Limited uint32
 }
 
 type weirEvent struct {
@@ -279,6 +374,18 @@ type weirEvent struct {
 	Pad      [6]uint8
 }
 
+type weirForwarding struct {
+	_          structs.HostLayout
+	Pods       uint32
+	Published  uint32
+	Masquerade uint32
+	Plain      uint32
+	PortLo     uint32
+	PortHi     uint32
+	Four       weirAddress
+	Six        weirAddress
+}
+
 type weirFrag struct {
 	_        structs.HostLayout
 	Until    int64
@@ -290,17 +397,9 @@ type weirFrag struct {
 }
 
 type weirFragKey struct {
-	_   structs.HostLayout
-	Src struct {
-		_  structs.HostLayout
-		Hi uint64
-		Lo uint64
-	}
-	Dst struct {
-		_  structs.HostLayout
-		Hi uint64
-		Lo uint64
-	}
+	_      structs.HostLayout
+	Src    weirAddress
+	Dst    weirAddress
 	Id     uint32
 	Serial uint32
 	Proto  uint8
@@ -372,11 +471,7 @@ type weirIfaceAddress struct {
 	_       structs.HostLayout
 	Ifindex uint32
 	Pad     uint32
-	Addr    struct {
-		_  structs.HostLayout
-		Hi uint64
-		Lo uint64
-	}
+	Addr    weirAddress
 }
 
 type weirKey struct {
@@ -400,6 +495,45 @@ type weirLabelKey struct {
 	_    structs.HostLayout
 	Kind uint32
 	Id   uint32
+}
+
+type weirNatFrag struct {
+	_     structs.HostLayout
+	Src   weirAddress
+	Dst   weirAddress
+	Until int64
+}
+
+type weirNatFragKey struct {
+	_     structs.HostLayout
+	Src   weirAddress
+	Dst   weirAddress
+	Id    uint32
+	Proto uint8
+	Dir   uint8
+	Pad   [2]uint8
+}
+
+type weirPodCounter struct {
+	_       structs.HostLayout
+	Packets [2]uint64
+	Bytes   [2]uint64
+	Drops   [2]uint64
+}
+
+type weirPublished struct {
+	_    structs.HostLayout
+	Addr weirAddress
+	Port uint32
+	Pad  uint32
+}
+
+type weirPublishedKey struct {
+	_     structs.HostLayout
+	Addr  weirAddress
+	Port  uint16
+	Proto uint8
+	Pad   [5]uint8
 }
 
 type weirRange struct {
@@ -496,31 +630,41 @@ type weirTrackSet struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	weirMapAddresses  = "addresses"
-	weirMapBases      = "bases"
-	weirMapCalls      = "calls"
-	weirMapConfig     = "config"
-	weirMapCounters   = "counters"
-	weirMapCpus       = "cpus"
-	weirMapEvents     = "events"
-	weirMapFrags      = "frags"
-	weirMapGauges     = "gauges"
-	weirMapHands      = "hands"
-	weirMapIfaces     = "ifaces"
-	weirMapImages     = "images"
-	weirMapLabels     = "labels"
-	weirMapLogged     = "logged"
-	weirMapNetworks   = "networks"
-	weirMapRoutes     = "routes"
-	weirMapShapes     = "shapes"
-	weirMapStates     = "states"
-	weirMapTables     = "tables"
-	weirMapTracks     = "tracks"
-	weirProgWeirCall  = "weir_call"
-	weirProgWeirIn    = "weir_in"
-	weirProgWeirInL3  = "weir_in_l3"
-	weirProgWeirOut   = "weir_out"
-	weirProgWeirOutL3 = "weir_out_l3"
+	weirMapAddresses     = "addresses"
+	weirMapBases         = "bases"
+	weirMapBuckets       = "buckets"
+	weirMapCalls         = "calls"
+	weirMapCards         = "cards"
+	weirMapConfig        = "config"
+	weirMapCounters      = "counters"
+	weirMapCpus          = "cpus"
+	weirMapEndpoints     = "endpoints"
+	weirMapEvents        = "events"
+	weirMapForwarding    = "forwarding"
+	weirMapFrags         = "frags"
+	weirMapGauges        = "gauges"
+	weirMapHands         = "hands"
+	weirMapIfaces        = "ifaces"
+	weirMapImages        = "images"
+	weirMapLabels        = "labels"
+	weirMapLogged        = "logged"
+	weirMapMaskedSources = "masked_sources"
+	weirMapNatFrags      = "nat_frags"
+	weirMapNetworks      = "networks"
+	weirMapPodCounters   = "pod_counters"
+	weirMapPods          = "pods"
+	weirMapPublished     = "published"
+	weirMapRoutes        = "routes"
+	weirMapShapes        = "shapes"
+	weirMapStates        = "states"
+	weirMapTables        = "tables"
+	weirMapTracks        = "tracks"
+	weirProgWeirCall     = "weir_call"
+	weirProgWeirIn       = "weir_in"
+	weirProgWeirInL3     = "weir_in_l3"
+	weirProgWeirLocal    = "weir_local"
+	weirProgWeirOut      = "weir_out"
+	weirProgWeirOutL3    = "weir_out_l3"
 )
 
 // loadWeir returns the embedded CollectionSpec for weir.
@@ -568,6 +712,7 @@ type weirProgramSpecs struct {
 	WeirCall  *ebpf.ProgramSpec `ebpf:"weir_call"`
 	WeirIn    *ebpf.ProgramSpec `ebpf:"weir_in"`
 	WeirInL3  *ebpf.ProgramSpec `ebpf:"weir_in_l3"`
+	WeirLocal *ebpf.ProgramSpec `ebpf:"weir_local"`
 	WeirOut   *ebpf.ProgramSpec `ebpf:"weir_out"`
 	WeirOutL3 *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
 }
@@ -576,26 +721,35 @@ type weirProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type weirMapSpecs struct {
-	Addresses *ebpf.MapSpec `ebpf:"addresses"`
-	Bases     *ebpf.MapSpec `ebpf:"bases"`
-	Calls     *ebpf.MapSpec `ebpf:"calls"`
-	Config    *ebpf.MapSpec `ebpf:"config"`
-	Counters  *ebpf.MapSpec `ebpf:"counters"`
-	Cpus      *ebpf.MapSpec `ebpf:"cpus"`
-	Events    *ebpf.MapSpec `ebpf:"events"`
-	Frags     *ebpf.MapSpec `ebpf:"frags"`
-	Gauges    *ebpf.MapSpec `ebpf:"gauges"`
-	Hands     *ebpf.MapSpec `ebpf:"hands"`
-	Ifaces    *ebpf.MapSpec `ebpf:"ifaces"`
-	Images    *ebpf.MapSpec `ebpf:"images"`
-	Labels    *ebpf.MapSpec `ebpf:"labels"`
-	Logged    *ebpf.MapSpec `ebpf:"logged"`
-	Networks  *ebpf.MapSpec `ebpf:"networks"`
-	Routes    *ebpf.MapSpec `ebpf:"routes"`
-	Shapes    *ebpf.MapSpec `ebpf:"shapes"`
-	States    *ebpf.MapSpec `ebpf:"states"`
-	Tables    *ebpf.MapSpec `ebpf:"tables"`
-	Tracks    *ebpf.MapSpec `ebpf:"tracks"`
+	Addresses     *ebpf.MapSpec `ebpf:"addresses"`
+	Bases         *ebpf.MapSpec `ebpf:"bases"`
+	Buckets       *ebpf.MapSpec `ebpf:"buckets"`
+	Calls         *ebpf.MapSpec `ebpf:"calls"`
+	Cards         *ebpf.MapSpec `ebpf:"cards"`
+	Config        *ebpf.MapSpec `ebpf:"config"`
+	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	Cpus          *ebpf.MapSpec `ebpf:"cpus"`
+	Endpoints     *ebpf.MapSpec `ebpf:"endpoints"`
+	Events        *ebpf.MapSpec `ebpf:"events"`
+	Forwarding    *ebpf.MapSpec `ebpf:"forwarding"`
+	Frags         *ebpf.MapSpec `ebpf:"frags"`
+	Gauges        *ebpf.MapSpec `ebpf:"gauges"`
+	Hands         *ebpf.MapSpec `ebpf:"hands"`
+	Ifaces        *ebpf.MapSpec `ebpf:"ifaces"`
+	Images        *ebpf.MapSpec `ebpf:"images"`
+	Labels        *ebpf.MapSpec `ebpf:"labels"`
+	Logged        *ebpf.MapSpec `ebpf:"logged"`
+	MaskedSources *ebpf.MapSpec `ebpf:"masked_sources"`
+	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
+	Networks      *ebpf.MapSpec `ebpf:"networks"`
+	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
+	Pods          *ebpf.MapSpec `ebpf:"pods"`
+	Published     *ebpf.MapSpec `ebpf:"published"`
+	Routes        *ebpf.MapSpec `ebpf:"routes"`
+	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
+	States        *ebpf.MapSpec `ebpf:"states"`
+	Tables        *ebpf.MapSpec `ebpf:"tables"`
+	Tracks        *ebpf.MapSpec `ebpf:"tracks"`
 }
 
 // weirVariableSpecs contains global variables before they are loaded into the kernel.
@@ -624,37 +778,50 @@ func (o *weirObjects) Close() error {
 //
 // It can be passed to loadWeirObjects or ebpf.CollectionSpec.LoadAndAssign.
 type weirMaps struct {
-	Addresses *ebpf.Map `ebpf:"addresses"`
-	Bases     *ebpf.Map `ebpf:"bases"`
-	Calls     *ebpf.Map `ebpf:"calls"`
-	Config    *ebpf.Map `ebpf:"config"`
-	Counters  *ebpf.Map `ebpf:"counters"`
-	Cpus      *ebpf.Map `ebpf:"cpus"`
-	Events    *ebpf.Map `ebpf:"events"`
-	Frags     *ebpf.Map `ebpf:"frags"`
-	Gauges    *ebpf.Map `ebpf:"gauges"`
-	Hands     *ebpf.Map `ebpf:"hands"`
-	Ifaces    *ebpf.Map `ebpf:"ifaces"`
-	Images    *ebpf.Map `ebpf:"images"`
-	Labels    *ebpf.Map `ebpf:"labels"`
-	Logged    *ebpf.Map `ebpf:"logged"`
-	Networks  *ebpf.Map `ebpf:"networks"`
-	Routes    *ebpf.Map `ebpf:"routes"`
-	Shapes    *ebpf.Map `ebpf:"shapes"`
-	States    *ebpf.Map `ebpf:"states"`
-	Tables    *ebpf.Map `ebpf:"tables"`
-	Tracks    *ebpf.Map `ebpf:"tracks"`
+	Addresses     *ebpf.Map `ebpf:"addresses"`
+	Bases         *ebpf.Map `ebpf:"bases"`
+	Buckets       *ebpf.Map `ebpf:"buckets"`
+	Calls         *ebpf.Map `ebpf:"calls"`
+	Cards         *ebpf.Map `ebpf:"cards"`
+	Config        *ebpf.Map `ebpf:"config"`
+	Counters      *ebpf.Map `ebpf:"counters"`
+	Cpus          *ebpf.Map `ebpf:"cpus"`
+	Endpoints     *ebpf.Map `ebpf:"endpoints"`
+	Events        *ebpf.Map `ebpf:"events"`
+	Forwarding    *ebpf.Map `ebpf:"forwarding"`
+	Frags         *ebpf.Map `ebpf:"frags"`
+	Gauges        *ebpf.Map `ebpf:"gauges"`
+	Hands         *ebpf.Map `ebpf:"hands"`
+	Ifaces        *ebpf.Map `ebpf:"ifaces"`
+	Images        *ebpf.Map `ebpf:"images"`
+	Labels        *ebpf.Map `ebpf:"labels"`
+	Logged        *ebpf.Map `ebpf:"logged"`
+	MaskedSources *ebpf.Map `ebpf:"masked_sources"`
+	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
+	Networks      *ebpf.Map `ebpf:"networks"`
+	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
+	Pods          *ebpf.Map `ebpf:"pods"`
+	Published     *ebpf.Map `ebpf:"published"`
+	Routes        *ebpf.Map `ebpf:"routes"`
+	Shapes        *ebpf.Map `ebpf:"shapes"`
+	States        *ebpf.Map `ebpf:"states"`
+	Tables        *ebpf.Map `ebpf:"tables"`
+	Tracks        *ebpf.Map `ebpf:"tracks"`
 }
 
 func (m *weirMaps) Close() error {
 	return _WeirClose(
 		m.Addresses,
 		m.Bases,
+		m.Buckets,
 		m.Calls,
+		m.Cards,
 		m.Config,
 		m.Counters,
 		m.Cpus,
+		m.Endpoints,
 		m.Events,
+		m.Forwarding,
 		m.Frags,
 		m.Gauges,
 		m.Hands,
@@ -662,7 +829,12 @@ func (m *weirMaps) Close() error {
 		m.Images,
 		m.Labels,
 		m.Logged,
+		m.MaskedSources,
+		m.NatFrags,
 		m.Networks,
+		m.PodCounters,
+		m.Pods,
+		m.Published,
 		m.Routes,
 		m.Shapes,
 		m.States,
@@ -684,6 +856,7 @@ type weirPrograms struct {
 	WeirCall  *ebpf.Program `ebpf:"weir_call"`
 	WeirIn    *ebpf.Program `ebpf:"weir_in"`
 	WeirInL3  *ebpf.Program `ebpf:"weir_in_l3"`
+	WeirLocal *ebpf.Program `ebpf:"weir_local"`
 	WeirOut   *ebpf.Program `ebpf:"weir_out"`
 	WeirOutL3 *ebpf.Program `ebpf:"weir_out_l3"`
 }
@@ -693,6 +866,7 @@ func (p *weirPrograms) Close() error {
 		p.WeirCall,
 		p.WeirIn,
 		p.WeirInL3,
+		p.WeirLocal,
 		p.WeirOut,
 		p.WeirOutL3,
 	)

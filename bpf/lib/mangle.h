@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Writing translated tuples, hop limits and addresses into frames, checksums included. Checksums that the card or the kernel will fill in
+// (CHECKSUM_PARTIAL) hold the sum of the pseudo-header, which BPF_F_PSEUDO_HDR keeps right.
+#pragma once
+
+#include "nat.h"
+
+// checksum_at returns where the checksum of the upper layer lies behind its start, 0 if it has none that depends on the tuple. SCTP's does not cover
+// addresses, and its ports are never changed.
+inline_always __u32 checksum_at(struct pkt *p, __u8 proto)
+{
+	switch (proto) {
+	case PROTO_TCP:
+		return 16;
+	case PROTO_UDP:
+	case PROTO_UDPLITE:
+		return 6;
+	case PROTO_ICMP:
+		return p->version == 4 ? 2 : 0;
+	case PROTO_ICMPV6:
+		return p->version == 6 ? 2 : 0;
+	}
+	return 0;
+}
+
+inline_always void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl, __u64 dh, __u64 dl)
+{
+	if (p->version == 4) {
+		to[0] = be32((__u32)sl);
+		to[1] = be32((__u32)dl);
+		return;
+	}
+	put64(to, sh);
+	put64(to + 2, sl);
+	put64(to + 4, dh);
+	put64(to + 6, dl);
+}
+
+// pseudo_replace tells a checksum of a changed pseudo-header. Without BPF_F_IPV6, which is younger, kernels spoil the sum of a packet that the card has
+// summed up.
+inline_always long pseudo_replace(struct __sk_buff *skb, struct pkt *p, __u32 at, __u64 diff, __u64 flags)
+{
+	flags |= BPF_F_PSEUDO_HDR;
+	if (p->version == 6 && bpf_l4_csum_replace(skb, at, 0, diff, flags | BPF_F_IPV6) == 0)
+		return 0;
+	return bpf_l4_csum_replace(skb, at, 0, diff, flags);
+}
+
+inline_always long mangle_addresses(struct __sk_buff *skb, struct pkt *p)
+{
+	__be32 *old = p->old_words, *new = p->new_words;
+	struct tuple *w = &p->was;
+	__u32 four = p->version == 4;
+
+	address_words(p, old, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo);
+	address_words(p, new, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
+	__u64 diff = (__u32)(four ? bpf_csum_diff(old, 8, new, 8, 0) : bpf_csum_diff(old, 32, new, 32, 0));
+	__u32 at = p->frag & FRAG_LATER ? 0 : checksum_at(p, p->proto);
+	if (at && p->proto != PROTO_ICMP) {
+		__u64 flags = p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
+		if (pseudo_replace(skb, p, p->l3 + p->l4 + at, diff, flags) < 0)
+			return -1;
+	}
+	if (!four)
+		return bpf_skb_store_bytes(skb, p->l3 + 8, new, 32, 0);
+	if (bpf_l3_csum_replace(skb, p->l3 + 10, 0, diff, 0) < 0)
+		return -1;
+	return bpf_skb_store_bytes(skb, p->l3 + 12, new, 8, 0);
+}
+
+inline_always long mangle_ports(struct __sk_buff *skb, struct pkt *p)
+{
+	__u32 now = ports_of(p), at = checksum_at(p, p->proto), start = p->l3 + p->l4;
+
+	if (p->frag & FRAG_LATER || now == p->was.ports || !at)
+		return 0;
+	if (is_icmp(p)) {
+		__be16 old = be16(p->was.ports >> 16), new = be16(now >> 16);
+		if (bpf_l4_csum_replace(skb, start + at, old, new, 2) < 0)
+			return -1;
+		return bpf_skb_store_bytes(skb, start + 4, &new, 2, 0);
+	}
+	__be32 old = be32(p->was.ports), new = be32(now);
+	if (bpf_l4_csum_replace(skb, start + at, old, new, 4 | (p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0)) < 0)
+		return -1;
+	return bpf_skb_store_bytes(skb, start, &new, 4, 0);
+}
+
+// mangle makes the frame say what the fields of the packet say.
+checked_once int mangle(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return -1;
+	struct pkt *p = &c->p;
+	if (!p->translated)
+		return 0;
+	if (mangle_addresses(skb, p) < 0 || mangle_ports(skb, p) < 0)
+		return -1;
+	p->translated = 0;
+	return 0;
+}
+
+// mangle_quote turns the packet that an ICMP error quotes, which was read last, into one of p->goal's tuple, which is that of an answer to it. The quoted
+// packet's own transport checksum stays: nobody checks it.
+inline_always long mangle_quote(struct __sk_buff *skb, struct pkt *p)
+{
+	__be32 *old = p->old_words, *new = p->new_words;
+	struct tuple *g = &p->goal;
+	__u32 quote = p->l3 + p->payload, sum = p->l3 + p->l4 + 2, four = p->version == 4;
+	__u8 proto = p->quote_proto;
+
+	address_words(p, new, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo);
+	if (four) { // the changes of the header and of its checksum cancel each other out in the sum over both
+		if (bpf_skb_load_bytes(skb, quote + 12, old, 8) < 0)
+			return -1;
+		__u64 diff = (__u32)bpf_csum_diff(old, 8, new, 8, 0);
+		if (bpf_l3_csum_replace(skb, quote + 10, 0, diff, 0) < 0 || bpf_skb_store_bytes(skb, quote + 12, new, 8, 0) < 0)
+			return -1;
+	} else {
+		if (bpf_skb_load_bytes(skb, quote + 8, old, 32) < 0)
+			return -1;
+		__u64 diff = (__u32)bpf_csum_diff(old, 32, new, 32, 0);
+		if (bpf_l4_csum_replace(skb, sum, 0, diff, 0) < 0 || bpf_skb_store_bytes(skb, quote + 8, new, 32, 0) < 0)
+			return -1;
+	}
+	if (proto != PROTO_TCP && proto != PROTO_UDP && proto != PROTO_UDPLITE && proto != PROTO_ICMP && proto != PROTO_ICMPV6)
+		return 0;
+	int icmp = proto == PROTO_ICMP || proto == PROTO_ICMPV6;
+	__u32 at = p->l3 + p->at + (icmp ? 4 : 0);
+	__be32 was = 0, ports = be32(g->ports << 16 | g->ports >> 16);
+	if (bpf_skb_load_bytes(skb, at, &was, 4) < 0)
+		return -1;
+	if (icmp)
+		ports = (ports & 0xffff) | (was & 0xffff0000); // little endian: the id lies first
+	if (bpf_l4_csum_replace(skb, sum, was, ports, 4) < 0)
+		return -1;
+	return bpf_skb_store_bytes(skb, at, &ports, 4, 0);
+}
+
+// mangle_error translates an ICMP error together with the packet that it quotes. p->goal is the tuple of an answer to that packet.
+checked_once int mangle_error(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return -1;
+	struct pkt *p = &c->p;
+	struct tuple *g = &p->goal;
+	// The error comes from the other end, or from a router in between.
+	__u64 end_hi = p->from ? p->key.high_hi : p->key.low_hi, end_lo = p->from ? p->key.high_lo : p->key.low_lo;
+	if (p->src_hi != end_hi || p->src_lo != end_lo) {
+		end_hi = p->src_hi;
+		end_lo = p->src_lo;
+	} else {
+		end_hi = g->src_hi;
+		end_lo = g->src_lo;
+	}
+	if (mangle_quote(skb, p) < 0)
+		return -1;
+	g->src_hi = end_hi;
+	g->src_lo = end_lo;
+	become(p, g);
+	return mangle(skb);
+}
+
+// age takes one from the hop limit.
+inline_always long age(struct __sk_buff *skb, struct pkt *p)
+{
+	__u8 ttl = p->ttl - 1;
+
+	if (p->version == 6)
+		return bpf_skb_store_bytes(skb, p->l3 + 7, &ttl, 1, BPF_F_RECOMPUTE_CSUM);
+	__be16 old = be16(p->ttl << 8 | p->proto), new = be16(ttl << 8 | p->proto);
+	if (bpf_l3_csum_replace(skb, p->l3 + 10, old, new, 2) < 0)
+		return -1;
+	return bpf_skb_store_bytes(skb, p->l3 + 8, &ttl, 1, 0);
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// What is known of pods, of cards, and of translation, docs/design/0004-containers.md: written by the agent, read by packets.
+#pragma once
+
+#include "maps.h"
+
+enum { MAX_POD_ADDRESSES = 4, MAX_PODS = 8192 };
+
+// The pod behind the host end of a veth pair.
+struct endpoint {
+	struct address addr[MAX_POD_ADDRESSES]; // what it may send from; the first `count`
+	__u32 count;
+	__u32 ifindex; // of the host end
+	__u32 mtu;
+	__u32 place; // in the maps of counters and buckets
+	__u8 mac[6], host_mac[6];
+	__u32 limited; // 1 << DIR_IN, 1 << DIR_OUT, as the pod sees it
+};
+
+// An interface with Ethernet headers that is no pod's and whose egress hook is ours, and the addresses behind which pods hide there, 0 if it has none.
+struct card {
+	struct address four, six;
+};
+
+// Whatever the way through the host depends on. The parts that nobody uses cost a packet one test.
+struct forwarding {
+	__u32 pods;	  // how many there are
+	__u32 published;  // how many ports
+	__u32 masquerade; // sources are translated
+	__u32 plain;	  // bpf_redirect in place of bpf_redirect_peer
+	__u32 port_lo, port_hi; // ports to choose from, inclusive
+	struct address four, six; // addresses of the host as seen by a pod whose port was called at a loopback address
+};
+
+struct pod_counter {
+	__u64 packets[2]; // by enum direction, as the pod sees it
+	__u64 bytes[2];
+	__u64 drops[2];
+};
+
+// A rate limit: `time` is when all that was sent so far may have been sent at the rate. One that lies behind by `burst` is as good as full.
+struct bucket {
+	__s64 time;
+	__u64 per_byte; // ns << 16
+	__u64 burst;	// ns
+	__u64 pad;
+};
+
+struct published_key {
+	struct address addr; // all zeros (of the family) for any address of the host
+	__u16 port;
+	__u8 proto;
+	__u8 pad[5];
+};
+
+struct published {
+	struct address addr;
+	__u32 port;
+	__u32 pad;
+};
+
+// Flags in the trie of translated sources.
+enum { MASK_SOURCE = 1, MASK_EXCEPT = 2 };
+
+// Which translation the later fragments of a datagram follow.
+struct nat_frag_key {
+	struct address src, dst;
+	__u32 id;
+	__u8 proto;
+	__u8 dir;
+	__u8 pad[2];
+};
+
+struct nat_frag {
+	struct address src, dst;
+	__s64 until;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct forwarding);
+} forwarding SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_PODS *MAX_POD_ADDRESSES);
+	__type(key, struct address);
+	__type(value, struct endpoint);
+} pods SEC(".maps"); // by address
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_PODS);
+	__type(key, __u32);
+	__type(value, struct endpoint);
+} endpoints SEC(".maps"); // by the index of the host end
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct card);
+} cards SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MAX_PODS);
+	__type(key, __u32);
+	__type(value, struct pod_counter);
+} pod_counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * MAX_PODS);
+	__type(key, __u32);
+	__type(value, struct bucket);
+} buckets SEC(".maps"); // place * 2 + direction
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct published_key);
+	__type(value, struct published);
+} published SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 16);
+	__type(key, struct table_key);
+	__type(value, __u32);
+} masked_sources SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct nat_frag_key);
+	__type(value, struct nat_frag);
+} nat_frags SEC(".maps");
+
+inline_always struct forwarding *ways(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&forwarding, &zero);
+}
+
+inline_always struct endpoint *pod_at(__u64 hi, __u64 lo)
+{
+	struct address a = {.hi = hi, .lo = lo};
+	return bpf_map_lookup_elem(&pods, &a);
+}
+
+inline_always struct endpoint *endpoint_at(__u32 ifindex)
+{
+	return bpf_map_lookup_elem(&endpoints, &ifindex);
+}
+
+inline_always void count_pod(__u32 place, __u32 dir, __u32 len)
+{
+	struct pod_counter *n = bpf_map_lookup_elem(&pod_counters, &place);
+
+	if (n) {
+		n->packets[dir & 1]++;
+		n->bytes[dir & 1] += len;
+	}
+}
+
+inline_always void count_pod_drop(__u32 place, __u32 dir)
+{
+	struct pod_counter *n = bpf_map_lookup_elem(&pod_counters, &place);
+
+	if (n)
+		n->drops[dir & 1]++;
+}
+
+// over_rate takes a packet out of a bucket, and reports that it is empty.
+inline_always int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
+{
+	if (likely(!(limited >> dir & 1)))
+		return 0;
+	__u32 n = place * 2 + dir;
+	struct bucket *b = bpf_map_lookup_elem(&buckets, &n);
+	if (!b)
+		return 0;
+	__s64 now = bpf_ktime_get_ns(), cost = (len * b->per_byte) >> 16, old = once(b->time);
+	if (old > now)
+		return 1;
+	if (old < now - (__s64)b->burst) { // another CPU that does the same has given the burst already
+		if (__sync_val_compare_and_swap(&b->time, old, now - (__s64)b->burst + cost) == old)
+			return 0;
+	}
+	__sync_fetch_and_add(&b->time, cost);
+	return 0;
+}

@@ -1,0 +1,243 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// Limits of bpf/lib/pod.h.
+const (
+	maxPods         = 8192
+	maxPodAddresses = 4
+)
+
+// Which limits an endpoint has: bits by firewall.Direction, as the pod sees it.
+const (
+	limitedIn  = 1 << firewall.In
+	limitedOut = 1 << firewall.Out
+)
+
+// SetEndpoint tells of a pod, see firewall.Forwarder.
+func (e *Engine) SetEndpoint(p firewall.Endpoint) error {
+	v, err := endpoint(&p)
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", p.Name, err)
+	}
+	if err := e.reattach(p.Index); err != nil {
+		return err
+	}
+	if err := ownReplies(p.Index); err != nil {
+		return fmt.Errorf("pod %s: %w", p.Name, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old, known := e.endpoints[p.Index]
+	if v.Place = old.Place; !known {
+		if v.Place, err = e.freePlaceLocked(); err != nil {
+			return err
+		}
+	}
+	err = e.putEndpointLocked(&v, &old, known, p.Rates)
+	if err != nil && !known {
+		return errors.Join(err, e.dropEndpointLocked(&v))
+	}
+	return err
+}
+
+// endpoint turns a pod into what the kernel knows of it.
+func endpoint(p *firewall.Endpoint) (v weirEndpoint, err error) {
+	switch {
+	case p.Index == 0:
+		return v, errors.New("no host interface")
+	case len(p.Addrs) == 0 || len(p.Addrs) > maxPodAddresses:
+		return v, fmt.Errorf("%d addresses: from 1 to %d are possible", len(p.Addrs), maxPodAddresses)
+	case p.MTU < 68 || p.MTU > 65535:
+		return v, fmt.Errorf("an MTU of %d bytes: from 68 to 65535 are possible", p.MTU)
+	}
+	v = weirEndpoint{Count: uint32(len(p.Addrs)), Ifindex: p.Index, Mtu: p.MTU, Mac: p.MAC, HostMac: p.HostMAC}
+	for i, a := range p.Addrs {
+		if a = a.Unmap(); !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
+			return v, fmt.Errorf("%s cannot be its address", a)
+		}
+		v.Addr[i] = wordsOf(a)
+	}
+	v.Limited = bit(p.Rates.In > 0)*limitedIn | bit(p.Rates.Out > 0)*limitedOut
+	return v, nil
+}
+
+// reattach makes sure that the programs sit on an interface, also when another one had its index before.
+func (e *Engine) reattach(index uint32) error {
+	e.mu.Lock()
+	a := e.links[index]
+	stale := false
+	if a != nil && a.links[0] != nil {
+		info, err := a.links[0].Info()
+		stale = err != nil || info.TCX() == nil || info.TCX().Ifindex != index
+	}
+	e.mu.Unlock()
+	if stale {
+		if err := e.Detach(index); err != nil {
+			return err
+		}
+	}
+	_, err := e.Attach(index)
+	return err
+}
+
+// ownReplies lets the stack take packets between two of the host's own addresses from a pod's interface: what a pod answers to a port of the host that the
+// host itself called. The programs see to it that a pod sends nothing of the kind by itself.
+func ownReplies(index uint32) error {
+	i, err := net.InterfaceByIndex(int(index))
+	if err != nil {
+		return err
+	}
+	for _, key := range []string{"accept_local", "route_localnet"} {
+		err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", i.Name, key), []byte("1"), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// freePlaceLocked returns the lowest place that no pod counts in.
+func (e *Engine) freePlaceLocked() (uint32, error) {
+	taken := make(map[uint32]bool, len(e.endpoints))
+	for _, v := range e.endpoints {
+		taken[v.Place] = true
+	}
+	for place := range uint32(maxPods) {
+		if !taken[place] {
+			return place, nil
+		}
+	}
+	return 0, fmt.Errorf("there are %d pods, which is as many as there can be", maxPods)
+}
+
+func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r firewall.Rates) error {
+	if !known {
+		cpus, err := ebpf.PossibleCPU()
+		if err != nil {
+			return err
+		}
+		if err := e.objects.PodCounters.Put(v.Place, make([]weirPodCounter, cpus)); err != nil {
+			return fmt.Errorf("zero the counters of a pod: %w", err)
+		}
+	}
+	for dir, limit := range [2][2]uint64{firewall.In: {r.In, r.InBurst}, firewall.Out: {r.Out, r.OutBurst}} {
+		if err := e.objects.Buckets.Put(v.Place*2+uint32(dir), bucket(limit[0], limit[1])); err != nil {
+			return fmt.Errorf("write the rate limits of a pod: %w", err)
+		}
+	}
+	e.endpoints[v.Ifindex] = *v
+	if err := e.objects.Endpoints.Put(v.Ifindex, v); err != nil {
+		return fmt.Errorf("write a pod to the kernel: %w", err)
+	}
+	for _, a := range v.Addr[:v.Count] {
+		if err := e.objects.Pods.Put(a, v); err != nil {
+			return fmt.Errorf("write pod address %s to the kernel: %w", a.addr(), err)
+		}
+	}
+	if err := e.dropAddressesLocked(old, v); err != nil {
+		return err
+	}
+	if err := e.putForwardingLocked(); err != nil {
+		return err
+	}
+	return e.putCardsLocked()
+}
+
+// bucket describes a limit of bits per second with a burst of bytes. The burst holds at least ten milliseconds and one large packet: less would stop
+// traffic altogether.
+func bucket(rate, burst uint64) weirBucket {
+	if rate == 0 {
+		return weirBucket{}
+	}
+	perByte := 8e9 / float64(rate)
+	return weirBucket{PerByte: uint64(perByte * 65536), Burst: uint64(max(10e6, perByte*float64(max(burst, 65536))))}
+}
+
+// dropAddressesLocked forgets the addresses of old that v, if any, does not have.
+func (e *Engine) dropAddressesLocked(old, v *weirEndpoint) error {
+	var errs []error
+	for _, a := range old.Addr[:old.Count] {
+		kept := false
+		for _, b := range v.Addr[:v.Count] {
+			kept = kept || a == b
+		}
+		var now weirEndpoint
+		if kept || e.objects.Pods.Lookup(a, &now) != nil || now.Ifindex != old.Ifindex {
+			continue // still there, or another pod's by now
+		}
+		if err := e.objects.Pods.Delete(a); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// DeleteEndpoint forgets a pod, see firewall.Forwarder. Its interface stays guarded for as long as it exists.
+func (e *Engine) DeleteEndpoint(index uint32) error {
+	e.mu.Lock()
+	v, known := e.endpoints[index]
+	if !known {
+		e.mu.Unlock()
+		return nil
+	}
+	err := e.dropEndpointLocked(&v)
+	others := map[weirAddress]bool{}
+	for _, o := range e.endpoints {
+		for _, a := range o.Addr[:o.Count] {
+			others[a] = true
+		}
+	}
+	e.mu.Unlock()
+	ours := map[netip.Addr]bool{}
+	for _, a := range v.Addr[:v.Count] {
+		if !others[a] {
+			ours[a.addr()] = true
+		}
+	}
+	return errors.Join(err, e.endWhere(func(x *entry) bool {
+		return ours[addrOf(x.addr[0], x.addr[1])] || ours[addrOf(x.addr[2], x.addr[3])]
+	}))
+}
+
+func (e *Engine) dropEndpointLocked(v *weirEndpoint) error {
+	errs := []error{e.dropAddressesLocked(v, &weirEndpoint{})}
+	if err := e.objects.Endpoints.Delete(v.Ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		errs = append(errs, err)
+	}
+	delete(e.endpoints, v.Ifindex)
+	return errors.Join(append(errs, e.putForwardingLocked())...)
+}
+
+// Endpoints returns the pods with their counters, see firewall.Forwarder.
+func (e *Engine) Endpoints() ([]firewall.EndpointCounters, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	all := make([]firewall.EndpointCounters, 0, len(e.endpoints))
+	for index, v := range e.endpoints {
+		var each []weirPodCounter
+		if err := e.objects.PodCounters.Lookup(v.Place, &each); err != nil {
+			return nil, fmt.Errorf("read the counters of a pod: %w", err)
+		}
+		c := firewall.EndpointCounters{Index: index}
+		for i := range each {
+			n := &each[i]
+			c.PacketsIn, c.BytesIn, c.DropsIn = c.PacketsIn+n.Packets[0], c.BytesIn+n.Bytes[0], c.DropsIn+n.Drops[0]
+			c.PacketsOut, c.BytesOut, c.DropsOut = c.PacketsOut+n.Packets[1], c.BytesOut+n.Bytes[1], c.DropsOut+n.Drops[1]
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}

@@ -1,0 +1,204 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+)
+
+func (v *village) publish(port, podPort uint16) {
+	v.t.Helper()
+	var all []firewall.Published
+	for i, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		for _, proto := range []uint8{packet.ProtoTCP, packet.ProtoUDP} {
+			all = append(all, firewall.Published{
+				Proto: proto, Host: netip.AddrPortFrom(any, port), Pod: netip.AddrPortFrom(v.a.endpoint.Addrs[i], podPort),
+			})
+		}
+	}
+	v.must(v.host.Do(func() error { return v.engine.SetPublished(all) }))
+}
+
+func (v *village) masquerade(lo, hi uint16) {
+	v.t.Helper()
+	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges, PortLo: lo, PortHi: hi}))
+}
+
+func TestPublishedPorts(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.serve(v.a.Node, 80)
+	v.publish(8080, 80)
+	for _, w := range []struct {
+		what string
+		err  error
+	}{
+		{"from outside", reach(v.outside, "192.0.2.1:8080")},
+		{"from outside, 6", reach(v.outside, "[2001:db8::1]:8080")},
+		{"from a pod", reach(v.b.Node, "192.0.2.1:8080")},
+		{"from a pod, 6", reach(v.b.Node, "[2001:db8::1]:8080")},
+		{"from a pod at the gateway", reach(v.b.Node, "10.88.0.1:8080")},
+		{"from the host", reach(v.host, "192.0.2.1:8080")},
+		{"from the host, 6", reach(v.host, "[2001:db8::1]:8080")},
+		{"from the host at localhost", reach(v.host, "127.0.0.1:8080")},
+		{"from the host at localhost, 6", reach(v.host, "[::1]:8080")},
+	} {
+		if w.err != nil {
+			t.Errorf("%s: %v", w.what, w.err)
+		}
+	}
+	// Through the port that was taken back nothing goes on.
+	c, err := dialFrom(v.outside, "192.0.2.1:8080", time.Second)
+	v.must(err)
+	defer c.Close()
+	v.must(talk(c, "before"))
+	v.publish(9090, 80)
+	if err := talk(c, "after"); err == nil {
+		t.Error("a connection goes on through a port that is no longer published")
+	}
+	if err := reach(v.outside, "192.0.2.1:9090"); err != nil {
+		t.Error(err)
+	}
+	if _, err := dialFrom(v.outside, "192.0.2.1:8080", time.Second); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a port that is no longer published: %v", err)
+	}
+}
+
+func TestRulesSeePodsBehindPublishedPorts(t *testing.T) {
+	v := newVillage(t, `add 1 check-state
+add allow tcp from 192.0.2.2 to 10.88.0.2 80 in recv eth0 keep-state
+add reset tcp from any to 10.88.0.2 81
+add deny ip from any to any
+`)
+	v.serve(v.a.Node, 80)
+	v.publish(8080, 80)
+	if err := greet(v.outside, "192.0.2.1:8080"); err != nil {
+		t.Error(err)
+	}
+	if err := greet(v.b.Node, "192.0.2.1:8080"); err == nil {
+		t.Error("b reaches a through the host although no rule allows it")
+	}
+	if err := greet(v.host, "127.0.0.1:8080"); err == nil {
+		t.Error("the host reaches a through its own port although no rule allows it")
+	}
+	// The answer comes from where the call went to.
+	v.publish(8081, 81)
+	if _, err := dialFrom(v.outside, "192.0.2.1:8081", time.Second); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a published port that the rules reset: %v", err)
+	}
+}
+
+func TestMasquerade(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.masquerade(61000, 61999)
+	v.serve(v.outside, 80)
+	seen := make(chan netip.AddrPort, 10)
+	for _, network := range []string{"tcp4", "tcp6"} {
+		l, err := v.outside.Listen(network, ":99")
+		v.must(err)
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				seen <- c.RemoteAddr().(*net.TCPAddr).AddrPort()
+				c.Close()
+			}
+		}()
+	}
+	for to, want := range map[string]string{"192.0.2.2:99": "192.0.2.1", "[2001:db8::2]:99": "2001:db8::1"} {
+		c, err := dialFrom(v.a.Node, to, time.Second)
+		v.must(err)
+		c.Close()
+		from := <-seen
+		if from.Addr().Unmap().String() != want || from.Port() < 61000 || from.Port() > 61999 {
+			t.Errorf("the outside saw %s, not %s with a port of the range", from, want)
+		}
+	}
+	for _, to := range []string{"192.0.2.2:80", "[2001:db8::2]:80"} {
+		if err := reach(v.a.Node, to); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, to := range []string{"192.0.2.2", "2001:db8::2"} {
+		if err := ping(v.a.Node, to); err != nil {
+			t.Error(err)
+		}
+		if err := ping(v.a.Node, "-s", "4000", to); err != nil {
+			t.Errorf("in fragments: %v", err)
+		}
+		// A port that nobody serves: the error comes back translated.
+		u, err := v.a.DialContext(context.Background(), "udp", net.JoinHostPort(to, "7"))
+		v.must(err)
+		u.SetDeadline(time.Now().Add(time.Second))
+		u.Write([]byte("anybody?"))
+		if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("a closed port of %s: %v", to, err)
+		}
+		u.Close()
+	}
+	for _, s := range v.states() {
+		if s.From.Addr() == netip.MustParseAddr("192.0.2.1") && s.To.Port() == 80 {
+			t.Errorf("rules saw a packet after its translation: %+v", s)
+		}
+	}
+}
+
+func TestMasqueradeWithoutPorts(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.masquerade(61000, 61001)
+	v.serve(v.outside, 80)
+	var open []net.Conn
+	for range 2 {
+		c, err := dialFrom(v.a.Node, "192.0.2.2:80", time.Second)
+		v.must(err)
+		defer c.Close()
+		open = append(open, c)
+	}
+	if c, err := dialFrom(v.b.Node, "192.0.2.2:80", 500*time.Millisecond); err == nil {
+		c.Close()
+		t.Error("a third connection through two ports")
+	}
+	if v.drops(firewall.ReasonNATPorts) == 0 {
+		t.Error("nothing was dropped for want of ports")
+	}
+	for _, c := range open {
+		if err := talk(c, "still here"); err != nil {
+			t.Error(err)
+		}
+	}
+	// When a goes, so do its translations, and b gets a port.
+	v.must(v.engine.DeleteEndpoint(v.a.endpoint.Index))
+	c, err := dialFrom(v.b.Node, "192.0.2.2:80", time.Second)
+	if err != nil {
+		t.Fatalf("after a is gone: %v", err)
+	}
+	c.Close()
+}
+
+func TestMasqueradeSparesTheHost(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.masquerade(61000, 61001)
+	v.serve(v.outside, 80)
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 61000}, Timeout: time.Second}
+	var own net.Conn
+	v.must(v.host.Do(func() (err error) { own, err = d.Dial("tcp", "192.0.2.2:80"); return err }))
+	defer own.Close()
+	for range 2 {
+		if c, err := dialFrom(v.a.Node, "192.0.2.2:80", 500*time.Millisecond); err == nil {
+			defer c.Close()
+		}
+	}
+	if err := talk(own, "mine"); err != nil {
+		t.Errorf("the host's own connection: %v", err)
+	}
+}
