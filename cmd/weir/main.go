@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -81,7 +82,10 @@ func printError(talk io.Writer, err error) {
 		fmt.Fprintf(talk, "%s%s\n", [...]string{"weir: ", ""}[min(i, 1)], tty.Escape(line))
 	}
 	var h hinted
-	if errors.As(err, &h) && h.Hint() != "" {
+	switch {
+	case errors.As(err, &h) && h.Hint() != "":
 		fmt.Fprintf(talk, "hint: %s\n", tty.Escape(h.Hint()))
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		fmt.Fprintln(talk, "hint: run as root")
 	}
 }

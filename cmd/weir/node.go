@@ -3,13 +3,28 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/weirnet/weir/agent"
 	"github.com/weirnet/weir/agent/api"
 )
 
 // paths are those of the node that the flags name.
-func (c *call) paths() agent.Paths { return agent.Paths{Root: c.node.root, Bpffs: c.node.bpffs} }
+func (c *call) paths() agent.Paths {
+	return agent.Paths{Root: absolute(c.node.root), Bpffs: absolute(c.node.bpffs)}
+}
+
+// absolute makes a path of the command line independent of the working directory; "" stays.
+func absolute(path string) string {
+	if path == "" {
+		return ""
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil { // the working directory is gone
+		return path
+	}
+	return whole
+}
 
 // client talks to that node.
 func (c *call) client() *api.Client { return api.NewClient(c.paths().Socket()) }
