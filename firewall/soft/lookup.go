@@ -163,7 +163,8 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		}
 	}
 	j.key.Flow = j.cfg.flows[code.Flow]
-	t, r, reason := j.sh.room(s, j.hash, j.now)
+	phase := s.Phase()
+	t, r, reason := j.sh.room(phase == flow.Opening, j.hash, j.now)
 	if r == noRef {
 		j.sh.engine.tracks.release(track)
 		return reason
@@ -181,8 +182,8 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		e.id |= infoLoose
 	}
 	e.storeSide(&s.Sides[0], 0)
-	if p := s.Phase(); p != flow.Opening {
-		j.sh.phase(t, r, s, p, j.now)
+	if phase != flow.Opening {
+		j.sh.phase(t, r, s, phase, j.now)
 	} else {
 		j.sh.plan(t, r, s, j.now)
 	}

@@ -214,21 +214,33 @@ func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *fir
 	return true
 }
 
-// begin judges a packet without a state for which the first rule that matches simply keeps state and allows. v is the verdict if
-// the state can be made.
-func (j *job) begin(s *shard, v firewall.Verdict) firewall.Verdict {
-	j.sh, j.cfg = s, s.cfg
-	slot := int(v.Slot)
-	if r := j.make(slot, &j.cfg.rules[slot]); r != firewall.ReasonRule {
-		v = j.drop(slot, r)
+// begin judges a plain packet without a state, if the first rule that matches it simply keeps state and allows. quick has
+// found that rule.
+func (w *Worker) begin(in *firewall.Input, p *packet.Packet, pkt []byte, v *firewall.Verdict) bool {
+	s, j := w.shard, &w.job
+	c := s.cfg
+	if !c.stateless {
+		return false
+	}
+	slot := s.decided.slot
+	keep := &c.keeps[slot]
+	if keep.Rule == 0 {
+		return false
+	}
+	j.sh, j.cfg, j.in, j.p, j.b, j.now = s, c, in, p, pkt, int64(in.Now)
+	j.hash, j.isErr, j.hasSeg, j.use = s.hash, false, false, firewall.StateNone
+	j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt)
+	*v = *keep
+	if r := j.make(slot, &c.rules[slot]); r != firewall.ReasonRule {
+		*v = j.drop(slot, r)
 		if s.engine.onEvent != nil {
-			j.dropped(v)
+			j.dropped(*v)
 		}
 	} else {
-		s.count(slot, j.p.Len, j.now)
+		s.count(slot, p.Len, j.now)
 	}
 	s.reasons[v.Reason]++
-	return v
+	return true
 }
 
 // window returns the largest window of a side.

@@ -72,9 +72,8 @@ func (s *shard) find(k *flow.Key, h uint64) (*table, ref) {
 
 // room finds a free place for a new state, or says why there is none. Expired and closed states of the two candidate sets
 // make room, and a half-open state drives out the oldest half-open one. Established ones stay.
-func (s *shard) room(st *flow.State, h uint64, now int64) (*table, ref, firewall.Reason) {
+func (s *shard) room(embryonic bool, h uint64, now int64) (*table, ref, firewall.Reason) {
 	t := &s.grown
-	embryonic := st.Phase() == flow.Opening
 	if embryonic {
 		t = &s.embryo
 	}

@@ -45,7 +45,11 @@ func (w *Worker) Judge(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	}
 	p := &w.ps[0]
 	p.Decode(pkt)
-	if got := w.shard.quick(p, in, &v); got != judged {
+	got := w.shard.quick(p, in, &v)
+	if got == absent && w.begin(in, p, pkt, &v) {
+		got = judged
+	}
+	if got != judged {
 		v = w.slow(in, p, pkt, got)
 	}
 	if !w.kept {
@@ -72,7 +76,11 @@ func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Ve
 			if !ahead {
 				p.Decode(pkts[i])
 			}
-			if got := w.shard.quick(p, in, &out[i]); got != judged {
+			got := w.shard.quick(p, in, &out[i])
+			if got == absent && w.begin(in, p, pkts[i], &out[i]) {
+				got = judged
+			}
+			if got != judged {
 				w.in = *in
 				w.in.Random += uint32(i) * RandomStep
 				out[i] = w.slow(&w.in, p, pkts[i], got)
@@ -160,9 +168,6 @@ func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte, got shor
 		j.asked[id>>6] |= 1 << (id & 63)
 		if c.stateless { // pass has found the first rule that matches
 			j.matched = w.shard.decided.slot
-			if v := c.keeps[j.matched]; v.Rule != 0 {
-				return j.begin(w.shard, v)
-			}
 		}
 		return j.run(w.shard)
 	}
