@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -49,7 +50,8 @@ func (n *Node) beginPods() error {
 	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: s.Ranges, PortLo: 32768, PortHi: 60999})
 }
 
-func (n *Node) attachPod(r api.Attach) (api.Pod, error) {
+// attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: it is taken away again.
+func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 	if n.pods == nil {
 		return api.Pod{}, errNoPods
 	}
@@ -60,6 +62,9 @@ func (n *Node) attachPod(r api.Attach) (api.Pod, error) {
 	p, err := n.pods.attach(spec)
 	if err != nil {
 		return api.Pod{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return api.Pod{}, errors.Join(err, n.pods.detach(p.Container, p.IfName, false))
 	}
 	view := podView(p)
 	view.Version = api.Version
@@ -89,7 +94,7 @@ func (n *Node) detachPod(r api.Detach) (api.Done, error) {
 func (p *pods) detach(name, ifName string, hurry bool) error {
 	found, err := p.manager.Find(name, ifName)
 	if errors.Is(err, pod.ErrNotFound) {
-		return nil
+		return p.manager.Detach(name, ifName) // it may be under way; then this waits for it
 	}
 	if err != nil {
 		return err

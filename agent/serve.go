@@ -59,7 +59,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/confirm", answer(n.confirm))
 	mux.HandleFunc("POST /v1/why", change(n.why))
 	mux.HandleFunc("GET /v1/pods", answer(n.listPods))
-	mux.HandleFunc("POST /v1/pods", change(n.attachPod))
+	mux.HandleFunc("POST /v1/pods", changeFor(n.attachPod))
 	mux.HandleFunc("POST /v1/pods/detach", change(n.detachPod))
 	mux.HandleFunc("POST /v1/pods/check", change(n.checkPod))
 	mux.HandleFunc("POST /v1/pods/keep", change(n.keepPods))
@@ -90,6 +90,11 @@ func answer[A any](ask func() (A, error)) http.HandlerFunc {
 
 // change serves a request with a body.
 func change[R, A any](ask func(R) (A, error)) http.HandlerFunc {
+	return changeFor(func(_ context.Context, r R) (A, error) { return ask(r) })
+}
+
+// changeFor is change for what has to know whether the client still waits: its context ends when the client hangs up.
+func changeFor[R, A any](ask func(context.Context, R) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request R
 		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
@@ -102,7 +107,7 @@ func change[R, A any](ask func(R) (A, error)) http.HandlerFunc {
 			refuse(w, http.StatusBadRequest, errors.New("read the request: more than one value"))
 			return
 		}
-		reply(w, func() (A, error) { return ask(request) })
+		reply(w, func() (A, error) { return ask(r.Context(), request) })
 	}
 }
 

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/weirnet/weir/internal/nl"
@@ -59,7 +61,7 @@ func connect(conn *nl.Conn, p *Pod) (err error) {
 		awaitInner = func() error { return awaitCarrier(inner, p, p.IfName) }
 	}
 	// AddVeth takes "exists" for its own work after an interrupted call; so a host end of that name is removed first.
-	if err := removeHostEnd(conn, p.HostIf); err != nil {
+	if err := removeHostEnd(conn, p.Key); err != nil {
 		return err
 	}
 	if err := conn.AddVeth(veth); err != nil {
@@ -193,8 +195,10 @@ func setUpHostEnd(conn *nl.Conn, p *Pod) error {
 	return nil
 }
 
-// removeHostEnd removes a link of one of our names, if it is ours by its alias too.
-func removeHostEnd(conn *nl.Conn, name string) error {
+// removeHostEnd removes the host end of a pod, if there is one. A link of that name is ours if it has our alias or, since the alias is
+// set a moment after the link is made, the address that follows from the key.
+func removeHostEnd(conn *nl.Conn, key string) error {
+	name := hostIf(key)
 	l, err := conn.LinkByName(name)
 	if errors.Is(err, nl.ErrNoLink) {
 		return nil
@@ -202,7 +206,8 @@ func removeHostEnd(conn *nl.Conn, name string) error {
 	if err != nil {
 		return err
 	}
-	if len(l.Alias) < len(aliasPrefix) || l.Alias[:len(aliasPrefix)] != aliasPrefix {
+	_, mac := macs(key)
+	if !strings.HasPrefix(l.Alias, aliasPrefix) && !bytes.Equal(l.HardwareAddr, mac) {
 		return fmt.Errorf("interface %s is in the way and is not Weir's; rename or remove it", name)
 	}
 	return conn.DeleteLink(l.Index)

@@ -138,7 +138,7 @@ func (m *Manager) install(p *Pod) error {
 		return err
 	}
 	undo := func(err error) error {
-		return errors.Join(err, m.forward.DeleteEndpoint(p.Index), removeHostEnd(m.conn, p.HostIf))
+		return errors.Join(err, m.forward.DeleteEndpoint(p.Index), removeHostEnd(m.conn, p.Key))
 	}
 	if err := m.forward.SetEndpoint(p.Endpoint()); err != nil {
 		return undo(fmt.Errorf("pod %s: fast path: %w", p.Name, err))
@@ -333,7 +333,7 @@ func (m *Manager) withdraw(p *Pod) error {
 
 // dismantle removes the interface of a pod, with it its routes, and then gives back its addresses.
 func (m *Manager) dismantle(p *Pod) error {
-	err := removeHostEnd(m.conn, p.HostIf)
+	err := removeHostEnd(m.conn, p.Key)
 	if err == nil {
 		err = m.forget(p)
 	}

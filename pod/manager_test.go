@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -215,7 +216,9 @@ func TestLeaveThatFailsIsFinishedLater(t *testing.T) {
 	var told error
 	b.m.config.Failed = func(err error) { told = err }
 	p, _ := b.attach("one", Spec{})
-	if err := b.host.Netlink().SetLinkAlias(int(p.Index), "somebody else's"); err != nil {
+	mac := p.HostMAC
+	foreign := net.HardwareAddr{2, 0, 0, 0, 0, 9}
+	if err := errors.Join(b.host.Netlink().SetLinkAlias(int(p.Index), "somebody else's"), b.host.Netlink().SetLinkHardwareAddr(int(p.Index), foreign)); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.m.Leave("one", ""); err != nil {
@@ -225,7 +228,7 @@ func TestLeaveThatFailsIsFinishedLater(t *testing.T) {
 	if told == nil || !strings.Contains(told.Error(), "is in the way") {
 		t.Errorf("told %v", told)
 	}
-	if err := b.host.Netlink().SetLinkAlias(int(p.Index), aliasPrefix+p.Key); err != nil {
+	if err := b.host.Netlink().SetLinkHardwareAddr(int(p.Index), mac); err != nil { // the address alone proves it ours
 		t.Fatal(err)
 	}
 	if err := b.m.Reconcile(); err != nil {

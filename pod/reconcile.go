@@ -68,7 +68,7 @@ func (m *Manager) Reconcile() error {
 		}
 		l, alive := ours[p.Key]
 		if !alive || !p.Ready {
-			errs = append(errs, removeHostEnd(m.conn, p.HostIf), m.store.remove(p.Key))
+			errs = append(errs, removeHostEnd(m.conn, p.Key), m.store.remove(p.Key))
 			continue
 		}
 		p.Index = uint32(l.Index)
