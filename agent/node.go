@@ -36,11 +36,12 @@ type Node struct {
 	links   *links
 	pods    *pods // nil: this node has none
 	began   time.Time
-	reroute chan struct{} // has an element when routes changed since they were last told
-	leave   chan struct{} // closed when somebody asked to take everything down
-	gone    chan error    // has the result of that
-	loads   atomic.Uint64 // rule sets put in force
-	denied  bool          // rules that deny by default were in force when this agent took over
+	reroute chan struct{}             // has an element when routes changed since they were last told
+	leave   chan struct{}             // closed when somebody asked to take everything down
+	gone    chan error                // has the result of that
+	loads   atomic.Uint64             // rule sets put in force
+	zeroed  atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
+	denied  bool                      // rules that deny by default were in force when this agent took over
 
 	observer *observer
 	captures captures

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -28,6 +29,10 @@ func (n *Node) do(r api.Do) (api.Done, error) {
 	message, err := n.book.do(r.Line)
 	if err != nil {
 		return api.Done{}, err
+	}
+	if strings.HasPrefix(strings.TrimSpace(r.Line), "zero") {
+		now := time.Now()
+		n.zeroed.Store(&now)
 	}
 	n.log.Info("changed", "command", r.Line)
 	return n.done(message), nil

@@ -22,7 +22,10 @@ func monotonic() int64 {
 
 // rules lists the rules in order of evaluation with their counters, disabled ones without, the default rule last.
 func (n *Node) rules() (api.Rules, error) {
-	a := api.Rules{Version: api.Version}
+	a := api.Rules{Version: api.Version, Since: n.began}
+	if at := n.zeroed.Load(); at != nil {
+		a.Since = *at
+	}
 	var counters []firewall.RuleCounter
 	var err error
 	n.book.view(func(r ruleState, p *rule.Program) {

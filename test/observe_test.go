@@ -10,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -413,5 +415,57 @@ func TestPageServes(t *testing.T) {
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-done; err != nil {
 		t.Errorf("weir page: %v", err)
+	}
+}
+
+// TestRatesAndBundle: fw show -r tells rates and rules that were never hit, and a bundle has what a bug report needs but for secrets and
+// addresses.
+func TestRatesAndBundle(t *testing.T) {
+	need(t, "curl")
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", p.file("etc/weir/rules", watchedRules))
+	c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:5353")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				c.Write([]byte("datagram"))
+			}
+		}
+	})
+	out := p.weir("fw", "show", "-r")
+	close(stop)
+	wg.Wait()
+	if !regexp.MustCompile(`(?m)^ *00160 +\d+ +\d+ +\d\d\.\d/s deny udp`).MatchString(out) || !regexp.MustCompile(`(?m)^ *00150 +0 +0 +never deny tcp`).MatchString(out) ||
+		!strings.HasPrefix(out, "never: not since 20") {
+		t.Errorf("fw show -r:\n%s", out)
+	}
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	p.weir("doctor", "--bundle", file, "--mask")
+	list, err := exec.Command("tar", "-xzOf", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"deny tcp from any to me 81", `weir_rule_packets_total{rule="160"}`, `"kind":"drop"`, "ipv4-", "PRETTY_NAME", `"healthy":true`} {
+		if !bytes.Contains(list, []byte(want)) {
+			t.Errorf("the bundle lacks %q", want)
+		}
+	}
+	if bytes.Contains(list, []byte("10.66.0.")) {
+		t.Error("addresses are not masked")
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	if _, talk, err := p.try("doctor", "--bundle", file); err == nil || !strings.Contains(talk, "exists") {
+		t.Errorf("a file is overwritten: %v %s", err, talk)
 	}
 }

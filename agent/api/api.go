@@ -87,8 +87,9 @@ type Trial struct {
 
 // Rules is the rule set with its counters, in order of evaluation; the last one is the default rule.
 type Rules struct {
-	Version int    `json:"version"`
-	Rules   []Rule `json:"rules"`
+	Version int       `json:"version"`
+	Since   time.Time `json:"since"` // a rule without packets has matched none since
+	Rules   []Rule    `json:"rules"`
 }
 
 // Rule is one rule.
@@ -99,7 +100,8 @@ type Rule struct {
 	Text     string     `json:"text"`               // canonical, without the number
 	Packets  uint64     `json:"packets"`
 	Bytes    uint64     `json:"bytes"`
-	Last     *time.Time `json:"last,omitempty"` // of the last match
+	Last     *time.Time `json:"last,omitempty"`               // of the last match
+	Rate     *float64   `json:"packets_per_second,omitempty"` // by whoever looked twice
 }
 
 // Tables are the tables of the rule set by name.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 )
@@ -97,4 +98,21 @@ func (c *Client) Stream(ctx context.Context, path string, f func(line []byte) er
 		return fmt.Errorf("stream of the node: %w", err)
 	}
 	return ctx.Err()
+}
+
+// Raw returns the body of an answer as it came, at most 64 MiB.
+func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weir"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	w, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.refine(err)
+	}
+	defer w.Body.Close()
+	if w.StatusCode >= 400 {
+		return nil, readError(w)
+	}
+	return io.ReadAll(io.LimitReader(w.Body, 64<<20))
 }

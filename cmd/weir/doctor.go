@@ -8,10 +8,15 @@ import (
 
 func runDoctor(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON")
+	bundle := c.String("bundle", "", "write everything that a bug report needs to `FILE`, a tar.gz")
+	mask := c.Bool("mask", false, "with --bundle: give addresses other names")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
 	r := doctor.Probe(c.paths().Pins())
+	if *bundle != "" {
+		return c.bundle(*bundle, *mask, r)
+	}
 	if *asJSON {
 		if err := printJSON(c.out, r); err != nil {
 			return err

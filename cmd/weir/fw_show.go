@@ -6,13 +6,14 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/weirnet/weir/agent/api"
 )
 
 // listFlags are ipfw's flags of show and list.
 type listFlags struct {
-	json, counters, set, times, unix, body, dynamic *bool
+	json, counters, rates, set, times, unix, body, dynamic *bool
 }
 
 func runFwShow(c *call) error { return c.listRules(true) }
@@ -23,6 +24,7 @@ func (c *call) listRules(counters bool) error {
 	f := listFlags{
 		json:     c.Bool("j", false, "print JSON"),
 		counters: c.Bool("a", counters, "show packets and bytes"),
+		rates:    c.Bool("r", false, "look twice, a second apart, and show rates and rules that never matched"),
 		set:      c.Bool("S", false, "show the set of each rule, and disabled rules"),
 		times:    c.Bool("t", false, "show when each rule matched last"),
 		unix:     c.Bool("T", false, "the same in seconds since 1970"),
@@ -40,6 +42,11 @@ func (c *call) listRules(counters bool) error {
 	if err := c.get("/v1/rules", &all); err != nil {
 		return err
 	}
+	if *f.rates {
+		if err := c.rates(&all); err != nil {
+			return err
+		}
+	}
 	var some []api.Rule
 	for _, r := range all.Rules {
 		if ranges.has(r.Number) && (!r.Disabled || *f.set || *f.json) {
@@ -53,10 +60,45 @@ func (c *call) listRules(counters bool) error {
 		all.Rules = some
 		return printJSON(c.out, all)
 	}
+	if *f.rates {
+		fmt.Fprintf(c.out, "never: not since %s\n", all.Since.Local().Format(time.DateTime))
+	}
 	writeRules(c.out, some, f)
 	if *f.dynamic {
 		fmt.Fprintln(c.out)
 		return c.listStates()
+	}
+	return nil
+}
+
+// rates looks at the rules again a second later and notes how many packets matched meanwhile.
+func (c *call) rates(all *api.Rules) error {
+	before := map[string]uint64{}
+	key := func(r *api.Rule) string { return fmt.Sprint(r.Number, r.Set, r.Text) }
+	for i := range all.Rules {
+		before[key(&all.Rules[i])] += all.Rules[i].Packets
+	}
+	began := time.Now()
+	select {
+	case <-c.ctx.Done():
+		return c.ctx.Err()
+	case <-time.After(time.Second):
+	}
+	if err := c.get("/v1/rules", all); err != nil {
+		return err
+	}
+	passed := time.Since(began).Seconds()
+	now := map[string]uint64{}
+	for i := range all.Rules {
+		now[key(&all.Rules[i])] += all.Rules[i].Packets
+	}
+	for i := range all.Rules {
+		k := key(&all.Rules[i])
+		rate := 0.0
+		if old, ok := before[k]; ok && now[k] >= old {
+			rate = float64(now[k]-old) / passed
+		}
+		all.Rules[i].Rate = &rate
 	}
 	return nil
 }
@@ -77,6 +119,13 @@ func ruleLine(r api.Rule, f listFlags) string {
 	line := fmt.Sprintf("%05d ", r.Number)
 	if *f.counters {
 		line += fmt.Sprintf("\t%d\t%d\t ", r.Packets, r.Bytes)
+	}
+	if *f.rates {
+		rate := "never"
+		if r.Packets > 0 && r.Rate != nil {
+			rate = fmt.Sprintf("%.1f/s", *r.Rate)
+		}
+		line += fmt.Sprintf("\t%s\t ", rate)
 	}
 	switch {
 	case *f.unix && r.Last != nil:

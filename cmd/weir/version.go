@@ -23,6 +23,20 @@ func runVersion(c *call) error {
 	if err := c.parse(0, 0); err != nil {
 		return err
 	}
+	v := version()
+	if *asJSON {
+		return printJSON(c.out, v)
+	}
+	fmt.Fprintf(c.out, "weir %s", v.Weir)
+	if len(v.Commit) >= 12 {
+		fmt.Fprintf(c.out, " %s", v.Commit[:12])
+	}
+	fmt.Fprintf(c.out, " (%s, %s)\n", v.Go, v.Platform)
+	return nil
+}
+
+// version tells what this binary was made of.
+func version() versionAnswer {
 	v := versionAnswer{Version: 1, Weir: release, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
@@ -34,13 +48,5 @@ func runVersion(c *call) error {
 			}
 		}
 	}
-	if *asJSON {
-		return printJSON(c.out, v)
-	}
-	fmt.Fprintf(c.out, "weir %s", v.Weir)
-	if len(v.Commit) >= 12 {
-		fmt.Fprintf(c.out, " %s", v.Commit[:12])
-	}
-	fmt.Fprintf(c.out, " (%s, %s)\n", v.Go, v.Platform)
-	return nil
+	return v
 }

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/rule"
+)
+
+// lintAnswer is what `fw lint -j` prints.
+type lintAnswer struct {
+	Version   int           `json:"version"`
+	File      string        `json:"file"`
+	Rules     int           `json:"rules"`
+	Findings  []lintFinding `json:"findings"`
+	Undecided []uint16      `json:"undecided,omitempty"` // numbers of rules that were too much to follow
+}
+
+type lintFinding struct {
+	Kind     string   `json:"kind"`
+	Rule     uint16   `json:"rule"`
+	Line     int      `json:"line"`
+	Text     string   `json:"text"`
+	By       []uint16 `json:"by,omitempty"`
+	Opposite bool     `json:"opposite,omitempty"`
+	Message  string   `json:"message"`
+}
+
+// lintKinds are the words for kinds of findings.
+var lintKinds = map[rule.FindingKind]string{
+	rule.Never: "never", rule.Duplicate: "duplicate", rule.Shadowed: "shadowed", rule.Covered: "covered", rule.Unreachable: "unreachable",
+}
+
+func runFwLint(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	if err := c.parse(1, 1); err != nil {
+		return err
+	}
+	name, text, err := c.readFile(c.Arg(0))
+	if err != nil {
+		return c.failed(err)
+	}
+	set, err := offline.Check(name, text)
+	if err != nil {
+		return c.failed(err)
+	}
+	findings, undecided, err := rule.Lint(set)
+	if err != nil {
+		return c.failed(err)
+	}
+	a := lintAnswer{Version: 1, File: name, Rules: len(set.Rules), Findings: []lintFinding{}}
+	for _, f := range findings {
+		one := lintFinding{Kind: lintKinds[f.Kind], Rule: f.Rule.Number, Line: f.Rule.Pos.Line, Text: f.Rule.Text(), Opposite: f.Opposite, Message: f.String()}
+		for _, by := range f.By {
+			one.By = append(one.By, by.Number)
+		}
+		a.Findings = append(a.Findings, one)
+	}
+	for _, r := range undecided {
+		a.Undecided = append(a.Undecided, r.Number)
+	}
+	if *asJSON {
+		err = printJSON(c.out, a)
+	} else {
+		c.printLint(a, findings)
+	}
+	if err == nil && len(findings) > 0 {
+		return statusError(1)
+	}
+	return err
+}
+
+// printLint shows each rule without effect with the rules that take its packets.
+func (c *call) printLint(a lintAnswer, findings []rule.Finding) {
+	for _, f := range findings {
+		fmt.Fprintf(c.out, "%s:%d: %s\n", c.show(a.File), f.Rule.Pos.Line, f)
+		fmt.Fprintf(c.out, "    %05d %s\n", f.Rule.Number, c.show(f.Rule.Text()))
+		for _, by := range f.By {
+			fmt.Fprintf(c.out, "    %05d %s\n", by.Number, c.show(by.Text()))
+		}
+	}
+	for _, number := range a.Undecided {
+		fmt.Fprintf(c.out, "rule %d: too many cases to say\n", number)
+	}
+	if len(findings) == 0 {
+		fmt.Fprintf(c.out, "%s: every one of %s can match\n", c.show(a.File), plural(a.Rules-len(a.Undecided), "rule"))
+	}
+}
