@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -83,7 +84,24 @@ func (n *Node) tables() (api.Tables, error) {
 			a.Tables = append(a.Tables, t)
 		}
 	})
+	if n.pods != nil {
+		a.Tables = append(a.Tables, n.pods.tables()...)
+	}
 	return a, nil
+}
+
+// tables lists the tables of labels.
+func (p *pods) tables() (all []api.Table) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(p.labels)) {
+		t := api.Table{Name: name, Label: true, Entries: []api.TableEntry{}}
+		for _, a := range slices.SortedFunc(maps.Keys(p.labels[name]), netip.Addr.Compare) {
+			t.Entries = append(t.Entries, api.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen()).String()})
+		}
+		all = append(all, t)
+	}
+	return all
 }
 
 // sets tells which sets are disabled and which have rules.

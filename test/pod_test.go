@@ -96,6 +96,12 @@ add allow tcp from me to table(app=web) 81 setup keep-state
 		refuse(t, h.host, url)
 		reach(t, h.host, "http://"+netip.AddrPortFrom(a, 81).String()+"/")
 	}
+	if out := h.weir("fw", "table", "app=web", "list"); !strings.Contains(out, webPod.Addrs[0].String()+"/") {
+		t.Errorf("weir fw table app=web list:\n%s", out)
+	}
+	if out := h.weir("fw", "why", "in via eth0 tcp 192.0.2.1:4000 -> "+webPod.Addrs[0].String()+":81"); !strings.Contains(out, "is dropped by rule 65535") {
+		t.Errorf("weir fw why:\n%s", out)
+	}
 	h.weir("pod", "detach", "friend")
 	again, _ := h.attach("again", "--label", "role=client")
 	reach(t, again, "http://"+netip.AddrPortFrom(webPod.Addrs[0], 80).String()+"/")

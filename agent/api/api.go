@@ -113,6 +113,7 @@ type Tables struct {
 // Table is a named set of prefixes.
 type Table struct {
 	Name    string       `json:"name"`
+	Label   bool         `json:"label,omitempty"` // the containers with this label; no command changes it
 	Entries []TableEntry `json:"entries"`
 }
 
