@@ -54,7 +54,7 @@ func (n *Node) attach() error {
 	defer n.mu.Unlock()
 	wanted := map[uint32]bool{}
 	for _, i := range n.links.interfaces() {
-		if !n.config.Settings.guards(i.Name) {
+		if !n.config.Settings.guards(i.Name) || n.isTunnel(i.Name) {
 			continue
 		}
 		wanted[i.Index] = true
@@ -115,6 +115,9 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 		if hook, on := n.attached[i.Index]; on {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: hook})
 		}
+		if t := n.peers.tunnel.Load(); t != nil && t.device.Index() == int(i.Index) {
+			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: "tunnel"})
+		}
 		if err := n.refused[i.Index]; err != nil {
 			problems = append(problems, api.Problem{What: fmt.Sprintf("%s is not guarded: %v", i.Name, err), Advice: "weir doctor"})
 		}
@@ -131,6 +134,7 @@ func (n *Node) status() (api.Status, error) {
 	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began, TakenOver: n.engine.TakenOver(), Pods: n.pods != nil,
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{}, Default: "allow"}
 	s.Interfaces, s.Problems = n.interfaces()
+	s.Problems = append(s.Problems, n.peers.problems()...)
 	n.book.view(func(r ruleState, _ *rule.Program) {
 		s.Rules, s.Source = len(r.set.Rules), r.source
 		if r.strict {

@@ -15,7 +15,7 @@ func (n *Node) remove() error {
 	if n.pods != nil {
 		n.pods.manager.Wait()
 	}
-	return errors.Join(n.book.close(), removeTraces(n.config.Paths))
+	return errors.Join(n.peers.close(), n.book.close(), removeTraces(n.config.Paths))
 }
 
 // removeRun takes away the socket's directory.
@@ -35,7 +35,7 @@ func Down(p Paths) error {
 
 // removeTraces detaches everything, unpins everything and deletes the saved rules. What is not there is fine.
 func removeTraces(p Paths) error {
-	errs := []error{pod.Remove(p.Pods())}
+	errs := []error{pod.Remove(p.Pods()), removePeers(p)}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}

@@ -31,10 +31,11 @@ type Config struct {
 type Node struct {
 	config  Config
 	log     *slog.Logger
-	engine  *kernel.Engine
+	engine  *engines
 	book    *rulebook
 	links   *links
 	pods    *pods // nil: this node has none
+	peers   *peers
 	began   time.Time
 	reroute chan struct{}             // has an element when routes changed since they were last told
 	leave   chan struct{}             // closed when somebody asked to take everything down
@@ -69,9 +70,11 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if n.engine, err = kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine}); err != nil {
+	guard, err := kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine})
+	if err != nil {
 		return err
 	}
+	n.engine = &engines{Engine: guard}
 	defer func() { err = errors.Join(err, n.engine.Close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)
@@ -93,6 +96,8 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
+	n.peers.begin()
+	defer func() { err = errors.Join(err, n.peers.close()) }()
 	return n.serve(ctx, watched)
 }
 
@@ -164,6 +169,9 @@ func (n *Node) begin() error {
 	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
 		return fmt.Errorf("tell the interfaces: %w", err)
 	}
+	if n.peers, err = newPeers(n); err != nil {
+		return err
+	}
 	if err := n.beginPods(); err != nil {
 		return err
 	}
@@ -188,6 +196,9 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 		return
 	}
 	count, err := n.adopt(new, set)
+	if t := n.peers.tunnel.Load(); t != nil {
+		err = errors.Join(err, t.adopt(new))
+	}
 	if err != nil {
 		n.problem("connections that were open before may be cut off: "+err.Error(), "weir doctor")
 	}

@@ -44,10 +44,26 @@ func (n *Node) beginPods() error {
 			return err
 		}
 	}
+	return n.tellMasquerade()
+}
+
+// tellMasquerade tells the engine which packets leave with the host's address: those of pods to anything but pods, here and elsewhere.
+func (n *Node) tellMasquerade() error {
+	s, path := n.config.Settings.Pods, podPath{node: n}
 	if !s.Masquerade {
 		return path.SetMasquerade(firewall.Masquerade{})
 	}
-	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: s.Ranges, PortLo: 32768, PortHi: 60999})
+	except := slices.Concat(s.Ranges, *n.peers.ranges.Load())
+	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: except, PortLo: 32768, PortHi: 60999})
+}
+
+// labelEntries are the members of a label's table as engines take them.
+func labelEntries(members map[netip.Addr]int) []firewall.TableEntry {
+	var all []firewall.TableEntry
+	for a := range members {
+		all = append(all, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+	}
+	return all
 }
 
 // attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: it is taken away again.

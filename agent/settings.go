@@ -28,12 +28,14 @@ type Settings struct {
 	LogJSON bool
 	// Pods says how containers get their network.
 	Pods PodSettings
+	// Overlay is the tunnel to other nodes.
+	Overlay OverlaySettings
 }
 
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
 	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute,
-		Pods: PodSettings{MTU: 1500, Masquerade: true}}
+		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
 }
 
 // settingsFile is weir.toml as it is written. Pointers tell what was said from what was not.
@@ -57,6 +59,7 @@ type settingsFile struct {
 		Masquerade *bool    `toml:"masquerade"`
 		Docker     *bool    `toml:"docker"`
 	} `toml:"pods"`
+	Overlay  *overlayFile `toml:"overlay"`
 	Timeouts struct {
 		Syn         *seconds `toml:"syn"`
 		Established *seconds `toml:"established"`
@@ -196,6 +199,9 @@ func (f settingsFile) settings() (Settings, error) {
 		*n.to = *n.value
 	}
 	if err := f.pods(&s.Pods); err != nil {
+		return s, err
+	}
+	if err := f.Overlay.settings(&s.Overlay); err != nil {
 		return s, err
 	}
 	t := &s.Engine.Timeouts

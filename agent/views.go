@@ -127,17 +127,25 @@ func (n *Node) sets() (api.Sets, error) {
 // states lists the live states, the youngest last.
 func (n *Node) states() (api.States, error) {
 	a := api.States{Version: api.Version, States: []api.State{}}
-	var all []firewall.State
-	for s, err := range n.engine.States() {
-		if err != nil {
-			return a, err
-		}
-		all = append(all, s)
+	type state struct {
+		firewall.State
+		engine string
 	}
-	slices.SortFunc(all, func(a, b firewall.State) int { return int(a.Created - b.Created) })
+	var all []state
+	for i, from := range n.engine.readers() {
+		for s, err := range from.States() {
+			if err != nil {
+				return a, err
+			}
+			all = append(all, state{s, [...]string{"", "tunnel"}[i]})
+		}
+	}
+	slices.SortFunc(all, func(a, b state) int { return int(a.Created - b.Created) })
 	now := monotonic()
 	for _, s := range all {
-		a.States = append(a.States, stateView(s, now))
+		v := stateView(s.State, now)
+		v.Engine = s.engine
+		a.States = append(a.States, v)
 	}
 	return a, nil
 }

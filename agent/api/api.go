@@ -23,6 +23,10 @@
 //	POST /v1/pods/detach   Detach   -> Done       take it away
 //	POST /v1/pods/check    Detach   -> Done       compare it with what was made
 //	POST /v1/pods/keep     Keep     -> Done       detach all others
+//	GET  /v1/peers         Peers
+//	POST /v1/peers         AddPeer  -> Done       add another node, or change it
+//	POST /v1/peers/remove  RemovePeer -> Done     forget it
+//	POST /v1/peers/key              -> PeerKey    what it has to know of this one
 package api
 
 import "time"
@@ -76,7 +80,7 @@ type Problem struct {
 type Interface struct {
 	Name  string `json:"name"`
 	Index uint32 `json:"index"`
-	Hook  string `json:"hook"` // tcx or clsact
+	Hook  string `json:"hook"` // tcx or clsact; tunnel: judged in user space
 }
 
 // Trial is a rule set that was loaded and goes again unless it is confirmed.
@@ -154,6 +158,9 @@ type State struct {
 	LeftSeconds float64   `json:"left_seconds"`
 	Packets     [2]uint64 `json:"packets"`
 	Bytes       [2]uint64 `json:"bytes"`
+	// Engine is "tunnel" for what the engine of the tunnel to other nodes has, and "" for the kernel's. A conversation of a pod with
+	// one of another node has a state in each.
+	Engine string `json:"engine,omitempty"`
 }
 
 // Do is one command in ipfw's words: "add 100 allow ip from any to any", "delete 100", "table web add 10.0.0.0/8".

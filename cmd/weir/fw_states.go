@@ -36,6 +36,9 @@ func (c *call) listStates() error {
 func printStates(c *call, states []api.State) {
 	t := tty.NewTable(c.out, false, "proto", "from", "to", "phase", ">age", ">left", ">packets", ">bytes", ">rule", "flow")
 	for _, s := range states {
+		if s.Engine != "" {
+			s.Flow += " (" + s.Engine + ")"
+		}
 		t.Row(s.Proto, s.From, s.To, s.Phase, short(s.AgeSeconds), short(s.LeftSeconds),
 			fmt.Sprintf("%d/%d", s.Packets[0], s.Packets[1]), fmt.Sprintf("%d/%d", s.Bytes[0], s.Bytes[1]), s.Rule, s.Flow)
 	}

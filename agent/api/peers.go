@@ -1,0 +1,57 @@
+package api
+
+import (
+	"net/netip"
+	"time"
+)
+
+// AddPeer adds another node, or changes the one of that name (POST /v1/peers -> Done).
+type AddPeer struct {
+	Name      string         `json:"name"`
+	Key       string         `json:"key"`                 // public, base64
+	Preshared string         `json:"preshared,omitempty"` // base64
+	Endpoints []string       `json:"endpoints,omitempty"` // HOST:PORT
+	Pods      []netip.Prefix `json:"pods"`
+	Keepalive int            `json:"keepalive,omitempty"` // seconds
+	Plain     bool           `json:"plain,omitempty"`     // without encryption
+}
+
+// RemovePeer forgets a node (POST /v1/peers/remove -> Done).
+type RemovePeer struct {
+	Name string `json:"name"`
+}
+
+// Peers are the other nodes by name (GET /v1/peers).
+type Peers struct {
+	Version   int    `json:"version"`
+	Interface string `json:"interface"`      // of the tunnel
+	Key       string `json:"key,omitempty"`  // this node's public key; without a tunnel there is none yet
+	Port      uint16 `json:"port,omitempty"` // this node's
+	Peers     []Peer `json:"peers"`
+}
+
+// Peer is another node and how it is doing.
+type Peer struct {
+	Name       string         `json:"name"`
+	Key        string         `json:"key"`
+	Endpoints  []string       `json:"endpoints"`
+	Pods       []netip.Prefix `json:"pods"`
+	Keepalive  int            `json:"keepalive,omitempty"` // seconds
+	Encrypted  bool           `json:"encrypted"`
+	Preshared  bool           `json:"preshared"`
+	Path       string         `json:"path,omitempty"`      // where packets go now
+	Handshake  *time.Time     `json:"handshake,omitempty"` // the last one
+	RTTSeconds float64        `json:"rtt_seconds,omitempty"`
+	Received   uint64         `json:"received"` // bytes, encrypted
+	Sent       uint64         `json:"sent"`
+	Moves      uint64         `json:"moves"` // changes of path
+	Problem    string         `json:"problem,omitempty"`
+}
+
+// PeerKey is what another node has to know of this one (POST /v1/peers/key).
+type PeerKey struct {
+	Version int            `json:"version"`
+	Key     string         `json:"key"`
+	Port    uint16         `json:"port"`
+	Pods    []netip.Prefix `json:"pods"`
+}

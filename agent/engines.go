@@ -1,0 +1,157 @@
+package agent
+
+import (
+	"errors"
+	"iter"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/rule"
+)
+
+// engines are the kernel's engine, which guards interfaces, and while there is a tunnel the user-space one, which guards that. They run the
+// same rules: what one refuses, neither gets. What is counted is the sum.
+type engines struct {
+	*kernel.Engine
+	tunnel atomic.Pointer[soft.Engine] // nil without a tunnel
+	heard  atomic.Bool                 // somebody listens to events
+	// loaded is what both run, for when one of them refuses the next. The rulebook's lock guards it.
+	loaded *rule.Program
+}
+
+var _ firewall.Engine = (*engines)(nil)
+
+// Load replaces the Program of both, or of none.
+func (e *engines) Load(p *rule.Program) error {
+	if err := e.Engine.Load(p); err != nil {
+		return err
+	}
+	if t := e.tunnel.Load(); t != nil {
+		if err := t.Load(p); err != nil {
+			if e.loaded != nil {
+				err = errors.Join(err, e.Engine.Load(e.loaded))
+			}
+			return err
+		}
+	}
+	e.loaded = p
+	return nil
+}
+
+// each asks both, the kernel's first.
+func (e *engines) each(ask func(firewall.Engine) error) error {
+	if err := ask(e.Engine); err != nil {
+		return err
+	}
+	if t := e.tunnel.Load(); t != nil {
+		return ask(t)
+	}
+	return nil
+}
+
+// SetTable implements firewall.Engine.
+func (e *engines) SetTable(name string, entries []firewall.TableEntry) error {
+	return e.each(func(x firewall.Engine) error { return x.SetTable(name, entries) })
+}
+
+// AddTable implements firewall.Engine.
+func (e *engines) AddTable(name string, m firewall.TableEntry) error {
+	return e.each(func(x firewall.Engine) error { return x.AddTable(name, m) })
+}
+
+// DeleteTable implements firewall.Engine.
+func (e *engines) DeleteTable(name string, p netip.Prefix) error {
+	return e.each(func(x firewall.Engine) error { return x.DeleteTable(name, p) })
+}
+
+// SetInterfaces implements firewall.Engine.
+func (e *engines) SetInterfaces(ifs []firewall.Interface) error {
+	return e.each(func(x firewall.Engine) error { return x.SetInterfaces(ifs) })
+}
+
+// SetRoutes tells the host's routes.
+func (e *engines) SetRoutes(routes []firewall.Route) error {
+	return e.each(func(x firewall.Engine) error {
+		return x.(interface{ SetRoutes([]firewall.Route) error }).SetRoutes(routes)
+	})
+}
+
+// Rules returns the counters by slot. While a Program is being replaced the two may run different ones; then the kernel's count alone.
+func (e *engines) Rules() ([]firewall.RuleCounter, error) {
+	all, err := e.Engine.Rules()
+	t := e.tunnel.Load()
+	if err != nil || t == nil {
+		return all, err
+	}
+	more, err := t.Rules()
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if i < len(more) && more[i].Key == all[i].Key {
+			all[i].Packets += more[i].Packets
+			all[i].Bytes += more[i].Bytes
+			all[i].Last = max(all[i].Last, more[i].Last)
+		}
+	}
+	return all, nil
+}
+
+// Zero implements firewall.Engine.
+func (e *engines) Zero(number uint16) error {
+	return e.each(func(x firewall.Engine) error { return x.Zero(number) })
+}
+
+// Drops implements firewall.Engine.
+func (e *engines) Drops() (map[firewall.Reason]uint64, error) {
+	sum := map[firewall.Reason]uint64{}
+	err := e.each(func(x firewall.Engine) error {
+		some, err := x.Drops()
+		for r, n := range some {
+			sum[r] += n
+		}
+		return err
+	})
+	return sum, err
+}
+
+// States yields the states of the kernel's engine and then those of the tunnel.
+func (e *engines) States() iter.Seq2[firewall.State, error] {
+	return func(yield func(firewall.State, error) bool) {
+		for _, from := range e.readers() {
+			for s, err := range from.States() {
+				if !yield(s, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// readers are the engines that have states.
+func (e *engines) readers() []firewall.Engine {
+	if t := e.tunnel.Load(); t != nil {
+		return []firewall.Engine{e.Engine, t}
+	}
+	return []firewall.Engine{e.Engine}
+}
+
+// Cut implements firewall.Engine.
+func (e *engines) Cut(drop func(firewall.State) bool) (int, error) {
+	cut := 0
+	err := e.each(func(x firewall.Engine) error {
+		n, err := x.Cut(drop)
+		cut += n
+		return err
+	})
+	return cut, err
+}
+
+// Listen says which events the kernel's engine has to tell; of the tunnel's, all or none are told.
+func (e *engines) Listen(kinds ...firewall.EventKind) error {
+	e.heard.Store(len(kinds) > 0)
+	return e.Engine.Listen(kinds...)
+}

@@ -1,0 +1,83 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"github.com/weirnet/weir/overlay"
+)
+
+// OverlaySettings are the section [overlay]: the encrypted tunnel to other nodes.
+type OverlaySettings struct {
+	On      bool           // the section is there; without it the tunnel is made for the first peer
+	Name    string         // of the interface, for rules
+	Port    uint16         // of the encrypted packets, UDP
+	Addrs   []netip.Prefix // of the interface; pods need none
+	KeyFile string         // "" for Paths.Key()
+	MTU     int            // 0 chooses
+	NoWG    bool           // no socket for wg(8)
+}
+
+// defaultOverlay is what the section says when it says nothing.
+func defaultOverlay() OverlaySettings {
+	return OverlaySettings{Name: "weir0", Port: 51820}
+}
+
+// overlayFile is the section as it is written.
+type overlayFile struct {
+	Name  *string  `toml:"name"`
+	Port  *int     `toml:"port"`
+	Addrs []string `toml:"addresses"`
+	Key   string   `toml:"key"`
+	MTU   *int     `toml:"mtu"`
+	WG    *bool    `toml:"wg"`
+}
+
+// settings lays the section over its defaults.
+func (f *overlayFile) settings(s *OverlaySettings) error {
+	if f == nil {
+		return nil
+	}
+	s.On = true
+	if f.Name != nil {
+		s.Name = *f.Name
+		// 15 bytes are what the kernel has room for; the rest would be taken for something else in rules and paths.
+		if s.Name == "" || len(s.Name) > 15 || strings.ContainsAny(s.Name, "/:*?[% \t\n") || strings.HasPrefix(s.Name, ".") {
+			return fmt.Errorf(`overlay.name: %q is no name for an interface; write "weir0"`, s.Name)
+		}
+	}
+	if f.Port != nil {
+		if *f.Port < 1 || *f.Port > 65535 {
+			return fmt.Errorf("overlay.port: %d is not between 1 and 65535", *f.Port)
+		}
+		s.Port = uint16(*f.Port)
+	}
+	for _, a := range f.Addrs {
+		p, err := netip.ParsePrefix(a)
+		if err != nil {
+			return fmt.Errorf(`overlay.addresses: %q is no address with a length; write "10.99.0.1/32"`, a)
+		}
+		s.Addrs = append(s.Addrs, p)
+	}
+	if s.KeyFile = f.Key; s.KeyFile != "" && !filepath.IsAbs(s.KeyFile) {
+		return fmt.Errorf("overlay.key: %q is no absolute path", s.KeyFile)
+	}
+	if f.MTU != nil {
+		if s.MTU = *f.MTU; s.MTU < overlay.MinMTU || s.MTU > 65000 {
+			return fmt.Errorf("overlay.mtu: %d is not between %d and 65000", s.MTU, overlay.MinMTU)
+		}
+	}
+	s.NoWG = f.WG != nil && !*f.WG
+	return nil
+}
+
+// Key is the private key of this node for the tunnel.
+func (p Paths) Key() string { return filepath.Join(p.State(), "key") }
+
+// Peers is the record of the other nodes.
+func (p Paths) Peers() string { return filepath.Join(p.State(), "peers.json") }
+
+// WG is the directory in which wg(8) looks for sockets of interfaces.
+func (p Paths) WG() string { return p.at(overlay.DefaultUAPI) }

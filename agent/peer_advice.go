@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/overlay"
+)
+
+// isTunnel says whether the interface of a name is the tunnel's, which its own engine judges.
+func (n *Node) isTunnel(name string) bool {
+	return n.peers.judged.Load() && name == n.config.Settings.Overlay.Name
+}
+
+// advice says what the rules would do to the encrypted packets themselves, which are packets like any other where they leave the host: a tunnel
+// that its own node's rules cut is hard to understand.
+func (n *Node) advice(p overlay.Peer) string {
+	if p.Plain {
+		return ""
+	}
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return ""
+	}
+	defer conn.Close()
+	for _, e := range p.Endpoints {
+		to, err := netip.ParseAddrPort(e)
+		if err != nil {
+			continue
+		}
+		route, err := conn.RouteTo(to.Addr())
+		if err != nil || !route.Src.IsValid() {
+			continue
+		}
+		from := netip.AddrPortFrom(route.Src, n.config.Settings.Overlay.Port)
+		via := n.links.name(uint32(route.Link))
+		if !n.config.Settings.guards(via) {
+			continue
+		}
+		out := fmt.Sprintf("out via %s udp %s -> %s", via, from, to)
+		in := fmt.Sprintf("in via %s udp %s -> %s", via, to, from)
+		for _, packet := range []string{out, in} {
+			if a, err := n.why(api.Why{Packet: packet}); err == nil && !a.Passed {
+				return fmt.Sprintf("rule %d refuses the encrypted packets (%s); let them pass:\n  weir fw add allow udp from me %d to %s %d out\n"+
+					"  weir fw add allow udp from %s %d to me %d in", a.Rule, packet, from.Port(), to.Addr(), to.Port(), to.Addr(), to.Port(), from.Port())
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,236 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/overlay"
+	"github.com/weirnet/weir/rule"
+)
+
+// tunnel is the encrypted way to other nodes: the device, and the engine that judges what goes through it.
+type tunnel struct {
+	node   *Node
+	engine *soft.Engine
+	device *overlay.Device
+	own    *injector
+	stop   chan struct{}
+	done   sync.WaitGroup
+}
+
+// tunnelTick is how often the engine gives memory back.
+const tunnelTick = 10 * time.Millisecond
+
+// openTunnel makes the device without peers. From then on its engine is told what the kernel's is told.
+func (n *Node) openTunnel() (t *tunnel, err error) {
+	s := n.config.Settings.Overlay
+	key, err := n.tunnelKey()
+	if err != nil {
+		return nil, err
+	}
+	t = &tunnel{node: n, stop: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	t.engine, err = soft.New(soft.Options{Options: n.config.Settings.Engine, OnEvent: n.tunnelEvent})
+	if err != nil {
+		return nil, err
+	}
+	if err := n.joinEngine(t.engine); err != nil {
+		return nil, err
+	}
+	if t.own, err = newInjector(n); err != nil {
+		return nil, err
+	}
+	clock := func() time.Duration { return time.Duration(monotonic()) }
+	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log,
+		Judge: t.own.spare(overlay.JudgeBy(t.engine.Worker(0), clock, t.own.refused))}
+	if !s.NoWG {
+		c.UAPI = n.config.Paths.WG()
+	}
+	n.peers.judged.Store(true) // before the kernel tells of the interface, which would be guarded otherwise
+	if t.device, err = overlay.New(c); err != nil {
+		return nil, err
+	}
+	if err := t.setUp(s); err != nil {
+		return nil, err
+	}
+	t.done.Go(t.tick)
+	t.done.Go(func() { t.own.serve(t.stop, t.device) })
+	return t, nil
+}
+
+// setUp gives the interface its addresses and makes it known to the rules. The kernel's own news of it may come later.
+func (t *tunnel) setUp(s OverlaySettings) error {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, a := range s.Addrs {
+		if err := conn.AddAddr(t.device.Index(), a); err != nil {
+			return fmt.Errorf("overlay.addresses: %w", err)
+		}
+	}
+	link, err := conn.LinkByIndex(t.device.Index())
+	if err != nil {
+		return err
+	}
+	t.node.links.report(nl.Event{Kind: nl.LinkSet, Link: link})
+	return t.node.follow()
+}
+
+// tunnelKey reads the node's private key, and makes one the first time.
+func (n *Node) tunnelKey() (overlay.Key, error) {
+	file := n.config.Settings.Overlay.KeyFile
+	if file == "" {
+		file = n.config.Paths.Key()
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return overlay.Key{}, err
+	}
+	return overlay.LoadKey(file)
+}
+
+// joinEngine tells a new engine all that the other one was told, and has it told from now on.
+func (n *Node) joinEngine(e *soft.Engine) (err error) {
+	n.book.view(func(r ruleState, p *rule.Program) {
+		for name := range r.set.Tables {
+			err = errors.Join(err, e.SetTable(name, offline.Entries(r.set.Tables[name])))
+		}
+		if n.pods != nil {
+			n.pods.mu.Lock()
+			defer n.pods.mu.Unlock()
+			for name, members := range n.pods.labels {
+				err = errors.Join(err, e.SetTable(name, labelEntries(members)))
+			}
+		}
+		n.following.Lock()
+		defer n.following.Unlock()
+		err = errors.Join(err, e.SetInterfaces(n.links.interfaces()))
+		if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) != 0 {
+			routes, bad := hostRoutes()
+			err = errors.Join(err, bad, e.SetRoutes(routes))
+		}
+		if err = errors.Join(err, e.Load(p)); err == nil {
+			n.engine.tunnel.Store(e)
+		}
+	})
+	return err
+}
+
+// tunnelEvent passes on what the engine tells. It is called for packets and waits for nobody.
+func (n *Node) tunnelEvent(e *firewall.Event) {
+	if n.engine.heard.Load() {
+		n.observer.hub.Publish(e)
+	}
+}
+
+// tick gives the memory of expired states back and probes idle connections.
+func (t *tunnel) tick() {
+	w := t.engine.Worker(0)
+	tick := time.NewTicker(tunnelTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-t.stop:
+			return
+		case <-tick.C:
+			w.Tick(time.Duration(monotonic()), t.own.probe)
+		}
+	}
+}
+
+// close takes the interface away, and the engine from the others. It also ends one that was only half made.
+func (t *tunnel) close() error {
+	close(t.stop)
+	var err error
+	if t.device != nil {
+		err = t.device.Close()
+	}
+	t.done.Wait()
+	if t.own != nil {
+		t.own.close()
+	}
+	if t.engine != nil {
+		t.node.engine.tunnel.CompareAndSwap(t.engine, nil)
+	}
+	t.node.peers.judged.Store(false)
+	return err
+}
+
+// adopt makes states of the conversations that the kernel's engine or a socket of this host has and that go through the tunnel: the states
+// of an agent that died are gone, the connections are not. p is what the engine runs.
+func (t *tunnel) adopt(p *rule.Program) error {
+	var states []firewall.State
+	weir := uint32(t.device.Index())
+	for s, err := range t.node.engine.Engine.States() {
+		if err != nil {
+			return err
+		}
+		var hook firewall.Hook
+		switch {
+		case t.node.peers.has(s.To.Addr()):
+			hook = firewall.Hook{Dir: firewall.Out, Xmit: weir}
+		case t.node.peers.has(s.From.Addr()):
+			hook = firewall.Hook{Dir: firewall.In, Recv: weir}
+		default:
+			continue
+		}
+		if one, ok := t.adoptable(p, hook, s); ok {
+			states = append(states, one)
+		}
+	}
+	local, err := t.sockets(p, weir)
+	if err != nil {
+		return err
+	}
+	_, err = t.engine.Adopt(append(states, local...), monotonic())
+	return err
+}
+
+// sockets finds the host's own connections that go through the tunnel.
+func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error) {
+	open, err := nl.TCPSockets(nil)
+	if err != nil {
+		return nil, err
+	}
+	var states []firewall.State
+	for _, ways := range openings(open) {
+		for _, o := range ways {
+			hook, remote := firewall.Hook{Dir: firewall.Out, Xmit: weir}, o.to
+			if o.in {
+				hook, remote = firewall.Hook{Dir: firewall.In, Recv: weir}, o.from
+			}
+			if !t.node.peers.has(remote.Addr()) {
+				continue
+			}
+			if one, ok := t.adoptable(p, hook, firewall.State{Proto: 6, From: o.from, To: o.to}); ok {
+				states = append(states, one)
+				break
+			}
+		}
+	}
+	return states, nil
+}
+
+// adoptable says what state the rules would have made of a conversation.
+func (t *tunnel) adoptable(p *rule.Program, hook firewall.Hook, s firewall.State) (firewall.State, bool) {
+	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(monotonic())}, s.Proto, s.From, s.To)
+	slot, ok := maker(p, e)
+	if !e.Verdict.Pass || !ok {
+		return s, false
+	}
+	return firewall.State{Proto: s.Proto, From: s.From, To: s.To, Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number,
+		FlowName: p.Flows[p.Rules[slot].Flow]}, true
+}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/tty"
+)
+
+func runPeerAdd(c *call) error {
+	key := c.String("key", "", "the peer's public `KEY`: weir peer key prints it there")
+	var endpoints, pods commas
+	c.Var(&endpoints, "endpoint", "where the peer is: `HOST:PORT[,...]`; none: it will call")
+	c.Var(&pods, "pods", "the ranges of its containers: `RANGE[,...]`")
+	psk := c.String("psk", "", "read a pre-shared key from `FILE`, as wg genpsk writes it")
+	keepalive := c.Duration("keepalive", 0, "send something at least every `TIME` (25s), for the sake of NATs on the way")
+	encrypt := c.Bool("encrypt", true, "false: packets go to the peer as they are, over a network that both hosts are on")
+	name := c.leadingName()
+	least := 1
+	if name != "" {
+		least = 0
+	}
+	if err := c.onNode(least, least); err != nil {
+		return err
+	}
+	if name == "" {
+		name = c.Arg(0)
+	}
+	if *key == "" {
+		return c.wrong("missing --key; weir peer key prints it on the other host")
+	}
+	if *keepalive != keepalive.Truncate(time.Second) {
+		return c.wrong("--keepalive %v is not a number of whole seconds", *keepalive)
+	}
+	a := api.AddPeer{Name: name, Key: *key, Endpoints: endpoints, Keepalive: int(keepalive.Seconds()), Plain: !*encrypt}
+	for _, s := range pods {
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return c.wrong("--pods %q is no range; write 10.88.2.0/24", s)
+		}
+		a.Pods = append(a.Pods, p)
+	}
+	if *psk != "" {
+		text, err := os.ReadFile(*psk)
+		if err != nil {
+			return c.failed(err)
+		}
+		a.Preshared = strings.TrimSpace(string(text))
+	}
+	var done api.Done
+	if err := c.post("/v1/peers", a, &done); err != nil {
+		return err
+	}
+	if done.Message != "" {
+		fmt.Fprintf(c.talk, "weir: %s\n", done.Message)
+	}
+	return nil
+}
+
+// leadingName takes a first word that is no flag: flags may follow the name.
+func (c *call) leadingName() string {
+	if len(c.words) == 0 || strings.HasPrefix(c.words[0], "-") {
+		return ""
+	}
+	name := c.words[0]
+	c.words = c.words[1:]
+	return name
+}
+
+// commas is a flag that takes several values, separated by commas or given one by one.
+type commas []string
+
+func (l *commas) String() string     { return strings.Join(*l, ",") }
+func (l *commas) Set(s string) error { *l = append(*l, strings.Split(s, ",")...); return nil }
+
+func runPeerRemove(c *call) error {
+	if err := c.onNode(1, 1); err != nil {
+		return err
+	}
+	return c.post("/v1/peers/remove", api.RemovePeer{Name: c.Arg(0)}, &api.Done{})
+}
+
+func runPeerKey(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON, with the port and the ranges of this node's containers")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	var k api.PeerKey
+	if err := c.post("/v1/peers/key", nil, &k); err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(c.out, k)
+	}
+	fmt.Fprintln(c.out, k.Key)
+	return nil
+}
+
+func runPeerList(c *call) error {
+	asJSON := c.Bool("j", false, "print JSON")
+	if err := c.onNode(0, 0); err != nil {
+		return err
+	}
+	var all api.Peers
+	if err := c.get("/v1/peers", &all); err != nil {
+		return err
+	}
+	if *asJSON {
+		return printJSON(c.out, all)
+	}
+	t := tty.NewTable(c.out, false, "name", "pods", "path", "handshake", ">rtt", ">received", ">sent", "key", "remarks")
+	for _, p := range all.Peers {
+		age, rtt := "never", ""
+		if p.Handshake != nil {
+			age = time.Since(*p.Handshake).Round(time.Second).String() + " ago"
+		}
+		if p.RTTSeconds > 0 {
+			rtt = time.Duration(p.RTTSeconds * float64(time.Second)).Round(10 * time.Microsecond).String()
+		}
+		if !p.Encrypted {
+			age = ""
+		}
+		t.Row(p.Name, join(p.Pods), p.Path, age, rtt, p.Received, p.Sent, p.Key, peerRemarks(p))
+	}
+	t.Flush()
+	return nil
+}
+
+func peerRemarks(p api.Peer) string {
+	var words []string
+	if !p.Encrypted {
+		words = append(words, "not encrypted")
+	}
+	if p.Preshared {
+		words = append(words, "pre-shared key")
+	}
+	if p.Problem != "" {
+		words = append(words, p.Problem)
+	}
+	return strings.Join(words, ", ")
+}

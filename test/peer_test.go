@@ -1,0 +1,211 @@
+package test
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// hosts are two nodes with containers, joined by a wire:
+//
+//	pods 10.88.1.0/24 === left  eth0 ------ eth0  right === pods 10.88.2.0/24
+//	     fd00:88:1::/120  10.66.0.1        10.66.0.2          fd00:88:2::/120
+//	                      fd66::1          fd66::2
+type hosts struct{ left, right *podHost }
+
+// wireRules let the encrypted packets pass, and nothing else that concerns the hosts.
+const wireRules = "add allow udp from any to any 51820 via eth0\n"
+
+func newHosts(t *testing.T, leftRules, rightRules string) *hosts {
+	t.Helper()
+	lab := nstest.New(t)
+	h := &hosts{left: &podHost{lab: lab, host: lab.Node("left")}, right: &podHost{lab: lab, host: lab.Node("right")}}
+	lab.Join(h.left.host, "eth0", "10.66.0.1/24 fd66::1/64", h.right.host, "eth0", "10.66.0.2/24 fd66::2/64")
+	for i, one := range []*podHost{h.left, h.right} {
+		one.outside = []*nstest.Node{h.right.host, h.left.host}[i]
+		one.guard = newGuard(t, one.host)
+		one.file("etc/weir/weir.toml", fmt.Sprintf("[pods]\nranges = [\"10.88.%d.0/24\", \"fd00:88:%d::/120\"]\n[overlay]\n", i+1, i+1))
+		one.start("--rules", one.file("etc/weir/rules", []string{leftRules, rightRules}[i]))
+	}
+	return h
+}
+
+// meet makes the hosts know each other.
+func (h *hosts) meet(more ...string) {
+	h.left.t.Helper()
+	keys := []string{strings.TrimSpace(h.left.weir("peer", "key")), strings.TrimSpace(h.right.weir("peer", "key"))}
+	h.left.weir(append([]string{"peer", "add", "right", "--key", keys[1], "--endpoint", "10.66.0.2:51820",
+		"--pods", "10.88.2.0/24,fd00:88:2::/120"}, more...)...)
+	h.right.weir(append([]string{"peer", "add", "left", "--key", keys[0], "--endpoint", "10.66.0.1:51820",
+		"--pods", "10.88.1.0/24,fd00:88:1::/120"}, more...)...)
+}
+
+func (h *podHost) peers() api.Peers {
+	h.t.Helper()
+	var all api.Peers
+	unmarshal(h.t, h.weir("peer", "list", "-j"), &all)
+	return all
+}
+
+// pageAt is the URL of a pod's web server.
+func pageAt(a netip.Addr, port uint16) string {
+	return "http://" + netip.AddrPortFrom(a, port).String() + "/"
+}
+
+// onWire captures what the left host's card sees while f runs and returns it, one packet a line.
+func (h *hosts) onWire(t *testing.T, f func()) string {
+	t.Helper()
+	stop := capture(t, h.left.host, "eth0")
+	f()
+	out, err := h.left.host.Command("tcpdump", "-nr", stop(), "not icmp6 and not arp and not ip6 proto 0").Output()
+	if err != nil {
+		t.Fatalf("tcpdump: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// TestTwoHosts: pods of two hosts reach each other over both families exactly where the rules of both say, and nothing on the
+// wire but WireGuard tells of it.
+func TestTwoHosts(t *testing.T) {
+	need(t, "nginx", "curl", "tcpdump", "wg")
+	t.Parallel()
+	h := newHosts(t, wireRules+`
+add check-state
+add allow tcp from any to table(far) 80 setup keep-state
+add allow tcp from any to table(far) 81 in via pod:* setup keep-state
+table far add 10.88.2.0/24
+table far add fd00:88:2::/120
+`, wireRules+`
+add check-state
+add allow tcp from table(friends) to table(app=web) 80 in via weir0 setup keep-state
+add allow tcp from any to table(app=web) out via pod:* setup keep-state
+add 60000 deny ip from any to any via weir0
+table friends add 10.88.1.2
+table friends add fd00:88:1::2
+`)
+	h.meet()
+	web, webPod := h.right.attach("web", "--label", "app=web")
+	nginx(t, web, 80, 81, 82)
+	friend, _ := h.left.attach("friend", "--addr", "10.88.1.2", "--addr", "fd00:88:1::2")
+	stranger, _ := h.left.attach("stranger")
+	wire := h.onWire(t, func() {
+		for _, a := range webPod.Addrs {
+			reach(t, friend, pageAt(a, 80))
+			refuse(t, stranger, pageAt(a, 80)) // by the rules of the right host, in its tunnel
+			refuse(t, friend, pageAt(a, 81))   // by those of the left one, in its tunnel
+			refuse(t, friend, pageAt(a, 82))   // by those of the left one, at the pod
+		}
+	})
+	for line := range strings.Lines(wire) {
+		if !strings.Contains(line, ".51820: UDP, length") {
+			t.Errorf("on the wire is %s", line)
+		}
+	}
+	if strings.Count(wire, "\n") < 20 {
+		t.Errorf("on the wire are only\n%s", wire)
+	}
+	h.looksRight(t)
+	if out, err := wgShow(h.left); err != nil || !strings.Contains(out, "latest handshake") || !strings.Contains(out, "10.88.2.0/24") {
+		t.Errorf("wg show: %v\n%s", err, out)
+	}
+}
+
+// looksRight checks what the reading verbs say after TestTwoHosts.
+func (h *hosts) looksRight(t *testing.T) {
+	t.Helper()
+	p := h.left.peers()
+	if len(p.Peers) != 1 || p.Peers[0].Handshake == nil || p.Peers[0].Received == 0 || p.Peers[0].Path != "10.66.0.2:51820" {
+		t.Errorf("weir peer list -j: %+v", p)
+	}
+	if out := h.left.weir("peer", "list"); !strings.Contains(out, "right") || !strings.Contains(out, " ago") {
+		t.Errorf("weir peer list:\n%s", out)
+	}
+	var s api.States
+	h.left.json(&s, "fw", "states")
+	engines := map[string]int{}
+	for _, one := range s.States {
+		if one.Proto == "tcp" && strings.HasSuffix(one.To, ":80") {
+			engines[one.Engine]++
+		}
+	}
+	if engines[""] < 2 || engines["tunnel"] < 2 {
+		t.Errorf("states at port 80 by engine: %v\n%+v", engines, s)
+	}
+	var r api.Rules
+	h.right.json(&r, "fw", "show")
+	for _, one := range r.Rules {
+		if one.Number == 60000 && one.Packets == 0 {
+			t.Errorf("no packet of the tunnel was counted by %s", one.Text)
+		}
+	}
+	var status api.Status
+	h.left.json(&status, "status")
+	hook := ""
+	for _, i := range status.Interfaces {
+		if i.Name == "weir0" {
+			hook = i.Hook
+		}
+	}
+	if hook != "tunnel" || !status.Healthy {
+		t.Errorf("weir status: %+v", status)
+	}
+	if out := h.right.weir("flow", "watch", "--since", "1m", "--past", "drop"); !strings.Contains(out, "weir0") {
+		t.Errorf("weir flow watch does not tell of what was dropped in the tunnel:\n%s", out)
+	}
+}
+
+// wgShow runs wg show, which looks for sockets in one place only: the node's is shown to it there.
+func wgShow(h *podHost) (string, error) {
+	script := fmt.Sprintf("mkdir -p /var/run/wireguard && mount --bind %s/var/run/wireguard /var/run/wireguard && wg show weir0", h.root)
+	script = "mount -t tmpfs none /run && " + script
+	out, err := h.host.Command("unshare", "-m", "--propagation", "private", "sh", "-c", script).CombinedOutput()
+	return string(out), err
+}
+
+// TestTwoHostsRestart: the agent of one host dies; its pods are unreachable rather than reached in the clear, and with the next
+// agent the download that was going on goes on.
+func TestTwoHostsRestart(t *testing.T) {
+	need(t, "nginx", "curl", "tcpdump")
+	t.Parallel()
+	rules := wireRules + "add check-state\nadd allow tcp from any to any setup keep-state\n"
+	h := newHosts(t, rules, rules)
+	h.meet("--keepalive", "1s")
+	web, webPod := h.right.attach("web")
+	nginx(t, web, 80)
+	client, _ := h.left.attach("client")
+	at := pageAt(webPod.Addrs[0], 80)
+	reach(t, client, at)
+
+	const size = 2 << 20
+	slow := client.Command("curl", "-sS", "-r", fmt.Sprintf("0-%d", size-1), "--limit-rate", "400k", "-o", filepath.Join(t.TempDir(), "got"),
+		"-w", "%{size_download}", "-m", "60", at+"big")
+	var got strings.Builder
+	slow.Stdout, slow.Stderr = &got, &got
+	done := background(t, slow)
+	time.Sleep(time.Second)
+	wire := h.onWire(t, func() {
+		h.left.kill()
+		time.Sleep(time.Second)
+		refuse(t, client, at)
+		h.left.start("--rules", filepath.Join(h.left.root, "etc/weir/rules"))
+		if err := <-done; err != nil || got.String() != fmt.Sprint(size) {
+			t.Errorf("the download ended with %v, %s", err, &got)
+		}
+	})
+	if strings.Contains(wire, "10.88.") {
+		t.Errorf("while the agent was away, this was on the wire:\n%s", wire)
+	}
+	reach(t, client, at)
+
+	h.left.weir("peer", "remove", "right")
+	refuse(t, client, at)
+	if out, _, err := h.left.try("peer", "remove", "right"); err == nil {
+		t.Errorf("a peer is removed twice: %s", out)
+	}
+}
