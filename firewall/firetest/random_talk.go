@@ -26,7 +26,6 @@ type talker struct {
 	addr  netip.Addr
 	port  uint16
 	next  uint32 // TCP: next sequence number
-	acks  uint32 // TCP: what it acknowledges
 	tag   uint32 // SCTP: the tag that it puts into its packets
 	scale uint8
 	fin   bool

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -351,6 +350,3 @@ func next(a [2]uint64) [2]uint64 {
 	}
 	return a
 }
-
-// native is the byte order of the programs.
-var native = binary.LittleEndian

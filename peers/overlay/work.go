@@ -11,7 +11,6 @@ import (
 
 // work is a way to use a tunnel.
 type work struct {
-	name string
 	args []string // of the iperf3 client
 	ping bool     // measure round trips meanwhile
 }

@@ -13,8 +13,8 @@ func gvisor(b []byte, n int) {
 	}
 }
 
-// sink keeps the compiler from leaving out reads.
-var sink uint64
+// Sink keeps the compiler from leaving out reads.
+var Sink uint64
 
 func gvisorOne(b []byte) {
 	switch header.IPVersion(b) {
@@ -24,7 +24,7 @@ func gvisorOne(b []byte) {
 			return
 		}
 		src, dst := ip.SourceAddress(), ip.DestinationAddress()
-		sink += uint64(src.As4()[0]) + uint64(dst.As4()[0]) + uint64(ip.TTL()) + uint64(ip.ID()) + uint64(ip.FragmentOffset())
+		Sink += uint64(src.As4()[0]) + uint64(dst.As4()[0]) + uint64(ip.TTL()) + uint64(ip.ID()) + uint64(ip.FragmentOffset())
 		gvisorTransport(ip.Protocol(), ip.Payload())
 	case header.IPv6Version:
 		ip := header.IPv6(b)
@@ -32,7 +32,7 @@ func gvisorOne(b []byte) {
 			return
 		}
 		src, dst := ip.SourceAddress(), ip.DestinationAddress()
-		sink += uint64(src.As16()[0]) + uint64(dst.As16()[0]) + uint64(ip.HopLimit())
+		Sink += uint64(src.As16()[0]) + uint64(dst.As16()[0]) + uint64(ip.HopLimit())
 		gvisorTransport(uint8(ip.TransportProtocol()), ip.Payload())
 	}
 }
@@ -42,20 +42,20 @@ func gvisorTransport(proto uint8, t []byte) {
 	case uint8(header.TCPProtocolNumber):
 		h := header.TCP(t)
 		if len(t) >= header.TCPMinimumSize && int(h.DataOffset()) <= len(t) {
-			sink += uint64(h.SourcePort()) + uint64(h.DestinationPort()) + uint64(h.SequenceNumber()) + uint64(h.AckNumber()) + uint64(h.Flags()) + uint64(h.WindowSize())
+			Sink += uint64(h.SourcePort()) + uint64(h.DestinationPort()) + uint64(h.SequenceNumber()) + uint64(h.AckNumber()) + uint64(h.Flags()) + uint64(h.WindowSize())
 		}
 	case uint8(header.UDPProtocolNumber):
 		h := header.UDP(t)
 		if len(t) >= header.UDPMinimumSize && int(h.Length()) <= len(t) {
-			sink += uint64(h.SourcePort()) + uint64(h.DestinationPort())
+			Sink += uint64(h.SourcePort()) + uint64(h.DestinationPort())
 		}
 	case uint8(header.ICMPv4ProtocolNumber):
 		if h := header.ICMPv4(t); len(t) >= header.ICMPv4MinimumSize {
-			sink += uint64(h.Type()) + uint64(h.Code()) + uint64(h.Ident())
+			Sink += uint64(h.Type()) + uint64(h.Code()) + uint64(h.Ident())
 		}
 	case uint8(header.ICMPv6ProtocolNumber):
 		if h := header.ICMPv6(t); len(t) >= header.ICMPv6MinimumSize {
-			sink += uint64(h.Type()) + uint64(h.Code())
+			Sink += uint64(h.Type()) + uint64(h.Code())
 		}
 	}
 }
@@ -89,7 +89,7 @@ func gopacketSparse() func(b []byte, n int) {
 		}
 		for range n {
 			if p.DecodeLayers(b, &decoded) == nil {
-				sink += uint64(len(decoded))
+				Sink += uint64(len(decoded))
 			}
 		}
 	}
