@@ -143,6 +143,27 @@ checked_once int translate_in(struct __sk_buff *skb)
 	return NAT_DONE;
 }
 
+// begins: the packet comes from who began the conversation, as its state says. Where rules keep none, a reply shows itself as far as it can.
+checked_once int begins(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return unused;
+	struct pkt *p = &c->p;
+	__u8 t = p->icmp_type;
+
+	if (p->memo_flow) {
+		__u32 place = p->memo_place;
+		struct set *s = set_at(place / WAYS);
+		return s && (p->from ? high_side(s, place) : low_side(s, place))->flags & META_MADE;
+	}
+	if (p->proto == PROTO_TCP)
+		return (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN;
+	if (!is_icmp(p))
+		return 1;
+	return p->version == 4 ? t == 8 || t == 13 || t == 15 || t == 17 : t == 128;
+}
+
 // hides: the packet leaves with the host's address.
 inline_always int hides(struct pkt *p, struct forwarding *f)
 {
@@ -199,9 +220,11 @@ checked_once int translate_out(struct __sk_buff *skb, __u32 ifindex)
 			return mangle_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, &p->goal);
 	} else {
-		int r = ifindex && hides(p, f) ? hide(skb, p, ifindex) : NAT_NONE;
-		if (r != NAT_DONE)
+		int r = ifindex && begins(0) && hides(p, f) ? hide(skb, p, ifindex) : NAT_NONE;
+		if (r == NAT_FAILED || !(p->frag & FRAG_FIRST))
 			return r;
+		if (r == NAT_NONE) // the other fragments stay as they are, too
+			tuple_of(p, &p->was);
 	}
 	if (p->frag & FRAG_FIRST)
 		nat_fragment(1);
@@ -431,6 +454,15 @@ inline_always int carry_in(struct __sk_buff *skb, __u32 l2)
 	return depart(skb, l2);
 }
 
+// forget makes the packet one that was not judged yet.
+checked_once int forget(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (c)
+		c->p.memo_flow = 0;
+	return unused;
+}
+
 // leave follows the judgement of a packet that leaves by the stack.
 checked_once int leave(struct __sk_buff *skb, __u32 l2)
 {
@@ -468,6 +500,7 @@ checked_once int leave(struct __sk_buff *skb, __u32 l2)
 inline_always int carry_out(struct __sk_buff *skb, __u32 l2)
 {
 	read_frame(skb, l2);
+	forget(0);
 	judge(skb);
 	return leave(skb, l2);
 }

@@ -134,6 +134,7 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 // remember notes the state of a flow name for the second judgement of the same packet, which neither searches nor moves it again.
 inline_always void remember(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
 {
+	p->memo_place = once(p->place);
 	p->memo_flow = flow + 1;
 	p->memo_look = look;
 	p->memo_rule = rule;

@@ -305,6 +305,7 @@ struct pkt {
 	__u8 make;	 // a translation has to be made once the packet has passed
 	__u32 memo_flow; // 1 + flow id of the state that the first judgement found or made
 	__u32 memo_rule;
+	__u32 memo_place;
 	__u32 partner;	 // the other entry of a translation
 	struct tuple was, goal;
 	struct {

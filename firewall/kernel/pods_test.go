@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -226,4 +227,17 @@ func (v *village) hostSent(r *resident) (n uint64) {
 		}
 	}
 	return n
+}
+
+// talkLong sends a long text and wants it back, both at once.
+func talkLong(c net.Conn, text string) error {
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	sent := make(chan error, 1)
+	go func() { _, err := io.WriteString(c, text); sent <- err }()
+	b := make([]byte, len(text))
+	_, err := io.ReadFull(c, b)
+	if err == nil && string(b) != text {
+		err = errors.New("it came back changed")
+	}
+	return errors.Join(err, <-sent)
 }

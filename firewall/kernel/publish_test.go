@@ -202,3 +202,23 @@ func TestMasqueradeSparesTheHost(t *testing.T) {
 		t.Errorf("the host's own connection: %v", err)
 	}
 }
+
+func TestMasqueradeLeavesRepliesAlone(t *testing.T) {
+	for _, rules := range []string{openRules, "add allow ip from any to any\n"} {
+		v := newVillage(t, rules)
+		v.masquerade(61000, 61999)
+		v.serve(v.a.Node, 80)
+		v.serve(v.outside, 80)
+		for what, err := range map[string]error{
+			"tcp to the pod itself":    greet(v.outside, "10.88.0.2:80"),
+			"ping of the pod itself":   ping(v.outside, "10.88.0.2"),
+			"in fragments":             ping(v.outside, "-s", "4000", "10.88.0.2"),
+			"tcp to the pod itself, 6": greet(v.outside, "[fd00:88::2]:80"),
+			"and out as before":        greet(v.a.Node, "192.0.2.2:80"),
+		} {
+			if err != nil {
+				t.Errorf("%q: %s: %v", rules, what, err)
+			}
+		}
+	}
+}

@@ -259,8 +259,8 @@ type weirCpu struct {
 		_          [3]byte
 		MemoFlow   uint32
 		MemoRule   uint32
+		MemoPlace  uint32
 		Partner    uint32
-		_          [4]byte
 		Was        struct {
 			_     structs.HostLayout
 			SrcHi uint64

@@ -1,0 +1,311 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+func TestDeniedStaysDeniedOnEveryWay(t *testing.T) {
+	v := newVillage(t, `add 1 check-state
+add allow tcp from any to any 80 in keep-state
+add deny tcp from any to any 81 in
+add deny tcp from any to any 80 out xmit pod:b
+add deny tcp from any to any 80 out xmit eth0
+add deny ip from any to any
+`)
+	for _, n := range []*resident{v.a, v.b} {
+		v.serve(n.Node, 80)
+		v.serve(n.Node, 81)
+	}
+	v.serve(v.outside, 80)
+	v.publish(8081, 81)
+	for _, w := range []struct {
+		what string
+		err  error
+	}{
+		{"pod to pod, denied in", greet(v.b.Node, "10.88.0.2:81")},
+		{"card to pod, denied in", greet(v.outside, "10.88.0.2:81")},
+		{"published, denied in", greet(v.outside, "192.0.2.1:8081")},
+	} {
+		if w.err == nil {
+			t.Errorf("%s: passed", w.what)
+		}
+	}
+	// The state of the way in lets the same flow out: its rule says allow whatever the interface.
+	if err := greet(v.a.Node, "10.88.0.3:80"); err != nil {
+		t.Errorf("pod to pod, allowed in with a state: %v", err)
+	}
+	v.must(v.engine.Load(compile(t, `add allow tcp from any to any 80 in
+add allow tcp from any 80 to any in
+add allow tcp from any 80 to any out
+add deny tcp from any to any 80 out xmit pod:b
+add deny tcp from any to any 80 out xmit eth0
+add allow tcp from any to any 80 out
+`)))
+	if err := greet(v.a.Node, "10.88.0.3:80"); err == nil {
+		t.Error("pod to pod, denied out: passed")
+	}
+	if err := greet(v.a.Node, "192.0.2.2:80"); err == nil {
+		t.Error("pod to card, denied out: passed")
+	}
+	if err := greet(v.outside, "10.88.0.3:80"); err == nil {
+		t.Error("card to pod, denied out: passed")
+	}
+	if err := greet(v.outside, "10.88.0.2:80"); err != nil {
+		t.Errorf("card to pod, allowed: %v", err)
+	}
+	if n := v.counters(v.b).DropsIn; n < 2 {
+		t.Errorf("%d drops on the way to b", n)
+	}
+}
+
+func TestSpoofing(t *testing.T) {
+	v := newVillage(t, "add allow ip from any to any\n")
+	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.9/32")))
+	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("fd00:88::9/128")))
+	for _, from := range []string{"10.88.0.9", "fd00:88::9"} {
+		to := map[bool]string{true: "10.88.0.3", false: "fd00:88::3"}[strings.Contains(from, ".")]
+		before := v.drops(firewall.ReasonSpoof)
+		if err := ping(v.a.Node, "-I", from, to); err == nil {
+			t.Errorf("a reached b as %s", from)
+		}
+		if v.drops(firewall.ReasonSpoof) == before {
+			t.Errorf("as %s: not counted as spoofing", from)
+		}
+	}
+	if v.counters(v.a).DropsOut < 2 {
+		t.Errorf("counters of a: %+v", v.counters(v.a))
+	}
+	// Nobody outside is a pod.
+	v.must(v.outside.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.3/32")))
+	before := v.drops(firewall.ReasonSpoof)
+	if err := ping(v.outside, "-I", "10.88.0.3", "10.88.0.2"); err == nil {
+		t.Error("the outside reached a as b")
+	}
+	if v.drops(firewall.ReasonSpoof) == before {
+		t.Error("the outside as b: not counted as spoofing")
+	}
+	// An address that a gets may be used, one that it loses may not.
+	e := v.a.endpoint
+	e.Addrs = append(e.Addrs, netip.MustParseAddr("10.88.0.9"))
+	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(e) }))
+	l, err := v.host.Netlink().LinkByName("poda")
+	v.must(err)
+	v.must(v.host.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("10.88.0.9/32"), Link: l.Index}))
+	if err := ping(v.a.Node, "-I", "10.88.0.9", "10.88.0.3"); err != nil {
+		t.Error(err)
+	}
+	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(v.a.endpoint) }))
+	if err := ping(v.a.Node, "-I", "10.88.0.9", "10.88.0.3"); err == nil {
+		t.Error("a goes on under an address that was taken away")
+	}
+}
+
+func TestMartians(t *testing.T) {
+	v := newVillage(t, "add allow ip from any to any\n")
+	v.must(v.a.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("127.1.0.0/16"), Via: gateways[0], Table: 7}))
+	v.must(v.a.SetSysctl("net.ipv4.conf.all.route_localnet", "1"))
+	for _, args := range [][]string{
+		{"rule", "add", "pref", "0", "lookup", "7"},
+		{"rule", "add", "pref", "5", "lookup", "local"},
+		{"rule", "del", "pref", "0", "lookup", "local"},
+	} {
+		if out, err := v.a.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+	}
+	if err := ping(v.a.Node, "-I", "10.88.0.2", "127.1.2.3"); err == nil {
+		t.Error("a reached a loopback address of the host")
+	}
+	if v.drops(firewall.ReasonMartian) == 0 {
+		t.Error("nothing was dropped as a martian")
+	}
+}
+
+func TestHopLimit(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.masquerade(61000, 61999)
+	for _, to := range []string{"192.0.2.2", "2001:db8::2", "10.88.0.3", "fd00:88::3"} {
+		out, err := v.a.Command("ping", "-c1", "-W1", "-t1", to).CombinedOutput()
+		text := strings.ToLower(string(out))
+		if err == nil || !strings.Contains(text, "time to live exceeded") && !strings.Contains(text, "hop limit") {
+			t.Errorf("%s with a hop limit of 1: %v: %s", to, err, out)
+		}
+		out, err = v.a.Command("ping", "-c1", "-W1", "-t2", to).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s with a hop limit of 2: %v: %s", to, err, out)
+		}
+	}
+	out, err := v.b.Command("ping", "-c1", "-W1", "10.88.0.2").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "ttl=63") {
+		t.Errorf("one hop away: %v: %s", err, out)
+	}
+}
+
+func TestSmallLink(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.serve(v.outside, 80)
+	v.serve(v.a.Node, 80)
+	v.publish(8080, 80)
+	card, err := v.host.Netlink().LinkByName("eth0")
+	v.must(err)
+	v.must(v.host.Netlink().SetLinkMTU(card.Index, 1280))
+	other, err := v.outside.Netlink().LinkByName("eth0")
+	v.must(err)
+	v.masquerade(61000, 61999)
+	for _, to := range []string{"192.0.2.2", "2001:db8::2"} {
+		args := []string{"ping", "-c1", "-W1", "-s1400", "-Mdo", to}
+		out, _ := v.a.Command(args[0], args[1:]...).CombinedOutput()
+		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") && !strings.Contains(text, "too big") {
+			t.Errorf("to %s: no answer that 1400 bytes are too many: %s", to, out)
+		}
+	}
+	v.must(v.outside.Netlink().SetLinkMTU(other.Index, 1280)) // a veth drops what is larger than the MTU of its other end
+	if err := ping(v.a.Node, "-s1400", "-Mdont", "192.0.2.2"); err != nil {
+		t.Errorf("with leave to fragment: %v", err)
+	}
+	big := strings.Repeat("0123456789abcdef", 1<<14)
+	for _, to := range []string{"192.0.2.2:80", "[2001:db8::2]:80"} {
+		c, err := dialFrom(v.a.Node, to, time.Second)
+		v.must(err)
+		if err := talkLong(c, big); err != nil {
+			t.Errorf("a long stream to %s: %v", to, err)
+		}
+		c.Close()
+	}
+	// From outside: the pod's answers are too big for the card.
+	for _, to := range []string{"192.0.2.1:8080", "[2001:db8::1]:8080", "10.88.0.2:80"} {
+		c, err := dialFrom(v.outside, to, time.Second)
+		v.must(err)
+		if err := talkLong(c, big); err != nil {
+			t.Errorf("a long stream to %s: %v", to, err)
+		}
+		c.Close()
+	}
+}
+
+func TestTheFastPathOutlivesTheAgent(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.serve(v.a.Node, 80)
+	v.serve(v.outside, 80)
+	v.publish(8080, 80)
+	v.masquerade(61000, 61999)
+	c, err := dialFrom(v.outside, "192.0.2.1:8080", time.Second)
+	v.must(err)
+	defer c.Close()
+	v.must(talk(c, "before"))
+	v.must(v.engine.Close())
+	for _, w := range []error{
+		talk(c, "nobody holds the engine"), greet(v.b.Node, "10.88.0.2:80"), greet(v.b.Node, "192.0.2.2:80"), greet(v.outside, "192.0.2.1:8080"),
+		greet(v.host, "127.0.0.1:8080"),
+	} {
+		if w != nil {
+			t.Errorf("nobody holds the engine: %v", w)
+		}
+	}
+	v.open()
+	v.must(v.engine.Load(compile(t, openRules)))
+	v.must(v.engine.SetInterfaces(v.ifs))
+	before := v.counters(v.a)
+	if before.PacketsIn == 0 {
+		t.Error("counters began anew")
+	}
+	for _, w := range []error{talk(c, "after"), greet(v.b.Node, "192.0.2.2:80"), greet(v.host, "127.0.0.1:8080")} {
+		if w != nil {
+			t.Errorf("after the next engine took over: %v", w)
+		}
+	}
+	if now := v.counters(v.a); now.PacketsIn <= before.PacketsIn {
+		t.Errorf("counters stand still: %+v, %+v", before, now)
+	}
+	v.must(v.host.Do(func() error { return v.engine.SetPublished(nil) }))
+	if err := greet(v.host, "127.0.0.1:8080"); err == nil {
+		t.Error("the host reaches a port that is no longer published")
+	}
+}
+
+func TestAPodThatGoesTakesItsStatesAlong(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.serve(v.a.Node, 80)
+	v.publish(8080, 80)
+	for _, err := range []error{greet(v.b.Node, "10.88.0.2:80"), greet(v.outside, "192.0.2.1:8080"), greet(v.host, "10.88.0.2:80")} {
+		v.must(err)
+	}
+	v.must(v.engine.DeleteEndpoint(v.a.endpoint.Index))
+	v.must(v.engine.DeleteEndpoint(v.a.endpoint.Index))
+	for x, err := range v.engine.entries() {
+		v.must(err)
+		for _, a := range v.a.endpoint.Addrs {
+			if addrOf(x.addr[0], x.addr[1]) == a || addrOf(x.addr[2], x.addr[3]) == a || x.sides[0].Rule == natRule {
+				t.Errorf("left: %v %v, rule %x", addrOf(x.addr[0], x.addr[1]), addrOf(x.addr[2], x.addr[3]), x.sides[0].Rule)
+			}
+		}
+	}
+	all, err := v.engine.Endpoints()
+	v.must(err)
+	if len(all) != 1 || all[0].Index != v.b.endpoint.Index {
+		t.Errorf("pods left: %+v", all)
+	}
+}
+
+func TestRateLimits(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.serve(v.a.Node, 80)
+	e := v.a.endpoint
+	e.Rates = firewall.Rates{In: 8e6, InBurst: 100_000} // a megabyte per second
+	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(e) }))
+	c, err := dialFrom(v.b.Node, "10.88.0.2:80", time.Second)
+	v.must(err)
+	defer c.Close()
+	const size = 3 << 20
+	begin := time.Now()
+	v.must(talkLong(c, strings.Repeat("x", size)))
+	took := time.Since(begin)
+	if rate := size / took.Seconds(); rate > 1.3e6 || rate < 0.3e6 {
+		t.Errorf("%.0f bytes/s under a limit of 1,000,000", rate)
+	}
+	if v.drops(firewall.ReasonRate) == 0 || v.counters(v.a).DropsIn == 0 {
+		t.Error("no drop was counted")
+	}
+}
+
+func TestEndpointsAreChecked(t *testing.T) {
+	v := newVillage(t, openRules)
+	good := v.a.endpoint
+	for what, spoil := range map[string]func(*firewall.Endpoint){
+		"no interface":     func(e *firewall.Endpoint) { e.Index = 0 },
+		"no address":       func(e *firewall.Endpoint) { e.Addrs = nil },
+		"a multicast one":  func(e *firewall.Endpoint) { e.Addrs = []netip.Addr{netip.MustParseAddr("224.0.0.1")} },
+		"an MTU of 0":      func(e *firewall.Endpoint) { e.MTU = 0 },
+		"no such an index": func(e *firewall.Endpoint) { e.Index = 4711 },
+	} {
+		e := good
+		spoil(&e)
+		if err := v.host.Do(func() error { return v.engine.SetEndpoint(e) }); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+	for what, p := range map[string]firewall.Published{
+		"SCTP under another port": {Proto: 132, Host: netip.MustParseAddrPort("0.0.0.0:1"), Pod: netip.MustParseAddrPort("10.88.0.2:2")},
+		"ICMP":                    {Proto: 1, Host: netip.MustParseAddrPort("0.0.0.0:1"), Pod: netip.MustParseAddrPort("10.88.0.2:1")},
+		"another family":          {Proto: 6, Host: netip.MustParseAddrPort("[::]:1"), Pod: netip.MustParseAddrPort("10.88.0.2:1")},
+		"port 0":                  {Proto: 6, Host: netip.MustParseAddrPort("0.0.0.0:0"), Pod: netip.MustParseAddrPort("10.88.0.2:1")},
+	} {
+		if err := v.engine.SetPublished([]firewall.Published{p}); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+	if err := v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges}); err == nil {
+		t.Error("masquerade without ports: accepted")
+	}
+	if err := errors.Join(greet(v.a.Node, "10.88.0.3:1"), nil); err == nil || strings.Contains(fmt.Sprint(err), "timeout") {
+		t.Errorf("b does not answer: %v", err)
+	}
+}
