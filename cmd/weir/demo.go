@@ -5,7 +5,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/demo"
 	"github.com/weirnet/weir/internal/tty"
 )
@@ -63,7 +62,7 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 	}
 	t.Flush()
 	fmt.Fprint(c.out, "\nRules with their counters (weir fw show):\n\n")
-	printRules(c, r.Rules, true)
+	writeRules(c.out, r.Rules, listFlags{counters: true})
 	fmt.Fprint(c.out, "\nConversations that the server's node still knows (weir fw states):\n\n")
 	printStates(c, r.States)
 	if len(r.Wrong) == 0 {
@@ -73,10 +72,4 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 
 func indent(text string) string {
 	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ") + "\n"
-}
-
-// printRules prints rules as `weir fw show` does.
-func printRules(c *call, rules []api.Rule, counters bool) {
-	no := false
-	writeRules(c.out, rules, listFlags{counters: &counters, set: &no, times: &no, unix: &no, body: &no})
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// listFlags are ipfw's flags of show and list.
+// listFlags are ipfw's flags of show and list. The zero value lists the rules alone.
 type listFlags struct {
-	json, counters, rates, set, times, unix, body, dynamic *bool
+	json, counters, rates, set, times, unix, body, dynamic bool
 }
 
 func runFwShow(c *call) error { return c.listRules(true) }
@@ -21,16 +21,15 @@ func runFwShow(c *call) error { return c.listRules(true) }
 func runFwList(c *call) error { return c.listRules(false) }
 
 func (c *call) listRules(counters bool) error {
-	f := listFlags{
-		json:     c.Bool("j", false, "print JSON"),
-		counters: c.Bool("a", counters, "show packets and bytes"),
-		rates:    c.Bool("r", false, "look twice, a second apart, and show rates and rules that never matched"),
-		set:      c.Bool("S", false, "show the set of each rule, and disabled rules"),
-		times:    c.Bool("t", false, "show when each rule matched last"),
-		unix:     c.Bool("T", false, "the same in seconds since 1970"),
-		body:     c.Bool("c", false, "compact: only what the rules do, without numbers and counters"),
-		dynamic:  c.Bool("d", false, "list the live states, too"),
-	}
+	var f listFlags
+	c.BoolVar(&f.json, "j", false, "print JSON")
+	c.BoolVar(&f.counters, "a", counters, "show packets and bytes")
+	c.BoolVar(&f.rates, "r", false, "look twice, a second apart, and show rates and rules that never matched")
+	c.BoolVar(&f.set, "S", false, "show the set of each rule, and disabled rules")
+	c.BoolVar(&f.times, "t", false, "show when each rule matched last")
+	c.BoolVar(&f.unix, "T", false, "the same in seconds since 1970")
+	c.BoolVar(&f.body, "c", false, "compact: only what the rules do, without numbers and counters")
+	c.BoolVar(&f.dynamic, "d", false, "list the live states, too")
 	if err := c.onNode(0, -1); err != nil {
 		return err
 	}
@@ -42,29 +41,29 @@ func (c *call) listRules(counters bool) error {
 	if err := c.get("/v1/rules", &all); err != nil {
 		return err
 	}
-	if *f.rates {
+	if f.rates {
 		if err := c.rates(&all); err != nil {
 			return err
 		}
 	}
 	var some []api.Rule
 	for _, r := range all.Rules {
-		if ranges.has(r.Number) && (!r.Disabled || *f.set || *f.json) {
+		if ranges.has(r.Number) && (!r.Disabled || f.set || f.json) {
 			some = append(some, r)
 		}
 	}
 	if len(ranges) > 0 && len(some) == 0 {
 		return c.failed(fmt.Errorf("no such rule: %s", strings.Join(c.Args(), " ")))
 	}
-	if *f.json {
+	if f.json {
 		all.Rules = some
 		return printJSON(c.out, all)
 	}
-	if *f.rates {
+	if f.rates {
 		fmt.Fprintf(c.out, "never: not since %s\n", all.Since.Local().Format(time.DateTime))
 	}
 	writeRules(c.out, some, f)
-	if *f.dynamic {
+	if f.dynamic {
 		fmt.Fprintln(c.out)
 		return c.listStates()
 	}
@@ -113,14 +112,14 @@ func writeRules(w io.Writer, rules []api.Rule, f listFlags) {
 
 // ruleLine is one rule as ipfw lists it; columns that line up end in tabs.
 func ruleLine(r api.Rule, f listFlags) string {
-	if *f.body {
+	if f.body {
 		return r.Text
 	}
 	line := fmt.Sprintf("%05d ", r.Number)
-	if *f.counters {
+	if f.counters {
 		line += fmt.Sprintf("\t%d\t%d\t ", r.Packets, r.Bytes)
 	}
-	if *f.rates {
+	if f.rates {
 		rate := "never"
 		if r.Packets > 0 && r.Rate != nil {
 			rate = fmt.Sprintf("%.1f/s", *r.Rate)
@@ -128,19 +127,19 @@ func ruleLine(r api.Rule, f listFlags) string {
 		line += fmt.Sprintf("\t%s\t ", rate)
 	}
 	switch {
-	case *f.unix && r.Last != nil:
+	case f.unix && r.Last != nil:
 		line += fmt.Sprintf("%d ", r.Last.Unix())
-	case *f.unix:
+	case f.unix:
 		line += "0 "
-	case *f.times && r.Last != nil:
+	case f.times && r.Last != nil:
 		line += r.Last.Local().Format("Mon Jan _2 15:04:05 2006") + " "
-	case *f.times:
+	case f.times:
 		line += strings.Repeat(" ", 25)
 	}
 	if r.Disabled {
 		line += "# DISABLED "
 	}
-	if *f.set {
+	if f.set {
 		line += fmt.Sprintf("set %d ", r.Set)
 	}
 	return line + r.Text
