@@ -264,9 +264,10 @@ inline_always void fill(struct pkt *p, struct set *s, __u32 way, struct code *r)
 		meta |= META_LOOSE;
 	if (p->track)
 		meta |= META_TRACKED;
-	low->flags = meta | META_EMBRYO;
-	high->flags = meta;
-	d->flags |= META_MADE;
+	// What the first packet tells is set here, by plain stores: nobody sees the entry yet, and an atomic operation would wait for its cold line.
+	__u32 first = META_MADE | (p->key.proto == PROTO_TCP ? first_flags(p) : SIDE_SEEN);
+	low->flags = meta | META_EMBRYO | (p->from ? 0 : first);
+	high->flags = meta | (p->from ? first : 0);
 	low->rule = high->rule = r->id;
 	low->track = p->track;
 	// The clock may show 0 for the other end, which has sent nothing: its last packet is as old as the state.

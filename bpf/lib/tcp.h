@@ -62,30 +62,37 @@ inline_always void touch(struct side *d, struct pkt *p)
 	set_flags(d, SIDE_SEEN);
 }
 
-// begin initialises a side from its first segment.
-inline_always void begin(struct side *d, struct pkt *p)
+// first_flags are the facts that the first segment of a side tells.
+inline_always __u32 first_flags(struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
-	__u32 set = 0;
+	__u32 set = SIDE_SEEN;
 
-	d->start = p->seq;
-	d->end = p->seq + segment_length(p);
-	d->win = p->window;
 	if (f & TH_SYN) {
 		set |= SIDE_SYN;
 		if (p->scale != NO_SCALE)
 			set |= SIDE_SCALED | (__u32)p->scale << 8;
 	}
-	if (f & TH_ACK) {
+	if (f & TH_ACK)
 		set |= SIDE_ACKED;
-		d->ack = p->ack;
-		d->edge = p->ack + p->window;
-	}
 	if (f & TH_FIN)
 		set |= SIDE_FIN;
 	if (f & TH_RST)
 		set |= SIDE_RST;
-	set_flags(d, set | SIDE_SEEN);
+	return set;
+}
+
+// begin initialises a side from its first segment.
+inline_always void begin(struct side *d, struct pkt *p)
+{
+	d->start = p->seq;
+	d->end = p->seq + segment_length(p);
+	d->win = p->window;
+	if (p->tcp_flags & TH_ACK) {
+		d->ack = p->ack;
+		d->edge = p->ack + p->window;
+	}
+	set_flags(d, first_flags(p));
 	touch(d, p);
 }
 
