@@ -20,11 +20,7 @@ checked_once int adopt(__u32 unused)
 	p->key = in->key;
 	p->hashed = 0;
 	key_hash(p, cf, p->key.flow);
-	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
-	struct set *a = set_at(an), *b = set_at(bn);
-	if (!a || !b)
-		return 0;
-	if (find(p, a, an, b, bn))
+	if (find(p, cf))
 		return 0;
 	if (g->states + c->pending >= cf->max_states && !reclaim(cf, p))
 		return -REASON_STATES_FULL;
@@ -32,7 +28,8 @@ checked_once int adopt(__u32 unused)
 		return -REASON_STATES_FULL;
 	__u32 place = p->place, way = place % WAYS;
 	struct set *s = set_at(place / WAYS);
-	if (!s)
+	struct tag_line *t = tags_at(place / WAYS);
+	if (!s || !t)
 		return 0;
 	s->addr[way].low_hi = p->key.low_hi;
 	s->addr[way].low_lo = p->key.low_lo;
@@ -43,7 +40,7 @@ checked_once int adopt(__u32 unused)
 	count_states(c, cf, 1);
 	if (low_side(s, way)->flags & META_EMBRYO)
 		count_embryos(1);
-	__sync_lock_test_and_set(&s->tag[way], low_side(s, way)->flags & META_EMBRYO ? p->tag | TAG_EMBRYO : p->tag);
+	__sync_lock_test_and_set(&t->tag[way], low_side(s, way)->flags & META_EMBRYO ? p->tag | TAG_EMBRYO : p->tag);
 	c->created++;
 	return settle(place);
 }

@@ -5,13 +5,13 @@
 #include "state.h"
 
 // embryos_in returns a bit for each half-open state of a set.
-inline_always __u64 embryos_in(struct set *s)
+inline_always __u64 embryos_in(struct tag_line *t)
 {
 	__u64 m = 0, want = TAG_LIVE | TAG_EMBRYO;
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		__u64 differs = (once(s->tag[i]) & want) ^ want;
+		__u64 differs = (once(t->tag[i]) & want) ^ want;
 		opaque(differs); // or the compiler makes branches of it: 2^16 paths
 		m |= (differs - 1) >> 63 << i;
 	}
@@ -19,9 +19,12 @@ inline_always __u64 embryos_in(struct set *s)
 }
 
 // silent_since returns when the state at a place was heard last.
-inline_always __s64 silent_since(struct set *s, __u32 way)
+inline_always __s64 silent_since(__u32 place)
 {
-	__s64 low = low_side(s, way)->last, high = high_side(s, way)->last;
+	struct set *s = set_at(place / WAYS);
+	if (!s)
+		return 0;
+	__s64 low = low_side(s, place)->last, high = high_side(s, place)->last;
 	return low > high ? low : high;
 }
 
@@ -34,7 +37,7 @@ checked_once int evict(__u32 chance)
 	if (!c || !cf)
 		return 0;
 	__u32 an = first_set(c->p.hash, cf->sets), bn = second_set(c->p.hash, cf->sets);
-	struct set *a = set_at(an), *b = set_at(bn);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn);
 	if (!a || !b)
 		return 0;
 	__u64 in_a = embryos_in(a), in_b = embryos_in(b);
@@ -43,7 +46,7 @@ checked_once int evict(__u32 chance)
 	in_a = (in_a | in_a << WAYS) >> chance & 0xff;
 	in_b = (in_b | in_b << WAYS) >> chance & 0xff;
 	__u32 aw = (lowest(in_a | 1 << WAYS) + chance) & (WAYS - 1), bw = (lowest(in_b | 1 << WAYS) + chance) & (WAYS - 1);
-	if (in_a && (!in_b || silent_since(a, aw) <= silent_since(b, bw)))
+	if (in_a && (!in_b || silent_since(an * WAYS + aw) <= silent_since(bn * WAYS + bw)))
 		return remove_state(an * WAYS + aw, once(a->tag[aw]), GONE_RECLAIMED);
 	if (in_b)
 		return remove_state(bn * WAYS + bw, once(b->tag[bw]), GONE_RECLAIMED);
@@ -56,10 +59,11 @@ checked_once int reclaim_at(__u32 place)
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
 	__u32 way = place % WAYS;
-	if (!c || !cf || !s)
+	if (!c || !cf || !s || !t)
 		return 0;
-	__u64 tag = once(s->tag[way]);
+	__u64 tag = once(t->tag[way]);
 	if ((tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
@@ -90,11 +94,11 @@ inline_always int reclaim(struct config *cf, struct pkt *p)
 }
 
 // pick counts the vacant entries of a set in p->vacant and puts one of them into p->way.
-inline_always void pick(struct pkt *p, struct set *s, __s64 now)
+inline_always void pick(struct pkt *p, struct tag_line *t, __s64 now)
 {
 	once(p->vacant) = 0;
 	for (int i = 0; i < WAYS; i++) {
-		if (!vacant(once(s->tag[i]), now))
+		if (!vacant(once(t->tag[i]), now))
 			continue;
 		once(p->vacant)++;
 		once(p->way) = i;
@@ -102,14 +106,14 @@ inline_always void pick(struct pkt *p, struct set *s, __s64 now)
 }
 
 // take claims the entry that was picked in set n.
-inline_always int take(struct pkt *p, struct set *s, __u32 n, __s64 now)
+inline_always int take(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
 {
 	__u32 way = once(p->way) & (WAYS - 1);
-	__u64 old = once(s->tag[way]);
+	__u64 old = once(t->tag[way]);
 
 	if (!vacant(old, now))
 		return 0;
-	if (__sync_val_compare_and_swap(&s->tag[way], old, (p->tag & ~TAG_MASK) | TAG_CLAIMED) != old)
+	if (__sync_val_compare_and_swap(&t->tag[way], old, (p->tag & ~TAG_MASK) | TAG_CLAIMED) != old)
 		return 0;
 	p->place = n * WAYS + way;
 	return 1;
@@ -125,7 +129,7 @@ checked_once int claim(__u32 hurry)
 		return 0;
 	struct pkt *p = &c->p;
 	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
-	struct set *a = set_at(an), *b = set_at(bn);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn);
 	if (!a || !b)
 		return 0;
 	__s64 now = p->now + (hurry ? (__s64)REST_TICKS << TICK_SHIFT : 0);
@@ -148,9 +152,9 @@ checked_once int claim(__u32 hurry)
 }
 
 // other_set returns the set in which the entry at a place could lie as well.
-inline_always __u32 other_set(struct config *cf, struct set *s, __u32 n, __u32 way)
+inline_always __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32 n, __u32 way)
 {
-	__u64 rest = s->tag[way] & 0xffffffffffff0000ULL;
+	__u64 rest = tag & 0xffffffffffff0000ULL;
 	__u64 hash = hash5(cf->seed, s->addr[way].low_hi, s->addr[way].low_lo, s->addr[way].high_hi, s->addr[way].high_lo, rest);
 	__u32 a = first_set(hash, cf->sets), b = second_set(hash, cf->sets);
 
@@ -164,31 +168,35 @@ checked_once int move(__u32 place)
 	struct config *cf = settings();
 	__u32 n = place / WAYS, way = place % WAYS;
 	struct set *s = set_at(n);
-	if (!c || !cf || !s)
+	struct tag_line *from = tags_at(n);
+	if (!c || !cf || !s || !from)
 		return 0;
 	struct pkt *p = &c->p;
-	__u64 tag = once(s->tag[way]);
+	__u64 tag = once(from->tag[way]);
 	if ((tag & TAG_MASK) != TAG_LIVE || low_side(s, way)->rule == NAT_RULE) // the halves of a translation know each other by place
 		return 0;
-	__u32 to = other_set(cf, s, n, way);
-	struct set *o = to == n ? NULL : set_at(to);
-	if (!o)
+	__u32 to = other_set(cf, s, tag, n, way);
+	if (to == n)
 		return 0;
-	pick(p, o, p->now);
+	struct set *o = set_at(to);
+	struct tag_line *t = tags_at(to);
+	if (!o || !t)
+		return 0;
+	pick(p, t, p->now);
 	__u32 at = once(p->way) & (WAYS - 1);
-	__u64 old = once(o->tag[at]);
+	__u64 old = once(t->tag[at]);
 	if (!once(p->vacant) || !vacant(old, p->now))
 		return 0;
-	if (__sync_val_compare_and_swap(&o->tag[at], old, (tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != old)
+	if (__sync_val_compare_and_swap(&t->tag[at], old, (tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != old)
 		return 0;
 	o->addr[at] = s->addr[way];
 	*low_side(o, at) = *low_side(s, way);
 	*high_side(o, at) = *high_side(s, way);
-	if (__sync_val_compare_and_swap(&s->tag[way], tag, dead_tag(p->now)) != tag) { // it ended meanwhile
-		once(o->tag[at]) = dead_tag(p->now);
+	if (__sync_val_compare_and_swap(&from->tag[way], tag, dead_tag(p->now)) != tag) { // it ended meanwhile
+		once(t->tag[at]) = dead_tag(p->now);
 		return 0;
 	}
-	__sync_lock_test_and_set(&o->tag[at], tag);
+	__sync_lock_test_and_set(&t->tag[at], tag);
 	return 1;
 }
 
@@ -229,10 +237,13 @@ checked_once int settle(__u32 place)
 	for (int i = 0; i < 2 * WAYS; i++) {
 		__u32 n = i < WAYS ? first_set(p->hash, cf->sets) : second_set(p->hash, cf->sets);
 		__u32 way = i % WAYS, other = n * WAYS + way;
-		struct set *s = set_at(n);
-		if (!s)
+		struct tag_line *t = tags_at(n);
+		if (!t)
 			return 1;
-		if (!same_tag(once(s->tag[way]), p->tag) || other == place || !same_ends(s, way, &p->key))
+		if (!same_tag(once(t->tag[way]), p->tag) || other == place)
+			continue;
+		struct set *s = set_at(n);
+		if (!s || !same_ends(s, way, &p->key))
 			continue;
 		if (other > place) {
 			remove_state(other, p->tag, GONE_DOUBLE);
@@ -343,20 +354,21 @@ checked_once int make_state(__u32 slot)
 	int why = room(c, cf);
 	if (!why && !place_for(cf, p))
 		why = REASON_STATES_FULL;
-	struct set *s = why ? NULL : set_at(p->place / WAYS);
-	if (!s) {
+	__u32 place = p->place, way = place % WAYS;
+	struct set *s = why ? NULL : set_at(place / WAYS);
+	struct tag_line *tags = why ? NULL : tags_at(place / WAYS);
+	if (!s || !tags) {
 		struct track *t = p->track ? track_at(p->track - 1) : NULL;
 		if (t)
 			__sync_fetch_and_add(&t->count, -1);
 		return why ? why : REASON_STATES_FULL;
 	}
-	__u32 place = p->place, way = place % WAYS;
 	fill(p, s, way, r);
 	count_states(c, cf, 1);
 	count_embryos(1);
-	__sync_lock_test_and_set(&s->tag[way], p->tag | TAG_EMBRYO);
+	__sync_lock_test_and_set(&tags->tag[way], p->tag | TAG_EMBRYO);
 	c->created++;
-	new_phase(s, way, p->key.proto); // a first packet may end what it begins
+	new_phase(s, place, p->key.proto); // a first packet may end what it begins
 	settle(place);
 	remember(p, r->flow, LOOK_HIT, r->id);
 	return 0;

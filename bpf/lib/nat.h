@@ -55,9 +55,7 @@ checked_once int nat_find(__u32 unused)
 		return unused;
 	struct pkt *p = &c->p;
 	key_hash(p, cf, NAT_FLOW);
-	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
-	struct set *a = set_at(an), *b = set_at(bn);
-	return a && b && find(p, a, an, b, bn);
+	return find(p, cf);
 }
 
 // nat_touch notes that a side of a translation has sent, in both entries.
@@ -108,9 +106,10 @@ checked_once int nat_follow(__u32 wire)
 		return 0;
 	__u32 partner = low->track;
 	struct set *o = set_at(partner / WAYS);
-	if (!o)
+	struct tag_line *ot = tags_at(partner / WAYS);
+	if (!o || !ot)
 		return 0;
-	__u64 tag = once(o->tag[partner & (WAYS - 1)]);
+	__u64 tag = once(ot->tag[partner & (WAYS - 1)]);
 	struct side *olow = low_side(o, partner), *ohigh = high_side(o, partner);
 	if ((tag & TAG_MASK) != TAG_LIVE || olow->rule != NAT_RULE || olow->track != place || olow->created != low->created ||
 	    expired(cf, low, high, p->key.proto, p->now)) {
@@ -149,7 +148,7 @@ inline_always int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 	__builtin_memset(high, 0, sizeof(*high));
 	low->flags = meta | META_EMBRYO;
 	high->flags = 0;
-	set_flags(p->from ? high : low, META_MADE | SIDE_SEEN);
+	(p->from ? high : low)->flags |= META_MADE | SIDE_SEEN;
 	low->rule = high->rule = NAT_RULE;
 	low->created = high->created = low->last = high->last = p->now;
 	return 0;
@@ -157,10 +156,10 @@ inline_always int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 
 inline_always void nat_unclaim(struct pkt *p, __u32 place)
 {
-	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
 
-	if (s)
-		__sync_lock_test_and_set(&s->tag[place & (WAYS - 1)], dead_tag(p->now));
+	if (t)
+		__sync_lock_test_and_set(&t->tag[place & (WAYS - 1)], dead_tag(p->now));
 }
 
 // host_uses reports that a socket of the host's own would hear the answers to the goal.
@@ -226,7 +225,8 @@ checked_once int nat_make(struct __sk_buff *skb, __u32 source)
 	}
 	__u32 inner = p->place, cross = wire_from != p->from ? META_CROSS : 0;
 	struct set *ws = set_at(wire / WAYS), *is = set_at(inner / WAYS);
-	if (!ws || !is)
+	struct tag_line *wt = tags_at(wire / WAYS), *it = tags_at(inner / WAYS);
+	if (!ws || !is || !wt || !it)
 		return REASON_STATES_FULL;
 	low_side(ws, wire)->track = inner;
 	low_side(is, inner)->track = wire;
@@ -235,8 +235,8 @@ checked_once int nat_make(struct __sk_buff *skb, __u32 source)
 	count_states(c, cf, 2);
 	count_embryos(2);
 	c->created += 2;
-	__sync_lock_test_and_set(&ws->tag[wire & (WAYS - 1)], wire_tag | TAG_EMBRYO);
-	__sync_lock_test_and_set(&is->tag[inner & (WAYS - 1)], p->tag | TAG_EMBRYO);
+	__sync_lock_test_and_set(&wt->tag[wire & (WAYS - 1)], wire_tag | TAG_EMBRYO);
+	__sync_lock_test_and_set(&it->tag[inner & (WAYS - 1)], p->tag | TAG_EMBRYO);
 	__u64 inner_tag = p->tag;
 	if (settle(inner)) {
 		canonical(p, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo, w->ports, p->proto);

@@ -57,13 +57,13 @@ inline_always struct code *owner_of(struct pkt *p, void *image, __u32 id)
 }
 
 // new_phase follows a state that moved: one that has proved itself is no longer half-open, and one that is closed counts in no track.
-inline_always void new_phase(struct set *s, __u32 way, __u8 proto)
+inline_always void new_phase(struct set *s, __u32 place, __u8 proto)
 {
-	struct side *low = low_side(s, way), *high = high_side(s, way);
+	struct side *low = low_side(s, place), *high = high_side(s, place);
 	int phase = phase_of(low, high, proto);
 
 	if (phase != PHASE_OPENING && low->flags & META_EMBRYO)
-		hatch(s, way);
+		hatch(s, place);
 	if (phase == PHASE_CLOSED || phase == PHASE_RESET)
 		leave_track(low);
 }
@@ -127,7 +127,7 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 		return LOOK_MISS;
 	}
 	if (r == RES_HIT && low->flags & (META_EMBRYO | META_TRACKED))
-		new_phase(s, way, proto);
+		new_phase(s, p->place, proto);
 	return look_result(r);
 }
 
@@ -151,9 +151,7 @@ inline_always int look_in(struct config *cf, struct pkt *p, void *image, __u32 f
 			return p->memo_look;
 	}
 	key_hash(p, cf, flow);
-	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
-	struct set *a = set_at(an), *b = set_at(bn);
-	if (!a || !b || !find(p, a, an, b, bn))
+	if (!find(p, cf))
 		return LOOK_MISS;
 	__u32 place = p->place;
 	struct set *s = set_at(place / WAYS);

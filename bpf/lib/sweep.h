@@ -56,12 +56,13 @@ checked_once int sweep_at(__u32 place, __u32 purge)
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
 	__u32 way = place % WAYS;
-	if (!c || !cf || !s)
+	if (!c || !cf || !s || !t)
 		return 0;
 	struct pkt *p = &c->p;
 	void *image = image_of(p);
-	__u64 tag = once(s->tag[way]);
+	__u64 tag = once(t->tag[way]);
 	if (!image || (tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
@@ -77,13 +78,13 @@ checked_once int sweep_at(__u32 place, __u32 purge)
 // sweep_set looks at the states of a set and returns how many it removed. With `purge` only those of rules that are gone have to go.
 checked_once int sweep_set(__u32 n, __u32 purge)
 {
-	struct set *s = set_at(n);
+	struct tag_line *t = tags_at(n);
 	int gone = 0;
 
-	if (!s)
+	if (!t)
 		return 0;
 	for (int i = 0; i < WAYS; i++) {
-		if ((once(s->tag[i]) & TAG_MASK) == TAG_LIVE)
+		if ((once(t->tag[i]) & TAG_MASK) == TAG_LIVE)
 			gone += sweep_at(n * WAYS + i, purge);
 	}
 	return gone;

@@ -59,6 +59,11 @@ inline_always struct set *set_at(__u32 n)
 	return bpf_map_lookup_elem(&states, &n);
 }
 
+inline_always struct tag_line *tags_at(__u32 n)
+{
+	return bpf_map_lookup_elem(&tags, &n);
+}
+
 // key_hash sets p->hash and p->tag for p->key with a flow name.
 inline_always void key_hash(struct pkt *p, struct config *cf, __u32 flow)
 {
@@ -113,36 +118,33 @@ inline_always int same_tag(__u64 a, __u64 b)
 	return !((a ^ b) & ~(__u64)TAG_EMBRYO);
 }
 
-// find looks for p->key with p->hash and p->tag, and sets p->place. a and b are the two sets.
-inline_always int find(struct pkt *p, struct set *a, __u32 an, struct set *b, __u32 bn)
+// find_in looks for p->key, whose tag is in a line of tags, among the entries of set n, and sets p->place.
+inline_always int find_in(struct pkt *p, struct tag_line *t, __u32 n)
 {
 	__u64 tag = p->tag;
-	// Read both lines at once, so that their misses overlap.
-	__u64 a0 = once(a->tag[0]), b0 = once(b->tag[0]);
 
-	if (same_tag(a0, tag) && same_ends(a, 0, &p->key)) {
-		p->place = an * WAYS;
-		return 1;
-	}
 #pragma unroll
-	for (int i = 1; i < WAYS; i++) {
-		if (same_tag(once(a->tag[i]), tag) && same_ends(a, i, &p->key)) {
-			p->place = an * WAYS + i;
-			return 1;
-		}
-	}
-	if (same_tag(b0, tag) && same_ends(b, 0, &p->key)) {
-		p->place = bn * WAYS;
-		return 1;
-	}
-#pragma unroll
-	for (int i = 1; i < WAYS; i++) {
-		if (same_tag(once(b->tag[i]), tag) && same_ends(b, i, &p->key)) {
-			p->place = bn * WAYS + i;
-			return 1;
+	for (int i = 0; i < WAYS; i++) {
+		if (same_tag(once(t->tag[i]), tag)) {
+			struct set *s = set_at(n);
+			if (s && same_ends(s, i, &p->key)) {
+				p->place = n * WAYS + i;
+				return 1;
+			}
 		}
 	}
 	return 0;
+}
+
+// find looks for p->key with p->hash and p->tag in its two sets, and sets p->place.
+inline_always int find(struct pkt *p, struct config *cf)
+{
+	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn);
+
+	if (!a || !b)
+		return 0;
+	return find_in(p, a, an) || find_in(p, b, bn);
 }
 
 enum removal { GONE_EXPIRED, GONE_RECYCLED, GONE_RECLAIMED, GONE_RULE, GONE_CUT, GONE_DOUBLE };
@@ -171,11 +173,14 @@ inline_always void count_embryos(__s64 n)
 }
 
 // hatch takes a state out of the half-open ones, once.
-inline_always void hatch(struct set *s, __u32 way)
+inline_always void hatch(struct set *s, __u32 place)
 {
-	way &= WAYS - 1;
+	__u32 way = place % WAYS;
+	struct tag_line *t = tags_at(place / WAYS);
+
 	if (__sync_fetch_and_and(&low_side(s, way)->flags, ~META_EMBRYO) & META_EMBRYO) {
-		__sync_fetch_and_and(&s->tag[way], ~(__u64)TAG_EMBRYO);
+		if (t)
+			__sync_fetch_and_and(&t->tag[way], ~(__u64)TAG_EMBRYO);
 		count_embryos(-1);
 	}
 }
@@ -203,18 +208,19 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
 	__u32 way = place % WAYS;
 
-	if (!c || !cf || !s || (tag & TAG_MASK) != TAG_LIVE)
+	if (!c || !cf || !s || !t || (tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way);
-	__u64 have = once(s->tag[way]);
+	__u64 have = once(t->tag[way]);
 	if (!same_tag(have, tag))
 		return 0;
-	if (__sync_val_compare_and_swap(&s->tag[way], have, dead_tag(c->p.now)) != have) {
+	if (__sync_val_compare_and_swap(&t->tag[way], have, dead_tag(c->p.now)) != have) {
 		// It may just have ceased to be half-open.
 		have &= ~(__u64)TAG_EMBRYO;
-		if (__sync_val_compare_and_swap(&s->tag[way], have, dead_tag(c->p.now)) != have)
+		if (__sync_val_compare_and_swap(&t->tag[way], have, dead_tag(c->p.now)) != have)
 			return 0;
 	}
 	if (low->rule != NAT_RULE)

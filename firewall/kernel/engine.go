@@ -160,6 +160,7 @@ const ways = 8 // WAYS of bpf/lib/types.h
 // size sets the sizes of the maps. The state table has a tenth more room than states, so that a full set is rare before all are used.
 func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["states"].MaxEntries = setsFor(e.options.MaxStates)
+	spec.Maps["tags"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["tracks"].MaxEntries = setsFor(e.options.MaxTracks)
 }
 

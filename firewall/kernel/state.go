@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
@@ -37,38 +39,33 @@ type entry struct {
 // entries yields copies of the live entries of the table, from memory that we share with the kernel.
 func (e *Engine) entries() iter.Seq2[*entry, error] {
 	return func(yield func(*entry, error) bool) {
-		memory, err := e.objects.States.Memory()
+		var s weirSet
+		var t, again weirTagLine
+		var tags *ebpf.Memory
+		states, err := e.objects.States.Memory()
+		if err == nil {
+			tags, err = e.objects.Tags.Memory()
+		}
 		if err != nil {
 			yield(nil, fmt.Errorf("map the memory of the states: %w", err))
 			return
 		}
-		var s weirSet
-		size := int64(unsafe.Sizeof(s))
-		b := unsafe.Slice((*byte)(unsafe.Pointer(&s)), size)
-		var again weirSet
-		tags := unsafe.Slice((*byte)(unsafe.Pointer(&again)), unsafe.Sizeof(again.Tag))
-		for n := range int64(memory.Size()) / size {
-			if _, err := memory.ReadAt(b[:unsafe.Sizeof(s.Tag)], n*size); err != nil {
+		for n := range int64(states.Size()) / int64(unsafe.Sizeof(s)) {
+			if err = readAt(tags, &t, n); err == nil && anyLive(&t.Tag) {
+				// What was removed while it was copied is left out: its tag has changed.
+				if err = readAt(states, &s, n); err == nil {
+					err = readAt(tags, &again, n)
+				}
+			}
+			if err != nil {
 				yield(nil, err)
 				return
 			}
-			if !anyLive(&s.Tag) {
-				continue
-			}
-			if _, err := memory.ReadAt(b, n*size); err != nil {
-				yield(nil, err)
-				return
-			}
-			// What was removed while it was copied is left out: its tag has changed.
-			if _, err := memory.ReadAt(tags, n*size); err != nil {
-				yield(nil, err)
-				return
-			}
-			for way := range s.Tag {
-				if s.Tag[way]&tagMask != tagLive || s.Tag[way] != again.Tag[way] {
+			for way := range t.Tag {
+				if t.Tag[way]&tagMask != tagLive || t.Tag[way] != again.Tag[way] {
 					continue
 				}
-				x := entry{place: uint32(n)*ways + uint32(way), tag: s.Tag[way], sides: [2]weirSide{s.Side[2*way], s.Side[2*way+1]}}
+				x := entry{place: uint32(n)*ways + uint32(way), tag: t.Tag[way], sides: [2]weirSide{s.Side[2*way], s.Side[2*way+1]}}
 				a := &s.Addr[way]
 				x.addr = [4]uint64{a.LowHi, a.LowLo, a.HighHi, a.HighLo}
 				if !yield(&x, nil) {
@@ -77,6 +74,13 @@ func (e *Engine) entries() iter.Seq2[*entry, error] {
 			}
 		}
 	}
+}
+
+// readAt copies the nth element of a map.
+func readAt[T any](m *ebpf.Memory, to *T, n int64) error {
+	size := int64(unsafe.Sizeof(*to))
+	_, err := m.ReadAt(unsafe.Slice((*byte)(unsafe.Pointer(to)), size), n*size)
+	return err
 }
 
 func anyLive(tags *[ways]uint64) bool {

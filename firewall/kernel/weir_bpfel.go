@@ -550,7 +550,6 @@ type weirRoute struct {
 
 type weirSet struct {
 	_    structs.HostLayout
-	Tag  [8]uint64
 	Addr [8]struct {
 		_      structs.HostLayout
 		LowHi  uint64
@@ -603,6 +602,11 @@ type weirTableKey struct {
 	Bits   uint32
 	Family [4]uint8
 	Addr   [16]uint8
+}
+
+type weirTagLine struct {
+	_   structs.HostLayout
+	Tag [8]uint64
 }
 
 type weirTrackSet struct {
@@ -658,6 +662,7 @@ const (
 	weirMapShapes        = "shapes"
 	weirMapStates        = "states"
 	weirMapTables        = "tables"
+	weirMapTags          = "tags"
 	weirMapTracks        = "tracks"
 	weirProgWeirCall     = "weir_call"
 	weirProgWeirIn       = "weir_in"
@@ -749,6 +754,7 @@ type weirMapSpecs struct {
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
 	States        *ebpf.MapSpec `ebpf:"states"`
 	Tables        *ebpf.MapSpec `ebpf:"tables"`
+	Tags          *ebpf.MapSpec `ebpf:"tags"`
 	Tracks        *ebpf.MapSpec `ebpf:"tracks"`
 }
 
@@ -806,6 +812,7 @@ type weirMaps struct {
 	Shapes        *ebpf.Map `ebpf:"shapes"`
 	States        *ebpf.Map `ebpf:"states"`
 	Tables        *ebpf.Map `ebpf:"tables"`
+	Tags          *ebpf.Map `ebpf:"tags"`
 	Tracks        *ebpf.Map `ebpf:"tracks"`
 }
 
@@ -839,6 +846,7 @@ func (m *weirMaps) Close() error {
 		m.Shapes,
 		m.States,
 		m.Tables,
+		m.Tags,
 		m.Tracks,
 	)
 }
