@@ -11,10 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/rule"
 )
@@ -150,10 +147,13 @@ func (p *peers) setLocked(peer overlay.Peer) error {
 	if err := p.tunnel.Load().device.SetPeer(peer); err != nil {
 		return err
 	}
-	if peer.Plain {
-		return stopGaps(peer.Pods, false)
+	if err := stopGaps(peer.Pods, !peer.Plain); err != nil {
+		return err
 	}
-	return stopGaps(peer.Pods, true)
+	if peer.Plain {
+		return keepPlain(peer.Pods)
+	}
+	return nil
 }
 
 func (p *peers) saveLocked() error {
@@ -227,7 +227,11 @@ func (p *peers) dropLocked(peer overlay.Peer) error {
 	if err == nil && slices.ContainsFunc(list, func(s overlay.PeerStatus) bool { return s.Key == peer.Key }) {
 		err = d.RemovePeer(peer.Key)
 	}
-	return errors.Join(err, stopGaps(peer.Pods, false))
+	err = errors.Join(err, stopGaps(peer.Pods, false))
+	if peer.Plain {
+		err = errors.Join(err, removePlain(peer.Pods))
+	}
+	return err
 }
 
 // tellRanges tells the engine that the pod ranges of peers have changed.
@@ -345,29 +349,6 @@ func (p *peers) problems() (all []api.Problem) {
 		}
 	}
 	return all
-}
-
-// stopGapMetric is worse than any other route's, so that these count only when the tunnel's own are gone.
-const stopGapMetric = 1 << 30
-
-// stopGaps sets or deletes routes that make pods of a peer unreachable when no other route leads there: without them, packets for the
-// tunnel would take the default route while the agent is away, unencrypted.
-func stopGaps(pods []netip.Prefix, on bool) error {
-	conn, err := nl.Open(nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	var errs []error
-	for _, dst := range pods {
-		r := nl.Route{Dst: dst, Type: unix.RTN_UNREACHABLE, Metric: stopGapMetric}
-		if on {
-			errs = append(errs, conn.ReplaceRoute(r))
-		} else {
-			errs = append(errs, conn.DeleteRoute(r))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func peerOf(r api.AddPeer) (overlay.Peer, error) {

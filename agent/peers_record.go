@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/overlay"
 )
 
@@ -84,23 +83,4 @@ func removePeers(p Paths) error {
 		errs = append(errs, removeFile(filepath.Join(p.WG(), r.Interface+".sock")), p.removeEmpty(p.WG()))
 	}
 	return errors.Join(append(errs, removeFile(p.Peers()), removeFile(p.Key()))...)
-}
-
-// removePlain deletes the routes to pods that are reached without encryption.
-func removePlain(pods []netip.Prefix) error {
-	conn, err := nl.Open(nil)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	routes, err := conn.Routes(0)
-	errs := []error{err}
-	for _, r := range routes {
-		for _, dst := range pods {
-			if r.Dst == dst && r.Via.IsValid() {
-				errs = append(errs, conn.DeleteRoute(r))
-			}
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -19,8 +19,8 @@ import (
 // peer is a Peer that the device serves.
 type peer struct {
 	Peer
-	paths *paths   // nil without encryption
-	route nl.Route // how its pods are reached, but for Dst
+	paths  *paths     // nil without encryption
+	routes []nl.Route // how its pods are reached, but for Dst: one that fits all, or one of each family
 }
 
 // SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key does. Names among the
@@ -49,10 +49,10 @@ func (d *Device) SetPeer(p Peer) error {
 	if len(candidates) == 0 && missing != nil {
 		d.log.Warn("endpoint not found; will try again", "peer", p.Name, "error", missing)
 	}
-	next := &peer{Peer: p, route: nl.Route{Link: d.link.Index}}
+	next := &peer{Peer: p, routes: []nl.Route{{Link: d.link.Index}}}
 	var err error
 	if p.Plain {
-		next.route, err = d.neighbour(&p, candidates)
+		next.routes, err = d.neighbours(&p, candidates)
 	} else {
 		err = d.tunnelTo(next, candidates)
 	}
@@ -91,15 +91,34 @@ func (d *Device) endTunnel(p *peer) error {
 	return nil
 }
 
-// neighbour finds the first candidate that is reached without a router: packets to pods would be lost behind one.
-func (d *Device) neighbour(p *Peer, candidates []netip.AddrPort) (nl.Route, error) {
+// neighbours finds the first candidate of each family that is reached without a router: packets to pods would be lost behind one.
+func (d *Device) neighbours(p *Peer, candidates []netip.AddrPort) ([]nl.Route, error) {
+	var routes []nl.Route
 	for _, a := range candidates {
 		r, err := d.nl.RouteTo(a.Addr())
-		if err == nil && !r.Via.IsValid() && r.Link != d.link.Index {
-			return nl.Route{Via: a.Addr(), Link: r.Link}, nil
+		if err != nil || r.Via.IsValid() || r.Link == d.link.Index {
+			continue
+		}
+		if !slices.ContainsFunc(routes, func(o nl.Route) bool { return o.Via.Is4() == a.Addr().Is4() }) {
+			routes = append(routes, nl.Route{Via: a.Addr(), Link: r.Link})
 		}
 	}
-	return nl.Route{}, fmt.Errorf("overlay: peer %q: no endpoint is on a network of this host, so its pods cannot be reached without encryption", p.Name)
+	if routes == nil {
+		return nil, fmt.Errorf("overlay: peer %q: no endpoint is on a network of this host, so its pods cannot be reached without encryption", p.Name)
+	}
+	return routes, nil
+}
+
+// routeTo returns the route to a range of pods.
+func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
+	for _, route := range p.routes {
+		if !route.Via.IsValid() || route.Via.Is4() == r.Addr().Is4() {
+			route.Dst = r
+			return route, nil
+		}
+	}
+	return nl.Route{}, fmt.Errorf("overlay: peer %q: pods %s cannot be routed without encryption by %s; name an endpoint of their family, too",
+		p.Name, r, p.routes[0].Via)
 }
 
 // RemovePeer forgets a peer, its session and its routes. An unknown key is an error.
@@ -133,9 +152,9 @@ func (p *Peer) uapi() string {
 func (d *Device) addRoutes(p *peer) error {
 	var errs error
 	for _, r := range p.Pods {
-		route := p.route
-		if route.Dst = r; route.Via.IsValid() && route.Via.Is4() != r.Addr().Is4() {
-			errs = errors.Join(errs, fmt.Errorf("overlay: peer %q: pods %s cannot be routed by %s without encryption", p.Name, r, route.Via))
+		route, err := p.routeTo(r)
+		if err != nil {
+			errs = errors.Join(errs, err)
 			continue
 		}
 		if err := d.nl.ReplaceRoute(route); err != nil {
@@ -148,8 +167,10 @@ func (d *Device) addRoutes(p *peer) error {
 func (d *Device) deleteRoutes(p *peer) error {
 	var errs error
 	for _, r := range p.Pods {
-		route := p.route
-		route.Dst = r
+		route, err := p.routeTo(r)
+		if err != nil {
+			continue // it was never set
+		}
 		if err := d.nl.DeleteRoute(route); err != nil {
 			errs = errors.Join(errs, fmt.Errorf("overlay: %w", err))
 		}
@@ -213,7 +234,7 @@ func (p *peer) status() PeerStatus {
 	s := PeerStatus{Peer: p.Peer}
 	s.Endpoints, s.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
 	if p.Plain {
-		s.Path = netip.AddrPortFrom(p.route.Via, 0)
+		s.Path = netip.AddrPortFrom(p.routes[0].Via, 0)
 		return s
 	}
 	s.RTT, s.Moves = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load()

@@ -3,6 +3,7 @@ package test
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -208,4 +209,71 @@ func TestTwoHostsRestart(t *testing.T) {
 	if out, _, err := h.left.try("peer", "remove", "right"); err == nil {
 		t.Errorf("a peer is removed twice: %s", out)
 	}
+}
+
+// TestTwoHostsDirect: without encryption pods keep their addresses on the wire, also while no agent runs, and down leaves nothing of the
+// peers, whether the agent is there or not.
+func TestTwoHostsDirect(t *testing.T) {
+	need(t, "nginx", "curl", "tcpdump")
+	t.Parallel()
+	rules := "add check-state\nadd allow tcp from any to table(web) 80 setup keep-state\ntable web add 10.88.2.0/24\ntable web add fd00:88:2::/120\n"
+	h := newHosts(t, rules, rules)
+	clean := []string{footprint(t, h.left), footprint(t, h.right)}
+	key := strings.TrimSpace(h.right.weir("peer", "key"))
+	add := []string{"peer", "add", "right", "--key", key, "--encrypt=false", "--pods", "10.88.2.0/24,fd00:88:2::/120", "--endpoint"}
+	if _, talk, err := h.left.try(append(add, "10.66.0.2:51820")...); err == nil || !strings.Contains(talk, "an endpoint of their family") {
+		t.Errorf("pods of a family without an endpoint: %v\n%s", err, talk)
+	}
+	if now := h.left.peers(); len(now.Peers) != 0 {
+		t.Errorf("a refused peer is there: %+v", now)
+	}
+	h.left.weir(append(add, "10.66.0.2:51820,[fd66::2]:51820")...)
+	h.right.weir("peer", "add", "left", "--key", strings.TrimSpace(h.left.weir("peer", "key")), "--encrypt=false",
+		"--pods", "10.88.1.0/24,fd00:88:1::/120", "--endpoint", "10.66.0.1:1,[fd66::1]:1")
+	web, webPod := h.right.attach("web")
+	nginx(t, web, 80, 81)
+	client, clientPod := h.left.attach("client")
+	all := func() {
+		t.Helper()
+		for _, a := range webPod.Addrs {
+			reach(t, client, pageAt(a, 80))
+			refuse(t, client, pageAt(a, 81))
+		}
+	}
+	wire := h.onWire(t, all)
+	for i := range webPod.Addrs {
+		if !strings.Contains(wire, clientPod.Addrs[i].String()) || !strings.Contains(wire, webPod.Addrs[i].String()) || strings.Contains(wire, "51820") {
+			t.Errorf("on the wire is\n%s", wire)
+		}
+	}
+	h.left.stop()
+	h.right.kill()
+	all()
+	h.left.start("--rules", filepath.Join(h.left.root, "etc/weir/rules"))
+	all()
+	h.left.weir("down")
+	h.left.wait()
+	h.right.weir("down")
+	for i, one := range []*podHost{h.left, h.right} {
+		if now := footprint(t, one); now != clean[i] {
+			t.Errorf("down of host %d leaves\n%s\nbefore the peers there was\n%s", i, now, clean[i])
+		}
+		for _, dir := range []string{"var", "run"} {
+			if _, err := os.Stat(filepath.Join(one.root, dir)); !os.IsNotExist(err) {
+				t.Errorf("down of host %d leaves %s: %v", i, dir, err)
+			}
+		}
+	}
+}
+
+// footprint lists what a host has that others could see: links and routes, without the gateways of pods on the loopback. The tunnel is the
+// agent's and goes with it.
+func footprint(t *testing.T, h *podHost) string {
+	t.Helper()
+	out, err := h.host.Command("sh", "-c", "ip -br link | grep -v weir0; ip route show | grep -v weir0; "+
+		"ip -6 route show | grep -v -e fe80 -e multicast -e weir0 -e 'dev lo'").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
 }
