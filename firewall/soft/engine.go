@@ -32,6 +32,8 @@ type Engine struct {
 	tracks  *tracks
 	frags   *fragTable
 	onEvent func(*firewall.Event)
+	// lookAhead is the constant; tests make it smaller.
+	lookAhead int
 
 	mu     sync.Mutex // guards what follows; held by the control side only
 	ids    map[uint64]uint32
@@ -58,7 +60,7 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("soft: limits %d, %d, %d: states and half-open states must be at least 1", o.MaxStates, o.MaxEmbryonic, o.MaxTracks)
 	}
 	e := &Engine{
-		opts: o, onEvent: o.OnEvent, tracks: newTracks(o.MaxTracks), frags: &fragTable{},
+		opts: o, onEvent: o.OnEvent, lookAhead: lookAhead, tracks: newTracks(o.MaxTracks), frags: &fragTable{},
 		ids: map[uint64]uint32{}, tables: map[string]*members{},
 	}
 	if err := binary.Read(rand.Reader, binary.LittleEndian, &e.seed); err != nil {

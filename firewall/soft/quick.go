@@ -77,8 +77,8 @@ func when(ok bool, otherwise shorted) shorted {
 	return otherwise
 }
 
-// quick judges a packet, if it can do so in short.
-func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict) shorted {
+// quick judges a packet, if it can do so in short. h is the hash of its conversation, or 0 if that is still to be computed.
+func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict, h uint64) shorted {
 	c := s.cfg
 	if p.Reason != packet.ReasonNone || p.Frag&(packet.FragFirst|packet.FragLater) != 0 {
 		return unjudged
@@ -92,7 +92,7 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict)
 		if !c.looks {
 			return when(c.stateless && s.pass(p, in.Hook.Dir, now, v), unjudged)
 		}
-		if got := s.seek(p, m); got != judged {
+		if got := s.seek(p, m, h); got != judged {
 			return when(got == absent && c.stateless && s.pass(p, in.Hook.Dir, now, v), got)
 		}
 	}
@@ -125,8 +125,10 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict)
 
 // seek finds the state of a plain packet under the flow name that the first rule looks up: judged if it is there, absent if it is
 // not, unjudged if it would be in another shard.
-func (s *shard) seek(p *packet.Packet, m *recent) shorted {
-	h := hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
+func (s *shard) seek(p *packet.Packet, m *recent, h uint64) shorted {
+	if h == 0 {
+		h = hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
+	}
 	if s.many && s.engine.shardOf(h) != s.index {
 		return unjudged
 	}

@@ -198,7 +198,7 @@ func (t *table) setTag(r ref, tag uint8) {
 
 // put claims a free entry for the key and returns it zeroed but for the key.
 func (t *table) put(r ref, k *flow.Key, h uint64, now int64) *entry {
-	_, _, tag := t.places(h)
+	tag := max(uint8(h), 1)
 	e := &t.entries[r]
 	e.setKey(k, tag)
 	t.created[r] = now

@@ -16,6 +16,7 @@ type Worker struct {
 	shard   *shard
 	kept    bool // Hold was called
 	ps      [group]packet.Packet
+	hashes  [group]uint64  // of the conversations of ps, where ahead has computed them
 	in      firewall.Input // of a packet of a batch
 	job     job
 	touched uint64 // keeps the compiler from leaving out the reads of ahead
@@ -45,7 +46,7 @@ func (w *Worker) Judge(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	}
 	p := &w.ps[0]
 	p.Decode(pkt)
-	got := w.shard.quick(p, in, &v)
+	got := w.shard.quick(p, in, &v, 0)
 	if got == absent && w.begin(in, p, pkt, &v) {
 		got = judged
 	}
@@ -67,16 +68,19 @@ func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Ve
 	out = out[:len(pkts)]
 	for from := 0; from < len(pkts); from += group {
 		to := min(from+group, len(pkts))
-		ahead := w.shard.grown.used+w.shard.embryo.used > lookAhead
+		ahead := w.shard.grown.used+w.shard.embryo.used > w.engine.lookAhead
 		if ahead {
 			w.ahead(pkts[from:to])
 		}
 		for i := from; i < to; i++ {
 			p := &w.ps[i-from]
-			if !ahead {
+			h := uint64(0)
+			if ahead {
+				h = w.hashes[i-from]
+			} else {
 				p.Decode(pkts[i])
 			}
-			got := w.shard.quick(p, in, &out[i])
+			got := w.shard.quick(p, in, &out[i], h)
 			if got == absent && w.begin(in, p, pkts[i], &out[i]) {
 				got = judged
 			}
@@ -106,7 +110,8 @@ func (w *Worker) ahead(pkts [][]byte) {
 	for i, pkt := range pkts {
 		p := &w.ps[i]
 		p.Decode(pkt)
-		hashes[i] = hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
+		h := hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
+		hashes[i], w.hashes[i] = h, h
 	}
 	n := 0
 	for _, h := range hashes[:len(pkts)] {

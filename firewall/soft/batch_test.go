@@ -1,0 +1,73 @@
+package soft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/rule"
+)
+
+// TestBatchesJudgeAsSingles gives the packets of random cases to one engine in batches, with and without looking ahead, and to another one by
+// one: verdicts and states must be the same.
+func TestBatchesJudgeAsSingles(t *testing.T) {
+	for seed := range uint64(60) {
+		c := firetest.RandomCase(seed, rule.AllFeatures, treaty(), 300)
+		rs, err := rule.ParseFile("random", strings.Join(c.Rules[0], "\n"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := rule.Compile(rs, rule.CompileOptions{Default: c.Default, Strict: c.Strict})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var engines [2]*Engine
+		for i := range engines {
+			if engines[i], err = New(Options{Options: treaty()}); err != nil {
+				t.Fatal(err)
+			}
+			if err := engines[i].Load(p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		engines[1].lookAhead = int(seed%3)*10 - 1
+		var pkts [][]byte
+		var input firewall.Input
+		for _, s := range c.Steps {
+			if s.Kind != firetest.StepPacket {
+				continue
+			}
+			pkts = append(pkts, s.Packet)
+			if len(pkts) < 1+int(seed) {
+				continue
+			}
+			input = s.Input
+			got := make([]firewall.Verdict, len(pkts))
+			engines[1].Worker(0).JudgeBatch(&input, pkts, got)
+			for i, pkt := range pkts {
+				each := input
+				each.Random += uint32(i) * RandomStep
+				if want := engines[0].Worker(0).Judge(&each, pkt); got[i] != want {
+					t.Fatalf("seed %d: packet %d of %d: %+v in a batch, %+v by itself\n%s", seed, i, len(pkts), got[i], want, strings.Join(c.Rules[0], "\n"))
+				}
+			}
+			pkts = pkts[:0]
+		}
+		if one, other := list(t, engines[0]), list(t, engines[1]); !slices.Equal(one, other) {
+			t.Fatalf("seed %d: states\n%s\nin batches\n%s", seed, strings.Join(one, "\n"), strings.Join(other, "\n"))
+		}
+	}
+}
+
+// list returns the states as sorted text.
+func list(t *testing.T, e *Engine) []string {
+	var lines []string
+	for _, s := range states(t, e) {
+		lines = append(lines, fmt.Sprintf("%+v", s))
+	}
+	slices.Sort(lines)
+	return lines
+}
