@@ -119,6 +119,46 @@ inline_always int take(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
 	return 1;
 }
 
+// empty_in returns a bit for each entry of a set that was never used.
+inline_always __u64 empty_in(struct tag_line *t)
+{
+	__u64 m = 0;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		__u64 tag = once(t->tag[i]);
+		tag |= -tag;
+		opaque(tag);
+		m |= (~tag >> 63) << i;
+	}
+	return m;
+}
+
+// claim_empty takes an entry that was never used, in the set that has more of them.
+checked_once int claim_empty(__u64 sets)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	__u32 an = first_set(p->hash, sets), bn = second_set(p->hash, sets);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn);
+	if (!a || !b)
+		return 0;
+	__u64 in_a = empty_in(a), in_b = empty_in(b);
+	// As long as nothing was removed a set fills from below, so that its empty entries are its upper bits.
+	int use_a = in_a >= in_b;
+	__u64 in = use_a ? in_a : in_b;
+	if (!in)
+		return 0;
+	struct tag_line *t = use_a ? a : b;
+	__u32 way = lowest(in) & (WAYS - 1);
+	if (__sync_val_compare_and_swap(&t->tag[way], 0, (p->tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != 0)
+		return 0;
+	p->place = (use_a ? an : bn) * WAYS + way;
+	return 1;
+}
+
 // claim takes an entry for p->key: in the emptier of its two sets, which fills the table evenly. It sets p->place. With `hurry` an
 // entry that died just now will do.
 checked_once int claim(__u32 hurry)
@@ -219,39 +259,47 @@ checked_once int make_way(__u32 unused)
 // place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that is reclaimed.
 inline_always int place_for(struct config *cf, struct pkt *p)
 {
-	if (claim(0) || claim(1))
+	if (claim_empty(cf->sets) || claim(0) || claim(1))
 		return 1;
 	if (make_way(0) && claim(1))
 		return 1;
 	return reclaim(cf, p) && claim(1);
 }
 
-// settle resolves a double insertion: of several live entries of p->key the one at the lowest place stays. It returns whether ours did.
+// give_way resolves a double insertion between the live entry at `place`, which is ours, and one at another place that has the same tag: of two with
+// the same key the one at the lower place stays. It returns 0 if ours went.
+checked_once int give_way(__u32 place, __u32 other)
+{
+	struct cpu *c = this_cpu();
+	struct set *s = set_at(other / WAYS);
+	if (!c || !s || other == place || !same_ends(s, other % WAYS, &c->p.key))
+		return 1;
+	if (other > place) {
+		remove_state(other, c->p.tag, GONE_DOUBLE);
+		return 1;
+	}
+	remove_state(place, c->p.tag, GONE_DOUBLE);
+	c->p.place = other;
+	return 0;
+}
+
+// settle looks whether p->key was inserted twice at once, and returns whether our entry stays.
 checked_once int settle(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 1;
-	struct pkt *p = &c->p;
-	for (int i = 0; i < 2 * WAYS; i++) {
-		__u32 n = i < WAYS ? first_set(p->hash, cf->sets) : second_set(p->hash, cf->sets);
-		__u32 way = i % WAYS, other = n * WAYS + way;
-		struct tag_line *t = tags_at(n);
-		if (!t)
-			return 1;
-		if (!same_tag(once(t->tag[way]), p->tag) || other == place)
-			continue;
-		struct set *s = set_at(n);
-		if (!s || !same_ends(s, way, &p->key))
-			continue;
-		if (other > place) {
-			remove_state(other, p->tag, GONE_DOUBLE);
-			continue;
-		}
-		remove_state(place, p->tag, GONE_DOUBLE);
-		p->place = other;
-		return 0;
+	__u64 tag = c->p.tag;
+	__u32 an = first_set(c->p.hash, cf->sets), bn = second_set(c->p.hash, cf->sets);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn);
+	if (!a || !b)
+		return 1;
+	for (int i = 0; i < WAYS; i++) {
+		if (unlikely(same_tag(once(a->tag[i]), tag) && !give_way(place, an * WAYS + i)))
+			return 0;
+		if (unlikely(same_tag(once(b->tag[i]), tag) && !give_way(place, bn * WAYS + i)))
+			return 0;
 	}
 	return 1;
 }

@@ -70,7 +70,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		}
 	}
 	e.links[index] = a
-	return a.hook(), e.putCardsLocked()
+	return a.hook(), errors.Join(e.putCardsLocked(), e.replaceOthers(index))
 }
 
 // tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the maps are pinned.
@@ -227,14 +227,20 @@ func removeLinks(dir string) error {
 	}
 	var errs []error
 	for _, p := range paths {
-		l, err := link.LoadPinnedLink(p, nil)
-		if err == nil {
-			if err := l.Detach(); err != nil && !gone(err) {
-				errs = append(errs, fmt.Errorf("detach %s: %w", p, err))
-			}
-			errs = append(errs, l.Close())
-		}
-		errs = append(errs, removeIfThere(p))
+		errs = append(errs, removeLink(p))
 	}
 	return errors.Join(errs...)
+}
+
+// removeLink detaches a pinned link and takes the pin away.
+func removeLink(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
+	if err != nil { // what it is does not matter: it goes
+		return removeIfThere(path)
+	}
+	err = l.Detach()
+	if gone(err) {
+		err = nil
+	}
+	return errors.Join(err, l.Close(), removeIfThere(path))
 }

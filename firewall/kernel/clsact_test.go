@@ -35,10 +35,14 @@ func (g *guarded) byFilters(t *testing.T) {
 func TestFiltersGoWithoutTrace(t *testing.T) {
 	g := newGuarded(t, webRules)
 	clean := g.tc(t, "qdisc show dev eth0")
-	for what, end := range map[string]func() error{
-		"Detach": func() error { return g.engine.Detach(g.index) },
-		"Remove": func() error { return Remove(g.dir) },
+	for _, c := range []struct {
+		what string
+		end  func() error
+	}{ // Remove comes last: it takes the directory of the pins away
+		{"Detach", func() error { return g.engine.Detach(g.index) }},
+		{"Remove", func() error { return Remove(g.dir) }},
 	} {
+		what, end := c.what, c.end
 		g.byFilters(t)
 		if out := g.tc(t, "qdisc show dev eth0"); !strings.Contains(out, "clsact") {
 			t.Errorf("no clsact: %s", out)

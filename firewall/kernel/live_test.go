@@ -383,3 +383,41 @@ func TestWithoutTCX(t *testing.T) {
 		t.Logf("filters: %s", out)
 	}
 }
+
+// TestAnOlderLayoutIsReplaced takes over from a Weir whose pins mean something else: it guards until we do, and leaves no trace.
+func TestAnOlderLayoutIsReplaced(t *testing.T) {
+	g := newGuarded(t, "add deny ip from any to any\n")
+	if err := g.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	older := filepath.Join(g.dir, "layout-0")
+	if err := os.Rename(layoutDir(g.dir), older); err != nil {
+		t.Fatal(err)
+	}
+	g.open(t)
+	if g.engine.TakenOver() {
+		t.Error("took over what it cannot read")
+	}
+	g.interfaces(t)
+	if err := g.engine.Load(compile(t, webRules)); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := g.dial("10.0.0.1:80"); err == nil {
+		c.Close()
+		t.Error("the older Weir does not guard any more, and ours not yet")
+	}
+	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+		t.Fatal(err)
+	}
+	c, err := g.dial("10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := talk(c, "hello"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(older); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", older, err)
+	}
+}
