@@ -114,8 +114,13 @@ install: build
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/weir $(DESTDIR)/lib/systemd/system/weir.service
 
+# A Debian package in dist/out: static binary, unit, manual pages, completions, SBOM.
+.PHONY: deb
+deb: deps
+	@dist/deb/build dist/out
+
 deps:
 	@scripts/deps
 
 clean:
-	rm -rf bin
+	rm -rf bin dist/out

@@ -246,8 +246,16 @@ func (n *Node) serve(ctx context.Context, watched <-chan error) (err error) {
 }
 
 func (n *Node) loop(ctx context.Context, watched, served <-chan error) error {
+	var beat <-chan time.Time
+	if every := watchdog(); every > 0 {
+		t := time.NewTicker(every)
+		defer t.Stop()
+		beat = t.C
+	}
 	for {
 		select {
+		case <-beat:
+			notify("WATCHDOG=1")
 		case <-ctx.Done():
 			return nil
 		case <-n.leave:

@@ -3,6 +3,8 @@ package agent
 import (
 	"net"
 	"os"
+	"strconv"
+	"time"
 )
 
 // notify tells the service manager about the state of the process, as sd_notify(3) does. Without a service manager it does nothing;
@@ -21,4 +23,14 @@ func notify(state string) {
 	}
 	defer c.Close()
 	c.Write([]byte(state))
+}
+
+// watchdog returns how often the service manager wants to hear that the process is well, 0 if it does not (sd_watchdog_enabled(3)).
+func watchdog() time.Duration {
+	usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
+	pid := os.Getenv("WATCHDOG_PID")
+	if err != nil || usec <= 0 || pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return 0
+	}
+	return time.Duration(usec) * time.Microsecond / 3
 }
