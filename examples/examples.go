@@ -8,3 +8,11 @@ import _ "embed"
 //
 //go:embed web.rules
 var Web string
+
+// Left and Right are the rules of two hosts with containers, left.rules and right.rules.
+var (
+	//go:embed left.rules
+	Left string
+	//go:embed right.rules
+	Right string
+)

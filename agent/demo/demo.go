@@ -32,7 +32,10 @@ type Result struct {
 	Visits  []Visit     `json:"visits"`
 	Rules   []api.Rule  `json:"rules"`
 	States  []api.State `json:"states"`
-	Wrong   []string    `json:"wrong,omitempty"` // what did not go as the rules say
+	// The second and the third act.
+	Containers *Containers `json:"containers"`
+	TwoHosts   *TwoHosts   `json:"two_hosts"`
+	Wrong      []string    `json:"wrong,omitempty"` // what did not go as the rules say
 }
 
 // Visit is one request and what became of it.
@@ -42,6 +45,9 @@ type Visit struct {
 	Passed bool   `json:"passed"`
 	Answer string `json:"answer"`
 	Rule   uint16 `json:"rule"` // the rule whose counter moved
+	// In the second and third act: the host whose rule it is, and its text.
+	Host string `json:"host,omitempty"`
+	Text string `json:"text,omitempty"`
 }
 
 // stage is everything that has to go away again.
@@ -50,8 +56,10 @@ type stage struct {
 	server, friend, stranger *nstest.Node
 	dir                      string
 	unmount                  func() error
+	pins                     string
 	node                     *node
 	sites                    []*site
+	hosts                    hosts
 }
 
 // Run plays the demo. weir is the path of the binary that runs the node.
@@ -61,6 +69,36 @@ func Run(ctx context.Context, weir string) (r *Result, err error) {
 	if err := s.build(); err != nil {
 		return nil, err
 	}
+	// The stage of the other acts is built while the first one plays.
+	ctx, cancel := context.WithCancel(ctx)
+	built := make(chan error, 1)
+	go func() { built <- s.hosts.build(ctx, s.lab, weir, s.dir, s.pins) }()
+	r, err = s.first(ctx, weir)
+	if err != nil {
+		cancel()
+	}
+	err = errors.Join(err, <-built)
+	defer cancel()
+	if err != nil {
+		return nil, err
+	}
+	var wrong []string
+	if r.Containers, wrong, err = s.hosts.playContainers(ctx); err != nil {
+		return nil, fmt.Errorf("second act: %w", err)
+	}
+	r.Wrong = append(r.Wrong, wrong...)
+	if r.TwoHosts, wrong, err = s.hosts.playTwoHosts(ctx); err != nil {
+		return nil, fmt.Errorf("third act: %w", err)
+	}
+	r.Wrong = append(r.Wrong, wrong...)
+	if w := &r.TwoHosts.Wire; w.WireGuard == 0 || w.Readable > 0 || len(w.Others) > 0 {
+		r.Wrong = append(r.Wrong, fmt.Sprintf("on the wire: %+v", *w))
+	}
+	return r, nil
+}
+
+// first plays the first act.
+func (s *stage) first(ctx context.Context, weir string) (r *Result, err error) {
 	if s.node, err = s.startNode(ctx, weir); err != nil {
 		return nil, err
 	}
@@ -70,6 +108,12 @@ func Run(ctx context.Context, weir string) (r *Result, err error) {
 // build makes the namespaces, the wires and the servers.
 func (s *stage) build() (err error) {
 	if s.lab, err = nstest.Open(); err != nil {
+		return err
+	}
+	if s.dir, err = os.MkdirTemp("", fmt.Sprintf("weir-%d-demo-", os.Getpid())); err != nil {
+		return err
+	}
+	if s.pins, s.unmount, err = nstest.MountBpffs(); err != nil {
 		return err
 	}
 	for _, n := range []struct {
@@ -115,20 +159,11 @@ func (s *stage) build() (err error) {
 
 // startNode starts `weir up` on the server's two interfaces with the rules of examples/web.rules.
 func (s *stage) startNode(ctx context.Context, weir string) (*node, error) {
-	var err error
-	if s.dir, err = os.MkdirTemp("", fmt.Sprintf("weir-%d-demo-", os.Getpid())); err != nil {
-		return nil, err
-	}
-	pins, unmount, err := nstest.MountBpffs()
-	if err != nil {
-		return nil, err
-	}
-	s.unmount = unmount
 	rules := filepath.Join(s.dir, "web.rules")
 	if err := os.WriteFile(rules, []byte(examples.Web), 0o600); err != nil {
 		return nil, err
 	}
-	n, err := startNode(ctx, s.server, weir, s.dir, filepath.Join(pins, "weir"), rules)
+	n, err := startNode(ctx, s.server, weir, s.dir, filepath.Join(s.pins, "weir"), rules)
 	if err != nil {
 		return nil, fmt.Errorf("start the node: %w", err)
 	}
@@ -146,6 +181,7 @@ func (s *stage) close() error {
 	if s.node != nil {
 		errs = append(errs, s.node.down())
 	}
+	errs = append(errs, s.hosts.close())
 	for _, site := range s.sites {
 		errs = append(errs, site.close())
 	}

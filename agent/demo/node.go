@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long the node may take to start or to go.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // node is a `weir up` in a namespace.
 type node struct {
@@ -66,6 +66,13 @@ func (n *node) rules(ctx context.Context) ([]api.Rule, error) {
 	var r api.Rules
 	err := n.client.Get(ctx, "/v1/rules", &r)
 	return r.Rules, err
+}
+
+// peers returns the other nodes that it knows.
+func (n *node) peers(ctx context.Context) ([]api.Peer, error) {
+	var p api.Peers
+	err := n.client.Get(ctx, "/v1/peers", &p)
+	return p.Peers, err
 }
 
 // down takes the node and every trace of it away. It works also after the demo was interrupted.

@@ -18,6 +18,9 @@ import (
 // A request that the rules refuse gets no answer at all; this is how long the visitor waits for one.
 const silence = 700 * time.Millisecond
 
+// answerTime is how long an answer may take that has to come.
+const answerTime = 5 * time.Second
+
 // site is an HTTP server in a namespace.
 type site struct {
 	server http.Server
@@ -52,10 +55,19 @@ type plan struct {
 	host string // address as it stands in a URL
 	port int
 	pass bool
+
+	as    string // who it is, if not just the node
+	right bool   // the right host decides, not the left one
 }
 
 func (s *stage) plans() []plan {
-	return []plan{
+	plans := []plan{}
+	for _, p := range []struct {
+		from *nstest.Node
+		host string
+		port int
+		pass bool
+	}{
 		{s.friend, "10.77.1.1", 80, true}, {s.friend, "[fd77:1::1]", 80, true},
 		{s.stranger, "10.77.2.1", 80, true}, {s.stranger, "[fd77:2::1]", 80, true},
 		{s.friend, "10.77.1.1", 8080, true}, {s.friend, "[fd77:1::1]", 8080, true},
@@ -63,7 +75,10 @@ func (s *stage) plans() []plan {
 		{s.friend, "10.77.1.1", 81, false}, {s.friend, "[fd77:1::1]", 81, false},
 		{s.stranger, "10.77.2.1", 81, false}, {s.stranger, "[fd77:2::1]", 81, false},
 		{s.server, "10.77.1.2", 80, true}, {s.server, "[fd77:1::2]", 80, true},
+	} {
+		plans = append(plans, plan{from: p.from, host: p.host, port: p.port, pass: p.pass})
 	}
+	return plans
 }
 
 // play makes every visit, one after the other, so that the counter that moved is that of the rule that decided.
@@ -79,7 +94,7 @@ func (s *stage) play(ctx context.Context) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.Rule = moved(before, after)
+		v.Rule = moved(before, after, v.Passed)
 		before = after
 		r.Visits = append(r.Visits, v)
 		if v.Passed != p.pass {
@@ -95,11 +110,17 @@ func (s *stage) play(ctx context.Context) (*Result, error) {
 	return r, nil
 }
 
-// moved returns the number of the rule that counted the most packets in between.
-func moved(before, after []api.Rule) (number uint16) {
+// wireRule lets the encrypted packets of two hosts pass; it decides no visit.
+const wireRule = 50
+
+// moved returns the number of the rule that counted the most packets in between, among those that let pass or those that do not.
+func moved(before, after []api.Rule, passed bool) (number uint16) {
 	most := uint64(0)
 	for i := range after {
-		if i < len(before) && after[i].Packets-before[i].Packets > most {
+		if i >= len(before) || after[i].Number == wireRule || strings.HasPrefix(after[i].Text, "deny ") == passed {
+			continue
+		}
+		if after[i].Packets-before[i].Packets > most {
 			most, number = after[i].Packets-before[i].Packets, after[i].Number
 		}
 	}
@@ -110,12 +131,19 @@ func moved(before, after []api.Rule) (number uint16) {
 func visit(ctx context.Context, p plan) Visit {
 	url := fmt.Sprintf("http://%s:%d/", p.host, p.port)
 	v := Visit{Who: p.from.String(), What: "GET " + url}
+	if p.as != "" {
+		v.Who = p.as
+	}
+	atMost := silence
+	if p.pass {
+		atMost = answerTime
+	}
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(ctx, silence)
+		ctx, cancel := context.WithTimeout(ctx, atMost)
 		defer cancel()
 		return p.from.DialContext(ctx, network, address)
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: 5 * time.Second}
+	client := http.Client{Transport: &http.Transport{DialContext: dial}, Timeout: 2 * answerTime}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		v.Answer = err.Error()

@@ -18,7 +18,7 @@ func runDemo(c *call) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	fmt.Fprintln(c.talk, "weir: making three namespaces, a server, a node and its visitors; this takes some seconds")
+	fmt.Fprintln(c.talk, "weir: making nine namespaces, three nodes, servers and visitors; this takes some seconds")
 	r, err := demo.Run(c.ctx, self)
 	if err != nil {
 		return c.failed(err)
@@ -38,6 +38,8 @@ func runDemo(c *call) error {
 
 func printDemo(c *call, r *demo.Result) {
 	fmt.Fprintf(c.out, `
+1. A SERVER AND ITS VISITORS
+
   friend  eth0 ------ eth0  server  eth1 ------ eth0  stranger
   10.77.1.2           10.77.1.1     10.77.2.1         10.77.2.2
   fd77:1::2           fd77:1::1     fd77:2::1         fd77:2::2
@@ -54,22 +56,28 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 	}
 	t := tty.NewTable(c.out, false, "who", "what", "verdict", "answer", ">rule", "which says")
 	for _, v := range r.Visits {
-		verdict := "refused"
-		if v.Passed {
-			verdict = "passed"
-		}
-		t.Row(v.Who, v.What, verdict, v.Answer, v.Rule, texts[v.Rule])
+		t.Row(v.Who, v.What, verdict(v), v.Answer, v.Rule, texts[v.Rule])
 	}
 	t.Flush()
 	fmt.Fprint(c.out, "\nRules with their counters (weir fw show):\n\n")
 	writeRules(c.out, r.Rules, listFlags{counters: true})
 	fmt.Fprint(c.out, "\nConversations that the server's node still knows (weir fw states):\n\n")
 	printStates(c, r.States)
+	printContainers(c, r.Containers)
+	printTwoHosts(c, r.TwoHosts)
 	if len(r.Wrong) == 0 {
-		fmt.Fprintf(c.out, "\nAll %d answers are what the rules say. Everything made for this is gone again.\n", len(r.Visits))
+		all := len(r.Visits) + len(r.Containers.Visits) + len(r.TwoHosts.Visits)
+		fmt.Fprintf(c.out, "\nAll %d answers are what the rules say. Everything made for this is gone again.\n", all)
 	}
 }
 
 func indent(text string) string {
-	return "    " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n    ") + "\n"
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if line != "\n" {
+			b.WriteString("    ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/internal/tty"
 )
 
 func runPeerAdd(c *call) error {
@@ -112,22 +111,26 @@ func runPeerList(c *call) error {
 	if *asJSON {
 		return printJSON(c.out, all)
 	}
-	t := tty.NewTable(c.out, false, "name", "pods", "path", "handshake", ">rtt", ">received", ">sent", "key", "remarks")
-	for _, p := range all.Peers {
-		age, rtt := "never", ""
-		if p.Handshake != nil {
-			age = time.Since(*p.Handshake).Round(time.Second).String() + " ago"
-		}
-		if p.RTTSeconds > 0 {
-			rtt = time.Duration(p.RTTSeconds * float64(time.Second)).Round(10 * time.Microsecond).String()
-		}
-		if !p.Encrypted {
-			age = ""
-		}
-		t.Row(p.Name, join(p.Pods), p.Path, age, rtt, p.Received, p.Sent, p.Key, peerRemarks(p))
-	}
-	t.Flush()
+	printPeers(c, all.Peers)
 	return nil
+}
+
+// handshakeAge says how long ago keys were agreed on.
+func handshakeAge(p api.Peer) string {
+	switch {
+	case !p.Encrypted:
+		return ""
+	case p.Handshake == nil:
+		return "never"
+	}
+	return time.Since(*p.Handshake).Round(time.Second).String() + " ago"
+}
+
+func rttText(p api.Peer) string {
+	if p.RTTSeconds == 0 {
+		return ""
+	}
+	return time.Duration(p.RTTSeconds * float64(time.Second)).Round(10 * time.Microsecond).String()
 }
 
 func peerRemarks(p api.Peer) string {
