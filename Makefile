@@ -77,7 +77,7 @@ fuzz: deps
 	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
-BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter
+BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods
 bench: deps $(BENCHES)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
@@ -103,6 +103,10 @@ bench-packet:
 .PHONY: bench-filter
 bench-filter:
 	cd peers && $(GO) run ./filter -rounds 300 -slice 300us
+# The way to and from pods beside plain routing and other CNI plugins; as root, with containernetworking-plugins, nft and iptables.
+.PHONY: bench-pods
+bench-pods:
+	cd peers && $(GO) run ./pods
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
 	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md

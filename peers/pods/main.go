@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 15, "how often every way has its turn")
+	slice := flag.Duration("slice", 150*time.Millisecond, "how long a turn is")
+	only := flag.String("only", "", "only the part of this name: remote, local, published")
+	flag.Parse()
+	runtime.GOMAXPROCS(8)    // threads that wait in system calls keep their place
+	debug.SetGCPercent(-1)   // a collection would wait for them
+	debug.SetMemoryLimit(-1) // there is little to collect
+	if err := run(*rounds, *slice, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "pods:", err)
+		os.Exit(1)
+	}
+}
+
+// worst is the smallest quotient of a number and its bar.
+var worst = 1e9
+
+func run(rounds int, slice time.Duration, only string) (err error) {
+	dir, err := os.MkdirTemp("", "weir-pods")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	lab, err := nstest.Open()
+	if err != nil {
+		return err
+	}
+	b := &bench{lab: lab, dir: dir, rounds: rounds, slice: slice}
+	defer func() { err = errors.Join(err, b.close()) }()
+	for _, p := range []struct {
+		name string
+		run  func(*bench) error
+	}{{"remote", (*bench).remote}, {"local", (*bench).local}, {"published", (*bench).published}} {
+		if only != "" && only != p.name {
+			continue
+		}
+		if err := p.run(b); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	fmt.Printf("\nworst ratio: %.2f\n", worst)
+	return nil
+}
+
+// bench is where everything happens.
+type bench struct {
+	lab    *nstest.Lab
+	dir    string
+	rounds int
+	slice  time.Duration
+	undo   []func() error
+}
+
+func (b *bench) close() error {
+	var errs []error
+	for _, f := range slices.Backward(b.undo) {
+		errs = append(errs, f())
+	}
+	return errors.Join(append(errs, b.lab.Close())...)
+}
+
+// way is one of the things compared: one turn of it gives a number per second and, if it was timed, the time that 99 of 100 took less than.
+type way struct {
+	name string
+	turn func(time.Duration) (perSecond float64, p99 time.Duration, err error)
+
+	rates []float64
+	p99s  []float64
+}
+
+// play gives every way its turn in every round, in shuffled order, after one that does not count.
+func (b *bench) play(ways []*way) error {
+	for round := range b.rounds + 1 {
+		order := rand.Perm(len(ways))
+		for _, i := range order {
+			w := ways[i]
+			rate, p99, err := w.turn(b.slice)
+			if err != nil {
+				return fmt.Errorf("%s: %w", w.name, err)
+			}
+			if round > 0 {
+				w.rates, w.p99s = append(w.rates, rate), append(w.p99s, float64(p99)/1e3)
+			}
+		}
+	}
+	return nil
+}
+
+// bar says what the first way has to reach beside another: at least a rate, at most a p99 (0: none).
+type bar struct {
+	beside string
+	rate   float64
+	p99    float64
+}
+
+// print shows what was measured; ratios are those of the first way to the others.
+func print(title, unit string, scale float64, ways []*way, bars []bar) {
+	fmt.Printf("\n### %s\n\n| way | %s | p99, us | ratio of %s to it | quartiles | bar |\n| --- | --- | --- | --- | --- | --- |\n", title, unit, ways[0].name)
+	for _, w := range ways {
+		r := ratios(ways[0].rates, w.rates)
+		late := "-"
+		if v := quartile(w.p99s, 1); v > 0 {
+			late = fmt.Sprintf("%.1f", v)
+		}
+		wanted := ""
+		for _, bar := range bars {
+			if bar.beside != w.name {
+				continue
+			}
+			wanted = fmt.Sprintf(">= %.2f", bar.rate)
+			worst = min(worst, quartile(r, 2)/bar.rate)
+			if bar.p99 > 0 {
+				p := quartile(ways[0].p99s, 1) / quartile(w.p99s, 1)
+				wanted += fmt.Sprintf(", p99 %.2f <= %.2f", p, bar.p99)
+				worst = min(worst, bar.p99/p)
+			}
+		}
+		fmt.Printf("| %s | %.0f | %s | %.2f | %.2f - %.2f | %s |\n", w.name, quartile(w.rates, 2)/scale, late, quartile(r, 2), quartile(r, 1), quartile(r, 3), wanted)
+	}
+}
+
+func ratios(a, b []float64) []float64 {
+	r := make([]float64, len(a))
+	for i := range a {
+		r[i] = a[i] / b[i]
+	}
+	return r
+}
+
+func quartile(v []float64, n int) float64 {
+	s := slices.Sorted(slices.Values(v))
+	return s[(len(s)-1)*n/4]
+}

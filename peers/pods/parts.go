@@ -1,0 +1,203 @@
+package main
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/pod"
+)
+
+const port = 7000
+
+// cpu is where the threads of the measurements on one processor run; what RPS moves goes to the other.
+const (
+	cpu   = 0
+	other = "2"
+)
+
+// between is a pair of pods on two hosts, or of the hosts themselves.
+func (b *bench) between(prepare func(*host) error, pods bool) (p pair, ends []*nstest.Node, err error) {
+	p = pair{port: port, cpu: cpu}
+	x, err := b.newHost()
+	if err != nil {
+		return p, nil, err
+	}
+	y, err := b.newHost()
+	if err != nil {
+		return p, nil, err
+	}
+	if err := errors.Join(prepare(x), prepare(y)); err != nil {
+		return p, nil, err
+	}
+	if err := b.wire(x, y); err != nil {
+		return p, nil, err
+	}
+	if !pods {
+		p.from, p.on, p.to = x.Node, y.Node, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(x.number), 2}), port)
+		return p, []*nstest.Node{x.Node, y.Node}, nil
+	}
+	from, _, err := x.addPod("a")
+	if err != nil {
+		return p, nil, err
+	}
+	on, to, err := y.addPod("b")
+	if err != nil {
+		return p, nil, err
+	}
+	p.from, p.on, p.to = from, on, netip.AddrPortFrom(to, port)
+	return p, []*nstest.Node{from, on}, nil
+}
+
+// remote measures from a pod to one on another host.
+func (b *bench) remote() error {
+	nothing := func(*host) error { return nil }
+	var ways []*way
+	var ends []*nstest.Node
+	for _, w := range []struct {
+		name    string
+		prepare func(*host) error
+		pods    bool
+	}{
+		{"weir", func(h *host) error { return h.guard(false) }, true},
+		{"weir, bpf_redirect", func(h *host) error { return h.guard(true) }, true},
+		{"routing, nft", (*host).filter, true},
+		{"routing", nothing, true},
+		{"host to host", nothing, false},
+	} {
+		p, nodes, err := b.between(w.prepare, w.pods)
+		if err != nil {
+			return err
+		}
+		if w.pods {
+			ends = append(ends, nodes...)
+		}
+		ways = append(ways, &way{name: w.name, turn: p.transactions})
+	}
+	if err := b.play(ways); err != nil {
+		return err
+	}
+	print("Pod to remote pod, one processor", "transactions/s", 1, ways, []bar{{beside: "routing, nft", rate: 1.10}, {beside: "host to host", rate: 0.90}})
+	for _, n := range ends {
+		if err := spread(n, other); err != nil {
+			return err
+		}
+	}
+	for _, w := range ways {
+		w.rates, w.p99s = nil, nil
+	}
+	if err := b.play(ways); err != nil {
+		return err
+	}
+	print("Pod to remote pod, RPS of the pod's interface to the other processor", "transactions/s", 1, ways,
+		[]bar{{beside: "weir, bpf_redirect", rate: 3.0}, {beside: "host to host", rate: 0.95, p99: 1.2}})
+	return nil
+}
+
+// local measures between two pods of one host.
+func (b *bench) local() error {
+	var rr, streams []*way
+	add := func(name string, from, on *nstest.Node, to netip.Addr) {
+		p := pair{from: from, on: on, to: netip.AddrPortFrom(to, port), port: port, cpu: cpu}
+		rr = append(rr, &way{name: name, turn: p.transactions})
+		p.cpu = -1
+		streams = append(streams, &way{name: name, turn: p.stream})
+	}
+	for _, w := range []struct {
+		name    string
+		prepare func(*host) error
+		plugins []string
+	}{
+		{"weir", func(h *host) error { return h.guard(false) }, nil},
+		{"routing", func(*host) error { return nil }, nil},
+		{"routing, nft", (*host).filter, nil},
+		{"bridge", nil, []string{"bridge"}},
+		{"ptp", nil, []string{"ptp"}},
+		{"bridge, firewall, portmap", nil, []string{"bridge", "firewall", "portmap"}},
+		{"ptp, firewall, portmap", nil, []string{"ptp", "firewall", "portmap"}},
+	} {
+		h, err := b.newHost()
+		if err != nil {
+			return err
+		}
+		join := func(name string) (*nstest.Node, netip.Addr, error) { return h.addPod(name) }
+		if w.plugins != nil {
+			join = func(name string) (*nstest.Node, netip.Addr, error) {
+				return h.plugins(name, mappings(8000+len(name)), w.plugins...)
+			}
+		} else if err := w.prepare(h); err != nil {
+			return err
+		}
+		from, _, err := join("a")
+		if err != nil {
+			return err
+		}
+		on, to, err := join("bb")
+		if err != nil {
+			return err
+		}
+		add(w.name, from, on, to)
+	}
+	bars := []bar{{beside: "bridge", rate: 1}, {beside: "ptp", rate: 1}, {beside: "bridge, firewall, portmap", rate: 1}, {beside: "ptp, firewall, portmap", rate: 1}}
+	if err := b.play(rr); err != nil {
+		return err
+	}
+	print("Pod to pod on one host, one processor", "transactions/s", 1, rr, bars)
+	if err := b.play(streams); err != nil {
+		return err
+	}
+	print("Pod to pod on one host, one TCP stream", "MB/s", 1e6, streams, append(slices.Clone(bars), bar{beside: "routing", rate: 1}))
+	return nil
+}
+
+func mappings(hostPort int) []map[string]any {
+	return []map[string]any{{"hostPort": hostPort, "containerPort": port, "protocol": "tcp"}}
+}
+
+// published measures a port of the host that leads to a pod, from another host.
+func (b *bench) published() error {
+	var ways []*way
+	for _, w := range []string{"weir, published", "weir, the pod itself", "bridge, portmap", "ptp, portmap"} {
+		x, err := b.newHost()
+		if err != nil {
+			return err
+		}
+		y, err := b.newHost()
+		if err != nil {
+			return err
+		}
+		ours := w[:4] == "weir"
+		if ours {
+			if err := y.guard(false); err != nil {
+				return err
+			}
+		}
+		if err := b.wire(x, y); err != nil {
+			return err
+		}
+		var on *nstest.Node
+		var direct netip.Addr
+		if ours {
+			on, direct, err = y.addPod("c", pod.Publish{Proto: packet.ProtoTCP, HostPort: 8080, Port: port})
+		} else {
+			on, direct, err = y.plugins("c", mappings(8080), w[:len(w)-len(", portmap")], "portmap")
+		}
+		if err != nil {
+			return err
+		}
+		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(x.number), 2}), 8080)
+		if w == "weir, the pod itself" {
+			to = netip.AddrPortFrom(direct, port)
+		}
+		p := pair{from: x.Node, on: on, to: to, port: port, cpu: cpu}
+		ways = append(ways, &way{name: w, turn: p.requests})
+	}
+	if err := b.play(ways); err != nil {
+		return err
+	}
+	print("A published port from another host, one processor", "requests/s", 1, ways,
+		[]bar{{beside: "weir, the pod itself", rate: 0.95}, {beside: "bridge, portmap", rate: 1}, {beside: "ptp, portmap", rate: 1}})
+	return nil
+}
