@@ -77,12 +77,25 @@ func listen(n *nstest.Node, port uint16) (fd int, err error) {
 	return fd, err
 }
 
+func accept(l int) (int, error) {
+	for {
+		fd, _, err := unix.Accept(l)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
 func connect(to netip.AddrPort) (int, error) {
 	fd, err := socket()
 	if err != nil {
 		return -1, err
 	}
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}); err != nil {
+	err = unix.EINTR
+	for err == unix.EINTR || err == unix.EALREADY { // a signal of the runtime's
+		err = unix.Connect(fd, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()})
+	}
+	if err != nil && err != unix.EISCONN {
 		unix.Close(fd)
 		return -1, fmt.Errorf("connect to %s: %w", to, err)
 	}
@@ -118,7 +131,7 @@ func (p pair) transactions(slice time.Duration) (float64, time.Duration, error) 
 	}
 	defer unix.Close(l)
 	served := thread(p.on, p.cpu, func() error {
-		fd, _, err := unix.Accept(l)
+		fd, err := accept(l)
 		if err != nil {
 			return err
 		}
@@ -175,7 +188,7 @@ func (p pair) stream(slice time.Duration) (float64, time.Duration, error) {
 	var total int
 	var took time.Duration
 	served := thread(p.on, p.cpu, func() error {
-		fd, _, err := unix.Accept(l)
+		fd, err := accept(l)
 		if err != nil {
 			return err
 		}
@@ -225,10 +238,7 @@ func (p pair) requests(slice time.Duration) (float64, time.Duration, error) {
 	}
 	served := thread(p.on, p.cpu, func() error {
 		for {
-			fd, _, err := unix.Accept(l)
-			if err == unix.EINTR {
-				continue
-			}
+			fd, err := accept(l)
 			if err != nil {
 				return nil // the listener was shut down
 			}
