@@ -7,7 +7,7 @@
 #include "mangle.h"
 #include "reply.h"
 
-enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, LOOPBACK = 1 };
+enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT, LOOPBACK = 1 };
 // The mark of a packet that was judged on its way out already is the local mark without its lowest bit, which is always set.
 enum { MARK_KIND = 1 };
 
@@ -256,7 +256,8 @@ inline_always void aim(struct pkt *p, struct endpoint *to)
 	p->target.known = 1;
 	p->target.place = to->place;
 	p->target.limited = to->limited;
-	p->xmit = to->ifindex;
+	p->target.mtu = to->mtu;
+	p->target.ifindex = to->ifindex;
 	__builtin_memcpy(p->macs, to->mac, 6);
 	__builtin_memcpy(p->macs + 6, to->host_mac, 6);
 }
@@ -344,6 +345,7 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 	p->memo_flow = 0;
 	p->translated = 0;
 	p->make = 0;
+	p->settled = 0;
 	p->target.known = 0;
 	p->origin.known = from != NULL;
 	if (from) {
@@ -358,16 +360,21 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 			count_pod_drop(from->place, DIR_OUT);
 		return drop(p, c, cf, wrong);
 	}
-	if (pod_at(p->dst_hi, p->dst_lo))
-		return GO_ON;
-	if (from ? f->published && own_address(0) : f->published | f->masquerade) {
-		if (translate_in(skb) == NAT_FAILED)
+	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
+	if (!to && (from ? f->published && own_address(0) : f->published | f->masquerade)) {
+		int r = translate_in(skb);
+		if (r == NAT_FAILED)
 			return TC_ACT_SHOT;
+		if (r == NAT_DONE)
+			to = pod_at(p->dst_hi, p->dst_lo);
 	}
+	if (to)
+		aim(p, to);
 	return GO_ON;
 }
 
-// halfway follows the first judgement of a packet that came in, and finds out where it goes. GO_ON: it has to be judged on its way out.
+// halfway follows the first judgement of a packet that came in, and finds out where it goes. GO_ON: it has to be judged on its way out. GO_OUT: it passes
+// there as it did here, by the same state.
 checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
@@ -392,16 +399,15 @@ checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 	}
 	if (p->kind != PARSED_IP || p->reason)
 		return GO_UP;
-	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
-	if (to) {
+	if (p->target.known) {
 		if (p->make) {
 			int why = nat_make(skb, 0);
 			if (why)
 				return drop(p, c, cf, why);
 		}
-		if (!direct(skb, p) || !fits(skb, p, to->mtu))
+		if (!direct(skb, p) || !fits(skb, p, p->target.mtu))
 			return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
-		aim(p, to);
+		p->xmit = p->target.ifindex;
 	} else if (!from) {
 		return GO_UP;
 	} else if (!direct(skb, p) || !route(skb, p)) {
@@ -409,7 +415,10 @@ checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 	}
 	p->dir = DIR_OUT;
 	p->second = 1;
-	return GO_ON;
+	if (!p->settled || p->frag & FRAG_FIRST) // whose verdict is noted for the other fragments
+		return GO_ON;
+	count_rule(p, p->v.id);
+	return GO_OUT;
 }
 
 // depart follows the second judgement: the packet goes.
@@ -448,9 +457,10 @@ inline_always int carry_in(struct __sk_buff *skb, __u32 l2)
 		return r;
 	judge(skb);
 	r = halfway(skb, l2);
-	if (r != GO_ON)
+	if (r == GO_ON)
+		judge(skb);
+	else if (r != GO_OUT)
 		return r;
-	judge(skb);
 	return depart(skb, l2);
 }
 
@@ -591,5 +601,5 @@ checked_once int call_own(struct __sk_buff *skb)
 	aim(p, to);
 	if (mangle(skb) < 0 || store_macs(skb, p) < 0)
 		return TC_ACT_SHOT;
-	return bpf_redirect(p->xmit, 0);
+	return bpf_redirect(p->target.ifindex, 0);
 }

@@ -49,6 +49,7 @@ inline_always int established(struct config *cf, struct pkt *p, void *image, str
 		p->v.state = USE_HIT;
 		count_rule(p, owner->id);
 		decide(p, owner, 1, REASON_RULE);
+		p->settled = 1;
 		return QUICK_DONE;
 	}
 	if (look >= LOOK_DROP && owner) {

@@ -306,6 +306,7 @@ struct pkt {
 	__u8 second;	 // judged for the second time, on its way out
 	__u8 memo_look;	 // what the look-up of the first judgement said
 	__u8 translated; // the fields above are no longer those in the frame: these are in was
+	__u8 settled;	 // a state alone decided that it passes, which it will do again on its way out
 	__u8 make;	 // a translation has to be made once the packet has passed
 	__u32 memo_flow; // 1 + flow id of the state that the first judgement found or made
 	__u32 memo_rule;
@@ -315,6 +316,7 @@ struct pkt {
 	struct {
 		__u32 place, limited; // as in struct endpoint
 		__u32 known;	      // it is a pod
+		__u32 mtu, ifindex;
 	} origin, target;
 	__u8 macs[12]; // destination, source
 	struct bpf_fib_lookup route;

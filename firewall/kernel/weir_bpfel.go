@@ -255,8 +255,9 @@ type weirCpu struct {
 		Second     uint8
 		MemoLook   uint8
 		Translated uint8
+		Settled    uint8
 		Make       uint8
-		_          [3]byte
+		_          [2]byte
 		MemoFlow   uint32
 		MemoRule   uint32
 		MemoPlace  uint32
@@ -284,12 +285,16 @@ type weirCpu struct {
 			Place   uint32
 			Limited uint32
 			Known   uint32
+			Mtu     uint32
+			Ifindex uint32
 		}
 		Target struct {
 			_       structs.HostLayout
 			Place   uint32
 			Limited uint32
 			Known   uint32
+			Mtu     uint32
+			Ifindex uint32
 		}
 		Macs  [12]uint8
 		Route struct {
