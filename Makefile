@@ -77,7 +77,7 @@ fuzz: deps
 	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
-BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods
+BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods bench-observe
 bench: deps $(BENCHES)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
@@ -107,6 +107,10 @@ bench-filter:
 .PHONY: bench-pods
 bench-pods:
 	cd peers && $(GO) run ./pods
+# What watching costs, events per second, memory with a million states; as root.
+.PHONY: bench-observe
+bench-observe: build
+	cd peers && $(GO) run ./observe
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
 	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md
