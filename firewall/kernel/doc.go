@@ -21,6 +21,9 @@
 // States lie in a set-associative table of our own; bpf/lib/table.h describes it. This package reads it through shared memory, and
 // asks the kernel to change it: user space never writes where packets are counted.
 //
+// The sizes of the tables are those of the first engine; they change when everything is removed. Pins of another layout are never read,
+// but replaced interface by interface.
+//
 // # C
 //
 // The programs are in bpf/, Dual BSD/GPL. `make gen` compiles them with clang 14; what it makes is committed.
