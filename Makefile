@@ -77,11 +77,7 @@ fuzz: deps
 	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel
 
 # Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
-<<<<<<< HEAD
-BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods bench-observe
-=======
-BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods bench-firewall
->>>>>>> ee84838 (docs: measure the kernel engine; make: bench-firewall)
+BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods bench-observe bench-firewall
 bench: deps $(BENCHES)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
@@ -111,17 +107,14 @@ bench-filter:
 .PHONY: bench-pods
 bench-pods:
 	cd peers && $(GO) run ./pods
-<<<<<<< HEAD
 # What watching costs, events per second, memory with a million states; as root.
 .PHONY: bench-observe
 bench-observe: build
 	cd peers && $(GO) run ./observe
-=======
 # The kernel engine against no firewall and nftables, in namespaces; as root, with nginx and nft.
 .PHONY: bench-firewall
 bench-firewall:
 	cd peers && $(GO) run ./firewall
->>>>>>> ee84838 (docs: measure the kernel engine; make: bench-firewall)
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
 	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md
