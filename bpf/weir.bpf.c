@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Weir's programs: one per direction and kind of interface, with and without Ethernet headers.
 #include "lib/control.h"
-#include "lib/forward.h"
+#include "lib/own.h"
 
 // hook judges a packet at an interface. The test for passing is the last thing that happens: whatever goes wrong before, the packet is dropped.
 inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)

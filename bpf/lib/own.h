@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The host's calls to its own published ports, which never leave the loopback by themselves.
+#pragma once
+
+#include "forward.h"
+
+// own_source gives a call of the host to one of its loopback addresses a source that a pod can answer to.
+inline_always int own_source(struct pkt *p, struct forwarding *f)
+{
+	struct address *a = p->version == 4 ? &f->four : &f->six;
+
+	if (!(a->hi | a->lo))
+		return 0;
+	p->goal.src_hi = a->hi;
+	p->goal.src_lo = a->lo;
+	return 1;
+}
+
+// make_own makes the translation for a call of the host to one of its own ports. The source port changes only when it has to.
+inline_always int make_own(struct __sk_buff *skb, struct pkt *p)
+{
+	__u32 port = p->goal.ports >> 16, rest = p->goal.ports & 0xffff;
+	int why = nat_make(skb, 0);
+
+	for (__u32 i = 1; i < NAT_TRIES && why == REASON_NAT_PORTS && p->proto != PROTO_SCTP; i++) {
+		p->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
+		why = nat_make(skb, 0);
+	}
+	return why;
+}
+
+// call_own carries what the host says to itself: to a pod, if it is meant for a published port.
+checked_once int call_own(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct forwarding *f = ways();
+	if (!c || !cf || !f)
+		return GO_UP;
+	struct pkt *p = &c->p;
+
+	p->translated = 0;
+	if (p->kind != PARSED_IP || p->reason || !f->published || p->frag & (FRAG_FIRST | FRAG_LATER))
+		return GO_UP;
+	make_key(skb, p);
+	if (p->is_error || p->keyed != KEY_SET)
+		return GO_UP;
+	if (!nat_follow(META_WIRE)) {
+		if (!find_published(0))
+			return GO_UP;
+		tuple_of(p, &p->was);
+		if (is_loopback(p->version, p->src_hi, p->src_lo) && !own_source(p, f))
+			return TC_ACT_SHOT;
+		int why = make_own(skb, p);
+		if (why)
+			return drop(p, c, cf, why);
+	}
+	become(p, &p->goal);
+	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
+	if (!to)
+		return TC_ACT_SHOT;
+	aim(p, to);
+	if (mangle(skb) < 0 || store_macs(skb, p) < 0)
+		return TC_ACT_SHOT;
+	return bpf_redirect(p->target.ifindex, 0);
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Which packets are translated, on their way in and on their way out.
+#pragma once
+
+#include "mangle.h"
+
+// nat_fragment lets later fragments follow the translation of the first, which is at hand; without `note` it looks up what the later one at hand follows.
+checked_once int nat_fragment(__u32 note)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	struct pkt *p = &c->p;
+	struct nat_frag_key k = {};
+	struct tuple *t = &p->was;
+	if (!note)
+		tuple_of(p, t);
+	k.src.hi = t->src_hi;
+	k.src.lo = t->src_lo;
+	k.dst.hi = t->dst_hi;
+	k.dst.lo = t->dst_lo;
+	k.id = p->ip_id;
+	k.proto = p->proto;
+	k.dir = p->dir;
+	if (note) {
+		struct nat_frag v = {};
+		v.src.hi = p->src_hi;
+		v.src.lo = p->src_lo;
+		v.dst.hi = p->dst_hi;
+		v.dst.lo = p->dst_lo;
+		v.until = p->now + cf->life_frag;
+		bpf_map_update_elem(&nat_frags, &k, &v, BPF_ANY);
+		return 1;
+	}
+	struct nat_frag *v = bpf_map_lookup_elem(&nat_frags, &k);
+	if (!v || p->now > v->until)
+		return 0;
+	p->goal.src_hi = v->src.hi;
+	p->goal.src_lo = v->src.lo;
+	p->goal.dst_hi = v->dst.hi;
+	p->goal.dst_lo = v->dst.lo;
+	p->goal.ports = 0;
+	become(p, &p->goal);
+	return 1;
+}
+
+enum { NAT_NONE, NAT_DONE, NAT_FAILED };
+
+// translate_in turns what came from outside back into what rules see. Only the fields change, but for an ICMP error, which has no answer.
+checked_once int translate_in(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return NAT_FAILED;
+	struct pkt *p = &c->p;
+
+	if (p->frag & FRAG_LATER)
+		return nat_fragment(0) ? NAT_DONE : NAT_NONE;
+	make_key(skb, p);
+	if (nat_follow(META_WIRE)) {
+		if (p->is_error)
+			return mangle_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
+		become(p, &p->goal);
+	} else if (!p->is_error && find_published(0)) {
+		become(p, &p->goal);
+		p->make = 1;
+	} else {
+		return NAT_NONE;
+	}
+	if (p->frag & FRAG_FIRST)
+		nat_fragment(1);
+	return NAT_DONE;
+}
+
+// begins: the packet comes from who began the conversation, as its state says. Where rules keep none, a reply shows itself as far as it can.
+checked_once int begins(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return unused;
+	struct pkt *p = &c->p;
+	__u8 t = p->icmp_type;
+
+	if (p->memo_flow) {
+		__u32 place = p->memo_place;
+		struct set *s = set_at(place / WAYS);
+		return s && (p->from ? high_side(s, place) : low_side(s, place))->flags & META_MADE;
+	}
+	if (p->proto == PROTO_TCP)
+		return (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN;
+	if (!is_icmp(p))
+		return 1;
+	return p->version == 4 ? t == 8 || t == 13 || t == 15 || t == 17 : t == 128;
+}
+
+// hides: the packet leaves with the host's address.
+inline_always int hides(struct pkt *p, struct forwarding *f)
+{
+	struct table_key k;
+
+	if (!f->masquerade)
+		return 0;
+	trie_key(&k, p->version, p->src_hi, p->src_lo);
+	__u32 *v = bpf_map_lookup_elem(&masked_sources, &k);
+	if (!v || !(*v & MASK_SOURCE))
+		return 0;
+	trie_key(&k, p->version, p->dst_hi, p->dst_lo);
+	v = bpf_map_lookup_elem(&masked_sources, &k);
+	return !v || !(*v & MASK_EXCEPT);
+}
+
+// hide gives a packet that leaves through a card a new source.
+inline_always int hide(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
+{
+	struct card *card = bpf_map_lookup_elem(&cards, &ifindex);
+	struct address *a = !card ? NULL : p->version == 4 ? &card->four : &card->six;
+
+	if (!a || !(a->hi | a->lo))
+		return NAT_FAILED;
+	if (p->is_error) // about something that was never translated: as from the host itself
+		return NAT_NONE;
+	tuple_of(p, &p->was);
+	p->goal = p->was;
+	p->goal.src_hi = a->hi;
+	p->goal.src_lo = a->lo;
+	if (masquerade(skb))
+		return NAT_FAILED;
+	become(p, &p->goal);
+	return NAT_DONE;
+}
+
+// translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes to a pod or to the host itself.
+checked_once int translate_out(struct __sk_buff *skb, __u32 ifindex)
+{
+	struct cpu *c = this_cpu();
+	struct forwarding *f = ways();
+	if (!c || !f)
+		return NAT_FAILED;
+	struct pkt *p = &c->p;
+
+	if (p->frag & FRAG_LATER) {
+		if (nat_fragment(0))
+			return NAT_DONE;
+		return ifindex && hides(p, f) ? NAT_FAILED : NAT_NONE;
+	}
+	make_key(skb, p);
+	if (nat_follow(0)) {
+		if (p->is_error)
+			return mangle_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
+		become(p, &p->goal);
+	} else {
+		int r = ifindex && begins(0) && hides(p, f) ? hide(skb, p, ifindex) : NAT_NONE;
+		if (r == NAT_FAILED || !(p->frag & FRAG_FIRST))
+			return r;
+		if (r == NAT_NONE) // the other fragments stay as they are, too
+			tuple_of(p, &p->was);
+	}
+	if (p->frag & FRAG_FIRST)
+		nat_fragment(1);
+	return NAT_DONE;
+}
