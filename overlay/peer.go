@@ -2,7 +2,6 @@ package overlay
 
 import (
 	"bufio"
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -250,32 +249,4 @@ func parseHexKey(s string) (Key, error) {
 		return Key{}, errors.New("overlay: a key in this place is 64 hexadecimal digits")
 	}
 	return Key(b), nil
-}
-
-// lookupTime bounds how long names may take.
-const lookupTime = 3 * time.Second
-
-// resolve turns endpoints into addresses, in order. err tells of the names that were not found.
-func resolve(endpoints []string) (list []netip.AddrPort, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
-	defer cancel()
-	add := func(a netip.AddrPort) {
-		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); !slices.Contains(list, a) {
-			list = append(list, a)
-		}
-	}
-	for _, e := range endpoints {
-		if a, bad := netip.ParseAddrPort(e); bad == nil {
-			add(a)
-			continue
-		}
-		host, port, _ := net.SplitHostPort(e)
-		n, _ := strconv.ParseUint(port, 10, 16)
-		addrs, bad := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		err = errors.Join(err, bad)
-		for _, a := range addrs {
-			add(netip.AddrPortFrom(a, uint16(n)))
-		}
-	}
-	return list, err
 }
