@@ -78,12 +78,14 @@ func TestTwoHosts(t *testing.T) {
 	t.Parallel()
 	h := newHosts(t, wireRules+`
 add check-state
-add allow tcp from any to table(far) 80 setup keep-state
-add allow tcp from any to table(far) 81 in via pod:* setup keep-state
+add reset tcp from any to table(far) 90 out via weir0
+add allow tcp from any to table(far) 80,91 setup keep-state
+add allow tcp from any to table(far) 81,90 in via pod:* setup keep-state
 table far add 10.88.2.0/24
 table far add fd00:88:2::/120
 `, wireRules+`
 add check-state
+add reset tcp from any to table(app=web) 91 in via weir0
 add allow tcp from table(friends) to table(app=web) 80 in via weir0 setup keep-state
 add allow tcp from any to table(app=web) out via pod:* setup keep-state
 add 60000 deny ip from any to any via weir0
@@ -98,9 +100,14 @@ table friends add fd00:88:1::2
 	wire := h.onWire(t, func() {
 		for _, a := range webPod.Addrs {
 			reach(t, friend, pageAt(a, 80))
-			refuse(t, stranger, pageAt(a, 80)) // by the rules of the right host, in its tunnel
-			refuse(t, friend, pageAt(a, 81))   // by those of the left one, in its tunnel
-			refuse(t, friend, pageAt(a, 82))   // by those of the left one, at the pod
+			refuse(t, stranger, pageAt(a, 80))      // by the rules of the right host, in its tunnel
+			refuse(t, friend, pageAt(a, 81))        // by those of the left one, in its tunnel
+			refuse(t, friend, pageAt(a, 82))        // by those of the left one, at the pod
+			for _, port := range []uint16{90, 91} { // by a reset, of the left host's tunnel and of the right one's
+				if out, err := curl(friend, pageAt(a, port)); err == nil || !strings.Contains(err.Error(), "(7)") {
+					t.Errorf("%s is not reset: %q, %v", pageAt(a, port), out, err)
+				}
+			}
 		}
 	})
 	for line := range strings.Lines(wire) {
