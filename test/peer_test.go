@@ -89,7 +89,9 @@ add reset tcp from any to table(app=web) 91 in via weir0
 add allow tcp from table(friends) to table(app=web) 80 in via weir0 setup keep-state
 add allow tcp from any to table(app=web) out via pod:* setup keep-state
 add 60000 deny ip from any to any via weir0
+table friends add 10.88.1.0/31
 table friends add 10.88.1.2
+table friends add fd00:88:1::/127
 table friends add fd00:88:1::2
 `)
 	h.meet()
@@ -100,6 +102,7 @@ table friends add fd00:88:1::2
 	wire := h.onWire(t, func() {
 		for _, a := range webPod.Addrs {
 			reach(t, friend, pageAt(a, 80))
+			reach(t, h.left.host, pageAt(a, 80))    // from the gateway's address, the first of the range
 			refuse(t, stranger, pageAt(a, 80))      // by the rules of the right host, in its tunnel
 			refuse(t, friend, pageAt(a, 81))        // by those of the left one, in its tunnel
 			refuse(t, friend, pageAt(a, 82))        // by those of the left one, at the pod
@@ -183,7 +186,13 @@ func TestTwoHostsRestart(t *testing.T) {
 	t.Parallel()
 	rules := wireRules + "add check-state\nadd allow tcp from any to any setup keep-state\n"
 	h := newHosts(t, rules, rules)
-	h.meet("--keepalive", "1s")
+	h.meet("--keepalive", "1s", "--psk", h.left.file("psk", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"))
+	for _, name := range []string{"key", "peers.json"} {
+		info, err := os.Stat(filepath.Join(h.left.root, "var/lib/weir", name))
+		if err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v; others must not read it", name, info.Mode(), err)
+		}
+	}
 	web, webPod := h.right.attach("web")
 	nginx(t, web, 80)
 	client, _ := h.left.attach("client")
@@ -210,6 +219,9 @@ func TestTwoHostsRestart(t *testing.T) {
 		t.Errorf("while the agent was away, this was on the wire:\n%s", wire)
 	}
 	reach(t, client, at)
+	if p := h.left.peers().Peers[0]; !p.Preshared || p.Keepalive != 1 {
+		t.Errorf("after the restart the peer is %+v", p)
+	}
 
 	h.left.weir("peer", "remove", "right")
 	refuse(t, client, at)
@@ -283,4 +295,58 @@ func footprint(t *testing.T, h *podHost) string {
 		t.Fatal(err)
 	}
 	return string(out)
+}
+
+// TestBadPeers: what makes no sense is refused with a reason, and changes nothing.
+func TestBadPeers(t *testing.T) {
+	nstest.Root(t)
+	t.Parallel()
+	h := newHosts(t, wireRules, "add allow tcp from any to any\n")
+	key := strings.TrimSpace(h.right.weir("peer", "key"))
+	own := strings.TrimSpace(h.left.weir("peer", "key"))
+	const away = "10.88.9.0/24"
+	for _, bad := range []struct {
+		says string
+		args []string
+	}{
+		{"missing NAME", []string{"--key", key, "--pods", away}},
+		{"missing --key", []string{"x", "--pods", away}},
+		{"44 characters", []string{"x", "--key", "abc", "--pods", away}},
+		{"the key of this node", []string{"x", "--key", own, "--pods", away}},
+		{"no pod ranges", []string{"x", "--key", key}},
+		{"is no range", []string{"x", "--key", key, "--pods", "10.88.9.0"}},
+		{"host bits set; write 10.88.9.0/24", []string{"x", "--key", key, "--pods", "10.88.9.1/24"}},
+		{"overlap 10.88.1.0/24", []string{"x", "--key", key, "--pods", "10.88.0.0/16"}},
+		{"not HOST:PORT", []string{"x", "--key", key, "--pods", away, "--endpoint", "10.66.0.2"}},
+		{"whole seconds", []string{"x", "--key", key, "--pods", away, "--keepalive", "1500ms"}},
+		{"no such file", []string{"x", "--key", key, "--pods", away, "--psk", "/nowhere/psk"}},
+		{"it needs an endpoint", []string{"x", "--key", key, "--pods", away, "--encrypt=false"}},
+		{"no endpoint is on a network of this host", []string{"x", "--key", key, "--pods", away, "--encrypt=false", "--endpoint", "10.99.0.1:1"}},
+		{"no blanks", []string{"x y", "--key", key, "--pods", away}},
+	} {
+		_, talk, err := h.left.try(append([]string{"peer", "add"}, bad.args...)...)
+		if err == nil || !strings.Contains(talk, bad.says) {
+			t.Errorf("weir peer add %q: %v, %s; it should say %q", bad.args, err, talk, bad.says)
+		}
+	}
+	if p := h.left.peers(); len(p.Peers) != 0 {
+		t.Errorf("refused peers are there: %+v", p)
+	}
+	if out := footprint(t, h.left); strings.Contains(out, "10.88.9.") {
+		t.Errorf("refused peers have routes:\n%s", out)
+	}
+	// The right host's rules let no UDP pass: the tunnel could not work, and the answer says so.
+	_, talk, err := h.right.try("peer", "add", "left", "--key", own, "--endpoint", "10.66.0.1:51820", "--pods", "10.88.1.0/24")
+	if err != nil || !strings.Contains(talk, "weir fw add allow udp from me 51820 to 10.66.0.1 51820 out") {
+		t.Errorf("weir peer add behind rules that refuse its packets: %v\n%s", err, talk)
+	}
+	// A name that is known is changed, also to another key.
+	h.left.weir("peer", "add", "right", "--key", key, "--pods", away)
+	h.left.weir("peer", "add", "right", "--key", own[:20]+key[20:], "--pods", "10.88.8.0/24")
+	if p := h.left.peers().Peers; len(p) != 1 || p[0].Pods[0] != netip.MustParsePrefix("10.88.8.0/24") || p[0].Key == key {
+		t.Errorf("after a change of the key: %+v", p)
+	}
+	if out := footprint(t, h.left); strings.Contains(out, away) || !strings.Contains(out, "unreachable 10.88.8.0/24") {
+		t.Errorf("after a change of the pods the routes are\n%s", out)
+	}
 }
