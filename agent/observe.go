@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -33,6 +34,9 @@ type observer struct {
 	log   *slog.Logger
 	clock wallClock
 	began time.Time
+	// refresh, if set, looks at the names of pods again, which changes within a second of an attachment.
+	refresh func()
+	pods    atomic.Pointer[map[netip.Addr]string]
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
 
@@ -146,6 +150,9 @@ func (o *observer) tick(ctx context.Context, engineLost func() (uint64, error)) 
 		case <-t.C:
 		}
 		o.clock.set()
+		if o.refresh != nil {
+			o.refresh()
+		}
 		if now, err := engineLost(); err == nil {
 			o.mu.Lock()
 			more := now - o.lost

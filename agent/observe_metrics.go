@@ -145,6 +145,11 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 		gauge("process_start_time_seconds", "When the agent started, since the epoch.", float64(n.began.UnixMilli())/1e3),
 		gauge("go_goroutines", "Goroutines of the agent.", float64(runtime.NumGoroutine())),
 	}
+	pods := 0
+	if n.pods != nil {
+		pods = len(n.pods.manager.List())
+	}
+	all = append(all, gauge("weir_pods", "Containers that this node gives a network.", float64(pods)))
 	if rss, err := residentBytes(); err == nil {
 		all = append(all, gauge("process_resident_memory_bytes", "Memory of the agent, without what it shares with the kernel.", float64(rss)))
 	}

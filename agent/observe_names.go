@@ -7,21 +7,49 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// nameThings gives the observer what it needs to tell names: interfaces from the links, tables from the rulebook.
+// nameThings gives the observer what it needs to tell names: interfaces from the links, tables from the rulebook and from labels, addresses from
+// the pods.
 func (n *Node) nameThings(o *observer) {
 	o.names.Interface = n.links.name
 	o.names.Me = n.links.isMine
 	o.names.InterfaceHas = n.links.has
 	o.names.Table = func(name string, a netip.Addr) (value uint32, found bool) {
 		n.book.view(func(r ruleState, _ *rule.Program) { value, found = offline.Member(r.set.Tables[name], a) })
-		return value, found
+		return value, found || n.pods != nil && n.pods.labelled(name, a)
 	}
+	if n.pods == nil {
+		return
+	}
+	o.refresh = func() { o.pods.Store(n.pods.byAddress()) }
+	o.refresh()
+	o.names.Address = func(a netip.Addr) string { return (*o.pods.Load())[a] }
+}
+
+// labelled says whether a pod with an address is in the table of a label.
+func (p *pods) labelled(table string, a netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.labels[table][a] > 0
+}
+
+// byAddress returns the names of all pods.
+func (p *pods) byAddress() *map[netip.Addr]string {
+	names := map[netip.Addr]string{}
+	for _, one := range p.manager.List() {
+		for _, a := range one.Addrs {
+			names[a] = "pod:" + one.Name
+		}
+	}
+	return &names
 }
 
 // name returns the name of an interface, "" if it is not known.
 func (l *links) name(index uint32) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if p, ok := l.pods[int(index)]; ok {
+		return p.name
+	}
 	return l.byID[int(index)].Name
 }
 

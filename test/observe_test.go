@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -467,5 +468,38 @@ func TestRatesAndBundle(t *testing.T) {
 	}
 	if _, talk, err := p.try("doctor", "--bundle", file); err == nil || !strings.Contains(talk, "exists") {
 		t.Errorf("a file is overwritten: %v %s", err, talk)
+	}
+}
+
+// TestEventsNamePods: what a pod is refused is told with its name, and a filter knows the tables of labels.
+func TestEventsNamePods(t *testing.T) {
+	need(t, "nginx", "curl")
+	h := newPodHost(t, "add check-state\nadd allow tcp from me to table(app=web) 80 setup keep-state\n")
+	web, webPod := h.attach("web", "--label", "app=web")
+	nginx(t, web, 80)
+	stranger, _ := h.attach("stranger")
+	time.Sleep(1200 * time.Millisecond) // names are looked at every second
+	url := "http://" + netip.AddrPortFrom(webPod.Addrs[0], 80).String() + "/"
+	refuse(t, stranger, url)
+	reach(t, h.host, url)
+	seen := parse(t, h.weir("flow", "watch", "-j", "--since", "1m", "--past", "deny tcp to table(app=web)"))
+	if len(seen) == 0 {
+		t.Fatal("no event")
+	}
+	for _, e := range seen {
+		if e.From != "pod:stranger" || e.To != "pod:web" || e.Recv != "pod:stranger" || e.Verdict.Rule != 65535 || !e.Refused() {
+			t.Errorf("%s", e.Text())
+		}
+	}
+	if other := parse(t, h.weir("flow", "watch", "-j", "--since", "1m", "--past", "deny tcp from table(app=web)")); len(other) != 0 {
+		t.Errorf("%+v", other)
+	}
+	var top api.Top
+	h.json(&top, "flow", "top")
+	if len(top.Refusals) == 0 || top.Refusals[0].SrcName != "pod:stranger" {
+		t.Errorf("top: %+v", top.Refusals)
+	}
+	if out := h.weir("flow", "watch", "--since", "1m", "--past", "deny"); !strings.Contains(out, "pod:stranger(") {
+		t.Errorf("%s", out)
 	}
 }
