@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
@@ -53,7 +52,7 @@ type Engine struct {
 
 	forwarding weirForwarding          // guarded by mu; what is in the map
 	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
-	local      link.Link               // guarded by mu; on the loopback, nil while no port is published
+	local      *local                  // guarded by mu; on the loopback, nil while no port is published
 
 	clock func() int64 // stands for the clock in tests; nil otherwise
 	call  callRoom
@@ -244,13 +243,7 @@ func (e *Engine) release() error {
 		}
 	}
 	clear(e.links)
-	if e.local != nil {
-		if e.dir == "" {
-			errs = append(errs, e.local.Detach())
-		}
-		errs = append(errs, e.local.Close())
-		e.local = nil
-	}
+	errs = append(errs, e.releaseLocalLocked())
 	for _, m := range e.tables {
 		errs = append(errs, m.Close())
 	}

@@ -101,7 +101,7 @@ func Remove(dir string) error {
 	}
 	var errs []error
 	for _, l := range layouts {
-		errs = append(errs, removeLinks(l), removeFilters(l), clearDir(l))
+		errs = append(errs, removeLinks(l), removeFilters(l), removeLocal(l), clearDir(l))
 	}
 	return errors.Join(errs...)
 }

@@ -3,12 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"path/filepath"
-
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/packet"
@@ -107,57 +102,4 @@ func unpublished(x *entry, want map[weirPublishedKey]weirPublished) bool {
 		}
 	}
 	return true
-}
-
-// localPath is where the link on the loopback is pinned.
-func (e *Engine) localPath() string { return filepath.Join(e.dir, "local") }
-
-// attachLocalLocked begins to look at what the host sends to itself.
-func (e *Engine) attachLocalLocked() error {
-	if e.local != nil {
-		return nil
-	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: e.objects.WeirLocal, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
-	if err != nil {
-		return fmt.Errorf("attach to the loopback: %w", err)
-	}
-	if e.dir != "" {
-		if err := l.Pin(e.localPath()); err != nil {
-			return errors.Join(fmt.Errorf("pin the link of the loopback: %w", err), l.Close())
-		}
-	}
-	e.local = l
-	return nil
-}
-
-func (e *Engine) detachLocalLocked() error {
-	l := e.local
-	if l == nil {
-		return nil
-	}
-	e.local = nil
-	var err error
-	if e.dir != "" {
-		err = removeIfThere(e.localPath())
-	}
-	return errors.Join(err, l.Detach(), l.Close())
-}
-
-// resumeLocalLocked takes the pinned link of the loopback over.
-func (e *Engine) resumeLocalLocked() error {
-	if e.dir == "" || e.forwarding.Published == 0 {
-		return nil
-	}
-	l, err := link.LoadPinnedLink(e.localPath(), nil)
-	if errors.Is(err, fs.ErrNotExist) {
-		return e.attachLocalLocked()
-	}
-	if err != nil {
-		return fmt.Errorf("take over the link of the loopback: %w", err)
-	}
-	if err := l.Update(e.objects.WeirLocal); err != nil {
-		return errors.Join(fmt.Errorf("update the program of the loopback: %w", err), l.Close())
-	}
-	e.local = l
-	return nil
 }

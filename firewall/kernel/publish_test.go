@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,28 @@ func TestPublishedPorts(t *testing.T) {
 	}
 	if _, err := dialFrom(v.outside, "192.0.2.1:8080", time.Second); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port that is no longer published: %v", err)
+	}
+}
+
+func TestTheHostCallsItsPortsWithoutTCX(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.serve(v.a.Node, 80)
+	v.engine.noTCX = true
+	v.publish(8080, 80)
+	for _, to := range []string{"192.0.2.1:8080", "[::1]:8080"} {
+		if err := reach(v.host, to); err != nil {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	v.must(v.host.Do(func() error { return v.engine.SetPublished(nil) }))
+	if err := greet(v.host, "192.0.2.1:8080"); !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("a port that is no longer published: %v", err)
+	}
+	v.publish(8080, 80)
+	v.must(v.host.Do(func() error { return Remove(v.dir) }))
+	out, err := v.host.Command("tc", "filter", "show", "dev", "lo", "egress").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "weir") {
+		t.Errorf("Remove left a filter: %v: %s", err, out)
 	}
 }
 

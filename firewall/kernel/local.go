@@ -1,0 +1,154 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// local is what looks at packets of the host to itself while ports are published: a link, or a filter where the kernel has no tcx.
+type local struct {
+	link link.Link // nil: a filter
+}
+
+// Pins of the loopback's link, or of the program of its filter.
+const (
+	localLink   = "local"
+	localFilter = "localfilter"
+)
+
+// attachLocalLocked begins to look at what the host sends to itself.
+func (e *Engine) attachLocalLocked() error {
+	if e.local != nil {
+		return nil
+	}
+	if e.noTCX {
+		return e.filterLocalLocked()
+	}
+	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: e.objects.WeirLocal, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
+	if errors.Is(err, link.ErrNotSupported) {
+		e.noTCX = true
+		return e.filterLocalLocked()
+	}
+	if err != nil {
+		return fmt.Errorf("attach to the loopback: %w", err)
+	}
+	if e.dir != "" {
+		if err := l.Pin(filepath.Join(e.dir, localLink)); err != nil {
+			return errors.Join(fmt.Errorf("pin the link of the loopback: %w", err), l.Close())
+		}
+	}
+	e.local = &local{link: l}
+	return nil
+}
+
+func (e *Engine) filterLocalLocked() error {
+	c, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if e.dir != "" {
+		program, err := e.objects.WeirLocal.Clone() // a pin belongs to an object
+		if err != nil {
+			return err
+		}
+		defer program.Close()
+		path := filepath.Join(e.dir, localFilter)
+		if err := errors.Join(removeIfThere(path), program.Pin(path)); err != nil {
+			return err
+		}
+	}
+	if err := c.SetFilter(loopback, true, e.objects.WeirLocal.FD(), "weir_local"); err != nil {
+		return fmt.Errorf("attach to the loopback: %w", err)
+	}
+	e.local = &local{}
+	return nil
+}
+
+func (e *Engine) detachLocalLocked() error {
+	l := e.local
+	if l == nil {
+		return nil
+	}
+	e.local = nil
+	if l.link == nil {
+		err := deleteLocalFilter()
+		if e.dir != "" {
+			err = errors.Join(err, removeIfThere(filepath.Join(e.dir, localFilter)))
+		}
+		return err
+	}
+	var err error
+	if e.dir != "" {
+		err = removeIfThere(filepath.Join(e.dir, localLink))
+	}
+	return errors.Join(err, l.link.Detach(), l.link.Close())
+}
+
+func deleteLocalFilter() error {
+	c, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return c.DeleteFilter(loopback, true)
+}
+
+// removeLocal takes the hook of the loopback away whose pins lie in dir.
+func removeLocal(dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, localFilter)); err == nil {
+		if err := deleteLocalFilter(); err != nil {
+			return err
+		}
+	}
+	l, err := link.LoadPinnedLink(filepath.Join(dir, localLink), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("detach from the loopback: %w", err)
+	}
+	if err := l.Detach(); err != nil && !gone(err) {
+		return errors.Join(fmt.Errorf("detach from the loopback: %w", err), l.Close())
+	}
+	return l.Close()
+}
+
+// releaseLocalLocked lets go of the hook, which stays when it is pinned.
+func (e *Engine) releaseLocalLocked() error {
+	if e.dir == "" {
+		return e.detachLocalLocked()
+	}
+	l := e.local
+	if e.local = nil; l == nil || l.link == nil {
+		return nil
+	}
+	return l.link.Close()
+}
+
+// resumeLocalLocked gives the pinned hook of the loopback the present program.
+func (e *Engine) resumeLocalLocked() error {
+	if e.dir == "" || e.forwarding.Published == 0 {
+		return nil
+	}
+	l, err := link.LoadPinnedLink(filepath.Join(e.dir, localLink), nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return e.attachLocalLocked()
+	}
+	if err != nil {
+		return fmt.Errorf("take over the link of the loopback: %w", err)
+	}
+	if err := l.Update(e.objects.WeirLocal); err != nil {
+		return errors.Join(fmt.Errorf("update the program of the loopback: %w", err), l.Close())
+	}
+	e.local = &local{link: l}
+	return nil
+}
