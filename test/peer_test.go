@@ -1,6 +1,7 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -349,4 +350,15 @@ func TestBadPeers(t *testing.T) {
 	if out := footprint(t, h.left); strings.Contains(out, away) || !strings.Contains(out, "unreachable 10.88.8.0/24") {
 		t.Errorf("after a change of the pods the routes are\n%s", out)
 	}
+	// An interface that somebody takes away is made again, with its peers.
+	if out, err := h.left.host.Command("ip", "link", "del", "weir0").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	within(t, 20*time.Second, "the tunnel is made again", func() error {
+		out, err := h.left.host.Command("ip", "route", "show", "10.88.8.0/24", "dev", "weir0").CombinedOutput()
+		if err == nil && len(out) == 0 {
+			err = errors.New("no route")
+		}
+		return err
+	})
 }

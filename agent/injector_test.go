@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+)
+
+// TestInjectorSparesItsOwn: a packet of ours passes the Judge once, out, and in time, although the kernel has filled in its IPv4 header;
+// everything else is judged.
+func TestInjectorSparesItsOwn(t *testing.T) {
+	i := &injector{awaited: map[string]time.Time{}}
+	judged := 0
+	judge := i.spare(func(_ firewall.Hook, packets [][]byte, pass []bool) {
+		judged += len(packets)
+		clear(pass)
+	})
+	build := func(port uint16) []byte {
+		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.88.1.2"), Dst: netip.MustParseAddr("10.88.2.2")},
+			packet.TCP{SrcPort: port, DstPort: 80, Flags: packet.FlagRST})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	await := func(pkt []byte, at time.Time) {
+		_, _, name, ok := dissect(pkt)
+		if !ok {
+			t.Fatal("the packet cannot be read")
+		}
+		i.awaited[name] = at
+		i.pending.Store(int32(len(i.awaited)))
+	}
+	try := func(dir firewall.Direction, packets ...[]byte) []bool {
+		pass := make([]bool, len(packets))
+		judge(firewall.Hook{Dir: dir}, packets, pass)
+		return pass
+	}
+	ours, other := build(1000), build(2000)
+	await(ours, time.Now())
+	sent := append([]byte(nil), ours...)
+	sent[4], sent[5] = 0x12, 0x34 // the kernel's id, and the checksum that goes with it
+	sent[10], sent[11] = ours[10]-0x12, ours[11]-0x34
+	if got := try(firewall.In, sent); got[0] {
+		t.Error("a packet that comes in is taken for ours")
+	}
+	if got := try(firewall.Out, other, sent, other); got[0] || !got[1] || got[2] {
+		t.Errorf("ours between others: %v", got)
+	}
+	if got := try(firewall.Out, sent); got[0] {
+		t.Error("ours passes twice")
+	}
+	await(ours, time.Now().Add(-2*spareTime))
+	if got := try(firewall.Out, sent); got[0] {
+		t.Error("ours passes after its time")
+	}
+	if judged != 5 {
+		t.Errorf("%d packets were judged, not 5", judged)
+	}
+}
+
+// TestInjectorBoundsAnswers: in one second no more answers are made than the limit.
+func TestInjectorBoundsAnswers(t *testing.T) {
+	i := &injector{}
+	made := 0
+	for range 10 * answersPerSecond {
+		if i.may() {
+			made++
+		}
+	}
+	if made < answersPerSecond || made > 2*answersPerSecond {
+		t.Errorf("%d answers", made)
+	}
+}

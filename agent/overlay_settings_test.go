@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestOverlaySettings(t *testing.T) {
+	got, err := readText(t, "[overlay]\n")
+	want := DefaultSettings()
+	want.Overlay.On = true
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("an empty section: %+v, %v", got, err)
+	}
+	got, err = readText(t, `
+[overlay]
+name = "mesh0"
+port = 1234
+addresses = ["10.99.0.1/32", "fd99::1/128"]
+key = "/etc/weir/key"
+mtu = 1300
+wg = false
+`)
+	want.Overlay = OverlaySettings{On: true, Name: "mesh0", Port: 1234, KeyFile: "/etc/weir/key", MTU: 1300, NoWG: true,
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.99.0.1/32"), netip.MustParsePrefix("fd99::1/128")}}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("every key:\n got %+v, %v\nwant %+v", got, err, want)
+	}
+}
+
+func TestOverlaySettingsRefused(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`name = ""`, `overlay.name: "" is no name`},
+		{`name = "averylongname000"`, `is no name for an interface`},
+		{`name = "pod:x"`, `is no name for an interface`},
+		{`port = 0`, `overlay.port: 0 is not between 1 and 65535`},
+		{`addresses = ["10.99.0.1"]`, `overlay.addresses: "10.99.0.1" is no address with a length`},
+		{`key = "key"`, `overlay.key: "key" is no absolute path`},
+		{`mtu = 576`, `overlay.mtu: 576 is not between 1280`},
+		{`peers = 5`, `weir.toml:2: unknown setting "overlay.peers"`},
+	} {
+		if _, err := readText(t, "[overlay]\n"+c.text+"\n"); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q\n got  %v\n want %s", c.text, err, c.want)
+		}
+	}
+}
