@@ -89,6 +89,9 @@ func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
 	}
 	n.observer = o
 	n.captures.capture = n.engine.Capture
+	if o.journal != nil { // before the first event, which may be waiting in the kernel since there was no agent
+		o.sub = o.hub.Subscribe(readerQueue)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	watched, recorded := make(chan error, 1), make(chan error, 1)
 	go func() {
@@ -119,11 +122,10 @@ func (o *observer) record(ctx context.Context, engineLost func() (uint64, error)
 		o.tick(ctx, engineLost)
 		return nil
 	}
-	sub := o.hub.Subscribe(readerQueue)
-	defer sub.Close()
 	o.mu.Lock()
-	o.sub = sub
+	sub := o.sub
 	o.mu.Unlock()
+	defer sub.Close()
 	var ticks sync.WaitGroup
 	ticks.Go(func() { o.tick(ctx, engineLost) })
 	for {
@@ -215,8 +217,6 @@ func (o *observer) listen(since time.Time) (past func(func(observe.Event) bool),
 		return nil, o.hub.Subscribe(readerQueue), nil
 	case o.journal == nil:
 		return nil, nil, errors.New("this node keeps no history (settings: [observe] history)")
-	case o.sub == nil:
-		return nil, nil, errors.New("the node is only starting")
 	}
 	waiting, lost, sub := o.hub.Split(o.sub, readerQueue)
 	o.takeLocked(waiting, lost)

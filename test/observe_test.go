@@ -503,3 +503,44 @@ func TestEventsNamePods(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 }
+
+// TestHistoryOutlivesTheAgent: what happened before the agent was killed is still told by the next one, and so is what happened while there was none.
+func TestHistoryOutlivesTheAgent(t *testing.T) {
+	need(t, "curl")
+	p := newPair(t)
+	rules := p.file("watched", watchedRules)
+	p.start("--iface", "eth0", "--rules", rules)
+	send := func(port int) {
+		t.Helper()
+		c, err := p.client.DialContext(t.Context(), "udp", fmt.Sprintf("10.66.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write([]byte("datagram"))
+		c.Close()
+	}
+	send(5353)
+	time.Sleep(1200 * time.Millisecond) // the journal is written every second
+	p.kill()
+	send(5354)
+	p.start("--iface", "eth0", "--rules", rules)
+	send(5355)
+	time.Sleep(300 * time.Millisecond)
+	var ports []uint16
+	var last time.Time
+	for _, e := range parse(t, p.weir("flow", "watch", "-j", "--since", "1h", "--past", "deny udp")) {
+		ports = append(ports, e.Dst.Port())
+		if e.At.Before(last.Add(-50 * time.Millisecond)) {
+			t.Errorf("%s comes after an event of %s", e.Text(), last)
+		}
+		last = e.At
+	}
+	if !slices.Equal(ports, []uint16{5353, 5354, 5355}) {
+		t.Errorf("told are the ports %v", ports)
+	}
+	p.weir("down")
+	p.wait()
+	if _, err := os.Stat(filepath.Join(p.root, "var/lib/weir/events")); !os.IsNotExist(err) {
+		t.Errorf("down leaves the history: %v", err)
+	}
+}

@@ -39,6 +39,8 @@ type Engine struct {
 	labels   *labels                        // guarded by mu
 	prog     *rule.Program                  // guarded by mu; nil until Load
 	rules    []weirCode                     // guarded by mu; of the image in force, by slot
+	slotByID map[uint32]int                 // guarded by mu; slots of rules by id, of the rules that begin at slotsOf
+	slotsOf  *weirCode                      // guarded by mu
 	serial   uint32                         // guarded by mu
 	kinds    uint32                         // guarded by mu; bit per kind of event that Watch is to tell of
 	watched  bool                           // guarded by mu; there is a Watch

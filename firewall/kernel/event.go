@@ -147,10 +147,19 @@ func (e *Engine) event(w *weirEvent) firewall.Event {
 func (e *Engine) numberOf(id uint32) (number, slot uint16) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range e.rules {
-		if e.rules[i].Id == id {
-			return e.rules[i].Number, uint16(i)
-		}
+	if len(e.rules) == 0 {
+		return 0, 0
 	}
-	return 0, 0
+	if e.slotsOf != &e.rules[0] { // other rules since the last event
+		e.slotByID = make(map[uint32]int, len(e.rules))
+		for i := range e.rules {
+			e.slotByID[e.rules[i].Id] = i
+		}
+		e.slotsOf = &e.rules[0]
+	}
+	i, ok := e.slotByID[id]
+	if !ok {
+		return 0, 0
+	}
+	return e.rules[i].Number, uint16(i)
 }

@@ -1,0 +1,46 @@
+package test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestTopOnATerminal runs `weir flow top` on a terminal of 80 columns that script(1) makes: it draws, obeys a key, and leaves the
+// terminal as it was.
+func TestTopOnATerminal(t *testing.T) {
+	need(t, "script", "stty")
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
+	knock(t, p, 81)
+	cmd := p.server.Command("script", "-qec", "stty cols 80 rows 24; "+weir+" --root "+p.root+" flow top --every 200ms; stty -a", "/dev/null")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	done := background(t, cmd)
+	time.Sleep(1200 * time.Millisecond)
+	in.Write([]byte("s"))
+	time.Sleep(300 * time.Millisecond)
+	in.Write([]byte("q"))
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Errorf("%v: %q", err, out.String())
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatalf("q does not end it: %q", out.String())
+	}
+	text := out.String()
+	for _, want := range []string{"\x1b[?1049h", "DENY", "10.66.0.1:81", "sort rate", "sort states", "\x1b[?25h\x1b[?1049l", "isig icanon"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	if strings.Contains(text, "-icanon") {
+		t.Error("the terminal is left without its modes")
+	}
+}
