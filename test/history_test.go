@@ -1,0 +1,86 @@
+package test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+func TestEventsNamePods(t *testing.T) {
+	need(t, "nginx", "curl")
+	h := newPodHost(t, "add check-state\nadd allow tcp from me to table(app=web) 80 setup keep-state\n")
+	web, webPod := h.attach("web", "--label", "app=web")
+	nginx(t, web, 80)
+	stranger, _ := h.attach("stranger")
+	time.Sleep(1200 * time.Millisecond) // names are looked at every second
+	url := "http://" + netip.AddrPortFrom(webPod.Addrs[0], 80).String() + "/"
+	refuse(t, stranger, url)
+	reach(t, h.host, url)
+	seen := parse(t, h.weir("flow", "watch", "-j", "--since", "1m", "--past", "deny tcp to table(app=web)"))
+	if len(seen) == 0 {
+		t.Fatal("no event")
+	}
+	for _, e := range seen {
+		if e.From != "pod:stranger" || e.To != "pod:web" || e.Recv != "pod:stranger" || e.Verdict.Rule != 65535 || !e.Refused() {
+			t.Errorf("%s", e.Text())
+		}
+	}
+	if other := parse(t, h.weir("flow", "watch", "-j", "--since", "1m", "--past", "deny tcp from table(app=web)")); len(other) != 0 {
+		t.Errorf("%+v", other)
+	}
+	var top api.Top
+	h.json(&top, "flow", "top")
+	if len(top.Refusals) == 0 || top.Refusals[0].SrcName != "pod:stranger" {
+		t.Errorf("top: %+v", top.Refusals)
+	}
+	if out := h.weir("flow", "watch", "--since", "1m", "--past", "deny"); !strings.Contains(out, "pod:stranger(") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestHistoryOutlivesTheAgent(t *testing.T) {
+	need(t, "curl")
+	p := newPair(t)
+	rules := p.file("watched", watchedRules)
+	p.start("--iface", "eth0", "--rules", rules)
+	send := func(port int) {
+		t.Helper()
+		c, err := p.client.DialContext(t.Context(), "udp", fmt.Sprintf("10.66.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Write([]byte("datagram"))
+		c.Close()
+	}
+	send(5353)
+	time.Sleep(1200 * time.Millisecond) // the journal is written every second
+	p.kill()
+	send(5354)
+	p.start("--iface", "eth0", "--rules", rules)
+	send(5355)
+	time.Sleep(300 * time.Millisecond)
+	var ports []uint16
+	var last time.Time
+	for _, e := range parse(t, p.weir("flow", "watch", "-j", "--since", "1h", "--past", "deny udp")) {
+		ports = append(ports, e.Dst.Port())
+		if e.At.Before(last.Add(-50 * time.Millisecond)) {
+			t.Errorf("%s comes after an event of %s", e.Text(), last)
+		}
+		last = e.At
+	}
+	if !slices.Equal(ports, []uint16{5353, 5354, 5355}) {
+		t.Errorf("told are the ports %v", ports)
+	}
+	p.weir("down")
+	p.wait()
+	if _, err := os.Stat(filepath.Join(p.root, "var/lib/weir/events")); !os.IsNotExist(err) {
+		t.Errorf("down leaves the history: %v", err)
+	}
+}

@@ -1,0 +1,133 @@
+package test
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestPageServes(t *testing.T) {
+	need(t, "curl")
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
+	cmd := p.server.Command(weir, "--root", p.root, "page")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := background(t, cmd)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, token, _ := strings.Cut(strings.TrimSpace(line), "/#")
+	ask := func(path string, more ...string) string {
+		t.Helper()
+		got, err := curl(p.server, append([]string{address + path}, more...)...)
+		if err != nil {
+			t.Error(err)
+		}
+		return got
+	}
+	auth := []string{"-H", "Authorization: Bearer " + token}
+	if got := ask("/"); !strings.Contains(got, "<title>Weir</title>") {
+		t.Errorf("the page is %q", got)
+	}
+	if got := ask("/v1/rules"); !strings.Contains(got, "token") {
+		t.Errorf("without a token: %q", got)
+	}
+	if got := ask("/v1/rules", auth...); !strings.Contains(got, "deny tcp from any to me 81") {
+		t.Errorf("rules: %q", got)
+	}
+	if got := ask("/v1/do", append(auth, "-d", `{"line":"flush"}`)...); !strings.Contains(got, "not found") {
+		t.Errorf("a change was answered %q", got)
+	}
+	if got := ask("/v1/why", append(auth, "-d", `{"packet":"in via eth0 udp 10.66.0.2:9 -> 10.66.0.1:5353"}`)...); !strings.Contains(got, `"rule":160`) {
+		t.Errorf("why: %q", got)
+	}
+	stream := p.server.Command("curl", "-sSN", "--max-time", "2", address+"/v1/events?filter=deny+udp", auth[0], auth[1])
+	var events bytes.Buffer
+	stream.Stdout = &events
+	if err := stream.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(300 * time.Millisecond)
+	c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:5353")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Write([]byte("datagram"))
+	c.Close()
+	stream.Wait() // curl ends by its time limit
+	if all := parse(t, events.String()); len(all) != 1 || all[0].Verdict.Rule != 160 {
+		t.Errorf("events: %q", events.String())
+	}
+	socket := []string{"--unix-socket", filepath.Join(p.root, "run/weir/weir.sock")}
+	for header, want := range map[string]string{"Host: localhost:8080": "<title>Weir", "Host: evil.example": "not known here", "Origin: http://evil.example": "other sites"} {
+		if got, _ := curl(p.server, append(socket, "-H", header, "http://weir/")...); !strings.Contains(got, want) {
+			t.Errorf("on the socket with %s: %q", header, got)
+		}
+	}
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := <-done; err != nil {
+		t.Errorf("weir page: %v", err)
+	}
+}
+
+func TestRatesAndBundle(t *testing.T) {
+	need(t, "curl")
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", p.file("etc/weir/rules", watchedRules))
+	c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:5353")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				c.Write([]byte("datagram"))
+			}
+		}
+	})
+	out := p.weir("fw", "show", "-r")
+	close(stop)
+	wg.Wait()
+	if !regexp.MustCompile(`(?m)^ *00160 +\d+ +\d+ +\d\d\.\d/s deny udp`).MatchString(out) || !regexp.MustCompile(`(?m)^ *00150 +0 +0 +never deny tcp`).MatchString(out) ||
+		!strings.HasPrefix(out, "never: not since 20") {
+		t.Errorf("fw show -r:\n%s", out)
+	}
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	p.weir("doctor", "--bundle", file, "--mask")
+	list, err := exec.Command("tar", "-xzOf", file).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"deny tcp from any to me 81", `weir_rule_packets_total{rule="160"}`, `"kind":"drop"`, "ipv4-", "PRETTY_NAME", `"healthy":true`} {
+		if !bytes.Contains(list, []byte(want)) {
+			t.Errorf("the bundle lacks %q", want)
+		}
+	}
+	if bytes.Contains(list, []byte("10.66.0.")) {
+		t.Error("addresses are not masked")
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info, err)
+	}
+	if _, talk, err := p.try("doctor", "--bundle", file); err == nil || !strings.Contains(talk, "exists") {
+		t.Errorf("a file is overwritten: %v %s", err, talk)
+	}
+}
