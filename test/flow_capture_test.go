@@ -19,6 +19,8 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
+// TestCaptureSaysWhy: a capture has every packet of a refused and of an allowed connection with rule and verdict, other programs can
+// read it, and the events that a replay of it tells are those that the node told.
 func TestCaptureSaysWhy(t *testing.T) {
 	need(t, "curl", "tcpdump")
 	p := newPair(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
+// TestEventsNamePods: what a pod is refused is told with its name, and a filter knows the tables of labels.
 func TestEventsNamePods(t *testing.T) {
 	need(t, "nginx", "curl")
 	h := newPodHost(t, "add check-state\nadd allow tcp from me to table(app=web) 80 setup keep-state\n")
@@ -45,6 +46,7 @@ func TestEventsNamePods(t *testing.T) {
 	}
 }
 
+// TestHistoryOutlivesTheAgent: what happened before the agent was killed is still told by the next one, and so is what happened while there was none.
 func TestHistoryOutlivesTheAgent(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)

@@ -242,11 +242,3 @@ func (g *guard) scrape() map[string]float64 {
 	}
 	return all
 }
-
-// TestCaptureSaysWhy: a capture has every packet of a refused and of an allowed connection with rule and verdict, other programs can
-// read it, and the events that a replay of it tells are those that the node told.
-// TestPageServes: `weir page` passes on what the node says to whoever has the token, as it happens, and ends with its signal.
-// TestRatesAndBundle: fw show -r tells rates and rules that were never hit, and a bundle has what a bug report needs but for secrets and
-// addresses.
-// TestEventsNamePods: what a pod is refused is told with its name, and a filter knows the tables of labels.
-// TestHistoryOutlivesTheAgent: what happened before the agent was killed is still told by the next one, and so is what happened while there was none.

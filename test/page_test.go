@@ -14,6 +14,7 @@ import (
 	"time"
 )
 
+// TestPageServes: `weir page` passes on what the node says to whoever has the token, as it happens, and ends with its signal.
 func TestPageServes(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
@@ -82,6 +83,8 @@ func TestPageServes(t *testing.T) {
 	}
 }
 
+// TestRatesAndBundle: fw show -r tells rates and rules that were never hit, and a bundle has what a bug report needs but for secrets and
+// addresses.
 func TestRatesAndBundle(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
