@@ -99,10 +99,15 @@ func TestPageInBrowser(t *testing.T) {
 	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1000, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
 	c.open(s.URL + "/#" + token)
 	c.until("document.readyState", "complete")
-	if took := number(t, c.eval("performance.timing.domContentLoadedEventEnd - performance.timing.requestStart")); took > 1000 {
-		t.Errorf("the page took %v ms to load", took)
-	} else {
-		t.Logf("the page took %v ms to load", took)
+	n.asked(t, "")
+	// The first load warms the browser up; the second one tells how long the page itself takes.
+	c.eval("window.old = true")
+	c.call("Page.reload", nil, nil)
+	c.until("String(window.old) + document.readyState", "undefinedcomplete")
+	took := number(t, c.eval("performance.timing.domContentLoadedEventEnd - performance.timing.requestStart"))
+	t.Logf("the page took %v ms to load", took)
+	if took > 1000 {
+		t.Error("that is too long")
 	}
 	n.asked(t, "")
 	c.until("page.flows.size", "10000")
@@ -112,7 +117,7 @@ func TestPageInBrowser(t *testing.T) {
 	}
 
 	// Speed: a redraw of everything in sight, with 10,000 rows behind it.
-	took := number(t, c.eval("(() => { let worst = 0; for (let i = 0; i < 20; i++) { const t = performance.now(); document.getElementById('list').scrollTop = i * 9000; page.draw(); document.body.offsetHeight; worst = Math.max(worst, performance.now() - t) } return worst })()"))
+	took = number(t, c.eval("(() => { let worst = 0; for (let i = 0; i < 20; i++) { const t = performance.now(); document.getElementById('list').scrollTop = i * 9000; page.draw(); document.body.offsetHeight; worst = Math.max(worst, performance.now() - t) } return worst })()"))
 	t.Logf("the slowest of 20 redraws with 10,000 flows took %.1f ms", took)
 	if took > 1000 {
 		t.Errorf("a redraw took %.0f ms", took)
