@@ -54,7 +54,7 @@ func (n *Node) tellMasquerade() error {
 		return path.SetMasquerade(firewall.Masquerade{})
 	}
 	except := slices.Concat(s.Ranges, *n.peers.ranges.Load())
-	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: except, PortLo: 32768, PortHi: 60999})
+	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: except, PortLo: 61000, PortHi: 65535})
 }
 
 // labelEntries are the members of a label's table as engines take them.
