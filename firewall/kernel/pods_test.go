@@ -125,11 +125,27 @@ func (v *village) settle(name string, number byte) *resident {
 		v.must(conn.SetNeigh(nl.Neigh{Link: outer.Index, Addr: a, HardwareAddr: net.HardwareAddr(e.MAC[:])}))
 		v.must(conn.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Link: outer.Index, Src: g}))
 	}
+	v.awaitCarrier(conn, "pod"+name)
+	v.awaitCarrier(inner, "eth0")
 	e.Index = uint32(outer.Index)
 	v.ifs = append(v.ifs, firewall.Interface{Index: e.Index, Name: e.Name})
 	v.must(v.engine.SetInterfaces(v.ifs))
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(*e) }))
 	return r
+}
+
+// awaitCarrier waits until a link sends: up to then the kernel throws away what is sent.
+func (v *village) awaitCarrier(conn *nl.Conn, name string) {
+	v.t.Helper()
+	for range 5000 {
+		l, err := conn.LinkByName(name)
+		v.must(err)
+		if l.Running {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	v.t.Fatalf("%s does not come up", name)
 }
 
 // serve echoes TCP and UDP on a port of a node, for both families.
@@ -160,7 +176,7 @@ func echoPackets(c net.PacketConn) {
 
 // greet talks to an address over TCP.
 func greet(n *nstest.Node, to string) error {
-	c, err := dialFrom(n, to, time.Second)
+	c, err := dialFrom(n, to, 2500*time.Millisecond) // a busy machine may lose the first SYN; the next goes after a second
 	if err != nil {
 		return err
 	}
