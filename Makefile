@@ -3,7 +3,7 @@
 GO       ?= go
 BIN      := bin/weir
 # How long each fuzz target runs, and how many decisions the differ compares, in `make fuzz`.
-FUZZTIME ?= 30s
+FUZZTIME ?= 15s
 DECISIONS ?= 1000000
 # Where `make install` puts things.
 DESTDIR  ?=
