@@ -13,6 +13,7 @@ import (
 // NS is a handle on a network namespace. The namespace lives at least as long as the handle.
 type NS struct {
 	file *os.File
+	fd   int // of file, read once: reading it again would race with Close
 }
 
 // CurrentNS returns a handle on the namespace of the calling thread.
@@ -29,14 +30,14 @@ func OpenNS(path string) (*NS, error) {
 		f.Close()
 		return nil, fmt.Errorf("open network namespace: %s is not one", path)
 	}
-	return &NS{file: f}, nil
+	return &NS{file: f, fd: int(f.Fd())}, nil
 }
 
 // Close gives the handle back.
 func (ns *NS) Close() error { return ns.file.Close() }
 
 // Fd returns the file descriptor, valid until Close.
-func (ns *NS) Fd() int { return int(ns.file.Fd()) }
+func (ns *NS) Fd() int { return ns.fd }
 
 // Inode returns the number by which the kernel tells namespaces apart, as in the link /proc/PID/ns/net.
 func (ns *NS) Inode() (uint64, error) {
