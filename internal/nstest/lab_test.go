@@ -81,7 +81,7 @@ func TestCloseTakesProcessesNamespacesAndLinksAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if outside, _ := os.Readlink("/proc/self/ns/net"); strings.TrimSpace(string(inside)) == outside {
+	if outside, _ := os.Readlink("/proc/thread-self/ns/net"); strings.TrimSpace(string(inside)) == outside {
 		t.Error("the command ran outside the node")
 	}
 	if !exists(t, n.Path()) {
