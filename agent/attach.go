@@ -150,11 +150,11 @@ func (n *Node) status() (api.Status, error) {
 		}
 		s.States++
 	}
-	drops, err := n.engine.Drops()
+	decisions, err := n.engine.Decisions()
 	if err != nil {
 		return s, err
 	}
-	for reason, packets := range drops {
+	for reason, packets := range firewall.ByReason(decisions) {
 		if packets > 0 && reason != firewall.ReasonRule {
 			s.Reasons[reason.String()] = packets
 		}

@@ -105,17 +105,18 @@ func (e *engines) Zero(number uint16) error {
 	return e.each(func(x firewall.Engine) error { return x.Zero(number) })
 }
 
-// Drops implements firewall.Engine.
-func (e *engines) Drops() (map[firewall.Reason]uint64, error) {
-	sum := map[firewall.Reason]uint64{}
+// Decisions implements firewall.Engine.
+func (e *engines) Decisions() (map[firewall.Decision]firewall.Count, error) {
+	sums := map[firewall.Decision]firewall.Count{}
 	err := e.each(func(x firewall.Engine) error {
-		some, err := x.Drops()
-		for r, n := range some {
-			sum[r] += n
+		some, err := x.Decisions()
+		for d, n := range some {
+			n.Add(sums[d])
+			sums[d] = n
 		}
 		return err
 	})
-	return sum, err
+	return sums, err
 }
 
 // States yields the states of the kernel's engine and then those of the tunnel.

@@ -19,6 +19,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
+// hooks are the words for directions.
+var hooks = [...]string{firewall.In: "in", firewall.Out: "out"}
+
 // serveMetrics answers a scrape.
 func (n *Node) serveMetrics(w http.ResponseWriter, _ *http.Request) {
 	all, err := n.metrics()
@@ -49,14 +52,25 @@ func (n *Node) metrics() ([]observe.Metric, error) {
 
 // packetMetrics are what the rules and the reasons count.
 func (n *Node) packetMetrics() ([]observe.Metric, error) {
-	reasons, err := n.engine.Drops()
+	decisions, err := n.engine.Decisions()
 	if err != nil {
 		return nil, err
 	}
-	byReason := observe.Metric{Name: "weir_packets_total", Type: observe.Counter,
-		Help: "Packets judged, by what decided: the word rule for the rules, or another reason (docs/metrics.md)."}
-	for _, r := range slices.Sorted(maps.Keys(reasons)) {
-		byReason.Add(float64(reasons[r]), "reason", r.String())
+	judged := observe.Metric{Name: "weir_packets_total", Type: observe.Counter,
+		Help: "Packets judged, by verdict, what decided (the word rule for the rules, or another reason, docs/metrics.md) and hook."}
+	judgedBytes := observe.Metric{Name: "weir_bytes_total", Type: observe.Counter, Help: "Bytes of the packets judged, by the same."}
+	for i := range firewall.NumDecisions {
+		d := firewall.DecisionAt(i)
+		c, ok := decisions[d]
+		if !ok {
+			continue
+		}
+		labels := []string{"verdict", "drop", "reason", d.Reason.String(), "hook", hooks[d.Dir]}
+		if d.Pass {
+			labels[1] = "pass"
+		}
+		judged.Add(float64(c.Packets), labels...)
+		judgedBytes.Add(float64(c.Bytes), labels...)
 	}
 	rules, err := n.rules()
 	if err != nil {
@@ -75,7 +89,7 @@ func (n *Node) packetMetrics() ([]observe.Metric, error) {
 		volume.Add(float64(sum.Bytes), "rule", number)
 		i = j
 	}
-	return []observe.Metric{byReason, packets, volume}, nil
+	return []observe.Metric{judged, judgedBytes, packets, volume}, nil
 }
 
 // stateMetrics are about the state table. The states are counted by a walk over them.
@@ -111,10 +125,11 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 	for _, why := range slices.Sorted(maps.Keys(s.Removed)) {
 		removed.Add(float64(s.Removed[why]), "why", why)
 	}
-	reasons, err := n.engine.Drops()
+	decisions, err := n.engine.Decisions()
 	if err != nil {
 		return nil, err
 	}
+	reasons := firewall.ByReason(decisions)
 	refused := observe.Metric{Name: "weir_states_refused_total", Type: observe.Counter, Help: "Packets dropped because their state could not be made."}
 	for _, r := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonNoKey} {
 		refused.Add(float64(reasons[r]), "reason", r.String())
@@ -160,7 +175,7 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 func (o *observer) metrics() []observe.Metric {
 	events := observe.Metric{Name: "weir_events_total", Type: observe.Counter, Help: "Events told by the engine, by kind and hook."}
 	for _, k := range eventKinds {
-		for dir, hook := range [...]string{firewall.In: "in", firewall.Out: "out"} {
+		for dir, hook := range hooks {
 			events.Add(float64(o.hub.CountAt(k, firewall.Direction(dir))), "kind", observe.KindName(k), "hook", hook)
 		}
 	}

@@ -25,8 +25,9 @@ type Engine interface {
 	Rules() ([]RuleCounter, error)
 	// Zero sets the counters of the rules with the given number to 0, of all rules for number 0.
 	Zero(number uint16) error
-	// Drops returns how many packets each Reason decided (passes before the rules included).
-	Drops() (map[Reason]uint64, error)
+	// Decisions returns how many packets were judged, by what became of them. A packet that is judged on its way in and on its way out
+	// counts twice.
+	Decisions() (map[Decision]Count, error)
 	// States yields the live states. The order is unspecified; states that come or go meanwhile may be missed.
 	States() iter.Seq2[State, error]
 	// Cut ends the states for which drop returns true and returns how many.

@@ -116,7 +116,8 @@ func (p *replayer) finish(s *Summary) (err error) {
 	for range p.engine.States() {
 		s.States++
 	}
-	s.Reasons, err = p.engine.Drops()
+	decisions, err := p.engine.Decisions()
+	s.Reasons = firewall.ByReason(decisions)
 	for r, n := range p.beside {
 		s.Reasons[r] += n
 	}

@@ -119,6 +119,7 @@ checked_once int judge(struct __sk_buff *skb)
 	p->v.reason = REASON_LOOP;
 	p->current = cf->current;
 	if (p->kind != PARSED_IP) {
+		p->len = 0;
 		decided_before(p, 1, REASON_NOT_IP);
 		return 0;
 	}
@@ -160,7 +161,10 @@ inline_always void finish(struct cpu *c, struct config *cf)
 {
 	struct pkt *p = &c->p;
 
-	c->reasons[p->v.reason & (NUM_REASONS - 1)]++;
+	struct count *n = &c->decided[((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason) & (4 * NUM_REASONS - 1)];
+
+	n->packets++;
+	n->bytes += p->len;
 	if (unlikely(!p->v.pass))
 		tell_drop(p, cf);
 	if (unlikely(p->v.state == USE_NEW) && listened(cf, EVENT_START))

@@ -330,10 +330,14 @@ struct pkt {
 	__u64 checksum;
 };
 
+struct count {
+	__u64 packets, bytes;
+};
+
 // struct pkt with what else is per CPU.
 struct cpu {
 	struct pkt p;
-	__u64 reasons[NUM_REASONS]; // packets by enum reason
+	struct count decided[4 * NUM_REASONS]; // packets by direction, whether they passed, and enum reason, in this order
 	__u64 removed[8];	    // states by why they went, enum removal
 	__u64 created;
 	__u64 lost; // events that found the ring full

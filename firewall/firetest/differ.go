@@ -164,12 +164,12 @@ func (r *runner) compare() string {
 			return fmt.Sprintf("counters of slot %d\n  twin   %+v\n  engine %+v", i, twin[i], rules[min(i, len(rules)-1)])
 		}
 	}
-	reasons, err := r.subject.Drops()
+	decisions, err := r.subject.Decisions()
 	if err != nil {
 		return err.Error()
 	}
-	if twin := r.twin.Drops(); !reflect.DeepEqual(reasons, twin) {
-		return fmt.Sprintf("counters of reasons\n  twin   %v\n  engine %v", twin, reasons)
+	if twin := r.twin.Decisions(); !reflect.DeepEqual(decisions, twin) {
+		return fmt.Sprintf("counters of decisions\n  twin   %+v\n  engine %+v", twin, decisions)
 	}
 	return ""
 }

@@ -14,18 +14,18 @@ import (
 // docs/design/0003-judgement.md written down as plainly as possible; engines are compared with it. It is not safe for
 // concurrent use.
 type Twin struct {
-	Options firewall.Options
-	rules   []*rule.Rule // enabled rules in order of evaluation, the default rule last
-	keys    []uint64     // by slot: rule.Code.Key
-	counts  []firewall.RuleCounter
-	strict  bool
-	flows   []string // names of flows in the order of their ids
-	states  []*twinState
-	frags   []twinFrag
-	tables  map[string][]firewall.TableEntry
-	ifs     []firewall.Interface
-	routes  []firewall.Route
-	reasons map[firewall.Reason]uint64
+	Options   firewall.Options
+	rules     []*rule.Rule // enabled rules in order of evaluation, the default rule last
+	keys      []uint64     // by slot: rule.Code.Key
+	counts    []firewall.RuleCounter
+	strict    bool
+	flows     []string // names of flows in the order of their ids
+	states    []*twinState
+	frags     []twinFrag
+	tables    map[string][]firewall.TableEntry
+	ifs       []firewall.Interface
+	routes    []firewall.Route
+	decisions map[firewall.Decision]firewall.Count
 }
 
 // twinState is a state.
@@ -54,7 +54,7 @@ type twinFrag struct {
 
 // NewTwin returns a twin that passes everything until rules are loaded.
 func NewTwin(o firewall.Options) *Twin {
-	t := &Twin{Options: o, tables: map[string][]firewall.TableEntry{}, reasons: map[firewall.Reason]uint64{}}
+	t := &Twin{Options: o, tables: map[string][]firewall.TableEntry{}, decisions: map[firewall.Decision]firewall.Count{}}
 	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: rule.OpAllow}, []uint64{1})
 	return t
 }
@@ -163,7 +163,9 @@ func (t *Twin) Judge(in *firewall.Input, pkt []byte) firewall.Verdict {
 		_, _, j.inner, _ = flow.QuotedKey(&j.p, pkt)
 	}
 	v := j.judge()
-	t.reasons[v.Reason]++
+	d := firewall.Decision{Dir: in.Hook.Dir, Pass: v.Pass, Reason: v.Reason}
+	n := t.decisions[d]
+	t.decisions[d] = firewall.Count{Packets: n.Packets + 1, Bytes: n.Bytes + uint64(j.p.Len)}
 	return v
 }
 

@@ -53,8 +53,8 @@ func (t *Twin) Zero(number uint16) {
 	}
 }
 
-// Drops returns how many packets each reason decided.
-func (t *Twin) Drops() map[firewall.Reason]uint64 { return t.reasons }
+// Decisions returns how many packets were judged, by what became of them.
+func (t *Twin) Decisions() map[firewall.Decision]firewall.Count { return t.decisions }
 
 // States returns all states, also expired ones that nobody has met or swept yet.
 func (t *Twin) States() []firewall.State {

@@ -77,21 +77,24 @@ func (e *Engine) Zero(number uint16) error {
 	return e.resetCountersLocked(ids)
 }
 
-// Drops returns how many packets each Reason decided.
-func (e *Engine) Drops() (map[firewall.Reason]uint64, error) {
+// Decisions returns how many packets were judged, by what became of them.
+func (e *Engine) Decisions() (map[firewall.Decision]firewall.Count, error) {
 	each, err := e.cpus()
 	if err != nil {
 		return nil, err
 	}
-	out := map[firewall.Reason]uint64{}
+	all := map[firewall.Decision]firewall.Count{}
 	for i := range each {
-		for r, n := range each[i].Reasons {
-			if n > 0 {
-				out[firewall.Reason(r)] += n
+		for k, n := range each[i].Decided {
+			if n.Packets > 0 {
+				d := firewall.DecisionAt(k)
+				sum := all[d]
+				sum.Add(firewall.Count{Packets: n.Packets, Bytes: n.Bytes})
+				all[d] = sum
 			}
 		}
 	}
-	return out, nil
+	return all, nil
 }
 
 func (e *Engine) cpus() ([]weirCpu, error) {

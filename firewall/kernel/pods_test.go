@@ -226,9 +226,9 @@ func (v *village) counters(r *resident) firewall.EndpointCounters {
 
 func (v *village) drops(r firewall.Reason) uint64 {
 	v.t.Helper()
-	all, err := v.engine.Drops()
+	all, err := v.engine.Decisions()
 	v.must(err)
-	return all[r]
+	return firewall.ByReason(all)[r]
 }
 
 // hostSent returns how many packets the host end of a pod has sent by the stack: the fast path does not count there.

@@ -230,7 +230,8 @@ func TestAFloodOfNewFlows(t *testing.T) {
 		t.Errorf("%d half-open states, 5000 are allowed", n.embryos)
 	}
 	s, _ := e.Stats()
-	drops, _ := e.Drops()
+	decisions, _ := e.Decisions()
+	drops := firewall.ByReason(decisions)
 	t.Logf("%d packets passed, %d reclaimed, refused %d", passed, s.Removed["reclaimed"], drops[firewall.ReasonEmbryonicFull])
 	if s.Removed["reclaimed"] < 25000 {
 		t.Errorf("reclaimed only %d", s.Removed["reclaimed"])
@@ -262,7 +263,7 @@ func TestTheTableFillsUp(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if drops, _ := e.Drops(); n%100 == 0 && refused == 0 && drops[firewall.ReasonStatesFull] > 0 {
+		if all, _ := e.Decisions(); n%100 == 0 && refused == 0 && firewall.ByReason(all)[firewall.ReasonStatesFull] > 0 {
 			refused = n
 		}
 	}

@@ -328,7 +328,11 @@ type weirCpu struct {
 		Way      uint32
 		Checksum uint64
 	}
-	Reasons    [128]uint64
+	Decided [512]struct {
+		_       structs.HostLayout
+		Packets uint64
+		Bytes   uint64
+	}
 	Removed    [8]uint64
 	Created    uint64
 	Lost       uint64

@@ -118,7 +118,7 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 	d.bytes += uint64(p.Len) << 8
 	d.packets += 1 << 24
 	s.count(int(r.Slot), p.Len, now)
-	s.reasons[firewall.ReasonRule]++
+	s.decide(in.Hook.Dir, r, p.Len)
 	*v = *r
 	return judged
 }
@@ -211,7 +211,7 @@ func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *fir
 		return false
 	}
 	s.count(slot, p.Len, now)
-	s.reasons[firewall.ReasonRule]++
+	s.decide(dir, r, p.Len)
 	*v = *r
 	return true
 }
@@ -241,7 +241,7 @@ func (w *Worker) begin(in *firewall.Input, p *packet.Packet, pkt []byte, v *fire
 	} else {
 		s.count(slot, p.Len, j.now)
 	}
-	s.reasons[v.Reason]++
+	s.decide(in.Hook.Dir, v, p.Len)
 	return true
 }
 

@@ -47,14 +47,17 @@ func (e *Engine) Zero(number uint16) error {
 	return nil
 }
 
-// Drops returns how many packets each reason decided.
-func (e *Engine) Drops() (map[firewall.Reason]uint64, error) {
-	all := map[firewall.Reason]uint64{}
+// Decisions returns how many packets were judged, by what became of them.
+func (e *Engine) Decisions() (map[firewall.Decision]firewall.Count, error) {
+	all := map[firewall.Decision]firewall.Count{}
 	for _, s := range e.shards {
 		s.hold()
-		for r, n := range &s.reasons {
-			if n != 0 {
-				all[firewall.Reason(r)] += n
+		for i, n := range &s.decisions {
+			if n.Packets != 0 {
+				d := firewall.DecisionAt(i)
+				sum := all[d]
+				sum.Add(n)
+				all[d] = sum
 			}
 		}
 		s.release()

@@ -16,21 +16,21 @@ type shard struct {
 	held atomic.Uint32
 	_    [60]byte // the word that others spin on shares no line with what the holder writes
 
-	engine  *Engine
-	index   int
-	many    bool // there are other shards
-	cfg     *config
-	rules   []counter // by slot
-	reasons [256]uint64
-	grown   table // states that have proved themselves
-	embryo  table // half-open states: when a place is wanted, the oldest of its sets goes
-	pending int   // states not yet counted in engine.states
-	cache   [trackCache]cachedTrack
-	live    [256]uint32 // states by protocol
-	hash    uint64      // what quick has computed of a packet whose state is absent
-	moves   uint32      // counts everything that makes a pointer to an entry stale
-	recent  recent
-	decided decided
+	engine    *Engine
+	index     int
+	many      bool // there are other shards
+	cfg       *config
+	rules     []counter                             // by slot
+	decisions [firewall.NumDecisions]firewall.Count // by Decision.Index
+	grown     table                                 // states that have proved themselves
+	embryo    table                                 // half-open states: when a place is wanted, the oldest of its sets goes
+	pending   int                                   // states not yet counted in engine.states
+	cache     [trackCache]cachedTrack
+	live      [256]uint32 // states by protocol
+	hash      uint64      // what quick has computed of a packet whose state is absent
+	moves     uint32      // counts everything that makes a pointer to an entry stale
+	recent    recent
+	decided   decided
 }
 
 // counter counts what a rule of this shard matched.
@@ -57,6 +57,13 @@ func (s *shard) count(slot int, bytes uint32, now int64) {
 	c.packets++
 	c.bytes += uint64(bytes)
 	c.last = now
+}
+
+// decide counts what became of a packet.
+func (s *shard) decide(dir firewall.Direction, v *firewall.Verdict, bytes uint32) {
+	c := &s.decisions[firewall.Decision{Dir: dir, Pass: v.Pass, Reason: v.Reason}.Index()&(firewall.NumDecisions-1)]
+	c.Packets++
+	c.Bytes += uint64(bytes)
 }
 
 // find looks a key up in both pools.

@@ -226,7 +226,7 @@ func (j *job) open(e *Engine) {
 func (j *job) run(s *shard) firewall.Verdict {
 	j.sh, j.cfg = s, s.cfg
 	v := j.judge()
-	s.reasons[v.Reason]++
+	s.decide(j.in.Hook.Dir, &v, j.p.Len)
 	if !v.Pass && s.engine.onEvent != nil {
 		j.dropped(v)
 	}

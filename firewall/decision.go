@@ -1,0 +1,43 @@
+package firewall
+
+// Decision is what was made of packets: on which side of an interface, whether they passed, and why.
+type Decision struct {
+	Dir    Direction
+	Pass   bool
+	Reason Reason
+}
+
+// NumDecisions is more than any Index.
+const NumDecisions = 4 << 7
+
+// Index numbers the decisions from 0 on, so that an engine can count them in an array; bpf/lib/judge.h counts by the same number.
+func (d Decision) Index() int {
+	i := int(d.Dir&1)<<8 | int(d.Reason&127)
+	if d.Pass {
+		i |= 1 << 7
+	}
+	return i
+}
+
+// DecisionAt is the decision with an Index.
+func DecisionAt(i int) Decision {
+	return Decision{Dir: Direction(i >> 8 & 1), Pass: i>>7&1 == 1, Reason: Reason(i & 127)}
+}
+
+// Count is a number of packets and their bytes (IP length; none for what is no IP packet or has no valid IP header).
+type Count struct{ Packets, Bytes uint64 }
+
+// Add adds packets up.
+func (c *Count) Add(more Count) {
+	c.Packets += more.Packets
+	c.Bytes += more.Bytes
+}
+
+// ByReason returns how many packets each reason decided, at all hooks and whether they passed or not.
+func ByReason(all map[Decision]Count) map[Reason]uint64 {
+	sums := map[Reason]uint64{}
+	for d, n := range all {
+		sums[d.Reason] += n.Packets
+	}
+	return sums
+}

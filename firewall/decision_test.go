@@ -1,0 +1,20 @@
+package firewall
+
+import "testing"
+
+// TestDecisionIndex: every decision has a number of its own, and the number tells the decision.
+func TestDecisionIndex(t *testing.T) {
+	seen := map[int]bool{}
+	for _, dir := range []Direction{In, Out} {
+		for _, pass := range []bool{false, true} {
+			for r := range Reason(128) {
+				d := Decision{Dir: dir, Pass: pass, Reason: r}
+				i := d.Index()
+				if i < 0 || i >= NumDecisions || seen[i] || DecisionAt(i) != d {
+					t.Fatalf("%+v has number %d, which is that of %+v", d, i, DecisionAt(i))
+				}
+				seen[i] = true
+			}
+		}
+	}
+}
