@@ -1,18 +1,14 @@
 package agent
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
@@ -22,25 +18,10 @@ import (
 // hooks are the words for directions.
 var hooks = [...]string{firewall.In: "in", firewall.Out: "out"}
 
-// serveMetrics answers a scrape.
-func (n *Node) serveMetrics(w http.ResponseWriter, _ *http.Request) {
-	all, err := n.metrics()
-	var text bytes.Buffer
-	if err == nil {
-		err = observe.WriteMetrics(&text, all)
-	}
-	if err != nil {
-		refuse(w, http.StatusInternalServerError, err)
-		return
-	}
-	w.Header().Set("Content-Type", observe.ContentType)
-	w.Write(text.Bytes())
-}
-
 // metrics reads everything that is counted. The counters are the engine's own: they are exact whether or not events are lost.
 func (n *Node) metrics() ([]observe.Metric, error) {
 	var all []observe.Metric
-	for _, read := range []func() ([]observe.Metric, error){n.packetMetrics, n.stateMetrics, n.nodeMetrics} {
+	for _, read := range []func() ([]observe.Metric, error){n.packetMetrics, n.stateMetrics, n.peers.metrics, n.nodeMetrics} {
 		some, err := read()
 		if err != nil {
 			return nil, err
@@ -185,11 +166,11 @@ func (o *observer) metrics() []observe.Metric {
 }
 
 func counter(name, help string, v float64) observe.Metric {
-	return observe.Metric{Name: name, Help: help, Type: observe.Counter, Samples: []observe.Sample{{Value: v}}}
+	return observe.One(observe.Counter, name, help, v)
 }
 
 func gauge(name, help string, v float64) observe.Metric {
-	return observe.Metric{Name: name, Help: help, Type: observe.Gauge, Samples: []observe.Sample{{Value: v}}}
+	return observe.One(observe.Gauge, name, help, v)
 }
 
 // residentBytes returns the memory of this process that is its own (RssAnon of proc_pid_status(5)).
@@ -209,20 +190,8 @@ func residentBytes() (uint64, error) {
 
 // serveScrapes answers scrapes, and nothing else, on the address of the settings, if there is one.
 func (n *Node) serveScrapes(served chan<- error) (*http.Server, error) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /metrics", n.serveMetrics)
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
 	if n.config.Settings.Metrics == "" {
-		return s, nil
+		return &http.Server{}, nil
 	}
-	l, err := net.Listen("tcp", n.config.Settings.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w", err)
-	}
-	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			served <- err
-		}
-	}()
-	return s, nil
+	return observe.ServeMetrics(n.config.Settings.Metrics, n.metrics, served)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/page"
+	"github.com/weirnet/weir/observe"
 )
 
 // maxRequest bounds the body of a request: a rule file of a million table entries fits.
@@ -53,7 +54,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("GET /v1/events", n.serveEvents)
 	mux.HandleFunc("GET /v1/top", n.serveTop)
 	mux.HandleFunc("GET /v1/packets", n.servePackets)
-	mux.HandleFunc("GET /metrics", n.serveMetrics)
+	mux.Handle("GET /metrics", observe.MetricsHandler(n.metrics))
 	mux.HandleFunc("POST /v1/do", change(n.do))
 	mux.HandleFunc("POST /v1/load", change(n.load))
 	mux.HandleFunc("POST /v1/confirm", answer(n.confirm))

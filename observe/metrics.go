@@ -34,6 +34,11 @@ func (m *Metric) Add(value float64, labels ...string) {
 	m.Samples = append(m.Samples, Sample{labels, value})
 }
 
+// One is a metric with a single sample.
+func One(t MetricType, name, help string, v float64) Metric {
+	return Metric{Name: name, Help: help, Type: t, Samples: []Sample{{Value: v}}}
+}
+
 // ContentType is that of WriteMetrics.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 

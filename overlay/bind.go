@@ -45,6 +45,8 @@ type bind struct {
 	sendErrors atomic.Uint64
 	readErrors atomic.Uint64
 	copies     atomic.Uint64
+	// Handshakes, see Stats.
+	begun, answered, byOther, accepted atomic.Uint64
 }
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {

@@ -139,6 +139,9 @@ type Stats struct {
 	SocketDrops           uint64 // datagrams that came faster than they were read
 	GSORefused            uint64 // super packets that a route refused; their datagrams went one by one
 	Moves                 uint64 // changes of path, of all peers
+	Begun, Answered       uint64 // handshakes that this node began, and those of them that a peer answered
+	AnsweredByOther       uint64 // of Answered: not by the endpoint that was asked first, which kept silent
+	Accepted              uint64 // handshakes of peers that this node answered
 }
 
 // Stats returns the counters.
@@ -146,6 +149,7 @@ func (d *Device) Stats() Stats {
 	s := Stats{
 		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(), Broken: d.tun.broken.Load(),
 		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(), Copies: d.bind.copies.Load(),
+		Begun: d.bind.begun.Load(), Answered: d.bind.answered.Load(), AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
 	}
 	for _, p := range d.bind.allPaths() {
 		s.Moves += p.moves.Load()

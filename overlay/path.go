@@ -172,7 +172,12 @@ func (p *paths) answered(receiver uint32, h *hop, now int64) {
 	}
 	p.rtt.Store(now - p.initLast)
 	p.initSent = 0
+	raced := p.initAsked > 0
 	p.mu.Unlock()
+	p.bind.answered.Add(1)
+	if cur := p.current.Load(); raced && (cur == nil || cur.addr != h.addr) {
+		p.bind.byOther.Add(1)
+	}
 	p.fromPeer(h, now, false)
 }
 

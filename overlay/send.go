@@ -80,8 +80,10 @@ func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
 	case len(head) == sizeInitiation && head[0] == typeInitiation:
 		// One after the other: peers may not cope with copies that come at once, see handshakes.
 		p.sentInitiation(head, now)
+		b.begun.Add(1)
 		return b.race(s, n, p, cur, false)
 	case head[0] == typeResponse:
+		b.accepted.Add(1)
 		// To whoever called, who has proved to be the peer. Should somebody else have called in its name in the meantime,
 		// which takes both public keys and good luck, then the peer asks again.
 		if caller := p.caller.Load(); caller != nil {

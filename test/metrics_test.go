@@ -2,19 +2,27 @@ package test
 
 import (
 	"encoding/json"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
-// documented reads the table of docs/metrics.md: type and labels by name.
-func documented(t *testing.T) map[string][2]string {
+// documented reads the table of metrics of a page: type and labels by name.
+func documented(t *testing.T, page string) map[string][2]string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/metrics.md")
+	text, err := os.ReadFile("../docs/" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +33,7 @@ func documented(t *testing.T) map[string][2]string {
 	return all
 }
 
-// TestMetricsAreAsDocumented: what a node serves is what docs/metrics.md lists, and follows the conventions that promlint checks.
+// TestMetricsAreAsDocumented: what a node serves is what docs/metrics.md lists, and follows the conventions.
 func TestMetricsAreAsDocumented(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
@@ -47,12 +55,60 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	if out, _ := p.server.Command("curl", "-sS", "http://127.0.0.1:9642/v1/rules").Output(); strings.Contains(string(out), "deny") {
 		t.Error("the address of the metrics serves more than metrics")
 	}
-	if dir := os.Getenv("WEIR_SCRAPE"); dir != "" {
-		os.WriteFile(dir, text, 0o644)
+	checkMetrics(t, string(text), documented(t, "metrics.md"))
+	if strings.Contains(string(text), "10.66.") {
+		t.Error("there is an address in\n", string(text))
 	}
-	want, served := documented(t), map[string]bool{}
+}
+
+// TestProxyMetrics: the proxy tells how its dials raced, as docs/proxy.md says.
+func TestProxyMetrics(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
+	defer origin.Close()
+	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
+	l, err := net.Listen("tcp", "127.0.0.1:0") // to find a free port
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	address, stop := startProxy(t, "--metrics", l.Addr().String())
+	defer stop()
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h", Host: address})}}
+	get := func(where string) string {
+		resp, err := client.Get(where)
+		if err != nil {
+			return ""
+		}
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return string(b)
+	}
+	for range 3 {
+		client.CloseIdleConnections()
+		if got := get("http://localhost:" + port + "/"); got != "hello" {
+			t.Fatalf("through the proxy: %q", got)
+		}
+	}
+	get("http://localhost:1/")
+	client.Transport = nil
+	text := get("http://" + l.Addr().String() + "/metrics")
+	checkMetrics(t, text, documented(t, "proxy.md"))
+	won := 0
+	for _, m := range regexp.MustCompile(`(?m)^weir_dial_races_total\{.*\} (\d+)$`).FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(m[1])
+		won += n
+	}
+	if won != 3 || !strings.Contains(text, "\nweir_dial_failures_total 1\n") || !strings.Contains(text, "\nweir_proxy_clients_total 4\n") {
+		t.Errorf("3 dials were won and one was lost; the metrics say\n%s", text)
+	}
+}
+
+// checkMetrics compares a scrape with what is documented, and has it read by the lint of Prometheus's own library.
+func checkMetrics(t *testing.T, text string, want map[string][2]string) {
+	t.Helper()
+	served := map[string]bool{}
 	var kind, help string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		words := strings.SplitN(line, " ", 4)
 		switch {
@@ -67,7 +123,6 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 				t.Errorf("%s comes twice or without help", words[2])
 			}
 			served[help] = true
-			lint(t, help, kind)
 			if want[help][0] != kind {
 				t.Errorf("%s is a %s, documented as %q", help, kind, want[help][0])
 			}
@@ -84,9 +139,6 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 			if strings.Join(labels, ",") != want[help][1] {
 				t.Errorf("%s has labels %v, documented are %q", help, labels, want[help][1])
 			}
-			if strings.Contains(m[2], "10.66.") {
-				t.Errorf("an address in a label: %s", line)
-			}
 		}
 	}
 	for name := range want {
@@ -94,30 +146,17 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 			t.Errorf("%s is documented and not served", name)
 		}
 	}
-}
-
-// lint checks a name as promlint does.
-func lint(t *testing.T, name, kind string) {
-	t.Helper()
-	if strings.HasSuffix(name, "_total") != (kind == "counter") {
-		t.Errorf("%s is a %s: counters, and only they, end in _total", name, kind)
-	}
-	parts := strings.Split(strings.TrimSuffix(name, "_total"), "_")
-	for _, bad := range []string{"counter", "gauge", "ms", "sec", "millis", "milliseconds", "minutes", "kb", "kib", "mb", "bits", "percent", "count", "sum", "bucket"} {
-		if slices.Contains(parts, bad) {
-			t.Errorf("%s: %q is no base unit, or names the type", name, bad)
-		}
-	}
-	for _, unit := range []string{"seconds", "bytes"} {
-		if i := slices.Index(parts, unit); i >= 0 && i != len(parts)-1 {
-			t.Errorf("%s: the unit is not last", name)
-		}
+	lint := exec.Command("go", "run", "./promlint")
+	lint.Dir, lint.Stdin = "../tools", strings.NewReader(text)
+	if out, err := lint.CombinedOutput(); err != nil {
+		t.Errorf("promlint: %v\n%s", err, out)
 	}
 }
 
 // TestDashboardAndAlertsMatch: every metric that the dashboard and the alerts ask for is one that a node serves, with labels that it has.
 func TestDashboardAndAlertsMatch(t *testing.T) {
-	want := documented(t)
+	want := documented(t, "metrics.md")
+	maps.Copy(want, documented(t, "proxy.md"))
 	dashboard, err := os.ReadFile("../dist/monitoring/grafana.json")
 	if err != nil {
 		t.Fatal(err)
@@ -173,7 +212,7 @@ func TestDashboardAndAlertsMatch(t *testing.T) {
 		}
 	}
 	for name := range want {
-		if strings.HasPrefix(name, "weir_states") && !asked[name] {
+		if regexp.MustCompile("^weir_(states|dial|peers|handshakes|pods|endpoint|packets|bytes|sweep)").MatchString(name) && !asked[name] {
 			t.Errorf("nothing looks at %s", name)
 		}
 	}

@@ -73,8 +73,9 @@ func TestViewsAgree(t *testing.T) {
 				}
 			}
 		}
-		if refused[170] != uint64(metrics[`weir_packets_total{reason="limit"}`]) || refused[170] == 0 {
-			t.Errorf("%s: rule 170 refused %d, the metrics say %v", name, refused[170], metrics[`weir_packets_total{reason="limit"}`])
+		limited := uint64(metrics[`weir_packets_total{verdict="drop",reason="limit",hook="in"}`])
+		if refused[170] != limited || limited == 0 {
+			t.Errorf("%s: rule 170 refused %d, the metrics say %v", name, refused[170], limited)
 		}
 		if kinds[firewall.EventStart] != uint64(metrics["weir_states_created_total"]) {
 			t.Errorf("%s: %d states began, the metrics say %v", name, kinds[firewall.EventStart], metrics["weir_states_created_total"])

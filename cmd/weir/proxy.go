@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/proxy"
 )
 
@@ -25,6 +26,7 @@ func runProxy(c *call) error {
 	connect := c.Duration("connect-timeout", proxy.DefaultConnectTimeout, "give up connecting after `TIME`")
 	idle := c.Duration("idle-timeout", proxy.DefaultIdleTimeout, "close connections on which nothing moved for `TIME`")
 	clients := c.Int("max-clients", proxy.DefaultMaxClients, "serve at most `N` clients at a time")
+	metrics := c.String("metrics", "", "serve metrics for Prometheus at `ADDRESS`")
 	verbose := c.Bool("v", false, "say which connections fail, and why")
 	if err := c.parse(0, 0); err != nil {
 		return err
@@ -39,7 +41,11 @@ func runProxy(c *call) error {
 	if *verbose {
 		level = slog.LevelInfo
 	}
+	var dials proxy.Dials
 	d := &eyeballs.Dialer{}
+	if *metrics != "" {
+		d.Trace = dials.Trace
+	}
 	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle, MaxClients: *clients,
 		Log: slog.New(slog.NewTextHandler(c.talk, &slog.HandlerOptions{Level: level}))}
 	if *users != "" {
@@ -56,8 +62,16 @@ func runProxy(c *call) error {
 		l.Close()
 		return advice{err, "add --users FILE, or --listen 127.0.0.1:1080"}
 	}
+	served := make(chan error, 2)
+	if *metrics != "" {
+		scrapes, err := observe.ServeMetrics(*metrics, func() ([]observe.Metric, error) { return append(s.Metrics(), dials.Metrics()...), nil }, served)
+		if err != nil {
+			l.Close()
+			return err
+		}
+		defer scrapes.Close()
+	}
 	fmt.Fprintf(c.talk, "weir: proxy for SOCKS5 and HTTP at %s\n", l.Addr())
-	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	select {
 	case err = <-served:
