@@ -7,12 +7,13 @@ type Options struct {
 	Timeouts     flow.Timeouts
 	MaxStates    int  // states in all, kept loosely: at most 5 % over
 	MaxEmbryonic int  // half-open states
+	MaxPerSource int  // of these, of one source (an IPv4 address, an IPv6 /64); 0 for any number
 	MaxTracks    int  // distinct (rule, masked tuple) of limit rules
 	Liberal      bool // TCP packets outside the window pass (without touching the state)
 	NoEssential  bool // neighbour discovery and MLD are judged by the rules
 }
 
-// DefaultOptions returns the sizes of a small server: 256k states, 64k of them half-open.
+// DefaultOptions returns the sizes of a small server: 256k states, 64k of them half-open, of which one source may have a quarter.
 func DefaultOptions() Options {
-	return Options{Timeouts: flow.DefaultTimeouts(), MaxStates: 1 << 18, MaxEmbryonic: 1 << 16, MaxTracks: 1 << 14}
+	return Options{Timeouts: flow.DefaultTimeouts(), MaxStates: 1 << 18, MaxEmbryonic: 1 << 16, MaxPerSource: 1 << 14, MaxTracks: 1 << 14}
 }

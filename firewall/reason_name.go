@@ -29,6 +29,9 @@ var reasonNames = [...]string{
 	ReasonMartian:       "martian",
 	ReasonNATPorts:      "nat-ports",
 	ReasonRate:          "rate",
+
+	ReasonEmbryonicSource: "embryonic-source",
+	ReasonCookie:          "cookie",
 }
 
 // String returns the reason's word, the same in every listing, event and metric. Those of the decoder begin with decode-.

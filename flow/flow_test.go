@@ -176,8 +176,8 @@ func TestError(t *testing.T) {
 		liberal bool
 		want    Result
 	}{
-		{1000, 0, false, Untouched}, {1001, 0, false, Untouched}, {999, 0, false, BadICMP}, {1002, 0, false, BadICMP},
-		{5000, 1, false, Untouched}, {1000, 1, false, BadICMP}, {1002, 0, true, Untouched},
+		{1000, 0, false, BadICMP}, {1001, 0, false, Untouched}, {999, 0, false, BadICMP}, {1002, 0, false, BadICMP},
+		{5000, 1, false, BadICMP}, {5001, 1, false, Untouched}, {1000, 1, false, BadICMP}, {1002, 0, true, Untouched},
 	} {
 		before := s
 		if r := s.Error(c.seq, c.q, 56, c.liberal); r != c.want {
@@ -195,6 +195,9 @@ func TestError(t *testing.T) {
 	if r := syn.Error(0, 1, 56, false); r != BadICMP {
 		t.Errorf("an error about a packet that nobody sent: %v", r)
 	}
+	if r := syn.Error(1, 0, 56, false); r != Untouched {
+		t.Errorf("an error about the SYN: %v", r)
+	}
 	loose := play(t, false, "a A 1 1 0 9")
 	if r := loose.Error(999, 0, 56, false); r != Untouched {
 		t.Errorf("loose: %v", r)
@@ -211,8 +214,8 @@ func TestLifetimes(t *testing.T) {
 		want  time.Duration
 	}{
 		{"tcp opening", State{Proto: 6, Sides: [2]Side{side(Seen|Syn, 0, 1)}}, 20 * time.Second},
-		{"tcp established", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all, 1, 1)}}, 300 * time.Second},
-		{"tcp half closed", State{Proto: 6, Sides: [2]Side{side(all|Fin, 1, 2), side(all, 2, 1)}}, 300 * time.Second},
+		{"tcp established", State{Proto: 6, Sides: [2]Side{side(all|Proved, 1, 1), side(all, 1, 1)}}, 300 * time.Second},
+		{"tcp half closed", State{Proto: 6, Sides: [2]Side{side(all|Proved|Fin, 1, 2), side(all, 2, 1)}}, 300 * time.Second},
 		{"tcp closing", State{Proto: 6, Sides: [2]Side{side(all|Fin, 1, 2), side(all|Fin, 2, 2)}}, 20 * time.Second},
 		{"tcp closed", State{Proto: 6, Sides: [2]Side{side(all|Fin, 2, 2), side(all|Fin, 2, 2)}}, time.Second},
 		{"tcp reset", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all|Rst, 1, 1)}}, time.Second},

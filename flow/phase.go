@@ -53,7 +53,7 @@ func (s *State) Phase() Phase {
 		return Opening
 	case s.Loose:
 		return Established
-	case both&Acked != 0 && !before(a.Ack, b.Start+1):
+	case both&Acked != 0 && a.Flags&Proved != 0:
 		return Established
 	}
 	return Opening

@@ -32,6 +32,7 @@ const (
 	Fin                          // sent a FIN: End is the sequence number after it
 	Rst                          // sent a valid RST (SCTP: ABORT or SHUTDOWN COMPLETE)
 	Scaled                       // its SYN carried the window scale option
+	Proved                       // TCP, side 0: it has acknowledged the other's SYN. Kept, since sequence numbers come round
 )
 
 // State is a live conversation as the state machine sees it. Side 0 is the one that made the state.
@@ -123,8 +124,12 @@ func (s *State) Step(seg *Segment, d int, now int64, liberal bool) Result {
 // changes the state but the counters of the side that the error comes from, 1-q.
 func (s *State) Error(seq uint32, q int, bytes uint32, liberal bool) Result {
 	if s.Proto == packet.ProtoTCP && !s.Loose && !liberal {
-		side := &s.Sides[q&1]
-		if side.Flags&Seen == 0 || !between(side.Start, seq, side.End) {
+		side, other := &s.Sides[q&1], &s.Sides[1-q&1]
+		first := side.Start
+		if other.Flags&Acked != 0 { // the start may lie more than half the circle back
+			first = other.Ack
+		}
+		if side.Flags&Seen == 0 || !between(first, seq, side.End) {
 			return BadICMP
 		}
 	}

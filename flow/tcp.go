@@ -76,6 +76,9 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 		scale = d.Scale
 	}
 	d.advance(seg, scale, now) // 8
+	if from == 0 && !before(seg.Ack, p.Start+1) {
+		d.Flags |= Proved
+	}
 	return Hit
 }
 

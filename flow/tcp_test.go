@@ -192,3 +192,25 @@ func TestTCPRefusesImpossibleFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestALongTransfer sends 5 GiB: the sequence numbers come round, and the connection stays what it is.
+func TestALongTransfer(t *testing.T) {
+	s := play(t, false, open)
+	const piece = 32000
+	seq := uint32(5001)
+	for sent := 0; sent < 5<<30; sent += piece {
+		if r := s.Step(&Segment{Flags: flagACK, Seq: seq, Ack: 1001, Len: piece, Window: 500, Bytes: piece + 40}, 1, 1, false); r != Hit {
+			t.Fatalf("data after %d bytes: %v", sent, r)
+		}
+		if r := s.Error(seq, 1, 56, false); r != Untouched {
+			t.Fatalf("an error about the newest segment after %d bytes: %v", sent, r)
+		}
+		seq += piece
+		if r := s.Step(&Segment{Flags: flagACK, Seq: 1001, Ack: seq, Window: 502, Bytes: 40}, 0, 1, false); r != Hit {
+			t.Fatalf("acknowledgement after %d bytes: %v", sent, r)
+		}
+		if p := s.Phase(); p != Established {
+			t.Fatalf("after %d bytes the connection is %v", sent, p)
+		}
+	}
+}

@@ -22,10 +22,15 @@ checked_once int adopt(__u32 unused)
 	key_hash(p, cf, p->key.flow);
 	if (find(p, cf))
 		return 0;
-	if (g->states + c->pending >= cf->max_states && !reclaim(cf, p))
+	int made = (in->side[0].flags & META_MADE) != 0, embryo = (in->side[0].flags & META_EMBRYO) != 0;
+	__u64 hi = made ? p->key.low_hi : p->key.high_hi, lo = made ? p->key.low_lo : p->key.high_lo;
+	if (embryo && !enter_source(cf, hi, lo))
+		return -REASON_EMBRYONIC_SOURCE;
+	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !place_for(cf, p)) {
+		if (embryo)
+			leave_source(cf, hi, lo);
 		return -REASON_STATES_FULL;
-	if (!place_for(cf, p))
-		return -REASON_STATES_FULL;
+	}
 	__u32 place = p->place, way = place % WAYS;
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
@@ -38,9 +43,9 @@ checked_once int adopt(__u32 unused)
 	*low_side(s, way) = in->side[0];
 	*high_side(s, way) = in->side[1];
 	count_states(c, cf, 1);
-	if (low_side(s, way)->flags & META_EMBRYO)
+	if (embryo)
 		count_embryos(1);
-	__sync_lock_test_and_set(&t->tag[way], low_side(s, way)->flags & META_EMBRYO ? p->tag | TAG_EMBRYO : p->tag);
+	__sync_lock_test_and_set(&t->tag[way], embryo ? p->tag | TAG_EMBRYO : p->tag);
 	c->created++;
 	return settle(place);
 }

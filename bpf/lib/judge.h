@@ -150,7 +150,7 @@ inline_always void tell_drop(struct pkt *p, struct config *cf)
 {
 	__u8 r = p->v.reason;
 
-	__u32 kind = r >= REASON_LIMIT && r <= REASON_NO_KEY ? EVENT_REFUSE : EVENT_DROP;
+	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_EMBRYONIC_SOURCE ? EVENT_REFUSE : EVENT_DROP;
 
 	if (listened(cf, kind))
 		event_packet(kind);

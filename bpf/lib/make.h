@@ -360,6 +360,15 @@ inline_always void masked_tuple(struct pkt *p, struct code *r)
 	m->pad = 0;
 }
 
+// forget_track undoes enter_track for a state that was not made.
+inline_always void forget_track(struct pkt *p)
+{
+	struct track *t = p->track ? track_at(p->track - 1) : NULL;
+
+	if (t)
+		__sync_fetch_and_add(&t->count, -1);
+}
+
 // room makes sure that there may be one more state, and returns 0 or the reason why not.
 inline_always int room(struct cpu *c, struct config *cf)
 {
@@ -399,6 +408,10 @@ checked_once int make_state(__u32 slot)
 		if (!p->track || !enter_track(p->track, r->limit))
 			return REASON_LIMIT;
 	}
+	if (!enter_source(cf, p->src_hi, p->src_lo)) {
+		forget_track(p);
+		return REASON_EMBRYONIC_SOURCE;
+	}
 	int why = room(c, cf);
 	if (!why && !place_for(cf, p))
 		why = REASON_STATES_FULL;
@@ -406,9 +419,8 @@ checked_once int make_state(__u32 slot)
 	struct set *s = why ? NULL : set_at(place / WAYS);
 	struct tag_line *tags = why ? NULL : tags_at(place / WAYS);
 	if (!s || !tags) {
-		struct track *t = p->track ? track_at(p->track - 1) : NULL;
-		if (t)
-			__sync_fetch_and_add(&t->count, -1);
+		forget_track(p);
+		leave_source(cf, p->src_hi, p->src_lo);
 		return why ? why : REASON_STATES_FULL;
 	}
 	fill(p, s, way, r);

@@ -7,8 +7,8 @@
 // Two CPUs may insert one key at once; each looks again after publishing, and the entry at the lower place stays.
 #pragma once
 
-#include "event.h"
 #include "sctp.h"
+#include "source.h"
 
 enum { TICK_SHIFT = 20, REST_TICKS = 32 }; // a tick is about a millisecond
 
@@ -172,17 +172,38 @@ inline_always void count_embryos(__s64 n)
 		__sync_fetch_and_add(&g->embryos, n);
 }
 
-// hatch takes a state out of the half-open ones, once.
+// one_less counts a half-open state less. Translations count for no source: who made the states that they belong to is counted there.
+inline_always void one_less(struct config *cf, struct set *s, __u32 way)
+{
+	struct side *low = low_side(s, way);
+
+	way &= WAYS - 1;
+	count_embryos(-1);
+	if (low->rule == NAT_RULE)
+		return;
+	int made = (low->flags & META_MADE) != 0;
+	leave_source(cf, made ? s->addr[way].low_hi : s->addr[way].high_hi, made ? s->addr[way].low_lo : s->addr[way].high_lo);
+}
+
+// hatch takes a state out of the half-open ones. It is the tag that says whether it is one of them, so that this, removing and moving it
+// exclude each other; the flag only says that it is worth a look.
 inline_always void hatch(struct set *s, __u32 place)
 {
 	__u32 way = place % WAYS;
+	struct config *cf = settings();
 	struct tag_line *t = tags_at(place / WAYS);
 
-	if (__sync_fetch_and_and(&low_side(s, way)->flags, ~META_EMBRYO) & META_EMBRYO) {
-		if (t)
-			__sync_fetch_and_and(&t->tag[way], ~(__u64)TAG_EMBRYO);
-		count_embryos(-1);
+	if (!t || !cf)
+		return;
+	__u64 tag = once(t->tag[way]);
+	if ((tag & TAG_MASK) != TAG_LIVE)
+		return;
+	if (tag & TAG_EMBRYO) {
+		if (__sync_val_compare_and_swap(&t->tag[way], tag, tag & ~(__u64)TAG_EMBRYO) != tag)
+			return;
+		one_less(cf, s, way);
 	}
+	__sync_fetch_and_and(&low_side(s, way)->flags, ~META_EMBRYO);
 }
 
 inline_always struct track *track_at(__u32 place)
@@ -225,8 +246,8 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 	}
 	if (low->rule != NAT_RULE)
 		event_end(cf, c, s, way, tag);
-	if (__sync_fetch_and_and(&low->flags, ~META_EMBRYO) & META_EMBRYO)
-		count_embryos(-1);
+	if (have & TAG_EMBRYO)
+		one_less(cf, s, way);
 	leave_track(low);
 	count_states(c, cf, -1);
 	c->removed[why & 7]++;

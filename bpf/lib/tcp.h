@@ -148,11 +148,7 @@ inline_always int phase_of(struct side *low, struct side *high, __u8 proto)
 		return PHASE_OPENING;
 	if (lf & META_LOOSE)
 		return PHASE_ESTABLISHED;
-	if (!(lf & hf & SIDE_ACKED))
-		return PHASE_OPENING;
-	if (lf & META_MADE ? before(low->ack, high->start + 1) : before(high->ack, low->start + 1))
-		return PHASE_OPENING;
-	return PHASE_ESTABLISHED;
+	return lf & hf & SIDE_ACKED && (lf | hf) & SIDE_PROVED ? PHASE_ESTABLISHED : PHASE_OPENING;
 }
 
 inline_always __s64 lifetime(struct config *c, int phase, __u8 proto)
@@ -272,6 +268,8 @@ inline_always int step_tcp(struct side *d, struct side *o, struct pkt *p)
 		return RES_BAD_ACK;
 	__u32 scale = d->flags & o->flags & SIDE_SCALED && !(f & TH_SYN) ? d->flags >> 8 & 15 : 0;
 	advance(d, p, scale); // 8
+	if (d->flags & META_MADE && !before(p->ack, o->start + 1))
+		set_flags(d, SIDE_PROVED);
 	return RES_HIT;
 }
 
@@ -279,7 +277,8 @@ inline_always int step_tcp(struct side *d, struct side *o, struct pkt *p)
 inline_always int step_error(struct side *d, struct side *o, struct pkt *p, int liberal)
 {
 	if (p->key.proto == PROTO_TCP && !(o->flags & META_LOOSE) && !liberal) {
-		if (!(o->flags & SIDE_SEEN) || !between(o->start, p->quote_seq, o->end))
+		__u32 first = d->flags & SIDE_ACKED ? d->ack : o->start; // the start may lie more than half the circle back
+		if (!(o->flags & SIDE_SEEN) || !between(first, p->quote_seq, o->end))
 			return RES_BAD_ICMP;
 	}
 	__sync_fetch_and_add(&d->packets, 1);

@@ -54,6 +54,8 @@ struct config {
 	__u32 track_sets;
 	__u32 max_states;
 	__u32 max_embryonic;
+	__u32 max_source; // half-open states of one source, 0 for any number
+	__u32 cookies;	  // bits of enum cookie_use, 0 for no SYN cookies
 	__u32 batch; // how many states a CPU may count before it tells the others
 	__u32 liberal;
 	__u32 no_essential;

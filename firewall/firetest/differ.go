@@ -35,9 +35,15 @@ type Difference struct {
 	What string
 }
 
+// fewPerSource is how many half-open states a source may have in cases that are about that.
+const fewPerSource = 2
+
 // Run plays a case to the twin and to a new engine and returns the first difference, or nil.
-func (c *Case) Run(options firewall.Options, fresh func() (Subject, error)) (*Difference, error) {
-	subject, err := fresh()
+func (c *Case) Run(options firewall.Options, fresh func(firewall.Options) (Subject, error)) (*Difference, error) {
+	if c.PerSource {
+		options.MaxPerSource = fewPerSource
+	}
+	subject, err := fresh(options)
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +201,7 @@ func diffStates(want, got []firewall.State) string {
 func (d *Difference) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s\nafter %s\n", d.Case.Seed, d.What, d.Case.Steps[d.Step].String())
-	fmt.Fprintf(&b, "default %v, strict %v\n", d.Case.Default, d.Case.Strict)
+	fmt.Fprintf(&b, "default %v, strict %v, few half-open states per source: %v\n", d.Case.Default, d.Case.Strict, d.Case.PerSource)
 	for i, set := range d.Case.Rules {
 		fmt.Fprintf(&b, "rules %d:\n  %s\n", i, strings.Join(set, "\n  "))
 	}

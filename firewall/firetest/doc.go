@@ -6,7 +6,7 @@
 //
 // An engine's own test calls Run with its Features:
 //
-//	firetest.Run(t, options, rule.AllFeatures, func() (firetest.Subject, error) { ... })
+//	firetest.Run(t, options, rule.AllFeatures, func(o firewall.Options) (firetest.Subject, error) { ... })
 //
 // It prints the seeds that it plays. A difference is made smaller by leaving out steps and rules as long as it stays, and
 // is printed with the rules, every step, the packets as text and in hex, and the seed, which the environment variable WEIR_SEED

@@ -10,7 +10,7 @@ import (
 
 // Fuzz is the body of an engine's fuzz target: a random case into which packets are put that the fuzzer makes, read as
 // length and bytes in turn.
-func Fuzz(f *testing.F, options firewall.Options, have rule.Features, fresh func() (Subject, error)) {
+func Fuzz(f *testing.F, options firewall.Options, have rule.Features, fresh func(firewall.Options) (Subject, error)) {
 	f.Fuzz(func(t *testing.T, seed uint64, b []byte) {
 		c := RandomCase(seed, have, options, 60)
 		for at := 5; len(b) > 0 && at < len(c.Steps); at += 7 {

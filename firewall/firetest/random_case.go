@@ -15,7 +15,9 @@ type Case struct {
 	Rules   [][]string // lines of the rule files
 	Default rule.ActionOp
 	Strict  bool
-	Steps   []Step
+	// PerSource: a source may have few half-open states only.
+	PerSource bool
+	Steps     []Step
 }
 
 // StepKind says what a step does.
@@ -74,6 +76,7 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 		}
 		c.Rules = append(c.Rules, next)
 	}
+	c.PerSource = g.chance(15)
 	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()}, Step{Kind: StepRoutes, Routes: g.routes()})
 	for _, name := range tables {
 		s := Step{Kind: StepTable, Name: name}

@@ -29,8 +29,8 @@ func setting(name string, otherwise uint64) (uint64, error) {
 const stepsPerCase = 200
 
 // Run compares an engine with the twin on random rules of the language that it has, and random packets. fresh returns an
-// empty engine made with the options. The first difference is made small and fails the test.
-func Run(t *testing.T, options firewall.Options, have rule.Features, fresh func() (Subject, error)) {
+// empty engine made with the options that it is given: these, or these with fewer half-open states of a source. The first difference is made small and fails the test.
+func Run(t *testing.T, options firewall.Options, have rule.Features, fresh func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	decisions, err := setting("WEIR_DECISIONS", 20000)
 	if err != nil {
@@ -59,7 +59,7 @@ func Run(t *testing.T, options firewall.Options, have rule.Features, fresh func(
 }
 
 // Shrink looks for a shorter case that still differs, for at most a while.
-func (d *Difference) Shrink(options firewall.Options, fresh func() (Subject, error), most time.Duration) *Difference {
+func (d *Difference) Shrink(options firewall.Options, fresh func(firewall.Options) (Subject, error), most time.Duration) *Difference {
 	stop := time.Now().Add(most)
 	best := d
 	try := func(c Case) bool {

@@ -144,8 +144,31 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 		p := s.Phase()
 		s.tracked = p != flow.Closed && p != flow.Reset
 	}
+	if most := j.Options.MaxPerSource; most > 0 && j.halfOpen(sourceOf(s)) >= most {
+		return firewall.ReasonEmbryonicSource
+	}
 	j.states = append(j.states, s)
 	return firewall.ReasonRule
+}
+
+// sourceOf returns what counts as the source of a state: the address of who made it, of IPv6 the /64.
+func sourceOf(s *twinState) netip.Prefix {
+	from, _ := s.key.Ends(s.from)
+	if from.Addr().Is4() {
+		return netip.PrefixFrom(from.Addr(), 32)
+	}
+	return netip.PrefixFrom(from.Addr(), 64).Masked()
+}
+
+// halfOpen counts the half-open states of a source.
+func (j *job) halfOpen(source netip.Prefix) int {
+	n := 0
+	for _, s := range j.states {
+		if s.Embryonic() && sourceOf(s) == source {
+			n++
+		}
+	}
+	return n
 }
 
 // masked returns the parts of a state's tuple that its rule counts by.

@@ -102,7 +102,8 @@ func TestConstants(t *testing.T) {
 		"REASON_SCTP_TAG": int64(firewall.ReasonSCTPTag), "REASON_ICMP_SEQ": int64(firewall.ReasonICMPSeq),
 		"REASON_FRAG_UNKNOWN": int64(firewall.ReasonFragUnknown), "REASON_FRAG_OVERLAP": int64(firewall.ReasonFragOverlap),
 		"REASON_FRAG_FIRST": int64(firewall.ReasonFragFirst), "REASON_LOOP": int64(firewall.ReasonLoop), "REASON_SPOOF": int64(firewall.ReasonSpoof), "REASON_MARTIAN": int64(firewall.ReasonMartian),
-		"REASON_NAT_PORTS": int64(firewall.ReasonNATPorts), "REASON_RATE": int64(firewall.ReasonRate), "REASON_DECODE": int64(firewall.ReasonDecode),
+		"REASON_NAT_PORTS": int64(firewall.ReasonNATPorts), "REASON_RATE": int64(firewall.ReasonRate),
+		"REASON_EMBRYONIC_SOURCE": int64(firewall.ReasonEmbryonicSource), "REASON_COOKIE": int64(firewall.ReasonCookie), "REASON_DECODE": int64(firewall.ReasonDecode),
 
 		"DIR_IN": int64(firewall.In), "DIR_OUT": int64(firewall.Out), "ANSWER_NONE": int64(firewall.AnswerNone),
 		"ANSWER_RESET": int64(firewall.AnswerReset), "ANSWER_UNREACH": int64(firewall.AnswerUnreach), "ANSWER_UNREACH6": int64(firewall.AnswerUnreach6),
@@ -143,7 +144,7 @@ func TestConstants(t *testing.T) {
 		"MAX_RULES": rule.MaxRules, "MAX_CALLS": rule.MaxCalls, "MAX_JUMPS": rule.MaxJumps, "ANY_FLOW": rule.AnyFlow, "MAX_TAGS": 8,
 
 		"SIDE_SEEN": int64(flow.Seen), "SIDE_SYN": int64(flow.Syn), "SIDE_ACKED": int64(flow.Acked), "SIDE_FIN": int64(flow.Fin),
-		"SIDE_RST": int64(flow.Rst), "SIDE_SCALED": int64(flow.Scaled),
+		"SIDE_RST": int64(flow.Rst), "SIDE_SCALED": int64(flow.Scaled), "SIDE_PROVED": int64(flow.Proved),
 		"RES_HIT": int64(flow.Hit), "RES_UNTOUCHED": int64(flow.Untouched), "RES_RECYCLE": int64(flow.Recycle), "RES_BAD_FLAGS": int64(flow.BadFlags),
 		"RES_BAD_RST": int64(flow.BadRst), "RES_BAD_ACK": int64(flow.BadAck), "RES_BAD_WINDOW": int64(flow.BadWindow),
 		"RES_BAD_TAG": int64(flow.BadTag), "RES_BAD_ICMP": int64(flow.BadICMP),

@@ -33,7 +33,7 @@ func (s *subject) Close() error { return s.empty() }
 
 // empty makes the engine as new. No packet is on its way in a test.
 func (e *Engine) empty() error {
-	for _, m := range []*ebpf.Map{e.objects.States, e.objects.Tags, e.objects.Tracks, e.objects.Gauges} {
+	for _, m := range []*ebpf.Map{e.objects.States, e.objects.Tags, e.objects.Tracks, e.objects.Gauges, e.objects.Sources} {
 		memory, err := m.Memory()
 		if err != nil {
 			return err
@@ -101,5 +101,8 @@ func TestDiffer(t *testing.T) {
 	defer e.Close()
 	s := &subject{Engine: e}
 	e.clock = func() int64 { return s.at }
-	firetest.Run(t, o, rule.AllFeatures, func() (firetest.Subject, error) { return s, nil })
+	firetest.Run(t, o, rule.AllFeatures, func(o firewall.Options) (firetest.Subject, error) {
+		e.config.MaxSource = uint32(o.MaxPerSource)
+		return s, e.putConfigLocked()
+	})
 }

@@ -94,6 +94,8 @@ func checkOptions(o *firewall.Options) error {
 		return fmt.Errorf("%d states: from 1 to %d are possible", o.MaxStates, 1<<27)
 	case o.MaxEmbryonic < 1:
 		return fmt.Errorf("%d half-open states: there must be room for one", o.MaxEmbryonic)
+	case o.MaxPerSource < 0:
+		return fmt.Errorf("%d half-open states of one source: 0 means any number", o.MaxPerSource)
 	case o.MaxTracks < 1 || o.MaxTracks > 1<<22:
 		return fmt.Errorf("%d tracks: from 1 to %d are possible", o.MaxTracks, 1<<22)
 	}
@@ -191,7 +193,7 @@ func (e *Engine) configure() error {
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
-	c.MaxStates, c.MaxEmbryonic = uint32(o.MaxStates), uint32(o.MaxEmbryonic)
+	c.MaxStates, c.MaxEmbryonic, c.MaxSource = uint32(o.MaxStates), uint32(o.MaxEmbryonic), uint32(o.MaxPerSource)
 	c.Batch = uint32(max(1, o.MaxStates/20/cpus))
 	c.Liberal, c.NoEssential = bit(o.Liberal), bit(o.NoEssential)
 	t := o.Timeouts

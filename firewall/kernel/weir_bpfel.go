@@ -110,6 +110,8 @@ type weirConfig struct {
 	TrackSets       uint32
 	MaxStates       uint32
 	MaxEmbryonic    uint32
+	MaxSource       uint32
+	Cookies         uint32
 	Batch           uint32
 	Liberal         uint32
 	NoEssential     uint32
@@ -669,6 +671,7 @@ const (
 	weirMapPublished     = "published"
 	weirMapRoutes        = "routes"
 	weirMapShapes        = "shapes"
+	weirMapSources       = "sources"
 	weirMapStates        = "states"
 	weirMapTables        = "tables"
 	weirMapTags          = "tags"
@@ -761,6 +764,7 @@ type weirMapSpecs struct {
 	Published     *ebpf.MapSpec `ebpf:"published"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
+	Sources       *ebpf.MapSpec `ebpf:"sources"`
 	States        *ebpf.MapSpec `ebpf:"states"`
 	Tables        *ebpf.MapSpec `ebpf:"tables"`
 	Tags          *ebpf.MapSpec `ebpf:"tags"`
@@ -819,6 +823,7 @@ type weirMaps struct {
 	Published     *ebpf.Map `ebpf:"published"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
+	Sources       *ebpf.Map `ebpf:"sources"`
 	States        *ebpf.Map `ebpf:"states"`
 	Tables        *ebpf.Map `ebpf:"tables"`
 	Tags          *ebpf.Map `ebpf:"tags"`
@@ -853,6 +858,7 @@ func (m *weirMaps) Close() error {
 		m.Published,
 		m.Routes,
 		m.Shapes,
+		m.Sources,
 		m.States,
 		m.Tables,
 		m.Tags,

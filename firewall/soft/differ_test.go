@@ -63,8 +63,8 @@ func TestDiffer(t *testing.T) {
 	}
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			firetest.Run(t, treaty(), rule.AllFeatures, func() (firetest.Subject, error) {
-				e, err := New(Options{Options: treaty(), Workers: way.workers})
+			firetest.Run(t, treaty(), rule.AllFeatures, func(o firewall.Options) (firetest.Subject, error) {
+				e, err := New(Options{Options: o, Workers: way.workers})
 				return subject{e, way.judge}, err
 			})
 		})

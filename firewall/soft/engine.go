@@ -30,6 +30,7 @@ type Engine struct {
 	states  atomic.Int64 // states that the shards have told of
 	batch   int          // how many a shard keeps to itself
 	tracks  *tracks
+	sources sources
 	frags   *fragTable
 	onEvent func(*firewall.Event)
 	// lookAhead is the constant; tests make it smaller.

@@ -8,7 +8,7 @@ import (
 // reads, the second has the two sides, 32 bytes each.
 type entry struct {
 	lowHi, lowLo, highHi, highLo uint64
-	id                           uint64 // ports << 32 | protocol << 24 | flow id << 16 | tag << 8 | infoLoose, infoHigh, infoOut
+	id                           uint64 // ports << 32 | protocol << 24 | flow id << 16 | tag << 8 | infoLoose, infoHigh, infoOut, infoCounted
 	rule                         uint32
 	track                        uint32
 	last                         [2]int64
@@ -17,9 +17,10 @@ type entry struct {
 
 // Bits of entry.id, and where its parts are.
 const (
-	infoHigh  = 1 << iota // the high end of the key made the state: it is side 0
-	infoLoose             // flow.State.Loose
-	infoOut               // the packet that made the state was judged out
+	infoHigh    = 1 << iota // the high end of the key made the state: it is side 0
+	infoLoose               // flow.State.Loose
+	infoOut                 // the packet that made the state was judged out
+	infoCounted             // half-open, and counted for its source
 
 	idTag   = 8
 	idKey   = 16 // from here on it is part of the key

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
@@ -64,6 +65,7 @@ type dryRun struct {
 	tries    []Try
 	stateful bool     // states are looked up
 	ended    []uint32 // tracks of states that would have been ended
+	halfOpen int      // how many more half-open states the packet's source would have
 }
 
 // note writes an outcome down if this is a dry run.
@@ -166,8 +168,13 @@ func (j *job) wouldMake(slot int, code *rule.Code) firewall.Reason {
 	switch {
 	case code.Mask != 0 && j.reached(slot, code):
 		return firewall.ReasonLimit
+	case j.crowded():
+		return firewall.ReasonEmbryonicSource
 	case j.sh.full():
 		return firewall.ReasonStatesFull
+	}
+	if j.state.Phase() == flow.Opening {
+		j.dry.halfOpen++
 	}
 	return firewall.ReasonRule
 }

@@ -15,8 +15,8 @@ func FuzzJudge(f *testing.F) {
 		two := append([]byte{80}, tcp(f, "[2001:db8::1]:80", "[2001:db8::2]:4000", 2, 1, 0)...)
 		f.Add(seed, append(one, two...))
 	}
-	firetest.Fuzz(f, treaty(), rule.AllFeatures, func() (firetest.Subject, error) {
-		e, err := New(Options{Options: treaty()})
+	firetest.Fuzz(f, treaty(), rule.AllFeatures, func(o firewall.Options) (firetest.Subject, error) {
+		e, err := New(Options{Options: o})
 		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 			return e.Worker(0).Judge(in, pkt), nil
 		}}, err

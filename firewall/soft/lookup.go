@@ -101,7 +101,12 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 // ends removes a state that the packet has found dead.
 func (j *job) ends(t *table, r ref) {
 	if j.dry != nil {
-		j.dry.ended = append(j.dry.ended, t.entries[r].track)
+		e := &t.entries[r]
+		j.dry.ended = append(j.dry.ended, e.track)
+		a, _ := j.sh.engine.cells(e.maker())
+		if b, _ := j.sh.engine.cells(j.p.SrcHi, j.p.SrcLo); e.id&infoCounted != 0 && a == b {
+			j.dry.halfOpen--
+		}
 		return
 	}
 	j.sh.end(t, r, j.now)
@@ -163,10 +168,15 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		}
 	}
 	j.key.Flow = j.cfg.flows[code.Flow]
+	if !j.sh.enterSource(j.p.SrcHi, j.p.SrcLo) {
+		j.sh.engine.tracks.release(track)
+		return firewall.ReasonEmbryonicSource
+	}
 	phase := s.Phase()
 	t, r, reason := j.sh.room(phase == flow.Opening, j.hash, j.now)
 	if r == noRef {
 		j.sh.engine.tracks.release(track)
+		j.sh.leaveSource(j.p.SrcHi, j.p.SrcLo)
 		return reason
 	}
 	e := t.put(r, &j.key, j.hash, j.now)
@@ -181,6 +191,7 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	if s.Loose {
 		e.id |= infoLoose
 	}
+	e.id |= infoCounted
 	e.storeSide(&s.Sides[0], 0)
 	if phase != flow.Opening {
 		j.sh.phase(t, r, s, phase, j.now)

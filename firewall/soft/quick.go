@@ -268,8 +268,7 @@ func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64
 	if p.TCPFlags&shape != packet.FlagACK || df&qf&both != both || now > last+int64(c.opts.Timeouts.Established) {
 		return false
 	}
-	// Established: the side that made the state has acknowledged the other's SYN.
-	if int32(uint32(e.sides[0].acks>>32)-uint32(e.sides[1].numbers>>32)) < 1 {
+	if flow.SideFlags(e.sides[0].bytes)&flow.Proved == 0 {
 		return false
 	}
 	dEnd, qEnd, edge := uint32(d.numbers), uint32(q.numbers), uint32(q.acks)

@@ -165,6 +165,9 @@ func (s *shard) plan(t *table, r ref, st *flow.State, now int64) {
 // track.
 func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64) {
 	s.plan(t, r, st, now)
+	if is != flow.Opening {
+		s.hatched(&t.entries[r])
+	}
 	if is >= flow.Closed {
 		e := &t.entries[r]
 		s.engine.tracks.release(e.track)
@@ -205,6 +208,7 @@ func (s *shard) end(t *table, r ref, now int64) {
 	}
 	s.engine.tracks.release(e.track)
 	e.track = noTrack
+	s.hatched(e)
 	s.live[e.proto()]--
 	s.moves++
 	t.remove(r)

@@ -1,0 +1,73 @@
+package soft
+
+import "sync/atomic"
+
+// sourceCells is how many counters there are for the half-open states of sources.
+const sourceCells = 1 << 14
+
+// sources counts the half-open states of each source, for all shards, in two cells that a keyed hash of the source names. The lower one
+// counts: a source is taken for one of many states only if both its cells are shared with such.
+type sources [sourceCells]uint32
+
+// cells returns the two cells of a source, which differ: all of an IPv4 address, the first 64 bits of an IPv6 one, of which one host has all that
+// follow.
+func (e *Engine) cells(hi, lo uint64) (a, b *uint32) {
+	if hi == 0 {
+		hi = lo
+	}
+	h := mix(hi^e.seed[0], e.seed[2]|1)
+	first := h % sourceCells
+	return &e.sources[first], &e.sources[first^(1+h>>32%(sourceCells-1))]
+}
+
+// add changes a cell and returns what is there now.
+func (s *shard) add(cell *uint32, n int32) uint32 {
+	if s.many {
+		return atomic.AddUint32(cell, uint32(n))
+	}
+	*cell += uint32(n)
+	return *cell
+}
+
+// enterSource counts one more half-open state of a source. It reports false, with nothing counted, if that has as many as it may.
+func (s *shard) enterSource(hi, lo uint64) bool {
+	a, b := s.engine.cells(hi, lo)
+	most := uint32(s.engine.opts.MaxPerSource)
+	if n := min(s.add(a, 1), s.add(b, 1)); n <= most || most == 0 {
+		return true
+	}
+	s.add(a, -1)
+	s.add(b, -1)
+	return false
+}
+
+// leaveSource counts one less.
+func (s *shard) leaveSource(hi, lo uint64) {
+	a, b := s.engine.cells(hi, lo)
+	s.add(a, -1)
+	s.add(b, -1)
+}
+
+// crowded reports whether enterSource would refuse for the packet of a dry run, in which states would have ended or begun.
+func (j *job) crowded() bool {
+	a, b := j.sh.engine.cells(j.p.SrcHi, j.p.SrcLo)
+	most := j.sh.engine.opts.MaxPerSource
+	return most > 0 && int(min(j.sh.add(a, 0), j.sh.add(b, 0)))+j.dry.halfOpen >= most
+}
+
+// hatched notes that the state of an entry is half-open no longer, or is going.
+func (s *shard) hatched(e *entry) {
+	if e.id&infoCounted == 0 {
+		return
+	}
+	e.id &^= infoCounted
+	s.leaveSource(e.maker())
+}
+
+// maker returns the address of the end that made the state.
+func (e *entry) maker() (hi, lo uint64) {
+	if e.id&infoHigh != 0 {
+		return e.highHi, e.highLo
+	}
+	return e.lowHi, e.lowLo
+}
