@@ -112,7 +112,7 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 	}
 	reasons := firewall.ByReason(decisions)
 	refused := observe.Metric{Name: "weir_states_refused_total", Type: observe.Counter, Help: "Packets dropped because their state could not be made."}
-	for _, r := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonNoKey} {
+	for _, r := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource, firewall.ReasonNoKey} {
 		refused.Add(float64(reasons[r]), "reason", r.String())
 	}
 	return []observe.Metric{live, pool, room, removed, refused,

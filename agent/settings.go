@@ -48,10 +48,12 @@ type settingsFile struct {
 		Metrics string  `toml:"metrics"`
 	} `toml:"observe"`
 	States struct {
-		Max      *int  `toml:"max"`
-		HalfOpen *int  `toml:"half_open"`
-		Tracks   *int  `toml:"tracks"`
-		Liberal  *bool `toml:"liberal"`
+		Max       *int  `toml:"max"`
+		HalfOpen  *int  `toml:"half_open"`
+		PerSource *int  `toml:"per_source"`
+		Tracks    *int  `toml:"tracks"`
+		Liberal   *bool `toml:"liberal"`
+		Cookies   *bool `toml:"syn_cookies"`
 	} `toml:"states"`
 	Pods struct {
 		Ranges     []string `toml:"ranges"`
@@ -180,6 +182,9 @@ func (f settingsFile) settings() (Settings, error) {
 	if f.States.Liberal != nil {
 		s.Engine.Liberal = *f.States.Liberal
 	}
+	if f.States.Cookies != nil {
+		s.Engine.NoCookies = !*f.States.Cookies
+	}
 	for _, n := range []struct {
 		key   string
 		value *int
@@ -197,6 +202,13 @@ func (f settingsFile) settings() (Settings, error) {
 			return s, fmt.Errorf("%s: %d is not between 1 and %d", n.key, *n.value, n.max)
 		}
 		*n.to = *n.value
+	}
+	s.Engine.MaxPerSource = max(1, s.Engine.MaxEmbryonic/4)
+	if n := f.States.PerSource; n != nil {
+		if *n < 0 || *n > 1<<24 {
+			return s, fmt.Errorf("states.per_source: %d is not between 0 and %d", *n, 1<<24)
+		}
+		s.Engine.MaxPerSource = *n
 	}
 	if err := f.pods(&s.Pods); err != nil {
 		return s, err

@@ -34,8 +34,10 @@ log = "json"
 [states]
 max = 1000
 half_open = 100
+per_source = 0
 tracks = 10
 liberal = true
+syn_cookies = false
 [timeouts]
 syn = 1
 established = "2h"
@@ -53,6 +55,7 @@ short = "700ms"
 	want.LogJSON = true
 	e := &want.Engine
 	e.NoEssential, e.MaxStates, e.MaxEmbryonic, e.MaxTracks, e.Liberal = true, 1000, 100, 10, true
+	e.MaxPerSource, e.NoCookies = 0, true
 	tt := &e.Timeouts
 	tt.Syn, tt.Established, tt.Fin, tt.Rst = time.Second, 2*time.Hour, 3*time.Second, 4*time.Second
 	tt.UDP, tt.UDPReply, tt.Short = 5*time.Second, 6*time.Second, 700*time.Millisecond

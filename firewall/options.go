@@ -10,6 +10,7 @@ type Options struct {
 	MaxPerSource int  // of these, of one source (an IPv4 address, an IPv6 /64); 0 for any number
 	MaxTracks    int  // distinct (rule, masked tuple) of limit rules
 	Liberal      bool // TCP packets outside the window pass (without touching the state)
+	NoCookies    bool // the kernel engine never answers with SYN cookies
 	NoEssential  bool // neighbour discovery and MLD are judged by the rules
 }
 

@@ -70,11 +70,11 @@ func newSender(from, to net.HardwareAddr) (*sender, error) {
 	return s, nil
 }
 
-// flow writes the source of flow n into frame k: an address and a port.
+// flow writes the source of flow n into frame k: an address and a port, 8192 flows from each address, fewer than a source may have half-open.
 func (s *sender) flow(k int, n uint32) {
 	f := s.frames[k][:]
-	binary.BigEndian.PutUint16(f[28:], uint16(1+n>>15))
-	binary.BigEndian.PutUint16(f[34:], uint16(1024+n&0x7fff))
+	binary.BigEndian.PutUint16(f[28:], uint16(1+n>>13))
+	binary.BigEndian.PutUint16(f[34:], uint16(1024+n&0x1fff))
 	f[24], f[25] = 0, 0
 	sum := uint32(0)
 	for i := 14; i < 34; i += 2 {
