@@ -177,6 +177,42 @@ func TestTheNextLabSweepsWhatAKilledProcessLeft(t *testing.T) {
 	}
 }
 
+// TestARuntimeThatSharesTheDirectory: the first ip-netns(8) or container runtime on a machine mounts the directory of names over itself; a lab
+// that was there before goes away all the same.
+func TestARuntimeThatSharesTheDirectory(t *testing.T) {
+	Root(t)
+	const inner = "NSTEST_FRESH_RUN"
+	if os.Getenv(inner) == "" {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs none /run && exec "$0" -test.run='^TestARuntimeThatSharesTheDirectory$' -test.v`, self)
+		cmd.Env = append(os.Environ(), inner+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	lab, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := lab.AddNode("early")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("ip", "netns", "add", "late").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := lab.Close(); err != nil {
+		t.Error(err)
+	}
+	if exists(t, n.Path()) {
+		t.Errorf("%s is still there", n.Path())
+	}
+}
+
 func TestBpffsIsPrivateAndGoesAway(t *testing.T) {
 	Root(t)
 	var dir string

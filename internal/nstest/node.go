@@ -46,7 +46,7 @@ func newNode(label string) (*Node, error) {
 
 // createNS makes a network namespace and keeps it alive under path.
 func createNS(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := shareDir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL, 0o444)
@@ -69,6 +69,33 @@ func createNS(path string) error {
 	}()
 	if err := <-done; err != nil {
 		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// shareDir makes the directory of named namespaces, and makes it a shared mount point of its own before the first name is in it, as
+// ip-netns(8) and the container runtimes do. One of them that did so later would put a second mount over each of our names, and the name could
+// not be removed until both are gone.
+func shareDir(path string) error {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // unlocks
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	err = unix.Mount("", path, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if errors.Is(err, unix.EINVAL) { // not a mount point yet
+		if err = unix.Mount(path, path, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = unix.Mount("", path, "none", unix.MS_SHARED|unix.MS_REC, "")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("share %s: %w", path, err)
 	}
 	return nil
 }
