@@ -62,7 +62,13 @@ func TestHistoryOutlivesTheAgent(t *testing.T) {
 		c.Close()
 	}
 	send(5353)
-	time.Sleep(1200 * time.Millisecond) // the journal is written every second
+	eventually(t, "the journal, written every second, has the first", func() error {
+		text, err := os.ReadFile(filepath.Join(p.root, "var/lib/weir/events/events.jsonl"))
+		if err == nil && !strings.Contains(string(text), "5353") {
+			err = fmt.Errorf("it has %q", text)
+		}
+		return err
+	})
 	p.kill()
 	send(5354)
 	p.start("--iface", "eth0", "--rules", rules)
