@@ -97,7 +97,7 @@ func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
 	return done
 }
 
-// eventually tries until it works, for at most twenty seconds: other tests may keep the machine busy.
+// eventually tries until it works, for at most five seconds: other tests may keep the machine busy.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	within(t, 5*time.Second, what, try)
