@@ -9,6 +9,22 @@ inline_always int listened(struct config *cf, __u32 kind)
 	return cf->listen >> kind & 1;
 }
 
+// describe writes where a packet was judged and what was decided.
+inline_always void describe(struct event *e, struct pkt *p)
+{
+	e->recv = p->recv;
+	e->xmit = p->xmit;
+	e->dir = p->dir;
+	e->rule = p->v.id;
+	e->number = p->v.number;
+	e->slot = p->v.slot;
+	e->pass = p->v.pass;
+	e->reason = p->v.reason;
+	e->answer = p->v.answer;
+	e->code = p->v.code;
+	e->state = p->v.state;
+}
+
 // event_packet tells of the packet at hand and its verdict.
 checked_once int event_packet(__u32 kind)
 {
@@ -29,19 +45,9 @@ checked_once int event_packet(__u32 kind)
 	e->dst_lo = p->dst_lo;
 	e->ports = p->ports;
 	e->length = p->len;
-	e->recv = p->recv;
-	e->xmit = p->xmit;
-	e->dir = p->dir;
 	e->proto = p->proto;
 	e->tcp_flags = p->tcp_flags;
-	e->rule = p->v.id;
-	e->number = p->v.number;
-	e->slot = p->v.slot;
-	e->pass = p->v.pass;
-	e->reason = p->v.reason;
-	e->answer = p->v.answer;
-	e->code = p->v.code;
-	e->state = p->v.state;
+	describe(e, p);
 	e->kind = kind;
 	e->version = p->version;
 	bpf_ringbuf_submit(e, 0);
@@ -104,17 +110,7 @@ checked_once int event_frame(struct __sk_buff *skb, __u32 l2)
 	e->kind = EVENT_PACKET;
 	e->time = bpf_ktime_get_ns();
 	e->length = skb->len;
-	e->recv = p->recv;
-	e->xmit = p->xmit;
-	e->dir = p->dir;
-	e->rule = p->v.id;
-	e->number = p->v.number;
-	e->slot = p->v.slot;
-	e->pass = p->v.pass;
-	e->reason = p->v.reason;
-	e->answer = p->v.answer;
-	e->code = p->v.code;
-	e->state = p->v.state;
+	describe(e, p);
 	f->l2 = l2;
 	__u32 n = skb->len;
 	if (n > SNAP)

@@ -6,6 +6,7 @@
 
 #include "reply.h"
 #include "translate.h"
+#include "way.h"
 
 enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT, LOOPBACK = 1 };
 // The mark of a packet that was judged on its way out already is the local mark without its lowest bit, which is always set.
@@ -39,39 +40,21 @@ inline_always int refuse_frame(struct __sk_buff *skb, struct pkt *p)
 		return TC_ACT_SHOT;
 	if (p->translated)
 		become(p, &p->was);
-	p->dir = DIR_IN; // the frame still stands where it came in
+	if (p->second)
+		p->dir = DIR_IN; // where the frame still stands
 	return reply(skb);
 }
 
-// martian: RFC 1812 5.3.7, RFC 4291 2.5.3.
-inline_always int martian(struct pkt *p)
+// party_at notes which pod, if any, is behind an interface.
+inline_always void party_at(struct party *pod, __u32 ifindex)
 {
-	__u32 s = p->src_lo, d = p->dst_lo;
+	struct endpoint *e = endpoint_at(ifindex);
 
-	if (p->version == 4)
-		return s >> 24 == 127 || d >> 24 == 127 || !(d >> 24) || s >> 28 == 14 || s == 0xffffffff;
-	return (!p->src_hi && p->src_lo == 1) || (!p->dst_hi && p->dst_lo <= 1) || p->src_hi >> 56 == 0xff;
-}
-
-// may_send: the source is the pod's, or the packet is part of neighbour discovery.
-inline_always int may_send(struct pkt *p, struct endpoint *e)
-{
-	for (__u32 i = 0; i < MAX_POD_ADDRESSES; i++) {
-		if (i < e->count && e->addr[i].lo == p->src_lo && e->addr[i].hi == p->src_hi)
-			return 1;
+	pod->known = e != NULL;
+	if (e) {
+		pod->place = e->place;
+		pod->limited = e->limited;
 	}
-	return essential(p) && (p->src_hi >> 54 == 0xfe80 >> 6 || !(p->src_hi | p->src_lo));
-}
-
-// sender_wrong returns the reason to drop a packet for its addresses alone, or 0.
-inline_always __u8 sender_wrong(struct pkt *p, struct endpoint *from)
-{
-	if (from) {
-		if (!may_send(p, from))
-			return REASON_SPOOF;
-		return martian(p) ? REASON_MARTIAN : 0;
-	}
-	return pod_at(p->src_hi, p->src_lo) ? REASON_SPOOF : 0;
 }
 
 // direct: nothing about the packet needs the stack.
@@ -81,64 +64,32 @@ inline_always int direct(struct __sk_buff *skb, struct pkt *p)
 	       !skb->vlan_present;
 }
 
-inline_always int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
-{
-	__u32 segment = skb->gso_size;
-
-	return (segment ? segment + p->payload : p->len) <= mtu;
-}
-
 inline_always long store_macs(struct __sk_buff *skb, struct pkt *p)
 {
 	return bpf_skb_store_bytes(skb, 0, p->macs, 12, 0);
 }
 
-// aim notes the pod that the packet goes to.
-inline_always void aim(struct pkt *p, struct endpoint *to)
+// address_frame takes one from the hop limit and, with `macs`, writes the addresses of the next hop.
+inline_always long address_frame(struct __sk_buff *skb, struct pkt *p, int macs)
 {
-	p->target.known = 1;
-	p->target.place = to->place;
-	p->target.limited = to->limited;
-	p->target.mtu = to->mtu;
-	p->target.ifindex = to->ifindex;
-	__builtin_memcpy(p->macs, to->mac, 6);
-	__builtin_memcpy(p->macs + 6, to->host_mac, 6);
-}
-
-// route finds the card that a packet of a pod leaves by. It returns 0 if the stack has to.
-inline_always int route(struct __sk_buff *skb, struct pkt *p)
-{
-	struct bpf_fib_lookup *way = &p->route;
-	__be32 *words = p->new_words;
-
-	__builtin_memset(way, 0, sizeof(*way));
-	way->ifindex = skb->ifindex;
-	address_words(p, words, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
-	if (p->version == 4) {
-		way->family = AF_INET;
-		way->flowinfo = p->tos;
-		way->src[0] = words[0];
-		way->dst[0] = words[1];
-	} else {
-		way->family = AF_INET6;
-		__builtin_memcpy(way->src, words, 16);
-		__builtin_memcpy(way->dst, words + 4, 16);
-	}
-	if (bpf_fib_lookup(skb, way, sizeof(*way), 0) != FIB_SUCCESS)
-		return 0;
-	__u32 ifindex = way->ifindex;
-	if (!bpf_map_lookup_elem(&cards, &ifindex) || !fits(skb, p, way->tot_len))
-		return 0;
-	p->xmit = ifindex;
-	return 1;
+	if (p->version == 6)
+		return age6(skb, p) < 0 || (macs && store_macs(skb, p) < 0) ? -1 : 0;
+	if ((__u8 *)(long)skb->data + 34 > (__u8 *)(long)skb->data_end && bpf_skb_pull_data(skb, 34) < 0)
+		return -1;
+	__u8 *b = (__u8 *)(long)skb->data;
+	if (b + 34 > (__u8 *)(long)skb->data_end)
+		return -1;
+	age4(b + 14);
+	if (macs)
+		__builtin_memcpy(b, p->macs, 12);
+	return 0;
 }
 
 // to_pod hands a packet that passed to a pod.
 inline_always int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf, struct forwarding *f)
 {
-	if (mangle(skb) < 0 || age(skb, p) < 0 || store_macs(skb, p) < 0)
+	if (mangle(skb) < 0 || address_frame(skb, p, 1) < 0)
 		return TC_ACT_SHOT;
-	count_pod(p->target.place, DIR_IN, skb->len);
 	if (likely(!f->plain))
 		return bpf_redirect_peer(p->xmit, 0);
 	skb->mark = cf->local_mark & ~MARK_KIND;
@@ -148,11 +99,13 @@ inline_always int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf
 // to_card hands a packet that passed to the card that was found for it.
 inline_always int to_card(struct __sk_buff *skb, struct pkt *p, struct config *cf)
 {
-	if (mangle(skb) < 0 || age(skb, p) < 0)
+	if (mangle(skb) < 0 || address_frame(skb, p, p->straight) < 0)
 		return TC_ACT_SHOT;
+	skb->mark = cf->local_mark & ~MARK_KIND;
+	if (likely(p->straight))
+		return bpf_redirect(p->xmit, 0);
 	p->next.nh_family = p->route.family;
 	__builtin_memcpy(p->next.nh, p->route.dst, 16);
-	skb->mark = cf->local_mark & ~MARK_KIND;
 	return bpf_redirect_neigh(p->xmit, &p->next, sizeof(p->next), 0);
 }
 
@@ -173,6 +126,33 @@ inline_always int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, st
 	return bpf_redirect(LOOPBACK, BPF_F_INGRESS);
 }
 
+// reckon notes what is known of the packet's addresses. It returns the reason to drop the packet for them, or 0.
+checked_once int reckon(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct forwarding *f = ways();
+	if (!c || !f)
+		return unused;
+	struct pkt *p = &c->p;
+	struct party *from = &p->party[DIR_OUT], *to = &p->party[DIR_IN];
+	__u8 wrong;
+	struct way *w = way_of(p, f, &wrong);
+	if (!w)
+		return REASON_SPOOF;
+	from->known = w->from_pod;
+	from->place = w->origin.place;
+	from->limited = w->origin.limited;
+	to->known = w->to_pod;
+	if (!w->to_pod)
+		return wrong;
+	to->place = w->target.place;
+	to->limited = w->target.limited;
+	to->mtu = w->mtu;
+	to->ifindex = w->ifindex;
+	__builtin_memcpy(p->macs, w->macs, sizeof(p->macs));
+	return wrong;
+}
+
 // arrive looks at who sent a packet that came in, and translates what came from outside. GO_ON: it has to be judged.
 checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 {
@@ -182,38 +162,55 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	read_frame(skb, l2);
-	struct endpoint *from = endpoint_at(skb->ifindex);
 
+	read_frame(skb, l2);
 	p->memo_flow = 0;
 	p->translated = 0;
 	p->make = 0;
 	p->settled = 0;
-	p->target.known = 0;
-	p->origin.known = from != NULL;
-	if (from) {
-		p->origin.place = from->place;
-		p->origin.limited = from->limited;
-	}
-	if (p->kind != PARSED_IP || p->reason)
+	p->party[DIR_IN].known = 0;
+	if (p->kind != PARSED_IP || p->reason) {
+		party_at(&p->party[DIR_OUT], skb->ifindex);
 		return GO_ON;
-	__u8 wrong = sender_wrong(p, from);
+	}
+	__u8 wrong = reckon(0);
+	__u32 from = p->party[DIR_OUT].known;
 	if (unlikely(wrong)) {
 		if (from)
-			count_pod_drop(from->place, DIR_OUT);
+			count_pod_drop(p->party[DIR_OUT].place, DIR_OUT);
 		return drop(p, c, cf, wrong);
 	}
-	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
-	if (!to && (from ? f->published && own_address(0) : f->published | f->masquerade)) {
+	if (!p->party[DIR_IN].known && (from ? f->published && own_address(0) : f->published | f->masquerade)) {
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
 			return TC_ACT_SHOT;
-		if (r == NAT_DONE)
-			to = pod_at(p->dst_hi, p->dst_lo);
+		if (r == NAT_DONE && reckon(0))
+			return drop(p, c, cf, REASON_SPOOF);
 	}
-	if (to)
-		aim(p, to);
 	return GO_ON;
+}
+
+// checkpoint follows a judgement on the way from a pod (DIR_OUT) or to one (DIR_IN), and takes what passed out of the pod's bucket. GO_ON: the packet goes on.
+checked_once int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return TC_ACT_SHOT;
+	struct pkt *p = &c->p;
+	dir &= 1;
+	struct party *pod = &p->party[dir];
+	int passed = conclude(skb, c, cf, l2);
+	if (likely(passed) && !pod->known)
+		return GO_ON;
+	int slow = passed && over_rate(pod->place, pod->limited, dir, skb->len);
+	if (likely(passed && !slow)) {
+		count_pod(pod->place, dir, skb->len);
+		return GO_ON;
+	}
+	if (pod->known)
+		count_pod_drop(pod->place, dir);
+	return slow ? drop(p, c, cf, REASON_RATE) : refuse_frame(skb, p);
 }
 
 // halfway follows the first judgement of a packet that came in, and finds out where it goes. GO_ON: it has to be judged on its way out. GO_OUT: it passes
@@ -226,34 +223,26 @@ checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	__u32 from = p->origin.known;
+	struct party *to = &p->party[DIR_IN];
 
-	if (!conclude(skb, c, cf, l2)) {
-		if (from)
-			count_pod_drop(p->origin.place, DIR_OUT);
-		return refuse_frame(skb, p);
-	}
-	if (from) {
-		if (over_rate(p->origin.place, p->origin.limited, DIR_OUT, skb->len)) {
-			count_pod_drop(p->origin.place, DIR_OUT);
-			return drop(p, c, cf, REASON_RATE);
-		}
-		count_pod(p->origin.place, DIR_OUT, skb->len);
-	}
+	int r = checkpoint(skb, l2, DIR_OUT);
+	if (r != GO_ON)
+		return r;
 	if (p->kind != PARSED_IP || p->reason)
 		return GO_UP;
-	if (p->target.known) {
+	if (to->known) {
 		if (p->make) {
 			int why = nat_make(skb, 0);
 			if (why)
 				return drop(p, c, cf, why);
 		}
-		if (!direct(skb, p) || !fits(skb, p, p->target.mtu))
+		if (!direct(skb, p) || !fits(skb, p, to->mtu))
 			return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
-		p->xmit = p->target.ifindex;
-	} else if (!from) {
+		p->xmit = to->ifindex;
+	} else if (!p->party[DIR_OUT].known) {
 		return GO_UP;
 	} else if (!direct(skb, p) || !route(skb, p)) {
+		p->xmit = 0;
 		return f->published && own_address(0) ? to_own(skb, p, c, cf) : GO_UP;
 	}
 	p->dir = DIR_OUT;
@@ -273,20 +262,13 @@ checked_once int depart(struct __sk_buff *skb, __u32 l2)
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	__u32 pod = p->target.known;
 
-	p->second = 0;
-	if (!conclude(skb, c, cf, l2)) {
-		if (pod)
-			count_pod_drop(p->target.place, DIR_IN);
-		return refuse_frame(skb, p);
-	}
-	if (pod && over_rate(p->target.place, p->target.limited, DIR_IN, skb->len)) {
-		count_pod_drop(p->target.place, DIR_IN);
-		return drop(p, c, cf, REASON_RATE);
-	}
+	int r = checkpoint(skb, l2, DIR_IN);
+	if (r != GO_ON)
+		return r;
+	__u32 pod = p->party[DIR_IN].known;
 	// What came from outside and goes to a pod is as it has to be.
-	if (p->origin.known && (f->published | (pod ? 0 : f->masquerade)) && translate_out(skb, pod ? 0 : p->xmit) == NAT_FAILED)
+	if (p->party[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) && translate_out(skb, pod ? 0 : p->xmit) == NAT_FAILED)
 		return drop(p, c, cf, REASON_NAT_PORTS);
 	return pod ? to_pod(skb, p, cf, f) : to_card(skb, p, cf);
 }
@@ -307,15 +289,6 @@ inline_always int carry_in(struct __sk_buff *skb, __u32 l2)
 	return depart(skb, l2);
 }
 
-// forget makes the packet one that was not judged yet.
-checked_once int forget(__u32 unused)
-{
-	struct cpu *c = this_cpu();
-	if (c)
-		c->p.memo_flow = 0;
-	return unused;
-}
-
 // leave follows the judgement of a packet that leaves by the stack.
 checked_once int leave(struct __sk_buff *skb, __u32 l2)
 {
@@ -325,23 +298,11 @@ checked_once int leave(struct __sk_buff *skb, __u32 l2)
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	struct endpoint *to = endpoint_at(skb->ifindex);
 
-	p->translated = 0;
-	if (!conclude(skb, c, cf, l2)) {
-		if (to)
-			count_pod_drop(to->place, DIR_IN);
-		return unlikely(p->v.answer) ? reply(skb) : TC_ACT_SHOT;
-	}
-	if (to) {
-		if (over_rate(to->place, to->limited, DIR_IN, skb->len)) {
-			count_pod_drop(to->place, DIR_IN);
-			return drop(p, c, cf, REASON_RATE);
-		}
-		count_pod(to->place, DIR_IN, skb->len);
-		return GO_UP;
-	}
-	if (p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
+	int r = checkpoint(skb, l2, DIR_IN);
+	if (r != GO_ON)
+		return r;
+	if (p->party[DIR_IN].known || p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
 		return GO_UP;
 	if (!pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
 		return GO_UP;
@@ -350,10 +311,22 @@ checked_once int leave(struct __sk_buff *skb, __u32 l2)
 	return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
 }
 
+// forget makes the packet one that was not judged yet, and leaves for a pod or not.
+checked_once int forget(__u32 ifindex)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	c->p.memo_flow = 0;
+	c->p.translated = 0;
+	party_at(&c->p.party[DIR_IN], ifindex);
+	return 0;
+}
+
 inline_always int carry_out(struct __sk_buff *skb, __u32 l2)
 {
 	read_frame(skb, l2);
-	forget(0);
+	forget(skb->ifindex);
 	judge(skb);
 	return leave(skb, l2);
 }

@@ -163,15 +163,18 @@ checked_once int mangle_error(struct __sk_buff *skb)
 	return mangle(skb);
 }
 
-// age takes one from the hop limit.
-inline_always long age(struct __sk_buff *skb, struct pkt *p)
+// age4 takes one from the time to live of an IPv4 header, RFC 1141.
+inline_always void age4(__u8 *ip)
 {
-	__u8 ttl = p->ttl - 1;
+	__u32 sum = *(__u16 *)(ip + 10) + (__u32)be16(0x0100);
 
-	if (p->version == 6)
-		return bpf_skb_store_bytes(skb, p->l3 + 7, &ttl, 1, BPF_F_RECOMPUTE_CSUM);
-	__be16 old = be16(p->ttl << 8 | p->proto), new = be16(ttl << 8 | p->proto);
-	if (bpf_l3_csum_replace(skb, p->l3 + 10, old, new, 2) < 0)
-		return -1;
-	return bpf_skb_store_bytes(skb, p->l3 + 8, &ttl, 1, 0);
+	*(__u16 *)(ip + 10) = sum + (sum >= 0xffff);
+	ip[8]--;
+}
+
+inline_always long age6(struct __sk_buff *skb, struct pkt *p)
+{
+	__u8 hops = p->ttl - 1;
+
+	return bpf_skb_store_bytes(skb, p->l3 + 7, &hops, 1, BPF_F_RECOMPUTE_CSUM);
 }

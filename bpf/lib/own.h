@@ -59,8 +59,10 @@ checked_once int call_own(struct __sk_buff *skb)
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (!to)
 		return TC_ACT_SHOT;
-	aim(p, to);
+	__builtin_memcpy(p->macs, to->mac, 6);
+	__builtin_memcpy(p->macs + 6, to->host_mac, 6);
+	p->xmit = to->ifindex;
 	if (mangle(skb) < 0 || store_macs(skb, p) < 0)
 		return TC_ACT_SHOT;
-	return bpf_redirect(p->target.ifindex, 0);
+	return bpf_redirect(p->xmit, 0);
 }

@@ -29,6 +29,8 @@ struct forwarding {
 	__u32 masquerade; // sources are translated
 	__u32 plain;	  // bpf_redirect in place of bpf_redirect_peer
 	__u32 port_lo, port_hi; // ports to choose from, inclusive
+	__u32 serial;		// raised whenever pods or cards have changed
+	__u32 pad;
 	struct address four, six; // addresses of the host as seen by a pod whose port was called at a loopback address
 };
 

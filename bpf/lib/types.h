@@ -234,6 +234,13 @@ struct tuple {
 	__u32 pad;
 };
 
+// One who a packet goes to or comes from.
+struct party {
+	__u32 known; // it is a pod
+	__u32 place, limited; // as in struct endpoint
+	__u32 mtu, ifindex;
+};
+
 // Everything about the packet at hand, one per CPU: in a map and not on the stack, because the verifier forgets what is written there,
 // which keeps its work small. Fields down to "reason" are those of packet.Packet.
 struct pkt {
@@ -310,16 +317,14 @@ struct pkt {
 	__u8 translated; // the fields above are no longer those in the frame: these are in was
 	__u8 settled;	 // a state alone decided that it passes, which it will do again on its way out
 	__u8 make;	 // a translation has to be made once the packet has passed
+	__u8 straight;	 // macs are those of the way to a card
+	__u32 way_index; // of what is remembered of the packet's addresses, way.h
 	__u32 memo_flow; // 1 + flow id of the state that the first judgement found or made
 	__u32 memo_rule;
 	__u32 memo_place;
 	__u32 partner;	 // the other entry of a translation
 	struct tuple was, goal;
-	struct {
-		__u32 place, limited; // as in struct endpoint
-		__u32 known;	      // it is a pod
-		__u32 mtu, ifindex;
-	} origin, target;
+	struct party party[2]; // by direction as a pod sees it: whom the packet goes to, who sent it
 	__u8 macs[12]; // destination, source
 	struct bpf_fib_lookup route;
 	struct bpf_redir_neigh next;

@@ -38,8 +38,10 @@ func (e *Engine) resumeForwarding() error {
 	return e.resumeLocalLocked()
 }
 
+// putForwardingLocked writes the settings. It follows every change of pods or cards: packets forget what they found out before.
 func (e *Engine) putForwardingLocked() error {
 	e.forwarding.Pods = uint32(len(e.endpoints))
+	e.forwarding.Serial = max(e.forwarding.Serial+1, 1) // 0 marks what packets have not found out yet
 	if err := e.objects.Forwarding.Put(uint32(0), &e.forwarding); err != nil {
 		return fmt.Errorf("write the settings of the fast path: %w", err)
 	}
@@ -68,7 +70,7 @@ func (e *Engine) putCardsLocked() error {
 	return e.chooseOwnLocked()
 }
 
-// chooseOwnLocked chooses the addresses by which a pod knows the host when the host called a published port at a loopback address: one of the
+// chooseOwnLocked chooses and writes the addresses by which a pod knows the host when the host called a published port at a loopback address: one of the
 // loopback interface's own (a gateway of pods) before others.
 func (e *Engine) chooseOwnLocked() error {
 	ifs := make([]firewall.Interface, 0, len(e.ifs))
@@ -76,7 +78,6 @@ func (e *Engine) chooseOwnLocked() error {
 		ifs = append(ifs, i)
 	}
 	slices.SortFunc(ifs, func(a, b firewall.Interface) int { return cmp.Compare(a.Index, b.Index) })
-	old := e.forwarding
 	e.forwarding.Four, e.forwarding.Six = weirAddress{}, weirAddress{}
 	for _, i := range ifs {
 		if e.forwarding.Four == (weirAddress{}) {
@@ -85,9 +86,6 @@ func (e *Engine) chooseOwnLocked() error {
 		if e.forwarding.Six == (weirAddress{}) {
 			e.forwarding.Six = visible(i, netip.Addr.Is6)
 		}
-	}
-	if e.forwarding == old {
-		return nil
 	}
 	return e.putForwardingLocked()
 }

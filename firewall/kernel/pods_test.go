@@ -26,7 +26,7 @@ import (
 // and the same with fd00:88:: and 2001:db8::. The outside knows the way to the pods' range, so that it can be tried whether the rules, and not a
 // missing route, keep it out.
 type village struct {
-	t             *testing.T
+	t             testing.TB
 	lab           *nstest.Lab
 	host, outside *nstest.Node
 	a, b          *resident
@@ -47,7 +47,7 @@ var (
 	gateways  = []netip.Addr{netip.MustParseAddr("10.88.0.1"), netip.MustParseAddr("fd00:88::1")}
 )
 
-func newVillage(t *testing.T, rules string) *village {
+func newVillage(t testing.TB, rules string) *village {
 	lab := nstest.New(t)
 	v := &village{t: t, lab: lab, host: lab.Node("host"), outside: lab.Node("outside"), dir: filepath.Join(nstest.Bpffs(t), "weir")}
 	lab.Join(v.host, "eth0", "192.0.2.1/24 2001:db8::1/64", v.outside, "eth0", "192.0.2.2/24 2001:db8::2/64")

@@ -139,7 +139,7 @@ func TestMasquerade(t *testing.T) {
 		}()
 	}
 	for to, want := range map[string]string{"192.0.2.2:99": "192.0.2.1", "[2001:db8::2]:99": "2001:db8::1"} {
-		c, err := dialFrom(v.a.Node, to, time.Second)
+		c, err := dialFrom(v.a.Node, to, 2500*time.Millisecond)
 		v.must(err)
 		c.Close()
 		from := <-seen

@@ -259,11 +259,14 @@ type weirCpu struct {
 		Translated uint8
 		Settled    uint8
 		Make       uint8
-		_          [2]byte
+		Straight   uint8
+		_          [1]byte
+		WayIndex   uint32
 		MemoFlow   uint32
 		MemoRule   uint32
 		MemoPlace  uint32
 		Partner    uint32
+		_          [4]byte
 		Was        struct {
 			_     structs.HostLayout
 			SrcHi uint64
@@ -282,19 +285,11 @@ type weirCpu struct {
 			Ports uint32
 			Pad   uint32
 		}
-		Origin struct {
+		Party [2]struct {
 			_       structs.HostLayout
+			Known   uint32
 			Place   uint32
 			Limited uint32
-			Known   uint32
-			Mtu     uint32
-			Ifindex uint32
-		}
-		Target struct {
-			_       structs.HostLayout
-			Place   uint32
-			Limited uint32
-			Known   uint32
 			Mtu     uint32
 			Ifindex uint32
 		}
@@ -393,6 +388,8 @@ type weirForwarding struct {
 	Plain      uint32
 	PortLo     uint32
 	PortHi     uint32
+	Serial     uint32
+	Pad        uint32
 	Four       weirAddress
 	Six        weirAddress
 }
@@ -641,6 +638,35 @@ type weirTrackSet struct {
 	}
 }
 
+type weirWay struct {
+	_       structs.HostLayout
+	SrcHi   uint64
+	SrcLo   uint64
+	DstHi   uint64
+	DstLo   uint64
+	Recv    uint32
+	Serial  uint32
+	Route   uint32
+	Tos     uint8
+	FromPod uint8
+	ToPod   uint8
+	Pad     uint8
+	Ifindex uint32
+	Mtu     uint32
+	Macs    [12]uint8
+	Origin  struct {
+		_       structs.HostLayout
+		Place   uint32
+		Limited uint32
+	}
+	Target struct {
+		_       structs.HostLayout
+		Place   uint32
+		Limited uint32
+	}
+	_ [4]byte
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -676,6 +702,7 @@ const (
 	weirMapTables        = "tables"
 	weirMapTags          = "tags"
 	weirMapTracks        = "tracks"
+	weirMapWaysKept      = "ways_kept"
 	weirProgWeirCall     = "weir_call"
 	weirProgWeirIn       = "weir_in"
 	weirProgWeirInL3     = "weir_in_l3"
@@ -769,6 +796,7 @@ type weirMapSpecs struct {
 	Tables        *ebpf.MapSpec `ebpf:"tables"`
 	Tags          *ebpf.MapSpec `ebpf:"tags"`
 	Tracks        *ebpf.MapSpec `ebpf:"tracks"`
+	WaysKept      *ebpf.MapSpec `ebpf:"ways_kept"`
 }
 
 // weirVariableSpecs contains global variables before they are loaded into the kernel.
@@ -828,6 +856,7 @@ type weirMaps struct {
 	Tables        *ebpf.Map `ebpf:"tables"`
 	Tags          *ebpf.Map `ebpf:"tags"`
 	Tracks        *ebpf.Map `ebpf:"tracks"`
+	WaysKept      *ebpf.Map `ebpf:"ways_kept"`
 }
 
 func (m *weirMaps) Close() error {
@@ -863,6 +892,7 @@ func (m *weirMaps) Close() error {
 		m.Tables,
 		m.Tags,
 		m.Tracks,
+		m.WaysKept,
 	)
 }
 

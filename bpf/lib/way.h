@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Who sent a packet, whether it may have, and where it goes. What was found out is remembered for each CPU by interface and addresses: most packets
+// search no map and no route.
+#pragma once
+
+#include "mangle.h"
+
+enum { WAYS_KEPT = 1024, WAY_ROUTE_SHIFT = 26 }; // a route is asked for again every 67 ms: it may change, and the kernel looks after the neighbour
+
+// What is known of packets from one address to another that come in through one interface. Good for as long as nothing has changed (serial).
+struct way {
+	__u64 src_hi, src_lo, dst_hi, dst_lo;
+	__u32 recv;
+	__u32 serial;
+	__u32 route; // the time, shifted, when the rest of the line was true of a card
+	__u8 tos;    // that the route is for
+	__u8 from_pod, to_pod;
+	__u8 pad;
+	__u32 ifindex; // where it leaves: the host end of a pod, or a card
+	__u32 mtu;
+	__u8 macs[12]; // destination, source
+	struct {
+		__u32 place, limited; // as in struct endpoint
+	} origin, target;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, WAYS_KEPT);
+	__type(key, __u32);
+	__type(value, struct way);
+} ways_kept SEC(".maps");
+
+inline_always struct way *way_at(__u32 index)
+{
+	index &= WAYS_KEPT - 1;
+	return bpf_map_lookup_elem(&ways_kept, &index);
+}
+
+// martian: RFC 1812 5.3.7, RFC 4291 2.5.3.
+inline_always int martian(struct pkt *p)
+{
+	__u32 s = p->src_lo, d = p->dst_lo;
+
+	if (p->version == 4)
+		return s >> 24 == 127 || d >> 24 == 127 || !(d >> 24) || s >> 28 == 14 || s == 0xffffffff;
+	return (!p->src_hi && p->src_lo == 1) || (!p->dst_hi && p->dst_lo <= 1) || p->src_hi >> 56 == 0xff;
+}
+
+inline_always int is_own(struct pkt *p, struct endpoint *e)
+{
+	for (__u32 i = 0; i < MAX_POD_ADDRESSES; i++) {
+		if (i < e->count && e->addr[i].lo == p->src_lo && e->addr[i].hi == p->src_hi)
+			return 1;
+	}
+	return 0;
+}
+
+// sender_wrong returns the reason to drop a packet for its addresses alone, or 0. A pod may send from its own addresses, and neighbour discovery.
+inline_always __u8 sender_wrong(struct pkt *p, struct endpoint *from)
+{
+	if (!from)
+		return pod_at(p->src_hi, p->src_lo) ? REASON_SPOOF : 0;
+	if (!is_own(p, from) && !(essential(p) && (p->src_hi >> 54 == 0xfe80 >> 6 || !(p->src_hi | p->src_lo))))
+		return REASON_SPOOF;
+	return martian(p) ? REASON_MARTIAN : 0;
+}
+
+inline_always void way_to_pod(struct way *w, struct endpoint *to)
+{
+	w->to_pod = 1;
+	w->ifindex = to->ifindex;
+	w->mtu = to->mtu;
+	__builtin_memcpy(w->macs, to->mac, 6);
+	__builtin_memcpy(w->macs + 6, to->host_mac, 6);
+	w->target.place = to->place;
+	w->target.limited = to->limited;
+}
+
+// explore finds out what is to be known of the packet's addresses. What a pod sends as neighbour discovery is not remembered: it depends on more.
+checked_once int explore(__u32 serial)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return REASON_SPOOF;
+	struct pkt *p = &c->p;
+	struct way *w = way_at(p->way_index);
+	if (!w)
+		return REASON_SPOOF;
+	struct endpoint *from = endpoint_at(p->recv);
+	w->serial = 0;
+	w->route = 0;
+	w->to_pod = 0;
+	w->from_pod = from != NULL;
+	if (from) {
+		w->origin.place = from->place;
+		w->origin.limited = from->limited;
+	}
+	__u8 wrong = sender_wrong(p, from);
+	if (wrong)
+		return wrong;
+	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
+	if (to)
+		way_to_pod(w, to);
+	w->src_hi = p->src_hi;
+	w->src_lo = p->src_lo;
+	w->dst_hi = p->dst_hi;
+	w->dst_lo = p->dst_lo;
+	w->recv = p->recv;
+	if (!from || is_own(p, from))
+		w->serial = serial;
+	return 0;
+}
+
+// way_of returns what is known of the packet's addresses, and sets *wrong to the reason to drop the packet for them, or to 0.
+inline_always struct way *way_of(struct pkt *p, struct forwarding *f, __u8 *wrong)
+{
+	__u64 mixed = (p->src_hi ^ p->src_lo * 3 ^ p->dst_hi * 5 ^ p->dst_lo * 7 ^ p->recv) * 0x9e3779b97f4a7c15ULL;
+	__u32 serial = f->serial;
+
+	p->way_index = mixed >> 54;
+	struct way *w = way_at(p->way_index);
+	*wrong = 0;
+	if (!w || (w->serial == serial && w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo && w->dst_hi == p->dst_hi &&
+		   w->src_hi == p->src_hi))
+		return w;
+	*wrong = explore(serial);
+	return w;
+}
+
+inline_always int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
+{
+	__u32 segment = skb->gso_size;
+
+	return (segment ? segment + p->payload : p->len) <= mtu;
+}
+
+// ask_route asks the kernel for the card that a packet of a pod leaves by, and remembers it in w. It returns whether there is one.
+checked_once int ask_route(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	struct way *w = way_at(p->way_index);
+	struct bpf_fib_lookup *way = &p->route;
+	__be32 *words = p->new_words;
+	if (!w)
+		return 0;
+	__builtin_memset(way, 0, sizeof(*way));
+	way->ifindex = skb->ifindex;
+	address_words(p, words, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
+	if (p->version == 4) {
+		way->family = AF_INET;
+		way->flowinfo = p->tos;
+		way->src[0] = words[0];
+		way->dst[0] = words[1];
+	} else {
+		way->family = AF_INET6;
+		__builtin_memcpy(way->src, words, 16);
+		__builtin_memcpy(way->dst, words + 4, 16);
+	}
+	if (bpf_fib_lookup(skb, way, sizeof(*way), 0) != FIB_SUCCESS)
+		return 0;
+	__u32 ifindex = way->ifindex;
+	if (!bpf_map_lookup_elem(&cards, &ifindex))
+		return 0;
+	w->ifindex = ifindex;
+	w->mtu = way->tot_len;
+	w->tos = p->tos;
+	__builtin_memcpy(w->macs, way->dmac, 6);
+	__builtin_memcpy(w->macs + 6, way->smac, 6);
+	w->route = p->now >> WAY_ROUTE_SHIFT;
+	return 1;
+}
+
+// route finds the card that a packet of a pod leaves by. It returns 0 if the stack has to. The first packet of a while goes by the kernel's table of
+// neighbours, which keeps that alive; the others go straight.
+inline_always int route(struct __sk_buff *skb, struct pkt *p)
+{
+	struct way *w = way_at(p->way_index);
+
+	if (!w)
+		return 0;
+	p->straight = w->route == (__u32)(p->now >> WAY_ROUTE_SHIFT) && w->tos == p->tos;
+	if (!p->straight && !ask_route(skb))
+		return 0;
+	p->xmit = w->ifindex;
+	__builtin_memcpy(p->macs, w->macs, sizeof(p->macs));
+	return fits(skb, p, w->mtu);
+}
