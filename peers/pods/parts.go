@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/cilium/ebpf/asm"
+
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/pod"
@@ -18,8 +20,8 @@ const (
 	other = "2"
 )
 
-// between is a pair of pods on two hosts, or of the hosts themselves.
-func (b *bench) between(prepare func(*host) error, pods bool) (p pair, ends []*nstest.Node, err error) {
+// between is a pair of pods on two hosts, or of the hosts themselves. A helper, if any, carries packets to pods.
+func (b *bench) between(prepare func(*host) error, pods bool, helper asm.BuiltinFunc) (p pair, ends []*nstest.Node, err error) {
 	p = pair{port: port, cpu: cpu}
 	x, err := b.newHost()
 	if err != nil {
@@ -48,26 +50,34 @@ func (b *bench) between(prepare func(*host) error, pods bool) (p pair, ends []*n
 		return p, nil, err
 	}
 	p.from, p.on, p.to = from, on, netip.AddrPortFrom(to, port)
-	return p, []*nstest.Node{from, on}, nil
+	if helper != 0 {
+		err = errors.Join(x.bare(y, helper), y.bare(x, helper))
+	}
+	return p, []*nstest.Node{from, on}, err
 }
 
 // remote measures from a pod to one on another host.
 func (b *bench) remote() error {
 	nothing := func(*host) error { return nil }
+	guarded := func(h *host) error { return h.guard(false) }
 	var ways []*way
 	var ends []*nstest.Node
 	for _, w := range []struct {
 		name    string
 		prepare func(*host) error
 		pods    bool
+		helper  asm.BuiltinFunc
 	}{
-		{"weir", func(h *host) error { return h.guard(false) }, true},
-		{"weir, bpf_redirect", func(h *host) error { return h.guard(true) }, true},
-		{"routing, nft", (*host).filter, true},
-		{"routing", nothing, true},
-		{"host to host", nothing, false},
+		{"weir", guarded, true, 0},
+		{"weir, bpf_redirect", func(h *host) error { return h.guard(true) }, true, 0},
+		{"routing, nft", (*host).filter, true, 0},
+		{"routing", nothing, true, 0},
+		{"host to host", nothing, false, 0},
+		{"host to host, weir's rules", guarded, false, 0},
+		{"bpf_redirect_peer, nothing else", nothing, true, asm.FnRedirectPeer},
+		{"bpf_redirect, nothing else", nothing, true, asm.FnRedirect},
 	} {
-		p, nodes, err := b.between(w.prepare, w.pods)
+		p, nodes, err := b.between(w.prepare, w.pods, w.helper)
 		if err != nil {
 			return err
 		}
