@@ -105,7 +105,7 @@ bench-filter:
 	cd peers && $(GO) run ./filter -rounds 300 -slice 300us
 # The way to and from pods beside plain routing and other CNI plugins; as root, with containernetworking-plugins, nft and iptables.
 .PHONY: bench-pods
-bench-pods:
+bench-pods: build
 	cd peers && $(GO) run ./pods
 # What watching costs, events per second, memory with a million states; as root.
 .PHONY: bench-observe

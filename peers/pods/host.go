@@ -55,13 +55,7 @@ func (h *host) guard(plain bool) (err error) {
 			return err
 		}
 		h.b.undo = append(h.b.undo, h.engine.Close)
-		var text strings.Builder
-		text.WriteString("add 1 check-state\n")
-		for i := range 100 {
-			fmt.Fprintf(&text, "add deny tcp from 172.16.%d.0/24 to any %d\n", i, 1000+i)
-		}
-		text.WriteString("add allow ip from any to any keep-state\n")
-		set, err := rule.ParseFile("rules", text.String(), nil)
+		set, err := rule.ParseFile("rules", rules(), nil)
 		if err != nil {
 			return err
 		}
@@ -71,6 +65,17 @@ func (h *host) guard(plain bool) (err error) {
 		}
 		return h.engine.Load(p)
 	})
+}
+
+// rules are a hundred that do not match, behind check-state and before one that allows and keeps a state.
+func rules() string {
+	var text strings.Builder
+	text.WriteString("add 1 check-state\n")
+	for i := range 100 {
+		fmt.Fprintf(&text, "add deny tcp from 172.16.%d.0/24 to any %d\n", i, 1000+i)
+	}
+	text.WriteString("add allow ip from any to any keep-state\n")
+	return text.String()
 }
 
 // filter gives plain routing the same rules in nftables.

@@ -17,12 +17,14 @@ import (
 func main() {
 	rounds := flag.Int("rounds", 15, "how often every way has its turn")
 	slice := flag.Duration("slice", 150*time.Millisecond, "how long a turn is")
-	only := flag.String("only", "", "only the part of this name: remote, local, published")
+	only := flag.String("only", "", "only the part of this name: remote, local, published, crowd")
+	weir := flag.String("weir", "../bin/weir", "the binary, for the part crowd")
+	pods := flag.Int("pods", 1000, "how many pods the part crowd has, at least 100")
 	flag.Parse()
 	runtime.GOMAXPROCS(8)    // threads that wait in system calls keep their place
 	debug.SetGCPercent(-1)   // a collection would wait for them
 	debug.SetMemoryLimit(-1) // there is little to collect
-	if err := run(*rounds, *slice, *only); err != nil {
+	if err := run(&bench{rounds: *rounds, slice: *slice, weir: *weir, pods: *pods}, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "pods:", err)
 		os.Exit(1)
 	}
@@ -31,22 +33,19 @@ func main() {
 // worst is the smallest quotient of a number and its bar.
 var worst = 1e9
 
-func run(rounds int, slice time.Duration, only string) (err error) {
-	dir, err := os.MkdirTemp("", "weir-pods")
-	if err != nil {
+func run(b *bench, only string) (err error) {
+	if b.dir, err = os.MkdirTemp("", "weir-pods"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	lab, err := nstest.Open()
-	if err != nil {
+	defer os.RemoveAll(b.dir)
+	if b.lab, err = nstest.Open(); err != nil {
 		return err
 	}
-	b := &bench{lab: lab, dir: dir, rounds: rounds, slice: slice}
 	defer func() { err = errors.Join(err, b.close()) }()
 	for _, p := range []struct {
 		name string
 		run  func(*bench) error
-	}{{"remote", (*bench).remote}, {"local", (*bench).local}, {"published", (*bench).published}} {
+	}{{"remote", (*bench).remote}, {"local", (*bench).local}, {"published", (*bench).published}, {"crowd", (*bench).crowd}} {
 		if only != "" && only != p.name {
 			continue
 		}
@@ -64,6 +63,8 @@ type bench struct {
 	dir    string
 	rounds int
 	slice  time.Duration
+	weir   string
+	pods   int
 	undo   []func() error
 }
 

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// edge is how many of the first and of the last ADDs are compared.
+const edge = 50
+
+// keeper is a node with a whole agent, to which pods come by the plugin.
+type keeper struct {
+	*nstest.Node
+	b     *bench
+	root  string
+	agent *nstest.Cmd
+	pods  []*nstest.Node
+	first []netip.Addr // addresses of the first two pods
+}
+
+func (b *bench) keeper(name string) (k *keeper, err error) {
+	k = &keeper{b: b, root: filepath.Join(b.dir, name)}
+	if k.Node, err = b.lab.AddNode(name); err != nil {
+		return nil, err
+	}
+	outside, err := b.lab.AddNode(name + "-out")
+	if err != nil {
+		return nil, err
+	}
+	if err := b.lab.AddLink(nstest.End{Node: k.Node, Iface: "eth0"}, nstest.End{Node: outside, Iface: "eth0"}); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(k.root, 0o755); err != nil {
+		return nil, err
+	}
+	bpffs, unmount, err := nstest.MountBpffs()
+	if err != nil {
+		return nil, err
+	}
+	b.undo = append(b.undo, unmount)
+	for file, text := range map[string]string{"rules": rules(), "weir.toml": "[pods]\nranges = [\"10.250.0.0/16\"]\n"} {
+		if err := os.WriteFile(filepath.Join(k.root, file), []byte(text), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	weir, err := filepath.Abs(b.weir)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Symlink(weir, filepath.Join(k.root, "weir-cni")); err != nil {
+		return nil, err
+	}
+	k.agent = k.Command(weir, "--root", k.root, "--bpffs", filepath.Join(bpffs, "weir"), "up", "--iface", "eth0",
+		"--rules", filepath.Join(k.root, "rules"), "--config", filepath.Join(k.root, "weir.toml"))
+	if err := k.agent.Start(); err != nil {
+		return nil, err
+	}
+	agent := k.agent
+	b.undo = append(b.undo, func() error { return errors.Join(agent.Process.Signal(syscall.SIGTERM), agent.Wait()) })
+	out, err := k.Command(weir, "--root", k.root, "status", "--wait", "20s").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("weir status: %w: %s", err, out)
+	}
+	return k, nil
+}
+
+// plugin calls the plugin for a pod and returns how long it took.
+func (k *keeper) plugin(verb string, n *nstest.Node) (time.Duration, []byte, error) {
+	c := k.Command(filepath.Join(k.root, "weir-cni"))
+	c.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + n.Name(), "CNI_NETNS=" + n.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni"}
+	c.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"crowd","type":"weir-cni","root":%q}`, k.root))
+	began := time.Now()
+	out, err := c.Output()
+	if err != nil {
+		err = fmt.Errorf("%s: %w: %s", verb, err, out)
+	}
+	return time.Since(began), out, err
+}
+
+// join adds pods and returns how many milliseconds each took.
+func (k *keeper) join(pods int) (took []float64, err error) {
+	for range pods {
+		n, err := k.b.lab.AddNode(fmt.Sprint("p", len(k.pods)))
+		if err != nil {
+			return nil, err
+		}
+		d, out, err := k.plugin("ADD", n)
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, float64(d.Microseconds())/1e3)
+		if k.pods = append(k.pods, n); len(k.first) < 2 {
+			var r struct {
+				IPs []struct{ Address netip.Prefix }
+			}
+			if err := json.Unmarshal(out, &r); err != nil || len(r.IPs) == 0 {
+				return nil, fmt.Errorf("no address in %s: %w", out, err)
+			}
+			k.first = append(k.first, r.IPs[0].Address.Addr())
+		}
+	}
+	return took, nil
+}
+
+// leave removes the pods that came last and returns how many milliseconds each took.
+func (k *keeper) leave(pods int) (took []float64, err error) {
+	for range pods {
+		last := len(k.pods) - 1
+		d, _, err := k.plugin("DEL", k.pods[last])
+		if err != nil {
+			return nil, err
+		}
+		k.pods, took = k.pods[:last], append(took, float64(d.Microseconds())/1e3)
+	}
+	return took, nil
+}
+
+// memory returns MiB of the agent: what is resident, and what of that is its own rather than the kernel's tables, which it maps.
+func (k *keeper) memory() (all, private float64, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.agent.Process.Pid))
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < 2 {
+			continue
+		}
+		kb, _ := strconv.ParseFloat(f[1], 64)
+		switch f[0] {
+		case "VmRSS:":
+			all = kb / 1024
+		case "RssAnon:":
+			private = kb / 1024
+		}
+	}
+	return all, private, err
+}
+
+func (k *keeper) way(name string) *way {
+	p := pair{from: k.pods[0], on: k.pods[1], to: netip.AddrPortFrom(k.first[1], port), port: port, cpu: cpu}
+	return &way{name: name, turn: p.transactions}
+}
+
+// crowd measures what a thousand pods cost: the time of ADD and DEL, a packet, and the agent's memory.
+func (b *bench) crowd() error {
+	few, err := b.keeper("few")
+	if err != nil {
+		return err
+	}
+	many, err := b.keeper("many")
+	if err != nil {
+		return err
+	}
+	if _, err := few.join(2); err != nil {
+		return err
+	}
+	adds, err := many.join(b.pods)
+	if err != nil {
+		return err
+	}
+	ways := []*way{many.way(fmt.Sprintf("two of %d pods", b.pods)), few.way("two pods")}
+	if err := b.play(ways); err != nil {
+		return err
+	}
+	all, private, err := many.memory()
+	if err != nil {
+		return err
+	}
+	dels, err := many.leave(edge)
+	if err != nil {
+		return err
+	}
+	print("Many pods on one host, one processor", "transactions/s", 1, ways, []bar{{beside: "two pods", rate: 1}})
+	first, last := quartile(adds[:edge], 2), quartile(adds[len(adds)-edge:], 2)
+	fmt.Printf("\n| with %d pods | | bar |\n| --- | --- | --- |\n", b.pods)
+	fmt.Printf("| ADD, the first %d, median ms | %.1f | < 60 |\n| ADD, the last %d, median ms | %.1f | < 60 |\n", edge, first, edge, last)
+	fmt.Printf("| last to first | %.2f | <= 1.20 |\n| DEL, the last %d, median ms | %.1f | < 40 |\n", last/first, edge, quartile(dels, 2))
+	fmt.Printf("| memory of the agent, MiB | %.0f, of which %.0f its own | < 100 |\n", all, private)
+	worst = min(worst, 1.2/(last/first), 60/last, 40/quartile(dels, 2), 100/all)
+	return nil
+}
