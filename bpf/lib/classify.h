@@ -27,13 +27,13 @@ inline_always __u32 class_of_span(struct pkt *p, void *image, __u32 first, __u32
 inline_always __u32 word_of(void *image, __u32 first, __u32 index)
 {
 	struct row *r = row_in(image, first + index / ROW_U32);
-	return r ? ((__u32 *)r)[index % ROW_U32] : 0;
+	return r ? ((__u32 *)r)[below(index, ROW_U32)] : 0;
 }
 
 inline_always __u32 half_of(void *image, __u32 first, __u32 index)
 {
 	struct row *r = row_in(image, first + index / ROW_U16);
-	return r ? ((__u16 *)r)[index % ROW_U16] : 0;
+	return r ? ((__u16 *)r)[below(index, ROW_U16)] : 0;
 }
 
 inline_always __u32 class_of_address(struct pkt *p, void *image, struct header *h, __u32 side, __u64 hi, __u64 lo)

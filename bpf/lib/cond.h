@@ -22,7 +22,7 @@ inline_always int in_range(struct pkt *p, void *image, struct header *h, struct 
 inline_always struct span *prefix_at(void *image, struct header *h, __u32 n)
 {
 	struct row *r = row_in(image, h->prefixes + n / ROW_SPANS);
-	return r ? &((struct span *)r)[n % ROW_SPANS] : NULL;
+	return r ? &((struct span *)tested(r))[n % ROW_SPANS] : NULL;
 }
 
 inline_always int in_prefix(struct pkt *p, void *image, struct header *h, struct cond *c, __u64 hi, __u64 lo)

@@ -115,7 +115,7 @@ checked_once int event_frame(struct __sk_buff *skb, __u32 l2)
 	__u32 n = skb->len;
 	if (n > SNAP)
 		n = SNAP;
-	if (n == 0 || bpf_skb_load_bytes(skb, 0, f->data, n) < 0)
+	if (n == 0 || bpf_skb_load_bytes(skb, 0, f->data, sized(n, SNAP)) < 0)
 		n = 0;
 	f->size = n;
 	bpf_ringbuf_submit(f, 0);

@@ -13,7 +13,7 @@ inline_always void read_scale(struct __sk_buff *skb, struct pkt *p)
 	opaque(n);
 	if (n == 0 || n > 40)
 		return;
-	if (bpf_skb_load_bytes(skb, p->l3 + p->l4 + 20, p->buf, n) < 0)
+	if (bpf_skb_load_bytes(skb, p->l3 + p->l4 + 20, p->buf, sized(n, 64)) < 0)
 		return;
 	p->at = 0;
 	p->end = p->payload - p->l4 - 20;

@@ -67,7 +67,8 @@ inline_always int established(struct config *cf, struct pkt *p, void *image, str
 	return QUICK_GO_ON;
 }
 
-inline_always void judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p, void *image, struct header *h)
+// judge_rules returns whether the rules have to be walked.
+inline_always int judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p, void *image, struct header *h)
 {
 	if (h->need & NEED_NAMES) {
 		load_iface(p->recv, &p->recv_if);
@@ -78,15 +79,11 @@ inline_always void judge_rules(struct __sk_buff *skb, struct config *cf, struct 
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
 			read_extras(skb);
 		make_key(skb, p);
-		if (h->quick && !p->later) {
-			if (established(cf, p, image, h) == QUICK_DONE)
-				return;
-			walk_rules(0);
-			return;
-		}
+		if (h->quick && !p->later)
+			return established(cf, p, image, h) != QUICK_DONE;
 	}
 	begin_walk(p);
-	walk_rules(0);
+	return 1;
 }
 
 // decided_before notes a verdict without a rule.
@@ -106,8 +103,18 @@ checked_once int read_frame(struct __sk_buff *skb, __u32 l2)
 	return 0;
 }
 
-// judge decides about the packet of skb, which was read.
-checked_once int judge(struct __sk_buff *skb)
+// by_rules walks the rules.
+checked_once int by_rules(__u32 unused)
+{
+	walk();
+	struct cpu *c = this_cpu();
+	if (c && unlikely(c->p.frag & FRAG_FIRST))
+		note_fragment(0);
+	return unused;
+}
+
+// before_rules decides about the packet of skb, unless the rules have to be walked: then it returns 1.
+checked_once int before_rules(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -140,10 +147,18 @@ checked_once int judge(struct __sk_buff *skb)
 		decided_before(p, 1, REASON_RULE);
 		return 0;
 	}
-	judge_rules(skb, cf, p, image, h);
+	if (judge_rules(skb, cf, p, image, h))
+		return 1;
 	if (unlikely(p->frag & FRAG_FIRST))
 		note_fragment(0);
 	return 0;
+}
+
+// judge decides about the packet of skb, which was read. The two parts are called one after the other, for the stack of one within the other is too deep.
+inline_always void judge(struct __sk_buff *skb)
+{
+	if (before_rules(skb))
+		by_rules(0);
 }
 
 inline_always void tell_drop(struct pkt *p, struct config *cf)
@@ -161,7 +176,7 @@ inline_always void finish(struct cpu *c, struct config *cf)
 {
 	struct pkt *p = &c->p;
 
-	struct count *n = &c->decided[((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason) & (4 * NUM_REASONS - 1)];
+	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason, 4 * NUM_REASONS)];
 
 	n->packets++;
 	n->bytes += p->len;

@@ -22,6 +22,13 @@ typedef __u32 __be32;
 #define barrier() asm volatile("" ::: "memory")
 // Hides from the compiler what it knows of a variable, so that a bound stays where it is written.
 #define opaque(v) asm volatile("" : "+r"(v))
+// A pointer that has just been tested. The verifier wants the test before any arithmetic, which clang 19 would do before a test, too.
+#define tested(p) ({ opaque(p); p; })
+// A number below `most`, a power of two, in a form that shows it. Without the mask, which clang leaves out of what it knows to be small, the verifier
+// loses the bounds at an `or` of two unknown numbers, before Linux 6.8.
+#define below(n, most) ({ __u32 less = (n); opaque(less); less & ((most) - 1); })
+// A size from 1 to `most`, a power of two, in a form that shows it: from a test for 0 the verifier learns nothing before Linux 6.8, and helpers want 1.
+#define sized(n, most) (below((n) - 1, most) + 1)
 #define once(x) (*(volatile typeof(x) *)&(x))
 
 #define be16(x) __builtin_bswap16(x)

@@ -222,7 +222,7 @@ inline_always struct header *header_of(struct pkt *p)
 inline_always struct code *code_in(void *image, __u32 slot)
 {
 	struct row *r = row_in(image, FIRST_CODES + slot / ROW_CODES);
-	return r ? &((struct code *)r)[slot % ROW_CODES] : NULL;
+	return r ? &((struct code *)tested(r))[slot % ROW_CODES] : NULL;
 }
 
 inline_always struct code *code_of(struct pkt *p, __u32 slot)

@@ -18,7 +18,7 @@ inline_always int load_transport(struct __sk_buff *skb, struct pkt *p)
 
 	p->left = n;
 	opaque(want);
-	if (want > 0 && want <= 20 && bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, want) < 0)
+	if (want > 0 && want <= 20 && bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, sized(want, 64)) < 0)
 		return refuse(p, DECODE_SHORT);
 	return transport(p, p->buf, p->left);
 }
@@ -31,7 +31,7 @@ inline_always __u8 options4(struct __sk_buff *skb, struct pkt *p)
 	opaque(n);
 	if (n == 0 || n > 40)
 		return 0;
-	if (bpf_skb_load_bytes(skb, p->l3 + 20, p->buf, n) < 0)
+	if (bpf_skb_load_bytes(skb, p->l3 + 20, p->buf, sized(n, 64)) < 0)
 		return DECODE_SHORT;
 	p->at = 0;
 	p->end = p->l4 - 20;

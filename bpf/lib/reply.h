@@ -153,7 +153,7 @@ inline_always __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
 		if (left < CHUNK) {
 			__builtin_memset(p->buf, 0, CHUNK);
 			opaque(left);
-			if (left == 0 || left >= CHUNK || bpf_skb_load_bytes(skb, p->l3 + at, p->buf, left) < 0)
+			if (left == 0 || left >= CHUNK || bpf_skb_load_bytes(skb, p->l3 + at, p->buf, sized(left, CHUNK)) < 0)
 				break;
 		} else {
 			if (bpf_skb_load_bytes(skb, p->l3 + at, p->buf, CHUNK) < 0)

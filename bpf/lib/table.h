@@ -210,7 +210,7 @@ inline_always struct track *track_at(__u32 place)
 {
 	__u32 n = place / WAYS;
 	struct track_set *s = bpf_map_lookup_elem(&tracks, &n);
-	return s ? &s->track[place % WAYS] : NULL;
+	return s ? &tested(s)->track[place % WAYS] : NULL;
 }
 
 // leave_track stops to count a state in its track, once.

@@ -239,9 +239,8 @@ static long one_step(__u32 index, void *unused)
 	return step_next(p, image, h);
 }
 
-// walk_rules runs the rules over the packet at hand.
-checked_once int walk_rules(__u32 unused)
+// walk runs the rules over the packet at hand.
+inline_always void walk(void)
 {
 	bpf_loop(MAX_STEPS, one_step, NULL, 0);
-	return unused;
 }
