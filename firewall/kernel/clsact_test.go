@@ -15,18 +15,19 @@ func (g *guarded) tc(t *testing.T, command string) string {
 	return string(out)
 }
 
+func (g *guarded) detach(t *testing.T) {
+	t.Helper()
+	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // byFilters attaches the engine again, by filters.
 func (g *guarded) byFilters(t *testing.T) {
 	t.Helper()
+	g.detach(t)
 	g.engine.noTCX = true
-	err := g.server.Do(func() error {
-		if err := g.engine.Detach(g.index); err != nil {
-			return err
-		}
-		_, err := g.engine.Attach(g.index)
-		return err
-	})
-	if err != nil {
+	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -34,6 +35,7 @@ func (g *guarded) byFilters(t *testing.T) {
 // TestFiltersGoWithoutTrace: detaching and removing take the queueing discipline away, too.
 func TestFiltersGoWithoutTrace(t *testing.T) {
 	g := newGuarded(t, webRules)
+	g.detach(t)
 	clean := g.tc(t, "qdisc show dev eth0")
 	for _, c := range []struct {
 		what string
@@ -59,12 +61,11 @@ func TestFiltersGoWithoutTrace(t *testing.T) {
 // TestFiltersLeaveOthersAlone: the filter of somebody else stays, and so does the discipline that it is in.
 func TestFiltersLeaveOthersAlone(t *testing.T) {
 	g := newGuarded(t, webRules)
+	g.detach(t)
 	g.tc(t, "qdisc add dev eth0 clsact")
 	g.tc(t, "filter add dev eth0 ingress protocol all prio 7 u32 match u8 0 0 classid 1:1")
 	g.byFilters(t)
-	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
-		t.Fatal(err)
-	}
+	g.detach(t)
 	if out := g.tc(t, "filter show dev eth0 ingress"); !strings.Contains(out, "u32") || strings.Contains(out, "weir") {
 		t.Errorf("filters: %s", out)
 	}
