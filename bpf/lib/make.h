@@ -53,8 +53,9 @@ checked_once int evict(__u32 chance)
 	return 0;
 }
 
-// reclaim_at removes the state at a place if it has expired or its TCP connection is closed.
-checked_once int reclaim_at(__u32 place)
+// reclaimable returns the tag of the state at a place if it has expired or its TCP connection is closed, 0 if not. It does not remove it itself: its
+// stack and that of remove_state would add up.
+checked_once __u64 reclaimable(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -70,7 +71,14 @@ checked_once int reclaim_at(__u32 place)
 	int phase = phase_of(low, high, tag_proto(tag));
 	if (phase != PHASE_CLOSED && phase != PHASE_RESET && !expired(cf, low, high, tag_proto(tag), c->p.now))
 		return 0;
-	return remove_state(place, tag, GONE_RECLAIMED);
+	return tag;
+}
+
+inline_always int reclaim_at(__u32 place)
+{
+	__u64 tag = reclaimable(place);
+
+	return tag && remove_state(place, tag, GONE_RECLAIMED);
 }
 
 // reclaim_dead frees such an entry in one of the two sets of p->hash.
