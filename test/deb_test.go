@@ -1,6 +1,7 @@
 package test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,20 @@ import (
 func TestPackage(t *testing.T) {
 	nstest.Root(t)
 	need(t, "dpkg-deb", "unshare", "man")
+	old, next := packages(t)
+	root := filepath.Join(t.TempDir(), "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("unshare", "-mn", "testdata/deb/clean-root", root, old, next).CombinedOutput()
+	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "all well") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// packages builds the package, and its next version: the same files under another number.
+func packages(t *testing.T) (old, next string) {
+	t.Helper()
 	dir := t.TempDir()
 	run := func(name string, args ...string) string {
 		t.Helper()
@@ -23,15 +38,9 @@ func TestPackage(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 	built := run("../dist/deb/build", filepath.Join(dir, "out"))
-	old := built[strings.LastIndexByte(built, '\n')+1:]
-	// The next version is the same files under another number.
-	next := filepath.Join(dir, "next")
+	old, next = built[strings.LastIndexByte(built, '\n')+1:], filepath.Join(dir, "next")
 	run("dpkg-deb", "-R", old, next)
 	run("sed", "-i", "s/^Version: .*/Version: 99/", filepath.Join(next, "DEBIAN/control"))
 	run("dpkg-deb", "--root-owner-group", "-Znone", "-b", next, next+".deb")
-	root := filepath.Join(dir, "root")
-	run("mkdir", root)
-	if out := run("unshare", "-mn", "testdata/deb/clean-root", root, old, next+".deb"); !strings.HasSuffix(out, "all well") {
-		t.Errorf("%s", out)
-	}
+	return old, next + ".deb"
 }

@@ -1,16 +1,18 @@
 // Package page is the page on which a browser looks at a node: live conversations and refusals, who talks, rules and what they
 // count, states by age, and why a packet would be dropped. It changes nothing.
 //
-// The page is three embedded files that load nothing from elsewhere. It is served on the node's socket, for whoever may open that
+// The page is one embedded document that loads nothing. It is served on the node's socket, for whoever may open that
 // (ssh -L 8080:/run/weir/weir.sock), and by `weir page` on the loopback, where any user and any web site that a browser visits could ask: there
 // every question needs a token. Everywhere, requests that name a host other than the loopback (DNS rebinding) or come from another
 // origin (cross-site requests) are refused.
 package page
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
-	"embed"
+	_ "embed" // the page itself
+	"encoding/base64"
 	"net"
 	"net/http"
 	"net/netip"
@@ -18,8 +20,14 @@ import (
 	"strings"
 )
 
-//go:embed index.html page.js page.css
-var files embed.FS
+//go:embed index.html
+var index string
+
+//go:embed page.css
+var style string
+
+//go:embed page.js
+var script string
 
 // asked is what the page asks of the API: all of it reads only.
 var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/events", "POST /v1/why"}
@@ -35,23 +43,36 @@ func New(api http.Handler, token string) http.Handler {
 	return Guard(mux)
 }
 
-// Files puts the page's files into a mux.
+// Files puts the page into a mux. It is one document, so that it takes one request: style and script stand in it, and the policy lets
+// exactly these two run.
 func Files(mux *http.ServeMux) {
-	server := http.FileServerFS(files)
-	for _, path := range []string{"/{$}", "/page.js", "/page.css"} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
-			h := w.Header()
-			h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "+
-				"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-			h.Set("X-Content-Type-Options", "nosniff")
-			h.Set("X-Frame-Options", "DENY")
-			h.Set("Referrer-Policy", "no-referrer")
-			h.Set("Cross-Origin-Opener-Policy", "same-origin")
-			h.Set("Cross-Origin-Resource-Policy", "same-origin")
-			h.Set("Cache-Control", "no-store")
-			server.ServeHTTP(w, r)
-		})
+	document, policy := assemble()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		w.Write(document)
+	})
+}
+
+// assemble puts style and script where the document names them, and makes the policy for it.
+func assemble() (document []byte, policy string) {
+	put := func(line, open, content, end string) (hash string) {
+		sum := sha256.Sum256([]byte(content))
+		document = bytes.Replace(document, []byte(line), []byte(open+content+end), 1)
+		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
+	document = []byte(index)
+	styleHash := put(`<link rel="stylesheet" href="page.css">`, "<style>", style, "</style>")
+	scriptHash := put(`<script src="page.js" type="module"></script>`, `<script type="module">`, script, "</script>")
+	return document, "default-src 'none'; script-src " + scriptHash + "; style-src " + styleHash + "; connect-src 'self'; img-src data:; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
 // Guard refuses what a browser was talked into: requests to the node under a name that somebody else's DNS may answer, and requests that

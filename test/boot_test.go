@@ -1,0 +1,301 @@
+package test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// machine is a systemd that was booted in a namespace, testdata/deb/boot.
+type machine struct {
+	t    *testing.T
+	node *nstest.Node
+	nsp  int    // process id of the script
+	init string // of its init, as seen from here
+	done <-chan error
+	said bytes.Buffer
+}
+
+// boot boots a machine that has some files in /srv.
+func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
+	t.Helper()
+	m := &machine{t: t, node: node}
+	cmd := node.Command("unshare", append([]string{"-m", "testdata/deb/boot", t.TempDir()}, files...)...)
+	cmd.Stdout, cmd.Stderr = &m.said, &m.said
+	m.done = background(t, cmd)
+	m.nsp = cmd.Process.Pid
+	t.Cleanup(func() {
+		if m.init != "" {
+			m.try("systemctl", "start", "--no-block", "poweroff.target")
+		}
+		select {
+		case <-m.done:
+		case <-time.After(30 * time.Second):
+			t.Errorf("the machine does not end: %s", m.said.String())
+			if pid, err := strconv.Atoi(m.init); err == nil {
+				syscall.Kill(pid, syscall.SIGKILL) // everything inside goes with it
+			}
+		}
+	})
+	m.running("")
+	return m
+}
+
+// running waits until the machine has booted, with another init than before.
+func (m *machine) running(before string) {
+	m.t.Helper()
+	within(m.t, 90*time.Second, "the machine runs", func() error {
+		if m.init = m.findInit(m.nsp); m.init == "" || m.init == before {
+			return fmt.Errorf("no init: %s", m.said.String())
+		}
+		out, err := m.try("systemctl", "is-system-running")
+		if err != nil {
+			failed, _ := m.try("systemctl", "--no-pager", "--failed")
+			return fmt.Errorf("%s\n%s", out, failed)
+		}
+		return nil
+	})
+}
+
+// findInit looks among the descendants of a process for one that is the first of its namespace.
+func (m *machine) findInit(pid int) string {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	if err != nil {
+		return ""
+	}
+	for _, c := range strings.Fields(string(children)) {
+		status, err := os.ReadFile("/proc/" + c + "/status")
+		if err != nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(string(status), "NSpid:")
+		line, _, _ := strings.Cut(rest, "\n")
+		if ids := strings.Fields(line); len(ids) > 1 && ids[len(ids)-1] == "1" {
+			return c
+		}
+		n, _ := strconv.Atoi(c)
+		if found := m.findInit(n); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// try runs a command inside.
+func (m *machine) try(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	enter := []string{"-t", m.init, "-m", "-p", "-u", "-i", "-n", "-C", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}
+	out, err := exec.CommandContext(ctx, "nsenter", append(enter, args...)...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// run runs a command inside that must succeed.
+func (m *machine) run(args ...string) string {
+	m.t.Helper()
+	out, err := m.try(args...)
+	if err != nil {
+		log, _ := m.try("journalctl", "-b", "-u", "weir", "--no-pager", "-n", "30")
+		m.t.Fatalf("%s: %v\n%s\n%s", strings.Join(args, " "), err, out, log)
+	}
+	return out
+}
+
+func (m *machine) property(unit, name string) string {
+	m.t.Helper()
+	return m.run("systemctl", "show", "-P", name, unit)
+}
+
+// TestPackageBooted: on a machine with a running systemd the package installs, starts when it is enabled, is watched, leaves traffic flowing and
+// protected when it stops, guards from the boot on before the network is up, and goes without a trace.
+func TestPackageBooted(t *testing.T) {
+	need(t, "dpkg-deb", "unshare", "systemd-nspawn")
+	lab := nstest.New(t)
+	server, client := lab.Node("server"), lab.Node("client")
+	lab.Join(server, "eth0", "10.66.0.1/24", client, "eth0", "10.66.0.2/24")
+	old, next := packages(t)
+	// Who listens does so from outside the machine, in its network namespace: boots do not end it.
+	web, err := server.Listen("tcp", ":80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer web.Close()
+	go serveEcho(web)
+	closed := newKnocker(t, server, client)
+	if err := closed.wait(1); err != nil {
+		t.Fatalf("without Weir the closed port is open, but %v: this test could not fail", err)
+	}
+
+	m := boot(t, server, old, next)
+	m.run("dpkg", "--no-triggers", "-i", "/srv/"+filepath.Base(old))
+	if out, _ := m.try("systemctl", "is-active", "weir"); out != "inactive" {
+		t.Errorf("after the installation the unit is %s: nobody has asked for it", out)
+	}
+	m.run("sh", "-c", `echo 'OPTIONS="--iface eth*"' >/etc/default/weir; mkdir -p /etc/weir; cat >/etc/weir/rules <<END
+add check-state
+add allow tcp from any to me 80 setup keep-state
+add allow icmp from any to any
+END
+mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=2\n' >/etc/systemd/system/weir.service.d/fast.conf; systemctl daemon-reload`)
+	m.run("systemctl", "enable", "--now", "weir")
+	if out := m.run("weir", "status"); !strings.Contains(out, "healthy") {
+		t.Errorf("the unit is started, the node is %s", out)
+	}
+	if m.property("weir", "NotifyAccess") != "main" || m.property("weir", "WatchdogUSec") != "2s" {
+		t.Error("systemd does not listen to the node")
+	}
+	closed.quiet(t, "with Weir")
+
+	conn, err := client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	flows := func(when string) {
+		t.Helper()
+		conn.SetDeadline(time.Now().Add(5 * time.Second))
+		fmt.Fprint(conn, "hello")
+		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		closed.quiet(t, when)
+	}
+	flows("while it runs")
+	first := m.property("weir", "MainPID")
+	m.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "weir")
+	flows("while the agent hangs")
+	within(t, 30*time.Second, "systemd starts a hung agent anew", func() error {
+		if again := m.property("weir", "MainPID"); again == first || m.property("weir", "NRestarts") == "0" || m.property("weir", "SubState") != "running" {
+			return fmt.Errorf("%s is %s", again, m.property("weir", "SubState"))
+		}
+		return nil
+	})
+	flows("after the watchdog")
+	m.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "weir")
+	flows("after a crash")
+	within(t, 30*time.Second, "systemd starts a crashed agent anew", func() error {
+		if s := m.property("weir", "SubState"); s != "running" {
+			return fmt.Errorf("it is %s", s)
+		}
+		return nil
+	})
+	m.run("systemctl", "reload", "weir")
+	m.run("systemctl", "stop", "weir")
+	flows("after stop")
+	m.run("systemctl", "start", "weir")
+	flows("after start")
+	m.run("dpkg", "--no-triggers", "--force-confold", "-i", "/srv/"+filepath.Base(next))
+	if out := m.run("dpkg-query", "-Wf", "${Version}", "weir"); out != "99" {
+		t.Errorf("after the upgrade version %s is there", out)
+	}
+	if m.property("weir", "SubState") != "running" || m.property("weir", "UnitFileState") != "enabled" {
+		t.Error("the upgrade has stopped the unit")
+	}
+	flows("after the upgrade")
+
+	// A boot: the interface is down until the network comes up, and the programs of the last boot are gone.
+	link, err := server.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Netlink().SetLinkDown(link.Index); err != nil {
+		t.Fatal(err)
+	}
+	before := m.init
+	m.try("systemctl", "start", "--no-block", "reboot.target")
+	m.running(before)
+	if stamp := func(unit string) int {
+		n, _ := strconv.Atoi(m.property(unit, "ActiveEnterTimestampMonotonic"))
+		return n
+	}; stamp("weir") == 0 || stamp("weir") > stamp("net.service") {
+		t.Errorf("weir is active at %d, the network at %d", stamp("weir"), stamp("net.service"))
+	}
+	again, err := client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
+	if err != nil {
+		t.Errorf("after the boot: %v", err)
+	} else {
+		again.Close()
+	}
+	closed.quiet(t, "at boot")
+
+	m.run("dpkg", "--no-triggers", "-P", "weir")
+	if err := closed.wait(1); err != nil {
+		t.Errorf("after the removal: %v", err)
+	}
+	left := m.run("sh", "-c", `systemctl list-units --all --no-legend --plain "weir*"; ls -d /sys/fs/bpf/weir /run/weir /var/lib/weir /usr/bin/weir* /etc/default/weir /etc/systemd/system/*/weir.service 2>/dev/null; true`)
+	if left != "" {
+		t.Errorf("what is left:\n%s", left)
+	}
+}
+
+// knocker sends datagrams to a port that the rules close, all the time, and counts those that arrive.
+type knocker struct{ arrived, sent atomic.Uint64 }
+
+func newKnocker(t *testing.T, server, client *nstest.Node) *knocker {
+	t.Helper()
+	k := &knocker{}
+	in, err := server.ListenPacket("udp", ":81")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := client.DialContext(t.Context(), "udp", "10.66.0.1:81")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); in.Close(); out.Close() })
+	go func() {
+		for ctx.Err() == nil {
+			if _, _, err := in.ReadFrom(make([]byte, 64)); err == nil {
+				k.arrived.Add(1)
+			}
+		}
+	}()
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := out.Write([]byte("knock")); err == nil {
+				k.sent.Add(1)
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+	}()
+	return k
+}
+
+// wait waits until so many more have arrived.
+func (k *knocker) wait(n uint64) error {
+	want := k.arrived.Load() + n
+	for end := time.Now().Add(10 * time.Second); k.arrived.Load() < want; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("of %d sent none arrives", k.sent.Load())
+		}
+	}
+	return nil
+}
+
+// quiet says that since the last time none has arrived although some were sent.
+func (k *knocker) quiet(t *testing.T, when string) {
+	t.Helper()
+	sent := k.sent.Load()
+	for end := time.Now().Add(10 * time.Second); k.sent.Load() < sent+20; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("%s: nothing is sent", when)
+			return
+		}
+	}
+	if n := k.arrived.Swap(0); n > 0 && when != "with Weir" { // those before it are no matter
+		t.Errorf("%s: %d datagrams to a closed port arrive", when, n)
+	}
+}
