@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -34,9 +33,9 @@ type observer struct {
 	log   *slog.Logger
 	clock wallClock
 	began time.Time
-	// refresh, if set, looks at the names of pods again, which changes within a second of an attachment.
-	refresh func()
-	pods    atomic.Pointer[map[netip.Addr]string]
+	// refresh, if set, looks at the names of addresses again: they change within a second.
+	refresh   func()
+	addresses atomic.Pointer[addressNames]
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
 

@@ -2,13 +2,16 @@ package agent
 
 import (
 	"net/netip"
+	"os"
+	"sync"
 
 	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/rule"
 )
 
 // nameThings gives the observer what it needs to tell names: interfaces from the links, tables from the rulebook and from labels, addresses from
-// the pods.
+// the pods and the tables, ports from /etc/services.
 func (n *Node) nameThings(o *observer) {
 	o.names.Interface = n.links.name
 	o.names.Me = n.links.isMine
@@ -17,12 +20,58 @@ func (n *Node) nameThings(o *observer) {
 		n.book.view(func(r ruleState, _ *rule.Program) { value, found = offline.Member(r.set.Tables[name], a) })
 		return value, found || n.pods != nil && n.pods.labelled(name, a)
 	}
-	if n.pods == nil {
-		return
+	if f, err := os.Open("/etc/services"); err == nil {
+		if o.names.Services, err = observe.ReadServices(f); err != nil {
+			n.log.Warn("the names of ports are not known", "err", err)
+		}
+		f.Close()
 	}
-	o.refresh = func() { o.pods.Store(n.pods.byAddress()) }
+	o.refresh = func() {
+		pods := map[netip.Addr]string{}
+		if n.pods != nil {
+			pods = n.pods.byAddress()
+		}
+		o.addresses.Store(&addressNames{pods: pods, found: map[netip.Addr]string{}})
+	}
 	o.refresh()
-	o.names.Address = func(a netip.Addr) string { return (*o.pods.Load())[a] }
+	o.names.Address = func(a netip.Addr) string { return o.addresses.Load().name(a, n.tableOf) }
+}
+
+// addressNames are the names of addresses, made anew every second. A pod has its name; what else is in a table has that of the table.
+type addressNames struct {
+	pods map[netip.Addr]string
+
+	mu    sync.Mutex
+	found map[netip.Addr]string // guarded by mu; tables by address, "" for none
+}
+
+// tableLookups bounds how many addresses are looked up in the tables in a second: more have no name then.
+const tableLookups = 4096
+
+func (s *addressNames) name(a netip.Addr, tableOf func(netip.Addr) string) string {
+	if name := s.pods[a]; name != "" || !a.IsValid() {
+		return name
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, known := s.found[a]
+	if !known && len(s.found) < tableLookups {
+		name = tableOf(a)
+		s.found[a] = name
+	}
+	return name
+}
+
+// tableOf returns the first table of the rule file, by name, that has an address, as "table:NAME".
+func (n *Node) tableOf(a netip.Addr) (name string) {
+	n.book.view(func(r ruleState, _ *rule.Program) {
+		for table, members := range r.set.Tables {
+			if _, found := offline.Member(members, a); found && (name == "" || "table:"+table < name) {
+				name = "table:" + table
+			}
+		}
+	})
+	return name
 }
 
 // labelled says whether a pod with an address is in the table of a label.
@@ -33,14 +82,14 @@ func (p *pods) labelled(table string, a netip.Addr) bool {
 }
 
 // byAddress returns the names of all pods.
-func (p *pods) byAddress() *map[netip.Addr]string {
+func (p *pods) byAddress() map[netip.Addr]string {
 	names := map[netip.Addr]string{}
 	for _, one := range p.manager.List() {
 		for _, a := range one.Addrs {
 			names[a] = "pod:" + one.Name
 		}
 	}
-	return &names
+	return names
 }
 
 // name returns the name of an interface, "" if it is not known.

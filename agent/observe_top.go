@@ -68,13 +68,13 @@ func (n *Node) top(rows int) (api.Top, error) {
 	}
 	for _, r := range refused {
 		a.Refusals = append(a.Refusals, api.Refusals{
-			Proto: observe.ProtoName(r.Proto), Src: addrText(r.Src), SrcName: o.nameOf(r.Src), Dst: addrText(r.Dst.Addr()), DstName: o.nameOf(r.Dst.Addr()),
+			Proto: observe.ProtoName(r.Proto), Src: addrText(r.Src), SrcName: o.podName(r.Src), Dst: addrText(r.Dst.Addr()), DstName: o.podName(r.Dst.Addr()),
 			Port: r.Dst.Port(), Rule: r.Rule, Reason: r.Reason.String(), Packets: r.Packets, Bytes: r.Bytes, Last: r.Last,
 		})
 	}
 	for _, t := range talkers {
 		a.Talkers = append(a.Talkers, api.Talker{
-			Proto: observe.ProtoName(t.Proto), Src: addrText(t.Src), SrcName: o.nameOf(t.Src), Dst: addrText(t.Dst.Addr()), DstName: o.nameOf(t.Dst.Addr()),
+			Proto: observe.ProtoName(t.Proto), Src: addrText(t.Src), SrcName: o.podName(t.Src), Dst: addrText(t.Dst.Addr()), DstName: o.podName(t.Dst.Addr()),
 			Port: t.Dst.Port(), States: t.States, Packets: t.Packets, Bytes: t.Bytes, Rate: t.Rate,
 		})
 	}
@@ -108,12 +108,8 @@ func (o *observer) eventCounts() map[string]uint64 {
 	return counts
 }
 
-func (o *observer) nameOf(a netip.Addr) string {
-	if o.names.Address == nil {
-		return ""
-	}
-	return o.names.Address(a)
-}
+// podName is the name of a pod. Tables do not count here: a row is about one address.
+func (o *observer) podName(a netip.Addr) string { return o.addresses.Load().pods[a] }
 
 // addrText is "" for no address: a packet that was refused before its addresses were read.
 func addrText(a netip.Addr) string {

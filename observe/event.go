@@ -13,7 +13,8 @@ type Event struct {
 	firewall.Event
 	At         time.Time // wall time
 	Recv, Xmit string    // names of the hook's interfaces, "" for none
-	From, To   string    // names of Src and Dst (a pod, a service), "" if they have none
+	From, To   string    // names of Src and Dst (a pod, a table that has them), "" if they have none
+	Service    string    // name of Dst's port, "" if it has none
 	// Lost is how many events are missing before this one. With Kind 0 the Event tells of nothing else.
 	Lost uint64
 }

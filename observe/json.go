@@ -51,6 +51,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	b = appendEnd(b, "dst", e.Dst)
 	b = appendName(b, `,"src_name":`, e.From)
 	b = appendName(b, `,"dst_name":`, e.To)
+	b = appendName(b, `,"service":`, e.Service)
 	if e.TCPFlags != 0 {
 		b = append(append(append(b, `,"flags":"`...), flagText(e.TCPFlags)...), '"')
 	}
@@ -125,6 +126,7 @@ type line struct {
 	DstPort  uint16    `json:"dst_port"`
 	SrcName  string    `json:"src_name"`
 	DstName  string    `json:"dst_name"`
+	Service  string    `json:"service"`
 	Flags    string    `json:"flags"`
 	Length   uint32    `json:"length"`
 	Packets  [2]uint64 `json:"packets"`
@@ -148,7 +150,7 @@ func ParseEvent(text []byte) (Event, error) {
 	if !ok {
 		return Event{}, fmt.Errorf("event: unknown kind %q", l.Kind)
 	}
-	e := Event{At: l.Time, Lost: l.Lost, Recv: l.Recv, Xmit: l.Xmit, From: l.SrcName, To: l.DstName}
+	e := Event{At: l.Time, Lost: l.Lost, Recv: l.Recv, Xmit: l.Xmit, From: l.SrcName, To: l.DstName, Service: l.Service}
 	e.Kind = kind
 	if kind == 0 {
 		return e, nil

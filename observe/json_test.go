@@ -68,7 +68,7 @@ func TestBadLinesAreRefused(t *testing.T) {
 
 // TestHostileNamesDoNotReachTheTerminal: a line for a person holds nothing that a terminal would obey.
 func TestHostileNamesDoNotReachTheTerminal(t *testing.T) {
-	e := Event{Recv: "eth\x1b[2J", Xmit: "\u202e", From: "a\nb", To: "\u009b31m"}
+	e := Event{Recv: "eth\x1b[2J", Xmit: "\u202e", From: "a\nb", To: "\u009b31m", Service: "\x1b]0;x"}
 	e.Kind, e.Proto = firewall.EventDrop, 6
 	for _, r := range e.Text() {
 		if r < ' ' || r > '~' {

@@ -15,6 +15,8 @@ type Names struct {
 	Interface func(index uint32) string
 	// Address returns the name of what has an address.
 	Address func(netip.Addr) string
+	// Services are the names of ports.
+	Services Services
 	// Table looks an address up in a table.
 	Table func(name string, a netip.Addr) (value uint32, found bool)
 	// Me says whether an address is the host's own.
@@ -42,5 +44,6 @@ func (n *Names) Event(ev *firewall.Event) Event {
 	if n.Address != nil {
 		e.From, e.To = n.Address(ev.Src.Addr()), n.Address(ev.Dst.Addr())
 	}
+	e.Service = n.Services.Name(ev.Proto, ev.Dst.Port())
 	return e
 }

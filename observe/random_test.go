@@ -40,6 +40,7 @@ func (g random) event() Event {
 	e.Hook = firewall.Hook{Dir: firewall.Direction(g.IntN(2))}
 	e.Recv, e.Xmit = pick(g, "", "eth0", "eth1", "pod:a\"<b>\x1b\u202e\U0001f600"), pick(g, "", "eth0", "wg0")
 	e.From, e.To = pick(g, "", "web-1"), pick(g, "", "\\back")
+	e.Service = pick(g, "", "http", "\x1b[2J")
 	e.Verdict = firewall.Verdict{Rule: uint16(g.IntN(65536)), Reason: pick(g, firewall.ReasonRule, firewall.ReasonTCPWindow, firewall.ReasonDecode+1)}
 	e.Verdict.Pass = (e.Kind == firewall.EventStart || e.Kind == firewall.EventEnd)
 	if e.Proto == packet.ProtoTCP {

@@ -17,7 +17,7 @@ func (e *Event) Text() string {
 		return fmt.Sprintf("%s lost   %d events: more came than could be told", at, e.Lost)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), ProtoName(e.Proto), end(e.Src, e.From), end(e.Dst, e.To))
+	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), ProtoName(e.Proto), end(e.Src, e.From, ""), end(e.Dst, e.To, e.Service))
 	if e.TCPFlags != 0 && e.Kind != firewall.EventEnd {
 		b.WriteString(" " + flagText(e.TCPFlags))
 	}
@@ -45,14 +45,17 @@ func (e *Event) Text() string {
 	return b.String()
 }
 
-// end writes one end of a conversation, its name first if it has one.
-func end(a netip.AddrPort, name string) string {
+// end writes one end of a conversation, its name first if it has one, that of the port behind it.
+func end(a netip.AddrPort, name, service string) string {
 	if !a.Addr().IsValid() {
 		return "?"
 	}
 	text := a.Addr().String()
 	if a.Port() != 0 {
 		text = a.String()
+	}
+	if service != "" {
+		text += "/" + tty.Escape(service)
 	}
 	if name == "" {
 		return text

@@ -122,6 +122,7 @@ func (m *machine) property(unit, name string) string {
 // protected when it stops, guards from the boot on before the network is up, and goes without a trace.
 func TestPackageBooted(t *testing.T) {
 	need(t, "dpkg-deb", "unshare", "systemd-nspawn")
+	t.Parallel()
 	lab := nstest.New(t)
 	server, client := lab.Node("server"), lab.Node("client")
 	lab.Join(server, "eth0", "10.66.0.1/24", client, "eth0", "10.66.0.2/24")

@@ -40,13 +40,14 @@ function element(tag, text, kind) {
 const units = ["", "k", "M", "G", "T", "P"];
 function short(n) {
 	let u = 0;
-	for (; n >= 10000 && u < units.length - 1; u++) n /= 1000;
+	for (; n >= (u ? 1000 : 10000) && u < units.length - 1; u++) n /= 1000;
 	return (u ? n.toFixed(1) : Math.round(n)) + units[u];
 }
 
 function end(addr, port, name) {
 	if (!addr) return "?";
-	const shown = name || (port && addr.includes(":") ? "[" + addr + "]" : addr);
+	const bare = port && addr.includes(":") ? "[" + addr + "]" : addr;
+	const shown = name && !name.startsWith("table:") ? name : bare; // who else is in a table is another one
 	return port ? shown + ":" + port : shown;
 }
 

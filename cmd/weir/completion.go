@@ -94,7 +94,7 @@ func zshCompletion(w io.Writer, all []verb) {
 			fmt.Fprintf(w, "\t\t%s) words_here=(%s) ;;\n", pattern, strings.Join(flags, " "))
 		}
 	}
-	fmt.Fprintf(w, "\t\tesac\n\tfi\n\t(( $#words_here )) && compadd -- $words_here\n\t_files\n}\n_weir \"$@\"\n")
+	fmt.Fprintf(w, "\t\tesac\n\t\t_files\n\tfi\n\t(( $#words_here )) && compadd -- $words_here\n}\n_weir \"$@\"\n")
 }
 
 func fishCompletion(w io.Writer, all []verb) {

@@ -9,7 +9,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/internal/tty"
+	"github.com/weirnet/weir/observe"
 )
 
 func runFlowTop(c *call) error {
@@ -18,10 +20,14 @@ func runFlowTop(c *call) error {
 	sort := c.String("sort", "rate", "order of those who talk: `KEY` is rate, bytes, packets or states")
 	once := c.Bool("once", false, "print one table and end")
 	every := c.Duration("every", 2*time.Second, "`TIME` between two looks")
+	names := c.Bool("names", false, "look up the DNS names of addresses, and show them as soon as they are found")
 	if err := c.onNode(0, 1); err != nil {
 		return err
 	}
 	v := topView{sort: *sort, word: c.Arg(0)}
+	if *names {
+		v.names = observe.NewResolved(c.ctx, eyeballs.DefaultResolver.NameOf)
+	}
 	switch {
 	case sortKeys[*sort] == nil:
 		return c.wrong("--sort %q is none of rate, bytes, packets, states", *sort)

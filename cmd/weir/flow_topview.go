@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/internal/tty"
+	"github.com/weirnet/weir/observe"
 )
 
 // topView is how the table is looked at.
@@ -23,6 +25,7 @@ type topView struct {
 	word   string // rows without it are left out
 	typing bool   // the word is being typed
 	paused bool
+	names  *observe.Resolved // of addresses by DNS; nil if nobody asked for them
 }
 
 // sortKeys are the orders of talkers: what is big comes first.
@@ -111,7 +114,7 @@ func (v *topView) show(w io.Writer, a *api.Top, width, rows int) {
 	slices.SortStableFunc(talkers, sortKeys[v.sort])
 	left := rows
 	for _, t := range talkers {
-		from, to := label(t.Src, t.SrcName, 0), label(t.Dst, t.DstName, t.Port)
+		from, to := v.label(t.Src, t.SrcName, 0), v.label(t.Dst, t.DstName, t.Port)
 		if left == 0 || !v.wants(t.Proto, from, to) {
 			continue
 		}
@@ -122,7 +125,7 @@ func (v *topView) show(w io.Writer, a *api.Top, width, rows int) {
 	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %-10s %8s\n", "DENY", ends, "FROM", ends, "TO", "RULE", "REASON", "PACKETS")
 	left = rows
 	for _, r := range a.Refusals {
-		from, to := label(r.Src, r.SrcName, 0), label(r.Dst, r.DstName, r.Port)
+		from, to := v.label(r.Src, r.SrcName, 0), v.label(r.Dst, r.DstName, r.Port)
 		if left == 0 || !v.wants(r.Proto, from, to, r.Reason, fmt.Sprint(r.Rule)) {
 			continue
 		}
@@ -139,7 +142,12 @@ func (v *topView) wants(cells ...string) bool {
 }
 
 // label is one end: its name if it has one, else its address, and its port. It is safe to show.
-func label(addr, name string, port uint16) string {
+func (v *topView) label(addr, name string, port uint16) string {
+	if name == "" && v.names != nil {
+		if a, err := netip.ParseAddr(addr); err == nil {
+			name = v.names.Name(a)
+		}
+	}
 	text := addr
 	switch {
 	case name != "":

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/observe"
 )
 
@@ -23,6 +24,7 @@ func runFlowWatch(c *call) error {
 	var me addresses
 	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
 	since := c.String("since", "", "begin with the past: a duration (5m) or a `TIME` (RFC 3339)")
+	names := c.Bool("names", false, "look up the DNS names of addresses, and show them as soon as they are found")
 	past := c.Bool("past", false, "with --since: end with the past instead of going on")
 	if err := c.onNode(0, -1); err != nil {
 		return err
@@ -34,7 +36,14 @@ func runFlowWatch(c *call) error {
 	}
 	out := bufio.NewWriter(c.out)
 	defer out.Flush()
+	var dns *observe.Resolved
+	if *names {
+		dns = observe.NewResolved(c.ctx, eyeballs.DefaultResolver.NameOf)
+	}
 	show := func(e *observe.Event) error {
+		if dns != nil {
+			dns.Put(e)
+		}
 		if *asJSON {
 			out.Write(e.AppendJSON(nil))
 		} else {
@@ -62,7 +71,7 @@ func runFlowWatch(c *call) error {
 		q.Set("follow", "0")
 	}
 	err = c.client().Stream(c.ctx, "/v1/events?"+q.Encode(), func(line []byte) error {
-		if *asJSON {
+		if *asJSON && dns == nil {
 			out.Write(line)
 			out.WriteByte('\n')
 			return out.Flush()

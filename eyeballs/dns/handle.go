@@ -48,8 +48,8 @@ func (f *flight) succeed(q int, addr netip.AddrPort, r *reply) {
 		}
 	}
 	a := Answer{TTL: r.ttl, Authentic: r.ad && f.config.TrustAD, From: addr.String()}
-	a.Addrs, a.Services = r.addrs, r.services
-	if len(a.Addrs) == 0 && len(a.Services) == 0 {
+	a.Addrs, a.Services, a.Host = r.addrs, r.services, r.host
+	if len(a.Addrs) == 0 && len(a.Services) == 0 && a.Host == "" {
 		if a.Err = errNoRecord(f.full, a.From); r.rcode == dnsmessage.RCodeNameError {
 			a.NoName, a.Err = true, errNoHost(f.full, a.From)
 		}

@@ -24,6 +24,8 @@ func wireType(t race.Types) dnsmessage.Type {
 		return dnsmessage.TypeA
 	case race.HTTPS:
 		return dnsmessage.TypeHTTPS
+	case race.PTR:
+		return dnsmessage.TypePTR
 	default: // AAAA, and the AAAA of ipv4only.arpa
 		return dnsmessage.TypeAAAA
 	}
@@ -61,6 +63,7 @@ type reply struct {
 	ad        bool
 	addrs     []netip.Addr
 	services  []svcb.Record
+	host      string        // of a PTR record, the first one
 	ttl       time.Duration // of the answer, or of its absence
 	cacheable bool
 }
@@ -158,6 +161,14 @@ func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Ty
 				return false, false, err
 			}
 			r.addrs = append(r.addrs, netip.AddrFrom16(a.AAAA))
+		case t == dnsmessage.TypePTR:
+			ptr, err := p.PTRResource()
+			if err != nil {
+				return false, false, err
+			}
+			if r.host == "" {
+				r.host = ptr.PTR.String()
+			}
 		case t == dnsmessage.TypeHTTPS:
 			res, err := p.HTTPSResource()
 			if err != nil {

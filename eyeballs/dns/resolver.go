@@ -29,6 +29,8 @@ type Resolver struct {
 // Answer is the answer to one question.
 type Answer struct {
 	race.Answer
+	// Host is the answer to a question of type PTR.
+	Host string
 	// TTL is how long the answer may be kept from now on.
 	TTL time.Duration
 	// Authentic is the AD bit of a server that resolv.conf trusts.
@@ -61,7 +63,7 @@ func (r *Resolver) Stats() Stats {
 func (r *Resolver) Flush() { r.cache.flush() }
 
 // order is the order in which questions are asked (HEv3 section 4.1).
-var order = [...]race.Types{race.HTTPS, race.AAAA, race.A, race.Prefix64}
+var order = [...]race.Types{race.HTTPS, race.AAAA, race.A, race.Prefix64, race.PTR}
 
 // Static reports whether the hosts file, or the rule for localhost, has the name.
 func (r *Resolver) Static(name string) bool {

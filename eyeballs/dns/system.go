@@ -3,6 +3,7 @@ package dns
 import (
 	"bytes"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 type system struct {
 	config   Config
 	hosts    hosts
+	names    map[netip.Addr]string // of addresses, from the hosts file
 	order    []source
 	hostname string
 	// mdns and myhostname say that nsswitch.conf lists these modules.
@@ -47,6 +49,7 @@ func readSystem(dir string) *system {
 	s.hostname, _ = os.Hostname()
 	s.config = ParseConfig(open(dir, files[0]), s.hostname)
 	s.hosts = parseHosts(open(dir, files[1]))
+	s.names = parseNames(open(dir, files[1]))
 	line := open(dir, files[2])
 	text, _ := io.ReadAll(line)
 	s.order = parseNsswitch(bytes.NewReader(text))

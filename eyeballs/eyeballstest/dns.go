@@ -18,6 +18,7 @@ type Record struct {
 	Addrs    []netip.Addr
 	Services []dnsmessage.SVCBResource
 	CNAME    string // sent first; Addrs then belong to it
+	Host     string // of a PTR record
 	TTL      uint32
 	RCode    dnsmessage.RCode
 
@@ -249,6 +250,9 @@ func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsme
 			body = &dnsmessage.AResource{A: a.As4()}
 		}
 		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: body})
+	}
+	if r.Host != "" {
+		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: &dnsmessage.PTRResource{PTR: dnsmessage.MustNewName(r.Host + ".")}})
 	}
 	for _, s := range r.Services {
 		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: &dnsmessage.HTTPSResource{SVCBResource: s}})

@@ -18,6 +18,8 @@ const (
 	HTTPS
 	// Prefix64 asks for the NAT64 prefixes of the network.
 	Prefix64
+	// PTR asks for the name of an address. It is a question of the resolver that no race asks.
+	PTR
 )
 
 // String names the types in t, in the order in which they are asked.
@@ -26,7 +28,7 @@ func (t Types) String() string {
 	for _, one := range [...]struct {
 		t    Types
 		name string
-	}{{HTTPS, "HTTPS"}, {AAAA, "AAAA"}, {A, "A"}, {Prefix64, "PREF64"}} {
+	}{{HTTPS, "HTTPS"}, {AAAA, "AAAA"}, {A, "A"}, {Prefix64, "PREF64"}, {PTR, "PTR"}} {
 		if t&one.t == 0 {
 			continue
 		}

@@ -1,0 +1,93 @@
+package observe
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+const (
+	// resolvedMost bounds the addresses whose names are kept.
+	resolvedMost = 8192
+	// resolvedLife is how long a name, or that there is none, is believed.
+	resolvedLife = 5 * time.Minute
+	// lookupsMost is how many look-ups run at the same time. More are not begun, and tried again when the address is seen again.
+	lookupsMost = 16
+	// lookupTime bounds one look-up.
+	lookupTime = 3 * time.Second
+)
+
+// Resolved tells the names of addresses that look-ups have found so far. It waits for none: an address that it meets for the first time has no name
+// yet. Its methods may be called from any goroutine.
+type Resolved struct {
+	ctx    context.Context
+	lookup func(context.Context, netip.Addr) (string, error)
+
+	mu      sync.Mutex
+	names   map[netip.Addr]resolved // guarded by mu
+	running int                     // guarded by mu
+}
+
+type resolved struct {
+	name  string    // "" while nothing was found
+	until time.Time // when it is looked up again
+}
+
+// NewResolved makes a Resolved that begins look-ups until ctx ends.
+func NewResolved(ctx context.Context, lookup func(context.Context, netip.Addr) (string, error)) *Resolved {
+	return &Resolved{ctx: ctx, lookup: lookup, names: map[netip.Addr]resolved{}}
+}
+
+// Name returns the name of an address if it is known, and sees to it that it will be.
+func (r *Resolved) Name(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, ok := r.names[a]
+	if ok && now.Before(known.until) || r.running >= lookupsMost || r.ctx.Err() != nil {
+		return known.name
+	}
+	if !ok && len(r.names) >= resolvedMost {
+		r.forgetLocked()
+	}
+	r.names[a] = resolved{known.name, now.Add(resolvedLife)}
+	r.running++
+	go r.find(a)
+	return known.name
+}
+
+// forgetLocked makes room for the names of other addresses.
+func (r *Resolved) forgetLocked() {
+	for a := range r.names { // in random order
+		if delete(r.names, a); len(r.names) <= resolvedMost/2 {
+			return
+		}
+	}
+}
+
+func (r *Resolved) find(a netip.Addr) {
+	ctx, cancel := context.WithTimeout(r.ctx, lookupTime)
+	defer cancel()
+	name, err := r.lookup(ctx, a)
+	if err != nil {
+		name = ""
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running--
+	r.names[a] = resolved{name, time.Now().Add(resolvedLife)}
+}
+
+// Put fills the names of an event in where the node has given none.
+func (r *Resolved) Put(e *Event) {
+	if e.From == "" {
+		e.From = r.Name(e.Src.Addr())
+	}
+	if e.To == "" {
+		e.To = r.Name(e.Dst.Addr())
+	}
+}
