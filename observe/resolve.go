@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 )
@@ -82,12 +83,17 @@ func (r *Resolved) find(a netip.Addr) {
 	r.names[a] = resolved{name, time.Now().Add(resolvedLife)}
 }
 
-// Put fills the names of an event in where the node has given none.
+// Put fills the names of an event in. A pod keeps its own; that of a table gives way.
 func (r *Resolved) Put(e *Event) {
-	if e.From == "" {
-		e.From = r.Name(e.Src.Addr())
-	}
-	if e.To == "" {
-		e.To = r.Name(e.Dst.Addr())
+	for _, end := range []struct {
+		name *string
+		addr netip.Addr
+	}{{&e.From, e.Src.Addr()}, {&e.To, e.Dst.Addr()}} {
+		if *end.name != "" && !strings.HasPrefix(*end.name, "table:") {
+			continue
+		}
+		if found := r.Name(end.addr); found != "" {
+			*end.name = found
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bufio"
 	"fmt"
 	"net/netip"
 	"os"
@@ -43,6 +44,56 @@ func TestEventsNamePods(t *testing.T) {
 	}
 	if out := h.weir("flow", "watch", "--since", "1m", "--past", "deny"); !strings.Contains(out, "pod:stranger(") {
 		t.Errorf("%s", out)
+	}
+}
+
+// TestEventsNameTablesServicesAndHosts: the node names tables and services; names of DNS are there only for who asks.
+func TestEventsNameTablesServicesAndHosts(t *testing.T) {
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", p.file("named", "table friends add 10.66.0.2\n"+watchedRules))
+	hosts := p.file("hosts", "10.66.0.1 guarded.example\n10.66.0.2 visitor.example\n")
+	lines := func(options string) <-chan string {
+		cmd := p.server.Command("unshare", "-m", "sh", "-ec", "mount --bind "+hosts+" /etc/hosts; exec "+weir+" --root "+p.root+" flow watch "+options+" deny udp")
+		out, to, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stdout = to
+		background(t, cmd)
+		to.Close()
+		all := make(chan string, 100)
+		go func() {
+			defer out.Close()
+			for s := bufio.NewScanner(out); s.Scan(); {
+				all <- s.Text()
+			}
+			close(all)
+		}()
+		return all
+	}
+	plain, named := lines(""), lines("--names")
+	c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:5353")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var seen []string
+	within(t, 10*time.Second, "the names are found", func() error {
+		c.Write([]byte("datagram"))
+		for {
+			select {
+			case line := <-named:
+				seen = append(seen, line)
+			default:
+				if n := len(seen); n == 0 || !strings.Contains(seen[n-1], "udp visitor.example(10.66.0.2:") || !strings.Contains(seen[n-1], "guarded.example(10.66.0.1:5353/mdns) in") {
+					return fmt.Errorf("%q", seen)
+				}
+				return nil
+			}
+		}
+	})
+	if line := <-plain; !strings.Contains(line, "udp table:friends(10.66.0.2:") || !strings.Contains(line, "-> 10.66.0.1:5353/mdns in") {
+		t.Errorf("without --names: %q", line)
 	}
 }
 
