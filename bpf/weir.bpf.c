@@ -23,10 +23,15 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	p->random = cf->random ? bpf_get_prandom_u32() : 0;
 	p->tags = 0;
 	p->second = 0;
+	p->offer = OFFER_NONE;
 	if (f->pods | f->published)
-		return dir == DIR_IN ? carry_in(skb, l2) : carry_out(skb, l2);
+		return dir == DIR_IN ? carry_in(skb, p, l2) : carry_out(skb, l2);
 	read_frame(skb, l2);
+	if (dir == DIR_IN)
+		before_judge(skb, p);
 	judge(skb);
+	if (dir == DIR_IN)
+		after_judge(skb, p);
 	if (conclude(skb, c, cf, l2))
 		return TC_ACT_UNSPEC;
 	return unlikely(p->v.answer) ? reply(skb) : TC_ACT_SHOT;

@@ -40,6 +40,7 @@ const (
 	AnswerReset
 	AnswerUnreach  // ICMP destination unreachable, Verdict.Code
 	AnswerUnreach6 // ICMPv6 destination unreachable, Verdict.Code
+	AnswerCookie   // SYN cookie, by the kernel engine alone
 )
 
 // StateUse says what a packet had to do with states.

@@ -79,7 +79,7 @@ enum reason {
 
 // firewall.Direction, Answer, StateUse, EventKind.
 enum direction { DIR_IN, DIR_OUT };
-enum answer { ANSWER_NONE, ANSWER_RESET, ANSWER_UNREACH, ANSWER_UNREACH6 };
+enum answer { ANSWER_NONE, ANSWER_RESET, ANSWER_UNREACH, ANSWER_UNREACH6, ANSWER_COOKIE };
 enum state_use { USE_NONE, USE_HIT, USE_NEW, USE_UNTOUCHED };
 enum event_kind { EVENT_START = 1, EVENT_END, EVENT_DROP, EVENT_LOG, EVENT_REFUSE, EVENT_PACKET = 30, EVENT_PROBE = 31 };
 

@@ -24,7 +24,7 @@ checked_once int adopt(__u32 unused)
 		return 0;
 	int made = (in->side[0].flags & META_MADE) != 0, embryo = (in->side[0].flags & META_EMBRYO) != 0;
 	__u64 hi = made ? p->key.low_hi : p->key.high_hi, lo = made ? p->key.low_lo : p->key.high_lo;
-	if (embryo && !enter_source(cf, hi, lo))
+	if (embryo && !enter_source(cf->max_source, cf, hi, lo))
 		return -REASON_EMBRYONIC_SOURCE;
 	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !place_for(cf, p)) {
 		if (embryo)
@@ -83,6 +83,7 @@ checked_once int take_input(__u32 unused)
 	p->xmit = in->xmit;
 	p->random = in->random;
 	p->second = 0;
+	p->offer = OFFER_NONE;
 	p->tags = 0;
 	for (__u32 i = 0; i < MAX_TAGS; i++) {
 		if (i < in->tags)

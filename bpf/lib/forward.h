@@ -4,7 +4,7 @@
 // hooks on the way then do what is left to do.
 #pragma once
 
-#include "reply.h"
+#include "cookie.h"
 #include "translate.h"
 #include "way.h"
 
@@ -274,13 +274,15 @@ checked_once int depart(struct __sk_buff *skb, __u32 l2)
 }
 
 // carry_in carries a packet that came in. p->recv, p->now and p->random are set.
-inline_always int carry_in(struct __sk_buff *skb, __u32 l2)
+inline_always int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 {
 	int r = arrive(skb, l2);
 
 	if (r != GO_ON)
 		return r;
+	before_judge(skb, p);
 	judge(skb);
+	after_judge(skb, p);
 	r = halfway(skb, l2);
 	if (r == GO_ON)
 		judge(skb);

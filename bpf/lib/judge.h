@@ -165,6 +165,9 @@ inline_always void tell_drop(struct pkt *p, struct config *cf)
 {
 	__u8 r = p->v.reason;
 
+	if (r == REASON_COOKIE) // not dropped but answered
+		return;
+
 	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_EMBRYONIC_SOURCE ? EVENT_REFUSE : EVENT_DROP;
 
 	if (listened(cf, kind))

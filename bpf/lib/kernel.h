@@ -143,6 +143,24 @@ struct bpf_sock_tuple {
 	};
 };
 
+struct bpf_sock {
+	__u32 bound_dev_if;
+	__u32 family;
+	__u32 type;
+	__u32 protocol;
+	__u32 mark;
+	__u32 priority;
+	__u32 src_ip4;
+	__u32 src_ip6[4];
+	__u32 src_port;
+	__be16 dst_port;
+	__u16 zero;
+	__u32 dst_ip4;
+	__u32 dst_ip6[4];
+	__u32 state;
+	__s32 rx_queue_mapping;
+};
+
 // Helpers, by their numbers.
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
@@ -162,13 +180,20 @@ static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen
 static void *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)85;
 static long (*bpf_sk_release)(void *sock) = (void *)86;
 static void *(*bpf_skc_lookup_tcp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)99;
+static void *(*bpf_skc_to_tcp_sock)(void *sock) = (void *)137;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (void *)131;
 static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
 static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params, int plen, __u64 flags) = (void *)152;
 static long (*bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
+static long (*bpf_check_mtu)(void *ctx, __u32 ifindex, __u32 *mtu_len, __s32 len_diff, __u64 flags) = (void *)163;
 static long (*bpf_timer_init)(struct bpf_timer *timer, void *map, __u64 flags) = (void *)169;
 static long (*bpf_timer_set_callback)(struct bpf_timer *timer, void *callback) = (void *)170;
 static long (*bpf_timer_start)(struct bpf_timer *timer, __u64 nsecs, __u64 flags) = (void *)171;
 static long (*bpf_loop)(__u32 nr_loops, void *callback, void *ctx, __u64 flags) = (void *)181;
+static void *(*bpf_skc_to_mptcp_sock)(void *sock) = (void *)196;
+static __s64 (*bpf_tcp_raw_gen_syncookie_ipv4)(void *ip, void *tcp, __u32 tcp_len) = (void *)204;
+static __s64 (*bpf_tcp_raw_gen_syncookie_ipv6)(void *ip, void *tcp, __u32 tcp_len) = (void *)205;
+static long (*bpf_tcp_raw_check_syncookie_ipv4)(void *ip, void *tcp) = (void *)206;
+static long (*bpf_tcp_raw_check_syncookie_ipv6)(void *ip, void *tcp) = (void *)207;

@@ -377,6 +377,14 @@ inline_always void forget_track(struct pkt *p)
 		__sync_fetch_and_add(&t->count, -1);
 }
 
+inline_always void begin_cookies(struct gauge *g, struct config *cf)
+{
+	__u32 mode = once(g->cookies);
+
+	if (mode != COOKIES_ON && cf->cookies & COOKIE_USE && __sync_val_compare_and_swap(&g->cookies, mode, COOKIES_ON) == mode)
+		__sync_fetch_and_add(&g->cookie_turns, 1);
+}
+
 // room makes sure that there may be one more state, and returns 0 or the reason why not.
 inline_always int room(struct cpu *c, struct config *cf)
 {
@@ -386,7 +394,9 @@ inline_always int room(struct cpu *c, struct config *cf)
 
 	if (!g)
 		return REASON_STATES_FULL;
-	if (g->embryos >= cf->max_embryonic && !evict(p->hash >> 40))
+	if (unlikely(g->embryos >= cf->max_embryonic / COOKIES_FROM))
+		begin_cookies(g, cf);
+	if (g->embryos >= cf->max_embryonic && p->offer != OFFER_REDEEMED && !evict(p->hash >> 40))
 		return REASON_EMBRYONIC_FULL;
 	if (g->states + c->pending >= cf->max_states && !reclaim(cf, p))
 		return REASON_STATES_FULL;
@@ -416,7 +426,12 @@ checked_once int make_state(__u32 slot)
 		if (!p->track || !enter_track(p->track, r->limit))
 			return REASON_LIMIT;
 	}
-	if (!enter_source(cf, p->src_hi, p->src_lo)) {
+	if (unlikely(p->offer == OFFER_COOKIE) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) && p->v.state != USE_NEW) {
+		forget_track(p);
+		p->v.answer = ANSWER_COOKIE;
+		return REASON_COOKIE;
+	}
+	if (!enter_source(p->offer == OFFER_REDEEMED ? 0 : cf->max_source, cf, p->src_hi, p->src_lo)) {
 		forget_track(p);
 		return REASON_EMBRYONIC_SOURCE;
 	}

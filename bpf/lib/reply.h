@@ -198,6 +198,22 @@ inline_always int may_answer(struct cpu *c)
 	return 1;
 }
 
+checked_once int make_cookie(struct __sk_buff *skb); // cookie.h
+
+// make_answer turns the packet into the answer, but for its Ethernet header.
+inline_always int make_answer(struct __sk_buff *skb, struct cpu *c)
+{
+	struct pkt *p = &c->p;
+
+	switch (p->v.answer) {
+	case ANSWER_RESET:
+		return make_reset(skb, p);
+	case ANSWER_COOKIE:
+		return make_cookie(skb);
+	}
+	return may_answer(c) ? make_error(skb, p) : -1;
+}
+
 // reply turns the packet into the answer that p->v asks for and returns what the program has to return.
 checked_once int reply(struct __sk_buff *skb)
 {
@@ -209,7 +225,7 @@ checked_once int reply(struct __sk_buff *skb)
 	// VLAN tags inside the frame, and frames that were not sent to us alone, get no answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;
-	if (p->v.answer == ANSWER_RESET ? make_reset(skb, p) < 0 : !may_answer(c) || make_error(skb, p) < 0) {
+	if (make_answer(skb, c) < 0) {
 		c->unanswered++;
 		return TC_ACT_SHOT;
 	}

@@ -36,15 +36,15 @@ inline_always __u32 *source_cell(__u64 hash, __u32 second)
 	return bpf_map_lookup_elem(&sources, &n);
 }
 
-// enter_source counts one more half-open state of a source. It returns 0, with nothing counted, if it has as many as it may.
-inline_always int enter_source(struct config *cf, __u64 hi, __u64 lo)
+// enter_source counts one more half-open state of a source. It returns 0, with nothing counted, if it has `most`, 0 meaning any number.
+inline_always int enter_source(__u32 most, struct config *cf, __u64 hi, __u64 lo)
 {
 	__u64 h = source_hash(cf, hi, lo);
 	__u32 *a = source_cell(h, 0), *b = source_cell(h, 1);
 
 	if (!a || !b)
 		return 0;
-	__u32 most = cf->max_source, n = __sync_fetch_and_add(a, 1), m = __sync_fetch_and_add(b, 1);
+	__u32 n = __sync_fetch_and_add(a, 1), m = __sync_fetch_and_add(b, 1);
 	if (likely(!most || n < most || m < most))
 		return 1;
 	__sync_fetch_and_add(a, -1);

@@ -9,6 +9,8 @@ enum { TICK_MS = 10, TICKS_PER_PASS = 200, MAX_SETS_PER_TICK = 4096 };
 // Probes to idle TCP connections: every PROBE_EVERY seconds of the last PROBE_WITHIN (ipfw's dyn_keepalive_interval and _period).
 enum { PROBE_WITHIN = 20, PROBE_EVERY = 5 };
 enum { CLOCK_MONOTONIC = 1 };
+#define COOKIE_LOOK 1000000000LL
+#define COOKIE_LIFE 128000000000LL // the kernel's cookies last for two minutes, of which the first has begun
 
 // event_probe asks the agent to probe both ends of an idle TCP connection.
 inline_always void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
@@ -104,6 +106,34 @@ static long sweep_one(__u32 index, void *ctx)
 	return 0;
 }
 
+// end_cookies ends SYN cookies when they are no longer needed.
+inline_always void end_cookies(struct config *cf, __s64 now)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	if (!g || g->cookies == COOKIES_OFF)
+		return;
+	if (g->cookies == COOKIES_GOING) {
+		if (now > g->cookies_until)
+			__sync_val_compare_and_swap(&g->cookies, COOKIES_GOING, COOKIES_OFF);
+		return;
+	}
+	__s64 since = now - g->looked;
+	if (since < COOKIE_LOOK)
+		return;
+	__u64 sent = g->cookies_sent, kept = g->cookies_kept, lost = sent - g->sent_before - (kept - g->kept_before);
+	// What a look too long ago says is not how things are now.
+	int fresh = since < 2 * COOKIE_LOOK;
+	g->looked = now;
+	g->sent_before = sent;
+	g->kept_before = kept;
+	__u64 would = (__s64)lost < 0 ? 0 : lost * ((__u64)cf->life_syn >> 20) / ((__u64)since >> 20);
+	if (!fresh || !cf->life_syn || would >= cf->max_embryonic / COOKIES_TO || g->embryos >= cf->max_embryonic / COOKIES_TO)
+		return;
+	g->cookies_until = now + COOKIE_LIFE;
+	__sync_val_compare_and_swap(&g->cookies, COOKIES_ON, COOKIES_GOING);
+}
+
 // tick moves the hand on.
 static int tick(void *map, __u32 *key, struct hand *hand)
 {
@@ -126,6 +156,7 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 			hand->pass_took = c->p.now - hand->pass_began;
 		hand->pass_began = c->p.now;
 	}
+	end_cookies(cf, c->p.now);
 	hand->gone += w.gone;
 	hand->ticks++;
 	__u64 took = bpf_ktime_get_ns() - begin;

@@ -152,7 +152,25 @@ struct gauge {
 	__u64 pad1[7];
 	__s64 embryos;
 	__u64 pad2[7];
+	// SYN cookies, cookie.h: what packets read, and what they count.
+	__u32 cookies;	     // enum cookies_mode
+	__u32 cookie_turns;  // how often they were switched on
+	__s64 cookies_until; // while they are going: when the last may still be redeemed
+	__u64 pad3[6];
+	__u64 cookies_sent;
+	__u64 cookies_kept; // redeemed: connections
+	__u64 sent_before, kept_before; // when the tick looked last
+	__s64 looked;
+	__u64 pad4[3];
 };
+
+// Cookies begin when half-open states take 1/COOKIES_FROM of their room, and end when they take, and what was answered and came to nothing would take, less than
+// 1/COOKIES_TO. What was answered before may be redeemed for another two minutes.
+enum cookies_mode { COOKIES_OFF, COOKIES_ON, COOKIES_GOING };
+enum { COOKIES_FROM = 4, COOKIES_TO = 8 };
+enum cookie_use { COOKIE_USE = 1, COOKIE_STAMPS = 2 }; // the stack has time stamps, SACK and window scaling
+// What p->offer says of a packet: a SYN that may be answered by a cookie, an acknowledgement that is judged as its SYN.
+enum offer { OFFER_NONE, OFFER_COOKIE, OFFER_REDEEMED };
 
 // The clock hand over the state table.
 struct hand {
@@ -309,6 +327,12 @@ struct pkt {
 	struct iface recv_if, xmit_if;
 
 	struct verdict v;
+
+	// SYN cookies, cookie.h.
+	__u8 offer;   // enum offer
+	__u8 offered; // enum seen_option
+	__u8 redeemed_flags;
+	__u32 ts_value, ts_echo;
 
 	// The way through the host, forward.h.
 	__u8 kind;	 // enum parsed

@@ -106,7 +106,7 @@ func TestConstants(t *testing.T) {
 		"REASON_EMBRYONIC_SOURCE": int64(firewall.ReasonEmbryonicSource), "REASON_COOKIE": int64(firewall.ReasonCookie), "REASON_DECODE": int64(firewall.ReasonDecode),
 
 		"DIR_IN": int64(firewall.In), "DIR_OUT": int64(firewall.Out), "ANSWER_NONE": int64(firewall.AnswerNone),
-		"ANSWER_RESET": int64(firewall.AnswerReset), "ANSWER_UNREACH": int64(firewall.AnswerUnreach), "ANSWER_UNREACH6": int64(firewall.AnswerUnreach6),
+		"ANSWER_RESET": int64(firewall.AnswerReset), "ANSWER_UNREACH": int64(firewall.AnswerUnreach), "ANSWER_UNREACH6": int64(firewall.AnswerUnreach6), "ANSWER_COOKIE": int64(firewall.AnswerCookie),
 		"USE_NONE": int64(firewall.StateNone), "USE_HIT": int64(firewall.StateHit), "USE_NEW": int64(firewall.StateNew),
 		"USE_UNTOUCHED": int64(firewall.StateUntouched),
 		"EVENT_START":   int64(firewall.EventStart), "EVENT_END": int64(firewall.EventEnd), "EVENT_DROP": int64(firewall.EventDrop),
@@ -144,7 +144,7 @@ func TestConstants(t *testing.T) {
 		"MAX_RULES": rule.MaxRules, "MAX_CALLS": rule.MaxCalls, "MAX_JUMPS": rule.MaxJumps, "ANY_FLOW": rule.AnyFlow, "MAX_TAGS": 8,
 
 		"SIDE_SEEN": int64(flow.Seen), "SIDE_SYN": int64(flow.Syn), "SIDE_ACKED": int64(flow.Acked), "SIDE_FIN": int64(flow.Fin),
-		"SIDE_RST": int64(flow.Rst), "SIDE_SCALED": int64(flow.Scaled), "SIDE_PROVED": int64(flow.Proved),
+		"SIDE_RST": int64(flow.Rst), "SIDE_SCALED": int64(flow.Scaled), "SIDE_PROVED": int64(flow.Proved), "COOKIE_USE": cookieUse, "COOKIE_STAMPS": cookieStamps, "COOKIES_ON": cookiesOn,
 		"RES_HIT": int64(flow.Hit), "RES_UNTOUCHED": int64(flow.Untouched), "RES_RECYCLE": int64(flow.Recycle), "RES_BAD_FLAGS": int64(flow.BadFlags),
 		"RES_BAD_RST": int64(flow.BadRst), "RES_BAD_ACK": int64(flow.BadAck), "RES_BAD_WINDOW": int64(flow.BadWindow),
 		"RES_BAD_TAG": int64(flow.BadTag), "RES_BAD_ICMP": int64(flow.BadICMP),

@@ -31,7 +31,8 @@ type Engine struct {
 	options   firewall.Options
 	objects   weirObjects
 	takenOver bool
-	plain     bool // Config.PlainRedirect
+	plain     bool   // Config.PlainRedirect
+	noCookies string // why there are no SYN cookies, "" if there are
 
 	mu       sync.Mutex
 	config   weirConfig                     // guarded by mu; what the kernel's map says
@@ -190,6 +191,12 @@ func (e *Engine) configure() error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return err
+	}
+	if c.Cookies, e.noCookies, err = cookieUses(); err != nil {
+		return err
+	}
+	if o.NoCookies {
+		c.Cookies, e.noCookies = 0, "the settings say no"
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()

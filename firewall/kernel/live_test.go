@@ -39,13 +39,18 @@ func compile(t testing.TB, text string) *rule.Program {
 type guarded struct {
 	server, client *nstest.Node
 	dir            string
+	options        firewall.Options
 	engine         *Engine
 	index          uint32
 }
 
 func newGuarded(t *testing.T, rules string) *guarded {
+	return newGuardedWith(t, rules, firewall.DefaultOptions())
+}
+
+func newGuardedWith(t *testing.T, rules string, o firewall.Options) *guarded {
 	lab := nstest.New(t)
-	g := &guarded{server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir")}
+	g := &guarded{options: o, server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir")}
 	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
 	for _, port := range []int{80, 81} {
 		l, err := g.server.Listen("tcp", fmt.Sprintf("[::]:%d", port))
@@ -84,7 +89,7 @@ func newGuarded(t *testing.T, rules string) *guarded {
 func (g *guarded) open(t *testing.T) {
 	t.Helper()
 	err := g.server.Do(func() (err error) {
-		g.engine, err = Open(Config{Dir: g.dir, Options: firewall.DefaultOptions()})
+		g.engine, err = Open(Config{Dir: g.dir, Options: g.options})
 		return err
 	})
 	if err != nil {

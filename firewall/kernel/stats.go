@@ -15,6 +15,7 @@ type Stats struct {
 	Lost                  uint64            // events that nobody read in time
 	Unanswered            uint64            // answers (resets, ICMP errors) that could not be made or were too many
 	Sweep                 Sweep
+	Cookies               Cookies
 }
 
 // Sweep tells how the clock hand over the state table does.
@@ -52,6 +53,7 @@ func (e *Engine) Stats() (Stats, error) {
 		Sweep: Sweep{
 			Ticks: h.Ticks, Pass: time.Duration(h.PassTook), Longest: time.Duration(h.Longest), Work: time.Duration(h.Worked), Removed: h.Gone,
 		},
+		Cookies: Cookies{Lack: e.noCookies, On: g.Cookies == cookiesOn, Turns: int(g.CookieTurns), Sent: g.CookiesSent, Kept: g.CookiesKept},
 	}
 	for i := range each {
 		s.States += int(each[i].Pending)

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// SYN cookies, docs/design/0003-judgement.md section 10. While half-open states take a quarter of their room, a SYN to a service of the host that a rule
+// with keep-state allows gets no state: it is answered here, by a sequence number that the kernel's own syncookie code makes of the addresses and a
+// secret. The acknowledgement that proves to know the number is judged as the SYN would have been; its state is established at once, and the
+// stack is handed what it needs to open the connection, by bpf_sk_assign_tcp_reqsk (Linux 6.8).
+//
+// What the client's SYN offered is kept where the kernel's own cookies keep it: the size of segments in the cookie, window scale and SACK in the low bits of
+// the time stamp, so that a client without time stamps goes without them.
+#pragma once
+
+#include "reply.h"
+
+enum { TCP_LISTEN = 10, COOKIE_WINDOW = 64240, COOKIE_SCALE = 7 };
+enum { TS_NO_SCALE = 15, TS_SACK = 16, TS_BITS = 63 };
+
+// What the options of a segment offer.
+enum seen_option { SEEN_TS = 1, SEEN_SACK = 2 };
+
+struct sock {
+	int unused;
+};
+
+struct bpf_tcp_req_attrs {
+	__u32 rcv_tsval, rcv_tsecr;
+	__u16 mss;
+	__u8 rcv_wscale, snd_wscale, ecn_ok, wscale_ok, sack_ok, tstamp_ok, usec_ts_ok;
+	__u8 reserved[3];
+};
+
+extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs, int attrs__sz)
+	__attribute__((section(".ksyms"), weak));
+
+inline_always struct gauge *gauges_now(void)
+{
+	__u32 zero = 0;
+	return bpf_map_lookup_elem(&gauges, &zero);
+}
+
+// listener returns the socket that listens where the packet goes, to be released, or NULL: there is none, a connection has these ends already, or it
+// speaks MPTCP, for which the stack takes no cookies of ours.
+inline_always struct bpf_sock *listener(struct __sk_buff *skb, struct pkt *p)
+{
+	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)p->buf;
+	__u32 size = p->version == 4 ? sizeof(t->four) : sizeof(t->six);
+
+	if (p->version == 4) {
+		t->four.saddr = be32((__u32)p->src_lo);
+		t->four.daddr = be32((__u32)p->dst_lo);
+		t->four.sport = be16(p->ports >> 16);
+		t->four.dport = be16(p->ports & 0xffff);
+	} else {
+		put64(&t->six.saddr[0], p->src_hi);
+		put64(&t->six.saddr[2], p->src_lo);
+		put64(&t->six.daddr[0], p->dst_hi);
+		put64(&t->six.daddr[2], p->dst_lo);
+		t->six.sport = be16(p->ports >> 16);
+		t->six.dport = be16(p->ports & 0xffff);
+	}
+	struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, t, size, -1, 0);
+	if (!sk)
+		return NULL;
+	if (sk->state != TCP_LISTEN || bpf_skc_to_mptcp_sock(sk)) {
+		bpf_sk_release(sk);
+		return NULL;
+	}
+	return sk;
+}
+
+// plain_segment: a segment to an address of the host, in one piece, sent to us alone.
+inline_always int plain_segment(struct __sk_buff *skb, struct pkt *p)
+{
+	return p->kind == PARSED_IP && !p->reason && !(p->frag & (FRAG_FIRST | FRAG_LATER)) && p->l3 <= 14 && skb->pkt_type == HOST &&
+	       is_address(0, p->dst_hi, p->dst_lo);
+}
+
+// load_header puts the IP header of the packet into h, which has 40 bytes, without options or extension headers: the syncookie code reads the
+// addresses alone.
+inline_always long load_header(struct __sk_buff *skb, struct pkt *p, __u8 *h)
+{
+	return p->version == 4 ? bpf_skb_load_bytes(skb, p->l3, h, 20) : bpf_skb_load_bytes(skb, p->l3, h, 40);
+}
+
+// read_tcp loads the TCP header into p->buf, and notes what its options say: p->offered, p->ts_value, p->ts_echo. It returns the header's length, or 0.
+checked_once __u32 read_tcp(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	__u32 n = p->payload - p->l4;
+
+	p->offered = 0;
+	opaque(n);
+	if (n < 20 || n > 60 || bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, n) < 0)
+		return 0;
+	once(p->at) = 20;
+	once(p->end) = p->payload - p->l4;
+	for (int i = 0; i < 40; i++) {
+		__u32 at = once(p->at), end = once(p->end);
+		if (at >= end || at > 58)
+			break;
+		__u8 kind = p->buf[at & 63], len = p->buf[(at + 1) & 63];
+		if (kind == 0)
+			break;
+		if (kind == 1) {
+			once(p->at) = at + 1;
+			continue;
+		}
+		if (len < 2 || at + len > end)
+			break;
+		if (kind == 4 && len == 2)
+			once(p->offered) = once(p->offered) | SEEN_SACK;
+		if (kind == 8 && len == 10 && at <= 50) {
+			once(p->offered) = once(p->offered) | SEEN_TS;
+			once(p->ts_value) = get32(p->buf + ((at + 2) & 63));
+			once(p->ts_echo) = get32(p->buf + ((at + 6) & 63));
+		}
+		once(p->at) = at + len;
+	}
+	return p->payload - p->l4;
+}
+
+// offer_cookie notes in p->offer whether this SYN may be answered by a cookie, should it need a state.
+checked_once int offer_cookie(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c || !plain_segment(skb, &c->p))
+		return 0;
+	struct bpf_sock *sk = listener(skb, &c->p);
+	if (!sk)
+		return 0;
+	bpf_sk_release(sk);
+	c->p.offer = OFFER_COOKIE;
+	return 1;
+}
+
+struct answer_header {
+	struct tcp tcp;
+	__u8 options[20];
+};
+
+// cookie_stamp is the time stamp of an answer: a millisecond clock of this conversation, its low bits what the SYN offered.
+inline_always __u32 cookie_stamp(struct pkt *p)
+{
+	__u32 now = (__u32)((__u64)p->now / 1000000) + (__u32)p->hash, bits = p->scale == NO_SCALE ? TS_NO_SCALE : p->scale & 15;
+
+	if (p->offered & SEEN_SACK)
+		bits |= TS_SACK;
+	__u32 stamp = (now & ~(__u32)TS_BITS) | bits;
+	return before(now, stamp) ? stamp - (TS_BITS + 1) : stamp;
+}
+
+// make_cookie turns the SYN into the answer.
+checked_once int make_cookie(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct gauge *g = gauges_now();
+	if (!c || !cf || !g)
+		return -1;
+	struct pkt *p = &c->p;
+	struct answer_header a = {.tcp = {.flags = TH_SYN | TH_ACK, .window = be16(COOKIE_WINDOW)}};
+	__u8 ip[40];
+	__u32 mtu = 0, header = p->version == 4 ? 20 : 40, n = read_tcp(skb);
+	__s64 cookie;
+
+	opaque(n);
+	if (n < 20 || n > 60 || load_header(skb, p, ip) < 0 || bpf_check_mtu(skb, 0, &mtu, 0, 0) < 0)
+		return -1;
+	cookie = p->version == 4 ? bpf_tcp_raw_gen_syncookie_ipv4(ip, p->buf, n) : bpf_tcp_raw_gen_syncookie_ipv6(ip, p->buf, n);
+	if (cookie < 0)
+		return -1;
+	mtu -= header + 20;
+	a.tcp.src = be16(p->ports & 0xffff);
+	a.tcp.dst = be16(p->ports >> 16);
+	a.tcp.seq = be32((__u32)cookie);
+	a.tcp.ack = be32(p->seq + 1);
+	a.options[0] = 2;
+	a.options[1] = 4;
+	a.options[2] = mtu >> 8;
+	a.options[3] = mtu;
+	int stamped = cf->cookies & COOKIE_STAMPS && p->offered & SEEN_TS;
+	if (stamped) {
+		__u32 stamp = cookie_stamp(p);
+		int sack = p->offered & SEEN_SACK, scaled = p->scale != NO_SCALE;
+		a.options[4] = sack ? 4 : 1;
+		a.options[5] = sack ? 2 : 1;
+		a.options[6] = 8;
+		a.options[7] = 10;
+		a.options[8] = stamp >> 24;
+		a.options[9] = stamp >> 16;
+		a.options[10] = stamp >> 8;
+		a.options[11] = stamp;
+		a.options[12] = p->ts_value >> 24;
+		a.options[13] = p->ts_value >> 16;
+		a.options[14] = p->ts_value >> 8;
+		a.options[15] = p->ts_value;
+		a.options[16] = 1;
+		a.options[17] = scaled ? 3 : 1;
+		a.options[18] = scaled ? 3 : 1;
+		a.options[19] = scaled ? COOKIE_SCALE : 1;
+	}
+	__u32 size = stamped ? 40 : 24;
+	a.tcp.offset = size << 2;
+	a.tcp.check = fold(sum((__u32 *)&a, 10) + pseudo_sum(p, PROTO_TCP, size));
+	if (bpf_skb_change_tail(skb, p->l3 + header + size, 0) < 0 || store_ip(skb, p, PROTO_TCP, size) < 0)
+		return -1;
+	__sync_fetch_and_add(&g->cookies_sent, 1);
+	if (stamped)
+		return bpf_skb_store_bytes(skb, p->l3 + header, &a, 40, 0);
+	return bpf_skb_store_bytes(skb, p->l3 + header, &a, 24, 0);
+}
+
+// cookie_segment finds what the SYN of the acknowledgement in the packet said of its segments: it makes the cookie again for each size that one can tell. One from
+// before the last turn of the kernel's minute gets the least.
+checked_once __u32 cookie_segment(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	struct {
+		struct tcp tcp;
+		__u8 mss[4];
+	} syn = {.tcp = {.offset = 6 << 4, .flags = TH_SYN}, .mss = {2, 4}};
+	__u8 ip[40];
+	__u32 most = 65535;
+
+	if (load_header(skb, p, ip) < 0)
+		return 0;
+	syn.tcp.src = be16(p->ports >> 16);
+	syn.tcp.dst = be16(p->ports & 0xffff);
+	syn.tcp.seq = be32(p->seq - 1);
+	for (int i = 0; i < 4; i++) {
+		syn.mss[2] = most >> 8;
+		syn.mss[3] = most;
+		__s64 made = p->version == 4 ? bpf_tcp_raw_gen_syncookie_ipv4(ip, &syn, sizeof(syn)) :
+					       bpf_tcp_raw_gen_syncookie_ipv6(ip, &syn, sizeof(syn));
+		if (made < 0)
+			break;
+		__u32 size = made >> 32 & 0xffff;
+		if ((__u32)made == p->ack - 1)
+			return size;
+		most = size - 1;
+	}
+	return p->version == 4 ? 536 : 1220;
+}
+
+// redeem_cookie looks whether this acknowledgement is one of a cookie. If so, it is judged as the SYN was.
+checked_once int redeem_cookie(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c || !plain_segment(skb, &c->p))
+		return 0;
+	struct pkt *p = &c->p;
+	__u8 ip[40];
+	struct bpf_sock *sk = listener(skb, p);
+
+	if (!sk)
+		return 0;
+	bpf_sk_release(sk);
+	if (load_header(skb, p, ip) < 0 || bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, 20) < 0)
+		return 0;
+	if (p->version == 4 ? bpf_tcp_raw_check_syncookie_ipv4(ip, p->buf) < 0 : bpf_tcp_raw_check_syncookie_ipv6(ip, p->buf) < 0)
+		return 0;
+	p->offer = OFFER_REDEEMED;
+	p->redeemed_flags = p->tcp_flags;
+	p->tcp_flags = TH_SYN;
+	p->seq--;
+	return 1;
+}
+
+// establish writes what the handshake has told into the state that the acknowledgement made.
+inline_always void establish(struct pkt *p)
+{
+	__u32 place = p->memo_place;
+	struct set *s = set_at(place / WAYS);
+	if (!s)
+		return;
+	struct side *low = low_side(s, place), *high = high_side(s, place);
+	struct side *d = p->from ? high : low, *o = p->from ? low : high;
+	__u32 scaled = p->offered & SEEN_TS && (p->ts_echo & 15) != TS_NO_SCALE ? SIDE_SCALED : 0, scale = p->ts_echo & 15;
+	__u32 win = (__u32)p->window << (scaled ? scale : 0);
+
+	o->start = p->ack - 1;
+	o->end = p->ack;
+	o->ack = p->seq;
+	o->edge = p->seq + COOKIE_WINDOW;
+	o->win = COOKIE_WINDOW;
+	set_flags(o, SIDE_SEEN | SIDE_SYN | SIDE_ACKED | scaled | (scaled ? COOKIE_SCALE << 8 : 0));
+	d->start = p->seq - 1;
+	d->end = p->seq + (p->len - p->payload) + (p->tcp_flags & TH_FIN ? 1 : 0);
+	d->ack = p->ack;
+	d->edge = p->ack + win;
+	d->win = win;
+	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
+	hatch(s, place);
+}
+
+// seat_cookie follows the judgement of a redeemed cookie: the packet becomes the acknowledgement again that it is, and if it passes, the stack is told to open the
+// connection by it. It returns 0 if that failed.
+checked_once int seat_cookie(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct gauge *g = gauges_now();
+	if (!c || !cf || !g)
+		return 0;
+	struct pkt *p = &c->p;
+	p->tcp_flags = p->redeemed_flags;
+	p->seq++;
+	if (!p->v.pass)
+		return 1;
+	struct bpf_tcp_req_attrs a = {};
+	if (!read_tcp(skb))
+		return 0;
+	a.mss = cookie_segment(skb);
+	if (cf->cookies & COOKIE_STAMPS && p->offered & SEEN_TS) {
+		a.tstamp_ok = 1;
+		a.rcv_tsval = p->ts_value;
+		a.rcv_tsecr = p->ts_echo;
+		a.sack_ok = (p->ts_echo & TS_SACK) != 0;
+		a.wscale_ok = (p->ts_echo & 15) != TS_NO_SCALE;
+		a.snd_wscale = a.wscale_ok ? p->ts_echo & 15 : 0;
+		a.rcv_wscale = a.wscale_ok ? COOKIE_SCALE : 0;
+	}
+	if (p->v.state == USE_NEW)
+		establish(p);
+	struct bpf_sock *sk = listener(skb, p);
+	if (!sk)
+		return 0;
+	void *tcp = bpf_skc_to_tcp_sock(sk);
+	int r = -1;
+	if (tcp && bpf_sk_assign_tcp_reqsk)
+		r = bpf_sk_assign_tcp_reqsk(skb, tcp, &a, sizeof(a));
+	bpf_sk_release(sk);
+	if (r < 0)
+		return 0;
+	__sync_fetch_and_add(&g->cookies_kept, 1);
+	return 1;
+}
+
+// before_judge looks at what comes in while cookies are in use: SYNs may be answered by one, acknowledgements may be answers to one.
+inline_always void before_judge(struct __sk_buff *skb, struct pkt *p)
+{
+	__u8 f = p->tcp_flags & (TH_SYN | TH_ACK | TH_RST);
+
+	if (p->proto != PROTO_TCP || (f != TH_SYN && f != TH_ACK))
+		return;
+	struct gauge *g = gauges_now();
+	if (!g || likely(!g->cookies))
+		return;
+	if (f == TH_ACK)
+		redeem_cookie(skb);
+	else if (g->cookies == COOKIES_ON)
+		offer_cookie(skb);
+}
+
+// after_judge ends what before_judge began.
+inline_always void after_judge(struct __sk_buff *skb, struct pkt *p)
+{
+	if (unlikely(p->offer == OFFER_REDEEMED) && !seat_cookie(skb))
+		p->v.pass = 0;
+}

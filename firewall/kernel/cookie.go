@@ -1,0 +1,67 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/cilium/ebpf/btf"
+)
+
+// Bits of config.cookies, enum cookie_use of bpf/lib/types.h.
+const (
+	cookieUse    = 1
+	cookieStamps = 2
+)
+
+// cookiesOn is COOKIES_ON of bpf/lib/types.h.
+const cookiesOn = 1
+
+// Cookies tell of SYN cookies.
+type Cookies struct {
+	Lack  string // "" if they can be used; else why not
+	On    bool   // SYNs are answered by cookies now
+	Turns int    // how often they were switched on
+	Sent  uint64
+	Kept  uint64 // came back: connections
+}
+
+// cookiesFunction hands a connection that was opened by a cookie of ours to the stack: Linux 6.8.
+const cookiesFunction = "bpf_sk_assign_tcp_reqsk"
+
+// cookieUses returns how SYN cookies can be used in this network namespace, or in words why they cannot.
+func cookieUses() (bits uint32, why string, err error) {
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return 0, "", fmt.Errorf("read the kernel's types: %w", err)
+	}
+	var f *btf.Func
+	if err := kernel.TypeByName(cookiesFunction, &f); errors.Is(err, btf.ErrNotFound) {
+		return 0, "the kernel is older than 6.8", nil
+	} else if err != nil {
+		return 0, "", fmt.Errorf("look for %s in the kernel: %w", cookiesFunction, err)
+	}
+	on, err := sysctl("tcp_syncookies")
+	if err != nil || !on {
+		return 0, "net.ipv4.tcp_syncookies is 0", err
+	}
+	bits = cookieUse | cookieStamps
+	for _, name := range []string{"tcp_timestamps", "tcp_sack", "tcp_window_scaling"} {
+		if on, err = sysctl(name); err != nil {
+			return 0, "", err
+		} else if !on {
+			bits = cookieUse
+		}
+	}
+	return bits, "", nil
+}
+
+// sysctl reports whether a setting of this network namespace's TCP is not 0.
+func sysctl(name string) (bool, error) {
+	b, err := os.ReadFile("/proc/sys/net/ipv4/" + name)
+	if err != nil {
+		return false, err
+	}
+	return strings.TrimSpace(string(b)) != "0", nil
+}
