@@ -159,6 +159,9 @@ func (n *Node) status() (api.Status, error) {
 			s.Reasons[reason.String()] = packets
 		}
 	}
+	if s.Table, err = n.stateTable(); err != nil {
+		return s, err
+	}
 	n.mu.Lock()
 	s.Adopted = n.adopted
 	n.mu.Unlock()

@@ -41,6 +41,7 @@ type Node struct {
 	leave   chan struct{}             // closed when somebody asked to take everything down
 	gone    chan error                // has the result of that
 	loads   atomic.Uint64             // rule sets put in force
+	cookies atomic.Bool               // SYN cookies are on, as far as the log knows
 	zeroed  atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
 	denied  bool                      // rules that deny by default were in force when this agent took over
 

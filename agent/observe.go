@@ -103,6 +103,9 @@ func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
 	}()
 	lost := func() (uint64, error) {
 		s, err := n.engine.Stats()
+		if err == nil {
+			n.watchCookies(&s)
+		}
 		return s.Lost, err
 	}
 	go func() { recorded <- o.record(ctx, lost) }()

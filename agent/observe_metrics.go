@@ -112,12 +112,16 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 	}
 	reasons := firewall.ByReason(decisions)
 	refused := observe.Metric{Name: "weir_states_refused_total", Type: observe.Counter, Help: "Packets dropped because their state could not be made."}
-	for _, r := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource, firewall.ReasonNoKey} {
+	for _, r := range refusals {
 		refused.Add(float64(reasons[r]), "reason", r.String())
 	}
 	return []observe.Metric{live, pool, room, removed, refused,
 		counter("weir_states_created_total", "States made.", float64(s.Created)),
 		counter("weir_answers_unsent_total", "Resets and ICMP errors that were due and could not be sent.", float64(s.Unanswered)),
+		gauge("weir_syn_cookies_on", "1 while SYNs to services of the host are answered by SYN cookies.", boolean(s.Cookies.On)),
+		counter("weir_syn_cookies_sent_total", "SYNs answered by SYN cookies.", float64(s.Cookies.Sent)),
+		counter("weir_syn_cookies_redeemed_total", "SYN cookies that came back: connections.", float64(s.Cookies.Kept)),
+		gauge("weir_sweep_lag_seconds", "No expired state is older: a pass of the sweep, or longer when it stands still.", s.Sweep.Lag.Seconds()),
 		gauge("weir_sweep_pass_seconds", "What the last pass of the sweep took: no expired state is older.", s.Sweep.Pass.Seconds()),
 		gauge("weir_sweep_longest_tick_seconds", "Work of the longest tick of the sweep.", s.Sweep.Longest.Seconds()),
 		counter("weir_sweep_work_seconds_total", "Time that the sweep has worked.", s.Sweep.Work.Seconds()),
@@ -163,6 +167,13 @@ func (o *observer) metrics() []observe.Metric {
 	return []observe.Metric{events,
 		counter("weir_events_lost_total", "Events that some reader missed, in the kernel or in its queue.", float64(o.hub.Lost())),
 	}
+}
+
+func boolean(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 func counter(name, help string, v float64) observe.Metric {

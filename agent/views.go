@@ -24,11 +24,15 @@ func monotonic() int64 {
 // rules lists the rules in order of evaluation with their counters, disabled ones without, the default rule last.
 func (n *Node) rules() (api.Rules, error) {
 	a := api.Rules{Version: api.Version, Since: n.began}
+	table, err := n.stateTable()
+	if err != nil {
+		return a, err
+	}
+	a.Table = table
 	if at := n.zeroed.Load(); at != nil {
 		a.Since = *at
 	}
 	var counters []firewall.RuleCounter
-	var err error
 	n.book.view(func(r ruleState, p *rule.Program) {
 		if counters, err = n.engine.Rules(); err != nil {
 			return
@@ -127,6 +131,11 @@ func (n *Node) sets() (api.Sets, error) {
 // states lists the live states, the youngest last.
 func (n *Node) states() (api.States, error) {
 	a := api.States{Version: api.Version, States: []api.State{}}
+	table, err := n.stateTable()
+	if err != nil {
+		return a, err
+	}
+	a.Table = table
 	type state struct {
 		firewall.State
 		engine string

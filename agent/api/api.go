@@ -68,6 +68,31 @@ type Status struct {
 	TakenOver  bool              `json:"takenover"` // enforcement was there when the agent started
 	Pods       bool              `json:"pods"`      // containers can be given networks
 	Reasons    map[string]uint64 `json:"reasons"`   // packets that something other than a rule decided
+	Table      StateTable        `json:"table"`
+}
+
+// StateTable tells how full the state table of the kernel's engine is, what found no room in it, and how its housekeeping does.
+type StateTable struct {
+	States      int               `json:"states"` // with expired ones that the sweep has not met yet
+	StatesMax   int               `json:"states_max"`
+	Established int               `json:"established"` // states that have proved themselves: never evicted
+	HalfOpen    int               `json:"half_open"`   // the others
+	HalfOpenMax int               `json:"half_open_max"`
+	PerSource   int               `json:"half_open_per_source"` // 0: any number
+	Refused     map[string]uint64 `json:"refused"`              // packets whose state could not be made, by reason
+	Evicted     uint64            `json:"reclaimed"`            // states that made room for others: expired, closed or half-open
+	SweepLag    float64           `json:"sweep_lag_seconds"`    // no expired state is older
+	EventsLost  uint64            `json:"events_lost"`          // events that found the ring in the kernel full
+	Cookies     Cookies           `json:"syn_cookies"`
+}
+
+// Cookies tell of SYN cookies, by which the kernel answers for services of the host while too many states are half-open.
+type Cookies struct {
+	On   bool   `json:"on"`
+	Lack string `json:"impossible,omitempty"` // why they cannot be used
+	Sent uint64 `json:"sent"`
+	Kept uint64 `json:"redeemed"` // came back: connections
+	Ever int    `json:"times_on"`
 }
 
 // Problem is something wrong with a node.
@@ -91,9 +116,10 @@ type Trial struct {
 
 // Rules is the rule set with its counters, in order of evaluation; the last one is the default rule.
 type Rules struct {
-	Version int       `json:"version"`
-	Since   time.Time `json:"since"` // a rule without packets has matched none since
-	Rules   []Rule    `json:"rules"`
+	Version int        `json:"version"`
+	Since   time.Time  `json:"since"` // a rule without packets has matched none since
+	Rules   []Rule     `json:"rules"`
+	Table   StateTable `json:"table"`
 }
 
 // Rule is one rule.
@@ -142,8 +168,9 @@ type Used struct {
 
 // States are the live states.
 type States struct {
-	Version int     `json:"version"`
-	States  []State `json:"states"`
+	Version int        `json:"version"`
+	States  []State    `json:"states"`
+	Table   StateTable `json:"table"`
 }
 
 // State is a live conversation. From sent the packet that made it. Pairs are forward, reverse.

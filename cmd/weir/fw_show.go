@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"strconv"
@@ -63,6 +64,11 @@ func (c *call) listRules(counters bool) error {
 		fmt.Fprintf(c.out, "never: not since %s\n", all.Since.Local().Format(time.DateTime))
 	}
 	writeRules(c.out, some, f)
+	c.Visit(func(set *flag.Flag) {
+		if set.Name == "a" && f.counters {
+			printTable(c, &all.Table, "# ")
+		}
+	})
 	if f.dynamic {
 		fmt.Fprintln(c.out)
 		return c.listStates()

@@ -30,6 +30,7 @@ func (c *call) listStates() error {
 		return err
 	}
 	printStates(c, s.States)
+	printTable(c, &s.Table, "# ")
 	return nil
 }
 

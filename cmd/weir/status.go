@@ -78,6 +78,7 @@ func printStatus(c *call, s api.Status) {
 		fmt.Fprintf(c.out, ", %d adopted at the start", s.Adopted)
 	}
 	fmt.Fprintln(c.out)
+	printTable(c, &s.Table, "")
 	for _, r := range slices.Sorted(maps.Keys(s.Reasons)) {
 		fmt.Fprintf(c.out, "decided before or beside the rules: %s %d\n", r, s.Reasons[r])
 	}

@@ -2,109 +2,74 @@ package kernel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 )
 
-// flooder sends SYNs from random sources out of an interface of its node.
-type flooder struct {
-	fd       int
-	from, to net.HardwareAddr
-	sent     atomic.Int64
-	stop     chan struct{}
-	done     sync.WaitGroup
-}
-
-func newFlooder(t *testing.T, from, to *nstest.Node) *flooder {
-	t.Helper()
-	f := &flooder{stop: make(chan struct{})}
-	mac := func(n *nstest.Node) (a net.HardwareAddr, index int) {
-		if err := n.Do(func() error {
-			i, err := net.InterfaceByName("eth0")
-			if err == nil {
-				a, index = i.HardwareAddr, i.Index
-			}
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-		return a, index
-	}
-	var index int
-	f.from, index = mac(from)
-	f.to, _ = mac(to)
-	if err := from.Do(func() (err error) {
-		if f.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0); err != nil {
-			return err
-		}
-		return unix.Bind(f.fd, &unix.SockaddrLinklayer{Ifindex: index})
-	}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(f.fd) })
-	return f
-}
-
-// frame is a SYN from a random address and port. Every other one is IPv6.
-func (f *flooder) frame(n int) ([]byte, error) {
-	syn := packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: 8080, Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
-	var ip packet.Layer = packet.IPv4{Src: netip.AddrFrom4([4]byte{11, byte(rand.IntN(256)), byte(rand.IntN(256)), byte(1 + rand.IntN(250))}),
-		Dst: netip.MustParseAddr("10.0.0.1")}
-	kind := []byte{0x08, 0}
-	if n%2 == 1 {
-		src := netip.MustParseAddr("fd11::1").As16()
-		for i := 2; i < 16; i++ {
-			src[i] = byte(rand.IntN(256))
-		}
-		ip = packet.IPv6{Src: netip.AddrFrom16(src), Dst: netip.MustParseAddr("fd00::1")}
-		kind = []byte{0x86, 0xdd}
-	}
-	b, err := packet.Build(ip, syn)
-	if err != nil {
-		return nil, err
-	}
-	frame := append(append(append([]byte(nil), f.to...), f.from...), kind...)
-	return append(frame, b...), nil
-}
-
-// run floods until close.
-func (f *flooder) run(t *testing.T) {
-	f.done.Go(func() {
-		for n := 0; ; n++ {
-			select {
-			case <-f.stop:
-				return
-			default:
-			}
-			b, err := f.frame(n)
-			if err == nil {
-				_, err = unix.Write(f.fd, b)
-			}
-			if err != nil && err != unix.ENOBUFS {
-				t.Error(err)
-				return
-			}
-			f.sent.Add(1)
-		}
+// synFlood begins to send SYNs to a port of g from random addresses and ports, of both families in turn.
+func (g *guarded) synFlood(t *testing.T, port uint16) *nstest.Frames {
+	return g.flood(t, func() packet.TCP {
+		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
 	})
 }
 
-func (f *flooder) close() {
-	close(f.stop)
-	f.done.Wait()
+// flood begins to send segments to g from random addresses, of both families in turn.
+func (g *guarded) flood(t *testing.T, segment func() packet.TCP) *nstest.Frames {
+	t.Helper()
+	f, err := nstest.OpenFrames(g.client, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var to net.HardwareAddr
+	if err := g.server.Do(func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err == nil {
+			to = i.HardwareAddr
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.Flood(func(n int) []byte {
+		var ip packet.Layer = packet.IPv4{Src: netip.AddrFrom4([4]byte{11, byte(rand.IntN(256)), byte(rand.IntN(256)), byte(1 + rand.IntN(250))}),
+			Dst: netip.MustParseAddr("10.0.0.1")}
+		kind := []byte{0x08, 0}
+		if n%2 == 1 {
+			src := netip.MustParseAddr("fd11::1").As16()
+			for i := 2; i < 16; i++ {
+				src[i] = byte(rand.IntN(256))
+			}
+			ip = packet.IPv6{Src: netip.AddrFrom16(src), Dst: netip.MustParseAddr("fd00::1")}
+			kind = []byte{0x86, 0xdd}
+		}
+		b, err := packet.Build(ip, segment())
+		if err != nil {
+			t.Error(err)
+		}
+		frame := append(append(append([]byte(nil), to...), f.MAC...), kind...)
+		return append(frame, b...)
+	})
+	return f
+}
+
+// stopFlood ends it and returns how many SYNs were sent.
+func stopFlood(t *testing.T, f *nstest.Frames) int {
+	t.Helper()
+	n, err := f.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // listenTCP listens without MPTCP, which the stack takes no cookies of ours for.
@@ -175,7 +140,7 @@ func TestSYNCookies(t *testing.T) {
 	o.Timeouts.Syn = 2 * time.Second
 	g := newGuardedWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
-	if err := g.engine.Load(compile(t, "add check-state\nadd allow tcp from any to me 80,8080 setup keep-state\n")); err != nil {
+	if err := g.engine.Load(compile(t, "add check-state\nadd allow tcp from any to me 80,8080,9999 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.stats(t); s.Cookies.Lack != "" {
@@ -190,8 +155,7 @@ func TestSYNCookies(t *testing.T) {
 	if s := g.stats(t); s.Cookies.Sent != 0 || s.Cookies.On {
 		t.Fatalf("before the flood: %+v", s.Cookies)
 	}
-	f := newFlooder(t, g.client, g.server)
-	f.run(t)
+	f := g.synFlood(t, 8080)
 	until(t, "cookies are on", 5*time.Second, func() bool { return g.stats(t).Cookies.On })
 	for n := range 40 {
 		if err := g.echoes(to[n%2], 1<<20); err != nil {
@@ -201,11 +165,25 @@ func TestSYNCookies(t *testing.T) {
 			t.Fatalf("%d half-open states", s.Embryos)
 		}
 	}
-	f.close()
+	g.strangers(t)
+	sent := stopFlood(t, f)
 	s := g.stats(t)
-	t.Logf("%d SYNs sent; %+v, %d half-open states", f.sent.Load(), s.Cookies, s.Embryos)
-	if s.Cookies.Kept < 20 || s.Cookies.Sent < uint64(f.sent.Load()/4) {
+	t.Logf("%d SYNs sent; %+v, %d half-open states", sent, s.Cookies, s.Embryos)
+	if s.Cookies.Kept < 40 || s.Cookies.Sent < uint64(sent)*3/4 {
 		t.Errorf("cookies %+v", s.Cookies)
+	}
+	decided, err := g.engine.Decisions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := firewall.ByReason(decided)
+	if reasons[firewall.ReasonCookie] != s.Cookies.Sent {
+		t.Errorf("%d cookies sent, %d SYNs were decided so", s.Cookies.Sent, reasons[firewall.ReasonCookie])
+	}
+	for _, r := range []firewall.Reason{firewall.ReasonTCPWindow, firewall.ReasonTCPAck, firewall.ReasonEmbryonicFull, firewall.ReasonStatesFull} {
+		if reasons[r] != 0 {
+			t.Errorf("%d packets dropped: %v", reasons[r], r)
+		}
 	}
 	until(t, "cookies are off", 10*time.Second, func() bool { return !g.stats(t).Cookies.On })
 	for _, a := range to {
@@ -215,5 +193,41 @@ func TestSYNCookies(t *testing.T) {
 	}
 	if after := g.stats(t); after.Cookies.Sent != s.Cookies.Sent {
 		t.Errorf("cookies are off, and %d were sent", after.Cookies.Sent-s.Cookies.Sent)
+	}
+}
+
+// strangers looks at what cookies are not for, while they are on.
+func (g *guarded) strangers(t *testing.T) {
+	t.Helper()
+	// A client without time stamps, and so without window scaling and SACK.
+	g.client.Sysctl("net.ipv4.tcp_timestamps", "0")
+	for _, to := range []string{"10.0.0.1:8080", "[fd00::1]:8080"} {
+		if err := g.echoes(to, 1<<20); err != nil {
+			t.Errorf("without time stamps: %s: %v", to, err)
+		}
+	}
+	g.client.Sysctl("net.ipv4.tcp_timestamps", "1")
+	// A listener of MPTCP: an ordinary state. Go's listeners are such by default.
+	if c, err := g.dial("10.0.0.1:80"); err != nil {
+		t.Errorf("MPTCP: %v", err)
+	} else if err := errors.Join(talk(c, "hello"), c.Close()); err != nil {
+		t.Errorf("MPTCP: %v", err)
+	}
+	// Where nobody listens, and where no rule lets in.
+	for _, port := range []string{"9999", "81"} {
+		if c, err := g.dial("10.0.0.1:" + port); err == nil {
+			c.Close()
+			t.Errorf("port %s is open", port)
+		}
+	}
+	// Acknowledgements of cookies that nobody made open nothing.
+	before := g.stats(t)
+	acks := g.flood(t, func() packet.TCP {
+		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: 8080, Seq: rand.Uint32(), Ack: rand.Uint32(), Flags: packet.FlagACK, Window: 1000}
+	})
+	time.Sleep(200 * time.Millisecond)
+	stopFlood(t, acks)
+	if after := g.stats(t); after.Cookies.Kept != before.Cookies.Kept {
+		t.Error("a made-up acknowledgement was redeemed")
 	}
 }

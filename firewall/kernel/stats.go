@@ -9,6 +9,7 @@ import (
 type Stats struct {
 	States, MaxStates     int // live or not yet swept
 	Embryos, MaxEmbryonic int // of these, half-open
+	MaxPerSource          int // of the half-open, of one source
 	Slots                 int // places in the table
 	Created               uint64
 	Removed               map[string]uint64 // by why
@@ -21,7 +22,8 @@ type Stats struct {
 // Sweep tells how the clock hand over the state table does.
 type Sweep struct {
 	Ticks   uint32
-	Pass    time.Duration // what the last pass over the whole table took: no expired state is older than that
+	Pass    time.Duration // what the last pass over the whole table took
+	Lag     time.Duration // no expired state is older than that: a pass, or longer when the sweep stands still
 	Longest time.Duration // work of the longest tick
 	Work    time.Duration // of all ticks
 	Removed uint64
@@ -49,11 +51,14 @@ func (e *Engine) Stats() (Stats, error) {
 	e.mu.Unlock()
 	s := Stats{
 		States: int(g.States), Embryos: int(g.Embryos), MaxStates: int(c.MaxStates), MaxEmbryonic: int(c.MaxEmbryonic),
-		Slots: int(c.Sets) * ways, Removed: map[string]uint64{},
+		MaxPerSource: int(c.MaxSource), Slots: int(c.Sets) * ways, Removed: map[string]uint64{},
 		Sweep: Sweep{
 			Ticks: h.Ticks, Pass: time.Duration(h.PassTook), Longest: time.Duration(h.Longest), Work: time.Duration(h.Worked), Removed: h.Gone,
 		},
 		Cookies: Cookies{Lack: e.noCookies, On: g.Cookies == cookiesOn, Turns: int(g.CookieTurns), Sent: g.CookiesSent, Kept: g.CookiesKept},
+	}
+	if h.PassBegan != 0 {
+		s.Sweep.Lag = max(s.Sweep.Pass, time.Duration(e.now()-h.PassBegan))
 	}
 	for i := range each {
 		s.States += int(each[i].Pending)

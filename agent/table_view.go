@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+)
+
+// refusals are the reasons for which a state is not made.
+var refusals = [...]firewall.Reason{
+	firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource, firewall.ReasonNoKey,
+}
+
+// stateTable tells how full the state table of the kernel's engine is.
+func (n *Node) stateTable() (api.StateTable, error) {
+	s, err := n.engine.Stats()
+	if err != nil {
+		return api.StateTable{}, err
+	}
+	decisions, err := n.engine.Engine.Decisions() // the tunnel's engine has a table of its own
+	if err != nil {
+		return api.StateTable{}, err
+	}
+	reasons := firewall.ByReason(decisions)
+	t := api.StateTable{
+		States: s.States, StatesMax: s.MaxStates, Established: max(0, s.States-s.Embryos), HalfOpen: s.Embryos, HalfOpenMax: s.MaxEmbryonic,
+		PerSource: s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
+		EventsLost: s.Lost,
+		Cookies:    api.Cookies{On: s.Cookies.On, Lack: s.Cookies.Lack, Sent: s.Cookies.Sent, Kept: s.Cookies.Kept, Ever: s.Cookies.Turns},
+	}
+	for _, r := range refusals {
+		if reasons[r] > 0 {
+			t.Refused[r.String()] = reasons[r]
+		}
+	}
+	return t, nil
+}
+
+// watchCookies writes a line into the log when SYN cookies begin or end.
+func (n *Node) watchCookies(s *kernel.Stats) {
+	now := s.Cookies.On
+	if was := n.cookies.Swap(now); was == now {
+		return
+	}
+	if now {
+		n.log.Warn("SYN cookies are on: half-open states take too much of their room", "half_open", s.Embryos, "max", s.MaxEmbryonic)
+	} else {
+		n.log.Info("SYN cookies are off again", "sent", s.Cookies.Sent, "redeemed", s.Cookies.Kept)
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// printTable tells how full the state table is, what it refused and how its housekeeping does. Each line begins with a prefix.
+func printTable(c *call, t *api.StateTable, prefix string) {
+	say := func(format string, args ...any) { fmt.Fprintf(c.out, prefix+format+"\n", args...) }
+	source := ""
+	if t.PerSource > 0 {
+		source = fmt.Sprintf(" (%d of one source)", t.PerSource)
+	}
+	say("table: %d of %d states; %d established, %d of %d half-open%s", t.States, t.StatesMax, t.Established, t.HalfOpen, t.HalfOpenMax, source)
+	var refused []string
+	for _, why := range slices.Sorted(maps.Keys(t.Refused)) {
+		refused = append(refused, fmt.Sprintf("%s %d", why, t.Refused[why]))
+	}
+	if refused == nil {
+		refused = []string{"none"}
+	}
+	say("packets refused a state: %s; %d states made room for others", strings.Join(refused, ", "), t.Evicted)
+	say("sweep: no expired state is older than %.1f s; events lost in the kernel: %d", t.SweepLag, t.EventsLost)
+	k := &t.Cookies
+	switch {
+	case k.Lack != "":
+		say("SYN cookies: none (%s)", c.show(k.Lack))
+	case k.On:
+		say("SYN cookies: ON, %d sent, %d redeemed", k.Sent, k.Kept)
+	default:
+		say("SYN cookies: off (%d times on), %d sent, %d redeemed", k.Ever, k.Sent, k.Kept)
+	}
+}
