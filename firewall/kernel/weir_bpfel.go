@@ -253,21 +253,26 @@ type weirCpu struct {
 			Slot   uint32
 			Id     uint32
 		}
-		Kind       uint8
-		Second     uint8
-		MemoLook   uint8
-		Translated uint8
-		Settled    uint8
-		Make       uint8
-		Straight   uint8
-		_          [1]byte
-		WayIndex   uint32
-		MemoFlow   uint32
-		MemoRule   uint32
-		MemoPlace  uint32
-		Partner    uint32
-		_          [4]byte
-		Was        struct {
+		Offer         uint8
+		Offered       uint8
+		RedeemedFlags uint8
+		_             [1]byte
+		TsValue       uint32
+		TsEcho        uint32
+		Kind          uint8
+		Second        uint8
+		MemoLook      uint8
+		Translated    uint8
+		Settled       uint8
+		Make          uint8
+		Straight      uint8
+		_             [1]byte
+		WayIndex      uint32
+		MemoFlow      uint32
+		MemoRule      uint32
+		MemoPlace     uint32
+		Partner       uint32
+		Was           struct {
 			_     structs.HostLayout
 			SrcHi uint64
 			SrcLo uint64
@@ -416,11 +421,21 @@ type weirFragKey struct {
 }
 
 type weirGauge struct {
-	_       structs.HostLayout
-	States  int64
-	Pad1    [7]uint64
-	Embryos int64
-	Pad2    [7]uint64
+	_            structs.HostLayout
+	States       int64
+	Pad1         [7]uint64
+	Embryos      int64
+	Pad2         [7]uint64
+	Cookies      uint32
+	CookieTurns  uint32
+	CookiesUntil int64
+	Pad3         [6]uint64
+	CookiesSent  uint64
+	CookiesKept  uint64
+	SentBefore   uint64
+	KeptBefore   uint64
+	Looked       int64
+	Pad4         [3]uint64
 }
 
 type weirHand struct {
