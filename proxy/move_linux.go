@@ -12,7 +12,7 @@ import (
 
 // pipeSize is what one splice moves at most. The kernel may grant less to users
 // who hold many pipes.
-const pipeSize = 256 << 10
+const pipeSize = 1 << 20
 
 // pipe carries data between two sockets inside the kernel.
 type pipe struct{ r, w int }

@@ -288,10 +288,15 @@ func (s *Server) bad(c *client, err error) {
 	c.Close()
 }
 
-// dial connects to where a client wants to go. The client's leaving ends it.
+// dial connects to where a client wants to go, within ConnectTimeout.
 func (s *Server) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.ConnectTimeout)
 	defer cancel()
+	return s.reach(ctx, network, address)
+}
+
+// reach is dial within the time of ctx.
+func (s *Server) reach(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := s.Dial(ctx, network, address)
 	if err != nil {
 		s.stats.failed.Add(1)

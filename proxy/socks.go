@@ -266,7 +266,7 @@ const patience = 100 * time.Millisecond
 // dialFor dials while it watches the client: if it hangs up, the dial ends. What
 // the client says early must not be lost, so only its leaving is looked for.
 func (s *Server) dialFor(c *client, address string) (net.Conn, error) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), s.ConnectTimeout)
 	defer cancel()
 	stop := make(chan func(), 1)
 	late := time.AfterFunc(patience, func() { stop <- watch(c.conn, cancel) })
@@ -275,7 +275,7 @@ func (s *Server) dialFor(c *client, address string) (net.Conn, error) {
 			(<-stop)()
 		}
 	}()
-	return s.dial(ctx, "tcp", address)
+	return s.reach(ctx, "tcp", address)
 }
 
 func boundAt(conn net.Conn) netip.AddrPort {
