@@ -41,15 +41,21 @@ func runProxy(c *call) error {
 	if *verbose {
 		level = slog.LevelInfo
 	}
+	room, err := roomFor(*clients)
+	if err != nil {
+		return err
+	}
+	if room < *clients {
+		fmt.Fprintf(c.talk, "weir: proxy: the limit of open files leaves room for %d clients, not %d; raise it with ulimit -n\n", room, *clients)
+	}
 	var dials proxy.Dials
 	d := &eyeballs.Dialer{}
 	if *metrics != "" {
 		d.Trace = dials.Trace
 	}
-	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle, MaxClients: *clients,
+	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle, MaxClients: room,
 		Log: slog.New(slog.NewTextHandler(c.talk, &slog.HandlerOptions{Level: level}))}
 	if *users != "" {
-		var err error
 		if s.Users, err = readUsers(*users); err != nil {
 			return err
 		}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"syscall"
+	"testing"
+)
+
+func TestRoomForClients(t *testing.T) {
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before) })
+	low := syscall.Rlimit{Cur: min(1000, before.Max), Max: before.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
+		t.Fatal(err)
+	}
+	// What the upper limit allows is taken.
+	n := int(before.Max-256) / 2
+	if got, err := roomFor(min(n, 1000)); err != nil || got != min(n, 1000) {
+		t.Errorf("room for %d, %v; want %d", got, err, min(n, 1000))
+	}
+	// More than any system allows: what there is.
+	var now syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := roomFor(1 << 40); err != nil || got != int(now.Cur-256)/2 {
+		t.Errorf("room for %d, %v; want %d", got, err, (now.Cur-256)/2)
+	}
+	none := syscall.Rlimit{Cur: 200, Max: now.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := roomFor(1 << 40); err == nil {
+		t.Errorf("room for %d with 200 files", got)
+	}
+}
