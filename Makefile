@@ -89,7 +89,7 @@ bench-overlay:
 	cd peers && $(GO) run ./overlay
 # Package eyeballs against net.Dialer and curl, and package proxy; as root, with curl. Takes about fifteen minutes: the others wait.
 .PHONY: bench-dial
-bench-dial:
+bench-dial: build
 	cd peers && $(GO) run ./dial
 # Package overlay talking to other people's WireGuard; as root.
 .PHONY: interop

@@ -18,25 +18,26 @@ const role = "WEIR_DIAL_ROLE"
 func main() {
 	rounds := flag.Int("rounds", 600, "interleaved rounds of every row of the good path")
 	only := flag.String("only", "", "one of good, faults, proxy")
+	weir := flag.String("weir", "../bin/weir", "the binary")
 	flag.Parse()
-	if err := run(*rounds, *only); err != nil {
+	if err := run(*rounds, *only, *weir); err != nil {
 		fmt.Fprintln(os.Stderr, "dial:", err)
 		os.Exit(1)
 	}
 }
 
-func run(rounds int, only string) error {
+func run(rounds int, only, weir string) error {
 	switch what := os.Getenv(role); what {
 	case "serve":
 		return serve()
-	case "proxy":
-		return serveProxy()
+	case "plain":
+		return servePlain()
 	case "good":
 		return good(rounds)
 	case "faults0", "faults1", "faults2":
 		return faults(eyeballstest.Family(what[6] - '0'))
 	case "relay":
-		return relays(rounds)
+		return relays(rounds, weir)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("this needs root, for namespaces and a TUN device")
@@ -52,7 +53,7 @@ func run(rounds int, only string) error {
 		fmt.Print(title)
 		for _, r := range roles {
 			var out strings.Builder
-			if err := eyeballstest.Inside(role+"="+r, &out, "-rounds", strconv.Itoa(rounds)); err != nil {
+			if err := eyeballstest.Inside(role+"="+r, &out, "-rounds", strconv.Itoa(rounds), "-weir", weir); err != nil {
 				return fmt.Errorf("%s: %w\n%s", r, err, out.String())
 			}
 			for line := range strings.Lines(out.String()) {

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"os"
-	"strconv"
-	"strings"
-	"sync"
+	"os/exec"
 	"syscall"
 	"time"
 
@@ -22,8 +20,8 @@ const (
 	throughputOf = 0.9
 )
 
-// relays measures the proxy: server, proxy and client are three processes.
-func relays(rounds int) error {
+// relays measures `weir proxy`: server, proxy and client are three processes.
+func relays(rounds int, weir string) error {
 	if err := loopbackUp(); err != nil {
 		return err
 	}
@@ -35,80 +33,152 @@ func relays(rounds int) error {
 		return err
 	}
 	defer server.Process.Kill()
-	p, err := child("proxy")
+	plain, err := child("plain")
+	if err != nil {
+		return err
+	}
+	defer plain.Process.Kill()
+	p, err := startProxy(weir, portProxy)
 	if err != nil {
 		return err
 	}
 	defer p.Process.Kill()
-	socks, err := xproxy.SOCKS5("tcp", fmt.Sprintf("127.0.0.1:%d", portProxy), nil, nil)
+	through, err := socksAt(portProxy)
 	if err != nil {
 		return err
 	}
-	through := func(_ context.Context, network, address string) (net.Conn, error) {
-		return socks.Dial(network, address)
+	if err := throughput(through, p.Process.Pid, plain.Process.Pid); err != nil {
+		return err
 	}
-	if err := throughput(through, p.Process.Pid); err != nil {
+	if err := paced(through); err != nil {
 		return err
 	}
 	if err := overhead(through, rounds); err != nil {
 		return err
 	}
-	return idle(through, p.Process.Pid)
+	return idle(weir)
 }
 
-// throughput reads from a source, in turn directly and through the proxy, whose
-// own work it also measures: on a machine with fewer cores than processes that is
-// what makes the difference.
-func throughput(through dialFunc, pid int) error {
-	const part = 300 * time.Millisecond
-	direct := new(net.Dialer).DialContext
-	buf := make([]byte, 256<<10)
-	var rates [2][]float64
-	var relayed, cpu float64
-	for round := range 12 {
-		for i := range 2 {
-			who := (i + round) % 2
-			c, err := [2]dialFunc{direct, through}[who](context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", portSource))
-			if err != nil {
-				return err
-			}
-			before, err := cpuSeconds(pid)
-			if err != nil {
-				return err
-			}
-			sum := 0
-			warm := time.Now().Add(50 * time.Millisecond)
-			for time.Now().Before(warm) {
-				n, err := c.Read(buf)
-				if err != nil {
-					return err
-				}
-				sum += n
-			}
-			begin, total := time.Now(), 0
-			for time.Since(begin) < part {
-				n, err := c.Read(buf)
-				if err != nil {
-					return err
-				}
-				total += n
-			}
-			rates[who] = append(rates[who], -float64(total)/time.Since(begin).Seconds()/(1<<20))
+// startProxy runs the binary as a user would and waits until it listens.
+func startProxy(weir string, port int) (*exec.Cmd, error) {
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	p := exec.Command(weir, "proxy", "--listen", address)
+	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	for range 100 {
+		c, err := net.Dial("tcp", address)
+		if err == nil {
 			c.Close()
-			if who == 1 {
-				after, err := cpuSeconds(pid)
-				if err != nil {
-					return err
-				}
-				relayed, cpu = relayed+float64(sum+total)/(1<<30), cpu+after-before
+			return p, nil
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	p.Process.Kill()
+	return nil, errors.New("weir proxy does not listen")
+}
+
+// socksAt dials through the proxy at a port.
+func socksAt(port int) (dialFunc, error) {
+	d, err := xproxy.SOCKS5("tcp", fmt.Sprintf("127.0.0.1:%d", port), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return func(_ context.Context, network, address string) (net.Conn, error) { return d.Dial(network, address) }, nil
+}
+
+// throughput reads from a source: directly, through the proxy, and through a relay
+// that does nothing but two blocking splices, which shows what the machine allows.
+// The CPU time of both relays is measured too: on a machine with fewer cores than
+// processes that is what makes the difference.
+func throughput(through dialFunc, proxy, plain int) error {
+	direct := new(net.Dialer).DialContext
+	type way struct {
+		dial  dialFunc
+		port  int
+		pid   int // of the relay
+		rates []float64
+		cpu   float64 // seconds
+		bytes float64
+	}
+	ways := []*way{{dial: direct, port: portSource}, {dial: through, port: portSource, pid: proxy}, {dial: direct, port: portPlain, pid: plain}}
+	for round := range 24 {
+		for i := range ways {
+			w := ways[(i+round)%len(ways)]
+			before, err := cpuSeconds(w.pid)
+			if err != nil {
+				return err
 			}
+			rate, all, err := drain(w.dial, w.port, 300*time.Millisecond)
+			if err != nil {
+				return err
+			}
+			after, err := cpuSeconds(w.pid)
+			if err != nil {
+				return err
+			}
+			w.rates, w.cpu, w.bytes = append(w.rates, -rate), w.cpu+after-before, w.bytes+all
 		}
 	}
-	a, b := -quartile(rates[0]), -quartile(rates[1]) // of the negative: the upper quartile
-	fmt.Printf("| throughput of one connection, MiB/s | %.0f | %.0f | %.2f of direct | %.2f |\n", a, b, b/a, throughputOf)
-	held(b / a / throughputOf)
-	fmt.Printf("| CPU of the proxy, ms per GiB | - | %.0f | | |\n", cpu*1000/relayed)
+	var best [3]float64
+	for i, w := range ways {
+		best[i] = -quartile(w.rates) // of the negative: the upper quartile
+	}
+	fmt.Printf("| throughput of one connection, MiB/s | %.0f | %.0f | %.2f of direct | %.2f |\n", best[0], best[1], best[1]/best[0], throughputOf)
+	held(best[1] / best[0] / throughputOf)
+	fmt.Printf("| the same through two blocking splices in C's manner | %.0f | %.0f | %.2f of direct | |\n", best[0], best[2], best[2]/best[0])
+	perGiB := func(w *way) float64 { return w.cpu * 1000 / (w.bytes / (1 << 30)) }
+	fmt.Printf("| CPU of the proxy, ms per GiB | - | %.0f | %.0f for the two splices | |\n", perGiB(ways[1]), perGiB(ways[2]))
 	return nil
+}
+
+// paced reads from a source that sends as fast as a network card of 10 Gbit/s:
+// what the proxy costs where the machine is not the limit.
+func paced(through dialFunc) error {
+	direct := new(net.Dialer).DialContext
+	var rates [2][]float64
+	for round := range 8 {
+		for i := range 2 {
+			who := (i + round) % 2
+			rate, _, err := drain([2]dialFunc{direct, through}[who], portPaced, 300*time.Millisecond)
+			if err != nil {
+				return err
+			}
+			rates[who] = append(rates[who], -rate)
+		}
+	}
+	a, b := -quartile(rates[0]), -quartile(rates[1])
+	fmt.Printf("| the same from a source of 10 Gbit/s, MiB/s | %.0f | %.0f | %.2f of direct | |\n", a, b, b/a)
+	return nil
+}
+
+// drain reads what a source sends for a while. It returns MiB per second, and all
+// bytes that came.
+func drain(dial dialFunc, port int, part time.Duration) (rate, all float64, err error) {
+	c, err := dial(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.Close()
+	buf := make([]byte, 256<<10)
+	read := func(d time.Duration) (total int, took time.Duration, err error) {
+		begin := time.Now()
+		for time.Since(begin) < d {
+			n, err := c.Read(buf)
+			if err != nil {
+				return 0, 0, err
+			}
+			total += n
+		}
+		return total, time.Since(begin), nil
+	}
+	warm, _, err := read(50 * time.Millisecond)
+	if err != nil {
+		return 0, 0, err
+	}
+	total, took, err := read(part)
+	return float64(total) / took.Seconds() / (1 << 20), float64(warm + total), err
 }
 
 // overhead compares how long a connection takes.
@@ -131,88 +201,4 @@ func overhead(through dialFunc, rounds int) error {
 	fmt.Printf("| SOCKS5 connect, us | %.0f | %.0f | %.0f more | %d |\n", a, b, b-a, overheadUS)
 	held(overheadUS / (b - a))
 	return nil
-}
-
-// idle opens many connections, leaves them alone, and looks at the proxy's memory.
-func idle(through dialFunc, pid int) error {
-	// The proxy needs two descriptors for each; if it may not have so many, fewer
-	// connections get less memory.
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return err
-	}
-	count := min(idleConns, int(limit.Max-100)/2)
-	bar := float64(idleMiB) * float64(count) / idleConns
-	conns := make([]net.Conn, count)
-	var wait sync.WaitGroup
-	failed := make(chan error, 16)
-	for worker := range 16 {
-		wait.Add(1)
-		go func() {
-			defer wait.Done()
-			b := []byte("x")
-			for i := worker; i < count; i += 16 {
-				c, err := through(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", portEcho))
-				if err == nil {
-					err = echoOnce(c, b) // it works, in both directions
-				}
-				if err != nil {
-					failed <- fmt.Errorf("connection %d: %w", i, err)
-					return
-				}
-				conns[i] = c
-			}
-		}()
-	}
-	wait.Wait()
-	select {
-	case err := <-failed:
-		return err
-	default:
-	}
-	time.Sleep(2 * time.Second)
-	rss, err := memory(pid)
-	if err != nil {
-		return err
-	}
-	fmt.Printf("| memory of the proxy with %d idle connections, MiB | - | %.0f | %.1f KiB each | %.0f |\n", count, rss, rss*1024/float64(count), bar)
-	held(bar / rss)
-	for _, c := range conns {
-		c.Close()
-	}
-	return nil
-}
-
-// cpuSeconds is the CPU time that a process has used, in ticks of 10 ms.
-func cpuSeconds(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(text), ") ")
-	f := strings.Fields(rest)
-	if len(f) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)
-	}
-	user, err := strconv.ParseFloat(f[11], 64)
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.ParseFloat(f[12], 64)
-	return (user + system) / 100, err
-}
-
-// memory is the resident memory of a process in MiB.
-func memory(pid int) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == "VmRSS:" {
-			kib, err := strconv.ParseFloat(f[1], 64)
-			return kib / 1024, err
-		}
-	}
-	return 0, fmt.Errorf("no VmRSS of process %d", pid)
 }

@@ -12,10 +12,9 @@ import (
 	"syscall"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 
-	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
-	"github.com/weirnet/weir/proxy"
 )
 
 // The ports of the server process, free in a fresh namespace.
@@ -24,6 +23,9 @@ const (
 	portOnly4  = 7002 // echo on 127.0.0.1 alone
 	portSource = 7003 // sends for ever
 	portProxy  = 7004
+	portPaced  = 7005 // sends for ever, 10 Gbit/s
+	portPlain  = 7006 // a relay to portSource
+	portIdle   = 7010 // and the next, proxies of their own
 )
 
 // child runs this program in another role and waits until it is ready.
@@ -78,12 +80,28 @@ func serve() error {
 			}
 		}
 	}
+	paced := func(c net.Conn) {
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			c.Close()
+			return
+		}
+		raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptUint64(int(fd), unix.SOL_SOCKET, unix.SO_MAX_PACING_RATE, 10e9/8)
+		})
+		if err != nil {
+			c.Close()
+			return
+		}
+		source(c)
+	}
 	for _, l := range []struct {
 		addr  string
 		serve func(net.Conn)
 	}{
 		{fmt.Sprintf("127.0.0.1:%d", portEcho), echo}, {fmt.Sprintf("[::1]:%d", portEcho), echo},
 		{fmt.Sprintf("127.0.0.1:%d", portOnly4), echo}, {fmt.Sprintf("127.0.0.1:%d", portSource), source},
+		{fmt.Sprintf("127.0.0.1:%d", portPaced), paced},
 	} {
 		listener, err := net.Listen("tcp", l.addr)
 		if err != nil {
@@ -101,17 +119,6 @@ func serve() error {
 	}
 	fmt.Println("ready")
 	select {}
-}
-
-// serveProxy is the proxy in a process of its own.
-func serveProxy() error {
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", portProxy))
-	if err != nil {
-		return err
-	}
-	s := &proxy.Server{Dial: (&eyeballs.Dialer{}).DialContext}
-	fmt.Println("ready")
-	return s.Serve(l)
 }
 
 // loopbackUp starts the network of a fresh namespace.
