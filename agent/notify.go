@@ -1,10 +1,11 @@
 package agent
 
 import (
-	"net"
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/weirnet/weir/eyeballs"
 )
 
 // notify tells the service manager about the state of the process, as sd_notify(3) does. Without a service manager it does nothing;
@@ -17,7 +18,7 @@ func notify(state string) {
 	if name[0] == '@' { // abstract socket
 		name = "\x00" + name[1:]
 	}
-	c, err := net.Dial("unixgram", name)
+	c, err := new(eyeballs.Dialer).Dial("unixgram", name)
 	if err != nil {
 		return
 	}

@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"syscall"
 	"time"
+
+	"github.com/weirnet/weir/eyeballs"
 )
 
 // Client talks to the node behind a socket. It may be used by several goroutines.
@@ -26,8 +28,7 @@ var ErrNoNode = errors.New("no node is running")
 // NewClient returns a client of the node whose API listens on a unix socket. Nothing is dialed yet.
 func NewClient(socket string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
+		return new(eyeballs.Dialer).DialContext(ctx, "unix", socket)
 	}
 	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }

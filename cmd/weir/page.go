@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/page"
+	"github.com/weirnet/weir/eyeballs"
 )
 
 func runPage(c *call) error {
@@ -58,8 +59,7 @@ func (c *call) proxy() http.Handler {
 			}
 		},
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
+			return new(eyeballs.Dialer).DialContext(ctx, "unix", socket)
 		}},
 		FlushInterval: -1, // events go out as they come
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {

@@ -25,6 +25,11 @@ func TestCode(t *testing.T) {
 	complain(t, found, err)
 }
 
+func TestDials(t *testing.T) {
+	found, err := Dials(root)
+	complain(t, found, err)
+}
+
 func TestSizes(t *testing.T) {
 	tooLong, crowded, err := Sizes(root)
 	complain(t, tooLong, err)

@@ -78,6 +78,38 @@ func TestCodeLetsTheCommandTalk(t *testing.T) {
 	expect(t, found, err, "cmd/other/main.go:13: fmt.Println:", "cmd/other/main.go:14: os.Exit:")
 }
 
+func TestDialsFindsEveryBreach(t *testing.T) {
+	dir := t.TempDir()
+	const bad = `package p
+
+import (
+	"crypto/tls"
+	sys "net"
+	"net/http"
+)
+
+var d sys.Dialer
+
+func f() {
+	sys.Dial("tcp", "x:1")
+	http.Get("http://x")
+	sys.ResolveTCPAddr("tcp", "x:1")
+	tls.Dial("tcp", "x:1", nil)
+	_ = &http.Transport{}
+	_ = http.Client{Timeout: 1}
+	_ = http.Client{Transport: &http.Transport{DialContext: nil}}
+	sys.Listen("tcp", ":1")
+}
+`
+	for _, name := range []string{"agent/a.go", "agent/a_test.go", "eyeballs/dns/a.go", "peers/x/a.go"} {
+		write(t, dir, name, bad)
+	}
+	found, err := Dials(dir)
+	expect(t, found, err, "agent/a.go:9: sys.Dialer", "agent/a.go:12: sys.Dial", "agent/a.go:13: http.Get",
+		"agent/a.go:14: sys.ResolveTCPAddr", "agent/a.go:15: tls.Dial", "agent/a.go:16: http.Transport without DialContext",
+		"agent/a.go:17: http.Client without Transport")
+}
+
 func TestSizesFindsLongFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, lines := range map[string]int{"short.go": 300, "crowded.c": 301, "full.go": 500, "long.h": 501, "long.md": 501} {

@@ -33,10 +33,7 @@ func Code(root string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		say := func(at ast.Node, format string, args ...any) {
-			p := fset.Position(at.Pos())
-			found = append(found, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+fmt.Sprintf(format, args...))
-		}
+		say := sayer(fset, &found)
 		checkInit(file, say)
 		if strings.HasSuffix(name, "_test.go") {
 			continue
@@ -64,6 +61,14 @@ var unfinished = []string{"agent"}
 
 type sayFunc func(at ast.Node, format string, args ...any)
 
+// sayer adds what it is told to found, with the place.
+func sayer(fset *token.FileSet, found *[]string) sayFunc {
+	return func(at ast.Node, format string, args ...any) {
+		p := fset.Position(at.Pos())
+		*found = append(*found, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+fmt.Sprintf(format, args...))
+	}
+}
+
 // checkInit finds init functions: what happens on import cannot be seen where it matters, in the command.
 func checkInit(file *ast.File, say sayFunc) {
 	for _, d := range file.Decls {
@@ -82,15 +87,7 @@ var talk = map[string][]string{
 }
 
 func checkTalk(file *ast.File, say sayFunc) {
-	imported := map[string]string{} // name in this file -> path
-	for _, i := range file.Imports {
-		p := strings.Trim(i.Path.Value, `"`)
-		name := path.Base(p)
-		if i.Name != nil {
-			name = i.Name.Name
-		}
-		imported[name] = p
-	}
+	imported := imports(file)
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:

@@ -5,5 +5,6 @@
 //   - Imports: rooms import one way only (see law.go for the order), the public libraries stay light, and some libraries
 //     have one door.
 //   - Code: only cmd/weir prints and exits, nothing happens in an init function, and every exported identifier says what it is.
+//   - Dials: whatever is dialed or looked up by name goes through package eyeballs.
 //   - Text: no file grows beyond what one can read in a sitting, and none speaks of the machine that it was written on.
 package arch

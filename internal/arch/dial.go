@@ -1,0 +1,115 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+)
+
+// dialRooms may connect and look up by themselves, and why. Everybody else dials through package eyeballs: whatever has a name, or may
+// get one, is raced, and nothing waits for the slowest answer.
+var dialRooms = map[string]string{
+	"eyeballs":        "it is the door",
+	"udp":             "its sockets take addresses only",
+	"internal/nl":     "it connects inside namespaces, to addresses only",
+	"internal/nstest": "it builds networks for tests",
+}
+
+// dials is what connects or looks up past package eyeballs.
+var dials = map[string][]string{
+	"net": {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "Resolver", "DefaultResolver",
+		"ResolveTCPAddr", "ResolveUDPAddr", "ResolveIPAddr", "LookupHost", "LookupIP", "LookupAddr", "LookupCNAME"},
+	"net/http":   {"Get", "Head", "Post", "PostForm", "DefaultClient", "DefaultTransport"},
+	"crypto/tls": {"Dial", "DialWithDialer", "Dialer"},
+}
+
+// dialsByDefault are types whose zero value dials by itself, and the fields of which one has to say how.
+var dialsByDefault = map[string][]string{
+	"Client":    {"Transport"},
+	"Transport": {"DialContext"},
+}
+
+// Dials lists every place in the program's Go files below root that connects to something, or looks a name up, past package eyeballs.
+// Tests, benchmarks, examples and tools are free of it.
+func Dials(root string) ([]string, error) {
+	names, err := files(root, goFile)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, name := range names {
+		top, _, _ := strings.Cut(name, "/")
+		if _, may := dialRooms[roomOf(path.Dir(name))]; may || strings.HasSuffix(name, "_test.go") ||
+			slices.Contains([]string{"test", "peers", "examples", "tools"}, top) {
+			continue
+		}
+		text, err := read(root, name)
+		if err != nil {
+			return nil, err
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		checkDials(file, sayer(fset, &found))
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+func checkDials(file *ast.File, say sayFunc) {
+	imported := imports(file)
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && slices.Contains(dials[imported[x.Name]], n.Sel.Name) {
+				say(n, "%s.%s: dial with package eyeballs", x.Name, n.Sel.Name)
+			}
+		case *ast.CompositeLit:
+			t, ok := n.Type.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			x, ok := t.X.(*ast.Ident)
+			if !ok || imported[x.Name] != "net/http" {
+				return true
+			}
+			for _, field := range dialsByDefault[t.Sel.Name] {
+				if !sets(n, field) {
+					say(n, "%s.%s without %s: let it dial with package eyeballs", x.Name, t.Sel.Name, field)
+				}
+			}
+		}
+		return true
+	})
+}
+
+// sets reports whether a composite literal gives a field a value.
+func sets(lit *ast.CompositeLit, field string) bool {
+	for _, e := range lit.Elts {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
+			if key, ok := kv.Key.(*ast.Ident); ok && key.Name == field {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// imports maps the names under which a file knows packages to their paths.
+func imports(file *ast.File) map[string]string {
+	imported := map[string]string{}
+	for _, i := range file.Imports {
+		p := strings.Trim(i.Path.Value, `"`)
+		name := path.Base(p)
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		imported[name] = p
+	}
+	return imported
+}
