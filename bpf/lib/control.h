@@ -2,53 +2,9 @@
 // What the agent asks the kernel to do with the state table: it never writes there itself, for it would race with packets.
 #pragma once
 
-#include "sweep.h"
+#include "adopt.h"
 
 enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK };
-
-// adopt makes the state that the call describes, with its sides and its rule as they are given, unless there is one.
-checked_once int adopt(__u32 unused)
-{
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	__u32 zero = 0;
-	struct call *in = bpf_map_lookup_elem(&calls, &zero);
-	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
-	if (!c || !cf || !in || !g)
-		return unused;
-	struct pkt *p = &c->p;
-	p->key = in->key;
-	p->hashed = 0;
-	key_hash(p, cf, p->key.flow);
-	if (find(p, cf))
-		return 0;
-	int made = (in->side[0].flags & META_MADE) != 0, embryo = (in->side[0].flags & META_EMBRYO) != 0;
-	__u64 hi = made ? p->key.low_hi : p->key.high_hi, lo = made ? p->key.low_lo : p->key.high_lo;
-	if (embryo && !enter_source(cf->max_source, cf, hi, lo))
-		return -REASON_EMBRYONIC_SOURCE;
-	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !place_for(cf, p)) {
-		if (embryo)
-			leave_source(cf, hi, lo);
-		return -REASON_STATES_FULL;
-	}
-	__u32 place = p->place, way = place % WAYS;
-	struct set *s = set_at(place / WAYS);
-	struct tag_line *t = tags_at(place / WAYS);
-	if (!s || !t)
-		return 0;
-	s->addr[way].low_hi = p->key.low_hi;
-	s->addr[way].low_lo = p->key.low_lo;
-	s->addr[way].high_hi = p->key.high_hi;
-	s->addr[way].high_lo = p->key.high_lo;
-	*low_side(s, way) = in->side[0];
-	*high_side(s, way) = in->side[1];
-	count_states(c, cf, 1);
-	if (embryo)
-		count_embryos(1);
-	__sync_lock_test_and_set(&t->tag[way], embryo ? p->tag | TAG_EMBRYO : p->tag);
-	c->created++;
-	return settle(place);
-}
 
 // operate does anything but judging.
 checked_once int operate(__u32 op)

@@ -22,6 +22,9 @@ const (
 	opTick
 )
 
+// adoptMerge says that a state that is there already is brought up to what opAdopt describes, bpf/lib/adopt.h.
+const adoptMerge = 1
+
 // Why states are removed, enum removal of bpf/lib/table.h.
 const goneCut = 4
 

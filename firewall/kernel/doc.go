@@ -21,8 +21,8 @@
 // States lie in a set-associative table of our own; bpf/lib/table.h describes it. This package reads it through shared memory, and
 // asks the kernel to change it: user space never writes where packets are counted.
 //
-// The sizes of the tables are those of the first engine; they change when everything is removed. Pins of another layout are never read,
-// but replaced interface by interface.
+// An engine of another layout, or with tables of other sizes, is replaced interface by interface. Its states and counters are carried over while packets go
+// on (carry.go), if its layout is one that we know; pins of any other are never read.
 //
 // # C
 //

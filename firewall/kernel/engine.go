@@ -51,6 +51,8 @@ type Engine struct {
 	links    map[uint32]*attachment         // guarded by mu; by interface index
 	noTCX    bool                           // guarded by mu; the kernel is older than tcx
 	ticking  bool                           // guarded by mu; the sweep's timer runs
+	older    *older                         // guarded by mu; another engine's pins, until all interfaces have changed hands
+	carried  int                            // guarded by mu; states that came from there
 	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map
 
 	forwarding weirForwarding          // guarded by mu; what is in the map
@@ -110,6 +112,9 @@ func (e *Engine) open() error {
 		return fmt.Errorf("read the eBPF programs: %w", err)
 	}
 	e.size(spec)
+	if err := e.setAsideIfResized(); err != nil {
+		return err
+	}
 	old, err := e.pinnedMaps(spec)
 	if err != nil {
 		return err
@@ -127,6 +132,9 @@ func (e *Engine) open() error {
 		return err
 	}
 	if err := e.configure(); err != nil {
+		return err
+	}
+	if e.older, err = e.findOlder(); err != nil {
 		return err
 	}
 	if !e.takenOver {
@@ -255,6 +263,10 @@ func (e *Engine) release() error {
 	}
 	clear(e.links)
 	errs = append(errs, e.releaseLocalLocked())
+	if e.older != nil {
+		errs = append(errs, e.older.pins.close())
+		e.older = nil
+	}
 	for _, m := range e.tables {
 		errs = append(errs, m.Close())
 	}

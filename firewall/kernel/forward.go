@@ -115,6 +115,7 @@ const (
 	metaWire   = 1 << 23
 	metaSource = 1 << 25
 	natRule    = 0xffffffff
+	natFlow    = 255
 )
 
 // endWhere ends the entries of the state table for which gone returns true: states and, whole, translations.

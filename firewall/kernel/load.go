@@ -52,7 +52,7 @@ func (e *Engine) Load(p *rule.Program) error {
 	if err := e.purgeLocked(); err != nil {
 		return fmt.Errorf("the rules are in force, but states of old rules may still be there: %w", err)
 	}
-	return e.forgetLabelsLocked(p)
+	return errors.Join(e.forgetLabelsLocked(p), e.carryAllLocked())
 }
 
 // check refuses a Program that would make the kernel read beyond an array: what Compile makes is fine.

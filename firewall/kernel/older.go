@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Pins of another layout are never read: their bytes may mean anything. Their programs go on guarding their interfaces until ours do, interface by interface,
-// so that there is no moment without either. The states in them are lost; the agent adopts connections that are open, as on a machine where
-// Weir starts for the first time.
+// The programs of another layout go on guarding their interfaces until ours do, interface by interface, so that there is no moment without either. The states
+// of layouts that we know are carried over (carry.go); pins of others are never read, since their bytes may mean anything: their states are lost, and
+// the agent adopts connections that are open, as on a machine where Weir starts for the first time.
 
 // otherLayouts returns the directories of layouts other than ours.
 func otherLayouts(dir string) ([]string, error) {
@@ -37,6 +37,7 @@ func (e *Engine) replaceOthers(index uint32) error {
 	}
 	var errs []error
 	for _, dir := range others {
+		errs = append(errs, e.carryFor(dir, index))
 		links, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("link-%d-*", index)))
 		if err != nil {
 			return err
@@ -50,7 +51,7 @@ func (e *Engine) replaceOthers(index uint32) error {
 		}
 		left, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*")) // links and filters
 		if err == nil && len(left) == 0 {
-			err = clearDir(dir)
+			err = errors.Join(clearDir(dir), e.dropOlder(dir))
 		}
 		errs = append(errs, err)
 	}
@@ -58,4 +59,31 @@ func (e *Engine) replaceOthers(index uint32) error {
 		return fmt.Errorf("take interface %d over from an older Weir: %w", index, err)
 	}
 	return nil
+}
+
+// carryFor brings the states of another engine up to this moment, in which both judge the packets of an interface.
+func (e *Engine) carryFor(dir string, index uint32) error {
+	if e.older == nil || e.older.dir != dir || !e.older.copied {
+		return nil
+	}
+	mine, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("[lf]i*-%d-*", index)))
+	if err != nil || len(mine) == 0 {
+		return err
+	}
+	all, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*"))
+	if err != nil {
+		return err
+	}
+	// A filter was replaced already, so its engine has missed the last packets: what it knows is not exact.
+	return e.carryLocked(true, len(all) == len(mine) && !e.noTCX)
+}
+
+// dropOlder lets go of another engine's pins.
+func (e *Engine) dropOlder(dir string) error {
+	if e.older == nil || e.older.dir != dir {
+		return nil
+	}
+	pins := e.older.pins
+	e.older = nil
+	return pins.close()
 }

@@ -15,8 +15,10 @@ import (
 
 // Bits of side.Flags above those of flow.SideFlags and the scale: enum meta of bpf/lib/types.h.
 const (
+	sideProved  = uint32(flow.Proved)
 	metaMade    = 1 << 16
 	metaLoose   = 1 << 17
+	metaLiberal = 1 << 18
 	metaEmbryo  = 1 << 19
 	metaTracked = 1 << 21
 	metaAdopted = 1 << 22
@@ -24,8 +26,9 @@ const (
 
 // What the low bits of a tag say: enum tag_state of bpf/lib/types.h.
 const (
-	tagMask = 3
-	tagLive = 3
+	tagMask   = 3
+	tagLive   = 3
+	tagEmbryo = 4
 )
 
 // entry is a copy of one state in the kernel.

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Taking in states that this table has not made: connections that were open before there were rules, and the states of an older table.
+#pragma once
+
+#include "sweep.h"
+
+// What struct call.count of an adoption says: a state that is there already is brought up to what the call describes.
+enum { ADOPT_MERGE = 1 };
+
+// adopt_track counts an adopted state in the track of its rule, however many states that has already.
+inline_always void adopt_track(struct pkt *p, struct side *low, int made)
+{
+	void *image = image_of(p);
+	struct code *r = image ? owner_of(p, image, low->rule) : NULL;
+
+	low->track = 0;
+	low->flags &= ~META_TRACKED;
+	if (!r || (r->state != STATE_LIMIT && r->state != STATE_SET_LIMIT))
+		return;
+	p->from = !made;
+	p->src_hi = made ? p->key.low_hi : p->key.high_hi;
+	p->src_lo = made ? p->key.low_lo : p->key.high_lo;
+	p->dst_hi = made ? p->key.high_hi : p->key.low_hi;
+	p->dst_lo = made ? p->key.high_lo : p->key.low_lo;
+	masked_tuple(p, r);
+	__u32 place = track_place();
+	if (!place || !enter_track(place, TRACK_DEAD))
+		return;
+	low->track = place;
+	low->flags |= META_TRACKED;
+}
+
+// join brings one side up to what another table knows of it: numbers only move on.
+inline_always void join(struct side *d, struct side *v)
+{
+	if (!(once(d->flags) & SIDE_SEEN)) {
+		d->start = v->start;
+		d->end = v->end;
+		d->ack = v->ack;
+		d->edge = v->edge;
+	} else if (v->flags & SIDE_SEEN) {
+		raise(&d->end, v->end);
+		if (v->flags & SIDE_ACKED && !(once(d->flags) & SIDE_ACKED)) {
+			d->ack = v->ack;
+			d->edge = v->edge;
+		} else if (v->flags & SIDE_ACKED) {
+			raise(&d->ack, v->ack);
+			raise(&d->edge, v->edge);
+		}
+	}
+	if (d->win < v->win)
+		d->win = v->win;
+	if (d->last < v->last)
+		d->last = v->last;
+	if (d->packets < v->packets)
+		d->packets = v->packets;
+	if (d->bytes < v->bytes)
+		d->bytes = v->bytes;
+	set_flags(d, v->flags & 0xfff);
+	if (!(v->flags & META_LIBERAL))
+		__sync_fetch_and_and(&d->flags, ~META_LIBERAL);
+}
+
+// merge brings the state at p->place up to what the call describes.
+checked_once int merge(__u32 place)
+{
+	__u32 zero = 0;
+	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+	struct set *s = set_at(place / WAYS);
+	if (!in || !s || low_side(s, place)->rule == NAT_RULE)
+		return 0;
+	join(low_side(s, place), &in->side[0]);
+	join(high_side(s, place), &in->side[1]);
+	new_phase(s, place, in->key.proto);
+	return 0;
+}
+
+// adopt makes the state that the call describes, with its sides and its rule as they are given, unless there is one. It sets call.place. With call.place given, 1 + that of
+// the other entry of a translation, the two are made to know each other.
+checked_once int adopt(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u32 zero = 0;
+	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	if (!c || !cf || !in || !g)
+		return unused;
+	struct pkt *p = &c->p;
+	p->key = in->key;
+	p->hashed = 0;
+	key_hash(p, cf, p->key.flow);
+	if (find(p, cf)) {
+		if (in->count & ADOPT_MERGE)
+			merge(p->place);
+		return 0;
+	}
+	__u32 flags = in->side[0].flags, partner = in->place;
+	int made = (flags & META_MADE) != 0, embryo = (flags & META_EMBRYO) != 0, translation = in->side[0].rule == NAT_RULE;
+	__u64 hi = made ? p->key.low_hi : p->key.high_hi, lo = made ? p->key.low_lo : p->key.high_lo;
+	if (embryo && !translation && !enter_source(cf->max_source, cf, hi, lo))
+		return -REASON_EMBRYONIC_SOURCE;
+	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !place_for(cf, p)) {
+		if (embryo && !translation)
+			leave_source(cf, hi, lo);
+		return -REASON_STATES_FULL;
+	}
+	__u32 place = p->place, way = place % WAYS;
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+	if (!s || !t)
+		return 0;
+	s->addr[way].low_hi = p->key.low_hi;
+	s->addr[way].low_lo = p->key.low_lo;
+	s->addr[way].high_hi = p->key.high_hi;
+	s->addr[way].high_lo = p->key.high_lo;
+	*low_side(s, way) = in->side[0];
+	*high_side(s, way) = in->side[1];
+	if (translation)
+		low_side(s, way)->track = partner - 1;
+	else if (flags & META_TRACKED)
+		adopt_track(p, low_side(s, way), made);
+	count_states(c, cf, 1);
+	if (embryo)
+		count_embryos(1);
+	__sync_lock_test_and_set(&t->tag[way], embryo ? p->tag | TAG_EMBRYO : p->tag);
+	c->created++;
+	in->place = place;
+	if (!settle(place))
+		return 0;
+	struct set *o = translation && partner ? set_at((partner - 1) / WAYS) : NULL;
+	if (o)
+		low_side(o, partner - 1)->track = place;
+	return 1;
+}

@@ -1,0 +1,176 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// What an engine has pinned whose pins are not ours is carried over: its states are adopted when the first Program is loaded, and again, while its
+// programs and ours both judge, at every interface that goes from one to the other. Numbers of TCP only move on, so an adopted state is brought up to the
+// moment. Until the last interface has changed hands they are liberal: a packet that went on since the copy was made passes.
+
+// older is what another engine has pinned.
+type older struct {
+	dir    string
+	pins   *oldPins
+	copied bool // for the first time
+}
+
+// findOlder opens what another engine has pinned, nil if there is nothing that can be read: no layout that we know, or a start that was cut short.
+func (e *Engine) findOlder() (*older, error) {
+	if e.dir == "" {
+		return nil, nil
+	}
+	others, err := otherLayouts(e.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range others {
+		pins, err := openPins(dir)
+		if errors.Is(err, errNotRead) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read what an older Weir has left in %s: %w", dir, err)
+		}
+		return &older{dir: dir, pins: pins}, nil
+	}
+	return nil, nil
+}
+
+// carryLocked copies the states of another engine whose rules are in force here. With last nothing of the other engine will be left.
+func (e *Engine) carryLocked(merge, last bool) error {
+	o := e.older
+	if o == nil {
+		return nil
+	}
+	liberal := map[uint32]bool{}
+	for i := range e.rules {
+		liberal[e.rules[i].Id] = e.rules[i].Flags&codeLiberal != 0
+	}
+	for x, err := range o.pins.states() {
+		if err != nil {
+			return err
+		}
+		if x.translation() {
+			if err := e.carryTranslation(o.pins, x); err != nil {
+				return err
+			}
+			continue
+		}
+		id, ok := e.ids.byKey[o.pins.ruleKey(x.sides[0].Rule)]
+		flow, known := e.labels.ids[labelFlow][o.pins.flowName(uint8(x.tag>>16))]
+		if !ok || !known {
+			continue
+		}
+		c := x.call(uint8(flow))
+		for i := range c.Side {
+			d := &c.Side[i]
+			d.Rule, d.Track = id, 0
+			d.Flags &^= metaLiberal
+			if liberal[id] || !last {
+				d.Flags |= metaLiberal
+			}
+		}
+		if merge {
+			c.Count = adoptMerge
+		}
+		if err := e.call.ask(&c); err != nil {
+			return err
+		}
+		e.carried += max(0, int(c.Result)) // what finds no room in a smaller table is lost
+	}
+	return nil
+}
+
+// carryAllLocked makes the first copy, when the rules are in force.
+func (e *Engine) carryAllLocked() error {
+	o := e.older
+	if o == nil || o.copied {
+		return nil
+	}
+	o.copied = true
+	if err := e.carryLocked(false, false); err != nil {
+		return fmt.Errorf("take over the states of an older Weir: %w", err)
+	}
+	if e.takenOver {
+		return nil
+	}
+	return e.carryCountersLocked()
+}
+
+// Carried returns how many states of an engine with another layout, or other sizes, were taken over.
+func (e *Engine) Carried() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.carried
+}
+
+// carryTranslation copies the two entries of a translation, which know each other by their places.
+func (e *Engine) carryTranslation(p *oldPins, wire *entry) error {
+	if wire.sides[0].Flags&metaWire == 0 {
+		return nil // the other entry brings it along
+	}
+	inner, err := p.at(wire.sides[0].Track)
+	if err != nil || inner == nil || !inner.translation() || inner.sides[0].Track != wire.place {
+		return err
+	}
+	first := inner.call(natFlow)
+	if err := e.call.ask(&first); err != nil || first.Result != 1 {
+		return err
+	}
+	second := wire.call(natFlow)
+	second.Place = first.Place + 1
+	return e.call.ask(&second)
+}
+
+// carryCountersLocked lets the rules go on counting where they stood.
+func (e *Engine) carryCountersLocked() error {
+	if e.older == nil {
+		return nil
+	}
+	for key, old := range e.older.pins.ids {
+		id, ok := e.ids.byKey[key]
+		if !ok {
+			continue
+		}
+		n, err := e.older.pins.counter(old)
+		if err != nil {
+			return err
+		}
+		// What is taken off is less than nothing: it is added.
+		base := weirCounter{Packets: -n.Packets, Bytes: -n.Bytes}
+		if err := e.objects.Bases.Put(id&0xffff, base); err != nil {
+			return fmt.Errorf("go on with the counters of an older Weir: %w", err)
+		}
+	}
+	return nil
+}
+
+// setAsideIfResized moves the pins of tables of other sizes than they should have out of the way, as those of another engine.
+func (e *Engine) setAsideIfResized() error {
+	if e.dir == "" {
+		return nil
+	}
+	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks)} {
+		m, err := ebpf.LoadPinnedMap(filepath.Join(e.dir, name), nil)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		have := m.MaxEntries()
+		if err := m.Close(); err != nil {
+			return err
+		}
+		if have != want {
+			return setAside(e.dir)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,272 @@
+package kernel
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// errNotRead says that pins are of a layout that is not known: their bytes may mean anything.
+var errNotRead = errors.New("a layout that this version does not know")
+
+// firstRead to layout are the layouts whose states are read. They have these in common, which must never change here; a layout that changes one
+// of them gets a reader of its own:
+//
+//	config  begins with layout, current (the slot of the image in force), 32 bits each
+//	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the second on lie codes of 64 bytes, beginning with
+//	        key (64 bits) and id (32 bits)
+//	labels  {kind, id} to 64 bytes of name; kind 2 is a flow
+//	tags    sets of eight words, states of eight times four words of addresses and sixteen sides of 64 bytes
+//	counters by the lower 16 bits of a rule's id
+//
+// Before 4, that a connection was opened (Proved) is said by its tag alone.
+const (
+	firstRead   = 2
+	firstProved = 4
+)
+
+// oldPins are the pinned maps of another engine.
+type oldPins struct {
+	layout uint32
+	maps   []*ebpf.Map
+	tags   *ebpf.Memory
+	sets   *ebpf.Memory
+	count  *ebpf.Map
+	bases  *ebpf.Map
+	ids    map[uint64]uint32 // rule.Code.Key to id
+	keys   map[uint32]uint64 // and back
+	flows  map[uint8]string
+}
+
+// openPins opens what is pinned in a directory, or returns errNotRead, or fs.ErrNotExist if it is not whole.
+func openPins(dir string) (_ *oldPins, err error) {
+	p := &oldPins{ids: map[uint64]uint32{}, keys: map[uint32]uint64{}, flows: map[uint8]string{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	config, err := p.open(dir, completeName)
+	if err != nil {
+		return nil, err
+	}
+	b, err := config.LookupBytes(uint32(0))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 8 {
+		return nil, errNotRead
+	}
+	p.layout = *(*uint32)(unsafe.Pointer(&b[0]))
+	current := *(*uint32)(unsafe.Pointer(&b[4]))
+	if p.layout < firstRead || p.layout > layout {
+		return nil, errNotRead
+	}
+	tags, err := p.open(dir, "tags")
+	if err != nil {
+		return nil, err
+	}
+	states, err := p.open(dir, "states")
+	if err != nil {
+		return nil, err
+	}
+	if tags.ValueSize() != uint32(unsafe.Sizeof(weirTagLine{})) || states.ValueSize() != uint32(unsafe.Sizeof(weirSet{})) || tags.MaxEntries() != states.MaxEntries() {
+		return nil, errNotRead
+	}
+	if p.tags, err = tags.Memory(); err != nil {
+		return nil, err
+	}
+	if p.sets, err = states.Memory(); err != nil {
+		return nil, err
+	}
+	if p.count, err = p.open(dir, "counters"); err != nil {
+		return nil, err
+	}
+	if p.bases, err = p.open(dir, "bases"); err != nil {
+		return nil, err
+	}
+	if err := p.readRules(dir, current); err != nil {
+		return nil, err
+	}
+	return p, p.readFlows(dir)
+}
+
+func (p *oldPins) open(dir, name string) (*ebpf.Map, error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
+	if err == nil {
+		p.maps = append(p.maps, m)
+	}
+	return m, err
+}
+
+// readRules notes the ids of the rules that were in force.
+func (p *oldPins) readRules(dir string, current uint32) error {
+	images, err := p.open(dir, "images")
+	if err != nil {
+		return err
+	}
+	var m *ebpf.Map
+	if err := images.Lookup(current, &m); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer m.Close()
+	if m.ValueSize() != rowSize {
+		return errNotRead
+	}
+	row := make([]byte, rowSize)
+	if err := m.Lookup(uint32(0), row); err != nil {
+		return err
+	}
+	const code = 64
+	for left, at := int(*(*uint32)(unsafe.Pointer(&row[0]))), uint32(firstCodes); left > 0; at++ {
+		if err := m.Lookup(at, row); err != nil {
+			return fmt.Errorf("row %d of the rules: %w", at, err)
+		}
+		for i := 0; i < rowSize/code && left > 0; i++ {
+			key, id := *(*uint64)(unsafe.Pointer(&row[i*code])), *(*uint32)(unsafe.Pointer(&row[i*code+8]))
+			p.ids[key], p.keys[id] = id, key
+			left--
+		}
+	}
+	return nil
+}
+
+// readFlows notes the names of flows.
+func (p *oldPins) readFlows(dir string) error {
+	m, err := p.open(dir, "labels")
+	if err != nil {
+		return err
+	}
+	var k [2]uint32
+	var name [64]byte
+	all := m.Iterate()
+	for all.Next(&k, &name) {
+		if k[0] == labelFlow {
+			text, _, _ := bytes.Cut(name[:], []byte{0})
+			p.flows[uint8(k[1])] = string(text)
+		}
+	}
+	return all.Err()
+}
+
+func (p *oldPins) ruleKey(id uint32) uint64 { return p.keys[id] }
+func (p *oldPins) flowName(id uint8) string { return p.flows[id] }
+
+// states yields the live entries, each read at the moment when it is asked for.
+func (p *oldPins) states() iter.Seq2[*entry, error] {
+	return func(yield func(*entry, error) bool) {
+		var t weirTagLine
+		for n := range int64(p.tags.Size()) / int64(unsafe.Sizeof(t)) {
+			if err := readAt(p.tags, &t, n); err != nil {
+				yield(nil, err)
+				return
+			}
+			for way := range t.Tag {
+				if t.Tag[way]&tagMask != tagLive {
+					continue
+				}
+				x, err := p.at(uint32(n)*ways + uint32(way))
+				if err == nil && x == nil {
+					continue
+				}
+				if !yield(x, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// at returns the live entry at a place, in the terms of today, or nil.
+func (p *oldPins) at(place uint32) (*entry, error) {
+	n, way := int64(place/ways), place%ways
+	if (n+1)*int64(unsafe.Sizeof(weirTagLine{})) > int64(p.tags.Size()) {
+		return nil, nil
+	}
+	var t, again weirTagLine
+	var s weirSet
+	if err := errors.Join(readAt(p.tags, &t, n), readAt(p.sets, &s, n), readAt(p.tags, &again, n)); err != nil {
+		return nil, err
+	}
+	if t.Tag[way]&tagMask != tagLive || t.Tag[way] != again.Tag[way] {
+		return nil, nil
+	}
+	x := &entry{place: place, tag: t.Tag[way], sides: [2]weirSide{s.Side[2*way], s.Side[2*way+1]}}
+	a := &s.Addr[way]
+	x.addr = [4]uint64{a.LowHi, a.LowLo, a.HighHi, a.HighLo}
+	x.sides[0].Flags &^= metaEmbryo
+	if x.tag&tagEmbryo != 0 {
+		x.sides[0].Flags |= metaEmbryo
+	} else if p.layout < firstProved && uint8(x.tag>>24) == packet.ProtoTCP && !x.translation() {
+		x.maker().Flags |= sideProved
+	}
+	return x, nil
+}
+
+// counter returns what a rule had counted.
+func (p *oldPins) counter(id uint32) (n weirCounter, err error) {
+	var each []weirCounter
+	if err := p.count.Lookup(id&0xffff, &each); err != nil {
+		return n, err
+	}
+	for i := range each {
+		n.Packets += each[i].Packets
+		n.Bytes += each[i].Bytes
+	}
+	var base weirCounter
+	if err := p.bases.Lookup(id&0xffff, &base); err != nil {
+		return n, err
+	}
+	n.Packets -= base.Packets
+	n.Bytes -= base.Bytes
+	return n, nil
+}
+
+func (p *oldPins) close() error {
+	var errs []error
+	for _, m := range p.maps {
+		errs = append(errs, m.Close())
+	}
+	p.maps = nil
+	return errors.Join(errs...)
+}
+
+// translation reports that an entry is one of the two of a translation.
+func (x *entry) translation() bool { return x.sides[0].Rule == natRule }
+
+// maker returns the side that made the state.
+func (x *entry) maker() *weirSide {
+	if x.sides[1].Flags&metaMade != 0 {
+		return &x.sides[1]
+	}
+	return &x.sides[0]
+}
+
+// call describes the entry to the kernel, which shall adopt it.
+func (x *entry) call(flow uint8) weirCall {
+	c := weirCall{Op: opAdopt, Side: x.sides}
+	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = x.addr[0], x.addr[1], x.addr[2], x.addr[3]
+	c.Key.Ports, c.Key.Proto, c.Key.Flow = uint32(x.tag>>32), uint8(x.tag>>24), flow
+	return c
+}
+
+// setAside renames a directory of pins, so that it counts as that of another engine.
+func setAside(dir string) error {
+	for n := 1; ; n++ {
+		to := fmt.Sprintf("%s-%d", dir, n)
+		if _, err := os.Stat(to); err == nil {
+			continue
+		}
+		return os.Rename(dir, to)
+	}
+}

@@ -1,0 +1,398 @@
+package kernel
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// snapshot is an engine of an older layout as it was released, with the rules webRules for a host 10.0.0.1 and fd00::1: its programs, and what its
+// maps held, byte for byte.
+type snapshot struct {
+	Object []byte
+	Maps   map[string][][2][]byte
+	Image  [][]byte // rows of the image in force
+}
+
+// start pins the older engine below dir and attaches it to an interface, as it did itself.
+func (s *snapshot) start(dir string, index uint32) (err error) {
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(s.Object))
+	if err != nil {
+		return err
+	}
+	config := s.Maps["config"][0][1]
+	sets := uint32(config[8]) | uint32(config[9])<<8 | uint32(config[10])<<16 | uint32(config[11])<<24
+	for name, m := range spec.Maps {
+		if name == "states" || name == "tags" {
+			m.MaxEntries = sets
+		}
+		if name == "tracks" {
+			m.MaxEntries = uint32(config[12]) | uint32(config[13])<<8 | uint32(config[14])<<16
+		}
+	}
+	all, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	image, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(s.Image[0])), MaxEntries: uint32(len(s.Image)), Flags: innerMap})
+	if err != nil {
+		return err
+	}
+	defer image.Close()
+	for i, row := range s.Image {
+		if err := image.Put(uint32(i), row); err != nil {
+			return err
+		}
+	}
+	if err := all.Maps["images"].Put(uint32(config[4]), image); err != nil {
+		return err
+	}
+	for name, pairs := range s.Maps {
+		for _, p := range pairs {
+			if err := all.Maps[name].Put(p[0], p[1]); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for name, m := range all.Maps {
+		if err := m.Pin(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	for d, name := range []string{"weir_in", "weir_out"} {
+		l, err := link.AttachTCX(link.TCXOptions{Interface: int(index), Program: all.Programs[name], Attach: directions[d].attach, Anchor: link.Head()})
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(l.Pin(filepath.Join(dir, fmt.Sprintf("link-%d-%s", index, directions[d].name))), l.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readSnapshot(t *testing.T, name string) *snapshot {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s snapshot
+	if err := gob.NewDecoder(z).Decode(&s); err != nil {
+		t.Fatal(err)
+	}
+	return &s
+}
+
+// stream is a connection through which bytes go round without an end.
+type stream struct {
+	net.Conn
+	bytes atomic.Int64
+	err   atomic.Pointer[error]
+}
+
+func newStream(t *testing.T, g *guarded, to string) *stream {
+	t.Helper()
+	c, err := dialFrom(g.client, to, 3*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stream{Conn: c}
+	t.Cleanup(func() { c.Close() })
+	go io.Copy(c, constant('x'))
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			n, err := c.Read(b)
+			s.bytes.Add(int64(n))
+			if err != nil {
+				s.err.Store(&err)
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// flows waits until so many more bytes have come.
+func (s *stream) flows(t *testing.T, what string, more int64) {
+	t.Helper()
+	want := s.bytes.Load() + more
+	for stop := time.Now().Add(10 * time.Second); s.bytes.Load() < want; time.Sleep(time.Millisecond) {
+		if err := s.err.Load(); err != nil {
+			t.Fatalf("%s: the stream ended: %v", what, *err)
+		}
+		if time.Now().After(stop) {
+			t.Fatalf("%s: the stream stands still %d bytes before %d", what, want-s.bytes.Load(), want)
+		}
+	}
+}
+
+// TestAnOlderWeirsStates takes over from an engine of another layout, as it was released, while a stream goes through both.
+func TestAnOlderWeirsStates(t *testing.T) {
+	nstest.Root(t)
+	lab := nstest.New(t)
+	g := &guarded{server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir"), options: firewall.DefaultOptions()}
+	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
+	for _, port := range []int{80, 81} {
+		l, err := g.server.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go echo(l)
+	}
+	s := readSnapshot(t, "layout-3.gob.gz")
+	older := filepath.Join(g.dir, "layout-3")
+	if err := g.server.Do(func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		g.index = uint32(i.Index)
+		return s.start(older, g.index)
+	}); err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() {
+		if err := g.server.Do(func() error { return Remove(g.dir) }); err != nil {
+			t.Error(err)
+		}
+	})
+	if c, err := g.dial("10.0.0.1:81"); err == nil {
+		c.Close()
+		t.Fatal("the older engine does not guard")
+	}
+	idle, err := g.dial("[fd00::1]:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	if err := talk(idle, "before"); err != nil {
+		t.Fatal(err)
+	}
+	busy := newStream(t, g, "10.0.0.1:80")
+	busy.flows(t, "under the older engine", 50<<20)
+
+	g.open(t)
+	defer func() { g.engine.Close() }()
+	if g.engine.TakenOver() {
+		t.Error("took over pins of another layout")
+	}
+	g.interfaces(t)
+	if err := g.engine.Load(compile(t, webRules)); err != nil {
+		t.Fatal(err)
+	}
+	if n := g.engine.Carried(); n != 2 {
+		t.Errorf("carried %d states, there are 2", n)
+	}
+	busy.flows(t, "while the states are copied", 20<<20) // numbers go on far beyond what was copied
+	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+		t.Fatal(err)
+	}
+	busy.flows(t, "under this engine", 50<<20)
+	if err := talk(idle, "after"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(older); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", older, err)
+	}
+	states := g.states(t)
+	if len(states) != 2 {
+		t.Fatalf("states: %+v", states)
+	}
+	for _, st := range states {
+		// The stream counts on from what the older engine counted; its numbers are checked as ever.
+		if st.Phase.String() != "established" || st.Rule != 101 || st.From.Addr().Is4() && st.Bytes[1] < 100<<20 {
+			t.Errorf("state %+v", st)
+		}
+	}
+	for x, err := range g.engine.entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.sides[0].Flags&metaLiberal != 0 || x.sides[1].Flags&metaLiberal != 0 || x.maker().Flags&sideProved == 0 {
+			t.Errorf("flags %#x %#x", x.sides[0].Flags, x.sides[1].Flags)
+		}
+	}
+	rules, err := g.engine.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules[1].Bytes < 200<<20 { // both directions
+		t.Errorf("the rule counts %d bytes", rules[1].Bytes)
+	}
+	if c, err := g.dial("10.0.0.1:81"); err == nil {
+		c.Close()
+		t.Error("port 81 is open")
+	}
+}
+
+// TestTablesOfAnotherSize gives the tables another size, upwards and down again, while a stream goes through; states and limits go on.
+func TestTablesOfAnotherSize(t *testing.T) {
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic = 1000, 500
+	const rules = "add 1 check-state\nadd allow tcp from any to me 80 setup limit src-addr 3\n"
+	g := newGuardedWith(t, rules, o)
+	busy := newStream(t, g, "10.0.0.1:80")
+	var idle [2]net.Conn
+	for i := range idle {
+		c, err := g.dial("10.0.0.1:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle[i] = c
+	}
+	limited := func(when string) {
+		t.Helper()
+		if c, err := g.dial("10.0.0.1:80"); err == nil {
+			c.Close()
+			t.Errorf("%s: a fourth connection of one source", when)
+		}
+	}
+	limited("before")
+	for _, states := range []int{40000, 500} {
+		when := fmt.Sprintf("with room for %d states", states)
+		busy.flows(t, when, 20<<20)
+		if err := g.engine.Close(); err != nil {
+			t.Fatal(err)
+		}
+		g.options.MaxStates = states
+		g.open(t)
+		if g.engine.TakenOver() || int(g.engine.objects.States.MaxEntries()) != int(setsFor(states)) {
+			t.Fatalf("%s: the table has %d sets", when, g.engine.objects.States.MaxEntries())
+		}
+		g.interfaces(t)
+		if err := g.engine.Load(compile(t, rules)); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+			t.Fatal(err)
+		}
+		busy.flows(t, when, 20<<20)
+		for _, c := range idle {
+			if err := talk(c, when); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
+		limited(when)
+		if n := g.engine.agreeTracks(t); n != 3 {
+			t.Errorf("%s: tracks count %d states", when, n)
+		}
+		if dirs, _ := filepath.Glob(filepath.Join(g.dir, "*")); len(dirs) != 1 {
+			t.Errorf("%s: pins %v", when, dirs)
+		}
+	}
+	// A place that becomes free is free.
+	idle[0].Close()
+	until(t, "another connection", 3*time.Second, func() bool {
+		c, err := g.dial("10.0.0.1:80")
+		if err != nil {
+			return false
+		}
+		c.Close()
+		return true
+	})
+}
+
+// agreeTracks adds up what the tracks count.
+func (e *Engine) agreeTracks(t *testing.T) (n int) {
+	t.Helper()
+	var s weirTrackSet
+	for i := range e.config.TrackSets {
+		if err := e.objects.Tracks.Lookup(i, &s); err != nil {
+			t.Fatal(err)
+		}
+		for w := range s.Track {
+			if s.Tag[w]&tagMask == tagLive {
+				n += int(int32(s.Track[w].Count))
+			}
+		}
+	}
+	return n
+}
+
+// TestUnknownPinsAreNotRead leaves pins alone whose layout is newer, or whose maps are not what their layout says.
+func TestUnknownPinsAreNotRead(t *testing.T) {
+	nstest.Root(t)
+	dir := filepath.Join(nstest.Bpffs(t), "weir")
+	e, err := Open(Config{Dir: dir, Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	if err := e.Load(compile(t, webRules)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := e.Adopt([]firewall.State{{Proto: 6, From: netip.MustParseAddrPort("10.0.0.2:1"), To: netip.MustParseAddrPort("10.0.0.1:80"), Key: e.rules[1].Key}}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	config := e.config
+	for _, number := range []uint32{0, 1, layout + 1, 1 << 31} {
+		config.Layout = number
+		if err := e.objects.Config.Put(uint32(0), &config); err != nil {
+			t.Fatal(err)
+		}
+		if p, err := openPins(layoutDir(dir)); !errors.Is(err, errNotRead) || p != nil {
+			t.Errorf("layout %d: %v, %v", number, p, err)
+		}
+	}
+	config.Layout = layout
+	if err := e.objects.Config.Put(uint32(0), &config); err != nil {
+		t.Fatal(err)
+	}
+	p, err := openPins(layoutDir(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for x, err := range p.states() {
+		if err != nil || p.ruleKey(x.sides[0].Rule) != e.rules[1].Key || p.flowName(uint8(x.tag>>16)) != "default" {
+			t.Errorf("%+v: %v", x, err)
+		}
+		found++
+	}
+	if found != 1 {
+		t.Errorf("%d states, there is one", found)
+	}
+	// A map of another shape under the name of one of ours.
+	odd, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 4, Flags: 1 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(layoutDir(dir), "tags")
+	if err := errors.Join(os.Remove(path), odd.Pin(path), odd.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openPins(layoutDir(dir)); !errors.Is(err, errNotRead) {
+		t.Errorf("tags of eight bytes: %v", err)
+	}
+	if err := errors.Join(p.close(), e.Close(), Remove(dir)); err != nil {
+		t.Error(err)
+	}
+}
