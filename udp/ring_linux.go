@@ -89,7 +89,7 @@ func (r *ring) release() {
 // receive fills headers; false means wait until the socket is readable. ep is the epoll instance for reading.
 func (r *ring) receive(ep uintptr) bool {
 	s := r.conn.sys.socket
-	s.read.begin(ep)
+	s.read.Begin(ep)
 	fd := uintptr(s.fd)
 	for {
 		var n uintptr
@@ -114,7 +114,7 @@ func (r *ring) receive(ep uintptr) bool {
 				r.done, r.errno = 0, unix.EHOSTUNREACH
 				return true
 			}
-			s.read.wait(ep)
+			s.read.Wait(ep)
 			return false
 		default:
 			r.done, r.errno = 0, errno
@@ -126,7 +126,7 @@ func (r *ring) receive(ep uintptr) bool {
 // transmit sends headers; false means wait until the socket is writable. ep is the epoll instance for writing.
 func (r *ring) transmit(ep uintptr) bool {
 	s := r.conn.sys.socket
-	s.write.begin(ep)
+	s.write.Begin(ep)
 	fd := uintptr(s.fd)
 	for r.done < r.count {
 		var n uintptr
@@ -142,7 +142,7 @@ func (r *ring) transmit(ep uintptr) bool {
 			r.done += int(n)
 		case unix.EINTR:
 		case unix.EAGAIN:
-			s.write.wait(ep)
+			s.write.Wait(ep)
 			return false
 		default:
 			// sendmmsg tells an error only of its first message; those before it are done.

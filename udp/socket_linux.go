@@ -10,29 +10,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/waiter"
 )
 
-// socket is a descriptor with a way to wait for it.
-//
-// The runtime's poller watches a descriptor for everything, all the time: every single datagram that is queued or sent
-// then walks through epoll, and wakes a thread of an idle process, although the reader is awake already and will find it
-// in its next batch. That is 10 to 30 percent of the cost of a small datagram. So the socket is not given to the poller.
-// It sits in two epoll instances of its own, one for each direction, which are armed for one event when a goroutine has
-// found nothing to do; those are what the poller watches. Deadlines and Close work through them.
+// socket is a descriptor that the runtime's poller does not watch, with a way to wait for each direction.
 type socket struct {
 	fd          int
-	read, write waiter
+	read, write waiter.Waiter
 	closed      atomic.Bool
 	cleanup     runtime.Cleanup
-}
-
-// waiter waits for one direction of a socket.
-type waiter struct {
-	file   *os.File // the epoll instance
-	raw    syscall.RawConn
-	fd     int // of the socket
-	events uint32
-	armed  bool // guarded by the lock that RawConn.Read holds
 }
 
 // newSocket takes the descriptor out of pc, which is closed.
@@ -49,9 +36,9 @@ func newSocket(pc syscall.Conn) (*socket, error) {
 		return nil, fmt.Errorf("duplicate the descriptor: %w", err)
 	}
 	s := &socket{fd: fd}
-	if err = s.read.open(fd, unix.EPOLLIN); err == nil {
-		if err = s.write.open(fd, unix.EPOLLOUT); err != nil {
-			s.read.file.Close()
+	if err = s.read.Open(fd, unix.EPOLLIN); err == nil {
+		if err = s.write.Open(fd, unix.EPOLLOUT); err != nil {
+			s.read.Close()
 		}
 	}
 	if err != nil {
@@ -62,50 +49,9 @@ func newSocket(pc syscall.Conn) (*socket, error) {
 	return s, nil
 }
 
-func (w *waiter) open(fd int, events uint32) error {
-	ep, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return os.NewSyscallError("epoll_create1", err)
-	}
-	w.fd, w.events = fd, events
-	// Events 0 and one-shot: only errors are told, once.
-	if err = unix.EpollCtl(ep, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLONESHOT}); err == nil {
-		err = unix.SetNonblock(ep, true) // makes os.NewFile give it to the poller
-	}
-	if err != nil {
-		unix.Close(ep)
-		return os.NewSyscallError("epoll_ctl", err)
-	}
-	w.armed = true
-	w.file = os.NewFile(uintptr(ep), "udp")
-	if w.raw, err = w.file.SyscallConn(); err != nil {
-		w.file.Close()
-	}
-	return err
-}
-
-// begin is called by a callback of raw.Read before it tries the socket: it takes a pending event away, so that later
-// datagrams pass epoll by.
-func (w *waiter) begin(ep uintptr) {
-	if !w.armed {
-		return
-	}
-	var events [1]unix.EpollEvent
-	n, _ := unix.EpollWait(int(ep), events[:], 0)
-	w.armed = n == 0
-}
-
-// wait is called by a callback that has found nothing to do and will return false: the next event wakes it. An event that
-// came in between does so at once.
-func (w *waiter) wait(ep uintptr) {
-	w.armed = true
-	// Fails only without memory or when the socket is gone; then the deadline or Close ends the wait.
-	_ = unix.EpollCtl(int(ep), unix.EPOLL_CTL_MOD, w.fd, &unix.EpollEvent{Events: w.events | unix.EPOLLONESHOT})
-}
-
 // run calls f until it returns true, waiting in between.
-func (s *socket) run(w *waiter, f func(ep uintptr) bool) error {
-	err := w.raw.Read(f)
+func (s *socket) run(w *waiter.Waiter, f func(ep uintptr) bool) error {
+	err := w.Run(f)
 	if err != nil && s.closed.Load() {
 		return net.ErrClosed
 	}
@@ -117,8 +63,8 @@ func (s *socket) close() error {
 	if s.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	s.read.file.Close() // returns when nobody uses it any more
-	s.write.file.Close()
+	s.read.Close() // returns when nobody uses it any more
+	s.write.Close()
 	s.cleanup.Stop()
 	return os.NewSyscallError("close", unix.Close(s.fd))
 }
@@ -126,8 +72,8 @@ func (s *socket) close() error {
 func (s *socket) setReadDeadline(t time.Time) error  { return s.deadline(&s.read, t) }
 func (s *socket) setWriteDeadline(t time.Time) error { return s.deadline(&s.write, t) }
 
-func (s *socket) deadline(w *waiter, t time.Time) error {
-	err := w.file.SetReadDeadline(t) // waiting for an epoll instance is reading, in both directions
+func (s *socket) deadline(w *waiter.Waiter, t time.Time) error {
+	err := w.SetDeadline(t)
 	if err != nil && s.closed.Load() {
 		return net.ErrClosed
 	}
@@ -136,7 +82,7 @@ func (s *socket) deadline(w *waiter, t time.Time) error {
 
 // Control implements syscall.RawConn.
 func (s *socket) Control(f func(fd uintptr)) error {
-	err := s.read.raw.Control(func(uintptr) { f(uintptr(s.fd)) })
+	err := s.read.Control(func() { f(uintptr(s.fd)) })
 	if err != nil && s.closed.Load() {
 		return net.ErrClosed
 	}
@@ -149,13 +95,13 @@ func (s *socket) Read(f func(fd uintptr) bool) error { return s.wrap(&s.read, f)
 // Write implements syscall.RawConn.
 func (s *socket) Write(f func(fd uintptr) bool) error { return s.wrap(&s.write, f) }
 
-func (s *socket) wrap(w *waiter, f func(fd uintptr) bool) error {
+func (s *socket) wrap(w *waiter.Waiter, f func(fd uintptr) bool) error {
 	return s.run(w, func(ep uintptr) bool {
-		w.begin(ep)
+		w.Begin(ep)
 		if f(uintptr(s.fd)) {
 			return true
 		}
-		w.wait(ep)
+		w.Wait(ep)
 		return false
 	})
 }
