@@ -38,7 +38,7 @@ type bind struct {
 	// initiators finds the peer whom we sent the initiation with this sender index: its newest one only.
 	initiators map[uint32]*paths
 	arrivals   arrivals
-	batches    batches
+	batches    pool[batch]
 	handshakes handshakes
 
 	begin      time.Time
@@ -51,7 +51,7 @@ type bind struct {
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
 	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(), peers: map[Key]*paths{},
-		initiators: map[uint32]*paths{}}
+		initiators: map[uint32]*paths{}, batches: pool[batch]{fresh: newBatch}}
 }
 
 // now is the bind's clock: ns since it was made, never 0.

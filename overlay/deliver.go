@@ -1,15 +1,13 @@
 package overlay
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Deliver gives the kernel an IP packet as if a peer had sent it. Nobody judges it: it is for what a Judge has to say itself,
 // answers and probes.
 func (d *Device) Deliver(packet []byte) error {
-	b := make([]byte, spacing+len(packet), spacing+len(packet)+spacing)
-	copy(b[spacing:], packet)
-	if _, err := d.tun.writer.Write([][]byte{b}, spacing); err != nil {
+	b := make([]byte, vnetSize+len(packet))
+	copy(b[vnetSize:], packet)
+	if _, err := d.tun.file.Write(b); err != nil {
 		return fmt.Errorf("overlay: deliver: %w", err)
 	}
 	return nil

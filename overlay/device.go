@@ -133,6 +133,7 @@ func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
 type Stats struct {
 	DroppedIn, DroppedOut uint64 // refused by the Judge
 	Broken                uint64 // packets of the kernel that made no sense
+	MergeRefused          uint64 // packets from peers that were joined and that the kernel refused; they went one by one
 	SendErrors            uint64 // batches for which no path worked
 	ReadErrors            uint64
 	Copies                uint64 // handshake messages that came more than once
@@ -147,7 +148,7 @@ type Stats struct {
 // Stats returns the counters.
 func (d *Device) Stats() Stats {
 	s := Stats{
-		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(), Broken: d.tun.broken.Load(),
+		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(), Broken: d.tun.broken.Load(), MergeRefused: d.tun.refused.Load(),
 		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(), Copies: d.bind.copies.Load(),
 		Begun: d.bind.begun.Load(), Answered: d.bind.answered.Load(), AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
 	}

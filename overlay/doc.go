@@ -14,8 +14,9 @@
 //
 // The TUN device speaks in super packets with virtio headers: the kernel hands over up to 64 KiB of one TCP or UDP flow
 // at once, and takes as much. Small packets are read until none is left or a batch is full, so that they are sealed and
-// sent together. A Judge sees each batch before it is sealed (firewall.Out) and after it was opened (firewall.In), in
-// place, without a copy; a super packet from the kernel is judged as a whole. Authentication, replay and the pod ranges of
+// sent together; the end of a super packet that would make a small one of its own goes with the next. Packets of peers
+// that were cut from one are joined again, TCP segments and UDP datagrams alike. A Judge sees each batch before it is sealed (firewall.Out) and after it was opened (firewall.In), in
+// place, without a copy; super packets are judged as a whole. Authentication, replay and the pod ranges of
 // the peer are checked before the Judge sees a packet that came in. What it refuses is gone, and counted.
 //
 // # Paths

@@ -22,12 +22,16 @@ type frame struct {
 // nothing is left, so that a flood of small packets is sealed and sent in batches as well. It is for one goroutine.
 type drainer struct {
 	tun     *tunDevice
+	fd      int
 	frames  []frame
 	held    []byte // a super packet that did not fit behind the others, with its header
+	surplus surplus
 	v       verdicts
 	slab    []byte // operands of the callback, which is bound once
+	at      int    // where the first packet goes
+	before  int    // how many packets lie before that
 	err     error
-	readAll func(fd uintptr) bool
+	readAll func(ep uintptr) bool
 }
 
 const (
@@ -38,10 +42,17 @@ const (
 	drainLimit = 128
 )
 
-func (d *drainer) init(t *tunDevice) {
-	d.tun = t
+func (d *drainer) init(t *tunDevice, fd int) {
+	d.tun, d.fd = t, fd
 	d.frames = make([]frame, 0, drainLimit)
-	d.readAll = d.drain
+	d.readAll = func(ep uintptr) bool {
+		d.tun.ready.Begin(ep)
+		if d.drain(d.fd) {
+			return true
+		}
+		d.tun.ready.Wait(ep)
+		return false
+	}
 }
 
 // Read implements tun.Reader.
@@ -51,27 +62,34 @@ func (t *tunDevice) Read(slab []byte, packets []tun.ReadPacket) (int, error) {
 
 func (d *drainer) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 	for {
-		if err := d.fill(slab); err != nil {
+		d.before, d.at = d.surplus.restore(slab, packets)
+		n := d.before
+		if err := d.fill(slab); err != nil && n == 0 {
 			return 0, err
 		}
-		d.judge(slab)
-		n, err := d.cut(slab, packets)
-		if n > 0 || err != nil {
-			return n, err
+		if len(d.frames) > 0 {
+			d.judge(slab)
+			n += d.cut(slab, packets[n:])
+			if k := len(d.frames); k > 0 && d.frames[k-1].head.super() {
+				n -= d.surplus.keep(slab, packets[:n], int(d.tun.mtu.Load()))
+			}
+		}
+		if n > 0 {
+			return n, nil
 		}
 	}
 }
 
-// fill puts at least one frame into the slab.
+// fill puts at least one frame into the slab; behind packets that were kept back only when one is there.
 func (d *drainer) fill(slab []byte) error {
 	d.frames, d.slab, d.err = d.frames[:0], slab, nil
 	if len(d.held) > 0 {
-		n := copy(slab[spacing-vnetSize:], d.held)
+		n := copy(slab[d.at-vnetSize:], d.held)
 		d.held = d.held[:0]
-		d.add(spacing, n)
+		d.add(d.at, n)
 		return nil
 	}
-	err := d.tun.raw.Read(d.readAll)
+	err := d.tun.ready.Run(d.readAll)
 	d.slab = nil
 	if err == nil {
 		err = d.err
@@ -89,16 +107,16 @@ func (d *drainer) add(at, n int) frame {
 	return f
 }
 
-// drain is the callback of RawConn.Read; false means wait until something is there.
-func (d *drainer) drain(fd uintptr) bool {
-	at := spacing
+// drain reads what is there; false means wait until something is.
+func (d *drainer) drain(fd int) bool {
+	at := d.at
 	for len(d.frames) < drainLimit && len(d.slab)-at >= frameRoom-spacing {
-		n, err := unix.Read(int(fd), d.slab[at-vnetSize:len(d.slab)-spacing])
+		n, err := unix.Read(fd, d.slab[at-vnetSize:len(d.slab)-spacing])
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			return len(d.frames) > 0
+			return d.before+len(d.frames) > 0
 		case err != nil:
 			d.err = err
 			return true
@@ -107,7 +125,7 @@ func (d *drainer) drain(fd uintptr) bool {
 		}
 		f := d.add(at, n)
 		if f.head.super() {
-			if len(d.frames) > 1 && !f.fits(len(d.slab), len(d.frames)-1) {
+			if before := d.before + len(d.frames) - 1; before > 0 && !f.fits(len(d.slab), before) {
 				d.frames = d.frames[:len(d.frames)-1]
 				d.held = append(d.held[:0], d.slab[at-vnetSize:at+f.size]...)
 			}
@@ -136,12 +154,12 @@ func (d *drainer) judge(slab []byte) {
 		return
 	}
 	for _, f := range d.frames {
-		d.v.add(slab[f.at : f.at+f.size : f.at+f.size])
+		d.v.packets = append(d.v.packets, slab[f.at:f.at+f.size:f.at+f.size])
 	}
 	d.v.decide(d.tun.judge, firewall.Hook{Dir: firewall.Out, Xmit: d.tun.index})
 	kept := d.frames[:0]
 	for i, f := range d.frames {
-		if d.v.pass[d.v.of[i]] {
+		if d.v.pass[i] {
 			kept = append(kept, f)
 		}
 	}
@@ -151,8 +169,7 @@ func (d *drainer) judge(slab []byte) {
 }
 
 // cut makes packets of the frames: it computes checksums, and cuts super packets, of which only the last frame is one.
-func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (int, error) {
-	k := 0
+func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 	for _, f := range d.frames {
 		in := slab[f.at : f.at+f.size]
 		o, err := f.head.options(in)
@@ -179,7 +196,7 @@ func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (int, error) {
 			d.tun.broken.Add(1)
 		}
 	}
-	return k, nil
+	return k
 }
 
 // finishChecksum completes a checksum that the kernel left to us: the field holds the sum of the pseudo header.

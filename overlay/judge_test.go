@@ -54,8 +54,8 @@ func TestJudge(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		for range 10 {
-			c.Write([]byte("no"))
+		for i := range 10 { // none like the one before, so that each is judged by itself
+			c.Write([]byte("no no no no no")[:2+i])
 		}
 		server.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		if _, _, err := server.ReadFrom(make([]byte, 10)); err == nil {

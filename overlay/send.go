@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 
 	"github.com/tailscale/wireguard-go/conn"
@@ -18,20 +17,7 @@ type batch struct {
 	views [][]byte // msgs[i].Buffers is views[i:i+1]
 }
 
-// batches pools them. Senders are few: one for each peer.
-type batches struct {
-	mu   sync.Mutex
-	idle []*batch
-}
-
-func (p *batches) get() *batch {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if k := len(p.idle); k > 0 {
-		s := p.idle[k-1]
-		p.idle = p.idle[:k-1]
-		return s
-	}
+func newBatch() *batch {
 	s := &batch{msgs: make([]udp.Message, batchSize), views: make([][]byte, batchSize)}
 	for i := range s.msgs {
 		s.msgs[i].Buffers = s.views[i : i+1 : i+1]
@@ -39,19 +25,15 @@ func (p *batches) get() *batch {
 	return s
 }
 
-func (p *batches) put(s *batch) {
+func (b *bind) putBatch(s *batch) {
 	clear(s.views)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.idle) < 64 {
-		p.idle = append(p.idle, s)
-	}
+	b.batches.put(s)
 }
 
 // Send implements conn.Bind.
 func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	s := b.batches.get()
-	defer b.batches.put(s)
+	defer b.putBatch(s)
 	n := min(len(bufs), batchSize)
 	for i, buf := range bufs[:n] {
 		s.views[i] = buf[offset:]
@@ -156,7 +138,7 @@ func (b *bind) sendOver(s *batch, n int, h *hop) error {
 // sendInitiation sends a handshake initiation that was not answered in time to another endpoint.
 func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) {
 	s := b.batches.get()
-	defer b.batches.put(s)
+	defer b.putBatch(s)
 	s.views[0] = msg
 	if b.sendOver(s, 1, &hop{addr: to}) != nil {
 		b.sendErrors.Add(1)

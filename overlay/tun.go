@@ -13,52 +13,54 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/waiter"
 )
 
-// tunDevice is the interface that packets come from and go to: a tun.Device. The library's own device writes, that is,
-// joins segments to super packets; reading, judging and the life of the interface are ours.
+// tunDevice is the interface that packets come from and go to: a tun.Device.
 type tunDevice struct {
 	name   string
 	index  uint32
 	mtu    atomic.Int32
 	judge  Judge
-	file   *os.File
+	file   *os.File // not watched by the runtime's poller
 	raw    syscall.RawConn
-	writer tun.Device // works on file
+	ready  waiter.Waiter // for packets of the kernel
 	events chan tun.Event
 	once   sync.Once
 
-	in     drainer
-	passes sync.Pool // of *verdicts
+	in           drainer
+	inbounds     pool[inbound]
+	noTCP, noUDP atomic.Bool
 
 	dropped [2]atomic.Uint64 // packets that the judge refused, by firewall.Direction
 	broken  atomic.Uint64    // packets from the kernel that could not be cut
+	refused atomic.Uint64    // joined packets that the kernel refused
 }
 
 // openTUN makes the interface, down and without addresses.
 func openTUN(name string, mtu int, offload bool, judge Judge) (*tunDevice, error) {
-	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("overlay: open /dev/net/tun: %w", err)
 	}
 	t := &tunDevice{judge: judge, events: make(chan tun.Event)}
 	if err := t.attach(fd, name, offload); err != nil {
-		if t.writer != nil {
-			t.writer.Close()
-		} else {
-			unix.Close(fd)
-		}
+		unix.Close(fd)
 		return nil, fmt.Errorf("overlay: make interface %s: %w", name, err)
 	}
-	if !offload {
-		if w, ok := t.writer.(tun.GRODevice); ok {
-			w.DisableTCPGRO()
-			w.DisableUDPGRO()
+	t.file = os.NewFile(uintptr(fd), "/dev/net/tun") // it blocks still, hence the poller does not get it
+	if t.raw, err = t.file.SyscallConn(); err == nil {
+		if err = unix.SetNonblock(fd, true); err == nil {
+			err = t.ready.Open(fd, unix.EPOLLIN)
 		}
 	}
+	if err != nil {
+		t.file.Close()
+		return nil, fmt.Errorf("overlay: interface %s: %w", name, err)
+	}
 	t.mtu.Store(int32(mtu))
-	t.passes.New = func() any { return new(verdicts) }
-	t.in.init(t)
+	t.inbounds.fresh = func() *inbound { return newInbound(t) }
+	t.in.init(t, fd)
 	return t, nil
 }
 
@@ -72,17 +74,7 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 		return os.NewSyscallError("TUNSETIFF", err)
 	}
 	t.name = req.Name()
-	// Takes the descriptor, also when it fails. It asks for TSO, and for USO from Linux 6.2 on.
-	if t.writer, _, err = tun.CreateUnmonitoredTUNFromFD(fd); err != nil {
-		return err
-	}
-	if !offload {
-		if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, 0); err != nil {
-			return os.NewSyscallError("TUNSETOFFLOAD", err)
-		}
-	}
-	t.file = t.writer.File()
-	if t.raw, err = t.file.SyscallConn(); err != nil {
+	if err := t.setOffloads(fd, offload); err != nil {
 		return err
 	}
 	link, err := net.InterfaceByName(t.name)
@@ -93,39 +85,59 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 	return nil
 }
 
-// Write implements tun.Device: packets that came from peers, authentic and from their pod ranges, go to the kernel.
-func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
-	mtu := int(t.mtu.Load())
-	for _, b := range bufs {
-		clampMSS(b[offset:], mtu, false)
+// Super packets of the kernel, whose checksums are ours to compute: of TCP since ever, of UDP from Linux 6.2 on.
+const (
+	offloadTCP = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6
+	offloadUDP = unix.TUN_F_USO4 | unix.TUN_F_USO6
+)
+
+// setOffloads says which super packets may come, and finds out which may go.
+func (t *tunDevice) setOffloads(fd int, on bool) error {
+	flags := 0
+	if on {
+		flags = offloadTCP | offloadUDP
 	}
-	if t.judge == nil {
-		return t.writer.Write(bufs, offset)
+	err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, flags)
+	noUDP := err != nil
+	if noUDP {
+		err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, flags&offloadTCP)
 	}
-	v := t.passes.Get().(*verdicts)
-	defer t.passes.Put(v)
-	defer v.reset()
-	for _, b := range bufs {
-		v.add(b[offset:])
+	if err != nil {
+		return os.NewSyscallError("TUNSETOFFLOAD", err)
 	}
-	v.decide(t.judge, firewall.Hook{Dir: firewall.In, Recv: t.index})
-	for i, b := range bufs {
-		if v.pass[v.of[i]] {
-			v.kept = append(v.kept, b)
-		}
+	t.noTCP.Store(!on)
+	t.noUDP.Store(!on || noUDP || losesUDP())
+	return nil
+}
+
+// losesUDP says whether the kernel loses super packets of UDP that come through an interface and hold a tunnel of its own,
+// such as VXLAN: fixed in Linux 6.8.5 (tailscale/tailscale#11026).
+func losesUDP() bool {
+	var u unix.Utsname
+	var a, b, c int
+	if unix.Uname(&u) != nil {
+		return true
 	}
-	t.dropped[firewall.In].Add(uint64(len(bufs) - len(v.kept)))
-	if len(v.kept) == 0 {
-		return 0, nil
+	// What is missing stays 0.
+	_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d.%d", &a, &b, &c)
+	return a < 6 || a == 6 && (b < 8 || b == 8 && c < 5)
+}
+
+// mergeRefused is called when the kernel refused joined packets of a protocol: it has a bug with them (Linux 6.6.44 and
+// stable kernels of that time, tailscale/tailscale#13041). They are not joined any more.
+func (t *tunDevice) mergeRefused(protocol uint8) {
+	t.refused.Add(1)
+	if protocol == protocolUDP {
+		t.noUDP.Store(true)
+	} else {
+		t.noTCP.Store(true)
 	}
-	return t.writer.Write(v.kept, offset)
 }
 
 // verdicts is the memory of one judgement.
 type verdicts struct {
-	runs
-	pass []bool
-	kept [][]byte
+	packets [][]byte
+	pass    []bool
 }
 
 func (v *verdicts) decide(judge Judge, hook firewall.Hook) {
@@ -134,14 +146,17 @@ func (v *verdicts) decide(judge Judge, hook firewall.Hook) {
 		v.pass = make([]bool, max(n, batchSize))
 	}
 	v.pass = v.pass[:n]
-	clear(v.pass)
-	judge(hook, v.packets, v.pass)
+	for i := range v.pass {
+		v.pass[i] = judge == nil
+	}
+	if judge != nil && n > 0 {
+		judge(hook, v.packets, v.pass)
+	}
 }
 
 func (v *verdicts) reset() {
-	clear(v.kept)
-	v.kept = v.kept[:0]
-	v.runs.reset()
+	clear(v.packets)
+	v.packets = v.packets[:0]
 }
 
 // File implements tun.Device.
@@ -163,7 +178,8 @@ func (t *tunDevice) BatchSize() int { return batchSize }
 func (t *tunDevice) Close() error {
 	err := os.ErrClosed
 	t.once.Do(func() {
-		err = t.writer.Close() // and its own event channel, which nobody reads
+		t.ready.Close() // returns when nobody reads any more
+		err = t.file.Close()
 		close(t.events)
 	})
 	if errors.Is(err, os.ErrClosed) {

@@ -24,6 +24,14 @@ func readVnet(b []byte) vnet {
 	return vnet{b[0], b[1], u16(b[2:]), u16(b[4:]), u16(b[6:]), u16(b[8:])}
 }
 
+// put writes the header to the front of b.
+func (v vnet) put(b []byte) {
+	b[0], b[1] = v.flags, v.kind
+	for i, n := range [...]uint16{v.header, v.segment, v.csumStart, v.csumFrom} {
+		binary.NativeEndian.PutUint16(b[2+2*i:], n)
+	}
+}
+
 func (v vnet) super() bool { return v.kind != unix.VIRTIO_NET_HDR_GSO_NONE }
 
 var errShortSuper = errors.New("overlay: the kernel's super packet is too short for its headers")

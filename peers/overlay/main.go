@@ -46,6 +46,7 @@ func bench(args []string) error {
 	rounds := fs.Int("rounds", 7, "interleaved rounds")
 	seconds := fs.Int("seconds", 2, "length of one run")
 	only := fs.String("only", "", "tables to run, separated by commas: tcp1, tcp8, nouso, udp200, ping")
+	with := fs.String("with", strings.Join(kinds, ","), "kinds of nodes to run, separated by commas")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func bench(args []string) error {
 				continue
 			}
 			if tunnels == nil {
-				for _, k := range kinds {
+				for _, k := range strings.Split(*with, ",") {
 					tn, err := openTunnel(lab, k, uso)
 					if err != nil {
 						return err

@@ -53,18 +53,30 @@ var bars = map[string][]bar{
 
 // print writes the table, and returns the smallest ratio of the filtered device, each divided by its bar.
 func (t table) print(r map[string][]outcome) float64 {
-	fmt.Printf("\n### %s\n\n| what | %s min / median / max | CPU ns | sent again per GB | p99 ms |\n| --- | --- | --- | --- | --- |\n", t.title, t.unit)
+	fmt.Printf("\n### %s\n\n| what | %s min / median / max | CPU ns | sent again per GB | p99 ms | disturbed |\n| --- | --- | --- | --- | --- | --- |\n", t.title, t.unit)
 	for _, k := range kinds {
+		if len(r[k]) == 0 {
+			continue
+		}
 		v := spread(r[k], rate)
 		late := ""
 		if t.work.ping {
 			late = fmt.Sprintf("%.2f", median(r[k], p99))
 		}
-		fmt.Printf("| %s | %.2f / %.2f / %.2f | %.2f | %.0f | %s |\n", k, v[0]/t.scale, v[len(v)/2]/t.scale, v[len(v)-1]/t.scale, median(r[k], cpu), median(r[k], lost), late)
+		disturbed := 0
+		for _, o := range r[k] {
+			if o.strange > strangeLimit {
+				disturbed++
+			}
+		}
+		fmt.Printf("| %s | %.2f / %.2f / %.2f | %.2f | %.0f | %s | %d of %d |\n", k, v[0]/t.scale, v[len(v)/2]/t.scale, v[len(v)-1]/t.scale, median(r[k], cpu), median(r[k], lost), late, disturbed, len(v))
 	}
 	fmt.Print("\n| weir+filter against | rate ratio | bar | CPU ratio | bar | p99 ratio | bar |\n| --- | --- | --- | --- | --- | --- | --- |\n")
 	worst, ours := 1e9, r[filtered]
 	for _, b := range bars[t.key] {
+		if len(ours) == 0 || len(r[b.against]) == 0 {
+			continue // not asked for
+		}
 		row := fmt.Sprintf("| %s ", b.against)
 		for _, c := range []struct{ got, must float64 }{
 			{paired(ours, r[b.against], rate), b.rate},

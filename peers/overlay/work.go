@@ -21,10 +21,25 @@ type outcome struct {
 	cpu  float64 // ns of both nodes for a byte, or for a packet
 	p99  float64 // ms
 	lost float64 // TCP segments sent again, for each 1000 MB
+
+	own     time.Duration // CPU time of iperf3
+	strange float64       // part of the machine that was not ours
 }
 
-// run uses the tunnel for some seconds.
-func (t *tunnel) run(w work, seconds int) (outcome, error) {
+// runs is how often a run is tried again when others disturbed it.
+const runs = 4
+
+// run uses the tunnel for some seconds, again when others used the machine meanwhile. The last try counts in any case.
+func (t *tunnel) run(w work, seconds int) (o outcome, err error) {
+	for range runs {
+		if o, err = t.runOnce(w, seconds); err != nil || o.strange <= strangeLimit {
+			break
+		}
+	}
+	return o, err
+}
+
+func (t *tunnel) runOnce(w work, seconds int) (outcome, error) {
 	server := t.ends[1].Command("iperf3", "-s", "-1", "-B", addr("99", 1))
 	if err := server.Start(); err != nil {
 		return outcome{}, err
@@ -49,6 +64,11 @@ func (t *tunnel) run(w work, seconds int) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
+	machine, err := readMachine()
+	if err != nil {
+		return outcome{}, err
+	}
+	begin := time.Now()
 	args := append([]string{"-c", addr("99", 1), "-J", "-t", strconv.Itoa(seconds)}, w.args...)
 	out, err := t.ends[0].Command("iperf3", args...).Output()
 	if err != nil {
@@ -59,6 +79,12 @@ func (t *tunnel) run(w work, seconds int) (outcome, error) {
 		return outcome{}, err
 	}
 	o, err := parse(out, float64(after-before))
+	if err != nil {
+		return outcome{}, err
+	}
+	if o.strange, err = machine.strange(time.Since(begin), after-before+o.own); err != nil {
+		return outcome{}, err
+	}
 	if w.ping {
 		<-pinged
 		if len(pings) == 0 {
@@ -67,7 +93,7 @@ func (t *tunnel) run(w work, seconds int) (outcome, error) {
 		slices.Sort(pings)
 		o.p99 = pings[len(pings)*99/100]
 	}
-	return o, err
+	return o, nil
 }
 
 // listening waits until the server is there: on a busy machine it takes its time.
@@ -94,12 +120,21 @@ func parse(out []byte, cpu float64) (outcome, error) {
 	}
 	var r struct {
 		Error string `json:"error"`
-		End   struct {
+		Start struct {
+			Test struct {
+				Duration float64 `json:"duration"`
+			} `json:"test_start"`
+		} `json:"start"`
+		End struct {
 			Sum      *sum `json:"sum"`
 			Sent     sum  `json:"sum_sent"`
 			Received sum  `json:"sum_received"`
 			Back     sum  `json:"sum_sent_bidir_reverse"`
 			Reverse  sum  `json:"sum_received_bidir_reverse"`
+			CPU      struct {
+				Host   float64 `json:"host_total"` // percent of one CPU
+				Remote float64 `json:"remote_total"`
+			} `json:"cpu_utilization_percent"`
 		} `json:"end"`
 	}
 	if err := json.Unmarshal(out, &r); err != nil {
@@ -108,13 +143,14 @@ func parse(out []byte, cpu float64) (outcome, error) {
 	if r.Error != "" {
 		return outcome{}, fmt.Errorf("iperf3: %s", r.Error)
 	}
+	own := time.Duration((r.End.CPU.Host + r.End.CPU.Remote) / 100 * r.Start.Test.Duration * float64(time.Second))
 	if s := r.End.Sum; s != nil && s.Packets > 0 {
 		got := s.Packets - s.Lost
-		return outcome{rate: got / s.Seconds, cpu: cpu / got}, nil
+		return outcome{rate: got / s.Seconds, cpu: cpu / got, own: own}, nil
 	}
 	bytes := r.End.Received.Bytes + r.End.Reverse.Bytes
 	return outcome{rate: r.End.Received.BPS + r.End.Reverse.BPS, cpu: cpu / bytes,
-		lost: (r.End.Sent.Again + r.End.Back.Again) / bytes * 1e9}, nil
+		lost: (r.End.Sent.Again + r.End.Back.Again) / bytes * 1e9, own: own}, nil
 }
 
 // roundTrips finds the times in ping's output, in ms.

@@ -1,0 +1,177 @@
+package overlay
+
+import (
+	"encoding/binary"
+
+	"github.com/tailscale/wireguard-go/tun"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxPacket = 65535
+	// maxDatagrams is how many datagrams of UDP are joined at most: what every kernel takes (UDP_MAX_SEGMENTS before 6.9).
+	maxDatagrams = 64
+	// openUnits is how many flows are followed at once. Segments that the other node's kernel or network card cut from a
+	// super packet come one after the other.
+	openUnits = 8
+	// headerRoom holds the kernel's header, any IPv4 or IPv6 header without extensions, and any TCP header.
+	headerRoom = 144
+	// headerAt is where in that room the IP header begins.
+	headerAt = 16
+)
+
+// unit is what is judged and written as one: a packet of a batch, or several of one flow that were cut from one.
+type unit struct {
+	segment           // the first packet
+	first, last int32 // packets of the batch
+	count       int32
+	size        int    // of the whole
+	next        uint32 // the sequence number that continues it
+	closed      bool   // nothing may follow
+	checked     bool   // the first packet's checksum was looked at
+	at          int32  // of the joined header in the slab
+}
+
+// merger joins the packets of a batch to units. A joined unit gets a header of its own; packets are not written to.
+type merger struct {
+	noTCP, noUDP bool
+
+	in    [][]byte
+	link  []int32 // for each packet, the next one of its unit, or -1
+	units []unit
+	open  [openUnits]int32 // units that may be continued, one for each flow; -1 is none
+	turn  int              // where in open the next flow goes
+	slab  []byte           // headers of joined units, headerRoom bytes apart; what is behind them belongs to others
+	used  int              // bytes of slab in use
+}
+
+// add puts a packet behind the others.
+func (m *merger) add(p []byte, s segment) {
+	i := int32(len(m.in))
+	m.in, m.link = append(m.in, p), append(m.link, -1)
+	u := unit{segment: s, first: i, last: i, count: 1, size: len(p)}
+	if s.protocol == protocolTCP && !m.noTCP || s.protocol == protocolUDP && !m.noUDP {
+		slot := m.slotOf(p, s)
+		if k := m.open[slot]; k >= 0 && m.join(&m.units[k], p, i, s) {
+			return
+		}
+		m.open[slot] = int32(len(m.units)) // later packets must not overtake this one
+		u.next, u.closed = s.seq+uint32(s.payload), s.push
+	}
+	m.units = append(m.units, u)
+}
+
+// slotOf returns the place in open that a flow has, or gets.
+func (m *merger) slotOf(p []byte, s segment) int {
+	flow := s.flow(p)
+	for i := range openUnits {
+		slot := (m.turn + openUnits - 1 - i) % openUnits // the newest first
+		k := m.open[slot]
+		if k < 0 {
+			break
+		}
+		if u := &m.units[k]; u.ip == s.ip && u.protocol == s.protocol && string(u.flow(m.in[u.first])) == string(flow) {
+			return slot
+		}
+	}
+	slot := m.turn
+	m.turn = (m.turn + 1) % openUnits
+	m.open[slot] = -1
+	return slot
+}
+
+// join adds packet i to a unit of the same flow, if it continues that and both are intact. A packet with a wrong checksum
+// stays alone: the kernel believes the checksum of what was joined.
+func (m *merger) join(u *unit, p []byte, i int32, s segment) bool {
+	size := u.size + s.payload
+	if u.closed || s.payload > u.payload || size > maxPacket {
+		return false
+	}
+	if s.protocol == protocolTCP && s.seq != u.next || s.protocol == protocolUDP && u.count == maxDatagrams {
+		return false
+	}
+	head := m.in[u.first]
+	if !u.alike(head, s, p) {
+		return false
+	}
+	if !u.checked {
+		u.checked = true
+		if !u.sound(head) {
+			u.closed = true
+			return false
+		}
+	}
+	if !s.sound(p) {
+		return false
+	}
+	m.link[u.last] = i
+	u.last = i
+	u.count++
+	u.size = size
+	u.next += uint32(s.payload)
+	u.push = s.push
+	u.closed = s.push || s.payload < u.payload
+	return true
+}
+
+// packet is what unit k is judged by: the packet, or the headers of all with the length of all. Nobody who judges reads
+// beyond headers.
+func (m *merger) packet(k int) []byte {
+	u := &m.units[k]
+	head := m.in[u.first]
+	if u.count == 1 {
+		return head
+	}
+	if need := len(m.in)/2*headerRoom + maxPacket; len(m.slab) < need {
+		m.slab = make([]byte, max(need, batchSize/2*headerRoom+maxPacket)) // all packets are there: it holds all headers
+	}
+	at := m.used + headerAt
+	m.used += headerRoom
+	u.at = int32(at)
+	p := m.slab[at : at+u.size]
+	copy(p, head[:u.header])
+	if u.ip == 20 {
+		binary.BigEndian.PutUint16(p[2:], uint16(u.size))
+	} else {
+		binary.BigEndian.PutUint16(p[4:], uint16(u.size-40))
+	}
+	switch {
+	case u.protocol == protocolUDP:
+		binary.BigEndian.PutUint16(p[u.ip+4:], uint16(u.size-u.ip))
+	case u.push:
+		p[u.ip+13] |= tcpPush
+	}
+	return p
+}
+
+// finish completes the joined header of a unit for the kernel, which computes what is left of the checksum when it must. It
+// returns the header with the kernel's own in front. p is what packet returned.
+func (u *unit) finish(slab []byte) []byte {
+	p := slab[u.at:][:u.header]
+	v := vnet{flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, header: uint16(u.header), segment: uint16(u.payload),
+		csumStart: uint16(u.ip), csumFrom: uint16(u.checksumAt())}
+	switch {
+	case u.protocol == protocolUDP:
+		v.kind = unix.VIRTIO_NET_HDR_GSO_UDP_L4
+	case u.ip == 20:
+		v.kind = unix.VIRTIO_NET_HDR_GSO_TCPV4
+	default:
+		v.kind = unix.VIRTIO_NET_HDR_GSO_TCPV6
+	}
+	if u.ip == 20 {
+		p[10], p[11] = 0, 0
+		binary.BigEndian.PutUint16(p[10:], ^tun.Checksum(p[:20], 0))
+	}
+	binary.BigEndian.PutUint16(p[u.ip+u.checksumAt():], u.pseudo(p, u.size-u.ip))
+	v.put(slab[u.at-vnetSize:])
+	return slab[int(u.at)-vnetSize : int(u.at)+u.header]
+}
+
+// reset forgets the packets, which are not ours.
+func (m *merger) reset() {
+	clear(m.in)
+	m.in, m.link, m.units, m.used, m.turn = m.in[:0], m.link[:0], m.units[:0], 0, 0
+	for i := range m.open {
+		m.open[i] = -1
+	}
+}

@@ -1,0 +1,33 @@
+package overlay
+
+import "sync"
+
+// pool keeps the memory of calls for reuse. Unlike a sync.Pool, the collector does not empty it: what is in use allocates
+// nothing, ever. Users are few: one for each peer.
+type pool[T any] struct {
+	fresh func() *T
+	mu    sync.Mutex
+	idle  []*T
+}
+
+const poolLimit = 64
+
+func (p *pool[T]) get() *T {
+	p.mu.Lock()
+	if k := len(p.idle); k > 0 {
+		x := p.idle[k-1]
+		p.idle = p.idle[:k-1]
+		p.mu.Unlock()
+		return x
+	}
+	p.mu.Unlock()
+	return p.fresh()
+}
+
+func (p *pool[T]) put(x *T) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) < poolLimit {
+		p.idle = append(p.idle, x)
+	}
+}

@@ -1,0 +1,62 @@
+package overlay
+
+import (
+	"github.com/tailscale/wireguard-go/tun"
+)
+
+// surplus is the end of a super packet of the kernel that did not fit into one super packet of datagrams. A flow that is
+// being sent as fast as it goes comes in super packets of 64 KiB, and sealing adds to them: the last two packets of each
+// would travel alone, through all of the kernel, the other node and its kernel, and be acknowledged. They are kept back
+// when there is a next packet to go with already, and are first in its batch.
+type surplus struct {
+	bytes []byte
+	sizes []int
+}
+
+const (
+	// superRoom is how many bytes of datagrams a super packet over IPv4 has, and superCount how many datagrams.
+	superRoom  = 65535 - 20 - 8
+	superCount = 127
+	// surplusLimit is how many bytes are kept back at most.
+	surplusLimit = 16 << 10
+	// sealing is what WireGuard adds to a padded packet: its header and the tag.
+	sealing = 16 + 16
+)
+
+// keep copies the packets at the end that are one too many, and returns how many there are. The slab's memory is the
+// caller's again.
+func (s *surplus) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
+	if len(packets) == 0 {
+		return 0
+	}
+	size := packets[len(packets)-1].Size
+	run := 0
+	for run < len(packets) && packets[len(packets)-1-run].Size == size {
+		run++
+	}
+	full := min(superRoom/(max(size, min((size+15)&^15, mtu))+sealing), superCount)
+	if full == 0 || run < full || run%full*size > surplusLimit {
+		return 0
+	}
+	for _, p := range packets[len(packets)-run%full:] {
+		s.bytes = append(s.bytes, slab[p.Offset:p.Offset+p.Size]...)
+		s.sizes = append(s.sizes, p.Size)
+	}
+	return run % full
+}
+
+// restore puts what was kept back at the front of the slab, and returns how many packets that were and where the next one
+// may begin.
+func (s *surplus) restore(slab []byte, packets []tun.ReadPacket) (n, at int) {
+	at = spacing
+	b := s.bytes
+	for i, size := range s.sizes {
+		copy(slab[at:], b[:size])
+		b = b[size:]
+		packets[i] = tun.ReadPacket{Offset: at, Size: size}
+		at += size + spacing
+	}
+	n = len(s.sizes)
+	s.bytes, s.sizes = s.bytes[:0], s.sizes[:0]
+	return n, at
+}
