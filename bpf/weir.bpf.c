@@ -2,6 +2,7 @@
 // Weir's programs: one per direction and kind of interface, with and without Ethernet headers.
 #include "lib/control.h"
 #include "lib/own.h"
+#include "lib/quick.h"
 
 // hook judges a packet at an interface. The test for passing is the last thing that happens: whatever goes wrong before, the packet is dropped.
 inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
@@ -24,8 +25,13 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	p->tags = 0;
 	p->second = 0;
 	p->offer = OFFER_NONE;
+	p->missed = 0;
 	if (f->pods | f->published)
 		return dir == DIR_IN ? carry_in(skb, p, l2) : carry_out(skb, l2);
+	if (likely(!listened(cf, EVENT_PACKET)) && quick(skb, l2)) {
+		count_verdict(c);
+		return TC_ACT_UNSPEC;
+	}
 	read_frame(skb, l2);
 	if (dir == DIR_IN)
 		before_judge(skb, p);
@@ -80,14 +86,16 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 		return 1;
 	struct pkt *p = &c->p;
 	p->now = in->now || in->op == OP_JUDGE ? in->now : bpf_ktime_get_coarse_ns();
-	p->current = cf->current;
+	p->current = cf->current & CURRENT_SLOT;
 	if (in->op != OP_JUDGE) {
 		in->result = operate(in->op);
 		return 0;
 	}
 	take_input(0);
-	read_frame(skb, 14);
-	judge(skb);
+	if (!quick(skb, 14)) {
+		read_frame(skb, 14);
+		judge(skb);
+	}
 	return give_verdict(0);
 }
 

@@ -40,6 +40,7 @@ checked_once int take_input(__u32 unused)
 	p->random = in->random;
 	p->second = 0;
 	p->offer = OFFER_NONE;
+	p->missed = 0;
 	p->tags = 0;
 	for (__u32 i = 0; i < MAX_TAGS; i++) {
 		if (i < in->tags)

@@ -11,17 +11,17 @@ enum { MAPPED = 0xffff, NO_SCALE = 0xff, NO_CHUNK = 0xff, MAX_EXT = 8, MAX_HOP_O
 
 inline_always __u16 get16(const __u8 *b)
 {
-	return (__u16)b[0] << 8 | b[1];
+	return be16(*(const __u16 *)b);
 }
 
 inline_always __u32 get32(const __u8 *b)
 {
-	return (__u32)b[0] << 24 | (__u32)b[1] << 16 | (__u32)b[2] << 8 | b[3];
+	return be32(*(const __u32 *)b);
 }
 
 inline_always __u64 get64(const __u8 *b)
 {
-	return (__u64)get32(b) << 32 | get32(b + 4);
+	return be64(*(const __u64 *)b);
 }
 
 inline_always void put64(__be32 *to, __u64 v)

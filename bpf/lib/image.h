@@ -54,6 +54,7 @@ struct header {
 	__u32 active;		 // number of dimensions in order[] with more than one class
 	__u8 order[NUM_DIMS];	 // dimensions, those with most classes first
 	__u8 flow[256];		 // the Program's flow ids in order -> lasting flow ids
+	__u32 after;		 // first slot to visit when the look-up of quick has found nothing: the first rule may do no more than look
 };
 
 // Places in the first row of header.small, as __u16 indexes.

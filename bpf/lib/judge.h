@@ -59,8 +59,10 @@ inline_always int established(struct config *cf, struct pkt *p, void *image, str
 	begin_walk(p);
 	note_asked(p, flow);
 	p->lookups = 1;
-	if (look == LOOK_MISS)
+	if (look == LOOK_MISS) {
+		p->pc = h->after;
 		return QUICK_WALK;
+	}
 	p->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
 	p->v.state = look == LOOK_HIT ? USE_HIT : USE_UNTOUCHED;
 	p->mode = MODE_ACT;
@@ -124,7 +126,7 @@ checked_once int before_rules(struct __sk_buff *skb)
 
 	__builtin_memset(&p->v, 0, sizeof(p->v));
 	p->v.reason = REASON_LOOP;
-	p->current = cf->current;
+	p->current = cf->current & CURRENT_SLOT;
 	if (p->kind != PARSED_IP) {
 		p->len = 0;
 		decided_before(p, 1, REASON_NOT_IP);
@@ -174,15 +176,21 @@ inline_always void tell_drop(struct pkt *p, struct config *cf)
 		event_packet(kind);
 }
 
+inline_always void count_verdict(struct cpu *c)
+{
+	struct pkt *p = &c->p;
+	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason, 4 * NUM_REASONS)];
+
+	n->packets++;
+	n->bytes += p->len;
+}
+
 // finish counts the verdict and tells of a drop.
 inline_always void finish(struct cpu *c, struct config *cf)
 {
 	struct pkt *p = &c->p;
 
-	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason, 4 * NUM_REASONS)];
-
-	n->packets++;
-	n->bytes += p->len;
+	count_verdict(c);
 	if (unlikely(!p->v.pass))
 		tell_drop(p, cf);
 	if (unlikely(p->v.state == USE_NEW) && listened(cf, EVENT_START))

@@ -18,18 +18,15 @@ inline_always __u64 embryos_in(struct tag_line *t)
 	return m;
 }
 
-// silent_since returns when the state at a place was heard last.
-inline_always __s64 silent_since(__u32 place)
+// made_at returns when the state at a place was made.
+inline_always __s64 made_at(__u32 place)
 {
 	struct set *s = set_at(place / WAYS);
-	if (!s)
-		return 0;
-	__s64 low = low_side(s, place)->last, high = high_side(s, place)->last;
-	return low > high ? low : high;
+	return s ? low_side(s, place)->created : 0;
 }
 
-// evict removes a half-open state from the two sets of p->hash: of two that chance picks the one that was silent for longer. Tags tell which
-// states are half-open, so that a flood costs few cache lines.
+// evict removes a half-open state from the two sets of p->hash: of two that chance picks the older one. Tags tell which states are half-open, so
+// that a flood costs few cache lines.
 checked_once int evict(__u32 chance)
 {
 	struct cpu *c = this_cpu();
@@ -46,7 +43,7 @@ checked_once int evict(__u32 chance)
 	in_a = (in_a | in_a << WAYS) >> chance & 0xff;
 	in_b = (in_b | in_b << WAYS) >> chance & 0xff;
 	__u32 aw = (lowest(in_a | 1 << WAYS) + chance) & (WAYS - 1), bw = (lowest(in_b | 1 << WAYS) + chance) & (WAYS - 1);
-	if (in_a && (!in_b || silent_since(an * WAYS + aw) <= silent_since(bn * WAYS + bw)))
+	if (in_a && (!in_b || made_at(an * WAYS + aw) <= made_at(bn * WAYS + bw)))
 		return remove_state(an * WAYS + aw, once(a->tag[aw]), GONE_RECLAIMED);
 	if (in_b)
 		return remove_state(bn * WAYS + bw, once(b->tag[bw]), GONE_RECLAIMED);
@@ -127,43 +124,17 @@ inline_always int take(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
 	return 1;
 }
 
-// empty_in returns a bit for each entry of a set that was never used.
-inline_always __u64 empty_in(struct tag_line *t)
+// claim_spare takes the entry that the look-up found.
+inline_always int claim_spare(struct pkt *p)
 {
-	__u64 m = 0;
-
-#pragma unroll
-	for (int i = 0; i < WAYS; i++) {
-		__u64 tag = once(t->tag[i]);
-		tag |= -tag;
-		opaque(tag);
-		m |= (~tag >> 63) << i;
-	}
-	return m;
-}
-
-// claim_empty takes an entry that was never used, in the set that has more of them.
-checked_once int claim_empty(__u64 sets)
-{
-	struct cpu *c = this_cpu();
-	if (!c)
+	__u32 place = p->spare - 1, way = place % WAYS;
+	struct tag_line *t = p->spare ? tags_at(place / WAYS) : NULL;
+	if (!t)
 		return 0;
-	struct pkt *p = &c->p;
-	__u32 an = first_set(p->hash, sets), bn = second_set(p->hash, sets);
-	struct tag_line *a = tags_at(an), *b = tags_at(bn);
-	if (!a || !b)
+	__u64 old = once(t->tag[way]);
+	if (!vacant(old, p->now) || __sync_val_compare_and_swap(&t->tag[way], old, (p->tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != old)
 		return 0;
-	__u64 in_a = empty_in(a), in_b = empty_in(b);
-	// As long as nothing was removed a set fills from below, so that its empty entries are its upper bits.
-	int use_a = in_a >= in_b;
-	__u64 in = use_a ? in_a : in_b;
-	if (!in)
-		return 0;
-	struct tag_line *t = use_a ? a : b;
-	__u32 way = lowest(in) & (WAYS - 1);
-	if (__sync_val_compare_and_swap(&t->tag[way], 0, (p->tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != 0)
-		return 0;
-	p->place = (use_a ? an : bn) * WAYS + way;
+	p->place = place;
 	return 1;
 }
 
@@ -240,8 +211,8 @@ checked_once int move(__u32 place)
 	o->addr[at] = s->addr[way];
 	*low_side(o, at) = *low_side(s, way);
 	*high_side(o, at) = *high_side(s, way);
-	if (__sync_val_compare_and_swap(&from->tag[way], tag, dead_tag(p->now)) != tag) { // it ended meanwhile
-		once(t->tag[at]) = dead_tag(p->now);
+	if (__sync_val_compare_and_swap(&from->tag[way], tag, free_tag(p->now)) != tag) { // it ended meanwhile
+		once(t->tag[at]) = free_tag(p->now);
 		return 0;
 	}
 	__sync_lock_test_and_set(&t->tag[at], tag);
@@ -267,7 +238,7 @@ checked_once int make_way(__u32 unused)
 // place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that is reclaimed.
 inline_always int place_for(struct config *cf, struct pkt *p)
 {
-	if (claim_empty(cf->sets) || claim(0) || claim(1))
+	if (claim_spare(p) || claim(0) || claim(1))
 		return 1;
 	if (make_way(0) && claim(1))
 		return 1;

@@ -159,7 +159,7 @@ inline_always void nat_unclaim(struct pkt *p, __u32 place)
 	struct tag_line *t = tags_at(place / WAYS);
 
 	if (t)
-		__sync_lock_test_and_set(&t->tag[place & (WAYS - 1)], dead_tag(p->now));
+		__sync_lock_test_and_set(&t->tag[place & (WAYS - 1)], free_tag(p->now));
 }
 
 // host_uses reports that a socket of the host's own would hear the answers to the goal.

@@ -118,8 +118,10 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 			r = RES_UNTOUCHED;
 	} else {
 		touch(d, p);
-		if (o->flags & SIDE_SEEN)
+		if (o->flags & SIDE_SEEN) {
 			set_flags(d, META_PEER);
+			set_flags(o, META_PEER);
+		}
 		r = RES_HIT;
 	}
 	if (r == RES_RECYCLE) {
@@ -149,6 +151,12 @@ inline_always int look_in(struct config *cf, struct pkt *p, void *image, __u32 f
 		*owner = owner_of(p, image, p->memo_rule);
 		if (*owner)
 			return p->memo_look;
+	}
+	if (p->missed == flow + 1) { // and what follows from the key is in place
+		p->missed = 0;
+		p->hashed = 1;
+		p->key.flow = flow;
+		return LOOK_MISS;
 	}
 	key_hash(p, cf, flow);
 	if (!find(p, cf))

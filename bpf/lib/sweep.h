@@ -145,7 +145,7 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 	__u32 count = cf->sets / TICKS_PER_PASS + 1;
 	struct sweep w = {.next = hand->next, .sets = cf->sets};
 	c->p.now = bpf_ktime_get_coarse_ns();
-	c->p.current = cf->current;
+	c->p.current = cf->current & CURRENT_SLOT;
 	if (count > MAX_SETS_PER_TICK)
 		count = MAX_SETS_PER_TICK;
 	bpf_loop(count, sweep_one, &w, 0);

@@ -39,19 +39,16 @@ inline_always __u32 second_set(__u64 hash, __u32 sets)
 	return (hash >> 32) * sets >> 32;
 }
 
-inline_always __u64 dead_tag(__s64 now)
+// free_tag is the tag of an entry that ends now.
+inline_always __u64 free_tag(__s64 now)
 {
-	return (__u64)now >> TICK_SHIFT << 2 | TAG_DEAD;
+	return (((__u64)now >> TICK_SHIFT) + REST_TICKS) << 2 | TAG_FREE;
 }
 
 // vacant: an entry with this tag may be claimed.
 inline_always int vacant(__u64 tag, __s64 now)
 {
-	if (tag == TAG_EMPTY)
-		return 1;
-	if ((tag & TAG_MASK) != TAG_DEAD)
-		return 0;
-	return ((__u64)now >> TICK_SHIFT) - (tag >> 2) >= REST_TICKS;
+	return (tag & TAG_MASK) == TAG_FREE && tag >> 2 <= (__u64)now >> TICK_SHIFT;
 }
 
 inline_always struct set *set_at(__u32 n)
@@ -72,6 +69,7 @@ inline_always void key_hash(struct pkt *p, struct config *cf, __u32 flow)
 	if (p->hashed && k->flow == flow)
 		return;
 	p->hashed = 1;
+	p->spare = 0;
 	k->flow = flow;
 	__u64 rest = (__u64)k->ports << 32 | (__u32)k->proto << 24 | (__u32)k->flow << 16;
 
@@ -136,6 +134,60 @@ inline_always int find_in(struct pkt *p, struct tag_line *t, __u32 n)
 	return 0;
 }
 
+// vacancies returns a bit for each vacant entry of a set, without a branch: which ones are vacant is hard to foretell.
+inline_always __u64 vacancies(struct tag_line *t, __u64 tick)
+{
+	__u64 taken = 0;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		__u64 tag = once(t->tag[i]);
+		__u64 later = tick - (tag >> 2);
+		opaque(later); // or the compiler makes branches of it: 2^16 paths
+		taken |= ((tag & TAG_MASK) + (later >> 63) + 7) >> 3 << i;
+	}
+	return taken ^ ((1 << WAYS) - 1);
+}
+
+// count_bits counts the bits of two bytes, each in a byte of its own.
+inline_always __u32 count_bits(__u32 v)
+{
+	v -= v >> 1 & 0x5555;
+	v = (v & 0x3333) + (v >> 2 & 0x3333);
+	return (v + (v >> 4)) & 0x0f0f;
+}
+
+// scout, which returns 0, notes in p->spare where a state for p->key could lie: in the emptier of its two sets, which fills the table evenly. It reads what such a state would
+// write, so that these lines are on their way while the rules are asked.
+checked_once int scout(__u32 sets)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	__u32 an = first_set(p->hash, sets), bn = second_set(p->hash, sets);
+	struct tag_line *a = tags_at(an), *b = tags_at(bn);
+	if (!a || !b)
+		return 0;
+	__u64 tick = (__u64)p->now >> TICK_SHIFT;
+	__u32 in_a = vacancies(a, tick), in_b = vacancies(b, tick);
+	__u32 both = count_bits(in_a | in_b << WAYS);
+	int use_a = (both & 0xff) >= both >> 8;
+	__u32 in = use_a ? in_a : in_b, n = use_a ? an : bn;
+
+	if (!in)
+		return 0;
+	__u32 way = count_bits((in & -in) - 1) & (WAYS - 1);
+	p->spare = n * WAYS + way + 1;
+	struct set *s = set_at(n);
+	if (s) {
+		once(s->addr[way].low_hi);
+		once(low_side(s, way)->last);
+		once(high_side(s, way)->last);
+	}
+	return 0;
+}
+
 // find looks for p->key with p->hash and p->tag in its two sets, and sets p->place.
 inline_always int find(struct pkt *p, struct config *cf)
 {
@@ -144,7 +196,10 @@ inline_always int find(struct pkt *p, struct config *cf)
 
 	if (!a || !b)
 		return 0;
-	return find_in(p, a, an) || find_in(p, b, bn);
+	if (find_in(p, a, an) || find_in(p, b, bn))
+		return 1;
+	scout(cf->sets);
+	return 0;
 }
 
 enum removal { GONE_EXPIRED, GONE_RECYCLED, GONE_RECLAIMED, GONE_RULE, GONE_CUT, GONE_DOUBLE };
@@ -238,10 +293,10 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 	__u64 have = once(t->tag[way]);
 	if (!same_tag(have, tag))
 		return 0;
-	if (__sync_val_compare_and_swap(&t->tag[way], have, dead_tag(c->p.now)) != have) {
+	if (__sync_val_compare_and_swap(&t->tag[way], have, free_tag(c->p.now)) != have) {
 		// It may just have ceased to be half-open.
 		have &= ~(__u64)TAG_EMBRYO;
-		if (__sync_val_compare_and_swap(&t->tag[way], have, dead_tag(c->p.now)) != have)
+		if (__sync_val_compare_and_swap(&t->tag[way], have, free_tag(c->p.now)) != have)
 			return 0;
 	}
 	if (low->rule != NAT_RULE)

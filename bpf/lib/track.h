@@ -20,7 +20,7 @@ inline_always __u32 track_scan(struct track_set *s, struct masked *m, __u64 tag,
 		__u64 t = once(s->tag[i]);
 		if (t == tag && same_mask(&s->track[i].by, m) && !(once(s->track[i].count) & TRACK_DEAD))
 			return i + 1;
-		if ((t == TAG_EMPTY || ((t & TAG_MASK) == TAG_LIVE && !once(s->track[i].count))))
+		if ((t == TAG_FREE || ((t & TAG_MASK) == TAG_LIVE && !once(s->track[i].count))))
 			once(*spare) = i + 1;
 	}
 	return 0;

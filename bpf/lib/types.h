@@ -46,10 +46,13 @@ struct counter {
 	__s64 last;
 };
 
+// Where the parts of config.current lie.
+enum { CURRENT_SLOT = 0xff, CURRENT_QUICK = 8 };
+
 // The settings, written by the agent. times in ns.
 struct config {
 	__u32 layout;
-	__u32 current; // slot of the image in force
+	__u32 current; // slot of the image in force, and above it (CURRENT_QUICK) its header.quick: one word, so that they change together
 	__u32 sets;    // of the state table
 	__u32 track_sets;
 	__u32 max_states;
@@ -111,7 +114,8 @@ enum { NAT_FLOW = 255 };
 // cache when the entries do not: a look-up costs one cold entry, a miss none. A tag holds the ports, the protocol, the flow name and
 // thirteen bits of the hash; its two low bits say what the entry is, the third that it is half-open. Entries are found by their tag, so that a miss costs two lines.
 enum { WAYS = 8 };
-enum tag_state { TAG_EMPTY, TAG_CLAIMED, TAG_DEAD, TAG_LIVE, TAG_MASK = 3, TAG_EMBRYO = 4 };
+// A free entry may be used from the tick in its upper bits on: from the beginning, if it was never used.
+enum tag_state { TAG_FREE, TAG_CLAIMED, TAG_LIVE = 3, TAG_MASK = 3, TAG_EMBRYO = 4 };
 
 struct tag_line {
 	__u64 tag[WAYS];
@@ -294,6 +298,8 @@ struct pkt {
 	__u32 place;   // of the state found, set * WAYS + way
 	__u64 tag;
 	__u64 hash;
+	__u32 missed;  // 1 + flow id of which the short way found no state, 0 if it did not look
+	__u32 spare;   // 1 + place that a look-up without success found for the key, 0 if there is none
 	__u32 found_rule;
 	__u32 track;  // 1 + place of the track that counts the state to be made, 0 if none does
 	struct masked masked; // what it counts by

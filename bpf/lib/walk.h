@@ -228,15 +228,14 @@ static long one_step(__u32 index, void *unused)
 	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h)
 		return STEP_DONE;
-	switch (p->mode) {
-	case MODE_COND:
-		return step_cond(p, image, h);
-	case MODE_MATCHED:
-		return step_matched(p, image, h);
-	case MODE_ACT:
-		return step_act(p, image, h);
-	}
-	return step_next(p, image, h);
+	// Most rules are done in one step.
+	if (p->mode == MODE_NEXT && step_next(p, image, h) == STEP_DONE)
+		return STEP_DONE;
+	if (p->mode == MODE_COND && step_cond(p, image, h) == STEP_DONE)
+		return STEP_DONE;
+	if (p->mode == MODE_MATCHED && step_matched(p, image, h) == STEP_DONE)
+		return STEP_DONE;
+	return p->mode == MODE_ACT ? step_act(p, image, h) : STEP_GO_ON;
 }
 
 // walk runs the rules over the packet at hand.

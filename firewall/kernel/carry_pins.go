@@ -20,7 +20,7 @@ var errNotRead = errors.New("a layout that this version does not know")
 // firstRead to layout are the layouts whose states are read. They have these in common, which must never change here; a layout that changes one
 // of them gets a reader of its own:
 //
-//	config  begins with layout, current (the slot of the image in force), 32 bits each
+//	config  begins with layout, current (its lowest byte is the slot of the image in force), 32 bits each
 //	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the second on lie codes of 64 bytes, beginning with
 //	        key (64 bits) and id (32 bits)
 //	labels  {kind, id} to 64 bytes of name; kind 2 is a flow
@@ -66,7 +66,7 @@ func openPins(dir string) (_ *oldPins, err error) {
 		return nil, errNotRead
 	}
 	p.layout = *(*uint32)(unsafe.Pointer(&b[0]))
-	current := *(*uint32)(unsafe.Pointer(&b[4]))
+	current := *(*uint32)(unsafe.Pointer(&b[4])) & currentSlot
 	if p.layout < firstRead || p.layout > layout {
 		return nil, errNotRead
 	}

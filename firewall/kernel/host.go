@@ -23,7 +23,7 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	}
 	// What is new comes first and what is gone goes last: an address that moves is never missing.
 	e.ifs = now
-	if err := e.putInterfacesLocked(e.prog, e.config.Current&1, 3); err != nil {
+	if err := e.putInterfacesLocked(e.prog, e.slot(), 3); err != nil {
 		return err
 	}
 	if err := e.putAddressesLocked(); err != nil {

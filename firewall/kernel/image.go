@@ -46,7 +46,9 @@ func newImage(in imageInput) (*image, error) {
 	if row := section(im, codes(in)); row != firstCodes {
 		return nil, fmt.Errorf("the rules lie at row %d of the image", row)
 	}
-	h.Quick = quick(in)
+	if h.Quick = quick(in); h.Quick != 0 && p.Rules[0].State == rule.StateCheck {
+		h.After = 1
+	}
 	h.Slots = section(im, slots(in.ids))
 	h.Conds = section(im, conds(in))
 	h.Ranges = section(im, slices.Clone(p.Ranges))

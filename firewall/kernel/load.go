@@ -81,7 +81,7 @@ func check(p *rule.Program) error {
 
 // prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were not there before.
 func (e *Engine) prepareLocked(p *rule.Program) (in imageInput, fresh []uint32, err error) {
-	in = imageInput{prog: p, serial: e.serial + 1, parity: e.config.Current&1 ^ 1}
+	in = imageInput{prog: p, serial: e.serial + 1, parity: e.slot() ^ 1}
 	if in.ids, fresh, err = e.ids.assign(p.Rules); err != nil {
 		return in, nil, err
 	}
@@ -123,7 +123,7 @@ func (e *Engine) publishLocked(im *image, in imageInput, p *rule.Program) error 
 	}
 	random := bit(hasProb(p))
 	config := e.config
-	config.Current, config.Random = slot, e.config.Random|random
+	config.Current, config.Random = im.header.Quick<<currentQuick|slot, e.config.Random|random
 	if err := e.objects.Config.Put(uint32(0), &config); err != nil {
 		return fmt.Errorf("switch to the rules: %w", err)
 	}
@@ -198,10 +198,19 @@ func (e *Engine) resume() error {
 	return e.purgeLocked()
 }
 
+// slot returns where the image in force lies.
+func (e *Engine) slot() uint32 { return e.config.Current & currentSlot }
+
+// Where the parts of config.current lie, bpf/lib/types.h.
+const (
+	currentSlot  = 0xff
+	currentQuick = 8
+)
+
 // imageLocked opens the image in force, nil if there is none.
 func (e *Engine) imageLocked() (*ebpf.Map, error) {
 	var m *ebpf.Map
-	err := e.objects.Images.Lookup(e.config.Current, &m)
+	err := e.objects.Images.Lookup(e.slot(), &m)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return nil, nil
 	}

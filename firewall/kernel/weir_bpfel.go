@@ -195,6 +195,8 @@ type weirCpu struct {
 		Place      uint32
 		Tag        uint64
 		Hash       uint64
+		Missed     uint32
+		Spare      uint32
 		FoundRule  uint32
 		Track      uint32
 		Masked     struct {
@@ -482,6 +484,7 @@ type weirHeader struct {
 	Active   uint32
 	Order    [8]uint8
 	Flow     [256]uint8
+	After    uint32
 }
 
 type weirIface struct {
@@ -586,7 +589,6 @@ type weirSet struct {
 type weirShapes struct {
 	_        structs.HostLayout
 	Header   weirHeader
-	_        [4]byte
 	Code     weirCode
 	Cond     weirCond
 	Range    weirRange

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The short way of most packets: IPv4 without options, in one piece, TCP or UDP, of a conversation that is known and goes on as usual, and whose
+// rule lets it pass. It decodes only what that needs and keeps it in registers. Whatever is unusual it leaves, untouched, to the long way, which decides
+// the same for the packets that it does take.
+#pragma once
+
+#include "judge.h"
+
+enum { QUICK_TCP = SIDE_SEEN | SIDE_ACKED, NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_EMBRYO };
+
+// quick_udp counts a packet of a live state; META_PEER says without a look at the other side which lifetime it has.
+inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 len)
+{
+	__u32 flags = d->flags;
+	__s64 life = flags & META_PEER ? cf->life_udp_reply : cf->life_udp;
+
+	if (!(flags & SIDE_SEEN) || now > d->last + life)
+		return 0;
+	d->last = now;
+	d->packets++;
+	d->bytes += len;
+	return 1;
+}
+
+// quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8 of docs/design/0003-judgement.md section 8.
+inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, const __u8 *t, __s64 now, __u32 len)
+{
+	__u32 mine = once(d->flags), peer = once(o->flags), any = mine | peer;
+
+	if ((t[13] & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK || now > d->last + cf->life_established)
+		return 0;
+	if ((mine & peer & QUICK_TCP) != QUICK_TCP || any & NOT_QUICK_TCP || !(any & SIDE_PROVED))
+		return 0;
+	__u32 header = (t[12] >> 4) * 4, seq = get32(t + 4), ack = get32(t + 8);
+	if (header < 20 || header > len - 20)
+		return 0;
+	__u32 end = seq + len - 20 - header, edge = once(o->edge), sent = once(o->end);
+	if (before(edge, seq) || before(edge + 1, end) || before(end, once(d->end) - max32(o->win, SLACK)))
+		return 0;
+	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)))
+		return 0;
+	__u32 scale = mine & peer & SIDE_SCALED ? mine >> 8 & 15 : 0;
+	__u32 win = (__u32)get16(t + 14) << scale;
+	raise(&d->end, end);
+	if (d->win < win)
+		d->win = win;
+	raise(&d->ack, ack);
+	raise(&d->edge, ack + win);
+	d->last = now;
+	d->packets++;
+	d->bytes += len;
+	return 1;
+}
+
+// quick_find looks for the state with this tag and these IPv4 addresses among the entries of set n, and sets p->place.
+inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag, __u64 low, __u64 high)
+{
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		if (same_tag(once(t->tag[i]), tag)) {
+			struct set *s = set_at(n);
+			if (s && s->addr[i].low_lo == low && s->addr[i].high_lo == high && !(s->addr[i].low_hi | s->addr[i].high_hi)) {
+				p->place = n * WAYS + i;
+				return 1;
+			}
+		}
+	}
+	return 0;
+}
+
+// quick_rule returns the rule with an id if it does no more than to count a packet and let it pass.
+inline_always struct code *quick_rule(__u32 current, __u32 id)
+{
+	void *image = bpf_map_lookup_elem(&images, &current);
+	__u32 slot = id & 0xffff;
+	struct code *r = image ? code_in(image, slot) : NULL;
+
+	return r && r->id == id && r->action == ACT_ALLOW && !r->tag && !(r->flags & CODE_LOG) ? r : NULL;
+}
+
+// quick judges the packet of skb if it can, and returns whether it did. The packet then passes.
+checked_once int quick(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u8 *b = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
+	if (!c || !cf)
+		return 0;
+	struct pkt *p = &c->p;
+	__u32 current = once(cf->current), flow = current >> CURRENT_QUICK;
+
+	if (l2) {
+		if (b + 14 > end || *(__u16 *)(b + 12) != be16(ETH_IP))
+			return 0;
+		b += 14;
+	}
+	if (!flow || b + 40 > end)
+		return 0;
+	__u32 len = get16(b + 2), room = skb->len - (l2 ? 14 : 0);
+	if (b[0] != 0x45 || *(__u16 *)(b + 6) & be16(0x3fff) || len > room)
+		return 0;
+	__u8 proto = b[9];
+	__u8 *t = b + 20;
+	if (proto == PROTO_UDP) {
+		__u32 n = get16(t + 4);
+		if (len < 28 || n < 8 || n > len - 20)
+			return 0;
+	} else if (proto != PROTO_TCP || len < 40) {
+		return 0;
+	}
+	__u64 src = (__u64)MAPPED << 32 | get32(b + 12), dst = (__u64)MAPPED << 32 | get32(b + 16);
+	__u32 ports = get32(t);
+	int swap = src != dst ? src > dst : ports >> 16 > (ports & 0xffff);
+	__u64 low = swap ? dst : src, high = swap ? src : dst;
+	if (swap)
+		ports = ports << 16 | ports >> 16;
+	__u64 rest = (__u64)ports << 32 | (__u32)proto << 24 | (flow - 1) << 16;
+	__u64 hash = hash5(cf->seed, 0, low, 0, high, rest);
+	__u64 tag = rest | (hash >> 18 & 0x1fff) << 3 | TAG_LIVE;
+	__u32 an = first_set(hash, cf->sets), bn = second_set(hash, cf->sets);
+	struct tag_line *a = tags_at(an), *o = tags_at(bn);
+	if (!a || !o)
+		return 0;
+	if (!quick_find(p, a, an, tag, low, high) && !quick_find(p, o, bn, tag, low, high)) {
+		p->hash = hash;
+		p->tag = tag;
+		p->spare = 0;
+		p->missed = flow;
+		return scout(cf->sets);
+	}
+	__u32 place = once(p->place);
+	struct set *s = set_at(place / WAYS);
+	if (!s)
+		return 0;
+	struct side *mine = swap ? high_side(s, place) : low_side(s, place), *peer = swap ? low_side(s, place) : high_side(s, place);
+	struct code *r = quick_rule(current & CURRENT_SLOT, mine->rule);
+	if (!r)
+		return 0;
+	__s64 now = p->now;
+	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, len) : !quick_tcp(cf, mine, peer, t, now, len))
+		return 0;
+	p->len = len;
+	count_rule(p, r->id);
+	__builtin_memset(&p->v, 0, sizeof(p->v));
+	p->v.state = USE_HIT;
+	p->v.pass = 1;
+	p->v.number = r->number;
+	p->v.id = r->id;
+	p->v.slot = r->id & 0xffff;
+	return 1;
+}
