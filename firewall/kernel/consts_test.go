@@ -67,7 +67,7 @@ func number(t *testing.T, known map[string]int64, s string) int64 {
 
 // TestConstants compares what C and Go call by different names.
 func TestConstants(t *testing.T) {
-	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "sweep.h", "control.h", "decode.h", "pod.h")
+	c := enums(t, "consts.h", "image.h", "types.h", "table.h", "sweep.h", "control.h", "adopt.h", "decode.h", "pod.h")
 	same := map[string]int64{
 		"PROTO_HOPBYHOP": int64(packet.ProtoHopByHop), "PROTO_ICMP": int64(packet.ProtoICMP), "PROTO_TCP": int64(packet.ProtoTCP),
 		"PROTO_UDP": int64(packet.ProtoUDP), "PROTO_ROUTING": int64(packet.ProtoRouting), "PROTO_FRAGMENT": int64(packet.ProtoFragment),
