@@ -71,6 +71,11 @@ check-vuln:
 gen: deps bench-docs
 	$(GO) generate ./...
 
+# The kernel engine on Debian 12's own kernel and on the newest one packaged for it, under qemu in software. Takes some ten minutes.
+.PHONY: test-kernels
+test-kernels:
+	scripts/kernels/run
+
 # Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
 fuzz: deps
 	scripts/fuzz $(FUZZTIME)

@@ -47,7 +47,7 @@ inline_always int wants_probe(struct config *cf, struct side *low, struct side *
 
 	if (left < 0 || left > within || (both & (SIDE_SEEN | SIDE_ACKED)) != (SIDE_SEEN | SIDE_ACKED))
 		return 0;
-	if ((low->flags | high->flags) & (SIDE_FIN | SIDE_RST))
+	if (both & SIDE_FIN || (low->flags | high->flags) & SIDE_RST) // one end may be silent for long after the other is done
 		return 0;
 	return (__u64)left / every != (__u64)(left + pass) / every;
 }

@@ -1,0 +1,169 @@
+package kernel
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+)
+
+// forger sends segments as if one end of a connection had sent them.
+type forger struct {
+	fd       int
+	from, to netip.AddrPort
+}
+
+func newForger(t *testing.T, n *nstest.Node, from, to net.Addr) *forger {
+	t.Helper()
+	f := &forger{from: from.(*net.TCPAddr).AddrPort(), to: to.(*net.TCPAddr).AddrPort()}
+	f.from = netip.AddrPortFrom(f.from.Addr().Unmap(), f.from.Port())
+	f.to = netip.AddrPortFrom(f.to.Addr().Unmap(), f.to.Port())
+	family := unix.AF_INET
+	if f.from.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	if err := n.Do(func() (err error) { f.fd, err = rawSocket(family, 0); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(f.fd) })
+	return f
+}
+
+func (f *forger) send(t *testing.T, flags uint8, seq, ack uint32, data string) {
+	t.Helper()
+	s := packet.TCP{SrcPort: f.from.Port(), DstPort: f.to.Port(), Seq: seq, Ack: ack, Flags: flags, Window: 500}
+	var b []byte
+	var to unix.Sockaddr
+	var err error
+	if f.from.Addr().Is4() {
+		b, err = packet.Build(packet.IPv4{Src: f.from.Addr(), Dst: f.to.Addr()}, s, packet.Data(data))
+		to = &unix.SockaddrInet4{Addr: f.to.Addr().As4()}
+	} else {
+		b, err = packet.Build(packet.IPv6{Src: f.from.Addr(), Dst: f.to.Addr()}, s, packet.Data(data))
+		to = &unix.SockaddrInet6{Addr: f.to.Addr().As16()}
+	}
+	if err == nil {
+		err = unix.Sendto(f.fd, b, 0, to)
+	}
+	// What the engine drops on its way out is refused here.
+	if err != nil && err != unix.EPERM && err != unix.ENOBUFS {
+		t.Fatal(err)
+	}
+}
+
+// numbers are what a segment may change of a state.
+func (g *guarded) numbers(t *testing.T) (all [2]weirSide) {
+	t.Helper()
+	n := 0
+	for x, err := range g.engine.entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+		all = x.sides
+	}
+	if n != 1 {
+		t.Fatalf("%d states", n)
+	}
+	for i := range all {
+		// Challenge ACKs of the ends, which are real, are counted, and tell the present window.
+		all[i].Last, all[i].Packets, all[i].Bytes, all[i].Edge, all[i].Win = 0, 0, 0, 0, 0
+	}
+	return all
+}
+
+// TestBlindSegmentsChangeNothing injects resets, SYNs, FINs and data into a connection, as somebody who knows addresses and ports but not the numbers would
+// (RFC 5961): at every kind of place around the window but the one exact number of a reset, and with acknowledgements of what was never sent or long ago.
+func TestBlindSegmentsChangeNothing(t *testing.T) {
+	g := newGuarded(t, setupRules)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 2))
+	all := 0
+	for round, host := range []string{"10.0.0.1", "fd00::1"} {
+		c, s := g.pair(t, host, 90+round)
+		if err := say(c, s, "hello"); err != nil {
+			t.Fatal(err)
+		}
+		if err := say(s, c, "hello yourself"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond) // delayed acknowledgements
+		before := g.numbers(t)
+		low := netip.MustParseAddr(host).Compare(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()) > 0
+		sent := 0
+		for _, as := range []struct {
+			name string
+			f    *forger
+			side int
+		}{
+			{"client", newForger(t, g.client, c.LocalAddr(), s.LocalAddr()), map[bool]int{true: 0, false: 1}[low]},
+			{"server", newForger(t, g.server, s.LocalAddr(), c.LocalAddr()), map[bool]int{true: 1, false: 0}[low]},
+		} {
+			own, peer := before[as.side], before[1-as.side]
+			places := []uint32{own.End + 1, own.End - 1, own.End + 2, own.End + 100, own.End + 30000, own.End - 30000, own.Start, own.Start + 1,
+				own.End - 66000, own.End + 66000, own.End + 1<<20, own.End + 1<<31, own.End + 1<<31 - 1, 0, 1<<32 - 1, peer.End, peer.Start}
+			for range 200 {
+				places = append(places, r.Uint32())
+			}
+			for _, seq := range places {
+				if seq == own.End || seq == peer.Ack {
+					continue
+				}
+				as.f.send(t, packet.FlagRST, seq, 0, "")
+				as.f.send(t, packet.FlagRST|packet.FlagACK, seq, peer.End, "")
+				as.f.send(t, packet.FlagSYN, seq, 0, "")
+				sent += 3
+			}
+			acks := []uint32{peer.End + 1, peer.End + 1000, peer.End + 1<<31, peer.End + 1<<31 - 1, peer.End - 1<<21}
+			for range 20 {
+				if a := r.Uint32(); a-peer.End+1<<21 > 1<<21 { // not in what was sent lately
+					acks = append(acks, a)
+				}
+			}
+			places = append(places[:40], own.End)
+			for _, seq := range places {
+				for _, ack := range acks {
+					as.f.send(t, packet.FlagACK|packet.FlagPSH, seq, ack, "INJECTED")
+					as.f.send(t, packet.FlagACK|packet.FlagFIN, seq, ack, "")
+					as.f.send(t, packet.FlagSYN|packet.FlagACK, seq, ack, "")
+					sent += 3
+				}
+				as.f.send(t, packet.FlagPSH, seq, 0, "INJECTED") // no ACK at all
+				sent++
+			}
+			if after := g.numbers(t); after != before {
+				t.Errorf("%s: segments as if from the %s changed the state\nfrom %+v\nto   %+v", host, as.name, before, after)
+			}
+			if err := say(c, s, fmt.Sprintf("after %s, to the server", as.name)); err != nil {
+				t.Errorf("%s: as the %s: %v", host, as.name, err)
+			}
+			if err := say(s, c, fmt.Sprintf("after %s, to the client", as.name)); err != nil {
+				t.Errorf("%s: as the %s: %v", host, as.name, err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			before = g.numbers(t)
+		}
+		drops, err := g.engine.Decisions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		by := firewall.ByReason(drops)
+		refused := by[firewall.ReasonTCPAck] + by[firewall.ReasonTCPWindow] + by[firewall.ReasonTCPFlags] + by[firewall.ReasonTCPRst]
+		t.Logf("%s: %d segments, %d refused in all: %v", host, sent, refused, by)
+		if all += sent; refused < uint64(all)/2 {
+			t.Errorf("of %d injected segments the engine refused %d: did they reach it?", all, refused)
+		}
+		c.Close()
+		s.Close()
+		g.forget(t)
+	}
+}

@@ -1,0 +1,285 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// The tests of this file have real TCP stacks talk through the engine in ways that are rare.
+
+const setupRules = "add 1 check-state\nadd allow tcp from any to any setup keep-state\n"
+
+// pass lets time go by for the states, by making them older.
+func (g *guarded) pass(t *testing.T, d time.Duration) {
+	t.Helper()
+	states, err := g.engine.objects.States.Memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s weirSet
+	for x, err := range g.engine.entries() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, way := int64(x.place)/ways, x.place%ways
+		for i := range x.sides {
+			last := x.sides[i].Last - int64(d)
+			at := set*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) + int64(2*int(way)+i)*int64(unsafe.Sizeof(s.Side[0]))
+			if _, err := states.WriteAt(bytesOf([]uint64{uint64(last)}), at+int64(unsafe.Offsetof(s.Side[0].Last))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// pair dials from the client and returns both ends.
+func (g *guarded) pair(t *testing.T, host string, port int) (client, server *net.TCPConn) {
+	t.Helper()
+	address := net.JoinHostPort(host, fmt.Sprint(port))
+	l, err := g.server.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := g.dial(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); s.Close() })
+	return c.(*net.TCPConn), s.(*net.TCPConn)
+}
+
+// say sends a word from one end and wants it at the other.
+func say(from, to net.Conn, word string) error {
+	if _, err := from.Write([]byte(word)); err != nil {
+		return err
+	}
+	to.SetReadDeadline(time.Now().Add(5 * time.Second))
+	b := make([]byte, len(word))
+	if _, err := io.ReadFull(to, b); err != nil {
+		return err
+	}
+	if string(b) != word {
+		return fmt.Errorf("said %q, heard %q", word, b)
+	}
+	return nil
+}
+
+// suspicious fails the test if the engine found anything wrong with a segment.
+func (g *guarded) suspicious(t *testing.T) {
+	t.Helper()
+	all, err := g.engine.Decisions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	drops := firewall.ByReason(all)
+	for _, r := range []firewall.Reason{firewall.ReasonTCPFlags, firewall.ReasonTCPRst, firewall.ReasonTCPAck, firewall.ReasonTCPWindow} {
+		if drops[r] > 0 {
+			t.Errorf("%d packets dropped for %v", drops[r], r)
+		}
+	}
+}
+
+// only returns the one state that there is.
+func (g *guarded) only(t *testing.T) firewall.State {
+	t.Helper()
+	all := g.states(t)
+	if len(all) != 1 {
+		t.Fatalf("%d states: %+v", len(all), all)
+	}
+	return all[0]
+}
+
+// forget ends all states.
+func (g *guarded) forget(t *testing.T) {
+	t.Helper()
+	if _, err := g.engine.Cut(func(firewall.State) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (g *guarded) left(t *testing.T) time.Duration {
+	t.Helper()
+	return time.Duration(g.only(t).Deadline - g.engine.now())
+}
+
+// TestHalfCloseForAnHour: the client is done, the server says a word every four minutes.
+func TestHalfCloseForAnHour(t *testing.T) {
+	g := newGuarded(t, setupRules)
+	for _, host := range []string{"10.0.0.1", "fd00::1"} {
+		c, s := g.pair(t, host, 90)
+		if err := c.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := s.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Fatalf("the server read %d bytes: %v", n, err)
+		}
+		for minute := 0; minute < 60; minute += 4 {
+			g.pass(t, 4*time.Minute)
+			if err := say(s, c, "still at it"); err != nil {
+				t.Fatalf("%s: after %d minutes: %v", host, minute+4, err)
+			}
+		}
+		s.Close()
+		if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			t.Errorf("%s: the client read %d bytes: %v", host, n, err)
+		}
+		eventually(t, "the state is closed", func() bool {
+			all := g.states(t)
+			return len(all) == 0 || all[0].Phase.String() == "closed"
+		})
+		g.forget(t)
+	}
+	g.suspicious(t)
+}
+
+// TestSilentHalfCloseForAnHour: the same, but the server says nothing for the hour. The probes keep the state alive.
+func TestSilentHalfCloseForAnHour(t *testing.T) {
+	g := newGuarded(t, setupRules)
+	stop := g.watch(t, firewall.EventDrop)
+	defer stop()
+	c, s := g.pair(t, "10.0.0.1", 90)
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Read(make([]byte, 1)); err != io.EOF {
+		t.Fatal(err)
+	}
+	life := g.engine.options.Timeouts.Established
+	for passed := time.Duration(0); passed < time.Hour; {
+		idle := g.left(t) - 14800*time.Millisecond // the next probe is due with 15 s left
+		g.pass(t, idle)
+		passed += idle
+		eventually(t, fmt.Sprintf("a probe is answered after %v", passed), func() bool { return g.left(t) > life-5*time.Second })
+	}
+	if err := say(s, c, "here it is"); err != nil {
+		t.Error(err)
+	}
+	g.suspicious(t)
+}
+
+// TestTimePasses: without probes or words the same state ends, or the two tests above would prove nothing.
+func TestTimePasses(t *testing.T) {
+	g := newGuarded(t, setupRules)
+	c, s := g.pair(t, "10.0.0.1", 90)
+	g.pass(t, g.engine.options.Timeouts.Established+time.Second)
+	if all := g.states(t); len(all) != 0 {
+		t.Errorf("states: %+v", all)
+	}
+	s.SetDeadline(time.Now().Add(300 * time.Millisecond))
+	if err := say(s, c, "too late"); err == nil {
+		t.Error("a word came through after the state had expired")
+	}
+}
+
+// TestSlowStartAfterIdle: the congestion window shrinks while nothing is sent, and grows again through the same state.
+func TestSlowStartAfterIdle(t *testing.T) {
+	g := newGuarded(t, webRules)
+	big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
+	for _, host := range []string{"10.0.0.1", "[fd00::1]"} {
+		c, err := g.dial(host + ":80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		for range 3 {
+			if err := talkLong(c, big); err != nil {
+				t.Fatalf("%s: %v", host, err)
+			}
+			time.Sleep(700 * time.Millisecond) // more than a retransmission timeout, after which tcp_slow_start_after_idle applies
+			g.pass(t, 290*time.Second)
+		}
+	}
+	g.suspicious(t)
+}
+
+// TestSimultaneousOpen has both ends call each other from the ports that they call: the SYNs wait for the neighbour's address and so cross.
+func TestSimultaneousOpen(t *testing.T) {
+	g := newGuarded(t, setupRules)
+	ends := []struct {
+		node      *nstest.Node
+		own, peer string
+	}{{g.client, "10.0.0.2", "10.0.0.1"}, {g.server, "10.0.0.1", "10.0.0.2"}}
+	ip := func(n *nstest.Node, args ...string) string {
+		t.Helper()
+		out, err := n.Command("ip", args...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("ip %v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	for round := range 10 {
+		port := 7000 + round
+		type result struct {
+			conn net.Conn
+			err  error
+		}
+		done := [2]chan result{make(chan result, 1), make(chan result, 1)}
+		for i, e := range ends {
+			e.node.Sysctl("net.ipv4.conf.eth0.arp_ignore", "8") // answer nobody
+			ip(e.node, "neigh", "flush", "all", "nud", "permanent", "dev", "eth0")
+			ip(e.node, "neigh", "flush", "dev", "eth0")
+			go func() {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(e.own), Port: port}, Timeout: 5 * time.Second}
+				var r result
+				r.err = e.node.Do(func() (err error) {
+					r.conn, err = d.DialContext(context.Background(), "tcp4", fmt.Sprintf("%s:%d", e.peer, port))
+					return err
+				})
+				done[i] <- r
+			}()
+		}
+		for _, e := range ends {
+			eventually(t, "the SYN waits for the neighbour", func() bool {
+				return strings.Contains(ip(e.node, "neigh", "show", "dev", "eth0"), "INCOMPLETE")
+			})
+		}
+		for i, e := range ends {
+			peer, err := ends[1-i].node.Netlink().LinkByName("eth0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ip(e.node, "neigh", "replace", e.peer, "lladdr", peer.HardwareAddr.String(), "nud", "permanent", "dev", "eth0")
+		}
+		a, b := <-done[0], <-done[1]
+		if a.err != nil || b.err != nil {
+			t.Fatalf("round %d: %v, %v", round, a.err, b.err)
+		}
+		if err := say(a.conn, b.conn, "you called?"); err != nil {
+			t.Error(err)
+		}
+		if err := say(b.conn, a.conn, "no, you did"); err != nil {
+			t.Error(err)
+		}
+		if s := g.only(t); s.Phase.String() != "established" {
+			t.Errorf("state %+v", s)
+		}
+		a.conn.Close()
+		b.conn.Close()
+		g.forget(t)
+	}
+	g.suspicious(t)
+}
+
+// eventually waits at most ten seconds for something.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within ten seconds: %s", what)
+		}
+	}
+}
