@@ -36,7 +36,7 @@ inline_always void event_probe(struct config *cf, struct cpu *c, struct set *s, 
 	bpf_ringbuf_submit(e, 0);
 }
 
-// wants_probe: the state is an established, tracked TCP connection that will expire soon. The hand passes every PASS, so one of
+// wants_probe: the state is an established, tracked TCP connection that will expire soon, of which one end may be done. The hand passes every PASS, so one of
 // PROBE_EVERY / PASS passes probes.
 inline_always int wants_probe(struct config *cf, struct side *low, struct side *high, __s64 now)
 {
@@ -47,7 +47,7 @@ inline_always int wants_probe(struct config *cf, struct side *low, struct side *
 
 	if (left < 0 || left > within || (both & (SIDE_SEEN | SIDE_ACKED)) != (SIDE_SEEN | SIDE_ACKED))
 		return 0;
-	if (both & SIDE_FIN || (low->flags | high->flags) & SIDE_RST) // one end may be silent for long after the other is done
+	if (both & SIDE_FIN || (low->flags | high->flags) & SIDE_RST)
 		return 0;
 	return (__u64)left / every != (__u64)(left + pass) / every;
 }
