@@ -1,10 +1,11 @@
 package kernel
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -206,69 +207,74 @@ func TestSlowStartAfterIdle(t *testing.T) {
 	g.suspicious(t)
 }
 
-// TestSimultaneousOpen has both ends call each other from the ports that they call: the SYNs wait for the neighbour's address and so cross.
+// caller is one end of a simultaneous open.
+type caller struct {
+	node *nstest.Node
+	own  netip.Addr
+	conn net.Conn
+	done chan error
+}
+
+// call dials peer from the port that it dials.
+func (c *caller) call(peer netip.Addr, port uint16) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.own, port)), Timeout: 9 * time.Second}
+	c.done <- c.node.Do(func() (err error) {
+		c.conn, err = d.Dial("tcp", netip.AddrPortFrom(peer, port).String())
+		return err
+	})
+}
+
+// TestSimultaneousOpen has both ends call each other from the ports that they call. The SYNs cross because each waits in its own host for the
+// neighbour's link address, for which only a daemon that is not there is asked.
 func TestSimultaneousOpen(t *testing.T) {
 	g := newGuarded(t, setupRules)
-	ends := []struct {
-		node      *nstest.Node
-		own, peer string
-	}{{g.client, "10.0.0.2", "10.0.0.1"}, {g.server, "10.0.0.1", "10.0.0.2"}}
 	ip := func(n *nstest.Node, args ...string) string {
-		t.Helper()
-		out, err := n.Command("ip", args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("ip %v: %v: %s", args, err, out)
-		}
+		out, _ := n.Command("ip", args...).CombinedOutput()
 		return string(out)
 	}
-	for round := range 10 {
-		port := 7000 + round
-		type result struct {
-			conn net.Conn
-			err  error
+	for _, n := range []*nstest.Node{g.client, g.server} {
+		for _, family := range []string{"ipv4", "ipv6"} {
+			n.Sysctl("net."+family+".neigh.eth0.app_solicit", "100")
+			n.Sysctl("net."+family+".neigh.eth0.ucast_solicit", "0")
+			n.Sysctl("net."+family+".neigh.eth0.mcast_solicit", "0")
 		}
-		done := [2]chan result{make(chan result, 1), make(chan result, 1)}
-		for i, e := range ends {
-			e.node.Sysctl("net.ipv4.conf.eth0.arp_ignore", "8") // answer nobody
-			ip(e.node, "neigh", "flush", "all", "nud", "permanent", "dev", "eth0")
-			ip(e.node, "neigh", "flush", "dev", "eth0")
-			go func() {
-				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(e.own), Port: port}, Timeout: 5 * time.Second}
-				var r result
-				r.err = e.node.Do(func() (err error) {
-					r.conn, err = d.DialContext(context.Background(), "tcp4", fmt.Sprintf("%s:%d", e.peer, port))
-					return err
-				})
-				done[i] <- r
-			}()
+	}
+	for round, addrs := range [][2]string{{"10.0.0.2", "10.0.0.1"}, {"fd00::2", "fd00::1"}, {"10.0.0.2", "10.0.0.1"}, {"fd00::2", "fd00::1"}} {
+		port := uint16(7000 + round)
+		ends := [2]*caller{{node: g.client}, {node: g.server}}
+		for i, c := range ends {
+			c.own, c.done = netip.MustParseAddr(addrs[i]), make(chan error, 1)
+			ip(c.node, "neigh", "del", addrs[1-i], "dev", "eth0") // there may be none
 		}
-		for _, e := range ends {
+		for i, c := range ends {
+			go c.call(netip.MustParseAddr(addrs[1-i]), port)
+		}
+		for i, c := range ends {
 			eventually(t, "the SYN waits for the neighbour", func() bool {
-				return strings.Contains(ip(e.node, "neigh", "show", "dev", "eth0"), "INCOMPLETE")
+				return strings.Contains(ip(c.node, "neigh", "show", addrs[1-i], "dev", "eth0"), "INCOMPLETE")
 			})
 		}
-		for i, e := range ends {
+		for i, c := range ends {
 			peer, err := ends[1-i].node.Netlink().LinkByName("eth0")
 			if err != nil {
 				t.Fatal(err)
 			}
-			ip(e.node, "neigh", "replace", e.peer, "lladdr", peer.HardwareAddr.String(), "nud", "permanent", "dev", "eth0")
+			ip(c.node, "neigh", "replace", addrs[1-i], "lladdr", peer.HardwareAddr.String(), "nud", "permanent", "dev", "eth0")
 		}
-		a, b := <-done[0], <-done[1]
-		if a.err != nil || b.err != nil {
-			t.Fatalf("round %d: %v, %v", round, a.err, b.err)
+		for _, c := range ends {
+			if err := <-c.done; err != nil {
+				t.Fatalf("%v: %v", addrs, err)
+			}
 		}
-		if err := say(a.conn, b.conn, "you called?"); err != nil {
-			t.Error(err)
-		}
-		if err := say(b.conn, a.conn, "no, you did"); err != nil {
+		if err := errors.Join(say(ends[0].conn, ends[1].conn, "you called?"), say(ends[1].conn, ends[0].conn, "no, you did")); err != nil {
 			t.Error(err)
 		}
 		if s := g.only(t); s.Phase.String() != "established" {
 			t.Errorf("state %+v", s)
 		}
-		a.conn.Close()
-		b.conn.Close()
+		ends[0].conn.Close()
+		ends[1].conn.Close()
+		time.Sleep(50 * time.Millisecond)
 		g.forget(t)
 	}
 	g.suspicious(t)
