@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/eyeballs/dns"
+)
+
+// racer is a dialer that knows dual.test, at ::1 and 127.0.0.1, and what it tried.
+type racer struct {
+	eyeballs.Dialer
+	mu    sync.Mutex
+	tried []string // guarded by mu
+}
+
+func newRacer(t *testing.T) *racer {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"hosts": "::1 dual.test\n127.0.0.1 dual.test\n", "resolv.conf": "nameserver [127.0.0.1]:1\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &racer{}
+	r.Resolver, r.History = &dns.Resolver{Dir: dir}, &eyeballs.History{}
+	r.Trace = func(e eyeballs.Event) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if e.Kind == eyeballs.Failed || e.Kind == eyeballs.Won {
+			r.tried = append(r.tried, e.Kind.String()+" "+e.Addr.String())
+		}
+	}
+	return r
+}
+
+// raced wants the dead address tried first, and the connection at the other.
+func (r *racer) raced(t *testing.T, port string) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	want := []string{"failed [::1]:" + port, "won 127.0.0.1:" + port}
+	if !slices.Equal(r.tried[:min(2, len(r.tried))], want) {
+		t.Errorf("it tried %q, want %q", r.tried, want)
+	}
+}
+
+func TestGRPC(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(s, health.NewServer())
+	go s.Serve(l)
+	defer s.Stop()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	d := newRacer(t)
+	// passthrough lets gRPC hand over the name as it is.
+	c, err := grpc.NewClient("passthrough:///dual.test:"+port, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	answer, err := grpc_health_v1.NewHealthClient(c).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	if err != nil || answer.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Fatalf("%v %v", answer, err)
+	}
+	d.raced(t, port)
+}
+
+func TestPostgreSQL(t *testing.T) {
+	port := startPostgres(t)
+	d := newRacer(t)
+	config, err := pgx.ParseConfig(fmt.Sprintf("host=dual.test port=%s user=weir dbname=postgres sslmode=disable", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.DialFunc = d.DialContext
+	// The driver would resolve by itself otherwise, one address after the other.
+	config.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	var row *sql.Row
+	for try := 0; ; try++ { // it begins to listen some time after its start
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		row = db.QueryRowContext(ctx, "select inet_server_addr()::text, 6*7")
+		var at string
+		var n int
+		err := row.Scan(&at, &n)
+		cancel()
+		if err == nil {
+			if a, _ := netip.ParsePrefix(at); a.Addr().String() != "127.0.0.1" && at != "127.0.0.1" || n != 42 {
+				t.Errorf("answer %q %d", at, n)
+			}
+			break
+		}
+		if try == 100 {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		d.mu.Lock()
+		d.tried = nil
+		d.mu.Unlock()
+		d.History.Forget()
+	}
+	d.raced(t, port)
+}
+
+// startPostgres runs a database server of its own on 127.0.0.1 and returns its port.
+func startPostgres(t *testing.T) string {
+	t.Helper()
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if len(found) == 0 {
+		if os.Getenv("WEIR_CI") == "1" {
+			t.Fatal("no PostgreSQL on this machine")
+		}
+		t.Skip("SKIPPED: no PostgreSQL on this machine")
+	}
+	bin := filepath.Dir(found[len(found)-1])
+	dir, err := os.MkdirTemp("", "weir-postgres")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Geteuid() == 0 { // it refuses to run as root
+		u, err := user.Lookup("postgres")
+		if err != nil {
+			t.Fatal(err)
+		}
+		uid, _ := strconv.Atoi(u.Uid)
+		gid, _ := strconv.Atoi(u.Gid)
+		if err := os.Chown(dir, uid, gid); err != nil {
+			t.Fatal(err)
+		}
+		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+	}
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", dir, "-U", "weir", "--auth=trust", "--no-sync", "--locale=C")
+	initdb.SysProcAttr, initdb.Dir = attr, "/"
+	if out, err := initdb.CombinedOutput(); err != nil {
+		t.Fatalf("initdb: %v\n%s", err, out)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a port that was free a moment ago
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	server := exec.Command(filepath.Join(bin, "postgres"), "-D", dir, "-p", port, "-c", "listen_addresses=127.0.0.1",
+		"-c", "unix_socket_directories=", "-c", "fsync=off")
+	var talk strings.Builder
+	server.SysProcAttr, server.Dir, server.Stderr = attr, "/", &talk
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		server.Process.Signal(syscall.SIGINT) // fast shutdown
+		server.Wait()
+		if t.Failed() {
+			t.Log(talk.String())
+		}
+	})
+	return port
+}
