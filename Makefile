@@ -96,10 +96,10 @@ bench-overlay:
 .PHONY: bench-dial
 bench-dial: build
 	cd peers && $(GO) run ./dial
-# Package overlay talking to other people's WireGuard; as root.
+# Package overlay talking to other people's WireGuard, as root; package eyeballs under gRPC and a database driver.
 .PHONY: interop
 interop:
-	cd peers && $(GO) test -count=1 ./overlay
+	cd peers && $(GO) test -count=1 ./overlay ./dial
 # Package packet against tailscale.com/net/packet; gopacket and gVisor for comparison.
 .PHONY: bench-packet
 bench-packet:

@@ -45,9 +45,6 @@ func runProxy(c *call) error {
 	if err != nil {
 		return err
 	}
-	if room < *clients {
-		fmt.Fprintf(c.talk, "weir: proxy: the limit of open files leaves room for %d clients, not %d; raise it with ulimit -n\n", room, *clients)
-	}
 	var dials proxy.Dials
 	d := &eyeballs.Dialer{}
 	if *metrics != "" {
@@ -78,6 +75,9 @@ func runProxy(c *call) error {
 		defer scrapes.Close()
 	}
 	fmt.Fprintf(c.talk, "weir: proxy for SOCKS5 and HTTP at %s\n", l.Addr())
+	if room < *clients {
+		fmt.Fprintf(c.talk, "weir: proxy: the limit of open files leaves room for %d clients, not %d; raise it with ulimit -n\n", room, *clients)
+	}
 	go func() { served <- s.Serve(l) }()
 	select {
 	case err = <-served:
