@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
+	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
@@ -23,9 +25,13 @@ const (
 	captureRate = 20000
 )
 
+// captureBytes is how much of a frame is kept at most, by the kernel's engine (CAPTURE_BYTES in bpf/lib/consts.h) and here.
+const captureBytes = 256
+
 // captures passes frames on to whoever captures.
 type captures struct {
-	capture func(func(*firewall.Captured)) error // the engine's
+	capture func(func(*firewall.Captured)) error // the kernel engine's
+	on      atomic.Bool                          // somebody captures
 
 	mu   sync.Mutex
 	subs map[*captureSub]bool // guarded by mu
@@ -50,6 +56,7 @@ func (c *captures) open() (*captureSub, error) {
 			delete(c.subs, s)
 			return nil, fmt.Errorf("capture: %w", err)
 		}
+		c.on.Store(true)
 	}
 	return s, nil
 }
@@ -58,6 +65,7 @@ func (c *captures) close(s *captureSub) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if delete(c.subs, s); len(c.subs) == 0 {
+		c.on.Store(false)
 		c.capture(nil) // frames that still come find nobody
 	}
 }
@@ -74,6 +82,25 @@ func (c *captures) pass(f *firewall.Captured) {
 		default:
 			s.missed++
 		}
+	}
+}
+
+// tunnelWorker judges what goes through the tunnel, and hands the packets to whoever captures.
+type tunnelWorker struct {
+	overlay.Worker
+	captures *captures
+}
+
+// JudgeBatch implements overlay.Worker.
+func (w tunnelWorker) JudgeBatch(in *firewall.Input, packets [][]byte, out []firewall.Verdict) {
+	w.Worker.JudgeBatch(in, packets, out)
+	if !w.captures.on.Load() {
+		return
+	}
+	for i, p := range packets {
+		f := firewall.Captured{Data: p[:min(len(p), captureBytes)]}
+		f.Event = firewall.Event{Time: int64(in.Now), Hook: in.Hook, Verdict: out[i], Length: uint32(len(p))}
+		w.captures.pass(&f)
 	}
 }
 
