@@ -17,7 +17,7 @@ all: build
 
 build:
 	@mkdir -p bin
-	$(GO) build -trimpath -o $(BIN) ./cmd/weir
+	$(GO) build -trimpath -ldflags "-X main.commit=$$(git rev-parse HEAD 2>/dev/null)" -o $(BIN) ./cmd/weir
 
 # The main job, in throw-away namespaces. Needs root.
 demo: deps build

@@ -139,10 +139,16 @@ func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	k := capturer{node: n, sub: sub, filter: filter, rate: rate, out: json.NewEncoder(w)}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
 		select {
 		case <-r.Context().Done():
 			return
+		case <-tick.C:
+			if k.tell() != nil {
+				return
+			}
 		case f := <-sub.frames:
 			if k.take(&f) != nil {
 				return
@@ -183,6 +189,15 @@ func (k *capturer) take(f *firewall.Captured) error {
 	a := k.node.captured(f, &e)
 	a.Missed, k.missed = k.missed+k.node.captures.takeMissed(k.sub), 0
 	return k.out.Encode(a)
+}
+
+// tell says how many frames were left out since the last one that was written, if nothing else would.
+func (k *capturer) tell() error {
+	missed := k.missed + k.node.captures.takeMissed(k.sub)
+	if k.missed = 0; missed == 0 {
+		return nil
+	}
+	return k.out.Encode(api.Captured{Version: api.Version, Missed: missed})
 }
 
 // frameEvent makes an event of a frame, for the filter: allow picks what passes, deny what is dropped.

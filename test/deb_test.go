@@ -44,3 +44,26 @@ func packages(t *testing.T) (old, next string) {
 	run("dpkg-deb", "--root-owner-group", "-Znone", "-b", next, next+".deb")
 	return old, next + ".deb"
 }
+
+// TestPackageIsReproducible: the package of the same sources in another place, where there is no checkout, has the same bytes, and its binary names the
+// commit.
+func TestPackageIsReproducible(t *testing.T) {
+	need(t, "dpkg-deb", "git")
+	t.Parallel()
+	dir := t.TempDir()
+	here, there := filepath.Join(dir, "here"), filepath.Join(dir, "there")
+	script := `set -e
+commit=$(git rev-parse HEAD)
+when=$(git log -1 --format=%ct)
+dist/deb/build "$1" >/dev/null
+mkdir "$2" && git ls-files -z | xargs -0 cp --parents -dt "$2"
+cd "$2" && umask 077 && COMMIT=$commit SOURCE_DATE_EPOCH=$when dist/deb/build "$3" >/dev/null
+cmp "$1"/*.deb "$3"/*.deb
+dpkg-deb -x "$3"/*.deb "$3/root"
+"$3/root/usr/bin/weir" version | grep " ${commit:0:12} "`
+	cmd := exec.Command("bash", "-c", script, "-", here, there, filepath.Join(dir, "again"))
+	cmd.Dir = ".."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

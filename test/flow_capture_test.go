@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"os"
@@ -85,6 +86,123 @@ func TestCaptureSaysWhy(t *testing.T) {
 	if len(live) < 2 || !slices.Equal(live, again) {
 		t.Errorf("the node told\n%s\nthe capture tells\n%s", strings.Join(live, "\n"), strings.Join(again, "\n"))
 	}
+}
+
+// TestCaptureKeepsItsRate: of a flood only so many frames in a second are written, and the others are said to be left out.
+func TestCaptureKeepsItsRate(t *testing.T) {
+	t.Parallel()
+	p := newPair(t)
+	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
+	file := filepath.Join(t.TempDir(), "rate.pcapng")
+	cmd := p.server.Command(weir, "--root", p.root, "flow", "capture", "-w", file, "--rate", "10", "udp")
+	var talk bytes.Buffer
+	cmd.Stderr = &talk
+	done := background(t, cmd)
+	time.Sleep(500 * time.Millisecond)
+	c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:5353")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	began := time.Now()
+	const sent = 500
+	for range sent {
+		c.Write([]byte("datagram"))
+		time.Sleep(time.Millisecond)
+	}
+	most := 10 * (2 + int(time.Since(began)/time.Second))
+	time.Sleep(1500 * time.Millisecond)
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	written := len(readComments(t, file))
+	var said, left int
+	fmt.Sscanf(talk.String(), "%d frames written, %d left out", &said, &left)
+	if written == 0 || written > most || said != written || written+left != sent {
+		t.Errorf("of %d frames %d are written, at most %d are wanted; it says %q", sent, written, most, talk.String())
+	}
+}
+
+// TestCaptureOfTheTunnel: a capture has also what the tunnel's own engine judges, without encryption, with the rule that decided; and a reader
+// that shares no code with the writer finds the comments.
+func TestCaptureOfTheTunnel(t *testing.T) {
+	need(t, "nginx", "curl")
+	t.Parallel()
+	h := newHosts(t, wireRules+"add check-state\nadd 300 deny tcp from any to any 81 out via weir0\nadd 400 allow tcp from any to any setup keep-state\n",
+		wireRules+"add check-state\nadd allow tcp from any to any setup keep-state\n")
+	h.meet()
+	web, pod := h.right.attach("web")
+	nginx(t, web, 80)
+	client, _ := h.left.attach("client")
+	file := filepath.Join(t.TempDir(), "tunnel.pcapng")
+	cmd := h.left.host.Command(weir, "--root", h.left.root, "flow", "capture", "-w", file, "-s", "60", "tcp", "via", "weir0")
+	done := background(t, cmd)
+	time.Sleep(500 * time.Millisecond)
+	reach(t, client, pageAt(pod.Addrs[0], 80))
+	refuse(t, client, pageAt(pod.Addrs[0], 81))
+	time.Sleep(300 * time.Millisecond)
+	cmd.Process.Signal(syscall.SIGINT)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	comments := foreignComments(t, file, 60)
+	dropped, passed := 0, 0
+	for _, c := range comments {
+		switch {
+		case strings.HasPrefix(c, "weir: drop by rule 300, reason rule, hook out") && strings.Contains(c, "xmit weir0: deny tcp from any to any 81 out via weir0"):
+			dropped++
+		case strings.HasPrefix(c, "weir: pass by rule 400, reason rule, hook"):
+			passed++
+		default:
+			t.Errorf("comment %q", c)
+		}
+	}
+	if dropped == 0 || passed < 6 {
+		t.Errorf("%d dropped and %d passed packets in the tunnel: %q", dropped, passed, comments)
+	}
+}
+
+// foreignComments reads the comments of a capture's packets: by tshark where it is installed, else by hand from the blocks, as
+// draft-ietf-opsawg-pcapng sections 3.1, 3.5 and 4.3 have them. No packet may hold more than snap bytes.
+func foreignComments(t *testing.T, file string, snap uint32) (all []string) {
+	t.Helper()
+	if tshark, err := exec.LookPath("tshark"); err == nil {
+		out, err := exec.Command(tshark, "-nr", file, "-T", "fields", "-e", "frame.comment").Output()
+		if err != nil {
+			t.Fatalf("tshark: %v", err)
+		}
+		return strings.Split(strings.TrimRight(string(out), "\n"), "\n")
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const enhancedPacket, comment = 6, 1
+	word := binary.LittleEndian.Uint32
+	for len(b) >= 12 {
+		kind, size := word(b), word(b[4:])
+		if size%4 != 0 || int(size) > len(b) || size < 12 || word(b[size-4:]) != size {
+			t.Fatalf("a block of type %d has the lengths %d and %d", kind, size, word(b[size-4:]))
+		}
+		if kind == enhancedPacket {
+			kept := word(b[20:])
+			if kept > snap {
+				t.Errorf("%d bytes are kept of a packet, at most %d were wanted", kept, snap)
+			}
+			text := ""
+			for o := b[28+(kept+3)/4*4 : size-4]; len(o) >= 4; {
+				code, n := binary.LittleEndian.Uint16(o), int(binary.LittleEndian.Uint16(o[2:]))
+				if code == comment {
+					text = string(o[4 : 4+n])
+				}
+				o = o[4+(n+3)/4*4:]
+			}
+			all = append(all, text)
+		}
+		b = b[size:]
+	}
+	return all
 }
 
 func countPrefix(all []string, prefix string) (n uint64) {

@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -23,9 +24,10 @@ func TestTopOnATerminal(t *testing.T) {
 	cmd.Stdout = &out
 	done := background(t, cmd)
 	time.Sleep(1200 * time.Millisecond)
-	in.Write([]byte("s"))
-	time.Sleep(300 * time.Millisecond)
-	in.Write([]byte("q"))
+	for _, keys := range []string{"s", " ", " ", "/81", "\r", "q"} {
+		in.Write([]byte(keys))
+		time.Sleep(300 * time.Millisecond)
+	}
 	select {
 	case err := <-done:
 		if err != nil {
@@ -35,9 +37,15 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Fatalf("q does not end it: %q", out.String())
 	}
 	text := out.String()
-	for _, want := range []string{"\x1b[?1049h", "DENY", "10.66.0.1:81", "sort rate", "sort states", "\x1b[?25h\x1b[?1049l", "isig icanon"} {
+	for _, want := range []string{"\x1b[?1049h", "DENY", "10.66.0.1:81", "sort rate", "sort states", "sort states, PAUSED", "filter: 81_", "\x1b[?25h\x1b[?1049l", "isig icanon"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	screen, _, _ := strings.Cut(text, "\x1b[?1049l")
+	for _, line := range regexp.MustCompile(`\x1b\[[?0-9;]*[A-Za-z]|[\r\n]+`).Split(screen, -1) {
+		if len(line) > 80 {
+			t.Errorf("a line of %d columns: %q", len(line), line)
 		}
 	}
 	if strings.Contains(text, "-icanon") {

@@ -17,5 +17,5 @@ type Captured struct {
 	Length  int       `json:"length"`           // of the frame
 	Link    string    `json:"link"`             // ethernet or raw
 	Data    []byte    `json:"data"`             // its first bytes
-	Missed  uint64    `json:"missed,omitempty"` // frames that were left out before this one
+	Missed  uint64    `json:"missed,omitempty"` // frames that were left out before this one; without a verdict nothing else is told
 }

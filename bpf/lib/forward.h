@@ -12,18 +12,6 @@ enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT, LOOPBACK = 1 };
 // The mark of a packet that was judged on its way out already is the local mark without its lowest bit, which is always set.
 enum { MARK_KIND = 1 };
 
-inline_always int drop(struct pkt *p, struct cpu *c, struct config *cf, __u8 reason)
-{
-	p->v.pass = 0;
-	p->v.reason = reason;
-	p->v.answer = ANSWER_NONE;
-	p->v.state = USE_NONE;
-	p->v.number = 0;
-	p->v.id = 0;
-	finish(c, cf);
-	return TC_ACT_SHOT;
-}
-
 // conclude does what follows a judgement. It returns whether the packet passes.
 inline_always int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf, __u32 l2)
 {
@@ -31,6 +19,19 @@ inline_always int conclude(struct __sk_buff *skb, struct cpu *c, struct config *
 	if (unlikely(listened(cf, EVENT_PACKET)))
 		event_frame(skb, l2);
 	return c->p.v.pass;
+}
+
+// drop drops an IP packet for another reason than a rule.
+inline_always int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf, __u8 reason)
+{
+	p->v.pass = 0;
+	p->v.reason = reason;
+	p->v.answer = ANSWER_NONE;
+	p->v.state = USE_NONE;
+	p->v.number = 0;
+	p->v.id = 0;
+	conclude(skb, c, cf, p->l3 ? 14 : 0);
+	return TC_ACT_SHOT;
 }
 
 // refuse_frame ends the way of a packet that was judged and not let through. The answer is one to what came, not to what it was translated to.
@@ -114,7 +115,7 @@ inline_always int to_card(struct __sk_buff *skb, struct pkt *p, struct config *c
 inline_always int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf)
 {
 	if (translate_out(skb, 0) == NAT_FAILED)
-		return drop(p, c, cf, REASON_NAT_PORTS);
+		return drop(skb, p, c, cf, REASON_NAT_PORTS);
 	int six = p->version == 6 && is_loopback(6, p->dst_hi, p->dst_lo);
 	if (mangle(skb) < 0)
 		return TC_ACT_SHOT;
@@ -178,14 +179,14 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 	if (unlikely(wrong)) {
 		if (from)
 			count_pod_drop(p->party[DIR_OUT].place, DIR_OUT);
-		return drop(p, c, cf, wrong);
+		return drop(skb, p, c, cf, wrong);
 	}
 	if (!p->party[DIR_IN].known && (from ? f->published && own_address(0) : f->published | f->masquerade)) {
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
 			return TC_ACT_SHOT;
 		if (r == NAT_DONE && reckon(0))
-			return drop(p, c, cf, REASON_SPOOF);
+			return drop(skb, p, c, cf, REASON_SPOOF);
 	}
 	return GO_ON;
 }
@@ -210,7 +211,7 @@ checked_once int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 	}
 	if (pod->known)
 		count_pod_drop(pod->place, dir);
-	return slow ? drop(p, c, cf, REASON_RATE) : refuse_frame(skb, p);
+	return slow ? drop(skb, p, c, cf, REASON_RATE) : refuse_frame(skb, p);
 }
 
 // halfway follows the first judgement of a packet that came in, and finds out where it goes. GO_ON: it has to be judged on its way out. GO_OUT: it passes
@@ -234,7 +235,7 @@ checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 		if (p->make) {
 			int why = nat_make(skb, 0);
 			if (why)
-				return drop(p, c, cf, why);
+				return drop(skb, p, c, cf, why);
 		}
 		if (!direct(skb, p) || !fits(skb, p, to->mtu))
 			return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
@@ -269,7 +270,7 @@ checked_once int depart(struct __sk_buff *skb, __u32 l2)
 	__u32 pod = p->party[DIR_IN].known;
 	// What came from outside and goes to a pod is as it has to be.
 	if (p->party[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) && translate_out(skb, pod ? 0 : p->xmit) == NAT_FAILED)
-		return drop(p, c, cf, REASON_NAT_PORTS);
+		return drop(skb, p, c, cf, REASON_NAT_PORTS);
 	return pod ? to_pod(skb, p, cf, f) : to_card(skb, p, cf);
 }
 
@@ -309,7 +310,7 @@ checked_once int leave(struct __sk_buff *skb, __u32 l2)
 	if (!pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
 		return GO_UP;
 	if (translate_out(skb, skb->ifindex) == NAT_FAILED)
-		return drop(p, c, cf, REASON_NAT_PORTS);
+		return drop(skb, p, c, cf, REASON_NAT_PORTS);
 	return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
 }
 

@@ -53,7 +53,7 @@ checked_once int call_own(struct __sk_buff *skb)
 			return TC_ACT_SHOT;
 		int why = make_own(skb, p);
 		if (why)
-			return drop(p, c, cf, why);
+			return drop(skb, p, c, cf, why);
 	}
 	become(p, &p->goal);
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);

@@ -57,7 +57,10 @@ func runFlowCapture(c *call) error {
 		if err := json.Unmarshal(line, &f); err != nil {
 			return err
 		}
-		kept, missed = kept+1, missed+f.Missed
+		if missed += f.Missed; f.Verdict == "" { // it tells of nothing else
+			return nil
+		}
+		kept++
 		if err := w.Write(record(&f, *snap)); err != nil {
 			return err
 		}

@@ -9,6 +9,9 @@ import (
 // release is the version of the source; a build from a tag or a checkout adds what the Go tool recorded.
 const release = "0.1.0-dev"
 
+// commit is what the linker was told (-X main.commit=...), for builds that the Go tool records nothing in, as that of the package.
+var commit string
+
 type versionAnswer struct {
 	Version  int    `json:"version"`
 	Weir     string `json:"weir"`
@@ -37,7 +40,7 @@ func runVersion(c *call) error {
 
 // version tells what this binary was made of.
 func version() versionAnswer {
-	v := versionAnswer{Version: 1, Weir: release, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versionAnswer{Version: 1, Weir: release, Go: runtime.Version(), Commit: commit, Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			switch s.Key {

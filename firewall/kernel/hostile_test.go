@@ -1,9 +1,12 @@
 package kernel
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,6 +66,42 @@ add allow tcp from any to any 80 out
 	}
 	if n := v.counters(v.b).DropsIn; n < 2 {
 		t.Errorf("%d drops on the way to b", n)
+	}
+}
+
+// TestCaptureHasSpoofedPackets: what is dropped before the rules is in a capture, too.
+func TestCaptureHasSpoofedPackets(t *testing.T) {
+	v := newVillage(t, "add allow ip from any to any\n")
+	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.9/32")))
+	frames := make(chan firewall.Captured, 100)
+	v.must(v.engine.Capture(func(f *firewall.Captured) {
+		one := *f
+		one.Data = slices.Clone(f.Data)
+		select {
+		case frames <- one:
+		default:
+		}
+	}))
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- v.host.Do(func() error { return v.engine.Watch(ctx, nil) }) }()
+	defer func() { cancel(); <-done }()
+	if err := ping(v.a.Node, "-I", "10.88.0.9", "10.88.0.3"); err == nil {
+		t.Error("a reached b as 10.88.0.9")
+	}
+	for end := time.After(5 * time.Second); ; {
+		select {
+		case f := <-frames:
+			if f.Event.Verdict.Reason != firewall.ReasonSpoof {
+				continue
+			}
+			if f.Event.Verdict.Pass || !f.Ethernet || f.Event.Hook.Dir != firewall.In || !bytes.Contains(f.Data, []byte{10, 88, 0, 9, 10, 88, 0, 3}) {
+				t.Errorf("%+v", f)
+			}
+			return
+		case <-end:
+			t.Fatal("the spoofed packet is not in the capture")
+		}
 	}
 }
 
