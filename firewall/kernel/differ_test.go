@@ -89,7 +89,8 @@ func hurry(t *testing.T) {
 	}
 }
 
-func TestDiffer(t *testing.T) {
+// trial opens an engine and returns what the treaty wants of it.
+func trial(t *testing.T) (firewall.Options, func(firewall.Options) (firetest.Subject, error)) {
 	nstest.Root(t)
 	hurry(t)
 	o := firewall.DefaultOptions()
@@ -98,11 +99,21 @@ func TestDiffer(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
-	defer e.Close()
+	t.Cleanup(func() { e.Close() })
 	s := &subject{Engine: e}
 	e.clock = func() int64 { return s.at }
-	firetest.Run(t, o, rule.AllFeatures, func(o firewall.Options) (firetest.Subject, error) {
+	return o, func(o firewall.Options) (firetest.Subject, error) {
 		e.config.MaxSource = uint32(o.MaxPerSource)
 		return s, e.putConfigLocked()
-	})
+	}
+}
+
+func TestDiffer(t *testing.T) {
+	o, fresh := trial(t)
+	firetest.Run(t, o, rule.AllFeatures, fresh)
+}
+
+func TestTruncated(t *testing.T) {
+	o, fresh := trial(t)
+	firetest.RunTruncated(t, o, fresh)
 }

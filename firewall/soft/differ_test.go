@@ -32,6 +32,15 @@ func treaty() firewall.Options {
 	return o
 }
 
+func TestTruncated(t *testing.T) {
+	firetest.RunTruncated(t, treaty(), func(o firewall.Options) (firetest.Subject, error) {
+		e, err := New(Options{Options: o, Workers: 1})
+		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			return e.Worker(0).Judge(in, pkt), nil
+		}}, err
+	})
+}
+
 // TestDiffer compares the engine with the twin, in every way in which packets can be handed to it.
 func TestDiffer(t *testing.T) {
 	turn := 0
