@@ -1,9 +1,16 @@
 package firewall
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/weirnet/weir/packet"
+)
 
 // TestDecisionIndex: every decision has a number of its own, and the number tells the decision.
 func TestDecisionIndex(t *testing.T) {
+	if last := int(ReasonDecode) + int(packet.NumReasons); last > 128 || numReasons > ReasonDecode {
+		t.Fatalf("there are reasons up to %d, 7 bits are kept for them", last)
+	}
 	seen := map[int]bool{}
 	for _, dir := range []Direction{In, Out} {
 		for _, pass := range []bool{false, true} {
