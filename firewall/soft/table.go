@@ -101,14 +101,15 @@ func (t *table) places(h uint64) (a, b int, tag uint8) {
 }
 
 const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
+	ones = 0x0101010101010101
+	lows = 0x7f7f7f7f7f7f7f7f
 )
 
-// match returns a word with the high bit of each byte of w that may equal tag; the lowest such bit always does.
+// match returns a word with the high bit of each byte of w that equals tag. It is exact: the shorter test that borrows from
+// one byte to the next would also name a free entry above a true match, which still has its old key.
 func match(w uint64, tag uint8) uint64 {
 	x := w ^ ones*uint64(tag)
-	return (x - ones) &^ x & highs
+	return ^(x&lows + lows | x | lows)
 }
 
 // find returns the entry with the key, or noRef.

@@ -54,6 +54,24 @@ func TestTableFills(t *testing.T) {
 	}
 }
 
+// TestMatchIsExact compares match with a loop over the bytes.
+func TestMatchIsExact(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	for range 100_000 {
+		tag, w, want := uint8(rnd.IntN(4)), uint64(0), uint64(0)
+		for i := range ways {
+			b := uint8(rnd.IntN(4)) // few values, so that free, equal and neighbouring ones meet
+			w |= uint64(b) << (8 * i)
+			if b == tag {
+				want |= 0x80 << (8 * i)
+			}
+		}
+		if got := match(w, tag); got != want {
+			t.Fatalf("match(%#016x, %d) = %#016x, want %#016x", w, tag, got, want)
+		}
+	}
+}
+
 // TestHashIsSymmetric holds hashEnds to what the packet path relies on.
 func TestHashIsSymmetric(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
