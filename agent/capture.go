@@ -219,7 +219,7 @@ func (n *Node) frameEvent(f *firewall.Captured) observe.Event {
 	var p packet.Packet
 	p.DecodeFrame(link, whole)
 	if p.Version != 0 {
-		e.Proto, e.TCPFlags, e.Length = p.Proto, p.TCPFlags, p.Len
+		e.Proto, e.TCPFlags, e.Length = p.Proto, p.TCPFlags, p.Len()
 		e.Src, e.Dst = netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
 	}
 	return e

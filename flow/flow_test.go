@@ -20,11 +20,11 @@ func TestKeyIsSymmetric(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 20000 {
 		p := packet.Packet{Version: 6, Proto: packet.ProtoTCP}
-		p.SrcHi, p.DstHi = rnd.Uint64N(2), rnd.Uint64N(2)
-		p.SrcLo, p.DstLo = rnd.Uint64N(3), rnd.Uint64N(3)
+		p.SrcIP = [16]byte{7: byte(rnd.IntN(2)), 15: byte(rnd.IntN(3))}
+		p.DstIP = [16]byte{7: byte(rnd.IntN(2)), 15: byte(rnd.IntN(3))}
 		p.Ports = rnd.Uint32N(3)<<16 | rnd.Uint32N(3)
 		q := p
-		q.SrcHi, q.SrcLo, q.DstHi, q.DstLo = p.DstHi, p.DstLo, p.SrcHi, p.SrcLo
+		q.SrcIP, q.DstIP = p.DstIP, p.SrcIP
 		q.Ports = p.Ports<<16 | p.Ports>>16
 		k, d, ok := KeyOf(&p, nil)
 		l, e, ok2 := KeyOf(&q, nil)
@@ -53,7 +53,7 @@ func TestKeyNeedsAConversation(t *testing.T) {
 	for name, p := range map[string]packet.Packet{
 		"malformed":      {Version: 4, Proto: packet.ProtoTCP, Reason: packet.ReasonTransport},
 		"later fragment": {Version: 4, Proto: packet.ProtoUDP, Frag: packet.FragLater},
-		"empty error":    {Version: 4, Proto: packet.ProtoICMP, ICMPType: 3},
+		"empty error":    {Version: 4, Proto: packet.ProtoICMP, Aux: 3 << 8},
 	} {
 		if k, _, ok := KeyOf(&p, nil); ok {
 			t.Errorf("%s has key %+v", name, k)
@@ -62,12 +62,12 @@ func TestKeyNeedsAConversation(t *testing.T) {
 }
 
 func TestICMPKeys(t *testing.T) {
-	p := packet.Packet{Version: 4, Proto: packet.ProtoICMP, ICMPType: 8, Seq: 0x1234_0001, SrcLo: 1, DstLo: 2}
+	p := packet.Packet{Version: 4, Proto: packet.ProtoICMP, Aux: 8 << 8, Seq: 0x1234_0001, SrcIP: [16]byte{15: 1}, DstIP: [16]byte{15: 2}}
 	k, _, _ := KeyOf(&p, nil)
 	if k.Ports != 0x12341234 {
 		t.Errorf("echo: ports %#x", k.Ports)
 	}
-	p.ICMPType = 9 // router advertisement
+	p.Aux = 9 << 8 // router advertisement
 	if k, _, _ = KeyOf(&p, nil); k.Ports != 0 {
 		t.Errorf("no query: ports %#x", k.Ports)
 	}

@@ -18,5 +18,5 @@ func FragmentEnd(p *packet.Packet, b []byte) uint32 {
 		}
 		begin += 8
 	}
-	return uint32(p.FragOff) + p.Len - begin
+	return uint32(p.FragOff()) + p.Len() - begin
 }

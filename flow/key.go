@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"encoding/binary"
 	"net/netip"
 
 	"github.com/weirnet/weir/packet"
@@ -78,27 +79,34 @@ func icmpPorts(p *packet.Packet) uint32 {
 
 // canonical orders the ends of p. ports is source << 16 | destination.
 func canonical(p *packet.Packet, ports uint32) (Key, Dir) {
-	swap := p.SrcLo > p.DstLo
-	if p.SrcHi != p.DstHi {
-		swap = p.SrcHi > p.DstHi
-	} else if p.SrcLo == p.DstLo {
-		swap = ports>>16 > ports&0xffff
+	srcHi, srcLo := p.SrcWords()
+	dstHi, dstLo := p.DstWords()
+	return order(Key{LowHi: srcHi, LowLo: srcLo, HighHi: dstHi, HighLo: dstLo, Ports: ports, Proto: p.Proto})
+}
+
+// order brings the ends of a key from source to destination into order.
+func order(k Key) (Key, Dir) {
+	swap := k.LowLo > k.HighLo
+	if k.LowHi != k.HighHi {
+		swap = k.LowHi > k.HighHi
+	} else if k.LowLo == k.HighLo {
+		swap = k.Ports>>16 > k.Ports&0xffff
 	}
-	if swap {
-		return Key{LowHi: p.DstHi, LowLo: p.DstLo, HighHi: p.SrcHi, HighLo: p.SrcLo,
-			Ports: ports<<16 | ports>>16, Proto: p.Proto}, FromHigh
+	if !swap {
+		return k, FromLow
 	}
-	return Key{LowHi: p.SrcHi, LowLo: p.SrcLo, HighHi: p.DstHi, HighLo: p.DstLo, Ports: ports, Proto: p.Proto}, FromLow
+	k.LowHi, k.LowLo, k.HighHi, k.HighLo = k.HighHi, k.HighLo, k.LowHi, k.LowLo
+	k.Ports = k.Ports<<16 | k.Ports>>16
+	return k, FromHigh
 }
 
 // KeyFor returns the key of a conversation between two ends, and which of them from is. For ICMP queries the port of both
 // ends is the identifier.
 func KeyFor(proto uint8, from, to netip.AddrPort) (Key, Dir) {
-	var p packet.Packet
-	p.SrcHi, p.SrcLo = packet.Words(from.Addr())
-	p.DstHi, p.DstLo = packet.Words(to.Addr())
-	p.Proto = proto
-	return canonical(&p, uint32(from.Port())<<16|uint32(to.Port()))
+	k := Key{Ports: uint32(from.Port())<<16 | uint32(to.Port()), Proto: proto}
+	k.LowHi, k.LowLo = packet.Words(from.Addr())
+	k.HighHi, k.HighLo = packet.Words(to.Addr())
+	return order(k)
 }
 
 // Low and High return the ends of the key. IPv4 ends are plain IPv4 addresses.
@@ -121,6 +129,8 @@ func (k *Key) Ends(d Dir) (from, to netip.AddrPort) {
 
 // addr makes an address from two words.
 func addr(hi, lo uint64) netip.Addr {
-	p := packet.Packet{SrcHi: hi, SrcLo: lo, Version: 6}
-	return p.Src().Unmap()
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], hi)
+	binary.BigEndian.PutUint64(b[8:], lo)
+	return netip.AddrFrom16(b).Unmap()
 }

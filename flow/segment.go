@@ -32,17 +32,17 @@ const (
 
 // SegmentOf reads the segment from the packet p, decoded from b.
 func SegmentOf(p *packet.Packet, b []byte) Segment {
-	s := Segment{Bytes: p.Len, Seq: p.Seq, Ack: p.Ack, Window: uint32(p.Window), Flags: p.TCPFlags}
+	s := Segment{Bytes: p.Len(), Seq: p.Seq, Ack: p.Ack, Window: uint32(p.Window()), Flags: p.TCPFlags}
 	switch p.Proto {
 	case packet.ProtoTCP:
-		s.Len = p.Len - uint32(p.Payload)
+		s.Len = p.Len() - uint32(p.Payload())
 		if s.Flags&(packet.FlagSYN|packet.FlagFIN) != 0 {
 			s.markers(p, b)
 		}
 	case packet.ProtoSCTP:
 		s.Chunk = NoChunk
-		if int(p.Payload)+4 <= int(p.Len) {
-			s.Chunk, s.Bits = b[p.Payload], b[p.Payload+1]
+		if int(p.Payload())+4 <= int(p.Len()) {
+			s.Chunk, s.Bits = b[p.Payload()], b[p.Payload()+1]
 		}
 	}
 	return s

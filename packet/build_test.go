@@ -111,8 +111,8 @@ func join(t *testing.T, frags [][]byte) []byte {
 			}
 			head, d = f[:start], f[start:]
 		}
-		if int(p.FragOff) != len(data) {
-			t.Fatalf("fragment at %d, want %d", p.FragOff, len(data))
+		if int(p.FragOff()) != len(data) {
+			t.Fatalf("fragment at %d, want %d", p.FragOff(), len(data))
 		}
 		data = append(data, d...)
 	}

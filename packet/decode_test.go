@@ -19,15 +19,18 @@ func TestDecodeTCP4(t *testing.T) {
 		t.Fatalf("reason %v", r)
 	}
 	want := Packet{
-		SrcLo: 0xffff01020304, DstLo: 0xffff05060708,
-		Ports: 123<<16 | 567, Seq: 0x1234, Window: 0x1122, TCPFlags: FlagSYN | FlagACK, TCPOffset: 0x50,
-		IPID: 0xdead, Len: 55, L4: 20, Payload: 40, Version: 4, Proto: ProtoTCP, TTL: 64,
+		SrcIP: p4("1.2.3.4").As16(), DstIP: p4("5.6.7.8").As16(),
+		Ports: 123<<16 | 567, Seq: 0x1234, Aux: 0x1122, TCPFlags: FlagSYN | FlagACK, Offset: 0x50,
+		IPID: 0xdead, L4: 20, Rest: 35, Version: 4, Proto: ProtoTCP, TTL: 64,
 	}
 	if p != want {
 		t.Errorf("got  %+v\nwant %+v", p, want)
 	}
 	if p.Src() != netip.MustParseAddr("1.2.3.4") || p.Dst() != netip.MustParseAddr("5.6.7.8") {
 		t.Errorf("addresses %v %v", p.Src(), p.Dst())
+	}
+	if p.Len() != 55 || p.Payload() != 40 || p.Window() != 0x1122 || p.FragOff() != 0 {
+		t.Errorf("length %d, payload at %d, window %d, fragment at %d", p.Len(), p.Payload(), p.Window(), p.FragOff())
 	}
 	if p.SrcPort() != 123 || p.DstPort() != 567 || p.PayloadLen() != 15 {
 		t.Errorf("ports %d %d, payload %d", p.SrcPort(), p.DstPort(), p.PayloadLen())
@@ -36,7 +39,7 @@ func TestDecodeTCP4(t *testing.T) {
 
 func TestDecodeShort(t *testing.T) {
 	for n := range syn4 {
-		p := Packet{Ports: 1, SrcHi: 1, Payload: 3}
+		p := Packet{Ports: 1, SrcIP: [16]byte{1}, Rest: 3}
 		want := ReasonShort
 		if n >= 20 {
 			want = ReasonLength
@@ -48,8 +51,8 @@ func TestDecodeShort(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	if s := unsafe.Sizeof(Packet{}); s != 80 {
-		t.Errorf("Packet has %d bytes, want 80", s)
+	if s := unsafe.Sizeof(Packet{}); s != 64 {
+		t.Errorf("Packet has %d bytes, want 64: a cache line", s)
 	}
 }
 

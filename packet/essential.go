@@ -16,12 +16,12 @@ func (p *Packet) Essential() bool {
 		p.ExtHdrs&ExtFragment != 0 {
 		return false
 	}
-	switch p.ICMPType {
+	switch p.ICMPType() {
 	case 133, 134, 135, 136:
-		return p.TTL == 255 && p.ICMPCode == 0
+		return p.TTL == 255 && p.ICMPCode() == 0
 	case 130, 131, 132, 143:
 		return p.TTL == 1 && p.IPOptions&OptRouterAlert != 0 &&
-			(p.SrcHi>>54 == 0xfe80>>6 || p.SrcHi|p.SrcLo == 0)
+			(p.SrcIP[0] == 0xfe && p.SrcIP[1]&0xc0 == 0x80 || p.SrcIP == [16]byte{})
 	}
 	return false
 }
@@ -33,9 +33,9 @@ func (p *Packet) ICMPQuery() (query, reply bool) {
 		return false, false
 	}
 	if p.Version == 6 {
-		return p.ICMPType == 128 || p.ICMPType == 129, p.ICMPType == 129
+		return p.ICMPType() == 128 || p.ICMPType() == 129, p.ICMPType() == 129
 	}
-	switch p.ICMPType {
+	switch p.ICMPType() {
 	case 8, 13, 15, 17:
 		return true, false
 	case 0, 14, 16, 18:
@@ -53,9 +53,9 @@ func (p *Packet) ICMPError() bool {
 		return false
 	}
 	if p.Version == 6 {
-		return p.ICMPType >= 1 && p.ICMPType <= 4
+		return p.ICMPType() >= 1 && p.ICMPType() <= 4
 	}
-	switch p.ICMPType {
+	switch p.ICMPType() {
 	case 3, 4, 5, 11, 12:
 		return true
 	}

@@ -19,12 +19,8 @@ func (p *Packet) refuse(r Reason) Reason {
 }
 
 // stop ends a decode after the IP header was read: the fields of the network
-// layer stay as they are, those of the transport layer are zero.
+// layer stay as they are, those of the transport layer have not been set.
 func (p *Packet) stop(r Reason) Reason {
-	p.Ports, p.Seq, p.Ack = 0, 0, 0
-	p.Window, p.TCPFlags, p.TCPOffset = 0, 0, 0
-	p.ICMPType, p.ICMPCode = 0, 0
-	p.Payload = p.L4
 	p.Reason = r
 	return r
 }
@@ -40,12 +36,12 @@ func (p *Packet) full4(b []byte) Reason {
 		return p.refuse(ReasonLength)
 	}
 	b = b[:total]
-	p.SrcHi, p.SrcLo = 0, mapped|uint64(be.Uint32(b[12:16]))
-	p.DstHi, p.DstLo = 0, mapped|uint64(be.Uint32(b[16:20]))
-	p.IPID, p.Len = uint32(be.Uint16(b[4:6])), uint32(total)
-	p.Version, p.IPOptions, p.ExtHdrs, p.Reason = 4, 0, 0, ReasonNone
-	p.TTL, p.Proto, p.TOS, p.Frag = b[8], b[9], b[1], b[6]&(FragMF|FragDF|FragRF)
-	p.FragOff, p.L4 = 0, uint16(ihl)
+	*p = Packet{}
+	p.L4, p.Rest = uint16(ihl), uint16(total-ihl)
+	p.Version, p.TOS, p.TTL, p.Proto = 4, b[1], b[8], b[9]
+	p.IPID, p.Frag = uint32(be.Uint16(b[4:6])), b[6]&(FragMF|FragDF|FragRF)
+	put4(&p.SrcIP, b[12:16])
+	put4(&p.DstIP, b[16:20])
 	if r := p.options4(b[20:ihl]); r != ReasonNone {
 		return p.stop(r)
 	}
@@ -71,15 +67,14 @@ func (p *Packet) full6(b []byte) Reason {
 		return p.refuse(ReasonLength)
 	}
 	b = b[:total]
-	p.SrcHi, p.SrcLo = be.Uint64(b[8:16]), be.Uint64(b[16:24])
-	p.DstHi, p.DstLo = be.Uint64(b[24:32]), be.Uint64(b[32:40])
-	p.IPID, p.Len = 0, uint32(total)
-	p.Version, p.IPOptions, p.ExtHdrs, p.Reason = 6, 0, 0, ReasonNone
-	p.TTL, p.Proto, p.TOS, p.Frag = b[7], b[6], b[0]<<4|b[1]>>4, 0
-	if p.refuseMapped() != ReasonNone {
-		return ReasonMapped
+	if isMapped(b[8:24]) || isMapped(b[24:40]) {
+		return p.refuse(ReasonMapped)
 	}
-	p.FragOff, p.L4 = 0, 40
+	*p = Packet{}
+	p.L4, p.Rest = 40, uint16(plen)
+	p.Version, p.TOS, p.TTL, p.Proto = 6, b[0]<<4|b[1]>>4, b[7], b[6]
+	p.SrcIP = [16]byte(b[8:24])
+	p.DstIP = [16]byte(b[24:40])
 	if p.extensions(b) {
 		return p.Reason
 	}
@@ -90,7 +85,6 @@ func (p *Packet) full6(b []byte) Reason {
 func (p *Packet) transport(b []byte) Reason {
 	t := b[p.L4:]
 	first := p.Frag&FragFirst != 0
-	p.stop(ReasonNone)
 	switch p.Proto {
 	case ProtoTCP:
 		if len(t) < 20 {
@@ -107,8 +101,7 @@ func (p *Packet) transport(b []byte) Reason {
 			return p.stop(ReasonTCPOffset)
 		}
 		p.Ports, p.Seq, p.Ack = be.Uint32(t[0:4]), be.Uint32(t[4:8]), be.Uint32(t[8:12])
-		p.Window, p.TCPFlags, p.TCPOffset = be.Uint16(t[14:16]), t[13], t[12]
-		p.Payload += uint16(hl)
+		p.Aux, p.TCPFlags, p.Offset = be.Uint16(t[14:16]), t[13], t[12]
 	case ProtoUDP:
 		if len(t) < 8 {
 			return p.shortTransport()
@@ -117,7 +110,7 @@ func (p *Packet) transport(b []byte) Reason {
 			return p.stop(ReasonUDPLength)
 		}
 		p.Ports = be.Uint32(t[0:4])
-		p.Payload += 8
+		p.Offset = 8 / 4 << 4
 	case ProtoUDPLite:
 		if len(t) < 8 {
 			return p.shortTransport()
@@ -126,13 +119,13 @@ func (p *Packet) transport(b []byte) Reason {
 			return p.stop(ReasonUDPLiteCover)
 		}
 		p.Ports = be.Uint32(t[0:4])
-		p.Payload += 8
+		p.Offset = 8 / 4 << 4
 	case ProtoSCTP:
 		if len(t) < 12 {
 			return p.shortTransport()
 		}
 		p.Ports, p.Seq = be.Uint32(t[0:4]), be.Uint32(t[4:8])
-		p.Payload += 12
+		p.Offset = 12 / 4 << 4
 	case ProtoICMP, ProtoICMPv6:
 		if (p.Proto == ProtoICMP) != (p.Version == 4) {
 			break
@@ -140,9 +133,9 @@ func (p *Packet) transport(b []byte) Reason {
 		if len(t) < 8 {
 			return p.shortTransport()
 		}
-		p.ICMPType, p.ICMPCode = t[0], t[1]
+		p.Aux = be.Uint16(t[0:2])
 		p.Seq = be.Uint32(t[4:8])
-		p.Payload += 8
+		p.Offset = 8 / 4 << 4
 	}
 	return ReasonNone
 }
@@ -155,15 +148,11 @@ func (p *Packet) shortTransport() Reason {
 	return p.stop(ReasonTransport)
 }
 
-// refuseMapped ends the decode of an IPv6 packet with an IPv4-mapped address.
-//
-//go:noinline
-func (p *Packet) refuseMapped() Reason {
-	if isMapped(p.SrcHi, p.SrcLo) || isMapped(p.DstHi, p.DstLo) {
-		return p.refuse(ReasonMapped)
-	}
-	return ReasonNone
+// put4 writes the IPv4 address a as Packet has it.
+func put4(ip *[16]byte, a []byte) {
+	le.PutUint64(ip[0:8], 0)
+	le.PutUint64(ip[8:16], uint64(le.Uint32(a))<<32|mapped)
 }
 
-// isMapped reports whether the words are an IPv4-mapped address.
-func isMapped(hi, lo uint64) bool { return hi == 0 && lo>>32 == 0xffff }
+// isMapped reports whether an IPv6 address is an IPv4-mapped one.
+func isMapped(a []byte) bool { return le.Uint64(a) == 0 && le.Uint32(a[8:]) == mapped }

@@ -6,15 +6,15 @@ package packet
 // malformed, a later fragment, or fewer than 8 bytes of a transport header.
 //
 // Only the fields that identify the conversation are set: addresses, Version,
-// Proto, TTL, TOS, Len, IPID, Frag, ExtHdrs, L4 and Payload (both offsets count
-// from the start of the quoted header), and of the first 8 bytes of the transport
-// header Ports and Seq, or ICMPType, ICMPCode and Seq. Lengths inside the quote
-// are not checked, since routers change them.
+// Proto, TTL, TOS, IPID, Frag, ExtHdrs, L4 (which counts from the start of the quoted
+// header), Rest, and of the first 8 bytes of the transport header Ports and Seq, or
+// ICMPType, ICMPCode and Seq, with Offset for 8 bytes. Lengths inside the quote
+// are not checked, since routers change them: Rest is what the length leaves, 0 if it ends before L4.
 func (p *Packet) Inner(b []byte) (inner Packet, ok bool) {
-	if !p.ICMPError() || int(p.Len) > len(b) {
+	if !p.ICMPError() || int(p.Len()) > len(b) {
 		return Packet{}, false
 	}
-	q := b[p.Payload:p.Len]
+	q := b[p.Payload():p.Len()]
 	if len(q) == 0 || q[0]>>4 != p.Version {
 		return Packet{}, false
 	}
@@ -38,10 +38,10 @@ func (p *Packet) quote4(q []byte) bool {
 	if ihl < 20 || ihl > len(q) {
 		return false
 	}
-	p.SrcLo = mapped | uint64(be.Uint32(q[12:16]))
-	p.DstLo = mapped | uint64(be.Uint32(q[16:20]))
+	put4(&p.SrcIP, q[12:16])
+	put4(&p.DstIP, q[16:20])
 	p.Version, p.TOS, p.TTL, p.Proto = 4, q[1], q[8], q[9]
-	p.Len = uint32(be.Uint16(q[2:4]))
+	p.Rest = uint16(max(int(be.Uint16(q[2:4]))-ihl, 0))
 	p.IPID = uint32(be.Uint16(q[4:6]))
 	p.L4 = uint16(ihl)
 	frag := be.Uint16(q[6:8])
@@ -61,56 +61,39 @@ func (p *Packet) quote6(q []byte) bool {
 	if len(q) < 40 {
 		return false
 	}
-	p.SrcHi, p.SrcLo = be.Uint64(q[8:16]), be.Uint64(q[16:24])
-	p.DstHi, p.DstLo = be.Uint64(q[24:32]), be.Uint64(q[32:40])
-	if isMapped(p.SrcHi, p.SrcLo) || isMapped(p.DstHi, p.DstLo) {
+	if isMapped(q[8:24]) || isMapped(q[24:40]) {
 		return false
 	}
+	p.SrcIP, p.DstIP = [16]byte(q[8:24]), [16]byte(q[24:40])
 	p.Version, p.TOS, p.TTL, p.Proto = 6, q[0]<<4|q[1]>>4, q[7], q[6]
-	p.Len = 40 + uint32(be.Uint16(q[4:6]))
 	p.L4 = 40
 	for range maxExtHdrs {
 		if !isExtension(p.Proto) {
-			return true
+			break
 		}
 		h := q[p.L4:]
 		size := extensionSize(p.Proto, h)
 		if size == 0 {
 			return false
 		}
-		switch p.Proto {
-		case ProtoHopByHop:
-			p.ExtHdrs |= ExtHopByHop
-		case ProtoRouting:
-			p.ExtHdrs |= ExtRouting
-			if h[2] == 0 {
-				p.ExtHdrs |= ExtRouting0
-			}
-		case ProtoDestination:
-			p.ExtHdrs |= ExtDestination
-		case ProtoAH:
-			p.ExtHdrs |= ExtAH
-		case ProtoFragment:
-			p.ExtHdrs |= ExtFragment
-			p.IPID = be.Uint32(h[4:8])
+		if p.Proto == ProtoFragment {
 			word := be.Uint16(h[2:4])
-			if word&0xfff8 != 0 {
+			if word&^7 != 0 {
 				return false
 			}
 			if word&1 != 0 {
 				p.Frag |= FragMF | FragFirst
 			}
 		}
-		p.Proto = h[0]
-		p.L4 += uint16(size)
+		p.step(h, size)
 	}
+	p.Rest = uint16(max(40+int(be.Uint16(q[4:6]))-int(p.L4), 0))
 	return !isExtension(p.Proto)
 }
 
 // quoteTransport reads the first 8 bytes of the quoted transport header.
 func (p *Packet) quoteTransport(q []byte) bool {
 	t := q[p.L4:]
-	p.Payload = p.L4
 	switch p.Proto {
 	case ProtoTCP, ProtoUDP, ProtoSCTP, ProtoUDPLite:
 		if len(t) < 8 {
@@ -120,7 +103,7 @@ func (p *Packet) quoteTransport(q []byte) bool {
 		if p.Proto == ProtoTCP || p.Proto == ProtoSCTP {
 			p.Seq = be.Uint32(t[4:8])
 		}
-		p.Payload += 8
+		p.Offset = 8 / 4 << 4
 	case ProtoICMP, ProtoICMPv6:
 		if (p.Proto == ProtoICMP) != (p.Version == 4) {
 			break
@@ -128,9 +111,9 @@ func (p *Packet) quoteTransport(q []byte) bool {
 		if len(t) < 8 {
 			return false
 		}
-		p.ICMPType, p.ICMPCode = t[0], t[1]
+		p.Aux = be.Uint16(t[0:2])
 		p.Seq = be.Uint32(t[4:8])
-		p.Payload += 8
+		p.Offset = 8 / 4 << 4
 	}
 	return true
 }

@@ -50,7 +50,7 @@ func TestDecodeFrame(t *testing.T) {
 		"null short":        {LinkNull, []byte{2, 0, 0}, Frame{}, ReasonLink, false},
 		"unknown link":      {99, ip4, Frame{}, ReasonLink, false},
 	} {
-		p := Packet{SrcHi: 9}
+		p := Packet{SrcIP: [16]byte{9}}
 		f := p.DecodeFrame(tc.link, tc.b)
 		if f != tc.frame || p.Reason != tc.reason {
 			t.Errorf("%s: %+v %v, want %+v %v", name, f, p.Reason, tc.frame, tc.reason)

@@ -42,7 +42,6 @@ func (p *Packet) options4(o []byte) Reason {
 // front the bytes that count towards 65535 besides: the IPv4 header, or the
 // IPv6 extension headers before the fragment header. p.Proto and p.L4 are set.
 func (p *Packet) fragment(off uint16, more bool, data, front int) (done bool) {
-	p.FragOff = off
 	if more {
 		p.Frag |= FragMF
 	}
@@ -50,6 +49,7 @@ func (p *Packet) fragment(off uint16, more bool, data, front int) (done bool) {
 		p.Frag |= FragFirst
 	} else {
 		p.Frag |= FragLater
+		p.Aux = off
 	}
 	switch {
 	case data == 0, more && data%8 != 0:
@@ -92,40 +92,45 @@ func (p *Packet) extensions(b []byte) (done bool) {
 			p.shortExtension()
 			return true
 		}
-		next := h[0]
-		switch p.Proto {
-		case ProtoHopByHop:
+		at := p.L4
+		fragment := p.Proto == ProtoFragment
+		if p.Proto == ProtoHopByHop {
 			p.ExtHdrs |= ExtHopByHop
 			if r := p.hopOptions(h[2:size]); r != ReasonNone {
 				p.stop(r)
 				return true
 			}
-		case ProtoRouting:
-			p.ExtHdrs |= ExtRouting
-			if h[2] == 0 {
-				p.ExtHdrs |= ExtRouting0
-			}
-		case ProtoDestination:
-			p.ExtHdrs |= ExtDestination
-		case ProtoAH:
-			p.ExtHdrs |= ExtAH
-		case ProtoFragment:
-			p.ExtHdrs |= ExtFragment
-			p.IPID = be.Uint32(h[4:8])
-			front := int(p.L4) - 40
-			p.Proto = next
-			p.L4 += 8
-			word := be.Uint16(h[2:4])
-			off, more := word&0xfff8, word&1 != 0
-			if (off != 0 || more) && p.fragment(off, more, len(h)-8, front) {
-				return true
-			}
-			continue
 		}
-		p.Proto = next
-		p.L4 += uint16(size)
+		p.step(h, size)
+		if word := be.Uint16(h[2:4]); fragment && word&^6 != 0 && p.fragment(word&^7, word&1 != 0, len(h)-8, int(at)-40) {
+			return true
+		}
 	}
 	return false
+}
+
+// step notes the extension header p.Proto, which h starts with and which is size bytes long, and moves p.L4 and
+// p.Proto behind it.
+func (p *Packet) step(h []byte, size int) {
+	switch p.Proto {
+	case ProtoHopByHop:
+		p.ExtHdrs |= ExtHopByHop
+	case ProtoRouting:
+		p.ExtHdrs |= ExtRouting
+		if h[2] == 0 {
+			p.ExtHdrs |= ExtRouting0
+		}
+	case ProtoDestination:
+		p.ExtHdrs |= ExtDestination
+	case ProtoAH:
+		p.ExtHdrs |= ExtAH
+	case ProtoFragment:
+		p.ExtHdrs |= ExtFragment
+		p.IPID = be.Uint32(h[4:8])
+	}
+	p.Proto = h[0]
+	p.L4 += uint16(size)
+	p.Rest -= uint16(size)
 }
 
 // extensionSize returns the length in bytes of the extension header that h

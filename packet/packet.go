@@ -1,11 +1,8 @@
 package packet
 
-import (
-	"encoding/binary"
-	"net/netip"
-)
+import "net/netip"
 
-// Packet is what the decoder found in one IP packet. It holds no pointers and
+// Packet is what the decoder found in one IP packet: 64 bytes, one cache line. It holds no pointers and
 // no reference to the bytes, so it may be kept, copied and compared with ==.
 //
 // Decode sets every field, whatever was in the struct before. Which fields mean
@@ -14,10 +11,10 @@ import (
 //
 // The fields are ordered so that a decoder can write neighbours with one store.
 type Packet struct {
-	// Addresses in network order as big-endian words. An IPv4 address
-	// a.b.c.d is stored as ::ffff:a.b.c.d; since the decoder refuses such
-	// addresses in an IPv6 header, the words alone tell the family.
-	SrcHi, DstHi, SrcLo, DstLo uint64
+	// SrcIP and DstIP are the addresses in network order. An IPv4 address
+	// a.b.c.d is ::ffff:a.b.c.d; since the decoder refuses such
+	// addresses in an IPv6 header, the bytes alone tell the family.
+	SrcIP, DstIP [16]byte
 
 	// Seq is the TCP sequence number, the SCTP verification tag, or bytes
 	// 4 to 7 of an ICMP or ICMPv6 message (see ICMPID).
@@ -25,38 +22,31 @@ type Packet struct {
 	// Ports is source<<16 | destination for TCP, UDP, UDP-Lite and SCTP.
 	Ports uint32
 
-	// Window is the TCP window as sent, not scaled.
-	Window uint16
+	// Aux is what a packet needs besides, by its kind: the window of TCP as sent, not
+	// scaled; type<<8 | code of ICMP and ICMPv6; the offset in bytes of a later fragment. See
+	// Window, ICMPType, ICMPCode and FragOff.
+	Aux uint16
 	// TCPFlags is the flag byte of TCP: FlagFIN to FlagCWR.
 	TCPFlags uint8
-	// TCPOffset is byte 12 of TCP: the data offset in words in the high half,
-	// the reserved bits in the low half.
-	TCPOffset uint8
+	// Offset has the length of the transport header in words in the high half: byte 12 of TCP as it
+	// is, with the reserved bits in the low half; 2 for UDP, UDP-Lite and ICMP, 3 for SCTP; else 0.
+	Offset uint8
 	// Ack is the TCP acknowledgement field, also when the ACK flag is clear.
 	Ack uint32
 
-	// Payload is the offset in bytes of what follows the transport header
-	// of TCP, UDP, UDP-Lite, SCTP (12 bytes) and ICMP (8 bytes); else L4.
-	Payload uint16
 	// L4 is the offset in bytes of the upper-layer header from the start
 	// of the IP header. For a later fragment the fragment's data starts there.
 	L4 uint16
-	// ICMPCode and ICMPType are those of an ICMP or ICMPv6 message.
-	ICMPCode, ICMPType uint8
-	// FragOff is the fragment offset in bytes.
-	FragOff uint16
-
-	// Version is 4 or 6, and 0 when the IP header itself was refused.
-	Version uint8
-	// TOS is the type of service or the traffic class: DSCP<<2 | ECN.
-	TOS uint8
 	// ExtHdrs is the set of IPv6 extension headers seen: ExtHopByHop to ExtRouting0.
 	ExtHdrs uint8
 	// Reason says why the packet is malformed; ReasonNone means that it is fine.
 	Reason Reason
-	// Len is the length in bytes of the IP packet as its header tells it,
-	// headers included. Bytes of the buffer beyond it are never looked at.
-	Len uint32
+	// Rest is the number of bytes from L4 to the end of the IP packet; see Len.
+	Rest uint16
+	// Version is 4 or 6, and 0 when the IP header itself was refused.
+	Version uint8
+	// TOS is the type of service or the traffic class: DSCP<<2 | ECN.
+	TOS uint8
 
 	// IPID is the IPv4 identification, or that of the IPv6 fragment header.
 	IPID uint32
@@ -70,10 +60,6 @@ type Packet struct {
 	// Proto is the upper-layer protocol after all extension headers. For a
 	// later fragment it is what the header with the offset names next.
 	Proto uint8
-
-	// With 80 bytes instead of 72 a fresh Packet on the stack is cleared and
-	// decoded in half the time: no store crosses two others.
-	_ [8]byte
 }
 
 // Bits of Packet.TCPFlags.
@@ -138,38 +124,37 @@ const (
 	ProtoUDPLite     uint8 = 136
 )
 
-// mapped is the upper half of the low word of an IPv4-mapped address.
-const mapped = 0xffff << 32
-
 // Src returns the source address, a plain IPv4 address for an IPv4 packet.
 // It is the zero Addr when the IP header was refused.
-func (p *Packet) Src() netip.Addr { return addr(p.SrcHi, p.SrcLo, p.Version) }
+func (p *Packet) Src() netip.Addr { return addr(&p.SrcIP, p.Version) }
 
 // Dst returns the destination address; see Src.
-func (p *Packet) Dst() netip.Addr { return addr(p.DstHi, p.DstLo, p.Version) }
+func (p *Packet) Dst() netip.Addr { return addr(&p.DstIP, p.Version) }
 
-// addr makes an address from two words.
-func addr(hi, lo uint64, version uint8) netip.Addr {
+// addr makes an address from its bytes.
+func addr(ip *[16]byte, version uint8) netip.Addr {
 	switch version {
 	case 4:
-		return netip.AddrFrom4([4]byte{byte(lo >> 24), byte(lo >> 16), byte(lo >> 8), byte(lo)})
+		return netip.AddrFrom4([4]byte(ip[12:]))
 	case 6:
-		var a [16]byte
-		binary.BigEndian.PutUint64(a[:8], hi)
-		binary.BigEndian.PutUint64(a[8:], lo)
-		return netip.AddrFrom16(a)
+		return netip.AddrFrom16(*ip)
 	}
 	return netip.Addr{}
 }
 
-// Words returns an address as the two words that Packet uses: IPv4 as
-// ::ffff:a.b.c.d. A zone is ignored; the zero Addr gives zeros.
+// SrcWords returns the source address as two big-endian words, IPv4 as ::ffff:a.b.c.d.
+func (p *Packet) SrcWords() (hi, lo uint64) { return be.Uint64(p.SrcIP[:8]), be.Uint64(p.SrcIP[8:]) }
+
+// DstWords returns the destination address as two big-endian words; see SrcWords.
+func (p *Packet) DstWords() (hi, lo uint64) { return be.Uint64(p.DstIP[:8]), be.Uint64(p.DstIP[8:]) }
+
+// Words returns an address as two big-endian words, IPv4 as ::ffff:a.b.c.d. A zone is ignored; the zero Addr gives zeros.
 func Words(a netip.Addr) (hi, lo uint64) {
 	if !a.IsValid() {
 		return 0, 0
 	}
 	b := a.As16()
-	return binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
+	return be.Uint64(b[:8]), be.Uint64(b[8:])
 }
 
 // SrcPort returns the source port of TCP, UDP, UDP-Lite or SCTP, else 0.
@@ -198,14 +183,39 @@ func (p *Packet) IsICMP() bool {
 		(p.Version == 4 && p.Proto == ProtoICMP || p.Version == 6 && p.Proto == ProtoICMPv6)
 }
 
+// Len returns the length in bytes of the IP packet as its header tells it,
+// headers included. Bytes of the buffer beyond it are never looked at.
+func (p *Packet) Len() uint32 { return uint32(p.L4) + uint32(p.Rest) }
+
+// Payload returns the offset in bytes of what follows the transport header
+// of TCP, UDP, UDP-Lite, SCTP (12 bytes) and ICMP (8 bytes); else L4.
+func (p *Packet) Payload() uint16 { return p.L4 + uint16(p.Offset>>4<<2) }
+
+// PayloadLen returns the number of bytes from Payload to the end of the IP
+// packet. For TCP it is the length of the segment without SYN and FIN.
+func (p *Packet) PayloadLen() int { return int(p.Rest) - int(p.Offset>>4<<2) }
+
+// Window returns the window of a TCP segment as sent, not scaled.
+func (p *Packet) Window() uint16 { return p.Aux }
+
+// ICMPType returns the type of an ICMP or ICMPv6 message; see IsICMP.
+func (p *Packet) ICMPType() uint8 { return uint8(p.Aux >> 8) }
+
+// ICMPCode returns the code of an ICMP or ICMPv6 message; see IsICMP.
+func (p *Packet) ICMPCode() uint8 { return uint8(p.Aux) }
+
+// FragOff returns the offset in bytes of a fragment, 0 for a packet that is whole.
+func (p *Packet) FragOff() uint16 {
+	if p.Frag&FragLater == 0 {
+		return 0
+	}
+	return p.Aux
+}
+
 // ICMPID returns bytes 4 and 5 of an ICMP message: the identifier of echo,
 // timestamp, information and address mask messages. In other types these bytes
 // mean something else; see ICMPQuery.
 func (p *Packet) ICMPID() uint16 { return uint16(p.Seq >> 16) }
-
-// PayloadLen returns the number of bytes from Payload to the end of the IP
-// packet. For TCP it is the length of the segment without SYN and FIN.
-func (p *Packet) PayloadLen() int { return int(p.Len) - int(p.Payload) }
 
 // IsFragment reports whether the packet is a part of a datagram.
 func (p *Packet) IsFragment() bool { return p.Frag&fragState != 0 }

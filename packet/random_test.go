@@ -172,9 +172,8 @@ func mutate(r *rand.Rand, b []byte) []byte {
 // compare fails the test when Decode, full and the twin do not agree.
 func compare(t testing.TB, b []byte) Packet {
 	t.Helper()
-	p := Packet{SrcHi: 1, DstHi: 2, SrcLo: 3, DstLo: 4, Seq: 5, Ports: 6, Window: 7, TCPFlags: 8, TCPOffset: 9, Ack: 10,
-		Payload: 11, ICMPCode: 12, ICMPType: 13, FragOff: 14, L4: 15, Version: 16, TOS: 17, ExtHdrs: 18, Reason: 19,
-		Len: 20, IPID: 21, Frag: 22, IPOptions: 23, TTL: 24, Proto: 25}
+	p := Packet{SrcIP: [16]byte{1, 15: 2}, DstIP: [16]byte{3, 15: 4}, Seq: 5, Ports: 6, Aux: 7, TCPFlags: 8, Offset: 9, Ack: 10,
+		L4: 11, ExtHdrs: 12, Reason: 13, Rest: 14, Version: 15, TOS: 16, IPID: 17, Frag: 18, IPOptions: 19, TTL: 20, Proto: 21}
 	full := p
 	want := twin(b)
 	if r := p.Decode(b); p != want || r != want.Reason {

@@ -56,10 +56,10 @@ const (
 // source or destination is not a single host's address. The caller sees
 // to it that p did not come as a link-layer broadcast, and limits the rate.
 func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte, ok bool) {
-	if p.Reason != ReasonNone || p.Version == 0 || p.Frag&FragLater != 0 || int(p.Len) > len(b) {
+	if p.Reason != ReasonNone || p.Version == 0 || p.Frag&FragLater != 0 || int(p.Len()) > len(b) {
 		return nil, false
 	}
-	if p.ICMPError() || p.IsICMP() && p.Version == 6 && (p.ICMPType < 128 || p.ICMPType == 137) {
+	if p.ICMPError() || p.IsICMP() && p.Version == 6 && (p.ICMPType() < 128 || p.ICMPType() == 137) {
 		return nil, false
 	}
 	if p.Proto == ProtoIGMP || !answerable(p.Src()) || !answerable(p.Dst()) {
@@ -68,7 +68,7 @@ func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte,
 	if !src.IsValid() {
 		src = p.Dst()
 	}
-	b = b[:p.Len]
+	b = b[:p.Len()]
 	var err error
 	if p.Version == 4 {
 		quote := b[:min(len(b), icmpQuote4-28)]

@@ -97,7 +97,7 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", tc.in, got, tc.want)
 		}
 		inner, ok := r.Inner(reply)
-		if !ok || inner.Ports != p.Ports || inner.Src() != p.Src() || inner.Dst() != p.Dst() || inner.Proto != p.Proto || inner.Len != p.Len {
+		if !ok || inner.Ports != p.Ports || inner.Src() != p.Src() || inner.Dst() != p.Dst() || inner.Proto != p.Proto || inner.Len() != p.Len() {
 			t.Errorf("%s: quoted packet %v, %v", tc.in, inner.String(), ok)
 		}
 	}

@@ -14,7 +14,7 @@ func Split(b []byte, mtu int, id uint32) ([][]byte, error) {
 	if p.IsFragment() {
 		return nil, fmt.Errorf("split packet: it is a fragment already")
 	}
-	b = b[:p.Len]
+	b = b[:p.Len()]
 	if len(b) <= mtu {
 		return [][]byte{b}, nil
 	}

@@ -52,11 +52,11 @@ func (p *Packet) appendEnds(b []byte) []byte {
 	case p.HasPorts() && p.Proto == ProtoTCP:
 		b = appendFlags(append(b, " flags "...), p.TCPFlags)
 	case p.IsICMP():
-		b = appendNumber(b, " type ", uint64(p.ICMPType))
-		b = appendNumber(b, " code ", uint64(p.ICMPCode))
+		b = appendNumber(b, " type ", uint64(p.ICMPType()))
+		b = appendNumber(b, " code ", uint64(p.ICMPCode()))
 	}
 	if p.IsFragment() {
-		b = appendNumber(b, " frag ", uint64(p.FragOff))
+		b = appendNumber(b, " frag ", uint64(p.FragOff()))
 		if p.Frag&FragMF != 0 {
 			b = append(b, " mf"...)
 		}
@@ -84,7 +84,7 @@ func (p *Packet) AppendText(b []byte) ([]byte, error) {
 	case p.HasPorts() && p.Proto == ProtoTCP:
 		word(" seq ", uint64(p.Seq), 0)
 		word(" ack ", uint64(p.Ack), 0)
-		word(" win ", uint64(p.Window), 0)
+		word(" win ", uint64(p.Window()), 0)
 	case p.HasPorts() && p.Proto == ProtoSCTP:
 		word(" vtag ", uint64(p.Seq), 0)
 	case p.IsICMP():
@@ -103,7 +103,7 @@ func (p *Packet) AppendText(b []byte) ([]byte, error) {
 	}
 	b = appendBits(b, " opt ", p.IPOptions, optionNames)
 	b = appendBits(b, " ext ", p.ExtHdrs, extNames)
-	return appendNumber(b, " len ", uint64(p.Len)), nil
+	return appendNumber(b, " len ", uint64(p.Len())), nil
 }
 
 // appendProto appends the name or number of a protocol.

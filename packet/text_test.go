@@ -53,9 +53,9 @@ func TestParseTextFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Packet{SrcLo: mapped | 0x0a000005, DstLo: mapped | 0x0a000109, Ports: 4000<<16 | 80, Seq: 1, Ack: 2, Window: 3,
-		TCPFlags: FlagSYN | FlagACK | FlagECE | FlagCWR, TCPOffset: 0x50, TTL: 4, TOS: 5, IPID: 6, Frag: FragDF, Len: 100,
-		IPOptions: OptRR, L4: 28, Payload: 48, Version: 4, Proto: ProtoTCP}
+	want := Packet{SrcIP: p4("10.0.0.5").As16(), DstIP: p4("10.0.1.9").As16(), Ports: 4000<<16 | 80, Seq: 1, Ack: 2, Aux: 3,
+		TCPFlags: FlagSYN | FlagACK | FlagECE | FlagCWR, Offset: 0x50, TTL: 4, TOS: 5, IPID: 6, Frag: FragDF,
+		IPOptions: OptRR, L4: 28, Rest: 72, Version: 4, Proto: ProtoTCP}
 	if p != want {
 		t.Errorf("got  %+v\nwant %+v", p, want)
 	}

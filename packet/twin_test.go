@@ -5,12 +5,20 @@ package packet
 func twin(b []byte) Packet {
 	t := twinDecoder{b: b}
 	t.decode()
+	t.end()
 	return t.p
 }
 
 type twinDecoder struct {
 	b []byte
 	p Packet
+}
+
+// end sets what follows from the rest.
+func (t *twinDecoder) end() {
+	if t.p.Version != 0 {
+		t.p.Rest = uint16(len(t.b) - int(t.p.L4))
+	}
 }
 
 // u16 and u32 read big-endian numbers; an index beyond the packet is a panic, a test failure.
@@ -21,9 +29,7 @@ func (t *twinDecoder) u64(i int) uint64 { return uint64(t.u32(i))<<32 + uint64(t
 func (t *twinDecoder) refuse(r Reason) { t.p = Packet{Reason: r} }
 
 func (t *twinDecoder) stop(r Reason) {
-	t.p.Ports, t.p.Seq, t.p.Ack, t.p.Window = 0, 0, 0, 0
-	t.p.TCPFlags, t.p.TCPOffset, t.p.ICMPType, t.p.ICMPCode = 0, 0, 0, 0
-	t.p.Payload = t.p.L4
+	t.p.Ports, t.p.Seq, t.p.Ack, t.p.TCPFlags, t.p.Offset = 0, 0, 0, 0, 0
 	t.p.Reason = r
 }
 
@@ -55,8 +61,11 @@ func (t *twinDecoder) v4() {
 	}
 	t.b = t.b[:total:total]
 	p := &t.p
-	p.SrcLo, p.DstLo = 0xffff_0000_0000+uint64(t.u32(12)), 0xffff_0000_0000+uint64(t.u32(16))
-	p.IPID, p.Len, p.L4 = uint32(t.u16(4)), uint32(total), uint16(ihl)
+	p.SrcIP, p.DstIP = [16]byte{10: 255, 11: 255}, [16]byte{10: 255, 11: 255}
+	for i := range 4 {
+		p.SrcIP[12+i], p.DstIP[12+i] = t.b[12+i], t.b[16+i]
+	}
+	p.IPID, p.L4 = uint32(t.u16(4)), uint16(ihl)
 	p.Version, p.TOS, p.TTL, p.Proto = 4, t.b[1], t.b[8], t.b[9]
 	if t.b[6]&0x80 != 0 {
 		p.Frag |= FragRF
@@ -122,8 +131,10 @@ func (t *twinDecoder) v6() {
 		}
 	}
 	p := &t.p
-	p.SrcHi, p.SrcLo, p.DstHi, p.DstLo = t.u64(8), t.u64(16), t.u64(24), t.u64(32)
-	p.Len, p.L4 = uint32(total), 40
+	for i := range 16 {
+		p.SrcIP[i], p.DstIP[i] = t.b[8+i], t.b[24+i]
+	}
+	p.L4 = 40
 	p.Version, p.Proto, p.TTL, p.TOS = 6, t.b[6], t.b[7], uint8(t.u16(0)/16%256)
 	for i := 0; ; i++ {
 		switch p.Proto {
@@ -222,8 +233,7 @@ func (t *twinDecoder) hopOptions(i, end int) Reason {
 // fragment reports whether the decode ends.
 func (t *twinDecoder) fragment(off int, more bool, front int) bool {
 	p := &t.p
-	data := int(p.Len) - int(p.L4)
-	p.FragOff = uint16(off)
+	data := len(t.b) - int(p.L4)
 	if more {
 		p.Frag |= FragMF
 	}
@@ -231,6 +241,7 @@ func (t *twinDecoder) fragment(off int, more bool, front int) bool {
 		p.Frag |= FragFirst
 	} else {
 		p.Frag |= FragLater
+		p.Aux = uint16(off)
 	}
 	if data == 0 || more && data%8 != 0 {
 		t.stop(ReasonFragLength)
@@ -255,7 +266,7 @@ func (t *twinDecoder) transport() {
 	p := &t.p
 	t.stop(ReasonNone)
 	at := int(p.L4)
-	n := int(p.Len) - at
+	n := len(t.b) - at
 	first := p.Frag&FragFirst != 0
 	need := map[uint8]int{6: 20, 17: 8, 136: 8, 132: 12}[p.Proto]
 	if p.Version == 4 && p.Proto == 1 || p.Version == 6 && p.Proto == 58 {
@@ -287,8 +298,7 @@ func (t *twinDecoder) transport() {
 			return
 		}
 		p.Seq, p.Ack = t.u32(at+4), t.u32(at+8)
-		p.TCPOffset, p.TCPFlags, p.Window = t.b[at+12], t.b[at+13], t.u16(at+14)
-		need = hl
+		p.Offset, p.TCPFlags, p.Aux = t.b[at+12], t.b[at+13], t.u16(at+14)
 	case 17:
 		if l := int(t.u16(at + 4)); l < 8 || l > n && !first {
 			t.stop(ReasonUDPLength)
@@ -302,10 +312,12 @@ func (t *twinDecoder) transport() {
 	case 132:
 		p.Seq = t.u32(at + 4)
 	default:
-		p.ICMPType, p.ICMPCode, p.Seq = t.b[at], t.b[at+1], t.u32(at+4)
+		p.Aux, p.Seq = uint16(t.b[at])*256+uint16(t.b[at+1]), t.u32(at+4)
 	}
 	if p.Proto != 1 && p.Proto != 58 {
 		p.Ports = t.u32(at)
 	}
-	p.Payload = p.L4 + uint16(need)
+	if p.Proto != 6 {
+		p.Offset = uint8(need / 4 * 16)
+	}
 }

@@ -103,7 +103,7 @@ func (w *Wire) see(frame []byte) {
 		w.Neighbors++
 	case p.Proto == packet.ProtoUDP && p.SrcPort() == wirePort && p.DstPort() == wirePort:
 		w.WireGuard++
-		w.Bytes += int(p.Len)
+		w.Bytes += int(p.Len())
 		if len(w.Sample) < sampleSize {
 			w.Sample = append(w.Sample, describe(&p))
 		}
@@ -114,5 +114,5 @@ func (w *Wire) see(frame []byte) {
 
 func describe(p *packet.Packet) string {
 	src, dst := netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
-	return fmt.Sprintf("%s > %s: %s, %d bytes", src, dst, observe.ProtoName(p.Proto), p.Len)
+	return fmt.Sprintf("%s > %s: %s, %d bytes", src, dst, observe.ProtoName(p.Proto), p.Len())
 }

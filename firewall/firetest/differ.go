@@ -244,11 +244,11 @@ func describe(b []byte) string {
 	s := fmt.Sprintf("proto %d %v -> %v", p.Proto, netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort()))
 	switch {
 	case p.Frag&packet.FragLater != 0:
-		return fmt.Sprintf("%s fragment at %d of %d", s, p.FragOff, p.IPID)
+		return fmt.Sprintf("%s fragment at %d of %d", s, p.FragOff(), p.IPID)
 	case p.Proto == packet.ProtoTCP:
-		s += fmt.Sprintf(" flags %#x seq %d ack %d win %d len %d", p.TCPFlags, p.Seq, p.Ack, p.Window, p.PayloadLen())
+		s += fmt.Sprintf(" flags %#x seq %d ack %d win %d len %d", p.TCPFlags, p.Seq, p.Ack, p.Window(), p.PayloadLen())
 	case p.IsICMP():
-		s += fmt.Sprintf(" type %d code %d id %d", p.ICMPType, p.ICMPCode, p.ICMPID())
+		s += fmt.Sprintf(" type %d code %d id %d", p.ICMPType(), p.ICMPCode(), p.ICMPID())
 		if in, ok := p.Inner(b); ok {
 			s += fmt.Sprintf(" about proto %d %v -> %v seq %d", in.Proto, netip.AddrPortFrom(in.Src(), in.SrcPort()), netip.AddrPortFrom(in.Dst(), in.DstPort()), in.Seq)
 		}

@@ -165,7 +165,7 @@ func (t *Twin) Judge(in *firewall.Input, pkt []byte) firewall.Verdict {
 	v := j.judge()
 	d := firewall.Decision{Dir: in.Hook.Dir, Pass: v.Pass, Reason: v.Reason}
 	n := t.decisions[d]
-	t.decisions[d] = firewall.Count{Packets: n.Packets + 1, Bytes: n.Bytes + uint64(j.p.Len)}
+	t.decisions[d] = firewall.Count{Packets: n.Packets + 1, Bytes: n.Bytes + uint64(j.p.Len())}
 	return v
 }
 
@@ -231,7 +231,7 @@ func (j *job) walk() firewall.Verdict {
 			}
 		}
 		j.counts[slot].Packets++
-		j.counts[slot].Bytes += uint64(j.p.Len)
+		j.counts[slot].Bytes += uint64(j.p.Len())
 		j.counts[slot].Last = j.now
 		if r.Tag != 0 {
 			j.tag(r.Tag)

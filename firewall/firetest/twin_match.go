@@ -64,7 +64,7 @@ func (j *job) test(t *rule.Test) bool {
 	case rule.OpAck:
 		return tcp && p.Ack == t.A
 	case rule.OpWin:
-		return tcp && inRanges(t.Ranges, uint32(p.Window))
+		return tcp && inRanges(t.Ranges, uint32(p.Window()))
 	case rule.OpFrag:
 		bits := uint32(0)
 		for _, f := range []struct {
@@ -77,13 +77,13 @@ func (j *job) test(t *rule.Test) bool {
 		}
 		return bits&t.B == t.A
 	case rule.OpICMPType:
-		return p.Version == 4 && p.IsICMP() && inRanges(t.Ranges, uint32(p.ICMPType))
+		return p.Version == 4 && p.IsICMP() && inRanges(t.Ranges, uint32(p.ICMPType()))
 	case rule.OpICMP6Type:
-		return p.Version == 6 && p.IsICMP() && inRanges(t.Ranges, uint32(p.ICMPType))
+		return p.Version == 6 && p.IsICMP() && inRanges(t.Ranges, uint32(p.ICMPType()))
 	case rule.OpTTL:
 		return inRanges(t.Ranges, uint32(p.TTL))
 	case rule.OpLen:
-		return inRanges(t.Ranges, p.Len)
+		return inRanges(t.Ranges, p.Len())
 	case rule.OpID:
 		return p.Version == 4 && inRanges(t.Ranges, p.IPID)
 	case rule.OpIPOptions:

@@ -51,7 +51,7 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 	liberal := j.Options.Liberal || j.rules[slot].Liberal
 	var r flow.Result
 	if j.isErr {
-		r = s.Error(j.inner.Seq, 1-side, j.p.Len, liberal)
+		r = s.Error(j.inner.Seq, 1-side, j.p.Len(), liberal)
 	} else {
 		seg := flow.SegmentOf(&j.p, j.b)
 		r = s.Step(&seg, side, j.now, liberal)
@@ -225,7 +225,7 @@ func (j *job) laterFragment() firewall.Verdict {
 		if !known.same(&f) || j.now-known.time > 30e9 {
 			continue
 		}
-		if uint32(j.p.FragOff) < known.end {
+		if uint32(j.p.FragOff()) < known.end {
 			known.poisoned = true
 		}
 		if known.poisoned {
@@ -235,7 +235,7 @@ func (j *job) laterFragment() firewall.Verdict {
 		if v.Rule != 0 {
 			c := &j.counts[v.Slot]
 			c.Packets++
-			c.Bytes += uint64(j.p.Len)
+			c.Bytes += uint64(j.p.Len())
 			c.Last = j.now
 		}
 		return firewall.Verdict{Pass: v.Pass, Reason: firewall.ReasonFragFirst, Rule: v.Rule, Slot: v.Slot}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
@@ -187,6 +188,8 @@ func (e *Engine) SetRoutes(routes []firewall.Route) error {
 
 // addrOf returns the address that two words of the kernel's tables stand for.
 func addrOf(hi, lo uint64) netip.Addr {
-	p := packet.Packet{SrcHi: hi, SrcLo: lo, Version: 6}
-	return p.Src().Unmap()
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], hi)
+	binary.BigEndian.PutUint64(b[8:], lo)
+	return netip.AddrFrom16(b).Unmap()
 }

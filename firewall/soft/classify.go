@@ -137,10 +137,10 @@ func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 	r[rowBase] = k.bases[at : at+w]
 	r[rowSrc], r[rowDst], r[rowSrcPort], r[rowDstPort], r[rowFlags] = k.ones, k.ones, k.ones, k.ones, k.ones
 	if k.Used[rule.DimSrc] {
-		r[rowSrc] = k.vector(rule.DimSrc, address(&k.Src, &k.src, p.SrcHi, p.SrcLo, four))
+		r[rowSrc] = k.vector(rule.DimSrc, address(&k.Src, &k.src, &p.SrcIP, four))
 	}
 	if k.Used[rule.DimDst] {
-		r[rowDst] = k.vector(rule.DimDst, address(&k.Dst, &k.dst, p.DstHi, p.DstLo, four))
+		r[rowDst] = k.vector(rule.DimDst, address(&k.Dst, &k.dst, &p.DstIP, four))
 	}
 	switch kd := kindOf(proto, later); kd {
 	case kindTCP, kindPorts:
@@ -154,9 +154,9 @@ func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 			r[rowFlags] = k.vector(rule.DimFlags, uint32(k.Flags[p.TCPFlags]))
 		}
 	case kindICMP:
-		r[rowFlags] = k.vector(rule.DimICMP, uint32(k.ICMP[p.ICMPType]))
+		r[rowFlags] = k.vector(rule.DimICMP, uint32(k.ICMP[p.ICMPType()]))
 	case kindICMP6:
-		r[rowFlags] = k.vector(rule.DimICMP, uint32(k.ICMP[256+int(p.ICMPType)]))
+		r[rowFlags] = k.vector(rule.DimICMP, uint32(k.ICMP[256+int(p.ICMPType())]))
 	}
 }
 
@@ -174,10 +174,10 @@ func (k *classes) first(p *packet.Packet, dir firewall.Direction, from, end int)
 	}
 	x := k.bases[k.base[int(dir&1)<<9|proto]]
 	if k.Used[rule.DimSrc] {
-		x &= k.Vectors[rule.DimSrc][address(&k.Src, &k.src, p.SrcHi, p.SrcLo, four)]
+		x &= k.Vectors[rule.DimSrc][address(&k.Src, &k.src, &p.SrcIP, four)]
 	}
 	if k.Used[rule.DimDst] {
-		x &= k.Vectors[rule.DimDst][address(&k.Dst, &k.dst, p.DstHi, p.DstLo, four)]
+		x &= k.Vectors[rule.DimDst][address(&k.Dst, &k.dst, &p.DstIP, four)]
 	}
 	switch kd := kinds[proto]; kd {
 	case kindTCP, kindPorts:
@@ -191,9 +191,9 @@ func (k *classes) first(p *packet.Packet, dir firewall.Direction, from, end int)
 			x &= k.Vectors[rule.DimFlags][k.Flags[p.TCPFlags]]
 		}
 	case kindICMP:
-		x &= k.Vectors[rule.DimICMP][k.ICMP[p.ICMPType]]
+		x &= k.Vectors[rule.DimICMP][k.ICMP[p.ICMPType()]]
 	case kindICMP6:
-		x &= k.Vectors[rule.DimICMP][k.ICMP[256+int(p.ICMPType)]]
+		x &= k.Vectors[rule.DimICMP][k.ICMP[256+int(p.ICMPType())]]
 	}
 	return min(bits.TrailingZeros64(x&(^uint64(0)<<(from&63))), end)
 }
@@ -207,18 +207,19 @@ var kinds = func() (all [rule.ProtoIndexes]kind) {
 }()
 
 // address returns the class of an address.
-func address(a *rule.Addresses, six *prefixes, hi, lo uint64, four bool) uint32 {
+func address(a *rule.Addresses, six *prefixes, ip *[16]byte, four bool) uint32 {
 	if !four {
+		hi, lo := bigWords(ip)
 		if class, ok := six.find(hi, lo, false); ok {
 			return class
 		}
 		return a.Default6
 	}
-	v := a.Root[uint32(lo)>>16]
+	v := a.Root[uint32(ip[12])<<8|uint32(ip[13])]
 	if v&rule.DirBlock != 0 {
-		v = a.Blocks[v&^rule.DirBlock<<8|uint32(lo)>>8&0xff]
+		v = a.Blocks[v&^rule.DirBlock<<8|uint32(ip[14])]
 		if v&rule.DirBlock != 0 {
-			v = a.Blocks[v&^rule.DirBlock<<8|uint32(lo)&0xff]
+			v = a.Blocks[v&^rule.DirBlock<<8|uint32(ip[15])]
 		}
 	}
 	return v

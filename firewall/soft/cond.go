@@ -38,17 +38,17 @@ func (j *job) cond(c *rule.Cond) bool {
 	case rule.OpProto:
 		return uint32(p.Proto) == c.A
 	case rule.OpSrcIn:
-		return j.within(c, p.SrcHi, p.SrcLo)
+		return j.within(c, &p.SrcIP)
 	case rule.OpDstIn:
-		return j.within(c, p.DstHi, p.DstLo)
+		return j.within(c, &p.DstIP)
 	case rule.OpSrcMe:
-		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(p.SrcHi, p.SrcLo)
+		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(p.SrcWords())
 	case rule.OpDstMe:
-		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(p.DstHi, p.DstLo)
+		return (c.A != 6 || p.Version == 6) && j.cfg.host.isMe(p.DstWords())
 	case rule.OpSrcTable:
-		return j.member(c, p.SrcHi, p.SrcLo)
+		return j.member(c, &p.SrcIP)
 	case rule.OpDstTable:
-		return j.member(c, p.DstHi, p.DstLo)
+		return j.member(c, &p.DstIP)
 	case rule.OpSrcPort:
 		return p.HasPorts() && j.inRanges(c, p.Ports>>16)
 	case rule.OpDstPort:
@@ -88,17 +88,17 @@ func (j *job) header(c *rule.Cond) bool {
 	case rule.OpAck:
 		return tcp && p.Ack == c.A
 	case rule.OpWin:
-		return tcp && j.inRanges(c, uint32(p.Window))
+		return tcp && j.inRanges(c, uint32(p.Window()))
 	case rule.OpFrag:
 		return fragBits(p)&c.B == c.A
 	case rule.OpICMPType:
-		return p.Version == 4 && p.IsICMP() && j.inRanges(c, uint32(p.ICMPType))
+		return p.Version == 4 && p.IsICMP() && j.inRanges(c, uint32(p.ICMPType()))
 	case rule.OpICMP6Type:
-		return p.Version == 6 && p.IsICMP() && j.inRanges(c, uint32(p.ICMPType))
+		return p.Version == 6 && p.IsICMP() && j.inRanges(c, uint32(p.ICMPType()))
 	case rule.OpTTL:
 		return j.inRanges(c, uint32(p.TTL))
 	case rule.OpLen:
-		return j.inRanges(c, p.Len)
+		return j.inRanges(c, p.Len())
 	case rule.OpID:
 		return p.Version == 4 && j.inRanges(c, p.IPID)
 	case rule.OpIPOptions:
@@ -144,7 +144,8 @@ func (j *job) inRanges(c *rule.Cond, v uint32) bool {
 	return false
 }
 
-func (j *job) within(c *rule.Cond, hi, lo uint64) bool {
+func (j *job) within(c *rule.Cond, ip *[16]byte) bool {
+	hi, lo := bigWords(ip)
 	for _, p := range j.cfg.prog.Prefixes[c.A : c.A+uint32(c.N)] {
 		phi, plo, length, four := words(p)
 		if four == (j.p.Version == 4) && common(hi, lo, phi, plo) >= length {
@@ -155,7 +156,8 @@ func (j *job) within(c *rule.Cond, hi, lo uint64) bool {
 }
 
 // member looks an address up in a table.
-func (j *job) member(c *rule.Cond, hi, lo uint64) bool {
+func (j *job) member(c *rule.Cond, ip *[16]byte) bool {
+	hi, lo := bigWords(ip)
 	value, ok := j.cfg.tables[c.A].set.Load().find(hi, lo, j.p.Version == 4)
 	return ok && (c.N != 1 || value == c.B)
 }
@@ -208,11 +210,12 @@ func (j *job) path(op rule.CondOp) bool {
 		return true
 	}
 	four := p.Version == 4
+	hi, lo := p.SrcWords()
 	switch op {
 	case rule.OpVerRevPath:
-		return h.reverse(p.SrcHi, p.SrcLo, four, recv)
+		return h.reverse(hi, lo, four, recv)
 	case rule.OpVerSrcReach:
-		return h.reachable(p.SrcHi, p.SrcLo, four)
+		return h.reachable(hi, lo, four)
 	}
-	return !h.spoofed(p.SrcHi, p.SrcLo, four, recv)
+	return !h.spoofed(hi, lo, four, recv)
 }

@@ -232,9 +232,9 @@ func TestAnswers(t *testing.T) {
 		{tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagSYN, 100, 0), func(p *packet.Packet) bool {
 			return p.TCPFlags == packet.FlagRST|packet.FlagACK && p.Ack == 101 && p.SrcPort() == 80
 		}},
-		{udp(t, "1.2.3.4:1000", "10.0.0.1:80"), func(p *packet.Packet) bool { return p.ICMPType == 3 && p.ICMPCode == 3 }},
-		{udp(t, "[2001:db8::9]:1", "[2001:db8::5]:80"), func(p *packet.Packet) bool { return p.ICMPType == 1 && p.ICMPCode == 3 }},
-		{udp(t, "1.2.3.4:1000", "10.0.0.9:80"), func(p *packet.Packet) bool { return p.ICMPType == 3 && p.ICMPCode == 1 }},
+		{udp(t, "1.2.3.4:1000", "10.0.0.1:80"), func(p *packet.Packet) bool { return p.ICMPType() == 3 && p.ICMPCode() == 3 }},
+		{udp(t, "[2001:db8::9]:1", "[2001:db8::5]:80"), func(p *packet.Packet) bool { return p.ICMPType() == 1 && p.ICMPCode() == 3 }},
+		{udp(t, "1.2.3.4:1000", "10.0.0.9:80"), func(p *packet.Packet) bool { return p.ICMPType() == 3 && p.ICMPCode() == 1 }},
 		{udp(t, "1.2.3.4:1000", "224.0.0.1:80"), nil},
 		{tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagRST, 100, 0), nil},
 	} {

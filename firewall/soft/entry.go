@@ -1,18 +1,39 @@
 package soft
 
 import (
+	"encoding/binary"
+
 	"github.com/weirnet/weir/flow"
 )
 
 // entry is one state as the table holds it: 128 bytes, two cache lines. The first has the key and what every look-up
 // reads, the second has the two sides, 32 bytes each.
 type entry struct {
-	lowHi, lowLo, highHi, highLo uint64
-	id                           uint64 // ports << 32 | protocol << 24 | flow id << 16 | tag << 8 | infoLoose, infoHigh, infoOut, infoCounted
-	rule                         uint32
-	track                        uint32
-	last                         [2]int64
-	sides                        [2]side
+	low, high [16]byte // addresses of the ends, as packet.Packet has them
+	id        uint64   // ports << 32 | protocol << 24 | flow id << 16 | tag << 8 | infoLoose, infoHigh, infoOut, infoCounted
+	rule      uint32
+	track     uint32
+	last      [2]int64
+	sides     [2]side
+}
+
+// ends returns the addresses of a key as an entry has them.
+func ends(k *flow.Key) (low, high [16]byte) {
+	binary.BigEndian.PutUint64(low[:8], k.LowHi)
+	binary.BigEndian.PutUint64(low[8:], k.LowLo)
+	binary.BigEndian.PutUint64(high[:8], k.HighHi)
+	binary.BigEndian.PutUint64(high[8:], k.HighLo)
+	return low, high
+}
+
+// halves returns an address as two words, for hashing and comparing only.
+func halves(ip *[16]byte) (hi, lo uint64) {
+	return binary.LittleEndian.Uint64(ip[:8]), binary.LittleEndian.Uint64(ip[8:])
+}
+
+// bigWords returns an address as two numbers.
+func bigWords(ip *[16]byte) (hi, lo uint64) {
+	return binary.BigEndian.Uint64(ip[:8]), binary.BigEndian.Uint64(ip[8:])
 }
 
 // Bits of entry.id, and where its parts are.
@@ -52,19 +73,22 @@ const winScaled = 1 << 4
 
 // setKey makes the entry a new one with a key.
 func (e *entry) setKey(k *flow.Key, tag uint8) {
-	*e = entry{lowHi: k.LowHi, lowLo: k.LowLo, highHi: k.HighHi, highLo: k.HighLo,
-		id: idOf(k.Ports, k.Proto, k.Flow)<<idKey | uint64(tag)<<idTag}
+	*e = entry{id: idOf(k.Ports, k.Proto, k.Flow)<<idKey | uint64(tag)<<idTag}
+	e.low, e.high = ends(k)
 }
 
 // key returns the key.
 func (e *entry) key() flow.Key {
-	return flow.Key{LowHi: e.lowHi, LowLo: e.lowLo, HighHi: e.highHi, HighLo: e.highLo,
-		Ports: uint32(e.id >> idPorts), Proto: e.proto(), Flow: uint8(e.id >> idFlow)}
+	k := flow.Key{Ports: uint32(e.id >> idPorts), Proto: e.proto(), Flow: uint8(e.id >> idFlow)}
+	k.LowHi, k.LowLo = bigWords(&e.low)
+	k.HighHi, k.HighLo = bigWords(&e.high)
+	return k
 }
 
 // is reports whether the entry has the key.
 func (e *entry) is(k *flow.Key) bool {
-	return e.id>>idKey == idOf(k.Ports, k.Proto, k.Flow) && e.lowLo == k.LowLo && e.highLo == k.HighLo && e.lowHi == k.LowHi && e.highHi == k.HighHi
+	low, high := ends(k)
+	return e.id>>idKey == idOf(k.Ports, k.Proto, k.Flow) && e.low == low && e.high == high
 }
 
 // side returns which side sends packets of direction d.

@@ -28,7 +28,7 @@ func (e *Engine) logsLocked(c *config) {
 // event returns an event about the packet of the job.
 func (j *job) event(kind firewall.EventKind) firewall.Event {
 	p := j.p
-	ev := firewall.Event{Kind: kind, Time: j.now, Hook: j.in.Hook, Proto: p.Proto, TCPFlags: p.TCPFlags, Length: p.Len}
+	ev := firewall.Event{Kind: kind, Time: j.now, Hook: j.in.Hook, Proto: p.Proto, TCPFlags: p.TCPFlags, Length: p.Len()}
 	src, dst := p.SrcPort(), p.DstPort()
 	if query, _ := p.ICMPQuery(); query {
 		src, dst = p.ICMPID(), p.ICMPID()

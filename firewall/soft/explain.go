@@ -191,22 +191,20 @@ func (e *Engine) Explain(in *firewall.Input, pkt []byte) Explanation {
 // from one end to the other? For TCP that is a SYN; for ICMP and ICMPv6 an echo request with the source port as
 // identifier. States are not looked up, and nothing changes.
 func (e *Engine) Check(in *firewall.Input, proto uint8, from, to netip.AddrPort) Explanation {
-	p := packet.Packet{Version: 4, Proto: proto, TTL: 64, Len: 40, L4: 20, Payload: 40}
+	p := packet.Packet{Version: 4, Proto: proto, TTL: 64, L4: 20, Rest: 20, SrcIP: from.Addr().As16(), DstIP: to.Addr().As16()}
 	if from.Addr().Unmap().Is6() {
-		p.Version, p.Len, p.L4, p.Payload = 6, 60, 40, 60
+		p.Version, p.L4 = 6, 40
 	}
-	p.SrcHi, p.SrcLo = packet.Words(from.Addr())
-	p.DstHi, p.DstLo = packet.Words(to.Addr())
 	switch proto {
 	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP:
 		p.Ports = uint32(from.Port())<<16 | uint32(to.Port())
 		if proto == packet.ProtoTCP {
-			p.TCPFlags = packet.FlagSYN
+			p.TCPFlags, p.Offset = packet.FlagSYN, 20/4<<4
 		}
 	case packet.ProtoICMP:
-		p.ICMPType, p.Seq = 8, uint32(from.Port())<<16
+		p.Aux, p.Seq = 8<<8, uint32(from.Port())<<16
 	case packet.ProtoICMPv6:
-		p.ICMPType, p.Seq = 128, uint32(from.Port())<<16
+		p.Aux, p.Seq = 128<<8, uint32(from.Port())<<16
 	}
 	return e.dry(in, &p, nil, false)
 }

@@ -23,11 +23,11 @@ const (
 
 // fragKey names a datagram.
 type fragKey struct {
-	srcHi, srcLo, dstHi, dstLo uint64
-	id                         uint32
-	proto                      uint8
-	dir                        firewall.Direction
-	version                    uint8
+	src, dst [16]byte
+	id       uint32
+	proto    uint8
+	dir      firewall.Direction
+	version  uint8
 }
 
 // fragNote is the judgement of a first fragment.
@@ -43,7 +43,7 @@ type fragNote struct {
 
 func (j *job) fragKey() fragKey {
 	p := j.p
-	k := fragKey{srcHi: p.SrcHi, srcLo: p.SrcLo, dstHi: p.DstHi, dstLo: p.DstLo, id: p.IPID, dir: j.in.Hook.Dir, version: p.Version}
+	k := fragKey{src: p.SrcIP, dst: p.DstIP, id: p.IPID, dir: j.in.Hook.Dir, version: p.Version}
 	if p.Version == 4 {
 		k.proto = p.Proto
 	}
@@ -51,7 +51,9 @@ func (j *job) fragKey() fragKey {
 }
 
 func (t *fragTable) set(k *fragKey) *[4]fragNote {
-	h := (k.srcHi^k.dstLo^t.seed[0])*0x9e3779b97f4a7c15 ^ (k.dstHi^k.srcLo^t.seed[1])*0xc2b2ae3d27d4eb4f ^ uint64(k.id)*t.seed[2]
+	srcHi, srcLo := halves(&k.src)
+	dstHi, dstLo := halves(&k.dst)
+	h := (srcHi^dstLo^t.seed[0])*0x9e3779b97f4a7c15 ^ (dstHi^srcLo^t.seed[1])*0xc2b2ae3d27d4eb4f ^ uint64(k.id)*t.seed[2]
 	h ^= h >> 29
 	h *= t.seed[3] | 1
 	return &t.sets[h>>54%fragSets]
@@ -87,7 +89,7 @@ func (t *fragTable) find(j *job) (fragNote, bool) {
 		n := &set[i]
 		if n.used && n.key == k && n.gen == j.cfg.gen && j.now-n.time <= fragLife {
 			note := *n
-			note.poisoned = note.poisoned || uint32(j.p.FragOff) < n.end
+			note.poisoned = note.poisoned || uint32(j.p.FragOff()) < n.end
 			if j.dry == nil {
 				n.poisoned = note.poisoned
 			}
@@ -107,7 +109,7 @@ func (j *job) laterFragment() firewall.Verdict {
 		return firewall.Verdict{Reason: firewall.ReasonFragOverlap}
 	}
 	if n.verdict.Rule != 0 && j.dry == nil {
-		j.sh.count(int(n.verdict.Slot), j.p.Len, j.now)
+		j.sh.count(int(n.verdict.Slot), j.p.Len(), j.now)
 	}
 	return firewall.Verdict{Pass: n.verdict.Pass, Reason: firewall.ReasonFragFirst, Rule: n.verdict.Rule, Slot: n.verdict.Slot}
 }

@@ -65,7 +65,7 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 	side := e.side(j.dir)
 	liberal := j.cfg.liberal(slot)
 	if j.isErr {
-		if res := s.Error(j.quoted, 1-side, j.p.Len, liberal); res.Drops() {
+		if res := s.Error(j.quoted, 1-side, j.p.Len(), liberal); res.Drops() {
 			return slot, reasonOf(res)
 		}
 		if j.dry == nil {
@@ -104,7 +104,7 @@ func (j *job) ends(t *table, r ref) {
 		e := &t.entries[r]
 		j.dry.ended = append(j.dry.ended, e.track)
 		a, _ := j.sh.engine.cells(e.maker())
-		if b, _ := j.sh.engine.cells(j.p.SrcHi, j.p.SrcLo); e.id&infoCounted != 0 && a == b {
+		if b, _ := j.sh.engine.cells(&j.p.SrcIP); e.id&infoCounted != 0 && a == b {
 			j.dry.halfOpen--
 		}
 		return
@@ -168,7 +168,7 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		}
 	}
 	j.key.Flow = j.cfg.flows[code.Flow]
-	if !j.sh.enterSource(j.p.SrcHi, j.p.SrcLo) {
+	if !j.sh.enterSource(&j.p.SrcIP) {
 		j.sh.engine.tracks.release(track)
 		return firewall.ReasonEmbryonicSource
 	}
@@ -176,7 +176,7 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	t, r, reason := j.sh.room(phase == flow.Opening, j.hash, j.now)
 	if r == noRef {
 		j.sh.engine.tracks.release(track)
-		j.sh.leaveSource(j.p.SrcHi, j.p.SrcLo)
+		j.sh.leaveSource(&j.p.SrcIP)
 		return reason
 	}
 	e := t.put(r, &j.key, j.hash, j.now)

@@ -52,12 +52,12 @@ func (c *config) shortcut() {
 // recent is where the state of the latest plain packet is: packets come in trains. It holds as long as the shard's moves stay the
 // same.
 type recent struct {
-	srcHi, srcLo, dstHi, dstLo uint64
-	ports                      uint32
-	moves                      uint32
-	proto                      uint8
-	from                       uint8 // the side that sent the packet
-	e                          *entry
+	src, dst [16]byte
+	ports    uint32
+	moves    uint32
+	proto    uint8
+	from     uint8 // the side that sent the packet
+	e        *entry
 }
 
 // shorted says how far the short cut led.
@@ -88,7 +88,7 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 	}
 	now := int64(in.Now)
 	m := &s.recent
-	if m.srcLo != p.SrcLo || m.dstLo != p.DstLo || m.ports != p.Ports || m.srcHi != p.SrcHi || m.dstHi != p.DstHi || m.proto != p.Proto || m.moves != s.moves {
+	if m.ports != p.Ports || m.src != p.SrcIP || m.dst != p.DstIP || m.proto != p.Proto || m.moves != s.moves {
 		if !c.looks {
 			return when(c.stateless && s.pass(p, in.Hook.Dir, now, v), unjudged)
 		}
@@ -115,10 +115,10 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 		return unjudged
 	}
 	e.last[from&1] = now
-	d.bytes += uint64(p.Len) << 8
+	d.bytes += uint64(p.Len()) << 8
 	d.packets += 1 << 24
-	s.count(int(r.Slot), p.Len, now)
-	s.decide(in.Hook.Dir, r, p.Len)
+	s.count(int(r.Slot), p.Len(), now)
+	s.decide(in.Hook.Dir, r, p.Len())
 	*v = *r
 	return judged
 }
@@ -127,7 +127,7 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 // not, unjudged if it would be in another shard.
 func (s *shard) seek(p *packet.Packet, m *recent, h uint64) shorted {
 	if h == 0 {
-		h = hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
+		h = hashEnds(&p.SrcIP, &p.DstIP, p.Ports, p.Proto, &s.grown.seed)
 	}
 	if s.many && s.engine.shardOf(h) != s.index {
 		return unjudged
@@ -146,7 +146,7 @@ func (s *shard) seek(p *packet.Packet, m *recent, h uint64) shorted {
 			return absent
 		}
 	}
-	*m = recent{srcHi: p.SrcHi, srcLo: p.SrcLo, dstHi: p.DstHi, dstLo: p.DstLo, ports: p.Ports, proto: p.Proto,
+	*m = recent{src: p.SrcIP, dst: p.DstIP, ports: p.Ports, proto: p.Proto,
 		moves: s.moves, from: uint8(from), e: e}
 	return judged
 }
@@ -167,10 +167,10 @@ func (t *table) locate(p *packet.Packet, id, back, h uint64) (e *entry, from uin
 		}
 		e = &t.entries[a*ways+uint64(bits.TrailingZeros64(ma)>>3)]
 		ma &= ma - 1
-		if e.id>>idKey == id && e.lowLo == p.SrcLo && e.highLo == p.DstLo && e.lowHi == p.SrcHi && e.highHi == p.DstHi {
+		if e.id>>idKey == id && e.low == p.SrcIP && e.high == p.DstIP {
 			return e, e.id & 1
 		}
-		if e.id>>idKey == back && e.lowLo == p.DstLo && e.highLo == p.SrcLo && e.lowHi == p.DstHi && e.highHi == p.SrcHi {
+		if e.id>>idKey == back && e.low == p.DstIP && e.high == p.SrcIP {
 			return e, e.id&1 ^ 1
 		}
 	}
@@ -181,28 +181,28 @@ const icmpErrors uint64 = 1<<3 | 1<<4 | 1<<5 | 1<<11 | 1<<12
 
 // meets reports whether a packet of another protocol might meet a state, or might be essential.
 func (s *shard) meets(p *packet.Packet) bool {
-	if p.Proto == packet.ProtoICMPv6 && p.ICMPType >= 130 && p.ICMPType <= 143 {
+	if p.Proto == packet.ProtoICMPv6 && p.ICMPType() >= 130 && p.ICMPType() <= 143 {
 		return true
 	}
-	return s.cfg.looks && (s.many || s.live[p.Proto] != 0 || p.Proto == packet.ProtoICMP && icmpErrors>>p.ICMPType&1 != 0 ||
-		p.Proto == packet.ProtoICMPv6 && p.ICMPType-1 < 4)
+	return s.cfg.looks && (s.many || s.live[p.Proto] != 0 || p.Proto == packet.ProtoICMP && icmpErrors>>p.ICMPType()&1 != 0 ||
+		p.Proto == packet.ProtoICMPv6 && p.ICMPType()-1 < 4)
 }
 
 // decided is what the rules said to the latest packet without a state, and all that they looked at: packets come in trains.
 type decided struct {
-	cfg                        *config
-	srcHi, srcLo, dstHi, dstLo uint64
-	ports, rest                uint32
-	slot                       int
+	cfg         *config
+	src, dst    [16]byte
+	ports, rest uint32
+	slot        int
 }
 
 // pass judges a packet that has no state by the rules, if the first one that matches is simple.
 func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *firewall.Verdict) bool {
 	c, m := s.cfg, &s.decided
 	// The version is in the addresses: IPv4 ones are mapped.
-	rest := uint32(p.Proto) | uint32(p.TCPFlags)<<8 | uint32(p.ICMPType)<<16 | uint32(dir)<<24
-	if m.srcLo != p.SrcLo || m.dstLo != p.DstLo || m.ports != p.Ports || m.rest != rest || m.srcHi != p.SrcHi || m.dstHi != p.DstHi || m.cfg != c {
-		*m = decided{cfg: c, srcHi: p.SrcHi, srcLo: p.SrcLo, dstHi: p.DstHi, dstLo: p.DstLo, ports: p.Ports, rest: rest,
+	rest := uint32(p.Proto) | uint32(p.TCPFlags)<<8 | uint32(p.ICMPType())<<16 | uint32(dir)<<24
+	if m.ports != p.Ports || m.rest != rest || m.src != p.SrcIP || m.dst != p.DstIP || m.cfg != c {
+		*m = decided{cfg: c, src: p.SrcIP, dst: p.DstIP, ports: p.Ports, rest: rest,
 			slot: c.class.first(p, dir, c.after, len(c.rules)-1)}
 	}
 	slot := m.slot
@@ -210,8 +210,8 @@ func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *fir
 	if r.Rule == 0 || !r.Pass && s.engine.onEvent != nil {
 		return false
 	}
-	s.count(slot, p.Len, now)
-	s.decide(dir, r, p.Len)
+	s.count(slot, p.Len(), now)
+	s.decide(dir, r, p.Len())
 	*v = *r
 	return true
 }
@@ -239,9 +239,9 @@ func (w *Worker) begin(in *firewall.Input, p *packet.Packet, pkt []byte, v *fire
 			j.dropped(*v)
 		}
 	} else {
-		s.count(slot, p.Len, j.now)
+		s.count(slot, p.Len(), j.now)
 	}
-	s.decide(in.Hook.Dir, v, p.Len)
+	s.decide(in.Hook.Dir, v, p.Len())
 	return true
 }
 
@@ -272,19 +272,19 @@ func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64
 		return false
 	}
 	dEnd, qEnd, edge := uint32(d.numbers), uint32(q.numbers), uint32(q.acks)
-	end := p.Seq + p.Len - uint32(p.Payload)
+	end := p.Seq + p.Len() - uint32(p.Payload())
 	if int32(edge-p.Seq) < 0 || int32(edge+1-end) < 0 || int32(end-(dEnd-max(q.window(), slack))) < 0 ||
 		int32(qEnd-p.Ack) < 0 || int32(p.Ack-(qEnd-max(d.window(), slack))) < 0 {
 		return false
 	}
-	win := uint32(p.Window)
+	win := uint32(p.Window())
 	if df&qf&flow.Scaled != 0 {
 		win <<= d.packets & 15
 	}
 	if win > d.window() {
 		field := uint64(win) << 8
 		if win > 0xffff {
-			field = uint64(p.Window)<<8 | winScaled
+			field = uint64(p.Window())<<8 | winScaled
 		}
 		d.packets = d.packets&^(0xffff<<8|winScaled) | field
 	}

@@ -11,7 +11,8 @@ type sources [sourceCells]uint32
 
 // cells returns the two cells of a source, which differ: all of an IPv4 address, the first 64 bits of an IPv6 one, of which one host has all that
 // follow.
-func (e *Engine) cells(hi, lo uint64) (a, b *uint32) {
+func (e *Engine) cells(ip *[16]byte) (a, b *uint32) {
+	hi, lo := halves(ip)
 	if hi == 0 {
 		hi = lo
 	}
@@ -30,8 +31,8 @@ func (s *shard) add(cell *uint32, n int32) uint32 {
 }
 
 // enterSource counts one more half-open state of a source. It reports false, with nothing counted, if that has as many as it may.
-func (s *shard) enterSource(hi, lo uint64) bool {
-	a, b := s.engine.cells(hi, lo)
+func (s *shard) enterSource(ip *[16]byte) bool {
+	a, b := s.engine.cells(ip)
 	most := uint32(s.engine.opts.MaxPerSource)
 	if n := min(s.add(a, 1), s.add(b, 1)); n <= most || most == 0 {
 		return true
@@ -42,15 +43,15 @@ func (s *shard) enterSource(hi, lo uint64) bool {
 }
 
 // leaveSource counts one less.
-func (s *shard) leaveSource(hi, lo uint64) {
-	a, b := s.engine.cells(hi, lo)
+func (s *shard) leaveSource(ip *[16]byte) {
+	a, b := s.engine.cells(ip)
 	s.add(a, -1)
 	s.add(b, -1)
 }
 
 // crowded reports whether enterSource would refuse for the packet of a dry run, in which states would have ended or begun.
 func (j *job) crowded() bool {
-	a, b := j.sh.engine.cells(j.p.SrcHi, j.p.SrcLo)
+	a, b := j.sh.engine.cells(&j.p.SrcIP)
 	most := j.sh.engine.opts.MaxPerSource
 	return most > 0 && int(min(j.sh.add(a, 0), j.sh.add(b, 0)))+j.dry.halfOpen >= most
 }
@@ -65,9 +66,9 @@ func (s *shard) hatched(e *entry) {
 }
 
 // maker returns the address of the end that made the state.
-func (e *entry) maker() (hi, lo uint64) {
+func (e *entry) maker() *[16]byte {
 	if e.id&infoHigh != 0 {
-		return e.highHi, e.highLo
+		return &e.high
 	}
-	return e.lowHi, e.lowLo
+	return &e.low
 }

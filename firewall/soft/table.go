@@ -73,7 +73,8 @@ func mix(a, b uint64) uint64 {
 
 // hash mixes a key with the table's secret.
 func hash(k *flow.Key, seed *[4]uint64) uint64 {
-	return hashEnds(k.LowHi, k.LowLo, k.HighHi, k.HighLo, k.Ports, k.Proto, seed)
+	low, high := ends(k)
+	return hashEnds(&low, &high, k.Ports, k.Proto, seed)
 }
 
 // hashEnds is the hash of a conversation between the ends a and b; ports is that of a << 16 | that of b. It is symmetric: exchanging
@@ -82,9 +83,11 @@ func hash(k *flow.Key, seed *[4]uint64) uint64 {
 // added, and the ends meet in a product of words that are masked by the secret.
 //
 // The flow id is left out, so that all flow names of a conversation share sets and shard.
-func hashEnds(aHi, aLo, bHi, bLo uint64, ports uint32, proto uint8, seed *[4]uint64) uint64 {
-	aLo ^= uint64(ports>>16) << 48
-	bLo ^= uint64(ports&0xffff) << 48
+func hashEnds(a, b *[16]byte, ports uint32, proto uint8, seed *[4]uint64) uint64 {
+	aHi, aLo := halves(a)
+	bHi, bLo := halves(b)
+	aLo ^= uint64(ports >> 16)
+	bLo ^= uint64(ports & 0xffff)
 	if aHi|bHi != 0 {
 		aLo ^= mix(aHi^seed[2], uint64(ports>>16)^seed[3])
 		bLo ^= mix(bHi^seed[2], uint64(ports&0xffff)^seed[3])

@@ -14,10 +14,10 @@ import (
 
 // trackKey names what is counted.
 type trackKey struct {
-	srcHi, srcLo, dstHi, dstLo uint64
-	ports                      uint32
-	rule                       uint32
-	proto                      uint8
+	src, dst [16]byte
+	ports    uint32
+	rule     uint32
+	proto    uint8
 }
 
 // track is a count. While count is above 0 the track belongs to its key; at 0 it may be given to another, and era changes.
@@ -112,10 +112,10 @@ func (j *job) trackKey(code *rule.Code) trackKey {
 		src, dst = dst, src
 	}
 	if code.Mask&rule.LimitSrcAddr != 0 {
-		k.srcHi, k.srcLo = j.p.SrcHi, j.p.SrcLo
+		k.src = j.p.SrcIP
 	}
 	if code.Mask&rule.LimitDstAddr != 0 {
-		k.dstHi, k.dstLo = j.p.DstHi, j.p.DstLo
+		k.dst = j.p.DstIP
 	}
 	if code.Mask&rule.LimitSrcPort != 0 {
 		k.ports |= src << 16
@@ -128,7 +128,9 @@ func (j *job) trackKey(code *rule.Code) trackKey {
 
 // slot returns the place of a key in a shard's cache.
 func (k *trackKey) slot() uint8 {
-	h := k.srcHi ^ k.srcLo*0x9e3779b97f4a7c15 ^ k.dstHi ^ k.dstLo*0xc2b2ae3d27d4eb4f ^ uint64(k.ports)<<13 ^ uint64(k.rule)<<7
+	srcHi, srcLo := halves(&k.src)
+	dstHi, dstLo := halves(&k.dst)
+	h := srcHi ^ srcLo*0x9e3779b97f4a7c15 ^ dstHi ^ dstLo*0xc2b2ae3d27d4eb4f ^ uint64(k.ports)<<13 ^ uint64(k.rule)<<7
 	h *= 0x9e3779b97f4a7c15
 	return uint8(h >> 56)
 }

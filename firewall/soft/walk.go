@@ -121,7 +121,7 @@ func (j *job) walk() firewall.Verdict {
 	act:
 		j.note(slot, Matched)
 		if j.dry == nil {
-			j.sh.count(slot, j.p.Len, j.now)
+			j.sh.count(slot, j.p.Len(), j.now)
 			if code.Log && j.cfg.logging {
 				j.log(slot)
 			}
@@ -277,11 +277,12 @@ func answerable(p *packet.Packet) bool {
 	if p.Frag&packet.FragLater != 0 || p.ICMPError() || p.Proto == packet.ProtoTCP && p.TCPFlags&packet.FlagRST != 0 {
 		return false
 	}
-	return single(p.SrcHi, p.SrcLo, p.Version) && single(p.DstHi, p.DstLo, p.Version)
+	return single(&p.SrcIP, p.Version) && single(&p.DstIP, p.Version)
 }
 
 // single reports whether an address can be that of one host: not unspecified, multicast, or the broadcast address.
-func single(hi, lo uint64, version uint8) bool {
+func single(ip *[16]byte, version uint8) bool {
+	hi, lo := bigWords(ip)
 	if version == 4 {
 		a := uint32(lo)
 		return a != 0 && a>>28 != 14 && a != 0xffffffff

@@ -110,7 +110,7 @@ func (w *Worker) ahead(pkts [][]byte) {
 	for i, pkt := range pkts {
 		p := &w.ps[i]
 		p.Decode(pkt)
-		h := hashEnds(p.SrcHi, p.SrcLo, p.DstHi, p.DstLo, p.Ports, p.Proto, &s.grown.seed)
+		h := hashEnds(&p.SrcIP, &p.DstIP, p.Ports, p.Proto, &s.grown.seed)
 		hashes[i], w.hashes[i] = h, h
 	}
 	n := 0
@@ -226,7 +226,7 @@ func (j *job) open(e *Engine) {
 func (j *job) run(s *shard) firewall.Verdict {
 	j.sh, j.cfg = s, s.cfg
 	v := j.judge()
-	s.decide(j.in.Hook.Dir, &v, j.p.Len)
+	s.decide(j.in.Hook.Dir, &v, j.p.Len())
 	if !v.Pass && s.engine.onEvent != nil {
 		j.dropped(v)
 	}
