@@ -36,7 +36,7 @@
 //
 // The engine reads no clock. Every packet comes with its time, and Tick, called some hundred times in a second for each worker, gives
 // the memory of expired states back in small pieces. Deadlines hold whether Tick is called or not. Tick also hands out keepalive
-// probes for idle TCP connections near their end, as packets that the caller sends.
+// probes for idle TCP connections near their end, and resets for both ends of those that Cut has ended, as packets that the caller sends.
 //
 // # Memory
 //

@@ -130,6 +130,32 @@ func TestCut(t *testing.T) {
 
 // TestKeepalive lets a connection idle: both ends are asked, in the right direction and in a way that makes them answer; the
 // answer keeps the state.
+// TestCutResetsBothEnds cuts a connection: each end gets the one reset that it must believe, and half-open states none.
+func TestCutResetsBothEnds(t *testing.T) {
+	e := loadMe(t, Options{}, webRules)
+	w := e.Worker(0)
+	handshake(t, w, "[2001:db8::9]:1000", "[2001:db8::1]:80", 1)
+	w.Judge(in(2), tcp(t, "[2001:db8::9]:1001", "[2001:db8::1]:80", packet.FlagSYN, 7, 0))
+	if n, err := e.Cut(func(firewall.State) bool { return true }); err != nil || n != 2 {
+		t.Fatalf("%d states cut: %v", n, err)
+	}
+	w.Tick(3*time.Second, nil) // nobody to send: they wait
+	got := map[uint16]packet.Packet{}
+	for range 2 {
+		w.Tick(3*time.Second, func(pr Probe) {
+			var p packet.Packet
+			if r := p.Decode(pr.Packet); r != packet.ReasonNone || p.TCPFlags != packet.FlagRST|packet.FlagACK || (pr.To == firewall.In) != (p.DstPort() == 80) {
+				t.Errorf("to %v: %v %+v", pr.To, r, p)
+			}
+			got[p.DstPort()] = p
+		})
+	}
+	server, client := got[80], got[1000]
+	if len(got) != 2 || server.Seq != 101 || client.Seq != 501 {
+		t.Errorf("resets %+v", got)
+	}
+}
+
 func TestKeepalive(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)

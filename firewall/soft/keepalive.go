@@ -38,21 +38,62 @@ func (k *keeper) alive(e *entry, s *flow.State) {
 	}
 	key := e.key()
 	for i := range s.Sides {
-		if b := probe(&key, s, i, e.from()); b != nil {
-			to := firewall.In
-			// The packet that made the state went the way from side 0 to side 1.
-			if made := e.id&infoOut != 0; made == (i == 1) {
-				to = firewall.Out
-			}
-			k.send(Probe{To: to, Packet: b})
+		if b := probe(&key, s, i, e.from(), packet.FlagACK); b != nil {
+			k.send(Probe{To: e.towards(i), Packet: b})
 		}
 	}
 }
 
-// probe returns a bare ACK to side i, as if from the other side, with a sequence number that the side has acknowledged already:
-// it must answer with an ACK of its own (RFC 9293 3.10.7.4).
-func probe(key *flow.Key, s *flow.State, i int, from flow.Dir) []byte {
+// towards returns the direction of a packet to side i. The packet that made the state went the way from side 0 to side 1.
+func (e *entry) towards(i int) firewall.Direction {
+	if out := e.id&infoOut != 0; out == (i == 1) {
+		return firewall.Out
+	}
+	return firewall.In
+}
+
+// resetRoom is how many resets a shard keeps for Tick, resetsPerTick how many one Tick hands out.
+const (
+	resetRoom     = 4096
+	resetsPerTick = 64
+)
+
+// reset notes a reset for each end of an established TCP state that is being cut. What finds no room is not sent: the ends then
+// learn of the cut when they send.
+func (s *shard) reset(e *entry) {
+	var st flow.State
+	e.load(&st)
+	if st.Proto != packet.ProtoTCP || st.Phase() != flow.Established || (st.Sides[0].Flags&st.Sides[1].Flags)&flow.Acked == 0 {
+		return
+	}
+	key := e.key()
+	for i := range st.Sides {
+		if b := probe(&key, &st, i, e.from(), packet.FlagRST|packet.FlagACK); b != nil && len(s.resets) < resetRoom {
+			s.resets = append(s.resets, Probe{To: e.towards(i), Packet: b})
+		}
+	}
+}
+
+// handOut gives the next resets to send.
+func (s *shard) handOut(send func(Probe)) {
+	n := min(len(s.resets), resetsPerTick)
+	for _, r := range s.resets[:n] {
+		send(r)
+	}
+	if s.resets = s.resets[n:]; len(s.resets) == 0 {
+		s.resets = nil
+	}
+}
+
+// probe returns a segment without data to side i, as if from the other side. A bare ACK has a sequence number that the side has
+// acknowledged already: it must answer with an ACK of its own (RFC 9293 3.10.7.4). A reset has the one that the side expects
+// next, so that it is believed (RFC 5961 3.2).
+func probe(key *flow.Key, s *flow.State, i int, from flow.Dir, flags uint8) []byte {
 	to, peer := &s.Sides[i], &s.Sides[1-i]
+	seq := to.Ack
+	if flags&packet.FlagRST == 0 {
+		seq--
+	}
 	src, dst := key.Ends(from)
 	if i == 0 {
 		src, dst = dst, src
@@ -61,7 +102,7 @@ func probe(key *flow.Key, s *flow.State, i int, from flow.Dir) []byte {
 	if src.Addr().Is6() {
 		ip = packet.IPv6{Src: src.Addr(), Dst: dst.Addr()}
 	}
-	b, err := packet.Build(ip, packet.TCP{SrcPort: src.Port(), DstPort: dst.Port(), Seq: to.Ack - 1, Ack: peer.Ack, Flags: packet.FlagACK})
+	b, err := packet.Build(ip, packet.TCP{SrcPort: src.Port(), DstPort: dst.Port(), Seq: seq, Ack: peer.Ack, Flags: flags})
 	if err != nil {
 		return nil // an end that is no address of a host
 	}

@@ -94,7 +94,7 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	}
 }
 
-// Cut ends the states for which drop returns true.
+// Cut ends the states for which drop returns true. Tick hands out resets for both ends of the TCP connections among them.
 func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
 	n := 0
 	for _, s := range e.shards {
@@ -103,6 +103,7 @@ func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
 				s.hold()
 				t.eachIn(set, set+statesChunk, func(r ref) {
 					if st, ok := s.show(t, r); ok && drop(st) {
+						s.reset(&t.entries[r])
 						s.end(t, r, st.Last)
 						n++
 					}

@@ -31,6 +31,7 @@ type shard struct {
 	moves     uint32      // counts everything that makes a pointer to an entry stale
 	recent    recent
 	decided   decided
+	resets    []Probe // of connections that were cut, for Tick to hand out
 }
 
 // counter counts what a rule of this shard matched.
