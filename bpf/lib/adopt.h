@@ -23,8 +23,8 @@ inline_always void adopt_track(struct pkt *p, struct side *low, int made)
 	p->dst_hi = made ? p->key.high_hi : p->key.low_hi;
 	p->dst_lo = made ? p->key.high_lo : p->key.low_lo;
 	masked_tuple(p, r);
-	__u32 place = track_place();
-	if (!place || !enter_track(place, TRACK_DEAD))
+	__u32 place = enter_limit(TRACK_DEAD);
+	if (!place)
 		return;
 	low->track = place;
 	low->flags |= META_TRACKED;

@@ -180,7 +180,9 @@ inline_always __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32
 	return a == n ? b : a;
 }
 
-// move takes the entry at a place to its other set, if there is room. A packet that writes to the entry at this very moment may lose what it wrote.
+// move takes the entry at a place to its other set, if there is room. The tag of the old place decides whether it was moved, hatched or removed, and the flag
+// there whether its track was left: each happens once. A packet that has found the old place and writes to it at this very moment may lose what it
+// wrote, the numbers of one segment: the next one that counts moves them on.
 checked_once int move(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -208,13 +210,20 @@ checked_once int move(__u32 place)
 		return 0;
 	if (__sync_val_compare_and_swap(&t->tag[at], old, (tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != old)
 		return 0;
+	// Everything is copied twice: first so that what follows finds it in the cache, and the moment in which the entry is nowhere is short.
 	o->addr[at] = s->addr[way];
 	*low_side(o, at) = *low_side(s, way);
 	*high_side(o, at) = *high_side(s, way);
-	if (__sync_val_compare_and_swap(&from->tag[way], tag, free_tag(p->now)) != tag) { // it ended meanwhile
-		once(t->tag[at]) = free_tag(p->now);
+	barrier();
+	if (__sync_val_compare_and_swap(&from->tag[way], tag, TAG_CLAIMED) != tag) { // it ended meanwhile
+		__sync_lock_test_and_set(&t->tag[at], free_tag(p->now));
 		return 0;
 	}
+	__u32 flags = __sync_fetch_and_and(&low_side(s, way)->flags, ~META_TRACKED);
+	*low_side(o, at) = *low_side(s, way);
+	*high_side(o, at) = *high_side(s, way);
+	low_side(o, at)->flags |= flags & META_TRACKED;
+	__sync_lock_test_and_set(&from->tag[way], free_tag(p->now));
 	__sync_lock_test_and_set(&t->tag[at], tag);
 	return 1;
 }
@@ -393,8 +402,8 @@ checked_once int make_state(__u32 slot)
 	p->track = 0;
 	if (r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT) {
 		masked_tuple(p, r);
-		p->track = track_place();
-		if (!p->track || !enter_track(p->track, r->limit))
+		p->track = enter_limit(r->limit);
+		if (!p->track)
 			return REASON_LIMIT;
 	}
 	if (unlikely(p->offer == OFFER_COOKIE) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) && p->v.state != USE_NEW) {

@@ -73,8 +73,8 @@ inline_always void nat_touch(struct pkt *p, struct set *s, struct side *d, struc
 		set_flags(d, SIDE_SEEN);
 		set_flags(od, SIDE_SEEN);
 		if (!(once(d->flags) & META_MADE)) {
-			hatch(s, p->place);
-			hatch(o, p->partner);
+			hatch(p->place);
+			hatch(p->partner);
 		}
 	}
 	if (unlikely(ending)) {

@@ -23,7 +23,7 @@ inline_always __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 
 	h ^= h >> 32;
 	h *= 0x9e3779b97f4a7c15ULL;
-	return h ^ h >> 29;
+	return (h ^ h >> 29) | 1ULL << 63; // never 0
 }
 
 // source_cell returns one of the two cells of a hash, which are never the same.
@@ -52,13 +52,17 @@ inline_always int enter_source(__u32 most, struct config *cf, __u64 hi, __u64 lo
 	return 0;
 }
 
-inline_always void leave_source(struct config *cf, __u64 hi, __u64 lo)
+inline_always void leave_hash(__u64 h)
 {
-	__u64 h = source_hash(cf, hi, lo);
 	__u32 *a = source_cell(h, 0), *b = source_cell(h, 1);
 
 	if (!a || !b)
 		return;
 	__sync_fetch_and_add(a, -1);
 	__sync_fetch_and_add(b, -1);
+}
+
+inline_always void leave_source(struct config *cf, __u64 hi, __u64 lo)
+{
+	leave_hash(source_hash(cf, hi, lo));
 }

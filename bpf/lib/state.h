@@ -63,7 +63,7 @@ inline_always void new_phase(struct set *s, __u32 place, __u8 proto)
 	int phase = phase_of(low, high, proto);
 
 	if (phase != PHASE_OPENING && low->flags & META_EMBRYO)
-		hatch(s, place);
+		hatch(place);
 	if (phase == PHASE_CLOSED || phase == PHASE_RESET)
 		leave_track(low);
 }

@@ -5,12 +5,24 @@
 
 #include "judge.h"
 
-enum { TICK_MS = 10, TICKS_PER_PASS = 200, MAX_SETS_PER_TICK = 4096 };
+// A pass takes a second, so that a closed connection leaves the table two seconds after its end at the latest. In large tables it takes longer, so that a tick stays short: four
+// seconds from two million states on.
+enum { TICK_MS = 10, TICKS_PER_PASS = 100, MOST_TICKS_PER_PASS = 400, SETS_PER_TICK = 768, MAX_SETS_PER_TICK = 4096 };
 // Probes to idle TCP connections: every PROBE_EVERY seconds of the last PROBE_WITHIN (ipfw's dyn_keepalive_interval and _period).
 enum { PROBE_WITHIN = 20, PROBE_EVERY = 5 };
 enum { CLOCK_MONOTONIC = 1 };
 #define COOKIE_LOOK 1000000000LL
 #define COOKIE_LIFE 128000000000LL // the kernel's cookies last for two minutes, of which the first has begun
+
+// sets_per_tick is how many sets the hand goes over in one tick.
+inline_always __u32 sets_per_tick(struct config *cf)
+{
+	__u32 n = cf->sets / TICKS_PER_PASS + 1;
+
+	if (n > SETS_PER_TICK)
+		n = max32(SETS_PER_TICK, cf->sets / MOST_TICKS_PER_PASS + 1);
+	return n < MAX_SETS_PER_TICK ? n : MAX_SETS_PER_TICK;
+}
 
 // event_probe asks the agent to probe both ends of an idle TCP connection.
 inline_always void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
@@ -42,7 +54,7 @@ inline_always int wants_probe(struct config *cf, struct side *low, struct side *
 {
 	__u32 both = low->flags & high->flags;
 	__s64 last = low->last > high->last ? low->last : high->last;
-	__s64 left = last + cf->life_established - now, pass = (__s64)TICK_MS * TICKS_PER_PASS * 1000000;
+	__s64 left = last + cf->life_established - now, pass = (__u64)(cf->sets / sets_per_tick(cf) + 1) * TICK_MS * 1000000;
 	__s64 within = (__s64)PROBE_WITHIN * 1000000000, every = (__s64)PROBE_EVERY * 1000000000;
 
 	if (left < 0 || left > within || (both & (SIDE_SEEN | SIDE_ACKED)) != (SIDE_SEEN | SIDE_ACKED))
@@ -142,12 +154,10 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 	if (!c || !cf)
 		return 0;
 	__u64 begin = bpf_ktime_get_ns();
-	__u32 count = cf->sets / TICKS_PER_PASS + 1;
+	__u32 count = sets_per_tick(cf);
 	struct sweep w = {.next = hand->next, .sets = cf->sets};
 	c->p.now = bpf_ktime_get_coarse_ns();
 	c->p.current = cf->current & CURRENT_SLOT;
-	if (count > MAX_SETS_PER_TICK)
-		count = MAX_SETS_PER_TICK;
 	bpf_loop(count, sweep_one, &w, 0);
 	hand->next += count;
 	if (hand->next >= cf->sets) {

@@ -227,38 +227,49 @@ inline_always void count_embryos(__s64 n)
 		__sync_fetch_and_add(&g->embryos, n);
 }
 
-// one_less counts a half-open state less. Translations count for no source: who made the states that they belong to is counted there.
-inline_always void one_less(struct config *cf, struct set *s, __u32 way)
+// maker returns the hash of the source that a half-open state counts for, or 0. Translations count for none: who made the states that they belong to
+// is counted there.
+inline_always __u64 maker(struct config *cf, struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
 
 	way &= WAYS - 1;
-	count_embryos(-1);
 	if (low->rule == NAT_RULE)
-		return;
+		return 0;
 	int made = (low->flags & META_MADE) != 0;
-	leave_source(cf, made ? s->addr[way].low_hi : s->addr[way].high_hi, made ? s->addr[way].low_lo : s->addr[way].high_lo);
+	return source_hash(cf, made ? s->addr[way].low_hi : s->addr[way].high_hi, made ? s->addr[way].low_lo : s->addr[way].high_lo);
+}
+
+// one_less counts a half-open state of a source less.
+inline_always void one_less(__u64 source)
+{
+	count_embryos(-1);
+	if (source)
+		leave_hash(source);
 }
 
 // hatch takes a state out of the half-open ones. It is the tag that says whether it is one of them, so that this, removing and moving it
 // exclude each other; the flag only says that it is worth a look.
-inline_always void hatch(struct set *s, __u32 place)
+checked_once int hatch(__u32 place)
 {
 	__u32 way = place % WAYS;
 	struct config *cf = settings();
+	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 
-	if (!t || !cf)
-		return;
+	if (!s || !t || !cf)
+		return 0;
 	__u64 tag = once(t->tag[way]);
 	if ((tag & TAG_MASK) != TAG_LIVE)
-		return;
+		return 0;
 	if (tag & TAG_EMBRYO) {
+		__u64 source = maker(cf, s, way);
 		if (__sync_val_compare_and_swap(&t->tag[way], tag, tag & ~(__u64)TAG_EMBRYO) != tag)
-			return;
-		one_less(cf, s, way);
+			return 0;
+		one_less(source);
 	}
 	__sync_fetch_and_and(&low_side(s, way)->flags, ~META_EMBRYO);
+	return 1;
 }
 
 inline_always struct track *track_at(__u32 place)
@@ -271,9 +282,11 @@ inline_always struct track *track_at(__u32 place)
 // leave_track stops to count a state in its track, once.
 inline_always void leave_track(struct side *low)
 {
+	__u32 place = once(low->track);
+
 	if (!(once(low->flags) & META_TRACKED) || !(__sync_fetch_and_and(&low->flags, ~META_TRACKED) & META_TRACKED))
 		return;
-	struct track *t = track_at(low->track - 1);
+	struct track *t = track_at(place - 1);
 	if (t)
 		__sync_fetch_and_add(&t->count, -1);
 }
@@ -293,17 +306,19 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 	__u64 have = once(t->tag[way]);
 	if (!same_tag(have, tag))
 		return 0;
-	if (__sync_val_compare_and_swap(&t->tag[way], have, free_tag(c->p.now)) != have) {
+	// Until it is buried nobody may claim the place.
+	if (__sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have) {
 		// It may just have ceased to be half-open.
 		have &= ~(__u64)TAG_EMBRYO;
-		if (__sync_val_compare_and_swap(&t->tag[way], have, free_tag(c->p.now)) != have)
+		if (__sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have)
 			return 0;
 	}
 	if (low->rule != NAT_RULE)
 		event_end(cf, c, s, way, tag);
 	if (have & TAG_EMBRYO)
-		one_less(cf, s, way);
+		one_less(maker(cf, s, way));
 	leave_track(low);
+	__sync_lock_test_and_set(&t->tag[way], free_tag(c->p.now));
 	count_states(c, cf, -1);
 	c->removed[why & 7]++;
 	return 1;

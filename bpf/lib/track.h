@@ -7,41 +7,67 @@
 
 inline_always int same_mask(struct masked *a, struct masked *b)
 {
-	return a->src_hi == b->src_hi && a->src_lo == b->src_lo && a->dst_hi == b->dst_hi && a->dst_lo == b->dst_lo &&
-	       a->ports == b->ports && a->rule == b->rule && a->proto == b->proto;
+	return !((a->src_hi ^ b->src_hi) | (a->src_lo ^ b->src_lo) | (a->dst_hi ^ b->dst_hi) | (a->dst_lo ^ b->dst_lo) | (a->ports ^ b->ports) |
+		 (a->rule ^ b->rule) | (a->proto ^ b->proto));
 }
 
-// track_scan looks for the masked tuple in a set, and for a place that could hold it: one never used, or one that counts nothing.
-// It returns 1 + the way found or 0; *spare, in memory, is 1 + a way that could be used.
-inline_always __u32 track_scan(struct track_set *s, struct masked *m, __u64 tag, __u32 *spare)
+// track_bits returns a bit for each entry of a set with a tag, whatever its two low bits say.
+inline_always __u64 track_bits(struct track_set *s, __u64 tag)
 {
-	once(*spare) = 0;
+	__u64 m = 0;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		__u64 differs = (once(s->tag[i]) ^ tag) & ~(__u64)TAG_MASK;
+		differs |= -differs;
+		opaque(differs); // or the compiler makes branches of it
+		m |= (~differs >> 63) << i;
+	}
+	return m;
+}
+
+// track_find looks for the masked tuple in a set, and returns 1 + its way or 0.
+inline_always __u32 track_find(struct track_set *s, struct masked *m, __u64 tag)
+{
+	__u64 in = track_bits(s, tag);
+	__u32 way = lowest(in | 1 << WAYS) & (WAYS - 1);
+
+	if (!in || once(s->tag[way]) != tag || !same_mask(&s->track[way].by, m) || once(s->track[way].count) & TRACK_DEAD)
+		return 0;
+	return way + 1;
+}
+
+// track_spare returns 1 + the way of an entry of a set that could hold another tuple, never used or counting nothing, or 0.
+inline_always __u32 track_spare(struct pkt *p, struct track_set *s)
+{
+	once(p->vacant) = 0;
 	for (int i = 0; i < WAYS; i++) {
 		__u64 t = once(s->tag[i]);
-		if (t == tag && same_mask(&s->track[i].by, m) && !(once(s->track[i].count) & TRACK_DEAD))
-			return i + 1;
-		if ((t == TAG_FREE || ((t & TAG_MASK) == TAG_LIVE && !once(s->track[i].count))))
-			once(*spare) = i + 1;
+		if (t == TAG_FREE || ((t & TAG_MASK) == TAG_LIVE && !once(s->track[i].count)))
+			once(p->vacant) = i + 1;
 	}
-	return 0;
+	return once(p->vacant);
 }
 
-// track_claim makes the spare place ours and puts the tuple there, counting nothing yet.
-inline_always int track_claim(struct track_set *s, __u32 way, struct masked *m, __u64 tag)
+// track_claim makes the spare place ours and puts the tuple there, counting nothing yet. Before it is published it looks whether another CPU does the same at
+// this moment: a tuple has one track, or its limit would not be exact. Who sees the other one gives way.
+inline_always int track_claim(struct track_set *a, struct track_set *b, struct track_set *s, __u32 way, struct masked *m, __u64 tag)
 {
 	way &= WAYS - 1;
 	struct track *t = &s->track[way];
 
 	if (__sync_val_compare_and_swap(&t->count, 0, TRACK_DEAD) != 0)
 		return 0;
-	once(s->tag[way]) = TAG_CLAIMED;
+	__sync_lock_test_and_set(&s->tag[way], (tag & ~(__u64)TAG_MASK) | TAG_CLAIMED);
 	t->by = *m;
-	__sync_lock_test_and_set(&s->tag[way], tag);
+	__u64 in_a = track_bits(a, tag), in_b = a == b ? 0 : track_bits(b, tag), in = in_a | in_b << WAYS;
+	int alone = !(in & (in - 1)); // only ours
+	__sync_lock_test_and_set(&s->tag[way], alone ? tag : TAG_FREE);
 	__sync_fetch_and_add(&t->count, -TRACK_DEAD);
-	return 1;
+	return alone;
 }
 
-// track_place finds or makes the track of p->masked and returns 1 + its place, or 0 if there is no room.
+// track_place finds or makes the track of p->masked and returns 1 + its place, or 0 if there is no room, or another CPU makes it just now.
 checked_once __u32 track_place(void)
 {
 	struct cpu *c = this_cpu();
@@ -55,31 +81,52 @@ checked_once __u32 track_place(void)
 	struct track_set *a = bpf_map_lookup_elem(&tracks, &an), *b = bpf_map_lookup_elem(&tracks, &bn);
 	if (!a || !b)
 		return 0;
-	__u32 way = track_scan(a, m, tag, &c->p.vacant);
+	c->p.track_tag = tag;
+	__u32 way = track_find(a, m, tag);
 	if (way)
 		return an * WAYS + way;
-	way = track_scan(b, m, tag, &c->p.vacant_b);
+	way = track_find(b, m, tag);
 	if (way)
 		return bn * WAYS + way;
-	__u32 spare = once(c->p.vacant);
-	if (spare && track_claim(a, spare - 1, m, tag))
-		return an * WAYS + spare;
-	spare = once(c->p.vacant_b);
-	if (spare && track_claim(b, spare - 1, m, tag))
-		return bn * WAYS + spare;
+	struct track_set *s = a;
+	__u32 spare = track_spare(&c->p, a), n = an;
+	if (!spare) {
+		spare = track_spare(&c->p, b);
+		s = b;
+		n = bn;
+	}
+	return spare && track_claim(a, b, s, spare - 1, m, tag) ? n * WAYS + spare : 0;
+}
+
+// enter_track counts one more state. It returns 0 if the limit is reached, or the track has become that of another tuple since it was found.
+inline_always int enter_track(struct pkt *p, __u32 place, __u32 limit)
+{
+	__u32 set = place / WAYS, way = place % WAYS;
+	struct track_set *s = bpf_map_lookup_elem(&tracks, &set);
+
+	if (!s)
+		return 0;
+	struct track *t = &s->track[way];
+	__u32 n = __sync_fetch_and_add(&t->count, 1);
+	if (!(n & TRACK_DEAD) && n < limit && once(s->tag[way]) == p->track_tag && same_mask(&t->by, &p->masked))
+		return 1;
+	__sync_fetch_and_add(&t->count, -1);
 	return 0;
 }
 
-// enter_track counts one more state, and returns 0 if the limit is reached.
-inline_always int enter_track(__u32 track, __u32 limit)
-{
-	struct track *t = track_at(track - 1);
+enum { TRACK_TRIES = 4 };
 
-	if (!t)
+// enter_limit counts one more state of p->masked, and returns 1 + the place of its track, or 0 if it has as many as the limit says, or there is no room
+// for another track. A refusal is tried again, since another CPU may have been at work on the same track.
+checked_once __u32 enter_limit(__u32 limit)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
 		return 0;
-	__u32 n = __sync_fetch_and_add(&t->count, 1);
-	if (!(n & TRACK_DEAD) && n < limit)
-		return 1;
-	__sync_fetch_and_add(&t->count, -1);
+	for (int i = 0; i < TRACK_TRIES; i++) {
+		__u32 place = track_place();
+		if (place && enter_track(&c->p, place - 1, limit))
+			return place;
+	}
 	return 0;
 }

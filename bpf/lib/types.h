@@ -303,6 +303,7 @@ struct pkt {
 	__u32 found_rule;
 	__u32 track;  // 1 + place of the track that counts the state to be made, 0 if none does
 	struct masked masked; // what it counts by
+	__u64 track_tag;      // of the track of that
 
 	// The walk.
 	__u32 pc;

@@ -43,6 +43,7 @@ func (c *Case) Run(options firewall.Options, fresh func(firewall.Options) (Subje
 	if c.PerSource {
 		options.MaxPerSource = fewPerSource
 	}
+	options.Liberal = c.Liberal
 	subject, err := fresh(options)
 	if err != nil {
 		return nil, err
@@ -201,7 +202,8 @@ func diffStates(want, got []firewall.State) string {
 func (d *Difference) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s\nafter %s\n", d.Case.Seed, d.What, d.Case.Steps[d.Step].String())
-	fmt.Fprintf(&b, "default %v, strict %v, few half-open states per source: %v\n", d.Case.Default, d.Case.Strict, d.Case.PerSource)
+	fmt.Fprintf(&b, "default %v, strict %v, few half-open states per source: %v, liberal: %v\n", d.Case.Default, d.Case.Strict, d.Case.PerSource,
+		d.Case.Liberal)
 	for i, set := range d.Case.Rules {
 		fmt.Fprintf(&b, "rules %d:\n  %s\n", i, strings.Join(set, "\n  "))
 	}

@@ -17,6 +17,7 @@ type Case struct {
 	Strict  bool
 	// PerSource: a source may have few half-open states only.
 	PerSource bool
+	Liberal   bool // firewall.Options.Liberal
 	Steps     []Step
 }
 
@@ -76,7 +77,7 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 		}
 		c.Rules = append(c.Rules, next)
 	}
-	c.PerSource = g.chance(15)
+	c.PerSource, c.Liberal = g.chance(15), g.chance(10)
 	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()}, Step{Kind: StepRoutes, Routes: g.routes()})
 	for _, name := range tables {
 		s := Step{Kind: StepTable, Name: name}

@@ -29,7 +29,7 @@ func setting(name string, otherwise uint64) (uint64, error) {
 const stepsPerCase = 200
 
 // Run compares an engine with the twin on random rules of the language that it has, and random packets. fresh returns an
-// empty engine made with the options that it is given: these, or these with fewer half-open states of a source. The first difference is made small and fails the test.
+// empty engine made with the options that it is given: these, with fewer half-open states of a source now and then, or liberal. The first difference is made small and fails the test.
 func Run(t *testing.T, options firewall.Options, have rule.Features, fresh func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	decisions, err := setting("WEIR_DECISIONS", 20000)

@@ -103,7 +103,7 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (firetest.Sub
 	s := &subject{Engine: e}
 	e.clock = func() int64 { return s.at }
 	return o, func(o firewall.Options) (firetest.Subject, error) {
-		e.config.MaxSource = uint32(o.MaxPerSource)
+		e.config.MaxSource, e.config.Liberal = uint32(o.MaxPerSource), bit(o.Liberal)
 		return s, e.putConfigLocked()
 	}
 }

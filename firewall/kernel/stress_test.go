@@ -276,3 +276,136 @@ func TestTheTableFillsUp(t *testing.T) {
 		t.Errorf("%d states, %d are allowed", n.live, o.MaxStates)
 	}
 }
+
+// TestBothCPUsInAFullTable has both CPUs open, answer and close connections in a table that is always about full, so that entries are moved, evicted and
+// reclaimed while packets use them, and others are cut and swept. Nothing may be counted twice, lost or torn.
+func TestBothCPUsInAFullTable(t *testing.T) {
+	nstest.Root(t)
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 2000, 700, 0
+	e, err := Open(Config{Options: o})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any limit src-addr 1\n")); err != nil {
+		t.Fatal(err)
+	}
+	const flows = 4000
+	frames := [2][flows][]byte{}
+	for n := range flows {
+		frames[0][n], frames[1][n] = udpFrame(t, n, false), udpFrame(t, n, true)
+	}
+	var packets, cut atomic.Int64
+	var wg sync.WaitGroup
+	stop := time.Now().Add(4 * time.Second)
+	for range 2 {
+		wg.Go(func() {
+			for time.Now().Before(stop) {
+				for range 100 {
+					n, back := rand.IntN(flows), rand.IntN(3) == 0
+					frame := frames[0][n]
+					if back {
+						frame = frames[1][n]
+					}
+					if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				packets.Add(100)
+			}
+		})
+	}
+	wg.Go(func() {
+		for time.Now().Before(stop) {
+			n, err := e.Cut(func(firewall.State) bool { return rand.IntN(20) == 0 })
+			if err != nil {
+				t.Error(err)
+			}
+			cut.Add(int64(n))
+			if err := e.call.ask(&weirCall{Op: opSweep, Now: e.now(), Count: e.config.Sets}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+	n := e.agree(t)
+	if sum := e.sourcesInUse(t); sum != 2*n.embryos {
+		t.Errorf("the counters of sources add up to %d for %d half-open states", sum, n.embryos)
+	}
+	s, err := e.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided, err := e.Decisions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := firewall.ByReason(decided)
+	t.Logf("%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit %d; left %+v", packets.Load(), s.Created, s.Removed, cut.Load(),
+		reasons[firewall.ReasonStatesFull], reasons[firewall.ReasonEmbryonicFull], reasons[firewall.ReasonLimit], n)
+	if s.Removed["reclaimed"] == 0 || cut.Load() == 0 || n.tracked != n.live {
+		t.Errorf("removed %v, cut %d; %d of %d states are in tracks", s.Removed, cut.Load(), n.tracked, n.live)
+	}
+	if got := uint64(n.live); s.Created-sum(s.Removed) != got {
+		t.Errorf("made %d, removed %d, and there are %d", s.Created, sum(s.Removed), got)
+	}
+	if n.live > o.MaxStates*105/100 {
+		t.Errorf("%d states, %d are allowed", n.live, o.MaxStates)
+	}
+	// Every flow has its one place again once the others are gone.
+	if _, err := e.Cut(func(firewall.State) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	if n := e.agree(t); n.live != 0 || e.sourcesInUse(t) != 0 {
+		t.Errorf("after cutting everything: %+v, sources %d", n, e.sourcesInUse(t))
+	}
+}
+
+func sum(m map[string]uint64) (n uint64) {
+	for _, v := range m {
+		n += v
+	}
+	return n
+}
+
+// TestALimitIsExact has both CPUs open more connections than a limit allows, at once, again and again: there are never more, and never fewer.
+func TestALimitIsExact(t *testing.T) {
+	nstest.Root(t)
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic = 20000, 20000
+	e, err := Open(Config{Options: o})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	const limit, flows = 50, 400
+	if err := e.Load(compile(t, fmt.Sprintf("add check-state\nadd allow udp from any to any limit dst-addr %d\n", limit))); err != nil {
+		t.Fatal(err)
+	}
+	frames := [flows][]byte{}
+	for n := range flows {
+		frames[n] = udpFrame(t, n, false)
+	}
+	for round := range 40 {
+		var wg sync.WaitGroup
+		for cpu := range 2 {
+			wg.Go(func() {
+				for n := range flows / 2 {
+					if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frames[2*n+cpu]}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		n := e.agree(t)
+		if n.live != limit {
+			t.Fatalf("round %d: %d states, the limit is %d", round, n.live, limit)
+		}
+		if _, err := e.Cut(func(firewall.State) bool { return rand.IntN(3) > 0 }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -210,6 +210,7 @@ type weirCpu struct {
 			Proto uint32
 			Pad   uint32
 		}
+		TrackTag   uint64
 		Pc         uint32
 		Word       uint32
 		All        uint64
