@@ -132,12 +132,15 @@ func (e *Engine) installLocked(c *config) {
 				}
 			}
 			s.rules = rules
-			s.grown.purge, s.embryo.purge = len(s.grown.tags), len(s.embryo.tags)
+			s.grown.purge = len(s.grown.tags)
 		case s.rules == nil:
 			s.rules = rules
 		}
 		s.cfg = c
 		s.moves++
+		if before != nil {
+			s.endOrphans()
+		}
 		s.release()
 	}
 	e.cfg = c

@@ -216,6 +216,18 @@ func (s *shard) end(t *table, r ref, now int64) {
 	s.counted(-1)
 }
 
+// endOrphans ends the half-open states whose rule is gone at once, since they count for their sources. The others, which are more, go with the sweep.
+func (s *shard) endOrphans() {
+	t := &s.embryo
+	t.each(func(r ref) {
+		if e := &t.entries[r]; s.cfg.slotOf(e.rule) < 0 {
+			var st flow.State
+			e.load(&st)
+			s.end(t, r, st.Last())
+		}
+	})
+}
+
 // full reports whether the engine holds as many states as it may, as far as this shard can know.
 func (s *shard) full() bool {
 	return s.engine.states.Load()+int64(s.pending) >= int64(s.engine.opts.MaxStates)
