@@ -59,6 +59,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 		t.Fatal("port 81 is open")
 	}
 	time.Sleep(4 * time.Second) // closed states live for a second, and the hand comes by every two
+	eventually(t, "the hand has gone round", func() bool { s, err := g.engine.Stats(); return err != nil || s.Sweep.Pass > 0 && s.States == 0 })
 	count := map[firewall.EventKind]int{}
 	for _, e := range stop() {
 		count[e.Kind]++
