@@ -80,11 +80,14 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 	was := s.Phase()
 	switch res := s.Step(&j.seg, side, j.now, liberal); res {
 	case flow.Hit:
+		is := s.Phase()
 		if j.dry == nil {
 			e.storeSide(&s.Sides[side], side)
-			if is := s.Phase(); is != was {
+			if is != was {
 				j.sh.phase(t, r, &s, is, j.now)
 			}
+		} else if is != flow.Opening {
+			j.wouldHatch(e)
 		}
 		j.haveState(id, firewall.StateHit)
 	case flow.Untouched:
@@ -103,10 +106,7 @@ func (j *job) ends(t *table, r ref) {
 	if j.dry != nil {
 		e := &t.entries[r]
 		j.dry.ended = append(j.dry.ended, e.track)
-		a, _ := j.sh.engine.cells(e.maker())
-		if b, _ := j.sh.engine.cells(&j.p.SrcIP); e.id&infoCounted != 0 && a == b {
-			j.dry.halfOpen--
-		}
+		j.wouldHatch(e)
 		return
 	}
 	j.sh.end(t, r, j.now)

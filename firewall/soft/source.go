@@ -56,6 +56,14 @@ func (j *job) crowded() bool {
 	return most > 0 && int(min(j.sh.add(a, 0), j.sh.add(b, 0)))+j.dry.halfOpen >= most
 }
 
+// wouldHatch notes in a dry run that hatched would be called.
+func (j *job) wouldHatch(e *entry) {
+	a, _ := j.sh.engine.cells(e.maker())
+	if b, _ := j.sh.engine.cells(&j.p.SrcIP); e.id&infoCounted != 0 && a == b {
+		j.dry.halfOpen--
+	}
+}
+
 // hatched notes that the state of an entry is half-open no longer, or is going.
 func (s *shard) hatched(e *entry) {
 	if e.id&infoCounted == 0 {
