@@ -1,0 +1,195 @@
+package test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/firewall"
+)
+
+// wrk is a real HTTP client under full load.
+type wrk struct {
+	out  bytes.Buffer
+	kill func()
+	done chan error
+}
+
+// load starts wrk for some time against nginx at the server.
+func (p *pair) load(t *testing.T, args ...string) *wrk {
+	t.Helper()
+	w := &wrk{}
+	cmd := p.client.Command("wrk", append(args, "http://10.66.0.1/")...)
+	cmd.Stdout, cmd.Stderr = &w.out, &w.out
+	w.done = background(t, cmd)
+	w.kill = func() { cmd.Process.Signal(os.Interrupt) } // it sums up then
+	return w
+}
+
+var (
+	wrkRequests = regexp.MustCompile(`(\d+) requests in`)
+	wrkErrors   = regexp.MustCompile(`Socket errors|Non-2xx`)
+)
+
+// requests waits for the end and returns how many requests were answered; none may have failed.
+func (w *wrk) requests(t *testing.T) int {
+	t.Helper()
+	if err := <-w.done; err != nil {
+		t.Fatalf("wrk: %v\n%s", err, w.out.String())
+	}
+	found := wrkRequests.FindStringSubmatch(w.out.String())
+	if found == nil || wrkErrors.MatchString(w.out.String()) {
+		t.Fatalf("wrk:\n%s", w.out.String())
+	}
+	n, err := strconv.Atoi(found[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// beat is a connection over which a byte goes there and back all the time.
+type beat struct {
+	conn  net.Conn
+	stop  chan struct{}
+	ended chan error
+	count int
+}
+
+func (p *pair) beat(t *testing.T, port int) *beat {
+	t.Helper()
+	l, err := p.server.Listen("tcp", fmt.Sprintf("10.66.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			io.Copy(c, c)
+			c.Close()
+		}
+	}()
+	b := &beat{stop: make(chan struct{}), ended: make(chan error, 1)}
+	if b.conn, err = p.client.DialContext(t.Context(), "tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.conn.Close() })
+	go func() { b.ended <- b.run() }()
+	return b
+}
+
+func (b *beat) run() error {
+	one := make([]byte, 1)
+	for {
+		select {
+		case <-b.stop:
+			return nil
+		case <-time.After(5 * time.Millisecond):
+		}
+		b.conn.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := b.conn.Write(one); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(b.conn, one); err != nil {
+			return err
+		}
+		b.count++
+	}
+}
+
+// TestAHundredKills kills the agent at any moment of its start and its work, a hundred times where nothing may be left out and twenty times elsewhere, under load: new connections all the time, old ones that go
+// on, and one that lives through it all. Not one request may fail.
+func TestAHundredKills(t *testing.T) {
+	need(t, "nginx", "wrk", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 80, 82)
+	rules := p.file("rules", "add 1 check-state\nadd 100 allow tcp from any to me 80,81 in setup keep-state\n")
+	began := time.Now()
+	p.start("--iface", "eth0", "--rules", rules)
+	whole := time.Since(began)
+	short := p.load(t, "-t1", "-c8", "-d600s", "-H", "Connection: close")
+	long := p.load(t, "-t1", "-c4", "-d600s")
+	b := p.beat(t, 81)
+	p.kill()
+	kills, ready := 20, 0
+	if os.Getenv("WEIR_CI") == "1" {
+		kills = 100
+	}
+	for i := range kills {
+		up := p.launch("--iface", "eth0", "--rules", rules)
+		moment := whole * time.Duration(i*37%100) / 100 // of its start
+		if i%4 == 0 {                                   // or of its work
+			select {
+			case <-up:
+			case err := <-p.done:
+				t.Fatalf("start %d: the agent ended: %v\n%s", i, err, p.talk)
+			case <-time.After(30 * time.Second):
+				t.Fatalf("start %d: not ready after 30 s\n%s", i, p.talk)
+			}
+			moment /= 4
+		}
+		time.Sleep(moment)
+		select {
+		case <-up:
+			ready++
+		default:
+		}
+		p.kill()
+	}
+	p.start("--iface", "eth0", "--rules", rules)
+	refuse(t, p.client, "http://10.66.0.1:82/")
+	short.kill()
+	long.kill()
+	close(b.stop)
+	if err := <-b.ended; err != nil {
+		t.Errorf("the connection that lived through it all: after %d beats: %v", b.count, err)
+	}
+	fresh, kept := short.requests(t), long.requests(t)
+	t.Logf("%d of %d agents were ready before they were killed; %d connections and %d requests on old ones, none failed; %d beats", ready, kills, fresh, kept, b.count)
+	if fresh < 1000 || kept < 1000 || b.count < 100 {
+		t.Errorf("too little load to tell: %d connections, %d requests, %d beats", fresh, kept, b.count)
+	}
+	var status api.Status
+	p.json(&status, "status")
+	if !status.TakenOver || !status.Healthy {
+		t.Errorf("status: %+v", status)
+	}
+	noDrops(t, status)
+}
+
+// noDrops makes sure that nothing was refused for want of room or for strange numbers.
+func noDrops(t *testing.T, status api.Status) {
+	t.Helper()
+	for _, reason := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonTCPFlags,
+		firewall.ReasonTCPRst, firewall.ReasonTCPAck, firewall.ReasonTCPWindow} {
+		if n := status.Reasons[reason.String()]; n > 0 {
+			t.Errorf("%d packets dropped: %s", n, reason)
+		}
+	}
+}
+
+// TestPortsAreUsedAgain opens connections to one port as fast as this machine can, from 500 ports, so that each port is used again within moments of its last
+// use: as a state that is closed gives way to the next.
+func TestPortsAreUsedAgain(t *testing.T) {
+	need(t, "nginx", "wrk")
+	p := newPair(t)
+	nginx(t, p.server, 80)
+	p.client.Sysctl("net.ipv4.ip_local_port_range", "20000 20499")
+	p.start("--iface", "eth0", "--rules", webRules(t))
+	const ports, seconds = 500, 8
+	n := p.load(t, "-t1", "-c50", fmt.Sprintf("-d%ds", seconds), "-H", "Connection: close").requests(t)
+	t.Logf("%d connections, %d per second, from %d ports", n, n/seconds, ports)
+	if n < 10*ports {
+		t.Errorf("%d connections are too few to use %d ports again and again", n, ports)
+	}
+	var status api.Status
+	p.json(&status, "status")
+	noDrops(t, status)
+}
