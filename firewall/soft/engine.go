@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -80,7 +81,7 @@ func New(o Options) (*Engine, error) {
 			grown:  newTable(o.MaxStates/o.Workers, e.seed),
 			embryo: newTable(o.MaxEmbryonic/o.Workers, e.seed)}
 		e.shards = append(e.shards, s)
-		e.workers = append(e.workers, &Worker{engine: e, shard: s})
+		e.workers = append(e.workers, &Worker{engine: e, shard: s, ps: new([group]packet.Packet)})
 	}
 	return e, e.Load(p)
 }

@@ -76,3 +76,16 @@ func TestKeyOfEntry(t *testing.T) {
 		}
 	}
 }
+
+// TestPacketsAreCacheLines holds what Worker.ps says: a packet that straddles two lines costs a nanosecond more.
+func TestPacketsAreCacheLines(t *testing.T) {
+	e, err := New(Options{Options: treaty(), Workers: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range e.workers {
+		if at := uintptr(unsafe.Pointer(w.ps)); at%64 != 0 || unsafe.Sizeof(w.ps[0]) != 64 {
+			t.Errorf("worker %d: packets of %d bytes from %#x on", i, unsafe.Sizeof(w.ps[0]), at)
+		}
+	}
+}

@@ -14,10 +14,10 @@ import (
 type Worker struct {
 	engine  *Engine
 	shard   *shard
-	kept    bool // Hold was called
-	ps      [group]packet.Packet
-	hashes  [group]uint64  // of the conversations of ps, where ahead has computed them
-	in      firewall.Input // of a packet of a batch
+	kept    bool                  // Hold was called
+	ps      *[group]packet.Packet // memory without pointers, which begins with a cache line: each packet is one
+	hashes  [group]uint64         // of the conversations of ps, where ahead has computed them
+	in      firewall.Input        // of a packet of a batch
 	job     job
 	touched uint64 // keeps the compiler from leaving out the reads of ahead
 }
