@@ -206,13 +206,26 @@ func TestKeepalive(t *testing.T) {
 }
 
 // TestNoKeepaliveAfterFIN half-closes a connection.
-func TestNoKeepaliveAfterFIN(t *testing.T) {
+// TestKeepaliveOfHalfClosed: a connection of which one end is done is asked like any other, one of which both are is not.
+func TestKeepaliveOfHalfClosed(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
 	handshake(t, w, "1.2.3.4:1000", "10.0.0.1:80", 1)
 	w.Judge(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101, 501))
+	w.Judge(out(1), tcp(t, "10.0.0.1:80", "1.2.3.4:1000", packet.FlagACK, 501, 102))
+	handshake(t, w, "1.2.3.4:1001", "10.0.0.1:80", 290)
+	w.Judge(in(290), tcp(t, "1.2.3.4:1001", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101, 501))
+	w.Judge(out(290), tcp(t, "10.0.0.1:80", "1.2.3.4:1001", packet.FlagACK|packet.FlagFIN, 501, 102))
+	asked := map[uint16]uint32{}
 	for range sweepTicks {
-		w.Tick(290*time.Second, func(p Probe) { t.Fatal("probe after FIN") })
+		w.Tick(290*time.Second, func(pr Probe) {
+			var p packet.Packet
+			p.Decode(pr.Packet)
+			asked[p.DstPort()] = p.Seq
+		})
+	}
+	if len(asked) != 2 || asked[80] != 101 || asked[1000] != 500 {
+		t.Errorf("asked, by port: %v", asked)
 	}
 }
 

@@ -26,15 +26,14 @@ type keeper struct {
 	life *flow.Timeouts
 }
 
-// alive sends a probe to both ends of an established TCP state that is near its end.
+// alive sends a probe to both ends of an established TCP state that is near its end. One end may be done: the other may
+// be silent for long after that.
 func (k *keeper) alive(e *entry, s *flow.State) {
 	if s.Proto != packet.ProtoTCP || s.Phase() != flow.Established || s.Deadline(k.life)-k.now > int64(keepaliveLast) {
 		return
 	}
-	for i := range s.Sides {
-		if s.Sides[i].Flags&flow.Fin != 0 || s.Sides[i].Flags&flow.Acked == 0 {
-			return
-		}
+	if s.Sides[0].Flags&s.Sides[1].Flags&flow.Acked == 0 {
+		return
 	}
 	key := e.key()
 	for i := range s.Sides {
@@ -63,7 +62,7 @@ const (
 func (s *shard) reset(e *entry) {
 	var st flow.State
 	e.load(&st)
-	if st.Proto != packet.ProtoTCP || st.Phase() != flow.Established || (st.Sides[0].Flags&st.Sides[1].Flags)&flow.Acked == 0 {
+	if st.Proto != packet.ProtoTCP || st.Phase() != flow.Established || st.Sides[0].Flags&st.Sides[1].Flags&flow.Acked == 0 {
 		return
 	}
 	key := e.key()
