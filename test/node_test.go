@@ -27,6 +27,7 @@ type guard struct {
 	agent *exec.Cmd
 	done  chan error
 	talk  *transcript
+	names string // a file that `weir up` shall see as /etc/hosts; empty for the machine's own
 }
 
 // newGuard prepares a node; start starts it.
@@ -60,7 +61,11 @@ func (g *guard) start(args ...string) {
 // launch starts `weir up`. The channel is closed when its ready line came.
 func (g *guard) launch(args ...string) (ready chan struct{}) {
 	g.t.Helper()
-	cmd := g.node.Command(weir, append([]string{"up", "--root", g.root, "--bpffs", g.bpffs}, args...)...)
+	args = append([]string{weir, "up", "--root", g.root, "--bpffs", g.bpffs}, args...)
+	if g.names != "" { // in a mount namespace that still sees what is mounted outside
+		args = append([]string{"unshare", "-m", "--propagation", "slave", "sh", "-ec", `mount --bind "$0" /etc/hosts; exec "$@"`, g.names}, args...)
+	}
+	cmd := g.node.Command(args[0], args[1:]...)
 	g.talk = &transcript{ready: make(chan struct{})}
 	pipe, err := cmd.StderrPipe()
 	if err != nil {

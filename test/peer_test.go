@@ -41,11 +41,17 @@ func newHosts(t *testing.T, leftRules, rightRules string) *hosts {
 // meet makes the hosts know each other.
 func (h *hosts) meet(more ...string) {
 	h.left.t.Helper()
-	keys := []string{strings.TrimSpace(h.left.weir("peer", "key")), strings.TrimSpace(h.right.weir("peer", "key"))}
-	h.left.weir(append([]string{"peer", "add", "right", "--key", keys[1], "--endpoint", "10.66.0.2:51820",
+	left, right := h.keys()
+	h.left.weir(append([]string{"peer", "add", "right", "--key", right, "--endpoint", "10.66.0.2:51820",
 		"--pods", "10.88.2.0/24,fd00:88:2::/120"}, more...)...)
-	h.right.weir(append([]string{"peer", "add", "left", "--key", keys[0], "--endpoint", "10.66.0.1:51820",
+	h.right.weir(append([]string{"peer", "add", "left", "--key", left, "--endpoint", "10.66.0.1:51820",
 		"--pods", "10.88.1.0/24,fd00:88:1::/120"}, more...)...)
+}
+
+// keys are the public keys of both hosts.
+func (h *hosts) keys() (left, right string) {
+	h.left.t.Helper()
+	return strings.TrimSpace(h.left.weir("peer", "key")), strings.TrimSpace(h.right.weir("peer", "key"))
 }
 
 func (h *podHost) peers() api.Peers {
