@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall/kernel"
 )
 
 // The names that judge looks for.
@@ -48,6 +51,8 @@ func checks(pins string) []check {
 		{"fib lookup", false, "verrevpath, versrcreach, antispoof and the fast path of pods do not work", "",
 			helper(ebpf.SchedCLS, asm.FnFibLookup)},
 		{"XDP", false, "floods are dropped later, in tc", "", program(ebpf.XDP)},
+		{"SYN cookies", false, "in a flood of SYNs half-open connections push each other out, and clients far away may not get through",
+			"a kernel of 6.8 or later, with sysctl net.ipv4.tcp_syncookies=1", synCookies},
 		{"JIT", false, "programs are interpreted, several times slower", "sysctl net.core.bpf_jit_enable=1", jit},
 		{"sock_diag", false, "TCP connections that are open when Weir starts cannot be adopted", "modprobe inet_diag tcp_diag", sockDiag},
 		{"namespaces", false, "weir demo cannot run", "", namespaces},
@@ -126,6 +131,14 @@ func bpffs(pins string) func() (string, error) {
 		}
 		return "not mounted; weir up will mount it", nil
 	}
+}
+
+func synCookies() (string, error) {
+	why, err := kernel.LacksCookies()
+	if err == nil && why != "" {
+		err = errors.New(why)
+	}
+	return "", err
 }
 
 func jit() (string, error) {

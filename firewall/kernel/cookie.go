@@ -57,6 +57,12 @@ func cookieUses() (bits uint32, why string, err error) {
 	return bits, "", nil
 }
 
+// LacksCookies says why SYN cookies cannot be used in this network namespace, "" if they can.
+func LacksCookies() (why string, err error) {
+	_, why, err = cookieUses()
+	return why, err
+}
+
 // sysctl reports whether a setting of this network namespace's TCP is not 0.
 func sysctl(name string) (bool, error) {
 	b, err := os.ReadFile("/proc/sys/net/ipv4/" + name)
