@@ -119,7 +119,7 @@ bench-observe: build
 # The kernel engine against no firewall and nftables, in namespaces; as root, with nginx and nft.
 .PHONY: bench-firewall
 bench-firewall:
-	cd peers && $(GO) run ./firewall
+	cd peers && $(GO) run ./firewall $(if $(CASES),-only $(CASES))
 # docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
 bench-docs:
 	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md

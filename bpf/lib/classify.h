@@ -105,12 +105,17 @@ checked_once int find_vectors(__u32 dims)
 	if (!c)
 		return 0;
 	struct pkt *p = &c->p;
-	struct header *h = header_of(p);
+	void *image = image_of(p);
+	struct header *h = image ? (struct header *)row_in(image, 0) : NULL;
 	if (!h)
 		return 0;
 	classify(dims);
+	p->blocks = ~0U;
+	p->look_blocks = h->look_blocks;
 	for (__u32 k = 0; k < NUM_DIMS; k++) {
 		__u32 d = h->order[k] & 7, class = p->class_of[d], shift = h->shift & 15;
+		if (h->sums[d])
+			once(p->blocks) &= word_of(image, h->sums[d], class);
 		p->vector_at[k] = (class & ((1 << shift) - 1)) << ((8 - shift) & 7);
 		p->vector_row[k] = h->vectors[d] + (class >> shift);
 	}
@@ -126,6 +131,22 @@ inline_always void found_word(struct pkt *p, __u32 w, __u64 all, __u64 match)
 	p->word = w;
 	p->all = all;
 	p->match = match;
+}
+
+// seek moves p->pc to the first word at or after it that may hold a candidate, or behind all of them. Where a block turns out to hold none, the words after it are
+// looked at one by one.
+checked_once int seek(__u64 looking)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	__u32 block = p->pc / 64 / BLOCK;
+	__u64 left = (p->blocks | (p->look_blocks & looking)) >> (block & 31);
+
+	if (!(left & 1))
+		p->pc = left ? (block + lowest(left)) * BLOCK * 64 : ROW_U64 * 64;
+	return 0;
 }
 
 // next_of_4 and next_of_8 AND the first 4 or all 8 vectors, word by word from p->pc on. There is one branch per word, so that the verifier's
@@ -196,5 +217,7 @@ inline_always int next_word(struct pkt *p, struct header *h, int looking)
 {
 	if (!p->classified)
 		find_vectors(h->dims);
+	if (h->words > BLOCK)
+		seek(looking ? ~0ULL : 0);
 	return h->active <= 4 ? next_of_4(looking ? ~0ULL : 0) : next_of_8(looking ? ~0ULL : 0);
 }

@@ -54,8 +54,13 @@ struct header {
 	__u32 active;		 // number of dimensions in order[] with more than one class
 	__u8 order[NUM_DIMS];	 // dimensions, those with most classes first
 	__u8 flow[256];		 // the Program's flow ids in order -> lasting flow ids
+	__u32 sums[NUM_DIMS];	 // per class a bit for each block of BLOCK words in which its vector has any; 0 where the vectors have only one block
+	__u32 look_blocks;	 // such bits of the slots that look up states
 	__u32 after;		 // first slot to visit when the look-up of quick has found nothing: the first rule may do no more than look
 };
+
+// A block of words: what the summary of a vector has a bit for.
+enum { BLOCK = 8 };
 
 // Places in the first row of header.small, as __u16 indexes.
 enum { SMALL_PROTO = 0, SMALL_FLAGS = 512, SMALL_HOOK = 776 };

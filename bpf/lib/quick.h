@@ -8,12 +8,15 @@
 
 enum { QUICK_TCP = SIDE_SEEN | SIDE_ACKED, NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_EMBRYO };
 
-// quick_udp counts a packet of a live state; META_PEER says without a look at the other side which lifetime it has.
+// quick_udp counts a packet of a live state; META_PEER says without a look at the other side which lifetime it has. It may be missing where the other end
+// has answered, so without it the shorter one counts.
 inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 len)
 {
 	__u32 flags = d->flags;
-	__s64 life = flags & META_PEER ? cf->life_udp_reply : cf->life_udp;
+	__s64 life = cf->life_udp_reply;
 
+	if (!(flags & META_PEER) && cf->life_udp < life)
+		life = cf->life_udp;
 	if (!(flags & SIDE_SEEN) || now > d->last + life)
 		return 0;
 	d->last = now;

@@ -323,6 +323,7 @@ struct pkt {
 	__u32 vector_row[NUM_DIMS]; // of the vectors, in header.order
 	__u32 vector_at[NUM_DIMS];
 	__u32 look_row, words;
+	__u32 blocks, look_blocks; // where a rule may match, where one looks states up: header.sums
 	__u32 classified;
 	__u64 looked[4]; // flow ids that were looked up
 	__u64 have[4];	 // flow ids of which there is a state

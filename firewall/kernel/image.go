@@ -53,7 +53,8 @@ func newImage(in imageInput) (*image, error) {
 	h.Conds = section(im, conds(in))
 	h.Ranges = section(im, slices.Clone(p.Ranges))
 	h.Prefixes = section(im, prefixSpans(p.Prefixes))
-	h.Look = section(im, looks(p))
+	look := looks(p)
+	h.Look, h.LookBlocks = section(im, look), blocksOf(look)
 	if err := im.classifier(&p.Classes); err != nil {
 		return nil, err
 	}
@@ -266,6 +267,9 @@ func (im *image) classifier(c *rule.Classifier) error {
 		if sizes[d] > 1 || !allOnes(c.Vectors[d], int(h.Rules)) {
 			h.Active++
 			weight[d] = sizes[d]
+			if c.Words > block {
+				h.Sums[d] = section(im, sums(c.Vectors[d], c.Words))
+			}
 		}
 	}
 	slices.SortStableFunc(h.Order[:], func(a, b uint8) int { return weight[b] - weight[a] })
@@ -287,6 +291,28 @@ func (im *image) classifier(c *rule.Classifier) error {
 		}
 	}
 	return nil
+}
+
+// block is BLOCK of bpf/lib/image.h.
+const block = 8
+
+// sums returns, for each vector, where it has bits.
+func sums(vectors []uint64, words int) []uint32 {
+	out := make([]uint32, len(vectors)/words)
+	for class := range out {
+		out[class] = blocksOf(vectors[class*words : (class+1)*words])
+	}
+	return out
+}
+
+// blocksOf returns a bit for each block of a vector that is not empty.
+func blocksOf(vector []uint64) (blocks uint32) {
+	for w, v := range vector {
+		if v != 0 {
+			blocks |= 1 << (w / block)
+		}
+	}
+	return blocks
 }
 
 // allOnes reports whether a vector has the bits of all rules.

@@ -231,6 +231,8 @@ type weirCpu struct {
 		VectorAt   [8]uint32
 		LookRow    uint32
 		Words      uint32
+		Blocks     uint32
+		LookBlocks uint32
 		Classified uint32
 		_          [4]byte
 		Looked     [4]uint64
@@ -457,35 +459,37 @@ type weirHand struct {
 }
 
 type weirHeader struct {
-	_        structs.HostLayout
-	Rules    uint32
-	Words    uint32
-	First    uint32
-	Need     uint32
-	Parity   uint32
-	Serial   uint32
-	Lookups  uint32
-	Flows    uint32
-	Dims     uint32
-	Ones     uint32
-	Look     uint32
-	Quick    uint32
-	Conds    uint32
-	Ranges   uint32
-	Prefixes uint32
-	Slots    uint32
-	Small    uint32
-	Root     [2]uint32
-	Blocks   [2]uint32
-	Spans    [2]uint32
-	Nspans   [2]uint32
-	Ports    [2]uint32
-	Vectors  [8]uint32
-	Shift    uint32
-	Active   uint32
-	Order    [8]uint8
-	Flow     [256]uint8
-	After    uint32
+	_          structs.HostLayout
+	Rules      uint32
+	Words      uint32
+	First      uint32
+	Need       uint32
+	Parity     uint32
+	Serial     uint32
+	Lookups    uint32
+	Flows      uint32
+	Dims       uint32
+	Ones       uint32
+	Look       uint32
+	Quick      uint32
+	Conds      uint32
+	Ranges     uint32
+	Prefixes   uint32
+	Slots      uint32
+	Small      uint32
+	Root       [2]uint32
+	Blocks     [2]uint32
+	Spans      [2]uint32
+	Nspans     [2]uint32
+	Ports      [2]uint32
+	Vectors    [8]uint32
+	Shift      uint32
+	Active     uint32
+	Order      [8]uint8
+	Flow       [256]uint8
+	Sums       [8]uint32
+	LookBlocks uint32
+	After      uint32
 }
 
 type weirIface struct {
@@ -590,6 +594,7 @@ type weirSet struct {
 type weirShapes struct {
 	_        structs.HostLayout
 	Header   weirHeader
+	_        [4]byte
 	Code     weirCode
 	Cond     weirCond
 	Range    weirRange

@@ -22,6 +22,7 @@ type bench struct {
 	index          uint32 // of the server's interface
 	from, to       net.HardwareAddr
 	engine         *kernel.Engine
+	nginx          int // the master's process id
 }
 
 const serverAddr = "10.99.255.1"

@@ -14,11 +14,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 )
-
-// concurrent is how many requests are on their way at any time.
-const concurrent = 400
 
 func dial(n *nstest.Node, to string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -26,29 +24,58 @@ func dial(n *nstest.Node, to string) (net.Conn, error) {
 	return n.DialContext(ctx, "tcp", to)
 }
 
-// http measures nginx with one request of 1 KB per connection.
-func (b *bench) http(n int) error {
-	progress("http")
+// serveHTTP starts nginx and returns how to stop it.
+func (b *bench) serveHTTP() (stop func(), err error) {
 	dir, err := os.MkdirTemp("", "weir-bench")
 	if err != nil {
+		return nil, err
+	}
+	server, err := b.startNginx(dir)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	b.nginx = server.Process.Pid
+	return func() {
+		server.Process.Kill()
+		os.RemoveAll(dir)
+	}, nil
+}
+
+// httpRows measures nginx with one request of 1 KB per connection: few and many at once, and beside idle states.
+func (b *bench) httpRows(n int) error {
+	if err := raiseFiles(); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	server, err := b.startNginx(dir)
+	for _, row := range []struct{ concurrent, idle int }{{1000, 0}, {1000, 100000}, {30000, 0}} {
+		if err := b.http(n, row.concurrent, row.idle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) http(n, concurrent, idle int) error {
+	progress(fmt.Sprintf("http, %d concurrent, %d idle states", concurrent, idle))
+	stopNginx, err := b.serveHTTP()
 	if err != nil {
 		return err
 	}
-	defer server.Process.Kill()
-	if err := b.load(webRules); err != nil {
+	defer stopNginx()
+	o := firewall.DefaultOptions()
+	if idle > 0 { // long-lived UDP states, one way
+		o.MaxEmbryonic, o.MaxPerSource, o.Timeouts.UDP = o.MaxStates, 0, time.Hour
+	}
+	if err := b.open(o); err != nil {
+		return err
+	}
+	if err := b.load(webRules + "add allow udp from any to me 9 keep-state\n"); err != nil {
 		return err
 	}
 	var done, failed atomic.Int64
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	defer func() { stop.Store(true); wg.Wait() }()
-	if err := b.client.Do(func() error { return nil }); err != nil {
-		return err
-	}
 	for range concurrent {
 		wg.Go(func() {
 			for !stop.Load() {
@@ -71,15 +98,20 @@ func (b *bench) http(n int) error {
 		modes[i].on = func() error { current = m.name; return m.on() }
 	}
 	r, err := cycles(n, modes, func() (float64, error) {
+		if idle > 0 {
+			if err := b.fill(uint32(idle)); err != nil {
+				return 0, err
+			}
+		}
 		time.Sleep(200 * time.Millisecond)
-		cpu, err := workerTime(server.Process.Pid)
+		cpu, err := workerTime(b.nginx)
 		if err != nil {
 			return 0, err
 		}
 		begin, was := time.Now(), done.Load()
 		time.Sleep(400 * time.Millisecond)
 		rate := float64(done.Load()-was) / time.Since(begin).Seconds()
-		after, err := workerTime(server.Process.Pid)
+		after, err := workerTime(b.nginx)
 		perRequest[current] = append(perRequest[current], (after-cpu)/max(1, float64(done.Load()-was)))
 		return rate, err
 	})
@@ -88,11 +120,74 @@ func (b *bench) http(n int) error {
 	}
 	weir, nft := spreadOf(ratios(r["weir"], r["none"])), spreadOf(ratios(r["nft"], r["none"]))
 	weirCPU, nftCPU := spreadOf(ratios(perRequest["weir"], perRequest["none"])), spreadOf(ratios(perRequest["nft"], perRequest["none"]))
-	fmt.Printf("### HTTP, nginx, 1 KB, one request per connection, %d concurrent\n\n"+
+	fmt.Printf("### HTTP, nginx, 1 KB, one request per connection, %d concurrent, %d idle states\n\n"+
 		"| | none | weir / none | bar | nft / none |\n| --- | --- | --- | --- | --- |\n"+
 		"| requests/s | %.0f | %v | %s | %v |\n| server CPU per request | %.1f us | %v | %s | %v |\n\n%d requests failed.\n\n",
-		concurrent, spreadOf(r["none"]).mid, weir, atLeast(weir.mid, 0.99), nft,
+		concurrent, idle, spreadOf(r["none"]).mid, weir, atLeast(weir.mid, 0.99), nft,
 		spreadOf(perRequest["none"]).mid/1e3, weirCPU, atMost(weirCPU.mid, 1.03), nftCPU, failed.Load())
+	return nil
+}
+
+// fill makes one UDP state for each of n flows.
+func (b *bench) fill(n uint32) error {
+	return b.client.Do(func() error {
+		s, err := newSender(b.from, b.to)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		_, err = s.rate(0, n, time.Duration(n)*3*time.Microsecond)
+		return err
+	})
+}
+
+// sustained keeps the server at its full rate for a minute, with the default sizes: nothing may be refused.
+func (b *bench) sustained(int) error {
+	const minute = 60 * time.Second
+	progress("a minute at full rate")
+	stopNginx, err := b.serveHTTP()
+	if err != nil {
+		return err
+	}
+	defer stopNginx()
+	if err := b.open(firewall.DefaultOptions()); err != nil {
+		return err
+	}
+	if err := b.load(webRules); err != nil {
+		return err
+	}
+	weir := b.weir()
+	if err := weir.on(); err != nil {
+		return err
+	}
+	defer weir.off()
+	var done, failed atomic.Int64
+	var wg sync.WaitGroup
+	end := time.Now().Add(minute)
+	for range 1000 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				if b.request() != nil {
+					failed.Add(1)
+				} else {
+					done.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	refused := uint64(0)
+	decided, err := b.engine.Decisions()
+	if err != nil {
+		return err
+	}
+	for d, n := range decided {
+		if d.Reason == firewall.ReasonStatesFull || d.Reason == firewall.ReasonEmbryonicFull || d.Reason == firewall.ReasonEmbryonicSource {
+			refused += n.Packets
+		}
+	}
+	fmt.Printf("### HTTP at full rate for %v, 1000 concurrent, default sizes\n\n| requests/s | failed | refused for want of room | bar |\n| --- | --- | --- | --- |\n"+
+		"| %.0f | %d | %d | %s |\n\n", minute, float64(done.Load())/minute.Seconds(), failed.Load(), refused, atMost(float64(refused), 0.5))
 	return nil
 }
 
@@ -117,7 +212,7 @@ func (b *bench) request() error {
 func (b *bench) startNginx(dir string) (*nstest.Cmd, error) {
 	conf := filepath.Join(dir, "nginx.conf")
 	text := fmt.Sprintf(`daemon off; master_process on; worker_processes 2; pid %[1]s/pid; error_log %[1]s/error.log; user root;
-worker_rlimit_nofile 20000; events { worker_connections 9000; multi_accept on; }
+worker_rlimit_nofile 40000; events { worker_connections 19000; multi_accept on; }
 http { access_log off; sendfile on; tcp_nopush on; keepalive_timeout 0; open_file_cache max=10;
 server { listen 80 backlog=65535 reuseport; root %[1]s; } }
 `, dir)

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 )
 
 func main() {
 	cycles := flag.Int("cycles", 25, "interleaved cycles of every row")
-	only := flag.String("only", "", "only the part with this name: udp, rules, tcp, http, load")
+	only := flag.String("only", "", "only the parts with these names, separated by commas: udp, rules, tcp, http, minute, load, flood, million, cpus")
 	flag.Parse()
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
 	if err := run(*cycles, *only); err != nil {
@@ -42,8 +44,11 @@ func run(cycles int, only string) error {
 	for _, part := range []struct {
 		name string
 		run  func(int) error
-	}{{"udp", b.udpFlows}, {"rules", b.udpRules}, {"tcp", b.tcpStream}, {"http", b.http}, {"load", b.loads}} {
-		if only != "" && only != part.name {
+	}{
+		{"udp", b.udpFlows}, {"rules", b.udpRules}, {"cpus", b.cpus}, {"tcp", b.tcpStream}, {"http", b.httpRows}, {"minute", b.sustained},
+		{"flood", b.flood}, {"million", b.million}, {"load", b.loads},
+	} {
+		if only != "" && !slices.Contains(strings.Split(only, ","), part.name) {
 			continue
 		}
 		if err := part.run(cycles); err != nil {

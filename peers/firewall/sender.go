@@ -30,6 +30,7 @@ type sender struct {
 	iov    [batch]unix.Iovec
 	msgs   [batch]mmsghdr
 	next   uint32 // flow
+	back   bool   // from the server to the client
 }
 
 // newSender must run on the thread that sends, in the client's namespace.
@@ -73,8 +74,12 @@ func newSender(from, to net.HardwareAddr) (*sender, error) {
 // flow writes the source of flow n into frame k: an address and a port, 8192 flows from each address, fewer than a source may have half-open.
 func (s *sender) flow(k int, n uint32) {
 	f := s.frames[k][:]
-	binary.BigEndian.PutUint16(f[28:], uint16(1+n>>13))
-	binary.BigEndian.PutUint16(f[34:], uint16(1024+n&0x1fff))
+	address, port := f[28:], f[34:]
+	if s.back {
+		address, port = f[32:], f[36:]
+	}
+	binary.BigEndian.PutUint16(address, uint16(1+n>>13))
+	binary.BigEndian.PutUint16(port, uint16(1024+n&0x1fff))
 	f[24], f[25] = 0, 0
 	sum := uint32(0)
 	for i := 14; i < 34; i += 2 {
@@ -82,6 +87,31 @@ func (s *sender) flow(k int, n uint32) {
 	}
 	sum = sum&0xffff + sum>>16
 	binary.BigEndian.PutUint16(f[24:], ^uint16(sum&0xffff+sum>>16))
+}
+
+// turn makes the frames those of the way back, which pass the queueing discipline and the hook before it.
+func (s *sender) turn() error {
+	s.back = true
+	for k := range s.frames {
+		f := &s.frames[k]
+		for i := range 4 {
+			f[26+i], f[30+i] = f[30+i], f[26+i]
+		}
+		f[34], f[35], f[36], f[37] = f[36], f[37], f[34], f[35]
+	}
+	return unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 0)
+}
+
+// batch sends all frames once and returns how many were taken.
+func (s *sender) batch() (int, error) {
+	sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs[0])), batch, 0, 0, 0)
+	if errno == unix.ENOBUFS {
+		return 0, nil
+	}
+	if errno != 0 {
+		return 0, fmt.Errorf("send frames: %w", errno)
+	}
+	return int(sent), nil
 }
 
 // send sends for a while over flows in turn, 0 meaning that no packet has the flow of another, and returns the CPU time per packet in ns.
@@ -101,13 +131,11 @@ func (s *sender) send(flows uint32, d time.Duration) (float64, error) {
 					}
 				}
 			}
-			sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs[0])), batch, 0, 0, 0)
-			if errno != 0 && errno != unix.ENOBUFS {
-				return 0, fmt.Errorf("send frames: %w", errno)
+			sent, err := s.batch()
+			if err != nil {
+				return 0, err
 			}
-			if errno == 0 {
-				n += int(sent)
-			}
+			n += sent
 		}
 	}
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &after); err != nil {

@@ -1,0 +1,89 @@
+package kernel
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// TestManyRules compares the engine with the slow twin under so many rules that the classifier's vectors have summaries: rules that decide far apart, rules that
+// only count on the way there, jumps, and blocks of rules that promise a match and have none.
+func TestManyRules(t *testing.T) {
+	nstest.Root(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	g := rand.New(rand.NewPCG(seed, 1))
+	var text strings.Builder
+	const rules = 3000
+	for i := range rules {
+		action := []string{"deny", "allow", "count", "count", "count"}[g.IntN(5)]
+		if g.IntN(100) == 0 {
+			action = fmt.Sprintf("skipto %d", i+2+g.IntN(rules-i))
+		}
+		from, port := fmt.Sprintf("10.0.%d.0/24", g.IntN(40)), fmt.Sprint(1000+g.IntN(40))
+		if g.IntN(50) == 0 {
+			from = "any"
+		}
+		fmt.Fprintf(&text, "add %d %s udp from %s to any %s\n", i+1, action, from, port)
+	}
+	fmt.Fprintf(&text, "add 60000 allow udp from 10.0.0.0/17 to any 1000-1200 keep-state\n")
+	set, err := rule.ParseFile("rules", text.String(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled := rule.CompileOptions{Strict: true}
+	p, err := rule.Compile(set, compiled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Open(Config{Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	if err := e.Load(p); err != nil {
+		t.Fatal(err)
+	}
+	twin := firetest.NewTwin(firewall.DefaultOptions())
+	twin.Load(set, compiled, firetest.Keys(p))
+	late := 0
+	for i := range 4000 {
+		from := netip.AddrFrom4([4]byte{10, 0, byte(g.IntN(60)), byte(g.IntN(4))})
+		b, err := packet.Build(packet.IPv4{Src: from, Dst: netip.MustParseAddr("10.9.0.1")}, packet.UDP{SrcPort: uint16(g.IntN(4)), DstPort: uint16(1000 + g.IntN(60))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := firewall.Input{Now: time.Hour + time.Duration(i)*time.Millisecond, Hook: firewall.Hook{Recv: 1}}
+		got, err := e.Judge(&in, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := twin.Judge(&in, b); got != want {
+			t.Fatalf("packet %d from %v: %+v, the twin says %+v", i, from, got, want)
+		}
+		if got.Rule > rules/2 {
+			late++
+		}
+	}
+	if late < 100 {
+		t.Errorf("only %d packets were decided by the second half of the rules", late)
+	}
+	counts, err := e.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range twin.Rules() {
+		if counts[i].Packets != want.Packets {
+			t.Errorf("rule %d counts %d packets, the twin %d", want.Number, counts[i].Packets, want.Packets)
+		}
+	}
+}

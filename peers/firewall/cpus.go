@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// cpus measures what a second CPU gives: flows of its own, and the other direction of the same flows.
+func (b *bench) cpus(n int) error {
+	sink, err := b.server.ListenPacket("udp4", serverAddr+":9")
+	if err != nil {
+		return err
+	}
+	defer sink.Close()
+	sink.(*net.UDPConn).SetReadBuffer(1)
+	o := firewall.DefaultOptions()
+	o.MaxEmbryonic, o.MaxPerSource = o.MaxStates, 0
+	if err := b.open(o); err != nil {
+		return err
+	}
+	if err := b.load("add check-state\nadd allow udp from any to me 9 limit src-addr 20000\nadd allow udp from me to any out keep-state\n"); err != nil {
+		return err
+	}
+	fmt.Print("### Two CPUs, UDP, packets/s of both over those of one, limits on\n\n| flows | none | weir | bar |\n| --- | --- | --- | --- |\n")
+	for _, row := range []struct {
+		name  string
+		lanes []lane
+		bar   float64
+	}{
+		{"disjoint, 64 on each CPU", []lane{{cpu: 0, first: strangers}, {cpu: 1, first: strangers + perLane}}, 1.9},
+		{"64, one direction on each CPU", []lane{{cpu: 0, first: strangers, back: true}, {cpu: 1, first: strangers}}, 1.6},
+	} {
+		progress("two CPUs: " + row.name)
+		gain := map[string]spread{}
+		for _, m := range []mode{b.none(), b.weir()} {
+			r, err := cycles(n, []mode{m}, func() (float64, error) { return b.gain(row.lanes) })
+			if err != nil {
+				return err
+			}
+			gain[m.name] = spreadOf(r[m.name])
+		}
+		fmt.Printf("| %s | %v | %v | %s |\n", row.name, gain["none"], gain["weir"], atLeast(gain["weir"].mid, row.bar))
+	}
+	fmt.Println()
+	return nil
+}
+
+// lane is one CPU's part: perLane flows from `first` on, from the client to the server, or back.
+type lane struct {
+	cpu   int
+	first uint32
+	back  bool
+}
+
+// strangers is the first flow whose address the client does not have: it takes what comes back without an answer.
+const (
+	perLane   = 64
+	strangers = 1 << 13
+)
+
+// gain returns the sum of what each lane carries beside the other, divided by what it carries alone.
+func (b *bench) gain(lanes []lane) (float64, error) {
+	alone := make([]float64, len(lanes))
+	for i := range lanes {
+		rates, err := b.carry(lanes[i : i+1])
+		if err != nil {
+			return 0, err
+		}
+		alone[i] = rates[0]
+	}
+	both, err := b.carry(lanes)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for i := range both {
+		sum += both[i] / alone[i]
+	}
+	return sum, nil
+}
+
+// carry lets lanes send at once and returns the packets per second of each.
+func (b *bench) carry(lanes []lane) ([]float64, error) {
+	rates, errs := make([]float64, len(lanes)), make([]error, len(lanes))
+	var wg sync.WaitGroup
+	for i, l := range lanes {
+		wg.Go(func() {
+			node, from, to := b.client, b.from, b.to
+			if l.back {
+				node, from, to = b.server, b.to, b.from
+			}
+			errs[i] = node.Do(func() error {
+				if err := pin(l.cpu); err != nil {
+					return err
+				}
+				s, err := newSender(from, to)
+				if err != nil {
+					return err
+				}
+				defer s.close()
+				if l.back {
+					err = s.turn()
+				}
+				if err == nil {
+					rates[i], err = s.rate(l.first, perLane, segment)
+				}
+				return err
+			})
+		})
+	}
+	wg.Wait()
+	return rates, errors.Join(errs...)
+}
+
+// rate sends flows first to first+n-1 in turn for a while and returns the packets per second.
+func (s *sender) rate(first, n uint32, d time.Duration) (float64, error) {
+	count, next := 0, uint32(0)
+	began := time.Now()
+	for time.Since(began) < d {
+		for k := range s.frames {
+			s.flow(k, first+next)
+			next = (next + 1) % n
+		}
+		sent, err := s.batch()
+		if err != nil {
+			return 0, err
+		}
+		count += sent
+	}
+	return float64(count) / time.Since(began).Seconds(), nil
+}
