@@ -87,28 +87,6 @@ func (p *Packet) Decode(b []byte) Reason {
 			p.Aux, p.TCPFlags, p.Offset, p.Ack = uint16(b[20])<<8|uint16(b[21]), 0, 2<<4, 0
 			return ReasonNone
 		}
-	case b[0] == 0x46: // IGMP, which always has the router alert and no other option
-		x := uint32(b[2])<<24 | uint32(b[3])<<16 | uint32(b[4])<<8 | uint32(b[5])
-		y := uint32(b[6]) | uint32(b[7])<<8 | uint32(b[8])<<16 | uint32(b[9])<<24
-		total := int(x >> 16)
-		if total > len(b) || total < 24 || y&0xff00ff3f != uint32(ProtoIGMP)<<24 || uint32(b[20])|uint32(b[21])<<8|uint32(b[22])<<16|uint32(b[23])<<24 != 0x0494 {
-			break
-		}
-		src := uint64(b[12])<<32 | uint64(b[13])<<40 | uint64(b[14])<<48 | uint64(b[15])<<56
-		dst := uint64(b[16])<<32 | uint64(b[17])<<40 | uint64(b[18])<<48 | uint64(b[19])<<56
-		p.SrcIP = [16]byte{}
-		le.PutUint64(p.SrcIP[8:16], src|mapped)
-		p.DstIP[0], p.DstIP[1], p.DstIP[2], p.DstIP[3], p.DstIP[4], p.DstIP[5], p.DstIP[6], p.DstIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
-		le.PutUint64(p.DstIP[8:16], dst|mapped)
-		p.Seq, p.Ports = 0, 0
-		p.Aux, p.TCPFlags, p.Offset, p.Ack = 0, 0, 0, 0
-		p.L4, p.ExtHdrs, p.Reason = 24, 0, 0
-		m := (uint16(b[0]) | uint16(b[1])<<8) - 0x46 + 4
-		p.Version, p.TOS = uint8(m), uint8(m>>8)
-		p.Rest = uint16(total - 24)
-		q := uint64(y+uint32(OptRouterAlert)<<8)<<32 | uint64(uint16(x))
-		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(q), uint8(q>>32), uint8(q>>40), uint8(q>>48), uint8(q>>56)
-		return ReasonNone
 	case b[0] >= 0x60 && b[0] < 0x70:
 		x := uint32(b[4])<<24 | uint32(b[5])<<16 | uint32(b[6])<<8 | uint32(b[7]) // payload length 16, next header 8, hop limit 8
 		rest := int(x >> 16)
@@ -157,6 +135,25 @@ func (p *Packet) Decode(b []byte) Reason {
 			p.Aux, p.TCPFlags, p.Offset, p.Ack = uint16(b[40])<<8|uint16(b[41]), 0, 2<<4, 0
 			return ReasonNone
 		}
+	case b[0] == 0x46: // IGMP, which always has the router alert and no other option
+		x := uint32(b[2])<<24 | uint32(b[3])<<16 | uint32(b[4])<<8 | uint32(b[5])
+		y := uint32(b[6]) | uint32(b[7])<<8 | uint32(b[8])<<16 | uint32(b[9])<<24
+		total := int(x >> 16)
+		if total > len(b) || total < 24 || y&0xff00ff3f != uint32(ProtoIGMP)<<24 || uint32(b[20])|uint32(b[21])<<8|uint32(b[22])<<16|uint32(b[23])<<24 != 0x0494 {
+			break
+		}
+		src := uint64(b[12])<<32 | uint64(b[13])<<40 | uint64(b[14])<<48 | uint64(b[15])<<56
+		dst := uint64(b[16])<<32 | uint64(b[17])<<40 | uint64(b[18])<<48 | uint64(b[19])<<56
+		*p = Packet{}
+		le.PutUint64(p.SrcIP[8:16], src|mapped)
+		le.PutUint64(p.DstIP[8:16], dst|mapped)
+		p.L4, p.ExtHdrs, p.Reason = 24, 0, 0
+		m := (uint16(b[0]) | uint16(b[1])<<8) - 0x46 + 4
+		p.Version, p.TOS = uint8(m), uint8(m>>8)
+		p.Rest = uint16(total - 24)
+		q := uint64(y+uint32(OptRouterAlert)<<8)<<32 | uint64(uint16(x))
+		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(q), uint8(q>>32), uint8(q>>40), uint8(q>>48), uint8(q>>56)
+		return ReasonNone
 	}
 	return p.full(b)
 }
