@@ -31,7 +31,7 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 	} {
 		o := firewall.DefaultOptions()
 		o.MaxStates, o.MaxEmbryonic = max(1<<18, c.resident+c.embryos), c.embryos
-		o.MaxPerSource = o.MaxEmbryonic
+		o.MaxPerSource = 2 * o.MaxEmbryonic
 		o.Timeouts.UDP, o.Timeouts.Syn = 20*time.Millisecond, 20*time.Millisecond
 		o.Timeouts.UDPReply = time.Hour
 		e, err := soft.New(soft.Options{Options: o})
