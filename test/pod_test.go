@@ -34,13 +34,18 @@ type podHost struct {
 
 func newPodHost(t *testing.T, rules string) *podHost {
 	t.Helper()
+	return newPodHostWith(t, podSettings, rules)
+}
+
+func newPodHostWith(t *testing.T, settings, rules string) *podHost {
+	t.Helper()
 	lab := nstest.New(t)
 	h := &podHost{lab: lab, outside: lab.Node("outside"), host: lab.Node("host")}
 	lab.Join(h.outside, "eth0", "10.66.0.2/24 fd66::2/64", h.host, "eth0", "10.66.0.1/24 fd66::1/64")
 	h.outside.Route("10.88.0.0/24", "10.66.0.1")
 	h.outside.Route("fd00:88::/120", "fd66::1")
 	h.guard = newGuard(t, h.host)
-	h.file("etc/weir/weir.toml", podSettings)
+	h.file("etc/weir/weir.toml", settings)
 	h.start("--rules", h.file("etc/weir/rules", rules))
 	return h
 }

@@ -189,6 +189,20 @@ func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (st
 	}
 }
 
+// meetsPublishedPorts checks ports 8080 and 8081 of the host, which are the web server's 80 and 81: rules see them there.
+func (h *podHost) meetsPublishedPorts(t *testing.T, inside func(command ...string) (string, error)) {
+	t.Helper()
+	for _, host := range []string{"10.66.0.1", "[fd66::1]"} {
+		reach(t, h.outside, "http://"+host+":8080/")
+		reach(t, h.host, "http://"+host+":8080/")
+		refuse(t, h.outside, "http://"+host+":8081/")
+		if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://"+host+":8080/"); err != nil || !strings.Contains(out, "hello from nginx") {
+			t.Errorf("from the other container to %s port 8080: %q, %v", host, out, err)
+		}
+	}
+	reach(t, h.host, "http://127.0.0.1:8080/")
+}
+
 // isEmpty makes sure that the runtime gave everything back.
 func (h *podHost) isEmpty(t *testing.T) {
 	t.Helper()
@@ -215,12 +229,14 @@ func TestPodman(t *testing.T) {
 		return cmd
 	}
 	t.Cleanup(func() { podman("rm", "-af", "-t0").Run() })
-	ask(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "--rootfs", serverRoot(t)}, serveWeb...)...))
+	ask(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "-p", "8080:80", "-p", "8081:81", "--rootfs", serverRoot(t)}, serveWeb...)...))
 	ask(t, podman("run", "-d", "--name", "other", "--network", "weir", "--rootfs", clientRoot(t), "/bin/sleep", "600"))
-	h.meetsTheRules(t, func(command ...string) (string, error) {
+	inside := func(command ...string) (string, error) {
 		out, err := podman(append([]string{"exec", "other"}, command...)...).Output()
 		return string(out), err
-	})
+	}
+	h.meetsTheRules(t, inside)
+	h.meetsPublishedPorts(t, inside)
 	ask(t, podman("rm", "-af", "-t0"))
 	h.isEmpty(t)
 }
@@ -265,9 +281,7 @@ func TestContainerd(t *testing.T) {
 // link makes a symbolic link in a place of the machine's for as long as the test runs, if nobody else needs it.
 func link(t *testing.T, name, target string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	directory(t, filepath.Dir(name))
 	if have, err := os.Readlink(name); err == nil && have == target {
 		return
 	}
@@ -275,6 +289,19 @@ func link(t *testing.T, name, target string) {
 		t.Fatalf("%v; a test needs this place for a moment", err)
 	}
 	t.Cleanup(func() { os.Remove(name) })
+}
+
+// directory makes a directory in a place of the machine's, and takes away what it made when the test ends.
+func directory(t *testing.T, name string) {
+	t.Helper()
+	if _, err := os.Stat(name); err == nil {
+		return
+	}
+	directory(t, filepath.Dir(name))
+	if err := os.Mkdir(name, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(name) }) // others may have put something there
 }
 
 func TestDocker(t *testing.T) {
@@ -294,13 +321,14 @@ func TestDocker(t *testing.T) {
 	}
 	ask(t, docker("network", "create", "--ipv6", "-d", "weir", "--ipam-driver", "weir", "pods"))
 	t.Cleanup(func() { docker("rm", "-f", "web", "other").Run() })
-	ask(t, docker(append([]string{"run", "-d", "--name", "web", "--network", "name=pods,driver-opt=weir.label.app=web", "server"}, serveWeb...)...))
+	ask(t, docker(append([]string{"run", "-d", "--name", "web", "-p", "8080:80", "-p", "8081:81", "--network", "name=pods,driver-opt=weir.label.app=web", "server"}, serveWeb...)...))
 	ask(t, docker("run", "-d", "--name", "other", "--network", "pods", "client", "/bin/sleep", "600"))
 	inside := func(command ...string) (string, error) {
 		out, err := docker(append([]string{"exec", "other"}, command...)...).Output()
 		return string(out), err
 	}
 	h.meetsTheRules(t, inside)
+	h.meetsPublishedPorts(t, inside)
 	if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://web/"); err != nil || !strings.Contains(out, "hello from nginx") {
 		t.Errorf("by name: %q, %v", out, err)
 	}
