@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -29,7 +30,11 @@ func (l *links) report(e nl.Event) {
 	defer l.mu.Unlock()
 	switch e.Kind {
 	case nl.LinkSet:
+		old, known := l.byID[e.Link.Index]
 		l.byID[e.Link.Index] = e.Link
+		if known && old.Name == e.Link.Name && old.Up == e.Link.Up {
+			return // the kernel tells of a new pod a dozen times
+		}
 	case nl.LinkGone:
 		delete(l.byID, e.Link.Index)
 		delete(l.addrs, e.Link.Index)
@@ -55,22 +60,23 @@ func (l *links) setAddrLocked(a nl.Addr, there bool) {
 	l.addrs[a.Link] = have
 }
 
-// interfaces returns every interface of the host in order of index.
+// interfaces returns every interface of the host, those that the kernel has told of in order of index.
 func (l *links) interfaces() []firewall.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make([]firewall.Interface, 0, len(l.byID))
-	for i, link := range l.byID {
-		if _, isPod := l.pods[i]; !isPod {
-			all = append(all, firewall.Interface{Index: uint32(i), Name: link.Name, Addrs: slices.Clone(l.addrs[i])})
+	for _, i := range slices.Sorted(maps.Keys(l.byID)) {
+		name := l.byID[i].Name
+		if p, isPod := l.pods[i]; isPod {
+			name = p.name
 		}
+		all = append(all, firewall.Interface{Index: uint32(i), Name: name, Addrs: slices.Clone(l.addrs[i])})
 	}
-	for i, p := range l.pods {
-		if _, there := l.byID[i]; there || !p.leaving {
+	for i, p := range l.pods { // of which there was no news yet
+		if _, there := l.byID[i]; !there && !p.leaving {
 			all = append(all, firewall.Interface{Index: uint32(i), Name: p.name, Addrs: slices.Clone(l.addrs[i])})
 		}
 	}
-	slices.SortFunc(all, func(a, b firewall.Interface) int { return int(a.Index) - int(b.Index) })
 	return all
 }
 

@@ -151,6 +151,9 @@ func (m *Manager) install(p *Pod) error {
 	m.mu.Lock()
 	p.Ready = true
 	m.mu.Unlock()
+	if len(p.Publish) == 0 {
+		return nil
+	}
 	if err := m.publish(); err != nil {
 		m.mu.Lock()
 		p.Ready = false
