@@ -5,12 +5,7 @@
 #pragma once
 
 #include "cookie.h"
-#include "translate.h"
-#include "way.h"
-
-enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT, LOOPBACK = 1 };
-// The mark of a packet that was judged on its way out already is the local mark without its lowest bit, which is always set.
-enum { MARK_KIND = 1 };
+#include "pass.h"
 
 // conclude does what follows a judgement. It returns whether the packet passes.
 inline_always int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf, __u32 l2)
@@ -21,7 +16,7 @@ inline_always int conclude(struct __sk_buff *skb, struct cpu *c, struct config *
 	return c->p.v.pass;
 }
 
-// drop drops an IP packet for another reason than a rule.
+// drop drops a packet for another reason than a rule.
 inline_always int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf, __u8 reason)
 {
 	p->v.pass = 0;
@@ -110,19 +105,30 @@ inline_always int to_card(struct __sk_buff *skb, struct pkt *p, struct config *c
 	return bpf_redirect_neigh(p->xmit, &p->next, sizeof(p->next), 0);
 }
 
-// to_own gives a packet of a pod to the host itself. What the host called at a loopback address comes back from there: the stack wants to see ::1 on the
-// loopback alone.
+// to_own gives a packet of a pod to the host itself. What answers a call of the host to its own port comes in by the loopback, as if it had never been
+// elsewhere: there the kernel minds neither its source nor, for IPv4, rp_filter. What a pod called at its own published port comes back to it.
 inline_always int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf)
 {
-	if (translate_out(skb, 0) == NAT_FAILED)
+	p->dir = DIR_OUT; // or later fragments would take it for a translation on the way in
+	int r = translate_out(skb, 0);
+	p->dir = DIR_IN;
+	if (r == NAT_FAILED)
 		return drop(skb, p, c, cf, REASON_NAT_PORTS);
-	int six = p->version == 6 && is_loopback(6, p->dst_hi, p->dst_lo);
+	struct endpoint *to = r == NAT_DONE && direct(skb, p) ? pod_at(p->dst_hi, p->dst_lo) : NULL;
+	if (to) {
+		__builtin_memcpy(p->macs, to->mac, 6);
+		__builtin_memcpy(p->macs + 6, to->host_mac, 6);
+		p->xmit = to->ifindex;
+		count_pod(to->place, DIR_IN, skb->len);
+	}
 	if (mangle(skb) < 0)
 		return TC_ACT_SHOT;
-	if (!six)
+	if (to)
+		return address_frame(skb, p, 1) < 0 ? TC_ACT_SHOT : bpf_redirect_peer(p->xmit, 0);
+	if (r == NAT_NONE)
 		return GO_UP;
 	__builtin_memset(p->macs, 0, sizeof(p->macs)); // the loopback's own
-	if (bpf_skb_store_bytes(skb, 0, p->macs, sizeof(p->macs), 0) < 0)
+	if (store_macs(skb, p) < 0)
 		return TC_ACT_SHOT;
 	return bpf_redirect(LOOPBACK, BPF_F_INGRESS);
 }
@@ -154,6 +160,19 @@ checked_once int reckon(__u32 unused)
 	return wrong;
 }
 
+// reckon_again follows a translation: the sender is who it was, though a pod that called itself has become the host.
+inline_always int reckon_again(struct pkt *p)
+{
+	__u64 hi = p->src_hi, lo = p->src_lo;
+
+	p->src_hi = p->was.src_hi;
+	p->src_lo = p->was.src_lo;
+	__u8 wrong = reckon(0);
+	p->src_hi = hi;
+	p->src_lo = lo;
+	return wrong;
+}
+
 // arrive looks at who sent a packet that came in, and translates what came from outside. GO_ON: it has to be judged.
 checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 {
@@ -172,7 +191,11 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 	p->party[DIR_IN].known = 0;
 	if (p->kind != PARSED_IP || p->reason) {
 		party_at(&p->party[DIR_OUT], skb->ifindex);
-		return GO_ON;
+		if (p->kind != PARSED_ARP || own_arp(skb))
+			return GO_ON;
+		refuse(p, 0); // nothing of an earlier packet is told
+		count_pod_drop(p->party[DIR_OUT].place, DIR_OUT);
+		return drop(skb, p, c, cf, REASON_SPOOF);
 	}
 	__u8 wrong = reckon(0);
 	__u32 from = p->party[DIR_OUT].known;
@@ -185,7 +208,7 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
 			return TC_ACT_SHOT;
-		if (r == NAT_DONE && reckon(0))
+		if (r == NAT_DONE && reckon_again(p))
 			return drop(skb, p, c, cf, REASON_SPOOF);
 	}
 	return GO_ON;
@@ -277,8 +300,11 @@ checked_once int depart(struct __sk_buff *skb, __u32 l2)
 // carry_in carries a packet that came in. p->recv, p->now and p->random are set.
 inline_always int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 {
-	int r = arrive(skb, l2);
+	int r = l2 ? pass_by(skb) : GO_ON;
 
+	if (likely(r != GO_ON))
+		return r;
+	r = arrive(skb, l2);
 	if (r != GO_ON)
 		return r;
 	before_judge(skb, p);
@@ -290,74 +316,4 @@ inline_always int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 	else if (r != GO_OUT)
 		return r;
 	return depart(skb, l2);
-}
-
-// leave follows the judgement of a packet that leaves by the stack.
-checked_once int leave(struct __sk_buff *skb, __u32 l2)
-{
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	struct forwarding *f = ways();
-	if (!c || !cf || !f)
-		return TC_ACT_SHOT;
-	struct pkt *p = &c->p;
-
-	int r = checkpoint(skb, l2, DIR_IN);
-	if (r != GO_ON)
-		return r;
-	if (p->party[DIR_IN].known || p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
-		return GO_UP;
-	if (!pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
-		return GO_UP;
-	if (translate_out(skb, skb->ifindex) == NAT_FAILED)
-		return drop(skb, p, c, cf, REASON_NAT_PORTS);
-	return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
-}
-
-// forget makes the packet one that was not judged yet, and leaves for a pod or not.
-checked_once int forget(__u32 ifindex)
-{
-	struct cpu *c = this_cpu();
-	if (!c)
-		return 0;
-	c->p.memo_flow = 0;
-	c->p.translated = 0;
-	party_at(&c->p.party[DIR_IN], ifindex);
-	return 0;
-}
-
-inline_always int carry_out(struct __sk_buff *skb, __u32 l2)
-{
-	read_frame(skb, l2);
-	forget(skb->ifindex);
-	judge(skb);
-	return leave(skb, l2);
-}
-
-// marked lets a packet pass that Weir made itself, or that was judged on its way out already. What Weir sends in the name of a pod, keepalive probes, is
-// translated as the pod's own packets are.
-checked_once int marked(struct __sk_buff *skb, __u32 l2)
-{
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	struct forwarding *f = ways();
-	if (!c || !cf || !f)
-		return TC_ACT_SHOT;
-	struct pkt *p = &c->p;
-
-	if (skb->mark != cf->local_mark) {
-		skb->mark = 0;
-		return GO_UP;
-	}
-	if (likely(!(f->masquerade | f->published)))
-		return GO_UP;
-	p->now = bpf_ktime_get_coarse_ns();
-	read_frame(skb, l2);
-	p->translated = 0;
-	if (p->kind != PARSED_IP || p->reason || !pod_at(p->src_hi, p->src_lo))
-		return GO_UP;
-	make_key(skb, p);
-	if (!p->is_error && nat_follow(0))
-		become(p, &p->goal);
-	return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
 }

@@ -86,6 +86,45 @@ inline_always long mangle_ports(struct __sk_buff *skb, struct pkt *p)
 	return bpf_skb_store_bytes(skb, start, &new, 4, 0);
 }
 
+enum { IP4_CHECKSUM = 10, IP4_SUMMED = 14 }; // of that: the checksum, both addresses, and the ports if they follow
+
+// replace returns a checksum of Internet words after some of them changed, RFC 1624: as it lies in memory.
+inline_always __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
+{
+	__u64 sum = (__u16)~checksum;
+
+	sum += (__u64)(__u32)~old[0] + (__u32)~old[1] + new[0] + new[1];
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~((sum & 0xffff) + (sum >> 16));
+}
+
+// mangle_plain is mangle for most packets: TCP or UDP over IPv4 without options, in one piece. Everything that changes but the upper checksum lies together.
+inline_always long mangle_plain(struct __sk_buff *skb, struct pkt *p)
+{
+	__be32 *old = p->old_words, *new = p->new_words;
+	struct tuple *w = &p->was;
+	__u32 start = p->l3 + IP4_CHECKSUM, at = p->l3 + 20 + checksum_at(p, p->proto);
+	__u64 mangled = p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
+
+	if (bpf_skb_load_bytes(skb, start, p->buf, 2) < 0)
+		return -1;
+	address_words(p, old, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo);
+	address_words(p, new, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
+	__u64 diff = (__u64)(__u32)~old[0] + (__u32)~old[1] + new[0] + new[1];
+	diff = (diff & 0xffffffff) + (diff >> 32);
+	diff = (diff & 0xffffffff) + (diff >> 32);
+	*(__u16 *)p->buf = replace(*(__u16 *)p->buf, old, new);
+	__builtin_memcpy(p->buf + 2, new, 8);
+	*(__be32 *)(p->buf + 10) = be32(p->ports);
+	if (bpf_l4_csum_replace(skb, at, 0, diff, mangled | BPF_F_PSEUDO_HDR) < 0)
+		return -1;
+	if (p->ports != w->ports && bpf_l4_csum_replace(skb, at, be32(w->ports), be32(p->ports), 4 | mangled) < 0)
+		return -1;
+	return bpf_skb_store_bytes(skb, start, p->buf, IP4_SUMMED, 0);
+}
+
 // mangle makes the frame say what the fields of the packet say.
 checked_once int mangle(struct __sk_buff *skb)
 {
@@ -95,7 +134,8 @@ checked_once int mangle(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 	if (!p->translated)
 		return 0;
-	if (mangle_addresses(skb, p) < 0 || mangle_ports(skb, p) < 0)
+	int plain = p->version == 4 && p->l4 == 20 && !(p->frag & (FRAG_FIRST | FRAG_LATER)) && (p->proto == PROTO_TCP || p->proto == PROTO_UDP);
+	if (plain ? mangle_plain(skb, p) < 0 : mangle_addresses(skb, p) < 0 || mangle_ports(skb, p) < 0)
 		return -1;
 	p->translated = 0;
 	return 0;

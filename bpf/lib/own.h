@@ -2,19 +2,7 @@
 // The host's calls to its own published ports, which never leave the loopback by themselves.
 #pragma once
 
-#include "forward.h"
-
-// own_source gives a call of the host to one of its loopback addresses a source that a pod can answer to.
-inline_always int own_source(struct pkt *p, struct forwarding *f)
-{
-	struct address *a = p->version == 4 ? &f->four : &f->six;
-
-	if (!(a->hi | a->lo))
-		return 0;
-	p->goal.src_hi = a->hi;
-	p->goal.src_lo = a->lo;
-	return 1;
-}
+#include "leave.h"
 
 // make_own makes the translation for a call of the host to one of its own ports. The source port changes only when it has to.
 inline_always int make_own(struct __sk_buff *skb, struct pkt *p)
@@ -27,6 +15,20 @@ inline_always int make_own(struct __sk_buff *skb, struct pkt *p)
 		why = nat_make(skb, 0);
 	}
 	return why;
+}
+
+// break_up leaves a datagram that is too large for a pod to the stack, which makes fragments of it: it comes in by the loopback. Where it may not be
+// broken up, because the loopback had room for it, it now may, and has an identification of its own for that (RFC 6864).
+inline_always int break_up(struct __sk_buff *skb, struct pkt *p)
+{
+	__be32 old, new;
+
+	if (mangle(skb) < 0 || bpf_skb_load_bytes(skb, p->l3 + 4, &old, 4) < 0)
+		return TC_ACT_SHOT;
+	new = be32(bpf_get_prandom_u32() << 16);
+	if (bpf_l3_csum_replace(skb, p->l3 + 10, old, new, 4) < 0 || bpf_skb_store_bytes(skb, p->l3 + 4, &new, 4, 0) < 0)
+		return TC_ACT_SHOT;
+	return bpf_redirect(LOOPBACK, BPF_F_INGRESS);
 }
 
 // call_own carries what the host says to itself: to a pod, if it is meant for a published port.
@@ -59,6 +61,8 @@ checked_once int call_own(struct __sk_buff *skb)
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (!to)
 		return TC_ACT_SHOT;
+	if (p->version == 4 && p->proto != PROTO_TCP && p->len > to->mtu)
+		return break_up(skb, p);
 	__builtin_memcpy(p->macs, to->mac, 6);
 	__builtin_memcpy(p->macs + 6, to->host_mac, 6);
 	p->xmit = to->ifindex;

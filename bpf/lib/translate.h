@@ -47,11 +47,24 @@ checked_once int nat_fragment(__u32 note)
 
 enum { NAT_NONE, NAT_DONE, NAT_FAILED };
 
+// own_source gives a call the host's own source: one of the host at a loopback address, or of a pod at its own published port, which it could not answer to.
+inline_always int own_source(struct pkt *p, struct forwarding *f)
+{
+	struct address *a = p->version == 4 ? &f->four : &f->six;
+
+	if (!(a->hi | a->lo))
+		return 0;
+	p->goal.src_hi = a->hi;
+	p->goal.src_lo = a->lo;
+	return 1;
+}
+
 // translate_in turns what came from outside back into what rules see. Only the fields change, but for an ICMP error, which has no answer.
 checked_once int translate_in(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
-	if (!c)
+	struct forwarding *f = ways();
+	if (!c || !f)
 		return NAT_FAILED;
 	struct pkt *p = &c->p;
 
@@ -63,6 +76,8 @@ checked_once int translate_in(struct __sk_buff *skb)
 			return mangle_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, &p->goal);
 	} else if (!p->is_error && find_published(0)) {
+		if (p->goal.dst_lo == p->src_lo && p->goal.dst_hi == p->src_hi && !own_source(p, f))
+			return NAT_FAILED;
 		become(p, &p->goal);
 		p->make = 1;
 	} else {

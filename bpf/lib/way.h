@@ -3,7 +3,12 @@
 // search no map and no route.
 #pragma once
 
-#include "mangle.h"
+#include "translate.h"
+
+// What a step on the way says of the next.
+enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT, LOOPBACK = 1 };
+// The mark of a packet that was judged on its way out already is the local mark without its lowest bit, which is always set.
+enum { MARK_KIND = 1 };
 
 enum { WAYS_KEPT = 1024, WAY_ROUTE_SHIFT = 26 }; // a route is asked for again every 67 ms: it may change, and the kernel looks after the neighbour
 
@@ -15,7 +20,7 @@ struct way {
 	__u32 route; // the time, shifted, when the rest of the line was true of a card
 	__u8 tos;    // that the route is for
 	__u8 from_pod, to_pod;
-	__u8 pad;
+	__u8 hidden;   // it leaves with the host's address
 	__u32 ifindex; // where it leaves: the host end of a pod, or a card
 	__u32 mtu;
 	__u8 macs[12]; // destination, source
@@ -56,14 +61,46 @@ inline_always int is_own(struct pkt *p, struct endpoint *e)
 	return 0;
 }
 
+// is_link_local: the source is unspecified or the link-local address that follows from the pod's MAC address (RFC 4291, appendix A).
+inline_always int is_link_local(struct pkt *p, struct endpoint *e)
+{
+	__u64 id = (__u64)(e->mac[0] ^ 2) << 56 | (__u64)e->mac[1] << 48 | (__u64)e->mac[2] << 40 | 0xfffeULL << 24 | (__u64)e->mac[3] << 16 |
+		   (__u64)e->mac[4] << 8 | e->mac[5];
+
+	return !(p->src_hi | p->src_lo) || (p->src_hi == 0xfe80ULL << 48 && p->src_lo == id);
+}
+
 // sender_wrong returns the reason to drop a packet for its addresses alone, or 0. A pod may send from its own addresses, and neighbour discovery.
 inline_always __u8 sender_wrong(struct pkt *p, struct endpoint *from)
 {
 	if (!from)
 		return pod_at(p->src_hi, p->src_lo) ? REASON_SPOOF : 0;
-	if (!is_own(p, from) && !(essential(p) && (p->src_hi >> 54 == 0xfe80 >> 6 || !(p->src_hi | p->src_lo))))
+	if (!is_own(p, from) && !(essential(p) && is_link_local(p, from)))
 		return REASON_SPOOF;
 	return martian(p) ? REASON_MARTIAN : 0;
+}
+
+enum { ARP_SENDER = 14 + 8 };
+
+// own_arp: the pod behind an interface speaks ARP for itself. Whatever asks for an address of the host becomes its neighbour, and room for these is short.
+checked_once int own_arp(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct endpoint *e = endpoint_at(skb->ifindex);
+	if (!c)
+		return 0;
+	if (!e)
+		return 1;
+	struct pkt *p = &c->p;
+	if (bpf_skb_load_bytes(skb, ARP_SENDER, p->buf, 10) < 0)
+		return 0;
+	for (int i = 0; i < 6; i++) {
+		if (p->buf[i] != e->mac[i])
+			return 0;
+	}
+	p->src_hi = 0;
+	p->src_lo = (__u64)MAPPED << 32 | get32(p->buf + 6);
+	return !(__u32)p->src_lo || is_own(p, e);
 }
 
 inline_always void way_to_pod(struct way *w, struct endpoint *to)
@@ -81,7 +118,8 @@ inline_always void way_to_pod(struct way *w, struct endpoint *to)
 checked_once int explore(__u32 serial)
 {
 	struct cpu *c = this_cpu();
-	if (!c)
+	struct forwarding *f = ways();
+	if (!c || !f)
 		return REASON_SPOOF;
 	struct pkt *p = &c->p;
 	struct way *w = way_at(p->way_index);
@@ -102,6 +140,7 @@ checked_once int explore(__u32 serial)
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (to)
 		way_to_pod(w, to);
+	w->hidden = from && !to && hides(p, f);
 	w->src_hi = p->src_hi;
 	w->src_lo = p->src_lo;
 	w->dst_hi = p->dst_hi;
@@ -112,19 +151,26 @@ checked_once int explore(__u32 serial)
 	return 0;
 }
 
-// way_of returns what is known of the packet's addresses, and sets *wrong to the reason to drop the packet for them, or to 0.
-inline_always struct way *way_of(struct pkt *p, struct forwarding *f, __u8 *wrong)
+// known_way returns the way that may be that of the packet's addresses, and whether it is.
+inline_always struct way *known_way(struct pkt *p, __u32 serial, int *known)
 {
 	__u64 mixed = (p->src_hi ^ p->src_lo * 3 ^ p->dst_hi * 5 ^ p->dst_lo * 7 ^ p->recv) * 0x9e3779b97f4a7c15ULL;
-	__u32 serial = f->serial;
 
 	p->way_index = mixed >> 54;
 	struct way *w = way_at(p->way_index);
-	*wrong = 0;
-	if (!w || (w->serial == serial && w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo && w->dst_hi == p->dst_hi &&
-		   w->src_hi == p->src_hi))
-		return w;
-	*wrong = explore(serial);
+	*known = w && w->serial == serial && w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo && w->dst_hi == p->dst_hi &&
+		 w->src_hi == p->src_hi;
+	return w;
+}
+
+// way_of returns what is known of the packet's addresses, and sets *wrong to the reason to drop the packet for them, or to 0.
+inline_always struct way *way_of(struct pkt *p, struct forwarding *f, __u8 *wrong)
+{
+	__u32 serial = f->serial;
+	int known;
+	struct way *w = known_way(p, serial, &known);
+
+	*wrong = known || !w ? 0 : explore(serial);
 	return w;
 }
 
@@ -133,6 +179,12 @@ inline_always int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
 	__u32 segment = skb->gso_size;
 
 	return (segment ? segment + p->payload : p->len) <= mtu;
+}
+
+// route_fresh: a route that was asked for not long ago holds for the packet.
+inline_always int route_fresh(struct way *w, __s64 now, __u8 tos)
+{
+	return w->route == (__u32)(now >> WAY_ROUTE_SHIFT) && w->tos == tos;
 }
 
 // ask_route asks the kernel for the card that a packet of a pod leaves by, and remembers it in w. It returns whether there is one.
@@ -182,7 +234,7 @@ inline_always int route(struct __sk_buff *skb, struct pkt *p)
 
 	if (!w)
 		return 0;
-	p->straight = w->route == (__u32)(p->now >> WAY_ROUTE_SHIFT) && w->tos == p->tos;
+	p->straight = route_fresh(w, p->now, p->tos);
 	if (!p->straight && !ask_route(skb))
 		return 0;
 	p->xmit = w->ifindex;

@@ -3,13 +3,14 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/nl"
 )
 
 // attachment is what judges the packets of one interface.
@@ -56,7 +57,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	if a := e.links[index]; a != nil {
 		return a.hook(), nil
 	}
-	i, err := net.InterfaceByIndex(int(index))
+	i, err := linkAt(index)
 	if err != nil {
 		return "", fmt.Errorf("attach to interface %d: %w", index, err)
 	}
@@ -89,9 +90,19 @@ func (e *Engine) tickLocked() error {
 	return nil
 }
 
+// linkAt asks for one interface: the standard library lists all of them.
+func linkAt(index uint32) (nl.Link, error) {
+	c, err := nl.Open(nil)
+	if err != nil {
+		return nl.Link{}, err
+	}
+	defer c.Close()
+	return c.LinkByIndex(int(index))
+}
+
 // hasEthernet reports whether frames of an interface have Ethernet headers. The loopback's have, of zeros.
-func hasEthernet(i *net.Interface) bool {
-	return len(i.HardwareAddr) == 6 || i.Flags&net.FlagLoopback != 0
+func hasEthernet(l nl.Link) bool {
+	return len(l.HardwareAddr) == 6 || l.Loopback
 }
 
 func (e *Engine) attachLocked(a *attachment, direction int) error {
@@ -182,7 +193,7 @@ func (e *Engine) resumeLinks() error {
 			continue
 		}
 		a := &attachment{index: index}
-		i, err := net.InterfaceByIndex(int(index))
+		i, err := linkAt(index)
 		if err == nil {
 			a.l3 = !hasEthernet(i)
 			err = e.resumeLocked(a)

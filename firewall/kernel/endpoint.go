@@ -3,11 +3,7 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/cilium/ebpf"
 
@@ -34,9 +30,6 @@ func (e *Engine) SetEndpoint(p firewall.Endpoint) error {
 	}
 	if err := e.reattach(p.Index); err != nil {
 		return err
-	}
-	if err := ownReplies(p.Index); err != nil {
-		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -91,22 +84,6 @@ func (e *Engine) reattach(index uint32) error {
 	}
 	_, err := e.Attach(index)
 	return err
-}
-
-// ownReplies lets the stack take packets between two of the host's own addresses from a pod's interface: what a pod answers to a port of the host that the
-// host itself called. The programs see to it that a pod sends nothing of the kind by itself.
-func ownReplies(index uint32) error {
-	i, err := net.InterfaceByIndex(int(index))
-	if err != nil {
-		return err
-	}
-	for _, key := range []string{"accept_local", "route_localnet"} {
-		err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", i.Name, key), []byte("1"), 0)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
 }
 
 // freePlaceLocked returns the lowest place that no pod counts in.

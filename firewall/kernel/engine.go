@@ -48,6 +48,7 @@ type Engine struct {
 	capture  func(*firewall.Captured)       // guarded by mu; who captures frames, nil for nobody
 	tables   map[string]*ebpf.Map           // guarded by mu
 	ifs      map[uint32]firewall.Interface  // guarded by mu
+	told     bool                           // guarded by mu; ifs is what the kernel has
 	links    map[uint32]*attachment         // guarded by mu; by interface index
 	noTCX    bool                           // guarded by mu; the kernel is older than tcx
 	ticking  bool                           // guarded by mu; the sweep's timer runs

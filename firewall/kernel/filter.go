@@ -3,7 +3,6 @@ package kernel
 import (
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,7 +69,7 @@ func (e *Engine) resumeFilters() (map[uint32]bool, error) {
 	}
 	for index := range found {
 		a := &attachment{index: index}
-		i, err := net.InterfaceByIndex(int(index))
+		i, err := linkAt(index)
 		if err != nil { // gone, and its filters with it
 			a.filters = [2]bool{true, true}
 			if err := e.unfilter(a); err != nil {

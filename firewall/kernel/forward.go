@@ -73,9 +73,11 @@ func (e *Engine) putCardsLocked() error {
 // chooseOwnLocked chooses and writes the addresses by which a pod knows the host when the host called a published port at a loopback address: one of the
 // loopback interface's own (a gateway of pods) before others.
 func (e *Engine) chooseOwnLocked() error {
-	ifs := make([]firewall.Interface, 0, len(e.ifs))
+	var ifs []firewall.Interface
 	for _, i := range e.ifs {
-		ifs = append(ifs, i)
+		if len(i.Addrs) > 0 {
+			ifs = append(ifs, i)
+		}
 	}
 	slices.SortFunc(ifs, func(a, b firewall.Interface) int { return cmp.Compare(a.Index, b.Index) })
 	e.forwarding.Four, e.forwarding.Six = weirAddress{}, weirAddress{}

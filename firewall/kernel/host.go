@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -18,27 +19,58 @@ import (
 func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := make(map[uint32]firewall.Interface, len(ifs))
+	old := e.ifs
+	if !e.told { // what an earlier engine has written is anything
+		old = nil
+	}
+	now, changed := make(map[uint32]firewall.Interface, len(ifs)), map[uint32]firewall.Interface{}
+	addresses := !e.told
 	for _, i := range ifs {
 		now[i.Index] = i
+		if o, known := old[i.Index]; !known || o.Name != i.Name || !slices.Equal(o.Addrs, i.Addrs) {
+			changed[i.Index] = i
+			addresses = addresses || len(o.Addrs)+len(i.Addrs) > 0
+		}
 	}
-	// What is new comes first and what is gone goes last: an address that moves is never missing.
+	gone := false
+	for index, o := range old {
+		if _, there := now[index]; !there {
+			gone, addresses = true, addresses || len(o.Addrs) > 0
+		}
+	}
+	if e.told && !gone && len(changed) == 0 {
+		return nil
+	}
 	e.ifs = now
-	if err := e.putInterfacesLocked(e.prog, e.slot(), 3); err != nil {
+	err := e.tellInterfacesLocked(changed, gone || !e.told, addresses)
+	e.told = err == nil
+	return err
+}
+
+// tellInterfacesLocked writes what has changed. What is new comes first and what is gone goes last: an address that moves is never missing.
+func (e *Engine) tellInterfacesLocked(changed map[uint32]firewall.Interface, gone, addresses bool) error {
+	if err := e.putInterfacesLocked(changed, e.prog, e.slot(), 3); err != nil {
 		return err
 	}
-	if err := e.putAddressesLocked(); err != nil {
-		return err
+	if gone {
+		if err := prune(e.objects.Ifaces, func(index uint32) bool { _, ok := e.ifs[index]; return ok }); err != nil {
+			return err
+		}
 	}
-	if err := e.putNetworksLocked(); err != nil {
-		return err
+	if addresses {
+		if err := e.putAddressesLocked(); err != nil {
+			return err
+		}
+		if err := e.putNetworksLocked(); err != nil {
+			return err
+		}
 	}
 	return e.putCardsLocked()
 }
 
-// putInterfacesLocked writes the names of the interfaces in the numbers of a Program: into the half of its parity, and keeps the
+// putInterfacesLocked writes the names of interfaces in the numbers of a Program: into the half of its parity, and keeps the
 // other half, which packets may be reading, unless both are asked for.
-func (e *Engine) putInterfacesLocked(p *rule.Program, parity, halves uint32) error {
+func (e *Engine) putInterfacesLocked(ifs map[uint32]firewall.Interface, p *rule.Program, parity, halves uint32) error {
 	names := map[string]uint32{}
 	var globs []string
 	if p != nil {
@@ -47,7 +79,7 @@ func (e *Engine) putInterfacesLocked(p *rule.Program, parity, halves uint32) err
 		}
 		globs = p.Globs
 	}
-	for index, i := range e.ifs {
+	for index, i := range ifs {
 		var v weirIface
 		if err := e.objects.Ifaces.Lookup(index, &v); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("read interface %s: %w", i.Name, err)
@@ -72,10 +104,7 @@ func (e *Engine) putInterfacesLocked(p *rule.Program, parity, halves uint32) err
 			return fmt.Errorf("write interface %s: %w", i.Name, err)
 		}
 	}
-	if halves != 3 {
-		return nil
-	}
-	return prune(e.objects.Ifaces, func(index uint32) bool { _, ok := e.ifs[index]; return ok })
+	return nil
 }
 
 // putAddressesLocked writes the addresses of the interfaces, and those of the host: with index 0.

@@ -40,7 +40,7 @@ func (e *Engine) Load(p *rule.Program) error {
 	if err := e.resetCountersLocked(fresh); err != nil {
 		return err
 	}
-	if err := e.putInterfacesLocked(p, in.parity, 1<<in.parity); err != nil {
+	if err := e.putInterfacesLocked(e.ifs, p, in.parity, 1<<in.parity); err != nil {
 		return err
 	}
 	if err := e.publishLocked(im, in, p); err != nil {

@@ -24,10 +24,24 @@ const (
 	localFilter = "localfilter"
 )
 
+// takeOwn lets the loopback take what comes in there from an address of the host's own, which it does anyway with what never left it: answers of pods to
+// the host's calls come back that way. It stays so when nobody needs it any more, like ip_forward.
+func takeOwn() error {
+	for _, key := range []string{"accept_local", "route_localnet"} {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf/lo", key), []byte("1"), 0); err != nil {
+			return fmt.Errorf("published ports: %w", err)
+		}
+	}
+	return nil
+}
+
 // attachLocalLocked begins to look at what the host sends to itself.
 func (e *Engine) attachLocalLocked() error {
 	if e.local != nil {
 		return nil
+	}
+	if err := takeOwn(); err != nil {
+		return err
 	}
 	if e.noTCX {
 		return e.filterLocalLocked()

@@ -113,6 +113,7 @@ func (v *village) settle(name string, number byte) *resident {
 	v.must(err)
 	eth0, err := inner.LinkByName("eth0")
 	v.must(err)
+	v.must(r.SetSysctl("net.ipv6.conf.eth0.dad_transmits", "0"))
 	v.must(conn.SetLinkUp(outer.Index))
 	v.must(inner.SetLinkUp(eth0.Index))
 	v.must(v.host.SetSysctl("net.ipv4.conf.pod"+name+".rp_filter", "0"))

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -46,6 +47,8 @@ func TestPublishedPorts(t *testing.T) {
 		{"from a pod", reach(v.b.Node, "192.0.2.1:8080")},
 		{"from a pod, 6", reach(v.b.Node, "[2001:db8::1]:8080")},
 		{"from a pod at the gateway", reach(v.b.Node, "10.88.0.1:8080")},
+		{"from the pod itself", reach(v.a.Node, "192.0.2.1:8080")},
+		{"from the pod itself, 6", reach(v.a.Node, "[2001:db8::1]:8080")},
 		{"from the host", reach(v.host, "192.0.2.1:8080")},
 		{"from the host, 6", reach(v.host, "[2001:db8::1]:8080")},
 		{"from the host at localhost", reach(v.host, "127.0.0.1:8080")},
@@ -53,6 +56,22 @@ func TestPublishedPorts(t *testing.T) {
 	} {
 		if w.err != nil {
 			t.Errorf("%s: %v", w.what, w.err)
+		}
+	}
+	for _, to := range []string{"192.0.2.1:8080", "127.0.0.1:8080"} {
+		u, err := v.host.DialContext(context.Background(), "udp", to)
+		v.must(err)
+		if err := talk(u, strings.Repeat("much to say ", 400)); err != nil {
+			t.Errorf("a datagram larger than the pod's MTU from the host to %s: %v", to, err)
+		}
+		u.Close()
+	}
+	for _, strict := range []string{"1", "2"} {
+		v.must(v.host.SetSysctl("net.ipv4.conf.all.rp_filter", strict))
+		for _, to := range []string{"192.0.2.1:8080", "127.0.0.1:8080"} {
+			if err := reach(v.host, to); err != nil {
+				t.Errorf("from the host, rp_filter %s: %v", strict, err)
+			}
 		}
 	}
 	// Through the port that was taken back nothing goes on.
@@ -243,5 +262,30 @@ func TestMasqueradeLeavesRepliesAlone(t *testing.T) {
 				t.Errorf("%q: %s: %v", rules, what, err)
 			}
 		}
+	}
+}
+
+// TestErrorsThroughPublishedPorts: what the pod has to complain about reaches the caller as if the host had said it.
+func TestErrorsThroughPublishedPorts(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.publish(8080, 80) // where nobody listens
+	for _, call := range []struct {
+		from *nstest.Node
+		to   string
+	}{
+		{v.outside, "192.0.2.1:8080"}, {v.outside, "[2001:db8::1]:8080"}, {v.b.Node, "192.0.2.1:8080"}, {v.b.Node, "[2001:db8::1]:8080"},
+		{v.a.Node, "192.0.2.1:8080"}, {v.a.Node, "[2001:db8::1]:8080"}, {v.host, "192.0.2.1:8080"}, {v.host, "[2001:db8::1]:8080"}, {v.host, "127.0.0.1:8080"},
+	} {
+		if _, err := dialFrom(call.from, call.to, 2500*time.Millisecond); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("tcp from %s to %s: %v", call.from, call.to, err)
+		}
+		u, err := call.from.DialContext(context.Background(), "udp", call.to)
+		v.must(err)
+		u.SetDeadline(time.Now().Add(time.Second))
+		u.Write([]byte("anybody?"))
+		if _, err := u.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("udp from %s to %s: %v", call.from, call.to, err)
+		}
+		u.Close()
 	}
 }

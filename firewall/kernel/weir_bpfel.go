@@ -673,7 +673,7 @@ type weirWay struct {
 	Tos     uint8
 	FromPod uint8
 	ToPod   uint8
-	Pad     uint8
+	Hidden  uint8
 	Ifindex uint32
 	Mtu     uint32
 	Macs    [12]uint8

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Packets that leave by the stack: what the host sends itself, and what could not go straight.
+#pragma once
+
+#include "forward.h"
+
+// leave follows the judgement of a packet that leaves by the stack.
+checked_once int leave(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct forwarding *f = ways();
+	if (!c || !cf || !f)
+		return TC_ACT_SHOT;
+	struct pkt *p = &c->p;
+
+	int r = checkpoint(skb, l2, DIR_IN);
+	if (r != GO_ON)
+		return r;
+	if (p->party[DIR_IN].known || p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
+		return GO_UP;
+	if (!pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
+		return GO_UP;
+	if (translate_out(skb, skb->ifindex) == NAT_FAILED)
+		return drop(skb, p, c, cf, REASON_NAT_PORTS);
+	return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
+}
+
+// forget makes the packet one that was not judged yet, and leaves for a pod or not.
+checked_once int forget(__u32 ifindex)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	c->p.memo_flow = 0;
+	c->p.translated = 0;
+	party_at(&c->p.party[DIR_IN], ifindex);
+	return 0;
+}
+
+inline_always int carry_out(struct __sk_buff *skb, __u32 l2)
+{
+	read_frame(skb, l2);
+	forget(skb->ifindex);
+	judge(skb);
+	return leave(skb, l2);
+}
+
+// marked lets a packet pass that Weir made itself, or that was judged on its way out already. What Weir sends in the name of a pod, keepalive probes, is
+// translated as the pod's own packets are.
+checked_once int marked(struct __sk_buff *skb, __u32 l2)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct forwarding *f = ways();
+	if (!c || !cf || !f)
+		return TC_ACT_SHOT;
+	struct pkt *p = &c->p;
+
+	if (skb->mark != cf->local_mark) {
+		skb->mark = 0;
+		return GO_UP;
+	}
+	if (likely(!(f->masquerade | f->published)))
+		return GO_UP;
+	p->now = bpf_ktime_get_coarse_ns();
+	read_frame(skb, l2);
+	p->translated = 0;
+	if (p->kind != PARSED_IP || p->reason || !pod_at(p->src_hi, p->src_lo))
+		return GO_UP;
+	make_key(skb, p);
+	if (!p->is_error && nat_follow(0))
+		become(p, &p->goal);
+	return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
+}
