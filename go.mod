@@ -15,7 +15,6 @@ require (
 require (
 	go.opentelemetry.io/otel v1.29.0 // indirect
 	go.opentelemetry.io/otel/trace v1.29.0 // indirect
-	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	golang.zx2c4.com/wintun v0.0.0-20230126152724-0fa3db229ce2 // indirect
@@ -24,6 +23,7 @@ require (
 require (
 	github.com/containernetworking/cni v1.3.1
 	github.com/tailscale/wireguard-go v0.0.0-20260928213032-417aef361226
+	golang.org/x/crypto v0.58.0
 	golang.org/x/net v0.62.0
 )
 

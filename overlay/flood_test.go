@@ -1,0 +1,103 @@
+package overlay
+
+import (
+	"math/rand/v2"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/blake2s"
+)
+
+// initiation is a message that begins a handshake with the owner of a public key, as far as anybody can make it who knows
+// nothing but that key: mac1 is right, the rest is noise.
+func initiation(t *testing.T, rnd *rand.ChaCha8, to Key) []byte {
+	t.Helper()
+	p := make([]byte, sizeInitiation)
+	rnd.Read(p[4:116])
+	p[0] = typeInitiation
+	key := blake2s.Sum256(append([]byte("mac1----"), to[:]...))
+	mac, err := blake2s.New128(key[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac.Write(p[:116])
+	copy(p[116:], mac.Sum(nil))
+	return p
+}
+
+// TestHandshakeFlood: somebody who knows the public key begins handshakes without end. A session that is there goes on, the
+// peer gets a new one, and the flood gets nothing but cookies, which are smaller than what it sent, and no more of them.
+func TestHandshakeFlood(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 100)
+	first, err := b.dev.Peers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostile, err := a.ListenPacket("udp", "10.98.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent, cookies, others atomic.Int64
+	stop, done := make(chan struct{}), make(chan struct{}, 2)
+	go func() {
+		defer func() { done <- struct{}{} }()
+		rnd := rand.NewChaCha8([32]byte{7})
+		var messages [][]byte
+		for range 500 {
+			messages = append(messages, initiation(t, rnd, b.key.Public()))
+		}
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			rnd.Read(messages[i%500][4:8]) // mac1 is wrong then, of every second one
+			p := messages[i%500]
+			if i%2 == 0 {
+				p = initiation(t, rnd, b.key.Public())
+			}
+			if _, err := hostile.WriteTo(p, &net.UDPAddr{IP: net.IPv4(10, 98, 0, 2), Port: 51820}); err == nil {
+				sent.Add(1)
+			}
+		}
+	}()
+	go func() {
+		defer func() { done <- struct{}{} }()
+		buf := make([]byte, 2000)
+		for {
+			n, _, err := hostile.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if n == 64 && buf[0] == 3 {
+				cookies.Add(1)
+			} else {
+				others.Add(1)
+			}
+		}
+	}()
+	time.Sleep(5100 * time.Millisecond) // WireGuard allows no handshake sooner; the flood lasts
+	download(t, a, b, 2<<20, nil)
+	a.dev.wg.ScheduleHandshakeOnUserSend([32]byte(b.key.Public()))
+	renewed := false
+	for deadline := time.Now().Add(25 * time.Second); time.Now().Before(deadline) && !renewed; time.Sleep(100 * time.Millisecond) {
+		echo(t, a, b, 100)
+		now, err := b.dev.Peers()
+		renewed = err == nil && now[0].LastHandshake.After(first[0].LastHandshake)
+	}
+	close(stop)
+	hostile.Close()
+	<-done
+	<-done
+	t.Logf("%d sent, %d cookies", sent.Load(), cookies.Load())
+	if !renewed {
+		t.Error("the peer got no new session during the flood")
+	}
+	if sent.Load() < 5000 || cookies.Load() == 0 || cookies.Load() > sent.Load() || others.Load() > 0 {
+		t.Errorf("%d sent; %d cookies and %d others came back", sent.Load(), cookies.Load(), others.Load())
+	}
+}
