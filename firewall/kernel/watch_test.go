@@ -58,7 +58,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 		c.Close()
 		t.Fatal("port 81 is open")
 	}
-	time.Sleep(4 * time.Second) // closed states live for a second, and the hand comes by every two
+	time.Sleep(4 * time.Second) // closed states live for a second, and the hand comes by every second
 	eventually(t, "the hand has gone round", func() bool { s, err := g.engine.Stats(); return err != nil || s.Sweep.Pass > 0 && s.States == 0 })
 	count := map[firewall.EventKind]int{}
 	for _, e := range stop() {
@@ -88,7 +88,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 	if s.States != 0 || s.Embryos != 0 || s.Created != 1 || s.Removed["expired"] != 1 || s.Lost != 0 {
 		t.Errorf("stats: %+v", s)
 	}
-	if s.Sweep.Ticks < 300 || s.Sweep.Pass < 1900*time.Millisecond || s.Sweep.Longest <= 0 {
+	if s.Sweep.Ticks < 300 || s.Sweep.Pass < 900*time.Millisecond || s.Sweep.Longest <= 0 {
 		t.Errorf("sweep: %+v", s.Sweep)
 	}
 	t.Logf("sweep: %v a tick, longest %v", s.Sweep.Work/time.Duration(s.Sweep.Ticks), s.Sweep.Longest)
