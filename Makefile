@@ -26,7 +26,7 @@ demo: deps build
 # Everything, root tests included when run as root. WEIR_CI=1 turns a skipped root test into a failure.
 test: deps
 	@[ "$$(id -u)" = 0 ] || echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
-	$(GO) test -timeout 10m ./...
+	$(GO) test -timeout 20m ./...
 
 # The same under the race detector, which needs a C compiler; but not what runs programs or the kernel rather than our goroutines.
 race: deps
