@@ -102,19 +102,28 @@ type Sub struct {
 	queue []firewall.Event // guarded by mu
 	spare []firewall.Event // guarded by mu; what the reader had last
 	lost  uint64           // guarded by mu; since the last Next
+	turn  uint             // guarded by mu; of the events that came under pressure
 }
+
+// sampled is the part of the events that a reader gets while three quarters of its queue or more are waiting: one of so many. A reader who is too
+// slow then sees something of all that happens, and not everything of one moment and nothing of the next.
+const sampled = 8
 
 func (s *Sub) put(ev *firewall.Event) {
 	s.mu.Lock()
-	full := len(s.queue) >= s.size
-	if full {
+	leave := len(s.queue) >= s.size
+	if !leave && len(s.queue)*4 >= s.size*3 {
+		leave = s.turn%sampled != 0
+		s.turn++
+	}
+	if leave {
 		s.lost++
 	} else {
 		s.queue = append(s.queue, *ev)
 	}
 	first := len(s.queue) == 1
 	s.mu.Unlock()
-	if full {
+	if leave {
 		s.hub.lost.Add(1)
 	} else if first {
 		s.nudge()

@@ -45,6 +45,33 @@ func TestHubGivesEveryEventToEveryReader(t *testing.T) {
 	}
 }
 
+// TestASlowReaderGetsASample: of what comes when the queue is nearly full, every eighth event, until there is no room at all.
+func TestASlowReaderGetsASample(t *testing.T) {
+	var h Hub
+	s := h.Subscribe(100)
+	defer s.Close()
+	for i := range 1000 {
+		h.Publish(&firewall.Event{Kind: firewall.EventDrop, Length: uint32(i)})
+	}
+	got, lost, err := s.Next(t.Context())
+	if err != nil || len(got) != 100 || lost != 900 || h.Lost() != 900 {
+		t.Fatalf("%d events, %d lost, %d of the hub, %v", len(got), lost, h.Lost(), err)
+	}
+	for i, e := range got {
+		want := uint32(i)
+		if i >= 75 {
+			want = uint32(75 + (i-75)*sampled)
+		}
+		if e.Length != want {
+			t.Errorf("event %d is %d, want %d", i, e.Length, want)
+		}
+	}
+	h.Publish(&firewall.Event{Kind: firewall.EventDrop, Length: 1000})
+	if got, lost, err := s.Next(t.Context()); err != nil || len(got) != 1 || lost != 0 {
+		t.Errorf("a reader that caught up: %d events, %d lost, %v", len(got), lost, err)
+	}
+}
+
 func TestNextEndsWithItsContext(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(1)
