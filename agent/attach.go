@@ -52,8 +52,9 @@ func (n *Node) tellRoutes(p *rule.Program) error {
 func (n *Node) attach() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	wanted := map[uint32]bool{}
-	for _, i := range n.links.interfaces() {
+	all := n.links.interfaces()
+	wanted := make(map[uint32]bool, len(all))
+	for _, i := range all {
 		if !n.config.Settings.guards(i.Name) || n.isTunnel(i.Name) {
 			continue
 		}

@@ -24,18 +24,24 @@ type engines struct {
 
 var _ firewall.Engine = (*engines)(nil)
 
-// Load replaces the Program of both, or of none.
+// Load replaces the Program of both, or of none. Taking a Program back would cost states of rules that come back with it, so the tunnel's
+// engine is asked before anything is done.
 func (e *engines) Load(p *rule.Program) error {
-	if err := e.Engine.Load(p); err != nil {
-		return err
-	}
-	if t := e.tunnel.Load(); t != nil {
-		if err := t.Load(p); err != nil {
-			if e.loaded != nil {
-				err = errors.Join(err, e.Engine.Load(e.loaded))
-			}
+	t := e.tunnel.Load()
+	if t != nil {
+		if err := soft.Accepts(p); err != nil {
 			return err
 		}
+	}
+	err := e.Engine.Load(p)
+	if err == nil && t != nil {
+		err = t.Load(p)
+	}
+	if err != nil {
+		if e.loaded != nil { // an error may also come from after the change
+			err = errors.Join(err, e.Engine.Load(e.loaded))
+		}
+		return err
 	}
 	e.loaded = p
 	return nil

@@ -30,7 +30,7 @@ type injector struct {
 	node      *Node
 	four, six int // raw sockets
 	queue     chan soft.Probe
-	pending   atomic.Int32 // packets in awaited
+	newest    atomic.Int64 // when a packet was put into awaited last, ns; 0 while it is empty
 
 	mu      sync.Mutex
 	awaited map[string]time.Time // guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
@@ -131,16 +131,7 @@ func (i *injector) send(pkt []byte) {
 	if !ok {
 		return
 	}
-	i.mu.Lock()
-	now := time.Now()
-	for k, at := range i.awaited {
-		if now.Sub(at) > spareTime {
-			delete(i.awaited, k)
-		}
-	}
-	i.awaited[name] = now
-	i.pending.Store(int32(len(i.awaited)))
-	i.mu.Unlock()
+	i.await(name, time.Now())
 	// What cannot be sent is as if it were lost on the way.
 	if dst.Is4() {
 		unix.Sendto(i.four, pkt, 0, &unix.SockaddrInet4{Addr: dst.As4()})
@@ -149,43 +140,79 @@ func (i *injector) send(pkt []byte) {
 	}
 }
 
+// await expects one of our packets at the tunnel.
+func (i *injector) await(name []byte, now time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for k, at := range i.awaited {
+		if now.Sub(at) > spareTime {
+			delete(i.awaited, k)
+		}
+	}
+	i.awaited[string(name)] = now
+	i.newest.Store(now.UnixNano())
+}
+
+// awaits says whether one of our packets may still come. One that was lost on the way is forgotten in time.
+func (i *injector) awaits() bool {
+	newest := i.newest.Load()
+	return newest != 0 && time.Now().UnixNano()-newest <= int64(spareTime)
+}
+
 // spare returns a Judge that lets our own packets out and asks the other one about all others.
 func (i *injector) spare(judge overlay.Judge) overlay.Judge {
 	return func(hook firewall.Hook, packets [][]byte, pass []bool) {
-		if hook.Dir == firewall.In || i.pending.Load() == 0 {
+		if hook.Dir == firewall.In || !i.awaits() {
 			judge(hook, packets, pass)
 			return
 		}
-		for k := range packets {
-			if pass[k] = i.isOwn(packets[k]); !pass[k] {
-				judge(hook, packets[k:k+1], pass[k:k+1])
+		for k := 0; k < len(packets); k++ {
+			from := k
+			for k < len(packets) && !i.isOwn(packets[k]) {
+				k++
+			}
+			if k > from {
+				judge(hook, packets[from:k], pass[from:k])
+			}
+			if k < len(packets) {
+				pass[k] = true
 			}
 		}
 	}
 }
 
+// ownLimit is the most that a packet of ours has: an ICMPv6 error.
+const ownLimit = 1280
+
 func (i *injector) isOwn(pkt []byte) bool {
+	if len(pkt) > ownLimit {
+		return false
+	}
 	_, _, name, ok := dissect(pkt)
 	if !ok {
 		return false
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	at, there := i.awaited[name]
-	delete(i.awaited, name)
-	i.pending.Store(int32(len(i.awaited)))
-	return there && time.Since(at) <= spareTime
+	at, there := i.awaited[string(name)]
+	if !there {
+		return false
+	}
+	if delete(i.awaited, string(name)); len(i.awaited) == 0 {
+		i.newest.Store(0)
+	}
+	return time.Since(at) <= spareTime
 }
 
 // dissect returns the ends of a packet, and a name of all of it but what the kernel fills in for a raw socket: IPv4's length, id and
 // checksum.
-func dissect(pkt []byte) (src, dst netip.Addr, name string, ok bool) {
+func dissect(pkt []byte) (src, dst netip.Addr, name []byte, ok bool) {
 	var p packet.Packet
 	if p.Decode(pkt) != packet.ReasonNone {
-		return src, dst, "", false
+		return src, dst, nil, false
 	}
 	if p.Version == 4 {
-		return p.Src(), p.Dst(), string(pkt[12:]), true
+		return p.Src(), p.Dst(), pkt[12:], true
 	}
-	return p.Src(), p.Dst(), string(pkt), true
+	return p.Src(), p.Dst(), pkt, true
 }

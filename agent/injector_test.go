@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -31,8 +33,7 @@ func TestInjectorSparesItsOwn(t *testing.T) {
 		if !ok {
 			t.Fatal("the packet cannot be read")
 		}
-		i.awaited[name] = at
-		i.pending.Store(int32(len(i.awaited)))
+		i.await(name, at)
 	}
 	try := func(dir firewall.Direction, packets ...[]byte) []bool {
 		pass := make([]bool, len(packets))
@@ -73,5 +74,54 @@ func TestInjectorBoundsAnswers(t *testing.T) {
 	}
 	if made < answersPerSecond || made > 2*answersPerSecond {
 		t.Errorf("%d answers", made)
+	}
+}
+
+// TestTunnelJudgesWithoutAllocation: batches that go through the tunnel are judged by the engine of user space without one allocation, with a
+// packet of ours awaited and not; and one that was lost does not slow the tunnel down for long.
+func TestTunnelJudgesWithoutAllocation(t *testing.T) {
+	engine, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := engine.Load(program(t, "add deny tcp from any to any 81\nadd check-state\nadd allow tcp from any to any keep-state")); err != nil {
+		t.Fatal(err)
+	}
+	own := &injector{awaited: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
+	clock := func() time.Duration { return time.Duration(monotonic()) }
+	judge := own.spare(overlay.JudgeBy(tunnelWorker{engine.Worker(0), &captures{}}, clock, own.refused))
+	batch, pass := make([][]byte, 64), make([]bool, 64)
+	for i := range batch {
+		port := uint16(80)
+		if i%8 == 7 {
+			port = 81
+		}
+		if batch[i], err = packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.88.1.2"), Dst: netip.MustParseAddr("10.88.2.2")},
+			packet.TCP{SrcPort: 1000, DstPort: port, Flags: packet.FlagSYN}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string) {
+		t.Helper()
+		for _, dir := range []firewall.Direction{firewall.Out, firewall.In} {
+			if n := testing.AllocsPerRun(100, func() { judge(firewall.Hook{Dir: dir}, batch, pass) }); n != 0 {
+				t.Errorf("%s: %v allocations for a batch of direction %d", what, n, dir)
+			}
+			for i := range pass {
+				if pass[i] != (i%8 != 7) {
+					t.Errorf("%s: packet %d of direction %d passes: %v", what, i, dir, pass[i])
+				}
+			}
+		}
+	}
+	check("nothing awaited")
+	own.await([]byte("some packet"), time.Now())
+	if !own.awaits() {
+		t.Error("a packet of ours is not awaited")
+	}
+	check("a packet awaited")
+	own.await([]byte("a lost one"), time.Now().Add(-2*spareTime))
+	if own.awaits() {
+		t.Error("a packet that was lost is awaited for ever")
 	}
 }

@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"maps"
+	"cmp"
 	"net/netip"
 	"slices"
 	"sync"
@@ -17,6 +17,7 @@ type links struct {
 	addrs  map[int][]netip.Prefix // guarded by mu; usable addresses by interface
 	wake   chan struct{}          // has an element when something changed since the last look
 	pods   map[int]podLink        // guarded by mu; host ends of pods
+	all    []firewall.Interface   // guarded by mu; what follows from these, in order of index: there may be thousands, and it is asked for at every change
 	synced bool                   // guarded by mu; everything was listed once
 }
 
@@ -32,6 +33,7 @@ func (l *links) report(e nl.Event) {
 	case nl.LinkSet:
 		old, known := l.byID[e.Link.Index]
 		l.byID[e.Link.Index] = e.Link
+		l.noteLocked(e.Link.Index)
 		if known && old.Name == e.Link.Name && old.Up == e.Link.Up {
 			return // the kernel tells of a new pod a dozen times
 		}
@@ -39,6 +41,7 @@ func (l *links) report(e nl.Event) {
 		delete(l.byID, e.Link.Index)
 		delete(l.addrs, e.Link.Index)
 		delete(l.pods, e.Link.Index)
+		l.noteLocked(e.Link.Index)
 	case nl.AddrSet, nl.AddrGone:
 		l.setAddrLocked(e.Addr, e.Kind == nl.AddrSet && !e.Addr.Tentative)
 	case nl.Synced:
@@ -58,26 +61,32 @@ func (l *links) setAddrLocked(a nl.Addr, there bool) {
 		have = append(have, a.Prefix)
 	}
 	l.addrs[a.Link] = have
+	l.noteLocked(a.Link)
 }
 
-// interfaces returns every interface of the host, those that the kernel has told of in order of index.
+// noteLocked brings one interface in `all` up to date. A pod that leaves before the kernel has told of it is no more.
+func (l *links) noteLocked(index int) {
+	kernel, there := l.byID[index]
+	now := firewall.Interface{Index: uint32(index), Name: kernel.Name, Addrs: l.addrs[index]}
+	if p, isPod := l.pods[index]; isPod && (there || !p.leaving) {
+		now.Name, there = p.name, true
+	}
+	at, known := slices.BinarySearchFunc(l.all, now.Index, func(i firewall.Interface, index uint32) int { return cmp.Compare(i.Index, index) })
+	switch {
+	case known && there:
+		l.all[at] = now
+	case known:
+		l.all = slices.Delete(l.all, at, at+1)
+	case there:
+		l.all = slices.Insert(l.all, at, now)
+	}
+}
+
+// interfaces returns every interface of the host in order of index, those of pods also before the kernel tells of them.
 func (l *links) interfaces() []firewall.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]firewall.Interface, 0, len(l.byID))
-	for _, i := range slices.Sorted(maps.Keys(l.byID)) {
-		name := l.byID[i].Name
-		if p, isPod := l.pods[i]; isPod {
-			name = p.name
-		}
-		all = append(all, firewall.Interface{Index: uint32(i), Name: name, Addrs: slices.Clone(l.addrs[i])})
-	}
-	for i, p := range l.pods { // of which there was no news yet
-		if _, there := l.byID[i]; !there && !p.leaving {
-			all = append(all, firewall.Interface{Index: uint32(i), Name: p.name, Addrs: slices.Clone(l.addrs[i])})
-		}
-	}
-	return all
+	return slices.Clone(l.all)
 }
 
 // podLink is the host end of a pod.
@@ -91,6 +100,7 @@ func (l *links) addPod(index uint32, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pods[int(index)] = podLink{name: name}
+	l.noteLocked(int(index))
 }
 
 // losePod says that the host end of a pod is about to go.
@@ -100,5 +110,6 @@ func (l *links) losePod(index uint32) {
 	if p, ok := l.pods[int(index)]; ok {
 		p.leaving = true
 		l.pods[int(index)] = p
+		l.noteLocked(int(index))
 	}
 }

@@ -16,6 +16,41 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
+// stubborn is an engine that refuses one prefix as a member of tables.
+type stubborn struct {
+	*soft.Engine
+	not netip.Prefix
+}
+
+func (e *stubborn) AddTable(name string, m firewall.TableEntry) error {
+	if m.Prefix == e.not {
+		return errors.New("no memory")
+	}
+	return e.Engine.AddTable(name, m)
+}
+
+// TestRulebookAddsMembersAllOrNone: of the members of one command all are in force, or none, in the rules and in the engine.
+func TestRulebookAddsMembersAllOrNone(t *testing.T) {
+	b, e := newBook(t)
+	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.9 7")
+	b.engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
+	for _, line := range []string{"table bad add 192.0.2.1 192.0.2.9 8 10.0.0.9", "table other add 192.0.2.1 10.0.0.9"} {
+		if _, err := b.do(line); err == nil || !strings.Contains(err.Error(), "no memory") {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	if !passes(e, 80) {
+		t.Error("the engine has a member of a command that failed")
+	}
+	if _, there := b.rules.set.Tables["other"]; there || len(b.rules.set.Tables["bad"]) != 1 || b.rules.set.Tables["bad"][netip.MustParsePrefix("192.0.2.9/32")] != 7 {
+		t.Errorf("the rules have %v", b.rules.set.Tables)
+	}
+	must(t, b, "table bad add 192.0.2.1")
+	if passes(e, 80) {
+		t.Error("a member that was added afterwards is not in force")
+	}
+}
+
 // newBook returns a rulebook over a user-space engine that starts without rules.
 func newBook(t *testing.T) (*rulebook, *soft.Engine) {
 	t.Helper()
@@ -102,7 +137,8 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	before = savedText(t, b)
-	for _, line := range []string{"add 20 allwo ip from any to any", "delete 77", "table bad destroy", "table bad delete 10.0.0.9", "zero 77", "", "show"} {
+	for _, line := range []string{"add 20 allwo ip from any to any", "delete 77", "table bad destroy", "table bad delete 10.0.0.9",
+		"table bad delete 192.0.2.1 10.0.0.9", "zero 77", "", "show"} {
 		if _, err := b.do(line); err == nil {
 			t.Errorf("%q is no error", line)
 		}

@@ -26,7 +26,8 @@ func (n *Node) stateTable() (api.StateTable, error) {
 		States: s.States, StatesMax: s.MaxStates, Established: max(0, s.States-s.Embryos), HalfOpen: s.Embryos, HalfOpenMax: s.MaxEmbryonic,
 		PerSource: s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
 		EventsLost: s.Lost,
-		Cookies:    api.Cookies{On: s.Cookies.On, Lack: s.Cookies.Lack, Sent: s.Cookies.Sent, Kept: s.Cookies.Kept, Ever: s.Cookies.Turns},
+		Cookies: api.Cookies{On: s.Cookies.On, Lack: s.Cookies.Lack, Sent: s.Cookies.Sent, Kept: s.Cookies.Kept, Ever: s.Cookies.Turns,
+			Lost: reasons[firewall.ReasonCookieRefused]},
 	}
 	for _, r := range refusals {
 		if reasons[r] > 0 {

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -22,10 +24,11 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 	if err := b.onTrialLocked(); err != nil {
 		return err
 	}
+	undo := b.undoMembersLocked(c)
 	if err := c.Apply(b.rules.set); err != nil {
-		return err
+		return errors.Join(err, undo(0))
 	}
-	for _, e := range c.Entries {
+	for i, e := range c.Entries {
 		var err error
 		if c.Verb == rule.VerbTableAdd {
 			err = b.engine.AddTable(c.Table, firewall.TableEntry{Prefix: e.Prefix, Value: e.Value})
@@ -33,7 +36,7 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 			err = b.engine.DeleteTable(c.Table, e.Prefix)
 		}
 		if err != nil {
-			return fmt.Errorf("table %s: %s: %w", c.Table, e.Prefix, err)
+			return errors.Join(fmt.Errorf("table %s: %s: %w", c.Table, e.Prefix, err), undo(i+1))
 		}
 	}
 	if b.unsaved == nil {
@@ -44,6 +47,36 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 		})
 	}
 	return nil
+}
+
+// undoMembersLocked notes the members that a command is about to change, those alone: tables are large. The function puts them back, in the
+// engine those of the first told entries.
+func (b *rulebook) undoMembersLocked(c *rule.Command) func(told int) error {
+	table, there := b.rules.set.Tables[c.Table]
+	before := rule.Table{}
+	for _, e := range c.Entries {
+		if value, member := table[e.Prefix]; member {
+			before[e.Prefix] = value
+		}
+	}
+	return func(told int) (err error) {
+		if now := b.rules.set.Tables[c.Table]; !there {
+			delete(b.rules.set.Tables, c.Table)
+		} else {
+			for _, e := range c.Entries {
+				delete(now, e.Prefix)
+			}
+			maps.Copy(now, before)
+		}
+		for _, e := range c.Entries[:told] {
+			if value, member := before[e.Prefix]; member {
+				err = errors.Join(err, b.engine.AddTable(c.Table, firewall.TableEntry{Prefix: e.Prefix, Value: value}))
+			} else {
+				_ = b.engine.DeleteTable(c.Table, e.Prefix) // the one that was refused may not be there
+			}
+		}
+		return err
+	}
 }
 
 func (b *rulebook) saveTables() error {

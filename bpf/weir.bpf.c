@@ -7,20 +7,30 @@
 // hook judges a packet at an interface. The test for passing is the last thing that happens: whatever goes wrong before, the packet is dropped.
 inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 {
-	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	if (!c || !cf || cf->layout != LAYOUT)
+	if (!cf || cf->layout != LAYOUT)
+		return TC_ACT_SHOT;
+	__u32 mark = skb->mark;
+	if (unlikely(mark && (mark | 1) == cf->local_mark)) {
+		if (mark == cf->local_mark)
+			return dir == DIR_OUT ? marked(skb, l2) : TC_ACT_UNSPEC;
+		skb->mark = 0;
+		return dir == DIR_OUT ? TC_ACT_UNSPEC : TC_ACT_SHOT; // a judged packet goes out
+	}
+	struct cpu *c = this_cpu();
+	struct forwarding *f = ways();
+	if (!c || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	struct forwarding *f = ways();
-	if (!f)
-		return TC_ACT_SHOT;
-	if (unlikely(cf->local_mark && (skb->mark | 1) == cf->local_mark))
-		return dir == DIR_OUT ? marked(skb, l2) : skb->mark == cf->local_mark ? TC_ACT_UNSPEC : TC_ACT_SHOT; // a judged packet goes out
 	p->dir = dir;
 	p->recv = dir == DIR_IN ? skb->ifindex : skb->ingress_ifindex;
-	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
 	p->now = bpf_ktime_get_coarse_ns();
+	if (dir == DIR_IN && l2 && (f->pods | f->published)) {
+		int r = pass_by(skb);
+		if (likely(r != GO_ON))
+			return r;
+	}
+	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
 	p->random = cf->random ? bpf_get_prandom_u32() : 0;
 	p->tags = 0;
 	p->second = 0;

@@ -157,6 +157,9 @@ func TestErrorsAreObjectsWithCodes(t *testing.T) {
 		if code != 1 || out["code"] != c.code || !strings.Contains(msg, c.msg) || out["cniVersion"] == "" {
 			t.Errorf("%s: exit %d, %v; want code %v and %q", c.name, code, out, c.code, c.msg)
 		}
+		if details, _ := out["details"].(string); details == "" {
+			t.Errorf("%s: %v says nothing of what to do", c.name, out)
+		}
 	}
 }
 

@@ -30,6 +30,7 @@ const (
 	ReasonRate                          // dropped: the pod's rate limit
 	ReasonEmbryonicSource               // refused: its source has as many half-open states as it may
 	ReasonCookie                        // answered by a SYN cookie: no state until the handshake is complete
+	ReasonCookieRefused                 // dropped: redeems a SYN cookie, but the host's stack does not open the connection
 	numReasons
 )
 

@@ -38,11 +38,9 @@ func macs(key string) (pod, host net.HardwareAddr) {
 // connect makes the pod's interfaces and everything in the kernel that hangs on them. All of it goes away with the host
 // end, so undoing is removing that link; connect does so itself when it fails.
 func connect(conn *nl.Conn, p *Pod) (err error) {
-	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key, PeerHardwareAddr: p.MAC, MTU: p.MTU}
+	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key, PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
 	setUpInner, awaitInner := func() error { return nil }, func() error { return nil }
-	if p.Moved {
-		veth.PeerName = p.InnerIf()
-	} else {
+	if !p.Moved {
 		ns, err := nl.OpenNS(p.Netns)
 		if err != nil {
 			return fmt.Errorf("network namespace of %s: %w", p.Name, err)
@@ -56,7 +54,7 @@ func connect(conn *nl.Conn, p *Pod) (err error) {
 		if _, err := inner.LinkByName(p.IfName); err == nil {
 			return fmt.Errorf("pod %s has an interface %s already, which Weir did not make", p.Name, p.IfName)
 		}
-		veth.PeerName, veth.PeerNS = p.IfName, ns
+		veth.PeerNS = ns
 		setUpInner = func() error { return setUpInside(ns, inner, p) }
 		awaitInner = func() error { return awaitCarrier(inner, p, p.IfName) }
 	}
@@ -108,12 +106,13 @@ func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 	}
 }
 
-// setUpInside gives the container's end its addresses and routes.
+// setUpInside gives the container's end its name, addresses and routes. Its files in /proc/sys are written while it still has a name of its own: the kernel
+// compares with what has the same name in every other namespace, so that those of the thousandth eth0 take a thousand times as long to find.
 func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
 	sysctls := map[string]string{
-		"ipv6/conf/" + p.IfName + "/disable_ipv6":  "0", // Docker switches IPv6 off in its namespaces
-		"ipv6/conf/" + p.IfName + "/accept_ra":     "0",
-		"ipv6/conf/" + p.IfName + "/dad_transmits": "0",
+		"ipv6/conf/" + p.InnerIf() + "/disable_ipv6":  "0", // Docker switches IPv6 off in its namespaces
+		"ipv6/conf/" + p.InnerIf() + "/accept_ra":     "0",
+		"ipv6/conf/" + p.InnerIf() + "/dad_transmits": "0",
 	}
 	if err := ns.Do(func() error { return setSysctls(sysctls) }); err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
@@ -125,8 +124,11 @@ func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
 	if err := inner.SetLinkUp(lo.Index); err != nil {
 		return err
 	}
-	link, err := inner.LinkByName(p.IfName)
+	link, err := inner.LinkByName(p.InnerIf())
 	if err != nil {
+		return err
+	}
+	if err := inner.RenameLink(link.Index, p.IfName); err != nil {
 		return err
 	}
 	if err := inner.SetLinkUp(link.Index); err != nil {

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -373,14 +374,24 @@ func (m *Manager) publish() error {
 	return nil
 }
 
-// Find returns a pod by container and interface, or by container alone, or by name.
+// Find returns a pod by container and interface, or by container alone, or by name: of several the oldest.
 func (m *Manager) Find(name, ifName string) (Pod, error) {
-	for _, p := range m.List() {
-		if (p.Container == name || p.Name == name) && (ifName == "" || p.IfName == ifName) {
-			return p, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found *Pod
+	for _, p := range m.pods {
+		if p.Ready && (p.Container == name || p.Name == name) && (ifName == "" || p.IfName == ifName) && (found == nil || byAge(p, found) < 0) {
+			found = p
 		}
 	}
-	return Pod{}, fmt.Errorf("%w: %s", ErrNotFound, name)
+	if found == nil {
+		return Pod{}, fmt.Errorf("%w: %s", ErrNotFound, name)
+	}
+	return *found, nil
+}
+
+func byAge(a, b *Pod) int {
+	return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Key, b.Key))
 }
 
 // List returns the pods that are ready, oldest first.
@@ -393,15 +404,7 @@ func (m *Manager) List() []Pod {
 			list = append(list, *p)
 		}
 	}
-	slices.SortFunc(list, func(a, b Pod) int {
-		if c := a.Created.Compare(b.Created); c != 0 {
-			return c
-		}
-		if a.Key < b.Key {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b Pod) int { return byAge(&a, &b) })
 	return list
 }
 

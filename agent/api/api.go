@@ -92,6 +92,7 @@ type Cookies struct {
 	Lack string `json:"impossible,omitempty"` // why they cannot be used
 	Sent uint64 `json:"sent"`
 	Kept uint64 `json:"redeemed"` // came back: connections
+	Lost uint64 `json:"refused"`  // came back, but the host's stack did not open the connection
 	Ever int    `json:"times_on"`
 }
 

@@ -12,7 +12,8 @@ checked_once int operate(__u32 op)
 	__u32 zero = 0;
 	struct config *cf = settings();
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
-	if (!cf || !in)
+	struct cpu *c = this_cpu();
+	if (!cf || !in || !c)
 		return 0;
 	if (op == OP_REMOVE)
 		return remove_state(in->place, in->tag_word, in->count);
@@ -20,6 +21,7 @@ checked_once int operate(__u32 op)
 		return start_ticking();
 	if (op == OP_ADOPT)
 		return adopt(0);
+	c->p.swept = 0;
 	struct sweep w = {.next = in->place, .sets = cf->sets, .purge = op == OP_PURGE};
 	bpf_loop(in->count, sweep_one, &w, 0);
 	return w.gone;

@@ -359,6 +359,8 @@ inline_always void before_judge(struct __sk_buff *skb, struct pkt *p)
 // after_judge ends what before_judge began.
 inline_always void after_judge(struct __sk_buff *skb, struct pkt *p)
 {
-	if (unlikely(p->offer == OFFER_REDEEMED) && !seat_cookie(skb))
+	if (unlikely(p->offer == OFFER_REDEEMED) && !seat_cookie(skb)) {
 		p->v.pass = 0;
+		p->v.reason = REASON_COOKIE_REFUSED;
+	}
 }

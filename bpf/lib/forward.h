@@ -297,14 +297,11 @@ checked_once int depart(struct __sk_buff *skb, __u32 l2)
 	return pod ? to_pod(skb, p, cf, f) : to_card(skb, p, cf);
 }
 
-// carry_in carries a packet that came in. p->recv, p->now and p->random are set.
+// carry_in carries a packet that came in and that pass_by has left. p->recv, p->now and p->random are set.
 inline_always int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 {
-	int r = l2 ? pass_by(skb) : GO_ON;
+	int r = arrive(skb, l2);
 
-	if (likely(r != GO_ON))
-		return r;
-	r = arrive(skb, l2);
 	if (r != GO_ON)
 		return r;
 	before_judge(skb, p);

@@ -46,7 +46,7 @@ inline_always int carry_out(struct __sk_buff *skb, __u32 l2)
 	return leave(skb, l2);
 }
 
-// marked lets a packet pass that Weir made itself, or that was judged on its way out already. What Weir sends in the name of a pod, keepalive probes, is
+// marked lets a packet pass that Weir made itself. What it sends in the name of a pod, keepalive probes, is
 // translated as the pod's own packets are.
 checked_once int marked(struct __sk_buff *skb, __u32 l2)
 {
@@ -57,10 +57,6 @@ checked_once int marked(struct __sk_buff *skb, __u32 l2)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
 
-	if (skb->mark != cf->local_mark) {
-		skb->mark = 0;
-		return GO_UP;
-	}
 	if (likely(!(f->masquerade | f->published)))
 		return GO_UP;
 	p->now = bpf_ktime_get_coarse_ns();

@@ -195,6 +195,26 @@ inline_always int slow6(struct __sk_buff *skb, struct pkt *p)
 	return load_transport(skb, p);
 }
 
+// parse_slow_ip decodes the IP packet at p->l3 of a frame of this type, 0 if nothing said one. It is a function of its own so that the verifier does not check it for
+// each number of VLAN tags.
+checked_once int parse_slow_ip(struct __sk_buff *skb, __u32 type)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return PARSED_OTHER;
+	struct pkt *p = &c->p;
+
+	p->buffer = skb->len > p->l3 ? skb->len - p->l3 : 0;
+	if (!p->buffer && !type)
+		return refuse(p, DECODE_LINK);
+	if (p->buffer < 20 || bpf_skb_load_bytes(skb, p->l3, p->buf, 20) < 0)
+		return refuse(p, DECODE_SHORT);
+	__u32 version = p->buf[0] >> 4;
+	if ((version != 4 && version != 6) || (type == ETH_IP && version != 4) || (type == ETH_IPV6 && version != 6))
+		return refuse(p, DECODE_VERSION);
+	return version == 4 ? slow4(skb, p) : slow6(skb, p);
+}
+
 // parse_slow decodes any frame: VLAN tags, options, extension headers, fragments, headers that are cut or not in one piece.
 checked_once int parse_slow(struct __sk_buff *skb, __u32 l2)
 {
@@ -227,15 +247,7 @@ checked_once int parse_slow(struct __sk_buff *skb, __u32 l2)
 			return PARSED_OTHER;
 	}
 	p->l3 = l3;
-	p->buffer = skb->len > l3 ? skb->len - l3 : 0;
-	if (!p->buffer && !l2)
-		return refuse(p, DECODE_LINK);
-	if (p->buffer < 20 || bpf_skb_load_bytes(skb, l3, p->buf, 20) < 0)
-		return refuse(p, DECODE_SHORT);
-	__u32 version = p->buf[0] >> 4;
-	if ((version != 4 && version != 6) || (type == ETH_IP && version != 4) || (type == ETH_IPV6 && version != 6))
-		return refuse(p, DECODE_VERSION);
-	return version == 4 ? slow4(skb, p) : slow6(skb, p);
+	return parse_slow_ip(skb, type);
 }
 
 // parse decodes the frame. l2 is 14 on an interface with Ethernet headers and 0 on one without.

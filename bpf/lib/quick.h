@@ -71,14 +71,13 @@ inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 t
 	return 0;
 }
 
-// quick_rule returns the rule with an id if it does no more than to count a packet and let it pass.
-inline_always struct code *quick_rule(__u32 current, __u32 id)
+// quick_rule returns the rule with an id, its slot in p->slot, if it does no more than to count a packet and let it pass.
+inline_always struct code *quick_rule(struct pkt *p, __u32 id)
 {
-	void *image = bpf_map_lookup_elem(&images, &current);
-	__u32 slot = id & 0xffff;
-	struct code *r = image ? code_in(image, slot) : NULL;
+	void *image = image_of(p);
+	struct code *r = image ? owner_of(p, image, id) : NULL;
 
-	return r && r->id == id && r->action == ACT_ALLOW && !r->tag && !(r->flags & CODE_LOG) ? r : NULL;
+	return r && r->action == ACT_ALLOW && !r->tag && !(r->flags & CODE_LOG) ? r : NULL;
 }
 
 // quick judges the packet of skb if it can, and returns whether it did. The packet then passes.
@@ -124,6 +123,7 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	struct tag_line *a = tags_at(an), *o = tags_at(bn);
 	if (!a || !o)
 		return 0;
+	expect(an, hash);
 	if (!quick_find(p, a, an, tag, low, high) && !quick_find(p, o, bn, tag, low, high)) {
 		p->hash = hash;
 		p->tag = tag;
@@ -136,7 +136,8 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	if (!s)
 		return 0;
 	struct side *mine = swap ? high_side(s, place) : low_side(s, place), *peer = swap ? low_side(s, place) : high_side(s, place);
-	struct code *r = quick_rule(current & CURRENT_SLOT, mine->rule);
+	p->current = current & CURRENT_SLOT;
+	struct code *r = quick_rule(p, mine->rule);
 	if (!r)
 		return 0;
 	__s64 now = p->now;
@@ -149,6 +150,6 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	p->v.pass = 1;
 	p->v.number = r->number;
 	p->v.id = r->id;
-	p->v.slot = r->id & 0xffff;
+	p->v.slot = p->slot;
 	return 1;
 }

@@ -18,7 +18,7 @@ struct {
 // source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, of which one host has all that follow.
 inline_always __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 {
-	__u64 a = hi ? hi : lo;
+	__u64 a = is_mapped(hi, lo) ? lo : hi;
 	__u64 h = (__u64)((__u32)a + (__u32)cf->seed[10]) * ((__u32)(a >> 32) + (__u32)cf->seed[11]);
 
 	h ^= h >> 32;

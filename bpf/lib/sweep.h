@@ -64,6 +64,15 @@ inline_always int wants_probe(struct config *cf, struct side *low, struct side *
 	return (__u64)left / every != (__u64)(left + pass) / every;
 }
 
+// young: the state has seen a packet so lately that it has not expired, whatever its other side says. Of TCP and SCTP one side does not tell: either end may have
+// ended it.
+inline_always int young(struct config *cf, struct side *low, __u8 proto, __s64 now)
+{
+	__s64 first = lifetime(cf, PHASE_OPENING, proto), later = lifetime(cf, PHASE_ESTABLISHED, proto);
+
+	return proto != PROTO_TCP && proto != PROTO_SCTP && now <= once(low->last) + (first < later ? first : later);
+}
+
 // sweep_at looks at one state: it probes it, or removes it if it has expired or its rule is gone.
 checked_once int sweep_at(__u32 place, __u32 purge)
 {
@@ -82,24 +91,36 @@ checked_once int sweep_at(__u32 place, __u32 purge)
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
 		return remove_state(place, tag, GONE_EXPIRED);
-	if (low->rule != NAT_RULE && !owner_of(p, image, low->rule))
-		return remove_state(place, tag, GONE_RULE);
+	if (low->rule != NAT_RULE) {
+		if (!owner_of(p, image, low->rule))
+			return remove_state(place, tag, GONE_RULE);
+		p->swept = low->rule;
+	}
 	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) && wants_probe(cf, low, high, p->now))
 		event_probe(cf, c, s, way, tag);
 	return 0;
 }
 
-// sweep_set looks at the states of a set and returns how many it removed. With `purge` only those of rules that are gone have to go.
+// sweep_set looks at the states of a set and returns how many it removed. With `purge` only those of rules that are gone have to go. Most states stay, and
+// have the rule of the one before: one line tells that of each.
 checked_once int sweep_set(__u32 n, __u32 purge)
 {
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(n);
 	struct tag_line *t = tags_at(n);
 	int gone = 0;
 
-	if (!t)
+	if (!c || !cf || !s || !t)
 		return 0;
 	for (int i = 0; i < WAYS; i++) {
-		if ((once(t->tag[i]) & TAG_MASK) == TAG_LIVE)
-			gone += sweep_at(n * WAYS + i, purge);
+		__u64 tag = once(t->tag[i]);
+		struct side *low = low_side(s, i);
+		if ((tag & TAG_MASK) != TAG_LIVE)
+			continue;
+		if (once(low->rule) == c->p.swept && (purge || young(cf, low, tag_proto(tag), c->p.now)))
+			continue;
+		gone += sweep_at(n * WAYS + i, purge);
 	}
 	return gone;
 }
@@ -158,6 +179,7 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 	struct sweep w = {.next = hand->next, .sets = cf->sets};
 	c->p.now = bpf_ktime_get_coarse_ns();
 	c->p.current = cf->current & CURRENT_SLOT;
+	c->p.swept = 0;
 	bpf_loop(count, sweep_one, &w, 0);
 	hand->next += count;
 	if (hand->next >= cf->sets) {

@@ -51,6 +51,12 @@ inline_always int vacant(__u64 tag, __s64 now)
 	return (tag & TAG_MASK) == TAG_FREE && tag >> 2 <= (__u64)now >> TICK_SHIFT;
 }
 
+// usual_way is where in its first set a new state goes if that entry is vacant.
+inline_always __u32 usual_way(__u64 hash)
+{
+	return hash & (WAYS - 1);
+}
+
 inline_always struct set *set_at(__u32 n)
 {
 	return bpf_map_lookup_elem(&states, &n);
@@ -59,6 +65,20 @@ inline_always struct set *set_at(__u32 n)
 inline_always struct tag_line *tags_at(__u32 n)
 {
 	return bpf_map_lookup_elem(&tags, &n);
+}
+
+// expect reads a word of each line of the entry where the state of a hash most likely lies, or would. The loads are not waited for: these lines come at the same time
+// as those of the tags, which say whether that was right.
+inline_always void expect(__u32 first, __u64 hash)
+{
+	struct set *s = set_at(first);
+	__u32 way = usual_way(hash);
+
+	if (s) {
+		once(s->addr[way].low_hi);
+		once(s->side[way * 2].last);
+		once(s->side[way * 2 + 1].last);
+	}
 }
 
 // key_hash sets p->hash and p->tag for p->key with a flow name.
@@ -157,8 +177,8 @@ inline_always __u32 count_bits(__u32 v)
 	return (v + (v >> 4)) & 0x0f0f;
 }
 
-// scout, which returns 0, notes in p->spare where a state for p->key could lie: in the emptier of its two sets, which fills the table evenly. It reads what such a state would
-// write, so that these lines are on their way while the rules are asked.
+// scout, which returns 0, notes in p->spare where a state for p->key could lie: at its usual way in its first set, where `expect` looks before anybody knows, or else in
+// the emptier of its two sets, which fills the table evenly. It reads what such a state would write, so that these lines are on their way while the rules are asked.
 checked_once int scout(__u32 sets)
 {
 	struct cpu *c = this_cpu();
@@ -170,7 +190,12 @@ checked_once int scout(__u32 sets)
 	if (!a || !b)
 		return 0;
 	__u64 tick = (__u64)p->now >> TICK_SHIFT;
-	__u32 in_a = vacancies(a, tick), in_b = vacancies(b, tick);
+	__u32 in_a = vacancies(a, tick), in_b = vacancies(b, tick), usual = usual_way(p->hash);
+
+	if (in_a >> usual & 1) {
+		p->spare = an * WAYS + usual + 1;
+		return 0;
+	}
 	__u32 both = count_bits(in_a | in_b << WAYS);
 	int use_a = (both & 0xff) >= both >> 8;
 	__u32 in = use_a ? in_a : in_b, n = use_a ? an : bn;
@@ -196,6 +221,7 @@ inline_always int find(struct pkt *p, struct config *cf)
 
 	if (!a || !b)
 		return 0;
+	expect(an, p->hash);
 	if (find_in(p, a, an) || find_in(p, b, bn))
 		return 1;
 	scout(cf->sets);

@@ -300,7 +300,7 @@ struct pkt {
 	__u64 hash;
 	__u32 missed;  // 1 + flow id of which the short way found no state, 0 if it did not look
 	__u32 spare;   // 1 + place that a look-up without success found for the key, 0 if there is none
-	__u32 found_rule;
+	__u32 swept;   // rule that the sweep has found to be in force since it began, 0 if there is none
 	__u32 track;  // 1 + place of the track that counts the state to be made, 0 if none does
 	struct masked masked; // what it counts by
 	__u64 track_tag;      // of the track of that

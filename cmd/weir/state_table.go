@@ -31,8 +31,8 @@ func printTable(c *call, t *api.StateTable, prefix string) {
 	case k.Lack != "":
 		say("SYN cookies: none (%s)", c.show(k.Lack))
 	case k.On:
-		say("SYN cookies: ON, %d sent, %d redeemed", k.Sent, k.Kept)
+		say("SYN cookies: ON, %d sent, %d redeemed, %d refused by the host", k.Sent, k.Kept, k.Lost)
 	default:
-		say("SYN cookies: off (%d times on), %d sent, %d redeemed", k.Ever, k.Sent, k.Kept)
+		say("SYN cookies: off (%d times on), %d sent, %d redeemed, %d refused by the host", k.Ever, k.Sent, k.Kept, k.Lost)
 	}
 }

@@ -28,6 +28,12 @@ type router interface {
 	SetRoutes([]firewall.Route) error
 }
 
+// ticker is a Subject whose sweep can be watched at work.
+type ticker interface {
+	// Tick does the next small piece of the sweep.
+	Tick(now time.Duration) error
+}
+
 // Difference is a disagreement between the twin and an engine.
 type Difference struct {
 	Case *Case
@@ -100,6 +106,9 @@ func (r *runner) step(s *Step) (string, error) {
 	case StepSweep:
 		r.now = s.Input.Now
 		return r.compare(), nil
+	case StepTick:
+		r.now = s.Input.Now
+		return r.tick(int(s.Number))
 	case StepTable:
 		r.twin.SetTable(s.Name, s.Entries)
 		return "", r.subject.SetTable(s.Name, s.Entries)
@@ -144,18 +153,56 @@ func (r *runner) packet(s *Step) (string, error) {
 	return "", nil
 }
 
+// tick lets the engine tick n times. Which states that ends is the engine's affair as long as they have expired: the twin ends the same ones, since a
+// state counts for limits until somebody removes it. All others must be there as they were.
+func (r *runner) tick(n int) (string, error) {
+	subject, ok := r.subject.(ticker)
+	if !ok {
+		return "", nil
+	}
+	for range n {
+		if err := subject.Tick(r.now); err != nil {
+			return "", err
+		}
+	}
+	left, err := r.states()
+	if err != nil {
+		return "", err
+	}
+	there := map[string]bool{}
+	for _, s := range left {
+		there[identity(s)] = true
+	}
+	r.twin.sweepUnless(r.now, func(s firewall.State) bool { return there[identity(s)] })
+	return diffStates(r.twin.States(), left), nil
+}
+
+// identity returns what names a state.
+func identity(s firewall.State) string {
+	return fmt.Sprint(s.Proto, s.From, s.To, s.FlowName)
+}
+
+// states returns those of the engine.
+func (r *runner) states() ([]firewall.State, error) {
+	var all []firewall.State
+	for s, err := range r.subject.States() {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
 // compare sweeps both and compares everything that can be read.
 func (r *runner) compare() string {
 	r.twin.Sweep(r.now)
 	if err := r.subject.Sweep(r.now); err != nil {
 		return err.Error()
 	}
-	var got []firewall.State
-	for s, err := range r.subject.States() {
-		if err != nil {
-			return err.Error()
-		}
-		got = append(got, s)
+	got, err := r.states()
+	if err != nil {
+		return err.Error()
 	}
 	want := r.twin.States()
 	if d := diffStates(want, got); d != "" {
@@ -220,6 +267,8 @@ func (s *Step) String() string {
 		return fmt.Sprintf("%v %v random %#x tags %v: %s\n     %s", s.Input.Now, s.Input.Hook, s.Input.Random, s.Input.Tags, describe(s.Packet), hex.EncodeToString(s.Packet))
 	case StepSweep:
 		return fmt.Sprintf("%v sweep and compare", s.Input.Now)
+	case StepTick:
+		return fmt.Sprintf("%v %d ticks", s.Input.Now, s.Number)
 	case StepTable:
 		return fmt.Sprintf("table %s = %v", s.Name, s.Entries)
 	case StepAdd:

@@ -28,6 +28,7 @@ type StepKind uint8
 const (
 	StepPacket     StepKind = iota // a packet is judged
 	StepSweep                      // all expired states are ended, then all states and counters are compared
+	StepTick                       // the engine ticks Number times, if it can: it may end expired states, and no others
 	StepTable                      // SetTable
 	StepAdd                        // AddTable
 	StepDelete                     // DeleteTable
@@ -40,7 +41,7 @@ const (
 // Step is one thing that happens.
 type Step struct {
 	Kind    StepKind
-	Input   firewall.Input // StepPacket; Now counts for StepSweep too
+	Input   firewall.Input // StepPacket; Now counts for StepSweep and StepTick too
 	Packet  []byte
 	Name    string // of the table
 	Entries []firewall.TableEntry
@@ -103,7 +104,7 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 	return c
 }
 
-// pause returns how long nothing happens: mostly next to nothing, now and then just about a lifetime.
+// pause returns how long nothing happens: mostly next to nothing, now and then just about a lifetime, hardly ever for days.
 func (g random) pause(o *firewall.Options) time.Duration {
 	t := &o.Timeouts
 	switch n := g.IntN(100); {
@@ -116,6 +117,8 @@ func (g random) pause(o *firewall.Options) time.Duration {
 		return lives[g.IntN(len(lives))] + time.Duration(g.IntN(3)-1)*time.Millisecond
 	case n == 98:
 		return 30*time.Second + time.Duration(g.IntN(3)-1)*time.Millisecond
+	case g.chance(10): // the machine slept
+		return time.Duration(1+g.IntN(100)) * time.Hour
 	}
 	return t.Established + time.Duration(g.IntN(3)-1)*time.Millisecond
 }
@@ -125,23 +128,25 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 	switch n := g.IntN(1000); {
 	case n < 15:
 		return Step{Kind: StepSweep, Input: firewall.Input{Now: now}}, nil
-	case n < 20:
+	case n < 45:
+		return Step{Kind: StepTick, Input: firewall.Input{Now: now}, Number: uint16(1 + g.IntN(400))}, nil
+	case n < 50:
 		s := Step{Kind: StepTable, Name: g.one(tables...)}
 		for g.chance(70) {
 			s.Entries = append(s.Entries, g.entry())
 		}
 		return s, nil
-	case n < 28:
+	case n < 58:
 		return Step{Kind: StepAdd, Name: g.one(tables...), Entries: []firewall.TableEntry{g.entry()}}, nil
-	case n < 34:
+	case n < 64:
 		return Step{Kind: StepDelete, Name: g.one(tables...), Entries: []firewall.TableEntry{g.entry()}}, nil
-	case n < 38:
+	case n < 68:
 		return Step{Kind: StepInterfaces, Ifs: g.interfaces()}, nil
-	case n < 40:
+	case n < 70:
 		return Step{Kind: StepRoutes, Routes: g.routes()}, nil
-	case n < 46 && len(c.Rules) > 1:
+	case n < 76 && len(c.Rules) > 1:
 		return Step{Kind: StepLoad, Set: g.IntN(len(c.Rules))}, nil
-	case n < 48:
+	case n < 78:
 		return Step{Kind: StepZero, Number: uint16(100 * g.IntN(5))}, nil
 	}
 	s = Step{Kind: StepPacket, Input: firewall.Input{Now: now, Random: g.Uint32()}}

@@ -128,6 +128,11 @@ func (t *Twin) Sweep(now time.Duration) {
 	t.removeStates(func(s *twinState) bool { return t.expired(s, int64(now)) })
 }
 
+// sweepUnless removes the states that have expired but for those that somebody keeps.
+func (t *Twin) sweepUnless(now time.Duration, keeps func(firewall.State) bool) {
+	t.removeStates(func(s *twinState) bool { return t.expired(s, int64(now)) && !keeps(t.show(s)) })
+}
+
 func (t *Twin) expired(s *twinState, now int64) bool { return now > s.Deadline(&t.Options.Timeouts) }
 
 // job is the judgement of one packet.

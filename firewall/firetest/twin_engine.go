@@ -60,15 +60,20 @@ func (t *Twin) Decisions() map[firewall.Decision]firewall.Count { return t.decis
 func (t *Twin) States() []firewall.State {
 	var all []firewall.State
 	for _, s := range t.states {
-		st := firewall.State{Proto: s.Proto, FlowName: s.name, Rule: t.rules[t.slot(s.rule)].Number, Key: s.rule, Phase: s.Phase(),
-			Created: s.created, Last: s.Last(), Deadline: s.Deadline(&t.Options.Timeouts)}
-		st.From, st.To = s.key.Ends(s.from)
-		for i, side := range s.Sides {
-			st.Packets[i], st.Bytes[i] = side.Packets, side.Bytes
-		}
-		all = append(all, st)
+		all = append(all, t.show(s))
 	}
 	return all
+}
+
+// show returns a state as an engine shows it.
+func (t *Twin) show(s *twinState) firewall.State {
+	st := firewall.State{Proto: s.Proto, FlowName: s.name, Rule: t.rules[t.slot(s.rule)].Number, Key: s.rule, Phase: s.Phase(),
+		Created: s.created, Last: s.Last(), Deadline: s.Deadline(&t.Options.Timeouts)}
+	st.From, st.To = s.key.Ends(s.from)
+	for i, side := range s.Sides {
+		st.Packets[i], st.Bytes[i] = side.Packets, side.Bytes
+	}
+	return st
 }
 
 // Keys returns the identities of a Program's rules by slot.

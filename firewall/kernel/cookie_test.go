@@ -196,6 +196,48 @@ func TestSYNCookies(t *testing.T) {
 	}
 }
 
+// TestACookieThatTheStackRefuses: a host whose TCP is told not to scale windows any more takes no connection by a cookie that says so. The acknowledgement is dropped, and
+// with a reason of its own: a rule let it in.
+func TestACookieThatTheStackRefuses(t *testing.T) {
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 20000, 2000, 500
+	g := newGuardedWith(t, webRules, o)
+	listenTCP(t, g.server, "[::]:8080")
+	if err := g.engine.Load(compile(t, "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.stats(t); s.Cookies.Lack != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	}
+	f := g.synFlood(t, 8080)
+	until(t, "cookies are on", 5*time.Second, func() bool { return g.stats(t).Cookies.On })
+	g.server.Sysctl("net.ipv4.tcp_window_scaling", "0")
+	for _, to := range []string{"10.0.0.1:8080", "[fd00::1]:8080"} {
+		if err := g.echoes(to, 1); err == nil {
+			t.Errorf("%s: the stack took the connection", to)
+		}
+	}
+	stopFlood(t, f)
+	decided, err := g.engine.Decisions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused, passed := uint64(0), uint64(0)
+	for d, n := range decided {
+		if d.Reason == firewall.ReasonCookieRefused && d.Pass {
+			passed += n.Packets
+		} else if d.Reason == firewall.ReasonCookieRefused {
+			refused += n.Packets
+		}
+	}
+	if refused < 2 || passed != 0 {
+		t.Errorf("%d acknowledgements dropped because the stack refused them, %d passed", refused, passed)
+	}
+	if s := g.stats(t); s.Cookies.Kept != 0 {
+		t.Errorf("%d cookies were redeemed", s.Cookies.Kept)
+	}
+}
+
 // strangers looks at what cookies are not for, while they are on.
 func (g *guarded) strangers(t *testing.T) {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -88,13 +89,13 @@ func (e *Engine) reattach(index uint32) error {
 
 // freePlaceLocked returns the lowest place that no pod counts in.
 func (e *Engine) freePlaceLocked() (uint32, error) {
-	taken := make(map[uint32]bool, len(e.endpoints))
+	var taken [maxPods]bool
 	for _, v := range e.endpoints {
 		taken[v.Place] = true
 	}
-	for place := range uint32(maxPods) {
-		if !taken[place] {
-			return place, nil
+	for place, used := range taken {
+		if !used {
+			return uint32(place), nil
 		}
 	}
 	return 0, fmt.Errorf("there are %d pods, which is as many as there can be", maxPods)
@@ -171,19 +172,18 @@ func (e *Engine) DeleteEndpoint(index uint32) error {
 		return nil
 	}
 	err := e.dropEndpointLocked(&v)
-	others := map[weirAddress]bool{}
-	for _, o := range e.endpoints {
+	ours := map[netip.Addr]bool{}
+	for _, a := range v.Addr[:v.Count] {
+		ours[a.addr()] = true
+	}
+	for _, o := range e.endpoints { // that one of them may belong to by now
 		for _, a := range o.Addr[:o.Count] {
-			others[a] = true
+			if slices.Contains(v.Addr[:v.Count], a) {
+				delete(ours, a.addr())
+			}
 		}
 	}
 	e.mu.Unlock()
-	ours := map[netip.Addr]bool{}
-	for _, a := range v.Addr[:v.Count] {
-		if !others[a] {
-			ours[a.addr()] = true
-		}
-	}
 	return errors.Join(err, e.endWhere(func(x *entry) bool {
 		return ours[addrOf(x.addr[0], x.addr[1])] || ours[addrOf(x.addr[2], x.addr[3])]
 	}))

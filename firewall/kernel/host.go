@@ -23,36 +23,47 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	if !e.told { // what an earlier engine has written is anything
 		old = nil
 	}
-	now, changed := make(map[uint32]firewall.Interface, len(ifs)), map[uint32]firewall.Interface{}
-	addresses := !e.told
+	changed := map[uint32]firewall.Interface{}
+	addresses, kept := !e.told, 0
 	for _, i := range ifs {
-		now[i.Index] = i
-		if o, known := old[i.Index]; !known || o.Name != i.Name || !slices.Equal(o.Addrs, i.Addrs) {
+		o, known := old[i.Index]
+		if known {
+			kept++
+		}
+		if !known || o.Name != i.Name || !slices.Equal(o.Addrs, i.Addrs) {
 			changed[i.Index] = i
 			addresses = addresses || len(o.Addrs)+len(i.Addrs) > 0
 		}
 	}
-	gone := false
-	for index, o := range old {
-		if _, there := now[index]; !there {
-			gone, addresses = true, addresses || len(o.Addrs) > 0
-		}
-	}
-	if e.told && !gone && len(changed) == 0 {
+	if e.told && kept == len(old) && len(changed) == 0 {
 		return nil
 	}
+	now, gone := make(map[uint32]firewall.Interface, len(ifs)), []uint32{}
+	for _, i := range ifs {
+		now[i.Index] = i
+	}
+	for index, o := range old {
+		if _, there := now[index]; !there {
+			gone, addresses = append(gone, index), addresses || len(o.Addrs) > 0
+		}
+	}
 	e.ifs = now
-	err := e.tellInterfacesLocked(changed, gone || !e.told, addresses)
+	err := e.tellInterfacesLocked(changed, gone, addresses)
 	e.told = err == nil
 	return err
 }
 
 // tellInterfacesLocked writes what has changed. What is new comes first and what is gone goes last: an address that moves is never missing.
-func (e *Engine) tellInterfacesLocked(changed map[uint32]firewall.Interface, gone, addresses bool) error {
+func (e *Engine) tellInterfacesLocked(changed map[uint32]firewall.Interface, gone []uint32, addresses bool) error {
 	if err := e.putInterfacesLocked(changed, e.prog, e.slot(), 3); err != nil {
 		return err
 	}
-	if gone {
+	for _, index := range gone {
+		if err := e.objects.Ifaces.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	if !e.told {
 		if err := prune(e.objects.Ifaces, func(index uint32) bool { _, ok := e.ifs[index]; return ok }); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -91,8 +92,18 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	if v := judge("2001:db8:0:1::1", 9, false); !v.Pass {
 		t.Errorf("another /64: %+v", v)
 	}
-	if n := e.sourcesInUse(t); n != 2*301 {
-		t.Errorf("the counters of sources add up to %d for 301 half-open states", n)
+	// Also the one whose first half is zero, which is no IPv4 address.
+	passed := 0
+	for n := range 110 {
+		if judge(fmt.Sprintf("::%x:0:1", 1+n), 9, false).Pass {
+			passed++
+		}
+	}
+	if passed != 100 {
+		t.Errorf("::/64 has %d half-open states, 100 are allowed", passed)
+	}
+	if n := e.sourcesInUse(t); n != 2*401 {
+		t.Errorf("the counters of sources add up to %d for 401 half-open states", n)
 	}
 	// What is answered counts no longer: as many as were answered may come.
 	for port := range 40 {
@@ -120,7 +131,7 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if refused := firewall.ByReason(decided)[firewall.ReasonEmbryonicSource]; refused != 200*3+1+160+200 {
-		t.Errorf("%d packets counted as refused, not %d", refused, 200*3+1+160+200)
+	if refused := firewall.ByReason(decided)[firewall.ReasonEmbryonicSource]; refused != 200*3+1+10+160+200 {
+		t.Errorf("%d packets counted as refused, not %d", refused, 200*3+1+10+160+200)
 	}
 }

@@ -9,18 +9,13 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	host "github.com/cilium/ebpf/features"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// How many instructions the verifier may process for a program: its limit is a million, but it has grown stricter with every kernel. That of 6.1 will not: it finds
-// fewer paths to be alike, and may take a third more.
-const (
-	maxProcessed      = 300_000
-	maxProcessedOlder = 400_000
-)
+// maxProcessed is how many instructions the verifier may process for a program, on every kernel: its limit is a million, but it has grown stricter with most.
+const maxProcessed = 300_000
 
 // TestProcessedInstructions loads what clang 14 made, which is committed, and what clang 19 makes of the same C, and asks the kernel what each program cost
 // its verifier. WEIR_OBJECT names an object made elsewhere, for a machine without a compiler.
@@ -74,12 +69,6 @@ func flags(t *testing.T) []string {
 
 func countProcessed(t *testing.T, spec *ebpf.CollectionSpec) {
 	(&Engine{options: firewall.DefaultOptions()}).size(spec)
-	most := uint32(maxProcessed)
-	if version, err := host.LinuxVersionCode(); err != nil {
-		t.Fatal(err)
-	} else if version < 6<<16|9<<8 {
-		most = maxProcessedOlder
-	}
 	for name, p := range spec.Programs {
 		t.Run(name, func(t *testing.T) {
 			one := *spec
@@ -102,8 +91,8 @@ func countProcessed(t *testing.T, spec *ebpf.CollectionSpec) {
 				t.Fatal("the kernel does not tell how many instructions its verifier processed")
 			}
 			t.Logf("%d instructions processed", n)
-			if n > most {
-				t.Errorf("%d instructions processed, at most %d", n, most)
+			if n > maxProcessed {
+				t.Errorf("%d instructions processed, at most %d", n, maxProcessed)
 			}
 		})
 	}

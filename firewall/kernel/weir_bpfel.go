@@ -197,7 +197,7 @@ type weirCpu struct {
 		Hash       uint64
 		Missed     uint32
 		Spare      uint32
-		FoundRule  uint32
+		Swept      uint32
 		Track      uint32
 		Masked     struct {
 			_     structs.HostLayout

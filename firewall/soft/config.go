@@ -44,6 +44,14 @@ func (c *config) slotOf(id uint32) int {
 // liberal reports whether states of the rule in a slot skip the window checks.
 func (c *config) liberal(slot int) bool { return c.opts.Liberal || c.rules[slot].Liberal }
 
+// Accepts returns the error that Load would return, and does nothing else.
+func Accepts(p *rule.Program) error {
+	if err := check(p); err != nil {
+		return fmt.Errorf("soft: load: %w", err)
+	}
+	return nil
+}
+
 // check refuses a Program that would make the engine read beyond an array.
 func check(p *rule.Program) error {
 	n := len(p.Rules)

@@ -25,6 +25,14 @@ func (s subject) Sweep(now time.Duration) error {
 	return nil
 }
 
+// Tick lets every worker tick. What it would send is for other tests.
+func (s subject) Tick(now time.Duration) error {
+	for _, w := range s.workers {
+		w.Tick(now, func(Probe) {})
+	}
+	return nil
+}
+
 // treaty returns options with room for every state of a random case.
 func treaty() firewall.Options {
 	o := firewall.DefaultOptions()

@@ -91,8 +91,8 @@ func (e *Engine) Worker(i int) *Worker { return e.workers[i] }
 
 // Load replaces the Program. Workers go on meanwhile: each takes the new rules over between two packets.
 func (e *Engine) Load(p *rule.Program) error {
-	if err := check(p); err != nil {
-		return fmt.Errorf("soft: load: %w", err)
+	if err := Accepts(p); err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -123,7 +123,7 @@ func (e *Engine) installLocked(c *config) {
 		}
 	}
 	for _, s := range e.shards {
-		rules := make([]counter, len(c.rules))
+		rules := newCounters(len(c.rules))
 		s.hold()
 		switch {
 		case before != nil:

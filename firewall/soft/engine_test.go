@@ -307,7 +307,8 @@ func TestNoAllocations(t *testing.T) {
 		build(t, packet.IPv4{Src: netip.MustParseAddr("1.2.3.4"), Dst: netip.MustParseAddr("10.0.0.1")}, packet.ICMP{Type: 3}, packet.Data(fresh)),
 	}
 	verdicts := make([]firewall.Verdict, len(pkts))
-	input := in(1)
+	input, goes := in(1), out(1)
+	sent := udp(t, "10.0.0.1:53", "9.9.9.9:53")
 	if n := testing.AllocsPerRun(200, func() {
 		k++
 		binary.BigEndian.PutUint16(fresh[20:], k) // a state begins, or is refused
@@ -315,6 +316,8 @@ func TestNoAllocations(t *testing.T) {
 			w.Judge(input, p)
 		}
 		w.JudgeBatch(input, pkts, verdicts)
+		binary.BigEndian.PutUint16(sent[20:], k%50) // of a new conversation, then of one that lives
+		w.Judge(goes, sent)
 		w.Tick(input.Now, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

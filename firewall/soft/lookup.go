@@ -161,27 +161,36 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	if j.dry != nil {
 		return j.wouldMake(slot, code)
 	}
-	track := noTrack
+	var track *cachedTrack
 	if code.Mask != 0 {
-		if track = j.acquire(slot, code); track == noTrack {
+		if track = j.track(slot, code); track == nil {
 			return firewall.ReasonLimit
 		}
 	}
 	j.key.Flow = j.cfg.flows[code.Flow]
 	if !j.sh.enterSource(&j.p.SrcIP) {
-		j.sh.engine.tracks.release(track)
 		return firewall.ReasonEmbryonicSource
 	}
 	phase := s.Phase()
+	j.sh.heir = track
 	t, r, reason := j.sh.room(phase == flow.Opening, j.hash, j.now)
+	counted := j.sh.heir == nil // in no track, or in the place of the state that went
+	j.sh.heir = nil
 	if r == noRef {
-		j.sh.engine.tracks.release(track)
 		j.sh.leaveSource(&j.p.SrcIP)
 		return reason
 	}
+	if !counted && !j.acquire(track, slot, code) { // another worker was faster
+		j.sh.counted(-1)
+		j.sh.leaveSource(&j.p.SrcIP)
+		return firewall.ReasonLimit
+	}
 	e := t.put(r, &j.key, j.hash, j.now)
 	j.sh.live[j.key.Proto]++
-	e.rule, e.track = j.cfg.ids[slot], track
+	e.rule, e.track = j.cfg.ids[slot], noTrack
+	if track != nil {
+		e.track = track.track
+	}
 	if j.dir == flow.FromHigh {
 		e.id |= infoHigh
 	}

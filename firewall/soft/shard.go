@@ -26,9 +26,10 @@ type shard struct {
 	embryo    table                                 // half-open states: when a place is wanted, the oldest of its sets goes
 	pending   int                                   // states not yet counted in engine.states
 	cache     [trackCache]cachedTrack
-	live      [256]uint32 // states by protocol
-	hash      uint64      // what quick has computed of a packet whose state is absent
-	moves     uint32      // counts everything that makes a pointer to an entry stale
+	heir      *cachedTrack // of the state for which room is being made: nobody counts it there yet
+	live      [256]uint32  // states by protocol
+	hash      uint64       // what quick has computed of a packet whose state is absent
+	moves     uint32       // counts everything that makes a pointer to an entry stale
 	recent    recent
 	decided   decided
 	resets    []Probe // of connections that were cut, for Tick to hand out
@@ -38,6 +39,12 @@ type shard struct {
 type counter struct {
 	packets, bytes uint64
 	last           int64
+}
+
+// newCounters returns the counters of n rules. What lies behind them in memory, perhaps those of the next shard, shares no line with them.
+func newCounters(n int) []counter {
+	const apart = 6 // more than the two lines that are fetched together
+	return make([]counter, n+apart)[:n]
 }
 
 // hold takes the shard.
@@ -171,7 +178,7 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64)
 	}
 	if is >= flow.Closed {
 		e := &t.entries[r]
-		s.engine.tracks.release(e.track)
+		s.leaveTrack(e.track)
 		e.track = noTrack
 		return
 	}
@@ -207,7 +214,7 @@ func (s *shard) end(t *table, r ref, now int64) {
 	if s.engine.onEvent != nil {
 		s.ended(t, r, now)
 	}
-	s.engine.tracks.release(e.track)
+	s.leaveTrack(e.track)
 	e.track = noTrack
 	s.hatched(e)
 	s.live[e.proto()]--

@@ -5,6 +5,9 @@ import "sync/atomic"
 // sourceCells is how many counters there are for the half-open states of sources.
 const sourceCells = 1 << 14
 
+// mapped are bytes 8 to 11 of an IPv4 address, as a little-endian word.
+const mapped = 0xffff << 16
+
 // sources counts the half-open states of each source, for all shards, in two cells that a keyed hash of the source names. The lower one
 // counts: a source is taken for one of many states only if both its cells are shared with such.
 type sources [sourceCells]uint32
@@ -13,7 +16,7 @@ type sources [sourceCells]uint32
 // follow.
 func (e *Engine) cells(ip *[16]byte) (a, b *uint32) {
 	hi, lo := halves(ip)
-	if hi == 0 {
+	if hi == 0 && uint32(lo) == mapped {
 		hi = lo
 	}
 	h := mix(hi^e.seed[0], e.seed[2]|1)

@@ -54,34 +54,49 @@ func newTracks(n int) *tracks {
 	return &tracks{index: map[trackKey]uint32{}, all: make([]track, max(1, n))}
 }
 
-// acquire counts one more state of the packet's tuple for a rule, or returns noTrack when the limit is reached, or when there is
-// no room for another track.
-func (j *job) acquire(slot int, code *rule.Code) uint32 {
+// track finds the track of the packet's tuple for a rule, in the shard's cache from now on. It returns nil when the limit is reached, or when
+// there is no room for another track.
+func (j *job) track(slot int, code *rule.Code) *cachedTrack {
 	k := j.trackKey(code)
 	k.rule = j.cfg.ids[slot]
 	ts := j.sh.engine.tracks
 	c := &j.sh.cache[k.slot()]
-	if c.valid && c.key == k {
-		switch ts.add(c.track, c.era, code.Limit) {
-		case trackCounted:
-			return c.track
-		case trackFull:
-			return noTrack
-		}
-	}
-	for {
+	for !c.valid || c.key != k || !ts.belongs(c) {
 		i, era, ok := ts.get(k)
 		if !ok {
-			return noTrack
+			return nil
 		}
 		*c = cachedTrack{key: k, track: i, era: era, valid: true}
-		switch ts.add(i, era, code.Limit) {
+	}
+	if ts.all[c.track].count.Load() >= int32(code.Limit) {
+		return nil
+	}
+	return c
+}
+
+// acquire counts one more state of the tuple whose track is c, or reports that the limit is reached.
+func (j *job) acquire(c *cachedTrack, slot int, code *rule.Code) bool {
+	for {
+		switch j.sh.engine.tracks.add(c.track, c.era, code.Limit) {
 		case trackCounted:
-			return i
+			return true
 		case trackFull:
-			return noTrack
+			return false
+		}
+		if j.track(slot, code) == nil {
+			return false
 		}
 	}
+}
+
+// leaveTrack counts one state less, unless it makes room for one of the same track: that one takes its place there. So a flood
+// into one track, in which every state drives out another, writes nothing that workers share.
+func (s *shard) leaveTrack(track uint32) {
+	if s.heir != nil && s.heir.track == track {
+		s.heir = nil
+		return
+	}
+	s.engine.tracks.release(track)
 }
 
 // reached reports whether the packet's track is at its limit, in a dry run.
@@ -162,6 +177,12 @@ func (ts *tracks) add(i, era, limit uint32) int {
 		}
 		return trackCounted
 	}
+}
+
+// belongs reports whether a track is still that of the cached key.
+func (ts *tracks) belongs(c *cachedTrack) bool {
+	t := &ts.all[c.track]
+	return t.count.Load() >= 0 && t.era.Load() == c.era
 }
 
 // release counts one less.

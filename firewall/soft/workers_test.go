@@ -91,6 +91,29 @@ func TestLimitIsExact(t *testing.T) {
 	}
 }
 
+// TestFloodIntoOneTrack lets the states of four workers drive each other out of one track: it counts those that live, and in the end none.
+func TestFloodIntoOneTrack(t *testing.T) {
+	o := firewall.DefaultOptions()
+	o.MaxEmbryonic = 256
+	e := load(t, Options{Options: o, Workers: 4}, "add 1 check-state\nadd 2 allow udp from any to any limit dst-port 1000\n")
+	each(e, func(i int, w *Worker) {
+		pkt := udp(t, "1.1.1.1:1", "2.2.2.2:2")
+		for k := range 5_000 {
+			binary.BigEndian.PutUint32(pkt[12:], uint32(i<<24|k))
+			if v := w.Judge(in(1), pkt); v.State != firewall.StateNew {
+				t.Errorf("%+v", v)
+			}
+		}
+	})
+	if n, counted := live(e), e.tracks.all[0].count.Load(); n < 200 || int(counted) != n {
+		t.Errorf("%d states live, the track counts %d", n, counted)
+	}
+	e.Sweep(60 * time.Second)
+	if n := e.tracks.all[0].count.Load(); n != 0 {
+		t.Errorf("after the sweep the track counts %d", n)
+	}
+}
+
 // TestTracksAreReused has more tuples than tracks, one after the other, with a cache that remembers tracks given to others since.
 func TestTracksAreReused(t *testing.T) {
 	o := firewall.DefaultOptions()

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/firewall/soft"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/rule"
+)
+
+// program compiles rules.
+func program(t *testing.T, text string) *rule.Program {
+	t.Helper()
+	p, err := rule.Compile(ruleset(t, text), rule.CompileOptions{Default: rule.OpDeny})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestEnginesRunTheSame: a Program that one engine refuses neither runs, and what the rules before had made is still there: states,
+// counters, and the rules.
+func TestEnginesRunTheSame(t *testing.T) {
+	nstest.Root(t)
+	guard, err := kernel.Open(kernel.Config{Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guard.Close()
+	tunnel, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engines{Engine: guard}
+	e.tunnel.Store(tunnel)
+	first := program(t, "add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any")
+	if err := e.Load(first); err != nil {
+		t.Fatal(err)
+	}
+	state := firewall.State{Proto: 6, From: netip.MustParseAddrPort("192.0.2.1:4000"), To: netip.MustParseAddrPort("192.0.2.2:80"),
+		Key: first.Rules[0].Key, Rule: 10, FlowName: first.Flows[first.Rules[0].Flow]}
+	if n, err := guard.Adopt([]firewall.State{state}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if n, err := tunnel.Adopt([]firewall.State{state}, monotonic()); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	same := func(what string) {
+		t.Helper()
+		for name, one := range map[string]firewall.Engine{"kernel": guard, "tunnel": tunnel} {
+			rules, err := one.Rules()
+			if err != nil || len(rules) != len(first.Rules) || rules[0].Key != first.Rules[0].Key || rules[1].Key != first.Rules[1].Key {
+				t.Errorf("%s: the engine of the %s runs %+v; %v", what, name, rules, err)
+			}
+			states := 0
+			for s, err := range one.States() {
+				if states++; err != nil || s.To != state.To {
+					t.Errorf("%s: the engine of the %s has %+v; %v", what, name, s, err)
+				}
+			}
+			if states != 1 {
+				t.Errorf("%s: the engine of the %s has %d states", what, name, states)
+			}
+		}
+	}
+	same("at first")
+
+	second := func() *rule.Program { return program(t, "add 30 deny ip from 192.0.2.0/24 to any") }
+	tunnels := second() // refused by the tunnel's engine alone: the last rule is not for everything
+	tunnels.Rules[len(tunnels.Rules)-1].Prob = 1
+	if err := soft.Accepts(tunnels); err == nil {
+		t.Fatal("the engine of the tunnel would take it")
+	}
+	if err := e.Load(tunnels); err == nil {
+		t.Error("what the engine of the tunnel refuses is in force")
+	}
+	same("refused by the tunnel")
+
+	kernels := second() // refused by the kernel's alone: there are no ids for so many flow names
+	for len(kernels.Flows) <= rule.MaxFlows {
+		kernels.Flows = append(kernels.Flows, "x")
+	}
+	if err := soft.Accepts(kernels); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Load(kernels); err == nil {
+		t.Error("what the kernel refuses is in force")
+	}
+	same("refused by the kernel")
+
+	if err := e.Load(second()); err != nil {
+		t.Errorf("a good Program after bad ones: %v", err)
+	}
+}

@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// TestLinksFollow compares the list that links keeps with one that is made from all that is known, after each of many events in any order.
+func TestLinksFollow(t *testing.T) {
+	l := newLinks()
+	for n := range 5000 {
+		index := 1 + rand.IntN(12)
+		switch rand.IntN(6) {
+		case 0:
+			l.report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: index, Name: fmt.Sprint("if", rand.IntN(3)), Up: true}})
+		case 1:
+			l.report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: index}})
+		case 2, 3:
+			kind := []nl.EventKind{nl.AddrSet, nl.AddrGone}[rand.IntN(2)]
+			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(rand.IntN(3))}), 24)
+			l.report(nl.Event{Kind: kind, Addr: nl.Addr{Link: index, Prefix: prefix}})
+		case 4:
+			l.addPod(uint32(index), fmt.Sprint("pod:", index))
+		case 5:
+			l.losePod(uint32(index))
+		}
+		var want []firewall.Interface
+		for i := range 13 {
+			link, there := l.byID[i]
+			p, isPod := l.pods[i]
+			if !there && (!isPod || p.leaving) {
+				continue
+			}
+			name := link.Name
+			if isPod {
+				name = p.name
+			}
+			want = append(want, firewall.Interface{Index: uint32(i), Name: name, Addrs: l.addrs[i]})
+		}
+		same := func(a, b firewall.Interface) bool {
+			return a.Index == b.Index && a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs)
+		}
+		if got := l.interfaces(); !slices.EqualFunc(got, want, same) {
+			t.Fatalf("after event %d: %v, want %v", n, got, want)
+		}
+	}
+}
