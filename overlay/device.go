@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,8 +29,9 @@ type Device struct {
 	mu     sync.Mutex
 	peers  map[Key]*peer
 	closed bool
-	greets chan Key // peers that were heard on another path
-	stop   chan struct{}
+	greets chan Key        // peers that were heard on another path
+	ctx    context.Context // until Close
+	end    context.CancelFunc
 	done   sync.WaitGroup
 }
 
@@ -43,7 +45,8 @@ func New(config Config) (*Device, error) {
 	if auto {
 		config.MTU = DefaultMTU
 	}
-	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{}, stop: make(chan struct{}), greets: make(chan Key, 64)}
+	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{}, greets: make(chan Key, 64)}
+	d.ctx, d.end = context.WithCancel(context.Background())
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -173,7 +176,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	close(d.stop)
+	d.end()
 	d.mu.Unlock()
 	d.done.Wait()
 	var err error

@@ -25,7 +25,7 @@
 // as WireGuard's roaming has it. While data is exchanged and nothing has been heard for 300 ms, what is sent goes to all
 // endpoints; the same sealed bytes reach the peer at most once, because WireGuard drops replays. The peer, ours or any
 // other WireGuard, answers the endpoint whose copy came first: a dead path costs less than a second. Handshakes go to one
-// endpoint after the other, in steps of 300 ms, until one is answered.
+// endpoint after the other, in steps of 300 ms or less if they are many, until one is answered.
 //
 // # Sizes
 //

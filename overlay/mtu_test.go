@@ -153,3 +153,35 @@ func TestMTUFitsTheLink(t *testing.T) {
 	download(t, a, b, 3<<20, nil)
 	download(t, b, a, 3<<20, nil)
 }
+
+// TestSmallPathOverIPv6: behind the first router the wire is smaller than where the tunnel begins, and the router says so, as IPv6 demands: only
+// the sender may fragment there. Large packets get through.
+func TestSmallPathOverIPv6(t *testing.T) {
+	lab := nstest.New(t)
+	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+	r := lab.Node("r")
+	lab.Join(a.Node, "wire", "fd01::1/64", r, "left", "fd01::2/64")
+	lab.Join(b.Node, "wire", "fd02::1/64", r, "right", "fd02::2/64")
+	r.Sysctl("net.ipv6.conf.all.forwarding", "1")
+	a.Route("fd02::/64", "fd01::2")
+	b.Route("fd01::/64", "fd02::2")
+	for node, name := range map[*nstest.Node]string{r: "right", b.Node: "wire"} {
+		link, err := node.Netlink().LinkByName(name)
+		if err == nil {
+			err = node.Netlink().SetLinkMTU(link.Index, 1300)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.start(t, nil)
+	b.start(t, nil)
+	a.peer(t, b, nil, "[fd02::1]:51820")
+	b.peer(t, a, nil, "[fd01::1]:51820")
+	if mtu, _ := a.dev.tun.MTU(); mtu != DefaultMTU {
+		t.Errorf("MTU %d where the wire is not small", mtu)
+	}
+	echo(t, a, b, 100, 1392, 5000)
+	download(t, a, b, 3<<20, nil)
+	download(t, b, a, 3<<20, nil)
+}

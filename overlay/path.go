@@ -29,6 +29,8 @@ const (
 const (
 	// quiet is how long a peer with which data is exchanged may be silent before its other endpoints are tried.
 	quiet = 300 * time.Millisecond
+	// askAll is how long it takes at most until all endpoints were asked for a session, while there are at most nine.
+	askAll = 900 * time.Millisecond
 	// busy is how long after the last data the silence of a peer means something.
 	busy = 5 * time.Second
 	// mirrorGap is the least time between two batches that go to all endpoints.
@@ -58,13 +60,21 @@ type paths struct {
 
 var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")
 
-// setCandidates replaces the endpoints. The current path stays while it is one of them or the peer is being heard there.
+// setCandidates replaces the endpoints. The current path stays, even if it is none of them: the next authentic packet tells. An initiation
+// that had nowhere to go yet goes to the first one; WireGuard would wait for five seconds.
 func (p *paths) setCandidates(list []netip.AddrPort) {
 	p.mu.Lock()
 	p.candidates = list
+	var waiting []byte
+	if len(list) > 0 && p.current.CompareAndSwap(nil, &hop{addr: list[0]}) && p.initSent != 0 {
+		m := p.initiation
+		waiting = m[:]
+		p.initSent = p.bind.now()
+		p.initLast = p.initSent
+	}
 	p.mu.Unlock()
-	if len(list) > 0 {
-		p.current.CompareAndSwap(nil, &hop{addr: list[0]})
+	if waiting != nil {
+		p.bind.sendInitiation(waiting, list[0])
 	}
 }
 
@@ -130,12 +140,14 @@ func (p *paths) sentInitiation(msg []byte, now int64) {
 }
 
 // lateInitiation returns the newest initiation, and the candidate to send it to, when nobody has answered for so long that
-// it is the next one's turn.
-func (p *paths) lateInitiation(now int64) (msg []byte, to netip.AddrPort, late bool) {
+// it is the next one's turn, or when it is the next one's at once because the last one cannot be reached.
+func (p *paths) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.AddrPort, late bool) {
 	cur := p.current.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.initSent == 0 || now-p.initSent < int64(quiet)*int64(p.initAsked+1) {
+	// Many are asked faster, so that the last one is asked within a second.
+	step := max(int64(watchEvery), min(int64(quiet), int64(askAll)/int64(max(1, len(p.candidates)))))
+	if p.initSent == 0 || !atOnce && now-p.initSent < step*int64(p.initAsked+1) {
 		return nil, to, false
 	}
 	turn := 0

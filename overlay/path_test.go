@@ -1,6 +1,8 @@
 package overlay
 
 import (
+	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -81,6 +83,38 @@ func TestDeadEndpointFirst(t *testing.T) {
 	}
 	if s := b.dev.Stats(); s.Accepted == 0 || s.Answered != 0 {
 		t.Errorf("the called counts %+v", s)
+	}
+}
+
+// TestAllAreAskedWithinASecond: of endpoints that keep silent each is asked once, one after the other, and the last one soon enough.
+func TestAllAreAskedWithinASecond(t *testing.T) {
+	b, _, _ := openBind(t, true)
+	for _, n := range []int{2, 3, 9} {
+		p := b.addPaths(Key{byte(n)})
+		var list []netip.AddrPort
+		for i := range n {
+			list = append(list, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 9, 9, byte(i)}), 9))
+		}
+		p.setCandidates(list)
+		begin := b.now()
+		p.sentInitiation(make([]byte, sizeInitiation), begin) // goes to the first
+		asked := list[:1:1]
+		for at := int64(0); at <= int64(time.Second); at += int64(watchEvery) {
+			_, to, late := p.lateInitiation(begin+at, false)
+			if late {
+				asked = append(asked, to)
+			}
+			if _, _, again := p.lateInitiation(begin+at, false); late && again {
+				t.Errorf("of %d two are asked at the same time", n)
+			}
+		}
+		if !slices.Equal(asked, list) {
+			t.Errorf("of %v these were asked: %v", list, asked)
+		}
+		p.sentInitiation(make([]byte, sizeInitiation), begin)
+		if _, to, now := p.lateInitiation(begin, true); !now || to != list[1] {
+			t.Errorf("when the first cannot be reached, %v is asked: %v", to, now)
+		}
 	}
 }
 

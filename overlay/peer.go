@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"bufio"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,12 +19,14 @@ import (
 // peer is a Peer that the device serves.
 type peer struct {
 	Peer
+	ways   *endpoints
 	paths  *paths     // nil without encryption
 	routes []nl.Route // how its pods are reached, but for Dst: one that fits all, or one of each family
 }
 
 // SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key does. Names among the
-// endpoints are looked up now and every half minute.
+// endpoints are looked up now and every half minute; those that take long are waited for by a plain peer only, and join the others
+// when they are known.
 func (d *Device) SetPeer(p Peer) error {
 	if err := p.check(); err != nil {
 		return err
@@ -32,6 +35,10 @@ func (d *Device) SetPeer(p Peer) error {
 		return fmt.Errorf("overlay: peer %q has the key of this node", p.Name)
 	}
 	p.Endpoints, p.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
+	next := &peer{Peer: p, ways: newEndpoints(p.Endpoints), routes: []nl.Route{{Link: d.link.Index}}}
+	if err := d.findOut(next); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -44,16 +51,11 @@ func (d *Device) SetPeer(p Peer) error {
 			}
 		}
 	}
-	candidates, missing := resolve(p.Endpoints)
-	if len(candidates) == 0 && missing != nil {
-		d.log.Warn("endpoint not found; will try again", "peer", p.Name, "error", missing)
-	}
-	next := &peer{Peer: p, routes: []nl.Route{{Link: d.link.Index}}}
 	var err error
 	if p.Plain {
-		next.routes, err = d.neighbours(&p, candidates)
+		next.routes, err = d.neighbours(&p, next.ways.list())
 	} else {
-		err = d.tunnelTo(next, candidates)
+		err = d.tunnelTo(next)
 	}
 	if err != nil {
 		return err
@@ -71,14 +73,65 @@ func (d *Device) SetPeer(p Peer) error {
 	return errors.Join(err, d.deleteRoutes(old))
 }
 
+// findOut has the names of a new peer looked up, and waits for them as long as it is worth it.
+func (d *Device) findOut(p *peer) error {
+	if !p.ways.named() {
+		return nil
+	}
+	found := make(chan struct{})
+	d.mu.Lock()
+	closed := d.closed
+	if !closed {
+		d.done.Go(func() {
+			d.lookUp(p)
+			close(found)
+		})
+	}
+	d.mu.Unlock()
+	if closed {
+		return net.ErrClosed
+	}
+	patience := nameGrace
+	if p.Plain {
+		patience = lookupTime
+	}
+	select {
+	case <-found:
+	case <-time.After(patience):
+	}
+	return nil
+}
+
+// lookUp looks the names of a peer up. Each answer is used as soon as it is there: a slow name holds nobody up.
+func (d *Device) lookUp(p *peer) {
+	ctx, cancel := context.WithTimeout(d.ctx, lookupTime)
+	defer cancel()
+	missing := p.ways.lookUp(ctx, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.peers[p.Key] != p || p.Plain || d.closed {
+			return // not yet, then SetPeer uses them; or no longer
+		}
+		list := p.ways.list()
+		p.paths.setCandidates(list)
+		if err := d.fitMTU(list); err != nil {
+			d.log.Warn("mtu", "peer", p.Name, "error", err)
+		}
+	})
+	if missing != nil && len(p.ways.list()) == 0 && d.ctx.Err() == nil {
+		d.log.Warn("endpoint not found; will try again", "peer", p.Name, "error", missing)
+	}
+}
+
 // tunnelTo makes a peer known to WireGuard.
-func (d *Device) tunnelTo(p *peer, candidates []netip.AddrPort) error {
+func (d *Device) tunnelTo(p *peer) error {
+	list := p.ways.list()
 	p.paths = d.bind.addPaths(p.Key)
-	p.paths.setCandidates(candidates)
+	p.paths.setCandidates(list)
 	if err := d.wg.IpcSet(p.uapi()); err != nil {
 		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
 	}
-	return d.fitMTU(candidates)
+	return d.fitMTU(list)
 }
 
 // endTunnel makes WireGuard forget a peer.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/weirnet/weir/eyeballs"
@@ -14,63 +15,130 @@ import (
 	"github.com/weirnet/weir/eyeballs/race"
 )
 
-// lookupTime bounds how long names may take.
-const lookupTime = 3 * time.Second
+const (
+	// lookupTime bounds how long names may take.
+	lookupTime = 3 * time.Second
+	// nameGrace is how long a new peer waits for its names, so that their addresses stand where they were written.
+	nameGrace = 50 * time.Millisecond
+)
 
-// resolve turns endpoints into addresses, in order. err tells of the names that were not found.
-func resolve(endpoints []string) (list []netip.AddrPort, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), lookupTime)
-	defer cancel()
-	add := func(a netip.AddrPort) {
-		if a = netip.AddrPortFrom(a.Addr().Unmap(), a.Port()); !slices.Contains(list, a) {
-			list = append(list, a)
-		}
-	}
-	for _, e := range endpoints {
-		if a, bad := netip.ParseAddrPort(e); bad == nil {
-			add(a)
-			continue
-		}
-		host, port, _ := net.SplitHostPort(e)
-		n, _ := strconv.ParseUint(port, 10, 16)
-		addrs, bad := lookup(ctx, host)
-		err = errors.Join(err, bad)
-		for _, a := range addrs {
-			add(netip.AddrPortFrom(a, uint16(n)))
-		}
-	}
-	return list, err
+// endpoints are the ways to a peer as they were told: addresses, and names with what they stood for when they were last
+// looked up.
+type endpoints struct {
+	places []place
+
+	mu sync.Mutex // guards the addresses of places
 }
 
-// lookup returns the addresses of a name, the families taking turns as in RFC 8305 section 4: handshakes go to one after the other. A
-// family whose server does not answer in time is left out.
-func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
-	var six, four []netip.Addr
-	var errs []error
-	eyeballs.DefaultResolver.Ask(ctx, host, race.A|race.AAAA, func(a dns.Answer) {
-		for _, addr := range a.Addrs {
-			if addr.Unmap().Is4() {
-				four = append(four, addr)
-			} else {
-				six = append(six, addr)
+// place is one endpoint.
+type place struct {
+	host      string // empty for an address
+	port      uint16
+	six, four []netip.Addr
+}
+
+// newEndpoints takes endpoints that Peer.check has passed. No name is looked up yet.
+func newEndpoints(told []string) *endpoints {
+	e := &endpoints{places: make([]place, len(told))}
+	for i, text := range told {
+		p := &e.places[i]
+		if a, err := netip.ParseAddrPort(text); err == nil {
+			p.port, p.four = a.Port(), []netip.Addr{a.Addr().Unmap()} // one alone, whatever its family
+			continue
+		}
+		host, port, _ := net.SplitHostPort(text)
+		n, _ := strconv.ParseUint(port, 10, 16)
+		p.host, p.port = host, uint16(n)
+	}
+	return e
+}
+
+// named says whether there is anything to look up.
+func (e *endpoints) named() bool {
+	for i := range e.places {
+		if e.places[i].host != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// list returns the addresses that are known, each once, in the order of the endpoints. Those of a name take turns by family as in RFC
+// 8305 section 4: handshakes go to one after the other.
+func (e *endpoints) list() (list []netip.AddrPort) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.places {
+		p := &e.places[i]
+		add := func(from []netip.Addr, n int) {
+			if n >= len(from) {
+				return
+			}
+			if a := netip.AddrPortFrom(from[n].Unmap(), p.port); !slices.Contains(list, a) {
+				list = append(list, a)
 			}
 		}
-		errs = append(errs, a.Err)
-	})
-	var list []netip.Addr
-	for i := range max(len(six), len(four)) {
-		if i < len(six) {
-			list = append(list, six[i])
-		}
-		if i < len(four) {
-			list = append(list, four[i])
+		for n := range max(len(p.six), len(p.four)) {
+			add(p.six, n)
+			add(p.four, n)
 		}
 	}
-	if len(list) > 0 {
-		return list, nil
+	return list
+}
+
+// lookUp asks for all names side by side, and calls news after every answer that changed the list; several names may call it at once. It
+// returns when all is answered or ctx ends, and tells of the names that have no address now.
+func (e *endpoints) lookUp(ctx context.Context, news func()) error {
+	errs := make([]error, len(e.places))
+	var wait sync.WaitGroup
+	for i := range e.places {
+		if e.places[i].host != "" {
+			wait.Go(func() { errs[i] = e.lookUpOne(ctx, &e.places[i], news) })
+		}
+	}
+	wait.Wait()
+	return errors.Join(errs...)
+}
+
+// lookUpOne asks for both families of one name: the hosts file and the cache first, then whoever knows. A family that nobody answers for
+// keeps the addresses that it had.
+func (e *endpoints) lookUpOne(ctx context.Context, p *place, news func()) error {
+	var errs []error
+	take := func(a dns.Answer) {
+		var missing *net.DNSError
+		if errs = append(errs, a.Err); a.Err != nil && !(errors.As(a.Err, &missing) && missing.IsNotFound) {
+			return
+		}
+		if e.set(p, a) {
+			news()
+		}
+	}
+	r := eyeballs.DefaultResolver
+	if left := r.Local(p.host, race.A|race.AAAA, take); left != 0 {
+		r.Ask(ctx, p.host, left, take)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(p.six)+len(p.four) > 0 {
+		return nil
 	}
 	if err := errors.Join(append(errs, ctx.Err())...); err != nil {
-		return nil, err
+		return err
 	}
-	return nil, &net.DNSError{Err: "no address", Name: host, IsNotFound: true}
+	return &net.DNSError{Err: "no address", Name: p.host, IsNotFound: true}
+}
+
+// set notes the addresses of one family and says whether they are others than before.
+func (e *endpoints) set(p *place, a dns.Answer) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	family := &p.four
+	if a.Type == race.AAAA {
+		family = &p.six
+	}
+	if slices.Equal(*family, a.Addrs) {
+		return false
+	}
+	*family = slices.Clone(a.Addrs)
+	return true
 }

@@ -1,22 +1,173 @@
 package overlay
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/weirnet/weir/eyeballs"
+	"github.com/weirnet/weir/eyeballs/dns"
+	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// TestResolve: addresses stand as they are, once; names become all their addresses, in their place.
-func TestResolve(t *testing.T) {
-	list, err := resolve([]string{"192.0.2.1:1", "localhost:2", "[::ffff:192.0.2.1]:1", "[2001:db8::1]:3"})
+// nameServer makes this process ask a server of its own about names, and read a hosts file of its own.
+func nameServer(t *testing.T, hosts string) *eyeballstest.DNS {
+	t.Helper()
+	server, err := eyeballstest.NewDNS("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) < 3 || list[0] != netip.MustParseAddrPort("192.0.2.1:1") || list[len(list)-1] != netip.MustParseAddrPort("[2001:db8::1]:3") {
-		t.Fatalf("%v", list)
-	}
-	for _, a := range list[1 : len(list)-1] {
-		if !a.Addr().IsLoopback() || a.Port() != 2 {
-			t.Errorf("localhost:2 is %v", a)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"resolv.conf": fmt.Sprintf("nameserver [127.0.0.1]:%d\n", server.Addr.Port()), "hosts": hosts, "nsswitch.conf": "hosts: files dns\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
 		}
+	}
+	before := eyeballs.DefaultResolver
+	eyeballs.DefaultResolver = &dns.Resolver{Dir: dir}
+	t.Cleanup(func() {
+		eyeballs.DefaultResolver = before
+		server.Close()
+	})
+	return server
+}
+
+// records are answers of one family.
+func records(ttl uint32, addrs ...string) eyeballstest.Record {
+	r := eyeballstest.Record{TTL: ttl}
+	for _, a := range addrs {
+		r.Addrs = append(r.Addrs, netip.MustParseAddr(a))
+	}
+	return r
+}
+
+func addrPorts(text ...string) (list []netip.AddrPort) {
+	for _, a := range text {
+		list = append(list, netip.MustParseAddrPort(a))
+	}
+	return list
+}
+
+// lookedUp looks names up, waits for all, and compares what is known then.
+func lookedUp(t *testing.T, e *endpoints, want ...string) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), lookupTime)
+	defer cancel()
+	err := e.lookUp(ctx, func() {})
+	if got := e.list(); !slices.Equal(got, addrPorts(want...)) {
+		t.Errorf("known are %v, want %v; %v", got, want, err)
+	}
+	return err
+}
+
+// TestEndpoints: addresses stand as they are, once; names become all their addresses, in their place, the families taking turns. The
+// hosts file and the cache are believed.
+func TestEndpoints(t *testing.T) {
+	server := nameServer(t, "192.0.2.7 listed.example\n2001:db8::7 listed.example\n")
+	server.Set("known.example", dnsmessage.TypeA, records(60, "192.0.2.8", "192.0.2.9"))
+	server.Set("known.example", dnsmessage.TypeAAAA, records(60, "2001:db8::8"))
+	e := newEndpoints([]string{"192.0.2.1:1", "listed.example:2", "[::ffff:192.0.2.1]:1", "known.example:4", "[2001:db8::1]:3"})
+	if got := e.list(); !slices.Equal(got, addrPorts("192.0.2.1:1", "[2001:db8::1]:3")) {
+		t.Errorf("without a look-up %v are known", got)
+	}
+	for range 2 {
+		if err := lookedUp(t, e, "192.0.2.1:1", "[2001:db8::7]:2", "192.0.2.7:2", "[2001:db8::8]:4", "192.0.2.8:4", "192.0.2.9:4", "[2001:db8::1]:3"); err != nil {
+			t.Error(err)
+		}
+	}
+	if q := server.Queries(); len(q) != 2 {
+		t.Errorf("asked for %v, want both families of the one name once", q)
+	}
+}
+
+// TestSlowNames: a name, or a family of one, that nobody answers for holds no other up.
+func TestSlowNames(t *testing.T) {
+	server := nameServer(t, "")
+	lost := eyeballstest.Record{Lose: -1}
+	server.Set("slow.example", dnsmessage.TypeA, lost)
+	server.Set("slow.example", dnsmessage.TypeAAAA, lost)
+	server.Set("half.example", dnsmessage.TypeA, records(60, "192.0.2.2"))
+	server.Set("half.example", dnsmessage.TypeAAAA, lost)
+	server.Set("quick.example", dnsmessage.TypeA, records(60, "192.0.2.3"))
+	e := newEndpoints([]string{"slow.example:1", "half.example:1", "quick.example:1"})
+	begin, all := time.Now(), addrPorts("192.0.2.2:1", "192.0.2.3:1")
+	var quick atomic.Int64
+	ctx, cancel := context.WithTimeout(t.Context(), lookupTime)
+	defer cancel()
+	err := e.lookUp(ctx, func() {
+		if slices.Equal(e.list(), all) {
+			quick.CompareAndSwap(0, int64(time.Since(begin)))
+		}
+	})
+	if d := time.Duration(quick.Load()); d == 0 || d > time.Second {
+		t.Errorf("what was answered at once was known after %v: %v", d, e.list())
+	}
+	if err == nil || time.Since(begin) > lookupTime+time.Second {
+		t.Errorf("after %v the slow name is no error: %v", time.Since(begin), err)
+	}
+}
+
+// TestNamesChange: new addresses take the place of old ones, also while another name is not to be found; a server that fails takes none away.
+func TestNamesChange(t *testing.T) {
+	server := nameServer(t, "")
+	server.Set("moves.example", dnsmessage.TypeA, records(0, "192.0.2.1"))
+	server.Set("stays.example", dnsmessage.TypeA, records(0, "192.0.2.2"))
+	e := newEndpoints([]string{"none.example:1", "moves.example:1", "stays.example:1"})
+	if err := lookedUp(t, e, "192.0.2.1:1", "192.0.2.2:1"); err == nil {
+		t.Error("a name that does not exist is no error")
+	}
+	server.Set("moves.example", dnsmessage.TypeA, records(0, "192.0.2.9"))
+	server.Set("stays.example", dnsmessage.TypeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
+	lookedUp(t, e, "192.0.2.9:1", "192.0.2.2:1")
+	server.Set("stays.example", dnsmessage.TypeA, eyeballstest.Record{RCode: dnsmessage.RCodeNameError})
+	lookedUp(t, e, "192.0.2.9:1")
+}
+
+// TestNameComesLate: a peer is set without waiting for its name, and what is to be sent to it meanwhile begins a session as soon as the
+// address is known. Nothing else of the device waits.
+func TestNameComesLate(t *testing.T) {
+	server := nameServer(t, "")
+	late := records(60, "10.98.0.2")
+	late.Delay = 1500 * time.Millisecond
+	server.Set("late.example", dnsmessage.TypeA, late)
+	server.Set("never.example", dnsmessage.TypeA, eyeballstest.Record{Lose: -1})
+	a, b := pair(t, nil, func(p *Peer) {
+		if p.Name == "a" {
+			p.Endpoints = nil // b waits to be called
+			return
+		}
+		p.Endpoints = []string{"never.example:51820", "late.example:51820"}
+	})
+	// The first packet: with it WireGuard begins a handshake that has nowhere to go.
+	begin := time.Now()
+	sink, err := b.ListenPacket("udp", b.addr+":4000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sink.Close()
+	c, err := a.DialContext(t.Context(), "udp", b.addr+":4000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.Write([]byte("early"))
+	if _, err := a.dev.Peers(); err != nil || time.Since(begin) > time.Second {
+		t.Errorf("the device was busy for %v: %v", time.Since(begin), err)
+	}
+	sink.SetReadDeadline(begin.Add(10 * time.Second))
+	buf := make([]byte, 10)
+	n, _, err := sink.ReadFrom(buf)
+	if d := time.Since(begin); err != nil || string(buf[:n]) != "early" || d > 4*time.Second {
+		t.Errorf("after %v came %q: %v", d, buf[:n], err)
 	}
 }

@@ -135,12 +135,14 @@ func (b *bind) sendOver(s *batch, n int, h *hop) error {
 	return first
 }
 
-// sendInitiation sends a handshake initiation that was not answered in time to another endpoint.
-func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) {
+// sendInitiation sends a handshake initiation that was not answered in time to another endpoint, and says whether it went.
+func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) bool {
 	s := b.batches.get()
 	defer b.putBatch(s)
 	s.views[0] = msg
 	if b.sendOver(s, 1, &hop{addr: to}) != nil {
 		b.sendErrors.Add(1)
+		return false
 	}
+	return true
 }

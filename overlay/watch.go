@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/tailscale/wireguard-go/device"
@@ -21,7 +20,7 @@ func (d *Device) watch() {
 	looked := time.Now()
 	for {
 		select {
-		case <-d.stop:
+		case <-d.ctx.Done():
 			return
 		case k := <-d.greets:
 			d.greet(k) // tells the peer that we heard it here
@@ -44,8 +43,11 @@ func (d *Device) probe() {
 		if !p.several() {
 			continue
 		}
-		if msg, to, late := p.lateInitiation(now); late {
-			d.bind.sendInitiation(msg, to)
+		for failed := false; ; failed = true { // what cannot be sent needs no patience
+			msg, to, late := p.lateInitiation(now, failed)
+			if !late || d.bind.sendInitiation(msg, to) {
+				break
+			}
 		}
 		if p.silent(now) && p.inUse(now) {
 			d.greet(p.key)
@@ -60,25 +62,13 @@ func (d *Device) greet(key Key) {
 	}
 }
 
-// lookupAgain looks up the names of all endpoints.
+// lookupAgain has the names of all endpoints looked up. It does not wait for them.
 func (d *Device) lookupAgain() {
 	d.mu.Lock()
-	var named []*peer
+	defer d.mu.Unlock()
 	for _, p := range d.peers {
-		if p.Plain {
-			continue
-		}
-		for _, e := range p.Endpoints {
-			if _, err := netip.ParseAddrPort(e); err != nil {
-				named = append(named, p)
-				break
-			}
-		}
-	}
-	d.mu.Unlock()
-	for _, p := range named {
-		if list, err := resolve(p.Endpoints); err == nil && len(list) > 0 {
-			p.paths.setCandidates(list)
+		if !p.Plain && p.ways.named() {
+			d.done.Go(func() { d.lookUp(p) })
 		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -189,6 +191,83 @@ func TestBuffersAndSwitches(t *testing.T) {
 	called := 0
 	if err := c.SyscallConn().Write(func(fd uintptr) bool { called++; return called == 2 }); err != nil || called != 2 {
 		t.Errorf("waiting until the socket is writable: %d calls, %v", called, err)
+	}
+}
+
+// TestForcedBuffers: a process that may gets buffers beyond what the system gives to everybody; one that may not gets what there is.
+func TestForcedBuffers(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := limit + 1<<20
+	c := listen(t, "udp4", localhost("udp4"), Config{ReadBuffer: want})
+	if os.Getuid() != 0 {
+		want = limit
+	}
+	if r, _, err := c.Buffers(); r != want || err != nil {
+		t.Errorf("a buffer of %d where %d is the limit: %v", r, limit, err)
+	}
+}
+
+// TestDontFragment: with the bit a datagram that is larger than the wire fails, without it arrives in pieces.
+func TestDontFragment(t *testing.T) {
+	ownNamespace(t, "1500")
+	for _, network := range []string{"udp4", "udp6"} {
+		for _, bit := range []bool{true, false} {
+			from, to := listen(t, network, localhost(network), Config{DontFragment: bit}), listen(t, network, localhost(network), Config{})
+			n, err := from.WriteBatch([]Message{{Buffers: [][]byte{make([]byte, 3000)}, Addr: to.LocalAddrPort()}})
+			if bit {
+				if n != 0 || !errors.Is(err, unix.EMSGSIZE) {
+					t.Errorf("%s: wrote %d with the bit set: %v", network, n, err)
+				}
+				continue
+			}
+			if n != 1 || err != nil || receive(t, to, 1)[0].N != 3000 {
+				t.Errorf("%s: wrote %d: %v", network, n, err)
+			}
+		}
+	}
+}
+
+// TestRouteWithoutSuperPackets plays a route whose device says EIO to super packets: their datagrams go one by one, those to others as before.
+func TestRouteWithoutSuperPackets(t *testing.T) {
+	c, to, other := listen(t, "udp4", netip.AddrPort{}, Config{}), listen(t, "udp4", localhost("udp4"), Config{}),
+		listen(t, "udp4", netip.MustParseAddrPort("127.0.0.2:0"), Config{})
+	batch := func(to *Conn) (msgs []Message) {
+		for range 3 {
+			msgs = append(msgs, Message{Buffers: [][]byte{make([]byte, 1000)}, Addr: to.LocalAddrPort()})
+		}
+		return msgs
+	}
+	msgs, r := batch(to), c.sys.writers.get(c)
+	r.grow(len(msgs))
+	if !r.layOutWrite(msgs, cursor{}) || r.count != 1 || r.segmentOf(0) != 1000 {
+		t.Fatalf("%d headers, segments of %d", r.count, r.segmentOf(0))
+	}
+	if r.errno = unix.EIO; !r.recover(&msgs[0], 0) {
+		t.Fatal("EIO to a super packet is an error")
+	}
+	if !r.layOutWrite(msgs, cursor{}) || r.count != 3 || r.segmentOf(0) != 0 {
+		t.Errorf("after EIO %d headers, segments of %d", r.count, r.segmentOf(0))
+	}
+	if r.errno = unix.EIO; r.recover(&msgs[0], 1) {
+		t.Error("EIO to a lone datagram is tried again")
+	}
+	r.release()
+	c.sys.routes.refuse(to.LocalAddrPort().Addr(), 1000, true)
+	for dst, super := range map[*Conn]uint64{to: 0, other: 1} {
+		before := c.Stats().WriteSuper
+		if n, err := c.WriteBatch(batch(dst)); n != 3 || err != nil {
+			t.Fatalf("wrote %d: %v", n, err)
+		}
+		if got := c.Stats().WriteSuper - before; got != super || len(receive(t, dst, 3)) != 3 {
+			t.Errorf("%d super packets to %s, want %d", got, dst.LocalAddrPort(), super)
+		}
 	}
 }
 

@@ -25,15 +25,15 @@ var ranks = map[string]int{
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/firetest": 4, // workers
 	"store/etcd": 4, "store/storetest": 4,
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 4,
-	"internal/nstest": 4,
-	"agent":           5, "agent/demo": 6,
+	"internal/nstest": 4, "internal/rebuilt": 4,
+	"agent": 5, "agent/demo": 6,
 	"cmd/weir": 7,
 	"test":     8, "internal/arch": 8,
 	"examples/tunfilter": 8, // a program of somebody who imports the library
 }
 
 // testRooms exist for tests: any room's tests may import them.
-var testRooms = []string{"internal/nstest", "firewall/firetest", "store/storetest"}
+var testRooms = []string{"internal/nstest", "internal/rebuilt", "firewall/firetest", "store/storetest"}
 
 // users restricts who imports a room further than its rank does. Tests are free of it.
 var users = map[string][]string{
@@ -41,6 +41,7 @@ var users = map[string][]string{
 	"internal/tty":      {"cmd/weir", "observe"},
 	"internal/nl":       {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest", "cmd/weir"},
 	"internal/waiter":   {"udp", "overlay"},
+	"internal/rebuilt":  {},
 	"firewall/firetest": {},
 	"store/storetest":   {},
 }
