@@ -57,19 +57,29 @@ func faults(host eyeballstest.Family) error {
 	if err := st.servers(); err != nil {
 		return err
 	}
+	var rows []faultRow
 	for _, s := range eyeballstest.Scenarios() {
 		if s.Host != host {
 			continue
 		}
-		std, curl, weir := st.play(&s, dialStd), st.play(&s, dialCurl), st.play(&s, dialWeir)
-		fmt.Printf("| %s | %s | %s | %s | %d |\n", s.Name, std, curl, weir, s.Prescribed.Milliseconds())
+		rows = append(rows, faultRow{s, st.play(&s, dialStd), st.play(&s, dialCurl), st.play(&s, dialWeir)})
+	}
+	for _, r := range rows {
+		std, curl, weir := r.std(), r.curl(), r.weir()
+		fmt.Printf("| %s | %s | %s | %s | %d |\n", r.Name, std, curl, weir, r.Prescribed.Milliseconds())
 		if weir.failed {
 			held(0)
 			continue
 		}
-		held(float64(s.Prescribed+leeway) / float64(weir.median))
+		held(float64(r.Prescribed+leeway) / float64(weir.median))
 	}
 	return nil
+}
+
+// faultRow is a line of the table, whose outcomes may still have to come.
+type faultRow struct {
+	eyeballstest.Scenario
+	std, curl, weir func() outcome
 }
 
 // servers listens, with and without TLS, at this machine's addresses.
@@ -121,9 +131,9 @@ func (o outcome) String() string {
 // family that won, 0 for none.
 type contender func(s *eyeballstest.Scenario, name string) (took time.Duration, family int)
 
-// play stages a scenario for each play anew, so that nothing is left of the last.
-// What takes long is played side by side: it waits most of the time.
-func (st *stage) play(s *eyeballstest.Scenario, c contender) outcome {
+// play stages a scenario for each play anew, so that nothing is left of the last, and returns a function that waits for the outcome.
+// What takes long is played side by side, and beside whatever comes next: it waits most of the time.
+func (st *stage) play(s *eyeballstest.Scenario, c contender) func() outcome {
 	type result struct {
 		took   time.Duration
 		family int
@@ -137,23 +147,25 @@ func (st *stage) play(s *eyeballstest.Scenario, c contender) outcome {
 		took, family := c(s, name)
 		return result{took, family}
 	}
-	results := []result{one()}
-	if results[0].took < time.Second {
-		for len(results) < plays {
-			results = append(results, one())
+	results := make(chan result, plays)
+	first := one()
+	results <- first
+	for range plays - 1 {
+		if first.took < time.Second {
+			results <- one()
+			continue
 		}
-	} else {
-		more := make(chan result)
-		for range plays - 1 {
-			go func() { more <- one() }()
-		}
-		for len(results) < plays {
-			results = append(results, <-more)
-		}
+		go func() { results <- one() }()
 	}
-	slices.SortFunc(results, func(a, b result) int { return int(a.took - b.took) })
-	m := results[plays/2]
-	return outcome{m.took, m.family, m.family == 0}
+	return func() outcome {
+		all := make([]result, plays)
+		for i := range all {
+			all[i] = <-results
+		}
+		slices.SortFunc(all, func(a, b result) int { return int(a.took - b.took) })
+		m := all[plays/2]
+		return outcome{m.took, m.family, m.family == 0}
+	}
 }
 
 // timed dials once, or twice if the second dial counts.

@@ -38,11 +38,17 @@ type lane struct {
 func newLane(e *soft.Engine, index int) (*lane, error) {
 	l := &lane{w: e.Worker(index), steer: e.Steer, index: index, next: uint32(index) << 24, out: make([]firewall.Verdict, batch),
 		in: firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1}}, work: make(chan int), done: make(chan time.Duration)}
+	f, err := newFlows(1, true)
+	if err != nil {
+		return nil, err
+	}
+	first := f.pkts[0]
+	buffers := make([]byte, laneFlows*len(first)) // side by side, as a ring of them lies in memory
 	for len(l.old) < laneFlows {
-		b, err := l.begin()
-		if err != nil {
-			return nil, err
-		}
+		b := buffers[:len(first):len(first)]
+		buffers = buffers[len(first):]
+		copy(b, first)
+		l.renew(b)
 		l.old = append(l.old, b)
 		l.w.Judge(&l.in, b)
 		answer := append([]byte(nil), b...)
@@ -65,17 +71,6 @@ func newLane(e *soft.Engine, index int) (*lane, error) {
 		}
 	}()
 	return l, nil
-}
-
-// begin returns a packet of a new conversation of this worker.
-func (l *lane) begin() ([]byte, error) {
-	f, err := newFlows(1, true)
-	if err != nil {
-		return nil, err
-	}
-	b := f.pkts[0]
-	l.renew(b)
-	return b, nil
 }
 
 // renew makes the packet one of the next conversation that belongs to the worker.

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -22,7 +25,9 @@ type bench struct {
 	index          uint32 // of the server's interface
 	from, to       net.HardwareAddr
 	engine         *kernel.Engine
-	nginx          int // the master's process id
+	program        *rule.Program // that is in force
+	nginx          int           // the master's process id
+	softirqd       int           // that of the kernel's thread for packets on the server's CPU
 }
 
 const serverAddr = "10.99.255.1"
@@ -40,6 +45,9 @@ func newBench() (*bench, error) {
 }
 
 func (b *bench) setUp() (err error) {
+	if b.softirqd, err = softirqdOf(serverCPU); err != nil {
+		return err
+	}
 	if b.server, err = b.lab.AddNode("server"); err != nil {
 		return err
 	}
@@ -53,6 +61,9 @@ func (b *bench) setUp() (err error) {
 	here, err := nstest.Prefixes("10.99.0.1/16")
 	if err != nil {
 		return err
+	}
+	for i := range crowdAddrs {
+		here = append(here, netip.PrefixFrom(crowdAddr(i), 16))
 	}
 	if err := b.lab.AddLink(nstest.End{Node: b.server, Iface: "eth0", Addrs: there}, nstest.End{Node: b.client, Iface: "eth0", Addrs: here}); err != nil {
 		return err
@@ -112,6 +123,7 @@ func (b *bench) load(rules string) error {
 	if err != nil {
 		return err
 	}
+	b.program = p
 	return b.engine.Load(p)
 }
 
@@ -146,6 +158,28 @@ func (b *bench) weir() mode {
 			_, err := b.engine.Cut(func(firewall.State) bool { return true })
 			return err
 		}}
+}
+
+// weirAdopting is weir that knows the connections which are open when it comes: nft takes them for new ones, and it is not a new connection's fate that is measured.
+func (b *bench) weirAdopting() mode {
+	m := b.weir()
+	adopt := func() error {
+		// The clients' side: the server's has all that it has not forgotten yet, too.
+		sockets, err := nl.TCPSockets(b.client.NS())
+		if err != nil {
+			return err
+		}
+		web := b.program.Rules[slices.IndexFunc(b.program.Rules, func(r rule.Code) bool { return r.State == rule.StateKeep })]
+		var states []firewall.State
+		for _, s := range sockets {
+			if s.Remote.Port() == 80 {
+				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: s.Local, To: s.Remote, Key: web.Key, Rule: web.Number})
+			}
+		}
+		_, err = b.engine.Adopt(states)
+		return err
+	}
+	return mode{m.name, func() error { return errors.Join(adopt(), m.on(), adopt()) }, m.off}
 }
 
 // nft puts an nft rule set in place by one transaction.

@@ -139,8 +139,8 @@ func (b *bench) floodOnce(rate, each int) (floodResult, error) {
 	}()
 	// The first part is not measured: tables fill.
 	time.Sleep(floodFor / 4)
-	took := b.requestUntil(end)
-	if err := <-flooded; err != nil {
+	took, err := b.requestUntil(end)
+	if err := errors.Join(err, <-flooded); err != nil {
 		return r, err
 	}
 	r.requests = float64(len(took)) / (floodFor * 3 / 4).Seconds()
@@ -160,26 +160,15 @@ func (b *bench) floodOnce(rate, each int) (floodResult, error) {
 }
 
 // requestUntil keeps the legitimate slots busy, and returns how long each request that succeeded took.
-func (b *bench) requestUntil(end time.Time) []time.Duration {
-	var mu sync.Mutex
+func (b *bench) requestUntil(end time.Time) ([]time.Duration, error) {
 	var all []time.Duration
-	var wg sync.WaitGroup
-	for range legitimate {
-		wg.Go(func() {
-			for began := time.Now(); began.Before(end); began = time.Now() {
-				if b.request() != nil {
-					continue
-				}
-				if now := time.Now(); now.Before(end) {
-					mu.Lock()
-					all = append(all, now.Sub(began))
-					mu.Unlock()
-				}
-			}
-		})
-	}
-	wg.Wait()
-	return all
+	c := b.gather(legitimate, func(began, now time.Time) {
+		if now.Before(end) {
+			all = append(all, now.Sub(began))
+		}
+	})
+	time.Sleep(time.Until(end))
+	return all, c.close()
 }
 
 func (b *bench) openIdle() ([]net.Conn, error) {

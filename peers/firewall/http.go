@@ -8,11 +8,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
@@ -37,7 +36,9 @@ func (b *bench) serveHTTP() (stop func(), err error) {
 	}
 	b.nginx = server.Process.Pid
 	return func() {
-		server.Process.Kill()
+		// Not SIGKILL: workers without their master would go on, and share the port with those of the next.
+		server.Process.Signal(unix.SIGTERM)
+		server.Wait()
 		os.RemoveAll(dir)
 	}, nil
 }
@@ -55,7 +56,7 @@ func (b *bench) httpRows(n int) error {
 	return nil
 }
 
-func (b *bench) http(n, concurrent, idle int) error {
+func (b *bench) http(n, concurrent, idle int) (err error) {
 	progress(fmt.Sprintf("http, %d concurrent, %d idle states", concurrent, idle))
 	stopNginx, err := b.serveHTTP()
 	if err != nil {
@@ -63,7 +64,9 @@ func (b *bench) http(n, concurrent, idle int) error {
 	}
 	defer stopNginx()
 	o := firewall.DefaultOptions()
+	nftRules := nftWeb
 	if idle > 0 { // long-lived UDP states, one way
+		nftRules = strings.Replace(nftWeb, "icmp", "udp dport 9 ct state new accept\n\ticmp", 1)
 		o.MaxEmbryonic, o.MaxPerSource, o.Timeouts.UDP = o.MaxStates, 0, time.Hour
 	}
 	if err := b.open(o); err != nil {
@@ -72,26 +75,19 @@ func (b *bench) http(n, concurrent, idle int) error {
 	if err := b.load(webRules + "add allow udp from any to me 9 keep-state\n"); err != nil {
 		return err
 	}
-	var done, failed atomic.Int64
-	var stop atomic.Bool
-	var wg sync.WaitGroup
-	defer func() { stop.Store(true); wg.Wait() }()
-	for range concurrent {
-		wg.Go(func() {
-			for !stop.Load() {
-				if err := b.request(); err != nil {
-					failed.Add(1)
-					time.Sleep(10 * time.Millisecond)
-					continue
-				}
-				done.Add(1)
-			}
-		})
+	if err := b.split(); err != nil {
+		return err
 	}
-	time.Sleep(time.Second)
+	// With many connections open each takes seconds, and switching shakes all of them.
+	settle, segment := 200*time.Millisecond, 400*time.Millisecond
+	if concurrent > 1000 {
+		settle, segment = 3*time.Second, 2*time.Second
+	}
+	load := b.gather(concurrent, nil)
+	defer func() { err = errors.Join(err, load.close()) }()
+	time.Sleep(2 * settle)
 	var perRequest = map[string][]float64{}
-	modes := []mode{b.none(), b.weir(), b.nft("nft", nftWeb)}
-	// What was open when a mode came is not lost: connections are short, and the first part of a segment is not measured.
+	modes := []mode{b.none(), b.weirAdopting(), b.nft("nft", nftRules)}
 	current := ""
 	for i := range modes {
 		m := modes[i]
@@ -103,17 +99,17 @@ func (b *bench) http(n, concurrent, idle int) error {
 				return 0, err
 			}
 		}
-		time.Sleep(200 * time.Millisecond)
-		cpu, err := workerTime(b.nginx)
+		time.Sleep(settle)
+		cpu, err := b.serverTime()
 		if err != nil {
 			return 0, err
 		}
-		begin, was := time.Now(), done.Load()
-		time.Sleep(400 * time.Millisecond)
-		rate := float64(done.Load()-was) / time.Since(begin).Seconds()
-		after, err := workerTime(b.nginx)
-		perRequest[current] = append(perRequest[current], (after-cpu)/max(1, float64(done.Load()-was)))
-		return rate, err
+		begin, was := time.Now(), load.done.Load()
+		time.Sleep(segment)
+		took, done := time.Since(begin), float64(load.done.Load()-was)
+		after, err := b.serverTime()
+		perRequest[current] = append(perRequest[current], (after-cpu)/max(1, done))
+		return done / took.Seconds(), err
 	})
 	if err != nil {
 		return err
@@ -124,7 +120,7 @@ func (b *bench) http(n, concurrent, idle int) error {
 		"| | none | weir / none | bar | nft / none |\n| --- | --- | --- | --- | --- |\n"+
 		"| requests/s | %.0f | %v | %s | %v |\n| server CPU per request | %.1f us | %v | %s | %v |\n\n%d requests failed.\n\n",
 		concurrent, idle, spreadOf(r["none"]).mid, weir, atLeast(weir.mid, 0.99), nft,
-		spreadOf(perRequest["none"]).mid/1e3, weirCPU, atMost(weirCPU.mid, 1.03), nftCPU, failed.Load())
+		spreadOf(perRequest["none"]).mid/1e3, weirCPU, atMost(weirCPU.mid, 1.03), nftCPU, load.failed.Load())
 	return nil
 }
 
@@ -150,6 +146,9 @@ func (b *bench) sustained(int) error {
 		return err
 	}
 	defer stopNginx()
+	if err := b.split(); err != nil {
+		return err
+	}
 	if err := b.open(firewall.DefaultOptions()); err != nil {
 		return err
 	}
@@ -161,21 +160,11 @@ func (b *bench) sustained(int) error {
 		return err
 	}
 	defer weir.off()
-	var done, failed atomic.Int64
-	var wg sync.WaitGroup
-	end := time.Now().Add(minute)
-	for range 1000 {
-		wg.Go(func() {
-			for time.Now().Before(end) {
-				if b.request() != nil {
-					failed.Add(1)
-				} else {
-					done.Add(1)
-				}
-			}
-		})
+	load := b.gather(1000, nil)
+	time.Sleep(minute)
+	if err := load.close(); err != nil {
+		return err
 	}
-	wg.Wait()
 	refused := uint64(0)
 	decided, err := b.engine.Decisions()
 	if err != nil {
@@ -187,7 +176,7 @@ func (b *bench) sustained(int) error {
 		}
 	}
 	fmt.Printf("### HTTP at full rate for %v, 1000 concurrent, default sizes\n\n| requests/s | failed | refused for want of room | bar |\n| --- | --- | --- | --- |\n"+
-		"| %.0f | %d | %d | %s |\n\n", minute, float64(done.Load())/minute.Seconds(), failed.Load(), refused, atMost(float64(refused), 0.5))
+		"| %.0f | %d | %d | %s |\n\n", minute, float64(load.done.Load())/minute.Seconds(), load.failed.Load(), refused, atMost(float64(refused), 0.5))
 	return nil
 }
 
@@ -233,25 +222,4 @@ server { listen 80 backlog=65535 reuseport; root %[1]s; } }
 	c.Process.Kill()
 	log, _ := os.ReadFile(filepath.Join(dir, "error.log"))
 	return nil, fmt.Errorf("nginx does not answer: %s", log)
-}
-
-// workerTime returns the CPU time of the workers of nginx in ns, the softirq work that is done in their name included.
-func workerTime(master int) (float64, error) {
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", master))
-	if err != nil {
-		return 0, err
-	}
-	total := 0.0
-	for _, pid := range strings.Fields(string(children)) {
-		b, err := os.ReadFile("/proc/" + pid + "/schedstat")
-		if err != nil {
-			return 0, err
-		}
-		ns, err := strconv.ParseFloat(strings.Fields(string(b))[0], 64)
-		if err != nil {
-			return 0, err
-		}
-		total += ns
-	}
-	return total, nil
 }

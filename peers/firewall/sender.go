@@ -169,8 +169,4 @@ func flushConntrack() error {
 }
 
 // pin keeps the calling thread on one CPU.
-func pin(cpu int) error {
-	var set unix.CPUSet
-	set.Set(cpu)
-	return unix.SchedSetaffinity(0, &set)
-}
+func pin(cpu int) error { return pinTask(0, cpu) }

@@ -120,7 +120,7 @@ func (b *bench) udpRules(n int) error {
 		return err
 	}
 	weir, _, _ := ahead(10000)
-	if err := b.load("add check-state\n" + weir + "add 60000 allow udp from any to me 9 keep-state\n"); err != nil {
+	if err := b.load("add 1 check-state\n" + weir + "add 60000 allow udp from any to me 9 keep-state\n"); err != nil {
 		return err
 	}
 	many, err := b.measureUDP(n, []mode{b.none(), b.weir()}, 1)
@@ -140,7 +140,7 @@ func ahead(n int) (weir, linear, set string) {
 	s.WriteString("table inet f { set bad { type ipv4_addr . inet_service; flags interval; elements = {")
 	for i := range n {
 		net, port := fmt.Sprintf("10.%d.%d.0/24", 100+i/250, i%250), 1000+i
-		fmt.Fprintf(&w, "add %d deny udp from %s to any %d\n", i+1, net, port)
+		fmt.Fprintf(&w, "add %d deny udp from %s to any %d\n", i+2, net, port)
 		fmt.Fprintf(&l, "ip saddr %s udp dport %d drop\n", net, port)
 		if i > 0 {
 			s.WriteString(",")

@@ -20,6 +20,7 @@ type tunnel struct {
 	keys  [2]overlay.Key
 	ends  [2]*nstest.Node
 	procs [2]*nstest.Cmd
+	via   string // where the first node sends to instead of the second; empty for there
 }
 
 func addr(net string, i int) string { return fmt.Sprintf("10.%s.0.%d", net, i+1) }
@@ -33,10 +34,18 @@ func openTunnel(lab *nstest.Lab, kind string, uso bool) (*tunnel, error) {
 // to the other end.
 func openMixed(lab *nstest.Lab, kinds [2]string, wires []string, uso bool) (*tunnel, error) {
 	t := &tunnel{kind: kinds[0], kinds: kinds}
+	if err := t.wire(lab, wires, uso); err != nil {
+		return nil, err
+	}
+	return t, t.start(wires)
+}
+
+// wire makes the nodes' namespaces and what joins them.
+func (t *tunnel) wire(lab *nstest.Lab, wires []string, uso bool) error {
 	for i := range t.ends {
 		n, err := lab.AddNode(string(rune('a' + i)))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		t.ends[i] = n
 	}
@@ -45,26 +54,34 @@ func openMixed(lab *nstest.Lab, kinds [2]string, wires []string, uso bool) (*tun
 			return nstest.End{Node: t.ends[i], Iface: "wire" + net, Addrs: []netip.Prefix{netip.MustParsePrefix(addr(net, i) + "/24")}}
 		}
 		if err := lab.AddLink(end(0), end(1)); err != nil {
-			return nil, err
+			return err
 		}
 	}
+	if uso {
+		return nil
+	}
+	for _, n := range t.ends {
+		if out, err := n.Command("ethtool", "-K", "wire98", "tx-udp-segmentation", "off").CombinedOutput(); err != nil {
+			return fmt.Errorf("ethtool: %w: %s", err, out)
+		}
+	}
+	return nil
+}
+
+// start starts both nodes with new keys and waits until they have met.
+func (t *tunnel) start(wires []string) error {
 	for i := range t.keys {
 		var err error
 		if t.keys[i], err = overlay.NewPrivateKey(); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	for i, n := range t.ends {
-		if !uso {
-			if out, err := n.Command("ethtool", "-K", "wire98", "tx-udp-segmentation", "off").CombinedOutput(); err != nil {
-				return nil, fmt.Errorf("ethtool: %w: %s", err, out)
-			}
-		}
+	for i := range t.ends {
 		if err := t.startNode(i, wires); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return t, t.await()
+	return t.await()
 }
 
 // startNode starts one end.
@@ -73,6 +90,9 @@ func (t *tunnel) startNode(i int, wires []string) error {
 	var endpoints []string
 	for _, net := range wires {
 		endpoints = append(endpoints, fmt.Sprintf("%s:%d", addr(net, 1-i), port))
+	}
+	if i == 0 && t.via != "" {
+		endpoints = []string{t.via}
 	}
 	self, err := os.Executable()
 	if err != nil {
