@@ -71,7 +71,8 @@ check-vuln:
 gen: deps bench-docs
 	$(GO) generate ./...
 
-# The kernel engine on Debian 12's own kernel and on the newest one packaged for it, under qemu in software. Takes some ten minutes.
+# The kernel engine on Debian 12's own kernel and on the newest one packaged for it, under qemu in software. Takes ten minutes
+# for each on a busy machine.
 .PHONY: test-kernels
 test-kernels:
 	scripts/kernels/run
@@ -92,7 +93,7 @@ bench-udp:
 .PHONY: bench-overlay
 bench-overlay:
 	cd peers && $(GO) run ./overlay
-# Package eyeballs against net.Dialer and curl, and package proxy; as root, with curl. Takes about fifteen minutes: the others wait.
+# Package eyeballs against net.Dialer and curl, and package proxy; as root, with curl. Takes about nine minutes: the others wait.
 .PHONY: bench-dial
 bench-dial: build
 	cd peers && $(GO) run ./dial
