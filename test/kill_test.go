@@ -176,7 +176,8 @@ func noDrops(t *testing.T, status api.Status) {
 }
 
 // TestPortsAreUsedAgain opens connections to one port as fast as this machine can, from 500 ports, so that each port is used again within moments of its last
-// use: as a state that is closed gives way to the next.
+// use: as a state that is closed gives way to the next. At 30,000 connections a second from all ports that a client has by default each would come again after 0.94 s;
+// here, through real stacks, it does so sooner, and firewall/kernel has the rate itself.
 func TestPortsAreUsedAgain(t *testing.T) {
 	need(t, "nginx", "wrk")
 	p := newPair(t)
@@ -186,8 +187,8 @@ func TestPortsAreUsedAgain(t *testing.T) {
 	const ports, seconds = 500, 8
 	n := p.load(t, "-t1", "-c50", fmt.Sprintf("-d%ds", seconds), "-H", "Connection: close").requests(t)
 	t.Logf("%d connections, %d per second, from %d ports", n, n/seconds, ports)
-	if n < 10*ports {
-		t.Errorf("%d connections are too few to use %d ports again and again", n, ports)
+	if again := float64(seconds) * ports / float64(n); again > 28232./30000 {
+		t.Errorf("%d connections are too few: a port comes again after %.2f s", n, again)
 	}
 	var status api.Status
 	p.json(&status, "status")

@@ -1,0 +1,141 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+const tableSettings = `[states]
+max = 64
+per_source = 8
+syn_cookies = false
+[timeouts]
+udp = 600
+`
+
+const tableRules = `add 10 check-state
+add 100 allow udp from any to me 1000 limit src-addr 2
+add 200 allow tcp from any to me 8080 setup keep-state
+add 300 allow udp from any to me 9 keep-state
+add 400 allow log udp from any to me 7
+`
+
+// TestTheTableIsTold: status, states and show tell the same of the state table, in words and in JSON, and it is true: how many states are in each pool, what was refused and why, how
+// late the sweep is, and which events found the ring full. The table is small, a client drives it into every refusal, and the agent stands still for the last.
+func TestTheTableIsTold(t *testing.T) {
+	p := newPair(t)
+	p.start("--config", p.file("weir.toml", tableSettings), "--rules", p.file("rules", tableRules), "--iface", "eth0")
+	l, err := p.server.Listen("tcp", "[::]:8080")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go serveEcho(l)
+	for _, port := range []int{9, 1000} { // nobody answers, nor does the kernel
+		c, err := p.server.ListenPacket("udp4", fmt.Sprintf("10.66.0.1:%d", port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+	}
+	open := func(network, address string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		c, err := p.client.DialContext(ctx, network, address)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, err = c.Write([]byte("x")); err == nil && network == "tcp" {
+			_, err = io.ReadFull(c, make([]byte, 1))
+		}
+		return err
+	}
+	for range 12 {
+		if err := open("tcp", "10.66.0.1:8080"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 { // one above the limit
+		if err := open("udp", "10.66.0.1:1000"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20 { // two and six are as many as one source may have half-open
+		if err := open("udp", "10.66.0.1:9"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within(t, 5*time.Second, "the sweep has gone round", func() error {
+		if s := p.table(t); s.SweepLag <= 0 || s.SweepLag > 4 {
+			return fmt.Errorf("its lag is %v s", s.SweepLag)
+		}
+		return nil
+	})
+	s := p.table(t, "12 established, 8 of 65536 half-open (8 of one source)", "packets refused a state: embryonic-source 14, limit 1; 0 states made room",
+		"events lost in the kernel: 0", "table: 20 of 64 states;", "SYN cookies: none (the settings say no)")
+	if s.States != 20 || s.Established != 12 || s.HalfOpen != 8 || s.StatesMax != 64 || s.PerSource != 8 || len(s.Refused) != 2 || s.Refused["limit"] != 1 ||
+		s.Refused["embryonic-source"] != 14 || s.Evicted != 0 || s.EventsLost != 0 {
+		t.Errorf("%+v", s)
+	}
+
+	failed := uint64(0)
+	for range 68 { // 80 in all; these from a source of their own
+		if open("tcp", "[fd66::1]:8080") != nil {
+			failed++
+		}
+	}
+	s = p.table(t)
+	if s.Established < 58 || s.States > 67 || s.HalfOpen != 0 || s.Evicted != 8 || failed < 13 || s.Refused["states-full"] < failed || s.Refused["limit"] != 1 {
+		t.Errorf("%d connections of 80 were refused: %+v", failed, s)
+	}
+	p.table(t, fmt.Sprintf("table: %d of 64 states; %d established, 0 of", s.States, s.Established),
+		fmt.Sprintf("embryonic-source 14, limit 1, states-full %d; 8 states made room for others", s.Refused["states-full"]))
+
+	const logged = 40000
+	p.agent.Process.Signal(syscall.SIGSTOP)
+	c, err := p.client.DialContext(t.Context(), "udp4", "10.66.0.1:7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range logged {
+		c.Write([]byte("x")) // ICMP says at times that nobody listens
+	}
+	p.agent.Process.Signal(syscall.SIGCONT)
+	s = p.table(t)
+	if s.EventsLost < logged/2 || s.EventsLost >= logged {
+		t.Errorf("of %d events that nobody read %d were lost", logged, s.EventsLost)
+	}
+	p.table(t, fmt.Sprintf("events lost in the kernel: %d", s.EventsLost))
+}
+
+// table returns what is told of the state table in JSON, and wants the same three times, and some words in each of the texts.
+func (p *pair) table(t *testing.T, words ...string) api.StateTable {
+	t.Helper()
+	var all [3]struct {
+		Table api.StateTable `json:"table"`
+	}
+	for i, command := range [][]string{{"status"}, {"fw", "states"}, {"fw", "show", "-a"}} {
+		p.json(&all[i], command...)
+		// Of these alone one call may differ from the next.
+		if a, b := &all[0].Table, &all[i].Table; fmt.Sprint(a.States, a.Established, a.HalfOpen, a.Refused, a.Evicted, a.EventsLost) !=
+			fmt.Sprint(b.States, b.Established, b.HalfOpen, b.Refused, b.Evicted, b.EventsLost) {
+			t.Errorf("weir status tells %+v, weir %v %+v", *a, command, *b)
+		}
+		text := p.weir(command...)
+		for _, w := range append(words, "sweep: no expired state is older than ") {
+			if !strings.Contains(text, w) {
+				t.Errorf("weir %v does not say %q:\n%s", command, w, text[max(0, len(text)-800):])
+			}
+		}
+	}
+	return all[0].Table
+}
