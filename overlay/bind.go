@@ -29,6 +29,7 @@ type bind struct {
 	log     *slog.Logger
 	offload bool
 	ns      *nl.NS    // where sockets are opened, whichever thread asks
+	private Key       // of this node
 	onMove  func(Key) // called when a peer was heard on another path
 
 	mu     sync.RWMutex

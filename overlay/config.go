@@ -15,7 +15,7 @@ type Config struct {
 	Name string // of the interface
 	Key  Key    // private key of this node
 	Port uint16 // UDP port; 0 lets the system choose
-	// MTU of the interface; 0 chooses DefaultMTU, or less where the link to a peer asks for it.
+	// MTU of the interface; 0 chooses DefaultMTU, or less where the way to a peer asks for it.
 	MTU int
 	// Mark is the firewall mark of the encrypted packets; 0 is none.
 	Mark uint32

@@ -74,6 +74,7 @@ func (d *Device) open() (err error) {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	d.bind = newBind(d.log, d.ns, d.config.Mark, !d.config.NoOffload)
+	d.bind.private = d.config.Key
 	d.bind.onMove = func(k Key) { // called by the device's own goroutines, who must not call it back
 		select {
 		case d.greets <- k:

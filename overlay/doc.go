@@ -32,7 +32,8 @@
 // The interface's MTU leaves room for what sealing adds. TCP connections learn it from the MSS option, which is lowered on
 // the way through, in both directions, and need no ICMP. The encrypted datagrams may be fragmented on the way over IPv4, as
 // those of the kernel's WireGuard may: a router that drops what it should have reported slows the tunnel down instead of
-// swallowing all large packets.
+// swallowing all large packets. Over IPv6 routers do not fragment: there a path in use is sounded, and the MTU lowered to what comes
+// through. The other end has to be of this package for that.
 //
 // # The socket for wg(8)
 //

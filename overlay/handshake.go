@@ -61,6 +61,10 @@ func (r *receiver) takes(b []byte, a *arrival, now int64) bool {
 	if len(b) < 12 || b[0] == typeData {
 		return true
 	}
+	if b[0] == typeSounding || b[0] == typeSounded {
+		r.bind.sounded(b, a)
+		return false
+	}
 	if r.bind.handshakes.isCopy(b, now) {
 		r.bind.copies.Add(1)
 		return false

@@ -38,8 +38,13 @@ func (d *Device) fitMTU(list []netip.AddrPort) error {
 		}
 		best = min(best, size-overhead(a.Addr()))
 	}
+	return d.lowerMTU(best)
+}
+
+// lowerMTU makes the interface's MTU smaller, as far as it may be.
+func (d *Device) lowerMTU(best int) error {
 	best = max(best, MinMTU)
-	if best == int(d.tun.mtu.Load()) {
+	if best >= int(d.tun.mtu.Load()) {
 		return nil
 	}
 	if err := d.nl.SetLinkMTU(d.link.Index, best); err != nil {

@@ -3,7 +3,9 @@ package overlay
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/tailscale/wireguard-go/tun"
 
@@ -152,6 +154,56 @@ func TestMTUFitsTheLink(t *testing.T) {
 	echo(t, a, b, 100, 1312, 5000)
 	download(t, a, b, 3<<20, nil)
 	download(t, b, a, 3<<20, nil)
+}
+
+// TestBlackHoleOverIPv6: the smallest link is in the middle, and the routers beside it swallow what is too large for it without a word.
+//
+//	a ---- r -- small -- q ---- b
+func TestBlackHoleOverIPv6(t *testing.T) {
+	for _, c := range []struct{ small, want int }{{1400, 1320}, {1300, MinMTU}} {
+		t.Run(fmt.Sprint(c.small), func(t *testing.T) {
+			lab := nstest.New(t)
+			a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+			r, q := lab.Node("r"), lab.Node("q")
+			lab.Join(a.Node, "wire", "fd01::1/64", r, "left", "fd01::2/64")
+			lab.Join(r, "small", "fd02::1/64", q, "small", "fd02::2/64")
+			lab.Join(b.Node, "wire", "fd03::1/64", q, "right", "fd03::2/64")
+			a.Route("fd00::/8", "fd01::2")
+			r.Route("fd03::/64", "fd02::2")
+			q.Route("fd01::/64", "fd02::1")
+			b.Route("fd00::/8", "fd03::2")
+			for _, n := range []*nstest.Node{r, q} {
+				n.Sysctl("net.ipv6.conf.all.forwarding", "1")
+				link, err := n.Netlink().LinkByName("small")
+				if err == nil {
+					err = n.Netlink().SetLinkMTU(link.Index, c.small)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out, err := n.Command("nft", "add table ip6 hole; add chain ip6 hole out { type filter hook output priority 0; }; "+
+					"add rule ip6 hole out icmpv6 type packet-too-big drop").CombinedOutput(); err != nil {
+					t.Fatalf("nft: %v: %s", err, out)
+				}
+			}
+			for _, s := range []*side{a, b} { // the kernel forgets sooner than after ten minutes
+				s.Sysctl("net.ipv6.route.mtu_expires", "2")
+				s.start(t, nil)
+			}
+			a.peer(t, b, nil, "[fd03::1]:51820")
+			b.peer(t, a, nil, "[fd01::1]:51820")
+			download(t, a, b, 3<<20, nil)
+			download(t, b, a, 3<<20, nil)
+			for _, s := range []*side{a, b} {
+				if mtu, _ := s.dev.tun.MTU(); mtu != c.want {
+					t.Errorf("%s: MTU %d, want %d", s, mtu, c.want)
+				}
+			}
+			echo(t, a, b, 100, c.want-28, 5000)
+			time.Sleep(2500 * time.Millisecond)
+			echo(t, a, b, c.want-28)
+		})
+	}
 }
 
 // TestSmallPathOverIPv6: behind the first router the wire is smaller than where the tunnel begins, and the router says so, as IPv6 demands: only

@@ -56,6 +56,11 @@ type paths struct {
 	initSent   int64                // when, 0 when answered
 	initAsked  int                  // how many other candidates it went to
 	initLast   int64                // when it was sent to the last one of them
+
+	sounding sounding
+	told     told // of the watching goroutine alone
+	codeOnce sync.Once
+	code     []byte
 }
 
 var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")

@@ -137,10 +137,15 @@ func (b *bind) sendOver(s *batch, n int, h *hop) error {
 
 // sendInitiation sends a handshake initiation that was not answered in time to another endpoint, and says whether it went.
 func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) bool {
+	return b.sendOne(msg, &hop{addr: to})
+}
+
+// sendOne sends a message over one hop and says whether it went.
+func (b *bind) sendOne(msg []byte, h *hop) bool {
 	s := b.batches.get()
 	defer b.putBatch(s)
 	s.views[0] = msg
-	if b.sendOver(s, 1, &hop{addr: to}) != nil {
+	if b.sendOver(s, 1, h) != nil {
 		b.sendErrors.Add(1)
 		return false
 	}

@@ -28,6 +28,7 @@ func (d *Device) watch() {
 		case <-tick.C:
 		}
 		d.probe()
+		d.sound()
 		if time.Since(looked) >= lookupEvery {
 			looked = time.Now()
 			d.lookupAgain()
