@@ -27,6 +27,7 @@ type peers struct {
 	waits  map[string]error        // guarded by mu; why a peer cannot be reached yet
 	fault  error                   // guarded by mu; why there is no tunnel although there should be
 	closed bool                    // guarded by mu
+	routes chan struct{}           // tells that the device has changed routes
 	stop   chan struct{}
 	done   sync.WaitGroup
 }
@@ -37,7 +38,8 @@ func newPeers(n *Node) (*peers, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &peers{node: n, byName: map[string]overlay.Peer{}, waits: map[string]error{}, stop: make(chan struct{})}
+	p := &peers{node: n, byName: map[string]overlay.Peer{}, waits: map[string]error{}, routes: make(chan struct{}, 1),
+		stop: make(chan struct{})}
 	for _, one := range r.Peers {
 		p.byName[one.Name] = one.peer()
 	}
@@ -88,6 +90,9 @@ func (p *peers) watch() {
 				p.node.log.Warn("the tunnel was taken away; it is made again", "interface", t.device.Name())
 				p.fault = t.close()
 			}
+		case <-p.routes:
+			p.mu.Lock()
+			p.keepLocked()
 		case <-tick.C:
 			p.mu.Lock()
 		}
@@ -156,6 +161,26 @@ func (p *peers) setLocked(peer overlay.Peer) error {
 		return keepPlain(peer.Pods)
 	}
 	return nil
+}
+
+// rerouted tells that the device has changed routes. It waits for nobody.
+func (p *peers) rerouted() {
+	select {
+	case p.routes <- struct{}{}:
+	default:
+	}
+}
+
+// keepLocked keeps the routes to pods without encryption as the device has them now.
+func (p *peers) keepLocked() {
+	for name, peer := range p.byName {
+		if !peer.Plain || p.tunnel.Load() == nil {
+			continue
+		}
+		if err := keepPlain(peer.Pods); err != nil {
+			p.node.log.Error("cannot keep the routes to a peer", "peer", name, "err", err)
+		}
+	}
 }
 
 func (p *peers) saveLocked() error {

@@ -53,7 +53,7 @@ func (n *Node) openTunnel() (t *tunnel, err error) {
 		return nil, err
 	}
 	clock := func() time.Duration { return time.Duration(monotonic()) }
-	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log,
+	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log, Rerouted: n.peers.rerouted,
 		Judge: t.own.spare(overlay.JudgeBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock, t.own.refused))}
 	if !s.NoWG {
 		c.UAPI = n.config.Paths.WG()

@@ -21,6 +21,9 @@ type Config struct {
 	Mark uint32
 	// Judge decides about every packet; nil lets all pass.
 	Judge Judge
+	// Rerouted, when not nil, is called when routes to the pods of a plain peer have changed because its name stands for another
+	// address now. It must not call the Device.
+	Rerouted func()
 	// UAPI is the directory for the socket of wg(8), which looks in DefaultUAPI; empty for none.
 	UAPI string
 	// NoOffload switches super packets off, towards the kernel's stack and on the wire.

@@ -109,10 +109,14 @@ func (d *Device) lookUp(p *peer) {
 	missing := p.ways.lookUp(ctx, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.peers[p.Key] != p || p.Plain || d.closed {
+		if d.peers[p.Key] != p || d.closed {
 			return // not yet, then SetPeer uses them; or no longer
 		}
 		list := p.ways.list()
+		if p.Plain {
+			d.reroute(p, list)
+			return
+		}
 		p.paths.setCandidates(list)
 		if err := d.fitMTU(list); err != nil {
 			d.log.Warn("mtu", "peer", p.Name, "error", err)
@@ -159,6 +163,32 @@ func (d *Device) neighbours(p *Peer, candidates []netip.AddrPort) ([]nl.Route, e
 		return nil, fmt.Errorf("overlay: peer %q: no endpoint is on a network of this host, so its pods cannot be reached without encryption", p.Name)
 	}
 	return routes, nil
+}
+
+// reroute sends packets to a plain peer where it is now. A family of which no address is a neighbour keeps the one that it had. The caller
+// holds mu.
+func (d *Device) reroute(p *peer, candidates []netip.AddrPort) {
+	routes, err := d.neighbours(&p.Peer, candidates)
+	if err != nil {
+		d.log.Warn("the peer's old address is kept", "peer", p.Name, "error", err)
+		return
+	}
+	for _, old := range p.routes {
+		if !slices.ContainsFunc(routes, func(r nl.Route) bool { return r.Via.Is4() == old.Via.Is4() }) {
+			routes = append(routes, old)
+		}
+	}
+	if slices.Equal(routes, p.routes) {
+		return
+	}
+	d.log.Info("peer moved", "peer", p.Key.String(), "from", p.routes[0].Via.String(), "to", routes[0].Via.String())
+	p.routes = routes
+	if err := d.addRoutes(p); err != nil { // they take the place of the old ones
+		d.log.Warn("routes", "peer", p.Name, "error", err)
+	}
+	if d.config.Rerouted != nil {
+		d.config.Rerouted()
+	}
 }
 
 // routeTo returns the route to a range of pods.

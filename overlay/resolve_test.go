@@ -171,3 +171,43 @@ func TestNameComesLate(t *testing.T) {
 		t.Errorf("after %v came %q: %v", d, buf[:n], err)
 	}
 }
+
+// TestPlainNameMoves: what is sent to a peer without encryption follows its name.
+func TestPlainNameMoves(t *testing.T) {
+	server := nameServer(t, "")
+	for name, addr := range map[string]string{"a.example": "10.98.0.1", "b.example": "10.98.0.2"} {
+		server.Set(name, dnsmessage.TypeA, records(0, addr))
+	}
+	told := make(chan struct{}, 2)
+	a, b := pair(t, func(c *Config) { c.Rerouted = func() { told <- struct{}{} } }, func(p *Peer) {
+		p.Plain, p.Endpoints = true, []string{p.Name + ".example:51820"}
+	})
+	echo(t, a, b, 100)
+	for name, addr := range map[string]string{"a.example": "10.97.0.1", "b.example": "10.97.0.2"} {
+		server.Set(name, dnsmessage.TypeA, records(0, addr))
+	}
+	wire, err := a.Netlink().LinkByName("wire")
+	if err == nil {
+		err = a.Netlink().DeleteLink(wire.Index)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*side{a, b} {
+		s.dev.lookupAgain()
+		select {
+		case <-told:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the look-up changed no route")
+		}
+	}
+	echo(t, a, b, 100)
+	list, err := a.dev.Peers()
+	if err != nil || len(list) != 1 || list[0].Path.Addr() != netip.MustParseAddr("10.97.0.2") {
+		t.Errorf("%+v, %v", list, err)
+	}
+	// A server that says that there is no such name leaves the peer where it was.
+	server.Set("b.example", dnsmessage.TypeA, eyeballstest.Record{RCode: dnsmessage.RCodeNameError})
+	a.dev.lookUp(a.dev.peers[b.key.Public()])
+	echo(t, a, b, 100)
+}

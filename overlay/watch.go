@@ -68,7 +68,7 @@ func (d *Device) lookupAgain() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.peers {
-		if !p.Plain && p.ways.named() {
+		if p.ways.named() {
 			d.done.Go(func() { d.lookUp(p) })
 		}
 	}
