@@ -7,12 +7,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -417,5 +421,23 @@ func TestHeldAddressesGoToThePodThatAsksForThem(t *testing.T) {
 	}
 	if _, err := b.m.Hold(a); err != nil {
 		t.Errorf("a detached pod's address is not free: %v", err)
+	}
+}
+
+// TestAddressesAreUsable: a container may begin to talk as soon as it is attached, by both families. The kernel takes packets for an address
+// once it has a local route.
+func TestAddressesAreUsable(t *testing.T) {
+	b := newBench(t)
+	for i := range 50 {
+		p, node := b.attach(fmt.Sprint("pod", i), Spec{})
+		routes, err := node.Netlink().Routes(unix.RT_TABLE_LOCAL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range p.Addrs {
+			if !slices.ContainsFunc(routes, func(r nl.Route) bool { return r.Dst == netip.PrefixFrom(a, a.BitLen()) }) {
+				t.Errorf("pod %d: %s cannot be used yet", i, a)
+			}
+		}
 	}
 }

@@ -3,6 +3,7 @@ package nl
 import (
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -58,8 +59,26 @@ func (c *Conn) AddAddr(link int, p netip.Prefix) error {
 	if p.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
-	return change(fmt.Sprintf("give link %d address %s", link, p),
+	err := change(fmt.Sprintf("give link %d address %s", link, p),
 		func() error { return c.h.AddrAdd(byIndex(link), a) }, unix.EEXIST)
+	if err == nil && p.Addr().Is6() {
+		c.awaitLocal(p.Addr())
+	}
+	return err
+}
+
+// localWait is how long an IPv6 address may take until the kernel knows it for its own. What takes longer, or goes to another table than
+// packets are looked up in, is not waited for.
+const localWait = 5 * time.Second
+
+// awaitLocal waits until the kernel takes packets for an address. It makes the local route of an IPv6 address in a work queue, also
+// without duplicate address detection, and up to then it drops them or sends them elsewhere.
+func (c *Conn) awaitLocal(a netip.Addr) {
+	for deadline := time.Now().Add(localWait); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if r, err := c.RouteTo(a); err == nil && r.Type == unix.RTN_LOCAL {
+			return
+		}
+	}
 }
 
 // DeleteAddr takes an address away from a link.
