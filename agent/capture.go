@@ -135,10 +135,14 @@ func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 	defer n.captures.close(sub)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	flush := http.NewResponseController(w)
+	k := capturer{node: n, sub: sub, filter: filter, rate: rate, out: json.NewEncoder(w)}
+	// Nothing yet: it says that from now on nothing is missed.
+	if k.out.Encode(api.Captured{Version: api.Version}) != nil {
+		return
+	}
 	if flush.Flush() != nil {
 		return
 	}
-	k := capturer{node: n, sub: sub, filter: filter, rate: rate, out: json.NewEncoder(w)}
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {

@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -93,10 +94,13 @@ func TestDemoInterrupted(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, "the demo has made something that this test can see", func() error {
+			if leftBy(t, cmd.Process.Pid) == "" {
+				return errors.New("nothing is there")
+			}
+			return nil
+		})
 		time.Sleep(after)
-		if leftBy(t, cmd.Process.Pid) == "" {
-			t.Errorf("after %v the demo has made nothing that this test could see", after)
-		}
 		cmd.Process.Signal(syscall.SIGINT)
 		if err := cmd.Wait(); err == nil {
 			t.Errorf("interrupted after %v, the demo reports success", after)

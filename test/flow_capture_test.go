@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -37,12 +36,12 @@ func TestCaptureSaysWhy(t *testing.T) {
 	p.weir("fw", "zero")
 	file := filepath.Join(t.TempDir(), "out.pcapng")
 	cmd := p.server.Command(weir, "--root", p.root, "flow", "capture", "-w", file, "tcp")
-	var talk bytes.Buffer
+	var talk words
 	cmd.Stderr = &talk
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
+	talk.await(t, "capturing")
 	c, err := p.client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +50,7 @@ func TestCaptureSaysWhy(t *testing.T) {
 	io.ReadFull(c, make([]byte, 5))
 	c.Close()
 	knock(t, p, 81)
-	time.Sleep(300 * time.Millisecond)
+	settle(t, file)
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := cmd.Wait(); err != nil || !strings.Contains(talk.String(), " 0 left out") {
 		t.Errorf("%v %s", err, talk.String())
@@ -95,10 +94,10 @@ func TestCaptureKeepsItsRate(t *testing.T) {
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
 	file := filepath.Join(t.TempDir(), "rate.pcapng")
 	cmd := p.server.Command(weir, "--root", p.root, "flow", "capture", "-w", file, "--rate", "10", "udp")
-	var talk bytes.Buffer
+	var talk words
 	cmd.Stderr = &talk
 	done := background(t, cmd)
-	time.Sleep(500 * time.Millisecond)
+	talk.await(t, "capturing")
 	c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:5353")
 	if err != nil {
 		t.Fatal(err)
@@ -110,15 +109,15 @@ func TestCaptureKeepsItsRate(t *testing.T) {
 		c.Write([]byte("datagram"))
 		time.Sleep(time.Millisecond)
 	}
+	time.Sleep(5 * time.Second) // what is left out is said every second
 	most := 10 * (2 + int(time.Since(began)/time.Second))
-	time.Sleep(1500 * time.Millisecond)
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	written := len(readComments(t, file))
 	var said, left int
-	fmt.Sscanf(talk.String(), "%d frames written, %d left out", &said, &left)
+	fmt.Sscanf(talk.String(), "capturing\n%d frames written, %d left out", &said, &left)
 	if written == 0 || written > most || said != written || written+left != sent {
 		t.Errorf("of %d frames %d are written, at most %d are wanted; it says %q", sent, written, most, talk.String())
 	}
@@ -137,11 +136,13 @@ func TestCaptureOfTheTunnel(t *testing.T) {
 	client, _ := h.left.attach("client")
 	file := filepath.Join(t.TempDir(), "tunnel.pcapng")
 	cmd := h.left.host.Command(weir, "--root", h.left.root, "flow", "capture", "-w", file, "-s", "60", "tcp", "via", "weir0")
+	var talk words
+	cmd.Stderr = &talk
 	done := background(t, cmd)
-	time.Sleep(500 * time.Millisecond)
+	talk.await(t, "capturing")
 	reach(t, client, pageAt(pod.Addrs[0], 80))
 	refuse(t, client, pageAt(pod.Addrs[0], 81))
-	time.Sleep(300 * time.Millisecond)
+	settle(t, file)
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -172,8 +172,8 @@ func TestTwoNodes(t *testing.T) {
 	if out := ga.weir("fw", "list"); !strings.HasPrefix(out, "00001 ") {
 		t.Errorf("after b went down, a has the rules\n%s", out)
 	}
-	if err := b.Command("ping", "-c1", "-W1", "10.66.0.1").Run(); err != nil {
-		t.Errorf("ping: %v", err)
+	if err := ping(b, "10.66.0.1"); err != nil {
+		t.Error(err)
 	}
 	var r api.Rules
 	ga.json(&r, "fw", "show", "1")
@@ -192,14 +192,13 @@ func TestTakeoverOfFewerInterfaces(t *testing.T) {
 	g := newGuard(t, server)
 	rules := g.file("my.rules", "add 1 deny icmp from any to any\n")
 	g.start("--iface", "eth*", "--rules", rules)
-	ping := func(from *nstest.Node, to string) error { return from.Command("ping", "-c1", "-W1", to).Run() }
-	if ping(a, "10.66.1.1") == nil || ping(b, "10.66.2.1") == nil {
+	if ping(a, "-W1", "10.66.1.1") == nil || ping(b, "-W1", "10.66.2.1") == nil {
 		t.Error("a guarded interface lets a ping through")
 	}
 	g.kill()
 	g.start("--iface", "eth0", "--rules", rules)
 	guarded(t, g, "eth0")
-	if ping(a, "10.66.1.1") == nil {
+	if ping(a, "-W1", "10.66.1.1") == nil {
 		t.Error("eth0 is not guarded any more")
 	}
 	if err := ping(b, "10.66.2.1"); err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/observe"
 )
 
 // TestEventsNamePods: what a pod is refused is told with its name, and a filter knows the tables of labels.
@@ -21,14 +22,18 @@ func TestEventsNamePods(t *testing.T) {
 	web, webPod := h.attach("web", "--label", "app=web")
 	nginx(t, web, 80)
 	stranger, _ := h.attach("stranger")
-	time.Sleep(1200 * time.Millisecond) // names are looked at every second
 	url := "http://" + netip.AddrPortFrom(webPod.Addrs[0], 80).String() + "/"
-	refuse(t, stranger, url)
+	var seen []observe.Event
+	eventually(t, "the node, which looks at names every second, knows them", func() error {
+		begin := time.Now().Format(time.RFC3339Nano)
+		refuse(t, stranger, url)
+		seen = parse(t, h.weir("flow", "watch", "-j", "--since", begin, "--past", "deny tcp to table(app=web)"))
+		if len(seen) == 0 || seen[0].From == "" {
+			return fmt.Errorf("told is %+v", seen)
+		}
+		return nil
+	})
 	reach(t, h.host, url)
-	seen := parse(t, h.weir("flow", "watch", "-j", "--since", "1m", "--past", "deny tcp to table(app=web)"))
-	if len(seen) == 0 {
-		t.Fatal("no event")
-	}
 	for _, e := range seen {
 		if e.From != "pod:stranger" || e.To != "pod:web" || e.Recv != "pod:stranger" || e.Verdict.Rule != 65535 || !e.Refused() {
 			t.Errorf("%s", e.Text())
@@ -78,7 +83,7 @@ func TestEventsNameTablesServicesAndHosts(t *testing.T) {
 	}
 	defer c.Close()
 	var seen []string
-	within(t, 10*time.Second, "the names are found", func() error {
+	eventually(t, "the names are found", func() error {
 		c.Write([]byte("datagram"))
 		for {
 			select {
@@ -124,10 +129,17 @@ func TestHistoryOutlivesTheAgent(t *testing.T) {
 	send(5354)
 	p.start("--iface", "eth0", "--rules", rules)
 	send(5355)
-	time.Sleep(300 * time.Millisecond)
+	var all []observe.Event
+	eventually(t, "the last one is told", func() error {
+		all = parse(t, p.weir("flow", "watch", "-j", "--since", "1h", "--past", "deny udp"))
+		if n := len(all); n == 0 || all[n-1].Dst.Port() != 5355 {
+			return fmt.Errorf("told are %+v", all)
+		}
+		return nil
+	})
 	var ports []uint16
 	var last time.Time
-	for _, e := range parse(t, p.weir("flow", "watch", "-j", "--since", "1h", "--past", "deny udp")) {
+	for _, e := range all {
 		ports = append(ports, e.Dst.Port())
 		if e.At.Before(last.Add(-50 * time.Millisecond)) {
 			t.Errorf("%s comes after an event of %s", e.Text(), last)

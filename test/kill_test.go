@@ -26,7 +26,7 @@ type wrk struct {
 func (p *pair) load(t *testing.T, args ...string) *wrk {
 	t.Helper()
 	w := &wrk{}
-	cmd := p.client.Command("wrk", append(args, "http://10.66.0.1/")...)
+	cmd := p.client.Command("wrk", append(args, "--timeout", "30s", "http://10.66.0.1/")...)
 	cmd.Stdout, cmd.Stderr = &w.out, &w.out
 	w.done = background(t, cmd)
 	w.kill = func() { cmd.Process.Signal(os.Interrupt) } // it sums up then
@@ -93,7 +93,7 @@ func (b *beat) run() error {
 			return nil
 		case <-time.After(5 * time.Millisecond):
 		}
-		b.conn.SetDeadline(time.Now().Add(10 * time.Second))
+		b.conn.SetDeadline(time.Now().Add(30 * time.Second))
 		if _, err := b.conn.Write(one); err != nil {
 			return err
 		}

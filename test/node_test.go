@@ -53,8 +53,8 @@ func (g *guard) start(args ...string) {
 	case <-ready:
 	case err := <-g.done:
 		g.t.Fatalf("weir up ended: %v\n%s", err, g.talk)
-	case <-time.After(30 * time.Second):
-		g.t.Fatalf("weir up is not ready after 30 s\n%s", g.talk)
+	case <-time.After(90 * time.Second):
+		g.t.Fatalf("weir up is not ready after 90 s\n%s", g.talk)
 	}
 }
 
@@ -128,7 +128,7 @@ func (g *guard) wait() error {
 	case err := <-g.done:
 		g.agent = nil
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(60 * time.Second):
 		g.t.Errorf("the agent does not end")
 		return nil
 	}

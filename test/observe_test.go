@@ -36,7 +36,7 @@ func TestViewsAgree(t *testing.T) {
 	short := p.file("short.toml", "[timeouts]\nudp = 2\nudp_reply = 2\n")
 	p.start("--config", short, "--iface", "eth0", "--rules", p.file("watched", watchedRules))
 	p.weir("fw", "zero")
-	live := p.watch("--since", "0s")
+	live := p.watch()
 	traffic(t, p)
 
 	var rules api.Rules
@@ -158,7 +158,7 @@ func traffic(t *testing.T, p *pair) {
 	for _, c := range held {
 		c.Close()
 	}
-	within(t, 20*time.Second, "all states end", func() error {
+	within(t, 60*time.Second, "all states end", func() error {
 		var s api.States
 		if p.json(&s, "fw", "states"); len(s.States) > 0 {
 			return fmt.Errorf("%d are left", len(s.States))
@@ -194,17 +194,19 @@ func serveEcho(l net.Listener) {
 	}
 }
 
-// watch runs `weir flow watch -j` until the returned function is called, which returns what it told.
+// watch runs `weir flow watch -j` until the returned function is called, which returns what it told: what has happened from now on,
+// however late the program gets to it.
 func (g *guard) watch(args ...string) (stop func() []observe.Event) {
 	g.t.Helper()
-	cmd := g.node.Command(weir, append([]string{"--root", g.root, "flow", "watch", "-j"}, args...)...)
+	begin := time.Now().Add(-100 * time.Millisecond).Format(time.RFC3339Nano) // two clocks
+	cmd := g.node.Command(weir, append([]string{"--root", g.root, "flow", "watch", "-j", "--since", begin}, args...)...)
 	var out, talk bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &talk
 	if err := cmd.Start(); err != nil {
 		g.t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
 	return func() []observe.Event {
+		time.Sleep(time.Second) // what is not read by now was missed
 		cmd.Process.Signal(syscall.SIGINT)
 		if err := cmd.Wait(); err != nil || talk.Len() > 0 {
 			g.t.Errorf("weir flow watch: %v %s", err, talk.String())

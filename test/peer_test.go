@@ -360,7 +360,7 @@ func TestBadPeers(t *testing.T) {
 	if out, err := h.left.host.Command("ip", "link", "del", "weir0").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	within(t, 20*time.Second, "the tunnel is made again", func() error {
+	eventually(t, "the tunnel is made again", func() error {
 		out, err := h.left.host.Command("ip", "route", "show", "10.88.8.0/24", "dev", "weir0").CombinedOutput()
 		if err == nil && len(out) == 0 {
 			err = errors.New("no route")

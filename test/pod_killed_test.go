@@ -64,7 +64,7 @@ func TestKilledAddsLeaveNothing(t *testing.T) {
 			t.Errorf("DEL after a killed ADD: %v", out)
 		}
 		if i%10 == 9 {
-			within(t, 10*time.Second, "everything is gone but one pod", func() error {
+			eventually(t, "everything is gone but one pod", func() error {
 				if pods := h.pods(); len(pods) != 1 {
 					return fmt.Errorf("%d pods", len(pods))
 				}
@@ -84,7 +84,7 @@ func TestKilledAddsLeaveNothing(t *testing.T) {
 			t.Fatalf("an ADD that nobody kills, with %d pods: %v", i+1, out)
 		}
 	}
-	if out, err := stays.Command("ping", "-c1", "-W2", "10.88.0.1").CombinedOutput(); err != nil {
+	if out, err := stays.Command("ping", "-c1", "-W10", "10.88.0.1").CombinedOutput(); err != nil {
 		t.Errorf("the pod that stays: %v\n%s", err, out)
 	}
 }
@@ -113,7 +113,7 @@ func TestKilledAgentMidAttach(t *testing.T) {
 		if out, _ := h.cni("ADD", id, node.Path(), config); out["ips"] == nil {
 			t.Fatalf("ADD after the agent was killed: %v", out)
 		}
-		if out, err := node.Command("ping", "-c1", "-W2", "10.88.0.1").CombinedOutput(); err != nil {
+		if out, err := node.Command("ping", "-c1", "-W10", "10.88.0.1").CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", id, err, out)
 		}
 	}

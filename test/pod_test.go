@@ -188,7 +188,7 @@ func TestPlugin(t *testing.T) {
 		}
 		t.Logf("%s ADD took %v", v, took)
 		address := netip.MustParsePrefix(result["ips"].([]any)[0].(map[string]any)["address"].(string)).Addr()
-		if out, err := h.host.Command("ping", "-c1", "-W2", address.String()).CombinedOutput(); err != nil {
+		if out, err := h.host.Command("ping", "-c1", "-W10", address.String()).CombinedOutput(); err != nil {
 			t.Errorf("%s: ping %s: %v\n%s", v, address, err, out)
 		}
 		previous, err := json.Marshal(result)

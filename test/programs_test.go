@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -99,10 +100,10 @@ func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
 	return done
 }
 
-// eventually tries until it works, for at most five seconds: other tests may keep the machine busy.
+// eventually tries until it works, for at most half a minute: other tests may keep the machine busy.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
-	within(t, 5*time.Second, what, try)
+	within(t, 30*time.Second, what, try)
 }
 
 // within tries until it works, for some time.
@@ -117,7 +118,45 @@ func within(t *testing.T, most time.Duration, what string, try func() error) {
 	t.Fatalf("%s: %v", what, err)
 }
 
-// curl asks for a URL from a node and returns what came; it waits at most a second and a half for a connection.
+// words is what a program says, to be read while it still talks.
+type words struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// await waits until something was said.
+func (w *words) await(t *testing.T, what string) {
+	t.Helper()
+	eventually(t, "it says "+what, func() error {
+		if said := w.String(); !strings.Contains(said, what) {
+			return fmt.Errorf("it said %q", said)
+		}
+		return nil
+	})
+}
+
+// ping sends one and waits for its answer.
+func ping(from *nstest.Node, args ...string) error {
+	if out, err := from.Command("ping", append([]string{"-c1", "-W10"}, args...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ping: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// curl asks for a URL from a node and returns what came; it waits at most a second and a half for a connection, which is enough to know
+// that there will be none.
 func curl(node *nstest.Node, args ...string) (string, error) {
 	cmd := node.Command("curl", append([]string{"-sS", "--noproxy", "*", "--connect-timeout", "1.5"}, args...)...)
 	var talk bytes.Buffer
@@ -132,7 +171,7 @@ func curl(node *nstest.Node, args ...string) (string, error) {
 // reach makes sure that a URL answers, refuse that nothing answers.
 func reach(t *testing.T, node *nstest.Node, url string) {
 	t.Helper()
-	if out, err := curl(node, url); err != nil || out != "hello from nginx\n" {
+	if out, err := curl(node, "--connect-timeout", "20", url); err != nil || out != "hello from nginx\n" {
 		t.Errorf("from %s: %q, %v", node, out, err)
 	}
 }
@@ -149,15 +188,14 @@ func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string)
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "capture.pcap")
 	cmd := node.Command("tcpdump", "-i", iface, "-s", "0", "-B", "65536", "-U", "-w", file, "-Z", "root")
-	var talk bytes.Buffer
+	var talk words
 	cmd.Stderr = &talk
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	eventually(t, "tcpdump begins", func() error { _, err := os.Stat(file); return err })
-	time.Sleep(200 * time.Millisecond) // the file is there before the socket is bound
+	talk.await(t, "listening on") // said when the socket is bound and the file open
 	return func() string {
 		t.Helper()
 		settle(t, file)

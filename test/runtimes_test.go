@@ -165,7 +165,7 @@ func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (st
 		if a.Is6() {
 			host = "[" + host + "]"
 		}
-		within(t, 20*time.Second, "the container's web server answers", func() error {
+		eventually(t, "the container's web server answers", func() error {
 			_, err := curl(h.host, "http://"+host+"/")
 			return err
 		})
@@ -216,7 +216,7 @@ func meetsByName(t *testing.T, inside func(command ...string) (string, error), n
 // isEmpty makes sure that the runtime gave everything back.
 func (h *podHost) isEmpty(t *testing.T) {
 	t.Helper()
-	within(t, 10*time.Second, "containers are gone", func() error {
+	eventually(t, "containers are gone", func() error {
 		if left := h.pods(); len(left) != 0 {
 			return fmt.Errorf("left: %+v", left)
 		}
@@ -267,7 +267,7 @@ func TestContainerd(t *testing.T) {
 	ctr := func(args ...string) *nstest.Cmd {
 		return h.host.Command("ctr", append([]string{"-a", socket}, args...)...)
 	}
-	within(t, 20*time.Second, "containerd answers", func() error { return ctr("version").Run() })
+	eventually(t, "containerd answers", func() error { return ctr("version").Run() })
 	run := func(id, root string, command ...string) {
 		cmd := ctr(append([]string{"run", "-d", "--cni", "--rootfs", root, id}, command...)...)
 		ask(t, cmd)
@@ -284,7 +284,7 @@ func TestContainerd(t *testing.T) {
 	for _, id := range []string{"web", "other"} {
 		ask(t, ctr("task", "kill", "-s", "KILL", id))
 		// ctr run -d leaves the network to whoever ends the container: the garbage collection of CNI does that.
-		within(t, 10*time.Second, "the container ends", func() error { return ctr("container", "rm", id).Run() })
+		eventually(t, "the container ends", func() error { return ctr("container", "rm", id).Run() })
 	}
 	h.cni("GC", "", "", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"weir","type":"weir-cni","root":%q}`, h.root))
 	h.isEmpty(t)

@@ -45,8 +45,8 @@ func TestTheTableIsTold(t *testing.T) {
 		}
 		t.Cleanup(func() { c.Close() })
 	}
-	open := func(network, address string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	open := func(network, address string, most time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), most)
 		defer cancel()
 		c, err := p.client.DialContext(ctx, network, address)
 		if err != nil {
@@ -59,21 +59,21 @@ func TestTheTableIsTold(t *testing.T) {
 		return err
 	}
 	for range 12 {
-		if err := open("tcp", "10.66.0.1:8080"); err != nil {
+		if err := open("tcp", "10.66.0.1:8080", 20*time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 3 { // one above the limit
-		if err := open("udp", "10.66.0.1:1000"); err != nil {
+		if err := open("udp", "10.66.0.1:1000", 20*time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 20 { // two and six are as many as one source may have half-open
-		if err := open("udp", "10.66.0.1:9"); err != nil {
+		if err := open("udp", "10.66.0.1:9", 20*time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
-	within(t, 5*time.Second, "the sweep has gone round", func() error {
+	eventually(t, "the sweep has gone round", func() error {
 		if s := p.table(t); s.SweepLag <= 0 || s.SweepLag > 4 {
 			return fmt.Errorf("its lag is %v s", s.SweepLag)
 		}
@@ -88,7 +88,7 @@ func TestTheTableIsTold(t *testing.T) {
 
 	failed := uint64(0)
 	for range 68 { // 80 in all; these from a source of their own
-		if open("tcp", "[fd66::1]:8080") != nil {
+		if open("tcp", "[fd66::1]:8080", 900*time.Millisecond) != nil { // before the SYN is sent again
 			failed++
 		}
 	}

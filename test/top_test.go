@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bytes"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,20 +19,20 @@ func TestTopOnATerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
+	var out words
 	cmd.Stdout = &out
 	done := background(t, cmd)
-	time.Sleep(1200 * time.Millisecond)
-	for _, keys := range []string{"s", " ", " ", "/81", "\r", "q"} {
-		in.Write([]byte(keys))
-		time.Sleep(300 * time.Millisecond)
+	out.await(t, "10.66.0.1:81")
+	for _, step := range []struct{ keys, shows string }{{"", "sort rate"}, {"s", "sort states"}, {" ", "sort states, PAUSED"}, {" ", ""}, {"/81", "filter: 81_"}, {"\r", ""}, {"q", "\x1b[?1049l"}} {
+		in.Write([]byte(step.keys))
+		out.await(t, step.shows)
 	}
 	select {
 	case err := <-done:
 		if err != nil {
 			t.Errorf("%v: %q", err, out.String())
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatalf("q does not end it: %q", out.String())
 	}
 	text := out.String()

@@ -50,12 +50,16 @@ func runFlowCapture(c *call) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	kept, missed := 0, uint64(0)
+	kept, missed, began := 0, uint64(0), false
 	q := url.Values{"filter": {strings.Join(c.Args(), " ")}, "rate": {strconv.Itoa(*rate)}}
 	err = c.client().Stream(c.ctx, "/v1/packets?"+q.Encode(), func(line []byte) error {
 		var f api.Captured
 		if err := json.Unmarshal(line, &f); err != nil {
 			return err
+		}
+		if !began {
+			began = true
+			fmt.Fprintln(c.talk, "capturing")
 		}
 		if missed += f.Missed; f.Verdict == "" { // it tells of nothing else
 			return nil
