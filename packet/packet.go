@@ -43,10 +43,10 @@ type Packet struct {
 	Reason Reason
 	// Rest is the number of bytes from L4 to the end of the IP packet; see Len.
 	Rest uint16
-	// Version is 4 or 6, and 0 when the IP header itself was refused.
-	Version uint8
 	// TOS is the type of service or the traffic class: DSCP<<2 | ECN.
 	TOS uint8
+	// Version is 4 or 6, and 0 when the IP header itself was refused.
+	Version uint8
 
 	// IPID is the IPv4 identification, or that of the IPv6 fragment header.
 	IPID uint32
