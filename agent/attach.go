@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weirnet/weir/agent/api"
@@ -11,14 +12,20 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// follow tells the engine what became of the host's interfaces and addresses.
+// follow tells the engine what became of the host's interfaces and addresses. It runs a few times for each pod that comes or goes, and there may be
+// thousands, so that only what has changed is looked at.
 func (n *Node) follow() error {
 	n.following.Lock() // an older look at the interfaces must not be told after a newer one
 	defer n.following.Unlock()
-	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
-		return err
+	now := n.links.interfaces()
+	changed, gone := firewall.Changes(n.followed, now)
+	if len(changed)+len(gone) > 0 {
+		if err := n.engine.SetInterfaces(now); err != nil {
+			return err
+		}
+		n.followed = now
 	}
-	return n.attach()
+	return n.attach(changed, gone)
 }
 
 // routesChanged notes that the routes have to be told again.
@@ -47,38 +54,42 @@ func (n *Node) tellRoutes(p *rule.Program) error {
 	return n.engine.SetRoutes(routes)
 }
 
-// attach puts the hooks on every interface that is to be guarded and takes them off the others. An interface that refuses is a
-// problem that the status shows; one that vanished meanwhile is none, and its going will be told.
-func (n *Node) attach() error {
+// attach puts the hooks on those of the changed interfaces that are to be guarded, and once more on those that refused, and takes them off the others. An
+// interface that refuses is a problem that the status shows; one that vanished meanwhile is none, and its going will be told.
+func (n *Node) attach(changed, gone []firewall.Interface) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := n.links.interfaces()
-	wanted := make(map[uint32]bool, len(all))
-	for _, i := range all {
+	var errs []error
+	for _, i := range gone {
+		errs = append(errs, n.detachLocked(i))
+	}
+	for _, i := range changed {
 		if !n.config.Settings.guards(i.Name) || n.isTunnel(i.Name) {
-			continue
-		}
-		wanted[i.Index] = true
-		if _, on := n.attached[i.Index]; !on {
+			errs = append(errs, n.detachLocked(i))
+		} else if _, on := n.attached[i.Index]; !on {
 			n.attachLocked(i)
 		}
 	}
-	var errs []error
-	for index := range n.attached {
-		if wanted[index] {
-			continue
-		}
-		if err := n.engine.Detach(index); err != nil {
-			errs = append(errs, fmt.Errorf("interface %d: %w", index, err))
-		}
-		delete(n.attached, index)
-	}
 	for index := range n.refused {
-		if !wanted[index] {
-			delete(n.refused, index)
+		at, there := slices.BinarySearchFunc(n.followed, firewall.Interface{Index: index}, firewall.ByIndex)
+		if there && !slices.ContainsFunc(changed, func(i firewall.Interface) bool { return i.Index == index }) {
+			n.attachLocked(n.followed[at])
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// detachLocked takes the hooks off an interface, if they are on it.
+func (n *Node) detachLocked(i firewall.Interface) error {
+	delete(n.refused, i.Index)
+	if _, on := n.attached[i.Index]; !on {
+		return nil
+	}
+	delete(n.attached, i.Index)
+	if err := n.engine.Detach(i.Index); err != nil {
+		return fmt.Errorf("interface %s: %w", i.Name, err)
+	}
+	return nil
 }
 
 // detachOthers takes the hooks off interfaces that an earlier agent guarded and this one is not to guard. Pods have theirs from

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"sync"
@@ -17,7 +16,7 @@ type links struct {
 	addrs  map[int][]netip.Prefix // guarded by mu; usable addresses by interface
 	wake   chan struct{}          // has an element when something changed since the last look
 	pods   map[int]podLink        // guarded by mu; host ends of pods
-	all    []firewall.Interface   // guarded by mu; what follows from these, in order of index: there may be thousands, and it is asked for at every change
+	all    []firewall.Interface   // guarded by mu; what follows from these, in order of index; never changed in place
 	synced bool                   // guarded by mu; everything was listed once
 }
 
@@ -71,22 +70,26 @@ func (l *links) noteLocked(index int) {
 	if p, isPod := l.pods[index]; isPod && (there || !p.leaving) {
 		now.Name, there = p.name, true
 	}
-	at, known := slices.BinarySearchFunc(l.all, now.Index, func(i firewall.Interface, index uint32) int { return cmp.Compare(i.Index, index) })
+	at, known := slices.BinarySearchFunc(l.all, now, firewall.ByIndex)
 	switch {
 	case known && there:
+		if old := &l.all[at]; old.Name == now.Name && slices.Equal(old.Addrs, now.Addrs) {
+			return
+		}
+		l.all = slices.Clone(l.all)
 		l.all[at] = now
 	case known:
-		l.all = slices.Delete(l.all, at, at+1)
+		l.all = slices.Concat(l.all[:at], l.all[at+1:])
 	case there:
-		l.all = slices.Insert(l.all, at, now)
+		l.all = slices.Concat(l.all[:at], []firewall.Interface{now}, l.all[at:])
 	}
 }
 
-// interfaces returns every interface of the host in order of index, those of pods also before the kernel tells of them.
+// interfaces returns every interface of the host in order of index, those of pods also before the kernel tells of them. Nobody changes the list.
 func (l *links) interfaces() []firewall.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clone(l.all)
+	return l.all
 }
 
 // podLink is the host end of a pod.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/rule"
@@ -49,6 +50,7 @@ type Node struct {
 	captures captures
 
 	following sync.Mutex
+	followed  []firewall.Interface // guarded by following; what the engine was told last, and has hooks on as far as they are to be guarded
 
 	mu       sync.Mutex
 	attached map[uint32]string // guarded by mu; hook by interface index
@@ -183,7 +185,7 @@ func (n *Node) begin() error {
 	if err := n.detachOthers(); err != nil {
 		return err
 	}
-	return n.attach()
+	return n.follow()
 }
 
 // loaded runs after each change of the rules in force. Rules that deny by default after none that did would cut off what is

@@ -6,11 +6,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -37,7 +34,7 @@ func macs(key string) (pod, host net.HardwareAddr) {
 
 // connect makes the pod's interfaces and everything in the kernel that hangs on them. All of it goes away with the host
 // end, so undoing is removing that link; connect does so itself when it fails.
-func connect(conn *nl.Conn, p *Pod) (err error) {
+func connect(conn *nl.Conn, sys sysctls, p *Pod) (err error) {
 	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key, PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
 	setUpInner, awaitInner := func() error { return nil }, func() error { return nil }
 	if !p.Moved {
@@ -81,7 +78,7 @@ func connect(conn *nl.Conn, p *Pod) (err error) {
 	if err := setUpInner(); err != nil {
 		return err
 	}
-	if err := setUpHostEnd(conn, p); err != nil || p.Moved {
+	if err := setUpHostEnd(conn, sys, p); err != nil || p.Moved {
 		return err
 	}
 	if err := awaitCarrier(conn, p, p.HostIf); err != nil {
@@ -109,12 +106,19 @@ func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 // setUpInside gives the container's end its name, addresses and routes. Its files in /proc/sys are written while it still has a name of its own: the kernel
 // compares with what has the same name in every other namespace, so that those of the thousandth eth0 take a thousand times as long to find.
 func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
-	sysctls := map[string]string{
+	values := map[string]string{
 		"ipv6/conf/" + p.InnerIf() + "/disable_ipv6":  "0", // Docker switches IPv6 off in its namespaces
 		"ipv6/conf/" + p.InnerIf() + "/accept_ra":     "0",
 		"ipv6/conf/" + p.InnerIf() + "/dad_transmits": "0",
 	}
-	if err := ns.Do(func() error { return setSysctls(sysctls) }); err != nil {
+	err := ns.Do(func() error {
+		sys, err := openSysctls()
+		if err != nil {
+			return err
+		}
+		return errors.Join(sys.set(values), sys.close())
+	})
+	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
 	lo, err := inner.LinkByName("lo")
@@ -154,15 +158,15 @@ func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
 }
 
 // setUpHostEnd makes the host know the way to the pod.
-func setUpHostEnd(conn *nl.Conn, p *Pod) error {
-	sysctls := map[string]string{
+func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
+	values := map[string]string{
 		"ipv4/conf/" + p.HostIf + "/forwarding":    "1",
 		"ipv4/conf/" + p.HostIf + "/rp_filter":     "0", // the fast path checks the source itself
 		"ipv6/conf/" + p.HostIf + "/forwarding":    "1",
 		"ipv6/conf/" + p.HostIf + "/accept_ra":     "0",
 		"ipv6/conf/" + p.HostIf + "/addr_gen_mode": "1", // no link-local address, no neighbour discovery towards the pod
 	}
-	if err := setSysctls(sysctls); err != nil {
+	if err := sys.set(values); err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
 	if err := conn.SetLinkUp(int(p.Index)); err != nil {
@@ -217,19 +221,3 @@ func removeHostEnd(conn *nl.Conn, key string) error {
 
 // host is the prefix that holds just one address.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
-
-// setSysctls writes values below /proc/sys/net of the calling thread's namespace. What the kernel does not have (IPv6
-// switched off at boot) is passed over.
-func setSysctls(values map[string]string) error {
-	for key, value := range values {
-		name := filepath.Join("/proc/sys/net", key)
-		err := os.WriteFile(name, []byte(value), 0)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("set %s: %w", key, err)
-		}
-	}
-	return nil
-}

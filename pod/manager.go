@@ -26,6 +26,7 @@ type Manager struct {
 	config  Config
 	store   store
 	conn    *nl.Conn
+	sys     sysctls
 	forward firewall.Forwarder
 	now     func() time.Time
 
@@ -67,22 +68,28 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	if m.store, err = openStore(config.Dir); err != nil {
 		return nil, err
 	}
+	if m.sys, err = openSysctls(); err != nil {
+		return nil, err
+	}
 	if m.conn, err = nl.Open(nil); err != nil {
-		return nil, err
+		return nil, errors.Join(err, m.sys.close())
 	}
-	if err := m.store.saveGateways(m.gateways()); err != nil {
+	if err := m.begin(); err != nil {
 		m.conn.Close()
-		return nil, err
-	}
-	if err := m.setUpHost(); err != nil {
-		m.conn.Close()
-		return nil, err
-	}
-	if err := m.Reconcile(); err != nil {
-		m.conn.Close()
-		return nil, err
+		return nil, errors.Join(err, m.sys.close())
 	}
 	return m, nil
+}
+
+// begin brings the host into the state in which pods can come.
+func (m *Manager) begin() error {
+	if err := m.store.saveGateways(m.gateways()); err != nil {
+		return err
+	}
+	if err := m.setUpHost(); err != nil {
+		return err
+	}
+	return m.Reconcile()
 }
 
 func (m *Manager) gateways() []netip.Addr {
@@ -97,6 +104,7 @@ func (m *Manager) gateways() []netip.Addr {
 func (m *Manager) Close() {
 	m.Wait()
 	m.conn.Close()
+	m.sys.close()
 }
 
 // Wait waits until what Leave left to do is done.
@@ -135,7 +143,7 @@ func (m *Manager) install(p *Pod) error {
 	if err := m.store.save(p); err != nil {
 		return err
 	}
-	if err := connect(m.conn, p); err != nil {
+	if err := connect(m.conn, m.sys, p); err != nil {
 		return err
 	}
 	undo := func(err error) error {
@@ -276,7 +284,7 @@ func hostsMeet(a, b netip.Addr) bool {
 
 // Detach takes the network of a container away. A pod that does not exist is no error: whoever asks wants it gone.
 func (m *Manager) Detach(container, ifName string) error {
-	p, release := m.begin(container, ifName)
+	p, release := m.seize(container, ifName)
 	defer release()
 	if p == nil {
 		return nil
@@ -288,7 +296,7 @@ func (m *Manager) Detach(container, ifName string) error {
 // takes some tens of milliseconds to remove, goes soon after. Its addresses are given to nobody before that. If that fails, Config.Failed
 // is told, and the next Reconcile tries again.
 func (m *Manager) Leave(container, ifName string) error {
-	p, release := m.begin(container, ifName)
+	p, release := m.seize(container, ifName)
 	if p == nil {
 		release()
 		return nil
@@ -306,8 +314,8 @@ func (m *Manager) Leave(container, ifName string) error {
 	return nil
 }
 
-// begin claims a pod, nil if there is none.
-func (m *Manager) begin(container, ifName string) (p *Pod, release func()) {
+// seize claims a pod, nil if there is none.
+func (m *Manager) seize(container, ifName string) (p *Pod, release func()) {
 	if ifName == "" {
 		ifName = "eth0"
 	}

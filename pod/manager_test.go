@@ -302,7 +302,13 @@ func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
 	lost := Pod{Spec: Spec{Container: "lost", Name: "lost", Netns: orphan.Path(), IfName: "eth0", MTU: 1500, Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.99")}},
 		Key: "lost/eth0", HostIf: hostIf("lost/eth0"), Gateway: kept.Gateway[:1]}
 	lost.MAC, lost.HostMAC = macs(lost.Key)
-	if err := b.do(func() error { return connect(b.host.Netlink(), &lost) }); err != nil {
+	if err := b.do(func() error {
+		sys, err := openSysctls()
+		if err != nil {
+			return err
+		}
+		return errors.Join(connect(b.host.Netlink(), sys, &lost), sys.close())
+	}); err != nil {
 		t.Fatal(err)
 	}
 

@@ -33,7 +33,7 @@ func (m *Manager) setUpHost() error {
 		if gw.Is6() {
 			family = "ipv6/conf/all/forwarding"
 		}
-		if err := setSysctls(map[string]string{family: "1"}); err != nil {
+		if err := m.sys.set(map[string]string{family: "1"}); err != nil {
 			return err
 		}
 	}

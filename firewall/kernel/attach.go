@@ -71,7 +71,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		}
 	}
 	e.links[index] = a
-	return a.hook(), errors.Join(e.putCardsLocked(), e.replaceOthers(index))
+	return a.hook(), errors.Join(e.putCardLocked(index), e.replaceOthers(index))
 }
 
 // tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the maps are pinned.
@@ -139,7 +139,7 @@ func (e *Engine) Detach(index uint32) error {
 		return nil
 	}
 	delete(e.links, index)
-	return errors.Join(e.putCardsLocked(), e.detach(a))
+	return errors.Join(e.putCardLocked(index), e.detach(a))
 }
 
 // detach undoes what was done for an attachment.

@@ -89,14 +89,8 @@ func (e *Engine) reattach(index uint32) error {
 
 // freePlaceLocked returns the lowest place that no pod counts in.
 func (e *Engine) freePlaceLocked() (uint32, error) {
-	var taken [maxPods]bool
-	for _, v := range e.endpoints {
-		taken[v.Place] = true
-	}
-	for place, used := range taken {
-		if !used {
-			return uint32(place), nil
-		}
+	if place := slices.Index(e.places[:], false); place >= 0 {
+		return uint32(place), nil
 	}
 	return 0, fmt.Errorf("there are %d pods, which is as many as there can be", maxPods)
 }
@@ -116,7 +110,7 @@ func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r firewall.
 			return fmt.Errorf("write the rate limits of a pod: %w", err)
 		}
 	}
-	e.endpoints[v.Ifindex] = *v
+	e.endpoints[v.Ifindex], e.places[v.Place] = *v, true
 	if err := e.objects.Endpoints.Put(v.Ifindex, v); err != nil {
 		return fmt.Errorf("write a pod to the kernel: %w", err)
 	}
@@ -131,7 +125,7 @@ func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r firewall.
 	if err := e.putForwardingLocked(); err != nil {
 		return err
 	}
-	return e.putCardsLocked()
+	return e.putCardLocked(v.Ifindex)
 }
 
 // bucket describes a limit of bits per second with a burst of bytes. The burst holds at least ten milliseconds and one large packet: less would stop
@@ -174,13 +168,9 @@ func (e *Engine) DeleteEndpoint(index uint32) error {
 	err := e.dropEndpointLocked(&v)
 	ours := map[netip.Addr]bool{}
 	for _, a := range v.Addr[:v.Count] {
-		ours[a.addr()] = true
-	}
-	for _, o := range e.endpoints { // that one of them may belong to by now
-		for _, a := range o.Addr[:o.Count] {
-			if slices.Contains(v.Addr[:v.Count], a) {
-				delete(ours, a.addr())
-			}
+		var other weirEndpoint // that it may belong to by now
+		if errors.Is(e.objects.Pods.Lookup(a, &other), ebpf.ErrKeyNotExist) {
+			ours[a.addr()] = true
 		}
 	}
 	e.mu.Unlock()
@@ -195,6 +185,7 @@ func (e *Engine) dropEndpointLocked(v *weirEndpoint) error {
 		errs = append(errs, err)
 	}
 	delete(e.endpoints, v.Ifindex)
+	e.places[v.Place] = false
 	return errors.Join(append(errs, e.putForwardingLocked())...)
 }
 

@@ -47,18 +47,23 @@ type Engine struct {
 	watched  bool                           // guarded by mu; there is a Watch
 	capture  func(*firewall.Captured)       // guarded by mu; who captures frames, nil for nobody
 	tables   map[string]*ebpf.Map           // guarded by mu
-	ifs      map[uint32]firewall.Interface  // guarded by mu
+	ifs      []firewall.Interface           // guarded by mu; in order of index
 	told     bool                           // guarded by mu; ifs is what the kernel has
 	links    map[uint32]*attachment         // guarded by mu; by interface index
 	noTCX    bool                           // guarded by mu; the kernel is older than tcx
 	ticking  bool                           // guarded by mu; the sweep's timer runs
 	older    *older                         // guarded by mu; another engine's pins, until all interfaces have changed hands
 	carried  int                            // guarded by mu; states that came from there
-	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map
+	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map, nil for anything
 
-	forwarding weirForwarding          // guarded by mu; what is in the map
-	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
-	local      *local                  // guarded by mu; on the loopback, nil while no port is published
+	addresses map[weirIfaceAddress]uint32 // guarded by mu; what is in the map, nil for anything
+
+	forwarding weirForwarding                     // guarded by mu; what is in the map
+	endpoints  map[uint32]weirEndpoint            // guarded by mu; by the index of the host end
+	places     [maxPods]bool                      // guarded by mu; in which a pod counts
+	cards      map[uint32]weirCard                // guarded by mu; what is in the map, by interface index
+	published  map[weirPublishedKey]weirPublished // guarded by mu; what is in the map, nil for anything
+	local      *local                             // guarded by mu; on the loopback, nil while no port is published
 
 	clock func() int64 // stands for the clock in tests; nil otherwise
 	call  callRoom
@@ -79,9 +84,8 @@ func Open(c Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{}, ifs: map[uint32]firewall.Interface{},
-		links: map[uint32]*attachment{}, networks: map[weirTableKey]weirConnected{},
-		endpoints: map[uint32]weirEndpoint{}, plain: c.PlainRedirect,
+		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{}, links: map[uint32]*attachment{},
+		plain: c.PlainRedirect,
 	}
 	if c.Dir != "" {
 		e.dir = layoutDir(c.Dir)

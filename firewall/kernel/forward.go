@@ -1,11 +1,9 @@
 package kernel
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -22,14 +20,15 @@ func (e *Engine) resumeForwarding() error {
 	if err := e.objects.Forwarding.Lookup(uint32(0), &e.forwarding); err != nil {
 		return fmt.Errorf("read the settings of the fast path: %w", err)
 	}
-	var index uint32
-	var v weirEndpoint
-	all := e.objects.Endpoints.Iterate()
-	for all.Next(&index, &v) {
-		e.endpoints[index] = v
-	}
-	if err := all.Err(); err != nil {
+	var err error
+	if e.endpoints, err = readAll[uint32, weirEndpoint](e.objects.Endpoints); err != nil {
 		return fmt.Errorf("read the pods in the kernel: %w", err)
+	}
+	for _, v := range e.endpoints {
+		e.places[v.Place%maxPods] = true
+	}
+	if e.cards, err = readAll[uint32, weirCard](e.objects.Cards); err != nil {
+		return fmt.Errorf("read the cards in the kernel: %w", err)
 	}
 	e.forwarding.Plain = bit(e.plain)
 	if err := e.putForwardingLocked(); err != nil {
@@ -48,40 +47,54 @@ func (e *Engine) putForwardingLocked() error {
 	return nil
 }
 
-// putCardsLocked writes through which interfaces pods may leave without the stack, and the addresses that hide them there: those whose
-// egress hook is ours, that have Ethernet headers and are no pod's.
+// putCardsLocked looks at all interfaces, see putCardLocked.
 func (e *Engine) putCardsLocked() error {
-	want := map[uint32]weirCard{}
-	for index, a := range e.links {
-		if _, pod := e.endpoints[index]; pod || a.l3 || index == loopback {
-			continue
-		}
-		i := e.ifs[index]
-		want[index] = weirCard{Four: visible(i, netip.Addr.Is4), Six: visible(i, netip.Addr.Is6)}
-	}
-	for index, v := range want {
-		if err := e.objects.Cards.Put(index, v); err != nil {
-			return fmt.Errorf("write the addresses of interface %d: %w", index, err)
+	for index := range e.cards {
+		if err := e.putCardLocked(index); err != nil {
+			return err
 		}
 	}
-	if err := prune(e.objects.Cards, func(index uint32) bool { _, ok := want[index]; return ok }); err != nil {
-		return err
+	for index := range e.links {
+		if err := e.putCardLocked(index); err != nil {
+			return err
+		}
 	}
-	return e.chooseOwnLocked()
+	return nil
 }
 
-// chooseOwnLocked chooses and writes the addresses by which a pod knows the host when the host called a published port at a loopback address: one of the
-// loopback interface's own (a gateway of pods) before others.
-func (e *Engine) chooseOwnLocked() error {
-	var ifs []firewall.Interface
-	for _, i := range e.ifs {
-		if len(i.Addrs) > 0 {
-			ifs = append(ifs, i)
+// putCardLocked writes whether pods may leave through an interface without the stack, and the addresses that hide them there. They may through one
+// whose egress hook is ours, that has Ethernet headers and is no pod's.
+func (e *Engine) putCardLocked(index uint32) error {
+	a := e.links[index]
+	_, pod := e.endpoints[index]
+	old, was := e.cards[index]
+	if a == nil || a.l3 || pod || index == loopback {
+		if !was {
+			return nil
 		}
+		if err := e.objects.Cards.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("delete the addresses of interface %d: %w", index, err)
+		}
+		delete(e.cards, index)
+		return e.putForwardingLocked()
 	}
-	slices.SortFunc(ifs, func(a, b firewall.Interface) int { return cmp.Compare(a.Index, b.Index) })
+	i, _ := interfaceOf(e.ifs, index)
+	now := weirCard{Four: visible(i, netip.Addr.Is4), Six: visible(i, netip.Addr.Is6)}
+	if was && old == now {
+		return nil
+	}
+	if err := e.objects.Cards.Put(index, now); err != nil {
+		return fmt.Errorf("write the addresses of interface %d: %w", index, err)
+	}
+	e.cards[index] = now
+	return e.putForwardingLocked()
+}
+
+// chooseOwnLocked chooses the addresses by which a pod knows the host when the host called a published port at a loopback address: one of the
+// loopback interface's own (a gateway of pods) before others.
+func (e *Engine) chooseOwnLocked() {
 	e.forwarding.Four, e.forwarding.Six = weirAddress{}, weirAddress{}
-	for _, i := range ifs {
+	for _, i := range e.ifs {
 		if e.forwarding.Four == (weirAddress{}) {
 			e.forwarding.Four = visible(i, netip.Addr.Is4)
 		}
@@ -89,7 +102,6 @@ func (e *Engine) chooseOwnLocked() error {
 			e.forwarding.Six = visible(i, netip.Addr.Is6)
 		}
 	}
-	return e.putForwardingLocked()
 }
 
 // loopback is the index of the loopback interface in every namespace.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -15,37 +14,24 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// SetInterfaces tells the interfaces of the host with their addresses, see firewall.Engine.
+// SetInterfaces tells the interfaces of the host with their addresses, see firewall.Engine. There may be thousands, and one that comes or goes costs what
+// it alone does, as far as the kernel is asked.
 func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	now := slices.SortedFunc(slices.Values(ifs), firewall.ByIndex)
 	old := e.ifs
 	if !e.told { // what an earlier engine has written is anything
 		old = nil
 	}
-	changed := map[uint32]firewall.Interface{}
-	addresses, kept := !e.told, 0
-	for _, i := range ifs {
-		o, known := old[i.Index]
-		if known {
-			kept++
-		}
-		if !known || o.Name != i.Name || !slices.Equal(o.Addrs, i.Addrs) {
-			changed[i.Index] = i
-			addresses = addresses || len(o.Addrs)+len(i.Addrs) > 0
-		}
-	}
-	if e.told && kept == len(old) && len(changed) == 0 {
+	changed, gone := firewall.Changes(old, now)
+	if e.told && len(changed)+len(gone) == 0 {
 		return nil
 	}
-	now, gone := make(map[uint32]firewall.Interface, len(ifs)), []uint32{}
-	for _, i := range ifs {
-		now[i.Index] = i
-	}
-	for index, o := range old {
-		if _, there := now[index]; !there {
-			gone, addresses = append(gone, index), addresses || len(o.Addrs) > 0
-		}
+	addresses := !e.told
+	for _, i := range slices.Concat(changed, gone) {
+		before, _ := interfaceOf(old, i.Index)
+		addresses = addresses || len(before.Addrs)+len(i.Addrs) > 0
 	}
 	e.ifs = now
 	err := e.tellInterfacesLocked(changed, gone, addresses)
@@ -53,18 +39,27 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	return err
 }
 
+// interfaceOf finds an interface in a list in order of index.
+func interfaceOf(ifs []firewall.Interface, index uint32) (firewall.Interface, bool) {
+	at, found := slices.BinarySearchFunc(ifs, firewall.Interface{Index: index}, firewall.ByIndex)
+	if !found {
+		return firewall.Interface{}, false
+	}
+	return ifs[at], true
+}
+
 // tellInterfacesLocked writes what has changed. What is new comes first and what is gone goes last: an address that moves is never missing.
-func (e *Engine) tellInterfacesLocked(changed map[uint32]firewall.Interface, gone []uint32, addresses bool) error {
+func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addresses bool) error {
 	if err := e.putInterfacesLocked(changed, e.prog, e.slot(), 3); err != nil {
 		return err
 	}
-	for _, index := range gone {
-		if err := e.objects.Ifaces.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	for _, i := range gone {
+		if err := e.objects.Ifaces.Delete(i.Index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}
 	}
 	if !e.told {
-		if err := prune(e.objects.Ifaces, func(index uint32) bool { _, ok := e.ifs[index]; return ok }); err != nil {
+		if err := prune(e.objects.Ifaces, func(index uint32) bool { _, ok := interfaceOf(e.ifs, index); return ok }); err != nil {
 			return err
 		}
 	}
@@ -75,13 +70,27 @@ func (e *Engine) tellInterfacesLocked(changed map[uint32]firewall.Interface, gon
 		if err := e.putNetworksLocked(); err != nil {
 			return err
 		}
+		e.chooseOwnLocked()
 	}
-	return e.putCardsLocked()
+	if addresses || len(gone) > 0 {
+		if err := e.putForwardingLocked(); err != nil {
+			return err
+		}
+	}
+	if !e.told {
+		return e.putCardsLocked()
+	}
+	for _, i := range slices.Concat(changed, gone) {
+		if err := e.putCardLocked(i.Index); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // putInterfacesLocked writes the names of interfaces in the numbers of a Program: into the half of its parity, and keeps the
 // other half, which packets may be reading, unless both are asked for.
-func (e *Engine) putInterfacesLocked(ifs map[uint32]firewall.Interface, p *rule.Program, parity, halves uint32) error {
+func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *rule.Program, parity, halves uint32) error {
 	names := map[string]uint32{}
 	var globs []string
 	if p != nil {
@@ -90,9 +99,9 @@ func (e *Engine) putInterfacesLocked(ifs map[uint32]firewall.Interface, p *rule.
 		}
 		globs = p.Globs
 	}
-	for index, i := range ifs {
+	for _, i := range ifs {
 		var v weirIface
-		if err := e.objects.Ifaces.Lookup(index, &v); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := e.objects.Ifaces.Lookup(i.Index, &v); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("read interface %s: %w", i.Name, err)
 		}
 		for half := range uint32(2) {
@@ -111,7 +120,7 @@ func (e *Engine) putInterfacesLocked(ifs map[uint32]firewall.Interface, p *rule.
 				}
 			}
 		}
-		if err := e.objects.Ifaces.Put(index, v); err != nil {
+		if err := e.objects.Ifaces.Put(i.Index, v); err != nil {
 			return fmt.Errorf("write interface %s: %w", i.Name, err)
 		}
 	}
@@ -120,43 +129,63 @@ func (e *Engine) putInterfacesLocked(ifs map[uint32]firewall.Interface, p *rule.
 
 // putAddressesLocked writes the addresses of the interfaces, and those of the host: with index 0.
 func (e *Engine) putAddressesLocked() error {
-	want := map[weirIfaceAddress]bool{}
-	for index, i := range e.ifs {
+	want := map[weirIfaceAddress]uint32{}
+	for _, i := range e.ifs {
 		for _, a := range i.Addrs {
 			k := weirIfaceAddress{}
 			k.Addr.Hi, k.Addr.Lo = packet.Words(a.Addr())
-			want[k] = true
-			k.Ifindex = index
-			want[k] = true
+			want[k] = 1
+			k.Ifindex = i.Index
+			want[k] = 1
 		}
 	}
-	for k := range want {
-		if err := e.objects.Addresses.Put(k, uint32(1)); err != nil {
-			return fmt.Errorf("write the addresses of the host: %w", err)
-		}
+	err := putDifference(e.objects.Addresses, e.addresses, want)
+	if e.addresses = want; err != nil {
+		e.addresses = nil
+		return fmt.Errorf("write the addresses of the host: %w", err)
 	}
-	return prune(e.objects.Addresses, func(k weirIfaceAddress) bool { return want[k] })
+	return nil
 }
 
 // putNetworksLocked writes which networks which interfaces are connected to.
 func (e *Engine) putNetworksLocked() error {
 	want := map[weirTableKey]weirConnected{}
-	for index, i := range e.ifs {
+	for _, i := range e.ifs {
 		for _, a := range i.Addrs {
 			k := trieKey(a.Masked())
-			want[k] = connect(want[k], index)
+			want[k] = connect(want[k], i.Index)
 		}
 	}
+	err := putDifference(e.objects.Networks, e.networks, want)
+	if e.networks = want; err != nil {
+		e.networks = nil
+		return fmt.Errorf("write the networks of the host: %w", err)
+	}
+	return nil
+}
+
+// putDifference makes a map hold want. It holds old, or anything when old is nil. What is gone goes last.
+func putDifference[K, V comparable](m *ebpf.Map, old, want map[K]V) error {
 	for k, v := range want {
-		if e.networks[k] == v {
+		if o, there := old[k]; there && o == v {
 			continue
 		}
-		if err := e.objects.Networks.Put(k, v); err != nil {
-			return fmt.Errorf("write the networks of the host: %w", err)
+		if err := m.Put(k, v); err != nil {
+			return err
 		}
 	}
-	e.networks = maps.Clone(want)
-	return prune(e.objects.Networks, func(k weirTableKey) bool { _, ok := want[k]; return ok })
+	if old == nil {
+		return prune(m, func(k K) bool { _, ok := want[k]; return ok })
+	}
+	for k := range old {
+		if _, stays := want[k]; stays {
+			continue
+		}
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func connect(c weirConnected, index uint32) weirConnected {
@@ -171,6 +200,18 @@ func connect(c weirConnected, index uint32) weirConnected {
 	}
 	c.More = 1
 	return c
+}
+
+// readAll returns what a map holds.
+func readAll[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
+	held := map[K]V{}
+	var k K
+	var v V
+	all := m.Iterate()
+	for all.Next(&k, &v) {
+		held[k] = v
+	}
+	return held, all.Err()
 }
 
 // prune deletes the keys of a map that are not wanted.

@@ -49,29 +49,26 @@ func publication(p firewall.Published) (k weirPublishedKey, v weirPublished, err
 
 // putPublishedLocked writes the ports and reports whether one was taken back or given to another pod.
 func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished) (changed bool, err error) {
-	var k weirPublishedKey
-	var v weirPublished
-	all := e.objects.Published.Iterate()
-	for all.Next(&k, &v) {
+	if e.published == nil { // the first time: what an earlier engine has written
+		if e.published, err = readAll[weirPublishedKey, weirPublished](e.objects.Published); err != nil {
+			return false, fmt.Errorf("read the published ports: %w", err)
+		}
+	}
+	for k, v := range e.published {
 		w, ok := want[k]
 		changed = changed || !ok || w != v
-	}
-	if err := all.Err(); err != nil {
-		return changed, fmt.Errorf("read the published ports: %w", err)
 	}
 	if len(want) > 0 {
 		if err := e.attachLocalLocked(); err != nil {
 			return changed, err
 		}
 	}
-	for k, v := range want {
-		if err := e.objects.Published.Put(k, v); err != nil {
-			return changed, fmt.Errorf("write the published ports: %w", err)
-		}
+	old := e.published
+	e.published = nil
+	if err := putDifference(e.objects.Published, old, want); err != nil {
+		return changed, fmt.Errorf("write the published ports: %w", err)
 	}
-	if err := prune(e.objects.Published, func(k weirPublishedKey) bool { _, ok := want[k]; return ok }); err != nil {
-		return changed, err
-	}
+	e.published = want
 	e.forwarding.Published = uint32(len(want))
 	if err := e.putForwardingLocked(); err != nil {
 		return changed, err

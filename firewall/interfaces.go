@@ -1,0 +1,28 @@
+package firewall
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Changes compares two lists of interfaces, each in order of index: changed are those of now that old has not or has otherwise, gone are those of old that
+// now has not.
+func Changes(old, now []Interface) (changed, gone []Interface) {
+	for len(old) > 0 || len(now) > 0 {
+		switch {
+		case len(now) == 0 || len(old) > 0 && old[0].Index < now[0].Index:
+			gone, old = append(gone, old[0]), old[1:]
+		case len(old) == 0 || now[0].Index < old[0].Index:
+			changed, now = append(changed, now[0]), now[1:]
+		default:
+			if o, n := &old[0], &now[0]; o.Name != n.Name || !slices.Equal(o.Addrs, n.Addrs) {
+				changed = append(changed, *n)
+			}
+			old, now = old[1:], now[1:]
+		}
+	}
+	return changed, gone
+}
+
+// ByIndex orders interfaces.
+func ByIndex(a, b Interface) int { return cmp.Compare(a.Index, b.Index) }
