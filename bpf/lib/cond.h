@@ -132,6 +132,17 @@ inline_always int tagged(struct pkt *p, void *image, struct header *h, struct co
 	return COND_MORE;
 }
 
+// note_read notes what a condition asks about. What is not in struct memo makes that the packet's judgement is not remembered.
+inline_always void note_read(struct pkt *p, __u8 op)
+{
+	if ((op >= COND_SEQ && op <= COND_FRAG) || (op >= COND_TTL && op <= COND_TAGGED))
+		p->pure = 0;
+	else if (op == COND_SRC_IN || op == COND_SRC_ME || op == COND_SRC_TABLE || op >= COND_VER_REV_PATH)
+		p->reads |= READ_SRC;
+	else if (op == COND_SRC_PORT)
+		p->reads |= READ_SPORT;
+}
+
 // test tests condition n, entry p->entry of its pool, without its not.
 checked_once int test(__u32 n)
 {
@@ -148,6 +159,7 @@ checked_once int test(__u32 n)
 	int whole = !(p->frag & FRAG_LATER), tcp = p->proto == PROTO_TCP && whole;
 	__u32 xmit = p->dir == DIR_OUT ? p->xmit : 0;
 
+	note_read(p, c->op);
 	switch (c->op) {
 	case COND_TRUE:
 		return 1;

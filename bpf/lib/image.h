@@ -56,8 +56,12 @@ struct header {
 	__u8 flow[256];		 // the Program's flow ids in order -> lasting flow ids
 	__u32 sums[NUM_DIMS];	 // per class a bit for each block of BLOCK words in which its vector has any; 0 where the vectors have only one block
 	__u32 look_blocks;	 // such bits of the slots that look up states
+	__u32 reads;		 // enum read: what the vectors ask about, and << READ_BITS what they or any condition do
 	__u32 after;		 // first slot to visit when the look-up of quick has found nothing: the first rule may do no more than look
 };
+
+// What rules may ask about and often do not: recall.h.
+enum read { READ_SRC = 1, READ_SPORT = 2, READ_ALL = 3, READ_BITS = 2 };
 
 // A block of words: what the summary of a vector has a bit for.
 enum { BLOCK = 8 };

@@ -29,6 +29,7 @@ inline_always void begin_walk(struct pkt *p)
 	p->jumps = 0;
 	p->lookups = 0;
 	p->any_asked = 0;
+	p->pure = 0;
 	for (int i = 0; i < 4; i++) {
 		p->looked[i] = 0;
 		p->have[i] = 0;
@@ -69,6 +70,18 @@ inline_always int established(struct config *cf, struct pkt *p, void *image, str
 	return QUICK_GO_ON;
 }
 
+// begin_rules lets the walk begin at the first rule that matches, if it is remembered.
+inline_always void begin_rules(struct pkt *p, struct header *h)
+{
+	__u32 found = recall(h->reads);
+
+	if (!found)
+		return;
+	p->slot = found - 1;
+	p->pc = found;
+	p->mode = MODE_MATCHED;
+}
+
 // judge_rules returns whether the rules have to be walked.
 inline_always int judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p, void *image, struct header *h)
 {
@@ -81,10 +94,15 @@ inline_always int judge_rules(struct __sk_buff *skb, struct config *cf, struct p
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
 			read_extras(skb);
 		make_key(skb, p);
-		if (h->quick && !p->later)
-			return established(cf, p, image, h) != QUICK_DONE;
+		if (h->quick && !p->later) {
+			int r = established(cf, p, image, h);
+			if (r == QUICK_WALK)
+				begin_rules(p, h);
+			return r != QUICK_DONE;
+		}
 	}
 	begin_walk(p);
+	begin_rules(p, h);
 	return 1;
 }
 

@@ -20,7 +20,7 @@ checked_once int pass_by(struct __sk_buff *skb)
 	struct config *cf = settings();
 	struct forwarding *f = ways();
 	__u8 *b = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
-	if (!c || !cf || !f || b + 54 > end || listened(cf, EVENT_PACKET))
+	if (!c || !cf || !f || b + 54 > end || listened(cf, EVENT_PACKET) || !current_flow(cf->current))
 		return GO_ON;
 	struct pkt *p = &c->p;
 	if (*(__u16 *)(b + 12) != be16(ETH_IP) || b[22] <= 1 || skb->pkt_type != HOST || skb->vlan_present)

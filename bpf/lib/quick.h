@@ -80,6 +80,28 @@ inline_always struct code *quick_rule(struct pkt *p, __u32 id)
 	return r && r->action == ACT_ALLOW && !r->tag && !(r->flags & CODE_LOG) ? r : NULL;
 }
 
+// quick_recall judges a packet by what is remembered of packets that look the same to the rules, where these keep no states.
+inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, __u32 len)
+{
+	if (p->tags)
+		return 0;
+	k->recv = p->recv;
+	k->xmit = p->xmit;
+	k->kind = 4 << 4 | p->dir;
+	struct memo *m = remembered(k, current >> CURRENT_READS);
+	if (!m || !(m->slot & MEMO_PLAIN))
+		return 0;
+	p->current = current & CURRENT_SLOT;
+	p->len = len;
+	count_rule(p, m->id);
+	__builtin_memset(&p->v, 0, sizeof(p->v));
+	p->v.pass = 1;
+	p->v.number = m->number;
+	p->v.id = m->id;
+	p->v.slot = m->slot & ~MEMO_PLAIN;
+	return 1;
+}
+
 // quick judges the packet of skb if it can, and returns whether it did. The packet then passes.
 checked_once int quick(struct __sk_buff *skb, __u32 l2)
 {
@@ -89,14 +111,14 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	if (!c || !cf)
 		return 0;
 	struct pkt *p = &c->p;
-	__u32 current = once(cf->current), flow = current >> CURRENT_QUICK;
+	__u32 current = once(cf->current), flow = current_flow(current);
 
 	if (l2) {
 		if (b + 14 > end || *(__u16 *)(b + 12) != be16(ETH_IP))
 			return 0;
 		b += 14;
 	}
-	if (!flow || b + 40 > end)
+	if (b + 40 > end)
 		return 0;
 	__u32 len = get16(b + 2), room = skb->len - (l2 ? 14 : 0);
 	if (b[0] != 0x45 || *(__u16 *)(b + 6) & be16(0x3fff) || len > room)
@@ -112,6 +134,16 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	}
 	__u64 src = (__u64)MAPPED << 32 | get32(b + 12), dst = (__u64)MAPPED << 32 | get32(b + 16);
 	__u32 ports = get32(t);
+	if (!flow) {
+		struct traits k = {.when = once(cf->epoch) << 8 | (current & CURRENT_SLOT), .src_lo = src, .dst_lo = dst, .ports = ports, .proto = proto};
+		if (proto == PROTO_TCP) {
+			__u32 header = (t[12] >> 4) * 4;
+			if (header < 20 || header > len - 20)
+				return 0;
+			k.tcp_flags = t[13];
+		}
+		return quick_recall(p, &k, current, len);
+	}
 	int swap = src != dst ? src > dst : ports >> 16 > (ports & 0xffff);
 	__u64 low = swap ? dst : src, high = swap ? src : dst;
 	if (swap)

@@ -47,12 +47,17 @@ struct counter {
 };
 
 // Where the parts of config.current lie.
-enum { CURRENT_SLOT = 0xff, CURRENT_QUICK = 8 };
+enum { CURRENT_SLOT = 0xff, CURRENT_QUICK = 8, CURRENT_READS = 24 };
+
+inline_always __u32 current_flow(__u32 current)
+{
+	return current >> CURRENT_QUICK & 0xffff;
+}
 
 // The settings, written by the agent. times in ns.
 struct config {
 	__u32 layout;
-	__u32 current; // slot of the image in force, and above it (CURRENT_QUICK) its header.quick: one word, so that they change together
+	__u32 current; // slot of the image in force, and above it its header.quick and header.reads: one word, so that they change together
 	__u32 sets;    // of the state table
 	__u32 track_sets;
 	__u32 max_states;
@@ -65,6 +70,7 @@ struct config {
 	__u32 listen; // bit per enum event_kind that somebody listens to
 	__u32 local_mark; // skb->mark of packets that Weir itself made
 	__u32 random;	  // some rule has prob
+	__u64 epoch;	  // raised after anything has changed that rules ask about: recall.h
 	__u64 seed[12];
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
@@ -325,6 +331,9 @@ struct pkt {
 	__u32 look_row, words;
 	__u32 blocks, look_blocks; // where a rule may match, where one looks states up: header.sums
 	__u32 classified;
+	__u64 epoch;	    // config.epoch when the walk began
+	__u32 reads;	    // enum read: what was asked about so far
+	__u8 pure;	    // so far only what lies in struct memo was asked about, and no rule has matched
 	__u64 looked[4]; // flow ids that were looked up
 	__u64 have[4];	 // flow ids of which there is a state
 	__u8 any_asked;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "act.h"
-#include "cond.h"
+#include "recall.h"
 
 enum { MAX_STEPS = 1 << 23 };
 
@@ -93,6 +93,8 @@ inline_always int look_first(struct pkt *p, void *image, struct header *h, struc
 	__u32 slot = p->slot;
 	int look;
 
+	if (r->flow == ANY_FLOW || !asked(p, r->flow))
+		p->pure = 0;
 	if (r->flow == ANY_FLOW)
 		look = p->any_asked ? LOOK_MISS : ask_any(h->flows);
 	else
@@ -143,6 +145,8 @@ inline_always int step_next(struct pkt *p, void *image, struct header *h)
 	struct code *r = code_in(image, p->slot);
 	if (!r)
 		return STEP_DONE;
+	if (r->flags & CODE_PROB)
+		p->pure = 0;
 	if (r->flags & CODE_PROB && mix(p->random, p->slot) >= r->prob)
 		return STEP_GO_ON;
 	if (p->later && !(r->flags & CODE_FRAG) && p->slot + 1 != h->rules)
@@ -233,6 +237,8 @@ static long one_step(__u32 index, void *unused)
 		return STEP_DONE;
 	if (p->mode == MODE_COND && step_cond(p, image, h) == STEP_DONE)
 		return STEP_DONE;
+	if (p->pure && p->mode >= MODE_MATCHED)
+		memorize(p->slot);
 	if (p->mode == MODE_MATCHED && step_matched(p, image, h) == STEP_DONE)
 		return STEP_DONE;
 	return p->mode == MODE_ACT ? step_act(p, image, h) : STEP_GO_ON;

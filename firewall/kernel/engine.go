@@ -73,7 +73,7 @@ type Engine struct {
 var _ firewall.Engine = (*Engine)(nil)
 
 // layout is LAYOUT of bpf/lib/consts.h: the version of everything pinned.
-const layout = 9
+const layout = 10
 
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
@@ -221,6 +221,7 @@ func (e *Engine) configure() error {
 	c.LifeUdp, c.LifeUdpReply, c.LifeShort = int64(t.UDP), int64(t.UDPReply), int64(t.Short)
 	c.LifeFrag = fragLife
 	c.Listen = 0 // nobody listens any more
+	c.Epoch++    // who was here before may have died between a change and saying so
 	return e.putConfigLocked()
 }
 
@@ -232,6 +233,13 @@ func (e *Engine) putConfigLocked() error {
 		return fmt.Errorf("write the settings to the kernel: %w", err)
 	}
 	return nil
+}
+
+// changedLocked says that something has changed that rules ask about, a table or what is known of the host: what was remembered of the rules' answers no
+// longer counts. It comes after the change, also after one that was cut short.
+func (e *Engine) changedLocked() error {
+	e.config.Epoch++
+	return e.putConfigLocked()
 }
 
 func randomize(words []uint64) error {

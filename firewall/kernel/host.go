@@ -34,7 +34,7 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 		addresses = addresses || len(before.Addrs)+len(i.Addrs) > 0
 	}
 	e.ifs = now
-	err := e.tellInterfacesLocked(changed, gone, addresses)
+	err := errors.Join(e.tellInterfacesLocked(changed, gone, addresses), e.changedLocked())
 	e.told = err == nil
 	return err
 }
@@ -246,6 +246,10 @@ const (
 func (e *Engine) SetRoutes(routes []firewall.Route) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return errors.Join(e.putRoutesLocked(routes), e.changedLocked())
+}
+
+func (e *Engine) putRoutesLocked(routes []firewall.Route) error {
 	want := map[weirTableKey]bool{}
 	for _, r := range routes {
 		k := trieKey(r.Dst)

@@ -58,8 +58,37 @@ func newImage(in imageInput) (*image, error) {
 	if err := im.classifier(&p.Classes); err != nil {
 		return nil, err
 	}
+	h.Reads = reads(h.Dims, p.Conds)
 	copy(im.rows, bytesOf([]weirHeader{*h}))
 	return im, nil
+}
+
+// Bits of header.reads: what rules may ask about and often do not.
+const (
+	readSrc   = 1
+	readSport = 2
+	readBits  = 2
+)
+
+// reads returns what the vectors ask about, and above it what they or any condition do: note_read of bpf/lib/cond.h.
+func reads(dims uint32, conds []rule.Cond) uint32 {
+	var narrow uint32
+	if dims&(1<<rule.DimSrc) != 0 {
+		narrow |= readSrc
+	}
+	if dims&(1<<rule.DimSrcPort) != 0 {
+		narrow |= readSport
+	}
+	wide := narrow
+	for i := range conds {
+		switch conds[i].Op {
+		case rule.OpSrcIn, rule.OpSrcMe, rule.OpSrcTable, rule.OpVerRevPath, rule.OpVerSrcReach, rule.OpAntiSpoof:
+			wide |= readSrc
+		case rule.OpSrcPort:
+			wide |= readSport
+		}
+	}
+	return wide<<readBits | narrow
 }
 
 // count returns the number of rows.

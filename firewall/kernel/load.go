@@ -123,7 +123,8 @@ func (e *Engine) publishLocked(im *image, in imageInput, p *rule.Program) error 
 	}
 	random := bit(hasProb(p))
 	config := e.config
-	config.Current, config.Random = im.header.Quick<<currentQuick|slot, e.config.Random|random
+	config.Current, config.Random = im.header.Reads<<currentReads|im.header.Quick<<currentQuick|slot, e.config.Random|random
+	config.Epoch++
 	if err := e.objects.Config.Put(uint32(0), &config); err != nil {
 		return fmt.Errorf("switch to the rules: %w", err)
 	}
@@ -205,6 +206,7 @@ func (e *Engine) slot() uint32 { return e.config.Current & currentSlot }
 const (
 	currentSlot  = 0xff
 	currentQuick = 8
+	currentReads = 24
 )
 
 // imageLocked opens the image in force, nil if there is none.

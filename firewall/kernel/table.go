@@ -85,8 +85,9 @@ func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("table %s: %w", name, err), m.Close())
 	}
+	err = e.changedLocked()
 	if old := e.tables[name]; old != nil {
-		err = old.Close()
+		err = errors.Join(err, old.Close())
 	}
 	e.tables[name] = m
 	return err
@@ -127,7 +128,7 @@ func (e *Engine) AddTable(name string, t firewall.TableEntry) error {
 	if err := m.Put(trieKey(t.Prefix), t.Value); err != nil {
 		return fmt.Errorf("table %s: add %s: %w", name, t.Prefix, err)
 	}
-	return nil
+	return e.changedLocked()
 }
 
 // DeleteTable removes a member. One that is not there is an error.
@@ -144,5 +145,5 @@ func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
 	if err := m.Delete(trieKey(p)); err != nil {
 		return fmt.Errorf("table %s: delete %s: %w", name, p, err)
 	}
-	return nil
+	return e.changedLocked()
 }

@@ -118,6 +118,7 @@ type weirConfig struct {
 	Listen          uint32
 	LocalMark       uint32
 	Random          uint32
+	Epoch           uint64
 	Seed            [12]uint64
 	LifeSyn         int64
 	LifeEstablished int64
@@ -235,6 +236,10 @@ type weirCpu struct {
 		LookBlocks uint32
 		Classified uint32
 		_          [4]byte
+		Epoch      uint64
+		Reads      uint32
+		Pure       uint8
+		_          [3]byte
 		Looked     [4]uint64
 		Have       [4]uint64
 		AnyAsked   uint8
@@ -489,6 +494,7 @@ type weirHeader struct {
 	Flow       [256]uint8
 	Sums       [8]uint32
 	LookBlocks uint32
+	Reads      uint32
 	After      uint32
 }
 
@@ -526,6 +532,28 @@ type weirLabelKey struct {
 	_    structs.HostLayout
 	Kind uint32
 	Id   uint32
+}
+
+type weirMemo struct {
+	_      structs.HostLayout
+	Traits struct {
+		_        structs.HostLayout
+		When     uint64
+		SrcHi    uint64
+		SrcLo    uint64
+		DstHi    uint64
+		DstLo    uint64
+		Ports    uint32
+		Recv     uint32
+		Xmit     uint32
+		Proto    uint8
+		TcpFlags uint8
+		IcmpType uint8
+		Kind     uint8
+	}
+	Id     uint32
+	Number uint16
+	Slot   uint16
 }
 
 type weirNatFrag struct {
@@ -594,7 +622,6 @@ type weirSet struct {
 type weirShapes struct {
 	_        structs.HostLayout
 	Header   weirHeader
-	_        [4]byte
 	Code     weirCode
 	Cond     weirCond
 	Range    weirRange
@@ -713,6 +740,7 @@ const (
 	weirMapLabels        = "labels"
 	weirMapLogged        = "logged"
 	weirMapMaskedSources = "masked_sources"
+	weirMapMemos         = "memos"
 	weirMapNatFrags      = "nat_frags"
 	weirMapNetworks      = "networks"
 	weirMapPodCounters   = "pod_counters"
@@ -807,6 +835,7 @@ type weirMapSpecs struct {
 	Labels        *ebpf.MapSpec `ebpf:"labels"`
 	Logged        *ebpf.MapSpec `ebpf:"logged"`
 	MaskedSources *ebpf.MapSpec `ebpf:"masked_sources"`
+	Memos         *ebpf.MapSpec `ebpf:"memos"`
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
@@ -867,6 +896,7 @@ type weirMaps struct {
 	Labels        *ebpf.Map `ebpf:"labels"`
 	Logged        *ebpf.Map `ebpf:"logged"`
 	MaskedSources *ebpf.Map `ebpf:"masked_sources"`
+	Memos         *ebpf.Map `ebpf:"memos"`
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
@@ -903,6 +933,7 @@ func (m *weirMaps) Close() error {
 		m.Labels,
 		m.Logged,
 		m.MaskedSources,
+		m.Memos,
 		m.NatFrags,
 		m.Networks,
 		m.PodCounters,
