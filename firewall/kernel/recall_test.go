@@ -1,0 +1,240 @@
+package kernel
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+)
+
+// memory counts what is remembered of the rules' answers and still holds, on all CPUs.
+func (e *Engine) memory(t *testing.T) (n int) {
+	t.Helper()
+	for i := range e.objects.Memos.MaxEntries() {
+		var each []weirMemo
+		if err := e.objects.Memos.Lookup(i, &each); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range each {
+			if m.Traits.When == e.config.Epoch<<8|uint64(e.slot()) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// asker judges UDP packets from 10.0.0.2 to port 9 of 10.0.0.1, unless told otherwise.
+type asker struct {
+	t *testing.T
+	e *Engine
+	firewall.Input
+	ip  packet.IPv4
+	udp packet.UDP
+}
+
+// newEngine opens an engine of little room, whose clock stands still.
+func newEngine(t *testing.T) *Engine {
+	t.Helper()
+	nstest.Root(t)
+	o := firewall.DefaultOptions()
+	o.MaxStates = 1000
+	e, err := Open(Config{Options: o})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() { e.Close() })
+	e.clock = func() int64 { return int64(time.Second) }
+	return e
+}
+
+func newAsker(t *testing.T, e *Engine, rules string) *asker {
+	t.Helper()
+	a := &asker{t: t, e: e, Input: firewall.Input{Now: time.Second, Hook: firewall.Hook{Recv: 7}}}
+	a.ip = packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1"), TTL: 64}
+	a.udp = packet.UDP{SrcPort: 5000, DstPort: 9}
+	a.must(e.Load(compile(t, rules)))
+	return a
+}
+
+func (a *asker) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// is makes sure that three packets in a row are decided by the rule with a number: the first may find out, the others may remember.
+func (a *asker) is(number uint16) {
+	a.t.Helper()
+	for n := range 3 {
+		b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
+		a.must(err)
+		v, err := a.e.Judge(&a.Input, b)
+		a.must(err)
+		if v.Rule != number {
+			a.t.Fatalf("packet %d was decided by rule %d, not %d: %+v", n, v.Rule, number, v)
+		}
+	}
+}
+
+// TestRecallFollowsChanges changes each thing that rules ask about, after the answer to it was remembered.
+func TestRecallFollowsChanges(t *testing.T) {
+	lan := firewall.Interface{Index: 7, Name: "lan0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}}
+	two, one := netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("10.0.0.1/32")
+	entry := firewall.TableEntry{Prefix: two}
+	e := newEngine(t)
+	for name, c := range map[string]struct {
+		rule          string
+		change, again func(e *Engine) error // rule 100 holds after change and not after again
+	}{
+		"a member of a table": {"from table(bad) to any",
+			func(e *Engine) error { return e.AddTable("bad", entry) }, func(e *Engine) error { return e.DeleteTable("bad", two) }},
+		"a whole table": {"from any to table(bad)",
+			func(e *Engine) error { return e.SetTable("bad", []firewall.TableEntry{{Prefix: one}}) }, func(e *Engine) error { return e.SetTable("bad", nil) }},
+		"an address": {"from any to me",
+			func(e *Engine) error {
+				i := lan
+				i.Addrs = []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
+				return e.SetInterfaces([]firewall.Interface{i})
+			}, func(e *Engine) error { return e.SetInterfaces([]firewall.Interface{lan}) }},
+		"the sender's address": {"from me to any",
+			func(e *Engine) error {
+				i := lan
+				i.Addrs = []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24")}
+				return e.SetInterfaces([]firewall.Interface{i})
+			}, func(e *Engine) error { return e.SetInterfaces([]firewall.Interface{lan}) }},
+		"a name": {"from any to any recv wan0",
+			func(e *Engine) error {
+				i := lan
+				i.Name = "wan0"
+				return e.SetInterfaces([]firewall.Interface{i})
+			}, func(e *Engine) error { return e.SetInterfaces([]firewall.Interface{lan}) }},
+		"an interface that is gone": {"from any to any not recv lan*",
+			func(e *Engine) error { return e.SetInterfaces(nil) }, func(e *Engine) error { return e.SetInterfaces([]firewall.Interface{lan}) }},
+		"a route": {"from any to any verrevpath",
+			func(e *Engine) error {
+				return e.SetRoutes([]firewall.Route{{Dst: netip.MustParsePrefix("10.0.0.0/24"), Interface: 7}})
+			}, func(e *Engine) error { return e.SetRoutes(nil) }},
+	} {
+		for kind, rest := range map[string]string{
+			"by rules":  "add 200 allow udp from any to any\n",
+			"by states": "add 50 check-state\nadd 200 allow udp from any to any keep-state\n",
+		} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				a := newAsker(t, e, "add 100 deny udp "+c.rule+"\n"+rest)
+				a.must(a.e.SetInterfaces([]firewall.Interface{lan}))
+				next := func() { // another conversation, which looks the same to the rules
+					a.udp.SrcPort++
+				}
+				a.is(200)
+				if n := a.e.memory(t); n == 0 {
+					t.Error("nothing is remembered")
+				}
+				next()
+				a.must(c.change(a.e))
+				a.is(100)
+				next()
+				a.must(c.again(a.e))
+				a.is(200)
+				a.must(a.e.Load(compile(t, "add 300 deny ip from any to any\n")))
+				a.is(300)
+			})
+		}
+	}
+}
+
+// TestRecallAsksForEachPacket: what differs from packet to packet is not remembered.
+func TestRecallAsksForEachPacket(t *testing.T) {
+	e := newEngine(t)
+	for rule, change := range map[string]func(*asker){
+		"from any to any ipttl 5":        func(a *asker) { a.ip.TTL = 5 },
+		"from any to any ipid 77":        func(a *asker) { a.ip.ID = 77 },
+		"from any to any iptos lowdelay": func(a *asker) { a.ip.TOS = 0x10 },
+		"from any to any dscp ef":        func(a *asker) { a.ip.TOS = 46 << 2 },
+		"from any to any tagged 3":       func(a *asker) { a.Tags = []uint16{3} },
+		"from any to any frag df":        func(a *asker) { a.ip.Flags = packet.FragDF },
+		"from any to any out":            func(a *asker) { a.Hook = firewall.Hook{Dir: firewall.Out, Xmit: 7} },
+		"from any to any not recv any":   func(a *asker) { a.Hook.Recv = 0 },
+		"from 10.0.0.3 to any":           func(a *asker) { a.ip.Src = netip.MustParseAddr("10.0.0.3") },
+		"from any to 10.0.0.3":           func(a *asker) { a.ip.Dst = netip.MustParseAddr("10.0.0.3") },
+		"from any 7 to any":              func(a *asker) { a.udp.SrcPort = 7 },
+		"from any to any 7":              func(a *asker) { a.udp.DstPort = 7 },
+		"from table(one) to any":         func(a *asker) { a.ip.Src = netip.MustParseAddr("10.0.0.3") },
+		"from any 7,8 to table(1)":       func(a *asker) { a.udp.SrcPort = 7; a.ip.Dst = netip.MustParseAddr("10.0.0.3") },
+	} {
+		t.Run(rule, func(t *testing.T) {
+			a := newAsker(t, e, "add 100 deny udp "+rule+"\nadd 200 allow udp from any to any\n")
+			three := firewall.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.3/32")}
+			for _, table := range []string{"one", "1"} {
+				a.must(a.e.AddTable(table, three))
+			}
+			a.is(200)
+			change(a)
+			a.is(100)
+		})
+	}
+}
+
+// TestRecallByChance: rules with prob take chances with each packet.
+func TestRecallByChance(t *testing.T) {
+	a := newAsker(t, newEngine(t), "add 100 prob 0.5 deny udp from any to any\nadd 200 allow udp from any to any\n")
+	seen := map[uint16]int{}
+	for n := range uint32(200) {
+		a.Random = n * 0x9e3779b9
+		b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
+		a.must(err)
+		v, err := a.e.Judge(&a.Input, b)
+		a.must(err)
+		seen[v.Rule]++
+	}
+	if seen[100] < 60 || seen[200] < 60 {
+		t.Errorf("of 200 packets at even chances: %v", seen)
+	}
+}
+
+// TestRecallCounts: what is remembered is counted as what is found out, and what nobody asks about is not remembered apart.
+func TestRecallCounts(t *testing.T) {
+	a := newAsker(t, newEngine(t), "add 100 deny udp from any to any 7\nadd 200 allow udp from any to any\n")
+	for n := range 50 {
+		a.ip.Src, a.udp.SrcPort = netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), uint16(1000+n)
+		a.is(200)
+	}
+	counters, err := a.e.Rules()
+	a.must(err)
+	for _, c := range counters {
+		if want := map[uint16]uint64{200: 150}[c.Number]; c.Packets != want {
+			t.Errorf("rule %d has counted %d packets, not %d", c.Number, c.Packets, want)
+		}
+	}
+	// The test may have moved from one CPU to another.
+	if n := a.e.memory(t); n == 0 || n > 2 {
+		t.Errorf("50 conversations that look the same to the rules are remembered %d times", n)
+	}
+}
+
+// TestRecallMakesStates: a rule that is remembered does for each conversation what it says.
+func TestRecallMakesStates(t *testing.T) {
+	a := newAsker(t, newEngine(t), "add 50 check-state\nadd 100 allow udp from any to any 9 limit src-addr 5\nadd 200 deny udp from any to any\n")
+	for n := range 5 {
+		a.udp.SrcPort = uint16(1000 + n)
+		a.is(100)
+	}
+	states := 0
+	for _, err := range a.e.States() {
+		a.must(err)
+		states++
+	}
+	if states != 5 {
+		t.Errorf("5 conversations have %d states", states)
+	}
+	a.udp.SrcPort = 1005
+	b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
+	a.must(err)
+	if v, err := a.e.Judge(&a.Input, b); err != nil || v.Pass || v.Reason != firewall.ReasonLimit {
+		t.Errorf("the sixth conversation of a source that may have five: %+v, %v", v, err)
+	}
+}
