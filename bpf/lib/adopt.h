@@ -72,6 +72,7 @@ checked_once int merge(__u32 place)
 	join(low_side(s, place), &in->side[0]);
 	join(high_side(s, place), &in->side[1]);
 	new_phase(s, place, in->key.proto);
+	forget_note(place);
 	return 0;
 }
 

@@ -2,6 +2,7 @@
 // Looking states up, docs/design/0003-judgement.md section 4.
 #pragma once
 
+#include "note.h"
 #include "track.h"
 
 enum look { LOOK_MISS, LOOK_HIT, LOOK_UNTOUCHED, LOOK_DROP = 16 }; // LOOK_DROP + reason
@@ -114,6 +115,8 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 		return step_rare(p->place);
 	if (proto == PROTO_TCP) {
 		r = step_tcp(d, o, p);
+		if (p->tcp_flags & (TH_FIN | TH_RST))
+			forget_note(p->place);
 		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;
 	} else {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "judge.h"
+#include "note.h"
 
 // A pass takes a second, so that a closed connection leaves the table two seconds after its end at the latest. In large tables it takes longer, so that a tick stays short: four
 // seconds from two million states on.
@@ -22,6 +23,12 @@ inline_always __u32 sets_per_tick(struct config *cf)
 	if (n > SETS_PER_TICK)
 		n = max32(SETS_PER_TICK, cf->sets / MOST_TICKS_PER_PASS + 1);
 	return n < MAX_SETS_PER_TICK ? n : MAX_SETS_PER_TICK;
+}
+
+// pass_ns is how long the hand takes for the whole table.
+inline_always __s64 pass_ns(struct config *cf)
+{
+	return (__s64)(cf->sets / sets_per_tick(cf) + 1) * TICK_MS * 1000000;
 }
 
 // event_probe asks the agent to probe both ends of an idle TCP connection.
@@ -54,7 +61,7 @@ inline_always int wants_probe(struct config *cf, struct side *low, struct side *
 {
 	__u32 both = low->flags & high->flags;
 	__s64 last = low->last > high->last ? low->last : high->last;
-	__s64 left = last + cf->life_established - now, pass = (__u64)(cf->sets / sets_per_tick(cf) + 1) * TICK_MS * 1000000;
+	__s64 left = last + cf->life_established - now, pass = pass_ns(cf);
 	__s64 within = (__s64)PROBE_WITHIN * 1000000000, every = (__s64)PROBE_EVERY * 1000000000;
 
 	if (left < 0 || left > within || (both & (SIDE_SEEN | SIDE_ACKED)) != (SIDE_SEEN | SIDE_ACKED))
@@ -101,6 +108,30 @@ checked_once int sweep_at(__u32 place, __u32 purge)
 	return 0;
 }
 
+// make_note notes for how long the states of a set can be left alone, if nobody came or went since the last pass: in a set where much happens, a note is not worth its
+// making. Whoever ends a connection meanwhile takes the note away, and then it is not made.
+inline_always void make_note(struct config *cf, struct set *s, struct tag_line *t, __u64 *note, __s64 now)
+{
+	__u64 fresh = note_of(t, cf->epoch, 0);
+	if ((__u32)once(*note) != (__u32)fresh) {
+		once(*note) = (__u32)fresh;
+		return;
+	}
+	__s64 until = now + ((__s64)NOTE_MOST << NOTE_SHIFT), before = pass_ns(cf) + (listened(cf, EVENT_PROBE) ? (__s64)PROBE_WITHIN * 1000000000 : 0);
+
+	__sync_lock_test_and_set(note, NOTE_MAKING); // a barrier, too: no side is read before
+	for (int i = 0; i < WAYS; i++) {
+		__u64 tag = once(t->tag[i]);
+		if ((tag & TAG_MASK) != TAG_LIVE)
+			continue;
+		__s64 then = earliest(cf, low_side(s, i), high_side(s, i), tag_proto(tag), before);
+		if (then < until)
+			until = then;
+	}
+	if (until > now)
+		__sync_val_compare_and_swap(note, NOTE_MAKING, (__u32)fresh | (__u64)(until >> NOTE_SHIFT) << 32);
+}
+
 // sweep_set looks at the states of a set and returns how many it removed. With `purge` only those of rules that are gone have to go. Most states stay, and
 // have the rule of the one before: one line tells that of each.
 checked_once int sweep_set(__u32 n, __u32 purge)
@@ -109,9 +140,10 @@ checked_once int sweep_set(__u32 n, __u32 purge)
 	struct config *cf = settings();
 	struct set *s = set_at(n);
 	struct tag_line *t = tags_at(n);
+	__u64 *note = note_at(n);
 	int gone = 0;
 
-	if (!c || !cf || !s || !t)
+	if (!c || !cf || !s || !t || !note)
 		return 0;
 	for (int i = 0; i < WAYS; i++) {
 		__u64 tag = once(t->tag[i]);
@@ -122,11 +154,15 @@ checked_once int sweep_set(__u32 n, __u32 purge)
 			continue;
 		gone += sweep_at(n * WAYS + i, purge);
 	}
+	if (!purge && !gone)
+		make_note(cf, s, t, note, c->p.now);
 	return gone;
 }
 
 struct sweep {
 	__u32 next, sets, gone, purge;
+	__u64 epoch;
+	__s64 now;
 };
 
 static long sweep_one(__u32 index, void *ctx)
@@ -135,6 +171,10 @@ static long sweep_one(__u32 index, void *ctx)
 
 	if (w->next + index >= w->sets)
 		return 1;
+	__u64 *note = note_at(w->next + index);
+	struct tag_line *t = tags_at(w->next + index);
+	if (note && t && !w->purge && noted(once(*note), note_of(t, w->epoch, w->now)))
+		return 0;
 	w->gone += sweep_set(w->next + index, w->purge);
 	return 0;
 }
@@ -176,8 +216,8 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 		return 0;
 	__u64 begin = bpf_ktime_get_ns();
 	__u32 count = sets_per_tick(cf);
-	struct sweep w = {.next = hand->next, .sets = cf->sets};
 	c->p.now = bpf_ktime_get_coarse_ns();
+	struct sweep w = {.next = hand->next, .sets = cf->sets, .epoch = cf->epoch, .now = c->p.now};
 	c->p.current = cf->current & CURRENT_SLOT;
 	c->p.swept = 0;
 	bpf_loop(count, sweep_one, &w, 0);

@@ -178,6 +178,7 @@ const ways = 8 // WAYS of bpf/lib/types.h
 func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["states"].MaxEntries = setsFor(e.options.MaxStates)
 	spec.Maps["tags"].MaxEntries = spec.Maps["states"].MaxEntries
+	spec.Maps["notes"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["tracks"].MaxEntries = setsFor(e.options.MaxTracks)
 }
 

@@ -41,7 +41,7 @@ func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 		}
 		old[name] = pinned
 		// The sizes of these were chosen by whoever made them.
-		if name == "states" || name == "tags" || name == "tracks" {
+		if name == "states" || name == "tags" || name == "notes" || name == "tracks" {
 			m.MaxEntries = pinned.MaxEntries()
 		}
 		if err := m.Compatible(pinned); err != nil {
@@ -85,7 +85,7 @@ func (e *Engine) maps() map[string]*ebpf.Map {
 		"config": o.Config, "cpus": o.Cpus, "images": o.Images, "tables": o.Tables, "ifaces": o.Ifaces, "addresses": o.Addresses,
 		"routes": o.Routes, "networks": o.Networks, "counters": o.Counters, "logged": o.Logged, "states": o.States, "tags": o.Tags, "tracks": o.Tracks,
 		"gauges": o.Gauges, "frags": o.Frags, "events": o.Events, "calls": o.Calls, "bases": o.Bases, "labels": o.Labels,
-		"shapes": o.Shapes, "hands": o.Hands, "sources": o.Sources, "memos": o.Memos,
+		"shapes": o.Shapes, "hands": o.Hands, "sources": o.Sources, "memos": o.Memos, "notes": o.Notes,
 	}
 	for name, m := range e.forwardMaps() {
 		maps[name] = m

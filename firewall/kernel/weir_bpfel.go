@@ -743,6 +743,7 @@ const (
 	weirMapMemos         = "memos"
 	weirMapNatFrags      = "nat_frags"
 	weirMapNetworks      = "networks"
+	weirMapNotes         = "notes"
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
 	weirMapPublished     = "published"
@@ -838,6 +839,7 @@ type weirMapSpecs struct {
 	Memos         *ebpf.MapSpec `ebpf:"memos"`
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
+	Notes         *ebpf.MapSpec `ebpf:"notes"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
@@ -899,6 +901,7 @@ type weirMaps struct {
 	Memos         *ebpf.Map `ebpf:"memos"`
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
+	Notes         *ebpf.Map `ebpf:"notes"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Published     *ebpf.Map `ebpf:"published"`
@@ -936,6 +939,7 @@ func (m *weirMaps) Close() error {
 		m.Memos,
 		m.NatFrags,
 		m.Networks,
+		m.Notes,
 		m.PodCounters,
 		m.Pods,
 		m.Published,
