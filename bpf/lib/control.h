@@ -22,7 +22,7 @@ checked_once int operate(__u32 op)
 	if (op == OP_ADOPT)
 		return adopt(0);
 	c->p.swept = 0;
-	struct sweep w = {.next = in->place, .sets = cf->sets, .purge = op == OP_PURGE, .epoch = cf->epoch, .now = c->p.now};
+	struct sweep w = {.next = in->place, .sets = cf->sets, .purge = op == OP_PURGE};
 	bpf_loop(in->count, sweep_one, &w, 0);
 	return w.gone;
 }

@@ -34,7 +34,7 @@ inline_always __u64 note_of(struct tag_line *t, __u64 epoch, __s64 until)
 	return (__u64)(until >> NOTE_SHIFT) << 32 | sum >> 32;
 }
 
-// noted: nothing in a set has to be looked at yet.
+// noted: a note is as good as a fresh one for the same tags, and later.
 inline_always int noted(__u64 note, __u64 fresh)
 {
 	return (__u32)note == (__u32)fresh && note >> 32 > fresh >> 32;

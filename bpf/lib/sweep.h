@@ -110,12 +110,20 @@ checked_once int sweep_at(__u32 place, __u32 purge)
 
 // make_note notes for how long the states of a set can be left alone, if nobody came or went since the last pass: in a set where much happens, a note is not worth its
 // making. Whoever ends a connection meanwhile takes the note away, and then it is not made.
-inline_always void make_note(struct config *cf, struct set *s, struct tag_line *t, __u64 *note, __s64 now)
+checked_once int make_note(__u32 n)
 {
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct set *s = set_at(n);
+	struct tag_line *t = tags_at(n);
+	__u64 *note = note_at(n);
+	if (!c || !cf || !s || !t || !note)
+		return 0;
+	__s64 now = c->p.now;
 	__u64 fresh = note_of(t, cf->epoch, 0);
 	if ((__u32)once(*note) != (__u32)fresh) {
 		once(*note) = (__u32)fresh;
-		return;
+		return 0;
 	}
 	__s64 until = now + ((__s64)NOTE_MOST << NOTE_SHIFT), before = pass_ns(cf) + (listened(cf, EVENT_PROBE) ? (__s64)PROBE_WITHIN * 1000000000 : 0);
 
@@ -130,6 +138,18 @@ inline_always void make_note(struct config *cf, struct set *s, struct tag_line *
 	}
 	if (until > now)
 		__sync_val_compare_and_swap(note, NOTE_MAKING, (__u32)fresh | (__u64)(until >> NOTE_SHIFT) << 32);
+	return 0;
+}
+
+// left_alone: nothing in a set has to be looked at yet.
+inline_always int left_alone(__u32 n)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct tag_line *t = tags_at(n);
+	__u64 *note = note_at(n);
+
+	return c && cf && t && note && noted(once(*note), note_of(t, cf->epoch, c->p.now));
 }
 
 // sweep_set looks at the states of a set and returns how many it removed. With `purge` only those of rules that are gone have to go. Most states stay, and
@@ -140,10 +160,9 @@ checked_once int sweep_set(__u32 n, __u32 purge)
 	struct config *cf = settings();
 	struct set *s = set_at(n);
 	struct tag_line *t = tags_at(n);
-	__u64 *note = note_at(n);
 	int gone = 0;
 
-	if (!c || !cf || !s || !t || !note)
+	if (!c || !cf || !s || !t)
 		return 0;
 	for (int i = 0; i < WAYS; i++) {
 		__u64 tag = once(t->tag[i]);
@@ -154,15 +173,11 @@ checked_once int sweep_set(__u32 n, __u32 purge)
 			continue;
 		gone += sweep_at(n * WAYS + i, purge);
 	}
-	if (!purge && !gone)
-		make_note(cf, s, t, note, c->p.now);
 	return gone;
 }
 
 struct sweep {
 	__u32 next, sets, gone, purge;
-	__u64 epoch;
-	__s64 now;
 };
 
 static long sweep_one(__u32 index, void *ctx)
@@ -171,11 +186,12 @@ static long sweep_one(__u32 index, void *ctx)
 
 	if (w->next + index >= w->sets)
 		return 1;
-	__u64 *note = note_at(w->next + index);
-	struct tag_line *t = tags_at(w->next + index);
-	if (note && t && !w->purge && noted(once(*note), note_of(t, w->epoch, w->now)))
+	if (!w->purge && left_alone(w->next + index))
 		return 0;
-	w->gone += sweep_set(w->next + index, w->purge);
+	int gone = sweep_set(w->next + index, w->purge);
+	if (!gone && !w->purge)
+		make_note(w->next + index);
+	w->gone += gone;
 	return 0;
 }
 
@@ -217,7 +233,7 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 	__u64 begin = bpf_ktime_get_ns();
 	__u32 count = sets_per_tick(cf);
 	c->p.now = bpf_ktime_get_coarse_ns();
-	struct sweep w = {.next = hand->next, .sets = cf->sets, .epoch = cf->epoch, .now = c->p.now};
+	struct sweep w = {.next = hand->next, .sets = cf->sets};
 	c->p.current = cf->current & CURRENT_SLOT;
 	c->p.swept = 0;
 	bpf_loop(count, sweep_one, &w, 0);
