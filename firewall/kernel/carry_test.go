@@ -118,7 +118,7 @@ type stream struct {
 
 func newStream(t *testing.T, g *guarded, to string) *stream {
 	t.Helper()
-	c, err := dialFrom(g.client, to, 3*time.Second)
+	c, err := dialFrom(g.client, to, patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func newStream(t *testing.T, g *guarded, to string) *stream {
 func (s *stream) flows(t *testing.T, what string, more int64) {
 	t.Helper()
 	want := s.bytes.Load() + more
-	for stop := time.Now().Add(10 * time.Second); s.bytes.Load() < want; time.Sleep(time.Millisecond) {
+	for stop := time.Now().Add(60 * time.Second); s.bytes.Load() < want; time.Sleep(time.Millisecond) {
 		if err := s.err.Load(); err != nil {
 			t.Fatalf("%s: the stream ended: %v", what, *err)
 		}
@@ -184,7 +184,7 @@ func TestAnOlderWeirsStates(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if c, err := g.dial("10.0.0.1:81"); err == nil {
+	if c, err := g.knock("10.0.0.1:81"); err == nil {
 		c.Close()
 		t.Fatal("the older engine does not guard")
 	}
@@ -247,7 +247,7 @@ func TestAnOlderWeirsStates(t *testing.T) {
 	if rules[1].Bytes < 200<<20 { // both directions
 		t.Errorf("the rule counts %d bytes", rules[1].Bytes)
 	}
-	if c, err := g.dial("10.0.0.1:81"); err == nil {
+	if c, err := g.knock("10.0.0.1:81"); err == nil {
 		c.Close()
 		t.Error("port 81 is open")
 	}
@@ -271,7 +271,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 	}
 	limited := func(when string) {
 		t.Helper()
-		if c, err := g.dial("10.0.0.1:80"); err == nil {
+		if c, err := g.knock("10.0.0.1:80"); err == nil {
 			c.Close()
 			t.Errorf("%s: a fourth connection of one source", when)
 		}
@@ -311,8 +311,8 @@ func TestTablesOfAnotherSize(t *testing.T) {
 	}
 	// A place that becomes free is free.
 	idle[0].Close()
-	until(t, "another connection", 3*time.Second, func() bool {
-		c, err := g.dial("10.0.0.1:80")
+	until(t, "another connection", patience, func() bool {
+		c, err := g.knock("10.0.0.1:80")
 		if err != nil {
 			return false
 		}

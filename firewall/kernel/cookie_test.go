@@ -89,13 +89,16 @@ func listenTCP(t *testing.T, n *nstest.Node, address string) {
 }
 
 // echoes sends so much through a new connection, and wants it back.
-func (g *guarded) echoes(to string, size int) error {
-	c, err := dialFrom(g.client, to, 3*time.Second)
+func (g *guarded) echoes(to string, size int) error { return g.echoesFor(to, size, 60*time.Second) }
+
+// echoesFor does so for some time at most.
+func (g *guarded) echoesFor(to string, size int, most time.Duration) error {
+	c, err := dialFrom(g.client, to, min(most, patience))
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(most))
 	go io.CopyN(c, constant('x'), int64(size))
 	n, err := io.CopyN(io.Discard, c, int64(size))
 	if err != nil {
@@ -156,7 +159,7 @@ func TestSYNCookies(t *testing.T) {
 		t.Fatalf("before the flood: %+v", s.Cookies)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", 5*time.Second, func() bool { return g.stats(t).Cookies.On })
+	until(t, "cookies are on", 30*time.Second, func() bool { return g.stats(t).Cookies.On })
 	for n := range 40 {
 		if err := g.echoes(to[n%2], 1<<20); err != nil {
 			t.Errorf("in the flood: %s: %v", to[n%2], err)
@@ -185,7 +188,7 @@ func TestSYNCookies(t *testing.T) {
 			t.Errorf("%d packets dropped: %v", reasons[r], r)
 		}
 	}
-	until(t, "cookies are off", 10*time.Second, func() bool { return !g.stats(t).Cookies.On })
+	until(t, "cookies are off", 30*time.Second, func() bool { return !g.stats(t).Cookies.On })
 	for _, a := range to {
 		if err := g.echoes(a, 1<<20); err != nil {
 			t.Errorf("after the flood: %s: %v", a, err)
@@ -210,10 +213,10 @@ func TestACookieThatTheStackRefuses(t *testing.T) {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
 	}
 	f := g.synFlood(t, 8080)
-	until(t, "cookies are on", 5*time.Second, func() bool { return g.stats(t).Cookies.On })
+	until(t, "cookies are on", 30*time.Second, func() bool { return g.stats(t).Cookies.On })
 	g.server.Sysctl("net.ipv4.tcp_window_scaling", "0")
 	for _, to := range []string{"10.0.0.1:8080", "[fd00::1]:8080"} {
-		if err := g.echoes(to, 1); err == nil {
+		if err := g.echoesFor(to, 1, 5*time.Second); err == nil {
 			t.Errorf("%s: the stack took the connection", to)
 		}
 	}
@@ -257,7 +260,7 @@ func (g *guarded) strangers(t *testing.T) {
 	}
 	// Where nobody listens, and where no rule lets in.
 	for _, port := range []string{"9999", "81"} {
-		if c, err := g.dial("10.0.0.1:" + port); err == nil {
+		if c, err := g.knock("10.0.0.1:" + port); err == nil {
 			c.Close()
 			t.Errorf("port %s is open", port)
 		}

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,7 +71,7 @@ func TestFloodsHarmNobody(t *testing.T) {
 	v.serve(v.outside, 7)
 	v.serve(v.b.Node, 7)
 	v.must(v.host.Netlink().AddAddr(int(v.a.endpoint.Index), netip.PrefixFrom(gateways[1], 128))) // as for a runtime's own namespaces: it answers there
-	c, err := dialFrom(v.b.Node, "192.0.2.2:7", 2500*time.Millisecond)
+	c, err := dialFrom(v.b.Node, "192.0.2.2:7", patience)
 	v.must(err)
 	defer c.Close()
 	v.must(talk(c, "before"))

@@ -33,9 +33,9 @@ add deny ip from any to any
 		what string
 		err  error
 	}{
-		{"pod to pod, denied in", greet(v.b.Node, "10.88.0.2:81")},
-		{"card to pod, denied in", greet(v.outside, "10.88.0.2:81")},
-		{"published, denied in", greet(v.outside, "192.0.2.1:8081")},
+		{"pod to pod, denied in", snub(v.b.Node, "10.88.0.2:81")},
+		{"card to pod, denied in", snub(v.outside, "10.88.0.2:81")},
+		{"published, denied in", snub(v.outside, "192.0.2.1:8081")},
 	} {
 		if w.err == nil {
 			t.Errorf("%s: passed", w.what)
@@ -52,13 +52,13 @@ add deny tcp from any to any 80 out xmit pod:b
 add deny tcp from any to any 80 out xmit eth0
 add allow tcp from any to any 80 out
 `)))
-	if err := greet(v.a.Node, "10.88.0.3:80"); err == nil {
+	if err := snub(v.a.Node, "10.88.0.3:80"); err == nil {
 		t.Error("pod to pod, denied out: passed")
 	}
-	if err := greet(v.a.Node, "192.0.2.2:80"); err == nil {
+	if err := snub(v.a.Node, "192.0.2.2:80"); err == nil {
 		t.Error("pod to card, denied out: passed")
 	}
-	if err := greet(v.outside, "10.88.0.3:80"); err == nil {
+	if err := snub(v.outside, "10.88.0.3:80"); err == nil {
 		t.Error("card to pod, denied out: passed")
 	}
 	if err := greet(v.outside, "10.88.0.2:80"); err != nil {
@@ -86,10 +86,10 @@ func TestCaptureHasSpoofedPackets(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- v.host.Do(func() error { return v.engine.Watch(ctx, nil) }) }()
 	defer func() { cancel(); <-done }()
-	if err := ping(v.a.Node, "-I", "10.88.0.9", "10.88.0.3"); err == nil {
+	if err := ping(v.a.Node, "-W1", "-I", "10.88.0.9", "10.88.0.3"); err == nil {
 		t.Error("a reached b as 10.88.0.9")
 	}
-	for end := time.After(5 * time.Second); ; {
+	for end := time.After(patience); ; {
 		select {
 		case f := <-frames:
 			if f.Event.Verdict.Reason != firewall.ReasonSpoof {
@@ -112,7 +112,7 @@ func TestSpoofing(t *testing.T) {
 	for _, from := range []string{"10.88.0.9", "fd00:88::9"} {
 		to := map[bool]string{true: "10.88.0.3", false: "fd00:88::3"}[strings.Contains(from, ".")]
 		before := v.drops(firewall.ReasonSpoof)
-		if err := ping(v.a.Node, "-I", from, to); err == nil {
+		if err := ping(v.a.Node, "-W1", "-I", from, to); err == nil {
 			t.Errorf("a reached b as %s", from)
 		}
 		if v.drops(firewall.ReasonSpoof) == before {
@@ -125,7 +125,7 @@ func TestSpoofing(t *testing.T) {
 	// Nobody outside is a pod.
 	v.must(v.outside.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.3/32")))
 	before := v.drops(firewall.ReasonSpoof)
-	if err := ping(v.outside, "-I", "10.88.0.3", "10.88.0.2"); err == nil {
+	if err := ping(v.outside, "-W1", "-I", "10.88.0.3", "10.88.0.2"); err == nil {
 		t.Error("the outside reached a as b")
 	}
 	if v.drops(firewall.ReasonSpoof) == before {
@@ -142,7 +142,7 @@ func TestSpoofing(t *testing.T) {
 		t.Error(err)
 	}
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(v.a.endpoint) }))
-	if err := ping(v.a.Node, "-I", "10.88.0.9", "10.88.0.3"); err == nil {
+	if err := ping(v.a.Node, "-W1", "-I", "10.88.0.9", "10.88.0.3"); err == nil {
 		t.Error("a goes on under an address that was taken away")
 	}
 }
@@ -160,7 +160,7 @@ func TestMartians(t *testing.T) {
 			t.Fatalf("ip %v: %v: %s", args, err, out)
 		}
 	}
-	if err := ping(v.a.Node, "-I", "10.88.0.2", "127.1.2.3"); err == nil {
+	if err := ping(v.a.Node, "-W1", "-I", "10.88.0.2", "127.1.2.3"); err == nil {
 		t.Error("a reached a loopback address of the host")
 	}
 	if v.drops(firewall.ReasonMartian) == 0 {
@@ -172,17 +172,17 @@ func TestHopLimit(t *testing.T) {
 	v := newVillage(t, openRules)
 	v.masquerade(61000, 61999)
 	for _, to := range []string{"192.0.2.2", "2001:db8::2", "10.88.0.3", "fd00:88::3"} {
-		out, err := v.a.Command("ping", "-c1", "-W1", "-t1", to).CombinedOutput()
+		out, err := v.a.Command("ping", "-c1", "-W10", "-t1", to).CombinedOutput()
 		text := strings.ToLower(string(out))
 		if err == nil || !strings.Contains(text, "time to live exceeded") && !strings.Contains(text, "hop limit") {
 			t.Errorf("%s with a hop limit of 1: %v: %s", to, err, out)
 		}
-		out, err = v.a.Command("ping", "-c1", "-W1", "-t2", to).CombinedOutput()
+		out, err = v.a.Command("ping", "-c1", "-W10", "-t2", to).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s with a hop limit of 2: %v: %s", to, err, out)
 		}
 	}
-	out, err := v.b.Command("ping", "-c1", "-W1", "10.88.0.2").CombinedOutput()
+	out, err := v.b.Command("ping", "-c1", "-W10", "10.88.0.2").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ttl=63") {
 		t.Errorf("one hop away: %v: %s", err, out)
 	}
@@ -200,7 +200,7 @@ func TestSmallLink(t *testing.T) {
 	v.must(err)
 	v.masquerade(61000, 61999)
 	for _, to := range []string{"192.0.2.2", "2001:db8::2"} {
-		args := []string{"ping", "-c1", "-W1", "-s1400", "-Mdo", to}
+		args := []string{"ping", "-c1", "-W10", "-s1400", "-Mdo", to}
 		out, _ := v.a.Command(args[0], args[1:]...).CombinedOutput()
 		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") && !strings.Contains(text, "too big") {
 			t.Errorf("to %s: no answer that 1400 bytes are too many: %s", to, out)
@@ -212,7 +212,7 @@ func TestSmallLink(t *testing.T) {
 	}
 	big := strings.Repeat("0123456789abcdef", 1<<14)
 	for _, to := range []string{"192.0.2.2:80", "[2001:db8::2]:80"} {
-		c, err := dialFrom(v.a.Node, to, time.Second)
+		c, err := dialFrom(v.a.Node, to, patience)
 		v.must(err)
 		if err := talkLong(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
@@ -221,7 +221,7 @@ func TestSmallLink(t *testing.T) {
 	}
 	// From outside: the pod's answers are too big for the card.
 	for _, to := range []string{"192.0.2.1:8080", "[2001:db8::1]:8080", "10.88.0.2:80"} {
-		c, err := dialFrom(v.outside, to, time.Second)
+		c, err := dialFrom(v.outside, to, patience)
 		v.must(err)
 		if err := talkLong(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
@@ -236,7 +236,7 @@ func TestTheFastPathOutlivesTheAgent(t *testing.T) {
 	v.serve(v.outside, 80)
 	v.publish(8080, 80)
 	v.masquerade(61000, 61999)
-	c, err := dialFrom(v.outside, "192.0.2.1:8080", time.Second)
+	c, err := dialFrom(v.outside, "192.0.2.1:8080", patience)
 	v.must(err)
 	defer c.Close()
 	v.must(talk(c, "before"))
@@ -265,7 +265,7 @@ func TestTheFastPathOutlivesTheAgent(t *testing.T) {
 		t.Errorf("counters stand still: %+v, %+v", before, now)
 	}
 	v.must(v.host.Do(func() error { return v.engine.SetPublished(nil) }))
-	if err := greet(v.host, "127.0.0.1:8080"); err == nil {
+	if err := snub(v.host, "127.0.0.1:8080"); err == nil {
 		t.Error("the host reaches a port that is no longer published")
 	}
 }
@@ -301,7 +301,7 @@ func TestRateLimits(t *testing.T) {
 	e := v.a.endpoint
 	e.Rates = firewall.Rates{In: 8e6, InBurst: 100_000} // a megabyte per second
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(e) }))
-	c, err := dialFrom(v.b.Node, "10.88.0.2:80", time.Second)
+	c, err := dialFrom(v.b.Node, "10.88.0.2:80", patience)
 	v.must(err)
 	defer c.Close()
 	const size = 3 << 20

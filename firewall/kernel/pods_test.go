@@ -176,8 +176,13 @@ func echoPackets(c net.PacketConn) {
 }
 
 // greet talks to an address over TCP.
-func greet(n *nstest.Node, to string) error {
-	c, err := dialFrom(n, to, 2500*time.Millisecond) // a busy machine may lose the first SYN; the next goes after a second
+func greet(n *nstest.Node, to string) error { return greetFor(n, to, patience) }
+
+// snub talks to an address over TCP that should not answer.
+func snub(n *nstest.Node, to string) error { return greetFor(n, to, impatience) }
+
+func greetFor(n *nstest.Node, to string, most time.Duration) error {
+	c, err := dialFrom(n, to, most)
 	if err != nil {
 		return err
 	}
@@ -205,7 +210,7 @@ func reach(n *nstest.Node, to string) error {
 }
 
 func ping(n *nstest.Node, args ...string) error {
-	out, err := n.Command("ping", append([]string{"-c1", "-W1"}, args...)...).CombinedOutput()
+	out, err := n.Command("ping", append([]string{"-c1", "-W10"}, args...)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ping %v: %w: %s", args, err, out)
 	}
@@ -248,7 +253,7 @@ func (v *village) hostSent(r *resident) (n uint64) {
 
 // talkLong sends a long text and wants it back, both at once.
 func talkLong(c net.Conn, text string) error {
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(60 * time.Second))
 	sent := make(chan error, 1)
 	go func() { _, err := io.WriteString(c, text); sent <- err }()
 	b := make([]byte, len(text))

@@ -28,7 +28,7 @@ func (g *guarded) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() 
 		time.Sleep(time.Millisecond)
 	}
 	return func() []firewall.Event {
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond) // for what is in the ring
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -54,7 +54,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	if c, err := g.dial("10.0.0.1:81"); err == nil {
+	if c, err := g.knock("10.0.0.1:81"); err == nil {
 		c.Close()
 		t.Fatal("port 81 is open")
 	}
@@ -149,11 +149,11 @@ func TestCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	if c, err := g.dial("10.0.0.1:81"); err == nil {
+	if c, err := g.knock("10.0.0.1:81"); err == nil {
 		c.Close()
 		t.Fatal("port 81 is open")
 	}
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(time.Second) // for what is in the ring
 	if err := g.engine.Capture(nil); err != nil {
 		t.Fatal(err)
 	}
