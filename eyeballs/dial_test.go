@@ -180,7 +180,7 @@ func TestDialTimeout(t *testing.T) {
 	if !errors.As(err, &ne) || !ne.Timeout() || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
-	if took := time.Since(begin); took < 95*time.Millisecond || took > 400*time.Millisecond {
+	if took := time.Since(begin); took < 95*time.Millisecond || took > 3*time.Second { // a name server has five
 		t.Errorf("took %v", took)
 	}
 	f.Timeout = 0

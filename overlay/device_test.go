@@ -128,7 +128,7 @@ func download(t *testing.T, from, to *side, size int, each func(n int)) {
 		}
 		served <- err
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	c, err := to.DialContext(ctx, "tcp", ln.Addr().String())
 	if err != nil {
@@ -196,7 +196,7 @@ func echo(t *testing.T, a, b *side, sizes ...int) {
 			if err == nil {
 				t.Fatalf("sent %d bytes, got %d, or other ones", size, n)
 			}
-			if try == 5 {
+			if try == 20 {
 				t.Fatalf("datagram of %d bytes: %v", size, err)
 			}
 		}
@@ -326,7 +326,7 @@ func TestDone(t *testing.T) {
 	}
 	select {
 	case <-a.dev.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("the device goes on without an interface")
 	}
 }

@@ -61,11 +61,18 @@ func TestJudge(t *testing.T) {
 		if _, _, err := server.ReadFrom(make([]byte, 10)); err == nil {
 			t.Errorf("direction %d: a refused packet came through", dir)
 		}
-		s := a.dev.Stats()
-		got := s.DroppedOut
-		if dir == firewall.In {
-			s = b.dev.Stats()
-			got = s.DroppedIn
+		var s Stats
+		got := uint64(0)
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			s = a.dev.Stats()
+			got = s.DroppedOut
+			if dir == firewall.In {
+				s = b.dev.Stats()
+				got = s.DroppedIn
+			}
+			if got >= 10 && told.Load() >= 10 {
+				break
+			}
 		}
 		if got != 10 || told.Load() != 10 {
 			t.Errorf("direction %d: %d drops counted, %d told, want 10: %+v", dir, got, told.Load(), s)

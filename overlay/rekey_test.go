@@ -61,7 +61,7 @@ func TestRekeys(t *testing.T) {
 			var seen [count]bool
 			buf, came, last := make([]byte, 10), 0, time.Now()
 			for came < count {
-				ln.SetReadDeadline(time.Now().Add(3 * time.Second))
+				ln.SetReadDeadline(time.Now().Add(10 * time.Second))
 				n, _, err := ln.ReadFrom(buf)
 				if err != nil || n != 4 {
 					r.err = err

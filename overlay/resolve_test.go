@@ -109,10 +109,10 @@ func TestSlowNames(t *testing.T) {
 			quick.CompareAndSwap(0, int64(time.Since(begin)))
 		}
 	})
-	if d := time.Duration(quick.Load()); d == 0 || d > time.Second {
+	if d := time.Duration(quick.Load()); d == 0 || d > lookupTime-500*time.Millisecond {
 		t.Errorf("what was answered at once was known after %v: %v", d, e.list())
 	}
-	if err == nil || time.Since(begin) > lookupTime+time.Second {
+	if err == nil || time.Since(begin) > lookupTime+20*time.Second {
 		t.Errorf("after %v the slow name is no error: %v", time.Since(begin), err)
 	}
 }
@@ -161,13 +161,13 @@ func TestNameComesLate(t *testing.T) {
 	}
 	defer c.Close()
 	c.Write([]byte("early"))
-	if _, err := a.dev.Peers(); err != nil || time.Since(begin) > time.Second {
+	if _, err := a.dev.Peers(); err != nil || time.Since(begin) > late.Delay {
 		t.Errorf("the device was busy for %v: %v", time.Since(begin), err)
 	}
 	sink.SetReadDeadline(begin.Add(10 * time.Second))
 	buf := make([]byte, 10)
 	n, _, err := sink.ReadFrom(buf)
-	if d := time.Since(begin); err != nil || string(buf[:n]) != "early" || d > 4*time.Second {
+	if d := time.Since(begin); err != nil || string(buf[:n]) != "early" || d > 4900*time.Millisecond { // WireGuard tries again after five
 		t.Errorf("after %v came %q: %v", d, buf[:n], err)
 	}
 }

@@ -33,7 +33,7 @@ func TestRefusesToBeOpen(t *testing.T) {
 }
 
 func TestIdleTimeout(t *testing.T) {
-	s := &Server{IdleTimeout: time.Second}
+	s := &Server{IdleTimeout: 2 * time.Second}
 	proxy, port := start(t, s, oneHost), echo(t)
 	c, err := dialSOCKS(t, proxy, "", "", "host.test:"+port)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestIdleTimeout(t *testing.T) {
 	defer c.Close()
 	// As long as something moves, it stays.
 	b := make([]byte, 1)
-	for range 12 {
+	for range 24 {
 		time.Sleep(100 * time.Millisecond)
 		c.Write(b)
 		if _, err := io.ReadFull(c, b); err != nil {
@@ -50,11 +50,11 @@ func TestIdleTimeout(t *testing.T) {
 		}
 	}
 	begin := time.Now()
-	c.SetReadDeadline(begin.Add(5 * time.Second))
+	c.SetReadDeadline(begin.Add(30 * time.Second))
 	if _, err := c.Read(b); err == nil || isTimeout(err) {
 		t.Errorf("still open: %v", err)
 	}
-	if took := time.Since(begin); took < 900*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(begin); took < 1900*time.Millisecond || took > 20*time.Second {
 		t.Errorf("closed after %v", took)
 	}
 	if s.Stats().IdleClosed == 0 {
@@ -76,19 +76,19 @@ func TestOneDirectionKeepsAlive(t *testing.T) {
 			return
 		}
 		defer c.Close()
-		for range 15 {
+		for range 30 {
 			time.Sleep(100 * time.Millisecond)
 			io.WriteString(c, "x")
 		}
 	}()
-	proxy := start(t, &Server{IdleTimeout: time.Second}, "")
+	proxy := start(t, &Server{IdleTimeout: 2 * time.Second}, "")
 	c, err := dialSOCKS(t, proxy, "", "", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	got, err := io.ReadAll(c)
-	if string(got) != strings.Repeat("x", 15) || err != nil {
+	if string(got) != strings.Repeat("x", 30) || err != nil {
 		t.Errorf("%q %v", got, err)
 	}
 }
@@ -101,7 +101,7 @@ func TestHandshakeTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		io.WriteString(c, begin)
-		c.SetReadDeadline(time.Now().Add(5 * time.Second))
+		c.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
 			t.Errorf("%q: still waited for", begin)
 		}
@@ -192,7 +192,7 @@ func TestForcedStop(t *testing.T) {
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Shutdown: %v", err)
 	}
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
 	if _, err := c.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 		t.Errorf("the connection outlived the server: %v", err)
 	}
@@ -219,7 +219,7 @@ func TestClientLeavesDuringDial(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%q: dial ended with %v", open, err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Errorf("%q: the dial went on without its client", open)
 		}
 	}
@@ -240,7 +240,7 @@ func TestSlowReaderDoesNotLoseData(t *testing.T) {
 		defer c.Close()
 		c.Write([]byte(strings.Repeat("0123456789abcdef", size/16)))
 	}()
-	proxy := start(t, &Server{IdleTimeout: time.Second}, "")
+	proxy := start(t, &Server{IdleTimeout: 10 * time.Second}, "")
 	c, err := dialSOCKS(t, proxy, "", "", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)

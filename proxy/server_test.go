@@ -45,7 +45,7 @@ func start(t *testing.T, s *Server, hosts string) string {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		s.Shutdown(ctx)
 		if err := <-served; !errors.Is(err, ErrClosed) {
@@ -187,7 +187,7 @@ func TestSOCKS5Replies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(30 * time.Second))
 		io.WriteString(c, "\x05\x01\x00"+request) // all at once
 		answer := make([]byte, 12)
 		if _, err := io.ReadFull(c, answer); err != nil || answer[1] != 0 || answer[3] != want {
@@ -217,7 +217,7 @@ func TestEarlyData(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(30 * time.Second))
 		c.Write(append(open, "hello"...)) // before the proxy has said anything
 		var got []byte
 		b := make([]byte, 256)
@@ -239,7 +239,7 @@ func connectHTTP(t *testing.T, proxy, address, auth string) (net.Conn, *http.Res
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", address, address, auth)
 	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 16), &http.Request{Method: "CONNECT"})
 	if err != nil {
@@ -314,7 +314,7 @@ func TestHTTPPlain(t *testing.T) {
 	}
 	for line, want := range map[string]string{"GET / HTTP/1.1\r\nHost: x": "400", "GET https://web.test/ HTTP/1.1\r\nHost: x": "400", "get nonsense": "400"} {
 		c, _ := net.Dial("tcp", proxy)
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c.SetDeadline(time.Now().Add(30 * time.Second))
 		fmt.Fprintf(c, "%s\r\nProxy-Authorization: Basic YW5uOnNlY3JldA==\r\n\r\n", line)
 		if status, _ := bufio.NewReader(c).ReadString('\n'); !strings.Contains(status, want) {
 			t.Errorf("%q: %q", line, status)

@@ -18,7 +18,7 @@ func associate(t *testing.T, proxy string) (net.Conn, netip.AddrPort) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(c, "\x05\x01\x00\x05\x03\x00\x01\x00\x00\x00\x00\x00\x00")
 	answer := make([]byte, 12)
 	if _, err := io.ReadFull(c, answer); err != nil || answer[3] != replyOK {
@@ -71,7 +71,7 @@ func TestUDPAssociate(t *testing.T) {
 			for _, header := range [][]byte{byName(port), byAddr(port)} {
 				payload := bytes.Repeat([]byte{byte(i + 1)}, size)
 				sock.Write(append(header, payload...))
-				sock.SetReadDeadline(time.Now().Add(5 * time.Second))
+				sock.SetReadDeadline(time.Now().Add(30 * time.Second))
 				n, err := sock.Read(b)
 				if err != nil {
 					t.Fatalf("%d bytes to %d: %v", size, port, err)

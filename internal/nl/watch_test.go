@@ -30,7 +30,7 @@ func follow(t *testing.T, n *nstest.Node) <-chan nl.Event {
 // await reads events until one fits.
 func await(t *testing.T, events <-chan nl.Event, what string, fits func(nl.Event) bool) {
 	t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		select {
 		case e := <-events:
