@@ -158,12 +158,13 @@ func TestSeveralServersAreRaced(t *testing.T) {
 		t.Errorf("took %v, want two times %v", took[race.A], ServerDelay)
 	}
 	// The server that answered is asked first the next time. A machine that stalls makes one look-up late, not all.
-	quick := func() bool {
-		got, took = lookup(t, r, "host.test", race.A)
-		return took[race.A] < ServerDelay
+	quickest := time.Minute
+	for try := 0; try < 5 && quickest >= ServerDelay; try++ {
+		_, took = lookup(t, r, "host.test", race.A)
+		quickest = min(quickest, took[race.A])
 	}
-	if !quick() && !quick() && !quick() && !quick() {
-		t.Errorf("a later lookup took %v", took[race.A])
+	if quickest >= ServerDelay {
+		t.Errorf("no later lookup took less than %v", quickest)
 	}
 	// A refusal moves on at once.
 	failing := startDNS(t)
