@@ -1,6 +1,10 @@
 package rule
 
-import "math"
+import (
+	"maps"
+	"math"
+	"slices"
+)
 
 // form is what follows an option word.
 type form uint8
@@ -91,4 +95,19 @@ var stateWords = map[string]StateOp{
 	"keep-state": StateKeep, "limit": StateLimit, "record-state": StateRecord, "set-limit": StateSetLimit,
 }
 
-var stateNames = [...]string{StateKeep: "keep-state", StateLimit: "limit", StateRecord: "record-state", StateSetLimit: "set-limit"}
+var stateNames = [...]string{
+	StateCheck: "check-state", StateKeep: "keep-state", StateLimit: "limit", StateRecord: "record-state", StateSetLimit: "set-limit",
+}
+
+// Word returns the word of the state operation, "unknown" for none.
+func (op StateOp) Word() string {
+	if int(op) < len(stateNames) && stateNames[op] != "" {
+		return stateNames[op]
+	}
+	return "unknown"
+}
+
+// Words returns the words that actions and options begin with, aliases included, in order.
+func Words() (actionWords, optionWords []string) {
+	return slices.Sorted(maps.Keys(actions)), slices.Sorted(maps.Keys(options))
+}

@@ -46,6 +46,11 @@ const fewPerSource = 2
 
 // Run plays a case to the twin and to a new engine and returns the first difference, or nil.
 func (c *Case) Run(options firewall.Options, fresh func(firewall.Options) (Subject, error)) (*Difference, error) {
+	return c.run(options, fresh, nil)
+}
+
+// run is Run, and counts in seen what was met.
+func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subject, error), seen coverage) (*Difference, error) {
 	if c.PerSource {
 		options.MaxPerSource = fewPerSource
 	}
@@ -56,6 +61,7 @@ func (c *Case) Run(options firewall.Options, fresh func(firewall.Options) (Subje
 	}
 	defer subject.Close()
 	r := &runner{c: c, twin: NewTwin(options), subject: subject}
+	r.twin.seen = seen
 	if err := r.load(0); err != nil {
 		return nil, err
 	}
@@ -94,11 +100,17 @@ func (r *runner) load(set int) error {
 		return err
 	}
 	r.twin.Load(rs, o, Keys(p))
+	for _, line := range r.c.Rules[set] {
+		for _, word := range strings.Fields(line) {
+			r.twin.seen.note(ofWord, 0, word)
+		}
+	}
 	return r.subject.Load(p)
 }
 
 // step plays one step and returns how they differ after it, "" if they do not.
 func (r *runner) step(s *Step) (string, error) {
+	r.twin.seen.note(ofStep, int(s.Kind), "taken")
 	switch s.Kind {
 	case StepPacket:
 		r.now = s.Input.Now
@@ -174,7 +186,9 @@ func (r *runner) tick(n int) (string, error) {
 		there[identity(s)] = true
 	}
 	r.twin.sweepUnless(r.now, func(s firewall.State) bool { return there[identity(s)] })
-	return diffStates(r.twin.States(), left), nil
+	want := r.twin.States()
+	r.twin.seen.states(want)
+	return diffStates(want, left), nil
 }
 
 // identity returns what names a state.
@@ -205,6 +219,7 @@ func (r *runner) compare() string {
 		return err.Error()
 	}
 	want := r.twin.States()
+	r.twin.seen.states(want)
 	if d := diffStates(want, got); d != "" {
 		return d
 	}

@@ -12,6 +12,9 @@
 // is printed with the rules, every step, the packets as text and in hex, and the seed, which the environment variable WEIR_SEED
 // plays again. WEIR_DECISIONS says how many packets and other steps are played.
 //
+// RunCoverage plays cases that are always the same, and fails for every part of the language, way to keep state, and reason that
+// they never met, so that nothing that is added to the language is left out of the comparison.
+//
 // The package imports no engine. It shares flow's pure functions with them, which have tests of their own.
 //
 // The tables of an engine must have room for every state of a case (4096 do): what happens when they are full is the engine's

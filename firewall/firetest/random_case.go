@@ -168,6 +168,8 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 		s.Packet, from = t.fragment(g)
 	case n < 16:
 		s.Packet, from = g.essential(), 0
+	case n < 19:
+		s.Packet, from = g.malformed(), 0
 	default:
 		s.Packet, from = t.next(g)
 	}

@@ -18,7 +18,20 @@ func (g random) rules(have rule.Features) []string {
 			lines[i] = g.rule(have, 100*(1+g.IntN(12)))
 		}
 	}
+	if have&rule.HasCall != 0 && g.chance(4) {
+		lines = append(lines, ladder()...)
+	}
 	return lines
+}
+
+// ladder returns rules that call each other more often than a packet may jump: each of eight steps calls the next one twice.
+func ladder() []string {
+	var lines []string
+	for number := 2000; number < 2008; number++ {
+		call := fmt.Sprintf("add %d call %d ip from any to any", number, number+1)
+		lines = append(lines, call, call, fmt.Sprintf("add %d return ip from any to any", number))
+	}
+	return append(lines, "add 2008 return ip from any to any")
 }
 
 // rule draws one rule. Jumps aim at numbers that exist.
@@ -44,7 +57,11 @@ func (g random) rule(have rule.Features, number int) string {
 	if has(rule.HasTagged) && g.chance(8) {
 		fmt.Fprintf(&b, " tag %d", 1+g.IntN(12))
 	}
-	fmt.Fprintf(&b, " %s from %s to %s", g.proto(), g.end(has), g.end(has))
+	if g.chance(25) { // nothing but options decides
+		fmt.Fprintf(&b, " ip from any to any %s", g.option(has))
+	} else {
+		fmt.Fprintf(&b, " %s from %s to %s", g.proto(), g.end(has), g.end(has))
+	}
 	for g.chance(45) {
 		b.WriteString(" " + g.option(has))
 	}
@@ -58,9 +75,9 @@ func (g random) rule(have rule.Features, number int) string {
 func (g random) action(has func(rule.Features) bool, number int) (action string, keeps bool) {
 	switch n := g.IntN(20); {
 	case n < 9:
-		return "allow", true
+		return g.one("allow", "allow", "accept", "pass", "permit"), true
 	case n < 12:
-		return "deny", g.chance(10)
+		return g.one("deny", "deny", "drop"), g.chance(10)
 	case n < 14:
 		return "count", g.chance(50)
 	case n == 14 && has(rule.HasSkipTo):
@@ -130,6 +147,19 @@ func (g random) address(has func(rule.Features) bool) string {
 	return not + g.one(nets4...)
 }
 
+// flags draws one to three flags, some of which must be clear.
+func (g random) flags(of ...string) string {
+	g.Shuffle(len(of), func(i, k int) { of[i], of[k] = of[k], of[i] })
+	var items []string
+	for _, f := range of[:1+g.IntN(min(3, len(of)))] {
+		if g.chance(40) {
+			f = "!" + f
+		}
+		items = append(items, f)
+	}
+	return strings.Join(items, ",")
+}
+
 // option draws an option of those that the engine has.
 func (g random) option(has func(rule.Features) bool) string {
 	type choice struct {
@@ -138,25 +168,28 @@ func (g random) option(has func(rule.Features) bool) string {
 	}
 	word := func(words ...string) func() string { return func() string { return g.one(words...) } }
 	list := func(w string, of ...int) func() string { return func() string { return w + " " + g.numbers(of...) } }
+	flags := func(w string, of ...string) func() string { return func() string { return w + " " + g.flags(of...) } }
 	choices := []choice{
 		{0, word("in", "out", "in", "out")}, {0, word("setup", "established")}, {0, word("setup", "established")},
-		{0, word("tcpflags syn,!ack", "tcpflags rst", "tcpflags fin,ack", "tcpflags !syn,!rst")},
-		{0, word("frag", "frag")},
+		{0, flags("tcpflags", "fin", "syn", "rst", "psh", "ack", "urg")},
+		{0, word("frag", "frag")}, {0, word("ip4", "ipv4", "ip6", "ipv6", "ipversion 4", "ipver 6")},
 		{0, list("icmptypes", 0, 3, 8, 11)}, {0, list("icmp6types", 1, 2, 128, 129)},
+		{0, list(g.one("icmptype", "icmp6type"), 0, 3, 8, 128, 129)},
 		{0, list("src-port", 22, 53, 80, 4000, 40000)}, {0, list("dst-port", 22, 53, 80, 443, 40000)},
 		{0, word("proto tcp", "proto udp", "proto 47")},
 		{0, func() string {
-			return g.one("src-ip ", "dst-ip ") + g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0])
+			return g.one("src-ip ", "dst-ip ", "src-ip6 ", "dst-ip6 ") + g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0])
 		}},
 		{rule.HasInterface, func() string { return g.one("via ", "recv ", "xmit ") + g.one(names...) }},
 		{rule.HasGlob, func() string { return g.one("via ", "recv ", "xmit ") + g.one("eth*", "pod:*", "?th1", "*") }},
 		{rule.HasAnyIface, func() string { return g.one("via ", "recv ", "xmit ") + "any" }},
 		{rule.HasIfaceAddr, func() string { return g.one("via ", "recv ", "xmit ") + g.one("10.0.0.1", "10.0.1.1", "2001:db8::1") }},
-		{rule.HasFragBits, word("frag df", "frag mf", "frag !df,!offset", "frag offset", "frag rf")},
+		{rule.HasFragBits, flags("frag", "df", "mf", "offset", "rf")},
 		{rule.HasIPFields, list("ipttl", 1, 2, 64, 255)}, {rule.HasIPFields, list("iplen", 40, 60, 100, 1500)},
 		{rule.HasIPFields, list("ipid", 0, 7, 100, 65535)},
-		{rule.HasIPOptions, word("ipoptions rr", "ipoptions !lsrr", "ipoptions ts,!rr")},
-		{rule.HasTOS, word("iptos lowdelay", "iptos !congestion", "dscp ef,cs1", "dscp be", "ipprecedence 5", "ipprecedence 0")},
+		{rule.HasIPOptions, flags("ipoptions", "ssrr", "lsrr", "rr", "ts")},
+		{rule.HasTOS, flags("iptos", "lowdelay", "throughput", "reliability", "mincost")}, {rule.HasTOS, word("iptos congestion", "iptos !congestion")},
+		{rule.HasTOS, word("dscp ef,cs1", "dscp be", "ipprecedence 5", "ipprecedence 0")},
 		{rule.HasSeq, word("tcpseq 1000", "tcpack 0", "tcpwin 0-2000")},
 		{rule.HasTagged, list("tagged", 1, 2, 3, 9, 12)},
 		{rule.HasVerRevPath, word("verrevpath")}, {rule.HasVerSrcReach, word("versrcreach")}, {rule.HasAntiSpoof, word("antispoof")},
@@ -165,7 +198,7 @@ func (g random) option(has func(rule.Features) bool) string {
 		for {
 			if c := choices[g.IntN(len(choices))]; c.needs == 0 || has(c.needs) {
 				not := ""
-				if g.chance(12) {
+				if g.chance(18) {
 					not = "not "
 				}
 				if s := c.draw(); not == "" || !strings.Contains(s, " not ") {
@@ -197,7 +230,7 @@ func (g random) state(has func(rule.Features) bool) string {
 	}
 	s += name
 	if has(rule.HasDefer) && g.chance(10) {
-		s += " defer-action"
+		s += g.one(" defer-action", " defer-action", " defer-immediate-action")
 	}
 	if has(rule.HasLiberal) && g.chance(10) {
 		s += " liberal"

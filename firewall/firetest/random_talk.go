@@ -56,15 +56,15 @@ func (g random) portNumber() uint16 {
 func (t *talk) craft(g random, from int) craft {
 	c := craft{src: t.ends[from].addr, dst: t.ends[1-from].addr, proto: t.proto, ttl: 64, id: g.Uint32N(8)}
 	if g.chance(10) {
-		c.ttl, c.tos = []uint8{1, 2, 255}[g.IntN(3)], []uint8{0x10, 0xb8, 0x03, 0xa0}[g.IntN(4)]
+		c.ttl, c.tos = []uint8{1, 2, 255}[g.IntN(3)], []uint8{0x10, 0x08, 0x04, 0x02, 0x1e, 0xb8, 0x03, 0xa0}[g.IntN(8)]
 	}
 	switch {
 	case t.six && g.chance(5):
 		c.first, c.options = packet.ProtoDestination, []byte{0, 0, 1, 4, 0, 0, 0, 0}
 	case !t.six && g.chance(5):
-		c.options = [][]byte{{7, 3, 4, 0}, {68, 4, 5, 0}, {148, 4, 0, 0}}[g.IntN(3)]
+		c.options = [][]byte{{7, 3, 4, 0}, {68, 4, 5, 0}, {148, 4, 0, 0}, {131, 3, 4, 0}, {137, 3, 4, 0}, {7, 3, 4, 1, 68, 4, 5, 0}}[g.IntN(6)]
 	case !t.six && g.chance(20):
-		c.frag = 0x4000
+		c.frag = []uint16{0x4000, 0x4000, 0x4000, 0x8000, 0xc000}[g.IntN(5)]
 	}
 	return c
 }
@@ -133,13 +133,16 @@ func (t *talk) tcp(g random) ([]byte, int) {
 		switch n := g.IntN(20); {
 		case n < 8:
 			flags, data = ack|psh, g.IntN(200)
-		case n < 11 && !t.ends[from].fin:
+		case (n < 11 || n < 15 && t.ends[1-from].fin) && !t.ends[from].fin:
 			flags |= fin
 		case n == 11:
 			flags = rst
 		case n == 12:
 			flags = rst | ack
 		}
+	}
+	if g.chance(5) {
+		flags |= packet.FlagURG
 	}
 	e, p := &t.ends[from], &t.ends[1-from]
 	seq, acks, window := e.next, p.next, uint16(g.IntN(2000))

@@ -26,6 +26,7 @@ type Twin struct {
 	ifs       []firewall.Interface
 	routes    []firewall.Route
 	decisions map[firewall.Decision]firewall.Count
+	seen      coverage // nil unless somebody wants to know
 }
 
 // twinState is a state.
@@ -168,6 +169,7 @@ func (t *Twin) Judge(in *firewall.Input, pkt []byte) firewall.Verdict {
 		_, _, j.inner, _ = flow.QuotedKey(&j.p, pkt)
 	}
 	v := j.judge()
+	t.seen.verdict(in.Hook.Dir, &j.p, &v)
 	d := firewall.Decision{Dir: in.Hook.Dir, Pass: v.Pass, Reason: v.Reason}
 	n := t.decisions[d]
 	t.decisions[d] = firewall.Count{Packets: n.Packets + 1, Bytes: n.Bytes + uint64(j.p.Len())}
@@ -204,8 +206,12 @@ func (j *job) walk() firewall.Verdict {
 		slot := pc
 		r := j.rules[slot]
 		pc = slot + 1
-		if r.Prob != 0 && float64(rule.Mix(j.in.Random, uint32(slot))) >= r.Prob*(1<<32) {
-			continue
+		if r.Prob != 0 {
+			if float64(rule.Mix(j.in.Random, uint32(slot))) >= r.Prob*(1<<32) {
+				j.seen.note(ofMark, 0, "prob not taken")
+				continue
+			}
+			j.seen.note(ofMark, 0, "prob taken")
 		}
 		if j.later() && !asksFragments(r) && slot != last {
 			continue
@@ -218,6 +224,7 @@ func (j *job) walk() firewall.Verdict {
 			case lookDrop:
 				return j.drop(owner, reason)
 			case lookHit:
+				j.seen.state(r, "found")
 				slot, hit = owner, true
 				r = j.rules[slot]
 			}
@@ -238,6 +245,7 @@ func (j *job) walk() firewall.Verdict {
 		j.counts[slot].Packets++
 		j.counts[slot].Bytes += uint64(j.p.Len())
 		j.counts[slot].Last = j.now
+		j.seen.act(r)
 		if r.Tag != 0 {
 			j.tag(r.Tag)
 		}

@@ -13,7 +13,9 @@ func (j *job) matches(r *rule.Rule) bool {
 	for _, clause := range r.Clauses() {
 		any := false
 		for _, t := range clause {
-			if j.test(&t) != t.Not {
+			is := j.test(&t)
+			j.seen.test(&t, is)
+			if is != t.Not {
 				any = true
 			}
 		}

@@ -148,6 +148,7 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 		return firewall.ReasonEmbryonicSource
 	}
 	j.states = append(j.states, s)
+	j.seen.state(r, "made")
 	return firewall.ReasonRule
 }
 

@@ -140,3 +140,9 @@ func TestTruncated(t *testing.T) {
 	o, fresh := trial(t)
 	firetest.RunTruncated(t, o, fresh)
 }
+
+// TestCoverage makes sure that TestDiffer leaves no part of the language out.
+func TestCoverage(t *testing.T) {
+	o, fresh := trial(t)
+	firetest.RunCoverage(t, o, fresh)
+}

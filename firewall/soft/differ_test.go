@@ -87,3 +87,13 @@ func TestDiffer(t *testing.T) {
 		})
 	}
 }
+
+// TestCoverage makes sure that TestDiffer leaves no part of the language out.
+func TestCoverage(t *testing.T) {
+	firetest.RunCoverage(t, treaty(), func(o firewall.Options) (firetest.Subject, error) {
+		e, err := New(Options{Options: o, Workers: 1})
+		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			return e.Worker(0).Judge(in, pkt), nil
+		}}, err
+	})
+}

@@ -1,0 +1,278 @@
+package firetest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// aspect is something of the language or of the judgement that the random cases must meet.
+type aspect struct {
+	kind string
+	n    int    // which of its kind
+	how  string // what became of it
+}
+
+// coverage counts how often the twin met each aspect while an engine was compared with it. A nil coverage counts nothing.
+type coverage map[aspect]int
+
+func (c coverage) note(kind string, n int, how string) {
+	if c != nil {
+		c[aspect{kind, n, how}]++
+	}
+}
+
+// The kinds of aspects.
+const (
+	ofWord      = "word"       // a word of a rule that was loaded
+	ofStep      = "step"       // StepKind
+	ofCondition = "condition"  // rule.CondOp, evaluated
+	ofFlag      = "flag"       // a bit that a condition wanted and found so: rule.CondOp << 8 | bit
+	ofAction    = "action"     // rule.ActionOp, done
+	ofMark      = "mark"       // of a rule: its state, log, tag, prob
+	ofState     = "state"      // rule.StateOp of the rule that made it or looked it up
+	ofLimit     = "limit by"   // rule.LimitMask, one bit
+	ofPhase     = "phase"      // flow.Phase of a state that was compared
+	ofReason    = "reason"     // firewall.Reason
+	ofUse       = "state use"  // firewall.StateUse
+	ofAnswer    = "answer"     // firewall.Answer
+	ofHook      = "hook"       // firewall.Direction, in a family
+	ofProtocol  = "state of a" // protocol
+)
+
+// flagConds are the conditions on flags and their bits.
+var flagConds = map[rule.CondOp][]uint32{
+	rule.OpFlags: {uint32(packet.FlagFIN), uint32(packet.FlagSYN), uint32(packet.FlagRST), uint32(packet.FlagPSH), uint32(packet.FlagACK),
+		uint32(packet.FlagURG)},
+	rule.OpFrag:      {rule.FragOffset, rule.FragMF, rule.FragDF, rule.FragRF},
+	rule.OpIPOptions: {rule.OptSSRR, rule.OptLSRR, rule.OptRR, rule.OptTS},
+	rule.OpTOS:       {1, 2, 4, 8, 16},
+}
+
+// stateProtocols are those of which states are told apart.
+var stateProtocols = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoICMP, packet.ProtoICMPv6, packet.ProtoSCTP, packet.ProtoGRE}
+
+// test notes that a test of a rule was evaluated.
+func (c coverage) test(t *rule.Test, is bool) {
+	if c == nil {
+		return
+	}
+	how := fmt.Sprint(is)
+	if t.Not {
+		how = "not " + how
+	}
+	c.note(ofCondition, int(t.Op), how)
+	for _, bit := range flagConds[t.Op] {
+		if is && t.B&bit != 0 {
+			c.note(ofFlag, int(t.Op)<<8|int(bit), map[bool]string{true: "set", false: "clear"}[t.A&bit != 0])
+		}
+	}
+}
+
+// act notes that a rule acts on a packet.
+func (c coverage) act(r *rule.Rule) {
+	c.note(ofAction, int(r.Action.Op), "done")
+	if r.Log {
+		c.note(ofMark, 0, "log")
+	}
+	if r.Tag != 0 {
+		c.note(ofMark, 0, "tag")
+	}
+}
+
+// state notes that a rule made or found a state.
+func (c coverage) state(r *rule.Rule, how string) {
+	if c == nil {
+		return
+	}
+	c.note(ofState, int(r.State.Op), how)
+	if r.State.Op != rule.StateCheck && r.State.Flow != "" {
+		c.note(ofMark, 0, "named flow "+how)
+	}
+	if r.State.Op == rule.StateCheck && r.State.Flow == "any" {
+		c.note(ofMark, 0, "any flow "+how)
+	}
+	if r.Defer {
+		c.note(ofMark, 0, "defer-action "+how)
+	}
+	if r.Liberal {
+		c.note(ofMark, 0, "liberal "+how)
+	}
+	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
+		if how == "made" && r.State.Mask&bit != 0 {
+			c.note(ofLimit, int(bit), "counted")
+		}
+	}
+}
+
+// states notes which states were compared.
+func (c coverage) states(all []firewall.State) {
+	for _, s := range all {
+		c.note(ofPhase, int(s.Phase), "compared")
+		c.note(ofProtocol, int(s.Proto), "compared")
+	}
+}
+
+// verdict notes what became of a packet.
+func (c coverage) verdict(dir firewall.Direction, p *packet.Packet, v *firewall.Verdict) {
+	if c == nil {
+		return
+	}
+	c.note(ofReason, int(v.Reason), "given")
+	c.note(ofUse, int(v.State), "told")
+	c.note(ofAnswer, int(v.Answer), "asked for")
+	if v.Reason == firewall.ReasonRule {
+		c.note(ofHook, int(dir), fmt.Sprintf("version %d", p.Version))
+	}
+}
+
+// expected lists what must be met by an engine that has the whole language.
+func expected() []aspect {
+	var all []aspect
+	add := func(kind string, n int, how ...string) {
+		for _, h := range how {
+			all = append(all, aspect{kind, n, h})
+		}
+	}
+	actions, options := rule.Words()
+	for _, w := range append(actions, options...) {
+		add(ofWord, 0, w)
+	}
+	for k := StepPacket; k <= StepZero; k++ {
+		add(ofStep, int(k), "taken")
+	}
+	for op := rule.OpTrue + 1; op.Word() != "unknown"; op++ { // OpTrue is any, which no rule needs to ask
+		add(ofCondition, int(op), "true", "false", "not true", "not false")
+	}
+	for op, bits := range flagConds {
+		for _, bit := range bits {
+			add(ofFlag, int(op)<<8|int(bit), "set", "clear")
+		}
+	}
+	for op := rule.OpAllow; op.String() != "unknown"; op++ {
+		if op != rule.OpCheck { // which never acts by itself
+			add(ofAction, int(op), "done")
+		}
+	}
+	for op := rule.StateNone + 1; op.Word() != "unknown"; op++ {
+		if op != rule.StateCheck {
+			add(ofState, int(op), "made")
+		}
+		if op <= rule.StateLimit { // the others look nothing up
+			add(ofState, int(op), "found")
+		}
+	}
+	add(ofMark, 0, "log", "tag", "prob taken", "prob not taken", "named flow made", "named flow found", "any flow found",
+		"defer-action made", "liberal made")
+	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
+		add(ofLimit, int(bit), "counted")
+	}
+	for p := flow.Opening; p <= flow.Reset; p++ {
+		add(ofPhase, int(p), "compared")
+	}
+	for r := firewall.ReasonRule; !strings.HasPrefix(r.String(), "reason-"); r++ {
+		add(ofReason, int(r), "given")
+	}
+	for r := packet.ReasonNone + 1; int(r) < packet.NumReasons; r++ {
+		add(ofReason, int(firewall.ReasonDecode)+int(r), "given")
+	}
+	for u := firewall.StateNone; u <= firewall.StateUntouched; u++ {
+		add(ofUse, int(u), "told")
+	}
+	for a := firewall.AnswerNone; a <= firewall.AnswerUnreach6; a++ {
+		add(ofAnswer, int(a), "asked for")
+	}
+	for _, dir := range []firewall.Direction{firewall.In, firewall.Out} {
+		add(ofHook, int(dir), "version 4", "version 6")
+	}
+	for _, p := range stateProtocols {
+		add(ofProtocol, int(p), "compared")
+	}
+	return all
+}
+
+// elsewhere are the reasons that no random case can give, and why.
+var elsewhere = map[firewall.Reason]string{
+	firewall.ReasonNotIP:         "the differ hands over IP packets; frames are the business of each engine's hook",
+	firewall.ReasonStatesFull:    "random cases have room for every state: what a full table drops is the engine's choice",
+	firewall.ReasonEmbryonicFull: "as states-full",
+	firewall.ReasonSpoof:         "pods' sources are bound in the kernel, outside the rules",
+	firewall.ReasonMartian:       "as spoof",
+	firewall.ReasonNATPorts:      "translation is the kernel engine's alone",
+	firewall.ReasonRate:          "as spoof",
+	firewall.ReasonCookie:        "SYN cookies are the kernel engine's alone",
+	firewall.ReasonCookieRefused: "as cookie",
+
+	firewall.ReasonDecode + firewall.Reason(packet.ReasonLink): "of link headers, which these packets do not have",
+	firewall.ReasonDecode + firewall.Reason(packet.ReasonVLAN): "as bad-link",
+}
+
+// String names the aspect.
+func (a aspect) String() string {
+	name := fmt.Sprint(a.n)
+	switch a.kind {
+	case ofWord, ofMark:
+		return a.kind + " " + a.how
+	case ofCondition:
+		name += " (" + rule.CondOp(a.n).Word() + ")"
+	case ofFlag:
+		name = fmt.Sprintf("%#x of %s", a.n&0xff, rule.CondOp(a.n>>8).Word())
+	case ofAction:
+		name = rule.ActionOp(a.n).String()
+	case ofState:
+		name = rule.StateOp(a.n).Word()
+	case ofPhase:
+		name = flow.Phase(a.n).String()
+	case ofReason:
+		name = firewall.Reason(a.n).String()
+	}
+	return a.kind + " " + name + " " + a.how
+}
+
+// coverageCases is how many cases an audit plays. They are always the same.
+const coverageCases = 400
+
+// RunCoverage compares an engine that has the whole language with the twin on cases that are always the same, and fails for every word,
+// condition, action, way to keep state and reason that these cases never met. A part of the language that the generators
+// forget would else go unnoticed.
+func RunCoverage(t *testing.T, options firewall.Options, fresh func(firewall.Options) (Subject, error)) {
+	t.Helper()
+	seen := coverage{}
+	for seed := range uint64(coverageCases) {
+		c := RandomCase(seed, rule.AllFeatures, options, stepsPerCase)
+		d, err := c.run(options, fresh, seen)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if d != nil {
+			t.Fatal(d)
+		}
+	}
+	for r, why := range elsewhere {
+		if seen[aspect{ofReason, int(r), "given"}] > 0 {
+			t.Errorf("reason %v was met, though %q", r, why)
+		}
+	}
+	rarest := map[string]aspect{}
+	for _, a := range expected() {
+		if a.kind == ofReason && elsewhere[firewall.Reason(a.n)] != "" {
+			continue
+		}
+		if seen[a] == 0 {
+			t.Errorf("never compared: %v", a)
+		}
+		if least, ok := rarest[a.kind]; !ok || seen[a] < seen[least] {
+			rarest[a.kind] = a
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(rarest)) {
+		t.Logf("rarest: %v, %d times", rarest[kind], seen[rarest[kind]])
+	}
+}
