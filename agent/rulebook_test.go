@@ -179,7 +179,7 @@ func TestRulebookTrial(t *testing.T) {
 	must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.0/24")
 	before := savedText(t, b)
 	trial := ruleState{set: ruleset(t, "table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), strict: true, source: "new"}
-	if err := b.load(trial, 200*time.Millisecond); err != nil {
+	if err := b.load(trial, 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if !passes(e, 81) || passes(e, 80) {
@@ -197,7 +197,7 @@ func TestRulebookTrial(t *testing.T) {
 	if now := savedText(t, b); now != before {
 		t.Errorf("rules on trial were saved:\n%s", now)
 	}
-	for deadline := time.Now().Add(5 * time.Second); passes(e, 81) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); passes(e, 81) && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if passes(e, 81) || !passes(e, 80) {

@@ -19,7 +19,7 @@ import (
 const silence = 700 * time.Millisecond
 
 // answerTime is how long an answer may take that has to come.
-const answerTime = 5 * time.Second
+const answerTime = 15 * time.Second
 
 // site is an HTTP server in a namespace.
 type site struct {

@@ -60,14 +60,14 @@ func newChromium(t *testing.T) *chromium {
 		cmd.Wait()
 		in.Close()
 		out.Close()
-		for range 50 { // the profile is removed after this, and helpers that are dying still write to it
+		for range 1500 { // the profile is removed after this, and helpers that are dying still write to it
 			if errors.Is(syscall.Kill(-cmd.Process.Pid, 0), syscall.ESRCH) {
 				break
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 	})
-	out.SetReadDeadline(time.Now().Add(60 * time.Second))
+	out.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	c := &chromium{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20)}
 	var target struct{ TargetID string }
 	c.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
@@ -147,7 +147,7 @@ func (c *chromium) eval(script string) string {
 func (c *chromium) until(script, want string) {
 	c.t.Helper()
 	got := ""
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
 		if got = c.eval(script); got == want {
 			return
 		}
