@@ -53,16 +53,16 @@ func TestBrowser(t *testing.T) {
 		"SOCKS5":     {"socks5://" + proxy, "https://web.test:" + port(secure) + "/"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 			defer cancel()
-			home := t.TempDir()
+			home := browserHome(t)
 			before := s.Stats()
 			cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 				"--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 				"--ignore-certificate-errors", "--user-data-dir="+home, "--proxy-server="+tt.proxy,
-				"--timeout=20000", "--virtual-time-budget=5000", "--dump-dom", tt.url)
+				"--timeout=60000", "--virtual-time-budget=5000", "--dump-dom", tt.url)
 			cmd.Env = append(os.Environ(), "HOME="+home)
-			cmd.WaitDelay = time.Second
+			cmd.WaitDelay = 30 * time.Second
 			out, err := cmd.Output()
 			if err != nil || !strings.Contains(string(out), "fetched from web.test") {
 				t.Errorf("%v\n%s", err, out)
@@ -73,4 +73,23 @@ func TestBrowser(t *testing.T) {
 			}
 		})
 	}
+}
+
+// browserHome makes a directory that may still be written to by dying helpers of a browser when it is removed.
+func browserHome(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 300 {
+			if err = os.RemoveAll(dir); err == nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Error(err)
+	})
+	return dir
 }

@@ -3,6 +3,7 @@ package test
 import (
 	"bufio"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -140,6 +141,25 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	}
 }
 
+// browserHome makes a directory that may still be written to by dying helpers of a browser when it is removed.
+func browserHome(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "browser-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 300 {
+			if err = os.RemoveAll(dir); err == nil {
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		t.Error(err)
+	})
+	return dir
+}
+
 // dumpPage returns what the page has become in a real browser that looked at it for some seconds.
 func (p *pair) dumpPage() string {
 	p.t.Helper()
@@ -153,7 +173,7 @@ func (p *pair) dumpPage() string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	home := p.t.TempDir()
+	home := browserHome(p.t)
 	browser := p.server.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server",
 		"--user-data-dir="+filepath.Join(home, "profile"), "--virtual-time-budget=4000", "--dump-dom", strings.TrimSpace(line))
 	browser.Env = append(exec.Command("true").Environ(), "HOME="+home)
