@@ -115,10 +115,11 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 		return unjudged
 	}
 	e.last[from&1] = now
-	d.bytes += uint64(p.Len()) << 8
+	n := p.Len()
+	d.bytes += uint64(n) << 8
 	d.packets += 1 << 24
-	s.count(int(r.Slot), p.Len(), now)
-	s.decide(in.Hook.Dir, r, p.Len())
+	s.count(int(r.Slot), n, now)
+	s.decide(in.Hook.Dir, r, n)
 	*v = *r
 	return judged
 }
@@ -210,8 +211,9 @@ func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *fir
 	if r.Rule == 0 || !r.Pass && s.engine.onEvent != nil {
 		return false
 	}
-	s.count(slot, p.Len(), now)
-	s.decide(dir, r, p.Len())
+	n := p.Len()
+	s.count(slot, n, now)
+	s.decide(dir, r, n)
 	*v = *r
 	return true
 }
