@@ -130,7 +130,7 @@ func TestMaxClients(t *testing.T) {
 		c.Close()
 	}
 	for wait := 0; s.Stats().Clients > 0; wait++ {
-		if wait == 200 {
+		if wait == 3000 {
 			t.Fatal("clients that left are still counted")
 		}
 		time.Sleep(10 * time.Millisecond)

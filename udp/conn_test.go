@@ -362,7 +362,7 @@ func TestListenGroup(t *testing.T) {
 			if c.LocalAddrPort().Port() != port {
 				t.Errorf("port %d in a group of port %d", c.LocalAddrPort().Port(), port)
 			}
-			c.SetReadDeadline(time.Now().Add(time.Second))
+			c.SetReadDeadline(time.Now().Add(20 * time.Second))
 		}
 		to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
 		for range 64 { // 64 flows: the chance that one socket of four gets none is 4e-8
