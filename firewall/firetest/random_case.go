@@ -187,6 +187,9 @@ func (g random) damage(b []byte) []byte {
 	case 0:
 		return b[:g.IntN(len(b)+1)]
 	case 1:
+		if len(b) == 0 {
+			return b
+		}
 		for range 1 + g.IntN(4) {
 			b[g.IntN(len(b))] ^= 1 << g.IntN(8)
 		}
