@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
@@ -92,14 +95,35 @@ func newLane(e *soft.Engine, index int) (*lane, error) {
 		}
 	}
 	l.pkts = make([][]byte, batch)
+	pinned := make(chan error)
 	go func() {
 		runtime.LockOSThread()
+		pinned <- pin(index)
 		for r := range l.work {
 			r.do(l)
 			l.done <- struct{}{}
 		}
 	}()
-	return l, nil
+	return l, <-pinned
+}
+
+// pin binds the calling thread to the nth of the CPUs that it may use: two workers on two cores must not wait for the scheduler to part them.
+func pin(nth int) error {
+	var may, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &may); err != nil {
+		return fmt.Errorf("affinity: %w", err)
+	}
+	for cpu := range len(may) * 64 {
+		if !may.IsSet(cpu) {
+			continue
+		}
+		if nth == 0 {
+			one.Set(cpu)
+			return unix.SchedSetaffinity(0, &one)
+		}
+		nth--
+	}
+	return errors.New("affinity: too few CPUs")
 }
 
 // renew makes the packet one of the next conversation that belongs to the worker.
