@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -103,24 +105,9 @@ func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 	}
 }
 
-// setUpInside gives the container's end its name, addresses and routes. Its files in /proc/sys are written while it still has a name of its own: the kernel
-// compares with what has the same name in every other namespace, so that those of the thousandth eth0 take a thousand times as long to find.
+// setUpInside gives the container's end its name, addresses and routes, all by netlink: in /proc/sys/net the kernel remembers each namespace in which that was
+// ever opened, and whoever opens it later goes through all of them.
 func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
-	values := map[string]string{
-		"ipv6/conf/" + p.InnerIf() + "/disable_ipv6":  "0", // Docker switches IPv6 off in its namespaces
-		"ipv6/conf/" + p.InnerIf() + "/accept_ra":     "0",
-		"ipv6/conf/" + p.InnerIf() + "/dad_transmits": "0",
-	}
-	err := ns.Do(func() error {
-		sys, err := openSysctls()
-		if err != nil {
-			return err
-		}
-		return errors.Join(sys.set(values), sys.close())
-	})
-	if err != nil {
-		return fmt.Errorf("pod %s: %w", p.Name, err)
-	}
 	lo, err := inner.LinkByName("lo")
 	if err != nil {
 		return err
@@ -135,11 +122,15 @@ func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
 	if err := inner.RenameLink(link.Index, p.IfName); err != nil {
 		return err
 	}
+	// The link-local address is ours to give: the kernel would look for somebody who has it already.
+	if err := inner.OnlyOwnAddrs(link.Index); err != nil {
+		return err
+	}
 	if err := inner.SetLinkUp(link.Index); err != nil {
 		return err
 	}
 	for _, a := range p.Addrs {
-		if err := inner.AddAddr(link.Index, host(a)); err != nil {
+		if err := addInside(ns, inner, link.Index, p, a); err != nil {
 			return err
 		}
 	}
@@ -155,6 +146,35 @@ func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
 		}
 	}
 	return nil
+}
+
+// addInside gives the container's end an address, with an IPv6 one a link-local one.
+func addInside(ns *nl.NS, inner *nl.Conn, link int, p *Pod, a netip.Addr) error {
+	if a.Is4() {
+		return inner.AddAddr(link, host(a))
+	}
+	err := inner.AddAddr(link, host(a))
+	if errors.Is(err, unix.EACCES) { // Docker, for one, switches IPv6 off in its namespaces
+		err = ns.Do(func() error {
+			sys, err := openSysctls("ipv6")
+			if err != nil {
+				return err
+			}
+			return errors.Join(sys.set(map[string]string{"ipv6/conf/" + p.IfName + "/disable_ipv6": "0"}), sys.close())
+		})
+		if err == nil {
+			err = inner.AddAddr(link, host(a))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", p.Name, err)
+	}
+	return inner.AddAddr(link, netip.PrefixFrom(linkLocal(p.MAC), 64))
+}
+
+// linkLocal is the address that follows from a MAC address, RFC 4291 appendix A.
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
 // setUpHostEnd makes the host know the way to the pod.

@@ -68,7 +68,7 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	if m.store, err = openStore(config.Dir); err != nil {
 		return nil, err
 	}
-	if m.sys, err = openSysctls(); err != nil {
+	if m.sys, err = openSysctls("ipv4", "ipv6"); err != nil {
 		return nil, err
 	}
 	if m.conn, err = nl.Open(nil); err != nil {

@@ -303,7 +303,7 @@ func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
 		Key: "lost/eth0", HostIf: hostIf("lost/eth0"), Gateway: kept.Gateway[:1]}
 	lost.MAC, lost.HostMAC = macs(lost.Key)
 	if err := b.do(func() error {
-		sys, err := openSysctls()
+		sys, err := openSysctls("ipv4", "ipv6")
 		if err != nil {
 			return err
 		}
@@ -443,6 +443,50 @@ func TestAddressesAreUsable(t *testing.T) {
 		for _, a := range p.Addrs {
 			if !slices.ContainsFunc(routes, func(r nl.Route) bool { return r.Dst == netip.PrefixFrom(a, a.BitLen()) }) {
 				t.Errorf("pod %d: %s cannot be used yet", i, a)
+			}
+		}
+	}
+}
+
+// TestAddressesInside: a pod has its own addresses and one link-local one that is in use at once, also where somebody has switched IPv6 off in the
+// namespace before.
+func TestAddressesInside(t *testing.T) {
+	b := newBench(t)
+	for _, off := range []string{"0", "1"} {
+		node := b.lab.Node("inside" + off)
+		for _, which := range []string{"all", "default"} {
+			if err := node.SetSysctl("net.ipv6.conf."+which+".disable_ipv6", off); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var p Pod
+		err := b.do(func() (err error) {
+			p, err = b.m.Attach(Spec{Container: "inside" + off, Netns: node.Path()})
+			return err
+		})
+		if err != nil {
+			t.Fatalf("IPv6 off %s: %v", off, err)
+		}
+		link, err := node.Netlink().LinkByName("eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs, err := node.Netlink().Addrs(link.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var local []nl.Addr
+		for _, a := range addrs {
+			if a.Prefix.Addr().IsLinkLocalUnicast() {
+				local = append(local, a)
+			}
+		}
+		if len(addrs) != 3 || len(local) != 1 || local[0].Tentative || local[0].Prefix.Addr() != linkLocal(p.MAC) {
+			t.Errorf("IPv6 off %s: addresses %+v", off, addrs)
+		}
+		for _, a := range p.Addrs {
+			if err := b.ping(b.host, a); err != nil {
+				t.Error(err)
 			}
 		}
 	}

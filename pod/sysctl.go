@@ -5,37 +5,46 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 )
 
-// sysctls is /proc/sys/net of one network namespace. It is opened once and files are found below it: under the name /proc/sys/net the kernel
-// keeps an entry for each namespace in which that was ever opened, and a search for it goes through those of all pods.
-type sysctls struct{ root *os.Root }
+// sysctls are the directories ipv4 and ipv6 of /proc/sys/net of one network namespace. They are opened once and files found below them: under each of the
+// two names the kernel keeps an entry for every namespace in which it was ever opened, and a search for it goes through those of all pods.
+type sysctls map[string]*os.Root
 
-// openSysctls opens that of the calling thread's namespace.
-func openSysctls() (sysctls, error) {
-	root, err := os.OpenRoot("/proc/sys/net")
-	if err != nil {
-		return sysctls{}, fmt.Errorf("open the kernel's settings: %w", err)
-	}
-	return sysctls{root}, nil
-}
-
-// set writes values. What the kernel does not have (IPv6 switched off at boot) is passed over.
-func (s sysctls) set(values map[string]string) error {
-	for key, value := range values {
-		err := s.write(key, value)
-		if errors.Is(err, fs.ErrNotExist) {
+// openSysctls opens one of the calling thread's namespace, or both.
+func openSysctls(families ...string) (sysctls, error) {
+	s := sysctls{}
+	for _, family := range families {
+		root, err := os.OpenRoot("/proc/sys/net/" + family)
+		if errors.Is(err, fs.ErrNotExist) { // IPv6 was switched off at boot
 			continue
 		}
 		if err != nil {
+			return nil, errors.Join(fmt.Errorf("open the kernel's settings: %w", err), s.close())
+		}
+		s[family] = root
+	}
+	return s, nil
+}
+
+// set writes values by name, like "ipv4/ip_forward". What the kernel does not have is passed over.
+func (s sysctls) set(values map[string]string) error {
+	for key, value := range values {
+		family, name, _ := strings.Cut(key, "/")
+		if s[family] == nil {
+			continue
+		}
+		err := writeSetting(s[family], name, value)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("set %s: %w", key, err)
 		}
 	}
 	return nil
 }
 
-func (s sysctls) write(key, value string) error {
-	f, err := s.root.OpenFile(key, os.O_WRONLY, 0)
+func writeSetting(in *os.Root, name, value string) error {
+	f, err := in.OpenFile(name, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
@@ -43,4 +52,10 @@ func (s sysctls) write(key, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-func (s sysctls) close() error { return s.root.Close() }
+func (s sysctls) close() error {
+	var errs []error
+	for _, root := range s {
+		errs = append(errs, root.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -142,6 +142,13 @@ func (c *Conn) SetLinkMTU(index, mtu int) error {
 		func() error { return c.h.LinkSetMTU(byIndex(index), mtu) })
 }
 
+// OnlyOwnAddrs keeps the kernel from giving a link IPv6 addresses of its own making. Where there is no IPv6 there is nothing to do.
+func (c *Conn) OnlyOwnAddrs(index int) error {
+	const none = 1 // IN6_ADDR_GEN_MODE_NONE
+	return change(fmt.Sprintf("keep the kernel from giving link %d addresses", index),
+		func() error { return c.h.LinkSetIP6AddrGenMode(byIndex(index), none) }, unix.EAFNOSUPPORT)
+}
+
 // RenameLink gives a link another name. Before kernel 6.0 the link has to be down.
 func (c *Conn) RenameLink(index int, name string) error {
 	return change(fmt.Sprintf("name link %d %q", index, name),
