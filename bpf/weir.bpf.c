@@ -15,7 +15,7 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 		if (mark == cf->local_mark)
 			return dir == DIR_OUT ? marked(skb, l2) : TC_ACT_UNSPEC;
 		skb->mark = 0;
-		return dir == DIR_OUT ? TC_ACT_UNSPEC : TC_ACT_SHOT; // a judged packet goes out
+		return dir == DIR_OUT ? TC_ACT_UNSPEC : l2 ? hand_in(skb) : TC_ACT_SHOT;
 	}
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
@@ -31,11 +31,7 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 			return r;
 	}
 	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
-	p->random = cf->random ? bpf_get_prandom_u32() : 0;
-	p->tags = 0;
-	p->second = 0;
-	p->offer = OFFER_NONE;
-	p->missed = 0;
+	not_judged_yet(p, cf);
 	if (f->pods | f->published)
 		return dir == DIR_IN ? carry_in(skb, p, l2) : carry_out(skb, l2);
 	if (likely(!listened(cf, EVENT_PACKET)) && quick(skb, l2)) {

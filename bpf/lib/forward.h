@@ -7,6 +7,16 @@
 #include "cookie.h"
 #include "pass.h"
 
+// not_judged_yet makes the packet a new one to the rules.
+inline_always void not_judged_yet(struct pkt *p, struct config *cf)
+{
+	p->random = cf->random ? bpf_get_prandom_u32() : 0;
+	p->tags = 0;
+	p->second = 0;
+	p->offer = OFFER_NONE;
+	p->missed = 0;
+}
+
 // conclude does what follows a judgement. It returns whether the packet passes.
 inline_always int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf, __u32 l2)
 {

@@ -185,6 +185,7 @@ static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (v
 static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
 static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
 static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params, int plen, __u64 flags) = (void *)152;
+static long (*bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
 static long (*bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
 static long (*bpf_check_mtu)(void *ctx, __u32 ifindex, __u32 *mtu_len, __s32 len_diff, __u64 flags) = (void *)163;

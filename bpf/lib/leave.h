@@ -46,6 +46,26 @@ inline_always int carry_out(struct __sk_buff *skb, __u32 l2)
 	return leave(skb, l2);
 }
 
+// hand_in judges what the host sends to a pod and stands at the wrong side of its host end for, see call_own, and puts it into the pod.
+inline_always int hand_in(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return TC_ACT_SHOT;
+	struct pkt *p = &c->p;
+
+	p->dir = DIR_OUT;
+	p->recv = 0;
+	p->xmit = skb->ifindex;
+	p->now = bpf_ktime_get_coarse_ns();
+	not_judged_yet(p, cf);
+	int r = carry_out(skb, 14);
+	if (r != GO_UP)
+		return r;
+	return bpf_skb_change_type(skb, HOST) < 0 ? TC_ACT_SHOT : bpf_redirect_peer(skb->ifindex, 0);
+}
+
 // marked lets a packet pass that Weir made itself. What it sends in the name of a pod, keepalive probes, is
 // translated as the pod's own packets are.
 checked_once int marked(struct __sk_buff *skb, __u32 l2)

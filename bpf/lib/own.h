@@ -17,20 +17,6 @@ inline_always int make_own(struct __sk_buff *skb, struct pkt *p)
 	return why;
 }
 
-// break_up leaves a datagram that is too large for a pod to the stack, which makes fragments of it: it comes in by the loopback. Where it may not be
-// broken up, because the loopback had room for it, it now may, and has an identification of its own for that (RFC 6864).
-inline_always int break_up(struct __sk_buff *skb, struct pkt *p)
-{
-	__be32 old, new;
-
-	if (mangle(skb) < 0 || bpf_skb_load_bytes(skb, p->l3 + 4, &old, 4) < 0)
-		return TC_ACT_SHOT;
-	new = be32(bpf_get_prandom_u32() << 16);
-	if (bpf_l3_csum_replace(skb, p->l3 + 10, old, new, 4) < 0 || bpf_skb_store_bytes(skb, p->l3 + 4, &new, 4, 0) < 0)
-		return TC_ACT_SHOT;
-	return bpf_redirect(LOOPBACK, BPF_F_INGRESS);
-}
-
 // call_own carries what the host says to itself: to a pod, if it is meant for a published port.
 checked_once int call_own(struct __sk_buff *skb)
 {
@@ -61,12 +47,14 @@ checked_once int call_own(struct __sk_buff *skb)
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (!to)
 		return TC_ACT_SHOT;
-	if (p->version == 4 && p->proto != PROTO_TCP && p->len > to->mtu)
-		return break_up(skb, p);
 	__builtin_memcpy(p->macs, to->mac, 6);
 	__builtin_memcpy(p->macs + 6, to->host_mac, 6);
 	p->xmit = to->ifindex;
 	if (mangle(skb) < 0 || store_macs(skb, p) < 0)
 		return TC_ACT_SHOT;
-	return bpf_redirect(p->xmit, 0);
+	if (p->proto == PROTO_TCP || p->len <= to->mtu)
+		return bpf_redirect(p->xmit, 0);
+	// The loopback had room for it, the pod's interface has not, and it is too late to make fragments: it goes in whole, beside the queue.
+	skb->mark = cf->local_mark & ~MARK_KIND;
+	return bpf_redirect(p->xmit, BPF_F_INGRESS);
 }

@@ -58,7 +58,7 @@ func TestPublishedPorts(t *testing.T) {
 			t.Errorf("%s: %v", w.what, w.err)
 		}
 	}
-	for _, to := range []string{"192.0.2.1:8080", "127.0.0.1:8080"} {
+	for _, to := range []string{"192.0.2.1:8080", "127.0.0.1:8080", "[2001:db8::1]:8080", "[::1]:8080"} {
 		u, err := v.host.DialContext(context.Background(), "udp", to)
 		v.must(err)
 		if err := talk(u, strings.Repeat("much to say ", 400)); err != nil {
@@ -129,6 +129,18 @@ add deny ip from any to any
 	}
 	if err := snub(v.host, "127.0.0.1:8080"); err == nil {
 		t.Error("the host reaches a through its own port although no rule allows it")
+	}
+	for _, to := range []string{"127.0.0.1:8080", "[::1]:8080"} {
+		before := v.counters(v.a)
+		u, err := v.host.DialContext(context.Background(), "udp", to)
+		v.must(err)
+		_, err = u.Write(make([]byte, 4000))
+		v.must(err)
+		u.Close()
+		eventually(t, "a datagram that is too large for a is refused", func() bool { return v.counters(v.a).DropsIn > before.DropsIn })
+		if after := v.counters(v.a); after.PacketsIn != before.PacketsIn {
+			t.Errorf("a large datagram of the host's to %s reached a although no rule allows it: %+v", to, after)
+		}
 	}
 	// The answer comes from where the call went to.
 	v.publish(8081, 81)
