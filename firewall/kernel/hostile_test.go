@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 func TestDeniedStaysDeniedOnEveryWay(t *testing.T) {
@@ -185,6 +186,91 @@ func TestHopLimit(t *testing.T) {
 	out, err := v.b.Command("ping", "-c1", "-W10", "10.88.0.2").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ttl=63") {
 		t.Errorf("one hop away: %v: %s", err, out)
+	}
+	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
+		out, err := v.outside.Command("ping", "-c1", "-W1", "-t1", to).CombinedOutput()
+		text := strings.ToLower(string(out))
+		if err == nil || !strings.Contains(text, "time to live exceeded") && !strings.Contains(text, "hop limit") {
+			t.Errorf("from outside to %s with a hop limit of 1: %v: %s", to, err, out)
+		}
+		if out, err := v.outside.Command("ping", "-c1", "-W1", "-t2", to).CombinedOutput(); err != nil {
+			t.Errorf("from outside to %s with a hop limit of 2: %v: %s", to, err, out)
+		}
+	}
+}
+
+// TestSmallPod: what is larger than a pod's MTU does not reach it, and whoever sent it is told.
+func TestSmallPod(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.serve(v.a.Node, 80)
+	v.publish(8080, 80)
+	outer, err := v.host.Netlink().LinkByName("poda")
+	v.must(err)
+	inner, err := v.a.Netlink().LinkByName("eth0")
+	v.must(err)
+	v.must(v.host.Netlink().SetLinkMTU(outer.Index, 1280))
+	v.must(v.a.Netlink().SetLinkMTU(inner.Index, 1280))
+	v.a.endpoint.MTU = 1280
+	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(v.a.endpoint) }))
+	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
+		for _, from := range []*nstest.Node{v.outside, v.b.Node} {
+			out, _ := from.Command("ping", "-c1", "-W1", "-s1400", "-Mdo", to).CombinedOutput()
+			if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") && !strings.Contains(text, "too big") {
+				t.Errorf("from %s to %s: no answer that 1400 bytes are too many: %s", from, to, out)
+			}
+		}
+	}
+	if err := ping(v.outside, "-s1400", "-Mdont", "10.88.0.2"); err != nil {
+		t.Errorf("with leave to fragment: %v", err)
+	}
+	big := strings.Repeat("0123456789abcdef", 1<<14)
+	for _, to := range []string{"10.88.0.2:80", "[fd00:88::2]:80", "192.0.2.1:8080", "[2001:db8::1]:8080"} {
+		c, err := dialFrom(v.outside, to, 2500*time.Millisecond)
+		v.must(err)
+		if err := talkLong(c, big); err != nil {
+			t.Errorf("a long stream to %s: %v", to, err)
+		}
+		c.Close()
+	}
+}
+
+// TestErrorsFromBeyond: routers behind the card answer what a pod sent under the host's address; the pod gets their answers, and heeds them.
+func TestErrorsFromBeyond(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.masquerade(61000, 61999)
+	far := v.lab.Node("far")
+	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0", "198.51.100.2/24 2001:db8:1::2/64")
+	for _, key := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
+		v.must(v.outside.SetSysctl(key, "1"))
+	}
+	v.host.Route("198.51.100.0/24", "192.0.2.2")
+	v.host.Route("2001:db8:1::/64", "2001:db8::2")
+	far.Route("192.0.2.0/24", "198.51.100.1")
+	far.Route("2001:db8::/64", "2001:db8:1::1")
+	v.serve(far, 80)
+	for at, n := range map[string]*nstest.Node{"far": v.outside, "eth0": far} {
+		l, err := n.Netlink().LinkByName(at)
+		v.must(err)
+		v.must(n.Netlink().SetLinkMTU(l.Index, 1280))
+	}
+	for _, to := range []string{"198.51.100.2", "2001:db8:1::2"} {
+		out, err := v.a.Command("ping", "-c1", "-W1", "-t2", to).CombinedOutput()
+		if text := strings.ToLower(string(out)); err == nil || !strings.Contains(text, "time to live exceeded") && !strings.Contains(text, "hop limit") {
+			t.Errorf("%s with a hop limit of 2: %v: %s", to, err, out)
+		}
+		out, _ = v.a.Command("ping", "-c1", "-W1", "-s1400", "-Mdo", to).CombinedOutput()
+		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") && !strings.Contains(text, "too big") {
+			t.Errorf("to %s: no answer that 1400 bytes are too many: %s", to, out)
+		}
+	}
+	big := strings.Repeat("0123456789abcdef", 1<<14)
+	for _, to := range []string{"198.51.100.2:80", "[2001:db8:1::2]:80"} {
+		c, err := dialFrom(v.a.Node, to, 2500*time.Millisecond)
+		v.must(err)
+		if err := talkLong(c, big); err != nil {
+			t.Errorf("a long stream to %s: %v", to, err)
+		}
+		c.Close()
 	}
 }
 
