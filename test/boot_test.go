@@ -42,7 +42,7 @@ func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
 		}
 		select {
 		case <-m.done:
-		case <-time.After(30 * time.Second):
+		case <-time.After(90 * time.Second):
 			t.Errorf("the machine does not end: %s", m.said.String())
 			if pid, err := strconv.Atoi(m.init); err == nil {
 				syscall.Kill(pid, syscall.SIGKILL) // everything inside goes with it
@@ -56,7 +56,7 @@ func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
 // running waits until the machine has booted, with another init than before.
 func (m *machine) running(before string) {
 	m.t.Helper()
-	within(m.t, 90*time.Second, "the machine runs", func() error {
+	within(m.t, 240*time.Second, "the machine runs", func() error {
 		if m.init = m.findInit(m.nsp); m.init == "" || m.init == before {
 			return fmt.Errorf("no init: %s", m.said.String())
 		}
@@ -95,7 +95,7 @@ func (m *machine) findInit(pid int) string {
 
 // try runs a command inside.
 func (m *machine) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 180*time.Second)
 	defer cancel()
 	enter := []string{"-t", m.init, "-m", "-p", "-u", "-i", "-n", "-C", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}
 	out, err := exec.CommandContext(ctx, "nsenter", append(enter, args...)...).CombinedOutput()
@@ -166,7 +166,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=2\n'
 	defer conn.Close()
 	flows := func(when string) {
 		t.Helper()
-		conn.SetDeadline(time.Now().Add(5 * time.Second))
+		conn.SetDeadline(time.Now().Add(60 * time.Second))
 		fmt.Fprint(conn, "hello")
 		if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
 			t.Errorf("%s: %v", when, err)
@@ -177,7 +177,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=2\n'
 	first := m.property("weir", "MainPID")
 	m.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "weir")
 	flows("while the agent hangs")
-	within(t, 30*time.Second, "systemd starts a hung agent anew", func() error {
+	within(t, 120*time.Second, "systemd starts a hung agent anew", func() error {
 		if again := m.property("weir", "MainPID"); again == first || m.property("weir", "NRestarts") == "0" || m.property("weir", "SubState") != "running" {
 			return fmt.Errorf("%s is %s", again, m.property("weir", "SubState"))
 		}
@@ -186,7 +186,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=2\n'
 	flows("after the watchdog")
 	m.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "weir")
 	flows("after a crash")
-	within(t, 30*time.Second, "systemd starts a crashed agent anew", func() error {
+	within(t, 120*time.Second, "systemd starts a crashed agent anew", func() error {
 		if s := m.property("weir", "SubState"); s != "running" {
 			return fmt.Errorf("it is %s", s)
 		}
@@ -278,7 +278,7 @@ func newKnocker(t *testing.T, server, client *nstest.Node) *knocker {
 // wait waits until so many more have arrived.
 func (k *knocker) wait(n uint64) error {
 	want := k.arrived.Load() + n
-	for end := time.Now().Add(10 * time.Second); k.arrived.Load() < want; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); k.arrived.Load() < want; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			return fmt.Errorf("of %d sent none arrives", k.sent.Load())
 		}
@@ -290,7 +290,7 @@ func (k *knocker) wait(n uint64) error {
 func (k *knocker) quiet(t *testing.T, when string) {
 	t.Helper()
 	sent := k.sent.Load()
-	for end := time.Now().Add(10 * time.Second); k.sent.Load() < sent+20; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); k.sent.Load() < sent+20; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Errorf("%s: nothing is sent", when)
 			return

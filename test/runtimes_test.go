@@ -172,7 +172,7 @@ func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (st
 		reach(t, h.outside, "http://"+host+"/")
 		refuse(t, h.outside, "http://"+host+":81/")
 		refuse(t, h.host, "http://"+host+":81/")
-		if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://"+host+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+host+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from the other container to %s: %q, %v", host, out, err)
 		}
 		if out, err := inside("/bin/timeout", "2", "/bin/wget", "-q", "-O-", "http://"+host+":81/"); err == nil {
@@ -180,7 +180,7 @@ func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (st
 		}
 	}
 	for _, remote := range []string{"10.66.0.2", "[fd66::2]"} {
-		if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://"+remote+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+remote+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from a container to the neighbour %s: %q, %v", remote, out, err)
 		}
 		if out, err := inside("/bin/timeout", "2", "/bin/wget", "-q", "-O-", "http://"+remote+":81/"); err == nil {
@@ -196,7 +196,7 @@ func (h *podHost) meetsPublishedPorts(t *testing.T, inside func(command ...strin
 		reach(t, h.outside, "http://"+host+":8080/")
 		reach(t, h.host, "http://"+host+":8080/")
 		refuse(t, h.outside, "http://"+host+":8081/")
-		if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://"+host+":8080/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+host+":8080/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from the other container to %s port 8080: %q, %v", host, out, err)
 		}
 	}
@@ -207,7 +207,7 @@ func (h *podHost) meetsPublishedPorts(t *testing.T, inside func(command ...strin
 func meetsByName(t *testing.T, inside func(command ...string) (string, error), names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if out, err := inside("/bin/timeout", "5", "/bin/wget", "-q", "-O-", "http://"+name+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+name+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from a container to %s by name: %q, %v", name, out, err)
 		}
 	}
@@ -327,7 +327,7 @@ func TestDocker(t *testing.T) {
 	docker := func(args ...string) *nstest.Cmd {
 		return h.host.Command("docker", append([]string{"-H", socket}, args...)...)
 	}
-	within(t, 60*time.Second, "dockerd answers", func() error { return docker("info").Run() })
+	within(t, 180*time.Second, "dockerd answers", func() error { return docker("info").Run() })
 	for name, root := range map[string]string{"server": serverRoot(t), "client": clientRoot(t)} {
 		ask(t, h.host.Command("sh", "-c", fmt.Sprintf("tar -C %s -c . | docker -H %s import - %s", root, socket, name)))
 	}
