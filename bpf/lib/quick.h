@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The short way of most packets: IPv4 without options, in one piece, TCP or UDP, of a conversation that is known and goes on as usual, and whose
-// rule lets it pass. It decodes only what that needs and keeps it in registers. Whatever is unusual it leaves, untouched, to the long way, which decides
+// The short way of most packets: IPv4 without options, or IPv6 without extension headers, in one piece, TCP or UDP, of a conversation that is known and goes on as usual, and
+// whose rule lets it pass. It decodes only what that needs and keeps it in registers. Whatever is unusual it leaves, untouched, to the long way, which decides
 // the same for the packets that it does take.
 #pragma once
 
@@ -26,7 +26,8 @@ inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 
 }
 
 // quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8 of docs/design/0003-judgement.md section 8.
-inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, const __u8 *t, __s64 now, __u32 len)
+// `rest` is what follows the IP header.
+inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, const __u8 *t, __s64 now, __u32 len, __u32 rest)
 {
 	__u32 mine = once(d->flags), peer = once(o->flags), any = mine | peer;
 
@@ -35,9 +36,9 @@ inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, c
 	if ((mine & peer & QUICK_TCP) != QUICK_TCP || any & NOT_QUICK_TCP || !(any & SIDE_PROVED))
 		return 0;
 	__u32 header = (t[12] >> 4) * 4, seq = get32(t + 4), ack = get32(t + 8);
-	if (header < 20 || header > len - 20)
+	if (header < 20 || header > rest)
 		return 0;
-	__u32 end = seq + len - 20 - header, edge = once(o->edge), sent = once(o->end);
+	__u32 end = seq + rest - header, edge = once(o->edge), sent = once(o->end);
 	if (before(edge, seq) || before(edge + 1, end) || before(end, once(d->end) - max32(o->win, SLACK)))
 		return 0;
 	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)))
@@ -55,14 +56,19 @@ inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, c
 	return 1;
 }
 
-// quick_find looks for the state with this tag and these IPv4 addresses among the entries of set n, and sets p->place.
-inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag, __u64 low, __u64 high)
+// The addresses of a packet, source first, or those of a conversation, the low end first.
+struct ends {
+	__u64 a_hi, a_lo, b_hi, b_lo;
+};
+
+// quick_find looks for the state with this tag and these ends among the entries of set n, and sets p->place.
+inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag, struct ends *e)
 {
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
 		if (same_tag(once(t->tag[i]), tag)) {
 			struct set *s = set_at(n);
-			if (s && s->addr[i].low_lo == low && s->addr[i].high_lo == high && !(s->addr[i].low_hi | s->addr[i].high_hi)) {
+			if (s && s->addr[i].low_lo == e->a_lo && s->addr[i].high_lo == e->b_lo && s->addr[i].low_hi == e->a_hi && s->addr[i].high_hi == e->b_hi) {
 				p->place = n * WAYS + i;
 				return 1;
 			}
@@ -87,7 +93,6 @@ inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, _
 		return 0;
 	k->recv = p->recv;
 	k->xmit = p->xmit;
-	k->kind = 4 << 4 | p->dir;
 	struct memo *m = remembered(k, current >> CURRENT_READS);
 	if (!m || !(m->slot & MEMO_PLAIN))
 		return 0;
@@ -112,51 +117,81 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 		return 0;
 	struct pkt *p = &c->p;
 	__u32 current = once(cf->current), flow = current_flow(current);
+	int four;
 
 	if (l2) {
-		if (b + 14 > end || *(__u16 *)(b + 12) != be16(ETH_IP))
+		if (b + 14 > end || (*(__u16 *)(b + 12) != be16(ETH_IP) && *(__u16 *)(b + 12) != be16(ETH_IPV6)))
 			return 0;
+		four = *(__u16 *)(b + 12) == be16(ETH_IP);
 		b += 14;
+	} else {
+		four = b + 1 > end || b[0] >> 4 == 4;
 	}
-	if (b + 40 > end)
+	struct ends e = {};
+	__u32 len, rest, room = skb->len - (l2 ? 14 : 0);
+	__u8 proto, *t;
+	if (four) {
+		if (b + 40 > end || b[0] != 0x45 || *(__u16 *)(b + 6) & be16(0x3fff))
+			return 0;
+		len = get16(b + 2);
+		rest = len - 20;
+		proto = b[9];
+		e.a_lo = (__u64)MAPPED << 32 | get32(b + 12);
+		e.b_lo = (__u64)MAPPED << 32 | get32(b + 16);
+		t = b + 20;
+	} else {
+		if (b + 60 > end || b[0] >> 4 != 6)
+			return 0;
+		rest = get16(b + 4);
+		len = rest + 40;
+		proto = b[6];
+		e.a_hi = get64(b + 8);
+		e.a_lo = get64(b + 16);
+		e.b_hi = get64(b + 24);
+		e.b_lo = get64(b + 32);
+		if (is_mapped(e.a_hi, e.a_lo) || is_mapped(e.b_hi, e.b_lo))
+			return 0;
+		t = b + 40;
+	}
+	if (len > room)
 		return 0;
-	__u32 len = get16(b + 2), room = skb->len - (l2 ? 14 : 0);
-	if (b[0] != 0x45 || *(__u16 *)(b + 6) & be16(0x3fff) || len > room)
-		return 0;
-	__u8 proto = b[9];
-	__u8 *t = b + 20;
 	if (proto == PROTO_UDP) {
 		__u32 n = get16(t + 4);
-		if (len < 28 || n < 8 || n > len - 20)
+		if (rest > 0xffff || rest < 8 || n < 8 || n > rest) // less than nothing is a large number
 			return 0;
-	} else if (proto != PROTO_TCP || len < 40) {
+	} else if (proto != PROTO_TCP || rest > 0xffff || rest < 20) {
 		return 0;
 	}
-	__u64 src = (__u64)MAPPED << 32 | get32(b + 12), dst = (__u64)MAPPED << 32 | get32(b + 16);
 	__u32 ports = get32(t);
 	if (!flow) {
-		struct traits k = {.when = once(cf->epoch) << 8 | (current & CURRENT_SLOT), .src_lo = src, .dst_lo = dst, .ports = ports, .proto = proto};
+		struct traits k = {.when = once(cf->epoch) << 8 | (current & CURRENT_SLOT), .ports = ports, .proto = proto, .kind = (four ? 4 : 6) << 4 | p->dir};
+		k.src_hi = e.a_hi;
+		k.src_lo = e.a_lo;
+		k.dst_hi = e.b_hi;
+		k.dst_lo = e.b_lo;
 		if (proto == PROTO_TCP) {
 			__u32 header = (t[12] >> 4) * 4;
-			if (header < 20 || header > len - 20)
+			if (header < 20 || header > rest)
 				return 0;
 			k.tcp_flags = t[13];
 		}
 		return quick_recall(p, &k, current, len);
 	}
-	int swap = src != dst ? src > dst : ports >> 16 > (ports & 0xffff);
-	__u64 low = swap ? dst : src, high = swap ? src : dst;
-	if (swap)
+	int swap = e.a_hi != e.b_hi ? e.a_hi > e.b_hi : e.a_lo != e.b_lo ? e.a_lo > e.b_lo : ports >> 16 > (ports & 0xffff);
+	if (swap) {
+		struct ends turned = {e.b_hi, e.b_lo, e.a_hi, e.a_lo};
+		e = turned;
 		ports = ports << 16 | ports >> 16;
-	__u64 rest = (__u64)ports << 32 | (__u32)proto << 24 | (flow - 1) << 16;
-	__u64 hash = hash5(cf->seed, 0, low, 0, high, rest);
-	__u64 tag = rest | (hash >> 18 & 0x1fff) << 3 | TAG_LIVE;
+	}
+	__u64 names = (__u64)ports << 32 | (__u32)proto << 24 | (flow - 1) << 16;
+	__u64 hash = hash5(cf->seed, e.a_hi, e.a_lo, e.b_hi, e.b_lo, names);
+	__u64 tag = names | (hash >> 18 & 0x1fff) << 3 | TAG_LIVE;
 	__u32 an = first_set(hash, cf->sets), bn = second_set(hash, cf->sets);
 	struct tag_line *a = tags_at(an), *o = tags_at(bn);
 	if (!a || !o)
 		return 0;
 	expect(an, hash);
-	if (!quick_find(p, a, an, tag, low, high) && !quick_find(p, o, bn, tag, low, high)) {
+	if (!quick_find(p, a, an, tag, &e) && !quick_find(p, o, bn, tag, &e)) {
 		p->hash = hash;
 		p->tag = tag;
 		p->spare = 0;
@@ -173,7 +208,7 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	if (!r)
 		return 0;
 	__s64 now = p->now;
-	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, len) : !quick_tcp(cf, mine, peer, t, now, len))
+	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, len) : !quick_tcp(cf, mine, peer, t, now, len, rest))
 		return 0;
 	p->len = len;
 	count_rule(p, r->id);
