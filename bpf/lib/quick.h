@@ -6,6 +6,13 @@
 
 #include "judge.h"
 
+// What the short way needs of a packet. Nothing of it points into the packet, so that for the verifier the ways of both families and both protocols meet again.
+struct brief {
+	__u64 a_hi, a_lo, b_hi, b_lo; // source and destination
+	__u32 ports, seq, ack, bits;  // the first words of the transport header; what a UDP datagram has there means nothing
+	__u32 len, rest;	      // of the packet, and of it behind the IP header
+};
+
 enum { QUICK_TCP = SIDE_SEEN | SIDE_ACKED, NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_EMBRYO };
 
 // quick_udp counts a packet of a live state; META_PEER says without a look at the other side which lifetime it has. It may be missing where the other end
@@ -26,25 +33,24 @@ inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 
 }
 
 // quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8 of docs/design/0003-judgement.md section 8.
-// `rest` is what follows the IP header.
-inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, const __u8 *t, __s64 now, __u32 len, __u32 rest)
+inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t, __s64 now)
 {
 	__u32 mine = once(d->flags), peer = once(o->flags), any = mine | peer;
 
-	if ((t[13] & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK || now > d->last + cf->life_established)
+	if ((t->bits >> 16 & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK || now > d->last + cf->life_established)
 		return 0;
 	if ((mine & peer & QUICK_TCP) != QUICK_TCP || any & NOT_QUICK_TCP || !(any & SIDE_PROVED))
 		return 0;
-	__u32 header = (t[12] >> 4) * 4, seq = get32(t + 4), ack = get32(t + 8);
-	if (header < 20 || header > rest)
+	__u32 header = t->bits >> 28 << 2, seq = t->seq, ack = t->ack;
+	if (header < 20 || header > t->rest)
 		return 0;
-	__u32 end = seq + rest - header, edge = once(o->edge), sent = once(o->end);
+	__u32 end = seq + t->rest - header, edge = once(o->edge), sent = once(o->end);
 	if (before(edge, seq) || before(edge + 1, end) || before(end, once(d->end) - max32(o->win, SLACK)))
 		return 0;
 	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)))
 		return 0;
 	__u32 scale = mine & peer & SIDE_SCALED ? mine >> 8 & 15 : 0;
-	__u32 win = (__u32)get16(t + 14) << scale;
+	__u32 win = (t->bits & 0xffff) << scale;
 	raise(&d->end, end);
 	if (d->win < win)
 		d->win = win;
@@ -52,17 +58,12 @@ inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, c
 	raise(&d->edge, ack + win);
 	d->last = now;
 	d->packets++;
-	d->bytes += len;
+	d->bytes += t->len;
 	return 1;
 }
 
-// The addresses of a packet, source first, or those of a conversation, the low end first.
-struct ends {
-	__u64 a_hi, a_lo, b_hi, b_lo;
-};
-
 // quick_find looks for the state with this tag and these ends among the entries of set n, and sets p->place.
-inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag, struct ends *e)
+inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag, struct brief *e)
 {
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
@@ -127,14 +128,13 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	} else {
 		four = b + 1 > end || b[0] >> 4 == 4;
 	}
-	struct ends e = {};
-	__u32 len, rest, room = skb->len - (l2 ? 14 : 0);
+	struct brief e = {};
 	__u8 proto, *t;
 	if (four) {
 		if (b + 40 > end || b[0] != 0x45 || *(__u16 *)(b + 6) & be16(0x3fff))
 			return 0;
-		len = get16(b + 2);
-		rest = len - 20;
+		e.len = get16(b + 2);
+		e.rest = e.len - 20;
 		proto = b[9];
 		e.a_lo = (__u64)MAPPED << 32 | get32(b + 12);
 		e.b_lo = (__u64)MAPPED << 32 | get32(b + 16);
@@ -142,8 +142,8 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	} else {
 		if (b + 60 > end || b[0] >> 4 != 6)
 			return 0;
-		rest = get16(b + 4);
-		len = rest + 40;
+		e.rest = get16(b + 4);
+		e.len = e.rest + 40;
 		proto = b[6];
 		e.a_hi = get64(b + 8);
 		e.a_lo = get64(b + 16);
@@ -153,34 +153,40 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 			return 0;
 		t = b + 40;
 	}
-	if (len > room)
+	e.ports = get32(t);
+	e.seq = get32(t + 4);
+	e.ack = get32(t + 8);
+	e.bits = get32(t + 12);
+	if (e.len > skb->len - (l2 ? 14 : 0) || e.rest > 0xffff) // less than nothing is a large number
 		return 0;
 	if (proto == PROTO_UDP) {
-		__u32 n = get16(t + 4);
-		if (rest > 0xffff || rest < 8 || n < 8 || n > rest) // less than nothing is a large number
+		if (e.rest < 8 || e.seq >> 16 < 8 || e.seq >> 16 > e.rest)
 			return 0;
-	} else if (proto != PROTO_TCP || rest > 0xffff || rest < 20) {
+	} else if (proto != PROTO_TCP || e.rest < 20) {
 		return 0;
 	}
-	__u32 ports = get32(t);
 	if (!flow) {
-		struct traits k = {.when = once(cf->epoch) << 8 | (current & CURRENT_SLOT), .ports = ports, .proto = proto, .kind = (four ? 4 : 6) << 4 | p->dir};
+		struct traits k = {.when = once(cf->epoch) << 8 | (current & CURRENT_SLOT), .ports = e.ports, .proto = proto, .kind = (four ? 4 : 6) << 4 | p->dir};
 		k.src_hi = e.a_hi;
 		k.src_lo = e.a_lo;
 		k.dst_hi = e.b_hi;
 		k.dst_lo = e.b_lo;
 		if (proto == PROTO_TCP) {
-			__u32 header = (t[12] >> 4) * 4;
-			if (header < 20 || header > rest)
+			__u32 header = e.bits >> 28 << 2;
+			if (header < 20 || header > e.rest)
 				return 0;
-			k.tcp_flags = t[13];
+			k.tcp_flags = e.bits >> 16;
 		}
-		return quick_recall(p, &k, current, len);
+		return quick_recall(p, &k, current, e.len);
 	}
+	__u32 ports = e.ports;
 	int swap = e.a_hi != e.b_hi ? e.a_hi > e.b_hi : e.a_lo != e.b_lo ? e.a_lo > e.b_lo : ports >> 16 > (ports & 0xffff);
 	if (swap) {
-		struct ends turned = {e.b_hi, e.b_lo, e.a_hi, e.a_lo};
-		e = turned;
+		__u64 hi = e.a_hi, lo = e.a_lo;
+		e.a_hi = e.b_hi;
+		e.a_lo = e.b_lo;
+		e.b_hi = hi;
+		e.b_lo = lo;
 		ports = ports << 16 | ports >> 16;
 	}
 	__u64 names = (__u64)ports << 32 | (__u32)proto << 24 | (flow - 1) << 16;
@@ -208,9 +214,9 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	if (!r)
 		return 0;
 	__s64 now = p->now;
-	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, len) : !quick_tcp(cf, mine, peer, t, now, len, rest))
+	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, e.len) : !quick_tcp(cf, mine, peer, &e, now))
 		return 0;
-	p->len = len;
+	p->len = e.len;
 	count_rule(p, r->id);
 	__builtin_memset(&p->v, 0, sizeof(p->v));
 	p->v.state = USE_HIT;
