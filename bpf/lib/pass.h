@@ -5,7 +5,7 @@
 #include "quick.h"
 #include "way.h"
 
-// straight_on: what is known of the addresses of an IPv4 packet says that it goes to a pod or a card as it is, by no translation and past no rate limit.
+// straight_on: what is known of the addresses of a packet says that it goes to a pod or a card as it is, by no translation and past no rate limit.
 inline_always int straight_on(struct way *w, struct forwarding *f, __s64 now, __u8 tos)
 {
 	if (w->to_pod)
@@ -23,17 +23,38 @@ checked_once int pass_by(struct __sk_buff *skb)
 	if (!c || !cf || !f || b + 54 > end || listened(cf, EVENT_PACKET) || !current_flow(cf->current))
 		return GO_ON;
 	struct pkt *p = &c->p;
-	if (*(__u16 *)(b + 12) != be16(ETH_IP) || b[22] <= 1 || skb->pkt_type != HOST || skb->vlan_present)
+	int four = *(__u16 *)(b + 12) == be16(ETH_IP);
+	__u32 len, head, bits; // head: of IP and, when segments are made of it, of what is above; bits: with the length of a TCP header
+	__u8 tos, proto;
+	if ((!four && (*(__u16 *)(b + 12) != be16(ETH_IPV6) || b + 74 > end)) || b[four ? 22 : 21] <= 1 || skb->pkt_type != HOST || skb->vlan_present)
 		return GO_ON;
-	p->src_hi = p->dst_hi = 0;
-	p->src_lo = (__u64)MAPPED << 32 | get32(b + 26);
-	p->dst_lo = (__u64)MAPPED << 32 | get32(b + 30);
+	if (four) {
+		p->src_hi = p->dst_hi = 0;
+		p->src_lo = (__u64)MAPPED << 32 | get32(b + 26);
+		p->dst_lo = (__u64)MAPPED << 32 | get32(b + 30);
+		len = get16(b + 16);
+		head = 20;
+		tos = b[15];
+		proto = b[23];
+		bits = b[46];
+	} else {
+		p->src_hi = get64(b + 22);
+		p->src_lo = get64(b + 30);
+		p->dst_hi = get64(b + 38);
+		p->dst_lo = get64(b + 46);
+		len = get16(b + 18) + 40;
+		head = 40;
+		tos = b[14] << 4 | b[15] >> 4;
+		proto = b[20];
+		bits = b[66];
+	}
 	int known;
 	struct way *w = known_way(p, f->serial, &known);
-	if (!w || !known || !straight_on(w, f, p->now, b[15]))
+	if (!w || !known || !straight_on(w, f, p->now, tos))
 		return GO_ON;
-	__u32 segment = skb->gso_size, len = get16(b + 16);
-	if ((segment ? segment + 20 + (b[23] == PROTO_TCP ? (b[46] >> 4) * 4 : 8) : len) > w->mtu)
+	__u32 segment = skb->gso_size;
+	head += proto == PROTO_TCP ? (bits >> 4) * 4 : 8;
+	if ((segment ? segment + head : len) > w->mtu)
 		return GO_ON;
 	if (!quick(skb, 14)) {
 		p->missed = 0;
@@ -47,10 +68,14 @@ checked_once int pass_by(struct __sk_buff *skb)
 		count_pod(w->origin.place, DIR_OUT, skb->len);
 	if (w->to_pod)
 		count_pod(w->target.place, DIR_IN, skb->len);
+	__u8 hops = b[21] - 1;
+	if (!four && bpf_skb_store_bytes(skb, 21, &hops, 1, BPF_F_RECOMPUTE_CSUM) < 0)
+		return TC_ACT_SHOT;
 	b = (__u8 *)(long)skb->data;
 	if (b + 34 > (__u8 *)(long)skb->data_end)
 		return TC_ACT_SHOT;
-	age4(b + 14);
+	if (four)
+		age4(b + 14);
 	__builtin_memcpy(b, w->macs, 12);
 	if (w->to_pod && likely(!f->plain))
 		return bpf_redirect_peer(w->ifindex, 0);

@@ -19,6 +19,7 @@ func BenchmarkPassage(b *testing.B) {
 	nstest.Root(b)
 	v := newVillage(b, hundredRules())
 	v.must(ping(v.a.Node, "192.0.2.2")) // now the host knows its neighbour
+	v.must(ping(v.a.Node, "2001:db8::2"))
 	card, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
 	a, other, outside := v.a.endpoint, v.b.endpoint, netip.MustParseAddr("192.0.2.2")
@@ -31,7 +32,9 @@ func BenchmarkPassage(b *testing.B) {
 		from, to    netip.Addr
 	}{
 		{"card to pod", atCard, atA, outside, a.Addrs[0]},
+		{"card to pod, IPv6", atCard, atA, netip.MustParseAddr("2001:db8::2"), a.Addrs[1]},
 		{"pod to pod", atA, atB, a.Addrs[0], other.Addrs[0]},
+		{"pod to pod, IPv6", atA, atB, a.Addrs[1], other.Addrs[1]},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			v.t = b
@@ -69,9 +72,15 @@ type crossing struct {
 // pass has a segment come in a number of times and returns how long that took. Its hop limit, which goes down every time, is 255 at first.
 func (v *village) pass(at crossing, from, to netip.Addr, segment packet.TCP, times uint32) (took time.Duration) {
 	v.t.Helper()
-	ip, err := packet.Build(packet.IPv4{Src: from, Dst: to, TTL: 255}, segment)
+	var header packet.Layer = packet.IPv4{Src: from, Dst: to, TTL: 255}
+	etherType := uint16(0x0800)
+	if from.Is6() {
+		header, etherType = packet.IPv6{Src: from, Dst: to, HopLimit: 255}, 0x86dd
+	}
+	ip, err := packet.Build(header, segment)
 	v.must(err)
-	frame := append(append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9, 8, 0), ip...)
+	frame := append(append([]byte(nil), at.mac[:]...), 2, 0, 0, 0, 0, 9)
+	frame = append(binary.BigEndian.AppendUint16(frame, etherType), ip...)
 	context := make([]byte, 192) // struct __sk_buff
 	binary.NativeEndian.PutUint32(context[40:], at.index)
 	v.must(v.host.Do(func() error {
