@@ -149,12 +149,12 @@ add check-state
 add allow tcp from any to me 80 setup keep-state
 add allow icmp from any to any
 END
-mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=2\n' >/etc/systemd/system/weir.service.d/fast.conf; systemctl daemon-reload`)
+mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n' >/etc/systemd/system/weir.service.d/fast.conf; systemctl daemon-reload`)
 	m.run("systemctl", "enable", "--now", "weir")
 	if out := m.run("weir", "status"); !strings.Contains(out, "healthy") {
 		t.Errorf("the unit is started, the node is %s", out)
 	}
-	if m.property("weir", "NotifyAccess") != "main" || m.property("weir", "WatchdogUSec") != "2s" {
+	if m.property("weir", "NotifyAccess") != "main" || m.property("weir", "WatchdogUSec") != "5s" {
 		t.Error("systemd does not listen to the node")
 	}
 	closed.quiet(t, "with Weir")
