@@ -220,23 +220,22 @@ func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string)
 // tcpdumpCounts is what tcpdump says at its end when the kernel had room for every packet: how many it read, how many there were.
 var tcpdumpCounts = regexp.MustCompile(`(?m)^(\d+) packets? captured\n(\d+) packets? received by filter\n0 packets dropped by kernel$`)
 
-// settle waits until a file has not grown for a second and a half: tcpdump leaves what it has not read yet when it is asked to
-// end, and the kernel hands it a block of packets that is not full only after a second (the timeout that tcpdump asks for).
+// settle waits for a second and a half, and until a file has grown by a few packets at most in that time: tcpdump leaves what it has not read yet when it is
+// asked to end, and the kernel hands it a block of packets that is not full only after a second (the timeout that tcpdump asks for).
 func settle(t *testing.T, file string) {
 	t.Helper()
-	last, calm := int64(-1), 0
-	for range 200 {
+	const step, steps, few = 50 * time.Millisecond, 30, 4096
+	var sizes []int64
+	for range 1200 {
 		i, err := os.Stat(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if calm++; i.Size() != last {
-			last, calm = i.Size(), 0
-		}
-		if calm == 30 {
+		sizes = append(sizes, i.Size())
+		if n := len(sizes); n > steps && sizes[n-1]-sizes[n-1-steps] < few {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(step)
 	}
 	t.Fatalf("%s still grows", file)
 }
