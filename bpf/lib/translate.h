@@ -4,7 +4,8 @@
 
 #include "mangle.h"
 
-// nat_fragment lets later fragments follow the translation of the first, which is at hand; without `note` it looks up what the later one at hand follows.
+// nat_fragment lets later fragments follow the translation of the first, which is at hand; without `note` it looks up what the later one at hand follows. p->before says what
+// either was before it.
 checked_once int nat_fragment(__u32 note)
 {
 	struct cpu *c = this_cpu();
@@ -13,9 +14,7 @@ checked_once int nat_fragment(__u32 note)
 		return 0;
 	struct pkt *p = &c->p;
 	struct nat_frag_key k = {};
-	struct tuple *t = &p->was;
-	if (!note)
-		tuple_of(p, t);
+	struct tuple *t = &p->before;
 	k.src.hi = t->src_hi;
 	k.src.lo = t->src_lo;
 	k.dst.hi = t->dst_hi;
@@ -68,6 +67,8 @@ checked_once int translate_in(struct __sk_buff *skb)
 		return NAT_FAILED;
 	struct pkt *p = &c->p;
 
+	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
+		tuple_of(p, &p->before);
 	if (p->frag & FRAG_LATER)
 		return nat_fragment(0) ? NAT_DONE : NAT_NONE;
 	make_key(skb, p);
@@ -154,6 +155,8 @@ checked_once int translate_out(struct __sk_buff *skb, __u32 ifindex)
 		return NAT_FAILED;
 	struct pkt *p = &c->p;
 
+	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
+		tuple_of(p, &p->before);
 	if (p->frag & FRAG_LATER) {
 		if (nat_fragment(0))
 			return NAT_DONE;
@@ -168,9 +171,8 @@ checked_once int translate_out(struct __sk_buff *skb, __u32 ifindex)
 		int r = ifindex && begins(0) && hides(p, f) ? hide(skb, p, ifindex) : NAT_NONE;
 		if (r == NAT_FAILED || !(p->frag & FRAG_FIRST))
 			return r;
-		if (r == NAT_NONE) // the other fragments stay as they are, too
-			tuple_of(p, &p->was);
 	}
+	// Also where nothing was translated: then the other fragments stay as they are, too.
 	if (p->frag & FRAG_FIRST)
 		nat_fragment(1);
 	return NAT_DONE;

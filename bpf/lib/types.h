@@ -365,6 +365,7 @@ struct pkt {
 	__u32 memo_place;
 	__u32 partner;	 // the other entry of a translation
 	struct tuple was, goal;
+	struct tuple before; // the translation that fragments follow: a packet between a pod and a published port may go through two
 	struct party party[2]; // by direction as a pod sees it: whom the packet goes to, who sent it
 	__u8 macs[12]; // destination, source
 	struct bpf_fib_lookup route;

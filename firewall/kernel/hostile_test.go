@@ -14,6 +14,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
 )
 
 func TestDeniedStaysDeniedOnEveryWay(t *testing.T) {
@@ -164,9 +165,18 @@ func TestMartians(t *testing.T) {
 	if err := ping(v.a.Node, "-W1", "-I", "10.88.0.2", "127.1.2.3"); err == nil {
 		t.Error("a reached a loopback address of the host")
 	}
-	if v.drops(firewall.ReasonMartian) == 0 {
+	before := v.drops(firewall.ReasonMartian)
+	if before == 0 {
 		t.Error("nothing was dropped as a martian")
 	}
+	var frames [][]byte
+	for _, to := range []string{"::1", "::"} {
+		ip, err := packet.Build(packet.IPv6{Src: v.a.endpoint.Addrs[1], Dst: netip.MustParseAddr(to), HopLimit: 64}, packet.UDP{SrcPort: 1, DstPort: 7})
+		v.must(err)
+		frames = append(frames, slices.Concat(v.a.endpoint.HostMAC[:], v.a.endpoint.MAC[:], []byte{0x86, 0xdd}, ip))
+	}
+	v.must(inject(v.a.Node, frames))
+	eventually(t, "loopback and unspecified addresses of IPv6 are refused", func() bool { return v.drops(firewall.ReasonMartian) == before+2 })
 }
 
 func TestHopLimit(t *testing.T) {

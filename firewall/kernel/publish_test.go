@@ -66,6 +66,15 @@ func TestPublishedPorts(t *testing.T) {
 		}
 		u.Close()
 	}
+	// Larger than every MTU on the way, both there and back: all fragments follow the first one.
+	for to, from := range map[string]*nstest.Node{"192.0.2.1:8080": v.outside, "[2001:db8::1]:8080": v.outside, "10.88.0.1:8080": v.b.Node} {
+		u, err := from.DialContext(context.Background(), "udp", to)
+		v.must(err)
+		if err := talk(u, strings.Repeat("much to say ", 400)); err != nil {
+			t.Errorf("a datagram in fragments to %s: %v", to, err)
+		}
+		u.Close()
+	}
 	for _, strict := range []string{"1", "2"} {
 		v.must(v.host.SetSysctl("net.ipv4.conf.all.rp_filter", strict))
 		for _, to := range []string{"192.0.2.1:8080", "127.0.0.1:8080"} {

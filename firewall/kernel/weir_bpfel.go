@@ -300,6 +300,15 @@ type weirCpu struct {
 			Ports uint32
 			Pad   uint32
 		}
+		Before struct {
+			_     structs.HostLayout
+			SrcHi uint64
+			SrcLo uint64
+			DstHi uint64
+			DstLo uint64
+			Ports uint32
+			Pad   uint32
+		}
 		Party [2]struct {
 			_       structs.HostLayout
 			Known   uint32
