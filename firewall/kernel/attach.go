@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -79,16 +80,27 @@ func (e *Engine) tickLocked() error {
 	if e.ticking {
 		return nil
 	}
-	c := weirCall{Op: opTick}
-	if err := e.call.ask(&c); err != nil {
-		return err
+	for try := 0; ; try++ {
+		c := weirCall{Op: opTick}
+		if err := e.call.ask(&c); err != nil {
+			return err
+		}
+		if c.Result >= 0 {
+			e.ticking = true
+			return nil
+		}
+		if try == tickTries {
+			return fmt.Errorf("start the timer of the sweep: %w", unix.Errno(-c.Result))
+		}
+		time.Sleep(tickPause)
 	}
-	if c.Result < 0 {
-		return fmt.Errorf("start the timer of the sweep: %w", unix.Errno(-c.Result))
-	}
-	e.ticking = true
-	return nil
 }
+
+// A timer's memory is asked for without waiting, and the kernel refuses now and then although it has plenty: a second later it has not refused each time.
+const (
+	tickTries = 100
+	tickPause = 10 * time.Millisecond
+)
 
 // linkAt asks for one interface: the standard library lists all of them.
 func linkAt(index uint32) (nl.Link, error) {
