@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // TestBrowser opens pages with a real browser through the proxy, which alone knows
@@ -55,7 +57,7 @@ func TestBrowser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 			defer cancel()
-			home := browserHome(t)
+			home := nstest.TempDir(t)
 			before := s.Stats()
 			cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 				"--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -73,23 +75,4 @@ func TestBrowser(t *testing.T) {
 			}
 		})
 	}
-}
-
-// browserHome makes a directory that may still be written to by dying helpers of a browser when it is removed.
-func browserHome(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "browser-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for range 300 {
-			if err = os.RemoveAll(dir); err == nil {
-				return
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		t.Error(err)
-	})
-	return dir
 }

@@ -3,7 +3,6 @@ package test
 import (
 	"bufio"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
 )
 
 // TestViewsAgreeUnderLoad: while nginx is under load and a flood is refused, the live list, top, the page in a real browser, the metrics and the
@@ -141,25 +141,6 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	}
 }
 
-// browserHome makes a directory that may still be written to by dying helpers of a browser when it is removed.
-func browserHome(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "browser-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		for range 300 {
-			if err = os.RemoveAll(dir); err == nil {
-				return
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		t.Error(err)
-	})
-	return dir
-}
-
 // dumpPage returns what the page has become in a real browser that looked at it for some seconds.
 func (p *pair) dumpPage() string {
 	p.t.Helper()
@@ -173,7 +154,7 @@ func (p *pair) dumpPage() string {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	home := browserHome(p.t)
+	home := nstest.TempDir(p.t)
 	browser := p.server.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server",
 		"--user-data-dir="+filepath.Join(home, "profile"), "--virtual-time-budget=4000", "--dump-dom", strings.TrimSpace(line))
 	browser.Env = append(exec.Command("true").Environ(), "HOME="+home)
