@@ -7,6 +7,9 @@
 // What struct call.count of an adoption says: a state that is there already is brought up to what the call describes.
 enum { ADOPT_MERGE = 1 };
 
+// What an adoption returns of a state that was there already and had missed packets that the call's sides have seen.
+enum { ADOPT_BEHIND = 2 };
+
 // adopt_track counts an adopted state in the track of its rule, however many states that has already.
 inline_always void adopt_track(struct pkt *p, struct side *low, int made)
 {
@@ -30,23 +33,28 @@ inline_always void adopt_track(struct pkt *p, struct side *low, int made)
 	low->flags |= META_TRACKED;
 }
 
+// misses reports whether a side has not seen all that another table knows of it. The bytes tell when the numbers have gone half around.
+inline_always int misses(struct side *d, struct side *v)
+{
+	return d->bytes < v->bytes || before(once(d->end), v->end) ||
+	       (v->flags & SIDE_ACKED && (before(once(d->ack), v->ack) || before(once(d->edge), v->edge)));
+}
+
 // join brings one side up to what another table knows of it: numbers only move on.
 inline_always void join(struct side *d, struct side *v)
 {
-	if (!(once(d->flags) & SIDE_SEEN)) {
+	if (!(once(d->flags) & SIDE_SEEN))
 		d->start = v->start;
+	if (!(once(d->flags) & SIDE_SEEN) || d->bytes < v->bytes)
 		d->end = v->end;
+	else
+		raise(&d->end, v->end);
+	if (v->flags & SIDE_ACKED && (!(once(d->flags) & SIDE_ACKED) || d->bytes < v->bytes)) {
 		d->ack = v->ack;
 		d->edge = v->edge;
-	} else if (v->flags & SIDE_SEEN) {
-		raise(&d->end, v->end);
-		if (v->flags & SIDE_ACKED && !(once(d->flags) & SIDE_ACKED)) {
-			d->ack = v->ack;
-			d->edge = v->edge;
-		} else if (v->flags & SIDE_ACKED) {
-			raise(&d->ack, v->ack);
-			raise(&d->edge, v->edge);
-		}
+	} else if (v->flags & SIDE_ACKED) {
+		raise(&d->ack, v->ack);
+		raise(&d->edge, v->edge);
 	}
 	if (d->win < v->win)
 		d->win = v->win;
@@ -57,11 +65,10 @@ inline_always void join(struct side *d, struct side *v)
 	if (d->bytes < v->bytes)
 		d->bytes = v->bytes;
 	set_flags(d, v->flags & 0xfff);
-	if (!(v->flags & META_LIBERAL))
-		__sync_fetch_and_and(&d->flags, ~META_LIBERAL);
 }
 
-// merge brings the state at p->place up to what the call describes.
+// merge brings the state at p->place up to what the call describes. A state that the call wants strict becomes so when it has missed nothing: then its numbers
+// have moved on by themselves, or nothing has moved. From numbers that a stream has left behind it would never find back.
 checked_once int merge(__u32 place)
 {
 	__u32 zero = 0;
@@ -69,11 +76,17 @@ checked_once int merge(__u32 place)
 	struct set *s = set_at(place / WAYS);
 	if (!in || !s || low_side(s, place)->rule == NAT_RULE)
 		return 0;
-	join(low_side(s, place), &in->side[0]);
-	join(high_side(s, place), &in->side[1]);
+	struct side *low = low_side(s, place), *high = high_side(s, place);
+	int behind = in->key.proto == PROTO_TCP && (misses(low, &in->side[0]) || misses(high, &in->side[1]));
+	join(low, &in->side[0]);
+	join(high, &in->side[1]);
+	if (!behind && !(in->side[0].flags & META_LIBERAL)) {
+		__sync_fetch_and_and(&low->flags, ~META_LIBERAL);
+		__sync_fetch_and_and(&high->flags, ~META_LIBERAL);
+	}
 	new_phase(s, place, in->key.proto);
 	forget_note(place);
-	return 0;
+	return behind ? ADOPT_BEHIND : 0;
 }
 
 // adopt makes the state that the call describes, with its sides and its rule as they are given, unless there is one. It sets call.place. With call.place given, 1 + that of
@@ -92,9 +105,7 @@ checked_once int adopt(__u32 unused)
 	p->hashed = 0;
 	key_hash(p, cf, p->key.flow);
 	if (find(p, cf)) {
-		if (in->count & ADOPT_MERGE)
-			merge(p->place);
-		return 0;
+		return in->count & ADOPT_MERGE ? merge(p->place) : 0;
 	}
 	__u32 flags = in->side[0].flags, partner = in->place;
 	int made = (flags & META_MADE) != 0, embryo = (flags & META_EMBRYO) != 0, translation = in->side[0].rule == NAT_RULE;

@@ -25,6 +25,9 @@ const (
 // adoptMerge says that a state that is there already is brought up to what opAdopt describes, bpf/lib/adopt.h.
 const adoptMerge = 1
 
+// adoptBehind is the result of a merge into a state that had missed packets.
+const adoptBehind = 2
+
 // Why states are removed, enum removal of bpf/lib/table.h.
 const goneCut = 4
 

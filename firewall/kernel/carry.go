@@ -11,7 +11,8 @@ import (
 
 // What an engine has pinned whose pins are not ours is carried over: its states are adopted when the first Program is loaded, and again, while its
 // programs and ours both judge, at every interface that goes from one to the other. Numbers of TCP only move on, so an adopted state is brought up to the
-// moment. Until the last interface has changed hands they are liberal: a packet that went on since the copy was made passes.
+// moment. Until the last interface has changed hands, and until it has followed its connection from one copy to the next, a state is liberal: a packet that
+// went on since the copy was made passes.
 
 // older is what another engine has pinned.
 type older struct {
@@ -67,25 +68,39 @@ func (e *Engine) carryLocked(merge, last bool) error {
 		if !ok || !known {
 			continue
 		}
-		c := x.call(uint8(flow))
-		for i := range c.Side {
-			d := &c.Side[i]
-			d.Rule, d.Track = id, 0
-			d.Flags &^= metaLiberal
-			if liberal[id] || !last {
-				d.Flags |= metaLiberal
+		for try := 0; x != nil; try++ {
+			c := x.call(uint8(flow))
+			for i := range c.Side {
+				d := &c.Side[i]
+				d.Rule, d.Track = id, 0
+				d.Flags &^= metaLiberal
+				if liberal[id] || !last {
+					d.Flags |= metaLiberal
+				}
+			}
+			if merge {
+				c.Count = adoptMerge
+			}
+			if err := e.call.ask(&c); err != nil {
+				return err
+			}
+			if c.Result == 1 {
+				e.carried++ // what finds no room in a smaller table is lost
+			}
+			if c.Result != adoptBehind || !last || try == mergeTries {
+				break
+			}
+			if x, err = o.pins.at(x.place); err != nil {
+				return err
 			}
 		}
-		if merge {
-			c.Count = adoptMerge
-		}
-		if err := e.call.ask(&c); err != nil {
-			return err
-		}
-		e.carried += max(0, int(c.Result)) // what finds no room in a smaller table is lost
 	}
 	return nil
 }
+
+// A try takes some microseconds and misses if the stream has gone on by more than a window in them, which takes that we lost the processor. A state that never
+// keeps up stays liberal.
+const mergeTries = 100
 
 // carryAllLocked makes the first copy, when the rules are in force.
 func (e *Engine) carryAllLocked() error {

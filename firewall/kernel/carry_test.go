@@ -19,7 +19,9 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
 )
 
 // snapshot is an engine of an older layout as it was released, with the rules webRules for a host 10.0.0.1 and fd00::1: its programs, and what its
@@ -394,5 +396,54 @@ func TestUnknownPinsAreNotRead(t *testing.T) {
 	}
 	if err := errors.Join(p.close(), e.Close(), Remove(dir)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAStateThatFellBehindStaysLiberal merges copies into a state as a stream goes on between them: it becomes strict when it has missed nothing since the
+// copy before, however far the stream has gone, and not sooner.
+func TestAStateThatFellBehindStaysLiberal(t *testing.T) {
+	nstest.Root(t)
+	for _, gone := range []uint32{1, 1 << 20, 3 << 30} {
+		e, err := Open(Config{Options: firewall.DefaultOptions()})
+		if err != nil {
+			t.Fatalf("%+v", err)
+		}
+		defer e.Close()
+		if err := e.Load(compile(t, "add allow tcp from any to any setup keep-state\n")); err != nil {
+			t.Fatal(err)
+		}
+		merge := func(what string, numbers uint32, strict bool, want int64) {
+			t.Helper()
+			old := firewall.State{Proto: packet.ProtoTCP, From: netip.MustParseAddrPort("10.0.0.2:1"), To: netip.MustParseAddrPort("10.0.0.1:80")}
+			c := adoption(&old, e.rules[0].Id, 0, 1)
+			for i := range c.Side {
+				d := &c.Side[i]
+				d.Flags = d.Flags&^metaLoose | uint32(flow.Acked)
+				d.End, d.Ack, d.Edge, d.Bytes = numbers, numbers, numbers+1000, uint64(numbers)
+				if !strict {
+					d.Flags |= metaLiberal
+				}
+			}
+			c.Count = adoptMerge
+			if err := e.call.ask(&c); err != nil {
+				t.Fatal(err)
+			}
+			if c.Result != want {
+				t.Errorf("%d on, %s: result %d, not %d", gone, what, c.Result, want)
+			}
+			for x, err := range e.entries() {
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i, d := range x.sides {
+					if liberal := !strict || want == adoptBehind; (d.Flags&metaLiberal != 0) != liberal || d.End != numbers || d.Ack != numbers || d.Edge != numbers+1000 {
+						t.Errorf("%d on, %s: side %d: %+v", gone, what, i, d)
+					}
+				}
+			}
+		}
+		merge("made", 1000, false, 1)
+		merge("behind", 1000+gone, true, adoptBehind)
+		merge("up to it", 1000+gone, true, 0)
 	}
 }
