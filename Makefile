@@ -26,11 +26,11 @@ demo: deps build
 # Everything, root tests included when run as root. WEIR_CI=1 turns a skipped root test into a failure.
 test: deps
 	@[ "$$(id -u)" = 0 ] || echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
-	$(GO) test -timeout 45m ./...
+	@GO="$(GO)" TESTFLAGS="-timeout 45m" scripts/test ./...
 
 # The same under the race detector, which needs a C compiler; but not what runs programs or the kernel rather than our goroutines.
 race: deps
-	CGO_ENABLED=1 $(GO) test -race -timeout 45m $$($(GO) list ./... | grep -v -e /test$$ -e /firewall/kernel$$)
+	@CGO_ENABLED=1 GO="$(GO)" TESTFLAGS="-race -timeout 45m" scripts/test $$($(GO) list ./... | grep -v -e /test$$ -e /firewall/kernel$$)
 
 # What a reviewer need not look for.
 check: deps check-format check-vet check-static check-shell check-tidy check-cross check-fresh check-vuln
