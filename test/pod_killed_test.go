@@ -39,13 +39,16 @@ func (h *podHost) traces() string {
 }
 
 // TestKilledAddsLeaveNothing: plugins that are killed at any moment of an ADD leave nothing behind once the runtime has called DEL, as it does after
-// every failure: all that the host has is what it had before, and as many pods find an address.
+// every failure: all that the host has is what it had before, and as many pods find an address. Other pods lose no packet meanwhile.
 func TestKilledAddsLeaveNothing(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHostWith(t, killedAddSettings, "add allow ip from any to any\n")
 	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)
 	stays := h.lab.Node("stays")
 	h.cni("ADD", "stays", stays.Path(), config)
+	sends := h.lab.Node("sends")
+	h.cni("ADD", "sends", sends.Path(), config)
+	steady := newSteady(t, sends, stays, h.pod("stays").Addrs[0])
 	before := h.traces()
 	plugin := filepath.Join(h.root, "weir-cni")
 	for i := range 40 {
@@ -64,8 +67,8 @@ func TestKilledAddsLeaveNothing(t *testing.T) {
 			t.Errorf("DEL after a killed ADD: %v", out)
 		}
 		if i%10 == 9 {
-			eventually(t, "everything is gone but one pod", func() error {
-				if pods := h.pods(); len(pods) != 1 {
+			eventually(t, "everything is gone but two pods", func() error {
+				if pods := h.pods(); len(pods) != 2 {
 					return fmt.Errorf("%d pods", len(pods))
 				}
 				if now := h.traces(); now != before {
@@ -78,25 +81,29 @@ func TestKilledAddsLeaveNothing(t *testing.T) {
 			}
 		}
 	}
-	for i := range 4 { // the fifth is the one that stays
+	for i := range 3 { // two have stayed
 		id := fmt.Sprint("n", i)
 		if out, _ := h.cni("ADD", id, h.lab.Node(id).Path(), config); out["ips"] == nil {
-			t.Fatalf("an ADD that nobody kills, with %d pods: %v", i+1, out)
+			t.Fatalf("an ADD that nobody kills, with %d pods: %v", i+2, out)
 		}
 	}
+	steady.end(t)
 	if out, err := stays.Command("ping", "-c1", "-W10", "10.88.0.1").CombinedOutput(); err != nil {
 		t.Errorf("the pod that stays: %v\n%s", err, out)
 	}
 }
 
 // TestKilledAgentMidAttach: an agent that is killed while it attaches leaves nothing that the next one does not remove, and a
-// repeated ADD works.
+// repeated ADD works. Other pods lose no packet meanwhile.
 func TestKilledAgentMidAttach(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)
 	plugin := filepath.Join(h.root, "weir-cni")
 	h.cni("STATUS", "", "", config) // makes the link to the plugin
+	stays, pod := h.attach("stays")
+	sends, _ := h.attach("sends")
+	steady := newSteady(t, sends, stays, pod.Addrs[0])
 	for i := range 6 {
 		id := fmt.Sprint("a", i)
 		node := h.lab.Node(id)
@@ -117,7 +124,8 @@ func TestKilledAgentMidAttach(t *testing.T) {
 			t.Errorf("%s: %v\n%s", id, err, out)
 		}
 	}
-	if pods := h.pods(); len(pods) != 6 {
-		t.Errorf("%d pods, want 6", len(pods))
+	steady.end(t)
+	if pods := h.pods(); len(pods) != 8 {
+		t.Errorf("%d pods, want 8", len(pods))
 	}
 }
