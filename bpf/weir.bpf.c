@@ -24,7 +24,7 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct pkt *p = &c->p;
 	p->dir = dir;
 	p->recv = dir == DIR_IN ? skb->ifindex : skb->ingress_ifindex;
-	p->now = bpf_ktime_get_coarse_ns();
+	p->now = coarse_now(cf);
 	if (dir == DIR_IN && l2 && (f->pods | f->published)) {
 		int r = pass_by(skb);
 		if (likely(r != GO_ON))
@@ -76,7 +76,7 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	struct config *cf = settings();
 	if (!c || !cf || cf->layout != LAYOUT)
 		return TC_ACT_UNSPEC;
-	c->p.now = bpf_ktime_get_coarse_ns();
+	c->p.now = coarse_now(cf);
 	read_frame(skb, 14);
 	return call_own(skb);
 }

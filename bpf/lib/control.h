@@ -4,7 +4,7 @@
 
 #include "adopt.h"
 
-enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK };
+enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK, OP_CLOCK };
 
 // operate does anything but judging.
 checked_once int operate(__u32 op)
@@ -19,6 +19,11 @@ checked_once int operate(__u32 op)
 		return remove_state(in->place, in->tag_word, in->count);
 	if (op == OP_TICK)
 		return start_ticking();
+	if (op == OP_CLOCK) {
+		__s64 now = bpf_ktime_get_coarse_ns(); // first: if the clock moves on in between, ours is late rather than early
+		in->clock = now - (__s64)bpf_jiffies64() * in->clock;
+		return 0;
+	}
 	if (op == OP_ADOPT)
 		return adopt(0);
 	c->p.swept = 0;

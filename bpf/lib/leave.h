@@ -58,7 +58,7 @@ inline_always int hand_in(struct __sk_buff *skb)
 	p->dir = DIR_OUT;
 	p->recv = 0;
 	p->xmit = skb->ifindex;
-	p->now = bpf_ktime_get_coarse_ns();
+	p->now = coarse_now(cf);
 	not_judged_yet(p, cf);
 	int r = carry_out(skb, 14);
 	if (r != GO_UP)
@@ -79,7 +79,7 @@ checked_once int marked(struct __sk_buff *skb, __u32 l2)
 
 	if (likely(!(f->masquerade | f->published)))
 		return GO_UP;
-	p->now = bpf_ktime_get_coarse_ns();
+	p->now = coarse_now(cf);
 	read_frame(skb, l2);
 	p->translated = 0;
 	if (p->kind != PARSED_IP || p->reason || !pod_at(p->src_hi, p->src_lo))

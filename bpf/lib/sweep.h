@@ -223,6 +223,15 @@ inline_always void end_cookies(struct config *cf, __s64 now)
 	__sync_val_compare_and_swap(&g->cookies, COOKIES_ON, COOKIES_GOING);
 }
 
+// check_clock gives our own reading of the clock up if it is another.
+inline_always void check_clock(struct config *cf, __s64 now)
+{
+	__s64 ahead = coarse_now(cf) - now, most = 2 * cf->tick;
+
+	if (unlikely(ahead > most || ahead < -most))
+		cf->tick = 0;
+}
+
 // tick moves the hand on.
 static int tick(void *map, __u32 *key, struct hand *hand)
 {
@@ -245,6 +254,7 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 		hand->pass_began = c->p.now;
 	}
 	end_cookies(cf, c->p.now);
+	check_clock(cf, c->p.now);
 	hand->gone += w.gone;
 	hand->ticks++;
 	__u64 took = bpf_ktime_get_ns() - begin;

@@ -74,6 +74,7 @@ struct config {
 	__u64 seed[12];
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
+	__s64 clock, tick; // what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what it moves by; tick is 0 if that is not known
 };
 
 // A state's identity, flow.Key.
@@ -408,6 +409,7 @@ struct call {
 	__u32 place; // of the state to remove, of the set to begin to sweep with
 	__u32 count;
 	__u64 tag_word;
+	__s64 clock; // of OP_CLOCK: config.tick, and as an output config.clock
 	// The state to adopt.
 	struct key key;
 	struct side side[2];

@@ -20,6 +20,7 @@ const (
 	opAdopt
 	opPurge
 	opTick
+	opClock
 )
 
 // adoptMerge says that a state that is there already is brought up to what opAdopt describes, bpf/lib/adopt.h.

@@ -1,6 +1,10 @@
 package kernel
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
 
 // monotonic returns the time of the clock by which the programs judge, ns: CLOCK_MONOTONIC_COARSE.
 func monotonic() int64 {
@@ -9,4 +13,19 @@ func monotonic() int64 {
 		return 0 // the kernel has had this clock since 2.6.32
 	}
 	return t.Nano()
+}
+
+// setClock tells the programs how that clock follows from the count of jiffies: both are moved by the same ticks, whose length is the clock's resolution
+// (kernel/time/posix-timers.c, posix_get_coarse_res).
+func (e *Engine) setClock() error {
+	var tick unix.Timespec
+	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {
+		return fmt.Errorf("resolution of the clock: %w", err)
+	}
+	c := weirCall{Op: opClock, Clock: tick.Nano()}
+	if err := e.call.ask(&c); err != nil {
+		return err
+	}
+	e.config.Clock, e.config.Tick = c.Clock, tick.Nano()
+	return e.putConfigLocked()
 }

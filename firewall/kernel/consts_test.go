@@ -161,7 +161,7 @@ func TestConstants(t *testing.T) {
 		"MAX_PODS": maxPods, "MAX_POD_ADDRESSES": maxPodAddresses, "CURRENT_SLOT": currentSlot, "CURRENT_QUICK": currentQuick, "CURRENT_READS": currentReads,
 		"READ_SRC": readSrc, "READ_SPORT": readSport, "READ_BITS": readBits, "BLOCK": block,
 		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_EMBRYO": tagEmbryo, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge, "ADOPT_BEHIND": adoptBehind,
-		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "GONE_CUT": goneCut,
+		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "GONE_CUT": goneCut,
 	}
 	for name, want := range same {
 		if got, ok := c[name]; !ok || got != want {

@@ -73,7 +73,7 @@ type Engine struct {
 var _ firewall.Engine = (*Engine)(nil)
 
 // layout is LAYOUT of bpf/lib/consts.h: the version of everything pinned.
-const layout = 10
+const layout = 11
 
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
@@ -137,6 +137,9 @@ func (e *Engine) open() error {
 		return err
 	}
 	if err := e.configure(); err != nil {
+		return err
+	}
+	if err := e.setClock(); err != nil {
 		return err
 	}
 	if e.older, err = e.findOlder(); err != nil {

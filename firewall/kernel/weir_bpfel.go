@@ -41,6 +41,7 @@ type weirCall struct {
 	Place   uint32
 	Count   uint32
 	TagWord uint64
+	Clock   int64
 	Key     weirKey
 	Side    [2]weirSide
 	Out     struct {
@@ -128,6 +129,8 @@ type weirConfig struct {
 	LifeUdpReply    int64
 	LifeShort       int64
 	LifeFrag        int64
+	Clock           int64
+	Tick            int64
 }
 
 type weirConnected struct {

@@ -1,0 +1,58 @@
+package kernel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestTheClock compares what the programs take for the time with the clock, on and on: it is that one, or behind by a tick. What they say when their own reading
+// is wrong is the clock itself.
+func TestTheClock(t *testing.T) {
+	nstest.Root(t)
+	e, err := Open(Config{Options: firewall.DefaultOptions()})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer e.Close()
+	tick := e.config.Tick
+	if tick < int64(time.Millisecond) || tick > int64(10*time.Millisecond) {
+		t.Fatalf("a tick takes %d ns", tick)
+	}
+	for range 100 {
+		before := monotonic()
+		c := weirCall{Op: opClock, Clock: tick}
+		if err := e.call.ask(&c); err != nil {
+			t.Fatal(err)
+		}
+		// What was found at the start and what is found now are two looks at one thing.
+		if off := c.Clock - e.config.Clock; off < -tick || off > tick {
+			t.Errorf("the clock is %d ns off", off)
+		}
+		if now := monotonic(); now < before {
+			t.Errorf("the clock went back from %d to %d", before, now)
+		}
+		time.Sleep(3 * time.Millisecond)
+	}
+	if err := e.tickLocked(); err != nil { // the sweep checks the clock
+		t.Fatal(err)
+	}
+	says := func() (tick int64) {
+		var c weirConfig
+		if err := e.objects.Config.Lookup(uint32(0), &c); err != nil {
+			t.Fatal(err)
+		}
+		return c.Tick
+	}
+	time.Sleep(100 * time.Millisecond)
+	if got := says(); got != tick {
+		t.Errorf("a tick takes %d ns, and %d after a while", tick, got)
+	}
+	e.config.Clock += int64(time.Second)
+	if err := e.putConfigLocked(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a reading that is wrong is given up", patience, func() bool { return says() == 0 })
+}
