@@ -78,13 +78,54 @@ inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 t
 	return 0;
 }
 
-// quick_rule returns the rule with an id, its slot in p->slot, if it does no more than to count a packet and let it pass.
-inline_always struct code *quick_rule(struct pkt *p, __u32 id)
+enum { OWNERS = 256 };
+
+// A rule that does no more than to count a packet and let it pass, noted on each CPU for the states that are its own: rows of an image are looked up by a call.
+struct owner {
+	__u64 when; // config.epoch << 8 | slot of the image; 0 for nothing
+	__u32 id;
+	__u16 number;
+	__u16 slot;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OWNERS);
+	__type(key, __u32);
+	__type(value, struct owner);
+} owners SEC(".maps");
+
+// note_owner notes the rule with an id, if it is such a rule.
+checked_once int note_owner(__u32 id)
 {
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u32 at = id % OWNERS;
+	struct owner *o = bpf_map_lookup_elem(&owners, &at);
+	if (!c || !cf || !o)
+		return 0;
+	struct pkt *p = &c->p;
+	__u64 when = once(cf->epoch) << 8 | p->current; // before anything is read
 	void *image = image_of(p);
 	struct code *r = image ? owner_of(p, image, id) : NULL;
+	if (!r || r->action != ACT_ALLOW || r->tag || r->flags & CODE_LOG)
+		return 0;
+	o->when = when;
+	o->id = id;
+	o->number = r->number;
+	o->slot = p->slot;
+	return 1;
+}
 
-	return r && r->action == ACT_ALLOW && !r->tag && !(r->flags & CODE_LOG) ? r : NULL;
+// quick_rule returns what is noted of the rule with an id, or NULL if that does more than to let a packet pass.
+inline_always struct owner *quick_rule(struct pkt *p, struct config *cf, __u32 id)
+{
+	__u32 at = id % OWNERS;
+	struct owner *o = bpf_map_lookup_elem(&owners, &at);
+
+	if (o && (o->id != id || o->when != (once(cf->epoch) << 8 | p->current)) && !note_owner(id))
+		return NULL;
+	return o;
 }
 
 // quick_recall judges a packet by what is remembered of packets that look the same to the rules, where these keep no states.
@@ -210,7 +251,7 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 		return 0;
 	struct side *mine = swap ? high_side(s, place) : low_side(s, place), *peer = swap ? low_side(s, place) : high_side(s, place);
 	p->current = current & CURRENT_SLOT;
-	struct code *r = quick_rule(p, mine->rule);
+	struct owner *r = quick_rule(p, cf, mine->rule);
 	if (!r)
 		return 0;
 	__s64 now = p->now;
@@ -223,6 +264,6 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	p->v.pass = 1;
 	p->v.number = r->number;
 	p->v.id = r->id;
-	p->v.slot = p->slot;
+	p->v.slot = r->slot;
 	return 1;
 }

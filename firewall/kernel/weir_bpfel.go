@@ -585,6 +585,14 @@ type weirNatFragKey struct {
 	Pad   [2]uint8
 }
 
+type weirOwner struct {
+	_      structs.HostLayout
+	When   uint64
+	Id     uint32
+	Number uint16
+	Slot   uint16
+}
+
 type weirPodCounter struct {
 	_       structs.HostLayout
 	Packets [2]uint64
@@ -756,6 +764,7 @@ const (
 	weirMapNatFrags      = "nat_frags"
 	weirMapNetworks      = "networks"
 	weirMapNotes         = "notes"
+	weirMapOwners        = "owners"
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
 	weirMapPublished     = "published"
@@ -852,6 +861,7 @@ type weirMapSpecs struct {
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Notes         *ebpf.MapSpec `ebpf:"notes"`
+	Owners        *ebpf.MapSpec `ebpf:"owners"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
@@ -914,6 +924,7 @@ type weirMaps struct {
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
 	Notes         *ebpf.Map `ebpf:"notes"`
+	Owners        *ebpf.Map `ebpf:"owners"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Published     *ebpf.Map `ebpf:"published"`
@@ -952,6 +963,7 @@ func (m *weirMaps) Close() error {
 		m.NatFrags,
 		m.Networks,
 		m.Notes,
+		m.Owners,
 		m.PodCounters,
 		m.Pods,
 		m.Published,
