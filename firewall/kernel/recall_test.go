@@ -238,3 +238,18 @@ func TestRecallMakesStates(t *testing.T) {
 		t.Errorf("the sixth conversation of a source that may have five: %+v, %v", v, err)
 	}
 }
+
+// TestStatesFollowTheirRules loads other rules while packets of a known conversation go on: each is told by the number that its rule has by now, and none passes by a
+// rule that is gone.
+func TestStatesFollowTheirRules(t *testing.T) {
+	a := newAsker(t, newEngine(t), "add 50 check-state\nadd 200 allow udp from any to any keep-state\n")
+	for range 3 { // an image's slot is used again
+		a.is(200)
+		a.must(a.e.Load(compile(t, "add 40 deny tcp from any to any\nadd 50 check-state\nadd 300 allow udp from any to any keep-state\n")))
+		a.is(300)
+		a.must(a.e.Load(compile(t, "add 50 check-state\nadd 200 allow udp from any to any keep-state\n")))
+	}
+	a.is(200)
+	a.must(a.e.Load(compile(t, "add 50 check-state\nadd 200 allow tcp from any to any keep-state\n")))
+	a.is(65535)
+}
