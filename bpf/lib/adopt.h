@@ -7,8 +7,8 @@
 // What struct call.count of an adoption says: a state that is there already is brought up to what the call describes.
 enum { ADOPT_MERGE = 1 };
 
-// What an adoption returns of a state that was there already and had missed packets that the call's sides have seen.
-enum { ADOPT_BEHIND = 2 };
+// What an adoption returns: the state was made, or it was there and had missed packets that the call's sides have seen.
+enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2 };
 
 // adopt_track counts an adopted state in the track of its rule, however many states that has already.
 inline_always void adopt_track(struct pkt *p, struct side *low, int made)
@@ -128,6 +128,10 @@ checked_once int adopt(__u32 unused)
 	s->addr[way].high_lo = p->key.high_lo;
 	*low_side(s, way) = in->side[0];
 	*high_side(s, way) = in->side[1];
+	if (in->count & ADOPT_MERGE) { // who knows whether it keeps up
+		low_side(s, way)->flags |= META_LIBERAL;
+		high_side(s, way)->flags |= META_LIBERAL;
+	}
 	if (translation)
 		low_side(s, way)->track = partner - 1;
 	else if (flags & META_TRACKED)
@@ -143,5 +147,5 @@ checked_once int adopt(__u32 unused)
 	struct set *o = translation && partner ? set_at((partner - 1) / WAYS) : NULL;
 	if (o)
 		low_side(o, partner - 1)->track = place;
-	return 1;
+	return ADOPT_MADE;
 }

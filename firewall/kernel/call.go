@@ -26,8 +26,11 @@ const (
 // adoptMerge says that a state that is there already is brought up to what opAdopt describes, bpf/lib/adopt.h.
 const adoptMerge = 1
 
-// adoptBehind is the result of a merge into a state that had missed packets.
-const adoptBehind = 2
+// Results of an adoption: the state was made, or it was there and had missed packets.
+const (
+	adoptMade   = 1
+	adoptBehind = 2
+)
 
 // Why states are removed, enum removal of bpf/lib/table.h.
 const goneCut = 4

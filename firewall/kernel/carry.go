@@ -68,31 +68,8 @@ func (e *Engine) carryLocked(merge, last bool) error {
 		if !ok || !known {
 			continue
 		}
-		for try := 0; x != nil; try++ {
-			c := x.call(uint8(flow))
-			for i := range c.Side {
-				d := &c.Side[i]
-				d.Rule, d.Track = id, 0
-				d.Flags &^= metaLiberal
-				if liberal[id] || !last {
-					d.Flags |= metaLiberal
-				}
-			}
-			if merge {
-				c.Count = adoptMerge
-			}
-			if err := e.call.ask(&c); err != nil {
-				return err
-			}
-			if c.Result == 1 {
-				e.carried++ // what finds no room in a smaller table is lost
-			}
-			if c.Result != adoptBehind || !last || try == mergeTries {
-				break
-			}
-			if x, err = o.pins.at(x.place); err != nil {
-				return err
-			}
+		if err := e.carryState(x, id, uint8(flow), merge, liberal[id] || !last); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -101,6 +78,38 @@ func (e *Engine) carryLocked(merge, last bool) error {
 // A try takes some microseconds and misses if the stream has gone on by more than a window in them, which takes that we lost the processor. A state that never
 // keeps up stays liberal.
 const mergeTries = 100
+
+// carryState copies one state; what finds no room in a smaller table is lost. One that has to be strict is copied until it has missed nothing since the copy before.
+func (e *Engine) carryState(x *entry, rule uint32, flow uint8, merge, liberal bool) (err error) {
+	tag := x.tag | tagEmbryo
+	for range mergeTries {
+		c := x.call(flow)
+		for i := range c.Side {
+			d := &c.Side[i]
+			d.Rule, d.Track = rule, 0
+			d.Flags &^= metaLiberal
+			if liberal {
+				d.Flags |= metaLiberal
+			}
+		}
+		if merge {
+			c.Count = adoptMerge
+		}
+		if err := e.call.ask(&c); err != nil {
+			return err
+		}
+		if c.Result == adoptMade {
+			e.carried++
+		}
+		if liberal || c.Result != adoptMade && c.Result != adoptBehind {
+			return nil
+		}
+		if x, err = e.older.pins.at(x.place); err != nil || x == nil || x.tag|tagEmbryo != tag {
+			return err
+		}
+	}
+	return nil
+}
 
 // carryAllLocked makes the first copy, when the rules are in force.
 func (e *Engine) carryAllLocked() error {
@@ -135,7 +144,7 @@ func (e *Engine) carryTranslation(p *oldPins, wire *entry) error {
 		return err
 	}
 	first := inner.call(natFlow)
-	if err := e.call.ask(&first); err != nil || first.Result != 1 {
+	if err := e.call.ask(&first); err != nil || first.Result != adoptMade {
 		return err
 	}
 	second := wire.call(natFlow)

@@ -160,7 +160,7 @@ func TestConstants(t *testing.T) {
 		"META_WIRE": metaWire, "META_SOURCE": metaSource, "MASK_SOURCE": maskSource, "MASK_EXCEPT": maskExcept,
 		"MAX_PODS": maxPods, "MAX_POD_ADDRESSES": maxPodAddresses, "CURRENT_SLOT": currentSlot, "CURRENT_QUICK": currentQuick, "CURRENT_READS": currentReads,
 		"READ_SRC": readSrc, "READ_SPORT": readSport, "READ_BITS": readBits, "BLOCK": block,
-		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_EMBRYO": tagEmbryo, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge, "ADOPT_BEHIND": adoptBehind,
+		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_EMBRYO": tagEmbryo, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
 		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "GONE_CUT": goneCut,
 	}
 	for name, want := range same {
