@@ -115,7 +115,8 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 		return step_rare(p->place);
 	if (proto == PROTO_TCP) {
 		r = step_tcp(d, o, p);
-		if (p->tcp_flags & (TH_FIN | TH_RST))
+		// A connection ends by a reset, or by what acknowledges the second FIN.
+		if (p->tcp_flags & TH_RST || d->flags & o->flags & SIDE_FIN)
 			forget_note(p->place);
 		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;

@@ -91,9 +91,13 @@ func TestSweepLeavesAlone(t *testing.T) {
 	if n := e.noted(t, now); n != int(e.config.Sets) {
 		t.Errorf("%d of %d sets are left alone again", n, e.config.Sets)
 	}
-	// An end takes the note away.
+	// An end takes the note away, also where the last segment comes long after the others.
 	say(false, fin|ack, 1001, 5001)
 	say(true, fin|ack, 5001, 1002)
+	sweep(2)
+	if n := e.noted(t, now); n != int(e.config.Sets) {
+		t.Errorf("%d of %d sets are left alone while one connection closes", n, e.config.Sets)
+	}
 	say(false, ack, 1002, 5002)
 	if n := e.noted(t, now); n != int(e.config.Sets)-1 {
 		t.Errorf("%d of %d sets are left alone after one connection has ended", n, e.config.Sets)
