@@ -402,13 +402,8 @@ func TestUnknownPinsAreNotRead(t *testing.T) {
 // TestAStateThatFellBehindStaysLiberal merges copies into a state as a stream goes on between them: it becomes strict when it has missed nothing since the
 // copy before, however far the stream has gone, and not sooner.
 func TestAStateThatFellBehindStaysLiberal(t *testing.T) {
-	nstest.Root(t)
 	for _, gone := range []uint32{1, 1 << 20, 3 << 30} {
-		e, err := Open(Config{Options: firewall.DefaultOptions()})
-		if err != nil {
-			t.Fatalf("%+v", err)
-		}
-		defer e.Close()
+		e := newEngine(t)
 		if err := e.Load(compile(t, "add allow tcp from any to any setup keep-state\n")); err != nil {
 			t.Fatal(err)
 		}

@@ -3,20 +3,12 @@ package kernel
 import (
 	"testing"
 	"time"
-
-	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/internal/nstest"
 )
 
 // TestTheClock compares what the programs take for the time with the clock, on and on: it is that one, or behind by a tick. A reading that is wrong is set right by the
 // sweep.
 func TestTheClock(t *testing.T) {
-	nstest.Root(t)
-	e, err := Open(Config{Options: firewall.DefaultOptions()})
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer e.Close()
+	e := newEngine(t)
 	tick := e.config.Tick
 	if tick < int64(time.Millisecond) || tick > int64(10*time.Millisecond) {
 		t.Fatalf("a tick takes %d ns", tick)
