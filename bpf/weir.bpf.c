@@ -34,8 +34,8 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	not_judged_yet(p, cf);
 	if (f->pods | f->published)
 		return dir == DIR_IN ? carry_in(skb, p, l2) : carry_out(skb, l2);
-	if (likely(!listened(cf, EVENT_PACKET)) && quick(skb, l2)) {
-		count_verdict(c);
+	if (likely(!listened(cf, EVENT_PACKET)) && quick(skb, cf, l2)) {
+		finish(c, cf);
 		return TC_ACT_UNSPEC;
 	}
 	read_frame(skb, l2);
@@ -98,7 +98,7 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 		return 0;
 	}
 	take_input(0);
-	if (!quick(skb, 14)) {
+	if (!quick(skb, cf, 14)) {
 		read_frame(skb, 14);
 		judge(skb);
 	}

@@ -18,36 +18,53 @@ inline_always __u64 embryos_in(struct tag_line *t)
 	return m;
 }
 
-// made_at returns when the state at a place was made.
+// made_at returns when the state at a place was made. It reads a word of the line of addresses, too, which who removes the state will need.
 inline_always __s64 made_at(__u32 place)
 {
 	struct set *s = set_at(place / WAYS);
-	return s ? low_side(s, place)->created : 0;
+	if (!s)
+		return 0;
+	once(s->addr[place % WAYS].low_hi);
+	return low_side(s, place)->created;
 }
 
-// evict removes a half-open state from the two sets of p->hash: of two that chance picks the older one. Tags tell which states are half-open, so
-// that a flood costs few cache lines.
-checked_once int evict(__u32 chance)
+// victim returns 1 + the place of the half-open state that would be evicted for p->hash, or 0 if its two sets, a and b, have none: of two that chance picks the older
+// one. Tags tell which states are half-open, so that a flood costs few cache lines.
+inline_always __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a, struct tag_line *b)
 {
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	if (!c || !cf)
-		return 0;
-	__u32 an = first_set(c->p.hash, cf->sets), bn = second_set(c->p.hash, cf->sets);
-	struct tag_line *a = tags_at(an), *b = tags_at(bn);
-	if (!a || !b)
-		return 0;
+	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets), chance = p->hash >> 40;
 	__u64 in_a = embryos_in(a), in_b = embryos_in(b);
 	// The first at or after a way that chance says, round the corner.
 	chance &= WAYS - 1;
 	in_a = (in_a | in_a << WAYS) >> chance & 0xff;
 	in_b = (in_b | in_b << WAYS) >> chance & 0xff;
 	__u32 aw = (lowest(in_a | 1 << WAYS) + chance) & (WAYS - 1), bw = (lowest(in_b | 1 << WAYS) + chance) & (WAYS - 1);
-	if (in_a && (!in_b || made_at(an * WAYS + aw) <= made_at(bn * WAYS + bw)))
-		return remove_state(an * WAYS + aw, once(a->tag[aw]), GONE_RECLAIMED);
-	if (in_b)
-		return remove_state(bn * WAYS + bw, once(b->tag[bw]), GONE_RECLAIMED);
-	return 0;
+	aw += an * WAYS;
+	bw += bn * WAYS;
+	if (in_a && (!in_b || made_at(aw) <= made_at(bw)))
+		return aw + 1;
+	return in_b ? bw + 1 : 0;
+}
+
+// evict_at removes the state at a place if it is still half-open.
+inline_always int evict_at(__u32 place)
+{
+	struct tag_line *t = tags_at(place / WAYS);
+	__u64 tag = t ? once(t->tag[place % WAYS]) : 0;
+
+	return tag & TAG_EMBRYO && remove_state(place, tag, GONE_RECLAIMED);
+}
+
+// evict removes a half-open state from the two sets of p->hash.
+checked_once int evict(__u32 sets)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	struct tag_line *a = tags_at(first_set(c->p.hash, sets)), *b = tags_at(second_set(c->p.hash, sets));
+	__u32 found = a && b ? victim(&c->p, cf, a, b) : 0;
+	return found && evict_at(found - 1);
 }
 
 // reclaimable returns the tag of the state at a place if it has expired or its TCP connection is closed, 0 if not. It does not remove it itself: its
@@ -95,7 +112,7 @@ checked_once int reclaim_dead(__u32 sets)
 // reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones.
 inline_always int reclaim(struct config *cf, struct pkt *p)
 {
-	return reclaim_dead(cf->sets) || evict(p->hash >> 40);
+	return reclaim_dead(cf->sets) || evict(cf->sets);
 }
 
 // pick counts the vacant entries of a set in p->vacant and puts one of them into p->way.
@@ -292,12 +309,11 @@ checked_once int settle(__u32 place)
 	return 1;
 }
 
-// fill writes the new state at p->place.
-inline_always void fill(struct pkt *p, struct set *s, __u32 way, struct code *r)
+// fill writes the new state at p->place, for the rule with an id.
+inline_always void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u32 meta, __u8 proto)
 {
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	struct side *d = p->from ? high : low;
-	__u32 meta = r->flags & CODE_LIBERAL ? META_LIBERAL : 0;
 	__u8 f = p->tcp_flags;
 
 	way &= WAYS - 1;
@@ -307,23 +323,23 @@ inline_always void fill(struct pkt *p, struct set *s, __u32 way, struct code *r)
 	s->addr[way].high_lo = p->key.high_lo;
 	__builtin_memset(low, 0, sizeof(*low));
 	__builtin_memset(high, 0, sizeof(*high));
-	if (p->key.proto == PROTO_TCP && (f & (TH_SYN | TH_ACK)) != TH_SYN)
+	if (proto == PROTO_TCP && (f & (TH_SYN | TH_ACK)) != TH_SYN)
 		meta |= META_LOOSE;
 	if (p->track)
 		meta |= META_TRACKED;
 	// What the first packet tells is set here, by plain stores: nobody sees the entry yet, and an atomic operation would wait for its cold line.
-	__u32 first = META_MADE | (p->key.proto == PROTO_TCP ? first_flags(p) : SIDE_SEEN);
+	__u32 first = META_MADE | (proto == PROTO_TCP ? first_flags(p) : SIDE_SEEN);
 	low->flags = meta | META_EMBRYO | (p->from ? 0 : first);
 	high->flags = meta | (p->from ? first : 0);
-	low->rule = high->rule = r->id;
+	low->rule = high->rule = id;
 	low->track = p->track;
 	// The clock may show 0 for the other end, which has sent nothing: its last packet is as old as the state.
 	low->created = high->created = low->last = high->last = p->now;
-	if (p->key.proto == PROTO_TCP) {
+	if (proto == PROTO_TCP) {
 		begin(d, p);
 		return;
 	}
-	if (p->key.proto == PROTO_SCTP) {
+	if (proto == PROTO_SCTP) {
 		note_tag(d, p);
 		if (chunk_ends(p))
 			set_flags(d, SIDE_RST);
@@ -376,11 +392,20 @@ inline_always int room(struct cpu *c, struct config *cf)
 		return REASON_STATES_FULL;
 	if (unlikely(g->embryos >= cf->max_embryonic / COOKIES_FROM))
 		begin_cookies(g, cf);
-	if (g->embryos >= cf->max_embryonic && p->offer != OFFER_REDEEMED && !evict(p->hash >> 40))
+	if (g->embryos >= cf->max_embryonic && p->offer != OFFER_REDEEMED && !evict(cf->sets))
 		return REASON_EMBRYONIC_FULL;
 	if (g->states + c->pending >= cf->max_states && !reclaim(cf, p))
 		return REASON_STATES_FULL;
 	return 0;
+}
+
+// publish lets everybody see the new entry in a way of a set, and counts it.
+inline_always void publish(struct cpu *c, struct config *cf, struct tag_line *t, __u32 way)
+{
+	count_states(c, cf, 1);
+	count_embryos(1);
+	__sync_lock_test_and_set(&t->tag[way & (WAYS - 1)], c->p.tag | TAG_EMBRYO);
+	c->created++;
 }
 
 // make_state makes a state for the rule in a slot and returns 0, or the reason why there is none.
@@ -426,11 +451,8 @@ checked_once int make_state(__u32 slot)
 		leave_source(cf, p->src_hi, p->src_lo);
 		return why ? why : REASON_STATES_FULL;
 	}
-	fill(p, s, way, r);
-	count_states(c, cf, 1);
-	count_embryos(1);
-	__sync_lock_test_and_set(&tags->tag[way], p->tag | TAG_EMBRYO);
-	c->created++;
+	fill(p, s, way, r->id, r->flags & CODE_LIBERAL ? META_LIBERAL : 0, p->key.proto);
+	publish(c, cf, tags, way);
 	new_phase(s, place, p->key.proto); // a first packet may end what it begins
 	settle(place);
 	remember(p, r->flow, LOOK_HIT, r->id);

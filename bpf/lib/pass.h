@@ -56,11 +56,11 @@ checked_once int pass_by(struct __sk_buff *skb)
 	head += proto == PROTO_TCP ? (bits >> 4) * 4 : 8;
 	if ((segment ? segment + head : len) > w->mtu)
 		return GO_ON;
-	if (!quick(skb, 14)) {
+	if (!quick(skb, cf, 14)) {
 		p->missed = 0;
 		return GO_ON;
 	}
-	count_verdict(c);
+	finish(c, cf);
 	p->dir = DIR_OUT; // where the same state lets it pass
 	count_verdict(c);
 	count_rule(p, p->v.id);

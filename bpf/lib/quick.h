@@ -145,12 +145,64 @@ inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, _
 	p->v.pass = 1;
 	p->v.number = m->number;
 	p->v.id = m->id;
-	p->v.slot = m->slot & ~MEMO_PLAIN;
+	p->v.slot = m->slot & MEMO_SLOT;
 	return 1;
 }
 
-// quick judges the packet of skb if it can, and returns whether it did. The packet then passes.
-checked_once int quick(struct __sk_buff *skb, __u32 l2)
+// quick_new judges the first packet of a UDP conversation, of which `known` has noted what it is, if the rule that will make its state is remembered and there is room. It
+// returns whether it did.
+checked_once int quick_new(__u32 reads)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	if (!c || !cf || !g)
+		return 0;
+	struct pkt *p = &c->p;
+	struct tag_line *a = tags_at(first_set(p->hash, cf->sets)), *b = tags_at(second_set(p->hash, cf->sets));
+	if (!a || !b)
+		return 0;
+	find_spare(p, cf->sets, a, b);
+	struct traits k;
+	traits_of(&k, p, once(cf->epoch));
+	struct memo *m = remembered(&k, reads);
+	if (!m || !(m->slot & MEMO_KEEP) || p->tags || !p->spare)
+		return 0;
+	__s64 embryos = g->embryos;
+	if (unlikely(embryos >= cf->max_embryonic / COOKIES_FROM))
+		begin_cookies(g, cf);
+	// Whatever memory is needed is asked for before the first atomic operation, which waits for all of it.
+	__u32 full = embryos >= cf->max_embryonic, old = full ? victim(p, cf, a, b) : 0;
+	if (g->states + c->pending - full >= cf->max_states)
+		return 0;
+	if ((full && !old) || !enter_source(cf->max_source, cf, p->src_hi, p->src_lo))
+		return 0;
+	__u32 done = (!full || evict_at(old - 1)) && claim_spare(p), place = p->place;
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+	if (!done || !s || !t) {
+		leave_source(cf, p->src_hi, p->src_lo);
+		return 0;
+	}
+	p->track = 0;
+	fill(p, s, place, m->id, 0, PROTO_UDP);
+	publish(c, cf, t, place);
+	settle(place);
+	count_rule(p, m->id);
+	__builtin_memset(&p->v, 0, sizeof(p->v));
+	p->v.state = USE_NEW;
+	p->v.pass = 1;
+	p->v.number = m->number;
+	p->v.id = m->id;
+	p->v.slot = m->slot & MEMO_SLOT;
+	return 1;
+}
+
+enum { KNOWN_NOT, KNOWN, KNOWN_NEW };
+
+// known judges the packet of skb if it belongs to a known conversation, or no state is asked for, and it is simple enough: KNOWN. It then passes. KNOWN_NEW: quick_new may be tried.
+checked_once int known(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -243,7 +295,24 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 		p->tag = tag;
 		p->spare = 0;
 		p->missed = flow;
-		return scout(cf->sets);
+		if (proto == PROTO_TCP)
+			return scout(cf->sets);
+		p->key.low_hi = e.a_hi;
+		p->key.low_lo = e.a_lo;
+		p->key.high_hi = e.b_hi;
+		p->key.high_lo = e.b_lo;
+		p->src_hi = swap ? e.b_hi : e.a_hi;
+		p->src_lo = swap ? e.b_lo : e.a_lo;
+		p->dst_hi = swap ? e.a_hi : e.b_hi;
+		p->dst_lo = swap ? e.a_lo : e.b_lo;
+		p->from = swap;
+		p->ports = e.ports;
+		p->len = e.len;
+		p->version = four ? 4 : 6;
+		p->proto = PROTO_UDP;
+		p->tcp_flags = 0;
+		p->current = current & CURRENT_SLOT;
+		return KNOWN_NEW;
 	}
 	__u32 place = once(p->place);
 	struct set *s = set_at(place / WAYS);
@@ -266,4 +335,13 @@ checked_once int quick(struct __sk_buff *skb, __u32 l2)
 	p->v.id = r->id;
 	p->v.slot = r->slot;
 	return 1;
+}
+
+// quick judges the packet of skb if it can, and returns whether it did. The packet then passes. The two parts are called one after the other, for the stack of one within the
+// other is too deep.
+inline_always int quick(struct __sk_buff *skb, struct config *cf, __u32 l2)
+{
+	int r = known(skb, l2);
+
+	return r == KNOWN_NEW ? quick_new(once(cf->current) >> CURRENT_READS) : r;
 }

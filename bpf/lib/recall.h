@@ -7,8 +7,8 @@
 #include "cond.h"
 
 enum { MEMOS = 1024 };
-// In memo.slot: the rule does no more than to count a packet and let it pass.
-enum { MEMO_PLAIN = 1 << 15 };
+// In memo.slot: the rule does no more than to count a packet and let it pass, or than that and to keep a state under the flow name that the first rule looks up.
+enum { MEMO_PLAIN = 1 << 15, MEMO_KEEP = 1 << 14, MEMO_SLOT = MAX_RULES - 1 };
 
 // How packets look to the rules. A source address or port that no rule has asked about is 0.
 struct traits {
@@ -107,10 +107,20 @@ checked_once int recall(__u32 reads)
 	traits_of(&k, p, p->epoch);
 	struct memo *m = remembered(&k, reads);
 	if (m)
-		return (m->slot & ~MEMO_PLAIN) + 1;
+		return (m->slot & MEMO_SLOT) + 1;
 	p->pure = 1;
 	p->reads = reads & READ_ALL;
 	return 0;
+}
+
+// memo_kind returns what struct memo says of a rule besides its slot.
+inline_always __u16 memo_kind(struct header *h, struct code *r)
+{
+	if (r->action != ACT_ALLOW || r->tag || r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL))
+		return 0;
+	if (!r->state)
+		return MEMO_PLAIN;
+	return r->state == STATE_KEEP && r->flow + 1 == h->quick ? MEMO_KEEP : 0;
 }
 
 // memorize remembers that the rule in a slot is the first that matches packets that look like this one.
@@ -135,6 +145,6 @@ checked_once int memorize(__u32 slot)
 	m->traits = k;
 	m->id = r->id;
 	m->number = r->number;
-	m->slot = slot | (r->action == ACT_ALLOW && !r->state && !r->tag && !(r->flags & CODE_LOG) ? MEMO_PLAIN : 0);
+	m->slot = (slot & MEMO_SLOT) | memo_kind(h, r);
 	return 0;
 }

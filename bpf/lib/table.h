@@ -177,31 +177,24 @@ inline_always __u32 count_bits(__u32 v)
 	return (v + (v >> 4)) & 0x0f0f;
 }
 
-// scout, which returns 0, notes in p->spare where a state for p->key could lie: at its usual way in its first set, where `expect` looks before anybody knows, or else in
-// the emptier of its two sets, which fills the table evenly. It reads what such a state would write, so that these lines are on their way while the rules are asked.
-checked_once int scout(__u32 sets)
+// find_spare notes in p->spare where a state for p->key could lie: at its usual way in its first set, where `expect` looks before anybody knows, or else in
+// the emptier of its two sets, a and b, which fills the table evenly. It reads what such a state would write, so that these lines are on their way while the rules are asked.
+inline_always void find_spare(struct pkt *p, __u32 sets, struct tag_line *a, struct tag_line *b)
 {
-	struct cpu *c = this_cpu();
-	if (!c)
-		return 0;
-	struct pkt *p = &c->p;
 	__u32 an = first_set(p->hash, sets), bn = second_set(p->hash, sets);
-	struct tag_line *a = tags_at(an), *b = tags_at(bn);
-	if (!a || !b)
-		return 0;
 	__u64 tick = (__u64)p->now >> TICK_SHIFT;
 	__u32 in_a = vacancies(a, tick), in_b = vacancies(b, tick), usual = usual_way(p->hash);
 
 	if (in_a >> usual & 1) {
 		p->spare = an * WAYS + usual + 1;
-		return 0;
+		return;
 	}
 	__u32 both = count_bits(in_a | in_b << WAYS);
 	int use_a = (both & 0xff) >= both >> 8;
 	__u32 in = use_a ? in_a : in_b, n = use_a ? an : bn;
 
 	if (!in)
-		return 0;
+		return;
 	__u32 way = count_bits((in & -in) - 1) & (WAYS - 1);
 	p->spare = n * WAYS + way + 1;
 	struct set *s = set_at(n);
@@ -210,6 +203,17 @@ checked_once int scout(__u32 sets)
 		once(low_side(s, way)->last);
 		once(high_side(s, way)->last);
 	}
+}
+
+// scout is find_spare, and returns 0.
+checked_once int scout(__u32 sets)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct tag_line *a = tags_at(first_set(c->p.hash, sets)), *b = tags_at(second_set(c->p.hash, sets));
+	if (a && b)
+		find_spare(&c->p, sets, a, b);
 	return 0;
 }
 
