@@ -40,12 +40,12 @@ enum { QUICK_WALK, QUICK_GO_ON, QUICK_DONE };
 
 // established is the short way for most packets: the first rule looks states up, there is one, and its rule decides. It says whether that was all,
 // or the walk begins (QUICK_WALK) or goes on from where p stands.
-inline_always int established(struct config *cf, struct pkt *p, void *image, struct header *h)
+inline_always int established(struct pkt *p, void *image, struct header *h)
 {
-	struct code *owner = NULL;
 	__u32 flow = h->quick - 1;
+	int look = was_missed(p, flow) ? LOOK_MISS : look_up(flow);
+	struct code *owner = look == LOOK_MISS ? NULL : code_in(image, p->slot);
 
-	int look = look_in(cf, p, image, flow, &owner);
 	if (look == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag && !(owner->flags & CODE_LOG)) {
 		p->v.state = USE_HIT;
 		count_rule(p, owner->id);
@@ -95,7 +95,7 @@ inline_always int judge_rules(struct __sk_buff *skb, struct config *cf, struct p
 			read_extras(skb);
 		make_key(skb, p);
 		if (h->quick && !p->later) {
-			int r = established(cf, p, image, h);
+			int r = established(p, image, h);
 			if (r == QUICK_WALK)
 				begin_rules(p, h);
 			return r != QUICK_DONE;

@@ -135,21 +135,21 @@ inline_always int take(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
 
 	if (!vacant(old, now))
 		return 0;
-	if (__sync_val_compare_and_swap(&t->tag[way], old, (p->tag & ~TAG_MASK) | TAG_CLAIMED) != old)
+	if (__sync_val_compare_and_swap(&t->tag[way], old, long_claim(p->tag)) != old)
 		return 0;
 	p->place = n * WAYS + way;
 	return 1;
 }
 
-// claim_spare takes the entry that the look-up found.
-inline_always int claim_spare(struct pkt *p)
+// claim_spare takes the entry that the look-up found, by the tag of a claim.
+inline_always int claim_spare(struct pkt *p, __u64 claim)
 {
 	__u32 place = p->spare - 1, way = place % WAYS;
 	struct tag_line *t = p->spare ? tags_at(place / WAYS) : NULL;
 	if (!t)
 		return 0;
 	__u64 old = once(t->tag[way]);
-	if (!vacant(old, p->now) || __sync_val_compare_and_swap(&t->tag[way], old, (p->tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != old)
+	if (!vacant(old, p->now) || __sync_val_compare_and_swap(&t->tag[way], old, claim) != old)
 		return 0;
 	p->place = place;
 	return 1;
@@ -225,7 +225,7 @@ checked_once int move(__u32 place)
 	__u64 old = once(t->tag[at]);
 	if (!once(p->vacant) || !vacant(old, p->now))
 		return 0;
-	if (__sync_val_compare_and_swap(&t->tag[at], old, (tag & ~(__u64)TAG_MASK) | TAG_CLAIMED) != old)
+	if (__sync_val_compare_and_swap(&t->tag[at], old, quick_claim(tag)) != old)
 		return 0;
 	// Everything is copied twice: first so that what follows finds it in the cache, and the moment in which the entry is nowhere is short.
 	o->addr[at] = s->addr[way];
@@ -264,20 +264,29 @@ checked_once int make_way(__u32 unused)
 // place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that is reclaimed.
 inline_always int place_for(struct config *cf, struct pkt *p)
 {
-	if (claim_spare(p) || claim(0) || claim(1))
+	if (claim_spare(p, long_claim(p->tag)) || claim(0) || claim(1))
 		return 1;
 	if (make_way(0) && claim(1))
 		return 1;
 	return reclaim(cf, p) && claim(1);
 }
 
-// give_way resolves a double insertion between the live entry at `place`, which is ours, and one at another place that has the same tag: of two with
-// the same key the one at the lower place stays. It returns 0 if ours went.
+// give_way resolves a double insertion between the live entry at `place`, which is ours, and one at another place that has the same identity: of two live ones with
+// the same key the one at the lower place stays. Ours goes for one that quick_new is about to fill, too: it may have looked for twins before ours was there, and if not, it
+// makes another one. It returns 0 if ours went.
 checked_once int give_way(__u32 place, __u32 other)
 {
 	struct cpu *c = this_cpu();
 	struct set *s = set_at(other / WAYS);
-	if (!c || !s || other == place || !same_ends(s, other % WAYS, &c->p.key))
+	struct tag_line *t = tags_at(other / WAYS);
+	if (!c || !s || !t || other == place)
+		return 1;
+	__u64 tag = once(t->tag[other % WAYS]);
+	if (tag == quick_claim(c->p.tag)) {
+		remove_state(place, c->p.tag, GONE_DOUBLE);
+		return 0;
+	}
+	if (!same_tag(tag, c->p.tag) || !same_ends(s, other % WAYS, &c->p.key))
 		return 1;
 	if (other > place) {
 		remove_state(other, c->p.tag, GONE_DOUBLE);
@@ -288,7 +297,7 @@ checked_once int give_way(__u32 place, __u32 other)
 	return 0;
 }
 
-// settle looks whether p->key was inserted twice at once, and returns whether our entry stays.
+// settle looks whether p->key was inserted twice at once, and returns whether our entry, which is live, stays.
 checked_once int settle(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -301,9 +310,9 @@ checked_once int settle(__u32 place)
 	if (!a || !b)
 		return 1;
 	for (int i = 0; i < WAYS; i++) {
-		if (unlikely(same_tag(once(a->tag[i]), tag) && !give_way(place, an * WAYS + i)))
+		if (unlikely(!((once(a->tag[i]) ^ tag) & TAG_IDENTITY) && !give_way(place, an * WAYS + i)))
 			return 0;
-		if (unlikely(same_tag(once(b->tag[i]), tag) && !give_way(place, bn * WAYS + i)))
+		if (unlikely(!((once(b->tag[i]) ^ tag) & TAG_IDENTITY) && !give_way(place, bn * WAYS + i)))
 			return 0;
 	}
 	return 1;
@@ -344,7 +353,8 @@ inline_always void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u32
 		if (chunk_ends(p))
 			set_flags(d, SIDE_RST);
 	}
-	touch(d, p);
+	d->packets = 1; // not touch: it would read
+	d->bytes = p->len;
 }
 
 // masked_tuple sets p->masked: what a limit counts by.
@@ -399,12 +409,11 @@ inline_always int room(struct cpu *c, struct config *cf)
 	return 0;
 }
 
-// publish lets everybody see the new entry in a way of a set, and counts it.
-inline_always void publish(struct cpu *c, struct config *cf, struct tag_line *t, __u32 way)
+// count_new counts the state that is being made.
+inline_always void count_new(struct cpu *c, struct config *cf)
 {
 	count_states(c, cf, 1);
 	count_embryos(1);
-	__sync_lock_test_and_set(&t->tag[way & (WAYS - 1)], c->p.tag | TAG_EMBRYO);
 	c->created++;
 }
 
@@ -452,7 +461,8 @@ checked_once int make_state(__u32 slot)
 		return why ? why : REASON_STATES_FULL;
 	}
 	fill(p, s, way, r->id, r->flags & CODE_LIBERAL ? META_LIBERAL : 0, p->key.proto);
-	publish(c, cf, tags, way);
+	count_new(c, cf);
+	__sync_lock_test_and_set(&tags->tag[way], p->tag | TAG_EMBRYO);
 	new_phase(s, place, p->key.proto); // a first packet may end what it begins
 	settle(place);
 	remember(p, r->flow, LOOK_HIT, r->id);

@@ -133,7 +133,7 @@ inline_always int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 {
 	if (nat_find(0))
 		return REASON_NAT_PORTS;
-	if (!claim_spare(p) && !claim(0) && !claim(1) && (!reclaim(cf, p) || !claim(1)))
+	if (!claim_spare(p, long_claim(p->tag)) && !claim(0) && !claim(1) && (!reclaim(cf, p) || !claim(1)))
 		return REASON_STATES_FULL;
 	__u32 way = p->place & (WAYS - 1);
 	struct set *s = set_at(p->place / WAYS);

@@ -149,8 +149,34 @@ inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, _
 	return 1;
 }
 
+// unclaim gives an entry back that was claimed and not published.
+inline_always void unclaim(struct tag_line *t, __u32 way, __s64 now)
+{
+	__sync_lock_test_and_set(&t->tag[way & (WAYS - 1)], free_tag(now));
+}
+
+// twins counts the entries of the two sets of p->hash that have the identity of p->tag, claimed or live: one is ours. It compares the lower halves of tags, so that one of
+// some hundred times another conversation is taken for a twin. There is no branch: where ours lies is hard to foretell.
+inline_always __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *b)
+{
+	__u64 n = 0;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		__u64 in_a = ((__u32)once(a->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY, in_b = ((__u32)once(b->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY;
+		opaque(in_a); // or the compiler makes branches of it
+		opaque(in_b);
+		n += ((in_a - 1) >> 63) + ((in_b - 1) >> 63);
+	}
+	return a == b ? n / 2 : n;
+}
+
 // quick_new judges the first packet of a UDP conversation, of which `known` has noted what it is, if the rule that will make its state is remembered and there is room. It
 // returns whether it did.
+//
+// What it costs is memory that nobody has touched, so the order counts: first what has to be read, then all atomic operations, which wait for it, and last the entry, of
+// which nothing is read. Where the processor keeps stores in order, the last of them publishes the entry, and nobody here waits for its lines. So twins are looked for
+// while the entry is only claimed: of two claims, which are atomic, the later one sees the earlier. Who sees another gives way, and takes the long way, which settles it.
 checked_once int quick_new(__u32 reads)
 {
 	struct cpu *c = this_cpu();
@@ -172,23 +198,26 @@ checked_once int quick_new(__u32 reads)
 	__s64 embryos = g->embryos;
 	if (unlikely(embryos >= cf->max_embryonic / COOKIES_FROM))
 		begin_cookies(g, cf);
-	// Whatever memory is needed is asked for before the first atomic operation, which waits for all of it.
 	__u32 full = embryos >= cf->max_embryonic, old = full ? victim(p, cf, a, b) : 0;
-	if (g->states + c->pending - full >= cf->max_states)
+	if ((full && !old) || g->states + c->pending - full >= cf->max_states || !enter_source(cf->max_source, cf, p->src_hi, p->src_lo))
 		return 0;
-	if ((full && !old) || !enter_source(cf->max_source, cf, p->src_hi, p->src_lo))
-		return 0;
-	__u32 done = (!full || evict_at(old - 1)) && claim_spare(p), place = p->place;
+	__u32 claimed = (!full || evict_at(old - 1)) && claim_spare(p, quick_claim(p->tag)), place = p->place;
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
-	if (!done || !s || !t) {
+	if (unlikely(!claimed || !s || !t || twins(p, a, b) != 1)) {
+		if (claimed && t)
+			unclaim(t, place, p->now);
 		leave_source(cf, p->src_hi, p->src_lo);
 		return 0;
 	}
+	count_new(c, cf);
 	p->track = 0;
 	fill(p, s, place, m->id, 0, PROTO_UDP);
-	publish(c, cf, t, place);
-	settle(place);
+	barrier();
+	if (cf->in_order)
+		once(t->tag[place % WAYS]) = p->tag | TAG_EMBRYO;
+	else
+		__sync_lock_test_and_set(&t->tag[place % WAYS], p->tag | TAG_EMBRYO);
 	count_rule(p, m->id);
 	__builtin_memset(&p->v, 0, sizeof(p->v));
 	p->v.state = USE_NEW;
@@ -284,13 +313,15 @@ checked_once int known(struct __sk_buff *skb, __u32 l2)
 	}
 	__u64 names = (__u64)ports << 32 | (__u32)proto << 24 | (flow - 1) << 16;
 	__u64 hash = hash5(cf->seed, e.a_hi, e.a_lo, e.b_hi, e.b_lo, names);
-	__u64 tag = names | (hash >> 18 & 0x1fff) << 3 | TAG_LIVE;
+	__u64 tag = tag_of(names, hash);
 	__u32 an = first_set(hash, cf->sets), bn = second_set(hash, cf->sets);
 	struct tag_line *a = tags_at(an), *o = tags_at(bn);
 	if (!a || !o)
 		return 0;
-	expect(an, hash);
+	if (!p->unknown)
+		expect(an, hash);
 	if (!quick_find(p, a, an, tag, &e) && !quick_find(p, o, bn, tag, &e)) {
+		p->unknown = 1;
 		p->hash = hash;
 		p->tag = tag;
 		p->spare = 0;
@@ -314,6 +345,7 @@ checked_once int known(struct __sk_buff *skb, __u32 l2)
 		p->current = current & CURRENT_SLOT;
 		return KNOWN_NEW;
 	}
+	p->unknown = 0;
 	__u32 place = once(p->place);
 	struct set *s = set_at(place / WAYS);
 	if (!s)

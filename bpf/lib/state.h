@@ -146,22 +146,32 @@ inline_always void remember(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
 	p->memo_rule = rule;
 }
 
-// look_in looks for the packet's state of a flow name. On anything but a miss p->slot is the slot of the state's rule and *owner that rule.
-inline_always int look_in(struct config *cf, struct pkt *p, void *image, __u32 flow, struct code **owner)
+// was_missed: the short way has found no state of a flow name. What follows from the key is then in place.
+inline_always int was_missed(struct pkt *p, __u32 flow)
 {
-	if (p->keyed != KEY_SET)
+	if (p->missed != flow + 1)
+		return 0;
+	p->missed = 0;
+	p->hashed = 1;
+	p->key.flow = flow;
+	return 1;
+}
+
+// look_up looks for the packet's state of a flow name. On anything but a miss p->slot is the slot of the state's rule.
+checked_once int look_up(__u32 flow)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
 		return LOOK_MISS;
-	if (p->second && p->memo_flow == flow + 1) {
-		*owner = owner_of(p, image, p->memo_rule);
-		if (*owner)
-			return p->memo_look;
-	}
-	if (p->missed == flow + 1) { // and what follows from the key is in place
-		p->missed = 0;
-		p->hashed = 1;
-		p->key.flow = flow;
+	struct pkt *p = &c->p;
+	void *image = image_of(p);
+	if (!image || p->keyed != KEY_SET)
 		return LOOK_MISS;
-	}
+	if (p->second && p->memo_flow == flow + 1 && owner_of(p, image, p->memo_rule))
+		return p->memo_look;
+	if (was_missed(p, flow))
+		return LOOK_MISS;
 	key_hash(p, cf, flow);
 	if (!find(p, cf))
 		return LOOK_MISS;
@@ -170,26 +180,14 @@ inline_always int look_in(struct config *cf, struct pkt *p, void *image, __u32 f
 	if (!s)
 		return LOOK_MISS;
 	struct side *d = p->from ? high_side(s, place) : low_side(s, place);
-	*owner = owner_of(p, image, d->rule);
-	if (!*owner) {
+	struct code *owner = owner_of(p, image, d->rule);
+	if (!owner) {
 		remove_state(place, p->tag, GONE_RULE);
 		return LOOK_MISS;
 	}
-	__u32 rule = (*owner)->id;
+	__u32 rule = owner->id;
 	int look = step(cf, p, s, place);
 	if (look == LOOK_HIT || look == LOOK_UNTOUCHED)
 		remember(p, flow, look, rule);
 	return look;
-}
-
-// look_up is look_in for the walk.
-checked_once int look_up(__u32 flow)
-{
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	if (!c || !cf)
-		return LOOK_MISS;
-	void *image = image_of(&c->p);
-	struct code *owner;
-	return image ? look_in(cf, &c->p, image, flow, &owner) : LOOK_MISS;
 }

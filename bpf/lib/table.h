@@ -51,6 +51,13 @@ inline_always int vacant(__u64 tag, __s64 now)
 	return (tag & TAG_MASK) == TAG_FREE && tag >> 2 <= (__u64)now >> TICK_SHIFT;
 }
 
+// tag_of is the tag of a live state with these ports, protocol and flow name (`names`): with bits of the hash that say nothing about its sets or its way, or entries of one set
+// would have them in common.
+inline_always __u64 tag_of(__u64 names, __u64 hash)
+{
+	return names | (hash >> 32 & 0x1fff) << 3 | TAG_LIVE;
+}
+
 // usual_way is where in its first set a new state goes if that entry is vacant.
 inline_always __u32 usual_way(__u64 hash)
 {
@@ -94,7 +101,7 @@ inline_always void key_hash(struct pkt *p, struct config *cf, __u32 flow)
 	__u64 rest = (__u64)k->ports << 32 | (__u32)k->proto << 24 | (__u32)k->flow << 16;
 
 	p->hash = hash5(cf->seed, k->low_hi, k->low_lo, k->high_hi, k->high_lo, rest);
-	p->tag = rest | (p->hash >> 18 & 0x1fff) << 3 | TAG_LIVE;
+	p->tag = tag_of(rest, p->hash);
 }
 
 inline_always int same_ends(struct set *s, __u32 way, struct key *k)
@@ -134,6 +141,17 @@ inline_always __u32 lowest(__u64 v)
 inline_always int same_tag(__u64 a, __u64 b)
 {
 	return !((a ^ b) & ~(__u64)TAG_EMBRYO);
+}
+
+// quick_claim and long_claim are the tags of an entry that will have a tag, while it is filled: by quick_new, or by whoever looks for twins when it is live.
+inline_always __u64 quick_claim(__u64 tag)
+{
+	return (tag & TAG_IDENTITY) | TAG_EMBRYO;
+}
+
+inline_always __u64 long_claim(__u64 tag)
+{
+	return tag & TAG_IDENTITY;
 }
 
 // find_in looks for p->key, whose tag is in a line of tags, among the entries of set n, and sets p->place.
@@ -182,14 +200,14 @@ inline_always __u32 count_bits(__u32 v)
 inline_always void find_spare(struct pkt *p, __u32 sets, struct tag_line *a, struct tag_line *b)
 {
 	__u32 an = first_set(p->hash, sets), bn = second_set(p->hash, sets);
-	__u64 tick = (__u64)p->now >> TICK_SHIFT;
-	__u32 in_a = vacancies(a, tick), in_b = vacancies(b, tick), usual = usual_way(p->hash);
+	__u32 usual = usual_way(p->hash);
 
-	if (in_a >> usual & 1) {
+	if (vacant(once(a->tag[usual]), p->now)) {
 		p->spare = an * WAYS + usual + 1;
 		return;
 	}
-	__u32 both = count_bits(in_a | in_b << WAYS);
+	__u64 tick = (__u64)p->now >> TICK_SHIFT;
+	__u32 in_a = vacancies(a, tick), in_b = vacancies(b, tick), both = count_bits(in_a | in_b << WAYS);
 	int use_a = (both & 0xff) >= both >> 8;
 	__u32 in = use_a ? in_a : in_b, n = use_a ? an : bn;
 

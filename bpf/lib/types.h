@@ -75,6 +75,8 @@ struct config {
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
 	__s64 clock, tick; // what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what it moves by; tick is 0 if that is not known
+	__u32 in_order;	   // stores are seen by other CPUs in the order in which they are made
+	__u32 pad;
 };
 
 // A state's identity, flow.Key.
@@ -123,6 +125,8 @@ enum { NAT_FLOW = 255 };
 enum { WAYS = 8 };
 // A free entry may be used from the tick in its upper bits on: from the beginning, if it was never used.
 enum tag_state { TAG_FREE, TAG_CLAIMED, TAG_LIVE = 3, TAG_MASK = 3, TAG_EMBRYO = 4 };
+// The bits that an entry which is claimed has in common with what it will be.
+#define TAG_IDENTITY (~(__u64)(TAG_EMBRYO | (TAG_LIVE ^ TAG_CLAIMED)))
 
 struct tag_line {
 	__u64 tag[WAYS];
@@ -305,6 +309,7 @@ struct pkt {
 	__u32 place;   // of the state found, set * WAYS + way
 	__u64 tag;
 	__u64 hash;
+	__u32 unknown; // the last packet that asked had no state
 	__u32 missed;  // 1 + flow id of which the short way found no state, 0 if it did not look
 	__u32 spare;   // 1 + place that a look-up without success found for the key, 0 if there is none
 	__u32 swept;   // rule that the sweep has found to be in force since it began, 0 if there is none

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -73,7 +74,7 @@ type Engine struct {
 var _ firewall.Engine = (*Engine)(nil)
 
 // layout is LAYOUT of bpf/lib/consts.h: the version of everything pinned.
-const layout = 11
+const layout = 12
 
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
@@ -224,6 +225,7 @@ func (e *Engine) configure() error {
 	c.LifeSyn, c.LifeEstablished, c.LifeFin, c.LifeRst = int64(t.Syn), int64(t.Established), int64(t.Fin), int64(t.Rst)
 	c.LifeUdp, c.LifeUdpReply, c.LifeShort = int64(t.UDP), int64(t.UDPReply), int64(t.Short)
 	c.LifeFrag = fragLife
+	c.InOrder = bit(runtime.GOARCH == "amd64")
 	c.Listen = 0 // nobody listens any more
 	c.Epoch++    // who was here before may have died between a change and saying so
 	return e.putConfigLocked()

@@ -131,6 +131,8 @@ type weirConfig struct {
 	LifeFrag        int64
 	Clock           int64
 	Tick            int64
+	InOrder         uint32
+	Pad             uint32
 }
 
 type weirConnected struct {
@@ -199,10 +201,12 @@ type weirCpu struct {
 		Place      uint32
 		Tag        uint64
 		Hash       uint64
+		Unknown    uint32
 		Missed     uint32
 		Spare      uint32
 		Swept      uint32
 		Track      uint32
+		_          [4]byte
 		Masked     struct {
 			_     structs.HostLayout
 			SrcHi uint64
