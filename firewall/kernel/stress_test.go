@@ -17,14 +17,14 @@ import (
 )
 
 // udpFrame returns a frame of flow n, there or back. The client's address follows from its port, so that an entry made of two flows shows.
-func udpFrame(t testing.TB, n int, back bool) []byte {
+func udpFrame(t testing.TB, n int, back bool, options ...byte) []byte {
 	from, to := netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), netip.MustParseAddr("10.0.0.1")
 	u := packet.UDP{SrcPort: uint16(1000 + n), DstPort: 53}
 	if back {
 		from, to = to, from
 		u.SrcPort, u.DstPort = u.DstPort, u.SrcPort
 	}
-	b, err := packet.Build(packet.IPv4{Src: from, Dst: to}, u, packet.Data(make([]byte, 20)))
+	b, err := packet.Build(packet.IPv4{Src: from, Dst: to, Options: options}, u, packet.Data(make([]byte, 20)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,9 +100,24 @@ func (e *Engine) agree(t *testing.T) tally {
 	return n
 }
 
-// TestTwoCPUs has both CPUs work on the same flows at once: insert them, answer them, expire them and cut them.
+// TestTwoCPUs has both CPUs work on the same flows at once: insert them, answer them, expire them and cut them. Rules that keep states make them the short way, those
+// with a limit the long one; so do all for packets with IP options.
 func TestTwoCPUs(t *testing.T) {
 	nstest.Root(t)
+	nop := []byte{1, 1, 1, 1}
+	for name, c := range map[string]struct {
+		rule    string
+		options [2][]byte // of what each CPU inserts
+	}{
+		"the long way":                      {"limit dst-addr 100000", [2][]byte{}},
+		"the short way":                     {"keep-state", [2][]byte{}},
+		"one the short, the other the long": {"keep-state", [2][]byte{nil, nop}},
+	} {
+		t.Run(name, func(t *testing.T) { twoCPUs(t, c.rule, c.options) })
+	}
+}
+
+func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxEmbryonic = 20000, 20000
 	e, err := Open(Config{Options: o})
@@ -110,14 +125,15 @@ func TestTwoCPUs(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any limit dst-addr 100000\n")); err != nil {
+	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any "+rule+"\n")); err != nil {
 		t.Fatal(err)
 	}
 	const flows = 8000
-	frames := [2][][]byte{}
+	frames, first := [2][][]byte{}, [2][][]byte{}
 	for n := range flows {
 		for way := range frames {
 			frames[way] = append(frames[way], udpFrame(t, n, way == 1))
+			first[way] = append(first[way], udpFrame(t, n, false, options[way]...))
 		}
 	}
 	run := func(frame []byte) {
@@ -133,9 +149,9 @@ func TestTwoCPUs(t *testing.T) {
 		wg.Wait()
 	}
 	// Both insert the same flows, in the same order, at the same time.
-	both(func(int) {
+	both(func(cpu int) {
 		for n := range flows {
-			run(frames[0][n])
+			run(first[cpu][n])
 		}
 	})
 	if n := e.agree(t); n.live != flows || n.embryos != flows || n.packets < flows {
