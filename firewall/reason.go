@@ -31,6 +31,7 @@ const (
 	ReasonEmbryonicSource               // refused: its source has as many half-open states as it may
 	ReasonCookie                        // answered by a SYN cookie: no state until the handshake is complete
 	ReasonCookieRefused                 // dropped: redeems a SYN cookie, but the host's stack does not open the connection
+	ReasonCookieRepeated                // dropped: says again what a SYN cookie has answered less than half a second ago
 	numReasons
 )
 

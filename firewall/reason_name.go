@@ -33,6 +33,7 @@ var reasonNames = [...]string{
 	ReasonEmbryonicSource: "embryonic-source",
 	ReasonCookie:          "cookie",
 	ReasonCookieRefused:   "cookie-refused",
+	ReasonCookieRepeated:  "cookie-repeated",
 }
 
 // String returns the reason's word, the same in every listing, event and metric. Those of the decoder begin with decode-.

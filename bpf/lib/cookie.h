@@ -120,12 +120,16 @@ checked_once __u32 read_tcp(struct __sk_buff *skb)
 	return p->payload - p->l4;
 }
 
-// offer_cookie notes in p->offer whether this SYN may be answered by a cookie, should it need a state.
+// offer_cookie notes in p->offer whether this SYN may be answered by a cookie, or was, should it need a state.
 checked_once int offer_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c || !plain_segment(skb, &c->p))
 		return 0;
+	if (repeated(&c->p)) {
+		c->p.offer = OFFER_REPEATED;
+		return 0;
+	}
 	struct bpf_sock *sk = listener(skb, &c->p);
 	if (!sk)
 		return 0;

@@ -2,6 +2,7 @@
 // Making states, docs/design/0003-judgement.md section 5.
 #pragma once
 
+#include "repeat.h"
 #include "state.h"
 
 // embryos_in returns a bit for each half-open state of a set.
@@ -440,8 +441,12 @@ checked_once int make_state(__u32 slot)
 		if (!p->track)
 			return REASON_LIMIT;
 	}
-	if (unlikely(p->offer == OFFER_COOKIE) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) && p->v.state != USE_NEW) {
+	int offered = p->offer == OFFER_COOKIE || p->offer == OFFER_REPEATED;
+	if (unlikely(offered) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) && p->v.state != USE_NEW) {
 		forget_track(p);
+		if (p->offer == OFFER_REPEATED)
+			return REASON_COOKIE_REPEATED;
+		note_answered(p);
 		p->v.answer = ANSWER_COOKIE;
 		return REASON_COOKIE;
 	}

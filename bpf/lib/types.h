@@ -184,8 +184,8 @@ struct gauge {
 enum cookies_mode { COOKIES_OFF, COOKIES_ON, COOKIES_GOING };
 enum { COOKIES_FROM = 4, COOKIES_TO = 8 };
 enum cookie_use { COOKIE_USE = 1, COOKIE_STAMPS = 2 }; // the stack has time stamps, SACK and window scaling
-// What p->offer says of a packet: a SYN that may be answered by a cookie, an acknowledgement that is judged as its SYN.
-enum offer { OFFER_NONE, OFFER_COOKIE, OFFER_REDEEMED };
+// What p->offer says of a packet: a SYN that may be answered by a cookie, one that was answered just now, an acknowledgement that is judged as its SYN.
+enum offer { OFFER_NONE, OFFER_COOKIE, OFFER_REPEATED, OFFER_REDEEMED };
 
 // The clock hand over the state table.
 struct hand {
@@ -356,6 +356,7 @@ struct pkt {
 	__u8 offered; // enum seen_option
 	__u8 redeemed_flags;
 	__u32 ts_value, ts_echo;
+	__u64 syn; // repeat.h
 
 	// The way through the host, forward.h.
 	__u8 kind;	 // enum parsed

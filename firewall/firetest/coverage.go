@@ -200,15 +200,16 @@ func expected() []aspect {
 
 // elsewhere are the reasons that no random case can give, and why.
 var elsewhere = map[firewall.Reason]string{
-	firewall.ReasonNotIP:         "the differ hands over IP packets; frames are the business of each engine's hook",
-	firewall.ReasonStatesFull:    "random cases have room for every state: what a full table drops is the engine's choice",
-	firewall.ReasonEmbryonicFull: "as states-full",
-	firewall.ReasonSpoof:         "pods' sources are bound in the kernel, outside the rules",
-	firewall.ReasonMartian:       "as spoof",
-	firewall.ReasonNATPorts:      "translation is the kernel engine's alone",
-	firewall.ReasonRate:          "as spoof",
-	firewall.ReasonCookie:        "SYN cookies are the kernel engine's alone",
-	firewall.ReasonCookieRefused: "as cookie",
+	firewall.ReasonNotIP:          "the differ hands over IP packets; frames are the business of each engine's hook",
+	firewall.ReasonStatesFull:     "random cases have room for every state: what a full table drops is the engine's choice",
+	firewall.ReasonEmbryonicFull:  "as states-full",
+	firewall.ReasonSpoof:          "pods' sources are bound in the kernel, outside the rules",
+	firewall.ReasonMartian:        "as spoof",
+	firewall.ReasonNATPorts:       "translation is the kernel engine's alone",
+	firewall.ReasonRate:           "as spoof",
+	firewall.ReasonCookie:         "SYN cookies are the kernel engine's alone",
+	firewall.ReasonCookieRefused:  "as cookie",
+	firewall.ReasonCookieRepeated: "as cookie",
 
 	firewall.ReasonDecode + firewall.Reason(packet.ReasonLink): "of link headers, which these packets do not have",
 	firewall.ReasonDecode + firewall.Reason(packet.ReasonVLAN): "as bad-link",

@@ -104,7 +104,7 @@ func TestConstants(t *testing.T) {
 		"REASON_FRAG_FIRST": int64(firewall.ReasonFragFirst), "REASON_LOOP": int64(firewall.ReasonLoop), "REASON_SPOOF": int64(firewall.ReasonSpoof), "REASON_MARTIAN": int64(firewall.ReasonMartian),
 		"REASON_NAT_PORTS": int64(firewall.ReasonNATPorts), "REASON_RATE": int64(firewall.ReasonRate),
 		"REASON_EMBRYONIC_SOURCE": int64(firewall.ReasonEmbryonicSource), "REASON_COOKIE": int64(firewall.ReasonCookie),
-		"REASON_COOKIE_REFUSED": int64(firewall.ReasonCookieRefused), "REASON_DECODE": int64(firewall.ReasonDecode),
+		"REASON_COOKIE_REFUSED": int64(firewall.ReasonCookieRefused), "REASON_COOKIE_REPEATED": int64(firewall.ReasonCookieRepeated), "REASON_DECODE": int64(firewall.ReasonDecode),
 
 		"DIR_IN": int64(firewall.In), "DIR_OUT": int64(firewall.Out), "ANSWER_NONE": int64(firewall.AnswerNone),
 		"ANSWER_RESET": int64(firewall.AnswerReset), "ANSWER_UNREACH": int64(firewall.AnswerUnreach), "ANSWER_UNREACH6": int64(firewall.AnswerUnreach6), "ANSWER_COOKIE": int64(firewall.AnswerCookie),

@@ -19,6 +19,12 @@ type weirAddress struct {
 	Lo uint64
 }
 
+type weirAnswered struct {
+	_     structs.HostLayout
+	Syn   uint64
+	Until int64
+}
+
 type weirBucket struct {
 	_       structs.HostLayout
 	Time    int64
@@ -276,6 +282,8 @@ type weirCpu struct {
 		_             [1]byte
 		TsValue       uint32
 		TsEcho        uint32
+		_             [4]byte
+		Syn           uint64
 		Kind          uint8
 		Second        uint8
 		MemoLook      uint8
@@ -289,6 +297,7 @@ type weirCpu struct {
 		MemoRule      uint32
 		MemoPlace     uint32
 		Partner       uint32
+		_             [4]byte
 		Was           struct {
 			_     structs.HostLayout
 			SrcHi uint64
@@ -746,6 +755,7 @@ type weirWay struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	weirMapAddresses     = "addresses"
+	weirMapAnswered      = "answered"
 	weirMapBases         = "bases"
 	weirMapBuckets       = "buckets"
 	weirMapCalls         = "calls"
@@ -843,6 +853,7 @@ type weirProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type weirMapSpecs struct {
 	Addresses     *ebpf.MapSpec `ebpf:"addresses"`
+	Answered      *ebpf.MapSpec `ebpf:"answered"`
 	Bases         *ebpf.MapSpec `ebpf:"bases"`
 	Buckets       *ebpf.MapSpec `ebpf:"buckets"`
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
@@ -906,6 +917,7 @@ func (o *weirObjects) Close() error {
 // It can be passed to loadWeirObjects or ebpf.CollectionSpec.LoadAndAssign.
 type weirMaps struct {
 	Addresses     *ebpf.Map `ebpf:"addresses"`
+	Answered      *ebpf.Map `ebpf:"answered"`
 	Bases         *ebpf.Map `ebpf:"bases"`
 	Buckets       *ebpf.Map `ebpf:"buckets"`
 	Calls         *ebpf.Map `ebpf:"calls"`
@@ -945,6 +957,7 @@ type weirMaps struct {
 func (m *weirMaps) Close() error {
 	return _WeirClose(
 		m.Addresses,
+		m.Answered,
 		m.Bases,
 		m.Buckets,
 		m.Calls,

@@ -1,0 +1,82 @@
+package kernel
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+)
+
+// TestARepeatedSYN sends SYNs several times while cookies are on: each is answered once, and again when as much time has passed as a client lets pass before it asks again.
+func TestARepeatedSYN(t *testing.T) {
+	o := firewall.DefaultOptions()
+	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 20000, 2000, 500
+	g := newGuardedWith(t, webRules, o)
+	listenTCP(t, g.server, "[::]:8080")
+	if err := g.engine.Load(compile(t, "add check-state\nadd 100 allow tcp from any to me 8080 setup keep-state\n")); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.stats(t); s.Cookies.Lack != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	}
+	f := g.synFlood(t, 8080)
+	until(t, "cookies are on", 30*time.Second, func() bool { return g.stats(t).Cookies.On })
+	stopFlood(t, f)
+	before := g.stats(t).Cookies.Sent
+	syn := func(ip packet.Layer, seq uint32) []byte {
+		b, err := packet.Build(ip, packet.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq, Flags: packet.FlagSYN, Window: 64240})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(frameFor(b), b...)
+	}
+	ip4 := packet.IPv4{Src: netip.MustParseAddr("12.0.0.1"), Dst: netip.MustParseAddr("10.0.0.1")}
+	ip6 := packet.IPv6{Src: netip.MustParseAddr("fd12::1"), Dst: netip.MustParseAddr("fd00::1")}
+	const answered, dropped = 7, 2 // TC_ACT_REDIRECT, TC_ACT_SHOT
+	if err := g.server.Do(func() error { // on one CPU: each knows what it has answered itself
+		var old, one unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &old); err != nil {
+			return err
+		}
+		one.Set(0)
+		if err := unix.SchedSetaffinity(0, &one); err != nil {
+			return err
+		}
+		defer unix.SchedSetaffinity(0, &old)
+		for n, c := range []struct {
+			frame []byte
+			wait  time.Duration
+			want  uint32
+		}{
+			{syn(ip4, 7), 0, answered}, {syn(ip4, 7), 0, dropped}, {syn(ip4, 8), 0, answered}, {syn(ip4, 8), 0, dropped}, {syn(ip4, 8), 0, dropped},
+			{syn(ip6, 7), 0, answered}, {syn(ip6, 7), 0, dropped}, {syn(ip4, 8), 600 * time.Millisecond, answered},
+		} {
+			time.Sleep(c.wait)
+			ret, err := g.engine.objects.WeirIn.Run(&ebpf.RunOptions{Data: c.frame})
+			if err != nil {
+				return err
+			}
+			if ret != c.want {
+				t.Errorf("SYN %d: the program said %d, not %d", n, ret, c.want)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	decided, err := g.engine.Decisions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := firewall.ByReason(decided)[firewall.ReasonCookieRepeated]; n != 4 {
+		t.Errorf("%d SYNs are counted as repeated, not 4", n)
+	}
+	if sent := g.stats(t).Cookies.Sent - before; sent != 4 {
+		t.Errorf("%d SYNs were answered, not 4", sent)
+	}
+}
