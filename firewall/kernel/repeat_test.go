@@ -37,7 +37,7 @@ func TestARepeatedSYN(t *testing.T) {
 	}
 	ip4 := packet.IPv4{Src: netip.MustParseAddr("12.0.0.1"), Dst: netip.MustParseAddr("10.0.0.1")}
 	ip6 := packet.IPv6{Src: netip.MustParseAddr("fd12::1"), Dst: netip.MustParseAddr("fd00::1")}
-	const answered, dropped = 7, 2 // TC_ACT_REDIRECT, TC_ACT_SHOT
+	const answered, dropped = 7, 2       // TC_ACT_REDIRECT, TC_ACT_SHOT
 	if err := g.server.Do(func() error { // on one CPU: each knows what it has answered itself
 		var old, one unix.CPUSet
 		if err := unix.SchedGetaffinity(0, &old); err != nil {
