@@ -137,13 +137,17 @@ func (n *Node) checkPod(r api.Detach) (api.Done, error) {
 	return api.Done{Version: api.Version}, n.pods.manager.Check(r.Container, r.IfName)
 }
 
+// keepPods is a runtime's garbage collection. Other networks, Docker's, and what was attached by hand are not its business.
 func (n *Node) keepPods(r api.Keep) (api.Done, error) {
 	if n.pods == nil {
 		return api.Done{}, errNoPods
 	}
+	if r.Network == "" {
+		return api.Done{}, errors.New("keep pods of which network? Name it as it was named when they were attached")
+	}
 	var errs []error
 	for _, p := range n.pods.manager.List() {
-		if !slices.Contains(r.Attachments, p.Key) {
+		if p.Network == r.Network && !slices.Contains(r.Attachments, p.Key) {
 			errs = append(errs, n.pods.detach(p.Container, p.IfName, false))
 		}
 	}
@@ -213,7 +217,7 @@ var publishable = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132}
 
 func specOf(r api.Attach) (pod.Spec, error) {
 	s := pod.Spec{
-		Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName, Addrs: r.Addrs, Extern: r.Extern, Moved: r.Moved, MTU: r.MTU,
+		Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName, Addrs: r.Addrs, Extern: r.Extern, Moved: r.Moved, MTU: r.MTU,
 		Labels: r.Labels,
 		Rates:  firewall.Rates{In: r.Rates.In, Out: r.Rates.Out, InBurst: r.Rates.InBurst, OutBurst: r.Rates.OutBurst},
 	}
@@ -236,7 +240,7 @@ func specOf(r api.Attach) (pod.Spec, error) {
 
 func podView(p pod.Pod) api.Pod {
 	v := api.Pod{
-		Container: p.Container, Name: p.Name, Netns: p.Netns, IfName: p.IfName, HostIf: p.HostIf, Index: p.Index,
+		Network: p.Network, Container: p.Container, Name: p.Name, Netns: p.Netns, IfName: p.IfName, HostIf: p.HostIf, Index: p.Index,
 		Addrs: p.Addrs, Gateways: p.Gateway, MAC: p.MAC.String(), HostMAC: p.HostMAC.String(), MTU: p.MTU, Labels: p.Labels,
 		Rates:   api.Rates{In: p.Rates.In, Out: p.Rates.Out, InBurst: p.Rates.InBurst, OutBurst: p.Rates.OutBurst},
 		Created: p.Created,

@@ -20,7 +20,7 @@ var protocolNames = map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
 // Attach gives a container its network.
 func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
 	a := api.Attach{
-		Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName, Addrs: q.Addrs, Extern: q.Extern, Moved: q.Moved,
+		Network: q.Network, Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName, Addrs: q.Addrs, Extern: q.Extern, Moved: q.Moved,
 		MAC: q.MAC, MTU: q.MTU, Labels: q.Labels,
 		Rates: api.Rates{In: q.RateIn, Out: q.RateOut, InBurst: q.BurstIn, OutBurst: q.BurstOut},
 	}
@@ -44,9 +44,9 @@ func (r Remote) Check(ctx context.Context, container, ifName string) error {
 	return r.post(ctx, "/v1/pods/check", api.Detach{Container: container, IfName: ifName}, &api.Done{})
 }
 
-// Keep detaches all but the named attachments.
-func (r Remote) Keep(ctx context.Context, attachments []string) error {
-	return r.post(ctx, "/v1/pods/keep", api.Keep{Attachments: attachments}, &api.Done{})
+// Keep detaches all of a network but the named attachments.
+func (r Remote) Keep(ctx context.Context, network string, attachments []string) error {
+	return r.post(ctx, "/v1/pods/keep", api.Keep{Network: network, Attachments: attachments}, &api.Done{})
 }
 
 // Status says whether a container could be attached now.

@@ -11,14 +11,15 @@ type Agent interface {
 	Attach(ctx context.Context, r Request) (Reply, error)
 	Detach(ctx context.Context, container, ifName string) error
 	Check(ctx context.Context, container, ifName string) error
-	// Keep detaches what is not in the list of "CONTAINER/IFNAME".
-	Keep(ctx context.Context, attachments []string) error
+	// Keep detaches what was attached for a network and is not in the list of "CONTAINER/IFNAME".
+	Keep(ctx context.Context, network string, attachments []string) error
 	// Status says whether the agent could attach a pod now.
 	Status(ctx context.Context) error
 }
 
 // Request asks for the network of a container.
 type Request struct {
+	Network                        string // the name of the CNI network; no other's garbage collection takes the pod
 	Container, Name, Netns, IfName string
 	Addrs                          []netip.Addr
 	Extern                         bool // Addrs come from a delegated IPAM plugin

@@ -135,7 +135,7 @@ func (c *config) ipamType() (string, error) {
 
 // request gathers from all places what the runtime wants; the capability (runtimeConfig) wins over args.
 func (c *config) request(e Env) (Request, *types.Error) {
-	r := Request{Container: e.Container, Netns: e.Netns, IfName: e.IfName, MTU: c.MTU, Labels: map[string]string{}}
+	r := Request{Network: c.Name, Container: e.Container, Netns: e.Netns, IfName: e.IfName, MTU: c.MTU, Labels: map[string]string{}}
 	for k, v := range c.Labels {
 		r.Labels[k] = v
 	}

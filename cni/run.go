@@ -122,7 +122,7 @@ func gc(ctx context.Context, c *call) (any, *types.Error) {
 		return nil, err
 	}
 	var errs []error
-	if err := c.agent.Keep(ctx, keep); err != nil {
+	if err := c.agent.Keep(ctx, c.config.Name, keep); err != nil {
 		errs = append(errs, err)
 	}
 	if err := ipam.gc(ctx); err != nil {

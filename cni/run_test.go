@@ -36,8 +36,14 @@ func (n *node) Detach(_ context.Context, container, ifName string) error {
 	return n.refuse
 }
 func (n *node) Check(context.Context, string, string) error { return n.refuse }
-func (n *node) Keep(_ context.Context, list []string) error { n.kept = list; return n.refuse }
 func (n *node) Status(context.Context) error                { return n.refuse }
+
+func (n *node) Keep(_ context.Context, network string, list []string) error {
+	for _, a := range list {
+		n.kept = append(n.kept, network+" "+a)
+	}
+	return n.refuse
+}
 
 // down is the error of an agent that is not there.
 type down struct{}
@@ -100,7 +106,7 @@ func TestAddTellsTheAgentEverything(t *testing.T) {
 		t.Fatalf("exit %d, %v", code, out)
 	}
 	want := Request{
-		Container: "c1", Name: "shop.web-1", Netns: "/run/netns/c1", IfName: "eth0", MTU: 1400, MAC: "02:00:00:00:00:09",
+		Network: "net", Container: "c1", Name: "shop.web-1", Netns: "/run/netns/c1", IfName: "eth0", MTU: 1400, MAC: "02:00:00:00:00:09",
 		Addrs:  []netip.Addr{netip.MustParseAddr("10.88.0.9")},
 		Labels: map[string]string{"app": "web", "tier": "1", "team": "a", "zone": "x"},
 		Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}, {Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53, Port: 53},
@@ -171,7 +177,7 @@ func TestVerbsWithoutResult(t *testing.T) {
 		t.Errorf("DEL: exit %d, %v, detached %v", code, out, n.gone)
 	}
 	env.Command = "GC"
-	if code, out := call1(t, n, env, `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}`); code != 0 || out != nil || len(n.kept) != 1 || n.kept[0] != "a/eth0" {
+	if code, out := call1(t, n, env, `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}`); code != 0 || out != nil || len(n.kept) != 1 || n.kept[0] != "net a/eth0" {
 		t.Errorf("GC: exit %d, %v, kept %v", code, out, n.kept)
 	}
 	env.Command = "STATUS"

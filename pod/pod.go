@@ -12,6 +12,7 @@ import (
 
 // Spec says what somebody wants for a container.
 type Spec struct {
+	Network   string            // the runtime's name of the network; empty if there is none
 	Container string            // the runtime's id of the container
 	Name      string            // what rules call it, "pod:NAME"; unique on the node; Container if empty
 	Netns     string            // path of the network namespace

@@ -143,18 +143,6 @@ func (m *Manager) has(key string) bool {
 	return ok
 }
 
-// Keep detaches every pod whose key ("CONTAINER/IFNAME") is not in keep, and reports what it could not detach. It is the
-// runtime's garbage collection (CNI GC).
-func (m *Manager) Keep(keep map[string]bool) error {
-	var errs []error
-	for _, p := range m.List() {
-		if !keep[p.Key] {
-			errs = append(errs, m.Detach(p.Container, p.IfName))
-		}
-	}
-	return errors.Join(append(errs, m.Reconcile())...)
-}
-
 // Check compares a pod with the kernel and says what is missing.
 func (m *Manager) Check(container, ifName string) error {
 	p, err := m.Find(container, ifName)

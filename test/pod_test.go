@@ -221,11 +221,21 @@ func TestPlugin(t *testing.T) {
 	kept, lost := h.lab.Node("kept"), h.lab.Node("lost")
 	h.cni("ADD", "kept", kept.Path(), config("1.1.0", ""))
 	h.cni("ADD", "lost", lost.Path(), config("1.1.0", ""))
+	// What belongs to no network of CNI, or to another one, is nobody else's garbage.
+	h.attach("by-hand")
+	other := strings.Replace(config("1.1.0", ""), `"name":"net"`, `"name":"other"`, 1)
+	h.cni("ADD", "other", h.lab.Node("other").Path(), other)
 	if out, _ := h.cni("GC", "", "", config("1.1.0", `,"cni.dev/valid-attachments":[{"containerID":"kept","ifname":"eth0"}]`)); out != nil {
 		t.Errorf("GC: %v", out)
 	}
-	if pods := h.pods(); len(pods) != 1 || pods[0].Container != "kept" {
+	if pods := h.pods(); len(pods) != 3 || pods[0].Container != "kept" || pods[1].Name != "by-hand" || pods[2].Network != "other" {
 		t.Errorf("GC left %+v", pods)
+	}
+	if out, _ := h.cni("GC", "", "", other); out != nil {
+		t.Errorf("GC of the other network: %v", out)
+	}
+	if pods := h.pods(); len(pods) != 2 || pods[0].Container != "kept" || pods[1].Name != "by-hand" {
+		t.Errorf("GC of the other network left %+v", pods)
 	}
 	local := config("1.0.0", fmt.Sprintf(`,"ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.99.7.0/24"}]]}`, filepath.Join(h.root, "ipam")))
 	extern := h.lab.Node("extern")

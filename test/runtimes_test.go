@@ -256,18 +256,9 @@ func TestPodman(t *testing.T) {
 func TestContainerd(t *testing.T) {
 	need(t, "containerd", "ctr", "nginx", "curl", "busybox")
 	h, _ := newContainerHost(t)
-	// ctr knows no other places than these.
-	for name, target := range map[string]string{"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"), "10-weir.conflist"), "/opt/cni/bin/weir-cni": weir, "/opt/cni/bin/loopback": "/usr/lib/cni/loopback"} {
-		link(t, name, target)
-	}
-	socket := filepath.Join(h.root, "containerd.sock")
-	config := h.file("containerd.toml", fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
-		filepath.Join(h.root, "cdroot"), filepath.Join(h.root, "cdstate"), socket))
-	background(t, h.host.Command("containerd", "-c", config, "-l", "error"))
-	ctr := func(args ...string) *nstest.Cmd {
-		return h.host.Command("ctr", append([]string{"-a", socket}, args...)...)
-	}
-	eventually(t, "containerd answers", func() error { return ctr("version").Run() })
+	c := newContainerd(t, h)
+	c.start()
+	ctr := c.ctr
 	run := func(id, root string, command ...string) {
 		cmd := ctr(append([]string{"run", "-d", "--cni", "--rootfs", root, id}, command...)...)
 		ask(t, cmd)
@@ -288,6 +279,38 @@ func TestContainerd(t *testing.T) {
 	}
 	h.cni("GC", "", "", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"weir","type":"weir-cni","root":%q}`, h.root))
 	h.isEmpty(t)
+}
+
+// containerd is one of a host's own, which lends ctr the plugin for its containers' network.
+type containerd struct {
+	t       *testing.T
+	h       *podHost
+	program *nstest.Cmd
+	socket  string
+	config  string
+}
+
+func newContainerd(t *testing.T, h *podHost) *containerd {
+	t.Helper()
+	// ctr knows no other places than these.
+	for name, target := range map[string]string{"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"), "10-weir.conflist"), "/opt/cni/bin/weir-cni": weir, "/opt/cni/bin/loopback": "/usr/lib/cni/loopback"} {
+		link(t, name, target)
+	}
+	c := &containerd{t: t, h: h, socket: filepath.Join(h.root, "containerd.sock")}
+	c.config = h.file("containerd.toml", fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
+		filepath.Join(h.root, "cdroot"), filepath.Join(h.root, "cdstate"), c.socket))
+	return c
+}
+
+func (c *containerd) start() {
+	c.t.Helper()
+	c.program = c.h.host.Command("containerd", "-c", c.config, "-l", "error")
+	background(c.t, c.program)
+	eventually(c.t, "containerd answers", func() error { return c.ctr("version").Run() })
+}
+
+func (c *containerd) ctr(args ...string) *nstest.Cmd {
+	return c.h.host.Command("ctr", append([]string{"-a", c.socket}, args...)...)
 }
 
 // link makes a symbolic link in a place of the machine's for as long as the test runs, if nobody else needs it.

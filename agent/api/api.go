@@ -22,7 +22,7 @@
 //	POST /v1/pods          Attach   -> Pod        give a container its network
 //	POST /v1/pods/detach   Detach   -> Done       take it away
 //	POST /v1/pods/check    Detach   -> Done       compare it with what was made
-//	POST /v1/pods/keep     Keep     -> Done       detach all others
+//	POST /v1/pods/keep     Keep     -> Done       detach all others of a network
 //	GET  /v1/peers         Peers
 //	POST /v1/peers         AddPeer  -> Done       add another node, or change it
 //	POST /v1/peers/remove  RemovePeer -> Done     forget it

@@ -7,6 +7,7 @@ import (
 
 // Attach asks for the network of a container (POST /v1/pods -> Pod). What is left out is chosen.
 type Attach struct {
+	Network   string            `json:"network,omitempty"` // the runtime's name of the network, which its garbage collection is about
 	Container string            `json:"container"`
 	Name      string            `json:"name,omitempty"`
 	Netns     string            `json:"netns"`
@@ -45,8 +46,9 @@ type Detach struct {
 	Hurry     bool   `json:"hurry,omitempty"` // do not wait until the kernel has removed the interface
 }
 
-// Keep asks to detach every pod that is not named (POST /v1/pods/keep -> Done).
+// Keep asks to detach every pod of a network that is not named (POST /v1/pods/keep -> Done).
 type Keep struct {
+	Network     string   `json:"network"`
 	Attachments []string `json:"attachments"` // "CONTAINER/IFNAME"
 }
 
@@ -59,6 +61,7 @@ type Pods struct {
 // Pod is a container's network as it stands.
 type Pod struct {
 	Version   int               `json:"version,omitempty"` // in an answer of its own
+	Network   string            `json:"network,omitempty"` // as in Attach
 	Container string            `json:"container"`
 	Name      string            `json:"name"`
 	Netns     string            `json:"netns"`

@@ -1,0 +1,65 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestKilledRuntime kills a runtime at any moment of a container's start, every other time with the daemon behind it. What it began is gone when the daemon that comes
+// after it has removed the container and collects its garbage, as CNI has it; other pods lose no packet meanwhile.
+func TestKilledRuntime(t *testing.T) {
+	need(t, "containerd", "ctr", "busybox")
+	h, _ := newContainerHost(t)
+	h.weir("fw", "load", h.file("steady.rules", containerRules+"add allow udp from any to any 7 keep-state\n"))
+	c := newContainerd(t, h)
+	c.start()
+	root := clientRoot(t)
+	stays, pod := h.attach("stays")
+	sends, _ := h.attach("sends")
+	steady := newSteady(t, sends, stays, pod.Addrs[0])
+	before := h.traces()
+	began := 0
+	for i := range 12 {
+		id := fmt.Sprint("k", i)
+		run := c.ctr("run", "-d", "--cni", "--rootfs", root, id, "/bin/sleep", "600")
+		if err := run.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(20*i) * time.Millisecond)
+		run.Process.Signal(syscall.SIGKILL)
+		if i%2 == 1 {
+			c.program.Process.Signal(syscall.SIGKILL)
+		}
+		run.Wait() // killed, or done just before
+		if i%2 == 1 {
+			c.start()
+		}
+		if len(h.pods()) > 2 {
+			began++
+		}
+		eventually(t, "the container is gone", func() error {
+			c.ctr("task", "rm", "-f", id).Run()
+			c.ctr("container", "rm", id).Run()
+			out, err := c.ctr("container", "ls", "-q").Output()
+			if err == nil && len(out) > 0 {
+				err = fmt.Errorf("there is %s", out)
+			}
+			return err
+		})
+		h.cni("GC", "", "", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"weir","type":"weir-cni","root":%q}`, h.root))
+		eventually(t, "everything is gone but two pods", func() error {
+			if now := h.traces(); now != before {
+				return errors.New("the host had\n" + before + "\nand has\n" + now)
+			}
+			return nil
+		})
+	}
+	steady.end(t)
+	t.Logf("%d of 12 were killed after their pod was made", began)
+	if began == 0 || began == 12 {
+		t.Error("all of them were killed too early, or too late")
+	}
+}
