@@ -24,14 +24,14 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	struct pkt *p = &c->p;
 	p->dir = dir;
 	p->recv = dir == DIR_IN ? skb->ifindex : skb->ingress_ifindex;
+	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
 	p->now = coarse_now(cf);
+	not_judged_yet(p, cf);
 	if (dir == DIR_IN && l2 && (f->pods | f->published)) {
 		int r = pass_by(skb);
 		if (likely(r != GO_ON))
 			return r;
 	}
-	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
-	not_judged_yet(p, cf);
 	if (f->pods | f->published)
 		return dir == DIR_IN ? carry_in(skb, p, l2) : carry_out(skb, l2);
 	if (likely(!listened(cf, EVENT_PACKET)) && quick(skb, cf, l2)) {

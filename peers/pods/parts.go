@@ -96,7 +96,7 @@ func (b *bench) remote() error {
 		}
 	}
 	for _, w := range ways {
-		w.rates, w.p99s = nil, nil
+		w.rates, w.late = nil, [3][]float64{}
 	}
 	if err := b.play(ways); err != nil {
 		return err

@@ -124,10 +124,10 @@ type pair struct {
 }
 
 // transactions counts how often a byte goes there and back.
-func (p pair) transactions(slice time.Duration) (float64, time.Duration, error) {
+func (p pair) transactions(slice time.Duration) (float64, times, error) {
 	l, err := listen(p.on, p.port)
 	if err != nil {
-		return 0, 0, err
+		return 0, times{}, err
 	}
 	defer unix.Close(l)
 	served := thread(p.on, p.cpu, func() error {
@@ -142,7 +142,7 @@ func (p pair) transactions(slice time.Duration) (float64, time.Duration, error) 
 		pingPong(fd)
 		return nil
 	})
-	times := make([]time.Duration, 0, 1<<18)
+	all := make([]time.Duration, 0, 1<<18)
 	var took time.Duration
 	err = <-thread(p.from, p.cpu, func() error {
 		fd, err := connect(p.to)
@@ -159,7 +159,7 @@ func (p pair) transactions(slice time.Duration) (float64, time.Duration, error) 
 				return fmt.Errorf("read: %d bytes, %w", n, err)
 			}
 			now := time.Now()
-			times = append(times, now.Sub(last))
+			all = append(all, now.Sub(last))
 			last = now
 		}
 		took = last.Sub(begin)
@@ -171,18 +171,18 @@ func (p pair) transactions(slice time.Duration) (float64, time.Duration, error) 
 	if other := <-served; err == nil {
 		err = other
 	}
-	if err != nil || len(times) == 0 {
-		return 0, 0, err
+	if err != nil || len(all) == 0 {
+		return 0, times{}, err
 	}
-	slices.Sort(times)
-	return float64(len(times)) / took.Seconds(), times[len(times)*99/100], nil
+	slices.Sort(all)
+	return float64(len(all)) / took.Seconds(), times{all[len(all)*98/100], all[len(all)*99/100], all[len(all)*995/1000]}, nil
 }
 
 // stream measures bytes per second of one connection.
-func (p pair) stream(slice time.Duration) (float64, time.Duration, error) {
+func (p pair) stream(slice time.Duration) (float64, times, error) {
 	l, err := listen(p.on, p.port)
 	if err != nil {
-		return 0, 0, err
+		return 0, times{}, err
 	}
 	defer unix.Close(l)
 	var total int
@@ -225,16 +225,16 @@ func (p pair) stream(slice time.Duration) (float64, time.Duration, error) {
 		err = other
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, times{}, err
 	}
-	return float64(total) / took.Seconds(), 0, nil
+	return float64(total) / took.Seconds(), times{}, nil
 }
 
 // requests counts connections with a byte there and back.
-func (p pair) requests(slice time.Duration) (float64, time.Duration, error) {
+func (p pair) requests(slice time.Duration) (float64, times, error) {
 	l, err := listen(p.on, p.port)
 	if err != nil {
-		return 0, 0, err
+		return 0, times{}, err
 	}
 	served := thread(p.on, p.cpu, func() error {
 		for {
@@ -273,7 +273,7 @@ func (p pair) requests(slice time.Duration) (float64, time.Duration, error) {
 	<-served
 	unix.Close(l)
 	if err != nil {
-		return 0, 0, err
+		return 0, times{}, err
 	}
-	return float64(n) / took.Seconds(), 0, nil
+	return float64(n) / took.Seconds(), times{}, nil
 }
