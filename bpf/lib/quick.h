@@ -128,6 +128,18 @@ inline_always struct owner *quick_rule(struct pkt *p, struct config *cf, __u32 i
 	return o;
 }
 
+// passes counts the packet for a rule that lets it pass, and notes that verdict.
+inline_always void passes(struct pkt *p, __u8 state, __u32 id, __u16 number, __u16 slot)
+{
+	count_rule(p, id);
+	__builtin_memset(&p->v, 0, sizeof(p->v));
+	p->v.state = state;
+	p->v.pass = 1;
+	p->v.number = number;
+	p->v.id = id;
+	p->v.slot = slot;
+}
+
 // quick_recall judges a packet by what is remembered of packets that look the same to the rules, where these keep no states.
 inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, __u32 len)
 {
@@ -140,12 +152,7 @@ inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, _
 		return 0;
 	p->current = current & CURRENT_SLOT;
 	p->len = len;
-	count_rule(p, m->id);
-	__builtin_memset(&p->v, 0, sizeof(p->v));
-	p->v.pass = 1;
-	p->v.number = m->number;
-	p->v.id = m->id;
-	p->v.slot = m->slot & MEMO_SLOT;
+	passes(p, USE_NONE, m->id, m->number, m->slot & MEMO_SLOT);
 	return 1;
 }
 
@@ -218,13 +225,7 @@ checked_once int quick_new(__u32 reads)
 		once(t->tag[place % WAYS]) = p->tag | TAG_EMBRYO;
 	else
 		__sync_lock_test_and_set(&t->tag[place % WAYS], p->tag | TAG_EMBRYO);
-	count_rule(p, m->id);
-	__builtin_memset(&p->v, 0, sizeof(p->v));
-	p->v.state = USE_NEW;
-	p->v.pass = 1;
-	p->v.number = m->number;
-	p->v.id = m->id;
-	p->v.slot = m->slot & MEMO_SLOT;
+	passes(p, USE_NEW, m->id, m->number, m->slot & MEMO_SLOT);
 	return 1;
 }
 
@@ -359,13 +360,7 @@ checked_once int known(struct __sk_buff *skb, __u32 l2)
 	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, e.len) : !quick_tcp(cf, mine, peer, &e, now))
 		return 0;
 	p->len = e.len;
-	count_rule(p, r->id);
-	__builtin_memset(&p->v, 0, sizeof(p->v));
-	p->v.state = USE_HIT;
-	p->v.pass = 1;
-	p->v.number = r->number;
-	p->v.id = r->id;
-	p->v.slot = r->slot;
+	passes(p, USE_HIT, r->id, r->number, r->slot);
 	return 1;
 }
 
