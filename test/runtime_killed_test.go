@@ -21,25 +21,8 @@ func TestKilledRuntime(t *testing.T) {
 	sends, _ := h.attach("sends")
 	steady := newSteady(t, sends, stays, pod.Addrs[0])
 	before := h.traces()
-	began := 0
-	for i := range 12 {
-		id := fmt.Sprint("k", i)
-		run := c.ctr("run", "-d", "--cni", "--rootfs", root, id, "/bin/sleep", "600")
-		if err := run.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Duration(20*i) * time.Millisecond)
-		run.Process.Signal(syscall.SIGKILL)
-		if i%2 == 1 {
-			c.program.Process.Signal(syscall.SIGKILL)
-		}
-		run.Wait() // killed, or done just before
-		if i%2 == 1 {
-			c.start()
-		}
-		if len(h.pods()) > 2 {
-			began++
-		}
+	collect := func(id string) { // what is left of a container
+		t.Helper()
 		eventually(t, "the container is gone", func() error {
 			c.ctr("task", "rm", "-f", id).Run()
 			c.ctr("container", "rm", id).Run()
@@ -56,6 +39,31 @@ func TestKilledRuntime(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	start := time.Now()
+	ask(t, c.ctr("run", "-d", "--cni", "--rootfs", root, "whole", "/bin/sleep", "600"))
+	whole := time.Since(start) // what nobody kills takes here
+	collect("whole")
+	began := 0
+	for i := range 12 {
+		id := fmt.Sprint("k", i)
+		run := c.ctr("run", "-d", "--cni", "--rootfs", root, id, "/bin/sleep", "600")
+		if err := run.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(whole * time.Duration(i) / 9)
+		run.Process.Signal(syscall.SIGKILL)
+		if i%2 == 1 {
+			c.program.Process.Signal(syscall.SIGKILL)
+		}
+		run.Wait() // killed, or done just before
+		if i%2 == 1 {
+			c.start()
+		}
+		if len(h.pods()) > 2 {
+			began++
+		}
+		collect(id)
 	}
 	steady.end(t)
 	t.Logf("%d of 12 were killed after their pod was made", began)

@@ -156,6 +156,15 @@ inline_always int claim_spare(struct pkt *p, __u64 claim)
 	return 1;
 }
 
+// unclaim gives an entry back that was claimed and not published.
+inline_always void unclaim(struct pkt *p, __u32 place)
+{
+	struct tag_line *t = tags_at(place / WAYS);
+
+	if (t)
+		__sync_lock_test_and_set(&t->tag[place & (WAYS - 1)], free_tag(p->now));
+}
+
 // claim takes an entry for p->key: in the emptier of its two sets, which fills the table evenly. It sets p->place. With `hurry` an
 // entry that died just now will do.
 checked_once int claim(__u32 hurry)

@@ -154,14 +154,6 @@ inline_always int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 	return 0;
 }
 
-inline_always void nat_unclaim(struct pkt *p, __u32 place)
-{
-	struct tag_line *t = tags_at(place / WAYS);
-
-	if (t)
-		__sync_lock_test_and_set(&t->tag[place & (WAYS - 1)], free_tag(p->now));
-}
-
 // host_uses reports that a socket of the host's own would hear the answers to the goal.
 inline_always int host_uses(struct __sk_buff *skb, struct pkt *p)
 {
@@ -220,7 +212,7 @@ checked_once int nat_make(struct __sk_buff *skb, __u32 source)
 	canonical(p, i->src_hi, i->src_lo, i->dst_hi, i->dst_lo, i->ports, p->proto);
 	why = nat_claim(cf, p, source & META_SOURCE);
 	if (why) {
-		nat_unclaim(p, wire);
+		unclaim(p, wire);
 		return why;
 	}
 	__u32 inner = p->place, cross = wire_from != p->from ? META_CROSS : 0;

@@ -156,12 +156,6 @@ inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, _
 	return 1;
 }
 
-// unclaim gives an entry back that was claimed and not published.
-inline_always void unclaim(struct tag_line *t, __u32 way, __s64 now)
-{
-	__sync_lock_test_and_set(&t->tag[way & (WAYS - 1)], free_tag(now));
-}
-
 // twins counts the entries of the two sets of p->hash that have the identity of p->tag, claimed or live: one is ours. It compares the lower halves of tags, so that one of
 // some hundred times another conversation is taken for a twin. There is no branch: where ours lies is hard to foretell.
 inline_always __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *b)
@@ -212,8 +206,8 @@ checked_once int quick_new(__u32 reads)
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	if (unlikely(!claimed || !s || !t || twins(p, a, b) != 1)) {
-		if (claimed && t)
-			unclaim(t, place, p->now);
+		if (claimed)
+			unclaim(p, place);
 		leave_source(cf, p->src_hi, p->src_lo);
 		return 0;
 	}

@@ -4,7 +4,7 @@
 //
 // An entry is claimed by compare-and-swap of its tag, written, and then published by setting the tag live. A removed entry stays dead for
 // some milliseconds before it is used again, so that a packet on another CPU that found it just before does not write into its successor.
-// Two CPUs may insert one key at once; each looks again after publishing, and the entry at the lower place stays.
+// Two CPUs may insert one key at once; each looks again after publishing, and the entry at the lower place stays. Who takes the short way looks before (quick_new).
 #pragma once
 
 #include "sctp.h"
