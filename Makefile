@@ -77,6 +77,11 @@ gen: deps bench-docs
 test-kernels:
 	scripts/kernels/run
 
+# Attacks on a guarded host and what legitimate users lose; exit status 1 when a bar is missed. Takes about 90 minutes; as root, with nft.
+.PHONY: siege
+siege: deps build
+	$(GO) run ./test/siege $(if $(ONLY),-only "$(ONLY)")
+
 # Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
 fuzz: deps
 	scripts/fuzz $(FUZZTIME)

@@ -37,7 +37,7 @@ var testRooms = []string{"internal/nstest", "internal/rebuilt", "firewall/firete
 
 // users restricts who imports a room further than its rank does. Tests are free of it.
 var users = map[string][]string{
-	"internal/nstest":   {"cmd/weir", "agent/demo"},
+	"internal/nstest":   {"cmd/weir", "agent/demo", "test"},
 	"internal/tty":      {"cmd/weir", "observe"},
 	"internal/nl":       {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest", "cmd/weir"},
 	"internal/waiter":   {"udp", "overlay"},

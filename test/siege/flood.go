@@ -1,0 +1,154 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// How much legitimate work of each kind there is: workers and operations a second.
+const (
+	workers  = 4
+	workRate = 25
+	keptEach = 10
+)
+
+// row is a line of the table of floods.
+type row struct {
+	scenario, contender string
+	rate                int
+	before, during      float64 // operations that went well, a second
+	failed, slow        int64   // new connections and questions during the attack
+	lost, kept          int     // of the connections that stay
+	reached             float64
+	cost                time.Duration
+	why                 string // what Weir says that it refused
+}
+
+// runFlood runs a scenario against a contender in a world of its own.
+func (c config) runFlood(s *scenario, by contender, rate int) (r row, err error) {
+	r = row{scenario: s.name, contender: by.name, rate: rate}
+	w, err := newWorld()
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.serve(); err != nil {
+		return r, err
+	}
+	var jobs []work
+	for _, k := range s.work {
+		if by.pods || !k.pods {
+			jobs = append(jobs, k)
+		}
+	}
+	stop := make(chan struct{})
+	defer close(stop)
+	var kept []*keptConn
+	raise := func() error { return by.raise(w, s) }
+	hold := func() (err error) { kept, err = keep(w, jobs, keptEach, stop); return err }
+	steps := []func() error{raise, hold}
+	if s.adopted {
+		steps = []func() error{hold, raise}
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return r, err
+		}
+	}
+	r.before = sum(together(w, jobs, time.Now().Add(c.calm), nil), nil)
+	refusedBefore := w.refused()
+	end := time.Now().Add(c.floodFor)
+	flooded := make(chan error, 1)
+	go func() { flooded <- r.strike(w, s, kept, rate, end) }()
+	time.Sleep(c.floodFor / 8) // tables fill
+	r.during = sum(together(w, jobs, end, nil), &r)
+	if err := <-flooded; err != nil {
+		return r, err
+	}
+	r.why = difference(refusedBefore, w.refused())
+	time.Sleep(200 * time.Millisecond)
+	for _, k := range kept { // each must still carry a byte
+		k.conn.SetDeadline(time.Now().Add(keptPatience))
+	}
+	r.lost, r.kept = lost(kept), len(kept)
+	return r, nil
+}
+
+// strike sends the attack.
+func (r *row) strike(w *world, s *scenario, kept []*keptConn, rate int, end time.Time) error {
+	if s.crowd != nil {
+		n, err := s.crowd(w, end)
+		r.reached = float64(n)
+		return err
+	}
+	sent, err := flood(w.outside, "eth0", w.hostMAC, rate, s.attack(w, kept), end)
+	if err != nil {
+		return err
+	}
+	r.reached, r.cost = float64(sent.packets)/sent.took.Seconds(), sent.cost
+	return nil
+}
+
+// sum adds tallies up: operations a second, and what went wrong into r.
+func sum(all []*tally, r *row) (rate float64) {
+	for _, t := range all {
+		rate += t.rate()
+		if r != nil {
+			r.failed += t.failed.Load()
+			r.slow += t.slow.Load()
+		}
+	}
+	return rate
+}
+
+// fallSilent opens connections from three real addresses as fast as they come, and says nothing on
+// them: to the host and to the published port in turn.
+func fallSilent(w *world, end time.Time) (int, error) {
+	var mu sync.Mutex
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			c.(*net.TCPConn).SetLinger(0)
+			c.Close()
+		}
+	}()
+	prefixes, err := nstest.Prefixes("10.66.0.11/24 10.66.0.12/24 10.66.0.13/24")
+	if err != nil {
+		return 0, err
+	}
+	link, err := w.outside.Netlink().LinkByName("eth0")
+	if err != nil {
+		return 0, err
+	}
+	var wg sync.WaitGroup
+	for _, p := range prefixes {
+		if err := w.outside.Netlink().AddAddr(link.Index, p); err != nil {
+			return 0, err
+		}
+		for range 4 {
+			wg.Go(func() {
+				w.outside.Do(func() error {
+					d := net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: p.Addr().AsSlice()}}
+					for n := 0; time.Now().Before(end); n++ {
+						c, err := d.Dial("tcp4", net.JoinHostPort(hostAddr, fmt.Sprint([]int{echoPort, publishedPort}[n%2])))
+						if err != nil {
+							time.Sleep(10 * time.Millisecond)
+							continue
+						}
+						mu.Lock()
+						conns = append(conns, c)
+						mu.Unlock()
+					}
+					return nil
+				})
+			})
+		}
+	}
+	wg.Wait()
+	return len(conns), nil
+}

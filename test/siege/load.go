@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// load is legitimate work at a rate that wears tables out.
+type load struct {
+	name string
+	work work
+	rate int
+}
+
+// loadRow is a line of the table of loads.
+type loadRow struct {
+	load, contender string
+	rate            float64
+	failed, slow    int64
+	before, after   int // states; after: when they were back, or after half a minute
+	back            time.Duration
+	why             string
+}
+
+// settle is how long the table may take to be at its level again.
+const settle = 30 * time.Second
+
+func (c config) runLoad(l load, by contender) (r loadRow, err error) {
+	r = loadRow{load: l.name, contender: by.name}
+	w, err := newWorld()
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.serve(); err != nil {
+		return r, err
+	}
+	if err := by.raise(w, &scenario{}); err != nil {
+		return r, err
+	}
+	if r.before, err = w.states(); err != nil {
+		return r, err
+	}
+	refused := w.refused()
+	t := l.work.run(w, 32, l.rate, time.Now().Add(c.loadFor), nil)
+	r.rate, r.failed, r.slow = t.rate(), t.failed.Load(), t.slow.Load()
+	r.why = difference(refused, w.refused())
+	ended := time.Now()
+	for {
+		if r.after, err = w.states(); err != nil {
+			return r, err
+		}
+		r.back = time.Since(ended)
+		if r.after <= r.before+10 || r.back > settle {
+			return r, nil
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+// states counts what the table holds. Without Weir it is 0.
+func (w *world) states() (int, error) {
+	if w.guard == nil {
+		return 0, nil
+	}
+	s, err := w.guard.status()
+	return s.Table.States, err
+}
+
+// refused tells why Weir has refused packets so far.
+func (w *world) refused() map[string]uint64 {
+	if w.guard == nil {
+		return nil
+	}
+	s, err := w.guard.status()
+	if err != nil {
+		return map[string]uint64{err.Error(): 1}
+	}
+	return s.Reasons
+}
+
+// want are the reasons that mean want of room.
+var want = []string{"limit", "states-full", "embryonic-full", "embryonic-source", "nat-ports"}
+
+// difference lists how often each want of room has come since.
+func difference(before, now map[string]uint64) (text string) {
+	for _, reason := range want {
+		if n := now[reason] - before[reason]; n > 0 {
+			text += fmt.Sprintf(" %s %d", reason, n)
+		}
+	}
+	return text
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+func be16(b []byte) uint16    { return binary.BigEndian.Uint16(b) }
+func be32(b []byte) uint32    { return binary.BigEndian.Uint32(b) }
+func idOf(b []byte) uint64    { return binary.BigEndian.Uint64(b) }
+func idBytes(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+const (
+	// tcpPatience is how long a connection may take: two SYNs may be lost.
+	tcpPatience = 5 * time.Second
+	// udpTries and udpPatience are those of a resolver.
+	udpTries    = 3
+	udpPatience = time.Second
+	// late is when an operation has lost a packet: the kernel sends a SYN again after a second.
+	late = 900 * time.Millisecond
+)
+
+// work is something that a legitimate user does again and again.
+type work struct {
+	name string
+	from func(*world) *nstest.Node
+	// network and addr are what it talks to; local is the address that it talks from, "" for any.
+	network, addr, local string
+	pods                 bool // needs pods
+}
+
+func outsideNode(w *world) *nstest.Node { return w.outside }
+func hostNode(w *world) *nstest.Node    { return w.host }
+func clientNode(w *world) *nstest.Node  { return w.client }
+
+// The work of all floods.
+var (
+	tcpIn     = work{"TCP in", outsideNode, "tcp", "10.66.0.1:80", userAddr, false}
+	tcpOut    = work{"TCP out", hostNode, "tcp", "10.66.0.3:80", "", false}
+	udpIn     = work{"UDP in", outsideNode, "udp", "10.66.0.1:53", userAddr, false}
+	udpOut    = work{"UDP out", hostNode, "udp", "10.66.0.3:53", "", false}
+	published = work{"TCP published", outsideNode, "tcp", "10.66.0.1:8080", userAddr, true}
+	pubDNS    = work{"UDP published", outsideNode, "udp", "10.66.0.1:8053", userAddr, true}
+	masqTCP   = work{"TCP masqueraded", clientNode, "tcp", "10.66.0.3:80", "", true}
+	masqDNS   = work{"UDP masqueraded", clientNode, "udp", "10.66.0.3:53", "", true}
+)
+
+// tally counts what became of the operations of one kind of work.
+type tally struct {
+	ok, failed, slow atomic.Int64
+	took             time.Duration
+}
+
+func (t *tally) rate() float64 { return float64(t.ok.Load()) / t.took.Seconds() }
+
+// do is one operation. Each has a socket of its own.
+func (k work) do() error {
+	d := net.Dialer{Timeout: tcpPatience}
+	if k.local != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(k.local)}
+		if k.network == "udp" {
+			d.LocalAddr = &net.UDPAddr{IP: net.ParseIP(k.local)}
+		}
+	}
+	c, err := d.Dial(k.network, k.addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	tries, patience := 1, tcpPatience
+	if k.network == "udp" {
+		tries, patience = udpTries, udpPatience
+	}
+	question, answer := make([]byte, 8), make([]byte, 8)
+	for range tries {
+		c.SetDeadline(time.Now().Add(patience))
+		if _, err = c.Write(question); err != nil {
+			continue
+		}
+		if _, err = io.ReadFull(c, answer); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// run does the work with some workers at a rate at most, until a time or until over is closed.
+func (k work) run(w *world, workers, rate int, until time.Time, over <-chan struct{}) *tally {
+	t := &tally{}
+	began := time.Now()
+	var turn atomic.Int64
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			// A thread in the namespace for good: each socket is made there.
+			err := k.from(w).Do(func() error {
+				for {
+					due := began.Add(time.Duration(turn.Add(1)-1) * time.Second / time.Duration(rate))
+					if !due.Before(until) {
+						return nil
+					}
+					select {
+					case <-over:
+						return nil
+					case <-time.After(time.Until(due)):
+					}
+					t.count(k.do)
+				}
+			})
+			if err != nil {
+				t.failed.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	t.took = time.Since(began)
+	return t
+}
+
+func (t *tally) count(do func() error) {
+	began := time.Now()
+	switch err := do(); {
+	case err != nil:
+		t.failed.Add(1)
+	default:
+		t.ok.Add(1)
+		if time.Since(began) > late {
+			t.slow.Add(1)
+		}
+	}
+}
+
+// together runs several kinds of work at the same time, until a time or until over is closed.
+func together(w *world, all []work, until time.Time, over <-chan struct{}) []*tally {
+	tallies := make([]*tally, len(all))
+	var wg sync.WaitGroup
+	for i, k := range all {
+		wg.Go(func() { tallies[i] = k.run(w, workers, workRate, until, over) })
+	}
+	wg.Wait()
+	return tallies
+}
+
+// keptConn is a connection that stays open and over which a byte goes there and back all the time.
+type keptConn struct {
+	work   work
+	id     uint64
+	conn   net.Conn
+	local  net.Addr
+	broken atomic.Bool
+}
+
+// keep opens n connections of each kind of TCP work and keeps them busy until stop is closed.
+func keep(w *world, all []work, n int, stop <-chan struct{}) ([]*keptConn, error) {
+	var list []*keptConn
+	for _, k := range all {
+		if k.network != "tcp" {
+			continue
+		}
+		for range n {
+			c := &keptConn{work: k, id: uint64(len(list) + 1)}
+			err := k.from(w).Do(func() (err error) {
+				d := net.Dialer{Timeout: tcpPatience}
+				if k.local != "" {
+					d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(k.local)}
+				}
+				c.conn, err = d.Dial("tcp", k.addr)
+				return err
+			})
+			if err != nil {
+				return list, fmt.Errorf("%s: %w", k.name, err)
+			}
+			c.local = c.conn.LocalAddr()
+			if err := c.beat(idBytes(c.id)); err != nil {
+				return list, fmt.Errorf("%s: %w", k.name, err)
+			}
+			list = append(list, c)
+			go c.run(stop)
+		}
+	}
+	return list, nil
+}
+
+// keptPatience is how long a byte may take there and back.
+const keptPatience = 20 * time.Second
+
+func (c *keptConn) beat(b []byte) error {
+	c.conn.SetDeadline(time.Now().Add(keptPatience))
+	if _, err := c.conn.Write(b); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c.conn, b)
+	return err
+}
+
+func (c *keptConn) run(stop <-chan struct{}) {
+	b := make([]byte, 64)
+	for {
+		select {
+		case <-stop:
+			c.conn.Close()
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+		if err := c.beat(b); err != nil {
+			c.broken.Store(true)
+			return
+		}
+	}
+}
+
+// lost counts the connections that broke.
+func lost(list []*keptConn) (n int) {
+	for _, c := range list {
+		if c.broken.Load() {
+			n++
+		}
+	}
+	return n
+}
