@@ -82,6 +82,11 @@ test-kernels:
 siege: deps build
 	$(GO) run ./test/siege $(if $(ONLY),-only "$(ONLY)")
 
+# Ten minutes of disturbances under checksummed streams and probes of refused ports; exit status 1 on a violation.
+.PHONY: chaos
+chaos: deps build
+	$(GO) run ./test/siege -chaos $(or $(FOR),10m)
+
 # Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
 fuzz: deps
 	scripts/fuzz $(FUZZTIME)

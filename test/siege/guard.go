@@ -87,10 +87,12 @@ func (g *guard) follow(r io.Reader, ready chan struct{}) {
 	}
 }
 
+// talk is the end of what the agent said.
 func (g *guard) talk() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.said.String()
+	said := g.said.String()
+	return said[max(0, len(said)-2000):]
 }
 
 // signal ends the agent by a signal and waits for its end.

@@ -34,7 +34,12 @@ func main() {
 	flag.IntVar(&c.restarts, "restarts", 200, "restarts of each kind")
 	flag.IntVar(&c.pods, "pods", 12, "pods while the agent is restarted")
 	flag.BoolVar(&c.short, "short", false, "Weir alone, one rate of each flood")
+	chaos := flag.Duration("chaos", 0, "disturb a host at random for a `time` instead")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order of disturbances")
 	flag.Parse()
+	if *chaos > 0 {
+		os.Exit(c.chaos(*chaos, *seed))
+	}
 	missed, err := c.run()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "siege:", err)
@@ -44,6 +49,23 @@ func main() {
 		fmt.Fprintf(os.Stderr, "siege: %d bars missed\n", missed)
 		os.Exit(1)
 	}
+}
+
+// chaos disturbs a host for a time and returns the exit status.
+func (c config) chaos(d time.Duration, seed uint64) int {
+	fmt.Fprintf(c.out, "seed %d\n", seed)
+	violations, err := c.chaosFor(d, seed)
+	for _, v := range violations {
+		fmt.Fprintln(os.Stderr, "siege: violation:", v)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "siege:", err)
+	}
+	if err != nil || len(violations) > 0 {
+		return 1
+	}
+	fmt.Fprintln(c.out, "no violation")
+	return 0
 }
 
 // run runs everything that is asked for and returns how many bars were missed.

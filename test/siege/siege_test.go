@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,15 +12,21 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestSiege is the siege in short: few restarts, each attack for a moment, against Weir alone.
-func TestSiege(t *testing.T) {
-	nstest.Root(t)
+// buildWeir builds the binary.
+func buildWeir(t *testing.T) string {
+	t.Helper()
 	weir := filepath.Join(t.TempDir(), "weir")
 	if out, err := exec.Command("go", "build", "-o", weir, "../../cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return weir
+}
+
+// TestSiege is the siege in short: few restarts, each attack for a moment, against Weir alone.
+func TestSiege(t *testing.T) {
+	nstest.Root(t)
 	var table strings.Builder
-	c := config{weir: weir, only: os.Getenv("WEIR_SIEGE"), calm: 500 * time.Millisecond, floodFor: 2 * time.Second,
+	c := config{weir: buildWeir(t), only: os.Getenv("WEIR_SIEGE"), calm: 500 * time.Millisecond, floodFor: 2 * time.Second,
 		loadFor: 3 * time.Second, restarts: 3, pods: 12, short: true, out: &table}
 	missed, err := c.run()
 	t.Log("\n" + table.String())
@@ -28,6 +35,18 @@ func TestSiege(t *testing.T) {
 	}
 	if missed > 0 {
 		t.Errorf("%d bars missed", missed)
+	}
+}
+
+// TestChaos is the chaos in short: each disturbance once.
+func TestChaos(t *testing.T) {
+	nstest.Root(t)
+	violations, err := config{weir: buildWeir(t), out: io.Discard}.chaosFor(time.Duration(0), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range violations {
+		t.Error(v)
 	}
 }
 

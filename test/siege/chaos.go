@@ -1,0 +1,165 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// base is what an agent holds, to be compared before and after the disturbances.
+type base struct {
+	memory            int // KiB
+	files, goroutines int
+	pins              int
+	links, routes     []string
+}
+
+func (x *chaos) measure() (b base, err error) {
+	pid := fmt.Sprint(x.guard.agent.Process.Pid)
+	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
+	if err != nil {
+		return b, err
+	}
+	for line := range strings.Lines(string(status)) {
+		fmt.Sscanf(line, "RssAnon: %d kB", &b.memory)
+	}
+	files, err := os.ReadDir(filepath.Join("/proc", pid, "fd"))
+	if err != nil {
+		return b, err
+	}
+	b.files = len(files)
+	pins, err := os.ReadDir(x.guard.bpffs)
+	if err != nil {
+		return b, err
+	}
+	b.pins = len(pins)
+	if b.links, err = x.lines("ip", "-o", "link", "show"); err != nil {
+		return b, err
+	}
+	b.routes, err = x.lines("ip", "route", "show", "table", "all")
+	return b, err
+}
+
+// lines are the first words of a command's lines, sorted.
+func (x *chaos) lines(name string, args ...string) (all []string, err error) {
+	out, err := x.host.Command(name, args...).Output()
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if name == "ip" && args[0] == "-o" { // index and flags may change
+			fields = fields[1:2]
+		}
+		all = append(all, strings.Join(fields, " "))
+	}
+	slices.Sort(all)
+	return all, err
+}
+
+// violations compares a base with a later one.
+func (b base) violations(later base) (all []string) {
+	if later.memory > b.memory+64<<10 {
+		all = append(all, fmt.Sprintf("memory: %d KiB before, %d after", b.memory, later.memory))
+	}
+	if later.files > b.files+8 {
+		all = append(all, fmt.Sprintf("descriptors: %d before, %d after", b.files, later.files))
+	}
+	if later.pins != b.pins {
+		all = append(all, fmt.Sprintf("pins: %d before, %d after", b.pins, later.pins))
+	}
+	if !slices.Equal(b.links, later.links) {
+		all = append(all, fmt.Sprintf("links: %q before, %q after", b.links, later.links))
+	}
+	if !slices.Equal(b.routes, later.routes) {
+		all = append(all, fmt.Sprintf("routes: before\n%s\nafter\n%s", strings.Join(b.routes, "\n"), strings.Join(later.routes, "\n")))
+	}
+	return all
+}
+
+// chaosFor disturbs a host at random for a time, each way at least once, and returns what was violated.
+func (c config) chaosFor(d time.Duration, seed uint64) (violations []string, err error) {
+	x, err := newChaos(c)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, x.close()) }()
+	x.begin()
+	time.Sleep(2 * time.Second)
+	before, err := x.measure()
+	if err != nil {
+		return nil, err
+	}
+	r := rand.New(rand.NewPCG(seed, 1))
+	counts := map[string]int{}
+	var order []int
+	for end, first := time.Now().Add(d), true; first || time.Now().Before(end); {
+		if len(order) == 0 {
+			order = r.Perm(len(disturbances))
+		}
+		first = first && len(order) > 1
+		k := disturbances[order[0]]
+		order = order[1:]
+		fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format("15:04:05.0"), k.name)
+		for _, kind := range k.breaks {
+			x.excuse(kind)
+		}
+		if err := k.do(x, r); err != nil {
+			violations = append(violations, fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.0"), k.name, err))
+			if x.guard.agent == nil { // the agent has to be there for the rest
+				if err := x.guard.start(); err != nil {
+					return violations, err
+				}
+			}
+		}
+		for _, kind := range k.breaks {
+			x.excuse(kind)
+		}
+		counts[k.name]++
+		time.Sleep(time.Duration(r.IntN(500)) * time.Millisecond)
+	}
+	return append(violations, x.end(before, counts)...), nil
+}
+
+// end waits until all is quiet, compares, and prints what happened.
+func (x *chaos) end(before base, counts map[string]int) (violations []string) {
+	if err := x.awaitHealthy(); err != nil {
+		violations = append(violations, err.Error())
+	}
+	var differs []string
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(500 * time.Millisecond) {
+		after, err := x.measure()
+		if err != nil {
+			return append(violations, err.Error())
+		}
+		if differs = before.violations(after); len(differs) == 0 || time.Now().After(deadline) {
+			break
+		}
+	}
+	violations = append(violations, differs...)
+	close(x.over)
+	if n := x.passed.Load(); n > 0 {
+		violations = append(violations, fmt.Sprintf("%d of %d probes of refused ports were answered", n, x.probed.Load()))
+	}
+	blocks := map[string]int64{}
+	for _, s := range x.streams {
+		s.mu.Lock()
+		violations = append(violations, s.broken...)
+		s.mu.Unlock()
+		blocks[s.work.name] += s.blocks.Load()
+	}
+	fmt.Fprintf(x.config.out, "### Chaos: seed and disturbances\n\n| disturbance | times |\n| --- | --- |\n")
+	for _, k := range disturbances {
+		fmt.Fprintf(x.config.out, "| %s | %d |\n", k.name, counts[k.name])
+	}
+	fmt.Fprintf(x.config.out, "\nprobes of refused ports: %d, answered %d\nblocks of 4 KiB that came back whole: %v\n",
+		x.probed.Load(), x.passed.Load(), blocks)
+	for kind, n := range blocks {
+		if n == 0 {
+			violations = append(violations, "no block came back: "+kind)
+		}
+	}
+	return violations
+}

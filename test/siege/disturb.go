@@ -1,0 +1,316 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// disturbance is something bad that happens to the host.
+type disturbance struct {
+	name   string
+	breaks []string // the streams that it may break
+	do     func(*chaos, *rand.Rand) error
+}
+
+var disturbances = []disturbance{
+	{"kill -9", nil, func(x *chaos, _ *rand.Rand) error { return x.again(syscall.SIGKILL) }},
+	{"SIGTERM", nil, func(x *chaos, _ *rand.Rand) error { return x.again(syscall.SIGTERM) }},
+	{"killed in its start", nil, killedInStart},
+	{"stopped for two seconds", nil, paused},
+	{"SIGHUP", nil, func(x *chaos, _ *rand.Rand) error { return x.guard.agent.Process.Signal(syscall.SIGHUP) }},
+	{"the same rules loaded", nil, func(x *chaos, _ *rand.Rand) error { return x.load("etc/weir/rules", chaosRules) }},
+	{"rules with a mistake loaded", nil, badRules},
+	{"rules on trial", nil, trial},
+	{"a rule added and deleted", nil, addDelete},
+	{"a table's member added and deleted", nil, tableMember},
+	{"a pod comes and goes", nil, podComesAndGoes},
+	{"a pod's namespace dies", nil, podDies},
+	{"an attach is repeated", nil, attachTwice},
+	{"the disk is full", nil, fullDisk},
+	{"the disk is full at a start", nil, fullDiskAtStart},
+	{"a file is damaged at a start", nil, damagedAtStart},
+	{"the peer is removed and added", []string{"tunnel"}, peerAgain},
+	{"the peer is killed", []string{"tunnel"}, peerKilled},
+	{"the underlay is down for two seconds", []string{"tunnel"}, underlayDown},
+	{"the underlay's MTU changes", []string{"tunnel"}, underlayMTU},
+}
+
+// again ends the agent and starts the next one.
+func (x *chaos) again(s syscall.Signal) error {
+	if err := x.guard.signal(s); err != nil {
+		return err
+	}
+	return x.guard.start()
+}
+
+func killedInStart(x *chaos, r *rand.Rand) error {
+	if err := x.guard.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	for range 1 + r.IntN(3) {
+		cmd := x.host.Command(x.guard.weir, "up", "--root", x.guard.root, "--bpffs", x.guard.bpffs)
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	return x.guard.start()
+}
+
+func paused(x *chaos, _ *rand.Rand) error {
+	p := x.guard.agent.Process
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	time.Sleep(2 * time.Second)
+	return p.Signal(syscall.SIGCONT)
+}
+
+// load writes a file and loads it.
+func (x *chaos) load(name, text string, more ...string) error {
+	if err := x.guard.write(name, text); err != nil {
+		return err
+	}
+	_, err := x.guard.run(append(append([]string{"fw", "load"}, more...), filepath.Join(x.guard.root, name))...)
+	return err
+}
+
+func badRules(x *chaos, _ *rand.Rand) error {
+	if x.load("bad.rules", chaosRules+"add allow nonsense\n") == nil {
+		return errors.New("rules with a mistake were loaded")
+	}
+	return nil
+}
+
+func trial(x *chaos, r *rand.Rand) error {
+	if err := x.load("trial.rules", chaosRules+"add 5000 deny icmp from any to any\n", "--confirm", "1s"); err != nil {
+		return err
+	}
+	if r.IntN(2) == 0 {
+		return x.again(syscall.SIGKILL)
+	}
+	time.Sleep(1500 * time.Millisecond)
+	out, err := x.guard.run("fw", "list")
+	if err == nil && strings.Contains(string(out), "5000") {
+		return errors.New("a trial that nobody confirmed did not go back")
+	}
+	return err
+}
+
+func addDelete(x *chaos, r *rand.Rand) error {
+	n := fmt.Sprint(6000 + r.IntN(100))
+	if _, err := x.guard.run("fw", "add", n, "deny", "tcp", "from", "192.0.2.1", "to", "any"); err != nil {
+		return err
+	}
+	_, err := x.guard.run("fw", "delete", n)
+	return err
+}
+
+func tableMember(x *chaos, r *rand.Rand) error {
+	a := fmt.Sprintf("192.0.2.%d", r.IntN(250))
+	if _, err := x.guard.run("fw", "table", "guests", "add", a); err != nil {
+		return err
+	}
+	if r.IntN(3) == 0 {
+		if err := x.again(syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	_, err := x.guard.run("fw", "table", "guests", "delete", a)
+	return err
+}
+
+func podComesAndGoes(x *chaos, _ *rand.Rand) error {
+	n, addr, err := x.extra()
+	if err != nil {
+		return err
+	}
+	if err := x.guard.attach(n, "--addr", addr.String(), "--label", "role=churn"); err != nil {
+		return err
+	}
+	_, err = x.guard.run("pod", "detach", n.String())
+	return err
+}
+
+// podDies ends a namespace without a detach; another pod may have its address at once.
+func podDies(x *chaos, r *rand.Rand) error {
+	n, addr, err := x.extra()
+	if err != nil {
+		return err
+	}
+	if err := x.guard.attach(n, "--addr", addr.String(), "--label", "role=client"); err != nil {
+		return err
+	}
+	if out, err := x.host.Command("ip", "netns", "del", n.Name()).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip netns del: %w: %s", err, out)
+	}
+	if r.IntN(2) == 0 {
+		if err := x.again(syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	// Its address leaves the label's table by itself.
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		out, err := x.guard.run("fw", "table", "role=client", "list")
+		if err == nil && !strings.Contains(string(out), addr.String()+"/") {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the address of a pod that is dead stays in the table of its label: %v\n%s", err, out)
+		}
+	}
+	return x.awaitHealthy()
+}
+
+func attachTwice(x *chaos, _ *rand.Rand) error {
+	n, addr, err := x.extra()
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if err := x.guard.attach(n, "--addr", addr.String(), "--label", "role=client"); err != nil {
+			return err
+		}
+	}
+	if _, err := x.guard.run("pod", "detach", n.String()); err != nil {
+		return err
+	}
+	out, err := x.guard.run("fw", "table", "role=client", "list")
+	if err == nil && strings.Contains(string(out), addr.String()+"/") {
+		return fmt.Errorf("the address of a pod that is gone stays in the table of its label:\n%s", out)
+	}
+	return err
+}
+
+// fill fills the file system of the state and returns what empties it.
+func (x *chaos) fill() (empty func() error, err error) {
+	path := filepath.Join(x.guard.root, "var/lib/weir/fill")
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for b := make([]byte, 4096); ; {
+		if _, err := f.Write(b); errors.Is(err, unix.ENOSPC) {
+			return func() error { return os.Remove(path) }, nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func fullDisk(x *chaos, r *rand.Rand) error {
+	empty, err := x.fill()
+	if err != nil {
+		return err
+	}
+	addErr := addDelete(x, r)
+	loadErr := x.load("full.rules", chaosRules+"add 5100 deny icmp from any to any\n")
+	if err := empty(); err != nil {
+		return err
+	}
+	if loadErr == nil { // it fitted: back
+		return x.load("etc/weir/rules", chaosRules)
+	}
+	_ = addErr // either is well: done, or refused
+	out, err := x.guard.run("fw", "list")
+	if err == nil && strings.Contains(string(out), "5100") {
+		return errors.New("rules that were refused are in force")
+	}
+	return errors.Join(err, x.awaitHealthy())
+}
+
+func fullDiskAtStart(x *chaos, _ *rand.Rand) error {
+	empty, err := x.fill()
+	if err != nil {
+		return err
+	}
+	err = x.again(syscall.SIGKILL)
+	return errors.Join(err, empty(), x.awaitHealthy())
+}
+
+// damagedAtStart cuts the saved rules, the journal's newest file or what the gateways' record holds; the rule file is whole.
+func damagedAtStart(x *chaos, r *rand.Rand) error {
+	if err := x.guard.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	var files []string
+	for _, pattern := range []string{"rules.saved", "pods/*gateway*", "events/*"} {
+		found, err := filepath.Glob(filepath.Join(x.guard.root, "var/lib/weir", pattern))
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
+	}
+	if len(files) > 0 {
+		path := files[r.IntN(len(files))]
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, whole[:len(whole)*r.IntN(8)/8], 0o600); err != nil {
+			return err
+		}
+	}
+	if err := x.guard.start(); err != nil {
+		return err
+	}
+	return x.load("etc/weir/rules", chaosRules)
+}
+
+func peerAgain(x *chaos, _ *rand.Rand) error {
+	if _, err := x.guard.run("peer", "remove", "right"); err != nil {
+		return err
+	}
+	return x.addPeer()
+}
+
+func peerKilled(x *chaos, _ *rand.Rand) error {
+	if err := x.peer.guard.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	time.Sleep(time.Second)
+	return x.peer.guard.start()
+}
+
+func (x *chaos) underlay(args ...string) error {
+	if out, err := x.host.Command("ip", append([]string{"link", "set", "eth1"}, args...)...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip link: %w: %s", err, out)
+	}
+	return nil
+}
+
+func underlayDown(x *chaos, _ *rand.Rand) error {
+	if err := x.underlay("down"); err != nil {
+		return err
+	}
+	time.Sleep(2 * time.Second)
+	return x.underlay("up")
+}
+
+func underlayMTU(x *chaos, r *rand.Rand) error {
+	return x.underlay("mtu", fmt.Sprint(1400+r.IntN(100)))
+}
+
+// awaitHealthy waits until problems that are over are gone from the status.
+func (x *chaos) awaitHealthy() error {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		s, err := x.guard.status()
+		if err == nil && s.Healthy {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("not healthy half a minute after: %v %+v", err, s.Problems)
+		}
+	}
+}
