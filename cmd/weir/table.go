@@ -37,7 +37,7 @@ func verbs() []verb {
 		{"peer list", "[-j]", "List the other nodes and how they are reached", runPeerList},
 		{"peer key", "[-j]", "Print this node's public key, and make one the first time", runPeerKey},
 		{"dial", "[-j] [--tls] [-4|-6] [--timeout TIME] HOST:PORT|URL", "Connect as a race and show it: questions, attempts, winner, times", runDial},
-		{"proxy", "[--listen ADDRESS] [--users FILE] [--connect-timeout TIME] [--idle-timeout TIME] [--max-clients N] [--metrics ADDRESS] [-v]", "Give other programs that way to connect: SOCKS5 and HTTP on one port", runProxy},
+		{"proxy", "[--listen ADDRESS] [--users FILE] [--hash NAME] [--local-targets] [--connect-timeout TIME] [--idle-timeout TIME] [--max-clients N] [--metrics ADDRESS] [-v]", "Give other programs that way to connect: SOCKS5 and HTTP on one port", runProxy},
 		{"completion", "bash|zsh|fish", "Print what makes a shell complete verbs and flags", runCompletion},
 	}
 }
