@@ -233,7 +233,10 @@ func (c *compiler) classify() error {
 	k := &c.Classes
 	k.Words = (slots + 63) / 64
 	for dim := range NumDims {
-		cl := classify(c.limits[dim], slots, dimRange[dim])
+		cl, err := classify(c.limits[dim], slots, dimRange[dim])
+		if err != nil {
+			return err
+		}
 		k.Vectors[dim] = cl.vectors
 		k.Used[dim] = len(c.limits[dim]) > 0
 		ok := true
