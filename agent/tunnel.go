@@ -231,6 +231,6 @@ func (t *tunnel) adoptable(p *rule.Program, hook firewall.Hook, s firewall.State
 	if !e.Verdict.Pass || !ok {
 		return s, false
 	}
-	return firewall.State{Proto: s.Proto, From: s.From, To: s.To, Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number,
-		FlowName: p.Flows[p.Rules[slot].Flow]}, true
+	return firewall.State{Proto: s.Proto, From: s.From, To: s.To, Link: hook.Link(),
+		Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number, FlowName: p.Flows[p.Rules[slot].Flow]}, true
 }

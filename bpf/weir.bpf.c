@@ -77,6 +77,8 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	if (!c || !cf || cf->layout != LAYOUT)
 		return TC_ACT_UNSPEC;
 	c->p.now = coarse_now(cf);
+	c->p.dir = DIR_IN;
+	c->p.recv = c->p.xmit = skb->ifindex;
 	read_frame(skb, 14);
 	return call_own(skb);
 }

@@ -62,6 +62,8 @@ type RuleCounter struct {
 type State struct {
 	Proto    uint8
 	From, To netip.AddrPort // as the packet that made it; ICMP: the port of From and To is the id
+	Query    uint8          // ICMP: type of the query
+	Link     uint32         // index of the interface that link-local From or To are behind, else 0
 	FlowName string
 	Rule     uint16
 	Key      uint64 // rule.Code.Key

@@ -26,8 +26,8 @@ func TestKeyIsSymmetric(t *testing.T) {
 		q := p
 		q.SrcIP, q.DstIP = p.DstIP, p.SrcIP
 		q.Ports = p.Ports<<16 | p.Ports>>16
-		k, d, ok := KeyOf(&p, nil)
-		l, e, ok2 := KeyOf(&q, nil)
+		k, d, ok := KeyOf(&p, nil, 0)
+		l, e, ok2 := KeyOf(&q, nil, 0)
 		if !ok || !ok2 || k != l {
 			t.Fatalf("%+v and %+v: %v %v %+v %+v", p, q, ok, ok2, k, l)
 		}
@@ -42,7 +42,7 @@ func TestKeyIsSymmetric(t *testing.T) {
 
 func TestKeyFor(t *testing.T) {
 	a, b := netip.MustParseAddrPort("10.0.0.9:80"), netip.MustParseAddrPort("10.0.0.1:4000")
-	k, d := KeyFor(packet.ProtoTCP, a, b)
+	k, d := KeyFor(packet.ProtoTCP, a, b, 0)
 	from, to := k.Ends(d)
 	if d != FromHigh || from != a || to != b {
 		t.Errorf("%v -> %v (%v)", from, to, d)
@@ -55,21 +55,9 @@ func TestKeyNeedsAConversation(t *testing.T) {
 		"later fragment": {Version: 4, Proto: packet.ProtoUDP, Frag: packet.FragLater},
 		"empty error":    {Version: 4, Proto: packet.ProtoICMP, Aux: 3 << 8},
 	} {
-		if k, _, ok := KeyOf(&p, nil); ok {
+		if k, _, ok := KeyOf(&p, nil, 0); ok {
 			t.Errorf("%s has key %+v", name, k)
 		}
-	}
-}
-
-func TestICMPKeys(t *testing.T) {
-	p := packet.Packet{Version: 4, Proto: packet.ProtoICMP, Aux: 8 << 8, Seq: 0x1234_0001, SrcIP: [16]byte{15: 1}, DstIP: [16]byte{15: 2}}
-	k, _, _ := KeyOf(&p, nil)
-	if k.Ports != 0x12341234 {
-		t.Errorf("echo: ports %#x", k.Ports)
-	}
-	p.Aux = 9 << 8 // router advertisement
-	if k, _, _ = KeyOf(&p, nil); k.Ports != 0 {
-		t.Errorf("no query: ports %#x", k.Ports)
 	}
 }
 

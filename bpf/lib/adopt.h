@@ -21,9 +21,9 @@ inline_always void adopt_track(struct pkt *p, struct side *low, int made)
 	if (!r || (r->state != STATE_LIMIT && r->state != STATE_SET_LIMIT))
 		return;
 	p->from = !made;
-	p->src_hi = made ? p->key.low_hi : p->key.high_hi;
+	p->src_hi = off_link(made ? p->key.low_hi : p->key.high_hi);
 	p->src_lo = made ? p->key.low_lo : p->key.high_lo;
-	p->dst_hi = made ? p->key.high_hi : p->key.low_hi;
+	p->dst_hi = off_link(made ? p->key.high_hi : p->key.low_hi);
 	p->dst_lo = made ? p->key.high_lo : p->key.low_lo;
 	masked_tuple(p, r);
 	__u32 place = enter_limit(TRACK_DEAD);
@@ -109,7 +109,8 @@ checked_once int adopt(__u32 unused)
 	}
 	__u32 flags = in->side[0].flags, partner = in->place;
 	int made = (flags & META_MADE) != 0, embryo = (flags & META_EMBRYO) != 0, translation = in->side[0].rule == NAT_RULE;
-	__u64 hi = made ? p->key.low_hi : p->key.high_hi, lo = made ? p->key.low_lo : p->key.high_lo;
+	__u64 hi = off_link(made ? p->key.low_hi : p->key.high_hi);
+	__u64 lo = made ? p->key.low_lo : p->key.high_lo;
 	if (embryo && !translation && !enter_source(cf->max_source, cf, hi, lo))
 		return -REASON_EMBRYONIC_SOURCE;
 	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !place_for(cf, p)) {

@@ -174,4 +174,4 @@ enum result {
 enum phase { PHASE_OPENING, PHASE_ESTABLISHED, PHASE_CLOSING, PHASE_CLOSED, PHASE_RESET };
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
-enum { LAYOUT = 12 };
+enum { LAYOUT = 13 };

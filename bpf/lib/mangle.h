@@ -75,7 +75,9 @@ inline_always long mangle_ports(struct __sk_buff *skb, struct pkt *p)
 	if (p->frag & FRAG_LATER || now == p->was.ports || !at)
 		return 0;
 	if (is_icmp(p)) {
-		__be16 old = be16(p->was.ports >> 16), new = be16(now >> 16);
+		__u8 version = p->version, type = p->icmp_type;
+		__be16 old = be16(icmp_id(version, type, p->was.ports));
+		__be16 new = be16(icmp_id(version, type, now));
 		if (bpf_l4_csum_replace(skb, start + at, old, new, 2) < 0)
 			return -1;
 		return bpf_skb_store_bytes(skb, start + 4, &new, 2, 0);
@@ -168,11 +170,13 @@ inline_always long mangle_quote(struct __sk_buff *skb, struct pkt *p)
 		return 0;
 	int icmp = proto == PROTO_ICMP || proto == PROTO_ICMPV6;
 	__u32 at = p->l3 + p->at + (icmp ? 4 : 0);
-	__be32 was = 0, ports = be32(g->ports << 16 | g->ports >> 16);
+	__u32 turned = g->ports << 16 | g->ports >> 16;
+	__be32 was = 0, ports = be32(turned);
 	if (bpf_skb_load_bytes(skb, at, &was, 4) < 0)
 		return -1;
 	if (icmp)
-		ports = (ports & 0xffff) | (was & 0xffff0000); // little endian: the id lies first
+		// little endian: the id lies first
+		ports = be16(icmp_id(p->version, p->quote_type, turned)) | (was & 0xffff0000);
 	if (bpf_l4_csum_replace(skb, sum, was, ports, 4) < 0)
 		return -1;
 	return bpf_skb_store_bytes(skb, at, &ports, 4, 0);

@@ -68,9 +68,10 @@ enum { MASK_SOURCE = 1, MASK_EXCEPT = 2 };
 struct nat_frag_key {
 	struct address src, dst;
 	__u32 id;
+	__u32 recv; // the interface that the first came in by
 	__u8 proto;
 	__u8 dir;
-	__u8 pad[2];
+	__u8 pad[6];
 };
 
 struct nat_frag {

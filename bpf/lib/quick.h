@@ -317,6 +317,8 @@ checked_once int known(struct __sk_buff *skb, __u32 l2)
 		expect(an, hash);
 	if (!quick_find(p, a, an, tag, &e) && !quick_find(p, o, bn, tag, &e)) {
 		p->unknown = 1;
+		if (unlikely(link_local(e.a_hi, e.a_lo, e.b_hi, e.b_lo)))
+			return 0; // their keys hold more than was looked for
 		p->hash = hash;
 		p->tag = tag;
 		p->spare = 0;

@@ -285,7 +285,7 @@ inline_always __u64 maker(struct config *cf, struct set *s, __u32 way)
 	if (low->rule == NAT_RULE)
 		return 0;
 	int made = (low->flags & META_MADE) != 0;
-	return source_hash(cf, made ? s->addr[way].low_hi : s->addr[way].high_hi, made ? s->addr[way].low_lo : s->addr[way].high_lo);
+	return source_hash(cf, off_link(made ? s->addr[way].low_hi : s->addr[way].high_hi), made ? s->addr[way].low_lo : s->addr[way].high_lo);
 }
 
 // one_less counts a half-open state of a source less.

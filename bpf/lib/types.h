@@ -203,6 +203,7 @@ struct frag_key {
 	struct address src, dst;
 	__u32 id;
 	__u32 serial;
+	__u32 recv, xmit; // of the hook: later fragments come where the first came
 	__u8 proto;
 	__u8 dir;
 	__u8 pad[6];
@@ -260,7 +261,8 @@ struct verdict {
 	__u32 id;
 };
 
-// The part of a packet that translation changes. ports are those of struct pkt, for ICMP queries the id in both halves.
+// The part of a packet that translation changes. ports are those of struct pkt, for ICMP queries
+// those of icmp_ports.
 struct tuple {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports;
@@ -306,6 +308,7 @@ struct pkt {
 	__u8 quote_proto;
 	__u8 hashed; // hash and tag are those of key
 	__u32 quote_seq;
+	__u32 quote_type; // of a quoted ICMP message
 	__u32 place;   // of the state found, set * WAYS + way
 	__u64 tag;
 	__u64 hash;

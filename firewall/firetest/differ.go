@@ -193,7 +193,7 @@ func (r *runner) tick(n int) (string, error) {
 
 // identity returns what names a state.
 func identity(s firewall.State) string {
-	return fmt.Sprint(s.Proto, s.From, s.To, s.FlowName)
+	return fmt.Sprint(s.Proto, s.From, s.To, s.Query, s.Link, s.FlowName)
 }
 
 // states returns those of the engine.

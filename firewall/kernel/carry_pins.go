@@ -27,10 +27,12 @@ var errNotRead = errors.New("a layout that this version does not know")
 //	tags    sets of eight words, states of eight times four words of addresses and sixteen sides of 64 bytes
 //	counters by the lower 16 bits of a rule's id
 //
-// Before 4, that a connection was opened (Proved) is said by its tag alone.
+// Before 4, that a connection was opened (Proved) is said by its tag alone. Before 13, keys hold neither the link of link-local ends nor
+// who asks in an ICMP query, and of what: the id is the port of both ends, and 0 those of all other messages.
 const (
 	firstRead   = 2
 	firstProved = 4
+	firstLinks  = 13
 )
 
 // oldPins are the pinned maps of another engine.
@@ -210,7 +212,32 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	} else if p.layout < firstProved && uint8(x.tag>>24) == packet.ProtoTCP && !x.translation() {
 		x.maker().Flags |= sideProved
 	}
+	if p.layout < firstLinks && !x.nameQuery() {
+		return nil, nil
+	}
 	return x, nil
+}
+
+// nameQuery makes an ICMP state of a layout before firstLinks one of the echo that its maker asks for, as nearly all are. It reports false
+// for one without an id.
+func (x *entry) nameQuery() bool {
+	k := x.key()
+	query := uint16(0)
+	switch four := k.Low().Addr().Is4(); {
+	case four && k.Proto == packet.ProtoICMP:
+		query = 8
+	case !four && k.Proto == packet.ProtoICMPv6:
+		query = 128
+	default:
+		return true
+	}
+	asks := uint16(k.Ports)
+	low, high := asks, asks+query
+	if x.maker() == &x.sides[1] {
+		low, high = high, low
+	}
+	x.tag = x.tag&(1<<32-1) | uint64(low)<<48 | uint64(high)<<32
+	return asks != 0
 }
 
 // counter returns what a rule had counted.
@@ -252,11 +279,15 @@ func (x *entry) maker() *weirSide {
 	return &x.sides[0]
 }
 
-// call describes the entry to the kernel, which shall adopt it.
-func (x *entry) call(flow uint8) weirCall {
+// call describes the entry to the kernel, which shall adopt it, on a link if its key does not hold the one that it has to.
+func (x *entry) call(flow uint8, link uint32) weirCall {
 	c := weirCall{Op: opAdopt, Side: x.sides}
-	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = x.addr[0], x.addr[1], x.addr[2], x.addr[3]
-	c.Key.Ports, c.Key.Proto, c.Key.Flow = uint32(x.tag>>32), uint8(x.tag>>24), flow
+	k := x.key()
+	if link != 0 {
+		k.SetLink(link)
+	}
+	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = k.LowHi, k.LowLo, k.HighHi, k.HighLo
+	c.Key.Ports, c.Key.Proto, c.Key.Flow = k.Ports, k.Proto, flow
 	return c
 }
 

@@ -146,3 +146,8 @@ func TestCoverage(t *testing.T) {
 	o, fresh := trial(t)
 	firetest.RunCoverage(t, o, fresh)
 }
+
+func TestKeys(t *testing.T) {
+	o, fresh := trial(t)
+	firetest.RunKeys(t, o, fresh)
+}

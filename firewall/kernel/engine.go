@@ -74,7 +74,7 @@ type Engine struct {
 var _ firewall.Engine = (*Engine)(nil)
 
 // layout is LAYOUT of bpf/lib/consts.h: the version of everything pinned.
-const layout = 12
+const layout = 13
 
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }

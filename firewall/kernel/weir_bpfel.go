@@ -204,7 +204,9 @@ type weirCpu struct {
 		QuoteProto uint8
 		Hashed     uint8
 		QuoteSeq   uint32
+		QuoteType  uint32
 		Place      uint32
+		_          [4]byte
 		Tag        uint64
 		Hash       uint64
 		Unknown    uint32
@@ -450,6 +452,8 @@ type weirFragKey struct {
 	Dst    weirAddress
 	Id     uint32
 	Serial uint32
+	Recv   uint32
+	Xmit   uint32
 	Proto  uint8
 	Dir    uint8
 	Pad    [6]uint8
@@ -593,9 +597,10 @@ type weirNatFragKey struct {
 	Src   weirAddress
 	Dst   weirAddress
 	Id    uint32
+	Recv  uint32
 	Proto uint8
 	Dir   uint8
-	Pad   [2]uint8
+	Pad   [6]uint8
 }
 
 type weirOwner struct {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -139,11 +140,26 @@ func (j *job) need(slot int, code *rule.Code) (int, firewall.Reason) {
 	if j.have[id>>6]>>(id&63)&1 != 0 {
 		return slot, firewall.ReasonRule
 	}
+	if j.answers() {
+		if code.Mask != 0 {
+			return slot, firewall.ReasonNoKey
+		}
+		return slot, firewall.ReasonRule
+	}
 	if r := j.make(slot, code); r != firewall.ReasonRule {
 		return slot, r
 	}
 	j.haveState(id, firewall.StateNew)
 	return slot, firewall.ReasonRule
+}
+
+// answers reports an ICMP message that makes no state: neither a query nor an error.
+func (j *job) answers() bool {
+	if j.p.Proto > packet.ProtoICMPv6 || !j.p.IsICMP() || j.isErr {
+		return false
+	}
+	query, answer := j.p.ICMPQueryType()
+	return query == 0 || answer
 }
 
 // make makes a state, section 5 of the page.

@@ -143,6 +143,9 @@ func (s *shard) seek(p *packet.Packet, m *recent, h uint64) shorted {
 	e, from := likely.locate(p, id, back, h)
 	if e == nil {
 		if e, from = other.locate(p, id, back, h); e == nil {
+			if flow.LinkLocal(p) { // its key holds more than was looked for
+				return unjudged
+			}
 			s.hash = h
 			return absent
 		}
@@ -233,7 +236,7 @@ func (w *Worker) begin(in *firewall.Input, p *packet.Packet, pkt []byte, v *fire
 	}
 	j.sh, j.cfg, j.in, j.p, j.b, j.now = s, c, in, p, pkt, int64(in.Now)
 	j.hash, j.isErr, j.hasSeg, j.use = s.hash, false, false, firewall.StateNone
-	j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt)
+	j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt, in.Hook.Link())
 	*v = *keep
 	if r := j.make(slot, &c.rules[slot]); r != firewall.ReasonRule {
 		*v = j.drop(slot, r)

@@ -61,7 +61,8 @@ func (j *job) crowded() bool {
 
 // wouldHatch notes in a dry run that hatched would be called.
 func (j *job) wouldHatch(e *entry) {
-	a, _ := j.sh.engine.cells(e.maker())
+	maker := e.maker()
+	a, _ := j.sh.engine.cells(&maker)
 	if b, _ := j.sh.engine.cells(&j.p.SrcIP); e.id&infoCounted != 0 && a == b {
 		j.dry.halfOpen--
 	}
@@ -73,13 +74,20 @@ func (s *shard) hatched(e *entry) {
 		return
 	}
 	e.id &^= infoCounted
-	s.leaveSource(e.maker())
+	maker := e.maker()
+	s.leaveSource(&maker)
 }
 
 // maker returns the address of the end that made the state.
-func (e *entry) maker() *[16]byte {
+func (e *entry) maker() [16]byte {
+	ip := e.low
 	if e.id&infoHigh != 0 {
-		return &e.high
+		ip = e.high
 	}
-	return &e.low
+	if ip[0] == 0xfe && ip[1] == 0x80 { // with its link
+		k := e.key()
+		from, _ := k.Ends(e.from())
+		return from.Addr().As16()
+	}
+	return ip
 }
