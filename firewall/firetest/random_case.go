@@ -161,7 +161,8 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 		t = talks[g.IntN(len(talks))]
 	}
 	var from int
-	switch n := g.IntN(100); {
+	n := g.IntN(100)
+	switch {
 	case n < 6 && t.last != nil:
 		s.Packet, from = t.oops(g)
 	case n < 14:
@@ -177,6 +178,9 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 		s.Packet = g.damage(s.Packet)
 	}
 	s.Input.Hook = t.hook(g, from)
+	if n < 14 && g.chance(30) { // a part that comes another way than the rest
+		s.Input.Hook.Recv = g.Uint32N(4)
+	}
 	return s, talked
 }
 
