@@ -154,14 +154,28 @@ func (n *Node) states() (api.States, error) {
 	for _, s := range all {
 		v := stateView(s.State, now)
 		v.Engine = s.engine
+		if s.Link != 0 {
+			v.Interface = n.interfaceName(s.Link)
+		}
 		a.States = append(a.States, v)
 	}
 	return a, nil
 }
 
+// interfaceName returns the name of an interface, or its index if it is gone.
+func (n *Node) interfaceName(index uint32) string {
+	for _, i := range n.links.interfaces() {
+		if i.Index == index {
+			return i.Name
+		}
+	}
+	return fmt.Sprint(index)
+}
+
 func stateView(s firewall.State, now int64) api.State {
 	return api.State{
-		Proto: protoName(s.Proto), From: s.From.String(), To: s.To.String(), Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
+		Proto: protoName(s.Proto), From: s.From.String(), To: s.To.String(), ICMPType: s.Query,
+		Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
 		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)), Packets: s.Packets, Bytes: s.Bytes,
 	}
 }

@@ -88,14 +88,21 @@ func hostRoutes() ([]firewall.Route, error) {
 // stateOf finds the live state that a packet belongs to; nil if there is none.
 func (n *Node) stateOf(p packet.Packet) (*firewall.State, error) {
 	src, dst := netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
-	if query, reply := p.ICMPQuery(); query || reply {
+	query, answer := p.ICMPQueryType()
+	if query != 0 {
 		src, dst = netip.AddrPortFrom(p.Src(), p.ICMPID()), netip.AddrPortFrom(p.Dst(), p.ICMPID())
+	}
+	if answer { // who asks has made the state
+		src, dst = dst, src
 	}
 	for s, err := range n.engine.States() {
 		if err != nil {
 			return nil, err
 		}
-		if s.Proto == p.Proto && (s.From == src && s.To == dst || s.From == dst && s.To == src) {
+		if s.Proto != p.Proto || s.Query != query {
+			continue
+		}
+		if s.From == src && s.To == dst || query == 0 && s.From == dst && s.To == src {
 			return &s, nil
 		}
 	}

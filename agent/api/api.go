@@ -176,9 +176,13 @@ type States struct {
 
 // State is a live conversation. From sent the packet that made it. Pairs are forward, reverse.
 type State struct {
-	Proto       string    `json:"proto"`
-	From        string    `json:"from"`
-	To          string    `json:"to"`
+	Proto string `json:"proto"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+	// ICMPType is the type of the query of an ICMP conversation, whose port is the id of the query.
+	ICMPType uint8 `json:"icmp_type,omitempty"`
+	// Interface is the one that a link-local conversation belongs to.
+	Interface   string    `json:"interface,omitempty"`
 	Flow        string    `json:"flow"`
 	Phase       string    `json:"phase"`
 	Rule        uint16    `json:"rule"`
