@@ -147,6 +147,9 @@ func (n *Node) status() (api.Status, error) {
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{}, Default: "allow"}
 	s.Interfaces, s.Problems = n.interfaces()
 	s.Problems = append(s.Problems, n.peers.problems()...)
+	if n.pods != nil {
+		s.Problems = append(s.Problems, n.pods.problems()...)
+	}
 	n.book.view(func(r ruleState, _ *rule.Program) {
 		s.Rules, s.Source = len(r.set.Rules), r.source
 		if r.strict {

@@ -18,10 +18,13 @@ type links struct {
 	pods   map[int]podLink        // guarded by mu; host ends of pods
 	all    []firewall.Interface   // guarded by mu; what follows from these, in order of index; never changed in place
 	synced bool                   // guarded by mu; everything was listed once
+	lost   chan struct{}          // has an element when the interface of a pod is gone
+	gone   map[int]bool           // guarded by mu; interfaces of pods that are gone, until losePod
 }
 
 func newLinks() *links {
-	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1)}
+	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1),
+		lost: make(chan struct{}, 1), gone: map[int]bool{}}
 }
 
 // report takes one event of nl.Watch.
@@ -37,6 +40,7 @@ func (l *links) report(e nl.Event) {
 			return // the kernel tells of a new pod a dozen times
 		}
 	case nl.LinkGone:
+		l.noteLostLocked(e.Link.Index)
 		delete(l.byID, e.Link.Index)
 		delete(l.addrs, e.Link.Index)
 		delete(l.pods, e.Link.Index)
@@ -92,6 +96,25 @@ func (l *links) interfaces() []firewall.Interface {
 	return l.all
 }
 
+// noteLostLocked notes that the interface of a pod that nobody is said to take away is gone.
+func (l *links) noteLostLocked(index int) {
+	if p, isPod := l.pods[index]; !isPod || p.leaving {
+		return
+	}
+	l.gone[index] = true
+	select {
+	case l.lost <- struct{}{}:
+	default:
+	}
+}
+
+// isLost says whether the interface of a pod is gone.
+func (l *links) isLost(index uint32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone[int(index)]
+}
+
 // podLink is the host end of a pod.
 type podLink struct {
 	name    string // what rules call it
@@ -102,6 +125,7 @@ type podLink struct {
 func (l *links) addPod(index uint32, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.gone, int(index))
 	l.pods[int(index)] = podLink{name: name}
 	l.noteLocked(int(index))
 }
@@ -110,6 +134,7 @@ func (l *links) addPod(index uint32, name string) {
 func (l *links) losePod(index uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.gone, int(index))
 	if p, ok := l.pods[int(index)]; ok {
 		p.leaving = true
 		l.pods[int(index)] = p

@@ -100,6 +100,9 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	n.peers.begin()
+	if n.pods != nil {
+		go n.pods.watch(ctx)
+	}
 	defer func() { err = errors.Join(err, n.peers.close()) }()
 	return n.serve(ctx, watched)
 }

@@ -109,9 +109,9 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 			err = errors.Join(err, e.SetTable(name, offline.Entries(r.set.Tables[name])))
 		}
 		if n.pods != nil {
-			n.pods.mu.Lock()
-			defer n.pods.mu.Unlock()
-			for name, members := range n.pods.labels {
+			n.pods.labels.mu.Lock() // a pod that comes now is told to both engines
+			defer n.pods.labels.mu.Unlock()
+			for name, members := range n.pods.labels.tables {
 				err = errors.Join(err, e.SetTable(name, labelEntries(members)))
 			}
 		}

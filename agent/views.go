@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -96,12 +95,11 @@ func (n *Node) tables() (api.Tables, error) {
 
 // tables lists the tables of labels.
 func (p *pods) tables() (all []api.Table) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(p.labels)) {
+	tables := p.labels.all()
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		t := api.Table{Name: name, Label: true, Entries: []api.TableEntry{}}
-		for _, a := range slices.SortedFunc(maps.Keys(p.labels[name]), netip.Addr.Compare) {
-			t.Entries = append(t.Entries, api.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen()).String()})
+		for _, e := range tables[name] {
+			t.Entries = append(t.Entries, api.TableEntry{Prefix: e.Prefix.String()})
 		}
 		all = append(all, t)
 	}

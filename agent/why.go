@@ -53,14 +53,8 @@ func (n *Node) questions(p *rule.Program, set *rule.Ruleset, ifs []firewall.Inte
 
 // tell hands the tables of labels to an engine.
 func (p *pods) tell(e *soft.Engine) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for table, members := range p.labels {
-		var all []firewall.TableEntry
-		for a := range members {
-			all = append(all, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
-		}
-		if err := e.SetTable(table, all); err != nil {
+	for table, members := range p.labels.all() {
+		if err := e.SetTable(table, members); err != nil {
 			return err
 		}
 	}

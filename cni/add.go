@@ -128,7 +128,7 @@ func check(ctx context.Context, c *call) (any, *types.Error) {
 	if prev == nil {
 		return nil, fail(types.ErrInvalidNetworkConfig, "CHECK gets the result of ADD as prevResult", "the configuration has no prevResult")
 	}
-	if err := c.agent.Check(ctx, c.env.Container, c.env.IfName); err != nil {
+	if err := c.agent.Check(ctx, c.env.Container, c.env.IfName, nil); err != nil {
 		e := fromAgent("check "+c.env.Container, err)
 		if e.Code == CodeAgent {
 			e.Code, e.Details = CodeCheck, "the network was changed behind Weir's back; restart the container"

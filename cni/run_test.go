@@ -35,8 +35,8 @@ func (n *node) Detach(_ context.Context, container, ifName string) error {
 	n.gone = append(n.gone, container+"/"+ifName)
 	return n.refuse
 }
-func (n *node) Check(context.Context, string, string) error { return n.refuse }
-func (n *node) Status(context.Context) error                { return n.refuse }
+func (n *node) Check(context.Context, string, string, []netip.Addr) error { return n.refuse }
+func (n *node) Status(context.Context) error                              { return n.refuse }
 
 func (n *node) Keep(_ context.Context, network string, list []string) error {
 	for _, a := range list {

@@ -27,7 +27,7 @@ func Remove(dir string) error {
 	pods, err := s.load()
 	errs := []error{err}
 	for _, p := range pods {
-		if err := removeHostEnd(conn, p.Key); err != nil {
+		if err := removeHostEnd(conn, p); err != nil {
 			errs = append(errs, err)
 			continue
 		}

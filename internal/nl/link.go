@@ -121,9 +121,15 @@ func (c *Conn) AddBridge(name string) error {
 	return change(fmt.Sprintf("make bridge %q", name), func() error { return c.h.LinkAdd(l) }, unix.EEXIST)
 }
 
-// DeleteLink deletes a link. Deleting one end of a veth pair deletes both.
+// DeleteLink deletes a link. Deleting one end of a veth pair deletes both. The error wraps ErrNoLink when
+// there is none.
 func (c *Conn) DeleteLink(index int) error {
-	return change(fmt.Sprintf("delete link %d", index), func() error { return c.h.LinkDel(byIndex(index)) }, unix.ENODEV)
+	what := fmt.Sprintf("delete link %d", index)
+	err := change(what, func() error { return c.h.LinkDel(byIndex(index)) }, unix.ENODEV)
+	if errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%s: %w", what, ErrNoLink)
+	}
+	return err
 }
 
 // SetLinkUp switches a link on.

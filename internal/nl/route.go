@@ -82,6 +82,22 @@ func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
 	return routeOf(list[0]), nil
 }
 
+// MatchRoute asks the kernel which route it would take to dst, out of one link when link is not 0, and
+// returns that route as the table has it. It costs the same however many routes there are.
+func (c *Conn) MatchRoute(dst netip.Addr, link int) (Route, error) {
+	what := fmt.Sprintf("find the route to %s", dst)
+	list, err := read(what, func() ([]netlink.Route, error) {
+		return c.h.RouteGetWithOptions(ipOf(dst), &netlink.RouteGetOptions{OifIndex: link, FIBMatch: true})
+	})
+	if err != nil {
+		return Route{}, err
+	}
+	if len(list) == 0 {
+		return Route{}, fmt.Errorf("%s: %w", what, unix.ENETUNREACH)
+	}
+	return routeOf(list[0]), nil
+}
+
 // AddRoute adds a route; one to the same destination with the same metric must not be there.
 func (c *Conn) AddRoute(r Route) error {
 	return change(fmt.Sprintf("add route %s", r), func() error { return c.h.RouteAdd(r.lib()) }, unix.EEXIST)
