@@ -44,6 +44,9 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 			return Pod{}, false, err
 		}
 	}
+	if err := m.awaitAddrs(ctx, spec.Addrs); err != nil {
+		return Pod{}, false, err
+	}
 	p, err := m.reserve(key, spec, id)
 	if err != nil {
 		return Pod{}, false, err
@@ -52,6 +55,24 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 		return Pod{}, false, errors.Join(err, m.end(p))
 	}
 	return *p, true, nil
+}
+
+// awaitAddrs waits until wanted addresses are free which pods have that are going.
+func (m *Manager) awaitAddrs(ctx context.Context, want []netip.Addr) error {
+	var going []string
+	m.mu.Lock()
+	for key, p := range m.pods {
+		if p.ending && slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return slices.Contains(want, a) }) {
+			going = append(going, key)
+		}
+	}
+	m.mu.Unlock()
+	for _, key := range going {
+		if err := m.bury(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openNetns opens the namespace of a container, once for all that follows: its path may lead elsewhere a

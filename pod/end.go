@@ -123,15 +123,16 @@ func (m *Manager) Sweep() error {
 	var errs []error
 	for _, key := range keys {
 		if p := m.get(key); p != nil && (!m.ready(p) || !m.alive(p)) {
-			errs = append(errs, m.bury(key))
+			errs = append(errs, m.bury(context.Background(), key))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// bury ends a pod that is dead or half gone, if it still is when the call that works on it has ended.
-func (m *Manager) bury(key string) error {
-	release, err := m.claim(context.Background(), key)
+// bury ends a pod that is dead or half gone, if it still is when the call that works on it
+// has ended.
+func (m *Manager) bury(ctx context.Context, key string) error {
+	release, err := m.claim(ctx, key)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type ledger struct {
 	endpoints map[uint32]firewall.Endpoint
 	published []firewall.Published
 	refuse    error
+	told      func(firewall.Endpoint) // may be nil
 }
 
 func (l *ledger) SetEndpoint(e firewall.Endpoint) error {
@@ -32,6 +33,9 @@ func (l *ledger) SetEndpoint(e firewall.Endpoint) error {
 	defer l.mu.Unlock()
 	if l.refuse != nil {
 		return l.refuse
+	}
+	if l.told != nil {
+		l.told(e)
 	}
 	l.endpoints[e.Index] = e
 	return nil
@@ -83,13 +87,17 @@ func newBench(t *testing.T) *bench {
 }
 
 // start opens a Manager on the host, as an agent does after a restart.
-func (b *bench) start() {
+func (b *bench) start(more ...func(*Config)) {
 	b.t.Helper()
+	c := Config{
+		Dir:    filepath.Join(b.dir, "pods"),
+		Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")},
+	}
+	for _, change := range more {
+		change(&c)
+	}
 	err := b.host.Do(func() (err error) {
-		b.m, err = New(Config{
-			Dir:    filepath.Join(b.dir, "pods"),
-			Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")},
-		}, b.fast)
+		b.m, err = New(c, b.fast)
 		return err
 	})
 	if err != nil {

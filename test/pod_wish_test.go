@@ -50,9 +50,12 @@ func TestPluginGrantsWishes(t *testing.T) {
 		if out, _ := h.cni("DEL", "web", node.Path(), wish); out != nil {
 			t.Fatalf("DEL: %v", out)
 		}
-		if table := h.members("app=web"); strings.Contains(table, "77/") {
-			t.Errorf("table app=web after DEL:\n%s", table)
-		}
+		eventually(t, "the addresses leave their table", func() error {
+			if table := h.members("app=web"); strings.Contains(table, "77/") {
+				return fmt.Errorf("table app=web after DEL:\n%s", table)
+			}
+			return nil
+		})
 	}
 	for _, c := range []struct{ ports, want string }{
 		{`{"hostPort":9900,"containerPort":9899,"protocol":"sctp"}`, "SCTP"},
