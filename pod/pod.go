@@ -93,7 +93,8 @@ func unspecified(a netip.Addr) netip.Addr {
 
 // Names go into rules, interface aliases and file names.
 var (
-	nameForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	idForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	nameForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,316}$`) // NAMESPACE.POD of Kubernetes: 63 and 253
 	ifNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$`)
 	labelForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$`)
 )
@@ -113,10 +114,10 @@ func (s *Spec) check() error {
 		s.Name = s.Container
 	}
 	switch {
-	case !nameForm.MatchString(s.Container):
+	case !idForm.MatchString(s.Container):
 		return fmt.Errorf("container id %q: only letters, digits, '_', '.' and '-', at most 128", s.Container)
 	case !nameForm.MatchString(s.Name):
-		return fmt.Errorf("pod name %q: only letters, digits, '_', '.' and '-', at most 128", s.Name)
+		return fmt.Errorf("pod name %q: only letters, digits, '_', '.' and '-', at most 317", s.Name)
 	case !ifNameForm.MatchString(s.IfName):
 		return fmt.Errorf("interface name %q: only letters, digits, '_', '.' and '-', at most 15", s.IfName)
 	case s.Netns == "":

@@ -24,7 +24,7 @@ func TestPluginGrantsWishes(t *testing.T) {
 	config := func(ports string) string {
 		return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","root":%q,
 			"capabilities":{"portMappings":true,"ips":true,"mac":true,"bandwidth":true},
-			"args":{"cni":{"labels":[{"key":"app","value":"web"}]}},
+			"podLabels":["app"],"args":{"cni":{"labels":[{"key":"app","value":"web"}]}},
 			"runtimeConfig":{"ips":["10.88.0.77","fd00:88::77/120"],"mac":"02:00:00:00:77:77",
 				"bandwidth":{"ingressRate":8000000,"ingressBurst":800000,"egressRate":16000000,"egressBurst":800000},
 				"portMappings":[%s]}}`, h.root, ports)
