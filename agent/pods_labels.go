@@ -70,12 +70,16 @@ func (l *podLabels) addLocked(table string, a netip.Addr, key string) error {
 }
 
 // went takes a pod's addresses out. After an error the pod may still be in some tables, and went is to be
-// called again.
+// called again. One that went before this run began may still be in the engine's tables: these are handed over
+// with the others. (A pod's record outlives its labels, so that each is heard of.)
 func (l *podLabels) went(p pod.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for key, value := range p.Labels {
 		table := key + "=" + value
+		if !l.began && l.tables[table] == nil {
+			l.tables[table] = map[netip.Addr]map[string]bool{}
+		}
 		for _, a := range p.Addrs {
 			if err := l.removeLocked(table, a, p.Key); err != nil {
 				return err
@@ -128,7 +132,8 @@ func (l *podLabels) begin() error {
 	return nil
 }
 
-// all returns the whole tables of all labels that living pods have, and those that had members in this run.
+// all returns the tables of labels, each whole: of living pods, and empty ones of pods that went in this run
+// or before it began.
 func (l *podLabels) all() map[string][]firewall.TableEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
