@@ -225,6 +225,17 @@ func TestSecondInterface(t *testing.T) {
 			}
 		}
 		reaches("with three interfaces")
+		for _, p := range b.m.List() {
+			for _, a := range p.Addrs { // each answers over its own interface, or the fast path would refuse it
+				out, err := node.Command("ip", "route", "get", "192.0.2.1", "from", a.String()).Output()
+				if a.Is6() {
+					out, err = node.Command("ip", "route", "get", "2001:db8::1", "from", a.String()).Output()
+				}
+				if err != nil || !strings.Contains(string(out), " dev "+p.IfName+" ") {
+					t.Errorf("%s of %s answers by %s, %v", a, p.IfName, out, err)
+				}
+			}
+		}
 		for _, name := range []string{"eth0", "eth1", "eth2"} {
 			if err := b.m.Check("one", name, nil); err != nil {
 				t.Errorf("check of %s: %v", name, err)
@@ -236,6 +247,11 @@ func TestSecondInterface(t *testing.T) {
 			}
 		}
 		reaches("with the first alone")
+		for _, family := range []string{"-4", "-6"} {
+			if out, err := node.Command("ip", family, "rule").Output(); err != nil || strings.Contains(string(out), "10.88.") || strings.Contains(string(out), "fd00:") {
+				t.Errorf("rules that stay: %s, %v", out, err)
+			}
+		}
 	}
 
 	other := b.lab.Node("other")

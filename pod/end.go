@@ -90,7 +90,7 @@ func (m *Manager) dismantle(p *Pod) error {
 		name string
 		do   func() error
 	}{
-		{"link", func() error { return removeHostEnd(m.conn, p) }},
+		{"link", func() error { removeRules(p); return removeHostEnd(m.conn, p) }},
 		{"guard", func() error { return m.forward.DeleteEndpoint(p.Index) }},
 		{"labels", func() error { return m.config.Went(*p) }},
 		{"published ports", func() error { return m.publishFor(p) }},

@@ -148,51 +148,11 @@ func (in *inside) setUp(p *Pod) error {
 		if err := inner.SetNeigh(nl.Neigh{Link: link.Index, Addr: gw, HardwareAddr: p.HostMAC}); err != nil {
 			return err
 		}
-		if err := addRoutes(inner, link.Index, gw); err != nil {
+		if err := addRoutes(inner, link.Index, gw, p); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// The metrics of routes that come second, behind those of another interface: more than any that the kernel
-// or a DHCP client chooses.
-const (
-	laterMetric = 2000
-	metricTries = 64
-)
-
-// addRoutes gives an interface its way to the gateway and over it to everywhere, behind those that are
-// there: another interface's, or somebody else's, who would miss them now or when this interface goes.
-func addRoutes(inner *nl.Conn, link int, gw netip.Addr) error {
-	metric := 0
-	if r, err := inner.MatchRoute(anywhere(gw), 0); err == nil {
-		metric = max(laterMetric, r.Metric+1)
-	} else if !errors.Is(err, unix.ENETUNREACH) { // a default route that refuses is one, too
-		metric = laterMetric
-	}
-	for _, r := range []nl.Route{
-		{Dst: host(gw), Link: link, Scope: nl.ScopeLink, Metric: metric},
-		{Dst: netip.PrefixFrom(unspecified(gw), 0), Via: gw, Link: link, Metric: metric},
-	} {
-		err := inner.AddRoute(r)
-		for try := 0; errors.Is(err, unix.EEXIST) && try < metricTries; try++ {
-			r.Metric = max(laterMetric, r.Metric+1)
-			err = inner.AddRoute(r)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// anywhere is an address that only a default route leads to: of the blocks for documentation (RFC 5737, 3849).
-func anywhere(like netip.Addr) netip.Addr {
-	if like.Is4() {
-		return netip.AddrFrom4([4]byte{192, 0, 2, 1})
-	}
-	return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})
 }
 
 // addInside gives the container's end an address, with an IPv6 one a link-local one.

@@ -46,6 +46,7 @@ type Pod struct {
 	Created time.Time
 	Ready   bool   // false: an Attach is under way, or was cut short
 	NetnsID string // the identity of the namespace behind Netns (nl.NS.ID); empty if it could not be asked
+	Table   int    `json:",omitempty"` // routing table inside for what its addresses send; 0: the main one, it came first
 	ending  bool   // guarded by Manager.mu: it goes; its name and ports are free, its addresses are not yet
 
 	published bool // the fast path may know of its ports; whoever has claimed the pod may look
