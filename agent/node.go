@@ -101,7 +101,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	defer func() { err = errors.Join(err, stop()) }()
 	n.peers.begin()
 	if n.pods != nil {
-		go n.pods.watch(ctx)
+		n.pods.begin(ctx)
 	}
 	defer func() { err = errors.Join(err, n.peers.close()) }()
 	return n.serve(ctx, watched)
@@ -237,6 +237,9 @@ func (n *Node) serve(ctx context.Context, watched <-chan error) (err error) {
 	n.config.Ready(n.readyLine())
 	err = n.loop(ctx, watched, served)
 	notify("STOPPING=1")
+	if n.pods != nil {
+		n.pods.stop() // or it would take what goes down for dead
+	}
 	down := n.isLeaving()
 	if down {
 		n.gone <- n.remove()

@@ -19,6 +19,7 @@ type pods struct {
 	manager *pod.Manager
 	labels  podLabels
 	failed  chan error // what could not be taken away; has room for one
+	stop    func()     // of begin
 
 	mu      sync.Mutex
 	trouble error // guarded by mu; why a pod that is gone has not been taken away yet
@@ -32,7 +33,7 @@ func (n *Node) beginPods() error {
 	if len(s.Ranges) == 0 {
 		return nil
 	}
-	p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1)}
+	p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
 	var err error
 	p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
 		Failed: p.tellFailed, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
@@ -129,7 +130,7 @@ func (n *Node) keepPods(ctx context.Context, r api.Keep) (api.Done, error) {
 			errs = append(errs, n.pods.detach(ctx, p.Container, p.IfName, false))
 		}
 	}
-	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.manager.Sweep())...)
+	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.manager.Sweep(ctx))...)
 }
 
 func (n *Node) listPods() (api.Pods, error) {

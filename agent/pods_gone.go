@@ -27,6 +27,17 @@ func (p *pods) setTrouble(err error) {
 	p.trouble = err
 }
 
+// begin starts to take away pods that are gone; stop ends that, and waits for what is under way.
+func (p *pods) begin(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.watch(ctx)
+	}()
+	p.stop = func() { cancel(); <-done }
+}
+
 // watch takes away, until ctx ends, pods whose interface is gone: their namespace died, or somebody deleted
 // it. The first sweep is for those that went while the node began.
 func (p *pods) watch(ctx context.Context) {
@@ -45,7 +56,7 @@ func (p *pods) watch(ctx context.Context) {
 		case <-again:
 		}
 		before := p.dead()
-		err := p.manager.Sweep()
+		err := p.manager.Sweep(ctx)
 		p.setTrouble(err)
 		if err != nil {
 			p.node.log.Warn("cannot take pods away", "err", err)

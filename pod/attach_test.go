@@ -317,7 +317,7 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	}
 	end()
 	b.eventually("the namespace is gone", func() bool { return !b.m.alive(&third) })
-	if err := b.m.Sweep(); err != nil {
+	if err := b.m.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if left := b.traces(); len(left) != 0 || len(b.fast.published) != 0 || len(b.m.pools[0].used) != 0 {
@@ -483,5 +483,29 @@ func TestTooManyLabels(t *testing.T) {
 	_, _, err = b.try(Spec{Container: "one", Netns: b.lab.Node("d").Path(), Labels: long})
 	if err == nil || !strings.Contains(err.Error(), "longer than 63 bytes") {
 		t.Errorf("a label that no rule can name: %v", err)
+	}
+}
+
+// TestEndedMeanwhile: a container whose runtime moves the interface itself, and that ended while no process was
+// there, is gone when the next one begins; one that lives is not.
+func TestEndedMeanwhile(t *testing.T) {
+	b := newBench(t)
+	spec := Spec{Container: "one", Moved: true}
+	var end func()
+	spec.Netns, end = b.mortal("one")
+	p, _, err := b.try(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.m.Close()
+	b.start()
+	if list := b.m.List(); len(list) != 1 {
+		t.Fatalf("a container that lives: %v", list)
+	}
+	end() // its end of the link is still where the runtime has put it back
+	b.m.Close()
+	b.start()
+	if left := b.traces(); len(left) != 0 || len(b.m.List()) != 0 {
+		t.Errorf("left of %s: %v, %v", p.Name, left, b.m.List())
 	}
 }

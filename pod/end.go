@@ -112,8 +112,9 @@ func (m *Manager) dismantle(p *Pod) error {
 }
 
 // Sweep takes away the pods whose interface is gone, because their namespace died or somebody removed it,
-// and what is left of those that could not be taken away before.
-func (m *Manager) Sweep() error {
+// and what is left of those that could not be taken away before. It waits for calls that work on them until ctx
+// ends.
+func (m *Manager) Sweep(ctx context.Context) error {
 	m.mu.Lock()
 	keys := make([]string, 0, len(m.pods))
 	for key := range m.pods {
@@ -123,7 +124,7 @@ func (m *Manager) Sweep() error {
 	var errs []error
 	for _, key := range keys {
 		if p := m.get(key); p != nil && (!m.ready(p) || !m.alive(p)) {
-			errs = append(errs, m.bury(context.Background(), key))
+			errs = append(errs, m.bury(ctx, key))
 		}
 	}
 	return errors.Join(errs...)

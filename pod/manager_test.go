@@ -243,11 +243,11 @@ func TestLeaveThatFailsIsFinishedLater(t *testing.T) {
 	if !errors.Is(told, fails) {
 		t.Errorf("told %v", told)
 	}
-	if err := b.m.Sweep(); !errors.Is(err, fails) || len(b.m.pools[0].used) != 1 {
+	if err := b.m.Sweep(t.Context()); !errors.Is(err, fails) || len(b.m.pools[0].used) != 1 {
 		t.Errorf("a sweep that fails, too: %v, %v", err, b.m.pools[0].used)
 	}
 	fails = nil
-	if err := b.m.Sweep(); err != nil {
+	if err := b.m.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(b.m.pools[0].used) != 0 {
