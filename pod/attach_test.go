@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -84,96 +83,6 @@ func TestGuardedBeforeUp(t *testing.T) {
 	}
 }
 
-// errCrash ends an attach or a detach as the end of the process would.
-var errCrash = errors.New("crash")
-
-// crash calls f and ends it at a step, undone by nobody. It returns the steps that f came to.
-func (b *bench) crash(at int, f func() error) (steps []string) {
-	b.t.Helper()
-	b.m.step = func(name string) {
-		if steps = append(steps, name); len(steps)-1 == at {
-			panic(errCrash)
-		}
-	}
-	defer func() {
-		if r := recover(); r != nil && r != any(errCrash) {
-			panic(r)
-		}
-		b.m.step = func(string) {}
-	}()
-	if err := b.do(f); err != nil {
-		b.t.Fatal(err)
-	}
-	return steps
-}
-
-// TestCrashAtEachStep: a process that ends at any step of an attach or a detach leaves nothing that the next
-// one does not remove, and what it has told its owner is told back or follows from the list.
-func TestCrashAtEachStep(t *testing.T) {
-	b := newBench(t)
-	labels := map[string]bool{} // as the kernel's tables: they outlive the process
-	owner := func(c *Config) {
-		c.Came = func(p Pod) error { labels[p.Key] = true; return nil }
-		c.Went = func(p Pod) error { delete(labels, p.Key); return nil }
-	}
-	owner(&b.m.config)
-	stays, node := b.attach("stays", Spec{})
-	spec := Spec{Container: "one", Name: "web", Labels: map[string]string{"app": "web"}, Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
-	before := b.traces()
-	for _, what := range []string{"attach", "detach"} {
-		for at := 0; ; at++ {
-			spec.Netns = b.lab.Node(fmt.Sprint(what, at)).Path()
-			var steps []string
-			if what == "attach" {
-				steps = b.crash(at, func() error { _, _, err := b.m.Attach(t.Context(), spec); return err })
-			} else {
-				if _, _, err := b.try(spec); err != nil {
-					t.Fatal(err)
-				}
-				steps = b.crash(at, func() error { return b.m.Detach(t.Context(), "one", "") })
-			}
-			done := at >= len(steps)
-			where := fmt.Sprint(what, " ", at, ": ", steps)
-			clear(labels) // the owner begins with what the list says
-			b.restart(owner)
-			whole := len(b.m.List()) == 2
-			if want := what == "attach" && (done || steps[at] == "attach: publish" || steps[at] == "attach: done"); whole != want && what == "attach" {
-				t.Errorf("%s: the pod is there: %v, want %v", where, whole, want)
-			}
-			if whole { // complete, or not begun to go
-				if !labels["one/eth0"] {
-					t.Errorf("%s: the pod lost its labels", where)
-				}
-				if err := b.m.Detach(t.Context(), "one", ""); err != nil {
-					t.Error(err)
-				}
-			}
-			if now := b.traces(); !slices.Equal(now, before) || len(b.fast.published) != 0 {
-				t.Errorf("%s: left %v, published %v; before %v", where, now, b.fast.published, before)
-			}
-			if !maps.Equal(labels, map[string]bool{"stays/eth0": true}) {
-				t.Errorf("%s: labels of %v", where, labels)
-			}
-			if used := len(b.m.pools[0].used); used != 1 {
-				t.Errorf("%s: %d addresses in use", where, used)
-			}
-			if done {
-				break
-			}
-		}
-	}
-	if err := b.ping(node, stays.Gateway[0]); err != nil {
-		t.Error(err)
-	}
-}
-
-// restart opens a new Manager, as the process that follows a dead one does.
-func (b *bench) restart(more func(*Config)) {
-	b.t.Helper()
-	b.m.conn.Close() // a Manager whose calls never end cannot be waited for
-	b.start(more)
-}
-
 // TestOwnNamespace: the node's own namespace is nobody's container, whatever it is called, and keeps its routes.
 func TestOwnNamespace(t *testing.T) {
 	b := newBench(t)
@@ -198,89 +107,6 @@ func TestOwnNamespace(t *testing.T) {
 	}
 	if r, err := b.host.Netlink().RouteTo(netip.MustParseAddr("198.51.100.1")); err != nil || r.Via != netip.MustParseAddr("192.0.2.2") {
 		t.Errorf("the host's default route is %v, %v", r, err)
-	}
-}
-
-// TestSecondInterface: interfaces of one container keep each its routes, and routes that somebody else made
-// stay and win, whichever interface comes or goes.
-func TestSecondInterface(t *testing.T) {
-	b := newBench(t)
-	_, node := b.attach("one", Spec{})
-	reaches := func(when string) {
-		t.Helper()
-		for _, gw := range b.m.gateways() {
-			if err := b.ping(node, gw); err != nil {
-				t.Errorf("%s: %v", when, err)
-			}
-			r, err := node.Netlink().MatchRoute(anywhere(gw), 0)
-			if link, _ := node.Netlink().LinkByName("eth0"); err != nil || r.Link != link.Index {
-				t.Errorf("%s: the default route is %v, %v", when, r, err)
-			}
-		}
-	}
-	for range 2 {
-		for _, name := range []string{"eth1", "eth2"} {
-			if _, _, err := b.try(Spec{Container: "one", Netns: node.Path(), IfName: name}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		reaches("with three interfaces")
-		for _, p := range b.m.List() {
-			for _, a := range p.Addrs { // each answers over its own interface, or the fast path would refuse it
-				out, err := node.Command("ip", "route", "get", "192.0.2.1", "from", a.String()).Output()
-				if a.Is6() {
-					out, err = node.Command("ip", "route", "get", "2001:db8::1", "from", a.String()).Output()
-				}
-				if err != nil || !strings.Contains(string(out), " dev "+p.IfName+" ") {
-					t.Errorf("%s of %s answers by %s, %v", a, p.IfName, out, err)
-				}
-			}
-		}
-		for _, name := range []string{"eth0", "eth1", "eth2"} {
-			if err := b.m.Check("one", name, nil); err != nil {
-				t.Errorf("check of %s: %v", name, err)
-			}
-		}
-		for _, name := range []string{"eth1", "eth2"} {
-			if err := b.m.Detach(t.Context(), "one", name); err != nil {
-				t.Fatal(err)
-			}
-		}
-		reaches("with the first alone")
-		for _, family := range []string{"-4", "-6"} {
-			if out, err := node.Command("ip", family, "rule").Output(); err != nil || strings.Contains(string(out), "10.88.") || strings.Contains(string(out), "fd00:") {
-				t.Errorf("rules that stay: %s, %v", out, err)
-			}
-		}
-	}
-
-	other := b.lab.Node("other")
-	b.lab.Join(other, "card", "192.0.2.1/24 2001:db8:1::1/64", b.lab.Node("outside"), "card", "192.0.2.2/24 2001:db8:1::2/64")
-	other.Route("0.0.0.0/0", "192.0.2.2")
-	other.Route("::/0", "2001:db8:1::2")
-	before, err := other.Command("ip", "route").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.fast.refuse = errors.New("full")
-	if _, _, err := b.try(Spec{Container: "two", Netns: other.Path()}); err == nil {
-		t.Error("an attach that is refused succeeded")
-	}
-	b.fast.refuse = nil
-	if _, _, err := b.try(Spec{Container: "two", Netns: other.Path()}); err != nil {
-		t.Fatal(err)
-	}
-	for _, gw := range b.m.gateways() {
-		r, err := other.Netlink().MatchRoute(anywhere(gw), 0)
-		if card, _ := other.Netlink().LinkByName("card"); err != nil || r.Link != card.Index {
-			t.Errorf("somebody's default route gave way to %v, %v", r, err)
-		}
-	}
-	if err := b.m.Detach(t.Context(), "two", ""); err != nil {
-		t.Fatal(err)
-	}
-	if after, err := other.Command("ip", "route").Output(); err != nil || string(after) != string(before) {
-		t.Errorf("routes before\n%s\nand after\n%s", before, after)
 	}
 }
 
@@ -322,51 +148,6 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	}
 	if left := b.traces(); len(left) != 0 || len(b.fast.published) != 0 || len(b.m.pools[0].used) != 0 {
 		t.Errorf("a dead pod left %v, published %v, addresses %v", left, b.fast.published, b.m.pools[0].used)
-	}
-}
-
-// TestCheckCostsTheSame: what a pod puts into its namespace does not fill the memory of whoever checks it.
-func TestCheckCostsTheSame(t *testing.T) {
-	b := newBench(t)
-	p, node := b.attach("one", Spec{})
-	var batch strings.Builder
-	for i := range 50_000 {
-		fmt.Fprintf(&batch, "route add 10.%d.%d.%d/32 dev eth0\n", 100+i>>16, i>>8&255, i&255)
-	}
-	for i := range 2000 {
-		fmt.Fprintf(&batch, "addr add 10.200.%d.%d/32 dev eth0\n", i>>8, i&255)
-	}
-	cmd := node.Command("ip", "-batch", "-")
-	cmd.Stdin = strings.NewReader(batch.String())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	if err := b.m.Check("one", "", p.Addrs); err != nil {
-		t.Error(err)
-	}
-	runtime.ReadMemStats(&after)
-	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
-		t.Errorf("the check of a pod with 50,000 routes and 2,000 addresses took %d bytes", got)
-	}
-	if err := b.m.Check("one", "", []netip.Addr{p.Addrs[0], netip.MustParseAddr("fd00:88::77")}); err == nil {
-		t.Error("the check does not miss an address that the runtime believes in")
-	}
-	for _, gone := range []string{"route del default", "-6 route del default", "addr del " + p.Addrs[1].String() + "/128 dev eth0"} {
-		if out, err := node.Command("ip", strings.Fields(gone)...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if err := b.m.Check("one", "", nil); err == nil {
-			t.Errorf("the check does not miss what 'ip %s' took away", gone)
-		}
-		undo := strings.NewReplacer("del default", "add default via "+p.Gateway[0].String()+" dev eth0", "addr del", "addr add")
-		if strings.HasPrefix(gone, "-6") {
-			undo = strings.NewReplacer("del default", "add default via "+p.Gateway[1].String()+" dev eth0")
-		}
-		if out, err := node.Command("ip", strings.Fields(undo.Replace(gone))...).CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
 	}
 }
 
