@@ -285,3 +285,20 @@ func TestContainersThatStopTogether(t *testing.T) {
 		t.Errorf("status %+v; the agent said\n%s", s.Problems, h.talk)
 	}
 }
+
+// TestLongestName: a pod may have the longest name that Kubernetes can make of a namespace and a pod; rules name
+// it by its beginning.
+func TestLongestName(t *testing.T) {
+	nstest.Root(t)
+	long := strings.Repeat("n", 63) + "." + strings.Repeat("p", 253)
+	h := newPodHost(t, "add allow icmp from any to any via pod:nnnnnnnn* keep-state\n")
+	node := h.lab.Node("long")
+	h.weir("pod", "attach", "--name", long, node.Path())
+	if out, err := node.Command("ping", "-c1", "-W10", "10.88.0.1").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	other, _ := h.attach("other")
+	if out, err := other.Command("ping", "-c1", "-W1", "10.88.0.1").CombinedOutput(); err == nil {
+		t.Errorf("another pod passes the rule of that name: %s", out)
+	}
+}
