@@ -203,10 +203,10 @@ func (f settingsFile) settings() (Settings, error) {
 		}
 		*n.to = *n.value
 	}
-	s.Engine.MaxPerSource = max(1, s.Engine.MaxEmbryonic/4)
+	s.Engine.MaxPerSource = max(leastPerSource, s.Engine.MaxEmbryonic/4)
 	if n := f.States.PerSource; n != nil {
-		if *n < 0 || *n > 1<<24 {
-			return s, fmt.Errorf("states.per_source: %d is not between 0 and %d", *n, 1<<24)
+		if *n != 0 && (*n < leastPerSource || *n > 1<<24) {
+			return s, fmt.Errorf("states.per_source: %d is neither 0, for any number, nor between %d and %d", *n, leastPerSource, 1<<24)
 		}
 		s.Engine.MaxPerSource = *n
 	}
@@ -232,6 +232,9 @@ func (f settingsFile) settings() (Settings, error) {
 }
 
 // maxHistory bounds how long events are kept. Their number is bounded, too.
+// leastPerSource is the least number of half-open states of one source that makes sense: with fewer, strangers are taken for it too often (bpf/lib/source.h).
+const leastPerSource = 4
+
 const maxHistory = 24 * time.Hour
 
 // observe reads how the node is watched.

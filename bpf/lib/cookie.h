@@ -298,7 +298,8 @@ inline_always void establish(struct pkt *p)
 	d->edge = p->ack + win;
 	d->win = win;
 	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
-	hatch(place);
+	if (hatch(place))
+		keep_track(place);
 }
 
 // seat_cookie follows the judgement of a redeemed cookie: the packet becomes the acknowledgement again that it is, and if it passes, the stack is told to open the

@@ -188,7 +188,7 @@ inline_always void tell_drop(struct pkt *p, struct config *cf)
 	if (r == REASON_COOKIE) // not dropped but answered
 		return;
 
-	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_EMBRYONIC_SOURCE ? EVENT_REFUSE : EVENT_DROP;
+	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_EMBRYONIC_SOURCE || r == REASON_TRACKS_FULL ? EVENT_REFUSE : EVENT_DROP;
 
 	if (listened(cf, kind))
 		event_packet(kind);

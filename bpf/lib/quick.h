@@ -24,7 +24,7 @@ inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 
 
 	if (!(flags & META_PEER) && cf->life_udp < life)
 		life = cf->life_udp;
-	if (!(flags & SIDE_SEEN) || now > d->last + life)
+	if (!(flags & SIDE_SEEN) || unproved(flags) || now > d->last + life)
 		return 0;
 	d->last = now;
 	d->packets++;
@@ -197,18 +197,23 @@ checked_once int quick_new(__u32 reads)
 	if (!m || !(m->slot & MEMO_KEEP) || p->tags || !p->spare)
 		return 0;
 	__s64 embryos = g->embryos;
-	if (unlikely(embryos >= cf->max_embryonic / COOKIES_FROM))
+	if (unlikely(embryos - g->answered >= cf->max_embryonic / COOKIES_FROM))
 		begin_cookies(g, cf);
 	__u32 full = embryos >= cf->max_embryonic, old = full ? victim(p, cf, a, b) : 0;
-	if ((full && !old) || g->states + c->pending - full >= cf->max_states || !enter_source(cf->max_source, cf, p->src_hi, p->src_lo))
+	if ((full && !old) || g->states + c->pending - full >= cf->max_states)
 		return 0;
-	__u32 claimed = (!full || evict_at(old - 1)) && claim_spare(p, quick_claim(p->tag)), place = p->place;
+	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
+	if (unlikely(enter_source(cf, source) >= cf->source_from)) {
+		leave_source(cf, source);
+		return 0;
+	}
+	__u32 claimed = (!full || evict_at(old - 1, GONE_RECLAIMED)) && claim_spare(p, quick_claim(p->tag)), place = p->place;
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	if (unlikely(!claimed || !s || !t || twins(p, a, b) != 1)) {
 		if (claimed)
 			unclaim(p, place);
-		leave_source(cf, p->src_hi, p->src_lo);
+		leave_source(cf, source);
 		return 0;
 	}
 	count_new(c, cf);

@@ -17,8 +17,10 @@ type Case struct {
 	Strict  bool
 	// PerSource: a source may have few half-open states only.
 	PerSource bool
-	Liberal   bool // firewall.Options.Liberal
-	Steps     []Step
+	// FewHalfOpen: there is room for few half-open states.
+	FewHalfOpen bool
+	Liberal     bool // firewall.Options.Liberal
+	Steps       []Step
 }
 
 // StepKind says what a step does.
@@ -78,7 +80,7 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 		}
 		c.Rules = append(c.Rules, next)
 	}
-	c.PerSource, c.Liberal = g.chance(15), g.chance(10)
+	c.PerSource, c.FewHalfOpen, c.Liberal = g.chance(15), g.chance(15), g.chance(10)
 	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()}, Step{Kind: StepRoutes, Routes: g.routes()})
 	for _, name := range tables {
 		s := Step{Kind: StepTable, Name: name}

@@ -145,6 +145,9 @@ func (t *talk) tcp(g random) ([]byte, int) {
 		} else if g.chance(8) {
 			flags = syn // simultaneous open
 		}
+	case t.stage == 2 && g.chance(15): // the server has begun anew, or made another cookie
+		from, flags, scale, t.stage = 1, syn|ack, t.ends[1].scale, 1
+		t.ends[1].next = g.Uint32()
 	case t.stage == 2:
 		from = 0
 	default:

@@ -26,7 +26,9 @@ type Twin struct {
 	ifs       []firewall.Interface
 	routes    []firewall.Route
 	decisions map[firewall.Decision]firewall.Count
-	seen      coverage // nil unless somebody wants to know
+	chosen    func(*twinState) bool // reports a state that the engine has ended to make room for one of the packet at hand
+	refused   *firewall.Verdict     // what the engine says of the packet at hand: it may have no room
+	seen      coverage              // nil unless somebody wants to know
 }
 
 // twinState is a state.

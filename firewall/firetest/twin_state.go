@@ -162,12 +162,35 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 		p := s.Phase()
 		s.tracked = p != flow.Closed && p != flow.Reset
 	}
-	if most := j.Options.MaxPerSource; most > 0 && j.halfOpen(sourceOf(s)) >= most {
-		return firewall.ReasonEmbryonicSource
+	if most := j.Options.MaxPerSource; most > 0 {
+		n := j.halfOpen(sourceOf(s))
+		if n >= most/2 && j.in.Hook.Dir == firewall.In && j.me(&rule.Test{}, j.p.Src()) {
+			return firewall.ReasonEmbryonicSource
+		}
+		if n >= most && j.chosen != nil {
+			j.giveWay()
+		}
+	}
+	if j.halfOpen(netip.Prefix{}) >= j.Options.MaxEmbryonic && j.chosen != nil {
+		if j.refused.Reason == firewall.ReasonEmbryonicFull && j.refused.Slot == uint16(slot) {
+			return firewall.ReasonEmbryonicFull
+		}
+		j.giveWay()
+		j.giveWay() // where an engine had one too many
 	}
 	j.states = append(j.states, s)
 	j.seen.state(r, "made")
 	return firewall.ReasonRule
+}
+
+// giveWay ends the half-open state that makes room for another, which is the engine's choice.
+func (j *job) giveWay() {
+	for _, s := range j.states {
+		if s.Embryonic() && j.chosen(s) {
+			j.remove(s)
+			return
+		}
+	}
 }
 
 // sourceOf returns what counts as the source of a state: the address of who made it, of IPv6 the /64.
@@ -179,11 +202,11 @@ func sourceOf(s *twinState) netip.Prefix {
 	return netip.PrefixFrom(from.Addr(), 64).Masked()
 }
 
-// halfOpen counts the half-open states of a source.
+// halfOpen counts the half-open states of a source, of all for the zero one.
 func (j *job) halfOpen(source netip.Prefix) int {
 	n := 0
 	for _, s := range j.states {
-		if s.Embryonic() && sourceOf(s) == source {
+		if s.Embryonic() && (source == netip.Prefix{} || sourceOf(s) == source) {
 			n++
 		}
 	}

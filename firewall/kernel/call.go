@@ -21,6 +21,8 @@ const (
 	opPurge
 	opTick
 	opClock
+	opBeginMove
+	opEndMove
 )
 
 // adoptMerge says that a state that is there already is brought up to what opAdopt describes, bpf/lib/adopt.h.

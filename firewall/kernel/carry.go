@@ -101,7 +101,8 @@ const mergeTries = 100
 
 // carryState copies one state; what finds no room in a smaller table is lost. One that has to be strict is copied until it has missed nothing since the copy before.
 func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, merge, liberal bool) (err error) {
-	tag := x.tag | tagEmbryo
+	const halfOpen = tagEmbryo | tagAnswered
+	tag := x.tag | halfOpen
 	for range mergeTries {
 		c := x.call(flow, link)
 		for i := range c.Side {
@@ -124,7 +125,7 @@ func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, merge, libe
 		if liberal || c.Result != adoptMade && c.Result != adoptBehind {
 			return nil
 		}
-		if x, err = e.older.pins.at(x.place); err != nil || x == nil || x.tag|tagEmbryo != tag {
+		if x, err = e.older.pins.at(x.place); err != nil || x == nil || x.tag|halfOpen != tag {
 			return err
 		}
 	}
@@ -205,7 +206,7 @@ func (e *Engine) setAsideIfResized() error {
 	if e.dir == "" {
 		return nil
 	}
-	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks)} {
+	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks), "sources": sourceCells(e.options.MaxEmbryonic) / sourceLine} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(e.dir, name), nil)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil

@@ -27,12 +27,15 @@ var errNotRead = errors.New("a layout that this version does not know")
 //	tags    sets of eight words, states of eight times four words of addresses and sixteen sides of 64 bytes
 //	counters by the lower 16 bits of a rule's id
 //
-// Before 4, that a connection was opened (Proved) is said by its tag alone. Before 13, keys hold neither the link of link-local ends nor
-// who asks in an ICMP query, and of what: the id is the port of both ends, and 0 those of all other messages.
+// Before 4, that a connection was opened (Proved) is said by its tag alone, and before 13 that a flow of
+// another protocol than TCP, or one that began in mid-stream, was answered. Before 13, keys hold neither
+// the link of link-local ends nor who asks in an ICMP query, and of what: the id is the port of both
+// ends, and 0 those of all other messages.
 const (
-	firstRead   = 2
-	firstProved = 4
-	firstLinks  = 13
+	firstRead      = 2
+	firstProved    = 4
+	firstProvedAll = 13
+	firstLinks     = 13
 )
 
 // oldPins are the pinned maps of another engine.
@@ -209,7 +212,7 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	x.sides[0].Flags &^= metaEmbryo
 	if x.tag&tagEmbryo != 0 {
 		x.sides[0].Flags |= metaEmbryo
-	} else if p.layout < firstProved && uint8(x.tag>>24) == packet.ProtoTCP && !x.translation() {
+	} else if !x.translation() && (p.layout < firstProved || p.layout < firstProvedAll && (uint8(x.tag>>24) != packet.ProtoTCP || x.sides[0].Flags&metaLoose != 0)) {
 		x.maker().Flags |= sideProved
 	}
 	if p.layout < firstLinks && !x.nameQuery() {

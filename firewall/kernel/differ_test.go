@@ -126,7 +126,8 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (firetest.Sub
 	s := &subject{Engine: e}
 	e.clock = func() int64 { return s.at }
 	return o, func(o firewall.Options) (firetest.Subject, error) {
-		e.config.MaxSource, e.config.Liberal = uint32(o.MaxPerSource), bit(o.Liberal)
+		e.config.limitSources(o.MaxPerSource)
+		e.config.Liberal, e.config.MaxEmbryonic = bit(o.Liberal), uint32(o.MaxEmbryonic)
 		return s, e.putConfigLocked()
 	}
 }

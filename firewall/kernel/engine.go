@@ -4,6 +4,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -101,8 +103,8 @@ func checkOptions(o *firewall.Options) error {
 	switch {
 	case o.MaxStates < 1 || o.MaxStates > 1<<27:
 		return fmt.Errorf("%d states: from 1 to %d are possible", o.MaxStates, 1<<27)
-	case o.MaxEmbryonic < 1:
-		return fmt.Errorf("%d half-open states: there must be room for one", o.MaxEmbryonic)
+	case o.MaxEmbryonic < 1 || o.MaxEmbryonic > 1<<24:
+		return fmt.Errorf("%d half-open states: from 1 to %d are possible", o.MaxEmbryonic, 1<<24)
 	case o.MaxPerSource < 0:
 		return fmt.Errorf("%d half-open states of one source: 0 means any number", o.MaxPerSource)
 	case o.MaxTracks < 1 || o.MaxTracks > 1<<22:
@@ -184,6 +186,33 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["tags"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["notes"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["tracks"].MaxEntries = setsFor(e.options.MaxTracks)
+	cells := sourceCells(e.options.MaxEmbryonic)
+	spec.Maps["sources"].MaxEntries = cells / sourceLine
+	spec.Maps["source_ring"].MaxEntries = cells
+}
+
+// sourceLine is SOURCE_LINE of bpf/lib/source.h: how many counters of half-open states lie in one element of their map.
+const sourceLine = 16
+
+// sourceCells returns how many counters of half-open states of sources there are: two for each such state, a power of two.
+func sourceCells(embryos int) uint32 {
+	return uint32(1) << bits.Len(uint(max(2*embryos, 1024)-1))
+}
+
+// sourceFew is up to how many half-open states of one source all of them are remembered, of larger numbers half.
+const sourceFew = 16
+
+// limitSources sets how many half-open states one source may have, 0 for any number.
+func (c *weirConfig) limitSources(most int) {
+	c.MaxSource = uint32(most)
+	c.SourceFrom, c.SourceTurns = 0, uint32(most)
+	switch {
+	case most == 0:
+		c.SourceFrom = math.MaxUint32
+	case most > sourceFew:
+		c.SourceTurns = uint32(most / 2)
+		c.SourceFrom = c.MaxSource - c.SourceTurns
+	}
 }
 
 func setsFor(n int) uint32 {
@@ -218,7 +247,9 @@ func (e *Engine) configure() error {
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
-	c.MaxStates, c.MaxEmbryonic, c.MaxSource = uint32(o.MaxStates), uint32(o.MaxEmbryonic), uint32(o.MaxPerSource)
+	c.MaxStates, c.MaxEmbryonic = uint32(o.MaxStates), uint32(o.MaxEmbryonic)
+	c.limitSources(o.MaxPerSource)
+	c.SourceMask, c.RingMask = e.objects.Sources.MaxEntries()*sourceLine-1, e.objects.SourceRing.MaxEntries()-1
 	c.Batch = uint32(max(1, o.MaxStates/20/cpus))
 	c.Liberal, c.NoEssential = bit(o.Liberal), bit(o.NoEssential)
 	t := o.Timeouts

@@ -25,9 +25,10 @@ const (
 
 // What the low bits of a tag say: enum tag_state of bpf/lib/types.h.
 const (
-	tagMask   = 3
-	tagLive   = 3
-	tagEmbryo = 4
+	tagMask     = 3
+	tagLive     = 3
+	tagEmbryo   = 4
+	tagAnswered = 8
 )
 
 // entry is a copy of one state in the kernel.
@@ -236,7 +237,7 @@ func adoption(s *firewall.State, rule uint32, flowID uint8, now int64) weirCall 
 		d.Last, d.Created, d.Rule = now, now, rule
 		d.Flags = uint32(flow.Seen) | metaLoose | metaAdopted
 		if i == int(from) {
-			d.Flags |= metaMade
+			d.Flags |= metaMade | sideProved
 		}
 	}
 	return c

@@ -90,7 +90,7 @@ func (e *Engine) agree(t *testing.T) tally {
 		}
 		for w := range sets.Track {
 			if sets.Tag[w]&tagMask == tagLive {
-				counted += int(int32(sets.Track[w].Count))
+				counted += trackCount(sets.Track[w].Held)
 			}
 		}
 	}

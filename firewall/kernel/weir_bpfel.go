@@ -138,6 +138,10 @@ type weirConfig struct {
 	Clock           int64
 	Tick            int64
 	InOrder         uint32
+	SourceMask      uint32
+	RingMask        uint32
+	SourceFrom      uint32
+	SourceTurns     uint32
 	Pad             uint32
 }
 
@@ -212,9 +216,9 @@ type weirCpu struct {
 		Unknown    uint32
 		Missed     uint32
 		Spare      uint32
+		Moved      uint32
 		Swept      uint32
 		Track      uint32
-		_          [4]byte
 		Masked     struct {
 			_     structs.HostLayout
 			SrcHi uint64
@@ -227,6 +231,11 @@ type weirCpu struct {
 			Pad   uint32
 		}
 		TrackTag   uint64
+		TrackEra   uint32
+		NoTrack    uint32
+		Source     uint64
+		Turn       uint32
+		Proved     uint32
 		Pc         uint32
 		Word       uint32
 		All        uint64
@@ -464,7 +473,8 @@ type weirGauge struct {
 	States       int64
 	Pad1         [7]uint64
 	Embryos      int64
-	Pad2         [7]uint64
+	Answered     int64
+	Pad2         [6]uint64
 	Cookies      uint32
 	CookieTurns  uint32
 	CookiesUntil int64
@@ -685,6 +695,11 @@ type weirSide struct {
 	Created int64
 }
 
+type weirSourceLine struct {
+	_    structs.HostLayout
+	Cell [16]uint32
+}
+
 type weirSpan struct {
 	_    structs.HostLayout
 	LoHi uint64
@@ -721,8 +736,9 @@ type weirTrackSet struct {
 			Proto uint32
 			Pad   uint32
 		}
-		Count uint32
-		Pad   uint32
+		Held uint64
+		Era  uint32
+		Pad  uint32
 	}
 }
 
@@ -789,6 +805,8 @@ const (
 	weirMapPublished     = "published"
 	weirMapRoutes        = "routes"
 	weirMapShapes        = "shapes"
+	weirMapSourceRing    = "source_ring"
+	weirMapSourceTurns   = "source_turns"
 	weirMapSources       = "sources"
 	weirMapStates        = "states"
 	weirMapTables        = "tables"
@@ -887,6 +905,8 @@ type weirMapSpecs struct {
 	Published     *ebpf.MapSpec `ebpf:"published"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
+	SourceRing    *ebpf.MapSpec `ebpf:"source_ring"`
+	SourceTurns   *ebpf.MapSpec `ebpf:"source_turns"`
 	Sources       *ebpf.MapSpec `ebpf:"sources"`
 	States        *ebpf.MapSpec `ebpf:"states"`
 	Tables        *ebpf.MapSpec `ebpf:"tables"`
@@ -951,6 +971,8 @@ type weirMaps struct {
 	Published     *ebpf.Map `ebpf:"published"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
+	SourceRing    *ebpf.Map `ebpf:"source_ring"`
+	SourceTurns   *ebpf.Map `ebpf:"source_turns"`
 	Sources       *ebpf.Map `ebpf:"sources"`
 	States        *ebpf.Map `ebpf:"states"`
 	Tables        *ebpf.Map `ebpf:"tables"`
@@ -991,6 +1013,8 @@ func (m *weirMaps) Close() error {
 		m.Published,
 		m.Routes,
 		m.Shapes,
+		m.SourceRing,
+		m.SourceTurns,
 		m.Sources,
 		m.States,
 		m.Tables,

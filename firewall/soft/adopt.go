@@ -49,12 +49,13 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 	for i := range st.Sides {
 		st.Sides[i] = flow.Side{Last: now, Flags: flow.Seen}
 	}
+	st.Sides[0].Flags |= flow.Proved
 	sh.hold()
 	defer sh.release()
 	if _, there := sh.find(&k, h); there != noRef {
 		return false, nil
 	}
-	t, r, reason := sh.room(st.Phase() == flow.Opening, h, now)
+	t, r, reason := sh.room(st.Embryonic(), h, now)
 	if r == noRef {
 		return false, fmt.Errorf("soft: adopt %s -> %s: %s", s.From, s.To, reason)
 	}

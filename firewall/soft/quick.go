@@ -102,7 +102,8 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 	from := uint64(m.from)
 	d, q := &e.sides[from&1], &e.sides[from&1^1]
 	if p.Proto == packet.ProtoUDP {
-		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 || !r.Pass {
+		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 || !r.Pass ||
+			from == 0 && q.bytes&uint64(flow.Seen) != 0 && d.bytes&uint64(flow.Proved) == 0 { // this proves the flow
 			return unjudged
 		}
 	} else if p.TCPFlags&shape == packet.FlagSYN {
