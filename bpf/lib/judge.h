@@ -143,6 +143,7 @@ checked_once int before_rules(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 
 	__builtin_memset(&p->v, 0, sizeof(p->v));
+	p->proved = 0;
 	p->v.reason = REASON_LOOP;
 	p->current = cf->current & CURRENT_SLOT;
 	if (p->kind != PARSED_IP) {
@@ -179,6 +180,9 @@ inline_always void judge(struct __sk_buff *skb)
 {
 	if (before_rules(skb))
 		by_rules(0);
+	struct cpu *c = this_cpu();
+	if (c && unlikely(c->p.proved))
+		keep_track(c->p.proved - 1);
 }
 
 inline_always void tell_drop(struct pkt *p, struct config *cf)

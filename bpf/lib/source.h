@@ -9,7 +9,7 @@
 
 #include "event.h"
 
-enum { SOURCE_LINE = 16, SOURCE_TURNS = 4096, SOURCE_LOOKS = 4 };
+enum { SOURCE_LINE = 16, SOURCE_TURNS = 4096, SOURCE_LOOKS = 8 };
 
 struct source_line {
 	__u32 cell[SOURCE_LINE];

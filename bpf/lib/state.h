@@ -126,7 +126,7 @@ checked_once int keep_track(__u32 place)
 	return 0;
 }
 
-// new_phase follows a state that moved: one that has proved itself is no longer half-open, and one that is closed counts in no track. keep_track has to follow if p->proved says so.
+// new_phase follows a state that moved: one that has proved itself is no longer half-open, and one that is closed counts in no track. keep_track has to follow if p->proved says so, at the end of the judgement, where stacks are low.
 inline_always void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 proto)
 {
 	struct side *low = low_side(s, place), *high = high_side(s, place);
@@ -135,7 +135,9 @@ inline_always void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 pro
 	if (low->flags & META_EMBRYO && phase != PHASE_OPENING) {
 		if (phase == PHASE_ANSWERED)
 			note_reply(place);
-		else if (hatch(place) && low->flags & META_TRACKED)
+		else if (!(low->flags & META_TRACKED))
+			hatch(place);
+		else if (!p->proved && hatch(place)) // a second one of the same packet waits for the next packet
 			p->proved = place + 1;
 	}
 	if (phase == PHASE_CLOSED || phase == PHASE_RESET)
@@ -265,10 +267,7 @@ checked_once int look_up(__u32 flow)
 		return LOOK_MISS;
 	}
 	__u32 rule = owner->id;
-	p->proved = 0;
 	int look = step(cf, p, s, place);
-	if (unlikely(once(p->proved)))
-		keep_track(place);
 	if (look == LOOK_HIT || look == LOOK_UNTOUCHED)
 		remember(p, flow, look, rule);
 	return look;

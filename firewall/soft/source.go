@@ -68,7 +68,7 @@ type ring struct {
 const fewOfSource = 16
 
 // ringLooks is how many turns are tried for a state that gives way.
-const ringLooks = 4
+const ringLooks = 8
 
 // newRing returns the ring of one of so many shards.
 func newRing(most, embryos, shards int) ring {
