@@ -18,10 +18,12 @@ type links struct {
 	pods   map[int]podLink        // guarded by mu; host ends of pods
 	all    []firewall.Interface   // guarded by mu; what follows from these, in order of index; never changed in place
 	synced bool                   // guarded by mu; everything was listed once
+
+	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
 }
 
 func newLinks() *links {
-	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1)}
+	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1), sources: sourceSettings}
 }
 
 // report takes one event of nl.Watch.
@@ -69,11 +71,13 @@ func (l *links) noteLocked(index int) {
 	now := firewall.Interface{Index: uint32(index), Name: kernel.Name, Addrs: l.addrs[index]}
 	if p, isPod := l.pods[index]; isPod && (there || !p.leaving) {
 		now.Name, there = p.name, true
+	} else if there {
+		now.AcceptLocal, now.ReversePath = l.sources(kernel.Name)
 	}
 	at, known := slices.BinarySearchFunc(l.all, now, firewall.ByIndex)
 	switch {
 	case known && there:
-		if old := &l.all[at]; old.Name == now.Name && slices.Equal(old.Addrs, now.Addrs) {
+		if l.all[at].Equal(now) {
 			return
 		}
 		l.all = slices.Clone(l.all)

@@ -255,8 +255,12 @@ func (n *Node) loop(ctx context.Context, watched, served <-chan error) error {
 		defer t.Stop()
 		beat = t.C
 	}
+	reread := time.NewTicker(rereadEvery)
+	defer reread.Stop()
 	for {
 		select {
+		case <-reread.C:
+			n.links.reread()
 		case <-beat:
 			notify("WATCHDOG=1")
 		case <-ctx.Done():

@@ -39,8 +39,11 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 		return TC_ACT_UNSPEC;
 	}
 	read_frame(skb, l2);
-	if (dir == DIR_IN)
+	if (dir == DIR_IN) {
+		if (unlikely(perhaps_own(cf, p->src_hi, p->src_lo)) && strange(skb) != GO_ON)
+			return TC_ACT_SHOT;
 		before_judge(skb, p);
+	}
 	judge(skb);
 	if (dir == DIR_IN)
 		after_judge(skb, p);

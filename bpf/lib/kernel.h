@@ -108,7 +108,7 @@ struct bpf_timer {
 
 // For bpf_fib_lookup. What it brings back: the next hop in dst, the interface, the MTU of the way in tot_len.
 enum { AF_INET = 2, AF_INET6 = 10 };
-enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7 };
+enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7, FIB_FRAG_NEEDED = 8 };
 
 struct bpf_fib_lookup {
 	__u8 family;

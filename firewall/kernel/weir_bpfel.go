@@ -127,6 +127,7 @@ type weirConfig struct {
 	Random          uint32
 	Epoch           uint64
 	Seed            [12]uint64
+	Own             [4]uint64
 	LifeSyn         int64
 	LifeEstablished int64
 	LifeFin         int64
@@ -735,6 +736,7 @@ type weirWay struct {
 	Recv    uint32
 	Serial  uint32
 	Route   uint32
+	Back    uint32
 	Tos     uint8
 	FromPod uint8
 	ToPod   uint8
@@ -752,7 +754,6 @@ type weirWay struct {
 		Place   uint32
 		Limited uint32
 	}
-	_ [4]byte
 }
 
 // Names of all BPF objects in the ELF.
@@ -783,6 +784,7 @@ const (
 	weirMapNatFrags      = "nat_frags"
 	weirMapNetworks      = "networks"
 	weirMapNotes         = "notes"
+	weirMapOrigins       = "origins"
 	weirMapOwners        = "owners"
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
@@ -881,6 +883,7 @@ type weirMapSpecs struct {
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Notes         *ebpf.MapSpec `ebpf:"notes"`
+	Origins       *ebpf.MapSpec `ebpf:"origins"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
@@ -945,6 +948,7 @@ type weirMaps struct {
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
 	Notes         *ebpf.Map `ebpf:"notes"`
+	Origins       *ebpf.Map `ebpf:"origins"`
 	Owners        *ebpf.Map `ebpf:"owners"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
@@ -985,6 +989,7 @@ func (m *weirMaps) Close() error {
 		m.NatFrags,
 		m.Networks,
 		m.Notes,
+		m.Origins,
 		m.Owners,
 		m.PodCounters,
 		m.Pods,
