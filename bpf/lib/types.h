@@ -288,6 +288,7 @@ struct pkt {
 	__u8 tcp_flags, icmp_type, icmp_code, frag;
 	__u8 version, proto, ttl, tos;
 	__u8 ip_options, ext_hdrs, reason;
+	__u8 jumbo; // bytes of the jumbo option that a super-packet has and its segments have not
 
 	__u8 dir;
 	__u32 recv, xmit;

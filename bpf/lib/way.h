@@ -179,7 +179,7 @@ inline_always int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
 {
 	__u32 segment = skb->gso_size;
 
-	return (segment ? segment + p->payload : p->len) <= mtu;
+	return (segment ? segment + p->payload - p->jumbo : p->len) <= mtu;
 }
 
 // route_fresh: a route that was asked for not long ago holds for the packet.

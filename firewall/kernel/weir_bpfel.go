@@ -183,11 +183,12 @@ type weirCpu struct {
 		IpOptions  uint8
 		ExtHdrs    uint8
 		Reason     uint8
+		Jumbo      uint8
 		Dir        uint8
+		_          [3]byte
 		Recv       uint32
 		Xmit       uint32
 		Random     uint32
-		_          [4]byte
 		Now        int64
 		L3         uint32
 		Buffer     uint32
