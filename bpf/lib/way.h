@@ -188,6 +188,20 @@ inline_always int route_fresh(struct way *w, __s64 now, __u8 tos)
 	return w->route == (__u32)(now >> WAY_ROUTE_SHIFT) && w->tos == tos;
 }
 
+// route_mtu is the MTU of the way to the packet's destination, at most `mtu`. bpf_fib_lookup heeds
+// a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds each when
+// it forwards. It is what the agent knows of routes, and may be too small: then the stack decides.
+inline_always __u32 route_mtu(struct pkt *p, __u32 mtu)
+{
+	struct forwarding *f = ways();
+	if (!f || likely(!f->route_mtus))
+		return mtu;
+	struct table_key k;
+	trie_key(&k, p->version, p->dst_hi, p->dst_lo);
+	__u32 *own = bpf_map_lookup_elem(&route_mtus, &k);
+	return own && *own < mtu ? *own : mtu;
+}
+
 // ask_route asks the kernel for the card that a packet of a pod leaves by, and remembers it in w. It returns whether there is one.
 checked_once int ask_route(struct __sk_buff *skb)
 {
@@ -202,6 +216,7 @@ checked_once int ask_route(struct __sk_buff *skb)
 		return 0;
 	__builtin_memset(way, 0, sizeof(*way));
 	way->ifindex = skb->ifindex;
+	way->tot_len = 1; // or the MTU that comes back is the card's: see route_mtu
 	address_words(p, words, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
 	if (p->version == 4) {
 		way->family = AF_INET;
@@ -219,7 +234,7 @@ checked_once int ask_route(struct __sk_buff *skb)
 	if (!bpf_map_lookup_elem(&cards, &ifindex))
 		return 0;
 	w->ifindex = ifindex;
-	w->mtu = way->tot_len;
+	w->mtu = route_mtu(p, way->tot_len);
 	w->tos = p->tos;
 	__builtin_memcpy(w->macs, way->dmac, 6);
 	__builtin_memcpy(w->macs + 6, way->smac, 6);

@@ -433,7 +433,7 @@ type weirForwarding struct {
 	PortLo     uint32
 	PortHi     uint32
 	Serial     uint32
-	Pad        uint32
+	RouteMtus  uint32
 	Four       weirAddress
 	Six        weirAddress
 }
@@ -790,6 +790,7 @@ const (
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
 	weirMapPublished     = "published"
+	weirMapRouteMtus     = "route_mtus"
 	weirMapRoutes        = "routes"
 	weirMapShapes        = "shapes"
 	weirMapSources       = "sources"
@@ -889,6 +890,7 @@ type weirMapSpecs struct {
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
+	RouteMtus     *ebpf.MapSpec `ebpf:"route_mtus"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
 	Sources       *ebpf.MapSpec `ebpf:"sources"`
@@ -954,6 +956,7 @@ type weirMaps struct {
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Published     *ebpf.Map `ebpf:"published"`
+	RouteMtus     *ebpf.Map `ebpf:"route_mtus"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
 	Sources       *ebpf.Map `ebpf:"sources"`
@@ -995,6 +998,7 @@ func (m *weirMaps) Close() error {
 		m.PodCounters,
 		m.Pods,
 		m.Published,
+		m.RouteMtus,
 		m.Routes,
 		m.Shapes,
 		m.Sources,
