@@ -234,7 +234,17 @@ func (e *Engine) configure() error {
 // fragLife is how long a first fragment is remembered, ns.
 const fragLife = 30e9
 
+// putConfigLocked writes the settings. What the sweep has found out about the clock meanwhile stays.
 func (e *Engine) putConfigLocked() error {
+	var there weirConfig
+	if err := e.objects.Config.Lookup(uint32(0), &there); err != nil {
+		return fmt.Errorf("read the settings in the kernel: %w", err)
+	}
+	e.config.Clock = there.Clock
+	return e.writeConfigLocked()
+}
+
+func (e *Engine) writeConfigLocked() error {
 	if err := e.objects.Config.Put(uint32(0), &e.config); err != nil {
 		return fmt.Errorf("write the settings to the kernel: %w", err)
 	}
