@@ -118,6 +118,9 @@ func (e *Engine) open() error {
 		return fmt.Errorf("read the eBPF programs: %w", err)
 	}
 	e.size(spec)
+	if err := separateCalls(spec); err != nil {
+		return err
+	}
 	if err := e.setAsideIfResized(); err != nil {
 		return err
 	}
@@ -134,7 +137,7 @@ func (e *Engine) open() error {
 	if err != nil {
 		return err
 	}
-	if err := e.call.open(e.objects.Calls, e.objects.WeirCall); err != nil {
+	if err := e.call.open(e.objects.Calls, e.objects.WeirCall, e.objects.WeirTick); err != nil {
 		return err
 	}
 	if err := e.configure(); err != nil {

@@ -50,8 +50,8 @@ func TestProbesHaveRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	flood(8) // denied
-	flood(9) // logged
+	flood(8)                                                                           // denied
+	flood(9)                                                                           // logged
 	for left := 15*time.Second - time.Millisecond; left > 0; left -= 5 * time.Second { // when probes are due
 		at := now + time.Duration(e.config.LifeEstablished) - left
 		if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(at), Count: e.config.Sets}); err != nil {

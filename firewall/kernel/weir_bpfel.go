@@ -765,6 +765,7 @@ const (
 	weirMapAnswered      = "answered"
 	weirMapBases         = "bases"
 	weirMapBuckets       = "buckets"
+	weirMapCallCpus      = "call_cpus"
 	weirMapCalls         = "calls"
 	weirMapCards         = "cards"
 	weirMapConfig        = "config"
@@ -805,6 +806,7 @@ const (
 	weirProgWeirLocal    = "weir_local"
 	weirProgWeirOut      = "weir_out"
 	weirProgWeirOutL3    = "weir_out_l3"
+	weirProgWeirTick     = "weir_tick"
 )
 
 // loadWeir returns the embedded CollectionSpec for weir.
@@ -855,6 +857,7 @@ type weirProgramSpecs struct {
 	WeirLocal *ebpf.ProgramSpec `ebpf:"weir_local"`
 	WeirOut   *ebpf.ProgramSpec `ebpf:"weir_out"`
 	WeirOutL3 *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
+	WeirTick  *ebpf.ProgramSpec `ebpf:"weir_tick"`
 }
 
 // weirMapSpecs contains maps before they are loaded into the kernel.
@@ -865,6 +868,7 @@ type weirMapSpecs struct {
 	Answered      *ebpf.MapSpec `ebpf:"answered"`
 	Bases         *ebpf.MapSpec `ebpf:"bases"`
 	Buckets       *ebpf.MapSpec `ebpf:"buckets"`
+	CallCpus      *ebpf.MapSpec `ebpf:"call_cpus"`
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
 	Cards         *ebpf.MapSpec `ebpf:"cards"`
 	Config        *ebpf.MapSpec `ebpf:"config"`
@@ -931,6 +935,7 @@ type weirMaps struct {
 	Answered      *ebpf.Map `ebpf:"answered"`
 	Bases         *ebpf.Map `ebpf:"bases"`
 	Buckets       *ebpf.Map `ebpf:"buckets"`
+	CallCpus      *ebpf.Map `ebpf:"call_cpus"`
 	Calls         *ebpf.Map `ebpf:"calls"`
 	Cards         *ebpf.Map `ebpf:"cards"`
 	Config        *ebpf.Map `ebpf:"config"`
@@ -973,6 +978,7 @@ func (m *weirMaps) Close() error {
 		m.Answered,
 		m.Bases,
 		m.Buckets,
+		m.CallCpus,
 		m.Calls,
 		m.Cards,
 		m.Config,
@@ -1026,6 +1032,7 @@ type weirPrograms struct {
 	WeirLocal *ebpf.Program `ebpf:"weir_local"`
 	WeirOut   *ebpf.Program `ebpf:"weir_out"`
 	WeirOutL3 *ebpf.Program `ebpf:"weir_out_l3"`
+	WeirTick  *ebpf.Program `ebpf:"weir_tick"`
 }
 
 func (p *weirPrograms) Close() error {
@@ -1036,6 +1043,7 @@ func (p *weirPrograms) Close() error {
 		p.WeirLocal,
 		p.WeirOut,
 		p.WeirOutL3,
+		p.WeirTick,
 	)
 }
 
