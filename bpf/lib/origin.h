@@ -38,11 +38,6 @@ inline_always int martian(struct pkt *p)
 	return !(p->src_hi | p->src_lo) && p->dst_hi >> 56 != 0xff;
 }
 
-inline_always int near_source(__u64 hi)
-{
-	return hi >> 54 == 0xfe80 >> 6;
-}
-
 // way_back asks the kernel for the route from the interface to the packet's source, as its own
 // check of sources does. It returns what bpf_fib_lookup does; p->route has the interface.
 inline_always long way_back(struct __sk_buff *skb, struct pkt *p)
@@ -79,7 +74,7 @@ inline_always __u32 origin_flags(__u32 ifindex)
 // neighbour discovery, by which the host learns that it shares an address with somebody.
 inline_always int claims_host(struct __sk_buff *skb, struct pkt *p)
 {
-	int near = p->version == 6 && near_source(p->src_hi);
+	int near = p->version == 6 && is_local6(p->src_hi);
 
 	if (p->recv == LOOPBACK || skb->pkt_type == PACKET_LOOPBACK || essential(p))
 		return 0;
@@ -99,7 +94,7 @@ inline_always int claims_host(struct __sk_buff *skb, struct pkt *p)
 inline_always int path_back(struct __sk_buff *skb, struct pkt *p, __u32 flags)
 {
 	if (p->version == 6)
-		return !near_source(p->src_hi);
+		return !is_local6(p->src_hi);
 	if (likely(!(flags & (ORIGIN_STRICT | ORIGIN_LOOSE))))
 		return 1;
 	long r = way_back(skb, p);
