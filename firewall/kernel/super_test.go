@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
@@ -17,22 +15,10 @@ import (
 // allowSuper lets a node's card send and take super-packets above 64 KiB, of both families.
 func allowSuper(t *testing.T, n *nstest.Node, name string) {
 	t.Helper()
-	err := n.Do(func() error {
-		l, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		const most = 190_000
-		for _, set := range []func(netlink.Link, int) error{
-			netlink.LinkSetGSOMaxSize, netlink.LinkSetGROMaxSize,
-			netlink.LinkSetGSOIPv4MaxSize, netlink.LinkSetGROIPv4MaxSize,
-		} {
-			if err := set(l, most); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	l, err := n.Netlink().LinkByName(name)
+	if err == nil {
+		err = n.Netlink().SetLinkSuperSize(l.Index, 190_000)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
