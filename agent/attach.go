@@ -9,6 +9,8 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -28,18 +30,47 @@ func (n *Node) follow() error {
 	return n.attach(changed, gone)
 }
 
-// routesChanged notes that the routes have to be told again.
-func (n *Node) routesChanged() {
+// routesChanged notes that the routes have to be told again. With mtu, those with an MTU of their
+// own may have changed.
+func (n *Node) routesChanged(mtu bool) {
+	if mtu {
+		n.remeasure.Store(true)
+	}
 	select {
 	case n.reroute <- struct{}{}:
 	default:
 	}
 }
 
-// followRoutes tells the engine the host's routes, if the rules in force ask about them.
+// followRoutes tells the engine the host's routes, if the rules in force ask about them, and which
+// have an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
 	n.book.view(func(_ ruleState, p *rule.Program) { err = n.tellRoutes(p) })
+	if n.pods != nil && n.remeasure.Swap(false) {
+		mtus := n.tellMTUs()
+		if mtus != nil {
+			n.remeasure.Store(true)
+		}
+		err = errors.Join(err, mtus)
+	}
 	return err
+}
+
+func (n *Node) tellMTUs() error {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	routes, err := conn.RoutesWithMTU()
+	if err != nil {
+		return err
+	}
+	var all []kernel.RouteMTU
+	for _, r := range routes {
+		all = append(all, kernel.RouteMTU{Dst: r.Dst, MTU: uint32(r.MTU)})
+	}
+	return n.engine.SetRouteMTUs(all)
 }
 
 // tellRoutes tells the engine the host's routes, if the rules ask about them: there can be a million.

@@ -20,11 +20,13 @@ type links struct {
 	synced bool                   // guarded by mu; everything was listed once
 	lost   chan struct{}          // has an element when the interface of a pod is gone
 	gone   map[int]bool           // guarded by mu; interfaces of pods that are gone, until losePod
+
+	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
 }
 
 func newLinks() *links {
 	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1),
-		lost: make(chan struct{}, 1), gone: map[int]bool{}}
+		lost: make(chan struct{}, 1), gone: map[int]bool{}, sources: sourceSettings}
 }
 
 // report takes one event of nl.Watch.
@@ -73,11 +75,13 @@ func (l *links) noteLocked(index int) {
 	now := firewall.Interface{Index: uint32(index), Name: kernel.Name, Addrs: l.addrs[index]}
 	if p, isPod := l.pods[index]; isPod && (there || !p.leaving) {
 		now.Name, there = p.name, true
+	} else if there {
+		now.AcceptLocal, now.ReversePath = l.sources(kernel.Name)
 	}
 	at, known := slices.BinarySearchFunc(l.all, now, firewall.ByIndex)
 	switch {
 	case known && there:
-		if old := &l.all[at]; old.Name == now.Name && slices.Equal(old.Addrs, now.Addrs) {
+		if l.all[at].Equal(now) {
 			return
 		}
 		l.all = slices.Clone(l.all)

@@ -38,13 +38,15 @@ type Node struct {
 	pods    *pods // nil: this node has none
 	peers   *peers
 	began   time.Time
-	reroute chan struct{}             // has an element when routes changed since they were last told
-	leave   chan struct{}             // closed when somebody asked to take everything down
-	gone    chan error                // has the result of that
-	loads   atomic.Uint64             // rule sets put in force
-	cookies atomic.Bool               // SYN cookies are on, as far as the log knows
-	zeroed  atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
-	denied  bool                      // rules that deny by default were in force when this agent took over
+	reroute chan struct{} // has an element when routes changed since they were last told
+	// remeasure: routes with an MTU of their own may have changed since these were last told.
+	remeasure atomic.Bool
+	leave     chan struct{}             // closed when somebody asked to take everything down
+	gone      chan error                // has the result of that
+	loads     atomic.Uint64             // rule sets put in force
+	cookies   atomic.Bool               // SYN cookies are on, as far as the log knows
+	zeroed    atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
+	denied    bool                      // rules that deny by default were in force when this agent took over
 
 	observer *observer
 	captures captures
@@ -261,8 +263,12 @@ func (n *Node) loop(ctx context.Context, watched, served <-chan error) error {
 		defer t.Stop()
 		beat = t.C
 	}
+	reread := time.NewTicker(rereadEvery)
+	defer reread.Stop()
 	for {
 		select {
+		case <-reread.C:
+			n.links.reread()
 		case <-beat:
 			notify("WATCHDOG=1")
 		case <-ctx.Done():

@@ -47,7 +47,20 @@ type Interface struct {
 	Index uint32
 	Name  string
 	Addrs []netip.Prefix
+	// What the host's own settings say of sources: net.ipv4.conf.*.accept_local and rp_filter.
+	AcceptLocal bool
+	ReversePath ReversePath
 }
+
+// ReversePath is a mode of net.ipv4.conf.*.rp_filter (RFC 3704).
+type ReversePath uint8
+
+// The modes. Strict: the way back leads out by the same interface. Loose: there is a way back.
+const (
+	ReverseNone ReversePath = iota
+	ReverseStrict
+	ReverseLoose
+)
 
 // RuleCounter counts what a rule matched.
 type RuleCounter struct {

@@ -70,6 +70,9 @@ func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
 			return nil, r.fail(err)
 		}
 	}
+	if err := c.checkWalk(); err != nil {
+		return nil, err
+	}
 	if err := c.classify(); err != nil {
 		return nil, err
 	}

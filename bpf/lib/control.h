@@ -17,8 +17,6 @@ checked_once int operate(__u32 op)
 		return 0;
 	if (op == OP_REMOVE)
 		return remove_state(in->place, in->tag_word, in->count);
-	if (op == OP_TICK)
-		return start_ticking();
 	if (op == OP_CLOCK) {
 		__s64 now = bpf_ktime_get_coarse_ns(); // first: if the clock moves on in between, ours is late rather than early
 		in->clock = now - (__s64)bpf_jiffies64() * in->clock;

@@ -124,9 +124,10 @@ checked_once __u32 read_tcp(struct __sk_buff *skb)
 checked_once int offer_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
-	if (!c || !plain_segment(skb, &c->p))
+	struct config *cf = settings();
+	if (!c || !cf || !plain_segment(skb, &c->p))
 		return 0;
-	if (repeated(&c->p)) {
+	if (repeated(&c->p, cf)) {
 		c->p.offer = OFFER_REPEATED;
 		return 0;
 	}

@@ -164,6 +164,7 @@ inline_always __u8 read_ip4(struct pkt *p, const __u8 *b, __u32 total)
 	p->tos = b[1];
 	p->ip_options = 0;
 	p->ext_hdrs = 0;
+	p->jumbo = 0;
 	return 0;
 }
 
@@ -193,6 +194,7 @@ inline_always __u8 read_ip6(struct pkt *p, const __u8 *b, __u32 total)
 	p->tos = b[0] << 4 | b[1] >> 4;
 	p->ip_options = 0;
 	p->ext_hdrs = 0;
+	p->jumbo = 0;
 	return 0;
 }
 

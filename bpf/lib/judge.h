@@ -155,7 +155,8 @@ checked_once int before_rules(struct __sk_buff *skb)
 		decided_before(p, 0, REASON_DECODE + p->reason);
 		return 0;
 	}
-	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && essential(p)) {
+	// On its way out a forwarded packet's hop limit is one less: it concerns one link only.
+	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
 		decided_before(p, 1, REASON_ESSENTIAL);
 		return 0;
 	}

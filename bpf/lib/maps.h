@@ -18,6 +18,15 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
+// The same for weir_call: the loader puts it in the place of cpus there. Before Linux 6.3 a packet may
+// interrupt BPF_PROG_TEST_RUN, and would write over what an adoption is about to use.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu);
+} call_cpus SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

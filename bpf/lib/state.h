@@ -267,6 +267,9 @@ checked_once int look_up(__u32 flow)
 		return LOOK_MISS;
 	}
 	__u32 rule = owner->id;
+	struct tag_line *t = tags_at(place / WAYS);
+	if (!t || !same_tag(once(t->tag[place % WAYS]), p->tag)) // it has become another's meanwhile
+		return LOOK_MISS;
 	int look = step(cf, p, s, place);
 	if (look == LOOK_HIT || look == LOOK_UNTOUCHED)
 		remember(p, flow, look, rule);

@@ -161,10 +161,12 @@ inline_always int find_in(struct pkt *p, struct tag_line *t, __u32 n)
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		if (same_tag(once(t->tag[i]), tag)) {
-			struct set *s = set_at(n);
+		__u64 have = once(t->tag[i]);
+		if (same_tag(have, tag)) {
+			__u32 in = n + depends_on(have); // the entry is read after the tag that published it
+			struct set *s = set_at(in);
 			if (s && same_ends(s, i, &p->key)) {
-				p->place = n * WAYS + i;
+				p->place = in * WAYS + i;
 				return 1;
 			}
 		}

@@ -28,7 +28,7 @@ inline_always __u32 max32(__u32 a, __u32 b)
 inline_always void set_flags(struct side *s, __u32 flags)
 {
 	if ((once(s->flags) & flags) != flags)
-		__sync_fetch_and_or(&s->flags, flags);
+		or_ordered(&s->flags, flags); // behind the numbers that they vouch for
 }
 
 // raise sets *at to v if that is later, modulo 2^32.

@@ -72,6 +72,7 @@ struct config {
 	__u32 random;	  // some rule has prob
 	__u64 epoch;	  // raised after anything has changed that rules ask about: recall.h
 	__u64 seed[12];
+	__u64 own[4]; // a bit for each address of the host: origin.h
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
 	__s64 clock, tick; // what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what it moves by; tick is 0 if that is not known
@@ -299,6 +300,7 @@ struct pkt {
 	__u8 tcp_flags, icmp_type, icmp_code, frag;
 	__u8 version, proto, ttl, tos;
 	__u8 ip_options, ext_hdrs, reason;
+	__u8 jumbo; // bytes of the jumbo option that a super-packet has and its segments have not
 
 	__u8 dir;
 	__u32 recv, xmit;

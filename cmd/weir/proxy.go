@@ -60,7 +60,7 @@ func runProxy(c *call) error {
 	}
 	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle, MaxClients: room, MaxSessions: sessionsFor(room),
 		LocalTargets: *local,
-		Log: slog.New(slog.NewTextHandler(c.talk, &slog.HandlerOptions{Level: level}))}
+		Log:          slog.New(slog.NewTextHandler(c.talk, &slog.HandlerOptions{Level: level}))}
 	if *users != "" {
 		if s.Users, err = readUsers(*users); err != nil {
 			return err

@@ -69,8 +69,10 @@ func (e *Engine) empty() error {
 	if err != nil {
 		return err
 	}
-	if err := e.objects.Cpus.Put(uint32(0), make([]weirCpu, cpus)); err != nil {
-		return err
+	for _, m := range []*ebpf.Map{e.objects.Cpus, e.objects.CallCpus} {
+		if err := m.Put(uint32(0), make([]weirCpu, cpus)); err != nil {
+			return err
+		}
 	}
 	for index, used := range e.ids.incarnation {
 		if used == 0 {

@@ -120,6 +120,9 @@ func (e *Engine) open() error {
 		return fmt.Errorf("read the eBPF programs: %w", err)
 	}
 	e.size(spec)
+	if err := separateCalls(spec); err != nil {
+		return err
+	}
 	if err := e.setAsideIfResized(); err != nil {
 		return err
 	}
@@ -136,7 +139,7 @@ func (e *Engine) open() error {
 	if err != nil {
 		return err
 	}
-	if err := e.call.open(e.objects.Calls, e.objects.WeirCall); err != nil {
+	if err := e.call.open(e.objects.Calls, e.objects.WeirCall, e.objects.WeirTick); err != nil {
 		return err
 	}
 	if err := e.configure(); err != nil {
@@ -265,7 +268,17 @@ func (e *Engine) configure() error {
 // fragLife is how long a first fragment is remembered, ns.
 const fragLife = 30e9
 
+// putConfigLocked writes the settings. What the sweep has found out about the clock meanwhile stays.
 func (e *Engine) putConfigLocked() error {
+	var there weirConfig
+	if err := e.objects.Config.Lookup(uint32(0), &there); err != nil {
+		return fmt.Errorf("read the settings in the kernel: %w", err)
+	}
+	e.config.Clock = there.Clock
+	return e.writeConfigLocked()
+}
+
+func (e *Engine) writeConfigLocked() error {
 	if err := e.objects.Config.Put(uint32(0), &e.config); err != nil {
 		return fmt.Errorf("write the settings to the kernel: %w", err)
 	}

@@ -169,6 +169,7 @@ func (e *Engine) forwardMaps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"forwarding": o.Forwarding, "pods": o.Pods, "endpoints": o.Endpoints, "cards": o.Cards, "pod_counters": o.PodCounters,
 		"buckets": o.Buckets, "published": o.Published, "masked_sources": o.MaskedSources, "nat_frags": o.NatFrags,
-		"ways_kept": o.WaysKept,
+		"ways_kept": o.WaysKept, "origins": o.Origins,
+		"route_mtus": o.RouteMtus,
 	}
 }

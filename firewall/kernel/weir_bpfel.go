@@ -127,6 +127,7 @@ type weirConfig struct {
 	Random          uint32
 	Epoch           uint64
 	Seed            [12]uint64
+	Own             [4]uint64
 	LifeSyn         int64
 	LifeEstablished int64
 	LifeFin         int64
@@ -186,11 +187,12 @@ type weirCpu struct {
 		IpOptions  uint8
 		ExtHdrs    uint8
 		Reason     uint8
+		Jumbo      uint8
 		Dir        uint8
+		_          [3]byte
 		Recv       uint32
 		Xmit       uint32
 		Random     uint32
-		_          [4]byte
 		Now        int64
 		L3         uint32
 		Buffer     uint32
@@ -440,7 +442,7 @@ type weirForwarding struct {
 	PortLo     uint32
 	PortHi     uint32
 	Serial     uint32
-	Pad        uint32
+	RouteMtus  uint32
 	Four       weirAddress
 	Six        weirAddress
 }
@@ -751,6 +753,7 @@ type weirWay struct {
 	Recv    uint32
 	Serial  uint32
 	Route   uint32
+	Back    uint32
 	Tos     uint8
 	FromPod uint8
 	ToPod   uint8
@@ -768,7 +771,6 @@ type weirWay struct {
 		Place   uint32
 		Limited uint32
 	}
-	_ [4]byte
 }
 
 // Names of all BPF objects in the ELF.
@@ -779,6 +781,7 @@ const (
 	weirMapAnswered      = "answered"
 	weirMapBases         = "bases"
 	weirMapBuckets       = "buckets"
+	weirMapCallCpus      = "call_cpus"
 	weirMapCalls         = "calls"
 	weirMapCards         = "cards"
 	weirMapConfig        = "config"
@@ -799,10 +802,12 @@ const (
 	weirMapNatFrags      = "nat_frags"
 	weirMapNetworks      = "networks"
 	weirMapNotes         = "notes"
+	weirMapOrigins       = "origins"
 	weirMapOwners        = "owners"
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
 	weirMapPublished     = "published"
+	weirMapRouteMtus     = "route_mtus"
 	weirMapRoutes        = "routes"
 	weirMapShapes        = "shapes"
 	weirMapSourceRing    = "source_ring"
@@ -819,6 +824,7 @@ const (
 	weirProgWeirLocal    = "weir_local"
 	weirProgWeirOut      = "weir_out"
 	weirProgWeirOutL3    = "weir_out_l3"
+	weirProgWeirTick     = "weir_tick"
 )
 
 // loadWeir returns the embedded CollectionSpec for weir.
@@ -869,6 +875,7 @@ type weirProgramSpecs struct {
 	WeirLocal *ebpf.ProgramSpec `ebpf:"weir_local"`
 	WeirOut   *ebpf.ProgramSpec `ebpf:"weir_out"`
 	WeirOutL3 *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
+	WeirTick  *ebpf.ProgramSpec `ebpf:"weir_tick"`
 }
 
 // weirMapSpecs contains maps before they are loaded into the kernel.
@@ -879,6 +886,7 @@ type weirMapSpecs struct {
 	Answered      *ebpf.MapSpec `ebpf:"answered"`
 	Bases         *ebpf.MapSpec `ebpf:"bases"`
 	Buckets       *ebpf.MapSpec `ebpf:"buckets"`
+	CallCpus      *ebpf.MapSpec `ebpf:"call_cpus"`
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
 	Cards         *ebpf.MapSpec `ebpf:"cards"`
 	Config        *ebpf.MapSpec `ebpf:"config"`
@@ -899,10 +907,12 @@ type weirMapSpecs struct {
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Notes         *ebpf.MapSpec `ebpf:"notes"`
+	Origins       *ebpf.MapSpec `ebpf:"origins"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
+	RouteMtus     *ebpf.MapSpec `ebpf:"route_mtus"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
 	SourceRing    *ebpf.MapSpec `ebpf:"source_ring"`
@@ -945,6 +955,7 @@ type weirMaps struct {
 	Answered      *ebpf.Map `ebpf:"answered"`
 	Bases         *ebpf.Map `ebpf:"bases"`
 	Buckets       *ebpf.Map `ebpf:"buckets"`
+	CallCpus      *ebpf.Map `ebpf:"call_cpus"`
 	Calls         *ebpf.Map `ebpf:"calls"`
 	Cards         *ebpf.Map `ebpf:"cards"`
 	Config        *ebpf.Map `ebpf:"config"`
@@ -965,10 +976,12 @@ type weirMaps struct {
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
 	Notes         *ebpf.Map `ebpf:"notes"`
+	Origins       *ebpf.Map `ebpf:"origins"`
 	Owners        *ebpf.Map `ebpf:"owners"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Published     *ebpf.Map `ebpf:"published"`
+	RouteMtus     *ebpf.Map `ebpf:"route_mtus"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
 	SourceRing    *ebpf.Map `ebpf:"source_ring"`
@@ -987,6 +1000,7 @@ func (m *weirMaps) Close() error {
 		m.Answered,
 		m.Bases,
 		m.Buckets,
+		m.CallCpus,
 		m.Calls,
 		m.Cards,
 		m.Config,
@@ -1007,10 +1021,12 @@ func (m *weirMaps) Close() error {
 		m.NatFrags,
 		m.Networks,
 		m.Notes,
+		m.Origins,
 		m.Owners,
 		m.PodCounters,
 		m.Pods,
 		m.Published,
+		m.RouteMtus,
 		m.Routes,
 		m.Shapes,
 		m.SourceRing,
@@ -1040,6 +1056,7 @@ type weirPrograms struct {
 	WeirLocal *ebpf.Program `ebpf:"weir_local"`
 	WeirOut   *ebpf.Program `ebpf:"weir_out"`
 	WeirOutL3 *ebpf.Program `ebpf:"weir_out_l3"`
+	WeirTick  *ebpf.Program `ebpf:"weir_tick"`
 }
 
 func (p *weirPrograms) Close() error {
@@ -1050,6 +1067,7 @@ func (p *weirPrograms) Close() error {
 		p.WeirLocal,
 		p.WeirOut,
 		p.WeirOutL3,
+		p.WeirTick,
 	)
 }
 

@@ -167,6 +167,20 @@ func (c *Conn) SetLinkAlias(index int, alias string) error {
 		func() error { return c.h.LinkSetAlias(byIndex(index), alias) })
 }
 
+// SetLinkSuperSize sets how large the super-packets of a link may become that it sends and takes, of
+// both families (BIG TCP above 65,536 bytes).
+func (c *Conn) SetLinkSuperSize(index, bytes int) error {
+	for _, set := range []func(netlink.Link, int) error{
+		c.h.LinkSetGSOMaxSize, c.h.LinkSetGROMaxSize, c.h.LinkSetGSOIPv4MaxSize, c.h.LinkSetGROIPv4MaxSize,
+	} {
+		err := change(fmt.Sprintf("set the size of super-packets of link %d", index), func() error { return set(byIndex(index), bytes) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SetLinkHardwareAddr sets the Ethernet address of a link.
 func (c *Conn) SetLinkHardwareAddr(index int, mac net.HardwareAddr) error {
 	return change(fmt.Sprintf("set address %s on link %d", mac, index),

@@ -70,6 +70,22 @@ func (c *Conn) Routes(table int) ([]Route, error) {
 	return routes, nil
 }
 
+// RoutesWithMTU lists the routes of all tables in both families that have an MTU of their own. There
+// may be a million others.
+func (c *Conn) RoutesWithMTU() (routes []Route, err error) {
+	_, err = read("list routes", func() (none struct{}, err error) {
+		routes = nil
+		any := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
+		return none, c.h.RouteListFilteredIter(netlink.FAMILY_ALL, any, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+			if r.MTU != 0 {
+				routes = append(routes, routeOf(r))
+			}
+			return true
+		})
+	})
+	return routes, err
+}
+
 // RouteTo asks the kernel how it would send to dst.
 func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
 	list, err := read(fmt.Sprintf("find route to %s", dst), func() ([]netlink.Route, error) { return c.h.RouteGet(ipOf(dst)) })
