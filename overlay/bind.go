@@ -40,7 +40,7 @@ type bind struct {
 	initiators map[uint32]*paths
 	arrivals   arrivals
 	batches    pool[batch]
-	handshakes handshakes
+	handshakes *handshakes
 
 	begin      time.Time
 	sendErrors atomic.Uint64
@@ -52,7 +52,7 @@ type bind struct {
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
 	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(), peers: map[Key]*paths{},
-		initiators: map[uint32]*paths{}, batches: pool[batch]{fresh: newBatch}}
+		initiators: map[uint32]*paths{}, handshakes: newHandshakes(), batches: pool[batch]{fresh: newBatch}}
 }
 
 // now is the bind's clock: ns since it was made, never 0.

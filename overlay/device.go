@@ -183,7 +183,7 @@ func (d *Device) Close() error {
 	var err error
 	for _, p := range d.peers {
 		if p.Plain { // the other routes go with the interface
-			err = errors.Join(err, d.deleteRoutes(p))
+			err = errors.Join(err, d.deleteRoutes(p, nil))
 		}
 	}
 	if d.uapi != nil {

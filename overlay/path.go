@@ -47,8 +47,7 @@ type paths struct {
 	data     atomic.Int64        // when data went or came last
 	mirrored atomic.Int64        // when a batch went to all endpoints last
 	moves    atomic.Uint64
-	rtt      atomic.Int64        // ns
-	caller   atomic.Pointer[hop] // who sent the newest initiation in the peer's name, not authentic yet
+	rtt      atomic.Int64 // ns
 
 	mu         sync.Mutex
 	candidates []netip.AddrPort

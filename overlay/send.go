@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -64,11 +65,10 @@ func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
 		p.sentInitiation(head, now)
 		b.begun.Add(1)
 		return b.race(s, n, p, cur, false)
-	case head[0] == typeResponse:
+	case len(head) == sizeResponse && head[0] == typeResponse:
 		b.accepted.Add(1)
-		// To whoever called, who has proved to be the peer. Should somebody else have called in its name in the meantime,
-		// which takes both public keys and good luck, then the peer asks again.
-		if caller := p.caller.Load(); caller != nil {
+		// To where the initiation came from that it answers, which is authentic: the library answers no other.
+		if caller := b.handshakes.caller(binary.LittleEndian.Uint32(head[8:]), now); caller != nil {
 			return b.sendOver(s, n, caller)
 		}
 	}
