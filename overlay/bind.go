@@ -41,6 +41,7 @@ type bind struct {
 	arrivals   arrivals
 	batches    pool[batch]
 	handshakes *handshakes
+	logLimit   logLimiter
 
 	begin      time.Time
 	sendErrors atomic.Uint64
@@ -253,7 +254,9 @@ func (b *bind) initiator(index uint32) *paths {
 
 // moved is called when a peer was heard on another path.
 func (b *bind) moved(p *paths, from, to netip.AddrPort) {
-	b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String())
+	if more, ok := b.logLimit.may(kind{"moved", p.key}, b.now()); ok { // whoever relays its packets from two addresses could fill the log
+		b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String(), "not_logged_before", more)
+	}
 	if b.onMove != nil {
 		b.onMove(p.key)
 	}

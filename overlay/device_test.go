@@ -489,3 +489,31 @@ func TestKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestSentIsWhatLeaves: what one end says that it has sent is what came at the other one.
+func TestSentIsWhatLeaves(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 1, 100, 1392, 5000)
+	download(t, a, b, 1<<20, nil)
+	var sent, received uint64
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		from, err := a.dev.Peers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := b.dev.Peers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, received = from[0].Sent, to[0].Received
+		if text, err := a.dev.wg.IpcGet(); err != nil || !strings.Contains(a.dev.bind.trueSizes(text), fmt.Sprintf("\ntx_bytes=%d\n", sent)) {
+			t.Fatalf("wg(8) is told\n%s; %d were sent; %v", text, sent, err)
+		}
+		if sent == received && sent > 1<<20 {
+			return
+		}
+		if time.Since(begin) > 5*time.Second {
+			t.Fatalf("sent are %d bytes, received %d", sent, received)
+		}
+	}
+}

@@ -47,7 +47,8 @@ type paths struct {
 	data     atomic.Int64        // when data went or came last
 	mirrored atomic.Int64        // when a batch went to all endpoints last
 	moves    atomic.Uint64
-	rtt      atomic.Int64 // ns
+	sent     atomic.Uint64 // bytes of datagrams; the library counts what it reserves for others, too
+	rtt      atomic.Int64  // ns
 
 	mu         sync.Mutex
 	candidates []netip.AddrPort

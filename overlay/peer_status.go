@@ -44,8 +44,6 @@ func (d *Device) Peers() ([]PeerStatus, error) {
 			if sec != 0 || n != 0 {
 				s.LastHandshake = time.Unix(sec, n)
 			}
-		case "tx_bytes":
-			s.Sent = uint64(n)
 		case "rx_bytes":
 			s.Received = uint64(n)
 		}
@@ -71,7 +69,7 @@ func (p *peer) status() PeerStatus {
 		s.Path = netip.AddrPortFrom(p.routes[0].Via, 0)
 		return s
 	}
-	s.RTT, s.Moves = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load()
+	s.RTT, s.Moves, s.Sent = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load(), p.paths.sent.Load()
 	if h := p.paths.current.Load(); h != nil {
 		s.Path = h.addr
 	}

@@ -42,7 +42,13 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	var err error
 	switch e := ep.(type) {
 	case *paths:
-		err = b.sendToPeer(s, n, e)
+		if err = b.sendToPeer(s, n, e); err == nil {
+			size := 0
+			for _, view := range s.views[:n] {
+				size += len(view)
+			}
+			e.sent.Add(uint64(size))
+		}
 	case *arrival:
 		err = b.sendOver(s, n, &e.hop)
 	default:
