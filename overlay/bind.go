@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,7 @@ type bind struct {
 	mu     sync.RWMutex
 	mark   uint32
 	v4, v6 *udp.Conn
+	icmp6  *os.File // for tellSize; nil until it is needed
 	peers  map[Key]*paths
 	// initiators finds the peer whom we sent the initiation with this sender index: its newest one only.
 	initiators map[uint32]*paths
@@ -128,10 +130,13 @@ func allowFragments(c *udp.Conn) {
 // Close implements conn.Bind.
 func (b *bind) Close() error {
 	b.mu.Lock()
-	v4, v6 := b.v4, b.v6
-	b.v4, b.v6 = nil, nil
+	v4, v6, icmp6 := b.v4, b.v6, b.icmp6
+	b.v4, b.v6, b.icmp6 = nil, nil, nil
 	b.mu.Unlock()
 	var err error
+	if icmp6 != nil {
+		err = icmp6.Close()
+	}
 	for _, c := range []*udp.Conn{v4, v6} {
 		if c != nil {
 			err = errors.Join(err, c.Close())

@@ -60,7 +60,9 @@ type paths struct {
 	sounding sounding
 	told     told // of the watching goroutine alone
 	codeOnce sync.Once
-	code     []byte
+	codeOut  []byte
+	codeIn   []byte
+	narrow   atomic.Int32 // MTU of packets to the peer, whose path carries less than others; 0 for the interface's
 }
 
 var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")

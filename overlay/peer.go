@@ -47,6 +47,7 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 	if err := d.clash(old, &p); err != nil {
 		return err
 	}
+	defer d.tellNarrow()
 	before := d.peers[old]
 	if err := d.putLocked(next, before); err != nil {
 		return errors.Join(err, d.takeBackLocked(next, before))
@@ -197,6 +198,7 @@ func (d *Device) RemovePeer(key Key) error {
 		return err
 	}
 	delete(d.peers, key)
+	d.tellNarrow()
 	if p.Plain {
 		return nil
 	}

@@ -34,6 +34,9 @@ func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
 	for _, route := range p.routes {
 		if !route.Via.IsValid() || route.Via.Is4() == r.Addr().Is4() {
 			route.Dst = r
+			if p.paths != nil {
+				route.MTU = int(p.paths.narrow.Load())
+			}
 			return route, nil
 		}
 	}
@@ -126,6 +129,7 @@ func (d *Device) deleteRoutes(p *peer, kept []netip.Prefix) error {
 		if err != nil || slices.Contains(kept, r) {
 			continue // never set, or another's now
 		}
+		route.MTU = 0 // whatever it has
 		if err := d.nl.DeleteRoute(route); err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = errors.Join(errs, fmt.Errorf("overlay: %w", err))
 		}

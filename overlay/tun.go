@@ -21,6 +21,7 @@ type tunDevice struct {
 	name   string
 	index  uint32
 	mtu    atomic.Int32
+	narrow atomic.Pointer[[]narrowRange] // nil for none
 	judge  Judge
 	file   *os.File // not watched by the runtime's poller
 	raw    syscall.RawConn
