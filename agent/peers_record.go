@@ -112,8 +112,8 @@ var quotedRange = regexp.MustCompile(`"([0-9a-fA-F.:]+/[0-9]{1,3})"`)
 func rangesIn(text []byte) (all []netip.Prefix) {
 	for _, m := range quotedRange.FindAllSubmatch(text, -1) {
 		r, err := netip.ParsePrefix(string(m[1]))
-		if err == nil && r == r.Masked() && !slices.Contains(all, r) {
-			all = append(all, r)
+		if err == nil && !slices.Contains(all, r.Masked()) {
+			all = append(all, r.Masked())
 		}
 	}
 	return all

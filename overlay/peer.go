@@ -48,6 +48,13 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 		return err
 	}
 	defer d.tellNarrow()
+	if p.Plain {
+		routes, err := d.neighbours(&next.Peer, next.ways.list())
+		if err != nil {
+			return err
+		}
+		next.routes = routes
+	}
 	before := d.peers[old]
 	if err := d.putLocked(next, before); err != nil {
 		return errors.Join(err, d.takeBackLocked(next, before))
@@ -80,15 +87,12 @@ func (d *Device) clash(replaced Key, p *Peer) error {
 	return nil
 }
 
-// putLocked makes a peer known, and sends to it what goes to its ranges. WireGuard knows whose they are before they are routed.
-func (d *Device) putLocked(next, before *peer) (err error) {
-	if next.Plain {
-		next.routes, err = d.neighbours(&next.Peer, next.ways.list())
-	} else {
-		err = d.tunnelTo(next)
-	}
-	if err != nil {
-		return err
+// putLocked makes a peer known and sends to it what goes to its ranges. WireGuard knows whose they are before they are routed.
+func (d *Device) putLocked(next, before *peer) error {
+	if !next.Plain {
+		if err := d.tunnelTo(next); err != nil {
+			return err
+		}
 	}
 	if before != nil {
 		delete(d.peers, before.Key)
