@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -220,8 +221,8 @@ func (p *peers) repairLocked() {
 func (p *peers) openUnknown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unread != nil || p.closed || len(p.byName)+len(p.held) == 0 {
-		return
+	if _, err := os.Stat(p.node.config.Paths.Peers()); err != nil || p.unread != nil || p.closed {
+		return // without a record the routes are of another node, if there are any
 	}
 	closed := p.closedRanges()
 	if err := openGaps(func(r netip.Prefix) bool { return !slices.Contains(closed, r) }); err != nil {

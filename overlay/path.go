@@ -58,7 +58,8 @@ type paths struct {
 	initLast   int64                // when it was sent to the last one of them
 
 	sounding sounding
-	told     told // of the watching goroutine alone
+	told     told  // of the watching goroutine alone
+	routed   int64 // of it, too: when the route was looked at last
 	codeOnce sync.Once
 	codeOut  []byte
 	codeIn   []byte
