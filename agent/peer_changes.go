@@ -15,8 +15,9 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// A change of the peers is whole: the new record is prepared on disk, ranges that must not be reached in the clear are closed, the change is
-// made, and the record takes its place. What fails before that is undone. Only then are ranges opened that nobody names any more.
+// A change of the peers is whole: the new record is prepared on disk, ranges that must not be
+// reached in the clear are closed, the change is made, and the record takes its place. What fails
+// before that is undone. Only then are ranges opened that nobody names any more.
 
 // add adds a peer or changes the one of that name.
 func (p *peers) add(r api.AddPeer) (api.Done, error) {
@@ -79,8 +80,8 @@ func hintLine(hint string) string {
 	return "\n  " + hint
 }
 
-// plus is what is known once a peer is added or changed. Ranges that it had, and has no longer, are held; held ones that it has
-// now are its own.
+// plus is what is known once a peer is added or changed. Ranges that it had, and has no longer, are
+// held; held ones that it has now are its own.
 func (p *peers) plus(peer overlay.Peer) known {
 	next := known{byName: maps.Clone(p.byName), held: map[string][]netip.Prefix{}}
 	if old, ok := p.byName[peer.Name]; ok {
@@ -100,7 +101,8 @@ func (p *peers) plus(peer overlay.Peer) known {
 	return next
 }
 
-// minus is what is known once a peer is removed. Its ranges are held if they were encrypted, unless they are released.
+// minus is what is known once a peer is removed. Its ranges are held if they were encrypted, unless
+// they are released.
 func (p *peers) minus(old overlay.Peer, release bool) known {
 	next := known{byName: maps.Clone(p.byName), held: maps.Clone(p.held)}
 	delete(next.byName, old.Name)
@@ -113,7 +115,8 @@ func (p *peers) minus(old overlay.Peer, release bool) known {
 	return next
 }
 
-// changeLocked puts a peer in the place of an old one, which is nil for a new peer. After an error everything is as it was.
+// changeLocked puts a peer in the place of an old one, which is nil for a new peer. After an error
+// everything is as it was.
 func (p *peers) changeLocked(next known, old *overlay.Peer, with overlay.Peer) error {
 	before := p.known
 	pending, err := p.record(next).prepare(p.node.config.Paths.Peers())
@@ -149,7 +152,8 @@ func (p *peers) changeLocked(next known, old *overlay.Peer, with overlay.Peer) e
 	return nil
 }
 
-// removeLocked removes a peer, or what is held of one. It is recorded first: what the device then refuses to forget goes with the device.
+// removeLocked removes a peer, or what is held of one. It is recorded first: what the device then
+// refuses to forget goes with the device.
 func (p *peers) removeLocked(next known, old overlay.Peer) error {
 	before := p.known
 	pending, err := p.record(next).prepare(p.node.config.Paths.Peers())
@@ -179,7 +183,8 @@ func (p *peers) goBackLocked(before known) error {
 	return p.node.tellRanges()
 }
 
-// openLeftLocked takes back the routes that a change has left without anybody who wants them; gone is the peer with the ranges that it lost.
+// openLeftLocked takes back the routes that a change has left without anybody who wants them; gone
+// is the peer with the ranges that it lost.
 func (p *peers) openLeftLocked(before known, gone overlay.Peer) {
 	err := endGaps(without(before.closedRanges(), p.closedRanges()))
 	if gone.Plain {
@@ -220,7 +225,8 @@ func (p *peers) swapLocked(old, with *overlay.Peer) error {
 // resetTime is how long the tunnel takes to say to the ends of a connection that it is over.
 const resetTime = 5 * tunnelTick
 
-// cutLocked ends the connections to ranges that a peer had. Ends that can be reached are told, so that nobody waits for what does not come.
+// cutLocked ends the connections to ranges that a peer had. Ends that can be reached are told, so
+// that nobody waits for what does not come.
 func (p *peers) cutLocked(had []netip.Prefix) {
 	if len(had) == 0 {
 		return
@@ -264,7 +270,8 @@ func (p *peers) checkLocked(peer overlay.Peer) error {
 	return nil
 }
 
-// remove removes a peer. Its ranges stay unreachable if they were encrypted, until they are released.
+// remove removes a peer. Its ranges stay unreachable if they were encrypted, until they are
+// released.
 func (p *peers) remove(r api.RemovePeer) (api.Done, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,8 +18,8 @@ func stopGap(dst netip.Prefix) nl.Route {
 	return nl.Route{Dst: dst, Type: unix.RTN_UNREACHABLE, Metric: stopGapMetric}
 }
 
-// stopGaps makes ranges of peers unreachable when no other route leads there: without that, packets for the tunnel would take the default
-// route while there is no tunnel, unencrypted.
+// stopGaps makes ranges of peers unreachable when no other route leads there: without that, packets
+// for the tunnel would take the default route while there is no tunnel, unencrypted.
 func stopGaps(ranges []netip.Prefix) error {
 	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error { return conn.ReplaceRoute(stopGap(dst)) })
 }
@@ -56,8 +56,8 @@ func withRoutes(ranges []netip.Prefix, do func(*nl.Conn, netip.Prefix) error) er
 	return errors.Join(errs...)
 }
 
-// openGaps takes back what stopGaps did, for the ranges that gone names, whoever did it: an agent that died in the middle of a change has
-// left routes that no record knows.
+// openGaps takes back what stopGaps did, for the ranges that gone names, whoever did it: an agent
+// that died in the middle of a change has left routes that no record knows.
 func openGaps(gone func(netip.Prefix) bool) error {
 	conn, err := nl.Open(nil)
 	if err != nil {

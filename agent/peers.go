@@ -42,7 +42,8 @@ type known struct {
 	held   map[string][]netip.Prefix // ranges that encrypted peers had, by their names: unreachable until they are released
 }
 
-// closedRanges are those for which packets must never leave in the clear: they are unreachable when there is no tunnel.
+// closedRanges are those for which packets must never leave in the clear: they are unreachable when
+// there is no tunnel.
 func (k known) closedRanges() (all []netip.Prefix) {
 	for _, name := range slices.Sorted(maps.Keys(k.byName)) {
 		if p := k.byName[name]; !p.Plain {
@@ -65,8 +66,9 @@ func without(a, b []netip.Prefix) (rest []netip.Prefix) {
 	return rest
 }
 
-// newPeers reads the record of peers and closes their ranges, before anything else may fail. It needs nothing of the node but its
-// configuration. What goes wrong is shown by the status and tried again once begin was called.
+// newPeers reads the record of peers and closes their ranges, before anything else may fail. It
+// needs nothing of the node but its configuration. What goes wrong is shown by the status and tried
+// again once begin was called.
 func newPeers(n *Node) *peers {
 	p := &peers{node: n, known: known{byName: map[string]overlay.Peer{}, held: map[string][]netip.Prefix{}}, waits: map[string]error{},
 		stop: make(chan struct{})}
@@ -76,7 +78,8 @@ func newPeers(n *Node) *peers {
 	return p
 }
 
-// readLocked reads the record. A damaged one is set aside; the ranges that can be told in it stay closed.
+// readLocked reads the record. A damaged one is set aside; the ranges that can be told in it stay
+// closed.
 func (p *peers) readLocked() {
 	file := p.node.config.Paths.Peers()
 	r, err := readPeers(file)
@@ -128,9 +131,11 @@ func (p *peers) has(a netip.Addr) bool {
 }
 
 const (
-	// retryEvery is how often what failed is tried again: a peer whose network is not there yet, routes, the record.
+	// retryEvery is how often what failed is tried again: a peer whose network is not there yet,
+	// routes, the record.
 	retryEvery = 5 * time.Second
-	// openFirst and openLast are how long after a failure the tunnel is tried again, at first and at last.
+	// openFirst and openLast are how long after a failure the tunnel is tried again, at first and
+	// at last.
 	openFirst, openLast = 100 * time.Millisecond, 30 * time.Second
 )
 
@@ -145,8 +150,8 @@ func (b *backoff) failed(now time.Time) {
 	b.at = now.Add(b.pause)
 }
 
-// begin brings the peers of an earlier run back. What goes wrong is shown by the status and tried again. The rules have to be in
-// force. It may be called again.
+// begin brings the peers of an earlier run back. What goes wrong is shown by the status and tried
+// again. The rules have to be in force. It may be called again.
 func (p *peers) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -305,7 +310,8 @@ func (p *peers) saveLocked(k known) error {
 	return p.record(k).write(p.node.config.Paths.Peers())
 }
 
-// close takes the tunnel away. Peers are recorded: the next agent brings them back, and until then their ranges are unreachable.
+// close takes the tunnel away. Peers are recorded: the next agent brings them back, and until then
+// their ranges are unreachable.
 func (p *peers) close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -325,7 +331,8 @@ func (p *peers) close() error {
 	return t.close()
 }
 
-// errUnread is the answer to a change while the record of peers is not known: it would be overwritten.
+// errUnread is the answer to a change while the record of peers is not known: it would be
+// overwritten.
 func errUnread(err error) error {
 	return fmt.Errorf("the record of peers cannot be used, so that nothing can be changed: %w", err)
 }

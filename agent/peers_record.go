@@ -59,10 +59,12 @@ func (r peerRecord) peer() overlay.Peer {
 	return p
 }
 
-// errDamaged marks a record that makes no sense, as against one that cannot be read now or is of a later version.
+// errDamaged marks a record that makes no sense, as against one that cannot be read now or is of a
+// later version.
 var errDamaged = errors.New("damaged")
 
-// readPeers reads the record; there may be none. After an error the ranges that can be told in what is there are returned as held.
+// readPeers reads the record; there may be none. After an error the ranges that can be told in what
+// is there are returned as held.
 func readPeers(file string) (r peersRecord, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +110,8 @@ const lostName = "damaged-record"
 
 var quotedRange = regexp.MustCompile(`"([0-9a-fA-F.:]+/[0-9]{1,3})"`)
 
-// rangesIn finds ranges in what is left of a record: packets for them must not leave in the clear while nobody knows whose they are.
+// rangesIn finds ranges in what is left of a record: packets for them must not leave in the clear
+// while nobody knows whose they are.
 func rangesIn(text []byte) (all []netip.Prefix) {
 	for _, m := range quotedRange.FindAllSubmatch(text, -1) {
 		r, err := netip.ParsePrefix(string(m[1]))
@@ -119,7 +122,8 @@ func rangesIn(text []byte) (all []netip.Prefix) {
 	return all
 }
 
-// prepare writes the record beside its file. All that can fail for want of space is done when it returns.
+// prepare writes the record beside its file. All that can fail for want of space is done when it
+// returns.
 func (r peersRecord) prepare(file string) (*atomicfile.Pending, error) {
 	r.Version = peersVersion
 	text, err := json.MarshalIndent(r, "", "\t")

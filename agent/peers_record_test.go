@@ -52,8 +52,8 @@ func TestPeersRecord(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord: of a record that is cut off anywhere, or makes no sense, the ranges that can be told are held. One of a later version is not
-// damaged.
+// TestDamagedRecord: of a record that is cut off anywhere, or makes no sense, the ranges that can
+// be told are held. One of a later version is not damaged.
 func TestDamagedRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "peers.json")
 	r := peersRecord{Interface: "weir0", Peers: []peerRecord{

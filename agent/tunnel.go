@@ -45,7 +45,8 @@ func (n *Node) openTunnel() (*tunnel, error) {
 	return t, nil
 }
 
-// nameFree says whether no interface has a name. One that has it is somebody else's, and guarded as any other.
+// nameFree says whether no interface has a name. One that has it is somebody else's, and guarded as
+// any other.
 func nameFree(name string) error {
 	conn, err := nl.Open(nil)
 	if err != nil {

@@ -46,9 +46,9 @@ type Peer struct {
 	Endpoints []string // HOST:PORT, in order of preference; none for a node that will call us
 	Pods      []netip.Prefix
 	Keepalive time.Duration // how often to send something while idle, for the sake of NATs; 0 is never
-	// Plain sends packets to the peer's pods as they are, past the tunnel and the Judge: the first endpoint that is a
-	// neighbour of this host becomes their router. Both ends must agree. Endpoints are addresses: whoever answers for a name
-	// would say where the packets go.
+	// Plain sends packets to the peer's pods as they are, past the tunnel and the Judge: the first
+	// endpoint that is a neighbour of this host becomes their router. Both ends must agree.
+	// Endpoints are addresses: whoever answers for a name would say where the packets go.
 	Plain bool
 }
 

@@ -8,13 +8,16 @@ import (
 
 // handshakes knows the handshake messages that came lately.
 //
-// The library handles them by several workers at once and may take two copies that come together both for new: two copies of an initiation
-// leave the ends with different keys, two copies of a response make a second session with the same keys and counters. The network may
-// copy datagrams, and so may anybody on the way; the second one must not reach the library. Messages are the same only if all of their
-// bytes are: anybody can send something that has a part of a genuine message before that comes.
+// The library handles them by several workers at once and may take two copies that come together
+// both for new: two copies of an initiation leave the ends with different keys, two copies of a
+// response make a second session with the same keys and counters. The network may copy datagrams,
+// and so may anybody on the way; the second one must not reach the library. Messages are the same
+// only if all of their bytes are: anybody can send something that has a part of a genuine message
+// before that comes.
 //
-// The answer to an initiation, which the library makes for the genuine one alone, goes to where that came from: its sender index says which
-// one it was. The first message with an index counts, so that nobody who sees one can draw the answer to himself by another.
+// The answer to an initiation, which the library makes for the genuine one alone, goes to where
+// that came from: its sender index says which one it was. The first message with an index counts,
+// so that nobody who sees one can draw the answer to himself by another.
 type handshakes struct {
 	seed maphash.Seed
 
@@ -33,9 +36,10 @@ type noted struct {
 }
 
 const (
-	// handshakesKept is how many are remembered: all that wait in the library's queue, and as many more. Who sends more at the same time can
-	// push one out, and gains little: copies that come one after the other are told by their time stamps and states, and an answer
-	// goes where the peer was heard last.
+	// handshakesKept is how many are remembered: all that wait in the library's queue, and as many
+	// more. Who sends more at the same time can push one out, and gains little: copies that come
+	// one after the other are told by their time stamps and states, and an answer goes where the
+	// peer was heard last.
 	handshakesKept = 2048
 	// copiesKept is how many of the newest are compared.
 	copiesKept = 64
@@ -49,7 +53,8 @@ func newHandshakes() *handshakes {
 	return &handshakes{seed: maphash.MakeSeed(), begun: make(map[uint32]int, handshakesKept)}
 }
 
-// isCopy says whether a packet is a copy of a handshake message that came before, and notes one that is none.
+// isCopy says whether a packet is a copy of a handshake message that came before, and notes one
+// that is none.
 func (s *handshakes) isCopy(b []byte, from *hop, now int64) bool {
 	m := noted{when: now}
 	switch {

@@ -85,7 +85,8 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// TestForgedCopy: somebody who sees the wire sends something that has the code of each initiation before that comes. Sessions begin all the same.
+// TestForgedCopy: somebody who sees the wire sends something that has the code of each initiation
+// before that comes. Sessions begin all the same.
 func TestForgedCopy(t *testing.T) {
 	var forge atomic.Pointer[func([]byte)]
 	a, b := through(t, &middlebox{seen: func(p []byte) {
@@ -116,8 +117,8 @@ func TestForgedCopy(t *testing.T) {
 	}
 }
 
-// TestForgedCaller: somebody begins a handshake in a peer's name, which takes its public key alone, between the peer's own initiation and its answer.
-// The answer goes to the peer.
+// TestForgedCaller: somebody begins a handshake in a peer's name, which takes its public key alone,
+// between the peer's own initiation and its answer. The answer goes to the peer.
 func TestForgedCaller(t *testing.T) {
 	b, _, _ := openBind(t, true)
 	key := newKey(t).Public()

@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	// logEvery is how long nothing more is logged of a kind: what happens for each packet must not fill the log.
+	// logEvery is how long nothing more is logged of a kind: what happens for each packet must not
+	// fill the log.
 	logEvery = 10 * time.Second
 	// logKinds bounds how many kinds are remembered.
 	logKinds = 1024
@@ -29,7 +30,8 @@ type said struct {
 	more int // not logged since
 }
 
-// may says whether something is to be logged now, and how often it was not since the last time. now is in ns.
+// may says whether something is to be logged now, and how often it was not since the last time. now
+// is in ns.
 func (q *logLimiter) may(k kind, now int64) (more int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

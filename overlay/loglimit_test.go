@@ -31,7 +31,8 @@ func TestLogLimiter(t *testing.T) {
 	}
 }
 
-// TestMovesAreLoggedSeldom: somebody sends a peer's packets from two addresses in turn, and the library complains for each packet.
+// TestMovesAreLoggedSeldom: somebody sends a peer's packets from two addresses in turn, and the
+// library complains for each packet.
 func TestMovesAreLoggedSeldom(t *testing.T) {
 	var log bytes.Buffer
 	b, _, _ := openBind(t, true)

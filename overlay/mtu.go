@@ -61,7 +61,8 @@ func (d *Device) lowerMTU(best int) error {
 	return nil
 }
 
-// padding is what WireGuard makes the size of packets a multiple of, but not beyond the interface's MTU.
+// padding is what WireGuard makes the size of packets a multiple of, but not beyond the interface's
+// MTU.
 const padding = 16
 
 // narrowRange are addresses behind a path that carries less than the interface's MTU.

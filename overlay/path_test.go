@@ -142,7 +142,8 @@ func TestRoaming(t *testing.T) {
 	}
 }
 
-// TestBetterRoute: a better route to the peer appears, by another interface and with another source.
+// TestBetterRoute: a better route to the peer appears, by another interface and with another
+// source.
 func TestBetterRoute(t *testing.T) {
 	a, b := pair(t, nil, func(p *Peer) { p.Endpoints = p.Endpoints[:1] })
 	echo(t, a, b, 100)

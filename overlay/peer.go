@@ -21,12 +21,13 @@ type peer struct {
 	routes []nl.Route // how its pods are reached, but for Dst: one that fits all, or one of each family
 }
 
-// SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key does. Names among the endpoints
-// are looked up now and every half minute; those that take long join the others when they are known. An error changes nothing.
+// SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key
+// does. Names among the endpoints are looked up now and every half minute; those that take long
+// join the others when they are known. An error changes nothing.
 func (d *Device) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
 
-// ReplacePeer sets a peer in the place of the one with another key, if that is there. What goes to ranges that both have goes
-// to one of the two at every moment. An error changes nothing.
+// ReplacePeer sets a peer in the place of the one with another key, if that is there. What goes to
+// ranges that both have goes to one of the two at every moment. An error changes nothing.
 func (d *Device) ReplacePeer(old Key, p Peer) error {
 	if err := p.check(); err != nil {
 		return err
@@ -87,7 +88,8 @@ func (d *Device) clash(replaced Key, p *Peer) error {
 	return nil
 }
 
-// putLocked makes a peer known and sends to it what goes to its ranges. WireGuard knows whose they are before they are routed.
+// putLocked makes a peer known and sends to it what goes to its ranges. WireGuard knows whose they
+// are before they are routed.
 func (d *Device) putLocked(next, before *peer) error {
 	if !next.Plain {
 		if err := d.tunnelTo(next); err != nil {

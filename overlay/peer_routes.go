@@ -11,7 +11,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// neighbours finds the first candidate of each family that is reached without a router: packets to pods would be lost behind one.
+// neighbours finds the first candidate of each family that is reached without a router: packets to
+// pods would be lost behind one.
 func (d *Device) neighbours(p *Peer, candidates []netip.AddrPort) ([]nl.Route, error) {
 	var routes []nl.Route
 	for _, a := range candidates {
@@ -44,8 +45,8 @@ func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
 		p.Name, r, p.routes[0].Via)
 }
 
-// addRoutes sets the routes to a peer's ranges. Those of the peer before it are replaced in place; one that somebody else made for
-// the same range stays, and is an error.
+// addRoutes sets the routes to a peer's ranges. Those of the peer before it are replaced in place;
+// one that somebody else made for the same range stays, and is an error.
 func (d *Device) addRoutes(p, before *peer) error {
 	var errs error
 	for _, r := range p.Pods {
@@ -118,10 +119,12 @@ func plainMetric(dst netip.Prefix) int {
 	return 1024
 }
 
-// keptMetric is that of the routes by which whoever uses the device keeps its peers' ranges when it is gone.
+// keptMetric is that of the routes by which whoever uses the device keeps its peers' ranges when it
+// is gone.
 const keptMetric = 1 << 30
 
-// deleteRoutes deletes the routes to a peer's ranges, but for those in kept. What is gone already is fine.
+// deleteRoutes deletes the routes to a peer's ranges, but for those in kept. What is gone already
+// is fine.
 func (d *Device) deleteRoutes(p *peer, kept []netip.Prefix) error {
 	var errs error
 	for _, r := range p.Pods {

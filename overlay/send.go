@@ -73,7 +73,8 @@ func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
 		return b.race(s, n, p, cur, false)
 	case len(head) == sizeResponse && head[0] == typeResponse:
 		b.accepted.Add(1)
-		// To where the initiation came from that it answers, which is authentic: the library answers no other.
+		// To where the initiation came from that it answers, which is authentic: the library
+		// answers no other.
 		if caller := b.handshakes.caller(binary.LittleEndian.Uint32(head[8:]), now); caller != nil {
 			return b.sendOver(s, n, caller)
 		}

@@ -20,8 +20,9 @@ import (
 //
 //	type (1 byte)  zero (3)  size of the sounding (4)  number (8)  code (16)
 //
-// The code authenticates what is before it by a key that both ends compute from their static keys, another one for each direction: what a node said
-// itself, it does not believe. Filler follows in a sounding. The answer is never larger than what it answers.
+// The code authenticates what is before it by a key that both ends compute from their static keys,
+// another one for each direction: what a node said itself, it does not believe. Filler follows in a
+// sounding. The answer is never larger than what it answers.
 const (
 	typeSounding = 0x80
 	typeSounded  = 0x81
@@ -65,8 +66,9 @@ type sounding struct {
 	silence time.Duration
 }
 
-// turn is called over and over. It returns the sizes of the packets to send now, or the size that a path turned out to have, which is not full. full is the
-// size of the largest packets on the path, and widest what they have where nothing is known: a path may have become larger.
+// turn is called over and over. It returns the sizes of the packets to send now, or the size that a
+// path turned out to have, which is not full. full is the size of the largest packets on the path,
+// and widest what they have where nothing is known: a path may have become larger.
 func (s *sounding) turn(path netip.AddrPort, full, widest int, now int64) (send []int, found int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +115,8 @@ func (s *sounding) turn(path netip.AddrPort, full, widest int, now int64) (send 
 	return nil, 0
 }
 
-// answered notes that a packet of some size came at the other end. A size that nobody asked about is a lie.
+// answered notes that a packet of some size came at the other end. A size that nobody asked about
+// is a lie.
 func (s *sounding) answered(number uint64, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +149,8 @@ func code(key, m []byte) []byte {
 	return h.Sum(nil)[:sizeSounded-soundingCode]
 }
 
-// codeKeys returns the keys that this node shares with the peer alone, of what it sends and of what it receives; nil when the peer's is none.
+// codeKeys returns the keys that this node shares with the peer alone, of what it sends and of what
+// it receives; nil when the peer's is none.
 func (p *paths) codeKeys() (out, in []byte) {
 	p.codeOnce.Do(func() {
 		private, err := ecdh.X25519().NewPrivateKey(p.bind.private[:])
@@ -234,8 +238,8 @@ type told struct {
 	when int64
 }
 
-// resize makes the packets to a peer as large as its path carries. Where that is less than they may have, it does what a router's report would have done:
-// the kernel fragments.
+// resize makes the packets to a peer as large as its path carries. Where that is less than they may
+// have, it does what a router's report would have done: the kernel fragments.
 func (d *Device) resize(p *paths, h *hop, size int) {
 	fits := (size - overhead(h.addr.Addr())) &^ (padding - 1)
 	d.mu.Lock()

@@ -78,7 +78,8 @@ func TestSoundingLies(t *testing.T) {
 	}
 }
 
-// TestSoundingWidens: a path that was found small is asked again after a while, and at once when it is another one.
+// TestSoundingWidens: a path that was found small is asked again after a while, and at once when it
+// is another one.
 func TestSoundingWidens(t *testing.T) {
 	one, other := netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:1")
 	var s sounding

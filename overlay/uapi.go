@@ -116,7 +116,8 @@ func (u *uapi) answer(op string, body []string) string {
 	return fmt.Sprintf("%serrno=%d\n\n", text, errno)
 }
 
-// trueSizes puts what was sent in the place of what the library counts: that has 8 bytes for each datagram that never leave.
+// trueSizes puts what was sent in the place of what the library counts: that has 8 bytes for each
+// datagram that never leave.
 func (b *bind) trueSizes(text string) string {
 	var out strings.Builder
 	var p *paths

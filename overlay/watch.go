@@ -59,8 +59,9 @@ func (d *Device) probe() {
 	}
 }
 
-// leaveOldSource looks at one path in use, another one each time: where the route to a peer leaves by another interface than that on which the peer was
-// heard, the system chooses the source address anew. The kernel's WireGuard does the same.
+// leaveOldSource looks at one path in use, another one each time: where the route to a peer leaves
+// by another interface than that on which the peer was heard, the system chooses the source address
+// anew. The kernel's WireGuard does the same.
 func (d *Device) leaveOldSource() {
 	now := d.bind.now()
 	var next *paths

@@ -65,8 +65,9 @@ func (h *leakHosts) clear(t *testing.T) (n int) {
 	return n
 }
 
-// flood sends datagrams of both families to addresses of the right host's containers, from a node, until stop is called; that returns how many
-// went out, which are as many as the kernel did not refuse.
+// flood sends datagrams of both families to addresses of the right host's containers, from a node,
+// until stop is called; that returns how many went out, which are as many as the kernel did not
+// refuse.
 func flood(t *testing.T, from *nstest.Node) (stop func() int) {
 	t.Helper()
 	ended, sent := make(chan struct{}), 0
@@ -115,7 +116,8 @@ func (h *leakHosts) never(t *testing.T, what string, f func()) {
 	}
 }
 
-// problem waits until the status of a host shows a problem that says something, and returns its advice; "" waits until there is none.
+// problem waits until the status of a host shows a problem that says something, and returns its
+// advice; "" waits until there is none.
 func (h *podHost) problem(t *testing.T, says string) (advice string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the status says %q", says), func() error {
@@ -138,8 +140,20 @@ func (h *podHost) problem(t *testing.T, says string) (advice string) {
 	return advice
 }
 
-// TestNothingInTheClear: while a peer's key and ranges are changed, while it is removed, and until it is released, nothing that is meant for it takes
-// the default route. A connection to a removed peer ends.
+// agentPID is the agent's process.
+func (h *podHost) agentPID(t *testing.T) int {
+	t.Helper()
+	var s api.Status
+	out, talk, _ := h.try("status", "-j")
+	if err := json.Unmarshal([]byte(out), &s); err != nil || s.PID == 0 {
+		t.Fatalf("%v: %s %s", err, out, talk)
+	}
+	return s.PID
+}
+
+// TestNothingInTheClear: while a peer's key and ranges are changed, while it is removed, and until
+// it is released, nothing that is meant for it takes the default route. A connection to a removed
+// peer ends.
 func TestNothingInTheClear(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
@@ -246,8 +260,9 @@ func TestRemovedPeersConnectionsEnd(t *testing.T) {
 	})
 }
 
-// TestTunnelCannotBeOpened: while a key is damaged, the port taken, or an interface of the tunnel's name there, the node works but for the tunnel,
-// says why, lets nothing for the peers leave in the clear, and has the tunnel again once the reason is gone.
+// TestTunnelCannotBeOpened: while a key is damaged, the port taken, or an interface of the tunnel's
+// name there, the node works but for the tunnel, says why, lets nothing for the peers leave in the
+// clear, and has the tunnel again once the reason is gone.
 func TestTunnelCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
@@ -312,6 +327,29 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 		})
 		reach(t, h.left.host, pageAt(webPod.Addrs[0], 80))
 	}
+	// No descriptors: the agent lives, and has the tunnel again when there are some.
+	pid := h.left.agentPID(t)
+	var limit unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8, Max: limit.Max}, nil); err != nil {
+		t.Fatal(err)
+	}
+	h.never(t, "no descriptors", func() {
+		stop := flood(t, h.left.host)
+		defer stop()
+		sh("ip link del weir0")
+		time.Sleep(2 * time.Second)
+		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &limit, nil); err != nil {
+			t.Fatal(err)
+		}
+		h.left.problem(t, "")
+	})
+	if h.left.agentPID(t) != pid {
+		t.Error("without descriptors the agent ended")
+	}
+	reach(t, h.left.host, pageAt(webPod.Addrs[0], 80))
 	// A peer that is removed while there is no tunnel is gone, too.
 	h.left.stop()
 	os.WriteFile(key, good[:20], 0o600)
@@ -328,7 +366,8 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestKilledInAFlood: an agent that is killed at any moment, of a start as well, lets nothing for its peers leave in the clear.
+// TestKilledInAFlood: an agent that is killed at any moment, of a start as well, lets nothing for
+// its peers leave in the clear.
 func TestKilledInAFlood(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
@@ -373,8 +412,9 @@ func TestKilledInAFlood(t *testing.T) {
 	h.left.problem(t, "")
 }
 
-// TestDamagedRecordOfPeers: a node whose record of peers is damaged works, says so, keeps what it can tell of the ranges off the default route, and
-// leaves the damaged file for its owner. One of a later version is not touched.
+// TestDamagedRecordOfPeers: a node whose record of peers is damaged works, says so, keeps what it
+// can tell of the ranges off the default route, and leaves the damaged file for its owner. One of a
+// later version is not touched.
 func TestDamagedRecordOfPeers(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
