@@ -75,6 +75,10 @@ func (p *peers) problems() (all []api.Problem) {
 	if p.fault != nil {
 		all = append(all, api.Problem{What: "no tunnel to other nodes: " + p.fault.Error(), Advice: p.openHint(p.fault)})
 	}
+	if p.astray != nil {
+		all = append(all, api.Problem{What: "somebody took away routes to peers, and they cannot be set again: " +
+			p.astray.Error(), Advice: "ip link show " + p.node.config.Settings.Overlay.Name + "; it is tried again"})
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.waits)) {
 		if err := p.waits[name]; err != nil {
 			all = append(all, api.Problem{What: fmt.Sprintf("peer %s cannot be reached: %v", name, err), Advice: "weir peer list"})

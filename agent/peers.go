@@ -27,6 +27,7 @@ type peers struct {
 	known                    // guarded by mu; as recorded
 	unread  error            // guarded by mu; why the record is not known
 	gaps    error            // guarded by mu; why packets for peers may leave in the clear
+	astray  error            // guarded by mu; why routes to peers cannot be set again
 	waits   map[string]error // guarded by mu; why a peer cannot be reached yet
 	fault   error            // guarded by mu; why there is no tunnel although there should be
 	patient backoff          // guarded by mu; of making the tunnel
@@ -214,10 +215,15 @@ func (p *peers) repairLocked() {
 		p.closeLocked()
 	default:
 		p.gaps = keepGaps(p.closedRanges())
+		if p.tunnel.Load() == nil {
+			p.astray = nil
+		}
 		if t := p.tunnel.Load(); t != nil {
-			if err := t.device.Reroute(); err != nil {
+			err := t.device.Reroute()
+			if err != nil && p.astray == nil {
 				p.node.log.Warn("routes to peers", "err", err)
 			}
+			p.astray = err
 		}
 	}
 }
