@@ -75,6 +75,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
+	n.peers = newPeers(n) // what is meant for them is kept off the default route before anything may fail
 	guard, err := kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine})
 	if err != nil {
 		return err
@@ -176,9 +177,6 @@ func (n *Node) begin() error {
 		failed: func(err error) { n.problem(err.Error(), "") }}
 	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
 		return fmt.Errorf("tell the interfaces: %w", err)
-	}
-	if n.peers, err = newPeers(n); err != nil {
-		return err
 	}
 	if err := n.beginPods(); err != nil {
 		return err

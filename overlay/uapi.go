@@ -99,7 +99,7 @@ func (u *uapi) answer(op string, body []string) string {
 	switch op {
 	case "get=1":
 		text, err = u.dev.wg.IpcGet()
-		text = strings.ReplaceAll(text, "endpoint=\n", "") // of a peer that has none yet
+		text = u.dev.bind.trueSizes(strings.ReplaceAll(text, "endpoint=\n", "")) // of a peer that has none yet
 	case "set=1":
 		err = u.dev.wg.IpcSet(tie(body))
 	default:
@@ -114,6 +114,27 @@ func (u *uapi) answer(op string, body []string) string {
 		}
 	}
 	return fmt.Sprintf("%serrno=%d\n\n", text, errno)
+}
+
+// trueSizes puts what was sent in the place of what the library counts: that has 8 bytes for each
+// datagram that never leave.
+func (b *bind) trueSizes(text string) string {
+	var out strings.Builder
+	var p *paths
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		if name == "public_key" {
+			key, err := parseHexKey(value)
+			if p = nil; err == nil {
+				p = b.pathsOf(key)
+			}
+		}
+		if name == "tx_bytes" && p != nil {
+			line = fmt.Sprintf("tx_bytes=%d\n", p.sent.Load())
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }
 
 // tie names the peer in each endpoint line, and gives an endpoint to peers without: their paths are kept under their keys.

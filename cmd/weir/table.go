@@ -33,7 +33,7 @@ func verbs() []verb {
 		{"pod list", "[-j]", "List the containers with their addresses, labels, published ports and counters", runPodList},
 		{"cni", "", "Speak with a container runtime; also when the binary is called weir-cni", runCNI},
 		{"peer add", "NAME --key KEY --pods RANGE[,...] [--endpoint HOST:PORT[,...]] [--psk FILE] [--keepalive TIME] [--encrypt=false]", "Add another node, or change what is known of it", runPeerAdd},
-		{"peer remove", "NAME", "Forget another node, its routes and its session", runPeerRemove},
+		{"peer remove", "[--release] NAME", "Forget another node, its routes and its session", runPeerRemove},
 		{"peer list", "[-j]", "List the other nodes and how they are reached", runPeerList},
 		{"peer key", "[-j]", "Print this node's public key, and make one the first time", runPeerKey},
 		{"dial", "[-j] [--tls] [-4|-6] [--timeout TIME] HOST:PORT|URL", "Connect as a race and show it: questions, attempts, winner, times", runDial},

@@ -114,6 +114,21 @@ func (c *Conn) MatchRoute(dst netip.Addr, link int) (Route, error) {
 	return routeOf(list[0]), nil
 }
 
+// RouteFrom asks the kernel how it would send to dst from an address of its own.
+func (c *Conn) RouteFrom(src, dst netip.Addr) (Route, error) {
+	what := fmt.Sprintf("find the route from %s to %s", src, dst)
+	list, err := read(what, func() ([]netlink.Route, error) {
+		return c.h.RouteGetWithOptions(ipOf(dst), &netlink.RouteGetOptions{SrcAddr: ipOf(src)})
+	})
+	if err != nil {
+		return Route{}, err
+	}
+	if len(list) == 0 {
+		return Route{}, fmt.Errorf("%s: %w", what, unix.ENETUNREACH)
+	}
+	return routeOf(list[0]), nil
+}
+
 // AddRoute adds a route; one to the same destination with the same metric must not be there.
 func (c *Conn) AddRoute(r Route) error {
 	return change(fmt.Sprintf("add route %s", r), func() error { return c.h.RouteAdd(r.lib()) }, unix.EEXIST)
