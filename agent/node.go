@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
@@ -48,6 +47,7 @@ type Node struct {
 
 	observer *observer
 	captures captures
+	problems problems
 
 	following sync.Mutex
 	followed  []firewall.Interface // guarded by following; what the engine was told last, and has hooks on as far as they are to be guarded
@@ -55,7 +55,6 @@ type Node struct {
 	mu       sync.Mutex
 	attached map[uint32]string // guarded by mu; hook by interface index
 	refused  map[uint32]error  // guarded by mu; why an interface is not guarded although it should be
-	problems []api.Problem     // guarded by mu; those that stay
 	adopted  int               // guarded by mu
 	leaving  bool              // guarded by mu
 }
@@ -143,14 +142,6 @@ func (n *Node) claim() (claims, error) {
 	return append(held, l), nil
 }
 
-// problem notes something wrong that the status shows from now on.
-func (n *Node) problem(what, hint string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.problems = append(n.problems, api.Problem{What: what, Advice: hint})
-	n.log.Warn(what)
-}
-
 // begin puts the first rules in force: interfaces and rules are told to the engine first, the connections that are open
 // already become states, and only then are the hooks attached.
 func (n *Node) begin() error {
@@ -170,8 +161,11 @@ func (n *Node) begin() error {
 	if first.aside {
 		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside", "aside", saved.path+".old")
 	}
+	if first.damage != nil {
+		n.problem(first.damage.What, first.damage.Advice)
+	}
 	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes, loaded: n.loaded,
-		failed: func(err error) { n.problem(err.Error(), "") }}
+		failed: func(err error) { n.problem(err.Error(), "") }, saved: func() { n.solved(aboutSaving) }}
 	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
 		return fmt.Errorf("tell the interfaces: %w", err)
 	}
@@ -182,9 +176,11 @@ func (n *Node) begin() error {
 		return err
 	}
 	n.denied = n.engine.TakenOver() && first.denied
-	if err := n.book.load(first.ruleState, 0); err != nil {
+	unsaved, err := n.book.begin(first.ruleState)
+	if err != nil {
 		return fmt.Errorf("enforce %s: %w", first.source, err)
 	}
+	n.unsaved(unsaved)
 	if err := n.detachOthers(); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/overlay"
 )
 
@@ -65,7 +66,7 @@ func (r peersRecord) write(file string) error {
 	if err != nil {
 		return err
 	}
-	return writeWhole(file, append(text, '\n'))
+	return atomicfile.Write(file, append(text, '\n'))
 }
 
 // removePeers takes away what peers have left: routes, the socket for wg(8), the record, and the key unless the settings name another file. The

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -130,22 +129,39 @@ func Remove(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// SetAside renames a file to PATH.WHY-TIME, where nothing overwrites it, and returns that name.
-func SetAside(path, why string) (aside string, err error) {
-	stamp := path + "." + why + "-" + time.Now().UTC().Format("20060102T150405Z")
+// KeepAside gives a file a second name, PATH.WHY-TIME with the time of its last change, under which nothing overwrites it, and returns
+// that name. A second call for the same file changes nothing.
+func KeepAside(path, why string) (aside string, err error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	stamp := path + "." + why + "-" + info.ModTime().UTC().Format("20060102T150405.000000000Z")
 	for i := 1; ; i++ {
 		if aside = stamp; i > 1 {
 			aside = fmt.Sprintf("%s-%d", stamp, i)
 		}
-		err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, aside, unix.RENAME_NOREPLACE)
+		err = os.Link(path, aside)
 		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+		if there, bad := os.Lstat(aside); bad == nil && os.SameFile(there, info) {
+			err = nil
 			break
 		}
 	}
 	if err != nil {
-		return "", &fs.PathError{Op: "set aside", Path: path, Err: err}
+		return "", err
 	}
 	return aside, syncDir(filepath.Dir(path))
+}
+
+// SetAside renames a file to the name that KeepAside gives it.
+func SetAside(path, why string) (aside string, err error) {
+	if aside, err = KeepAside(path, why); err == nil {
+		err = Remove(path)
+	}
+	return aside, err
 }
 
 // leftover is the name of a temporary file: of os.CreateTemp, for a file of ours.
