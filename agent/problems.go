@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -81,4 +82,13 @@ func (n *Node) unsaved(err error) {
 	}
 	n.problemAbout(aboutSaving, "the rules in force cannot be saved: "+err.Error(), "make room on the disk; it is tried again")
 	time.AfterFunc(retryEvery, func() { n.unsaved(n.book.saveAgain()) })
+}
+
+// hintOf is what an error advises, or something else.
+func hintOf(err error, otherwise string) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
+	}
+	return otherwise
 }
