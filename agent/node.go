@@ -37,13 +37,15 @@ type Node struct {
 	pods    *pods // nil: this node has none
 	peers   *peers
 	began   time.Time
-	reroute chan struct{}             // has an element when routes changed since they were last told
-	leave   chan struct{}             // closed when somebody asked to take everything down
-	gone    chan error                // has the result of that
-	loads   atomic.Uint64             // rule sets put in force
-	cookies atomic.Bool               // SYN cookies are on, as far as the log knows
-	zeroed  atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
-	denied  bool                      // rules that deny by default were in force when this agent took over
+	reroute chan struct{} // has an element when routes changed since they were last told
+	leave   chan struct{} // closed when somebody asked to take everything down
+	gone    chan error    // has the result of that
+	// unlockPins lets go of the claim on the pins' directory.
+	unlockPins func()
+	loads      atomic.Uint64             // rule sets put in force
+	cookies    atomic.Bool               // SYN cookies are on, as far as the log knows
+	zeroed     atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
+	denied     bool                      // rules that deny by default were in force when this agent took over
 
 	observer *observer
 	captures captures
@@ -72,6 +74,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
+	n.unlockPins = func() { claims.releaseOne(c.Paths.Pins()) }
 	guard, err := kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine})
 	if err != nil {
 		return err
@@ -106,15 +109,6 @@ func Run(ctx context.Context, c Config) (err error) {
 	return n.serve(ctx, watched)
 }
 
-// claims are the directories that this process alone works on.
-type claims []*lock
-
-func (c claims) release() {
-	for _, l := range c {
-		l.release()
-	}
-}
-
 // claim makes the node's directories and claims them: the socket's, so that two agents never share a root, and that of the
 // pins, so that they never share these.
 func (n *Node) claim() (claims, error) {
@@ -145,6 +139,9 @@ func (n *Node) claim() (claims, error) {
 // begin puts the first rules in force: interfaces and rules are told to the engine first, the connections that are open
 // already become states, and only then are the hooks attached.
 func (n *Node) begin() error {
+	if err := sweepState(n.config.Paths); err != nil {
+		n.problem("what a crash has left cannot be removed: "+err.Error(), "")
+	}
 	names := offline.SystemNames()
 	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
 	file, needed := n.config.Rules, true

@@ -33,6 +33,10 @@ func (n *Node) beginPods() error {
 	if len(s.Ranges) == 0 {
 		return nil
 	}
+	if err := recordSysctls(n.config.Paths); err != nil {
+		n.problem("the kernel's settings before Weir cannot be recorded: "+err.Error(),
+			"weir down will leave net.ipv4.ip_forward as it is then")
+	}
 	p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
 	var err error
 	p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
