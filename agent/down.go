@@ -71,7 +71,7 @@ func removeLeftovers(p Paths) error {
 func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
 
 func removeRun(p Paths) error {
-	return errors.Join(removeFile(p.Socket()), p.removeEmpty(p.Run()))
+	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()), p.removeEmpty(p.Run()))
 }
 
 func removeFile(path string) error {

@@ -208,19 +208,16 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 
 // serve answers the API and follows the interfaces until the end.
 func (n *Node) serve(ctx context.Context, watched <-chan error) (err error) {
-	socket := n.config.Paths.Socket()
-	l, err := listen(socket)
+	stopDocker, err := n.serveDocker()
 	if err != nil {
 		return err
 	}
-	stopDocker, err := n.serveDocker()
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
 	defer func() { err = errors.Join(err, stopDocker()) }()
 	s := newServer(n)
-	served := make(chan error, 2)
-	go func() { served <- s.http.Serve(l) }()
+	served := make(chan error, 3)
+	if err := s.begin(n.config.Paths, served); err != nil {
+		return err
+	}
 	scrapes, err := n.serveScrapes(served)
 	if err != nil {
 		return errors.Join(err, s.close())

@@ -26,8 +26,10 @@ func absolute(path string) string {
 	return whole
 }
 
-// client talks to that node.
-func (c *call) client() *api.Client { return api.NewClient(c.paths().Socket()) }
+// client talks to that node, on the socket for those who may look if the other one is not ours to open.
+func (c *call) client() *api.Client {
+	return api.NewClient(c.paths().Socket(), c.paths().ReadSocket())
+}
 
 // get asks the node a question.
 func (c *call) get(path string, answer any) error {
