@@ -29,6 +29,7 @@ require (
 
 require (
 	github.com/containernetworking/cni v1.3.1
+	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
 	github.com/tailscale/wireguard-go v0.0.0-20260928213032-417aef361226

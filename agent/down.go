@@ -17,15 +17,18 @@ func (n *Node) remove() error {
 	if n.pods != nil {
 		n.pods.manager.Wait()
 	}
-	return errors.Join(n.peers.close(), n.book.close(), removeTraces(n.config.Paths, n.unlockPins))
+	n.mu.Lock()
+	keep := n.keeping
+	n.mu.Unlock()
+	return errors.Join(n.peers.close(), n.book.close(), removeTraces(n.config.Paths, keep, n.unlockPins))
 }
 
 // removeRun takes away the socket's directory.
 func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
 
-// Down removes every trace of a node whose agent does not run: hooks, pins and files. It returns an error when an agent is
-// at work; ask that one.
-func Down(p Paths) error {
+// Down removes every trace of a node whose agent does not run: hooks, pins and files; with keep, the files in the state directory that the
+// next start begins with stay. It returns an error when an agent is at work; ask that one.
+func Down(p Paths, keep bool) error {
 	var held claims
 	defer func() { held.release() }()
 	for _, dir := range []string{p.Run(), p.Pins()} {
@@ -38,18 +41,21 @@ func Down(p Paths) error {
 		}
 		held = append(held, l)
 	}
-	return errors.Join(removeTraces(p, func() { held.releaseOne(p.Pins()) }), removeRun(p))
+	return errors.Join(removeTraces(p, keep, func() { held.releaseOne(p.Pins()) }), removeRun(p))
 }
 
 // removeTraces detaches everything, unpins everything and deletes the saved rules. What is not there is fine. unlockPins lets go of the claim
 // on the pins' directory, which would keep their file system busy.
-func removeTraces(p Paths, unlockPins func()) error {
-	errs := []error{pod.Remove(p.Pods()), removePeers(p), restoreSysctls(p)}
+func removeTraces(p Paths, keep bool, unlockPins func()) error {
+	errs := []error{pod.Remove(p.Pods()), removePeers(p, keep), restoreSysctls(p)}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}
 	unlockPins()
 	errs = append(errs, removePins(p))
+	if keep {
+		return errors.Join(append(errs, sweepState(p))...)
+	}
 	errs = append(errs, removeFile(p.Saved()), removeFile(p.Saved()+".old"), os.RemoveAll(p.eventsDir()), removeLeftovers(p))
 	return errors.Join(append(errs, p.removeEmpty(p.State()))...)
 }

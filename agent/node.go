@@ -59,6 +59,7 @@ type Node struct {
 	refused  map[uint32]error  // guarded by mu; why an interface is not guarded although it should be
 	adopted  int               // guarded by mu
 	leaving  bool              // guarded by mu
+	keeping  bool              // guarded by mu; the files of a node that leaves stay
 }
 
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When ctx ends, enforcement

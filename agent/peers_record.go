@@ -70,8 +70,8 @@ func (r peersRecord) write(file string) error {
 }
 
 // removePeers takes away what peers have left: routes, the socket for wg(8), the record, and the key unless the settings name another file. The
-// interface went with the agent.
-func removePeers(p Paths) error {
+// interface went with the agent. With keep, record and key stay.
+func removePeers(p Paths, keep bool) error {
 	r, err := readPeers(p.Peers())
 	errs := []error{err}
 	for _, one := range r.Peers {
@@ -83,5 +83,8 @@ func removePeers(p Paths) error {
 	if r.Interface != "" {
 		errs = append(errs, removeFile(filepath.Join(p.WG(), r.Interface+".sock")), p.removeEmpty(p.WG()))
 	}
-	return errors.Join(append(errs, removeFile(p.Peers()), removeFile(p.Key()))...)
+	if !keep {
+		errs = append(errs, removeFile(p.Peers()), removeFile(p.Key()))
+	}
+	return errors.Join(errs...)
 }

@@ -51,7 +51,7 @@ func (s *server) begin(p Paths, served chan<- error) error {
 	if err != nil {
 		return err
 	}
-	r, err := listenForReaders(p.ReadSocket())
+	r, err := listenForReaders(p.ReadSocket(), func(err error) { s.node.problem(err.Error(), "") })
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -61,19 +61,19 @@ func (s *server) begin(p Paths, served chan<- error) error {
 }
 
 // listenForReaders makes the socket for group weir, or for root alone when there is no such group.
-func listenForReaders(path string) (net.Listener, error) {
+func listenForReaders(path string, failed func(error)) (net.Listener, error) {
 	l, err := unixsocket.Listen(path)
 	if err != nil {
 		return nil, err
 	}
-	if g, bad := user.LookupGroup(readersGroup); bad == nil {
-		gid, bad := strconv.Atoi(g.Gid)
-		if err = errors.Join(bad, os.Chown(path, -1, gid)); err == nil {
+	if g, err := user.LookupGroup(readersGroup); err == nil {
+		gid, err := strconv.Atoi(g.Gid)
+		if err = errors.Join(err, os.Chown(path, -1, gid)); err == nil {
 			err = os.Chmod(path, 0o660)
 		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, l.Close())
+		if err != nil { // they cannot look, and the node does its work
+			failed(fmt.Errorf("group %s cannot look at the node: %w", readersGroup, err))
+		}
 	}
 	return netutil.LimitListener(l, readers), nil
 }
@@ -132,7 +132,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/peers", change(n.peers.add))
 	mux.HandleFunc("POST /v1/peers/remove", change(n.peers.remove))
 	mux.HandleFunc("POST /v1/peers/key", answer(n.peers.key))
-	mux.HandleFunc("POST /v1/down", answer(n.down))
+	mux.HandleFunc("POST /v1/down", n.serveDown)
 	page.Files(mux)
 	s.http.Handler, s.reading.Handler = page.Guard(mux), page.Guard(readOnly(mux))
 	var streams context.Context
