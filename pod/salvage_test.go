@@ -173,3 +173,31 @@ func TestGatewaysThatCannotBeRecorded(t *testing.T) {
 		t.Errorf("told %v", told)
 	}
 }
+
+// TestDamagedRecordOfGateways: it costs no start; Remove says what to do, and that works.
+func TestDamagedRecordOfGateways(t *testing.T) {
+	b := newBench(t)
+	file := filepath.Join(b.dir, "pods", gatewaysFile)
+	if err := os.WriteFile(file, []byte("["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if told := b.restart(); len(told) != 0 {
+		t.Errorf("the start tells %v", told)
+	}
+	if err := os.WriteFile(file, []byte("["), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := b.do(func() error { return Remove(filepath.Join(b.dir, "pods")) })
+	if err == nil || !strings.Contains(err.Error(), "ip address del") {
+		t.Fatalf("Remove: %v", err)
+	}
+	for _, gw := range []string{"10.88.0.1/32", "fd00:88::1/128"} { // as it advises
+		if out, err := b.host.Command("ip", "address", "del", gw, "dev", "lo").CombinedOutput(); err != nil {
+			t.Errorf("%v %s", err, out)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	b.removed()
+}
