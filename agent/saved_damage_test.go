@@ -15,7 +15,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// savedSample is a file of saved rules as a running node has it: a whole part, and a change of a table behind it.
+// savedSample is a file of saved rules as a running node has it: a whole part, and a change of a
+// table behind it.
 func savedSample(t *testing.T, of string) (whole, text []byte) {
 	t.Helper()
 	s := &savedRules{path: filepath.Join(t.TempDir(), "rules.saved"), file: of}
@@ -41,8 +42,9 @@ func savedSample(t *testing.T, of string) (whole, text []byte) {
 	return whole, text
 }
 
-// TestDamagedSavedRules: saved rules that are cut anywhere, empty, or changed are told of, never overwritten, and never enforced in part. The rule
-// file stands in for them; without one the node does not begin with none.
+// TestDamagedSavedRules: saved rules that are cut anywhere, empty, or changed are told of, never
+// overwritten, and never enforced in part. The rule file stands in for them; without one the node
+// does not begin with none.
 func TestDamagedSavedRules(t *testing.T) {
 	const file = "add 5 deny tcp from any to any 81"
 	whole, text := savedSample(t, version([]byte(file)))
@@ -133,7 +135,8 @@ func (e *loads) AddTable(name string, m firewall.TableEntry) error {
 	return e.Engine.AddTable(name, m)
 }
 
-// block makes a directory unwritable for root too: a file stands in its place. The function it returns undoes that.
+// block makes a directory unwritable for root too: a file stands in its place. The function it
+// returns undoes that.
 func block(t *testing.T, dir string) func() {
 	t.Helper()
 	if err := errors.Join(os.Rename(dir, dir+".aside"), os.WriteFile(dir, nil, 0o600)); err != nil {
@@ -195,7 +198,8 @@ func TestTrialThatCannotBeSavedGoesOn(t *testing.T) {
 	}
 }
 
-// TestStartThatCannotSave: the first rules are in force whether or not they can be saved, and are saved when they can.
+// TestStartThatCannotSave: the first rules are in force whether or not they can be saved, and are
+// saved when they can.
 func TestStartThatCannotSave(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
@@ -228,7 +232,8 @@ func TestStartThatCannotSave(t *testing.T) {
 	}
 }
 
-// TestAnsweredChangesSurviveAPowerCut: what was answered is there after a power cut at that moment, trials and members of tables too.
+// TestAnsweredChangesSurviveAPowerCut: what was answered is there after a power cut at that moment,
+// trials and members of tables too.
 func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 	d := powercut.New(t)
 	b, _ := newBook(t)
@@ -267,7 +272,8 @@ func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 	}
 }
 
-// TestManyMembersDoNotWriteTheFileAnew: the changes stand behind the rules until they are as long as these.
+// TestManyMembersDoNotWriteTheFileAnew: the changes stand behind the rules until they are as long
+// as these.
 func TestManyMembersDoNotWriteTheFileAnew(t *testing.T) {
 	b, _ := newBook(t)
 	var members []string

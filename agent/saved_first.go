@@ -21,13 +21,14 @@ type firstRules struct {
 	damage  *api.Problem // the saved rules cannot be used; the rule file is in force instead
 }
 
-// first finds the rules to start with. The rule file is the owner's word; what was changed since by commands is in the saved rules,
-// which descend from a version of the rule file. While the file stays as it was, the saved rules go on; once the owner edits it, the
-// file is in force and the saved rules are set aside. A rule file with an error changes nothing: the saved rules go on, and without
-// any the node does not start. needed says that the file has to exist.
+// first finds the rules to start with. The rule file is the owner's word; what was changed since by
+// commands is in the saved rules, which descend from a version of the rule file. While the file
+// stays as it was, the saved rules go on; once the owner edits it, the file is in force and the
+// saved rules are set aside. A rule file with an error changes nothing: the saved rules go on, and
+// without any the node does not start. needed says that the file has to exist.
 //
-// Saved rules that are damaged, or of a later version, are never overwritten: they are kept under another name. Without a rule file to
-// take instead, errUnusable is returned.
+// Saved rules that are damaged, or of a later version, are never overwritten: they are kept under
+// another name. Without a rule file to take instead, errUnusable is returned.
 func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 	text, err := os.ReadFile(rules)
 	given := err == nil
@@ -61,14 +62,16 @@ func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 	if err != nil {
 		return firstRules{}, err
 	}
-	r.ruleState, r.denied, r.aside = ruleState{set: set, strict: true, source: rules}, saved.strict, kept
+	r.ruleState = ruleState{set: set, strict: true, source: rules}
+	r.denied, r.aside = saved.strict, kept
 	if kept {
 		s.retireBy(s.keepOld)
 	}
 	return r, nil
 }
 
-// errUnusable says that there are saved rules, but none that can be used, and no others: to start without would leave the host open.
+// errUnusable says that there are saved rules, but none that can be used, and no others: to start
+// without would leave the host open.
 type errUnusable struct {
 	why          error
 	saved, rules string
@@ -81,10 +84,12 @@ func (e errUnusable) Unwrap() error { return e.why }
 
 // Hint says what to do.
 func (e errUnusable) Hint() string {
-	return fmt.Sprintf("write the rules to %s and start again; what can be read of the old ones is in %s", e.rules, e.saved)
+	return fmt.Sprintf("write the rules to %s and start again; what can be read of the old ones is in %s",
+		e.rules, e.saved)
 }
 
-// keepAside keeps saved rules that cannot be used under another name, at once or, if that fails, before they are overwritten.
+// keepAside keeps saved rules that cannot be used under another name, at once or, if that fails,
+// before they are overwritten.
 func (s *savedRules) keepAside(why error, rules string) *api.Problem {
 	keep := func() error {
 		_, err := atomicfile.KeepAside(s.path, asideFor(why))
@@ -93,12 +98,13 @@ func (s *savedRules) keepAside(why error, rules string) *api.Problem {
 	s.retireBy(keep)
 	p := &api.Problem{What: fmt.Sprintf("changes since %s was edited are lost: %v", rules, why)}
 	if aside, err := atomicfile.KeepAside(s.path, asideFor(why)); err == nil {
-		p.Advice = fmt.Sprintf("what can be read of them is in %s; load it with weir fw load, or remove it", aside)
+		p.Advice = "what can be read of them is in " + aside + "; remove it when you have seen it"
 	}
 	return p
 }
 
-// tornAside keeps a copy of saved rules of which a line was cut that stands behind their end, and tells of it.
+// tornAside keeps a copy of saved rules of which a line was cut that stands behind their end, and
+// tells of it.
 func (s *savedRules) tornAside() *api.Problem {
 	s.mu.Lock()
 	torn := s.tail != nil && s.tail.torn
@@ -110,8 +116,10 @@ func (s *savedRules) tornAside() *api.Problem {
 		_, err := atomicfile.KeepAside(s.path, "damaged")
 		return err
 	})
-	return &api.Problem{What: s.path + ": the last line was cut: a change of a table that nobody was told was made is lost",
-		Advice: "weir fw table list, and make the change again"}
+	return &api.Problem{
+		What:   s.path + ": the last line was cut: a change of a table, not yet answered, is lost",
+		Advice: "weir fw table list, and make the change again",
+	}
 }
 
 // keepOld keeps saved rules that are not used any more for whoever wants to look at them.

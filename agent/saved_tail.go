@@ -11,13 +11,13 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Members of tables come and go one by one, by the thousand, in tables of a million: the file is not written anew for each. A change is
-// a line behind the end of the whole part,
+// Members of tables come and go one by one, by the thousand, in tables of a million: the file is
+// not written anew for each. A change is a line behind the end of the whole part,
 //
 //	table guests add 10.0.0.0/8 0 # 8c7dd922ad47494f
 //
-// whose comment is a hash of the line and everything before it. It is on disk before the change is answered. A last line that does
-// not fit was cut by a crash and answered to nobody.
+// whose comment is a hash of the line and everything before it. It is on disk before the change is
+// answered. A last line that does not fit was cut by a crash and answered to nobody.
 
 // savedTail is where the next change goes.
 type savedTail struct {

@@ -15,8 +15,9 @@ import (
 	"github.com/weirnet/weir/internal/atomicfile"
 )
 
-// changedSysctls are the kernel's settings below /proc/sys/net that a node with containers sets to 1, and what the kernel changes
-// with them by itself: forwarding of each interface and, in IPv4, whether redirects are accepted (ip-sysctl.rst).
+// changedSysctls are the kernel's settings below /proc/sys/net that a node with containers sets to
+// 1, and what the kernel changes with them by itself: forwarding of each interface and, in IPv4,
+// whether redirects are accepted (ip-sysctl.rst).
 var changedSysctls = []struct {
 	name string
 	with []string
@@ -43,15 +44,18 @@ func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json"
 
 // recordSysctls notes how the kernel is set, once for each boot, before anything is changed.
 func recordSysctls(p Paths) error {
-	now, err := readSysctls()
+	now, err := thisBoot()
 	if err != nil {
 		return err
 	}
 	if text, err := os.ReadFile(p.Sysctls()); err == nil {
 		var r sysctlRecord
-		if json.Unmarshal(text, &r) == nil && r.Version >= 1 && r.Boot == now.Boot && r.Netns == now.Netns {
+		if json.Unmarshal(text, &r) == nil && r.Version >= 1 && r.is(now) {
 			return nil
 		}
+	}
+	if now.Before, err = readSysctls(); err != nil {
+		return err
 	}
 	text, err := json.MarshalIndent(now, "", "  ")
 	if err != nil {
@@ -60,7 +64,8 @@ func recordSysctls(p Paths) error {
 	return atomicfile.Write(p.Sysctls(), append(text, '\n'))
 }
 
-func readSysctls() (r sysctlRecord, err error) {
+// thisBoot is a record without values.
+func thisBoot() (r sysctlRecord, err error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return r, err
@@ -69,12 +74,19 @@ func readSysctls() (r sysctlRecord, err error) {
 	if err != nil {
 		return r, err
 	}
-	r = sysctlRecord{Version: 1, Boot: strings.TrimSpace(string(boot)), Netns: netns, Before: map[string]string{}}
+	return sysctlRecord{Version: 1, Boot: strings.TrimSpace(string(boot)), Netns: netns}, nil
+}
+
+func (r sysctlRecord) is(o sysctlRecord) bool { return r.Boot == o.Boot && r.Netns == o.Netns }
+
+// readSysctls returns the values as they are.
+func readSysctls() (map[string]string, error) {
+	all := map[string]string{}
 	for _, c := range changedSysctls {
 		for _, pattern := range append([]string{c.name}, c.with...) {
 			files, err := filepath.Glob(filepath.Join(sysctlDir, pattern))
 			if err != nil {
-				return r, err
+				return nil, err
 			}
 			for _, file := range files {
 				value, err := os.ReadFile(file)
@@ -82,17 +94,17 @@ func readSysctls() (r sysctlRecord, err error) {
 					continue
 				}
 				if err != nil {
-					return r, err
+					return nil, err
 				}
-				r.Before[strings.TrimPrefix(file, sysctlDir+"/")] = strings.TrimSpace(string(value))
+				all[strings.TrimPrefix(file, sysctlDir+"/")] = strings.TrimSpace(string(value))
 			}
 		}
 	}
-	return r, nil
+	return all, nil
 }
 
-// restoreSysctls puts back what the record says and removes it. A setting that is not as Weir leaves it was changed by somebody else since,
-// and stays.
+// restoreSysctls puts back what the record says and removes it. A setting that is not as Weir
+// leaves it was changed by somebody else since, and stays.
 func restoreSysctls(p Paths) error {
 	text, err := os.ReadFile(p.Sysctls())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,23 +115,27 @@ func restoreSysctls(p Paths) error {
 	}
 	var r sysctlRecord
 	if err := json.Unmarshal(text, &r); err != nil {
-		return fmt.Errorf("the kernel's settings before Weir are not known: %s: %w; set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as "+
-			"you want them, remove the file and try again", p.Sysctls(), err)
+		return fmt.Errorf("the kernel's settings before Weir are not known: %s: %w; "+
+			"set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as you want them, remove the file and try again", p.Sysctls(), err)
 	}
-	now, err := readSysctls()
+	now, err := thisBoot()
 	if err != nil {
 		return err
 	}
-	if r.Boot == now.Boot && r.Netns == now.Netns {
-		if err := putBack(r.Before, now.Before); err != nil {
+	if r.is(now) {
+		values, err := readSysctls()
+		if err == nil {
+			err = putBack(r.Before, values)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return atomicfile.Remove(p.Sysctls())
 }
 
-// putBack sets what Weir has set to 1 as it was before, and then what the kernel changed with it. What is not 1 any more was set by
-// somebody else since.
+// putBack sets what Weir has set to 1 as it was before, and then what the kernel changed with it.
+// What is not 1 any more was set by somebody else since.
 func putBack(before, now map[string]string) error {
 	var errs []error
 	for _, c := range changedSysctls {
@@ -129,7 +145,8 @@ func putBack(before, now map[string]string) error {
 		}
 		errs = append(errs, setSysctl(c.name, was))
 		for _, name := range slices.Sorted(maps.Keys(before)) {
-			if slices.ContainsFunc(c.with, func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }) {
+			follows := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+			if slices.ContainsFunc(c.with, follows) {
 				errs = append(errs, setSysctl(name, before[name]))
 			}
 		}

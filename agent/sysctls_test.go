@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestSysctlsAreRecordedOnce: the record is of the time before the first start since the boot; a damaged one is told of, and the advice works.
+// TestSysctlsAreRecordedOnce: the record is of the time before the first start since the boot; a
+// damaged one is told of, and the advice works.
 func TestSysctlsAreRecordedOnce(t *testing.T) {
 	host := nstest.New(t).Node("host")
 	p := Paths{Root: t.TempDir()}

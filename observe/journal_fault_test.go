@@ -15,7 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestJournalGoesOnAfterAFailedRotation: what could not be kept meanwhile is counted, what comes afterwards is kept.
+// TestJournalGoesOnAfterAFailedRotation: what could not be kept meanwhile is counted, what comes
+// afterwards is kept.
 func TestJournalGoesOnAfterAFailedRotation(t *testing.T) {
 	dir := t.TempDir()
 	j, err := OpenJournal(dir, 10*time.Second, 1<<20)
@@ -62,7 +63,8 @@ func TestJournalGoesOnAfterAFailedRotation(t *testing.T) {
 	}
 }
 
-// TestJournalOnAFullDisk: the fault is told as long as it lasts, the past can be read, and events are kept again when there is room.
+// TestJournalOnAFullDisk: the fault is told as long as it lasts, the past can be read, and events
+// are kept again when there is room.
 func TestJournalOnAFullDisk(t *testing.T) {
 	nstest.Root(t)
 	dir := t.TempDir()

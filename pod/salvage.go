@@ -16,15 +16,17 @@ import (
 // Damaged tells of a record that could not be read. It is kept under another name.
 type Damaged struct {
 	File string // where it is now
-	Pod  string // the pod that goes on without it; "" when its interface is gone, or its record could be made anew as it was
-	Err  error
+	// Pod goes on without it; "" when its interface is gone, or its record was made anew as it was.
+	Pod string
+	Err error
 }
 
 func (d *Damaged) Error() string {
 	if d.Pod == "" {
 		return fmt.Sprintf("pod record %s cannot be used, and is not needed: %v", d.File, d.Err)
 	}
-	return fmt.Sprintf("pod record %s cannot be used: %v; container %s goes on without its name, labels, published ports and limits", d.File, d.Err, d.Pod)
+	return fmt.Sprintf("pod record %s cannot be used: %v; container %s goes on without its name, "+
+		"labels, published ports and limits", d.File, d.Err, d.Pod)
 }
 
 func (d *Damaged) Unwrap() error { return d.Err }
@@ -37,8 +39,8 @@ func (d *Damaged) Hint() string {
 	return "start the container anew, or detach it and attach it again: weir pod detach " + d.Pod
 }
 
-// load reads the records. One that cannot be used is set aside and told to Config.Told. The pod itself is none the worse: what the kernel knows
-// of it makes a new record.
+// load reads the records. One that cannot be used is set aside and told to Config.Told. The pod
+// itself is none the worse: what the kernel knows of it makes a new record.
 func (m *Manager) load() ([]*Pod, error) {
 	pods, damaged, err := m.store.load()
 	if err != nil {
@@ -50,7 +52,11 @@ func (m *Manager) load() ([]*Pod, error) {
 			return nil, fmt.Errorf("pod record %s: %w: %w", b.file, b.err, err)
 		}
 		told := &Damaged{File: b.file, Err: b.err}
-		if aside, err := atomicfile.SetAside(b.file, map[bool]string{false: "damaged", true: "newer"}[b.newer]); err == nil {
+		why := "damaged"
+		if b.newer {
+			why = "newer"
+		}
+		if aside, err := atomicfile.SetAside(b.file, why); err == nil {
 			told.File = aside
 		}
 		if p != nil {
@@ -66,8 +72,8 @@ func (m *Manager) load() ([]*Pod, error) {
 	return pods, nil
 }
 
-// salvage makes a pod of what its host end tells: the alias is its key, the permanent neighbours are its addresses. nil: there is no such
-// interface of ours.
+// salvage makes a pod of what its host end tells: the alias is its key, the permanent neighbours
+// are its addresses. nil: there is no such interface of ours.
 func salvage(conn *nl.Conn, name string) (*Pod, error) {
 	l, err := conn.LinkByName(name)
 	if errors.Is(err, nl.ErrNoLink) {
@@ -82,13 +88,15 @@ func salvage(conn *nl.Conn, name string) (*Pod, error) {
 		return nil, nil
 	}
 	mac, hostMAC := macs(key)
-	p := &Pod{Spec: Spec{Container: container, Name: container, IfName: ifName, MAC: mac, MTU: l.MTU}, Key: key, HostIf: name, HostMAC: hostMAC}
+	spec := Spec{Container: container, Name: container, IfName: ifName, MAC: mac, MTU: l.MTU}
+	p := &Pod{Spec: spec, Key: key, HostIf: name, HostMAC: hostMAC}
 	neighs, err := conn.Neighs(l.Index)
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range neighs {
-		if n.State&unix.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(mac) && !n.Addr.IsLinkLocalUnicast() && !n.Addr.IsMulticast() {
+		ours := n.State&unix.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(mac)
+		if ours && !n.Addr.IsLinkLocalUnicast() && !n.Addr.IsMulticast() {
 			p.Addrs, p.MAC = append(p.Addrs, n.Addr), n.HardwareAddr
 		}
 	}
@@ -96,7 +104,8 @@ func salvage(conn *nl.Conn, name string) (*Pod, error) {
 	return p, nil
 }
 
-// gatewaysOf gives a pod the gateways of its families. An address outside the ranges came from somebody else's management.
+// gatewaysOf gives a pod the gateways of its families. An address outside the ranges came from
+// somebody else's management.
 func (m *Manager) gatewaysOf(p *Pod) {
 	for _, pool := range m.pools {
 		for _, a := range p.Addrs {
@@ -108,7 +117,8 @@ func (m *Manager) gatewaysOf(p *Pod) {
 	}
 }
 
-// removeBroken takes away what is left of a pod whose record cannot be used: its interface, the record, and copies that were set aside.
+// removeBroken takes away what is left of a pod whose record cannot be used: its interface, the
+// record, and copies that were set aside.
 func removeBroken(conn *nl.Conn, s store, name string) error {
 	p, err := salvage(conn, name)
 	if err == nil && p != nil {

@@ -28,8 +28,9 @@ func (b *bench) startAgain() (told []error) {
 	return told
 }
 
-// TestDamagedRecordLeavesThePodAlone: whatever becomes of a pod's record, the next start succeeds, the pod keeps its interface, addresses and fast
-// path, nobody else gets its addresses, the record is kept and told of; a detach then takes everything away.
+// TestDamagedRecordLeavesThePodAlone: whatever becomes of a pod's record, the next start succeeds,
+// the pod keeps its interface, addresses and fast path, nobody else gets its addresses, the record
+// is kept and told of; a detach then takes everything away.
 func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	b := newBench(t)
 	p, node := b.attach("web", Spec{Labels: map[string]string{"app": "web"}})
@@ -127,7 +128,8 @@ func (b *bench) removed() {
 	}
 }
 
-// TestRemoveOfDamagedRecords: what is there is taken away at the first call, interfaces of records that cannot be read and what crashes left included.
+// TestRemoveOfDamagedRecords: what is there is taken away at the first call, interfaces of records
+// that cannot be read and what crashes left included.
 func TestRemoveOfDamagedRecords(t *testing.T) {
 	b := newBench(t)
 	dir := filepath.Join(b.dir, "pods")

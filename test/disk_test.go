@@ -71,7 +71,8 @@ func problems(t *testing.T, g *guard) string {
 	return fmt.Sprint(s.Problems)
 }
 
-// TestFullDisk: a node with no room for its state guards all the same, refuses changes whole, tells what is wrong for as long as it is, and starts.
+// TestFullDisk: a node with no room for its state guards all the same, refuses changes whole, tells
+// what is wrong for as long as it is, and starts.
 func TestFullDisk(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)

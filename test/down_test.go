@@ -34,8 +34,9 @@ func below(dir string) (all []string) {
 	return all
 }
 
-// TestDownLeavesWhatWasThere: the first `weir down` succeeds, with and without an agent, where Weir itself mounted the bpf file system, after crashes and
-// with damaged records; afterwards everything is as before the start: files, mounts, links, the kernel's settings.
+// TestDownLeavesWhatWasThere: the first `weir down` succeeds, with and without an agent, where Weir
+// itself mounted the bpf file system, after crashes and with damaged records; afterwards everything
+// is as before the start: files, mounts, links, the kernel's settings.
 func TestDownLeavesWhatWasThere(t *testing.T) {
 	h := newPodHost(t, "add allow ip from any to any")
 	h.weir("down")

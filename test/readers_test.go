@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestReadersChangeNothing: the socket for those who may look answers questions, refuses every change with an error that says why, and is reached by its group
-// alone; others reach neither socket and cannot open the directory. The verbs take whichever socket is theirs.
+// TestReadersChangeNothing: the socket for those who may look answers questions, refuses every
+// change with an error that says why, and is reached by its group alone; others reach neither
+// socket and cannot open the directory. The verbs take whichever socket is theirs.
 func TestReadersChangeNothing(t *testing.T) {
 	need(t, "curl", "setpriv")
 	p := newPair(t)
@@ -115,7 +116,8 @@ func TestReadersChangeNothing(t *testing.T) {
 	}
 }
 
-// TestStoppedAgentIsToldOf: a client of an agent that does not answer ends when it said that it would.
+// TestStoppedAgentIsToldOf: a client of an agent that does not answer ends when it said that it
+// would.
 func TestStoppedAgentIsToldOf(t *testing.T) {
 	p := newPair(t)
 	p.start("--iface", "eth0")

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestListenIsPrivateFromTheBeginning: whatever the umask is, the socket has its mode when its name appears, and nobody changes it afterwards.
+// TestListenIsPrivateFromTheBeginning: whatever the umask is, the socket has its mode when its name
+// appears, and nobody changes it afterwards.
 func TestListenIsPrivateFromTheBeginning(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sock")
