@@ -307,3 +307,26 @@ func TestManyMembersDoNotWriteTheFileAnew(t *testing.T) {
 		t.Errorf("what is read differs: %v", err)
 	}
 }
+
+// TestCloseWritesTheTailIntoTheWhole: after a clean end the file has no tail. What the file holds that is not this
+// rulebook's is left alone.
+func TestCloseWritesTheTailIntoTheWhole(t *testing.T) {
+	b, _ := newBook(t)
+	must(t, b, "table x add 10.0.0.1")
+	if err := b.close(); err != nil {
+		t.Fatal(err)
+	}
+	if text := savedText(t, b); strings.Contains(text, tailMark+"\n") || !strings.HasSuffix(text, "\n") ||
+		strings.Count(text, savedEnd) != 1 || strings.Index(text, savedEnd) < strings.Index(text, "10.0.0.1") {
+		t.Errorf("the file is\n%s", text)
+	}
+	const other = "somebody else's"
+	other2, _ := newBook(t)
+	other2.keep.tail = nil // as when the file could not be read
+	if err := os.WriteFile(other2.keep.path, []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := other2.close(); err != nil || savedText(t, other2) != other {
+		t.Errorf("the file is now %q, %v", savedText(t, other2), err)
+	}
+}

@@ -151,9 +151,9 @@ func (s *savedRules) prepareMembers(c *rule.Command, r ruleState) (pending, erro
 // tidy writes the changes behind the end into the whole part, if there are any.
 func (s *savedRules) tidy(r ruleState) error {
 	s.mu.Lock()
-	tidy := s.tail != nil && s.tail.size == s.tail.whole && !s.tail.torn
+	tail := s.tail
 	s.mu.Unlock()
-	if tidy {
+	if tail == nil || tail.size == tail.whole && !tail.torn {
 		return nil
 	}
 	return s.save(r)
