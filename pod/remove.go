@@ -27,7 +27,7 @@ func Remove(dir string) error {
 	}
 	defer conn.Close()
 	pods, damaged, err := s.load()
-	errs := []error{err}
+	errs := []error{err, s.sweep()}
 	for _, b := range damaged {
 		errs = append(errs, removeBroken(conn, s, b.hostIf))
 	}

@@ -42,6 +42,9 @@ func (d *Damaged) Hint() string {
 // load reads the records. One that cannot be used is set aside and told to Config.Told. The pod
 // itself is none the worse: what the kernel knows of it makes a new record.
 func (m *Manager) load() ([]*Pod, error) {
+	if err := m.store.sweep(); err != nil {
+		m.config.Failed(err)
+	}
 	pods, damaged, err := m.store.load()
 	if err != nil {
 		return nil, err

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/weirnet/weir/internal/atomicfile"
@@ -107,14 +106,8 @@ type broken struct {
 	err    error
 }
 
-// asideForm is the name of a record that was set aside.
-var asideForm = regexp.MustCompile(`\.json\.(damaged|newer)-`)
-
 // load reads all records. Those that cannot be used are left where they are.
 func (s store) load() ([]*Pod, []broken, error) {
-	if err := s.sweep(); err != nil {
-		return nil, nil, fmt.Errorf("pod records: %w", err)
-	}
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pod records: %w", err)
@@ -122,8 +115,8 @@ func (s store) load() ([]*Pod, []broken, error) {
 	var pods []*Pod
 	var damaged []broken
 	for _, f := range files {
-		if f.Name() == gatewaysFile || asideForm.MatchString(f.Name()) {
-			continue
+		if f.Name() == gatewaysFile || !strings.HasSuffix(f.Name(), recordEnding) {
+			continue // set aside, or left by a crash
 		}
 		b := broken{file: filepath.Join(s.dir, f.Name()), hostIf: strings.TrimSuffix(f.Name(), recordEnding)}
 		p, version, err := readRecord(b.file)
@@ -170,5 +163,8 @@ func (s store) sweep() error {
 	for _, file := range old {
 		err = errors.Join(err, os.Remove(file))
 	}
-	return errors.Join(err, atomicfile.Sweep(s.dir))
+	if err = errors.Join(err, atomicfile.Sweep(s.dir)); err != nil {
+		return fmt.Errorf("pod records: %w", err)
+	}
+	return nil
 }
