@@ -123,6 +123,13 @@ func TestStoppedAgentIsToldOf(t *testing.T) {
 	p.start("--iface", "eth0")
 	p.agent.Process.Signal(syscall.SIGSTOP)
 	defer p.agent.Process.Signal(syscall.SIGCONT)
+	within(t, 10*time.Second, "the agent is stopped", func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.agent.Process.Pid))
+		if err == nil && !strings.Contains(string(text), ") T ") {
+			err = fmt.Errorf("%s", text)
+		}
+		return err
+	})
 	begun := time.Now()
 	_, talk, err := p.try("status", "--wait", "2s")
 	if took := time.Since(begun); err == nil || took < 1900*time.Millisecond || took > 20*time.Second {
