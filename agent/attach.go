@@ -169,7 +169,7 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 		problems = append(problems, api.Problem{What: "no interface is guarded",
 			Advice: fmt.Sprintf("none matches %q; see weir up --iface", n.config.Settings.Interfaces)})
 	}
-	return guarded, append(problems, n.problems...)
+	return guarded, append(problems, n.problems.list()...)
 }
 
 // status says how the node is.

@@ -31,3 +31,21 @@ func lockDir(path string) (*lock, error) {
 }
 
 func (l *lock) release() { l.dir.Close() }
+
+// claims are the directories that this process alone works on.
+type claims []*lock
+
+func (c claims) release() {
+	for _, l := range c {
+		l.release()
+	}
+}
+
+// releaseOne lets go of one directory, whether or not it is claimed.
+func (c claims) releaseOne(dir string) {
+	for _, l := range c {
+		if l.dir.Name() == dir {
+			l.release()
+		}
+	}
+}

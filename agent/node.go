@@ -10,7 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
@@ -41,15 +40,18 @@ type Node struct {
 	reroute chan struct{} // has an element when routes changed since they were last told
 	// remeasure: routes with an MTU of their own may have changed since these were last told.
 	remeasure atomic.Bool
-	leave     chan struct{}             // closed when somebody asked to take everything down
-	gone      chan error                // has the result of that
-	loads     atomic.Uint64             // rule sets put in force
-	cookies   atomic.Bool               // SYN cookies are on, as far as the log knows
-	zeroed    atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
-	denied    bool                      // rules that deny by default were in force when this agent took over
+	leave     chan struct{} // closed when somebody asked to take everything down
+	gone      chan error    // has the result of that
+	// unlockPins lets go of the claim on the pins' directory.
+	unlockPins func()
+	loads      atomic.Uint64             // rule sets put in force
+	cookies    atomic.Bool               // SYN cookies are on, as far as the log knows
+	zeroed     atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
+	denied     bool                      // rules that deny by default were in force when this agent took over
 
 	observer *observer
 	captures captures
+	problems problems
 
 	following sync.Mutex
 	followed  []firewall.Interface // guarded by following; what the engine was told last, and has hooks on as far as they are to be guarded
@@ -57,9 +59,9 @@ type Node struct {
 	mu       sync.Mutex
 	attached map[uint32]string // guarded by mu; hook by interface index
 	refused  map[uint32]error  // guarded by mu; why an interface is not guarded although it should be
-	problems []api.Problem     // guarded by mu; those that stay
 	adopted  int               // guarded by mu
 	leaving  bool              // guarded by mu
+	keeping  bool              // guarded by mu; the files of a node that leaves stay
 }
 
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When ctx ends, enforcement
@@ -76,6 +78,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	n.peers = newPeers(n) // what is meant for them is kept off the default route before anything may fail
+	n.unlockPins = func() { claims.releaseOne(c.Paths.Pins()) }
 	guard, err := kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine})
 	if err != nil {
 		return err
@@ -110,15 +113,6 @@ func Run(ctx context.Context, c Config) (err error) {
 	return n.serve(ctx, watched)
 }
 
-// claims are the directories that this process alone works on.
-type claims []*lock
-
-func (c claims) release() {
-	for _, l := range c {
-		l.release()
-	}
-}
-
 // claim makes the node's directories and claims them: the socket's, so that two agents never share a root, and that of the
 // pins, so that they never share these.
 func (n *Node) claim() (claims, error) {
@@ -146,17 +140,12 @@ func (n *Node) claim() (claims, error) {
 	return append(held, l), nil
 }
 
-// problem notes something wrong that the status shows from now on.
-func (n *Node) problem(what, hint string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.problems = append(n.problems, api.Problem{What: what, Advice: hint})
-	n.log.Warn(what)
-}
-
 // begin puts the first rules in force: interfaces and rules are told to the engine first, the connections that are open
 // already become states, and only then are the hooks attached.
 func (n *Node) begin() error {
+	if err := sweepState(n.config.Paths); err != nil {
+		n.problem("what a crash has left cannot be removed: "+err.Error(), "")
+	}
 	names := offline.SystemNames()
 	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
 	file, needed := n.config.Rules, true
@@ -173,8 +162,11 @@ func (n *Node) begin() error {
 	if first.aside {
 		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside", "aside", saved.path+".old")
 	}
+	if first.damage != nil {
+		n.problem(first.damage.What, first.damage.Advice)
+	}
 	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes, loaded: n.loaded,
-		failed: func(err error) { n.problem(err.Error(), "") }}
+		failed: func(err error) { n.problem(err.Error(), "") }, saved: func() { n.solved(aboutSaving) }}
 	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
 		return fmt.Errorf("tell the interfaces: %w", err)
 	}
@@ -182,9 +174,11 @@ func (n *Node) begin() error {
 		return err
 	}
 	n.denied = n.engine.TakenOver() && first.denied
-	if err := n.book.load(first.ruleState, 0); err != nil {
+	unsaved, err := n.book.begin(first.ruleState)
+	if err != nil {
 		return fmt.Errorf("enforce %s: %w", first.source, err)
 	}
+	n.unsaved(unsaved)
 	if err := n.detachOthers(); err != nil {
 		return err
 	}
@@ -215,19 +209,16 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 
 // serve answers the API and follows the interfaces until the end.
 func (n *Node) serve(ctx context.Context, watched <-chan error) (err error) {
-	socket := n.config.Paths.Socket()
-	l, err := listen(socket)
+	stopDocker, err := n.serveDocker()
 	if err != nil {
 		return err
 	}
-	stopDocker, err := n.serveDocker()
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
 	defer func() { err = errors.Join(err, stopDocker()) }()
 	s := newServer(n)
-	served := make(chan error, 2)
-	go func() { served <- s.http.Serve(l) }()
+	served := make(chan error, 3)
+	if err := s.begin(n.config.Paths, served); err != nil {
+		return err
+	}
 	scrapes, err := n.serveScrapes(served)
 	if err != nil {
 		return errors.Join(err, s.close())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -39,6 +38,8 @@ type observer struct {
 	addresses atomic.Pointer[addressNames]
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
+	// kept is told once a second why events are not kept, nil when they are.
+	kept func(error)
 
 	mu      sync.Mutex
 	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
@@ -67,27 +68,21 @@ func (c *wallClock) set() {
 func (c *wallClock) wall(ns int64) time.Time { return time.Unix(0, ns+c.offset.Load()) }
 
 // newObserver goes on with the journal in dir, if a history is wanted.
-func newObserver(dir string, history time.Duration, log *slog.Logger) (*observer, error) {
+func newObserver(dir string, history time.Duration, log *slog.Logger) *observer {
 	o := &observer{top: observe.NewTop(topPairs), log: log, began: time.Now(), budget: journalRate}
 	o.clock.set()
 	o.names.Wall = o.clock.wall
 	if history <= 0 {
-		return o, nil
+		return o
 	}
-	j, err := observe.OpenJournal(dir, history, journalBytes)
-	if err != nil {
-		return nil, err
-	}
-	o.journal = j
-	return o, nil
+	o.journal, _ = observe.OpenJournal(dir, history, journalBytes) // what fails is told by Flush, and tried again
+	return o
 }
 
 // observe starts everything that listens to the engine. stop ends it.
 func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
-	o, err := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
-	if err != nil {
-		return nil, err
-	}
+	o := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
+	o.kept = n.eventsKept
 	n.nameThings(o)
 	o.hub.Listen = func(on bool) {
 		var kinds []firewall.EventKind
@@ -152,7 +147,10 @@ func (o *observer) record(ctx context.Context, engineLost func() (uint64, error)
 		o.mu.Unlock()
 	}
 	ticks.Wait()
-	return o.journal.Close()
+	if err := o.journal.Close(); err != nil {
+		o.log.Error("the last events are not kept", "err", err)
+	}
+	return nil
 }
 
 // tick does what is due every second.
@@ -183,8 +181,8 @@ func (o *observer) tick(ctx context.Context, engineLost func() (uint64, error)) 
 		o.budget = journalRate
 		o.mu.Unlock()
 		if o.journal != nil {
-			if err := o.journal.Flush(); err != nil {
-				o.log.Error("cannot keep events", "err", err)
+			if err := o.journal.Flush(); o.kept != nil {
+				o.kept(err)
 			}
 		}
 	}
@@ -203,6 +201,7 @@ func (o *observer) takeLocked(events []firewall.Event, lost uint64) {
 			continue
 		}
 		o.budget--
+		o.skipped += o.journal.TakeLost()
 		e := o.names.Event(&events[i])
 		e.Lost, o.skipped = o.skipped, 0
 		o.keep(&e)
@@ -216,10 +215,20 @@ func (o *observer) takeLocked(events []firewall.Event, lost uint64) {
 	}
 }
 
+// keep writes an event. What fails is counted by the journal and told at the next tick.
 func (o *observer) keep(e *observe.Event) {
-	if err := o.journal.Append(e); err != nil && !errors.Is(err, os.ErrClosed) {
-		o.log.Error("cannot keep events", "err", err)
+	if o.journal.Append(e) != nil {
+		o.skipped += e.Lost // what it would have told of
 	}
+}
+
+// eventsKept tells whether the history is kept.
+func (n *Node) eventsKept(err error) {
+	if err != nil {
+		n.problemAbout("the history of events", "events are not kept: "+err.Error(), "make room on the disk; it is tried again")
+		return
+	}
+	n.solved("the history of events")
 }
 
 // listen subscribes a reader. With since not zero it gets the events from there on first, none twice and none left out.

@@ -134,7 +134,7 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	count := 0
 	n.book.view(func(r ruleState, _ *rule.Program) { count = len(r.set.Rules) })
 	n.mu.Lock()
-	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems)+len(n.refused)
+	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems.list())+len(n.refused)
 	n.mu.Unlock()
 	all := []observe.Metric{
 		gauge("weir_rules", "Rules, without the default rule.", float64(count)),

@@ -142,10 +142,13 @@ func (r peersRecord) write(file string) error {
 }
 
 // removePeers takes away what peers have left: routes, the socket for wg(8), the record, and the key unless the settings name another file. The
-// interface went with the agent.
-func removePeers(p Paths) error {
+// interface went with the agent. With keep, record and key stay.
+func removePeers(p Paths, keep bool) error {
 	_, err := os.Stat(p.Peers())
 	if errors.Is(err, fs.ErrNotExist) { // routes are of another node, if there are any
+		if keep {
+			return nil
+		}
 		return removeFile(p.Key())
 	}
 	r, err := readPeers(p.Peers())
@@ -161,6 +164,9 @@ func removePeers(p Paths) error {
 	errs = append(errs, openGaps(func(netip.Prefix) bool { return true }))
 	if r.Interface != "" {
 		errs = append(errs, removeFile(filepath.Join(p.WG(), r.Interface+".sock")), p.removeEmpty(p.WG()))
+	}
+	if keep {
+		return errors.Join(errs...)
 	}
 	aside, err := filepath.Glob(p.Peers() + ".*")
 	errs = append(errs, err)

@@ -33,10 +33,14 @@ func (n *Node) beginPods() error {
 	if len(s.Ranges) == 0 {
 		return nil
 	}
+	if err := recordSysctls(n.config.Paths); err != nil {
+		n.problem("the kernel's settings before Weir cannot be recorded: "+err.Error(),
+			"weir down will leave net.ipv4.ip_forward as it is then")
+	}
 	p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
 	var err error
 	p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
-		Failed: p.tellFailed, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
+		Failed: p.tellFailed, Told: p.told, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
 	if err != nil {
 		return fmt.Errorf("containers: %w", err)
 	}

@@ -21,6 +21,9 @@ func (p *pods) tellFailed(err error) {
 	}
 }
 
+// told shows what is wrong with the records.
+func (p *pods) told(err error) { p.node.problem(err.Error(), hintOf(err, "make room on the disk")) }
+
 func (p *pods) setTrouble(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -91,11 +92,15 @@ func (n *Node) reload() error {
 	return nil
 }
 
-// down asks the node to stop and to remove every trace, and waits until that is done.
-func (n *Node) down() (api.Done, error) {
+// serveDown asks the node to stop and to remove every trace, and waits until that is done. With ?keep=1 its files stay.
+func (n *Node) serveDown(w http.ResponseWriter, r *http.Request) {
+	reply(w, func() (api.Done, error) { return n.down(r.URL.Query().Get("keep") == "1") })
+}
+
+func (n *Node) down(keep bool) (api.Done, error) {
 	n.mu.Lock()
 	again := n.leaving
-	n.leaving = true
+	n.leaving, n.keeping = true, keep || again && n.keeping
 	n.mu.Unlock()
 	if again {
 		return api.Done{}, errors.New("the node is going down already")

@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirnet/weir/internal/unixsocket"
 )
 
 // uapi is the socket of wg(8): DIR/NAME.sock.
@@ -24,15 +25,8 @@ func listenUAPI(d *Device) (*uapi, error) {
 	if err := os.MkdirAll(d.config.UAPI, 0o700); err != nil {
 		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
 	}
-	path := filepath.Join(d.config.UAPI, d.tun.name+".sock")
 	// The interface is ours, so a socket of its name is a dead one's.
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
-	}
-	ln, err := net.Listen("unix", path)
-	if err == nil {
-		err = os.Chmod(path, 0o600)
-	}
+	ln, err := unixsocket.Listen(filepath.Join(d.config.UAPI, d.tun.name+".sock"))
 	if err != nil {
 		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
 	}

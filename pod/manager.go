@@ -20,6 +20,7 @@ type Config struct {
 	Ranges []netip.Prefix // at most one of each family
 	MTU    int            // of pods that ask for none; 0 means 1500
 	Failed func(error)    // is told what failed after Leave had returned; may be nil
+	Told   func(error)    // is told of records that cannot be used or written; may be nil
 	// Came is told of every pod before it can send, Went of every one that Came was told of when it cannot
 	// send any more and before anybody else can get its addresses. An error of Came refuses the pod, one of
 	// Went keeps its addresses until a later call has none. Both may be called again for the same pod, and
@@ -58,6 +59,9 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	}
 	if config.Failed == nil {
 		config.Failed = func(error) {}
+	}
+	if config.Told == nil {
+		config.Told = func(error) {}
 	}
 	for _, told := range []*func(Pod) error{&config.Came, &config.Went} {
 		if *told == nil {
@@ -100,7 +104,7 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 // begin brings the host into the state in which pods can come.
 func (m *Manager) begin() error {
 	if err := m.store.saveGateways(m.gateways()); err != nil {
-		return err
+		m.config.Told(err) // only a Remove that knows no settings needs it
 	}
 	if err := m.setUpHost(); err != nil {
 		return err

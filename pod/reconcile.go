@@ -47,17 +47,17 @@ func (m *Manager) setUpHost() error {
 // there are told to the fast path again; those whose interface went (a reboot, a namespace that died),
 // attaches and detaches that were cut short, and interfaces and endpoints without a record are removed.
 func (m *Manager) takeOver() error {
-	records, damaged := m.store.load()
-	errs := []error{damaged}
+	records, err := m.load()
+	if err != nil { // an interface may be that of any of them
+		return err
+	}
+	var errs []error
 	known := map[string]bool{}
 	for _, p := range records {
 		known[p.Key] = true
 		errs = append(errs, m.adopt(p))
 	}
-	if damaged == nil { // else an interface may be that of a record that cannot be read
-		errs = append(errs, m.removeOrphans(known))
-	}
-	return errors.Join(append(errs, m.forgetOthers(), m.publish())...)
+	return errors.Join(append(errs, m.removeOrphans(known), m.forgetOthers(), m.publish())...)
 }
 
 // adopt takes a pod of an earlier process over, or ends it when it is not whole. What cannot be ended is told

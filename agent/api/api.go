@@ -1,6 +1,9 @@
 // Package api is the conversation with a running node: plain values as JSON over HTTP on the node's unix socket, and a Client that
 // speaks it.
 //
+// A second socket, for those who may look, answers what only reads: the GET requests but for packets, and why. Any other is refused
+// there with status 403.
+//
 // Every answer has a field "version". Fields are only ever added; the version rises when a field changes its meaning, which
 // so far never happened. A request that fails is answered with a status of 400 or more and an Error.
 //
@@ -17,7 +20,7 @@
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
 //	POST /v1/why           Why      -> Explanation
-//	POST /v1/down                   -> Done       stop and remove every trace
+//	POST /v1/down                   -> Done       stop and remove every trace; ?keep=1 leaves rules, peers and key
 //	GET  /v1/pods          Pods
 //	POST /v1/pods          Attach   -> Pod        give a container its network
 //	POST /v1/pods/detach   Detach   -> Done       take it away

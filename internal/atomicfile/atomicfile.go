@@ -1,7 +1,9 @@
-// Package atomicfile keeps state in files that are whole or not there, whatever happens: a crash, a full disk, a power cut. When a
-// function that changes something returns nil, the change is on disk.
+// Package atomicfile keeps state in files that are whole or not there, whatever happens: a crash, a
+// full disk, a power cut. When a function that changes something returns nil, the change is on
+// disk.
 //
-// What a crash leaves behind is a temporary file ".NAME-DIGITS" beside the file NAME; Sweep removes those.
+// What a crash leaves behind is a temporary file ".NAME-DIGITS" beside the file NAME; Sweep removes
+// those.
 package atomicfile
 
 import (
@@ -12,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +21,8 @@ import (
 // mode of all files: state is the owner's alone, since some of it is secret.
 const mode = 0o600
 
-// Write replaces a file, and makes its directory if needed. A file that has this content already is not written again.
+// Write replaces a file, and makes its directory if needed. A file that has this content already is
+// not written again.
 func Write(path string, data []byte) error {
 	p, err := Prepare(path, data)
 	if err != nil {
@@ -29,13 +31,15 @@ func Write(path string, data []byte) error {
 	return p.Commit()
 }
 
-// Pending is new content that is on disk beside its file and not yet in its place. Commit or Discard ends it.
+// Pending is new content that is on disk beside its file and not yet in its place. Commit or
+// Discard ends it.
 type Pending struct {
 	path string
 	temp string // "": the file has the content already
 }
 
-// Prepare writes new content beside a file: all that can fail for want of space is done when it returns.
+// Prepare writes new content beside a file: all that can fail for want of space is done when it
+// returns.
 func Prepare(path string, data []byte) (*Pending, error) {
 	dir := filepath.Dir(path)
 	if err := makeDir(dir); err != nil {
@@ -75,7 +79,8 @@ func (p *Pending) Discard() {
 	}
 }
 
-// Create writes a file that must not exist: fs.ErrExist if it does. Where the file system can, a crash leaves nothing at all.
+// Create writes a file that must not exist: fs.ErrExist if it does. Where the file system can, a
+// crash leaves nothing at all.
 func Create(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, mode)
@@ -88,7 +93,8 @@ func Create(path string, data []byte) error {
 			return syncDir(dir)
 		}
 	}
-	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) && !errors.Is(err, fs.ErrNotExist) {
+	noSuch := errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) // O_TMPFILE, open(2)
+	if !noSuch && !errors.Is(err, fs.ErrNotExist) {
 		return &fs.PathError{Op: "create", Path: path, Err: err}
 	}
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
@@ -130,28 +136,46 @@ func Remove(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// SetAside renames a file to PATH.WHY-TIME, where nothing overwrites it, and returns that name.
-func SetAside(path, why string) (aside string, err error) {
-	stamp := path + "." + why + "-" + time.Now().UTC().Format("20060102T150405Z")
+// KeepAside gives a file a second name, PATH.WHY-TIME with the time of its last change, under which
+// nothing overwrites it, and returns that name. A second call for the same file changes nothing.
+func KeepAside(path, why string) (aside string, err error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	stamp := path + "." + why + "-" + info.ModTime().UTC().Format("20060102T150405.000000000Z")
 	for i := 1; ; i++ {
 		if aside = stamp; i > 1 {
 			aside = fmt.Sprintf("%s-%d", stamp, i)
 		}
-		err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, aside, unix.RENAME_NOREPLACE)
+		err = os.Link(path, aside)
 		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+		if there, bad := os.Lstat(aside); bad == nil && os.SameFile(there, info) {
+			err = nil
 			break
 		}
 	}
 	if err != nil {
-		return "", &fs.PathError{Op: "set aside", Path: path, Err: err}
+		return "", err
 	}
 	return aside, syncDir(filepath.Dir(path))
+}
+
+// SetAside renames a file to the name that KeepAside gives it.
+func SetAside(path, why string) (aside string, err error) {
+	if aside, err = KeepAside(path, why); err == nil {
+		err = Remove(path)
+	}
+	return aside, err
 }
 
 // leftover is the name of a temporary file: of os.CreateTemp, for a file of ours.
 var leftover = regexp.MustCompile(`^\.[^.].*-[0-9]+$`)
 
-// Sweep removes what crashes have left in a directory of which the caller is the only writer. Other files stay.
+// Sweep removes what crashes have left in a directory of which the caller is the only writer. Other
+// files stay.
 func Sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

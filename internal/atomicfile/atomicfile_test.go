@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func names(t *testing.T, dir string) (all []string) {
@@ -144,9 +145,16 @@ func TestCreateNeedsThatNothingIsThere(t *testing.T) {
 
 func TestSetAsideNeverOverwrites(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
-	seen := map[string]bool{}
+	seen, stamp := map[string]bool{}, time.Unix(1700000000, 0)
 	for _, text := range []string{"a", "b", "c"} {
 		if err := Write(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := KeepAside(path, "damaged")
+		if again, _ := KeepAside(path, "damaged"); err != nil || again != kept || content(t, path) != text {
+			t.Errorf("kept aside: %q, again %q, %v", kept, again, err)
+		}
+		if err := os.Chtimes(path, stamp, stamp); err != nil { // all of one moment
 			t.Fatal(err)
 		}
 		aside, err := SetAside(path, "damaged")

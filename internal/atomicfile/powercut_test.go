@@ -14,7 +14,8 @@ import (
 // lines is content of more than a page whose cuts can be told.
 func lines(of string) string { return strings.Repeat(of+"\n", 2000) }
 
-// TestPowerCut: at every point of a change the file is the one before or the one after, and once a function has returned, the one after.
+// TestPowerCut: at every point of a change the file is the one before or the one after, and once a
+// function has returned, the one after.
 func TestPowerCut(t *testing.T) {
 	d := powercut.New(t)
 	path := filepath.Join(d.Dir, "state", "file")

@@ -1,5 +1,6 @@
-// Package powercut has file systems for tests that lose their power: of a file system on a loop device, a copy of the image at a moment
-// has what was written to the device up to then, and nothing of what was still in memory.
+// Package powercut has file systems for tests that lose their power: of a file system on a loop
+// device, a copy of the image at a moment has what was written to the device up to then, and
+// nothing of what was still in memory.
 package powercut
 
 import (
@@ -20,8 +21,8 @@ type Disk struct {
 // size is enough for ext4 with a journal.
 const size = 8 << 20
 
-// New mounts a fresh file system. Nothing goes to its device unasked for ten minutes, and a rename waits for no data: what is not synced
-// is lost at a cut.
+// New mounts a fresh file system. Nothing goes to its device unasked for ten minutes, and a rename
+// waits for no data: what is not synced is lost at a cut.
 func New(t testing.TB) *Disk {
 	t.Helper()
 	for _, tool := range []string{"mkfs.ext4", "mount", "umount"} {
@@ -46,8 +47,8 @@ func New(t testing.TB) *Disk {
 	return d
 }
 
-// Cut returns where the file system is mounted as it would be after a power cut at this moment, read only but for the journal's replay. The
-// first one goes on.
+// Cut returns where the file system is mounted as it would be after a power cut at this moment,
+// read only but for the journal's replay. The first one goes on.
 func (d *Disk) Cut(t testing.TB) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
