@@ -61,33 +61,6 @@ func (e *Engine) unfilter(a *attachment) error {
 	return errors.Join(errs...)
 }
 
-// resumeFilters gives the filters of an earlier engine the present programs and returns their interfaces.
-func (e *Engine) resumeFilters() (map[uint32]bool, error) {
-	found, err := pinned(e.dir, "filter")
-	if err != nil {
-		return nil, err
-	}
-	for index := range found {
-		a := &attachment{index: index}
-		i, err := linkAt(index)
-		if err != nil { // gone, and its filters with it
-			a.filters = [2]bool{true, true}
-			if err := e.unfilter(a); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		a.l3 = !hasEthernet(i)
-		for d := range directions {
-			if err := e.filterLocked(a, d); err != nil {
-				return nil, fmt.Errorf("take over the filter of %s: %w", i.Name, err)
-			}
-		}
-		e.links[index] = a
-	}
-	return found, nil
-}
-
 // removeFilters deletes the filters that pins below dir tell of.
 func removeFilters(dir string) error {
 	found, err := pinned(dir, "filter")
