@@ -17,15 +17,32 @@ import (
 func (n *Node) follow() error {
 	n.following.Lock() // an older look at the interfaces must not be told after a newer one
 	defer n.following.Unlock()
+	if n.held {
+		return nil
+	}
 	now := n.links.interfaces()
 	changed, gone := firewall.Changes(n.followed, now)
+	remade := n.links.takeRemade()
 	if len(changed)+len(gone) > 0 {
 		if err := n.engine.SetInterfaces(now); err != nil {
+			n.links.keepRemade(remade)
 			return err
 		}
 		n.followed = now
 	}
+	n.lookAgain(remade)
 	return n.attach(changed, gone)
+}
+
+// lookAgain has the hooks looked at of interfaces that may be others than those that were guarded under their index.
+func (n *Node) lookAgain(remade map[int]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, i := range n.followed {
+		if _, on := n.attached[i.Index]; on && remade[int(i.Index)] {
+			n.attachLocked(i)
+		}
+	}
 }
 
 // routesChanged notes that the routes have to be told again.
@@ -107,11 +124,14 @@ func (n *Node) detachOthers() error {
 func (n *Node) attachLocked(i firewall.Interface) {
 	hook, err := n.engine.Attach(i.Index)
 	if err == nil {
+		if n.attached[i.Index] != hook {
+			n.log.Info("guarding", "interface", i.Name, "hook", hook)
+		}
 		n.attached[i.Index] = hook
 		delete(n.refused, i.Index)
-		n.log.Info("guarding", "interface", i.Name, "hook", hook)
 		return
 	}
+	delete(n.attached, i.Index)
 	if n.refused[i.Index] == nil {
 		n.log.Error("cannot guard", "interface", i.Name, "err", err)
 	}
@@ -138,17 +158,17 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 		problems = append(problems, api.Problem{What: "no interface is guarded",
 			Advice: fmt.Sprintf("none matches %q; see weir up --iface", n.config.Settings.Interfaces)})
 	}
-	return guarded, append(problems, n.problems...)
+	return guarded, append(problems, n.problems.list()...)
 }
 
 // status says how the node is.
 func (n *Node) status() (api.Status, error) {
-	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began, TakenOver: n.engine.TakenOver(), Pods: n.pods != nil,
+	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began, TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{}, Default: "allow"}
 	s.Interfaces, s.Problems = n.interfaces()
 	s.Problems = append(s.Problems, n.peers.problems()...)
-	if n.pods != nil {
-		s.Problems = append(s.Problems, n.pods.problems()...)
+	if n.pods.Load() != nil {
+		s.Problems = append(s.Problems, n.pods.Load().problems()...)
 	}
 	n.book.view(func(r ruleState, _ *rule.Program) {
 		s.Rules, s.Source = len(r.set.Rules), r.source

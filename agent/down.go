@@ -12,8 +12,8 @@ import (
 
 // remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody waits for the answer.
 func (n *Node) remove() error {
-	if n.pods != nil {
-		n.pods.manager.Wait()
+	if n.pods.Load() != nil {
+		n.pods.Load().manager.Wait()
 	}
 	return errors.Join(n.peers.close(), n.book.close(), removeTraces(n.config.Paths))
 }

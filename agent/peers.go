@@ -26,25 +26,35 @@ type peers struct {
 	byName map[string]overlay.Peer // guarded by mu; as recorded
 	waits  map[string]error        // guarded by mu; why a peer cannot be reached yet
 	fault  error                   // guarded by mu; why there is no tunnel although there should be
+	unread error                   // guarded by mu; why the record could not be read
 	closed bool                    // guarded by mu
 	routes chan struct{}           // tells that the device has changed routes
 	stop   chan struct{}
 	done   sync.WaitGroup
 }
 
-// newPeers reads the record of peers. The tunnel is made by begin.
-func newPeers(n *Node) (*peers, error) {
-	r, err := readPeers(n.config.Paths.Peers())
-	if err != nil {
-		return nil, err
-	}
+// newPeers reads the record of peers. The tunnel is made by begin. A record that cannot be read is read again until it can, and not written before.
+func newPeers(n *Node) *peers {
 	p := &peers{node: n, byName: map[string]overlay.Peer{}, waits: map[string]error{}, routes: make(chan struct{}, 1),
 		stop: make(chan struct{})}
-	for _, one := range r.Peers {
-		p.byName[one.Name] = one.peer()
+	p.readLocked()
+	return p
+}
+
+// readLocked reads the record.
+func (p *peers) readLocked() {
+	const about = "the peers are not known"
+	r, err := readPeers(p.node.config.Paths.Peers())
+	p.unread = err
+	if err != nil {
+		p.node.problemAbout(about, about+": "+err.Error(), "put the file right or remove it; it is read again")
+	} else {
+		p.node.solved(about)
+		for _, one := range r.Peers {
+			p.byName[one.Name] = one.peer()
+		}
 	}
 	p.rangesLocked()
-	return p, nil
 }
 
 // rangesLocked notes the pod ranges of all peers for those who ask without the lock.
@@ -105,6 +115,14 @@ func (p *peers) watch() {
 
 // restoreLocked makes the tunnel if one is wanted and missing, and gives it every peer that it does not have.
 func (p *peers) restoreLocked() {
+	if p.unread != nil {
+		if p.readLocked(); p.unread != nil {
+			return
+		}
+		if err := p.node.tellRanges(); err != nil {
+			p.node.log.Error("cannot tell the ranges of peers", "err", err)
+		}
+	}
 	if len(p.byName) == 0 && !p.node.config.Settings.Overlay.On {
 		return
 	}
@@ -199,6 +217,9 @@ func (p *peers) add(r api.AddPeer) (api.Done, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.unread != nil {
+		return api.Done{}, fmt.Errorf("nothing was changed: %w", p.unread)
+	}
 	if err := p.checkLocked(peer); err != nil {
 		return api.Done{}, err
 	}
@@ -263,7 +284,7 @@ func (p *peers) dropLocked(peer overlay.Peer) error {
 
 // tellRanges tells the engine that the pod ranges of peers have changed.
 func (n *Node) tellRanges() error {
-	if n.pods == nil {
+	if n.pods.Load() == nil {
 		return nil
 	}
 	return n.tellMasquerade()
@@ -287,6 +308,9 @@ func (p *peers) checkLocked(peer overlay.Peer) error {
 func (p *peers) remove(r api.RemovePeer) (api.Done, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.unread != nil {
+		return api.Done{}, fmt.Errorf("nothing was changed: %w", p.unread)
+	}
 	old, known := p.byName[r.Name]
 	if !known {
 		return api.Done{}, fmt.Errorf("no such peer: %s", r.Name)

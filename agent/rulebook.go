@@ -113,6 +113,20 @@ func (b *rulebook) change(edit func(*rule.Ruleset) error) error {
 	return b.saveLocked(before)
 }
 
+// begin puts the first rules in force. They come from a file and may not fit on the disk: unsaved says why a restart would begin with
+// other ones.
+func (b *rulebook) begin(first ruleState) (unsaved, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.enforceLocked(first); err != nil {
+		return nil, err
+	}
+	return b.keep.save(first), nil
+}
+
+// saveAgain saves the rules in force, after that has failed at the start.
+func (b *rulebook) saveAgain() error { return b.saveTables() }
+
 // load replaces the rules. With a trial longer than 0 the rules before come back when it ends unconfirmed, whatever
 // becomes of whoever asked.
 func (b *rulebook) load(next ruleState, try time.Duration) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // The programs of another layout go on guarding their interfaces until ours do, interface by interface, so that there is no moment without either. The states
@@ -24,6 +25,15 @@ func otherLayouts(dir string) ([]string, error) {
 		}
 	}
 	return others, nil
+}
+
+// Replaces says that an engine of another layout, or with tables of other sizes, guards interfaces until ours does.
+func (e *Engine) Replaces() bool {
+	if e.dir == "" {
+		return false
+	}
+	links, err := filepath.Glob(filepath.Join(filepath.Dir(e.dir), "layout-*", "[lf]i*-*-*"))
+	return err == nil && slices.ContainsFunc(links, func(l string) bool { return filepath.Dir(l) != e.dir })
 }
 
 // replaceOthers ends what other layouts do at an interface that ours guards now. A directory without any link left goes.
