@@ -61,7 +61,7 @@ func (e *Engine) replaceOthers(index uint32) error {
 		}
 		left, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*")) // links and filters
 		if err == nil && len(left) == 0 {
-			err = errors.Join(clearDir(dir), e.dropOlder(dir))
+			err = errors.Join(e.carryRest(dir), clearDir(dir), e.dropOlder(dir))
 		}
 		errs = append(errs, err)
 	}
@@ -86,6 +86,14 @@ func (e *Engine) carryFor(dir string, index uint32) error {
 	}
 	// A filter was replaced already, so its engine has missed the last packets: what it knows is not exact.
 	return e.carryLocked(true, len(all) == len(mine) && !e.noTCX)
+}
+
+// carryRest copies the states that another engine has made since they were copied last, now that it judges nothing any more.
+func (e *Engine) carryRest(dir string) error {
+	if e.older == nil || e.older.dir != dir || !e.older.copied {
+		return nil
+	}
+	return e.carryLocked(false, true)
 }
 
 // dropOlder lets go of another engine's pins.
