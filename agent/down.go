@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/pod"
@@ -24,11 +25,13 @@ func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
 // Down removes every trace of a node whose agent does not run: hooks, pins and files. It returns an error when an agent is
 // at work; ask that one.
 func Down(p Paths) error {
-	l, err := lockDir(p.Run())
-	if err == nil {
-		defer l.release()
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for dir, claim := range map[string]func(string) (*lock, error){p.Run(): lockIn, p.Pins(): lockDir} {
+		l, err := claim(dir)
+		if err == nil {
+			defer l.release()
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return errors.Join(removeTraces(p), removeRun(p))
 }
@@ -48,7 +51,7 @@ func removeTraces(p Paths) error {
 }
 
 func removeRun(p Paths) error {
-	return errors.Join(removeFile(p.Socket()), p.removeEmpty(p.Run()))
+	return errors.Join(removeFile(p.Socket()), removeFile(filepath.Join(p.Run(), lockName)), p.removeEmpty(p.Run()))
 }
 
 func removeFile(path string) error {

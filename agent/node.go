@@ -19,6 +19,7 @@ import (
 type Config struct {
 	Paths    Paths
 	Settings Settings
+	Boot     bool            // when its rules cannot be used, the host is locked down
 	Rules    string          // rule file that has to exist; "" for Paths.Rules(), which may be missing
 	Log      *slog.Logger    // what the node has to say while it runs
 	Ready    func(string)    // called once when everything is in force, with a line for people
@@ -117,7 +118,7 @@ func (n *Node) claim() (claims, error) {
 	if err := os.MkdirAll(p.Run(), 0o755); err != nil {
 		return nil, err
 	}
-	l, err := lockDir(p.Run())
+	l, err := lockIn(p.Run())
 	if err != nil {
 		return nil, err
 	}

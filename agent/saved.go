@@ -141,6 +141,7 @@ type firstRules struct {
 	ruleState
 	denied  bool  // the saved rules, which the last agent enforced, denied by default
 	aside   bool  // saved rules were set aside: the rule file was edited since
+	unsaved bool  // they are not to be saved
 	problem error // the rule file cannot be used; the saved rules are in force instead
 }
 

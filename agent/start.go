@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -36,7 +37,7 @@ func (n *Node) begin(ctx context.Context) error {
 		return fmt.Errorf("tell the interfaces: %w", err)
 	}
 	n.denied = n.engine.TakenOver() && first.denied
-	unsaved, err := n.book.begin(first.ruleState)
+	unsaved, err := n.book.begin(first.ruleState, !first.unsaved)
 	if err != nil {
 		return fmt.Errorf("enforce %s: %w", first.source, err)
 	}
@@ -56,6 +57,9 @@ func (n *Node) begin(ctx context.Context) error {
 	before := n.engine.Attached()
 	n.followNow()
 	n.nameStrangers(before)
+	if len(before) == 0 {
+		n.keepTrying(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
+	}
 	if !early {
 		pods()
 	}
