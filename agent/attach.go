@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
@@ -72,25 +74,29 @@ func (n *Node) tellRoutes(p *rule.Program) error {
 }
 
 // attach puts the hooks on those of the changed interfaces that are to be guarded, and once more on those that refused, and takes them off the others. An
-// interface that refuses is a problem that the status shows; one that vanished meanwhile is none, and its going will be told.
+// interface that refuses is a problem that the status shows; one that vanished meanwhile is none, and its going will be told. When the kernel
+// does not answer for one in time, the others wait for the next look.
 func (n *Node) attach(changed, gone []firewall.Interface) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var errs []error
+	var late error
 	for _, i := range gone {
 		errs = append(errs, n.detachLocked(i))
 	}
 	for _, i := range changed {
 		if !n.config.Settings.guards(i.Name) || n.isTunnel(i.Name) {
 			errs = append(errs, n.detachLocked(i))
-		} else if _, on := n.attached[i.Index]; !on {
-			n.attachLocked(i)
+		} else if _, on := n.attached[i.Index]; !on && late == nil {
+			late = n.attachLocked(i)
+		} else if !on {
+			n.refused[i.Index] = late
 		}
 	}
 	for index := range n.refused {
 		at, there := slices.BinarySearchFunc(n.followed, firewall.Interface{Index: index}, firewall.ByIndex)
-		if there && !slices.ContainsFunc(changed, func(i firewall.Interface) bool { return i.Index == index }) {
-			n.attachLocked(n.followed[at])
+		if there && late == nil && !slices.ContainsFunc(changed, func(i firewall.Interface) bool { return i.Index == index }) {
+			late = n.attachLocked(n.followed[at])
 		}
 	}
 	return errors.Join(errs...)
@@ -121,7 +127,8 @@ func (n *Node) detachOthers() error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) attachLocked(i firewall.Interface) {
+// attachLocked puts the hooks on an interface. late says that the kernel did not answer in time.
+func (n *Node) attachLocked(i firewall.Interface) (late error) {
 	hook, err := n.engine.Attach(i.Index)
 	if err == nil {
 		if n.attached[i.Index] != hook {
@@ -129,13 +136,17 @@ func (n *Node) attachLocked(i firewall.Interface) {
 		}
 		n.attached[i.Index] = hook
 		delete(n.refused, i.Index)
-		return
+		return nil
 	}
 	delete(n.attached, i.Index)
 	if n.refused[i.Index] == nil {
 		n.log.Error("cannot guard", "interface", i.Name, "err", err)
 	}
 	n.refused[i.Index] = err
+	if errors.Is(err, unix.EAGAIN) {
+		return err
+	}
+	return nil
 }
 
 // interfaces lists what is guarded, and as problems what is not although it should be.

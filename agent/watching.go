@@ -9,6 +9,9 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
+// slowest is how long a request to the kernel may take that is made under a lock that the watchdog looks at.
+const slowest = 10 * time.Second
+
 // watchLinks follows interfaces, addresses and routes until ctx ends. It returns when everything was listed once; then nothing ends it any more.
 func (n *Node) watchLinks(ctx context.Context) error {
 	first := make(chan error, 1)

@@ -68,6 +68,9 @@ func hostRoutes() ([]firewall.Route, error) {
 		return nil, err
 	}
 	defer conn.Close()
+	if err := conn.Within(slowest); err != nil {
+		return nil, err
+	}
 	routes, err := conn.Routes(0)
 	if err != nil {
 		return nil, err

@@ -124,6 +124,10 @@ const (
 	tickPause = 10 * time.Millisecond
 )
 
+// slowest is how long one request about an interface may take: whoever keeps the kernel's lock of interfaces busy must not make the agent
+// look dead. What fails is tried again.
+const slowest = 5 * time.Second
+
 // linkAt asks for one interface: the standard library lists all of them.
 func linkAt(index uint32) (nl.Link, error) {
 	c, err := nl.Open(nil)
@@ -131,6 +135,9 @@ func linkAt(index uint32) (nl.Link, error) {
 		return nl.Link{}, err
 	}
 	defer c.Close()
+	if err := c.Within(slowest); err != nil {
+		return nl.Link{}, err
+	}
 	return c.LinkByIndex(int(index))
 }
 

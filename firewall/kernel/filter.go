@@ -24,6 +24,9 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 		return err
 	}
 	defer c.Close()
+	if err := c.Within(slowest); err != nil {
+		return err
+	}
 	program := e.program(a.l3, direction)
 	a.filters[direction] = true
 	if e.dir != "" {
