@@ -138,7 +138,7 @@ func (n *Node) hold(on bool) {
 
 // nameStrangers tells of interfaces that came while no agent ran: nobody has judged their packets.
 func (n *Node) nameStrangers(before []uint32) {
-	if !n.engine.TakenOver() || len(before) == 0 {
+	if !n.engine.Guarded() {
 		return
 	}
 	n.mu.Lock()

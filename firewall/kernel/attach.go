@@ -232,6 +232,7 @@ func (e *Engine) openLinks() error {
 		return err
 	}
 	defer c.Close()
+	e.guarded = true
 	for index := range filtered {
 		a := &attachment{index: index, filters: [2]bool{true, true}}
 		if err := e.openLinkLocked(c, a); err != nil {
@@ -345,6 +346,9 @@ func updateLink(l link.Link, p *ebpf.Program) error {
 	}
 	return nil
 }
+
+// Guarded says that the engine that was taken over had judged packets of some interface.
+func (e *Engine) Guarded() bool { return e.guarded }
 
 // Attached returns the indexes of the interfaces whose packets are judged.
 func (e *Engine) Attached() []uint32 {

@@ -35,6 +35,7 @@ type Engine struct {
 	takenOver bool
 	resized   bool   // the pins in dir have tables of other sizes: they are set aside as those of an older engine
 	reused    bool   // the programs are those that were pinned
+	guarded   bool   // the engine that was taken over was attached somewhere
 	plain     bool   // Config.PlainRedirect
 	noCookies string // why there are no SYN cookies, "" if there are
 
