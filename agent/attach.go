@@ -36,7 +36,8 @@ func (n *Node) follow() error {
 	return n.attach(changed, gone)
 }
 
-// lookAgain has the hooks looked at of interfaces that may be others than those that were guarded under their index.
+// lookAgain has the hooks looked at of interfaces that may be others than those that were guarded
+// under their index.
 func (n *Node) lookAgain(remade map[int]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,9 +74,10 @@ func (n *Node) tellRoutes(p *rule.Program) error {
 	return n.engine.SetRoutes(routes)
 }
 
-// attach puts the hooks on those of the changed interfaces that are to be guarded, and once more on those that refused, and takes them off the others. An
-// interface that refuses is a problem that the status shows; one that vanished meanwhile is none, and its going will be told. When the kernel
-// does not answer for one in time, the others wait for the next look.
+// attach puts the hooks on those of the changed interfaces that are to be guarded, and once more on
+// those that refused, and takes them off the others. An interface that refuses is a problem that
+// the status shows; one that vanished meanwhile is none, and its going will be told. When the
+// kernel does not answer for one in time, the others wait for the next look.
 func (n *Node) attach(changed, gone []firewall.Interface) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

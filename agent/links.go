@@ -30,14 +30,16 @@ func newLinks() *links {
 		lost: make(chan struct{}, 1), gone: map[int]bool{}, remade: map[int]bool{}}
 }
 
-// listAgain says that everything is going to be listed: what is not told of until that is done is gone.
+// listAgain says that everything is going to be listed: what is not told of until that is done is
+// gone.
 func (l *links) listAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.listed = map[int]bool{}
 }
 
-// takeRemade returns which interfaces were gone since it was last called, or may have been: another one may have the index by now.
+// takeRemade returns which interfaces were gone since it was last called, or may have been: another
+// one may have the index by now.
 func (l *links) takeRemade() map[int]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

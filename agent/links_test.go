@@ -52,7 +52,8 @@ func TestLinksFollow(t *testing.T) {
 	}
 }
 
-// TestLinksListedAgain: what is not told of in a listing is gone, and what may be another interface is to be looked at again.
+// TestLinksListedAgain: what is not told of in a listing is gone, and what may be another interface
+// is to be looked at again.
 func TestLinksListedAgain(t *testing.T) {
 	l := newLinks()
 	set := func(index int, name, alias string) {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock is a claim on a directory. The kernel drops it when the process ends, however that happens. Whoever can open what is locked can hold the
-// lock: nobody else must be able to.
+// lock is a claim on a directory. The kernel drops it when the process ends, however that happens.
+// Whoever can open what is locked can hold the lock: nobody else must be able to.
 type lock struct{ held *os.File }
 
 // errLocked means that another process holds the claim.
@@ -46,7 +46,8 @@ func lockIn(dir string) (*lock, error) {
 	}
 }
 
-// lockDir claims a directory for this process by itself: there can be no files on a bpf file system. It has to be ours alone.
+// lockDir claims a directory for this process by itself: there can be no files on a bpf file
+// system. It has to be ours alone.
 func lockDir(path string) (*lock, error) {
 	d, err := os.Open(path)
 	if err != nil {

@@ -28,7 +28,8 @@ func TestLockIsHeldOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyElseHoldsTheLock: what others can open of a directory that they may read keeps nobody from claiming it, and what is locked they cannot open.
+// TestNobodyElseHoldsTheLock: what others can open of a directory that they may read keeps nobody
+// from claiming it, and what is locked they cannot open.
 func TestNobodyElseHoldsTheLock(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
@@ -79,7 +80,8 @@ func TestNobodyElseHoldsTheLock(t *testing.T) {
 	}
 }
 
-// TestDownClaimsThePins: what an agent has pinned is not taken from under it by a down with another root.
+// TestDownClaimsThePins: what an agent has pinned is not taken from under it by a down with another
+// root.
 func TestDownClaimsThePins(t *testing.T) {
 	p := Paths{Root: t.TempDir(), Bpffs: t.TempDir()}
 	l, err := lockDir(p.Pins())

@@ -10,8 +10,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// A boot for which there are rules, but none that can be used, must not leave the host open: it goes on with the least that lets its owner come and
-// put things right. lockDownRules are that: answers to what the host asks, addresses from DHCP, and ssh from where the last rules allowed it.
+// A boot for which there are rules, but none that can be used, must not leave the host open: it
+// goes on with the least that lets its owner come and put things right. lockDownRules are that:
+// answers to what the host asks, addresses from DHCP, and ssh from where the last rules allowed it.
 const lockDownRules = `add 1 check-state
 add 2 allow ip from any to any out keep-state
 add 3 allow udp from any 67 to any 68 in
@@ -34,8 +35,9 @@ const (
 	SSHNever   SSH = "never"
 )
 
-// lockDown chooses the rules when there are some, but none that can be used. What an earlier agent has left guards better than any lock-down: then the
-// start is refused, as it is when nobody spoke of a boot.
+// lockDown chooses the rules when there are some, but none that can be used. What an earlier agent
+// has left guards better than any lock-down: then the start is refused, as it is when nobody spoke
+// of a boot.
 func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, error) {
 	if !n.config.Boot || kernel.Guards(n.config.Paths.Pins()) {
 		return firstRules{}, why
@@ -58,11 +60,12 @@ func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, 
 		}
 	}
 	n.problemAbout(aboutLockDown, "the host is locked down, since its rules cannot be used: "+why.Error(),
-		"put them right, weir fw check "+file+", and load them: weir fw load "+file)
+		hintOf(why, "put them right, weir fw check "+file+", and load them: weir fw load "+file))
 	return firstRules{ruleState: ruleState{set: set, strict: true, source: "lock-down"}, unsaved: true}, nil
 }
 
-// keepSSH adds what the readable lines of a rule file say of ssh: who may come, and who is kept out. It returns false when the file has no readable rule.
+// keepSSH adds what the readable lines of a rule file say of ssh: who may come, and who is kept
+// out. It returns false when the file has no readable rule.
 func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -88,7 +91,8 @@ func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 	return read
 }
 
-// forSSH narrows a rule down to ssh. Rules that deny stay as they are; false: it says nothing of ssh.
+// forSSH narrows a rule down to ssh. Rules that deny stay as they are; false: it says nothing of
+// ssh.
 func forSSH(r *rule.Rule) (*rule.Rule, bool) {
 	kept := *r
 	kept.Number = 0 // behind what the host needs
@@ -113,8 +117,9 @@ func forSSH(r *rule.Rule) (*rule.Rule, bool) {
 	return nil, false
 }
 
-// LastResort closes the host when an agent cannot start at all and nothing that an earlier one left guards it: a program without memory of its own lets
-// in what answers to the host, and ssh. It ends when the hooks of an agent are in place. Where no rules were ever given it does nothing.
+// LastResort closes the host when an agent cannot start at all and nothing that an earlier one left
+// guards it: a program without memory of its own lets in what answers to the host, and ssh. It ends
+// when the hooks of an agent are in place. Where no rules were ever given it does nothing.
 func LastResort(p Paths, rules string, s Settings) (closed []string, err error) {
 	if kernel.Guards(p.Pins()) || rules == "" && !given(p) {
 		return nil, nil

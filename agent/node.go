@@ -159,7 +159,8 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 	n.mu.Unlock()
 }
 
-// serve answers the API and follows the interfaces until the end. Whatever else listens may come later.
+// serve answers the API and follows the interfaces until the end. Whatever else listens may come
+// later.
 func (n *Node) serve(ctx context.Context) (err error) {
 	s := newServer(n)
 	served := make(chan error, 1)

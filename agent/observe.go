@@ -82,7 +82,8 @@ func newObserver(dir string, history time.Duration, log *slog.Logger) (*observer
 	return o, nil
 }
 
-// observe starts everything that listens to the engine. stop ends it. Without a place for the journal there is no history, and everything else.
+// observe starts everything that listens to the engine. stop ends it. Without a place for the
+// journal there is no history, and everything else.
 func (n *Node) observe(ctx context.Context) (stop func() error) {
 	o, err := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
 	if err != nil {

@@ -33,7 +33,8 @@ type peers struct {
 	done   sync.WaitGroup
 }
 
-// newPeers reads the record of peers. The tunnel is made by begin. A record that cannot be read is read again until it can, and not written before.
+// newPeers reads the record of peers. The tunnel is made by begin. A record that cannot be read is
+// read again until it can, and not written before.
 func newPeers(n *Node) *peers {
 	p := &peers{node: n, byName: map[string]overlay.Peer{}, waits: map[string]error{}, routes: make(chan struct{}, 1),
 		stop: make(chan struct{})}

@@ -9,7 +9,8 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// problems are what the status shows as wrong, one for each thing that they are about, in the order in which they came.
+// problems are what the status shows as wrong, one for each thing that they are about, in the order
+// in which they came.
 type problems struct {
 	mu  sync.Mutex
 	all []problem // guarded by mu
@@ -20,7 +21,8 @@ type problem struct {
 	api.Problem
 }
 
-// set notes a problem, in place of the one about the same thing. news says whether it says something else.
+// set notes a problem, in place of the one about the same thing. news says whether it says
+// something else.
 func (p *problems) set(about, what, advice string) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,13 +76,15 @@ func (n *Node) solved(about string) {
 // aboutSaving is what the problem is about that the rules in force are not the saved ones.
 const aboutSaving = "saving the rules"
 
-// unsaved tells that the first rules could not be saved, and tries that again for as long as the node runs.
+// unsaved tells that the first rules could not be saved, and tries that again for as long as the
+// node runs.
 func (n *Node) unsaved(err error) {
 	if err == nil {
 		n.solved(aboutSaving)
 		return
 	}
-	n.problemAbout(aboutSaving, "the rules in force cannot be saved: "+err.Error(), "make room on the disk; it is tried again")
+	n.problemAbout(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
+		"make room on the disk; it is tried again")
 	time.AfterFunc(retryEvery, func() { n.unsaved(n.book.saveAgain()) })
 }
 

@@ -12,11 +12,14 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// The order of a start. Everything that can be wrong with it is found out first, and until the rules are loaded nothing of what an earlier agent has
-// left is touched: a start that is refused leaves that in force. The rules then come with the names and labels that they ask about, whole, and the
-// hooks with them. What comes after, pods, peers, history, page, may fail: that is a problem that the status shows, and it is tried again.
+// The order of a start. Everything that can be wrong with it is found out first, and until the
+// rules are loaded nothing of what an earlier agent has left is touched: a start that is refused
+// leaves that in force. The rules then come with the names and labels that they ask about, whole,
+// and the hooks with them. What comes after, pods, peers, history, page, may fail: that is a
+// problem that the status shows, and it is tried again.
 
-// begin puts the first rules in force. The connections that are open already become states before hooks are attached.
+// begin puts the first rules in force. The connections that are open already become states before
+// hooks are attached.
 func (n *Node) begin(ctx context.Context) error {
 	names := offline.SystemNames()
 	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
@@ -85,8 +88,9 @@ func (n *Node) firstRules(saved *savedRules) (firstRules, error) {
 	return first, nil
 }
 
-// seePods gives the interfaces of pods of an earlier run the names that rules know them by, and returns the tables of their labels. It changes nothing
-// else: whether a pod is whole is looked at later.
+// seePods gives the interfaces of pods of an earlier run the names that rules know them by, and
+// returns the tables of their labels. It changes nothing else: whether a pod is whole is looked at
+// later.
 func (n *Node) seePods() map[string][]firewall.TableEntry {
 	labels := map[string][]firewall.TableEntry{}
 	if len(n.config.Settings.Pods.Ranges) == 0 {

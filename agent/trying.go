@@ -14,8 +14,8 @@ const (
 	settled = 5 * time.Second
 )
 
-// keepTrying does something at once, and when that fails again and again until it succeeds or the node ends. Meanwhile it is a problem that the
-// status shows. do is never called twice at a time.
+// keepTrying does something at once, and when that fails again and again until it succeeds or the
+// node ends. Meanwhile it is a problem that the status shows. do is never called twice at a time.
 func (n *Node) keepTrying(ctx context.Context, about, advice string, do func() error) {
 	try := func() bool {
 		err := do()
@@ -51,7 +51,8 @@ func (n *Node) attend(ctx context.Context, about, advice string, begin func() (s
 	})
 }
 
-// keepRunning runs something that should only end with the node, again when it ends before. The problem is over when it has run for a while.
+// keepRunning runs something that should only end with the node, again when it ends before. The
+// problem is over when it has run for a while.
 func (n *Node) keepRunning(ctx context.Context, about, advice string, run func(context.Context) error) {
 	pause := firstPause
 	for {

@@ -23,7 +23,8 @@ func soon(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestWhatFailsIsTriedAgain: until something succeeds it is one problem, and then none; the end of the node ends the trying.
+// TestWhatFailsIsTriedAgain: until something succeeds it is one problem, and then none; the end of
+// the node ends the trying.
 func TestWhatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	n := newTrier()
@@ -44,7 +45,8 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 	n.trying.Wait()
 }
 
-// TestWatchersBeginAgain: a watcher that ends is begun again, and its problem ends when it has run for a while.
+// TestWatchersBeginAgain: a watcher that ends is begun again, and its problem ends when it has run
+// for a while.
 func TestWatchersBeginAgain(t *testing.T) {
 	t.Parallel()
 	n := newTrier()
@@ -67,7 +69,8 @@ func TestWatchersBeginAgain(t *testing.T) {
 	<-done
 }
 
-// TestTheWatchdogSeesWhoSitsOnALock: the node is not well while somebody keeps a lock, or while its loop does not turn.
+// TestTheWatchdogSeesWhoSitsOnALock: the node is not well while somebody keeps a lock, or while its
+// loop does not turn.
 func TestTheWatchdogSeesWhoSitsOnALock(t *testing.T) {
 	n := newTrier()
 	n.book, n.engine, n.pulse = &rulebook{}, &engines{Engine: &kernel.Engine{}}, make(chan struct{})

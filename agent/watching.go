@@ -9,10 +9,12 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// slowest is how long a request to the kernel may take that is made under a lock that the watchdog looks at.
+// slowest is how long a request to the kernel may take that is made under a lock that the watchdog
+// looks at.
 const slowest = 10 * time.Second
 
-// watchLinks follows interfaces, addresses and routes until ctx ends. It returns when everything was listed once; then nothing ends it any more.
+// watchLinks follows interfaces, addresses and routes until ctx ends. It returns when everything
+// was listed once; then nothing ends it any more.
 func (n *Node) watchLinks(ctx context.Context) error {
 	first := make(chan error, 1)
 	watch := func(ctx context.Context) error {
@@ -39,8 +41,9 @@ func (n *Node) watchLinks(ctx context.Context) error {
 	}
 }
 
-// watchdog tells the service manager, as often as it wants, that the node is well: that its loop turns and that nobody sits on its locks. It ends with
-// ctx. Requests to the kernel that are made under these locks end within slowest.
+// watchdog tells the service manager, as often as it wants, that the node is well: that its loop
+// turns and that nobody sits on its locks. It ends with ctx. Requests to the kernel that are made
+// under these locks end within slowest.
 func (n *Node) watchdog(ctx context.Context) {
 	every := watchdog()
 	if every <= 0 {
@@ -62,7 +65,8 @@ func (n *Node) watchdog(ctx context.Context) {
 	}()
 }
 
-// isWell waits until every lock that matters was free once and the loop has turned. It returns false when ctx ends first.
+// isWell waits until every lock that matters was free once and the loop has turned. It returns
+// false when ctx ends first.
 func (n *Node) isWell(ctx context.Context) bool {
 	n.book.mu.Lock()
 	n.book.mu.Unlock() //lint:ignore SA2001 that it can be had is all we want to know

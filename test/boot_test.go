@@ -243,8 +243,8 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	}
 }
 
-// failedStarts starts the unit with files that it cannot use, on a host that nothing guards: the host is closed, and as soon as the files are right
-// the unit runs, however often it has failed.
+// failedStarts starts the unit with files that it cannot use, on a host that nothing guards: the
+// host is closed, and as soon as the files are right the unit runs, however often it has failed.
 func (m *machine) failedStarts(closed *knocker) {
 	m.t.Helper()
 	m.run("sh", "-c", "systemctl stop weir; weir down; cp /etc/weir/rules /srv/rules; rm -rf /var/lib/weir; echo 'add nonsense' >/etc/weir/rules; systemctl start weir")

@@ -22,8 +22,9 @@ func (p *pair) ports(t *testing.T, ports ...string) (open string) {
 	return strings.TrimSpace(open)
 }
 
-// TestLockDown: a boot whose rules cannot be used goes on with what answers the host, and ssh from where the readable lines let it in; without the word
-// of a boot it is refused, where no rules were ever given everything passes, and what an earlier agent has left goes before.
+// TestLockDown: a boot whose rules cannot be used goes on with what answers the host, and ssh from
+// where the readable lines let it in; without the word of a boot it is refused, where no rules were
+// ever given everything passes, and what an earlier agent has left goes before.
 func TestLockDown(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)
@@ -73,8 +74,8 @@ func TestLockDown(t *testing.T) {
 	}
 }
 
-// TestLastResort: a host whose agent cannot start at all is closed but for answers and ssh, until one starts. A host that something guards, and one that
-// never had rules, stay as they are.
+// TestLastResort: a host whose agent cannot start at all is closed but for answers and ssh, until
+// one starts. A host that something guards, and one that never had rules, stay as they are.
 func TestLastResort(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)

@@ -37,8 +37,8 @@ func (p *pair) remake(t *testing.T) {
 	}
 }
 
-// TestACardMadeAgain: a card that goes and comes again with the same index is guarded again, also when the agent hears of both at once, and the next start
-// names one that came while no agent ran.
+// TestACardMadeAgain: a card that goes and comes again with the same index is guarded again, also
+// when the agent hears of both at once, and the next start names one that came while no agent ran.
 func TestACardMadeAgain(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// restartRules ask about names, globs, pods, labels and tables: each of the first four denies what the fifth allows, and
-// the rest allow what nothing else does.
+// restartRules ask about names, globs, pods, labels and tables: each of the first four denies what
+// the fifth allows, and the rest allow what nothing else does.
 const restartRules = `
 add 10 deny tcp from any to me 22 recv eth*
 add 20 deny tcp from any to any 23 via pod:p1
@@ -39,7 +39,8 @@ table outside add 10.66.0.0/24
 table guests create
 `
 
-// restarts is a host with twelve pods, and who tries all the time what is denied and what is allowed.
+// restarts is a host with twelve pods, and who tries all the time what is denied and what is
+// allowed.
 type restarts struct {
 	*podHost
 	patient atomic.Bool // a packet may be sent twice
@@ -106,7 +107,8 @@ func newRestarts(t *testing.T, pods int) *restarts {
 	return r
 }
 
-// tryDenied knocks at a port that never answers. A connection is made within a millisecond if it is made.
+// tryDenied knocks at a port that never answers. A connection is made within a millisecond if it is
+// made.
 func (r *restarts) tryDenied(ctx context.Context, d *tries) {
 	for ctx.Err() == nil {
 		one, cancel := context.WithTimeout(ctx, 8*time.Millisecond)
@@ -210,9 +212,9 @@ func rounds(few, many int) int {
 	return few
 }
 
-// TestRestartsOpenNothing restarts the agent in every way, with rules that name interfaces, pods, labels and tables, while denied ports are tried as fast as
-// can be: none is open for a moment, and no packet is refused that
-// the rules allow; between tables of different sizes no connection fails.
+// TestRestartsOpenNothing restarts the agent in every way, with rules that name interfaces, pods,
+// labels and tables, while denied ports are tried as fast as can be: none is open for a moment, and
+// no packet is refused that the rules allow; between tables of different sizes no connection fails.
 func TestRestartsOpenNothing(t *testing.T) {
 	r := newRestarts(t, 12)
 	rules := filepath.Join(r.root, "etc/weir/rules")
@@ -239,7 +241,8 @@ func TestRestartsOpenNothing(t *testing.T) {
 	r.start("--rules", rules)
 	r.judge("a rule file with a mistake")
 	r.file("etc/weir/rules", restartRules)
-	// From one engine to the other, interface by interface, a connection's first answer may come where its first packet is not known yet.
+	// From one engine to the other, interface by interface, a connection's first answer may come
+	// where its first packet is not known yet.
 	r.patient.Store(true)
 	for i := range rounds(2, 50) {
 		r.kill()

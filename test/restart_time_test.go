@@ -65,7 +65,8 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return sum
 }
 
-// TestRestartIsQuick measures from the start of `weir up` to its ready line, with twelve pods, states and rules in force.
+// TestRestartIsQuick measures from the start of `weir up` to its ready line, with twelve pods,
+// states and rules in force.
 func TestRestartIsQuick(t *testing.T) {
 	many := "add 1 check-state\n"
 	for i := range 29 {

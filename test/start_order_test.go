@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRulesComeFirst starts the agent with everything but its rules in some way out of order: it starts, its rules are in force at every moment,
-// what is wrong is in the status, and goes from there when it is over.
+// TestRulesComeFirst starts the agent with everything but its rules in some way out of order: it
+// starts, its rules are in force at every moment, what is wrong is in the status, and goes from
+// there when it is over.
 func TestRulesComeFirst(t *testing.T) {
 	r := newRestarts(t, 6)
 	state := filepath.Join(r.root, "var/lib/weir")
@@ -37,6 +38,7 @@ func TestRulesComeFirst(t *testing.T) {
 	}{
 		{"the saved rules are empty", spoil(filepath.Join(state, "rules.saved"), ""), ""},
 		{"the record of the gateways is garbage", spoil(filepath.Join(state, "pods", "gateways"), "\x00\x01{"), ""},
+		{"the record of a pod is cut", spoil(recordOf(t, pods, "p4"), `{"Network": "`), ""},
 		{"the record of peers is empty", spoil(filepath.Join(state, "peers.json"), ""), "peer"},
 		{"the record of peers is cut", spoil(filepath.Join(state, "peers.json"), `{"version": 1, "pee`), "peer"},
 		{"a file is where the journal should be", func() (func() error, error) {
@@ -97,6 +99,20 @@ func TestRulesComeFirst(t *testing.T) {
 	if out, talk, err := r.try("status"); err != nil {
 		t.Errorf("when all is over: %v\n%s%s", err, out, talk)
 	}
+}
+
+// recordOf returns which of some records is that of a pod.
+func recordOf(t *testing.T, records []string, name string) string {
+	t.Helper()
+	for _, path := range records {
+		if text, err := os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		} else if strings.Contains(string(text), `"`+name+`"`) {
+			return path
+		}
+	}
+	t.Fatalf("there is no record of %s", name)
+	return ""
 }
 
 // small mounts a small disk with what a directory holds over it, and fills it.

@@ -51,7 +51,8 @@ func runUp(c *call) error {
 	return nil
 }
 
-// lastResort closes the host after a start that failed, also for want of settings. systemd says how its service ended.
+// lastResort closes the host after a start that failed, also for want of settings. systemd says how
+// its service ended.
 func (c *call) lastResort(n agent.Config, rules string) error {
 	if os.Getenv("SERVICE_RESULT") == "success" {
 		return nil

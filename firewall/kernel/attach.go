@@ -83,8 +83,8 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	return a.hook(), errors.Join(e.putCardLocked(index), e.replaceOthers(index))
 }
 
-// reattachLocked looks whether an attachment is that of the interface that has the index now; errDefunct if it is not. Of filters nobody can
-// tell: they are set again.
+// reattachLocked looks whether an attachment is that of the interface that has the index now;
+// errDefunct if it is not. Of filters nobody can tell: they are set again.
 func (e *Engine) reattachLocked(a *attachment) error {
 	if err := a.sound(); err != nil || !a.filters[0] {
 		return err
@@ -124,8 +124,8 @@ const (
 	tickPause = 10 * time.Millisecond
 )
 
-// slowest is how long one request about an interface may take: whoever keeps the kernel's lock of interfaces busy must not make the agent
-// look dead. What fails is tried again.
+// slowest is how long one request about an interface may take: whoever keeps the kernel's lock of
+// interfaces busy must not make the agent look dead. What fails is tried again.
 const slowest = 5 * time.Second
 
 // linkAt asks for one interface: the standard library lists all of them.
@@ -214,8 +214,9 @@ func (a *attachment) close(detach bool) error {
 	return errors.Join(errs...)
 }
 
-// openLinks opens the pinned links, and leaves them as they are until the first Load. Those of interfaces that are gone are noted. Any
-// other error ends the start: an interface that cannot be looked at is still guarded.
+// openLinks opens the pinned links, and leaves them as they are until the first Load. Those of
+// interfaces that are gone are noted. Any other error ends the start: an interface that cannot be
+// looked at is still guarded.
 func (e *Engine) openLinks() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -328,7 +329,8 @@ func (e *Engine) takeLinksLocked() error {
 	return nil
 }
 
-// updateLink gives a link a program, if it has another one. An interface that vanished meanwhile needs none.
+// updateLink gives a link a program, if it has another one. An interface that vanished meanwhile
+// needs none.
 func updateLink(l link.Link, p *ebpf.Program) error {
 	info, err := l.Info()
 	if err != nil {

@@ -203,7 +203,8 @@ func (e *Engine) carryCountersLocked() error {
 	return nil
 }
 
-// isResized says that what is pinned has tables of other sizes than they should have: it counts as another engine's.
+// isResized says that what is pinned has tables of other sizes than they should have: it counts as
+// another engine's.
 func (e *Engine) isResized() (bool, error) {
 	if e.dir == "" {
 		return false, nil

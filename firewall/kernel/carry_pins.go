@@ -291,7 +291,8 @@ func (x *entry) call(flow uint8, link uint32) weirCall {
 	return c
 }
 
-// setAside renames a directory of pins, so that it counts as that of another engine, and returns its new name.
+// setAside renames a directory of pins, so that it counts as that of another engine, and returns
+// its new name.
 func setAside(dir string) (to string, err error) {
 	for n := 1; ; n++ {
 		to = fmt.Sprintf("%s-%d", dir, n)

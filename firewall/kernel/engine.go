@@ -86,8 +86,9 @@ const layout = 13
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
 
-// Open loads the programs and makes or takes over the maps. It changes nothing: what an earlier engine has pinned stays in force until the
-// first Load, which takes over all of it at once or, when it fails, nothing. Interfaces and tables that are told before come with that Load.
+// Open loads the programs and makes or takes over the maps. It changes nothing: what an earlier
+// engine has pinned stays in force until the first Load, which takes over all of it at once or,
+// when it fails, nothing. Interfaces and tables that are told before come with that Load.
 func Open(c Config) (*Engine, error) {
 	if err := checkOptions(&c.Options); err != nil {
 		return nil, err
@@ -240,7 +241,8 @@ func fewDescriptors(err error) bool {
 // fragLife is how long a first fragment is remembered, ns.
 const fragLife = 30e9
 
-// putConfigLocked writes the settings. Those of an earlier engine stay until the first Load: see publishLocked.
+// putConfigLocked writes the settings. Those of an earlier engine stay until the first Load: see
+// publishLocked.
 func (e *Engine) putConfigLocked() error {
 	if e.pending() {
 		return nil

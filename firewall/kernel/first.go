@@ -4,10 +4,12 @@ import (
 	"errors"
 )
 
-// The first Load. Until its switch nothing of what packets see has changed: whatever fails before leaves what was in force.
+// The first Load. Until its switch nothing of what packets see has changed: whatever fails before
+// leaves what was in force.
 
-// beforeFirstLocked does, when the image is complete, what has to be done before it is in force. What can fail for want of something
-// comes first. What it tells of the host, its addresses and cards, is so under any rules.
+// beforeFirstLocked does, when the image is complete, what has to be done before it is in force.
+// What can fail for want of something comes first. What it tells of the host, its addresses and
+// cards, is so under any rules.
 func (e *Engine) beforeFirstLocked(first *firstTables) error {
 	if err := e.pinLocked(); err != nil {
 		return err

@@ -14,7 +14,8 @@ const (
 	labelFlow
 )
 
-// How many ids there are of each: the slots of the map of tables, and the values of a byte less AnyFlow.
+// How many ids there are of each: the slots of the map of tables, and the values of a byte less
+// AnyFlow.
 var labelLimits = map[uint32]uint32{labelTable: 8192, labelFlow: 255}
 
 // labels give names lasting ids, so that what the kernel holds keeps its meaning over Programs and agents. They are written to a map.

@@ -12,8 +12,9 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// The last resort, for a host whose agent cannot start: a program of its own, small enough to be read at one go, without maps, in a tc filter, which
-// needs no pin. What comes in passes if it may answer something: TCP but SYNs, UDP from a well-known port to one that the host chooses itself,
+// The last resort, for a host whose agent cannot start: a program of its own, small enough to be
+// read at one go, without maps, in a tc filter, which needs no pin. What comes in passes if it may
+// answer something: TCP but SYNs, UDP from a well-known port to one that the host chooses itself,
 // answers and errors of ICMP, DHCP, neighbour discovery; and, if wanted, SYNs to port 22.
 
 // lastName marks the filter.
@@ -99,8 +100,8 @@ func read(at, to, size int32) asm.Instructions {
 	}
 }
 
-// lastResort is the program. Its stack holds the IP header from -64 on, and the first 16 bytes of the next from -16 on; R7 is where that begins, R8 what
-// it is.
+// lastResort is the program. Its stack holds the IP header from -64 on, and the first 16 bytes of
+// the next from -16 on; R7 is where that begins, R8 what it is.
 func lastResort(ssh bool) (p asm.Instructions) {
 	add := func(more ...asm.Instruction) { p = append(p, more...) }
 	next := func() { // reads the header at R7

@@ -19,8 +19,9 @@ const innerMap = 1 << 12
 // graceSlot is a slot of the images that no packet reads: setting it makes the kernel wait for the packets that are on their way.
 const graceSlot = 2
 
-// Load replaces the Program, see firewall.Engine. Packets are judged by the old one until a single word changes. The first Load takes over what
-// an earlier engine has left: an error leaves that in force, whole.
+// Load replaces the Program, see firewall.Engine. Packets are judged by the old one until a single
+// word changes. The first Load takes over what an earlier engine has left: an error leaves that in
+// force, whole.
 func (e *Engine) Load(p *rule.Program) error {
 	if err := check(p); err != nil {
 		return err
@@ -45,7 +46,8 @@ func (e *Engine) Load(p *rule.Program) error {
 	return e.afterFirstLocked()
 }
 
-// switchLocked puts a Program in force, the first one with its tables and all that an earlier engine has left.
+// switchLocked puts a Program in force, the first one with its tables and all that an earlier
+// engine has left.
 func (e *Engine) switchLocked(p *rule.Program, first *firstTables) error {
 	in, fresh, err := e.prepareLocked(p, first)
 	if err != nil {

@@ -27,7 +27,8 @@ func otherLayouts(dir string) ([]string, error) {
 	return others, nil
 }
 
-// Replaces says that an engine of another layout, or with tables of other sizes, guards interfaces until ours does.
+// Replaces says that an engine of another layout, or with tables of other sizes, guards interfaces
+// until ours does.
 func (e *Engine) Replaces() bool {
 	if e.dir == "" {
 		return false
@@ -88,7 +89,8 @@ func (e *Engine) carryFor(dir string, index uint32) error {
 	return e.carryLocked(true, len(all) == len(mine) && !e.noTCX)
 }
 
-// carryRest copies the states that another engine has made since they were copied last, now that it judges nothing any more.
+// carryRest copies the states that another engine has made since they were copied last, now that it
+// judges nothing any more.
 func (e *Engine) carryRest(dir string) error {
 	if e.older == nil || e.older.dir != dir || !e.older.copied {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The pins of a layout: maps by their names, programs as prog-BUILD-NAME, links as link-IFINDEX-DIRECTION, the inner maps of tables only
-// through the map that holds them.
+// The pins of a layout: maps by their names, programs as prog-BUILD-NAME, links as
+// link-IFINDEX-DIRECTION, the inner maps of tables only through the map that holds them.
 
 // replacements are maps that were found pinned.
 type replacements map[string]*ebpf.Map

@@ -14,8 +14,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The kernel takes more than a second to verify the programs. They are pinned, under the hash of the object file that they were
-// loaded from: an engine of the same build that takes the maps over takes the programs over, too. Another build loads its own.
+// The kernel takes more than a second to verify the programs. They are pinned, under the hash of
+// the object file that they were loaded from: an engine of the same build that takes the maps over
+// takes the programs over, too. Another build loads its own.
 
 // build names the object file that the programs come from.
 func build() string {
@@ -36,7 +37,8 @@ func (e *Engine) programPath(name string) string {
 	return filepath.Join(e.dir, "prog-"+build()+"-"+name)
 }
 
-// loadPrograms makes the maps, or takes those of old, and loads the programs, or takes those that are pinned for the same maps.
+// loadPrograms makes the maps, or takes those of old, and loads the programs, or takes those that
+// are pinned for the same maps.
 func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error {
 	options := &ebpf.CollectionOptions{MapReplacements: old}
 	if !e.takenOver {
@@ -51,7 +53,8 @@ func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error
 	return spec.LoadAndAssign(&e.objects.weirPrograms, options)
 }
 
-// reusePrograms takes the pinned programs of this build, all or none: a start may have ended while it pinned them.
+// reusePrograms takes the pinned programs of this build, all or none: a start may have ended while
+// it pinned them.
 func (e *Engine) reusePrograms() (err error) {
 	defer func() {
 		if !e.reused {
@@ -80,7 +83,8 @@ func (e *Engine) reusePrograms() (err error) {
 	return nil
 }
 
-// usesOurMaps says whether a program works on the maps that were taken over: each uses the settings, its own or those of the fast path.
+// usesOurMaps says whether a program works on the maps that were taken over: each uses the
+// settings, its own or those of the fast path.
 func (e *Engine) usesOurMaps(p *ebpf.Program) (bool, error) {
 	info, err := p.Info()
 	if err != nil {

@@ -43,7 +43,8 @@ func newTable() (*ebpf.Map, error) {
 // noPrealloc is BPF_F_NO_PREALLOC.
 const noPrealloc = 1
 
-// tableLocked returns the trie of a table, an empty one if it was never mentioned before. For those that rules name there is always room.
+// tableLocked returns the trie of a table, an empty one if it was never mentioned before. For those
+// that rules name there is always room.
 func (e *Engine) tableLocked(name string, named bool) (*ebpf.Map, error) {
 	if m := e.tables[name]; m != nil {
 		return m, nil
@@ -109,7 +110,8 @@ func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 	return errors.Join(err, e.idleLocked(name))
 }
 
-// stageTable changes the members of a table that are to come with the first Load. It returns false after that Load.
+// stageTable changes the members of a table that are to come with the first Load. It returns false
+// after that Load.
 func (e *Engine) stageTable(name string, change func([]firewall.TableEntry) []firewall.TableEntry) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -12,15 +12,16 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Tables have ids, by which rules name them. A rule set that replaces what an earlier engine has left gets tables of its own,
-// under ids of their own: packets see all of the old rules and tables, or all of the new ones. A table that has no members and
-// that no rule names gives its id back.
+// Tables have ids, by which rules name them. A rule set that replaces what an earlier engine has
+// left gets tables of its own, under ids of their own: packets see all of the old rules and tables,
+// or all of the new ones. A table that has no members and that no rule names gives its id back.
 
-// maxTables is how many tables there can be that no rule names, of rules and, apart from them, of labels: whoever makes up labels
-// must not keep the owner from making tables.
+// maxTables is how many tables there can be that no rule names, of rules and, apart from them, of
+// labels: whoever makes up labels must not keep the owner from making tables.
 const maxTables = 1024
 
-// maxIdle is how many empty tables that no rule names may wait to be removed: the kernel waits for packets when some are removed.
+// maxIdle is how many empty tables that no rule names may wait to be removed: the kernel waits for
+// packets when some are removed.
 const maxIdle = 64
 
 // isLabel says that a table is that of a label, KEY=VALUE.
@@ -72,7 +73,8 @@ func (e errManyTables) Hint() string {
 	return "remove tables that nobody needs: weir fw table NAME destroy"
 }
 
-// idleLocked notes that a table may have lost its last member, and now and then removes those that nobody needs.
+// idleLocked notes that a table may have lost its last member, and now and then removes those that
+// nobody needs.
 func (e *Engine) idleLocked(name string) error {
 	if e.tables[name] == nil || e.namedLocked(name) {
 		return nil
@@ -112,8 +114,8 @@ func isEmpty(table *ebpf.Map) (bool, error) {
 	return false, err
 }
 
-// dropTablesLocked gives ids back and lets go of their tables. In their places comes one empty table for all, which nobody asks: for
-// that the kernel waits for packets once.
+// dropTablesLocked gives ids back and lets go of their tables. In their places comes one empty
+// table for all, which nobody asks: for that the kernel waits for packets once.
 func (e *Engine) dropTablesLocked(ids []uint32) error {
 	if len(ids) == 0 {
 		return nil
@@ -229,7 +231,8 @@ func (t *firstTables) close() error {
 	return errors.Join(errs...)
 }
 
-// takeTablesLocked makes the first tables known under their names, once the rules that ask them are in force.
+// takeTablesLocked makes the first tables known under their names, once the rules that ask them are
+// in force.
 func (e *Engine) takeTablesLocked(t *firstTables) error {
 	e.staged = nil
 	for i, name := range t.names {

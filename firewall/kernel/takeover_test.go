@@ -54,8 +54,9 @@ func (g *guarded) reopen(t *testing.T) {
 	g.interfaces(t)
 }
 
-// TestAStartChangesNothingBeforeItsRules: from the end of an engine to the first Load of the next, whatever that is told, packets are judged by the old
-// rules with all that they name; a Load that fails half-way changes nothing either.
+// TestAStartChangesNothingBeforeItsRules: from the end of an engine to the first Load of the next,
+// whatever that is told, packets are judged by the old rules with all that they name; a Load that
+// fails half-way changes nothing either.
 func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
 	g := newGuarded(t, "add 1 check-state\n")
 	program := compile(t, namesRules)
@@ -115,7 +116,8 @@ func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
 	want("with the next rules", "81")
 }
 
-// TestTablesEndWithTheirOwner: what a table held that neither the rules nor a pod of the next engine tell of is gone with the first Load.
+// TestTablesEndWithTheirOwner: what a table held that neither the rules nor a pod of the next
+// engine tell of is gone with the first Load.
 func TestTablesEndWithTheirOwner(t *testing.T) {
 	g := newGuarded(t, namesRules)
 	for _, table := range []string{"clients", "app=web", "unnamed"} {
@@ -145,8 +147,8 @@ func TestTablesEndWithTheirOwner(t *testing.T) {
 	}
 }
 
-// TestTableNamesAreGivenBack makes more tables than there can be, one after the other, and then as many labels as there can be at once: rules and their
-// tables are not touched by that.
+// TestTableNamesAreGivenBack makes more tables than there can be, one after the other, and then as
+// many labels as there can be at once: rules and their tables are not touched by that.
 func TestTableNamesAreGivenBack(t *testing.T) {
 	nstest.Root(t)
 	hurry(t)
@@ -188,7 +190,8 @@ func TestTableNamesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestProgramsAreTakenOver: the next engine of the same build loads no programs; one of another build does, and takes the old ones away.
+// TestProgramsAreTakenOver: the next engine of the same build loads no programs; one of another
+// build does, and takes the old ones away.
 func TestProgramsAreTakenOver(t *testing.T) {
 	g := newGuarded(t, webRules)
 	id := func() any {
@@ -242,7 +245,8 @@ func TestProgramsAreTakenOver(t *testing.T) {
 	load(true)
 }
 
-// TestFewDescriptors starts engines with too few descriptors, at every number of them: such a start is refused and all interfaces stay guarded.
+// TestFewDescriptors starts engines with too few descriptors, at every number of them: such a start
+// is refused and all interfaces stay guarded.
 func TestFewDescriptors(t *testing.T) {
 	g := newGuarded(t, webRules)
 	for i := range 20 {
@@ -320,7 +324,8 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-// TestAnotherInterfaceWithTheSameIndex: an interface that goes and comes again with the same index, unnoticed, is guarded when it is attached again.
+// TestAnotherInterfaceWithTheSameIndex: an interface that goes and comes again with the same index,
+// unnoticed, is guarded when it is attached again.
 func TestAnotherInterfaceWithTheSameIndex(t *testing.T) {
 	g := newGuarded(t, webRules)
 	ip := func(n *nstest.Node, args string) {

@@ -113,8 +113,9 @@ func drain[T any](ch <-chan T) {
 	}
 }
 
-// applyLink takes a notification. It returns the index of a link that was made with the index of another that went: of its addresses some may have
-// been told before the other's end, which ended them, too.
+// applyLink takes a notification. It returns the index of a link that was made with the index of
+// another that went: of its addresses some may have been told before the other's end, which ended
+// them, too.
 func (t *table) applyLink(u netlink.LinkUpdate) (again int) {
 	index := int(u.IfInfomsg.Index)
 	switch {
