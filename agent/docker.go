@@ -33,7 +33,7 @@ func (d dockerNode) Ranges() []docker.Range {
 
 // serveDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the socket.
 func (n *Node) serveDocker() (stop func() error, err error) {
-	if n.pods == nil || !n.config.Settings.Pods.Docker {
+	if n.pods.Load() == nil || !n.config.Settings.Pods.Docker {
 		return func() error { return nil }, nil
 	}
 	socket := n.config.Paths.Docker()
@@ -44,7 +44,7 @@ func (n *Node) serveDocker() (stop func() error, err error) {
 	if l, err = unixsocket.Listen(socket); err != nil {
 		return nil, fmt.Errorf("listen for dockerd: %w", err)
 	}
-	node := dockerNode{NewRemote(api.NewClient(n.config.Paths.Socket())), n.pods}
+	node := dockerNode{NewRemote(api.NewClient(n.config.Paths.Socket())), n.pods.Load()}
 	s := http.Server{Handler: docker.New(node).Handler(), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

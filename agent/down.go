@@ -14,8 +14,8 @@ import (
 
 // remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody waits for the answer.
 func (n *Node) remove() error {
-	if n.pods != nil {
-		n.pods.manager.Wait()
+	if n.pods.Load() != nil {
+		n.pods.Load().manager.Wait()
 	}
 	n.mu.Lock()
 	keep := n.keeping
@@ -31,8 +31,11 @@ func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
 func Down(p Paths, keep bool) error {
 	var held claims
 	defer func() { held.release() }()
-	for _, dir := range []string{p.Run(), p.Pins()} {
-		l, err := lockDir(dir)
+	for _, one := range []struct {
+		dir   string
+		claim func(string) (*lock, error)
+	}{{p.Run(), lockIn}, {p.Pins(), lockDir}} {
+		l, err := one.claim(one.dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -77,7 +80,7 @@ func removeLeftovers(p Paths) error {
 func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
 
 func removeRun(p Paths) error {
-	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()), p.removeEmpty(p.Run()))
+	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()), removeFile(filepath.Join(p.Run(), lockName)), p.removeEmpty(p.Run()))
 }
 
 func removeFile(path string) error {

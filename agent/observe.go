@@ -79,8 +79,9 @@ func newObserver(dir string, history time.Duration, log *slog.Logger) *observer 
 	return o
 }
 
-// observe starts everything that listens to the engine. stop ends it.
-func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
+// observe starts everything that listens to the engine. stop ends it. Without a place for the
+// journal there is no history, and everything else.
+func (n *Node) observe(ctx context.Context) (stop func() error) {
 	o := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
 	o.kept = n.eventsKept
 	n.nameThings(o)
@@ -99,15 +100,12 @@ func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
 		o.sub = o.hub.Subscribe(readerQueue)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	watched, recorded := make(chan error, 1), make(chan error, 1)
-	go func() {
-		err := n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
-		if ctx.Err() == nil {
-			n.problem("events are not told and idle connections are not probed: "+err.Error(), "weir doctor")
-			err = nil
-		}
-		watched <- err
-	}()
+	var watched sync.WaitGroup
+	watched.Go(func() {
+		n.keepRunning(ctx, "events are not told and idle connections are not probed", "weir doctor", func(ctx context.Context) error {
+			return n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
+		})
+	})
 	lost := func() (uint64, error) {
 		s, err := n.engine.Stats()
 		if err == nil {
@@ -115,14 +113,13 @@ func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
 		}
 		return s.Lost, err
 	}
+	recorded := make(chan error, 1)
 	go func() { recorded <- o.record(ctx, lost) }()
 	return func() error {
 		cancel()
-		if err := <-watched; err != nil && !errors.Is(err, context.Canceled) {
-			return errors.Join(err, <-recorded)
-		}
+		watched.Wait()
 		return <-recorded
-	}, nil
+	}
 }
 
 // record feeds the journal and top until ctx ends. engineLost returns how many events the engine has lost in all.

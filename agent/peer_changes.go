@@ -249,7 +249,7 @@ func (p *peers) cutLocked(had []netip.Prefix) {
 
 // tellRanges tells the engine that the pod ranges of peers have changed.
 func (n *Node) tellRanges() error {
-	if n.pods == nil {
+	if n.pods.Load() == nil {
 		return nil
 	}
 	return n.tellMasquerade()

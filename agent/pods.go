@@ -27,25 +27,37 @@ type pods struct {
 
 var errNoPods = errors.New("this node gives no networks to containers; set [pods] ranges in weir.toml")
 
+var errPodsLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
+
+// noPods says why there are no pods.
+func (n *Node) noPods() error {
+	if len(n.config.Settings.Pods.Ranges) > 0 {
+		return errPodsLater
+	}
+	return errNoPods
+}
+
 // beginPods takes over the pods of an earlier run and tells the engine of them.
 func (n *Node) beginPods() error {
 	s := n.config.Settings.Pods
 	if len(s.Ranges) == 0 {
 		return nil
 	}
-	if err := recordSysctls(n.config.Paths); err != nil {
-		n.problem("the kernel's settings before Weir cannot be recorded: "+err.Error(),
-			"weir down will leave net.ipv4.ip_forward as it is then")
+	if n.pods.Load() == nil {
+		if err := recordSysctls(n.config.Paths); err != nil {
+			n.problem("the kernel's settings before Weir cannot be recorded: "+err.Error(),
+				"weir down will leave net.ipv4.ip_forward as it is then")
+		}
+		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
+		var err error
+		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
+			Failed: p.tellFailed, Told: p.told, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
+		if err != nil {
+			return fmt.Errorf("containers: %w", err)
+		}
+		n.pods.Store(p)
 	}
-	p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
-	var err error
-	p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
-		Failed: p.tellFailed, Told: p.told, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
-	if err != nil {
-		return fmt.Errorf("containers: %w", err)
-	}
-	n.pods = p
-	if err := p.labels.begin(); err != nil {
+	if err := n.pods.Load().labels.begin(); err != nil {
 		return err
 	}
 	return n.tellMasquerade()
@@ -64,14 +76,14 @@ func (n *Node) tellMasquerade() error {
 // attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: if this call made
 // it, it is taken away again.
 func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
-	if n.pods == nil {
-		return api.Pod{}, errNoPods
+	if n.pods.Load() == nil {
+		return api.Pod{}, n.noPods()
 	}
 	spec, err := specOf(r)
 	if err != nil {
 		return api.Pod{}, err
 	}
-	p, made, err := n.pods.manager.Attach(ctx, spec)
+	p, made, err := n.pods.Load().manager.Attach(ctx, spec)
 	if err != nil {
 		return api.Pod{}, err
 	}
@@ -79,7 +91,7 @@ func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 		n.log.Info("attached", "pod", p.Name, "addresses", p.Addrs)
 	}
 	if err := ctx.Err(); made && err != nil {
-		return api.Pod{}, errors.Join(err, n.pods.detach(context.WithoutCancel(ctx), p.Container, p.IfName, false))
+		return api.Pod{}, errors.Join(err, n.pods.Load().detach(context.WithoutCancel(ctx), p.Container, p.IfName, false))
 	}
 	view := podView(p)
 	view.Version = api.Version
@@ -87,10 +99,10 @@ func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 }
 
 func (n *Node) detachPod(ctx context.Context, r api.Detach) (api.Done, error) {
-	if n.pods == nil {
-		return api.Done{}, errNoPods
+	if n.pods.Load() == nil {
+		return api.Done{}, n.noPods()
 	}
-	return api.Done{Version: api.Version}, n.pods.detach(ctx, r.Container, r.IfName, r.Hurry)
+	return api.Done{Version: api.Version}, n.pods.Load().detach(ctx, r.Container, r.IfName, r.Hurry)
 }
 
 // detach takes a pod away, by the id or the name of its container. One that is not there is no error: whoever asks wants it gone.
@@ -114,32 +126,32 @@ func (p *pods) detach(ctx context.Context, name, ifName string, hurry bool) erro
 }
 
 func (n *Node) checkPod(r api.Check) (api.Done, error) {
-	if n.pods == nil {
-		return api.Done{}, errNoPods
+	if n.pods.Load() == nil {
+		return api.Done{}, n.noPods()
 	}
-	return api.Done{Version: api.Version}, n.pods.manager.Check(r.Container, r.IfName, r.Addrs)
+	return api.Done{Version: api.Version}, n.pods.Load().manager.Check(r.Container, r.IfName, r.Addrs)
 }
 
 // keepPods is a runtime's garbage collection. Other networks, Docker's, and what was attached by hand are not its business.
 func (n *Node) keepPods(ctx context.Context, r api.Keep) (api.Done, error) {
-	if n.pods == nil {
-		return api.Done{}, errNoPods
+	if n.pods.Load() == nil {
+		return api.Done{}, n.noPods()
 	}
 	if r.Network == "" {
 		return api.Done{}, errors.New("keep pods of which network? Name it as it was named when they were attached")
 	}
 	var errs []error
-	for _, p := range n.pods.manager.List() {
+	for _, p := range n.pods.Load().manager.List() {
 		if p.Network == r.Network && !slices.Contains(r.Attachments, p.Key) {
-			errs = append(errs, n.pods.detach(ctx, p.Container, p.IfName, false))
+			errs = append(errs, n.pods.Load().detach(ctx, p.Container, p.IfName, false))
 		}
 	}
-	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.manager.Sweep(ctx))...)
+	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.Load().manager.Sweep(ctx))...)
 }
 
 func (n *Node) listPods() (api.Pods, error) {
 	list := api.Pods{Version: api.Version, Pods: []api.Pod{}}
-	if n.pods == nil {
+	if n.pods.Load() == nil {
 		return list, nil
 	}
 	counters, err := (&podPath{node: n}).Endpoints()
@@ -150,7 +162,7 @@ func (n *Node) listPods() (api.Pods, error) {
 	for _, c := range counters {
 		byIndex[c.Index] = c
 	}
-	for _, p := range n.pods.manager.List() {
+	for _, p := range n.pods.Load().manager.List() {
 		view, c := podView(p), byIndex[p.Index]
 		view.Packets = [2]uint64{c.PacketsIn, c.PacketsOut}
 		view.Bytes = [2]uint64{c.BytesIn, c.BytesOut}

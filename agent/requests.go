@@ -54,6 +54,7 @@ func (n *Node) load(r api.Load) (api.Done, error) {
 	if err := n.book.load(ruleState{set: set, strict: true, source: r.Name}, try); err != nil {
 		return api.Done{}, err
 	}
+	n.solved(aboutLockDown)
 	n.log.Info("loaded", "file", r.Name, "rules", len(set.Rules), "trial", try)
 	if try == 0 {
 		return n.done(""), nil
@@ -88,6 +89,7 @@ func (n *Node) reload() error {
 	if err := n.book.loadFile(ruleState{set: set, strict: true, source: file}, version(text)); err != nil {
 		return err
 	}
+	n.solved(aboutLockDown)
 	n.log.Info("loaded", "file", file, "rules", len(set.Rules))
 	return nil
 }

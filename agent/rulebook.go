@@ -111,13 +111,17 @@ func (b *rulebook) change(edit func(*rule.Ruleset) error) error {
 	return b.enforceSavedLocked(next)
 }
 
-// begin puts the first rules in force. They come from a file and may not fit on the disk: unsaved says why a restart would begin with
-// other ones.
-func (b *rulebook) begin(first ruleState) (unsaved, err error) {
+// begin puts the first rules in force. They come from a file and may not fit on the disk: unsaved
+// says why a restart would begin with other ones. Without save they are none for a restart to begin
+// with.
+func (b *rulebook) begin(first ruleState, save bool) (unsaved, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.enforceLocked(first); err != nil {
 		return nil, err
+	}
+	if !save {
+		return nil, nil
 	}
 	return b.keep.save(first), nil
 }

@@ -17,6 +17,7 @@ type firstRules struct {
 	ruleState
 	denied  bool         // the saved rules, which the last agent enforced, denied by default
 	aside   bool         // saved rules are set aside: the rule file was edited since
+	unsaved bool         // they are not to be saved
 	problem error        // the rule file cannot be used; the saved rules are in force instead
 	damage  *api.Problem // the saved rules cannot be used; the rule file is in force instead
 }

@@ -26,6 +26,8 @@ type Settings struct {
 	Metrics string
 	// LogJSON makes the agent's own log JSON lines.
 	LogJSON bool
+	// SSH says whether ssh is let in while the host is locked down for want of rules.
+	SSH SSH
 	// Pods says how containers get their network.
 	Pods PodSettings
 	// Overlay is the tunnel to other nodes.
@@ -34,7 +36,7 @@ type Settings struct {
 
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
-	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute,
+	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute, SSH: SSHAsRules,
 		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
 }
 
@@ -43,7 +45,10 @@ type settingsFile struct {
 	Interfaces []string `toml:"interfaces"`
 	Essential  *bool    `toml:"essential"`
 	Log        string   `toml:"log"`
-	Observe    struct {
+	LockDown   struct {
+		SSH string `toml:"ssh"`
+	} `toml:"lock_down"`
+	Observe struct {
 		History *string `toml:"history"`
 		Metrics string  `toml:"metrics"`
 	} `toml:"observe"`
@@ -172,6 +177,13 @@ func (f settingsFile) settings() (Settings, error) {
 		s.LogJSON = true
 	default:
 		return s, fmt.Errorf(`log: %q is neither "text" nor "json"`, f.Log)
+	}
+	switch ssh := SSH(f.LockDown.SSH); ssh {
+	case "":
+	case SSHAsRules, SSHAlways, SSHNever:
+		s.SSH = ssh
+	default:
+		return s, fmt.Errorf(`lock_down.ssh: %q is none of "rules", "always" and "never"`, ssh)
 	}
 	if err := f.observe(&s); err != nil {
 		return s, err

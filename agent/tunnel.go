@@ -127,10 +127,10 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 		for name := range r.set.Tables {
 			err = errors.Join(err, e.SetTable(name, offline.Entries(r.set.Tables[name])))
 		}
-		if n.pods != nil {
-			n.pods.labels.mu.Lock() // a pod that comes now is told to both engines
-			defer n.pods.labels.mu.Unlock()
-			for name, members := range n.pods.labels.tables {
+		if n.pods.Load() != nil {
+			n.pods.Load().labels.mu.Lock() // a pod that comes now is told to both engines
+			defer n.pods.Load().labels.mu.Unlock()
+			for name, members := range n.pods.Load().labels.tables {
 				err = errors.Join(err, e.SetTable(name, labelEntries(members)))
 			}
 		}

@@ -87,8 +87,8 @@ func (n *Node) tables() (api.Tables, error) {
 			a.Tables = append(a.Tables, t)
 		}
 	})
-	if n.pods != nil {
-		a.Tables = append(a.Tables, n.pods.tables()...)
+	if n.pods.Load() != nil {
+		a.Tables = append(a.Tables, n.pods.Load().tables()...)
 	}
 	return a, nil
 }

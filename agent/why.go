@@ -45,10 +45,10 @@ func (n *Node) questions(p *rule.Program, set *rule.Ruleset, ifs []firewall.Inte
 		return nil, err
 	}
 	e, err := offline.Engine(offline.Small(n.config.Settings.Engine), p, set, ifs, routes)
-	if err != nil || n.pods == nil {
+	if err != nil || n.pods.Load() == nil {
 		return e, err
 	}
-	return e, n.pods.tell(e)
+	return e, n.pods.Load().tell(e)
 }
 
 // tell hands the tables of labels to an engine.
@@ -68,6 +68,9 @@ func hostRoutes() ([]firewall.Route, error) {
 		return nil, err
 	}
 	defer conn.Close()
+	if err := conn.Within(slowest); err != nil {
+		return nil, err
+	}
 	routes, err := conn.Routes(0)
 	if err != nil {
 		return nil, err

@@ -236,6 +236,8 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	}
 	closed.quiet(t, "at boot")
 
+	m.failedStarts(closed)
+
 	m.run("dpkg", "--no-triggers", "-P", "weir")
 	if err := closed.wait(1); err != nil {
 		t.Errorf("after the removal: %v", err)
@@ -304,6 +306,39 @@ systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
 	m.run("sh", "-ec", "systemctl stop web proxy; weir pod detach web; ip netns del web; weir peer remove beside")
 	other.weir("down")
 	other.wait()
+}
+
+// failedStarts starts the unit with files that it cannot use, on a host that nothing guards: the
+// host is closed, and as soon as the files are right the unit runs, however often it has failed.
+func (m *machine) failedStarts(closed *knocker) {
+	m.t.Helper()
+	m.run("sh", "-c", "systemctl stop weir; weir down; cp /etc/weir/rules /srv/rules; rm -rf /var/lib/weir; echo 'add nonsense' >/etc/weir/rules; systemctl start weir")
+	if out, _ := m.try("weir", "status"); !strings.Contains(out, "locked down") {
+		m.t.Errorf("with rules that cannot be used the node is %s", out)
+	}
+	closed.arrived.Store(0)
+	closed.quiet(m.t, "with rules that cannot be used")
+	m.run("sh", "-c", "systemctl stop weir; weir down; cp /srv/rules /etc/weir/rules; echo nonsense=1 >/etc/weir/weir.toml")
+	m.try("systemctl", "start", "weir")
+	within(m.t, 120*time.Second, "the unit has failed more often than systemd's own limit", func() error {
+		if n, _ := strconv.Atoi(m.property("weir", "NRestarts")); n < 7 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
+	closed.arrived.Store(0)
+	closed.quiet(m.t, "with settings that cannot be used")
+	m.run("rm", "/etc/weir/weir.toml")
+	within(m.t, 120*time.Second, "the unit runs again", func() error {
+		if s := m.property("weir", "SubState"); s != "running" {
+			return fmt.Errorf("it is %s", s)
+		}
+		return nil
+	})
+	if out := m.run("weir", "status"); !strings.Contains(out, "healthy") {
+		m.t.Errorf("after all the node is %s", out)
+	}
+	closed.quiet(m.t, "after failed starts")
 }
 
 // knocker sends datagrams to a port that the rules close, all the time, and counts those that arrive.

@@ -68,10 +68,10 @@ struct table {
 	__uint(value_size, sizeof(__u32));
 };
 
-// Tables by their lasting ids.
+// Tables by their ids. There is room for those of two rule sets, of which one replaces the other.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 8192);
 	__type(key, __u32);
 	__array(values, struct table);
 } tables SEC(".maps");
@@ -188,7 +188,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 8192);
+	__uint(max_entries, 16384);
 	__type(key, struct label_key);
 	__type(value, struct label);
 } labels SEC(".maps");

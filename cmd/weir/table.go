@@ -3,7 +3,7 @@ package main
 // verbs returns every verb in the order in which help lists them.
 func verbs() []verb {
 	return []verb{
-		{"up", "[--config FILE] [--rules FILE] [--iface GLOB]...", "Run the node in the foreground until it is stopped", runUp},
+		{"up", "[--config FILE] [--rules FILE] [--iface GLOB]... [--boot|--last-resort]", "Run the node in the foreground until it is stopped", runUp},
 		{"down", "[--keep]", "Stop the node, detach everything and remove every trace", runDown},
 		{"status", "[-j] [--wait TIME]", "Say how the node is, and what is wrong", runStatus},
 		{"doctor", "[-j] [--bundle FILE [--mask]]", "Try what this kernel can do for Weir and say what is lost where it cannot", runDoctor},

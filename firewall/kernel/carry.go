@@ -32,6 +32,9 @@ func (e *Engine) findOlder() (*older, error) {
 	if err != nil {
 		return nil, err
 	}
+	if e.resized {
+		others = append([]string{e.dir}, others...)
+	}
 	for _, dir := range others {
 		pins, err := openPins(dir)
 		if errors.Is(err, errNotRead) || errors.Is(err, fs.ErrNotExist) {
@@ -201,26 +204,40 @@ func (e *Engine) carryCountersLocked() error {
 	return nil
 }
 
-// setAsideIfResized moves the pins of tables of other sizes than they should have out of the way, as those of another engine.
-func (e *Engine) setAsideIfResized() error {
+// isResized says that what is pinned has tables of other sizes than they should have: it counts as
+// another engine's.
+func (e *Engine) isResized() (bool, error) {
 	if e.dir == "" {
-		return nil
+		return false, nil
 	}
 	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks), "sources": sourceCells(e.options.MaxEmbryonic) / sourceLine} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(e.dir, name), nil)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+			return false, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		have := m.MaxEntries()
 		if err := m.Close(); err != nil {
-			return err
+			return false, err
 		}
 		if have != want {
-			return setAside(e.dir)
+			return true, nil
 		}
 	}
+	return false, nil
+}
+
+// setAsideLocked moves what is pinned with other sizes out of the way of our own pins.
+func (e *Engine) setAsideLocked() error {
+	to, err := setAside(e.dir)
+	if err != nil {
+		return fmt.Errorf("set the tables of other sizes aside: %w", err)
+	}
+	if e.older != nil && e.older.dir == e.dir {
+		e.older.dir = to
+	}
+	e.resized = false
 	return nil
 }

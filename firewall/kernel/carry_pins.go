@@ -294,13 +294,14 @@ func (x *entry) call(flow uint8, link uint32) weirCall {
 	return c
 }
 
-// setAside renames a directory of pins, so that it counts as that of another engine.
-func setAside(dir string) error {
+// setAside renames a directory of pins, so that it counts as that of another engine, and returns
+// its new name.
+func setAside(dir string) (to string, err error) {
 	for n := 1; ; n++ {
-		to := fmt.Sprintf("%s-%d", dir, n)
+		to = fmt.Sprintf("%s-%d", dir, n)
 		if _, err := os.Stat(to); err == nil {
 			continue
 		}
-		return os.Rename(dir, to)
+		return to, os.Rename(dir, to)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
@@ -34,30 +35,36 @@ type Engine struct {
 	options   firewall.Options
 	objects   weirObjects
 	takenOver bool
+	resized   bool   // the pins in dir have tables of other sizes: they are set aside as those of an older engine
+	reused    bool   // the programs are those that were pinned
+	guarded   bool   // the engine that was taken over was attached somewhere
 	plain     bool   // Config.PlainRedirect
 	noCookies string // why there are no SYN cookies, "" if there are
 
 	mu       sync.Mutex
-	config   weirConfig                     // guarded by mu; what the kernel's map says
-	ids      *ids                           // guarded by mu
-	labels   *labels                        // guarded by mu
-	prog     *rule.Program                  // guarded by mu; nil until Load
-	rules    []weirCode                     // guarded by mu; of the image in force, by slot
-	slotByID map[uint32]int                 // guarded by mu; slots of rules by id, of the rules that begin at slotsOf
-	slotsOf  *weirCode                      // guarded by mu
-	serial   uint32                         // guarded by mu
-	kinds    uint32                         // guarded by mu; bit per kind of event that Watch is to tell of
-	watched  bool                           // guarded by mu; there is a Watch
-	capture  func(*firewall.Captured)       // guarded by mu; who captures frames, nil for nobody
-	tables   map[string]*ebpf.Map           // guarded by mu
-	ifs      []firewall.Interface           // guarded by mu; in order of index
-	told     bool                           // guarded by mu; ifs is what the kernel has
-	links    map[uint32]*attachment         // guarded by mu; by interface index
-	noTCX    bool                           // guarded by mu; the kernel is older than tcx
-	ticking  bool                           // guarded by mu; the sweep's timer runs
-	older    *older                         // guarded by mu; another engine's pins, until all interfaces have changed hands
-	carried  int                            // guarded by mu; states that came from there
-	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map, nil for anything
+	config   weirConfig                       // guarded by mu; what the kernel's map says
+	ids      *ids                             // guarded by mu
+	labels   *labels                          // guarded by mu
+	prog     *rule.Program                    // guarded by mu; nil until Load
+	rules    []weirCode                       // guarded by mu; of the image in force, by slot
+	slotByID map[uint32]int                   // guarded by mu; slots of rules by id, of the rules that begin at slotsOf
+	slotsOf  *weirCode                        // guarded by mu
+	serial   uint32                           // guarded by mu
+	kinds    uint32                           // guarded by mu; bit per kind of event that Watch is to tell of
+	watched  bool                             // guarded by mu; there is a Watch
+	capture  func(*firewall.Captured)         // guarded by mu; who captures frames, nil for nobody
+	tables   map[string]*ebpf.Map             // guarded by mu
+	ifs      []firewall.Interface             // guarded by mu; in order of index
+	told     bool                             // guarded by mu; ifs is what the kernel has
+	links    map[uint32]*attachment           // guarded by mu; by interface index
+	defunct  []*attachment                    // guarded by mu; pinned, but their interfaces are gone
+	idle     int                              // guarded by mu; tables that may be empty since some were removed last
+	staged   map[string][]firewall.TableEntry // guarded by mu; tables told before the first Load, nil after it
+	noTCX    bool                             // guarded by mu; the kernel is older than tcx
+	ticking  bool                             // guarded by mu; the sweep's timer runs
+	older    *older                           // guarded by mu; another engine's pins, until all interfaces have changed hands
+	carried  int                              // guarded by mu; states that came from there
+	networks map[weirTableKey]weirConnected   // guarded by mu; what is in the map, nil for anything
 
 	addresses map[weirIfaceAddress]uint32 // guarded by mu; what is in the map, nil for anything
 
@@ -81,14 +88,16 @@ const layout = 13
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
 
-// Open loads the programs and makes or takes over the maps. Nothing is attached that was not attached before.
+// Open loads the programs and makes or takes over the maps. It changes nothing: what an earlier
+// engine has pinned stays in force until the first Load, which takes over all of it at once or,
+// when it fails, nothing. Interfaces and tables that are told before come with that Load.
 func Open(c Config) (*Engine, error) {
 	if err := checkOptions(&c.Options); err != nil {
 		return nil, err
 	}
 	e := &Engine{
 		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{}, links: map[uint32]*attachment{},
-		plain: c.PlainRedirect,
+		plain: c.PlainRedirect, staged: map[string][]firewall.TableEntry{},
 	}
 	if c.Dir != "" {
 		e.dir = layoutDir(c.Dir)
@@ -123,7 +132,7 @@ func (e *Engine) open() error {
 	if err := separateCalls(spec); err != nil {
 		return err
 	}
-	if err := e.setAsideIfResized(); err != nil {
+	if e.resized, err = e.isResized(); err != nil {
 		return err
 	}
 	old, err := e.pinnedMaps(spec)
@@ -131,10 +140,10 @@ func (e *Engine) open() error {
 		return err
 	}
 	defer old.close()
-	if err := spec.LoadAndAssign(&e.objects, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
+	e.takenOver = len(old) > 0
+	if err := e.loadPrograms(spec, old); err != nil {
 		return loadError(err)
 	}
-	e.takenOver = len(old) > 0
 	e.labels, err = readLabels(e.objects.Labels)
 	if err != nil {
 		return err
@@ -151,28 +160,21 @@ func (e *Engine) open() error {
 	if e.older, err = e.findOlder(); err != nil {
 		return err
 	}
-	if !e.takenOver {
-		if err := e.resumeForwarding(); err != nil {
-			return err
-		}
-		return e.pin()
+	if err := e.readForwarding(); err != nil || !e.takenOver {
+		return err
 	}
 	if err := e.resume(); err != nil {
 		return err
 	}
-	if err := e.pin(); err != nil {
-		return err
-	}
-	if err := e.resumeLinks(); err != nil {
-		return err
-	}
-	return e.resumeForwarding()
+	return e.openLinks()
 }
 
 // loadError adds what usually helps.
 func loadError(err error) error {
 	var ve *ebpf.VerifierError
 	switch {
+	case fewDescriptors(err):
+		return fmt.Errorf("load the eBPF programs: %w (raise the limit of open files: ulimit -n)", err)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("load the eBPF programs: %w (run as root)", err)
 	case errors.As(err, &ve):
@@ -265,11 +267,20 @@ func (e *Engine) configure() error {
 	return e.putConfigLocked()
 }
 
+// fewDescriptors says that this process, or the system, may open no more files.
+func fewDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
 // fragLife is how long a first fragment is remembered, ns.
 const fragLife = 30e9
 
-// putConfigLocked writes the settings. What the sweep has found out about the clock meanwhile stays.
+// putConfigLocked writes the settings. Those of an earlier engine stay until the first Load: see
+// publishLocked. What the sweep has found out about the clock meanwhile stays.
 func (e *Engine) putConfigLocked() error {
+	if e.pending() {
+		return nil
+	}
 	var there weirConfig
 	if err := e.objects.Config.Lookup(uint32(0), &there); err != nil {
 		return fmt.Errorf("read the settings in the kernel: %w", err)
@@ -304,6 +315,9 @@ func bit(b bool) uint32 {
 	return 0
 }
 
+// pending says that an earlier engine's rules are in force, untouched.
+func (e *Engine) pending() bool { return e.takenOver && e.staged != nil }
+
 // TakenOver reports whether Open found the maps of an earlier engine and goes on with them.
 func (e *Engine) TakenOver() bool { return e.takenOver }
 
@@ -325,6 +339,10 @@ func (e *Engine) release() error {
 		}
 	}
 	clear(e.links)
+	for _, a := range e.defunct {
+		errs = append(errs, a.close(false))
+	}
+	e.defunct = nil
 	errs = append(errs, e.releaseLocalLocked())
 	if e.older != nil {
 		errs = append(errs, e.older.pins.close())

@@ -13,8 +13,8 @@ import (
 
 var _ firewall.Forwarder = (*Engine)(nil)
 
-// resumeForwarding reads what is known of pods from the maps, which are empty in a new engine.
-func (e *Engine) resumeForwarding() error {
+// readForwarding reads what is known of pods from the maps, which are empty in a new engine.
+func (e *Engine) readForwarding() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.objects.Forwarding.Lookup(uint32(0), &e.forwarding); err != nil {
@@ -30,11 +30,7 @@ func (e *Engine) resumeForwarding() error {
 	if e.cards, err = readAll[uint32, weirCard](e.objects.Cards); err != nil {
 		return fmt.Errorf("read the cards in the kernel: %w", err)
 	}
-	e.forwarding.Plain = bit(e.plain)
-	if err := e.putForwardingLocked(); err != nil {
-		return err
-	}
-	return e.resumeLocalLocked()
+	return nil
 }
 
 // putForwardingLocked writes the settings. It follows every change of pods or cards: packets forget what they found out before.

@@ -20,6 +20,10 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := slices.SortedFunc(slices.Values(ifs), firewall.ByIndex)
+	if e.staged != nil { // the first Load tells them
+		e.ifs = now
+		return nil
+	}
 	old := e.ifs
 	if !e.told { // what an earlier engine has written is anything
 		old = nil

@@ -150,7 +150,7 @@ func (e *Engine) releaseLocalLocked() error {
 
 // resumeLocalLocked gives the pinned hook of the loopback the present program.
 func (e *Engine) resumeLocalLocked() error {
-	if e.dir == "" || e.forwarding.Published == 0 {
+	if e.dir == "" || e.forwarding.Published == 0 || e.local != nil {
 		return nil
 	}
 	l, err := link.LoadPinnedLink(filepath.Join(e.dir, localLink), nil)
@@ -160,7 +160,7 @@ func (e *Engine) resumeLocalLocked() error {
 	if err != nil {
 		return fmt.Errorf("take over the link of the loopback: %w", err)
 	}
-	if err := l.Update(e.objects.WeirLocal); err != nil {
+	if err := updateLink(l, e.objects.WeirLocal); err != nil {
 		return errors.Join(fmt.Errorf("update the program of the loopback: %w", err), l.Close())
 	}
 	e.local = &local{link: l}
