@@ -89,7 +89,7 @@ func TestDownClaimsThePins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.release()
-	if err := Down(p); !errors.Is(err, errLocked, false) {
+	if err := Down(p, false); !errors.Is(err, errLocked) {
 		t.Errorf("got %v, want %v", err, errLocked)
 	}
 }

@@ -60,7 +60,7 @@ func newBook(t *testing.T) (*rulebook, *soft.Engine) {
 	}
 	b := &rulebook{engine: e, keep: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"), file: noFile},
 		prepare: func(*rule.Program) error { return nil }, failed: func(err error) { t.Error(err) }}
-	if unsaved, err := b.begin(ruleState{set: new(rule.Ruleset), source: "none"}); err != nil || unsaved != nil {
+	if unsaved, err := b.begin(ruleState{set: new(rule.Ruleset), source: "none"}, true); err != nil || unsaved != nil {
 		t.Fatal(err, unsaved)
 	}
 	t.Cleanup(func() {

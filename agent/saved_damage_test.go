@@ -204,7 +204,7 @@ func TestStartThatCannotSave(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	unblock := block(t, filepath.Dir(b.keep.path))
-	unsaved, err := b.begin(ruleState{set: ruleset(t, "add 10 deny tcp from any to any 82"), source: "x"})
+	unsaved, err := b.begin(ruleState{set: ruleset(t, "add 10 deny tcp from any to any 82"), source: "x"}, true)
 	if err != nil || unsaved == nil {
 		t.Errorf("%v, unsaved %v", err, unsaved)
 	}
