@@ -43,7 +43,7 @@ func (d *Damaged) Hint() string {
 // itself is none the worse: what the kernel knows of it makes a new record.
 func (m *Manager) load() ([]*Pod, error) {
 	if err := m.store.sweep(); err != nil {
-		m.config.Failed(err)
+		m.config.Told(err)
 	}
 	pods, damaged, err := m.store.load()
 	if err != nil {
