@@ -39,7 +39,7 @@ func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 			}
 			if slot, ok := maker(p, e); ok {
 				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: o.from, To: o.to,
-					Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number, FlowName: p.Flows[p.Rules[slot].Flow]})
+					Link: hook.Link(), Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number, FlowName: p.Flows[p.Rules[slot].Flow]})
 			}
 			break
 		}

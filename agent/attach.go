@@ -7,8 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -17,29 +21,76 @@ import (
 func (n *Node) follow() error {
 	n.following.Lock() // an older look at the interfaces must not be told after a newer one
 	defer n.following.Unlock()
+	if n.held {
+		return nil
+	}
 	now := n.links.interfaces()
 	changed, gone := firewall.Changes(n.followed, now)
+	remade := n.links.takeRemade()
 	if len(changed)+len(gone) > 0 {
 		if err := n.engine.SetInterfaces(now); err != nil {
+			n.links.keepRemade(remade)
 			return err
 		}
 		n.followed = now
 	}
+	n.lookAgain(remade)
 	return n.attach(changed, gone)
 }
 
-// routesChanged notes that the routes have to be told again.
-func (n *Node) routesChanged() {
+// lookAgain has the hooks looked at of interfaces that may be others than those that were guarded
+// under their index.
+func (n *Node) lookAgain(remade map[int]bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, i := range n.followed {
+		if _, on := n.attached[i.Index]; on && remade[int(i.Index)] {
+			n.attachLocked(i)
+		}
+	}
+}
+
+// routesChanged notes that the routes have to be told again. With mtu, those with an MTU of their
+// own may have changed.
+func (n *Node) routesChanged(mtu bool) {
+	if mtu {
+		n.remeasure.Store(true)
+	}
 	select {
 	case n.reroute <- struct{}{}:
 	default:
 	}
 }
 
-// followRoutes tells the engine the host's routes, if the rules in force ask about them.
+// followRoutes tells the engine the host's routes, if the rules in force ask about them, and which
+// have an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
 	n.book.view(func(_ ruleState, p *rule.Program) { err = n.tellRoutes(p) })
+	if n.pods.Load() != nil && n.remeasure.Swap(false) {
+		mtus := n.tellMTUs()
+		if mtus != nil {
+			n.remeasure.Store(true)
+		}
+		err = errors.Join(err, mtus)
+	}
 	return err
+}
+
+func (n *Node) tellMTUs() error {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	routes, err := conn.RoutesWithMTU()
+	if err != nil {
+		return err
+	}
+	var all []kernel.RouteMTU
+	for _, r := range routes {
+		all = append(all, kernel.RouteMTU{Dst: r.Dst, MTU: uint32(r.MTU)})
+	}
+	return n.engine.SetRouteMTUs(all)
 }
 
 // tellRoutes tells the engine the host's routes, if the rules ask about them: there can be a million.
@@ -54,26 +105,31 @@ func (n *Node) tellRoutes(p *rule.Program) error {
 	return n.engine.SetRoutes(routes)
 }
 
-// attach puts the hooks on those of the changed interfaces that are to be guarded, and once more on those that refused, and takes them off the others. An
-// interface that refuses is a problem that the status shows; one that vanished meanwhile is none, and its going will be told.
+// attach puts the hooks on those of the changed interfaces that are to be guarded, and once more on
+// those that refused, and takes them off the others. An interface that refuses is a problem that
+// the status shows; one that vanished meanwhile is none, and its going will be told. When the
+// kernel does not answer for one in time, the others wait for the next look.
 func (n *Node) attach(changed, gone []firewall.Interface) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var errs []error
+	var late error
 	for _, i := range gone {
 		errs = append(errs, n.detachLocked(i))
 	}
 	for _, i := range changed {
 		if !n.config.Settings.guards(i.Name) || n.isTunnel(i.Name) {
 			errs = append(errs, n.detachLocked(i))
-		} else if _, on := n.attached[i.Index]; !on {
-			n.attachLocked(i)
+		} else if _, on := n.attached[i.Index]; !on && late == nil {
+			late = n.attachLocked(i)
+		} else if !on {
+			n.refused[i.Index] = late
 		}
 	}
 	for index := range n.refused {
 		at, there := slices.BinarySearchFunc(n.followed, firewall.Interface{Index: index}, firewall.ByIndex)
-		if there && !slices.ContainsFunc(changed, func(i firewall.Interface) bool { return i.Index == index }) {
-			n.attachLocked(n.followed[at])
+		if there && late == nil && !slices.ContainsFunc(changed, func(i firewall.Interface) bool { return i.Index == index }) {
+			late = n.attachLocked(n.followed[at])
 		}
 	}
 	return errors.Join(errs...)
@@ -104,18 +160,26 @@ func (n *Node) detachOthers() error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) attachLocked(i firewall.Interface) {
+// attachLocked puts the hooks on an interface. late says that the kernel did not answer in time.
+func (n *Node) attachLocked(i firewall.Interface) (late error) {
 	hook, err := n.engine.Attach(i.Index)
 	if err == nil {
+		if n.attached[i.Index] != hook {
+			n.log.Info("guarding", "interface", i.Name, "hook", hook)
+		}
 		n.attached[i.Index] = hook
 		delete(n.refused, i.Index)
-		n.log.Info("guarding", "interface", i.Name, "hook", hook)
-		return
+		return nil
 	}
+	delete(n.attached, i.Index)
 	if n.refused[i.Index] == nil {
 		n.log.Error("cannot guard", "interface", i.Name, "err", err)
 	}
 	n.refused[i.Index] = err
+	if errors.Is(err, unix.EAGAIN) {
+		return err
+	}
+	return nil
 }
 
 // interfaces lists what is guarded, and as problems what is not although it should be.
@@ -138,15 +202,18 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 		problems = append(problems, api.Problem{What: "no interface is guarded",
 			Advice: fmt.Sprintf("none matches %q; see weir up --iface", n.config.Settings.Interfaces)})
 	}
-	return guarded, append(problems, n.problems...)
+	return guarded, append(problems, n.problems.list()...)
 }
 
 // status says how the node is.
 func (n *Node) status() (api.Status, error) {
-	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began, TakenOver: n.engine.TakenOver(), Pods: n.pods != nil,
+	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began, TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{}, Default: "allow"}
 	s.Interfaces, s.Problems = n.interfaces()
 	s.Problems = append(s.Problems, n.peers.problems()...)
+	if n.pods.Load() != nil {
+		s.Problems = append(s.Problems, n.pods.Load().problems()...)
+	}
 	n.book.view(func(r ruleState, _ *rule.Program) {
 		s.Rules, s.Source = len(r.set.Rules), r.source
 		if r.strict {

@@ -8,10 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/cni/docker"
+	"github.com/weirnet/weir/internal/unixsocket"
 )
 
 // dockerNode is the node as Docker's driver sees it.
@@ -33,7 +33,7 @@ func (d dockerNode) Ranges() []docker.Range {
 
 // serveDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the socket.
 func (n *Node) serveDocker() (stop func() error, err error) {
-	if n.pods == nil || !n.config.Settings.Pods.Docker {
+	if n.pods.Load() == nil || !n.config.Settings.Pods.Docker {
 		return func() error { return nil }, nil
 	}
 	socket := n.config.Paths.Docker()
@@ -41,11 +41,11 @@ func (n *Node) serveDocker() (stop func() error, err error) {
 		return nil, fmt.Errorf("listen for dockerd: %w", err)
 	}
 	var l net.Listener
-	if l, err = listen(socket); err != nil {
+	if l, err = unixsocket.Listen(socket); err != nil {
 		return nil, fmt.Errorf("listen for dockerd: %w", err)
 	}
-	node := dockerNode{NewRemote(api.NewClient(n.config.Paths.Socket())), n.pods}
-	s := http.Server{Handler: docker.New(node).Handler(), ReadHeaderTimeout: 10 * time.Second}
+	node := dockerNode{NewRemote(api.NewClient(n.config.Paths.Socket())), n.pods.Load()}
+	s := http.Server{Handler: docker.New(node).Handler(), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			n.problem("dockerd is not answered any more: "+err.Error(), "restart the node")

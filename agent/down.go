@@ -5,50 +5,82 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/pod"
 )
 
 // remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody waits for the answer.
 func (n *Node) remove() error {
-	if n.pods != nil {
-		n.pods.manager.Wait()
+	if n.pods.Load() != nil {
+		n.pods.Load().manager.Wait()
 	}
-	return errors.Join(n.peers.close(), n.book.close(), removeTraces(n.config.Paths))
+	n.mu.Lock()
+	keep := n.keeping
+	n.mu.Unlock()
+	return errors.Join(n.peers.close(), n.book.close(), removeTraces(n.config.Paths, keep, n.unlockPins))
 }
 
 // removeRun takes away the socket's directory.
 func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
 
-// Down removes every trace of a node whose agent does not run: hooks, pins and files. It returns an error when an agent is
-// at work; ask that one.
-func Down(p Paths) error {
-	l, err := lockDir(p.Run())
-	if err == nil {
-		defer l.release()
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
+// Down removes every trace of a node whose agent does not run: hooks, pins and files; with keep, the files in the state directory that the
+// next start begins with stay. It returns an error when an agent is at work; ask that one.
+func Down(p Paths, keep bool) error {
+	var held claims
+	defer func() { held.release() }()
+	for _, one := range []struct {
+		dir   string
+		claim func(string) (*lock, error)
+	}{{p.Run(), lockIn}, {p.Pins(), lockDir}} {
+		l, err := one.claim(one.dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		held = append(held, l)
 	}
-	return errors.Join(removeTraces(p), removeRun(p))
+	return errors.Join(removeTraces(p, keep, func() { held.releaseOne(p.Pins()) }), removeRun(p))
 }
 
-// removeTraces detaches everything, unpins everything and deletes the saved rules. What is not there is fine.
-func removeTraces(p Paths) error {
-	errs := []error{pod.Remove(p.Pods()), removePeers(p)}
+// removeTraces detaches everything, unpins everything and deletes the saved rules. What is not there is fine. unlockPins lets go of the claim
+// on the pins' directory, which would keep their file system busy.
+func removeTraces(p Paths, keep bool, unlockPins func()) error {
+	errs := []error{pod.Remove(p.Pods()), removePeers(p, keep), restoreSysctls(p)}
 	if err := kernel.Remove(p.Pins()); err != nil {
 		errs = append(errs, fmt.Errorf("remove the pinned objects: %w", err))
 	}
+	unlockPins()
 	errs = append(errs, removePins(p))
-	for _, file := range []string{p.Saved(), p.Saved() + ".old"} {
-		errs = append(errs, removeFile(file))
+	if keep {
+		return errors.Join(append(errs, sweepState(p))...)
 	}
-	errs = append(errs, os.RemoveAll(p.eventsDir()))
+	errs = append(errs, removeFile(p.Saved()), removeFile(p.Saved()+".old"), os.RemoveAll(p.eventsDir()), removeLeftovers(p))
 	return errors.Join(append(errs, p.removeEmpty(p.State()))...)
 }
 
+// removeLeftovers takes away what crashes have left in the state directory, and damaged files that were set aside: some hold keys.
+func removeLeftovers(p Paths) error {
+	errs := []error{sweepState(p)}
+	for _, why := range []string{"damaged", "newer"} {
+		files, err := filepath.Glob(filepath.Join(p.State(), "*."+why+"-*"))
+		errs = append(errs, err)
+		for _, f := range files {
+			errs = append(errs, removeFile(f))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweepState removes temporary files of crashes. Nobody else may be at work in the state directory.
+func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
+
 func removeRun(p Paths) error {
-	return errors.Join(removeFile(p.Socket()), p.removeEmpty(p.Run()))
+	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()), removeFile(filepath.Join(p.Run(), lockName)), p.removeEmpty(p.Run()))
 }
 
 func removeFile(path string) error {

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,19 +88,26 @@ func (i *injector) may() bool {
 // probe queues a keepalive probe of a connection of the host itself. Those of pods are probed by the kernel's engine: two engines that
 // probe would keep a dead connection alive for each other.
 func (i *injector) probe(p soft.Probe) {
-	src, dst, _, ok := dissect(p.Packet)
-	switch {
-	case !ok:
+	var q packet.Packet
+	if q.Decode(p.Packet) != packet.ReasonNone {
 		return
-	case i.node.links.isMine(dst):
+	}
+	reset := q.Proto == packet.ProtoTCP && q.TCPFlags&packet.FlagRST != 0
+	switch {
+	case i.node.links.isMine(q.Dst()), reset && i.node.isPods(q.Dst()):
 		p.To = firewall.In
-	case i.node.links.isMine(src):
+	case i.node.links.isMine(q.Src()), reset && i.node.isPods(q.Src()):
 		p.To = firewall.Out
 	default:
 		return
 	}
 	p.Packet = append([]byte(nil), p.Packet...)
 	i.put(p)
+}
+
+// isPods says whether an address is in a range of this node's containers.
+func (n *Node) isPods(a netip.Addr) bool {
+	return slices.ContainsFunc(n.config.Settings.Pods.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 func (i *injector) put(p soft.Probe) {

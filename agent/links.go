@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -18,10 +19,54 @@ type links struct {
 	pods   map[int]podLink        // guarded by mu; host ends of pods
 	all    []firewall.Interface   // guarded by mu; what follows from these, in order of index; never changed in place
 	synced bool                   // guarded by mu; everything was listed once
+	lost   chan struct{}          // has an element when the interface of a pod is gone
+	gone   map[int]bool           // guarded by mu; interfaces of pods that are gone, until losePod
+	listed map[int]bool           // guarded by mu; interfaces told of since listAgain, nil after the listing
+	remade map[int]bool           // guarded by mu; interfaces that were gone, or may have been, since the last look
+
+	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
 }
 
 func newLinks() *links {
-	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1)}
+	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1),
+		lost: make(chan struct{}, 1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings}
+}
+
+// listAgain says that everything is going to be listed: what is not told of until that is done is
+// gone.
+func (l *links) listAgain() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listed = map[int]bool{}
+}
+
+// takeRemade returns which interfaces were gone since it was last called, or may have been: another
+// one may have the index by now.
+func (l *links) takeRemade() map[int]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.remade
+	l.remade = map[int]bool{}
+	return all
+}
+
+// keepRemade gives back what takeRemade returned and nobody has looked at.
+func (l *links) keepRemade(all map[int]bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.Copy(l.remade, all)
+}
+
+// byAlias returns the index of the interface that has a name and an alias, 0 if there is none.
+func (l *links) byAlias(name, alias string) uint32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for index, one := range l.byID {
+		if one.Name == name && one.Alias == alias {
+			return uint32(index)
+		}
+	}
+	return 0
 }
 
 // report takes one event of nl.Watch.
@@ -32,19 +77,19 @@ func (l *links) report(e nl.Event) {
 	case nl.LinkSet:
 		old, known := l.byID[e.Link.Index]
 		l.byID[e.Link.Index] = e.Link
+		if l.listed != nil {
+			l.listed[e.Link.Index] = true
+		}
 		l.noteLocked(e.Link.Index)
 		if known && old.Name == e.Link.Name && old.Up == e.Link.Up {
 			return // the kernel tells of a new pod a dozen times
 		}
 	case nl.LinkGone:
-		delete(l.byID, e.Link.Index)
-		delete(l.addrs, e.Link.Index)
-		delete(l.pods, e.Link.Index)
-		l.noteLocked(e.Link.Index)
+		l.dropLocked(e.Link.Index)
 	case nl.AddrSet, nl.AddrGone:
 		l.setAddrLocked(e.Addr, e.Kind == nl.AddrSet && !e.Addr.Tentative)
 	case nl.Synced:
-		l.synced = true
+		l.syncLocked()
 	}
 	if l.synced {
 		select {
@@ -52,6 +97,28 @@ func (l *links) report(e nl.Event) {
 		default:
 		}
 	}
+}
+
+// dropLocked forgets an interface.
+func (l *links) dropLocked(index int) {
+	l.remade[index] = true
+	l.noteLostLocked(index)
+	delete(l.byID, index)
+	delete(l.addrs, index)
+	delete(l.pods, index)
+	l.noteLocked(index)
+}
+
+// syncLocked ends a listing. When news were lost, each interface may be another one.
+func (l *links) syncLocked() {
+	for index := range l.byID {
+		if l.listed != nil && !l.listed[index] {
+			l.dropLocked(index)
+		} else if l.synced {
+			l.remade[index] = true
+		}
+	}
+	l.synced, l.listed = true, nil
 }
 
 func (l *links) setAddrLocked(a nl.Addr, there bool) {
@@ -69,11 +136,13 @@ func (l *links) noteLocked(index int) {
 	now := firewall.Interface{Index: uint32(index), Name: kernel.Name, Addrs: l.addrs[index]}
 	if p, isPod := l.pods[index]; isPod && (there || !p.leaving) {
 		now.Name, there = p.name, true
+	} else if there {
+		now.AcceptLocal, now.ReversePath = l.sources(kernel.Name)
 	}
 	at, known := slices.BinarySearchFunc(l.all, now, firewall.ByIndex)
 	switch {
 	case known && there:
-		if old := &l.all[at]; old.Name == now.Name && slices.Equal(old.Addrs, now.Addrs) {
+		if l.all[at].Equal(now) {
 			return
 		}
 		l.all = slices.Clone(l.all)
@@ -92,6 +161,25 @@ func (l *links) interfaces() []firewall.Interface {
 	return l.all
 }
 
+// noteLostLocked notes that the interface of a pod that nobody is said to take away is gone.
+func (l *links) noteLostLocked(index int) {
+	if p, isPod := l.pods[index]; !isPod || p.leaving {
+		return
+	}
+	l.gone[index] = true
+	select {
+	case l.lost <- struct{}{}:
+	default:
+	}
+}
+
+// isLost says whether the interface of a pod is gone.
+func (l *links) isLost(index uint32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gone[int(index)]
+}
+
 // podLink is the host end of a pod.
 type podLink struct {
 	name    string // what rules call it
@@ -102,6 +190,7 @@ type podLink struct {
 func (l *links) addPod(index uint32, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.gone, int(index))
 	l.pods[int(index)] = podLink{name: name}
 	l.noteLocked(int(index))
 }
@@ -110,6 +199,7 @@ func (l *links) addPod(index uint32, name string) {
 func (l *links) losePod(index uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	delete(l.gone, int(index))
 	if p, ok := l.pods[int(index)]; ok {
 		p.leaving = true
 		l.pods[int(index)] = p

@@ -51,3 +51,37 @@ func TestLinksFollow(t *testing.T) {
 		}
 	}
 }
+
+// TestLinksListedAgain: what is not told of in a listing is gone, and what may be another interface
+// is to be looked at again.
+func TestLinksListedAgain(t *testing.T) {
+	l := newLinks()
+	set := func(index int, name, alias string) {
+		l.report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: index, Name: name, Alias: alias, Up: true}})
+	}
+	set(1, "lo", "")
+	set(2, "eth0", "")
+	set(3, "weir12345678", "weir:a/eth0")
+	l.report(nl.Event{Kind: nl.Synced})
+	if all := l.takeRemade(); len(all) != 0 {
+		t.Errorf("at first: %v", all)
+	}
+	if l.byAlias("weir12345678", "weir:a/eth0") != 3 || l.byAlias("weir12345678", "weir:b/eth0") != 0 {
+		t.Error("the interface of a pod is not found by its alias")
+	}
+	l.report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: 2}})
+	set(2, "eth0", "")
+	if all := l.takeRemade(); len(all) != 1 || !all[2] {
+		t.Errorf("after eth0 was made again: %v", all)
+	}
+	l.listAgain()
+	set(1, "lo", "")
+	set(2, "eth0", "")
+	l.report(nl.Event{Kind: nl.Synced})
+	if all := l.interfaces(); len(all) != 2 {
+		t.Errorf("listed: %v", all)
+	}
+	if all := l.takeRemade(); !all[2] || !all[3] {
+		t.Errorf("after news were lost: %v", all)
+	}
+}

@@ -2,22 +2,94 @@ package agent
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestLockIsHeldOnce(t *testing.T) {
+	for name, claim := range map[string]func(string) (*lock, error){"by itself": lockDir, "by a file": lockIn} {
+		dir := t.TempDir()
+		first, err := claim(dir)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if _, err := claim(dir); !errors.Is(err, errLocked) {
+			t.Errorf("%s: second claim: got %v, want %v", name, err, errLocked)
+		}
+		first.release()
+		again, err := claim(dir)
+		if err != nil {
+			t.Fatalf("%s: after release: %v", name, err)
+		}
+		again.release()
+	}
+}
+
+// TestNobodyElseHoldsTheLock: what others can open of a directory that they may read keeps nobody
+// from claiming it, and what is locked they cannot open.
+func TestNobodyElseHoldsTheLock(t *testing.T) {
 	dir := t.TempDir()
-	first, err := lockDir(dir)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hostile, err := os.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockDir(dir); !errors.Is(err, errLocked) {
-		t.Errorf("second claim: got %v, want %v", err, errLocked)
+	defer hostile.Close()
+	if err := unix.Flock(int(hostile.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
 	}
-	first.release()
-	again, err := lockDir(dir)
+	file := filepath.Join(dir, lockName)
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	l, err := lockIn(dir)
 	if err != nil {
-		t.Fatalf("after release: %v", err)
+		t.Fatalf("with the directory locked: %v", err)
 	}
-	again.release()
+	defer l.release()
+	if i, err := os.Stat(file); err != nil || i.Mode().Perm() != 0o600 {
+		t.Errorf("the lock: %v, %v", i.Mode(), err)
+	}
+	open := t.TempDir()
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	pins, err := lockDir(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pins.release()
+	if i, err := os.Stat(open); err != nil || i.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v", i.Mode(), err)
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	theirs := t.TempDir()
+	if err := os.Chown(theirs, 65534, 65534); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := lockDir(theirs); err == nil {
+		l.release()
+		t.Error("a directory of somebody else's is claimed")
+	}
+}
+
+// TestDownClaimsThePins: what an agent has pinned is not taken from under it by a down with another
+// root.
+func TestDownClaimsThePins(t *testing.T) {
+	p := Paths{Root: t.TempDir(), Bpffs: t.TempDir()}
+	l, err := lockDir(p.Pins())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.release()
+	if err := Down(p, false); !errors.Is(err, errLocked) {
+		t.Errorf("got %v, want %v", err, errLocked)
+	}
 }

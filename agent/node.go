@@ -10,11 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
-	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -22,6 +19,7 @@ import (
 type Config struct {
 	Paths    Paths
 	Settings Settings
+	Boot     bool            // when its rules cannot be used, the host is locked down
 	Rules    string          // rule file that has to exist; "" for Paths.Rules(), which may be missing
 	Log      *slog.Logger    // what the node has to say while it runs
 	Ready    func(string)    // called once when everything is in force, with a line for people
@@ -35,29 +33,40 @@ type Node struct {
 	engine  *engines
 	book    *rulebook
 	links   *links
-	pods    *pods // nil: this node has none
+	pods    atomic.Pointer[pods] // nil: this node has none, or not yet
 	peers   *peers
 	began   time.Time
-	reroute chan struct{}             // has an element when routes changed since they were last told
-	leave   chan struct{}             // closed when somebody asked to take everything down
-	gone    chan error                // has the result of that
-	loads   atomic.Uint64             // rule sets put in force
-	cookies atomic.Bool               // SYN cookies are on, as far as the log knows
-	zeroed  atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
-	denied  bool                      // rules that deny by default were in force when this agent took over
+	reroute chan struct{} // has an element when routes changed since they were last told
+	// remeasure: routes with an MTU of their own may have changed since these were last told.
+	remeasure atomic.Bool
+	leave     chan struct{}  // closed when somebody asked to take everything down
+	gone      chan error     // has the result of that
+	trying    sync.WaitGroup // of what is tried again until it succeeds
+	// endTrying ends that, and waits for it.
+	endTrying func()
+	// unlockPins lets go of the claim on the pins' directory.
+	unlockPins func()
+	loads      atomic.Uint64             // rule sets put in force
+	cookies    atomic.Bool               // SYN cookies are on, as far as the log knows
+	zeroed     atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
+	pulse      chan struct{}             // is read by the loop: whoever can send sees it turn
+	behind     bool                      // the last look at the interfaces failed; the loop's
+	denied     bool                      // rules that deny by default were in force when this agent took over
 
 	observer *observer
 	captures captures
+	problems problems
 
 	following sync.Mutex
+	held      bool                 // guarded by following; the hooks wait
 	followed  []firewall.Interface // guarded by following; what the engine was told last, and has hooks on as far as they are to be guarded
 
 	mu       sync.Mutex
 	attached map[uint32]string // guarded by mu; hook by interface index
 	refused  map[uint32]error  // guarded by mu; why an interface is not guarded although it should be
-	problems []api.Problem     // guarded by mu; those that stay
 	adopted  int               // guarded by mu
 	leaving  bool              // guarded by mu
+	keeping  bool              // guarded by mu; the files of a node that leaves stay
 }
 
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When ctx ends, enforcement
@@ -65,7 +74,7 @@ type Node struct {
 func Run(ctx context.Context, c Config) (err error) {
 	n := &Node{
 		config: c, log: c.Log, links: newLinks(), began: time.Now(), leave: make(chan struct{}), gone: make(chan error, 1),
-		reroute:  make(chan struct{}, 1),
+		reroute: make(chan struct{}, 1), pulse: make(chan struct{}),
 		attached: map[uint32]string{}, refused: map[uint32]error{},
 	}
 	claims, err := n.claim()
@@ -73,6 +82,8 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
+	n.peers = newPeers(n) // what is meant for them is kept off the default route before anything may fail
+	n.unlockPins = func() { claims.releaseOne(c.Paths.Pins()) }
 	guard, err := kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine})
 	if err != nil {
 		return err
@@ -81,36 +92,20 @@ func Run(ctx context.Context, c Config) (err error) {
 	defer func() { err = errors.Join(err, n.engine.Close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	watched := make(chan error, 2)
-	go func() { watched <- nl.Watch(ctx, nil, n.links.report) }()
-	go func() { watched <- nl.WatchRoutes(ctx, nil, n.routesChanged) }()
-	select {
-	case <-n.links.wake:
-	case err := <-watched:
-		return fmt.Errorf("watch the interfaces: %w", err)
+	n.endTrying = func() { cancel(); n.trying.Wait() }
+	defer n.endTrying()
+	if err := n.watchLinks(ctx); err != nil {
+		return err
 	}
-	if err := n.begin(); err != nil {
+	if err := n.begin(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.book.close()) }()
-	stop, err := n.observe(ctx)
-	if err != nil {
-		return err
-	}
+	stop := n.observe(ctx)
 	defer func() { err = errors.Join(err, stop()) }()
 	n.peers.begin()
 	defer func() { err = errors.Join(err, n.peers.close()) }()
-	return n.serve(ctx, watched)
-}
-
-// claims are the directories that this process alone works on.
-type claims []*lock
-
-func (c claims) release() {
-	for _, l := range c {
-		l.release()
-	}
+	return n.serve(ctx)
 }
 
 // claim makes the node's directories and claims them: the socket's, so that two agents never share a root, and that of the
@@ -121,7 +116,7 @@ func (n *Node) claim() (claims, error) {
 	if err := os.MkdirAll(p.Run(), 0o755); err != nil {
 		return nil, err
 	}
-	l, err := lockDir(p.Run())
+	l, err := lockIn(p.Run())
 	if err != nil {
 		return nil, err
 	}
@@ -138,54 +133,6 @@ func (n *Node) claim() (claims, error) {
 			"mount a bpf file system for all processes and name a directory of it with --bpffs")
 	}
 	return append(held, l), nil
-}
-
-// problem notes something wrong that the status shows from now on.
-func (n *Node) problem(what, hint string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.problems = append(n.problems, api.Problem{What: what, Advice: hint})
-	n.log.Warn(what)
-}
-
-// begin puts the first rules in force: interfaces and rules are told to the engine first, the connections that are open
-// already become states, and only then are the hooks attached.
-func (n *Node) begin() error {
-	names := offline.SystemNames()
-	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
-	file, needed := n.config.Rules, true
-	if file == "" {
-		file, needed = n.config.Paths.Rules(), false
-	}
-	first, err := saved.first(file, needed)
-	if err != nil {
-		return err
-	}
-	if first.problem != nil {
-		n.problem("the rule file has mistakes; the rules of the last change are in force: "+first.problem.Error(), "weir fw check "+file)
-	}
-	if first.aside {
-		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside", "aside", saved.path+".old")
-	}
-	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes, loaded: n.loaded,
-		failed: func(err error) { n.problem(err.Error(), "") }}
-	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
-		return fmt.Errorf("tell the interfaces: %w", err)
-	}
-	if n.peers, err = newPeers(n); err != nil {
-		return err
-	}
-	if err := n.beginPods(); err != nil {
-		return err
-	}
-	n.denied = n.engine.TakenOver() && first.denied
-	if err := n.book.load(first.ruleState, 0); err != nil {
-		return fmt.Errorf("enforce %s: %w", first.source, err)
-	}
-	if err := n.detachOthers(); err != nil {
-		return err
-	}
-	return n.follow()
 }
 
 // loaded runs after each change of the rules in force. Rules that deny by default after none that did would cut off what is
@@ -210,37 +157,30 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 	n.mu.Unlock()
 }
 
-// serve answers the API and follows the interfaces until the end.
-func (n *Node) serve(ctx context.Context, watched <-chan error) (err error) {
-	socket := n.config.Paths.Socket()
-	l, err := listen(socket)
-	if err != nil {
-		return err
-	}
-	stopDocker, err := n.serveDocker()
-	if err != nil {
-		return errors.Join(err, l.Close())
-	}
-	defer func() { err = errors.Join(err, stopDocker()) }()
+// serve answers the API and follows the interfaces until the end. Whatever else listens may come
+// later.
+func (n *Node) serve(ctx context.Context) (err error) {
 	s := newServer(n)
 	served := make(chan error, 2)
-	go func() { served <- s.http.Serve(l) }()
-	scrapes, err := n.serveScrapes(served)
-	if err != nil {
-		return errors.Join(err, s.close())
-	}
-	defer scrapes.Close()
+	n.keepTrying(ctx, "the sockets of the API", "weir doctor",
+		func() error { return s.begin(n.config.Paths, served) })
+	n.attend(ctx, "dockerd", "weir doctor", n.serveDocker)
+	n.attend(ctx, "the address of the metrics", "see observe.metrics in the settings", n.serveScrapes)
 	notify("READY=1")
 	n.config.Ready(n.readyLine())
-	err = n.loop(ctx, watched, served)
+	err = n.loop(ctx, served)
 	notify("STOPPING=1")
+	n.endTrying()
+	if p := n.pods.Load(); p != nil {
+		p.stop() // or it would take what goes down for dead
+	}
 	down := n.isLeaving()
 	if down {
 		n.gone <- n.remove()
 	}
 	err = errors.Join(err, s.close())
-	if n.pods != nil {
-		n.pods.manager.Close()
+	if p := n.pods.Load(); p != nil {
+		p.manager.Close()
 	}
 	if down {
 		err = errors.Join(err, n.removeRun())
@@ -248,31 +188,28 @@ func (n *Node) serve(ctx context.Context, watched <-chan error) (err error) {
 	return err
 }
 
-func (n *Node) loop(ctx context.Context, watched, served <-chan error) error {
-	var beat <-chan time.Time
-	if every := watchdog(); every > 0 {
-		t := time.NewTicker(every)
-		defer t.Stop()
-		beat = t.C
-	}
+func (n *Node) loop(ctx context.Context, served <-chan error) error {
+	n.watchdog(ctx)
+	refused := time.NewTicker(retryEvery)
+	defer refused.Stop()
+	reread := time.NewTicker(rereadEvery)
+	defer reread.Stop()
 	for {
 		select {
-		case <-beat:
-			notify("WATCHDOG=1")
+		case <-reread.C:
+			n.links.reread()
+		case <-n.pulse:
 		case <-ctx.Done():
 			return nil
 		case <-n.leave:
 			return nil
-		case err := <-watched:
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("watch the interfaces: %w", err)
 		case err := <-served:
 			return fmt.Errorf("serve the API: %w", err)
 		case <-n.links.wake:
-			if err := n.follow(); err != nil {
-				n.log.Error("cannot follow the interfaces", "err", err)
+			n.followNow()
+		case <-refused.C:
+			if n.unguarded() {
+				n.followNow()
 			}
 		case <-n.reroute:
 			if err := n.followRoutes(); err != nil {
@@ -284,6 +221,25 @@ func (n *Node) loop(ctx context.Context, watched, served <-chan error) error {
 			}
 		}
 	}
+}
+
+// followNow follows the interfaces. What fails is shown, and tried again.
+func (n *Node) followNow() {
+	const about = "following the interfaces"
+	err := n.follow()
+	n.behind = err != nil
+	if err != nil {
+		n.problemAbout(about, "cannot follow the interfaces: "+err.Error(), "weir doctor")
+		return
+	}
+	n.solved(about)
+}
+
+// unguarded says that an interface is not guarded although it should be.
+func (n *Node) unguarded() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.behind || len(n.refused) > 0
 }
 
 // readyLine says in one line what is in force.

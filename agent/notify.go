@@ -1,37 +1,20 @@
 package agent
 
 import (
-	"os"
-	"strconv"
 	"time"
 
-	"github.com/weirnet/weir/eyeballs"
+	"github.com/coreos/go-systemd/v22/daemon"
 )
 
 // notify tells the service manager about the state of the process, as sd_notify(3) does. Without a service manager it does nothing;
 // what goes wrong is nobody's concern but the manager's, which notices by its own timeout.
-func notify(state string) {
-	name := os.Getenv("NOTIFY_SOCKET")
-	if name == "" {
-		return
-	}
-	if name[0] == '@' { // abstract socket
-		name = "\x00" + name[1:]
-	}
-	c, err := new(eyeballs.Dialer).Dial("unixgram", name)
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	c.Write([]byte(state))
-}
+func notify(state string) { _, _ = daemon.SdNotify(false, state) }
 
 // watchdog returns how often the service manager wants to hear that the process is well, 0 if it does not (sd_watchdog_enabled(3)).
 func watchdog() time.Duration {
-	usec, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
-	pid := os.Getenv("WATCHDOG_PID")
-	if err != nil || usec <= 0 || pid != "" && pid != strconv.Itoa(os.Getpid()) {
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
 		return 0
 	}
-	return time.Duration(usec) * time.Microsecond / 3
+	return every / 3
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -39,6 +38,8 @@ type observer struct {
 	addresses atomic.Pointer[addressNames]
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
+	// kept is told once a second why events are not kept, nil when they are.
+	kept func(error)
 
 	mu      sync.Mutex
 	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
@@ -67,27 +68,22 @@ func (c *wallClock) set() {
 func (c *wallClock) wall(ns int64) time.Time { return time.Unix(0, ns+c.offset.Load()) }
 
 // newObserver goes on with the journal in dir, if a history is wanted.
-func newObserver(dir string, history time.Duration, log *slog.Logger) (*observer, error) {
+func newObserver(dir string, history time.Duration, log *slog.Logger) *observer {
 	o := &observer{top: observe.NewTop(topPairs), log: log, began: time.Now(), budget: journalRate}
 	o.clock.set()
 	o.names.Wall = o.clock.wall
 	if history <= 0 {
-		return o, nil
+		return o
 	}
-	j, err := observe.OpenJournal(dir, history, journalBytes)
-	if err != nil {
-		return nil, err
-	}
-	o.journal = j
-	return o, nil
+	o.journal, _ = observe.OpenJournal(dir, history, journalBytes) // what fails is told by Flush, and tried again
+	return o
 }
 
-// observe starts everything that listens to the engine. stop ends it.
-func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
-	o, err := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
-	if err != nil {
-		return nil, err
-	}
+// observe starts everything that listens to the engine. stop ends it. Without a place for the
+// journal there is no history, and everything else.
+func (n *Node) observe(ctx context.Context) (stop func() error) {
+	o := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
+	o.kept = n.eventsKept
 	n.nameThings(o)
 	o.hub.Listen = func(on bool) {
 		var kinds []firewall.EventKind
@@ -104,15 +100,12 @@ func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
 		o.sub = o.hub.Subscribe(readerQueue)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	watched, recorded := make(chan error, 1), make(chan error, 1)
-	go func() {
-		err := n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
-		if ctx.Err() == nil {
-			n.problem("events are not told and idle connections are not probed: "+err.Error(), "weir doctor")
-			err = nil
-		}
-		watched <- err
-	}()
+	var watched sync.WaitGroup
+	watched.Go(func() {
+		n.keepRunning(ctx, "events are not told and idle connections are not probed", "weir doctor", func(ctx context.Context) error {
+			return n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
+		})
+	})
 	lost := func() (uint64, error) {
 		s, err := n.engine.Stats()
 		if err == nil {
@@ -120,14 +113,13 @@ func (n *Node) observe(ctx context.Context) (stop func() error, err error) {
 		}
 		return s.Lost, err
 	}
+	recorded := make(chan error, 1)
 	go func() { recorded <- o.record(ctx, lost) }()
 	return func() error {
 		cancel()
-		if err := <-watched; err != nil && !errors.Is(err, context.Canceled) {
-			return errors.Join(err, <-recorded)
-		}
+		watched.Wait()
 		return <-recorded
-	}, nil
+	}
 }
 
 // record feeds the journal and top until ctx ends. engineLost returns how many events the engine has lost in all.
@@ -152,7 +144,10 @@ func (o *observer) record(ctx context.Context, engineLost func() (uint64, error)
 		o.mu.Unlock()
 	}
 	ticks.Wait()
-	return o.journal.Close()
+	if err := o.journal.Close(); err != nil {
+		o.log.Error("the last events are not kept", "err", err)
+	}
+	return nil
 }
 
 // tick does what is due every second.
@@ -183,8 +178,8 @@ func (o *observer) tick(ctx context.Context, engineLost func() (uint64, error)) 
 		o.budget = journalRate
 		o.mu.Unlock()
 		if o.journal != nil {
-			if err := o.journal.Flush(); err != nil {
-				o.log.Error("cannot keep events", "err", err)
+			if err := o.journal.Flush(); o.kept != nil {
+				o.kept(err)
 			}
 		}
 	}
@@ -203,6 +198,7 @@ func (o *observer) takeLocked(events []firewall.Event, lost uint64) {
 			continue
 		}
 		o.budget--
+		o.skipped += o.journal.TakeLost()
 		e := o.names.Event(&events[i])
 		e.Lost, o.skipped = o.skipped, 0
 		o.keep(&e)
@@ -216,10 +212,20 @@ func (o *observer) takeLocked(events []firewall.Event, lost uint64) {
 	}
 }
 
+// keep writes an event. What fails is counted by the journal and told at the next tick.
 func (o *observer) keep(e *observe.Event) {
-	if err := o.journal.Append(e); err != nil && !errors.Is(err, os.ErrClosed) {
-		o.log.Error("cannot keep events", "err", err)
+	if o.journal.Append(e) != nil {
+		o.skipped += e.Lost // what it would have told of
 	}
+}
+
+// eventsKept tells whether the history is kept.
+func (n *Node) eventsKept(err error) {
+	if err != nil {
+		n.problemAbout("the history of events", "events are not kept: "+err.Error(), "make room on the disk; it is tried again")
+		return
+	}
+	n.solved("the history of events")
 }
 
 // listen subscribes a reader. With since not zero it gets the events from there on first, none twice and none left out.

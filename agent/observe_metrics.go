@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -134,7 +135,7 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	count := 0
 	n.book.view(func(r ruleState, _ *rule.Program) { count = len(r.set.Rules) })
 	n.mu.Lock()
-	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems)+len(n.refused)
+	guarded, adopted, problems := len(n.attached), n.adopted, len(n.problems.list())+len(n.refused)
 	n.mu.Unlock()
 	all := []observe.Metric{
 		gauge("weir_rules", "Rules, without the default rule.", float64(count)),
@@ -146,8 +147,8 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 		gauge("go_goroutines", "Goroutines of the agent.", float64(runtime.NumGoroutine())),
 	}
 	pods := 0
-	if n.pods != nil {
-		pods = len(n.pods.manager.List())
+	if n.pods.Load() != nil {
+		pods = len(n.pods.Load().manager.List())
 	}
 	all = append(all, gauge("weir_pods", "Containers that this node gives a network.", float64(pods)))
 	if rss, err := residentBytes(); err == nil {
@@ -200,9 +201,19 @@ func residentBytes() (uint64, error) {
 }
 
 // serveScrapes answers scrapes, and nothing else, on the address of the settings, if there is one.
-func (n *Node) serveScrapes(served chan<- error) (*http.Server, error) {
+func (n *Node) serveScrapes() (stop func() error, err error) {
 	if n.config.Settings.Metrics == "" {
-		return &http.Server{}, nil
+		return nil, nil
 	}
-	return observe.ServeMetrics(n.config.Settings.Metrics, n.metrics, served)
+	served := make(chan error, 1)
+	s, err := observe.ServeMetrics(n.config.Settings.Metrics, n.metrics, served)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			n.problem("metrics are not served any more: "+err.Error(), "restart the node")
+		}
+	}()
+	return s.Close, nil
 }

@@ -18,7 +18,7 @@ func (n *Node) nameThings(o *observer) {
 	o.names.InterfaceHas = n.links.has
 	o.names.Table = func(name string, a netip.Addr) (value uint32, found bool) {
 		n.book.view(func(r ruleState, _ *rule.Program) { value, found = offline.Member(r.set.Tables[name], a) })
-		return value, found || n.pods != nil && n.pods.labelled(name, a)
+		return value, found || n.pods.Load() != nil && n.pods.Load().labels.has(name, a)
 	}
 	if f, err := os.Open("/etc/services"); err == nil {
 		if o.names.Services, err = observe.ReadServices(f); err != nil {
@@ -28,8 +28,8 @@ func (n *Node) nameThings(o *observer) {
 	}
 	o.refresh = func() {
 		pods := map[netip.Addr]string{}
-		if n.pods != nil {
-			pods = n.pods.byAddress()
+		if n.pods.Load() != nil {
+			pods = n.pods.Load().byAddress()
 		}
 		o.addresses.Store(&addressNames{pods: pods, found: map[netip.Addr]string{}})
 	}
@@ -72,13 +72,6 @@ func (n *Node) tableOf(a netip.Addr) (name string) {
 		}
 	})
 	return name
-}
-
-// labelled says whether a pod with an address is in the table of a label.
-func (p *pods) labelled(table string, a netip.Addr) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.labels[table][a] > 0
 }
 
 // byAddress returns the names of all pods.

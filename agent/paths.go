@@ -22,8 +22,11 @@ func (p Paths) Rules() string { return p.at("etc/weir/rules") }
 // Run is the directory of the socket.
 func (p Paths) Run() string { return p.at("run/weir") }
 
-// Socket is where the local API listens.
+// Socket is where the local API listens, for root.
 func (p Paths) Socket() string { return filepath.Join(p.Run(), "weir.sock") }
+
+// ReadSocket is where those of group weir may look and change nothing.
+func (p Paths) ReadSocket() string { return filepath.Join(p.Run(), "read.sock") }
 
 // State is the directory of what outlives the agent beside the pins.
 func (p Paths) State() string { return p.at("var/lib/weir") }

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -39,6 +42,9 @@ func (p *peers) list() (api.Peers, error) {
 		}
 		a.Peers = append(a.Peers, v)
 	}
+	for _, name := range slices.Sorted(maps.Keys(p.held)) {
+		a.Held = append(a.Held, api.HeldRanges{Name: name, Pods: p.held[name]})
+	}
 	return a, nil
 }
 
@@ -56,8 +62,22 @@ func (p *peers) key() (api.PeerKey, error) {
 func (p *peers) problems() (all []api.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.unread != nil {
+		all = append(all, api.Problem{What: "peers are not known: " + p.unread.Error(), Advice: "it is tried again; what can be told of their ranges stays unreachable"})
+	}
+	if aside := p.asideFiles(); len(aside) > 0 {
+		all = append(all, api.Problem{What: "the record of peers was damaged and set aside as " + strings.Join(aside, ", "),
+			Advice: "weir peer list, weir peer add; then remove the file"})
+	}
+	if p.gaps != nil {
+		all = append(all, api.Problem{What: "packets for peers may leave in the clear while there is no tunnel: " + p.gaps.Error(), Advice: "it is tried again"})
+	}
 	if p.fault != nil {
-		all = append(all, api.Problem{What: "no tunnel to other nodes: " + p.fault.Error(), Advice: "weir peer list"})
+		all = append(all, api.Problem{What: "no tunnel to other nodes: " + p.fault.Error(), Advice: p.openHint(p.fault)})
+	}
+	if p.astray != nil {
+		all = append(all, api.Problem{What: "somebody took away routes to peers, and they cannot be set again: " +
+			p.astray.Error(), Advice: "ip link show " + p.node.config.Settings.Overlay.Name + "; it is tried again"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.waits)) {
 		if err := p.waits[name]; err != nil {
@@ -65,6 +85,29 @@ func (p *peers) problems() (all []api.Problem) {
 		}
 	}
 	return all
+}
+
+// asideFiles are the damaged records that nobody has removed yet.
+func (p *peers) asideFiles() []string {
+	all, err := filepath.Glob(p.node.config.Paths.Peers() + ".damaged*")
+	if err != nil {
+		return nil // only for a pattern that makes no sense
+	}
+	return all
+}
+
+// openHint says what to do about a tunnel that cannot be made.
+func (p *peers) openHint(err error) string {
+	s := p.node.config.Settings.Overlay
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Sprintf("another program has UDP port %d (ss -ulpn 'sport = %d'): end it, or set [overlay] port; it is tried again", s.Port, s.Port)
+	case errors.Is(err, overlay.ErrNameTaken):
+		return fmt.Sprintf("ip link show %s: remove it, or set [overlay] name; it is tried again", s.Name)
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return "raise the limit of open files (LimitNOFILE=); it is tried again"
+	}
+	return "it is tried again; weir peer list"
 }
 
 func peerOf(r api.AddPeer) (overlay.Peer, error) {

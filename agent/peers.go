@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/overlay"
 	"github.com/weirnet/weir/rule"
 )
@@ -22,29 +23,98 @@ type peers struct {
 	ranges atomic.Pointer[[]netip.Prefix] // pods of all peers
 	judged atomic.Bool                    // the interface of the tunnel's name is ours, and judged by the tunnel's engine
 
-	mu     sync.Mutex
-	byName map[string]overlay.Peer // guarded by mu; as recorded
-	waits  map[string]error        // guarded by mu; why a peer cannot be reached yet
-	fault  error                   // guarded by mu; why there is no tunnel although there should be
-	closed bool                    // guarded by mu
-	routes chan struct{}           // tells that the device has changed routes
-	stop   chan struct{}
-	done   sync.WaitGroup
+	mu      sync.Mutex
+	known                    // guarded by mu; as recorded
+	unread  error            // guarded by mu; why the record is not known
+	gaps    error            // guarded by mu; why packets for peers may leave in the clear
+	astray  error            // guarded by mu; why routes to peers cannot be set again
+	waits   map[string]error // guarded by mu; why a peer cannot be reached yet
+	fault   error            // guarded by mu; why there is no tunnel although there should be
+	patient backoff          // guarded by mu; of making the tunnel
+	closed  bool             // guarded by mu
+	begun   bool             // guarded by mu
+	stop    chan struct{}
+	done    sync.WaitGroup
 }
 
-// newPeers reads the record of peers. The tunnel is made by begin.
-func newPeers(n *Node) (*peers, error) {
-	r, err := readPeers(n.config.Paths.Peers())
-	if err != nil {
-		return nil, err
+// known is what the record says.
+type known struct {
+	byName map[string]overlay.Peer
+	held   map[string][]netip.Prefix // ranges that encrypted peers had, by their names: unreachable until they are released
+}
+
+// closedRanges are those for which packets must never leave in the clear: they are unreachable when
+// there is no tunnel.
+func (k known) closedRanges() (all []netip.Prefix) {
+	for _, name := range slices.Sorted(maps.Keys(k.byName)) {
+		if p := k.byName[name]; !p.Plain {
+			all = append(all, p.Pods...)
+		}
 	}
-	p := &peers{node: n, byName: map[string]overlay.Peer{}, waits: map[string]error{}, routes: make(chan struct{}, 1),
+	for _, name := range slices.Sorted(maps.Keys(k.held)) {
+		all = append(all, k.held[name]...)
+	}
+	return all
+}
+
+// without returns the ranges of a that are not in b.
+func without(a, b []netip.Prefix) (rest []netip.Prefix) {
+	for _, r := range a {
+		if !slices.Contains(b, r) {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// newPeers reads the record of peers and closes their ranges, before anything else may fail. It
+// needs nothing of the node but its configuration. What goes wrong is shown by the status and tried
+// again once begin was called.
+func newPeers(n *Node) *peers {
+	p := &peers{node: n, known: known{byName: map[string]overlay.Peer{}, held: map[string][]netip.Prefix{}}, waits: map[string]error{},
 		stop: make(chan struct{})}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.readLocked()
+	return p
+}
+
+// readLocked reads the record. A damaged one is set aside; the ranges that can be told in it stay
+// closed.
+func (p *peers) readLocked() {
+	file := p.node.config.Paths.Peers()
+	r, err := readPeers(file)
+	p.byName, p.held = map[string]overlay.Peer{}, map[string][]netip.Prefix{}
 	for _, one := range r.Peers {
 		p.byName[one.Name] = one.peer()
 	}
+	for _, one := range r.Held {
+		if len(one.Pods) > 0 {
+			p.held[one.Name] = append(p.held[one.Name], one.Pods...)
+		}
+	}
+	if p.unread == nil && err != nil {
+		p.node.log.Error("the record of peers", "err", err)
+	}
+	if errors.Is(err, errDamaged) {
+		if _, bad := atomicfile.SetAside(file, "damaged"); bad != nil {
+			err = errors.Join(err, bad)
+		} else {
+			err = p.saveLocked(p.known)
+		}
+	}
+	p.unread = err
 	p.rangesLocked()
-	return p, nil
+	p.closeLocked()
+}
+
+// closeLocked closes the ranges once more: others delete routes, too.
+func (p *peers) closeLocked() {
+	err := stopGaps(p.closedRanges())
+	if err != nil && p.gaps == nil {
+		p.node.log.Error("packets for peers may leave in the clear", "err", err)
+	}
+	p.gaps = err
 }
 
 // rangesLocked notes the pod ranges of all peers for those who ask without the lock.
@@ -61,22 +131,43 @@ func (p *peers) has(a netip.Addr) bool {
 	return slices.ContainsFunc(*p.ranges.Load(), func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// retryEvery is how often what failed is tried again: a tunnel, or a peer whose network is not there yet.
-const retryEvery = 5 * time.Second
+const (
+	// retryEvery is how often what failed is tried again: a peer whose network is not there yet,
+	// routes, the record.
+	retryEvery = 5 * time.Second
+	// openFirst and openLast are how long after a failure the tunnel is tried again, at first and
+	// at last.
+	openFirst, openLast = 100 * time.Millisecond, 30 * time.Second
+)
 
-// begin brings the peers of an earlier run back. What goes wrong is shown by the status and tried again.
+// backoff says when something that fails is tried again: after longer and longer.
+type backoff struct {
+	pause time.Duration
+	at    time.Time
+}
+
+func (b *backoff) failed(now time.Time) {
+	b.pause = min(max(2*b.pause, openFirst), openLast)
+	b.at = now.Add(b.pause)
+}
+
+// begin brings the peers of an earlier run back. What goes wrong is shown by the status and tried
+// again. The rules have to be in force. It may be called again.
 func (p *peers) begin() {
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.begun || p.closed {
+		return
+	}
+	p.begun = true
 	p.restoreLocked()
-	p.mu.Unlock()
 	p.done.Go(p.watch)
 }
 
 // watch makes the tunnel again when its interface was taken away, and tries again what failed.
 func (p *peers) watch() {
-	tick := time.NewTicker(retryEvery)
-	defer tick.Stop()
-	for {
+	p.openUnknown()
+	for repaired := time.Now(); ; {
 		var ended <-chan struct{}
 		if t := p.tunnel.Load(); t != nil {
 			ended = t.device.Done()
@@ -90,11 +181,12 @@ func (p *peers) watch() {
 				p.node.log.Warn("the tunnel was taken away; it is made again", "interface", t.device.Name())
 				p.fault = t.close()
 			}
-		case <-p.routes:
+		case <-time.After(p.rest(time.Until(repaired.Add(retryEvery)))):
 			p.mu.Lock()
-			p.keepLocked()
-		case <-tick.C:
-			p.mu.Lock()
+			if time.Since(repaired) >= retryEvery {
+				repaired = time.Now()
+				p.repairLocked()
+			}
 		}
 		if !p.closed {
 			p.restoreLocked()
@@ -103,19 +195,70 @@ func (p *peers) watch() {
 	}
 }
 
+// rest is how long there is nothing to do, at most so long.
+func (p *peers) rest(most time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault == nil {
+		return most
+	}
+	return min(most, time.Until(p.patient.at))
+}
+
+// repairLocked tries again what failed, and what others took away.
+func (p *peers) repairLocked() {
+	switch {
+	case p.closed:
+	case p.unread != nil:
+		p.readLocked()
+	case p.gaps != nil:
+		p.closeLocked()
+	default:
+		p.gaps = keepGaps(p.closedRanges())
+		if p.tunnel.Load() == nil {
+			p.astray = nil
+		}
+		if t := p.tunnel.Load(); t != nil {
+			err := t.device.Reroute()
+			if err != nil && p.astray == nil {
+				p.node.log.Warn("routes to peers", "err", err)
+			}
+			p.astray = err
+		}
+	}
+}
+
+// openUnknown takes back routes of an agent that died in the middle of a change.
+func (p *peers) openUnknown() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, err := os.Stat(p.node.config.Paths.Peers()); err != nil || p.unread != nil || p.closed {
+		return // without a record the routes are of another node, if there are any
+	}
+	closed := p.closedRanges()
+	if err := openGaps(func(r netip.Prefix) bool { return !slices.Contains(closed, r) }); err != nil {
+		p.node.log.Warn("routes of an earlier agent stay", "err", err)
+	}
+}
+
 // restoreLocked makes the tunnel if one is wanted and missing, and gives it every peer that it does not have.
 func (p *peers) restoreLocked() {
 	if len(p.byName) == 0 && !p.node.config.Settings.Overlay.On {
+		p.fault = nil
 		return
 	}
 	if p.tunnel.Load() == nil {
+		if time.Now().Before(p.patient.at) {
+			return
+		}
 		before := p.fault
 		if p.fault = p.openLocked(); p.fault != nil {
-			if before == nil || before.Error() != p.fault.Error() {
+			if p.patient.failed(time.Now()); before == nil || before.Error() != p.fault.Error() {
 				p.node.log.Error("no tunnel to other nodes", "err", p.fault)
 			}
 			return
 		}
+		p.patient = backoff{}
 		for name := range p.byName {
 			p.waits[name] = nil
 		}
@@ -139,8 +282,8 @@ func (p *peers) openLocked() error {
 		return err
 	}
 	p.node.book.view(func(_ ruleState, program *rule.Program) { err = t.adopt(program) })
-	if err == nil {
-		err = p.saveLocked()
+	if err == nil && p.unread == nil {
+		err = p.saveLocked(p.known) // down has to know of the interface
 	}
 	if err != nil {
 		return errors.Join(err, t.close())
@@ -149,161 +292,32 @@ func (p *peers) openLocked() error {
 	return nil
 }
 
-// setLocked puts a peer into the device. While the agent is away, the peer's pods are unreachable rather than reached without encryption.
+// setLocked puts a recorded peer into the device.
 func (p *peers) setLocked(peer overlay.Peer) error {
-	if err := p.tunnel.Load().device.SetPeer(peer); err != nil {
+	if err := p.tunnel.Load().device.SetPeer(peer); err != nil || !peer.Plain {
 		return err
 	}
-	if err := stopGaps(peer.Pods, !peer.Plain); err != nil {
-		return err
-	}
-	if peer.Plain {
-		return keepPlain(peer.Pods)
-	}
-	return nil
+	return keepPlain(peer.Pods)
 }
 
-// rerouted tells that the device has changed routes. It waits for nobody.
-func (p *peers) rerouted() {
-	select {
-	case p.routes <- struct{}{}:
-	default:
-	}
-}
-
-// keepLocked keeps the routes to pods without encryption as the device has them now.
-func (p *peers) keepLocked() {
-	for name, peer := range p.byName {
-		if !peer.Plain || p.tunnel.Load() == nil {
-			continue
-		}
-		if err := keepPlain(peer.Pods); err != nil {
-			p.node.log.Error("cannot keep the routes to a peer", "peer", name, "err", err)
-		}
-	}
-}
-
-func (p *peers) saveLocked() error {
+// record is the record of what is known.
+func (p *peers) record(k known) peersRecord {
 	r := peersRecord{Interface: p.node.config.Settings.Overlay.Name}
-	for _, name := range slices.Sorted(maps.Keys(p.byName)) {
-		r.Peers = append(r.Peers, recordOf(p.byName[name]))
+	for _, name := range slices.Sorted(maps.Keys(k.byName)) {
+		r.Peers = append(r.Peers, recordOf(k.byName[name]))
 	}
-	return r.write(p.node.config.Paths.Peers())
+	for _, name := range slices.Sorted(maps.Keys(k.held)) {
+		r.Held = append(r.Held, heldRecord{Name: name, Pods: k.held[name]})
+	}
+	return r
 }
 
-// add adds a peer or changes the one of that name.
-func (p *peers) add(r api.AddPeer) (api.Done, error) {
-	peer, err := peerOf(r)
-	if err != nil {
-		return api.Done{}, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.checkLocked(peer); err != nil {
-		return api.Done{}, err
-	}
-	if p.tunnel.Load() == nil {
-		if err := p.openLocked(); err != nil {
-			p.fault = err
-			return api.Done{}, err
-		}
-		p.fault = nil
-	}
-	old, known := p.byName[peer.Name]
-	if err := p.replaceLocked(peer, old, known); err != nil {
-		return api.Done{}, err
-	}
-	p.node.log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods, "encrypted", !peer.Plain)
-	return api.Done{Version: api.Version, Message: p.node.advice(peer)}, nil
+func (p *peers) saveLocked(k known) error {
+	return p.record(k).write(p.node.config.Paths.Peers())
 }
 
-// replaceLocked puts a peer in force and records it, or leaves everything as it was.
-func (p *peers) replaceLocked(peer, old overlay.Peer, known bool) error {
-	var err error
-	if known && old.Key != peer.Key {
-		err = p.dropLocked(old)
-	}
-	if err == nil {
-		err = p.setLocked(peer)
-	}
-	if err == nil {
-		p.byName[peer.Name] = peer
-		p.rangesLocked()
-		if err = p.node.tellRanges(); err == nil {
-			err = p.saveLocked()
-		}
-	}
-	if err == nil {
-		delete(p.waits, peer.Name)
-		return nil
-	}
-	delete(p.byName, peer.Name)
-	undo := p.dropLocked(peer)
-	if known {
-		p.byName[old.Name] = old
-		undo = errors.Join(undo, p.setLocked(old))
-	}
-	p.rangesLocked()
-	return errors.Join(err, undo, p.node.tellRanges())
-}
-
-// dropLocked takes a peer out of the device, if it is there, with its routes.
-func (p *peers) dropLocked(peer overlay.Peer) error {
-	d := p.tunnel.Load().device
-	list, err := d.Peers()
-	if err == nil && slices.ContainsFunc(list, func(s overlay.PeerStatus) bool { return s.Key == peer.Key }) {
-		err = d.RemovePeer(peer.Key)
-	}
-	err = errors.Join(err, stopGaps(peer.Pods, false))
-	if peer.Plain {
-		err = errors.Join(err, removePlain(peer.Pods))
-	}
-	return err
-}
-
-// tellRanges tells the engine that the pod ranges of peers have changed.
-func (n *Node) tellRanges() error {
-	if n.pods == nil {
-		return nil
-	}
-	return n.tellMasquerade()
-}
-
-// checkLocked refuses what would collide with this node or other peers.
-func (p *peers) checkLocked(peer overlay.Peer) error {
-	for _, own := range p.node.config.Settings.Pods.Ranges {
-		if slices.ContainsFunc(peer.Pods, own.Overlaps) {
-			return fmt.Errorf("peer %s: its pods overlap %s, the range of this node's own", peer.Name, own)
-		}
-	}
-	for _, other := range p.byName {
-		if other.Name != peer.Name && other.Key == peer.Key {
-			return fmt.Errorf("peer %s: the key is that of peer %s", peer.Name, other.Name)
-		}
-	}
-	return nil
-}
-
-func (p *peers) remove(r api.RemovePeer) (api.Done, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	old, known := p.byName[r.Name]
-	if !known {
-		return api.Done{}, fmt.Errorf("no such peer: %s", r.Name)
-	}
-	if p.tunnel.Load() != nil {
-		if err := p.dropLocked(old); err != nil {
-			return api.Done{}, err
-		}
-	}
-	delete(p.byName, r.Name)
-	delete(p.waits, r.Name)
-	p.rangesLocked()
-	p.node.log.Info("peer removed", "name", r.Name)
-	return api.Done{Version: api.Version}, errors.Join(p.saveLocked(), p.node.tellRanges())
-}
-
-// close takes the tunnel away. Peers are recorded: the next agent brings them back.
+// close takes the tunnel away. Peers are recorded: the next agent brings them back, and until then
+// their ranges are unreachable.
 func (p *peers) close() error {
 	p.mu.Lock()
 	if p.closed {
@@ -321,4 +335,10 @@ func (p *peers) close() error {
 		return nil
 	}
 	return t.close()
+}
+
+// errUnread is the answer to a change while the record of peers is not known: it would be
+// overwritten.
+func errUnread(err error) error {
+	return fmt.Errorf("the record of peers cannot be used, so that nothing can be changed: %w", err)
 }

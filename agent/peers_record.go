@@ -8,15 +8,23 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"time"
 
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/overlay"
 )
 
+// peersVersion is that of the record's layout. A record of a later one is not touched.
+const peersVersion = 1
+
 // peersRecord is peers.json: what a new agent brings back, and what down has to remove. It has pre-shared keys and is for its owner alone.
 type peersRecord struct {
+	Version   int          `json:"version"`
 	Interface string       `json:"interface"`
 	Peers     []peerRecord `json:"peers"`
+	Held      []heldRecord `json:"held,omitempty"`
 }
 
 type peerRecord struct {
@@ -27,6 +35,12 @@ type peerRecord struct {
 	Pods      []netip.Prefix `json:"pods"`
 	Keepalive time.Duration  `json:"keepalive_ns,omitempty"`
 	Plain     bool           `json:"plain,omitempty"`
+}
+
+// heldRecord are ranges that an encrypted peer had: they stay unreachable until they are released.
+type heldRecord struct {
+	Name string         `json:"name"`
+	Pods []netip.Prefix `json:"pods"`
 }
 
 func recordOf(p overlay.Peer) peerRecord {
@@ -45,7 +59,12 @@ func (r peerRecord) peer() overlay.Peer {
 	return p
 }
 
-// readPeers reads the record; there may be none.
+// errDamaged marks a record that makes no sense, as against one that cannot be read now or is of a
+// later version.
+var errDamaged = errors.New("damaged")
+
+// readPeers reads the record; there may be none. After an error the ranges that can be told in what
+// is there are returned as held.
 func readPeers(file string) (r peersRecord, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -54,33 +73,105 @@ func readPeers(file string) (r peersRecord, err error) {
 	if err != nil {
 		return r, err
 	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		return r, fmt.Errorf("%s is no record of peers: %w; move it away and add the peers anew", file, err)
+	if err = json.Unmarshal(text, &r); err != nil {
+		err = fmt.Errorf("%s is no record of peers: %w: %w", file, errDamaged, err)
+	} else if r.Version > peersVersion {
+		err = fmt.Errorf("%s is of version %d, which this Weir does not know: use the one that wrote it", file, r.Version)
+	} else if bad := r.check(); bad != nil {
+		err = fmt.Errorf("%s is no record of peers: %w: %w", file, errDamaged, bad)
+	}
+	if err != nil {
+		return peersRecord{Held: []heldRecord{{Name: lostName, Pods: rangesIn(text)}}}, err
 	}
 	return r, nil
 }
 
-func (r peersRecord) write(file string) error {
+// check finds what no Weir has written.
+func (r peersRecord) check() error {
+	names := map[string]bool{}
+	for _, p := range r.Peers {
+		if p.Name == "" || names[p.Name] || p.Key.IsZero() || !slices.EqualFunc(p.Pods, p.Pods, validRange) {
+			return fmt.Errorf("peer %q makes no sense", p.Name)
+		}
+		names[p.Name] = true
+	}
+	for _, h := range r.Held {
+		if !slices.EqualFunc(h.Pods, h.Pods, validRange) {
+			return fmt.Errorf("held ranges of %q make no sense", h.Name)
+		}
+	}
+	return nil
+}
+
+func validRange(r, _ netip.Prefix) bool { return r.IsValid() && r == r.Masked() }
+
+// lostName is the name under which ranges from a damaged record are held.
+const lostName = "damaged-record"
+
+var quotedRange = regexp.MustCompile(`"([0-9a-fA-F.:]+/[0-9]{1,3})"`)
+
+// rangesIn finds ranges in what is left of a record: packets for them must not leave in the clear
+// while nobody knows whose they are.
+func rangesIn(text []byte) (all []netip.Prefix) {
+	for _, m := range quotedRange.FindAllSubmatch(text, -1) {
+		r, err := netip.ParsePrefix(string(m[1]))
+		if err == nil && !slices.Contains(all, r.Masked()) {
+			all = append(all, r.Masked())
+		}
+	}
+	return all
+}
+
+// prepare writes the record beside its file. All that can fail for want of space is done when it
+// returns.
+func (r peersRecord) prepare(file string) (*atomicfile.Pending, error) {
+	r.Version = peersVersion
 	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return nil, err
+	}
+	return atomicfile.Prepare(file, append(text, '\n'))
+}
+
+func (r peersRecord) write(file string) error {
+	pending, err := r.prepare(file)
 	if err != nil {
 		return err
 	}
-	return writeWhole(file, append(text, '\n'))
+	return pending.Commit()
 }
 
 // removePeers takes away what peers have left: routes, the socket for wg(8), the record, and the key unless the settings name another file. The
-// interface went with the agent.
-func removePeers(p Paths) error {
+// interface went with the agent. With keep, record and key stay.
+func removePeers(p Paths, keep bool) error {
+	_, err := os.Stat(p.Peers())
+	if errors.Is(err, fs.ErrNotExist) { // routes are of another node, if there are any
+		if keep {
+			return nil
+		}
+		return removeFile(p.Key())
+	}
 	r, err := readPeers(p.Peers())
-	errs := []error{err}
+	if err != nil && !errors.Is(err, errDamaged) {
+		return err
+	}
+	var errs []error
 	for _, one := range r.Peers {
-		errs = append(errs, stopGaps(one.Pods, false))
 		if one.Plain {
 			errs = append(errs, removePlain(one.Pods))
 		}
 	}
+	errs = append(errs, openGaps(func(netip.Prefix) bool { return true }))
 	if r.Interface != "" {
 		errs = append(errs, removeFile(filepath.Join(p.WG(), r.Interface+".sock")), p.removeEmpty(p.WG()))
 	}
-	return errors.Join(append(errs, removeFile(p.Peers()), removeFile(p.Key()))...)
+	if keep {
+		return errors.Join(errs...)
+	}
+	aside, err := filepath.Glob(p.Peers() + ".*")
+	errs = append(errs, err)
+	for _, file := range append(aside, p.Peers(), p.Key()) {
+		errs = append(errs, removeFile(file))
+	}
+	return errors.Join(errs...)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 
@@ -18,12 +17,25 @@ import (
 type pods struct {
 	node    *Node
 	manager *pod.Manager
+	labels  podLabels
+	failed  chan error // what could not be taken away; has room for one
+	stop    func()     // of begin
 
-	mu     sync.Mutex
-	labels map[string]map[netip.Addr]int // guarded by mu; label table -> address -> pods that have it
+	mu      sync.Mutex
+	trouble error // guarded by mu; why a pod that is gone has not been taken away yet
 }
 
 var errNoPods = errors.New("this node gives no networks to containers; set [pods] ranges in weir.toml")
+
+var errPodsLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
+
+// noPods says why there are no pods.
+func (n *Node) noPods() error {
+	if len(n.config.Settings.Pods.Ranges) > 0 {
+		return errPodsLater
+	}
+	return errNoPods
+}
 
 // beginPods takes over the pods of an earlier run and tells the engine of them.
 func (n *Node) beginPods() error {
@@ -31,18 +43,22 @@ func (n *Node) beginPods() error {
 	if len(s.Ranges) == 0 {
 		return nil
 	}
-	n.pods = &pods{node: n, labels: map[string]map[netip.Addr]int{}}
-	path := &podPath{node: n}
-	var err error
-	n.pods.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
-		Failed: func(err error) { n.problem(err.Error(), "it is tried again at the next start") }}, path)
-	if err != nil {
-		return fmt.Errorf("containers: %w", err)
-	}
-	for _, p := range n.pods.manager.List() {
-		if err := n.pods.label(p, true); err != nil {
-			return err
+	if n.pods.Load() == nil {
+		if err := recordSysctls(n.config.Paths); err != nil {
+			n.problem("the kernel's settings before Weir cannot be recorded: "+err.Error(),
+				"weir down will leave net.ipv4.ip_forward as it is then")
 		}
+		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
+		var err error
+		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
+			Failed: p.tellFailed, Told: p.told, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
+		if err != nil {
+			return fmt.Errorf("containers: %w", err)
+		}
+		n.pods.Store(p)
+	}
+	if err := n.pods.Load().labels.begin(); err != nil {
+		return err
 	}
 	return n.tellMasquerade()
 }
@@ -57,106 +73,85 @@ func (n *Node) tellMasquerade() error {
 	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: except, PortLo: 61000, PortHi: 65535})
 }
 
-// labelEntries are the members of a label's table as engines take them.
-func labelEntries(members map[netip.Addr]int) []firewall.TableEntry {
-	var all []firewall.TableEntry
-	for a := range members {
-		all = append(all, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
-	}
-	return all
-}
-
-// attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: it is taken away again.
+// attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: if this call made
+// it, it is taken away again.
 func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
-	if n.pods == nil {
-		return api.Pod{}, errNoPods
+	if n.pods.Load() == nil {
+		return api.Pod{}, n.noPods()
 	}
 	spec, err := specOf(r)
 	if err != nil {
 		return api.Pod{}, err
 	}
-	p, err := n.pods.attach(spec)
+	p, made, err := n.pods.Load().manager.Attach(ctx, spec)
 	if err != nil {
 		return api.Pod{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return api.Pod{}, errors.Join(err, n.pods.detach(p.Container, p.IfName, false))
+	if made {
+		n.log.Info("attached", "pod", p.Name, "addresses", p.Addrs)
+	}
+	if err := ctx.Err(); made && err != nil {
+		return api.Pod{}, errors.Join(err, n.pods.Load().detach(context.WithoutCancel(ctx), p.Container, p.IfName, false))
 	}
 	view := podView(p)
 	view.Version = api.Version
 	return view, nil
 }
 
-func (p *pods) attach(spec pod.Spec) (pod.Pod, error) {
-	made, err := p.manager.Attach(spec)
-	if err != nil {
-		return pod.Pod{}, err
+func (n *Node) detachPod(ctx context.Context, r api.Detach) (api.Done, error) {
+	if n.pods.Load() == nil {
+		return api.Done{}, n.noPods()
 	}
-	if err := p.label(made, true); err != nil {
-		return pod.Pod{}, errors.Join(err, p.manager.Detach(made.Container, made.IfName))
-	}
-	p.node.log.Info("attached", "pod", made.Name, "addresses", made.Addrs)
-	return made, nil
-}
-
-func (n *Node) detachPod(r api.Detach) (api.Done, error) {
-	if n.pods == nil {
-		return api.Done{}, errNoPods
-	}
-	return api.Done{Version: api.Version}, n.pods.detach(r.Container, r.IfName, r.Hurry)
+	return api.Done{Version: api.Version}, n.pods.Load().detach(ctx, r.Container, r.IfName, r.Hurry)
 }
 
 // detach takes a pod away, by the id or the name of its container. One that is not there is no error: whoever asks wants it gone.
-func (p *pods) detach(name, ifName string, hurry bool) error {
+func (p *pods) detach(ctx context.Context, name, ifName string, hurry bool) error {
 	found, err := p.manager.Find(name, ifName)
 	if errors.Is(err, pod.ErrNotFound) {
-		return p.manager.Detach(name, ifName) // it may be under way; then this waits for it
+		return p.manager.Detach(ctx, name, ifName) // it may be under way; then this waits for it
 	}
 	if err != nil {
-		return err
-	}
-	// The tables lose the address first: nobody may inherit it together with its labels.
-	if err := p.label(found, false); err != nil {
 		return err
 	}
 	away := p.manager.Detach
 	if hurry {
 		away = p.manager.Leave
 	}
-	if err := away(found.Container, found.IfName); err != nil {
+	if err := away(ctx, found.Container, found.IfName); err != nil {
 		return err
 	}
 	p.node.log.Info("detached", "pod", found.Name)
 	return nil
 }
 
-func (n *Node) checkPod(r api.Detach) (api.Done, error) {
-	if n.pods == nil {
-		return api.Done{}, errNoPods
+func (n *Node) checkPod(r api.Check) (api.Done, error) {
+	if n.pods.Load() == nil {
+		return api.Done{}, n.noPods()
 	}
-	return api.Done{Version: api.Version}, n.pods.manager.Check(r.Container, r.IfName)
+	return api.Done{Version: api.Version}, n.pods.Load().manager.Check(r.Container, r.IfName, r.Addrs)
 }
 
 // keepPods is a runtime's garbage collection. Other networks, Docker's, and what was attached by hand are not its business.
-func (n *Node) keepPods(r api.Keep) (api.Done, error) {
-	if n.pods == nil {
-		return api.Done{}, errNoPods
+func (n *Node) keepPods(ctx context.Context, r api.Keep) (api.Done, error) {
+	if n.pods.Load() == nil {
+		return api.Done{}, n.noPods()
 	}
 	if r.Network == "" {
 		return api.Done{}, errors.New("keep pods of which network? Name it as it was named when they were attached")
 	}
 	var errs []error
-	for _, p := range n.pods.manager.List() {
+	for _, p := range n.pods.Load().manager.List() {
 		if p.Network == r.Network && !slices.Contains(r.Attachments, p.Key) {
-			errs = append(errs, n.pods.detach(p.Container, p.IfName, false))
+			errs = append(errs, n.pods.Load().detach(ctx, p.Container, p.IfName, false))
 		}
 	}
-	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.manager.Reconcile())...)
+	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.Load().manager.Sweep(ctx))...)
 }
 
 func (n *Node) listPods() (api.Pods, error) {
 	list := api.Pods{Version: api.Version, Pods: []api.Pod{}}
-	if n.pods == nil {
+	if n.pods.Load() == nil {
 		return list, nil
 	}
 	counters, err := (&podPath{node: n}).Endpoints()
@@ -167,7 +162,7 @@ func (n *Node) listPods() (api.Pods, error) {
 	for _, c := range counters {
 		byIndex[c.Index] = c
 	}
-	for _, p := range n.pods.manager.List() {
+	for _, p := range n.pods.Load().manager.List() {
 		view, c := podView(p), byIndex[p.Index]
 		view.Packets = [2]uint64{c.PacketsIn, c.PacketsOut}
 		view.Bytes = [2]uint64{c.BytesIn, c.BytesOut}
@@ -175,41 +170,6 @@ func (n *Node) listPods() (api.Pods, error) {
 		list.Pods = append(list.Pods, view)
 	}
 	return list, nil
-}
-
-// label enters a pod's addresses in the tables of its labels, or takes them out. A label KEY=VALUE is the table "KEY=VALUE".
-func (p *pods) label(of pod.Pod, there bool) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for key, value := range of.Labels {
-		table := key + "=" + value
-		if p.labels[table] == nil {
-			// What a table held before this run is not ours any more.
-			p.labels[table] = map[netip.Addr]int{}
-			if err := p.node.engine.SetTable(table, nil); err != nil {
-				return fmt.Errorf("table %s: %w", table, err)
-			}
-		}
-		for _, a := range of.Addrs {
-			if err := p.labelLocked(table, a, there); err != nil {
-				return fmt.Errorf("table %s: %w", table, err)
-			}
-		}
-	}
-	return nil
-}
-
-func (p *pods) labelLocked(table string, a netip.Addr, there bool) error {
-	members, one := p.labels[table], netip.PrefixFrom(a, a.BitLen())
-	if there {
-		members[a]++
-		return p.node.engine.AddTable(table, firewall.TableEntry{Prefix: one, Value: 0})
-	}
-	if members[a]--; members[a] > 0 {
-		return nil
-	}
-	delete(members, a)
-	return p.node.engine.DeleteTable(table, one)
 }
 
 // protocols that can be published, by name.

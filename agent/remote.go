@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"net/netip"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/cni"
@@ -39,9 +40,9 @@ func (r Remote) Detach(ctx context.Context, container, ifName string) error {
 	return r.post(ctx, "/v1/pods/detach", api.Detach{Container: container, IfName: ifName, Hurry: true}, &api.Done{})
 }
 
-// Check compares a container's network with what Attach made.
-func (r Remote) Check(ctx context.Context, container, ifName string) error {
-	return r.post(ctx, "/v1/pods/check", api.Detach{Container: container, IfName: ifName}, &api.Done{})
+// Check compares a container's network with what Attach made and with the addresses that its runtime knows.
+func (r Remote) Check(ctx context.Context, container, ifName string, addrs []netip.Addr) error {
+	return r.post(ctx, "/v1/pods/check", api.Check{Container: container, IfName: ifName, Addrs: addrs}, &api.Done{})
 }
 
 // Keep detaches all of a network but the named attachments.

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -53,6 +54,7 @@ func (n *Node) load(r api.Load) (api.Done, error) {
 	if err := n.book.load(ruleState{set: set, strict: true, source: r.Name}, try); err != nil {
 		return api.Done{}, err
 	}
+	n.solved(aboutLockDown)
 	n.log.Info("loaded", "file", r.Name, "rules", len(set.Rules), "trial", try)
 	if try == 0 {
 		return n.done(""), nil
@@ -87,15 +89,20 @@ func (n *Node) reload() error {
 	if err := n.book.loadFile(ruleState{set: set, strict: true, source: file}, version(text)); err != nil {
 		return err
 	}
+	n.solved(aboutLockDown)
 	n.log.Info("loaded", "file", file, "rules", len(set.Rules))
 	return nil
 }
 
-// down asks the node to stop and to remove every trace, and waits until that is done.
-func (n *Node) down() (api.Done, error) {
+// serveDown asks the node to stop and to remove every trace, and waits until that is done. With ?keep=1 its files stay.
+func (n *Node) serveDown(w http.ResponseWriter, r *http.Request) {
+	reply(w, func() (api.Done, error) { return n.down(r.URL.Query().Get("keep") == "1") })
+}
+
+func (n *Node) down(keep bool) (api.Done, error) {
 	n.mu.Lock()
 	again := n.leaving
-	n.leaving = true
+	n.leaving, n.keeping = true, keep || again && n.keeping
 	n.mu.Unlock()
 	if again {
 		return api.Done{}, errors.New("the node is going down already")

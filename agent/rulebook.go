@@ -23,12 +23,14 @@ type rulebook struct {
 	loaded func(old, new *rule.Program, set *rule.Ruleset)
 	// failed is told what went wrong while nobody waited for an answer.
 	failed func(error)
+	// saved, if set, is called when all of the rules in force were saved.
+	saved func()
 
 	mu      sync.Mutex
 	rules   ruleState     // guarded by mu
 	program *rule.Program // guarded by mu; what the engine runs
 	trial   *trial        // guarded by mu; nil when the rules are confirmed
-	unsaved *time.Timer   // guarded by mu; runs while changed table members are not saved yet
+	closed  bool          // guarded by mu
 }
 
 // ruleState is a version of the rules. Once it is in force, only members of its tables change, under the rulebook's lock.
@@ -106,11 +108,35 @@ func (b *rulebook) change(edit func(*rule.Ruleset) error) error {
 	if err := edit(next.set); err != nil {
 		return err
 	}
-	before := b.rules
-	if err := b.enforceLocked(next); err != nil {
-		return err
+	return b.enforceSavedLocked(next)
+}
+
+// begin puts the first rules in force. They come from a file and may not fit on the disk: unsaved
+// says why a restart would begin with other ones. Without save they are none for a restart to begin
+// with.
+func (b *rulebook) begin(first ruleState, save bool) (unsaved, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.enforceLocked(first); err != nil {
+		return nil, err
 	}
-	return b.saveLocked(before)
+	if !save {
+		return nil, nil
+	}
+	return b.keep.save(first), nil
+}
+
+// saveAgain saves the rules in force, after that has failed at the start. Once the rulebook is closed it does nothing.
+func (b *rulebook) saveAgain() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.closed:
+		return nil
+	case b.trial != nil:
+		return b.keep.save(b.trial.before)
+	}
+	return b.keep.save(b.rules)
 }
 
 // load replaces the rules. With a trial longer than 0 the rules before come back when it ends unconfirmed, whatever
@@ -121,12 +147,12 @@ func (b *rulebook) load(next ruleState, try time.Duration) error {
 	if err := b.onTrialLocked(); err != nil {
 		return err
 	}
+	if try <= 0 {
+		return b.enforceSavedLocked(next)
+	}
 	before := b.rules
 	if err := b.enforceLocked(next); err != nil {
 		return err
-	}
-	if try <= 0 {
-		return b.saveLocked(before)
 	}
 	t := &trial{name: next.source, before: before, ends: time.Now().Add(try)}
 	t.timer = time.AfterFunc(try, func() {
@@ -148,18 +174,18 @@ func (b *rulebook) loadFile(next ruleState, version string) error {
 	return err
 }
 
-// confirm keeps the rules that are on trial.
+// confirm keeps the rules that are on trial. If they cannot be saved, the trial goes on.
 func (b *rulebook) confirm() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.trial == nil {
 		return errNoTrial
 	}
+	if err := b.keep.save(b.rules); err != nil {
+		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(b.trial.ends)}, err)
+	}
 	b.trial.timer.Stop()
 	b.trial = nil
-	if err := b.keep.save(b.rules); err != nil {
-		return fmt.Errorf("the rules are in force, but a restart would not bring them back: %w", err)
-	}
 	return nil
 }
 
@@ -174,19 +200,22 @@ func (b *rulebook) revert(t *trial) error {
 	return b.enforceLocked(t.before)
 }
 
-// close ends a trial by going back to the rules before it, and saves what is not saved yet.
+// close ends a trial by going back to the rules before it.
 func (b *rulebook) close() error {
 	b.mu.Lock()
-	t, unsaved := b.trial, b.unsaved
+	t := b.trial
 	b.mu.Unlock()
 	var err error
-	if unsaved != nil && unsaved.Stop() {
-		err = b.saveTables()
-	}
 	if t != nil {
 		t.timer.Stop()
-		err = errors.Join(err, b.revert(t))
+		err = b.revert(t)
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed && b.rules.set != nil {
+		_ = b.keep.tidy(b.rules) // what is there is as good
+	}
+	b.closed = true
 	return err
 }
 
@@ -197,14 +226,29 @@ func (b *rulebook) onTrialLocked() error {
 	return errTrial{time.Until(b.trial.ends)}
 }
 
-// saveLocked saves the rules in force; if that fails, the rules before are put in force again, so that a restart never
-// brings back other rules than were last in force.
-func (b *rulebook) saveLocked(before ruleState) error {
-	err := b.keep.save(b.rules)
-	if err == nil {
-		return nil
+// enforceSavedLocked puts rules in force and saves them, or neither. What may fail for want of space comes first: rules that were in
+// force for a moment have cut what they did not let pass.
+func (b *rulebook) enforceSavedLocked(next ruleState) error {
+	p, err := next.compile()
+	if err != nil {
+		return err
 	}
-	return errors.Join(fmt.Errorf("nothing was changed: save the rules: %w", err), b.enforceLocked(before))
+	saved, err := b.keep.prepare(next)
+	if err != nil {
+		return fmt.Errorf("nothing was changed: save the rules: %w", err)
+	}
+	before := b.rules
+	if err := b.putLocked(next, p); err != nil {
+		saved.Discard()
+		return err
+	}
+	if err := saved.Commit(); err != nil {
+		return errors.Join(fmt.Errorf("nothing was changed: save the rules: %w", err), b.enforceLocked(before))
+	}
+	if b.saved != nil {
+		b.saved()
+	}
+	return nil
 }
 
 // enforceLocked compiles rules and hands them to the engine. An error leaves everything as it was.
@@ -213,6 +257,11 @@ func (b *rulebook) enforceLocked(next ruleState) error {
 	if err != nil {
 		return err
 	}
+	return b.putLocked(next, p)
+}
+
+// putLocked hands compiled rules to the engine. An error leaves everything as it was.
+func (b *rulebook) putLocked(next ruleState, p *rule.Program) error {
 	if err := b.prepare(p); err != nil {
 		return err
 	}

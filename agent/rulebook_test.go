@@ -60,8 +60,8 @@ func newBook(t *testing.T) (*rulebook, *soft.Engine) {
 	}
 	b := &rulebook{engine: e, keep: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"), file: noFile},
 		prepare: func(*rule.Program) error { return nil }, failed: func(err error) { t.Error(err) }}
-	if err := b.load(ruleState{set: new(rule.Ruleset), source: "none"}, 0); err != nil {
-		t.Fatal(err)
+	if unsaved, err := b.begin(ruleState{set: new(rule.Ruleset), source: "none"}, true); err != nil || unsaved != nil {
+		t.Fatal(err, unsaved)
 	}
 	t.Cleanup(func() {
 		if err := b.close(); err != nil {
@@ -133,9 +133,6 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 		}
 	}
 	must(t, b, "table bad flush", "table bad add 192.0.2.1")
-	if err := b.saveTables(); err != nil {
-		t.Fatal(err)
-	}
 	before = savedText(t, b)
 	for _, line := range []string{"add 20 allwo ip from any to any", "delete 77", "table bad destroy", "table bad delete 10.0.0.9",
 		"table bad delete 192.0.2.1 10.0.0.9", "zero 77", "", "show"} {
@@ -253,9 +250,6 @@ func TestRulebookSerializesChanges(t *testing.T) {
 	all.Wait()
 	if n := len(b.rules.set.Rules); n != 80 {
 		t.Errorf("%d rules", n)
-	}
-	if err := b.saveTables(); err != nil {
-		t.Fatal(err)
 	}
 	if n := strings.Count(savedText(t, b), "\nadd "); n != 80 {
 		t.Errorf("%d rules saved", n)

@@ -6,25 +6,48 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/rule"
 )
 
-// The saved rules are a rule file like any other, with one line in front:
+// The saved rules are a rule file like any other, with a line in front and one at the end:
 //
-//	# weir saved rules: default deny, rule file 7d865e959b2466918c9863afca942d0f..., from "/etc/weir/rules"
+//	# weir saved rules 2: default deny, rule file 7d865e959b2466918c9863afca942d0f..., from "/etc/weir/rules"
+//	...
+//	# end of 17 lines, sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 //
-// It says what rule 65535 does, which version of the owner's rule file the rules descend from, and where they came from.
-const savedIntro = "# weir saved rules: "
+// The first says what rule 65535 does, which version of the owner's rule file the rules descend from, and where they came from, the
+// other that nothing is missing. Changes of tables made since stand behind it (saved_tail.go). The first version had no end and no tail.
+const (
+	savedIntro   = "# weir saved rules"
+	savedVersion = 2
+	savedEnd     = "# end of "
+)
+
+// errNewer says that a file is of a later version of Weir.
+type errNewer struct {
+	file          string
+	version, most int
+}
+
+func (e errNewer) Error() string {
+	return fmt.Sprintf("%s is of a later Weir: its version is %d, this Weir knows %d", e.file, e.version, e.most)
+}
+
+// asideFor is the word in the name under which a file is kept that cannot be used.
+func asideFor(err error) string {
+	if newer := (errNewer{}); errors.As(err, &newer) {
+		return "newer"
+	}
+	return "damaged"
+}
 
 // noFile stands for the version of a rule file that does not exist.
 const noFile = "none"
@@ -36,6 +59,9 @@ type savedRules struct {
 
 	mu   sync.Mutex
 	file string // guarded by mu; version of the owner's rule file
+	// retire keeps aside what is in the file and must not be overwritten without that; nil: nothing is.
+	retire func() error // guarded by mu
+	tail   *savedTail   // guarded by mu; nil: the file is none that can be added to
 }
 
 // descend notes the version of the rule file that the rules come from, and returns the one before.
@@ -60,7 +86,52 @@ func version(text []byte) string {
 
 // save writes the rules; the file is always whole.
 func (s *savedRules) save(r ruleState) error {
-	return writeWhole(s.path, s.format(r))
+	p, err := s.prepare(r)
+	if err != nil {
+		return err
+	}
+	return p.Commit()
+}
+
+// prepare writes the rules beside the file: what may fail for want of space is done when it returns.
+func (s *savedRules) prepare(r ruleState) (pending, error) {
+	text := s.format(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retire != nil {
+		if err := s.retire(); err != nil {
+			return nil, err
+		}
+	}
+	p, err := atomicfile.Prepare(s.path, text)
+	if err != nil {
+		return nil, err
+	}
+	return &savedWhole{p, s, newTail(s.path, text)}, nil
+}
+
+// pending is a change of the saved rules that is on disk, and is made or forgotten.
+type pending interface {
+	Commit() error
+	Discard()
+}
+
+// savedWhole is a whole new file.
+type savedWhole struct {
+	*atomicfile.Pending
+	saved *savedRules
+	tail  *savedTail
+}
+
+func (w *savedWhole) Commit() error {
+	w.saved.mu.Lock()
+	defer w.saved.mu.Unlock()
+	w.saved.tail = nil // whichever file is there after an error
+	if err := w.Pending.Commit(); err != nil {
+		return err
+	}
+	w.saved.tail, w.saved.retire = w.tail, nil
+	return nil
 }
 
 func (s *savedRules) format(r ruleState) []byte {
@@ -69,7 +140,7 @@ func (s *savedRules) format(r ruleState) []byte {
 	if r.strict {
 		action = "deny"
 	}
-	fmt.Fprintf(&b, "%sdefault %s, rule file %s, from %s\n", savedIntro, action, s.version(), strconv.Quote(r.source))
+	fmt.Fprintf(&b, "%s %d: default %s, rule file %s, from %s\n", savedIntro, savedVersion, action, s.version(), strconv.Quote(r.source))
 	for _, name := range slices.Sorted(maps.Keys(r.set.Tables)) {
 		fmt.Fprintf(&b, "table %s create\n", name)
 		members := r.set.Tables[name]
@@ -85,6 +156,7 @@ func (s *savedRules) format(r ruleState) []byte {
 			fmt.Fprintf(&b, "set disable %d\n", set)
 		}
 	}
+	fmt.Fprintf(&b, "%s%d lines, sha256 %x\n", savedEnd, bytes.Count(b.Bytes(), []byte("\n")), sha256.Sum256(b.Bytes()))
 	return b.Bytes()
 }
 
@@ -95,9 +167,16 @@ func (s *savedRules) read() (r ruleState, file string, err error) {
 		return r, "", err
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
-	intro, ok := strings.CutPrefix(line, savedIntro)
-	fields := strings.SplitN(intro, ", ", 3)
-	if !ok || len(fields) != 3 {
+	at, words, ok := strings.Cut(strings.TrimPrefix(line, savedIntro), ": ")
+	fields := strings.SplitN(words, ", ", 3)
+	format, err := strconv.Atoi(strings.TrimPrefix(at, " "))
+	if at == "" && strings.HasPrefix(line, savedIntro) {
+		format, err = 1, nil
+	}
+	if ok && err == nil && format > savedVersion {
+		return r, "", errNewer{s.path, format, savedVersion}
+	}
+	if !ok || err != nil || !strings.HasPrefix(line, savedIntro) || len(fields) != 3 {
 		return r, "", fmt.Errorf("%s: the first line is not that of saved rules", s.path)
 	}
 	r.strict = fields[0] == "default deny"
@@ -105,83 +184,43 @@ func (s *savedRules) read() (r ruleState, file string, err error) {
 	if err != nil {
 		return r, "", fmt.Errorf("%s: the first line is not that of saved rules", s.path)
 	}
-	if r.set, err = rule.ParseFile(s.path, string(text), s.names); err != nil {
+	whole := text
+	if format > 1 {
+		if whole, err = wholeOf(text); err != nil {
+			return r, "", fmt.Errorf("%s: %w", s.path, err)
+		}
+	}
+	if r.set, err = rule.ParseFile(s.path, string(whole), s.names); err != nil {
 		return r, "", err
 	}
-	return r, strings.TrimPrefix(fields[1], "rule file "), nil
+	if format > 1 {
+		err = s.readTail(&r, whole, text[len(whole):])
+	}
+	return r, strings.TrimPrefix(fields[1], "rule file "), err
 }
 
-// setAside keeps saved rules that are not used any more for whoever wants to look at them.
-func (s *savedRules) setAside() error { return os.Rename(s.path, s.path+".old") }
-
-// writeWhole replaces a file so that a crash leaves either the old or the new content.
-func writeWhole(path string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
+// readTail makes the changes that stand behind the whole part, and remembers where the next one goes.
+func (s *savedRules) readTail(r *ruleState, whole, rest []byte) error {
+	tail := newTail(s.path, whole)
+	if err := tail.read(rest, r.set, s.names); err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tail = tail
+	return nil
 }
 
-// firstRules are the rules that a node starts with.
-type firstRules struct {
-	ruleState
-	denied  bool  // the saved rules, which the last agent enforced, denied by default
-	aside   bool  // saved rules were set aside: the rule file was edited since
-	problem error // the rule file cannot be used; the saved rules are in force instead
-}
-
-// first finds the rules to start with. The rule file is the owner's word; what was changed since by commands is in the saved rules,
-// which descend from a version of the rule file. While the file stays as it was, the saved rules go on; once the owner edits it, the
-// file is in force and the saved rules are set aside. A rule file with an error changes nothing: the saved rules go on, and without
-// any the node does not start. needed says that the file has to exist.
-func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
-	text, err := os.ReadFile(rules)
-	given := err == nil
-	if err != nil && (needed || !errors.Is(err, fs.ErrNotExist)) {
-		return firstRules{}, err
+// wholeOf returns the part of saved rules up to their end line, which has to fit.
+func wholeOf(text []byte) ([]byte, error) {
+	at := bytes.LastIndex(text, []byte("\n"+savedEnd)) + 1
+	if at == 0 {
+		return nil, errors.New("the file is cut: its last line is missing")
 	}
-	now := noFile
-	if given {
-		now = version(text)
+	whole := text[:at]
+	want := fmt.Sprintf("%s%d lines, sha256 %x\n", savedEnd, bytes.Count(whole, []byte("\n")), sha256.Sum256(whole))
+	if !bytes.HasPrefix(text[at:], []byte(want)) {
+		return nil, errors.New("the file is damaged: its last line does not fit what stands before it")
 	}
-	s.descend(now)
-	saved, descends, err := s.read()
-	kept := err == nil
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !given {
-		return firstRules{}, err
-	}
-	if kept && (!given || descends == now) {
-		return firstRules{ruleState: saved, denied: saved.strict}, nil
-	}
-	if !given {
-		return firstRules{ruleState: ruleState{set: new(rule.Ruleset), source: "none"}}, nil
-	}
-	set, _, err := offline.Parse(rules, string(text), s.names)
-	if err != nil && kept {
-		s.descend(descends)
-		return firstRules{ruleState: saved, denied: saved.strict, problem: err}, nil
-	}
-	if err != nil {
-		return firstRules{}, err
-	}
-	r := firstRules{ruleState: ruleState{set: set, strict: true, source: rules}, denied: saved.strict}
-	if kept {
-		r.aside = true
-		err = s.setAside()
-	}
-	return r, err
+	return text[:at+len(want)], nil
 }

@@ -9,39 +9,103 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/user"
+	"strconv"
 	"time"
+
+	"golang.org/x/net/netutil"
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/agent/page"
+	"github.com/weirnet/weir/internal/unixsocket"
 	"github.com/weirnet/weir/observe"
 )
 
 // maxRequest bounds the body of a request: a rule file of a million table entries fits.
 const maxRequest = 64 << 20
 
-// server answers the local API.
+// server answers the local API on two sockets: root's, and one for those who may look.
 type server struct {
-	node *Node
-	http http.Server
-	end  context.CancelFunc // ends the streams
+	node    *Node
+	http    http.Server
+	reading http.Server
+	end     context.CancelFunc // ends the streams
 }
 
-// listen makes the socket. Only root may use it: whoever can change the rules owns the machine's network.
-func listen(path string) (net.Listener, error) {
-	// The lock on the directory is ours, so that a socket in it is a dead agent's.
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+const (
+	headerTime = 10 * time.Second // for a client to say what it wants
+	idleTime   = 60 * time.Second // for a connection between two requests
+)
+
+// readers is how many connections those who may look can have: of the agent's descriptors and memory they get no more.
+const readers = 256
+
+// begin opens the sockets, answers on them, and tells served when that ends. Who may do what is decided at the socket: whoever can change the
+// rules owns the machine's network.
+func (s *server) begin(p Paths, served chan<- error) error {
+	// Others reach the sockets in the directory, and cannot open it themselves.
+	if err := os.Chmod(p.Run(), 0o711); err != nil {
+		return err
 	}
-	l, err := net.Listen("unix", path)
+	l, err := unixsocket.Listen(p.Socket())
+	if err != nil {
+		return err
+	}
+	r, err := listenForReaders(p.ReadSocket(), func(err error) { s.node.problem(err.Error(), "") })
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	go func() { served <- s.http.Serve(l) }()
+	go func() { served <- s.reading.Serve(r) }()
+	return nil
+}
+
+// listenForReaders makes the socket for group weir, or for root alone when there is no such group.
+func listenForReaders(path string, failed func(error)) (net.Listener, error) {
+	l, err := unixsocket.Listen(path)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		l.Close()
-		return nil, err
+	if g, err := user.LookupGroup(readersGroup); err == nil {
+		gid, err := strconv.Atoi(g.Gid)
+		if err = errors.Join(err, os.Chown(path, -1, gid)); err == nil {
+			err = os.Chmod(path, 0o660)
+		}
+		if err != nil { // they cannot look, and the node does its work
+			failed(fmt.Errorf("group %s cannot look at the node: %w", readersGroup, err))
+		}
 	}
-	return l, nil
+	return netutil.LimitListener(l, readers), nil
 }
+
+const readersGroup = "weir"
+
+// readable is what the socket for those who may look answers. What is in packets is not among it.
+var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets", "GET /v1/states", "GET /v1/events", "GET /v1/top",
+	"POST /v1/why", "GET /v1/pods", "GET /v1/peers", "GET /metrics"}
+
+// readOnly passes on what only reads, and refuses the rest.
+func readOnly(all http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	for _, pattern := range readable {
+		mux.Handle(pattern, all)
+	}
+	page.Files(mux)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		refuse(w, http.StatusForbidden, errReadOnly{r.Method + " " + r.URL.Path})
+	})
+	return http.MaxBytesHandler(mux, 64<<10)
+}
+
+// errReadOnly refuses a change on the socket for those who may look.
+type errReadOnly struct{ request string }
+
+func (e errReadOnly) Error() string {
+	return fmt.Sprintf("not permitted: this socket answers questions and changes nothing (%s)", e.request)
+}
+
+// Hint says who may.
+func (errReadOnly) Hint() string { return "run as root" }
 
 func newServer(n *Node) *server {
 	s := &server{node: n}
@@ -61,20 +125,22 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/why", change(n.why))
 	mux.HandleFunc("GET /v1/pods", answer(n.listPods))
 	mux.HandleFunc("POST /v1/pods", changeFor(n.attachPod))
-	mux.HandleFunc("POST /v1/pods/detach", change(n.detachPod))
+	mux.HandleFunc("POST /v1/pods/detach", changeFor(n.detachPod))
 	mux.HandleFunc("POST /v1/pods/check", change(n.checkPod))
-	mux.HandleFunc("POST /v1/pods/keep", change(n.keepPods))
+	mux.HandleFunc("POST /v1/pods/keep", changeFor(n.keepPods))
 	mux.HandleFunc("GET /v1/peers", answer(n.peers.list))
 	mux.HandleFunc("POST /v1/peers", change(n.peers.add))
 	mux.HandleFunc("POST /v1/peers/remove", change(n.peers.remove))
 	mux.HandleFunc("POST /v1/peers/key", answer(n.peers.key))
-	mux.HandleFunc("POST /v1/down", answer(n.down))
+	mux.HandleFunc("POST /v1/down", n.serveDown)
 	page.Files(mux)
-	s.http.Handler = page.Guard(mux)
+	s.http.Handler, s.reading.Handler = page.Guard(mux), page.Guard(readOnly(mux))
 	var streams context.Context
 	streams, s.end = context.WithCancel(context.Background())
-	s.http.BaseContext = func(net.Listener) context.Context { return streams }
-	s.http.ReadHeaderTimeout = 10 * time.Second
+	for _, one := range []*http.Server{&s.http, &s.reading} {
+		one.BaseContext = func(net.Listener) context.Context { return streams }
+		one.ReadHeaderTimeout, one.IdleTimeout = headerTime, idleTime
+	}
 	return s
 }
 
@@ -83,7 +149,7 @@ func (s *server) close() error {
 	s.end()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return s.http.Shutdown(ctx)
+	return errors.Join(s.http.Shutdown(ctx), s.reading.Shutdown(ctx))
 }
 
 // answer serves a question that needs no words.

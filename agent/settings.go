@@ -26,6 +26,8 @@ type Settings struct {
 	Metrics string
 	// LogJSON makes the agent's own log JSON lines.
 	LogJSON bool
+	// SSH says whether ssh is let in while the host is locked down for want of rules.
+	SSH SSH
 	// Pods says how containers get their network.
 	Pods PodSettings
 	// Overlay is the tunnel to other nodes.
@@ -34,7 +36,7 @@ type Settings struct {
 
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
-	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute,
+	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute, SSH: SSHAsRules,
 		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
 }
 
@@ -43,7 +45,10 @@ type settingsFile struct {
 	Interfaces []string `toml:"interfaces"`
 	Essential  *bool    `toml:"essential"`
 	Log        string   `toml:"log"`
-	Observe    struct {
+	LockDown   struct {
+		SSH string `toml:"ssh"`
+	} `toml:"lock_down"`
+	Observe struct {
 		History *string `toml:"history"`
 		Metrics string  `toml:"metrics"`
 	} `toml:"observe"`
@@ -173,6 +178,13 @@ func (f settingsFile) settings() (Settings, error) {
 	default:
 		return s, fmt.Errorf(`log: %q is neither "text" nor "json"`, f.Log)
 	}
+	switch ssh := SSH(f.LockDown.SSH); ssh {
+	case "":
+	case SSHAsRules, SSHAlways, SSHNever:
+		s.SSH = ssh
+	default:
+		return s, fmt.Errorf(`lock_down.ssh: %q is none of "rules", "always" and "never"`, ssh)
+	}
 	if err := f.observe(&s); err != nil {
 		return s, err
 	}
@@ -203,10 +215,10 @@ func (f settingsFile) settings() (Settings, error) {
 		}
 		*n.to = *n.value
 	}
-	s.Engine.MaxPerSource = max(1, s.Engine.MaxEmbryonic/4)
+	s.Engine.MaxPerSource = max(leastPerSource, s.Engine.MaxEmbryonic/4)
 	if n := f.States.PerSource; n != nil {
-		if *n < 0 || *n > 1<<24 {
-			return s, fmt.Errorf("states.per_source: %d is not between 0 and %d", *n, 1<<24)
+		if *n != 0 && (*n < leastPerSource || *n > 1<<24) {
+			return s, fmt.Errorf("states.per_source: %d is neither 0, for any number, nor between %d and %d", *n, leastPerSource, 1<<24)
 		}
 		s.Engine.MaxPerSource = *n
 	}
@@ -232,6 +244,9 @@ func (f settingsFile) settings() (Settings, error) {
 }
 
 // maxHistory bounds how long events are kept. Their number is bounded, too.
+// leastPerSource is the least number of half-open states of one source that makes sense: with fewer, strangers are taken for it too often (bpf/lib/source.h).
+const leastPerSource = 4
+
 const maxHistory = 24 * time.Hour
 
 // observe reads how the node is watched.

@@ -8,7 +8,7 @@ import (
 
 // refusals are the reasons for which a state is not made.
 var refusals = [...]firewall.Reason{
-	firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource, firewall.ReasonNoKey,
+	firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource, firewall.ReasonTracksFull, firewall.ReasonNoKey,
 }
 
 // stateTable tells how full the state table of the kernel's engine is.
@@ -24,7 +24,7 @@ func (n *Node) stateTable() (api.StateTable, error) {
 	reasons := firewall.ByReason(decisions)
 	t := api.StateTable{
 		States: s.States, StatesMax: s.MaxStates, Established: max(0, s.States-s.Embryos), HalfOpen: s.Embryos, HalfOpenMax: s.MaxEmbryonic,
-		PerSource: s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
+		PerSource: s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"] + s.Removed["source"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
 		EventsLost: s.Lost,
 		Cookies: api.Cookies{On: s.Cookies.On, Lack: s.Cookies.Lack, Sent: s.Cookies.Sent, Kept: s.Cookies.Kept, Ever: s.Cookies.Turns,
 			Lost: reasons[firewall.ReasonCookieRefused]},

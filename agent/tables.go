@@ -6,18 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"time"
 
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
 )
 
-// saveDelay is how long changed members of tables may stay unsaved: somebody who adds thousands one by one must not write
-// the file thousands of times.
-const saveDelay = time.Second
-
-// changeMembers adds members to a table or deletes some, at once and without compiling anything.
+// changeMembers adds members to a table or deletes some, at once and without compiling anything. The change is saved before it is in
+// force.
 func (b *rulebook) changeMembers(c *rule.Command) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -28,6 +24,10 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 	if err := c.Apply(b.rules.set); err != nil {
 		return errors.Join(err, undo(0))
 	}
+	saved, err := b.keep.prepareMembers(c, b.rules)
+	if err != nil {
+		return errors.Join(fmt.Errorf("nothing was changed: save the table: %w", err), undo(0))
+	}
 	for i, e := range c.Entries {
 		var err error
 		if c.Verb == rule.VerbTableAdd {
@@ -36,15 +36,12 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 			err = b.engine.DeleteTable(c.Table, e.Prefix)
 		}
 		if err != nil {
+			saved.Discard()
 			return errors.Join(fmt.Errorf("table %s: %s: %w", c.Table, e.Prefix, err), undo(i+1))
 		}
 	}
-	if b.unsaved == nil {
-		b.unsaved = time.AfterFunc(saveDelay, func() {
-			if err := b.saveTables(); err != nil {
-				b.failed(fmt.Errorf("save the tables: %w", err))
-			}
-		})
+	if err := saved.Commit(); err != nil {
+		return errors.Join(fmt.Errorf("nothing was changed: save the table: %w", err), undo(len(c.Entries)))
 	}
 	return nil
 }
@@ -77,16 +74,6 @@ func (b *rulebook) undoMembersLocked(c *rule.Command) func(told int) error {
 		}
 		return err
 	}
-}
-
-func (b *rulebook) saveTables() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.unsaved = nil
-	if b.trial != nil { // then the rules before the trial are the saved ones
-		return b.keep.save(b.trial.before)
-	}
-	return b.keep.save(b.rules)
 }
 
 // errInUse refuses to destroy a table that a rule asks about.

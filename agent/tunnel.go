@@ -30,44 +30,63 @@ type tunnel struct {
 const tunnelTick = 10 * time.Millisecond
 
 // openTunnel makes the device without peers. From then on its engine is told what the kernel's is told.
-func (n *Node) openTunnel() (t *tunnel, err error) {
-	s := n.config.Settings.Overlay
+func (n *Node) openTunnel() (*tunnel, error) {
+	if err := nameFree(n.config.Settings.Overlay.Name); err != nil {
+		return nil, err
+	}
 	key, err := n.tunnelKey()
 	if err != nil {
 		return nil, err
 	}
-	t = &tunnel{node: n, stop: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, t.close())
-		}
-	}()
+	t := &tunnel{node: n, stop: make(chan struct{})}
+	if err := t.open(key); err != nil {
+		return nil, errors.Join(err, t.close())
+	}
+	return t, nil
+}
+
+// nameFree says whether no interface has a name. One that has it is somebody else's, and guarded as
+// any other.
+func nameFree(name string) error {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.LinkByName(name); err == nil {
+		return fmt.Errorf("interface %s: %w", name, overlay.ErrNameTaken)
+	}
+	return nil
+}
+
+func (t *tunnel) open(key overlay.Key) (err error) {
+	n, s := t.node, t.node.config.Settings.Overlay
 	t.engine, err = soft.New(soft.Options{Options: n.config.Settings.Engine, OnEvent: n.tunnelEvent})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := n.joinEngine(t.engine); err != nil {
-		return nil, err
+		return err
 	}
 	if t.own, err = newInjector(n); err != nil {
-		return nil, err
+		return err
 	}
 	clock := func() time.Duration { return time.Duration(monotonic()) }
-	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log, Rerouted: n.peers.rerouted,
+	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log,
 		Judge: t.own.spare(overlay.JudgeBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock, t.own.refused))}
 	if !s.NoWG {
 		c.UAPI = n.config.Paths.WG()
 	}
 	n.peers.judged.Store(true) // before the kernel tells of the interface, which would be guarded otherwise
 	if t.device, err = overlay.New(c); err != nil {
-		return nil, err
+		return err
 	}
 	if err := t.setUp(s); err != nil {
-		return nil, err
+		return err
 	}
 	t.done.Go(t.tick)
 	t.done.Go(func() { t.own.serve(t.stop, t.device) })
-	return t, nil
+	return nil
 }
 
 // setUp gives the interface its addresses and makes it known to the rules. The kernel's own news of it may come later.
@@ -108,10 +127,10 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 		for name := range r.set.Tables {
 			err = errors.Join(err, e.SetTable(name, offline.Entries(r.set.Tables[name])))
 		}
-		if n.pods != nil {
-			n.pods.mu.Lock()
-			defer n.pods.mu.Unlock()
-			for name, members := range n.pods.labels {
+		if n.pods.Load() != nil {
+			n.pods.Load().labels.mu.Lock() // a pod that comes now is told to both engines
+			defer n.pods.Load().labels.mu.Unlock()
+			for name, members := range n.pods.Load().labels.tables {
 				err = errors.Join(err, e.SetTable(name, labelEntries(members)))
 			}
 		}
@@ -231,6 +250,6 @@ func (t *tunnel) adoptable(p *rule.Program, hook firewall.Hook, s firewall.State
 	if !e.Verdict.Pass || !ok {
 		return s, false
 	}
-	return firewall.State{Proto: s.Proto, From: s.From, To: s.To, Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number,
-		FlowName: p.Flows[p.Rules[slot].Flow]}, true
+	return firewall.State{Proto: s.Proto, From: s.From, To: s.To, Link: hook.Link(),
+		Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number, FlowName: p.Flows[p.Rules[slot].Flow]}, true
 }

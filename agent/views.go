@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -88,20 +87,19 @@ func (n *Node) tables() (api.Tables, error) {
 			a.Tables = append(a.Tables, t)
 		}
 	})
-	if n.pods != nil {
-		a.Tables = append(a.Tables, n.pods.tables()...)
+	if n.pods.Load() != nil {
+		a.Tables = append(a.Tables, n.pods.Load().tables()...)
 	}
 	return a, nil
 }
 
 // tables lists the tables of labels.
 func (p *pods) tables() (all []api.Table) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(p.labels)) {
+	tables := p.labels.all()
+	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		t := api.Table{Name: name, Label: true, Entries: []api.TableEntry{}}
-		for _, a := range slices.SortedFunc(maps.Keys(p.labels[name]), netip.Addr.Compare) {
-			t.Entries = append(t.Entries, api.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen()).String()})
+		for _, e := range tables[name] {
+			t.Entries = append(t.Entries, api.TableEntry{Prefix: e.Prefix.String()})
 		}
 		all = append(all, t)
 	}
@@ -154,14 +152,28 @@ func (n *Node) states() (api.States, error) {
 	for _, s := range all {
 		v := stateView(s.State, now)
 		v.Engine = s.engine
+		if s.Link != 0 {
+			v.Interface = n.interfaceName(s.Link)
+		}
 		a.States = append(a.States, v)
 	}
 	return a, nil
 }
 
+// interfaceName returns the name of an interface, or its index if it is gone.
+func (n *Node) interfaceName(index uint32) string {
+	for _, i := range n.links.interfaces() {
+		if i.Index == index {
+			return i.Name
+		}
+	}
+	return fmt.Sprint(index)
+}
+
 func stateView(s firewall.State, now int64) api.State {
 	return api.State{
-		Proto: protoName(s.Proto), From: s.From.String(), To: s.To.String(), Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
+		Proto: protoName(s.Proto), From: s.From.String(), To: s.To.String(), ICMPType: s.Query,
+		Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
 		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)), Packets: s.Packets, Bytes: s.Bytes,
 	}
 }

@@ -45,22 +45,16 @@ func (n *Node) questions(p *rule.Program, set *rule.Ruleset, ifs []firewall.Inte
 		return nil, err
 	}
 	e, err := offline.Engine(offline.Small(n.config.Settings.Engine), p, set, ifs, routes)
-	if err != nil || n.pods == nil {
+	if err != nil || n.pods.Load() == nil {
 		return e, err
 	}
-	return e, n.pods.tell(e)
+	return e, n.pods.Load().tell(e)
 }
 
 // tell hands the tables of labels to an engine.
 func (p *pods) tell(e *soft.Engine) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for table, members := range p.labels {
-		var all []firewall.TableEntry
-		for a := range members {
-			all = append(all, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
-		}
-		if err := e.SetTable(table, all); err != nil {
+	for table, members := range p.labels.all() {
+		if err := e.SetTable(table, members); err != nil {
 			return err
 		}
 	}
@@ -74,6 +68,9 @@ func hostRoutes() ([]firewall.Route, error) {
 		return nil, err
 	}
 	defer conn.Close()
+	if err := conn.Within(slowest); err != nil {
+		return nil, err
+	}
 	routes, err := conn.Routes(0)
 	if err != nil {
 		return nil, err
@@ -88,14 +85,21 @@ func hostRoutes() ([]firewall.Route, error) {
 // stateOf finds the live state that a packet belongs to; nil if there is none.
 func (n *Node) stateOf(p packet.Packet) (*firewall.State, error) {
 	src, dst := netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
-	if query, reply := p.ICMPQuery(); query || reply {
+	query, answer := p.ICMPQueryType()
+	if query != 0 {
 		src, dst = netip.AddrPortFrom(p.Src(), p.ICMPID()), netip.AddrPortFrom(p.Dst(), p.ICMPID())
+	}
+	if answer { // who asks has made the state
+		src, dst = dst, src
 	}
 	for s, err := range n.engine.States() {
 		if err != nil {
 			return nil, err
 		}
-		if s.Proto == p.Proto && (s.From == src && s.To == dst || s.From == dst && s.To == src) {
+		if s.Proto != p.Proto || s.Query != query {
+			continue
+		}
+		if s.From == src && s.To == dst || query == 0 && s.From == dst && s.To == src {
 			return &s, nil
 		}
 	}

@@ -39,8 +39,11 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 		return TC_ACT_UNSPEC;
 	}
 	read_frame(skb, l2);
-	if (dir == DIR_IN)
+	if (dir == DIR_IN) {
+		if (unlikely(perhaps_own(cf, p->src_hi, p->src_lo)) && strange(skb) != GO_ON)
+			return TC_ACT_SHOT;
 		before_judge(skb, p);
+	}
 	judge(skb);
 	if (dir == DIR_IN)
 		after_judge(skb, p);
@@ -77,6 +80,8 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	if (!c || !cf || cf->layout != LAYOUT)
 		return TC_ACT_UNSPEC;
 	c->p.now = coarse_now(cf);
+	c->p.dir = DIR_IN;
+	c->p.recv = c->p.xmit = skb->ifindex;
 	read_frame(skb, 14);
 	return call_own(skb);
 }
@@ -103,6 +108,20 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 		judge(skb);
 	}
 	return give_verdict(0);
+}
+
+// weir_tick starts the timer of the sweep, whose callback is a part of this program: it runs where
+// packets do not interrupt it, and works where they do. Run by BPF_PROG_TEST_RUN.
+SEC("tc") int weir_tick(struct __sk_buff *skb)
+{
+	__u32 zero = 0;
+	struct config *cf = settings();
+	struct call *in = bpf_map_lookup_elem(&calls, &zero);
+
+	if (!cf || !in || cf->layout != LAYOUT)
+		return 1;
+	in->result = start_ticking();
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -34,11 +34,14 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 		return nil, e
 	}
 	if ipam.plugin != "" {
-		given, err := ipam.add(ctx)
+		given, dns, err := ipam.add(ctx)
 		if err != nil {
 			return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")", "IPAM plugin %s: %v", ipam.plugin, err)
 		}
 		request.Addrs, request.Extern = given, true
+		if c.config.DNS.IsEmpty() {
+			c.config.DNS = dns
+		}
 	}
 	reply, err := c.agent.Attach(ctx, request)
 	if err != nil {
@@ -119,6 +122,19 @@ func del(ctx context.Context, c *call) (any, *types.Error) {
 	return nil, nil
 }
 
+// addrsOf returns the addresses of the container's interface in a result.
+func (c *call) addrsOf(r *types100.Result) (all []netip.Addr) {
+	for _, ip := range r.IPs {
+		if i := ip.Interface; i != nil && (*i < 0 || *i >= len(r.Interfaces) || r.Interfaces[*i].Name != c.env.IfName || r.Interfaces[*i].Sandbox == "") {
+			continue
+		}
+		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+			all = append(all, a.Unmap())
+		}
+	}
+	return all
+}
+
 // check compares the container's network with what ADD answered.
 func check(ctx context.Context, c *call) (any, *types.Error) {
 	prev, e := c.previous()
@@ -128,7 +144,11 @@ func check(ctx context.Context, c *call) (any, *types.Error) {
 	if prev == nil {
 		return nil, fail(types.ErrInvalidNetworkConfig, "CHECK gets the result of ADD as prevResult", "the configuration has no prevResult")
 	}
-	if err := c.agent.Check(ctx, c.env.Container, c.env.IfName); err != nil {
+	addrs := c.addrsOf(prev)
+	if len(addrs) == 0 {
+		return nil, fail(CodeCheck, "CHECK gets the result of ADD as prevResult", "prevResult has no address of %s", c.env.IfName)
+	}
+	if err := c.agent.Check(ctx, c.env.Container, c.env.IfName, addrs); err != nil {
 		e := fromAgent("check "+c.env.Container, err)
 		if e.Code == CodeAgent {
 			e.Code, e.Details = CodeCheck, "the network was changed behind Weir's back; restart the container"

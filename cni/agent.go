@@ -10,7 +10,8 @@ import (
 type Agent interface {
 	Attach(ctx context.Context, r Request) (Reply, error)
 	Detach(ctx context.Context, container, ifName string) error
-	Check(ctx context.Context, container, ifName string) error
+	// Check compares a container's network with what Attach made. addrs are those that the runtime knows, if any.
+	Check(ctx context.Context, container, ifName string, addrs []netip.Addr) error
 	// Keep detaches what was attached for a network and is not in the list of "CONTAINER/IFNAME".
 	Keep(ctx context.Context, network string, attachments []string) error
 	// Status says whether the agent could attach a pod now.

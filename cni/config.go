@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"strings"
@@ -40,10 +41,12 @@ type config struct {
 		Aliases      json.RawMessage   `json:"aliases"` // podman's; names are somebody else's work
 	} `json:"runtimeConfig"`
 
-	Labels map[string]string `json:"labels"`
-	MTU    int               `json:"mtu"`
-	Root   string            `json:"root"`
+	Labels    map[string]string `json:"labels"`
+	PodLabels []string          `json:"podLabels"` // keys of labels, or beginnings with '*', that a pod's author may set
+	MTU       int               `json:"mtu"`
+	Root      string            `json:"root"`
 
+	// What GC keeps; nil: the runtime does not say.
 	Valid   []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	ValidV1 []types.GCAttachment `json:"cni.dev/attachments"`
 }
@@ -84,7 +87,7 @@ func parseConfig(stdin []byte) (*config, *types.Error) {
 	d := json.NewDecoder(bytes.NewReader(strict))
 	d.DisallowUnknownFields()
 	if err := d.Decode(c); err != nil {
-		return nil, fail(types.ErrInvalidNetworkConfig, "known keys of a weir-cni network: name, cniVersion, type, capabilities, labels, mtu, root, ipam, dns, args",
+		return nil, fail(types.ErrInvalidNetworkConfig, "known keys of a weir-cni network: name, cniVersion, type, capabilities, labels, podLabels, mtu, root, ipam, dns, args",
 			"network configuration: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if len(loose.Args) > 0 {
@@ -135,24 +138,24 @@ func (c *config) ipamType() (string, error) {
 
 // request gathers from all places what the runtime wants; the capability (runtimeConfig) wins over args.
 func (c *config) request(e Env) (Request, *types.Error) {
-	r := Request{Network: c.Name, Container: e.Container, Netns: e.Netns, IfName: e.IfName, MTU: c.MTU, Labels: map[string]string{}}
-	for k, v := range c.Labels {
-		r.Labels[k] = v
-	}
+	r := Request{Network: c.Name, Container: e.Container, Netns: e.Netns, IfName: e.IfName, MTU: c.MTU}
+	asked := map[string]string{}
 	for _, l := range c.Args.CNI.Labels {
-		r.Labels[l.Key] = l.Value
+		asked[l.Key] = l.Value
 	}
 	for k, v := range c.Runtime.Annotations {
 		if key, ok := strings.CutPrefix(k, "weir.labels/"); ok {
-			r.Labels[key] = v
+			asked[key] = v
 		}
 	}
 	args, err := e.args()
 	if err != nil {
 		return r, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS is KEY=VALUE;KEY=VALUE", "CNI_ARGS: %v", err)
 	}
-	for k, v := range args.labels {
-		r.Labels[k] = v
+	maps.Copy(asked, args.labels)
+	var refused *types.Error
+	if r.Labels, refused = c.labels(asked, args.namespace); refused != nil {
+		return r, refused
 	}
 	r.Name = args.name
 	ips := c.Runtime.IPs

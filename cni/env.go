@@ -58,6 +58,7 @@ func (e Env) check() *types.Error {
 // cniArgs is what CNI_ARGS may say.
 type cniArgs struct {
 	name, mac string
+	namespace string // Kubernetes' of the pod
 	ips       []string
 	labels    map[string]string
 }
@@ -65,7 +66,7 @@ type cniArgs struct {
 // args parses CNI_ARGS. Keys of others are passed over: runtimes put their own there.
 func (e Env) args() (cniArgs, error) {
 	a := cniArgs{labels: map[string]string{}}
-	var namespace, podName string
+	var podName string
 	for _, pair := range strings.Split(e.Args, ";") {
 		if pair == "" {
 			continue
@@ -76,7 +77,7 @@ func (e Env) args() (cniArgs, error) {
 		}
 		switch key {
 		case "K8S_POD_NAMESPACE":
-			namespace = value
+			a.namespace = value
 		case "K8S_POD_NAME":
 			podName = value
 		case "IP":
@@ -97,8 +98,8 @@ func (e Env) args() (cniArgs, error) {
 	}
 	if a.name == "" && podName != "" {
 		a.name = podName
-		if namespace != "" && namespace != podName { // podman sets both to the container's name
-			a.name = namespace + "." + podName
+		if a.namespace != "" { // also when both are the same: no pod gets the name of one without a namespace
+			a.name = a.namespace + "." + podName
 		}
 	}
 	return a, nil

@@ -25,27 +25,28 @@ func (c *call) ipam() (ipam, *types.Error) {
 	return ipam{plugin, c.stdin}, nil
 }
 
-func (i ipam) add(ctx context.Context) ([]netip.Addr, error) {
+// add asks for addresses. The plugin's gateway and routes are not used: a pod's gateway is the node's.
+func (i ipam) add(ctx context.Context) ([]netip.Addr, types.DNS, error) {
 	r, err := invoke.DelegateAdd(ctx, i.plugin, i.stdin, nil)
 	if err != nil {
-		return nil, err
+		return nil, types.DNS{}, err
 	}
 	result, err := types100.NewResultFromResult(r)
 	if err != nil {
-		return nil, err
+		return nil, types.DNS{}, err
 	}
 	var addrs []netip.Addr
 	for _, ip := range result.IPs {
 		a, ok := netip.AddrFromSlice(ip.Address.IP)
 		if !ok {
-			return nil, fmt.Errorf("gave %v, which is no address", ip.Address)
+			return nil, types.DNS{}, fmt.Errorf("gave %v, which is no address", ip.Address)
 		}
 		addrs = append(addrs, a.Unmap())
 	}
 	if len(addrs) == 0 {
-		return nil, fmt.Errorf("gave no address")
+		return nil, types.DNS{}, fmt.Errorf("gave no address")
 	}
-	return addrs, nil
+	return addrs, result.DNS, nil
 }
 
 func (i ipam) del(ctx context.Context) error {

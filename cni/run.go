@@ -113,6 +113,10 @@ func versions(data []byte) (any, *types.Error) {
 }
 
 func gc(ctx context.Context, c *call) (any, *types.Error) {
+	if c.config.Valid == nil && c.config.ValidV1 == nil {
+		return nil, fail(types.ErrInvalidNetworkConfig, "the container runtime lists what to keep, [] for nothing; see the CNI specification, section 4, GC",
+			"the configuration has no cni.dev/valid-attachments")
+	}
 	var keep []string
 	for _, a := range append(c.config.Valid, c.config.ValidV1...) {
 		keep = append(keep, a.ContainerID+"/"+a.IfName)

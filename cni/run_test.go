@@ -17,6 +17,9 @@ type node struct {
 	gone   []string
 	kept   []string
 	refuse error
+
+	swept    bool         // Keep was called
+	expected []netip.Addr // of Check
 }
 
 func (n *node) Attach(_ context.Context, r Request) (Reply, error) {
@@ -35,10 +38,14 @@ func (n *node) Detach(_ context.Context, container, ifName string) error {
 	n.gone = append(n.gone, container+"/"+ifName)
 	return n.refuse
 }
-func (n *node) Check(context.Context, string, string) error { return n.refuse }
-func (n *node) Status(context.Context) error                { return n.refuse }
+func (n *node) Check(_ context.Context, _, _ string, addrs []netip.Addr) error {
+	n.expected = addrs
+	return n.refuse
+}
+func (n *node) Status(context.Context) error { return n.refuse }
 
 func (n *node) Keep(_ context.Context, network string, list []string) error {
+	n.swept = true
 	for _, a := range list {
 		n.kept = append(n.kept, network+" "+a)
 	}
@@ -95,11 +102,11 @@ func TestAddTellsTheAgentEverything(t *testing.T) {
 	n := &node{}
 	env := addEnv()
 	env.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1;WEIR_LABELS=tier=1"
-	code, out := call1(t, n, env, `{"cniVersion":"1.0.0","name":"net","type":"weir-cni","mtu":1400,"labels":{"app":"web","tier":"0"},
+	code, out := call1(t, n, env, `{"cniVersion":"1.0.0","name":"net","type":"weir-cni","mtu":1400,"labels":{"app":"web"},"podLabels":["tier","te*","{namespace}.zone"],
 		"args":{"cni":{"labels":[{"key":"team","value":"a"}]},"other":{"x":1}},
 		"runtimeConfig":{"mac":"02:00:00:00:00:09","ips":["10.88.0.9/24"],"somebody":"else's",
 			"bandwidth":{"ingressRate":1000000,"ingressBurst":80000,"egressRate":2000000,"egressBurst":160000},
-			"io.kubernetes.cri.pod-annotations":{"weir.labels/zone":"x","other":"y"},
+			"io.kubernetes.cri.pod-annotations":{"weir.labels/shop.zone":"x","weir.labels/app":"admin","other":"y"},
 			"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":53,"containerPort":53,"protocol":"UDP","hostIP":"192.0.2.1"},
 				{"hostPort":0,"containerPort":9,"protocol":"tcp"},{"hostPort":81,"containerPort":81,"hostIP":"0.0.0.0"}]}}`)
 	if code != 0 {
@@ -108,7 +115,7 @@ func TestAddTellsTheAgentEverything(t *testing.T) {
 	want := Request{
 		Network: "net", Container: "c1", Name: "shop.web-1", Netns: "/run/netns/c1", IfName: "eth0", MTU: 1400, MAC: "02:00:00:00:00:09",
 		Addrs:  []netip.Addr{netip.MustParseAddr("10.88.0.9")},
-		Labels: map[string]string{"app": "web", "tier": "1", "team": "a", "zone": "x"},
+		Labels: map[string]string{"app": "web", "tier": "1", "team": "a", "shop.zone": "x"},
 		Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}, {Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53, Port: 53},
 			{Proto: 6, Host: netip.IPv4Unspecified(), HostPort: 81, Port: 81}},
 		RateIn: 1000000, BurstIn: 10000, RateOut: 2000000, BurstOut: 20000,
@@ -152,7 +159,7 @@ func TestErrorsAreObjectsWithCodes(t *testing.T) {
 		{"agent is down", addEnv(), good, down{}, 11, "does not answer"},
 		{"chained after an interface", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/c1"}]}}`, nil, 7, "made interface eth0 already"},
 		{"check without a result", with(func(e *Env) { e.Command = "CHECK" }), good, nil, 7, "no prevResult"},
-		{"check fails", with(func(e *Env) { e.Command = "CHECK" }), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0"}}`, errors.New("lost its address"), 101, "lost its address"},
+		{"check fails", with(func(e *Env) { e.Command = "CHECK" }), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.88.0.2/32"}]}}`, errors.New("lost its address"), 101, "lost its address"},
 		{"del fails", with(func(e *Env) { e.Command = "DEL" }), good, errors.New("busy"), 100, "busy"},
 		{"gc too old", with(func(e *Env) { e.Command = "GC" }), `{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`, nil, 1, "needs specification 1.1.0"},
 		{"status", with(func(e *Env) { e.Command = "STATUS" }), good, errors.New("not ready"), 50, "not ready"},

@@ -16,7 +16,9 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
+	"github.com/weirnet/weir/eyeballs/dns"
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
+	"github.com/weirnet/weir/eyeballs/race"
 )
 
 func TestDialPrefersIPv6AndSendsNoOtherSYN(t *testing.T) {
@@ -337,4 +339,39 @@ func TestD11PreferredFamily(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestLocalAddr: the unspecified address of either family is any family's, and a bound one leaves only its own.
+func TestLocalAddr(t *testing.T) {
+	for _, c := range []struct {
+		network, local string
+		want           race.Types
+	}{
+		{"tcp", "0.0.0.0:0", race.A | race.AAAA}, {"tcp", "[::]:0", race.A | race.AAAA}, {"tcp", "127.0.0.1:0", race.A}, {"tcp", "[::1]:0", race.AAAA},
+		{"tcp6", "127.0.0.1:0", 0}, {"tcp4", "[::1]:0", 0}, {"tcp4", "0.0.0.0:0", race.A},
+	} {
+		d := &Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local)), Resolver: &dns.Resolver{Dir: t.TempDir()}, History: &History{}}
+		r := newRun(d, context.Background(), c.network, "host.test:1", "host.test", 1)
+		r.cancel()
+		cfg := race.Config{}
+		r.net.v4, r.net.v6 = true, true
+		if r.chooseTypes(&cfg); cfg.Types != c.want {
+			t.Errorf("%s from %s asks for %v, want %v", c.network, c.local, cfg.Types, c.want)
+		}
+		if a, ok := r.plain.LocalAddr.(*net.TCPAddr); !ok || a.IP != nil && a.IP.IsUnspecified() {
+			t.Errorf("%s is bound to %v", c.local, r.plain.LocalAddr)
+		}
+	}
+}
+
+// TestAbsentFamilyIsNoCause: that a name has no IPv6 address does not make a refusal look like a missing name.
+func TestAbsentFamilyIsNoCause(t *testing.T) {
+	refused := &Error{Attempts: []Attempt{{Err: syscall.ECONNREFUSED}}, Lookups: []Lookup{{Err: &net.DNSError{IsNotFound: true}}}}
+	var d *net.DNSError
+	if errors.As(refused, &d) || !errors.Is(refused, syscall.ECONNREFUSED) {
+		t.Errorf("%v is %v", refused, d)
+	}
+	if none := (&Error{Lookups: refused.Lookups}); !errors.As(none, &d) || !d.IsNotFound {
+		t.Error("a name without any address is found")
+	}
 }

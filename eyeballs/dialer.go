@@ -70,6 +70,9 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // are raced on tcp and udp networks; everything else is left to net.Dialer. The
 // connection outlives ctx.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	if ctx == nil {
+		panic("nil context")
+	}
 	host, port, ok := nameIn(network, address)
 	if !ok {
 		return d.dialLiteral(ctx, network, address)
@@ -163,10 +166,25 @@ func (d *Dialer) history() *History {
 	return DefaultHistory
 }
 
+// anyFamily is a local address for attempts over both families: the unspecified one of either family means any, as in package net.
+func anyFamily(a net.Addr) net.Addr {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		if a != nil && a.IP.IsUnspecified() {
+			return &net.TCPAddr{Port: a.Port}
+		}
+	case *net.UDPAddr:
+		if a != nil && a.IP.IsUnspecified() {
+			return &net.UDPAddr{Port: a.Port}
+		}
+	}
+	return a
+}
+
 // plain is the net.Dialer with the fields of d that it knows.
 func (d *Dialer) plain() net.Dialer {
 	return net.Dialer{
-		LocalAddr:       d.LocalAddr,
+		LocalAddr:       anyFamily(d.LocalAddr),
 		KeepAlive:       d.KeepAlive,
 		KeepAliveConfig: d.KeepAliveConfig,
 		Control:         d.Control,

@@ -24,7 +24,7 @@
 // # What is remembered
 //
 // Per destination: the last winner, round-trip times, and which addresses kept a
-// dial waiting. Those are tried last for ten minutes; then everything is tried in
+// dial waiting. Those are tried last for a minute; then everything is tried in
 // the usual order again, so that a repaired path comes back into use. The memory
 // is emptied when the addresses of this host change. See [History].
 //

@@ -120,7 +120,7 @@ func cause(err error) error {
 }
 
 // Unwrap returns the causes: the context's, then those of the attempts, then
-// those of the lookups.
+// those of the lookups that Error names.
 func (e *Error) Unwrap() []error {
 	var all []error
 	if e.Cause != nil {
@@ -132,7 +132,7 @@ func (e *Error) Unwrap() []error {
 		}
 	}
 	for i := range e.Lookups {
-		if err := e.Lookups[i].Err; err != nil {
+		if err := e.Lookups[i].Err; err != nil && !(len(e.Attempts) > 0 && isNotFound(err)) {
 			all = append(all, err)
 		}
 	}

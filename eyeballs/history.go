@@ -10,7 +10,7 @@ import (
 const (
 	// remember is how long an address that kept a dial waiting is tried last. It
 	// is not extended by dials that avoided it, so the usual order comes back.
-	remember     = 10 * time.Minute
+	remember     = time.Minute
 	maxPlaces    = 2048
 	maxPerPlace  = 16
 	rttSmoothing = 4 // a new RTT counts one part in four

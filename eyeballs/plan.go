@@ -56,11 +56,11 @@ func newRun(d *Dialer, ctx context.Context, network, address, host string, port 
 func (r *run) chooseTypes(cfg *race.Config) {
 	wanted := race.A | race.AAAA
 	local, bound := localAddr(r.d.LocalAddr)
-	switch {
-	case r.network == "tcp4", r.network == "udp4", bound && local.Is4():
-		wanted = race.A
-	case r.network == "tcp6", r.network == "udp6", bound:
-		wanted = race.AAAA
+	if r.network == "tcp4" || r.network == "udp4" || bound && local.Is4() {
+		wanted &^= race.AAAA
+	}
+	if r.network == "tcp6" || r.network == "udp6" || bound && local.Is6() {
+		wanted &^= race.A
 	}
 	r.useful = wanted
 	if wanted == race.A|race.AAAA && r.net.v4 != r.net.v6 {

@@ -47,7 +47,20 @@ type Interface struct {
 	Index uint32
 	Name  string
 	Addrs []netip.Prefix
+	// What the host's own settings say of sources: net.ipv4.conf.*.accept_local and rp_filter.
+	AcceptLocal bool
+	ReversePath ReversePath
 }
+
+// ReversePath is a mode of net.ipv4.conf.*.rp_filter (RFC 3704).
+type ReversePath uint8
+
+// The modes. Strict: the way back leads out by the same interface. Loose: there is a way back.
+const (
+	ReverseNone ReversePath = iota
+	ReverseStrict
+	ReverseLoose
+)
 
 // RuleCounter counts what a rule matched.
 type RuleCounter struct {
@@ -62,6 +75,8 @@ type RuleCounter struct {
 type State struct {
 	Proto    uint8
 	From, To netip.AddrPort // as the packet that made it; ICMP: the port of From and To is the id
+	Query    uint8          // ICMP: type of the query
+	Link     uint32         // index of the interface that link-local From or To are behind, else 0
 	FlowName string
 	Rule     uint16
 	Key      uint64 // rule.Code.Key

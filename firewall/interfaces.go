@@ -15,8 +15,8 @@ func Changes(old, now []Interface) (changed, gone []Interface) {
 		case len(old) == 0 || now[0].Index < old[0].Index:
 			changed, now = append(changed, now[0]), now[1:]
 		default:
-			if o, n := &old[0], &now[0]; o.Name != n.Name || !slices.Equal(o.Addrs, n.Addrs) {
-				changed = append(changed, *n)
+			if !old[0].Equal(now[0]) {
+				changed = append(changed, now[0])
 			}
 			old, now = old[1:], now[1:]
 		}
@@ -26,3 +26,9 @@ func Changes(old, now []Interface) (changed, gone []Interface) {
 
 // ByIndex orders interfaces.
 func ByIndex(a, b Interface) int { return cmp.Compare(a.Index, b.Index) }
+
+// Equal reports whether the same is known of both.
+func (i Interface) Equal(o Interface) bool {
+	return i.Index == o.Index && i.Name == o.Name && slices.Equal(i.Addrs, o.Addrs) &&
+		i.AcceptLocal == o.AcceptLocal && i.ReversePath == o.ReversePath
+}

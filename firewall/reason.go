@@ -28,10 +28,11 @@ const (
 	ReasonMartian                       // dropped: an address that cannot be on a wire
 	ReasonNATPorts                      // dropped: no port is free to translate it to
 	ReasonRate                          // dropped: the pod's rate limit
-	ReasonEmbryonicSource               // refused: its source has as many half-open states as it may
+	ReasonEmbryonicSource               // refused: comes in from an address of the host itself, of which there are as many half-open states as may be
 	ReasonCookie                        // answered by a SYN cookie: no state until the handshake is complete
 	ReasonCookieRefused                 // dropped: redeems a SYN cookie, but the host's stack does not open the connection
 	ReasonCookieRepeated                // dropped: says again what a SYN cookie has answered less than half a second ago
+	ReasonTracksFull                    // refused: no room for what the rule's limit counts
 	numReasons
 )
 

@@ -34,6 +34,7 @@ var reasonNames = [...]string{
 	ReasonCookie:          "cookie",
 	ReasonCookieRefused:   "cookie-refused",
 	ReasonCookieRepeated:  "cookie-repeated",
+	ReasonTracksFull:      "tracks-full",
 }
 
 // String returns the reason's word, the same in every listing, event and metric. Those of the decoder begin with decode-.

@@ -20,6 +20,14 @@ type Hook struct {
 	Xmit uint32
 }
 
+// Link returns the index of the interface that the packet came in by or leaves by.
+func (h Hook) Link() uint32 {
+	if h.Dir == Out {
+		return h.Xmit
+	}
+	return h.Recv
+}
+
 // Verdict is the judgement of one packet.
 type Verdict struct {
 	Pass   bool

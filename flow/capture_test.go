@@ -37,7 +37,7 @@ func TestRecordedConnections(t *testing.T) {
 		if r := p.Decode(b); r != packet.ReasonNone {
 			t.Fatalf("packet %d: %v", now, r)
 		}
-		k, d, ok := KeyOf(&p, b)
+		k, d, ok := KeyOf(&p, b, 0)
 		if !ok {
 			t.Fatalf("packet %d has no key", now)
 		}

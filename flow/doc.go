@@ -3,7 +3,7 @@
 //
 // A conversation is found by its Key, which is the same for packets of both directions:
 //
-//	key, dir, ok := flow.KeyOf(&p, b)
+//	key, dir, ok := flow.KeyOf(&p, b, link)
 //
 // Its State has two Sides. The side of the end that sent the first packet is side 0. New makes a state from a first packet, and
 // Step moves it:

@@ -26,8 +26,8 @@ func TestKeyIsSymmetric(t *testing.T) {
 		q := p
 		q.SrcIP, q.DstIP = p.DstIP, p.SrcIP
 		q.Ports = p.Ports<<16 | p.Ports>>16
-		k, d, ok := KeyOf(&p, nil)
-		l, e, ok2 := KeyOf(&q, nil)
+		k, d, ok := KeyOf(&p, nil, 0)
+		l, e, ok2 := KeyOf(&q, nil, 0)
 		if !ok || !ok2 || k != l {
 			t.Fatalf("%+v and %+v: %v %v %+v %+v", p, q, ok, ok2, k, l)
 		}
@@ -42,7 +42,7 @@ func TestKeyIsSymmetric(t *testing.T) {
 
 func TestKeyFor(t *testing.T) {
 	a, b := netip.MustParseAddrPort("10.0.0.9:80"), netip.MustParseAddrPort("10.0.0.1:4000")
-	k, d := KeyFor(packet.ProtoTCP, a, b)
+	k, d := KeyFor(packet.ProtoTCP, a, b, 0)
 	from, to := k.Ends(d)
 	if d != FromHigh || from != a || to != b {
 		t.Errorf("%v -> %v (%v)", from, to, d)
@@ -55,21 +55,9 @@ func TestKeyNeedsAConversation(t *testing.T) {
 		"later fragment": {Version: 4, Proto: packet.ProtoUDP, Frag: packet.FragLater},
 		"empty error":    {Version: 4, Proto: packet.ProtoICMP, Aux: 3 << 8},
 	} {
-		if k, _, ok := KeyOf(&p, nil); ok {
+		if k, _, ok := KeyOf(&p, nil, 0); ok {
 			t.Errorf("%s has key %+v", name, k)
 		}
-	}
-}
-
-func TestICMPKeys(t *testing.T) {
-	p := packet.Packet{Version: 4, Proto: packet.ProtoICMP, Aux: 8 << 8, Seq: 0x1234_0001, SrcIP: [16]byte{15: 1}, DstIP: [16]byte{15: 2}}
-	k, _, _ := KeyOf(&p, nil)
-	if k.Ports != 0x12341234 {
-		t.Errorf("echo: ports %#x", k.Ports)
-	}
-	p.Aux = 9 << 8 // router advertisement
-	if k, _, _ = KeyOf(&p, nil); k.Ports != 0 {
-		t.Errorf("no query: ports %#x", k.Ports)
 	}
 }
 
@@ -221,9 +209,11 @@ func TestLifetimes(t *testing.T) {
 		{"tcp reset", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all|Rst, 1, 1)}}, time.Second},
 		{"udp one way", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0)}}, 10 * time.Second},
 		{"udp both ways", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
+		{"udp proved", State{Proto: 17, Sides: [2]Side{side(Seen|Proved, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
 		{"udp-lite both ways", State{Proto: 136, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
 		{"sctp one way", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0)}}, 20 * time.Second},
-		{"sctp both ways", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 300 * time.Second},
+		{"sctp both ways", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 20 * time.Second},
+		{"sctp proved", State{Proto: 132, Sides: [2]Side{side(Seen|Proved, 0, 0), side(Seen, 0, 0)}}, 300 * time.Second},
 		{"sctp aborted", State{Proto: 132, Sides: [2]Side{side(Seen|Rst, 0, 0), side(Seen, 0, 0)}}, time.Second},
 		{"icmp", State{Proto: 1, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 5 * time.Second},
 		{"gre", State{Proto: 47, Sides: [2]Side{side(Seen, 0, 0)}}, 5 * time.Second},
@@ -234,5 +224,33 @@ func TestLifetimes(t *testing.T) {
 		if got := c.state.Deadline(&to); got != 5+int64(c.want) {
 			t.Errorf("%s: deadline %d", c.name, got)
 		}
+	}
+}
+
+// TestProof: a flow of any protocol is established when the side that began it has sent again after an
+// answer, and an SCTP association not by another INIT.
+func TestProof(t *testing.T) {
+	for _, proto := range []uint8{17, 136, 1, 58, 47, 132} {
+		first, again := Segment{Chunk: chunkInit, Bytes: 40}, Segment{Chunk: 10, Seq: 7, Bytes: 40}
+		s, _ := New(proto, &first, 1)
+		want := func(what string, phase Phase) {
+			t.Helper()
+			if s.Phase() != phase || s.Embryonic() != (phase != Established) {
+				t.Errorf("protocol %d, %s: %v, half-open %v", proto, what, s.Phase(), s.Embryonic())
+			}
+		}
+		want("one packet", Opening)
+		s.Step(&first, 0, 2, false)
+		want("two packets", Opening)
+		for range 3 {
+			s.Step(&Segment{Chunk: 2, Seq: 9, Bytes: 40}, 1, 3, false)
+			want("an answer", Answered)
+		}
+		if proto == 132 {
+			s.Step(&first, 0, 4, false)
+			want("another INIT", Answered)
+		}
+		s.Step(&again, 0, 5, false)
+		want("the side that began again", Established)
 	}
 }

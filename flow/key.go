@@ -10,7 +10,8 @@ import (
 // Key names a conversation in canonical order, so that packets of both directions have the same Key. It is comparable and
 // has the layout that the kernel engine uses: 40 bytes, no padding.
 //
-// The end with the smaller (address, port) is the low end. IPv4 addresses are v4-mapped (::ffff:a.b.c.d).
+// The end with the smaller (address, port) is the low end. IPv4 addresses are v4-mapped (::ffff:a.b.c.d); link-local ones
+// carry their link, see link.go.
 type Key struct {
 	LowHi, LowLo   uint64 // address of the low end
 	HighHi, HighLo uint64 // address of the high end
@@ -30,58 +31,67 @@ const (
 )
 
 // KeyOf returns the key of the conversation that p belongs to, and which end sent p. b are the bytes that p was decoded
-// from; only ICMP errors are read again.
+// from; only ICMP errors are read again. link is the index of the interface at which p is judged.
 //
-// The ports are those of TCP, UDP, UDP-Lite and SCTP; of an ICMP message with an identifier both are the identifier; of
-// everything else both are 0. An ICMP error has the key of the packet that it quotes and goes the other way.
+// The ports are those of TCP, UDP, UDP-Lite and SCTP, of ICMP queries and their answers those of icmpPorts, and 0 of every
+// other protocol. An ICMP error has the key of the packet that it quotes and goes the other way.
 //
-// ok is false when p has no conversation: malformed, a later fragment, or an error whose quote cannot be read or is itself
-// an ICMP error.
-func KeyOf(p *packet.Packet, b []byte) (k Key, d Dir, ok bool) {
+// ok is false when p has no conversation: malformed, a later fragment, an ICMP message that is neither query nor answer, an
+// error that QuotedKey refuses, or an address that Key.SetLink refuses.
+func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, ok bool) {
 	if p.Reason != packet.ReasonNone || p.Frag&packet.FragLater != 0 {
 		return Key{}, FromLow, false
 	}
-	ports := p.Ports
-	if p.Proto == packet.ProtoICMP || p.Proto == packet.ProtoICMPv6 {
-		if p.ICMPError() {
-			k, d, _, ok = QuotedKey(p, b)
-			return k, d ^ 1, ok
-		}
-		ports = icmpPorts(p)
+	if p.Proto <= packet.ProtoICMPv6 && p.ICMPError() {
+		k, d, _, ok = QuotedKey(p, b, link)
+		return k, d ^ 1, ok
 	}
-	k, d = canonical(p, ports)
-	return k, d, true
+	return keyOf(p, link)
 }
 
 // QuotedKey returns the key of the packet that the ICMP error p quotes, which end sent that packet, and the packet itself
-// (see packet.Packet.Inner for its fields). ok is false when p is no error, or the quote names no conversation.
-func QuotedKey(p *packet.Packet, b []byte) (k Key, d Dir, inner packet.Packet, ok bool) {
+// (see packet.Packet.Inner for its fields). ok is false when p is no error, when the quote names no conversation, and when
+// the quoted packet did not come from the destination of p: an error goes to who sent what it is about (RFC 792, RFC 4443
+// 2.4), and one that goes elsewhere would reach whom the conversation's rule never let anybody reach (CVE-2019-5598).
+func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, inner packet.Packet, ok bool) {
 	inner, ok = p.Inner(b)
-	if !ok || inner.ICMPError() {
+	if !ok || inner.ICMPError() || inner.SrcIP != p.DstIP {
 		return Key{}, FromLow, packet.Packet{}, false
 	}
-	ports := inner.Ports
-	if inner.IsICMP() {
-		ports = icmpPorts(&inner)
+	if k, d, ok = keyOf(&inner, link); !ok {
+		return Key{}, FromLow, packet.Packet{}, false
 	}
-	k, d = canonical(&inner, ports)
 	return k, d, inner, true
 }
 
-// icmpPorts returns the identifier of an ICMP query as both ports, 0 for any other message.
-func icmpPorts(p *packet.Packet) uint32 {
-	if query, _ := p.ICMPQuery(); !query {
-		return 0
+// keyOf returns the key of a packet that is no ICMP error.
+func keyOf(p *packet.Packet, link uint32) (k Key, d Dir, ok bool) {
+	ports := p.Ports
+	if p.Proto <= packet.ProtoICMPv6 && p.IsICMP() {
+		if ports = icmpPorts(p); ports == 0 {
+			return Key{}, FromLow, false
+		}
 	}
-	id := uint32(p.ICMPID())
-	return id<<16 | id
-}
-
-// canonical orders the ends of p. ports is source << 16 | destination.
-func canonical(p *packet.Packet, ports uint32) (Key, Dir) {
 	srcHi, srcLo := p.SrcWords()
 	dstHi, dstLo := p.DstWords()
-	return order(Key{LowHi: srcHi, LowLo: srcLo, HighHi: dstHi, HighLo: dstLo, Ports: ports, Proto: p.Proto})
+	k, d = order(Key{LowHi: srcHi, LowLo: srcLo, HighHi: dstHi, HighLo: dstLo, Ports: ports, Proto: p.Proto})
+	return k, d, !LinkLocal(p) || k.SetLink(link)
+}
+
+// icmpPorts returns what stands for the ports of an ICMP query or its answer: the identifier for the end that asks, and for
+// the one that answers the identifier plus the type of the query, modulo 2^16. So the key says who asks for what, and two
+// keys never meet: for that, two types would have to add up to 0. Other messages have none: 0.
+func icmpPorts(p *packet.Packet) uint32 {
+	query, answer := p.ICMPQueryType()
+	if query == 0 {
+		return 0
+	}
+	asks := p.ICMPID()
+	answers := asks + uint16(query)
+	if answer {
+		return uint32(answers)<<16 | uint32(asks)
+	}
+	return uint32(asks)<<16 | uint32(answers)
 }
 
 // order brings the ends of a key from source to destination into order.
@@ -100,13 +110,24 @@ func order(k Key) (Key, Dir) {
 	return k, FromHigh
 }
 
-// KeyFor returns the key of a conversation between two ends, and which of them from is. For ICMP queries the port of both
-// ends is the identifier.
-func KeyFor(proto uint8, from, to netip.AddrPort) (Key, Dir) {
-	k := Key{Ports: uint32(from.Port())<<16 | uint32(to.Port()), Proto: proto}
+// KeyFor returns the key of a conversation between two ends, judged at the interface link, and which of them from is. An
+// ICMP one is an echo: from asks, and its port is the identifier.
+func KeyFor(proto uint8, from, to netip.AddrPort, link uint32) (Key, Dir) {
+	port := to.Port()
+	switch proto {
+	case packet.ProtoICMP:
+		port = from.Port() + 8
+	case packet.ProtoICMPv6:
+		port = from.Port() + 128
+	}
+	k := Key{Ports: uint32(from.Port())<<16 | uint32(port), Proto: proto}
 	k.LowHi, k.LowLo = packet.Words(from.Addr())
 	k.HighHi, k.HighLo = packet.Words(to.Addr())
-	return order(k)
+	k, d := order(k)
+	if k.LinkLocal() {
+		k.SetLink(link)
+	}
+	return k, d
 }
 
 // Low and High return the ends of the key. IPv4 ends are plain IPv4 addresses.
@@ -119,6 +140,25 @@ func (k *Key) High() netip.AddrPort {
 	return netip.AddrPortFrom(addr(k.HighHi, k.HighLo), uint16(k.Ports))
 }
 
+// Shown returns the ends as people see them, the one that made the state first: the port of both ends of an ICMP query is its
+// identifier.
+func (k *Key) Shown(made Dir) (from, to netip.AddrPort) {
+	from, to = k.Ends(made)
+	if k.Proto == packet.ProtoICMP || k.Proto == packet.ProtoICMPv6 {
+		to = netip.AddrPortFrom(to.Addr(), from.Port())
+	}
+	return from, to
+}
+
+// Query returns the type of the ICMP query that the end made asks, 0 of another protocol.
+func (k *Key) Query(made Dir) uint8 {
+	if k.Proto != packet.ProtoICMP && k.Proto != packet.ProtoICMPv6 {
+		return 0
+	}
+	from, to := k.Ends(made)
+	return uint8(to.Port() - from.Port())
+}
+
 // Ends returns the end that sends packets of direction d, and the other one.
 func (k *Key) Ends(d Dir) (from, to netip.AddrPort) {
 	if d == FromLow {
@@ -127,10 +167,10 @@ func (k *Key) Ends(d Dir) (from, to netip.AddrPort) {
 	return k.High(), k.Low()
 }
 
-// addr makes an address from two words.
+// addr makes an address from two words of a key, without its link.
 func addr(hi, lo uint64) netip.Addr {
 	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], hi)
+	binary.BigEndian.PutUint64(b[:8], offLink(hi))
 	binary.BigEndian.PutUint64(b[8:], lo)
 	return netip.AddrFrom16(b).Unmap()
 }

@@ -10,23 +10,32 @@ import (
 // Phase is the stage of a conversation's life, computed from its two sides.
 type Phase uint8
 
-// The phases. For protocols other than TCP a conversation is Opening until both sides were seen.
+// The phases. A flow is Established when it has proved itself: the side that began it has sent again
+// after an answer, so it has received that. Before, whoever forges a source address may have begun it.
 const (
 	Opening Phase = iota
 	Established
-	Closing // TCP: both FINs sent, not both acknowledged
-	Closed  // TCP: both FINs acknowledged
-	Reset   // TCP: a valid RST; SCTP: ABORT or SHUTDOWN COMPLETE
+	Closing  // TCP: both FINs sent, not both acknowledged
+	Closed   // TCP: both FINs acknowledged
+	Reset    // TCP: a valid RST; SCTP: ABORT or SHUTDOWN COMPLETE
+	Answered // other protocols than TCP: both sides were seen, and the one that began has not sent since
 )
 
 // String returns the name of the phase.
 func (p Phase) String() string {
-	names := [...]string{"opening", "established", "closing", "closed", "reset"}
+	names := [...]string{"opening", "established", "closing", "closed", "reset", "answered"}
 	if int(p) < len(names) {
 		return names[p]
 	}
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
+
+// HalfOpen reports a flow that has yet to prove itself. Such states live apart, and only they are ever
+// evicted.
+func (p Phase) HalfOpen() bool { return p == Opening || p == Answered }
+
+// Over reports a flow that has ended.
+func (p Phase) Over() bool { return p == Closed || p == Reset }
 
 // Phase computes the phase.
 func (s *State) Phase() Phase {
@@ -36,8 +45,10 @@ func (s *State) Phase() Phase {
 		switch {
 		case either&Rst != 0:
 			return Reset
-		case both&Seen != 0:
+		case a.Flags&Proved != 0:
 			return Established
+		case both&Seen != 0:
+			return Answered
 		}
 		return Opening
 	}
@@ -51,17 +62,14 @@ func (s *State) Phase() Phase {
 		return Closing
 	case both&Seen == 0:
 		return Opening
-	case s.Loose:
-		return Established
-	case both&Acked != 0 && a.Flags&Proved != 0:
+	case a.Flags&Proved != 0 && (s.Loose || both&Acked != 0):
 		return Established
 	}
 	return Opening
 }
 
-// Embryonic reports whether the conversation has yet to prove itself: TCP that is opening, or another protocol of which
-// only one side was seen. Such states live apart, and only they are ever evicted.
-func (s *State) Embryonic() bool { return s.Phase() == Opening }
+// Embryonic reports whether the flow has yet to prove itself.
+func (s *State) Embryonic() bool { return s.Phase().HalfOpen() }
 
 // Lifetime returns how long the state lives after the last packet that counted.
 func (s *State) Lifetime(t *Timeouts) time.Duration {
@@ -78,7 +86,7 @@ func (s *State) Lifetime(t *Timeouts) time.Duration {
 		}
 		return t.Syn
 	case packet.ProtoUDP, packet.ProtoUDPLite:
-		if p == Established {
+		if p == Established || p == Answered {
 			return t.UDPReply
 		}
 		return t.UDP

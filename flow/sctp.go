@@ -28,6 +28,9 @@ func (s *State) stepSCTP(seg *Segment, from int, now int64) Result {
 		d.Flags |= Rst
 	}
 	d.touch(seg, now)
+	if seg.Chunk != chunkInit {
+		s.prove(from)
+	}
 	return Hit
 }
 

@@ -32,13 +32,13 @@ const (
 	Fin                          // sent a FIN: End is the sequence number after it
 	Rst                          // sent a valid RST (SCTP: ABORT or SHUTDOWN COMPLETE)
 	Scaled                       // its SYN carried the window scale option
-	Proved                       // TCP, side 0: it has acknowledged the other's SYN. Kept, since sequence numbers come round
+	Proved                       // side 0: it has sent again after an answer; TCP: has acknowledged the other's SYN. Kept, since sequence numbers come round
 )
 
 // State is a live conversation as the state machine sees it. Side 0 is the one that made the state.
 type State struct {
 	Proto uint8
-	Loose bool // made in mid-stream: no window checks
+	Loose bool // made in mid-stream: strict once the numbers of both sides are known
 	Sides [2]Side
 }
 
@@ -89,7 +89,11 @@ func (s *State) Init(proto uint8, seg *Segment, now int64) (ok bool) {
 			return false
 		}
 		s.Loose = seg.Flags&(packet.FlagSYN|packet.FlagACK) != packet.FlagSYN
-		d.begin(seg, now)
+		if s.Loose {
+			d.pickUp(seg, now)
+		} else {
+			d.begin(seg, now)
+		}
 		return true
 	case packet.ProtoSCTP:
 		d.tag(seg)
@@ -117,13 +121,21 @@ func (s *State) Step(seg *Segment, d int, now int64, liberal bool) Result {
 		return s.stepSCTP(seg, d&1, now)
 	}
 	s.Sides[d&1].touch(seg, now)
+	s.prove(d & 1)
 	return Hit
+}
+
+// prove notes that side d has sent what counts, if that proves the flow.
+func (s *State) prove(d int) {
+	if d == 0 && s.Sides[1].Flags&Seen != 0 {
+		s.Sides[0].Flags |= Proved
+	}
 }
 
 // Error judges an ICMP error that quotes a packet of side q: seq is the quoted sequence number. An error never
 // changes the state but the counters of the side that the error comes from, 1-q.
 func (s *State) Error(seq uint32, q int, bytes uint32, liberal bool) Result {
-	if s.Proto == packet.ProtoTCP && !s.Loose && !liberal {
+	if s.Proto == packet.ProtoTCP && !s.loose() && !liberal {
 		side, other := &s.Sides[q&1], &s.Sides[1-q&1]
 		first := side.Start
 		if other.Flags&Acked != 0 { // the start may lie more than half the circle back

@@ -40,15 +40,11 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	if f&(flagSYN|flagACK) == flagSYN { // 3
 		return s.synTCP(seg, from, now)
 	}
-	if d.Flags&Seen == 0 { // 4
-		return s.firstTCP(seg, from, now)
+	if s.loose() { // 4
+		return s.looseTCP(seg, from, now)
 	}
-	if s.Loose { // 5
-		d.advance(seg, 0, now)
-		if f&flagRST != 0 {
-			d.Flags |= Rst
-		}
-		return Hit
+	if d.Flags&Seen == 0 { // 5
+		return s.firstTCP(seg, from, now)
 	}
 	if f&flagRST != 0 { // 6
 		return s.resetTCP(seg, from, now)
@@ -59,6 +55,12 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	}
 	if p.Flags&Seen == 0 {
 		return BadAck
+	}
+	if f&flagSYN != 0 && s.answersAnew(seg, from) {
+		d.Flags &^= Acked | Fin | Scaled
+		d.Scale = 0
+		d.begin(seg, now)
+		return Hit
 	}
 	edge := p.Edge
 	if p.Flags&Acked == 0 {
@@ -75,11 +77,71 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	if d.Flags&p.Flags&Scaled != 0 && f&flagSYN == 0 {
 		scale = d.Scale
 	}
-	d.advance(seg, scale, now) // 8
-	if from == 0 && !before(seg.Ack, p.Start+1) {
+	d.advance(seg, scale, now)                                 // 8
+	if from == 0 && (s.Loose || !before(seg.Ack, p.Start+1)) { // of mid-stream the start is not known
 		d.Flags |= Proved
 	}
 	return Hit
+}
+
+// loose reports a state of which the numbers of a side are still unknown.
+func (s *State) loose() bool { return s.Loose && s.Sides[0].Flags&s.Sides[1].Flags&Acked == 0 }
+
+// near is how far a first segment of one side may lie from what the other side has acknowledged, and its
+// acknowledgement from what that has sent. Who knows neither number meets both once in 16,384. A flow
+// with more than that on its way stays loose until it has less.
+const near = 1 << 24
+
+// looseScale is the scale of windows of which nobody has seen the option: the largest, RFC 7323 2.3.
+const looseScale = 14
+
+// looseTCP judges a segment of a state of which the numbers of a side are unknown.
+func (s *State) looseTCP(seg *Segment, from int, now int64) Result {
+	d, p := &s.Sides[from], &s.Sides[1-from]
+	switch {
+	case seg.Flags&flagRST != 0:
+		if d.Flags&Acked != 0 && seg.Seq == d.End || p.Flags&Acked != 0 && seg.Seq == p.Ack {
+			d.Flags |= Rst
+			d.touch(seg, now)
+			return Hit
+		}
+		return Untouched
+	case p.Flags&Acked == 0: // nothing vouches for what d has said before: the newest counts
+		d.pickUp(seg, now)
+	case !within(seg.Seq, p.Ack) || !within(seg.Ack, p.End):
+		return Untouched
+	default:
+		d.pickUp(seg, now)
+		if seg.Flags&flagFIN != 0 {
+			d.Flags |= Fin
+		}
+		s.prove(from)
+	}
+	return Hit
+}
+
+// within reports that two numbers are near.
+func within(a, b uint32) bool { return a-b+near <= 2*near }
+
+// pickUp initialises a side from a segment in mid-stream. A FIN is believed when the numbers of the other side agree.
+func (d *Side) pickUp(seg *Segment, now int64) {
+	d.Start, d.End, d.Win, d.Scale = seg.Seq, seg.Seq+seg.Len, seg.Window<<looseScale, looseScale
+	d.Flags |= Scaled
+	if seg.Flags&flagACK != 0 {
+		d.Ack, d.Edge = seg.Ack, seg.Ack+d.Win
+		d.Flags |= Acked
+	}
+	if seg.Flags&flagRST != 0 {
+		d.Flags |= Rst
+	}
+	d.touch(seg, now)
+}
+
+// answersAnew reports a SYN and ACK that takes the place of the one before, of which the side that
+// began has acknowledged nothing: that was lost, and its sender has begun anew or made another SYN cookie.
+func (s *State) answersAnew(seg *Segment, from int) bool {
+	d, p := &s.Sides[from], &s.Sides[1-from]
+	return from == 1 && p.Flags&(Acked|Proved) == 0 && seg.Seq != d.Start && before(p.Start, seg.Ack) && !before(p.End, seg.Ack)
 }
 
 // synTCP judges a SYN without ACK for an open state.
@@ -92,7 +154,7 @@ func (s *State) synTCP(seg *Segment, from int, now int64) Result {
 		}
 		d.touch(seg, now)
 		return Hit
-	case d.Flags&Seen == 0:
+	case d.Flags&Seen == 0 && !s.Loose:
 		d.begin(seg, now)
 		return Hit
 	}
@@ -104,7 +166,6 @@ func (s *State) firstTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	f := seg.Flags
 	switch {
-	case s.Loose:
 	case f&flagRST != 0:
 		if f&flagACK == 0 || seg.Ack != p.End {
 			return BadRst

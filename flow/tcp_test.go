@@ -127,19 +127,54 @@ func TestTCP(t *testing.T) {
 		{name: "4: half-open connection", script: "a S 1000 0 0 9\n b A 5000 777 0 9 = untouched\n a R 777 0 0 0 = untouched", phase: Opening},
 		{name: "6: the initiator gives up", script: "a S 1000 0 0 9\n a R 1001 0 0 0 = hit", phase: Reset},
 
-		{name: "5: loose from the middle", script: `a A 1000 5000 100 9
+		{name: "4: loose from the middle", script: "a A 1000 5000 100 9\n b A 5000 1100 10 9 = hit", phase: Opening},
+		{name: "4: strict when both numbers are known", script: `a A 1000 5000 100 9
 			b A 5000 1100 10 9 = hit
-			a A 99999999 7777777 10 9 = hit`, phase: Established},
-		{name: "5: loose from SYN+ACK", script: "a SA 1000 5000 0 9\n b A 5000 1001 0 9 = hit", phase: Established},
-		{name: "5: loose RST and FIN", script: "a A 1 1 1 9\n b A 1 2 0 9 = hit\n a FA 2 1 0 9 = hit\n b RA 1 1 0 0 = hit", phase: Reset},
-		{name: "5: loose end", script: "a A 1 1 1 9\n b FA 1 2 0 9 = hit\n a FA 2 2 0 9 = hit\n b A 2 3 0 9 = hit", phase: Closed},
-		{name: "5: loose first RST of a side", script: "a A 1 1 1 9\n b R 1 1 0 0 = hit", phase: Reset},
+			a A 2147484747 5010 10 9 = bad-window
+			a A 1100 5011 10 9 = bad-ack
+			a A 1100 5010 10 9 = hit`, phase: Established},
+		{name: "4: windows of an unknown scale are large", script: `a A 1000 5000 100 65535
+			b A 5000 1100 0 65535 = hit
+			a A 1100 5000 0 65535 = hit
+			b A 900000000 1100 0 65535 = hit`, phase: Established},
+		{name: "4: loose from SYN+ACK", script: "a SA 1000 5000 0 9\n b A 5000 1001 0 9 = hit\n a A 1001 5000 0 9 = hit", phase: Established},
+		{name: "4: a blind RST ends nothing", script: `a A 1000 5000 100 9
+			b R 4999 0 0 0 = untouched
+			a R 1099 0 0 0 = untouched
+			b A 5000 1100 10 9 = hit
+			b R 4000 0 0 0 = bad-rst
+			b R 5011 0 0 0 = untouched
+			a S 7 0 0 9 = untouched
+			a A 1100 5010 10 9 = hit`, phase: Established},
+		{name: "4: an exact RST", script: "a A 1000 5000 100 9\n a R 1100 0 0 0 = hit", phase: Reset},
+		{name: "4: blind numbers are corrected", script: `a A 99 77 0 9
+			a A 1000 5000 100 9 = hit
+			b A 99999999 2 0 9 = untouched
+			b A 5000 1100 10 9 = hit
+			a A 1100 5010 10 9 = hit`, phase: Established},
+		{name: "4: a blind SYN and a blind FIN tell nothing", script: `a A 1000 5000 100 9
+			b S 1 0 0 9 = untouched
+			a FA 3000 1 0 9 = hit
+			a A 1000 5000 100 9 = hit
+			b FA 5000 1100 10 9 = hit
+			a A 1100 5011 10 9 = hit`, phase: Established},
+		{name: "4: loose RST and FIN", script: "a A 1 1 1 9\n b A 1 2 0 9 = hit\n a FA 2 1 0 9 = hit\n b RA 1 1 0 0 = hit", phase: Reset},
+		{name: "4: loose end", script: "a A 1 1 1 9\n b FA 1 2 0 9 = hit\n a FA 2 2 0 9 = hit\n b A 2 3 0 9 = hit", phase: Closed},
+		{name: "4: loose first RST of a side", script: "a A 1 1 1 9\n b R 1 1 0 0 = hit", phase: Reset},
 
 		{name: "6: exact RST from either end", script: open + "b R 5001 0 0 0 = hit", phase: Reset},
 		{name: "6: RST at what the peer acknowledged", script: open + "b A 5001 1001 1000 500 = hit\n b R 5001 0 0 0 = hit", phase: Reset},
 		{name: "6: RST in the window", script: open + "b R 5002 0 0 0 = untouched\n b R 69257 0 0 0 = untouched", phase: Established},
 		{name: "6: blind RST", script: open + "b R 5000 0 0 0 = bad-rst\n b R 69258 0 0 0 = bad-rst\n b RA 1 1001 0 0 = bad-rst", phase: Established},
 
+		{name: "7: another SYN and ACK before the first was acknowledged", script: `a S 1000 0 0 10 ws7
+			b SA 5000 1001 0 9 ws3 = hit
+			b SA 9000 1001 0 9 = hit
+			a A 1001 4294901761 0 10 = bad-ack
+			a A 1001 9001 0 10 = hit
+			b A 9001 1001 10 9 = hit`, phase: Established},
+		{name: "7: another SYN and ACK later", script: open + "b SA 99999999 1001 0 9 = bad-window", phase: Established},
+		{name: "7: another SYN and ACK of another SYN", script: "a S 1000 0 0 10\n b SA 5000 1001 0 9 = hit\n b SA 90000000 1002 0 9 = bad-window", phase: Opening},
 		{name: "7: no ACK", script: "a S 1000 0 0 9\n b SA 5000 1001 0 9 = hit\n a P 1001 0 1 9 = bad-flags", phase: Opening},
 		{name: "7: ACK before the peer spoke", script: "a S 1000 0 0 9\n a A 1001 1 0 9 = bad-ack", phase: Opening},
 		{name: "7: upper edge", script: open + "b A 69257 1001 0 500 = hit", phase: Established}, // 5001+502<<7

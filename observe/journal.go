@@ -2,6 +2,7 @@ package observe
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -21,30 +22,41 @@ const (
 
 // Journal keeps the events of the last while as JSON lines in two files, so that they outlive the process. It holds at least Keep of
 // them, unless that would take more than MaxBytes. Its methods may be called from any goroutine.
+//
+// What fails, for want of space or of descriptors, is tried again: the events of that time are lost and counted, those after it are kept.
 type Journal struct {
 	dir      string
 	keep     time.Duration
 	maxBytes int64
 
-	mu    sync.Mutex
-	file  *os.File      // guarded by mu
-	out   *bufio.Writer // guarded by mu
-	size  int64         // guarded by mu; of file, with what is in out
-	begun time.Time     // guarded by mu; when file began
-	line  []byte        // guarded by mu; scratch
+	mu       sync.Mutex
+	closed   bool          // guarded by mu
+	file     *os.File      // guarded by mu; nil after a failure
+	out      *bufio.Writer // guarded by mu
+	size     int64         // guarded by mu; of file, with what is in out
+	begun    time.Time     // guarded by mu; when file began
+	line     []byte        // guarded by mu; scratch
+	waiting  uint64        // guarded by mu; events in out
+	lost     uint64        // guarded by mu; events that were not kept since TakeLost
+	fault    error         // guarded by mu; why events are not kept; nil when the last ones were
+	failedAt time.Time     // guarded by mu; time of the event at which it failed
 }
 
+// journalRetry is how long after a failure events are not tried to keep.
+const journalRetry = time.Second
+
 // OpenJournal goes on with the journal in dir, which it makes if needed. The files are the owner's alone: who talks to whom is nobody
-// else's business.
+// else's business. With an error it returns a journal, too, which goes on trying.
 func OpenJournal(dir string, keep time.Duration, maxBytes int64) (*Journal, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("journal of events: %w", err)
-	}
 	j := &Journal{dir: dir, keep: keep, maxBytes: maxBytes}
-	return j, j.openLocked()
+	j.fault = j.openLocked()
+	return j, j.fault
 }
 
 func (j *Journal) openLocked() error {
+	if err := os.MkdirAll(j.dir, 0o700); err != nil {
+		return fmt.Errorf("journal of events: %w", err)
+	}
 	f, err := os.OpenFile(j.path(newerFile), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("journal of events: %w", err)
@@ -73,49 +85,97 @@ func (j *Journal) openLocked() error {
 
 func (j *Journal) path(name string) string { return filepath.Join(j.dir, name) }
 
-// Append adds an event. It is on disk after the next Flush.
+// Append adds an event. It is on disk after the next Flush. After an error it and those since the last Flush may be lost.
 func (j *Journal) Append(e *Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.file == nil {
+	if j.closed {
 		return fs.ErrClosed
 	}
-	if j.begun.IsZero() {
-		j.begun = e.At
+	err := j.readyLocked(e.At)
+	if err == nil {
+		j.line = e.AppendJSON(j.line[:0])
+		var n int
+		n, err = j.out.Write(j.line)
+		j.size += int64(n)
 	}
-	if e.At.Sub(j.begun) > j.keep || j.size > j.maxBytes/2 {
-		if err := j.rotateLocked(); err != nil {
+	j.waiting++
+	if err != nil {
+		j.failLocked(err, e.At)
+	}
+	return err
+}
+
+// readyLocked makes sure that there is a file with room for an event.
+func (j *Journal) readyLocked(at time.Time) error {
+	if j.file == nil {
+		if since := at.Sub(j.failedAt); since >= 0 && since < journalRetry {
+			return j.fault
+		}
+		if err := j.openLocked(); err != nil {
 			return err
 		}
-		j.begun = e.At
 	}
-	j.line = e.AppendJSON(j.line[:0])
-	n, err := j.out.Write(j.line)
-	j.size += int64(n)
-	return err
+	if j.begun.IsZero() {
+		j.begun = at
+	}
+	if at.Sub(j.begun) <= j.keep && j.size <= j.maxBytes/2 {
+		return nil
+	}
+	if err := j.rotateLocked(); err != nil {
+		return err
+	}
+	j.begun = at
+	return nil
+}
+
+// failLocked notes that what was not flushed is lost. The file is opened anew later: a bufio.Writer never forgets an error.
+func (j *Journal) failLocked(err error, at time.Time) {
+	if j.file != nil {
+		j.file.Close()
+	}
+	j.lost += j.waiting
+	j.file, j.waiting, j.fault, j.failedAt = nil, 0, err, at
 }
 
 func (j *Journal) rotateLocked() error {
 	err := errors.Join(j.out.Flush(), j.file.Close(), os.Rename(j.path(newerFile), j.path(olderFile)))
 	j.file = nil
-	return errors.Join(err, j.openLocked())
+	if err != nil {
+		return fmt.Errorf("journal of events: %w", err)
+	}
+	j.waiting = 0
+	return j.openLocked()
 }
 
-// Flush writes what is in memory.
+// Flush writes what is in memory. An error says that events are not kept, and comes again until some are.
 func (j *Journal) Flush() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.file == nil {
-		return nil
+	if j.file == nil || j.waiting == 0 {
+		return j.fault
 	}
-	return j.out.Flush()
+	if err := j.out.Flush(); err != nil {
+		j.failLocked(fmt.Errorf("journal of events: %w", err), time.Time{})
+		return j.fault
+	}
+	j.waiting, j.fault = 0, nil
+	return nil
+}
+
+// TakeLost returns how many events could not be kept since the last call.
+func (j *Journal) TakeLost() (n uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n, j.lost = j.lost, 0
+	return n
 }
 
 // Close flushes and closes the journal. What it holds stays.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.file == nil {
+	if j.closed = true; j.file == nil {
 		return nil
 	}
 	err := errors.Join(j.out.Flush(), j.file.Close())
@@ -158,9 +218,11 @@ func closeAll(parts []part) {
 func (j *Journal) snapshot() ([]part, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.file != nil {
-		if err := j.out.Flush(); err != nil {
-			return nil, err
+	if j.file != nil && j.waiting > 0 {
+		if err := j.out.Flush(); err != nil { // what is on disk can be read all the same
+			j.failLocked(fmt.Errorf("journal of events: %w", err), time.Time{})
+		} else {
+			j.waiting = 0
 		}
 	}
 	var parts []part
@@ -189,22 +251,31 @@ const maxLine = 64 << 10
 // ReadStream yields the events of JSON lines. An error that is about one line comes with its number, and the next lines follow.
 func ReadStream(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		s := bufio.NewScanner(r)
-		s.Buffer(make([]byte, 0, 4096), maxLine)
-		for n := 1; s.Scan(); n++ {
-			if len(s.Bytes()) == 0 {
-				continue
+		lines := bufio.NewReaderSize(r, maxLine)
+		for n := 1; ; n++ {
+			line, err := lines.ReadSlice('\n')
+			long := errors.Is(err, bufio.ErrBufferFull)
+			for errors.Is(err, bufio.ErrBufferFull) { // to the next one
+				_, err = lines.ReadSlice('\n')
 			}
-			e, err := ParseEvent(s.Bytes())
-			if err != nil {
-				err = fmt.Errorf("line %d: %w", n, err)
+			if err != nil && !errors.Is(err, io.EOF) {
+				yield(Event{}, err)
+				return
 			}
-			if !yield(e, err) {
+			var e Event
+			bad := errLong
+			if !long {
+				line = bytes.TrimRight(line, "\r\n")
+				e, bad = ParseEvent(line)
+			}
+			if bad != nil {
+				bad = fmt.Errorf("line %d: %w", n, bad)
+			}
+			if (long || len(line) > 0) && !yield(e, bad) || err != nil {
 				return
 			}
 		}
-		if err := s.Err(); err != nil {
-			yield(Event{}, err)
-		}
 	}
 }
+
+var errLong = fmt.Errorf("longer than %d bytes", maxLine)

@@ -1,9 +1,9 @@
 package observe
 
 import (
-	"io"
-	"strconv"
 	"strings"
+
+	dto "github.com/prometheus/client_model/go"
 )
 
 // MetricType is what a metric counts.
@@ -39,38 +39,37 @@ func One(t MetricType, name, help string, v float64) Metric {
 	return Metric{Name: name, Help: help, Type: t, Samples: []Sample{{Value: v}}}
 }
 
-// ContentType is that of WriteMetrics.
-const ContentType = "text/plain; version=0.0.4; charset=utf-8"
-
-// WriteMetrics writes metrics in the text format of Prometheus, version 0.0.4. Metrics without samples are left out.
-func WriteMetrics(w io.Writer, metrics []Metric) error {
-	var b []byte
+// families are metrics in the form of Prometheus' library. Metrics without samples are left out.
+func families(metrics []Metric) []*dto.MetricFamily {
+	var all []*dto.MetricFamily
 	for i := range metrics {
 		m := &metrics[i]
 		if len(m.Samples) == 0 {
 			continue
 		}
-		b = append(append(append(append(b, "# HELP "...), m.Name...), ' '), helpEscape.Replace(m.Help)...)
-		b = append(append(append(append(b, "\n# TYPE "...), m.Name...), ' '), m.Type...)
-		b = append(b, '\n')
-		for _, s := range m.Samples {
-			b = append(b, m.Name...)
-			for j := 0; j+1 < len(s.Labels); j += 2 {
-				b = append(b, [...]byte{'{', ','}[min(j, 1)])
-				b = append(append(b, s.Labels[j]...), `="`...)
-				b = append(append(b, labelEscape.Replace(strings.ToValidUTF8(s.Labels[j+1], "?"))...), '"')
-			}
-			if len(s.Labels) > 1 {
-				b = append(b, '}')
-			}
-			b = append(strconv.AppendFloat(append(b, ' '), s.Value, 'g', -1, 64), '\n')
+		kind := dto.MetricType_GAUGE
+		if m.Type == Counter {
+			kind = dto.MetricType_COUNTER
 		}
+		f := &dto.MetricFamily{Name: &m.Name, Help: &m.Help, Type: &kind}
+		for j := range m.Samples {
+			f.Metric = append(f.Metric, m.Samples[j].in(kind))
+		}
+		all = append(all, f)
 	}
-	_, err := w.Write(b)
-	return err
+	return all
 }
 
-var (
-	helpEscape  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
-	labelEscape = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
-)
+func (s *Sample) in(kind dto.MetricType) *dto.Metric {
+	m := &dto.Metric{}
+	for i := 0; i+1 < len(s.Labels); i += 2 {
+		value := strings.ToValidUTF8(s.Labels[i+1], "?")
+		m.Label = append(m.Label, &dto.LabelPair{Name: &s.Labels[i], Value: &value})
+	}
+	if kind == dto.MetricType_COUNTER {
+		m.Counter = &dto.Counter{Value: &s.Value}
+	} else {
+		m.Gauge = &dto.Gauge{Value: &s.Value}
+	}
+	return m
+}

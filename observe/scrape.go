@@ -1,45 +1,98 @@
 package observe
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"golang.org/x/net/netutil"
 )
 
-// MetricsHandler answers a scrape with what read returns.
+// Bounds of what those who scrape may take: they are strangers.
+const (
+	scrapeFresh  = time.Second // an answer is given again for so long: to read everything takes a walk over all states
+	scrapeConns  = 64          // connections, which are descriptors of the process
+	scrapeAtOnce = 16          // answers under way
+	scrapeTime   = 10 * time.Second
+	scrapeIdle   = 30 * time.Second
+)
+
+// MetricsHandler answers a scrape with what read returns. It is called once at a time, and once in a second at most.
 func MetricsHandler(read func() ([]Metric, error)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		all, err := read()
-		var text bytes.Buffer
-		if err == nil {
-			err = WriteMetrics(&text, all)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", ContentType)
-		w.Write(text.Bytes())
-	})
+	return promhttp.HandlerFor(&scraped{read: read, now: time.Now}, promhttp.HandlerOpts{MaxRequestsInFlight: scrapeAtOnce, Timeout: scrapeTime})
 }
+
+// scraped keeps the last answer.
+type scraped struct {
+	read func() ([]Metric, error)
+	now  func() time.Time
+
+	mu   sync.Mutex
+	at   time.Time           // guarded by mu; of last
+	last []*dto.MetricFamily // guarded by mu; nobody changes it
+}
+
+// Gather implements prometheus.Gatherer.
+func (s *scraped) Gather() ([]*dto.MetricFamily, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && s.now().Sub(s.at) < scrapeFresh {
+		return s.last, nil
+	}
+	all, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	s.last, s.at = families(all), s.now()
+	return s.last, nil
+}
+
+var _ prometheus.Gatherer = (*scraped)(nil)
 
 // ServeMetrics answers scrapes at /metrics of an address, and nothing else, until the server is closed. An error that ends it before
 // goes to served.
 func ServeMetrics(address string, read func() ([]Metric, error), served chan<- error) (*http.Server, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", MetricsHandler(read))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	s := &http.Server{Handler: notRebound(mux), ReadTimeout: scrapeTime, WriteTimeout: 2 * scrapeTime, IdleTimeout: scrapeIdle, MaxHeaderBytes: 16 << 10}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(netutil.LimitListener(l, scrapeConns)); !errors.Is(err, http.ErrServerClosed) {
 			served <- err
 		}
 	}()
 	return s, nil
+}
+
+// notRebound refuses requests that came over the loopback for a name that somebody's DNS may have turned there: a web site that a browser of this
+// machine visits has no business with the metrics.
+func notRebound(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		at, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if at != nil && at.IP.IsLoopback() && !isLoopback(r.Host) {
+			http.Error(w, "this host is not known here: ask for localhost", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isLoopback says whether a Host header means the loopback, whatever DNS says.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+	return host == "localhost" || err == nil && a.IsLoopback()
 }

@@ -28,14 +28,6 @@ func (a *arrival) FromPeer(key [32]byte) {
 	p.fromPeer(&a.hop, a.seen.Load(), a.data.Load())
 }
 
-// InitiationMessagePublicKey implements conn.InitiationAwareEndpoint: somebody who knows the peer's public key began a
-// handshake here. The answer, which is sent only if it was the peer, must come back.
-func (a *arrival) InitiationMessagePublicKey(key [32]byte) {
-	if p := a.bind.pathsOf(key); p != nil {
-		p.caller.Store(&a.hop)
-	}
-}
-
 // ClearSrc implements conn.Endpoint; the next packet tells a new address.
 func (a *arrival) ClearSrc() {}
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,12 +36,14 @@ type bind struct {
 	mu     sync.RWMutex
 	mark   uint32
 	v4, v6 *udp.Conn
+	icmp6  *os.File // for tellSize; nil until it is needed
 	peers  map[Key]*paths
 	// initiators finds the peer whom we sent the initiation with this sender index: its newest one only.
 	initiators map[uint32]*paths
 	arrivals   arrivals
 	batches    pool[batch]
-	handshakes handshakes
+	handshakes *handshakes
+	logLimit   logLimiter
 
 	begin      time.Time
 	sendErrors atomic.Uint64
@@ -52,7 +55,7 @@ type bind struct {
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
 	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(), peers: map[Key]*paths{},
-		initiators: map[uint32]*paths{}, batches: pool[batch]{fresh: newBatch}}
+		initiators: map[uint32]*paths{}, handshakes: newHandshakes(), batches: pool[batch]{fresh: newBatch}}
 }
 
 // now is the bind's clock: ns since it was made, never 0.
@@ -127,10 +130,13 @@ func allowFragments(c *udp.Conn) {
 // Close implements conn.Bind.
 func (b *bind) Close() error {
 	b.mu.Lock()
-	v4, v6 := b.v4, b.v6
-	b.v4, b.v6 = nil, nil
+	v4, v6, icmp6 := b.v4, b.v6, b.icmp6
+	b.v4, b.v6, b.icmp6 = nil, nil, nil
 	b.mu.Unlock()
 	var err error
+	if icmp6 != nil {
+		err = icmp6.Close()
+	}
 	for _, c := range []*udp.Conn{v4, v6} {
 		if c != nil {
 			err = errors.Join(err, c.Close())
@@ -253,7 +259,9 @@ func (b *bind) initiator(index uint32) *paths {
 
 // moved is called when a peer was heard on another path.
 func (b *bind) moved(p *paths, from, to netip.AddrPort) {
-	b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String())
+	if more, ok := b.logLimit.may(kind{"moved", p.key}, b.now()); ok { // whoever relays its packets from two addresses could fill the log
+		b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String(), "not_logged_before", more)
+	}
 	if b.onMove != nil {
 		b.onMove(p.key)
 	}

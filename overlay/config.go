@@ -21,9 +21,6 @@ type Config struct {
 	Mark uint32
 	// Judge decides about every packet; nil lets all pass.
 	Judge Judge
-	// Rerouted, when not nil, is called when routes to the pods of a plain peer have changed because its name stands for another
-	// address now. It must not call the Device.
-	Rerouted func()
 	// UAPI is the directory for the socket of wg(8), which looks in DefaultUAPI; empty for none.
 	UAPI string
 	// NoOffload switches super packets off, towards the kernel's stack and on the wire.
@@ -49,8 +46,9 @@ type Peer struct {
 	Endpoints []string // HOST:PORT, in order of preference; none for a node that will call us
 	Pods      []netip.Prefix
 	Keepalive time.Duration // how often to send something while idle, for the sake of NATs; 0 is never
-	// Plain sends packets to the peer's pods as they are, past the tunnel and the Judge: the first endpoint that is a
-	// neighbour of this host becomes their router. Both ends must agree.
+	// Plain sends packets to the peer's pods as they are, past the tunnel and the Judge: the first
+	// endpoint that is a neighbour of this host becomes their router. Both ends must agree.
+	// Endpoints are addresses: whoever answers for a name would say where the packets go.
 	Plain bool
 }
 
@@ -68,6 +66,10 @@ func (p *Peer) check() error {
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
 			return fmt.Errorf("overlay: peer %q: endpoint %q needs a host and a port from 1 to 65535", p.Name, e)
+		}
+		if _, err := netip.ParseAddr(host); err != nil && p.Plain {
+			return fmt.Errorf("overlay: peer %q: endpoint %q: without encryption it has to be an address, since whoever answers for a "+
+				"name would say where the packets go", p.Name, e)
 		}
 	}
 	for _, r := range p.Pods {

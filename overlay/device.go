@@ -101,12 +101,14 @@ func (d *Device) open() (err error) {
 }
 
 // logger passes what the library says: its talk at the level of debugging, its complaints as warnings. Text from the
-// network is not among it.
+// network is not among it. It complains of each packet, hence seldom of one kind.
 func (d *Device) logger() *device.Logger {
 	return &device.Logger{
 		Verbosef: device.DiscardLogf,
 		Errorf: func(format string, args ...any) {
-			d.log.Warn("wireguard", "what", strings.TrimSpace(fmt.Sprintf(format, args...)))
+			if more, ok := d.bind.logLimit.may(kind{what: format}, d.bind.now()); ok {
+				d.log.Warn("wireguard", "what", strings.TrimSpace(fmt.Sprintf(format, args...)), "not_logged_before", more)
+			}
 		},
 	}
 }
@@ -183,7 +185,7 @@ func (d *Device) Close() error {
 	var err error
 	for _, p := range d.peers {
 		if p.Plain { // the other routes go with the interface
-			err = errors.Join(err, d.deleteRoutes(p))
+			err = errors.Join(err, d.deleteRoutes(p, nil))
 		}
 	}
 	if d.uapi != nil {

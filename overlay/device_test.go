@@ -299,6 +299,10 @@ func TestPlain(t *testing.T) {
 		}
 	}
 	a.peer(t, b, func(p *Peer) { p.Plain = true }, "10.98.0.2:51820")
+	named := Peer{Name: "named", Key: newKey(t).Public(), Plain: true, Endpoints: []string{"10.98.0.2:1", "host.example:1"}}
+	if err := a.dev.SetPeer(named); err == nil || !strings.Contains(err.Error(), "host.example") {
+		t.Errorf("a name says where pods without encryption are: %v", err)
+	}
 	far := Peer{Name: "far", Key: newKey(t).Public(), Plain: true, Endpoints: []string{"192.0.2.1:1"}}
 	if err := a.dev.SetPeer(far); err == nil {
 		t.Error("pods behind a router were taken without encryption")

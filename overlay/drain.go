@@ -178,7 +178,7 @@ func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 			continue
 		}
 		if !f.head.super() {
-			clampMSS(in, int(d.tun.mtu.Load()), o.NeedsCsum)
+			clampMSS(in, d.tun.mtuOf(in, firewall.Out), o.NeedsCsum)
 			if o.NeedsCsum && !finishChecksum(in, o) {
 				d.tun.broken.Add(1)
 				continue

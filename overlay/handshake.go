@@ -2,58 +2,102 @@ package overlay
 
 import (
 	"encoding/binary"
+	"hash/maphash"
 	"sync"
 )
 
-// handshakes recognizes copies of handshake messages. The library handles handshake messages by several workers at once and
-// may take two copies that come together both for new: two copies of an initiation leave the ends with different keys,
-// two copies of a response make a second session with the same keys and counters. The network may copy datagrams, and
-// so may anybody on the way; the second one must not reach the library.
+// handshakes knows the handshake messages that came lately.
+//
+// The library handles them by several workers at once and may take two copies that come together
+// both for new: two copies of an initiation leave the ends with different keys, two copies of a
+// response make a second session with the same keys and counters. The network may copy datagrams,
+// and so may anybody on the way; the second one must not reach the library. Messages are the same
+// only if all of their bytes are: anybody can send something that has a part of a genuine message
+// before that comes.
+//
+// The answer to an initiation, which the library makes for the genuine one alone, goes to where
+// that came from: its sender index says which one it was. The first message with an index counts,
+// so that nobody who sees one can draw the answer to himself by another.
 type handshakes struct {
-	mu   sync.Mutex
-	seen [handshakesKept]struct {
-		mac  [16]byte
-		when int64
-	}
-	next int
+	seed maphash.Seed
+
+	mu    sync.Mutex
+	seen  [handshakesKept]noted
+	next  int
+	begun map[uint32]int // place in seen of the initiation with a sender index
+}
+
+// noted is what is remembered of a handshake message.
+type noted struct {
+	sum   uint64 // of all of it
+	when  int64
+	index uint32 // of an initiation
+	from  *hop   // nil for a response
 }
 
 const (
-	// handshakesKept is how many are remembered. Who sends more at the same time can push one out, and gains nothing: copies
-	// that come one after the other are told by their time stamps and states.
-	handshakesKept = 64
+	// handshakesKept is how many are remembered: all that wait in the library's queue, and as many
+	// more. Who sends more at the same time can push one out, and gains little: copies that come
+	// one after the other are told by their time stamps and states, and an answer goes where the
+	// peer was heard last.
+	handshakesKept = 2048
+	// copiesKept is how many of the newest are compared.
+	copiesKept = 64
 	// handshakeLife is how long a copy is one, ns.
 	handshakeLife = int64(5e9)
 )
 
-// The places of the first message authentication code, and the sizes that have one.
-const (
-	macOfInitiation = 116
-	macOfResponse   = 60
-	sizeResponse    = 92
-)
+const sizeResponse = 92
 
-// isCopy says whether a packet is a copy of a handshake message that came before.
-func (s *handshakes) isCopy(b []byte, now int64) bool {
-	var mac [16]byte
+func newHandshakes() *handshakes {
+	return &handshakes{seed: maphash.MakeSeed(), begun: make(map[uint32]int, handshakesKept)}
+}
+
+// isCopy says whether a packet is a copy of a handshake message that came before, and notes one
+// that is none.
+func (s *handshakes) isCopy(b []byte, from *hop, now int64) bool {
+	m := noted{when: now}
 	switch {
 	case len(b) == sizeInitiation && b[0] == typeInitiation:
-		mac = [16]byte(b[macOfInitiation:])
+		m.index, m.from = binary.LittleEndian.Uint32(b[4:]), from
 	case len(b) == sizeResponse && b[0] == typeResponse:
-		mac = [16]byte(b[macOfResponse:])
 	default:
 		return false
 	}
+	m.sum = maphash.Bytes(s.seed, b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i := range s.seen {
-		if e := &s.seen[i]; e.mac == mac && e.when != 0 && now-e.when < handshakeLife {
+	for k := 1; k <= copiesKept; k++ {
+		if e := &s.seen[(s.next-k+handshakesKept)%handshakesKept]; e.sum == m.sum && s.lives(e, now) {
 			return true
 		}
 	}
-	s.seen[s.next].mac, s.seen[s.next].when = mac, now
-	s.next = (s.next + 1) % len(s.seen)
+	old := &s.seen[s.next]
+	if old.from != nil && s.begun[old.index] == s.next {
+		delete(s.begun, old.index)
+	}
+	if m.from != nil {
+		if at, known := s.begun[m.index]; !known || !s.lives(&s.seen[at], now) {
+			s.begun[m.index] = s.next
+		}
+	}
+	*old = m
+	s.next = (s.next + 1) % handshakesKept
 	return false
+}
+
+func (s *handshakes) lives(e *noted, now int64) bool {
+	return e.when != 0 && now-e.when < handshakeLife
+}
+
+// caller returns where the initiation with a sender index came from, or nil.
+func (s *handshakes) caller(index uint32, now int64) *hop {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at, known := s.begun[index]; known && s.lives(&s.seen[at], now) {
+		return s.seen[at].from
+	}
+	return nil
 }
 
 // takes looks at a received packet before the device does. It is false for one that must not get there.
@@ -65,7 +109,7 @@ func (r *receiver) takes(b []byte, a *arrival, now int64) bool {
 		r.bind.sounded(b, a)
 		return false
 	}
-	if r.bind.handshakes.isCopy(b, now) {
+	if r.bind.handshakes.isCopy(b, &a.hop, now) {
 		r.bind.copies.Add(1)
 		return false
 	}

@@ -1,36 +1,165 @@
 package overlay
 
 import (
+	"bytes"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
+const (
+	// The places of the first message authentication code.
+	macOfInitiation = 116
+	macOfResponse   = 60
+)
+
 func TestCopies(t *testing.T) {
-	var s handshakes
+	s := newHandshakes()
 	initiation, response, data := make([]byte, sizeInitiation), make([]byte, sizeResponse), make([]byte, 200)
 	initiation[0], initiation[macOfInitiation], response[0], response[macOfResponse], data[0] = 1, 7, 2, 8, 4
-	now := int64(1e12)
+	now, from := int64(1e12), &hop{}
 	for _, b := range [][]byte{initiation, response} {
-		if s.isCopy(b, now) {
+		for i := range b { // somebody forges every part of it first, but for its type and size
+			if i > 3 {
+				forged := bytes.Clone(b)
+				if forged[i] ^= 1; s.isCopy(forged, from, now) {
+					t.Errorf("another message, at byte %d, is taken for a copy", i)
+				}
+			}
+		}
+		if s.isCopy(b, from, now) {
 			t.Error("the first one is taken for a copy")
 		}
-		if !s.isCopy(b, now+1) || !s.isCopy(b, now+handshakeLife-1) {
+		if !s.isCopy(b, from, now+1) || !s.isCopy(b, from, now+handshakeLife-1) {
 			t.Error("a copy is not known")
 		}
-		if s.isCopy(b, now+handshakeLife+1) {
+		if s.isCopy(b, from, now+handshakeLife+1) {
 			t.Error("a copy is remembered too long")
 		}
 	}
 	for range 2 {
-		if s.isCopy(data, now) || s.isCopy(data[:0], now) || s.isCopy(initiation[:100], now) {
+		if s.isCopy(data, from, now) || s.isCopy(data[:0], from, now) || s.isCopy(initiation[:100], from, now) {
 			t.Error("what is no handshake is taken for a copy")
 		}
 	}
-	other := append([]byte(nil), initiation...)
-	for i := range 1000 { // a flood must not make the table grow
-		other[macOfInitiation+1], other[macOfInitiation+2] = byte(i), byte(i>>8)
-		s.isCopy(other, now+handshakeLife)
+	other := bytes.Clone(initiation)
+	for i := range 3 * handshakesKept { // a flood must not make the table grow
+		binary.LittleEndian.PutUint32(other[4:], uint32(i))
+		s.isCopy(other, from, now+handshakeLife)
 	}
+	if len(s.begun) > handshakesKept {
+		t.Errorf("%d initiations are remembered", len(s.begun))
+	}
+}
+
+// TestCallers: the answer to an initiation goes to where the first one with its index came from.
+func TestCallers(t *testing.T) {
+	s := newHandshakes()
+	message := func(index uint32, more byte) []byte {
+		b := make([]byte, sizeInitiation)
+		b[0], b[50] = typeInitiation, more
+		binary.LittleEndian.PutUint32(b[4:], index)
+		return b
+	}
+	now := int64(1e12)
+	genuine, forged := &hop{ifindex: 1}, &hop{ifindex: 2}
+	s.isCopy(message(7, 0), genuine, now)
+	s.isCopy(message(7, 1), forged, now) // somebody saw the first one
+	s.isCopy(message(8, 1), forged, now)
+	if s.caller(7, now) != genuine || s.caller(8, now) != forged || s.caller(9, now) != nil {
+		t.Errorf("callers are %v, %v, %v", s.caller(7, now), s.caller(8, now), s.caller(9, now))
+	}
+	if later := now + handshakeLife; s.caller(7, later) != nil {
+		t.Error("a caller is remembered too long")
+	} else if s.isCopy(message(7, 2), forged, later); s.caller(7, later) != forged {
+		t.Error("an index that was used again is not known")
+	}
+	for i := range uint32(handshakesKept) {
+		s.isCopy(message(100+i, 0), genuine, now+handshakeLife)
+	}
+	if s.caller(7, now+handshakeLife) != nil || s.caller(100, now+handshakeLife) != genuine || len(s.begun) != handshakesKept {
+		t.Errorf("after a flood %d callers are known", len(s.begun))
+	}
+}
+
+// TestForgedCopy: somebody who sees the wire sends something that has the code of each initiation
+// before that comes. Sessions begin all the same.
+func TestForgedCopy(t *testing.T) {
+	var forge atomic.Pointer[func([]byte)]
+	a, b := through(t, &middlebox{seen: func(p []byte) {
+		if f := forge.Load(); f != nil && len(p) == sizeInitiation {
+			m := make([]byte, sizeInitiation)
+			m[0] = typeInitiation
+			copy(m[macOfInitiation:], p[macOfInitiation:macOfInitiation+16])
+			(*f)(m)
+		}
+	}})
+	spoofer, err := b.ListenPacket("udp", "10.2.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer spoofer.Close()
+	send := func(m []byte) {
+		spoofer.WriteTo(m, &net.UDPAddr{IP: net.ParseIP("10.2.0.1"), Port: 51820})
+		time.Sleep(5 * time.Millisecond) // it is there first
+	}
+	forge.Store(&send)
+	begin := time.Now()
+	echo(t, a, b, 10)
+	if d := time.Since(begin); d > 4500*time.Millisecond { // WireGuard tries again after five seconds
+		t.Errorf("the first session took %v", d)
+	}
+	if n := a.dev.Stats().Begun; n != 1 {
+		t.Errorf("%d handshakes were begun, want one", n)
+	}
+}
+
+// TestForgedCaller: somebody begins a handshake in a peer's name, which takes its public key alone,
+// between the peer's own initiation and its answer. The answer goes to the peer.
+func TestForgedCaller(t *testing.T) {
+	b, _, _ := openBind(t, true)
+	key := newKey(t).Public()
+	p := b.addPaths(key)
+	p.setCandidates(nil)
+	now := b.now()
+	genuine := make([]byte, sizeInitiation)
+	genuine[0] = typeInitiation
+	binary.LittleEndian.PutUint32(genuine[4:], 77)
+	at := func(to netip.AddrPort) *arrival { return &arrival{hop: hop{addr: to}, bind: b} }
+	r := &receiver{bind: b}
+	peer := listenUDP(t)
+	thief := listenUDP(t)
+	if !r.takes(genuine, at(peer.LocalAddr().(*net.UDPAddr).AddrPort()), now) {
+		t.Fatal("an initiation is refused")
+	}
+	forged := bytes.Clone(genuine)
+	for i := range uint32(100) {
+		binary.LittleEndian.PutUint32(forged[4:], 1000+i)
+		r.takes(forged, at(thief.LocalAddr().(*net.UDPAddr).AddrPort()), now)
+	}
+	response := make([]byte, sizeResponse)
+	response[0] = typeResponse
+	binary.LittleEndian.PutUint32(response[8:], 77)
+	if err := b.Send([][]byte{response}, p, 0); err != nil {
+		t.Fatal(err)
+	}
+	peer.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if n, _, err := peer.ReadFrom(make([]byte, 200)); err != nil || n != sizeResponse {
+		t.Errorf("the peer got %d bytes: %v", n, err)
+	}
+}
+
+func listenUDP(t *testing.T) *net.UDPConn {
+	t.Helper()
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
 }
 
 // TestHandshakesInCopies: every datagram comes twice, at once. Each of many new sessions must carry data.

@@ -40,12 +40,11 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 	defer w.reset()
 	w.bufs, w.offset = bufs, offset
 	w.noTCP, w.noUDP = t.noTCP.Load(), t.noUDP.Load()
-	mtu := int(t.mtu.Load())
 	for _, b := range bufs {
 		p := b[offset:]
 		s := segmentOf(p)
 		if s.protocol == 0 {
-			clampMSS(p, mtu, false)
+			clampMSS(p, t.mtuOf(p, firewall.In), false)
 		}
 		w.add(p, s)
 	}

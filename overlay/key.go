@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"github.com/weirnet/weir/internal/atomicfile"
 )
 
 // Key is a Curve25519 key, or a pre-shared key, of 32 bytes. Its text form is wg(8)'s: base64.
@@ -84,28 +85,15 @@ func LoadKey(path string) (Key, error) {
 	return k, nil
 }
 
-// createKey writes a new key. The file appears whole or not at all.
+// createKey writes a new key. The file appears whole or not at all, and what a crash leaves behind is no key where the file system
+// has files without a name.
 func createKey(path string) (Key, error) {
 	k, err := NewPrivateKey()
 	if err != nil {
 		return Key{}, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // 0600
-	if err != nil {
-		return Key{}, fmt.Errorf("overlay: private key: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(k.String() + "\n")
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Link(f.Name(), path) // unlike rename, fails when somebody else was faster
-	}
-	if errors.Is(err, fs.ErrExist) {
+	err = atomicfile.Create(path, []byte(k.String()+"\n"))
+	if errors.Is(err, fs.ErrExist) { // somebody else was faster
 		return LoadKey(path)
 	}
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"github.com/tailscale/wireguard-go/tun"
+
+	"github.com/weirnet/weir/firewall"
 )
 
 // overhead is what a packet grows by on its way to a: the IP header, UDP's 8 and WireGuard's 32 bytes.
@@ -57,6 +59,60 @@ func (d *Device) lowerMTU(best int) error {
 	}
 	d.log.Info("mtu lowered", "interface", d.tun.name, "mtu", best)
 	return nil
+}
+
+// padding is what WireGuard makes the size of packets a multiple of, but not beyond the interface's
+// MTU.
+const padding = 16
+
+// narrowRange are addresses behind a path that carries less than the interface's MTU.
+type narrowRange struct {
+	pods netip.Prefix
+	mtu  int
+}
+
+// tellNarrow tells the interface of the peers with narrow paths. The caller holds mu.
+func (d *Device) tellNarrow() {
+	var all []narrowRange
+	for _, p := range d.peers {
+		if p.paths == nil || p.paths.narrow.Load() == 0 {
+			continue
+		}
+		for _, r := range p.Pods {
+			all = append(all, narrowRange{r, int(p.paths.narrow.Load())})
+		}
+	}
+	if all == nil {
+		d.tun.narrow.Store(nil)
+		return
+	}
+	d.tun.narrow.Store(&all)
+}
+
+// mtuOf is the MTU on the way to the other end of a packet.
+func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
+	mtu := int(t.mtu.Load())
+	narrow := t.narrow.Load()
+	if narrow == nil {
+		return mtu
+	}
+	var far netip.Addr
+	switch {
+	case len(p) >= 20 && p[0]>>4 == 4 && dir == firewall.Out:
+		far = netip.AddrFrom4([4]byte(p[16:]))
+	case len(p) >= 20 && p[0]>>4 == 4:
+		far = netip.AddrFrom4([4]byte(p[12:]))
+	case len(p) >= 40 && p[0]>>4 == 6 && dir == firewall.Out:
+		far = netip.AddrFrom16([16]byte(p[24:]))
+	case len(p) >= 40 && p[0]>>4 == 6:
+		far = netip.AddrFrom16([16]byte(p[8:]))
+	}
+	for _, n := range *narrow {
+		if n.pods.Contains(far) {
+			mtu = min(mtu, n.mtu)
+		}
+	}
+	return mtu
 }
 
 const tcpSyn = 0x02

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tailscale/wireguard-go/tun"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/nstest"
 )
 
@@ -90,6 +93,30 @@ func TestClampMSS(t *testing.T) {
 	}
 }
 
+// TestMTUOfOnePeer: what is narrow for one peer is not for another.
+func TestMTUOfOnePeer(t *testing.T) {
+	var d tunDevice
+	d.mtu.Store(1420)
+	four, six := syn(false), syn(true)
+	if d.mtuOf(four, firewall.Out) != 1420 || d.mtuOf(six, firewall.In) != 1420 {
+		t.Error("without narrow paths the MTU is another one")
+	}
+	end := func(p []byte, at, size int) netip.Prefix {
+		a, _ := netip.AddrFromSlice(p[at : at+size])
+		return netip.PrefixFrom(a, size*8)
+	}
+	d.narrow.Store(&[]narrowRange{{end(four, 16, 4), 1312}, {end(six, 24, 16), 1328}})
+	for _, c := range []struct {
+		p    []byte
+		dir  firewall.Direction
+		want int
+	}{{four, firewall.Out, 1312}, {four, firewall.In, 1420}, {six, firewall.Out, 1328}, {six, firewall.In, 1420}, {four[:19], firewall.Out, 1420}, {nil, firewall.Out, 1420}} {
+		if got := d.mtuOf(c.p, c.dir); got != c.want {
+			t.Errorf("%x: %d, want %d", c.p, got, c.want)
+		}
+	}
+}
+
 func FuzzClampMSS(f *testing.F) {
 	f.Add(syn(false, 2, 4, 5, 0xb4), 1420)
 	f.Add(syn(true, 1, 2, 4, 5, 0xb4), 1280)
@@ -160,7 +187,7 @@ func TestMTUFitsTheLink(t *testing.T) {
 //
 //	a ---- r -- small -- q ---- b
 func TestBlackHoleOverIPv6(t *testing.T) {
-	for _, c := range []struct{ small, want int }{{1400, 1320}, {1300, MinMTU}} {
+	for _, c := range []struct{ small, want int }{{1400, 1312}, {1300, MinMTU}} {
 		t.Run(fmt.Sprint(c.small), func(t *testing.T) {
 			lab := nstest.New(t)
 			a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
@@ -194,14 +221,21 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 			b.peer(t, a, nil, "[fd01::1]:51820")
 			download(t, a, b, 3<<20, nil)
 			download(t, b, a, 3<<20, nil)
-			for _, s := range []*side{a, b} {
-				if mtu, _ := s.dev.tun.MTU(); mtu != c.want {
-					t.Errorf("%s: MTU %d, want %d", s, mtu, c.want)
+			for s, other := range map[*side]*side{a: b, b: a} {
+				out, err := s.Command("ip", "route", "show", other.addr).CombinedOutput()
+				if mtu, _ := s.dev.tun.MTU(); err != nil || mtu != DefaultMTU || !strings.Contains(string(out), fmt.Sprintf("mtu %d", c.want)) {
+					t.Errorf("%s: the interface has MTU %d, the route to the peer is %s, want %d; %v", s, mtu, out, c.want, err)
 				}
 			}
 			echo(t, a, b, 100, c.want-28, 5000)
 			time.Sleep(2500 * time.Millisecond)
 			echo(t, a, b, c.want-28)
+			if err := a.dev.RemovePeer(b.key.Public()); err != nil {
+				t.Error(err)
+			}
+			if out, err := a.Command("ip", "route", "show", b.addr).CombinedOutput(); err != nil || len(out) > 0 {
+				t.Errorf("left is %s, %v", out, err)
+			}
 		})
 	}
 }

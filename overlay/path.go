@@ -47,8 +47,8 @@ type paths struct {
 	data     atomic.Int64        // when data went or came last
 	mirrored atomic.Int64        // when a batch went to all endpoints last
 	moves    atomic.Uint64
-	rtt      atomic.Int64        // ns
-	caller   atomic.Pointer[hop] // who sent the newest initiation in the peer's name, not authentic yet
+	sent     atomic.Uint64 // bytes of datagrams; the library counts what it reserves for others, too
+	rtt      atomic.Int64  // ns
 
 	mu         sync.Mutex
 	candidates []netip.AddrPort
@@ -58,9 +58,12 @@ type paths struct {
 	initLast   int64                // when it was sent to the last one of them
 
 	sounding sounding
-	told     told // of the watching goroutine alone
+	told     told  // of the watching goroutine alone
+	routed   int64 // of it, too: when the route was looked at last
 	codeOnce sync.Once
-	code     []byte
+	codeOut  []byte
+	codeIn   []byte
+	narrow   atomic.Int32 // MTU of packets to the peer, whose path carries less than others; 0 for the interface's
 }
 
 var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")

@@ -142,6 +142,33 @@ func TestRoaming(t *testing.T) {
 	}
 }
 
+// TestBetterRoute: a better route to the peer appears, by another interface and with another
+// source.
+func TestBetterRoute(t *testing.T) {
+	a, b := pair(t, nil, func(p *Peer) { p.Endpoints = p.Endpoints[:1] })
+	echo(t, a, b, 100)
+	at := func() netip.Addr {
+		list, err := b.dev.Peers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list[0].Path.Addr()
+	}
+	if at().String() != "10.98.0.1" {
+		t.Fatalf("before, a is at %s", at())
+	}
+	if out, err := a.Command("ip", "route", "add", "10.98.0.2", "via", "10.97.0.2").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for begin := time.Now(); at().String() != "10.97.0.1"; time.Sleep(10 * time.Millisecond) {
+		echo(t, a, b, 100)
+		if time.Since(begin) > 15*time.Second {
+			t.Fatalf("a is still at %s", at())
+		}
+	}
+	echo(t, a, b, 100)
+}
+
 // TestRestart: an agent dies without a word and comes back; its peer must talk to it again.
 func TestRestart(t *testing.T) {
 	a, b := pair(t, nil, nil)

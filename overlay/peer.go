@@ -1,15 +1,12 @@
 package overlay
 
 import (
-	"bufio"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,10 +21,14 @@ type peer struct {
 	routes []nl.Route // how its pods are reached, but for Dst: one that fits all, or one of each family
 }
 
-// SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key does. Names among the
-// endpoints are looked up now and every half minute; those that take long are waited for by a plain peer only, and join the others
-// when they are known.
-func (d *Device) SetPeer(p Peer) error {
+// SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key
+// does. Names among the endpoints are looked up now and every half minute; those that take long
+// join the others when they are known. An error changes nothing.
+func (d *Device) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
+
+// ReplacePeer sets a peer in the place of the one with another key, if that is there. What goes to
+// ranges that both have goes to one of the two at every moment. An error changes nothing.
+func (d *Device) ReplacePeer(old Key, p Peer) error {
 	if err := p.check(); err != nil {
 		return err
 	}
@@ -44,36 +45,85 @@ func (d *Device) SetPeer(p Peer) error {
 	if d.closed {
 		return net.ErrClosed
 	}
+	if err := d.clash(old, &p); err != nil {
+		return err
+	}
+	defer d.tellNarrow()
+	if p.Plain {
+		routes, err := d.neighbours(&next.Peer, next.ways.list())
+		if err != nil {
+			return err
+		}
+		next.routes = routes
+	}
+	before := d.peers[old]
+	if err := d.putLocked(next, before); err != nil {
+		return errors.Join(err, d.takeBackLocked(next, before))
+	}
+	if before == nil {
+		return nil
+	}
+	err := d.deleteRoutes(before, next.Pods)
+	if !before.Plain && (p.Plain || before.Key != p.Key) {
+		err = errors.Join(err, d.endTunnel(before))
+	}
+	return err
+}
+
+// clash says why a peer cannot stand beside the others, but for the one that it replaces.
+func (d *Device) clash(replaced Key, p *Peer) error {
 	for key, other := range d.peers {
+		if key == replaced {
+			continue
+		}
+		if key == p.Key {
+			return fmt.Errorf("overlay: peer %q: the key is that of peer %q", p.Name, other.Name)
+		}
 		for _, r := range p.Pods {
-			if i := slices.IndexFunc(other.Pods, r.Overlaps); key != p.Key && i >= 0 {
+			if i := slices.IndexFunc(other.Pods, r.Overlaps); i >= 0 {
 				return fmt.Errorf("overlay: peer %q: pod range %s overlaps %s of peer %q", p.Name, r, other.Pods[i], other.Name)
 			}
 		}
 	}
-	var err error
-	if p.Plain {
-		next.routes, err = d.neighbours(&p, next.ways.list())
-	} else {
-		err = d.tunnelTo(next)
-	}
-	if err != nil {
-		return err
-	}
-	old := d.peers[p.Key]
-	d.peers[p.Key] = next
-	err = d.addRoutes(next)
-	if old == nil {
-		return err
-	}
-	if p.Plain && !old.Plain {
-		err = errors.Join(err, d.endTunnel(old))
-	}
-	old.Pods = slices.DeleteFunc(old.Pods, func(r netip.Prefix) bool { return slices.Contains(p.Pods, r) })
-	return errors.Join(err, d.deleteRoutes(old))
+	return nil
 }
 
-// findOut has the names of a new peer looked up, and waits for them as long as it is worth it.
+// putLocked makes a peer known and sends to it what goes to its ranges. WireGuard knows whose they
+// are before they are routed.
+func (d *Device) putLocked(next, before *peer) error {
+	if !next.Plain {
+		if err := d.tunnelTo(next); err != nil {
+			return err
+		}
+	}
+	if before != nil {
+		delete(d.peers, before.Key)
+	}
+	d.peers[next.Key] = next
+	return d.addRoutes(next, before)
+}
+
+// takeBackLocked undoes what putLocked did before it failed.
+func (d *Device) takeBackLocked(next, before *peer) error {
+	var err error
+	delete(d.peers, next.Key)
+	var kept []netip.Prefix
+	if before != nil {
+		d.peers[before.Key] = before
+		kept = before.Pods
+		if !before.Plain {
+			err = d.tunnelTo(before) // takes its ranges again
+		}
+		err = errors.Join(err, d.addRoutes(before, next))
+	}
+	err = errors.Join(err, d.deleteRoutes(next, kept))
+	if !next.Plain && (before == nil || before.Plain || before.Key != next.Key) {
+		err = errors.Join(err, d.endTunnel(next))
+	}
+	return err
+}
+
+// findOut has the names of a new peer looked up, and waits for them for a moment.
 func (d *Device) findOut(p *peer) error {
 	if !p.ways.named() {
 		return nil
@@ -91,13 +141,9 @@ func (d *Device) findOut(p *peer) error {
 	if closed {
 		return net.ErrClosed
 	}
-	patience := nameGrace
-	if p.Plain {
-		patience = lookupTime
-	}
 	select {
 	case <-found:
-	case <-time.After(patience):
+	case <-time.After(nameGrace):
 	}
 	return nil
 }
@@ -113,10 +159,6 @@ func (d *Device) lookUp(p *peer) {
 			return // not yet, then SetPeer uses them; or no longer
 		}
 		list := p.ways.list()
-		if p.Plain {
-			d.reroute(p, list)
-			return
-		}
 		p.paths.setCandidates(list)
 		if err := d.fitMTU(list); err != nil {
 			d.log.Warn("mtu", "peer", p.Name, "error", err)
@@ -147,77 +189,26 @@ func (d *Device) endTunnel(p *peer) error {
 	return nil
 }
 
-// neighbours finds the first candidate of each family that is reached without a router: packets to pods would be lost behind one.
-func (d *Device) neighbours(p *Peer, candidates []netip.AddrPort) ([]nl.Route, error) {
-	var routes []nl.Route
-	for _, a := range candidates {
-		r, err := d.nl.RouteTo(a.Addr())
-		if err != nil || r.Via.IsValid() || r.Link == d.link.Index {
-			continue
-		}
-		if !slices.ContainsFunc(routes, func(o nl.Route) bool { return o.Via.Is4() == a.Addr().Is4() }) {
-			routes = append(routes, nl.Route{Via: a.Addr(), Link: r.Link})
-		}
-	}
-	if routes == nil {
-		return nil, fmt.Errorf("overlay: peer %q: no endpoint is on a network of this host, so its pods cannot be reached without encryption", p.Name)
-	}
-	return routes, nil
-}
+// ErrNoPeer says that no peer has a key.
+var ErrNoPeer = errors.New("overlay: no such peer")
 
-// reroute sends packets to a plain peer where it is now. A family of which no address is a neighbour keeps the one that it had. The caller
-// holds mu.
-func (d *Device) reroute(p *peer, candidates []netip.AddrPort) {
-	routes, err := d.neighbours(&p.Peer, candidates)
-	if err != nil {
-		d.log.Warn("the peer's old address is kept", "peer", p.Name, "error", err)
-		return
-	}
-	for _, old := range p.routes {
-		if !slices.ContainsFunc(routes, func(r nl.Route) bool { return r.Via.Is4() == old.Via.Is4() }) {
-			routes = append(routes, old)
-		}
-	}
-	if slices.Equal(routes, p.routes) {
-		return
-	}
-	d.log.Info("peer moved", "peer", p.Key.String(), "from", p.routes[0].Via.String(), "to", routes[0].Via.String())
-	p.routes = routes
-	if err := d.addRoutes(p); err != nil { // they take the place of the old ones
-		d.log.Warn("routes", "peer", p.Name, "error", err)
-	}
-	if d.config.Rerouted != nil {
-		d.config.Rerouted()
-	}
-}
-
-// routeTo returns the route to a range of pods.
-func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
-	for _, route := range p.routes {
-		if !route.Via.IsValid() || route.Via.Is4() == r.Addr().Is4() {
-			route.Dst = r
-			return route, nil
-		}
-	}
-	return nl.Route{}, fmt.Errorf("overlay: peer %q: pods %s cannot be routed without encryption by %s; name an endpoint of their family, too",
-		p.Name, r, p.routes[0].Via)
-}
-
-// RemovePeer forgets a peer, its session and its routes. An unknown key is an error.
+// RemovePeer forgets a peer, its session and its routes. An unknown key is an error, ErrNoPeer.
 func (d *Device) RemovePeer(key Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	p := d.peers[key]
 	if p == nil {
-		return fmt.Errorf("overlay: no peer has the key %s", key)
+		return fmt.Errorf("%w: none has the key %s", ErrNoPeer, key)
 	}
-	if !p.Plain {
-		if err := d.endTunnel(p); err != nil {
-			return err
-		}
+	if err := d.deleteRoutes(p, nil); err != nil {
+		return err
 	}
 	delete(d.peers, key)
-	return d.deleteRoutes(p)
+	d.tellNarrow()
+	if p.Plain {
+		return nil
+	}
+	return d.endTunnel(p)
 }
 
 // uapi is the peer in the configuration protocol of WireGuard.
@@ -229,107 +220,4 @@ func (p *Peer) uapi() string {
 		fmt.Fprintf(&b, "allowed_ip=%s\n", r)
 	}
 	return b.String()
-}
-
-func (d *Device) addRoutes(p *peer) error {
-	var errs error
-	for _, r := range p.Pods {
-		route, err := p.routeTo(r)
-		if err != nil {
-			errs = errors.Join(errs, err)
-			continue
-		}
-		if err := d.nl.ReplaceRoute(route); err != nil {
-			errs = errors.Join(errs, fmt.Errorf("overlay: %w", err))
-		}
-	}
-	return errs
-}
-
-func (d *Device) deleteRoutes(p *peer) error {
-	var errs error
-	for _, r := range p.Pods {
-		route, err := p.routeTo(r)
-		if err != nil {
-			continue // it was never set
-		}
-		if err := d.nl.DeleteRoute(route); err != nil {
-			errs = errors.Join(errs, fmt.Errorf("overlay: %w", err))
-		}
-	}
-	return errs
-}
-
-// Peers returns all peers and how they are doing, by name.
-func (d *Device) Peers() ([]PeerStatus, error) {
-	text, err := d.wg.IpcGet()
-	if err != nil {
-		return nil, fmt.Errorf("overlay: %w", err)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var list []PeerStatus
-	var s *PeerStatus
-	var sec int64
-	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
-		key, value, _ := strings.Cut(lines.Text(), "=")
-		if key == "public_key" {
-			s = nil
-			k, err := parseHexKey(value)
-			if p := d.peers[k]; err == nil && p != nil {
-				list = append(list, p.status())
-				s = &list[len(list)-1]
-			}
-		}
-		if s == nil {
-			continue
-		}
-		n, _ := strconv.ParseInt(value, 10, 64)
-		switch key {
-		case "last_handshake_time_sec":
-			sec = n
-		case "last_handshake_time_nsec":
-			if sec != 0 || n != 0 {
-				s.LastHandshake = time.Unix(sec, n)
-			}
-		case "tx_bytes":
-			s.Sent = uint64(n)
-		case "rx_bytes":
-			s.Received = uint64(n)
-		}
-	}
-	for _, p := range d.peers {
-		if p.Plain {
-			list = append(list, p.status())
-		}
-	}
-	slices.SortFunc(list, func(a, b PeerStatus) int {
-		if c := strings.Compare(a.Name, b.Name); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Key.String(), b.Key.String())
-	})
-	return list, nil
-}
-
-func (p *peer) status() PeerStatus {
-	s := PeerStatus{Peer: p.Peer}
-	s.Endpoints, s.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
-	if p.Plain {
-		s.Path = netip.AddrPortFrom(p.routes[0].Via, 0)
-		return s
-	}
-	s.RTT, s.Moves = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load()
-	if h := p.paths.current.Load(); h != nil {
-		s.Path = h.addr
-	}
-	return s
-}
-
-func parseHexKey(s string) (Key, error) {
-	b, err := hex.DecodeString(s)
-	if err != nil || len(b) != len(Key{}) {
-		return Key{}, errors.New("overlay: a key in this place is 64 hexadecimal digits")
-	}
-	return Key(b), nil
 }

@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
 	"net/netip"
@@ -41,7 +42,13 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	var err error
 	switch e := ep.(type) {
 	case *paths:
-		err = b.sendToPeer(s, n, e)
+		if err = b.sendToPeer(s, n, e); err == nil {
+			size := 0
+			for _, view := range s.views[:n] {
+				size += len(view)
+			}
+			e.sent.Add(uint64(size))
+		}
 	case *arrival:
 		err = b.sendOver(s, n, &e.hop)
 	default:
@@ -64,11 +71,11 @@ func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
 		p.sentInitiation(head, now)
 		b.begun.Add(1)
 		return b.race(s, n, p, cur, false)
-	case head[0] == typeResponse:
+	case len(head) == sizeResponse && head[0] == typeResponse:
 		b.accepted.Add(1)
-		// To whoever called, who has proved to be the peer. Should somebody else have called in its name in the meantime,
-		// which takes both public keys and good luck, then the peer asks again.
-		if caller := p.caller.Load(); caller != nil {
+		// To where the initiation came from that it answers, which is authentic: the library
+		// answers no other.
+		if caller := b.handshakes.caller(binary.LittleEndian.Uint32(head[8:]), now); caller != nil {
 			return b.sendOver(s, n, caller)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,8 +20,9 @@ import (
 //
 //	type (1 byte)  zero (3)  size of the sounding (4)  number (8)  code (16)
 //
-// The code authenticates what is before it by a key that both ends compute from their static keys. Filler follows in a sounding. The answer
-// is never larger than what it answers.
+// The code authenticates what is before it by a key that both ends compute from their static keys,
+// another one for each direction: what a node said itself, it does not believe. Filler follows in a
+// sounding. The answer is never larger than what it answers.
 const (
 	typeSounding = 0x80
 	typeSounded  = 0x81
@@ -38,6 +40,8 @@ const (
 	soundGap = 300 * time.Millisecond
 	// soundTries is how often the full size is tried. A path that loses a tenth of all datagrams either way is misjudged once in 20,000 soundings.
 	soundTries = 6
+	// widenEvery is how often a path that was found small is asked whether it still is.
+	widenEvery = 5 * time.Minute
 	// retellEvery is how often the kernel is told of a path on which it has to fragment: it forgets, after ten minutes as a rule.
 	retellEvery = time.Second
 )
@@ -55,28 +59,38 @@ type sounding struct {
 	try     int // 0 when none is under way
 	due     int64
 	number  uint64
-	full    int // size of the largest packet that was asked about
-	came    int // size of the largest that was answered; 0 for none
+	full    int   // size of the largest packet that was asked about
+	asked   []int // sizes that were asked about since then
+	came    int   // size of the largest that was answered; 0 for none
+	widened int64 // when the largest of all was asked about last, although the path was found too small for it
 	silence time.Duration
 }
 
-// turn is called over and over. It returns the sizes of the packets to send now, or the size that a path turned out to have: less than full.
-func (s *sounding) turn(path netip.AddrPort, full int, now int64) (send []int, found int) {
+// turn is called over and over. It returns the sizes of the packets to send now, or the size that a
+// path turned out to have, which is not full. full is the size of the largest packets on the path,
+// and widest what they have where nothing is known: a path may have become larger.
+func (s *sounding) turn(path netip.AddrPort, full, widest int, now int64) (send []int, found int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.path != path {
-		s.path, s.try, s.due, s.silence = path, 0, now, soundEvery
+		s.path, s.try, s.due, s.silence, s.widened = path, 0, now, soundEvery, now-int64(widenEvery)
 	}
 	wait := func(d time.Duration) { s.due = now + int64(d) }
 	switch {
 	case s.try > 0 && s.came == s.full:
 		s.try, s.silence = 0, soundEvery
-		wait(soundEvery)
+		if wait(soundEvery); s.full > full {
+			return nil, s.full
+		}
 	case now < s.due:
 	case s.try == 0:
+		if full < widest && now-s.widened >= int64(widenEvery) {
+			s.widened, full = now, widest
+		}
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails
 		s.try, s.full, s.came, s.number = 1, full, 0, binary.NativeEndian.Uint64(b[:])
+		s.asked = append(s.asked[:0], full)
 		wait(soundGap)
 		return []int{full}, 0
 	case s.try < soundTries:
@@ -87,31 +101,33 @@ func (s *sounding) turn(path netip.AddrPort, full int, now int64) (send []int, f
 				send = append(send, d)
 			}
 		}
+		s.asked = append(s.asked, send...)
 		return append(send, s.full), 0
 	case s.came == 0:
 		s.try = 0
 		wait(s.silence)
 		s.silence = min(2*s.silence, soundSeldom)
 	default:
-		s.try, s.silence = 0, soundEvery
+		s.try, s.silence, s.widened = 0, soundEvery, now
 		wait(soundEvery)
 		return nil, s.came
 	}
 	return nil, 0
 }
 
-// answered notes that a packet of some size came at the other end.
+// answered notes that a packet of some size came at the other end. A size that nobody asked about
+// is a lie.
 func (s *sounding) answered(number uint64, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.try > 0 && number == s.number {
+	if s.try > 0 && number == s.number && slices.Contains(s.asked, size) {
 		s.came = max(s.came, size)
 	}
 }
 
 // message makes a message for a packet of some size.
 func (p *paths) message(kind byte, size int) []byte {
-	key := p.codeKey()
+	key, _ := p.codeKeys()
 	if key == nil {
 		return nil
 	}
@@ -133,8 +149,9 @@ func code(key, m []byte) []byte {
 	return h.Sum(nil)[:sizeSounded-soundingCode]
 }
 
-// codeKey returns the key that this node shares with the peer alone; nil when the peer's is none.
-func (p *paths) codeKey() []byte {
+// codeKeys returns the keys that this node shares with the peer alone, of what it sends and of what
+// it receives; nil when the peer's is none.
+func (p *paths) codeKeys() (out, in []byte) {
 	p.codeOnce.Do(func() {
 		private, err := ecdh.X25519().NewPrivateKey(p.bind.private[:])
 		if err != nil {
@@ -145,11 +162,14 @@ func (p *paths) codeKey() []byte {
 			return
 		}
 		if secret, err := private.ECDH(public); err == nil {
-			sum := sha256.Sum256(append([]byte("weir sounding 1"), secret...))
-			p.code = sum[:]
+			key := func(sender []byte) []byte {
+				sum := sha256.Sum256(slices.Concat([]byte("weir sounding 2"), secret, sender))
+				return sum[:]
+			}
+			p.codeOut, p.codeIn = key(private.PublicKey().Bytes()), key(p.key[:])
 		}
 	})
-	return p.code
+	return p.codeOut, p.codeIn
 }
 
 // sounded handles a sounding, or an answer to one. Only sources of authentic packets are listened to.
@@ -162,8 +182,8 @@ func (b *bind) sounded(m []byte, a *arrival) {
 	if m[0] == typeSounding && size != len(m)+headers6 || m[0] == typeSounded && len(m) != sizeSounded {
 		return
 	}
-	key := p.codeKey()
-	if key == nil || !hmac.Equal(code(key, m), m[soundingCode:sizeSounded]) {
+	out, in := p.codeKeys()
+	if in == nil || !hmac.Equal(code(in, m), m[soundingCode:sizeSounded]) {
 		return
 	}
 	if m[0] == typeSounded {
@@ -173,7 +193,7 @@ func (b *bind) sounded(m []byte, a *arrival) {
 	var answer [sizeSounded]byte
 	copy(answer[:], m)
 	answer[0] = typeSounded
-	copy(answer[soundingCode:], code(key, answer[:]))
+	copy(answer[soundingCode:], code(out, answer[:]))
 	b.sendOne(answer[:], &a.hop)
 }
 
@@ -188,14 +208,22 @@ func (d *Device) sound() {
 		if h == nil || !h.addr.Addr().Is6() || h.addr.Addr().Is4In6() || !h.local.IsValid() || !p.inUse(now) {
 			continue
 		}
-		send, found := p.sounding.turn(h.addr, int(d.tun.mtu.Load())+overhead(h.addr.Addr()), now)
+		widest := int(d.tun.mtu.Load()) + overhead(h.addr.Addr())
+		full := widest
+		if n := int(p.narrow.Load()); n > 0 {
+			full = n + overhead(h.addr.Addr())
+		}
+		if p.told.path == h.addr {
+			widest = full // the kernel fragments here, so that everything comes through
+		}
+		send, found := p.sounding.turn(h.addr, full, widest, now)
 		for _, size := range send {
 			if m := p.message(typeSounding, size); m != nil {
 				d.bind.sendOne(m, h)
 			}
 		}
 		if found > 0 {
-			d.narrow(p, h, found)
+			d.resize(p, h, found)
 		} else if p.told.path == h.addr && now-p.told.when > int64(retellEvery) {
 			p.told.when = now
 			_ = d.bind.tellSize(h, p.told.size) // has worked before
@@ -210,22 +238,36 @@ type told struct {
 	when int64
 }
 
-// narrow does what a router's report would have done: the kernel fragments what is too large for the path. And it makes the interface's packets
-// so small that there is nothing to fragment, if they may be.
-func (d *Device) narrow(p *paths, h *hop, size int) {
-	d.log.Info("path carries less than its first link, and no router said so", "peer", p.key.String(), "path", h.addr.String(), "size", size)
-	if err := d.bind.tellSize(h, size); err != nil {
-		d.log.Warn("path size", "peer", p.key.String(), "error", err)
-	}
-	if size-overhead(h.addr.Addr()) < MinMTU {
-		p.told = told{h.addr, size, d.bind.now()}
-	}
+// resize makes the packets to a peer as large as its path carries. Where that is less than they may
+// have, it does what a router's report would have done: the kernel fragments.
+func (d *Device) resize(p *paths, h *hop, size int) {
+	fits := (size - overhead(h.addr.Addr())) &^ (padding - 1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return
 	}
-	if err := d.lowerMTU(size - overhead(h.addr.Addr())); err != nil {
+	was, now := int(p.narrow.Load()), max(fits, MinMTU)
+	if now >= int(d.tun.mtu.Load()) {
+		now = 0
+	}
+	known := d.peers[p.key]
+	if fits < MinMTU || known == nil || known.Plain { // the routes of others are not ours
+		if err := d.bind.tellSize(h, size); err != nil {
+			d.log.Warn("path size", "peer", p.key.String(), "error", err)
+		}
+		p.told = told{h.addr, size, d.bind.now()}
+	}
+	if was == now {
+		return
+	}
+	d.log.Info("the path to a peer has another size than its first link, and no router said so", "peer", p.key.String(), "path", h.addr.String(), "size", size)
+	p.narrow.Store(int32(now))
+	if known == nil {
+		return
+	}
+	if err := d.addRoutes(known, known); err != nil { // in place
 		d.log.Warn("mtu", "peer", p.key.String(), "error", err)
 	}
+	d.tellNarrow()
 }

@@ -3,6 +3,7 @@ package overlay
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 )
@@ -11,7 +12,7 @@ import (
 // found, which is 0 for nothing, and how many bytes that took.
 func depth(s *sounding, path netip.AddrPort, full int, begin, end time.Duration, came func(size int) bool) (found, bytes int) {
 	for now := begin; now < end; now += watchEvery {
-		send, size := s.turn(path, full, int64(now))
+		send, size := s.turn(path, full, full, int64(now))
 		if size > 0 {
 			found = size
 		}
@@ -51,9 +52,67 @@ func TestSounding(t *testing.T) {
 	}
 	// An answer to an earlier sounding.
 	s = sounding{}
-	s.turn(path, 1500, 0)
+	s.turn(path, 1500, 1500, 0)
 	if s.answered(s.number+1, 1500); s.came != 0 {
 		t.Error("an answer to something else was believed")
+	}
+}
+
+// TestSoundingLies: a peer says that sizes came about which nobody asked.
+func TestSoundingLies(t *testing.T) {
+	path := netip.MustParseAddrPort("[2001:db8::1]:1")
+	var s sounding
+	for now := time.Duration(0); now < 5*time.Second; now += watchEvery {
+		send, found := s.turn(path, 1500, 1500, int64(now))
+		for _, lie := range []int{1, 39, 68, 1279, 1281, 1499, 9000, 1 << 31} {
+			s.answered(s.number, lie)
+		}
+		if len(send) == 1 && s.try == 1 {
+			if s.answered(s.number, 1280); s.came != 0 {
+				t.Error("a size that is asked about later only was believed")
+			}
+		}
+		if found != 0 || s.came != 0 {
+			t.Fatalf("%d, %d was believed", found, s.came)
+		}
+	}
+}
+
+// TestSoundingWidens: a path that was found small is asked again after a while, and at once when it
+// is another one.
+func TestSoundingWidens(t *testing.T) {
+	one, other := netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:1")
+	var s sounding
+	full, limit, now := 1500, 1400, time.Duration(0)
+	run := func(path netip.AddrPort, d time.Duration) (bytes int) {
+		for end := now + d; now < end; now += watchEvery {
+			send, size := s.turn(path, full, 1500, int64(now))
+			if size > 0 {
+				full = size
+			}
+			for _, size := range send {
+				if bytes += size; size <= limit {
+					s.answered(s.number, size)
+				}
+			}
+		}
+		return bytes
+	}
+	if run(one, 5*time.Second); full != 1400 {
+		t.Fatalf("the path has %d", full)
+	}
+	if n := run(one, 30*time.Minute); full != 1400 || n > 500_000 {
+		t.Errorf("after half an hour the small path has %d, for %d bytes", full, n)
+	}
+	limit = 1500
+	if run(one, 6*time.Minute); full != 1500 {
+		t.Errorf("the path that has become larger has %d", full)
+	}
+	limit = 1400
+	run(one, time.Minute)
+	limit = 1500
+	if run(other, 2*time.Second); full != 1500 {
+		t.Errorf("another path has %d", full)
 	}
 }
 
@@ -86,7 +145,7 @@ func TestSoundingAnswers(t *testing.T) {
 		t.Helper()
 		ours.sounding.mu.Lock()
 		ours.sounding.path, ours.sounding.try, ours.sounding.due = ours.current.Load().addr, 1, 1<<62
-		ours.sounding.full, ours.sounding.came = 1500, 0
+		ours.sounding.full, ours.sounding.came, ours.sounding.asked = 1500, 0, []int{1400, 1500}
 		ours.sounding.mu.Unlock()
 		b.dev.bind.sounded(m, from)
 		for begin := time.Now(); time.Since(begin) < 200*time.Millisecond; time.Sleep(time.Millisecond) {
@@ -110,6 +169,16 @@ func TestSoundingAnswers(t *testing.T) {
 		if answered(change(good())) {
 			t.Errorf("%s: answered", name)
 		}
+	}
+	reflected := &arrival{hop: *ours.current.Load(), bind: a.dev.bind}
+	reflected.owner.Store(ours)
+	mine := good()
+	forOurs := slices.Clone(mine[:sizeSounded])
+	forOurs[0] = typeSounded // what a sounding of our own would be as an answer, had it our own key
+	out, _ := ours.codeKeys()
+	copy(forOurs[soundingCode:], code(out, forOurs))
+	if a.dev.bind.sounded(forOurs, reflected); ours.sounding.came != 0 {
+		t.Error("a message of our own is believed")
 	}
 	from.owner.Store(nil)
 	if answered(good()) {

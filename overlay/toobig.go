@@ -13,11 +13,18 @@ const icmpTooBig = 2 // of ICMPv6
 // tellSize tells the kernel how large a packet over a hop may be, by the ICMPv6 message that a router should have sent: there is no other way to
 // set the size of a single path. The kernel never makes it larger by this.
 func (b *bind) tellSize(h *hop, size int) error {
-	b.mu.RLock()
-	v6 := b.v6
-	b.mu.RUnlock()
-	if v6 == nil {
+	if size < MinMTU || size > 65535 {
+		return fmt.Errorf("overlay: %d is no size of a path", size)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.v6 == nil {
 		return os.ErrClosed
+	}
+	if b.icmp6 == nil {
+		if err := b.ns.Do(b.openICMPLocked); err != nil {
+			return fmt.Errorf("overlay: raw socket: %w", err)
+		}
 	}
 	m := make([]byte, 8+headers6)
 	m[0] = icmpTooBig // the kernel adds the checksum
@@ -29,22 +36,33 @@ func (b *bind) tellSize(h *hop, size int) error {
 	local, remote := h.local.As16(), h.addr.Addr().As16()
 	copy(quoted[8:], local[:])
 	copy(quoted[24:], remote[:])
-	binary.BigEndian.PutUint16(quoted[40:], v6.LocalAddrPort().Port())
+	binary.BigEndian.PutUint16(quoted[40:], b.v6.LocalAddrPort().Port())
 	binary.BigEndian.PutUint16(quoted[42:], h.addr.Port())
 	binary.BigEndian.PutUint16(quoted[44:], uint16(size-40))
 	to := &unix.SockaddrInet6{Addr: local}
 	if h.local.IsLinkLocalUnicast() {
 		to.ZoneId = uint32(h.ifindex)
 	}
-	return b.ns.Do(func() error {
-		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
-		if err != nil {
-			return fmt.Errorf("overlay: raw socket: %w", err)
-		}
-		defer unix.Close(fd)
-		if err := unix.Sendto(fd, m, 0, to); err != nil {
-			return fmt.Errorf("overlay: tell the kernel a path's size: %w", err)
-		}
-		return nil
-	})
+	if err := unix.Sendto(int(b.icmp6.Fd()), m, 0, to); err != nil {
+		return fmt.Errorf("overlay: tell the kernel a path's size: %w", err)
+	}
+	return nil
+}
+
+// openICMPLocked opens the socket for tellSize. It receives nothing.
+func (b *bind) openICMPLocked() error {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
+	if err != nil {
+		return err
+	}
+	var none unix.ICMPv6Filter
+	for i := range none.Data {
+		none.Data[i] = ^uint32(0)
+	}
+	if err := unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &none); err != nil {
+		unix.Close(fd)
+		return err
+	}
+	b.icmp6 = os.NewFile(uintptr(fd), "icmp6")
+	return nil
 }

@@ -21,6 +21,7 @@ type tunDevice struct {
 	name   string
 	index  uint32
 	mtu    atomic.Int32
+	narrow atomic.Pointer[[]narrowRange] // nil for none
 	judge  Judge
 	file   *os.File // not watched by the runtime's poller
 	raw    syscall.RawConn
@@ -69,8 +70,12 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 	if err != nil {
 		return err
 	}
-	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
-	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
+	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
+	err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) && isThere(name) { // one that is no TUN device is invalid
+		return ErrNameTaken
+	}
+	if err != nil {
 		return os.NewSyscallError("TUNSETIFF", err)
 	}
 	t.name = req.Name()
@@ -83,6 +88,14 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 	}
 	t.index = uint32(link.Index)
 	return nil
+}
+
+// ErrNameTaken says that somebody else has an interface of the Device's name, which is left alone.
+var ErrNameTaken = errors.New("somebody else has an interface of that name")
+
+func isThere(name string) bool {
+	_, err := net.InterfaceByName(name)
+	return err == nil
 }
 
 // Super packets of the kernel, whose checksums are ours to compute: of TCP since ever, of UDP from Linux 6.2 on.

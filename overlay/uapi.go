@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirnet/weir/internal/unixsocket"
 )
 
 // uapi is the socket of wg(8): DIR/NAME.sock.
@@ -24,15 +25,8 @@ func listenUAPI(d *Device) (*uapi, error) {
 	if err := os.MkdirAll(d.config.UAPI, 0o700); err != nil {
 		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
 	}
-	path := filepath.Join(d.config.UAPI, d.tun.name+".sock")
 	// The interface is ours, so a socket of its name is a dead one's.
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
-	}
-	ln, err := net.Listen("unix", path)
-	if err == nil {
-		err = os.Chmod(path, 0o600)
-	}
+	ln, err := unixsocket.Listen(filepath.Join(d.config.UAPI, d.tun.name+".sock"))
 	if err != nil {
 		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
 	}
@@ -99,7 +93,7 @@ func (u *uapi) answer(op string, body []string) string {
 	switch op {
 	case "get=1":
 		text, err = u.dev.wg.IpcGet()
-		text = strings.ReplaceAll(text, "endpoint=\n", "") // of a peer that has none yet
+		text = u.dev.bind.trueSizes(strings.ReplaceAll(text, "endpoint=\n", "")) // of a peer that has none yet
 	case "set=1":
 		err = u.dev.wg.IpcSet(tie(body))
 	default:
@@ -114,6 +108,27 @@ func (u *uapi) answer(op string, body []string) string {
 		}
 	}
 	return fmt.Sprintf("%serrno=%d\n\n", text, errno)
+}
+
+// trueSizes puts what was sent in the place of what the library counts: that has 8 bytes for each
+// datagram that never leave.
+func (b *bind) trueSizes(text string) string {
+	var out strings.Builder
+	var p *paths
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		if name == "public_key" {
+			key, err := parseHexKey(value)
+			if p = nil; err == nil {
+				p = b.pathsOf(key)
+			}
+		}
+		if name == "tx_bytes" && p != nil {
+			line = fmt.Sprintf("tx_bytes=%d\n", p.sent.Load())
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }
 
 // tie names the peer in each endpoint line, and gives an endpoint to peers without: their paths are kept under their keys.

@@ -9,6 +9,8 @@ import (
 const (
 	// watchEvery is how often paths in doubt are looked at.
 	watchEvery = 100 * time.Millisecond
+	// routeEvery is how seldom the route of a path is looked at, at most.
+	routeEvery = time.Second
 	// lookupEvery is how often names are looked up again.
 	lookupEvery = 30 * time.Second
 )
@@ -29,6 +31,7 @@ func (d *Device) watch() {
 		}
 		d.probe()
 		d.sound()
+		d.leaveOldSource()
 		if time.Since(looked) >= lookupEvery {
 			looked = time.Now()
 			d.lookupAgain()
@@ -53,6 +56,32 @@ func (d *Device) probe() {
 		if p.silent(now) && p.inUse(now) {
 			d.greet(p.key)
 		}
+	}
+}
+
+// leaveOldSource looks at one path in use, another one each time: where the route to a peer leaves
+// by another interface than that on which the peer was heard, the system chooses the source address
+// anew. The kernel's WireGuard does the same.
+func (d *Device) leaveOldSource() {
+	now := d.bind.now()
+	var next *paths
+	for _, p := range d.bind.allPaths() {
+		h := p.current.Load()
+		if h == nil || !h.local.IsValid() || h.ifindex == 0 || !p.inUse(now) || h.addr.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		if next == nil || p.routed < next.routed {
+			next = p
+		}
+	}
+	if next == nil || now-next.routed < int64(routeEvery) {
+		return
+	}
+	next.routed = now
+	h := next.current.Load()
+	route, err := d.nl.RouteFrom(h.local, h.addr.Addr().Unmap())
+	if err == nil && route.Link != h.ifindex {
+		next.ClearSrc()
 	}
 }
 

@@ -44,6 +44,34 @@ func (p *Packet) ICMPQuery() (query, reply bool) {
 	return false, false
 }
 
+// ICMPQueryType returns the type of the query that the packet is, or that it answers, and which of the two: echo, timestamp,
+// information and address mask of ICMP, echo and node information (RFC 4620) of ICMPv6. It returns 0 for other packets. Linux
+// conntrack follows the same ones. Bytes 4 and 5, ICMPID, are the same in a query and its answer.
+func (p *Packet) ICMPQueryType() (query uint8, answer bool) {
+	if !p.IsICMP() {
+		return 0, false
+	}
+	t := p.ICMPType()
+	if p.Version == 6 {
+		switch t {
+		case 128, 139:
+			return t, false
+		case 129, 140:
+			return t - 1, true
+		}
+		return 0, false
+	}
+	switch t {
+	case 0:
+		return 8, true
+	case 8, 13, 15, 17:
+		return t, false
+	case 14, 16, 18:
+		return t - 1, true
+	}
+	return 0, false
+}
+
 // ICMPError reports whether the packet is an ICMP or ICMPv6 error, which
 // quotes the packet that caused it: ICMP types 3 (unreachable), 4 (source
 // quench), 5 (redirect), 11 (time exceeded), 12 (parameter problem); ICMPv6

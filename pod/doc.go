@@ -10,12 +10,13 @@
 //
 // # All or nothing
 //
-// Attach writes a record before it touches the kernel and completes it afterwards; each step knows how to undo
-// itself, and a failure undoes all of them. A process that is killed half-way leaves an incomplete record or a link without a
-// record: Reconcile, run at every start, removes both, and pods whose interfaces went with a reboot too.
+// Attach writes a record before it touches the kernel and completes it afterwards; whatever undoes it undoes
+// it in the same order as a Detach, and can be repeated. A process that is killed half-way leaves an incomplete
+// record: the next one, when it begins, removes what there is of that pod, and pods whose interfaces went
+// with a reboot too. Sweep does the same for those that die while it runs.
 //
 // # Concurrency
 //
 // All methods of Manager may be called side by side; only the choice of addresses is serialised. Calls for
-// one pod wait for each other.
+// one pod wait for each other, or until their callers give up.
 package pod

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,32 +33,44 @@ func macs(key string) (pod, host net.HardwareAddr) {
 	return pod, host
 }
 
-// connect makes the pod's interfaces and everything in the kernel that hangs on them. All of it goes away with the host
-// end, so undoing is removing that link; connect does so itself when it fails.
-func connect(conn *nl.Conn, sys sysctls, p *Pod) (err error) {
+// inside is the namespace of a pod; nil when the runtime does the work there.
+type inside struct {
+	ns   *nl.NS // somebody else's to close
+	conn *nl.Conn
+}
+
+func openInside(p *Pod, ns *nl.NS) (*inside, error) {
+	if p.Moved {
+		return nil, nil
+	}
+	conn, err := nl.Open(ns)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", p.Name, err)
+	}
+	return &inside{ns, conn}, nil
+}
+
+func (in *inside) close() {
+	if in != nil {
+		in.conn.Close()
+	}
+}
+
+// makeLink makes the pod's interfaces, both down.
+func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
 	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key, PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
-	setUpInner, awaitInner := func() error { return nil }, func() error { return nil }
-	if !p.Moved {
-		ns, err := nl.OpenNS(p.Netns)
-		if err != nil {
-			return fmt.Errorf("network namespace of %s: %w", p.Name, err)
+	if in != nil {
+		if _, err := in.conn.LinkByName(p.IfName); err == nil {
+			return fmt.Errorf("there is an interface %s already, which Weir did not make", p.IfName)
 		}
-		defer ns.Close()
-		inner, err := nl.Open(ns)
-		if err != nil {
-			return err
-		}
-		defer inner.Close()
-		if _, err := inner.LinkByName(p.IfName); err == nil {
-			return fmt.Errorf("pod %s has an interface %s already, which Weir did not make", p.Name, p.IfName)
-		}
-		veth.PeerNS = ns
-		setUpInner = func() error { return setUpInside(ns, inner, p) }
-		awaitInner = func() error { return awaitCarrier(inner, p, p.IfName) }
+		veth.PeerNS = in.ns
 	}
 	// AddVeth takes "exists" for its own work after an interrupted call; so a host end of that name is removed first.
-	if err := removeHostEnd(conn, p.Key); err != nil {
+	if err := removeHostEnd(conn, p); err != nil {
 		return err
+	}
+	if l, err := conn.LinkByName(p.HostIf); err == nil {
+		return fmt.Errorf("interface %s (index %d) is in the way and is not this pod's; rename or remove it", l.Name, l.Index)
 	}
 	if err := conn.AddVeth(veth); err != nil {
 		return err
@@ -68,25 +79,19 @@ func connect(conn *nl.Conn, sys sysctls, p *Pod) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, conn.DeleteLink(host.Index))
-		}
-	}()
 	p.Index = uint32(host.Index)
-	if err := conn.SetLinkAlias(host.Index, aliasPrefix+p.Key); err != nil {
-		return err
-	}
-	if err := setUpInner(); err != nil {
-		return err
-	}
-	if err := setUpHostEnd(conn, sys, p); err != nil || p.Moved {
-		return err
+	return conn.SetLinkAlias(host.Index, aliasPrefix+p.Key)
+}
+
+// awaitBoth waits until both ends send. An end that a runtime has still to move is down.
+func awaitBoth(conn *nl.Conn, in *inside, p *Pod) error {
+	if in == nil {
+		return nil
 	}
 	if err := awaitCarrier(conn, p, p.HostIf); err != nil {
 		return err
 	}
-	return awaitInner()
+	return awaitCarrier(in.conn, p, p.IfName)
 }
 
 // carrierWait is how long an interface may take to come up. The kernel does that in a work queue, within a millisecond when it is not busy.
@@ -105,9 +110,14 @@ func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 	}
 }
 
-// setUpInside gives the container's end its name, addresses and routes, all by netlink: in /proc/sys/net the kernel remembers each namespace in which that was
-// ever opened, and whoever opens it later goes through all of them.
-func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
+// setUp gives the container's end its name, addresses and routes, all by netlink: in /proc/sys/net the kernel
+// remembers each namespace in which that was ever opened, and whoever opens it later goes through all of them.
+// The end goes up, since one that is down takes no routes, but the other one is down: nothing comes out.
+func (in *inside) setUp(p *Pod) error {
+	if in == nil {
+		return nil
+	}
+	ns, inner := in.ns, in.conn
 	lo, err := inner.LinkByName("lo")
 	if err != nil {
 		return err
@@ -138,10 +148,7 @@ func setUpInside(ns *nl.NS, inner *nl.Conn, p *Pod) error {
 		if err := inner.SetNeigh(nl.Neigh{Link: link.Index, Addr: gw, HardwareAddr: p.HostMAC}); err != nil {
 			return err
 		}
-		if err := inner.ReplaceRoute(nl.Route{Dst: host(gw), Link: link.Index, Scope: nl.ScopeLink}); err != nil {
-			return err
-		}
-		if err := inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(unspecified(gw), 0), Via: gw, Link: link.Index}); err != nil {
+		if err := addRoutes(inner, link.Index, gw, p); err != nil {
 			return err
 		}
 	}
@@ -221,22 +228,37 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 	return nil
 }
 
-// removeHostEnd removes the host end of a pod, if there is one. A link of that name is ours if it has our alias or, since the alias is
-// set a moment after the link is made, the address that follows from the key.
-func removeHostEnd(conn *nl.Conn, key string) error {
-	name := hostIf(key)
-	l, err := conn.LinkByName(name)
+// hostEnd finds the host end of a pod. A link of that name is the pod's if it has the index that the pod had
+// in this process, or its alias or, since the alias is set a moment after the link is made, the address that
+// follows from the key. Any other is a stranger's or another pod's.
+func hostEnd(conn *nl.Conn, p *Pod) (l nl.Link, ours bool, err error) {
+	l, err = conn.LinkByName(p.HostIf)
 	if errors.Is(err, nl.ErrNoLink) {
-		return nil
+		return l, false, nil
 	}
 	if err != nil {
+		return l, false, err
+	}
+	ours = p.Index != 0 && l.Index == int(p.Index) || l.Alias == aliasPrefix+p.Key ||
+		l.Alias == "" && bytes.Equal(l.HardwareAddr, p.HostMAC)
+	return l, ours, nil
+}
+
+// removeHostEnd removes the host end of a pod, if there is one.
+func removeHostEnd(conn *nl.Conn, p *Pod) error {
+	l, ours, err := hostEnd(conn, p)
+	if err != nil || !ours {
 		return err
 	}
-	_, mac := macs(key)
-	if !strings.HasPrefix(l.Alias, aliasPrefix) && !bytes.Equal(l.HardwareAddr, mac) {
-		return fmt.Errorf("interface %s is in the way and is not Weir's; rename or remove it", name)
+	return deleteLink(conn, l.Index)
+}
+
+// deleteLink deletes a link. One that went meanwhile, with its namespace, is no error.
+func deleteLink(conn *nl.Conn, index int) error {
+	if err := conn.DeleteLink(index); !errors.Is(err, nl.ErrNoLink) {
+		return err
 	}
-	return conn.DeleteLink(l.Index)
+	return nil
 }
 
 // host is the prefix that holds just one address.

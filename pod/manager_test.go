@@ -3,7 +3,6 @@ package pod
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -26,6 +25,7 @@ type ledger struct {
 	endpoints map[uint32]firewall.Endpoint
 	published []firewall.Published
 	refuse    error
+	told      func(firewall.Endpoint) // may be nil
 }
 
 func (l *ledger) SetEndpoint(e firewall.Endpoint) error {
@@ -33,6 +33,9 @@ func (l *ledger) SetEndpoint(e firewall.Endpoint) error {
 	defer l.mu.Unlock()
 	if l.refuse != nil {
 		return l.refuse
+	}
+	if l.told != nil {
+		l.told(e)
 	}
 	l.endpoints[e.Index] = e
 	return nil
@@ -45,7 +48,14 @@ func (l *ledger) DeleteEndpoint(index uint32) error {
 	return nil
 }
 
-func (l *ledger) Endpoints() ([]firewall.EndpointCounters, error) { return nil, nil }
+func (l *ledger) Endpoints() (all []firewall.EndpointCounters, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for index := range l.endpoints {
+		all = append(all, firewall.EndpointCounters{Index: index})
+	}
+	return all, nil
+}
 
 func (l *ledger) SetPublished(p []firewall.Published) error {
 	l.mu.Lock()
@@ -77,13 +87,17 @@ func newBench(t *testing.T) *bench {
 }
 
 // start opens a Manager on the host, as an agent does after a restart.
-func (b *bench) start() {
+func (b *bench) start(more ...func(*Config)) {
 	b.t.Helper()
+	c := Config{
+		Dir:    filepath.Join(b.dir, "pods"),
+		Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")},
+	}
+	for _, change := range more {
+		change(&c)
+	}
 	err := b.host.Do(func() (err error) {
-		b.m, err = New(Config{
-			Dir:    filepath.Join(b.dir, "pods"),
-			Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")},
-		}, b.fast)
+		b.m, err = New(c, b.fast)
 		return err
 	})
 	if err != nil {
@@ -101,7 +115,7 @@ func (b *bench) attach(name string, spec Spec) (Pod, *nstest.Node) {
 	node := b.lab.Node(fmt.Sprint("c", b.nodes))
 	spec.Container, spec.Netns = name, node.Path()
 	var p Pod
-	if err := b.do(func() (err error) { p, err = b.m.Attach(spec); return err }); err != nil {
+	if err := b.do(func() (err error) { p, _, err = b.m.Attach(b.t.Context(), spec); return err }); err != nil {
 		b.t.Fatal(err)
 	}
 	return p, node
@@ -170,7 +184,7 @@ func TestPodsReachEachOtherAndTheHost(t *testing.T) {
 	if e := b.fast.endpoints[p1.Index]; e.Name != "pod:one" || len(e.Addrs) != 2 {
 		t.Errorf("the fast path knows %+v of pod one", e)
 	}
-	if err := b.do(func() error { return b.m.Check("one", "") }); err != nil {
+	if err := b.do(func() error { return b.m.Check("one", "", nil) }); err != nil {
 		t.Errorf("a whole pod fails its check: %v", err)
 	}
 }
@@ -182,7 +196,7 @@ func TestDetachLeavesNothing(t *testing.T) {
 		t.Fatalf("published: %v, want one of each family", b.fast.published)
 	}
 	for range 2 { // the second finds nothing, which is no error
-		if err := b.m.Detach("one", ""); err != nil {
+		if err := b.m.Detach(t.Context(), "one", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,16 +211,16 @@ func TestDetachLeavesNothing(t *testing.T) {
 func TestLeaveIsSoonAsGoodAsDetach(t *testing.T) {
 	b := newBench(t)
 	p, _ := b.attach("one", Spec{Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}})
-	if err := b.m.Leave("one", ""); err != nil {
+	if err := b.m.Leave(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.m.List()) != 0 || len(b.fast.published) != 0 || len(b.fast.endpoints) != 0 {
-		t.Errorf("after Leave: pods %v, published %v, endpoints %v", b.m.List(), b.fast.published, b.fast.endpoints)
+	if len(b.m.List()) != 0 || len(b.fast.published) != 0 {
+		t.Errorf("after Leave: pods %v, published %v", b.m.List(), b.fast.published)
 	}
 	if other, _ := b.attach("one", Spec{}); other.Index == p.Index { // waits for the rest of Leave
 		t.Errorf("the new pod has the old one's interface %d", p.Index)
 	}
-	if err := b.m.Leave("one", ""); err != nil {
+	if err := b.m.Leave(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
 	b.m.leaving.Wait()
@@ -219,24 +233,25 @@ func TestLeaveThatFailsIsFinishedLater(t *testing.T) {
 	b := newBench(t)
 	var told error
 	b.m.config.Failed = func(err error) { told = err }
-	p, _ := b.attach("one", Spec{})
-	mac := p.HostMAC
-	foreign := net.HardwareAddr{2, 0, 0, 0, 0, 9}
-	if err := errors.Join(b.host.Netlink().SetLinkAlias(int(p.Index), "somebody else's"), b.host.Netlink().SetLinkHardwareAddr(int(p.Index), foreign)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.m.Leave("one", ""); err != nil {
+	b.attach("one", Spec{})
+	fails := errors.New("no memory")
+	b.m.config.Went = func(Pod) error { return fails }
+	if err := b.m.Leave(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
 	b.m.leaving.Wait()
-	if told == nil || !strings.Contains(told.Error(), "is in the way") {
+	if !errors.Is(told, fails) {
 		t.Errorf("told %v", told)
 	}
-	if err := b.host.Netlink().SetLinkHardwareAddr(int(p.Index), mac); err != nil { // the address alone proves it ours
+	if err := b.m.Sweep(t.Context()); !errors.Is(err, fails) || len(b.m.pools[0].used) != 1 {
+		t.Errorf("a sweep that fails, too: %v, %v", err, b.m.pools[0].used)
+	}
+	fails = nil
+	if err := b.m.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.m.Reconcile(); err != nil {
-		t.Fatal(err)
+	if len(b.m.pools[0].used) != 0 {
+		t.Errorf("addresses in use: %v", b.m.pools[0].used)
 	}
 	if left := b.traces(); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
@@ -246,11 +261,11 @@ func TestLeaveThatFailsIsFinishedLater(t *testing.T) {
 func TestAttachTwiceIsOnce(t *testing.T) {
 	b := newBench(t)
 	p, node := b.attach("one", Spec{})
-	again, err := b.m.Attach(Spec{Container: "one", Netns: node.Path()})
+	again, _, err := b.m.Attach(t.Context(), Spec{Container: "one", Netns: node.Path()})
 	if err != nil || again.Addrs[0] != p.Addrs[0] || again.Index != p.Index {
 		t.Errorf("a second attach gave %+v, %v, want the same pod", again, err)
 	}
-	if _, err := b.m.Attach(Spec{Container: "one", Netns: "/proc/1/ns/net"}); err == nil || !strings.Contains(err.Error(), "attached already") {
+	if _, _, err := b.m.Attach(t.Context(), Spec{Container: "one", Netns: b.lab.Node("other").Path()}); err == nil || !strings.Contains(err.Error(), "attached already") {
 		t.Errorf("a second attach to another namespace gave %v", err)
 	}
 }
@@ -268,7 +283,7 @@ func TestFailedAttachLeavesNothing(t *testing.T) {
 		b.fast.refuse = nil
 		spec := Spec{Container: "one", Netns: node.Path()}
 		spoil(&spec)
-		if err := b.do(func() error { _, err := b.m.Attach(spec); return err }); err == nil {
+		if err := b.do(func() error { _, _, err := b.m.Attach(t.Context(), spec); return err }); err == nil {
 			t.Errorf("%s: attach succeeded", what)
 		}
 		if left := b.traces(); len(left) != 0 {
@@ -298,17 +313,8 @@ func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
 	if err := b.host.Netlink().DeleteLink(int(gone.Index)); err != nil {
 		t.Fatal(err)
 	}
-	orphan := b.lab.Node("orphan")
-	lost := Pod{Spec: Spec{Container: "lost", Name: "lost", Netns: orphan.Path(), IfName: "eth0", MTU: 1500, Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.99")}},
-		Key: "lost/eth0", HostIf: hostIf("lost/eth0"), Gateway: kept.Gateway[:1]}
-	lost.MAC, lost.HostMAC = macs(lost.Key)
-	if err := b.do(func() error {
-		sys, err := openSysctls("ipv4", "ipv6")
-		if err != nil {
-			return err
-		}
-		return errors.Join(connect(b.host.Netlink(), sys, &lost), sys.close())
-	}); err != nil {
+	lost := nl.Veth{Name: hostIf("lost/eth0"), Alias: aliasPrefix + "lost/eth0", PeerName: "eth0", PeerNS: b.lab.Node("orphan").NS()}
+	if err := b.host.Netlink().AddVeth(lost); err != nil {
 		t.Fatal(err)
 	}
 
@@ -355,7 +361,7 @@ func TestFiftyAttachesSideBySide(t *testing.T) {
 	for i := range n {
 		all.Go(func() {
 			errs[i] = b.do(func() (err error) {
-				pods[i], err = b.m.Attach(Spec{Container: fmt.Sprint("pod", i), Netns: nodes[i].Path()})
+				pods[i], _, err = b.m.Attach(t.Context(), Spec{Container: fmt.Sprint("pod", i), Netns: nodes[i].Path()})
 				return err
 			})
 		})
@@ -393,7 +399,7 @@ func TestClashesAreRefused(t *testing.T) {
 		"pod two: an MTU of 100 is not between 576 and 65535":                                          {MTU: 100},
 	} {
 		spec.Container, spec.Netns = "two", "/proc/self/ns/net"
-		_, err := b.m.Attach(spec)
+		_, _, err := b.m.Attach(t.Context(), spec)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -416,7 +422,7 @@ func TestHeldAddressesGoToThePodThatAsksForThem(t *testing.T) {
 	if _, err := b.m.Hold(a); err == nil {
 		t.Errorf("an address in use was handed out")
 	}
-	if err := b.m.Detach("one", ""); err != nil {
+	if err := b.m.Detach(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.m.Hold(a); err != nil {
@@ -455,7 +461,7 @@ func TestAddressesInside(t *testing.T) {
 		}
 		var p Pod
 		err := b.do(func() (err error) {
-			p, err = b.m.Attach(Spec{Container: "inside" + off, Netns: node.Path()})
+			p, _, err = b.m.Attach(t.Context(), Spec{Container: "inside" + off, Netns: node.Path()})
 			return err
 		})
 		if err != nil {

@@ -44,7 +44,12 @@ type Pod struct {
 	HostMAC net.HardwareAddr
 	Gateway []netip.Addr
 	Created time.Time
-	Ready   bool // false: an Attach is under way, or was cut short
+	Ready   bool   // false: an Attach is under way, or was cut short
+	NetnsID string // the identity of the namespace behind Netns (nl.NS.ID); empty if it could not be asked
+	Table   int    `json:",omitempty"` // routing table inside for what its addresses send; 0: the main one, it came first
+	ending  bool   // guarded by Manager.mu: it goes; its name and ports are free, its addresses are not yet
+
+	published bool // the fast path may know of its ports; whoever has claimed the pod may look
 }
 
 // InnerIf is the name that the container's end has until the runtime moves it (Spec.Moved).
@@ -89,9 +94,16 @@ func unspecified(a netip.Addr) netip.Addr {
 
 // Names go into rules, interface aliases and file names.
 var (
-	nameForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	idForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	nameForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,316}$`) // NAMESPACE.POD of Kubernetes: 63 and 253
 	ifNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$`)
 	labelForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$`)
+)
+
+// Limits of labels. Each is a table of the engine, of which there are not many; its name is as long as rules can write it.
+const (
+	maxLabels = 32
+	maxLabel  = 63 // bytes of KEY=VALUE
 )
 
 // check fills in what was left out and refuses what cannot be.
@@ -103,10 +115,10 @@ func (s *Spec) check() error {
 		s.Name = s.Container
 	}
 	switch {
-	case !nameForm.MatchString(s.Container):
+	case !idForm.MatchString(s.Container):
 		return fmt.Errorf("container id %q: only letters, digits, '_', '.' and '-', at most 128", s.Container)
 	case !nameForm.MatchString(s.Name):
-		return fmt.Errorf("pod name %q: only letters, digits, '_', '.' and '-', at most 128", s.Name)
+		return fmt.Errorf("pod name %q: only letters, digits, '_', '.' and '-', at most 317", s.Name)
 	case !ifNameForm.MatchString(s.IfName):
 		return fmt.Errorf("interface name %q: only letters, digits, '_', '.' and '-', at most 15", s.IfName)
 	case s.Netns == "":
@@ -128,7 +140,13 @@ func (s *Spec) check() error {
 		}
 		families[a.Is4()] = a
 	}
+	if len(s.Labels) > maxLabels {
+		return fmt.Errorf("pod %s: %d labels; a pod has at most %d", s.Name, len(s.Labels), maxLabels)
+	}
 	for k, v := range s.Labels {
+		if len(k)+1+len(v) > maxLabel {
+			return fmt.Errorf("pod %s: label %s=%s is longer than %d bytes", s.Name, k, v, maxLabel)
+		}
 		if !labelForm.MatchString(k) || !labelForm.MatchString(v) {
 			return fmt.Errorf("pod %s: label %q=%q: only letters, digits, '_', '.', '/' and '-', at most 63 each", s.Name, k, v)
 		}

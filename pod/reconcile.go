@@ -3,8 +3,11 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/nl"
 )
@@ -40,118 +43,146 @@ func (m *Manager) setUpHost() error {
 	return nil
 }
 
-// Reconcile brings records, interfaces and fast path into agreement: pods whose interface is there are told to the fast
-// path again; pods whose interface went (a reboot, a namespace that died), attaches that were cut short, and interfaces
-// without a record are removed. Run at the start, and when a runtime asks for garbage collection.
-func (m *Manager) Reconcile() error {
-	links, err := m.conn.Links()
+// takeOver brings records, interfaces and fast path into agreement at the start: pods whose interface is
+// there are told to the fast path again; those whose interface went (a reboot, a namespace that died),
+// attaches and detaches that were cut short, and interfaces and endpoints without a record are removed.
+func (m *Manager) takeOver() error {
+	records, err := m.load()
+	if err != nil { // an interface may be that of any of them
+		return err
+	}
+	var errs []error
+	known := map[string]bool{}
+	for _, p := range records {
+		known[p.Key] = true
+		errs = append(errs, m.adopt(p))
+	}
+	return errors.Join(append(errs, m.removeOrphans(known), m.forgetOthers(), m.publish())...)
+}
+
+// adopt takes a pod of an earlier process over, or ends it when it is not whole. What cannot be ended is told
+// to Config.Failed and left to Sweep.
+func (m *Manager) adopt(p *Pod) error {
+	p.published, p.Index = len(p.Publish) > 0, 0
+	if err := m.enter(p); err != nil {
+		m.config.Failed(err)
+		p.Ready = false
+	}
+	l, ours, err := hostEnd(m.conn, p)
 	if err != nil {
 		return err
 	}
-	ours := map[string]nl.Link{} // by key
-	for _, l := range links {
-		if key, ok := strings.CutPrefix(l.Alias, aliasPrefix); ok && l.Name == hostIf(key) {
-			ours[key] = l
+	if !ours || !p.Ready || m.left(p) {
+		p.Ready, p.ending = false, true
+		if err := m.dismantle(p); err != nil {
+			m.config.Failed(err)
 		}
+		return nil
 	}
-	records, damaged := m.store.load()
-	known := map[string]bool{}
-	var errs []error
-	if damaged != nil {
-		errs = append(errs, damaged)
+	p.Index = uint32(l.Index)
+	if p.NetnsID == "" { // of an older version
+		p.NetnsID = idOf(p.Netns)
 	}
-	for _, p := range records {
-		known[p.Key] = true
-		if m.has(p.Key) {
-			errs = append(errs, m.finish(p.Key))
-			continue
-		}
-		l, alive := ours[p.Key]
-		if !alive || !p.Ready {
-			errs = append(errs, removeHostEnd(m.conn, p.Key), m.store.remove(p.Key))
-			continue
-		}
-		p.Index = uint32(l.Index)
-		if err := m.adopt(p); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	for key, l := range ours {
-		if !known[key] && !m.has(key) {
-			errs = append(errs, m.conn.DeleteLink(l.Index))
-		}
-	}
-	errs = append(errs, m.dropDead(ours), m.publish())
-	return errors.Join(errs...)
-}
-
-// adopt takes a pod of an earlier process over.
-func (m *Manager) adopt(p *Pod) error {
-	m.mu.Lock()
-	for _, a := range p.Addrs {
-		for _, pool := range m.pools {
-			if pool.Prefix().Contains(a) {
-				// Taken twice can only be a damaged record: the first one wins, the kernel has one route anyway.
-				if err := pool.Take(a); err != nil {
-					m.mu.Unlock()
-					return fmt.Errorf("pod %s: %w", p.Name, err)
-				}
-			}
-		}
-	}
-	m.pods[p.Key] = p
-	m.mu.Unlock()
-	if err := m.forward.SetEndpoint(p.Endpoint()); err != nil {
+	if err := errors.Join(m.config.Came(*p), m.forward.SetEndpoint(p.Endpoint())); err != nil {
 		return fmt.Errorf("pod %s: fast path: %w", p.Name, err)
 	}
 	return nil
 }
 
-// dropDead removes pods of the list whose interface is gone: their namespace died without a detach.
-func (m *Manager) dropDead(ours map[string]nl.Link) error {
+// enter puts a pod of an earlier process into the list, with the addresses that are its.
+func (m *Manager) enter(p *Pod) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var mine []netip.Addr
+	for _, a := range p.Addrs {
+		for _, pool := range m.pools {
+			if !pool.Prefix().Contains(a) {
+				continue
+			}
+			if err := pool.Take(a); err != nil { // only a damaged record says so: the first one wins
+				for _, a := range mine {
+					m.giveLocked(a)
+				}
+				p.Addrs = nil // another's: they are not to be given back
+				return fmt.Errorf("pod %s: %w", p.Name, err)
+			}
+			mine = append(mine, a)
+		}
+	}
+	m.pods[p.Key] = p
+	return nil
+}
+
+// alive says whether a pod's host end is there.
+func (m *Manager) alive(p *Pod) bool {
+	_, ours, err := hostEnd(m.conn, p)
+	return ours || err != nil // nothing is taken away for want of an answer
+}
+
+// left says whether a runtime that moves the interface itself has put it back, or never moved it, and the
+// namespace is gone: then the container ended while nobody was there to be told.
+func (m *Manager) left(p *Pod) bool {
+	if !p.Moved {
+		return false
+	}
+	if _, err := m.conn.LinkByName(p.InnerIf()); err != nil {
+		return false
+	}
+	id := idOf(p.Netns)
+	return id == "" || p.NetnsID != "" && id != p.NetnsID
+}
+
+// removeOrphans removes interfaces that only a crash can have left: they have no record.
+func (m *Manager) removeOrphans(known map[string]bool) error {
+	links, err := m.conn.Links()
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for _, p := range m.List() {
-		if _, alive := ours[p.Key]; alive {
-			continue
+	for _, l := range links {
+		key, ok := strings.CutPrefix(l.Alias, aliasPrefix)
+		if ok && l.Name == hostIf(key) && !known[key] {
+			errs = append(errs, deleteLink(m.conn, l.Index))
 		}
-		release := m.claim(p.Key)
-		if m.has(p.Key) {
-			errs = append(errs, m.withdraw(&p), m.dismantle(&p))
-		}
-		release()
 	}
 	return errors.Join(errs...)
 }
 
-// finish removes what is left of a pod whose Leave failed half-way.
-func (m *Manager) finish(key string) error {
-	release := m.claim(key) // an Attach or Leave that is under way ends first
-	defer release()
-	m.mu.Lock()
-	p := m.pods[key]
-	m.mu.Unlock()
-	if p == nil || p.Ready {
-		return nil
+// forgetOthers has the fast path forget the endpoints that are no pod's: their pods went with no Manager there.
+func (m *Manager) forgetOthers() error {
+	all, err := m.forward.Endpoints()
+	if err != nil {
+		return err
 	}
-	return m.dismantle(p)
+	ours := map[uint32]bool{}
+	for _, p := range m.List() {
+		ours[p.Index] = true
+	}
+	var errs []error
+	for _, e := range all {
+		if !ours[e.Index] {
+			errs = append(errs, m.forward.DeleteEndpoint(e.Index))
+		}
+	}
+	return errors.Join(errs...)
 }
 
-func (m *Manager) has(key string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.pods[key]
-	return ok
-}
-
-// Check compares a pod with the kernel and says what is missing.
-func (m *Manager) Check(container, ifName string) error {
+// Check compares a pod with the kernel, and with the addresses that its runtime believes it has if it says
+// any, and says what is missing. It costs the same whatever the pod has put into its namespace.
+func (m *Manager) Check(container, ifName string, addrs []netip.Addr) error {
 	p, err := m.Find(container, ifName)
 	if err != nil {
 		return err
 	}
+	if addrs != nil && !sameAddrs(addrs, p.Addrs) {
+		return fmt.Errorf("pod %s: its addresses are %v, not %v", p.Name, p.Addrs, addrs)
+	}
 	host, err := m.conn.LinkByName(p.HostIf)
 	if err != nil {
 		return fmt.Errorf("pod %s: host end: %w", p.Name, err)
+	}
+	if host.Index != int(p.Index) {
+		return fmt.Errorf("pod %s: host end %s is another interface", p.Name, p.HostIf)
 	}
 	if !host.Up {
 		return fmt.Errorf("pod %s: host end %s is down", p.Name, p.HostIf)
@@ -173,31 +204,24 @@ func (m *Manager) Check(container, ifName string) error {
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
-	addrs, err := inner.Addrs(link.Index)
-	if err != nil {
-		return err
-	}
 	for _, want := range p.Addrs {
-		found := false
-		for _, a := range addrs {
-			found = found || a.Prefix.Addr() == want
-		}
-		if !found {
+		r, err := inner.MatchRoute(want, 0)
+		if err != nil || r.Type != unix.RTN_LOCAL || r.Link != link.Index {
 			return fmt.Errorf("pod %s: %s lost its address %s", p.Name, p.IfName, want)
 		}
 	}
-	routes, err := inner.Routes(0)
-	if err != nil {
-		return err
-	}
 	for _, gw := range p.Gateway {
-		found := false
-		for _, r := range routes {
-			found = found || r.Via == gw && r.Dst.Bits() == 0
-		}
-		if !found {
+		r, err := inner.MatchRoute(anywhere(gw), link.Index)
+		if err != nil || r.Via != gw {
 			return fmt.Errorf("pod %s: the default route over %s is gone", p.Name, gw)
 		}
 	}
 	return nil
+}
+
+func sameAddrs(a, b []netip.Addr) bool {
+	byValue := func(list []netip.Addr) []netip.Addr {
+		return slices.SortedFunc(slices.Values(list), netip.Addr.Compare)
+	}
+	return slices.Equal(byValue(a), byValue(b))
 }

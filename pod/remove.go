@@ -4,13 +4,15 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Remove takes away all that a Manager with these records made, without one: interfaces, gateway addresses and records. Only ip_forward
-// stays as it is; others may have come to rely on it. No Manager may be at work on dir.
+// Remove takes away all that a Manager with these records made, without one: interfaces, gateway addresses and records. The kernel's settings
+// stay as they are: whoever had a Manager set them puts them back. No Manager may be at work on dir.
 func Remove(dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -24,16 +26,24 @@ func Remove(dir string) error {
 		return err
 	}
 	defer conn.Close()
-	pods, err := s.load()
-	errs := []error{err}
+	pods, damaged, err := s.load()
+	errs := []error{err, s.sweep()}
+	for _, b := range damaged {
+		errs = append(errs, removeBroken(conn, s, b.hostIf))
+	}
 	for _, p := range pods {
-		if err := removeHostEnd(conn, p.Key); err != nil {
+		if err := removeHostEnd(conn, p); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		errs = append(errs, s.remove(p.Key))
 	}
-	errs = append(errs, removeGateways(conn, s))
+	aside, err := filepath.Glob(filepath.Join(dir, "*"+recordEnding+".*"))
+	for _, file := range aside { // of pods that are gone
+		name, _, _ := strings.Cut(filepath.Base(file), recordEnding)
+		err = errors.Join(err, removeBroken(conn, s, name))
+	}
+	errs = append(errs, err, removeGateways(conn, s))
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

@@ -9,10 +9,21 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/weirnet/weir/internal/atomicfile"
 )
 
 // store keeps one file per pod, written whole or not at all.
 type store struct{ dir string }
+
+// recordVersion is that of a pod's file. One of a later version is not read, and not overwritten either.
+const recordVersion = 1
+
+// record is the content of a pod's file.
+type record struct {
+	Version int
+	*Pod
+}
 
 func openStore(dir string) (store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -22,10 +33,12 @@ func openStore(dir string) (store, error) {
 }
 
 // path is the file of a pod: its interface name, which is a hash of its key.
-func (s store) path(key string) string { return filepath.Join(s.dir, hostIf(key)+".json") }
+func (s store) path(key string) string { return filepath.Join(s.dir, hostIf(key)+recordEnding) }
+
+const recordEnding = ".json"
 
 func (s store) save(p *Pod) error {
-	if err := write(s.path(p.Key), p); err != nil {
+	if err := write(s.path(p.Key), record{recordVersion, p}); err != nil {
 		return fmt.Errorf("pod record of %s: %w", p.Name, err)
 	}
 	return nil
@@ -37,11 +50,7 @@ func write(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	tmp := name + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, name)
+	return atomicfile.Write(name, data)
 }
 
 // gatewaysFile remembers the addresses that the host was given, for a Remove that knows no settings.
@@ -55,7 +64,8 @@ func (s store) saveGateways(list []netip.Addr) error {
 }
 
 func (s store) loadGateways() (list []netip.Addr, err error) {
-	data, err := os.ReadFile(filepath.Join(s.dir, gatewaysFile))
+	file := filepath.Join(s.dir, gatewaysFile)
+	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -63,56 +73,98 @@ func (s store) loadGateways() (list []netip.Addr, err error) {
 		err = json.Unmarshal(data, &list)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("record of the gateway addresses: %w", err)
+		return nil, fmt.Errorf("record of the gateway addresses: %w; take those of the pod ranges from lo (ip address del ADDRESS dev lo), "+
+			"remove %s and try again", err, file)
 	}
 	return list, nil
 }
 
 func (s store) removeGateways() error {
-	if err := os.Remove(filepath.Join(s.dir, gatewaysFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := atomicfile.Remove(filepath.Join(s.dir, gatewaysFile)); err != nil {
 		return fmt.Errorf("record of the gateway addresses: %w", err)
 	}
 	return nil
 }
 
+// remove removes the record of a pod, with copies that were set aside: whatever was in them is over.
 func (s store) remove(key string) error {
-	if err := os.Remove(s.path(key)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	aside, err := filepath.Glob(s.path(key) + ".*")
+	for _, file := range append(aside, s.path(key)) {
+		err = errors.Join(err, atomicfile.Remove(file))
+	}
+	if err != nil {
 		return fmt.Errorf("pod record: %w", err)
 	}
 	return nil
 }
 
-// load reads all records. A file that cannot be read as one is left where it is and named in the error, with the others
-// returned: one damaged record must not take the network from all pods.
-func (s store) load() ([]*Pod, error) {
+// broken is a record that cannot be used.
+type broken struct {
+	file   string
+	hostIf string // the interface that it was about
+	newer  bool   // it is of a later version
+	err    error
+}
+
+// load reads all records. Those that cannot be used are left where they are.
+func (s store) load() ([]*Pod, []broken, error) {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("pod records: %w", err)
+		return nil, nil, fmt.Errorf("pod records: %w", err)
 	}
 	var pods []*Pod
-	var damaged []error
+	var damaged []broken
 	for _, f := range files {
-		name := filepath.Join(s.dir, f.Name())
-		if f.Name() == gatewaysFile {
-			continue
+		if f.Name() == gatewaysFile || !strings.HasSuffix(f.Name(), recordEnding) {
+			continue // set aside, or left by a crash
 		}
-		if strings.HasSuffix(name, ".tmp") {
-			damaged = append(damaged, os.Remove(name))
-			continue
-		}
-		data, err := os.ReadFile(name)
-		p := new(Pod)
-		if err == nil {
-			err = json.Unmarshal(data, p)
-		}
-		if err == nil && s.path(p.Key) != name {
+		b := broken{file: filepath.Join(s.dir, f.Name()), hostIf: strings.TrimSuffix(f.Name(), recordEnding)}
+		p, version, err := readRecord(b.file)
+		if err == nil && s.path(p.Key) != b.file {
 			err = errors.New("its name does not fit its content")
 		}
 		if err != nil {
-			damaged = append(damaged, fmt.Errorf("pod record %s: %w; remove it if its container is gone", name, err))
+			b.err, b.newer = err, version > recordVersion
+			damaged = append(damaged, b)
 			continue
 		}
 		pods = append(pods, p)
 	}
-	return pods, errors.Join(damaged...)
+	return pods, damaged, nil
+}
+
+// readRecord reads a pod's file; one without a version is of an agent before there were any.
+func readRecord(file string) (p *Pod, version int, err error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, 0, err
+	}
+	r := record{Pod: new(Pod)}
+	if err = json.Unmarshal(data, &r); err != nil {
+		// The version may be readable where a later form of the rest is not.
+		var head struct{ Version int }
+		if json.Unmarshal(data, &head) == nil {
+			version = head.Version
+		}
+		return nil, version, err
+	}
+	if r.Version > recordVersion {
+		return nil, r.Version, fmt.Errorf("its version is %d, this Weir knows %d", r.Version, recordVersion)
+	}
+	if r.Pod == nil || r.Key == "" {
+		return nil, r.Version, errors.New("it is no record of a pod")
+	}
+	return r.Pod, r.Version, nil
+}
+
+// sweep removes what crashes have left, of agents before this one too.
+func (s store) sweep() error {
+	old, err := filepath.Glob(filepath.Join(s.dir, "*.tmp"))
+	for _, file := range old {
+		err = errors.Join(err, os.Remove(file))
+	}
+	if err = errors.Join(err, atomicfile.Sweep(s.dir)); err != nil {
+		return fmt.Errorf("pod records: %w", err)
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -59,6 +60,43 @@ type webConn struct {
 	net.Conn
 	client *client
 	early  []byte
+
+	// What plain requests of this client go over, for the user that it has shown; nil before the first. Connections are never
+	// shared between clients or users: a server may know a connection by who has authenticated on it.
+	mu      sync.Mutex
+	forward *http.Transport // guarded by mu
+	shown   string          // guarded by mu
+}
+
+// webKey finds the webConn in a request's context.
+type webKey struct{}
+
+// transport returns what carries plain requests of the client with these credentials.
+func (w *webConn) transport(s *Server, credentials string) *http.Transport {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.forward != nil && w.shown == credentials {
+		return w.forward
+	}
+	if w.forward != nil {
+		w.forward.CloseIdleConnections()
+	}
+	w.shown = credentials
+	w.forward = &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			far, err := s.dial(ctx, w.client.conn, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return &idleConn{Conn: far, clock: newClock(s.IdleTimeout), s: s}, nil
+		},
+		DisableCompression:    true, // what the client asked for is what it gets
+		MaxIdleConnsPerHost:   1,    // a client's requests come one after the other
+		MaxIdleConns:          4,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+	return w.forward
 }
 
 // Read gives the early bytes first.
@@ -74,36 +112,41 @@ func (w *webConn) Read(b []byte) (int, error) {
 }
 
 // Close ends the client.
-func (w *webConn) Close() error { return w.client.Close() }
+func (w *webConn) Close() error {
+	w.mu.Lock()
+	if w.forward != nil {
+		w.forward.CloseIdleConnections()
+	}
+	w.mu.Unlock()
+	return w.client.Close()
+}
 
 func (s *Server) prepareHTTP() {
-	s.forward = &http.Transport{
-		DialContext:           s.dial,
-		DisableCompression:    true, // what the client asked for is what it gets
-		MaxIdleConnsPerHost:   4,
-		MaxIdleConns:          256,
-		IdleConnTimeout:       90 * time.Second,
-		ExpectContinueTimeout: time.Second,
-	}
 	s.web = &http.Server{
 		Handler:           http.HandlerFunc(s.serveHTTP),
 		ReadHeaderTimeout: s.HandshakeTimeout,
 		IdleTimeout:       s.IdleTimeout,
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, webKey{}, c) },
 		ErrorLog:          log.New(io.Discard, "", 0),
 	}
 }
 
 func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	if len(s.Users) > 0 && !s.authorized(r) {
+	web, ok := r.Context().Value(webKey{}).(*webConn)
+	if !ok {
+		http.Error(w, "weir proxy: no connection of a client", http.StatusInternalServerError)
+		return
+	}
+	if len(s.Users) > 0 && !s.authorized(r, web) {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="weir proxy"`)
 		http.Error(w, "weir proxy: a user and password are needed", http.StatusProxyAuthRequired)
 		return
 	}
 	switch {
 	case r.Method == http.MethodConnect:
-		s.connect(w, r)
+		s.connect(w, r, web)
 	case r.URL.Scheme == "http" && r.URL.Host != "":
-		s.plain(w, r)
+		s.plain(w, r, web)
 	case r.URL.IsAbs():
 		http.Error(w, "weir proxy: only http: URLs are fetched here, use CONNECT for others", http.StatusBadRequest)
 	default:
@@ -111,7 +154,7 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) authorized(r *http.Request) bool {
+func (s *Server) authorized(r *http.Request, web *webConn) bool {
 	kind, token, _ := strings.Cut(r.Header.Get("Proxy-Authorization"), " ")
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(token))
 	user, pass, ok := strings.Cut(string(raw), ":")
@@ -121,11 +164,11 @@ func (s *Server) authorized(r *http.Request) bool {
 		}
 		return false
 	}
-	return s.allowed(user, pass)
+	return s.allowed(r.Context(), web.client.conn, user, pass)
 }
 
 // connect serves CONNECT: from here on the connection is the client's.
-func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
+func (s *Server) connect(w http.ResponseWriter, r *http.Request, web *webConn) {
 	s.stats.connects.Add(1)
 	address, err := connectTarget(r)
 	if err != nil {
@@ -133,21 +176,18 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "weir proxy: "+err.Error(), http.StatusBadRequest)
 		return
 	}
-	far, err := s.dial(r.Context(), "tcp", address)
+	far, err := s.dial(r.Context(), web.client.conn, "tcp", address)
 	if err != nil {
 		http.Error(w, "weir proxy: "+err.Error(), statusFor(err))
 		return
 	}
-	conn, buffered, err := http.NewResponseController(w).Hijack()
+	_, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		far.Close()
 		http.Error(w, "weir proxy: this connection cannot be a tunnel", http.StatusInternalServerError)
 		return
 	}
-	web, ok := conn.(*webConn)
-	if !ok || !web.client.own(far) {
-		far.Close()
-		conn.Close()
+	if !web.client.own(far) {
 		return
 	}
 	early := append([]byte(nil), web.early...)
@@ -176,6 +216,9 @@ func connectTarget(r *http.Request) (string, error) {
 }
 
 func statusFor(err error) int {
+	if errors.Is(err, ErrNotAllowed) {
+		return http.StatusForbidden
+	}
 	if replyFor(err) == replyTimeout {
 		return http.StatusGatewayTimeout
 	}
@@ -183,7 +226,7 @@ func statusFor(err error) int {
 }
 
 // plain fetches an http: URL for the client.
-func (s *Server) plain(w http.ResponseWriter, r *http.Request) {
+func (s *Server) plain(w http.ResponseWriter, r *http.Request, web *webConn) {
 	s.stats.requests.Add(1)
 	p := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -195,7 +238,7 @@ func (s *Server) plain(w http.ResponseWriter, r *http.Request) {
 				}
 			}
 		},
-		Transport: s.forward,
+		Transport: web.transport(s, r.Header.Get("Proxy-Authorization")),
 		ErrorLog:  log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, "weir proxy: "+err.Error(), statusFor(err))

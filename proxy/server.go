@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Defaults of a Server.
@@ -19,6 +21,7 @@ const (
 	DefaultHandshakeTimeout = 10 * time.Second
 	DefaultIdleTimeout      = 30 * time.Minute
 	DefaultMaxClients       = 16384
+	DefaultMaxSessions      = 4096
 )
 
 // Server is a proxy. Its fields must not change once it serves. A zero duration or
@@ -27,22 +30,28 @@ type Server struct {
 	// Dial makes the connections, to "tcp" or "udp" and host:port as the client
 	// wrote it. It must not be nil.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Users maps names to passwords. If it is empty, no one is asked for either.
+	// Users maps names to bcrypt hashes of their passwords. If it is empty, no one is asked for
+	// either.
 	Users map[string]string
+	// LocalTargets lets clients of other hosts reach what ControlContext refuses them otherwise.
+	LocalTargets bool
 
 	ConnectTimeout   time.Duration // for a dial
 	HandshakeTimeout time.Duration // for a client to say what it wants
 	IdleTimeout      time.Duration // for a connection on which nothing moves
 	MaxClients       int           // connections of clients at a time
+	MaxSessions      int           // destinations of all UDP associations at a time; at most a quarter is one client's
 
 	// Log gets a line for each client that was turned away; nil means none.
 	Log *slog.Logger
 
-	stats   counters
-	once    sync.Once
-	web     *http.Server
-	forward *http.Transport
-	feed    *feed
+	stats    counters
+	once     sync.Once
+	web      *http.Server
+	feed     *feed
+	users    *users
+	sessions *budget
+	crowded  rate.Sometimes // says that clients are turned away
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{} // guarded by mu, as all below
@@ -105,6 +114,11 @@ func (s *Server) prepare() {
 			s.Log = slog.New(slog.DiscardHandler)
 		}
 		s.listeners, s.clients = map[net.Listener]struct{}{}, map[*client]struct{}{}
+		if s.MaxSessions <= 0 {
+			s.MaxSessions = DefaultMaxSessions
+		}
+		s.users, s.sessions = newUsers(), newBudget(s.MaxSessions)
+		s.crowded.Interval = time.Second
 		s.feed = newFeed()
 		s.prepareHTTP()
 		go s.web.Serve(s.feed)
@@ -178,7 +192,9 @@ func (s *Server) admit(conn net.Conn) {
 	if full || s.closing {
 		s.mu.Unlock()
 		s.stats.turnedAway.Add(1)
-		s.Log.Warn("client turned away", "client", conn.RemoteAddr(), "limit", s.MaxClients)
+		s.crowded.Do(func() {
+			s.Log.Warn("clients are turned away", "client", conn.RemoteAddr(), "limit", s.MaxClients, "so far", s.stats.turnedAway.Load())
+		})
 		conn.Close()
 		return
 	}
@@ -256,7 +272,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 		<-done
 	}
-	s.forward.CloseIdleConnections()
 	s.feed.Close()
 	return err
 }
@@ -289,15 +304,15 @@ func (s *Server) bad(c *client, err error) {
 }
 
 // dial connects to where a client wants to go, within ConnectTimeout.
-func (s *Server) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *Server) dial(ctx context.Context, client net.Conn, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.ConnectTimeout)
 	defer cancel()
-	return s.reach(ctx, network, address)
+	return s.reach(ctx, client, network, address)
 }
 
 // reach is dial within the time of ctx.
-func (s *Server) reach(ctx context.Context, network, address string) (net.Conn, error) {
-	conn, err := s.Dial(ctx, network, address)
+func (s *Server) reach(ctx context.Context, client net.Conn, network, address string) (net.Conn, error) {
+	conn, err := s.Dial(s.withClient(ctx, client), network, address)
 	if err != nil {
 		s.stats.failed.Add(1)
 		s.Log.Info("cannot connect", "address", address, "error", err)

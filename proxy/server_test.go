@@ -28,22 +28,34 @@ import (
 // start serves on loopback, with a dialer that knows only the names in hosts.
 func start(t *testing.T, s *Server, hosts string) string {
 	t.Helper()
+	return startOn(t, s, hosts, func(l net.Listener) net.Listener { return l })
+}
+
+// testDialer is a dialer that knows the names of a hosts file, as `weir proxy` has it.
+func testDialer(t *testing.T, hosts string) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"hosts": hosts, "resolv.conf": "nameserver [127.0.0.1]:1\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d := &eyeballs.Dialer{Resolver: &dns.Resolver{Dir: dir}, History: &eyeballs.History{}}
+	d := &eyeballs.Dialer{Resolver: &dns.Resolver{Dir: dir}, History: &eyeballs.History{}, ControlContext: ControlContext}
+	return d.DialContext
+}
+
+// startOn is start with a listener that may do more.
+func startOn(t *testing.T, s *Server, hosts string, wrap func(net.Listener) net.Listener) string {
+	t.Helper()
 	if s.Dial == nil {
-		s.Dial = d.DialContext
+		s.Dial = testDialer(t, hosts)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
+	go func() { served <- s.Serve(wrap(l)) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -147,7 +159,7 @@ func TestNamesAreNotResolvedBeforeTheRace(t *testing.T) {
 }
 
 func TestSOCKS5Password(t *testing.T) {
-	s := &Server{Users: map[string]string{"ann": "secret"}}
+	s := &Server{Users: hashed("ann", "secret")}
 	proxy := start(t, s, oneHost)
 	port := echo(t)
 	c, err := dialSOCKS(t, proxy, "ann", "secret", "host.test:"+port)
@@ -266,7 +278,7 @@ func TestHTTPConnect(t *testing.T) {
 }
 
 func TestHTTPPassword(t *testing.T) {
-	s := &Server{Users: map[string]string{"ann": "se:cret"}}
+	s := &Server{Users: hashed("ann", "se:cret")}
 	proxy, port := start(t, s, oneHost), echo(t)
 	for auth, want := range map[string]int{
 		"": 407,
@@ -293,7 +305,7 @@ func TestHTTPPlain(t *testing.T) {
 		fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, r.URL, body)
 	}))
 	defer origin.Close()
-	s := &Server{Users: map[string]string{"ann": "secret"}}
+	s := &Server{Users: hashed("ann", "secret")}
 	proxy := start(t, s, "127.0.0.1 web.test\n")
 	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
 	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: proxy, User: url.UserPassword("ann", "secret")})}}

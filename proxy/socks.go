@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -35,6 +34,7 @@ const (
 const (
 	replyOK             = 0
 	replyFailed         = 1
+	replyNotAllowed     = 2
 	replyNetUnreachable = 3
 	replyNoHost         = 4
 	replyRefused        = 5
@@ -129,7 +129,9 @@ func (s *Server) password(r *reader) error {
 	if err != nil {
 		return err
 	}
-	if !s.allowed(user, string(pass)) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.HandshakeTimeout)
+	defer cancel()
+	if !s.allowed(ctx, r.conn, user, string(pass)) {
 		r.conn.Write([]byte{authVersion, 1})
 		return errDenied
 	}
@@ -137,18 +139,13 @@ func (s *Server) password(r *reader) error {
 	return err
 }
 
-// allowed compares in constant time, so that nobody can feel for a password.
-func (s *Server) allowed(user, pass string) bool {
-	want, known := s.Users[user]
-	if !known {
-		want = "\x00no such user"
+// allowed checks a user's password.
+func (s *Server) allowed(ctx context.Context, client net.Conn, user, pass string) bool {
+	if s.users.allowed(ctx, s.Users, addrOf(client.RemoteAddr()), user, pass, time.Now) {
+		return true
 	}
-	same := subtle.ConstantTimeCompare([]byte(pass), []byte(want)) == 1
-	if !known || !same {
-		s.stats.denied.Add(1)
-		return false
-	}
-	return true
+	s.stats.denied.Add(1)
+	return false
 }
 
 func readRequest(r *reader) (q request, reply byte, err error) {
@@ -275,7 +272,7 @@ func (s *Server) dialFor(c *client, address string) (net.Conn, error) {
 			(<-stop)()
 		}
 	}()
-	return s.reach(ctx, "tcp", address)
+	return s.reach(ctx, c.conn, "tcp", address)
 }
 
 func boundAt(conn net.Conn) netip.AddrPort {
@@ -287,6 +284,8 @@ func boundAt(conn net.Conn) netip.AddrPort {
 func replyFor(err error) byte {
 	var d *net.DNSError
 	switch {
+	case errors.Is(err, ErrNotAllowed):
+		return replyNotAllowed
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return replyRefused
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT):

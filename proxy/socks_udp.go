@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -30,6 +31,8 @@ type association struct {
 
 	mu       sync.Mutex
 	client   netip.AddrPort // guarded by mu, as all below: where answers go
+	told     bool           // the client has said it; else it is where the first datagram came from, until it falls silent
+	heard    time.Time      // the client's last datagram
 	sessions map[string]*session
 }
 
@@ -56,9 +59,9 @@ func (s *Server) associate(c *client, q *request) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.own(closer(cancel))
 	a := &association{s: s, c: c, sock: sock, peer: remote, ctx: ctx, clock: newClock(s.IdleTimeout), sessions: map[string]*session{}}
-	// The client may say from where it will send; most say 0.
-	if want, err := netip.ParseAddr(q.host); err == nil && q.port != 0 && want == remote {
-		a.client = netip.AddrPortFrom(remote, q.port)
+	// The client may say from where it will send; most say 0. Who says it cannot lose its association to another user of its host.
+	if want, err := netip.ParseAddr(q.host); err == nil && q.port != 0 && (want == remote || want.IsUnspecified()) {
+		a.client, a.told = netip.AddrPortFrom(remote, q.port), true
 	}
 	if _, err := c.conn.Write(replyTo(replyOK, sock.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
 		c.Close()
@@ -75,6 +78,9 @@ type closer func()
 func (f closer) Close() error { f(); return nil }
 
 func addrOf(a net.Addr) netip.Addr {
+	if a == nil {
+		return netip.Addr{}
+	}
 	ap, _ := netip.ParseAddrPort(a.String())
 	return ap.Addr().Unmap()
 }
@@ -132,31 +138,46 @@ func parseDatagram(b []byte) (q request, payload []byte, err error) {
 // serve reads what the client sends.
 func (a *association) serve() {
 	defer a.c.Close()
-	buf := make([]byte, maxDatagram)
+	raw, err := a.sock.SyscallConn()
+	if err != nil {
+		return
+	}
 	for {
-		n, from, err := a.sock.ReadFromUDPAddrPort(buf)
+		d, err := receive(raw, 0)
 		if err != nil {
 			return
 		}
-		from = netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
-		q, payload, err := parseDatagram(buf[:n])
-		if err != nil || !a.fromClient(from) || !a.send(&q, payload) {
+		if !a.pass(d) {
 			a.s.stats.datagramsDropped.Add(1)
-			continue
 		}
-		a.clock.touch()
+		d.release()
 	}
 }
 
+// pass sends a client's datagram on.
+func (a *association) pass(d *received) bool {
+	q, payload, err := parseDatagram(d.bytes())
+	if err != nil || !a.fromClient(d.from) || !a.send(&q, payload) {
+		return false
+	}
+	a.clock.touch()
+	return true
+}
+
 // fromClient reports whether a datagram is the client's. Its first one tells its
-// port.
+// port, and so does the first one after a silence.
 func (a *association) fromClient(from netip.AddrPort) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.client.IsValid() && from.Addr() == a.peer {
+	now := time.Now()
+	if from.Addr() == a.peer && !a.told && (!a.client.IsValid() || now.Sub(a.heard) > sessionIdle) {
 		a.client = from
 	}
-	return from == a.client
+	if from != a.client {
+		return false
+	}
+	a.heard = now
+	return true
 }
 
 // send passes a datagram on, over a new session if the destination has none.
@@ -166,7 +187,7 @@ func (a *association) send(q *request, payload []byte) bool {
 	defer a.mu.Unlock()
 	t := a.sessions[key]
 	if t == nil {
-		if len(a.sessions) >= maxSessions {
+		if len(a.sessions) >= maxSessions || !a.s.sessions.take(a.peer) {
 			return false
 		}
 		t = &session{}
@@ -191,9 +212,10 @@ func (a *association) run(t *session, key string) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.sessions, key)
+		a.s.sessions.give(a.peer)
 		a.s.stats.datagramsDropped.Add(uint64(len(t.waiting)))
 	}()
-	conn, err := a.s.dial(a.ctx, "udp", key)
+	conn, err := a.s.dial(a.ctx, a.c.conn, "udp", key)
 	if err != nil {
 		return
 	}
@@ -208,24 +230,37 @@ func (a *association) run(t *session, key string) {
 	}
 	t.waiting = nil
 	a.mu.Unlock()
-	buf := make([]byte, len(header)+maxDatagram)
-	copy(buf, header)
+	a.answers(conn, header)
+}
+
+// answers passes back what a destination sends, until it has been idle for too long.
+func (a *association) answers(conn net.Conn, header []byte) {
+	sys, ok := conn.(syscall.Conn)
+	if !ok {
+		return
+	}
+	raw, err := sys.SyscallConn()
+	if err != nil {
+		return
+	}
 	for {
 		conn.SetReadDeadline(time.Now().Add(sessionIdle))
-		n, err := conn.Read(buf[len(header):])
-		if isTimeout(err) || a.ctx.Err() != nil {
+		d, err := receive(raw, len(header))
+		if isTimeout(err) || errors.Is(err, net.ErrClosed) || a.ctx.Err() != nil {
 			return
 		}
 		if err != nil {
 			continue // an ICMP error for an earlier datagram: the next may fare better
 		}
+		copy(d.buf[:], header)
 		a.mu.Lock()
 		to := a.client
 		a.mu.Unlock()
-		if _, err := a.sock.WriteToUDPAddrPort(buf[:len(header)+n], to); err != nil {
+		if _, err := a.sock.WriteToUDPAddrPort(d.bytes(), to); err != nil {
 			a.s.stats.datagramsDropped.Add(1)
-			continue
+		} else {
+			a.clock.touch()
 		}
-		a.clock.touch()
+		d.release()
 	}
 }

@@ -1,6 +1,9 @@
 package rule
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // limited is a rule that has a baked condition in a dimension: it can match only where the key is in spans.
 type limited struct {
@@ -21,6 +24,9 @@ type classes struct {
 	count   int
 }
 
+// maxVectorWords bounds the vectors of one dimension: 128 MiB, four times what the most rules with an address each need.
+const maxVectorWords = 16 << 20
+
 // edge is a key from which on a rule's bit is the other way round.
 type edge struct {
 	at   key
@@ -29,7 +35,7 @@ type edge struct {
 
 // classify sweeps over the edges of all sets in order of their keys, and keeps the vector of the rules that hold there. A vector that was
 // there before gives its class again: it is found by a hash that changes by one word per edge, then compared in full.
-func classify(rules []limited, slots int, whole span) classes {
+func classify(rules []limited, slots int, whole span) (classes, error) {
 	words := (slots + 63) / 64
 	vector := make([]uint64, words)
 	for slot := range slots {
@@ -51,7 +57,12 @@ func classify(rules []limited, slots int, whole span) classes {
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return a.at.compare(b.at) })
 
-	c := classes{regions: make([]region, 0, len(edges)+1), vectors: make([]uint64, 0, words*countVectors(edges))}
+	vectors := countVectors(edges)
+	if vectors > maxVectorWords/words {
+		return classes{}, fmt.Errorf("%d rules tell %d sets of addresses apart, which takes %d MiB; the most is %d MiB: put addresses into tables",
+			slots, vectors, vectors*words*8>>20, maxVectorWords*8>>20)
+	}
+	c := classes{regions: make([]region, 0, len(edges)+1), vectors: make([]uint64, 0, words*vectors)}
 	known := make(map[uint64][]uint32) // classes by hash of their vector
 	hash := uint64(0)
 	at := whole.lo
@@ -72,7 +83,7 @@ func classify(rules []limited, slots int, whole span) classes {
 			c.regions = append(c.regions, region{at, class})
 		}
 		if i == len(edges) {
-			return c
+			return c, nil
 		}
 		at = edges[i].at
 	}

@@ -70,6 +70,9 @@ func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
 			return nil, r.fail(err)
 		}
 	}
+	if err := c.checkWalk(); err != nil {
+		return nil, err
+	}
 	if err := c.classify(); err != nil {
 		return nil, err
 	}
@@ -233,7 +236,10 @@ func (c *compiler) classify() error {
 	k := &c.Classes
 	k.Words = (slots + 63) / 64
 	for dim := range NumDims {
-		cl := classify(c.limits[dim], slots, dimRange[dim])
+		cl, err := classify(c.limits[dim], slots, dimRange[dim])
+		if err != nil {
+			return err
+		}
 		k.Vectors[dim] = cl.vectors
 		k.Used[dim] = len(c.limits[dim]) > 0
 		ok := true

@@ -195,6 +195,10 @@ func (p *parser) tableCommand(c *Command) error {
 	if err := p.tableName(t); err != nil {
 		return err
 	}
+	if strings.Contains(t.text, "=") {
+		return p.fail(t, "its members are the pods that have the label: weir pod attach --label; choose another name for a table",
+			"%s is the table of a label: no command changes it", quote(t.text))
+	}
 	c.Table = t.text
 	p.accept("atomic") // every line is
 	verb, err := p.need("what to do with the table", tableHint)

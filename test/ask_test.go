@@ -110,7 +110,7 @@ func TestAPIRefusesNonsense(t *testing.T) {
 		{"GET", "/v1/do", ``, 405},
 		{"GET", "/v1/nothing", ``, 404},
 	} {
-		r, err := http.NewRequest(c.method, "http://weir"+c.path, strings.NewReader(c.body))
+		r, err := http.NewRequest(c.method, "http://localhost"+c.path, strings.NewReader(c.body))
 		if err != nil {
 			t.Fatal(err)
 		}

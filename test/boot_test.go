@@ -121,7 +121,7 @@ func (m *machine) property(unit, name string) string {
 // TestPackageBooted: on a machine with a running systemd the package installs, starts when it is enabled, is watched, leaves traffic flowing and
 // protected when it stops, guards from the boot on before the network is up, and goes without a trace.
 func TestPackageBooted(t *testing.T) {
-	need(t, "dpkg-deb", "unshare", "systemd-nspawn")
+	need(t, "dpkg-deb", "unshare", "systemd-nspawn", "nginx", "curl", "setpriv")
 	t.Parallel()
 	lab := nstest.New(t)
 	server, client := lab.Node("server"), lab.Node("client")
@@ -148,7 +148,10 @@ func TestPackageBooted(t *testing.T) {
 add check-state
 add allow tcp from any to me 80 setup keep-state
 add allow icmp from any to any
+add allow udp from any to any 51820 via eth0
+add allow tcp from any to 10.88.1.0/24 80 setup keep-state
 END
+printf '[pods]\nranges = ["10.88.1.0/24"]\n[overlay]\n' >/etc/weir/weir.toml
 mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n' >/etc/systemd/system/weir.service.d/fast.conf; systemctl daemon-reload`)
 	m.run("systemctl", "enable", "--now", "weir")
 	if out := m.run("weir", "status"); !strings.Contains(out, "healthy") {
@@ -197,6 +200,8 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	flows("after stop")
 	m.run("systemctl", "start", "weir")
 	flows("after start")
+	m.confined(client)
+	flows("with containers and a peer")
 	m.run("dpkg", "--no-triggers", "--force-confold", "-i", "/srv/"+filepath.Base(next))
 	if out := m.run("dpkg-query", "-Wf", "${Version}", "weir"); out != "99" {
 		t.Errorf("after the upgrade version %s is there", out)
@@ -231,6 +236,8 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	}
 	closed.quiet(t, "at boot")
 
+	m.failedStarts(closed)
+
 	m.run("dpkg", "--no-triggers", "-P", "weir")
 	if err := closed.wait(1); err != nil {
 		t.Errorf("after the removal: %v", err)
@@ -239,6 +246,99 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	if left != "" {
 		t.Errorf("what is left:\n%s", left)
 	}
+}
+
+// confined: the unit may little, and containers, a peer and the proxy work all the same. The peer is a node beside the machine.
+func (m *machine) confined(beside *nstest.Node) {
+	t := m.t
+	t.Helper()
+	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "weir.service"); err != nil {
+		t.Errorf("the unit is exposed more than 3.0: %s", out[max(0, len(out)-200):])
+	}
+	as := func(groups string, args ...string) (string, error) {
+		return m.try(append([]string{"setpriv", "--reuid=nobody", "--regid=nogroup", groups, "weir"}, args...)...)
+	}
+	if out, err := as("--groups=weir", "status"); err != nil {
+		t.Errorf("a member of group weir cannot look: %s", out)
+	}
+	if out, err := as("--groups=weir", "fw", "add", "allow", "ip", "from", "any", "to", "any"); err == nil || !strings.Contains(out, "changes nothing") {
+		t.Errorf("a member of group weir changes the rules: %s", out)
+	}
+	if out, err := as("--clear-groups", "status"); err == nil || !strings.Contains(out, "not permitted") {
+		t.Errorf("anybody may look: %s", out)
+	}
+
+	m.run("sh", "-ec", `ip netns add web
+weir pod attach --name web --publish 8080:80 /run/netns/web
+cat >/srv/nginx.conf <<END
+daemon off; error_log stderr; pid /tmp/nginx.pid; events {}
+http { access_log off; server { listen 80; location / { return 200 "from the container"; } } }
+END
+systemd-run -q --unit=web ip netns exec web nginx -c /srv/nginx.conf
+systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
+	answers := func(what string, ask func() (string, error)) {
+		t.Helper()
+		within(t, 60*time.Second, what, func() error {
+			out, err := ask()
+			if err == nil && !strings.Contains(out, "from the container") {
+				err = fmt.Errorf("%q", out)
+			}
+			return err
+		})
+	}
+	pod := m.run("sh", "-c", `weir pod list -j | grep -o '10\.88\.1\.[0-9]*' | grep -v '\.1$' | head -1`)
+	answers("the proxy reaches the container", func() (string, error) {
+		return m.try("curl", "-sS", "-m5", "-x", "http://127.0.0.1:1080", "http://"+pod+"/")
+	})
+	answers("the published port", func() (string, error) { return curl(beside, "http://10.66.0.1:8080/") })
+
+	other := newGuard(t, beside)
+	other.file("etc/weir/weir.toml", "[pods]\nranges = [\"10.88.2.0/24\"]\n[overlay]\n")
+	other.start("--rules", other.file("etc/weir/rules", "add allow ip from any to any"))
+	m.run("weir", "peer", "add", "beside", "--key", strings.TrimSpace(other.weir("peer", "key")), "--endpoint", "10.66.0.2:51820", "--pods", "10.88.2.0/24")
+	other.weir("peer", "add", "machine", "--key", m.run("weir", "peer", "key"), "--endpoint", "10.66.0.1:51820", "--pods", "10.88.1.0/24")
+	answers("the container, through the tunnel", func() (string, error) { return curl(beside, "http://"+pod+"/") })
+	if out, err := m.try("weir", "status"); err != nil {
+		t.Errorf("with containers and a peer the node is %s", out)
+	}
+	m.run("systemctl", "restart", "weir")
+	answers("the container, through the tunnel of the next agent", func() (string, error) { return curl(beside, "http://"+pod+"/") })
+	m.run("sh", "-ec", "systemctl stop web proxy; weir pod detach web; ip netns del web; weir peer remove beside")
+	other.weir("down")
+	other.wait()
+}
+
+// failedStarts starts the unit with files that it cannot use, on a host that nothing guards: the
+// host is closed, and as soon as the files are right the unit runs, however often it has failed.
+func (m *machine) failedStarts(closed *knocker) {
+	m.t.Helper()
+	m.run("sh", "-c", "systemctl stop weir; weir down; cp /etc/weir/rules /srv/rules; rm -rf /var/lib/weir; echo 'add nonsense' >/etc/weir/rules; systemctl start weir")
+	if out, _ := m.try("weir", "status"); !strings.Contains(out, "locked down") {
+		m.t.Errorf("with rules that cannot be used the node is %s", out)
+	}
+	closed.arrived.Store(0)
+	closed.quiet(m.t, "with rules that cannot be used")
+	m.run("sh", "-c", "systemctl stop weir; weir down; cp /srv/rules /etc/weir/rules; echo nonsense=1 >/etc/weir/weir.toml")
+	m.try("systemctl", "start", "weir")
+	within(m.t, 120*time.Second, "the unit has failed more often than systemd's own limit", func() error {
+		if n, _ := strconv.Atoi(m.property("weir", "NRestarts")); n < 7 {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
+	closed.arrived.Store(0)
+	closed.quiet(m.t, "with settings that cannot be used")
+	m.run("rm", "/etc/weir/weir.toml")
+	within(m.t, 120*time.Second, "the unit runs again", func() error {
+		if s := m.property("weir", "SubState"); s != "running" {
+			return fmt.Errorf("it is %s", s)
+		}
+		return nil
+	})
+	if out := m.run("weir", "status"); !strings.Contains(out, "healthy") {
+		m.t.Errorf("after all the node is %s", out)
+	}
+	closed.quiet(m.t, "after failed starts")
 }
 
 // knocker sends datagrams to a port that the rules close, all the time, and counts those that arrive.

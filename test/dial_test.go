@@ -3,6 +3,7 @@ package test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -55,7 +56,13 @@ func TestProxyVerb(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
 	defer origin.Close()
 	users := filepath.Join(t.TempDir(), "users")
-	if err := os.WriteFile(users, []byte("# who may\nann:secret\n"), 0o600); err != nil {
+	hash := exec.Command(weir, "proxy", "--hash", "ann")
+	hash.Stdin = strings.NewReader("secret\n")
+	line, err := hash.Output()
+	if err != nil || !strings.HasPrefix(string(line), "ann:$2") {
+		t.Fatalf("weir proxy --hash: %v %q", err, line)
+	}
+	if err := os.WriteFile(users, append([]byte("# who may\n"), line...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	address, stop := startProxy(t, "--users", users)
@@ -84,6 +91,14 @@ func TestProxyVerb(t *testing.T) {
 	os.Chmod(users, 0o644)
 	out, err := exec.Command(weir, "proxy", "--users", users).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "others can read") || !strings.Contains(string(out), "hint: chmod 600") {
+		t.Errorf("%q %v", out, err)
+	}
+	// A password in the clear is refused, with the way to a hash.
+	if err := errors.Join(os.WriteFile(users, []byte("ann:secret\n"), 0o600), os.Chmod(users, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	out, err = exec.Command(weir, "proxy", "--users", users).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "users:1: ") || !strings.Contains(string(out), "hint: make the line with: weir proxy --hash ann") {
 		t.Errorf("%q %v", out, err)
 	}
 }

@@ -229,7 +229,7 @@ func parse(t *testing.T, text string) (all []observe.Event) {
 // scrape reads the metrics from the socket.
 func (g *guard) scrape() map[string]float64 {
 	g.t.Helper()
-	out, err := exec.Command("curl", "-sS", "--unix-socket", filepath.Join(g.root, "run/weir/weir.sock"), "http://weir/metrics").Output()
+	out, err := exec.Command("curl", "-sS", "--unix-socket", filepath.Join(g.root, "run/weir/weir.sock"), "http://localhost/metrics").Output()
 	if err != nil {
 		g.t.Fatalf("scrape: %v", err)
 	}

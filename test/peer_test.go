@@ -327,6 +327,8 @@ func TestBadPeers(t *testing.T) {
 		{"not HOST:PORT", []string{"x", "--key", key, "--pods", away, "--endpoint", "10.66.0.2"}},
 		{"whole seconds", []string{"x", "--key", key, "--pods", away, "--keepalive", "1500ms"}},
 		{"no such file", []string{"x", "--key", key, "--pods", away, "--psk", "/nowhere/psk"}},
+		{"it has to be an address", []string{"x", "--key", key, "--pods", away, "--encrypt=false", "--endpoint", "right.example:1"}},
+		{"somebody else has a route to 10.66.0.0/24", []string{"x", "--key", key, "--pods", "10.66.0.0/24"}},
 		{"it needs an endpoint", []string{"x", "--key", key, "--pods", away, "--encrypt=false"}},
 		{"no endpoint is on a network of this host", []string{"x", "--key", key, "--pods", away, "--encrypt=false", "--endpoint", "10.99.0.1:1"}},
 		{"no blanks", []string{"x y", "--key", key, "--pods", away}},
@@ -353,8 +355,12 @@ func TestBadPeers(t *testing.T) {
 	if p := h.left.peers().Peers; len(p) != 1 || p[0].Pods[0] != netip.MustParsePrefix("10.88.8.0/24") || p[0].Key == key {
 		t.Errorf("after a change of the key: %+v", p)
 	}
-	if out := footprint(t, h.left); strings.Contains(out, away) || !strings.Contains(out, "unreachable 10.88.8.0/24") {
+	out := footprint(t, h.left)
+	if !strings.Contains(out, "unreachable "+away) || !strings.Contains(out, "unreachable 10.88.8.0/24") {
 		t.Errorf("after a change of the pods the routes are\n%s", out)
+	}
+	if p := h.left.peers().Held; len(p) != 1 || p[0].Name != "right" || p[0].Pods[0] != netip.MustParsePrefix(away) {
+		t.Errorf("after a change of the pods these are unreachable: %+v", p)
 	}
 	// An interface that somebody takes away is made again, with its peers.
 	if out, err := h.left.host.Command("ip", "link", "del", "weir0").CombinedOutput(); err != nil {

@@ -231,7 +231,10 @@ func TestPlugin(t *testing.T) {
 	if pods := h.pods(); len(pods) != 3 || pods[0].Container != "kept" || pods[1].Name != "by-hand" || pods[2].Network != "other" {
 		t.Errorf("GC left %+v", pods)
 	}
-	if out, _ := h.cni("GC", "", "", other); out != nil {
+	if out, _ := h.cni("GC", "", "", other); out["code"] != 7.0 || len(h.pods()) != 3 {
+		t.Errorf("GC that does not say what to keep: %v, left %+v", out, h.pods())
+	}
+	if out, _ := h.cni("GC", "", "", strings.Replace(other, "}", `,"cni.dev/valid-attachments":[]}`, 1)); out != nil {
 		t.Errorf("GC of the other network: %v", out)
 	}
 	if pods := h.pods(); len(pods) != 2 || pods[0].Container != "kept" || pods[1].Name != "by-hand" {

@@ -24,7 +24,7 @@ func TestPluginGrantsWishes(t *testing.T) {
 	config := func(ports string) string {
 		return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","root":%q,
 			"capabilities":{"portMappings":true,"ips":true,"mac":true,"bandwidth":true},
-			"args":{"cni":{"labels":[{"key":"app","value":"web"}]}},
+			"podLabels":["app"],"args":{"cni":{"labels":[{"key":"app","value":"web"}]}},
 			"runtimeConfig":{"ips":["10.88.0.77","fd00:88::77/120"],"mac":"02:00:00:00:77:77",
 				"bandwidth":{"ingressRate":8000000,"ingressBurst":800000,"egressRate":16000000,"egressBurst":800000},
 				"portMappings":[%s]}}`, h.root, ports)
@@ -50,9 +50,12 @@ func TestPluginGrantsWishes(t *testing.T) {
 		if out, _ := h.cni("DEL", "web", node.Path(), wish); out != nil {
 			t.Fatalf("DEL: %v", out)
 		}
-		if table := h.members("app=web"); strings.Contains(table, "77/") {
-			t.Errorf("table app=web after DEL:\n%s", table)
-		}
+		eventually(t, "the addresses leave their table", func() error {
+			if table := h.members("app=web"); strings.Contains(table, "77/") {
+				return fmt.Errorf("table app=web after DEL:\n%s", table)
+			}
+			return nil
+		})
 	}
 	for _, c := range []struct{ ports, want string }{
 		{`{"hostPort":9900,"containerPort":9899,"protocol":"sctp"}`, "SCTP"},

@@ -1,6 +1,9 @@
 // Package api is the conversation with a running node: plain values as JSON over HTTP on the node's unix socket, and a Client that
 // speaks it.
 //
+// A second socket, for those who may look, answers what only reads: the GET requests but for packets, and why. Any other is refused
+// there with status 403.
+//
 // Every answer has a field "version". Fields are only ever added; the version rises when a field changes its meaning, which
 // so far never happened. A request that fails is answered with a status of 400 or more and an Error.
 //
@@ -17,7 +20,7 @@
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
 //	POST /v1/why           Why      -> Explanation
-//	POST /v1/down                   -> Done       stop and remove every trace
+//	POST /v1/down                   -> Done       stop and remove every trace; ?keep=1 leaves rules, peers and key
 //	GET  /v1/pods          Pods
 //	POST /v1/pods          Attach   -> Pod        give a container its network
 //	POST /v1/pods/detach   Detach   -> Done       take it away
@@ -176,9 +179,13 @@ type States struct {
 
 // State is a live conversation. From sent the packet that made it. Pairs are forward, reverse.
 type State struct {
-	Proto       string    `json:"proto"`
-	From        string    `json:"from"`
-	To          string    `json:"to"`
+	Proto string `json:"proto"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+	// ICMPType is the type of the query of an ICMP conversation, whose port is the id of the query.
+	ICMPType uint8 `json:"icmp_type,omitempty"`
+	// Interface is the one that a link-local conversation belongs to.
+	Interface   string    `json:"interface,omitempty"`
 	Flow        string    `json:"flow"`
 	Phase       string    `json:"phase"`
 	Rule        uint16    `json:"rule"`

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"syscall"
 	"time"
 
@@ -25,21 +26,42 @@ type Client struct {
 // ErrNoNode means that nobody answers on the socket.
 var ErrNoNode = errors.New("no node is running")
 
-// NewClient returns a client of the node whose API listens on a unix socket. Nothing is dialed yet.
-func NewClient(socket string) *Client {
+// Get and Stream wait this long for an answer to begin, Post for changes longer: the kernel takes its time for tens of thousands of rules.
+const (
+	readPatience   = 30 * time.Second
+	changePatience = 5 * time.Minute
+)
+
+// NewClient returns a client of the node whose API listens on a unix socket, or on the first of several that may be opened. Nothing is
+// dialed yet.
+func NewClient(socket string, others ...string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(eyeballs.Dialer).DialContext(ctx, "unix", socket)
+		c, err := new(eyeballs.Dialer).DialContext(ctx, "unix", socket)
+		for _, other := range others {
+			if !errors.Is(err, fs.ErrPermission) {
+				break
+			}
+			if c, bad := new(eyeballs.Dialer).DialContext(ctx, "unix", other); bad == nil {
+				return c, nil
+			}
+		}
+		return c, err
 	}
-	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true,
+		ResponseHeaderTimeout: changePatience}}}
 }
 
 // Get asks for a value; path is that of the package documentation.
 func (c *Client) Get(ctx context.Context, path string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
 	return c.ask(ctx, http.MethodGet, path, nil, answer)
 }
 
 // Post asks for a change. request may be nil.
 func (c *Client) Post(ctx context.Context, path string, request, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, changePatience)
+	defer cancel()
 	return c.ask(ctx, http.MethodPost, path, request, answer)
 }
 
@@ -71,7 +93,7 @@ func (c *Client) ask(ctx context.Context, method, path string, request, answer a
 		body = bytes.NewReader(text)
 	}
 	// The host is not looked up: every connection goes to the socket.
-	r, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, body)
+	r, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, body)
 	if err != nil {
 		return err
 	}
@@ -84,6 +106,9 @@ func (c *Client) ask(ctx context.Context, method, path string, request, answer a
 		return readError(w)
 	}
 	if err := json.NewDecoder(w.Body).Decode(answer); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return silent{c.socket}
+		}
 		return fmt.Errorf("answer of the node: %w", err)
 	}
 	return nil
@@ -108,9 +133,29 @@ func (c *Client) refine(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return noNode{c.socket}
 	case errors.Is(err, fs.ErrPermission):
-		return &Error{Message: "not permitted to talk to the node on " + c.socket, Advice: "run as root"}
+		return &Error{Message: "not permitted to talk to the node on " + c.socket, Advice: "run as root; members of group weir may look"}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), timedOut(err):
+		return silent{c.socket}
 	}
 	return fmt.Errorf("talk to the node on %s: %w", c.socket, errors.Unwrap(err))
+}
+
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// ErrSilent means that somebody listens on the socket and does not answer in time.
+var ErrSilent = errors.New("the node does not answer")
+
+type silent struct{ socket string }
+
+func (e silent) Error() string   { return ErrSilent.Error() + " on " + e.socket }
+func (e silent) Is(t error) bool { return t == ErrSilent }
+
+// Hint says where to look.
+func (silent) Hint() string {
+	return "it is very busy or stopped: look with ps -C weir -o pid,stat,args (T: stopped; kill -CONT PID lets it go on)"
 }
 
 type noNode struct{ socket string }

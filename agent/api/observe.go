@@ -75,12 +75,18 @@ var AgeBounds = [...]int{1, 10, 60, 600, 3600}
 
 // Stream asks for JSON lines and calls f with each, without its newline, until the node or f ends it. The line is f's during the call.
 func (c *Client) Stream(ctx context.Context, path string, f func(line []byte) error) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weir"+path, nil)
+	begun, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(readPatience, func() { cancel(ErrSilent) })
+	r, err := http.NewRequestWithContext(begun, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		return err
 	}
 	w, err := c.http.Do(r)
-	if err != nil {
+	if err != nil && context.Cause(begun) == ErrSilent {
+		return silent{c.socket}
+	}
+	if late.Stop(); err != nil {
 		return c.refine(err)
 	}
 	defer w.Body.Close()
@@ -102,7 +108,9 @@ func (c *Client) Stream(ctx context.Context, path string, f func(line []byte) er
 
 // Raw returns the body of an answer as it came, at most 64 MiB.
 func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://weir"+path, nil)
+	ctx, cancel := context.WithTimeout(ctx, readPatience)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		return nil, err
 	}

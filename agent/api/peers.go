@@ -18,7 +18,8 @@ type AddPeer struct {
 
 // RemovePeer forgets a node (POST /v1/peers/remove -> Done).
 type RemovePeer struct {
-	Name string `json:"name"`
+	Name    string `json:"name"`
+	Release bool   `json:"release,omitempty"` // its ranges, too: packets for them may take other routes
 }
 
 // Peers are the other nodes by name (GET /v1/peers).
@@ -28,6 +29,14 @@ type Peers struct {
 	Key       string `json:"key,omitempty"`  // this node's public key; without a tunnel there is none yet
 	Port      uint16 `json:"port,omitempty"` // this node's
 	Peers     []Peer `json:"peers"`
+
+	Held []HeldRanges `json:"held,omitempty"`
+}
+
+// HeldRanges are ranges that an encrypted peer had: they stay unreachable until they are released.
+type HeldRanges struct {
+	Name string         `json:"name"` // of that peer
+	Pods []netip.Prefix `json:"pods"`
 }
 
 // Peer is another node and how it is doing.

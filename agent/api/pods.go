@@ -38,12 +38,18 @@ type Rates struct {
 	OutBurst uint64 `json:"out_burst,omitempty"`
 }
 
-// Detach asks to take a container's network away (POST /v1/pods/detach -> Done), or to compare it with what Attach made (POST
-// /v1/pods/check -> Done).
+// Detach asks to take a container's network away (POST /v1/pods/detach -> Done).
 type Detach struct {
 	Container string `json:"container"` // or the pod's name
 	IfName    string `json:"ifname,omitempty"`
 	Hurry     bool   `json:"hurry,omitempty"` // do not wait until the kernel has removed the interface
+}
+
+// Check asks to compare a container's network with what Attach made (POST /v1/pods/check -> Done).
+type Check struct {
+	Container string       `json:"container"` // or the pod's name
+	IfName    string       `json:"ifname,omitempty"`
+	Addrs     []netip.Addr `json:"addrs,omitempty"` // that the runtime believes it has; none: not compared
 }
 
 // Keep asks to detach every pod of a network that is not named (POST /v1/pods/keep -> Done).

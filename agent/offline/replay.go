@@ -52,6 +52,7 @@ type replayer struct {
 	worker *soft.Worker
 	random *rand.Rand
 	ifs    []firewall.Interface
+	byName map[string]uint32 // index
 	me     map[netip.Addr]bool
 	first  time.Time
 	now    time.Duration // of the capture's clock; never goes back
@@ -71,7 +72,10 @@ func (r Replay) Run(ctx context.Context, capture io.Reader, report func(*Judged)
 	for _, prefix := range r.Me {
 		p.me[prefix.Addr()] = true
 	}
-	p.ifs = imagined(r.Me, r.Iface)
+	p.ifs, p.byName = imagined(r.Me, r.Iface), map[string]uint32{}
+	for _, i := range p.ifs {
+		p.byName[i.Name] = i.Index
+	}
 	o := soft.Options{Options: firewall.DefaultOptions()}
 	if r.Event != nil {
 		o.OnEvent = p.tell
@@ -152,17 +156,21 @@ func (p *replayer) judge(number int, record *pcap.Record) (*Judged, error) {
 	return j, nil
 }
 
+// maxReplayed is how many interfaces packets of one capture may have: the engine is told of each anew.
+const maxReplayed = 1024
+
+// nameOf returns the name of an interface by its index, which is its place and one more.
+func (p *replayer) nameOf(index uint32) string {
+	if index == 0 || int(index) > len(p.ifs) {
+		return ""
+	}
+	return p.ifs[index-1].Name
+}
+
 // tell passes an event on with the capture's time and names.
 func (p *replayer) tell(ev *firewall.Event) {
 	e := observe.Event{Event: *ev, At: p.first.Add(time.Duration(ev.Time) - time.Second)}
-	for _, i := range p.ifs {
-		if i.Index == ev.Hook.Recv {
-			e.Recv = i.Name
-		}
-		if i.Index == ev.Hook.Xmit {
-			e.Xmit = i.Name
-		}
-	}
+	e.Recv, e.Xmit = p.nameOf(ev.Hook.Recv), p.nameOf(ev.Hook.Xmit)
 	p.Event(&e)
 }
 
@@ -212,11 +220,13 @@ func (p *replayer) iface(j *Judged) (uint32, error) {
 	default:
 		j.Iface = "eth0"
 	}
-	for _, i := range p.ifs {
-		if i.Name == j.Iface {
-			return i.Index, nil
-		}
+	if index, known := p.byName[j.Iface]; known {
+		return index, nil
 	}
+	if len(p.ifs) >= maxReplayed {
+		return 0, fmt.Errorf("packets of more than %d interfaces", maxReplayed)
+	}
+	p.byName[j.Iface] = uint32(len(p.ifs) + 1)
 	p.ifs = append(p.ifs, firewall.Interface{Index: uint32(len(p.ifs) + 1), Name: j.Iface})
 	return uint32(len(p.ifs)), p.engine.SetInterfaces(p.ifs)
 }

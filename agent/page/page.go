@@ -1,9 +1,8 @@
 // Package page is the page on which a browser looks at a node: live conversations and refusals, who talks, rules and what they
 // count, states by age, and why a packet would be dropped. It changes nothing.
 //
-// The page is one embedded document that loads nothing. It is served on the node's socket, for whoever may open that
-// (ssh -L 8080:/run/weir/weir.sock), and by `weir page` on the loopback, where any user and any web site that a browser visits could ask: there
-// every question needs a token. Everywhere, requests that name a host other than the loopback (DNS rebinding) or come from another
+// The page is one embedded document that loads nothing. It is served on the node's sockets, for whoever may open these, and by
+// `weir page` on the loopback, where any user and any web site that a browser visits could ask: there every question needs a token. Everywhere, requests that name a host other than the loopback (DNS rebinding) or come from another
 // origin (cross-site requests) are refused.
 package page
 
@@ -15,8 +14,6 @@ import (
 	"encoding/base64"
 	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 )
 
@@ -79,11 +76,11 @@ func assemble() (document []byte, policy string) {
 // another site's page sends.
 func Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !local(r.Host) {
-			http.Error(w, "this host is not known here", http.StatusForbidden)
+		if !Local(r.Host) {
+			http.Error(w, "this host is not known here: ask for localhost", http.StatusForbidden)
 			return
 		}
-		if !sameSite(r) {
+		if crossOrigin(r) {
 			http.Error(w, "requests from other sites are refused", http.StatusForbidden)
 			return
 		}
@@ -91,33 +88,27 @@ func Guard(next http.Handler) http.Handler {
 	})
 }
 
-// local says whether a Host header means this machine. "weir" is what clients of the socket say.
-func local(host string) bool {
+// Local says whether a Host header names the loopback, in one of the forms that nobody else's DNS can answer for.
+func Local(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		name = h
 	}
-	name = strings.TrimSuffix(strings.TrimPrefix(name, "["), "]")
-	if name == "localhost" || name == "weir" {
+	switch strings.TrimSuffix(strings.TrimPrefix(name, "["), "]") {
+	case "localhost", "127.0.0.1", "::1":
 		return true
 	}
-	a, err := netip.ParseAddr(name)
-	return err == nil && a.IsLoopback()
+	return false
 }
 
-// sameSite says whether a request comes from the page itself or from no browser.
-func sameSite(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "same-origin", "none":
-	default:
-		return false
-	}
-	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return true
-	}
-	u, err := url.Parse(origin)
-	return err == nil && u.Scheme == "http" && u.Host == r.Host
+var protection = http.NewCrossOriginProtection()
+
+// crossOrigin says whether another site sends a request. The standard library lets those pass that change nothing; here reading is what is
+// protected.
+func crossOrigin(r *http.Request) bool {
+	asked := *r
+	asked.Method = http.MethodPost
+	return protection.Check(&asked) != nil
 }
 
 // withToken lets requests through that carry the token. Hashes are compared, so that the time tells nothing.

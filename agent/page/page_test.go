@@ -224,6 +224,9 @@ func TestGuards(t *testing.T) {
 		{"GET", "/", "[::1]:8080", "", 200},
 		{"GET", "/page.go", "[::1]:8080", "", 404},
 		{"GET", "/", "evil.example:8080", "", 403},
+		{"GET", "/", "weir:8080", "", 403},
+		{"GET", "/v1/status", "weir", "Authorization: Bearer " + token, 403},
+		{"GET", "/", "localhost.", "", 403},
 		{"GET", "/", "127.0.0.1.evil.example", "", 403},
 		{"GET", "/", "10.0.0.1:8080", "", 403},
 		{"GET", "/v1/status", "127.0.0.1:8080", "", 401},
@@ -238,6 +241,7 @@ func TestGuards(t *testing.T) {
 		{"GET", "/", "127.0.0.1:8080", "Origin: null", 403},
 		{"GET", "/", "127.0.0.1:8080", "Origin: http://127.0.0.1:8080", 200},
 		{"GET", "/", "127.0.0.1:8080", "Sec-Fetch-Site: cross-site", 403},
+		{"GET", "/", "127.0.0.1:8080", "Sec-Fetch-Site: same-site", 403},
 		{"GET", "/", "127.0.0.1:8080", "Sec-Fetch-Site: same-origin", 200},
 	} {
 		before := reached

@@ -11,26 +11,23 @@ enum { ADOPT_MERGE = 1 };
 enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2 };
 
 // adopt_track counts an adopted state in the track of its rule, however many states that has already.
-inline_always void adopt_track(struct pkt *p, struct side *low, int made)
+inline_always void adopt_track(struct pkt *p, struct side *low, struct side *high, int made)
 {
 	void *image = image_of(p);
 	struct code *r = image ? owner_of(p, image, low->rule) : NULL;
 
 	low->track = 0;
-	low->flags &= ~META_TRACKED;
+	low->flags &= ~(META_TRACKED | META_KEEPS);
 	if (!r || (r->state != STATE_LIMIT && r->state != STATE_SET_LIMIT))
 		return;
-	p->from = !made;
-	p->src_hi = made ? p->key.low_hi : p->key.high_hi;
-	p->src_lo = made ? p->key.low_lo : p->key.high_lo;
-	p->dst_hi = made ? p->key.high_hi : p->key.low_hi;
-	p->dst_lo = made ? p->key.high_lo : p->key.low_lo;
-	masked_tuple(p, r);
+	mask_state(p, r, (struct address *)&p->key.low_hi, (struct address *)&p->key.high_hi, p->key.ports, p->key.proto, made);
 	__u32 place = enter_limit(TRACK_DEAD);
 	if (!place)
 		return;
-	low->track = place;
+	take_track(p, low, high, place);
 	low->flags |= META_TRACKED;
+	if (!(low->flags & META_EMBRYO) && add_track(track_at(place - 1), p->track_era, TRACK_ONE_PROVED))
+		low->flags |= META_KEEPS;
 }
 
 // misses reports whether a side has not seen all that another table knows of it. The bytes tell when the numbers have gone half around.
@@ -84,7 +81,13 @@ checked_once int merge(__u32 place)
 		__sync_fetch_and_and(&low->flags, ~META_LIBERAL);
 		__sync_fetch_and_and(&high->flags, ~META_LIBERAL);
 	}
-	new_phase(s, place, in->key.proto);
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	c->p.proved = 0;
+	new_phase(&c->p, s, place, in->key.proto);
+	if (c->p.proved)
+		keep_track(place);
 	forget_note(place);
 	return behind ? ADOPT_BEHIND : 0;
 }
@@ -109,12 +112,13 @@ checked_once int adopt(__u32 unused)
 	}
 	__u32 flags = in->side[0].flags, partner = in->place;
 	int made = (flags & META_MADE) != 0, embryo = (flags & META_EMBRYO) != 0, translation = in->side[0].rule == NAT_RULE;
-	__u64 hi = made ? p->key.low_hi : p->key.high_hi, lo = made ? p->key.low_lo : p->key.high_lo;
-	if (embryo && !translation && !enter_source(cf->max_source, cf, hi, lo))
-		return -REASON_EMBRYONIC_SOURCE;
+	__u64 hi = off_link(made ? p->key.low_hi : p->key.high_hi);
+	__u64 lo = made ? p->key.low_lo : p->key.high_lo;
+	if (embryo && !translation)
+		enter_source(cf, source_hash(cf, hi, lo));
 	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !place_for(cf, p)) {
 		if (embryo && !translation)
-			leave_source(cf, hi, lo);
+			leave_source(cf, source_hash(cf, hi, lo));
 		return -REASON_STATES_FULL;
 	}
 	__u32 place = p->place, way = place % WAYS;
@@ -135,7 +139,7 @@ checked_once int adopt(__u32 unused)
 	if (translation)
 		low_side(s, way)->track = partner - 1;
 	else if (flags & META_TRACKED)
-		adopt_track(p, low_side(s, way), made);
+		adopt_track(p, low_side(s, way), high_side(s, way), made);
 	count_states(c, cf, 1);
 	if (embryo)
 		count_embryos(1);

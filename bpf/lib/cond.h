@@ -49,6 +49,20 @@ inline_always int is_address(__u32 ifindex, __u64 hi, __u64 lo)
 	return bpf_map_lookup_elem(&addresses, &k) != NULL;
 }
 
+// own_bit is the number of an address in config.own, from 0 to 255. ownBits in Go does the same.
+inline_always __u32 own_bit(__u64 hi, __u64 lo)
+{
+	return (hi * 3 ^ lo) * 0x9e3779b97f4a7c15ULL >> 56;
+}
+
+// perhaps_own: the source may be an address of the host. It is not if this says no.
+inline_always int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
+{
+	__u32 bit = own_bit(hi, lo);
+
+	return cf->own[bit >> 6 & 3] >> (bit & 63) & 1;
+}
+
 inline_always void trie_key(struct table_key *k, __u8 version, __u64 hi, __u64 lo)
 {
 	__u32 words[6] = {160, version, be64(hi), be64(hi) >> 32, be64(lo), be64(lo) >> 32};

@@ -75,6 +75,7 @@ enum reason {
 	REASON_COOKIE,
 	REASON_COOKIE_REFUSED,
 	REASON_COOKIE_REPEATED,
+	REASON_TRACKS_FULL,
 	REASON_DECODE = 64,
 	NUM_REASONS = 128,
 };
@@ -171,7 +172,7 @@ enum result {
 	RES_BAD_TAG,
 	RES_BAD_ICMP,
 };
-enum phase { PHASE_OPENING, PHASE_ESTABLISHED, PHASE_CLOSING, PHASE_CLOSED, PHASE_RESET };
+enum phase { PHASE_OPENING, PHASE_ESTABLISHED, PHASE_CLOSING, PHASE_CLOSED, PHASE_RESET, PHASE_ANSWERED };
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
-enum { LAYOUT = 12 };
+enum { LAYOUT = 13 };

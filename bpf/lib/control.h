@@ -4,7 +4,7 @@
 
 #include "adopt.h"
 
-enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK, OP_CLOCK };
+enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK, OP_CLOCK, OP_BEGIN_MOVE, OP_END_MOVE };
 
 // operate does anything but judging.
 checked_once int operate(__u32 op)
@@ -17,8 +17,6 @@ checked_once int operate(__u32 op)
 		return 0;
 	if (op == OP_REMOVE)
 		return remove_state(in->place, in->tag_word, in->count);
-	if (op == OP_TICK)
-		return start_ticking();
 	if (op == OP_CLOCK) {
 		__s64 now = bpf_ktime_get_coarse_ns(); // first: if the clock moves on in between, ours is late rather than early
 		in->clock = now - (__s64)bpf_jiffies64() * in->clock;
@@ -26,6 +24,10 @@ checked_once int operate(__u32 op)
 	}
 	if (op == OP_ADOPT)
 		return adopt(0);
+	if (op == OP_BEGIN_MOVE) // for tests: what packets find while an entry moves
+		return begin_move(in->place);
+	if (op == OP_END_MOVE)
+		return end_move(in->place);
 	c->p.swept = 0;
 	struct sweep w = {.next = in->place, .sets = cf->sets, .purge = op == OP_PURGE};
 	bpf_loop(in->count, sweep_one, &w, 0);

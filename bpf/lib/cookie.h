@@ -124,9 +124,10 @@ checked_once __u32 read_tcp(struct __sk_buff *skb)
 checked_once int offer_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
-	if (!c || !plain_segment(skb, &c->p))
+	struct config *cf = settings();
+	if (!c || !cf || !plain_segment(skb, &c->p))
 		return 0;
-	if (repeated(&c->p)) {
+	if (repeated(&c->p, cf)) {
 		c->p.offer = OFFER_REPEATED;
 		return 0;
 	}
@@ -298,7 +299,8 @@ inline_always void establish(struct pkt *p)
 	d->edge = p->ack + win;
 	d->win = win;
 	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
-	hatch(place);
+	if (hatch(place))
+		keep_track(place);
 }
 
 // seat_cookie follows the judgement of a redeemed cookie: the packet becomes the acknowledgement again that it is, and if it passes, the stack is told to open the

@@ -164,6 +164,7 @@ inline_always __u8 read_ip4(struct pkt *p, const __u8 *b, __u32 total)
 	p->tos = b[1];
 	p->ip_options = 0;
 	p->ext_hdrs = 0;
+	p->jumbo = 0;
 	return 0;
 }
 
@@ -193,6 +194,7 @@ inline_always __u8 read_ip6(struct pkt *p, const __u8 *b, __u32 total)
 	p->tos = b[0] << 4 | b[1] >> 4;
 	p->ip_options = 0;
 	p->ext_hdrs = 0;
+	p->jumbo = 0;
 	return 0;
 }
 
@@ -210,12 +212,38 @@ inline_always int error_type(__u8 version, __u8 type)
 	return type == 3 || type == 4 || type == 5 || type == 11 || type == 12;
 }
 
-// has_identifier: bytes 4 and 5 of the message name a query and its reply.
-inline_always int has_identifier(__u8 version, __u8 type)
+// asks: an ICMP message of this type is a query. query_of returns the type of the query that it
+// answers, 0 if it is no answer. Both: packet.Packet.ICMPQueryType.
+inline_always int asks(__u8 version, __u8 type)
 {
 	if (version == 6)
-		return type == 128 || type == 129;
-	return type == 8 || type == 0 || (type >= 13 && type <= 18);
+		return type == 128 || type == 139;
+	return type == 8 || type == 13 || type == 15 || type == 17;
+}
+
+inline_always __u8 query_of(__u8 version, __u8 type)
+{
+	if (version == 6)
+		return type == 129 || type == 140 ? type - 1 : 0;
+	return !type ? 8 : type == 14 || type == 16 || type == 18 ? type - 1 : 0;
+}
+
+// icmp_ports returns what stands for the ports of a query or its answer, whose bytes 4 to 7 are
+// `word`, as in flow.KeyOf: for the end that asks the id, for the one that answers the id plus the type
+// of the query. Other messages have none: 0.
+inline_always __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
+{
+	__u32 id = word >> 16, query = query_of(version, type);
+
+	if (asks(version, type))
+		return id << 16 | ((id + type) & 0xffff);
+	return query ? (id + query) << 16 | id : 0;
+}
+
+// icmp_id returns the id from such ports.
+inline_always __u32 icmp_id(__u8 version, __u8 type, __u32 ports)
+{
+	return asks(version, type) ? ports >> 16 : ports & 0xffff;
 }
 
 // essential: section 9.

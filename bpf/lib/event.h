@@ -25,6 +25,18 @@ inline_always void describe(struct event *e, struct pkt *p)
 	e->state = p->v.state;
 }
 
+enum { RING_AVAILABLE = 0 }; // BPF_RB_AVAIL_DATA
+// How much of the ring an event may find taken. What strangers cause as they like, refused packets
+// and captured ones, stops at the half, so that there is room for what is rare; keepalive probes,
+// without which idle connections end, have the last eighth for themselves.
+enum { RING_STRANGERS = EVENT_RING / 2, RING_EVENTS = EVENT_RING / 8 * 7 };
+
+// ring_room: an event may take room in the ring.
+inline_always int ring_room(__u64 most)
+{
+	return bpf_ringbuf_query(&events, RING_AVAILABLE) <= most;
+}
+
 // event_packet tells of the packet at hand and its verdict.
 checked_once int event_packet(__u32 kind)
 {
@@ -32,7 +44,10 @@ checked_once int event_packet(__u32 kind)
 	if (!c)
 		return 0;
 	struct pkt *p = &c->p;
-	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	int refused = kind == EVENT_DROP || kind == EVENT_REFUSE;
+	struct event *e = NULL;
+	if (ring_room(refused ? RING_STRANGERS : RING_EVENTS))
+		e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e) {
 		c->lost++;
 		return 0;
@@ -59,7 +74,9 @@ inline_always void event_end(struct config *cf, struct cpu *c, struct set *s, __
 {
 	if (likely(!listened(cf, EVENT_END)))
 		return;
-	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
+	struct event *e = NULL;
+	if (ring_room(RING_EVENTS))
+		e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e) {
 		c->lost++;
 		return;
@@ -86,9 +103,6 @@ inline_always void event_end(struct config *cf, struct cpu *c, struct set *s, __
 	bpf_ringbuf_submit(e, 0);
 }
 
-// Captured packets take at most half of the ring, so that a flood of them leaves room for events.
-enum { RING_AVAILABLE = 0 }; // BPF_RB_AVAIL_DATA
-
 // event_frame hands the first bytes of the frame to whoever captures, with the verdict.
 checked_once int event_frame(struct __sk_buff *skb, __u32 l2)
 {
@@ -96,7 +110,7 @@ checked_once int event_frame(struct __sk_buff *skb, __u32 l2)
 	if (!c)
 		return 0;
 	struct pkt *p = &c->p;
-	if (bpf_ringbuf_query(&events, RING_AVAILABLE) > EVENT_RING / 2) {
+	if (!ring_room(RING_STRANGERS)) {
 		c->lost++;
 		return 0;
 	}

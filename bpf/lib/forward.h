@@ -144,16 +144,16 @@ inline_always int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, st
 }
 
 // reckon notes what is known of the packet's addresses. It returns the reason to drop the packet for them, or 0.
-checked_once int reckon(__u32 unused)
+checked_once int reckon(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
 	if (!c || !f)
-		return unused;
+		return REASON_SPOOF;
 	struct pkt *p = &c->p;
 	struct party *from = &p->party[DIR_OUT], *to = &p->party[DIR_IN];
 	__u8 wrong;
-	struct way *w = way_of(p, f, &wrong);
+	struct way *w = way_of(skb, p, f, &wrong);
 	if (!w)
 		return REASON_SPOOF;
 	from->known = w->from_pod;
@@ -171,16 +171,32 @@ checked_once int reckon(__u32 unused)
 }
 
 // reckon_again follows a translation: the sender is who it was, though a pod that called itself has become the host.
-inline_always int reckon_again(struct pkt *p)
+inline_always int reckon_again(struct __sk_buff *skb, struct pkt *p)
 {
 	__u64 hi = p->src_hi, lo = p->src_lo;
 
 	p->src_hi = p->was.src_hi;
 	p->src_lo = p->was.src_lo;
-	__u8 wrong = reckon(0);
+	__u8 wrong = reckon(skb);
 	p->src_hi = hi;
 	p->src_lo = lo;
 	return wrong;
+}
+
+// strange refuses a packet that came in with an address of the host as its source, on a host
+// without pods: the stack will not take it, so it makes no state and counts for no source. GO_ON:
+// it is none.
+checked_once int strange(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return TC_ACT_SHOT;
+	struct pkt *p = &c->p;
+
+	if (p->kind != PARSED_IP || p->reason || !claims_host(skb, p))
+		return GO_ON;
+	return drop(skb, p, c, cf, REASON_SPOOF);
 }
 
 // arrive looks at who sent a packet that came in, and translates what came from outside. GO_ON: it has to be judged.
@@ -207,7 +223,7 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 		count_pod_drop(p->party[DIR_OUT].place, DIR_OUT);
 		return drop(skb, p, c, cf, REASON_SPOOF);
 	}
-	__u8 wrong = reckon(0);
+	__u8 wrong = reckon(skb);
 	__u32 from = p->party[DIR_OUT].known;
 	if (unlikely(wrong)) {
 		if (from)
@@ -218,7 +234,7 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
 			return TC_ACT_SHOT;
-		if (r == NAT_DONE && reckon_again(p))
+		if (r == NAT_DONE && reckon_again(skb, p))
 			return drop(skb, p, c, cf, REASON_SPOOF);
 	}
 	return GO_ON;

@@ -13,6 +13,8 @@ inline_always void frag_key(struct pkt *p, struct header *h, struct frag_key *k)
 	k->dst.lo = p->dst_lo;
 	k->id = p->ip_id;
 	k->serial = h->serial;
+	k->recv = p->recv;
+	k->xmit = p->xmit;
 	k->proto = p->version == 4 ? p->proto : 0;
 	k->dir = p->dir;
 }

@@ -143,6 +143,7 @@ checked_once int before_rules(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 
 	__builtin_memset(&p->v, 0, sizeof(p->v));
+	p->proved = 0;
 	p->v.reason = REASON_LOOP;
 	p->current = cf->current & CURRENT_SLOT;
 	if (p->kind != PARSED_IP) {
@@ -154,7 +155,8 @@ checked_once int before_rules(struct __sk_buff *skb)
 		decided_before(p, 0, REASON_DECODE + p->reason);
 		return 0;
 	}
-	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && essential(p)) {
+	// On its way out a forwarded packet's hop limit is one less: it concerns one link only.
+	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
 		decided_before(p, 1, REASON_ESSENTIAL);
 		return 0;
 	}
@@ -179,6 +181,9 @@ inline_always void judge(struct __sk_buff *skb)
 {
 	if (before_rules(skb))
 		by_rules(0);
+	struct cpu *c = this_cpu();
+	if (c && unlikely(c->p.proved))
+		keep_track(c->p.proved - 1);
 }
 
 inline_always void tell_drop(struct pkt *p, struct config *cf)
@@ -188,7 +193,7 @@ inline_always void tell_drop(struct pkt *p, struct config *cf)
 	if (r == REASON_COOKIE) // not dropped but answered
 		return;
 
-	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_EMBRYONIC_SOURCE ? EVENT_REFUSE : EVENT_DROP;
+	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_EMBRYONIC_SOURCE || r == REASON_TRACKS_FULL ? EVENT_REFUSE : EVENT_DROP;
 
 	if (listened(cf, kind))
 		event_packet(kind);

@@ -31,6 +31,16 @@ typedef __u32 __be32;
 #define sized(n, most) (below((n) - 1, most) + 1)
 #define once(x) (*(volatile typeof(x) *)&(x))
 
+// Memory order. Processors other than x86 let loads, and stores, pass each other. BPF as old as Linux
+// 6.1 has no acquire and no release, but two things that order:
+// An atomic operation whose result is used, or an exchange, is a full barrier. Without a use of the
+// result the compiler makes one that orders nothing (BPF_OR without BPF_FETCH, stset on arm64).
+#define or_ordered(p, v) ({ typeof(*(p)) was = __sync_fetch_and_or(p, v); opaque(was); was; })
+#define store_ordered(p, v) __sync_lock_test_and_set(p, v)
+// A load whose address depends on what an earlier load gave comes after it. This is 0, and depends on v;
+// x86 knows that it is 0 and does not wait.
+#define depends_on(v) ({ __u64 zero_of = (v); asm volatile("%0 ^= %0" : "+r"(zero_of)); zero_of; })
+
 #define be16(x) __builtin_bswap16(x)
 #define be32(x) __builtin_bswap32(x)
 #define be64(x) __builtin_bswap64(x)
@@ -108,7 +118,7 @@ struct bpf_timer {
 
 // For bpf_fib_lookup. What it brings back: the next hop in dst, the interface, the MTU of the way in tot_len.
 enum { AF_INET = 2, AF_INET6 = 10 };
-enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7 };
+enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7, FIB_FRAG_NEEDED = 8 };
 
 struct bpf_fib_lookup {
 	__u8 family;

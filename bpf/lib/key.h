@@ -6,6 +6,54 @@
 
 enum keyed { KEY_UNKNOWN, KEY_NONE, KEY_SET };
 
+// A key with a link-local end holds its link, in the upper half of the link-local addresses:
+// flow/link.go says which and why.
+#define LINK_LOCAL (0xfe80ULL << 48)
+#define ON_LINK (1ULL << 40)
+#define ON_LINK_FOUR (1ULL << 41)
+#define LOCAL_FOUR 0xffffa9feULL // 169.254.0.0/16, shifted
+
+inline_always int is_local6(__u64 hi)
+{
+	return hi >> 54 == 0xfe80 >> 6;
+}
+
+// link_local: the key of a conversation between these ends holds a link.
+inline_always int link_local(__u64 sh, __u64 sl, __u64 dh, __u64 dl)
+{
+	return is_local6(sh) || is_local6(dh) ||
+	       (!(sh | dh) && sl >> 16 == LOCAL_FOUR && dl >> 16 == LOCAL_FOUR);
+}
+
+// on_link brings the link into p->key. The order of the ends stays.
+inline_always void on_link(struct pkt *p)
+{
+	struct key *k = &p->key;
+	__u64 link = p->dir == DIR_IN ? p->recv : p->xmit;
+
+	if (!(k->low_hi | k->high_hi)) {
+		k->low_hi = k->high_hi = LINK_LOCAL | ON_LINK_FOUR | link;
+		return;
+	}
+	// Other addresses of fe80::/10 leave no room, and nobody has them.
+	if (is_local6(k->low_hi)) {
+		if (k->low_hi != LINK_LOCAL)
+			p->keyed = KEY_NONE;
+		k->low_hi |= ON_LINK | link;
+	}
+	if (is_local6(k->high_hi)) {
+		if (k->high_hi != LINK_LOCAL)
+			p->keyed = KEY_NONE;
+		k->high_hi |= ON_LINK | link;
+	}
+}
+
+// off_link returns the upper half of an address of a key without the link.
+inline_always __u64 off_link(__u64 hi)
+{
+	return hi >> 48 != 0xfe80 ? hi : hi & ON_LINK_FOUR ? 0 : LINK_LOCAL;
+}
+
 // canonical orders the ends and notes which one sent the packet.
 inline_always void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 dl, __u32 ports, __u8 proto)
 {
@@ -20,11 +68,8 @@ inline_always void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 
 	p->from = swap;
 	p->keyed = KEY_SET;
 	p->hashed = 0;
-}
-
-inline_always __u32 same_ports(__u32 seq)
-{
-	return (seq & 0xffff0000) | seq >> 16;
+	if (unlikely(link_local(sh, sl, dh, dl)))
+		on_link(p);
 }
 
 // quote_headers steps over the quoted IPv6 extension headers from p->at on; p->quote_proto moves along. 0: there is no conversation.
@@ -46,7 +91,9 @@ inline_always int quote_headers(struct __sk_buff *skb, struct pkt *p)
 	return !is_extension(p->quote_proto);
 }
 
-// read_quote sets the key from the packet that an ICMP error quotes, turned round, and p->quote_seq.
+// read_quote sets the key from the packet that an ICMP error quotes, turned round, and p->quote_seq. An
+// error goes to who sent the packet that it is about: one that goes elsewhere belongs to no conversation
+// (CVE-2019-5598). Both addresses are as in the frame, or both as translation left them.
 checked_once int read_quote(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -85,6 +132,8 @@ checked_once int read_quote(struct __sk_buff *skb)
 		if (!quote_headers(skb, p))
 			return 0;
 	}
+	if (sh != p->dst_hi || sl != p->dst_lo)
+		return 0;
 	__u8 proto = p->quote_proto;
 	__u32 ports = 0, icmp = p->version == 4 ? PROTO_ICMP : PROTO_ICMPV6;
 	if (proto == PROTO_TCP || proto == PROTO_UDP || proto == PROTO_SCTP || proto == PROTO_UDPLITE || proto == icmp) {
@@ -93,14 +142,15 @@ checked_once int read_quote(struct __sk_buff *skb)
 		p->quote_seq = get32(p->buf + 4);
 		ports = get32(p->buf);
 		if (proto == icmp) {
-			if (error_type(p->version, p->buf[0]))
+			p->quote_type = p->buf[0];
+			ports = icmp_ports(p->version, p->quote_type, p->quote_seq);
+			if (!ports) // an error, too
 				return 0;
-			ports = has_identifier(p->version, p->buf[0]) ? same_ports(p->quote_seq) : 0;
 		}
 	}
 	canonical(p, sh, sl, dh, dl, ports, proto);
 	p->from ^= 1;
-	return 1;
+	return p->keyed == KEY_SET;
 }
 
 // make_key sets the key of the packet, once.
@@ -119,7 +169,11 @@ inline_always void make_key(struct __sk_buff *skb, struct pkt *p)
 			read_quote(skb);
 			return;
 		}
-		ports = has_identifier(p->version, p->icmp_type) ? same_ports(p->seq) : 0;
+		ports = icmp_ports(p->version, p->icmp_type, p->seq);
+		if (!ports) {
+			p->keyed = KEY_NONE;
+			return;
+		}
 	}
 	canonical(p, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, ports, p->proto);
 }

@@ -80,6 +80,8 @@ checked_once int marked(struct __sk_buff *skb, __u32 l2)
 	if (likely(!(f->masquerade | f->published)))
 		return GO_UP;
 	p->now = coarse_now(cf);
+	p->dir = DIR_OUT;
+	p->xmit = skb->ifindex;
 	read_frame(skb, l2);
 	p->translated = 0;
 	if (p->kind != PARSED_IP || p->reason || !pod_at(p->src_hi, p->src_lo))

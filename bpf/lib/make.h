@@ -2,71 +2,8 @@
 // Making states, docs/design/0003-judgement.md section 5.
 #pragma once
 
+#include "evict.h"
 #include "repeat.h"
-#include "state.h"
-
-// embryos_in returns a bit for each half-open state of a set.
-inline_always __u64 embryos_in(struct tag_line *t)
-{
-	__u64 m = 0, want = TAG_LIVE | TAG_EMBRYO;
-
-#pragma unroll
-	for (int i = 0; i < WAYS; i++) {
-		__u64 differs = (once(t->tag[i]) & want) ^ want;
-		opaque(differs); // or the compiler makes branches of it: 2^16 paths
-		m |= (differs - 1) >> 63 << i;
-	}
-	return m;
-}
-
-// made_at returns when the state at a place was made. It reads a word of the line of addresses, too, which who removes the state will need.
-inline_always __s64 made_at(__u32 place)
-{
-	struct set *s = set_at(place / WAYS);
-	if (!s)
-		return 0;
-	once(s->addr[place % WAYS].low_hi);
-	return low_side(s, place)->created;
-}
-
-// victim returns 1 + the place of the half-open state that would be evicted for p->hash, or 0 if its two sets, a and b, have none: of two that chance picks the older
-// one. Tags tell which states are half-open, so that a flood costs few cache lines.
-inline_always __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a, struct tag_line *b)
-{
-	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets), chance = p->hash >> 40;
-	__u64 in_a = embryos_in(a), in_b = embryos_in(b);
-	// The first at or after a way that chance says, round the corner.
-	chance &= WAYS - 1;
-	in_a = (in_a | in_a << WAYS) >> chance & 0xff;
-	in_b = (in_b | in_b << WAYS) >> chance & 0xff;
-	__u32 aw = (lowest(in_a | 1 << WAYS) + chance) & (WAYS - 1), bw = (lowest(in_b | 1 << WAYS) + chance) & (WAYS - 1);
-	aw += an * WAYS;
-	bw += bn * WAYS;
-	if (in_a && (!in_b || made_at(aw) <= made_at(bw)))
-		return aw + 1;
-	return in_b ? bw + 1 : 0;
-}
-
-// evict_at removes the state at a place if it is still half-open.
-inline_always int evict_at(__u32 place)
-{
-	struct tag_line *t = tags_at(place / WAYS);
-	__u64 tag = t ? once(t->tag[place % WAYS]) : 0;
-
-	return tag & TAG_EMBRYO && remove_state(place, tag, GONE_RECLAIMED);
-}
-
-// evict removes a half-open state from the two sets of p->hash.
-checked_once int evict(__u32 sets)
-{
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	if (!c || !cf)
-		return 0;
-	struct tag_line *a = tags_at(first_set(c->p.hash, sets)), *b = tags_at(second_set(c->p.hash, sets));
-	__u32 found = a && b ? victim(&c->p, cf, a, b) : 0;
-	return found && evict_at(found - 1);
-}
 
 // reclaimable returns the tag of the state at a place if it has expired or its TCP connection is closed, 0 if not. It does not remove it itself: its
 // stack and that of remove_state would add up.
@@ -207,10 +144,10 @@ inline_always __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32
 	return a == n ? b : a;
 }
 
-// move takes the entry at a place to its other set, if there is room. The tag of the old place decides whether it was moved, hatched or removed, and the flag
-// there whether its track was left: each happens once. A packet that has found the old place and writes to it at this very moment may lose what it
-// wrote, the numbers of one segment: the next one that counts moves them on.
-checked_once int move(__u32 place)
+// begin_move claims the place in its other set to which the entry at a place will move, if there is room. The tag of the old place decides whether it was moved,
+// hatched or removed, and the flag there whether its track was left: each happens once. At every moment look-ups find the entry in one of its places. A packet that has
+// found the old one and writes to it when it was copied loses what it wrote, the numbers of one segment: the next one that counts moves them on.
+checked_once int begin_move(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -237,22 +174,41 @@ checked_once int move(__u32 place)
 		return 0;
 	if (__sync_val_compare_and_swap(&t->tag[at], old, quick_claim(tag)) != old)
 		return 0;
-	// Everything is copied twice: first so that what follows finds it in the cache, and the moment in which the entry is nowhere is short.
-	o->addr[at] = s->addr[way];
-	*low_side(o, at) = *low_side(s, way);
-	*high_side(o, at) = *high_side(s, way);
-	barrier();
-	if (__sync_val_compare_and_swap(&from->tag[way], tag, TAG_CLAIMED) != tag) { // it ended meanwhile
+	// From here on the old place is ours. Look-ups find it until they find the new one.
+	if (__sync_val_compare_and_swap(&from->tag[way], tag, tag ^ TAG_LIVE ^ TAG_MOVING) != tag) { // it ended meanwhile
 		__sync_lock_test_and_set(&t->tag[at], free_tag(p->now));
 		return 0;
 	}
+	p->moved = to * WAYS + at + 1;
+	return p->moved;
+}
+
+// end_move ends what begin_move has begun at a place.
+checked_once int end_move(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	__u32 moved = c->p.moved - 1, way = place % WAYS, at = moved % WAYS;
+	struct set *s = set_at(place / WAYS), *o = set_at(moved / WAYS);
+	struct tag_line *from = tags_at(place / WAYS), *t = tags_at(moved / WAYS);
+	if (!s || !o || !from || !t)
+		return 0;
+	__u64 tag = once(from->tag[way]) ^ TAG_LIVE ^ TAG_MOVING;
 	__u32 flags = __sync_fetch_and_and(&low_side(s, way)->flags, ~META_TRACKED);
+	o->addr[at] = s->addr[way];
 	*low_side(o, at) = *low_side(s, way);
 	*high_side(o, at) = *high_side(s, way);
 	low_side(o, at)->flags |= flags & META_TRACKED;
-	__sync_lock_test_and_set(&from->tag[way], free_tag(p->now));
 	__sync_lock_test_and_set(&t->tag[at], tag);
+	__sync_lock_test_and_set(&from->tag[way], free_tag(c->p.now));
 	return 1;
+}
+
+// move takes the entry at a place to its other set, if there is room.
+inline_always int move(__u32 place)
+{
+	return begin_move(place) && end_move(place);
 }
 
 // make_way moves an entry out of the two sets of p->hash, so that they can be filled further before anything has to go.
@@ -347,15 +303,19 @@ inline_always void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u32
 	if (p->track)
 		meta |= META_TRACKED;
 	// What the first packet tells is set here, by plain stores: nobody sees the entry yet, and an atomic operation would wait for its cold line.
-	__u32 first = META_MADE | (proto == PROTO_TCP ? first_flags(p) : SIDE_SEEN);
+	__u32 first = META_MADE | (proto != PROTO_TCP ? SIDE_SEEN : meta & META_LOOSE ? picked_flags(p) : first_flags(p));
 	low->flags = meta | META_EMBRYO | (p->from ? 0 : first);
 	high->flags = meta | (p->from ? first : 0);
 	low->rule = high->rule = id;
 	low->track = p->track;
 	// The clock may show 0 for the other end, which has sent nothing: its last packet is as old as the state.
-	low->created = high->created = low->last = high->last = p->now;
+	low->created = low->last = high->last = p->now;
+	high->created = p->track ? p->track_era : 0;
 	if (proto == PROTO_TCP) {
-		begin(d, p);
+		if (meta & META_LOOSE)
+			pick_up(d, p);
+		else
+			begin(d, p);
 		return;
 	}
 	if (proto == PROTO_SCTP) {
@@ -367,30 +327,11 @@ inline_always void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u32
 	d->bytes = p->len;
 }
 
-// masked_tuple sets p->masked: what a limit counts by.
-inline_always void masked_tuple(struct pkt *p, struct code *r)
-{
-	struct masked *m = &p->masked;
-	__u8 mask = r->mask;
-	__u32 ports = p->from ? p->key.ports << 16 | p->key.ports >> 16 : p->key.ports;
-
-	m->src_hi = mask & LIMIT_SRC_ADDR ? p->src_hi : 0;
-	m->src_lo = mask & LIMIT_SRC_ADDR ? p->src_lo : 0;
-	m->dst_hi = mask & LIMIT_DST_ADDR ? p->dst_hi : 0;
-	m->dst_lo = mask & LIMIT_DST_ADDR ? p->dst_lo : 0;
-	m->ports = ports & ((mask & LIMIT_SRC_PORT ? 0xffff0000 : 0) | (mask & LIMIT_DST_PORT ? 0xffff : 0));
-	m->rule = r->id;
-	m->proto = p->key.proto;
-	m->pad = 0;
-}
-
 // forget_track undoes enter_track for a state that was not made.
 inline_always void forget_track(struct pkt *p)
 {
-	struct track *t = p->track ? track_at(p->track - 1) : NULL;
-
-	if (t)
-		__sync_fetch_and_add(&t->count, -1);
+	if (p->track)
+		add_track(track_at(p->track - 1), p->track_era, -1ULL);
 }
 
 inline_always void begin_cookies(struct gauge *g, struct config *cf)
@@ -401,6 +342,9 @@ inline_always void begin_cookies(struct gauge *g, struct config *cf)
 		__sync_fetch_and_add(&g->cookie_turns, 1);
 }
 
+// Half-open states may be more than allowed by one in EMBRYOS_OVER.
+enum { EMBRYOS_OVER = 8 };
+
 // room makes sure that there may be one more state, and returns 0 or the reason why not.
 inline_always int room(struct cpu *c, struct config *cf)
 {
@@ -410,10 +354,18 @@ inline_always int room(struct cpu *c, struct config *cf)
 
 	if (!g)
 		return REASON_STATES_FULL;
-	if (unlikely(g->embryos >= cf->max_embryonic / COOKIES_FROM))
+	if (unlikely(g->embryos - g->answered >= cf->max_embryonic / COOKIES_FROM))
 		begin_cookies(g, cf);
-	if (g->embryos >= cf->max_embryonic && p->offer != OFFER_REDEEMED && !evict(cf->sets))
-		return REASON_EMBRYONIC_FULL;
+	__s64 over = g->embryos - (__s64)cf->max_embryonic;
+	if (over >= 0 && p->offer != OFFER_REDEEMED) {
+		// Where its two sets hold no half-open state the newcomer is one too many. Others make up for it.
+		if (!evict(cf->sets)) {
+			if (over >= cf->max_embryonic / EMBRYOS_OVER)
+				return REASON_EMBRYONIC_FULL;
+		} else if (over > 0) {
+			evict(cf->sets);
+		}
+	}
 	if (g->states + c->pending >= cf->max_states && !reclaim(cf, p))
 		return REASON_STATES_FULL;
 	return 0;
@@ -445,10 +397,11 @@ checked_once int make_state(__u32 slot)
 	key_hash(p, cf, r->flow);
 	p->track = 0;
 	if (r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT) {
-		masked_tuple(p, r);
+		__u32 ports = p->from ? p->key.ports << 16 | p->key.ports >> 16 : p->key.ports;
+		masked_tuple(&p->masked, r, (struct address *)&p->src_hi, (struct address *)&p->dst_hi, ports, p->key.proto);
 		p->track = enter_limit(r->limit);
 		if (!p->track)
-			return REASON_LIMIT;
+			return p->no_track ? REASON_TRACKS_FULL : REASON_LIMIT;
 	}
 	int offered = p->offer == OFFER_COOKIE || p->offer == OFFER_REPEATED;
 	if (unlikely(offered) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) && p->v.state != USE_NEW) {
@@ -459,11 +412,19 @@ checked_once int make_state(__u32 slot)
 		p->v.answer = ANSWER_COOKIE;
 		return REASON_COOKIE;
 	}
-	if (!enter_source(p->offer == OFFER_REDEEMED ? 0 : cf->max_source, cf, p->src_hi, p->src_lo)) {
-		forget_track(p);
-		return REASON_EMBRYONIC_SOURCE;
+	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
+	__u32 had = enter_source(cf, source), many = had >= cf->source_from && p->offer != OFFER_REDEEMED;
+	int why = 0;
+	if (unlikely(many)) {
+		p->source = source;
+		__u32 found = source_victim(had);
+		if (found == SOURCE_REFUSED)
+			why = REASON_EMBRYONIC_SOURCE;
+		else if (found)
+			evict_at(found - 1, GONE_SOURCE);
 	}
-	int why = room(c, cf);
+	if (!why)
+		why = room(c, cf);
 	if (!why && !place_for(cf, p))
 		why = REASON_STATES_FULL;
 	__u32 place = p->place, way = place % WAYS;
@@ -471,13 +432,15 @@ checked_once int make_state(__u32 slot)
 	struct tag_line *tags = why ? NULL : tags_at(place / WAYS);
 	if (!s || !tags) {
 		forget_track(p);
-		leave_source(cf, p->src_hi, p->src_lo);
+		leave_source(cf, source);
 		return why ? why : REASON_STATES_FULL;
 	}
 	fill(p, s, way, r->id, r->flags & CODE_LIBERAL ? META_LIBERAL : 0, p->key.proto);
 	count_new(c, cf);
 	__sync_lock_test_and_set(&tags->tag[way], p->tag | TAG_EMBRYO);
-	new_phase(s, place, p->key.proto); // a first packet may end what it begins
+	if (unlikely(many))
+		remember_turn(place);
+	new_phase(p, s, place, p->key.proto); // a first packet may end what it begins
 	settle(place);
 	remember(p, r->flow, LOOK_HIT, r->id);
 	return 0;

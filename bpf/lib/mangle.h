@@ -23,6 +23,12 @@ inline_always __u32 checksum_at(struct pkt *p, __u8 proto)
 	return 0;
 }
 
+// never_zero: a checksum of 0 would say that there is none, RFC 768, or is not allowed, RFC 3828 3.1.
+inline_always __u64 never_zero(__u8 proto)
+{
+	return proto == PROTO_UDP || proto == PROTO_UDPLITE ? BPF_F_MARK_MANGLED_0 : 0;
+}
+
 inline_always void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl, __u64 dh, __u64 dl)
 {
 	if (p->version == 4) {
@@ -57,7 +63,7 @@ inline_always long mangle_addresses(struct __sk_buff *skb, struct pkt *p)
 	__u64 diff = (__u32)(four ? bpf_csum_diff(old, 8, new, 8, 0) : bpf_csum_diff(old, 32, new, 32, 0));
 	__u32 at = p->frag & FRAG_LATER ? 0 : checksum_at(p, p->proto);
 	if (at && p->proto != PROTO_ICMP) {
-		__u64 flags = p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
+		__u64 flags = never_zero(p->proto);
 		if (pseudo_replace(skb, p, p->l3 + p->l4 + at, diff, flags) < 0)
 			return -1;
 	}
@@ -75,13 +81,15 @@ inline_always long mangle_ports(struct __sk_buff *skb, struct pkt *p)
 	if (p->frag & FRAG_LATER || now == p->was.ports || !at)
 		return 0;
 	if (is_icmp(p)) {
-		__be16 old = be16(p->was.ports >> 16), new = be16(now >> 16);
+		__u8 version = p->version, type = p->icmp_type;
+		__be16 old = be16(icmp_id(version, type, p->was.ports));
+		__be16 new = be16(icmp_id(version, type, now));
 		if (bpf_l4_csum_replace(skb, start + at, old, new, 2) < 0)
 			return -1;
 		return bpf_skb_store_bytes(skb, start + 4, &new, 2, 0);
 	}
 	__be32 old = be32(p->was.ports), new = be32(now);
-	if (bpf_l4_csum_replace(skb, start + at, old, new, 4 | (p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0)) < 0)
+	if (bpf_l4_csum_replace(skb, start + at, old, new, 4 | never_zero(p->proto)) < 0)
 		return -1;
 	return bpf_skb_store_bytes(skb, start, &new, 4, 0);
 }
@@ -106,7 +114,7 @@ inline_always long mangle_plain(struct __sk_buff *skb, struct pkt *p)
 	__be32 *old = p->old_words, *new = p->new_words;
 	struct tuple *w = &p->was;
 	__u32 start = p->l3 + IP4_CHECKSUM, at = p->l3 + 20 + checksum_at(p, p->proto);
-	__u64 mangled = p->proto == PROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
+	__u64 mangled = never_zero(p->proto);
 
 	if (bpf_skb_load_bytes(skb, start, p->buf, 2) < 0)
 		return -1;
@@ -168,11 +176,13 @@ inline_always long mangle_quote(struct __sk_buff *skb, struct pkt *p)
 		return 0;
 	int icmp = proto == PROTO_ICMP || proto == PROTO_ICMPV6;
 	__u32 at = p->l3 + p->at + (icmp ? 4 : 0);
-	__be32 was = 0, ports = be32(g->ports << 16 | g->ports >> 16);
+	__u32 turned = g->ports << 16 | g->ports >> 16;
+	__be32 was = 0, ports = be32(turned);
 	if (bpf_skb_load_bytes(skb, at, &was, 4) < 0)
 		return -1;
 	if (icmp)
-		ports = (ports & 0xffff) | (was & 0xffff0000); // little endian: the id lies first
+		// little endian: the id lies first
+		ports = be16(icmp_id(p->version, p->quote_type, turned)) | (was & 0xffff0000);
 	if (bpf_l4_csum_replace(skb, sum, was, ports, 4) < 0)
 		return -1;
 	return bpf_skb_store_bytes(skb, at, &ports, 4, 0);

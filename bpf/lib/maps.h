@@ -18,6 +18,15 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
+// The same for weir_call: the loader puts it in the place of cpus there. Before Linux 6.3 a packet may
+// interrupt BPF_PROG_TEST_RUN, and would write over what an adoption is about to use.
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu);
+} call_cpus SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -59,10 +68,10 @@ struct table {
 	__uint(value_size, sizeof(__u32));
 };
 
-// Tables by their lasting ids.
+// Tables by their ids. There is room for those of two rule sets, of which one replaces the other.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 8192);
 	__type(key, __u32);
 	__array(values, struct table);
 } tables SEC(".maps");
@@ -179,7 +188,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 8192);
+	__uint(max_entries, 16384);
 	__type(key, struct label_key);
 	__type(value, struct label);
 } labels SEC(".maps");

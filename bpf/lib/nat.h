@@ -8,15 +8,15 @@
 #include "judge.h"
 #include "pod.h"
 
-enum { NAT_TRIES = 32 };
+enum { NAT_TRIES = 32, NODE_QUERY = 139 };
 #define NAT_TOUCH 1000000000LL // how exact the time of the last packet is: lines that both directions read are rarely written
 
-// ports_of are what a translation calls ports: the id of an ICMP query stands for both.
+// ports_of are what a translation calls ports: those of struct key.
 inline_always __u32 ports_of(struct pkt *p)
 {
 	if (!is_icmp(p))
 		return p->ports;
-	return has_identifier(p->version, p->icmp_type) ? same_ports(p->seq) : 0;
+	return icmp_ports(p->version, p->icmp_type, p->seq);
 }
 
 inline_always void tuple_of(struct pkt *p, struct tuple *t)
@@ -42,8 +42,8 @@ inline_always void become(struct pkt *p, struct tuple *t)
 		return;
 	if (!is_icmp(p))
 		p->ports = t->ports;
-	else if (has_identifier(p->version, p->icmp_type))
-		p->seq = (t->ports & 0xffff0000) | (p->seq & 0xffff);
+	else if (ports_of(p))
+		p->seq = icmp_id(p->version, p->icmp_type, t->ports) << 16 | (p->seq & 0xffff);
 }
 
 // nat_find looks for the translation of p->key and sets p->place.
@@ -245,12 +245,16 @@ checked_once int nat_make(struct __sk_buff *skb, __u32 source)
 // try_port tries to make the translation with one source port.
 inline_always int try_port(struct __sk_buff *skb, struct pkt *p, __u32 port)
 {
-	p->goal.ports = port << 16 | (is_icmp(p) ? port : p->goal.ports & 0xffff);
+	if (is_icmp(p))
+		p->goal.ports = icmp_ports(p->version, p->icmp_type, port << 16);
+	else
+		p->goal.ports = port << 16 | (p->goal.ports & 0xffff);
 	return nat_make(skb, META_SOURCE);
 }
 
 // masquerade hides the source of the packet behind p->goal.src, with a port that nobody uses: its own if it lies in the range, else a keyed hash and
-// what follows. Ids of ICMP queries may have any value; what has no ports, and SCTP, whose checksum covers them, keeps what it has. p->was and p->goal are
+// what follows. Ids of ICMP queries may have any value, but that
+// of a node information query is the question; what has no ports, and SCTP, whose checksum covers them, keeps what it has. p->was and p->goal are
 // set but for the goal's port. It returns 0 or a reason.
 checked_once int masquerade(struct __sk_buff *skb)
 {
@@ -261,7 +265,7 @@ checked_once int masquerade(struct __sk_buff *skb)
 		return REASON_NAT_PORTS;
 	struct pkt *p = &c->p;
 	struct tuple *t = &p->was;
-	int icmp = is_icmp(p), movable = p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
+	int icmp = is_icmp(p), named = icmp && p->icmp_type != NODE_QUERY, movable = p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
 	__u32 own = t->ports >> 16;
 
 	p->at = icmp ? 0 : f->port_lo;
@@ -269,7 +273,7 @@ checked_once int masquerade(struct __sk_buff *skb)
 	p->left = hash5(cf->seed, t->src_hi, t->src_lo, t->dst_hi, t->dst_lo, t->ports);
 	if (!movable || own - p->at < p->end) {
 		int why = try_port(skb, p, own);
-		if (why != REASON_NAT_PORTS || (!movable && !(icmp && own)))
+		if (why != REASON_NAT_PORTS || (!movable && !(named && own)))
 			return why;
 	}
 	for (__u32 i = 0; i < NAT_TRIES; i++) {

@@ -20,7 +20,7 @@ inline_always void forget_note(__u32 place)
 	__u64 *note = note_at(place / WAYS);
 
 	if (note)
-		once(*note) = 0;
+		store_ordered(note, 0); // behind the change, or the sweep would note the state as it was
 }
 
 // note_of is a note for a line of tags: the time in its upper half, and what the tags, and all that the agent may have changed, come to in the lower.

@@ -17,19 +17,16 @@ inline_always int make_own(struct __sk_buff *skb, struct pkt *p)
 	return why;
 }
 
-// call_own carries what the host says to itself: to a pod, if it is meant for a published port.
-checked_once int call_own(struct __sk_buff *skb)
+// translate_own finds or makes the translation of a call of the host to one of its own ports, and sets
+// the fields of the packet. GO_ON: it goes to a pod.
+inline_always int translate_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf,
+				struct forwarding *f)
 {
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	struct forwarding *f = ways();
-	if (!c || !cf || !f)
-		return GO_UP;
-	struct pkt *p = &c->p;
-
-	p->translated = 0;
-	if (p->kind != PARSED_IP || p->reason || !f->published || p->frag & (FRAG_FIRST | FRAG_LATER))
-		return GO_UP;
+	p->dir = DIR_OUT; // of the note by which later fragments follow the first
+	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
+		tuple_of(p, &p->before);
+	if (p->frag & FRAG_LATER)
+		return nat_fragment(0) ? GO_ON : GO_UP;
 	make_key(skb, p);
 	if (p->is_error || p->keyed != KEY_SET)
 		return GO_UP;
@@ -44,6 +41,27 @@ checked_once int call_own(struct __sk_buff *skb)
 			return drop(skb, p, c, cf, why);
 	}
 	become(p, &p->goal);
+	if (p->frag & FRAG_FIRST)
+		nat_fragment(1);
+	return GO_ON;
+}
+
+// call_own carries what the host says to itself: to a pod, if it is meant for a published port.
+checked_once int call_own(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct forwarding *f = ways();
+	if (!c || !cf || !f)
+		return GO_UP;
+	struct pkt *p = &c->p;
+
+	p->translated = 0;
+	if (p->kind != PARSED_IP || p->reason || !f->published)
+		return GO_UP;
+	int r = translate_own(skb, p, c, cf, f);
+	if (r != GO_ON)
+		return r;
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (!to)
 		return TC_ACT_SHOT;
@@ -52,9 +70,10 @@ checked_once int call_own(struct __sk_buff *skb)
 	p->xmit = to->ifindex;
 	if (mangle(skb) < 0 || store_macs(skb, p) < 0)
 		return TC_ACT_SHOT;
-	if (p->proto == PROTO_TCP || p->len <= to->mtu)
+	if (p->proto == PROTO_TCP || (p->len <= to->mtu && !(p->frag & (FRAG_FIRST | FRAG_LATER))))
 		return bpf_redirect(p->xmit, 0);
-	// The loopback had room for it, the pod's interface has not, and it is too late to make fragments: it goes in whole, beside the queue.
+	// The loopback had room for it, the pod's interface has not, and it is too late to make fragments: it goes in whole, beside the queue. So do all the
+	// fragments of what was too large for the loopback, too: a short one must not overtake the first.
 	skb->mark = cf->local_mark & ~MARK_KIND;
 	return bpf_redirect(p->xmit, BPF_F_INGRESS);
 }

@@ -103,6 +103,17 @@ inline_always __u32 extension_size(__u8 proto, const __u8 *b, __u32 left)
 	return size > left ? 0 : size;
 }
 
+enum { JUMBO_HEADER = 8 };
+
+// is_super: the first header of an IPv6 packet, whose bytes are in p->buf, is the one by which the
+// kernel says how long a super-packet above 64 KiB is (BIG TCP, struct hop_jumbo_hdr). It is taken
+// away when segments are made of it, so rules do not see it.
+inline_always int is_super(struct __sk_buff *skb, struct pkt *p)
+{
+	return skb->gso_size && p->l4 == 40 && p->len > 40 + 65535 && !p->buf[1] && p->buf[2] == 0xc2 &&
+	       p->buf[3] == 4 && get32(p->buf + 4) == p->len - 40;
+}
+
 // extensions walks the IPv6 extension headers, section 5.6, and reports whether the decode ends here.
 inline_always int extensions(struct __sk_buff *skb, struct pkt *p)
 {
@@ -129,6 +140,12 @@ inline_always int extensions(struct __sk_buff *skb, struct pkt *p)
 			return 1;
 		}
 		__u8 next = p->buf[0];
+		if (proto == PROTO_HOPBYHOP && is_super(skb, p)) {
+			p->jumbo = JUMBO_HEADER;
+			p->proto = next;
+			p->l4 += JUMBO_HEADER;
+			continue;
+		}
 		if (proto == PROTO_FRAGMENT) {
 			__u32 word = get16(p->buf + 2), front = p->l4 - 40;
 			p->ext_hdrs |= EXT_FRAGMENT;

@@ -30,7 +30,7 @@ struct forwarding {
 	__u32 plain;	  // bpf_redirect in place of bpf_redirect_peer
 	__u32 port_lo, port_hi; // ports to choose from, inclusive
 	__u32 serial;		// raised whenever pods or cards have changed
-	__u32 pad;
+	__u32 route_mtus;	// how many routes have an MTU of their own
 	struct address four, six; // addresses of the host as seen by a pod whose port was called at a loopback address
 };
 
@@ -68,9 +68,10 @@ enum { MASK_SOURCE = 1, MASK_EXCEPT = 2 };
 struct nat_frag_key {
 	struct address src, dst;
 	__u32 id;
+	__u32 recv; // the interface that the first came in by
 	__u8 proto;
 	__u8 dir;
-	__u8 pad[2];
+	__u8 pad[6];
 };
 
 struct nat_frag {
@@ -138,6 +139,15 @@ struct {
 	__type(key, struct table_key);
 	__type(value, __u32);
 } masked_sources SEC(".maps");
+
+// The MTU of routes that have one of their own, bytes, by prefix: the least of all routes that cover it.
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 20);
+	__type(key, struct table_key);
+	__type(value, __u32);
+} route_mtus SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

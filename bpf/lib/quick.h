@@ -15,16 +15,20 @@ struct brief {
 
 enum { QUICK_TCP = SIDE_SEEN | SIDE_ACKED, NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_EMBRYO };
 
+// Both look at the tag again, at `at`, just before they write: whoever loses the processor to others
+// between the look-up and here, waiting for cold lines, may find that the entry has become another's.
+
 // quick_udp counts a packet of a live state; META_PEER says without a look at the other side which lifetime it has. It may be missing where the other end
 // has answered, so without it the shorter one counts.
-inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 len)
+inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 len, __u64 *at,
+			    __u64 tag)
 {
 	__u32 flags = d->flags;
 	__s64 life = cf->life_udp_reply;
 
 	if (!(flags & META_PEER) && cf->life_udp < life)
 		life = cf->life_udp;
-	if (!(flags & SIDE_SEEN) || now > d->last + life)
+	if (!(flags & SIDE_SEEN) || unproved(flags) || now > d->last + life || !same_tag(once(*at), tag))
 		return 0;
 	d->last = now;
 	d->packets++;
@@ -33,7 +37,8 @@ inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 
 }
 
 // quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8 of docs/design/0003-judgement.md section 8.
-inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t, __s64 now)
+inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t, __s64 now,
+			    __u64 *at, __u64 tag)
 {
 	__u32 mine = once(d->flags), peer = once(o->flags), any = mine | peer;
 
@@ -47,7 +52,7 @@ inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, s
 	__u32 end = seq + t->rest - header, edge = once(o->edge), sent = once(o->end);
 	if (before(edge, seq) || before(edge + 1, end) || before(end, once(d->end) - max32(o->win, SLACK)))
 		return 0;
-	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)))
+	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)) || !same_tag(once(*at), tag))
 		return 0;
 	__u32 scale = mine & peer & SIDE_SCALED ? mine >> 8 & 15 : 0;
 	__u32 win = (t->bits & 0xffff) << scale;
@@ -67,10 +72,12 @@ inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 t
 {
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		if (same_tag(once(t->tag[i]), tag)) {
-			struct set *s = set_at(n);
+		__u64 have = once(t->tag[i]);
+		if (same_tag(have, tag)) {
+			__u32 in = n + depends_on(have); // the entry is read after the tag that published it
+			struct set *s = set_at(in);
 			if (s && s->addr[i].low_lo == e->a_lo && s->addr[i].high_lo == e->b_lo && s->addr[i].low_hi == e->a_hi && s->addr[i].high_hi == e->b_hi) {
-				p->place = n * WAYS + i;
+				p->place = in * WAYS + i;
 				return 1;
 			}
 		}
@@ -197,18 +204,23 @@ checked_once int quick_new(__u32 reads)
 	if (!m || !(m->slot & MEMO_KEEP) || p->tags || !p->spare)
 		return 0;
 	__s64 embryos = g->embryos;
-	if (unlikely(embryos >= cf->max_embryonic / COOKIES_FROM))
+	if (unlikely(embryos - g->answered >= cf->max_embryonic / COOKIES_FROM))
 		begin_cookies(g, cf);
 	__u32 full = embryos >= cf->max_embryonic, old = full ? victim(p, cf, a, b) : 0;
-	if ((full && !old) || g->states + c->pending - full >= cf->max_states || !enter_source(cf->max_source, cf, p->src_hi, p->src_lo))
+	if ((full && !old) || g->states + c->pending - full >= cf->max_states)
 		return 0;
-	__u32 claimed = (!full || evict_at(old - 1)) && claim_spare(p, quick_claim(p->tag)), place = p->place;
+	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
+	if (unlikely(enter_source(cf, source) >= cf->source_from)) {
+		leave_source(cf, source);
+		return 0;
+	}
+	__u32 claimed = (!full || evict_at(old - 1, GONE_RECLAIMED)) && claim_spare(p, quick_claim(p->tag)), place = p->place;
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	if (unlikely(!claimed || !s || !t || twins(p, a, b) != 1)) {
 		if (claimed)
 			unclaim(p, place);
-		leave_source(cf, p->src_hi, p->src_lo);
+		leave_source(cf, source);
 		return 0;
 	}
 	count_new(c, cf);
@@ -315,8 +327,16 @@ checked_once int known(struct __sk_buff *skb, __u32 l2)
 		return 0;
 	if (!p->unknown)
 		expect(an, hash);
-	if (!quick_find(p, a, an, tag, &e) && !quick_find(p, o, bn, tag, &e)) {
+	struct tag_line *line = a;
+	int found = quick_find(p, a, an, tag, &e);
+	if (!found) {
+		line = o;
+		found = quick_find(p, o, bn, tag, &e);
+	}
+	if (!found) {
 		p->unknown = 1;
+		if (unlikely(link_local(e.a_hi, e.a_lo, e.b_hi, e.b_lo)))
+			return 0; // their keys hold more than was looked for
 		p->hash = hash;
 		p->tag = tag;
 		p->spare = 0;
@@ -351,7 +371,9 @@ checked_once int known(struct __sk_buff *skb, __u32 l2)
 	if (!r)
 		return 0;
 	__s64 now = p->now;
-	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, e.len) : !quick_tcp(cf, mine, peer, &e, now))
+	__u64 *at = &line->tag[place & (WAYS - 1)];
+	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, e.len, at, tag) :
+				 !quick_tcp(cf, mine, peer, &e, now, at, tag))
 		return 0;
 	p->len = e.len;
 	passes(p, USE_HIT, r->id, r->number, r->slot);
@@ -363,6 +385,11 @@ checked_once int known(struct __sk_buff *skb, __u32 l2)
 inline_always int quick(struct __sk_buff *skb, struct config *cf, __u32 l2)
 {
 	int r = known(skb, l2);
+	struct cpu *c = this_cpu();
 
+	// Whether it comes from who it says, the long way finds out.
+	if (r == KNOWN_NEW && c && c->p.dir == DIR_IN &&
+	    unlikely(perhaps_own(cf, c->p.src_hi, c->p.src_lo)))
+		return 0;
 	return r == KNOWN_NEW ? quick_new(once(cf->current) >> CURRENT_READS) : r;
 }

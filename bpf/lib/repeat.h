@@ -3,7 +3,7 @@
 // many answers. A client that has lost the answer asks again after a second (RFC 6298 section 2).
 #pragma once
 
-#include "event.h"
+#include "table.h"
 
 enum { ANSWERED = 1024 };
 #define REPEAT_TIME 500000000 // ns; as long as the kernel by itself, net.ipv4.tcp_invalid_ratelimit
@@ -28,11 +28,14 @@ inline_always struct answered *answered_at(__u64 syn)
 	return bpf_map_lookup_elem(&answered, &index);
 }
 
-// repeated: the SYN at hand says what was answered. It notes in p->syn which one it is, if the short way has found that out.
-inline_always int repeated(struct pkt *p)
+// repeated: the SYN at hand says what was answered. It notes in p->syn which one it is. Its hash has
+// keys, so that nobody else's SYN can be made to look like it.
+inline_always int repeated(struct pkt *p, struct config *cf)
 {
-	p->syn = p->missed ? (p->hash ^ p->seq) * 0x9e3779b97f4a7c15ULL : 0;
-	struct answered *a = p->syn ? answered_at(p->syn) : NULL;
+	__u64 rest = (__u64)p->ports << 32 | p->seq;
+
+	p->syn = hash5(cf->seed, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, rest);
+	struct answered *a = answered_at(p->syn);
 
 	return a && a->syn == p->syn && p->now < a->until;
 }
@@ -40,7 +43,7 @@ inline_always int repeated(struct pkt *p)
 // note_answered notes that the SYN at hand is answered.
 inline_always void note_answered(struct pkt *p)
 {
-	struct answered *a = p->syn ? answered_at(p->syn) : NULL;
+	struct answered *a = answered_at(p->syn);
 
 	if (!a)
 		return;

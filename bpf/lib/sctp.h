@@ -38,5 +38,7 @@ inline_always int step_sctp(struct side *d, struct side *o, struct pkt *p)
 	if (chunk_ends(p))
 		set_flags(d, SIDE_RST);
 	touch(d, p);
+	if (d->flags & META_MADE && o->flags & SIDE_SEEN && p->chunk != CHUNK_INIT)
+		set_flags(d, SIDE_PROVED);
 	return RES_HIT;
 }

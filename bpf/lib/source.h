@@ -1,19 +1,43 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // How many half-open states each source has: two cells of one table of counters, by a keyed hash of the source, of which the lower counts.
-// A source that shares both its cells with others of many states is taken for one of many: two addresses do so once in 2^27 pairs.
+// There are two cells for each half-open state that there may be, so a source with none is taken for one of n only if both its cells hold n strangers' states:
+// with four, and all cells as full as they get, once in 2,700.
+//
+// A source that has as many as it may makes room by one of its own: what a source with many makes is remembered in a ring, whose slots a hash spreads over
+// one array. A slot comes up again after a number of turns, and names one of the oldest then.
 #pragma once
 
 #include "event.h"
 
-enum { SOURCE_CELLS = 1 << 14 };
+enum { SOURCE_LINE = 16, SOURCE_TURNS = 4096, SOURCE_LOOKS = 8 };
+
+struct source_line {
+	__u32 cell[SOURCE_LINE];
+};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SOURCE_CELLS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct source_line);
+} sources SEC(".maps");
+
+// 1 + the place of a state. Whoever reads it looks whose that is.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} sources SEC(".maps");
+} source_ring SEC(".maps");
+
+// How many states sources with many have made, by a hash of the source.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SOURCE_TURNS);
+	__type(key, __u32);
+	__type(value, __u32);
+} source_turns SEC(".maps");
 
 // source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, of which one host has all that follow.
 inline_always __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
@@ -27,34 +51,31 @@ inline_always __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 }
 
 // source_cell returns one of the two cells of a hash, which are never the same.
-inline_always __u32 *source_cell(__u64 hash, __u32 second)
+inline_always __u32 *source_cell(struct config *cf, __u64 hash, __u32 second)
 {
-	__u32 n = (__u32)hash % SOURCE_CELLS;
+	__u32 n = (__u32)hash & cf->source_mask, apart = hash >> 32 & cf->source_mask;
 
 	if (second)
-		n ^= 1 + (hash >> 32) % (SOURCE_CELLS - 1);
-	return bpf_map_lookup_elem(&sources, &n);
+		n ^= apart + !apart;
+	__u32 line = n / SOURCE_LINE;
+	struct source_line *l = bpf_map_lookup_elem(&sources, &line);
+	return l ? &tested(l)->cell[n % SOURCE_LINE] : NULL;
 }
 
-// enter_source counts one more half-open state of a source. It returns 0, with nothing counted, if it has `most`, 0 meaning any number.
-inline_always int enter_source(__u32 most, struct config *cf, __u64 hi, __u64 lo)
+// enter_source counts one more half-open state of a source and returns how many it had.
+inline_always __u32 enter_source(struct config *cf, __u64 hash)
 {
-	__u64 h = source_hash(cf, hi, lo);
-	__u32 *a = source_cell(h, 0), *b = source_cell(h, 1);
+	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 
 	if (!a || !b)
 		return 0;
 	__u32 n = __sync_fetch_and_add(a, 1), m = __sync_fetch_and_add(b, 1);
-	if (likely(!most || n < most || m < most))
-		return 1;
-	__sync_fetch_and_add(a, -1);
-	__sync_fetch_and_add(b, -1);
-	return 0;
+	return n < m ? n : m;
 }
 
-inline_always void leave_hash(__u64 h)
+inline_always void leave_source(struct config *cf, __u64 hash)
 {
-	__u32 *a = source_cell(h, 0), *b = source_cell(h, 1);
+	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 
 	if (!a || !b)
 		return;
@@ -62,7 +83,21 @@ inline_always void leave_hash(__u64 h)
 	__sync_fetch_and_add(b, -1);
 }
 
-inline_always void leave_source(struct config *cf, __u64 hi, __u64 lo)
+// next_turn counts what a source with many states makes.
+inline_always __u32 next_turn(__u64 hash)
 {
-	leave_hash(source_hash(cf, hi, lo));
+	__u32 n = hash >> 20 & (SOURCE_TURNS - 1);
+	__u32 *turn = bpf_map_lookup_elem(&source_turns, &n);
+
+	return turn ? __sync_fetch_and_add(turn, 1) : 0;
+}
+
+// ring_slot returns where a turn of a source is remembered.
+inline_always __u32 *ring_slot(struct config *cf, __u64 hash, __u32 turn)
+{
+	__u32 turns = cf->source_turns;
+	__u64 x = (hash ^ (__u64)(turns ? turn % turns : 0) << 20) * 0x9e3779b97f4a7c15ULL;
+	__u32 n = (x ^ x >> 29) >> 16 & cf->ring_mask;
+
+	return bpf_map_lookup_elem(&source_ring, &n);
 }

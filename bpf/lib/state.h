@@ -57,16 +57,91 @@ inline_always struct code *owner_of(struct pkt *p, void *image, __u32 id)
 	return code_in(image, slot - 1);
 }
 
-// new_phase follows a state that moved: one that has proved itself is no longer half-open, and one that is closed counts in no track.
-inline_always void new_phase(struct set *s, __u32 place, __u8 proto)
+// masked_tuple sets m to what a limit counts by. ports are those of the source << 16 | of the destination.
+inline_always void masked_tuple(struct masked *m, struct code *r, struct address *src, struct address *dst, __u32 ports, __u8 proto)
+{
+	__u8 mask = r->mask;
+
+	m->src_hi = mask & LIMIT_SRC_ADDR ? src->hi : 0;
+	m->src_lo = mask & LIMIT_SRC_ADDR ? src->lo : 0;
+	m->dst_hi = mask & LIMIT_DST_ADDR ? dst->hi : 0;
+	m->dst_lo = mask & LIMIT_DST_ADDR ? dst->lo : 0;
+	m->ports = ports & ((mask & LIMIT_SRC_PORT ? 0xffff0000 : 0) | (mask & LIMIT_DST_PORT ? 0xffff : 0));
+	m->rule = r->id;
+	m->proto = proto;
+	m->pad = 0;
+}
+
+// mask_state sets p->masked for a state that is there.
+inline_always void mask_state(struct pkt *p, struct code *r, struct address *low, struct address *high, __u32 ports, __u8 proto, int made)
+{
+	if (made)
+		masked_tuple(&p->masked, r, low, high, ports, proto);
+	else
+		masked_tuple(&p->masked, r, high, low, ports << 16 | ports >> 16, proto);
+	p->masked.src_hi = off_link(p->masked.src_hi);
+	p->masked.dst_hi = off_link(p->masked.dst_hi);
+}
+
+// take_track counts a state in the track that was entered last.
+inline_always void take_track(struct pkt *p, struct side *low, struct side *high, __u32 place)
+{
+	low->track = place;
+	high->created = p->track_era;
+}
+
+// keep_track counts a state that has proved itself as such in its track, which nobody takes away from now on. If the track was given to another tuple, the state enters its own
+// anew; if there is no room there, or the limit is reached, it goes, as half-open states do.
+checked_once int keep_track(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+	__u32 way = place % WAYS;
+	if (!c || !s || !t)
+		return 0;
+	struct pkt *p = &c->p;
+	struct side *low = low_side(s, way), *high = high_side(s, way);
+	if (!(once(low->flags) & META_TRACKED))
+		return 0;
+	if (!add_track(track_at(low->track - 1), high->created, TRACK_ONE_PROVED)) {
+		void *image = image_of(p);
+		struct code *r = image ? owner_of(p, image, low->rule) : NULL;
+		__u64 tag = once(t->tag[way]);
+		if (!r)
+			return 0;
+		mask_state(p, r, (struct address *)&s->addr[way].low_hi, (struct address *)&s->addr[way].high_hi, tag >> 32, tag_proto(tag), low->flags & META_MADE);
+		__u32 at = enter_limit(r->limit);
+		if (!at) {
+			__sync_fetch_and_and(&low->flags, ~META_TRACKED);
+			return remove_state(place, tag, GONE_RECLAIMED);
+		}
+		take_track(p, low, high, at);
+		if (!add_track(track_at(at - 1), p->track_era, TRACK_ONE_PROVED))
+			return 0;
+	}
+	// It may have left at this very moment.
+	if (!(__sync_fetch_and_or(&low->flags, META_KEEPS) & META_TRACKED))
+		add_track(track_at(low->track - 1), high->created, -TRACK_ONE_PROVED);
+	return 0;
+}
+
+// new_phase follows a state that moved: one that has proved itself is no longer half-open, and one that is closed counts in no track. keep_track has to follow if p->proved says so, at the end of the judgement, where stacks are low.
+inline_always void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 proto)
 {
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	int phase = phase_of(low, high, proto);
 
-	if (phase != PHASE_OPENING && low->flags & META_EMBRYO)
-		hatch(place);
+	if (low->flags & META_EMBRYO && phase != PHASE_OPENING) {
+		if (phase == PHASE_ANSWERED)
+			note_reply(place);
+		else if (!(low->flags & META_TRACKED))
+			hatch(place);
+		else if (!p->proved && hatch(place)) // a second one of the same packet waits for the next packet
+			p->proved = place + 1;
+	}
 	if (phase == PHASE_CLOSED || phase == PHASE_RESET)
-		leave_track(low);
+		leave_track(s, place);
 }
 
 // step_rare is step for SCTP and for ICMP errors.
@@ -89,8 +164,14 @@ checked_once int step_rare(__u32 place)
 		return LOOK_MISS;
 	}
 	if (r == RES_HIT && low->flags & (META_EMBRYO | META_TRACKED))
-		new_phase(s, place, PROTO_SCTP);
+		new_phase(p, s, place, PROTO_SCTP);
 	return look_result(r);
+}
+
+// unproved: this side, which began the flow, has not sent since the other has answered.
+inline_always int unproved(__u32 flags)
+{
+	return (flags & (META_PEER | META_MADE | SIDE_PROVED)) == (META_PEER | META_MADE);
 }
 
 // step moves a live state by the packet, and returns LOOK_MISS if the packet has nothing to do with it.
@@ -102,7 +183,7 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 	__u32 mine = d->flags;
 	int r;
 
-	if (mine & META_PEER && !p->is_error && p->now <= d->last + lifetime(cf, PHASE_ESTABLISHED, proto)) {
+	if (mine & META_PEER && !unproved(mine) && !p->is_error && p->now <= d->last + lifetime(cf, PHASE_ESTABLISHED, proto)) {
 		// No TCP, SCTP or error; both ends were seen, and not long ago: the other side's line need not be read.
 		touch(d, p);
 		return LOOK_HIT;
@@ -123,7 +204,7 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 	} else {
 		touch(d, p);
 		if (o->flags & SIDE_SEEN) {
-			set_flags(d, META_PEER);
+			set_flags(d, mine & META_MADE ? META_PEER | SIDE_PROVED : META_PEER);
 			set_flags(o, META_PEER);
 		}
 		r = RES_HIT;
@@ -133,7 +214,7 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 		return LOOK_MISS;
 	}
 	if (r == RES_HIT && low->flags & (META_EMBRYO | META_TRACKED))
-		new_phase(s, p->place, proto);
+		new_phase(p, s, p->place, proto);
 	return look_result(r);
 }
 
@@ -186,6 +267,9 @@ checked_once int look_up(__u32 flow)
 		return LOOK_MISS;
 	}
 	__u32 rule = owner->id;
+	struct tag_line *t = tags_at(place / WAYS);
+	if (!t || !same_tag(once(t->tag[place % WAYS]), p->tag)) // it has become another's meanwhile
+		return LOOK_MISS;
 	int look = step(cf, p, s, place);
 	if (look == LOOK_HIT || look == LOOK_UNTOUCHED)
 		remember(p, flow, look, rule);

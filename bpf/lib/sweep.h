@@ -217,7 +217,7 @@ inline_always void end_cookies(struct config *cf, __s64 now)
 	g->sent_before = sent;
 	g->kept_before = kept;
 	__u64 would = (__s64)lost < 0 ? 0 : lost * ((__u64)cf->life_syn >> 20) / ((__u64)since >> 20);
-	if (!fresh || !cf->life_syn || would >= cf->max_embryonic / COOKIES_TO || g->embryos >= cf->max_embryonic / COOKIES_TO)
+	if (!fresh || !cf->life_syn || would >= cf->max_embryonic / COOKIES_TO || g->embryos - g->answered >= cf->max_embryonic / COOKIES_TO)
 		return;
 	g->cookies_until = now + COOKIE_LIFE;
 	__sync_val_compare_and_swap(&g->cookies, COOKIES_ON, COOKIES_GOING);

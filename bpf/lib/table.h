@@ -55,7 +55,7 @@ inline_always int vacant(__u64 tag, __s64 now)
 // would have them in common.
 inline_always __u64 tag_of(__u64 names, __u64 hash)
 {
-	return names | (hash >> 32 & 0x1fff) << 3 | TAG_LIVE;
+	return names | (hash >> 32 & 0xfff) << 4 | TAG_LIVE;
 }
 
 // usual_way is where in its first set a new state goes if that entry is vacant.
@@ -137,10 +137,10 @@ inline_always __u32 lowest(__u64 v)
 	return x * 0x0101010101010101ULL >> 56;
 }
 
-// same_tag compares tags, whether half-open or not.
+// same_tag compares tags of live entries, whether half-open or not, moving or not.
 inline_always int same_tag(__u64 a, __u64 b)
 {
-	return !((a ^ b) & ~(__u64)TAG_EMBRYO);
+	return !((a ^ b) & ~(__u64)(TAG_EMBRYO | TAG_ANSWERED | (TAG_LIVE ^ TAG_MOVING)));
 }
 
 // quick_claim and long_claim are the tags of an entry that will have a tag, while it is filled: by quick_new, or by whoever looks for twins when it is live.
@@ -161,10 +161,12 @@ inline_always int find_in(struct pkt *p, struct tag_line *t, __u32 n)
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		if (same_tag(once(t->tag[i]), tag)) {
-			struct set *s = set_at(n);
+		__u64 have = once(t->tag[i]);
+		if (same_tag(have, tag)) {
+			__u32 in = n + depends_on(have); // the entry is read after the tag that published it
+			struct set *s = set_at(in);
 			if (s && same_ends(s, i, &p->key)) {
-				p->place = n * WAYS + i;
+				p->place = in * WAYS + i;
 				return 1;
 			}
 		}
@@ -250,7 +252,7 @@ inline_always int find(struct pkt *p, struct config *cf)
 	return 0;
 }
 
-enum removal { GONE_EXPIRED, GONE_RECYCLED, GONE_RECLAIMED, GONE_RULE, GONE_CUT, GONE_DOUBLE };
+enum removal { GONE_EXPIRED, GONE_RECYCLED, GONE_RECLAIMED, GONE_RULE, GONE_CUT, GONE_DOUBLE, GONE_SOURCE };
 
 // count_states adds n to the number of states: to this CPU's share first, so that CPUs rarely touch the common gauge.
 inline_always void count_states(struct cpu *c, struct config *cf, __s64 n)
@@ -285,15 +287,44 @@ inline_always __u64 maker(struct config *cf, struct set *s, __u32 way)
 	if (low->rule == NAT_RULE)
 		return 0;
 	int made = (low->flags & META_MADE) != 0;
-	return source_hash(cf, made ? s->addr[way].low_hi : s->addr[way].high_hi, made ? s->addr[way].low_lo : s->addr[way].high_lo);
+	return source_hash(cf, off_link(made ? s->addr[way].low_hi : s->addr[way].high_hi), made ? s->addr[way].low_lo : s->addr[way].high_lo);
 }
 
-// one_less counts a half-open state of a source less.
-inline_always void one_less(__u64 source)
+inline_always void count_answered(__s64 n)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+
+	if (g)
+		__sync_fetch_and_add(&g->answered, n);
+}
+
+// note_reply notes in the tag of a half-open state that it was answered: such states are the first to give way, and SYN cookies do not begin because of them.
+checked_once int note_reply(__u32 place)
+{
+	struct tag_line *t = tags_at(place / WAYS);
+
+	if (!t)
+		return 0;
+	__u64 tag = once(t->tag[place % WAYS]);
+	if ((tag & (TAG_MASK | TAG_EMBRYO | TAG_ANSWERED)) != (TAG_LIVE | TAG_EMBRYO))
+		return 0;
+	if (__sync_val_compare_and_swap(&t->tag[place % WAYS], tag, tag | TAG_ANSWERED) == tag)
+		count_answered(1);
+	return 0;
+}
+
+// one_less counts a half-open state of a source less, that had a tag.
+inline_always void one_less(__u64 source, __u64 tag)
 {
 	count_embryos(-1);
-	if (source)
-		leave_hash(source);
+	if (tag & TAG_ANSWERED)
+		count_answered(-1);
+	if (source) {
+		struct config *cf = settings();
+		if (cf)
+			leave_source(cf, source);
+	}
 }
 
 // hatch takes a state out of the half-open ones. It is the tag that says whether it is one of them, so that this, removing and moving it
@@ -312,9 +343,9 @@ checked_once int hatch(__u32 place)
 		return 0;
 	if (tag & TAG_EMBRYO) {
 		__u64 source = maker(cf, s, way);
-		if (__sync_val_compare_and_swap(&t->tag[way], tag, tag & ~(__u64)TAG_EMBRYO) != tag)
+		if (__sync_val_compare_and_swap(&t->tag[way], tag, tag & ~(__u64)(TAG_EMBRYO | TAG_ANSWERED)) != tag)
 			return 0;
-		one_less(source);
+		one_less(source, tag);
 	}
 	__sync_fetch_and_and(&low_side(s, way)->flags, ~META_EMBRYO);
 	return 1;
@@ -327,16 +358,29 @@ inline_always struct track *track_at(__u32 place)
 	return s ? &tested(s)->track[place % WAYS] : NULL;
 }
 
-// leave_track stops to count a state in its track, once.
-inline_always void leave_track(struct side *low)
+// add_track adds to what a track counts if it is still of an era, and returns whether it is.
+inline_always int add_track(struct track *t, __u32 era, __u64 n)
 {
-	__u32 place = once(low->track);
+	if (!t || once(t->era) != era)
+		return 0;
+	__u64 old = __sync_fetch_and_add(&t->held, n);
+	if ((__u8)(old >> TRACK_ERA) == (__u8)era)
+		return 1;
+	__sync_fetch_and_add(&t->held, -n); // it has just been given away
+	return 0;
+}
 
-	if (!(once(low->flags) & META_TRACKED) || !(__sync_fetch_and_and(&low->flags, ~META_TRACKED) & META_TRACKED))
+// leave_track stops to count a state in its track, once.
+inline_always void leave_track(struct set *s, __u32 way)
+{
+	struct side *low = low_side(s, way);
+	__u32 place = once(low->track), era = high_side(s, way)->created;
+
+	if (!(once(low->flags) & META_TRACKED))
 		return;
-	struct track *t = track_at(place - 1);
-	if (t)
-		__sync_fetch_and_add(&t->count, -1);
+	__u32 flags = __sync_fetch_and_and(&low->flags, ~(META_TRACKED | META_KEEPS));
+	if (flags & META_TRACKED)
+		add_track(track_at(place - 1), era, -(1 + (flags & META_KEEPS ? TRACK_ONE_PROVED : 0)));
 }
 
 // remove_state ends the state at a place if its tag is still the one given, and returns whether it did.
@@ -352,20 +396,19 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 		return 0;
 	struct side *low = low_side(s, way);
 	__u64 have = once(t->tag[way]);
-	if (!same_tag(have, tag))
+	if ((have & TAG_MASK) != TAG_LIVE || !same_tag(have, tag))
 		return 0;
-	// Until it is buried nobody may claim the place.
+	// Until it is buried nobody may claim the place. It may just have been answered, or have ceased to be half-open.
 	if (__sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have) {
-		// It may just have ceased to be half-open.
-		have &= ~(__u64)TAG_EMBRYO;
-		if (__sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have)
+		have = once(t->tag[way]);
+		if ((have & TAG_MASK) != TAG_LIVE || !same_tag(have, tag) || __sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have)
 			return 0;
 	}
 	if (low->rule != NAT_RULE)
 		event_end(cf, c, s, way, tag);
 	if (have & TAG_EMBRYO)
-		one_less(maker(cf, s, way));
-	leave_track(low);
+		one_less(maker(cf, s, way), have);
+	leave_track(s, way);
 	__sync_lock_test_and_set(&t->tag[way], free_tag(c->p.now));
 	count_states(c, cf, -1);
 	c->removed[why & 7]++;

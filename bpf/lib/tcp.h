@@ -28,7 +28,7 @@ inline_always __u32 max32(__u32 a, __u32 b)
 inline_always void set_flags(struct side *s, __u32 flags)
 {
 	if ((once(s->flags) & flags) != flags)
-		__sync_fetch_and_or(&s->flags, flags);
+		or_ordered(&s->flags, flags); // behind the numbers that they vouch for
 }
 
 // raise sets *at to v if that is later, modulo 2^32.
@@ -80,6 +80,45 @@ inline_always __u32 first_flags(struct pkt *p)
 	if (f & TH_RST)
 		set |= SIDE_RST;
 	return set;
+}
+
+// loose: the state was made or adopted in mid-stream, and the numbers of a side are still unknown.
+inline_always int loose(struct side *d, struct side *o)
+{
+	return d->flags & META_LOOSE && !(d->flags & o->flags & SIDE_ACKED);
+}
+
+// LOOSE_SCALE is the scale of windows of which nobody has seen the option: the largest, RFC 7323 2.3.
+// NEAR is how far a first segment of one side may lie from what the other side has acknowledged, and
+// its acknowledgement from what that has sent.
+enum { LOOSE_SCALE = 14, NEAR = 1 << 24 };
+
+inline_always int near(__u32 a, __u32 b)
+{
+	return a - b + NEAR <= 2 * NEAR;
+}
+
+// picked_flags are the facts that a side's segment in mid-stream tells. A FIN is believed when the numbers of the other side agree.
+inline_always __u32 picked_flags(struct pkt *p)
+{
+	__u8 f = p->tcp_flags;
+
+	return SIDE_SEEN | SIDE_SCALED | LOOSE_SCALE << 8 | (f & TH_ACK ? SIDE_ACKED : 0) | (f & TH_RST ? SIDE_RST : 0);
+}
+
+// pick_up initialises a side from a segment in mid-stream, but for its flags.
+inline_always void pick_up(struct side *d, struct pkt *p)
+{
+	__u32 win = (__u32)p->window << LOOSE_SCALE;
+
+	d->start = p->seq;
+	d->end = p->seq + segment_length(p);
+	d->win = win;
+	if (p->tcp_flags & TH_ACK) {
+		d->ack = p->ack;
+		d->edge = p->ack + win;
+	}
+	touch(d, p);
 }
 
 // begin initialises a side from its first segment.
@@ -141,14 +180,18 @@ inline_always int phase_of(struct side *low, struct side *high, __u8 proto)
 	if ((lf | hf) & SIDE_RST)
 		return PHASE_RESET;
 	if (proto != PROTO_TCP)
-		return lf & hf & SIDE_SEEN ? PHASE_ESTABLISHED : PHASE_OPENING;
+		return (lf | hf) & SIDE_PROVED ? PHASE_ESTABLISHED : lf & hf & SIDE_SEEN ? PHASE_ANSWERED : PHASE_OPENING;
 	if (lf & hf & SIDE_FIN)
 		return closed(low, high) ? PHASE_CLOSED : PHASE_CLOSING;
-	if (!(lf & hf & SIDE_SEEN))
+	if (!(lf & hf & SIDE_SEEN) || !((lf | hf) & SIDE_PROVED))
 		return PHASE_OPENING;
-	if (lf & META_LOOSE)
-		return PHASE_ESTABLISHED;
-	return lf & hf & SIDE_ACKED && (lf | hf) & SIDE_PROVED ? PHASE_ESTABLISHED : PHASE_OPENING;
+	return lf & META_LOOSE || lf & hf & SIDE_ACKED ? PHASE_ESTABLISHED : PHASE_OPENING;
+}
+
+// half_open: a flow in this phase has not proved itself.
+inline_always int half_open(int phase)
+{
+	return phase == PHASE_OPENING || phase == PHASE_ANSWERED;
 }
 
 inline_always __s64 lifetime(struct config *c, int phase, __u8 proto)
@@ -159,7 +202,7 @@ inline_always __s64 lifetime(struct config *c, int phase, __u8 proto)
 		       phase == PHASE_RESET	  ? c->life_rst :
 						    c->life_syn;
 	if (proto == PROTO_UDP || proto == PROTO_UDPLITE)
-		return phase == PHASE_ESTABLISHED ? c->life_udp_reply : c->life_udp;
+		return phase == PHASE_ESTABLISHED || phase == PHASE_ANSWERED ? c->life_udp_reply : c->life_udp;
 	if (proto == PROTO_SCTP)
 		return phase == PHASE_ESTABLISHED ? c->life_established : phase == PHASE_RESET ? c->life_rst : c->life_syn;
 	return c->life_short;
@@ -193,28 +236,62 @@ inline_always int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 		touch(d, p);
 		return RES_HIT;
 	}
-	if (!(d->flags & SIDE_SEEN)) {
+	if (!(d->flags & (SIDE_SEEN | META_LOOSE))) {
 		begin(d, p);
 		return RES_HIT;
 	}
 	return RES_UNTOUCHED;
 }
 
-// first_tcp judges the first segment of a side, no bare SYN (4).
+// loose_tcp judges a segment of a state of which the numbers of a side are unknown, no bare SYN (4).
+inline_always int loose_tcp(struct side *d, struct side *o, struct pkt *p)
+{
+	if (p->tcp_flags & TH_RST) {
+		if (!(d->flags & SIDE_ACKED && p->seq == d->end) && !(o->flags & SIDE_ACKED && p->seq == o->ack))
+			return RES_UNTOUCHED;
+		set_flags(d, SIDE_RST);
+		touch(d, p);
+		return RES_HIT;
+	}
+	if (!(o->flags & SIDE_ACKED)) { // nothing vouches for what d has said before: the newest counts
+		pick_up(d, p);
+		set_flags(d, picked_flags(p));
+		return RES_HIT;
+	}
+	if (!near(p->seq, o->ack) || !near(p->ack, o->end))
+		return RES_UNTOUCHED;
+	pick_up(d, p);
+	set_flags(d, picked_flags(p) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0) | (d->flags & META_MADE ? SIDE_PROVED : 0));
+	return RES_HIT;
+}
+
+// acks_syn: the segment acknowledges the SYN of side o, and nothing that o has not sent.
+inline_always int acks_syn(struct side *o, struct pkt *p)
+{
+	return before(o->start, p->ack) && !before(o->end, p->ack);
+}
+
+// answers_anew: a SYN and ACK takes the place of the one before, of which the side that began has
+// acknowledged nothing: that was lost, and its sender has begun anew or made another SYN cookie.
+inline_always int answers_anew(struct side *d, struct side *o, struct pkt *p)
+{
+	return p->tcp_flags & TH_SYN && o->flags & META_MADE && !(o->flags & (SIDE_ACKED | SIDE_PROVED)) && p->seq != d->start &&
+	       acks_syn(o, p);
+}
+
+// first_tcp judges the first segment of a side, no bare SYN (5).
 inline_always int first_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
 
-	if (!(o->flags & META_LOOSE)) {
-		if (f & TH_RST) {
-			if (!(f & TH_ACK) || p->ack != o->end)
-				return RES_BAD_RST;
-		} else if ((f & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK)) {
-			if (!before(o->start, p->ack) || before(o->end, p->ack))
-				return RES_BAD_ACK;
-		} else {
-			return f & TH_ACK ? RES_UNTOUCHED : RES_BAD_WINDOW;
-		}
+	if (f & TH_RST) {
+		if (!(f & TH_ACK) || p->ack != o->end)
+			return RES_BAD_RST;
+	} else if ((f & (TH_SYN | TH_ACK)) == (TH_SYN | TH_ACK)) {
+		if (!acks_syn(o, p))
+			return RES_BAD_ACK;
+	} else {
+		return f & TH_ACK ? RES_UNTOUCHED : RES_BAD_WINDOW;
 	}
 	begin(d, p);
 	return RES_HIT;
@@ -247,18 +324,21 @@ inline_always int step_tcp(struct side *d, struct side *o, struct pkt *p)
 		return bare_syn ? RES_RECYCLE : RES_UNTOUCHED;
 	if (bare_syn) // 3
 		return syn_tcp(d, o, p);
-	if (!(d->flags & SIDE_SEEN)) // 4
+	if (unlikely(loose(d, o))) // 4
+		return loose_tcp(d, o, p);
+	if (!(d->flags & SIDE_SEEN)) // 5
 		return first_tcp(d, o, p);
-	if (d->flags & META_LOOSE) { // 5
-		advance(d, p, 0);
-		return RES_HIT;
-	}
 	if (f & TH_RST) // 6
 		return reset_tcp(d, o, p);
 	if (!(f & TH_ACK)) // 7
 		return RES_BAD_FLAGS;
 	if (!(o->flags & SIDE_SEEN))
 		return RES_BAD_ACK;
+	if (unlikely(answers_anew(d, o, p))) {
+		__sync_fetch_and_and(&d->flags, ~(SIDE_ACKED | SIDE_FIN | SIDE_SCALED | 15 << 8));
+		begin(d, p);
+		return RES_HIT;
+	}
 	__u32 edge = o->flags & SIDE_ACKED ? once(o->edge) : d->start + 1 + o->win;
 	__u32 end = p->seq + segment_length(p);
 	if (before(edge, p->seq) || before(edge + 1, end) || before(end, once(d->end) - max32(o->win, SLACK)))
@@ -268,7 +348,7 @@ inline_always int step_tcp(struct side *d, struct side *o, struct pkt *p)
 		return RES_BAD_ACK;
 	__u32 scale = d->flags & o->flags & SIDE_SCALED && !(f & TH_SYN) ? d->flags >> 8 & 15 : 0;
 	advance(d, p, scale); // 8
-	if (d->flags & META_MADE && !before(p->ack, o->start + 1))
+	if (d->flags & META_MADE && (d->flags & META_LOOSE || !before(p->ack, o->start + 1))) // of mid-stream the start is not known
 		set_flags(d, SIDE_PROVED);
 	return RES_HIT;
 }
@@ -276,7 +356,7 @@ inline_always int step_tcp(struct side *d, struct side *o, struct pkt *p)
 // step_error judges an ICMP error about a packet that side o sent.
 inline_always int step_error(struct side *d, struct side *o, struct pkt *p, int liberal)
 {
-	if (p->key.proto == PROTO_TCP && !(o->flags & META_LOOSE) && !liberal) {
+	if (p->key.proto == PROTO_TCP && !loose(d, o) && !liberal) {
 		__u32 first = d->flags & SIDE_ACKED ? d->ack : o->start; // the start may lie more than half the circle back
 		if (!(o->flags & SIDE_SEEN) || !between(first, p->quote_seq, o->end))
 			return RES_BAD_ICMP;

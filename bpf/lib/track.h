@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Tracks: how many states a rule with limit has for each masked tuple. The count of a track is exact: it is raised before a state is made, and
-// lowered when the state is closed or removed.
+// lowered when the state is closed or removed. When there is no room for another track, one gives way that counts half-open states only: these count again
+// when they prove themselves.
 #pragma once
 
 #include "table.h"
@@ -32,18 +33,18 @@ inline_always __u32 track_find(struct track_set *s, struct masked *m, __u64 tag)
 	__u64 in = track_bits(s, tag);
 	__u32 way = lowest(in | 1 << WAYS) & (WAYS - 1);
 
-	if (!in || once(s->tag[way]) != tag || !same_mask(&s->track[way].by, m) || once(s->track[way].count) & TRACK_DEAD)
+	if (!in || once(s->tag[way]) != tag || !same_mask(&s->track[way].by, m) || once(s->track[way].held) & TRACK_DEAD)
 		return 0;
 	return way + 1;
 }
 
-// track_spare returns 1 + the way of an entry of a set that could hold another tuple, never used or counting nothing, or 0.
-inline_always __u32 track_spare(struct pkt *p, struct track_set *s)
+// track_spare returns 1 + the way of an entry of a set that could hold another tuple, or 0: one never used or counting nothing, or one that counts nothing of `kept`.
+inline_always __u32 track_spare(struct pkt *p, struct track_set *s, __u64 kept)
 {
 	once(p->vacant) = 0;
 	for (int i = 0; i < WAYS; i++) {
 		__u64 t = once(s->tag[i]);
-		if (t == TAG_FREE || ((t & TAG_MASK) == TAG_LIVE && !once(s->track[i].count)))
+		if (t == TAG_FREE || ((t & TAG_MASK) == TAG_LIVE && !(once(s->track[i].held) & (kept | TRACK_DEAD))))
 			once(p->vacant) = i + 1;
 	}
 	return once(p->vacant);
@@ -56,19 +57,21 @@ inline_always int track_claim(struct track_set *a, struct track_set *b, struct t
 	way &= WAYS - 1;
 	struct track *t = &s->track[way];
 
-	if (__sync_val_compare_and_swap(&t->count, 0, TRACK_DEAD) != 0)
+	__u64 held = once(t->held), era = once(t->era) + 1;
+	if (held & (TRACK_PROVED | TRACK_DEAD) || __sync_val_compare_and_swap(&t->held, held, era << TRACK_ERA | TRACK_DEAD) != held)
 		return 0;
+	once(t->era) = era;
 	__sync_lock_test_and_set(&s->tag[way], (tag & ~(__u64)TAG_MASK) | TAG_CLAIMED);
 	t->by = *m;
 	__u64 in_a = track_bits(a, tag), in_b = a == b ? 0 : track_bits(b, tag), in = in_a | in_b << WAYS;
 	int alone = !(in & (in - 1)); // only ours
 	__sync_lock_test_and_set(&s->tag[way], alone ? tag : TAG_FREE);
-	__sync_fetch_and_add(&t->count, -TRACK_DEAD);
+	__sync_fetch_and_add(&t->held, -(__u64)TRACK_DEAD);
 	return alone;
 }
 
 // track_place finds or makes the track of p->masked and returns 1 + its place, or 0 if there is no room, or another CPU makes it just now.
-checked_once __u32 track_place(void)
+inline_always __u32 track_place(void)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -89,11 +92,18 @@ checked_once __u32 track_place(void)
 	if (way)
 		return bn * WAYS + way;
 	struct track_set *s = a;
-	__u32 spare = track_spare(&c->p, a), n = an;
+	__u32 spare = track_spare(&c->p, a, TRACK_PROVED | TRACK_COUNT), n = an;
 	if (!spare) {
-		spare = track_spare(&c->p, b);
+		spare = track_spare(&c->p, b, TRACK_PROVED | TRACK_COUNT);
 		s = b;
 		n = bn;
+	}
+	if (!spare)
+		spare = track_spare(&c->p, b, TRACK_PROVED);
+	if (!spare) {
+		spare = track_spare(&c->p, a, TRACK_PROVED);
+		s = a;
+		n = an;
 	}
 	return spare && track_claim(a, b, s, spare - 1, m, tag) ? n * WAYS + spare : 0;
 }
@@ -107,10 +117,12 @@ inline_always int enter_track(struct pkt *p, __u32 place, __u32 limit)
 	if (!s)
 		return 0;
 	struct track *t = &s->track[way];
-	__u32 n = __sync_fetch_and_add(&t->count, 1);
-	if (!(n & TRACK_DEAD) && n < limit && once(s->tag[way]) == p->track_tag && same_mask(&t->by, &p->masked))
+	__u64 n = __sync_fetch_and_add(&t->held, 1);
+	p->track_era = once(t->era);
+	if (!(n & TRACK_DEAD) && (n & TRACK_COUNT) < limit && once(s->tag[way]) == p->track_tag && same_mask(&t->by, &p->masked) &&
+	    (__u8)(n >> TRACK_ERA) == (__u8)p->track_era)
 		return 1;
-	__sync_fetch_and_add(&t->count, -1);
+	__sync_fetch_and_add(&t->held, -1ULL);
 	return 0;
 }
 
@@ -125,6 +137,7 @@ checked_once __u32 enter_limit(__u32 limit)
 		return 0;
 	for (int i = 0; i < TRACK_TRIES; i++) {
 		__u32 place = track_place();
+		c->p.no_track = !place;
 		if (place && enter_track(&c->p, place - 1, limit))
 			return place;
 	}

@@ -20,6 +20,7 @@ checked_once int nat_fragment(__u32 note)
 	k.dst.hi = t->dst_hi;
 	k.dst.lo = t->dst_lo;
 	k.id = p->ip_id;
+	k.recv = p->recv;
 	k.proto = p->proto;
 	k.dir = p->dir;
 	if (note) {
@@ -96,7 +97,6 @@ checked_once int begins(__u32 unused)
 	if (!c)
 		return unused;
 	struct pkt *p = &c->p;
-	__u8 t = p->icmp_type;
 
 	if (p->memo_flow) {
 		__u32 place = p->memo_place;
@@ -105,9 +105,7 @@ checked_once int begins(__u32 unused)
 	}
 	if (p->proto == PROTO_TCP)
 		return (p->tcp_flags & (TH_SYN | TH_ACK)) == TH_SYN;
-	if (!is_icmp(p))
-		return 1;
-	return p->version == 4 ? t == 8 || t == 13 || t == 15 || t == 17 : t == 128;
+	return !is_icmp(p) || asks(p->version, p->icmp_type);
 }
 
 // hides: the packet leaves with the host's address.

@@ -72,10 +72,14 @@ struct config {
 	__u32 random;	  // some rule has prob
 	__u64 epoch;	  // raised after anything has changed that rules ask about: recall.h
 	__u64 seed[12];
+	__u64 own[4]; // a bit for each address of the host: origin.h
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
 	__s64 clock, tick; // what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what it moves by; tick is 0 if that is not known
 	__u32 in_order;	   // stores are seen by other CPUs in the order in which they are made
+	// source.h: the number of cells and of slots of the ring less one, both powers of two; from how many half-open states on what a source makes is remembered,
+	// ~0 for never; how many of these.
+	__u32 source_mask, ring_mask, source_from, source_turns;
 	__u32 pad;
 };
 
@@ -98,7 +102,7 @@ struct side {
 	__u32 flags; // enum side_flag | scale << 8 | enum meta
 	__u32 rule;  // struct code.id of the rule that made the state, in both sides
 	__u32 track; // low side: 1 + place in the table of tracks, or 0; high side: room for the place of a translation
-	__s64 created; // in both sides
+	__s64 created; // low side; high side: era of the track
 };
 
 enum meta {
@@ -109,6 +113,7 @@ enum meta {
 	META_PEER = 1 << 20,   // the other end was seen, noted so that its line need not be read (no TCP)
 	META_TRACKED = 1 << 21,
 	META_ADOPTED = 1 << 22,
+	META_KEEPS = 1 << 26,	 // counts in its track as proved (low side only)
 	// Of translations, nat.h.
 	META_WIRE = 1 << 23,   // keyed by the tuple on the wire
 	META_CROSS = 1 << 24,  // the low end is the high end of the other entry
@@ -121,12 +126,14 @@ enum { NAT_FLOW = 255 };
 
 // One set of the state table: a line of tags, and elsewhere the addresses and the sides. The lines of tags lie together, so that they stay in the
 // cache when the entries do not: a look-up costs one cold entry, a miss none. A tag holds the ports, the protocol, the flow name and
-// thirteen bits of the hash; its two low bits say what the entry is, the third that it is half-open. Entries are found by their tag, so that a miss costs two lines.
+// twelve bits of the hash; its two low bits say what the entry is, the third that it is half-open, the fourth that it was answered but
+// is half-open yet. Entries are found by their tag, so that a miss costs two lines.
 enum { WAYS = 8 };
 // A free entry may be used from the tick in its upper bits on: from the beginning, if it was never used.
-enum tag_state { TAG_FREE, TAG_CLAIMED, TAG_LIVE = 3, TAG_MASK = 3, TAG_EMBRYO = 4 };
+// One that is moving is found by look-ups, but nobody removes it, or changes what it counts as, but who moves it.
+enum tag_state { TAG_FREE, TAG_CLAIMED, TAG_MOVING, TAG_LIVE = 3, TAG_MASK = 3, TAG_EMBRYO = 4, TAG_ANSWERED = 8 };
 // The bits that an entry which is claimed has in common with what it will be.
-#define TAG_IDENTITY (~(__u64)(TAG_EMBRYO | (TAG_LIVE ^ TAG_CLAIMED)))
+#define TAG_IDENTITY (~(__u64)(TAG_EMBRYO | TAG_ANSWERED | (TAG_LIVE ^ TAG_CLAIMED)))
 
 struct tag_line {
 	__u64 tag[WAYS];
@@ -139,8 +146,12 @@ struct set {
 	struct side side[2 * WAYS];
 };
 
-// A track counts the states that one rule made for one masked tuple.
-enum { TRACK_DEAD = 1 << 30 };
+// A track counts the states that one rule made for one masked tuple: all, and of these those that have proved themselves. One that counts half-open states
+// only may be given to another tuple: then its era changes, and these states no longer count.
+enum { TRACK_DEAD = 1 << 27, TRACK_COUNT = 0x7ffffff };
+#define TRACK_ONE_PROVED (1ULL << 28)
+#define TRACK_PROVED ((1ULL << 56) - TRACK_ONE_PROVED)
+#define TRACK_ERA 56
 
 struct masked {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
@@ -152,7 +163,8 @@ struct masked {
 
 struct track {
 	struct masked by;
-	__u32 count;
+	__u64 held; // how many | TRACK_DEAD | how many that are proved << 28 | the lowest byte of the era << TRACK_ERA
+	__u32 era;
 	__u32 pad;
 };
 
@@ -166,7 +178,8 @@ struct gauge {
 	__s64 states;
 	__u64 pad1[7];
 	__s64 embryos;
-	__u64 pad2[7];
+	__s64 answered; // of these
+	__u64 pad2[6];
 	// SYN cookies, cookie.h: what packets read, and what they count.
 	__u32 cookies;	     // enum cookies_mode
 	__u32 cookie_turns;  // how often they were switched on
@@ -203,6 +216,7 @@ struct frag_key {
 	struct address src, dst;
 	__u32 id;
 	__u32 serial;
+	__u32 recv, xmit; // of the hook: later fragments come where the first came
 	__u8 proto;
 	__u8 dir;
 	__u8 pad[6];
@@ -260,7 +274,8 @@ struct verdict {
 	__u32 id;
 };
 
-// The part of a packet that translation changes. ports are those of struct pkt, for ICMP queries the id in both halves.
+// The part of a packet that translation changes. ports are those of struct pkt, for ICMP queries
+// those of icmp_ports.
 struct tuple {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports;
@@ -285,6 +300,7 @@ struct pkt {
 	__u8 tcp_flags, icmp_type, icmp_code, frag;
 	__u8 version, proto, ttl, tos;
 	__u8 ip_options, ext_hdrs, reason;
+	__u8 jumbo; // bytes of the jumbo option that a super-packet has and its segments have not
 
 	__u8 dir;
 	__u32 recv, xmit;
@@ -306,16 +322,23 @@ struct pkt {
 	__u8 quote_proto;
 	__u8 hashed; // hash and tag are those of key
 	__u32 quote_seq;
+	__u32 quote_type; // of a quoted ICMP message
 	__u32 place;   // of the state found, set * WAYS + way
 	__u64 tag;
 	__u64 hash;
 	__u32 unknown; // the last packet that asked had no state
 	__u32 missed;  // 1 + flow id of which the short way found no state, 0 if it did not look
 	__u32 spare;   // 1 + place that a look-up without success found for the key, 0 if there is none
+	__u32 moved;   // 1 + place to which the entry at hand moves
 	__u32 swept;   // rule that the sweep has found to be in force since it began, 0 if there is none
 	__u32 track;  // 1 + place of the track that counts the state to be made, 0 if none does
 	struct masked masked; // what it counts by
 	__u64 track_tag;      // of the track of that
+	__u32 track_era;      // of the track that was entered
+	__u32 no_track;	      // there was no room for one
+	__u64 source;	      // hash of the source of the state to be made
+	__u32 turn;	      // of that source
+	__u32 proved;	      // 1 + place of a tracked state that this packet has proved, or 0
 
 	// The walk.
 	__u32 pc;

@@ -79,6 +79,8 @@ inline_always int need(struct pkt *p, struct code *r)
 	}
 	if (p->have[flow >> 6 & 3] >> (flow & 63) & 1)
 		return 0;
+	if (unlikely(is_icmp(p) && !p->is_error && !asks(p->version, p->icmp_type)))
+		return r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT ? REASON_NO_KEY : 0;
 	int why = make_state(p->slot);
 	if (!why) {
 		p->v.state = USE_NEW;

@@ -3,10 +3,10 @@
 // search no map and no route.
 #pragma once
 
-#include "translate.h"
+#include "origin.h"
 
 // What a step on the way says of the next.
-enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT, LOOPBACK = 1 };
+enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT };
 // The mark of a packet that was judged on its way out already is the local mark without its lowest bit, which is always set.
 enum { MARK_KIND = 1 };
 
@@ -18,6 +18,7 @@ struct way {
 	__u32 recv;
 	__u32 serial;
 	__u32 route; // the time, shifted, when the rest of the line was true of a card
+	__u32 back;  // the time, shifted, when path_back was asked, 0 if there was no need
 	__u8 tos;    // that the route is for
 	__u8 from_pod, to_pod;
 	__u8 hidden;   // it leaves with the host's address
@@ -42,16 +43,6 @@ inline_always struct way *way_at(__u32 index)
 	return bpf_map_lookup_elem(&ways_kept, &index);
 }
 
-// martian: RFC 1812 5.3.7, RFC 4291 2.5.3.
-inline_always int martian(struct pkt *p)
-{
-	__u32 s = p->src_lo, d = p->dst_lo;
-
-	if (p->version == 4)
-		return s >> 24 == 127 || d >> 24 == 127 || !(d >> 24) || s >> 28 == 14 || s == 0xffffffff;
-	return (!p->src_hi && p->src_lo == 1) || (!p->dst_hi && p->dst_lo <= 1) || p->src_hi >> 56 == 0xff;
-}
-
 inline_always int is_own(struct pkt *p, struct endpoint *e)
 {
 	for (__u32 i = 0; i < MAX_POD_ADDRESSES; i++) {
@@ -70,14 +61,16 @@ inline_always int is_link_local(struct pkt *p, struct endpoint *e)
 	return !(p->src_hi | p->src_lo) || (p->src_hi == 0xfe80ULL << 48 && p->src_lo == id);
 }
 
-// sender_wrong returns the reason to drop a packet for its addresses alone, or 0. A pod may send from its own addresses, and neighbour discovery.
-inline_always __u8 sender_wrong(struct pkt *p, struct endpoint *from)
+// sender_wrong returns the reason to drop a packet for its addresses alone, or 0. A pod may send
+// from its own addresses, and neighbour discovery. Others may not send as a pod or as the host.
+inline_always __u8 sender_wrong(struct __sk_buff *skb, struct pkt *p, struct endpoint *from)
 {
-	if (!from)
-		return pod_at(p->src_hi, p->src_lo) ? REASON_SPOOF : 0;
-	if (!is_own(p, from) && !(essential(p) && is_link_local(p, from)))
+	if (from ? !is_own(p, from) && !(essential(p) && is_link_local(p, from)) :
+		   pod_at(p->src_hi, p->src_lo) != NULL)
 		return REASON_SPOOF;
-	return martian(p) ? REASON_MARTIAN : 0;
+	if (martian(p))
+		return REASON_MARTIAN;
+	return !from && claims_host(skb, p) ? REASON_SPOOF : 0;
 }
 
 enum { ARP_SENDER = 14 + 8 };
@@ -115,7 +108,7 @@ inline_always void way_to_pod(struct way *w, struct endpoint *to)
 }
 
 // explore finds out what is to be known of the packet's addresses. What a pod sends as neighbour discovery is not remembered: it depends on more.
-checked_once int explore(__u32 serial)
+checked_once int explore(struct __sk_buff *skb, __u32 serial)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
@@ -128,18 +121,25 @@ checked_once int explore(__u32 serial)
 	struct endpoint *from = endpoint_at(p->recv);
 	w->serial = 0;
 	w->route = 0;
+	w->back = 0;
 	w->to_pod = 0;
 	w->from_pod = from != NULL;
 	if (from) {
 		w->origin.place = from->place;
 		w->origin.limited = from->limited;
 	}
-	__u8 wrong = sender_wrong(p, from);
+	__u8 wrong = sender_wrong(skb, p, from);
 	if (wrong)
 		return wrong;
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
-	if (to)
+	if (to) {
 		way_to_pod(w, to);
+		__u32 flags = from ? 0 : origin_flags(p->recv);
+		if (flags & (ORIGIN_STRICT | ORIGIN_LOOSE))
+			w->back = p->now >> WAY_ROUTE_SHIFT;
+		if (!from && !path_back(skb, p, flags))
+			w->mtu = 0; // nothing fits: the stack decides
+	}
 	w->hidden = from && !to && hides(p, f);
 	w->src_hi = p->src_hi;
 	w->src_lo = p->src_lo;
@@ -158,19 +158,20 @@ inline_always struct way *known_way(struct pkt *p, __u32 serial, int *known)
 
 	p->way_index = mixed >> 54;
 	struct way *w = way_at(p->way_index);
-	*known = w && w->serial == serial && w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo && w->dst_hi == p->dst_hi &&
+	*known = w && w->serial == serial && (!w->back || w->back == (__u32)(p->now >> WAY_ROUTE_SHIFT)) && w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo && w->dst_hi == p->dst_hi &&
 		 w->src_hi == p->src_hi;
 	return w;
 }
 
 // way_of returns what is known of the packet's addresses, and sets *wrong to the reason to drop the packet for them, or to 0.
-inline_always struct way *way_of(struct pkt *p, struct forwarding *f, __u8 *wrong)
+inline_always struct way *way_of(struct __sk_buff *skb, struct pkt *p, struct forwarding *f,
+				__u8 *wrong)
 {
 	__u32 serial = f->serial;
 	int known;
 	struct way *w = known_way(p, serial, &known);
 
-	*wrong = known || !w ? 0 : explore(serial);
+	*wrong = known || !w ? 0 : explore(skb, serial);
 	return w;
 }
 
@@ -178,13 +179,27 @@ inline_always int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
 {
 	__u32 segment = skb->gso_size;
 
-	return (segment ? segment + p->payload : p->len) <= mtu;
+	return (segment ? segment + p->payload - p->jumbo : p->len) <= mtu;
 }
 
 // route_fresh: a route that was asked for not long ago holds for the packet.
 inline_always int route_fresh(struct way *w, __s64 now, __u8 tos)
 {
 	return w->route == (__u32)(now >> WAY_ROUTE_SHIFT) && w->tos == tos;
+}
+
+// route_mtu is the MTU of the way to the packet's destination, at most `mtu`. bpf_fib_lookup heeds
+// a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds each when
+// it forwards. It is what the agent knows of routes, and may be too small: then the stack decides.
+inline_always __u32 route_mtu(struct pkt *p, __u32 mtu)
+{
+	struct forwarding *f = ways();
+	if (!f || likely(!f->route_mtus))
+		return mtu;
+	struct table_key k;
+	trie_key(&k, p->version, p->dst_hi, p->dst_lo);
+	__u32 *own = bpf_map_lookup_elem(&route_mtus, &k);
+	return own && *own < mtu ? *own : mtu;
 }
 
 // ask_route asks the kernel for the card that a packet of a pod leaves by, and remembers it in w. It returns whether there is one.
@@ -201,6 +216,7 @@ checked_once int ask_route(struct __sk_buff *skb)
 		return 0;
 	__builtin_memset(way, 0, sizeof(*way));
 	way->ifindex = skb->ifindex;
+	way->tot_len = 1; // or the MTU that comes back is the card's: see route_mtu
 	address_words(p, words, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
 	if (p->version == 4) {
 		way->family = AF_INET;
@@ -218,7 +234,7 @@ checked_once int ask_route(struct __sk_buff *skb)
 	if (!bpf_map_lookup_elem(&cards, &ifindex))
 		return 0;
 	w->ifindex = ifindex;
-	w->mtu = way->tot_len;
+	w->mtu = route_mtu(p, way->tot_len);
 	w->tos = p->tos;
 	__builtin_memcpy(w->macs, way->dmac, 6);
 	__builtin_memcpy(w->macs + 6, way->smac, 6);

@@ -37,6 +37,12 @@ func (c *call) listStates() error {
 func printStates(c *call, states []api.State) {
 	t := tty.NewTable(c.out, false, "proto", "from", "to", "phase", ">age", ">left", ">packets", ">bytes", ">rule", "flow")
 	for _, s := range states {
+		if s.Interface != "" {
+			s.Flow += " on " + s.Interface
+		}
+		if s.ICMPType != 0 {
+			s.Proto += fmt.Sprintf("/%d", s.ICMPType)
+		}
 		if s.Engine != "" {
 			s.Flow += " (" + s.Engine + ")"
 		}

@@ -26,8 +26,10 @@ func absolute(path string) string {
 	return whole
 }
 
-// client talks to that node.
-func (c *call) client() *api.Client { return api.NewClient(c.paths().Socket()) }
+// client talks to that node, on the socket for those who may look if the other one is not ours to open.
+func (c *call) client() *api.Client {
+	return api.NewClient(c.paths().Socket(), c.paths().ReadSocket())
+}
 
 // get asks the node a question.
 func (c *call) get(path string, answer any) error {
@@ -48,13 +50,18 @@ func (c *call) failed(err error) error {
 }
 
 func runDown(c *call) error {
+	keep := c.Bool("keep", false, "keep rules, peers and key for the next start; containers lose their network all the same")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
 	var done api.Done
-	err := c.client().Post(c.ctx, "/v1/down", nil, &done)
+	path := "/v1/down"
+	if *keep {
+		path += "?keep=1"
+	}
+	err := c.client().Post(c.ctx, path, nil, &done)
 	if errors.Is(err, api.ErrNoNode) { // no agent, but perhaps what it has pinned
-		err = agent.Down(c.paths())
+		err = agent.Down(c.paths(), *keep)
 	}
 	return c.failed(err)
 }

@@ -50,10 +50,10 @@ func runPage(c *call) error {
 
 // proxy passes requests on to the node's socket. Nothing that the browser says about itself goes along.
 func (c *call) proxy() http.Handler {
-	socket := c.paths().Socket()
+	socket := c.paths().ReadSocket() // whatever is asked on the port, nothing is changed
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "weir", "weir"
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "localhost", "localhost"
 			for _, h := range []string{"Authorization", "Origin", "Referer", "Cookie", "Sec-Fetch-Site"} {
 				r.Out.Header.Del(h)
 			}

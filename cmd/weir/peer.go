@@ -77,10 +77,26 @@ func (l *commas) String() string     { return strings.Join(*l, ",") }
 func (l *commas) Set(s string) error { *l = append(*l, strings.Split(s, ",")...); return nil }
 
 func runPeerRemove(c *call) error {
-	if err := c.onNode(1, 1); err != nil {
+	release := c.Bool("release", false, "let packets for its containers take this host's other routes, in the clear")
+	name := c.leadingName()
+	least := 1
+	if name != "" {
+		least = 0
+	}
+	if err := c.onNode(least, least); err != nil {
 		return err
 	}
-	return c.post("/v1/peers/remove", api.RemovePeer{Name: c.Arg(0)}, &api.Done{})
+	if name == "" {
+		name = c.Arg(0)
+	}
+	var done api.Done
+	if err := c.post("/v1/peers/remove", api.RemovePeer{Name: name, Release: *release}, &done); err != nil {
+		return err
+	}
+	if done.Message != "" {
+		fmt.Fprintf(c.talk, "weir: %s\n", done.Message)
+	}
+	return nil
 }
 
 func runPeerKey(c *call) error {
@@ -112,6 +128,9 @@ func runPeerList(c *call) error {
 		return printJSON(c.out, all)
 	}
 	printPeers(c, all.Peers)
+	for _, h := range all.Held {
+		fmt.Fprintf(c.out, "unreachable, formerly of %s: %s\n", h.Name, join(h.Pods))
+	}
 	return nil
 }
 

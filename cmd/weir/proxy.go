@@ -5,11 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"strings"
 	"time"
+
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/observe"
@@ -22,7 +25,9 @@ const graceful = 10 * time.Second
 
 func runProxy(c *call) error {
 	listen := c.String("listen", "127.0.0.1:1080", "accept clients at `ADDRESS`")
-	users := c.String("users", "", "let in only who is in `FILE`, lines of NAME:PASSWORD")
+	users := c.String("users", "", "let in only who is in `FILE`, lines of NAME:HASH")
+	hash := c.String("hash", "", "read a password from standard input, print the line of `NAME` for the file of --users, and end")
+	local := c.Bool("local-targets", false, "let clients of other hosts reach this host's loopback, link-local and own addresses")
 	connect := c.Duration("connect-timeout", proxy.DefaultConnectTimeout, "give up connecting after `TIME`")
 	idle := c.Duration("idle-timeout", proxy.DefaultIdleTimeout, "close connections on which nothing moved for `TIME`")
 	clients := c.Int("max-clients", proxy.DefaultMaxClients, "serve at most `N` clients at a time")
@@ -30,6 +35,9 @@ func runProxy(c *call) error {
 	verbose := c.Bool("v", false, "say which connections fail, and why")
 	if err := c.parse(0, 0); err != nil {
 		return err
+	}
+	if *hash != "" {
+		return printHash(c, *hash)
 	}
 	switch {
 	case *connect <= 0 || *idle <= 0:
@@ -46,12 +54,13 @@ func runProxy(c *call) error {
 		return err
 	}
 	var dials proxy.Dials
-	d := &eyeballs.Dialer{}
+	d := &eyeballs.Dialer{ControlContext: proxy.ControlContext}
 	if *metrics != "" {
 		d.Trace = dials.Trace
 	}
-	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle, MaxClients: room,
-		Log: slog.New(slog.NewTextHandler(c.talk, &slog.HandlerOptions{Level: level}))}
+	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle, MaxClients: room, MaxSessions: sessionsFor(room),
+		LocalTargets: *local,
+		Log:          slog.New(slog.NewTextHandler(c.talk, &slog.HandlerOptions{Level: level}))}
 	if *users != "" {
 		if s.Users, err = readUsers(*users); err != nil {
 			return err
@@ -99,7 +108,28 @@ func runProxy(c *call) error {
 	return err
 }
 
-// readUsers reads names and passwords. The file is a secret: nobody else may be
+// printHash prints a line for the file of --users.
+func printHash(c *call, name string) error {
+	if strings.ContainsAny(name, ":\n") || len(name) > 255 {
+		return c.wrong("a name has at most 255 bytes and no colon")
+	}
+	line, err := bufio.NewReader(io.LimitReader(c.in, 1024)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("proxy: password: %w", err)
+	}
+	pass := strings.TrimRight(line, "\r\n")
+	if pass == "" {
+		return errors.New("proxy: no password on standard input")
+	}
+	sum, err := bcrypt.GenerateFromPassword([]byte(pass), bcrypt.DefaultCost)
+	if err != nil {
+		return fmt.Errorf("proxy: password: %w", err)
+	}
+	fmt.Fprintf(c.out, "%s:%s\n", name, sum)
+	return nil
+}
+
+// readUsers reads names and the bcrypt hashes of passwords. The file is a secret all the same: others must not be
 // able to read it.
 func readUsers(path string) (map[string]string, error) {
 	f, err := os.Open(path)
@@ -121,11 +151,15 @@ func readUsers(path string) (map[string]string, error) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		name, pass, ok := strings.Cut(line, ":")
-		if !ok || name == "" || pass == "" || len(name) > 255 || len(pass) > 255 {
-			return nil, fmt.Errorf("proxy: users: %s:%d: want NAME:PASSWORD, each at most 255 bytes", path, n)
+		name, hash, ok := strings.Cut(line, ":")
+		if !ok || name == "" || len(name) > 255 {
+			return nil, fmt.Errorf("proxy: users: %s:%d: want NAME:HASH, the name at most 255 bytes", path, n)
 		}
-		users[name] = pass
+		if _, err := bcrypt.Cost([]byte(hash)); err != nil {
+			return nil, advice{fmt.Errorf("proxy: users: %s:%d: what follows %q is not a bcrypt hash", path, n, name+":"),
+				"make the line with: weir proxy --hash " + name}
+		}
+		users[name] = hash
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("proxy: users: %w", err)

@@ -6,14 +6,15 @@ import (
 )
 
 // roomFor returns how many of n clients the limit of open files leaves room for, after raising it as far as the system lets this
-// process. A client takes two descriptors, its connection and the one that is made for it; spare is for everything else, pipes first.
+// process. A client takes two descriptors, its connection and the one that is made for it, and there is one for the destination of a UDP
+// association for every fourth client; spare is for everything else, pipes first.
 func roomFor(n int) (int, error) {
 	const spare = 256
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return 0, fmt.Errorf("proxy: limit of open files: %w", err)
 	}
-	want := uint64(2*n + spare)
+	want := uint64(2*n+sessionsFor(n)) + spare
 	if limit.Cur < want {
 		more := syscall.Rlimit{Cur: want, Max: max(limit.Max, want)}
 		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &more) == nil { // only root may raise the upper limit
@@ -23,8 +24,11 @@ func roomFor(n int) (int, error) {
 	if limit.Cur >= want {
 		return n, nil
 	}
-	if limit.Cur < spare+2 {
+	if limit.Cur < spare+9 {
 		return 0, fmt.Errorf("proxy: %d open files are not enough to serve anybody", limit.Cur)
 	}
-	return int(limit.Cur-spare) / 2, nil
+	return int(limit.Cur-spare) / 9 * 4, nil
 }
+
+// sessionsFor returns how many destinations all UDP associations of n clients may have at a time.
+func sessionsFor(n int) int { return max(1, n/4) }

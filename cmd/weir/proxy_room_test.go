@@ -16,7 +16,7 @@ func TestRoomForClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What the upper limit allows is taken.
-	n := int(before.Max-256) / 2
+	n := int(before.Max-256) / 9 * 4
 	if got, err := roomFor(min(n, 1000)); err != nil || got != min(n, 1000) {
 		t.Errorf("room for %d, %v; want %d", got, err, min(n, 1000))
 	}
@@ -25,8 +25,8 @@ func TestRoomForClients(t *testing.T) {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := roomFor(1 << 40); err != nil || got != int(now.Cur-256)/2 {
-		t.Errorf("room for %d, %v; want %d", got, err, (now.Cur-256)/2)
+	if got, err := roomFor(1 << 40); err != nil || got != int(now.Cur-256)/9*4 {
+		t.Errorf("room for %d, %v; want %d", got, err, (now.Cur-256)/9*4)
 	}
 	none := syscall.Rlimit{Cur: 200, Max: now.Max}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,16 +34,25 @@ func runStatus(c *call) error {
 	return nil
 }
 
-// healthy asks for the status until it is good or the time is up.
+// healthy asks for the status until it is good or the time is up: a node that is stopped takes the question and never answers.
 func (c *call) healthy(wait time.Duration) (s api.Status, err error) {
-	deadline := time.Now().Add(wait)
+	ctx := c.ctx
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
 	for {
-		err = c.get("/v1/status", &s)
-		if err == nil && s.Healthy || time.Now().After(deadline) {
+		var now api.Status
+		bad := c.client().Get(ctx, "/v1/status", &now)
+		if bad == nil || ctx.Err() == nil || err == nil && s.PID == 0 { // else the time was up: what was heard before says more
+			s, err = now, c.failed(bad)
+		}
+		if err == nil && s.Healthy || wait == 0 {
 			return s, err
 		}
 		select {
-		case <-c.ctx.Done():
+		case <-ctx.Done():
 			return s, err
 		case <-time.After(50 * time.Millisecond):
 		}

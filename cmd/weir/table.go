@@ -3,8 +3,8 @@ package main
 // verbs returns every verb in the order in which help lists them.
 func verbs() []verb {
 	return []verb{
-		{"up", "[--config FILE] [--rules FILE] [--iface GLOB]...", "Run the node in the foreground until it is stopped", runUp},
-		{"down", "", "Stop the node, detach everything and remove every trace", runDown},
+		{"up", "[--config FILE] [--rules FILE] [--iface GLOB]... [--boot|--last-resort]", "Run the node in the foreground until it is stopped", runUp},
+		{"down", "[--keep]", "Stop the node, detach everything and remove every trace", runDown},
 		{"status", "[-j] [--wait TIME]", "Say how the node is, and what is wrong", runStatus},
 		{"doctor", "[-j] [--bundle FILE [--mask]]", "Try what this kernel can do for Weir and say what is lost where it cannot", runDoctor},
 		{"demo", "[-j]", "Show the main job on this machine, in throw-away namespaces", runDemo},
@@ -33,11 +33,11 @@ func verbs() []verb {
 		{"pod list", "[-j]", "List the containers with their addresses, labels, published ports and counters", runPodList},
 		{"cni", "", "Speak with a container runtime; also when the binary is called weir-cni", runCNI},
 		{"peer add", "NAME --key KEY --pods RANGE[,...] [--endpoint HOST:PORT[,...]] [--psk FILE] [--keepalive TIME] [--encrypt=false]", "Add another node, or change what is known of it", runPeerAdd},
-		{"peer remove", "NAME", "Forget another node, its routes and its session", runPeerRemove},
+		{"peer remove", "[--release] NAME", "Forget another node, its routes and its session", runPeerRemove},
 		{"peer list", "[-j]", "List the other nodes and how they are reached", runPeerList},
 		{"peer key", "[-j]", "Print this node's public key, and make one the first time", runPeerKey},
 		{"dial", "[-j] [--tls] [-4|-6] [--timeout TIME] HOST:PORT|URL", "Connect as a race and show it: questions, attempts, winner, times", runDial},
-		{"proxy", "[--listen ADDRESS] [--users FILE] [--connect-timeout TIME] [--idle-timeout TIME] [--max-clients N] [--metrics ADDRESS] [-v]", "Give other programs that way to connect: SOCKS5 and HTTP on one port", runProxy},
+		{"proxy", "[--listen ADDRESS] [--users FILE] [--hash NAME] [--local-targets] [--connect-timeout TIME] [--idle-timeout TIME] [--max-clients N] [--metrics ADDRESS] [-v]", "Give other programs that way to connect: SOCKS5 and HTTP on one port", runProxy},
 		{"completion", "bash|zsh|fish", "Print what makes a shell complete verbs and flags", runCompletion},
 	}
 }

@@ -22,15 +22,21 @@ func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 func runUp(c *call) error {
 	config := c.String("config", "", "read settings from `FILE` instead of /etc/weir/weir.toml")
 	rules := c.String("rules", "", "read rules from `FILE` instead of /etc/weir/rules")
+	boot := c.Bool("boot", false, "when there are rules that cannot be used, lock the host down instead of not starting")
+	last := c.Bool("last-resort", false, "after a start that failed: close the host unless something guards it, and end")
 	var ifaces list
 	c.Var(&ifaces, "iface", "guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
 	n, err := c.nodeConfig(*config, ifaces)
+	if *last {
+		return c.lastResort(n, *rules)
+	}
 	if err != nil {
 		return fmt.Errorf("up: %w", err)
 	}
+	n.Boot = *boot
 	n.Rules = *rules
 	var handler slog.Handler = slog.NewTextHandler(c.talk, nil)
 	if n.Settings.LogJSON {
@@ -40,6 +46,22 @@ func runUp(c *call) error {
 	n.Ready = func(line string) { fmt.Fprintf(c.talk, "weir: %s\n", c.show(line)) }
 	n.Reload = hangups()
 	if err := agent.Run(c.ctx, n); err != nil {
+		return fmt.Errorf("up: %w", err)
+	}
+	return nil
+}
+
+// lastResort closes the host after a start that failed, also for want of settings. systemd says how
+// its service ended.
+func (c *call) lastResort(n agent.Config, rules string) error {
+	if os.Getenv("SERVICE_RESULT") == "success" {
+		return nil
+	}
+	closed, err := agent.LastResort(n.Paths, rules, n.Settings)
+	if len(closed) > 0 {
+		fmt.Fprintf(c.talk, "weir: nothing guards this host: closed %s to all but answers and ssh until weir up starts\n", c.show(strings.Join(closed, " ")))
+	}
+	if err != nil {
 		return fmt.Errorf("up: %w", err)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -19,6 +21,8 @@ func (r *Resolver) askServers(ctx context.Context, sys *system, name string, typ
 	deliver := func(a Answer) {
 		if a.Type == race.Prefix64 {
 			a.Prefixes, a.Addrs = nat64.Prefixes(a.Addrs), nil
+			answer(a)
+			return
 		}
 		r.cache.put(name, a, time.Now())
 		answer(a)
@@ -70,6 +74,28 @@ func (r *Resolver) askServers(ctx context.Context, sys *system, name string, typ
 	return 0
 }
 
+// askPrefixes asks for the prefixes of a NAT64. A prefix of the network's own decides where all IPv4 traffic goes, and its answer
+// carries no proof (RFC 7050 section 3.1 wants one): it is believed from TCP alone, where nobody beside the path can answer. The well-known
+// prefix leads nowhere but to the network's NAT64, and is taken as it comes.
+func (r *Resolver) askPrefixes(ctx context.Context, sys *system, answer func(Answer)) {
+	believe := func(a Answer) {
+		r.cache.put(prefixName, a, time.Now())
+		answer(a)
+	}
+	own := false
+	r.askServers(ctx, sys, prefixName, race.Prefix64, true, func(a Answer) {
+		if own = slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool { return p != nat64.WellKnownPrefix }); !own {
+			believe(a)
+		}
+	})
+	if !own || ctx.Err() != nil {
+		return
+	}
+	overTCP := *sys
+	overTCP.config.TCP = true
+	r.askServers(ctx, &overTCP, prefixName, race.Prefix64, true, believe)
+}
+
 // exchange asks the servers about one full name. It calls answer once for each
 // type, unless ctx ends.
 func (r *Resolver) exchange(ctx context.Context, config *Config, full string, types race.Types, answer func(Answer)) {
@@ -89,23 +115,34 @@ func (r *Resolver) exchange(ctx context.Context, config *Config, full string, ty
 	}
 }
 
-// wireName checks what dnsmessage would refuse only later, at packing.
+// wireName checks that a name is one that DNS may have, by the rules of package net: what else somebody types (a number in parts, a
+// space, a control character) is no host, and no server hears of it.
 func wireName(full string) (dnsmessage.Name, error) {
-	label := 0
-	for i := range len(full) {
-		if full[i] != '.' {
-			if label++; label > 63 {
-				return dnsmessage.Name{}, errNoHost(full, "")
-			}
-			continue
-		}
-		if label == 0 {
-			return dnsmessage.Name{}, errNoHost(full, "")
-		}
-		label = 0
-	}
+	no := errNoHost(full, "")
 	if len(full) == 0 || len(full) > 253 {
-		return dnsmessage.Name{}, errNoHost(full, "")
+		return dnsmessage.Name{}, no
+	}
+	label, numbers, last := 0, true, byte('.')
+	for _, c := range []byte(full) {
+		switch {
+		case lower(c) >= 'a' && lower(c) <= 'z', c == '_':
+			label, numbers = label+1, false
+		case c >= '0' && c <= '9':
+			label++
+		case c == '-' && last != '.':
+			label, numbers = label+1, false
+		case c == '.' && last != '.' && last != '-':
+			label = 0
+		default:
+			return dnsmessage.Name{}, no
+		}
+		if label > 63 {
+			return dnsmessage.Name{}, no
+		}
+		last = c
+	}
+	if numbers || last == '-' || last == '.' {
+		return dnsmessage.Name{}, no
 	}
 	return dnsmessage.NewName(full + ".")
 }

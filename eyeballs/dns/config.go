@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"bufio"
 	"io"
 	"net/netip"
 	"slices"
@@ -58,9 +57,8 @@ func ParseConfig(r io.Reader, hostname string) Config {
 	c := DefaultConfig()
 	c.Servers = nil
 	c.Search = localDomain(hostname)
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		line := lines.Text()
+	for text := range linesOf(r) {
+		line := strings.TrimSuffix(text, "\n")
 		if i := strings.IndexAny(line, "#;"); i >= 0 {
 			line = line[:i]
 		}

@@ -42,20 +42,35 @@ type flight struct {
 }
 
 type query struct {
-	id     uint16
 	t      race.Types
 	wire   dnsmessage.Type
 	failed []bool // by server: it failed for good
 	tcp    []bool // by server: it has been asked over TCP
 	err    error  // the last such failure
+	folded bool   // an answer came in other letters: it is asked for over TCP
 	done   bool
 }
 
 type server struct {
-	addr  netip.AddrPort
-	conns []net.Conn // one, or one per query with Config.Reopen
-	plain bool       // does not understand EDNS(0)
-	dead  bool       // could not be reached
+	addr    netip.AddrPort
+	conns   []net.Conn // one for each transmission, or one per query with Config.Reopen
+	plain   bool       // does not understand EDNS(0)
+	dead    bool       // could not be reached
+	bogus   int        // packets that answered no question
+	guessed bool       // maxBogus of them: it is asked over TCP alone
+	folds   bool       // changes the case of names, and TCP did not work: any case will do
+}
+
+// maxBogus is how many wrong answers one server's address may send before somebody is taken to guess:
+// from then on only TCP is believed, which cannot be spoofed from beside the path (RFC 5452 section 9).
+const maxBogus = 10
+
+// ask is a question as one transmission sent it: with an id and letters of its own.
+type ask struct {
+	query   int
+	id      uint16
+	name    dnsmessage.Name
+	anyCase bool
 }
 
 // packet is what a reader found: a reply, or the end of a server.
@@ -65,6 +80,8 @@ type packet struct {
 	reply  reply
 	err    error
 	tcp    bool
+	folded bool // right but for the case of the name
+	bogus  bool // it answers no question
 }
 
 // fly runs a flight. Everything it starts has ended when it returns.
@@ -72,11 +89,9 @@ func (r *Resolver) fly(ctx context.Context, config *Config, wire dnsmessage.Name
 	f := &flight{r: r, config: config, name: wire, full: full, answer: answer,
 		packets: make(chan packet, 4), done: make(chan struct{})}
 	f.queries = make([]query, 0, 3)
-	id := uint16(rand.Uint32())
 	for _, t := range order {
 		if types&t != 0 {
-			f.queries = append(f.queries, query{id: id, t: t, wire: wireType(t)})
-			id += uint16(1 + rand.Uint32N(0x3fff))
+			f.queries = append(f.queries, query{t: t, wire: wireType(t)})
 		}
 	}
 	f.open = len(f.queries)
@@ -154,57 +169,86 @@ func (f *flight) transmit() time.Duration {
 	return max(wait, ServerDelay)
 }
 
+// send asks a server all open questions: over TCP if it has to be, else by datagrams from a port, with ids and with
+// letters that no other transmission has.
 func (f *flight) send(i int) {
 	s := &f.servers[i]
 	if s.dead {
 		return
 	}
-	var buf [512]byte
+	var asks []ask
+	id := uint16(rand.Uint32())
 	for q := range f.queries {
 		if f.queries[q].done || f.queries[q].failedAt(i) {
 			continue
 		}
-		if f.config.TCP {
+		if f.config.TCP || s.guessed {
 			f.overTCP(i, q)
 			continue
 		}
-		msg, err := pack(buf[:0], f.queries[q].id, f.name, f.queries[q].wire, !s.plain, f.config.TrustAD)
+		name := f.name
+		if !s.folds {
+			mixCase(&name)
+		}
+		asks = append(asks, ask{query: q, id: id, name: name, anyCase: s.folds})
+		id += uint16(1 + rand.Uint32N(0x3fff))
+	}
+	if !f.config.Reopen {
+		f.sendFrom(i, asks)
+		return
+	}
+	for k := range asks {
+		f.sendFrom(i, asks[k:k+1])
+	}
+}
+
+// sendFrom sends questions from a new socket and begins to read from it.
+func (f *flight) sendFrom(i int, asks []ask) {
+	s := &f.servers[i]
+	if len(asks) == 0 || s.dead {
+		return
+	}
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.addr))
+	if err != nil {
+		f.lost(i, err)
+		return
+	}
+	s.conns = append(s.conns, c)
+	f.readers.Add(1)
+	go f.read(i, c, asks)
+	var buf [512]byte
+	for _, a := range asks {
+		msg, err := pack(buf[:0], a.id, a.name, f.queries[a.query].wire, !s.plain, f.config.TrustAD)
 		if err != nil {
-			f.finish(q, Answer{Err: fmt.Errorf("dns: cannot ask: %w", err)})
+			f.finish(a.query, Answer{Err: fmt.Errorf("dns: cannot ask: %w", err)})
 			continue
 		}
-		c, err := f.conn(i, q)
-		if err == nil {
-			_, err = c.Write(msg)
-		}
-		if err != nil { // a refusal of an earlier packet, or no route
+		if _, err := c.Write(msg); err != nil { // a refusal of an earlier packet, or no route
 			f.lost(i, err)
 			return
 		}
 	}
 }
 
-// conn returns the socket for a question to a server, and begins to read from it.
-func (f *flight) conn(i, q int) (net.Conn, error) {
-	s := &f.servers[i]
-	slot := 0
-	if f.config.Reopen {
-		slot = q
-	}
-	for len(s.conns) <= slot {
-		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.addr))
-		if err != nil {
-			return nil, err
+// mixCase gives the letters of a name random cases. A server copies them into its answer, a guesser has to guess them
+// (draft-vixie-dnsext-dns0x20).
+func mixCase(n *dnsmessage.Name) {
+	bits, left := rand.Uint64(), 64
+	for i := range n.Length {
+		c := lower(n.Data[i])
+		if c < 'a' || c > 'z' {
+			continue
 		}
-		s.conns = append(s.conns, c)
-		f.readers.Add(1)
-		go f.read(i, c)
+		if left == 0 {
+			bits, left = rand.Uint64(), 64
+		}
+		n.Data[i] = c &^ (byte(bits&1) << 5)
+		bits, left = bits>>1, left-1
 	}
-	return s.conns[slot], nil
 }
 
-// read hands every reply from c over until c is closed or refused.
-func (f *flight) read(i int, c net.Conn) {
+// read hands every packet from c over until c is closed or refused.
+func (f *flight) read(i int, c net.Conn, asks []ask) {
 	defer f.readers.Done()
 	buf := make([]byte, 4096)
 	for {
@@ -213,22 +257,29 @@ func (f *flight) read(i int, c net.Conn) {
 			f.hand(packet{server: i, query: -1, err: err})
 			return
 		}
-		p := packet{server: i, query: -1}
-		for q := range f.queries { // id, name and wire do not change
-			query := &f.queries[q]
-			if p.reply, err = parse(buf[:n], query.id, f.name, query.wire); err == nil {
-				p.query = q
-				break
-			}
-		}
-		if p.query < 0 {
-			f.r.stats.bogus.Add(1)
-			continue
-		}
-		if !f.hand(p) {
+		if !f.hand(f.match(i, buf[:n], asks)) {
 			return
 		}
 	}
+}
+
+// match finds the question that a packet answers.
+func (f *flight) match(i int, msg []byte, asks []ask) packet {
+	for _, a := range asks { // wire does not change
+		reply, err := parse(msg, a.id, a.name, f.queries[a.query].wire)
+		if err == nil {
+			return packet{server: i, query: a.query, reply: reply}
+		}
+		if err == errCase && a.anyCase {
+			if reply, err = parseFolded(msg, a.id, a.name, f.queries[a.query].wire); err == nil {
+				return packet{server: i, query: a.query, reply: reply}
+			}
+		}
+		if err == errCase {
+			return packet{server: i, query: a.query, folded: true}
+		}
+	}
+	return packet{server: i, query: -1, bogus: true}
 }
 
 func (f *flight) hand(p packet) bool {

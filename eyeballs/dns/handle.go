@@ -11,14 +11,31 @@ import (
 // handle takes one packet in. It reports whether the next server should be asked
 // at once.
 func (f *flight) handle(p packet) bool {
+	s := &f.servers[p.server]
+	if p.bogus {
+		f.bogus(p.server)
+		return false
+	}
 	if p.query < 0 {
 		return f.lost(p.server, p.err)
 	}
 	q := &f.queries[p.query]
-	if q.done {
+	if q.done || s.guessed && !p.tcp {
 		return false
 	}
-	s := &f.servers[p.server]
+	if p.folded {
+		q.folded = true
+		f.overTCP(p.server, p.query)
+		return false
+	}
+	if p.err != nil && p.tcp && q.folded && !s.guessed && !s.folds {
+		s.folds = true
+		f.send(p.server)
+		return false
+	}
+	if p.err != nil && q.folded && s.folds && p.tcp {
+		return false // the datagram goes on
+	}
 	if p.err != nil {
 		return f.fails(p.query, p.server, p.err)
 	}
@@ -39,6 +56,21 @@ func (f *flight) handle(p packet) bool {
 		}
 	}
 	return f.fails(p.query, p.server, errServer("server failed: "+p.reply.rcode.String(), f.full, s.addr))
+}
+
+// bogus counts a packet from a server's address that answers nothing. Of too many somebody is taken to guess: what comes
+// by datagrams is no longer believed.
+func (f *flight) bogus(i int) {
+	s := &f.servers[i]
+	f.r.stats.bogus.Add(1)
+	if s.bogus++; s.bogus < maxBogus || s.guessed {
+		return
+	}
+	s.guessed = true
+	for _, c := range s.conns {
+		c.Close()
+	}
+	f.send(i)
 }
 
 func (f *flight) succeed(q int, addr netip.AddrPort, r *reply) {

@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"bufio"
 	"io"
 	"net/netip"
 	"slices"
@@ -16,9 +15,8 @@ type hostAddrs struct{ v4, v6 []netip.Addr }
 
 func parseHosts(r io.Reader) hosts {
 	h := hosts{}
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		line, _, _ := strings.Cut(lines.Text(), "#")
+	for text := range linesOf(r) {
+		line, _, _ := strings.Cut(text, "#")
 		f := strings.Fields(line)
 		if len(f) < 2 {
 			continue

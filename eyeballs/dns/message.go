@@ -68,10 +68,14 @@ type reply struct {
 	cacheable bool
 }
 
-var errBogus = errors.New("dns: not an answer to this question")
+var (
+	errBogus = errors.New("dns: not an answer to this question")
+	errCase  = errors.New("dns: an answer to this question in other letters")
+)
 
 // parse reads a message that should answer the question. An error means that it
-// does not, or that it is malformed, and must be ignored.
+// does not, or that it is malformed, and must be ignored; errCase, that only the
+// case of the name's letters is wrong.
 func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (reply, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
@@ -90,6 +94,9 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 	}
 	if _, err := p.Question(); err != dnsmessage.ErrSectionDone {
 		return reply{}, errBogus
+	}
+	if q.Name != name {
+		return reply{}, errCase
 	}
 	r := reply{id: id, rcode: h.RCode, truncated: h.Truncated, ad: h.AuthenticData}
 	if h.Truncated || h.RCode != dnsmessage.RCodeSuccess && h.RCode != dnsmessage.RCodeNameError {
@@ -118,8 +125,28 @@ func (r *reply) answers(p dnsmessage.Parser, name dnsmessage.Name, t dnsmessage.
 			break
 		}
 	}
-	r.ttl, r.cacheable = time.Duration(ttl)*time.Second, true
+	r.ttl, r.cacheable = bounded(ttl, maxTTL), true
 	return nil
+}
+
+// parseFolded is parse for a name in any letters.
+func parseFolded(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (reply, error) {
+	var p dnsmessage.Parser
+	if _, err := p.Start(msg); err != nil {
+		return reply{}, err
+	}
+	if q, err := p.Question(); err == nil && equalFold(&q.Name, &name) {
+		name = q.Name
+	}
+	return parse(msg, id, name, t)
+}
+
+// bounded is a TTL as it is used: at most limit, and none with the highest bit set (RFC 2181 section 8).
+func bounded(ttl uint32, limit time.Duration) time.Duration {
+	if ttl > math.MaxInt32 {
+		return 0
+	}
+	return min(time.Duration(ttl)*time.Second, limit)
 }
 
 func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Type, ttl *uint32) (found, moved bool, err error) {
@@ -206,7 +233,7 @@ func (r *reply) absence(p dnsmessage.Parser) {
 		}
 		soa, err := p.SOAResource()
 		if err == nil {
-			r.ttl, r.cacheable = time.Duration(min(h.TTL, soa.MinTTL))*time.Second, true
+			r.ttl, r.cacheable = bounded(min(h.TTL, soa.MinTTL), maxNegativeTTL), true
 		}
 		return
 	}

@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"bufio"
 	"io"
 	"slices"
 	"strings"
@@ -21,9 +20,8 @@ var defaultOrder = []source{fromFiles, fromDNS}
 // parseNsswitch reads the hosts line. An action such as [NOTFOUND=return] ends
 // the list, since nothing after it is asked once a source has said no.
 func parseNsswitch(r io.Reader) []source {
-	lines := bufio.NewScanner(r)
-	for lines.Scan() {
-		line, _, _ := strings.Cut(lines.Text(), "#")
+	for text := range linesOf(r) {
+		line, _, _ := strings.Cut(text, "#")
 		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "hosts:")
 		if !ok {
 			continue

@@ -131,7 +131,7 @@ func (r *Resolver) Ask(ctx context.Context, name string, types race.Types, answe
 		wait.Add(1)
 		go func() {
 			defer wait.Done()
-			r.askServers(ctx, sys, prefixName, race.Prefix64, true, func(a Answer) {
+			r.askPrefixes(ctx, sys, func(a Answer) {
 				a.Name = name
 				answer(a)
 			})

@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -75,8 +74,8 @@ func isHostName(s string) bool {
 // parseNames reads the names of addresses from a hosts file: the first one of the first line.
 func parseNames(r io.Reader) map[netip.Addr]string {
 	names := map[netip.Addr]string{}
-	for lines := bufio.NewScanner(r); lines.Scan(); {
-		line, _, _ := strings.Cut(lines.Text(), "#")
+	for text := range linesOf(r) {
+		line, _, _ := strings.Cut(text, "#")
 		f := strings.Fields(line)
 		if len(f) < 2 {
 			continue

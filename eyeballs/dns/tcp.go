@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"io"
+	"math/rand/v2"
 	"net"
 )
 
@@ -18,7 +19,8 @@ func (f *flight) overTCP(i, q int) {
 		return
 	}
 	query.tcp[i] = true
-	msg, err := pack(make([]byte, 2, 514), query.id, f.name, query.wire, !s.plain, f.config.TrustAD)
+	id := uint16(rand.Uint32())
+	msg, err := pack(make([]byte, 2, 514), id, f.name, query.wire, !s.plain, f.config.TrustAD)
 	if err != nil {
 		f.finish(q, Answer{Err: err})
 		return
@@ -42,7 +44,10 @@ func (f *flight) overTCP(i, q int) {
 		p := packet{server: i, query: q, tcp: true}
 		var answer []byte
 		if answer, p.err = tcpExchange(ctx, addr, msg); p.err == nil {
-			p.reply, p.err = parse(answer, query.id, f.name, query.wire)
+			p.reply, p.err = parse(answer, id, f.name, query.wire)
+			if p.err == errCase { // nobody else could answer here
+				p.reply, p.err = parseFolded(answer, id, f.name, query.wire)
+			}
 		}
 		if p.err != nil {
 			p.err = errServer("over TCP: "+p.err.Error(), f.full, s.addr)

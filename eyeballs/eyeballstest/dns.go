@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,7 +28,9 @@ type Record struct {
 	Truncate bool // over UDP, say that TCP must be used
 	NoEDNS   bool // answer queries with EDNS(0) with a format error
 	MixCase  bool // answer with the question's letters in the other case
-	Forge    bool // send forged answers before the real one
+	Forge    bool // over UDP, send forged answers before the real one
+	Guess    int  // over UDP, send so many answers with wrong ids before the real one
+	NoTCP    bool // answer nothing over TCP
 	AD       bool // claim that the answer is authentic, if the query asks for that
 }
 
@@ -186,7 +189,7 @@ func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 		rec = *r
 	}
 	d.mu.Unlock()
-	if lost {
+	if lost || tcp && rec.NoTCP {
 		return false
 	}
 	edns := len(m.Additionals) > 0
@@ -197,7 +200,14 @@ func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 		return false
 	}
 	deliver := func() {
-		if rec.Forge {
+		for n := range rec.Guess {
+			if !tcp {
+				wrong := slices.Clone(out)
+				binary.BigEndian.PutUint16(wrong, m.ID+1+uint16(n))
+				send(wrong)
+			}
+		}
+		if rec.Forge && !tcp {
 			for _, f := range rec.forged(reply) {
 				send(f)
 			}

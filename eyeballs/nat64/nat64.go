@@ -14,6 +14,9 @@ const Name = "ipv4only.arpa"
 // WellKnown are the two IPv4 addresses of Name.
 var WellKnown = [2]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 0, 170}), netip.AddrFrom4([4]byte{192, 0, 0, 171})}
 
+// WellKnownPrefix is the prefix of RFC 6052 section 2.1.
+var WellKnownPrefix = netip.MustParsePrefix("64:ff9b::/96")
+
 // lengths are the prefix lengths that RFC 6052 section 2.2 allows.
 var lengths = [...]int{96, 64, 56, 48, 40, 32}
 

@@ -48,3 +48,15 @@ func TestT5NothingWeSpeak(t *testing.T) {
 		t.Errorf("the service was not followed:\n%s", log)
 	}
 }
+
+// TestHintsAreUsedWhileAddressesAreLate: hints count as answers. One of the preferred family begins the race at once, one of the other
+// family after the Resolution Delay (HEv3 section 4.2.1).
+func TestHintsAreUsedWhileAddressesAreLate(t *testing.T) {
+	s := newScript(t, Config{Types: HTTPS | AAAA | A})
+	s.https("host.test", svcb.Record{Priority: 1, Hints6: []netip.Addr{netip.MustParseAddr("2001:db8::8")}})
+	s.want("0: ask host.test HTTPS+AAAA+A", "0: connect 0 [2001:db8::8]:443")
+	s = newScript(t, Config{Types: HTTPS | AAAA | A})
+	s.https("host.test", svcb.Record{Priority: 1, Hints4: []netip.Addr{netip.MustParseAddr("192.0.2.8")}})
+	s.want("0: ask host.test HTTPS+AAAA+A")
+	s.at(50 * ms).tick().want("50: connect 0 192.0.2.8:443")
+}

@@ -44,6 +44,9 @@ type Difference struct {
 // fewPerSource is how many half-open states a source may have in cases that are about that.
 const fewPerSource = 2
 
+// fewHalfOpen is how many half-open states there may be in cases that are about that.
+const fewHalfOpen = 8
+
 // Run plays a case to the twin and to a new engine and returns the first difference, or nil.
 func (c *Case) Run(options firewall.Options, fresh func(firewall.Options) (Subject, error)) (*Difference, error) {
 	return c.run(options, fresh, nil)
@@ -53,6 +56,9 @@ func (c *Case) Run(options firewall.Options, fresh func(firewall.Options) (Subje
 func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subject, error), seen coverage) (*Difference, error) {
 	if c.PerSource {
 		options.MaxPerSource = fewPerSource
+	}
+	if c.FewHalfOpen {
+		options.MaxEmbryonic = fewHalfOpen
 	}
 	options.Liberal = c.Liberal
 	subject, err := fresh(options)
@@ -151,11 +157,18 @@ func (r *runner) step(s *Step) (string, error) {
 
 // packet judges a packet with both.
 func (r *runner) packet(s *Step) (string, error) {
-	want := r.twin.Judge(&s.Input, s.Packet)
 	got, err := r.subject.Judge(&s.Input, s.Packet)
 	if err != nil {
 		return "", err
 	}
+	left, err := r.there()
+	if err != nil {
+		return "", err
+	}
+	r.twin.chosen = func(s *twinState) bool { return !left[incarnation(r.twin.show(s))] }
+	r.twin.refused = &got
+	want := r.twin.Judge(&s.Input, s.Packet)
+	r.twin.chosen = nil
 	if want.Rule == 0 { // before the rules there is no slot
 		want.Slot, got.Slot = 0, 0
 	}
@@ -163,6 +176,27 @@ func (r *runner) packet(s *Step) (string, error) {
 		return fmt.Sprintf("verdict\n  twin   %+v\n  engine %+v", want, got), nil
 	}
 	return "", nil
+}
+
+// incarnation names a state and when it was made.
+func incarnation(s firewall.State) string {
+	return fmt.Sprint(identity(s), " ", s.Created)
+}
+
+// there returns the incarnations of the engine's states, where the twin may need them.
+func (r *runner) there() (map[string]bool, error) {
+	if !r.c.PerSource && !r.c.FewHalfOpen {
+		return nil, nil
+	}
+	all, err := r.states()
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, s := range all {
+		there[incarnation(s)] = true
+	}
+	return there, nil
 }
 
 // tick lets the engine tick n times. Which states that ends is the engine's affair as long as they have expired: the twin ends the same ones, since a
@@ -193,7 +227,7 @@ func (r *runner) tick(n int) (string, error) {
 
 // identity returns what names a state.
 func identity(s firewall.State) string {
-	return fmt.Sprint(s.Proto, s.From, s.To, s.FlowName)
+	return fmt.Sprint(s.Proto, s.From, s.To, s.Query, s.Link, s.FlowName)
 }
 
 // states returns those of the engine.
@@ -264,8 +298,8 @@ func diffStates(want, got []firewall.State) string {
 func (d *Difference) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s\nafter %s\n", d.Case.Seed, d.What, d.Case.Steps[d.Step].String())
-	fmt.Fprintf(&b, "default %v, strict %v, few half-open states per source: %v, liberal: %v\n", d.Case.Default, d.Case.Strict, d.Case.PerSource,
-		d.Case.Liberal)
+	fmt.Fprintf(&b, "default %v, strict %v, few half-open states: %v, of a source: %v, liberal: %v\n", d.Case.Default, d.Case.Strict,
+		d.Case.FewHalfOpen, d.Case.PerSource, d.Case.Liberal)
 	for i, set := range d.Case.Rules {
 		fmt.Fprintf(&b, "rules %d:\n  %s\n", i, strings.Join(set, "\n  "))
 	}

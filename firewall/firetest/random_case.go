@@ -17,8 +17,10 @@ type Case struct {
 	Strict  bool
 	// PerSource: a source may have few half-open states only.
 	PerSource bool
-	Liberal   bool // firewall.Options.Liberal
-	Steps     []Step
+	// FewHalfOpen: there is room for few half-open states.
+	FewHalfOpen bool
+	Liberal     bool // firewall.Options.Liberal
+	Steps       []Step
 }
 
 // StepKind says what a step does.
@@ -78,7 +80,7 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 		}
 		c.Rules = append(c.Rules, next)
 	}
-	c.PerSource, c.Liberal = g.chance(15), g.chance(10)
+	c.PerSource, c.FewHalfOpen, c.Liberal = g.chance(15), g.chance(15), g.chance(10)
 	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()}, Step{Kind: StepRoutes, Routes: g.routes()})
 	for _, name := range tables {
 		s := Step{Kind: StepTable, Name: name}
@@ -161,7 +163,8 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 		t = talks[g.IntN(len(talks))]
 	}
 	var from int
-	switch n := g.IntN(100); {
+	n := g.IntN(100)
+	switch {
 	case n < 6 && t.last != nil:
 		s.Packet, from = t.oops(g)
 	case n < 14:
@@ -177,6 +180,9 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 		s.Packet = g.damage(s.Packet)
 	}
 	s.Input.Hook = t.hook(g, from)
+	if n < 14 && g.chance(30) { // a part that comes another way than the rest
+		s.Input.Hook.Recv = g.Uint32N(4)
+	}
 	return s, talked
 }
 

@@ -18,6 +18,7 @@ type talk struct {
 	server bool      // end 1 is the host: packets from end 0 are judged in, the others out
 	stage  int
 	id     uint16 // ICMP
+	asks   int    // ICMP: which of icmpPairs, icmp6Pairs
 	last   []byte // the latest packet
 	from   int    // who sent it
 }
@@ -32,7 +33,7 @@ type talker struct {
 }
 
 func (g random) talk() *talk {
-	t := &talk{six: g.chance(35), server: g.chance(60), id: uint16(g.IntN(3))}
+	t := &talk{six: g.chance(35), server: g.chance(60), id: uint16(g.IntN(3)), asks: g.IntN(6)}
 	t.proto = []uint8{6, 6, 6, 6, 17, 17, 17, 1, 132, 136, 47}[g.IntN(11)]
 	if t.proto == packet.ProtoICMP && t.six {
 		t.proto = packet.ProtoICMPv6
@@ -88,9 +89,9 @@ func (t *talk) next(g random) (b []byte, from int) {
 		case packet.ProtoUDP, packet.ProtoUDPLite:
 			c.body = udpBody(a, z, g.IntN(40))
 		case packet.ProtoICMP:
-			c.body = icmpBody([]uint8{8, 0, 8, 0, 13, 14, 9}[g.IntN(5)+from], 0, t.id, nil)
+			c.body = icmpBody(t.message(g, &icmpPairs, from), 0, t.id, nil)
 		case packet.ProtoICMPv6:
-			c.body = icmpBody([]uint8{128, 129, 128, 133, 135}[g.IntN(4)+from], 0, t.id, make([]byte, 16))
+			c.body = icmpBody(t.message(g, &icmp6Pairs, from), 0, t.id, make([]byte, 16))
 			if g.chance(30) {
 				c.ttl = 255
 			}
@@ -101,6 +102,23 @@ func (t *talk) next(g random) (b []byte, from int) {
 	}
 	t.last, t.from = b, from
 	return b, from
+}
+
+// Types of ICMP messages that answer each other, and some that only look like it.
+var (
+	icmpPairs  = [6][2]uint8{{8, 0}, {8, 0}, {13, 14}, {15, 16}, {17, 18}, {10, 9}}
+	icmp6Pairs = [6][2]uint8{{128, 129}, {128, 129}, {128, 129}, {139, 140}, {133, 134}, {137, 143}}
+)
+
+// message returns the type of the message that an end sends: now and then what the other one should, or what belongs elsewhere.
+func (t *talk) message(g random, pairs *[6][2]uint8, from int) uint8 {
+	switch n := g.IntN(100); {
+	case n < 15:
+		return pairs[t.asks][1-from]
+	case n < 20:
+		return pairs[g.IntN(6)][g.IntN(2)]
+	}
+	return pairs[t.asks][from]
 }
 
 // tcp moves the conversation by one segment.
@@ -127,6 +145,9 @@ func (t *talk) tcp(g random) ([]byte, int) {
 		} else if g.chance(8) {
 			flags = syn // simultaneous open
 		}
+	case t.stage == 2 && g.chance(15): // the server has begun anew, or made another cookie
+		from, flags, scale, t.stage = 1, syn|ack, t.ends[1].scale, 1
+		t.ends[1].next = g.Uint32()
 	case t.stage == 2:
 		from = 0
 	default:
@@ -238,7 +259,7 @@ func (t *talk) hook(g random, from int) firewall.Hook {
 	return in
 }
 
-// oops returns an ICMP error about the latest packet of the conversation, mostly from its receiver.
+// oops returns an ICMP error about the latest packet of the conversation, mostly from its receiver or a router to its sender.
 func (t *talk) oops(g random) ([]byte, int) {
 	quote := append([]byte(nil), t.last...)
 	if n := 28 + g.IntN(60); n < len(quote) {
@@ -253,7 +274,7 @@ func (t *talk) oops(g random) ([]byte, int) {
 	}
 	c := t.craft(g, from)
 	c.proto = packet.ProtoICMP
-	c.body = icmpBody([]uint8{3, 11, 12, 4}[g.IntN(4)], 3, 0, quote)
+	c.body = icmpBody([]uint8{3, 4, 5, 11, 12}[g.IntN(5)], uint8(g.IntN(5)), 0, quote)
 	if t.six {
 		c.proto = packet.ProtoICMPv6
 		c.body = icmpBody(uint8(1+g.IntN(4)), 0, 0, quote)
@@ -261,7 +282,24 @@ func (t *talk) oops(g random) ([]byte, int) {
 	if g.chance(20) { // a router in between
 		c.src = g.addr(t.six)
 	}
+	switch n := g.IntN(100); {
+	case n < 20: // to another than who sent what it quotes
+		c.dst = g.addr(t.six)
+	case n < 25: // about what its destination would have sent, had it been part of the conversation
+		c.dst = g.addr(t.six)
+		requote(c.body[8:], c.dst)
+	}
 	return c.bytes(), from
+}
+
+// requote gives a quoted packet another source.
+func requote(quote []byte, src netip.Addr) {
+	switch {
+	case src.Is4() && len(quote) >= 20:
+		copy(quote[12:16], src.AsSlice())
+	case src.Is6() && len(quote) >= 40:
+		copy(quote[8:24], src.AsSlice())
+	}
 }
 
 // fragment returns a fragment of a datagram of the conversation, which may be the first, a later one, or one that overlaps.

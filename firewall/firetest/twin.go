@@ -26,7 +26,9 @@ type Twin struct {
 	ifs       []firewall.Interface
 	routes    []firewall.Route
 	decisions map[firewall.Decision]firewall.Count
-	seen      coverage // nil unless somebody wants to know
+	chosen    func(*twinState) bool // reports a state that the engine has ended to make room for one of the packet at hand
+	refused   *firewall.Verdict     // what the engine says of the packet at hand: it may have no room
+	seen      coverage              // nil unless somebody wants to know
 }
 
 // twinState is a state.
@@ -46,7 +48,7 @@ type twinFrag struct {
 	src, dst netip.Addr
 	proto    uint8
 	id       uint32
-	dir      firewall.Direction
+	hook     firewall.Hook
 	time     int64
 	end      uint32
 	verdict  firewall.Verdict
@@ -163,10 +165,14 @@ func (t *Twin) Judge(in *firewall.Input, pkt []byte) firewall.Verdict {
 	for _, tag := range in.Tags {
 		j.tag(tag)
 	}
-	j.key, j.from, j.hasKey = flow.KeyOf(&j.p, pkt)
+	j.key, j.from, j.hasKey = flow.KeyOf(&j.p, pkt, in.Hook.Link())
 	j.isErr = j.p.ICMPError()
+	if quoted, ok := j.p.Inner(pkt); ok {
+		t.seen.failure(&j.p, &quoted)
+	}
 	if j.isErr && j.hasKey {
-		_, _, j.inner, _ = flow.QuotedKey(&j.p, pkt)
+		_, _, j.inner, _ = flow.QuotedKey(&j.p, pkt, in.Hook.Link())
+		j.hasKey = j.inner.Src() == j.p.Dst()
 	}
 	v := j.judge()
 	t.seen.verdict(in.Hook.Dir, &j.p, &v)

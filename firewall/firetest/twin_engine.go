@@ -69,7 +69,8 @@ func (t *Twin) States() []firewall.State {
 func (t *Twin) show(s *twinState) firewall.State {
 	st := firewall.State{Proto: s.Proto, FlowName: s.name, Rule: t.rules[t.slot(s.rule)].Number, Key: s.rule, Phase: s.Phase(),
 		Created: s.created, Last: s.Last(), Deadline: s.Deadline(&t.Options.Timeouts)}
-	st.From, st.To = s.key.Ends(s.from)
+	st.From, st.To = s.key.Shown(s.from)
+	st.Query, st.Link = s.key.Query(s.from), s.key.Link()
 	for i, side := range s.Sides {
 		st.Packets[i], st.Bytes[i] = side.Packets, side.Bytes
 	}

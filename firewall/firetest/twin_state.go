@@ -2,6 +2,7 @@ package firetest
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
@@ -64,6 +65,9 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 		j.use = firewall.StateHit
 	case flow.Untouched:
 		j.use = firewall.StateUntouched
+		if j.isErr {
+			j.seen.note(ofError, int(j.p.Version)<<8|int(j.p.ICMPType()), "of a state")
+		}
 	case flow.Recycle:
 		j.remove(s)
 		return 0, lookMiss, 0
@@ -112,12 +116,26 @@ func (j *job) needState(slot int, r *rule.Rule) (int, firewall.Reason) {
 	if j.have[name] {
 		return slot, firewall.ReasonRule
 	}
+	if j.p.IsICMP() && !j.isErr && !j.asks() {
+		if r.State.Mask != 0 {
+			return slot, firewall.ReasonNoKey
+		}
+		return slot, firewall.ReasonRule
+	}
 	if reason := j.makeState(slot, r, name); reason != firewall.ReasonRule {
 		return slot, reason
 	}
 	j.have[name] = true
 	j.use = firewall.StateNew
 	return slot, firewall.ReasonRule
+}
+
+// asks reports an ICMP query.
+func (j *job) asks() bool {
+	if j.p.Version == 6 {
+		return slices.Contains([]uint8{128, 139}, j.p.ICMPType())
+	}
+	return slices.Contains([]uint8{8, 13, 15, 17}, j.p.ICMPType())
 }
 
 // makeState is section 5 of the page. The twin has room for any number of states.
@@ -144,12 +162,35 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 		p := s.Phase()
 		s.tracked = p != flow.Closed && p != flow.Reset
 	}
-	if most := j.Options.MaxPerSource; most > 0 && j.halfOpen(sourceOf(s)) >= most {
-		return firewall.ReasonEmbryonicSource
+	if most := j.Options.MaxPerSource; most > 0 {
+		n := j.halfOpen(sourceOf(s))
+		if n >= most/2 && j.in.Hook.Dir == firewall.In && j.me(&rule.Test{}, j.p.Src()) {
+			return firewall.ReasonEmbryonicSource
+		}
+		if n >= most && j.chosen != nil {
+			j.giveWay()
+		}
+	}
+	if j.halfOpen(netip.Prefix{}) >= j.Options.MaxEmbryonic && j.chosen != nil {
+		if j.refused.Reason == firewall.ReasonEmbryonicFull && j.refused.Slot == uint16(slot) {
+			return firewall.ReasonEmbryonicFull
+		}
+		j.giveWay()
+		j.giveWay() // where an engine had one too many
 	}
 	j.states = append(j.states, s)
 	j.seen.state(r, "made")
 	return firewall.ReasonRule
+}
+
+// giveWay ends the half-open state that makes room for another, which is the engine's choice.
+func (j *job) giveWay() {
+	for _, s := range j.states {
+		if s.Embryonic() && j.chosen(s) {
+			j.remove(s)
+			return
+		}
+	}
 }
 
 // sourceOf returns what counts as the source of a state: the address of who made it, of IPv6 the /64.
@@ -161,11 +202,11 @@ func sourceOf(s *twinState) netip.Prefix {
 	return netip.PrefixFrom(from.Addr(), 64).Masked()
 }
 
-// halfOpen counts the half-open states of a source.
+// halfOpen counts the half-open states of a source, of all for the zero one.
 func (j *job) halfOpen(source netip.Prefix) int {
 	n := 0
 	for _, s := range j.states {
-		if s.Embryonic() && sourceOf(s) == source {
+		if s.Embryonic() && (source == netip.Prefix{} || sourceOf(s) == source) {
 			n++
 		}
 	}
@@ -194,7 +235,7 @@ func masked(s *twinState) (m struct{ from, to netip.AddrPort }) {
 
 // fragment describes the datagram that the packet is a part of.
 func (j *job) fragment() twinFrag {
-	f := twinFrag{src: j.p.Src(), dst: j.p.Dst(), id: j.p.IPID, dir: j.in.Hook.Dir}
+	f := twinFrag{src: j.p.Src(), dst: j.p.Dst(), id: j.p.IPID, hook: j.in.Hook}
 	if j.p.Version == 4 {
 		f.proto = j.p.Proto
 	}
@@ -202,7 +243,7 @@ func (j *job) fragment() twinFrag {
 }
 
 func (f *twinFrag) same(g *twinFrag) bool {
-	return f.src == g.src && f.dst == g.dst && f.id == g.id && f.dir == g.dir && f.proto == g.proto
+	return f.src == g.src && f.dst == g.dst && f.id == g.id && f.hook == g.hook && f.proto == g.proto
 }
 
 // noteFragment and laterFragment are section 6 of the page.

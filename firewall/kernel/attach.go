@@ -3,8 +3,10 @@ package kernel
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -51,12 +53,18 @@ func (e *Engine) linkPath(index uint32, direction int) string {
 }
 
 // Attach begins to judge the packets of an interface and returns the name of the hook, "tcx" or "clsact". An interface that is attached
-// already stays so.
+// already stays so; another one that has its index meanwhile is attached anew.
 func (e *Engine) Attach(index uint32) (hook string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if a := e.links[index]; a != nil {
-		return a.hook(), nil
+		if err := e.reattachLocked(a); !errors.Is(err, errDefunct) {
+			return a.hook(), err
+		}
+		delete(e.links, index)
+		if err := a.close(true); err != nil {
+			return "", err
+		}
 	}
 	i, err := linkAt(index)
 	if err != nil {
@@ -73,6 +81,20 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	}
 	e.links[index] = a
 	return a.hook(), errors.Join(e.putCardLocked(index), e.replaceOthers(index))
+}
+
+// reattachLocked looks whether an attachment is that of the interface that has the index now;
+// errDefunct if it is not. Of filters nobody can tell: they are set again.
+func (e *Engine) reattachLocked(a *attachment) error {
+	if err := a.sound(); err != nil || !a.filters[0] {
+		return err
+	}
+	i, err := linkAt(a.index)
+	if err != nil {
+		return err
+	}
+	a.l3 = !hasEthernet(i)
+	return errors.Join(e.filterLocked(a, 0), e.filterLocked(a, 1))
 }
 
 // tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the maps are pinned.
@@ -102,6 +124,10 @@ const (
 	tickPause = 10 * time.Millisecond
 )
 
+// slowest is how long one request about an interface may take: whoever keeps the kernel's lock of
+// interfaces busy must not make the agent look dead. What fails is tried again.
+const slowest = 5 * time.Second
+
 // linkAt asks for one interface: the standard library lists all of them.
 func linkAt(index uint32) (nl.Link, error) {
 	c, err := nl.Open(nil)
@@ -109,6 +135,9 @@ func linkAt(index uint32) (nl.Link, error) {
 		return nl.Link{}, err
 	}
 	defer c.Close()
+	if err := c.Within(slowest); err != nil {
+		return nl.Link{}, err
+	}
 	return c.LinkByIndex(int(index))
 }
 
@@ -185,61 +214,149 @@ func (a *attachment) close(detach bool) error {
 	return errors.Join(errs...)
 }
 
-// resumeLinks takes the pinned links over: each gets the present program. Links of interfaces that are gone are dropped.
-func (e *Engine) resumeLinks() error {
+// openLinks opens the pinned links, and leaves them as they are until the first Load. Those of
+// interfaces that are gone are noted. Any other error ends the start: an interface that cannot be
+// looked at is still guarded.
+func (e *Engine) openLinks() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	found, err := pinned(e.dir, "link")
 	if err != nil {
 		return err
 	}
-	if err := e.tickLocked(); err != nil {
+	filtered, err := pinned(e.dir, "filter")
+	if err != nil || len(found)+len(filtered) == 0 {
 		return err
 	}
-	filtered, err := e.resumeFilters()
+	c, err := nl.Open(nil)
 	if err != nil {
 		return err
+	}
+	defer c.Close()
+	e.guarded = true
+	for index := range filtered {
+		a := &attachment{index: index, filters: [2]bool{true, true}}
+		if err := e.openLinkLocked(c, a); err != nil {
+			return err
+		}
 	}
 	for index := range found {
 		if filtered[index] {
 			continue
 		}
-		a := &attachment{index: index}
-		i, err := linkAt(index)
-		if err == nil {
-			a.l3 = !hasEthernet(i)
-			err = e.resumeLocked(a)
+		if err := e.openLinkLocked(c, &attachment{index: index}); err != nil {
+			return err
 		}
-		if err != nil {
-			if err := e.detach(a); err != nil {
-				return err
-			}
-			continue
-		}
-		e.links[index] = a
 	}
 	return nil
 }
 
-func (e *Engine) resumeLocked(a *attachment) error {
+// openLinkLocked opens what is pinned of one interface.
+func (e *Engine) openLinkLocked(c *nl.Conn, a *attachment) error {
+	i, err := c.LinkByIndex(int(a.index))
+	if err == nil {
+		a.l3 = !hasEthernet(i)
+		if !a.filters[0] {
+			err = e.loadLinks(a)
+		}
+	}
+	switch {
+	case err == nil:
+		e.links[a.index] = a
+		return nil
+	case errors.Is(err, nl.ErrNoLink) || errors.Is(err, errDefunct) || errors.Is(err, os.ErrNotExist):
+		e.defunct = append(e.defunct, a)
+		return nil
+	case fewDescriptors(err):
+		err = fmt.Errorf("%w (raise the limit of open files: ulimit -n)", err)
+	}
+	return errors.Join(fmt.Errorf("take over interface %d: nothing was changed: %w", a.index, err), a.close(false))
+}
+
+// errDefunct says that the interface of a link is gone. Another one may have its index by now.
+var errDefunct = errors.New("the link is defunct")
+
+// loadLinks opens the pinned links of an interface.
+func (e *Engine) loadLinks(a *attachment) error {
 	for d := range directions {
 		l, err := link.LoadPinnedLink(e.linkPath(a.index, d), nil)
 		if err != nil {
 			return err
 		}
 		a.links[d] = l
+	}
+	return a.sound()
+}
+
+// sound returns errDefunct when the links are not those of the interface that has the index now.
+func (a *attachment) sound() error {
+	for _, l := range a.links {
+		if l == nil {
+			continue
+		}
 		info, err := l.Info()
 		if err != nil {
 			return err
 		}
 		if tcx := info.TCX(); tcx == nil || tcx.Ifindex != a.index {
-			return fmt.Errorf("interface %d: the link is defunct", a.index)
-		}
-		if err := l.Update(e.program(a.l3, d)); err != nil {
-			return fmt.Errorf("update the program of interface %d: %w", a.index, err)
+			return errDefunct
 		}
 	}
 	return nil
+}
+
+// takeLinksLocked gives what an earlier engine has attached the present programs.
+func (e *Engine) takeLinksLocked() error {
+	if len(e.links) == 0 {
+		return nil
+	}
+	if err := e.tickLocked(); err != nil {
+		return err
+	}
+	for _, a := range e.links {
+		for d := range directions {
+			var err error
+			if a.filters[d] {
+				err = e.filterLocked(a, d)
+			} else {
+				err = updateLink(a.links[d], e.program(a.l3, d))
+			}
+			if err != nil {
+				return fmt.Errorf("update the program of interface %d %s: %w", a.index, directions[d].name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// updateLink gives a link a program, if it has another one. An interface that vanished meanwhile
+// needs none.
+func updateLink(l link.Link, p *ebpf.Program) error {
+	info, err := l.Info()
+	if err != nil {
+		return err
+	}
+	want, err := p.Info()
+	if err != nil {
+		return err
+	}
+	if id, ok := want.ID(); ok && id == info.Program {
+		return nil
+	}
+	if err := l.Update(p); err != nil && !gone(err) {
+		return err
+	}
+	return nil
+}
+
+// Guarded says that the engine that was taken over had judged packets of some interface.
+func (e *Engine) Guarded() bool { return e.guarded }
+
+// Attached returns the indexes of the interfaces whose packets are judged.
+func (e *Engine) Attached() []uint32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Keys(e.links))
 }
 
 // removeLinks detaches what is pinned below dir.

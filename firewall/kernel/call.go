@@ -21,6 +21,8 @@ const (
 	opPurge
 	opTick
 	opClock
+	opBeginMove
+	opEndMove
 )
 
 // adoptMerge says that a state that is there already is brought up to what opAdopt describes, bpf/lib/adopt.h.
@@ -40,15 +42,32 @@ type callRoom struct {
 	mu     sync.Mutex
 	memory *ebpf.Memory
 	prog   *ebpf.Program
+	tick   *ebpf.Program // weir_tick, which does opTick
 	frame  []byte
 }
 
-func (r *callRoom) open(calls *ebpf.Map, prog *ebpf.Program) error {
+// separateCalls gives weir_call scratch of its own, see call_cpus in bpf/lib/maps.h.
+func separateCalls(spec *ebpf.CollectionSpec) error {
+	calls := spec.Programs["weir_call"].Instructions
+	done := 0
+	for i := range calls {
+		if calls[i].IsLoadFromMap() && calls[i].Reference() == "cpus" {
+			calls[i] = calls[i].WithReference("call_cpus")
+			done++
+		}
+	}
+	if done == 0 {
+		return errors.New("the program weir_call uses no scratch: the eBPF programs are not what was expected")
+	}
+	return nil
+}
+
+func (r *callRoom) open(calls *ebpf.Map, prog, tick *ebpf.Program) error {
 	m, err := calls.Memory()
 	if err != nil {
 		return fmt.Errorf("map the memory for calls: %w", err)
 	}
-	r.memory, r.prog = m, prog
+	r.memory, r.prog, r.tick = m, prog, tick
 	return nil
 }
 
@@ -59,7 +78,11 @@ func (r *callRoom) run(in *weirCall, frame []byte) error {
 	if _, err := r.memory.WriteAt(b, 0); err != nil {
 		return err
 	}
-	code, err := r.prog.Run(&ebpf.RunOptions{Data: frame})
+	prog := r.prog
+	if in.Op == opTick {
+		prog = r.tick
+	}
+	code, err := prog.Run(&ebpf.RunOptions{Data: frame})
 	if err != nil {
 		return fmt.Errorf("call the eBPF program over a frame of %d bytes: %w", len(frame), err)
 	}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 )
@@ -29,6 +31,9 @@ func (e *Engine) findOlder() (*older, error) {
 	others, err := otherLayouts(e.dir)
 	if err != nil {
 		return nil, err
+	}
+	if e.resized {
+		others = append([]string{e.dir}, others...)
 	}
 	for _, dir := range others {
 		pins, err := openPins(dir)
@@ -68,11 +73,29 @@ func (e *Engine) carryLocked(merge, last bool) error {
 		if !ok || !known {
 			continue
 		}
-		if err := e.carryState(x, id, uint8(flow), merge, liberal[id] || !last); err != nil {
-			return err
+		for _, link := range e.linksOf(x) {
+			if err := e.carryState(x, link, id, uint8(flow), merge, liberal[id] || !last); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// linksOf returns the links to carry a state to, 0 for where it is. A link-local one of an older layout does not say where it is: it is where
+// the host has the address of one of its ends, which is nearly always one place.
+func (e *Engine) linksOf(x *entry) []uint32 {
+	k := x.key()
+	if e.older.pins.layout >= firstLinks || !k.LinkLocal() {
+		return []uint32{0}
+	}
+	var links []uint32
+	for _, i := range e.ifs {
+		if slices.ContainsFunc(i.Addrs, func(a netip.Prefix) bool { return a.Addr() == k.Low().Addr() || a.Addr() == k.High().Addr() }) {
+			links = append(links, i.Index)
+		}
+	}
+	return links
 }
 
 // A try takes some microseconds and misses if the stream has gone on by more than a window in them, which takes that we lost the processor. A state that never
@@ -80,10 +103,11 @@ func (e *Engine) carryLocked(merge, last bool) error {
 const mergeTries = 100
 
 // carryState copies one state; what finds no room in a smaller table is lost. One that has to be strict is copied until it has missed nothing since the copy before.
-func (e *Engine) carryState(x *entry, rule uint32, flow uint8, merge, liberal bool) (err error) {
-	tag := x.tag | tagEmbryo
+func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, merge, liberal bool) (err error) {
+	const halfOpen = tagEmbryo | tagAnswered
+	tag := x.tag | halfOpen
 	for range mergeTries {
-		c := x.call(flow)
+		c := x.call(flow, link)
 		for i := range c.Side {
 			d := &c.Side[i]
 			d.Rule, d.Track = rule, 0
@@ -104,7 +128,7 @@ func (e *Engine) carryState(x *entry, rule uint32, flow uint8, merge, liberal bo
 		if liberal || c.Result != adoptMade && c.Result != adoptBehind {
 			return nil
 		}
-		if x, err = e.older.pins.at(x.place); err != nil || x == nil || x.tag|tagEmbryo != tag {
+		if x, err = e.older.pins.at(x.place); err != nil || x == nil || x.tag|halfOpen != tag {
 			return err
 		}
 	}
@@ -143,11 +167,16 @@ func (e *Engine) carryTranslation(p *oldPins, wire *entry) error {
 	if err != nil || inner == nil || !inner.translation() || inner.sides[0].Track != wire.place {
 		return err
 	}
-	first := inner.call(natFlow)
+	for _, x := range []*entry{wire, inner} {
+		if k := x.key(); p.layout < firstLinks && k.LinkLocal() {
+			return nil
+		}
+	}
+	first := inner.call(natFlow, 0)
 	if err := e.call.ask(&first); err != nil || first.Result != adoptMade {
 		return err
 	}
-	second := wire.call(natFlow)
+	second := wire.call(natFlow, 0)
 	second.Place = first.Place + 1
 	return e.call.ask(&second)
 }
@@ -175,26 +204,40 @@ func (e *Engine) carryCountersLocked() error {
 	return nil
 }
 
-// setAsideIfResized moves the pins of tables of other sizes than they should have out of the way, as those of another engine.
-func (e *Engine) setAsideIfResized() error {
+// isResized says that what is pinned has tables of other sizes than they should have: it counts as
+// another engine's.
+func (e *Engine) isResized() (bool, error) {
 	if e.dir == "" {
-		return nil
+		return false, nil
 	}
-	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks)} {
+	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks), "sources": sourceCells(e.options.MaxEmbryonic) / sourceLine} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(e.dir, name), nil)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil
+			return false, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		have := m.MaxEntries()
 		if err := m.Close(); err != nil {
-			return err
+			return false, err
 		}
 		if have != want {
-			return setAside(e.dir)
+			return true, nil
 		}
 	}
+	return false, nil
+}
+
+// setAsideLocked moves what is pinned with other sizes out of the way of our own pins.
+func (e *Engine) setAsideLocked() error {
+	to, err := setAside(e.dir)
+	if err != nil {
+		return fmt.Errorf("set the tables of other sizes aside: %w", err)
+	}
+	if e.older != nil && e.older.dir == e.dir {
+		e.older.dir = to
+	}
+	e.resized = false
 	return nil
 }

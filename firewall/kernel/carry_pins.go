@@ -27,10 +27,15 @@ var errNotRead = errors.New("a layout that this version does not know")
 //	tags    sets of eight words, states of eight times four words of addresses and sixteen sides of 64 bytes
 //	counters by the lower 16 bits of a rule's id
 //
-// Before 4, that a connection was opened (Proved) is said by its tag alone.
+// Before 4, that a connection was opened (Proved) is said by its tag alone, and before 13 that a flow of
+// another protocol than TCP, or one that began in mid-stream, was answered. Before 13, keys hold neither
+// the link of link-local ends nor who asks in an ICMP query, and of what: the id is the port of both
+// ends, and 0 those of all other messages.
 const (
-	firstRead   = 2
-	firstProved = 4
+	firstRead      = 2
+	firstProved    = 4
+	firstProvedAll = 13
+	firstLinks     = 13
 )
 
 // oldPins are the pinned maps of another engine.
@@ -207,10 +212,35 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	x.sides[0].Flags &^= metaEmbryo
 	if x.tag&tagEmbryo != 0 {
 		x.sides[0].Flags |= metaEmbryo
-	} else if p.layout < firstProved && uint8(x.tag>>24) == packet.ProtoTCP && !x.translation() {
+	} else if !x.translation() && (p.layout < firstProved || p.layout < firstProvedAll && (uint8(x.tag>>24) != packet.ProtoTCP || x.sides[0].Flags&metaLoose != 0)) {
 		x.maker().Flags |= sideProved
 	}
+	if p.layout < firstLinks && !x.nameQuery() {
+		return nil, nil
+	}
 	return x, nil
+}
+
+// nameQuery makes an ICMP state of a layout before firstLinks one of the echo that its maker asks for, as nearly all are. It reports false
+// for one without an id.
+func (x *entry) nameQuery() bool {
+	k := x.key()
+	query := uint16(0)
+	switch four := k.Low().Addr().Is4(); {
+	case four && k.Proto == packet.ProtoICMP:
+		query = 8
+	case !four && k.Proto == packet.ProtoICMPv6:
+		query = 128
+	default:
+		return true
+	}
+	asks := uint16(k.Ports)
+	low, high := asks, asks+query
+	if x.maker() == &x.sides[1] {
+		low, high = high, low
+	}
+	x.tag = x.tag&(1<<32-1) | uint64(low)<<48 | uint64(high)<<32
+	return asks != 0
 }
 
 // counter returns what a rule had counted.
@@ -252,21 +282,26 @@ func (x *entry) maker() *weirSide {
 	return &x.sides[0]
 }
 
-// call describes the entry to the kernel, which shall adopt it.
-func (x *entry) call(flow uint8) weirCall {
+// call describes the entry to the kernel, which shall adopt it, on a link if its key does not hold the one that it has to.
+func (x *entry) call(flow uint8, link uint32) weirCall {
 	c := weirCall{Op: opAdopt, Side: x.sides}
-	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = x.addr[0], x.addr[1], x.addr[2], x.addr[3]
-	c.Key.Ports, c.Key.Proto, c.Key.Flow = uint32(x.tag>>32), uint8(x.tag>>24), flow
+	k := x.key()
+	if link != 0 {
+		k.SetLink(link)
+	}
+	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = k.LowHi, k.LowLo, k.HighHi, k.HighLo
+	c.Key.Ports, c.Key.Proto, c.Key.Flow = k.Ports, k.Proto, flow
 	return c
 }
 
-// setAside renames a directory of pins, so that it counts as that of another engine.
-func setAside(dir string) error {
+// setAside renames a directory of pins, so that it counts as that of another engine, and returns
+// its new name.
+func setAside(dir string) (to string, err error) {
 	for n := 1; ; n++ {
-		to := fmt.Sprintf("%s-%d", dir, n)
+		to = fmt.Sprintf("%s-%d", dir, n)
 		if _, err := os.Stat(to); err == nil {
 			continue
 		}
-		return os.Rename(dir, to)
+		return to, os.Rename(dir, to)
 	}
 }

@@ -333,7 +333,7 @@ func (e *Engine) agreeTracks(t *testing.T) (n int) {
 		}
 		for w := range s.Track {
 			if s.Tag[w]&tagMask == tagLive {
-				n += int(int32(s.Track[w].Count))
+				n += trackCount(s.Track[w].Held)
 			}
 		}
 	}

@@ -27,5 +27,5 @@ func (e *Engine) setClock() error {
 		return err
 	}
 	e.config.Clock, e.config.Tick = c.Clock, tick.Nano()
-	return e.putConfigLocked()
+	return e.writeConfigLocked()
 }

@@ -34,7 +34,7 @@ func TestTheClock(t *testing.T) {
 	clock := e.config.Clock
 	for _, wrong := range []time.Duration{0, time.Hour, -time.Hour} {
 		e.config.Clock = clock + int64(wrong)
-		if err := e.putConfigLocked(); err != nil {
+		if err := e.writeConfigLocked(); err != nil {
 			t.Fatal(err)
 		}
 		until(t, "a reading of the clock is set right", patience, func() bool {
@@ -46,5 +46,15 @@ func TestTheClock(t *testing.T) {
 			off := c.Clock - clock
 			return off >= -3*tick && off <= 3*tick
 		})
+		// A change of something else does not undo that. The sweep has a moment only to hide it.
+		for range 50 {
+			e.config.Clock = clock + int64(wrong)
+			if err := e.changedLocked(); err != nil {
+				t.Fatal(err)
+			}
+			if off := e.config.Clock - clock; off < -3*tick || off > 3*tick {
+				t.Fatalf("a change of the settings has put the clock %v off", time.Duration(off))
+			}
+		}
 	}
 }

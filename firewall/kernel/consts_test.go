@@ -104,7 +104,7 @@ func TestConstants(t *testing.T) {
 		"REASON_FRAG_FIRST": int64(firewall.ReasonFragFirst), "REASON_LOOP": int64(firewall.ReasonLoop), "REASON_SPOOF": int64(firewall.ReasonSpoof), "REASON_MARTIAN": int64(firewall.ReasonMartian),
 		"REASON_NAT_PORTS": int64(firewall.ReasonNATPorts), "REASON_RATE": int64(firewall.ReasonRate),
 		"REASON_EMBRYONIC_SOURCE": int64(firewall.ReasonEmbryonicSource), "REASON_COOKIE": int64(firewall.ReasonCookie),
-		"REASON_COOKIE_REFUSED": int64(firewall.ReasonCookieRefused), "REASON_COOKIE_REPEATED": int64(firewall.ReasonCookieRepeated), "REASON_DECODE": int64(firewall.ReasonDecode),
+		"REASON_COOKIE_REFUSED": int64(firewall.ReasonCookieRefused), "REASON_COOKIE_REPEATED": int64(firewall.ReasonCookieRepeated), "REASON_TRACKS_FULL": int64(firewall.ReasonTracksFull), "REASON_DECODE": int64(firewall.ReasonDecode),
 
 		"DIR_IN": int64(firewall.In), "DIR_OUT": int64(firewall.Out), "ANSWER_NONE": int64(firewall.AnswerNone),
 		"ANSWER_RESET": int64(firewall.AnswerReset), "ANSWER_UNREACH": int64(firewall.AnswerUnreach), "ANSWER_UNREACH6": int64(firewall.AnswerUnreach6), "ANSWER_COOKIE": int64(firewall.AnswerCookie),
@@ -150,7 +150,7 @@ func TestConstants(t *testing.T) {
 		"RES_BAD_RST": int64(flow.BadRst), "RES_BAD_ACK": int64(flow.BadAck), "RES_BAD_WINDOW": int64(flow.BadWindow),
 		"RES_BAD_TAG": int64(flow.BadTag), "RES_BAD_ICMP": int64(flow.BadICMP),
 		"PHASE_OPENING": int64(flow.Opening), "PHASE_ESTABLISHED": int64(flow.Established), "PHASE_CLOSING": int64(flow.Closing),
-		"PHASE_CLOSED": int64(flow.Closed), "PHASE_RESET": int64(flow.Reset),
+		"PHASE_CLOSED": int64(flow.Closed), "PHASE_RESET": int64(flow.Reset), "PHASE_ANSWERED": int64(flow.Answered),
 
 		"LAYOUT": layout, "ROW": rowSize, "FIRST_CODES": firstCodes, "WAYS": ways, "DIR_BLOCK": rule.DirBlock,
 		"NEED_NAMES": needNames, "NEED_STRICT": needStrict, "NEED_STATES": needStates,
@@ -160,8 +160,8 @@ func TestConstants(t *testing.T) {
 		"META_WIRE": metaWire, "META_SOURCE": metaSource, "MASK_SOURCE": maskSource, "MASK_EXCEPT": maskExcept,
 		"MAX_PODS": maxPods, "MAX_POD_ADDRESSES": maxPodAddresses, "CURRENT_SLOT": currentSlot, "CURRENT_QUICK": currentQuick, "CURRENT_READS": currentReads,
 		"READ_SRC": readSrc, "READ_SPORT": readSport, "READ_BITS": readBits, "BLOCK": block,
-		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_EMBRYO": tagEmbryo, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
-		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "GONE_CUT": goneCut,
+		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_EMBRYO": tagEmbryo, "TAG_ANSWERED": tagAnswered, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
+		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "OP_BEGIN_MOVE": opBeginMove, "OP_END_MOVE": opEndMove, "GONE_CUT": goneCut,
 	}
 	for name, want := range same {
 		if got, ok := c[name]; !ok || got != want {

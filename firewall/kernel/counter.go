@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/weirnet/weir/firewall"
 )
 
@@ -97,10 +99,13 @@ func (e *Engine) Decisions() (map[firewall.Decision]firewall.Count, error) {
 	return all, nil
 }
 
+// cpus reads what each CPU has counted, for packets and, once more, for calls.
 func (e *Engine) cpus() ([]weirCpu, error) {
-	var each []weirCpu
-	if err := e.objects.Cpus.Lookup(uint32(0), &each); err != nil {
-		return nil, fmt.Errorf("read the counters of the CPUs: %w", err)
+	var packets, calls []weirCpu
+	for m, each := range map[*ebpf.Map]*[]weirCpu{e.objects.Cpus: &packets, e.objects.CallCpus: &calls} {
+		if err := m.Lookup(uint32(0), each); err != nil {
+			return nil, fmt.Errorf("read the counters of the CPUs: %w", err)
+		}
 	}
-	return each, nil
+	return append(packets, calls...), nil
 }

@@ -69,8 +69,10 @@ func (e *Engine) empty() error {
 	if err != nil {
 		return err
 	}
-	if err := e.objects.Cpus.Put(uint32(0), make([]weirCpu, cpus)); err != nil {
-		return err
+	for _, m := range []*ebpf.Map{e.objects.Cpus, e.objects.CallCpus} {
+		if err := m.Put(uint32(0), make([]weirCpu, cpus)); err != nil {
+			return err
+		}
 	}
 	for index, used := range e.ids.incarnation {
 		if used == 0 {
@@ -126,7 +128,8 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (firetest.Sub
 	s := &subject{Engine: e}
 	e.clock = func() int64 { return s.at }
 	return o, func(o firewall.Options) (firetest.Subject, error) {
-		e.config.MaxSource, e.config.Liberal = uint32(o.MaxPerSource), bit(o.Liberal)
+		e.config.limitSources(o.MaxPerSource)
+		e.config.Liberal, e.config.MaxEmbryonic = bit(o.Liberal), uint32(o.MaxEmbryonic)
 		return s, e.putConfigLocked()
 	}
 }
@@ -145,4 +148,9 @@ func TestTruncated(t *testing.T) {
 func TestCoverage(t *testing.T) {
 	o, fresh := trial(t)
 	firetest.RunCoverage(t, o, fresh)
+}
+
+func TestKeys(t *testing.T) {
+	o, fresh := trial(t)
+	firetest.RunKeys(t, o, fresh)
 }

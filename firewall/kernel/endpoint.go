@@ -29,7 +29,7 @@ func (e *Engine) SetEndpoint(p firewall.Endpoint) error {
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
-	if err := e.reattach(p.Index); err != nil {
+	if _, err := e.Attach(p.Index); err != nil { // also when another interface had its index before
 		return err
 	}
 	e.mu.Lock()
@@ -66,25 +66,6 @@ func endpoint(p *firewall.Endpoint) (v weirEndpoint, err error) {
 	}
 	v.Limited = bit(p.Rates.In > 0)*limitedIn | bit(p.Rates.Out > 0)*limitedOut
 	return v, nil
-}
-
-// reattach makes sure that the programs sit on an interface, also when another one had its index before.
-func (e *Engine) reattach(index uint32) error {
-	e.mu.Lock()
-	a := e.links[index]
-	stale := false
-	if a != nil && a.links[0] != nil {
-		info, err := a.links[0].Info()
-		stale = err != nil || info.TCX() == nil || info.TCX().Ifindex != index
-	}
-	e.mu.Unlock()
-	if stale {
-		if err := e.Detach(index); err != nil {
-			return err
-		}
-	}
-	_, err := e.Attach(index)
-	return err
 }
 
 // freePlaceLocked returns the lowest place that no pod counts in.

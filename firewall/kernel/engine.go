@@ -4,12 +4,15 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
 
 	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
@@ -32,30 +35,36 @@ type Engine struct {
 	options   firewall.Options
 	objects   weirObjects
 	takenOver bool
+	resized   bool   // the pins in dir have tables of other sizes: they are set aside as those of an older engine
+	reused    bool   // the programs are those that were pinned
+	guarded   bool   // the engine that was taken over was attached somewhere
 	plain     bool   // Config.PlainRedirect
 	noCookies string // why there are no SYN cookies, "" if there are
 
 	mu       sync.Mutex
-	config   weirConfig                     // guarded by mu; what the kernel's map says
-	ids      *ids                           // guarded by mu
-	labels   *labels                        // guarded by mu
-	prog     *rule.Program                  // guarded by mu; nil until Load
-	rules    []weirCode                     // guarded by mu; of the image in force, by slot
-	slotByID map[uint32]int                 // guarded by mu; slots of rules by id, of the rules that begin at slotsOf
-	slotsOf  *weirCode                      // guarded by mu
-	serial   uint32                         // guarded by mu
-	kinds    uint32                         // guarded by mu; bit per kind of event that Watch is to tell of
-	watched  bool                           // guarded by mu; there is a Watch
-	capture  func(*firewall.Captured)       // guarded by mu; who captures frames, nil for nobody
-	tables   map[string]*ebpf.Map           // guarded by mu
-	ifs      []firewall.Interface           // guarded by mu; in order of index
-	told     bool                           // guarded by mu; ifs is what the kernel has
-	links    map[uint32]*attachment         // guarded by mu; by interface index
-	noTCX    bool                           // guarded by mu; the kernel is older than tcx
-	ticking  bool                           // guarded by mu; the sweep's timer runs
-	older    *older                         // guarded by mu; another engine's pins, until all interfaces have changed hands
-	carried  int                            // guarded by mu; states that came from there
-	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map, nil for anything
+	config   weirConfig                       // guarded by mu; what the kernel's map says
+	ids      *ids                             // guarded by mu
+	labels   *labels                          // guarded by mu
+	prog     *rule.Program                    // guarded by mu; nil until Load
+	rules    []weirCode                       // guarded by mu; of the image in force, by slot
+	slotByID map[uint32]int                   // guarded by mu; slots of rules by id, of the rules that begin at slotsOf
+	slotsOf  *weirCode                        // guarded by mu
+	serial   uint32                           // guarded by mu
+	kinds    uint32                           // guarded by mu; bit per kind of event that Watch is to tell of
+	watched  bool                             // guarded by mu; there is a Watch
+	capture  func(*firewall.Captured)         // guarded by mu; who captures frames, nil for nobody
+	tables   map[string]*ebpf.Map             // guarded by mu
+	ifs      []firewall.Interface             // guarded by mu; in order of index
+	told     bool                             // guarded by mu; ifs is what the kernel has
+	links    map[uint32]*attachment           // guarded by mu; by interface index
+	defunct  []*attachment                    // guarded by mu; pinned, but their interfaces are gone
+	idle     int                              // guarded by mu; tables that may be empty since some were removed last
+	staged   map[string][]firewall.TableEntry // guarded by mu; tables told before the first Load, nil after it
+	noTCX    bool                             // guarded by mu; the kernel is older than tcx
+	ticking  bool                             // guarded by mu; the sweep's timer runs
+	older    *older                           // guarded by mu; another engine's pins, until all interfaces have changed hands
+	carried  int                              // guarded by mu; states that came from there
+	networks map[weirTableKey]weirConnected   // guarded by mu; what is in the map, nil for anything
 
 	addresses map[weirIfaceAddress]uint32 // guarded by mu; what is in the map, nil for anything
 
@@ -74,19 +83,21 @@ type Engine struct {
 var _ firewall.Engine = (*Engine)(nil)
 
 // layout is LAYOUT of bpf/lib/consts.h: the version of everything pinned.
-const layout = 12
+const layout = 13
 
 // layoutDir is where the pins of this layout lie below Config.Dir.
 func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layout-%d", layout)) }
 
-// Open loads the programs and makes or takes over the maps. Nothing is attached that was not attached before.
+// Open loads the programs and makes or takes over the maps. It changes nothing: what an earlier
+// engine has pinned stays in force until the first Load, which takes over all of it at once or,
+// when it fails, nothing. Interfaces and tables that are told before come with that Load.
 func Open(c Config) (*Engine, error) {
 	if err := checkOptions(&c.Options); err != nil {
 		return nil, err
 	}
 	e := &Engine{
 		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{}, links: map[uint32]*attachment{},
-		plain: c.PlainRedirect,
+		plain: c.PlainRedirect, staged: map[string][]firewall.TableEntry{},
 	}
 	if c.Dir != "" {
 		e.dir = layoutDir(c.Dir)
@@ -101,8 +112,8 @@ func checkOptions(o *firewall.Options) error {
 	switch {
 	case o.MaxStates < 1 || o.MaxStates > 1<<27:
 		return fmt.Errorf("%d states: from 1 to %d are possible", o.MaxStates, 1<<27)
-	case o.MaxEmbryonic < 1:
-		return fmt.Errorf("%d half-open states: there must be room for one", o.MaxEmbryonic)
+	case o.MaxEmbryonic < 1 || o.MaxEmbryonic > 1<<24:
+		return fmt.Errorf("%d half-open states: from 1 to %d are possible", o.MaxEmbryonic, 1<<24)
 	case o.MaxPerSource < 0:
 		return fmt.Errorf("%d half-open states of one source: 0 means any number", o.MaxPerSource)
 	case o.MaxTracks < 1 || o.MaxTracks > 1<<22:
@@ -118,7 +129,10 @@ func (e *Engine) open() error {
 		return fmt.Errorf("read the eBPF programs: %w", err)
 	}
 	e.size(spec)
-	if err := e.setAsideIfResized(); err != nil {
+	if err := separateCalls(spec); err != nil {
+		return err
+	}
+	if e.resized, err = e.isResized(); err != nil {
 		return err
 	}
 	old, err := e.pinnedMaps(spec)
@@ -126,15 +140,15 @@ func (e *Engine) open() error {
 		return err
 	}
 	defer old.close()
-	if err := spec.LoadAndAssign(&e.objects, &ebpf.CollectionOptions{MapReplacements: old}); err != nil {
+	e.takenOver = len(old) > 0
+	if err := e.loadPrograms(spec, old); err != nil {
 		return loadError(err)
 	}
-	e.takenOver = len(old) > 0
 	e.labels, err = readLabels(e.objects.Labels)
 	if err != nil {
 		return err
 	}
-	if err := e.call.open(e.objects.Calls, e.objects.WeirCall); err != nil {
+	if err := e.call.open(e.objects.Calls, e.objects.WeirCall, e.objects.WeirTick); err != nil {
 		return err
 	}
 	if err := e.configure(); err != nil {
@@ -146,28 +160,21 @@ func (e *Engine) open() error {
 	if e.older, err = e.findOlder(); err != nil {
 		return err
 	}
-	if !e.takenOver {
-		if err := e.resumeForwarding(); err != nil {
-			return err
-		}
-		return e.pin()
+	if err := e.readForwarding(); err != nil || !e.takenOver {
+		return err
 	}
 	if err := e.resume(); err != nil {
 		return err
 	}
-	if err := e.pin(); err != nil {
-		return err
-	}
-	if err := e.resumeLinks(); err != nil {
-		return err
-	}
-	return e.resumeForwarding()
+	return e.openLinks()
 }
 
 // loadError adds what usually helps.
 func loadError(err error) error {
 	var ve *ebpf.VerifierError
 	switch {
+	case fewDescriptors(err):
+		return fmt.Errorf("load the eBPF programs: %w (raise the limit of open files: ulimit -n)", err)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("load the eBPF programs: %w (run as root)", err)
 	case errors.As(err, &ve):
@@ -184,6 +191,33 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["tags"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["notes"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["tracks"].MaxEntries = setsFor(e.options.MaxTracks)
+	cells := sourceCells(e.options.MaxEmbryonic)
+	spec.Maps["sources"].MaxEntries = cells / sourceLine
+	spec.Maps["source_ring"].MaxEntries = cells
+}
+
+// sourceLine is SOURCE_LINE of bpf/lib/source.h: how many counters of half-open states lie in one element of their map.
+const sourceLine = 16
+
+// sourceCells returns how many counters of half-open states of sources there are: two for each such state, a power of two.
+func sourceCells(embryos int) uint32 {
+	return uint32(1) << bits.Len(uint(max(2*embryos, 1024)-1))
+}
+
+// sourceFew is up to how many half-open states of one source all of them are remembered, of larger numbers half.
+const sourceFew = 16
+
+// limitSources sets how many half-open states one source may have, 0 for any number.
+func (c *weirConfig) limitSources(most int) {
+	c.MaxSource = uint32(most)
+	c.SourceFrom, c.SourceTurns = 0, uint32(most)
+	switch {
+	case most == 0:
+		c.SourceFrom = math.MaxUint32
+	case most > sourceFew:
+		c.SourceTurns = uint32(most / 2)
+		c.SourceFrom = c.MaxSource - c.SourceTurns
+	}
 }
 
 func setsFor(n int) uint32 {
@@ -218,7 +252,9 @@ func (e *Engine) configure() error {
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
-	c.MaxStates, c.MaxEmbryonic, c.MaxSource = uint32(o.MaxStates), uint32(o.MaxEmbryonic), uint32(o.MaxPerSource)
+	c.MaxStates, c.MaxEmbryonic = uint32(o.MaxStates), uint32(o.MaxEmbryonic)
+	c.limitSources(o.MaxPerSource)
+	c.SourceMask, c.RingMask = e.objects.Sources.MaxEntries()*sourceLine-1, e.objects.SourceRing.MaxEntries()-1
 	c.Batch = uint32(max(1, o.MaxStates/20/cpus))
 	c.Liberal, c.NoEssential = bit(o.Liberal), bit(o.NoEssential)
 	t := o.Timeouts
@@ -231,10 +267,29 @@ func (e *Engine) configure() error {
 	return e.putConfigLocked()
 }
 
+// fewDescriptors says that this process, or the system, may open no more files.
+func fewDescriptors(err error) bool {
+	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+}
+
 // fragLife is how long a first fragment is remembered, ns.
 const fragLife = 30e9
 
+// putConfigLocked writes the settings. Those of an earlier engine stay until the first Load: see
+// publishLocked. What the sweep has found out about the clock meanwhile stays.
 func (e *Engine) putConfigLocked() error {
+	if e.pending() {
+		return nil
+	}
+	var there weirConfig
+	if err := e.objects.Config.Lookup(uint32(0), &there); err != nil {
+		return fmt.Errorf("read the settings in the kernel: %w", err)
+	}
+	e.config.Clock = there.Clock
+	return e.writeConfigLocked()
+}
+
+func (e *Engine) writeConfigLocked() error {
 	if err := e.objects.Config.Put(uint32(0), &e.config); err != nil {
 		return fmt.Errorf("write the settings to the kernel: %w", err)
 	}
@@ -260,6 +315,9 @@ func bit(b bool) uint32 {
 	return 0
 }
 
+// pending says that an earlier engine's rules are in force, untouched.
+func (e *Engine) pending() bool { return e.takenOver && e.staged != nil }
+
 // TakenOver reports whether Open found the maps of an earlier engine and goes on with them.
 func (e *Engine) TakenOver() bool { return e.takenOver }
 
@@ -281,6 +339,10 @@ func (e *Engine) release() error {
 		}
 	}
 	clear(e.links)
+	for _, a := range e.defunct {
+		errs = append(errs, a.close(false))
+	}
+	e.defunct = nil
 	errs = append(errs, e.releaseLocalLocked())
 	if e.older != nil {
 		errs = append(errs, e.older.pins.close())

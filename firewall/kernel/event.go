@@ -11,6 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
 )
 
 // eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. It is no event for others.
@@ -136,6 +137,11 @@ func (e *Engine) event(w *weirEvent) firewall.Event {
 	if ev.Kind == firewall.EventEnd {
 		ev.Verdict.Rule, ev.Verdict.Slot = e.numberOf(w.Rule)
 	} else if w.Version == 0 { // refused before the addresses were known
+		return ev
+	}
+	if ev.Kind == firewall.EventEnd { // the words are those of the key, turned so that the end that made it comes first
+		k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo, Ports: w.Ports, Proto: w.Proto}
+		ev.Src, ev.Dst = k.Shown(flow.FromLow)
 		return ev
 	}
 	ev.Src = netip.AddrPortFrom(addrOf(w.SrcHi, w.SrcLo), uint16(w.Ports>>16))

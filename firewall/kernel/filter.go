@@ -24,6 +24,9 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 		return err
 	}
 	defer c.Close()
+	if err := c.Within(slowest); err != nil {
+		return err
+	}
 	program := e.program(a.l3, direction)
 	a.filters[direction] = true
 	if e.dir != "" {
@@ -59,33 +62,6 @@ func (e *Engine) unfilter(a *attachment) error {
 		a.filters[d] = false
 	}
 	return errors.Join(errs...)
-}
-
-// resumeFilters gives the filters of an earlier engine the present programs and returns their interfaces.
-func (e *Engine) resumeFilters() (map[uint32]bool, error) {
-	found, err := pinned(e.dir, "filter")
-	if err != nil {
-		return nil, err
-	}
-	for index := range found {
-		a := &attachment{index: index}
-		i, err := linkAt(index)
-		if err != nil { // gone, and its filters with it
-			a.filters = [2]bool{true, true}
-			if err := e.unfilter(a); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		a.l3 = !hasEthernet(i)
-		for d := range directions {
-			if err := e.filterLocked(a, d); err != nil {
-				return nil, fmt.Errorf("take over the filter of %s: %w", i.Name, err)
-			}
-		}
-		e.links[index] = a
-	}
-	return found, nil
 }
 
 // removeFilters deletes the filters that pins below dir tell of.

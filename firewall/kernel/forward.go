@@ -13,8 +13,8 @@ import (
 
 var _ firewall.Forwarder = (*Engine)(nil)
 
-// resumeForwarding reads what is known of pods from the maps, which are empty in a new engine.
-func (e *Engine) resumeForwarding() error {
+// readForwarding reads what is known of pods from the maps, which are empty in a new engine.
+func (e *Engine) readForwarding() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := e.objects.Forwarding.Lookup(uint32(0), &e.forwarding); err != nil {
@@ -30,11 +30,7 @@ func (e *Engine) resumeForwarding() error {
 	if e.cards, err = readAll[uint32, weirCard](e.objects.Cards); err != nil {
 		return fmt.Errorf("read the cards in the kernel: %w", err)
 	}
-	e.forwarding.Plain = bit(e.plain)
-	if err := e.putForwardingLocked(); err != nil {
-		return err
-	}
-	return e.resumeLocalLocked()
+	return nil
 }
 
 // putForwardingLocked writes the settings. It follows every change of pods or cards: packets forget what they found out before.
@@ -169,6 +165,7 @@ func (e *Engine) forwardMaps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		"forwarding": o.Forwarding, "pods": o.Pods, "endpoints": o.Endpoints, "cards": o.Cards, "pod_counters": o.PodCounters,
 		"buckets": o.Buckets, "published": o.Published, "masked_sources": o.MaskedSources, "nat_frags": o.NatFrags,
-		"ways_kept": o.WaysKept,
+		"ways_kept": o.WaysKept, "origins": o.Origins,
+		"route_mtus": o.RouteMtus,
 	}
 }

@@ -20,6 +20,10 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := slices.SortedFunc(slices.Values(ifs), firewall.ByIndex)
+	if e.staged != nil { // the first Load tells them
+		e.ifs = now
+		return nil
+	}
 	old := e.ifs
 	if !e.told { // what an earlier engine has written is anything
 		old = nil
@@ -58,6 +62,10 @@ func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addres
 			return err
 		}
 	}
+	origins, err := e.putOriginsLocked(changed, gone)
+	if err != nil {
+		return err
+	}
 	if !e.told {
 		if err := prune(e.objects.Ifaces, func(index uint32) bool { _, ok := interfaceOf(e.ifs, index); return ok }); err != nil {
 			return err
@@ -71,8 +79,9 @@ func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addres
 			return err
 		}
 		e.chooseOwnLocked()
+		e.config.Own = ownBits(e.ifs) // written by changedLocked
 	}
-	if addresses || len(gone) > 0 {
+	if addresses || len(gone) > 0 || origins {
 		if err := e.putForwardingLocked(); err != nil {
 			return err
 		}

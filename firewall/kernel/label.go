@@ -14,8 +14,9 @@ const (
 	labelFlow
 )
 
-// How many of each there can be: the slots of the map of tables, and the values of a byte less AnyFlow.
-var labelLimits = map[uint32]uint32{labelTable: 1024, labelFlow: 255}
+// How many ids there are of each: the slots of the map of tables, and the values of a byte less
+// AnyFlow.
+var labelLimits = map[uint32]uint32{labelTable: 8192, labelFlow: 255}
 
 // labels give names lasting ids, so that what the kernel holds keeps its meaning over Programs and agents. They are written to a map.
 type labels struct {
@@ -61,6 +62,33 @@ func (l *labels) id(kind uint32, name string) (uint32, error) {
 	return 0, fmt.Errorf("%q is one of more than %d names", name, labelLimits[kind])
 }
 
+// reserve returns unused ids for some names, which may have one already: what has that id stays.
+func (l *labels) reserve(kind uint32, n int) ([]uint32, error) {
+	free := make([]uint32, 0, n)
+	for id := uint32(0); len(free) < n; id++ {
+		if id == labelLimits[kind] {
+			return nil, fmt.Errorf("more than %d names at once", labelLimits[kind])
+		}
+		if _, taken := l.used[kind][id]; !taken {
+			free = append(free, id)
+		}
+	}
+	return free, nil
+}
+
+// give takes an id back.
+func (l *labels) give(kind, id uint32) error {
+	name := l.used[kind][id]
+	if err := l.m.Delete(weirLabelKey{Kind: kind, Id: id}); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("remove the name %q from the kernel: %w", name, err)
+	}
+	delete(l.used[kind], id)
+	if l.ids[kind][name] == id {
+		delete(l.ids[kind], name)
+	}
+	return nil
+}
+
 func (l *labels) put(kind, id uint32, name string) error {
 	v := weirLabel{}
 	if len(name) >= len(v.Name) {
@@ -80,11 +108,9 @@ func (l *labels) drop(kind uint32, keep func(name string) bool) error {
 		if keep(name) {
 			continue
 		}
-		if err := l.m.Delete(weirLabelKey{Kind: kind, Id: id}); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("remove the name %q from the kernel: %w", name, err)
+		if err := l.give(kind, id); err != nil {
+			return err
 		}
-		delete(l.ids[kind], name)
-		delete(l.used[kind], id)
 	}
 	return nil
 }

@@ -19,7 +19,9 @@ const innerMap = 1 << 12
 // graceSlot is a slot of the images that no packet reads: setting it makes the kernel wait for the packets that are on their way.
 const graceSlot = 2
 
-// Load replaces the Program, see firewall.Engine. Packets are judged by the old one until a single word changes.
+// Load replaces the Program, see firewall.Engine. Packets are judged by the old one until a single
+// word changes. The first Load takes over what an earlier engine has left: an error leaves that in
+// force, whole.
 func (e *Engine) Load(p *rule.Program) error {
 	if err := check(p); err != nil {
 		return err
@@ -29,7 +31,25 @@ func (e *Engine) Load(p *rule.Program) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	in, fresh, err := e.prepareLocked(p)
+	if e.staged == nil {
+		return e.switchLocked(p, nil)
+	}
+	first, err := e.firstTablesLocked(p)
+	if err != nil {
+		return err
+	}
+	if err := e.switchLocked(p, first); err != nil && e.staged != nil {
+		return errors.Join(err, e.undoTablesLocked(first))
+	} else if err != nil {
+		return err
+	}
+	return e.afterFirstLocked()
+}
+
+// switchLocked puts a Program in force, the first one with its tables and all that an earlier
+// engine has left.
+func (e *Engine) switchLocked(p *rule.Program, first *firstTables) error {
+	in, fresh, err := e.prepareLocked(p, first)
 	if err != nil {
 		return err
 	}
@@ -37,22 +57,37 @@ func (e *Engine) Load(p *rule.Program) error {
 	if err != nil {
 		return err
 	}
+	m, err := imageMap(im)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
 	if err := e.resetCountersLocked(fresh); err != nil {
 		return err
 	}
 	if err := e.putInterfacesLocked(e.ifs, p, in.parity, 1<<in.parity); err != nil {
 		return err
 	}
-	if err := e.publishLocked(im, in, p); err != nil {
+	if first != nil {
+		if err := e.beforeFirstLocked(first); err != nil {
+			return err
+		}
+	}
+	if err := e.publishLocked(m, im, in, p); err != nil {
 		return err
 	}
 	e.ids.take(p.Rules, in.ids)
 	e.prog, e.serial = p, in.serial
 	e.rules = codes(in)
-	if err := e.purgeLocked(); err != nil {
-		return fmt.Errorf("the rules are in force, but states of old rules may still be there: %w", err)
+	if first != nil {
+		err = e.takeTablesLocked(first)
+	} else if e.idle > 0 {
+		err = e.dropIdleLocked()
 	}
-	return errors.Join(e.forgetLabelsLocked(p), e.carryAllLocked())
+	if bad := e.purgeLocked(); bad != nil {
+		err = errors.Join(err, fmt.Errorf("the rules are in force, but states of old rules may still be there: %w", bad))
+	}
+	return errors.Join(err, e.forgetLabelsLocked(p), e.carryAllLocked())
 }
 
 // check refuses a Program that would make the kernel read beyond an array: what Compile makes is fine.
@@ -80,7 +115,7 @@ func check(p *rule.Program) error {
 }
 
 // prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were not there before.
-func (e *Engine) prepareLocked(p *rule.Program) (in imageInput, fresh []uint32, err error) {
+func (e *Engine) prepareLocked(p *rule.Program, first *firstTables) (in imageInput, fresh []uint32, err error) {
 	in = imageInput{prog: p, serial: e.serial + 1, parity: e.slot() ^ 1}
 	if in.ids, fresh, err = e.ids.assign(p.Rules); err != nil {
 		return in, nil, err
@@ -92,8 +127,12 @@ func (e *Engine) prepareLocked(p *rule.Program) (in imageInput, fresh []uint32, 
 		}
 		in.flows = append(in.flows, uint8(id))
 	}
+	if first != nil {
+		in.tables = first.ids[len(first.ids)-len(p.Tables):]
+		return in, fresh, nil
+	}
 	for _, name := range p.Tables {
-		if _, err := e.tableLocked(name); err != nil {
+		if _, err := e.tableLocked(name, true); err != nil {
 			return in, nil, err
 		}
 		id, err := e.labels.id(labelTable, name)
@@ -105,18 +144,22 @@ func (e *Engine) prepareLocked(p *rule.Program) (in imageInput, fresh []uint32, 
 	return in, fresh, nil
 }
 
-// publishLocked writes the image into a map of its own and makes it the one in force.
-func (e *Engine) publishLocked(im *image, in imageInput, p *rule.Program) error {
+// imageMap writes an image into a map of its own.
+func imageMap(im *image) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
 		Name: "weir_image", Type: ebpf.Array, KeySize: 4, ValueSize: rowSize, MaxEntries: uint32(im.count()), Flags: innerMap,
 	})
 	if err != nil {
-		return fmt.Errorf("make a map of %d rows for the rules: %w", im.count(), err)
+		return nil, fmt.Errorf("make a map of %d rows for the rules: %w", im.count(), err)
 	}
-	defer m.Close()
 	if err := fill(m, im); err != nil {
-		return err
+		return nil, errors.Join(err, m.Close())
 	}
+	return m, nil
+}
+
+// publishLocked makes an image the one in force.
+func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *rule.Program) error {
 	slot := in.parity
 	if err := e.objects.Images.Put(slot, m); err != nil {
 		return fmt.Errorf("put the rules in place: %w", err)
@@ -195,8 +238,7 @@ func (e *Engine) resume() error {
 	for i := range e.rules {
 		e.ids.adopt(e.rules[i].Key, e.rules[i].Id)
 	}
-	// A Load that was cut short may have left states of rules that are gone.
-	return e.purgeLocked()
+	return nil
 }
 
 // slot returns where the image in force lies.

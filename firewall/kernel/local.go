@@ -25,7 +25,7 @@ const (
 )
 
 // takeOwn lets the loopback take what comes in there from an address of the host's own, which it does anyway with what never left it: answers of pods to
-// the host's calls come back that way. It stays so when nobody needs it any more, like ip_forward.
+// the host's calls come back that way. It stays so when nobody needs it any more; whoever takes the node down puts it back, as it does ip_forward.
 func takeOwn() error {
 	for _, key := range []string{"accept_local", "route_localnet"} {
 		if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf/lo", key), []byte("1"), 0); err != nil {
@@ -150,7 +150,7 @@ func (e *Engine) releaseLocalLocked() error {
 
 // resumeLocalLocked gives the pinned hook of the loopback the present program.
 func (e *Engine) resumeLocalLocked() error {
-	if e.dir == "" || e.forwarding.Published == 0 {
+	if e.dir == "" || e.forwarding.Published == 0 || e.local != nil {
 		return nil
 	}
 	l, err := link.LoadPinnedLink(filepath.Join(e.dir, localLink), nil)
@@ -160,7 +160,7 @@ func (e *Engine) resumeLocalLocked() error {
 	if err != nil {
 		return fmt.Errorf("take over the link of the loopback: %w", err)
 	}
-	if err := l.Update(e.objects.WeirLocal); err != nil {
+	if err := updateLink(l, e.objects.WeirLocal); err != nil {
 		return errors.Join(fmt.Errorf("update the program of the loopback: %w", err), l.Close())
 	}
 	e.local = &local{link: l}

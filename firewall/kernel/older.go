@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // The programs of another layout go on guarding their interfaces until ours do, interface by interface, so that there is no moment without either. The states
@@ -24,6 +25,16 @@ func otherLayouts(dir string) ([]string, error) {
 		}
 	}
 	return others, nil
+}
+
+// Replaces says that an engine of another layout, or with tables of other sizes, guards interfaces
+// until ours does.
+func (e *Engine) Replaces() bool {
+	if e.dir == "" {
+		return false
+	}
+	links, err := filepath.Glob(filepath.Join(filepath.Dir(e.dir), "layout-*", "[lf]i*-*-*"))
+	return err == nil && slices.ContainsFunc(links, func(l string) bool { return filepath.Dir(l) != e.dir })
 }
 
 // replaceOthers ends what other layouts do at an interface that ours guards now. A directory without any link left goes.
@@ -51,7 +62,7 @@ func (e *Engine) replaceOthers(index uint32) error {
 		}
 		left, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*")) // links and filters
 		if err == nil && len(left) == 0 {
-			err = errors.Join(clearDir(dir), e.dropOlder(dir))
+			err = errors.Join(e.carryRest(dir), clearDir(dir), e.dropOlder(dir))
 		}
 		errs = append(errs, err)
 	}
@@ -76,6 +87,15 @@ func (e *Engine) carryFor(dir string, index uint32) error {
 	}
 	// A filter was replaced already, so its engine has missed the last packets: what it knows is not exact.
 	return e.carryLocked(true, len(all) == len(mine) && !e.noTCX)
+}
+
+// carryRest copies the states that another engine has made since they were copied last, now that it
+// judges nothing any more.
+func (e *Engine) carryRest(dir string) error {
+	if e.older == nil || e.older.dir != dir || !e.older.copied {
+		return nil
+	}
+	return e.carryLocked(false, true)
 }
 
 // dropOlder lets go of another engine's pins.

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// The pins of a layout: maps by their names, programs as prog-NAME, links as link-IFINDEX-DIRECTION, the inner maps of tables only
-// through the map that holds them.
+// The pins of a layout: maps by their names, programs as prog-BUILD-NAME, links as
+// link-IFINDEX-DIRECTION, the inner maps of tables only through the map that holds them.
 
 // replacements are maps that were found pinned.
 type replacements map[string]*ebpf.Map
@@ -26,7 +26,7 @@ func (r replacements) close() {
 // is what a start that was killed has left: its maps were never in use, so it is cleared away.
 func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 	old := replacements{}
-	if e.dir == "" {
+	if e.dir == "" || e.resized {
 		return old, nil
 	}
 	if _, err := os.Stat(filepath.Join(e.dir, completeName)); errors.Is(err, fs.ErrNotExist) {
@@ -55,10 +55,18 @@ func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 // completeName is pinned last: with it, all maps are there.
 const completeName = "config"
 
-// pin pins the maps of a new engine; programs are held by the links.
-func (e *Engine) pin() error {
-	if e.dir == "" || e.takenOver {
+// pinLocked pins the maps of a new engine, and programs that were not pinned before.
+func (e *Engine) pinLocked() error {
+	if e.dir == "" {
 		return nil
+	}
+	if e.takenOver {
+		return e.pinPrograms()
+	}
+	if e.resized {
+		if err := e.setAsideLocked(); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(e.dir, 0o700); err != nil {
 		return err
@@ -72,6 +80,9 @@ func (e *Engine) pin() error {
 			return fmt.Errorf("pin %s: %w", name, err)
 		}
 	}
+	if err := e.pinPrograms(); err != nil {
+		return err
+	}
 	if err := maps[completeName].Pin(filepath.Join(e.dir, completeName)); err != nil {
 		return fmt.Errorf("pin %s: %w", completeName, err)
 	}
@@ -82,7 +93,7 @@ func (e *Engine) pin() error {
 func (e *Engine) maps() map[string]*ebpf.Map {
 	o := &e.objects
 	maps := map[string]*ebpf.Map{
-		"config": o.Config, "cpus": o.Cpus, "images": o.Images, "tables": o.Tables, "ifaces": o.Ifaces, "addresses": o.Addresses,
+		"config": o.Config, "cpus": o.Cpus, "call_cpus": o.CallCpus, "images": o.Images, "tables": o.Tables, "ifaces": o.Ifaces, "addresses": o.Addresses,
 		"routes": o.Routes, "networks": o.Networks, "counters": o.Counters, "logged": o.Logged, "states": o.States, "tags": o.Tags, "tracks": o.Tracks,
 		"gauges": o.Gauges, "frags": o.Frags, "events": o.Events, "calls": o.Calls, "bases": o.Bases, "labels": o.Labels,
 		"shapes": o.Shapes, "hands": o.Hands, "sources": o.Sources, "memos": o.Memos, "owners": o.Owners, "answered": o.Answered, "notes": o.Notes,

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -49,14 +50,14 @@ func (p *prober) close() {
 
 // probe sends one packet to each end. An end that cannot be reached will not answer, which is all that matters.
 func (p *prober) probe(w *weirEvent) {
-	low := netip.AddrPortFrom(addrOf(w.SrcHi, w.SrcLo), uint16(w.Ports>>16))
-	high := netip.AddrPortFrom(addrOf(w.DstHi, w.DstLo), uint16(w.Ports))
+	k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo, Ports: w.Ports, Proto: packet.ProtoTCP}
+	low, high := k.Low(), k.High()
 	lowAck, highAck := uint32(w.Packets[0]>>32), uint32(w.Packets[0])
-	p.send(low, high, highAck-1, lowAck)
-	p.send(high, low, lowAck-1, highAck)
+	p.send(low, high, k.Link(), highAck-1, lowAck)
+	p.send(high, low, k.Link(), lowAck-1, highAck)
 }
 
-func (p *prober) send(from, to netip.AddrPort, seq, ack uint32) {
+func (p *prober) send(from, to netip.AddrPort, link, seq, ack uint32) {
 	t := packet.TCP{SrcPort: from.Port(), DstPort: to.Port(), Seq: seq, Ack: ack, Flags: packet.FlagACK}
 	if to.Addr().Is4() {
 		if b, err := packet.Build(packet.IPv4{Src: from.Addr(), Dst: to.Addr()}, t); err == nil {
@@ -65,6 +66,6 @@ func (p *prober) send(from, to netip.AddrPort, seq, ack uint32) {
 		return
 	}
 	if b, err := packet.Build(packet.IPv6{Src: from.Addr(), Dst: to.Addr()}, t); err == nil {
-		unix.Sendto(p.six, b, 0, &unix.SockaddrInet6{Addr: to.Addr().As16()})
+		unix.Sendto(p.six, b, 0, &unix.SockaddrInet6{Addr: to.Addr().As16(), ZoneId: link})
 	}
 }

@@ -14,12 +14,25 @@ import (
 
 // TestARepeatedSYN sends SYNs several times while cookies are on: each is answered once, and again when as much time has passed as a client lets pass before it asks again.
 func TestARepeatedSYN(t *testing.T) {
+	const rules = "add check-state\nadd 100 allow tcp from any to me 8080 setup keep-state\n"
+	t.Run("plain", func(t *testing.T) { repeatSYN(t, rules, false) })
+	t.Run("with published ports", func(t *testing.T) { repeatSYN(t, rules, true) })
+	t.Run("no look-up first", func(t *testing.T) { repeatSYN(t, "add 50 count tcp from any to any\n"+rules, false) })
+}
+
+func repeatSYN(t *testing.T, rules string, publish bool) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 20000, 2000, 500
 	g := newGuardedWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
-	if err := g.engine.Load(compile(t, "add check-state\nadd 100 allow tcp from any to me 8080 setup keep-state\n")); err != nil {
+	if err := g.engine.Load(compile(t, rules)); err != nil {
 		t.Fatal(err)
+	}
+	if publish {
+		p := firewall.Published{Proto: packet.ProtoTCP, Host: netip.MustParseAddrPort("0.0.0.0:9999"), Pod: netip.MustParseAddrPort("10.88.0.2:80")}
+		if err := g.server.Do(func() error { return g.engine.SetPublished([]firewall.Published{p}) }); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if s := g.stats(t); s.Cookies.Lack != "" {
 		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)

@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"iter"
-	"net/netip"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -26,9 +25,10 @@ const (
 
 // What the low bits of a tag say: enum tag_state of bpf/lib/types.h.
 const (
-	tagMask   = 3
-	tagLive   = 3
-	tagEmbryo = 4
+	tagMask     = 3
+	tagLive     = 3
+	tagEmbryo   = 4
+	tagAnswered = 8
 )
 
 // entry is a copy of one state in the kernel.
@@ -95,6 +95,11 @@ func anyLive(tags *[ways]uint64) bool {
 	return false
 }
 
+// key returns the key, without the id of the flow name.
+func (x *entry) key() flow.Key {
+	return flow.Key{LowHi: x.addr[0], LowLo: x.addr[1], HighHi: x.addr[2], HighLo: x.addr[3], Ports: uint32(x.tag >> 32), Proto: uint8(x.tag >> 24)}
+}
+
 // state returns the state as the state machine sees it, and which of the two sides made it.
 func (x *entry) state() (s flow.State, made int) {
 	s.Proto = uint8(x.tag >> 24)
@@ -140,12 +145,10 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 // show turns an entry into what people and tools see.
 func (e *Engine) show(x *entry, rule *weirCode, flows map[uint8]string) firewall.State {
 	fs, made := x.state()
-	ends := [2]netip.AddrPort{
-		netip.AddrPortFrom(addrOf(x.addr[0], x.addr[1]), uint16(x.tag>>48)),
-		netip.AddrPortFrom(addrOf(x.addr[2], x.addr[3]), uint16(x.tag>>32)),
-	}
+	k := x.key()
+	from, to := k.Shown(flow.Dir(made))
 	s := firewall.State{
-		Proto: fs.Proto, From: ends[made], To: ends[made^1], FlowName: flows[uint8(x.tag>>16)], Rule: rule.Number, Key: rule.Key,
+		Proto: fs.Proto, From: from, To: to, Query: k.Query(flow.Dir(made)), Link: k.Link(), FlowName: flows[uint8(x.tag>>16)], Rule: rule.Number, Key: rule.Key,
 		Phase: fs.Phase(), Created: x.sides[0].Created, Last: fs.Last(), Deadline: fs.Deadline(&e.options.Timeouts),
 	}
 	for i := range fs.Sides {
@@ -191,8 +194,8 @@ func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
 	return cut, nil
 }
 
-// Adopt makes states of TCP connections that are open already, of which only From, To, Key (of a rule in force) and FlowName count, and returns how
-// many it made. They are loose, since nobody saw their windows, and established. A state that is there already stays.
+// Adopt makes states of TCP connections that are open already, of which only From, To, Link, Key (of a rule in force) and FlowName count, and
+// returns how many it made. They are loose, since nobody saw their windows, and established. A state that is there already stays.
 func (e *Engine) Adopt(states []firewall.State) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -225,7 +228,7 @@ func (e *Engine) Adopt(states []firewall.State) (int, error) {
 
 // adoption describes an established, loose state.
 func adoption(s *firewall.State, rule uint32, flowID uint8, now int64) weirCall {
-	k, from := flow.KeyFor(packet.ProtoTCP, s.From, s.To)
+	k, from := flow.KeyFor(packet.ProtoTCP, s.From, s.To, s.Link)
 	c := weirCall{Op: opAdopt}
 	c.Key.LowHi, c.Key.LowLo, c.Key.HighHi, c.Key.HighLo = k.LowHi, k.LowLo, k.HighHi, k.HighLo
 	c.Key.Ports, c.Key.Proto, c.Key.Flow = k.Ports, k.Proto, flowID
@@ -234,7 +237,7 @@ func adoption(s *firewall.State, rule uint32, flowID uint8, now int64) weirCall 
 		d.Last, d.Created, d.Rule = now, now, rule
 		d.Flags = uint32(flow.Seen) | metaLoose | metaAdopted
 		if i == int(from) {
-			d.Flags |= metaMade
+			d.Flags |= metaMade | sideProved
 		}
 	}
 	return c

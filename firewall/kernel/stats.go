@@ -30,7 +30,7 @@ type Sweep struct {
 }
 
 // removals are the names of enum removal of bpf/lib/table.h.
-var removals = [...]string{"expired", "recycled", "reclaimed", "rule", "cut", "double"}
+var removals = [...]string{"expired", "recycled", "reclaimed", "rule", "cut", "double", "source"}
 
 // Stats returns the present numbers.
 func (e *Engine) Stats() (Stats, error) {

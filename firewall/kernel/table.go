@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -42,33 +43,48 @@ func newTable() (*ebpf.Map, error) {
 // noPrealloc is BPF_F_NO_PREALLOC.
 const noPrealloc = 1
 
-// tableLocked returns the trie of a table, an empty one if it was never mentioned before.
-func (e *Engine) tableLocked(name string) (*ebpf.Map, error) {
+// tableLocked returns the trie of a table, an empty one if it was never mentioned before. For those
+// that rules name there is always room.
+func (e *Engine) tableLocked(name string, named bool) (*ebpf.Map, error) {
 	if m := e.tables[name]; m != nil {
 		return m, nil
 	}
-	id, err := e.labels.id(labelTable, name)
+	if !named {
+		if err := e.roomLocked(name); err != nil {
+			return nil, err
+		}
+	}
+	m, err := newTable()
 	if err != nil {
 		return nil, err
 	}
-	var m *ebpf.Map
-	err = e.objects.Tables.Lookup(id, &m)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		if m, err = newTable(); err != nil {
-			return nil, err
-		}
-		if err := e.objects.Tables.Put(id, m); err != nil {
-			return nil, errors.Join(fmt.Errorf("table %s: %w", name, err), m.Close())
-		}
-	} else if err != nil {
-		return nil, fmt.Errorf("table %s: %w", name, err)
+	if err := e.enterTableLocked(name, m); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// enterTableLocked makes a trie that of a table.
+func (e *Engine) enterTableLocked(name string, m *ebpf.Map) error {
+	id, err := e.labels.id(labelTable, name)
+	if err == nil {
+		err = e.objects.Tables.Put(id, m)
+	}
+	if err != nil {
+		return fmt.Errorf("table %s: %w", name, err)
 	}
 	e.tables[name] = m
-	return m, nil
+	return nil
 }
 
 // SetTable replaces the members of a table at once: the new ones are written beside the old ones, and then take their place.
 func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
+	if i := slices.IndexFunc(entries, func(t firewall.TableEntry) bool { return !t.Prefix.IsValid() }); i >= 0 {
+		return fmt.Errorf("table %s: %s is no prefix", name, entries[i].Prefix)
+	}
+	if e.stageTable(name, func([]firewall.TableEntry) []firewall.TableEntry { return slices.Clone(entries) }) {
+		return nil
+	}
 	m, err := newTable()
 	if err != nil {
 		return err
@@ -78,19 +94,32 @@ func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	id, err := e.labels.id(labelTable, name)
-	if err == nil {
-		err = e.objects.Tables.Put(id, m)
+	old := e.tables[name]
+	if old == nil {
+		if err := e.roomLocked(name); err != nil {
+			return errors.Join(err, m.Close())
+		}
 	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("table %s: %w", name, err), m.Close())
+	if err := e.enterTableLocked(name, m); err != nil {
+		return errors.Join(err, m.Close())
 	}
 	err = e.changedLocked()
-	if old := e.tables[name]; old != nil {
+	if old != nil {
 		err = errors.Join(err, old.Close())
 	}
-	e.tables[name] = m
-	return err
+	return errors.Join(err, e.idleLocked(name))
+}
+
+// stageTable changes the members of a table that are to come with the first Load. It returns false
+// after that Load.
+func (e *Engine) stageTable(name string, change func([]firewall.TableEntry) []firewall.TableEntry) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.staged == nil {
+		return false
+	}
+	e.staged[name] = change(e.staged[name])
+	return true
 }
 
 // fillTable writes many members.
@@ -119,9 +148,12 @@ func (e *Engine) AddTable(name string, t firewall.TableEntry) error {
 	if !t.Prefix.IsValid() {
 		return fmt.Errorf("table %s: %s is no prefix", name, t.Prefix)
 	}
+	if e.stageTable(name, func(all []firewall.TableEntry) []firewall.TableEntry { return append(all, t) }) {
+		return nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m, err := e.tableLocked(name)
+	m, err := e.tableLocked(name, false)
 	if err != nil {
 		return err
 	}
@@ -136,14 +168,28 @@ func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
 	if !p.IsValid() {
 		return fmt.Errorf("table %s: %s is no prefix", name, p)
 	}
+	missing := fmt.Errorf("table %s: delete %s: %w", name, p, ebpf.ErrKeyNotExist)
+	found := false
+	if e.stageTable(name, func(all []firewall.TableEntry) []firewall.TableEntry {
+		return slices.DeleteFunc(all, func(t firewall.TableEntry) bool {
+			same := trieKey(t.Prefix) == trieKey(p)
+			found = found || same
+			return same
+		})
+	}) {
+		if !found {
+			return missing
+		}
+		return nil
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m, err := e.tableLocked(name)
-	if err != nil {
-		return err
+	m := e.tables[name]
+	if m == nil {
+		return missing
 	}
 	if err := m.Delete(trieKey(p)); err != nil {
 		return fmt.Errorf("table %s: delete %s: %w", name, p, err)
 	}
-	return e.changedLocked()
+	return errors.Join(e.changedLocked(), e.idleLocked(name))
 }

@@ -127,6 +127,7 @@ type weirConfig struct {
 	Random          uint32
 	Epoch           uint64
 	Seed            [12]uint64
+	Own             [4]uint64
 	LifeSyn         int64
 	LifeEstablished int64
 	LifeFin         int64
@@ -138,6 +139,10 @@ type weirConfig struct {
 	Clock           int64
 	Tick            int64
 	InOrder         uint32
+	SourceMask      uint32
+	RingMask        uint32
+	SourceFrom      uint32
+	SourceTurns     uint32
 	Pad             uint32
 }
 
@@ -182,11 +187,12 @@ type weirCpu struct {
 		IpOptions  uint8
 		ExtHdrs    uint8
 		Reason     uint8
+		Jumbo      uint8
 		Dir        uint8
+		_          [3]byte
 		Recv       uint32
 		Xmit       uint32
 		Random     uint32
-		_          [4]byte
 		Now        int64
 		L3         uint32
 		Buffer     uint32
@@ -204,15 +210,17 @@ type weirCpu struct {
 		QuoteProto uint8
 		Hashed     uint8
 		QuoteSeq   uint32
+		QuoteType  uint32
 		Place      uint32
+		_          [4]byte
 		Tag        uint64
 		Hash       uint64
 		Unknown    uint32
 		Missed     uint32
 		Spare      uint32
+		Moved      uint32
 		Swept      uint32
 		Track      uint32
-		_          [4]byte
 		Masked     struct {
 			_     structs.HostLayout
 			SrcHi uint64
@@ -225,6 +233,11 @@ type weirCpu struct {
 			Pad   uint32
 		}
 		TrackTag   uint64
+		TrackEra   uint32
+		NoTrack    uint32
+		Source     uint64
+		Turn       uint32
+		Proved     uint32
 		Pc         uint32
 		Word       uint32
 		All        uint64
@@ -429,7 +442,7 @@ type weirForwarding struct {
 	PortLo     uint32
 	PortHi     uint32
 	Serial     uint32
-	Pad        uint32
+	RouteMtus  uint32
 	Four       weirAddress
 	Six        weirAddress
 }
@@ -450,6 +463,8 @@ type weirFragKey struct {
 	Dst    weirAddress
 	Id     uint32
 	Serial uint32
+	Recv   uint32
+	Xmit   uint32
 	Proto  uint8
 	Dir    uint8
 	Pad    [6]uint8
@@ -460,7 +475,8 @@ type weirGauge struct {
 	States       int64
 	Pad1         [7]uint64
 	Embryos      int64
-	Pad2         [7]uint64
+	Answered     int64
+	Pad2         [6]uint64
 	Cookies      uint32
 	CookieTurns  uint32
 	CookiesUntil int64
@@ -593,9 +609,10 @@ type weirNatFragKey struct {
 	Src   weirAddress
 	Dst   weirAddress
 	Id    uint32
+	Recv  uint32
 	Proto uint8
 	Dir   uint8
-	Pad   [2]uint8
+	Pad   [6]uint8
 }
 
 type weirOwner struct {
@@ -680,6 +697,11 @@ type weirSide struct {
 	Created int64
 }
 
+type weirSourceLine struct {
+	_    structs.HostLayout
+	Cell [16]uint32
+}
+
 type weirSpan struct {
 	_    structs.HostLayout
 	LoHi uint64
@@ -716,8 +738,9 @@ type weirTrackSet struct {
 			Proto uint32
 			Pad   uint32
 		}
-		Count uint32
-		Pad   uint32
+		Held uint64
+		Era  uint32
+		Pad  uint32
 	}
 }
 
@@ -730,6 +753,7 @@ type weirWay struct {
 	Recv    uint32
 	Serial  uint32
 	Route   uint32
+	Back    uint32
 	Tos     uint8
 	FromPod uint8
 	ToPod   uint8
@@ -747,7 +771,6 @@ type weirWay struct {
 		Place   uint32
 		Limited uint32
 	}
-	_ [4]byte
 }
 
 // Names of all BPF objects in the ELF.
@@ -758,6 +781,7 @@ const (
 	weirMapAnswered      = "answered"
 	weirMapBases         = "bases"
 	weirMapBuckets       = "buckets"
+	weirMapCallCpus      = "call_cpus"
 	weirMapCalls         = "calls"
 	weirMapCards         = "cards"
 	weirMapConfig        = "config"
@@ -778,12 +802,16 @@ const (
 	weirMapNatFrags      = "nat_frags"
 	weirMapNetworks      = "networks"
 	weirMapNotes         = "notes"
+	weirMapOrigins       = "origins"
 	weirMapOwners        = "owners"
 	weirMapPodCounters   = "pod_counters"
 	weirMapPods          = "pods"
 	weirMapPublished     = "published"
+	weirMapRouteMtus     = "route_mtus"
 	weirMapRoutes        = "routes"
 	weirMapShapes        = "shapes"
+	weirMapSourceRing    = "source_ring"
+	weirMapSourceTurns   = "source_turns"
 	weirMapSources       = "sources"
 	weirMapStates        = "states"
 	weirMapTables        = "tables"
@@ -796,6 +824,7 @@ const (
 	weirProgWeirLocal    = "weir_local"
 	weirProgWeirOut      = "weir_out"
 	weirProgWeirOutL3    = "weir_out_l3"
+	weirProgWeirTick     = "weir_tick"
 )
 
 // loadWeir returns the embedded CollectionSpec for weir.
@@ -846,6 +875,7 @@ type weirProgramSpecs struct {
 	WeirLocal *ebpf.ProgramSpec `ebpf:"weir_local"`
 	WeirOut   *ebpf.ProgramSpec `ebpf:"weir_out"`
 	WeirOutL3 *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
+	WeirTick  *ebpf.ProgramSpec `ebpf:"weir_tick"`
 }
 
 // weirMapSpecs contains maps before they are loaded into the kernel.
@@ -856,6 +886,7 @@ type weirMapSpecs struct {
 	Answered      *ebpf.MapSpec `ebpf:"answered"`
 	Bases         *ebpf.MapSpec `ebpf:"bases"`
 	Buckets       *ebpf.MapSpec `ebpf:"buckets"`
+	CallCpus      *ebpf.MapSpec `ebpf:"call_cpus"`
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
 	Cards         *ebpf.MapSpec `ebpf:"cards"`
 	Config        *ebpf.MapSpec `ebpf:"config"`
@@ -876,12 +907,16 @@ type weirMapSpecs struct {
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Notes         *ebpf.MapSpec `ebpf:"notes"`
+	Origins       *ebpf.MapSpec `ebpf:"origins"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
 	Pods          *ebpf.MapSpec `ebpf:"pods"`
 	Published     *ebpf.MapSpec `ebpf:"published"`
+	RouteMtus     *ebpf.MapSpec `ebpf:"route_mtus"`
 	Routes        *ebpf.MapSpec `ebpf:"routes"`
 	Shapes        *ebpf.MapSpec `ebpf:"shapes"`
+	SourceRing    *ebpf.MapSpec `ebpf:"source_ring"`
+	SourceTurns   *ebpf.MapSpec `ebpf:"source_turns"`
 	Sources       *ebpf.MapSpec `ebpf:"sources"`
 	States        *ebpf.MapSpec `ebpf:"states"`
 	Tables        *ebpf.MapSpec `ebpf:"tables"`
@@ -920,6 +955,7 @@ type weirMaps struct {
 	Answered      *ebpf.Map `ebpf:"answered"`
 	Bases         *ebpf.Map `ebpf:"bases"`
 	Buckets       *ebpf.Map `ebpf:"buckets"`
+	CallCpus      *ebpf.Map `ebpf:"call_cpus"`
 	Calls         *ebpf.Map `ebpf:"calls"`
 	Cards         *ebpf.Map `ebpf:"cards"`
 	Config        *ebpf.Map `ebpf:"config"`
@@ -940,12 +976,16 @@ type weirMaps struct {
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
 	Notes         *ebpf.Map `ebpf:"notes"`
+	Origins       *ebpf.Map `ebpf:"origins"`
 	Owners        *ebpf.Map `ebpf:"owners"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
 	Pods          *ebpf.Map `ebpf:"pods"`
 	Published     *ebpf.Map `ebpf:"published"`
+	RouteMtus     *ebpf.Map `ebpf:"route_mtus"`
 	Routes        *ebpf.Map `ebpf:"routes"`
 	Shapes        *ebpf.Map `ebpf:"shapes"`
+	SourceRing    *ebpf.Map `ebpf:"source_ring"`
+	SourceTurns   *ebpf.Map `ebpf:"source_turns"`
 	Sources       *ebpf.Map `ebpf:"sources"`
 	States        *ebpf.Map `ebpf:"states"`
 	Tables        *ebpf.Map `ebpf:"tables"`
@@ -960,6 +1000,7 @@ func (m *weirMaps) Close() error {
 		m.Answered,
 		m.Bases,
 		m.Buckets,
+		m.CallCpus,
 		m.Calls,
 		m.Cards,
 		m.Config,
@@ -980,12 +1021,16 @@ func (m *weirMaps) Close() error {
 		m.NatFrags,
 		m.Networks,
 		m.Notes,
+		m.Origins,
 		m.Owners,
 		m.PodCounters,
 		m.Pods,
 		m.Published,
+		m.RouteMtus,
 		m.Routes,
 		m.Shapes,
+		m.SourceRing,
+		m.SourceTurns,
 		m.Sources,
 		m.States,
 		m.Tables,
@@ -1011,6 +1056,7 @@ type weirPrograms struct {
 	WeirLocal *ebpf.Program `ebpf:"weir_local"`
 	WeirOut   *ebpf.Program `ebpf:"weir_out"`
 	WeirOutL3 *ebpf.Program `ebpf:"weir_out_l3"`
+	WeirTick  *ebpf.Program `ebpf:"weir_tick"`
 }
 
 func (p *weirPrograms) Close() error {
@@ -1021,6 +1067,7 @@ func (p *weirPrograms) Close() error {
 		p.WeirLocal,
 		p.WeirOut,
 		p.WeirOutL3,
+		p.WeirTick,
 	)
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Adopt makes states of conversations that are there already, of which only From, To, Key (of a rule in force) and FlowName
-// count, and returns how many it made. They count as answered, and those of TCP are loose, since nobody saw their windows;
+// Adopt makes states of conversations that are there already, of which only From, To, Link, Key (of a rule in force) and
+// FlowName count, and returns how many it made. They count as answered, and those of TCP are loose, since nobody saw their windows;
 // now is the engine's time, ns. A state that is there already stays.
 func (e *Engine) Adopt(states []firewall.State, now int64) (int, error) {
 	e.mu.Lock()
@@ -41,7 +41,7 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 	if !ok {
 		return false, fmt.Errorf("soft: adopt %s -> %s: no rule uses the flow name %q", s.From, s.To, s.FlowName)
 	}
-	k, from := flow.KeyFor(s.Proto, s.From, s.To)
+	k, from := flow.KeyFor(s.Proto, s.From, s.To, s.Link)
 	k.Flow = id
 	h := hash(&k, &e.seed)
 	sh := e.shards[e.shardOf(h)]
@@ -49,12 +49,13 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 	for i := range st.Sides {
 		st.Sides[i] = flow.Side{Last: now, Flags: flow.Seen}
 	}
+	st.Sides[0].Flags |= flow.Proved
 	sh.hold()
 	defer sh.release()
 	if _, there := sh.find(&k, h); there != noRef {
 		return false, nil
 	}
-	t, r, reason := sh.room(st.Phase() == flow.Opening, h, now)
+	t, r, reason := sh.room(st.Embryonic(), h, now)
 	if r == noRef {
 		return false, fmt.Errorf("soft: adopt %s -> %s: %s", s.From, s.To, reason)
 	}

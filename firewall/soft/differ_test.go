@@ -97,3 +97,16 @@ func TestCoverage(t *testing.T) {
 		}}, err
 	})
 }
+
+func TestKeys(t *testing.T) {
+	for _, workers := range []int{1, 3} {
+		turn := 0
+		firetest.RunKeys(t, treaty(), func(o firewall.Options) (firetest.Subject, error) {
+			e, err := New(Options{Options: o, Workers: workers})
+			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+				turn++
+				return e.Worker(turn%workers).Judge(in, pkt), nil
+			}}, err
+		})
+	}
+}

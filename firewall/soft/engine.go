@@ -62,7 +62,7 @@ func New(o Options) (*Engine, error) {
 		return nil, fmt.Errorf("soft: limits %d, %d, %d: states and half-open states must be at least 1", o.MaxStates, o.MaxEmbryonic, o.MaxTracks)
 	}
 	e := &Engine{
-		opts: o, onEvent: o.OnEvent, lookAhead: lookAhead, tracks: newTracks(o.MaxTracks), frags: &fragTable{},
+		opts: o, onEvent: o.OnEvent, lookAhead: lookAhead, tracks: newTracks(o.MaxTracks), frags: &fragTable{}, sources: newSources(o.MaxEmbryonic),
 		ids: map[uint64]uint32{}, tables: map[string]*members{},
 	}
 	if err := binary.Read(rand.Reader, binary.LittleEndian, &e.seed); err != nil {
@@ -78,6 +78,7 @@ func New(o Options) (*Engine, error) {
 	}
 	for i := range o.Workers {
 		s := &shard{engine: e, index: i, many: o.Workers > 1,
+			ring:   newRing(o.MaxPerSource, o.MaxEmbryonic, o.Workers),
 			grown:  newTable(o.MaxStates/o.Workers, e.seed),
 			embryo: newTable(o.MaxEmbryonic/o.Workers, e.seed)}
 		e.shards = append(e.shards, s)

@@ -42,6 +42,7 @@ const (
 	infoLoose               // flow.State.Loose
 	infoOut                 // the packet that made the state was judged out
 	infoCounted             // half-open, and counted for its source
+	infoKeeps               // counted in its track as proved
 
 	idTag   = 8
 	idKey   = 16 // from here on it is part of the key

@@ -53,7 +53,7 @@ func (j *job) log(slot int) {
 func (j *job) dropped(v firewall.Verdict) {
 	kind := firewall.EventDrop
 	switch v.Reason {
-	case firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonNoKey:
+	case firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource, firewall.ReasonTracksFull, firewall.ReasonNoKey:
 		kind = firewall.EventRefuse
 	}
 	ev := j.event(kind)
@@ -107,7 +107,8 @@ func (s *shard) shown(t *table, r ref) firewall.State {
 	e.load(&fs)
 	k := e.key()
 	st := firewall.State{Proto: e.proto(), Phase: fs.Phase(), Created: t.created[r], Last: fs.Last(), Deadline: fs.Deadline(&s.cfg.opts.Timeouts)}
-	st.From, st.To = k.Ends(e.from())
+	st.From, st.To = k.Shown(e.from())
+	st.Query, st.Link = k.Query(e.from()), k.Link()
 	for i := range fs.Sides {
 		st.Packets[i], st.Bytes[i] = fs.Sides[i].Packets, fs.Sides[i].Bytes
 	}

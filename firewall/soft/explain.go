@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
@@ -168,12 +167,12 @@ func (j *job) wouldMake(slot int, code *rule.Code) firewall.Reason {
 	switch {
 	case code.Mask != 0 && j.reached(slot, code):
 		return firewall.ReasonLimit
-	case j.crowded():
+	case j.wouldBeForged():
 		return firewall.ReasonEmbryonicSource
 	case j.sh.full():
 		return firewall.ReasonStatesFull
 	}
-	if j.state.Phase() == flow.Opening {
+	if j.state.Embryonic() {
 		j.dry.halfOpen++
 	}
 	return firewall.ReasonRule

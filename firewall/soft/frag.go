@@ -26,7 +26,7 @@ type fragKey struct {
 	src, dst [16]byte
 	id       uint32
 	proto    uint8
-	dir      firewall.Direction
+	hook     firewall.Hook
 	version  uint8
 }
 
@@ -43,7 +43,7 @@ type fragNote struct {
 
 func (j *job) fragKey() fragKey {
 	p := j.p
-	k := fragKey{src: p.SrcIP, dst: p.DstIP, id: p.IPID, dir: j.in.Hook.Dir, version: p.Version}
+	k := fragKey{src: p.SrcIP, dst: p.DstIP, id: p.IPID, hook: j.in.Hook, version: p.Version}
 	if p.Version == 4 {
 		k.proto = p.Proto
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -86,7 +87,7 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 			if is != was {
 				j.sh.phase(t, r, &s, is, j.now)
 			}
-		} else if is != flow.Opening {
+		} else if !is.HalfOpen() {
 			j.wouldHatch(e)
 		}
 		j.haveState(id, firewall.StateHit)
@@ -139,11 +140,26 @@ func (j *job) need(slot int, code *rule.Code) (int, firewall.Reason) {
 	if j.have[id>>6]>>(id&63)&1 != 0 {
 		return slot, firewall.ReasonRule
 	}
+	if j.answers() {
+		if code.Mask != 0 {
+			return slot, firewall.ReasonNoKey
+		}
+		return slot, firewall.ReasonRule
+	}
 	if r := j.make(slot, code); r != firewall.ReasonRule {
 		return slot, r
 	}
 	j.haveState(id, firewall.StateNew)
 	return slot, firewall.ReasonRule
+}
+
+// answers reports an ICMP message that makes no state: neither a query nor an error.
+func (j *job) answers() bool {
+	if j.p.Proto > packet.ProtoICMPv6 || !j.p.IsICMP() || j.isErr {
+		return false
+	}
+	query, answer := j.p.ICMPQueryType()
+	return query == 0 || answer
 }
 
 // make makes a state, section 5 of the page.
@@ -163,33 +179,43 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	}
 	var track *cachedTrack
 	if code.Mask != 0 {
-		if track = j.track(slot, code); track == nil {
-			return firewall.ReasonLimit
+		var reason firewall.Reason
+		if track, reason = j.track(slot, code); track == nil {
+			return reason
 		}
 	}
 	j.key.Flow = j.cfg.flows[code.Flow]
-	if !j.sh.enterSource(&j.p.SrcIP) {
-		return firewall.ReasonEmbryonicSource
+	source := j.sh.engine.sourceHash(&j.p.SrcIP)
+	had, most, turn := j.sh.enterSource(source), uint32(j.sh.engine.opts.MaxPerSource), uint32(0)
+	many := most > 0 && had >= j.sh.ring.from
+	if many {
+		if j.forged(had) {
+			j.sh.leaveSource(source)
+			return firewall.ReasonEmbryonicSource
+		}
+		if turn = j.sh.ring.next(source); had >= most {
+			j.makeWay(source, turn)
+		}
 	}
 	phase := s.Phase()
 	j.sh.heir = track
-	t, r, reason := j.sh.room(phase == flow.Opening, j.hash, j.now)
+	t, r, reason := j.sh.room(phase.HalfOpen(), j.hash, j.now)
 	counted := j.sh.heir == nil // in no track, or in the place of the state that went
 	j.sh.heir = nil
 	if r == noRef {
-		j.sh.leaveSource(&j.p.SrcIP)
+		j.sh.leaveSource(source)
 		return reason
 	}
 	if !counted && !j.acquire(track, slot, code) { // another worker was faster
 		j.sh.counted(-1)
-		j.sh.leaveSource(&j.p.SrcIP)
+		j.sh.leaveSource(source)
 		return firewall.ReasonLimit
 	}
 	e := t.put(r, &j.key, j.hash, j.now)
 	j.sh.live[j.key.Proto]++
 	e.rule, e.track = j.cfg.ids[slot], noTrack
 	if track != nil {
-		e.track = track.track
+		e.track, t.eras[r] = track.track, track.era
 	}
 	if j.dir == flow.FromHigh {
 		e.id |= infoHigh
@@ -201,8 +227,11 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		e.id |= infoLoose
 	}
 	e.id |= infoCounted
+	if many && t == &j.sh.embryo {
+		*j.sh.ring.slot(source, turn) = int32(r) + 1
+	}
 	e.storeSide(&s.Sides[0], 0)
-	if phase != flow.Opening {
+	if !phase.HalfOpen() {
 		j.sh.phase(t, r, s, phase, j.now)
 	} else {
 		j.sh.plan(t, r, s, j.now)

@@ -102,7 +102,8 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 	from := uint64(m.from)
 	d, q := &e.sides[from&1], &e.sides[from&1^1]
 	if p.Proto == packet.ProtoUDP {
-		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 || !r.Pass {
+		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 || !r.Pass ||
+			from == 0 && q.bytes&uint64(flow.Seen) != 0 && d.bytes&uint64(flow.Proved) == 0 { // this proves the flow
 			return unjudged
 		}
 	} else if p.TCPFlags&shape == packet.FlagSYN {
@@ -143,6 +144,9 @@ func (s *shard) seek(p *packet.Packet, m *recent, h uint64) shorted {
 	e, from := likely.locate(p, id, back, h)
 	if e == nil {
 		if e, from = other.locate(p, id, back, h); e == nil {
+			if flow.LinkLocal(p) { // its key holds more than was looked for
+				return unjudged
+			}
 			s.hash = h
 			return absent
 		}
@@ -233,7 +237,7 @@ func (w *Worker) begin(in *firewall.Input, p *packet.Packet, pkt []byte, v *fire
 	}
 	j.sh, j.cfg, j.in, j.p, j.b, j.now = s, c, in, p, pkt, int64(in.Now)
 	j.hash, j.isErr, j.hasSeg, j.use = s.hash, false, false, firewall.StateNone
-	j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt)
+	j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt, in.Hook.Link())
 	*v = *keep
 	if r := j.make(slot, &c.rules[slot]); r != firewall.ReasonRule {
 		*v = j.drop(slot, r)

@@ -23,8 +23,9 @@ type shard struct {
 	rules     []counter                             // by slot
 	decisions [firewall.NumDecisions]firewall.Count // by Decision.Index
 	grown     table                                 // states that have proved themselves
-	embryo    table                                 // half-open states: when a place is wanted, the oldest of its sets goes
-	pending   int                                   // states not yet counted in engine.states
+	ring      ring
+	embryo    table // half-open states: when a place is wanted, the oldest of its sets goes
+	pending   int   // states not yet counted in engine.states
 	cache     [trackCache]cachedTrack
 	heir      *cachedTrack // of the state for which room is being made: nobody counts it there yet
 	live      [256]uint32  // states by protocol
@@ -134,7 +135,7 @@ func (s *shard) reclaim(t *table, h uint64, now int64) ref {
 			case s.over(&t.entries[r], &st, now):
 				s.end(t, r, now)
 				return r
-			case !closed && st.Phase() >= flow.Closed:
+			case !closed && st.Phase().Over():
 				best, closed = r, true
 			}
 		}
@@ -173,16 +174,23 @@ func (s *shard) plan(t *table, r ref, st *flow.State, now int64) {
 // track.
 func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64) {
 	s.plan(t, r, st, now)
-	if is != flow.Opening {
+	if !is.HalfOpen() {
 		s.hatched(&t.entries[r])
 	}
-	if is >= flow.Closed {
+	if is.Over() {
 		e := &t.entries[r]
-		s.leaveTrack(e.track)
+		s.leaveTrack(t, r)
 		e.track = noTrack
 		return
 	}
-	if t != &s.embryo || is == flow.Opening {
+	if is.HalfOpen() {
+		return
+	}
+	if !s.keepTrack(t, r) {
+		s.end(t, r, now)
+		return
+	}
+	if t != &s.embryo {
 		return
 	}
 	e := &t.entries[r]
@@ -201,7 +209,7 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64)
 	_, _, tag := s.grown.places(h)
 	s.grown.entries[to] = *e
 	s.grown.entries[to].id = e.id&^(0xff<<idTag) | uint64(tag)<<idTag
-	s.grown.created[to], s.grown.visits[to] = t.created[r], t.visits[r]
+	s.grown.created[to], s.grown.visits[to], s.grown.eras[to] = t.created[r], t.visits[r], t.eras[r]
 	s.grown.setTag(to, tag)
 	s.grown.used++
 	s.moves++
@@ -214,7 +222,7 @@ func (s *shard) end(t *table, r ref, now int64) {
 	if s.engine.onEvent != nil {
 		s.ended(t, r, now)
 	}
-	s.leaveTrack(e.track)
+	s.leaveTrack(t, r)
 	e.track = noTrack
 	s.hatched(e)
 	s.live[e.proto()]--

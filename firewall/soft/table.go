@@ -14,6 +14,7 @@ type table struct {
 	tags    []uint64 // per set, a byte per entry, 0 is free
 	entries []entry  // eight per set
 	created []int64  // when the entry was made, ns
+	eras    []uint16 // of the track that counts the entry
 	visits  []uint32 // when to look at the entry, in units of visitUnit: it does not expire before; never if it is free
 	used    int
 	hand    int // the next set that sweep looks at
@@ -43,7 +44,7 @@ func newTable(n int, seed [4]uint64) table {
 	const size, page = int(unsafe.Sizeof(entry{})), 4096
 	// One block for everything, so that huge pages can hold nearly all of it. Entries begin at a page: each lies in two
 	// neighbouring cache lines.
-	block := make([]entry, n+(n*(8+4)+sets*8+page)/size+1)
+	block := make([]entry, n+(n*(8+4+2)+sets*8+page)/size+1)
 	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&block[0])), len(block)*size)
 	bytes = bytes[-int(uintptr(unsafe.Pointer(&block[0])))&(page-1):]
 	huge(bytes[:len(bytes)&^(page-1)])
@@ -51,7 +52,8 @@ func newTable(n int, seed [4]uint64) table {
 	t.entries, bytes = carve[entry](bytes, n)
 	t.created, bytes = carve[int64](bytes, n)
 	t.tags, bytes = carve[uint64](bytes, sets)
-	t.visits, _ = carve[uint32](bytes, n)
+	t.visits, bytes = carve[uint32](bytes, n)
+	t.eras, _ = carve[uint16](bytes, n)
 	for i := range t.visits {
 		t.visits[i] = never
 	}
@@ -183,7 +185,7 @@ func (t *table) move(h uint64) ref {
 			}
 			to := other*ways + bits.TrailingZeros64(m)>>3
 			t.entries[to] = t.entries[i]
-			t.created[to], t.visits[to] = t.created[i], t.visits[i]
+			t.created[to], t.visits[to], t.eras[to] = t.created[i], t.visits[i], t.eras[i]
 			t.setTag(ref(to), t.entries[i].tag())
 			t.setTag(ref(i), 0)
 			t.visits[i] = never
@@ -235,5 +237,5 @@ func (t *table) eachIn(from, to int, f func(ref)) {
 
 // bytes returns the memory that the table takes.
 func (t *table) bytes() int {
-	return len(t.tags)*8 + len(t.entries)*int(unsafe.Sizeof(entry{})) + len(t.created)*(8+4)
+	return len(t.tags)*8 + len(t.entries)*int(unsafe.Sizeof(entry{})) + len(t.created)*(8+4+2)
 }

@@ -4,13 +4,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/rule"
 )
 
 // Tracks count the live states of limit rules, one count per rule and masked tuple. There are two tiers: the shared one holds the
 // counts, which change by atomic operations; each shard has a small cache of where they are, so that the shared index and
-// its lock are needed only for tuples that the shard has not met lately.
+// its lock are needed only for tuples that the shard has not met lately. When all tracks are in use, one gives way that counts half-open states only: these
+// count again when they prove themselves.
 
 // trackKey names what is counted.
 type trackKey struct {
@@ -20,11 +22,36 @@ type trackKey struct {
 	proto    uint8
 }
 
-// track is a count. While count is above 0 the track belongs to its key; at 0 it may be given to another, and era changes.
+// track is a count of states, and of those among them that have proved themselves. While there are such the track belongs to its key; else it may be
+// given to another, and its era changes.
 type track struct {
-	count atomic.Int32
-	era   atomic.Uint32
-	key   trackKey // guarded by tracks.mu
+	held atomic.Uint64 // era << eraShift | proved << provedShift | all
+	key  trackKey      // guarded by tracks.mu
+}
+
+// The parts of track.held.
+const (
+	provedShift = 24
+	eraShift    = 48
+	countMask   = 1<<provedShift - 1
+	oneProved   = 1 << provedShift
+)
+
+func countOf(held uint64) uint32  { return uint32(held & countMask) }
+func provedOf(held uint64) uint32 { return uint32(held >> provedShift & countMask) }
+func eraOf(held uint64) uint16    { return uint16(held >> eraShift) }
+
+// change adds to a track if it is still of an era, and reports whether it is.
+func (t *track) change(era uint16, n uint64) bool {
+	for {
+		held := t.held.Load()
+		if eraOf(held) != era {
+			return false
+		}
+		if t.held.CompareAndSwap(held, held+n) {
+			return true
+		}
+	}
 }
 
 // tracks is the shared tier.
@@ -46,7 +73,7 @@ const trackCache = 256
 type cachedTrack struct {
 	key   trackKey
 	track uint32
-	era   uint32
+	era   uint16
 	valid bool
 }
 
@@ -54,22 +81,31 @@ func newTracks(n int) *tracks {
 	return &tracks{index: map[trackKey]uint32{}, all: make([]track, max(1, n))}
 }
 
-// track finds the track of the packet's tuple for a rule, in the shard's cache from now on. It returns nil when the limit is reached, or when
+// track finds the track of the packet's tuple for a rule, in the shard's cache from now on. It returns nil and the reason when the limit is reached, or when
 // there is no room for another track.
-func (j *job) track(slot int, code *rule.Code) *cachedTrack {
+func (j *job) track(slot int, code *rule.Code) (*cachedTrack, firewall.Reason) {
 	k := j.trackKey(code)
 	k.rule = j.cfg.ids[slot]
-	ts := j.sh.engine.tracks
-	c := &j.sh.cache[k.slot()]
-	for !c.valid || c.key != k || !ts.belongs(c) {
+	c := j.sh.cached(k)
+	switch {
+	case c == nil:
+		return nil, firewall.ReasonTracksFull
+	case countOf(j.sh.engine.tracks.all[c.track].held.Load()) >= code.Limit:
+		return nil, firewall.ReasonLimit
+	}
+	return c, firewall.ReasonRule
+}
+
+// cached returns the track of a key, which is in the shard's cache from now on, or nil if there is no room for another.
+func (s *shard) cached(k trackKey) *cachedTrack {
+	ts := s.engine.tracks
+	c := &s.cache[k.slot()]
+	for !c.valid || c.key != k || eraOf(ts.all[c.track].held.Load()) != c.era {
 		i, era, ok := ts.get(k)
 		if !ok {
 			return nil
 		}
 		*c = cachedTrack{key: k, track: i, era: era, valid: true}
-	}
-	if ts.all[c.track].count.Load() >= int32(code.Limit) {
-		return nil
 	}
 	return c
 }
@@ -77,13 +113,13 @@ func (j *job) track(slot int, code *rule.Code) *cachedTrack {
 // acquire counts one more state of the tuple whose track is c, or reports that the limit is reached.
 func (j *job) acquire(c *cachedTrack, slot int, code *rule.Code) bool {
 	for {
-		switch j.sh.engine.tracks.add(c.track, c.era, code.Limit) {
+		switch j.sh.engine.tracks.add(c.track, c.era, code.Limit, 1) {
 		case trackCounted:
 			return true
 		case trackFull:
 			return false
 		}
-		if j.track(slot, code) == nil {
+		if again, _ := j.track(slot, code); again == nil {
 			return false
 		}
 	}
@@ -91,12 +127,53 @@ func (j *job) acquire(c *cachedTrack, slot int, code *rule.Code) bool {
 
 // leaveTrack counts one state less, unless it makes room for one of the same track: that one takes its place there. So a flood
 // into one track, in which every state drives out another, writes nothing that workers share.
-func (s *shard) leaveTrack(track uint32) {
-	if s.heir != nil && s.heir.track == track {
+func (s *shard) leaveTrack(t *table, r ref) {
+	e := &t.entries[r]
+	if e.track == noTrack {
+		return
+	}
+	n := uint64(1)
+	if e.id&infoKeeps != 0 {
+		n += oneProved
+		e.id &^= infoKeeps
+	} else if s.heir != nil && s.heir.track == e.track && s.heir.era == t.eras[r] {
 		s.heir = nil
 		return
 	}
-	s.engine.tracks.release(track)
+	s.engine.tracks.all[e.track].change(t.eras[r], -n)
+}
+
+// keepTrack counts a state that has proved itself as such in its track, which nobody takes away from now on. If the track was given to another tuple, the state
+// enters its own anew. It reports false if there is no room there, or the limit is reached.
+func (s *shard) keepTrack(t *table, r ref) bool {
+	e, ts := &t.entries[r], s.engine.tracks
+	if e.track == noTrack || e.id&infoKeeps != 0 {
+		return true
+	}
+	slot := s.cfg.slotOf(e.rule)
+	if !ts.all[e.track].change(t.eras[r], oneProved) {
+		e.track = noTrack
+		if slot < 0 {
+			return true
+		}
+		code := &s.cfg.rules[slot]
+		k := e.trackKey(code)
+		k.rule = e.rule
+		for done := false; !done; {
+			c := s.cached(k)
+			if c == nil {
+				return false
+			}
+			switch ts.add(c.track, c.era, code.Limit, 1+oneProved) {
+			case trackFull:
+				return false
+			case trackCounted:
+				e.track, t.eras[r], done = c.track, c.era, true
+			}
+		}
+	}
+	e.id |= infoKeeps
+	return true
 }
 
 // reached reports whether the packet's track is at its limit, in a dry run.
@@ -110,27 +187,43 @@ func (j *job) reached(slot int, code *rule.Code) bool {
 	if !ok {
 		return false
 	}
-	n := ts.all[i].count.Load()
+	n := countOf(ts.all[i].held.Load())
 	for _, gone := range j.dry.ended {
 		if gone == i {
 			n--
 		}
 	}
-	return n >= int32(code.Limit)
+	return n >= code.Limit
 }
 
 // trackKey returns the parts of the packet's tuple that the rule counts by.
 func (j *job) trackKey(code *rule.Code) trackKey {
-	k := trackKey{proto: j.key.Proto}
 	src, dst := j.key.Ports>>16, j.key.Ports&0xffff
 	if j.dir == flow.FromHigh {
 		src, dst = dst, src
 	}
+	return maskedKey(code, j.key.Proto, &j.p.SrcIP, &j.p.DstIP, src, dst)
+}
+
+// trackKey returns what the rule that made an entry counts it by.
+func (e *entry) trackKey(code *rule.Code) trackKey {
+	k := e.key()
+	src, dst := k.Ports>>16, k.Ports&0xffff
+	if e.id&infoHigh != 0 {
+		src, dst = dst, src
+	}
+	from, to := k.Ends(e.from()) // without their link
+	srcIP, dstIP := from.Addr().As16(), to.Addr().As16()
+	return maskedKey(code, k.Proto, &srcIP, &dstIP, src, dst)
+}
+
+func maskedKey(code *rule.Code, proto uint8, srcIP, dstIP *[16]byte, src, dst uint32) trackKey {
+	k := trackKey{proto: proto}
 	if code.Mask&rule.LimitSrcAddr != 0 {
-		k.src = j.p.SrcIP
+		k.src = *srcIP
 	}
 	if code.Mask&rule.LimitDstAddr != 0 {
-		k.dst = j.p.DstIP
+		k.dst = *dstIP
 	}
 	if code.Mask&rule.LimitSrcPort != 0 {
 		k.ports |= src << 16
@@ -157,47 +250,28 @@ const (
 	trackGone    // the track is somebody else's by now
 )
 
-// add counts one more, if the track is still that of the era.
-func (ts *tracks) add(i, era, limit uint32) int {
+// add counts more, if the track is still that of the era.
+func (ts *tracks) add(i uint32, era uint16, limit uint32, more uint64) int {
 	t := &ts.all[i]
 	for {
-		n := t.count.Load()
-		if t.era.Load() != era || n < 0 {
+		held := t.held.Load()
+		switch {
+		case eraOf(held) != era:
 			return trackGone
-		}
-		if uint32(n) >= limit {
+		case countOf(held) >= limit:
 			return trackFull
+		case t.held.CompareAndSwap(held, held+more):
+			return trackCounted
 		}
-		if !t.count.CompareAndSwap(n, n+1) {
-			continue
-		}
-		if t.era.Load() != era { // it changed hands between the two loads
-			t.count.Add(-1)
-			return trackGone
-		}
-		return trackCounted
-	}
-}
-
-// belongs reports whether a track is still that of the cached key.
-func (ts *tracks) belongs(c *cachedTrack) bool {
-	t := &ts.all[c.track]
-	return t.count.Load() >= 0 && t.era.Load() == c.era
-}
-
-// release counts one less.
-func (ts *tracks) release(i uint32) {
-	if i != noTrack {
-		ts.all[i].count.Add(-1)
 	}
 }
 
 // get finds the track of a key in the shared tier, or makes it.
-func (ts *tracks) get(k trackKey) (i, era uint32, ok bool) {
+func (ts *tracks) get(k trackKey) (i uint32, era uint16, ok bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if i, ok = ts.index[k]; ok {
-		return i, ts.all[i].era.Load(), true
+		return i, eraOf(ts.all[i].held.Load()), true
 	}
 	if i, ok = ts.unusedLocked(); !ok {
 		return 0, 0, false
@@ -205,32 +279,32 @@ func (ts *tracks) get(k trackKey) (i, era uint32, ok bool) {
 	t := &ts.all[i]
 	t.key = k
 	ts.index[k] = i
-	return i, t.era.Load(), true
+	return i, eraOf(t.held.Load()), true
 }
 
 // trackSearch is how many tracks one search for an unused one looks at.
 const trackSearch = 256
 
-// unusedLocked returns a track that counts nothing.
+// unusedLocked returns a track that counts nothing, or else one that counts half-open states only.
 func (ts *tracks) unusedLocked() (uint32, bool) {
 	if int(ts.next) < len(ts.all) {
 		ts.next++
 		return ts.next - 1, true
 	}
-	for range min(trackSearch, len(ts.all)) {
-		i := ts.hand
-		if ts.hand++; int(ts.hand) == len(ts.all) {
-			ts.hand = 0
+	for _, most := range [2]uint32{0, countMask} {
+		for range min(trackSearch, len(ts.all)) {
+			i := ts.hand
+			if ts.hand++; int(ts.hand) == len(ts.all) {
+				ts.hand = 0
+			}
+			t := &ts.all[i]
+			held := t.held.Load()
+			if provedOf(held) > 0 || countOf(held) > most || !t.held.CompareAndSwap(held, uint64(eraOf(held)+1)<<eraShift) {
+				continue
+			}
+			delete(ts.index, t.key)
+			return i, true
 		}
-		t := &ts.all[i]
-		// While the count is -1 nobody adds to it.
-		if !t.count.CompareAndSwap(0, -1) {
-			continue
-		}
-		t.era.Add(1)
-		delete(ts.index, t.key)
-		t.count.Store(0)
-		return i, true
 	}
 	return 0, false
 }

@@ -166,7 +166,7 @@ func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte, got shor
 	j.in, j.p, j.b, j.now = in, p, pkt, int64(in.Now)
 	if got == absent { // in this shard, and not an ICMP error
 		j.reset()
-		j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt)
+		j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt, in.Hook.Link())
 		j.hash, j.isErr = w.shard.hash, false
 		c := w.shard.cfg
 		id := c.rules[0].Flow
@@ -211,11 +211,11 @@ func (j *job) open(e *Engine) {
 	if p.Proto <= packet.ProtoICMPv6 && p.ICMPError() {
 		var inner packet.Packet
 		j.isErr = true
-		j.key, j.dir, inner, j.hasKey = flow.QuotedKey(p, j.b)
+		j.key, j.dir, inner, j.hasKey = flow.QuotedKey(p, j.b, j.in.Hook.Link())
 		j.dir ^= 1
 		j.quoted = inner.Seq
 	} else {
-		j.key, j.dir, j.hasKey = flow.KeyOf(p, j.b)
+		j.key, j.dir, j.hasKey = flow.KeyOf(p, j.b, j.in.Hook.Link())
 	}
 	if j.hasKey {
 		j.hash = hash(&j.key, &e.seed)
@@ -239,11 +239,11 @@ func (e *Engine) shardOf(h uint64) int {
 }
 
 // Steer returns the number of the worker whose flow a packet belongs to: 0 for one without a flow. Judging a
-// packet elsewhere gives the same verdict, but costs more.
+// packet elsewhere gives the same verdict, but costs more; one with a link-local end is as good as anywhere.
 func (e *Engine) Steer(pkt []byte) int {
 	var p packet.Packet
 	p.Decode(pkt)
-	k, _, ok := flow.KeyOf(&p, pkt)
+	k, _, ok := flow.KeyOf(&p, pkt, 0)
 	if !ok {
 		return 0
 	}

@@ -105,11 +105,11 @@ func TestFloodIntoOneTrack(t *testing.T) {
 			}
 		}
 	})
-	if n, counted := live(e), e.tracks.all[0].count.Load(); n < 200 || int(counted) != n {
+	if n, counted := live(e), countOf(e.tracks.all[0].held.Load()); n < 200 || int(counted) != n {
 		t.Errorf("%d states live, the track counts %d", n, counted)
 	}
 	e.Sweep(60 * time.Second)
-	if n := e.tracks.all[0].count.Load(); n != 0 {
+	if n := countOf(e.tracks.all[0].held.Load()); n != 0 {
 		t.Errorf("after the sweep the track counts %d", n)
 	}
 }

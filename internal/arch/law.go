@@ -21,7 +21,7 @@ var ranks = map[string]int{
 	"flow": 1, "rule": 1,
 	"firewall": 2, // contracts
 	"store":    3, "observe": 3, "eyeballs": 3, "udp": 3,
-	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/waiter": 2,
+	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/waiter": 2, "internal/atomicfile": 2, "internal/unixsocket": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/firetest": 4, // workers
 	"store/etcd": 4, "store/storetest": 4,
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 4,

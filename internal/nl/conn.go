@@ -36,6 +36,10 @@ func Open(ns *NS) (*Conn, error) {
 	return &Conn{h: h}, nil
 }
 
+// Within bounds how long one request may take, for those who cannot wait as long as others may hold
+// the kernel's lock.
+func (c *Conn) Within(most time.Duration) error { return c.h.SetSocketTimeout(most) }
+
 // Close closes the connection. Requests under way fail.
 func (c *Conn) Close() { c.h.Close() }
 

@@ -80,3 +80,19 @@ func ifThere(err error) error {
 	}
 	return err
 }
+
+// FilterName returns the name of Weir's filter in one direction of a link, "" if there is none.
+func (c *Conn) FilterName(link int, egress bool) (name string, err error) {
+	want := filterOf(link, egress)
+	err = change(fmt.Sprintf("list the filters of link %d", link), func() error {
+		name = ""
+		all, err := c.h.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: link}}, want.Parent)
+		for _, f := range all {
+			if b, ok := f.(*netlink.BpfFilter); ok && b.Priority == want.Priority && b.Handle == want.Handle {
+				name = b.Name
+			}
+		}
+		return ifThere(err)
+	})
+	return name, err
+}

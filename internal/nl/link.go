@@ -121,9 +121,15 @@ func (c *Conn) AddBridge(name string) error {
 	return change(fmt.Sprintf("make bridge %q", name), func() error { return c.h.LinkAdd(l) }, unix.EEXIST)
 }
 
-// DeleteLink deletes a link. Deleting one end of a veth pair deletes both.
+// DeleteLink deletes a link. Deleting one end of a veth pair deletes both. The error wraps ErrNoLink when
+// there is none.
 func (c *Conn) DeleteLink(index int) error {
-	return change(fmt.Sprintf("delete link %d", index), func() error { return c.h.LinkDel(byIndex(index)) }, unix.ENODEV)
+	what := fmt.Sprintf("delete link %d", index)
+	err := change(what, func() error { return c.h.LinkDel(byIndex(index)) }, unix.ENODEV)
+	if errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%s: %w", what, ErrNoLink)
+	}
+	return err
 }
 
 // SetLinkUp switches a link on.
@@ -159,6 +165,20 @@ func (c *Conn) RenameLink(index int, name string) error {
 func (c *Conn) SetLinkAlias(index int, alias string) error {
 	return change(fmt.Sprintf("set alias of link %d", index),
 		func() error { return c.h.LinkSetAlias(byIndex(index), alias) })
+}
+
+// SetLinkSuperSize sets how large the super-packets of a link may become that it sends and takes, of
+// both families (BIG TCP above 65,536 bytes).
+func (c *Conn) SetLinkSuperSize(index, bytes int) error {
+	for _, set := range []func(netlink.Link, int) error{
+		c.h.LinkSetGSOMaxSize, c.h.LinkSetGROMaxSize, c.h.LinkSetGSOIPv4MaxSize, c.h.LinkSetGROIPv4MaxSize,
+	} {
+		err := change(fmt.Sprintf("set the size of super-packets of link %d", index), func() error { return set(byIndex(index), bytes) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // SetLinkHardwareAddr sets the Ethernet address of a link.

@@ -48,6 +48,16 @@ func (ns *NS) Inode() (uint64, error) {
 	return st.Ino, nil
 }
 
+// ID returns what tells this namespace from every other one that lives now. The kernel gives it to
+// another one when this one is gone.
+func (ns *NS) ID() (string, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(ns.Fd(), &st); err != nil {
+		return "", fmt.Errorf("stat network namespace: %w", err)
+	}
+	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
+}
+
 // Do runs f inside the namespace and waits for it. f runs on an OS thread of its own; sockets and processes that it
 // makes belong to the namespace and stay there, but goroutines that it starts do not run inside. A panic of f and an
 // end by runtime.Goexit (t.Fatal) go on in the caller.

@@ -70,6 +70,22 @@ func (c *Conn) Routes(table int) ([]Route, error) {
 	return routes, nil
 }
 
+// RoutesWithMTU lists the routes of all tables in both families that have an MTU of their own. There
+// may be a million others.
+func (c *Conn) RoutesWithMTU() (routes []Route, err error) {
+	_, err = read("list routes", func() (none struct{}, err error) {
+		routes = nil
+		any := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
+		return none, c.h.RouteListFilteredIter(netlink.FAMILY_ALL, any, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+			if r.MTU != 0 {
+				routes = append(routes, routeOf(r))
+			}
+			return true
+		})
+	})
+	return routes, err
+}
+
 // RouteTo asks the kernel how it would send to dst.
 func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
 	list, err := read(fmt.Sprintf("find route to %s", dst), func() ([]netlink.Route, error) { return c.h.RouteGet(ipOf(dst)) })
@@ -78,6 +94,37 @@ func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
 	}
 	if len(list) == 0 {
 		return Route{}, fmt.Errorf("find route to %s: %w", dst, unix.ENETUNREACH)
+	}
+	return routeOf(list[0]), nil
+}
+
+// MatchRoute asks the kernel which route it would take to dst, out of one link when link is not 0, and
+// returns that route as the table has it. It costs the same however many routes there are.
+func (c *Conn) MatchRoute(dst netip.Addr, link int) (Route, error) {
+	what := fmt.Sprintf("find the route to %s", dst)
+	list, err := read(what, func() ([]netlink.Route, error) {
+		return c.h.RouteGetWithOptions(ipOf(dst), &netlink.RouteGetOptions{OifIndex: link, FIBMatch: true})
+	})
+	if err != nil {
+		return Route{}, err
+	}
+	if len(list) == 0 {
+		return Route{}, fmt.Errorf("%s: %w", what, unix.ENETUNREACH)
+	}
+	return routeOf(list[0]), nil
+}
+
+// RouteFrom asks the kernel how it would send to dst from an address of its own.
+func (c *Conn) RouteFrom(src, dst netip.Addr) (Route, error) {
+	what := fmt.Sprintf("find the route from %s to %s", src, dst)
+	list, err := read(what, func() ([]netlink.Route, error) {
+		return c.h.RouteGetWithOptions(ipOf(dst), &netlink.RouteGetOptions{SrcAddr: ipOf(src)})
+	})
+	if err != nil {
+		return Route{}, err
+	}
+	if len(list) == 0 {
+		return Route{}, fmt.Errorf("%s: %w", what, unix.ENETUNREACH)
 	}
 	return routeOf(list[0]), nil
 }

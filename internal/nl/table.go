@@ -35,11 +35,12 @@ type addrKey struct {
 type table struct {
 	links  map[int]Link
 	addrs  map[addrKey]Addr
+	gone   map[int]bool // indexes of links that went and were not used again
 	report func(Event)
 }
 
 func newTable(report func(Event)) *table {
-	return &table{links: map[int]Link{}, addrs: map[addrKey]Addr{}, report: report}
+	return &table{links: map[int]Link{}, addrs: map[addrKey]Addr{}, gone: map[int]bool{}, report: report}
 }
 
 func (t *table) setLink(l Link) {

@@ -2,6 +2,7 @@ package nl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,6 +17,8 @@ const (
 	watchBuffer = 1 << 20
 	// resyncPause keeps a listener that is always too slow from listing without end.
 	resyncPause = 20 * time.Millisecond
+	// maxGone bounds how many links that went are remembered. Few indexes are ever used again.
+	maxGone = 4096
 )
 
 // Watch calls report for every link and address of ns (the namespace of the calling thread when ns is nil), then with
@@ -90,7 +93,11 @@ func watchOnce(ctx context.Context, ns *NS, buffer int, conn *Conn, t *table) er
 			if !ok { // the kernel lost some: ENOBUFS
 				return nil
 			}
-			t.applyLink(u)
+			if again := t.applyLink(u); again != 0 {
+				if err := t.listAddrs(conn, again); err != nil {
+					return err
+				}
+			}
 		case u, ok := <-addrs:
 			if !ok {
 				return nil
@@ -106,15 +113,40 @@ func drain[T any](ch <-chan T) {
 	}
 }
 
-func (t *table) applyLink(u netlink.LinkUpdate) {
+// applyLink takes a notification. It returns the index of a link that was made with the index of
+// another that went: of its addresses some may have been told before the other's end, which ended
+// them, too.
+func (t *table) applyLink(u netlink.LinkUpdate) (again int) {
+	index := int(u.IfInfomsg.Index)
 	switch {
 	case u.IfInfomsg.Family == unix.AF_BRIDGE:
 		// Tells of a bridge's port, not of a link: a DELLINK means that the link left the bridge.
 	case u.Header.Type == unix.RTM_DELLINK:
-		t.dropLink(int(u.IfInfomsg.Index))
+		t.dropLink(index)
+		if len(t.gone) == maxGone { // which only costs what they are for
+			clear(t.gone)
+		}
+		t.gone[index] = true
 	default:
 		t.setLink(linkOf(u.Link))
+		if t.gone[index] {
+			delete(t.gone, index)
+			return index
+		}
 	}
+	return 0
+}
+
+// listAddrs reports the addresses of one link that were not reported yet.
+func (t *table) listAddrs(conn *Conn, index int) error {
+	all, err := conn.Addrs(index)
+	if errors.Is(err, ErrNoLink) {
+		return nil
+	}
+	for _, a := range all {
+		t.setAddr(a)
+	}
+	return err
 }
 
 func (t *table) applyAddr(u netlink.AddrUpdate) {

@@ -14,8 +14,8 @@ const routesPause = 50 * time.Millisecond
 
 // WatchRoutes calls changed once at the beginning and then whenever routes of ns (the namespace of the calling thread when ns is nil) have
 // changed, at most about twenty times a second, until ctx ends. It tells that something changed and not what: list the routes. All
-// calls come from the goroutine that called WatchRoutes.
-func WatchRoutes(ctx context.Context, ns *NS, changed func()) error {
+// calls come from the goroutine that called WatchRoutes. With mtu, a route with an MTU of its own may have come or gone.
+func WatchRoutes(ctx context.Context, ns *NS, changed func(mtu bool)) error {
 	if ns == nil {
 		here, err := CurrentNS()
 		if err != nil {
@@ -37,7 +37,7 @@ func WatchRoutes(ctx context.Context, ns *NS, changed func()) error {
 }
 
 // watchRoutesOnce subscribes and follows until notifications were lost (nil) or something failed.
-func watchRoutesOnce(ctx context.Context, ns *NS, changed func()) error {
+func watchRoutesOnce(ctx context.Context, ns *NS, changed func(mtu bool)) error {
 	updates := make(chan netlink.RouteUpdate, 64)
 	done := make(chan struct{})
 	at := netns.NsHandle(ns.Fd())
@@ -47,26 +47,29 @@ func watchRoutesOnce(ctx context.Context, ns *NS, changed func()) error {
 	}
 	defer drain(updates)
 	defer close(done)
-	changed()
+	changed(true)
 	for {
+		mtu := false
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case _, ok := <-updates:
+		case u, ok := <-updates:
 			if !ok { // the kernel lost some: ENOBUFS
 				return nil
 			}
+			mtu = u.MTU != 0
 		}
 		for pause := time.After(routesPause); pause != nil; {
 			select {
 			case <-pause:
 				pause = nil
-			case _, ok := <-updates:
+			case u, ok := <-updates:
 				if !ok {
 					return nil
 				}
+				mtu = mtu || u.MTU != 0
 			}
 		}
-		changed()
+		changed(mtu)
 	}
 }

@@ -16,7 +16,7 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 	lab.Join(a, "eth0", "10.0.0.1/24", b, "eth0", "10.0.0.2/24")
 	ctx, cancel := context.WithCancel(context.Background())
 	told, ended := make(chan struct{}, 100), make(chan error, 1)
-	go func() { ended <- nl.WatchRoutes(ctx, a.NS(), func() { told <- struct{}{} }) }()
+	go func() { ended <- nl.WatchRoutes(ctx, a.NS(), func(bool) { told <- struct{}{} }) }()
 	await := func(what string) {
 		t.Helper()
 		select {

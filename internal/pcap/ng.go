@@ -174,6 +174,9 @@ func (d *Reader) describe(b []byte) error {
 	err := d.options(b[8:], func(code uint16, v []byte) error {
 		switch {
 		case code == optName:
+			if len(v) > maxName {
+				return fmt.Errorf("an interface's name of %d bytes: %w of %d", len(v), errTooLong, maxName)
+			}
 			i.name = string(v)
 		case code == optTSResol && len(v) == 1:
 			var ok bool
@@ -228,6 +231,9 @@ func (d *Reader) options(b []byte, f func(code uint16, v []byte) error) error {
 	}
 	return nil
 }
+
+// maxName bounds the name of an interface: Linux has 15 bytes, Windows a path with a UUID. A capture may describe MaxInterfaces of them.
+const maxName = 256
 
 // simple reads a simple packet block: length and data, on the first interface.
 func (d *Reader) simple(b []byte) (Record, error) {

@@ -236,6 +236,7 @@ func TestHostileFiles(t *testing.T) {
 		"packet too long":    {ng(iface, block(lo, blockEnhanced, make([]byte, 12), uint32(5), uint32(5), []byte("abcd"))), "room for 4"},
 		"option too long":    {ng(iface, block(lo, blockEnhanced, make([]byte, 12), uint32(0), uint32(0), uint16(1), uint16(99))), "beyond the block"},
 		"resolution":         {ng(block(lo, blockInterface, uint16(1), uint16(0), uint32(0), option(lo, optTSResol, uint8(20)))), "too fine"},
+		"interface name":     {ng(block(lo, blockInterface, uint16(1), uint16(0), uint32(0), option(lo, optName, make([]byte, 257)))), "name of 257 bytes"},
 		"resolution 2":       {ng(block(lo, blockInterface, uint16(1), uint16(0), uint32(0), option(lo, optTSResol, uint8(0x80|64)))), "too fine"},
 	} {
 		_, err := readAll(tc.file)

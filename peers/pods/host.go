@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -150,7 +151,7 @@ func (h *host) addPod(name string, publish ...pod.Publish) (*nstest.Node, netip.
 			}
 			h.b.undo = append(h.b.undo, func() error { h.pods.Close(); return nil })
 		}
-		p, err = h.pods.Attach(pod.Spec{Container: name, Netns: n.Path(), Publish: publish})
+		p, _, err = h.pods.Attach(context.Background(), pod.Spec{Container: name, Netns: n.Path(), Publish: publish})
 		return err
 	})
 	if err != nil {

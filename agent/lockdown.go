@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/rule"
+)
+
+// A boot for which there are rules, but none that can be used, must not leave the host open: it
+// goes on with the least that lets its owner come and put things right. lockDownRules are that:
+// answers to what the host asks, addresses from DHCP, and ssh from where the last rules allowed it.
+const lockDownRules = `add 1 check-state
+add 2 allow ip from any to any out keep-state
+add 3 allow udp from any 67 to any 68 in
+add 4 allow udp from any 547 to any 546 in
+`
+
+// sshPort is where the owner comes in.
+const sshPort = 22
+
+// aboutLockDown is what the problem is about that the lock-down rules are in force.
+const aboutLockDown = "the lock-down"
+
+// SSH says whether ssh is let in while the host is locked down.
+type SSH string
+
+// The values of SSH: as the last rules did, from everywhere, from nowhere.
+const (
+	SSHAsRules SSH = "rules"
+	SSHAlways  SSH = "always"
+	SSHNever   SSH = "never"
+)
+
+// lockDown chooses the rules when there are some, but none that can be used. What an earlier agent
+// has left guards better than any lock-down: then the start is refused, as it is when nobody spoke
+// of a boot.
+func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, error) {
+	if !n.config.Boot || kernel.Guards(n.config.Paths.Pins()) {
+		return firstRules{}, why
+	}
+	set, err := rule.ParseFile("lock-down", lockDownRules, saved.names)
+	if err != nil {
+		return firstRules{}, errors.Join(why, err)
+	}
+	switch n.config.Settings.SSH {
+	case SSHAlways:
+		c, err := rule.ParseLine("add 100 allow tcp from any to me 22 in setup keep-state", saved.names)
+		if err := errors.Join(err, c.Apply(set)); err != nil {
+			return firstRules{}, errors.Join(why, err)
+		}
+	case SSHAsRules:
+		for _, path := range []string{saved.path, saved.path + ".old", file} {
+			if keepSSH(set, path, saved.names) {
+				break
+			}
+		}
+	}
+	n.problemAbout(aboutLockDown, "the host is locked down, since its rules cannot be used: "+why.Error(),
+		hintOf(why, "put them right, weir fw check "+file+", and load them: weir fw load "+file))
+	return firstRules{ruleState: ruleState{set: set, strict: true, source: "lock-down"}, unsaved: true}, nil
+}
+
+// keepSSH adds what the readable lines of a rule file say of ssh: who may come, and who is kept
+// out. It returns false when the file has no readable rule.
+func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		c, err := rule.ParseLine(strings.TrimSpace(line), names)
+		if err != nil || c.Verb == rule.VerbNone {
+			continue
+		}
+		if c.Verb == rule.VerbAdd {
+			read = true
+			kept, ok := forSSH(c.Rule)
+			if !ok {
+				continue
+			}
+			c.Rule = kept
+		} else if !c.OnlyTables() {
+			continue
+		}
+		_ = c.Apply(set) // a line that cannot be, like a table made twice, says nothing
+	}
+	return read
+}
+
+// forSSH narrows a rule down to ssh. Rules that deny stay as they are; false: it says nothing of
+// ssh.
+func forSSH(r *rule.Rule) (*rule.Rule, bool) {
+	kept := *r
+	kept.Number = 0 // behind what the host needs
+	if r.Action.Op == rule.OpDeny {
+		return &kept, true
+	}
+	if r.Action.Op != rule.OpAllow {
+		return nil, false
+	}
+	for _, t := range r.DstPort {
+		for _, ports := range t.Ranges {
+			if !t.Not && t.Op == rule.OpDstPort && ports.Lo <= sshPort && sshPort <= ports.Hi {
+				t.Ranges = []rule.Range{{Lo: sshPort, Hi: sshPort}}
+				kept.DstPort = rule.Clause{t}
+				if kept.State.Op == rule.StateNone {
+					kept.State.Op = rule.StateKeep
+				}
+				return &kept, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// LastResort closes the host when an agent cannot start at all and nothing that an earlier one left
+// guards it: a program without memory of its own lets in what answers to the host, and ssh. It ends
+// when the hooks of an agent are in place. Where no rules were ever given it does nothing.
+func LastResort(p Paths, rules string, s Settings) (closed []string, err error) {
+	if kernel.Guards(p.Pins()) || rules == "" && !given(p) {
+		return nil, nil
+	}
+	return kernel.CloseAll(s.guards, s.SSH != SSHNever)
+}
+
+// given says whether there are, or were, rules.
+func given(p Paths) bool {
+	for _, path := range []string{p.Rules(), p.Saved(), p.Saved() + ".old"} {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}

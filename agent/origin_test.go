@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestSourceSettings reads them as the kernel combines them.
+func TestSourceSettings(t *testing.T) {
+	n := nstest.New(t).Node("host")
+	for _, c := range []struct {
+		key, value string
+		local      bool
+		reverse    firewall.ReversePath
+	}{
+		{"net.ipv4.conf.lo.rp_filter", "1", false, firewall.ReverseStrict},
+		{"net.ipv4.conf.all.rp_filter", "2", false, firewall.ReverseLoose},
+		{"net.ipv4.conf.lo.accept_local", "1", true, firewall.ReverseLoose},
+		{"net.ipv4.conf.lo.accept_local", "0", false, firewall.ReverseLoose},
+		{"net.ipv4.conf.all.accept_local", "1", true, firewall.ReverseLoose},
+	} {
+		if err := n.SetSysctl(c.key, c.value); err != nil {
+			t.Fatal(err)
+		}
+		err := n.Do(func() error {
+			if local, reverse := sourceSettings("lo"); local != c.local || reverse != c.reverse {
+				t.Errorf("%s=%s: accept_local %v, rp_filter %d", c.key, c.value, local, reverse)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSourceSettingsAreReadAgain: a change that nobody tells of wakes who applies it, and nothing
+// else does.
+func TestSourceSettingsAreReadAgain(t *testing.T) {
+	l := newLinks()
+	mode := firewall.ReverseNone
+	l.sources = func(string) (bool, firewall.ReversePath) { return false, mode }
+	l.report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 2, Name: "eth0", Up: true}})
+	l.addPod(3, "pod:a")
+	l.report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: 3, Name: "poda", Up: true}})
+	l.report(nl.Event{Kind: nl.Synced})
+	<-l.wake
+	l.reread()
+	if len(l.wake) != 0 {
+		t.Error("woken for nothing")
+	}
+	mode = firewall.ReverseStrict
+	l.reread()
+	if len(l.wake) != 1 {
+		t.Error("not woken")
+	}
+	all := l.interfaces()
+	if all[0].ReversePath != firewall.ReverseStrict || all[1].ReversePath != firewall.ReverseNone {
+		t.Errorf("%+v", all)
+	}
+}

@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/pod"
+)
+
+// labelEngine is where the tables of labels are.
+type labelEngine interface {
+	SetTable(name string, entries []firewall.TableEntry) error
+	AddTable(name string, e firewall.TableEntry) error
+	DeleteTable(name string, p netip.Prefix) error
+}
+
+// podLabels are the tables of labels, KEY=VALUE each: the addresses of all pods with that label. They follow
+// from the pods that came and have not gone, however often either is told.
+type podLabels struct {
+	engine labelEngine
+
+	mu     sync.Mutex
+	began  bool                                      // guarded by mu; the engine has the tables as they are here
+	tables map[string]map[netip.Addr]map[string]bool // guarded by mu; table -> address -> keys of its pods
+}
+
+func newPodLabels(e labelEngine) podLabels {
+	return podLabels{engine: e, tables: map[string]map[netip.Addr]map[string]bool{}}
+}
+
+// came enters a pod's addresses in the tables of its labels. When one cannot be, went is to follow.
+func (l *podLabels) came(p pod.Pod) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, value := range p.Labels {
+		table := key + "=" + value
+		if l.tables[table] == nil {
+			// What the engine has under this name is of nobody who lives.
+			if err := l.setLocked(table); err != nil {
+				return err
+			}
+			l.tables[table] = map[netip.Addr]map[string]bool{}
+		}
+		for _, a := range p.Addrs {
+			if err := l.addLocked(table, a, p.Key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *podLabels) addLocked(table string, a netip.Addr, key string) error {
+	members := l.tables[table]
+	if members[a] == nil {
+		members[a] = map[string]bool{}
+	}
+	members[a][key] = true
+	if !l.began {
+		return nil
+	}
+	if err := l.engine.AddTable(table, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())}); err != nil {
+		return fmt.Errorf("table %s: %w", table, err)
+	}
+	return nil
+}
+
+// went takes a pod's addresses out. After an error the pod may still be in some tables, and went is to be
+// called again. One that went before this run began may still be in the engine's tables: these are handed over
+// with the others. (A pod's record outlives its labels, so that each is heard of.)
+func (l *podLabels) went(p pod.Pod) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, value := range p.Labels {
+		table := key + "=" + value
+		if !l.began && l.tables[table] == nil {
+			l.tables[table] = map[netip.Addr]map[string]bool{}
+		}
+		for _, a := range p.Addrs {
+			if err := l.removeLocked(table, a, p.Key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (l *podLabels) removeLocked(table string, a netip.Addr, key string) error {
+	pods, there := l.tables[table][a]
+	if !there {
+		return nil
+	}
+	delete(pods, key)
+	if len(pods) > 0 {
+		return nil
+	}
+	if l.began && l.engine.DeleteTable(table, netip.PrefixFrom(a, a.BitLen())) != nil {
+		// It was not in the table, or the engine is in trouble: then the whole table says what is right.
+		if err := l.setLocked(table); err != nil {
+			return err
+		}
+	}
+	delete(l.tables[table], a)
+	return nil
+}
+
+// setLocked hands a whole table to the engine.
+func (l *podLabels) setLocked(table string) error {
+	if !l.began {
+		return nil
+	}
+	if err := l.engine.SetTable(table, labelEntries(l.tables[table])); err != nil {
+		return fmt.Errorf("table %s: %w", table, err)
+	}
+	return nil
+}
+
+// begin hands all tables to the engine, each once and whole, and from now on each change.
+func (l *podLabels) begin() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.began = true
+	for table := range l.tables {
+		if err := l.setLocked(table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all returns the tables of labels, each whole: of living pods, and empty ones of pods that went in this run
+// or before it began.
+func (l *podLabels) all() map[string][]firewall.TableEntry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	tables := map[string][]firewall.TableEntry{}
+	for name, members := range l.tables {
+		tables[name] = labelEntries(members)
+	}
+	return tables
+}
+
+// has says whether a pod with an address is in the table of a label.
+func (l *podLabels) has(table string, a netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.tables[table][a]) > 0
+}
+
+// labelEntries are the addresses that have pods, in order, as engines take them.
+func labelEntries(members map[netip.Addr]map[string]bool) []firewall.TableEntry {
+	all := make([]firewall.TableEntry, 0, len(members))
+	for _, a := range slices.SortedFunc(maps.Keys(members), netip.Addr.Compare) {
+		if len(members[a]) > 0 {
+			all = append(all, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+		}
+	}
+	return all
+}

@@ -1,0 +1,148 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/pod"
+)
+
+// shelf keeps tables as engines do, and refuses when it is told to.
+type shelf struct {
+	tables  map[string]map[netip.Prefix]bool
+	refuses int // this call from now on is refused; 0: none
+	calls   int
+}
+
+var errShelf = errors.New("no room")
+
+func (s *shelf) call() error {
+	s.calls++
+	if s.refuses == s.calls {
+		return errShelf
+	}
+	return nil
+}
+
+func (s *shelf) SetTable(name string, entries []firewall.TableEntry) error {
+	if err := s.call(); err != nil {
+		return err
+	}
+	s.tables[name] = map[netip.Prefix]bool{}
+	for _, e := range entries {
+		s.tables[name][e.Prefix] = true
+	}
+	return nil
+}
+
+func (s *shelf) AddTable(name string, e firewall.TableEntry) error {
+	if err := s.call(); err != nil {
+		return err
+	}
+	s.tables[name][e.Prefix] = true
+	return nil
+}
+
+func (s *shelf) DeleteTable(name string, p netip.Prefix) error {
+	if err := s.call(); err != nil {
+		return err
+	}
+	if !s.tables[name][p] {
+		return errors.New("not there")
+	}
+	delete(s.tables[name], p)
+	return nil
+}
+
+func (s *shelf) members(table string) string {
+	return fmt.Sprint(slices.SortedFunc(maps.Keys(s.tables[table]), comparePrefixes))
+}
+
+func labelled(key, addr string, labels ...string) pod.Pod {
+	p := pod.Pod{Key: key}
+	p.Addrs = []netip.Addr{netip.MustParseAddr(addr)}
+	p.Labels = map[string]string{}
+	for _, l := range labels {
+		p.Labels[l] = "x"
+	}
+	return p
+}
+
+// TestLabelsAreSets: a pod that comes twice and goes once is gone, and one that has another's address keeps it
+// in the table.
+func TestLabelsAreSets(t *testing.T) {
+	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": {netip.MustParsePrefix("10.88.0.9/32"): true}}}
+	l := newPodLabels(s)
+	if err := errors.Join(l.begin(), l.came(labelled("p", "10.88.0.2", "a")), l.came(labelled("p", "10.88.0.2", "a"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.members("a=x"); got != "[10.88.0.2/32]" { // and not what a run before left
+		t.Errorf("members %s", got)
+	}
+	if err := errors.Join(l.went(labelled("p", "10.88.0.2", "a")), l.went(labelled("p", "10.88.0.2", "a"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.members("a=x"); got != "[]" {
+		t.Errorf("after the pod went: %s", got)
+	}
+	if err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")), l.came(labelled("q", "10.88.0.2", "a")), l.went(labelled("p", "10.88.0.2", "a"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.members("a=x"); got != "[10.88.0.2/32]" || !l.has("a=x", netip.MustParseAddr("10.88.0.2")) {
+		t.Errorf("the other pod's: %s", got)
+	}
+}
+
+// TestLabelsThatFail: whichever call the engine refuses, once the pod has gone no table has it.
+func TestLabelsThatFail(t *testing.T) {
+	for n := 1; ; n++ {
+		s := &shelf{tables: map[string]map[netip.Prefix]bool{}, refuses: n}
+		l := newPodLabels(s)
+		if err := l.begin(); err != nil {
+			t.Fatal(err)
+		}
+		p := labelled("p", "10.88.0.2", "a", "b", "c")
+		came := l.came(p)
+		went := l.went(p)
+		if went != nil { // it is tried again
+			went = l.went(p)
+		}
+		if went != nil {
+			t.Errorf("refusal %d: %v", n, went)
+		}
+		for table := range s.tables {
+			if got := s.members(table); got != "[]" {
+				t.Errorf("refusal %d (%v): %s has %s", n, came, table, got)
+			}
+		}
+		if s.calls < n {
+			if n < 9 {
+				t.Errorf("only %d calls", s.calls)
+			}
+			return
+		}
+	}
+}
+
+// TestLabelsBegin: what was told before the beginning is handed over whole and once, tables of pods that went
+// before it as empty ones.
+func TestLabelsBegin(t *testing.T) {
+	old := map[netip.Prefix]bool{netip.MustParsePrefix("10.88.0.9/32"): true}
+	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": maps.Clone(old), "b=x": maps.Clone(old)}}
+	l := newPodLabels(s)
+	err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")), l.came(labelled("q", "10.88.0.3", "a")), l.went(labelled("dead", "10.88.0.9", "b")))
+	if err != nil || s.calls != 0 {
+		t.Fatalf("%v, %d calls before the beginning", err, s.calls)
+	}
+	if err := l.begin(); err != nil || s.calls != 2 {
+		t.Errorf("%v, %d calls, want one for each table", err, s.calls)
+	}
+	if a, b := s.members("a=x"), s.members("b=x"); a != "[10.88.0.2/32 10.88.0.3/32]" || b != "[]" {
+		t.Errorf("a has %s, b has %s", a, b)
+	}
+}

@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// problems are what the status shows as wrong, one for each thing that they are about, in the order
+// in which they came.
+type problems struct {
+	mu  sync.Mutex
+	all []problem // guarded by mu
+}
+
+type problem struct {
+	about string
+	api.Problem
+}
+
+// set notes a problem, in place of the one about the same thing. news says whether it says
+// something else.
+func (p *problems) set(about, what, advice string) (news bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := problem{about, api.Problem{What: what, Advice: advice}}
+	for i := range p.all {
+		if p.all[i].about == about {
+			news = p.all[i] != one
+			p.all[i] = one
+			return news
+		}
+	}
+	p.all = append(p.all, one)
+	return true
+}
+
+// end forgets the problem about something. was says whether there was one.
+func (p *problems) end(about string) (was bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.all)
+	p.all = slices.DeleteFunc(p.all, func(o problem) bool { return o.about == about })
+	return len(p.all) < n
+}
+
+func (p *problems) list() (all []api.Problem) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, o := range p.all {
+		all = append(all, o.Problem)
+	}
+	return all
+}
+
+// problem notes something wrong that the status shows from now on.
+func (n *Node) problem(what, advice string) { n.problemAbout(what, what, advice) }
+
+// problemAbout notes what is wrong with something until solved is told of the same.
+func (n *Node) problemAbout(about, what, advice string) {
+	if n.problems.set(about, what, advice) {
+		n.log.Warn(what)
+	}
+}
+
+// solved says that nothing is wrong with something any more.
+func (n *Node) solved(about string) {
+	if n.problems.end(about) {
+		n.log.Info("solved", "problem", about)
+	}
+}
+
+// aboutSaving is what the problem is about that the rules in force are not the saved ones.
+const aboutSaving = "saving the rules"
+
+// unsaved tells that the first rules could not be saved, and tries that again for as long as the
+// node runs.
+func (n *Node) unsaved(err error) {
+	if err == nil {
+		n.solved(aboutSaving)
+		return
+	}
+	n.problemAbout(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
+		"make room on the disk; it is tried again")
+	time.AfterFunc(retryEvery, func() { n.unsaved(n.book.saveAgain()) })
+}
+
+// hintOf is what an error advises, or something else.
+func hintOf(err error, otherwise string) string {
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
+	}
+	return otherwise
+}

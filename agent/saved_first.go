@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/rule"
+)
+
+// firstRules are the rules that a node starts with.
+type firstRules struct {
+	ruleState
+	denied  bool         // the saved rules, which the last agent enforced, denied by default
+	aside   bool         // saved rules are set aside: the rule file was edited since
+	unsaved bool         // they are not to be saved
+	problem error        // the rule file cannot be used; the saved rules are in force instead
+	damage  *api.Problem // the saved rules cannot be used; the rule file is in force instead
+}
+
+// first finds the rules to start with. The rule file is the owner's word; what was changed since by
+// commands is in the saved rules, which descend from a version of the rule file. While the file
+// stays as it was, the saved rules go on; once the owner edits it, the file is in force and the
+// saved rules are set aside. A rule file with an error changes nothing: the saved rules go on, and
+// without any the node does not start. needed says that the file has to exist.
+//
+// Saved rules that are damaged, or of a later version, are never overwritten: they are kept under
+// another name. Without a rule file to take instead, errUnusable is returned.
+func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
+	text, err := os.ReadFile(rules)
+	given := err == nil
+	if err != nil && (needed || !errors.Is(err, fs.ErrNotExist)) {
+		return firstRules{}, err
+	}
+	now := noFile
+	if given {
+		now = version(text)
+	}
+	s.descend(now)
+	saved, descends, err := s.read()
+	kept := err == nil
+	var r firstRules
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if r.damage = s.keepAside(err, rules); !given {
+			return firstRules{}, errUnusable{err, s.path, rules}
+		}
+	}
+	if kept && (!given || descends == now) {
+		return firstRules{ruleState: saved, denied: saved.strict, damage: s.tornAside()}, nil
+	}
+	if !given {
+		return firstRules{ruleState: ruleState{set: new(rule.Ruleset), source: "none"}}, nil
+	}
+	set, _, err := offline.Parse(rules, string(text), s.names)
+	if err != nil && kept {
+		s.descend(descends)
+		return firstRules{ruleState: saved, denied: saved.strict, problem: err}, nil
+	}
+	if err != nil {
+		return firstRules{}, err
+	}
+	r.ruleState = ruleState{set: set, strict: true, source: rules}
+	r.denied, r.aside = saved.strict, kept
+	if kept {
+		s.retireBy(s.keepOld)
+	}
+	return r, nil
+}
+
+// errUnusable says that there are saved rules, but none that can be used, and no others: to start
+// without would leave the host open.
+type errUnusable struct {
+	why          error
+	saved, rules string
+}
+
+func (e errUnusable) Error() string {
+	return "the rules of the last change cannot be used: " + e.why.Error()
+}
+func (e errUnusable) Unwrap() error { return e.why }
+
+// Hint says what to do.
+func (e errUnusable) Hint() string {
+	return fmt.Sprintf("write the rules to %s and start again; what can be read of the old ones is in %s",
+		e.rules, e.saved)
+}
+
+// keepAside keeps saved rules that cannot be used under another name, at once or, if that fails,
+// before they are overwritten.
+func (s *savedRules) keepAside(why error, rules string) *api.Problem {
+	keep := func() error {
+		_, err := atomicfile.KeepAside(s.path, asideFor(why))
+		return err
+	}
+	s.retireBy(keep)
+	p := &api.Problem{What: fmt.Sprintf("changes since %s was edited are lost: %v", rules, why)}
+	if aside, err := atomicfile.KeepAside(s.path, asideFor(why)); err == nil {
+		p.Advice = "what can be read of them is in " + aside + "; remove it when you have seen it"
+	}
+	return p
+}
+
+// tornAside keeps a copy of saved rules of which a line was cut that stands behind their end, and
+// tells of it.
+func (s *savedRules) tornAside() *api.Problem {
+	s.mu.Lock()
+	torn := s.tail != nil && s.tail.torn
+	s.mu.Unlock()
+	if !torn {
+		return nil
+	}
+	s.retireBy(func() error {
+		_, err := atomicfile.KeepAside(s.path, "damaged")
+		return err
+	})
+	return &api.Problem{
+		What:   s.path + ": the last line was cut: a change of a table, not yet answered, is lost",
+		Advice: "weir fw table list, and make the change again",
+	}
+}
+
+// keepOld keeps saved rules that are not used any more for whoever wants to look at them.
+func (s *savedRules) keepOld() error {
+	old := s.path + ".old"
+	if there, err := os.Lstat(old); err == nil {
+		if now, err := os.Lstat(s.path); err == nil && os.SameFile(there, now) {
+			return nil
+		}
+	}
+	if err := removeFile(old); err != nil {
+		return err
+	}
+	return os.Link(s.path, old)
+}
+
+// retireBy has the file kept aside, at once or, if that fails, before it is overwritten.
+func (s *savedRules) retireBy(keep func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tail, s.retire = nil, keep
+	_ = keep() // tried again before the file is overwritten
+}

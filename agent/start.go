@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/pod"
+)
+
+// The order of a start. Everything that can be wrong with it is found out first, and until the
+// rules are loaded nothing of what an earlier agent has left is touched: a start that is refused
+// leaves that in force. The rules then come with the names and labels that they ask about, whole,
+// and the hooks with them. What comes after, pods, peers, history, page, may fail: that is a
+// problem that the status shows, and it is tried again.
+
+// begin puts the first rules in force. The connections that are open already become states before
+// hooks are attached.
+func (n *Node) begin(ctx context.Context) error {
+	if err := sweepState(n.config.Paths); err != nil {
+		n.problem("what a crash has left cannot be removed: "+err.Error(), "")
+	}
+	names := offline.SystemNames()
+	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
+	first, err := n.firstRules(saved)
+	if err != nil {
+		return err
+	}
+	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes, loaded: n.loaded,
+		failed: func(err error) { n.problem(err.Error(), "") }, saved: func() { n.solved(aboutSaving) }}
+	labels := n.seePods()
+	for table, members := range labels {
+		if err := n.engine.SetTable(table, members); err != nil {
+			return err
+		}
+	}
+	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
+		return fmt.Errorf("tell the interfaces: %w", err)
+	}
+	n.denied = n.engine.TakenOver() && first.denied
+	unsaved, err := n.book.begin(first.ruleState, !first.unsaved)
+	if err != nil {
+		return fmt.Errorf("enforce %s: %w", first.source, err)
+	}
+	n.unsaved(unsaved)
+
+	pods := func() {
+		n.keepTrying(ctx, "the pods cannot be taken over", "weir doctor",
+			func() error { return n.takePods(ctx, labels) })
+	}
+	early := n.engine.Replaces()
+	if early { // what guards as yet knows the pods; ours has to before it does
+		n.hold(true)
+		pods()
+		n.hold(false)
+	}
+	n.keepTrying(ctx, "interfaces that are not to be guarded still are", "weir doctor", n.detachOthers)
+	before := n.engine.Attached()
+	n.followNow()
+	n.nameStrangers(before)
+	if len(before) == 0 {
+		n.keepTrying(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
+	}
+	if !early {
+		pods()
+	}
+	return nil
+}
+
+// firstRules chooses the rules to start with.
+func (n *Node) firstRules(saved *savedRules) (firstRules, error) {
+	file, needed := n.config.Rules, true
+	if file == "" {
+		file, needed = n.config.Paths.Rules(), false
+	}
+	first, err := saved.first(file, needed)
+	if err != nil {
+		return n.lockDown(saved, file, err)
+	}
+	if first.problem != nil {
+		n.problem("the rule file has mistakes; the rules of the last change are in force: "+first.problem.Error(), "weir fw check "+file)
+	}
+	if first.aside {
+		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside", "aside", saved.path+".old")
+	}
+	if first.damage != nil {
+		n.problem(first.damage.What, first.damage.Advice)
+	}
+	return first, nil
+}
+
+// seePods gives the interfaces of pods of an earlier run the names that rules know them by, and
+// returns the tables of their labels. It changes nothing else: whether a pod is whole is looked at
+// later.
+func (n *Node) seePods() map[string][]firewall.TableEntry {
+	labels := map[string][]firewall.TableEntry{}
+	if len(n.config.Settings.Pods.Ranges) == 0 {
+		return labels
+	}
+	pods, err := pod.Recorded(n.config.Paths.Pods(), n.links.byAlias)
+	if err != nil {
+		n.log.Warn("cannot read all records of pods", "err", err)
+	}
+	for _, p := range pods {
+		n.links.addPod(p.Index, p.Endpoint().Name)
+		for key, value := range p.Labels {
+			table := key + "=" + value
+			for _, a := range p.Addrs {
+				labels[table] = append(labels[table], firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+			}
+		}
+	}
+	return labels
+}
+
+// takePods takes the pods of an earlier run over. Labels of those that turn out to be gone end.
+func (n *Node) takePods(ctx context.Context, labels map[string][]firewall.TableEntry) error {
+	if err := n.beginPods(); err != nil || n.pods.Load() == nil {
+		return err
+	}
+	living := n.pods.Load().labels.all()
+	for table, members := range labels {
+		for _, m := range members {
+			if slices.Contains(living[table], m) {
+				continue
+			}
+			if err := n.engine.SetTable(table, living[table]); err != nil {
+				return err
+			}
+			break
+		}
+	}
+	n.pods.Load().begin(ctx)
+	n.routesChanged(true) // those with an MTU of their own matter now
+	return nil
+}
+
+// hold says whether the hooks wait: pods are told to the engine first.
+func (n *Node) hold(on bool) {
+	n.following.Lock()
+	defer n.following.Unlock()
+	n.held = on
+}
+
+// nameStrangers tells of interfaces that came while no agent ran: nobody has judged their packets.
+func (n *Node) nameStrangers(before []uint32) {
+	if !n.engine.Guarded() {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, i := range n.links.interfaces() {
+		if _, on := n.attached[i.Index]; on && !slices.Contains(before, i.Index) {
+			n.log.Warn("came or was made again while no agent ran: until now nothing judged its packets", "interface", i.Name)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/internal/atomicfile"
+)
+
+// changedSysctls are the kernel's settings below /proc/sys/net that a node with containers sets to
+// 1, and what the kernel changes with them by itself: forwarding of each interface and, in IPv4,
+// whether redirects are accepted (ip-sysctl.rst).
+var changedSysctls = []struct {
+	name string
+	with []string
+}{
+	{"ipv4/ip_forward", []string{"ipv4/conf/all/accept_redirects", "ipv4/conf/*/forwarding"}},
+	{"ipv6/conf/all/forwarding", []string{"ipv6/conf/*/forwarding"}},
+	{"ipv4/conf/lo/route_localnet", nil},
+	{"ipv4/conf/lo/accept_local", nil},
+}
+
+// sysctlRecord is what the kernel's settings were before this node changed them.
+type sysctlRecord struct {
+	Version int    `json:"version"`
+	Boot    string `json:"boot"` // a record of another boot, or another namespace, is of no use
+	Netns   string `json:"netns"`
+	// Before has the values by name, like "ipv4/ip_forward".
+	Before map[string]string `json:"before"`
+}
+
+const sysctlDir = "/proc/sys/net"
+
+// Sysctls is the record of the kernel's settings before Weir.
+func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json") }
+
+// recordSysctls notes how the kernel is set, once for each boot, before anything is changed.
+func recordSysctls(p Paths) error {
+	now, err := thisBoot()
+	if err != nil {
+		return err
+	}
+	if text, err := os.ReadFile(p.Sysctls()); err == nil {
+		var r sysctlRecord
+		if json.Unmarshal(text, &r) == nil && r.Version >= 1 && r.is(now) {
+			return nil
+		}
+	}
+	if now.Before, err = readSysctls(); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(now, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(p.Sysctls(), append(text, '\n'))
+}
+
+// thisBoot is a record without values.
+func thisBoot() (r sysctlRecord, err error) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return r, err
+	}
+	netns, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil {
+		return r, err
+	}
+	return sysctlRecord{Version: 1, Boot: strings.TrimSpace(string(boot)), Netns: netns}, nil
+}
+
+func (r sysctlRecord) is(o sysctlRecord) bool { return r.Boot == o.Boot && r.Netns == o.Netns }
+
+// readSysctls returns the values as they are.
+func readSysctls() (map[string]string, error) {
+	all := map[string]string{}
+	for _, c := range changedSysctls {
+		for _, pattern := range append([]string{c.name}, c.with...) {
+			files, err := filepath.Glob(filepath.Join(sysctlDir, pattern))
+			if err != nil {
+				return nil, err
+			}
+			for _, file := range files {
+				value, err := os.ReadFile(file)
+				if errors.Is(err, fs.ErrNotExist) { // an interface that went meanwhile
+					continue
+				}
+				if err != nil {
+					return nil, err
+				}
+				all[strings.TrimPrefix(file, sysctlDir+"/")] = strings.TrimSpace(string(value))
+			}
+		}
+	}
+	return all, nil
+}
+
+// restoreSysctls puts back what the record says and removes it. A setting that is not as Weir
+// leaves it was changed by somebody else since, and stays.
+func restoreSysctls(p Paths) error {
+	text, err := os.ReadFile(p.Sysctls())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var r sysctlRecord
+	if err := json.Unmarshal(text, &r); err != nil {
+		return fmt.Errorf("the kernel's settings before Weir are not known: %s: %w; "+
+			"set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as you want them, remove the file and try again", p.Sysctls(), err)
+	}
+	now, err := thisBoot()
+	if err != nil {
+		return err
+	}
+	if r.is(now) {
+		values, err := readSysctls()
+		if err == nil {
+			err = putBack(r.Before, values)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return atomicfile.Remove(p.Sysctls())
+}
+
+// putBack sets what Weir has set to 1 as it was before, and then what the kernel changed with it.
+// What is not 1 any more was set by somebody else since.
+func putBack(before, now map[string]string) error {
+	var errs []error
+	for _, c := range changedSysctls {
+		was, known := before[c.name]
+		if !known || was == "1" || now[c.name] != "1" {
+			continue
+		}
+		errs = append(errs, setSysctl(c.name, was))
+		for _, name := range slices.Sorted(maps.Keys(before)) {
+			follows := func(pattern string) bool { ok, _ := path.Match(pattern, name); return ok }
+			if slices.ContainsFunc(c.with, follows) {
+				errs = append(errs, setSysctl(name, before[name]))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setSysctl sets one of the kernel's settings, unless its interface is gone.
+func setSysctl(name, value string) error {
+	root, err := os.OpenRoot(sysctlDir) // the name is from a file
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(name, os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		_, err = f.WriteString(value)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("put back %s: %w", name, err)
+	}
+	return nil
+}

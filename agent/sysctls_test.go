@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestSysctlsAreRecordedOnce: the record is of the time before the first start since the boot; a
+// damaged one is told of, and the advice works.
+func TestSysctlsAreRecordedOnce(t *testing.T) {
+	host := nstest.New(t).Node("host")
+	p := Paths{Root: t.TempDir()}
+	value := func() string {
+		t.Helper()
+		out, err := host.Command("cat", "/proc/sys/net/ipv4/ip_forward").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	do := func(f func(Paths) error) error { return host.Do(func() error { return f(p) }) }
+	host.Sysctl("net.ipv4.ip_forward", "0")
+	if err := do(recordSysctls); err != nil {
+		t.Fatal(err)
+	}
+	host.Sysctl("net.ipv4.ip_forward", "1")
+	if err := do(recordSysctls); err != nil { // the next start
+		t.Fatal(err)
+	}
+	if err := do(restoreSysctls); err != nil || value() != "0" {
+		t.Errorf("ip_forward is %s, %v", value(), err)
+	}
+	if _, err := os.Stat(p.Sysctls()); err == nil {
+		t.Error("the record is left")
+	}
+
+	// One of another boot says nothing about this one.
+	if err := do(recordSysctls); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(p.Sysctls())
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := strings.Replace(string(text), strings.TrimSpace(string(boot)), "another", 1)
+	if err := os.WriteFile(p.Sysctls(), []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	host.Sysctl("net.ipv4.ip_forward", "1")
+	if err := do(restoreSysctls); err != nil || value() != "1" {
+		t.Errorf("of another boot: ip_forward is %s, %v", value(), err)
+	}
+
+	if err := os.WriteFile(p.Sysctls(), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err = do(restoreSysctls)
+	if err == nil || !strings.Contains(err.Error(), "remove the file") {
+		t.Errorf("damaged: %v", err)
+	}
+	if out, err := exec.Command("rm", p.Sysctls()).CombinedOutput(); err != nil { // as it advises
+		t.Fatalf("%v %s", err, out)
+	}
+	if err := do(restoreSysctls); err != nil {
+		t.Errorf("after the advice: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(p.State(), "*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall/kernel"
+)
+
+func newTrier() *Node { return &Node{log: slog.New(slog.DiscardHandler)} }
+
+// within waits for something that takes a moment.
+func soon(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so after 30 s: %s", what)
+		}
+	}
+}
+
+// TestWhatFailsIsTriedAgain: until something succeeds it is one problem, and then none; the end of
+// the node ends the trying.
+func TestWhatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	n := newTrier()
+	ctx, cancel := context.WithCancel(t.Context())
+	var tried atomic.Int64
+	n.keepTrying(ctx, "the thing", "wait", func() error {
+		if tried.Add(1) < 2 {
+			return errors.New("no room")
+		}
+		return nil
+	})
+	if p := n.problems.list(); len(p) != 1 || p[0].What != "the thing: no room; it is tried again" {
+		t.Errorf("problems: %+v", p)
+	}
+	soon(t, "it succeeds", func() bool { return tried.Load() == 2 && len(n.problems.list()) == 0 })
+	n.keepTrying(ctx, "another", "wait", func() error { return errors.New("never") })
+	cancel()
+	n.trying.Wait()
+}
+
+// TestWatchersBeginAgain: a watcher that ends is begun again, and its problem ends when it has run
+// for a while.
+func TestWatchersBeginAgain(t *testing.T) {
+	t.Parallel()
+	n := newTrier()
+	ctx, cancel := context.WithCancel(t.Context())
+	var begun atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		n.keepRunning(ctx, "events", "weir doctor", func(ctx context.Context) error {
+			if begun.Add(1) == 1 {
+				return errors.New("the ring is gone")
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	soon(t, "it is a problem", func() bool { return len(n.problems.list()) == 1 })
+	soon(t, "it is begun again, and no problem any more", func() bool { return begun.Load() == 2 && len(n.problems.list()) == 0 })
+	cancel()
+	<-done
+}
+
+// TestTheWatchdogSeesWhoSitsOnALock: the node is not well while somebody keeps a lock, or while its
+// loop does not turn.
+func TestTheWatchdogSeesWhoSitsOnALock(t *testing.T) {
+	n := newTrier()
+	n.book, n.engine, n.pulse = &rulebook{}, &engines{Engine: &kernel.Engine{}}, make(chan struct{})
+	well := func(turns bool) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if turns {
+			go func() {
+				select {
+				case <-n.pulse:
+				case <-ctx.Done():
+				}
+			}()
+		}
+		answer := make(chan bool, 1)
+		go func() { answer <- n.isWell(ctx) }()
+		select {
+		case ok := <-answer:
+			return ok
+		case <-time.After(300 * time.Millisecond):
+			return false
+		}
+	}
+	if !well(true) {
+		t.Error("not well although nothing is wrong")
+	}
+	if well(false) {
+		t.Error("well although the loop does not turn")
+	}
+	for name, lock := range map[string]interface {
+		Lock()
+		Unlock()
+	}{"rules": &n.book.mu, "interfaces": &n.following, "hooks": &n.mu} {
+		lock.Lock()
+		if well(true) {
+			t.Errorf("well although somebody sits on the lock of the %s", name)
+		}
+		lock.Unlock()
+	}
+}

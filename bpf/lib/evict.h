@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Which half-open state gives way to another, docs/design/0003-judgement.md section 5.
+#pragma once
+
+#include "state.h"
+
+#include "cond.h"
+
+// embryos_in returns a bit for each half-open state of a set that has these bits in its tag.
+inline_always __u64 embryos_in(struct tag_line *t, __u64 want)
+{
+	__u64 m = 0;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++) {
+		__u64 differs = (once(t->tag[i]) & want) ^ want;
+		opaque(differs); // or the compiler makes branches of it: 2^16 paths
+		m |= (differs - 1) >> 63 << i;
+	}
+	return m;
+}
+
+// made_at returns when the state at a place was made. It reads a word of the line of addresses, too, which who removes the state will need.
+inline_always __s64 made_at(__u32 place)
+{
+	struct set *s = set_at(place / WAYS);
+	if (!s)
+		return 0;
+	once(s->addr[place % WAYS].low_hi);
+	return low_side(s, place)->created;
+}
+
+// victim returns 1 + the place of the half-open state that would be evicted for p->hash, or 0 if its two sets, a and b, have none: of two that chance picks the older
+// one, and of those first that were answered, since whoever asked has what it wanted. Tags tell which states are half-open, so that a flood costs few cache lines.
+inline_always __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a, struct tag_line *b)
+{
+	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets), chance = p->hash >> 40;
+	__u64 in_a = embryos_in(a, TAG_LIVE | TAG_EMBRYO | TAG_ANSWERED), in_b = embryos_in(b, TAG_LIVE | TAG_EMBRYO | TAG_ANSWERED);
+	if (!(in_a | in_b)) {
+		in_a = embryos_in(a, TAG_LIVE | TAG_EMBRYO);
+		in_b = embryos_in(b, TAG_LIVE | TAG_EMBRYO);
+	}
+	// The first at or after a way that chance says, round the corner.
+	chance &= WAYS - 1;
+	in_a = (in_a | in_a << WAYS) >> chance & 0xff;
+	in_b = (in_b | in_b << WAYS) >> chance & 0xff;
+	__u32 aw = (lowest(in_a | 1 << WAYS) + chance) & (WAYS - 1), bw = (lowest(in_b | 1 << WAYS) + chance) & (WAYS - 1);
+	aw += an * WAYS;
+	bw += bn * WAYS;
+	if (in_a && (!in_b || made_at(aw) <= made_at(bw)))
+		return aw + 1;
+	return in_b ? bw + 1 : 0;
+}
+
+// evict_at removes the state at a place if it is still half-open.
+inline_always int evict_at(__u32 place, __u32 why)
+{
+	struct tag_line *t = tags_at(place / WAYS);
+	__u64 tag = t ? once(t->tag[place % WAYS]) : 0;
+
+	return tag & TAG_EMBRYO && remove_state(place, tag, why);
+}
+
+// evict removes a half-open state from the two sets of p->hash.
+checked_once int evict(__u32 sets)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	struct tag_line *a = tags_at(first_set(c->p.hash, sets)), *b = tags_at(second_set(c->p.hash, sets));
+	__u32 found = a && b ? victim(&c->p, cf, a, b) : 0;
+	return found && evict_at(found - 1, GONE_RECLAIMED);
+}
+
+// own_half_open returns 1 + the place of a half-open state of p->source to which one of its turns leads, or 0.
+inline_always __u32 own_half_open(struct pkt *p, struct config *cf, __u32 turn)
+{
+	__u32 *slot = ring_slot(cf, p->source, turn), found = slot ? once(*slot) : 0, place = found - 1;
+	struct set *s = set_at(place / WAYS);
+	struct tag_line *t = tags_at(place / WAYS);
+
+	if (!found || !s || !t)
+		return 0;
+	__u64 tag = once(t->tag[place % WAYS]);
+	if ((tag & (TAG_MASK | TAG_EMBRYO)) != (TAG_LIVE | TAG_EMBRYO) || maker(cf, s, place) != p->source)
+		return 0;
+	return found;
+}
+
+#define SOURCE_REFUSED (~0U)
+
+// source_victim returns 1 + the place of the state that gives way to one more of p->source, which had so many: if these are as many as may be, one of its own, one of the
+// oldest. If none is found the newcomer competes as if half-open states had taken all their room. 0: nobody has to. SOURCE_REFUSED: the packet comes in from an address of
+// the host itself, which anybody may have forged: of such there are half as many as of others.
+checked_once __u32 source_victim(__u32 had)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return 0;
+	struct pkt *p = &c->p;
+	__u32 turn = next_turn(p->source), most = cf->max_source;
+	p->turn = turn;
+	if (p->dir == DIR_IN && had >= most / 2 && is_address(0, p->src_hi, p->src_lo))
+		return SOURCE_REFUSED;
+	if (had < most)
+		return 0;
+	for (int i = 0; i < SOURCE_LOOKS; i++) {
+		__u32 found = own_half_open(p, cf, turn + i);
+		if (found)
+			return found;
+	}
+	struct tag_line *a = tags_at(first_set(p->hash, cf->sets)), *b = tags_at(second_set(p->hash, cf->sets));
+	return a && b ? victim(p, cf, a, b) : 0;
+}
+
+// remember_turn notes where the state of p->source lies that was made.
+checked_once int remember_turn(__u32 place)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u32 *slot = c && cf ? ring_slot(cf, c->p.source, c->p.turn) : NULL;
+
+	if (slot)
+		once(*slot) = place + 1;
+	return 0;
+}

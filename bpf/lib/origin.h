@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Sources that the kernel's own input path would refuse: addresses of the host, addresses that
+// cannot be on a wire, and what rp_filter refuses. The fast path leaves that input path out, so it
+// asks the same questions (ip_route_input_slow and fib_validate_source in net/ipv4, ip6_rcv_core
+// and ip6_forward in net/ipv6).
+#pragma once
+
+#include "translate.h"
+
+// What the settings of an interface say of sources, map origins: net.ipv4.conf.*.accept_local and
+// rp_filter. An interface without an entry has none of these.
+enum { ORIGIN_LOCAL = 1, ORIGIN_STRICT = 2, ORIGIN_LOOSE = 4 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1 << 16);
+	__type(key, __u32);
+	__type(value, __u32);
+} origins SEC(".maps");
+
+enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 }; // the loopback's index; pkt_type of what the stack looped
+
+// martian: no packet from outside may bear these addresses. RFC 1122 3.2.1.3, RFC 4291 2.5.2,
+// 2.5.3 and 2.7. DHCP asks from 0.0.0.0, and IGMP may; neighbour discovery asks from ::. The rest
+// of 0/8 is unicast to Linux since 5.3.
+inline_always int martian(struct pkt *p)
+{
+	__u32 s = p->src_lo, d = p->dst_lo;
+
+	if (p->version == 4) {
+		if (s >> 24 == 127 || d >> 24 == 127 || s >> 28 == 14 || s == 0xffffffff)
+			return 1;
+		return s ? !d : d && d >> 28 != 14 && d != 0xffffffff;
+	}
+	if (p->src_hi >> 56 == 0xff || (!p->src_hi && p->src_lo == 1) || (!p->dst_hi && p->dst_lo <= 1))
+		return 1;
+	return !(p->src_hi | p->src_lo) && p->dst_hi >> 56 != 0xff;
+}
+
+// way_back asks the kernel for the route from the interface to the packet's source, as its own
+// check of sources does. It returns what bpf_fib_lookup does; p->route has the interface.
+inline_always long way_back(struct __sk_buff *skb, struct pkt *p)
+{
+	struct bpf_fib_lookup *r = &p->route;
+	__be32 *words = p->new_words;
+
+	__builtin_memset(r, 0, sizeof(*r));
+	r->ifindex = p->recv;
+	address_words(p, words, p->dst_hi, p->dst_lo, p->src_hi, p->src_lo);
+	if (p->version == 4) {
+		r->family = AF_INET;
+		r->flowinfo = p->tos;
+		r->src[0] = words[0];
+		r->dst[0] = words[1];
+	} else {
+		r->family = AF_INET6;
+		__builtin_memcpy(r->src, words, 16);
+		__builtin_memcpy(r->dst, words + 4, 16);
+	}
+	return bpf_fib_lookup(skb, r, sizeof(*r), 0);
+}
+
+inline_always __u32 origin_flags(__u32 ifindex)
+{
+	__u32 *f = bpf_map_lookup_elem(&origins, &ifindex);
+
+	return f ? *f : 0;
+}
+
+// claims_host: the packet came from outside and bears an address of the host as its source. Not
+// meant is what the stack itself looped (multicast), an interface that accepts local sources, an
+// address that is the host's elsewhere only (another link's link-local one, another VRF's), and
+// neighbour discovery, by which the host learns that it shares an address with somebody.
+inline_always int claims_host(struct __sk_buff *skb, struct pkt *p)
+{
+	int near = p->version == 6 && is_local6(p->src_hi);
+
+	if (p->recv == LOOPBACK || skb->pkt_type == PACKET_LOOPBACK || essential(p))
+		return 0;
+	if (!is_address(near ? p->recv : 0, p->src_hi, p->src_lo))
+		return 0;
+	if (origin_flags(p->recv) & ORIGIN_LOCAL)
+		return 0;
+	if (near)
+		return 1;
+	long r = way_back(skb, p);
+	return r != FIB_SUCCESS && r != FIB_NO_NEIGH;
+}
+
+// path_back: the stack would take the packet, which goes to a pod, from this interface without a
+// look at more than its way back. If not, the stack decides: rp_filter knows of all next hops of a
+// route, of marks and of IPsec. It refuses to forward link-local sources, and answers.
+inline_always int path_back(struct __sk_buff *skb, struct pkt *p, __u32 flags)
+{
+	if (p->version == 6)
+		return !is_local6(p->src_hi);
+	if (likely(!(flags & (ORIGIN_STRICT | ORIGIN_LOOSE))))
+		return 1;
+	long r = way_back(skb, p);
+	if (r != FIB_SUCCESS && r != FIB_NO_NEIGH)
+		return 0;
+	return flags & ORIGIN_LOOSE || p->route.ifindex == p->recv;
+}

@@ -1,0 +1,192 @@
+package dns
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/weirnet/weir/eyeballs/eyeballstest"
+	"github.com/weirnet/weir/eyeballs/race"
+)
+
+// TestGuessesLeadToTCP: after ten answers with wrong ids nothing that comes by datagrams is believed.
+func TestGuessesLeadToTCP(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	// The last of the datagrams is the right one: it comes too late.
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Guess: 50})
+	got, _ := lookup(t, r, "host.test", race.A)
+	wantAddrs(t, got[race.A], "192.0.2.1")
+	if q := d.Queries(); !slices.Equal(q, []string{"A host.test", "A host.test"}) {
+		t.Errorf("queries %q: not asked once by UDP and once by TCP", q)
+	}
+	if s := r.Stats(); s.Bogus < maxBogus {
+		t.Errorf("stats %+v", s)
+	}
+	// Without TCP there is no answer rather than a guessed one.
+	d.Set("guessed.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66"), Guess: 50, NoTCP: true})
+	got, _ = lookup(t, r, "guessed.test", race.A)
+	if got[race.A].Err == nil {
+		t.Errorf("believed %v", got[race.A].Addrs)
+	}
+}
+
+// TestServerThatChangesLetters: its answers are asked for over TCP, and where it has no TCP they are taken in any letters.
+func TestServerThatChangesLetters(t *testing.T) {
+	for _, noTCP := range []bool{false, true} {
+		d := startDNS(t)
+		r := etc(t, map[string]string{}, d)
+		d.Set("a-long-name-with-many-letters.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true, NoTCP: noTCP})
+		d.Set("a-long-name-with-many-letters.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), MixCase: true, NoTCP: noTCP})
+		got, took := lookup(t, r, "a-long-name-with-many-letters.test", both)
+		wantAddrs(t, got[race.A], "192.0.2.1")
+		wantAddrs(t, got[race.AAAA], "2001:db8::1")
+		if took[race.A] > 900*time.Millisecond {
+			t.Errorf("without TCP %v: took %v", noTCP, took[race.A])
+		}
+	}
+}
+
+// seen is what a server saw.
+type seen struct {
+	from netip.AddrPort
+	id   uint16
+	name string
+	t    dnsmessage.Type
+}
+
+// silent is a server that notes questions and answers none.
+func silent(t *testing.T) (netip.AddrPort, <-chan seen) {
+	t.Helper()
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	got := make(chan seen, 64)
+	go func() {
+		for b := make([]byte, 1500); ; {
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if err != nil {
+				close(got)
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(b[:n]) == nil {
+				got <- seen{from, m.ID, m.Questions[0].Name.String(), m.Questions[0].Type}
+			}
+		}
+	}()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort(), got
+}
+
+// TestEachTransmissionIsFresh: port, ids and letters of a question that is sent again are new, and AAAA goes before A.
+func TestEachTransmissionIsFresh(t *testing.T) {
+	addr, got := silent(t)
+	r := etc(t, map[string]string{"resolv.conf": "nameserver [" + addr.Addr().String() + "]:" + portText(addr) + "\noptions timeout:1 attempts:3\n"})
+	const name = "a-long-name-with-very-many-letters-of-its-own.test"
+	lookup(t, r, name, both)
+	ports, ids, names := map[uint16]bool{}, map[uint16]bool{}, map[string]bool{}
+	var all []seen
+	for len(got) > 0 {
+		s := <-got
+		all = append(all, s)
+		ports[s.from.Port()], ids[s.id], names[s.name] = true, true, true
+		if !strings.EqualFold(s.name, name+".") {
+			t.Errorf("asked for %s", s.name)
+		}
+	}
+	if len(all) < 4 || len(all)%2 != 0 {
+		t.Fatalf("%d questions", len(all))
+	}
+	for i := 0; i < len(all); i += 2 {
+		if all[i].t != typeAAAA || all[i+1].t != typeA {
+			t.Errorf("asked %v before %v", all[i].t, all[i+1].t)
+		}
+	}
+	if len(ports) != len(all)/2 || len(ids) < len(all)-1 || len(names) != len(all) {
+		t.Errorf("%d questions from %d ports with %d ids and %d spellings", len(all), len(ports), len(ids), len(names))
+	}
+}
+
+func portText(a netip.AddrPort) string {
+	_, port, _ := net.SplitHostPort(a.String())
+	return port
+}
+
+// TestTTLIsBounded: a forged answer does not stay for weeks, nor with a TTL that a server never means.
+func TestTTLIsBounded(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	d.Set("long.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 1 << 30})
+	d.Set("negative.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 1 << 31})
+	for name, want := range map[string]time.Duration{"long.test": maxTTL, "negative.test": 0} {
+		got, _ := lookup(t, r, name, race.A)
+		if a := got[race.A]; a.TTL != want || len(a.Addrs) != 1 {
+			t.Errorf("%s: TTL %v, want %v", name, a.TTL, want)
+		}
+	}
+}
+
+// TestForgedPrefix: a NAT64 prefix of the network's own is believed from TCP alone.
+func TestForgedPrefix(t *testing.T) {
+	for _, c := range []struct {
+		addr    string
+		noTCP   bool
+		queries int
+		want    string // of the prefixes
+	}{
+		{"64:ff9b::192.0.0.170", true, 1, "64:ff9b::/96"},
+		{"2001:db8:64::192.0.0.170", false, 2, "2001:db8:64::/96"},
+		{"2001:db8:bad::192.0.0.170", true, 2, ""},
+	} {
+		d := startDNS(t)
+		r := etc(t, map[string]string{}, d)
+		d.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{Addrs: addrs(c.addr), NoTCP: c.noTCP})
+		got, _ := lookup(t, r, "host.test", race.Prefix64)
+		text := ""
+		for _, p := range got[race.Prefix64].Prefixes {
+			text += p.String()
+		}
+		if q := d.Queries(); text != c.want || len(q) != c.queries {
+			t.Errorf("%s: %q after %q, want %q", c.addr, text, q, c.want)
+		}
+	}
+}
+
+// TestNoDomainName: what is no domain name is no host, and no server hears of it.
+func TestNoDomainName(t *testing.T) {
+	d := startDNS(t)
+	r := etc(t, map[string]string{}, d)
+	for _, name := range []string{"127.1", "256.1.1.1", "1.2.3.4.5", " localhost", "localhost%lo", "-a", "a-.test", "\x00", "a\nb", "a..b", strings.Repeat("a", 64) + ".test"} {
+		got, _ := lookup(t, r, name, race.A)
+		if !isNotFound(got[race.A].Err) {
+			t.Errorf("%q: %v", name, got[race.A].Err)
+		}
+	}
+	if q := d.Queries(); len(q) > 0 {
+		t.Errorf("asked %q", q)
+	}
+	for _, name := range []string{"a", "_dns._udp.host.test", "3com.test", "a--b.test", "1.2.3.4.in-addr.arpa", "x1"} {
+		if _, err := wireName(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// TestLongLines: a line of any length ends nothing.
+func TestLongLines(t *testing.T) {
+	long := "# " + strings.Repeat("x", 1<<17) + "\n"
+	if h := parseHosts(strings.NewReader(long + "192.0.2.1 host.test\n")); h.find("host.test") == nil {
+		t.Error("hosts ends at a long line")
+	}
+	c := ParseConfig(strings.NewReader(long+"nameserver 192.0.2.53\n"), "")
+	if len(c.Servers) != 1 || c.Servers[0].Addr() != netip.MustParseAddr("192.0.2.53") {
+		t.Errorf("servers %v", c.Servers)
+	}
+}

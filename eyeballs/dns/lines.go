@@ -1,0 +1,16 @@
+package dns
+
+import (
+	"io"
+	"iter"
+	"strings"
+)
+
+// linesOf gives the lines of a file, however long each is.
+func linesOf(r io.Reader) iter.Seq[string] {
+	text, err := io.ReadAll(io.LimitReader(r, maxFile))
+	if err != nil && len(text) == 0 {
+		return func(func(string) bool) {}
+	}
+	return strings.Lines(string(text))
+}

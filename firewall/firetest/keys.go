@@ -1,0 +1,308 @@
+package firetest
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// keyStep is a packet of a scenario and what has to become of it.
+type keyStep struct {
+	what   string
+	hook   firewall.Hook
+	packet []byte
+	pass   bool
+	use    firewall.StateUse
+	reason firewall.Reason
+}
+
+// keyCase is a rule set and packets that are judged one after the other.
+type keyCase struct {
+	name, rules string
+	steps       []keyStep
+}
+
+// RunKeys holds an engine, and the reference model, to what the key of a conversation and of a
+// datagram is: which ICMP errors, queries, link-local packets and fragments belong to what was let
+// through before, and above all which do not.
+func RunKeys(t *testing.T, options firewall.Options,
+	fresh func(firewall.Options) (Subject, error)) {
+	t.Helper()
+	cases := append(errorCases(), queryCases()...)
+	cases = append(append(cases, linkCases()...), fragmentCases()...)
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			rs, err := rule.ParseFile("keys", c.rules, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := rule.CompileOptions{Strict: true}
+			p, err := rule.Compile(rs, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			subject, err := fresh(options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer subject.Close()
+			if err := subject.Load(p); err != nil {
+				t.Fatal(err)
+			}
+			model := NewTwin(options)
+			model.Load(rs, o, Keys(p))
+			for i, s := range c.steps {
+				now := time.Second + time.Duration(i)*time.Millisecond
+				in := firewall.Input{Hook: s.hook, Now: now}
+				got, err := subject.Judge(&in, s.packet)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := model.Judge(&in, s.packet)
+				for name, v := range map[string]firewall.Verdict{"engine": got, "reference model": want} {
+					if v.Pass != s.pass || v.State != s.use || v.Reason != s.reason {
+						t.Errorf("%s: the %s says %+v (%s)", s.what, name, v, v.Reason)
+					}
+				}
+			}
+		})
+	}
+}
+
+// came, goes and through are hooks: in, out from the host itself, and out from another interface.
+func came(by uint32) firewall.Hook { return firewall.Hook{Dir: firewall.In, Recv: by} }
+func goes(by uint32) firewall.Hook { return firewall.Hook{Dir: firewall.Out, Xmit: by} }
+
+func through(from, to uint32) firewall.Hook {
+	return firewall.Hook{Dir: firewall.Out, Recv: from, Xmit: to}
+}
+
+func passes(what string, h firewall.Hook, b []byte, use firewall.StateUse) keyStep {
+	return keyStep{what, h, b, true, use, firewall.ReasonRule}
+}
+
+func drops(what string, h firewall.Hook, b []byte, reason firewall.Reason) keyStep {
+	return keyStep{what, h, b, false, firewall.StateNone, reason}
+}
+
+// keepOut are rules that let an end begin by what matches, and what belongs to that follow.
+func keepOut(us, match string) string {
+	return fmt.Sprintf("add 1 check-state\nadd 10 allow ip from %s to any %s\n"+
+		"add 20 deny ip from any to any\n", us, match)
+}
+
+// between returns the IP header of packets from one address to another.
+func between(from, to string, proto uint8) craft {
+	src, dst := netip.MustParseAddr(from), netip.MustParseAddr(to)
+	return craft{src: src, dst: dst, proto: proto, ttl: 64}
+}
+
+func (c craft) with(body []byte) []byte {
+	c.body = body
+	return c.bytes()
+}
+
+// icmpOf returns the ICMP of a family, and its errors.
+func icmpOf(six bool) (proto uint8, errors []uint8) {
+	if six {
+		return packet.ProtoICMPv6, []uint8{1, 2, 3, 4}
+	}
+	return packet.ProtoICMP, []uint8{3, 4, 5, 11, 12}
+}
+
+// errorCases are flows of all protocols about which errors come, to who sent what they quote and to
+// others.
+func errorCases() []keyCase {
+	var all []keyCase
+	for _, a := range [][4]string{
+		{"10.0.0.1", "198.51.100.9", "192.0.2.7", "10.0.0.99"},
+		{"2001:db8::1", "2001:db8:9::9", "2001:db8:7::7", "2001:db8::99"},
+	} {
+		us, peer, router, other := a[0], a[1], a[2], a[3]
+		icmp, kinds := icmpOf(netip.MustParseAddr(us).Is6())
+		echo := map[uint8]uint8{packet.ProtoICMP: 8, packet.ProtoICMPv6: 128}[icmp]
+		for proto, body := range map[uint8][]byte{
+			packet.ProtoTCP:     tcpBody(1000, 80, 5000, 0, packet.FlagSYN, 500, 0xff, 0),
+			packet.ProtoUDP:     udpBody(1000, 53, 8),
+			packet.ProtoUDPLite: udpBody(1000, 53, 8),
+			packet.ProtoSCTP:    sctpBody(1000, 80, 0, 1, 0),
+			packet.ProtoGRE:     make([]byte, 8),
+			icmp:                icmpBody(echo, 0, 7, nil),
+		} {
+			first := between(us, peer, proto).with(body)
+			c := keyCase{name: fmt.Sprintf("errors about protocol %d of %s", proto, us),
+				rules: keepOut(us, "out keep-state")}
+			c.steps = append(c.steps, passes("the first packet", goes(2), first, firewall.StateNew))
+			for _, kind := range kinds {
+				failure := func(src, dst string) []byte {
+					return between(src, dst, icmp).with(icmpBody(kind, 0, 0, first))
+				}
+				what := fmt.Sprintf("type %d ", kind)
+				c.steps = append(c.steps,
+					passes(what+"from the peer", came(2), failure(peer, us), firewall.StateUntouched),
+					passes(what+"from a router", came(2), failure(router, us), firewall.StateUntouched),
+					drops(what+"from the peer to another", came(2), failure(peer, other), firewall.ReasonRule),
+					drops(what+"from a router to another", came(3), failure(router, other), firewall.ReasonRule),
+					drops(what+"to the peer", came(2), failure(other, peer), firewall.ReasonRule))
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// queryCases are ICMP queries, the answers that belong to them, and everything else by the same id.
+func queryCases() []keyCase {
+	var all []keyCase
+	for _, f := range []struct {
+		us, peer string
+		pairs    [][2]uint8
+		others   []uint8
+	}{
+		{"10.0.0.1", "198.51.100.9", [][2]uint8{{8, 0}, {13, 14}, {15, 16}, {17, 18}},
+			[]uint8{9, 10, 42, 43}},
+		{"2001:db8::1", "2001:db8:9::9", [][2]uint8{{128, 129}, {139, 140}},
+			[]uint8{130, 131, 132, 133, 134, 135, 136, 137, 138, 143, 144, 160}},
+	} {
+		icmp, _ := icmpOf(netip.MustParseAddr(f.us).Is6())
+		message := func(src, dst string, typ uint8, id uint16) []byte {
+			return between(src, dst, icmp).with(icmpBody(typ, 0, id, make([]byte, 24)))
+		}
+		for _, id := range []uint16{0, 1, 8, 128, 65535} {
+			out := func(typ uint8) []byte { return message(f.us, f.peer, typ, id) }
+			in := func(typ uint8) []byte { return message(f.peer, f.us, typ, id) }
+			for _, pair := range f.pairs {
+				c := keyCase{name: fmt.Sprintf("type %d with id %d from %s", pair[0], id, f.us),
+					rules: keepOut(f.us, fmt.Sprintf("{ icmptypes %d or icmp6types %d } out keep-state",
+						pair[0], pair[0]))}
+				c.steps = append(c.steps,
+					drops("an answer to nothing", came(2), in(pair[1]), firewall.ReasonRule),
+					passes("the query", goes(2), out(pair[0]), firewall.StateNew))
+				for range 2 {
+					c.steps = append(c.steps,
+						passes("its answer", came(2), in(pair[1]), firewall.StateHit),
+						passes("the query again", goes(2), out(pair[0]), firewall.StateHit),
+						drops("the same query, inwards", came(2), in(pair[0]), firewall.ReasonRule),
+						drops("our own answer to it", goes(2), out(pair[1]), firewall.ReasonRule))
+					for _, other := range f.pairs {
+						if other != pair {
+							c.steps = append(c.steps,
+								drops("another query, inwards", came(2), in(other[0]), firewall.ReasonRule),
+								drops("the answer to another", came(2), in(other[1]), firewall.ReasonRule),
+								drops("another query, outwards", goes(2), out(other[0]), firewall.ReasonRule))
+						}
+					}
+					for _, typ := range f.others {
+						what := fmt.Sprintf("type %d, inwards", typ)
+						c.steps = append(c.steps, drops(what, came(2), in(typ), firewall.ReasonRule))
+					}
+				}
+				all = append(all, c)
+			}
+		}
+		keeps := keyCase{name: "a rule that keeps state meets answers and messages from " + f.us,
+			rules: keepOut(f.us, "out keep-state")}
+		limits := keyCase{name: "a rule that limits states meets answers and messages from " + f.us,
+			rules: keepOut(f.us, "out limit src-addr 5")}
+		others := f.others
+		for _, pair := range f.pairs {
+			others = append(others, pair[1])
+		}
+		for _, typ := range others {
+			what := fmt.Sprintf("type %d", typ)
+			out, in := message(f.us, f.peer, typ, 0), message(f.peer, f.us, typ, 0)
+			keeps.steps = append(keeps.steps, passes(what, goes(2), out, firewall.StateNone),
+				drops(what+" back", came(2), in, firewall.ReasonRule))
+			limits.steps = append(limits.steps, drops(what, goes(2), out, firewall.ReasonNoKey))
+		}
+		for _, pair := range f.pairs {
+			in := message(f.peer, f.us, pair[0], 0)
+			keeps.steps = append(keeps.steps, drops("a query of the peer", came(2), in, firewall.ReasonRule))
+		}
+		all = append(all, keeps, limits)
+	}
+	return all
+}
+
+// linkCases are flows of link-local ends, on links that have the same addresses.
+func linkCases() []keyCase {
+	var all []keyCase
+	for _, a := range [][2]string{
+		{"fe80::1", "fe80::2"}, {"fe80::1", "2001:db8::9"}, {"2001:db8::1", "fe80::2"},
+		{"169.254.1.1", "169.254.1.2"},
+	} {
+		us, peer := a[0], a[1]
+		icmp, kinds := icmpOf(netip.MustParseAddr(us).Is6())
+		for proto, bodies := range map[uint8][2][]byte{
+			packet.ProtoUDP: {udpBody(1000, 53, 8), udpBody(53, 1000, 8)},
+			packet.ProtoTCP: {tcpBody(1000, 80, 5000, 0, packet.FlagSYN, 500, 0xff, 0),
+				tcpBody(80, 1000, 9000, 5001, packet.FlagSYN|packet.FlagACK, 500, 0xff, 0)},
+		} {
+			there := between(us, peer, proto).with(bodies[0])
+			back := between(peer, us, proto).with(bodies[1])
+			about := between(peer, us, icmp).with(icmpBody(kinds[0], 0, 0, there))
+			all = append(all, keyCase{fmt.Sprintf("protocol %d from %s to %s", proto, us, peer),
+				keepOut(us, "out keep-state"),
+				[]keyStep{
+					passes("the first packet", goes(2), there, firewall.StateNew),
+					drops("an answer on another link", came(3), back, firewall.ReasonRule),
+					drops("an answer on a third one", came(300), back, firewall.ReasonRule),
+					drops("an answer from nowhere", came(0), back, firewall.ReasonRule),
+					drops("an error on another link", came(3), about, firewall.ReasonRule),
+					passes("an error", came(2), about, firewall.StateUntouched),
+					passes("the answer", came(2), back, firewall.StateHit),
+					passes("the same ends on another link", goes(3), there, firewall.StateNew),
+					passes("the answer there", came(3), back, firewall.StateHit),
+				}})
+		}
+	}
+	udp := between("10.0.0.5", "169.254.169.254", packet.ProtoUDP).with(udpBody(1000, 53, 8))
+	answer := between("169.254.169.254", "10.0.0.5", packet.ProtoUDP).with(udpBody(53, 1000, 8))
+	odd := between("fe80::1", "fe80:0:1::2", packet.ProtoUDP).with(udpBody(1000, 53, 8))
+	return append(all, keyCase{"a service at a link-local address of IPv4 behind a router",
+		keepOut("10.0.0.5", "in keep-state"), []keyStep{
+			passes("in", came(2), udp, firewall.StateNew),
+			passes("out", through(2, 3), udp, firewall.StateHit),
+			passes("the answer, in", came(3), answer, firewall.StateHit),
+			passes("the answer, out", through(3, 2), answer, firewall.StateHit),
+		}}, keyCase{"an address of fe80::/10 with more than a prefix",
+		"add 10 allow ip from any to any keep-state\n", []keyStep{
+			drops("it", goes(2), odd, firewall.ReasonNoKey),
+		}})
+}
+
+// fragmentCases are datagrams whose later fragments come by the interface of the first, and by
+// others.
+func fragmentCases() []keyCase {
+	var all []keyCase
+	for _, a := range [][2]string{{"10.0.0.1", "10.0.1.9"}, {"2001:db8::1", "2001:db8:1::9"}} {
+		c := between(a[0], a[1], packet.ProtoUDP)
+		c.id, c.isFrag = 77, true
+		c.body = udpBody(1000, 53, 16)
+		first, later := c, c
+		first.frag, later.frag = 1, 24
+		if c.src.Is4() {
+			first.frag, later.frag = 0x2000, 24/8
+		}
+		f, l := first.bytes(), later.bytes()
+		const rules = "add 10 allow udp from any to any\nadd 20 deny ip from any to any\n"
+		all = append(all, keyCase{"fragments from " + a[0], rules, []keyStep{
+			passes("the first, in", came(2), f, firewall.StateNone),
+			{"a later one", came(2), l, true, firewall.StateNone, firewall.ReasonFragFirst},
+			drops("a later one by another interface", came(3), l, firewall.ReasonFragUnknown),
+			drops("a later one by none", came(0), l, firewall.ReasonFragUnknown),
+			drops("a later one, out", through(2, 3), l, firewall.ReasonFragUnknown),
+			passes("the first, out", through(2, 3), f, firewall.StateNone),
+			{"a later one, out", through(2, 3), l, true, firewall.StateNone, firewall.ReasonFragFirst},
+			drops("a later one from elsewhere, out", through(4, 3), l, firewall.ReasonFragUnknown),
+			drops("a later one from the host itself, out", through(0, 3), l, firewall.ReasonFragUnknown),
+			drops("a later one to elsewhere, out", through(2, 4), l, firewall.ReasonFragUnknown),
+		}})
+	}
+	return all
+}

@@ -1,0 +1,68 @@
+package kernel
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+)
+
+// advertises is a neighbour advertisement with a text behind it, in a frame.
+func advertises(t *testing.T, to, by net.HardwareAddr, src, dst netip.Addr, text string) []byte {
+	t.Helper()
+	ip, err := packet.Build(packet.IPv6{Src: src, Dst: dst, HopLimit: 255},
+		packet.ICMPv6{Type: 136}, packet.Data(append(src.AsSlice(), text...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(to, by, []byte{0x86, 0xdd}, ip)
+}
+
+// TestNeighbourDiscoveryEndsAtTheHost: neighbour discovery passes before the rules because it
+// concerns one link. What goes on to a pod is judged by the rules, as it is on the stack's way,
+// which would have lowered the hop limit before.
+func TestNeighbourDiscoveryEndsAtTheHost(t *testing.T) {
+	v := newVillage(t, "add 100 deny ip from any to any\n")
+	card, err := v.host.Netlink().LinkByName("eth0")
+	v.must(err)
+	a, b := v.a.endpoint, v.b.endpoint
+	c, err := v.b.ListenPacket("ip6:ipv6-icmp", "::")
+	v.must(err)
+	defer c.Close()
+	heard := func(text string, most time.Duration) bool {
+		buf := make([]byte, 1500)
+		v.must(c.SetReadDeadline(time.Now().Add(most)))
+		for {
+			n, _, err := c.ReadFrom(buf)
+			if err != nil {
+				return false
+			}
+			if slices.Equal(buf[max(0, n-len(text)):n], []byte(text)) {
+				return true
+			}
+		}
+	}
+	say := func(text string) {
+		v.must(inject(v.a.Node, [][]byte{advertises(t, a.HostMAC[:], a.MAC[:], a.Addrs[1], b.Addrs[1], "pod "+text)}))
+		v.must(inject(v.outside, [][]byte{advertises(t, card.HardwareAddr, []byte{2, 0, 0, 0, 0, 9},
+			netip.MustParseAddr("2001:db8::2"), b.Addrs[1], "card "+text)}))
+	}
+	denied := v.drops(firewall.ReasonRule)
+	say("denied")
+	eventually(t, "the rules deny both", func() bool { return v.drops(firewall.ReasonRule) >= denied+2 })
+	if heard("denied", impatience) {
+		t.Error("neighbour discovery crossed to a pod under a rule that denies everything")
+	}
+	v.must(v.engine.Load(compile(t, "add allow ip from any to any\n")))
+	say("allowed")
+	if !heard("pod allowed", patience) || !heard("card allowed", patience) {
+		t.Error("what the rules allow does not come")
+	}
+	if err := ping(v.a.Node, "fd00:88::3"); err != nil { // neighbours are still found
+		t.Error(err)
+	}
+}

@@ -1,0 +1,47 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+)
+
+// TestMemoryOrder looks at the programs for what orders loads and stores on processors that keep no
+// order by themselves: flags are set by operations that fetch, for others are relaxed there, and an
+// entry's address depends on the tag by which it was found.
+func TestMemoryOrder(t *testing.T) {
+	const atomic, or, fetch = 0xc0, 0x40, 0x01
+	for name, p := range committed(t).Programs {
+		var function string
+		fetched := 0
+		depends := map[string]int{}
+		for i := range p.Instructions {
+			in := &p.Instructions[i]
+			if f := btf.FuncMetadata(in); f != nil {
+				function = f.Name
+			}
+			op := in.OpCode
+			if op.Class() == asm.StXClass && op.Mode() == asm.Mode(atomic) && in.Constant&^fetch == or {
+				if in.Constant&fetch == 0 {
+					t.Errorf("%s: %s sets flags without an order", name, function)
+				}
+				fetched++
+			}
+			if op.Class() == asm.ALU64Class && op.ALUOp() == asm.Xor && op.Source() == asm.RegSource && in.Dst == in.Src {
+				depends[function]++
+			}
+		}
+		if name == "weir_local" || name == "weir_tick" {
+			continue
+		}
+		if fetched == 0 {
+			t.Errorf("%s: no flags are set: the test does not see them", name)
+		}
+		for _, f := range []string{"known", "look_up"} {
+			if depends[f] < 2*ways {
+				t.Errorf("%s: %s: %d addresses depend on a tag, not %d", name, f, depends[f], 2*ways)
+			}
+		}
+	}
+}

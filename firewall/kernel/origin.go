@@ -1,0 +1,82 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+)
+
+// Flags of the map origins, enum in bpf/lib/origin.h.
+const (
+	originLocal  = 1
+	originStrict = 2
+	originLoose  = 4
+)
+
+// putOriginsLocked writes what the settings of interfaces say of sources, and reports whether
+// anything changed. Packets whose path is cached are looked at again after the next
+// putForwardingLocked.
+func (e *Engine) putOriginsLocked(changed, gone []firewall.Interface) (news bool, err error) {
+	for _, i := range changed {
+		var was uint32
+		err := e.objects.Origins.Lookup(i.Index, &was)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return news, fmt.Errorf("read the settings of interface %s: %w", i.Name, err)
+		}
+		now := originFlags(i)
+		if was == now {
+			continue
+		}
+		news = true
+		if now == 0 {
+			err = e.objects.Origins.Delete(i.Index)
+		} else {
+			err = e.objects.Origins.Put(i.Index, now)
+		}
+		if err != nil {
+			return news, fmt.Errorf("write the settings of interface %s: %w", i.Name, err)
+		}
+	}
+	for _, i := range gone {
+		err := e.objects.Origins.Delete(i.Index)
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return news, fmt.Errorf("delete the settings of interface %s: %w", i.Name, err)
+		}
+	}
+	if e.told {
+		return news, nil
+	}
+	return true, prune(e.objects.Origins, func(index uint32) bool {
+		_, there := interfaceOf(e.ifs, index)
+		return there
+	})
+}
+
+func originFlags(i firewall.Interface) (flags uint32) {
+	if i.AcceptLocal {
+		flags |= originLocal
+	}
+	switch i.ReversePath {
+	case firewall.ReverseStrict:
+		flags |= originStrict
+	case firewall.ReverseLoose:
+		flags |= originLoose
+	}
+	return flags
+}
+
+// ownBits returns config.own for the addresses of interfaces, see own_bit in bpf/lib/cond.h.
+func ownBits(ifs []firewall.Interface) (bits [4]uint64) {
+	for _, i := range ifs {
+		for _, p := range i.Addrs {
+			hi, lo := packet.Words(p.Addr())
+			n := (hi*3 ^ lo) * 0x9e3779b97f4a7c15 >> 56
+			bits[n/64] |= 1 << (n % 64)
+		}
+	}
+	return bits
+}

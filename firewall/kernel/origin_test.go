@@ -1,0 +1,204 @@
+package kernel
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/packet"
+)
+
+// frameTo is a UDP datagram to port 9 in an Ethernet frame.
+func frameTo(t testing.TB, mac net.HardwareAddr, from, to netip.Addr, text string) []byte {
+	t.Helper()
+	var header packet.Layer = packet.IPv4{Src: from, Dst: to, TTL: 64}
+	etherType := []byte{8, 0}
+	if from.Is6() {
+		header, etherType = packet.IPv6{Src: from, Dst: to, HopLimit: 64}, []byte{0x86, 0xdd}
+	}
+	ip, err := packet.Build(header, packet.UDP{SrcPort: 9999, DstPort: 9}, packet.Data([]byte(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Concat(mac, []byte{2, 0, 0, 0, 0, 9}, etherType, ip)
+}
+
+// heard returns which of the sources reach port 9 of a pod from the card: what was said in their
+// names came in before what the neighbour said last in its own.
+func (v *village) heard(to *resident, sources []string) (got []string) {
+	v.t.Helper()
+	card, err := v.host.Netlink().LinkByName("eth0")
+	v.must(err)
+	for i, family := range []string{"udp4", "udp6"} {
+		c, err := to.ListenPacket(family, ":9")
+		v.must(err)
+		var frames [][]byte
+		for _, s := range append(slices.Clone(sources), []string{"192.0.2.2", "2001:db8::2"}[i]) {
+			if a := netip.MustParseAddr(s); a.Is6() == (i == 1) {
+				frames = append(frames, frameTo(v.t, card.HardwareAddr, a, to.endpoint.Addrs[i], s))
+			}
+		}
+		frames[len(frames)-1] = frameTo(v.t, card.HardwareAddr,
+			netip.MustParseAddr([]string{"192.0.2.2", "2001:db8::2"}[i]), to.endpoint.Addrs[i], "end")
+		v.must(inject(v.outside, frames))
+		b := make([]byte, 100)
+		for {
+			v.must(c.SetReadDeadline(time.Now().Add(patience)))
+			n, _, err := c.ReadFrom(b)
+			v.must(err)
+			if string(b[:n]) == "end" {
+				break
+			}
+			got = append(got, string(b[:n]))
+		}
+		v.must(c.Close())
+	}
+	return got
+}
+
+// setCard changes what is known of the card's settings, in the kernel and in the engine.
+func (v *village) setCard(local bool, reverse firewall.ReversePath) {
+	v.t.Helper()
+	v.must(v.host.SetSysctl("net.ipv4.conf.eth0.accept_local", fmt.Sprint(bit(local))))
+	for _, dev := range []string{"all", "eth0"} {
+		v.must(v.host.SetSysctl("net.ipv4.conf."+dev+".rp_filter", fmt.Sprint(reverse)))
+	}
+	ifs := slices.Clone(v.ifs)
+	for i := range ifs {
+		if ifs[i].Name == "eth0" {
+			ifs[i].AcceptLocal, ifs[i].ReversePath = local, reverse
+		}
+	}
+	v.ifs = ifs
+	v.must(v.engine.SetInterfaces(ifs))
+}
+
+// TestSourcesFromTheCard: what the stack does not take from a card, the fast path does not hand to
+// a pod. The stack itself, without the hook at the card, says what that is. It does not mind the
+// host's own addresses of IPv6, nor pods' addresses; Weir does.
+func TestSourcesFromTheCard(t *testing.T) {
+	v := newVillage(t, openRules)
+	card, err := v.host.Netlink().LinkByName("eth0")
+	v.must(err)
+	link := "fe80::99"
+	sources := []string{"192.0.2.1", "10.88.0.1", "10.88.0.3", "127.0.0.1", "127.9.9.9", "224.0.0.5",
+		"255.255.255.255", "0.0.0.0", "0.1.2.3", "240.0.0.1", "192.0.2.77", "198.51.100.7", "203.0.113.7",
+		"2001:db8::1", "fd00:88::1", "fd00:88::3", "::1", "::", "ff02::5", link, "2001:db8::77", "2001:db8:9::7"}
+	v.must(v.host.Netlink().ReplaceRoute(routeVia("203.0.113.0/24", "podb", v)))
+	refused := map[string]bool{"10.88.0.3": true, "fd00:88::3": true, "2001:db8::1": true, "fd00:88::1": true}
+	for _, c := range []struct {
+		local   bool
+		reverse firewall.ReversePath
+		some    []string // that pass, to see that the control says something
+		none    []string
+	}{
+		{false, firewall.ReverseNone, []string{"192.0.2.77", "198.51.100.7", "203.0.113.7", "240.0.0.1"}, []string{"192.0.2.1", "10.88.0.1", "0.0.0.0"}},
+		{false, firewall.ReverseLoose, []string{"192.0.2.77", "203.0.113.7"}, []string{"198.51.100.7", "192.0.2.1"}},
+		{false, firewall.ReverseStrict, []string{"192.0.2.77"}, []string{"203.0.113.7", "198.51.100.7", "10.88.0.1"}},
+		{true, firewall.ReverseNone, []string{"192.0.2.1", "10.88.0.1"}, []string{"127.0.0.1", "0.0.0.0"}},
+	} {
+		v.setCard(c.local, c.reverse)
+		spoofed, martian := v.drops(firewall.ReasonSpoof), v.drops(firewall.ReasonMartian)
+		got := v.heard(v.a, sources)
+		again := v.heard(v.a, sources) // by what was remembered
+		spoofed, martian = v.drops(firewall.ReasonSpoof)-spoofed, v.drops(firewall.ReasonMartian)-martian
+		v.must(v.host.Do(func() error { return v.engine.Detach(uint32(card.Index)) }))
+		control := v.heard(v.a, sources)
+		v.must(v.host.Do(func() error { _, err := v.engine.Attach(uint32(card.Index)); return err }))
+		for _, s := range c.some {
+			if !slices.Contains(control, s) {
+				t.Errorf("%v: without Weir nothing comes from %s", c, s)
+			}
+		}
+		for _, s := range c.none {
+			if slices.Contains(control, s) {
+				t.Errorf("%v: without Weir something comes from %s", c, s)
+			}
+		}
+		want := slices.DeleteFunc(control, func(s string) bool {
+			own6 := s == "2001:db8::1" || s == "fd00:88::1"
+			return refused[s] && !(own6 && c.local)
+		})
+		if !slices.Equal(got, want) || !slices.Equal(again, want) {
+			t.Errorf("local %v, reverse %v: with Weir\n%v, again\n%v, without\n%v", c.local, c.reverse, got, again, want)
+		}
+		if spoofed < 2 || martian < 2*6 {
+			t.Errorf("%d packets counted as spoofed, %d as martians", spoofed, martian)
+		}
+	}
+}
+
+// TestOwnAddressFromOutside: on a host without pods, a packet from outside with an address of the
+// host as its source makes no state and counts for nobody, so that a flood of them refuses the host
+// nothing. What the stack itself loops back, and neighbour discovery, pass.
+func TestOwnAddressFromOutside(t *testing.T) {
+	o := firewall.DefaultOptions()
+	o.MaxPerSource = 20
+	g := newGuardedWith(t, "add 1 check-state\nadd allow ip from any to any keep-state\n", o)
+	card, err := g.server.Netlink().LinkByName("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, own := range []string{"10.0.0.1", "fd00::1"} {
+		var frames [][]byte
+		to := netip.MustParseAddr(own)
+		for port := range 60 {
+			f := frameTo(t, card.HardwareAddr, to, to, "mine")
+			f[14+[]int{20, 40}[i]], f[14+[]int{20, 40}[i]+1] = 0x40, byte(port)
+			frames = append(frames, f)
+		}
+		if err := inject(g.client, frames); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "they are counted as spoofed", func() bool { return g.drops(t, firewall.ReasonSpoof) == 120 })
+	for _, s := range g.states(t) {
+		if a := s.From.Addr(); s.Proto == packet.ProtoUDP && (a == netip.MustParseAddr("10.0.0.1") || a == netip.MustParseAddr("fd00::1")) {
+			t.Fatalf("a spoofed packet has made a state: %+v", s)
+		}
+	}
+	if n := g.engine.sourcesInUse(t); n > 2*20 {
+		t.Errorf("sources count %d", n)
+	}
+	// With accept_local these are somebody's.
+	g.setInterface(t, func(i *firewall.Interface) { i.AcceptLocal = true })
+	if err := inject(g.client, [][]byte{frameTo(t, card.HardwareAddr, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), "mine")}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "accept_local takes it", func() bool { return len(g.states(t)) > 0 && g.drops(t, firewall.ReasonSpoof) == 120 })
+}
+
+func (g *guarded) drops(t *testing.T, r firewall.Reason) uint64 {
+	t.Helper()
+	all, err := g.engine.Decisions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return firewall.ByReason(all)[r]
+}
+
+// setInterface tells the engine something else of the server's card.
+func (g *guarded) setInterface(t *testing.T, change func(*firewall.Interface)) {
+	t.Helper()
+	ifs := slices.Clone(g.engine.ifs)
+	for n := range ifs {
+		if ifs[n].Index == g.index {
+			change(&ifs[n])
+		}
+	}
+	if err := g.engine.SetInterfaces(ifs); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func routeVia(dst, dev string, v *village) nl.Route {
+	v.t.Helper()
+	l, err := v.host.Netlink().LinkByName(dev)
+	v.must(err)
+	return nl.Route{Dst: netip.MustParsePrefix(dst), Link: l.Index}
+}

@@ -1,0 +1,133 @@
+package kernel
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// The kernel takes more than a second to verify the programs. They are pinned, under the hash of
+// the object file that they were loaded from: an engine of the same build that takes the maps over
+// takes the programs over, too. Another build loads its own.
+
+// build names the object file that the programs come from.
+func build() string {
+	sum := sha256.Sum256(_WeirBytes)
+	return hex.EncodeToString(sum[:8])
+}
+
+// byName returns the programs by their names in C.
+func (e *Engine) byName() map[string]**ebpf.Program {
+	o := &e.objects
+	return map[string]**ebpf.Program{
+		"weir_call": &o.WeirCall, "weir_in": &o.WeirIn, "weir_in_l3": &o.WeirInL3,
+		"weir_local": &o.WeirLocal, "weir_out": &o.WeirOut, "weir_out_l3": &o.WeirOutL3,
+	}
+}
+
+func (e *Engine) programPath(name string) string {
+	return filepath.Join(e.dir, "prog-"+build()+"-"+name)
+}
+
+// loadPrograms makes the maps, or takes those of old, and loads the programs, or takes those that
+// are pinned for the same maps.
+func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error {
+	options := &ebpf.CollectionOptions{MapReplacements: old}
+	if !e.takenOver {
+		return spec.LoadAndAssign(&e.objects, options)
+	}
+	if err := spec.LoadAndAssign(&e.objects.weirMaps, options); err != nil {
+		return err
+	}
+	if err := e.reusePrograms(); err != nil || e.reused {
+		return err
+	}
+	return spec.LoadAndAssign(&e.objects.weirPrograms, options)
+}
+
+// reusePrograms takes the pinned programs of this build, all or none: a start may have ended while
+// it pinned them.
+func (e *Engine) reusePrograms() (err error) {
+	defer func() {
+		if !e.reused {
+			for _, p := range e.byName() {
+				if *p != nil {
+					err = errors.Join(err, (*p).Close())
+				}
+				*p = nil
+			}
+		}
+	}()
+	for name, p := range e.byName() {
+		*p, err = ebpf.LoadPinnedProgram(e.programPath(name), nil)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("take over the program %s: %w", name, err)
+		}
+		ours, err := e.usesOurMaps(*p)
+		if err != nil || !ours {
+			return err
+		}
+	}
+	e.reused = true
+	return nil
+}
+
+// usesOurMaps says whether a program works on the maps that were taken over: each uses the
+// settings, its own or those of the fast path.
+func (e *Engine) usesOurMaps(p *ebpf.Program) (bool, error) {
+	info, err := p.Info()
+	if err != nil {
+		return false, err
+	}
+	ids, _ := info.MapIDs()
+	for _, m := range []*ebpf.Map{e.objects.Config, e.objects.Forwarding} {
+		settings, err := m.Info()
+		if err != nil {
+			return false, err
+		}
+		if id, ok := settings.ID(); ok && slices.Contains(ids, id) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// pinPrograms pins the programs, and takes those of other builds away.
+func (e *Engine) pinPrograms() error {
+	if e.reused {
+		return nil
+	}
+	ours := "prog-" + build() + "-"
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return err
+	}
+	for _, f := range entries {
+		if strings.HasPrefix(f.Name(), "prog-") { // of this build only what a start that was cut short has left
+			if err := removeIfThere(filepath.Join(e.dir, f.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for name, p := range e.byName() {
+		clone, err := (*p).Clone() // a pin belongs to an object, which may be pinned for filters as well
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(clone.Pin(filepath.Join(e.dir, ours+name)), clone.Close()); err != nil {
+			return fmt.Errorf("pin the program %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package kernel
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// related sends ICMP errors of every kind from the outside about a datagram as it was on the wire.
+func (v *village) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort, port uint16) {
+	v.t.Helper()
+	card, err := v.host.Netlink().LinkByName("eth0")
+	v.must(err)
+	mine, err := v.outside.Netlink().LinkByName("eth0")
+	v.must(err)
+	udp := packet.UDP{SrcPort: port, DstPort: quotedTo.Port()}
+	var frames [][]byte
+	add := func(layers ...packet.Layer) {
+		b, err := packet.Build(layers...)
+		v.must(err)
+		kind := []byte{8, 0}
+		if to.Is6() {
+			kind = []byte{0x86, 0xdd}
+		}
+		frames = append(frames, slices.Concat(card.HardwareAddr, mine.HardwareAddr, kind, b))
+	}
+	if to.Is4() {
+		quote, err := packet.Build(packet.IPv4{Src: quoted, Dst: quotedTo.Addr()}, udp, packet.Data("word"))
+		v.must(err)
+		for _, typ := range []uint8{3, 4, 5, 11, 12} {
+			add(packet.IPv4{Src: router, Dst: to}, packet.ICMP{Type: typ, Code: 1}, packet.Data(quote))
+		}
+	} else {
+		quote, err := packet.Build(packet.IPv6{Src: quoted, Dst: quotedTo.Addr()}, udp, packet.Data("word"))
+		v.must(err)
+		for _, typ := range []uint8{1, 2, 3, 4} {
+			add(packet.IPv6{Src: router, Dst: to}, packet.ICMPv6{Type: typ}, packet.Data(quote))
+		}
+	}
+	v.must(inject(v.outside, frames))
+}
+
+// TestErrorsReachWhomTheyQuote lets errors about the conversations of one pod come to it, masqueraded or published or neither, and
+// none to another pod.
+func TestErrorsReachWhomTheyQuote(t *testing.T) {
+	for _, way := range []string{"as it is", "masqueraded", "published"} {
+		t.Run(way, func(t *testing.T) {
+			v := newVillage(t, "add 1 check-state\nadd allow udp from any to any in recv pod:a keep-state\n"+
+				"add allow udp from any to any 80 in recv eth0 keep-state\nadd deny ip from any to any\n")
+			v.serve(v.a.Node, 80)
+			switch way {
+			case "masqueraded":
+				v.masquerade(61000, 61999)
+			case "published":
+				v.publish(8080, 80)
+			}
+			for i, outside := range []string{"192.0.2.2", "2001:db8::2"} {
+				v.errorsReach(t, i, way == "published", netip.MustParseAddr(outside))
+			}
+		})
+	}
+}
+
+// errorsReach has the pod a and the outside talk in a family, and sends errors about that.
+func (v *village) errorsReach(t *testing.T, family int, published bool, outside netip.Addr) {
+	t.Helper()
+	pc, err := v.outside.ListenPacket("udp", netip.AddrPortFrom(outside, 9000).String())
+	v.must(err)
+	defer pc.Close()
+	v.must(pc.SetDeadline(time.Now().Add(patience)))
+	peer := netip.AddrPortFrom(outside, 9000)
+	if published {
+		to := []string{"192.0.2.1:8080", "[2001:db8::1]:8080"}[family]
+		_, err = pc.WriteTo([]byte("word"), net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to)))
+	} else {
+		var c net.Conn
+		c, err = v.a.DialContext(t.Context(), "udp", peer.String())
+		v.must(err)
+		defer c.Close()
+		_, err = c.Write([]byte("word"))
+	}
+	v.must(err)
+	_, from, err := pc.ReadFrom(make([]byte, 10))
+	v.must(err)
+	wire := from.(*net.UDPAddr).AddrPort() // the pod as it is on the wire
+	wire = netip.AddrPortFrom(wire.Addr().Unmap(), wire.Port())
+
+	routers := []netip.Addr{outside, netip.MustParseAddr([]string{"203.0.113.7", "2001:db8:7::7"}[family])}
+	each := []int{5, 4}[family]
+	told, strangers := errorsHeard(t, v.a, family), errorsHeard(t, v.b, family)
+	for _, router := range routers {
+		v.related(router, wire.Addr(), wire.Addr(), peer, wire.Port())
+		v.related(router, v.b.endpoint.Addrs[family], wire.Addr(), peer, wire.Port())
+	}
+	v.related(outside, wire.Addr(), wire.Addr(), peer, wire.Port()) // behind all others
+	eventually(t, outside.String()+": errors reach the pod", func() bool { return errorsHeard(t, v.a, family) == told+3*each })
+	if n := errorsHeard(t, v.b, family); n != strangers {
+		t.Errorf("%s: %d errors reached another pod", outside, n-strangers)
+	}
+}
+
+// errorsHeard returns how many ICMP errors a pod has received whose checksums were right.
+func errorsHeard(t *testing.T, r *resident, family int) (sum int) {
+	t.Helper()
+	name := []string{"snmp", "snmp6"}[family]
+	out, err := r.Command("cat", "/proc/self/net/"+name).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Fields(string(out))
+	if family == 0 { // a line of names, and one of values
+		at := slices.Index(fields, "Icmp:")
+		values := fields[at+1:]
+		values = values[slices.Index(values, "Icmp:")+1:]
+		for i, name := range fields[at+1:] {
+			switch name {
+			case "InDestUnreachs", "InTimeExcds", "InParmProbs", "InSrcQuenchs", "InRedirects":
+				n, err := strconv.Atoi(values[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += n
+			case "Icmp:":
+				return sum
+			}
+		}
+	}
+	for i, name := range fields {
+		switch name {
+		case "Icmp6InDestUnreachs", "Icmp6InPktTooBigs", "Icmp6InTimeExcds", "Icmp6InParmProblems":
+			n, err := strconv.Atoi(fields[i+1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
+}

@@ -1,0 +1,100 @@
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestRouteMTU: a route with an MTU of its own says how large a packet of a pod may be, as it does
+// without the fast path (the control: no hook at the pod).
+func TestRouteMTU(t *testing.T) {
+	v := newVillage(t, openRules)
+	far := v.lab.Node("far")
+	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0", "198.51.100.2/24 2001:db8:1::2/64")
+	for _, key := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
+		v.must(v.outside.SetSysctl(key, "1"))
+	}
+	for i, r := range podRanges {
+		v.must(far.AddRoute(r, netip.MustParseAddr([]string{"198.51.100.1", "2001:db8:1::1"}[i])))
+	}
+	v.serve(far, 80)
+	v.serve(v.a.Node, 80)
+	forget := func() {
+		for _, args := range [][]string{{"-4", "route", "flush", "cache"}, {"-6", "route", "flush", "cache"}} {
+			if out, err := v.a.Command("ip", args...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %v: %v: %s", args, err, out)
+			}
+		}
+	}
+	tooBig := func(to string, size int) bool {
+		forget()
+		out, err := v.a.Command("ping", "-c1", "-W2", fmt.Sprint("-s", size), "-Mdo", to).CombinedOutput()
+		text := strings.ToLower(string(out))
+		if told := strings.Contains(text, "frag needed") || strings.Contains(text, "too big"); told || err == nil {
+			return told
+		}
+		t.Errorf("%d bytes to %s: neither an answer nor an error: %s", size, to, out)
+		return false
+	}
+	for _, c := range []struct {
+		mtu                string
+		want1150, want1300 bool
+	}{
+		{"", false, false}, {"mtu 1280", false, true}, {"mtu lock 1280", false, true},
+	} {
+		for _, args := range []string{
+			"route replace 198.51.100.0/24 via 192.0.2.2 " + c.mtu,
+			"-6 route replace 2001:db8:1::/64 via 2001:db8::2 " + c.mtu,
+		} {
+			if out, err := v.host.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+				t.Fatalf("ip %s: %v: %s", args, err, out)
+			}
+		}
+		routes, err := v.host.Netlink().RoutesWithMTU()
+		v.must(err)
+		var mtus []RouteMTU
+		for _, r := range routes {
+			mtus = append(mtus, RouteMTU{Dst: r.Dst, MTU: uint32(r.MTU)})
+		}
+		if want := 2 * bit(c.mtu != ""); len(mtus) != int(want) {
+			t.Errorf("%q: routes with an MTU of their own: %v", c.mtu, mtus)
+		}
+		v.must(v.engine.SetRouteMTUs(mtus))
+		for _, to := range []string{"198.51.100.2", "2001:db8:1::2"} {
+			check := func(how string) {
+				t.Helper()
+				v.must(ping(v.a.Node, to)) // the neighbour is known
+				for size, want := range map[int]bool{1150: c.want1150, 1300: c.want1300} {
+					if got := tooBig(to, size); got != want {
+						t.Errorf("%s, %q: %d bytes to %s: told that they are too many: %v, not %v", how, c.mtu, size, to, got, want)
+					}
+				}
+			}
+			check("with Weir")
+			v.must(v.host.Do(func() error { return v.engine.Detach(v.a.endpoint.Index) }))
+			check("without")
+			v.must(v.host.Do(func() error { _, err := v.engine.Attach(v.a.endpoint.Index); return err }))
+		}
+	}
+	// A stream in large segments, which are measured one by one.
+	long := strings.Repeat("0123456789abcdef", 1<<14)
+	for _, w := range []struct {
+		from *nstest.Node
+		to   string
+	}{
+		{v.a.Node, "198.51.100.2:80"}, {v.a.Node, "[2001:db8:1::2]:80"},
+		{far, "10.88.0.2:80"}, {far, "[fd00:88::2]:80"},
+	} {
+		forget()
+		c, err := dialFrom(w.from, w.to, patience)
+		v.must(err)
+		if err := talkLong(c, long); err != nil {
+			t.Errorf("%s to %s: %v", w.from, w.to, err)
+		}
+		c.Close()
+	}
+}

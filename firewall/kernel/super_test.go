@@ -1,0 +1,118 @@
+package kernel
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/packet"
+)
+
+// allowSuper lets a node's card send and take super-packets above 64 KiB, of both families.
+func allowSuper(t *testing.T, n *nstest.Node, name string) {
+	t.Helper()
+	l, err := n.Netlink().LinkByName(name)
+	if err == nil {
+		err = n.Netlink().SetLinkSuperSize(l.Index, 190_000)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watchLongest reports the longest packet that the engine has judged.
+func watchLongest(t *testing.T, n *nstest.Node, e *Engine) *atomic.Int64 {
+	t.Helper()
+	var longest atomic.Int64
+	if err := e.Capture(func(f *firewall.Captured) {
+		longest.Store(max(longest.Load(), int64(f.Event.Length)))
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- n.Do(func() error { return e.Watch(ctx, nil) }) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return &longest
+}
+
+var longText = strings.Repeat("0123456789abcdef", 1<<20)
+
+// TestSuperPackets: TCP with super-packets above 64 KiB (BIG TCP) goes on, both ways.
+func TestSuperPackets(t *testing.T) {
+	g := newGuarded(t, webRules+"add deny ip from any to any\n")
+	allowSuper(t, g.server, "eth0")
+	allowSuper(t, g.client, "eth0")
+	for _, to := range []string{"10.0.0.1:80", "[fd00::1]:80"} {
+		t.Run(to, func(t *testing.T) {
+			longest := watchLongest(t, g.server, g.engine)
+			c, err := g.dial(to)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if err := talkLong(c, longText); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "super-packets were judged", func() bool { return longest.Load() > 70_000 })
+		})
+	}
+	if n := g.drops(t, firewall.ReasonDecode+firewall.Reason(packet.ReasonJumbo)); n != 0 {
+		t.Errorf("%d packets dropped", n)
+	}
+}
+
+// TestSuperPacketsToPods: they go straight to pods and from pod to card, too, and cards that take
+// none get segments of the size of the MTU.
+func TestSuperPacketsToPods(t *testing.T) {
+	v := newVillage(t, openRules)
+	v.masquerade(61000, 61999)
+	for _, n := range []*nstest.Node{v.a.Node, v.b.Node} {
+		allowSuper(t, n, "eth0")
+	}
+	for _, name := range []string{"poda", "podb"} {
+		allowSuper(t, v.host, name)
+	}
+	v.serve(v.a.Node, 80)
+	v.serve(v.outside, 80)
+	for _, big := range []bool{false, true} {
+		if big {
+			allowSuper(t, v.host, "eth0")
+			allowSuper(t, v.outside, "eth0")
+		}
+		for _, w := range []struct {
+			from *nstest.Node
+			to   string
+		}{
+			{v.b.Node, "10.88.0.2:80"}, {v.b.Node, "[fd00:88::2]:80"},
+			{v.outside, "10.88.0.2:80"}, {v.outside, "[fd00:88::2]:80"},
+			{v.a.Node, "192.0.2.2:80"}, {v.a.Node, "[2001:db8::2]:80"},
+		} {
+			t.Run(fmt.Sprintf("big card %v, %s to %s", big, w.from, w.to), func(t *testing.T) {
+				before := v.hostSent(v.a) + v.hostSent(v.b)
+				longest := watchLongest(t, v.host, v.engine)
+				c, err := dialFrom(w.from, w.to, patience)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close()
+				if err := talkLong(c, longText); err != nil {
+					t.Fatal(err)
+				}
+				if big || w.from != v.outside {
+					eventually(t, "super-packets were judged", func() bool { return longest.Load() > 70_000 })
+				}
+				if n := v.hostSent(v.a) + v.hostSent(v.b) - before; n > 20 {
+					t.Errorf("the stack sent %d packets to pods", n)
+				}
+			})
+		}
+	}
+	if n := v.drops(firewall.ReasonDecode + firewall.Reason(packet.ReasonJumbo)); n != 0 {
+		t.Errorf("%d packets dropped", n)
+	}
+}

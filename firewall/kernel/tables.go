@@ -1,0 +1,242 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
+)
+
+// Tables have ids, by which rules name them. A rule set that replaces what an earlier engine has
+// left gets tables of its own, under ids of their own: packets see all of the old rules and tables,
+// or all of the new ones. A table that has no members and that no rule names gives its id back.
+
+// maxTables is how many tables there can be that no rule names, of rules and, apart from them, of
+// labels: whoever makes up labels must not keep the owner from making tables.
+const maxTables = 1024
+
+// maxIdle is how many empty tables that no rule names may wait to be removed: the kernel waits for
+// packets when some are removed.
+const maxIdle = 64
+
+// isLabel says that a table is that of a label, KEY=VALUE.
+func isLabel(table string) bool { return strings.Contains(table, "=") }
+
+// roomLocked refuses a table too many.
+func (e *Engine) roomLocked(name string) error {
+	if e.namedLocked(name) || e.countLocked(name) < maxTables {
+		return nil
+	}
+	if err := e.dropIdleLocked(); err != nil {
+		return err
+	}
+	if e.countLocked(name) < maxTables {
+		return nil
+	}
+	return errManyTables{name}
+}
+
+// countLocked counts the tables of the kind of one, without those that rules name.
+func (e *Engine) countLocked(name string) (n int) {
+	for other := range e.tables {
+		if isLabel(other) == isLabel(name) && !e.namedLocked(other) {
+			n++
+		}
+	}
+	return n
+}
+
+func (e *Engine) namedLocked(table string) bool {
+	return e.prog != nil && slices.Contains(e.prog.Tables, table)
+}
+
+// errManyTables refuses a table.
+type errManyTables struct{ name string }
+
+func (e errManyTables) Error() string {
+	if isLabel(e.name) {
+		return fmt.Sprintf("label %s: the pods of this node have %d different labels already, which is as many as there can be", e.name, maxTables)
+	}
+	return fmt.Sprintf("table %s: there are %d tables already, which is as many as there can be", e.name, maxTables)
+}
+
+// Hint says how to go on.
+func (e errManyTables) Hint() string {
+	if isLabel(e.name) {
+		return "label pods with what rules ask about, and not with what is different for each"
+	}
+	return "remove tables that nobody needs: weir fw table NAME destroy"
+}
+
+// idleLocked notes that a table may have lost its last member, and now and then removes those that
+// nobody needs.
+func (e *Engine) idleLocked(name string) error {
+	if e.tables[name] == nil || e.namedLocked(name) {
+		return nil
+	}
+	if empty, err := isEmpty(e.tables[name]); err != nil || !empty {
+		return err
+	}
+	if e.idle++; e.idle < maxIdle {
+		return nil
+	}
+	return e.dropIdleLocked()
+}
+
+// dropIdleLocked removes the tables that have no members and that no rule names.
+func (e *Engine) dropIdleLocked() error {
+	var ids []uint32
+	e.idle = 0
+	for name, m := range e.tables {
+		if e.namedLocked(name) {
+			continue
+		}
+		if empty, err := isEmpty(m); err != nil {
+			return err
+		} else if empty {
+			ids = append(ids, e.labels.ids[labelTable][name])
+		}
+	}
+	return e.dropTablesLocked(ids)
+}
+
+func isEmpty(table *ebpf.Map) (bool, error) {
+	var first weirTableKey
+	err := table.NextKey(nil, &first)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return true, nil
+	}
+	return false, err
+}
+
+// dropTablesLocked gives ids back and lets go of their tables. In their places comes one empty
+// table for all, which nobody asks: for that the kernel waits for packets once.
+func (e *Engine) dropTablesLocked(ids []uint32) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	empty, err := newTable()
+	if err != nil {
+		return err
+	}
+	all := make([]*ebpf.Map, len(ids))
+	for i := range all {
+		all[i] = empty
+	}
+	if err := errors.Join(e.putTables(ids, all), empty.Close()); err != nil {
+		return err
+	}
+	for _, id := range ids {
+		name := e.labels.used[labelTable][id]
+		current := e.labels.ids[labelTable][name] == id
+		if err := e.labels.give(labelTable, id); err != nil {
+			return err
+		}
+		if m := e.tables[name]; current && m != nil {
+			delete(e.tables, name)
+			if err := m.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// putTables puts many tables in their places. The kernel waits for packets once.
+func (e *Engine) putTables(ids []uint32, tables []*ebpf.Map) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	fds := make([]uint32, len(tables))
+	for i, m := range tables {
+		fds[i] = uint32(m.FD())
+	}
+	if _, err := e.objects.Tables.BatchUpdate(ids, fds, nil); err != nil {
+		return fmt.Errorf("put %d tables in place: %w", len(ids), err)
+	}
+	return nil
+}
+
+// firstTables are the tables that come with the first Load, not in their places yet.
+type firstTables struct {
+	names []string
+	ids   []uint32
+	maps  []*ebpf.Map
+	old   []uint32 // ids of what an earlier engine has left
+}
+
+// firstTablesLocked makes the tables of a Program and those that were told before it.
+func (e *Engine) firstTablesLocked(p *rule.Program) (t *firstTables, err error) {
+	t = &firstTables{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	kinds := map[bool]int{}
+	for name, members := range e.staged {
+		if slices.Contains(p.Tables, name) || len(members) == 0 {
+			continue
+		}
+		if kinds[isLabel(name)]++; kinds[isLabel(name)] > maxTables {
+			return t, errManyTables{name}
+		}
+		t.names = append(t.names, name)
+	}
+	t.names = append(t.names, p.Tables...)
+	for id := range e.labels.used[labelTable] {
+		t.old = append(t.old, id)
+	}
+	if t.ids, err = e.labels.reserve(labelTable, len(t.names)); err != nil {
+		return t, err
+	}
+	for _, name := range t.names {
+		m, err := newTable()
+		if err != nil {
+			return t, err
+		}
+		t.maps = append(t.maps, m)
+		if err := fillTable(m, last(e.staged[name])); err != nil {
+			return t, fmt.Errorf("table %s: %w", name, err)
+		}
+	}
+	return t, nil
+}
+
+// last leaves of several entries of one prefix the last.
+func last(entries []firewall.TableEntry) []firewall.TableEntry {
+	at, out := make(map[weirTableKey]int, len(entries)), entries[:0:0]
+	for _, t := range entries {
+		k := trieKey(t.Prefix)
+		if i, known := at[k]; known {
+			out[i] = t
+			continue
+		}
+		at[k] = len(out)
+		out = append(out, t)
+	}
+	return out
+}
+
+func (t *firstTables) close() error {
+	var errs []error
+	for _, m := range t.maps {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// takeTablesLocked makes the first tables known under their names, once the rules that ask them are
+// in force.
+func (e *Engine) takeTablesLocked(t *firstTables) error {
+	e.staged = nil
+	for i, name := range t.names {
+		e.tables[name] = t.maps[i]
+	}
+	return e.dropTablesLocked(t.old)
+}

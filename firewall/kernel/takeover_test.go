@@ -1,0 +1,359 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// namesRules ask about an interface by a glob, and about tables: of the owner, and of a label.
+const namesRules = `add 1 check-state
+add 10 deny tcp from any to me 81 recv eth*
+add 20 allow tcp from table(clients) to me setup keep-state
+add 30 allow tcp from table(app=web) to me 81 setup keep-state
+`
+
+func entries(prefixes ...string) (all []firewall.TableEntry) {
+	for _, p := range prefixes {
+		all = append(all, firewall.TableEntry{Prefix: netip.MustParsePrefix(p)})
+	}
+	return all
+}
+
+// answers says which of the two ports answer.
+func (g *guarded) answers() (open []string) {
+	for _, port := range []string{"80", "81"} {
+		if c, err := g.knock("10.0.0.1:" + port); err == nil {
+			c.Close()
+			open = append(open, port)
+		}
+	}
+	return open
+}
+
+// reopen is an agent that dies, and the next one up to its first Load.
+func (g *guarded) reopen(t *testing.T) {
+	t.Helper()
+	if err := g.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	g.open(t)
+	if !g.engine.TakenOver() {
+		t.Fatal("nothing was taken over")
+	}
+	g.interfaces(t)
+}
+
+// TestAStartChangesNothingBeforeItsRules: from the end of an engine to the first Load of the next,
+// whatever that is told, packets are judged by the old rules with all that they name; a Load that
+// fails half-way changes nothing either.
+func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
+	g := newGuarded(t, "add 1 check-state\n")
+	program := compile(t, namesRules)
+	for _, f := range []func() error{
+		func() error { return g.engine.SetTable("clients", entries("10.0.0.0/24")) },
+		func() error { return g.engine.Load(program) },
+	} {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(when, ports string) {
+		t.Helper()
+		if got := strings.Join(g.answers(), " "); got != ports {
+			t.Errorf("%s: ports %q answer, want %q", when, got, ports)
+		}
+	}
+	want("before", "80")
+	g.reopen(t)
+	want("with interfaces told", "80")
+	for _, f := range []func() error{
+		func() error { return g.engine.SetTable("clients", nil) },
+		func() error { return g.engine.SetTable("app=web", entries("10.0.0.2/32")) },
+		func() error { return g.engine.AddTable("app=web", entries("10.0.0.3/32")[0]) },
+		func() error { return g.engine.DeleteTable("app=web", netip.MustParsePrefix("10.0.0.3/32")) },
+	} {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("with tables told", "80")
+	if err := g.engine.DeleteTable("app=web", netip.MustParsePrefix("10.0.0.3/32")); err == nil {
+		t.Error("deleted twice")
+	}
+	next := compile(t, "add 1 check-state\nadd 20 allow tcp from table(clients) to me 80 setup keep-state\nadd 30 allow tcp from table(app=web) to me 81 recv eth0 setup keep-state\n")
+	broken := *next
+	broken.Tables = make([]string, 300)
+	if err := g.engine.Load(&broken); err == nil {
+		t.Error("a program with 300 tables is taken")
+	}
+	want("after a program that is refused", "80")
+	networks := g.engine.objects.Networks
+	closed, err := networks.Clone()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	g.engine.objects.Networks = closed
+	if err := g.engine.Load(next); err == nil {
+		t.Fatal("a load that cannot write is no error")
+	}
+	g.engine.objects.Networks = networks
+	want("after a load that failed half-way", "80")
+	if err := g.engine.Load(next); err != nil {
+		t.Fatal(err)
+	}
+	want("with the next rules", "81")
+}
+
+// TestTablesEndWithTheirOwner: what a table held that neither the rules nor a pod of the next
+// engine tell of is gone with the first Load.
+func TestTablesEndWithTheirOwner(t *testing.T) {
+	g := newGuarded(t, namesRules)
+	for _, table := range []string{"clients", "app=web", "unnamed"} {
+		if err := g.engine.SetTable(table, entries("10.0.0.2/32")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := g.answers(); len(got) != 1 {
+		t.Fatalf("ports %v answer", got)
+	}
+	g.reopen(t)
+	if err := g.engine.Load(compile(t, namesRules)); err != nil {
+		t.Fatal(err)
+	}
+	if got := g.answers(); len(got) != 0 {
+		t.Errorf("ports %v answer those who were in a table of an engine that is gone", got)
+	}
+	if n := len(g.engine.labels.used[labelTable]); n != 2 || g.engine.labels.ids[labelTable]["unnamed"] != 0 && n > 2 {
+		t.Errorf("%d tables have ids: %v", n, g.engine.labels.used[labelTable])
+	}
+	left, err := readAll[weirLabelKey, weirLabel](g.engine.objects.Labels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 3 { // two tables and the flow
+		t.Errorf("names in the kernel: %d", len(left))
+	}
+}
+
+// TestTableNamesAreGivenBack makes more tables than there can be, one after the other, and then as
+// many labels as there can be at once: rules and their tables are not touched by that.
+func TestTableNamesAreGivenBack(t *testing.T) {
+	nstest.Root(t)
+	hurry(t)
+	e := newEngine(t)
+	if err := e.Load(compile(t, "add allow ip from table(kept) to any\n")); err != nil {
+		t.Fatal(err)
+	}
+	member := entries("10.0.0.1/32")[0]
+	for i := range maxTables + 200 {
+		name := fmt.Sprintf("build=%d", i)
+		if err := errors.Join(e.AddTable(name, member), e.DeleteTable(name, member.Prefix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(e.tables); n > maxIdle+1 {
+		t.Errorf("%d tables are left", n)
+	}
+	for i := range maxTables {
+		if err := e.AddTable(fmt.Sprintf("id=%d", i), member); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := e.AddTable("one=more", member)
+	var hint interface{ Hint() string }
+	if err == nil || !strings.Contains(err.Error(), "label one=more") || !errors.As(err, &hint) {
+		t.Errorf("one label too many: %v", err)
+	}
+	if err := e.AddTable("id=0", entries("10.0.0.2/32")[0]); err != nil {
+		t.Errorf("a label that is there: %v", err)
+	}
+	if err := e.AddTable("guests", member); err != nil {
+		t.Errorf("a table beside as many labels as there can be: %v", err)
+	}
+	if err := e.Load(compile(t, "add allow ip from table(kept) to table(new=label)\nadd allow ip from any to table(other)\n")); err != nil {
+		t.Errorf("rules beside as many labels as there can be: %v", err)
+	}
+	if e.tables["kept"] == nil {
+		t.Error("a table of the rules is gone")
+	}
+}
+
+// TestProgramsAreTakenOver: the next engine of the same build loads no programs; one of another
+// build does, and takes the old ones away.
+func TestProgramsAreTakenOver(t *testing.T) {
+	g := newGuarded(t, webRules)
+	id := func() any {
+		info, err := g.engine.objects.WeirIn.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _ := info.ID()
+		link, err := g.engine.links[g.index].links[0].Info()
+		if err != nil || link.Program != id {
+			t.Errorf("the link runs program %d, the engine has %d (%v)", link.Program, id, err)
+		}
+		return id
+	}
+	first := id()
+	load := func(reused bool) {
+		t.Helper()
+		g.reopen(t)
+		if err := g.engine.Load(compile(t, webRules)); err != nil {
+			t.Fatal(err)
+		}
+		if g.engine.reused != reused {
+			t.Errorf("the programs were taken over: %v", g.engine.reused)
+		}
+		if pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir), "prog-*")); len(pins) != len(g.engine.byName()) {
+			t.Errorf("pins of programs: %v", pins)
+		}
+		if got := g.answers(); len(got) != 1 || got[0] != "80" {
+			t.Errorf("ports %v answer", got)
+		}
+	}
+	load(true)
+	if id() != first {
+		t.Error("a program was loaded again")
+	}
+	pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir), "prog-*"))
+	for i, p := range pins { // as of another build
+		if err := os.Rename(p, filepath.Join(layoutDir(g.dir), fmt.Sprintf("prog-0123456789abcdef-%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load(false)
+	if id() == first {
+		t.Error("the program of another build goes on")
+	}
+	// A start that was cut short has pinned some.
+	if err := os.Remove(g.engine.programPath("weir_out")); err != nil {
+		t.Fatal(err)
+	}
+	load(false)
+	load(true)
+}
+
+// TestFewDescriptors starts engines with too few descriptors, at every number of them: such a start
+// is refused and all interfaces stay guarded.
+func TestFewDescriptors(t *testing.T) {
+	g := newGuarded(t, webRules)
+	for i := range 20 {
+		name := fmt.Sprintf("more%d", i)
+		if out, err := g.server.Command("ip", "link", "add", name, "type", "veth").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if err := g.server.Do(func() error {
+			at, err := net.InterfaceByName(name)
+			if err == nil {
+				_, err = g.engine.Attach(uint32(at.Index))
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func() int {
+		pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir), "link-*"))
+		return len(pins)
+	}
+	all := count()
+	if err := g.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() { unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }
+	defer restore()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for more := 0; more < 200; more += 9 {
+		var e *Engine
+		err := g.server.Do(func() (err error) {
+			few := before
+			few.Cur = uint64(len(open) + more)
+			if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
+				return err
+			}
+			e, err = Open(Config{Dir: g.dir, Options: g.options})
+			if err == nil {
+				err = e.Load(compile(t, webRules))
+			}
+			restore()
+			return err
+		})
+		if err != nil {
+			refused++
+			if !strings.Contains(err.Error(), "too many open files") {
+				t.Errorf("with %d descriptors more: %v", more, err)
+			}
+		}
+		if e != nil {
+			e.Close()
+		}
+		if n := count(); n != all {
+			t.Fatalf("with %d descriptors more: %d links of %d are left: %v", more, n, all, err)
+		}
+	}
+	if refused == 0 {
+		t.Error("no start was refused: nothing was tested")
+	}
+	g.open(t)
+	g.interfaces(t)
+	if err := g.engine.Load(compile(t, webRules)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(g.engine.Attached()); n != all/2 {
+		t.Errorf("%d interfaces are guarded, there are %d", n, all/2)
+	}
+}
+
+// TestAnotherInterfaceWithTheSameIndex: an interface that goes and comes again with the same index,
+// unnoticed, is guarded when it is attached again.
+func TestAnotherInterfaceWithTheSameIndex(t *testing.T) {
+	g := newGuarded(t, webRules)
+	ip := func(n *nstest.Node, args string) {
+		t.Helper()
+		if out, err := n.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v\n%s", args, err, out)
+		}
+	}
+	ip(g.server, "link del eth0")
+	ip(g.server, fmt.Sprintf("link add eth0 index %d type veth peer name eth9", g.index))
+	ip(g.server, "link set eth9 netns "+g.client.Path())
+	for _, n := range []*nstest.Node{g.server, g.client} {
+		name, addr := "eth0", "10.0.0.1/24"
+		if n == g.client {
+			name, addr = "eth9", "10.0.0.2/24"
+		}
+		ip(n, "addr add "+addr+" dev "+name)
+		ip(n, "link set "+name+" up")
+	}
+	until(t, "the denied port answers, or this test could not fail", patience, func() bool {
+		return slices.Contains(g.answers(), "81")
+	})
+	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "port 80 answers", patience, func() bool { return slices.Contains(g.answers(), "80") })
+	if got := g.answers(); slices.Contains(got, "81") {
+		t.Errorf("ports %v answer", got)
+	}
+}

@@ -1,0 +1,69 @@
+package flow
+
+import "github.com/weirnet/weir/packet"
+
+// A link-local address means something on its link only, so that the key of a conversation has to say which link that is: the
+// interface at whose hook the packet is judged, which it came in by or leaves by. A key holds it in the upper half of
+// the link-local addresses: of fe80::/10, where the 54 bits behind the prefix are 0 (RFC 4291 2.5.6), and of 169.254.0.0/16.
+//
+// IPv6 is never forwarded from or to such an address (RFC 4007 9), and one end is enough. IPv4 is, to the services that clouds
+// have at 169.254.169.254, and would have a link on its way in and another on its way out: there both ends have to be link-local.
+const (
+	linkLocal  = 0xfe80 << 48
+	onLink     = 1 << 40 // set beside the link, so that no key with a link is one without
+	onLinkFour = 1 << 41
+	mappedLow  = 0xffffa9fe // 169.254.0.0/16, shifted
+)
+
+// LinkLocal reports whether the key of a packet's conversation holds a link.
+func LinkLocal(p *packet.Packet) bool {
+	if p.Version == 6 {
+		return p.SrcIP[0] == 0xfe && p.SrcIP[1]>>6 == 2 || p.DstIP[0] == 0xfe && p.DstIP[1]>>6 == 2
+	}
+	return p.SrcIP[12] == 169 && p.SrcIP[13] == 254 && p.DstIP[12] == 169 && p.DstIP[13] == 254
+}
+
+// LinkLocal reports whether the key has to hold a link, or holds one.
+func (k *Key) LinkLocal() bool {
+	return k.LowHi>>54 == linkLocal>>54 || k.HighHi>>54 == linkLocal>>54 ||
+		k.LowHi|k.HighHi == 0 && k.LowLo>>16 == mappedLow && k.HighLo>>16 == mappedLow
+}
+
+// SetLink brings the link into a key without one that has to hold one. It reports false if an address of fe80::/10 leaves no
+// room for it: nobody has such addresses, and no conversation with them is known.
+func (k *Key) SetLink(link uint32) bool {
+	if k.LowHi|k.HighHi == 0 {
+		k.LowHi = linkLocal | onLinkFour | uint64(link)
+		k.HighHi = k.LowHi
+		return true
+	}
+	ok := true
+	for _, hi := range []*uint64{&k.LowHi, &k.HighHi} {
+		if *hi>>54 == linkLocal>>54 {
+			ok = ok && *hi == linkLocal
+			*hi |= onLink | uint64(link)
+		}
+	}
+	return ok
+}
+
+// offLink returns the upper half of an address without its link.
+func offLink(hi uint64) uint64 {
+	switch {
+	case hi>>48 != linkLocal>>48:
+		return hi
+	case hi&onLinkFour != 0:
+		return 0
+	}
+	return linkLocal
+}
+
+// Link returns the index of the interface that the key holds, 0 if it holds none.
+func (k *Key) Link() uint32 {
+	for _, hi := range [2]uint64{k.LowHi, k.HighHi} {
+		if hi>>48 == linkLocal>>48 {
+			return uint32(hi)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,236 @@
+// Package atomicfile keeps state in files that are whole or not there, whatever happens: a crash, a
+// full disk, a power cut. When a function that changes something returns nil, the change is on
+// disk.
+//
+// What a crash leaves behind is a temporary file ".NAME-DIGITS" beside the file NAME; Sweep removes
+// those.
+package atomicfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+)
+
+// mode of all files: state is the owner's alone, since some of it is secret.
+const mode = 0o600
+
+// Write replaces a file, and makes its directory if needed. A file that has this content already is
+// not written again.
+func Write(path string, data []byte) error {
+	p, err := Prepare(path, data)
+	if err != nil {
+		return err
+	}
+	return p.Commit()
+}
+
+// Pending is new content that is on disk beside its file and not yet in its place. Commit or
+// Discard ends it.
+type Pending struct {
+	path string
+	temp string // "": the file has the content already
+}
+
+// Prepare writes new content beside a file: all that can fail for want of space is done when it
+// returns.
+func Prepare(path string, data []byte) (*Pending, error) {
+	dir := filepath.Dir(path)
+	if err := makeDir(dir); err != nil {
+		return nil, err
+	}
+	same, err := has(path, data)
+	if err != nil || same {
+		return &Pending{path: path}, err
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-") // 0600
+	if err != nil {
+		return nil, err
+	}
+	if err := finish(f, data); err != nil {
+		return nil, errors.Join(err, os.Remove(f.Name()))
+	}
+	return &Pending{path: path, temp: f.Name()}, nil
+}
+
+// Commit puts the content in its place. After an error either content may be there, whole.
+func (p *Pending) Commit() error {
+	if p.temp != "" {
+		if err := p.rename(); err != nil {
+			p.Discard()
+			return err
+		}
+	}
+	return syncDir(filepath.Dir(p.path))
+}
+
+func (p *Pending) rename() error { return os.Rename(p.temp, p.path) }
+
+// Discard forgets the content. The file stays as it is.
+func (p *Pending) Discard() {
+	if p.temp != "" {
+		os.Remove(p.temp) // what stays is swept by the next start
+	}
+}
+
+// Create writes a file that must not exist: fs.ErrExist if it does. Where the file system can, a
+// crash leaves nothing at all.
+func Create(path string, data []byte) error {
+	dir := filepath.Dir(path)
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, mode)
+	if err == nil {
+		name := fmt.Sprintf("/proc/self/fd/%d", fd)
+		err = finishAs(os.NewFile(uintptr(fd), path), data, func() error {
+			return unix.Linkat(unix.AT_FDCWD, name, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
+		})
+		if err == nil {
+			return syncDir(dir)
+		}
+	}
+	noSuch := errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) // O_TMPFILE, open(2)
+	if !noSuch && !errors.Is(err, fs.ErrNotExist) {
+		return &fs.PathError{Op: "create", Path: path, Err: err}
+	}
+	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	if err := finish(f, data); err != nil {
+		return err
+	}
+	if err := os.Link(f.Name(), path); err != nil { // unlike rename, fails when the file is there
+		return err
+	}
+	return syncDir(dir)
+}
+
+// finish fills a new file, has it written to disk and closes it.
+func finish(f *os.File, data []byte) error { return finishAs(f, data, func() error { return nil }) }
+
+func finishAs(f *os.File, data []byte, last func() error) error {
+	_, err := f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil {
+		err = last()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Remove removes a file for good. One that is not there is fine.
+func Remove(path string) error {
+	if err := os.Remove(path); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+// KeepAside gives a file a second name, PATH.WHY-TIME with the time of its last change, under which
+// nothing overwrites it, and returns that name. A second call for the same file changes nothing.
+func KeepAside(path, why string) (aside string, err error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	stamp := path + "." + why + "-" + info.ModTime().UTC().Format("20060102T150405.000000000Z")
+	for i := 1; ; i++ {
+		if aside = stamp; i > 1 {
+			aside = fmt.Sprintf("%s-%d", stamp, i)
+		}
+		err = os.Link(path, aside)
+		if !errors.Is(err, fs.ErrExist) {
+			break
+		}
+		if there, bad := os.Lstat(aside); bad == nil && os.SameFile(there, info) {
+			err = nil
+			break
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return aside, syncDir(filepath.Dir(path))
+}
+
+// SetAside renames a file to the name that KeepAside gives it.
+func SetAside(path, why string) (aside string, err error) {
+	if aside, err = KeepAside(path, why); err == nil {
+		err = Remove(path)
+	}
+	return aside, err
+}
+
+// leftover is the name of a temporary file: of os.CreateTemp, for a file of ours.
+var leftover = regexp.MustCompile(`^\.[^.].*-[0-9]+$`)
+
+// Sweep removes what crashes have left in a directory of which the caller is the only writer. Other
+// files stay.
+func Sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if leftover.MatchString(e.Name()) && e.Type().IsRegular() {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// has says whether a file has this content, on disk: whoever wrote it may have died before it was.
+func has(path string, data []byte) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() != int64(len(data)) || info.Mode().Perm() != mode {
+		return false, err
+	}
+	there := make([]byte, len(data))
+	if _, err := f.ReadAt(there, 0); err != nil || !bytes.Equal(there, data) {
+		return false, nil // whatever cannot be read is written anew
+	}
+	return true, f.Sync()
+}
+
+// makeDir makes a directory and those above it, on disk.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(dir)
+	if err := makeDir(above); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(above)
+}
+
+// syncDir writes the names of a directory to disk.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

@@ -1,0 +1,190 @@
+package atomicfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func names(t *testing.T, dir string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		all = append(all, e.Name())
+	}
+	return all
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestWriteReplacesAFileWhole(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "deep", "state")
+	path := filepath.Join(dir, "file")
+	for _, text := range []string{"one", "", "two, which is longer"} {
+		if err := Write(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got := content(t, path); got != text {
+			t.Errorf("got %q, want %q", got, text)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if got := names(t, dir); len(got) != 1 {
+		t.Errorf("left: %v", got)
+	}
+}
+
+// TestWriteLeavesWhatDidNotChange: the same content is not written again; with another mode it is.
+func TestWriteLeavesWhatDidNotChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	inode := func() uint64 {
+		t.Helper()
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Ino
+	}
+	write := func(text string) uint64 {
+		t.Helper()
+		if err := Write(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		return inode()
+	}
+	first := write("text")
+	if write("text") != first {
+		t.Error("unchanged content was written again")
+	}
+	if write("tex!") == first {
+		t.Error("changed content of the same length was not written")
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before := inode()
+	if write("tex!") == before {
+		t.Error("a file that others can read stays so")
+	}
+}
+
+func TestDiscardLeavesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := Write(path, []byte("old")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := Prepare(path, []byte("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := content(t, path); got != "old" {
+		t.Errorf("prepared: %q", got)
+	}
+	p.Discard()
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"file"}) || content(t, path) != "old" {
+		t.Errorf("discarded: %v %q", got, content(t, path))
+	}
+}
+
+// TestCommitThatFailsLeavesNothing: a directory is in the way of the rename.
+func TestCommitThatFailsLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	p, err := Prepare(path, []byte("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if p.Commit() == nil {
+		t.Error("a directory was replaced")
+	}
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"file"}) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestCreateNeedsThatNothingIsThere(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := Create(path, []byte("secret")); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != 0o600 || content(t, path) != "secret" {
+		t.Errorf("%v %v", info, err)
+	}
+	if err := Create(path, []byte("other")); !errors.Is(err, fs.ErrExist) || content(t, path) != "secret" {
+		t.Errorf("a second time: %v, %q", err, content(t, path))
+	}
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"key"}) {
+		t.Errorf("left: %v", got)
+	}
+	if err := Create(filepath.Join(t.TempDir(), "missing", "key"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a directory: %v", err)
+	}
+}
+
+func TestSetAsideNeverOverwrites(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	seen, stamp := map[string]bool{}, time.Unix(1700000000, 0)
+	for _, text := range []string{"a", "b", "c"} {
+		if err := Write(path, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := KeepAside(path, "damaged")
+		if again, _ := KeepAside(path, "damaged"); err != nil || again != kept || content(t, path) != text {
+			t.Errorf("kept aside: %q, again %q, %v", kept, again, err)
+		}
+		if err := os.Chtimes(path, stamp, stamp); err != nil { // all of one moment
+			t.Fatal(err)
+		}
+		aside, err := SetAside(path, "damaged")
+		if err != nil || !strings.HasPrefix(aside, path+".damaged-") || content(t, aside) != text || seen[aside] {
+			t.Errorf("%q, %v", aside, err)
+		}
+		seen[aside] = true
+	}
+	if _, err := SetAside(path, "damaged"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("nothing there: %v", err)
+	}
+}
+
+func TestSweepTakesTemporaryFilesAlone(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"rules.saved", "rules.saved-1", ".hidden", ".a-b", ".rules.saved-123", ".key-4011", "..-1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, ".dir-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Sweep(dir), Sweep(filepath.Join(dir, "missing"))); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := names(t, dir), []string{"..-1", ".a-b", ".dir-1", ".hidden", "rules.saved", "rules.saved-1"}; !slices.Equal(got, want) {
+		t.Errorf("left %v, want %v", got, want)
+	}
+	if err := errors.Join(Remove(filepath.Join(dir, ".hidden")), Remove(filepath.Join(dir, ".hidden"))); err != nil {
+		t.Error(err)
+	}
+}

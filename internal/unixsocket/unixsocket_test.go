@@ -1,0 +1,46 @@
+package unixsocket
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestListenIsPrivateFromTheBeginning: whatever the umask is, the socket has its mode when its name
+// appears, and nobody changes it afterwards.
+func TestListenIsPrivateFromTheBeginning(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "sock")
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(watch)
+	if _, err := unix.InotifyAddWatch(watch, dir, unix.IN_ATTRIB); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Umask(unix.Umask(0))
+	for range 2 { // the second one takes the place of the first
+		l, err := Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		defer l.Close()
+		info, err := os.Stat(path)
+		if err != nil || info.Mode() != os.ModeSocket|0o600 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+	}
+	if n, err := unix.Read(watch, make([]byte, 4096)); err != unix.EAGAIN {
+		t.Errorf("the mode was changed after the socket was there: %d bytes, %v", n, err)
+	}
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+}

@@ -1,0 +1,85 @@
+package overlay
+
+import (
+	"bufio"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Peers returns all peers and how they are doing, by name.
+func (d *Device) Peers() ([]PeerStatus, error) {
+	text, err := d.wg.IpcGet()
+	if err != nil {
+		return nil, fmt.Errorf("overlay: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []PeerStatus
+	var s *PeerStatus
+	var sec int64
+	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
+		key, value, _ := strings.Cut(lines.Text(), "=")
+		if key == "public_key" {
+			s = nil
+			k, err := parseHexKey(value)
+			if p := d.peers[k]; err == nil && p != nil {
+				list = append(list, p.status())
+				s = &list[len(list)-1]
+			}
+		}
+		if s == nil {
+			continue
+		}
+		n, _ := strconv.ParseInt(value, 10, 64)
+		switch key {
+		case "last_handshake_time_sec":
+			sec = n
+		case "last_handshake_time_nsec":
+			if sec != 0 || n != 0 {
+				s.LastHandshake = time.Unix(sec, n)
+			}
+		case "rx_bytes":
+			s.Received = uint64(n)
+		}
+	}
+	for _, p := range d.peers {
+		if p.Plain {
+			list = append(list, p.status())
+		}
+	}
+	slices.SortFunc(list, func(a, b PeerStatus) int {
+		if c := strings.Compare(a.Name, b.Name); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Key.String(), b.Key.String())
+	})
+	return list, nil
+}
+
+func (p *peer) status() PeerStatus {
+	s := PeerStatus{Peer: p.Peer}
+	s.Endpoints, s.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
+	if p.Plain {
+		s.Path = netip.AddrPortFrom(p.routes[0].Via, 0)
+		return s
+	}
+	s.RTT, s.Moves, s.Sent = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load(), p.paths.sent.Load()
+	if h := p.paths.current.Load(); h != nil {
+		s.Path = h.addr
+	}
+	return s
+}
+
+func parseHexKey(s string) (Key, error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(Key{}) {
+		return Key{}, errors.New("overlay: a key in this place is 64 hexadecimal digits")
+	}
+	return Key(b), nil
+}

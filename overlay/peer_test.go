@@ -1,0 +1,145 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestReplacePeer: a peer takes the place of another one, or an error leaves everything as it was.
+func TestReplacePeer(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 10)
+	routes := func() (all []string) {
+		list, err := a.Netlink().Routes(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list {
+			if r.Link == a.dev.Index() {
+				all = append(all, r.Dst.String())
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	prefixes := func(text ...string) (all []netip.Prefix) {
+		for _, s := range text {
+			all = append(all, netip.MustParsePrefix(s))
+		}
+		return all
+	}
+	before := routes()
+	if out, err := a.Command("ip", "route", "add", "10.77.0.0/16", "via", "10.98.0.2").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for says, p := range map[string]Peer{
+		"somebody else has a route to 10.77.0.0/16": {Pods: prefixes("10.76.0.0/16", "10.77.0.0/16", "10.99.0.2/32")},
+		"somebody else has a route to 10.98.0.0/24": {Pods: prefixes("10.98.0.0/24")},
+		"has the key of this node":                  {Key: a.key.Public(), Pods: prefixes("10.99.0.2/32")},
+	} {
+		p.Name = "c"
+		if p.Key.IsZero() {
+			p.Key = newKey(t).Public()
+		}
+		err := a.dev.ReplacePeer(b.key.Public(), p)
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; it should say %q", err, says)
+		}
+		if now := routes(); !slices.Equal(now, before) {
+			t.Errorf("%s: the routes are %v, before they were %v", says, now, before)
+		}
+		if list, err := a.dev.Peers(); err != nil || len(list) != 1 || list[0].Key != b.key.Public() {
+			t.Errorf("%s: the peers are %+v, %v", says, list, err)
+		}
+		echo(t, a, b, 10)
+	}
+	other := Peer{Name: "c", Key: newKey(t).Public(), Pods: prefixes("10.99.0.2/32", "10.76.0.0/16")}
+	if err := a.dev.ReplacePeer(b.key.Public(), other); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := a.dev.Peers(); err != nil || len(list) != 1 || list[0].Key != other.Key {
+		t.Errorf("the peers are %+v, %v", list, err)
+	}
+	if a.dev.bind.pathsOf(b.key.Public()) != nil {
+		t.Error("the peer that was replaced is still known")
+	}
+	back := Peer{Name: "b", Key: b.key.Public(), Endpoints: []string{"10.98.0.2:51820"}, Pods: prefixes("10.99.0.2/32")}
+	if err := a.dev.ReplacePeer(other.Key, back); err != nil {
+		t.Fatal(err)
+	}
+	echo(t, a, b, 10)
+	if now := routes(); !slices.Equal(now, before) {
+		t.Errorf("the routes are %v, before they were %v", now, before)
+	}
+}
+
+// TestReroute: routes that somebody takes away are set again.
+func TestReroute(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	if out, err := a.Command("ip", "route", "flush", "dev", "weir0").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if err := a.dev.Reroute(); err != nil {
+		t.Fatal(err)
+	}
+	echo(t, a, b, 10)
+}
+
+// TestNameTaken: an interface of somebody else is left alone.
+func TestNameTaken(t *testing.T) {
+	lab := nstest.New(t)
+	n := lab.Node("n")
+	for _, command := range []string{"ip tuntap add weir0 mode tun", "ip link add weir0 type veth peer name other"} {
+		if out, err := n.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		err := n.Do(func() error {
+			d, err := New(Config{Name: "weir0", Key: newKey(t), Port: 51820})
+			if err == nil {
+				err = d.Close()
+			}
+			return err
+		})
+		if !errors.Is(err, ErrNameTaken) {
+			t.Errorf("%s: %v", command, err)
+		}
+		if out, err := n.Command("ip", "link", "del", "weir0").CombinedOutput(); err != nil {
+			t.Fatalf("%s: it is gone: %v\n%s", command, err, out)
+		}
+	}
+}
+
+// TestSentIsWhatLeaves: what one end says that it has sent is what came at the other one.
+func TestSentIsWhatLeaves(t *testing.T) {
+	a, b := pair(t, nil, nil)
+	echo(t, a, b, 1, 100, 1392, 5000)
+	download(t, a, b, 1<<20, nil)
+	var sent, received uint64
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		from, err := a.dev.Peers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := b.dev.Peers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, received = from[0].Sent, to[0].Received
+		if text, err := a.dev.wg.IpcGet(); err != nil || !strings.Contains(a.dev.bind.trueSizes(text), fmt.Sprintf("\ntx_bytes=%d\n", sent)) {
+			t.Fatalf("wg(8) is told\n%s; %d were sent; %v", text, sent, err)
+		}
+		if sent == received && sent > 1<<20 {
+			return
+		}
+		if time.Since(begin) > 5*time.Second {
+			t.Fatalf("sent are %d bytes, received %d", sent, received)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package pod
+
+import (
+	"errors"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// The metrics of routes that come second, behind those of another interface: more than any that the kernel
+// or a DHCP client chooses.
+const (
+	laterMetric = 2000
+	metricTries = 64
+)
+
+// laterTable plus its index is the routing table of an interface that came second.
+const laterTable = 1 << 20
+
+// addRoutes gives an interface its way to the gateway and over it to everywhere, behind those that are
+// there: another interface's, or somebody else's, who would miss them now or when this interface goes. Of one
+// that comes second, what its addresses send asks a table of its own: over the other interface the other pod
+// would speak, which may not.
+func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
+	metric := 0
+	if r, err := inner.MatchRoute(anywhere(gw), 0); err == nil {
+		metric = max(laterMetric, r.Metric+1)
+	} else if !errors.Is(err, unix.ENETUNREACH) { // a default route that refuses is one, too
+		metric = laterMetric
+	}
+	for _, r := range routesOver(link, gw) {
+		r.Metric = metric
+		err := inner.AddRoute(r)
+		for try := 0; errors.Is(err, unix.EEXIST) && try < metricTries; try++ {
+			r.Metric = max(laterMetric, r.Metric+1)
+			err = inner.AddRoute(r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if metric == 0 {
+		return nil
+	}
+	p.Table = laterTable + link
+	for _, r := range routesOver(link, gw) {
+		r.Table = p.Table
+		if err := inner.ReplaceRoute(r); err != nil {
+			return err
+		}
+	}
+	for _, a := range p.Addrs {
+		if a.Is4() != gw.Is4() {
+			continue
+		}
+		if err := inner.AddSourceRule(a, p.Table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// routesOver are the way to a gateway and the one over it.
+func routesOver(link int, gw netip.Addr) []nl.Route {
+	return []nl.Route{
+		{Dst: host(gw), Link: link, Scope: nl.ScopeLink},
+		{Dst: netip.PrefixFrom(unspecified(gw), 0), Via: gw, Link: link},
+	}
+}
+
+// removeRules takes the rules of an interface that came second out of its namespace, if that is still where
+// it was: routes go with their interface, rules do not. One that stays leads nowhere.
+func removeRules(p *Pod) {
+	if p.Table == 0 {
+		return
+	}
+	ns, err := nl.OpenNS(p.Netns)
+	if err != nil {
+		return
+	}
+	defer ns.Close()
+	if id, err := ns.ID(); err != nil || id != p.NetnsID {
+		return
+	}
+	inner, err := nl.Open(ns)
+	if err != nil {
+		return
+	}
+	defer inner.Close()
+	for _, a := range p.Addrs {
+		_ = inner.DeleteSourceRule(a, p.Table) // somebody else did
+	}
+}
+
+// anywhere is an address that only a default route leads to: of the blocks for documentation (RFC 5737, 3849).
+func anywhere(like netip.Addr) netip.Addr {
+	if like.Is4() {
+		return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	}
+	return netip.AddrFrom16([16]byte{0x20, 0x01, 0x0d, 0xb8, 15: 1})
+}

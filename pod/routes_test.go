@@ -1,0 +1,138 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestSecondInterface: interfaces of one container keep each its routes, and routes that somebody else made
+// stay and win, whichever interface comes or goes.
+func TestSecondInterface(t *testing.T) {
+	b := newBench(t)
+	_, node := b.attach("one", Spec{})
+	reaches := func(when string) {
+		t.Helper()
+		for _, gw := range b.m.gateways() {
+			if err := b.ping(node, gw); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			r, err := node.Netlink().MatchRoute(anywhere(gw), 0)
+			if link, _ := node.Netlink().LinkByName("eth0"); err != nil || r.Link != link.Index {
+				t.Errorf("%s: the default route is %v, %v", when, r, err)
+			}
+		}
+	}
+	for range 2 {
+		for _, name := range []string{"eth1", "eth2"} {
+			if _, _, err := b.try(Spec{Container: "one", Netns: node.Path(), IfName: name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reaches("with three interfaces")
+		for _, p := range b.m.List() {
+			for _, a := range p.Addrs { // each answers over its own interface, or the fast path would refuse it
+				out, err := node.Command("ip", "route", "get", "192.0.2.1", "from", a.String()).Output()
+				if a.Is6() {
+					out, err = node.Command("ip", "route", "get", "2001:db8::1", "from", a.String()).Output()
+				}
+				if err != nil || !strings.Contains(string(out), " dev "+p.IfName+" ") {
+					t.Errorf("%s of %s answers by %s, %v", a, p.IfName, out, err)
+				}
+			}
+		}
+		for _, name := range []string{"eth0", "eth1", "eth2"} {
+			if err := b.m.Check("one", name, nil); err != nil {
+				t.Errorf("check of %s: %v", name, err)
+			}
+		}
+		for _, name := range []string{"eth1", "eth2"} {
+			if err := b.m.Detach(t.Context(), "one", name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reaches("with the first alone")
+		for _, family := range []string{"-4", "-6"} {
+			if out, err := node.Command("ip", family, "rule").Output(); err != nil || strings.Contains(string(out), "10.88.") || strings.Contains(string(out), "fd00:") {
+				t.Errorf("rules that stay: %s, %v", out, err)
+			}
+		}
+	}
+
+	other := b.lab.Node("other")
+	b.lab.Join(other, "card", "192.0.2.1/24 2001:db8:1::1/64", b.lab.Node("outside"), "card", "192.0.2.2/24 2001:db8:1::2/64")
+	other.Route("0.0.0.0/0", "192.0.2.2")
+	other.Route("::/0", "2001:db8:1::2")
+	before, err := other.Command("ip", "route").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.fast.refuse = errors.New("full")
+	if _, _, err := b.try(Spec{Container: "two", Netns: other.Path()}); err == nil {
+		t.Error("an attach that is refused succeeded")
+	}
+	b.fast.refuse = nil
+	if _, _, err := b.try(Spec{Container: "two", Netns: other.Path()}); err != nil {
+		t.Fatal(err)
+	}
+	for _, gw := range b.m.gateways() {
+		r, err := other.Netlink().MatchRoute(anywhere(gw), 0)
+		if card, _ := other.Netlink().LinkByName("card"); err != nil || r.Link != card.Index {
+			t.Errorf("somebody's default route gave way to %v, %v", r, err)
+		}
+	}
+	if err := b.m.Detach(t.Context(), "two", ""); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := other.Command("ip", "route").Output(); err != nil || string(after) != string(before) {
+		t.Errorf("routes before\n%s\nand after\n%s", before, after)
+	}
+}
+
+// TestCheckCostsTheSame: what a pod puts into its namespace does not fill the memory of whoever checks it.
+func TestCheckCostsTheSame(t *testing.T) {
+	b := newBench(t)
+	p, node := b.attach("one", Spec{})
+	var batch strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&batch, "route add 10.%d.%d.%d/32 dev eth0\n", 100+i>>16, i>>8&255, i&255)
+	}
+	for i := range 2000 {
+		fmt.Fprintf(&batch, "addr add 10.200.%d.%d/32 dev eth0\n", i>>8, i&255)
+	}
+	cmd := node.Command("ip", "-batch", "-")
+	cmd.Stdin = strings.NewReader(batch.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if err := b.m.Check("one", "", p.Addrs); err != nil {
+		t.Error(err)
+	}
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+		t.Errorf("the check of a pod with 50,000 routes and 2,000 addresses took %d bytes", got)
+	}
+	if err := b.m.Check("one", "", []netip.Addr{p.Addrs[0], netip.MustParseAddr("fd00:88::77")}); err == nil {
+		t.Error("the check does not miss an address that the runtime believes in")
+	}
+	for _, gone := range []string{"route del default", "-6 route del default", "addr del " + p.Addrs[1].String() + "/128 dev eth0"} {
+		if out, err := node.Command("ip", strings.Fields(gone)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if err := b.m.Check("one", "", nil); err == nil {
+			t.Errorf("the check does not miss what 'ip %s' took away", gone)
+		}
+		undo := strings.NewReplacer("del default", "add default via "+p.Gateway[0].String()+" dev eth0", "addr del", "addr add")
+		if strings.HasPrefix(gone, "-6") {
+			undo = strings.NewReplacer("del default", "add default via "+p.Gateway[1].String()+" dev eth0")
+		}
+		if out, err := node.Command("ip", strings.Fields(undo.Replace(gone))...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+}

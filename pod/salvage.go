@@ -1,0 +1,138 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/internal/atomicfile"
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// Damaged tells of a record that could not be read. It is kept under another name.
+type Damaged struct {
+	File string // where it is now
+	// Pod goes on without it; "" when its interface is gone, or its record was made anew as it was.
+	Pod string
+	Err error
+}
+
+func (d *Damaged) Error() string {
+	if d.Pod == "" {
+		return fmt.Sprintf("pod record %s cannot be used, and is not needed: %v", d.File, d.Err)
+	}
+	return fmt.Sprintf("pod record %s cannot be used: %v; container %s goes on without its name, "+
+		"labels, published ports and limits", d.File, d.Err, d.Pod)
+}
+
+func (d *Damaged) Unwrap() error { return d.Err }
+
+// Hint says what to do.
+func (d *Damaged) Hint() string {
+	if d.Pod == "" {
+		return "remove the file when you have seen it"
+	}
+	return "start the container anew, or detach it and attach it again: weir pod detach " + d.Pod
+}
+
+// load reads the records. One that cannot be used is set aside and told to Config.Told. The pod
+// itself is none the worse: what the kernel knows of it makes a new record.
+func (m *Manager) load() ([]*Pod, error) {
+	if err := m.store.sweep(); err != nil {
+		m.config.Told(err)
+	}
+	pods, damaged, err := m.store.load()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range damaged {
+		p, err := salvage(m.conn, b.hostIf)
+		if err != nil {
+			return nil, fmt.Errorf("pod record %s: %w: %w", b.file, b.err, err)
+		}
+		told := &Damaged{File: b.file, Err: b.err}
+		why := "damaged"
+		if b.newer {
+			why = "newer"
+		}
+		if aside, err := atomicfile.SetAside(b.file, why); err == nil {
+			told.File = aside
+		}
+		if p != nil {
+			p.Created, told.Pod = m.now().UTC(), p.Container
+			m.gatewaysOf(p)
+			pods = append(pods, p)
+			if err := m.store.save(p); err != nil {
+				m.config.Told(err)
+			}
+		}
+		m.config.Told(told)
+	}
+	return pods, nil
+}
+
+// salvage makes a pod of what its host end tells: the alias is its key, the permanent neighbours
+// are its addresses. nil: there is no such interface of ours.
+func salvage(conn *nl.Conn, name string) (*Pod, error) {
+	l, err := conn.LinkByName(name)
+	if errors.Is(err, nl.ErrNoLink) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	key, ours := strings.CutPrefix(l.Alias, aliasPrefix)
+	container, ifName, two := strings.Cut(key, "/")
+	if !ours || !two || hostIf(key) != name {
+		return nil, nil
+	}
+	mac, hostMAC := macs(key)
+	spec := Spec{Container: container, Name: container, IfName: ifName, MAC: mac, MTU: l.MTU}
+	p := &Pod{Spec: spec, Key: key, HostIf: name, HostMAC: hostMAC}
+	neighs, err := conn.Neighs(l.Index)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range neighs {
+		ours := n.State&unix.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(mac)
+		if ours && !n.Addr.IsLinkLocalUnicast() && !n.Addr.IsMulticast() {
+			p.Addrs, p.MAC = append(p.Addrs, n.Addr), n.HardwareAddr
+		}
+	}
+	p.Ready = len(p.Addrs) > 0 // else it was cut short
+	return p, nil
+}
+
+// gatewaysOf gives a pod the gateways of its families. An address outside the ranges came from
+// somebody else's management.
+func (m *Manager) gatewaysOf(p *Pod) {
+	for _, pool := range m.pools {
+		for _, a := range p.Addrs {
+			if a.Is4() == pool.Gateway().Is4() && !slices.Contains(p.Gateway, pool.Gateway()) {
+				p.Gateway = append(p.Gateway, pool.Gateway())
+				p.Extern = p.Extern || !pool.Prefix().Contains(a)
+			}
+		}
+	}
+}
+
+// removeBroken takes away what is left of a pod whose record cannot be used: its interface, the
+// record, and copies that were set aside.
+func removeBroken(conn *nl.Conn, s store, name string) error {
+	p, err := salvage(conn, name)
+	if err == nil && p != nil {
+		err = removeHostEnd(conn, p)
+	}
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(s.dir, name+recordEnding+"*"))
+	for _, f := range files {
+		err = errors.Join(err, atomicfile.Remove(f))
+	}
+	return err
+}

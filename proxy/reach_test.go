@@ -1,0 +1,204 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestInward: a client of another host reaches other hosts only.
+func TestInward(t *testing.T) {
+	for _, a := range []string{"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "0.1.2.3", "::", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "ff02::1",
+		"255.255.255.255", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200"} {
+		if inward(netip.MustParseAddr(a)) == "" {
+			t.Errorf("%s can be reached", a)
+		}
+	}
+	for _, a := range []string{"192.0.2.1", "2001:db8::1", "10.1.2.3", "64:ff9b::c000:201", "fd00::1"} {
+		if why := inward(netip.MustParseAddr(a)); why != "" {
+			t.Errorf("%s: %s", a, why)
+		}
+	}
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range list {
+		a, _ := netip.AddrFromSlice(n.(*net.IPNet).IP)
+		if inward(a) == "" {
+			t.Errorf("%s, an own address, can be reached", a)
+		}
+	}
+}
+
+// farConn is a connection of a client that seems to be elsewhere.
+type farConn struct{ net.Conn }
+
+func (farConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 4000} }
+
+// farListener makes all clients seem to be elsewhere.
+type farListener struct{ net.Listener }
+
+func (l farListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return farConn{c}, nil
+}
+
+// TestRemoteClient: whatever a name resolves to, a client of another host does not reach this one over it, neither by SOCKS5 nor
+// by HTTP, by TCP or UDP, unless it is told to be allowed.
+func TestRemoteClient(t *testing.T) {
+	port := echo(t)
+	for _, allowed := range []bool{false, true} {
+		s := &Server{LocalTargets: allowed}
+		proxy := startOn(t, s, "127.0.0.1 evil.test\n", func(l net.Listener) net.Listener { return farListener{l} })
+		for _, host := range []string{"evil.test", "127.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"} {
+			c, err := dialSOCKS(t, proxy, "", "", host+":"+port)
+			if (err == nil) != allowed {
+				t.Errorf("allowed %v: SOCKS5 to %s: %v", allowed, host, err)
+			}
+			if err == nil {
+				c.Close()
+			} else if !allowed && !strings.Contains(err.Error(), "ruleset") {
+				t.Errorf("reply to %s: %v", host, err)
+			}
+			c, resp := connectHTTP(t, proxy, host+":"+port, "")
+			if want := map[bool]int{false: 403, true: 200}[allowed]; resp.StatusCode != want {
+				t.Errorf("allowed %v: CONNECT %s: %s", allowed, host, resp.Status)
+			}
+			c.Close()
+		}
+	}
+	remote := (&Server{}).withClient(context.Background(), farConn{})
+	d := testDialer(t, "127.0.0.1 evil.test\n")
+	if c, err := d(remote, "udp", "evil.test:53"); !errors.Is(err, ErrNotAllowed) {
+		t.Errorf("UDP: %v %v", c, err)
+	}
+}
+
+// TestConnectionsAreNotShared: a server that knows a connection by who has authenticated on it never meets another client, or
+// another user of the same client, on it.
+func TestConnectionsAreNotShared(t *testing.T) {
+	seen := make(chan string, 16)
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen <- r.RemoteAddr
+		io.WriteString(w, "hello")
+	}))
+	defer origin.Close()
+	users := hashed("ann", "secret")
+	users["bob"] = users["ann"]
+	proxy := start(t, &Server{Users: users}, "")
+	get := func(c *http.Client) string {
+		t.Helper()
+		resp, err := c.Get(origin.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		return <-seen
+	}
+	clientOf := func(user string) *http.Client {
+		via := &url.URL{Scheme: "http", Host: proxy, User: url.UserPassword(user, "secret")}
+		return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
+	}
+	ann, annElsewhere, bob := clientOf("ann"), clientOf("ann"), clientOf("bob")
+	for _, c := range []*http.Client{ann, annElsewhere, bob} {
+		defer c.CloseIdleConnections()
+	}
+	first := get(ann)
+	if again := get(ann); again != first {
+		t.Errorf("a client's own connection is not used again: %s, %s", first, again)
+	}
+	if other := get(bob); other == first {
+		t.Error("bob goes over ann's connection")
+	}
+	if other := get(annElsewhere); other == first {
+		t.Error("another client goes over ann's connection")
+	}
+	// The same connection to the proxy, another user.
+	c, err := net.Dial("tcp", proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	in := bufio.NewReader(c)
+	var from []string
+	for _, credentials := range []string{"YW5uOnNlY3JldA==", "Ym9iOnNlY3JldA=="} {
+		from = append(from, func() string {
+			io.WriteString(c, "GET "+origin.URL+"/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic "+credentials+"\r\n\r\n")
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil || resp.StatusCode != 200 {
+				t.Fatalf("%+v %v", resp, err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			return <-seen
+		}())
+	}
+	if from[0] == from[1] {
+		t.Error("two users of one connection share the one to the server")
+	}
+}
+
+// TestSilentServer: a server that never answers a plain request does not hold the client for good.
+func TestSilentServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			io.Copy(io.Discard, c)
+		}
+	}()
+	s := &Server{IdleTimeout: 200 * time.Millisecond}
+	proxy := start(t, s, "")
+	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get("http://" + l.Addr().String() + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusBadGateway && resp.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("status %s", resp.Status)
+	}
+	if s.Stats().IdleClosed == 0 {
+		t.Error("it is not counted")
+	}
+}
+
+// TestBudget: one client's destinations are a quarter of all at most, and come back.
+func TestBudget(t *testing.T) {
+	b := newBudget(8)
+	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	if !b.take(one) || !b.take(one) || b.take(one) {
+		t.Error("one client does not get two of eight")
+	}
+	if !b.take(two) {
+		t.Error("another client gets none")
+	}
+	b.give(one)
+	if !b.take(one) {
+		t.Error("what was given back is gone")
+	}
+	b.give(one)
+	b.give(one)
+	b.give(two)
+	if b.used != 0 || len(b.by) != 0 {
+		t.Errorf("%d in use, %v", b.used, b.by)
+	}
+}

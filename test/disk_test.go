@@ -1,0 +1,164 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// smallDisk puts the node's state on a file system of its own.
+type smallDisk struct {
+	t      *testing.T
+	dir    string
+	filler string
+}
+
+func newSmallDisk(t *testing.T, root string) *smallDisk {
+	t.Helper()
+	d := &smallDisk{t: t, dir: filepath.Join(root, "var")}
+	d.filler = filepath.Join(d.dir, "filler")
+	if err := os.MkdirAll(d.dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", d.dir, "tmpfs", 0, "size=512k,nr_inodes=64"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(d.dir, unix.MNT_DETACH) })
+	return d
+}
+
+func (d *smallDisk) fill() {
+	d.t.Helper()
+	if err := os.WriteFile(d.filler, make([]byte, 1<<20), 0o600); err == nil {
+		d.t.Fatal("the disk is larger than it should be")
+	}
+}
+
+func (d *smallDisk) free() {
+	d.t.Helper()
+	if err := os.Remove(d.filler); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *smallDisk) readOnly(on bool) {
+	d.t.Helper()
+	flags := uintptr(unix.MS_REMOUNT)
+	if on {
+		flags |= unix.MS_RDONLY
+	}
+	if err := unix.Mount("tmpfs", d.dir, "tmpfs", flags, ""); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// problems are what the status tells.
+func problems(t *testing.T, g *guard) string {
+	t.Helper()
+	out, talk, _ := g.try("status", "-j") // exit status 1 when there are some
+	var s api.Status
+	unmarshal(t, out, &s)
+	if s.Version == 0 {
+		t.Fatalf("no status: %s", talk)
+	}
+	return fmt.Sprint(s.Problems)
+}
+
+// TestFullDisk: a node with no room for its state guards all the same, refuses changes whole, tells
+// what is wrong for as long as it is, and starts.
+func TestFullDisk(t *testing.T) {
+	need(t, "nginx", "curl")
+	p := newPair(t)
+	d := newSmallDisk(t, p.root)
+	nginx(t, p.server, 80, 81)
+	rules := p.file("rules", "add check-state\nadd allow tcp from any to me 80 setup keep-state\nadd deny log tcp from any to me 81")
+	judged := func(when string) {
+		t.Helper()
+		reach(t, p.client, "http://10.66.0.1/")
+		refuse(t, p.client, "http://10.66.0.1:81/")
+		if t.Failed() {
+			t.Fatal(when)
+		}
+	}
+	d.fill()
+	p.start("--iface", "eth0", "--rules", rules)
+	judged("the first start, on a full disk")
+	if told := problems(t, p.guard); !strings.Contains(told, "cannot be saved") || !strings.Contains(told, "no space left") {
+		t.Errorf("told is %s", told)
+	}
+	d.free()
+	within(t, 30*time.Second, "the rules are saved when there is room", func() error {
+		if told := problems(t, p.guard); strings.Contains(told, "cannot be saved") {
+			return fmt.Errorf("told is %s", told)
+		}
+		_, err := os.Stat(filepath.Join(p.root, "var/lib/weir/rules.saved"))
+		return err
+	})
+
+	// While it runs.
+	d.fill()
+	before := p.weir("fw", "list")
+	many := []string{"fw", "table", "x", "add"} // more than fits into what is left of a page
+	for i := range 400 {
+		many = append(many, fmt.Sprintf("10.1.%d.0/24", i%256), fmt.Sprintf("10.%d.0.0/16", i%256))
+	}
+	for _, change := range [][]string{{"fw", "add", "50", "allow", "tcp", "from", "any", "to", "me", "81"}, many, {"fw", "-f", "flush"}, {"fw", "load", rules}} {
+		if change[1] == "-f" {
+			change = []string{"fw", "flush", "-f"}
+		}
+		if change[1] == "load" { // the same rules need no room: others
+			change[2] = p.file("others", "add allow ip from any to any")
+		}
+		if _, talk, err := p.try(change...); err == nil || !strings.Contains(talk, "nothing was changed") {
+			t.Errorf("%v: %v %s", change, err, talk)
+		}
+	}
+	if now := p.weir("fw", "list"); now != before {
+		t.Errorf("the rules were\n%s and are\n%s", before, now)
+	}
+	judged("changes that were refused")
+	within(t, 30*time.Second, "events that cannot be kept are told of", func() error {
+		refuse(t, p.client, "http://10.66.0.1:81/")
+		if told := problems(t, p.guard); !strings.Contains(told, "events are not kept") {
+			return fmt.Errorf("told is %s", told)
+		}
+		return nil
+	})
+	if n := strings.Count(p.talk.String(), "events are not kept"); n > 3 {
+		t.Errorf("the log tells it %d times", n)
+	}
+	d.free()
+	within(t, 30*time.Second, "events are kept again", func() error {
+		refuse(t, p.client, "http://10.66.0.1:81/")
+		if told := problems(t, p.guard); told != "[]" {
+			return fmt.Errorf("told is %s", told)
+		}
+		return nil
+	})
+
+	for _, when := range []string{"full", "read-only"} {
+		if p.kill(); when == "full" {
+			d.fill()
+		} else {
+			d.readOnly(true)
+		}
+		p.start("--iface", "eth0", "--rules", rules)
+		judged("a start on a disk that is " + when)
+		if p.kill(); when == "full" {
+			d.free()
+		} else {
+			d.readOnly(false)
+		}
+		p.start("--iface", "eth0", "--rules", rules)
+		if told := problems(t, p.guard); told != "[]" {
+			t.Errorf("afterwards told is %s", told)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/agent/api"
+)
+
+// ports says which ports of the server answer the client.
+func (p *pair) ports(t *testing.T, ports ...string) (open string) {
+	t.Helper()
+	for _, port := range ports {
+		if out, err := p.client.Command("curl", "-sS", "--max-time", "0.7", "http://10.66.0.1:"+port+"/").CombinedOutput(); err == nil {
+			open += port + " "
+		} else if strings.Contains(string(out), "refused") {
+			t.Errorf("port %s: %s", port, out)
+		}
+	}
+	return strings.TrimSpace(open)
+}
+
+// TestLockDown: a boot whose rules cannot be used goes on with what answers the host, and ssh from
+// where the readable lines let it in; without the word of a boot it is refused, where no rules were
+// ever given everything passes, and what an earlier agent has left goes before.
+func TestLockDown(t *testing.T) {
+	need(t, "nginx", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 22, 80)
+	nginx(t, p.client, 80)
+	broken := p.file("rules", "add check-state\nadd allow tcp from 10.66.0.2 to me 22,80 setup keep-state\nadd allow tcp frm any to me 80\n")
+	p.refused("--iface", "eth0", "--rules", broken)
+	if got := p.ports(t, "22", "80"); got != "22 80" {
+		t.Fatalf("after a start that was refused on a fresh host, ports %q answer", got)
+	}
+	p.start("--iface", "eth0", "--rules", broken, "--boot")
+	if got := p.ports(t, "22", "80"); got != "22" {
+		t.Errorf("locked down, ports %q answer", got)
+	}
+	reach(t, p.server, "http://10.66.0.2/")
+	reach(t, p.server, "http://[fd66::2]/")
+	var status api.Status
+	out, _, _ := p.try("status", "-j") // fails, since it is not healthy
+	unmarshal(t, out, &status)
+	if status.Healthy || len(status.Problems) != 1 || !strings.Contains(status.Problems[0].What, "locked down") {
+		t.Errorf("status: %+v", status)
+	}
+	if _, err := os.Stat(filepath.Join(p.root, "var/lib/weir/rules.saved")); !os.IsNotExist(err) {
+		t.Errorf("the rules of the lock-down are saved: %v", err)
+	}
+	good := p.file("rules", "add check-state\nadd allow tcp from any to me 80 setup keep-state\n")
+	p.weir("fw", "load", good)
+	if got := p.ports(t, "22", "80"); got != "80" {
+		t.Errorf("with rules, ports %q answer", got)
+	}
+	if p.json(&status, "status"); !status.Healthy {
+		t.Errorf("status: %+v", status.Problems)
+	}
+	p.kill()
+	if err := os.RemoveAll(filepath.Join(p.root, "var")); err != nil {
+		t.Fatal(err)
+	}
+	p.file("rules", "add nonsense\n")
+	p.refused("--iface", "eth0", "--rules", broken, "--boot")
+	if got := p.ports(t, "22", "80"); got != "80" {
+		t.Errorf("what was in force is in force no more: ports %q answer", got)
+	}
+	p.weir("down")
+	p.start("--iface", "eth0", "--boot")
+	if got := p.ports(t, "22", "80"); got != "22 80" {
+		t.Errorf("where no rules were ever given, ports %q answer", got)
+	}
+}
+
+// TestLastResort: a host whose agent cannot start at all is closed but for answers and ssh, until
+// one starts. A host that something guards, and one that never had rules, stay as they are.
+func TestLastResort(t *testing.T) {
+	need(t, "nginx", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 22, 80)
+	nginx(t, p.client, 80)
+	p.weir("up", "--last-resort")
+	if got := p.ports(t, "22", "80"); got != "22 80" {
+		t.Fatalf("without any rules, ports %q answer", got)
+	}
+	p.file("etc/weir/rules", "add check-state\nadd allow tcp from any to me 80 setup keep-state\nadd allow tcp from me to any setup keep-state\n")
+	bad := p.file("etc/weir/weir.toml", "nonsense = 1\n")
+	p.refused()
+	for range 2 { // systemd tries again
+		if _, talk, err := p.try("up", "--last-resort"); err != nil || !strings.Contains(talk, "closed eth0 to all") {
+			t.Fatalf("%v\n%s", err, talk)
+		}
+	}
+	if got := p.ports(t, "22", "80"); got != "22" {
+		t.Errorf("closed, ports %q answer", got)
+	}
+	reach(t, p.server, "http://10.66.0.2/")
+	reach(t, p.server, "http://[fd66::2]/")
+	if out, err := p.client.Command("curl", "-sS", "--max-time", "0.7", "http://[fd66::1]/").CombinedOutput(); err == nil {
+		t.Errorf("by IPv6 port 80 answers: %s", out)
+	}
+	if out, err := p.client.Command("curl", "-sS", "--max-time", "5", "http://[fd66::1]:22/").CombinedOutput(); err != nil {
+		t.Errorf("by IPv6 port 22 does not answer: %v %s", err, out)
+	}
+	if out, err := p.server.Command("ping", "-c1", "-W5", "10.66.0.2").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := p.client.Command("ping", "-c1", "-W1", "10.66.0.1").CombinedOutput(); err == nil {
+		t.Errorf("the host answers a ping: %s", out)
+	}
+	if err := os.Remove(bad); err != nil {
+		t.Fatal(err)
+	}
+	p.start("--iface", "eth0")
+	if got := p.ports(t, "22", "80"); got != "80" {
+		t.Errorf("with an agent, ports %q answer", got)
+	}
+	if out, err := p.server.Command("tc", "filter", "show", "dev", "eth0", "ingress").CombinedOutput(); err != nil || strings.Contains(string(out), "weir_last") {
+		t.Errorf("the last resort is left: %v\n%s", err, out)
+	}
+	p.kill()
+	if _, talk, err := p.try("up", "--last-resort"); err != nil || talk != "" {
+		t.Errorf("where an agent was: %v\n%s", err, talk)
+	}
+}

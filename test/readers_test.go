@@ -1,0 +1,143 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestReadersChangeNothing: the socket for those who may look answers questions, refuses every
+// change with an error that says why, and is reached by its group alone; others reach neither
+// socket and cannot open the directory. The verbs take whichever socket is theirs.
+func TestReadersChangeNothing(t *testing.T) {
+	need(t, "curl", "setpriv")
+	p := newPair(t)
+	dir, err := os.MkdirTemp("", "weir-readers-") // where others may go
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p.root = filepath.Join(dir, "root")
+	program := filepath.Join(dir, "weir")
+	binary, err := os.ReadFile(weir)
+	if err == nil {
+		err = os.WriteFile(program, binary, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := syscall.Umask(0) // of the agent, too
+	p.start("--iface", "eth0", "--rules", webRules(t))
+	syscall.Umask(old)
+	run := filepath.Join(p.root, "run/weir")
+	for file, want := range map[string]os.FileMode{"": os.ModeDir | 0o711, "weir.sock": os.ModeSocket | 0o600} {
+		if info, err := os.Stat(filepath.Join(run, file)); err != nil || info.Mode() != want {
+			t.Errorf("%s has mode %v, want %v, %v", file, info.Mode(), want, err)
+		}
+	}
+	read := filepath.Join(run, "read.sock")
+	if info, err := os.Stat(read); err != nil || info.Mode().Perm()&0o007 != 0 {
+		t.Errorf("read.sock has mode %v, %v", info.Mode(), err)
+	}
+	before := p.weir("fw", "list")
+	code := func(socket string, args ...string) string {
+		t.Helper()
+		args = append([]string{"-s", "-w", "\n%{http_code}", "--unix-socket", socket}, args...)
+		out, err := p.server.Command("curl", args...).Output()
+		if err != nil {
+			t.Fatalf("curl %v: %v", args, err)
+		}
+		return string(out)
+	}
+	for path, want := range map[string]string{"/v1/status": "200", "/v1/rules": "200", "/v1/states": "200", "/v1/pods": "200", "/v1/peers": "200", "/metrics": "200",
+		"/": "200", "/v1/packets": "403", "/v1/nothing": "403"} {
+		if out := code(read, "http://localhost"+path); !strings.HasSuffix(out, "\n"+want) {
+			t.Errorf("GET %s: %s, want %s", path, out[max(0, len(out)-200):], want)
+		}
+	}
+	for _, path := range []string{"do", "load", "confirm", "down", "pods", "pods/detach", "pods/check", "pods/keep", "peers", "peers/remove", "peers/key"} {
+		out := code(read, "-d", `{"line":"-f flush"}`, "http://localhost/v1/"+path)
+		if !strings.HasSuffix(out, "\n403") || !strings.Contains(out, "changes nothing") || !strings.Contains(out, "run as root") {
+			t.Errorf("POST %s: %s", path, out)
+		}
+	}
+	if out := code(read, "-d", `{"packet":"tcp 192.0.2.1:1 -> 10.66.0.1:80"}`, "http://localhost/v1/why"); !strings.HasSuffix(out, "\n200") {
+		t.Errorf("why: %s", out)
+	}
+	for _, socket := range []string{read, filepath.Join(run, "weir.sock")} {
+		for _, header := range []string{"Host: weir", "Host: evil.example", "Origin: http://evil.example", "Sec-Fetch-Site: cross-site"} {
+			if out := code(socket, "-H", header, "-d", `{"line":"-f flush"}`, "http://localhost/v1/do"); !strings.HasSuffix(out, "\n403") || strings.Contains(out, "changes nothing") {
+				t.Errorf("%s with %s: %s", socket, header, out)
+			}
+		}
+	}
+
+	// As somebody else: 65534 is nobody, and 4242 stands for group weir.
+	if err := os.Chown(read, 0, 4242); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(read, 0o660); err != nil {
+		t.Fatal(err)
+	}
+	as := func(groups string, args ...string) string {
+		t.Helper()
+		args = append([]string{"--reuid=65534", "--regid=65534", groups, program, "--root", p.root}, args...)
+		out, err := p.server.Command("setpriv", args...).CombinedOutput()
+		return fmt.Sprintf("%s%v", out, err)
+	}
+	for _, verb := range [][]string{{"status"}, {"fw", "list"}, {"fw", "states"}, {"peer", "list"}, {"pod", "list"}, {"fw", "why", "tcp 192.0.2.1:1 -> 10.66.0.1:80"}} {
+		if out := as("--groups=4242", verb...); !strings.HasSuffix(out, "<nil>") {
+			t.Errorf("a reader's weir %v: %s", verb, out)
+		}
+	}
+	if out := as("--groups=4242", "fw", "-f", "flush"); strings.HasSuffix(out, "<nil>") {
+		t.Errorf("a reader flushes: %s", out)
+	}
+	for _, verb := range [][]string{{"fw", "add", "deny", "ip", "from", "any", "to", "any"}, {"down"}, {"flow", "capture", "-w", "-"}} {
+		if out := as("--groups=4242", verb...); !strings.Contains(out, "changes nothing") || !strings.Contains(out, "run as root") {
+			t.Errorf("a reader's weir %v: %s", verb, out)
+		}
+	}
+	for _, args := range [][]string{{program, "--root", p.root, "status"}, {"ls", run}, {"flock", "-n", run, "true"}, {"touch", filepath.Join(run, "x")}} {
+		out, err := p.server.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups"}, args...)...).CombinedOutput()
+		if err == nil || !strings.Contains(strings.ToLower(string(out)), "permi") {
+			t.Errorf("a stranger's %v: %v %s", args, err, out)
+		}
+	}
+	if now := p.weir("fw", "list"); now != before {
+		t.Errorf("the rules were\n%s and are\n%s", before, now)
+	}
+}
+
+// TestStoppedAgentIsToldOf: a client of an agent that does not answer ends when it said that it
+// would.
+func TestStoppedAgentIsToldOf(t *testing.T) {
+	p := newPair(t)
+	p.start("--iface", "eth0")
+	p.agent.Process.Signal(syscall.SIGSTOP)
+	defer p.agent.Process.Signal(syscall.SIGCONT)
+	within(t, 10*time.Second, "the agent is stopped", func() error {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.agent.Process.Pid))
+		if err == nil && !strings.Contains(string(text), ") T ") {
+			err = fmt.Errorf("%s", text)
+		}
+		return err
+	})
+	begun := time.Now()
+	_, talk, err := p.try("status", "--wait", "2s")
+	if took := time.Since(begun); err == nil || took < 1900*time.Millisecond || took > 20*time.Second {
+		t.Errorf("it took %v, %v", took, err)
+	}
+	if !strings.Contains(talk, "does not answer") || !strings.Contains(talk, "kill -CONT") {
+		t.Errorf("it says %s", talk)
+	}
+	p.agent.Process.Signal(syscall.SIGCONT)
+	p.weir("status", "--wait", "10s")
+}

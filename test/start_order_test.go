@@ -1,0 +1,154 @@
+package test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestRulesComeFirst starts the agent with everything but its rules in some way out of order: it
+// starts, its rules are in force at every moment, what is wrong is in the status, and goes from
+// there when it is over.
+func TestRulesComeFirst(t *testing.T) {
+	r := newRestarts(t, 6)
+	state := filepath.Join(r.root, "var/lib/weir")
+	rules := filepath.Join(r.root, "etc/weir/rules")
+	pods, err := filepath.Glob(filepath.Join(state, "pods", "*.json"))
+	if err != nil || len(pods) == 0 {
+		t.Fatal(pods, err)
+	}
+	spoil := func(path, text string) func() (func() error, error) {
+		return func() (func() error, error) {
+			old, err := os.ReadFile(path)
+			if errors.Is(err, os.ErrNotExist) {
+				return func() error { return os.RemoveAll(path) }, os.WriteFile(path, []byte(text), 0o600)
+			}
+			return func() error { return os.WriteFile(path, old, 0o600) }, errors.Join(err, os.WriteFile(path, []byte(text), 0o600))
+		}
+	}
+
+	for _, c := range []struct {
+		what    string
+		spoil   func() (repair func() error, err error)
+		problem string
+	}{
+		{"the saved rules are empty", spoil(filepath.Join(state, "rules.saved"), ""), ""},
+		{"the record of the gateways is garbage", spoil(filepath.Join(state, "pods", "gateways"), "\x00\x01{"), ""},
+		{"the record of a pod is cut", spoil(recordOf(t, pods, "p4"), `{"Network": "`), ""},
+		{"the record of peers is empty", spoil(filepath.Join(state, "peers.json"), ""), "peer"},
+		{"the record of peers is cut", spoil(filepath.Join(state, "peers.json"), `{"version": 1, "pee`), "peer"},
+		{"a file is where the journal should be", func() (func() error, error) {
+			dir := filepath.Join(state, "events")
+			return func() error { return os.Remove(dir) }, errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
+		}, "events"},
+		{"the disk is full", func() (func() error, error) { return small(state, "size=64k", true) }, "saved"},
+		{"the disk is read-only", func() (func() error, error) { return small(state, "ro", false) }, "read-only"},
+		{"there is no network", func() (func() error, error) {
+			link, err := r.host.Netlink().LinkByName("eth0")
+			if err != nil {
+				return nil, err
+			}
+			if err := r.host.Netlink().SetLinkDown(link.Index); err != nil {
+				return nil, err
+			}
+			return func() error { return r.host.Netlink().SetLinkUp(link.Index) }, nil
+		}, ""},
+		{"somebody locks the directory of the socket", func() (func() error, error) {
+			d, err := os.Open(filepath.Join(r.root, "run/weir"))
+			if err != nil {
+				return nil, err
+			}
+			return d.Close, unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		}, ""},
+		{"the port of the metrics is taken", func() (func() error, error) {
+			l, err := r.host.Listen("tcp", "127.0.0.1:9642")
+			if err != nil {
+				return nil, err
+			}
+			r.file("etc/weir/weir.toml", podSettings+"[observe]\nmetrics = \"127.0.0.1:9642\"\n")
+			return func() error { r.file("etc/weir/weir.toml", podSettings); return l.Close() }, nil
+		}, "metrics"},
+	} {
+		r.kill()
+		repair, err := c.spoil()
+		if err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		r.patient.Store(c.what == "there is no network") // what is sent meanwhile is lost
+		r.start("--rules", rules)
+		out, talk, _ := r.try("status")
+		if c.problem != "" && !strings.Contains(out+talk, c.problem) {
+			t.Errorf("%s: the status does not say so:\n%s%s", c.what, out, talk)
+		}
+		if c.what != "there is no network" {
+			r.judge(c.what)
+		}
+		if err := repair(); err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		if c.what == "there is no network" {
+			// The routes by way of the card went with it, those of the neighbour are still there.
+			r.judge(c.what)
+		}
+	}
+	r.stop()
+	r.start("--rules", rules)
+	if out, talk, err := r.try("status"); err != nil {
+		t.Errorf("when all is over: %v\n%s%s", err, out, talk)
+	}
+}
+
+// recordOf returns which of some records is that of a pod.
+func recordOf(t *testing.T, records []string, name string) string {
+	t.Helper()
+	for _, path := range records {
+		if text, err := os.ReadFile(path); err != nil {
+			t.Fatal(err)
+		} else if strings.Contains(string(text), `"`+name+`"`) {
+			return path
+		}
+	}
+	t.Fatalf("there is no record of %s", name)
+	return ""
+}
+
+// small mounts a small disk with what a directory holds over it, and fills it.
+func small(dir, options string, full bool) (unmount func() error, err error) {
+	unmount = func() error { return unix.Unmount(dir, unix.MNT_DETACH) }
+	held, err := os.MkdirTemp("", "weir-small-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(held)
+	if err := os.CopyFS(held, os.DirFS(dir)); err != nil {
+		return nil, err
+	}
+	size := options
+	if options == "ro" {
+		size = "size=1m"
+	}
+	if err := unix.Mount("none", dir, "tmpfs", 0, size); err != nil {
+		return nil, err
+	}
+	if err := os.CopyFS(dir, os.DirFS(held)); err != nil {
+		return unmount, err
+	}
+	if options == "ro" {
+		return unmount, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, "")
+	}
+	if full {
+		f, err := os.Create(filepath.Join(dir, "ballast"))
+		if err != nil {
+			return unmount, err
+		}
+		defer f.Close()
+		for err == nil {
+			_, err = f.Write(make([]byte, 512))
+		}
+	}
+	return unmount, nil
+}
