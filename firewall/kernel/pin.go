@@ -96,7 +96,7 @@ func (e *Engine) maps() map[string]*ebpf.Map {
 		"config": o.Config, "cpus": o.Cpus, "call_cpus": o.CallCpus, "images": o.Images, "tables": o.Tables, "ifaces": o.Ifaces, "addresses": o.Addresses,
 		"routes": o.Routes, "networks": o.Networks, "counters": o.Counters, "logged": o.Logged, "states": o.States, "tags": o.Tags, "tracks": o.Tracks,
 		"gauges": o.Gauges, "frags": o.Frags, "events": o.Events, "calls": o.Calls, "bases": o.Bases, "labels": o.Labels,
-		"shapes": o.Shapes, "hands": o.Hands, "sources": o.Sources, "memos": o.Memos, "owners": o.Owners, "answered": o.Answered, "notes": o.Notes,
+		"shapes": o.Shapes, "hands": o.Hands, "sources": o.Sources, "source_ring": o.SourceRing, "source_turns": o.SourceTurns, "memos": o.Memos, "owners": o.Owners, "answered": o.Answered, "notes": o.Notes,
 	}
 	for name, m := range e.forwardMaps() {
 		maps[name] = m

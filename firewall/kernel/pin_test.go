@@ -1,0 +1,22 @@
+package kernel
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestEveryMapIsPinned: a map that is not pinned would be looked for in vain by the next start, and what is in it
+// would be lost with the agent.
+func TestEveryMapIsPinned(t *testing.T) {
+	spec, err := loadWeir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Engine{}
+	pinned := e.maps()
+	for name := range spec.Maps {
+		if _, there := pinned[name]; !there && !strings.HasPrefix(name, ".") {
+			t.Errorf("map %s is not pinned", name)
+		}
+	}
+}
