@@ -304,8 +304,8 @@ checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 	return GO_OUT;
 }
 
-// depart follows the second judgement: the packet goes.
-checked_once int depart(struct __sk_buff *skb, __u32 l2)
+// depart follows the second judgement and its checkpoint: the packet goes.
+checked_once int depart(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -313,10 +313,6 @@ checked_once int depart(struct __sk_buff *skb, __u32 l2)
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-
-	int r = checkpoint(skb, l2, DIR_IN);
-	if (r != GO_ON)
-		return r;
 	__u32 pod = p->party[DIR_IN].known;
 	int why = pod && f->published | f->masquerade ? inward(skb, p, f, 0) : 0;
 	if (unlikely(why))
@@ -342,5 +338,7 @@ inline_always int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 		judge(skb);
 	else if (r != GO_OUT)
 		return r;
-	return depart(skb, l2);
+	// Not in depart, whose stack would come on top of that of an answer.
+	r = checkpoint(skb, l2, DIR_IN);
+	return r == GO_ON ? depart(skb) : r;
 }
