@@ -117,6 +117,8 @@ func checkOptions(o *firewall.Options) error {
 		return fmt.Errorf("%d half-open states: from 1 to %d are possible", o.MaxEmbryonic, 1<<24)
 	case o.MaxPerSource < 0:
 		return fmt.Errorf("%d half-open states of one source: 0 means any number", o.MaxPerSource)
+	case o.MaxTranslations < 0 || o.MaxPodTranslations < 0 || o.MaxTranslations > o.MaxStates/3:
+		return fmt.Errorf("%d translations, %d of a pod: a translated flow takes three places of the %d", o.MaxTranslations, o.MaxPodTranslations, o.MaxStates)
 	case o.MaxTracks < 1 || o.MaxTracks > 1<<22:
 		return fmt.Errorf("%d tracks: from 1 to %d are possible", o.MaxTracks, 1<<22)
 	}
@@ -256,6 +258,8 @@ func (e *Engine) configure() error {
 	c.MaxStates, c.MaxEmbryonic = uint32(o.MaxStates), uint32(o.MaxEmbryonic)
 	c.limitSources(o.MaxPerSource)
 	c.SourceMask, c.RingMask = e.objects.Sources.MaxEntries()*sourceLine-1, e.objects.SourceRing.MaxEntries()-1
+	nats, podNats := o.Translations()
+	c.MaxNats, c.MaxPodNats = uint32(nats), uint32(podNats)
 	c.Batch = uint32(max(1, o.MaxStates/20/cpus))
 	c.Liberal, c.NoEssential = bit(o.Liberal), bit(o.NoEssential)
 	t := o.Timeouts
