@@ -63,7 +63,7 @@ func (g *random) compilable(t *testing.T, n int) *Ruleset {
 		for range n {
 			s.Add(g.rule())
 		}
-		if _, err := Compile(s, CompileOptions{}); err == nil || !strings.Contains(err.Error(), "steps through these rules") {
+		if _, err := CompileFull(s, CompileOptions{}); err == nil || !strings.Contains(err.Error(), "steps through these rules") {
 			return s
 		}
 	}
