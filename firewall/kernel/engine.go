@@ -37,6 +37,7 @@ type Engine struct {
 	takenOver bool
 	resized   bool   // the pins in dir have tables of other sizes: they are set aside as those of an older engine
 	reused    bool   // the programs are those that were pinned
+	switched  bool   // guarded by mu; rules of this engine are in force
 	guarded   bool   // the engine that was taken over was attached somewhere
 	plain     bool   // Config.PlainRedirect
 	noCookies string // why there are no SYN cookies, "" if there are
@@ -275,12 +276,8 @@ func fewDescriptors(err error) bool {
 // fragLife is how long a first fragment is remembered, ns.
 const fragLife = 30e9
 
-// putConfigLocked writes the settings. Those of an earlier engine stay until the first Load: see
-// publishLocked. What the sweep has found out about the clock meanwhile stays.
+// putConfigLocked writes the settings. What the sweep has found out about the clock meanwhile stays.
 func (e *Engine) putConfigLocked() error {
-	if e.pending() {
-		return nil
-	}
 	var there weirConfig
 	if err := e.objects.Config.Lookup(uint32(0), &there); err != nil {
 		return fmt.Errorf("read the settings in the kernel: %w", err)
@@ -289,7 +286,12 @@ func (e *Engine) putConfigLocked() error {
 	return e.writeConfigLocked()
 }
 
+// writeConfigLocked writes the settings. Those of an earlier engine stay until the first Load: see
+// publishLocked.
 func (e *Engine) writeConfigLocked() error {
+	if e.pending() {
+		return nil
+	}
 	if err := e.objects.Config.Put(uint32(0), &e.config); err != nil {
 		return fmt.Errorf("write the settings to the kernel: %w", err)
 	}
@@ -316,7 +318,7 @@ func bit(b bool) uint32 {
 }
 
 // pending says that an earlier engine's rules are in force, untouched.
-func (e *Engine) pending() bool { return e.takenOver && e.staged != nil }
+func (e *Engine) pending() bool { return e.takenOver && !e.switched }
 
 // TakenOver reports whether Open found the maps of an earlier engine and goes on with them.
 func (e *Engine) TakenOver() bool { return e.takenOver }

@@ -158,14 +158,3 @@ func (e *Engine) endWhere(gone func(x *entry) bool) error {
 func (e *Engine) remove(x *entry) error {
 	return e.call.ask(&weirCall{Op: opRemove, Place: x.place, TagWord: x.tag, Count: goneCut})
 }
-
-// forwardMaps are the maps of bpf/lib/pod.h.
-func (e *Engine) forwardMaps() map[string]*ebpf.Map {
-	o := &e.objects
-	return map[string]*ebpf.Map{
-		"forwarding": o.Forwarding, "pods": o.Pods, "endpoints": o.Endpoints, "cards": o.Cards, "pod_counters": o.PodCounters,
-		"buckets": o.Buckets, "published": o.Published, "masked_sources": o.MaskedSources, "nat_frags": o.NatFrags,
-		"ways_kept": o.WaysKept, "origins": o.Origins,
-		"route_mtus": o.RouteMtus,
-	}
-}
