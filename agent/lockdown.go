@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/weirnet/weir/firewall/kernel"
@@ -129,10 +130,9 @@ func LastResort(p Paths, rules string, s Settings) (closed []string, err error) 
 
 // given says whether there are, or were, rules.
 func given(p Paths) bool {
-	for _, path := range []string{p.Rules(), p.Saved(), p.Saved() + ".old"} {
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-			return true
-		}
+	if _, err := os.Lstat(p.Rules()); !errors.Is(err, fs.ErrNotExist) {
+		return true
 	}
-	return false
+	saved, err := filepath.Glob(p.Saved() + "*") // also those that were set aside
+	return err != nil || len(saved) > 0
 }

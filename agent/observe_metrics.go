@@ -117,6 +117,11 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 		refused.Add(float64(reasons[r]), "reason", r.String())
 	}
 	return []observe.Metric{live, pool, room, removed, refused,
+		gauge("weir_translations", "Flows that are translated. Each takes two places of the state table beside that of its state.", float64(s.Translations.Now)),
+		gauge("weir_translations_limit", "How many flows may be translated.", float64(s.Translations.Max)),
+		counter("weir_translations_made_total", "Flows that were translated.", float64(s.Translations.Made)),
+		counter("weir_translations_evicted_total", "Translations that gave way to others: no port was free, or no room.", float64(s.Translations.Evicted)),
+		counter("weir_translations_refused_total", "Packets dropped because no port was free and no translation could give way.", float64(reasons[firewall.ReasonNATPorts])),
 		counter("weir_states_created_total", "States made.", float64(s.Created)),
 		counter("weir_answers_unsent_total", "Resets and ICMP errors that were due and could not be sent.", float64(s.Unanswered)),
 		gauge("weir_syn_cookies_on", "1 while SYNs to services of the host are answered by SYN cookies.", boolean(s.Cookies.On)),

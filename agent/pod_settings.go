@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -13,6 +14,8 @@ type PodSettings struct {
 	MTU        int
 	Masquerade bool // what pods send elsewhere leaves with the host's address
 	Docker     bool // listen for dockerd
+	// MasqueradePorts are those that the sources of hidden pods get; none: those that the host leaves.
+	MasqueradePorts []firewall.PortRange
 }
 
 // pods lays the section [pods] over its defaults.
@@ -34,6 +37,13 @@ func (f settingsFile) pods(s *PodSettings) error {
 	}
 	if f.Pods.Masquerade != nil {
 		s.Masquerade = *f.Pods.Masquerade
+	}
+	if f.Pods.MasqueradePorts != "" {
+		ports, err := parsePorts(f.Pods.MasqueradePorts)
+		if err != nil {
+			return fmt.Errorf("pods.masquerade_ports: %w", err)
+		}
+		s.MasqueradePorts = ports
 	}
 	if f.Pods.Docker != nil {
 		s.Docker = *f.Pods.Docker

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 
@@ -70,7 +71,12 @@ func (n *Node) tellMasquerade() error {
 		return path.SetMasquerade(firewall.Masquerade{})
 	}
 	except := slices.Concat(s.Ranges, *n.peers.ranges.Load())
-	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: except, PortLo: 61000, PortHi: 65535})
+	ephemeral, err := os.ReadFile(ephemeralFile)
+	if err != nil {
+		return fmt.Errorf("which ports the host takes for its own connections: %w", err)
+	}
+	ports := masqueradePorts(&s, string(ephemeral))
+	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: except, Ports: ports})
 }
 
 // attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: if this call made
@@ -83,7 +89,11 @@ func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 	if err != nil {
 		return api.Pod{}, err
 	}
-	p, made, err := n.pods.Load().manager.Attach(ctx, spec)
+	pods := n.pods.Load()
+	if err := pods.checkPublished(&spec); err != nil {
+		return api.Pod{}, err
+	}
+	p, made, err := pods.manager.Attach(ctx, spec)
 	if err != nil {
 		return api.Pod{}, err
 	}

@@ -53,18 +53,21 @@ type settingsFile struct {
 		Metrics string  `toml:"metrics"`
 	} `toml:"observe"`
 	States struct {
-		Max       *int  `toml:"max"`
-		HalfOpen  *int  `toml:"half_open"`
-		PerSource *int  `toml:"per_source"`
-		Tracks    *int  `toml:"tracks"`
-		Liberal   *bool `toml:"liberal"`
-		Cookies   *bool `toml:"syn_cookies"`
+		Max             *int  `toml:"max"`
+		HalfOpen        *int  `toml:"half_open"`
+		PerSource       *int  `toml:"per_source"`
+		Tracks          *int  `toml:"tracks"`
+		Translations    *int  `toml:"translations"`
+		PodTranslations *int  `toml:"pod_translations"`
+		Liberal         *bool `toml:"liberal"`
+		Cookies         *bool `toml:"syn_cookies"`
 	} `toml:"states"`
 	Pods struct {
-		Ranges     []string `toml:"ranges"`
-		MTU        *int     `toml:"mtu"`
-		Masquerade *bool    `toml:"masquerade"`
-		Docker     *bool    `toml:"docker"`
+		Ranges          []string `toml:"ranges"`
+		MTU             *int     `toml:"mtu"`
+		Masquerade      *bool    `toml:"masquerade"`
+		MasqueradePorts string   `toml:"masquerade_ports"`
+		Docker          *bool    `toml:"docker"`
 	} `toml:"pods"`
 	Overlay  *overlayFile `toml:"overlay"`
 	Timeouts struct {
@@ -206,6 +209,8 @@ func (f settingsFile) settings() (Settings, error) {
 		{"states.max", f.States.Max, &s.Engine.MaxStates, 1 << 26},
 		{"states.half_open", f.States.HalfOpen, &s.Engine.MaxEmbryonic, 1 << 24},
 		{"states.tracks", f.States.Tracks, &s.Engine.MaxTracks, 1 << 24},
+		{"states.translations", f.States.Translations, &s.Engine.MaxTranslations, 1 << 24},
+		{"states.pod_translations", f.States.PodTranslations, &s.Engine.MaxPodTranslations, 1 << 24},
 	} {
 		if n.value == nil {
 			continue
@@ -221,6 +226,9 @@ func (f settingsFile) settings() (Settings, error) {
 			return s, fmt.Errorf("states.per_source: %d is neither 0, for any number, nor between %d and %d", *n, leastPerSource, 1<<24)
 		}
 		s.Engine.MaxPerSource = *n
+	}
+	if err := checkTranslations(&s.Engine); err != nil {
+		return s, err
 	}
 	if err := f.pods(&s.Pods); err != nil {
 		return s, err

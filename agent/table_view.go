@@ -23,9 +23,11 @@ func (n *Node) stateTable() (api.StateTable, error) {
 	}
 	reasons := firewall.ByReason(decisions)
 	t := api.StateTable{
-		States: s.States, StatesMax: s.MaxStates, Established: max(0, s.States-s.Embryos), HalfOpen: s.Embryos, HalfOpenMax: s.MaxEmbryonic,
+		States: s.States, StatesMax: s.MaxStates, Established: max(0, s.States-2*s.Translations.Now-s.Embryos), HalfOpen: s.Embryos, HalfOpenMax: s.MaxEmbryonic,
 		PerSource: s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"] + s.Removed["source"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
 		EventsLost: s.Lost,
+		Translations: api.Translations{Now: s.Translations.Now, Max: s.Translations.Max, PerPod: s.Translations.MaxPerPod, Made: s.Translations.Made,
+			Evicted: s.Translations.Evicted, Refused: reasons[firewall.ReasonNATPorts]},
 		Cookies: api.Cookies{On: s.Cookies.On, Lack: s.Cookies.Lack, Sent: s.Cookies.Sent, Kept: s.Cookies.Kept, Ever: s.Cookies.Turns,
 			Lost: reasons[firewall.ReasonCookieRefused]},
 	}

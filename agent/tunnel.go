@@ -31,6 +31,9 @@ const tunnelTick = 10 * time.Millisecond
 
 // openTunnel makes the device without peers. From then on its engine is told what the kernel's is told.
 func (n *Node) openTunnel() (*tunnel, error) {
+	if err := n.checkTunnelPort(n.config.Settings.Overlay.Port); err != nil {
+		return nil, err
+	}
 	if err := nameFree(n.config.Settings.Overlay.Name); err != nil {
 		return nil, err
 	}

@@ -171,11 +171,15 @@ func (n *Node) interfaceName(index uint32) string {
 }
 
 func stateView(s firewall.State, now int64) api.State {
-	return api.State{
+	v := api.State{
 		Proto: protoName(s.Proto), From: s.From.String(), To: s.To.String(), ICMPType: s.Query,
 		Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
 		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)), Packets: s.Packets, Bytes: s.Bytes,
 	}
+	if s.WireFrom.IsValid() {
+		v.WireFrom, v.WireTo = s.WireFrom.String(), s.WireTo.String()
+	}
+	return v
 }
 
 // toSeconds turns nanoseconds into seconds with three digits.

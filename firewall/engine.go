@@ -77,15 +77,18 @@ type State struct {
 	From, To netip.AddrPort // as the packet that made it; ICMP: the port of From and To is the id
 	Query    uint8          // ICMP: type of the query
 	Link     uint32         // index of the interface that link-local From or To are behind, else 0
-	FlowName string
-	Rule     uint16
-	Key      uint64 // rule.Code.Key
-	Phase    flow.Phase
-	Created  int64 // ns of the engine's clock
-	Last     int64
-	Deadline int64
-	Packets  [2]uint64 // forward, reverse
-	Bytes    [2]uint64
+	// WireFrom and WireTo are From and To as they are on the wire, if the flow is translated; else they are invalid. A
+	// translated flow of which rules keep no state has Rule 0.
+	WireFrom, WireTo netip.AddrPort
+	FlowName         string
+	Rule             uint16
+	Key              uint64 // rule.Code.Key
+	Phase            flow.Phase
+	Created          int64 // ns of the engine's clock
+	Last             int64
+	Deadline         int64
+	Packets          [2]uint64 // forward, reverse
+	Bytes            [2]uint64
 }
 
 // Route is a route of the host: what verrevpath and versrcreach ask. The kernel engine asks the kernel instead.

@@ -55,6 +55,13 @@ type Published struct {
 type Masquerade struct {
 	Sources []netip.Prefix
 	Except  []netip.Prefix
-	// Ports is the range from which translated source ports are chosen, inclusive.
-	PortLo, PortHi uint16
+	// Ports are those that translated sources get, at most MaxPortRanges ranges that do not overlap. A port that the
+	// host itself uses, or publishes, is never chosen.
+	Ports []PortRange
 }
+
+// PortRange are the ports from First to Last.
+type PortRange struct{ First, Last uint16 }
+
+// MaxPortRanges is how many ranges of ports a Masquerade can have.
+const MaxPortRanges = 8

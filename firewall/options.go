@@ -5,13 +5,29 @@ import "github.com/weirnet/weir/flow"
 // Options are the settings of an engine, fixed for its life.
 type Options struct {
 	Timeouts     flow.Timeouts
-	MaxStates    int  // states in all, kept loosely: at most 5 % over
-	MaxEmbryonic int  // half-open states
-	MaxPerSource int  // of these, of one source (an IPv4 address, an IPv6 /64); 0 for any number
-	MaxTracks    int  // distinct (rule, masked tuple) of limit rules
-	Liberal      bool // TCP packets outside the window pass (without touching the state)
-	NoCookies    bool // the kernel engine never answers with SYN cookies
-	NoEssential  bool // neighbour discovery and MLD are judged by the rules
+	MaxStates    int // states in all, kept loosely: at most 5 % over
+	MaxEmbryonic int // half-open states
+	MaxPerSource int // of these, of one source (an IPv4 address, an IPv6 /64); 0 for any number
+	MaxTracks    int // distinct (rule, masked tuple) of limit rules
+	// MaxTranslations is how many flows are translated at once; 0 stands for a quarter of MaxStates. A translated flow
+	// takes three places in the table: its state, and one for each of its two tuples. MaxPodTranslations is how many of
+	// them one pod may have; 0 stands for half.
+	MaxTranslations, MaxPodTranslations int
+	Liberal                             bool // TCP packets outside the window pass (without touching the state)
+	NoCookies                           bool // the kernel engine never answers with SYN cookies
+	NoEssential                         bool // neighbour discovery and MLD are judged by the rules
+}
+
+// Translations returns MaxTranslations and MaxPodTranslations with what 0 stands for.
+func (o *Options) Translations() (all, pod int) {
+	all, pod = o.MaxTranslations, o.MaxPodTranslations
+	if all == 0 {
+		all = max(1, o.MaxStates/4)
+	}
+	if pod == 0 {
+		pod = max(1, all/2)
+	}
+	return all, min(pod, all)
 }
 
 // DefaultOptions returns the sizes of a small server: 256k states, 64k of them half-open, of which one source may have a quarter.

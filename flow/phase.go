@@ -72,9 +72,11 @@ func (s *State) Phase() Phase {
 func (s *State) Embryonic() bool { return s.Phase().HalfOpen() }
 
 // Lifetime returns how long the state lives after the last packet that counted.
-func (s *State) Lifetime(t *Timeouts) time.Duration {
-	p := s.Phase()
-	switch s.Proto {
+func (s *State) Lifetime(t *Timeouts) time.Duration { return t.Of(s.Proto, s.Phase()) }
+
+// Of returns the lifetime of states of a protocol in a phase.
+func (t *Timeouts) Of(proto uint8, p Phase) time.Duration {
+	switch proto {
 	case packet.ProtoTCP:
 		switch p {
 		case Established:

@@ -25,10 +25,7 @@ func TestCompileMeaning(t *testing.T) {
 	g := random{rand.New(rand.NewPCG(seed, 2))}
 	baked, residual := 0, 0
 	for range 100 {
-		s := new(Ruleset)
-		for range 1 + g.IntN(150) {
-			s.Add(g.rule())
-		}
+		s := g.compilable(t, 1+g.IntN(150))
 		fast := mustCompile(t, s)
 		full, err := CompileFull(s, CompileOptions{})
 		if err != nil {
@@ -58,13 +55,26 @@ func TestCompileMeaning(t *testing.T) {
 	}
 }
 
+// compilable draws rules until there are some through which no packet walks for too long (MaxWalk).
+func (g *random) compilable(t *testing.T, n int) *Ruleset {
+	t.Helper()
+	for range 1000 {
+		s := new(Ruleset)
+		for range n {
+			s.Add(g.rule())
+		}
+		if _, err := CompileFull(s, CompileOptions{}); err == nil || !strings.Contains(err.Error(), "steps through these rules") {
+			return s
+		}
+	}
+	t.Fatalf("no %d random rules are short enough", n)
+	return nil
+}
+
 // TestCompileSame checks that but for conditions and vectors the two kinds of Program are equal.
 func TestCompileSame(t *testing.T) {
 	g := random{rand.New(rand.NewPCG(3, 3))}
-	s := new(Ruleset)
-	for range 300 {
-		s.Add(g.rule())
-	}
+	s := g.compilable(t, 300)
 	fast := mustCompile(t, s)
 	full, err := CompileFull(s, CompileOptions{})
 	if err != nil {

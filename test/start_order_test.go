@@ -96,6 +96,17 @@ func TestRulesComeFirst(t *testing.T) {
 		}
 	}
 	r.stop()
+	for _, dir := range []string{state, filepath.Join(state, "pods")} { // what the status asks for
+		aside, err := filepath.Glob(filepath.Join(dir, "*.damaged-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range aside {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	r.start("--rules", rules)
 	if out, talk, err := r.try("status"); err != nil {
 		t.Errorf("when all is over: %v\n%s%s", err, out, talk)

@@ -76,7 +76,7 @@ type Status struct {
 
 // StateTable tells how full the state table of the kernel's engine is, what found no room in it, and how its housekeeping does.
 type StateTable struct {
-	States      int               `json:"states"` // with expired ones that the sweep has not met yet
+	States      int               `json:"states"` // places in use, with expired ones that the sweep has not met yet: a translated flow takes three
 	StatesMax   int               `json:"states_max"`
 	Established int               `json:"established"` // states that have proved themselves: never evicted
 	HalfOpen    int               `json:"half_open"`   // the others
@@ -87,6 +87,18 @@ type StateTable struct {
 	SweepLag    float64           `json:"sweep_lag_seconds"`    // no expired state is older
 	EventsLost  uint64            `json:"events_lost"`          // events that found the ring in the kernel full
 	Cookies     Cookies           `json:"syn_cookies"`
+
+	Translations Translations `json:"translations"`
+}
+
+// Translations tell how many flows are translated, behind the host's address or through published ports.
+type Translations struct {
+	Now     int    `json:"now"`
+	Max     int    `json:"max"`
+	PerPod  int    `json:"per_pod"`
+	Made    uint64 `json:"made"`
+	Evicted uint64 `json:"evicted"` // gave way to others
+	Refused uint64 `json:"refused"` // packets for which no port was free and nobody could give way
 }
 
 // Cookies tell of SYN cookies, by which the kernel answers for services of the host while too many states are half-open.
@@ -193,6 +205,9 @@ type State struct {
 	LeftSeconds float64   `json:"left_seconds"`
 	Packets     [2]uint64 `json:"packets"`
 	Bytes       [2]uint64 `json:"bytes"`
+	// WireFrom and WireTo are what a translated flow looks like on the wire, as From and To are what rules see.
+	WireFrom string `json:"wire_from,omitempty"`
+	WireTo   string `json:"wire_to,omitempty"`
 	// Engine is "tunnel" for what the engine of the tunnel to other nodes has, and "" for the kernel's. A conversation of a pod with
 	// one of another node has a state in each.
 	Engine string `json:"engine,omitempty"`

@@ -136,9 +136,11 @@ checked_once int adopt(__u32 unused)
 		low_side(s, way)->flags |= META_LIBERAL;
 		high_side(s, way)->flags |= META_LIBERAL;
 	}
-	if (translation)
+	if (translation) {
 		low_side(s, way)->track = partner - 1;
-	else if (flags & META_TRACKED)
+		if (!(flags & META_WIRE))
+			count_nat(high_side(s, way)->track, 1);
+	} else if (flags & META_TRACKED)
 		adopt_track(p, low_side(s, way), high_side(s, way), made);
 	count_states(c, cf, 1);
 	if (embryo)

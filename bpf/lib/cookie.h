@@ -144,10 +144,24 @@ struct answer_header {
 	__u8 options[20];
 };
 
-// cookie_stamp is the time stamp of an answer: a millisecond clock of this conversation, its low bits what the SYN offered.
+// cookie_clock is a millisecond clock of this conversation. Its hash has keys of its own: the stranger
+// who reads it shall not learn where states lie.
+checked_once __u32 cookie_clock(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return unused;
+	struct pkt *p = &c->p;
+	__u64 own = hash5(cf->seed + SEED_COOKIE, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
+
+	return (__u32)((__u64)p->now / 1000000) + (__u32)own;
+}
+
+// cookie_stamp is the time stamp of an answer: that clock, its low bits what the SYN offered.
 inline_always __u32 cookie_stamp(struct pkt *p)
 {
-	__u32 now = (__u32)((__u64)p->now / 1000000) + (__u32)p->hash, bits = p->scale == NO_SCALE ? TS_NO_SCALE : p->scale & 15;
+	__u32 now = cookie_clock(0), bits = p->scale == NO_SCALE ? TS_NO_SCALE : p->scale & 15;
 
 	if (p->offered & SEEN_SACK)
 		bits |= TS_SACK;

@@ -120,7 +120,7 @@ inline_always int to_card(struct __sk_buff *skb, struct pkt *p, struct config *c
 inline_always int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf)
 {
 	p->dir = DIR_OUT; // or later fragments would take it for a translation on the way in
-	int r = translate_out(skb, 0);
+	int r = outward(skb, p, 0);
 	p->dir = DIR_IN;
 	if (r == NAT_FAILED)
 		return drop(skb, p, c, cf, REASON_NAT_PORTS);
@@ -214,6 +214,7 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 	p->translated = 0;
 	p->make = 0;
 	p->settled = 0;
+	p->nat_inner = 0;
 	p->party[DIR_IN].known = 0;
 	if (p->kind != PARSED_IP || p->reason) {
 		party_at(&p->party[DIR_OUT], skb->ifindex);
@@ -281,13 +282,13 @@ checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 	if (p->kind != PARSED_IP || p->reason)
 		return GO_UP;
 	if (to->known) {
-		if (p->make) {
-			int why = nat_make(skb, 0);
+		if (!direct(skb, p) || !fits(skb, p, to->mtu)) {
+			// The hook on the way out judges it again: leave() takes back what is fresh then.
+			int why = inward(skb, p, f, META_FRESH);
 			if (why)
 				return drop(skb, p, c, cf, why);
-		}
-		if (!direct(skb, p) || !fits(skb, p, to->mtu))
 			return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
+		}
 		p->xmit = to->ifindex;
 	} else if (!p->party[DIR_OUT].known) {
 		return GO_UP;
@@ -303,8 +304,8 @@ checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 	return GO_OUT;
 }
 
-// depart follows the second judgement: the packet goes.
-checked_once int depart(struct __sk_buff *skb, __u32 l2)
+// depart follows the second judgement and its checkpoint: the packet goes.
+checked_once int depart(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -312,13 +313,12 @@ checked_once int depart(struct __sk_buff *skb, __u32 l2)
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-
-	int r = checkpoint(skb, l2, DIR_IN);
-	if (r != GO_ON)
-		return r;
 	__u32 pod = p->party[DIR_IN].known;
+	int why = pod && f->published | f->masquerade ? inward(skb, p, f, 0) : 0;
+	if (unlikely(why))
+		return drop(skb, p, c, cf, why);
 	// What came from outside and goes to a pod is as it has to be.
-	if (p->party[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) && translate_out(skb, pod ? 0 : p->xmit) == NAT_FAILED)
+	if (p->party[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) && outward(skb, p, pod ? 0 : p->xmit) == NAT_FAILED)
 		return drop(skb, p, c, cf, REASON_NAT_PORTS);
 	return pod ? to_pod(skb, p, cf, f) : to_card(skb, p, cf);
 }
@@ -338,5 +338,7 @@ inline_always int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 		judge(skb);
 	else if (r != GO_OUT)
 		return r;
-	return depart(skb, l2);
+	// Not in depart, whose stack would come on top of that of an answer.
+	r = checkpoint(skb, l2, DIR_IN);
+	return r == GO_ON ? depart(skb) : r;
 }

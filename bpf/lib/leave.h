@@ -4,6 +4,16 @@
 
 #include "forward.h"
 
+// unsettled: the flow of a packet that goes to a pod by the stack has not begun or is at its end,
+// which its translation has to know. In between the answers keep that alive.
+inline_always int unsettled(struct pkt *p)
+{
+	__u32 place = p->memo_place;
+	struct set *s = p->memo_flow ? set_at(place / WAYS) : NULL;
+
+	return !s || phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
+}
+
 // leave follows the judgement of a packet that leaves by the stack.
 checked_once int leave(struct __sk_buff *skb, __u32 l2)
 {
@@ -15,13 +25,22 @@ checked_once int leave(struct __sk_buff *skb, __u32 l2)
 	struct pkt *p = &c->p;
 
 	int r = checkpoint(skb, l2, DIR_IN);
+	if (p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
+		return r == GO_ON ? GO_UP : r;
+	if (p->party[DIR_IN].known) {
+		if (r != GO_ON) {
+			nat_forget(1);
+			return r;
+		}
+		if (unsettled(p) && nat_own(0))
+			nat_touch(skb, p);
+		return GO_UP;
+	}
 	if (r != GO_ON)
 		return r;
-	if (p->party[DIR_IN].known || p->kind != PARSED_IP || p->reason || !(f->published | f->masquerade))
-		return GO_UP;
 	if (!pod_at(p->src_hi, p->src_lo) && !is_icmp(p))
 		return GO_UP;
-	if (translate_out(skb, skb->ifindex) == NAT_FAILED)
+	if (outward(skb, p, skb->ifindex) == NAT_FAILED)
 		return drop(skb, p, c, cf, REASON_NAT_PORTS);
 	return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
 }
@@ -34,6 +53,7 @@ checked_once int forget(__u32 ifindex)
 		return 0;
 	c->p.memo_flow = 0;
 	c->p.translated = 0;
+	c->p.nat_inner = 0;
 	party_at(&c->p.party[DIR_IN], ifindex);
 	return 0;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "evict.h"
+#include "nat_evict.h"
 #include "repeat.h"
 
 // reclaimable returns the tag of the state at a place if it has expired or its TCP connection is closed, 0 if not. It does not remove it itself: its
@@ -20,6 +21,8 @@ checked_once __u64 reclaimable(__u32 place)
 	if ((tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
+	if (low->rule == NAT_RULE)
+		return nat_weigh(place, 0) <= NAT_CLOSED ? tag : 0;
 	int phase = phase_of(low, high, tag_proto(tag));
 	if (phase != PHASE_CLOSED && phase != PHASE_RESET && !expired(cf, low, high, tag_proto(tag), c->p.now))
 		return 0;
@@ -47,10 +50,10 @@ checked_once int reclaim_dead(__u32 sets)
 	return 0;
 }
 
-// reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones.
+// reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones, then translations.
 inline_always int reclaim(struct config *cf, struct pkt *p)
 {
-	return reclaim_dead(cf->sets) || evict(cf->sets);
+	return reclaim_dead(cf->sets) || evict(cf->sets) || nat_give_way(cf->sets);
 }
 
 // pick counts the vacant entries of a set in p->vacant and puts one of them into p->way.
@@ -366,7 +369,7 @@ inline_always int room(struct cpu *c, struct config *cf)
 			evict(cf->sets);
 		}
 	}
-	if (g->states + c->pending >= cf->max_states && !reclaim(cf, p))
+	if (g->states + c->pending >= cf->max_states && !reclaim(cf, p) && !nat_evict(0))
 		return REASON_STATES_FULL;
 	return 0;
 }
@@ -443,5 +446,6 @@ checked_once int make_state(__u32 slot)
 	new_phase(p, s, place, p->key.proto); // a first packet may end what it begins
 	settle(place);
 	remember(p, r->flow, LOOK_HIT, r->id);
+	p->memo_new = 1;
 	return 0;
 }

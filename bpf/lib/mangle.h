@@ -3,7 +3,7 @@
 // (CHECKSUM_PARTIAL) hold the sum of the pseudo-header, which BPF_F_PSEUDO_HDR keeps right.
 #pragma once
 
-#include "nat.h"
+#include "masquerade.h"
 
 // checksum_at returns where the checksum of the upper layer lies behind its start, 0 if it has none that depends on the tuple. SCTP's does not cover
 // addresses, and its ports are never changed.

@@ -2,13 +2,13 @@
 // Translations, docs/design/0004-containers.md section 4. Each has two entries in the table of states: one keyed by the tuple on the wire, one by the
 // tuple that rules see. Each names the other by its place (side.track of the low end), so that either tuple leads to the other.
 //
-// The one who made a translation is the one who called: a pod that hides behind the host's address (META_SOURCE), or the client of a published port.
+// The one who made a translation is the one who called: a pod that hides behind the host's address
+// (META_SOURCE), or the client of a published port.
 #pragma once
 
 #include "judge.h"
 #include "pod.h"
 
-enum { NAT_TRIES = 32, NODE_QUERY = 139 };
 #define NAT_TOUCH 1000000000LL // how exact the time of the last packet is: lines that both directions read are rarely written
 
 // ports_of are what a translation calls ports: those of struct key.
@@ -58,32 +58,9 @@ checked_once int nat_find(__u32 unused)
 	return find(p, cf);
 }
 
-// nat_touch notes that a side of a translation has sent, in both entries.
-inline_always void nat_touch(struct pkt *p, struct set *s, struct side *d, struct set *o, struct side *od)
-{
-	__u32 ending = p->proto != PROTO_TCP ? 0 : (p->tcp_flags & TH_FIN ? SIDE_FIN : 0) | (p->tcp_flags & TH_RST ? SIDE_RST : 0);
-
-	if (p->now - once(d->last) > NAT_TOUCH || p->now - once(od->last) > NAT_TOUCH) {
-		d->last = p->now;
-		od->last = p->now;
-	}
-	if (unlikely(p->is_error))
-		return;
-	if (unlikely(!(once(d->flags) & SIDE_SEEN))) {
-		set_flags(d, SIDE_SEEN);
-		set_flags(od, SIDE_SEEN);
-		if (!(once(d->flags) & META_MADE)) {
-			hatch(p->place);
-			hatch(p->partner);
-		}
-	}
-	if (unlikely(ending)) {
-		set_flags(d, ending);
-		set_flags(od, ending);
-	}
-}
-
-// nat_follow looks p->key up among the translations keyed by one kind of tuple (META_WIRE or 0), and sets p->goal to the other tuple.
+// nat_follow looks p->key up among the translations keyed by one kind of tuple (META_WIRE or 0),
+// and sets p->goal to the other tuple. It moves nothing: whether the packet passes is not known
+// yet.
 checked_once int nat_follow(__u32 wire)
 {
 	struct cpu *c = this_cpu();
@@ -91,6 +68,7 @@ checked_once int nat_follow(__u32 wire)
 	if (!c || !cf)
 		return 0;
 	struct pkt *p = &c->p;
+	p->nat_inner = 0;
 	if (p->keyed != KEY_SET || !nat_find(0))
 		return 0;
 	__u32 place = p->place;
@@ -100,23 +78,28 @@ checked_once int nat_follow(__u32 wire)
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	struct side *d = p->from ? high : low;
 	__u32 flags = low->flags;
-	// The caller's packets are translated from the wire for a published port, and to the wire for a source.
+	// The caller's packets are translated from the wire for a published port, and to the wire
+	// for a source.
 	__u32 caller = (wire != 0) ^ ((flags & META_SOURCE) != 0), is_caller = (d->flags & META_MADE) != 0;
 	if ((flags & META_WIRE) != wire || caller != is_caller)
 		return 0;
-	__u32 partner = low->track;
-	struct set *o = set_at(partner / WAYS);
+	__u32 partner = low->track, from = p->from ^ (flags & META_CROSS ? 1 : 0), way = partner & (WAYS - 1);
 	struct tag_line *ot = tags_at(partner / WAYS);
-	if (!o || !ot)
+	if (!ot)
 		return 0;
-	__u64 tag = once(ot->tag[partner & (WAYS - 1)]);
+	__u64 tag = once(ot->tag[way]);
+	struct set *o = set_at(partner / WAYS + depends_on(tag));
+	if (!o)
+		return 0;
 	struct side *olow = low_side(o, partner), *ohigh = high_side(o, partner);
-	if ((tag & TAG_MASK) != TAG_LIVE || olow->rule != NAT_RULE || olow->track != place || olow->created != low->created ||
-	    expired(cf, low, high, p->key.proto, p->now)) {
+	int answers = (tag & TAG_MASK) == TAG_LIVE && olow->rule == NAT_RULE && olow->track == place && olow->created == low->created;
+	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U))) // it is being made, or adopted
+		return 0;
+	if (unlikely(!answers || expired(cf, wire ? olow : low, wire ? ohigh : high, p->key.proto, p->now))) {
 		remove_state(place, p->tag, GONE_EXPIRED);
 		return 0;
 	}
-	__u32 from = p->from ^ (flags & META_CROSS ? 1 : 0), ports = tag >> 32, way = partner & (WAYS - 1);
+	__u32 ports = tag >> 32;
 	struct tuple *t = &p->goal;
 	t->src_hi = from ? o->addr[way].high_hi : o->addr[way].low_hi;
 	t->src_lo = from ? o->addr[way].high_lo : o->addr[way].low_lo;
@@ -124,214 +107,100 @@ checked_once int nat_follow(__u32 wire)
 	t->dst_lo = from ? o->addr[way].low_lo : o->addr[way].high_lo;
 	t->ports = from ? ports << 16 | ports >> 16 : ports;
 	p->partner = partner;
-	nat_touch(p, s, d, o, from ? ohigh : olow);
+	p->nat_inner = 1 + (wire ? partner : place);
+	p->nat_from = wire ? from : p->from;
 	return 1;
 }
 
-// nat_claim takes an entry for p->key, which is not in the table, and fills it but for its tag. It sets p->place.
-inline_always int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
+// nat_step moves a flow that no rule keeps a state of, by the same machine: the inner entry is its
+// state. What the numbers do not vouch for ends nothing.
+inline_always void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *low, struct side *high)
 {
-	if (nat_find(0))
-		return REASON_NAT_PORTS;
-	if (!claim_spare(p, long_claim(p->tag)) && !claim(0) && !claim(1) && (!reclaim(cf, p) || !claim(1)))
-		return REASON_STATES_FULL;
-	__u32 way = p->place & (WAYS - 1);
-	struct set *s = set_at(p->place / WAYS);
+	struct side *d = p->nat_from ? high : low, *o = p->nat_from ? low : high;
+
+	if (p->proto != PROTO_TCP) {
+		int proves = o->flags & SIDE_SEEN && d->flags & META_MADE;
+		set_flags(d, proves ? SIDE_SEEN | SIDE_PROVED : SIDE_SEEN);
+		return;
+	}
+	if (p->tcp_flags & TH_SYN)
+		read_extras(skb);
+	if (step_tcp(d, o, p) != RES_RECYCLE)
+		return;
+	__u32 kept = ~(__u32)0xffff & ~(__u32)META_LOOSE; // all but what the old connection has told
+	__sync_fetch_and_and(&d->flags, kept);
+	__sync_fetch_and_and(&o->flags, kept);
+	begin(d, p);
+}
+
+// nat_phase notes the phase of the flow in its translation: that of its state, or where rules keep
+// none what nat_step makes of it.
+checked_once int nat_phase(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	struct pkt *p = &c->p;
+	__u32 inner = p->nat_inner - 1, place = p->memo_place;
+	struct set *s = set_at(inner / WAYS), *of = p->memo_flow ? set_at(place / WAYS) : NULL;
 	if (!s)
-		return REASON_STATES_FULL;
-	s->addr[way].low_hi = p->key.low_hi;
-	s->addr[way].low_lo = p->key.low_lo;
-	s->addr[way].high_hi = p->key.high_hi;
-	s->addr[way].high_lo = p->key.high_lo;
-	struct side *low = low_side(s, way), *high = high_side(s, way);
-	__builtin_memset(low, 0, sizeof(*low));
-	__builtin_memset(high, 0, sizeof(*high));
-	low->flags = meta | META_EMBRYO;
-	high->flags = 0;
-	(p->from ? high : low)->flags |= META_MADE | SIDE_SEEN;
-	low->rule = high->rule = NAT_RULE;
-	low->created = high->created = low->last = high->last = p->now;
+		return 0;
+	struct side *low = low_side(s, inner), *high = high_side(s, inner);
+	int phase;
+	if (of) {
+		phase = phase_of(low_side(of, place), high_side(of, place), p->proto);
+	} else {
+		nat_step(skb, p, low, high);
+		phase = phase_of(low, high, p->proto);
+	}
+	once(high->track) = (once(high->track) & ~(__u32)NAT_PHASE) | phase;
+	once(low->last) = p->now;
+	if (unlikely(once(low->flags) & META_FRESH))
+		__sync_fetch_and_and(&low->flags, ~META_FRESH);
 	return 0;
 }
 
-// host_uses reports that a socket of the host's own would hear the answers to the goal.
-inline_always int host_uses(struct __sk_buff *skb, struct pkt *p)
+// new_state: the packet made the state that it belongs to.
+inline_always int new_state(struct pkt *p)
 {
-	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)p->buf;
-	struct tuple *g = &p->goal;
-	int four = p->version == 4;
-	void *sock;
-
-	if (p->proto != PROTO_TCP && p->proto != PROTO_UDP)
-		return 0;
-	if (four) {
-		t->four.saddr = be32((__u32)g->dst_lo);
-		t->four.daddr = be32((__u32)g->src_lo);
-		t->four.sport = be16(g->ports & 0xffff);
-		t->four.dport = be16(g->ports >> 16);
-	} else {
-		put64(&t->six.saddr[0], g->dst_hi);
-		put64(&t->six.saddr[2], g->dst_lo);
-		put64(&t->six.daddr[0], g->src_hi);
-		put64(&t->six.daddr[2], g->src_lo);
-		t->six.sport = be16(g->ports & 0xffff);
-		t->six.dport = be16(g->ports >> 16);
-	}
-	__u32 size = four ? sizeof(t->four) : sizeof(t->six);
-	if (p->proto == PROTO_TCP)
-		sock = bpf_skc_lookup_tcp(skb, t, size, -1, 0);
-	else
-		sock = bpf_sk_lookup_udp(skb, t, size, -1, 0);
-	if (!sock)
-		return 0;
-	bpf_sk_release(sock);
-	return 1;
+	return p->memo_flow && p->memo_new;
 }
 
-// nat_make makes the translation between p->was, the tuple on the wire, and p->goal, the tuple that rules see, both as the caller sends them; for
-// META_SOURCE they change places, and no socket of the host's own may use the port. It returns 0 or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation already.
-checked_once int nat_make(struct __sk_buff *skb, __u32 source)
+// nat_touch lets the translation that the packet follows go on as the flow does. The packet has
+// passed. What the flow's state took no notice of is no news to the translation either.
+inline_always void nat_touch(struct __sk_buff *skb, struct pkt *p)
 {
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	if (!c || !cf)
-		return REASON_STATES_FULL;
-	struct pkt *p = &c->p;
-	struct tuple *w = source ? &p->goal : &p->was, *i = source ? &p->was : &p->goal;
-	if (source && host_uses(skb, p))
-		return REASON_NAT_PORTS;
-	int why = room(c, cf);
-	if (why)
-		return why;
-	canonical(p, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo, w->ports, p->proto);
-	why = nat_claim(cf, p, META_WIRE | (source & META_SOURCE));
-	if (why)
-		return why;
-	__u32 wire = p->place, wire_from = p->from;
-	__u64 wire_tag = p->tag;
-	canonical(p, i->src_hi, i->src_lo, i->dst_hi, i->dst_lo, i->ports, p->proto);
-	why = nat_claim(cf, p, source & META_SOURCE);
-	if (why) {
-		unclaim(p, wire);
-		return why;
-	}
-	__u32 inner = p->place, cross = wire_from != p->from ? META_CROSS : 0;
-	struct set *ws = set_at(wire / WAYS), *is = set_at(inner / WAYS);
-	struct tag_line *wt = tags_at(wire / WAYS), *it = tags_at(inner / WAYS);
-	if (!ws || !is || !wt || !it)
-		return REASON_STATES_FULL;
-	low_side(ws, wire)->track = inner;
-	low_side(is, inner)->track = wire;
-	low_side(ws, wire)->flags |= cross;
-	low_side(is, inner)->flags |= cross;
-	count_states(c, cf, 2);
-	count_embryos(2);
-	c->created += 2;
-	__sync_lock_test_and_set(&wt->tag[wire & (WAYS - 1)], wire_tag | TAG_EMBRYO);
-	__sync_lock_test_and_set(&it->tag[inner & (WAYS - 1)], p->tag | TAG_EMBRYO);
-	__u64 inner_tag = p->tag;
-	if (settle(inner)) {
-		canonical(p, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo, w->ports, p->proto);
-		key_hash(p, cf, NAT_FLOW);
-		if (settle(wire))
-			return 0;
-		remove_state(inner, inner_tag, GONE_DOUBLE);
-		return REASON_NAT_PORTS;
-	}
-	remove_state(wire, wire_tag, GONE_DOUBLE);
-	return REASON_NAT_PORTS;
+	__u32 inner = p->nat_inner - 1;
+	struct set *s = p->nat_inner ? set_at(inner / WAYS) : NULL;
+
+	if (!s || p->is_error || (p->memo_flow && p->memo_look != LOOK_HIT))
+		return;
+	struct side *low = low_side(s, inner), *high = high_side(s, inner);
+	__u32 phase = once(high->track) & NAT_PHASE, tcp = p->proto == PROTO_TCP;
+	if (unlikely(phase != PHASE_ESTABLISHED || new_state(p) || (tcp && (!p->memo_flow || p->tcp_flags & (TH_SYN | TH_FIN | TH_RST)))))
+		nat_phase(skb);
+	else if (p->now - once(low->last) > NAT_TOUCH)
+		once(low->last) = p->now;
 }
 
-// try_port tries to make the translation with one source port.
-inline_always int try_port(struct __sk_buff *skb, struct pkt *p, __u32 port)
-{
-	if (is_icmp(p))
-		p->goal.ports = icmp_ports(p->version, p->icmp_type, port << 16);
-	else
-		p->goal.ports = port << 16 | (p->goal.ports & 0xffff);
-	return nat_make(skb, META_SOURCE);
-}
-
-// masquerade hides the source of the packet behind p->goal.src, with a port that nobody uses: its own if it lies in the range, else a keyed hash and
-// what follows. Ids of ICMP queries may have any value, but that
-// of a node information query is the question; what has no ports, and SCTP, whose checksum covers them, keeps what it has. p->was and p->goal are
-// set but for the goal's port. It returns 0 or a reason.
-checked_once int masquerade(struct __sk_buff *skb)
-{
-	struct cpu *c = this_cpu();
-	struct config *cf = settings();
-	struct forwarding *f = ways();
-	if (!c || !cf || !f)
-		return REASON_NAT_PORTS;
-	struct pkt *p = &c->p;
-	struct tuple *t = &p->was;
-	int icmp = is_icmp(p), named = icmp && p->icmp_type != NODE_QUERY, movable = p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
-	__u32 own = t->ports >> 16;
-
-	p->at = icmp ? 0 : f->port_lo;
-	p->end = icmp ? 65536 : f->port_hi - f->port_lo + 1;
-	p->left = hash5(cf->seed, t->src_hi, t->src_lo, t->dst_hi, t->dst_lo, t->ports);
-	if (!movable || own - p->at < p->end) {
-		int why = try_port(skb, p, own);
-		if (why != REASON_NAT_PORTS || (!movable && !(named && own)))
-			return why;
-	}
-	for (__u32 i = 0; i < NAT_TRIES; i++) {
-		__u32 span = once(p->end), step = once(p->left) + 0x9e3779b1;
-		if (!span)
-			break;
-		once(p->left) = step;
-		int why = try_port(skb, p, once(p->at) + step % span);
-		if (why != REASON_NAT_PORTS)
-			return why;
-	}
-	return REASON_NAT_PORTS;
-}
-
-inline_always void published_key(struct published_key *k, struct pkt *p, int any)
-{
-	__builtin_memset(k, 0, sizeof(*k));
-	k->addr.hi = any ? 0 : p->dst_hi;
-	k->addr.lo = !any ? p->dst_lo : p->version == 4 ? (__u64)MAPPED << 32 : 0;
-	k->port = p->ports & 0xffff;
-	k->proto = p->proto;
-}
-
-// own_address: the packet goes to an address of the host.
-checked_once int own_address(__u32 unused)
-{
-	struct cpu *c = this_cpu();
-	if (!c)
-		return unused;
-	return is_address(0, c->p.dst_hi, c->p.dst_lo);
-}
-
-inline_always int is_loopback(__u8 version, __u64 hi, __u64 lo)
-{
-	return version == 4 ? (__u8)(lo >> 24) == 127 : !hi && lo == 1;
-}
-
-// find_published sets p->goal to what a packet to a published port becomes, and returns 0 if it is none.
-checked_once int find_published(__u32 unused)
+// nat_own finds the translation whose inner tuple is the packet's, whichever way it goes.
+checked_once int nat_own(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return unused;
 	struct pkt *p = &c->p;
-	struct published_key k;
-	if (p->frag & FRAG_LATER || (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
+	p->nat_inner = 0;
+	if (p->frag & FRAG_LATER)
 		return 0;
-	published_key(&k, p, 0);
-	struct published *to = bpf_map_lookup_elem(&published, &k);
-	if (!to) {
-		published_key(&k, p, 1);
-		to = bpf_map_lookup_elem(&published, &k);
-		if (!to || (!is_address(0, p->dst_hi, p->dst_lo) && !is_loopback(p->version, p->dst_hi, p->dst_lo)))
-			return 0;
-	}
-	tuple_of(p, &p->goal);
-	p->goal.dst_hi = to->addr.hi;
-	p->goal.dst_lo = to->addr.lo;
-	p->goal.ports = (p->goal.ports & 0xffff0000) | (to->port & 0xffff);
+	canonical(p, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, ports_of(p), p->proto);
+	if (!nat_find(0))
+		return 0;
+	__u32 place = p->place;
+	struct set *s = set_at(place / WAYS);
+	if (!s || low_side(s, place)->flags & META_WIRE)
+		return 0;
+	p->nat_inner = place + 1;
+	p->nat_from = p->from;
 	return 1;
 }

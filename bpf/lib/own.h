@@ -8,11 +8,11 @@
 inline_always int make_own(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 port = p->goal.ports >> 16, rest = p->goal.ports & 0xffff;
-	int why = nat_make(skb, 0);
+	int why = nat_make(skb, META_FRESH);
 
 	for (__u32 i = 1; i < NAT_TRIES && why == REASON_NAT_PORTS && p->proto != PROTO_SCTP; i++) {
 		p->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
-		why = nat_make(skb, 0);
+		why = nat_make(skb, META_FRESH);
 	}
 	return why;
 }
@@ -38,7 +38,7 @@ inline_always int translate_own(struct __sk_buff *skb, struct pkt *p, struct cpu
 			return TC_ACT_SHOT;
 		int why = make_own(skb, p);
 		if (why)
-			return drop(skb, p, c, cf, why);
+			return drop(skb, p, c, cf, REASON_NAT_PORTS);
 	}
 	become(p, &p->goal);
 	if (p->frag & FRAG_FIRST)
@@ -57,6 +57,7 @@ checked_once int call_own(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 
 	p->translated = 0;
+	p->memo_flow = 0;
 	if (p->kind != PARSED_IP || p->reason || !f->published)
 		return GO_UP;
 	int r = translate_own(skb, p, c, cf, f);

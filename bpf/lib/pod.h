@@ -22,15 +22,23 @@ struct card {
 	struct address four, six;
 };
 
+// Ports to choose from: the first, and how many.
+enum { MAX_PORT_SPANS = 8 };
+
+struct port_span {
+	__u32 first, count;
+};
+
 // Whatever the way through the host depends on. The parts that nobody uses cost a packet one test.
 struct forwarding {
 	__u32 pods;	  // how many there are
 	__u32 published;  // how many ports
 	__u32 masquerade; // sources are translated
 	__u32 plain;	  // bpf_redirect in place of bpf_redirect_peer
-	__u32 port_lo, port_hi; // ports to choose from, inclusive
-	__u32 serial;		// raised whenever pods or cards have changed
-	__u32 route_mtus;	// how many routes have an MTU of their own
+	__u32 serial;	  // raised whenever pods or cards have changed
+	__u32 ports;	  // how many there are to choose from, in all spans
+	__u32 route_mtus; // how many routes have an MTU of their own
+	struct port_span span[MAX_PORT_SPANS];
 	struct address four, six; // addresses of the host as seen by a pod whose port was called at a loopback address
 };
 
@@ -46,6 +54,12 @@ struct bucket {
 	__u64 per_byte; // ns << 16
 	__u64 burst;	// ns
 	__u64 pad;
+};
+
+// How many translations the pod at a place has.
+struct nat_count {
+	__u32 nats;
+	__u32 pad;
 };
 
 struct published_key {
@@ -116,6 +130,13 @@ struct {
 	__type(key, __u32);
 	__type(value, struct pod_counter);
 } pod_counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_PODS);
+	__type(key, __u32);
+	__type(value, struct nat_count);
+} nat_counts SEC(".maps"); // by struct endpoint.place
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -43,7 +43,7 @@ struct {
 inline_always __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u64 a = is_mapped(hi, lo) ? lo : hi;
-	__u64 h = (__u64)((__u32)a + (__u32)cf->seed[10]) * ((__u32)(a >> 32) + (__u32)cf->seed[11]);
+	__u64 h = (__u64)((__u32)a + (__u32)cf->seed[SEED_SOURCE]) * ((__u32)(a >> 32) + (__u32)cf->seed[SEED_SOURCE + 1]);
 
 	h ^= h >> 32;
 	h *= 0x9e3779b97f4a7c15ULL;

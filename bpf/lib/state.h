@@ -225,6 +225,7 @@ inline_always void remember(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
 	p->memo_flow = flow + 1;
 	p->memo_look = look;
 	p->memo_rule = rule;
+	p->memo_new = 0;
 }
 
 // was_missed: the short way has found no state of a flow name. What follows from the key is then in place.

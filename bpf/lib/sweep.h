@@ -80,6 +80,16 @@ inline_always int young(struct config *cf, struct side *low, __u8 proto, __s64 n
 	return proto != PROTO_TCP && proto != PROTO_SCTP && now <= once(low->last) + (first < later ? first : later);
 }
 
+// alone: the wire entry of a translation has lost the inner one. Each is asked once in sixteen passes or so: halves go together, so this never happens but for a race.
+inline_always int alone(struct set *s, __u32 place, __s64 now)
+{
+	struct side *low = low_side(s, place);
+
+	if (!(low->flags & META_WIRE) || ((__u64)now >> NOTE_SHIFT & 15) != (place & 15) || now - low->created < NAT_YOUNG)
+		return 0;
+	return !inner_of(s, place);
+}
+
 // sweep_at looks at one state: it probes it, or removes it if it has expired or its rule is gone.
 checked_once int sweep_at(__u32 place, __u32 purge)
 {
@@ -98,11 +108,11 @@ checked_once int sweep_at(__u32 place, __u32 purge)
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (!purge && expired(cf, low, high, tag_proto(tag), p->now))
 		return remove_state(place, tag, GONE_EXPIRED);
-	if (low->rule != NAT_RULE) {
-		if (!owner_of(p, image, low->rule))
-			return remove_state(place, tag, GONE_RULE);
-		p->swept = low->rule;
-	}
+	if (low->rule == NAT_RULE)
+		return !purge && alone(s, place, p->now) && remove_state(place, tag, GONE_EXPIRED);
+	if (!owner_of(p, image, low->rule))
+		return remove_state(place, tag, GONE_RULE);
+	p->swept = low->rule;
 	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) && wants_probe(cf, low, high, p->now))
 		event_probe(cf, c, s, way, tag);
 	return 0;

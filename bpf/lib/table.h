@@ -7,6 +7,7 @@
 // Two CPUs may insert one key at once; each looks again after publishing, and the entry at the lower place stays. Who takes the short way looks before (quick_new).
 #pragma once
 
+#include "pod.h"
 #include "sctp.h"
 #include "source.h"
 
@@ -277,15 +278,12 @@ inline_always void count_embryos(__s64 n)
 		__sync_fetch_and_add(&g->embryos, n);
 }
 
-// maker returns the hash of the source that a half-open state counts for, or 0. Translations count for none: who made the states that they belong to
-// is counted there.
+// maker returns the hash of the source that a half-open state counts for. Translations are not counted as half-open: the states that they belong to are.
 inline_always __u64 maker(struct config *cf, struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
 
 	way &= WAYS - 1;
-	if (low->rule == NAT_RULE)
-		return 0;
 	int made = (low->flags & META_MADE) != 0;
 	return source_hash(cf, off_link(made ? s->addr[way].low_hi : s->addr[way].high_hi), made ? s->addr[way].low_lo : s->addr[way].high_lo);
 }
@@ -383,6 +381,53 @@ inline_always void leave_track(struct set *s, __u32 way)
 		add_track(track_at(place - 1), era, -(1 + (flags & META_KEEPS ? TRACK_ONE_PROVED : 0)));
 }
 
+// count_nat adds n to the number of translations: of all, and of the pod that `track` names.
+inline_always void count_nat(__u32 track, __s32 n)
+{
+	__u32 zero = 0, pod = track >> NAT_POD_SHIFT;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+
+	if (g) {
+		__sync_fetch_and_add(&g->nats, n);
+		if (n > 0)
+			__sync_fetch_and_add(&g->nats_made, n);
+	}
+	if (!pod)
+		return;
+	pod--;
+	struct nat_count *of = bpf_map_lookup_elem(&nat_counts, &pod);
+	if (of)
+		__sync_fetch_and_add(&of->nats, n);
+}
+
+// buried gives the place of a translation's entry back.
+inline_always void buried(struct cpu *c, struct config *cf, struct set *s, struct tag_line *t, __u32 way, __u32 why)
+{
+	way &= WAYS - 1;
+	if (!(low_side(s, way)->flags & META_WIRE))
+		count_nat(high_side(s, way)->track, -1);
+	__sync_lock_test_and_set(&t->tag[way], free_tag(c->p.now));
+	count_states(c, cf, -1);
+	c->removed[why & 7]++;
+}
+
+// remove_partner ends the other half of a translation together with the one at a place.
+inline_always void remove_partner(struct cpu *c, struct config *cf, struct side *low, __u32 place, __u32 why)
+{
+	__u32 partner = low->track, way = partner & (WAYS - 1);
+	struct tag_line *t = tags_at(partner / WAYS);
+	__u64 tag = t ? once(t->tag[way]) : 0;
+	struct set *o = set_at(partner / WAYS + depends_on(tag));
+
+	if (!o || !t)
+		return;
+	struct side *other = low_side(o, way);
+	if ((tag & TAG_MASK) != TAG_LIVE || other->rule != NAT_RULE || other->track != place || other->created != low->created)
+		return;
+	if (__sync_val_compare_and_swap(&t->tag[way], tag, TAG_CLAIMED) == tag)
+		buried(c, cf, o, t, way, why);
+}
+
 // remove_state ends the state at a place if its tag is still the one given, and returns whether it did.
 checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 {
@@ -404,8 +449,12 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 		if ((have & TAG_MASK) != TAG_LIVE || !same_tag(have, tag) || __sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have)
 			return 0;
 	}
-	if (low->rule != NAT_RULE)
-		event_end(cf, c, s, way, tag);
+	if (low->rule == NAT_RULE) { // both halves at once
+		remove_partner(c, cf, low, place, why);
+		buried(c, cf, s, t, way, why);
+		return 1;
+	}
+	event_end(cf, c, s, way, tag);
 	if (have & TAG_EMBRYO)
 		one_less(maker(cf, s, way), have);
 	leave_track(s, way);

@@ -208,21 +208,22 @@ inline_always __s64 lifetime(struct config *c, int phase, __u8 proto)
 	return c->life_short;
 }
 
-// nat_lifetime is that of a translation: RFC 5382 5 (REQ-5), RFC 4787 4.3, RFC 5508 3.2.
-inline_always __s64 nat_lifetime(struct side *low, struct side *high, __u8 proto)
-{
-	__u32 both = low->flags & high->flags, any = low->flags | high->flags;
+// A translation outlives the state of its flow by so much: the time of its last packet is exact to a
+// second, and late segments of a closed connection are translated as those before them.
+#define NAT_GRACE 2000000000LL
+#define NAT_FOLLOWS (1LL << 62)
 
-	if (proto == PROTO_TCP || proto == PROTO_SCTP)
-		return both & SIDE_SEEN && !(both & SIDE_FIN) && !(any & SIDE_RST) ? 7440000000000LL : 240000000000LL;
-	if (proto == PROTO_ICMP || proto == PROTO_ICMPV6)
-		return 60000000000LL;
-	return both & SIDE_SEEN ? 300000000000LL : 120000000000LL;
+// nat_lifetime is that of a translation: its flow's. The wire entry goes when the inner one does.
+inline_always __s64 nat_lifetime(struct config *c, struct side *low, struct side *high, __u8 proto)
+{
+	if (low->flags & META_WIRE)
+		return NAT_FOLLOWS;
+	return lifetime(c, once(high->track) & NAT_PHASE, proto) + NAT_GRACE;
 }
 
 inline_always int expired(struct config *c, struct side *low, struct side *high, __u8 proto, __s64 now)
 {
-	__s64 life = low->rule == NAT_RULE ? nat_lifetime(low, high, proto) : lifetime(c, phase_of(low, high, proto), proto);
+	__s64 life = low->rule == NAT_RULE ? nat_lifetime(c, low, high, proto) : lifetime(c, phase_of(low, high, proto), proto);
 
 	return now > once(low->last) + life && now > once(high->last) + life;
 }

@@ -45,7 +45,7 @@ checked_once int nat_fragment(__u32 note)
 	return 1;
 }
 
-enum { NAT_NONE, NAT_DONE, NAT_FAILED };
+enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE };
 
 // own_source gives a call the host's own source: one of the host at a loopback address, or of a pod at its own published port, which it could not answer to.
 inline_always int own_source(struct pkt *p, struct forwarding *f)
@@ -124,8 +124,8 @@ inline_always int hides(struct pkt *p, struct forwarding *f)
 	return !v || !(*v & MASK_EXCEPT);
 }
 
-// hide gives a packet that leaves through a card a new source.
-inline_always int hide(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
+// hide says that a packet that leaves through a card needs a new source, and which.
+inline_always int hide(struct pkt *p, __u32 ifindex)
 {
 	struct card *card = bpf_map_lookup_elem(&cards, &ifindex);
 	struct address *a = !card ? NULL : p->version == 4 ? &card->four : &card->six;
@@ -138,13 +138,11 @@ inline_always int hide(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
 	p->goal = p->was;
 	p->goal.src_hi = a->hi;
 	p->goal.src_lo = a->lo;
-	if (masquerade(skb))
-		return NAT_FAILED;
-	become(p, &p->goal);
-	return NAT_DONE;
+	return NAT_HIDE;
 }
 
-// translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes to a pod or to the host itself.
+// translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes to a pod or to the host itself. NAT_HIDE: a translation has to be made for
+// that; outward does it.
 checked_once int translate_out(struct __sk_buff *skb, __u32 ifindex)
 {
 	struct cpu *c = this_cpu();
@@ -166,12 +164,64 @@ checked_once int translate_out(struct __sk_buff *skb, __u32 ifindex)
 			return mangle_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, &p->goal);
 	} else {
-		int r = ifindex && begins(0) && hides(p, f) ? hide(skb, p, ifindex) : NAT_NONE;
-		if (r == NAT_FAILED || !(p->frag & FRAG_FIRST))
+		int r = ifindex && begins(0) && hides(p, f) ? hide(p, ifindex) : NAT_NONE;
+		if (r == NAT_FAILED || r == NAT_HIDE || !(p->frag & FRAG_FIRST))
 			return r;
 	}
 	// Also where nothing was translated: then the other fragments stay as they are, too.
 	if (p->frag & FRAG_FIRST)
 		nat_fragment(1);
 	return NAT_DONE;
+}
+
+// outward translates a packet that has passed and leaves, as translate_out says, and lets its
+// translation go on.
+inline_always int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
+{
+	int r = translate_out(skb, ifindex);
+
+	if (r != NAT_HIDE) {
+		if (r == NAT_DONE)
+			nat_touch(skb, p);
+		return r;
+	}
+	if (masquerade(skb))
+		return NAT_FAILED;
+	become(p, &p->goal);
+	if (p->frag & FRAG_FIRST)
+		nat_fragment(1);
+	return NAT_DONE;
+}
+
+// may_publish: a translation may be made for this packet to a published port. A flow that came to the
+// pod in another way stays with that: else whoever guesses its ports could turn its answers.
+inline_always int may_publish(struct pkt *p)
+{
+	__u32 place = p->memo_place;
+	struct set *s = set_at(place / WAYS);
+
+	if (!p->memo_flow)
+		return p->proto != PROTO_TCP || !(p->tcp_flags & (TH_RST | TH_FIN));
+	return s && p->memo_look == LOOK_HIT && (new_state(p) || low_side(s, place)->flags & META_PUBLISHED);
+}
+
+// inward does what remains to be done for a packet to a pod that has passed: its translation goes
+// on, or is made (`how` as for nat_make). It returns 0 or a reason.
+inline_always int inward(struct __sk_buff *skb, struct pkt *p, struct forwarding *f, __u32 how)
+{
+	__u32 place = p->memo_place;
+
+	if (p->make) {
+		if (!may_publish(p) || nat_make(skb, how))
+			return REASON_NAT_PORTS;
+		struct set *s = p->memo_flow ? set_at(place / WAYS) : NULL;
+		if (s)
+			set_flags(low_side(s, place), META_PUBLISHED);
+		return 0;
+	}
+	if (p->translated)
+		nat_touch(skb, p);
+	else if (f->published && new_state(p))
+		nat_forget(0); // who called a published port by this tuple before calls the pod itself now
+	return 0;
 }

@@ -54,6 +54,10 @@ inline_always __u32 current_flow(__u32 current)
 	return current >> CURRENT_QUICK & 0xffff;
 }
 
+// Whose keys lie where in config.seed. What strangers are shown a hash of has keys of its own, so
+// that it tells nothing about where states lie in the table.
+enum { SEED_TABLE = 0, SEED_SOURCE = 10, SEED_NAT = 12, SEED_COOKIE = 22, NUM_SEEDS = 32 };
+
 // The settings, written by the agent. times in ns.
 struct config {
 	__u32 layout;
@@ -71,7 +75,7 @@ struct config {
 	__u32 local_mark; // skb->mark of packets that Weir itself made
 	__u32 random;	  // some rule has prob
 	__u64 epoch;	  // raised after anything has changed that rules ask about: recall.h
-	__u64 seed[12];
+	__u64 seed[NUM_SEEDS];
 	__u64 own[4]; // a bit for each address of the host: origin.h
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
@@ -80,6 +84,8 @@ struct config {
 	// source.h: the number of cells and of slots of the ring less one, both powers of two; from how many half-open states on what a source makes is remembered,
 	// ~0 for never; how many of these.
 	__u32 source_mask, ring_mask, source_from, source_turns;
+	__u32 max_nats;	   // translations
+	__u32 max_pod_nats; // of one pod, 0 for any number
 	__u32 pad;
 };
 
@@ -101,8 +107,8 @@ struct side {
 	__u32 start, end, ack, edge, win;
 	__u32 flags; // enum side_flag | scale << 8 | enum meta
 	__u32 rule;  // struct code.id of the rule that made the state, in both sides
-	__u32 track; // low side: 1 + place in the table of tracks, or 0; high side: room for the place of a translation
-	__s64 created; // low side; high side: era of the track
+	__u32 track; // low side: 1 + place in the table of tracks, or 0; of translations see NAT_PHASE
+	__s64 created; // low side, of translations both; high side: era of the track
 };
 
 enum meta {
@@ -118,11 +124,18 @@ enum meta {
 	META_WIRE = 1 << 23,   // keyed by the tuple on the wire
 	META_CROSS = 1 << 24,  // the low end is the high end of the other entry
 	META_SOURCE = 1 << 25, // the address of who made it is translated, not that of whom it called
+	META_FRESH = 1 << 29,  // no packet that it translated has passed yet
+	// Of states: the flow goes through a published port.
+	META_PUBLISHED = 1 << 30,
 };
 
 // Translations lie among the states, under a flow id and a rule of their own.
 enum { NAT_FLOW = 255 };
 #define NAT_RULE 0xffffffffU
+// A translation's inner entry has in track of its high side the phase of the flow that it was in when
+// the last packet passed, and above it 1 + the place of the pod that it counts for, 0 for none. Its
+// last packet is that of its low side. The low sides of both entries have the place of the other.
+enum { NAT_PHASE = 7, NAT_POD_SHIFT = 3 };
 
 // One set of the state table: a line of tags, and elsewhere the addresses and the sides. The lines of tags lie together, so that they stay in the
 // cache when the entries do not: a look-up costs one cold entry, a miss none. A tag holds the ports, the protocol, the flow name and
@@ -190,6 +203,12 @@ struct gauge {
 	__u64 sent_before, kept_before; // when the tick looked last
 	__s64 looked;
 	__u64 pad4[3];
+	// Translations.
+	__s64 nats;
+	__u64 nats_made;
+	__u64 nats_evicted; // gave way to another
+	__u32 nat_hand;	    // set where the next one that gives way is looked for
+	__u32 pad5[9];
 };
 
 // Cookies begin when half-open states take 1/COOKIES_FROM of their room, and end when they take, and what was answered and came to nothing would take, less than
@@ -389,11 +408,19 @@ struct pkt {
 	__u8 settled;	 // a state alone decided that it passes, which it will do again on its way out
 	__u8 make;	 // a translation has to be made once the packet has passed
 	__u8 straight;	 // macs are those of the way to a card
+	__u8 memo_new;	 // this packet made the state of memo_flow
 	__u32 way_index; // of what is remembered of the packet's addresses, way.h
 	__u32 memo_flow; // 1 + flow id of the state that the first judgement found or made
 	__u32 memo_rule;
 	__u32 memo_place;
 	__u32 partner;	 // the other entry of a translation
+	__u32 nat_inner; // 1 + place of the inner entry of the translation that the packet follows
+	__u32 nat_from;	 // 0: the low end of that entry sent the packet
+	// The translation that would give way: of those looked at, how many of them could, and the best.
+	__u32 nat_found, nat_place;
+	__u32 nat_port; // that it would set free
+	__u32 nat_pad;
+	__u64 nat_rank, nat_tag;
 	struct tuple was, goal;
 	struct tuple before; // the translation that fragments follow: a packet between a pod and a published port may go through two
 	struct party party[2]; // by direction as a pod sees it: whom the packet goes to, who sent it
@@ -423,6 +450,10 @@ struct cpu {
 	__u64 unanswered; // answers that could not be made or were too many
 	__s64 answer_time;
 	__s64 pending; // states counted here and not yet in the gauge
+	__u64 dry;	   // hash of an end towards which no port was free and none could be made so
+	__s64 dry_until;
+	__u64 dry_room;	   // 1 + struct nat_count's place + 1 of a pod, or 1 for all: nobody gave way
+	__s64 dry_room_until;
 };
 
 // A test or the agent runs a program by BPF_PROG_TEST_RUN with this input and reads the output.

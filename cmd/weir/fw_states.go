@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
@@ -45,6 +46,9 @@ func printStates(c *call, states []api.State) {
 		}
 		if s.Engine != "" {
 			s.Flow += " (" + s.Engine + ")"
+		}
+		if s.WireFrom != "" {
+			s.Flow = strings.TrimSpace(s.Flow + " as " + s.WireFrom + " > " + s.WireTo)
 		}
 		t.Row(s.Proto, s.From, s.To, s.Phase, short(s.AgeSeconds), short(s.LeftSeconds),
 			fmt.Sprintf("%d/%d", s.Packets[0], s.Packets[1]), fmt.Sprintf("%d/%d", s.Bytes[0], s.Bytes[1]), s.Rule, s.Flow)

@@ -25,6 +25,10 @@ func printTable(c *call, t *api.StateTable, prefix string) {
 		refused = []string{"none"}
 	}
 	say("packets refused a state: %s; %d states made room for others", strings.Join(refused, ", "), t.Evicted)
+	if n := &t.Translations; n.Made > 0 || n.Refused > 0 {
+		say("translations: %d of %d (%d of one pod), each two more places of the table; %d gave way, %d packets refused for want of a port",
+			n.Now, n.Max, n.PerPod, n.Evicted, n.Refused)
+	}
 	say("sweep: no expired state is older than %.1f s; events lost in the kernel: %d", t.SweepLag, t.EventsLost)
 	k := &t.Cookies
 	switch {

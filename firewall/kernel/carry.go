@@ -172,6 +172,7 @@ func (e *Engine) carryTranslation(p *oldPins, wire *entry) error {
 			return nil
 		}
 	}
+	p.renewTranslation(wire, inner)
 	first := inner.call(natFlow, 0)
 	if err := e.call.ask(&first); err != nil || first.Result != adoptMade {
 		return err

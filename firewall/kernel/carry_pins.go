@@ -11,6 +11,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -36,6 +37,7 @@ const (
 	firstProved    = 4
 	firstProvedAll = 13
 	firstLinks     = 13
+	firstPhase     = 13 // from here on the inner entry of a translation notes the phase of its flow
 )
 
 // oldPins are the pinned maps of another engine.
@@ -273,6 +275,37 @@ func (p *oldPins) close() error {
 
 // translation reports that an entry is one of the two of a translation.
 func (x *entry) translation() bool { return x.sides[0].Rule == natRule }
+
+// renewTranslation turns the entries of a translation into those of today. Before firstPhase both counted as
+// half-open, and each side had the flags of what it had sent. Which pod it counts for is not carried over.
+func (p *oldPins) renewTranslation(wire, inner *entry) {
+	phase := flow.Phase(inner.sides[1].Track & natPhase)
+	if p.layout < firstPhase {
+		a, b := flow.SideFlags(inner.sides[0].Flags), flow.SideFlags(inner.sides[1].Flags)
+		switch {
+		case (a|b)&flow.Rst != 0:
+			phase = flow.Reset
+		case a&b&flow.Fin != 0:
+			phase = flow.Closing
+		case a&b&flow.Seen != 0:
+			phase = flow.Established
+		default:
+			phase = flow.Opening
+		}
+	}
+	last := max(inner.sides[0].Last, inner.sides[1].Last)
+	for _, x := range []*entry{wire, inner} {
+		x.tag &^= tagEmbryo
+		for i := range x.sides {
+			x.sides[i].Flags &= metaMade | metaWire | metaCross | metaSource
+			x.sides[i].Last, x.sides[i].Created = last, inner.sides[0].Created
+		}
+	}
+	for i := range inner.sides {
+		inner.sides[i].Flags |= metaLoose
+	}
+	inner.sides[1].Track = uint32(phase)
+}
 
 // maker returns the side that made the state.
 func (x *entry) maker() *weirSide {

@@ -157,7 +157,7 @@ func TestConstants(t *testing.T) {
 		"CODE_DEFER": codeDefer, "CODE_LOG": codeLog, "CODE_LIBERAL": codeLiberal, "CODE_FRAG": codeFrag, "CODE_PROB": codeProb,
 		"ROUTE_BLACKHOLE": routeBlackhole, "ROUTE_DEFAULT": routeDefault,
 		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_EMBRYO": metaEmbryo, "META_TRACKED": metaTracked, "META_ADOPTED": metaAdopted,
-		"META_WIRE": metaWire, "META_SOURCE": metaSource, "MASK_SOURCE": maskSource, "MASK_EXCEPT": maskExcept,
+		"META_WIRE": metaWire, "META_CROSS": metaCross, "META_FRESH": metaFresh, "NAT_PHASE": natPhase, "MAX_PORT_SPANS": firewall.MaxPortRanges, "META_SOURCE": metaSource, "MASK_SOURCE": maskSource, "MASK_EXCEPT": maskExcept,
 		"MAX_PODS": maxPods, "MAX_POD_ADDRESSES": maxPodAddresses, "CURRENT_SLOT": currentSlot, "CURRENT_QUICK": currentQuick, "CURRENT_READS": currentReads,
 		"READ_SRC": readSrc, "READ_SPORT": readSport, "READ_BITS": readBits, "BLOCK": block,
 		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_EMBRYO": tagEmbryo, "TAG_ANSWERED": tagAnswered, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,

@@ -37,6 +37,7 @@ type Engine struct {
 	takenOver bool
 	resized   bool   // the pins in dir have tables of other sizes: they are set aside as those of an older engine
 	reused    bool   // the programs are those that were pinned
+	switched  bool   // guarded by mu; rules of this engine are in force
 	guarded   bool   // the engine that was taken over was attached somewhere
 	plain     bool   // Config.PlainRedirect
 	noCookies string // why there are no SYN cookies, "" if there are
@@ -116,6 +117,8 @@ func checkOptions(o *firewall.Options) error {
 		return fmt.Errorf("%d half-open states: from 1 to %d are possible", o.MaxEmbryonic, 1<<24)
 	case o.MaxPerSource < 0:
 		return fmt.Errorf("%d half-open states of one source: 0 means any number", o.MaxPerSource)
+	case o.MaxTranslations < 0 || o.MaxPodTranslations < 0 || o.MaxTranslations > o.MaxStates/3:
+		return fmt.Errorf("%d translations, %d of a pod: a translated flow takes three places of the %d", o.MaxTranslations, o.MaxPodTranslations, o.MaxStates)
 	case o.MaxTracks < 1 || o.MaxTracks > 1<<22:
 		return fmt.Errorf("%d tracks: from 1 to %d are possible", o.MaxTracks, 1<<22)
 	}
@@ -255,6 +258,8 @@ func (e *Engine) configure() error {
 	c.MaxStates, c.MaxEmbryonic = uint32(o.MaxStates), uint32(o.MaxEmbryonic)
 	c.limitSources(o.MaxPerSource)
 	c.SourceMask, c.RingMask = e.objects.Sources.MaxEntries()*sourceLine-1, e.objects.SourceRing.MaxEntries()-1
+	nats, podNats := o.Translations()
+	c.MaxNats, c.MaxPodNats = uint32(nats), uint32(podNats)
 	c.Batch = uint32(max(1, o.MaxStates/20/cpus))
 	c.Liberal, c.NoEssential = bit(o.Liberal), bit(o.NoEssential)
 	t := o.Timeouts
@@ -275,12 +280,8 @@ func fewDescriptors(err error) bool {
 // fragLife is how long a first fragment is remembered, ns.
 const fragLife = 30e9
 
-// putConfigLocked writes the settings. Those of an earlier engine stay until the first Load: see
-// publishLocked. What the sweep has found out about the clock meanwhile stays.
+// putConfigLocked writes the settings. What the sweep has found out about the clock meanwhile stays.
 func (e *Engine) putConfigLocked() error {
-	if e.pending() {
-		return nil
-	}
 	var there weirConfig
 	if err := e.objects.Config.Lookup(uint32(0), &there); err != nil {
 		return fmt.Errorf("read the settings in the kernel: %w", err)
@@ -289,7 +290,12 @@ func (e *Engine) putConfigLocked() error {
 	return e.writeConfigLocked()
 }
 
+// writeConfigLocked writes the settings. Those of an earlier engine stay until the first Load: see
+// publishLocked.
 func (e *Engine) writeConfigLocked() error {
+	if e.pending() {
+		return nil
+	}
 	if err := e.objects.Config.Put(uint32(0), &e.config); err != nil {
 		return fmt.Errorf("write the settings to the kernel: %w", err)
 	}
@@ -316,7 +322,7 @@ func bit(b bool) uint32 {
 }
 
 // pending says that an earlier engine's rules are in force, untouched.
-func (e *Engine) pending() bool { return e.takenOver && e.staged != nil }
+func (e *Engine) pending() bool { return e.takenOver && !e.switched }
 
 // TakenOver reports whether Open found the maps of an earlier engine and goes on with them.
 func (e *Engine) TakenOver() bool { return e.takenOver }

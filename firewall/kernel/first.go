@@ -29,22 +29,7 @@ func (e *Engine) beforeFirstLocked(first *firstTables) error {
 	if err := e.resumeLocalLocked(); err != nil {
 		return err
 	}
-	return e.tellHostLocked()
-}
-
-// tellHostLocked writes what is known of the host apart from the names of its interfaces.
-func (e *Engine) tellHostLocked() error {
-	if err := e.putAddressesLocked(); err != nil {
-		return err
-	}
-	if err := e.putNetworksLocked(); err != nil {
-		return err
-	}
-	e.chooseOwnLocked()
-	if err := e.putForwardingLocked(); err != nil {
-		return err
-	}
-	return e.putCardsLocked()
+	return e.tellHostLocked(e.ifs, nil, true)
 }
 
 // afterFirstLocked removes, when the first Program is in force, what nobody needs any more.

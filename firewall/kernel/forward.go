@@ -123,22 +123,20 @@ func (w weirAddress) addr() netip.Addr { return addrOf(w.Hi, w.Lo) }
 // Flags of translations, enum meta of bpf/lib/types.h, and the rule that marks them.
 const (
 	metaWire   = 1 << 23
+	metaCross  = 1 << 24
 	metaSource = 1 << 25
+	metaFresh  = 1 << 29
+	natPhase   = 7 // of the inner entry's high side: NAT_PHASE of bpf/lib/tcp.h
 	natRule    = 0xffffffff
 	natFlow    = 255
 )
 
-// endWhere ends the entries of the state table for which gone returns true: states and, whole, translations.
+// endWhere ends the entries of the state table for which gone returns true. With one half of a translation goes the other.
 func (e *Engine) endWhere(gone func(x *entry) bool) error {
-	byPlace := map[uint32]*entry{}
 	var end []*entry
 	for x, err := range e.entries() {
 		if err != nil {
 			return err
-		}
-		nat := x.sides[0].Rule == natRule
-		if nat {
-			byPlace[x.place] = x
 		}
 		if gone(x) {
 			end = append(end, x)
@@ -147,9 +145,6 @@ func (e *Engine) endWhere(gone func(x *entry) bool) error {
 	var errs []error
 	for _, x := range end {
 		errs = append(errs, e.remove(x))
-		if other := byPlace[x.sides[0].Track]; x.sides[0].Rule == natRule && other != nil && other.sides[0].Track == x.place {
-			errs = append(errs, e.remove(other))
-		}
 	}
 	return errors.Join(errs...)
 }
@@ -157,15 +152,4 @@ func (e *Engine) endWhere(gone func(x *entry) bool) error {
 // remove ends the state behind a copy, if it is still there.
 func (e *Engine) remove(x *entry) error {
 	return e.call.ask(&weirCall{Op: opRemove, Place: x.place, TagWord: x.tag, Count: goneCut})
-}
-
-// forwardMaps are the maps of bpf/lib/pod.h.
-func (e *Engine) forwardMaps() map[string]*ebpf.Map {
-	o := &e.objects
-	return map[string]*ebpf.Map{
-		"forwarding": o.Forwarding, "pods": o.Pods, "endpoints": o.Endpoints, "cards": o.Cards, "pod_counters": o.PodCounters,
-		"buckets": o.Buckets, "published": o.Published, "masked_sources": o.MaskedSources, "nat_frags": o.NatFrags,
-		"ways_kept": o.WaysKept, "origins": o.Origins,
-		"route_mtus": o.RouteMtus,
-	}
 }

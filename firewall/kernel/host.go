@@ -62,14 +62,20 @@ func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addres
 			return err
 		}
 	}
-	origins, err := e.putOriginsLocked(changed, gone)
-	if err != nil {
-		return err
-	}
 	if !e.told {
 		if err := prune(e.objects.Ifaces, func(index uint32) bool { _, ok := interfaceOf(e.ifs, index); return ok }); err != nil {
 			return err
 		}
+	}
+	return e.tellHostLocked(changed, gone, addresses)
+}
+
+// tellHostLocked writes what is known of interfaces apart from their names, which are a matter of the
+// rules. addresses says that those may have changed.
+func (e *Engine) tellHostLocked(changed, gone []firewall.Interface, addresses bool) error {
+	origins, err := e.putOriginsLocked(changed, gone)
+	if err != nil {
+		return err
 	}
 	if addresses {
 		if err := e.putAddressesLocked(); err != nil {
@@ -79,7 +85,7 @@ func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addres
 			return err
 		}
 		e.chooseOwnLocked()
-		e.config.Own = ownBits(e.ifs) // written by changedLocked
+		e.config.Own = ownBits(e.ifs) // written by changedLocked, or with the first rules
 	}
 	if addresses || len(gone) > 0 || origins {
 		if err := e.putForwardingLocked(); err != nil {

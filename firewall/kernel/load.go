@@ -38,7 +38,7 @@ func (e *Engine) Load(p *rule.Program) error {
 	if err != nil {
 		return err
 	}
-	if err := e.switchLocked(p, first); err != nil && e.staged != nil {
+	if err := e.switchLocked(p, first); err != nil && !e.switched {
 		return errors.Join(err, e.undoTablesLocked(first))
 	} else if err != nil {
 		return err
@@ -171,7 +171,7 @@ func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *rule.Pr
 	if err := e.objects.Config.Put(uint32(0), &config); err != nil {
 		return fmt.Errorf("switch to the rules: %w", err)
 	}
-	e.config = config
+	e.config, e.switched = config, true
 	// From here on the new rules are in force. Wait for packets that began under the old ones.
 	if err := e.objects.Images.Put(uint32(graceSlot), m); err != nil {
 		return fmt.Errorf("wait for the last packets of the old rules: %w", err)

@@ -15,8 +15,8 @@ const (
 
 // SetMasquerade replaces what is translated behind the host's address, see firewall.Forwarder. Translations that exist go on.
 func (e *Engine) SetMasquerade(m firewall.Masquerade) error {
-	if len(m.Sources) > 0 && (m.PortLo == 0 || m.PortHi < m.PortLo) {
-		return fmt.Errorf("masquerade: ports from %d to %d are none", m.PortLo, m.PortHi)
+	if err := checkPorts(m); err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -35,8 +35,26 @@ func (e *Engine) SetMasquerade(m firewall.Masquerade) error {
 		return err
 	}
 	e.forwarding.Masquerade = bit(len(m.Sources) > 0)
-	e.forwarding.PortLo, e.forwarding.PortHi = uint32(m.PortLo), uint32(m.PortHi)
+	e.forwarding.Ports = 0
+	clear(e.forwarding.Span[:])
+	for i, r := range m.Ports {
+		s := &e.forwarding.Span[i]
+		s.First, s.Count = uint32(r.First), uint32(r.Last-r.First)+1
+		e.forwarding.Ports += s.Count
+	}
 	return e.putForwardingLocked()
+}
+
+func checkPorts(m firewall.Masquerade) error {
+	if len(m.Sources) > 0 && len(m.Ports) == 0 || len(m.Ports) > firewall.MaxPortRanges {
+		return fmt.Errorf("masquerade: %d ranges of ports; from 1 to %d are possible", len(m.Ports), firewall.MaxPortRanges)
+	}
+	for _, r := range m.Ports {
+		if r.First == 0 || r.Last < r.First {
+			return fmt.Errorf("masquerade: ports from %d to %d are none", r.First, r.Last)
+		}
+	}
+	return nil
 }
 
 // held reports that a prefix lies in one of others.

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 
 	"github.com/cilium/ebpf"
 )
@@ -89,19 +90,23 @@ func (e *Engine) pinLocked() error {
 	return nil
 }
 
-// maps returns the maps by their names in C.
+// maps returns the maps by their names in C: all that there are.
 func (e *Engine) maps() map[string]*ebpf.Map {
-	o := &e.objects
-	maps := map[string]*ebpf.Map{
-		"config": o.Config, "cpus": o.Cpus, "call_cpus": o.CallCpus, "images": o.Images, "tables": o.Tables, "ifaces": o.Ifaces, "addresses": o.Addresses,
-		"routes": o.Routes, "networks": o.Networks, "counters": o.Counters, "logged": o.Logged, "states": o.States, "tags": o.Tags, "tracks": o.Tracks,
-		"gauges": o.Gauges, "frags": o.Frags, "events": o.Events, "calls": o.Calls, "bases": o.Bases, "labels": o.Labels,
-		"shapes": o.Shapes, "hands": o.Hands, "sources": o.Sources, "source_ring": o.SourceRing, "source_turns": o.SourceTurns, "memos": o.Memos, "owners": o.Owners, "answered": o.Answered, "notes": o.Notes,
-	}
-	for name, m := range e.forwardMaps() {
-		maps[name] = m
+	maps := map[string]*ebpf.Map{}
+	for name, m := range byName[ebpf.Map](&e.objects.weirMaps) {
+		maps[name] = *m
 	}
 	return maps
+}
+
+// byName returns the objects of a generated struct by their names in C, which are its tags.
+func byName[T any](objects any) map[string]**T {
+	all := map[string]**T{}
+	v := reflect.ValueOf(objects).Elem()
+	for i := range v.NumField() {
+		all[v.Type().Field(i).Tag.Get("ebpf")] = v.Field(i).Addr().Interface().(**T)
+	}
+	return all
 }
 
 // Remove detaches everything that is pinned below dir and takes the pins away. What is not there is no error.

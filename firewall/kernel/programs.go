@@ -18,19 +18,19 @@ import (
 // the object file that they were loaded from: an engine of the same build that takes the maps over
 // takes the programs over, too. Another build loads its own.
 
+// edits stands for what is changed in the programs of the object file before they are loaded, see
+// separateCalls. It changes when that does.
+const edits = "call_cpus"
+
 // build names the object file that the programs come from.
 func build() string {
-	sum := sha256.Sum256(_WeirBytes)
+	sum := sha256.Sum256(append([]byte(edits), _WeirBytes...))
 	return hex.EncodeToString(sum[:8])
 }
 
-// byName returns the programs by their names in C.
-func (e *Engine) byName() map[string]**ebpf.Program {
-	o := &e.objects
-	return map[string]**ebpf.Program{
-		"weir_call": &o.WeirCall, "weir_in": &o.WeirIn, "weir_in_l3": &o.WeirInL3,
-		"weir_local": &o.WeirLocal, "weir_out": &o.WeirOut, "weir_out_l3": &o.WeirOutL3,
-	}
+// programs returns the programs by their names in C.
+func (e *Engine) programs() map[string]**ebpf.Program {
+	return byName[ebpf.Program](&e.objects.weirPrograms)
 }
 
 func (e *Engine) programPath(name string) string {
@@ -58,7 +58,7 @@ func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error
 func (e *Engine) reusePrograms() (err error) {
 	defer func() {
 		if !e.reused {
-			for _, p := range e.byName() {
+			for _, p := range e.programs() {
 				if *p != nil {
 					err = errors.Join(err, (*p).Close())
 				}
@@ -66,7 +66,7 @@ func (e *Engine) reusePrograms() (err error) {
 			}
 		}
 	}()
-	for name, p := range e.byName() {
+	for name, p := range e.programs() {
 		*p, err = ebpf.LoadPinnedProgram(e.programPath(name), nil)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -120,7 +120,7 @@ func (e *Engine) pinPrograms() error {
 			}
 		}
 	}
-	for name, p := range e.byName() {
+	for name, p := range e.programs() {
 		clone, err := (*p).Clone() // a pin belongs to an object, which may be pinned for filters as well
 		if err != nil {
 			return err

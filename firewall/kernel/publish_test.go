@@ -31,7 +31,7 @@ func (v *village) publish(port, podPort uint16) {
 
 func (v *village) masquerade(lo, hi uint16) {
 	v.t.Helper()
-	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges, PortLo: lo, PortHi: hi}))
+	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges, Ports: []firewall.PortRange{{First: lo, Last: hi}}}))
 }
 
 func TestPublishedPorts(t *testing.T) {

@@ -117,11 +117,17 @@ func (x *entry) state() (s flow.State, made int) {
 	return s, made
 }
 
-// States yields the live states: those that have not expired and whose rule is in force.
+// States yields the live states: those that have not expired and whose rule is in force. A translated flow comes once, with
+// both its tuples.
 func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	return func(yield func(firewall.State, error) bool) {
 		now := e.now()
 		slots, flows := e.slots()
+		translated, err := e.translations(now)
+		if err != nil {
+			yield(firewall.State{}, err)
+			return
+		}
 		for x, err := range e.entries() {
 			if err != nil {
 				yield(firewall.State{}, err)
@@ -135,7 +141,19 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 			if s.Deadline < now {
 				continue
 			}
+			if t := translated[x.tuple()]; t != nil {
+				s.WireFrom, s.WireTo = t.WireFrom, t.WireTo
+				if s.From != t.From { // what the pod answers has made the state
+					s.WireFrom, s.WireTo = s.WireTo, s.WireFrom
+				}
+				t.Rule = s.Rule
+			}
 			if !yield(s, nil) {
+				return
+			}
+		}
+		for _, t := range translated {
+			if t.Rule == 0 && !yield(*t, nil) {
 				return
 			}
 		}

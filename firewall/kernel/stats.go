@@ -7,9 +7,10 @@ import (
 
 // Stats tell how full the tables are and how the sweep does.
 type Stats struct {
-	States, MaxStates     int // live or not yet swept
+	States, MaxStates     int // places in use, live or not yet swept: one for a state, two more for a translated one
 	Embryos, MaxEmbryonic int // of these, half-open
 	MaxPerSource          int // of the half-open, of one source
+	Translations          Translations
 	Slots                 int // places in the table
 	Created               uint64
 	Removed               map[string]uint64 // by why
@@ -17,6 +18,13 @@ type Stats struct {
 	Unanswered            uint64            // answers (resets, ICMP errors) that could not be made or were too many
 	Sweep                 Sweep
 	Cookies               Cookies
+}
+
+// Translations tell how many flows are translated, and what became of others.
+type Translations struct {
+	Now, Max, MaxPerPod int
+	Made                uint64
+	Evicted             uint64 // gave way to another: no port was free, or no room
 }
 
 // Sweep tells how the clock hand over the state table does.
@@ -54,6 +62,9 @@ func (e *Engine) Stats() (Stats, error) {
 		MaxPerSource: int(c.MaxSource), Slots: int(c.Sets) * ways, Removed: map[string]uint64{},
 		Sweep: Sweep{
 			Ticks: h.Ticks, Pass: time.Duration(h.PassTook), Longest: time.Duration(h.Longest), Work: time.Duration(h.Worked), Removed: h.Gone,
+		},
+		Translations: Translations{
+			Now: int(g.Nats), Max: int(c.MaxNats), MaxPerPod: int(c.MaxPodNats), Made: g.NatsMade, Evicted: g.NatsEvicted,
 		},
 		Cookies: Cookies{Lack: e.noCookies, On: g.Cookies == cookiesOn, Turns: int(g.CookieTurns), Sent: g.CookiesSent, Kept: g.CookiesKept},
 	}

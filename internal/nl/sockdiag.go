@@ -35,6 +35,50 @@ const (
 	TCPClosing
 )
 
+// Listener is a socket that waits for others: a listening one of TCP, or one of UDP that speaks to nobody in particular.
+type Listener struct {
+	Proto uint8 // packet.ProtoTCP, packet.ProtoUDP
+	Local netip.AddrPort
+	Inode uint32
+}
+
+// Listeners lists the sockets of both families that wait for others, in ns, or in the namespace of the calling thread when
+// ns is nil.
+func Listeners(ns *NS) ([]Listener, error) {
+	at := netns.None()
+	if ns != nil {
+		at = netns.NsHandle(ns.Fd())
+	}
+	h, err := netlink.NewHandleAt(at, unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("open sock_diag: %w", err)
+	}
+	defer h.Close()
+	if err := h.SetSocketTimeout(requestTimeout); err != nil {
+		return nil, fmt.Errorf("open sock_diag: %w", err)
+	}
+	var all []Listener
+	for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+			ask := h.SocketDiagTCP
+			if proto == unix.IPPROTO_UDP {
+				ask = h.SocketDiagUDP
+			}
+			sockets, err := read("list sockets", func() ([]*netlink.Socket, error) { return ask(family) })
+			if err != nil {
+				return nil, err
+			}
+			for _, s := range sockets {
+				if state := TCPState(s.State); state != TCPListen && (proto == unix.IPPROTO_TCP || state != TCPClose) {
+					continue
+				}
+				all = append(all, Listener{proto, netip.AddrPortFrom(addrOf(s.ID.Source), s.ID.SourcePort), s.INode})
+			}
+		}
+	}
+	return all, nil
+}
+
 // TCPSockets lists the TCP sockets of both families in ns, or in the namespace of the calling thread when ns is nil. They come
 // from sock_diag(7).
 func TCPSockets(ns *NS) ([]TCPSocket, error) {

@@ -1,0 +1,195 @@
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/pod"
+)
+
+// keepsPorts is the runtime that holds sockets at the ports it had published, which take nothing
+// themselves: podman's monitor.
+const keepsPorts = "conmon"
+
+// checkPublished refuses a port that the node itself uses: what comes to a published port goes to
+// the pod, so the host's own service would hear nothing any more.
+func (p *pods) checkPublished(spec *pod.Spec) error {
+	wanted := p.newlyPublished(spec)
+	if len(wanted) == 0 {
+		return nil
+	}
+	tunnel := p.node.config.Settings.Overlay
+	if p.node.peers != nil && (tunnel.On || p.node.peers.tunnel.Load() != nil) {
+		for _, pub := range wanted {
+			if pub.Proto == packet.ProtoUDP && pub.HostPort == tunnel.Port {
+				return fmt.Errorf("pod %s: udp port %d is that of the tunnel to other nodes; publish another one, or set overlay.port", spec.Name, pub.HostPort)
+			}
+		}
+	}
+	listeners, err := nl.Listeners(nil)
+	if err != nil {
+		return fmt.Errorf("pod %s: which ports does the host use: %w", spec.Name, err)
+	}
+	for _, pub := range wanted {
+		for _, l := range listeners {
+			if l.Proto != pub.Proto || l.Local.Port() != pub.HostPort || !meets(pub.Host, l.Local.Addr()) {
+				continue
+			}
+			who := ownerOf(l.Inode)
+			if strings.HasPrefix(who, keepsPorts+",") {
+				continue
+			}
+			return fmt.Errorf("pod %s: %s port %d is used by the host itself, at %s (%s); publish another port, or another address of the host",
+				spec.Name, protocolNames[pub.Proto], pub.HostPort, l.Local.Addr(), who)
+		}
+	}
+	return nil
+}
+
+// newlyPublished are the ports that a pod does not have yet: an attach may be repeated.
+func (p *pods) newlyPublished(spec *pod.Spec) []pod.Publish {
+	if p.manager == nil {
+		return spec.Publish
+	}
+	has, err := p.manager.Find(spec.Container, spec.IfName)
+	if err != nil { // there is no such pod
+		return spec.Publish
+	}
+	return slices.DeleteFunc(slices.Clone(spec.Publish), func(pub pod.Publish) bool {
+		return slices.Contains(has.Publish, pub)
+	})
+}
+
+// checkTunnelPort refuses a tunnel at a port that a pod has: the pod would get what other nodes send.
+func (n *Node) checkTunnelPort(port uint16) error {
+	pods := n.pods.Load()
+	if pods == nil || pods.manager == nil {
+		return nil
+	}
+	for _, p := range pods.manager.List() {
+		for _, pub := range p.Publish {
+			if pub.Proto == packet.ProtoUDP && pub.HostPort == port {
+				return fmt.Errorf("udp port %d is published for pod %s; detach it, or set overlay.port",
+					port, p.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// meets reports that what is sent to the published address may be meant for a socket at the other
+// one. The invalid address stands for every address of the host; a socket at :: hears IPv4, too.
+func meets(published, socket netip.Addr) bool {
+	if !published.IsValid() || published.IsUnspecified() {
+		return !published.IsValid() || published.Is6() == socket.Is6() || socket == netip.IPv6Unspecified()
+	}
+	return published == socket || socket == netip.IPv6Unspecified() || socket.IsUnspecified() && socket.Is4() == published.Is4()
+}
+
+// ownerOf names the process that has a socket: "sshd, process 812".
+func ownerOf(inode uint32) string {
+	want := fmt.Sprintf("socket:[%d]", inode)
+	dirs, _ := filepath.Glob("/proc/[0-9]*/fd") // the pattern is a good one
+	for _, dir := range dirs {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			continue // it has ended
+		}
+		for _, f := range files {
+			if to, err := os.Readlink(filepath.Join(dir, f.Name())); err != nil || to != want {
+				continue
+			}
+			name, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), "comm"))
+			return fmt.Sprintf("%s, process %s", strings.TrimSpace(string(name)), filepath.Base(filepath.Dir(dir)))
+		}
+	}
+	return "a process that is not known"
+}
+
+// ephemeralFile tells from which ports the kernel takes those of the host's own connections.
+const ephemeralFile = "/proc/sys/net/ipv4/ip_local_port_range"
+
+// fewestPorts is how many ports must be left for masquerading when the host's ephemeral ones are
+// taken off.
+const fewestPorts = 4096
+
+// masqueradePorts are the ports that hidden pods get: as the settings say, or those from 1024 on
+// that the host does not take for its own connections. Where it takes nearly all, they are shared:
+// a port with a socket is never chosen.
+func masqueradePorts(s *PodSettings, ephemeral string) []firewall.PortRange {
+	if len(s.MasqueradePorts) > 0 {
+		return s.MasqueradePorts
+	}
+	all := firewall.PortRange{First: 1024, Last: 65535}
+	f := strings.Fields(ephemeral)
+	if len(f) != 2 {
+		return []firewall.PortRange{all}
+	}
+	first, err1 := strconv.ParseUint(f[0], 10, 16)
+	last, err2 := strconv.ParseUint(f[1], 10, 16)
+	if err1 != nil || err2 != nil || last < first || last < uint64(all.First) {
+		return []firewall.PortRange{all}
+	}
+	var left []firewall.PortRange
+	n := 0
+	if first > uint64(all.First) {
+		left = append(left, firewall.PortRange{First: all.First, Last: uint16(first - 1)})
+		n += int(first) - int(all.First)
+	}
+	if last < uint64(all.Last) {
+		left = append(left, firewall.PortRange{First: uint16(last + 1), Last: all.Last})
+		n += int(all.Last) - int(last)
+	}
+	if n < fewestPorts {
+		return []firewall.PortRange{all}
+	}
+	return left
+}
+
+// checkTranslations refuses numbers of translations for which there is no room, or that could not
+// be kept: one that gives way is looked for in a part of the table, where a pod must have some.
+func checkTranslations(o *firewall.Options) error {
+	if o.MaxTranslations > o.MaxStates/3 {
+		return fmt.Errorf("states.translations: %d are too many for states.max = %d: a translated flow takes three places", o.MaxTranslations, o.MaxStates)
+	}
+	all, one := o.Translations()
+	if least := max(64, o.MaxStates/4096); o.MaxPodTranslations > 0 && one < least {
+		return fmt.Errorf("states.pod_translations: %d of %d are too few; at least %d", o.MaxPodTranslations, all, least)
+	}
+	return nil
+}
+
+// parsePorts reads ranges of ports: "1024-32767,61000-65535".
+func parsePorts(text string) ([]firewall.PortRange, error) {
+	var all []firewall.PortRange
+	for _, one := range strings.Split(text, ",") {
+		a, b, ok := strings.Cut(strings.TrimSpace(one), "-")
+		if !ok {
+			b = a
+		}
+		first, err1 := strconv.ParseUint(a, 10, 16)
+		last, err2 := strconv.ParseUint(b, 10, 16)
+		if err1 != nil || err2 != nil || first == 0 || last < first {
+			return nil, fmt.Errorf(`%q is no range of ports; write "1024-32767,61000-65535"`, one)
+		}
+		all = append(all, firewall.PortRange{First: uint16(first), Last: uint16(last)})
+	}
+	slices.SortFunc(all, func(a, b firewall.PortRange) int { return int(a.First) - int(b.First) })
+	for i := 1; i < len(all); i++ {
+		if all[i].First <= all[i-1].Last {
+			return nil, fmt.Errorf("port %d lies in two ranges", all[i].First)
+		}
+	}
+	if len(all) > firewall.MaxPortRanges {
+		return nil, fmt.Errorf("%d ranges of ports are too many; at most %d", len(all), firewall.MaxPortRanges)
+	}
+	return all, nil
+}

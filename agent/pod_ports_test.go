@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/pod"
+)
+
+func TestMasqueradePorts(t *testing.T) {
+	for _, c := range []struct{ setting, ephemeral, want string }{
+		{"", "32768\t60999\n", "1024-32767,60999-65535"},
+		{"", "49152\t65535\n", "1024-49151"},
+		{"", "100\t5000\n", "5001-65535"},
+		{"", "1024\t65535\n", "1024-65535"}, // nothing would be left
+		{"", "1\t1000\n", "1024-65535"},
+		{"", "what", "1024-65535"},
+		{"61000-65535", "32768\t60999\n", "61000-65535"},
+		{"5000-6000, 2000", "32768\t60999\n", "2000-2000,5000-6000"},
+	} {
+		c.want = strings.ReplaceAll(c.want, "60999-", "61000-")
+		var s PodSettings
+		if c.setting != "" {
+			var err error
+			if s.MasqueradePorts, err = parsePorts(c.setting); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got []string
+		for _, r := range masqueradePorts(&s, c.ephemeral) {
+			got = append(got, fmt.Sprintf("%d-%d", r.First, r.Last))
+		}
+		if strings.Join(got, ",") != c.want {
+			t.Errorf("%q with %q: %s, not %s", c.setting, c.ephemeral, got, c.want)
+		}
+	}
+	for _, bad := range []string{"0-5", "5-4", "a", "1-70000", "1-5,5-6", "-", "1,2,3,4,5,6,7,8,9"} {
+		if got, err := parsePorts(bad); err == nil {
+			t.Errorf("%q gave %v", bad, got)
+		}
+	}
+	for _, o := range []firewall.Options{
+		{MaxStates: 300, MaxTranslations: 101}, {MaxStates: 1 << 20, MaxPodTranslations: 255}, {MaxStates: 1 << 18, MaxPodTranslations: 63},
+	} {
+		if err := checkTranslations(&o); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+	for _, o := range []firewall.Options{{MaxStates: 64}, {MaxStates: 1 << 18, MaxTranslations: 1 << 16, MaxPodTranslations: 64}, firewall.DefaultOptions()} {
+		if err := checkTranslations(&o); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, err := parsePorts("65535"); err != nil || !slices.Equal(got, []firewall.PortRange{{First: 65535, Last: 65535}}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestPublishedPortsOfTheHost: a pod does not get a port at which the host listens, nor that of the
+// tunnel.
+func TestPublishedPortsOfTheHost(t *testing.T) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	u, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	busy, heard := uint16(l.Addr().(*net.TCPAddr).Port), uint16(u.LocalAddr().(*net.UDPAddr).Port)
+	all, err := nl.Listeners(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := uint16(20000)
+	for slices.ContainsFunc(all, func(l nl.Listener) bool { return l.Local.Port() == free }) {
+		free++
+	}
+	p := &pods{node: &Node{}}
+	p.node.config.Settings.Overlay = OverlaySettings{On: true, Port: 51820}
+	p.node.peers = &peers{}
+	other, loopback := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("127.0.0.1")
+	for _, c := range []struct {
+		pub  pod.Publish
+		want string // part of the refusal, "" for none
+	}{
+		{pod.Publish{Proto: packet.ProtoTCP, HostPort: busy, Port: 80}, "is used by the host itself, at 127.0.0.1 (agent.test, process"},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: loopback, HostPort: busy, Port: 80}, "is used by the host itself"},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv4Unspecified(), HostPort: busy, Port: 80}, "is used by the host itself"},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: other, HostPort: busy, Port: 80}, ""},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv6Unspecified(), HostPort: busy, Port: 80}, ""},
+		{pod.Publish{Proto: packet.ProtoUDP, HostPort: heard, Port: 80}, "udp port"},
+		{pod.Publish{Proto: packet.ProtoTCP, HostPort: free, Port: 80}, ""},
+		{pod.Publish{Proto: packet.ProtoUDP, HostPort: 51820, Port: 51820}, "that of the tunnel"},
+		{pod.Publish{Proto: packet.ProtoTCP, HostPort: 51820, Port: 51820}, ""},
+	} {
+		err := p.checkPublished(&pod.Spec{Name: "web", Publish: []pod.Publish{c.pub}})
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%+v: %v", c.pub, err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Which ports hidden pods get, and which ports of the host are a pod's.
+#pragma once
+
+#include "nat_make.h"
+
+enum { NAT_TRIES = 32, NODE_QUERY = 139 };
+
+// taken: the wire tuple p->goal with a source port is not free: a translation has it, which is
+// considered as one that gives way, or a published port or a socket of the host does.
+checked_once int taken(struct __sk_buff *skb, __u32 port)
+{
+	struct cpu *c = this_cpu();
+	struct forwarding *f = ways();
+	if (!c || !f)
+		return 1;
+	struct pkt *p = &c->p;
+	struct tuple *g = &p->goal;
+	if (is_icmp(p))
+		g->ports = icmp_ports(p->version, p->icmp_type, port << 16);
+	else
+		g->ports = port << 16 | (g->ports & 0xffff);
+	canonical(p, g->src_hi, g->src_lo, g->dst_hi, g->dst_lo, g->ports, p->proto);
+	if (nat_find(0)) {
+		__u64 before = p->nat_rank;
+		__u64 tag = p->tag;
+		__u32 place = p->place;
+		if (nat_weigh(place, 0) != NAT_OVER) {
+			if (p->nat_rank != before)
+				p->nat_port = port;
+			return 1;
+		}
+		remove_state(place, tag, GONE_EXPIRED);
+		nat_nobody(p);
+	}
+	return (f->published && is_published(p, port)) || host_uses(skb, p);
+}
+
+// port_of returns the nth of the ports to choose from.
+inline_always __u32 port_of(struct forwarding *f, __u32 n)
+{
+	for (int i = 0; i < MAX_PORT_SPANS; i++) {
+		if (n < f->span[i].count)
+			return f->span[i].first + n;
+		n -= f->span[i].count;
+	}
+	return 0;
+}
+
+inline_always int in_span(struct forwarding *f, __u32 port)
+{
+	for (int i = 0; i < MAX_PORT_SPANS; i++) {
+		if (port - f->span[i].first < f->span[i].count)
+			return 1;
+	}
+	return 0;
+}
+
+// movable: the protocol has ports that may change. Ids of ICMP queries are no ports.
+inline_always int movable(struct pkt *p)
+{
+	return p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
+}
+
+// choose_port finds a port for p->goal that nobody uses: the pod's own if it lies in the range,
+// else one by a keyed hash of the pod's end and what follows. It returns 0, or REASON_NAT_PORTS if
+// none of those tried is free; then nat_place is the translation that would give way.
+checked_once int choose_port(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct forwarding *f = ways();
+	if (!c || !cf || !f)
+		return REASON_NAT_PORTS;
+	struct pkt *p = &c->p;
+	struct tuple *t = &p->was;
+	__u32 own = t->ports >> 16, icmp = is_icmp(p) && p->icmp_type != NODE_QUERY;
+
+	nat_nobody(p);
+	p->nat_port = own;
+	if ((!movable(p) || in_span(f, own)) && !taken(skb, own))
+		return 0;
+	if (!movable(p) && !(icmp && own))
+		return REASON_NAT_PORTS;
+	p->left = hash5(cf->seed + SEED_NAT, t->src_hi, t->src_lo, (__u64)p->proto << 32 | own, 0, 0);
+	for (__u32 i = 0; i < NAT_TRIES; i++) {
+		__u32 span = icmp ? 65536 : f->ports, step = once(p->left) + 0x9e3779b1;
+		if (!span)
+			break;
+		once(p->left) = step;
+		__u32 n = (__u64)step * span >> 32;
+		if (!taken(skb, icmp ? n : port_of(f, n)))
+			return 0;
+	}
+	return REASON_NAT_PORTS;
+}
+
+// masquerade hides the source of the packet behind p->goal.src. Ids of ICMP queries may have any
+// value, but that of a node information query is the question; what has no ports, and SCTP, whose
+// checksum covers them, keeps what it has. p->was and p->goal are set but for the goal's port. It
+// returns 0 or a reason.
+checked_once int masquerade(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	if (!c || !cf)
+		return REASON_NAT_PORTS;
+	struct pkt *p = &c->p;
+	struct tuple *g = &p->goal;
+	__u64 end = hash5(cf->seed + SEED_NAT, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo,
+			  (__u64)p->proto << 32 | (movable(p) ? g->ports & 0xffff : g->ports)) | 1;
+
+	if (unlikely(c->dry == end && p->now < c->dry_until))
+		return REASON_NAT_PORTS;
+	if (choose_port(skb)) {
+		__u32 port = p->nat_port;
+		if (!nat_yield(p) || taken(skb, port)) {
+			c->dry = end;
+			c->dry_until = p->now + NAT_DRY;
+			return REASON_NAT_PORTS;
+		}
+	}
+	return nat_make(skb, META_SOURCE);
+}
+
+// own_address: the packet goes to an address of the host.
+checked_once int own_address(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return unused;
+	return is_address(0, c->p.dst_hi, c->p.dst_lo);
+}
+
+inline_always int is_loopback(__u8 version, __u64 hi, __u64 lo)
+{
+	return version == 4 ? (__u8)(lo >> 24) == 127 : !hi && lo == 1;
+}
+
+// find_published sets p->goal to what a packet to a published port becomes, and returns 0 if it is
+// none.
+checked_once int find_published(__u32 unused)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return unused;
+	struct pkt *p = &c->p;
+	struct published_key k;
+	if (p->frag & FRAG_LATER || (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
+		return 0;
+	published_key(&k, p, p->dst_hi, p->dst_lo, p->ports & 0xffff, 0);
+	struct published *to = bpf_map_lookup_elem(&published, &k);
+	if (!to) {
+		published_key(&k, p, 0, 0, p->ports & 0xffff, 1);
+		to = bpf_map_lookup_elem(&published, &k);
+		if (!to || (!is_address(0, p->dst_hi, p->dst_lo) && !is_loopback(p->version, p->dst_hi, p->dst_lo)))
+			return 0;
+	}
+	tuple_of(p, &p->goal);
+	p->goal.dst_hi = to->addr.hi;
+	p->goal.dst_lo = to->addr.lo;
+	p->goal.ports = (p->goal.ports & 0xffff0000) | (to->port & 0xffff);
+	return 1;
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Which translation gives way when ports or room run out: of a few that are looked at, an expired
+// one, a closed one, a half-open one, or one that has been idle longest, in this order. An
+// established TCP connection never does.
+#pragma once
+
+#include "state.h"
+
+enum nat_class { NAT_OVER, NAT_CLOSED, NAT_HALF_OPEN, NAT_IDLE, NAT_KEPT };
+
+// How many sets are searched at most, NAT_ROUNDS times NAT_SETS, and after how many that could go
+// the search ends. The tags of the sets lie together, so that most of this is read in one go.
+enum { NAT_ROUNDS = 64, NAT_SETS = 32, NAT_SAMPLE = 4 };
+#define NAT_YOUNG 1000000000LL // a translation whose other half is missing may still be in the making
+enum { NAT_CLASS_SHIFT = 60 };
+
+// inner_of returns 1 + the place of the inner entry of a translation of which one entry lies at a
+// place, or 0 if the other one does not answer to it.
+inline_always __u32 inner_of(struct set *s, __u32 place)
+{
+	struct side *low = low_side(s, place);
+	__u32 partner = low->track;
+	struct tag_line *t = tags_at(partner / WAYS);
+	__u64 tag = t ? once(t->tag[partner & (WAYS - 1)]) : 0;
+	struct set *o = set_at(partner / WAYS + depends_on(tag));
+
+	if (!o || (tag & TAG_MASK) != TAG_LIVE)
+		return 0;
+	struct side *other = low_side(o, partner);
+	if (other->rule != NAT_RULE || other->track != place || other->created != low->created)
+		return 0;
+	return 1 + (low->flags & META_WIRE ? partner : place);
+}
+
+// nat_class says how well a translation can be spared, by its inner entry.
+inline_always int nat_class(struct config *cf, struct side *low, struct side *high, __u8 proto, __s64 now)
+{
+	__u32 phase = once(high->track) & NAT_PHASE;
+
+	if (expired(cf, low, high, proto, now))
+		return NAT_OVER;
+	if (phase == PHASE_CLOSED || phase == PHASE_RESET)
+		return NAT_CLOSED;
+	if (phase != PHASE_ESTABLISHED)
+		return NAT_HALF_OPEN;
+	return proto == PROTO_TCP || proto == PROTO_SCTP ? NAT_KEPT : NAT_IDLE;
+}
+
+// nat_weigh considers the translation with an entry at a place as the one that gives way. With
+// `pod`, 1 + a pod's place, it has to be one of that pod. It returns its enum nat_class.
+checked_once int nat_weigh(__u32 place, __u32 pod)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct tag_line *t = tags_at(place / WAYS);
+	__u64 tag = t ? once(t->tag[place & (WAYS - 1)]) : 0, rank = 0;
+	struct set *s = set_at(place / WAYS + depends_on(tag));
+	if (!c || !cf || !s)
+		return NAT_KEPT;
+	struct pkt *p = &c->p;
+	struct side *low = low_side(s, place);
+	int class = NAT_OVER;
+	if ((tag & TAG_MASK) != TAG_LIVE || low->rule != NAT_RULE)
+		return NAT_KEPT;
+	__u32 inner = inner_of(s, place);
+	if (inner) {
+		struct set *i = set_at((inner - 1) / WAYS);
+		if (!i)
+			return NAT_KEPT;
+		struct side *il = low_side(i, inner - 1), *ih = high_side(i, inner - 1);
+		if (pod && ih->track >> NAT_POD_SHIFT != pod)
+			return NAT_KEPT;
+		class = nat_class(cf, il, ih, tag_proto(tag), p->now);
+		rank = (__u64)class << NAT_CLASS_SHIFT | (once(il->last) & ((1ULL << NAT_CLASS_SHIFT) - 1));
+	} else if (pod || p->now - low->created < NAT_YOUNG) {
+		return NAT_KEPT;
+	}
+	if (class == NAT_KEPT)
+		return NAT_KEPT;
+	once(p->nat_found)++;
+	if (rank < p->nat_rank) {
+		p->nat_rank = rank;
+		p->nat_place = place;
+		p->nat_tag = tag;
+	}
+	return class;
+}
+
+// nat_sample considers the translations of some sets, from one on and round the corner, until there
+// are enough. It returns how many sets it looked at.
+checked_once __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
+{
+	struct cpu *c = this_cpu();
+	if (!c || !sets)
+		return NAT_SETS;
+	for (int i = 0; i < NAT_SETS; i++) {
+		__u32 n = (first + i) % sets;
+		struct tag_line *t = tags_at(n);
+		if (!t)
+			return NAT_SETS;
+		for (int j = 0; j < WAYS; j++) {
+			__u64 tag = once(t->tag[j]);
+			if ((tag & TAG_MASK) == TAG_LIVE && (tag >> 16 & 0xff) == NAT_FLOW)
+				nat_weigh(n * WAYS + j, pod);
+		}
+		if (once(c->p.nat_found) >= NAT_SAMPLE)
+			return i + 1;
+	}
+	return NAT_SETS;
+}
+
+// nat_look considers the translations of one set.
+inline_always void nat_look(__u32 n)
+{
+	struct tag_line *t = tags_at(n);
+
+	for (int i = 0; t && i < WAYS; i++) {
+		if ((once(t->tag[i]) & TAG_MASK) == TAG_LIVE)
+			nat_weigh(n * WAYS + i, 0);
+	}
+}
+
+inline_always void nat_nobody(struct pkt *p)
+{
+	p->nat_found = 0;
+	p->nat_rank = ~0ULL;
+}
+
+// nat_yield removes the translation that was found to give way, if there is one.
+inline_always int nat_yield(struct pkt *p)
+{
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+
+	if (p->nat_rank == ~0ULL || !remove_state(p->nat_place, p->nat_tag, GONE_RECLAIMED))
+		return 0;
+	if (g)
+		__sync_fetch_and_add(&g->nats_evicted, 1);
+	return 1;
+}
+
+// nat_evict makes a translation of a pod give way, or with 0 one of anybody.
+checked_once int nat_evict(__u32 pod)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	__u32 zero = 0;
+	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
+	if (!c || !cf || !g || !cf->sets)
+		return 0;
+	__u32 start = once(g->nat_hand), seen = 0;
+	nat_nobody(&c->p);
+	for (int i = 0; i < NAT_ROUNDS && once(c->p.nat_found) < NAT_SAMPLE; i++)
+		seen += nat_sample(start + seen, cf->sets, pod);
+	once(g->nat_hand) = (start + seen) % cf->sets;
+	return nat_yield(&c->p);
+}
+
+// nat_give_way makes a translation in one of the two sets of p->hash give way.
+checked_once int nat_give_way(__u32 sets)
+{
+	struct cpu *c = this_cpu();
+	if (!c)
+		return 0;
+	nat_nobody(&c->p);
+	nat_look(first_set(c->p.hash, sets));
+	nat_look(second_set(c->p.hash, sets));
+	return nat_yield(&c->p);
+}

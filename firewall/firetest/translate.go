@@ -1,0 +1,286 @@
+package firetest
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+)
+
+// Translator is the reference model of translations, docs/design/0004-containers.md section 4: slow
+// and obvious. It knows packets of IPv4 that go straight from a card or a pod to a pod or a card,
+// judged by the reference model of the rules.
+type Translator struct {
+	Rules     *Twin
+	Host      netip.Addr            // the card's address
+	Card      uint32                // index of the card
+	Pods      map[netip.Addr]uint32 // indexes of the pods' interfaces
+	Published map[Port]netip.AddrPort
+	Hides     bool // pods hide behind the host's address
+
+	Live []*Translation
+
+	through map[throughKey]bool // states of flows through published ports
+}
+
+// Port is a port of the host that is given to a pod.
+type Port struct {
+	Proto uint8
+	To    netip.AddrPort
+}
+
+// Ends are those of a packet, or of a flow as who began it sends.
+type Ends struct {
+	Proto    uint8
+	From, To netip.AddrPort
+}
+
+// Turned are the ends of an answer.
+func (e Ends) Turned() Ends { return Ends{e.Proto, e.To, e.From} }
+
+// Translation is a flow that is translated.
+type Translation struct {
+	Wire, Inner Ends
+	Source      bool // a pod hides; else the port is published
+	Phase       flow.Phase
+	Last        int64
+	own         *flow.State // where rules keep no state
+}
+
+type throughKey struct {
+	ends    Ends
+	created int64
+}
+
+// Grace is how long a translation outlives its flow, and Exact how exact the time of its last
+// packet is.
+const (
+	Grace = 2 * time.Second
+	Exact = time.Second
+)
+
+// Deadline is when a translation ends if no more packets come.
+func (m *Translator) Deadline(t *Translation) int64 {
+	return t.Last + int64(m.Rules.Options.Timeouts.Of(t.Wire.Proto, t.Phase)) + int64(Grace)
+}
+
+// Carried is what becomes of a packet.
+type Carried struct {
+	Pass bool
+	Up   bool         // it is the host's own business
+	Out  Ends         // as it leaves
+	Made *Translation // it hid a pod: the port is the kernel's choice, 0 here
+}
+
+// Carry has a packet come in at a time. build makes it, as sent between some ends.
+func (m *Translator) Carry(e Ends, now int64, build func(Ends) []byte) Carried {
+	m.Live = slices.DeleteFunc(m.Live, func(t *Translation) bool { return now > m.Deadline(t) })
+	recv, fromPod := m.Pods[e.From.Addr()]
+	if !fromPod {
+		recv = m.Card
+	}
+	seen, followed, called := m.arrive(e)
+	xmit, toPod := m.Pods[seen.To.Addr()]
+	if !toPod {
+		xmit = m.Card
+	}
+	pkt := build(seen)
+	v := m.Rules.Judge(&firewall.Input{Now: time.Duration(now), Hook: firewall.Hook{Dir: firewall.In, Recv: recv}}, pkt)
+	if !v.Pass {
+		return Carried{}
+	}
+	if !toPod && !fromPod {
+		return Carried{Pass: true, Up: true}
+	}
+	if v.State == firewall.StateNone {
+		hook := firewall.Hook{Dir: firewall.Out, Recv: recv, Xmit: xmit}
+		if v = m.Rules.Judge(&firewall.Input{Now: time.Duration(now), Hook: hook}, pkt); !v.Pass {
+			return Carried{}
+		}
+	}
+	// It has passed: now translations may move.
+	f := passed{m, seen, pkt, now, v, m.state(seen, v)}
+	if v.State == firewall.StateNew { // the one before it may have begun at the same tick of the clock
+		delete(m.through, f.key())
+	}
+	switch {
+	case called:
+		if followed = f.publish(e); followed == nil {
+			return Carried{}
+		}
+	case followed != nil:
+		f.touch(followed)
+	case toPod && f.begins() && v.State == firewall.StateNew:
+		m.forget(seen)
+	}
+	if fromPod {
+		return f.leave(toPod)
+	}
+	return Carried{Pass: true, Out: seen}
+}
+
+// arrive says what rules see of a packet, which translation it follows, and whether it calls a
+// published port.
+func (m *Translator) arrive(e Ends) (seen Ends, t *Translation, called bool) {
+	if _, pod := m.Pods[e.To.Addr()]; pod {
+		return e, nil, false
+	}
+	for _, t := range m.Live {
+		if !t.Source && t.Wire == e {
+			return t.Inner, t, false
+		}
+		if t.Source && t.Wire == e.Turned() {
+			return t.Inner.Turned(), t, false
+		}
+	}
+	if to, ok := m.Published[Port{e.Proto, e.To}]; ok {
+		return Ends{e.Proto, e.From, to}, nil, true
+	}
+	return e, nil, false
+}
+
+// state returns the state that a packet has found or made, nil if rules keep none.
+func (m *Translator) state(e Ends, v firewall.Verdict) *firewall.State {
+	if v.State == firewall.StateNone {
+		return nil
+	}
+	for _, s := range m.Rules.States() {
+		ends := Ends{s.Proto, s.From, s.To}
+		if ends == e || ends == e.Turned() {
+			return &s
+		}
+	}
+	return nil
+}
+
+func (m *Translator) forget(inner Ends) {
+	m.Live = slices.DeleteFunc(m.Live, func(t *Translation) bool { return t.Inner == inner || t.Inner == inner.Turned() })
+}
+
+// passed is a packet that the rules have let pass.
+type passed struct {
+	*Translator
+	ends  Ends // as rules see it
+	pkt   []byte
+	now   int64
+	v     firewall.Verdict
+	state *firewall.State
+}
+
+// key names the state.
+func (f *passed) key() throughKey {
+	if f.state == nil {
+		return throughKey{}
+	}
+	return throughKey{Ends{f.state.Proto, f.state.From, f.state.To}, f.state.Created}
+}
+
+// begins: the packet comes from who began the flow.
+func (f *passed) begins() bool {
+	if f.state == nil {
+		return f.ends.Proto != packet.ProtoTCP || f.segment().Flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN
+	}
+	return f.state.From == f.ends.From
+}
+
+func (f *passed) segment() flow.Segment {
+	var p packet.Packet
+	p.Decode(f.pkt)
+	return flow.SegmentOf(&p, f.pkt)
+}
+
+// publish makes the translation of a call of a published port, nil if it may not be.
+func (f *passed) publish(wire Ends) *Translation {
+	fresh := f.state != nil && f.v.State == firewall.StateNew
+	switch {
+	case f.state == nil:
+		if f.ends.Proto == packet.ProtoTCP && f.segment().Flags&(packet.FlagRST|packet.FlagFIN) != 0 {
+			return nil
+		}
+	case f.v.State == firewall.StateUntouched:
+		return nil
+	case !fresh && !f.through[f.key()]:
+		return nil
+	}
+	for _, t := range f.Live {
+		over := t.Phase == flow.Closed || t.Phase == flow.Reset || fresh
+		if (t.Inner == f.ends || t.Inner == f.ends.Turned()) && !over {
+			return nil
+		}
+	}
+	f.forget(f.ends)
+	t := f.add(wire, false)
+	if f.state != nil {
+		if f.through == nil {
+			f.through = map[throughKey]bool{}
+		}
+		f.through[f.key()] = true
+	}
+	return t
+}
+
+func (f *passed) add(wire Ends, source bool) *Translation {
+	t := &Translation{Wire: wire, Inner: f.ends, Source: source}
+	f.Live = append(f.Live, t)
+	f.step(t)
+	return t
+}
+
+// leave says how what a pod has sent goes on.
+func (f *passed) leave(toPod bool) Carried {
+	for _, t := range f.Live {
+		switch {
+		case t.Source && t.Inner == f.ends:
+			f.touch(t)
+			return Carried{Pass: true, Out: t.Wire}
+		case !t.Source && t.Inner == f.ends.Turned():
+			f.touch(t)
+			return Carried{Pass: true, Out: t.Wire.Turned()}
+		}
+	}
+	if toPod || !f.Hides || !f.begins() {
+		return Carried{Pass: true, Out: f.ends}
+	}
+	wire := f.ends
+	wire.From = netip.AddrPortFrom(f.Host, 0)
+	t := f.add(wire, true)
+	return Carried{Pass: true, Out: wire, Made: t}
+}
+
+// touch lets a translation go on as its flow does. Of an established flow that rules keep a state
+// of only a new state, SYN, FIN and RST are news.
+func (f *passed) touch(t *Translation) {
+	if f.v.State == firewall.StateUntouched {
+		return
+	}
+	const turns = packet.FlagSYN | packet.FlagFIN | packet.FlagRST
+	plain := f.ends.Proto != packet.ProtoTCP || f.segment().Flags&turns == 0
+	if t.Phase == flow.Established && f.state != nil && f.v.State != firewall.StateNew && plain {
+		t.Last = f.now
+		return
+	}
+	f.step(t)
+}
+
+func (f *passed) step(t *Translation) {
+	t.Last = f.now
+	if f.state != nil {
+		t.Phase = f.state.Phase
+		return
+	}
+	seg := f.segment()
+	side := 0
+	if f.ends != t.Inner {
+		side = 1
+	}
+	if t.own == nil {
+		t.own = &flow.State{Proto: t.Inner.Proto, Loose: true}
+		t.own.Init(t.Inner.Proto, &seg, f.now)
+	} else if t.own.Step(&seg, side, f.now, false) == flow.Recycle {
+		t.own.Init(t.Inner.Proto, &seg, f.now)
+	}
+	t.Phase = t.own.Phase()
+}

@@ -1,0 +1,90 @@
+package kernel
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"unsafe"
+
+	"github.com/weirnet/weir/flow"
+)
+
+// TestTranslationsOfAnOlderLayout carries live translations over from layout 12, where each side
+// had the flags of what it had sent and both entries could count as half-open: a hidden connection
+// and one through a published port go on.
+func TestTranslationsOfAnOlderLayout(t *testing.T) {
+	v := newVillage(t, natRules)
+	v.masquerade(2000, 3000)
+	v.serve(v.a.Node, 80)
+	v.publish(8080, 80)
+	v.serve(v.outside, 7)
+	out, err := dialFrom(v.a.Node, "192.0.2.2:7", patience)
+	v.must(err)
+	defer out.Close()
+	in, err := dialFrom(v.outside, "192.0.2.1:8080", patience)
+	v.must(err)
+	defer in.Close()
+	v.must(talk(out, "before"))
+	v.must(talk(in, "before"))
+
+	v.as12()
+	older := filepath.Join(v.dir, "layout-12")
+	v.must(v.engine.Close())
+	v.must(v.host.Do(func() error { return os.Rename(layoutDir(v.dir), older) }))
+	v.open()
+	v.must(v.engine.SetInterfaces(v.ifs))
+	v.masquerade(2000, 3000)
+	v.must(v.engine.Load(compile(t, natRules)))
+	for _, i := range v.ifs {
+		if i.Name == "lo" {
+			continue
+		}
+		v.must(v.host.Do(func() error { _, err := v.engine.Attach(i.Index); return err }))
+	}
+	for _, r := range []*resident{v.a, v.b} {
+		v.must(v.host.Do(func() error { return v.engine.SetEndpoint(r.endpoint) }))
+	}
+	v.publish(8080, 80)
+	if _, err := os.Stat(older); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", older, err)
+	}
+	v.must(talk(out, "after"))
+	v.must(talk(in, "after"))
+	f := framesOf(v)
+	all := f.pairs()
+	if len(all) != 2 {
+		t.Errorf("%d translations, not 2", len(all))
+	}
+	for name, x := range all {
+		if x.phase() != flow.Established {
+			t.Errorf("%s: %s", name, x.phase())
+		}
+	}
+}
+
+// as12 turns the engine's pins into what layout 12 would have left.
+func (v *village) as12() {
+	v.t.Helper()
+	states, err := v.engine.objects.States.Memory()
+	v.must(err)
+	var s weirSet
+	for x, err := range v.engine.entries() {
+		v.must(err)
+		if !x.translation() {
+			continue
+		}
+		for i := range x.sides {
+			d := x.sides[i]
+			d.Flags = d.Flags&(metaMade|metaWire|metaCross|metaSource) | uint32(flow.Seen)
+			if i == 1 {
+				d.Track = 0
+			}
+			n, way := int64(x.place/ways), int64(x.place%ways)
+			at := n*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) + (2*way+int64(i))*int64(unsafe.Sizeof(d))
+			_, err := states.WriteAt(bytesOf([]weirSide{d}), at)
+			v.must(err)
+		}
+	}
+	v.engine.config.Layout = 12
+	v.must(v.engine.putConfigLocked())
+}

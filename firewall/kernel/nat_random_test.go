@@ -1,0 +1,257 @@
+package kernel
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+	"github.com/weirnet/weir/rule"
+)
+
+// mixedRules keep states for most, none for questions to port 53, and refuse some packets on their
+// way in and some on their way out.
+const mixedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\nadd 3 deny udp from any to 10.88.0.3 53 out\n" +
+	"add 4 deny udp from any to 192.0.2.2 53 out recv pod:b\n" +
+	"add 5 allow udp from any to any 53\nadd 6 allow tcp from any to any setup keep-state\nadd 7 allow udp from any to any keep-state\nadd 8 allow icmp from any to any\nadd 9 deny ip from any to any\n"
+
+// TestTranslationsAgainstTheModel sends random sequences through the hooks and through the
+// reference model: verdicts, tuples, and the whole table of translations with its phases have to be
+// the same after each packet. WEIR_DECISIONS is how many packets are sent.
+func TestTranslationsAgainstTheModel(t *testing.T) {
+	packets := 6000
+	if n, err := strconv.Atoi(os.Getenv("WEIR_DECISIONS")); err == nil {
+		packets = n
+	}
+	f := newFrames(t, mixedRules)
+	f.masquerade(2000, 2999)
+	f.must(f.host.Do(func() error {
+		return f.engine.SetPublished([]firewall.Published{
+			{Proto: packet.ProtoTCP, Host: end(hostAddr, 8080), Pod: end(podA, 80)},
+			{Proto: packet.ProtoUDP, Host: end(hostAddr, 8080), Pod: end(podA, 80)},
+			{Proto: packet.ProtoUDP, Host: end(hostAddr, 5353), Pod: end(podB, 53)},
+			{Proto: packet.ProtoUDP, Host: end(hostAddr, 6666), Pod: end(podA, 666)},
+		})
+	}))
+	passed := 0
+	for seed := uint64(0); packets > 0; seed++ {
+		n := min(packets, 150)
+		packets -= n
+		m := &natMatch{frames: f, t: t, r: rand.New(rand.NewPCG(seed, 14)), seed: seed}
+		m.begin()
+		for i := range n {
+			if !m.one(i) {
+				t.Fatalf("sequence %d, packet %d", seed, i)
+			}
+		}
+		passed += m.passed
+	}
+	t.Logf("%d packets passed", passed)
+}
+
+// natMatch is one sequence.
+type natMatch struct {
+	*frames
+	t      *testing.T
+	r      *rand.Rand
+	model  *firetest.Translator
+	skew   time.Duration // by how much time was moved on
+	passed int
+	seed   uint64
+}
+
+func (m *natMatch) begin() {
+	m.must(m.engine.endWhere(func(*entry) bool { return true }))
+	set, err := rule.ParseFile("rules", mixedRules, nil)
+	m.must(err)
+	p := compile(m.t, mixedRules)
+	rules := firetest.NewTwin(firewall.DefaultOptions())
+	rules.SetInterfaces(m.ifs)
+	rules.Load(set, rule.CompileOptions{Strict: true}, firetest.Keys(p))
+	m.model = &firetest.Translator{
+		Rules: rules, Host: hostAddr, Card: m.card.index, Hides: true,
+		Pods: map[netip.Addr]uint32{podA: m.a.endpoint.Index, podB: m.b.endpoint.Index},
+		Published: map[firetest.Port]netip.AddrPort{
+			{Proto: 6, To: end(hostAddr, 8080)}: end(podA, 80), {Proto: 17, To: end(hostAddr, 8080)}: end(podA, 80),
+			{Proto: 17, To: end(hostAddr, 5353)}: end(podB, 53), {Proto: 17, To: end(hostAddr, 6666)}: end(podA, 666),
+		},
+	}
+}
+
+func (m *natMatch) now() int64 { return monotonic() + int64(m.skew) }
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// one sends a packet and compares.
+func (m *natMatch) one(i int) bool {
+	if m.r.IntN(12) == 0 {
+		m.pause()
+	}
+	e := m.ends()
+	seg := m.segment()
+	m.settleClock()
+	build := func(e firetest.Ends) []byte { return m.build(e, seg) }
+	code, src, dst := m.send(e.From, e.To, m.layer(e.Proto, seg))
+	want := m.model.Carry(e, m.now(), build)
+	what := func(format string, args ...any) bool {
+		m.t.Errorf("%d %s>%s %+v", e.Proto, e.From, e.To, seg)
+		m.t.Errorf(format, args...)
+		return false
+	}
+	wantCode := int32(wasShot)
+	switch {
+	case want.Up:
+		wantCode = wentUp
+	case want.Pass:
+		wantCode = wentAway
+		m.passed++
+	}
+	if code != wantCode {
+		return what("returned %d, not %d", code, wantCode)
+	}
+	if wantCode == wentAway {
+		if want.Made != nil {
+			if src.Port() < 2000 || src.Port() > 2999 {
+				return what("hidden behind port %d", src.Port())
+			}
+			want.Made.Wire.From = netip.AddrPortFrom(hostAddr, src.Port())
+			want.Out.From = want.Made.Wire.From
+			for _, o := range m.model.Live {
+				if o != want.Made && o.Source && o.Wire == want.Made.Wire {
+					return what("two flows have the port %d", src.Port())
+				}
+			}
+		}
+		if src != want.Out.From || dst != want.Out.To {
+			return what("went as %s>%s, not %s>%s", src, dst, want.Out.From, want.Out.To)
+		}
+	}
+	return m.same(what)
+}
+
+// same compares the tables of translations.
+func (m *natMatch) same(what func(string, ...any) bool) bool {
+	now := m.now()
+	have := map[string]flow.Phase{}
+	all, err := m.engine.translations(m.engine.now())
+	m.must(err)
+	for _, s := range all {
+		w, i := firetest.Ends{Proto: s.Proto, From: s.WireFrom, To: s.WireTo}, firetest.Ends{Proto: s.Proto, From: s.From, To: s.To}
+		have[natName(w, i)] = s.Phase
+	}
+	for _, o := range m.model.Live {
+		if now > m.model.Deadline(o) {
+			continue
+		}
+		name := natName(o.Wire, o.Inner)
+		phase, ok := have[name]
+		if !ok || phase != o.Phase {
+			return what("translation %s: %s (there: %v), not %s", name, phase, ok, o.Phase)
+		}
+		delete(have, name)
+	}
+	for name, phase := range have {
+		return what("translation %s, %s, should not be there", name, phase)
+	}
+	return true
+}
+
+func natName(wire, inner firetest.Ends) string {
+	return strconv.Itoa(int(wire.Proto)) + " " + wire.From.String() + ">" + wire.To.String() + " = " + inner.From.String() + ">" + inner.To.String()
+}
+
+// pause lets time go by.
+func (m *natMatch) pause() {
+	m.moveOn(pick(m.r, 1500*time.Millisecond, 5*time.Second, 17*time.Second, 41*time.Second, 350*time.Second))
+}
+
+func (m *natMatch) moveOn(d time.Duration) {
+	m.age(m.t, d)
+	m.skew += d
+}
+
+// settleClock moves time on until nothing is about to end: both clocks differ by some milliseconds,
+// and translations are exact to a second.
+func (m *natMatch) settleClock() {
+	for again := true; again; {
+		again = false
+		now := m.now()
+		near := func(deadline int64) bool {
+			return deadline-now < int64(firetest.Exact)+3e8 && now-deadline < 3e8
+		}
+		for _, s := range m.model.Rules.States() {
+			again = again || near(s.Deadline)
+		}
+		for _, o := range m.model.Live {
+			again = again || near(m.model.Deadline(o))
+		}
+		if again {
+			m.moveOn(370 * time.Millisecond)
+		}
+	}
+}
+
+// ends chooses between whom a packet goes: few ports, so that they meet again.
+func (m *natMatch) ends() firetest.Ends {
+	r, proto := m.r, pick(m.r, uint8(packet.ProtoTCP), packet.ProtoTCP, packet.ProtoUDP)
+	outside := func() netip.AddrPort { return end(outsideAddr, pick(r, 53, 80, 666, 4000, 4001)) }
+	inside := func() netip.AddrPort { return end(pick(r, podA, podB), pick(r, 53, 80, 5000, 5001)) }
+	if len(m.model.Live) > 0 && r.IntN(3) > 0 { // along a flow that is there
+		// As it goes over the wire, or as the pod sends; what the host itself would send is
+		// no packet that comes in.
+		o := m.model.Live[r.IntN(len(m.model.Live))]
+		for _, k := range r.Perm(4) {
+			e := [...]firetest.Ends{o.Wire, o.Wire.Turned(), o.Inner, o.Inner.Turned()}[k]
+			if e.From.Addr() != hostAddr {
+				return e
+			}
+		}
+	}
+	switch r.IntN(5) {
+	case 0:
+		return firetest.Ends{Proto: proto, From: outside(), To: end(hostAddr, pick(r, 8080, 5353, 6666, 2000+r.IntN(3)))}
+	case 1:
+		return firetest.Ends{Proto: proto, From: end(outsideAddr, pick(r, 4000, 4001)), To: inside()}
+	case 2:
+		return firetest.Ends{Proto: proto, From: end(podB, pick(r, 5000, 5001)), To: pick(r, end(hostAddr, 8080), end(podA, 80))}
+	}
+	return firetest.Ends{Proto: proto, From: inside(), To: outside()}
+}
+
+// step is a segment of a handshake, of what follows, or of whoever guesses.
+type step struct {
+	flags    uint8
+	seq, ack uint32
+}
+
+func (m *natMatch) segment() step {
+	return pick(m.r,
+		step{packet.FlagSYN, 1000, 0}, step{packet.FlagSYN, 1000, 0}, step{packet.FlagSYN, 9000, 0},
+		step{packet.FlagSYN | packet.FlagACK, 1000, 1001}, step{packet.FlagSYN | packet.FlagACK, 1000, 1001},
+		step{packet.FlagACK, 1001, 1001}, step{packet.FlagACK, 1001, 1001},
+		step{packet.FlagFIN | packet.FlagACK, 1001, 1001}, step{packet.FlagFIN | packet.FlagACK, 1001, 1002}, step{packet.FlagACK, 1002, 1002},
+		step{packet.FlagRST, 1001, 0}, step{packet.FlagRST, 5 << 28, 0}, step{packet.FlagFIN | packet.FlagACK, 5 << 28, 77})
+}
+
+func (m *natMatch) layer(proto uint8, s step) packet.Layer {
+	if proto == packet.ProtoUDP {
+		return packet.UDP{}
+	}
+	return packet.TCP{Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 1000}
+}
+
+func (m *natMatch) build(e firetest.Ends, s step) []byte {
+	var l packet.Layer = packet.UDP{SrcPort: e.From.Port(), DstPort: e.To.Port()}
+	if e.Proto == packet.ProtoTCP {
+		l = packet.TCP{SrcPort: e.From.Port(), DstPort: e.To.Port(), Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 1000}
+	}
+	b, err := packet.Build(packet.IPv4{Src: e.From.Addr(), Dst: e.To.Addr(), TTL: 64}, l)
+	m.must(err)
+	return b
+}

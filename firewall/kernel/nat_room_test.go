@@ -1,0 +1,223 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+	"github.com/weirnet/weir/packet"
+)
+
+// setConfig changes the programs' settings.
+func (v *village) setConfig(change func(c *weirConfig)) {
+	v.t.Helper()
+	v.engine.mu.Lock()
+	defer v.engine.mu.Unlock()
+	change(&v.engine.config)
+	v.must(v.engine.putConfigLocked())
+}
+
+// TestTheHostKeepsRoom fills all the room that translations may have, by questions through a
+// published port and connections from pods: the host's own connections are made all the while.
+func TestTheHostKeepsRoom(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.masquerade(2000, 60000)
+	f.publish(8080, 80)
+	f.serve(f.outside, 7)
+	f.setConfig(func(c *weirConfig) { c.MaxStates, c.MaxNats, c.MaxPodNats, c.Batch = 2600, 150, 150, 1 })
+	for i := range 2000 {
+		client := end(outsideAddr, 10000+i)
+		if code, _, _ := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != wentAway {
+			t.Fatalf("question %d through the port: %d", i, code)
+		}
+		if code, src, _ := f.send(end(podA, 80), client, packet.UDP{}); code != wentAway || src != end(hostAddr, 8080) {
+			t.Fatalf("answer %d: %d from %s", i, code, src)
+		}
+		if i%100 == 99 {
+			if err := greet(f.host, "192.0.2.2:7"); err != nil {
+				t.Fatalf("the host's own connection after %d questions: %v", i, err)
+			}
+		}
+	}
+	if n := natRefused(t, f.village); n != 0 {
+		t.Errorf("%d packets were refused", n)
+	}
+	if n := len(f.pairs()); n > 150 {
+		t.Errorf("%d translations", n)
+	}
+}
+
+// TestTheOtherHalfIsMissing takes one entry of a translation away, as no code does: the client's
+// next packet makes a whole one again.
+func TestTheOtherHalfIsMissing(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.publish(8080, 80)
+	for _, half := range []uint32{0, metaWire} {
+		client := end(outsideAddr, 4000)
+		f.send(client, end(hostAddr, 8080), packet.UDP{})
+		states, err := f.engine.objects.States.Memory()
+		f.must(err)
+		tags, err := f.engine.objects.Tags.Memory()
+		f.must(err)
+		var s weirSet
+		for x, err := range f.engine.entries() {
+			f.must(err)
+			if !x.translation() {
+				continue
+			}
+			n, way := int64(x.place/ways), int64(x.place%ways)
+			for i := range x.sides { // long ago
+				d := x.sides[i]
+				d.Created -= 5e9
+				at := n*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) + (2*way+int64(i))*int64(unsafe.Sizeof(d))
+				_, err := states.WriteAt(bytesOf([]weirSide{d}), at)
+				f.must(err)
+			}
+			if x.sides[0].Flags&metaWire == half {
+				_, err := tags.WriteAt(bytesOf([]uint64{0}), n*int64(unsafe.Sizeof(weirTagLine{}))+8*way)
+				f.must(err)
+				zero := uint32(0)
+				var g weirGauge
+				f.must(f.engine.objects.Gauges.Lookup(zero, &g))
+				if half == 0 { // the inner one is what is counted
+					g.Nats--
+				}
+				g.States--
+				f.must(f.engine.objects.Gauges.Put(zero, g))
+			}
+		}
+		for i := range 15 {
+			if code, _, to := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != wentAway || to != end(podA, 80) {
+				t.Errorf("half %x, datagram %d: %d to %s", half, i, code, to)
+			}
+		}
+		if len(f.pairs()) != 1 {
+			t.Errorf("half %x: %d translations", half, len(f.pairs()))
+		}
+		f.must(f.engine.endWhere(func(*entry) bool { return true }))
+	}
+}
+
+// TestPortsTellNothingOfTheTable: the port that a pod gets does not depend on the keys that say
+// where states lie.
+func TestPortsTellNothingOfTheTable(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.masquerade(2000, 60000)
+	port := func(change int) uint16 {
+		f.must(f.engine.endWhere(func(*entry) bool { return true }))
+		if change >= 0 {
+			f.setConfig(func(c *weirConfig) {
+				for i := range 10 {
+					c.Seed[change+i] ^= 0x5555555555555555
+				}
+			})
+		}
+		_, src, _ := f.send(end(podA, 1000), end(outsideAddr, 9), packet.UDP{})
+		return src.Port()
+	}
+	const table, nat = 0, 12 // SEED_TABLE, SEED_NAT
+	first := port(-1)
+	if again := port(table); again != first {
+		t.Errorf("with other keys of the table the port is %d, not %d", again, first)
+	}
+	if other := port(nat); other == first {
+		t.Errorf("with other keys of its own the port is %d, too", other)
+	}
+}
+
+// TestPortsOfTheHost: a port that is published, or that a socket of the host has, is not given to a
+// pod.
+func TestPortsOfTheHost(t *testing.T) {
+	f := newFrames(t, natRules)
+	f.masquerade(3000, 3003)
+	l, err := f.host.Listen("tcp4", "0.0.0.0:3000")
+	f.must(err)
+	defer l.Close()
+	f.must(f.host.Do(func() error {
+		return f.engine.SetPublished([]firewall.Published{{Proto: packet.ProtoTCP, Host: end(hostAddr, 3001), Pod: end(podB, 80)}})
+	}))
+	for i := range 20 {
+		code, src, _ := f.send(end(podA, 3000+i), end(outsideAddr, 9), packet.TCP{Seq: uint32(i), Flags: packet.FlagSYN, Window: 1000})
+		if code != wentAway || src.Port() != 3002 && src.Port() != 3003 {
+			t.Errorf("connection %d: %d from %s", i, code, src)
+		}
+	}
+	for name, x := range f.pairs() {
+		if x.phase() != flow.Opening {
+			t.Errorf("%s: %s", name, x.phase())
+		}
+	}
+}
+
+// TestCookiesTellNothingOfTheTable: the time stamp of an answer to a SYN does not depend on the keys
+// that say where states lie, but on keys of its own.
+func TestCookiesTellNothingOfTheTable(t *testing.T) {
+	g := newGuarded(t, webRules)
+	listenTCP(t, g.server, "[::]:8080")
+	rules := "add check-state\nadd 100 allow tcp from any to me 8080 setup keep-state\n"
+	if err := g.engine.Load(compile(t, rules)); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.stats(t); s.Cookies.Lack != "" {
+		t.Skipf("no SYN cookies here: %s", s.Cookies.Lack)
+	}
+	src := netip.MustParseAddr("12.0.0.1")
+	syn, err := packet.Build(packet.IPv4{Src: src, Dst: netip.MustParseAddr("10.0.0.1")},
+		packet.TCP{SrcPort: 5000, DstPort: 8080, Seq: 7, Flags: packet.FlagSYN, Window: 64240,
+			Options: []byte{8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// stamp is the time stamp of an answer, less the clock.
+	stamp := func(change int) uint32 {
+		time.Sleep(600 * time.Millisecond) // or it would be one that is repeated
+		e := g.engine
+		e.mu.Lock()
+		for i := range 10 {
+			if change >= 0 {
+				e.config.Seed[change+i] ^= 0x5555555555555555
+			}
+		}
+		err := e.putConfigLocked()
+		e.mu.Unlock()
+		var gauge weirGauge
+		err = errors.Join(err, e.objects.Gauges.Lookup(uint32(0), &gauge))
+		gauge.Cookies = cookiesOn
+		err = errors.Join(err, e.objects.Gauges.Put(uint32(0), gauge))
+		out := make([]byte, 256)
+		o := &ebpf.RunOptions{Data: append(frameFor(syn), syn...), DataOut: out}
+		err = errors.Join(err, g.server.Do(func() error { _, err := e.objects.WeirIn.Run(o); return err }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := 14 + 40; at+10 <= len(o.DataOut); {
+			switch kind := o.DataOut[at]; {
+			case kind == 8:
+				now := uint32(monotonic() / 1e6)
+				return binary.BigEndian.Uint32(o.DataOut[at+2:]) - now
+			case kind < 2:
+				at++
+			default:
+				at += int(o.DataOut[at+1])
+			}
+		}
+		t.Fatalf("no time stamp in %x", o.DataOut)
+		return 0
+	}
+	near := func(a, b uint32) bool { return max(a-b+1000, b-a+1000) <= 2000 }
+	const table, cookie = 0, 22 // SEED_TABLE, SEED_COOKIE
+	first := stamp(-1)
+	if again := stamp(table); !near(first, again) {
+		t.Errorf("with other keys of the table the stamp is %d, not about %d", again, first)
+	}
+	if other := stamp(cookie); near(first, other) {
+		t.Errorf("with other keys of its own the stamp is %d, too", other)
+	}
+}

@@ -1,0 +1,74 @@
+package kernel
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/flow"
+)
+
+// natGrace is how long a translation outlives its flow: NAT_GRACE of bpf/lib/tcp.h.
+const natGrace = 2 * time.Second
+
+// tuple is what an entry is found by, whatever its flow name.
+type tuple struct {
+	addr  [4]uint64
+	ports uint32
+	proto uint8
+}
+
+func (x *entry) tuple() tuple {
+	return tuple{x.addr, uint32(x.tag >> 32), uint8(x.tag >> 24)}
+}
+
+// called returns the ends of an entry as who made it sees them.
+func (x *entry) called() (from, to netip.AddrPort) {
+	k := x.key()
+	return k.Shown(x.made())
+}
+
+// made says which side made the entry.
+func (x *entry) made() flow.Dir {
+	if x.sides[1].Flags&metaMade != 0 {
+		return 1
+	}
+	return 0
+}
+
+// phase is that of the flow of a translation, by its inner entry.
+func (x *entry) phase() flow.Phase { return flow.Phase(x.sides[1].Track & natPhase) }
+
+// translations returns the live ones by their inner tuples, as states of no rule.
+func (e *Engine) translations(now int64) (map[tuple]*firewall.State, error) {
+	wires, inners := map[uint32]*entry{}, []*entry{}
+	for x, err := range e.entries() {
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case !x.translation():
+		case x.sides[0].Flags&metaWire != 0:
+			wires[x.place] = x
+		default:
+			inners = append(inners, x)
+		}
+	}
+	all := map[tuple]*firewall.State{}
+	for _, x := range inners {
+		w := wires[x.sides[0].Track]
+		if w == nil || w.sides[0].Track != x.place {
+			continue
+		}
+		s := &firewall.State{Proto: uint8(x.tag >> 24), Phase: x.phase(), Created: x.sides[0].Created, Last: max(x.sides[0].Last, x.sides[1].Last)}
+		k := x.key()
+		s.Query, s.Link = k.Query(x.made()), k.Link()
+		s.From, s.To = x.called()
+		s.WireFrom, s.WireTo = w.called()
+		s.Deadline = s.Last + int64(e.options.Timeouts.Of(s.Proto, s.Phase))
+		if now <= s.Deadline+int64(natGrace) {
+			all[x.tuple()] = s
+		}
+	}
+	return all, nil
+}
