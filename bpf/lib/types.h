@@ -125,8 +125,7 @@ enum meta {
 	META_CROSS = 1 << 24,  // the low end is the high end of the other entry
 	META_SOURCE = 1 << 25, // the address of who made it is translated, not that of whom it called
 	META_FRESH = 1 << 29,  // no packet that it translated has passed yet
-	// Of states: the flow goes through a published port.
-	META_PUBLISHED = 1 << 30,
+	META_PUBLISHED = 1 << 30, // of states: the flow goes through a published port
 };
 
 // Translations lie among the states, under a flow id and a rule of their own.

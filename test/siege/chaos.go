@@ -13,10 +13,10 @@ import (
 
 // base is what an agent holds, to be compared before and after the disturbances.
 type base struct {
-	memory            int // KiB
-	files, goroutines int
-	pins              int
-	links, routes     []string
+	memory        int // KiB
+	files         int
+	pins          int
+	links, routes []string
 }
 
 func (x *chaos) measure() (b base, err error) {

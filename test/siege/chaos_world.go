@@ -27,7 +27,6 @@ type chaos struct {
 	probed  atomic.Int64
 	passed  atomic.Int64
 	churned int
-	log     []string // what was disturbed
 }
 
 const chaosSettings = `
