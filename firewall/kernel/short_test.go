@@ -141,6 +141,7 @@ add 50 allow tcp from any to any setup keep-state
 	for n := range 2000 { // answered, so that nothing of it is ever evicted
 		judge(udpFrame(t, n, false)[14:])
 		judge(udpFrame(t, n, true)[14:])
+		judge(udpFrame(t, n, false)[14:]) // and sent again: proved
 	}
 	ssh := func(from, to string, s packet.TCP) firewall.Verdict {
 		t.Helper()

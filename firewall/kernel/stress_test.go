@@ -235,6 +235,7 @@ func TestAFloodOfNewFlows(t *testing.T) {
 	for n := range established {
 		run(udpFrame(t, n, false))
 		run(udpFrame(t, n, true))
+		run(udpFrame(t, n, false)) // who began sends again: proved
 	}
 	passed := 0
 	for n := established; n < 40000; n++ {
@@ -248,7 +249,7 @@ func TestAFloodOfNewFlows(t *testing.T) {
 	if n.live-n.embryos != established {
 		t.Errorf("of %d established flows %d are left", established, n.live-n.embryos)
 	}
-	if n.embryos > 5000*105/100 || n.embryos < 4900 {
+	if n.embryos > 5000*9/8 || n.embryos < 4900 { // a newcomer without a victim is let in, up to an eighth
 		t.Errorf("%d half-open states, 5000 are allowed", n.embryos)
 	}
 	s, _ := e.Stats()
@@ -280,7 +281,7 @@ func TestTheTableFillsUp(t *testing.T) {
 	}
 	refused := 0
 	for n := range 30000 {
-		for _, back := range []bool{false, true} {
+		for _, back := range []bool{false, true, false} { // proved
 			if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: udpFrame(t, n, back)}); err != nil {
 				t.Fatal(err)
 			}
