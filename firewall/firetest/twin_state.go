@@ -168,28 +168,44 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 			return firewall.ReasonEmbryonicSource
 		}
 		if n >= most && j.chosen != nil {
-			j.giveWay()
+			j.giveWay(sourceOf(s))
 		}
 	}
 	if j.halfOpen(netip.Prefix{}) >= j.Options.MaxEmbryonic && j.chosen != nil {
 		if j.refused.Reason == firewall.ReasonEmbryonicFull && j.refused.Slot == uint16(slot) {
 			return firewall.ReasonEmbryonicFull
 		}
-		j.giveWay()
-		j.giveWay() // where an engine had one too many
+		j.giveWay(netip.Prefix{})
+		j.giveWay(netip.Prefix{}) // where an engine had one too many
 	}
 	j.states = append(j.states, s)
 	j.seen.state(r, "made")
 	return firewall.ReasonRule
 }
 
-// giveWay ends the half-open state that makes room for another, which is the engine's choice.
-func (j *job) giveWay() {
+// giveWay ends the half-open state that makes room for another, which is the engine's choice: of
+// those that the engine lost meanwhile, one of this source if there is one. Those of the packet's own
+// tuple come last, since the engine may have lost them to the look-up of a later rule.
+func (j *job) giveWay(source netip.Prefix) {
+	var best *twinState
+	rank := 0
 	for _, s := range j.states {
-		if s.Embryonic() && j.chosen(s) {
-			j.remove(s)
-			return
+		if !s.Embryonic() || !j.chosen(s) {
+			continue
 		}
+		r := 1
+		switch {
+		case sourceOf(s) == source:
+			r = 3
+		case s.key != j.key:
+			r = 2
+		}
+		if r > rank {
+			best, rank = s, r
+		}
+	}
+	if best != nil {
+		j.remove(best)
 	}
 }
 
