@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Weir's programs: one per direction and kind of interface, with and without Ethernet headers.
+// Weir's programs: one per direction and kind of interface: with Ethernet headers, with
+// those of IP over InfiniBand, and without.
 #include "lib/control.h"
 #include "lib/own.h"
 #include "lib/quick.h"
@@ -15,7 +16,7 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 		if (mark == cf->local_mark)
 			return dir == DIR_OUT ? marked(skb, l2) : TC_ACT_UNSPEC;
 		skb->mark = 0;
-		return dir == DIR_OUT ? TC_ACT_UNSPEC : l2 ? hand_in(skb) : TC_ACT_SHOT;
+		return dir == DIR_OUT ? TC_ACT_UNSPEC : l2 == 14 ? hand_in(skb) : TC_ACT_SHOT;
 	}
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
@@ -27,14 +28,14 @@ inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
 	p->now = coarse_now(cf);
 	not_judged_yet(p, cf);
-	if (dir == DIR_IN && l2 && (f->pods | f->published)) {
+	if (dir == DIR_IN && l2 == 14 && (f->pods | f->published)) {
 		int r = pass_by(skb);
 		if (likely(r != GO_ON))
 			return r;
 	}
 	if (f->pods | f->published)
 		return dir == DIR_IN ? carry_in(skb, p, l2) : carry_out(skb, l2);
-	if (likely(!listened(cf, EVENT_PACKET)) && quick(skb, cf, l2)) {
+	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET)) && quick(skb, cf, l2)) {
 		finish(c, cf);
 		return TC_ACT_UNSPEC;
 	}
@@ -70,6 +71,16 @@ SEC("tc") int weir_in_l3(struct __sk_buff *skb)
 SEC("tc") int weir_out_l3(struct __sk_buff *skb)
 {
 	return hook(skb, 0, DIR_OUT);
+}
+
+SEC("tc") int weir_in_ib(struct __sk_buff *skb)
+{
+	return hook(skb, L2_INFINIBAND, DIR_IN);
+}
+
+SEC("tc") int weir_out_ib(struct __sk_buff *skb)
+{
+	return hook(skb, L2_INFINIBAND, DIR_OUT);
 }
 
 // weir_local sits where the host sends to itself: a port of the host that was given to a pod is called there, too.

@@ -35,7 +35,7 @@ inline_always int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, stru
 	p->v.state = USE_NONE;
 	p->v.number = 0;
 	p->v.id = 0;
-	conclude(skb, c, cf, p->l3 ? 14 : 0);
+	conclude(skb, c, cf, p->l3 == L2_INFINIBAND ? L2_INFINIBAND : p->l3 ? 14 : 0);
 	return TC_ACT_SHOT;
 }
 

@@ -113,13 +113,17 @@ inline_always void decided_before(struct pkt *p, int pass, __u8 reason)
 	p->v.reason = reason;
 }
 
-// read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers and 0 on one without.
+// read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers, L2_INFINIBAND on
+// one of InfiniBand, and 0 on one without headers.
 checked_once int read_frame(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	c->p.kind = parse(skb, &c->p, l2 ? 14 : 0);
+	if (l2 == L2_INFINIBAND)
+		c->p.kind = parse_slow(skb, L2_INFINIBAND);
+	else
+		c->p.kind = parse(skb, &c->p, l2 ? 14 : 0);
 	return 0;
 }
 

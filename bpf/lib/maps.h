@@ -2,7 +2,7 @@
 // The maps. Sizes given as 1 are set by the loader.
 #pragma once
 
-#include "types.h"
+#include "packet.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -232,6 +232,11 @@ checked_once int parse_slow_ip(struct __sk_buff *skb, __u32 type)
 	return version == 4 ? slow4(skb, p) : slow6(skb, p);
 }
 
+// Between the hooks and IP over InfiniBand the kernel puts the 20 bytes of the neighbour's address, of
+// zeros on the way in, before the 4 of RFC 4391 section 6, which begin with the protocol: IPOIB_HARD_LEN
+// of drivers/infiniband/ulp/ipoib/ipoib.h. No frame with an Ethernet header has IP there.
+enum { L2_INFINIBAND = 24 };
+
 // parse_slow decodes any frame: VLAN tags, options, extension headers, fragments, headers that are cut or not in one piece.
 checked_once int parse_slow(struct __sk_buff *skb, __u32 l2)
 {
@@ -241,7 +246,12 @@ checked_once int parse_slow(struct __sk_buff *skb, __u32 l2)
 	struct pkt *p = &c->p;
 	__u32 type = 0, l3 = 0;
 
-	if (l2) {
+	if (l2 == L2_INFINIBAND) {
+		if (bpf_skb_load_bytes(skb, L2_INFINIBAND - 4, p->buf, 4) < 0)
+			return refuse(p, DECODE_LINK);
+		type = get16(p->buf);
+		l3 = L2_INFINIBAND;
+	} else if (l2) {
 		if (bpf_skb_load_bytes(skb, 0, p->buf, 14) < 0)
 			return refuse(p, DECODE_LINK);
 		type = get16(p->buf + 12);
@@ -258,12 +268,14 @@ checked_once int parse_slow(struct __sk_buff *skb, __u32 l2)
 			l3 += 4;
 			tags++;
 		}
+	}
+	p->l3 = l3;
+	if (l2) {
 		if (type == ETH_ARP)
 			return PARSED_ARP;
 		if (type != ETH_IP && type != ETH_IPV6)
 			return PARSED_OTHER;
 	}
-	p->l3 = l3;
 	return parse_slow_ip(skb, type);
 }
 

@@ -18,9 +18,9 @@ import (
 
 // attachment is what judges the packets of one interface.
 type attachment struct {
-	index uint32
-	l3    bool // frames without Ethernet headers
-	links [2]link.Link
+	index   uint32
+	framing framing
+	links   [2]link.Link
 	// Where the kernel has no tcx: tc filters, which last until they are deleted, and pins of their programs, by which the next engine knows them.
 	filters [2]bool
 }
@@ -39,15 +39,6 @@ var directions = [2]struct {
 	attach ebpf.AttachType
 }{{"in", ebpf.AttachTCXIngress}, {"out", ebpf.AttachTCXEgress}}
 
-// program returns the program for a direction of an interface.
-func (e *Engine) program(l3 bool, direction int) *ebpf.Program {
-	o := &e.objects
-	if l3 {
-		return [2]*ebpf.Program{o.WeirInL3, o.WeirOutL3}[direction]
-	}
-	return [2]*ebpf.Program{o.WeirIn, o.WeirOut}[direction]
-}
-
 func (e *Engine) linkPath(index uint32, direction int) string {
 	return filepath.Join(e.dir, fmt.Sprintf("link-%d-%s", index, directions[direction].name))
 }
@@ -62,7 +53,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 			return a.hook(), err
 		}
 		delete(e.links, index)
-		if err := a.close(true); err != nil {
+		if err := e.detach(a); err != nil {
 			return "", err
 		}
 	}
@@ -70,10 +61,14 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("attach to interface %d: %w", index, err)
 	}
+	f, err := framingOf(i)
+	if err != nil {
+		return "", fmt.Errorf("attach to %s: %w", i.Name, err)
+	}
 	if err := e.tickLocked(); err != nil {
 		return "", err
 	}
-	a := &attachment{index: index, l3: !hasEthernet(i)}
+	a := &attachment{index: index, framing: f}
 	for d := range directions {
 		if err := e.attachLocked(a, d); err != nil {
 			return "", errors.Join(fmt.Errorf("attach to %s %s: %w", i.Name, directions[d].name, err), e.detach(a))
@@ -93,7 +88,9 @@ func (e *Engine) reattachLocked(a *attachment) error {
 	if err != nil {
 		return err
 	}
-	a.l3 = !hasEthernet(i)
+	if a.framing, err = framingOf(i); err != nil { // another interface has the index
+		return errDefunct
+	}
 	return errors.Join(e.filterLocked(a, 0), e.filterLocked(a, 1))
 }
 
@@ -141,17 +138,16 @@ func linkAt(index uint32) (nl.Link, error) {
 	return c.LinkByIndex(int(index))
 }
 
-// hasEthernet reports whether frames of an interface have Ethernet headers. The loopback's have, of zeros.
-func hasEthernet(l nl.Link) bool {
-	return len(l.HardwareAddr) == 6 || l.Loopback
-}
-
 func (e *Engine) attachLocked(a *attachment, direction int) error {
 	if e.noTCX {
 		return e.filterLocked(a, direction)
 	}
+	p, err := e.program(a.framing, direction)
+	if err != nil {
+		return err
+	}
 	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: int(a.index), Program: e.program(a.l3, direction), Attach: directions[direction].attach, Anchor: link.Head(),
+		Interface: int(a.index), Program: p, Attach: directions[direction].attach, Anchor: link.Head(),
 	})
 	if errors.Is(err, link.ErrNotSupported) {
 		e.noTCX = true
@@ -255,8 +251,11 @@ func (e *Engine) openLinks() error {
 func (e *Engine) openLinkLocked(c *nl.Conn, a *attachment) error {
 	i, err := c.LinkByIndex(int(a.index))
 	if err == nil {
-		a.l3 = !hasEthernet(i)
-		if !a.filters[0] {
+		a.framing, err = framingOf(i)
+		switch {
+		case err != nil: // an older build took its packets for others: Attach says what is wrong
+			err = errDefunct
+		case !a.filters[0]:
 			err = e.loadLinks(a)
 		}
 	}
@@ -315,11 +314,11 @@ func (e *Engine) takeLinksLocked() error {
 	}
 	for _, a := range e.links {
 		for d := range directions {
-			var err error
+			p, err := e.program(a.framing, d)
 			if a.filters[d] {
 				err = e.filterLocked(a, d)
-			} else {
-				err = updateLink(a.links[d], e.program(a.l3, d))
+			} else if err == nil {
+				err = updateLink(a.links[d], p)
 			}
 			if err != nil {
 				return fmt.Errorf("update the program of interface %d %s: %w", a.index, directions[d].name, err)

@@ -115,7 +115,11 @@ func (e *Engine) captured(sample []byte) {
 	}
 	w := (*weirCaptured)(unsafe.Pointer(&sample[0]))
 	w.Event.Version = 0 // it tells no addresses
-	f(&firewall.Captured{Event: e.event(&w.Event), Ethernet: w.L2 != 0, Data: w.Data[:min(int(w.Size), len(w.Data))]})
+	data, ethernet := w.Data[:min(int(w.Size), len(w.Data))], w.L2 != 0
+	if w.L2 == l2Infiniband {
+		data, ethernet = data[min(l2Infiniband, len(data)):], false
+	}
+	f(&firewall.Captured{Event: e.event(&w.Event), Ethernet: ethernet, Data: data})
 }
 
 func (e *Engine) localMark() uint32 {

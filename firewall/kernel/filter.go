@@ -27,7 +27,10 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 	if err := c.Within(slowest); err != nil {
 		return err
 	}
-	program := e.program(a.l3, direction)
+	program, err := e.program(a.framing, direction)
+	if err != nil {
+		return err
+	}
 	a.filters[direction] = true
 	if e.dir != "" {
 		clone, err := program.Clone() // a pin belongs to an object, and this one may be pinned for many interfaces

@@ -64,7 +64,7 @@ func (e *Engine) putCardLocked(index uint32) error {
 	a := e.links[index]
 	_, pod := e.endpoints[index]
 	old, was := e.cards[index]
-	if a == nil || a.l3 || pod || index == loopback {
+	if a == nil || a.framing != ethernet || pod || index == loopback {
 		if !was {
 			return nil
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,10 +29,18 @@ func build() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// programs returns the programs by their names in C.
+// programs returns the programs that every host needs by their names in C.
 func (e *Engine) programs() map[string]**ebpf.Program {
-	return byName[ebpf.Program](&e.objects.weirPrograms)
+	all := byName[ebpf.Program](&e.objects.weirPrograms)
+	for _, name := range ofInfiniband {
+		delete(all, name)
+	}
+	return all
 }
+
+// ofInfiniband are loaded when there is an interface for them: few hosts have one, and each takes the
+// kernel a third of a second.
+var ofInfiniband = []string{"weir_in_ib", "weir_out_ib"}
 
 func (e *Engine) programPath(name string) string {
 	return filepath.Join(e.dir, "prog-"+build()+"-"+name)
@@ -41,16 +50,55 @@ func (e *Engine) programPath(name string) string {
 // are pinned for the same maps.
 func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error {
 	options := &ebpf.CollectionOptions{MapReplacements: old}
-	if !e.takenOver {
-		return spec.LoadAndAssign(&e.objects, options)
-	}
 	if err := spec.LoadAndAssign(&e.objects.weirMaps, options); err != nil {
 		return err
 	}
-	if err := e.reusePrograms(); err != nil || e.reused {
+	if e.takenOver {
+		if err := e.reusePrograms(); err != nil || e.reused {
+			return err
+		}
+	}
+	return e.load(spec, e.programs())
+}
+
+// load loads programs for the maps of e.
+func (e *Engine) load(spec *ebpf.CollectionSpec, programs map[string]**ebpf.Program) error {
+	spec = spec.Copy()
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return programs[name] == nil })
+	options := ebpf.CollectionOptions{MapReplacements: replacements{}}
+	for name, m := range byName[ebpf.Map](&e.objects.weirMaps) {
+		options.MapReplacements[name] = *m
+	}
+	c, err := ebpf.NewCollectionWithOptions(spec, options)
+	if err != nil {
 		return err
 	}
-	return spec.LoadAndAssign(&e.objects.weirPrograms, options)
+	defer c.Close()
+	for name, p := range programs {
+		*p = c.DetachProgram(name)
+	}
+	return nil
+}
+
+// loadInfiniband loads the programs for interfaces of InfiniBand, once.
+func (e *Engine) loadInfiniband() error {
+	if e.objects.WeirOutIb != nil {
+		return nil
+	}
+	spec, err := loadWeir()
+	if err != nil {
+		return fmt.Errorf("read the eBPF programs: %w", err)
+	}
+	e.size(spec)
+	all := byName[ebpf.Program](&e.objects.weirPrograms)
+	few := map[string]**ebpf.Program{}
+	for _, name := range ofInfiniband {
+		few[name] = all[name]
+	}
+	if err := e.load(spec, few); err != nil {
+		return loadError(err)
+	}
+	return nil
 }
 
 // reusePrograms takes the pinned programs of this build, all or none: a start may have ended while

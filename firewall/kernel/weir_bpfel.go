@@ -317,8 +317,6 @@ type weirCpu struct {
 		NatFound      uint32
 		NatPlace      uint32
 		NatPort       uint32
-		NatPad        uint32
-		_             [4]byte
 		NatRank       uint64
 		NatTag        uint64
 		Was           struct {
@@ -851,9 +849,11 @@ const (
 	weirMapWaysKept      = "ways_kept"
 	weirProgWeirCall     = "weir_call"
 	weirProgWeirIn       = "weir_in"
+	weirProgWeirInIb     = "weir_in_ib"
 	weirProgWeirInL3     = "weir_in_l3"
 	weirProgWeirLocal    = "weir_local"
 	weirProgWeirOut      = "weir_out"
+	weirProgWeirOutIb    = "weir_out_ib"
 	weirProgWeirOutL3    = "weir_out_l3"
 	weirProgWeirTick     = "weir_tick"
 )
@@ -902,9 +902,11 @@ type weirSpecs struct {
 type weirProgramSpecs struct {
 	WeirCall  *ebpf.ProgramSpec `ebpf:"weir_call"`
 	WeirIn    *ebpf.ProgramSpec `ebpf:"weir_in"`
+	WeirInIb  *ebpf.ProgramSpec `ebpf:"weir_in_ib"`
 	WeirInL3  *ebpf.ProgramSpec `ebpf:"weir_in_l3"`
 	WeirLocal *ebpf.ProgramSpec `ebpf:"weir_local"`
 	WeirOut   *ebpf.ProgramSpec `ebpf:"weir_out"`
+	WeirOutIb *ebpf.ProgramSpec `ebpf:"weir_out_ib"`
 	WeirOutL3 *ebpf.ProgramSpec `ebpf:"weir_out_l3"`
 	WeirTick  *ebpf.ProgramSpec `ebpf:"weir_tick"`
 }
@@ -1086,9 +1088,11 @@ type weirVariables struct {
 type weirPrograms struct {
 	WeirCall  *ebpf.Program `ebpf:"weir_call"`
 	WeirIn    *ebpf.Program `ebpf:"weir_in"`
+	WeirInIb  *ebpf.Program `ebpf:"weir_in_ib"`
 	WeirInL3  *ebpf.Program `ebpf:"weir_in_l3"`
 	WeirLocal *ebpf.Program `ebpf:"weir_local"`
 	WeirOut   *ebpf.Program `ebpf:"weir_out"`
+	WeirOutIb *ebpf.Program `ebpf:"weir_out_ib"`
 	WeirOutL3 *ebpf.Program `ebpf:"weir_out_l3"`
 	WeirTick  *ebpf.Program `ebpf:"weir_tick"`
 }
@@ -1097,9 +1101,11 @@ func (p *weirPrograms) Close() error {
 	return _WeirClose(
 		p.WeirCall,
 		p.WeirIn,
+		p.WeirInIb,
 		p.WeirInL3,
 		p.WeirLocal,
 		p.WeirOut,
+		p.WeirOutIb,
 		p.WeirOutL3,
 		p.WeirTick,
 	)

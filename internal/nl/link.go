@@ -16,7 +16,9 @@ type Link struct {
 	Name         string // up to 15 bytes, chosen by whoever made the link: escape it before a terminal shows it
 	Kind         string // "veth", "bridge", "tuntap", ...; "device" for cards and the loopback
 	Alias        string
-	MTU          int // bytes
+	Encap        string // "ether", "none", ...: the type of its frames (ARPHRD_*) as ip-link(8) calls it, or "unknownN"
+	NoRemote     bool   // GRE: each packet bears whom it goes to in a header of its own
+	MTU          int    // bytes
 	HardwareAddr net.HardwareAddr
 	Up           bool // somebody switched it on (IFF_UP)
 	Running      bool // it is on and has a carrier (IFF_RUNNING)
@@ -34,6 +36,7 @@ func linkOf(l netlink.Link) Link {
 	a := l.Attrs()
 	return Link{
 		Index: a.Index, Name: a.Name, Kind: l.Type(), Alias: a.Alias, MTU: a.MTU,
+		Encap: a.EncapType, NoRemote: noRemote(l),
 		HardwareAddr: a.HardwareAddr,
 		Up:           a.RawFlags&unix.IFF_UP != 0,
 		Running:      a.RawFlags&unix.IFF_RUNNING != 0,
@@ -43,9 +46,19 @@ func linkOf(l netlink.Link) Link {
 	}
 }
 
+// noRemote: the kernel makes headers for a GRE tunnel to nobody or to a group, but not if each packet
+// brings its tunnel along (ipgre_tunnel_init, ip6gre_tunnel_init).
+func noRemote(l netlink.Link) bool {
+	g, ok := l.(*netlink.Gretun)
+	if !ok || g.FlowBased {
+		return false
+	}
+	return len(g.Remote) == 0 || g.Remote.IsUnspecified() || g.Remote.IsMulticast()
+}
+
 func (l Link) equal(o Link) bool {
 	return bytes.Equal(l.HardwareAddr, o.HardwareAddr) && l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind &&
-		l.Alias == o.Alias && l.MTU == o.MTU && l.Up == o.Up && l.Running == o.Running && l.OperUp == o.OperUp &&
+		l.Alias == o.Alias && l.MTU == o.MTU && l.Encap == o.Encap && l.NoRemote == o.NoRemote && l.Up == o.Up && l.Running == o.Running && l.OperUp == o.OperUp &&
 		l.Loopback == o.Loopback && l.Master == o.Master && l.Peer == o.Peer && l.PeerNS == o.PeerNS
 }
 

@@ -1,0 +1,64 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/internal/nl"
+)
+
+// framing is what lies before the IP header of packets at the hooks of an interface.
+type framing int
+
+const (
+	ethernet   framing = iota // 14 bytes; before packets of the loopback they are zeros
+	bareIP                    // nothing
+	infiniband                // l2Infiniband
+)
+
+const l2Infiniband = 24 // bytes: the neighbour's address, and what RFC 4391 puts before IP
+
+// framings are those of the types of interfaces (ARPHRD_*) that are known to come to the hooks so, in
+// both directions, since Linux 5.14: older ones had headers of their own before what came out of a
+// tunnel. What is not here is not guarded: its packets would be taken for others.
+var framings = map[string]framing{
+	"ether":      ethernet,
+	"loopback":   ethernet,
+	"infiniband": infiniband,
+	"none":       bareIP, // tun, WireGuard, xfrm, GRE and others by metadata
+	"unknown519": bareIP, // ARPHRD_RAWIP: modems
+	"ppp":        bareIP,
+	"ipip":       bareIP, // ARPHRD_TUNNEL; vti, too
+	"tunnel6":    bareIP, // ip6tnl, vti6
+	"sit":        bareIP,
+	"gre":        bareIP,
+	"unknown823": bareIP, // ARPHRD_IP6GRE
+}
+
+// framingOf returns the framing of an interface, or an error that says why it cannot be guarded.
+func framingOf(l nl.Link) (framing, error) {
+	f, ok := framings[l.Encap]
+	switch {
+	case !ok:
+		return 0, fmt.Errorf("frames of type %q are not known: its packets are not judged; "+
+			"guard the interfaces that they come from and go to, and leave this one out (weir up --iface)", l.Encap)
+	case l.NoRemote:
+		return 0, fmt.Errorf("a GRE tunnel without a remote address bears a header of its own before " +
+			"each packet: its packets are not judged; give it a remote address, or leave it out (weir up --iface)")
+	}
+	return f, nil
+}
+
+// program returns the program for a direction of an interface.
+func (e *Engine) program(f framing, direction int) (*ebpf.Program, error) {
+	o := &e.objects
+	switch f {
+	case ethernet:
+		return [2]*ebpf.Program{o.WeirIn, o.WeirOut}[direction], nil
+	case bareIP:
+		return [2]*ebpf.Program{o.WeirInL3, o.WeirOutL3}[direction], nil
+	}
+	err := e.loadInfiniband()
+	return [2]*ebpf.Program{o.WeirInIb, o.WeirOutIb}[direction], err
+}
