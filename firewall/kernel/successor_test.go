@@ -1,0 +1,162 @@
+package kernel
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// meanwhile has a program lose the processor at one point, the nth look-up in a map by a function, and
+// another CPU set the tag of an entry there: what stands for that is a function which is called
+// instead.
+func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, place uint32, tag uint64) {
+	t.Helper()
+	const name = "set_a_tag"
+	var now, last string
+	seen, done := 0, false
+	for i := range p.Instructions {
+		ins := &p.Instructions[i]
+		if f := btf.FuncMetadata(ins); f != nil {
+			now = f.Name
+		}
+		if now == function && ins.IsLoadFromMap() {
+			if last = ins.Reference(); last == in {
+				seen++
+			}
+		}
+		if now == function && last == in && seen == nth && ins.IsBuiltinCall() && ins.Constant == int64(asm.FnMapLookupElem) {
+			call := asm.Call.Label(name)
+			call.Metadata = ins.Metadata
+			*ins = call.WithReference(name)
+			done, last = true, ""
+		}
+	}
+	if !done {
+		t.Fatalf("%s looks up %d times in %s, not %d", function, seen, in, nth)
+	}
+	number := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
+	first := btf.WithFuncMetadata(asm.Mov.Reg(asm.R6, asm.R1), &btf.Func{
+		Name: name, Linkage: btf.StaticFunc, Type: &btf.FuncProto{Return: number, Params: []btf.FuncParam{{Name: "map", Type: number}, {Name: "key", Type: number}}},
+	}).WithSymbol(name).WithSource(p.Instructions[0].Source()) // the kernel wants a line of source for each
+	p.Instructions = append(p.Instructions,
+		first,
+		asm.Mov.Reg(asm.R7, asm.R2),
+		asm.StoreImm(asm.R10, -4, int64(place/ways), asm.Word),
+		asm.LoadMapPtr(asm.R1, 0).WithReference("tags"),
+		asm.Mov.Reg(asm.R2, asm.R10),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "go_on"),
+		asm.LoadImm(asm.R1, int64(tag), asm.DWord),
+		asm.StoreMem(asm.R0, int16(place%ways)*8, asm.R1, asm.DWord),
+		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("go_on"),
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.FnMapLookupElem.Call(),
+		asm.Return(),
+	)
+}
+
+// TestTheSuccessorOfAnEntry: whoever has found an entry, and writes to it when it has become another
+// conversation's, changes nothing of that: the tag is looked at again before the first store. Without
+// that a segment of the one moves the window of the other for good.
+func TestTheSuccessorOfAnEntry(t *testing.T) {
+	const established = "add check-state\nadd allow udp from any to any keep-state\nadd allow tcp from any to any setup keep-state\n"
+	const text = "some text: the short way wants it" // of a packet that is as long as a TCP header
+	const n = uint32(len(text))
+	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
+	build := func(back bool, options []byte, l packet.Layer) []byte {
+		ip := packet.IPv4{Src: ends[0], Dst: ends[1], Options: options}
+		if back {
+			ip.Src, ip.Dst = ends[1], ends[0]
+		}
+		b, err := packet.Build(ip, l, packet.Data(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append(frameFor(b), b...)
+	}
+	none := []byte{1, 1, 1, 1} // no operation
+	udp := func(back bool, options []byte) []byte {
+		return build(back, options, packet.UDP{SrcPort: 7, DstPort: 7})
+	}
+	tcp := func(back bool, options []byte, flags uint8, seq, ack uint32) []byte {
+		return build(back, options, packet.TCP{SrcPort: 7, DstPort: 7, Flags: flags, Seq: seq, Ack: ack, Window: 1000})
+	}
+	const syn, ack = packet.FlagSYN, packet.FlagACK
+	udps := [][]byte{udp(false, nil), udp(true, nil), udp(false, nil)}
+	tcps := [][]byte{tcp(false, nil, syn, 99, 0), tcp(true, nil, syn|ack, 999, 100+n), tcp(false, nil, ack, 100+n, 1000+n)}
+	for _, c := range []struct {
+		name, function, in string
+		nth                int
+		begin              [][]byte
+		next               []byte
+	}{
+		{"UDP, the short way", "known", "owners", 1, udps, udp(false, nil)},
+		{"UDP, the long way", "look_up", "tags", 3, udps, udp(false, none)},
+		{"TCP, the short way", "known", "owners", 1, tcps, tcp(false, nil, ack, 100+2*n, 1000+n)},
+		{"TCP, the long way", "look_up", "tags", 3, tcps, tcp(false, none, ack, 100+2*n, 1000+n)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEngine(t)
+			if err := e.Load(compile(t, established)); err != nil {
+				t.Fatal(err)
+			}
+			run := func(p *ebpf.Program, frame []byte) int32 {
+				ret, err := p.Run(&ebpf.RunOptions{Data: frame})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return int32(ret)
+			}
+			for i, frame := range c.begin {
+				if code := run(e.objects.WeirIn, frame); code != wentUp {
+					t.Fatalf("packet %d: %d", i, code)
+				}
+			}
+			var own *entry
+			for x, err := range e.entries() {
+				if err != nil || own != nil {
+					t.Fatalf("not one state: %v", err)
+				}
+				own = x
+			}
+			sides := func() (both [2]weirSide) {
+				var s weirSet
+				if err := e.objects.States.Lookup(own.place/ways, &s); err != nil {
+					t.Fatal(err)
+				}
+				at := own.place % ways * 2
+				return [2]weirSide{s.Side[at], s.Side[at+1]}
+			}
+			first := sides()
+			if code := run(e.objects.WeirIn, c.next); code != wentUp || sides() == first {
+				t.Fatalf("with nobody in between: %d, and the entry is as it was: %v", code, sides() == first)
+			}
+			before := sides()
+			spec := committed(t)
+			e.size(spec)
+			meanwhile(t, spec.Programs["weir_in"], c.function, c.in, c.nth, own.place, own.tag^1<<40)
+			var late *ebpf.Program
+			if err := e.load(spec, map[string]**ebpf.Program{"weir_in": &late}); err != nil {
+				t.Fatalf("%+v", err)
+			}
+			defer late.Close()
+			run(late, c.next)
+			if after := sides(); after != before {
+				t.Errorf("another conversation's entry was\n%+v and is\n%+v", before, after)
+			}
+			var line weirTagLine
+			if err := e.objects.Tags.Lookup(own.place/ways, &line); err != nil {
+				t.Fatal(err)
+			}
+			if line.Tag[own.place%ways] != own.tag^1<<40 {
+				t.Errorf("the tag is %x: nothing came in between", line.Tag[own.place%ways])
+			}
+		})
+	}
+}
