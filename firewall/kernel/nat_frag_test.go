@@ -1,0 +1,101 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/weirnet/weir/packet"
+)
+
+// piece is a fragment of a datagram with identification 77, and where it comes in.
+type piece struct {
+	at       crossing
+	src, dst netip.Addr
+	layer    packet.Layer // of a first fragment
+	proto    uint8        // of a later one
+	id       uint16
+}
+
+// put has a fragment come in, and returns what became of it and between whom it then goes.
+func (f *frames) put(c piece) (code int32, src, dst netip.Addr) {
+	f.t.Helper()
+	ip := packet.IPv4{Src: c.src, Dst: c.dst, TTL: 64, ID: c.id, Flags: packet.FragMF}
+	layers := []packet.Layer{ip, c.layer, packet.Data(make([]byte, 24))}
+	if c.layer == nil {
+		ip.Flags, ip.FragOff, ip.Proto = 0, 32, c.proto
+		layers = []packet.Layer{ip, packet.Data(make([]byte, 24))}
+	}
+	b, err := packet.Build(layers...)
+	f.must(err)
+	frame := slices.Concat(c.at.mac[:], []byte{2, 0, 0, 0, 0, 9, 8, 0}, b)
+	context := make([]byte, 192) // struct __sk_buff
+	binary.NativeEndian.PutUint32(context[40:], c.at.index)
+	out := make([]byte, len(frame)+64)
+	f.must(f.host.Do(func() error {
+		o := &ebpf.RunOptions{Data: frame, DataOut: out, Context: context}
+		r, err := f.engine.objects.WeirIn.Run(o)
+		code, out = int32(r), o.DataOut
+		return err
+	}))
+	return code, netip.AddrFrom4([4]byte(out[26:30])), netip.AddrFrom4([4]byte(out[30:34]))
+}
+
+// TestFragmentsOfStrangers: a later fragment is translated as the first of its own datagram, and by no
+// other: not of another sender, protocol or identification, nor where it comes in elsewhere. The rules
+// let everything pass, so that nothing but the translation holds it.
+func TestFragmentsOfStrangers(t *testing.T) {
+	f := newFrames(t, "add allow ip from any to any\n")
+	f.masquerade(2000, 3000)
+	f.publish(8080, 80)
+	a, b := f.doors[podA], f.doors[podB]
+	other := crossing{index: loopback}
+	stranger := netip.MustParseAddr("192.0.2.9")
+	udp := packet.UDP{SrcPort: 4000, DstPort: 53, Len: 56}
+	in := packet.UDP{SrcPort: 4000, DstPort: 8080, Len: 56}
+	const id, tcp, datagram = 77, packet.ProtoTCP, packet.ProtoUDP
+
+	// Out, behind the host's address.
+	if code, src, _ := f.put(piece{at: a, src: podA, dst: outsideAddr, layer: udp, id: id}); code != wentAway || src != hostAddr {
+		t.Fatalf("the first of a pod: %d from %s", code, src)
+	}
+	for name, c := range map[string]piece{
+		"of another pod":        {at: b, src: podB, dst: outsideAddr, proto: datagram, id: id},
+		"of another protocol":   {at: a, src: podA, dst: outsideAddr, proto: tcp, id: id},
+		"of another datagram":   {at: a, src: podA, dst: outsideAddr, proto: datagram, id: id + 1},
+		"to somebody else":      {at: a, src: podA, dst: stranger, proto: datagram, id: id},
+		"from the wrong pod":    {at: b, src: podA, dst: outsideAddr, proto: datagram, id: id},
+		"from the card":         {at: f.card, src: podA, dst: outsideAddr, proto: datagram, id: id},
+		"from the host's own":   {at: other, src: podA, dst: outsideAddr, proto: datagram, id: id},
+		"back, with its answer": {at: f.card, src: outsideAddr, dst: hostAddr, proto: datagram, id: id},
+	} {
+		if code, src, dst := f.put(c); src != c.src || dst != c.dst {
+			t.Errorf("%s: %d, goes from %s to %s", name, code, src, dst)
+		}
+	}
+	if code, src, _ := f.put(piece{at: a, src: podA, dst: outsideAddr, proto: datagram, id: id}); code != wentAway || src != hostAddr {
+		t.Errorf("its own: %d from %s", code, src)
+	}
+
+	// In, to a published port.
+	if code, _, dst := f.put(piece{at: f.card, src: outsideAddr, dst: hostAddr, layer: in, id: id}); code != wentAway || dst != podA {
+		t.Fatalf("the first of a client: %d to %s", code, dst)
+	}
+	for name, c := range map[string]piece{
+		"of another client":   {at: f.card, src: stranger, dst: hostAddr, proto: datagram, id: id},
+		"of another protocol": {at: f.card, src: outsideAddr, dst: hostAddr, proto: tcp, id: id},
+		"of another datagram": {at: f.card, src: outsideAddr, dst: hostAddr, proto: datagram, id: id + 1},
+		"by another card":     {at: other, src: outsideAddr, dst: hostAddr, proto: datagram, id: id},
+		"from a pod":          {at: b, src: outsideAddr, dst: hostAddr, proto: datagram, id: id},
+	} {
+		if code, src, dst := f.put(c); src != c.src || dst != c.dst {
+			t.Errorf("in, %s: %d, goes from %s to %s", name, code, src, dst)
+		}
+	}
+	if code, _, dst := f.put(piece{at: f.card, src: outsideAddr, dst: hostAddr, proto: datagram, id: id}); code != wentAway || dst != podA {
+		t.Errorf("in, its own: %d to %s", code, dst)
+	}
+}
