@@ -37,6 +37,17 @@ typedef __u32 __be32;
 // result the compiler makes one that orders nothing (BPF_OR without BPF_FETCH, stset on arm64).
 #define or_ordered(p, v) ({ typeof(*(p)) was = __sync_fetch_and_or(p, v); opaque(was); was; })
 #define store_ordered(p, v) __sync_lock_test_and_set(p, v)
+// The same where nobody may wait for the cold lines of what was stored before. Programs are made once
+// for all processors, and no helper tells on which they run, so the loader says whether this one keeps
+// stores in order by itself (x86, Intel SDM volume 3, 8.2.2): then the compiler alone must not turn them
+// round. For one it does not know the loader says no.
+#define store_release(p, v, in_order) ({ \
+	barrier(); \
+	if (in_order) \
+		once(*(p)) = (v); \
+	else \
+		store_ordered(p, v); \
+})
 // A load whose address depends on what an earlier load gave comes after it. This is 0, and depends on v;
 // x86 knows that it is 0 and does not wait.
 #define depends_on(v) ({ __u64 zero_of = (v); asm volatile("%0 ^= %0" : "+r"(zero_of)); zero_of; })

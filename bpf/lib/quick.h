@@ -226,11 +226,7 @@ checked_once int quick_new(__u32 reads)
 	count_new(c, cf);
 	p->track = 0;
 	fill(p, s, place, m->id, 0, PROTO_UDP);
-	barrier();
-	if (cf->in_order)
-		once(t->tag[place % WAYS]) = p->tag | TAG_EMBRYO;
-	else
-		__sync_lock_test_and_set(&t->tag[place % WAYS], p->tag | TAG_EMBRYO);
+	store_release(&t->tag[place % WAYS], p->tag | TAG_EMBRYO, cf->in_order); // look-ups read the entry after the tag
 	passes(p, USE_NEW, m->id, m->number, m->slot & MEMO_SLOT);
 	return 1;
 }

@@ -3,7 +3,11 @@
 // are those of section 8's list. A packet writes only its own side.
 //
 // Two CPUs may carry packets of one side at once, so numbers that only grow are raised by compare-and-swap, and facts (flags) are set
-// after the numbers that they vouch for, by an atomic operation that orders them.
+// after the numbers that they vouch for, by an atomic operation that orders them: begin, pick_up with
+// its callers, and advance store numbers, and then call set_flags. Where loads may pass each other a
+// reader may yet have read a number before the flag, when both packets are on their way at one moment.
+// It then judges by a number that was not set, and refuses a segment, or leaves it to the rules: it
+// moves nothing, for whatever moves a side has to fit the numbers of both.
 #pragma once
 
 #include "key.h"
@@ -31,7 +35,13 @@ inline_always void set_flags(struct side *s, __u32 flags)
 		or_ordered(&s->flags, flags); // behind the numbers that they vouch for
 }
 
-// raise sets *at to v if that is later, modulo 2^32.
+// raise sets *at to v if that is later, modulo 2^32. It gives up after four lost races: each was won by
+// a segment of the same side that moved the number on, so nothing goes back, and who has no valid
+// numbers cannot race. What is then missing is what this segment alone would have told: to the
+// conversation it is as if the firewall had not seen it. For `end` the acknowledgement of its bytes is
+// refused until they are sent again, for `ack` and `edge` the other side's window opens with the next
+// acknowledgement. TCP repairs both as it does the loss of one segment. A loop without a bound is
+// refused by the verifier, and each round is paid by all of them in instructions to verify.
 inline_always void raise(__u32 *at, __u32 v)
 {
 	for (int i = 0; i < 4; i++) {

@@ -80,7 +80,7 @@ struct config {
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
 	__s64 clock, tick; // what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what it moves by; tick is 0 if that is not known
-	__u32 in_order;	   // stores are seen by other CPUs in the order in which they are made
+	__u32 in_order;	   // stores are seen by other CPUs in the order in which they are made: store_release
 	// source.h: the number of cells and of slots of the ring less one, both powers of two; from how many half-open states on what a source makes is remembered,
 	// ~0 for never; how many of these.
 	__u32 source_mask, ring_mask, source_from, source_turns;

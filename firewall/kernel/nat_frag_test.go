@@ -46,9 +46,9 @@ func (f *frames) put(c piece) (code int32, src, dst netip.Addr) {
 
 // TestFragmentsOfStrangers: a later fragment is translated as the first of its own datagram, and by no
 // other: not of another sender, protocol or identification, nor where it comes in elsewhere. The rules
-// let everything pass, so that nothing but the translation holds it.
+// let every fragment pass, also without a first, so that nothing but the translation holds it.
 func TestFragmentsOfStrangers(t *testing.T) {
-	f := newFrames(t, "add allow ip from any to any\n")
+	f := newFrames(t, "add allow ip from any to any frag\nadd allow ip from any to any\n")
 	f.masquerade(2000, 3000)
 	f.publish(8080, 80)
 	a, b := f.doors[podA], f.doors[podB]
