@@ -267,8 +267,8 @@ func (e *Engine) configure() error {
 	c.LifeUdp, c.LifeUdpReply, c.LifeShort = int64(t.UDP), int64(t.UDPReply), int64(t.Short)
 	c.LifeFrag = fragLife
 	c.InOrder = bit(runtime.GOARCH == "amd64") // store_release in bpf/lib/kernel.h says why we have to tell
-	c.Listen = 0 // nobody listens any more
-	c.Epoch++    // who was here before may have died between a change and saying so
+	c.Listen = 0                               // nobody listens any more
+	c.Epoch++                                  // who was here before may have died between a change and saying so
 	return e.putConfigLocked()
 }
 

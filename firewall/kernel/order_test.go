@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/asm"
@@ -9,13 +10,14 @@ import (
 
 // TestMemoryOrder looks at the programs for what orders loads and stores on processors that keep no
 // order by themselves: flags are set by operations that fetch, for others are relaxed there, and an
-// entry's address depends on the tag by which it was found.
+// entry's address depends on the tag by which it was found. What takes a note of the sweep away is an
+// exchange, behind the change that it is about.
 func TestMemoryOrder(t *testing.T) {
-	const atomic, or, fetch = 0xc0, 0x40, 0x01
+	const atomic, or, fetch, exchange = 0xc0, 0x40, 0x01, 0xe1
 	for name, p := range committed(t).Programs {
 		var function string
 		fetched := 0
-		depends := map[string]int{}
+		depends, exchanged := map[string]int{}, map[string]int{}
 		for i := range p.Instructions {
 			in := &p.Instructions[i]
 			if f := btf.FuncMetadata(in); f != nil {
@@ -28,6 +30,9 @@ func TestMemoryOrder(t *testing.T) {
 				}
 				fetched++
 			}
+			if op.Class() == asm.StXClass && op.Mode() == asm.Mode(atomic) && in.Constant == exchange {
+				exchanged[function]++
+			}
 			if op.Class() == asm.ALU64Class && op.ALUOp() == asm.Xor && op.Source() == asm.RegSource && in.Dst == in.Src {
 				depends[function]++
 			}
@@ -38,7 +43,13 @@ func TestMemoryOrder(t *testing.T) {
 		if fetched == 0 {
 			t.Errorf("%s: no flags are set: the test does not see them", name)
 		}
+		if exchanged["look_up"] == 0 {
+			t.Errorf("%s: look_up: a note is taken away without an order", name)
+		}
 		for _, f := range []string{"known", "look_up"} {
+			if f == "known" && strings.HasSuffix(name, "_ib") { // frames of InfiniBand have no short way
+				continue
+			}
 			if depends[f] < 2*ways {
 				t.Errorf("%s: %s: %d addresses depend on a tag, not %d", name, f, depends[f], 2*ways)
 			}
