@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -240,5 +241,46 @@ func TestInfinibandFrames(t *testing.T) {
 		if d.Reason >= firewall.ReasonDecode && n.Packets > 2 { // the two that were cut
 			t.Errorf("%+v: %d", d, n.Packets)
 		}
+	}
+}
+
+// TestTakeoverOfAnUnknownType: an interface that an earlier engine guarded, and whose type is not known
+// any more, is left alone once the rules are in force, and nothing of it stays behind.
+func TestTakeoverOfAnUnknownType(t *testing.T) {
+	g := newGuarded(t, webRules)
+	f, index := tunOf(t, g.server, "tun0", unix.ARPHRD_NONE, "10.9.9.1/24")
+	attach := func() error {
+		return g.server.Do(func() error { _, err := g.engine.Attach(index); return err })
+	}
+	if err := attach(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.engine.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.server.Netlink().SetLinkDown(int(index)); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) { err = unix.IoctlSetInt(int(fd), unix.TUNSETLINK, 280) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.open(t)
+	g.interfaces(t)
+	if err := g.engine.Load(compile(t, webRules)); err != nil {
+		t.Fatal(err)
+	}
+	if err := attach(); err == nil || !strings.Contains(err.Error(), "unknown280") {
+		t.Errorf("attached: %v", err)
+	}
+	if left, err := filepath.Glob(g.engine.linkPath(index, 0)); len(left) > 0 || err != nil {
+		t.Errorf("still pinned: %v, %v", left, err)
+	}
+	if !slices.Contains(g.engine.Attached(), g.index) || slices.Contains(g.engine.Attached(), index) {
+		t.Errorf("guarded: %v", g.engine.Attached())
 	}
 }

@@ -30,7 +30,7 @@ func pair(t *testing.T) (a, b *nstest.Node, link nl.Link) {
 func TestLinks(t *testing.T) {
 	a, b, eth := pair(t)
 	c := a.Netlink()
-	if eth.Kind != "veth" || eth.MTU != 1500 || !eth.Up || !eth.OperUp || len(eth.HardwareAddr) != 6 || eth.Loopback {
+	if eth.Kind != "veth" || eth.Encap != "ether" || eth.MTU != 1500 || !eth.Up || !eth.OperUp || len(eth.HardwareAddr) != 6 || eth.Loopback {
 		t.Errorf("got %+v", eth)
 	}
 	other, err := b.Netlink().LinkByName("eth0")
