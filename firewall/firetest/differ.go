@@ -68,7 +68,7 @@ func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subje
 	defer subject.Close()
 	r := &runner{c: c, twin: NewTwin(options), subject: subject}
 	r.twin.seen = seen
-	if err := r.load(0); err != nil {
+	if err := r.load(0, nil); err != nil {
 		return nil, err
 	}
 	for i := range c.Steps {
@@ -94,8 +94,8 @@ type runner struct {
 	now     time.Duration
 }
 
-// load gives both the rules of a set.
-func (r *runner) load(set int) error {
+// load gives both the rules of a set, and tables with them.
+func (r *runner) load(set int, tables map[string][]firewall.TableEntry) error {
 	rs, err := rule.ParseFile("random", strings.Join(r.c.Rules[set], "\n"), nil)
 	if err != nil {
 		return err
@@ -105,13 +105,19 @@ func (r *runner) load(set int) error {
 	if err != nil {
 		return err
 	}
+	for name, entries := range tables {
+		r.twin.SetTable(name, entries)
+	}
 	r.twin.Load(rs, o, Keys(p))
 	for _, line := range r.c.Rules[set] {
 		for _, word := range strings.Fields(line) {
 			r.twin.seen.note(ofWord, 0, word)
 		}
 	}
-	return r.subject.Load(p)
+	if tables == nil {
+		return r.subject.Load(p)
+	}
+	return r.subject.Replace(p, tables)
 }
 
 // step plays one step and returns how they differ after it, "" if they do not.
@@ -147,7 +153,7 @@ func (r *runner) step(s *Step) (string, error) {
 			return "", subject.SetRoutes(s.Routes)
 		}
 	case StepLoad:
-		return "", r.load(s.Set)
+		return "", r.load(s.Set, s.Tables)
 	case StepZero:
 		r.twin.Zero(s.Number)
 		return "", r.subject.Zero(s.Number)
@@ -329,7 +335,7 @@ func (s *Step) String() string {
 	case StepRoutes:
 		return fmt.Sprintf("routes %v", s.Routes)
 	case StepLoad:
-		return fmt.Sprintf("load rules %d", s.Set)
+		return fmt.Sprintf("load rules %d with tables %v", s.Set, s.Tables)
 	}
 	return fmt.Sprintf("zero %d", s.Number)
 }

@@ -36,7 +36,7 @@ const (
 	StepDelete                     // DeleteTable
 	StepInterfaces                 // SetInterfaces
 	StepRoutes                     // SetRoutes
-	StepLoad                       // the rule set Set is loaded
+	StepLoad                       // the rule set Set is loaded, with Tables
 	StepZero                       // Zero
 )
 
@@ -50,6 +50,7 @@ type Step struct {
 	Ifs     []firewall.Interface
 	Routes  []firewall.Route
 	Set     int
+	Tables  map[string][]firewall.TableEntry
 	Number  uint16
 }
 
@@ -147,7 +148,18 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 	case n < 70:
 		return Step{Kind: StepRoutes, Routes: g.routes()}, nil
 	case n < 76 && len(c.Rules) > 1:
-		return Step{Kind: StepLoad, Set: g.IntN(len(c.Rules))}, nil
+		s := Step{Kind: StepLoad, Set: g.IntN(len(c.Rules))}
+		for g.chance(40) {
+			if s.Tables == nil {
+				s.Tables = map[string][]firewall.TableEntry{}
+			}
+			var members []firewall.TableEntry
+			for g.chance(60) {
+				members = append(members, g.entry())
+			}
+			s.Tables[g.one(tables...)] = members
+		}
+		return s, nil
 	case n < 78:
 		return Step{Kind: StepZero, Number: uint16(100 * g.IntN(5))}, nil
 	}
