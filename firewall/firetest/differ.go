@@ -34,6 +34,11 @@ type ticker interface {
 	Tick(now time.Duration) error
 }
 
+// explainer is a Subject that says what would become of a packet, and changes nothing.
+type explainer interface {
+	Explain(in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+}
+
 // Difference is a disagreement between the twin and an engine.
 type Difference struct {
 	Case *Case
@@ -163,6 +168,9 @@ func (r *runner) step(s *Step) (string, error) {
 
 // packet judges a packet with both.
 func (r *runner) packet(s *Step) (string, error) {
+	if what, err := r.explain(s); what != "" || err != nil {
+		return what, err
+	}
 	got, err := r.subject.Judge(&s.Input, s.Packet)
 	if err != nil {
 		return "", err
@@ -180,6 +188,26 @@ func (r *runner) packet(s *Step) (string, error) {
 	}
 	if got != want {
 		return fmt.Sprintf("verdict\n  twin   %+v\n  engine %+v", want, got), nil
+	}
+	return "", nil
+}
+
+// explain has a packet explained, as a model judges it in which nothing gives way.
+func (r *runner) explain(s *Step) (string, error) {
+	subject, ok := r.subject.(explainer)
+	if !ok {
+		return "", nil
+	}
+	got, err := subject.Explain(&s.Input, s.Packet)
+	if err != nil {
+		return "", err
+	}
+	want := r.twin.clone().Judge(&s.Input, s.Packet)
+	if want.Rule == 0 {
+		want.Slot, got.Slot = 0, 0
+	}
+	if got != want {
+		return fmt.Sprintf("explanation\n  model  %+v\n  engine %+v", want, got), nil
 	}
 	return "", nil
 }
