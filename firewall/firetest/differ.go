@@ -52,6 +52,24 @@ const fewPerSource = 2
 // fewHalfOpen is how many half-open states there may be in cases that are about that.
 const fewHalfOpen = 8
 
+// fewTracks is how many tracks there may be in cases that are about that: the least that the kernel engine
+// can have, one set.
+const fewTracks = 8
+
+// Track names what a limit counts: a rule, and the parts of the tuple that its mask names.
+type Track struct {
+	Rule     uint64 // rule.Code.Key
+	Proto    uint8
+	Src, Dst [16]byte
+	Ports    uint32 // source << 16 | destination
+}
+
+// tracker is a Subject that tells which tracks it has that count something, and for each a number
+// that changes when the track is given to another tuple.
+type tracker interface {
+	Tracks() (map[Track]uint64, error)
+}
+
 // Run plays a case to the twin and to a new engine and returns the first difference, or nil.
 func (c *Case) Run(options firewall.Options, fresh func(firewall.Options) (Subject, error)) (*Difference, error) {
 	return c.run(options, fresh, nil)
@@ -64,6 +82,9 @@ func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subje
 	}
 	if c.FewHalfOpen {
 		options.MaxEmbryonic = fewHalfOpen
+	}
+	if c.FewTracks {
+		options.MaxTracks = fewTracks
 	}
 	options.Liberal = c.Liberal
 	subject, err := fresh(options)
@@ -171,7 +192,15 @@ func (r *runner) packet(s *Step) (string, error) {
 	if what, err := r.explain(s); what != "" || err != nil {
 		return what, err
 	}
+	before, err := r.tracks()
+	if err != nil {
+		return "", err
+	}
 	got, err := r.subject.Judge(&s.Input, s.Packet)
+	if err != nil {
+		return "", err
+	}
+	after, err := r.tracks()
 	if err != nil {
 		return "", err
 	}
@@ -181,8 +210,14 @@ func (r *runner) packet(s *Step) (string, error) {
 	}
 	r.twin.chosen = func(s *twinState) bool { return !left[incarnation(r.twin.show(s))] }
 	r.twin.refused = &got
+	if r.c.FewTracks {
+		r.twin.given = func(t Track) bool {
+			was, is := before[t], after[t]
+			return is == 0 || was != 0 && was != is
+		}
+	}
 	want := r.twin.Judge(&s.Input, s.Packet)
-	r.twin.chosen = nil
+	r.twin.chosen, r.twin.given = nil, nil
 	if want.Rule == 0 { // before the rules there is no slot
 		want.Slot, got.Slot = 0, 0
 	}
@@ -210,6 +245,15 @@ func (r *runner) explain(s *Step) (string, error) {
 		return fmt.Sprintf("explanation\n  model  %+v\n  engine %+v", want, got), nil
 	}
 	return "", nil
+}
+
+// tracks returns the engine's tracks, where the twin may need them.
+func (r *runner) tracks() (map[Track]uint64, error) {
+	subject, ok := r.subject.(tracker)
+	if !r.c.FewTracks || !ok {
+		return nil, nil
+	}
+	return subject.Tracks()
 }
 
 // incarnation names a state and when it was made.
@@ -332,8 +376,8 @@ func diffStates(want, got []firewall.State) string {
 func (d *Difference) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s\nafter %s\n", d.Case.Seed, d.What, d.Case.Steps[d.Step].String())
-	fmt.Fprintf(&b, "default %v, strict %v, few half-open states: %v, of a source: %v, liberal: %v\n", d.Case.Default, d.Case.Strict,
-		d.Case.FewHalfOpen, d.Case.PerSource, d.Case.Liberal)
+	fmt.Fprintf(&b, "default %v, strict %v, few half-open states: %v, of a source: %v, tracks: %v, liberal: %v\n", d.Case.Default, d.Case.Strict,
+		d.Case.FewHalfOpen, d.Case.PerSource, d.Case.FewTracks, d.Case.Liberal)
 	for i, set := range d.Case.Rules {
 		fmt.Fprintf(&b, "rules %d:\n  %s\n", i, strings.Join(set, "\n  "))
 	}

@@ -1,6 +1,7 @@
 package firetest
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -19,8 +20,10 @@ type Case struct {
 	PerSource bool
 	// FewHalfOpen: there is room for few half-open states.
 	FewHalfOpen bool
-	Liberal     bool // firewall.Options.Liberal
-	Steps       []Step
+	// FewTracks: there is room for few tracks, and the first rule makes many.
+	FewTracks bool
+	Liberal   bool // firewall.Options.Liberal
+	Steps     []Step
 }
 
 // StepKind says what a step does.
@@ -81,7 +84,13 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 		}
 		c.Rules = append(c.Rules, next)
 	}
-	c.PerSource, c.FewHalfOpen, c.Liberal = g.chance(15), g.chance(15), g.chance(10)
+	c.PerSource, c.FewHalfOpen, c.FewTracks, c.Liberal = g.chance(15), g.chance(15), g.chance(15), g.chance(10)
+	if c.FewTracks {
+		many := fmt.Sprintf("add 1 count ip from any to any limit %s %d :many", g.one("src-port dst-addr", "src-addr src-port", "src-addr dst-addr dst-port"), 1+g.IntN(3))
+		for i := range c.Rules {
+			c.Rules[i] = append([]string{many}, c.Rules[i]...)
+		}
+	}
 	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()}, Step{Kind: StepRoutes, Routes: g.routes()})
 	for _, name := range tables {
 		s := Step{Kind: StepTable, Name: name}

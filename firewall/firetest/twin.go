@@ -28,6 +28,7 @@ type Twin struct {
 	decisions map[firewall.Decision]firewall.Count
 	chosen    func(*twinState) bool // reports a state that the engine has ended to make room for one of the packet at hand
 	refused   *firewall.Verdict     // what the engine says of the packet at hand: it may have no room
+	given     func(Track) bool      // reports a track that the engine has given to another tuple for the packet at hand
 	seen      coverage              // nil unless somebody wants to know
 }
 
@@ -39,6 +40,7 @@ type twinState struct {
 	from    flow.Dir
 	rule    uint64
 	tracked bool // by the rule's limit
+	ousted  bool // its track was given to another tuple
 	mask    rule.LimitMask
 	created int64
 }

@@ -15,6 +15,7 @@ func (t *Twin) clone() *Twin {
 	c := *t
 	c.counts, c.frags = slices.Clone(t.counts), slices.Clone(t.frags)
 	c.decisions, c.chosen, c.refused, c.seen = maps.Clone(t.decisions), nil, nil, nil
+	c.given = nil
 	c.states = nil
 	for _, s := range t.states {
 		one := *s

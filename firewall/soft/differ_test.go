@@ -33,6 +33,21 @@ func (s subject) Tick(now time.Duration) error {
 	return nil
 }
 
+// Tracks returns those that count something.
+func (s subject) Tracks() (map[firetest.Track]uint64, error) {
+	keys := map[uint32]uint64{}
+	for key, id := range s.ids {
+		keys[id] = key
+	}
+	all := map[firetest.Track]uint64{}
+	for k, i := range s.tracks.index {
+		if held := s.tracks.all[i].held.Load(); countOf(held) > 0 {
+			all[firetest.Track{Rule: keys[k.rule], Proto: k.proto, Src: k.src, Dst: k.dst, Ports: k.ports}] = uint64(i+1)<<16 | uint64(eraOf(held))
+		}
+	}
+	return all, nil
+}
+
 // treaty returns options with room for every state of a random case.
 func treaty() firewall.Options {
 	o := firewall.DefaultOptions()
