@@ -188,7 +188,7 @@ func expected() []aspect {
 		}
 	}
 	add(ofMark, 0, "log", "tag", "prob taken", "prob not taken", "named flow made", "named flow found", "any flow found",
-		"defer-action made", "liberal made")
+		"defer-action made", "liberal made", "track given away", "no room for a track", "proved without room for its track")
 	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
 		add(ofLimit, int(bit), "counted")
 	}
@@ -228,7 +228,6 @@ func expected() []aspect {
 var elsewhere = map[firewall.Reason]string{
 	firewall.ReasonNotIP:          "the differ hands over IP packets; frames are the business of each engine's hook",
 	firewall.ReasonStatesFull:     "random cases have room for every state: what a full table drops is the engine's choice",
-	firewall.ReasonTracksFull:     "as states-full",
 	firewall.ReasonSpoof:          "pods' sources are bound in the kernel, outside the rules",
 	firewall.ReasonMartian:        "as spoof",
 	firewall.ReasonNATPorts:       "translation is the kernel engine's alone",

@@ -211,9 +211,10 @@ func (r *runner) packet(s *Step) (string, error) {
 	r.twin.chosen = func(s *twinState) bool { return !left[incarnation(r.twin.show(s))] }
 	r.twin.refused = &got
 	if r.c.FewTracks {
-		r.twin.given = func(t Track) bool {
+		r.twin.given = func(t Track) (given, again bool) {
 			was, is := before[t], after[t]
-			return is == 0 || was != 0 && was != is
+			again = is != 0 && was != 0 && was != is
+			return is == 0 || again, again
 		}
 	}
 	want := r.twin.Judge(&s.Input, s.Packet)
@@ -230,7 +231,7 @@ func (r *runner) packet(s *Step) (string, error) {
 // explain has a packet explained, as a model judges it in which nothing gives way.
 func (r *runner) explain(s *Step) (string, error) {
 	subject, ok := r.subject.(explainer)
-	if !ok {
+	if !ok || r.c.FewTracks { // of given-away tracks the model is not exact yet: about one in 100,000 differs
 		return "", nil
 	}
 	got, err := subject.Explain(&s.Input, s.Packet)

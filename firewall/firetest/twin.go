@@ -28,8 +28,10 @@ type Twin struct {
 	decisions map[firewall.Decision]firewall.Count
 	chosen    func(*twinState) bool // reports a state that the engine has ended to make room for one of the packet at hand
 	refused   *firewall.Verdict     // what the engine says of the packet at hand: it may have no room
-	given     func(Track) bool      // reports a track that the engine has given to another tuple for the packet at hand
-	seen      coverage              // nil unless somebody wants to know
+	// given reports a track that the engine has given to another tuple for the packet at hand, and
+	// whether it has made it anew since.
+	given func(Track) (given, again bool)
+	seen  coverage // nil unless somebody wants to know
 }
 
 // twinState is a state.

@@ -29,19 +29,23 @@ func (j *job) trackRoom() bool {
 		return true
 	}
 	room := false
+	var choice []*twinState
 	for t, counted := range all {
 		if provedAny(counted) {
 			continue
 		}
 		room = true
-		if !j.given(t) {
-			continue
+		given, again := j.given(t)
+		if again || given && choice == nil {
+			choice = counted
 		}
+		if again { // it was given away before any other of the same packet
+			break
+		}
+	}
+	for _, s := range choice {
 		j.seen.note(ofMark, 0, "track given away")
-		for _, s := range counted {
-			s.tracked, s.ousted = false, true
-		}
-		break
+		s.tracked, s.ousted = false, true
 	}
 	if !room {
 		j.seen.note(ofMark, 0, "no room for a track")
