@@ -56,6 +56,9 @@ const fewHalfOpen = 8
 // can have, one set.
 const fewTracks = 8
 
+// tracksTold marks in what was met that the engine is a tracker. Of others few tracks are not asked.
+const tracksTold = "tracks told"
+
 // Track names what a limit counts: a rule, and the parts of the tuple that its mask names.
 type Track struct {
 	Rule     uint64 // rule.Code.Key
@@ -210,7 +213,8 @@ func (r *runner) packet(s *Step) (string, error) {
 	}
 	r.twin.chosen = func(s *twinState) bool { return !left[incarnation(r.twin.show(s))] }
 	r.twin.refused = &got
-	if r.c.FewTracks {
+	if _, tells := r.subject.(tracker); tells && r.c.FewTracks {
+		r.twin.seen.note(ofMark, 0, tracksTold)
 		r.twin.given = func(t Track) (given, again bool) {
 			was, is := before[t], after[t]
 			again = is != 0 && was != 0 && was != is

@@ -61,7 +61,7 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 		s.tracked, s.ousted = false, false
 	}
 	if r == flow.Hit && s.ousted && !s.Embryonic() && !j.enterAgain(s, slot) {
-		j.seen.note(ofMark, 0, "proved without room for its track")
+		j.seen.note(ofTrack, 0, "no room when proved")
 		j.remove(s)
 	}
 	switch r {
@@ -175,15 +175,15 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 			return firewall.ReasonEmbryonicSource
 		}
 		if n >= most && j.chosen != nil {
-			j.giveWay(sourceOf(s))
+			j.giveWay(sourceOf(s), (*twinState).Embryonic)
 		}
 	}
 	if j.evictable() >= j.Options.MaxEmbryonic && j.chosen != nil {
 		if j.refused.Reason == firewall.ReasonEmbryonicFull && j.refused.Slot == uint16(slot) {
 			return firewall.ReasonEmbryonicFull
 		}
-		j.giveWay(netip.Prefix{})
-		j.giveWay(netip.Prefix{}) // where an engine had one too many
+		j.giveWay(netip.Prefix{}, evictable)
+		j.giveWay(netip.Prefix{}, evictable) // where an engine had one too many
 	}
 	j.states = append(j.states, s)
 	j.seen.state(r, "made")
@@ -193,11 +193,11 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 // giveWay ends the state that makes room for another, which is the engine's choice: of those that the
 // engine lost meanwhile, one of this source if there is one. Those that the packet may yet find expired
 // come last, since the engine may have lost them to the look-up of a later rule.
-func (j *job) giveWay(source netip.Prefix) {
+func (j *job) giveWay(source netip.Prefix, may func(*twinState) bool) {
 	var best *twinState
 	rank := 0
 	for _, s := range j.states {
-		if !evictable(s) || !j.chosen(s) {
+		if !may(s) || !j.chosen(s) {
 			continue
 		}
 		r := 2

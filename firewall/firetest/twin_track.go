@@ -44,11 +44,11 @@ func (j *job) trackRoom() bool {
 		}
 	}
 	for _, s := range choice {
-		j.seen.note(ofMark, 0, "track given away")
+		j.seen.note(ofTrack, 0, "given away")
 		s.tracked, s.ousted = false, true
 	}
 	if !room {
-		j.seen.note(ofMark, 0, "no room for a track")
+		j.seen.note(ofTrack, 0, "no room for one")
 	}
 	return room
 }

@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"iter"
 	"os"
 	"testing"
@@ -51,34 +50,6 @@ func (s *subject) States() iter.Seq2[firewall.State, error] {
 		defer func() { s.at = at }()
 		s.Engine.States()(yield)
 	}
-}
-
-// Tracks returns those that count something.
-func (s *subject) Tracks() (map[firetest.Track]uint64, error) {
-	keys := map[uint32]uint64{}
-	for i := range s.rules {
-		keys[s.rules[i].Id] = s.rules[i].Key
-	}
-	all := map[firetest.Track]uint64{}
-	var set weirTrackSet
-	for n := range s.config.TrackSets {
-		if err := s.objects.Tracks.Lookup(n, &set); err != nil {
-			return nil, err
-		}
-		for i := range set.Track {
-			t := &set.Track[i]
-			if set.Tag[i]&tagMask != tagLive || trackCount(t.Held) == 0 {
-				continue
-			}
-			k := firetest.Track{Rule: keys[t.By.Rule], Proto: uint8(t.By.Proto), Ports: t.By.Ports}
-			binary.BigEndian.PutUint64(k.Src[:8], t.By.SrcHi)
-			binary.BigEndian.PutUint64(k.Src[8:], t.By.SrcLo)
-			binary.BigEndian.PutUint64(k.Dst[:8], t.By.DstHi)
-			binary.BigEndian.PutUint64(k.Dst[8:], t.By.DstLo)
-			all[k] = uint64(n*ways+uint32(i)+1)<<32 | uint64(t.Era)
-		}
-	}
-	return all, nil
 }
 
 func (s *subject) Close() error { return s.empty() }
@@ -158,7 +129,6 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (firetest.Sub
 	e.clock = func() int64 { return s.at }
 	return o, func(o firewall.Options) (firetest.Subject, error) {
 		e.config.limitSources(o.MaxPerSource)
-		e.config.TrackSets = min(e.objects.Tracks.MaxEntries(), uint32(o.MaxTracks/ways))
 		e.config.Liberal, e.config.MaxEmbryonic = bit(o.Liberal), uint32(o.MaxEmbryonic)
 		return s, e.putConfigLocked()
 	}
