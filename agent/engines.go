@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"iter"
 	"net/netip"
 	"sync/atomic"
@@ -18,33 +17,27 @@ type engines struct {
 	*kernel.Engine
 	tunnel atomic.Pointer[soft.Engine] // nil without a tunnel
 	heard  atomic.Bool                 // somebody listens to events
-	// loaded is what both run, for when one of them refuses the next. The rulebook's lock guards it.
-	loaded *rule.Program
 }
 
 var _ firewall.Engine = (*engines)(nil)
 
-// Load replaces the Program of both, or of none. Taking a Program back would cost states of rules that come back with it, so the tunnel's
-// engine is asked before anything is done.
-func (e *engines) Load(p *rule.Program) error {
+// Load replaces the Program of both, or of none.
+func (e *engines) Load(p *rule.Program) error { return e.Replace(p, nil) }
+
+// Replace replaces the Program and tables of both. The tunnel's engine is asked before anything is
+// done: taking a Program back costs states of rules that come back with it. What an error leaves in
+// force is for the caller to put right, who knows what the tables held.
+func (e *engines) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
 	t := e.tunnel.Load()
 	if t != nil {
 		if err := soft.Accepts(p); err != nil {
 			return err
 		}
 	}
-	err := e.Engine.Load(p)
-	if err == nil && t != nil {
-		err = t.Load(p)
-	}
-	if err != nil {
-		if e.loaded != nil { // an error may also come from after the change
-			err = errors.Join(err, e.Engine.Load(e.loaded))
-		}
+	if err := e.Engine.Replace(p, tables); err != nil || t == nil {
 		return err
 	}
-	e.loaded = p
-	return nil
+	return t.Replace(p, tables)
 }
 
 // each asks both, the kernel's first.

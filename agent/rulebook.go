@@ -265,17 +265,16 @@ func (b *rulebook) putLocked(next ruleState, p *rule.Program) error {
 	if err := b.prepare(p); err != nil {
 		return err
 	}
-	changed, err := b.setTables(b.rules.set, next.set)
-	if err == nil {
-		err = b.engine.Load(p)
-	}
-	if err != nil {
-		for _, name := range changed {
-			if undo := b.engine.SetTable(name, b.rules.members(name)); undo != nil {
-				err = errors.Join(err, undo)
-			}
+	tables := changedTables(b.rules.set, next.set)
+	if err := b.engine.Replace(p, tables); err != nil {
+		if b.program == nil {
+			return err
 		}
-		return err
+		for name := range tables {
+			tables[name] = b.rules.members(name)
+		}
+		// The error may come from after the switch.
+		return errors.Join(err, b.engine.Replace(b.program, tables))
 	}
 	old := b.program
 	b.rules, b.program = next, p

@@ -255,3 +255,34 @@ func TestRulebookSerializesChanges(t *testing.T) {
 		t.Errorf("%d rules saved", n)
 	}
 }
+
+// late is an engine that fails when the rules are in force.
+type late struct {
+	*soft.Engine
+	fails int
+}
+
+func (e *late) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
+	err := e.Engine.Replace(p, tables)
+	if e.fails--; err == nil && e.fails == 0 {
+		return errors.New("states of old rules may be there")
+	}
+	return err
+}
+
+// TestRulebookTakesRulesAndTablesBack: when an engine fails although the rules are in force, rules
+// and tables before are back, in the engine and in the book.
+func TestRulebookTakesRulesAndTablesBack(t *testing.T) {
+	b, e := newBook(t)
+	must(t, b, "add 10 deny tcp from table(bad) to any 80", "table bad add 192.0.2.1")
+	b.engine = &late{e, 1}
+	if _, err := b.do("table bad flush"); err == nil || passes(e, 80) {
+		t.Errorf("%v; passes: %v", err, passes(e, 80))
+	}
+	if n := len(b.rules.set.Tables["bad"]); n != 1 {
+		t.Errorf("the book has %d members", n)
+	}
+	if _, err := b.do("table bad flush"); err != nil || !passes(e, 80) {
+		t.Errorf("%v; passes: %v", err, passes(e, 80))
+	}
+}

@@ -120,9 +120,9 @@ type loads struct {
 	n int
 }
 
-func (e *loads) Load(p *rule.Program) error {
+func (e *loads) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
 	e.n++
-	return e.Engine.Load(p)
+	return e.Engine.Replace(p, tables)
 }
 
 func (e *loads) SetTable(name string, all []firewall.TableEntry) error {

@@ -95,30 +95,25 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-// setTables hands the tables of next that differ from those of now to the engine and returns their names.
-func (b *rulebook) setTables(now, next *rule.Ruleset) (changed []string, err error) {
+// changedTables returns the members of those tables of next that differ from those of now, none for
+// tables that go.
+func changedTables(now, next *rule.Ruleset) map[string][]firewall.TableEntry {
+	changed := map[string][]firewall.TableEntry{}
 	for name, members := range next.Tables {
-		if now != nil && sameTable(now.Tables[name], members) && now.Tables[name] != nil {
+		if now != nil && now.Tables[name] != nil && sameTable(now.Tables[name], members) {
 			continue
 		}
-		changed = append(changed, name)
-		if err := b.engine.SetTable(name, offline.Entries(members)); err != nil {
-			return changed, fmt.Errorf("table %s: %w", name, err)
-		}
+		changed[name] = offline.Entries(members)
 	}
 	if now == nil {
-		return changed, nil
+		return changed
 	}
 	for name := range now.Tables {
-		if _, stays := next.Tables[name]; stays {
-			continue
-		}
-		changed = append(changed, name)
-		if err := b.engine.SetTable(name, nil); err != nil {
-			return changed, fmt.Errorf("table %s: %w", name, err)
+		if _, stays := next.Tables[name]; !stays {
+			changed[name] = nil
 		}
 	}
-	return changed, nil
+	return changed
 }
 
 func sameTable(a, b rule.Table) bool {

@@ -14,6 +14,9 @@ type Engine interface {
 	// Load replaces the Program. States whose rule (Code.Key) is still there live on, counters of
 	// these rules too; other states end. An error changes nothing.
 	Load(p *rule.Program) error
+	// Replace is Load, and with the same switch the members of these tables are replaced: no packet
+	// meets the old rules with new tables, or new rules with old tables. An error changes nothing.
+	Replace(p *rule.Program, tables map[string][]TableEntry) error
 	// SetTable replaces the members of a table; tables live apart from Programs and exist from their first mention.
 	SetTable(name string, entries []TableEntry) error
 	// AddTable and DeleteTable change single members.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -195,24 +196,57 @@ func serveEcho(l net.Listener) {
 }
 
 // watch runs `weir flow watch -j` until the returned function is called, which returns what it told: what has happened from now on,
-// however late the program gets to it.
+// however late the program gets to it. The function waits until nothing has come for a second: what is still on its way is
+// neither told nor lost.
 func (g *guard) watch(args ...string) (stop func() []observe.Event) {
 	g.t.Helper()
 	begin := time.Now().Add(-100 * time.Millisecond).Format(time.RFC3339Nano) // two clocks
 	cmd := g.node.Command(weir, append([]string{"--root", g.root, "flow", "watch", "-j", "--since", begin}, args...)...)
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	var talk bytes.Buffer
+	out := new(growing)
+	cmd.Stdout, cmd.Stderr = out, &talk
 	if err := cmd.Start(); err != nil {
 		g.t.Fatal(err)
 	}
 	return func() []observe.Event {
-		time.Sleep(time.Second) // what is not read by now was missed
+		within(g.t, 90*time.Second, "the events end", func() error {
+			before := out.size()
+			time.Sleep(time.Second)
+			if now := out.size(); now > before {
+				return fmt.Errorf("%d bytes came within a second", now-before)
+			}
+			return nil
+		})
 		cmd.Process.Signal(syscall.SIGINT)
 		if err := cmd.Wait(); err != nil || talk.Len() > 0 {
 			g.t.Errorf("weir flow watch: %v %s", err, talk.String())
 		}
 		return parse(g.t, out.String())
 	}
+}
+
+// growing is what a program has written so far.
+type growing struct {
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+}
+
+func (g *growing) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.text.Write(b)
+}
+
+func (g *growing) size() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.text.Len()
+}
+
+func (g *growing) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.text.String()
 }
 
 func parse(t *testing.T, text string) (all []observe.Event) {

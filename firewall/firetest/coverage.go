@@ -36,6 +36,7 @@ const (
 	ofCondition = "condition"       // rule.CondOp, evaluated
 	ofFlag      = "flag"            // a bit that a condition wanted and found so: rule.CondOp << 8 | bit
 	ofAction    = "action"          // rule.ActionOp, done
+	ofTrack     = "track"           // what came of it when all were in use
 	ofMark      = "mark"            // of a rule: its state, log, tag, prob
 	ofState     = "state"           // rule.StateOp of the rule that made it or looked it up
 	ofLimit     = "limit by"        // rule.LimitMask, one bit
@@ -189,6 +190,7 @@ func expected() []aspect {
 	}
 	add(ofMark, 0, "log", "tag", "prob taken", "prob not taken", "named flow made", "named flow found", "any flow found",
 		"defer-action made", "liberal made")
+	add(ofTrack, 0, "given away", "no room for one", "no room when proved")
 	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
 		add(ofLimit, int(bit), "counted")
 	}
@@ -228,7 +230,6 @@ func expected() []aspect {
 var elsewhere = map[firewall.Reason]string{
 	firewall.ReasonNotIP:          "the differ hands over IP packets; frames are the business of each engine's hook",
 	firewall.ReasonStatesFull:     "random cases have room for every state: what a full table drops is the engine's choice",
-	firewall.ReasonTracksFull:     "as states-full",
 	firewall.ReasonSpoof:          "pods' sources are bound in the kernel, outside the rules",
 	firewall.ReasonMartian:        "as spoof",
 	firewall.ReasonNATPorts:       "translation is the kernel engine's alone",
@@ -290,6 +291,10 @@ func RunCoverage(t *testing.T, options firewall.Options, fresh func(firewall.Opt
 	rarest := map[string]aspect{}
 	for _, a := range expected() {
 		if a.kind == ofReason && (elsewhere[firewall.Reason(a.n)] != "" || a.n == int(firewall.ReasonEmbryonicFull)) { // of that each engine has its own idea
+			continue
+		}
+		tracks := a.kind == ofTrack || a.kind == ofReason && a.n == int(firewall.ReasonTracksFull)
+		if tracks && seen[aspect{ofMark, 0, tracksTold}] == 0 {
 			continue
 		}
 		if seen[a] == 0 {

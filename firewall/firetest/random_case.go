@@ -1,6 +1,7 @@
 package firetest
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -19,8 +20,10 @@ type Case struct {
 	PerSource bool
 	// FewHalfOpen: there is room for few half-open states.
 	FewHalfOpen bool
-	Liberal     bool // firewall.Options.Liberal
-	Steps       []Step
+	// FewTracks: there is room for few tracks, and the first rule makes many.
+	FewTracks bool
+	Liberal   bool // firewall.Options.Liberal
+	Steps     []Step
 }
 
 // StepKind says what a step does.
@@ -36,7 +39,7 @@ const (
 	StepDelete                     // DeleteTable
 	StepInterfaces                 // SetInterfaces
 	StepRoutes                     // SetRoutes
-	StepLoad                       // the rule set Set is loaded
+	StepLoad                       // the rule set Set is loaded, with Tables
 	StepZero                       // Zero
 )
 
@@ -50,6 +53,7 @@ type Step struct {
 	Ifs     []firewall.Interface
 	Routes  []firewall.Route
 	Set     int
+	Tables  map[string][]firewall.TableEntry
 	Number  uint16
 }
 
@@ -80,7 +84,14 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 		}
 		c.Rules = append(c.Rules, next)
 	}
-	c.PerSource, c.FewHalfOpen, c.Liberal = g.chance(15), g.chance(15), g.chance(10)
+	c.PerSource, c.FewHalfOpen, c.FewTracks, c.Liberal = g.chance(15), g.chance(15), g.chance(15), g.chance(10)
+	if c.FewTracks { // alone: of several things that gave way for one packet nobody can tell the order
+		c.PerSource, c.FewHalfOpen = false, false
+		many := fmt.Sprintf("add 1 count ip from any to any limit %s %d :many", g.one("src-port dst-addr", "src-addr src-port", "src-addr dst-addr dst-port"), 1+g.IntN(3))
+		for i := range c.Rules {
+			c.Rules[i] = append([]string{many}, c.Rules[i]...)
+		}
+	}
 	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()}, Step{Kind: StepRoutes, Routes: g.routes()})
 	for _, name := range tables {
 		s := Step{Kind: StepTable, Name: name}
@@ -147,7 +158,18 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 	case n < 70:
 		return Step{Kind: StepRoutes, Routes: g.routes()}, nil
 	case n < 76 && len(c.Rules) > 1:
-		return Step{Kind: StepLoad, Set: g.IntN(len(c.Rules))}, nil
+		s := Step{Kind: StepLoad, Set: g.IntN(len(c.Rules))}
+		for g.chance(40) {
+			if s.Tables == nil {
+				s.Tables = map[string][]firewall.TableEntry{}
+			}
+			var members []firewall.TableEntry
+			for g.chance(60) {
+				members = append(members, g.entry())
+			}
+			s.Tables[g.one(tables...)] = members
+		}
+		return s, nil
 	case n < 78:
 		return Step{Kind: StepZero, Number: uint16(100 * g.IntN(5))}, nil
 	}

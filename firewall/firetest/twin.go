@@ -28,7 +28,10 @@ type Twin struct {
 	decisions map[firewall.Decision]firewall.Count
 	chosen    func(*twinState) bool // reports a state that the engine has ended to make room for one of the packet at hand
 	refused   *firewall.Verdict     // what the engine says of the packet at hand: it may have no room
-	seen      coverage              // nil unless somebody wants to know
+	// given reports a track that the engine has given to another tuple for the packet at hand, and
+	// whether it has made it anew since.
+	given func(Track) (given, again bool)
+	seen  coverage // nil unless somebody wants to know
 }
 
 // twinState is a state.
@@ -39,6 +42,7 @@ type twinState struct {
 	from    flow.Dir
 	rule    uint64
 	tracked bool // by the rule's limit
+	ousted  bool // its track was given to another tuple
 	mask    rule.LimitMask
 	created int64
 }

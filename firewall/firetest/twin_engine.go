@@ -1,11 +1,28 @@
 package firetest
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
 )
+
+// clone returns a copy that may judge a packet and leaves t as it is. In it nothing gives way to
+// anything: it has room for any number of states.
+func (t *Twin) clone() *Twin {
+	c := *t
+	c.counts, c.frags = slices.Clone(t.counts), slices.Clone(t.frags)
+	c.decisions, c.chosen, c.refused, c.seen = maps.Clone(t.decisions), nil, nil, nil
+	c.given = nil
+	c.states = nil
+	for _, s := range t.states {
+		one := *s
+		c.states = append(c.states, &one)
+	}
+	return &c
+}
 
 // SetTable replaces the members of a table.
 func (t *Twin) SetTable(name string, entries []firewall.TableEntry) {

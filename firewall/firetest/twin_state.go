@@ -58,7 +58,11 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 		r = s.Step(&seg, side, j.now, liberal)
 	}
 	if p := s.Phase(); p == flow.Closed || p == flow.Reset {
-		s.tracked = false
+		s.tracked, s.ousted = false, false
+	}
+	if r == flow.Hit && s.ousted && !s.Embryonic() && !j.enterAgain(s, slot) {
+		j.seen.note(ofTrack, 0, "no room when proved")
+		j.remove(s)
 	}
 	switch r {
 	case flow.Hit:
@@ -159,6 +163,9 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 		if n >= r.State.Limit {
 			return firewall.ReasonLimit
 		}
+		if n == 0 && !j.trackRoom() {
+			return firewall.ReasonTracksFull
+		}
 		p := s.Phase()
 		s.tracked = p != flow.Closed && p != flow.Reset
 	}
@@ -168,37 +175,37 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 			return firewall.ReasonEmbryonicSource
 		}
 		if n >= most && j.chosen != nil {
-			j.giveWay(sourceOf(s))
+			j.giveWay(sourceOf(s), (*twinState).Embryonic)
 		}
 	}
-	if j.halfOpen(netip.Prefix{}) >= j.Options.MaxEmbryonic && j.chosen != nil {
+	if j.evictable() >= j.Options.MaxEmbryonic && j.chosen != nil {
 		if j.refused.Reason == firewall.ReasonEmbryonicFull && j.refused.Slot == uint16(slot) {
 			return firewall.ReasonEmbryonicFull
 		}
-		j.giveWay(netip.Prefix{})
-		j.giveWay(netip.Prefix{}) // where an engine had one too many
+		j.giveWay(netip.Prefix{}, evictable)
+		j.giveWay(netip.Prefix{}, evictable) // where an engine had one too many
 	}
 	j.states = append(j.states, s)
 	j.seen.state(r, "made")
 	return firewall.ReasonRule
 }
 
-// giveWay ends the half-open state that makes room for another, which is the engine's choice: of
-// those that the engine lost meanwhile, one of this source if there is one. Those of the packet's own
-// tuple come last, since the engine may have lost them to the look-up of a later rule.
-func (j *job) giveWay(source netip.Prefix) {
+// giveWay ends the state that makes room for another, which is the engine's choice: of those that the
+// engine lost meanwhile, one of this source if there is one. Those that the packet may yet find expired
+// come last, since the engine may have lost them to the look-up of a later rule.
+func (j *job) giveWay(source netip.Prefix, may func(*twinState) bool) {
 	var best *twinState
 	rank := 0
 	for _, s := range j.states {
-		if !s.Embryonic() || !j.chosen(s) {
+		if !may(s) || !j.chosen(s) {
 			continue
 		}
-		r := 1
+		r := 2
 		switch {
+		case s.key == j.key && j.expired(s, j.now):
+			r = 1
 		case sourceOf(s) == source:
 			r = 3
-		case s.key != j.key:
-			r = 2
 		}
 		if r > rank {
 			best, rank = s, r
@@ -207,6 +214,18 @@ func (j *job) giveWay(source netip.Prefix) {
 	if best != nil {
 		j.remove(best)
 	}
+}
+
+// evictable says that a state may give way: it is half-open, or was until it was closed.
+func evictable(s *twinState) bool { return s.Embryonic() || s.Phase().Over() }
+
+func (j *job) evictable() (n int) {
+	for _, s := range j.states {
+		if evictable(s) {
+			n++
+		}
+	}
+	return n
 }
 
 // sourceOf returns what counts as the source of a state: the address of who made it, of IPv6 the /64.

@@ -2,25 +2,48 @@ package kernel
 
 import (
 	"errors"
+	"maps"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/rule"
 )
 
 // The first Load. Until its switch nothing of what packets see has changed: whatever fails before
 // leaves what was in force.
 
+// replaceFirst is Replace if nothing of this engine is in force yet; else it does nothing and
+// returns false.
+func (e *Engine) replaceFirst(p *rule.Program, tables map[string][]firewall.TableEntry) (done bool, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.staged == nil {
+		return false, nil
+	}
+	told := maps.Clone(e.staged)
+	maps.Copy(e.staged, tables)
+	t, err := e.firstTablesLocked(p)
+	if err == nil {
+		err = e.switchLocked(p, t)
+	}
+	if err == nil {
+		return true, e.afterFirstLocked()
+	}
+	if e.switched {
+		return true, err
+	}
+	e.staged = told
+	return true, errors.Join(err, e.undoTablesLocked(t))
+}
+
 // beforeFirstLocked does, when the image is complete, what has to be done before it is in force.
 // What can fail for want of something comes first. What it tells of the host, its addresses and
 // cards, is so under any rules.
-func (e *Engine) beforeFirstLocked(first *firstTables) error {
+func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.pinLocked(); err != nil {
 		return err
 	}
-	if err := e.putTables(first.ids, first.maps); err != nil {
+	if err := e.placeLocked(t); err != nil {
 		return err
-	}
-	for i, name := range first.names {
-		if err := e.labels.put(labelTable, first.ids[i], name); err != nil {
-			return err
-		}
 	}
 	if err := e.takeLinksLocked(); err != nil {
 		return err
@@ -41,16 +64,5 @@ func (e *Engine) afterFirstLocked() error {
 		errs = append(errs, e.detach(a))
 	}
 	e.defunct = nil
-	return errors.Join(errs...)
-}
-
-// undoTablesLocked forgets tables that did not come into force.
-func (e *Engine) undoTablesLocked(first *firstTables) error {
-	errs := []error{first.close()}
-	for _, id := range first.ids {
-		if _, put := e.labels.used[labelTable][id]; put {
-			errs = append(errs, e.labels.give(labelTable, id))
-		}
-	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -19,37 +20,47 @@ const innerMap = 1 << 12
 // graceSlot is a slot of the images that no packet reads: setting it makes the kernel wait for the packets that are on their way.
 const graceSlot = 2
 
-// Load replaces the Program, see firewall.Engine. Packets are judged by the old one until a single
-// word changes. The first Load takes over what an earlier engine has left: an error leaves that in
-// force, whole.
-func (e *Engine) Load(p *rule.Program) error {
+// Load replaces the Program, see firewall.Engine.
+func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
+
+// Replace replaces the Program and some tables, see firewall.Engine. Packets are judged by the old
+// ones until a single word changes. The first Load takes over what an earlier engine has left: an
+// error leaves that in force, whole.
+func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
 	if err := check(p); err != nil {
 		return err
 	}
 	if err := p.Lacks(features); err != nil {
 		return err
 	}
+	for name, members := range tables {
+		if err := checkMembers(name, members); err != nil {
+			return err
+		}
+	}
+	if done, err := e.replaceFirst(p, tables); done {
+		return err
+	}
+	t, err := laterTables(p, tables)
+	if err != nil {
+		return errors.Join(err, t.close())
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.staged == nil {
-		return e.switchLocked(p, nil)
+	serial := e.serial
+	if err = e.enterLocked(t, p, tables); err == nil {
+		err = e.switchLocked(p, t)
 	}
-	first, err := e.firstTablesLocked(p)
-	if err != nil {
-		return err
+	if err != nil && e.serial == serial { // the old rules are in force
+		return errors.Join(err, e.undoTablesLocked(t))
 	}
-	if err := e.switchLocked(p, first); err != nil && !e.switched {
-		return errors.Join(err, e.undoTablesLocked(first))
-	} else if err != nil {
-		return err
-	}
-	return e.afterFirstLocked()
+	return err
 }
 
-// switchLocked puts a Program in force, the first one with its tables and all that an earlier
-// engine has left.
-func (e *Engine) switchLocked(p *rule.Program, first *firstTables) error {
-	in, fresh, err := e.prepareLocked(p, first)
+// switchLocked puts a Program in force with the tables that come with it; the first one with all
+// that an earlier engine has left.
+func (e *Engine) switchLocked(p *rule.Program, t *nextTables) error {
+	in, fresh, err := e.prepareLocked(p, t)
 	if err != nil {
 		return err
 	}
@@ -68,21 +79,27 @@ func (e *Engine) switchLocked(p *rule.Program, first *firstTables) error {
 	if err := e.putInterfacesLocked(e.ifs, p, in.parity, 1<<in.parity); err != nil {
 		return err
 	}
-	if first != nil {
-		if err := e.beforeFirstLocked(first); err != nil {
-			return err
-		}
+	before := e.placeLocked
+	if t.first {
+		before = e.beforeFirstLocked
 	}
-	if err := e.publishLocked(m, im, in, p); err != nil {
+	if err := before(t); err != nil {
 		return err
+	}
+	waited := e.publishLocked(m, im, in, p)
+	if waited != nil && e.config.Current&currentSlot != in.parity {
+		return waited
 	}
 	e.ids.take(p.Rules, in.ids)
 	e.prog, e.serial = p, in.serial
 	e.rules = codes(in)
-	if first != nil {
-		err = e.takeTablesLocked(first)
-	} else if e.idle > 0 {
-		err = e.dropIdleLocked()
+	if waited != nil { // packets of the old rules may be on their way: their tables stay
+		t.old = nil
+		return errors.Join(waited, e.takeTablesLocked(t))
+	}
+	err = e.takeTablesLocked(t)
+	if e.idle > 0 {
+		err = errors.Join(err, e.dropIdleLocked())
 	}
 	if bad := e.purgeLocked(); bad != nil {
 		err = errors.Join(err, fmt.Errorf("the rules are in force, but states of old rules may still be there: %w", bad))
@@ -115,7 +132,7 @@ func check(p *rule.Program) error {
 }
 
 // prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were not there before.
-func (e *Engine) prepareLocked(p *rule.Program, first *firstTables) (in imageInput, fresh []uint32, err error) {
+func (e *Engine) prepareLocked(p *rule.Program, t *nextTables) (in imageInput, fresh []uint32, err error) {
 	in = imageInput{prog: p, serial: e.serial + 1, parity: e.slot() ^ 1}
 	if in.ids, fresh, err = e.ids.assign(p.Rules); err != nil {
 		return in, nil, err
@@ -127,17 +144,14 @@ func (e *Engine) prepareLocked(p *rule.Program, first *firstTables) (in imageInp
 		}
 		in.flows = append(in.flows, uint8(id))
 	}
-	if first != nil {
-		in.tables = first.ids[len(first.ids)-len(p.Tables):]
-		return in, fresh, nil
-	}
 	for _, name := range p.Tables {
-		if _, err := e.tableLocked(name, true); err != nil {
-			return in, nil, err
+		if id, comes := t.id(name); comes {
+			in.tables = append(in.tables, id)
+			continue
 		}
-		id, err := e.labels.id(labelTable, name)
-		if err != nil {
-			return in, nil, err
+		id, there := e.labels.ids[labelTable][name]
+		if !there {
+			return in, nil, fmt.Errorf("table %s has no place", name)
 		}
 		in.tables = append(in.tables, id)
 	}

@@ -88,3 +88,83 @@ func TestProbesHaveRoom(t *testing.T) {
 }
 
 const ringbufHeader = 8
+
+// TestEveryEventIsToldOrLost: of everything that is to be told while nobody reads, from packets and
+// from the sweep, each event lies in the ring or counts as lost.
+func TestEveryEventIsToldOrLost(t *testing.T) {
+	e := newEngine(t)
+	if err := e.Load(compile(t, "add 10 check-state\nadd 20 allow log udp from any to any 9\nadd 30 allow udp from any to any 10 keep-state\n")); err != nil {
+		t.Fatal(err)
+	}
+	e.kinds = 1<<firewall.EventDrop | 1<<firewall.EventLog | 1<<firewall.EventStart | 1<<firewall.EventEnd
+	if err := errors.Join(e.watching(true), e.Capture(func(*firewall.Captured) {})); err != nil {
+		t.Fatal(err)
+	}
+	before, err := e.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	packets := func(from, to uint16, n int) {
+		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1")},
+			packet.UDP{SrcPort: from, DstPort: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := e.objects.WeirIn.Benchmark(append(frameFor(b), b...), n, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep := func() {
+		at := monotonic() + int64(time.Hour)
+		if err := e.call.ask(&weirCall{Op: opSweep, Now: at, Count: e.config.Sets}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const many, flows = 10000, 200
+	told := 0 // each packet is captured, too
+	begin := func(from uint16) {
+		for i := range uint16(flows) {
+			packets(from+i, 10, 1)
+		}
+		told += 2 * flows
+		sweep()
+		told += flows
+	}
+	begin(20000)
+	packets(5000, 8, many) // drops and captured frames
+	packets(5000, 9, many) // logged
+	told += 4 * many
+	begin(30000) // begin and end in a ring that is full
+	after, err := e.Stats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ringbuf.NewReader(e.objects.Events)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	kinds, read := map[uint8]int{}, 0
+	for {
+		record, err := r.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds[(*weirEvent)(unsafe.Pointer(&record.RawSample[0])).Kind]++
+		read++
+	}
+	lost := int(after.Lost - before.Lost)
+	if created := after.Created - before.Created; created != 2*flows || after.States != 0 {
+		t.Fatalf("%d states were made, %d are left", created, after.States)
+	}
+	if read+lost != told {
+		t.Errorf("%d events lie in the ring (%v), %d are lost: %d of %d", read, kinds, lost, read+lost, told)
+	}
+	if lost < many || kinds[uint8(firewall.EventEnd)] < flows {
+		t.Errorf("%d are lost, %v told: the ring was not full", lost, kinds)
+	}
+}

@@ -43,16 +43,13 @@ func newTable() (*ebpf.Map, error) {
 // noPrealloc is BPF_F_NO_PREALLOC.
 const noPrealloc = 1
 
-// tableLocked returns the trie of a table, an empty one if it was never mentioned before. For those
-// that rules name there is always room.
-func (e *Engine) tableLocked(name string, named bool) (*ebpf.Map, error) {
+// tableLocked returns the trie of a table, an empty one if it was never mentioned before.
+func (e *Engine) tableLocked(name string) (*ebpf.Map, error) {
 	if m := e.tables[name]; m != nil {
 		return m, nil
 	}
-	if !named {
-		if err := e.roomLocked(name); err != nil {
-			return nil, err
-		}
+	if err := e.roomLocked(name); err != nil {
+		return nil, err
 	}
 	m, err := newTable()
 	if err != nil {
@@ -79,8 +76,8 @@ func (e *Engine) enterTableLocked(name string, m *ebpf.Map) error {
 
 // SetTable replaces the members of a table at once: the new ones are written beside the old ones, and then take their place.
 func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
-	if i := slices.IndexFunc(entries, func(t firewall.TableEntry) bool { return !t.Prefix.IsValid() }); i >= 0 {
-		return fmt.Errorf("table %s: %s is no prefix", name, entries[i].Prefix)
+	if err := checkMembers(name, entries); err != nil {
+		return err
 	}
 	if e.stageTable(name, func([]firewall.TableEntry) []firewall.TableEntry { return slices.Clone(entries) }) {
 		return nil
@@ -108,6 +105,16 @@ func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 		err = errors.Join(err, old.Close())
 	}
 	return errors.Join(err, e.idleLocked(name))
+}
+
+// checkMembers refuses what is no prefix.
+func checkMembers(table string, entries []firewall.TableEntry) error {
+	for i := range entries {
+		if !entries[i].Prefix.IsValid() {
+			return fmt.Errorf("table %s: %s is no prefix", table, entries[i].Prefix)
+		}
+	}
+	return nil
 }
 
 // stageTable changes the members of a table that are to come with the first Load. It returns false
@@ -153,7 +160,7 @@ func (e *Engine) AddTable(name string, t firewall.TableEntry) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	m, err := e.tableLocked(name, false)
+	m, err := e.tableLocked(name)
 	if err != nil {
 		return err
 	}

@@ -7,14 +7,11 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-
-	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/rule"
 )
 
-// Tables have ids, by which rules name them. A rule set that replaces what an earlier engine has
-// left gets tables of its own, under ids of their own: packets see all of the old rules and tables,
-// or all of the new ones. A table that has no members and that no rule names gives its id back.
+// Tables have ids, by which rules name them. Tables that come with a rule set are made beside those
+// in force, under ids of their own: packets see all of the old rules and tables, or all of the new
+// ones. A table that has no members and that no rule names gives its id back.
 
 // maxTables is how many tables there can be that no rule names, of rules and, apart from them, of
 // labels: whoever makes up labels must not keep the owner from making tables.
@@ -160,83 +157,4 @@ func (e *Engine) putTables(ids []uint32, tables []*ebpf.Map) error {
 		return fmt.Errorf("put %d tables in place: %w", len(ids), err)
 	}
 	return nil
-}
-
-// firstTables are the tables that come with the first Load, not in their places yet.
-type firstTables struct {
-	names []string
-	ids   []uint32
-	maps  []*ebpf.Map
-	old   []uint32 // ids of what an earlier engine has left
-}
-
-// firstTablesLocked makes the tables of a Program and those that were told before it.
-func (e *Engine) firstTablesLocked(p *rule.Program) (t *firstTables, err error) {
-	t = &firstTables{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, t.close())
-		}
-	}()
-	kinds := map[bool]int{}
-	for name, members := range e.staged {
-		if slices.Contains(p.Tables, name) || len(members) == 0 {
-			continue
-		}
-		if kinds[isLabel(name)]++; kinds[isLabel(name)] > maxTables {
-			return t, errManyTables{name}
-		}
-		t.names = append(t.names, name)
-	}
-	t.names = append(t.names, p.Tables...)
-	for id := range e.labels.used[labelTable] {
-		t.old = append(t.old, id)
-	}
-	if t.ids, err = e.labels.reserve(labelTable, len(t.names)); err != nil {
-		return t, err
-	}
-	for _, name := range t.names {
-		m, err := newTable()
-		if err != nil {
-			return t, err
-		}
-		t.maps = append(t.maps, m)
-		if err := fillTable(m, last(e.staged[name])); err != nil {
-			return t, fmt.Errorf("table %s: %w", name, err)
-		}
-	}
-	return t, nil
-}
-
-// last leaves of several entries of one prefix the last.
-func last(entries []firewall.TableEntry) []firewall.TableEntry {
-	at, out := make(map[weirTableKey]int, len(entries)), entries[:0:0]
-	for _, t := range entries {
-		k := trieKey(t.Prefix)
-		if i, known := at[k]; known {
-			out[i] = t
-			continue
-		}
-		at[k] = len(out)
-		out = append(out, t)
-	}
-	return out
-}
-
-func (t *firstTables) close() error {
-	var errs []error
-	for _, m := range t.maps {
-		errs = append(errs, m.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// takeTablesLocked makes the first tables known under their names, once the rules that ask them are
-// in force.
-func (e *Engine) takeTablesLocked(t *firstTables) error {
-	e.staged = nil
-	for i, name := range t.names {
-		e.tables[name] = t.maps[i]
-	}
-	return e.dropTablesLocked(t.old)
 }

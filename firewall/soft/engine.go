@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -91,12 +92,26 @@ func New(o Options) (*Engine, error) {
 func (e *Engine) Worker(i int) *Worker { return e.workers[i] }
 
 // Load replaces the Program. Workers go on meanwhile: each takes the new rules over between two packets.
-func (e *Engine) Load(p *rule.Program) error {
+func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
+
+// Replace is Load with some tables, see firewall.Engine. They are made beside those in force, which
+// the rules before go on asking.
+func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
 	if err := Accepts(p); err != nil {
 		return err
 	}
+	next := make(map[string]*members, len(tables))
+	for name, entries := range tables {
+		set, err := newPrefixes(name, entries)
+		if err != nil {
+			return err
+		}
+		next[name] = &members{}
+		next[name].set.Store(set)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	maps.Copy(e.tables, next)
 	e.gen++
 	c := &config{prog: p, rules: p.Rules, gen: e.gen, opts: &e.opts.Options, class: newClasses(&p.Classes)}
 	e.numberLocked(c)

@@ -89,6 +89,9 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 			}
 		} else if !is.HalfOpen() {
 			j.wouldHatch(e)
+			if is.Over() && !was.Over() {
+				j.wouldLeave(t, r)
+			}
 		}
 		j.haveState(id, firewall.StateHit)
 	case flow.Untouched:
@@ -106,7 +109,7 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 func (j *job) ends(t *table, r ref) {
 	if j.dry != nil {
 		e := &t.entries[r]
-		j.dry.ended = append(j.dry.ended, e.track)
+		j.wouldLeave(t, r)
 		j.wouldHatch(e)
 		return
 	}

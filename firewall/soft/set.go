@@ -9,17 +9,26 @@ import (
 
 // SetTable replaces the members of a table.
 func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
-	t := &prefixes{}
-	for _, m := range entries {
-		if !m.Prefix.IsValid() {
-			return fmt.Errorf("soft: table %s: invalid prefix", name)
-		}
-		t.set(m.Prefix, m.Value, true)
+	t, err := newPrefixes(name, entries)
+	if err != nil {
+		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tableLocked(name).set.Store(t)
 	return nil
+}
+
+// newPrefixes returns the members of a table.
+func newPrefixes(table string, entries []firewall.TableEntry) (*prefixes, error) {
+	t := &prefixes{}
+	for _, m := range entries {
+		if !m.Prefix.IsValid() {
+			return nil, fmt.Errorf("soft: table %s: invalid prefix", table)
+		}
+		t.set(m.Prefix, m.Value, true)
+	}
+	return t, nil
 }
 
 // AddTable adds a member, or replaces its value.

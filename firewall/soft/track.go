@@ -176,6 +176,15 @@ func (s *shard) keepTrack(t *table, r ref) bool {
 	return true
 }
 
+// wouldLeave notes in a dry run that leaveTrack would be called, for a state whose track is still that
+// of its tuple.
+func (j *job) wouldLeave(t *table, r ref) {
+	track := t.entries[r].track
+	if track != noTrack && eraOf(j.sh.engine.tracks.all[track].held.Load()) == t.eras[r] {
+		j.dry.ended = append(j.dry.ended, track)
+	}
+}
+
 // reached reports whether the packet's track is at its limit, in a dry run.
 func (j *job) reached(slot int, code *rule.Code) bool {
 	k := j.trackKey(code)

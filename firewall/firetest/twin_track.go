@@ -1,0 +1,79 @@
+package firetest
+
+// trackOf names the track that counts a state.
+func trackOf(s *twinState) Track {
+	m := masked(s)
+	t := Track{Rule: s.rule, Proto: s.Proto, Ports: uint32(m.from.Port())<<16 | uint32(m.to.Port())}
+	if m.from.Addr().IsValid() {
+		t.Src = m.from.Addr().As16()
+	}
+	if m.to.Addr().IsValid() {
+		t.Dst = m.to.Addr().As16()
+	}
+	return t
+}
+
+// trackRoom reports whether there is room for one more track. If all are in use, one that counts
+// half-open states only is given away, which one is the engine's choice.
+func (j *job) trackRoom() bool {
+	if j.given == nil { // any number
+		return true
+	}
+	all := map[Track][]*twinState{}
+	for _, s := range j.states {
+		if s.tracked {
+			all[trackOf(s)] = append(all[trackOf(s)], s)
+		}
+	}
+	if len(all) < j.Options.MaxTracks {
+		return true
+	}
+	room := false
+	var choice []*twinState
+	for t, counted := range all {
+		if provedAny(counted) {
+			continue
+		}
+		room = true
+		given, again := j.given(t)
+		if again || given && choice == nil {
+			choice = counted
+		}
+		if again { // it was given away before any other of the same packet
+			break
+		}
+	}
+	for _, s := range choice {
+		j.seen.note(ofTrack, 0, "given away")
+		s.tracked, s.ousted = false, true
+	}
+	if !room {
+		j.seen.note(ofTrack, 0, "no room for one")
+	}
+	return room
+}
+
+func provedAny(all []*twinState) bool {
+	for _, s := range all {
+		if !s.Embryonic() {
+			return true
+		}
+	}
+	return false
+}
+
+// enterAgain counts a state that has proved itself after its track was given away. It reports false
+// if the limit is reached or there is no room for a track.
+func (j *job) enterAgain(s *twinState, slot int) bool {
+	n := uint32(0)
+	for _, other := range j.states {
+		if other.tracked && trackOf(other) == trackOf(s) {
+			n++
+		}
+	}
+	if n >= j.rules[slot].State.Limit || n == 0 && !j.trackRoom() {
+		return false
+	}
+	s.tracked, s.ousted = true, false
+	return true
+}
