@@ -21,6 +21,7 @@ type pods struct {
 	labels  podLabels
 	failed  chan error // what could not be taken away; has room for one
 	stop    func()     // of begin
+	watched patience   // the watchdog's
 
 	mu      sync.Mutex
 	trouble error // guarded by mu; why a pod that is gone has not been taken away yet
