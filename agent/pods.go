@@ -53,7 +53,7 @@ func (n *Node) beginPods() error {
 		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
 		var err error
 		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
-			Failed: p.tellFailed, Told: p.told, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
+			Failed: p.tellFailed, Told: p.told, Labels: n.left.of, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}

@@ -75,6 +75,8 @@ type bench struct {
 	fast  *ledger
 	m     *Manager
 	nodes int
+
+	labels func([]netip.Addr) map[string]string // what startAgain hands to the Manager; may be nil
 }
 
 func newBench(t *testing.T) *bench {

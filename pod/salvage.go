@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,15 +19,22 @@ type Damaged struct {
 	File string // where it is now
 	// Pod goes on without it; "" when its interface is gone, or its record was made anew as it was.
 	Pod string
-	Err error
+	// Labels are those that it keeps; nil when they are not known any more.
+	Labels map[string]string
+	Err    error
 }
 
 func (d *Damaged) Error() string {
 	if d.Pod == "" {
 		return fmt.Sprintf("pod record %s cannot be used, and is not needed: %v", d.File, d.Err)
 	}
+	if d.Labels == nil {
+		return fmt.Sprintf("pod record %s cannot be used: %v; container %s goes on without its name, "+
+			"labels, published ports and limits: rules that allow or deny by its labels pass it over",
+			d.File, d.Err, d.Pod)
+	}
 	return fmt.Sprintf("pod record %s cannot be used: %v; container %s goes on without its name, "+
-		"labels, published ports and limits", d.File, d.Err, d.Pod)
+		"published ports and limits, and keeps its labels", d.File, d.Err, d.Pod)
 }
 
 func (d *Damaged) Unwrap() error { return d.Err }
@@ -50,7 +58,7 @@ func (m *Manager) load() ([]*Pod, error) {
 		return nil, err
 	}
 	for _, b := range damaged {
-		p, err := salvage(m.conn, b.hostIf)
+		p, err := salvage(m.conn, b.hostIf, m.config.Labels)
 		if err != nil {
 			return nil, fmt.Errorf("pod record %s: %w: %w", b.file, b.err, err)
 		}
@@ -63,7 +71,7 @@ func (m *Manager) load() ([]*Pod, error) {
 			told.File = aside
 		}
 		if p != nil {
-			p.Created, told.Pod = m.now().UTC(), p.Container
+			p.Created, told.Pod, told.Labels = m.now().UTC(), p.Container, p.Labels
 			m.gatewaysOf(p)
 			pods = append(pods, p)
 			if err := m.store.save(p); err != nil {
@@ -76,8 +84,9 @@ func (m *Manager) load() ([]*Pod, error) {
 }
 
 // salvage makes a pod of what its host end tells: the alias is its key, the permanent neighbours
-// are its addresses. nil: there is no such interface of ours.
-func salvage(conn *nl.Conn, name string) (*Pod, error) {
+// are its addresses. labels says which labels the pod with these had: they came before the
+// neighbours did, and go after these. nil: there is no such interface of ours.
+func salvage(conn *nl.Conn, name string, labels func([]netip.Addr) map[string]string) (*Pod, error) {
 	l, err := conn.LinkByName(name)
 	if errors.Is(err, nl.ErrNoLink) {
 		return nil, nil
@@ -103,7 +112,9 @@ func salvage(conn *nl.Conn, name string) (*Pod, error) {
 			p.Addrs, p.MAC = append(p.Addrs, n.Addr), n.HardwareAddr
 		}
 	}
-	p.Ready = len(p.Addrs) > 0 // else it was cut short
+	if p.Ready = len(p.Addrs) > 0; p.Ready { // else it was cut short
+		p.Labels = labels(p.Addrs)
+	}
 	return p, nil
 }
 
@@ -123,7 +134,7 @@ func (m *Manager) gatewaysOf(p *Pod) {
 // removeBroken takes away what is left of a pod whose record cannot be used: its interface, the
 // record, and copies that were set aside.
 func removeBroken(conn *nl.Conn, s store, name string) error {
-	p, err := salvage(conn, name)
+	p, err := salvage(conn, name, func([]netip.Addr) map[string]string { return nil })
 	if err == nil && p != nil {
 		err = removeHostEnd(conn, p)
 	}
