@@ -46,6 +46,9 @@ func (n *Node) beginPods() error {
 		return nil
 	}
 	if n.pods.Load() == nil {
+		if err := n.rangesFree(); err != nil {
+			return err
+		}
 		if err := recordSysctls(n.config.Paths); err != nil {
 			n.problem("the kernel's settings before Weir cannot be recorded: "+err.Error(),
 				"weir down will leave net.ipv4.ip_forward as it is then")
@@ -89,6 +92,9 @@ func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 	spec, err := specOf(r)
 	if err != nil {
 		return api.Pod{}, err
+	}
+	if err := n.links.checkRanges(&n.config.Settings); err != nil && !spec.Extern {
+		return api.Pod{}, fmt.Errorf("pod %s: %w", r.Name, err)
 	}
 	pods := n.pods.Load()
 	if err := pods.checkPublished(&spec); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// aliasPrefix begins the alias of every host end.
-const aliasPrefix = "weir:"
+// AliasPrefix begins the alias of the host end of every pod.
+const AliasPrefix = "weir:"
 
 // hostIf is the name of a pod's host end: a hash, since names have 15 bytes and ids have 64.
 func hostIf(key string) string {
@@ -58,7 +58,7 @@ func (in *inside) close() {
 
 // makeLink makes the pod's interfaces, both down.
 func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
-	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key, PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
+	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: AliasPrefix + p.Key, PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
 	if in != nil {
 		if _, err := in.conn.LinkByName(p.IfName); err == nil {
 			return fmt.Errorf("there is an interface %s already, which Weir did not make", p.IfName)
@@ -80,7 +80,7 @@ func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
 		return err
 	}
 	p.Index = uint32(host.Index)
-	return conn.SetLinkAlias(host.Index, aliasPrefix+p.Key)
+	return conn.SetLinkAlias(host.Index, AliasPrefix+p.Key)
 }
 
 // awaitBoth waits until both ends send. An end that a runtime has still to move is down.
@@ -239,7 +239,7 @@ func hostEnd(conn *nl.Conn, p *Pod) (l nl.Link, ours bool, err error) {
 	if err != nil {
 		return l, false, err
 	}
-	ours = p.Index != 0 && l.Index == int(p.Index) || l.Alias == aliasPrefix+p.Key ||
+	ours = p.Index != 0 && l.Index == int(p.Index) || l.Alias == AliasPrefix+p.Key ||
 		l.Alias == "" && bytes.Equal(l.HardwareAddr, p.HostMAC)
 	return l, ours, nil
 }

@@ -140,7 +140,7 @@ func (m *Manager) removeOrphans(known map[string]bool) error {
 	}
 	var errs []error
 	for _, l := range links {
-		key, ok := strings.CutPrefix(l.Alias, aliasPrefix)
+		key, ok := strings.CutPrefix(l.Alias, AliasPrefix)
 		if ok && l.Name == hostIf(key) && !known[key] {
 			errs = append(errs, deleteLink(m.conn, l.Index))
 		}

@@ -24,7 +24,7 @@ func Recorded(dir string, find func(name, alias string) (index uint32), labels f
 	}
 	var all []Pod
 	for _, p := range records {
-		if p.Index = find(p.HostIf, aliasPrefix+p.Key); p.Ready && p.Index != 0 {
+		if p.Index = find(p.HostIf, AliasPrefix+p.Key); p.Ready && p.Index != 0 {
 			all = append(all, *p)
 		}
 	}

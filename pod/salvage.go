@@ -94,7 +94,7 @@ func salvage(conn *nl.Conn, name string, labels func([]netip.Addr) map[string]st
 	if err != nil {
 		return nil, err
 	}
-	key, ours := strings.CutPrefix(l.Alias, aliasPrefix)
+	key, ours := strings.CutPrefix(l.Alias, AliasPrefix)
 	container, ifName, two := strings.Cut(key, "/")
 	if !ours || !two || hostIf(key) != name {
 		return nil, nil
