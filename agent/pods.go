@@ -50,7 +50,7 @@ func (n *Node) beginPods() error {
 			return err
 		}
 		if err := recordSysctls(n.config.Paths); err != nil {
-			n.problem("the kernel's settings before Weir cannot be recorded: "+err.Error(),
+			n.problem("how the kernel was set before Weir is not recorded: "+err.Error(),
 				"weir down will leave net.ipv4.ip_forward as it is then")
 		}
 		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}

@@ -236,6 +236,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	}
 	closed.quiet(t, "at boot")
 
+	m.worstDays(client, closed)
 	m.failedStarts(closed)
 
 	m.run("dpkg", "--no-triggers", "-P", "weir")
