@@ -34,7 +34,7 @@ func (b *bench) startAgain() (told []error) {
 // is kept and told of; a detach then takes everything away.
 func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	b := newBench(t)
-	p, node := b.attach("web", Spec{Labels: map[string]string{"app": "web"}})
+	p, node := b.attach("web", Spec{Name: "shop", Labels: map[string]string{"app": "web"}})
 	b.labels = func(addrs []netip.Addr) map[string]string {
 		if !sameAddrs(addrs, p.Addrs) {
 			return nil
@@ -64,7 +64,7 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 			t.Errorf("%d: told %v", i, told)
 			continue
 		}
-		if d.Labels["app"] != "web" || !strings.Contains(d.Error(), "keeps its labels") {
+		if d.Labels["app"] != "web" || !strings.Contains(d.Error(), "keeps its name and labels") {
 			t.Errorf("%d: its labels are told as %v: %v", i, d.Labels, d)
 		}
 		if word := map[bool]string{true: ".newer-", false: ".damaged-"}[i == 4]; !strings.Contains(d.File, word) {
@@ -80,8 +80,8 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 		if len(list) != 1 || list[0].Index != p.Index || !slices.Equal(list[0].Addrs, p.Addrs) || list[0].MAC.String() != p.MAC.String() {
 			t.Fatalf("%d: the pods are %+v, want %+v", i, list, p)
 		}
-		if !maps.Equal(list[0].Labels, p.Labels) {
-			t.Errorf("%d: its labels are %v", i, list[0].Labels)
+		if !maps.Equal(list[0].Labels, p.Labels) || list[0].Name != "shop" {
+			t.Errorf("%d: it is %s, its labels are %v", i, list[0].Name, list[0].Labels)
 		}
 		if e := b.fast.endpoints[p.Index]; !slices.Equal(e.Addrs, p.Addrs) || e.MAC != p.Endpoint().MAC || e.HostMAC != p.Endpoint().HostMAC {
 			t.Errorf("%d: the fast path has %+v", i, e)
@@ -108,11 +108,19 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	}
 }
 
-// TestLabelsThatNobodyKnows: a pod whose labels were in its record alone gets none, and that is told.
+// TestLabelsThatNobodyKnows: a pod whose name and labels were in its record alone gets none, and
+// that is told.
 func TestLabelsThatNobodyKnows(t *testing.T) {
 	b := newBench(t)
 	p, _ := b.attach("web", Spec{Labels: map[string]string{"app": "web"}})
 	if err := os.WriteFile(b.m.store.path(p.Key), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.host.Netlink().LinkByName(p.HostIf)
+	if err == nil {
+		err = b.host.Netlink().SetLinkAlias(l.Index, AliasPrefix+p.Key) // of an older version, or there was no room
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	told := b.startAgain()

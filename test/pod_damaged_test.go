@@ -48,7 +48,7 @@ func TestDamagedRecordKeepsLabels(t *testing.T) {
 	damage()
 	h.start()
 	judged("with damaged records")
-	if told := problems(t, h.guard); strings.Count(told, "keeps its labels") != 4 {
+	if told := problems(t, h.guard); strings.Count(told, "keeps its name and labels") != 4 {
 		t.Errorf("told is %s", told)
 	}
 	h.kill()
@@ -63,7 +63,7 @@ func TestDamagedRecordKeepsLabels(t *testing.T) {
 	h.start()
 	refuse(t, client, url(80))
 	refuse(t, plain, url(80))
-	if told := problems(t, h.guard); strings.Count(told, "goes on without its name, labels") != 4 {
+	if told := problems(t, h.guard); strings.Count(told, "goes on without its labels") != 4 {
 		t.Errorf("told is %s", told)
 	}
 }
