@@ -27,7 +27,7 @@ const state = `rm -rf /var/lib/weir/*; cp -a /srv/state/. /var/lib/weir/`
 
 var worstDays = []worstDay{
 	{what: "full disk", told: "no space left",
-		spoil:  `mount -t tmpfs -o size=64k full /var/lib/weir; cp -a /srv/state/. /var/lib/weir/; dd if=/dev/zero of=/var/lib/weir/filler bs=4k || true`,
+		spoil:  `mount -t tmpfs -o size=4m full /var/lib/weir; cp -a /srv/state/. /var/lib/weir/; dd if=/dev/zero of=/var/lib/weir/filler bs=4k 2>&1 || true`,
 		repair: `umount /var/lib/weir`},
 	{what: "read-only /var", told: "read-only",
 		spoil: `mount --bind /var /var; mount -o remount,bind,ro /var`, repair: `umount -l /var`},
