@@ -47,7 +47,7 @@ var worstDays = []worstDay{
 		spoil:  `sed -Ei 's/^(# weir saved rules |.*"version": )[0-9]+/\199/i' $(find /var/lib/weir -type f -name '*s*ed' -o -name '*.json')`,
 		repair: state},
 	{what: "somebody holds locks", spoil: `systemd-run -q --unit=hold --uid=nobody flock /run/weir sleep 600; sleep 0.2`, repair: `systemctl stop hold`},
-	{what: "a stranger's interface has the tunnel's name", told: "weir0", spoil: `ip link add weir0 type dummy`, repair: `ip link del weir0`},
+	{what: "a stranger's interface has the tunnel's name", told: "weir0", spoil: `ip link add weir0 type veth peer name weir0b`, repair: `ip link del weir0`},
 	{what: "no rules that can be read", told: "locked down", dead: true,
 		spoil:  `mv /etc/weir/rules /srv/held; echo garbage >/var/lib/weir/rules.saved`,
 		repair: `mv /srv/held /etc/weir/rules; ` + state},
