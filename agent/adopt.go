@@ -16,7 +16,7 @@ func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return 0, err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
-	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -77,7 +76,7 @@ func (n *Node) followRoutes() (err error) {
 }
 
 func (n *Node) tellMTUs() error {
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return err
 	}

@@ -57,12 +57,13 @@ func (l *links) keepRemade(all map[int]bool) {
 	maps.Copy(l.remade, all)
 }
 
-// byAlias returns the index of the interface that has a name and an alias, 0 if there is none.
-func (l *links) byAlias(name, alias string) uint32 {
+// byAlias returns the index of the interface that has a name and an alias that is what is asked
+// for, 0 if there is none.
+func (l *links) byAlias(name string, is func(alias string) bool) uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for index, one := range l.byID {
-		if one.Name == name && one.Alias == alias {
+		if one.Name == name && is(one.Alias) {
 			return uint32(index)
 		}
 	}

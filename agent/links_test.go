@@ -66,7 +66,8 @@ func TestLinksListedAgain(t *testing.T) {
 	if all := l.takeRemade(); len(all) != 0 {
 		t.Errorf("at first: %v", all)
 	}
-	if l.byAlias("weir12345678", "weir:a/eth0") != 3 || l.byAlias("weir12345678", "weir:b/eth0") != 0 {
+	alias := func(want string) func(string) bool { return func(a string) bool { return a == want } }
+	if l.byAlias("weir12345678", alias("weir:a/eth0")) != 3 || l.byAlias("weir12345678", alias("weir:b/eth0")) != 0 {
 		t.Error("the interface of a pod is not found by its alias")
 	}
 	l.report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: 2}})

@@ -35,6 +35,7 @@ type Node struct {
 	links   *links
 	pods    atomic.Pointer[pods] // nil: this node has none, or not yet
 	peers   *peers
+	left    leftLabels // of pods of an earlier run
 	began   time.Time
 	reroute chan struct{} // has an element when routes changed since they were last told
 	// remeasure: routes with an MTU of their own may have changed since these were last told.

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/overlay"
 )
 
@@ -20,7 +19,7 @@ func (n *Node) advice(p overlay.Peer) string {
 	if p.Plain {
 		return ""
 	}
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return ""
 	}

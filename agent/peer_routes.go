@@ -44,7 +44,7 @@ func withRoutes(ranges []netip.Prefix, do func(*nl.Conn, netip.Prefix) error) er
 	if len(ranges) == 0 {
 		return nil
 	}
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func withRoutes(ranges []netip.Prefix, do func(*nl.Conn, netip.Prefix) error) er
 // openGaps takes back what stopGaps did, for the ranges that gone names, whoever did it: an agent
 // that died in the middle of a change has left routes that no record knows.
 func openGaps(gone func(netip.Prefix) bool) error {
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func deleteRoute(conn *nl.Conn, r nl.Route) error {
 // keepPlain sets the routes to pods without encryption once more, with a metric that is worse: those of the device go with the agent, and these
 // connections need no agent.
 func keepPlain(pods []netip.Prefix) error {
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func removePlain(pods []netip.Prefix) error {
 	if len(pods) == 0 {
 		return nil
 	}
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return err
 	}

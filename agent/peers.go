@@ -18,10 +18,12 @@ import (
 
 // peers are the other nodes that this one knows, and the tunnel to them, which is made for the first of them.
 type peers struct {
-	node   *Node
-	tunnel atomic.Pointer[tunnel]
-	ranges atomic.Pointer[[]netip.Prefix] // pods of all peers
-	judged atomic.Bool                    // the interface of the tunnel's name is ours, and judged by the tunnel's engine
+	node    *Node
+	tunnel  atomic.Pointer[tunnel]
+	ranges  atomic.Pointer[[]netip.Prefix] // pods of all peers
+	judged  atomic.Bool                    // the interface of the tunnel's name is ours, and judged by the tunnel's engine
+	set     atomic.Uint64                  // peers that were put into the device, or refused by it
+	watched patience                       // the watchdog's
 
 	mu      sync.Mutex
 	known                    // guarded by mu; as recorded
@@ -294,6 +296,7 @@ func (p *peers) openLocked() error {
 
 // setLocked puts a recorded peer into the device.
 func (p *peers) setLocked(peer overlay.Peer) error {
+	defer p.set.Add(1)
 	if err := p.tunnel.Load().device.SetPeer(peer); err != nil || !peer.Plain {
 		return err
 	}

@@ -21,6 +21,7 @@ type pods struct {
 	labels  podLabels
 	failed  chan error // what could not be taken away; has room for one
 	stop    func()     // of begin
+	watched patience   // the watchdog's
 
 	mu      sync.Mutex
 	trouble error // guarded by mu; why a pod that is gone has not been taken away yet
@@ -45,14 +46,17 @@ func (n *Node) beginPods() error {
 		return nil
 	}
 	if n.pods.Load() == nil {
+		if err := n.rangesFree(); err != nil {
+			return err
+		}
 		if err := recordSysctls(n.config.Paths); err != nil {
-			n.problem("the kernel's settings before Weir cannot be recorded: "+err.Error(),
+			n.problem("how the kernel was set before Weir is not recorded: "+err.Error(),
 				"weir down will leave net.ipv4.ip_forward as it is then")
 		}
 		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
 		var err error
 		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
-			Failed: p.tellFailed, Told: p.told, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
+			Failed: p.tellFailed, Told: p.told, Labels: n.left.of, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}
@@ -88,6 +92,9 @@ func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 	spec, err := specOf(r)
 	if err != nil {
 		return api.Pod{}, err
+	}
+	if err := n.links.checkRanges(&n.config.Settings); err != nil && !spec.Extern {
+		return api.Pod{}, fmt.Errorf("pod %s: %w", r.Name, err)
 	}
 	pods := n.pods.Load()
 	if err := pods.checkPublished(&spec); err != nil {

@@ -87,6 +87,9 @@ func (p *pods) problems() (all []api.Problem) {
 		all = append(all, api.Problem{What: fmt.Sprintf("pod %s: its interface is gone", name),
 			Advice: "it is being taken away; ask again in a moment"})
 	}
+	if err := p.node.links.checkRanges(&p.node.config.Settings); err != nil {
+		all = append(all, api.Problem{What: err.Error() + "; no container is added", Advice: hintOf(err, "")})
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.trouble != nil {

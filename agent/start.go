@@ -32,6 +32,7 @@ func (n *Node) begin(ctx context.Context) error {
 	}
 	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes, loaded: n.loaded,
 		failed: func(err error) { n.problem(err.Error(), "") }, saved: func() { n.solved(aboutSaving) }}
+	n.left = leftLabels{engine: n.engine}
 	labels := n.seePods()
 	for table, members := range labels {
 		if err := n.engine.SetTable(table, members); err != nil {
@@ -101,7 +102,7 @@ func (n *Node) seePods() map[string][]firewall.TableEntry {
 	if len(n.config.Settings.Pods.Ranges) == 0 {
 		return labels
 	}
-	pods, err := pod.Recorded(n.config.Paths.Pods(), n.links.byAlias)
+	pods, err := pod.Recorded(n.config.Paths.Pods(), n.links.byAlias, n.left.of)
 	if err != nil {
 		n.log.Warn("cannot read all records of pods", "err", err)
 	}

@@ -42,16 +42,25 @@ const sysctlDir = "/proc/sys/net"
 // Sysctls is the record of the kernel's settings before Weir.
 func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json") }
 
-// recordSysctls notes how the kernel is set, once for each boot, before anything is changed.
+// recordSysctls notes how the kernel is set, once for each boot, before anything is changed. A
+// record that is damaged is set aside, and errNotAsBefore returned: how it was is not known.
 func recordSysctls(p Paths) error {
 	now, err := thisBoot()
 	if err != nil {
 		return err
 	}
+	var damage error
 	if text, err := os.ReadFile(p.Sysctls()); err == nil {
 		var r sysctlRecord
-		if json.Unmarshal(text, &r) == nil && r.Version >= 1 && r.is(now) {
+		err := json.Unmarshal(text, &r)
+		if err == nil && r.Version >= 1 && r.is(now) {
 			return nil
+		}
+		if err != nil || r.Version < 1 {
+			aside, err := atomicfile.SetAside(p.Sysctls(), "damaged")
+			if damage = (errNotAsBefore{aside}); err != nil {
+				return err
+			}
 		}
 	}
 	if now.Before, err = readSysctls(); err != nil {
@@ -61,8 +70,16 @@ func recordSysctls(p Paths) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(p.Sysctls(), append(text, '\n'))
+	if err := atomicfile.Write(p.Sysctls(), append(text, '\n')); err != nil {
+		return err
+	}
+	return damage
 }
+
+// errNotAsBefore says that the record of how the kernel was set is damaged, and where it is kept.
+type errNotAsBefore struct{ aside string }
+
+func (e errNotAsBefore) Error() string { return "the record is damaged; it is kept as " + e.aside }
 
 // thisBoot is a record without values.
 func thisBoot() (r sysctlRecord, err error) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,35 @@ import (
 
 	"github.com/weirnet/weir/internal/nstest"
 )
+
+// TestDamagedRecordOfSysctls: a start sets it aside, tells of it once, and goes on from what it finds.
+func TestDamagedRecordOfSysctls(t *testing.T) {
+	host := nstest.New(t).Node("host")
+	for _, damaged := range []string{"", "{", "null", "garbage", `{"version": 0}`} {
+		p := Paths{Root: t.TempDir()}
+		if err := os.MkdirAll(p.State(), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p.Sysctls(), []byte(damaged), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		record := func() error { return host.Do(func() error { return recordSysctls(p) }) }
+		var told errNotAsBefore
+		if err := record(); !errors.As(err, &told) {
+			t.Errorf("%q: told is %v", damaged, err)
+			continue
+		}
+		if kept, err := os.ReadFile(told.aside); err != nil || string(kept) != damaged || !strings.Contains(told.aside, ".damaged-") {
+			t.Errorf("%q: kept as %s is %q, %v", damaged, told.aside, kept, err)
+		}
+		if err := record(); err != nil {
+			t.Errorf("%q: the next start: %v", damaged, err)
+		}
+		if err := host.Do(func() error { return restoreSysctls(p) }); err != nil {
+			t.Errorf("%q: the end: %v", damaged, err)
+		}
+	}
+}
 
 // TestSysctlsAreRecordedOnce: the record is of the time before the first start since the boot; a
 // damaged one is told of, and the advice works.

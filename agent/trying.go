@@ -15,7 +15,7 @@ const (
 )
 
 // keepTrying does something at once, and when that fails again and again until it succeeds or the
-// node ends. Meanwhile it is a problem that the status shows. do is never called twice at a time.
+// node ends. Meanwhile it is a problem that the status shows, with what the error advises. do is never called twice at a time.
 func (n *Node) keepTrying(ctx context.Context, about, advice string, do func() error) {
 	try := func() bool {
 		err := do()
@@ -23,7 +23,7 @@ func (n *Node) keepTrying(ctx context.Context, about, advice string, do func() e
 			n.solved(about)
 			return true
 		}
-		n.problemAbout(about, fmt.Sprintf("%s: %v; it is tried again", about, err), advice)
+		n.problemAbout(about, fmt.Sprintf("%s: %v; it is tried again", about, err), hintOf(err, advice))
 		return false
 	}
 	if try() {

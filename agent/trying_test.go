@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/pod"
 )
 
 func newTrier() *Node { return &Node{log: slog.New(slog.DiscardHandler)} }
@@ -73,7 +74,7 @@ func TestWatchersBeginAgain(t *testing.T) {
 // loop does not turn.
 func TestTheWatchdogSeesWhoSitsOnALock(t *testing.T) {
 	n := newTrier()
-	n.book, n.engine, n.pulse = &rulebook{}, &engines{Engine: &kernel.Engine{}}, make(chan struct{})
+	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, &engines{Engine: &kernel.Engine{}}, make(chan struct{})
 	well := func(turns bool) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -110,4 +111,38 @@ func TestTheWatchdogSeesWhoSitsOnALock(t *testing.T) {
 		}
 		lock.Unlock()
 	}
+	// Work on the peers may take long; then it is only the lock that nobody can have for minutes.
+	n.peers.mu.Lock()
+	if !well(true) {
+		t.Error("not well although somebody has just begun to work on the peers")
+	}
+	n.peers.watched.asked = time.Now().Add(-lockPatience)
+	if well(true) {
+		t.Error("well although somebody sits on the lock of the peers")
+	}
+	n.peers.set.Add(1)
+	if !well(true) {
+		t.Error("not well although the work on the peers gets on")
+	}
+	n.peers.watched.asked = time.Now().Add(-lockPatience)
+	n.peers.mu.Unlock()
+	soon(t, "the peers can be had again", func() bool { return well(true) })
+}
+
+// TestTheWatchdogSeesThePods: somebody who sits on the locks of the pods is noticed.
+func TestTheWatchdogSeesThePods(t *testing.T) {
+	p := &pods{manager: &pod.Manager{}, labels: newPodLabels(nil)}
+	if (*pods)(nil).stuck(time.Now()) {
+		t.Error("stuck without pods")
+	}
+	p.labels.mu.Lock()
+	began := time.Now()
+	if p.stuck(began) || p.stuck(began.Add(lockPatience-time.Second)) {
+		t.Error("stuck although there was hardly time")
+	}
+	if !p.stuck(began.Add(lockPatience)) {
+		t.Error("not stuck although somebody sits on the lock of the labels")
+	}
+	p.labels.mu.Unlock()
+	soon(t, "the pods can be had again", func() bool { return !p.stuck(began.Add(lockPatience)) })
 }

@@ -51,7 +51,7 @@ func (n *Node) openTunnel() (*tunnel, error) {
 // nameFree says whether no interface has a name. One that has it is somebody else's, and guarded as
 // any other.
 func nameFree(name string) error {
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 
 // setUp gives the interface its addresses and makes it known to the rules. The kernel's own news of it may come later.
 func (t *tunnel) setUp(s OverlaySettings) error {
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return err
 	}

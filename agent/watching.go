@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirnet/weir/internal/nl"
@@ -12,6 +13,19 @@ import (
 // slowest is how long a request to the kernel may take that is made under a lock that the watchdog
 // looks at.
 const slowest = 10 * time.Second
+
+// openRoutes connects to rtnetlink, for requests that end within slowest.
+func openRoutes() (*nl.Conn, error) {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.Within(slowest); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
 
 // watchLinks follows interfaces, addresses and routes until ctx ends. It returns when everything
 // was listed once; then nothing ends it any more.
@@ -43,7 +57,7 @@ func (n *Node) watchLinks(ctx context.Context) error {
 
 // watchdog tells the service manager, as often as it wants, that the node is well: that its loop
 // turns and that nobody sits on its locks. It ends with ctx. Requests to the kernel that are made
-// under these locks end within slowest.
+// under these locks, or by the loop, end within slowest.
 func (n *Node) watchdog(ctx context.Context) {
 	every := watchdog()
 	if every <= 0 {
@@ -75,10 +89,57 @@ func (n *Node) isWell(ctx context.Context) bool {
 	n.mu.Lock()
 	n.mu.Unlock() //lint:ignore SA2001 as above
 	n.engine.Attached()
+	if now := time.Now(); n.peers.stuck(now) || n.pods.Load().stuck(now) {
+		return false
+	}
 	select {
 	case n.pulse <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// lockPatience is how long nobody may get at the peers, or at the pods, until the agent is started
+// anew. Traffic needs neither, and some work under these locks is long: many peers and routes, each
+// asked of a kernel that may be slow to answer.
+const lockPatience = 5 * time.Minute
+
+// patience notices that something can be had no more, without waiting for it. One goroutine uses it.
+type patience struct {
+	asked time.Time   // when the last question began that has no answer yet
+	done  uint64      // how much was done then
+	open  atomic.Bool // the question has no answer yet
+}
+
+// over asks in the background, one question at a time, and says whether the last one has had no
+// answer for lockPatience although nothing was done meanwhile.
+func (p *patience) over(now time.Time, done uint64, ask func()) bool {
+	switch {
+	case p.open.CompareAndSwap(false, true):
+		p.asked, p.done = now, done
+		go func() {
+			ask()
+			p.open.Store(false)
+		}()
+	case p.done != done:
+		p.asked, p.done = now, done
+	}
+	return now.Sub(p.asked) >= lockPatience
+}
+
+// stuck says that nobody gets at the peers any more. The watchdog alone calls it.
+func (p *peers) stuck(now time.Time) bool {
+	return p.watched.over(now, p.set.Load(), func() {
+		p.mu.Lock()
+		p.mu.Unlock() //lint:ignore SA2001 that it can be had is all we want to know
+	})
+}
+
+// stuck says that nobody gets at the pods any more. The watchdog alone calls it.
+func (p *pods) stuck(now time.Time) bool {
+	return p != nil && p.watched.over(now, 0, func() {
+		p.manager.List()
+		p.labels.all()
+	})
 }

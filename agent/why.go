@@ -9,7 +9,6 @@ import (
 	"github.com/weirnet/weir/agent/offline"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
-	"github.com/weirnet/weir/internal/nl"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
@@ -63,14 +62,11 @@ func (p *pods) tell(e *soft.Engine) error {
 
 // hostRoutes lists the host's routes as engines take them.
 func hostRoutes() ([]firewall.Route, error) {
-	conn, err := nl.Open(nil)
+	conn, err := openRoutes()
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if err := conn.Within(slowest); err != nil {
-		return nil, err
-	}
 	routes, err := conn.Routes(0)
 	if err != nil {
 		return nil, err

@@ -65,3 +65,19 @@ func TestLiteralAllocations(t *testing.T) {
 		t.Logf("timeout %v: %v allocations, net.Dialer %v", timeout, ours, theirs)
 	}
 }
+
+// TestNilContext: it is a mistake that is called by its name, as net.Dialer does, whatever is dialled.
+func TestNilContext(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:1", "host.example:1"} {
+		func() {
+			defer func() {
+				if said := recover(); said != "nil context" {
+					t.Errorf("%s: %v", address, said)
+				}
+			}()
+			var none context.Context
+			c, err := new(Dialer).DialContext(none, "tcp", address)
+			t.Errorf("%s: %v, %v", address, c, err)
+		}()
+	}
+}

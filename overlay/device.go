@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tailscale/wireguard-go/device"
 
@@ -35,6 +36,10 @@ type Device struct {
 	done   sync.WaitGroup
 }
 
+// requestTime bounds how long one request to the kernel may take. Calls that change peers make some,
+// and whoever makes such a call waits.
+const requestTime = 10 * time.Second
+
 // New makes the interface and brings it up. Addresses are the caller's business; routes to pod ranges come with the peers.
 // It is made in the network namespace of the calling thread.
 func New(config Config) (*Device, error) {
@@ -62,6 +67,9 @@ func (d *Device) open() (err error) {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	if d.nl, err = nl.Open(d.ns); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	if err = d.nl.Within(requestTime); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
 	if d.tun, err = openTUN(d.config.Name, d.config.MTU, !d.config.NoOffload, d.config.Judge); err != nil {

@@ -177,7 +177,7 @@ func TestWaitingEnds(t *testing.T) {
 // does it keep the pod from ending.
 func TestOthersLinks(t *testing.T) {
 	b := newBench(t)
-	for _, alias := range []string{"somebody's", aliasPrefix + "another/eth0"} {
+	for _, alias := range []string{"somebody's", AliasPrefix + "another/eth0"} {
 		if err := b.host.Netlink().AddVeth(nl.Veth{Name: hostIf("one/eth0"), PeerName: "other", Alias: alias}); err != nil {
 			t.Fatal(err)
 		}

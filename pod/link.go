@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +16,36 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// aliasPrefix begins the alias of every host end.
-const aliasPrefix = "weir:"
+// AliasPrefix begins the alias of the host end of every pod.
+const AliasPrefix = "weir:"
+
+// maxAlias is as long as the kernel lets an alias be (IFALIASZ).
+const maxAlias = 255
+
+// aliasOf is the alias of a pod's host end: its key and, where there is room, its name, which
+// rules know it by. So the kernel tells of both when the record is damaged.
+func aliasOf(p *Pod) string {
+	alias := AliasPrefix + p.Key
+	if named := alias + " " + p.Name; len(named) <= maxAlias {
+		return named
+	}
+	return alias
+}
+
+// fromAlias is the other way; ours is false for an alias that is no pod's.
+func fromAlias(alias string) (key, name string, ours bool) {
+	text, ours := strings.CutPrefix(alias, AliasPrefix)
+	key, name, _ = strings.Cut(text, " ")
+	if !nameForm.MatchString(name) {
+		name = ""
+	}
+	return key, name, ours
+}
+
+func isAliasOf(alias string, p *Pod) bool {
+	key, _, ours := fromAlias(alias)
+	return ours && key == p.Key
+}
 
 // hostIf is the name of a pod's host end: a hash, since names have 15 bytes and ids have 64.
 func hostIf(key string) string {
@@ -58,7 +87,7 @@ func (in *inside) close() {
 
 // makeLink makes the pod's interfaces, both down.
 func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
-	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasPrefix + p.Key, PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
+	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasOf(p), PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
 	if in != nil {
 		if _, err := in.conn.LinkByName(p.IfName); err == nil {
 			return fmt.Errorf("there is an interface %s already, which Weir did not make", p.IfName)
@@ -80,7 +109,7 @@ func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
 		return err
 	}
 	p.Index = uint32(host.Index)
-	return conn.SetLinkAlias(host.Index, aliasPrefix+p.Key)
+	return conn.SetLinkAlias(host.Index, aliasOf(p))
 }
 
 // awaitBoth waits until both ends send. An end that a runtime has still to move is down.
@@ -239,7 +268,7 @@ func hostEnd(conn *nl.Conn, p *Pod) (l nl.Link, ours bool, err error) {
 	if err != nil {
 		return l, false, err
 	}
-	ours = p.Index != 0 && l.Index == int(p.Index) || l.Alias == aliasPrefix+p.Key ||
+	ours = p.Index != 0 && l.Index == int(p.Index) || isAliasOf(l.Alias, p) ||
 		l.Alias == "" && bytes.Equal(l.HardwareAddr, p.HostMAC)
 	return l, ours, nil
 }

@@ -21,6 +21,9 @@ type Config struct {
 	MTU    int            // of pods that ask for none; 0 means 1500
 	Failed func(error)    // is told what failed after Leave had returned; may be nil
 	Told   func(error)    // is told of records that cannot be used or written; may be nil
+	// Labels says which labels the pod with these addresses had, of one whose record cannot be used;
+	// nil when that is not known. May be nil.
+	Labels func([]netip.Addr) map[string]string
 	// Came is told of every pod before it can send, Went of every one that Came was told of when it cannot
 	// send any more and before anybody else can get its addresses. An error of Came refuses the pod, one of
 	// Went keeps its addresses until a later call has none. Both may be called again for the same pod, and
@@ -62,6 +65,9 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	}
 	if config.Told == nil {
 		config.Told = func(error) {}
+	}
+	if config.Labels == nil {
+		config.Labels = func([]netip.Addr) map[string]string { return nil }
 	}
 	for _, told := range []*func(Pod) error{&config.Came, &config.Went} {
 		if *told == nil {

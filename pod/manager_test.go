@@ -75,6 +75,8 @@ type bench struct {
 	fast  *ledger
 	m     *Manager
 	nodes int
+
+	labels func([]netip.Addr) map[string]string // what startAgain hands to the Manager; may be nil
 }
 
 func newBench(t *testing.T) *bench {
@@ -138,7 +140,7 @@ func (b *bench) traces() []string {
 		b.t.Fatal(err)
 	}
 	for _, l := range links {
-		if strings.HasPrefix(l.Alias, aliasPrefix) {
+		if strings.HasPrefix(l.Alias, AliasPrefix) {
 			left = append(left, "link "+l.Name)
 		}
 	}
@@ -313,7 +315,7 @@ func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
 	if err := b.host.Netlink().DeleteLink(int(gone.Index)); err != nil {
 		t.Fatal(err)
 	}
-	lost := nl.Veth{Name: hostIf("lost/eth0"), Alias: aliasPrefix + "lost/eth0", PeerName: "eth0", PeerNS: b.lab.Node("orphan").NS()}
+	lost := nl.Veth{Name: hostIf("lost/eth0"), Alias: AliasPrefix + "lost/eth0", PeerName: "eth0", PeerNS: b.lab.Node("orphan").NS()}
 	if err := b.host.Netlink().AddVeth(lost); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -140,7 +139,7 @@ func (m *Manager) removeOrphans(known map[string]bool) error {
 	}
 	var errs []error
 	for _, l := range links {
-		key, ok := strings.CutPrefix(l.Alias, aliasPrefix)
+		key, _, ok := fromAlias(l.Alias)
 		if ok && l.Name == hostIf(key) && !known[key] {
 			errs = append(errs, deleteLink(m.conn, l.Index))
 		}

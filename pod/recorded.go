@@ -3,24 +3,45 @@ package pod
 import (
 	"errors"
 	"io/fs"
+	"net/netip"
 	"os"
+
+	"github.com/weirnet/weir/internal/nl"
 )
 
 // Recorded reads the records of the pods that are whole and whose interface is there, which find
-// looks for by its name and alias. It changes nothing, so that rules can be told of pods before a
-// Manager takes them over. Records that cannot be read are left out and told of.
-func Recorded(dir string, find func(name, alias string) (index uint32)) ([]Pod, error) {
+// looks for by its name and alias. Of one whose record cannot be used, which is told of in the
+// error, it returns what the kernel tells, with the labels that labels knows of. It changes
+// nothing, so that rules can be told of pods before a Manager takes them over.
+func Recorded(dir string, find func(name string, is func(alias string) bool) (index uint32), labels func([]netip.Addr) map[string]string) ([]Pod, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	records, damaged, err := store{dir}.load()
-	for _, b := range damaged {
-		err = errors.Join(err, b.err)
+	if len(damaged) > 0 {
+		rescued, bad := rescue(damaged, labels)
+		records, err = append(records, rescued...), errors.Join(err, bad)
 	}
 	var all []Pod
 	for _, p := range records {
-		if p.Index = find(p.HostIf, aliasPrefix+p.Key); p.Ready && p.Index != 0 {
+		if p.Index = find(p.HostIf, func(alias string) bool { return isAliasOf(alias, p) }); p.Ready && p.Index != 0 {
 			all = append(all, *p)
+		}
+	}
+	return all, err
+}
+
+// rescue makes pods of what the kernel knows of those whose records are damaged.
+func rescue(damaged []broken, labels func([]netip.Addr) map[string]string) (all []*Pod, err error) {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	for _, b := range damaged {
+		p, _, bad := salvage(conn, b.hostIf, labels)
+		if err = errors.Join(err, b.err, bad); p != nil {
+			all = append(all, p)
 		}
 	}
 	return all, err

@@ -3,6 +3,7 @@ package pod
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,15 +19,32 @@ type Damaged struct {
 	File string // where it is now
 	// Pod goes on without it; "" when its interface is gone, or its record was made anew as it was.
 	Pod string
-	Err error
+	// Labels are those that it keeps; nil when they are not known any more.
+	Labels map[string]string
+	Named  bool // it keeps its name
+	Err    error
 }
 
 func (d *Damaged) Error() string {
 	if d.Pod == "" {
 		return fmt.Sprintf("pod record %s cannot be used, and is not needed: %v", d.File, d.Err)
 	}
-	return fmt.Sprintf("pod record %s cannot be used: %v; container %s goes on without its name, "+
-		"labels, published ports and limits", d.File, d.Err, d.Pod)
+	keeps, lost, then := "", "published ports and limits", ""
+	switch {
+	case d.Named && d.Labels != nil:
+		keeps = ", and keeps its name and labels"
+	case d.Named:
+		keeps, lost = ", and keeps its name", "labels, "+lost
+	case d.Labels != nil:
+		keeps, lost = ", and keeps its labels", "name, "+lost
+	default:
+		lost = "name, labels, " + lost
+	}
+	if !d.Named || d.Labels == nil {
+		then = "; rules that allow or deny by what is lost pass it over"
+	}
+	return fmt.Sprintf("pod record %s cannot be used: %v; container %s goes on without its %s%s%s",
+		d.File, d.Err, d.Pod, lost, keeps, then)
 }
 
 func (d *Damaged) Unwrap() error { return d.Err }
@@ -50,11 +68,11 @@ func (m *Manager) load() ([]*Pod, error) {
 		return nil, err
 	}
 	for _, b := range damaged {
-		p, err := salvage(m.conn, b.hostIf)
+		p, named, err := salvage(m.conn, b.hostIf, m.config.Labels)
 		if err != nil {
 			return nil, fmt.Errorf("pod record %s: %w: %w", b.file, b.err, err)
 		}
-		told := &Damaged{File: b.file, Err: b.err}
+		told := &Damaged{File: b.file, Err: b.err, Named: named}
 		why := "damaged"
 		if b.newer {
 			why = "newer"
@@ -63,7 +81,7 @@ func (m *Manager) load() ([]*Pod, error) {
 			told.File = aside
 		}
 		if p != nil {
-			p.Created, told.Pod = m.now().UTC(), p.Container
+			p.Created, told.Pod, told.Labels = m.now().UTC(), p.Container, p.Labels
 			m.gatewaysOf(p)
 			pods = append(pods, p)
 			if err := m.store.save(p); err != nil {
@@ -75,27 +93,31 @@ func (m *Manager) load() ([]*Pod, error) {
 	return pods, nil
 }
 
-// salvage makes a pod of what its host end tells: the alias is its key, the permanent neighbours
-// are its addresses. nil: there is no such interface of ours.
-func salvage(conn *nl.Conn, name string) (*Pod, error) {
-	l, err := conn.LinkByName(name)
+// salvage makes a pod of what its host end tells: the alias is its key and, if named, its name, the
+// permanent neighbours are its addresses. labels says which labels the pod with these had: they
+// came before the neighbours did, and go after these. nil: there is no such interface of ours.
+func salvage(conn *nl.Conn, hostEnd string, labels func([]netip.Addr) map[string]string) (p *Pod, named bool, err error) {
+	l, err := conn.LinkByName(hostEnd)
 	if errors.Is(err, nl.ErrNoLink) {
-		return nil, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	key, ours := strings.CutPrefix(l.Alias, aliasPrefix)
+	key, name, ours := fromAlias(l.Alias)
 	container, ifName, two := strings.Cut(key, "/")
-	if !ours || !two || hostIf(key) != name {
-		return nil, nil
+	if !ours || !two || hostIf(key) != hostEnd {
+		return nil, false, nil
+	}
+	if named = name != ""; !named {
+		name = container
 	}
 	mac, hostMAC := macs(key)
-	spec := Spec{Container: container, Name: container, IfName: ifName, MAC: mac, MTU: l.MTU}
-	p := &Pod{Spec: spec, Key: key, HostIf: name, HostMAC: hostMAC}
+	spec := Spec{Container: container, Name: name, IfName: ifName, MAC: mac, MTU: l.MTU}
+	p = &Pod{Spec: spec, Key: key, HostIf: hostEnd, HostMAC: hostMAC}
 	neighs, err := conn.Neighs(l.Index)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for _, n := range neighs {
 		ours := n.State&unix.NUD_PERMANENT != 0 && len(n.HardwareAddr) == len(mac)
@@ -103,8 +125,10 @@ func salvage(conn *nl.Conn, name string) (*Pod, error) {
 			p.Addrs, p.MAC = append(p.Addrs, n.Addr), n.HardwareAddr
 		}
 	}
-	p.Ready = len(p.Addrs) > 0 // else it was cut short
-	return p, nil
+	if p.Ready = len(p.Addrs) > 0; p.Ready { // else it was cut short
+		p.Labels = labels(p.Addrs)
+	}
+	return p, named, nil
 }
 
 // gatewaysOf gives a pod the gateways of its families. An address outside the ranges came from
@@ -123,7 +147,7 @@ func (m *Manager) gatewaysOf(p *Pod) {
 // removeBroken takes away what is left of a pod whose record cannot be used: its interface, the
 // record, and copies that were set aside.
 func removeBroken(conn *nl.Conn, s store, name string) error {
-	p, err := salvage(conn, name)
+	p, _, err := salvage(conn, name, func([]netip.Addr) map[string]string { return nil })
 	if err == nil && p != nil {
 		err = removeHostEnd(conn, p)
 	}

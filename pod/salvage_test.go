@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,7 +19,7 @@ func (b *bench) startAgain() (told []error) {
 	b.m.Close()
 	err := b.host.Do(func() (err error) {
 		b.m, err = New(Config{Dir: filepath.Join(b.dir, "pods"), Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")},
-			Told: func(err error) { told = append(told, err) }}, b.fast)
+			Labels: b.labels, Told: func(err error) { told = append(told, err) }}, b.fast)
 		return err
 	})
 	if err != nil {
@@ -33,7 +34,13 @@ func (b *bench) startAgain() (told []error) {
 // is kept and told of; a detach then takes everything away.
 func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	b := newBench(t)
-	p, node := b.attach("web", Spec{Labels: map[string]string{"app": "web"}})
+	p, node := b.attach("web", Spec{Name: "shop", Labels: map[string]string{"app": "web"}})
+	b.labels = func(addrs []netip.Addr) map[string]string {
+		if !sameAddrs(addrs, p.Addrs) {
+			return nil
+		}
+		return p.Labels
+	}
 	file := b.m.store.path(p.Key)
 	good, err := os.ReadFile(file)
 	if err != nil {
@@ -57,6 +64,9 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 			t.Errorf("%d: told %v", i, told)
 			continue
 		}
+		if d.Labels["app"] != "web" || !strings.Contains(d.Error(), "keeps its name and labels") {
+			t.Errorf("%d: its labels are told as %v: %v", i, d.Labels, d)
+		}
 		if word := map[bool]string{true: ".newer-", false: ".damaged-"}[i == 4]; !strings.Contains(d.File, word) {
 			t.Errorf("%d: kept as %s", i, d.File)
 		}
@@ -69,6 +79,9 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 		list := b.m.List()
 		if len(list) != 1 || list[0].Index != p.Index || !slices.Equal(list[0].Addrs, p.Addrs) || list[0].MAC.String() != p.MAC.String() {
 			t.Fatalf("%d: the pods are %+v, want %+v", i, list, p)
+		}
+		if !maps.Equal(list[0].Labels, p.Labels) || list[0].Name != "shop" {
+			t.Errorf("%d: it is %s, its labels are %v", i, list[0].Name, list[0].Labels)
 		}
 		if e := b.fast.endpoints[p.Index]; !slices.Equal(e.Addrs, p.Addrs) || e.MAC != p.Endpoint().MAC || e.HostMAC != p.Endpoint().HostMAC {
 			t.Errorf("%d: the fast path has %+v", i, e)
@@ -92,6 +105,30 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	}
 	if left := b.traces(); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// TestLabelsThatNobodyKnows: a pod whose name and labels were in its record alone gets none, and
+// that is told.
+func TestLabelsThatNobodyKnows(t *testing.T) {
+	b := newBench(t)
+	p, _ := b.attach("web", Spec{Labels: map[string]string{"app": "web"}})
+	if err := os.WriteFile(b.m.store.path(p.Key), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := b.host.Netlink().LinkByName(p.HostIf)
+	if err == nil {
+		err = b.host.Netlink().SetLinkAlias(l.Index, AliasPrefix+p.Key) // of an older version, or there was no room
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := b.startAgain()
+	if len(told) != 1 || !strings.Contains(told[0].Error(), "container web goes on without its name, labels") {
+		t.Errorf("told %v", told)
+	}
+	if list := b.m.List(); len(list) != 1 || len(list[0].Labels) > 0 {
+		t.Errorf("the pods are %+v", list)
 	}
 }
 

@@ -187,11 +187,12 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 		return nil
 	})
 	flows("after the watchdog")
+	second := m.property("weir", "MainPID")
 	m.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "weir")
 	flows("after a crash")
 	within(t, 120*time.Second, "systemd starts a crashed agent anew", func() error {
-		if s := m.property("weir", "SubState"); s != "running" {
-			return fmt.Errorf("it is %s", s)
+		if again, s := m.property("weir", "MainPID"), m.property("weir", "SubState"); again == second || s != "running" {
+			return fmt.Errorf("%s is %s", again, s)
 		}
 		return nil
 	})
@@ -236,6 +237,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	}
 	closed.quiet(t, "at boot")
 
+	m.worstDays(client, closed)
 	m.failedStarts(closed)
 
 	m.run("dpkg", "--no-triggers", "-P", "weir")

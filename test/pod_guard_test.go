@@ -302,3 +302,26 @@ func TestLongestName(t *testing.T) {
 		t.Errorf("another pod passes the rule of that name: %s", out)
 	}
 }
+
+// TestNoCommandChangesALabel: the table of a label has the pods with that label, whatever the
+// commands and the rule files say.
+func TestNoCommandChangesALabel(t *testing.T) {
+	h := newPodHost(t, clientRules)
+	_, client := h.attach("client", "--label", "role=client")
+	before := h.members("role=client")
+	if !strings.Contains(before, client.Addrs[0].String()) {
+		t.Fatalf("the pod is not in the table of its label:\n%s", before)
+	}
+	declared := h.file("declared", "table role=client create\n"+clientRules)
+	for _, args := range [][]string{
+		{"fw", "table", "role=client", "add", "10.88.0.99"}, {"fw", "table", "role=client", "delete", client.Addrs[0].String()},
+		{"fw", "table", "role=client", "flush"}, {"fw", "table", "role=client", "destroy"}, {"fw", "load", declared},
+	} {
+		if _, talk, err := h.try(args...); err == nil || !strings.Contains(talk, "is the table of a label") {
+			t.Errorf("%v: %v %s", args, err, talk)
+		}
+		if now := h.members("role=client"); now != before {
+			t.Errorf("after %v the table has\n%s", args, now)
+		}
+	}
+}

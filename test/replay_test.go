@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -215,4 +216,37 @@ func readCapture(t *testing.T, file string) (frames [][]byte) {
 		t.Fatal(err)
 	}
 	return frames
+}
+
+// TestReplayOfManyInterfaces: the engine is told of each interface anew, hence of so many only.
+func TestReplayOfManyInterfaces(t *testing.T) {
+	dir := t.TempDir()
+	rules, capture := filepath.Join(dir, "my.rules"), filepath.Join(dir, "many.pcapng")
+	replay := func(interfaces int) (string, error) {
+		var file bytes.Buffer
+		w, err := pcap.NewNGWriter(&file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := records(t, packet.LinkEthernet)[0]
+		for i := range interfaces {
+			one.Interface = fmt.Sprint("if", i)
+			if err := w.Write(one); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, text := range map[string][]byte{rules: []byte(replayRules), capture: file.Bytes()} {
+			if err := os.WriteFile(name, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := exec.Command(weir, "fw", "replay", "-f", rules, capture).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := replay(1000); err != nil {
+		t.Errorf("1,000 interfaces: %v, %d bytes", err, len(out))
+	}
+	if out, err := replay(1100); err == nil || !strings.Contains(out, "packets of more than 1024 interfaces") {
+		t.Errorf("1,100 interfaces: %v, %d bytes", err, len(out))
+	}
 }

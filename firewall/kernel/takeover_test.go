@@ -149,6 +149,32 @@ func TestTablesEndWithTheirOwner(t *testing.T) {
 	}
 }
 
+// TestLabelsLeft: until the first Load the labels of an address can be told, as they were.
+func TestLabelsLeft(t *testing.T) {
+	g := newGuarded(t, namesRules)
+	for table, members := range map[string][]firewall.TableEntry{
+		"clients": entries("10.0.0.2/32"), "app=web": entries("10.0.0.2/32", "fd00::2/128"), "tier=front": entries("10.0.0.2/32"), "app=db": entries("10.0.0.3/32"),
+	} {
+		if err := g.engine.SetTable(table, members); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g.reopen(t)
+	look := func(when string, want map[string][]string) {
+		t.Helper()
+		for a, want := range want {
+			if got, err := g.engine.LabelsLeft(netip.MustParseAddr(a)); err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: %s was in %v, %v, want %v", when, a, got, err, want)
+			}
+		}
+	}
+	look("taken over", map[string][]string{"10.0.0.2": {"app=web", "tier=front"}, "fd00::2": {"app=web"}, "10.0.0.3": {"app=db"}, "10.0.0.4": nil})
+	if err := g.engine.Load(compile(t, namesRules)); err != nil {
+		t.Fatal(err)
+	}
+	look("loaded", map[string][]string{"10.0.0.2": nil, "fd00::2": nil})
+}
+
 // TestTableNamesAreGivenBack makes more tables than there can be, one after the other, and then as
 // many labels as there can be at once: rules and their tables are not touched by that.
 func TestTableNamesAreGivenBack(t *testing.T) {

@@ -86,6 +86,26 @@ func (c *Conn) RoutesWithMTU() (routes []Route, err error) {
 	return routes, err
 }
 
+// RoutesInto lists the routes of the main table that lead to some ranges, or into them. There may
+// be a million others.
+func (c *Conn) RoutesInto(ranges []netip.Prefix) (routes []Route, err error) {
+	_, err = read("list routes", func() (none struct{}, err error) {
+		routes = nil
+		table := &netlink.Route{Table: unix.RT_TABLE_MAIN}
+		return none, c.h.RouteListFilteredIter(netlink.FAMILY_ALL, table, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+			dst := prefixOf(r.Dst)
+			for _, in := range ranges {
+				if dst.IsValid() && dst.Bits() >= in.Bits() && in.Contains(dst.Addr()) {
+					routes = append(routes, routeOf(r))
+					break
+				}
+			}
+			return true
+		})
+	})
+	return routes, err
+}
+
 // RouteTo asks the kernel how it would send to dst.
 func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
 	list, err := read(fmt.Sprintf("find route to %s", dst), func() ([]netlink.Route, error) { return c.h.RouteGet(ipOf(dst)) })

@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/pod"
+)
+
+// errRange says that a range of pods is not the node's to give: hosts that others reach by an
+// interface may have its addresses, and the first of them, which becomes the node's own, is often
+// that of the router.
+type errRange struct {
+	own, other netip.Prefix
+	iface      string
+}
+
+func (e errRange) Error() string {
+	return fmt.Sprintf("pod range %s overlaps %s, which is reached by interface %s: containers and the host "+
+		"would take addresses of others", e.own, e.other, e.iface)
+}
+
+// Hint says what to do.
+func (errRange) Hint() string {
+	return "choose a range that nobody else has: pods.ranges in weir.toml"
+}
+
+// pods and their gateways have these aliases.
+func isPodEnd(l nl.Link) bool { return strings.HasPrefix(l.Alias, pod.AliasPrefix) }
+
+// checkRanges compares the ranges of pods with the networks that interfaces have addresses in. Of
+// addresses that have no network, those of the tunnel and of the loopback may be in a range.
+func (l *links) checkRanges(s *Settings) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, index := range slices.Sorted(maps.Keys(l.addrs)) {
+		link := l.byID[index]
+		if _, of := l.pods[index]; of || isPodEnd(link) {
+			continue
+		}
+		own := link.Loopback || link.Name == s.Overlay.Name
+		for _, a := range l.addrs[index] {
+			if a.IsSingleIP() && own {
+				continue
+			}
+			for _, r := range s.Pods.Ranges {
+				if r.Overlaps(a) {
+					return errRange{r, a.Masked(), link.Name}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkRoutes compares the ranges of pods with the routes to them or into them that others have
+// made. One to more than a range, like the default route, stands behind the pods'.
+func (l *links) checkRoutes(s *Settings) error {
+	if len(s.Pods.Ranges) == 0 {
+		return nil
+	}
+	conn, err := openRoutes()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	routes, err := conn.RoutesInto(s.Pods.Ranges)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, route := range routes {
+		link := l.byID[route.Link]
+		if route.Blackhole() || link.Loopback || link.Name == s.Overlay.Name || isPodEnd(link) {
+			continue
+		}
+		i := slices.IndexFunc(s.Pods.Ranges, route.Dst.Overlaps)
+		return errRange{s.Pods.Ranges[i], route.Dst, link.Name}
+	}
+	return nil
+}
+
+// hasGateways says whether the host has the first address of every range of pods, as an agent
+// before this one has left it.
+func (l *links) hasGateways(ranges []netip.Prefix) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range ranges {
+		gw := netip.PrefixFrom(r.Addr().Next(), r.Addr().BitLen())
+		has := false
+		for index, addrs := range l.addrs {
+			has = has || l.byID[index].Loopback && slices.Contains(addrs, gw)
+		}
+		if !has {
+			return false
+		}
+	}
+	return true
+}
+
+// rangesFree refuses to begin with pods whose ranges are others'. Where there are pods already
+// they go on: then it is a problem that the status shows, and no pod is added.
+func (n *Node) rangesFree() error {
+	s := &n.config.Settings
+	if n.links.hasGateways(s.Pods.Ranges) {
+		return nil
+	}
+	if err := n.links.checkRanges(s); err != nil {
+		return err
+	}
+	return n.links.checkRoutes(s)
+}

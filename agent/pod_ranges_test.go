@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/weirnet/weir/internal/nl"
+	"github.com/weirnet/weir/internal/nstest"
+	"github.com/weirnet/weir/pod"
+)
+
+// TestRangesOfOthers: a range that overlaps a network of another interface is refused, whichever
+// of the two holds the other; the node's own addresses and those of pods are none.
+func TestRangesOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct {
+		link  nl.Link
+		addr  string
+		clash bool
+	}{
+		{nl.Link{Name: "eth0"}, "10.88.0.7/24", true},
+		{nl.Link{Name: "eth0"}, "10.88.0.7/26", true},
+		{nl.Link{Name: "eth0"}, "10.88.0.7/16", true},
+		{nl.Link{Name: "eth0"}, "10.88.0.7/32", true},
+		{nl.Link{Name: "br-1"}, "fd00:88::7/64", true},
+		{nl.Link{Name: "eth0"}, "fd00:88::7/120", true},
+		{nl.Link{Name: "eth0"}, "10.88.1.7/24", false},
+		{nl.Link{Name: "eth0"}, "fe80::1/64", false},
+		{nl.Link{Name: "lo", Loopback: true}, "10.88.0.1/32", false},
+		{nl.Link{Name: "lo", Loopback: true}, "10.88.0.1/24", true},
+		{nl.Link{Name: "weir0"}, "10.88.0.1/32", false},
+		{nl.Link{Name: "weir0"}, "10.88.0.1/24", true},
+		{nl.Link{Name: "weir01234567", Alias: pod.AliasPrefix + "c/eth0"}, "fd00:88::1/128", false},
+	} {
+		l := newLinks()
+		one.link.Index = 3
+		l.report(nl.Event{Kind: nl.LinkSet, Link: one.link})
+		l.report(nl.Event{Kind: nl.AddrSet, Addr: nl.Addr{Link: 3, Prefix: netip.MustParsePrefix(one.addr)}})
+		s := Settings{}
+		s.Overlay.Name = "weir0"
+		s.Pods.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")}
+		if err := l.checkRanges(&s); (err != nil) != one.clash {
+			t.Errorf("%s %s: %v", one.link.Name, one.addr, err)
+		}
+	}
+}
+
+// TestRoutesOfOthers: so is one that somebody has a route to, or into; wider routes stand behind it.
+func TestRoutesOfOthers(t *testing.T) {
+	lab := nstest.New(t)
+	node, other := lab.Node("node"), lab.Node("other")
+	lab.Join(node, "wire", "10.98.0.1/24 fd98::1/64", other, "wire", "10.98.0.2/24 fd98::2/64")
+	l := newLinks()
+	all, err := node.Netlink().Links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range all {
+		l.report(nl.Event{Kind: nl.LinkSet, Link: link})
+	}
+	s := Settings{}
+	s.Pods.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")}
+	for _, one := range []struct {
+		args  []string
+		clash bool
+	}{
+		{[]string{"10.0.0.0/8", "via", "10.98.0.2"}, false},
+		{[]string{"0.0.0.0/1", "dev", "wire"}, false},
+		{[]string{"default", "via", "10.98.0.2"}, false},
+		{[]string{"blackhole", "10.88.0.0/24"}, false},
+		{[]string{"10.88.1.0/24", "via", "10.98.0.2"}, false},
+		{[]string{"10.88.0.0/24", "via", "10.98.0.2"}, true},
+		{[]string{"10.88.0.128/25", "dev", "wire"}, true},
+		{[]string{"10.88.0.9", "dev", "wire"}, true},
+		{[]string{"fd00:88::/120", "via", "fd98::2"}, true},
+		{[]string{"fd00:88::/64", "via", "fd98::2"}, false},
+	} {
+		for _, do := range []string{"add", "del"} {
+			if out, err := node.Command("ip", append([]string{"route", do}, one.args...)...).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %v %s", one.args, err, out)
+			}
+			err := node.Do(func() error { return l.checkRoutes(&s) })
+			if clash := one.clash && do == "add"; (err != nil) != clash {
+				t.Errorf("%v, %s: %v", one.args, do, err)
+			}
+		}
+	}
+}

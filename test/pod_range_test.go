@@ -1,0 +1,76 @@
+package test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// TestRangeOfOthers: pods get no range that is the network of an interface: the host keeps its
+// neighbours, the status says why there are no pods, and they come when the range is free. One that
+// becomes another's while there are pods is a problem; these go on, and no other is added.
+func TestRangeOfOthers(t *testing.T) {
+	nstest.Root(t)
+	h := newPodHostWith(t, "[pods]\nranges = [\"10.66.0.0/24\", \"fd66::/64\"]\n", "add allow ip from any to any\n")
+	ping := func(to string) error {
+		out, err := h.host.Command("ping", "-c1", "-W2", to).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ping %s: %w: %s", to, err, out)
+		}
+		return nil
+	}
+	for _, neighbour := range []string{"10.66.0.2", "fd66::2"} {
+		if err := ping(neighbour); err != nil {
+			t.Error(err)
+		}
+	}
+	if told := problems(t, h.guard); !strings.Contains(told, "pod range 10.66.0.0/24 overlaps 10.66.0.0/24, which is reached by interface eth0") ||
+		!strings.Contains(told, "choose a range") {
+		t.Errorf("told is %s", told)
+	}
+	if lo, err := h.host.Command("ip", "address", "show", "dev", "lo").CombinedOutput(); err != nil || strings.Contains(string(lo), "66") {
+		t.Errorf("the loopback has %v\n%s", err, lo)
+	}
+	late := h.lab.Node("late")
+	if _, talk, err := h.try("pod", "attach", late.Path()); err == nil {
+		t.Errorf("a container gets an address of the neighbours': %s", talk)
+	}
+
+	h.kill()
+	h.file("etc/weir/weir.toml", podSettings)
+	h.start()
+	_, first := h.attach("first")
+	gateway := func(args ...string) {
+		t.Helper()
+		if out, err := h.host.Command("ip", append([]string{"address"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v %s", args, err, out)
+		}
+	}
+	gateway("add", "10.88.0.200/25", "dev", "eth0")
+	const what = "pod range 10.88.0.0/24 overlaps 10.88.0.128/25"
+	within(t, 30*time.Second, "the range is told as another's", func() error {
+		if told := problems(t, h.guard); !strings.Contains(told, what) {
+			return fmt.Errorf("told is %s", told)
+		}
+		return nil
+	})
+	if _, talk, err := h.try("pod", "attach", late.Path()); err == nil || !strings.Contains(talk, what) {
+		t.Errorf("a container gets an address of another network: %v %s", err, talk)
+	}
+	h.kill()
+	h.start()
+	if err := ping(first.Addrs[0].String()); err != nil {
+		t.Errorf("the container that was there: %v", err)
+	}
+	gateway("del", "10.88.0.200/25", "dev", "eth0")
+	within(t, 30*time.Second, "the range is free", func() error {
+		if told := problems(t, h.guard); told != "[]" {
+			return fmt.Errorf("told is %s", told)
+		}
+		return nil
+	})
+	h.weir("pod", "attach", late.Path())
+}
