@@ -29,8 +29,8 @@ func TestSiege(t *testing.T) {
 		t.Skip("takes half a minute")
 	}
 	nstest.Root(t)
-	c := config{weir: buildWeir(t), calm: 300 * time.Millisecond, floodFor: time.Second,
-		loadFor: 2 * time.Second, restarts: 2, pods: 4, short: true, out: io.Discard}
+	c := config{weir: buildWeir(t), calm: 300 * time.Millisecond, floodFor: 800 * time.Millisecond,
+		loadFor: 2 * time.Second, restarts: 1, pods: 3, short: true, out: io.Discard}
 	if err := raiseFiles(); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func TestSiege(t *testing.T) {
 	}
 	weir := c.contenders()[0]
 	for _, s := range slices.Concat(floods, blinds) {
-		if !slices.Contains([]string{"SYN, spoofed sources", "ICMP errors of every kind", "blind segments, all connections",
+		if !slices.Contains([]string{"ICMP errors of every kind", "blind segments, all connections",
 			"blind segments, adopted connections"}, s.name) {
 			continue
 		}
@@ -57,7 +57,7 @@ func TestSiege(t *testing.T) {
 		}
 	}
 	c.settle = 0 // how soon entries go is a matter of timeouts
-	for _, l := range loads[:2] {
+	for _, l := range loads[:1] {
 		r, err := c.runLoad(l, weir)
 		t.Logf("%+v, %v", r, err)
 		if err != nil || r.rate == 0 || r.why != "" {
