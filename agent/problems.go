@@ -2,6 +2,8 @@ package agent
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -18,6 +20,7 @@ type problems struct {
 
 type problem struct {
 	about string
+	file  string // the problem is over when this file is gone; "" for none
 	api.Problem
 }
 
@@ -26,7 +29,18 @@ type problem struct {
 func (p *problems) set(about, what, advice string) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	one := problem{about, api.Problem{What: what, Advice: advice}}
+	return p.setLocked(problem{about: about, Problem: api.Problem{What: what, Advice: advice}})
+}
+
+// setUntilGone notes a problem that is over when its file is gone.
+func (p *problems) setUntilGone(one problem) (news bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.setLocked(one)
+}
+
+func (p *problems) setLocked(one problem) (news bool) {
+	about := one.about
 	for i := range p.all {
 		if p.all[i].about == about {
 			news = p.all[i] != one
@@ -50,6 +64,13 @@ func (p *problems) end(about string) (was bool) {
 func (p *problems) list() (all []api.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.all = slices.DeleteFunc(p.all, func(o problem) bool {
+		if o.file == "" {
+			return false
+		}
+		_, err := os.Lstat(o.file)
+		return errors.Is(err, fs.ErrNotExist)
+	})
 	for _, o := range p.all {
 		all = append(all, o.Problem)
 	}

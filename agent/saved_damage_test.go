@@ -95,6 +95,17 @@ func TestDamagedSavedRules(t *testing.T) {
 		} else if kept, err := os.ReadFile(aside[0]); err != nil || !bytes.Equal(kept, damaged) {
 			t.Errorf("%s: kept is %q, %v", name, kept, err)
 		}
+		var shown problems
+		shown.setUntilGone(*got.damage)
+		if len(shown.list()) != 1 {
+			t.Errorf("%s: shown are %v", name, shown.list())
+		}
+		if err := os.Remove(aside[0]); err != nil {
+			t.Fatal(err)
+		}
+		if left := shown.list(); len(left) != 0 && !torn {
+			t.Errorf("%s: the file that was set aside is gone, and shown is still %v", name, left)
+		}
 		if again, err := s.first(rules, false); err != nil || again.damage != nil {
 			t.Errorf("%s, the next start: %+v, %v", name, again.damage, err)
 		}

@@ -15,11 +15,11 @@ import (
 // firstRules are the rules that a node starts with.
 type firstRules struct {
 	ruleState
-	denied  bool         // the saved rules, which the last agent enforced, denied by default
-	aside   bool         // saved rules are set aside: the rule file was edited since
-	unsaved bool         // they are not to be saved
-	problem error        // the rule file cannot be used; the saved rules are in force instead
-	damage  *api.Problem // the saved rules cannot be used; the rule file is in force instead
+	denied  bool     // the saved rules, which the last agent enforced, denied by default
+	aside   bool     // saved rules are set aside: the rule file was edited since
+	unsaved bool     // they are not to be saved
+	problem error    // the rule file cannot be used; the saved rules are in force instead
+	damage  *problem // the saved rules cannot be used; the rule file is in force instead
 }
 
 // first finds the rules to start with. The rule file is the owner's word; what was changed since by
@@ -91,14 +91,16 @@ func (e errUnusable) Hint() string {
 
 // keepAside keeps saved rules that cannot be used under another name, at once or, if that fails,
 // before they are overwritten.
-func (s *savedRules) keepAside(why error, rules string) *api.Problem {
+func (s *savedRules) keepAside(why error, rules string) *problem {
 	keep := func() error {
 		_, err := atomicfile.KeepAside(s.path, asideFor(why))
 		return err
 	}
 	s.retireBy(keep)
-	p := &api.Problem{What: fmt.Sprintf("changes since %s was edited are lost: %v", rules, why)}
+	what := fmt.Sprintf("changes since %s was edited are lost: %v", rules, why)
+	p := &problem{about: what, Problem: api.Problem{What: what}}
 	if aside, err := atomicfile.KeepAside(s.path, asideFor(why)); err == nil {
+		p.file = aside
 		p.Advice = "what can be read of them is in " + aside + "; remove it when you have seen it"
 	}
 	return p
@@ -106,7 +108,7 @@ func (s *savedRules) keepAside(why error, rules string) *api.Problem {
 
 // tornAside keeps a copy of saved rules of which a line was cut that stands behind their end, and
 // tells of it.
-func (s *savedRules) tornAside() *api.Problem {
+func (s *savedRules) tornAside() *problem {
 	s.mu.Lock()
 	torn := s.tail != nil && s.tail.torn
 	s.mu.Unlock()
@@ -117,10 +119,8 @@ func (s *savedRules) tornAside() *api.Problem {
 		_, err := atomicfile.KeepAside(s.path, "damaged")
 		return err
 	})
-	return &api.Problem{
-		What:   s.path + ": the last line was cut: a change of a table, not yet answered, is lost",
-		Advice: "weir fw table list, and make the change again",
-	}
+	what := s.path + ": the last line was cut: a change of a table, not yet answered, is lost"
+	return &problem{about: what, Problem: api.Problem{What: what, Advice: "weir fw table list, and make the change again"}}
 }
 
 // keepOld keeps saved rules that are not used any more for whoever wants to look at them.

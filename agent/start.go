@@ -89,7 +89,9 @@ func (n *Node) firstRules(saved *savedRules) (firstRules, error) {
 		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside", "aside", saved.path+".old")
 	}
 	if first.damage != nil {
-		n.problem(first.damage.What, first.damage.Advice)
+		if n.problems.setUntilGone(*first.damage) {
+			n.log.Warn(first.damage.What)
+		}
 	}
 	return first, nil
 }

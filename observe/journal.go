@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The two files of a journal. When the newer one is full or old, it takes the place of the older one.
@@ -20,8 +22,14 @@ const (
 	olderFile = "events.old.jsonl"
 )
 
+// leastBytes is what one of the two files must be allowed to hold; with less room there is no journal.
+const leastBytes = 64 << 10
+
 // Journal keeps the events of the last while as JSON lines in two files, so that they outlive the process. It holds at least Keep of
 // them, unless that would take more than MaxBytes. Its methods may be called from any goroutine.
+//
+// It takes at most half of the room that it finds: whoever sends packets fills it, and what else lies on
+// that file system, saved rules and records of pods, has to be written, too.
 //
 // What fails, for want of space or of descriptors, is tried again: the events of that time are lost and counted, those after it are kept.
 type Journal struct {
@@ -34,6 +42,7 @@ type Journal struct {
 	file     *os.File      // guarded by mu; nil after a failure
 	out      *bufio.Writer // guarded by mu
 	size     int64         // guarded by mu; of file, with what is in out
+	limit    int64         // guarded by mu; of size
 	begun    time.Time     // guarded by mu; when file began
 	line     []byte        // guarded by mu; scratch
 	waiting  uint64        // guarded by mu; events in out
@@ -57,6 +66,10 @@ func (j *Journal) openLocked() error {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return fmt.Errorf("journal of events: %w", err)
 	}
+	limit, err := j.roomLocked()
+	if err != nil {
+		return fmt.Errorf("journal of events: %w", err)
+	}
 	f, err := os.OpenFile(j.path(newerFile), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("journal of events: %w", err)
@@ -66,7 +79,7 @@ func (j *Journal) openLocked() error {
 		f.Close()
 		return fmt.Errorf("journal of events: %w", err)
 	}
-	j.file, j.out, j.size, j.begun = f, bufio.NewWriterSize(f, 64<<10), info.Size(), time.Time{}
+	j.file, j.out, j.size, j.limit, j.begun = f, bufio.NewWriterSize(f, 64<<10), info.Size(), limit, time.Time{}
 	if j.size > 0 { // a line that was cut short by a crash ends here
 		last := make([]byte, 1)
 		if _, err := f.ReadAt(last, j.size-1); err == nil && last[0] != '\n' {
@@ -81,6 +94,26 @@ func (j *Journal) openLocked() error {
 		}
 	}
 	return nil
+}
+
+// roomLocked returns how large one file may become: both take half of what is free or theirs.
+func (j *Journal) roomLocked() (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(j.dir, &s); err != nil {
+		return 0, err
+	}
+	free := int64(min(s.Bavail, 1<<40)) * int64(s.Bsize)
+	room := free
+	for _, name := range []string{newerFile, olderFile} {
+		if info, err := os.Stat(j.path(name)); err == nil {
+			room += info.Size()
+		}
+	}
+	limit := min(j.maxBytes/2, room/4)
+	if limit < min(leastBytes, j.maxBytes/2) {
+		return 0, fmt.Errorf("%d KiB are free: %w", free>>10, unix.ENOSPC)
+	}
+	return limit, nil
 }
 
 func (j *Journal) path(name string) string { return filepath.Join(j.dir, name) }
@@ -119,7 +152,7 @@ func (j *Journal) readyLocked(at time.Time) error {
 	if j.begun.IsZero() {
 		j.begun = at
 	}
-	if at.Sub(j.begun) <= j.keep && j.size <= j.maxBytes/2 {
+	if at.Sub(j.begun) <= j.keep && j.size <= j.limit {
 		return nil
 	}
 	if err := j.rotateLocked(); err != nil {
@@ -139,8 +172,11 @@ func (j *Journal) failLocked(err error, at time.Time) {
 }
 
 func (j *Journal) rotateLocked() error {
-	err := errors.Join(j.out.Flush(), j.file.Close(), os.Rename(j.path(newerFile), j.path(olderFile)))
+	err := errors.Join(j.out.Flush(), j.file.Close())
 	j.file = nil
+	if err == nil { // else what the older file holds would make room for what was not written
+		err = os.Rename(j.path(newerFile), j.path(olderFile))
+	}
 	if err != nil {
 		return fmt.Errorf("journal of events: %w", err)
 	}

@@ -68,7 +68,7 @@ func TestJournalGoesOnAfterAFailedRotation(t *testing.T) {
 func TestJournalOnAFullDisk(t *testing.T) {
 	nstest.Root(t)
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
@@ -83,7 +83,7 @@ func TestJournalOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	filler := filepath.Join(dir, "filler")
-	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); err == nil {
+	if err := os.WriteFile(filler, make([]byte, 2<<20), 0o600); err == nil {
 		t.Fatal("this test could not fail")
 	}
 	for s := 2; s < 600; s++ { // more than fits into what is left of a page
@@ -167,5 +167,53 @@ func TestReadStreamGoesOnBehindDamage(t *testing.T) {
 	}
 	if !slices.Equal(got, []int{0, 1, 2, 3}) || len(bad) != 4 || !strings.HasPrefix(bad[0], "line 2: longer") || !strings.HasPrefix(bad[3], "line 8: ") {
 		t.Errorf("events %v, errors %.200q", got, bad)
+	}
+}
+
+// TestJournalLeavesRoom: however many events come, saved rules and records of pods on the same file
+// system can be written.
+func TestJournalLeavesRoom(t *testing.T) {
+	nstest.Root(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	state := filepath.Join(dir, "state")
+	fill := func(j *Journal) {
+		t.Helper()
+		for s := range 40_000 {
+			if err := j.Append(at(s % 60)); err != nil {
+				t.Fatalf("event %d: %v", s, err)
+			}
+		}
+		if err := j.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func() *Journal {
+		t.Helper()
+		j, err := OpenJournal(filepath.Join(dir, "events"), time.Hour, 32<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	j := open()
+	fill(j)
+	if err := os.WriteFile(state, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatalf("no room for half of the file system: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// What it holds when it is opened again counts as its own, not as lost room.
+	j = open()
+	fill(j)
+	if err := os.WriteFile(state+".next", make([]byte, 256<<10), 0o600); err != nil {
+		t.Fatalf("no room beside what was written: %v", err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -25,7 +25,7 @@ type chaos struct {
 	probes  []probe
 	over    chan struct{}
 	probed  atomic.Int64
-	passed  atomic.Int64
+	passed  passes
 	churned int
 }
 
@@ -230,9 +230,16 @@ func (x *chaos) close() error {
 	return errors.Join(errs...)
 }
 
-// extra makes a namespace for a pod that comes and goes, its address outside of what else is used.
-func (x *chaos) extra() (*nstest.Node, netip.Addr, error) {
+// extra makes a namespace for a pod that comes and goes, its address outside of what else is used. end ends
+// the namespace: a lab of its own, since a handle keeps a namespace alive.
+func (x *chaos) extra() (n *nstest.Node, addr netip.Addr, end func() error, err error) {
 	x.churned++
-	n, err := x.lab.AddNode(fmt.Sprintf("churn%d", x.churned))
-	return n, netip.AddrFrom4([4]byte{10, 88, 0, byte(100 + x.churned%100)}), err
+	lab, err := nstest.Open()
+	if err != nil {
+		return nil, addr, nil, err
+	}
+	if n, err = lab.AddNode(fmt.Sprintf("churn%d", x.churned)); err != nil {
+		return nil, addr, nil, errors.Join(err, lab.Close())
+	}
+	return n, netip.AddrFrom4([4]byte{10, 88, 0, byte(100 + x.churned%100)}), lab.Close, nil
 }

@@ -130,11 +130,12 @@ func tableMember(x *chaos, r *rand.Rand) error {
 	return err
 }
 
-func podComesAndGoes(x *chaos, _ *rand.Rand) error {
-	n, addr, err := x.extra()
+func podComesAndGoes(x *chaos, _ *rand.Rand) (err error) {
+	n, addr, end, err := x.extra()
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, end()) }()
 	if err := x.guard.attach(n, "--addr", addr.String(), "--label", "role=churn"); err != nil {
 		return err
 	}
@@ -142,17 +143,15 @@ func podComesAndGoes(x *chaos, _ *rand.Rand) error {
 	return err
 }
 
-// podDies ends a namespace without a detach; another pod may have its address at once.
+// podDies ends a namespace without a detach.
 func podDies(x *chaos, r *rand.Rand) error {
-	n, addr, err := x.extra()
+	n, addr, end, err := x.extra()
 	if err != nil {
 		return err
 	}
-	if err := x.guard.attach(n, "--addr", addr.String(), "--label", "role=client"); err != nil {
+	err = x.guard.attach(n, "--addr", addr.String(), "--label", "role=client")
+	if err := errors.Join(err, end()); err != nil {
 		return err
-	}
-	if out, err := x.host.Command("ip", "netns", "del", n.Name()).CombinedOutput(); err != nil {
-		return fmt.Errorf("ip netns del: %w: %s", err, out)
 	}
 	if r.IntN(2) == 0 {
 		if err := x.again(syscall.SIGKILL); err != nil {
@@ -172,11 +171,12 @@ func podDies(x *chaos, r *rand.Rand) error {
 	return x.awaitHealthy()
 }
 
-func attachTwice(x *chaos, _ *rand.Rand) error {
-	n, addr, err := x.extra()
+func attachTwice(x *chaos, _ *rand.Rand) (err error) {
+	n, addr, end, err := x.extra()
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, end()) }()
 	for range 2 {
 		if err := x.guard.attach(n, "--addr", addr.String(), "--label", "role=client"); err != nil {
 			return err
@@ -265,7 +265,23 @@ func damagedAtStart(x *chaos, r *rand.Rand) error {
 	if err := x.guard.start(); err != nil {
 		return err
 	}
-	return x.load("etc/weir/rules", chaosRules)
+	return errors.Join(x.load("etc/weir/rules", chaosRules), x.seen())
+}
+
+// seen removes what was set aside as damaged, as the status asks whoever has seen it.
+func (x *chaos) seen() error {
+	for _, dir := range []string{"var/lib/weir", "var/lib/weir/*"} {
+		aside, err := filepath.Glob(filepath.Join(x.guard.root, dir, "*.damaged-*"))
+		if err != nil {
+			return err
+		}
+		for _, path := range aside {
+			if err := os.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return x.awaitHealthy()
 }
 
 func peerAgain(x *chaos, _ *rand.Rand) error {
@@ -283,23 +299,25 @@ func peerKilled(x *chaos, _ *rand.Rand) error {
 	return x.peer.guard.start()
 }
 
-func (x *chaos) underlay(args ...string) error {
-	if out, err := x.host.Command("ip", append([]string{"link", "set", "eth1"}, args...)...).CombinedOutput(); err != nil {
+func underlay(w *world, card string, args ...string) error {
+	if out, err := w.host.Command("ip", append([]string{"link", "set", card}, args...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip link: %w: %s", err, out)
 	}
 	return nil
 }
 
 func underlayDown(x *chaos, _ *rand.Rand) error {
-	if err := x.underlay("down"); err != nil {
+	if err := underlay(x.world, "eth1", "down"); err != nil {
 		return err
 	}
 	time.Sleep(2 * time.Second)
-	return x.underlay("up")
+	return underlay(x.world, "eth1", "up")
 }
 
+// underlayMTU changes both ends: over IPv4, a link whose ends disagree swallows whatever is too large.
 func underlayMTU(x *chaos, r *rand.Rand) error {
-	return x.underlay("mtu", fmt.Sprint(1400+r.IntN(100)))
+	mtu := fmt.Sprint(1400 + r.IntN(100))
+	return errors.Join(underlay(x.world, "eth1", "mtu", mtu), underlay(x.peer, "eth0", "mtu", mtu))
 }
 
 // awaitHealthy waits until problems that are over are gone from the status.
@@ -310,7 +328,7 @@ func (x *chaos) awaitHealthy() error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not healthy half a minute after: %v %+v", err, s.Problems)
+			return fmt.Errorf("not healthy half a minute after: %+v%v", s.Problems, err)
 		}
 	}
 }

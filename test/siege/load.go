@@ -23,8 +23,12 @@ type loadRow struct {
 	why             string
 }
 
-// settle is how long the table may take to be at its level again.
-const settle = 30 * time.Second
+// settle is how long the table may take to be at its level again: what was answered over UDP stays for
+// 30 s after its last packet, and is swept within some seconds. level is how many more states count as that.
+const (
+	settle = 40 * time.Second
+	level  = 10
+)
 
 func (c config) runLoad(l load, by contender) (r loadRow, err error) {
 	r = loadRow{load: l.name, contender: by.name}
@@ -52,7 +56,7 @@ func (c config) runLoad(l load, by contender) (r loadRow, err error) {
 			return r, err
 		}
 		r.back = time.Since(ended)
-		if r.after <= r.before+10 || r.back > settle {
+		if r.after <= r.before+level || r.back > c.settle {
 			return r, nil
 		}
 		time.Sleep(500 * time.Millisecond)

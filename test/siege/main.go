@@ -18,6 +18,7 @@ type config struct {
 	calm     time.Duration
 	floodFor time.Duration
 	loadFor  time.Duration
+	settle   time.Duration // how long the table may take to be at its level again after a load
 	restarts int
 	pods     int
 	short    bool // one rate of each flood, Weir alone
@@ -25,7 +26,7 @@ type config struct {
 }
 
 func main() {
-	c := config{out: os.Stdout}
+	c := config{out: os.Stdout, settle: settle}
 	flag.StringVar(&c.weir, "weir", "bin/weir", "the `binary` under siege")
 	flag.StringVar(&c.only, "only", "", "run scenarios with `text` in their names; several are separated by commas")
 	flag.DurationVar(&c.calm, "calm", 3*time.Second, "how long the work before an attack is measured")
@@ -40,7 +41,9 @@ func main() {
 	if *chaos > 0 {
 		os.Exit(c.chaos(*chaos, *seed))
 	}
+	began := time.Now()
 	missed, err := c.run()
+	fmt.Fprintf(c.out, "\ntook %v\n", time.Since(began).Round(time.Second))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "siege:", err)
 		os.Exit(1)
@@ -54,7 +57,9 @@ func main() {
 // chaos disturbs a host for a time and returns the exit status.
 func (c config) chaos(d time.Duration, seed uint64) int {
 	fmt.Fprintf(c.out, "seed %d\n", seed)
+	began := time.Now()
 	violations, err := c.chaosFor(d, seed)
+	fmt.Fprintf(c.out, "took %v\n", time.Since(began).Round(time.Second))
 	for _, v := range violations {
 		fmt.Fprintln(os.Stderr, "siege: violation:", v)
 	}
@@ -205,7 +210,7 @@ func (c config) loadTable() (missed int, err error) {
 			failed, back := fmt.Sprint(r.failed), fmt.Sprintf("%.1f s", r.back.Seconds())
 			if by.name == "weir" {
 				failed = bar(&missed, r.failed, 0)
-				if r.back > settle {
+				if r.after > r.before+level {
 					missed++
 					back += " MISSED"
 				}

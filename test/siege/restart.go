@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -18,13 +20,14 @@ import (
 )
 
 // restartRules name interfaces, globs, pods and labels. The last rule but one would pass what the rules
-// before it refuse, if one of the names were lost.
+// before it refuse, if one of the names were lost. What is refused on its way out is refused before
+// the states are asked: on its way in, that rule has made one.
 const restartRules = `
+add 5 deny tcp from any to any 82 out via pod:web
 add 10 check-state
 add 50 deny tcp from any to me 22 recv eth0
 add 60 deny tcp from any to me 23 via eth*
 add 70 deny tcp from table(role=stranger) to table(app=web) 81
-add 75 deny tcp from any to any 82 out via pod:web
 add 100 allow tcp from any to me 80 recv eth0 setup keep-state
 add 130 allow tcp from table(role=client) to table(app=web) 80 setup keep-state
 add 140 allow tcp from any to table(app=web) 80 in recv eth* setup keep-state
@@ -162,7 +165,8 @@ func gatewayMAC(pod *nstest.Node) (net.HardwareAddr, error) {
 func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work, r *restartRow) error {
 	far := time.Now().Add(time.Hour)
 	over := make(chan struct{})
-	var sentProbes, passed atomic.Int64
+	var sentProbes atomic.Int64
+	var passed passes
 	probed := make(chan error, len(probes))
 	for _, p := range probes {
 		go func() { probed <- p.run(over, &sentProbes, &passed) }()
@@ -185,7 +189,8 @@ func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work, 
 		r.failed += t.failed.Load()
 		r.slow += t.slow.Load()
 	}
-	r.times, r.probes, r.passed = len(took), sentProbes.Load(), passed.Load()
+	r.times, r.probes, r.passed = len(took), sentProbes.Load(), passed.count()
+	r.why += passed.String()
 	r.median = medianOf(took)
 	return failure
 }
@@ -207,7 +212,7 @@ func (w *world) restartOnce(k restart, n int, took *[]time.Duration) error {
 
 // run sends SYNs until over is closed, and counts the SYN-ACKs that come back: connections that would
 // complete.
-func (p probe) run(over <-chan struct{}, sent, passed *atomic.Int64) error {
+func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) error {
 	return p.from.Do(func() error {
 		i, err := net.InterfaceByName("eth0")
 		if err != nil {
@@ -246,11 +251,57 @@ func (p probe) run(over <-chan struct{}, sent, passed *atomic.Int64) error {
 				var got packet.Packet
 				if n > 14 && got.Decode(b[14:n]) == packet.ReasonNone && got.Src() == p.to &&
 					got.TCPFlags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK && slices.Contains(p.ports, got.SrcPort()) {
-					passed.Add(1)
+					passed.add(p.to, got.SrcPort())
 				}
 			}
 		}
 	})
+}
+
+// passes are the probes that were answered.
+type passes struct {
+	mu    sync.Mutex
+	ports map[string]*pass // guarded by mu
+}
+
+// pass is one refused port that answered: how often, and when first and last.
+type pass struct {
+	n           int64
+	first, last time.Time
+}
+
+func (p *passes) add(to netip.Addr, port uint16) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ports == nil {
+		p.ports = map[string]*pass{}
+	}
+	at, now := netip.AddrPortFrom(to, port).String(), time.Now()
+	if p.ports[at] == nil {
+		p.ports[at] = &pass{first: now}
+	}
+	p.ports[at].n++
+	p.ports[at].last = now
+}
+
+func (p *passes) count() (n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.ports {
+		n += a.n
+	}
+	return n
+}
+
+// String names the ports that answered.
+func (p *passes) String() (text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range slices.Sorted(maps.Keys(p.ports)) {
+		a := p.ports[at]
+		text += fmt.Sprintf(" %s answered %d from %s to %s", at, a.n, a.first.Format("15:04:05.000"), a.last.Format("15:04:05.000"))
+	}
+	return text
 }
 
 func htons(n uint16) uint16 { return n<<8 | n>>8 }

@@ -1,9 +1,85 @@
 package main
 
 import (
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weirnet/weir/internal/nstest"
 )
+
+// buildWeir builds the binary.
+func buildWeir(t *testing.T) string {
+	t.Helper()
+	weir := filepath.Join(t.TempDir(), "weir")
+	if out, err := exec.Command("go", "build", "-o", weir, "../../cmd/weir").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return weir
+}
+
+// TestSiege is the siege in short. What depends on the machine's speed is not asserted: no rate, and no
+// operation that was late.
+func TestSiege(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	nstest.Root(t)
+	c := config{weir: buildWeir(t), calm: 300 * time.Millisecond, floodFor: 800 * time.Millisecond,
+		loadFor: 2 * time.Second, restarts: 1, pods: 3, short: true, out: io.Discard}
+	if err := raiseFiles(); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range restarts {
+		r, err := c.runRestart(k)
+		t.Logf("%+v, %v", r, err)
+		if err != nil || r.times != c.restarts || r.probes == 0 || r.passed != 0 {
+			t.Errorf("%s: %d of %d probes of refused ports were answered in %d restarts: %v %s", k.title(), r.passed, r.probes, r.times, err, r.why)
+		}
+		if k.settings(0) == k.settings(1) && (r.kept == 0 || r.lost != 0) {
+			t.Errorf("%s: %d of %d connections broke", k.title(), r.lost, r.kept)
+		}
+	}
+	weir := c.contenders()[0]
+	for _, s := range slices.Concat(floods, blinds) {
+		if !slices.Contains([]string{"ICMP errors of every kind", "blind segments, all connections",
+			"blind segments, adopted connections"}, s.name) {
+			continue
+		}
+		r, err := c.runFlood(&s, weir, s.rates[0])
+		t.Logf("%+v, %v", r, err)
+		if err != nil || r.kept == 0 || r.lost != 0 || r.reached == 0 {
+			t.Errorf("%s: %d of %d connections broke: %v", s.name, r.lost, r.kept, err)
+		}
+	}
+	c.settle = 0 // how soon entries go is a matter of timeouts
+	for _, l := range loads[:1] {
+		r, err := c.runLoad(l, weir)
+		t.Logf("%+v, %v", r, err)
+		if err != nil || r.rate == 0 || r.why != "" {
+			t.Errorf("%s: want of room:%s %v", l.name, r.why, err)
+		}
+	}
+}
+
+// TestChaos is the chaos in short: each disturbance once.
+func TestChaos(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute")
+	}
+	nstest.Root(t)
+	violations, err := config{weir: buildWeir(t), out: io.Discard}.chaosFor(0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range violations {
+		t.Error(v)
+	}
+}
 
 // TestOnly: a name that no scenario has is refused.
 func TestOnly(t *testing.T) {
