@@ -91,9 +91,9 @@ type tunnelWorker struct {
 	captures *captures
 }
 
-// JudgeBatch implements overlay.Worker.
-func (w tunnelWorker) JudgeBatch(in *firewall.Input, packets [][]byte, out []firewall.Verdict) {
-	w.Worker.JudgeBatch(in, packets, out)
+// EvaluateBatch implements overlay.Worker.
+func (w tunnelWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []firewall.Verdict) {
+	w.Worker.EvaluateBatch(in, packets, out)
 	if !w.captures.on.Load() {
 		return
 	}

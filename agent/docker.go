@@ -21,7 +21,7 @@ type dockerNode struct {
 }
 
 func (d dockerNode) Hold(a netip.Addr) (netip.Addr, error) { return d.pods.manager.Hold(a) }
-func (d dockerNode) Unhold(a netip.Addr)                   { d.pods.manager.Unhold(a) }
+func (d dockerNode) Unreserve(a netip.Addr)                { d.pods.manager.Unreserve(a) }
 
 func (d dockerNode) Ranges() []docker.Range {
 	var list []docker.Range

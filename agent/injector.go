@@ -168,7 +168,7 @@ func (i *injector) awaits() bool {
 }
 
 // spare returns a Judge that lets our own packets out and asks the other one about all others.
-func (i *injector) spare(judge overlay.Judge) overlay.Judge {
+func (i *injector) spare(judge overlay.Filter) overlay.Filter {
 	return func(hook firewall.Hook, packets [][]byte, pass []bool) {
 		if hook.Dir == firewall.In || !i.awaits() {
 			judge(hook, packets, pass)

@@ -89,7 +89,7 @@ func TestTunnelJudgesWithoutAllocation(t *testing.T) {
 	}
 	own := &injector{awaited: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
 	clock := func() time.Duration { return time.Duration(monotonic()) }
-	judge := own.spare(overlay.JudgeBy(tunnelWorker{engine.Worker(0), &captures{}}, clock, own.refused))
+	judge := own.spare(overlay.FilterBy(tunnelWorker{engine.Worker(0), &captures{}}, clock, own.refused))
 	batch, pass := make([][]byte, 64), make([]bool, 64)
 	for i := range batch {
 		port := uint16(80)

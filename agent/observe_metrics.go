@@ -100,9 +100,9 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 	pool := observe.Metric{Name: "weir_states_pool", Type: observe.Gauge, Help: "States by pool, with expired ones that the sweep has not met yet."}
 	room := observe.Metric{Name: "weir_states_pool_limit", Type: observe.Gauge, Help: "How many states a pool may hold."}
 	pool.Add(float64(s.States), "pool", "all")
-	pool.Add(float64(s.Embryos), "pool", "half_open")
+	pool.Add(float64(s.HalfOpen), "pool", "half_open")
 	room.Add(float64(s.MaxStates), "pool", "all")
-	room.Add(float64(s.MaxEmbryonic), "pool", "half_open")
+	room.Add(float64(s.MaxHalfOpen), "pool", "half_open")
 	removed := observe.Metric{Name: "weir_states_removed_total", Type: observe.Counter, Help: "States that ended, by why."}
 	for _, why := range slices.Sorted(maps.Keys(s.Removed)) {
 		removed.Add(float64(s.Removed[why]), "why", why)

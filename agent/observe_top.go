@@ -62,7 +62,7 @@ func (n *Node) top(rows int) (api.Top, error) {
 		return api.Top{}, walk
 	}
 	a := api.Top{
-		Version: api.Version, Time: now, Since: o.began, States: stats.States, StatesMax: stats.MaxStates, HalfOpen: stats.Embryos,
+		Version: api.Version, Time: now, Since: o.began, States: stats.States, StatesMax: stats.MaxStates, HalfOpen: stats.HalfOpen,
 		Events: o.eventCounts(), Lost: o.hub.Lost(), Refused: api.Count(all), Others: api.Count(others),
 		Refusals: []api.Refusals{}, Talkers: []api.Talker{}, Ages: []api.Age{},
 	}

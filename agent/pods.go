@@ -93,7 +93,7 @@ func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 	if err != nil {
 		return api.Pod{}, err
 	}
-	if err := n.links.checkRanges(&n.config.Settings); err != nil && !spec.Extern {
+	if err := n.links.checkRanges(&n.config.Settings); err != nil && !spec.ExternalIPAM {
 		return api.Pod{}, fmt.Errorf("pod %s: %w", r.Name, err)
 	}
 	pods := n.pods.Load()
@@ -119,7 +119,7 @@ func (n *Node) detachPod(ctx context.Context, r api.Detach) (api.Done, error) {
 	if n.pods.Load() == nil {
 		return api.Done{}, n.noPods()
 	}
-	return api.Done{Version: api.Version}, n.pods.Load().detach(ctx, r.Container, r.IfName, r.Hurry)
+	return api.Done{Version: api.Version}, n.pods.Load().detach(ctx, r.Container, r.IfName, r.NoWait)
 }
 
 // detach takes a pod away, by the id or the name of its container. One that is not there is no error: whoever asks wants it gone.
@@ -194,7 +194,7 @@ var publishable = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132}
 
 func specOf(r api.Attach) (pod.Spec, error) {
 	s := pod.Spec{
-		Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName, Addrs: r.Addrs, Extern: r.Extern, Moved: r.Moved, MTU: r.MTU,
+		Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName, Addrs: r.Addrs, ExternalIPAM: r.ExternalIPAM, Moved: r.Moved, MTU: r.MTU,
 		Labels: r.Labels,
 		Rates:  firewall.Rates{In: r.Rates.In, Out: r.Rates.Out, InBurst: r.Rates.InBurst, OutBurst: r.Rates.OutBurst},
 	}

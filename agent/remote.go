@@ -21,7 +21,7 @@ var protocolNames = map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
 // Attach gives a container its network.
 func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
 	a := api.Attach{
-		Network: q.Network, Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName, Addrs: q.Addrs, Extern: q.Extern, Moved: q.Moved,
+		Network: q.Network, Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName, Addrs: q.Addrs, ExternalIPAM: q.ExternalIPAM, Moved: q.Moved,
 		MAC: q.MAC, MTU: q.MTU, Labels: q.Labels,
 		Rates: api.Rates{In: q.RateIn, Out: q.RateOut, InBurst: q.BurstIn, OutBurst: q.BurstOut},
 	}
@@ -37,7 +37,7 @@ func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
 
 // Detach takes a container's network away.
 func (r Remote) Detach(ctx context.Context, container, ifName string) error {
-	return r.post(ctx, "/v1/pods/detach", api.Detach{Container: container, IfName: ifName, Hurry: true}, &api.Done{})
+	return r.post(ctx, "/v1/pods/detach", api.Detach{Container: container, IfName: ifName, NoWait: true}, &api.Done{})
 }
 
 // Check compares a container's network with what Attach made and with the addresses that its runtime knows.

@@ -207,7 +207,7 @@ func (f settingsFile) settings() (Settings, error) {
 		max   int
 	}{
 		{"states.max", f.States.Max, &s.Engine.MaxStates, 1 << 26},
-		{"states.half_open", f.States.HalfOpen, &s.Engine.MaxEmbryonic, 1 << 24},
+		{"states.half_open", f.States.HalfOpen, &s.Engine.MaxHalfOpen, 1 << 24},
 		{"states.tracks", f.States.Tracks, &s.Engine.MaxTracks, 1 << 24},
 		{"states.translations", f.States.Translations, &s.Engine.MaxTranslations, 1 << 24},
 		{"states.pod_translations", f.States.PodTranslations, &s.Engine.MaxPodTranslations, 1 << 24},
@@ -220,7 +220,7 @@ func (f settingsFile) settings() (Settings, error) {
 		}
 		*n.to = *n.value
 	}
-	s.Engine.MaxPerSource = max(leastPerSource, s.Engine.MaxEmbryonic/4)
+	s.Engine.MaxPerSource = max(leastPerSource, s.Engine.MaxHalfOpen/4)
 	if n := f.States.PerSource; n != nil {
 		if *n != 0 && (*n < leastPerSource || *n > 1<<24) {
 			return s, fmt.Errorf("states.per_source: %d is neither 0, for any number, nor between %d and %d", *n, leastPerSource, 1<<24)

@@ -8,7 +8,7 @@ import (
 
 // refusals are the reasons for which a state is not made.
 var refusals = [...]firewall.Reason{
-	firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource, firewall.ReasonTracksFull, firewall.ReasonNoKey,
+	firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull, firewall.ReasonHalfOpenSource, firewall.ReasonTracksFull, firewall.ReasonNoKey,
 }
 
 // stateTable tells how full the state table of the kernel's engine is.
@@ -23,7 +23,7 @@ func (n *Node) stateTable() (api.StateTable, error) {
 	}
 	reasons := firewall.ByReason(decisions)
 	t := api.StateTable{
-		States: s.States, StatesMax: s.MaxStates, Established: max(0, s.States-2*s.Translations.Now-s.Embryos), HalfOpen: s.Embryos, HalfOpenMax: s.MaxEmbryonic,
+		States: s.States, StatesMax: s.MaxStates, Established: max(0, s.States-2*s.Translations.Now-s.HalfOpen), HalfOpen: s.HalfOpen, HalfOpenMax: s.MaxHalfOpen,
 		PerSource: s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"] + s.Removed["source"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
 		EventsLost: s.Lost,
 		Translations: api.Translations{Now: s.Translations.Now, Max: s.Translations.Max, PerPod: s.Translations.MaxPerPod, Made: s.Translations.Made,
@@ -46,7 +46,7 @@ func (n *Node) watchCookies(s *kernel.Stats) {
 		return
 	}
 	if now {
-		n.log.Warn("SYN cookies are on: half-open states take too much of their room", "half_open", s.Embryos, "max", s.MaxEmbryonic)
+		n.log.Warn("SYN cookies are on: half-open states take too much of their room", "half_open", s.HalfOpen, "max", s.MaxHalfOpen)
 	} else {
 		n.log.Info("SYN cookies are off again", "sent", s.Cookies.Sent, "redeemed", s.Cookies.Kept)
 	}

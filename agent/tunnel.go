@@ -76,7 +76,7 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	}
 	clock := func() time.Duration { return time.Duration(monotonic()) }
 	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log,
-		Judge: t.own.spare(overlay.JudgeBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock, t.own.refused))}
+		Filter: t.own.spare(overlay.FilterBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock, t.own.refused))}
 	if !s.NoWG {
 		c.UAPI = n.config.Paths.WG()
 	}

@@ -6,7 +6,7 @@
 #include "lib/quick.h"
 
 // hook judges a packet at an interface. The test for passing is the last thing that happens: whatever goes wrong before, the packet is dropped.
-inline_always int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
+__always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 {
 	struct config *cf = settings();
 	if (!cf || cf->layout != LAYOUT)
@@ -107,9 +107,9 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 	if (!c || !cf || !in || cf->layout != LAYOUT)
 		return 1;
 	struct pkt *p = &c->p;
-	p->now = in->now || in->op == OP_JUDGE ? in->now : bpf_ktime_get_coarse_ns();
+	p->now = in->now || in->op == OP_EVALUATE ? in->now : bpf_ktime_get_coarse_ns();
 	p->current = cf->current & CURRENT_SLOT;
-	if (in->op != OP_JUDGE) {
+	if (in->op != OP_EVALUATE) {
 		in->result = operate(in->op);
 		return 0;
 	}

@@ -38,7 +38,7 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 		if err != nil {
 			return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")", "IPAM plugin %s: %v", ipam.plugin, err)
 		}
-		request.Addrs, request.Extern = given, true
+		request.Addrs, request.ExternalIPAM = given, true
 		if c.config.DNS.IsEmpty() {
 			c.config.DNS = dns
 		}

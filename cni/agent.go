@@ -23,7 +23,7 @@ type Request struct {
 	Network                        string // the name of the CNI network; no other's garbage collection takes the pod
 	Container, Name, Netns, IfName string
 	Addrs                          []netip.Addr
-	Extern                         bool // Addrs come from a delegated IPAM plugin
+	ExternalIPAM                   bool // Addrs come from a delegated IPAM plugin
 	Moved                          bool // the runtime moves and configures Reply.InnerIf itself
 	MAC                            string
 	MTU                            int

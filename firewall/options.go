@@ -6,7 +6,7 @@ import "github.com/weirnet/weir/flow"
 type Options struct {
 	Timeouts     flow.Timeouts
 	MaxStates    int // states in all, kept loosely: at most 5 % over
-	MaxEmbryonic int // half-open states
+	MaxHalfOpen  int // half-open states
 	MaxPerSource int // of these, of one source (an IPv4 address, an IPv6 /64); 0 for any number
 	MaxTracks    int // distinct (rule, masked tuple) of limit rules
 	// MaxTranslations is how many flows are translated at once; 0 stands for a quarter of MaxStates. A translated flow
@@ -32,5 +32,5 @@ func (o *Options) Translations() (all, pod int) {
 
 // DefaultOptions returns the sizes of a small server: 256k states, 64k of them half-open, of which one source may have a quarter.
 func DefaultOptions() Options {
-	return Options{Timeouts: flow.DefaultTimeouts(), MaxStates: 1 << 18, MaxEmbryonic: 1 << 16, MaxPerSource: 1 << 14, MaxTracks: 1 << 14}
+	return Options{Timeouts: flow.DefaultTimeouts(), MaxStates: 1 << 18, MaxHalfOpen: 1 << 16, MaxPerSource: 1 << 14, MaxTracks: 1 << 14}
 }

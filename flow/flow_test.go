@@ -235,8 +235,8 @@ func TestProof(t *testing.T) {
 		s, _ := New(proto, &first, 1)
 		want := func(what string, phase Phase) {
 			t.Helper()
-			if s.Phase() != phase || s.Embryonic() != (phase != Established) {
-				t.Errorf("protocol %d, %s: %v, half-open %v", proto, what, s.Phase(), s.Embryonic())
+			if s.Phase() != phase || s.HalfOpen() != (phase != Established) {
+				t.Errorf("protocol %d, %s: %v, half-open %v", proto, what, s.Phase(), s.HalfOpen())
 			}
 		}
 		want("one packet", Opening)

@@ -69,7 +69,7 @@ func (s *State) Phase() Phase {
 }
 
 // Embryonic reports whether the flow has yet to prove itself.
-func (s *State) Embryonic() bool { return s.Phase().HalfOpen() }
+func (s *State) HalfOpen() bool { return s.Phase().HalfOpen() }
 
 // Lifetime returns how long the state lives after the last packet that counted.
 func (s *State) Lifetime(t *Timeouts) time.Duration { return t.Of(s.Proto, s.Phase()) }

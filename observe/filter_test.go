@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
@@ -32,15 +32,15 @@ func TestFilterIsTheRuleLanguage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		twin := firetest.NewTwin(firewall.DefaultOptions())
-		twin.Load(set, rule.CompileOptions{Default: rule.OpAllow}, firetest.Keys(p))
+		twin := enginetest.NewModel(firewall.DefaultOptions())
+		twin.Load(set, rule.CompileOptions{Default: rule.OpAllow}, enginetest.Keys(p))
 		twin.SetTable("web", []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.0/31"), Value: 5}, {Prefix: netip.MustParsePrefix("fd00::2/128")}})
 		ifs := []firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24"), netip.MustParsePrefix("fd00::1/64")}}, {Index: 2, Name: "eth1"}}
 		twin.SetInterfaces(ifs)
 		for range 20 {
 			e := g.packetEvent()
-			v := twin.Judge(&firewall.Input{Hook: e.Hook}, g.bytes(t, &e))
-			if want := v.Rule == 100; f.Match(&e, twinNames(ifs)) != want {
+			v := twin.Evaluate(&firewall.Input{Hook: e.Hook}, g.bytes(t, &e))
+			if want := v.Rule == 100; f.Match(&e, modelNames(ifs)) != want {
 				t.Fatalf("%q picks %s: %v, but the twin says %+v", body, e.Text(), !want, v)
 			} else if want {
 				picked++
@@ -52,8 +52,8 @@ func TestFilterIsTheRuleLanguage(t *testing.T) {
 	}
 }
 
-// twinNames knows what the twin was told.
-func twinNames(ifs []firewall.Interface) *Names {
+// modelNames knows what the twin was told.
+func modelNames(ifs []firewall.Interface) *Names {
 	has := func(i firewall.Interface, a netip.Addr) bool {
 		for _, p := range i.Addrs {
 			if p.Addr() == a {

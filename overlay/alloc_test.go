@@ -117,7 +117,7 @@ func TestWritingAllocatesNothing(t *testing.T) {
 	defer null.Close()
 	var worker portWorker
 	begin := time.Now()
-	d := &tunDevice{judge: JudgeBy(&worker, func() time.Duration { return time.Since(begin) }, nil)}
+	d := &tunDevice{filter: FilterBy(&worker, func() time.Duration { return time.Since(begin) }, nil)}
 	if d.raw, err = null.SyscallConn(); err != nil {
 		t.Fatal(err)
 	}

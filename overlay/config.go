@@ -19,8 +19,8 @@ type Config struct {
 	MTU int
 	// Mark is the firewall mark of the encrypted packets; 0 is none.
 	Mark uint32
-	// Judge decides about every packet; nil lets all pass.
-	Judge Judge
+	// Filter decides about every packet; nil lets all pass.
+	Filter Filter
 	// UAPI is the directory for the socket of wg(8), which looks in DefaultUAPI; empty for none.
 	UAPI string
 	// NoOffload switches super packets off, towards the kernel's stack and on the wire.
@@ -46,7 +46,7 @@ type Peer struct {
 	Endpoints []string // HOST:PORT, in order of preference; none for a node that will call us
 	Pods      []netip.Prefix
 	Keepalive time.Duration // how often to send something while idle, for the sake of NATs; 0 is never
-	// Plain sends packets to the peer's pods as they are, past the tunnel and the Judge: the first
+	// Plain sends packets to the peer's pods as they are, past the tunnel and the Filter: the first
 	// endpoint that is a neighbour of this host becomes their router. Both ends must agree.
 	// Endpoints are addresses: whoever answers for a name would say where the packets go.
 	Plain bool

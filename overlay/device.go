@@ -72,7 +72,7 @@ func (d *Device) open() (err error) {
 	if err = d.nl.Within(requestTime); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
-	if d.tun, err = openTUN(d.config.Name, d.config.MTU, !d.config.NoOffload, d.config.Judge); err != nil {
+	if d.tun, err = openTUN(d.config.Name, d.config.MTU, !d.config.NoOffload, d.config.Filter); err != nil {
 		return err
 	}
 	if d.link, err = d.nl.LinkByName(d.tun.name); err != nil {
@@ -145,7 +145,7 @@ func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
 
 // Stats counts what a Device did with packets since it was made.
 type Stats struct {
-	DroppedIn, DroppedOut uint64 // refused by the Judge
+	DroppedIn, DroppedOut uint64 // refused by the Filter
 	Broken                uint64 // packets of the kernel that made no sense
 	MergeRefused          uint64 // packets from peers that were joined and that the kernel refused; they went one by one
 	SendErrors            uint64 // batches for which no path worked

@@ -1,9 +1,9 @@
-// Package overlay carries packets between nodes, encrypted, and lets a firewall judge every one of them.
+// Package overlay carries packets between nodes, encrypted, and lets a firewall filter every one of them.
 //
 // A Device is a WireGuard interface: the protocol comes from the wireguard-go library, so that any WireGuard can be the
 // other end. Around it are our own socket and our own TUN device:
 //
-//	dev, err := overlay.New(overlay.Config{Name: "weir0", Key: key, Port: 51820, Judge: judge})
+//	dev, err := overlay.New(overlay.Config{Name: "weir0", Key: key, Port: 51820, Filter: filter})
 //	...
 //	err = dev.SetPeer(overlay.Peer{
 //		Name: "b", Key: keyOfB, Endpoints: []string{"b.example:51820", "192.0.2.7:51820"},
@@ -15,9 +15,9 @@
 // The TUN device speaks in super packets with virtio headers: the kernel hands over up to 64 KiB of one TCP or UDP flow
 // at once, and takes as much. Small packets are read until none is left or a batch is full, so that they are sealed and
 // sent together; the end of a super packet that would make a small one of its own goes with the next. Packets of peers
-// that were cut from one are joined again, TCP segments and UDP datagrams alike. A Judge sees each batch before it is sealed (firewall.Out) and after it was opened (firewall.In), in
+// that were cut from one are joined again, TCP segments and UDP datagrams alike. A Filter sees each batch before it is sealed (firewall.Out) and after it was opened (firewall.In), in
 // place, without a copy; super packets are judged as a whole. Authentication, replay and the pod ranges of
-// the peer are checked before the Judge sees a packet that came in. What it refuses is gone, and counted.
+// the peer are checked before the Filter sees a packet that came in. What it refuses is gone, and counted.
 //
 // # Paths
 //

@@ -68,7 +68,7 @@ func (d *drainer) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 			return 0, err
 		}
 		if len(d.frames) > 0 {
-			d.judge(slab)
+			d.filter(slab)
 			n += d.cut(slab, packets[n:])
 			if k := len(d.frames); k > 0 && d.frames[k-1].head.super() {
 				n -= d.surplus.keep(slab, packets[:n], int(d.tun.mtu.Load()))
@@ -148,15 +148,15 @@ func (f frame) fits(size, before int) bool {
 	return before+segments <= batchSize && f.at+f.size+segments*(headers+spacing)+spacing <= size
 }
 
-// judge takes out the frames that are refused.
-func (d *drainer) judge(slab []byte) {
-	if d.tun.judge == nil {
+// filter takes out the frames that are refused.
+func (d *drainer) filter(slab []byte) {
+	if d.tun.filter == nil {
 		return
 	}
 	for _, f := range d.frames {
 		d.v.packets = append(d.v.packets, slab[f.at:f.at+f.size:f.at+f.size])
 	}
-	d.v.decide(d.tun.judge, firewall.Hook{Dir: firewall.Out, Xmit: d.tun.index})
+	d.v.decide(d.tun.filter, firewall.Hook{Dir: firewall.Out, Xmit: d.tun.index})
 	kept := d.frames[:0]
 	for i, f := range d.frames {
 		if d.v.pass[i] {

@@ -51,7 +51,7 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 	for k := range w.units {
 		w.packets = append(w.packets, w.packet(k))
 	}
-	w.decide(t.judge, firewall.Hook{Dir: firewall.In, Recv: t.index})
+	w.decide(t.filter, firewall.Hook{Dir: firewall.In, Recv: t.index})
 	return len(bufs), w.writeAll()
 }
 

@@ -22,7 +22,7 @@ type tunDevice struct {
 	index  uint32
 	mtu    atomic.Int32
 	narrow atomic.Pointer[[]narrowRange] // nil for none
-	judge  Judge
+	filter Filter
 	file   *os.File // not watched by the runtime's poller
 	raw    syscall.RawConn
 	ready  waiter.Waiter // for packets of the kernel
@@ -33,18 +33,18 @@ type tunDevice struct {
 	inbounds     pool[inbound]
 	noTCP, noUDP atomic.Bool
 
-	dropped [2]atomic.Uint64 // packets that the judge refused, by firewall.Direction
+	dropped [2]atomic.Uint64 // packets that the filter refused, by firewall.Direction
 	broken  atomic.Uint64    // packets from the kernel that could not be cut
 	refused atomic.Uint64    // joined packets that the kernel refused
 }
 
 // openTUN makes the interface, down and without addresses.
-func openTUN(name string, mtu int, offload bool, judge Judge) (*tunDevice, error) {
+func openTUN(name string, mtu int, offload bool, filter Filter) (*tunDevice, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("overlay: open /dev/net/tun: %w", err)
 	}
-	t := &tunDevice{judge: judge, events: make(chan tun.Event)}
+	t := &tunDevice{filter: filter, events: make(chan tun.Event)}
 	if err := t.attach(fd, name, offload); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("overlay: make interface %s: %w", name, err)
@@ -153,17 +153,17 @@ type verdicts struct {
 	pass    []bool
 }
 
-func (v *verdicts) decide(judge Judge, hook firewall.Hook) {
+func (v *verdicts) decide(filter Filter, hook firewall.Hook) {
 	n := len(v.packets)
 	if cap(v.pass) < n {
 		v.pass = make([]bool, max(n, batchSize))
 	}
 	v.pass = v.pass[:n]
 	for i := range v.pass {
-		v.pass[i] = judge == nil
+		v.pass[i] = filter == nil
 	}
-	if judge != nil && n > 0 {
-		judge(hook, v.packets, v.pass)
+	if filter != nil && n > 0 {
+		filter(hook, v.packets, v.pass)
 	}
 }
 

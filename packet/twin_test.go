@@ -3,37 +3,37 @@ package packet
 // twin decodes as docs/design/0002-decoder.md says, one step after the other and one
 // byte at a time. It is slow and keeps no secret; Decode must agree with it.
 func twin(b []byte) Packet {
-	t := twinDecoder{b: b}
+	t := referenceDecoder{b: b}
 	t.decode()
 	t.end()
 	return t.p
 }
 
-type twinDecoder struct {
+type referenceDecoder struct {
 	b []byte
 	p Packet
 }
 
 // end sets what follows from the rest.
-func (t *twinDecoder) end() {
+func (t *referenceDecoder) end() {
 	if t.p.Version != 0 {
 		t.p.Rest = uint16(len(t.b) - int(t.p.L4))
 	}
 }
 
 // u16 and u32 read big-endian numbers; an index beyond the packet is a panic, a test failure.
-func (t *twinDecoder) u16(i int) uint16 { return uint16(t.b[i])*256 + uint16(t.b[i+1]) }
-func (t *twinDecoder) u32(i int) uint32 { return uint32(t.u16(i))*65536 + uint32(t.u16(i+2)) }
-func (t *twinDecoder) u64(i int) uint64 { return uint64(t.u32(i))<<32 + uint64(t.u32(i+4)) }
+func (t *referenceDecoder) u16(i int) uint16 { return uint16(t.b[i])*256 + uint16(t.b[i+1]) }
+func (t *referenceDecoder) u32(i int) uint32 { return uint32(t.u16(i))*65536 + uint32(t.u16(i+2)) }
+func (t *referenceDecoder) u64(i int) uint64 { return uint64(t.u32(i))<<32 + uint64(t.u32(i+4)) }
 
-func (t *twinDecoder) refuse(r Reason) { t.p = Packet{Reason: r} }
+func (t *referenceDecoder) refuse(r Reason) { t.p = Packet{Reason: r} }
 
-func (t *twinDecoder) stop(r Reason) {
+func (t *referenceDecoder) stop(r Reason) {
 	t.p.Ports, t.p.Seq, t.p.Ack, t.p.TCPFlags, t.p.Offset = 0, 0, 0, 0, 0
 	t.p.Reason = r
 }
 
-func (t *twinDecoder) decode() {
+func (t *referenceDecoder) decode() {
 	if len(t.b) < 20 {
 		t.refuse(ReasonShort)
 		return
@@ -48,7 +48,7 @@ func (t *twinDecoder) decode() {
 	}
 }
 
-func (t *twinDecoder) v4() {
+func (t *referenceDecoder) v4() {
 	ihl := int(t.b[0]%16) * 4
 	if ihl < 20 {
 		t.refuse(ReasonIHL)
@@ -109,7 +109,7 @@ func (t *twinDecoder) v4() {
 	t.transport()
 }
 
-func (t *twinDecoder) v6() {
+func (t *referenceDecoder) v6() {
 	if len(t.b) < 40 {
 		t.refuse(ReasonShort)
 		return
@@ -207,7 +207,7 @@ func (t *twinDecoder) v6() {
 	}
 }
 
-func (t *twinDecoder) hopOptions(i, end int) Reason {
+func (t *referenceDecoder) hopOptions(i, end int) Reason {
 	for n := 0; i < end; n++ {
 		if n == 16 {
 			return ReasonExtOption
@@ -231,7 +231,7 @@ func (t *twinDecoder) hopOptions(i, end int) Reason {
 }
 
 // fragment reports whether the decode ends.
-func (t *twinDecoder) fragment(off int, more bool, front int) bool {
+func (t *referenceDecoder) fragment(off int, more bool, front int) bool {
 	p := &t.p
 	data := len(t.b) - int(p.L4)
 	if more {
@@ -262,7 +262,7 @@ func (t *twinDecoder) fragment(off int, more bool, front int) bool {
 	return true
 }
 
-func (t *twinDecoder) transport() {
+func (t *referenceDecoder) transport() {
 	p := &t.p
 	t.stop(ReasonNone)
 	at := int(p.L4)

@@ -31,7 +31,7 @@ func (m *Manager) Hold(want netip.Addr) (netip.Addr, error) {
 }
 
 // Unhold gives a held address back. One that a pod took meanwhile stays with the pod.
-func (m *Manager) Unhold(a netip.Addr) {
+func (m *Manager) Unreserve(a netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.held[a] {

@@ -420,7 +420,7 @@ func TestHeldAddressesGoToThePodThatAsksForThem(t *testing.T) {
 	if p, _ := b.attach("one", Spec{Addrs: []netip.Addr{a}}); p.Addrs[0] != a {
 		t.Errorf("got %v, want the held %s", p.Addrs, a)
 	}
-	b.m.Unhold(a) // the pod's now
+	b.m.Unreserve(a) // the pod's now
 	if _, err := b.m.Hold(a); err == nil {
 		t.Errorf("an address in use was handed out")
 	}

@@ -12,19 +12,19 @@ import (
 
 // Spec says what somebody wants for a container.
 type Spec struct {
-	Network   string            // the runtime's name of the network; empty if there is none
-	Container string            // the runtime's id of the container
-	Name      string            // what rules call it, "pod:NAME"; unique on the node; Container if empty
-	Netns     string            // path of the network namespace
-	IfName    string            // interface inside; "eth0" if empty
-	Addrs     []netip.Addr      // wanted addresses, at most one of each family; others are picked from the ranges
-	MAC       net.HardwareAddr  // of the inner interface; chosen if nil
-	MTU       int               // 0: the Manager's
-	Labels    map[string]string // become tables: table(app=web)
-	Publish   []Publish
-	Rates     firewall.Rates
-	Moved     bool // the runtime itself moves the inner end, left in the host's namespace as InnerIf, and configures it; Netns is only told
-	Extern    bool // the addresses come from somebody else's IPAM: they need not lie in the ranges, and none are picked
+	Network      string            // the runtime's name of the network; empty if there is none
+	Container    string            // the runtime's id of the container
+	Name         string            // what rules call it, "pod:NAME"; unique on the node; Container if empty
+	Netns        string            // path of the network namespace
+	IfName       string            // interface inside; "eth0" if empty
+	Addrs        []netip.Addr      // wanted addresses, at most one of each family; others are picked from the ranges
+	MAC          net.HardwareAddr  // of the inner interface; chosen if nil
+	MTU          int               // 0: the Manager's
+	Labels       map[string]string // become tables: table(app=web)
+	Publish      []Publish
+	Rates        firewall.Rates
+	Moved        bool // the runtime itself moves the inner end, left in the host's namespace as InnerIf, and configures it; Netns is only told
+	ExternalIPAM bool // the addresses come from somebody else's IPAM: they need not lie in the ranges, and none are picked
 }
 
 // Publish gives a port of the host to the pod.

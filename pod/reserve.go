@@ -42,7 +42,7 @@ func (m *Manager) assignLocked(p *Pod) error {
 		is4 := pool.Gateway().Is4()
 		i := slices.IndexFunc(p.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
 		switch {
-		case i >= 0 && p.Extern && !pool.Prefix().Contains(p.Addrs[i]):
+		case i >= 0 && p.ExternalIPAM && !pool.Prefix().Contains(p.Addrs[i]):
 			// Somebody else's range; the gateway is still ours, reached over the link.
 		case i >= 0 && m.held[p.Addrs[i]]:
 			delete(m.held, p.Addrs[i])
@@ -53,7 +53,7 @@ func (m *Manager) assignLocked(p *Pod) error {
 				return fmt.Errorf("pod %s: %w", p.Name, err)
 			}
 			taken = append(taken, p.Addrs[i])
-		case p.Extern:
+		case p.ExternalIPAM:
 			continue
 		default:
 			a, err := pool.Pick()

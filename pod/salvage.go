@@ -138,7 +138,7 @@ func (m *Manager) gatewaysOf(p *Pod) {
 		for _, a := range p.Addrs {
 			if a.Is4() == pool.Gateway().Is4() && !slices.Contains(p.Gateway, pool.Gateway()) {
 				p.Gateway = append(p.Gateway, pool.Gateway())
-				p.Extern = p.Extern || !pool.Prefix().Contains(a)
+				p.ExternalIPAM = p.ExternalIPAM || !pool.Prefix().Contains(a)
 			}
 		}
 	}

@@ -167,7 +167,7 @@ func TestAHundredKills(t *testing.T) {
 // noDrops makes sure that nothing was refused for want of room or for strange numbers.
 func noDrops(t *testing.T, status api.Status) {
 	t.Helper()
-	for _, reason := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonTCPFlags,
+	for _, reason := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull, firewall.ReasonTCPFlags,
 		firewall.ReasonTCPRst, firewall.ReasonTCPAck, firewall.ReasonTCPWindow} {
 		if n := status.Reasons[reason.String()]; n > 0 {
 			t.Errorf("%d packets dropped: %s", n, reason)

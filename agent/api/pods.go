@@ -7,19 +7,19 @@ import (
 
 // Attach asks for the network of a container (POST /v1/pods -> Pod). What is left out is chosen.
 type Attach struct {
-	Network   string            `json:"network,omitempty"` // the runtime's name of the network, which its garbage collection is about
-	Container string            `json:"container"`
-	Name      string            `json:"name,omitempty"`
-	Netns     string            `json:"netns"`
-	IfName    string            `json:"ifname,omitempty"`
-	Addrs     []netip.Addr      `json:"addrs,omitempty"`
-	Extern    bool              `json:"extern,omitempty"` // the addresses come from somebody else's IPAM
-	Moved     bool              `json:"moved,omitempty"`  // the runtime moves and configures Pod.InnerIf itself
-	MAC       string            `json:"mac,omitempty"`
-	MTU       int               `json:"mtu,omitempty"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	Publish   []Publish         `json:"publish,omitempty"`
-	Rates     Rates             `json:"rates"`
+	Network      string            `json:"network,omitempty"` // the runtime's name of the network, which its garbage collection is about
+	Container    string            `json:"container"`
+	Name         string            `json:"name,omitempty"`
+	Netns        string            `json:"netns"`
+	IfName       string            `json:"ifname,omitempty"`
+	Addrs        []netip.Addr      `json:"addrs,omitempty"`
+	ExternalIPAM bool              `json:"extern,omitempty"` // the addresses come from somebody else's IPAM
+	Moved        bool              `json:"moved,omitempty"`  // the runtime moves and configures Pod.InnerIf itself
+	MAC          string            `json:"mac,omitempty"`
+	MTU          int               `json:"mtu,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	Publish      []Publish         `json:"publish,omitempty"`
+	Rates        Rates             `json:"rates"`
 }
 
 // Publish gives a port of the host to a pod.
@@ -42,7 +42,7 @@ type Rates struct {
 type Detach struct {
 	Container string `json:"container"` // or the pod's name
 	IfName    string `json:"ifname,omitempty"`
-	Hurry     bool   `json:"hurry,omitempty"` // do not wait until the kernel has removed the interface
+	NoWait    bool   `json:"hurry,omitempty"` // do not wait until the kernel has removed the interface
 }
 
 // Check asks to compare a container's network with what Attach made (POST /v1/pods/check -> Done).

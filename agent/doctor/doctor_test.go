@@ -36,7 +36,7 @@ func TestProbeLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestEvaluate(t *testing.T) {
 	all := func() Report {
 		return Report{Able: true, Findings: []Finding{
 			{Name: "bpf maps", Needed: true, Present: true}, {Name: checkTCX, Present: true}, {Name: checkClsact, Present: true},

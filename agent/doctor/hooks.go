@@ -42,7 +42,7 @@ func namespaces() (string, error) {
 func ownPrograms() (string, error) {
 	return inEmptyNamespace(func() (string, error) {
 		o := firewall.DefaultOptions()
-		o.MaxStates, o.MaxEmbryonic, o.MaxTracks = 64, 64, 64
+		o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 64, 64, 64
 		e, err := kernel.Open(kernel.Config{Options: o})
 		if err != nil {
 			return "", err

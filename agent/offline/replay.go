@@ -26,7 +26,7 @@ type Replay struct {
 }
 
 // Judged is a packet of a capture and its verdict.
-type Judged struct {
+type PacketVerdict struct {
 	Number  int // from 1
 	Record  *pcap.Record
 	Frame   packet.Frame
@@ -62,7 +62,7 @@ type replayer struct {
 
 // Run judges a capture packet by packet and hands each to report, which must not keep it. prob options draw from a
 // generator that always begins alike, so that a replay can be repeated.
-func (r Replay) Run(ctx context.Context, capture io.Reader, report func(*Judged) error) (*Summary, error) {
+func (r Replay) Run(ctx context.Context, capture io.Reader, report func(*PacketVerdict) error) (*Summary, error) {
 	set, program, err := Parse(r.Name, r.Text, SystemNames())
 	if err != nil {
 		return nil, err
@@ -129,9 +129,9 @@ func (p *replayer) finish(s *Summary) (err error) {
 }
 
 // judge decides about one frame.
-func (p *replayer) judge(number int, record *pcap.Record) (*Judged, error) {
+func (p *replayer) judge(number int, record *pcap.Record) (*PacketVerdict, error) {
 	p.advance(record.Time)
-	j := &Judged{Number: number, Record: record, Packet: new(packet.Packet)}
+	j := &PacketVerdict{Number: number, Record: record, Packet: new(packet.Packet)}
 	data := whole(record)
 	j.Frame = j.Packet.DecodeFrame(record.Link, data)
 	j.Dir = p.direction(j)
@@ -151,7 +151,7 @@ func (p *replayer) judge(number int, record *pcap.Record) (*Judged, error) {
 		j.Verdict = firewall.Verdict{Reason: firewall.ReasonDecode + firewall.Reason(j.Packet.Reason)}
 		p.beside[j.Verdict.Reason]++
 	default:
-		j.Verdict = p.worker.Judge(&firewall.Input{Hook: hook, Now: p.now, Random: p.random.Uint32()}, data[j.Frame.L3:])
+		j.Verdict = p.worker.Evaluate(&firewall.Input{Hook: hook, Now: p.now, Random: p.random.Uint32()}, data[j.Frame.L3:])
 	}
 	return j, nil
 }
@@ -196,7 +196,7 @@ func whole(r *pcap.Record) []byte {
 }
 
 // direction finds out which way a packet went: the capture says so, or the source address does.
-func (p *replayer) direction(j *Judged) firewall.Direction {
+func (p *replayer) direction(j *PacketVerdict) firewall.Direction {
 	out := j.Packet.Version != 0 && p.me[j.Packet.Src()]
 	switch {
 	case j.Record.Direction != pcap.Unknown:
@@ -211,7 +211,7 @@ func (p *replayer) direction(j *Judged) firewall.Direction {
 }
 
 // iface returns the index of the packet's interface, which the engine learns when it is new.
-func (p *replayer) iface(j *Judged) (uint32, error) {
+func (p *replayer) iface(j *PacketVerdict) (uint32, error) {
 	switch {
 	case p.Iface != "":
 		j.Iface = p.Iface

@@ -9,7 +9,7 @@
 enum mode { MODE_NEXT, MODE_COND, MODE_MATCHED, MODE_ACT };
 enum { STEP_GO_ON, STEP_DONE };
 
-inline_always int decide(struct pkt *p, struct code *r, int pass, __u8 reason)
+__always_inline int decide(struct pkt *p, struct code *r, int pass, __u8 reason)
 {
 	p->v.pass = pass;
 	p->v.reason = reason;
@@ -19,7 +19,7 @@ inline_always int decide(struct pkt *p, struct code *r, int pass, __u8 reason)
 	return STEP_DONE;
 }
 
-inline_always void add_tag(struct pkt *p, __u16 tag)
+__always_inline void add_tag(struct pkt *p, __u16 tag)
 {
 	for (__u32 i = 0; i < MAX_TAGS; i++) {
 		if (i >= p->tags) {
@@ -32,7 +32,7 @@ inline_always void add_tag(struct pkt *p, __u16 tag)
 	}
 }
 
-inline_always void count_rule(struct pkt *p, __u32 id)
+__always_inline void count_rule(struct pkt *p, __u32 id)
 {
 	__u32 index = id & 0xffff;
 	struct counter *n = bpf_map_lookup_elem(&counters, &index);
@@ -45,7 +45,7 @@ inline_always void count_rule(struct pkt *p, __u32 id)
 }
 
 // log_rule tells that a rule with log matched, unless it has told as often as it may.
-checked_once int log_rule(__u32 slot)
+__noinline int log_rule(__u32 slot)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -68,7 +68,7 @@ checked_once int log_rule(__u32 slot)
 }
 
 // jump goes on at a slot; the 257th jump is the last.
-inline_always int jump(struct pkt *p, struct code *r, __u32 to)
+__always_inline int jump(struct pkt *p, struct code *r, __u32 to)
 {
 	p->pc = to;
 	if (++p->jumps > MAX_JUMPS)
@@ -77,7 +77,7 @@ inline_always int jump(struct pkt *p, struct code *r, __u32 to)
 }
 
 // act does what the rule in p->slot says.
-inline_always int act(struct pkt *p, struct header *h, struct code *r)
+__always_inline int act(struct pkt *p, struct header *h, struct code *r)
 {
 	__u32 last = p->slot + 1 == h->rules, unknown = p->later && last;
 

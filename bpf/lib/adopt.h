@@ -11,7 +11,7 @@ enum { ADOPT_MERGE = 1 };
 enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2 };
 
 // adopt_track counts an adopted state in the track of its rule, however many states that has already.
-inline_always void adopt_track(struct pkt *p, struct side *low, struct side *high, int made)
+__always_inline void adopt_track(struct pkt *p, struct side *low, struct side *high, int made)
 {
 	void *image = image_of(p);
 	struct code *r = image ? owner_of(p, image, low->rule) : NULL;
@@ -26,19 +26,19 @@ inline_always void adopt_track(struct pkt *p, struct side *low, struct side *hig
 		return;
 	take_track(p, low, high, place);
 	low->flags |= META_TRACKED;
-	if (!(low->flags & META_EMBRYO) && add_track(track_at(place - 1), p->track_era, TRACK_ONE_PROVED))
+	if (!(low->flags & META_HALF_OPEN) && add_track(track_at(place - 1), p->track_era, TRACK_ONE_PROVED))
 		low->flags |= META_KEEPS;
 }
 
 // misses reports whether a side has not seen all that another table knows of it. The bytes tell when the numbers have gone half around.
-inline_always int misses(struct side *d, struct side *v)
+__always_inline int misses(struct side *d, struct side *v)
 {
 	return d->bytes < v->bytes || before(once(d->end), v->end) ||
 	       (v->flags & SIDE_ACKED && (before(once(d->ack), v->ack) || before(once(d->edge), v->edge)));
 }
 
 // join brings one side up to what another table knows of it: numbers only move on.
-inline_always void join(struct side *d, struct side *v)
+__always_inline void join(struct side *d, struct side *v)
 {
 	if (!(once(d->flags) & SIDE_SEEN))
 		d->start = v->start;
@@ -66,7 +66,7 @@ inline_always void join(struct side *d, struct side *v)
 
 // merge brings the state at p->place up to what the call describes. A state that the call wants strict becomes so when it has missed nothing: then its numbers
 // have moved on by themselves, or nothing has moved. From numbers that a stream has left behind it would never find back.
-checked_once int merge(__u32 place)
+__noinline int merge(__u32 place)
 {
 	__u32 zero = 0;
 	struct call *in = bpf_map_lookup_elem(&calls, &zero);
@@ -94,7 +94,7 @@ checked_once int merge(__u32 place)
 
 // adopt makes the state that the call describes, with its sides and its rule as they are given, unless there is one. It sets call.place. With call.place given, 1 + that of
 // the other entry of a translation, the two are made to know each other.
-checked_once int adopt(__u32 unused)
+__noinline int adopt(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -111,7 +111,7 @@ checked_once int adopt(__u32 unused)
 		return in->count & ADOPT_MERGE ? merge(p->place) : 0;
 	}
 	__u32 flags = in->side[0].flags, partner = in->place;
-	int made = (flags & META_MADE) != 0, embryo = (flags & META_EMBRYO) != 0, translation = in->side[0].rule == NAT_RULE;
+	int made = (flags & META_MADE) != 0, embryo = (flags & META_HALF_OPEN) != 0, translation = in->side[0].rule == NAT_RULE;
 	__u64 hi = off_link(made ? p->key.low_hi : p->key.high_hi);
 	__u64 lo = made ? p->key.low_lo : p->key.high_lo;
 	if (embryo && !translation)
@@ -144,8 +144,8 @@ checked_once int adopt(__u32 unused)
 		adopt_track(p, low_side(s, way), high_side(s, way), made);
 	count_states(c, cf, 1);
 	if (embryo)
-		count_embryos(1);
-	__sync_lock_test_and_set(&t->tag[way], embryo ? p->tag | TAG_EMBRYO : p->tag);
+		count_half_open(1);
+	__sync_lock_test_and_set(&t->tag[way], embryo ? p->tag | TAG_HALF_OPEN : p->tag);
 	c->created++;
 	in->place = place;
 	if (!settle(place))

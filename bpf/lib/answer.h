@@ -5,7 +5,7 @@
 #include "decode.h"
 
 // answerable: RFC 1122 3.2.2, RFC 4443 2.4.
-inline_always int single(__u64 hi, __u64 lo, __u8 version)
+__always_inline int single(__u64 hi, __u64 lo, __u8 version)
 {
 	__u32 a = lo;
 
@@ -14,7 +14,7 @@ inline_always int single(__u64 hi, __u64 lo, __u8 version)
 	return hi >> 56 != 0xff && (hi | lo) != 0;
 }
 
-inline_always int answerable(struct pkt *p)
+__always_inline int answerable(struct pkt *p)
 {
 	if (p->frag & FRAG_LATER || (is_icmp(p) && error_type(p->version, p->icmp_type)))
 		return 0;
@@ -23,7 +23,7 @@ inline_always int answerable(struct pkt *p)
 	return single(p->src_hi, p->src_lo, p->version) && single(p->dst_hi, p->dst_lo, p->version);
 }
 
-inline_always void note_answer(struct pkt *p, struct code *r)
+__always_inline void note_answer(struct pkt *p, struct code *r)
 {
 	int four = p->version == 4;
 

@@ -6,7 +6,7 @@
 #include "parse.h"
 
 // class_of_span finds an IPv6 address among the sorted spans, which cover everything.
-inline_always __u32 class_of_span(struct pkt *p, void *image, __u32 first, __u32 n, __u64 hi, __u64 lo)
+__always_inline __u32 class_of_span(struct pkt *p, void *image, __u32 first, __u32 n, __u64 hi, __u64 lo)
 {
 	p->span = 0;
 	for (int i = 14; i >= 0; i--) {
@@ -24,19 +24,19 @@ inline_always __u32 class_of_span(struct pkt *p, void *image, __u32 first, __u32
 	return r ? ((struct span *)r)[p->span % ROW_SPANS].hi_hi : 0;
 }
 
-inline_always __u32 word_of(void *image, __u32 first, __u32 index)
+__always_inline __u32 word_of(void *image, __u32 first, __u32 index)
 {
 	struct row *r = row_in(image, first + index / ROW_U32);
 	return r ? ((__u32 *)r)[below(index, ROW_U32)] : 0;
 }
 
-inline_always __u32 half_of(void *image, __u32 first, __u32 index)
+__always_inline __u32 half_of(void *image, __u32 first, __u32 index)
 {
 	struct row *r = row_in(image, first + index / ROW_U16);
 	return r ? ((__u16 *)r)[below(index, ROW_U16)] : 0;
 }
 
-inline_always __u32 class_of_address(struct pkt *p, void *image, struct header *h, __u32 side, __u64 hi, __u64 lo)
+__always_inline __u32 class_of_address(struct pkt *p, void *image, struct header *h, __u32 side, __u64 hi, __u64 lo)
 {
 	side &= 1;
 	if (p->version == 6)
@@ -50,7 +50,7 @@ inline_always __u32 class_of_address(struct pkt *p, void *image, struct header *
 	return v;
 }
 
-inline_always int has_ports(struct pkt *p)
+__always_inline int has_ports(struct pkt *p)
 {
 	__u8 proto = p->proto;
 	return !(p->frag & FRAG_LATER) &&
@@ -58,7 +58,7 @@ inline_always int has_ports(struct pkt *p)
 }
 
 // classify sets p->class_of: in dimensions in which no two rules differ there is one class, 0.
-checked_once int classify(__u32 dims)
+__noinline int classify(__u32 dims)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -93,13 +93,13 @@ checked_once int classify(__u32 dims)
 }
 
 // vector_of returns the row in which the k-th dimension's vector lies.
-inline_always __u64 *vector_of(struct pkt *p, void *image, __u32 k)
+__always_inline __u64 *vector_of(struct pkt *p, void *image, __u32 k)
 {
 	return (__u64 *)bpf_map_lookup_elem(image, &p->vector_row[k]);
 }
 
 // find_vectors notes in which rows the packet's vectors lie and where they begin there. (A dimension in which no two rules differ has one class.)
-checked_once int find_vectors(__u32 dims)
+__noinline int find_vectors(__u32 dims)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -126,7 +126,7 @@ checked_once int find_vectors(__u32 dims)
 }
 
 // found_word notes the candidates of a word: slots to visit, and those of them whose vectors all match.
-inline_always void found_word(struct pkt *p, __u32 w, __u64 all, __u64 match)
+__always_inline void found_word(struct pkt *p, __u32 w, __u64 all, __u64 match)
 {
 	p->word = w;
 	p->all = all;
@@ -135,7 +135,7 @@ inline_always void found_word(struct pkt *p, __u32 w, __u64 all, __u64 match)
 
 // seek moves p->pc to the first word at or after it that may hold a candidate, or behind all of them. Where a block turns out to hold none, the words after it are
 // looked at one by one.
-checked_once int seek(__u64 looking)
+__noinline int seek(__u64 looking)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -151,7 +151,7 @@ checked_once int seek(__u64 looking)
 
 // next_of_4 and next_of_8 AND the first 4 or all 8 vectors, word by word from p->pc on. There is one branch per word, so that the verifier's
 // work is the number of words, and not more than that.
-checked_once int next_of_4(__u64 looking)
+__noinline int next_of_4(__u64 looking)
 {
 	struct cpu *c = this_cpu();
 	void *image = c ? image_of(&c->p) : NULL;
@@ -179,7 +179,7 @@ checked_once int next_of_4(__u64 looking)
 	return 0;
 }
 
-checked_once int next_of_8(__u64 looking)
+__noinline int next_of_8(__u64 looking)
 {
 	struct cpu *c = this_cpu();
 	void *image = c ? image_of(&c->p) : NULL;
@@ -213,7 +213,7 @@ checked_once int next_of_8(__u64 looking)
 
 // next_word moves p->word to the first word at or after p->pc that holds a candidate: a rule whose vectors all match or, while `looking`, one that looks
 // states up. It returns 0 if there is none.
-inline_always int next_word(struct pkt *p, struct header *h, int looking)
+__always_inline int next_word(struct pkt *p, struct header *h, int looking)
 {
 	if (!p->classified)
 		find_vectors(h->dims);

@@ -6,7 +6,7 @@
 
 enum { COND_IS_FALSE, COND_IS_TRUE, COND_MORE };
 
-inline_always int in_range(struct pkt *p, void *image, struct header *h, struct cond *c, __u32 v)
+__always_inline int in_range(struct pkt *p, void *image, struct header *h, struct cond *c, __u32 v)
 {
 	__u32 n = c->a + p->entry;
 
@@ -19,13 +19,13 @@ inline_always int in_range(struct pkt *p, void *image, struct header *h, struct 
 	return v >= g->lo && v <= g->hi ? COND_IS_TRUE : COND_MORE;
 }
 
-inline_always struct span *prefix_at(void *image, struct header *h, __u32 n)
+__always_inline struct span *prefix_at(void *image, struct header *h, __u32 n)
 {
 	struct row *r = row_in(image, h->prefixes + n / ROW_SPANS);
 	return r ? &((struct span *)tested(r))[n % ROW_SPANS] : NULL;
 }
 
-inline_always int in_prefix(struct pkt *p, void *image, struct header *h, struct cond *c, __u64 hi, __u64 lo)
+__always_inline int in_prefix(struct pkt *p, void *image, struct header *h, struct cond *c, __u64 hi, __u64 lo)
 {
 	if (p->entry >= c->n)
 		return COND_IS_FALSE;
@@ -39,7 +39,7 @@ inline_always int in_prefix(struct pkt *p, void *image, struct header *h, struct
 	return low && high && four == (p->version == 4) ? COND_IS_TRUE : COND_MORE;
 }
 
-inline_always int is_address(__u32 ifindex, __u64 hi, __u64 lo)
+__always_inline int is_address(__u32 ifindex, __u64 hi, __u64 lo)
 {
 	struct iface_address k = {};
 
@@ -50,27 +50,27 @@ inline_always int is_address(__u32 ifindex, __u64 hi, __u64 lo)
 }
 
 // own_bit is the number of an address in config.own, from 0 to 255. ownBits in Go does the same.
-inline_always __u32 own_bit(__u64 hi, __u64 lo)
+__always_inline __u32 own_bit(__u64 hi, __u64 lo)
 {
 	return (hi * 3 ^ lo) * 0x9e3779b97f4a7c15ULL >> 56;
 }
 
 // perhaps_own: the source may be an address of the host. It is not if this says no.
-inline_always int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
+__always_inline int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u32 bit = own_bit(hi, lo);
 
 	return cf->own[bit >> 6 & 3] >> (bit & 63) & 1;
 }
 
-inline_always void trie_key(struct table_key *k, __u8 version, __u64 hi, __u64 lo)
+__always_inline void trie_key(struct table_key *k, __u8 version, __u64 hi, __u64 lo)
 {
 	__u32 words[6] = {160, version, be64(hi), be64(hi) >> 32, be64(lo), be64(lo) >> 32};
 
 	__builtin_memcpy(k, words, sizeof(*k));
 }
 
-inline_always int in_table(struct pkt *p, struct cond *c, __u64 hi, __u64 lo)
+__always_inline int in_table(struct pkt *p, struct cond *c, __u64 hi, __u64 lo)
 {
 	struct table_key k;
 	__u32 id = c->a;
@@ -83,7 +83,7 @@ inline_always int in_table(struct pkt *p, struct cond *c, __u64 hi, __u64 lo)
 	return v && (c->n != 1 || *v == c->b);
 }
 
-inline_always int on_interface(void *image, struct header *h, struct cond *c, __u32 kind, __u32 ifindex, struct iface *f)
+__always_inline int on_interface(void *image, struct header *h, struct cond *c, __u32 kind, __u32 ifindex, struct iface *f)
 {
 	__u32 half = h->parity & 1;
 
@@ -99,14 +99,14 @@ inline_always int on_interface(void *image, struct header *h, struct cond *c, __
 	return s ? is_address(ifindex, s->lo_hi, s->lo_lo) : 0;
 }
 
-inline_always __u32 frag_bits(struct pkt *p)
+__always_inline __u32 frag_bits(struct pkt *p)
 {
 	return (p->frag & FRAG_LATER ? FRAGBIT_OFFSET : 0) | (p->frag & FRAG_MF ? FRAGBIT_MF : 0) |
 	       (p->frag & FRAG_DF ? FRAGBIT_DF : 0) | (p->frag & FRAG_RF ? FRAGBIT_RF : 0);
 }
 
 // path: as in ipfw, true for outgoing packets and for those without an incoming interface.
-inline_always int path(struct pkt *p, __u32 op)
+__always_inline int path(struct pkt *p, __u32 op)
 {
 	struct table_key k;
 
@@ -129,7 +129,7 @@ inline_always int path(struct pkt *p, __u32 op)
 	return op == COND_VER_REV_PATH ? r->ifindex == p->recv : !(r->flags & ROUTE_DEFAULT);
 }
 
-inline_always int tagged(struct pkt *p, void *image, struct header *h, struct cond *c)
+__always_inline int tagged(struct pkt *p, void *image, struct header *h, struct cond *c)
 {
 	__u32 n = c->a + p->entry;
 
@@ -147,7 +147,7 @@ inline_always int tagged(struct pkt *p, void *image, struct header *h, struct co
 }
 
 // note_read notes what a condition asks about. What is not in struct memo makes that the packet's judgement is not remembered.
-inline_always void note_read(struct pkt *p, __u8 op)
+__always_inline void note_read(struct pkt *p, __u8 op)
 {
 	if ((op >= COND_SEQ && op <= COND_FRAG) || (op >= COND_TTL && op <= COND_TAGGED))
 		p->pure = 0;
@@ -158,7 +158,7 @@ inline_always void note_read(struct pkt *p, __u8 op)
 }
 
 // test tests condition n, entry p->entry of its pool, without its not.
-checked_once int test(__u32 n)
+__noinline int test(__u32 n)
 {
 	struct cpu *cpu = this_cpu();
 	if (!cpu)

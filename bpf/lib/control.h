@@ -4,10 +4,10 @@
 
 #include "adopt.h"
 
-enum op { OP_JUDGE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK, OP_CLOCK, OP_BEGIN_MOVE, OP_END_MOVE };
+enum op { OP_EVALUATE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK, OP_CLOCK, OP_BEGIN_MOVE, OP_END_MOVE };
 
 // operate does anything but judging.
-checked_once int operate(__u32 op)
+__noinline int operate(__u32 op)
 {
 	__u32 zero = 0;
 	struct config *cf = settings();
@@ -35,7 +35,7 @@ checked_once int operate(__u32 op)
 }
 
 // take_input sets what the hook would set, from the call.
-checked_once int take_input(__u32 unused)
+__noinline int take_input(__u32 unused)
 {
 	__u32 zero = 0;
 	struct cpu *c = this_cpu();
@@ -59,7 +59,7 @@ checked_once int take_input(__u32 unused)
 }
 
 // give_verdict ends a judgement and writes it into the call. The program returns what this does.
-checked_once int give_verdict(__u32 unused)
+__noinline int give_verdict(__u32 unused)
 {
 	__u32 zero = 0;
 	struct cpu *c = this_cpu();

@@ -30,7 +30,7 @@ struct bpf_tcp_req_attrs {
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs, int attrs__sz)
 	__attribute__((section(".ksyms"), weak));
 
-inline_always struct gauge *gauges_now(void)
+__always_inline struct gauge *gauges_now(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&gauges, &zero);
@@ -38,7 +38,7 @@ inline_always struct gauge *gauges_now(void)
 
 // listener returns the socket that listens where the packet goes, to be released, or NULL: there is none, a connection has these ends already, or it
 // speaks MPTCP, for which the stack takes no cookies of ours.
-inline_always struct bpf_sock *listener(struct __sk_buff *skb, struct pkt *p)
+__always_inline struct bpf_sock *listener(struct __sk_buff *skb, struct pkt *p)
 {
 	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)p->buf;
 	__u32 size = p->version == 4 ? sizeof(t->four) : sizeof(t->six);
@@ -67,7 +67,7 @@ inline_always struct bpf_sock *listener(struct __sk_buff *skb, struct pkt *p)
 }
 
 // plain_segment: a segment to an address of the host, in one piece, sent to us alone.
-inline_always int plain_segment(struct __sk_buff *skb, struct pkt *p)
+__always_inline int plain_segment(struct __sk_buff *skb, struct pkt *p)
 {
 	return p->kind == PARSED_IP && !p->reason && !(p->frag & (FRAG_FIRST | FRAG_LATER)) && p->l3 <= 14 && skb->pkt_type == HOST &&
 	       is_address(0, p->dst_hi, p->dst_lo);
@@ -75,13 +75,13 @@ inline_always int plain_segment(struct __sk_buff *skb, struct pkt *p)
 
 // load_header puts the IP header of the packet into h, which has 40 bytes, without options or extension headers: the syncookie code reads the
 // addresses alone.
-inline_always long load_header(struct __sk_buff *skb, struct pkt *p, __u8 *h)
+__always_inline long load_header(struct __sk_buff *skb, struct pkt *p, __u8 *h)
 {
 	return p->version == 4 ? bpf_skb_load_bytes(skb, p->l3, h, 20) : bpf_skb_load_bytes(skb, p->l3, h, 40);
 }
 
 // read_tcp loads the TCP header into p->buf, and notes what its options say: p->offered, p->ts_value, p->ts_echo. It returns the header's length, or 0.
-checked_once __u32 read_tcp(struct __sk_buff *skb)
+__noinline __u32 read_tcp(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -121,7 +121,7 @@ checked_once __u32 read_tcp(struct __sk_buff *skb)
 }
 
 // offer_cookie notes in p->offer whether this SYN may be answered by a cookie, or was, should it need a state.
-checked_once int offer_cookie(struct __sk_buff *skb)
+__noinline int offer_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -146,7 +146,7 @@ struct answer_header {
 
 // cookie_clock is a millisecond clock of this conversation. Its hash has keys of its own: the stranger
 // who reads it shall not learn where states lie.
-checked_once __u32 cookie_clock(__u32 unused)
+__noinline __u32 cookie_clock(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -159,7 +159,7 @@ checked_once __u32 cookie_clock(__u32 unused)
 }
 
 // cookie_stamp is the time stamp of an answer: that clock, its low bits what the SYN offered.
-inline_always __u32 cookie_stamp(struct pkt *p)
+__always_inline __u32 cookie_stamp(struct pkt *p)
 {
 	__u32 now = cookie_clock(0), bits = p->scale == NO_SCALE ? TS_NO_SCALE : p->scale & 15;
 
@@ -170,7 +170,7 @@ inline_always __u32 cookie_stamp(struct pkt *p)
 }
 
 // make_cookie turns the SYN into the answer.
-checked_once int make_cookie(struct __sk_buff *skb)
+__noinline int make_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -232,7 +232,7 @@ checked_once int make_cookie(struct __sk_buff *skb)
 
 // cookie_segment finds what the SYN of the acknowledgement in the packet said of its segments: it makes the cookie again for each size that one can tell. One from
 // before the last turn of the kernel's minute gets the least.
-checked_once __u32 cookie_segment(struct __sk_buff *skb)
+__noinline __u32 cookie_segment(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -266,7 +266,7 @@ checked_once __u32 cookie_segment(struct __sk_buff *skb)
 }
 
 // redeem_cookie looks whether this acknowledgement is one of a cookie. If so, it is judged as the SYN was.
-checked_once int redeem_cookie(struct __sk_buff *skb)
+__noinline int redeem_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c || !plain_segment(skb, &c->p))
@@ -290,7 +290,7 @@ checked_once int redeem_cookie(struct __sk_buff *skb)
 }
 
 // establish writes what the handshake has told into the state that the acknowledgement made.
-inline_always void establish(struct pkt *p)
+__always_inline void establish(struct pkt *p)
 {
 	__u32 place = p->memo_place;
 	struct set *s = set_at(place / WAYS);
@@ -319,7 +319,7 @@ inline_always void establish(struct pkt *p)
 
 // seat_cookie follows the judgement of a redeemed cookie: the packet becomes the acknowledgement again that it is, and if it passes, the stack is told to open the
 // connection by it. It returns 0 if that failed.
-checked_once int seat_cookie(struct __sk_buff *skb)
+__noinline int seat_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -361,7 +361,7 @@ checked_once int seat_cookie(struct __sk_buff *skb)
 }
 
 // before_judge looks at what comes in while cookies are in use: SYNs may be answered by one, acknowledgements may be answers to one.
-inline_always void before_judge(struct __sk_buff *skb, struct pkt *p)
+__always_inline void before_judge(struct __sk_buff *skb, struct pkt *p)
 {
 	__u8 f = p->tcp_flags & (TH_SYN | TH_ACK | TH_RST);
 
@@ -377,7 +377,7 @@ inline_always void before_judge(struct __sk_buff *skb, struct pkt *p)
 }
 
 // after_judge ends what before_judge began.
-inline_always void after_judge(struct __sk_buff *skb, struct pkt *p)
+__always_inline void after_judge(struct __sk_buff *skb, struct pkt *p)
 {
 	if (unlikely(p->offer == OFFER_REDEEMED) && !seat_cookie(skb)) {
 		p->v.pass = 0;

@@ -9,28 +9,28 @@ enum parsed { PARSED_IP, PARSED_ARP, PARSED_OTHER };
 enum { ETH_IP = 0x0800, ETH_ARP = 0x0806, ETH_IPV6 = 0x86dd };
 enum { MAPPED = 0xffff, NO_SCALE = 0xff, NO_CHUNK = 0xff, MAX_EXT = 8, MAX_HOP_OPTIONS = 16 };
 
-inline_always __u16 get16(const __u8 *b)
+__always_inline __u16 get16(const __u8 *b)
 {
 	return be16(*(const __u16 *)b);
 }
 
-inline_always __u32 get32(const __u8 *b)
+__always_inline __u32 get32(const __u8 *b)
 {
 	return be32(*(const __u32 *)b);
 }
 
-inline_always __u64 get64(const __u8 *b)
+__always_inline __u64 get64(const __u8 *b)
 {
 	return be64(*(const __u64 *)b);
 }
 
-inline_always void put64(__be32 *to, __u64 v)
+__always_inline void put64(__be32 *to, __u64 v)
 {
 	to[0] = be32((__u32)(v >> 32));
 	to[1] = be32((__u32)v);
 }
 
-inline_always int refuse(struct pkt *p, __u8 reason)
+__always_inline int refuse(struct pkt *p, __u8 reason)
 {
 	p->version = 0;
 	p->proto = 0;
@@ -40,7 +40,7 @@ inline_always int refuse(struct pkt *p, __u8 reason)
 	return PARSED_IP;
 }
 
-inline_always int stop(struct pkt *p, __u8 reason)
+__always_inline int stop(struct pkt *p, __u8 reason)
 {
 	p->ports = 0;
 	p->seq = 0;
@@ -54,13 +54,13 @@ inline_always int stop(struct pkt *p, __u8 reason)
 	return PARSED_IP;
 }
 
-inline_always int stop_short(struct pkt *p, __u8 reason)
+__always_inline int stop_short(struct pkt *p, __u8 reason)
 {
 	return stop(p, p->frag & FRAG_FIRST ? DECODE_FRAG_TINY : reason);
 }
 
 // transport reads the upper-layer header, section 8. t can be read for 20 bytes, of which the packet has n.
-inline_always int transport(struct pkt *p, const __u8 *t, __u32 n)
+__always_inline int transport(struct pkt *p, const __u8 *t, __u32 n)
 {
 	__u8 first = p->frag & FRAG_FIRST;
 	__u8 proto = p->proto;
@@ -122,7 +122,7 @@ inline_always int transport(struct pkt *p, const __u8 *t, __u32 n)
 }
 
 // fragment notes a fragment, section 7, and reports whether the decode ends here.
-inline_always int fragment(struct pkt *p, __u32 off, __u32 more, __u32 data, __u32 front)
+__always_inline int fragment(struct pkt *p, __u32 off, __u32 more, __u32 data, __u32 front)
 {
 	p->frag_off = off;
 	p->frag_end = off + data;
@@ -141,7 +141,7 @@ inline_always int fragment(struct pkt *p, __u32 off, __u32 more, __u32 data, __u
 }
 
 // read_ip4 and read_ip6 set the fields of the fixed header at b, of which 20 and 40 bytes can be read. They return 0, or a reason to refuse.
-inline_always __u8 read_ip4(struct pkt *p, const __u8 *b, __u32 total)
+__always_inline __u8 read_ip4(struct pkt *p, const __u8 *b, __u32 total)
 {
 	__u32 ihl = (b[0] & 15) * 4;
 
@@ -168,12 +168,12 @@ inline_always __u8 read_ip4(struct pkt *p, const __u8 *b, __u32 total)
 	return 0;
 }
 
-inline_always int is_mapped(__u64 hi, __u64 lo)
+__always_inline int is_mapped(__u64 hi, __u64 lo)
 {
 	return !hi && lo >> 32 == MAPPED;
 }
 
-inline_always __u8 read_ip6(struct pkt *p, const __u8 *b, __u32 total)
+__always_inline __u8 read_ip6(struct pkt *p, const __u8 *b, __u32 total)
 {
 	if (total > p->buffer)
 		return DECODE_LENGTH;
@@ -199,13 +199,13 @@ inline_always __u8 read_ip6(struct pkt *p, const __u8 *b, __u32 total)
 }
 
 // is_icmp: the ICMP fields are set. is_icmp_error: it quotes a packet.
-inline_always int is_icmp(struct pkt *p)
+__always_inline int is_icmp(struct pkt *p)
 {
 	return !p->reason && !(p->frag & FRAG_LATER) &&
 	       ((p->version == 4 && p->proto == PROTO_ICMP) || (p->version == 6 && p->proto == PROTO_ICMPV6));
 }
 
-inline_always int error_type(__u8 version, __u8 type)
+__always_inline int error_type(__u8 version, __u8 type)
 {
 	if (version == 6)
 		return type >= 1 && type <= 4;
@@ -214,14 +214,14 @@ inline_always int error_type(__u8 version, __u8 type)
 
 // asks: an ICMP message of this type is a query. query_of returns the type of the query that it
 // answers, 0 if it is no answer. Both: packet.Packet.ICMPQueryType.
-inline_always int asks(__u8 version, __u8 type)
+__always_inline int asks(__u8 version, __u8 type)
 {
 	if (version == 6)
 		return type == 128 || type == 139;
 	return type == 8 || type == 13 || type == 15 || type == 17;
 }
 
-inline_always __u8 query_of(__u8 version, __u8 type)
+__always_inline __u8 query_of(__u8 version, __u8 type)
 {
 	if (version == 6)
 		return type == 129 || type == 140 ? type - 1 : 0;
@@ -231,7 +231,7 @@ inline_always __u8 query_of(__u8 version, __u8 type)
 // icmp_ports returns what stands for the ports of a query or its answer, whose bytes 4 to 7 are
 // `word`, as in flow.KeyOf: for the end that asks the id, for the one that answers the id plus the type
 // of the query. Other messages have none: 0.
-inline_always __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
+__always_inline __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
 {
 	__u32 id = word >> 16, query = query_of(version, type);
 
@@ -241,13 +241,13 @@ inline_always __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
 }
 
 // icmp_id returns the id from such ports.
-inline_always __u32 icmp_id(__u8 version, __u8 type, __u32 ports)
+__always_inline __u32 icmp_id(__u8 version, __u8 type, __u32 ports)
 {
 	return asks(version, type) ? ports >> 16 : ports & 0xffff;
 }
 
 // essential: section 9.
-inline_always int essential(struct pkt *p)
+__always_inline int essential(struct pkt *p)
 {
 	__u8 t = p->icmp_type;
 

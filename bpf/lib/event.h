@@ -4,13 +4,13 @@
 
 #include "key.h"
 
-inline_always int listened(struct config *cf, __u32 kind)
+__always_inline int listened(struct config *cf, __u32 kind)
 {
 	return cf->listen >> kind & 1;
 }
 
 // describe writes where a packet was judged and what was decided.
-inline_always void describe(struct event *e, struct pkt *p)
+__always_inline void describe(struct event *e, struct pkt *p)
 {
 	e->recv = p->recv;
 	e->xmit = p->xmit;
@@ -32,13 +32,13 @@ enum { RING_AVAILABLE = 0 }; // BPF_RB_AVAIL_DATA
 enum { RING_STRANGERS = EVENT_RING / 2, RING_EVENTS = EVENT_RING / 8 * 7 };
 
 // ring_room: an event may take room in the ring.
-inline_always int ring_room(__u64 most)
+__always_inline int ring_room(__u64 most)
 {
 	return bpf_ringbuf_query(&events, RING_AVAILABLE) <= most;
 }
 
 // event_packet tells of the packet at hand and its verdict.
-checked_once int event_packet(__u32 kind)
+__noinline int event_packet(__u32 kind)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -70,7 +70,7 @@ checked_once int event_packet(__u32 kind)
 }
 
 // event_end tells of a state that has ended.
-inline_always void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
+__always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
 {
 	if (likely(!listened(cf, EVENT_END)))
 		return;
@@ -104,7 +104,7 @@ inline_always void event_end(struct config *cf, struct cpu *c, struct set *s, __
 }
 
 // event_frame hands the first bytes of the frame to whoever captures, with the verdict.
-checked_once int event_frame(struct __sk_buff *skb, __u32 l2)
+__noinline int event_frame(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

@@ -6,8 +6,8 @@
 
 #include "cond.h"
 
-// embryos_in returns a bit for each half-open state of a set that has these bits in its tag.
-inline_always __u64 embryos_in(struct tag_line *t, __u64 want)
+// half_open_in returns a bit for each half-open state of a set that has these bits in its tag.
+__always_inline __u64 half_open_in(struct tag_line *t, __u64 want)
 {
 	__u64 m = 0;
 
@@ -21,7 +21,7 @@ inline_always __u64 embryos_in(struct tag_line *t, __u64 want)
 }
 
 // made_at returns when the state at a place was made. It reads a word of the line of addresses, too, which who removes the state will need.
-inline_always __s64 made_at(__u32 place)
+__always_inline __s64 made_at(__u32 place)
 {
 	struct set *s = set_at(place / WAYS);
 	if (!s)
@@ -32,13 +32,13 @@ inline_always __s64 made_at(__u32 place)
 
 // victim returns 1 + the place of the half-open state that would be evicted for p->hash, or 0 if its two sets, a and b, have none: of two that chance picks the older
 // one, and of those first that were answered, since whoever asked has what it wanted. Tags tell which states are half-open, so that a flood costs few cache lines.
-inline_always __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a, struct tag_line *b)
+__always_inline __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a, struct tag_line *b)
 {
 	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets), chance = p->hash >> 40;
-	__u64 in_a = embryos_in(a, TAG_LIVE | TAG_EMBRYO | TAG_ANSWERED), in_b = embryos_in(b, TAG_LIVE | TAG_EMBRYO | TAG_ANSWERED);
+	__u64 in_a = half_open_in(a, TAG_LIVE | TAG_HALF_OPEN | TAG_ANSWERED), in_b = half_open_in(b, TAG_LIVE | TAG_HALF_OPEN | TAG_ANSWERED);
 	if (!(in_a | in_b)) {
-		in_a = embryos_in(a, TAG_LIVE | TAG_EMBRYO);
-		in_b = embryos_in(b, TAG_LIVE | TAG_EMBRYO);
+		in_a = half_open_in(a, TAG_LIVE | TAG_HALF_OPEN);
+		in_b = half_open_in(b, TAG_LIVE | TAG_HALF_OPEN);
 	}
 	// The first at or after a way that chance says, round the corner.
 	chance &= WAYS - 1;
@@ -53,16 +53,16 @@ inline_always __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a,
 }
 
 // evict_at removes the state at a place if it is still half-open.
-inline_always int evict_at(__u32 place, __u32 why)
+__always_inline int evict_at(__u32 place, __u32 why)
 {
 	struct tag_line *t = tags_at(place / WAYS);
 	__u64 tag = t ? once(t->tag[place % WAYS]) : 0;
 
-	return tag & TAG_EMBRYO && remove_state(place, tag, why);
+	return tag & TAG_HALF_OPEN && remove_state(place, tag, why);
 }
 
 // evict removes a half-open state from the two sets of p->hash.
-checked_once int evict(__u32 sets)
+__noinline int evict(__u32 sets)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -74,7 +74,7 @@ checked_once int evict(__u32 sets)
 }
 
 // own_half_open returns 1 + the place of a half-open state of p->source to which one of its turns leads, or 0.
-inline_always __u32 own_half_open(struct pkt *p, struct config *cf, __u32 turn)
+__always_inline __u32 own_half_open(struct pkt *p, struct config *cf, __u32 turn)
 {
 	__u32 *slot = ring_slot(cf, p->source, turn), found = slot ? once(*slot) : 0, place = found - 1;
 	struct set *s = set_at(place / WAYS);
@@ -83,7 +83,7 @@ inline_always __u32 own_half_open(struct pkt *p, struct config *cf, __u32 turn)
 	if (!found || !s || !t)
 		return 0;
 	__u64 tag = once(t->tag[place % WAYS]);
-	if ((tag & (TAG_MASK | TAG_EMBRYO)) != (TAG_LIVE | TAG_EMBRYO) || maker(cf, s, place) != p->source)
+	if ((tag & (TAG_MASK | TAG_HALF_OPEN)) != (TAG_LIVE | TAG_HALF_OPEN) || maker(cf, s, place) != p->source)
 		return 0;
 	return found;
 }
@@ -93,7 +93,7 @@ inline_always __u32 own_half_open(struct pkt *p, struct config *cf, __u32 turn)
 // source_victim returns 1 + the place of the state that gives way to one more of p->source, which had so many: if these are as many as may be, one of its own, one of the
 // oldest. If none is found the newcomer competes as if half-open states had taken all their room. 0: nobody has to. SOURCE_REFUSED: the packet comes in from an address of
 // the host itself, which anybody may have forged: of such there are half as many as of others.
-checked_once __u32 source_victim(__u32 had)
+__noinline __u32 source_victim(__u32 had)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -116,7 +116,7 @@ checked_once __u32 source_victim(__u32 had)
 }
 
 // remember_turn notes where the state of p->source lies that was made.
-checked_once int remember_turn(__u32 place)
+__noinline int remember_turn(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

@@ -5,7 +5,7 @@
 #include "parse.h"
 
 // read_scale finds the window scale of a SYN, as packet.WindowScale does.
-inline_always void read_scale(struct __sk_buff *skb, struct pkt *p)
+__always_inline void read_scale(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 n = p->payload - p->l4 - 20;
 
@@ -40,7 +40,7 @@ inline_always void read_scale(struct __sk_buff *skb, struct pkt *p)
 }
 
 // read_extras reads what the state machines need besides the decoder's fields.
-checked_once int read_extras(struct __sk_buff *skb)
+__noinline int read_extras(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

@@ -8,7 +8,7 @@
 #include "pass.h"
 
 // not_judged_yet makes the packet a new one to the rules.
-inline_always void not_judged_yet(struct pkt *p, struct config *cf)
+__always_inline void not_judged_yet(struct pkt *p, struct config *cf)
 {
 	p->random = cf->random ? bpf_get_prandom_u32() : 0;
 	p->tags = 0;
@@ -18,7 +18,7 @@ inline_always void not_judged_yet(struct pkt *p, struct config *cf)
 }
 
 // conclude does what follows a judgement. It returns whether the packet passes.
-inline_always int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf, __u32 l2)
+__always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf, __u32 l2)
 {
 	finish(c, cf);
 	if (unlikely(listened(cf, EVENT_PACKET)))
@@ -27,7 +27,7 @@ inline_always int conclude(struct __sk_buff *skb, struct cpu *c, struct config *
 }
 
 // drop drops a packet for another reason than a rule.
-inline_always int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf, __u8 reason)
+__always_inline int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf, __u8 reason)
 {
 	p->v.pass = 0;
 	p->v.reason = reason;
@@ -40,7 +40,7 @@ inline_always int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, stru
 }
 
 // refuse_frame ends the way of a packet that was judged and not let through. The answer is one to what came, not to what it was translated to.
-inline_always int refuse_frame(struct __sk_buff *skb, struct pkt *p)
+__always_inline int refuse_frame(struct __sk_buff *skb, struct pkt *p)
 {
 	if (likely(!p->v.answer))
 		return TC_ACT_SHOT;
@@ -52,7 +52,7 @@ inline_always int refuse_frame(struct __sk_buff *skb, struct pkt *p)
 }
 
 // party_at notes which pod, if any, is behind an interface.
-inline_always void party_at(struct party *pod, __u32 ifindex)
+__always_inline void party_at(struct party *pod, __u32 ifindex)
 {
 	struct endpoint *e = endpoint_at(ifindex);
 
@@ -64,19 +64,19 @@ inline_always void party_at(struct party *pod, __u32 ifindex)
 }
 
 // direct: nothing about the packet needs the stack.
-inline_always int direct(struct __sk_buff *skb, struct pkt *p)
+__always_inline int direct(struct __sk_buff *skb, struct pkt *p)
 {
 	return p->ttl > 1 && p->l3 == 14 && !p->ip_options && !(p->ext_hdrs & ~(EXT_FRAGMENT | EXT_DESTINATION)) && skb->pkt_type == HOST &&
 	       !skb->vlan_present;
 }
 
-inline_always long store_macs(struct __sk_buff *skb, struct pkt *p)
+__always_inline long store_macs(struct __sk_buff *skb, struct pkt *p)
 {
 	return bpf_skb_store_bytes(skb, 0, p->macs, 12, 0);
 }
 
 // address_frame takes one from the hop limit and, with `macs`, writes the addresses of the next hop.
-inline_always long address_frame(struct __sk_buff *skb, struct pkt *p, int macs)
+__always_inline long address_frame(struct __sk_buff *skb, struct pkt *p, int macs)
 {
 	if (p->version == 6)
 		return age6(skb, p) < 0 || (macs && store_macs(skb, p) < 0) ? -1 : 0;
@@ -92,7 +92,7 @@ inline_always long address_frame(struct __sk_buff *skb, struct pkt *p, int macs)
 }
 
 // to_pod hands a packet that passed to a pod.
-inline_always int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf, struct forwarding *f)
+__always_inline int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf, struct forwarding *f)
 {
 	if (mangle(skb) < 0 || address_frame(skb, p, 1) < 0)
 		return TC_ACT_SHOT;
@@ -103,7 +103,7 @@ inline_always int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf
 }
 
 // to_card hands a packet that passed to the card that was found for it.
-inline_always int to_card(struct __sk_buff *skb, struct pkt *p, struct config *cf)
+__always_inline int to_card(struct __sk_buff *skb, struct pkt *p, struct config *cf)
 {
 	if (mangle(skb) < 0 || address_frame(skb, p, p->straight) < 0)
 		return TC_ACT_SHOT;
@@ -117,7 +117,7 @@ inline_always int to_card(struct __sk_buff *skb, struct pkt *p, struct config *c
 
 // to_own gives a packet of a pod to the host itself. What answers a call of the host to its own port comes in by the loopback, as if it had never been
 // elsewhere: there the kernel minds neither its source nor, for IPv4, rp_filter. What a pod called at its own published port comes back to it.
-inline_always int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf)
+__always_inline int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf)
 {
 	p->dir = DIR_OUT; // or later fragments would take it for a translation on the way in
 	int r = outward(skb, p, 0);
@@ -144,7 +144,7 @@ inline_always int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, st
 }
 
 // reckon notes what is known of the packet's addresses. It returns the reason to drop the packet for them, or 0.
-checked_once int reckon(struct __sk_buff *skb)
+__noinline int reckon(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
@@ -171,7 +171,7 @@ checked_once int reckon(struct __sk_buff *skb)
 }
 
 // reckon_again follows a translation: the sender is who it was, though a pod that called itself has become the host.
-inline_always int reckon_again(struct __sk_buff *skb, struct pkt *p)
+__always_inline int reckon_again(struct __sk_buff *skb, struct pkt *p)
 {
 	__u64 hi = p->src_hi, lo = p->src_lo;
 
@@ -186,7 +186,7 @@ inline_always int reckon_again(struct __sk_buff *skb, struct pkt *p)
 // strange refuses a packet that came in with an address of the host as its source, on a host
 // without pods: the stack will not take it, so it makes no state and counts for no source. GO_ON:
 // it is none.
-checked_once int strange(struct __sk_buff *skb)
+__noinline int strange(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -200,7 +200,7 @@ checked_once int strange(struct __sk_buff *skb)
 }
 
 // arrive looks at who sent a packet that came in, and translates what came from outside. GO_ON: it has to be judged.
-checked_once int arrive(struct __sk_buff *skb, __u32 l2)
+__noinline int arrive(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -242,7 +242,7 @@ checked_once int arrive(struct __sk_buff *skb, __u32 l2)
 }
 
 // checkpoint follows a judgement on the way from a pod (DIR_OUT) or to one (DIR_IN), and takes what passed out of the pod's bucket. GO_ON: the packet goes on.
-checked_once int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
+__noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -266,7 +266,7 @@ checked_once int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 
 // halfway follows the first judgement of a packet that came in, and finds out where it goes. GO_ON: it has to be judged on its way out. GO_OUT: it passes
 // there as it did here, by the same state.
-checked_once int halfway(struct __sk_buff *skb, __u32 l2)
+__noinline int halfway(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -305,7 +305,7 @@ checked_once int halfway(struct __sk_buff *skb, __u32 l2)
 }
 
 // depart follows the second judgement and its checkpoint: the packet goes.
-checked_once int depart(struct __sk_buff *skb)
+__noinline int depart(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -324,7 +324,7 @@ checked_once int depart(struct __sk_buff *skb)
 }
 
 // carry_in carries a packet that came in and that pass_by has left. p->recv, p->now and p->random are set.
-inline_always int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
+__always_inline int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 {
 	int r = arrive(skb, l2);
 

@@ -4,7 +4,7 @@
 
 #include "walk.h"
 
-inline_always void frag_key(struct pkt *p, struct header *h, struct frag_key *k)
+__always_inline void frag_key(struct pkt *p, struct header *h, struct frag_key *k)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->src.hi = p->src_hi;
@@ -20,7 +20,7 @@ inline_always void frag_key(struct pkt *p, struct header *h, struct frag_key *k)
 }
 
 // note_fragment remembers what became of a first fragment.
-checked_once int note_fragment(__u32 unused)
+__noinline int note_fragment(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -42,7 +42,7 @@ checked_once int note_fragment(__u32 unused)
 }
 
 // follow_fragment gives a later fragment the verdict of the first. It returns 0 if there is none.
-checked_once int follow_fragment(__u32 unused)
+__noinline int follow_fragment(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

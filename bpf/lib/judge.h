@@ -5,7 +5,7 @@
 #include "extra.h"
 #include "frag.h"
 
-inline_always void load_iface(__u32 ifindex, struct iface *to)
+__always_inline void load_iface(__u32 ifindex, struct iface *to)
 {
 	struct iface *f = ifindex ? bpf_map_lookup_elem(&ifaces, &ifindex) : NULL;
 
@@ -15,7 +15,7 @@ inline_always void load_iface(__u32 ifindex, struct iface *to)
 		__builtin_memset(to, 0, sizeof(*to));
 }
 
-inline_always void begin_walk(struct pkt *p)
+__always_inline void begin_walk(struct pkt *p)
 {
 	p->pc = 0;
 	p->word = ~0U;
@@ -40,7 +40,7 @@ enum { QUICK_WALK, QUICK_GO_ON, QUICK_DONE };
 
 // established is the short way for most packets: the first rule looks states up, there is one, and its rule decides. It says whether that was all,
 // or the walk begins (QUICK_WALK) or goes on from where p stands.
-inline_always int established(struct pkt *p, void *image, struct header *h)
+__always_inline int established(struct pkt *p, void *image, struct header *h)
 {
 	__u32 flow = h->quick - 1;
 	int look = was_missed(p, flow) ? LOOK_MISS : look_up(flow);
@@ -71,7 +71,7 @@ inline_always int established(struct pkt *p, void *image, struct header *h)
 }
 
 // begin_rules lets the walk begin at the first rule that matches, if it is remembered.
-inline_always void begin_rules(struct pkt *p, struct header *h)
+__always_inline void begin_rules(struct pkt *p, struct header *h)
 {
 	__u32 found = recall(h->reads);
 
@@ -83,7 +83,7 @@ inline_always void begin_rules(struct pkt *p, struct header *h)
 }
 
 // judge_rules returns whether the rules have to be walked.
-inline_always int judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p, void *image, struct header *h)
+__always_inline int judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p, void *image, struct header *h)
 {
 	if (h->need & NEED_NAMES) {
 		load_iface(p->recv, &p->recv_if);
@@ -107,7 +107,7 @@ inline_always int judge_rules(struct __sk_buff *skb, struct config *cf, struct p
 }
 
 // decided_before notes a verdict without a rule.
-inline_always void decided_before(struct pkt *p, int pass, __u8 reason)
+__always_inline void decided_before(struct pkt *p, int pass, __u8 reason)
 {
 	p->v.pass = pass;
 	p->v.reason = reason;
@@ -115,7 +115,7 @@ inline_always void decided_before(struct pkt *p, int pass, __u8 reason)
 
 // read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers, L2_INFINIBAND on
 // one of InfiniBand, and 0 on one without headers.
-checked_once int read_frame(struct __sk_buff *skb, __u32 l2)
+__noinline int read_frame(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -128,7 +128,7 @@ checked_once int read_frame(struct __sk_buff *skb, __u32 l2)
 }
 
 // by_rules walks the rules.
-checked_once int by_rules(__u32 unused)
+__noinline int by_rules(__u32 unused)
 {
 	walk();
 	struct cpu *c = this_cpu();
@@ -138,7 +138,7 @@ checked_once int by_rules(__u32 unused)
 }
 
 // before_rules decides about the packet of skb, unless the rules have to be walked: then it returns 1.
-checked_once int before_rules(struct __sk_buff *skb)
+__noinline int before_rules(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -181,7 +181,7 @@ checked_once int before_rules(struct __sk_buff *skb)
 }
 
 // judge decides about the packet of skb, which was read. The two parts are called one after the other, for the stack of one within the other is too deep.
-inline_always void judge(struct __sk_buff *skb)
+__always_inline void judge(struct __sk_buff *skb)
 {
 	if (before_rules(skb))
 		by_rules(0);
@@ -190,20 +190,20 @@ inline_always void judge(struct __sk_buff *skb)
 		keep_track(c->p.proved - 1);
 }
 
-inline_always void tell_drop(struct pkt *p, struct config *cf)
+__always_inline void tell_drop(struct pkt *p, struct config *cf)
 {
 	__u8 r = p->v.reason;
 
 	if (r == REASON_COOKIE) // not dropped but answered
 		return;
 
-	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_EMBRYONIC_SOURCE || r == REASON_TRACKS_FULL ? EVENT_REFUSE : EVENT_DROP;
+	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_HALF_OPEN_SOURCE || r == REASON_TRACKS_FULL ? EVENT_REFUSE : EVENT_DROP;
 
 	if (listened(cf, kind))
 		event_packet(kind);
 }
 
-inline_always void count_verdict(struct cpu *c)
+__always_inline void count_verdict(struct cpu *c)
 {
 	struct pkt *p = &c->p;
 	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason, 4 * NUM_REASONS)];
@@ -213,7 +213,7 @@ inline_always void count_verdict(struct cpu *c)
 }
 
 // finish counts the verdict and tells of a drop.
-inline_always void finish(struct cpu *c, struct config *cf)
+__always_inline void finish(struct cpu *c, struct config *cf)
 {
 	struct pkt *p = &c->p;
 

@@ -14,9 +14,9 @@ typedef __u32 __be32;
 
 #define NULL ((void *)0)
 #define SEC(name) __attribute__((section(name), used))
-#define inline_always static inline __attribute__((always_inline))
+#define __always_inline static inline __attribute__((always_inline))
 // A global function: the verifier checks it once, on its own, for any argument.
-#define checked_once __attribute__((noinline))
+#define __noinline __attribute__((noinline))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define barrier() asm volatile("" ::: "memory")

@@ -13,20 +13,20 @@ enum keyed { KEY_UNKNOWN, KEY_NONE, KEY_SET };
 #define ON_LINK_FOUR (1ULL << 41)
 #define LOCAL_FOUR 0xffffa9feULL // 169.254.0.0/16, shifted
 
-inline_always int is_local6(__u64 hi)
+__always_inline int is_local6(__u64 hi)
 {
 	return hi >> 54 == 0xfe80 >> 6;
 }
 
 // link_local: the key of a conversation between these ends holds a link.
-inline_always int link_local(__u64 sh, __u64 sl, __u64 dh, __u64 dl)
+__always_inline int link_local(__u64 sh, __u64 sl, __u64 dh, __u64 dl)
 {
 	return is_local6(sh) || is_local6(dh) ||
 	       (!(sh | dh) && sl >> 16 == LOCAL_FOUR && dl >> 16 == LOCAL_FOUR);
 }
 
 // on_link brings the link into p->key. The order of the ends stays.
-inline_always void on_link(struct pkt *p)
+__always_inline void on_link(struct pkt *p)
 {
 	struct key *k = &p->key;
 	__u64 link = p->dir == DIR_IN ? p->recv : p->xmit;
@@ -49,13 +49,13 @@ inline_always void on_link(struct pkt *p)
 }
 
 // off_link returns the upper half of an address of a key without the link.
-inline_always __u64 off_link(__u64 hi)
+__always_inline __u64 off_link(__u64 hi)
 {
 	return hi >> 48 != 0xfe80 ? hi : hi & ON_LINK_FOUR ? 0 : LINK_LOCAL;
 }
 
 // canonical orders the ends and notes which one sent the packet.
-inline_always void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 dl, __u32 ports, __u8 proto)
+__always_inline void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 dl, __u32 ports, __u8 proto)
 {
 	int swap = sh != dh ? sh > dh : sl != dl ? sl > dl : ports >> 16 > (ports & 0xffff);
 
@@ -73,7 +73,7 @@ inline_always void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 
 }
 
 // quote_headers steps over the quoted IPv6 extension headers from p->at on; p->quote_proto moves along. 0: there is no conversation.
-inline_always int quote_headers(struct __sk_buff *skb, struct pkt *p)
+__always_inline int quote_headers(struct __sk_buff *skb, struct pkt *p)
 {
 	for (int i = 0; i < MAX_EXT; i++) {
 		__u8 proto = once(p->quote_proto);
@@ -94,7 +94,7 @@ inline_always int quote_headers(struct __sk_buff *skb, struct pkt *p)
 // read_quote sets the key from the packet that an ICMP error quotes, turned round, and p->quote_seq. An
 // error goes to who sent the packet that it is about: one that goes elsewhere belongs to no conversation
 // (CVE-2019-5598). Both addresses are as in the frame, or both as translation left them.
-checked_once int read_quote(struct __sk_buff *skb)
+__noinline int read_quote(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -154,7 +154,7 @@ checked_once int read_quote(struct __sk_buff *skb)
 }
 
 // make_key sets the key of the packet, once.
-inline_always void make_key(struct __sk_buff *skb, struct pkt *p)
+__always_inline void make_key(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 ports = p->ports;
 

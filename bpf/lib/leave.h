@@ -6,7 +6,7 @@
 
 // unsettled: the flow of a packet that goes to a pod by the stack has not begun or is at its end,
 // which its translation has to know. In between the answers keep that alive.
-inline_always int unsettled(struct pkt *p)
+__always_inline int unsettled(struct pkt *p)
 {
 	__u32 place = p->memo_place;
 	struct set *s = p->memo_flow ? set_at(place / WAYS) : NULL;
@@ -15,7 +15,7 @@ inline_always int unsettled(struct pkt *p)
 }
 
 // leave follows the judgement of a packet that leaves by the stack.
-checked_once int leave(struct __sk_buff *skb, __u32 l2)
+__noinline int leave(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -46,7 +46,7 @@ checked_once int leave(struct __sk_buff *skb, __u32 l2)
 }
 
 // forget makes the packet one that was not judged yet, and leaves for a pod or not.
-checked_once int forget(__u32 ifindex)
+__noinline int forget(__u32 ifindex)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -58,7 +58,7 @@ checked_once int forget(__u32 ifindex)
 	return 0;
 }
 
-inline_always int carry_out(struct __sk_buff *skb, __u32 l2)
+__always_inline int carry_out(struct __sk_buff *skb, __u32 l2)
 {
 	read_frame(skb, l2);
 	forget(skb->ifindex);
@@ -67,7 +67,7 @@ inline_always int carry_out(struct __sk_buff *skb, __u32 l2)
 }
 
 // hand_in judges what the host sends to a pod and stands at the wrong side of its host end for, see call_own, and puts it into the pod.
-inline_always int hand_in(struct __sk_buff *skb)
+__always_inline int hand_in(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -88,7 +88,7 @@ inline_always int hand_in(struct __sk_buff *skb)
 
 // marked lets a packet pass that Weir made itself. What it sends in the name of a pod, keepalive probes, is
 // translated as the pod's own packets are.
-checked_once int marked(struct __sk_buff *skb, __u32 l2)
+__noinline int marked(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

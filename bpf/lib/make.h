@@ -8,7 +8,7 @@
 
 // reclaimable returns the tag of the state at a place if it has expired or its TCP connection is closed, 0 if not. It does not remove it itself: its
 // stack and that of remove_state would add up.
-checked_once __u64 reclaimable(__u32 place)
+__noinline __u64 reclaimable(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -29,7 +29,7 @@ checked_once __u64 reclaimable(__u32 place)
 	return tag;
 }
 
-inline_always int reclaim_at(__u32 place)
+__always_inline int reclaim_at(__u32 place)
 {
 	__u64 tag = reclaimable(place);
 
@@ -37,7 +37,7 @@ inline_always int reclaim_at(__u32 place)
 }
 
 // reclaim_dead frees such an entry in one of the two sets of p->hash.
-checked_once int reclaim_dead(__u32 sets)
+__noinline int reclaim_dead(__u32 sets)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -51,13 +51,13 @@ checked_once int reclaim_dead(__u32 sets)
 }
 
 // reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones, then translations.
-inline_always int reclaim(struct config *cf, struct pkt *p)
+__always_inline int reclaim(struct config *cf, struct pkt *p)
 {
 	return reclaim_dead(cf->sets) || evict(cf->sets) || nat_give_way(cf->sets);
 }
 
 // pick counts the vacant entries of a set in p->vacant and puts one of them into p->way.
-inline_always void pick(struct pkt *p, struct tag_line *t, __s64 now)
+__always_inline void pick(struct pkt *p, struct tag_line *t, __s64 now)
 {
 	once(p->vacant) = 0;
 	for (int i = 0; i < WAYS; i++) {
@@ -69,7 +69,7 @@ inline_always void pick(struct pkt *p, struct tag_line *t, __s64 now)
 }
 
 // take claims the entry that was picked in set n.
-inline_always int take(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
+__always_inline int take(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
 {
 	__u32 way = once(p->way) & (WAYS - 1);
 	__u64 old = once(t->tag[way]);
@@ -83,7 +83,7 @@ inline_always int take(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
 }
 
 // claim_spare takes the entry that the look-up found, by the tag of a claim.
-inline_always int claim_spare(struct pkt *p, __u64 claim)
+__always_inline int claim_spare(struct pkt *p, __u64 claim)
 {
 	__u32 place = p->spare - 1, way = place % WAYS;
 	struct tag_line *t = p->spare ? tags_at(place / WAYS) : NULL;
@@ -97,7 +97,7 @@ inline_always int claim_spare(struct pkt *p, __u64 claim)
 }
 
 // unclaim gives an entry back that was claimed and not published.
-inline_always void unclaim(struct pkt *p, __u32 place)
+__always_inline void unclaim(struct pkt *p, __u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);
 
@@ -107,7 +107,7 @@ inline_always void unclaim(struct pkt *p, __u32 place)
 
 // claim takes an entry for p->key: in the emptier of its two sets, which fills the table evenly. It sets p->place. With `hurry` an
 // entry that died just now will do.
-checked_once int claim(__u32 hurry)
+__noinline int claim(__u32 hurry)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -138,7 +138,7 @@ checked_once int claim(__u32 hurry)
 }
 
 // other_set returns the set in which the entry at a place could lie as well.
-inline_always __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32 n, __u32 way)
+__always_inline __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32 n, __u32 way)
 {
 	__u64 rest = tag & 0xffffffffffff0000ULL;
 	__u64 hash = hash5(cf->seed, s->addr[way].low_hi, s->addr[way].low_lo, s->addr[way].high_hi, s->addr[way].high_lo, rest);
@@ -150,7 +150,7 @@ inline_always __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32
 // begin_move claims the place in its other set to which the entry at a place will move, if there is room. The tag of the old place decides whether it was moved,
 // hatched or removed, and the flag there whether its track was left: each happens once. At every moment look-ups find the entry in one of its places. A packet that has
 // found the old one and writes to it when it was copied loses what it wrote, the numbers of one segment: the next one that counts moves them on.
-checked_once int begin_move(__u32 place)
+__noinline int begin_move(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -187,7 +187,7 @@ checked_once int begin_move(__u32 place)
 }
 
 // end_move ends what begin_move has begun at a place.
-checked_once int end_move(__u32 place)
+__noinline int end_move(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -209,13 +209,13 @@ checked_once int end_move(__u32 place)
 }
 
 // move takes the entry at a place to its other set, if there is room.
-inline_always int move(__u32 place)
+__always_inline int move(__u32 place)
 {
 	return begin_move(place) && end_move(place);
 }
 
 // make_way moves an entry out of the two sets of p->hash, so that they can be filled further before anything has to go.
-checked_once int make_way(__u32 unused)
+__noinline int make_way(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -231,7 +231,7 @@ checked_once int make_way(__u32 unused)
 }
 
 // place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that is reclaimed.
-inline_always int place_for(struct config *cf, struct pkt *p)
+__always_inline int place_for(struct config *cf, struct pkt *p)
 {
 	if (claim_spare(p, long_claim(p->tag)) || claim(0) || claim(1))
 		return 1;
@@ -243,7 +243,7 @@ inline_always int place_for(struct config *cf, struct pkt *p)
 // give_way resolves a double insertion between the live entry at `place`, which is ours, and one at another place that has the same identity: of two live ones with
 // the same key the one at the lower place stays. Ours goes for one that quick_new is about to fill, too: it may have looked for twins before ours was there, and if not, it
 // makes another one. It returns 0 if ours went.
-checked_once int give_way(__u32 place, __u32 other)
+__noinline int give_way(__u32 place, __u32 other)
 {
 	struct cpu *c = this_cpu();
 	struct set *s = set_at(other / WAYS);
@@ -267,7 +267,7 @@ checked_once int give_way(__u32 place, __u32 other)
 }
 
 // settle looks whether p->key was inserted twice at once, and returns whether our entry, which is live, stays.
-checked_once int settle(__u32 place)
+__noinline int settle(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -288,7 +288,7 @@ checked_once int settle(__u32 place)
 }
 
 // fill writes the new state at p->place, for the rule with an id.
-inline_always void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u32 meta, __u8 proto)
+__always_inline void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u32 meta, __u8 proto)
 {
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	struct side *d = p->from ? high : low;
@@ -307,7 +307,7 @@ inline_always void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u32
 		meta |= META_TRACKED;
 	// What the first packet tells is set here, by plain stores: nobody sees the entry yet, and an atomic operation would wait for its cold line.
 	__u32 first = META_MADE | (proto != PROTO_TCP ? SIDE_SEEN : meta & META_LOOSE ? picked_flags(p) : first_flags(p));
-	low->flags = meta | META_EMBRYO | (p->from ? 0 : first);
+	low->flags = meta | META_HALF_OPEN | (p->from ? 0 : first);
 	high->flags = meta | (p->from ? first : 0);
 	low->rule = high->rule = id;
 	low->track = p->track;
@@ -331,13 +331,13 @@ inline_always void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u32
 }
 
 // forget_track undoes enter_track for a state that was not made.
-inline_always void forget_track(struct pkt *p)
+__always_inline void forget_track(struct pkt *p)
 {
 	if (p->track)
 		add_track(track_at(p->track - 1), p->track_era, -1ULL);
 }
 
-inline_always void begin_cookies(struct gauge *g, struct config *cf)
+__always_inline void begin_cookies(struct gauge *g, struct config *cf)
 {
 	__u32 mode = once(g->cookies);
 
@@ -345,11 +345,11 @@ inline_always void begin_cookies(struct gauge *g, struct config *cf)
 		__sync_fetch_and_add(&g->cookie_turns, 1);
 }
 
-// Half-open states may be more than allowed by one in EMBRYOS_OVER.
-enum { EMBRYOS_OVER = 8 };
+// Half-open states may be more than allowed by one in HALF_OPEN_OVER.
+enum { HALF_OPEN_OVER = 8 };
 
 // room makes sure that there may be one more state, and returns 0 or the reason why not.
-inline_always int room(struct cpu *c, struct config *cf)
+__always_inline int room(struct cpu *c, struct config *cf)
 {
 	struct pkt *p = &c->p;
 	__u32 zero = 0;
@@ -357,14 +357,14 @@ inline_always int room(struct cpu *c, struct config *cf)
 
 	if (!g)
 		return REASON_STATES_FULL;
-	if (unlikely(g->embryos - g->answered >= cf->max_embryonic / COOKIES_FROM))
+	if (unlikely(g->halfOpen - g->answered >= cf->max_half_open / COOKIES_FROM))
 		begin_cookies(g, cf);
-	__s64 over = g->embryos - (__s64)cf->max_embryonic;
+	__s64 over = g->halfOpen - (__s64)cf->max_half_open;
 	if (over >= 0 && p->offer != OFFER_REDEEMED) {
 		// Where its two sets hold no half-open state the newcomer is one too many. Others make up for it.
 		if (!evict(cf->sets)) {
-			if (over >= cf->max_embryonic / EMBRYOS_OVER)
-				return REASON_EMBRYONIC_FULL;
+			if (over >= cf->max_half_open / HALF_OPEN_OVER)
+				return REASON_HALF_OPEN_FULL;
 		} else if (over > 0) {
 			evict(cf->sets);
 		}
@@ -375,15 +375,15 @@ inline_always int room(struct cpu *c, struct config *cf)
 }
 
 // count_new counts the state that is being made.
-inline_always void count_new(struct cpu *c, struct config *cf)
+__always_inline void count_new(struct cpu *c, struct config *cf)
 {
 	count_states(c, cf, 1);
-	count_embryos(1);
+	count_half_open(1);
 	c->created++;
 }
 
 // make_state makes a state for the rule in a slot and returns 0, or the reason why there is none.
-checked_once int make_state(__u32 slot)
+__noinline int make_state(__u32 slot)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -422,7 +422,7 @@ checked_once int make_state(__u32 slot)
 		p->source = source;
 		__u32 found = source_victim(had);
 		if (found == SOURCE_REFUSED)
-			why = REASON_EMBRYONIC_SOURCE;
+			why = REASON_HALF_OPEN_SOURCE;
 		else if (found)
 			evict_at(found - 1, GONE_SOURCE);
 	}
@@ -440,7 +440,7 @@ checked_once int make_state(__u32 slot)
 	}
 	fill(p, s, way, r->id, r->flags & CODE_LIBERAL ? META_LIBERAL : 0, p->key.proto);
 	count_new(c, cf);
-	__sync_lock_test_and_set(&tags->tag[way], p->tag | TAG_EMBRYO);
+	__sync_lock_test_and_set(&tags->tag[way], p->tag | TAG_HALF_OPEN);
 	if (unlikely(many))
 		remember_turn(place);
 	new_phase(p, s, place, p->key.proto); // a first packet may end what it begins

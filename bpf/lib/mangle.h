@@ -7,7 +7,7 @@
 
 // checksum_at returns where the checksum of the upper layer lies behind its start, 0 if it has none that depends on the tuple. SCTP's does not cover
 // addresses, and its ports are never changed.
-inline_always __u32 checksum_at(struct pkt *p, __u8 proto)
+__always_inline __u32 checksum_at(struct pkt *p, __u8 proto)
 {
 	switch (proto) {
 	case PROTO_TCP:
@@ -24,12 +24,12 @@ inline_always __u32 checksum_at(struct pkt *p, __u8 proto)
 }
 
 // never_zero: a checksum of 0 would say that there is none, RFC 768, or is not allowed, RFC 3828 3.1.
-inline_always __u64 never_zero(__u8 proto)
+__always_inline __u64 never_zero(__u8 proto)
 {
 	return proto == PROTO_UDP || proto == PROTO_UDPLITE ? BPF_F_MARK_MANGLED_0 : 0;
 }
 
-inline_always void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl, __u64 dh, __u64 dl)
+__always_inline void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl, __u64 dh, __u64 dl)
 {
 	if (p->version == 4) {
 		to[0] = be32((__u32)sl);
@@ -44,7 +44,7 @@ inline_always void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl, 
 
 // pseudo_replace tells a checksum of a changed pseudo-header. Without BPF_F_IPV6, which is younger, kernels spoil the sum of a packet that the card has
 // summed up.
-inline_always long pseudo_replace(struct __sk_buff *skb, struct pkt *p, __u32 at, __u64 diff, __u64 flags)
+__always_inline long pseudo_replace(struct __sk_buff *skb, struct pkt *p, __u32 at, __u64 diff, __u64 flags)
 {
 	flags |= BPF_F_PSEUDO_HDR;
 	if (p->version == 6 && bpf_l4_csum_replace(skb, at, 0, diff, flags | BPF_F_IPV6) == 0)
@@ -52,7 +52,7 @@ inline_always long pseudo_replace(struct __sk_buff *skb, struct pkt *p, __u32 at
 	return bpf_l4_csum_replace(skb, at, 0, diff, flags);
 }
 
-inline_always long mangle_addresses(struct __sk_buff *skb, struct pkt *p)
+__always_inline long mangle_addresses(struct __sk_buff *skb, struct pkt *p)
 {
 	__be32 *old = p->old_words, *new = p->new_words;
 	struct tuple *w = &p->was;
@@ -74,7 +74,7 @@ inline_always long mangle_addresses(struct __sk_buff *skb, struct pkt *p)
 	return bpf_skb_store_bytes(skb, p->l3 + 12, new, 8, 0);
 }
 
-inline_always long mangle_ports(struct __sk_buff *skb, struct pkt *p)
+__always_inline long mangle_ports(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 now = ports_of(p), at = checksum_at(p, p->proto), start = p->l3 + p->l4;
 
@@ -97,7 +97,7 @@ inline_always long mangle_ports(struct __sk_buff *skb, struct pkt *p)
 enum { IP4_CHECKSUM = 10, IP4_SUMMED = 14 }; // of that: the checksum, both addresses, and the ports if they follow
 
 // replace returns a checksum of Internet words after some of them changed, RFC 1624: as it lies in memory.
-inline_always __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
+__always_inline __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
 {
 	__u64 sum = (__u16)~checksum;
 
@@ -109,7 +109,7 @@ inline_always __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
 }
 
 // mangle_plain is mangle for most packets: TCP or UDP over IPv4 without options, in one piece. Everything that changes but the upper checksum lies together.
-inline_always long mangle_plain(struct __sk_buff *skb, struct pkt *p)
+__always_inline long mangle_plain(struct __sk_buff *skb, struct pkt *p)
 {
 	__be32 *old = p->old_words, *new = p->new_words;
 	struct tuple *w = &p->was;
@@ -134,7 +134,7 @@ inline_always long mangle_plain(struct __sk_buff *skb, struct pkt *p)
 }
 
 // mangle makes the frame say what the fields of the packet say.
-checked_once int mangle(struct __sk_buff *skb)
+__noinline int mangle(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -151,7 +151,7 @@ checked_once int mangle(struct __sk_buff *skb)
 
 // mangle_quote turns the packet that an ICMP error quotes, which was read last, into one of p->goal's tuple, which is that of an answer to it. The quoted
 // packet's own transport checksum stays: nobody checks it.
-inline_always long mangle_quote(struct __sk_buff *skb, struct pkt *p)
+__always_inline long mangle_quote(struct __sk_buff *skb, struct pkt *p)
 {
 	__be32 *old = p->old_words, *new = p->new_words;
 	struct tuple *g = &p->goal;
@@ -189,7 +189,7 @@ inline_always long mangle_quote(struct __sk_buff *skb, struct pkt *p)
 }
 
 // mangle_error translates an ICMP error together with the packet that it quotes. p->goal is the tuple of an answer to that packet.
-checked_once int mangle_error(struct __sk_buff *skb)
+__noinline int mangle_error(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -214,7 +214,7 @@ checked_once int mangle_error(struct __sk_buff *skb)
 }
 
 // age4 takes one from the time to live of an IPv4 header, RFC 1141.
-inline_always void age4(__u8 *ip)
+__always_inline void age4(__u8 *ip)
 {
 	__u32 sum = *(__u16 *)(ip + 10) + (__u32)be16(0x0100);
 
@@ -222,7 +222,7 @@ inline_always void age4(__u8 *ip)
 	ip[8]--;
 }
 
-inline_always long age6(struct __sk_buff *skb, struct pkt *p)
+__always_inline long age6(struct __sk_buff *skb, struct pkt *p)
 {
 	__u8 hops = p->ttl - 1;
 

@@ -200,20 +200,20 @@ struct {
 	__type(value, struct shapes);
 } shapes SEC(".maps");
 
-inline_always struct cpu *this_cpu(void)
+__always_inline struct cpu *this_cpu(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&cpus, &zero);
 }
 
-inline_always struct config *settings(void)
+__always_inline struct config *settings(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&config, &zero);
 }
 
 // coarse_now is CLOCK_MONOTONIC_COARSE, from the count of ticks that moves it: the verifier makes a load of that, while the clock is two calls.
-inline_always __s64 coarse_now(struct config *cf)
+__always_inline __s64 coarse_now(struct config *cf)
 {
 	__s64 tick = cf->tick;
 
@@ -221,36 +221,36 @@ inline_always __s64 coarse_now(struct config *cf)
 }
 
 // image_of returns the image that judges the packet.
-inline_always void *image_of(struct pkt *p)
+__always_inline void *image_of(struct pkt *p)
 {
 	__u32 current = p->current;
 	return bpf_map_lookup_elem(&images, &current);
 }
 
 // row_in returns row n of an image, row_of of the image that judges the packet.
-inline_always struct row *row_in(void *image, __u32 n)
+__always_inline struct row *row_in(void *image, __u32 n)
 {
 	return bpf_map_lookup_elem(image, &n);
 }
 
-inline_always struct row *row_of(struct pkt *p, __u32 n)
+__always_inline struct row *row_of(struct pkt *p, __u32 n)
 {
 	void *image = image_of(p);
 	return image ? row_in(image, n) : NULL;
 }
 
-inline_always struct header *header_of(struct pkt *p)
+__always_inline struct header *header_of(struct pkt *p)
 {
 	return (struct header *)row_of(p, 0);
 }
 
-inline_always struct code *code_in(void *image, __u32 slot)
+__always_inline struct code *code_in(void *image, __u32 slot)
 {
 	struct row *r = row_in(image, FIRST_CODES + slot / ROW_CODES);
 	return r ? &((struct code *)tested(r))[slot % ROW_CODES] : NULL;
 }
 
-inline_always struct code *code_of(struct pkt *p, __u32 slot)
+__always_inline struct code *code_of(struct pkt *p, __u32 slot)
 {
 	void *image = image_of(p);
 	return image ? code_in(image, slot) : NULL;

@@ -8,7 +8,7 @@ enum { NAT_TRIES = 32, NODE_QUERY = 139 };
 
 // taken: the wire tuple p->goal with a source port is not free: a translation has it, which is
 // considered as one that gives way, or a published port or a socket of the host does.
-checked_once int taken(struct __sk_buff *skb, __u32 port)
+__noinline int taken(struct __sk_buff *skb, __u32 port)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
@@ -37,7 +37,7 @@ checked_once int taken(struct __sk_buff *skb, __u32 port)
 }
 
 // port_of returns the nth of the ports to choose from.
-inline_always __u32 port_of(struct forwarding *f, __u32 n)
+__always_inline __u32 port_of(struct forwarding *f, __u32 n)
 {
 	for (int i = 0; i < MAX_PORT_SPANS; i++) {
 		if (n < f->span[i].count)
@@ -47,7 +47,7 @@ inline_always __u32 port_of(struct forwarding *f, __u32 n)
 	return 0;
 }
 
-inline_always int in_span(struct forwarding *f, __u32 port)
+__always_inline int in_span(struct forwarding *f, __u32 port)
 {
 	for (int i = 0; i < MAX_PORT_SPANS; i++) {
 		if (port - f->span[i].first < f->span[i].count)
@@ -57,7 +57,7 @@ inline_always int in_span(struct forwarding *f, __u32 port)
 }
 
 // movable: the protocol has ports that may change. Ids of ICMP queries are no ports.
-inline_always int movable(struct pkt *p)
+__always_inline int movable(struct pkt *p)
 {
 	return p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
 }
@@ -65,7 +65,7 @@ inline_always int movable(struct pkt *p)
 // choose_port finds a port for p->goal that nobody uses: the pod's own if it lies in the range,
 // else one by a keyed hash of the pod's end and what follows. It returns 0, or REASON_NAT_PORTS if
 // none of those tried is free; then nat_place is the translation that would give way.
-checked_once int choose_port(struct __sk_buff *skb)
+__noinline int choose_port(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -99,7 +99,7 @@ checked_once int choose_port(struct __sk_buff *skb)
 // value, but that of a node information query is the question; what has no ports, and SCTP, whose
 // checksum covers them, keeps what it has. p->was and p->goal are set but for the goal's port. It
 // returns 0 or a reason.
-checked_once int masquerade(struct __sk_buff *skb)
+__noinline int masquerade(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -124,7 +124,7 @@ checked_once int masquerade(struct __sk_buff *skb)
 }
 
 // own_address: the packet goes to an address of the host.
-checked_once int own_address(__u32 unused)
+__noinline int own_address(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -132,14 +132,14 @@ checked_once int own_address(__u32 unused)
 	return is_address(0, c->p.dst_hi, c->p.dst_lo);
 }
 
-inline_always int is_loopback(__u8 version, __u64 hi, __u64 lo)
+__always_inline int is_loopback(__u8 version, __u64 hi, __u64 lo)
 {
 	return version == 4 ? (__u8)(lo >> 24) == 127 : !hi && lo == 1;
 }
 
 // find_published sets p->goal to what a packet to a published port becomes, and returns 0 if it is
 // none.
-checked_once int find_published(__u32 unused)
+__noinline int find_published(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

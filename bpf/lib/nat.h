@@ -12,14 +12,14 @@
 #define NAT_TOUCH 1000000000LL // how exact the time of the last packet is: lines that both directions read are rarely written
 
 // ports_of are what a translation calls ports: those of struct key.
-inline_always __u32 ports_of(struct pkt *p)
+__always_inline __u32 ports_of(struct pkt *p)
 {
 	if (!is_icmp(p))
 		return p->ports;
 	return icmp_ports(p->version, p->icmp_type, p->seq);
 }
 
-inline_always void tuple_of(struct pkt *p, struct tuple *t)
+__always_inline void tuple_of(struct pkt *p, struct tuple *t)
 {
 	t->src_hi = p->src_hi;
 	t->src_lo = p->src_lo;
@@ -29,7 +29,7 @@ inline_always void tuple_of(struct pkt *p, struct tuple *t)
 }
 
 // become turns the fields of the packet, not the frame, into those of a tuple.
-inline_always void become(struct pkt *p, struct tuple *t)
+__always_inline void become(struct pkt *p, struct tuple *t)
 {
 	if (!p->translated)
 		tuple_of(p, &p->was);
@@ -47,7 +47,7 @@ inline_always void become(struct pkt *p, struct tuple *t)
 }
 
 // nat_find looks for the translation of p->key and sets p->place.
-checked_once int nat_find(__u32 unused)
+__noinline int nat_find(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -61,7 +61,7 @@ checked_once int nat_find(__u32 unused)
 // nat_follow looks p->key up among the translations keyed by one kind of tuple (META_WIRE or 0),
 // and sets p->goal to the other tuple. It moves nothing: whether the packet passes is not known
 // yet.
-checked_once int nat_follow(__u32 wire)
+__noinline int nat_follow(__u32 wire)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -114,7 +114,7 @@ checked_once int nat_follow(__u32 wire)
 
 // nat_step moves a flow that no rule keeps a state of, by the same machine: the inner entry is its
 // state. What the numbers do not vouch for ends nothing.
-inline_always void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *low, struct side *high)
+__always_inline void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *low, struct side *high)
 {
 	struct side *d = p->nat_from ? high : low, *o = p->nat_from ? low : high;
 
@@ -135,7 +135,7 @@ inline_always void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *l
 
 // nat_phase notes the phase of the flow in its translation: that of its state, or where rules keep
 // none what nat_step makes of it.
-checked_once int nat_phase(struct __sk_buff *skb)
+__noinline int nat_phase(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -161,14 +161,14 @@ checked_once int nat_phase(struct __sk_buff *skb)
 }
 
 // new_state: the packet made the state that it belongs to.
-inline_always int new_state(struct pkt *p)
+__always_inline int new_state(struct pkt *p)
 {
 	return p->memo_flow && p->memo_new;
 }
 
 // nat_touch lets the translation that the packet follows go on as the flow does. The packet has
 // passed. What the flow's state took no notice of is no news to the translation either.
-inline_always void nat_touch(struct __sk_buff *skb, struct pkt *p)
+__always_inline void nat_touch(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 inner = p->nat_inner - 1;
 	struct set *s = p->nat_inner ? set_at(inner / WAYS) : NULL;
@@ -184,7 +184,7 @@ inline_always void nat_touch(struct __sk_buff *skb, struct pkt *p)
 }
 
 // nat_own finds the translation whose inner tuple is the packet's, whichever way it goes.
-checked_once int nat_own(__u32 unused)
+__noinline int nat_own(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

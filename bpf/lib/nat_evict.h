@@ -16,7 +16,7 @@ enum { NAT_CLASS_SHIFT = 60 };
 
 // inner_of returns 1 + the place of the inner entry of a translation of which one entry lies at a
 // place, or 0 if the other one does not answer to it.
-inline_always __u32 inner_of(struct set *s, __u32 place)
+__always_inline __u32 inner_of(struct set *s, __u32 place)
 {
 	struct side *low = low_side(s, place);
 	__u32 partner = low->track;
@@ -33,7 +33,7 @@ inline_always __u32 inner_of(struct set *s, __u32 place)
 }
 
 // nat_class says how well a translation can be spared, by its inner entry.
-inline_always int nat_class(struct config *cf, struct side *low, struct side *high, __u8 proto, __s64 now)
+__always_inline int nat_class(struct config *cf, struct side *low, struct side *high, __u8 proto, __s64 now)
 {
 	__u32 phase = once(high->track) & NAT_PHASE;
 
@@ -48,7 +48,7 @@ inline_always int nat_class(struct config *cf, struct side *low, struct side *hi
 
 // nat_weigh considers the translation with an entry at a place as the one that gives way. With
 // `pod`, 1 + a pod's place, it has to be one of that pod. It returns its enum nat_class.
-checked_once int nat_weigh(__u32 place, __u32 pod)
+__noinline int nat_weigh(__u32 place, __u32 pod)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -88,7 +88,7 @@ checked_once int nat_weigh(__u32 place, __u32 pod)
 
 // nat_sample considers the translations of some sets, from one on and round the corner, until there
 // are enough. It returns how many sets it looked at.
-checked_once __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
+__noinline __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
 {
 	struct cpu *c = this_cpu();
 	if (!c || !sets)
@@ -110,7 +110,7 @@ checked_once __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
 }
 
 // nat_look considers the translations of one set.
-inline_always void nat_look(__u32 n)
+__always_inline void nat_look(__u32 n)
 {
 	struct tag_line *t = tags_at(n);
 
@@ -120,14 +120,14 @@ inline_always void nat_look(__u32 n)
 	}
 }
 
-inline_always void nat_nobody(struct pkt *p)
+__always_inline void nat_nobody(struct pkt *p)
 {
 	p->nat_found = 0;
 	p->nat_rank = ~0ULL;
 }
 
 // nat_yield removes the translation that was found to give way, if there is one.
-inline_always int nat_yield(struct pkt *p)
+__always_inline int nat_yield(struct pkt *p)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -140,7 +140,7 @@ inline_always int nat_yield(struct pkt *p)
 }
 
 // nat_evict makes a translation of a pod give way, or with 0 one of anybody.
-checked_once int nat_evict(__u32 pod)
+__noinline int nat_evict(__u32 pod)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -157,7 +157,7 @@ checked_once int nat_evict(__u32 pod)
 }
 
 // nat_give_way makes a translation in one of the two sets of p->hash give way.
-checked_once int nat_give_way(__u32 sets)
+__noinline int nat_give_way(__u32 sets)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

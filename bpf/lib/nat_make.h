@@ -6,7 +6,7 @@
 
 // nat_forget ends the translation of the packet's tuple, if there is one: with `fresh` only one
 // that nothing has used.
-checked_once int nat_forget(__u32 fresh)
+__noinline int nat_forget(__u32 fresh)
 {
 	struct cpu *c = this_cpu();
 	if (!c || !nat_own(0))
@@ -20,7 +20,7 @@ checked_once int nat_forget(__u32 fresh)
 
 // nat_in_the_way: the tuple p->key has a translation already. One that is over, or whose other half
 // is missing, makes room; with `dead` so does any other, whose flow is known to be another one.
-checked_once int nat_in_the_way(__u32 dead)
+__noinline int nat_in_the_way(__u32 dead)
 {
 	struct cpu *c = this_cpu();
 	if (!c || !nat_find(0))
@@ -37,7 +37,7 @@ checked_once int nat_in_the_way(__u32 dead)
 #define NAT_DRY 10000000LL
 
 // yields makes a translation of a pod give way, or with 0 one of anybody.
-inline_always int yields(struct cpu *c, __u32 pod)
+__always_inline int yields(struct cpu *c, __u32 pod)
 {
 	if (unlikely(c->dry_room == pod + 1 && c->p.now < c->dry_room_until))
 		return 0;
@@ -50,7 +50,7 @@ inline_always int yields(struct cpu *c, __u32 pod)
 }
 
 // nat_room makes sure that there may be one more translation of a pod, 1 + its place or 0.
-inline_always int nat_room(struct cpu *c, struct config *cf, __u32 pod)
+__always_inline int nat_room(struct cpu *c, struct config *cf, __u32 pod)
 {
 	__u32 zero = 0, place = pod - 1;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -64,7 +64,7 @@ inline_always int nat_room(struct cpu *c, struct config *cf, __u32 pod)
 }
 
 // nat_claim takes an entry for p->key and fills it but for its tag. It sets p->place.
-inline_always int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
+__always_inline int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 {
 	if (!claim_spare(p, long_claim(p->tag)) && !claim(0) && !claim(1) && !(make_way(0) && claim(1)) &&
 	    !((reclaim_dead(cf->sets) || nat_give_way(cf->sets)) && claim(1)))
@@ -88,7 +88,7 @@ inline_always int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 }
 
 // host_uses reports that a socket of the host's own would hear the answers to the goal.
-inline_always int host_uses(struct __sk_buff *skb, struct pkt *p)
+__always_inline int host_uses(struct __sk_buff *skb, struct pkt *p)
 {
 	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)p->buf;
 	struct tuple *g = &p->goal;
@@ -121,7 +121,7 @@ inline_always int host_uses(struct __sk_buff *skb, struct pkt *p)
 	return 1;
 }
 
-inline_always void published_key(struct published_key *k, struct pkt *p, __u64 hi, __u64 lo, __u32 port, int any)
+__always_inline void published_key(struct published_key *k, struct pkt *p, __u64 hi, __u64 lo, __u32 port, int any)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->addr.hi = any ? 0 : hi;
@@ -131,7 +131,7 @@ inline_always void published_key(struct published_key *k, struct pkt *p, __u64 h
 }
 
 // is_published: a port of the address that p->goal comes from is published.
-inline_always int is_published(struct pkt *p, __u32 port)
+__always_inline int is_published(struct pkt *p, __u32 port)
 {
 	struct published_key k;
 
@@ -147,7 +147,7 @@ inline_always int is_published(struct pkt *p, __u32 port)
 // the reason why not: REASON_NAT_PORTS if one of the tuples has a translation already. Both halves
 // are there, or none. It is called only once the packet has passed, or with META_FRESH, which says
 // that it may yet be refused. REASON_STATES_FULL: there is no room, whatever the tuples.
-checked_once int nat_make(struct __sk_buff *skb, __u32 how)
+__noinline int nat_make(struct __sk_buff *skb, __u32 how)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

@@ -9,13 +9,13 @@
 // A unit of its time is about a second. Nothing is left alone for longer than a day.
 enum { NOTE_SHIFT = 30, NOTE_MAKING = 1, NOTE_MOST = 80000 };
 
-inline_always __u64 *note_at(__u32 n)
+__always_inline __u64 *note_at(__u32 n)
 {
 	return bpf_map_lookup_elem(&notes, &n);
 }
 
 // forget_note makes the sweep look at the set of a place again. It comes after the change.
-inline_always void forget_note(__u32 place)
+__always_inline void forget_note(__u32 place)
 {
 	__u64 *note = note_at(place / WAYS);
 
@@ -24,7 +24,7 @@ inline_always void forget_note(__u32 place)
 }
 
 // note_of is a note for a line of tags: the time in its upper half, and what the tags, and all that the agent may have changed, come to in the lower.
-inline_always __u64 note_of(struct tag_line *t, __u64 epoch, __s64 until)
+__always_inline __u64 note_of(struct tag_line *t, __u64 epoch, __s64 until)
 {
 	__u64 sum = epoch;
 
@@ -35,14 +35,14 @@ inline_always __u64 note_of(struct tag_line *t, __u64 epoch, __s64 until)
 }
 
 // noted: a note is as good as a fresh one for the same tags, and later.
-inline_always int noted(__u64 note, __u64 fresh)
+__always_inline int noted(__u64 note, __u64 fresh)
 {
 	return (__u32)note == (__u32)fresh && note >> 32 > fresh >> 32;
 }
 
 // earliest returns when at the earliest the sweep has to do something about a live state, if no tag changes and no connection ends until then. Translations and SCTP
 // change in other ways: there is no telling.
-inline_always __s64 earliest(struct config *cf, struct side *low, struct side *high, __u8 proto, __s64 before)
+__always_inline __s64 earliest(struct config *cf, struct side *low, struct side *high, __u8 proto, __s64 before)
 {
 	__s64 first = lifetime(cf, PHASE_OPENING, proto), later = lifetime(cf, PHASE_ESTABLISHED, proto), life = first < later ? first : later;
 

@@ -24,7 +24,7 @@ enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 }; // the loopback's index; pkt_type of
 // martian: no packet from outside may bear these addresses. RFC 1122 3.2.1.3, RFC 4291 2.5.2,
 // 2.5.3 and 2.7. DHCP asks from 0.0.0.0, and IGMP may; neighbour discovery asks from ::. The rest
 // of 0/8 is unicast to Linux since 5.3.
-inline_always int martian(struct pkt *p)
+__always_inline int martian(struct pkt *p)
 {
 	__u32 s = p->src_lo, d = p->dst_lo;
 
@@ -40,7 +40,7 @@ inline_always int martian(struct pkt *p)
 
 // way_back asks the kernel for the route from the interface to the packet's source, as its own
 // check of sources does. It returns what bpf_fib_lookup does; p->route has the interface.
-inline_always long way_back(struct __sk_buff *skb, struct pkt *p)
+__always_inline long way_back(struct __sk_buff *skb, struct pkt *p)
 {
 	struct bpf_fib_lookup *r = &p->route;
 	__be32 *words = p->new_words;
@@ -61,7 +61,7 @@ inline_always long way_back(struct __sk_buff *skb, struct pkt *p)
 	return bpf_fib_lookup(skb, r, sizeof(*r), 0);
 }
 
-inline_always __u32 origin_flags(__u32 ifindex)
+__always_inline __u32 origin_flags(__u32 ifindex)
 {
 	__u32 *f = bpf_map_lookup_elem(&origins, &ifindex);
 
@@ -72,7 +72,7 @@ inline_always __u32 origin_flags(__u32 ifindex)
 // meant is what the stack itself looped (multicast), an interface that accepts local sources, an
 // address that is the host's elsewhere only (another link's link-local one, another VRF's), and
 // neighbour discovery, by which the host learns that it shares an address with somebody.
-inline_always int claims_host(struct __sk_buff *skb, struct pkt *p)
+__always_inline int claims_host(struct __sk_buff *skb, struct pkt *p)
 {
 	int near = p->version == 6 && is_local6(p->src_hi);
 
@@ -91,7 +91,7 @@ inline_always int claims_host(struct __sk_buff *skb, struct pkt *p)
 // path_back: the stack would take the packet, which goes to a pod, from this interface without a
 // look at more than its way back. If not, the stack decides: rp_filter knows of all next hops of a
 // route, of marks and of IPsec. It refuses to forward link-local sources, and answers.
-inline_always int path_back(struct __sk_buff *skb, struct pkt *p, __u32 flags)
+__always_inline int path_back(struct __sk_buff *skb, struct pkt *p, __u32 flags)
 {
 	if (p->version == 6)
 		return !is_local6(p->src_hi);

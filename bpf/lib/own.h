@@ -5,7 +5,7 @@
 #include "leave.h"
 
 // make_own makes the translation for a call of the host to one of its own ports. The source port changes only when it has to.
-inline_always int make_own(struct __sk_buff *skb, struct pkt *p)
+__always_inline int make_own(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 port = p->goal.ports >> 16, rest = p->goal.ports & 0xffff;
 	int why = nat_make(skb, META_FRESH);
@@ -19,7 +19,7 @@ inline_always int make_own(struct __sk_buff *skb, struct pkt *p)
 
 // translate_own finds or makes the translation of a call of the host to one of its own ports, and sets
 // the fields of the packet. GO_ON: it goes to a pod.
-inline_always int translate_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf,
+__always_inline int translate_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf,
 				struct forwarding *f)
 {
 	p->dir = DIR_OUT; // of the note by which later fragments follow the first
@@ -47,7 +47,7 @@ inline_always int translate_own(struct __sk_buff *skb, struct pkt *p, struct cpu
 }
 
 // call_own carries what the host says to itself: to a pod, if it is meant for a published port.
-checked_once int call_own(struct __sk_buff *skb)
+__noinline int call_own(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

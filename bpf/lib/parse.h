@@ -5,14 +5,14 @@
 
 #include "decode.h"
 
-inline_always int is_extension(__u8 proto)
+__always_inline int is_extension(__u8 proto)
 {
 	return proto == PROTO_HOPBYHOP || proto == PROTO_ROUTING || proto == PROTO_FRAGMENT || proto == PROTO_AH ||
 	       proto == PROTO_DESTINATION;
 }
 
 // load_transport reads up to 20 bytes at p->l4 and ends the decode.
-inline_always int load_transport(struct __sk_buff *skb, struct pkt *p)
+__always_inline int load_transport(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 n = p->len - p->l4, want = n < 20 ? n : 20;
 
@@ -24,7 +24,7 @@ inline_always int load_transport(struct __sk_buff *skb, struct pkt *p)
 }
 
 // options4 notes the IPv4 options, section 4.5.
-inline_always __u8 options4(struct __sk_buff *skb, struct pkt *p)
+__always_inline __u8 options4(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 n = p->l4 - 20;
 
@@ -61,7 +61,7 @@ inline_always __u8 options4(struct __sk_buff *skb, struct pkt *p)
 }
 
 // hop_options notes the hop-by-hop options in bytes p->at to p->end of the IP packet, section 5.6.5.
-inline_always __u8 hop_options(struct __sk_buff *skb, struct pkt *p)
+__always_inline __u8 hop_options(struct __sk_buff *skb, struct pkt *p)
 {
 	for (int i = 0; i < MAX_HOP_OPTIONS; i++) {
 		__u32 at = once(p->at), left = once(p->end) - at;
@@ -89,7 +89,7 @@ inline_always __u8 hop_options(struct __sk_buff *skb, struct pkt *p)
 }
 
 // extension_size returns the length of the extension header whose first bytes are in p->buf, 0 when the packet ends inside it.
-inline_always __u32 extension_size(__u8 proto, const __u8 *b, __u32 left)
+__always_inline __u32 extension_size(__u8 proto, const __u8 *b, __u32 left)
 {
 	__u32 size = 8;
 
@@ -108,14 +108,14 @@ enum { JUMBO_HEADER = 8 };
 // is_super: the first header of an IPv6 packet, whose bytes are in p->buf, is the one by which the
 // kernel says how long a super-packet above 64 KiB is (BIG TCP, struct hop_jumbo_hdr). It is taken
 // away when segments are made of it, so rules do not see it.
-inline_always int is_super(struct __sk_buff *skb, struct pkt *p)
+__always_inline int is_super(struct __sk_buff *skb, struct pkt *p)
 {
 	return skb->gso_size && p->l4 == 40 && p->len > 40 + 65535 && !p->buf[1] && p->buf[2] == 0xc2 &&
 	       p->buf[3] == 4 && get32(p->buf + 4) == p->len - 40;
 }
 
 // extensions walks the IPv6 extension headers, section 5.6, and reports whether the decode ends here.
-inline_always int extensions(struct __sk_buff *skb, struct pkt *p)
+__always_inline int extensions(struct __sk_buff *skb, struct pkt *p)
 {
 	for (int i = 0; i <= MAX_EXT; i++) {
 		__u8 proto = once(p->proto);
@@ -178,7 +178,7 @@ inline_always int extensions(struct __sk_buff *skb, struct pkt *p)
 	return 0;
 }
 
-inline_always int slow4(struct __sk_buff *skb, struct pkt *p)
+__always_inline int slow4(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 total = get16(p->buf + 2);
 	if (!total && skb->gso_size) // a super-packet above 64 KB says 0
@@ -195,7 +195,7 @@ inline_always int slow4(struct __sk_buff *skb, struct pkt *p)
 	return load_transport(skb, p);
 }
 
-inline_always int slow6(struct __sk_buff *skb, struct pkt *p)
+__always_inline int slow6(struct __sk_buff *skb, struct pkt *p)
 {
 	if (p->buffer < 40 || bpf_skb_load_bytes(skb, p->l3, p->buf, 40) < 0)
 		return refuse(p, DECODE_SHORT);
@@ -214,7 +214,7 @@ inline_always int slow6(struct __sk_buff *skb, struct pkt *p)
 
 // parse_slow_ip decodes the IP packet at p->l3 of a frame of this type, 0 if nothing said one. It is a function of its own so that the verifier does not check it for
 // each number of VLAN tags.
-checked_once int parse_slow_ip(struct __sk_buff *skb, __u32 type)
+__noinline int parse_slow_ip(struct __sk_buff *skb, __u32 type)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -238,7 +238,7 @@ checked_once int parse_slow_ip(struct __sk_buff *skb, __u32 type)
 enum { L2_INFINIBAND = 24 };
 
 // parse_slow decodes any frame: VLAN tags, options, extension headers, fragments, headers that are cut or not in one piece.
-checked_once int parse_slow(struct __sk_buff *skb, __u32 l2)
+__noinline int parse_slow(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -280,7 +280,7 @@ checked_once int parse_slow(struct __sk_buff *skb, __u32 l2)
 }
 
 // parse decodes the frame. l2 is 14 on an interface with Ethernet headers and 0 on one without.
-inline_always int parse(struct __sk_buff *skb, struct pkt *p, __u32 l2)
+__always_inline int parse(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 {
 	__u8 *b = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
 

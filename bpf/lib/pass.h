@@ -6,7 +6,7 @@
 #include "way.h"
 
 // straight_on: what is known of the addresses of a packet says that it goes to a pod or a card as it is, by no translation and past no rate limit.
-inline_always int straight_on(struct way *w, struct forwarding *f, __s64 now, __u8 tos)
+__always_inline int straight_on(struct way *w, struct forwarding *f, __s64 now, __u8 tos)
 {
 	if (w->to_pod)
 		return !(w->from_pod && (f->published || w->origin.limited)) && !w->target.limited;
@@ -14,7 +14,7 @@ inline_always int straight_on(struct way *w, struct forwarding *f, __s64 now, __
 }
 
 // pass_by sends on what it can, and returns GO_ON for everything else, untouched.
-checked_once int pass_by(struct __sk_buff *skb)
+__noinline int pass_by(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

@@ -177,24 +177,24 @@ struct {
 	__type(value, struct nat_frag);
 } nat_frags SEC(".maps");
 
-inline_always struct forwarding *ways(void)
+__always_inline struct forwarding *ways(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&forwarding, &zero);
 }
 
-inline_always struct endpoint *pod_at(__u64 hi, __u64 lo)
+__always_inline struct endpoint *pod_at(__u64 hi, __u64 lo)
 {
 	struct address a = {.hi = hi, .lo = lo};
 	return bpf_map_lookup_elem(&pods, &a);
 }
 
-inline_always struct endpoint *endpoint_at(__u32 ifindex)
+__always_inline struct endpoint *endpoint_at(__u32 ifindex)
 {
 	return bpf_map_lookup_elem(&endpoints, &ifindex);
 }
 
-inline_always void count_pod(__u32 place, __u32 dir, __u32 len)
+__always_inline void count_pod(__u32 place, __u32 dir, __u32 len)
 {
 	struct pod_counter *n = bpf_map_lookup_elem(&pod_counters, &place);
 
@@ -204,7 +204,7 @@ inline_always void count_pod(__u32 place, __u32 dir, __u32 len)
 	}
 }
 
-inline_always void count_pod_drop(__u32 place, __u32 dir)
+__always_inline void count_pod_drop(__u32 place, __u32 dir)
 {
 	struct pod_counter *n = bpf_map_lookup_elem(&pod_counters, &place);
 
@@ -213,7 +213,7 @@ inline_always void count_pod_drop(__u32 place, __u32 dir)
 }
 
 // over_rate takes a packet out of a bucket, and reports that it is empty.
-inline_always int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
+__always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
 {
 	if (likely(!(limited >> dir & 1)))
 		return 0;

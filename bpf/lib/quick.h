@@ -13,14 +13,14 @@ struct brief {
 	__u32 len, rest;	      // of the packet, and of it behind the IP header
 };
 
-enum { QUICK_TCP = SIDE_SEEN | SIDE_ACKED, NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_EMBRYO };
+enum { QUICK_TCP = SIDE_SEEN | SIDE_ACKED, NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_HALF_OPEN };
 
 // Both look at the tag again, at `at`, just before they write: whoever loses the processor to others
 // between the look-up and here, waiting for cold lines, may find that the entry has become another's.
 
 // quick_udp counts a packet of a live state; META_PEER says without a look at the other side which lifetime it has. It may be missing where the other end
 // has answered, so without it the shorter one counts.
-inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 len, __u64 *at,
+__always_inline int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 len, __u64 *at,
 			    __u64 tag)
 {
 	__u32 flags = d->flags;
@@ -37,7 +37,7 @@ inline_always int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 
 }
 
 // quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8 of docs/design/0003-judgement.md section 8.
-inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t, __s64 now,
+__always_inline int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t, __s64 now,
 			    __u64 *at, __u64 tag)
 {
 	__u32 mine = once(d->flags), peer = once(o->flags), any = mine | peer;
@@ -68,7 +68,7 @@ inline_always int quick_tcp(struct config *cf, struct side *d, struct side *o, s
 }
 
 // quick_find looks for the state with this tag and these ends among the entries of set n, and sets p->place.
-inline_always int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag, struct brief *e)
+__always_inline int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag, struct brief *e)
 {
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
@@ -103,7 +103,7 @@ struct {
 } owners SEC(".maps");
 
 // note_owner notes the rule with an id, if it is such a rule.
-checked_once int note_owner(__u32 id)
+__noinline int note_owner(__u32 id)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -125,7 +125,7 @@ checked_once int note_owner(__u32 id)
 }
 
 // quick_rule returns what is noted of the rule with an id, or NULL if that does more than to let a packet pass.
-inline_always struct owner *quick_rule(struct pkt *p, struct config *cf, __u32 id)
+__always_inline struct owner *quick_rule(struct pkt *p, struct config *cf, __u32 id)
 {
 	__u32 at = id % OWNERS;
 	struct owner *o = bpf_map_lookup_elem(&owners, &at);
@@ -136,7 +136,7 @@ inline_always struct owner *quick_rule(struct pkt *p, struct config *cf, __u32 i
 }
 
 // passes counts the packet for a rule that lets it pass, and notes that verdict.
-inline_always void passes(struct pkt *p, __u8 state, __u32 id, __u16 number, __u16 slot)
+__always_inline void passes(struct pkt *p, __u8 state, __u32 id, __u16 number, __u16 slot)
 {
 	count_rule(p, id);
 	__builtin_memset(&p->v, 0, sizeof(p->v));
@@ -148,7 +148,7 @@ inline_always void passes(struct pkt *p, __u8 state, __u32 id, __u16 number, __u
 }
 
 // quick_recall judges a packet by what is remembered of packets that look the same to the rules, where these keep no states.
-inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, __u32 len)
+__always_inline int quick_recall(struct pkt *p, struct traits *k, __u32 current, __u32 len)
 {
 	if (p->tags)
 		return 0;
@@ -165,7 +165,7 @@ inline_always int quick_recall(struct pkt *p, struct traits *k, __u32 current, _
 
 // twins counts the entries of the two sets of p->hash that have the identity of p->tag, claimed or live: one is ours. It compares the lower halves of tags, so that one of
 // some hundred times another conversation is taken for a twin. There is no branch: where ours lies is hard to foretell.
-inline_always __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *b)
+__always_inline __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *b)
 {
 	__u64 n = 0;
 
@@ -185,7 +185,7 @@ inline_always __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *b)
 // What it costs is memory that nobody has touched, so the order counts: first what has to be read, then all atomic operations, which wait for it, and last the entry, of
 // which nothing is read. Where the processor keeps stores in order, the last of them publishes the entry, and nobody here waits for its lines. So twins are looked for
 // while the entry is only claimed: of two claims, which are atomic, the later one sees the earlier. Who sees another gives way, and takes the long way, which settles it.
-checked_once int quick_new(__u32 reads)
+__noinline int quick_new(__u32 reads)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -203,10 +203,10 @@ checked_once int quick_new(__u32 reads)
 	struct memo *m = remembered(&k, reads);
 	if (!m || !(m->slot & MEMO_KEEP) || p->tags || !p->spare)
 		return 0;
-	__s64 embryos = g->embryos;
-	if (unlikely(embryos - g->answered >= cf->max_embryonic / COOKIES_FROM))
+	__s64 halfOpen = g->halfOpen;
+	if (unlikely(halfOpen - g->answered >= cf->max_half_open / COOKIES_FROM))
 		begin_cookies(g, cf);
-	__u32 full = embryos >= cf->max_embryonic, old = full ? victim(p, cf, a, b) : 0;
+	__u32 full = halfOpen >= cf->max_half_open, old = full ? victim(p, cf, a, b) : 0;
 	if ((full && !old) || g->states + c->pending - full >= cf->max_states)
 		return 0;
 	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
@@ -226,7 +226,7 @@ checked_once int quick_new(__u32 reads)
 	count_new(c, cf);
 	p->track = 0;
 	fill(p, s, place, m->id, 0, PROTO_UDP);
-	store_release(&t->tag[place % WAYS], p->tag | TAG_EMBRYO, cf->in_order); // look-ups read the entry after the tag
+	store_release(&t->tag[place % WAYS], p->tag | TAG_HALF_OPEN, cf->in_order); // look-ups read the entry after the tag
 	passes(p, USE_NEW, m->id, m->number, m->slot & MEMO_SLOT);
 	return 1;
 }
@@ -234,7 +234,7 @@ checked_once int quick_new(__u32 reads)
 enum { KNOWN_NOT, KNOWN, KNOWN_NEW };
 
 // known judges the packet of skb if it belongs to a known conversation, or no state is asked for, and it is simple enough: KNOWN. It then passes. KNOWN_NEW: quick_new may be tried.
-checked_once int known(struct __sk_buff *skb, __u32 l2)
+__noinline int known(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -378,7 +378,7 @@ checked_once int known(struct __sk_buff *skb, __u32 l2)
 
 // quick judges the packet of skb if it can, and returns whether it did. The packet then passes. The two parts are called one after the other, for the stack of one within the
 // other is too deep.
-inline_always int quick(struct __sk_buff *skb, struct config *cf, __u32 l2)
+__always_inline int quick(struct __sk_buff *skb, struct config *cf, __u32 l2)
 {
 	int r = known(skb, l2);
 	struct cpu *c = this_cpu();

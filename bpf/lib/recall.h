@@ -33,7 +33,7 @@ struct {
 } memos SEC(".maps");
 
 // memo_for returns where packets that look so are remembered.
-inline_always struct memo *memo_for(struct traits *k)
+__always_inline struct memo *memo_for(struct traits *k)
 {
 	__u64 rest = (__u64)k->proto << 24 | k->tcp_flags << 16 | k->icmp_type << 8 | k->kind;
 	__u64 mixed = k->src_hi ^ k->src_lo * 3 ^ k->dst_hi * 5 ^ k->dst_lo * 7 ^ ((__u64)k->ports << 32 | k->recv) * 11 ^ (rest << 32 | k->xmit) * 13;
@@ -42,7 +42,7 @@ inline_always struct memo *memo_for(struct traits *k)
 	return bpf_map_lookup_elem(&memos, &index);
 }
 
-inline_always int same_traits(struct traits *a, struct traits *b)
+__always_inline int same_traits(struct traits *a, struct traits *b)
 {
 	return a->when == b->when && a->dst_lo == b->dst_lo && a->src_lo == b->src_lo && a->ports == b->ports && a->recv == b->recv &&
 	       a->dst_hi == b->dst_hi && a->src_hi == b->src_hi && a->xmit == b->xmit && a->proto == b->proto && a->tcp_flags == b->tcp_flags &&
@@ -50,7 +50,7 @@ inline_always int same_traits(struct traits *a, struct traits *b)
 }
 
 // overlook leaves out of k what rules that ask no more than `reads` do not see.
-inline_always void overlook(struct traits *k, __u32 reads)
+__always_inline void overlook(struct traits *k, __u32 reads)
 {
 	if (!(reads & READ_SRC))
 		k->src_hi = k->src_lo = 0;
@@ -59,7 +59,7 @@ inline_always void overlook(struct traits *k, __u32 reads)
 }
 
 // remembered returns what is remembered of packets that look like k: what the vectors alone have decided, or else what more was asked for. It changes k.
-inline_always struct memo *remembered(struct traits *k, __u32 reads)
+__always_inline struct memo *remembered(struct traits *k, __u32 reads)
 {
 	__u32 narrow = reads & READ_ALL, wide = reads >> READ_BITS & READ_ALL;
 	struct traits n = *k;
@@ -74,7 +74,7 @@ inline_always struct memo *remembered(struct traits *k, __u32 reads)
 	return m && same_traits(&m->traits, k) ? m : NULL;
 }
 
-inline_always void traits_of(struct traits *k, struct pkt *p, __u64 epoch)
+__always_inline void traits_of(struct traits *k, struct pkt *p, __u64 epoch)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->when = epoch << 8 | p->current;
@@ -93,7 +93,7 @@ inline_always void traits_of(struct traits *k, struct pkt *p, __u64 epoch)
 
 // recall returns 1 + the slot of the first rule that matches the packet, which is at the beginning of the rules, or 0 if it is not remembered. Then the walk finds out, and
 // p->pure says that it may be remembered.
-checked_once int recall(__u32 reads)
+__noinline int recall(__u32 reads)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -114,7 +114,7 @@ checked_once int recall(__u32 reads)
 }
 
 // memo_kind returns what struct memo says of a rule besides its slot.
-inline_always __u16 memo_kind(struct header *h, struct code *r)
+__always_inline __u16 memo_kind(struct header *h, struct code *r)
 {
 	if (r->action != ACT_ALLOW || r->tag || r->flags & (CODE_LOG | CODE_DEFER | CODE_LIBERAL))
 		return 0;
@@ -124,7 +124,7 @@ inline_always __u16 memo_kind(struct header *h, struct code *r)
 }
 
 // memorize remembers that the rule in a slot is the first that matches packets that look like this one.
-checked_once int memorize(__u32 slot)
+__noinline int memorize(__u32 slot)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

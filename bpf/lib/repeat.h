@@ -21,7 +21,7 @@ struct {
 	__type(value, struct answered);
 } answered SEC(".maps");
 
-inline_always struct answered *answered_at(__u64 syn)
+__always_inline struct answered *answered_at(__u64 syn)
 {
 	__u32 index = syn >> 54;
 
@@ -30,7 +30,7 @@ inline_always struct answered *answered_at(__u64 syn)
 
 // repeated: the SYN at hand says what was answered. It notes in p->syn which one it is. Its hash has
 // keys, so that nobody else's SYN can be made to look like it.
-inline_always int repeated(struct pkt *p, struct config *cf)
+__always_inline int repeated(struct pkt *p, struct config *cf)
 {
 	__u64 rest = (__u64)p->ports << 32 | p->seq;
 
@@ -41,7 +41,7 @@ inline_always int repeated(struct pkt *p, struct config *cf)
 }
 
 // note_answered notes that the SYN at hand is answered.
-inline_always void note_answered(struct pkt *p)
+__always_inline void note_answered(struct pkt *p)
 {
 	struct answered *a = answered_at(p->syn);
 

@@ -44,7 +44,7 @@ struct icmp {
 	__be32 rest;
 };
 
-inline_always __u16 fold(__u64 sum)
+__always_inline __u16 fold(__u64 sum)
 {
 	sum = (sum & 0xffffffff) + (sum >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
@@ -54,7 +54,7 @@ inline_always __u16 fold(__u64 sum)
 }
 
 // sum adds up words of memory as they lie there.
-inline_always __u64 sum(const __u32 *words, int n)
+__always_inline __u64 sum(const __u32 *words, int n)
 {
 	__u64 s = 0;
 
@@ -65,7 +65,7 @@ inline_always __u64 sum(const __u32 *words, int n)
 }
 
 // pseudo_sum is the sum of the pseudo-header of an answer to the packet.
-inline_always __u64 pseudo_sum(struct pkt *p, __u8 proto, __u32 len)
+__always_inline __u64 pseudo_sum(struct pkt *p, __u8 proto, __u32 len)
 {
 	__u64 s = (__u64)be32(len) + be32((__u32)proto);
 
@@ -82,7 +82,7 @@ inline_always __u64 pseudo_sum(struct pkt *p, __u8 proto, __u32 len)
 }
 
 // store_ip writes the IP header of the answer at p->l3: from the packet's destination to its source, with n bytes behind the header.
-inline_always long store_ip(struct __sk_buff *skb, struct pkt *p, __u8 proto, __u32 n)
+__always_inline long store_ip(struct __sk_buff *skb, struct pkt *p, __u8 proto, __u32 n)
 {
 	if (p->version == 4) {
 		struct ip4 h = {.version_ihl = 0x45, .ttl = 64, .proto = proto};
@@ -104,7 +104,7 @@ inline_always long store_ip(struct __sk_buff *skb, struct pkt *p, __u8 proto, __
 }
 
 // swap_macs sends the frame back to where it came from.
-inline_always long swap_macs(struct __sk_buff *skb)
+__always_inline long swap_macs(struct __sk_buff *skb)
 {
 	struct ethernet e;
 	__u8 dst[6];
@@ -117,7 +117,7 @@ inline_always long swap_macs(struct __sk_buff *skb)
 	return bpf_skb_store_bytes(skb, 0, &e, sizeof(e), 0);
 }
 
-inline_always int make_reset(struct __sk_buff *skb, struct pkt *p)
+__always_inline int make_reset(struct __sk_buff *skb, struct pkt *p)
 {
 	struct tcp t = {.offset = 5 << 4, .flags = TH_RST};
 	__u32 header = p->version == 4 ? 20 : 40;
@@ -141,7 +141,7 @@ inline_always int make_reset(struct __sk_buff *skb, struct pkt *p)
 }
 
 // quote_sum adds up the first n bytes of the packet, which an error quotes.
-inline_always __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
+__always_inline __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
 {
 	once(p->at) = 0;
 	once(p->end) = n;
@@ -166,7 +166,7 @@ inline_always __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
 	return p->checksum;
 }
 
-inline_always int make_error(struct __sk_buff *skb, struct pkt *p)
+__always_inline int make_error(struct __sk_buff *skb, struct pkt *p)
 {
 	int four = p->version == 4;
 	__u32 most = four ? QUOTE4 : QUOTE6, n = p->len < most ? p->len : most, header = four ? 20 : 40;
@@ -186,7 +186,7 @@ inline_always int make_error(struct __sk_buff *skb, struct pkt *p)
 }
 
 // may_answer limits the rate of errors.
-inline_always int may_answer(struct cpu *c)
+__always_inline int may_answer(struct cpu *c)
 {
 	__s64 cost = 1000000000 / ERRORS_PER_SECOND, now = c->p.now;
 
@@ -198,10 +198,10 @@ inline_always int may_answer(struct cpu *c)
 	return 1;
 }
 
-checked_once int make_cookie(struct __sk_buff *skb); // cookie.h
+__noinline int make_cookie(struct __sk_buff *skb); // cookie.h
 
 // make_answer turns the packet into the answer, but for its Ethernet header.
-inline_always int make_answer(struct __sk_buff *skb, struct cpu *c)
+__always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
 {
 	struct pkt *p = &c->p;
 
@@ -215,7 +215,7 @@ inline_always int make_answer(struct __sk_buff *skb, struct cpu *c)
 }
 
 // reply turns the packet into the answer that p->v asks for and returns what the program has to return.
-checked_once int reply(struct __sk_buff *skb)
+__noinline int reply(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

@@ -6,13 +6,13 @@
 
 enum { CHUNK_INIT = 1, CHUNK_ABORT = 6, CHUNK_SHUTDOWN_COMPLETE = 14, CHUNK_BIT_T = 1 };
 
-inline_always int chunk_ends(struct pkt *p)
+__always_inline int chunk_ends(struct pkt *p)
 {
 	return p->chunk == CHUNK_ABORT || p->chunk == CHUNK_SHUTDOWN_COMPLETE;
 }
 
 // note_tag notes the verification tag that a side uses, unless the packet carries none of its own.
-inline_always void note_tag(struct side *d, struct pkt *p)
+__always_inline void note_tag(struct side *d, struct pkt *p)
 {
 	if (p->chunk == CHUNK_INIT || (p->chunk_bits & CHUNK_BIT_T && chunk_ends(p)))
 		return;
@@ -20,7 +20,7 @@ inline_always void note_tag(struct side *d, struct pkt *p)
 	set_flags(d, SIDE_SYN);
 }
 
-inline_always int step_sctp(struct side *d, struct side *o, struct pkt *p)
+__always_inline int step_sctp(struct side *d, struct side *o, struct pkt *p)
 {
 	if ((d->flags | o->flags) & SIDE_RST)
 		return p->chunk == CHUNK_INIT ? RES_RECYCLE : RES_UNTOUCHED;

@@ -40,7 +40,7 @@ struct {
 } source_turns SEC(".maps");
 
 // source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, of which one host has all that follow.
-inline_always __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
+__always_inline __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u64 a = is_mapped(hi, lo) ? lo : hi;
 	__u64 h = (__u64)((__u32)a + (__u32)cf->seed[SEED_SOURCE]) * ((__u32)(a >> 32) + (__u32)cf->seed[SEED_SOURCE + 1]);
@@ -51,7 +51,7 @@ inline_always __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 }
 
 // source_cell returns one of the two cells of a hash, which are never the same.
-inline_always __u32 *source_cell(struct config *cf, __u64 hash, __u32 second)
+__always_inline __u32 *source_cell(struct config *cf, __u64 hash, __u32 second)
 {
 	__u32 n = (__u32)hash & cf->source_mask, apart = hash >> 32 & cf->source_mask;
 
@@ -63,7 +63,7 @@ inline_always __u32 *source_cell(struct config *cf, __u64 hash, __u32 second)
 }
 
 // enter_source counts one more half-open state of a source and returns how many it had.
-inline_always __u32 enter_source(struct config *cf, __u64 hash)
+__always_inline __u32 enter_source(struct config *cf, __u64 hash)
 {
 	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 
@@ -73,7 +73,7 @@ inline_always __u32 enter_source(struct config *cf, __u64 hash)
 	return n < m ? n : m;
 }
 
-inline_always void leave_source(struct config *cf, __u64 hash)
+__always_inline void leave_source(struct config *cf, __u64 hash)
 {
 	__u32 *a = source_cell(cf, hash, 0), *b = source_cell(cf, hash, 1);
 
@@ -84,7 +84,7 @@ inline_always void leave_source(struct config *cf, __u64 hash)
 }
 
 // next_turn counts what a source with many states makes.
-inline_always __u32 next_turn(__u64 hash)
+__always_inline __u32 next_turn(__u64 hash)
 {
 	__u32 n = hash >> 20 & (SOURCE_TURNS - 1);
 	__u32 *turn = bpf_map_lookup_elem(&source_turns, &n);
@@ -93,7 +93,7 @@ inline_always __u32 next_turn(__u64 hash)
 }
 
 // ring_slot returns where a turn of a source is remembered.
-inline_always __u32 *ring_slot(struct config *cf, __u64 hash, __u32 turn)
+__always_inline __u32 *ring_slot(struct config *cf, __u64 hash, __u32 turn)
 {
 	__u32 turns = cf->source_turns;
 	__u64 x = (hash ^ (__u64)(turns ? turn % turns : 0) << 20) * 0x9e3779b97f4a7c15ULL;

@@ -7,7 +7,7 @@
 
 enum look { LOOK_MISS, LOOK_HIT, LOOK_UNTOUCHED, LOOK_DROP = 16 }; // LOOK_DROP + reason
 
-inline_always int look_result(int r)
+__always_inline int look_result(int r)
 {
 	switch (r) {
 	case RES_HIT:
@@ -29,7 +29,7 @@ inline_always int look_result(int r)
 }
 
 // slot_of returns 1 + the slot of a rule by its id, or 0 if the Program has no such rule.
-inline_always __u32 slot_of(struct pkt *p, struct header *h, __u32 id)
+__always_inline __u32 slot_of(struct pkt *p, struct header *h, __u32 id)
 {
 	__u32 index = id & 0xffff;
 	struct row *r = row_of(p, h->slots + index / ROW_U32);
@@ -40,7 +40,7 @@ inline_always __u32 slot_of(struct pkt *p, struct header *h, __u32 id)
 }
 
 // owner_of returns the rule with an id and sets p->slot. Most rules lie at the slot of their index: that is tried first.
-inline_always struct code *owner_of(struct pkt *p, void *image, __u32 id)
+__always_inline struct code *owner_of(struct pkt *p, void *image, __u32 id)
 {
 	__u32 index = id & 0xffff;
 	struct code *r = code_in(image, index);
@@ -58,7 +58,7 @@ inline_always struct code *owner_of(struct pkt *p, void *image, __u32 id)
 }
 
 // masked_tuple sets m to what a limit counts by. ports are those of the source << 16 | of the destination.
-inline_always void masked_tuple(struct masked *m, struct code *r, struct address *src, struct address *dst, __u32 ports, __u8 proto)
+__always_inline void masked_tuple(struct masked *m, struct code *r, struct address *src, struct address *dst, __u32 ports, __u8 proto)
 {
 	__u8 mask = r->mask;
 
@@ -73,7 +73,7 @@ inline_always void masked_tuple(struct masked *m, struct code *r, struct address
 }
 
 // mask_state sets p->masked for a state that is there.
-inline_always void mask_state(struct pkt *p, struct code *r, struct address *low, struct address *high, __u32 ports, __u8 proto, int made)
+__always_inline void mask_state(struct pkt *p, struct code *r, struct address *low, struct address *high, __u32 ports, __u8 proto, int made)
 {
 	if (made)
 		masked_tuple(&p->masked, r, low, high, ports, proto);
@@ -84,7 +84,7 @@ inline_always void mask_state(struct pkt *p, struct code *r, struct address *low
 }
 
 // take_track counts a state in the track that was entered last.
-inline_always void take_track(struct pkt *p, struct side *low, struct side *high, __u32 place)
+__always_inline void take_track(struct pkt *p, struct side *low, struct side *high, __u32 place)
 {
 	low->track = place;
 	high->created = p->track_era;
@@ -92,7 +92,7 @@ inline_always void take_track(struct pkt *p, struct side *low, struct side *high
 
 // keep_track counts a state that has proved itself as such in its track, which nobody takes away from now on. If the track was given to another tuple, the state enters its own
 // anew; if there is no room there, or the limit is reached, it goes, as half-open states do.
-checked_once int keep_track(__u32 place)
+__noinline int keep_track(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct set *s = set_at(place / WAYS);
@@ -127,12 +127,12 @@ checked_once int keep_track(__u32 place)
 }
 
 // new_phase follows a state that moved: one that has proved itself is no longer half-open, and one that is closed counts in no track. keep_track has to follow if p->proved says so, at the end of the judgement, where stacks are low.
-inline_always void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 proto)
+__always_inline void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 proto)
 {
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	int phase = phase_of(low, high, proto);
 
-	if (low->flags & META_EMBRYO && phase != PHASE_OPENING) {
+	if (low->flags & META_HALF_OPEN && phase != PHASE_OPENING) {
 		if (phase == PHASE_ANSWERED)
 			note_reply(place);
 		else if (!(low->flags & META_TRACKED))
@@ -145,7 +145,7 @@ inline_always void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 pro
 }
 
 // step_rare is step for SCTP and for ICMP errors.
-checked_once int step_rare(__u32 place)
+__noinline int step_rare(__u32 place)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -163,19 +163,19 @@ checked_once int step_rare(__u32 place)
 		remove_state(place, p->tag, GONE_RECYCLED);
 		return LOOK_MISS;
 	}
-	if (r == RES_HIT && low->flags & (META_EMBRYO | META_TRACKED))
+	if (r == RES_HIT && low->flags & (META_HALF_OPEN | META_TRACKED))
 		new_phase(p, s, place, PROTO_SCTP);
 	return look_result(r);
 }
 
 // unproved: this side, which began the flow, has not sent since the other has answered.
-inline_always int unproved(__u32 flags)
+__always_inline int unproved(__u32 flags)
 {
 	return (flags & (META_PEER | META_MADE | SIDE_PROVED)) == (META_PEER | META_MADE);
 }
 
 // step moves a live state by the packet, and returns LOOK_MISS if the packet has nothing to do with it.
-inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 way)
+__always_inline int step(struct config *cf, struct pkt *p, struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	struct side *d = p->from ? high : low, *o = p->from ? low : high;
@@ -213,13 +213,13 @@ inline_always int step(struct config *cf, struct pkt *p, struct set *s, __u32 wa
 		remove_state(p->place, p->tag, GONE_RECYCLED);
 		return LOOK_MISS;
 	}
-	if (r == RES_HIT && low->flags & (META_EMBRYO | META_TRACKED))
+	if (r == RES_HIT && low->flags & (META_HALF_OPEN | META_TRACKED))
 		new_phase(p, s, p->place, proto);
 	return look_result(r);
 }
 
 // remember notes the state of a flow name for the second judgement of the same packet, which neither searches nor moves it again.
-inline_always void remember(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
+__always_inline void remember(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
 {
 	p->memo_place = once(p->place);
 	p->memo_flow = flow + 1;
@@ -229,7 +229,7 @@ inline_always void remember(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
 }
 
 // was_missed: the short way has found no state of a flow name. What follows from the key is then in place.
-inline_always int was_missed(struct pkt *p, __u32 flow)
+__always_inline int was_missed(struct pkt *p, __u32 flow)
 {
 	if (p->missed != flow + 1)
 		return 0;
@@ -240,7 +240,7 @@ inline_always int was_missed(struct pkt *p, __u32 flow)
 }
 
 // look_up looks for the packet's state of a flow name. On anything but a miss p->slot is the slot of the state's rule.
-checked_once int look_up(__u32 flow)
+__noinline int look_up(__u32 flow)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

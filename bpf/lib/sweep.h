@@ -16,7 +16,7 @@ enum { CLOCK_MONOTONIC = 1 };
 #define COOKIE_LIFE 128000000000LL // the kernel's cookies last for two minutes, of which the first has begun
 
 // sets_per_tick is how many sets the hand goes over in one tick.
-inline_always __u32 sets_per_tick(struct config *cf)
+__always_inline __u32 sets_per_tick(struct config *cf)
 {
 	__u32 n = cf->sets / TICKS_PER_PASS + 1;
 
@@ -26,13 +26,13 @@ inline_always __u32 sets_per_tick(struct config *cf)
 }
 
 // pass_ns is how long the hand takes for the whole table.
-inline_always __s64 pass_ns(struct config *cf)
+__always_inline __s64 pass_ns(struct config *cf)
 {
 	return (__s64)(cf->sets / sets_per_tick(cf) + 1) * TICK_MS * 1000000;
 }
 
 // event_probe asks the agent to probe both ends of an idle TCP connection.
-inline_always void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
+__always_inline void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
 {
 	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e) {
@@ -57,7 +57,7 @@ inline_always void event_probe(struct config *cf, struct cpu *c, struct set *s, 
 
 // wants_probe: the state is an established, tracked TCP connection that will expire soon, of which one end may be done. The hand passes every PASS, so one of
 // PROBE_EVERY / PASS passes probes.
-inline_always int wants_probe(struct config *cf, struct side *low, struct side *high, __s64 now)
+__always_inline int wants_probe(struct config *cf, struct side *low, struct side *high, __s64 now)
 {
 	__u32 both = low->flags & high->flags;
 	__s64 last = low->last > high->last ? low->last : high->last;
@@ -73,7 +73,7 @@ inline_always int wants_probe(struct config *cf, struct side *low, struct side *
 
 // young: the state has seen a packet so lately that it has not expired, whatever its other side says. Of TCP and SCTP one side does not tell: either end may have
 // ended it.
-inline_always int young(struct config *cf, struct side *low, __u8 proto, __s64 now)
+__always_inline int young(struct config *cf, struct side *low, __u8 proto, __s64 now)
 {
 	__s64 first = lifetime(cf, PHASE_OPENING, proto), later = lifetime(cf, PHASE_ESTABLISHED, proto);
 
@@ -81,7 +81,7 @@ inline_always int young(struct config *cf, struct side *low, __u8 proto, __s64 n
 }
 
 // alone: the wire entry of a translation has lost the inner one. Each is asked once in sixteen passes or so: halves go together, so this never happens but for a race.
-inline_always int alone(struct set *s, __u32 place, __s64 now)
+__always_inline int alone(struct set *s, __u32 place, __s64 now)
 {
 	struct side *low = low_side(s, place);
 
@@ -91,7 +91,7 @@ inline_always int alone(struct set *s, __u32 place, __s64 now)
 }
 
 // sweep_at looks at one state: it probes it, or removes it if it has expired or its rule is gone.
-checked_once int sweep_at(__u32 place, __u32 purge)
+__noinline int sweep_at(__u32 place, __u32 purge)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -120,7 +120,7 @@ checked_once int sweep_at(__u32 place, __u32 purge)
 
 // make_note notes for how long the states of a set can be left alone, if nobody came or went since the last pass: in a set where much happens, a note is not worth its
 // making. Whoever ends a connection meanwhile takes the note away, and then it is not made.
-checked_once int make_note(__u32 n)
+__noinline int make_note(__u32 n)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -152,7 +152,7 @@ checked_once int make_note(__u32 n)
 }
 
 // left_alone: nothing in a set has to be looked at yet.
-inline_always int left_alone(__u32 n)
+__always_inline int left_alone(__u32 n)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -164,7 +164,7 @@ inline_always int left_alone(__u32 n)
 
 // sweep_set looks at the states of a set and returns how many it removed. With `purge` only those of rules that are gone have to go. Most states stay, and
 // have the rule of the one before: one line tells that of each.
-checked_once int sweep_set(__u32 n, __u32 purge)
+__noinline int sweep_set(__u32 n, __u32 purge)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -206,7 +206,7 @@ static long sweep_one(__u32 index, void *ctx)
 }
 
 // end_cookies ends SYN cookies when they are no longer needed.
-inline_always void end_cookies(struct config *cf, __s64 now)
+__always_inline void end_cookies(struct config *cf, __s64 now)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -227,7 +227,7 @@ inline_always void end_cookies(struct config *cf, __s64 now)
 	g->sent_before = sent;
 	g->kept_before = kept;
 	__u64 would = (__s64)lost < 0 ? 0 : lost * ((__u64)cf->life_syn >> 20) / ((__u64)since >> 20);
-	if (!fresh || !cf->life_syn || would >= cf->max_embryonic / COOKIES_TO || g->embryos - g->answered >= cf->max_embryonic / COOKIES_TO)
+	if (!fresh || !cf->life_syn || would >= cf->max_half_open / COOKIES_TO || g->halfOpen - g->answered >= cf->max_half_open / COOKIES_TO)
 		return;
 	g->cookies_until = now + COOKIE_LIFE;
 	__sync_val_compare_and_swap(&g->cookies, COOKIES_ON, COOKIES_GOING);
@@ -235,7 +235,7 @@ inline_always void end_cookies(struct config *cf, __s64 now)
 
 // check_clock sets our own reading of the clock right. The count of ticks is moved a little before the clock, and where a processor was taken from us in between, they
 // differ for as long: then this happens twice.
-inline_always void check_clock(struct config *cf, __s64 now)
+__always_inline void check_clock(struct config *cf, __s64 now)
 {
 	__s64 ahead = coarse_now(cf) - now, most = 2 * cf->tick;
 
@@ -277,7 +277,7 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 }
 
 // start_ticking starts the timer, or gives one that ticks already to the programs of today.
-inline_always long start_ticking(void)
+__always_inline long start_ticking(void)
 {
 	__u32 zero = 0;
 	struct hand *hand = bpf_map_lookup_elem(&hands, &zero);

@@ -15,7 +15,7 @@ enum { TICK_SHIFT = 20, REST_TICKS = 32 }; // a tick is about a millisecond
 
 // hash5 hashes five words with the keys at s: NH (Black et al., UMAC, 1999), whose collisions an attacker who does not know
 // the keys can not construct, and a finalizer to spread the bits.
-inline_always __u64 hash5(const __u64 *s, __u64 a, __u64 b, __u64 c, __u64 d, __u64 e)
+__always_inline __u64 hash5(const __u64 *s, __u64 a, __u64 b, __u64 c, __u64 d, __u64 e)
 {
 	__u64 h = (__u64)((__u32)a + (__u32)s[0]) * ((__u32)(a >> 32) + (__u32)s[1]);
 	h += (__u64)((__u32)b + (__u32)s[2]) * ((__u32)(b >> 32) + (__u32)s[3]);
@@ -30,54 +30,54 @@ inline_always __u64 hash5(const __u64 *s, __u64 a, __u64 b, __u64 c, __u64 d, __
 	return h;
 }
 
-inline_always __u32 first_set(__u64 hash, __u32 sets)
+__always_inline __u32 first_set(__u64 hash, __u32 sets)
 {
 	return (__u64)(__u32)hash * sets >> 32;
 }
 
-inline_always __u32 second_set(__u64 hash, __u32 sets)
+__always_inline __u32 second_set(__u64 hash, __u32 sets)
 {
 	return (hash >> 32) * sets >> 32;
 }
 
 // free_tag is the tag of an entry that ends now.
-inline_always __u64 free_tag(__s64 now)
+__always_inline __u64 free_tag(__s64 now)
 {
 	return (((__u64)now >> TICK_SHIFT) + REST_TICKS) << 2 | TAG_FREE;
 }
 
 // vacant: an entry with this tag may be claimed.
-inline_always int vacant(__u64 tag, __s64 now)
+__always_inline int vacant(__u64 tag, __s64 now)
 {
 	return (tag & TAG_MASK) == TAG_FREE && tag >> 2 <= (__u64)now >> TICK_SHIFT;
 }
 
 // tag_of is the tag of a live state with these ports, protocol and flow name (`names`): with bits of the hash that say nothing about its sets or its way, or entries of one set
 // would have them in common.
-inline_always __u64 tag_of(__u64 names, __u64 hash)
+__always_inline __u64 tag_of(__u64 names, __u64 hash)
 {
 	return names | (hash >> 32 & 0xfff) << 4 | TAG_LIVE;
 }
 
 // usual_way is where in its first set a new state goes if that entry is vacant.
-inline_always __u32 usual_way(__u64 hash)
+__always_inline __u32 usual_way(__u64 hash)
 {
 	return hash & (WAYS - 1);
 }
 
-inline_always struct set *set_at(__u32 n)
+__always_inline struct set *set_at(__u32 n)
 {
 	return bpf_map_lookup_elem(&states, &n);
 }
 
-inline_always struct tag_line *tags_at(__u32 n)
+__always_inline struct tag_line *tags_at(__u32 n)
 {
 	return bpf_map_lookup_elem(&tags, &n);
 }
 
 // expect reads a word of each line of the entry where the state of a hash most likely lies, or would. The loads are not waited for: these lines come at the same time
 // as those of the tags, which say whether that was right.
-inline_always void expect(__u32 first, __u64 hash)
+__always_inline void expect(__u32 first, __u64 hash)
 {
 	struct set *s = set_at(first);
 	__u32 way = usual_way(hash);
@@ -90,7 +90,7 @@ inline_always void expect(__u32 first, __u64 hash)
 }
 
 // key_hash sets p->hash and p->tag for p->key with a flow name.
-inline_always void key_hash(struct pkt *p, struct config *cf, __u32 flow)
+__always_inline void key_hash(struct pkt *p, struct config *cf, __u32 flow)
 {
 	struct key *k = &p->key;
 
@@ -105,30 +105,30 @@ inline_always void key_hash(struct pkt *p, struct config *cf, __u32 flow)
 	p->tag = tag_of(rest, p->hash);
 }
 
-inline_always int same_ends(struct set *s, __u32 way, struct key *k)
+__always_inline int same_ends(struct set *s, __u32 way, struct key *k)
 {
 	way &= WAYS - 1;
 	return s->addr[way].low_lo == k->low_lo && s->addr[way].high_lo == k->high_lo && s->addr[way].low_hi == k->low_hi &&
 	       s->addr[way].high_hi == k->high_hi;
 }
 
-inline_always struct side *low_side(struct set *s, __u32 way)
+__always_inline struct side *low_side(struct set *s, __u32 way)
 {
 	return &s->side[(way & (WAYS - 1)) * 2];
 }
 
-inline_always struct side *high_side(struct set *s, __u32 way)
+__always_inline struct side *high_side(struct set *s, __u32 way)
 {
 	return &s->side[(way & (WAYS - 1)) * 2 + 1];
 }
 
-inline_always __u8 tag_proto(__u64 tag)
+__always_inline __u8 tag_proto(__u64 tag)
 {
 	return tag >> 24;
 }
 
 // lowest returns the number of the lowest bit set in v, which is not 0: the count of the bits below it, without a branch.
-inline_always __u32 lowest(__u64 v)
+__always_inline __u32 lowest(__u64 v)
 {
 	__u64 x = (v & -v) - 1;
 
@@ -139,24 +139,24 @@ inline_always __u32 lowest(__u64 v)
 }
 
 // same_tag compares tags of live entries, whether half-open or not, moving or not.
-inline_always int same_tag(__u64 a, __u64 b)
+__always_inline int same_tag(__u64 a, __u64 b)
 {
-	return !((a ^ b) & ~(__u64)(TAG_EMBRYO | TAG_ANSWERED | (TAG_LIVE ^ TAG_MOVING)));
+	return !((a ^ b) & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_MOVING)));
 }
 
 // quick_claim and long_claim are the tags of an entry that will have a tag, while it is filled: by quick_new, or by whoever looks for twins when it is live.
-inline_always __u64 quick_claim(__u64 tag)
+__always_inline __u64 quick_claim(__u64 tag)
 {
-	return (tag & TAG_IDENTITY) | TAG_EMBRYO;
+	return (tag & TAG_IDENTITY) | TAG_HALF_OPEN;
 }
 
-inline_always __u64 long_claim(__u64 tag)
+__always_inline __u64 long_claim(__u64 tag)
 {
 	return tag & TAG_IDENTITY;
 }
 
 // find_in looks for p->key, whose tag is in a line of tags, among the entries of set n, and sets p->place.
-inline_always int find_in(struct pkt *p, struct tag_line *t, __u32 n)
+__always_inline int find_in(struct pkt *p, struct tag_line *t, __u32 n)
 {
 	__u64 tag = p->tag;
 
@@ -176,7 +176,7 @@ inline_always int find_in(struct pkt *p, struct tag_line *t, __u32 n)
 }
 
 // vacancies returns a bit for each vacant entry of a set, without a branch: which ones are vacant is hard to foretell.
-inline_always __u64 vacancies(struct tag_line *t, __u64 tick)
+__always_inline __u64 vacancies(struct tag_line *t, __u64 tick)
 {
 	__u64 taken = 0;
 
@@ -191,7 +191,7 @@ inline_always __u64 vacancies(struct tag_line *t, __u64 tick)
 }
 
 // count_bits counts the bits of two bytes, each in a byte of its own.
-inline_always __u32 count_bits(__u32 v)
+__always_inline __u32 count_bits(__u32 v)
 {
 	v -= v >> 1 & 0x5555;
 	v = (v & 0x3333) + (v >> 2 & 0x3333);
@@ -200,7 +200,7 @@ inline_always __u32 count_bits(__u32 v)
 
 // find_spare notes in p->spare where a state for p->key could lie: at its usual way in its first set, where `expect` looks before anybody knows, or else in
 // the emptier of its two sets, a and b, which fills the table evenly. It reads what such a state would write, so that these lines are on their way while the rules are asked.
-inline_always void find_spare(struct pkt *p, __u32 sets, struct tag_line *a, struct tag_line *b)
+__always_inline void find_spare(struct pkt *p, __u32 sets, struct tag_line *a, struct tag_line *b)
 {
 	__u32 an = first_set(p->hash, sets), bn = second_set(p->hash, sets);
 	__u32 usual = usual_way(p->hash);
@@ -227,7 +227,7 @@ inline_always void find_spare(struct pkt *p, __u32 sets, struct tag_line *a, str
 }
 
 // scout is find_spare, and returns 0.
-checked_once int scout(__u32 sets)
+__noinline int scout(__u32 sets)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -239,7 +239,7 @@ checked_once int scout(__u32 sets)
 }
 
 // find looks for p->key with p->hash and p->tag in its two sets, and sets p->place.
-inline_always int find(struct pkt *p, struct config *cf)
+__always_inline int find(struct pkt *p, struct config *cf)
 {
 	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets);
 	struct tag_line *a = tags_at(an), *b = tags_at(bn);
@@ -256,7 +256,7 @@ inline_always int find(struct pkt *p, struct config *cf)
 enum removal { GONE_EXPIRED, GONE_RECYCLED, GONE_RECLAIMED, GONE_RULE, GONE_CUT, GONE_DOUBLE, GONE_SOURCE };
 
 // count_states adds n to the number of states: to this CPU's share first, so that CPUs rarely touch the common gauge.
-inline_always void count_states(struct cpu *c, struct config *cf, __s64 n)
+__always_inline void count_states(struct cpu *c, struct config *cf, __s64 n)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -269,17 +269,17 @@ inline_always void count_states(struct cpu *c, struct config *cf, __s64 n)
 	c->pending = pending;
 }
 
-inline_always void count_embryos(__s64 n)
+__always_inline void count_half_open(__s64 n)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 
 	if (g)
-		__sync_fetch_and_add(&g->embryos, n);
+		__sync_fetch_and_add(&g->halfOpen, n);
 }
 
 // maker returns the hash of the source that a half-open state counts for. Translations are not counted as half-open: the states that they belong to are.
-inline_always __u64 maker(struct config *cf, struct set *s, __u32 way)
+__always_inline __u64 maker(struct config *cf, struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
 
@@ -288,7 +288,7 @@ inline_always __u64 maker(struct config *cf, struct set *s, __u32 way)
 	return source_hash(cf, off_link(made ? s->addr[way].low_hi : s->addr[way].high_hi), made ? s->addr[way].low_lo : s->addr[way].high_lo);
 }
 
-inline_always void count_answered(__s64 n)
+__always_inline void count_answered(__s64 n)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -298,14 +298,14 @@ inline_always void count_answered(__s64 n)
 }
 
 // note_reply notes in the tag of a half-open state that it was answered: such states are the first to give way, and SYN cookies do not begin because of them.
-checked_once int note_reply(__u32 place)
+__noinline int note_reply(__u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);
 
 	if (!t)
 		return 0;
 	__u64 tag = once(t->tag[place % WAYS]);
-	if ((tag & (TAG_MASK | TAG_EMBRYO | TAG_ANSWERED)) != (TAG_LIVE | TAG_EMBRYO))
+	if ((tag & (TAG_MASK | TAG_HALF_OPEN | TAG_ANSWERED)) != (TAG_LIVE | TAG_HALF_OPEN))
 		return 0;
 	if (__sync_val_compare_and_swap(&t->tag[place % WAYS], tag, tag | TAG_ANSWERED) == tag)
 		count_answered(1);
@@ -313,9 +313,9 @@ checked_once int note_reply(__u32 place)
 }
 
 // one_less counts a half-open state of a source less, that had a tag.
-inline_always void one_less(__u64 source, __u64 tag)
+__always_inline void one_less(__u64 source, __u64 tag)
 {
-	count_embryos(-1);
+	count_half_open(-1);
 	if (tag & TAG_ANSWERED)
 		count_answered(-1);
 	if (source) {
@@ -327,7 +327,7 @@ inline_always void one_less(__u64 source, __u64 tag)
 
 // hatch takes a state out of the half-open ones. It is the tag that says whether it is one of them, so that this, removing and moving it
 // exclude each other; the flag only says that it is worth a look.
-checked_once int hatch(__u32 place)
+__noinline int hatch(__u32 place)
 {
 	__u32 way = place % WAYS;
 	struct config *cf = settings();
@@ -339,17 +339,17 @@ checked_once int hatch(__u32 place)
 	__u64 tag = once(t->tag[way]);
 	if ((tag & TAG_MASK) != TAG_LIVE)
 		return 0;
-	if (tag & TAG_EMBRYO) {
+	if (tag & TAG_HALF_OPEN) {
 		__u64 source = maker(cf, s, way);
-		if (__sync_val_compare_and_swap(&t->tag[way], tag, tag & ~(__u64)(TAG_EMBRYO | TAG_ANSWERED)) != tag)
+		if (__sync_val_compare_and_swap(&t->tag[way], tag, tag & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED)) != tag)
 			return 0;
 		one_less(source, tag);
 	}
-	__sync_fetch_and_and(&low_side(s, way)->flags, ~META_EMBRYO);
+	__sync_fetch_and_and(&low_side(s, way)->flags, ~META_HALF_OPEN);
 	return 1;
 }
 
-inline_always struct track *track_at(__u32 place)
+__always_inline struct track *track_at(__u32 place)
 {
 	__u32 n = place / WAYS;
 	struct track_set *s = bpf_map_lookup_elem(&tracks, &n);
@@ -357,7 +357,7 @@ inline_always struct track *track_at(__u32 place)
 }
 
 // add_track adds to what a track counts if it is still of an era, and returns whether it is.
-inline_always int add_track(struct track *t, __u32 era, __u64 n)
+__always_inline int add_track(struct track *t, __u32 era, __u64 n)
 {
 	if (!t || once(t->era) != era)
 		return 0;
@@ -369,7 +369,7 @@ inline_always int add_track(struct track *t, __u32 era, __u64 n)
 }
 
 // leave_track stops to count a state in its track, once.
-inline_always void leave_track(struct set *s, __u32 way)
+__always_inline void leave_track(struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
 	__u32 place = once(low->track), era = high_side(s, way)->created;
@@ -382,7 +382,7 @@ inline_always void leave_track(struct set *s, __u32 way)
 }
 
 // count_nat adds n to the number of translations: of all, and of the pod that `track` names.
-inline_always void count_nat(__u32 track, __s32 n)
+__always_inline void count_nat(__u32 track, __s32 n)
 {
 	__u32 zero = 0, pod = track >> NAT_POD_SHIFT;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -401,7 +401,7 @@ inline_always void count_nat(__u32 track, __s32 n)
 }
 
 // buried gives the place of a translation's entry back.
-inline_always void buried(struct cpu *c, struct config *cf, struct set *s, struct tag_line *t, __u32 way, __u32 why)
+__always_inline void buried(struct cpu *c, struct config *cf, struct set *s, struct tag_line *t, __u32 way, __u32 why)
 {
 	way &= WAYS - 1;
 	if (!(low_side(s, way)->flags & META_WIRE))
@@ -412,7 +412,7 @@ inline_always void buried(struct cpu *c, struct config *cf, struct set *s, struc
 }
 
 // remove_partner ends the other half of a translation together with the one at a place.
-inline_always void remove_partner(struct cpu *c, struct config *cf, struct side *low, __u32 place, __u32 why)
+__always_inline void remove_partner(struct cpu *c, struct config *cf, struct side *low, __u32 place, __u32 why)
 {
 	__u32 partner = low->track, way = partner & (WAYS - 1);
 	struct tag_line *t = tags_at(partner / WAYS);
@@ -429,7 +429,7 @@ inline_always void remove_partner(struct cpu *c, struct config *cf, struct side 
 }
 
 // remove_state ends the state at a place if its tag is still the one given, and returns whether it did.
-checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
+__noinline int remove_state(__u32 place, __u64 tag, __u32 why)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -455,7 +455,7 @@ checked_once int remove_state(__u32 place, __u64 tag, __u32 why)
 		return 1;
 	}
 	event_end(cf, c, s, way, tag);
-	if (have & TAG_EMBRYO)
+	if (have & TAG_HALF_OPEN)
 		one_less(maker(cf, s, way), have);
 	leave_track(s, way);
 	__sync_lock_test_and_set(&t->tag[way], free_tag(c->p.now));

@@ -14,22 +14,22 @@
 
 enum { SLACK = 66000 };
 
-inline_always int before(__u32 a, __u32 b)
+__always_inline int before(__u32 a, __u32 b)
 {
 	return (__s32)(a - b) < 0;
 }
 
-inline_always int between(__u32 lo, __u32 x, __u32 hi)
+__always_inline int between(__u32 lo, __u32 x, __u32 hi)
 {
 	return !before(x, lo) && !before(hi, x);
 }
 
-inline_always __u32 max32(__u32 a, __u32 b)
+__always_inline __u32 max32(__u32 a, __u32 b)
 {
 	return a > b ? a : b;
 }
 
-inline_always void set_flags(struct side *s, __u32 flags)
+__always_inline void set_flags(struct side *s, __u32 flags)
 {
 	if ((once(s->flags) & flags) != flags)
 		or_ordered(&s->flags, flags); // behind the numbers that they vouch for
@@ -42,7 +42,7 @@ inline_always void set_flags(struct side *s, __u32 flags)
 // refused until they are sent again, for `ack` and `edge` the other side's window opens with the next
 // acknowledgement. TCP repairs both as it does the loss of one segment. A loop without a bound is
 // refused by the verifier, and each round is paid by all of them in instructions to verify.
-inline_always void raise(__u32 *at, __u32 v)
+__always_inline void raise(__u32 *at, __u32 v)
 {
 	for (int i = 0; i < 4; i++) {
 		__u32 old = once(*at);
@@ -51,12 +51,12 @@ inline_always void raise(__u32 *at, __u32 v)
 	}
 }
 
-inline_always int bad_flags(__u8 f)
+__always_inline int bad_flags(__u8 f)
 {
 	return !(f & (TH_SYN | TH_ACK | TH_RST)) || (f & TH_SYN && f & (TH_FIN | TH_RST));
 }
 
-inline_always __u32 segment_length(struct pkt *p)
+__always_inline __u32 segment_length(struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
 	return p->len - p->payload + (f & TH_SYN ? 1 : 0) + (f & TH_FIN ? 1 : 0);
@@ -64,7 +64,7 @@ inline_always __u32 segment_length(struct pkt *p)
 
 // touch counts a packet for its side. Where two CPUs carry one direction at the same moment, a packet may stay uncounted: atomic sums cost
 // every packet a fifth of the whole judgement.
-inline_always void touch(struct side *d, struct pkt *p)
+__always_inline void touch(struct side *d, struct pkt *p)
 {
 	d->last = p->now;
 	d->packets++;
@@ -73,7 +73,7 @@ inline_always void touch(struct side *d, struct pkt *p)
 }
 
 // first_flags are the facts that the first segment of a side tells.
-inline_always __u32 first_flags(struct pkt *p)
+__always_inline __u32 first_flags(struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
 	__u32 set = SIDE_SEEN;
@@ -93,7 +93,7 @@ inline_always __u32 first_flags(struct pkt *p)
 }
 
 // loose: the state was made or adopted in mid-stream, and the numbers of a side are still unknown.
-inline_always int loose(struct side *d, struct side *o)
+__always_inline int loose(struct side *d, struct side *o)
 {
 	return d->flags & META_LOOSE && !(d->flags & o->flags & SIDE_ACKED);
 }
@@ -103,13 +103,13 @@ inline_always int loose(struct side *d, struct side *o)
 // its acknowledgement from what that has sent.
 enum { LOOSE_SCALE = 14, NEAR = 1 << 24 };
 
-inline_always int near(__u32 a, __u32 b)
+__always_inline int near(__u32 a, __u32 b)
 {
 	return a - b + NEAR <= 2 * NEAR;
 }
 
 // picked_flags are the facts that a side's segment in mid-stream tells. A FIN is believed when the numbers of the other side agree.
-inline_always __u32 picked_flags(struct pkt *p)
+__always_inline __u32 picked_flags(struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
 
@@ -117,7 +117,7 @@ inline_always __u32 picked_flags(struct pkt *p)
 }
 
 // pick_up initialises a side from a segment in mid-stream, but for its flags.
-inline_always void pick_up(struct side *d, struct pkt *p)
+__always_inline void pick_up(struct side *d, struct pkt *p)
 {
 	__u32 win = (__u32)p->window << LOOSE_SCALE;
 
@@ -132,7 +132,7 @@ inline_always void pick_up(struct side *d, struct pkt *p)
 }
 
 // begin initialises a side from its first segment.
-inline_always void begin(struct side *d, struct pkt *p)
+__always_inline void begin(struct side *d, struct pkt *p)
 {
 	d->start = p->seq;
 	d->end = p->seq + segment_length(p);
@@ -146,7 +146,7 @@ inline_always void begin(struct side *d, struct pkt *p)
 }
 
 // advance moves the numbers of a side by a valid segment.
-inline_always void advance(struct side *d, struct pkt *p, __u32 scale)
+__always_inline void advance(struct side *d, struct pkt *p, __u32 scale)
 {
 	__u8 f = p->tcp_flags;
 	__u32 win = (__u32)p->window << (scale & 15), set = 0;
@@ -171,7 +171,7 @@ inline_always void advance(struct side *d, struct pkt *p, __u32 scale)
 	touch(d, p);
 }
 
-inline_always int closed(struct side *a, struct side *b)
+__always_inline int closed(struct side *a, struct side *b)
 {
 	__u32 both = a->flags & b->flags;
 
@@ -183,7 +183,7 @@ inline_always int closed(struct side *a, struct side *b)
 }
 
 // phase_of is flow.State.Phase.
-inline_always int phase_of(struct side *low, struct side *high, __u8 proto)
+__always_inline int phase_of(struct side *low, struct side *high, __u8 proto)
 {
 	__u32 lf = low->flags, hf = high->flags;
 
@@ -199,12 +199,12 @@ inline_always int phase_of(struct side *low, struct side *high, __u8 proto)
 }
 
 // half_open: a flow in this phase has not proved itself.
-inline_always int half_open(int phase)
+__always_inline int half_open(int phase)
 {
 	return phase == PHASE_OPENING || phase == PHASE_ANSWERED;
 }
 
-inline_always __s64 lifetime(struct config *c, int phase, __u8 proto)
+__always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
 {
 	if (proto == PROTO_TCP)
 		return phase == PHASE_ESTABLISHED ? c->life_established :
@@ -224,14 +224,14 @@ inline_always __s64 lifetime(struct config *c, int phase, __u8 proto)
 #define NAT_FOLLOWS (1LL << 62)
 
 // nat_lifetime is that of a translation: its flow's. The wire entry goes when the inner one does.
-inline_always __s64 nat_lifetime(struct config *c, struct side *low, struct side *high, __u8 proto)
+__always_inline __s64 nat_lifetime(struct config *c, struct side *low, struct side *high, __u8 proto)
 {
 	if (low->flags & META_WIRE)
 		return NAT_FOLLOWS;
 	return lifetime(c, once(high->track) & NAT_PHASE, proto) + NAT_GRACE;
 }
 
-inline_always int expired(struct config *c, struct side *low, struct side *high, __u8 proto, __s64 now)
+__always_inline int expired(struct config *c, struct side *low, struct side *high, __u8 proto, __s64 now)
 {
 	__s64 life = low->rule == NAT_RULE ? nat_lifetime(c, low, high, proto) : lifetime(c, phase_of(low, high, proto), proto);
 
@@ -239,7 +239,7 @@ inline_always int expired(struct config *c, struct side *low, struct side *high,
 }
 
 // syn_tcp judges a SYN without ACK for an open state (3).
-inline_always int syn_tcp(struct side *d, struct side *o, struct pkt *p)
+__always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	if (d->flags & SIDE_SYN && !(o->flags & SIDE_SEEN)) {
 		if (p->seq != d->start)
@@ -255,7 +255,7 @@ inline_always int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // loose_tcp judges a segment of a state of which the numbers of a side are unknown, no bare SYN (4).
-inline_always int loose_tcp(struct side *d, struct side *o, struct pkt *p)
+__always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	if (p->tcp_flags & TH_RST) {
 		if (!(d->flags & SIDE_ACKED && p->seq == d->end) && !(o->flags & SIDE_ACKED && p->seq == o->ack))
@@ -277,21 +277,21 @@ inline_always int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // acks_syn: the segment acknowledges the SYN of side o, and nothing that o has not sent.
-inline_always int acks_syn(struct side *o, struct pkt *p)
+__always_inline int acks_syn(struct side *o, struct pkt *p)
 {
 	return before(o->start, p->ack) && !before(o->end, p->ack);
 }
 
 // answers_anew: a SYN and ACK takes the place of the one before, of which the side that began has
 // acknowledged nothing: that was lost, and its sender has begun anew or made another SYN cookie.
-inline_always int answers_anew(struct side *d, struct side *o, struct pkt *p)
+__always_inline int answers_anew(struct side *d, struct side *o, struct pkt *p)
 {
 	return p->tcp_flags & TH_SYN && o->flags & META_MADE && !(o->flags & (SIDE_ACKED | SIDE_PROVED)) && p->seq != d->start &&
 	       acks_syn(o, p);
 }
 
 // first_tcp judges the first segment of a side, no bare SYN (5).
-inline_always int first_tcp(struct side *d, struct side *o, struct pkt *p)
+__always_inline int first_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
 
@@ -309,7 +309,7 @@ inline_always int first_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // reset_tcp judges an RST from a side that was seen before (6).
-inline_always int reset_tcp(struct side *d, struct side *o, struct pkt *p)
+__always_inline int reset_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	int acked = o->flags & SIDE_ACKED;
 
@@ -324,7 +324,7 @@ inline_always int reset_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // step_tcp moves a TCP state by a packet of side d; o is the other side.
-inline_always int step_tcp(struct side *d, struct side *o, struct pkt *p)
+__always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
 	int bare_syn = (f & (TH_SYN | TH_ACK)) == TH_SYN;
@@ -365,7 +365,7 @@ inline_always int step_tcp(struct side *d, struct side *o, struct pkt *p)
 }
 
 // step_error judges an ICMP error about a packet that side o sent.
-inline_always int step_error(struct side *d, struct side *o, struct pkt *p, int liberal)
+__always_inline int step_error(struct side *d, struct side *o, struct pkt *p, int liberal)
 {
 	if (p->key.proto == PROTO_TCP && !loose(d, o) && !liberal) {
 		__u32 first = d->flags & SIDE_ACKED ? d->ack : o->start; // the start may lie more than half the circle back

@@ -6,14 +6,14 @@
 
 #include "table.h"
 
-inline_always int same_mask(struct masked *a, struct masked *b)
+__always_inline int same_mask(struct masked *a, struct masked *b)
 {
 	return !((a->src_hi ^ b->src_hi) | (a->src_lo ^ b->src_lo) | (a->dst_hi ^ b->dst_hi) | (a->dst_lo ^ b->dst_lo) | (a->ports ^ b->ports) |
 		 (a->rule ^ b->rule) | (a->proto ^ b->proto));
 }
 
 // track_bits returns a bit for each entry of a set with a tag, whatever its two low bits say.
-inline_always __u64 track_bits(struct track_set *s, __u64 tag)
+__always_inline __u64 track_bits(struct track_set *s, __u64 tag)
 {
 	__u64 m = 0;
 
@@ -28,7 +28,7 @@ inline_always __u64 track_bits(struct track_set *s, __u64 tag)
 }
 
 // track_find looks for the masked tuple in a set, and returns 1 + its way or 0.
-inline_always __u32 track_find(struct track_set *s, struct masked *m, __u64 tag)
+__always_inline __u32 track_find(struct track_set *s, struct masked *m, __u64 tag)
 {
 	__u64 in = track_bits(s, tag);
 	__u32 way = lowest(in | 1 << WAYS) & (WAYS - 1);
@@ -39,7 +39,7 @@ inline_always __u32 track_find(struct track_set *s, struct masked *m, __u64 tag)
 }
 
 // track_spare returns 1 + the way of an entry of a set that could hold another tuple, or 0: one never used or counting nothing, or one that counts nothing of `kept`.
-inline_always __u32 track_spare(struct pkt *p, struct track_set *s, __u64 kept)
+__always_inline __u32 track_spare(struct pkt *p, struct track_set *s, __u64 kept)
 {
 	once(p->vacant) = 0;
 	for (int i = 0; i < WAYS; i++) {
@@ -52,7 +52,7 @@ inline_always __u32 track_spare(struct pkt *p, struct track_set *s, __u64 kept)
 
 // track_claim makes the spare place ours and puts the tuple there, counting nothing yet. Before it is published it looks whether another CPU does the same at
 // this moment: a tuple has one track, or its limit would not be exact. Who sees the other one gives way.
-inline_always int track_claim(struct track_set *a, struct track_set *b, struct track_set *s, __u32 way, struct masked *m, __u64 tag)
+__always_inline int track_claim(struct track_set *a, struct track_set *b, struct track_set *s, __u32 way, struct masked *m, __u64 tag)
 {
 	way &= WAYS - 1;
 	struct track *t = &s->track[way];
@@ -71,7 +71,7 @@ inline_always int track_claim(struct track_set *a, struct track_set *b, struct t
 }
 
 // track_place finds or makes the track of p->masked and returns 1 + its place, or 0 if there is no room, or another CPU makes it just now.
-inline_always __u32 track_place(void)
+__always_inline __u32 track_place(void)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -109,7 +109,7 @@ inline_always __u32 track_place(void)
 }
 
 // enter_track counts one more state. It returns 0 if the limit is reached, or the track has become that of another tuple since it was found.
-inline_always int enter_track(struct pkt *p, __u32 place, __u32 limit)
+__always_inline int enter_track(struct pkt *p, __u32 place, __u32 limit)
 {
 	__u32 set = place / WAYS, way = place % WAYS;
 	struct track_set *s = bpf_map_lookup_elem(&tracks, &set);
@@ -130,7 +130,7 @@ enum { TRACK_TRIES = 4 };
 
 // enter_limit counts one more state of p->masked, and returns 1 + the place of its track, or 0 if it has as many as the limit says, or there is no room
 // for another track. A refusal is tried again, since another CPU may have been at work on the same track.
-checked_once __u32 enter_limit(__u32 limit)
+__noinline __u32 enter_limit(__u32 limit)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

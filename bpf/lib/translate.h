@@ -6,7 +6,7 @@
 
 // nat_fragment lets later fragments follow the translation of the first, which is at hand; without `note` it looks up what the later one at hand follows. p->before says what
 // either was before it.
-checked_once int nat_fragment(__u32 note)
+__noinline int nat_fragment(__u32 note)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -48,7 +48,7 @@ checked_once int nat_fragment(__u32 note)
 enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE };
 
 // own_source gives a call the host's own source: one of the host at a loopback address, or of a pod at its own published port, which it could not answer to.
-inline_always int own_source(struct pkt *p, struct forwarding *f)
+__always_inline int own_source(struct pkt *p, struct forwarding *f)
 {
 	struct address *a = p->version == 4 ? &f->four : &f->six;
 
@@ -60,7 +60,7 @@ inline_always int own_source(struct pkt *p, struct forwarding *f)
 }
 
 // translate_in turns what came from outside back into what rules see. Only the fields change, but for an ICMP error, which has no answer.
-checked_once int translate_in(struct __sk_buff *skb)
+__noinline int translate_in(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
@@ -91,7 +91,7 @@ checked_once int translate_in(struct __sk_buff *skb)
 }
 
 // begins: the packet comes from who began the conversation, as its state says. Where rules keep none, a reply shows itself as far as it can.
-checked_once int begins(__u32 unused)
+__noinline int begins(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -109,7 +109,7 @@ checked_once int begins(__u32 unused)
 }
 
 // hides: the packet leaves with the host's address.
-inline_always int hides(struct pkt *p, struct forwarding *f)
+__always_inline int hides(struct pkt *p, struct forwarding *f)
 {
 	struct table_key k;
 
@@ -125,7 +125,7 @@ inline_always int hides(struct pkt *p, struct forwarding *f)
 }
 
 // hide says that a packet that leaves through a card needs a new source, and which.
-inline_always int hide(struct pkt *p, __u32 ifindex)
+__always_inline int hide(struct pkt *p, __u32 ifindex)
 {
 	struct card *card = bpf_map_lookup_elem(&cards, &ifindex);
 	struct address *a = !card ? NULL : p->version == 4 ? &card->four : &card->six;
@@ -143,7 +143,7 @@ inline_always int hide(struct pkt *p, __u32 ifindex)
 
 // translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes to a pod or to the host itself. NAT_HIDE: a translation has to be made for
 // that; outward does it.
-checked_once int translate_out(struct __sk_buff *skb, __u32 ifindex)
+__noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
@@ -176,7 +176,7 @@ checked_once int translate_out(struct __sk_buff *skb, __u32 ifindex)
 
 // outward translates a packet that has passed and leaves, as translate_out says, and lets its
 // translation go on.
-inline_always int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
+__always_inline int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
 {
 	int r = translate_out(skb, ifindex);
 
@@ -195,7 +195,7 @@ inline_always int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
 
 // may_publish: a translation may be made for this packet to a published port. A flow that came to the
 // pod in another way stays with that: else whoever guesses its ports could turn its answers.
-inline_always int may_publish(struct pkt *p)
+__always_inline int may_publish(struct pkt *p)
 {
 	__u32 place = p->memo_place;
 	struct set *s = set_at(place / WAYS);
@@ -207,7 +207,7 @@ inline_always int may_publish(struct pkt *p)
 
 // inward does what remains to be done for a packet to a pod that has passed: its translation goes
 // on, or is made (`how` as for nat_make). It returns 0 or a reason.
-inline_always int inward(struct __sk_buff *skb, struct pkt *p, struct forwarding *f, __u32 how)
+__always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwarding *f, __u32 how)
 {
 	__u32 place = p->memo_place;
 

@@ -49,7 +49,7 @@ struct counter {
 // Where the parts of config.current lie.
 enum { CURRENT_SLOT = 0xff, CURRENT_QUICK = 8, CURRENT_READS = 24 };
 
-inline_always __u32 current_flow(__u32 current)
+__always_inline __u32 current_flow(__u32 current)
 {
 	return current >> CURRENT_QUICK & 0xffff;
 }
@@ -65,7 +65,7 @@ struct config {
 	__u32 sets;    // of the state table
 	__u32 track_sets;
 	__u32 max_states;
-	__u32 max_embryonic;
+	__u32 max_half_open;
 	__u32 max_source; // half-open states of one source, 0 for any number
 	__u32 cookies;	  // bits of enum cookie_use, 0 for no SYN cookies
 	__u32 batch; // how many states a CPU may count before it tells the others
@@ -115,7 +115,7 @@ enum meta {
 	META_MADE = 1 << 16, // this end sent the packet that made the state
 	META_LOOSE = 1 << 17,
 	META_LIBERAL = 1 << 18,
-	META_EMBRYO = 1 << 19, // counts as half-open (low side only)
+	META_HALF_OPEN = 1 << 19, // counts as half-open (low side only)
 	META_PEER = 1 << 20,   // the other end was seen, noted so that its line need not be read (no TCP)
 	META_TRACKED = 1 << 21,
 	META_ADOPTED = 1 << 22,
@@ -143,9 +143,9 @@ enum { NAT_PHASE = 7, NAT_POD_SHIFT = 3 };
 enum { WAYS = 8 };
 // A free entry may be used from the tick in its upper bits on: from the beginning, if it was never used.
 // One that is moving is found by look-ups, but nobody removes it, or changes what it counts as, but who moves it.
-enum tag_state { TAG_FREE, TAG_CLAIMED, TAG_MOVING, TAG_LIVE = 3, TAG_MASK = 3, TAG_EMBRYO = 4, TAG_ANSWERED = 8 };
+enum tag_state { TAG_FREE, TAG_CLAIMED, TAG_MOVING, TAG_LIVE = 3, TAG_MASK = 3, TAG_HALF_OPEN = 4, TAG_ANSWERED = 8 };
 // The bits that an entry which is claimed has in common with what it will be.
-#define TAG_IDENTITY (~(__u64)(TAG_EMBRYO | TAG_ANSWERED | (TAG_LIVE ^ TAG_CLAIMED)))
+#define TAG_IDENTITY (~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_CLAIMED)))
 
 struct tag_line {
 	__u64 tag[WAYS];
@@ -189,7 +189,7 @@ struct track_set {
 struct gauge {
 	__s64 states;
 	__u64 pad1[7];
-	__s64 embryos;
+	__s64 halfOpen;
 	__s64 answered; // of these
 	__u64 pad2[6];
 	// SYN cookies, cookie.h: what packets read, and what they count.

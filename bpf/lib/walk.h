@@ -9,7 +9,7 @@
 enum { MAX_STEPS = 1 << 23 };
 
 // mix is rule.Mix.
-inline_always __u32 mix(__u32 random, __u32 slot)
+__always_inline __u32 mix(__u32 random, __u32 slot)
 {
 	__u32 x = random ^ slot * 0x9e3779b9;
 	x ^= x >> 16;
@@ -19,18 +19,18 @@ inline_always __u32 mix(__u32 random, __u32 slot)
 	return x ^ x >> 16;
 }
 
-inline_always int asked(struct pkt *p, __u32 flow)
+__always_inline int asked(struct pkt *p, __u32 flow)
 {
 	return p->looked[flow >> 6 & 3] >> (flow & 63) & 1;
 }
 
-inline_always void note_asked(struct pkt *p, __u32 flow)
+__always_inline void note_asked(struct pkt *p, __u32 flow)
 {
 	p->looked[flow >> 6 & 3] |= 1ULL << (flow & 63);
 }
 
 // ask looks one flow name up, unless this packet has.
-inline_always int ask(struct pkt *p, __u32 flow)
+__always_inline int ask(struct pkt *p, __u32 flow)
 {
 	if (asked(p, flow))
 		return LOOK_MISS;
@@ -43,7 +43,7 @@ inline_always int ask(struct pkt *p, __u32 flow)
 }
 
 // ask_any asks all flow names in the order of the Program, until one gives something else than a miss.
-checked_once int ask_any(__u32 flows)
+__noinline int ask_any(__u32 flows)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -62,7 +62,7 @@ checked_once int ask_any(__u32 flows)
 }
 
 // need gives the rule in p->slot the state that it needs: the one at hand, or a new one. It returns 0 or the reason why there is none.
-inline_always int need(struct pkt *p, struct code *r)
+__always_inline int need(struct pkt *p, struct code *r)
 {
 	__u32 flow = r->flow;
 
@@ -90,7 +90,7 @@ inline_always int need(struct pkt *p, struct code *r)
 }
 
 // look_first does a rule's look-up. It returns STEP_DONE after a drop; p->mode says whether the state's rule takes over.
-inline_always int look_first(struct pkt *p, void *image, struct header *h, struct code *r)
+__always_inline int look_first(struct pkt *p, void *image, struct header *h, struct code *r)
 {
 	__u32 slot = p->slot;
 	int look;
@@ -117,7 +117,7 @@ inline_always int look_first(struct pkt *p, void *image, struct header *h, struc
 }
 
 // advance_to finds the next rule to visit. It returns 0 when there is none, which the default rule prevents.
-inline_always int advance_to(struct pkt *p, struct header *h)
+__always_inline int advance_to(struct pkt *p, struct header *h)
 {
 	__u32 looking = !p->later && p->lookups < h->lookups;
 	__u64 left = p->pc / 64 == p->word ? p->all & ~0ULL << (p->pc & 63) : 0;
@@ -140,7 +140,7 @@ inline_always int advance_to(struct pkt *p, struct header *h)
 	return 1;
 }
 
-inline_always int step_next(struct pkt *p, void *image, struct header *h)
+__always_inline int step_next(struct pkt *p, void *image, struct header *h)
 {
 	if (!advance_to(p, h))
 		return STEP_DONE;
@@ -170,7 +170,7 @@ inline_always int step_next(struct pkt *p, void *image, struct header *h)
 }
 
 // step_cond tests one condition, or one entry of its pool.
-inline_always int step_cond(struct pkt *p, void *image, struct header *h)
+__always_inline int step_cond(struct pkt *p, void *image, struct header *h)
 {
 	__u32 n = p->cond;
 	struct row *row = row_in(image, h->conds + n / ROW_CONDS);
@@ -198,7 +198,7 @@ inline_always int step_cond(struct pkt *p, void *image, struct header *h)
 	return STEP_GO_ON;
 }
 
-inline_always int step_matched(struct pkt *p, void *image, struct header *h)
+__always_inline int step_matched(struct pkt *p, void *image, struct header *h)
 {
 	struct code *r = code_in(image, p->slot);
 	if (!r)
@@ -218,7 +218,7 @@ inline_always int step_matched(struct pkt *p, void *image, struct header *h)
 	return STEP_GO_ON;
 }
 
-inline_always int step_act(struct pkt *p, void *image, struct header *h)
+__always_inline int step_act(struct pkt *p, void *image, struct header *h)
 {
 	struct code *r = code_in(image, p->slot);
 	return r ? act(p, h, r) : STEP_DONE;
@@ -247,7 +247,7 @@ static long one_step(__u32 index, void *unused)
 }
 
 // walk runs the rules over the packet at hand.
-inline_always void walk(void)
+__always_inline void walk(void)
 {
 	bpf_loop(MAX_STEPS, one_step, NULL, 0);
 }

@@ -37,13 +37,13 @@ struct {
 	__type(value, struct way);
 } ways_kept SEC(".maps");
 
-inline_always struct way *way_at(__u32 index)
+__always_inline struct way *way_at(__u32 index)
 {
 	index &= WAYS_KEPT - 1;
 	return bpf_map_lookup_elem(&ways_kept, &index);
 }
 
-inline_always int is_own(struct pkt *p, struct endpoint *e)
+__always_inline int is_own(struct pkt *p, struct endpoint *e)
 {
 	for (__u32 i = 0; i < MAX_POD_ADDRESSES; i++) {
 		if (i < e->count && e->addr[i].lo == p->src_lo && e->addr[i].hi == p->src_hi)
@@ -53,7 +53,7 @@ inline_always int is_own(struct pkt *p, struct endpoint *e)
 }
 
 // is_link_local: the source is unspecified or the link-local address that follows from the pod's MAC address (RFC 4291, appendix A).
-inline_always int is_link_local(struct pkt *p, struct endpoint *e)
+__always_inline int is_link_local(struct pkt *p, struct endpoint *e)
 {
 	__u64 id = (__u64)(e->mac[0] ^ 2) << 56 | (__u64)e->mac[1] << 48 | (__u64)e->mac[2] << 40 | 0xfffeULL << 24 | (__u64)e->mac[3] << 16 |
 		   (__u64)e->mac[4] << 8 | e->mac[5];
@@ -63,7 +63,7 @@ inline_always int is_link_local(struct pkt *p, struct endpoint *e)
 
 // sender_wrong returns the reason to drop a packet for its addresses alone, or 0. A pod may send
 // from its own addresses, and neighbour discovery. Others may not send as a pod or as the host.
-inline_always __u8 sender_wrong(struct __sk_buff *skb, struct pkt *p, struct endpoint *from)
+__always_inline __u8 sender_wrong(struct __sk_buff *skb, struct pkt *p, struct endpoint *from)
 {
 	if (from ? !is_own(p, from) && !(essential(p) && is_link_local(p, from)) :
 		   pod_at(p->src_hi, p->src_lo) != NULL)
@@ -76,7 +76,7 @@ inline_always __u8 sender_wrong(struct __sk_buff *skb, struct pkt *p, struct end
 enum { ARP_SENDER = 14 + 8 };
 
 // own_arp: the pod behind an interface speaks ARP for itself. Whatever asks for an address of the host becomes its neighbour, and room for these is short.
-checked_once int own_arp(struct __sk_buff *skb)
+__noinline int own_arp(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct endpoint *e = endpoint_at(skb->ifindex);
@@ -96,7 +96,7 @@ checked_once int own_arp(struct __sk_buff *skb)
 	return !(__u32)p->src_lo || is_own(p, e);
 }
 
-inline_always void way_to_pod(struct way *w, struct endpoint *to)
+__always_inline void way_to_pod(struct way *w, struct endpoint *to)
 {
 	w->to_pod = 1;
 	w->ifindex = to->ifindex;
@@ -108,7 +108,7 @@ inline_always void way_to_pod(struct way *w, struct endpoint *to)
 }
 
 // explore finds out what is to be known of the packet's addresses. What a pod sends as neighbour discovery is not remembered: it depends on more.
-checked_once int explore(struct __sk_buff *skb, __u32 serial)
+__noinline int explore(struct __sk_buff *skb, __u32 serial)
 {
 	struct cpu *c = this_cpu();
 	struct forwarding *f = ways();
@@ -152,7 +152,7 @@ checked_once int explore(struct __sk_buff *skb, __u32 serial)
 }
 
 // known_way returns the way that may be that of the packet's addresses, and whether it is.
-inline_always struct way *known_way(struct pkt *p, __u32 serial, int *known)
+__always_inline struct way *known_way(struct pkt *p, __u32 serial, int *known)
 {
 	__u64 mixed = (p->src_hi ^ p->src_lo * 3 ^ p->dst_hi * 5 ^ p->dst_lo * 7 ^ p->recv) * 0x9e3779b97f4a7c15ULL;
 
@@ -164,7 +164,7 @@ inline_always struct way *known_way(struct pkt *p, __u32 serial, int *known)
 }
 
 // way_of returns what is known of the packet's addresses, and sets *wrong to the reason to drop the packet for them, or to 0.
-inline_always struct way *way_of(struct __sk_buff *skb, struct pkt *p, struct forwarding *f,
+__always_inline struct way *way_of(struct __sk_buff *skb, struct pkt *p, struct forwarding *f,
 				__u8 *wrong)
 {
 	__u32 serial = f->serial;
@@ -175,7 +175,7 @@ inline_always struct way *way_of(struct __sk_buff *skb, struct pkt *p, struct fo
 	return w;
 }
 
-inline_always int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
+__always_inline int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
 {
 	__u32 segment = skb->gso_size;
 
@@ -183,7 +183,7 @@ inline_always int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
 }
 
 // route_fresh: a route that was asked for not long ago holds for the packet.
-inline_always int route_fresh(struct way *w, __s64 now, __u8 tos)
+__always_inline int route_fresh(struct way *w, __s64 now, __u8 tos)
 {
 	return w->route == (__u32)(now >> WAY_ROUTE_SHIFT) && w->tos == tos;
 }
@@ -191,7 +191,7 @@ inline_always int route_fresh(struct way *w, __s64 now, __u8 tos)
 // route_mtu is the MTU of the way to the packet's destination, at most `mtu`. bpf_fib_lookup heeds
 // a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds each when
 // it forwards. It is what the agent knows of routes, and may be too small: then the stack decides.
-inline_always __u32 route_mtu(struct pkt *p, __u32 mtu)
+__always_inline __u32 route_mtu(struct pkt *p, __u32 mtu)
 {
 	struct forwarding *f = ways();
 	if (!f || likely(!f->route_mtus))
@@ -203,7 +203,7 @@ inline_always __u32 route_mtu(struct pkt *p, __u32 mtu)
 }
 
 // ask_route asks the kernel for the card that a packet of a pod leaves by, and remembers it in w. It returns whether there is one.
-checked_once int ask_route(struct __sk_buff *skb)
+__noinline int ask_route(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -244,7 +244,7 @@ checked_once int ask_route(struct __sk_buff *skb)
 
 // route finds the card that a packet of a pod leaves by. It returns 0 if the stack has to. The first packet of a while goes by the kernel's table of
 // neighbours, which keeps that alive; the others go straight.
-inline_always int route(struct __sk_buff *skb, struct pkt *p)
+__always_inline int route(struct __sk_buff *skb, struct pkt *p)
 {
 	struct way *w = way_at(p->way_index);
 

@@ -115,7 +115,7 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 			failed = show(e)
 		}
 	}}
-	_, err = r.Run(c.ctx, capture, func(*offline.Judged) error { return failed })
+	_, err = r.Run(c.ctx, capture, func(*offline.PacketVerdict) error { return failed })
 	return err
 }
 

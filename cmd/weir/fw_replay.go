@@ -47,7 +47,7 @@ func runFwReplay(c *call) error {
 	}
 	show.begin()
 	r := offline.Replay{Name: name, Text: text, Me: me, Iface: *iface}
-	s, err := r.Run(c.ctx, capture, func(j *offline.Judged) error {
+	s, err := r.Run(c.ctx, capture, func(j *offline.PacketVerdict) error {
 		show.packet(j)
 		return passed.write(j)
 	})
@@ -66,7 +66,7 @@ func runFwReplay(c *call) error {
 // replayPrinter prints verdicts as they come, and the sum at the end.
 type replayPrinter interface {
 	begin()
-	packet(*offline.Judged)
+	packet(*offline.PacketVerdict)
 	end(*offline.Summary)
 }
 
@@ -82,7 +82,7 @@ func (p *replayText) begin() {
 	}
 }
 
-func (p *replayText) packet(j *offline.Judged) {
+func (p *replayText) packet(j *offline.PacketVerdict) {
 	if p.quiet {
 		return
 	}
@@ -129,7 +129,7 @@ type verdictView struct {
 	What    string `json:"what"`
 }
 
-func viewOf(j *offline.Judged) verdictView {
+func viewOf(j *offline.PacketVerdict) verdictView {
 	v := verdictView{Packet: j.Number, Time: j.Record.Time.Format("2006-01-02T15:04:05.000000000Z07:00"), Dir: "in", Iface: j.Iface,
 		Verdict: "drop", Rule: j.Verdict.Rule, Reason: j.Verdict.Reason.String(), What: j.Packet.String()}
 	if j.Dir == firewall.Out {
@@ -153,7 +153,7 @@ type replayJSON struct {
 
 func (p *replayJSON) begin() { fmt.Fprint(p.w, "{\n  \"version\": 1,\n  \"verdicts\": [") }
 
-func (p *replayJSON) packet(j *offline.Judged) {
+func (p *replayJSON) packet(j *offline.PacketVerdict) {
 	if p.quiet {
 		return
 	}

@@ -36,7 +36,7 @@ func newPassed(path string) (*passed, error) {
 }
 
 // write adds a packet if it passed.
-func (p *passed) write(j *offline.Judged) error {
+func (p *passed) write(j *offline.PacketVerdict) error {
 	if p.file == nil || !j.Verdict.Pass {
 		return nil
 	}

@@ -21,7 +21,7 @@ type Node interface {
 	Ranges() []Range
 	// Hold reserves an address, or any of a family when given its unspecified address; Unhold gives it back.
 	Hold(netip.Addr) (netip.Addr, error)
-	Unhold(netip.Addr)
+	Unreserve(netip.Addr)
 }
 
 // Range is a pod range of the node.

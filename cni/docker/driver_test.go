@@ -40,7 +40,7 @@ func (n *node) Check(context.Context, string, string, []netip.Addr) error { retu
 func (n *node) Keep(context.Context, string, []string) error              { return nil }
 func (n *node) Status(context.Context) error                              { return nil }
 func (n *node) Ranges() []Range                                           { return []Range{range4, range6} }
-func (n *node) Unhold(a netip.Addr)                                       { delete(n.held, a) }
+func (n *node) Unreserve(a netip.Addr)                                    { delete(n.held, a) }
 func (n *node) Hold(a netip.Addr) (netip.Addr, error) {
 	if a.IsUnspecified() {
 		a = map[bool]netip.Addr{true: netip.MustParseAddr("10.88.0.9"), false: netip.MustParseAddr("fd00:88::9")}[a.Is4()]

@@ -31,7 +31,7 @@ func (d *Driver) handleIPAM(mux *http.ServeMux) {
 	handle(mux, "/IpamDriver.RequestAddress", d.requestAddress)
 	handle(mux, "/IpamDriver.ReleaseAddress", func(_ context.Context, r addressRequest) (any, error) {
 		if a, err := netip.ParseAddr(r.Address); err == nil && !d.isGateway(a) {
-			d.node.Unhold(a)
+			d.node.Unreserve(a)
 		}
 		return struct{}{}, nil
 	})

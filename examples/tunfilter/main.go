@@ -30,7 +30,7 @@ func pump(w *soft.Worker, hook firewall.Hook, start time.Time, from, to int) {
 	for buf := make([]byte, 65536); ; {
 		n := must(unix.Read(from, buf))
 		in := firewall.Input{Hook: hook, Now: time.Since(start)}
-		if v := w.Judge(&in, buf[:n]); v.Pass {
+		if v := w.Evaluate(&in, buf[:n]); v.Pass {
 			_, _ = unix.Write(to, buf[:n]) // a device that is down loses the packet
 		} else if answer, ok := soft.Answer(v, buf[:n], netip.Addr{}); ok {
 			_, _ = unix.Write(from, answer)

@@ -92,8 +92,8 @@ func TestS2History(t *testing.T) {
 	}
 }
 
-// twinLess is section 6 read aloud: rule after rule on a pair.
-func twinLess(a, b Candidate) bool {
+// modelLess is section 6 read aloud: rule after rule on a pair.
+func modelLess(a, b Candidate) bool {
 	sa, sb := a.Src.IsValid(), b.Src.IsValid()
 	if sa != sb { // rule 1
 		return sa
@@ -108,11 +108,11 @@ func twinLess(a, b Candidate) bool {
 		if a.Deprecated != b.Deprecated { // rule 3
 			return b.Deprecated
 		}
-		if x, y := twinPolicy(a.Dst)[1] == twinPolicy(a.Src)[1], twinPolicy(b.Dst)[1] == twinPolicy(b.Src)[1]; x != y { // rule 5
+		if x, y := modelPolicy(a.Dst)[1] == modelPolicy(a.Src)[1], modelPolicy(b.Dst)[1] == modelPolicy(b.Src)[1]; x != y { // rule 5
 			return x
 		}
 	}
-	if x, y := twinPolicy(a.Dst)[0], twinPolicy(b.Dst)[0]; x != y { // rule 6
+	if x, y := modelPolicy(a.Dst)[0], modelPolicy(b.Dst)[0]; x != y { // rule 6
 		return x > y
 	}
 	if x, y := scope(a.Dst), scope(b.Dst); x != y { // rule 8
@@ -123,7 +123,7 @@ func twinLess(a, b Candidate) bool {
 	}
 	if sa && a.Dst.Is6() && b.Dst.Is6() { // rule 9
 		for n := 64; n > 0; n-- {
-			x, y := twinShares(a, n), twinShares(b, n)
+			x, y := modelShares(a, n), modelShares(b, n)
 			if x != y {
 				return x
 			}
@@ -132,12 +132,12 @@ func twinLess(a, b Candidate) bool {
 	return false
 }
 
-func twinShares(c Candidate, bits int) bool {
+func modelShares(c Candidate, bits int) bool {
 	p, _ := c.Dst.Prefix(bits)
 	return c.Src.Is6() && p.Contains(c.Src)
 }
 
-func twinPolicy(a netip.Addr) [2]int {
+func modelPolicy(a netip.Addr) [2]int {
 	if a.Is4() {
 		return [2]int{35, 4}
 	}
@@ -171,7 +171,7 @@ func TestTwin(t *testing.T) {
 		var want []Candidate
 		for _, c := range cs {
 			at := len(want)
-			for at > 0 && twinLess(c, want[at-1]) {
+			for at > 0 && modelLess(c, want[at-1]) {
 				at--
 			}
 			want = slices.Insert(want, at, c)

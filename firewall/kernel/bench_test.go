@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// BenchmarkJudge measures the whole judgement of one packet by BPF_PROG_TEST_RUN, everything in cache: run with -cpu 1 -benchtime 1x.
-func BenchmarkJudge(b *testing.B) {
+// BenchmarkEvaluate measures the whole judgement of one packet by BPF_PROG_TEST_RUN, everything in cache: run with -cpu 1 -benchtime 1x.
+func BenchmarkEvaluate(b *testing.B) {
 	nstest.Root(b)
 	from, to := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 	from6, to6 := netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::1")
@@ -73,7 +73,7 @@ func BenchmarkJudge(b *testing.B) {
 			}
 			for _, p := range c.prime {
 				in := &firewall.Input{Now: time.Duration(monotonic()), Hook: firewall.Hook{Recv: 1}}
-				if v, err := e.Judge(in, p); err != nil || !v.Pass {
+				if v, err := e.Evaluate(in, p); err != nil || !v.Pass {
 					b.Fatalf("%+v %v", v, err)
 				}
 			}

@@ -14,7 +14,7 @@ import (
 
 // Operations of the program weir_call, enum op of bpf/lib/control.h.
 const (
-	opJudge = iota
+	opEvaluate = iota
 	opRemove
 	opSweep
 	opAdopt
@@ -107,7 +107,7 @@ func (r *callRoom) ask(in *weirCall) error {
 // are made and rules are counted. in.Hook may name interfaces that do not exist.
 //
 // Times of Judge and those of real packets do not mix: an engine is used for one or for the other.
-func (e *Engine) Judge(in *firewall.Input, b []byte) (firewall.Verdict, error) {
+func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error) {
 	r := &e.call
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -104,7 +104,7 @@ const mergeTries = 100
 
 // carryState copies one state; what finds no room in a smaller table is lost. One that has to be strict is copied until it has missed nothing since the copy before.
 func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, merge, liberal bool) (err error) {
-	const halfOpen = tagEmbryo | tagAnswered
+	const halfOpen = tagHalfOpen | tagAnswered
 	tag := x.tag | halfOpen
 	for range mergeTries {
 		c := x.call(flow, link)
@@ -211,7 +211,7 @@ func (e *Engine) isResized() (bool, error) {
 	if e.dir == "" {
 		return false, nil
 	}
-	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks), "sources": sourceCells(e.options.MaxEmbryonic) / sourceLine} {
+	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks), "sources": sourceCells(e.options.MaxHalfOpen) / sourceLine} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(e.dir, name), nil)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil

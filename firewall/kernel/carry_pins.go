@@ -211,9 +211,9 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	x := &entry{place: place, tag: t.Tag[way], sides: [2]weirSide{s.Side[2*way], s.Side[2*way+1]}}
 	a := &s.Addr[way]
 	x.addr = [4]uint64{a.LowHi, a.LowLo, a.HighHi, a.HighLo}
-	x.sides[0].Flags &^= metaEmbryo
-	if x.tag&tagEmbryo != 0 {
-		x.sides[0].Flags |= metaEmbryo
+	x.sides[0].Flags &^= metaHalfOpen
+	if x.tag&tagHalfOpen != 0 {
+		x.sides[0].Flags |= metaHalfOpen
 	} else if !x.translation() && (p.layout < firstProved || p.layout < firstProvedAll && (uint8(x.tag>>24) != packet.ProtoTCP || x.sides[0].Flags&metaLoose != 0)) {
 		x.maker().Flags |= sideProved
 	}
@@ -295,7 +295,7 @@ func (p *oldPins) renewTranslation(wire, inner *entry) {
 	}
 	last := max(inner.sides[0].Last, inner.sides[1].Last)
 	for _, x := range []*entry{wire, inner} {
-		x.tag &^= tagEmbryo
+		x.tag &^= tagHalfOpen
 		for i := range x.sides {
 			x.sides[i].Flags &= metaMade | metaWire | metaCross | metaSource
 			x.sides[i].Last, x.sides[i].Created = last, inner.sides[0].Created

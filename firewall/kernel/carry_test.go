@@ -258,7 +258,7 @@ func TestAnOlderWeirsStates(t *testing.T) {
 // TestTablesOfAnotherSize gives the tables another size, upwards and down again, while a stream goes through; states and limits go on.
 func TestTablesOfAnotherSize(t *testing.T) {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 1000, 500
+	o.MaxStates, o.MaxHalfOpen = 1000, 500
 	const rules = "add 1 check-state\nadd allow tcp from any to me 80 setup limit src-addr 3\n"
 	g := newGuardedWith(t, rules, o)
 	busy := newStream(t, g, "10.0.0.1:80")

@@ -54,7 +54,7 @@ func TestAnEntryInTheMaking(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put(tag&^tagMask | tagEmbryo | 1)
+	put(tag&^tagMask | tagHalfOpen | 1)
 	for name, frame := range map[string][]byte{"short": short, "long": long} {
 		if n := len(live(frame)); n != 0 {
 			t.Errorf("the %s way: %d states beside one in the making", name, n)
@@ -82,7 +82,7 @@ func (e *Engine) agreeOnStates(t *testing.T) {
 	for range e.entries() {
 		live++
 	}
-	if s.States != live || s.Embryos != live {
-		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d", s.States, s.Embryos, live)
+	if s.States != live || s.HalfOpen != live {
+		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d", s.States, s.HalfOpen, live)
 	}
 }

@@ -96,14 +96,14 @@ func TestConstants(t *testing.T) {
 
 		"REASON_RULE": int64(firewall.ReasonRule), "REASON_NOT_IP": int64(firewall.ReasonNotIP), "REASON_ESSENTIAL": int64(firewall.ReasonEssential),
 		"REASON_LIMIT": int64(firewall.ReasonLimit), "REASON_STATES_FULL": int64(firewall.ReasonStatesFull),
-		"REASON_EMBRYONIC_FULL": int64(firewall.ReasonEmbryonicFull), "REASON_NO_KEY": int64(firewall.ReasonNoKey),
+		"REASON_HALF_OPEN_FULL": int64(firewall.ReasonHalfOpenFull), "REASON_NO_KEY": int64(firewall.ReasonNoKey),
 		"REASON_TCP_FLAGS": int64(firewall.ReasonTCPFlags), "REASON_TCP_RST": int64(firewall.ReasonTCPRst),
 		"REASON_TCP_ACK": int64(firewall.ReasonTCPAck), "REASON_TCP_WINDOW": int64(firewall.ReasonTCPWindow),
 		"REASON_SCTP_TAG": int64(firewall.ReasonSCTPTag), "REASON_ICMP_SEQ": int64(firewall.ReasonICMPSeq),
 		"REASON_FRAG_UNKNOWN": int64(firewall.ReasonFragUnknown), "REASON_FRAG_OVERLAP": int64(firewall.ReasonFragOverlap),
 		"REASON_FRAG_FIRST": int64(firewall.ReasonFragFirst), "REASON_LOOP": int64(firewall.ReasonLoop), "REASON_SPOOF": int64(firewall.ReasonSpoof), "REASON_MARTIAN": int64(firewall.ReasonMartian),
 		"REASON_NAT_PORTS": int64(firewall.ReasonNATPorts), "REASON_RATE": int64(firewall.ReasonRate),
-		"REASON_EMBRYONIC_SOURCE": int64(firewall.ReasonEmbryonicSource), "REASON_COOKIE": int64(firewall.ReasonCookie),
+		"REASON_HALF_OPEN_SOURCE": int64(firewall.ReasonHalfOpenSource), "REASON_COOKIE": int64(firewall.ReasonCookie),
 		"REASON_COOKIE_REFUSED": int64(firewall.ReasonCookieRefused), "REASON_COOKIE_REPEATED": int64(firewall.ReasonCookieRepeated), "REASON_TRACKS_FULL": int64(firewall.ReasonTracksFull), "REASON_DECODE": int64(firewall.ReasonDecode),
 
 		"DIR_IN": int64(firewall.In), "DIR_OUT": int64(firewall.Out), "ANSWER_NONE": int64(firewall.AnswerNone),
@@ -156,12 +156,12 @@ func TestConstants(t *testing.T) {
 		"NEED_NAMES": needNames, "NEED_STRICT": needStrict, "NEED_STATES": needStates,
 		"CODE_DEFER": codeDefer, "CODE_LOG": codeLog, "CODE_LIBERAL": codeLiberal, "CODE_FRAG": codeFrag, "CODE_PROB": codeProb,
 		"ROUTE_BLACKHOLE": routeBlackhole, "ROUTE_DEFAULT": routeDefault,
-		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_EMBRYO": metaEmbryo, "META_TRACKED": metaTracked, "META_ADOPTED": metaAdopted,
+		"META_MADE": metaMade, "META_LOOSE": metaLoose, "META_HALF_OPEN": metaHalfOpen, "META_TRACKED": metaTracked, "META_ADOPTED": metaAdopted,
 		"META_WIRE": metaWire, "META_CROSS": metaCross, "META_FRESH": metaFresh, "NAT_PHASE": natPhase, "MAX_PORT_SPANS": firewall.MaxPortRanges, "META_SOURCE": metaSource, "MASK_SOURCE": maskSource, "MASK_EXCEPT": maskExcept,
 		"MAX_PODS": maxPods, "MAX_POD_ADDRESSES": maxPodAddresses, "CURRENT_SLOT": currentSlot, "CURRENT_QUICK": currentQuick, "CURRENT_READS": currentReads,
 		"READ_SRC": readSrc, "READ_SPORT": readSport, "READ_BITS": readBits, "BLOCK": block,
-		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_EMBRYO": tagEmbryo, "TAG_ANSWERED": tagAnswered, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
-		"OP_JUDGE": opJudge, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "OP_BEGIN_MOVE": opBeginMove, "OP_END_MOVE": opEndMove, "GONE_CUT": goneCut,
+		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_HALF_OPEN": tagHalfOpen, "TAG_ANSWERED": tagAnswered, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow, "ADOPT_MERGE": adoptMerge, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
+		"OP_EVALUATE": opEvaluate, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt, "OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "OP_BEGIN_MOVE": opBeginMove, "OP_END_MOVE": opEndMove, "GONE_CUT": goneCut,
 	}
 	for name, want := range same {
 		if got, ok := c[name]; !ok || got != want {

@@ -139,7 +139,7 @@ func (g *guarded) stats(t *testing.T) Stats {
 // and the cookies end when the flood has.
 func TestSYNCookies(t *testing.T) {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 20000, 2000, 500
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	o.Timeouts.Syn = 2 * time.Second
 	g := newGuardedWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
@@ -164,14 +164,14 @@ func TestSYNCookies(t *testing.T) {
 		if err := g.echoes(to[n%2], 1<<20); err != nil {
 			t.Errorf("in the flood: %s: %v", to[n%2], err)
 		}
-		if s := g.stats(t); s.Embryos > 2000/4+200 {
-			t.Fatalf("%d half-open states", s.Embryos)
+		if s := g.stats(t); s.HalfOpen > 2000/4+200 {
+			t.Fatalf("%d half-open states", s.HalfOpen)
 		}
 	}
 	g.strangers(t)
 	sent := stopFlood(t, f)
 	s := g.stats(t)
-	t.Logf("%d SYNs sent; %+v, %d half-open states", sent, s.Cookies, s.Embryos)
+	t.Logf("%d SYNs sent; %+v, %d half-open states", sent, s.Cookies, s.HalfOpen)
 	if s.Cookies.Kept < 40 || s.Cookies.Sent < uint64(sent)*3/4 {
 		t.Errorf("cookies %+v", s.Cookies)
 	}
@@ -183,7 +183,7 @@ func TestSYNCookies(t *testing.T) {
 	if reasons[firewall.ReasonCookie] != s.Cookies.Sent {
 		t.Errorf("%d cookies sent, %d SYNs were decided so", s.Cookies.Sent, reasons[firewall.ReasonCookie])
 	}
-	for _, r := range []firewall.Reason{firewall.ReasonTCPWindow, firewall.ReasonTCPAck, firewall.ReasonEmbryonicFull, firewall.ReasonStatesFull} {
+	for _, r := range []firewall.Reason{firewall.ReasonTCPWindow, firewall.ReasonTCPAck, firewall.ReasonHalfOpenFull, firewall.ReasonStatesFull} {
 		if reasons[r] != 0 {
 			t.Errorf("%d packets dropped: %v", reasons[r], r)
 		}
@@ -203,7 +203,7 @@ func TestSYNCookies(t *testing.T) {
 // with a reason of its own: a rule let it in.
 func TestACookieThatTheStackRefuses(t *testing.T) {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 20000, 2000, 500
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	g := newGuardedWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
 	if err := g.engine.Load(compile(t, "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/rule"
 )
@@ -21,9 +21,9 @@ type subject struct {
 	hand uint32 // the set at which the next tick begins
 }
 
-func (s *subject) Judge(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+func (s *subject) Evaluate(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 	s.at = int64(in.Now)
-	return s.Engine.Judge(in, pkt)
+	return s.Engine.Evaluate(in, pkt)
 }
 
 func (s *subject) Sweep(now time.Duration) error {
@@ -115,11 +115,11 @@ func hurry(t *testing.T) {
 }
 
 // trial opens an engine and returns what the treaty wants of it.
-func trial(t *testing.T) (firewall.Options, func(firewall.Options) (firetest.Subject, error)) {
+func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.Subject, error)) {
 	nstest.Root(t)
 	hurry(t)
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxTracks = 4096, 4096, 4096
+	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 4096
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -127,30 +127,30 @@ func trial(t *testing.T) (firewall.Options, func(firewall.Options) (firetest.Sub
 	t.Cleanup(func() { e.Close() })
 	s := &subject{Engine: e}
 	e.clock = func() int64 { return s.at }
-	return o, func(o firewall.Options) (firetest.Subject, error) {
+	return o, func(o firewall.Options) (enginetest.Subject, error) {
 		e.config.limitSources(o.MaxPerSource)
-		e.config.Liberal, e.config.MaxEmbryonic = bit(o.Liberal), uint32(o.MaxEmbryonic)
+		e.config.Liberal, e.config.MaxHalfOpen = bit(o.Liberal), uint32(o.MaxHalfOpen)
 		return s, e.putConfigLocked()
 	}
 }
 
 func TestDiffer(t *testing.T) {
 	o, fresh := trial(t)
-	firetest.Run(t, o, rule.AllFeatures, fresh)
+	enginetest.Run(t, o, rule.AllFeatures, fresh)
 }
 
 func TestTruncated(t *testing.T) {
 	o, fresh := trial(t)
-	firetest.RunTruncated(t, o, fresh)
+	enginetest.RunTruncated(t, o, fresh)
 }
 
 // TestCoverage makes sure that TestDiffer leaves no part of the language out.
 func TestCoverage(t *testing.T) {
 	o, fresh := trial(t)
-	firetest.RunCoverage(t, o, fresh)
+	enginetest.RunCoverage(t, o, fresh)
 }
 
 func TestKeys(t *testing.T) {
 	o, fresh := trial(t)
-	firetest.RunKeys(t, o, fresh)
+	enginetest.RunKeys(t, o, fresh)
 }

@@ -113,8 +113,8 @@ func checkOptions(o *firewall.Options) error {
 	switch {
 	case o.MaxStates < 1 || o.MaxStates > 1<<27:
 		return fmt.Errorf("%d states: from 1 to %d are possible", o.MaxStates, 1<<27)
-	case o.MaxEmbryonic < 1 || o.MaxEmbryonic > 1<<24:
-		return fmt.Errorf("%d half-open states: from 1 to %d are possible", o.MaxEmbryonic, 1<<24)
+	case o.MaxHalfOpen < 1 || o.MaxHalfOpen > 1<<24:
+		return fmt.Errorf("%d half-open states: from 1 to %d are possible", o.MaxHalfOpen, 1<<24)
 	case o.MaxPerSource < 0:
 		return fmt.Errorf("%d half-open states of one source: 0 means any number", o.MaxPerSource)
 	case o.MaxTranslations < 0 || o.MaxPodTranslations < 0 || o.MaxTranslations > o.MaxStates/3:
@@ -194,7 +194,7 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["tags"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["notes"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["tracks"].MaxEntries = setsFor(e.options.MaxTracks)
-	cells := sourceCells(e.options.MaxEmbryonic)
+	cells := sourceCells(e.options.MaxHalfOpen)
 	spec.Maps["sources"].MaxEntries = cells / sourceLine
 	spec.Maps["source_ring"].MaxEntries = cells
 }
@@ -203,8 +203,8 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 const sourceLine = 16
 
 // sourceCells returns how many counters of half-open states of sources there are: two for each such state, a power of two.
-func sourceCells(embryos int) uint32 {
-	return uint32(1) << bits.Len(uint(max(2*embryos, 1024)-1))
+func sourceCells(halfOpen int) uint32 {
+	return uint32(1) << bits.Len(uint(max(2*halfOpen, 1024)-1))
 }
 
 // sourceFew is up to how many half-open states of one source all of them are remembered, of larger numbers half.
@@ -255,7 +255,7 @@ func (e *Engine) configure() error {
 	}
 	c.Layout = layout
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
-	c.MaxStates, c.MaxEmbryonic = uint32(o.MaxStates), uint32(o.MaxEmbryonic)
+	c.MaxStates, c.MaxHalfOpen = uint32(o.MaxStates), uint32(o.MaxHalfOpen)
 	c.limitSources(o.MaxPerSource)
 	c.SourceMask, c.RingMask = e.objects.Sources.MaxEntries()*sourceLine-1, e.objects.SourceRing.MaxEntries()-1
 	nats, podNats := o.Translations()

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/internal/nstest"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
@@ -53,8 +53,8 @@ func TestManyRules(t *testing.T) {
 	if err := e.Load(p); err != nil {
 		t.Fatal(err)
 	}
-	twin := firetest.NewTwin(firewall.DefaultOptions())
-	twin.Load(set, compiled, firetest.Keys(p))
+	twin := enginetest.NewModel(firewall.DefaultOptions())
+	twin.Load(set, compiled, enginetest.Keys(p))
 	late := 0
 	for i := range 4000 {
 		from := netip.AddrFrom4([4]byte{10, 0, byte(g.IntN(60)), byte(g.IntN(4))})
@@ -63,11 +63,11 @@ func TestManyRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		in := firewall.Input{Now: time.Hour + time.Duration(i)*time.Millisecond, Hook: firewall.Hook{Recv: 1}}
-		got, err := e.Judge(&in, b)
+		got, err := e.Evaluate(&in, b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := twin.Judge(&in, b); got != want {
+		if want := twin.Evaluate(&in, b); got != want {
 			t.Fatalf("packet %d from %v: %+v, the twin says %+v", i, from, got, want)
 		}
 		if got.Rule > rules/2 {

@@ -110,7 +110,7 @@ func natRefused(t *testing.T, v *village) (n uint64) {
 	v.must(err)
 	for d, c := range all {
 		switch d.Reason {
-		case firewall.ReasonNATPorts, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource:
+		case firewall.ReasonNATPorts, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull, firewall.ReasonHalfOpenSource:
 			n += c.Packets
 		}
 	}

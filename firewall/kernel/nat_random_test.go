@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/flow"
 	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
@@ -60,7 +60,7 @@ type natMatch struct {
 	*frames
 	t      *testing.T
 	r      *rand.Rand
-	model  *firetest.Translator
+	model  *enginetest.Translator
 	skew   time.Duration // by how much time was moved on
 	passed int
 	seed   uint64
@@ -71,13 +71,13 @@ func (m *natMatch) begin() {
 	set, err := rule.ParseFile("rules", mixedRules, nil)
 	m.must(err)
 	p := compile(m.t, mixedRules)
-	rules := firetest.NewTwin(firewall.DefaultOptions())
+	rules := enginetest.NewModel(firewall.DefaultOptions())
 	rules.SetInterfaces(m.ifs)
-	rules.Load(set, rule.CompileOptions{Strict: true}, firetest.Keys(p))
-	m.model = &firetest.Translator{
+	rules.Load(set, rule.CompileOptions{Strict: true}, enginetest.Keys(p))
+	m.model = &enginetest.Translator{
 		Rules: rules, Host: hostAddr, Card: m.card.index, Hides: true,
 		Pods: map[netip.Addr]uint32{podA: m.a.endpoint.Index, podB: m.b.endpoint.Index},
-		Published: map[firetest.Port]netip.AddrPort{
+		Published: map[enginetest.Port]netip.AddrPort{
 			{Proto: 6, To: end(hostAddr, 8080)}: end(podA, 80), {Proto: 17, To: end(hostAddr, 8080)}: end(podA, 80),
 			{Proto: 17, To: end(hostAddr, 5353)}: end(podB, 53), {Proto: 17, To: end(hostAddr, 6666)}: end(podA, 666),
 		},
@@ -96,7 +96,7 @@ func (m *natMatch) one(i int) bool {
 	e := m.ends()
 	seg := m.segment()
 	m.settleClock()
-	build := func(e firetest.Ends) []byte { return m.build(e, seg) }
+	build := func(e enginetest.Ends) []byte { return m.build(e, seg) }
 	code, src, dst := m.send(e.From, e.To, m.layer(e.Proto, seg))
 	want := m.model.Carry(e, m.now(), build)
 	what := func(format string, args ...any) bool {
@@ -142,7 +142,7 @@ func (m *natMatch) same(what func(string, ...any) bool) bool {
 	all, err := m.engine.translations(m.engine.now())
 	m.must(err)
 	for _, s := range all {
-		w, i := firetest.Ends{Proto: s.Proto, From: s.WireFrom, To: s.WireTo}, firetest.Ends{Proto: s.Proto, From: s.From, To: s.To}
+		w, i := enginetest.Ends{Proto: s.Proto, From: s.WireFrom, To: s.WireTo}, enginetest.Ends{Proto: s.Proto, From: s.From, To: s.To}
 		have[natName(w, i)] = s.Phase
 	}
 	for _, o := range m.model.Live {
@@ -162,7 +162,7 @@ func (m *natMatch) same(what func(string, ...any) bool) bool {
 	return true
 }
 
-func natName(wire, inner firetest.Ends) string {
+func natName(wire, inner enginetest.Ends) string {
 	return strconv.Itoa(int(wire.Proto)) + " " + wire.From.String() + ">" + wire.To.String() + " = " + inner.From.String() + ">" + inner.To.String()
 }
 
@@ -183,7 +183,7 @@ func (m *natMatch) settleClock() {
 		again = false
 		now := m.now()
 		near := func(deadline int64) bool {
-			return deadline-now < int64(firetest.Exact)+3e8 && now-deadline < 3e8
+			return deadline-now < int64(enginetest.Exact)+3e8 && now-deadline < 3e8
 		}
 		for _, s := range m.model.Rules.States() {
 			again = again || near(s.Deadline)
@@ -198,7 +198,7 @@ func (m *natMatch) settleClock() {
 }
 
 // ends chooses between whom a packet goes: few ports, so that they meet again.
-func (m *natMatch) ends() firetest.Ends {
+func (m *natMatch) ends() enginetest.Ends {
 	r, proto := m.r, pick(m.r, uint8(packet.ProtoTCP), packet.ProtoTCP, packet.ProtoUDP)
 	outside := func() netip.AddrPort { return end(outsideAddr, pick(r, 53, 80, 666, 4000, 4001)) }
 	inside := func() netip.AddrPort { return end(pick(r, podA, podB), pick(r, 53, 80, 5000, 5001)) }
@@ -207,7 +207,7 @@ func (m *natMatch) ends() firetest.Ends {
 		// no packet that comes in.
 		o := m.model.Live[r.IntN(len(m.model.Live))]
 		for _, k := range r.Perm(4) {
-			e := [...]firetest.Ends{o.Wire, o.Wire.Turned(), o.Inner, o.Inner.Turned()}[k]
+			e := [...]enginetest.Ends{o.Wire, o.Wire.Turned(), o.Inner, o.Inner.Turned()}[k]
 			if e.From.Addr() != hostAddr {
 				return e
 			}
@@ -215,13 +215,13 @@ func (m *natMatch) ends() firetest.Ends {
 	}
 	switch r.IntN(5) {
 	case 0:
-		return firetest.Ends{Proto: proto, From: outside(), To: end(hostAddr, pick(r, 8080, 5353, 6666, 2000+r.IntN(3)))}
+		return enginetest.Ends{Proto: proto, From: outside(), To: end(hostAddr, pick(r, 8080, 5353, 6666, 2000+r.IntN(3)))}
 	case 1:
-		return firetest.Ends{Proto: proto, From: end(outsideAddr, pick(r, 4000, 4001)), To: inside()}
+		return enginetest.Ends{Proto: proto, From: end(outsideAddr, pick(r, 4000, 4001)), To: inside()}
 	case 2:
-		return firetest.Ends{Proto: proto, From: end(podB, pick(r, 5000, 5001)), To: pick(r, end(hostAddr, 8080), end(podA, 80))}
+		return enginetest.Ends{Proto: proto, From: end(podB, pick(r, 5000, 5001)), To: pick(r, end(hostAddr, 8080), end(podA, 80))}
 	}
-	return firetest.Ends{Proto: proto, From: inside(), To: outside()}
+	return enginetest.Ends{Proto: proto, From: inside(), To: outside()}
 }
 
 // step is a segment of a handshake, of what follows, or of whoever guesses.
@@ -246,7 +246,7 @@ func (m *natMatch) layer(proto uint8, s step) packet.Layer {
 	return packet.TCP{Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 1000}
 }
 
-func (m *natMatch) build(e firetest.Ends, s step) []byte {
+func (m *natMatch) build(e enginetest.Ends, s step) []byte {
 	var l packet.Layer = packet.UDP{SrcPort: e.From.Port(), DstPort: e.To.Port()}
 	if e.Proto == packet.ProtoTCP {
 		l = packet.TCP{SrcPort: e.From.Port(), DstPort: e.To.Port(), Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 1000}

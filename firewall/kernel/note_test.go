@@ -56,7 +56,7 @@ func TestSweepLeavesAlone(t *testing.T) {
 		}
 		b, err := packet.Build(ip, tcp)
 		a.must(err)
-		v, err := e.Judge(&firewall.Input{Now: now, Hook: a.Hook}, b)
+		v, err := e.Evaluate(&firewall.Input{Now: now, Hook: a.Hook}, b)
 		a.must(err)
 		if !v.Pass {
 			t.Fatalf("a segment is dropped: %+v", v)
@@ -79,7 +79,7 @@ func TestSweepLeavesAlone(t *testing.T) {
 		a.udp.SrcPort = uint16(6000 + n)
 		b, err := packet.Build(a.ip, a.udp, packet.Data("x"))
 		a.must(err)
-		_, err = e.Judge(&firewall.Input{Now: now, Hook: a.Hook}, b)
+		_, err = e.Evaluate(&firewall.Input{Now: now, Hook: a.Hook}, b)
 		a.must(err)
 	}
 	states(41, "after 40 datagrams")

@@ -53,7 +53,7 @@ func (b *bench) judge(dir firewall.Direction, from, to netip.Addr, layers ...pac
 	if dir == firewall.Out {
 		hook = firewall.Hook{Dir: dir, Xmit: 1}
 	}
-	v, err := b.e.Judge(&firewall.Input{Now: b.now, Hook: hook}, raw)
+	v, err := b.e.Evaluate(&firewall.Input{Now: b.now, Hook: hook}, raw)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ add deny ip from any to any
 // TestSpoofedQuestionsGiveWay: the host answers questions of forged sources. However many, new connections come and go, established ones stay, and so
 // many answered questions are no reason for SYN cookies.
 func TestSpoofedQuestionsGiveWay(t *testing.T) {
-	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxStates, o.MaxEmbryonic = 3000, 2000 })
+	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxStates, o.MaxHalfOpen = 3000, 2000 })
 	for i := range 200 {
 		if !b.connect(stranger(1<<20+i), 1000) {
 			t.Fatal("a connection does not open")
@@ -161,8 +161,8 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 	if n := b.phases(); n[flow.Established] != 400 || n[flow.Answered] < 1800 {
 		t.Errorf("after the flood: %v", n)
 	}
-	if s := b.stats(); s.Embryos < 1800 || s.Cookies.Turns != 0 {
-		t.Errorf("%d half-open, cookies switched on %d times", s.Embryos, s.Cookies.Turns)
+	if s := b.stats(); s.HalfOpen < 1800 || s.Cookies.Turns != 0 {
+		t.Errorf("%d half-open, cookies switched on %d times", s.HalfOpen, s.Cookies.Turns)
 	}
 	for i := range 200 {
 		if !b.connect(stranger(1<<21+i), 2000) {
@@ -183,8 +183,8 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var g weirGauge
-	if err := b.e.objects.Gauges.Lookup(uint32(0), &g); err != nil || g.Embryos != 0 || g.Answered != 0 {
-		t.Errorf("with the half-open states gone %d are counted, %d answered: %v", g.Embryos, g.Answered, err)
+	if err := b.e.objects.Gauges.Lookup(uint32(0), &g); err != nil || g.HalfOpen != 0 || g.Answered != 0 {
+		t.Errorf("with the half-open states gone %d are counted, %d answered: %v", g.HalfOpen, g.Answered, err)
 	}
 	if n := b.e.sourcesInUse(t); n != 0 {
 		t.Errorf("the counters of sources add up to %d", n)
@@ -193,7 +193,7 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 
 // TestSpoofedINITs does the same by SCTP: an INIT and its answer establish nothing.
 func TestSpoofedINITs(t *testing.T) {
-	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxStates, o.MaxEmbryonic = 3000, 2000 })
+	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxStates, o.MaxHalfOpen = 3000, 2000 })
 	chunk := func(dir firewall.Direction, peer netip.Addr, typ uint8, tag uint32) firewall.Verdict {
 		t.Helper()
 		body := make([]byte, 28)
@@ -211,7 +211,7 @@ func TestSpoofedINITs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := b.e.Judge(&firewall.Input{Now: b.now, Hook: firewall.Hook{Dir: dir, Recv: uint32(1 - dir), Xmit: uint32(dir)}}, raw)
+		v, err := b.e.Evaluate(&firewall.Input{Now: b.now, Hook: firewall.Hook{Dir: dir, Recv: uint32(1 - dir), Xmit: uint32(dir)}}, raw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,8 +255,8 @@ func TestForgedSourceLocksNobodyOut(t *testing.T) {
 		}
 		b.ask(benchHost, uint16(1000+i))
 	}
-	if s := b.stats(); s.Embryos > 160 || s.Removed["source"] < 850 || s.Removed["reclaimed"] != 0 {
-		t.Errorf("%d half-open, %v made room", s.Embryos, s.Removed)
+	if s := b.stats(); s.HalfOpen > 160 || s.Removed["source"] < 850 || s.Removed["reclaimed"] != 0 {
+		t.Errorf("%d half-open, %v made room", s.HalfOpen, s.Removed)
 	}
 	if !b.connect(victim, 2) || !b.works(victim, 1) {
 		t.Error("the victim is refused a connection, or has lost one")
@@ -275,13 +275,13 @@ func TestForgedSourceLocksNobodyOut(t *testing.T) {
 // TestFewPerSource: where a source may have four half-open states, 7,500 strangers with one each, nine tenths of all that there may be, are no reason to take one from
 // anybody.
 func TestFewPerSource(t *testing.T) {
-	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxPerSource, o.MaxEmbryonic = 4, 8192 })
+	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxPerSource, o.MaxHalfOpen = 4, 8192 })
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 7500 {
 		b.ask(stranger(random.IntN(1<<24)), 5)
 	}
-	if s := b.stats(); s.Removed["source"] > 8 || s.Embryos < 7400 {
-		t.Errorf("%d half-open, %v made room", s.Embryos, s.Removed)
+	if s := b.stats(); s.Removed["source"] > 8 || s.HalfOpen < 7400 {
+		t.Errorf("%d half-open, %v made room", s.HalfOpen, s.Removed)
 	}
 	before := b.stats().Removed["source"]
 	for i := range 200 {
@@ -468,8 +468,8 @@ func TestMovingStateIsFound(t *testing.T) {
 			b.now += 100 * time.Millisecond
 		}
 	}
-	if s := b.stats(); s.States != 1 || s.Embryos != 0 {
-		t.Errorf("%d states are counted, %d half-open", s.States, s.Embryos)
+	if s := b.stats(); s.States != 1 || s.HalfOpen != 0 {
+		t.Errorf("%d states are counted, %d half-open", s.States, s.HalfOpen)
 	}
 	if n := b.e.sourcesInUse(t); n != 0 {
 		t.Errorf("the counters of sources add up to %d", n)

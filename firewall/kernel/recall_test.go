@@ -73,7 +73,7 @@ func (a *asker) is(number uint16) {
 	for n := range 3 {
 		b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
 		a.must(err)
-		v, err := a.e.Judge(&a.Input, b)
+		v, err := a.e.Evaluate(&a.Input, b)
 		a.must(err)
 		if v.Rule != number {
 			a.t.Fatalf("packet %d was decided by rule %d, not %d: %+v", n, v.Rule, number, v)
@@ -187,7 +187,7 @@ func TestRecallByChance(t *testing.T) {
 		a.Random = n * 0x9e3779b9
 		b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
 		a.must(err)
-		v, err := a.e.Judge(&a.Input, b)
+		v, err := a.e.Evaluate(&a.Input, b)
 		a.must(err)
 		seen[v.Rule]++
 	}
@@ -234,7 +234,7 @@ func TestRecallMakesStates(t *testing.T) {
 	a.udp.SrcPort = 1005
 	b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
 	a.must(err)
-	if v, err := a.e.Judge(&a.Input, b); err != nil || v.Pass || v.Reason != firewall.ReasonLimit {
+	if v, err := a.e.Evaluate(&a.Input, b); err != nil || v.Pass || v.Reason != firewall.ReasonLimit {
 		t.Errorf("the sixth conversation of a source that may have five: %+v, %v", v, err)
 	}
 }

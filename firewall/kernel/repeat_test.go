@@ -22,7 +22,7 @@ func TestARepeatedSYN(t *testing.T) {
 
 func repeatSYN(t *testing.T, rules string, publish bool) {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 20000, 2000, 500
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	g := newGuardedWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
 	if err := g.engine.Load(compile(t, rules)); err != nil {

@@ -5,17 +5,17 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 )
 
-// TestRulesAndTablesSwitchAtOnce: see firetest.RunReplace.
+// TestRulesAndTablesSwitchAtOnce: see enginetest.RunReplace.
 func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
 	o, fresh := trial(t)
 	s, err := fresh(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	firetest.RunReplace(t, s, 300)
+	enginetest.RunReplace(t, s, 300)
 }
 
 // TestReplaceChangesAllOrNothing: a Replace that fails leaves the rules, the tables, their names and

@@ -93,7 +93,7 @@ func TestPortReuseAtFullRate(t *testing.T) {
 		if s.flags&packet.FlagACK != 0 {
 			binary.BigEndian.PutUint32(b[28:], other+s.ack)
 		}
-		if v, err := e.Judge(&firewall.Input{Now: now}, b); err != nil {
+		if v, err := e.Evaluate(&firewall.Input{Now: now}, b); err != nil {
 			t.Fatal(err)
 		} else if !v.Pass || v.State == firewall.StateUntouched {
 			t.Fatalf("connection %d, ending %d, packet %d: %+v", n, w, i, v)

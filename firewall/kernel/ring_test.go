@@ -36,7 +36,7 @@ func TestProbesHaveRoom(t *testing.T) {
 		build(me, you, packet.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}),
 		build(you, me, packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10, Flags: packet.FlagACK, Window: 1000}),
 	} {
-		if v, err := e.Judge(&firewall.Input{Now: now, Hook: firewall.Hook{Recv: 1}}, b); err != nil || !v.Pass {
+		if v, err := e.Evaluate(&firewall.Input{Now: now, Hook: firewall.Hook{Recv: 1}}, b); err != nil || !v.Pass {
 			t.Fatalf("%+v %v", v, err)
 		}
 	}

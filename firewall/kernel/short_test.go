@@ -75,7 +75,7 @@ func TestAHundredThousandShortConnectionsASecond(t *testing.T) {
 				}
 				binary.BigEndian.PutUint32(b[client:], 0x0a100000|uint32(n>>15))
 				binary.BigEndian.PutUint16(b[20+portAt(client):], uint16(1024+n&0x7fff))
-				v, err := e.Judge(&firewall.Input{Now: now}, b)
+				v, err := e.Evaluate(&firewall.Input{Now: now}, b)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -116,7 +116,7 @@ func portAt(client int) int {
 func TestTheDoorStaysOpen(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 1000, 1000
+	o.MaxStates, o.MaxHalfOpen = 1000, 1000
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -132,7 +132,7 @@ add 50 allow tcp from any to any setup keep-state
 	}
 	judge := func(b []byte) firewall.Verdict {
 		t.Helper()
-		v, err := e.Judge(&firewall.Input{Now: time.Second}, b)
+		v, err := e.Evaluate(&firewall.Input{Now: time.Second}, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +172,7 @@ add 50 allow tcp from any to any setup keep-state
 	if n := firewall.ByReason(decided)[firewall.ReasonStatesFull]; n < 900 {
 		t.Errorf("%d packets were refused for a full table", n)
 	}
-	if n := e.agree(t); n.embryos != 0 || n.live < 950 {
+	if n := e.agree(t); n.halfOpen != 0 || n.live < 950 {
 		t.Errorf("%+v", n)
 	}
 }

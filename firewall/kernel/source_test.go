@@ -35,7 +35,7 @@ func (e *Engine) sourcesInUse(t *testing.T) (sum int) {
 func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 20000, 5000, 100
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 5000, 100
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -63,7 +63,7 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := e.Judge(&firewall.Input{Now: now}, b)
+		v, err := e.Evaluate(&firewall.Input{Now: now}, b)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,20 +14,20 @@ import (
 
 // Bits of side.Flags above those of flow.SideFlags and the scale: enum meta of bpf/lib/types.h.
 const (
-	sideProved  = uint32(flow.Proved)
-	metaMade    = 1 << 16
-	metaLoose   = 1 << 17
-	metaLiberal = 1 << 18
-	metaEmbryo  = 1 << 19
-	metaTracked = 1 << 21
-	metaAdopted = 1 << 22
+	sideProved   = uint32(flow.Proved)
+	metaMade     = 1 << 16
+	metaLoose    = 1 << 17
+	metaLiberal  = 1 << 18
+	metaHalfOpen = 1 << 19
+	metaTracked  = 1 << 21
+	metaAdopted  = 1 << 22
 )
 
 // What the low bits of a tag say: enum tag_state of bpf/lib/types.h.
 const (
 	tagMask     = 3
 	tagLive     = 3
-	tagEmbryo   = 4
+	tagHalfOpen = 4
 	tagAnswered = 8
 )
 

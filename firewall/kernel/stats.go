@@ -8,7 +8,7 @@ import (
 // Stats tell how full the tables are and how the sweep does.
 type Stats struct {
 	States, MaxStates     int // places in use, live or not yet swept: one for a state, two more for a translated one
-	Embryos, MaxEmbryonic int // of these, half-open
+	HalfOpen, MaxHalfOpen int // of these, half-open
 	MaxPerSource          int // of the half-open, of one source
 	Translations          Translations
 	Slots                 int // places in the table
@@ -58,7 +58,7 @@ func (e *Engine) Stats() (Stats, error) {
 	c := e.config
 	e.mu.Unlock()
 	s := Stats{
-		States: int(g.States), Embryos: int(g.Embryos), MaxStates: int(c.MaxStates), MaxEmbryonic: int(c.MaxEmbryonic),
+		States: int(g.States), HalfOpen: int(g.HalfOpen), MaxStates: int(c.MaxStates), MaxHalfOpen: int(c.MaxHalfOpen),
 		MaxPerSource: int(c.MaxSource), Slots: int(c.Sets) * ways, Removed: map[string]uint64{},
 		Sweep: Sweep{
 			Ticks: h.Ticks, Pass: time.Duration(h.PassTook), Longest: time.Duration(h.Longest), Work: time.Duration(h.Worked), Removed: h.Gone,

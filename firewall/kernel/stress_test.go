@@ -33,8 +33,8 @@ func udpFrame(t testing.TB, n int, back bool, options ...byte) []byte {
 
 // tally is what the state table holds, counted entry by entry.
 type tally struct {
-	live, embryos, tracked int
-	packets                uint64
+	live, halfOpen, tracked int
+	packets                 uint64
 }
 
 // count walks the table and fails the test for doubled and torn entries.
@@ -46,8 +46,8 @@ func (e *Engine) count(t *testing.T) (n tally) {
 			t.Fatal(err)
 		}
 		n.live++
-		if x.sides[0].Flags&metaEmbryo != 0 {
-			n.embryos++
+		if x.sides[0].Flags&metaHalfOpen != 0 {
+			n.halfOpen++
 		}
 		if x.sides[0].Flags&metaTracked != 0 {
 			n.tracked++
@@ -79,8 +79,8 @@ func (e *Engine) agree(t *testing.T) tally {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.States != n.live || s.Embryos != n.embryos {
-		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d and %d", s.States, s.Embryos, n.live, n.embryos)
+	if s.States != n.live || s.HalfOpen != n.halfOpen {
+		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d and %d", s.States, s.HalfOpen, n.live, n.halfOpen)
 	}
 	var sets weirTrackSet
 	counted := 0
@@ -119,7 +119,7 @@ func TestTwoCPUs(t *testing.T) {
 
 func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 20000, 20000
+	o.MaxStates, o.MaxHalfOpen = 20000, 20000
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -154,7 +154,7 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 			run(first[cpu][n])
 		}
 	})
-	if n := e.agree(t); n.live != flows || n.embryos != flows || n.packets < flows {
+	if n := e.agree(t); n.live != flows || n.halfOpen != flows || n.packets < flows {
 		t.Errorf("inserted %d flows twice: %+v", flows, n)
 	}
 	s, _ := e.Stats()
@@ -172,7 +172,7 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 			run(frames[0][n])
 		}
 	})
-	if n := e.agree(t); n.live != flows || n.embryos != 0 || n.packets != was+3*flows {
+	if n := e.agree(t); n.live != flows || n.halfOpen != 0 || n.packets != was+3*flows {
 		t.Errorf("answered %d flows: %+v, %d packets before", flows, n, was)
 	}
 	// Everything at once.
@@ -215,7 +215,7 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 func TestAFloodOfNewFlows(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 20000, 5000
+	o.MaxStates, o.MaxHalfOpen = 20000, 5000
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -246,16 +246,16 @@ func TestAFloodOfNewFlows(t *testing.T) {
 		}
 	}
 	n := e.agree(t)
-	if n.live-n.embryos != established {
-		t.Errorf("of %d established flows %d are left", established, n.live-n.embryos)
+	if n.live-n.halfOpen != established {
+		t.Errorf("of %d established flows %d are left", established, n.live-n.halfOpen)
 	}
-	if n.embryos > 5000*9/8 || n.embryos < 4900 { // a newcomer without a victim is let in, up to an eighth
-		t.Errorf("%d half-open states, 5000 are allowed", n.embryos)
+	if n.halfOpen > 5000*9/8 || n.halfOpen < 4900 { // a newcomer without a victim is let in, up to an eighth
+		t.Errorf("%d half-open states, 5000 are allowed", n.halfOpen)
 	}
 	s, _ := e.Stats()
 	decisions, _ := e.Decisions()
 	drops := firewall.ByReason(decisions)
-	t.Logf("%d packets passed, %d reclaimed, refused %d", passed, s.Removed["reclaimed"], drops[firewall.ReasonEmbryonicFull])
+	t.Logf("%d packets passed, %d reclaimed, refused %d", passed, s.Removed["reclaimed"], drops[firewall.ReasonHalfOpenFull])
 	if s.Removed["reclaimed"] < 25000 {
 		t.Errorf("reclaimed only %d", s.Removed["reclaimed"])
 	}
@@ -270,7 +270,7 @@ func TestAFloodOfNewFlows(t *testing.T) {
 func TestTheTableFillsUp(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 20000, 30000
+	o.MaxStates, o.MaxHalfOpen = 20000, 30000
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -305,7 +305,7 @@ func TestTheTableFillsUp(t *testing.T) {
 func TestBothCPUsInAFullTable(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = 2000, 700, 0
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 2000, 700, 0
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -354,8 +354,8 @@ func TestBothCPUsInAFullTable(t *testing.T) {
 	})
 	wg.Wait()
 	n := e.agree(t)
-	if sum := e.sourcesInUse(t); sum != 2*n.embryos {
-		t.Errorf("the counters of sources add up to %d for %d half-open states", sum, n.embryos)
+	if sum := e.sourcesInUse(t); sum != 2*n.halfOpen {
+		t.Errorf("the counters of sources add up to %d for %d half-open states", sum, n.halfOpen)
 	}
 	s, err := e.Stats()
 	if err != nil {
@@ -367,7 +367,7 @@ func TestBothCPUsInAFullTable(t *testing.T) {
 	}
 	reasons := firewall.ByReason(decided)
 	t.Logf("%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit %d; left %+v", packets.Load(), s.Created, s.Removed, cut.Load(),
-		reasons[firewall.ReasonStatesFull], reasons[firewall.ReasonEmbryonicFull], reasons[firewall.ReasonLimit], n)
+		reasons[firewall.ReasonStatesFull], reasons[firewall.ReasonHalfOpenFull], reasons[firewall.ReasonLimit], n)
 	if s.Removed["reclaimed"] == 0 || cut.Load() == 0 || n.tracked != n.live {
 		t.Errorf("removed %v, cut %d; %d of %d states are in tracks", s.Removed, cut.Load(), n.tracked, n.live)
 	}
@@ -397,7 +397,7 @@ func sum(m map[string]uint64) (n uint64) {
 func TestALimitIsExact(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 20000, 20000
+	o.MaxStates, o.MaxHalfOpen = 20000, 20000
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)

@@ -17,7 +17,7 @@ import (
 func TestNumbersAtTheirBounds(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxTracks = 4096, 4096, 64
+	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 64
 	e, err := Open(Config{Options: o})
 	if err != nil {
 		t.Fatalf("%+v", err)
@@ -105,7 +105,7 @@ func (c *bounds) step(t *testing.T) {
 	p.Decode(b)
 	seg := flow.SegmentOf(&p, b)
 	c.now += int64(c.r.IntN(100)) * 1e6
-	got, err := c.e.Judge(&firewall.Input{Now: time.Duration(c.now)}, b)
+	got, err := c.e.Evaluate(&firewall.Input{Now: time.Duration(c.now)}, b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 )
 
 // TestTruncatedFramesOnTheWire sends every truncation of every header through a real interface: each frame is decided on once, and the server behind goes on.
@@ -33,8 +33,8 @@ func TestTruncatedFramesOnTheWire(t *testing.T) {
 		return n
 	}
 	before, sent := decided(), uint64(0)
-	for _, w := range firetest.Wholes() {
-		for _, b := range firetest.Truncations(w.Bytes) {
+	for _, w := range enginetest.Wholes() {
+		for _, b := range enginetest.Truncations(w.Bytes) {
 			ethertype := []byte{8, 0}
 			if w.Bytes[0]>>4 == 6 {
 				ethertype = []byte{0x86, 0xdd}

@@ -85,7 +85,7 @@ func TestEventsTellWhatHappened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.States != 0 || s.Embryos != 0 || s.Created != 1 || s.Removed["expired"] != 1 || s.Lost != 0 {
+	if s.States != 0 || s.HalfOpen != 0 || s.Created != 1 || s.Removed["expired"] != 1 || s.Lost != 0 {
 		t.Errorf("stats: %+v", s)
 	}
 	if s.Sweep.Ticks < 300 || s.Sweep.Pass < 900*time.Millisecond || s.Sweep.Longest <= 0 {

@@ -116,7 +116,7 @@ type weirConfig struct {
 	Sets            uint32
 	TrackSets       uint32
 	MaxStates       uint32
-	MaxEmbryonic    uint32
+	MaxHalfOpen     uint32
 	MaxSource       uint32
 	Cookies         uint32
 	Batch           uint32
@@ -491,7 +491,7 @@ type weirGauge struct {
 	_            structs.HostLayout
 	States       int64
 	Pad1         [7]uint64
-	Embryos      int64
+	HalfOpen     int64
 	Answered     int64
 	Pad2         [6]uint64
 	Cookies      uint32

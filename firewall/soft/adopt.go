@@ -55,7 +55,7 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 	if _, there := sh.find(&k, h); there != noRef {
 		return false, nil
 	}
-	t, r, reason := sh.room(st.Embryonic(), h, now)
+	t, r, reason := sh.room(st.HalfOpen(), h, now)
 	if r == noRef {
 		return false, fmt.Errorf("soft: adopt %s -> %s: %s", s.From, s.To, reason)
 	}

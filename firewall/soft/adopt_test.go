@@ -12,7 +12,7 @@ import (
 func TestAdopt(t *testing.T) {
 	e := load(t, Options{Options: firewall.DefaultOptions()}, "add 10 allow tcp from any to any 80 in setup keep-state\nadd 20 allow udp from any to any 53 keep-state :dns\n")
 	w := e.Worker(0)
-	passes := func(hook *firewall.Input, pkt []byte) bool { v := w.Judge(hook, pkt); return v.Pass }
+	passes := func(hook *firewall.Input, pkt []byte) bool { v := w.Evaluate(hook, pkt); return v.Pass }
 	request := tcp(t, "192.0.2.9:4000", "192.0.2.1:80", packet.FlagACK, 1000, 5000)
 	reply := tcp(t, "192.0.2.1:80", "192.0.2.9:4000", packet.FlagACK, 5000, 1000)
 	if passes(in(1), request) || passes(out(1), reply) {

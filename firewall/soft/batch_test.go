@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -15,7 +15,7 @@ import (
 // one: verdicts and states must be the same.
 func TestBatchesJudgeAsSingles(t *testing.T) {
 	for seed := range uint64(60) {
-		c := firetest.RandomCase(seed, rule.AllFeatures, treaty(), 300)
+		c := enginetest.RandomCase(seed, rule.AllFeatures, treaty(), 300)
 		rs, err := rule.ParseFile("random", strings.Join(c.Rules[0], "\n"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestBatchesJudgeAsSingles(t *testing.T) {
 		var pkts [][]byte
 		var input firewall.Input
 		for _, s := range c.Steps {
-			if s.Kind != firetest.StepPacket {
+			if s.Kind != enginetest.StepPacket {
 				continue
 			}
 			pkts = append(pkts, s.Packet)
@@ -46,11 +46,11 @@ func TestBatchesJudgeAsSingles(t *testing.T) {
 			}
 			input = s.Input
 			got := make([]firewall.Verdict, len(pkts))
-			engines[1].Worker(0).JudgeBatch(&input, pkts, got)
+			engines[1].Worker(0).EvaluateBatch(&input, pkts, got)
 			for i, pkt := range pkts {
 				each := input
 				each.Random += uint32(i) * RandomStep
-				if want := engines[0].Worker(0).Judge(&each, pkt); got[i] != want {
+				if want := engines[0].Worker(0).Evaluate(&each, pkt); got[i] != want {
 					t.Fatalf("seed %d: packet %d of %d: %+v in a batch, %+v by itself\n%s", seed, i, len(pkts), got[i], want, strings.Join(c.Rules[0], "\n"))
 				}
 			}

@@ -22,8 +22,8 @@ add 10 allow udp from 8.1.1.1,8.2.2.2 to 1.2.3.4 22 in keep-state
 add 20 allow tcp from any to 5.6.7.8 27-28 in setup keep-state
 `
 
-// BenchmarkJudge judges one packet over and over.
-func BenchmarkJudge(b *testing.B) {
+// BenchmarkEvaluate judges one packet over and over.
+func BenchmarkEvaluate(b *testing.B) {
 	for _, c := range []struct{ name, pkt string }{
 		{"udp", "45000028000000004011000008010101" + "01020304" + "03e700160014000000000000000000000000000000"},
 		{"syn", "45000028000000004006000008010101" + "01020304" + "03e7001600000001000000005002faf000000000"},
@@ -43,7 +43,7 @@ func BenchmarkJudge(b *testing.B) {
 		w := load(b, Options{}, benchRules).Worker(0)
 		b.Run(c.name+"/one", func(b *testing.B) {
 			for b.Loop() {
-				if v := w.Judge(&in, pkt); !v.Pass {
+				if v := w.Evaluate(&in, pkt); !v.Pass {
 					b.Fatal(v)
 				}
 			}
@@ -52,7 +52,7 @@ func BenchmarkJudge(b *testing.B) {
 			w.Hold()
 			defer w.Release()
 			for b.Loop() {
-				if v := w.Judge(&in, pkt); !v.Pass {
+				if v := w.Evaluate(&in, pkt); !v.Pass {
 					b.Fatal(v)
 				}
 			}
@@ -63,7 +63,7 @@ func BenchmarkJudge(b *testing.B) {
 				pkts[i] = pkt
 			}
 			for range b.N/64 + 1 {
-				w.JudgeBatch(&in, pkts, out)
+				w.EvaluateBatch(&in, pkts, out)
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func BenchmarkNewFlow(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 16, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			o := Options{Options: firewall.DefaultOptions()}
-			o.MaxStates, o.MaxEmbryonic = 2*size, size
+			o.MaxStates, o.MaxHalfOpen = 2*size, size
 			w := load(b, o, benchRules).Worker(0)
 			pkts, out := make([][]byte, 64), make([]firewall.Verdict, 64)
 			for i := range pkts {
@@ -90,7 +90,7 @@ func BenchmarkNewFlow(b *testing.B) {
 						binary.BigEndian.PutUint16(p[22:], uint16(k>>16))
 					}
 					in.Now += 20 * time.Microsecond
-					w.JudgeBatch(&in, pkts, out)
+					w.EvaluateBatch(&in, pkts, out)
 				}
 			}
 			run(2 * size)

@@ -35,7 +35,7 @@ func BenchmarkCrafted(b *testing.B) {
 			for _, best := range []*float64{&fresh[i], &known[i]} {
 				start := time.Now()
 				for at := 0; at < n; at += 64 {
-					e.Worker(0).JudgeBatch(&input, pkts[at:at+64], verdicts)
+					e.Worker(0).EvaluateBatch(&input, pkts[at:at+64], verdicts)
 				}
 				*best = min(*best, float64(time.Since(start).Nanoseconds())/n)
 			}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -16,7 +16,7 @@ type subject struct {
 	judge func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 }
 
-func (s subject) Judge(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+func (s subject) Evaluate(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 	return s.judge(s.Engine, in, pkt)
 }
 
@@ -34,15 +34,15 @@ func (s subject) Tick(now time.Duration) error {
 }
 
 // Tracks returns those that count something.
-func (s subject) Tracks() (map[firetest.Track]uint64, error) {
+func (s subject) Tracks() (map[enginetest.Track]uint64, error) {
 	keys := map[uint32]uint64{}
 	for key, id := range s.ids {
 		keys[id] = key
 	}
-	all := map[firetest.Track]uint64{}
+	all := map[enginetest.Track]uint64{}
 	for k, i := range s.tracks.index {
 		if held := s.tracks.all[i].held.Load(); countOf(held) > 0 {
-			all[firetest.Track{Rule: keys[k.rule], Proto: k.proto, Src: k.src, Dst: k.dst, Ports: k.ports}] = uint64(i+1)<<16 | uint64(eraOf(held))
+			all[enginetest.Track{Rule: keys[k.rule], Proto: k.proto, Src: k.src, Dst: k.dst, Ports: k.ports}] = uint64(i+1)<<16 | uint64(eraOf(held))
 		}
 	}
 	return all, nil
@@ -51,15 +51,15 @@ func (s subject) Tracks() (map[firetest.Track]uint64, error) {
 // treaty returns options with room for every state of a random case.
 func treaty() firewall.Options {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxTracks = 4096, 4096, 4096
+	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 4096
 	return o
 }
 
 func TestTruncated(t *testing.T) {
-	firetest.RunTruncated(t, treaty(), func(o firewall.Options) (firetest.Subject, error) {
+	enginetest.RunTruncated(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 1})
 		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(0).Judge(in, pkt), nil
+			return e.Worker(0).Evaluate(in, pkt), nil
 		}}, err
 	})
 }
@@ -73,21 +73,21 @@ func TestDiffer(t *testing.T) {
 		judge   func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 	}{
 		{"one worker", 1, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(0).Judge(in, pkt), nil
+			return e.Worker(0).Evaluate(in, pkt), nil
 		}},
 		{"batches of three workers, none of them the right one", 3, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 			var out [1]firewall.Verdict
 			turn++
-			e.Worker(turn%3).JudgeBatch(in, [][]byte{pkt}, out[:])
+			e.Worker(turn%3).EvaluateBatch(in, [][]byte{pkt}, out[:])
 			return out[0], nil
 		}},
 		{"two workers, each packet for the right one", 2, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(e.Steer(pkt)).Judge(in, pkt), nil
+			return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
 		}},
 	}
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			firetest.Run(t, treaty(), rule.AllFeatures, func(o firewall.Options) (firetest.Subject, error) {
+			enginetest.Run(t, treaty(), rule.AllFeatures, func(o firewall.Options) (enginetest.Subject, error) {
 				e, err := New(Options{Options: o, Workers: way.workers})
 				return subject{e, way.judge}, err
 			})
@@ -110,20 +110,20 @@ func (s explained) Explain(in *firewall.Input, pkt []byte) (firewall.Verdict, er
 // TestExplainDiffer compares what Explain says of each packet, in any state of the engine, with a model
 // in which nothing gives way, which is what page 0003 promises. Then the packet is judged.
 func TestExplainDiffer(t *testing.T) {
-	firetest.Run(t, treaty(), rule.AllFeatures, func(o firewall.Options) (firetest.Subject, error) {
+	enginetest.Run(t, treaty(), rule.AllFeatures, func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 2})
 		return explained{subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(e.Steer(pkt)).Judge(in, pkt), nil
+			return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
 		}}}, err
 	})
 }
 
 // TestCoverage makes sure that TestDiffer leaves no part of the language out.
 func TestCoverage(t *testing.T) {
-	firetest.RunCoverage(t, treaty(), func(o firewall.Options) (firetest.Subject, error) {
+	enginetest.RunCoverage(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 1})
 		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(0).Judge(in, pkt), nil
+			return e.Worker(0).Evaluate(in, pkt), nil
 		}}, err
 	})
 }
@@ -131,11 +131,11 @@ func TestCoverage(t *testing.T) {
 func TestKeys(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		turn := 0
-		firetest.RunKeys(t, treaty(), func(o firewall.Options) (firetest.Subject, error) {
+		enginetest.RunKeys(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
 			e, err := New(Options{Options: o, Workers: workers})
 			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 				turn++
-				return e.Worker(turn%workers).Judge(in, pkt), nil
+				return e.Worker(turn%workers).Evaluate(in, pkt), nil
 			}}, err
 		})
 	}

@@ -11,7 +11,7 @@
 //	err = fw.Load(program)
 //	w := fw.Worker(0)
 //	in := firewall.Input{Hook: firewall.Hook{Dir: firewall.In, Recv: 1}, Now: now, Random: rand.Uint32()}
-//	if v := w.Judge(&in, packet); !v.Pass {
+//	if v := w.Evaluate(&in, packet); !v.Pass {
 //		... // v.Reason and v.Rule say why, v.Answer what to send back
 //	}
 //
@@ -20,7 +20,7 @@
 // # Workers
 //
 // An engine has a fixed number of Workers, one for each goroutine that judges packets. A worker owns a shard of the states,
-// so that workers share nothing but counters that are told in batches. JudgeBatch takes the shard once for many packets and is the way
+// so that workers share nothing but counters that are told in batches. EvaluateBatch takes the shard once for many packets and is the way
 // to use the engine where packets come in batches; Hold keeps the shard from one Judge to the next; Judge alone takes it for each packet.
 //
 // Packets of one conversation should reach the same worker, in both directions: Steer says which. If they do not, the worker borrows
@@ -58,5 +58,5 @@
 // # Correctness
 //
 // docs/design/0003-judgement.md is the specification of every verdict. The engine is held against the slow twin in
-// firewall/firetest on random rules and packets, in every way in which packets can be handed to it.
+// firewall/enginetest on random rules and packets, in every way in which packets can be handed to it.
 package soft

@@ -59,11 +59,11 @@ var _ firewall.Engine = (*Engine)(nil)
 // New returns an engine that passes everything, as one without a rule file does, until Load is called.
 func New(o Options) (*Engine, error) {
 	o.Workers = max(1, o.Workers)
-	if o.MaxStates < 1 || o.MaxEmbryonic < 1 || o.MaxTracks < 0 {
-		return nil, fmt.Errorf("soft: limits %d, %d, %d: states and half-open states must be at least 1", o.MaxStates, o.MaxEmbryonic, o.MaxTracks)
+	if o.MaxStates < 1 || o.MaxHalfOpen < 1 || o.MaxTracks < 0 {
+		return nil, fmt.Errorf("soft: limits %d, %d, %d: states and half-open states must be at least 1", o.MaxStates, o.MaxHalfOpen, o.MaxTracks)
 	}
 	e := &Engine{
-		opts: o, onEvent: o.OnEvent, lookAhead: lookAhead, tracks: newTracks(o.MaxTracks), frags: &fragTable{}, sources: newSources(o.MaxEmbryonic),
+		opts: o, onEvent: o.OnEvent, lookAhead: lookAhead, tracks: newTracks(o.MaxTracks), frags: &fragTable{}, sources: newSources(o.MaxHalfOpen),
 		ids: map[uint64]uint32{}, tables: map[string]*members{},
 	}
 	if err := binary.Read(rand.Reader, binary.LittleEndian, &e.seed); err != nil {
@@ -79,9 +79,9 @@ func New(o Options) (*Engine, error) {
 	}
 	for i := range o.Workers {
 		s := &shard{engine: e, index: i, many: o.Workers > 1,
-			ring:   newRing(o.MaxPerSource, o.MaxEmbryonic, o.Workers),
+			ring:   newRing(o.MaxPerSource, o.MaxHalfOpen, o.Workers),
 			grown:  newTable(o.MaxStates/o.Workers, e.seed),
-			embryo: newTable(o.MaxEmbryonic/o.Workers, e.seed)}
+			embryo: newTable(o.MaxHalfOpen/o.Workers, e.seed)}
 		e.shards = append(e.shards, s)
 		e.workers = append(e.workers, &Worker{engine: e, shard: s, ps: new([group]packet.Packet)})
 	}

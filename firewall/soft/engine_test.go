@@ -44,7 +44,7 @@ func TestLoadKeepsWhatRemains(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
 	handshake(t, w, "1.2.3.4:1000", "10.0.0.1:80", 1)
-	w.Judge(in(1), udp(t, "9.9.9.9:53", "10.0.0.1:53"))
+	w.Evaluate(in(1), udp(t, "9.9.9.9:53", "10.0.0.1:53"))
 	if n := len(states(t, e)); n != 2 {
 		t.Fatalf("%d states", n)
 	}
@@ -56,10 +56,10 @@ func TestLoadKeepsWhatRemains(t *testing.T) {
 	if len(left) != 1 || left[0].Proto != packet.ProtoTCP || left[0].Rule != 10 {
 		t.Fatalf("left: %+v", left)
 	}
-	if v := w.Judge(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); !v.Pass || v.State != firewall.StateHit || v.Slot != 2 {
+	if v := w.Evaluate(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); !v.Pass || v.State != firewall.StateHit || v.Slot != 2 {
 		t.Errorf("the connection after the load: %+v", v)
 	}
-	if v := w.Judge(out(1), udp(t, "10.0.0.1:53", "9.9.9.9:53")); v.Pass {
+	if v := w.Evaluate(out(1), udp(t, "10.0.0.1:53", "9.9.9.9:53")); v.Pass {
 		t.Errorf("the datagram's answer after the load: %+v", v)
 	}
 	counters, _ := e.Rules()
@@ -92,7 +92,7 @@ func TestLoadRefusesWhatReachesOutside(t *testing.T) {
 			t.Errorf("%s: loaded", name)
 		}
 	}
-	if v := e.Worker(0).Judge(in(1), udp(t, "1.1.1.1:1", "2.2.2.2:2")); v.Pass || v.Rule != 1 {
+	if v := e.Worker(0).Evaluate(in(1), udp(t, "1.1.1.1:1", "2.2.2.2:2")); v.Pass || v.Rule != 1 {
 		t.Errorf("a refused load changed the rules: %+v", v)
 	}
 }
@@ -109,7 +109,7 @@ func TestNumbersOfRulesRunOut(t *testing.T) {
 	if e.nextID > 10 {
 		t.Errorf("the next number is %d", e.nextID)
 	}
-	if v := w.Judge(in(2), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); !v.Pass || v.Rule != 10 || v.State != firewall.StateHit {
+	if v := w.Evaluate(in(2), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); !v.Pass || v.Rule != 10 || v.State != firewall.StateHit {
 		t.Errorf("%+v", v)
 	}
 }
@@ -123,7 +123,7 @@ func TestCut(t *testing.T) {
 	if n != 1 || err != nil || len(states(t, e)) != 1 {
 		t.Errorf("%d cut, %v, left %+v", n, err, states(t, e))
 	}
-	if v := w.Judge(in(1), tcp(t, "5.6.7.8:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); v.Pass {
+	if v := w.Evaluate(in(1), tcp(t, "5.6.7.8:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); v.Pass {
 		t.Errorf("a packet of the connection that was cut: %+v", v)
 	}
 }
@@ -135,7 +135,7 @@ func TestCutResetsBothEnds(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
 	handshake(t, w, "[2001:db8::9]:1000", "[2001:db8::1]:80", 1)
-	w.Judge(in(2), tcp(t, "[2001:db8::9]:1001", "[2001:db8::1]:80", packet.FlagSYN, 7, 0))
+	w.Evaluate(in(2), tcp(t, "[2001:db8::9]:1001", "[2001:db8::1]:80", packet.FlagSYN, 7, 0))
 	if n, err := e.Cut(func(firewall.State) bool { return true }); err != nil || n != 2 {
 		t.Fatalf("%d states cut: %v", n, err)
 	}
@@ -193,7 +193,7 @@ func TestKeepalive(t *testing.T) {
 			}
 			answer = tcp(t, "[2001:db8::9]:1000", "[2001:db8::1]:80", packet.FlagACK, 101, 501)
 		}
-		if v := w.Judge(hook, answer); v.State != firewall.StateHit {
+		if v := w.Evaluate(hook, answer); v.State != firewall.StateHit {
 			t.Errorf("the answer: %+v", v)
 		}
 	}
@@ -211,11 +211,11 @@ func TestKeepaliveOfHalfClosed(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
 	handshake(t, w, "1.2.3.4:1000", "10.0.0.1:80", 1)
-	w.Judge(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101, 501))
-	w.Judge(out(1), tcp(t, "10.0.0.1:80", "1.2.3.4:1000", packet.FlagACK, 501, 102))
+	w.Evaluate(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101, 501))
+	w.Evaluate(out(1), tcp(t, "10.0.0.1:80", "1.2.3.4:1000", packet.FlagACK, 501, 102))
 	handshake(t, w, "1.2.3.4:1001", "10.0.0.1:80", 290)
-	w.Judge(in(290), tcp(t, "1.2.3.4:1001", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101, 501))
-	w.Judge(out(290), tcp(t, "10.0.0.1:80", "1.2.3.4:1001", packet.FlagACK|packet.FlagFIN, 501, 102))
+	w.Evaluate(in(290), tcp(t, "1.2.3.4:1001", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101, 501))
+	w.Evaluate(out(290), tcp(t, "10.0.0.1:80", "1.2.3.4:1001", packet.FlagACK|packet.FlagFIN, 501, 102))
 	asked := map[uint16]uint32{}
 	for range sweepTicks {
 		w.Tick(290*time.Second, func(pr Probe) {
@@ -234,12 +234,12 @@ func TestEvents(t *testing.T) {
 	e := loadMe(t, Options{OnEvent: func(ev *firewall.Event) { got = append(got, *ev) }}, webRules+"add 30 deny log logamount 1 ip from any to any\n")
 	w := e.Worker(0)
 	handshake(t, w, "1.2.3.4:1000", "10.0.0.1:80", 1)
-	w.Judge(in(2), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagRST, 101, 0))
+	w.Evaluate(in(2), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagRST, 101, 0))
 	for range 4 {
-		w.Judge(in(3), udp(t, "9.9.9.9:53", "10.0.0.1:"+[]string{"1", "2", "3", "4"}[len(got)%4]))
+		w.Evaluate(in(3), udp(t, "9.9.9.9:53", "10.0.0.1:"+[]string{"1", "2", "3", "4"}[len(got)%4]))
 	}
-	w.Judge(in(3), tcp(t, "1.2.3.4:1001", "10.0.0.1:81", packet.FlagSYN, 1, 0))
-	w.Judge(in(3), tcp(t, "1.2.3.4:1002", "10.0.0.1:81", packet.FlagSYN, 1, 0))
+	w.Evaluate(in(3), tcp(t, "1.2.3.4:1001", "10.0.0.1:81", packet.FlagSYN, 1, 0))
+	w.Evaluate(in(3), tcp(t, "1.2.3.4:1002", "10.0.0.1:81", packet.FlagSYN, 1, 0))
 	e.Sweep(100 * time.Second)
 	want := []firewall.EventKind{firewall.EventStart, firewall.EventStart, firewall.EventStart, firewall.EventStart, firewall.EventRefuse,
 		firewall.EventLog, firewall.EventDrop, firewall.EventDrop, firewall.EventEnd, firewall.EventEnd, firewall.EventEnd, firewall.EventEnd}
@@ -277,7 +277,7 @@ func TestAnswers(t *testing.T) {
 		{udp(t, "1.2.3.4:1000", "224.0.0.1:80"), nil},
 		{tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagRST, 100, 0), nil},
 	} {
-		v := w.Judge(in(1), c.pkt)
+		v := w.Evaluate(in(1), c.pkt)
 		answer, ok := Answer(v, c.pkt, netip.Addr{})
 		if v.Pass || ok != (c.want != nil) {
 			t.Errorf("%+v, answered: %v", v, ok)
@@ -313,11 +313,11 @@ func TestNoAllocations(t *testing.T) {
 		k++
 		binary.BigEndian.PutUint16(fresh[20:], k) // a state begins, or is refused
 		for _, p := range pkts {
-			w.Judge(input, p)
+			w.Evaluate(input, p)
 		}
-		w.JudgeBatch(input, pkts, verdicts)
+		w.EvaluateBatch(input, pkts, verdicts)
 		binary.BigEndian.PutUint16(sent[20:], k%50) // of a new conversation, then of one that lives
-		w.Judge(goes, sent)
+		w.Evaluate(goes, sent)
 		w.Tick(input.Now, nil)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -330,11 +330,11 @@ func TestExpiryNeedsNoTick(t *testing.T) {
 	w := e.Worker(0)
 	life := flow.DefaultTimeouts()
 	there, back := udp(t, "1.1.1.1:1", "10.0.0.1:2"), udp(t, "10.0.0.1:2", "1.1.1.1:1")
-	w.Judge(in(1), there)
-	if v := w.Judge(out(1+life.UDP.Seconds()), back); v.State != firewall.StateHit {
+	w.Evaluate(in(1), there)
+	if v := w.Evaluate(out(1+life.UDP.Seconds()), back); v.State != firewall.StateHit {
 		t.Errorf("in the last moment: %+v", v)
 	}
-	if v := w.Judge(out(11+life.UDPReply.Seconds()+0.001), back); v.Pass {
+	if v := w.Evaluate(out(11+life.UDPReply.Seconds()+0.001), back); v.Pass {
 		t.Errorf("too late: %+v", v)
 	}
 }

@@ -53,7 +53,7 @@ func (j *job) log(slot int) {
 func (j *job) dropped(v firewall.Verdict) {
 	kind := firewall.EventDrop
 	switch v.Reason {
-	case firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonEmbryonicFull, firewall.ReasonEmbryonicSource, firewall.ReasonTracksFull, firewall.ReasonNoKey:
+	case firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull, firewall.ReasonHalfOpenSource, firewall.ReasonTracksFull, firewall.ReasonNoKey:
 		kind = firewall.EventRefuse
 	}
 	ev := j.event(kind)

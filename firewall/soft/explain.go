@@ -168,11 +168,11 @@ func (j *job) wouldMake(slot int, code *rule.Code) firewall.Reason {
 	case code.Mask != 0 && j.reached(slot, code):
 		return firewall.ReasonLimit
 	case j.wouldBeForged():
-		return firewall.ReasonEmbryonicSource
+		return firewall.ReasonHalfOpenSource
 	case j.sh.full():
 		return firewall.ReasonStatesFull
 	}
-	if j.state.Embryonic() {
+	if j.state.HalfOpen() {
 		j.dry.halfOpen++
 	}
 	return firewall.ReasonRule

@@ -42,7 +42,7 @@ func TestNewEnginePassesEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	syn, _ := hex.DecodeString("45000028000000004006000001020304050607080400005000000001000000005002faf000000000")
-	v := e.Worker(0).Judge(&firewall.Input{}, syn)
+	v := e.Worker(0).Evaluate(&firewall.Input{}, syn)
 	if !v.Pass || v.Rule != rule.DefaultNumber {
 		t.Errorf("%+v", v)
 	}

@@ -194,7 +194,7 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	if many {
 		if j.forged(had) {
 			j.sh.leaveSource(source)
-			return firewall.ReasonEmbryonicSource
+			return firewall.ReasonHalfOpenSource
 		}
 		if turn = j.sh.ring.next(source); had >= most {
 			j.makeWay(source, turn)

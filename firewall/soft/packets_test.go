@@ -67,9 +67,9 @@ func handshake(t testing.TB, w *Worker, client, server string, now float64) {
 	t.Helper()
 	const syn, ack = packet.FlagSYN, packet.FlagACK
 	for i, v := range []firewall.Verdict{
-		w.Judge(in(now), tcp(t, client, server, syn, 100, 0)),
-		w.Judge(out(now), tcp(t, server, client, syn|ack, 500, 101)),
-		w.Judge(in(now), tcp(t, client, server, ack, 101, 501)),
+		w.Evaluate(in(now), tcp(t, client, server, syn, 100, 0)),
+		w.Evaluate(out(now), tcp(t, server, client, syn|ack, 500, 101)),
+		w.Evaluate(in(now), tcp(t, client, server, ack, 101, 501)),
 	} {
 		if !v.Pass {
 			t.Fatalf("segment %d of the handshake: %+v", i, v)

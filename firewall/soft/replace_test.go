@@ -4,16 +4,16 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/firewall/firetest"
+	"github.com/weirnet/weir/firewall/enginetest"
 )
 
-// TestRulesAndTablesSwitchAtOnce: see firetest.RunReplace.
+// TestRulesAndTablesSwitchAtOnce: see enginetest.RunReplace.
 func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
 	e, err := New(Options{Options: treaty(), Workers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	firetest.RunReplace(t, subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-		return e.Worker(int(pkt[23])&1).Judge(in, pkt), nil
+	enginetest.RunReplace(t, subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+		return e.Worker(int(pkt[23])&1).Evaluate(in, pkt), nil
 	}}, 3000)
 }

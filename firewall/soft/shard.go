@@ -88,9 +88,9 @@ func (s *shard) find(k *flow.Key, h uint64) (*table, ref) {
 
 // room finds a free place for a new state, or says why there is none. Expired and closed states of the two candidate sets
 // make room, and a half-open state drives out the oldest half-open one. Established ones stay.
-func (s *shard) room(embryonic bool, h uint64, now int64) (*table, ref, firewall.Reason) {
+func (s *shard) room(halfOpen bool, h uint64, now int64) (*table, ref, firewall.Reason) {
 	t := &s.grown
-	if embryonic {
+	if halfOpen {
 		t = &s.embryo
 	}
 	r := noRef
@@ -98,19 +98,19 @@ func (s *shard) room(embryonic bool, h uint64, now int64) (*table, ref, firewall
 		r = t.free(h)
 	}
 	if r == noRef {
-		if embryonic {
+		if halfOpen {
 			r = s.evict(t, h, now)
 		} else {
 			r = s.reclaim(t, h, now)
 		}
 	}
-	if r == noRef && !s.full() && !embryonic {
+	if r == noRef && !s.full() && !halfOpen {
 		r = t.move(h)
 		s.moves++
 	}
 	if r == noRef {
-		if embryonic && !s.full() {
-			return nil, noRef, firewall.ReasonEmbryonicFull
+		if halfOpen && !s.full() {
+			return nil, noRef, firewall.ReasonHalfOpenFull
 		}
 		return nil, noRef, firewall.ReasonStatesFull
 	}

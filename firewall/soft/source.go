@@ -15,7 +15,9 @@ const mapped = 0xffff << 16
 // that there may be.
 type sources []uint32
 
-func newSources(embryos int) sources { return make(sources, 1<<bits.Len(uint(max(2*embryos, 1024)-1))) }
+func newSources(halfOpen int) sources {
+	return make(sources, 1<<bits.Len(uint(max(2*halfOpen, 1024)-1)))
+}
 
 // sourceHash hashes a source: all of an IPv4 address, the first 64 bits of an IPv6 one, of which one host has all that follow.
 func (e *Engine) sourceHash(ip *[16]byte) uint64 {
@@ -71,8 +73,8 @@ const fewOfSource = 16
 const ringLooks = 8
 
 // newRing returns the ring of one of so many shards.
-func newRing(most, embryos, shards int) ring {
-	r := ring{slots: make([]int32, 1<<bits.Len(uint(max(2*embryos/shards, 64)-1)))}
+func newRing(most, halfOpen, shards int) ring {
+	r := ring{slots: make([]int32, 1<<bits.Len(uint(max(2*halfOpen/shards, 64)-1)))}
 	r.count = uint32(most)
 	if most > fewOfSource {
 		r.count = uint32(most / 2)

@@ -40,7 +40,7 @@ func (w *Worker) Release() {
 }
 
 // Judge judges one IP packet. It keeps no reference to it and does not allocate.
-func (w *Worker) Judge(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
+func (w *Worker) Evaluate(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	if !w.kept {
 		w.shard.hold()
 	}
@@ -59,9 +59,9 @@ func (w *Worker) Judge(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	return v
 }
 
-// JudgeBatch judges packets that came together: same hook, time and tags. The verdict of pkts[i] is put into out[i], which must be
+// EvaluateBatch judges packets that came together: same hook, time and tags. The verdict of pkts[i] is put into out[i], which must be
 // as long. Packet i has the random word in.Random + i*RandomStep. A batch takes the worker's shard once.
-func (w *Worker) JudgeBatch(in *firewall.Input, pkts [][]byte, out []firewall.Verdict) {
+func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall.Verdict) {
 	if !w.kept {
 		w.shard.hold()
 	}

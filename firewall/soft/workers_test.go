@@ -35,14 +35,14 @@ func live(e *Engine) int {
 // TestMaximumIsKept lets four workers make states far beyond the maximum: it is never exceeded by more than 5 %, and reached nearly.
 func TestMaximumIsKept(t *testing.T) {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 10_000, 40_000
+	o.MaxStates, o.MaxHalfOpen = 10_000, 40_000
 	e := load(t, Options{Options: o, Workers: 4}, "add 1 allow udp from any to any keep-state\n")
 	var most atomic.Int64
 	each(e, func(i int, w *Worker) {
 		pkt := udp(t, "1.1.1.1:1", "2.2.2.2:2")
 		for k := range 20_000 {
 			binary.BigEndian.PutUint32(pkt[12:], uint32(i<<24|k))
-			w.Judge(in(1), pkt)
+			w.Evaluate(in(1), pkt)
 			if k%500 == 0 {
 				n := int64(live(e))
 				for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
@@ -58,7 +58,7 @@ func TestMaximumIsKept(t *testing.T) {
 	if n := live(e); n != 0 {
 		t.Errorf("%d states after the sweep", n)
 	}
-	if v := e.Worker(0).Judge(in(20), udp(t, "1.1.1.1:1", "2.2.2.2:2")); v.State != firewall.StateNew {
+	if v := e.Worker(0).Evaluate(in(20), udp(t, "1.1.1.1:1", "2.2.2.2:2")); v.State != firewall.StateNew {
 		t.Errorf("after the sweep: %+v", v)
 	}
 }
@@ -72,7 +72,7 @@ func TestLimitIsExact(t *testing.T) {
 			pkt := udp(t, "1.1.1.1:1", "2.2.2.2:2")
 			for k := range 500 {
 				binary.BigEndian.PutUint32(pkt[12:], uint32(i<<24|(first+k)))
-				if v := w.Judge(in(now), pkt); v.State == firewall.StateNew {
+				if v := w.Evaluate(in(now), pkt); v.State == firewall.StateNew {
 					made.Add(1)
 				} else if v.Reason != firewall.ReasonLimit {
 					t.Errorf("%+v", v)
@@ -94,13 +94,13 @@ func TestLimitIsExact(t *testing.T) {
 // TestFloodIntoOneTrack lets the states of four workers drive each other out of one track: it counts those that live, and in the end none.
 func TestFloodIntoOneTrack(t *testing.T) {
 	o := firewall.DefaultOptions()
-	o.MaxEmbryonic = 256
+	o.MaxHalfOpen = 256
 	e := load(t, Options{Options: o, Workers: 4}, "add 1 check-state\nadd 2 allow udp from any to any limit dst-port 1000\n")
 	each(e, func(i int, w *Worker) {
 		pkt := udp(t, "1.1.1.1:1", "2.2.2.2:2")
 		for k := range 5_000 {
 			binary.BigEndian.PutUint32(pkt[12:], uint32(i<<24|k))
-			if v := w.Judge(in(1), pkt); v.State != firewall.StateNew {
+			if v := w.Evaluate(in(1), pkt); v.State != firewall.StateNew {
 				t.Errorf("%+v", v)
 			}
 		}
@@ -123,11 +123,11 @@ func TestTracksAreReused(t *testing.T) {
 	for k := range 1000 {
 		pkt := udp(t, "1.1.1.1:1", "2.2.2.2:2")
 		binary.BigEndian.PutUint32(pkt[12:], uint32(k%20+1))
-		if v := w.Judge(in(float64(k*20)), pkt); v.State != firewall.StateNew {
+		if v := w.Evaluate(in(float64(k*20)), pkt); v.State != firewall.StateNew {
 			t.Fatalf("tuple %d: %+v", k, v)
 		}
 		binary.BigEndian.PutUint16(pkt[20:], 9)
-		if v := w.Judge(in(float64(k*20)), pkt); v.Reason != firewall.ReasonLimit {
+		if v := w.Evaluate(in(float64(k*20)), pkt); v.Reason != firewall.ReasonLimit {
 			t.Fatalf("second state of tuple %d: %+v", k, v)
 		}
 		e.Sweep(time.Duration(k*20+19) * time.Second)
@@ -137,7 +137,7 @@ func TestTracksAreReused(t *testing.T) {
 // TestFloodSparesEstablished fills everything with half-open states: no established one is lost, and new connections still open.
 func TestFloodSparesEstablished(t *testing.T) {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 8_000, 1_000
+	o.MaxStates, o.MaxHalfOpen = 8_000, 1_000
 	e := loadMe(t, Options{Options: o}, webRules)
 	w := e.Worker(0)
 	var clients []string
@@ -150,15 +150,15 @@ func TestFloodSparesEstablished(t *testing.T) {
 	for round := range 3 { // also with several packets per tuple
 		for k := range 50_000 {
 			binary.BigEndian.PutUint32(syn[12:], 11<<24|uint32(k*(round%2+1)))
-			w.Judge(in(2+float64(round)), syn)
+			w.Evaluate(in(2+float64(round)), syn)
 			if round == 2 {
-				w.Judge(in(2+float64(round)), syn)
+				w.Evaluate(in(2+float64(round)), syn)
 			}
 		}
 		handshake(t, w, netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 3, 0, byte(round)}), 1000).String(), "10.0.0.1:80", 2+float64(round))
 	}
 	for _, c := range clients {
-		if v := w.Judge(in(6), tcp(t, c, "10.0.0.1:80", packet.FlagACK, 101, 501)); v.State != firewall.StateHit {
+		if v := w.Evaluate(in(6), tcp(t, c, "10.0.0.1:80", packet.FlagACK, 101, 501)); v.State != firewall.StateHit {
 			t.Fatalf("%s was lost: %+v", c, v)
 		}
 	}
@@ -170,7 +170,7 @@ func TestFloodSparesEstablished(t *testing.T) {
 // TestFullRefusesNewFlows fills the table with established states: the next is refused with its reason, a closed one makes room.
 func TestFullRefusesNewFlows(t *testing.T) {
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic = 100, 100
+	o.MaxStates, o.MaxHalfOpen = 100, 100
 	e := loadMe(t, Options{Options: o}, webRules)
 	w := e.Worker(0)
 	client := func(i int) string {
@@ -180,20 +180,20 @@ func TestFullRefusesNewFlows(t *testing.T) {
 		handshake(t, w, client(i), "10.0.0.1:80", 1)
 	}
 	syn := tcp(t, "7.7.7.7:7", "10.0.0.1:80", packet.FlagSYN, 1, 0)
-	if v := w.Judge(in(2), syn); v.Pass || v.Reason != firewall.ReasonStatesFull || v.Rule != 10 {
+	if v := w.Evaluate(in(2), syn); v.Pass || v.Reason != firewall.ReasonStatesFull || v.Rule != 10 {
 		t.Errorf("over the maximum: %+v", v)
 	}
 	// Rules without state still work.
-	if v := w.Judge(in(2), udp(t, "7.7.7.7:7", "10.0.0.1:9")); v.Reason != firewall.ReasonStatesFull {
+	if v := w.Evaluate(in(2), udp(t, "7.7.7.7:7", "10.0.0.1:9")); v.Reason != firewall.ReasonStatesFull {
 		t.Errorf("%+v", v)
 	}
 	for i := range 50 {
-		if v := w.Judge(in(2), tcp(t, client(i), "10.0.0.1:80", packet.FlagRST, 101, 0)); v.State != firewall.StateHit {
+		if v := w.Evaluate(in(2), tcp(t, client(i), "10.0.0.1:80", packet.FlagRST, 101, 0)); v.State != firewall.StateHit {
 			t.Fatalf("reset %d: %+v", i, v)
 		}
 	}
 	e.Sweep(4 * time.Second)
-	if v := w.Judge(in(4), syn); v.State != firewall.StateNew {
+	if v := w.Evaluate(in(4), syn); v.State != firewall.StateNew {
 		t.Errorf("after fifty resets: %+v", v)
 	}
 }
@@ -243,7 +243,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		for k := range n {
 			c := netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, byte(i), byte(k >> 8), byte(k)}), 1000).String()
 			pkts := [][]byte{tcp(t, c, "10.0.0.1:80", packet.FlagSYN, 1, 0), udp(t, c, "10.0.0.1:5"), tcp(t, c, "10.0.0.1:81", packet.FlagSYN, 1, 0)}
-			w.JudgeBatch(in(1+float64(k)/n), pkts, verdicts)
+			w.EvaluateBatch(in(1+float64(k)/n), pkts, verdicts)
 			if v := verdicts[0]; !v.Pass || v.Rule != 10 {
 				t.Errorf("port 80: %+v", v)
 			}

@@ -22,7 +22,7 @@ var ranks = map[string]int{
 	"firewall": 2, // contracts
 	"store":    3, "observe": 3, "eyeballs": 3, "udp": 3,
 	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/waiter": 2, "internal/atomicfile": 2, "internal/unixsocket": 2,
-	"firewall/soft": 4, "firewall/kernel": 4, "firewall/firetest": 4, // workers
+	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"store/etcd": 4, "store/storetest": 4,
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 4,
 	"internal/nstest": 4, "internal/rebuilt": 4,
@@ -33,17 +33,17 @@ var ranks = map[string]int{
 }
 
 // testRooms exist for tests: any room's tests may import them.
-var testRooms = []string{"internal/nstest", "internal/rebuilt", "firewall/firetest", "store/storetest"}
+var testRooms = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest", "store/storetest"}
 
 // users restricts who imports a room further than its rank does. Tests are free of it.
 var users = map[string][]string{
-	"internal/nstest":   {"cmd/weir", "agent/demo", "test"},
-	"internal/tty":      {"cmd/weir", "observe"},
-	"internal/nl":       {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest", "cmd/weir"},
-	"internal/waiter":   {"udp", "overlay"},
-	"internal/rebuilt":  {},
-	"firewall/firetest": {},
-	"store/storetest":   {},
+	"internal/nstest":     {"cmd/weir", "agent/demo", "test"},
+	"internal/tty":        {"cmd/weir", "observe"},
+	"internal/nl":         {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest", "cmd/weir"},
+	"internal/waiter":     {"udp", "overlay"},
+	"internal/rebuilt":    {},
+	"firewall/enginetest": {},
+	"store/storetest":     {},
 }
 
 // light are the rooms that other programs import: they reach nothing of heavy, not even through others.

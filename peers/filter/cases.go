@@ -99,19 +99,19 @@ func cases(rounds int, slice time.Duration, conversations int, row func(name str
 		w := e.Worker(0)
 		in := firewall.Input{Hook: firewall.Hook{Dir: c.dir, Recv: 1, Xmit: 1}, Now: time.Second}
 		for _, pkt := range pkts {
-			if v := w.Judge(&in, pkt); !v.Pass || !theirs(pkt) {
+			if v := w.Evaluate(&in, pkt); !v.Pass || !theirs(pkt) {
 				return fmt.Errorf("%s: weir %+v, peer passes: %v", c.name, v, theirs(pkt))
 			}
 		}
 		out := make([]firewall.Verdict, batch)
 		single := func(n int) {
 			for i := range n {
-				out[0] = w.Judge(&in, pkts[i%batch])
+				out[0] = w.Evaluate(&in, pkts[i%batch])
 			}
 		}
 		r := compare(rounds, slice, contender{"batches", func(n int) {
 			for ; n > 0; n -= batch {
-				w.JudgeBatch(&in, pkts[:min(n, batch)], out)
+				w.EvaluateBatch(&in, pkts[:min(n, batch)], out)
 			}
 		}}, contender{"held", func(n int) {
 			w.Hold()

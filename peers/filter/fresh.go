@@ -23,15 +23,15 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 	for _, c := range []struct {
 		name     string
 		proto    uint8
-		embryos  int
+		halfOpen int
 		resident int
 	}{
 		{"UDP out", packet.ProtoUDP, 1 << 16, 0}, {"TCP SYN out", packet.ProtoTCP, 1 << 16, 0},
 		{"UDP out", packet.ProtoUDP, 1 << 16, 1_000_000}, {"UDP out", packet.ProtoUDP, 1 << 20, 1_000_000},
 	} {
 		o := firewall.DefaultOptions()
-		o.MaxStates, o.MaxEmbryonic = max(1<<18, c.resident+c.embryos), c.embryos
-		o.MaxPerSource = 2 * o.MaxEmbryonic
+		o.MaxStates, o.MaxHalfOpen = max(1<<18, c.resident+c.halfOpen), c.halfOpen
+		o.MaxPerSource = 2 * o.MaxHalfOpen
 		o.Timeouts.UDP, o.Timeouts.Syn = 20*time.Millisecond, 20*time.Millisecond
 		o.Timeouts.UDPReply = time.Hour
 		e, err := soft.New(soft.Options{Options: o})
@@ -68,7 +68,7 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 			for ; n > 0; n -= batch {
 				m := min(n, batch)
 				in.Now += time.Duration(m) * time.Second / 3_000_000
-				w.JudgeBatch(&in, next(m), out)
+				w.EvaluateBatch(&in, next(m), out)
 				for i := range m {
 					judged++
 					if out[i].State == firewall.StateNew {
@@ -93,14 +93,14 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 		if c.proto == packet.ProtoUDP {
 			theirs = fmt.Sprintf("%.1f", r[1].min)
 		}
-		fmt.Printf("| %s | %d | %d | %.1f | %.2f | %s | %.0f / %.0f |\n", c.name, c.embryos, c.resident, r[0].min, 1e3/r[0].min, theirs, r[0].allocs, r[1].allocs)
+		fmt.Printf("| %s | %d | %d | %.1f | %.2f | %s | %.0f / %.0f |\n", c.name, c.halfOpen, c.resident, r[0].min, 1e3/r[0].min, theirs, r[0].allocs, r[1].allocs)
 		if float64(made) < 0.999*float64(judged) {
 			return fmt.Errorf("%s: %d states of %d packets", c.name, made, judged)
 		}
 		if c.resident == 0 {
 			bar(1e3/r[0].min, 3)
 		}
-		if c.embryos > 1<<16 {
+		if c.halfOpen > 1<<16 {
 			if err := longest(w, in.Now, next); err != nil {
 				return err
 			}
@@ -139,8 +139,8 @@ func fill(w *soft.Worker, n int) error {
 	for k := range uint64(n) {
 		out.set(0, k)
 		in.set(0, k)
-		w.Judge(&goes, out.pkts[0])
-		if v := w.Judge(&comes, in.pkts[0]); v.State != firewall.StateHit {
+		w.Evaluate(&goes, out.pkts[0])
+		if v := w.Evaluate(&comes, in.pkts[0]); v.State != firewall.StateHit {
 			return fmt.Errorf("conversation %d is not remembered: %+v", k, v)
 		}
 	}
@@ -171,7 +171,7 @@ func longest(w *soft.Worker, now time.Duration, next func(int) [][]byte) error {
 		for i := range judged {
 			pkt := next(1)[0]
 			start := time.Now()
-			w.Judge(&in, pkt)
+			w.Evaluate(&in, pkt)
 			if d := time.Since(start); round == 0 || d < judged[i] {
 				judged[i] = d
 			}

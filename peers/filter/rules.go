@@ -47,13 +47,13 @@ func manyRules(rounds int, slice time.Duration) error {
 		in := firewall.Input{Hook: firewall.Hook{Recv: 1}, Now: time.Second}
 		out := make([]firewall.Verdict, batch)
 		w := e.Worker(0)
-		w.JudgeBatch(&in, pkts, out)
+		w.EvaluateBatch(&in, pkts, out)
 		if !out[0].Pass || int(out[0].Rule) != n || !p.in(pkts[0]) {
 			return fmt.Errorf("%d rules: weir %+v, peer passes: %v", n, out[0], p.in(pkts[0]))
 		}
 		r := compare(rounds, slice, contender{"weir", func(n int) {
 			for ; n > 0; n -= batch {
-				w.JudgeBatch(&in, pkts[:min(n, batch)], out)
+				w.EvaluateBatch(&in, pkts[:min(n, batch)], out)
 			}
 		}}, contender{"peer", func(n int) {
 			for i := range n {

@@ -81,14 +81,14 @@ func manyStates(rounds int, slice time.Duration) error {
 		for k := range uint64(n) { // every conversation begins and is answered
 			out.set(0, k)
 			in.set(0, k)
-			w.Judge(&goes, out.pkts[0])
-			w.Judge(&comes, in.pkts[0])
+			w.Evaluate(&goes, out.pkts[0])
+			w.Evaluate(&comes, in.pkts[0])
 			p.out(out.pkts[0])
 		}
 		ours, theirs := 0, 0
 		for k := range uint64(n) {
 			in.set(0, k)
-			if w.Judge(&comes, in.pkts[0]).State == firewall.StateHit {
+			if w.Evaluate(&comes, in.pkts[0]).State == firewall.StateHit {
 				ours++
 			}
 			if p.in(in.pkts[0]) {
@@ -99,7 +99,7 @@ func manyStates(rounds int, slice time.Duration) error {
 		r := compare(rounds, slice, contender{"weir", func(n int) {
 			for ; n > 0; n -= batch {
 				k := min(n, batch)
-				w.JudgeBatch(&goes, out.random(k), verdicts)
+				w.EvaluateBatch(&goes, out.random(k), verdicts)
 			}
 		}}, contender{"peer", func(n int) {
 			for ; n > 0; n -= batch {

@@ -43,8 +43,8 @@ add 100 allow 116 from any to any in keep-state
 func engine(rules string, states, workers int) (*soft.Engine, error) {
 	o := firewall.DefaultOptions()
 	o.MaxStates = states
-	o.MaxEmbryonic = max(1<<10, states/16)
-	o.MaxPerSource = 2 * o.MaxEmbryonic // all that a benchmark begins comes from one source
+	o.MaxHalfOpen = max(1<<10, states/16)
+	o.MaxPerSource = 2 * o.MaxHalfOpen // all that a benchmark begins comes from one source
 	e, err := soft.New(soft.Options{Options: o, Workers: workers})
 	if err != nil {
 		return nil, fmt.Errorf("engine: %w", err)

@@ -84,14 +84,14 @@ func newLane(e *soft.Engine, index, cpu int) (*lane, error) {
 		copy(b, first)
 		l.renew(b)
 		l.old = append(l.old, b)
-		l.w.Judge(&l.in, b)
+		l.w.Evaluate(&l.in, b)
 		answer := append([]byte(nil), b...)
 		copy(answer[12:16], b[16:20])
 		copy(answer[16:20], b[12:16])
 		copy(answer[20:22], b[22:24])
 		copy(answer[22:24], b[20:22])
 		comes := firewall.Input{Hook: firewall.Hook{Recv: 1}}
-		if v := l.w.Judge(&comes, answer); v.State != firewall.StateHit {
+		if v := l.w.Evaluate(&comes, answer); v.State != firewall.StateHit {
 			return nil, fmt.Errorf("the answer of conversation %d: %+v", len(l.old), v)
 		}
 	}
@@ -149,7 +149,7 @@ func (l *lane) judge(n int) {
 		}
 		l.renew(l.pkts[0])
 		l.in.Now += batch * 500 * time.Nanosecond
-		l.w.JudgeBatch(&l.in, l.pkts, l.out)
+		l.w.EvaluateBatch(&l.in, l.pkts, l.out)
 		if l.in.Now-l.ticked >= 10*time.Millisecond {
 			l.ticked = l.in.Now
 			l.w.Tick(l.in.Now, nil)

@@ -19,7 +19,7 @@ func (b *bench) cpus(n int) error {
 	defer sink.Close()
 	sink.(*net.UDPConn).SetReadBuffer(1)
 	o := firewall.DefaultOptions()
-	o.MaxEmbryonic, o.MaxPerSource = o.MaxStates, 0
+	o.MaxHalfOpen, o.MaxPerSource = o.MaxStates, 0
 	if err := b.open(o); err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (b *bench) http(n, concurrent, idle int) (err error) {
 	nftRules := nftWeb
 	if idle > 0 { // long-lived UDP states, one way
 		nftRules = strings.Replace(nftWeb, "icmp", "udp dport 9 ct state new accept\n\ticmp", 1)
-		o.MaxEmbryonic, o.MaxPerSource, o.Timeouts.UDP = o.MaxStates, 0, time.Hour
+		o.MaxHalfOpen, o.MaxPerSource, o.Timeouts.UDP = o.MaxStates, 0, time.Hour
 	}
 	if err := b.open(o); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (b *bench) sustained(int) error {
 		return err
 	}
 	for d, n := range decided {
-		if d.Reason == firewall.ReasonStatesFull || d.Reason == firewall.ReasonEmbryonicFull || d.Reason == firewall.ReasonEmbryonicSource {
+		if d.Reason == firewall.ReasonStatesFull || d.Reason == firewall.ReasonHalfOpenFull || d.Reason == firewall.ReasonHalfOpenSource {
 			refused += n.Packets
 		}
 	}

@@ -15,7 +15,7 @@ func (b *bench) million(int) error {
 	const states, life = 1 << 20, 14 * time.Second
 	progress("a million states")
 	o := firewall.DefaultOptions()
-	o.MaxStates, o.MaxEmbryonic, o.MaxPerSource = states, states, 0
+	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = states, states, 0
 	o.Timeouts.UDP = life
 	if err := b.open(o); err != nil {
 		return err

@@ -64,7 +64,7 @@ func (b *bench) udpFlows(n int) error {
 		"| flows | none | weir | nft | share of nft's cost | bar |\n| --- | --- | --- | --- | --- | --- |\n")
 	// One-way flows stay half-open: let there be as many of them as of others, as nft does.
 	o := firewall.DefaultOptions()
-	o.MaxEmbryonic = o.MaxStates
+	o.MaxHalfOpen = o.MaxStates
 	if err := b.open(o); err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func node(args []string) error {
 	case weir, filtered:
 		c := overlay.Config{Name: "tunnel", Key: private, Port: port, MTU: mtu}
 		if kind == filtered {
-			if c.Judge, err = newJudge(); err != nil {
+			if c.Filter, err = newFilter(); err != nil {
 				return err
 			}
 		}

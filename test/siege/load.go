@@ -85,7 +85,7 @@ func (w *world) refused() map[string]uint64 {
 }
 
 // want are the reasons that mean want of room.
-var want = []string{"limit", "states-full", "embryonic-full", "embryonic-source", "nat-ports"}
+var want = []string{"limit", "states-full", "half-open-full", "half-open-source", "nat-ports"}
 
 // difference lists how often each want of room has come since.
 func difference(before, now map[string]uint64) (text string) {

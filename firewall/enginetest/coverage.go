@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"fmt"
@@ -290,7 +290,7 @@ func RunCoverage(t *testing.T, options firewall.Options, fresh func(firewall.Opt
 	}
 	rarest := map[string]aspect{}
 	for _, a := range expected() {
-		if a.kind == ofReason && (elsewhere[firewall.Reason(a.n)] != "" || a.n == int(firewall.ReasonEmbryonicFull)) { // of that each engine has its own idea
+		if a.kind == ofReason && (elsewhere[firewall.Reason(a.n)] != "" || a.n == int(firewall.ReasonHalfOpenFull)) { // of that each engine has its own idea
 			continue
 		}
 		tracks := a.kind == ofTrack || a.kind == ofReason && a.n == int(firewall.ReasonTracksFull)

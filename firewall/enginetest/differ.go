@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"encoding/hex"
@@ -18,7 +18,7 @@ import (
 type Subject interface {
 	firewall.Engine
 	// Judge judges one IP packet.
-	Judge(in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+	Evaluate(in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 	// Sweep ends every state that has expired.
 	Sweep(now time.Duration) error
 }
@@ -84,7 +84,7 @@ func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subje
 		options.MaxPerSource = fewPerSource
 	}
 	if c.FewHalfOpen {
-		options.MaxEmbryonic = fewHalfOpen
+		options.MaxHalfOpen = fewHalfOpen
 	}
 	if c.FewTracks {
 		options.MaxTracks = fewTracks
@@ -95,7 +95,7 @@ func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subje
 		return nil, err
 	}
 	defer subject.Close()
-	r := &runner{c: c, twin: NewTwin(options), subject: subject}
+	r := &runner{c: c, twin: NewModel(options), subject: subject}
 	r.twin.seen = seen
 	if err := r.load(0, nil); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subje
 // runner plays a case.
 type runner struct {
 	c       *Case
-	twin    *Twin
+	twin    *Model
 	subject Subject
 	now     time.Duration
 }
@@ -199,7 +199,7 @@ func (r *runner) packet(s *Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	got, err := r.subject.Judge(&s.Input, s.Packet)
+	got, err := r.subject.Evaluate(&s.Input, s.Packet)
 	if err != nil {
 		return "", err
 	}
@@ -211,7 +211,7 @@ func (r *runner) packet(s *Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.twin.chosen = func(s *twinState) bool { return !left[incarnation(r.twin.show(s))] }
+	r.twin.chosen = func(s *modelState) bool { return !left[incarnation(r.twin.show(s))] }
 	r.twin.refused = &got
 	if _, tells := r.subject.(tracker); tells && r.c.FewTracks {
 		r.twin.seen.note(ofMark, 0, tracksTold)
@@ -221,7 +221,7 @@ func (r *runner) packet(s *Step) (string, error) {
 			return is == 0 || again, again
 		}
 	}
-	want := r.twin.Judge(&s.Input, s.Packet)
+	want := r.twin.Evaluate(&s.Input, s.Packet)
 	r.twin.chosen, r.twin.given = nil, nil
 	if want.Rule == 0 { // before the rules there is no slot
 		want.Slot, got.Slot = 0, 0
@@ -242,7 +242,7 @@ func (r *runner) explain(s *Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want := r.twin.clone().Judge(&s.Input, s.Packet)
+	want := r.twin.clone().Evaluate(&s.Input, s.Packet)
 	if want.Rule == 0 {
 		want.Slot, got.Slot = 0, 0
 	}

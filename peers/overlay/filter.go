@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// newJudge is the soft engine with a hundred rules, of which the last keeps states.
-func newJudge() (overlay.Judge, error) {
+// newFilter is the soft engine with a hundred rules, of which the last keeps states.
+func newFilter() (overlay.Filter, error) {
 	var b strings.Builder
 	b.WriteString("add check-state\n")
 	for i := range 98 {
@@ -35,5 +35,5 @@ func newJudge() (overlay.Judge, error) {
 		return nil, err
 	}
 	begin := time.Now()
-	return overlay.JudgeBy(fw.Worker(0), func() time.Duration { return time.Since(begin) }, nil), nil
+	return overlay.FilterBy(fw.Worker(0), func() time.Duration { return time.Since(begin) }, nil), nil
 }

@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"errors"
@@ -48,7 +48,7 @@ add 30 allow udp from any to any 9,10
 			t.Error(err)
 		}
 		for !end.Load() {
-			v, err := e.Judge(&firewall.Input{Now: time.Second, Hook: firewall.Hook{Recv: 1}}, p)
+			v, err := e.Evaluate(&firewall.Input{Now: time.Second, Hook: firewall.Hook{Recv: 1}}, p)
 			if err != nil {
 				t.Error(err)
 				return

@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"net/netip"
@@ -14,7 +14,7 @@ import (
 // and obvious. It knows packets of IPv4 that go straight from a card or a pod to a pod or a card,
 // judged by the reference model of the rules.
 type Translator struct {
-	Rules     *Twin
+	Rules     *Model
 	Host      netip.Addr            // the card's address
 	Card      uint32                // index of the card
 	Pods      map[netip.Addr]uint32 // indexes of the pods' interfaces
@@ -88,7 +88,7 @@ func (m *Translator) Carry(e Ends, now int64, build func(Ends) []byte) Carried {
 		xmit = m.Card
 	}
 	pkt := build(seen)
-	v := m.Rules.Judge(&firewall.Input{Now: time.Duration(now), Hook: firewall.Hook{Dir: firewall.In, Recv: recv}}, pkt)
+	v := m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now), Hook: firewall.Hook{Dir: firewall.In, Recv: recv}}, pkt)
 	if !v.Pass {
 		return Carried{}
 	}
@@ -97,7 +97,7 @@ func (m *Translator) Carry(e Ends, now int64, build func(Ends) []byte) Carried {
 	}
 	if v.State == firewall.StateNone {
 		hook := firewall.Hook{Dir: firewall.Out, Recv: recv, Xmit: xmit}
-		if v = m.Rules.Judge(&firewall.Input{Now: time.Duration(now), Hook: hook}, pkt); !v.Pass {
+		if v = m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now), Hook: hook}, pkt); !v.Pass {
 			return Carried{}
 		}
 	}

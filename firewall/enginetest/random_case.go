@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"fmt"

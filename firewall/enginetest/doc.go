@@ -1,4 +1,4 @@
-// Package firetest is the treaty: what every engine must do.
+// Package enginetest is the treaty: what every engine must do.
 //
 // Twin is the slow twin, an interpreter of parsed rules that is written to be right and nothing else. RandomCase draws rules of a
 // part of the language, and a sequence of packets, sweeps, clock jumps and changes of tables, interfaces, routes and rules.
@@ -6,7 +6,7 @@
 //
 // An engine's own test calls Run with its Features:
 //
-//	firetest.Run(t, options, rule.AllFeatures, func(o firewall.Options) (firetest.Subject, error) { ... })
+//	enginetest.Run(t, options, rule.AllFeatures, func(o firewall.Options) (enginetest.Subject, error) { ... })
 //
 // It prints the seeds that it plays. A difference is made smaller by leaving out steps and rules as long as it stays, and
 // is printed with the rules, every step, the packets as text and in hex, and the seed, which the environment variable WEIR_SEED
@@ -19,4 +19,4 @@
 //
 // The tables of an engine must have room for every state of a case (4096 do): what happens when they are full is the engine's
 // own affair, within the bounds of docs/design/0003-judgement.md.
-package firetest
+package enginetest

@@ -8,20 +8,20 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Judge decides about a batch of IP packets and sets pass[i] to whether packets[i] may go on. It is called by several
+// Filter decides about a batch of IP packets and sets pass[i] to whether packets[i] may go on. It is called by several
 // goroutines at once. The packets are valid during the call only. In a hook of direction In, Recv is the Device; in one of
 // direction Out, Xmit is. A packet that goes out may be longer than the MTU: it is then a super packet of the kernel, which
 // will be cut into segments that differ in sequence numbers and lengths.
-type Judge func(hook firewall.Hook, packets [][]byte, pass []bool)
+type Filter func(hook firewall.Hook, packets [][]byte, pass []bool)
 
 // Worker judges batches for one goroutine; the soft engine's workers do.
 type Worker interface {
-	JudgeBatch(in *firewall.Input, packets [][]byte, out []firewall.Verdict)
+	EvaluateBatch(in *firewall.Input, packets [][]byte, out []firewall.Verdict)
 }
 
-// JudgeBy returns a Judge that asks w, one batch at a time. The clock is the engine's. Refused packets are given to refused,
+// FilterBy returns a Filter that asks w, one batch at a time. The clock is the engine's. Refused packets are given to refused,
 // unless that is nil, so that it can send what v.Answer asks for; it is called with the worker held and must not wait.
-func JudgeBy(w Worker, clock func() time.Duration, refused func(hook firewall.Hook, v firewall.Verdict, packet []byte)) Judge {
+func FilterBy(w Worker, clock func() time.Duration, refused func(hook firewall.Hook, v firewall.Verdict, packet []byte)) Filter {
 	var mu sync.Mutex
 	var verdicts []firewall.Verdict
 	var in firewall.Input
@@ -33,7 +33,7 @@ func JudgeBy(w Worker, clock func() time.Duration, refused func(hook firewall.Ho
 		}
 		out := verdicts[:len(packets)]
 		in = firewall.Input{Hook: hook, Now: clock(), Random: rand.Uint32()}
-		w.JudgeBatch(&in, packets, out)
+		w.EvaluateBatch(&in, packets, out)
 		for i := range out {
 			if pass[i] = out[i].Pass; !pass[i] && refused != nil {
 				refused(hook, out[i], packets[i])

@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"net/netip"
@@ -13,29 +13,29 @@ import (
 // Twin is the slow twin: it interprets parsed rules one after the other and searches everything from the beginning. It is
 // docs/design/0003-judgement.md written down as plainly as possible; engines are compared with it. It is not safe for
 // concurrent use.
-type Twin struct {
+type Model struct {
 	Options   firewall.Options
 	rules     []*rule.Rule // enabled rules in order of evaluation, the default rule last
 	keys      []uint64     // by slot: rule.Code.Key
 	counts    []firewall.RuleCounter
 	strict    bool
 	flows     []string // names of flows in the order of their ids
-	states    []*twinState
-	frags     []twinFrag
+	states    []*modelState
+	frags     []modelFrag
 	tables    map[string][]firewall.TableEntry
 	ifs       []firewall.Interface
 	routes    []firewall.Route
 	decisions map[firewall.Decision]firewall.Count
-	chosen    func(*twinState) bool // reports a state that the engine has ended to make room for one of the packet at hand
-	refused   *firewall.Verdict     // what the engine says of the packet at hand: it may have no room
+	chosen    func(*modelState) bool // reports a state that the engine has ended to make room for one of the packet at hand
+	refused   *firewall.Verdict      // what the engine says of the packet at hand: it may have no room
 	// given reports a track that the engine has given to another tuple for the packet at hand, and
 	// whether it has made it anew since.
 	given func(Track) (given, again bool)
 	seen  coverage // nil unless somebody wants to know
 }
 
-// twinState is a state.
-type twinState struct {
+// modelState is a state.
+type modelState struct {
 	flow.State
 	key     flow.Key
 	name    string // of the flow
@@ -47,8 +47,8 @@ type twinState struct {
 	created int64
 }
 
-// twinFrag is what is known of a datagram whose first fragment was judged.
-type twinFrag struct {
+// modelFrag is what is known of a datagram whose first fragment was judged.
+type modelFrag struct {
 	src, dst netip.Addr
 	proto    uint8
 	id       uint32
@@ -59,16 +59,16 @@ type twinFrag struct {
 	poisoned bool
 }
 
-// NewTwin returns a twin that passes everything until rules are loaded.
-func NewTwin(o firewall.Options) *Twin {
-	t := &Twin{Options: o, tables: map[string][]firewall.TableEntry{}, decisions: map[firewall.Decision]firewall.Count{}}
+// NewModel returns a twin that passes everything until rules are loaded.
+func NewModel(o firewall.Options) *Model {
+	t := &Model{Options: o, tables: map[string][]firewall.TableEntry{}, decisions: map[firewall.Decision]firewall.Count{}}
 	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: rule.OpAllow}, []uint64{1})
 	return t
 }
 
 // Load replaces the rules. keys are the identities of the rules by slot (rule.Code.Key), so that the twin and the
 // engines mean the same rule by "the same".
-func (t *Twin) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
+func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 	last := &rule.Rule{Number: rule.DefaultNumber, Action: rule.Action{Op: rule.OpDeny}}
 	if o.Default == rule.OpAllow {
 		last.Action.Op = rule.OpAllow
@@ -90,7 +90,7 @@ func (t *Twin) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 		}
 	}
 	t.frags = nil
-	t.removeStates(func(s *twinState) bool { return t.slot(s.rule) < 0 })
+	t.removeStates(func(s *modelState) bool { return t.slot(s.rule) < 0 })
 }
 
 // flowName returns the name of a rule's flow.
@@ -101,7 +101,7 @@ func flowName(r *rule.Rule) string {
 	return r.State.Flow
 }
 
-func (t *Twin) flowID(name string) int {
+func (t *Model) flowID(name string) int {
 	for i, f := range t.flows {
 		if f == name {
 			return i
@@ -111,7 +111,7 @@ func (t *Twin) flowID(name string) int {
 }
 
 // slot returns the slot of the rule with a key, -1 if there is none.
-func (t *Twin) slot(key uint64) int {
+func (t *Model) slot(key uint64) int {
 	for i, k := range t.keys {
 		if k == key {
 			return i
@@ -120,8 +120,8 @@ func (t *Twin) slot(key uint64) int {
 	return -1
 }
 
-func (t *Twin) removeStates(gone func(*twinState) bool) {
-	var left []*twinState
+func (t *Model) removeStates(gone func(*modelState) bool) {
+	var left []*modelState
 	for _, s := range t.states {
 		if !gone(s) {
 			left = append(left, s)
@@ -131,20 +131,20 @@ func (t *Twin) removeStates(gone func(*twinState) bool) {
 }
 
 // Sweep removes the states that have expired.
-func (t *Twin) Sweep(now time.Duration) {
-	t.removeStates(func(s *twinState) bool { return t.expired(s, int64(now)) })
+func (t *Model) Sweep(now time.Duration) {
+	t.removeStates(func(s *modelState) bool { return t.expired(s, int64(now)) })
 }
 
 // sweepUnless removes the states that have expired but for those that somebody keeps.
-func (t *Twin) sweepUnless(now time.Duration, keeps func(firewall.State) bool) {
-	t.removeStates(func(s *twinState) bool { return t.expired(s, int64(now)) && !keeps(t.show(s)) })
+func (t *Model) sweepUnless(now time.Duration, keeps func(firewall.State) bool) {
+	t.removeStates(func(s *modelState) bool { return t.expired(s, int64(now)) && !keeps(t.show(s)) })
 }
 
-func (t *Twin) expired(s *twinState, now int64) bool { return now > s.Deadline(&t.Options.Timeouts) }
+func (t *Model) expired(s *modelState, now int64) bool { return now > s.Deadline(&t.Options.Timeouts) }
 
 // job is the judgement of one packet.
 type job struct {
-	*Twin
+	*Model
 	in   firewall.Input
 	b    []byte
 	p    packet.Packet
@@ -163,8 +163,8 @@ type job struct {
 }
 
 // Judge judges one IP packet.
-func (t *Twin) Judge(in *firewall.Input, pkt []byte) firewall.Verdict {
-	j := &job{Twin: t, in: *in, b: pkt, now: int64(in.Now), asked: map[string]bool{}, have: map[string]bool{}}
+func (t *Model) Evaluate(in *firewall.Input, pkt []byte) firewall.Verdict {
+	j := &job{Model: t, in: *in, b: pkt, now: int64(in.Now), asked: map[string]bool{}, have: map[string]bool{}}
 	j.p.Decode(pkt)
 	for _, tag := range in.Tags {
 		j.tag(tag)

@@ -1,7 +1,7 @@
-package firetest
+package enginetest
 
 // trackOf names the track that counts a state.
-func trackOf(s *twinState) Track {
+func trackOf(s *modelState) Track {
 	m := masked(s)
 	t := Track{Rule: s.rule, Proto: s.Proto, Ports: uint32(m.from.Port())<<16 | uint32(m.to.Port())}
 	if m.from.Addr().IsValid() {
@@ -19,7 +19,7 @@ func (j *job) trackRoom() bool {
 	if j.given == nil { // any number
 		return true
 	}
-	all := map[Track][]*twinState{}
+	all := map[Track][]*modelState{}
 	for _, s := range j.states {
 		if s.tracked {
 			all[trackOf(s)] = append(all[trackOf(s)], s)
@@ -29,7 +29,7 @@ func (j *job) trackRoom() bool {
 		return true
 	}
 	room := false
-	var choice []*twinState
+	var choice []*modelState
 	for t, counted := range all {
 		if provedAny(counted) {
 			continue
@@ -53,9 +53,9 @@ func (j *job) trackRoom() bool {
 	return room
 }
 
-func provedAny(all []*twinState) bool {
+func provedAny(all []*modelState) bool {
 	for _, s := range all {
-		if !s.Embryonic() {
+		if !s.HalfOpen() {
 			return true
 		}
 	}
@@ -64,7 +64,7 @@ func provedAny(all []*twinState) bool {
 
 // enterAgain counts a state that has proved itself after its track was given away. It reports false
 // if the limit is reached or there is no room for a track.
-func (j *job) enterAgain(s *twinState, slot int) bool {
+func (j *job) enterAgain(s *modelState, slot int) bool {
 	n := uint32(0)
 	for _, other := range j.states {
 		if other.tracked && trackOf(other) == trackOf(s) {

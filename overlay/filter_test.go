@@ -16,7 +16,7 @@ import (
 // portWorker refuses UDP to port 4001 and TCP to port 4002.
 type portWorker struct{ seen [2]atomic.Uint64 }
 
-func (w *portWorker) JudgeBatch(in *firewall.Input, packets [][]byte, out []firewall.Verdict) {
+func (w *portWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []firewall.Verdict) {
 	var p packet.Packet
 	for i, b := range packets {
 		p.Decode(b)
@@ -26,8 +26,8 @@ func (w *portWorker) JudgeBatch(in *firewall.Input, packets [][]byte, out []fire
 	}
 }
 
-// TestJudge refuses by port, on the way out and on the way in.
-func TestJudge(t *testing.T) {
+// TestEvaluate refuses by port, on the way out and on the way in.
+func TestEvaluate(t *testing.T) {
 	for _, dir := range []firewall.Direction{firewall.Out, firewall.In} {
 		var w portWorker
 		var told atomic.Uint64
@@ -35,7 +35,7 @@ func TestJudge(t *testing.T) {
 		a, b := pair(t, func(c *Config) {
 			if first == (dir == firewall.Out) { // a judges what goes out, or b what comes in
 				begin := time.Now()
-				c.Judge = JudgeBy(&w, func() time.Duration { return time.Since(begin) }, func(h firewall.Hook, v firewall.Verdict, p []byte) {
+				c.Filter = FilterBy(&w, func() time.Duration { return time.Since(begin) }, func(h firewall.Hook, v firewall.Verdict, p []byte) {
 					if h.Dir == dir && v.Rule == 7 && len(p) > 20 && (h.Recv != 0) == (dir == firewall.In) && (h.Xmit != 0) == (dir == firewall.Out) {
 						told.Add(1)
 					}

@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 
 // clone returns a copy that may judge a packet and leaves t as it is. In it nothing gives way to
 // anything: it has room for any number of states.
-func (t *Twin) clone() *Twin {
+func (t *Model) clone() *Model {
 	c := *t
 	c.counts, c.frags = slices.Clone(t.counts), slices.Clone(t.frags)
 	c.decisions, c.chosen, c.refused, c.seen = maps.Clone(t.decisions), nil, nil, nil
@@ -25,7 +25,7 @@ func (t *Twin) clone() *Twin {
 }
 
 // SetTable replaces the members of a table.
-func (t *Twin) SetTable(name string, entries []firewall.TableEntry) {
+func (t *Model) SetTable(name string, entries []firewall.TableEntry) {
 	t.tables[name] = nil
 	for _, e := range entries {
 		t.AddTable(name, e)
@@ -33,14 +33,14 @@ func (t *Twin) SetTable(name string, entries []firewall.TableEntry) {
 }
 
 // AddTable adds a member, or replaces its value.
-func (t *Twin) AddTable(name string, e firewall.TableEntry) {
+func (t *Model) AddTable(name string, e firewall.TableEntry) {
 	t.DeleteTable(name, e.Prefix)
 	e.Prefix = e.Prefix.Masked()
 	t.tables[name] = append(t.tables[name], e)
 }
 
 // DeleteTable removes a member and reports whether it was there.
-func (t *Twin) DeleteTable(name string, p netip.Prefix) bool {
+func (t *Model) DeleteTable(name string, p netip.Prefix) bool {
 	var left []firewall.TableEntry
 	for _, e := range t.tables[name] {
 		if e.Prefix != p.Masked() {
@@ -53,16 +53,16 @@ func (t *Twin) DeleteTable(name string, p netip.Prefix) bool {
 }
 
 // SetInterfaces tells the interfaces of the host.
-func (t *Twin) SetInterfaces(ifs []firewall.Interface) { t.ifs = ifs }
+func (t *Model) SetInterfaces(ifs []firewall.Interface) { t.ifs = ifs }
 
 // SetRoutes tells the routes of the host.
-func (t *Twin) SetRoutes(routes []firewall.Route) { t.routes = routes }
+func (t *Model) SetRoutes(routes []firewall.Route) { t.routes = routes }
 
 // Rules returns the counters by slot.
-func (t *Twin) Rules() []firewall.RuleCounter { return t.counts }
+func (t *Model) Rules() []firewall.RuleCounter { return t.counts }
 
 // Zero sets the counters of rules to 0; 0 means all.
-func (t *Twin) Zero(number uint16) {
+func (t *Model) Zero(number uint16) {
 	for i := range t.counts {
 		if c := &t.counts[i]; number == 0 || c.Number == number {
 			*c = firewall.RuleCounter{Key: c.Key, Number: c.Number}
@@ -71,10 +71,10 @@ func (t *Twin) Zero(number uint16) {
 }
 
 // Decisions returns how many packets were judged, by what became of them.
-func (t *Twin) Decisions() map[firewall.Decision]firewall.Count { return t.decisions }
+func (t *Model) Decisions() map[firewall.Decision]firewall.Count { return t.decisions }
 
 // States returns all states, also expired ones that nobody has met or swept yet.
-func (t *Twin) States() []firewall.State {
+func (t *Model) States() []firewall.State {
 	var all []firewall.State
 	for _, s := range t.states {
 		all = append(all, t.show(s))
@@ -83,7 +83,7 @@ func (t *Twin) States() []firewall.State {
 }
 
 // show returns a state as an engine shows it.
-func (t *Twin) show(s *twinState) firewall.State {
+func (t *Model) show(s *modelState) firewall.State {
 	st := firewall.State{Proto: s.Proto, FlowName: s.name, Rule: t.rules[t.slot(s.rule)].Number, Key: s.rule, Phase: s.Phase(),
 		Created: s.created, Last: s.Last(), Deadline: s.Deadline(&t.Options.Timeouts)}
 	st.From, st.To = s.key.Shown(s.from)

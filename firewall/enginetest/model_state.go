@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"net/netip"
@@ -60,7 +60,7 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 	if p := s.Phase(); p == flow.Closed || p == flow.Reset {
 		s.tracked, s.ousted = false, false
 	}
-	if r == flow.Hit && s.ousted && !s.Embryonic() && !j.enterAgain(s, slot) {
+	if r == flow.Hit && s.ousted && !s.HalfOpen() && !j.enterAgain(s, slot) {
 		j.seen.note(ofTrack, 0, "no room when proved")
 		j.remove(s)
 	}
@@ -93,7 +93,7 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 }
 
 // find returns the state of the packet's conversation under a flow name.
-func (j *job) find(name string) *twinState {
+func (j *job) find(name string) *modelState {
 	if !j.hasKey {
 		return nil
 	}
@@ -105,8 +105,8 @@ func (j *job) find(name string) *twinState {
 	return nil
 }
 
-func (j *job) remove(gone *twinState) {
-	j.removeStates(func(s *twinState) bool { return s == gone })
+func (j *job) remove(gone *modelState) {
+	j.removeStates(func(s *modelState) bool { return s == gone })
 }
 
 // needState is step 4 of section 3. It returns the slot of the rule that drops the packet and the reason, ReasonRule for none.
@@ -152,7 +152,7 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 	if !ok {
 		return firewall.ReasonTCPFlags
 	}
-	s := &twinState{State: st, key: j.key, name: name, from: j.from, rule: j.keys[slot], mask: r.State.Mask, created: j.now}
+	s := &modelState{State: st, key: j.key, name: name, from: j.from, rule: j.keys[slot], mask: r.State.Mask, created: j.now}
 	if s.mask != 0 {
 		n := uint32(0)
 		for _, other := range j.states {
@@ -172,15 +172,15 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 	if most := j.Options.MaxPerSource; most > 0 {
 		n := j.halfOpen(sourceOf(s))
 		if n >= most/2 && j.in.Hook.Dir == firewall.In && j.me(&rule.Test{}, j.p.Src()) {
-			return firewall.ReasonEmbryonicSource
+			return firewall.ReasonHalfOpenSource
 		}
 		if n >= most && j.chosen != nil {
-			j.giveWay(sourceOf(s), (*twinState).Embryonic)
+			j.giveWay(sourceOf(s), (*modelState).HalfOpen)
 		}
 	}
-	if j.evictable() >= j.Options.MaxEmbryonic && j.chosen != nil {
-		if j.refused.Reason == firewall.ReasonEmbryonicFull && j.refused.Slot == uint16(slot) {
-			return firewall.ReasonEmbryonicFull
+	if j.evictable() >= j.Options.MaxHalfOpen && j.chosen != nil {
+		if j.refused.Reason == firewall.ReasonHalfOpenFull && j.refused.Slot == uint16(slot) {
+			return firewall.ReasonHalfOpenFull
 		}
 		j.giveWay(netip.Prefix{}, evictable)
 		j.giveWay(netip.Prefix{}, evictable) // where an engine had one too many
@@ -193,8 +193,8 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 // giveWay ends the state that makes room for another, which is the engine's choice: of those that the
 // engine lost meanwhile, one of this source if there is one. Those that the packet may yet find expired
 // come last, since the engine may have lost them to the look-up of a later rule.
-func (j *job) giveWay(source netip.Prefix, may func(*twinState) bool) {
-	var best *twinState
+func (j *job) giveWay(source netip.Prefix, may func(*modelState) bool) {
+	var best *modelState
 	rank := 0
 	for _, s := range j.states {
 		if !may(s) || !j.chosen(s) {
@@ -217,7 +217,7 @@ func (j *job) giveWay(source netip.Prefix, may func(*twinState) bool) {
 }
 
 // evictable says that a state may give way: it is half-open, or was until it was closed.
-func evictable(s *twinState) bool { return s.Embryonic() || s.Phase().Over() }
+func evictable(s *modelState) bool { return s.HalfOpen() || s.Phase().Over() }
 
 func (j *job) evictable() (n int) {
 	for _, s := range j.states {
@@ -229,7 +229,7 @@ func (j *job) evictable() (n int) {
 }
 
 // sourceOf returns what counts as the source of a state: the address of who made it, of IPv6 the /64.
-func sourceOf(s *twinState) netip.Prefix {
+func sourceOf(s *modelState) netip.Prefix {
 	from, _ := s.key.Ends(s.from)
 	if from.Addr().Is4() {
 		return netip.PrefixFrom(from.Addr(), 32)
@@ -241,7 +241,7 @@ func sourceOf(s *twinState) netip.Prefix {
 func (j *job) halfOpen(source netip.Prefix) int {
 	n := 0
 	for _, s := range j.states {
-		if s.Embryonic() && (source == netip.Prefix{} || sourceOf(s) == source) {
+		if s.HalfOpen() && (source == netip.Prefix{} || sourceOf(s) == source) {
 			n++
 		}
 	}
@@ -249,7 +249,7 @@ func (j *job) halfOpen(source netip.Prefix) int {
 }
 
 // masked returns the parts of a state's tuple that its rule counts by.
-func masked(s *twinState) (m struct{ from, to netip.AddrPort }) {
+func masked(s *modelState) (m struct{ from, to netip.AddrPort }) {
 	from, to := s.key.Ends(s.from)
 	none := netip.Addr{}
 	m.from, m.to = netip.AddrPortFrom(none, 0), netip.AddrPortFrom(none, 0)
@@ -269,15 +269,15 @@ func masked(s *twinState) (m struct{ from, to netip.AddrPort }) {
 }
 
 // fragment describes the datagram that the packet is a part of.
-func (j *job) fragment() twinFrag {
-	f := twinFrag{src: j.p.Src(), dst: j.p.Dst(), id: j.p.IPID, hook: j.in.Hook}
+func (j *job) fragment() modelFrag {
+	f := modelFrag{src: j.p.Src(), dst: j.p.Dst(), id: j.p.IPID, hook: j.in.Hook}
 	if j.p.Version == 4 {
 		f.proto = j.p.Proto
 	}
 	return f
 }
 
-func (f *twinFrag) same(g *twinFrag) bool {
+func (f *modelFrag) same(g *modelFrag) bool {
 	return f.src == g.src && f.dst == g.dst && f.id == g.id && f.hook == g.hook && f.proto == g.proto
 }
 

@@ -1,4 +1,4 @@
-package firetest
+package enginetest
 
 import (
 	"fmt"
@@ -54,16 +54,16 @@ func RunKeys(t *testing.T, options firewall.Options,
 			if err := subject.Load(p); err != nil {
 				t.Fatal(err)
 			}
-			model := NewTwin(options)
+			model := NewModel(options)
 			model.Load(rs, o, Keys(p))
 			for i, s := range c.steps {
 				now := time.Second + time.Duration(i)*time.Millisecond
 				in := firewall.Input{Hook: s.hook, Now: now}
-				got, err := subject.Judge(&in, s.packet)
+				got, err := subject.Evaluate(&in, s.packet)
 				if err != nil {
 					t.Fatal(err)
 				}
-				want := model.Judge(&in, s.packet)
+				want := model.Evaluate(&in, s.packet)
 				for name, v := range map[string]firewall.Verdict{"engine": got, "reference model": want} {
 					if v.Pass != s.pass || v.State != s.use || v.Reason != s.reason {
 						t.Errorf("%s: the %s says %+v (%s)", s.what, name, v, v.Reason)
