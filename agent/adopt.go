@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// adopt makes states of the TCP connections that are open and that the rules would have let begin, and returns how many.
+// adopt makes states of the TCP connections that are open and that the rules would have let begin,
+// and returns how many.
 func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 	sockets, err := nl.TCPSockets(nil)
 	if err != nil {
@@ -38,7 +39,8 @@ func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 				continue
 			}
 			if slot, ok := maker(p, e); ok {
-				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: o.from, To: o.to,
+				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: o.from,
+					To:   o.to,
 					Link: hook.Link(), Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number, FlowName: p.Flows[p.Rules[slot].Flow]})
 			}
 			break
@@ -47,7 +49,8 @@ func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 	return n.engine.Adopt(states)
 }
 
-// hookOf says where the first packet of a connection would have been judged: at the interface behind which the remote end is.
+// hookOf says where the first packet of a connection would have been judged: at the interface
+// behind which the remote end is.
 func hookOf(conn *nl.Conn, o opening) (firewall.Hook, bool) {
 	remote := o.to
 	if o.in {
@@ -67,7 +70,8 @@ func hookOf(conn *nl.Conn, o opening) (firewall.Hook, bool) {
 	return firewall.Hook{Dir: firewall.Out, Xmit: uint32(link)}, true
 }
 
-// maker returns the slot of the rule that would make a state for a packet that passes; false if none would, and the rules need none.
+// maker returns the slot of the rule that would make a state for a packet that passes; false if
+// none would, and the rules need none.
 func maker(p *rule.Program, e soft.Explanation) (slot uint16, ok bool) {
 	for _, t := range e.Tries {
 		if t.Outcome != soft.Matched && t.Outcome != soft.MatchedDefer {
@@ -81,16 +85,18 @@ func maker(p *rule.Program, e soft.Explanation) (slot uint16, ok bool) {
 	return 0, false
 }
 
-// opening is how a connection that is open now may have begun: the first packet that the rules would have seen.
+// opening is how a connection that is open now may have begun: the first packet that the rules
+// would have seen.
 type opening struct {
 	in       bool // from outside
 	from, to netip.AddrPort
 	link     int // index of the interface that the socket is bound to, or 0
 }
 
-// openings lists the connections of a host that carry or may carry data, each with the ways in which it may have begun,
-// the likely one first. A connection to a port that somebody listens on came from outside. Without a listener it was most
-// likely opened from here, but a program may also have closed its listener since.
+// openings lists the connections of a host that carry or may carry data, each with the ways in
+// which it may have begun, the likely one first. A connection to a port that somebody listens on
+// came from outside. Without a listener it was most likely opened from here, but a program may also
+// have closed its listener since.
 func openings(sockets []nl.TCPSocket) [][]opening {
 	listeners := map[netip.AddrPort]bool{}
 	for _, s := range sockets {
@@ -101,7 +107,8 @@ func openings(sockets []nl.TCPSocket) [][]opening {
 	var all [][]opening
 	for _, s := range sockets {
 		switch s.State {
-		case nl.TCPEstablished, nl.TCPFinWait1, nl.TCPFinWait2, nl.TCPCloseWait, nl.TCPLastAck, nl.TCPClosing:
+		case nl.TCPEstablished, nl.TCPFinWait1, nl.TCPFinWait2, nl.TCPCloseWait, nl.TCPLastAck,
+			nl.TCPClosing:
 		default: // no data can come any more, or the opening will be repeated
 			continue
 		}
@@ -119,8 +126,9 @@ func openings(sockets []nl.TCPSocket) [][]opening {
 	return all
 }
 
-// listensFor says whether a listener accepts connections to an address. The IPv6 wildcard accepts IPv4 too, unless the
-// socket refuses that; then a listener for IPv4 is there as well, or the connection could not have come.
+// listensFor says whether a listener accepts connections to an address. The IPv6 wildcard accepts
+// IPv4 too, unless the socket refuses that; then a listener for IPv4 is there as well, or the
+// connection could not have come.
 func listensFor(listeners map[netip.AddrPort]bool, at netip.AddrPort) bool {
 	for _, a := range []netip.Addr{at.Addr(), netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
 		if a.Is4() && at.Addr().Is6() {

@@ -15,8 +15,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// follow tells the engine what became of the host's interfaces and addresses. It runs a few times for each pod that comes or goes, and there may be
-// thousands, so that only what has changed is looked at.
+// follow tells the engine what became of the host's interfaces and addresses. It runs a few times
+// for each pod that comes or goes, and there may be thousands, so that only what has changed is
+// looked at.
 func (n *Node) follow() error {
 	n.following.Lock() // an older look at the interfaces must not be told after a newer one
 	defer n.following.Unlock()
@@ -92,7 +93,8 @@ func (n *Node) tellMTUs() error {
 	return n.engine.SetRouteMTUs(all)
 }
 
-// tellRoutes tells the engine the host's routes, if the rules ask about them: there can be a million.
+// tellRoutes tells the engine the host's routes, if the rules ask about them: there can be a
+// million.
 func (n *Node) tellRoutes(p *rule.Program) error {
 	if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) == 0 {
 		return nil
@@ -126,8 +128,11 @@ func (n *Node) attach(changed, gone []firewall.Interface) error {
 		}
 	}
 	for index := range n.refused {
-		at, there := slices.BinarySearchFunc(n.followed, firewall.Interface{Index: index}, firewall.ByIndex)
-		if there && late == nil && !slices.ContainsFunc(changed, func(i firewall.Interface) bool { return i.Index == index }) {
+		at, there := slices.BinarySearchFunc(n.followed, firewall.Interface{Index: index},
+			firewall.ByIndex)
+		if there && late == nil && !slices.ContainsFunc(changed, func(i firewall.Interface) bool {
+			return i.Index == index
+		}) {
 			late = n.attachLocked(n.followed[at])
 		}
 	}
@@ -147,8 +152,8 @@ func (n *Node) detachLocked(i firewall.Interface) error {
 	return nil
 }
 
-// detachOthers takes the hooks off interfaces that an earlier agent guarded and this one is not to guard. Pods have theirs from
-// their own making.
+// detachOthers takes the hooks off interfaces that an earlier agent guarded and this one is not to
+// guard. Pods have theirs from their own making.
 func (n *Node) detachOthers() error {
 	var errs []error
 	for _, i := range n.links.interfaces() {
@@ -194,19 +199,22 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 			guarded = append(guarded, api.Interface{Name: i.Name, Index: i.Index, Hook: "tunnel"})
 		}
 		if err := n.refused[i.Index]; err != nil {
-			problems = append(problems, api.Problem{What: fmt.Sprintf("%s is not guarded: %v", i.Name, err), Advice: "weir doctor"})
+			problems = append(problems, api.Problem{What: fmt.Sprintf("%s is not guarded: %v",
+				i.Name, err), Advice: "weir doctor"})
 		}
 	}
 	if len(guarded) == 0 {
 		problems = append(problems, api.Problem{What: "no interface is guarded",
-			Advice: fmt.Sprintf("none matches %q; see weir up --iface", n.config.Settings.Interfaces)})
+			Advice: fmt.Sprintf("none matches %q; see weir up --iface",
+				n.config.Settings.Interfaces)})
 	}
 	return guarded, append(problems, n.problems.list()...)
 }
 
 // status says how the node is.
 func (n *Node) status() (api.Status, error) {
-	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began, TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
+	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began,
+		TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
 		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{}, Default: "allow"}
 	s.Interfaces, s.Problems = n.interfaces()
 	s.Problems = append(s.Problems, n.peers.problems()...)

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountSource is the name under which our mounts stand in mountinfo, so that `weir down` knows them.
+// mountSource is the name under which our mounts stand in mountinfo, so that `weir down` knows
+// them.
 const mountSource = "weir"
 
 // mountPoint is where a bpf file system has to be mounted when the pins' directory is not on one.
@@ -22,8 +23,8 @@ func (p Paths) mountPoint() string {
 	return filepath.Dir(p.Pins())
 }
 
-// preparePins makes the directory of the pins, on a bpf file system that is mounted for it if need be. fleeting says that it was
-// mounted where it goes with this process.
+// preparePins makes the directory of the pins, on a bpf file system that is mounted for it if need
+// be. fleeting says that it was mounted where it goes with this process.
 func preparePins(p Paths) (fleeting bool, err error) {
 	on, err := onBpffs(p.Pins())
 	if err != nil {
@@ -42,7 +43,8 @@ func mountBpffs(at string) error {
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount(mountSource, at, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+	if err := unix.Mount(mountSource, at, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
+		"mode=0700"); err != nil {
 		return fmt.Errorf("mount a bpf file system on %s: %w", at, err)
 	}
 	return nil
@@ -62,9 +64,11 @@ func onBpffs(dir string) (bool, error) {
 	}
 }
 
-// removePins takes the directory of the pins away, and the mount if it is ours and holds nothing else.
+// removePins takes the directory of the pins away, and the mount if it is ours and holds nothing
+// else.
 func removePins(p Paths) error {
-	if err := os.Remove(p.Pins()); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EBUSY) {
+	if err := os.Remove(p.Pins()); err != nil && !errors.Is(err, os.ErrNotExist) &&
+		!errors.Is(err, unix.EBUSY) {
 		return err
 	}
 	at := p.mountPoint()
@@ -84,7 +88,8 @@ func removePins(p Paths) error {
 	return p.removeEmpty(at)
 }
 
-// hasGuests says whether a bpf file system holds anything but the two files that kernels with CONFIG_BPF_PRELOAD put there.
+// hasGuests says whether a bpf file system holds anything but the two files that kernels with
+// CONFIG_BPF_PRELOAD put there.
 func hasGuests(at string) (bool, error) {
 	entries, err := os.ReadDir(at)
 	for _, e := range entries {
@@ -95,7 +100,8 @@ func hasGuests(at string) (bool, error) {
 	return false, err
 }
 
-// isOurMount looks for a mount of ours in mountinfo (proc(5)): fields after " - " are type, source and options.
+// isOurMount looks for a mount of ours in mountinfo (proc(5)): fields after " - " are type, source
+// and options.
 func isOurMount(at string) (bool, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -105,7 +111,8 @@ func isOurMount(at string) (bool, error) {
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		before, after, _ := strings.Cut(lines.Text(), " - ")
 		fields, kind := strings.Fields(before), strings.Fields(after)
-		if len(fields) > 4 && unescapeMount(fields[4]) == at && len(kind) > 1 && kind[0] == "bpf" && kind[1] == mountSource {
+		if len(fields) > 4 && unescapeMount(fields[4]) == at && len(kind) > 1 && kind[0] == "bpf" &&
+			kind[1] == mountSource {
 			return true, nil
 		}
 	}
@@ -117,8 +124,8 @@ func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// ownMounts says whether this process has a mount namespace of its own, as under ip-netns(8) exec: what is mounted there is
-// gone when its last process ends.
+// ownMounts says whether this process has a mount namespace of its own, as under ip-netns(8) exec:
+// what is mounted there is gone when its last process ends.
 func ownMounts() bool {
 	mine, err1 := os.Readlink("/proc/self/ns/mnt")
 	first, err2 := os.Readlink("/proc/1/ns/mnt")

@@ -21,11 +21,13 @@ import (
 const (
 	// captureQueue is how many frames wait for a reader.
 	captureQueue = 4096
-	// captureRate is how many frames in a second a reader gets at most, and unless it asks for fewer.
+	// captureRate is how many frames in a second a reader gets at most, and unless it asks for
+	// fewer.
 	captureRate = 20000
 )
 
-// captureBytes is how much of a frame is kept at most, by the kernel's engine (CAPTURE_BYTES in bpf/lib/consts.h) and here.
+// captureBytes is how much of a frame is kept at most, by the kernel's engine (CAPTURE_BYTES in
+// bpf/lib/consts.h) and here.
 const captureBytes = 256
 
 // captures passes frames on to whoever captures.
@@ -99,7 +101,8 @@ func (w tunnelWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []
 	}
 	for i, p := range packets {
 		f := firewall.Captured{Data: p[:min(len(p), captureBytes)]}
-		f.Event = firewall.Event{Time: int64(in.Now), Hook: in.Hook, Verdict: out[i], Length: uint32(len(p))}
+		f.Event = firewall.Event{Time: int64(in.Now), Hook: in.Hook, Verdict: out[i],
+			Length: uint32(len(p))}
 		w.captures.pass(&f)
 	}
 }
@@ -123,7 +126,8 @@ func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 	rate := captureRate
 	if text := r.URL.Query().Get("rate"); text != "" {
 		if rate, err = strconv.Atoi(text); err != nil || rate < 1 || rate > captureRate {
-			refuse(w, http.StatusBadRequest, fmt.Errorf("rate is %q, not a number from 1 to %d", text, captureRate))
+			refuse(w, http.StatusBadRequest,
+				fmt.Errorf("rate is %q, not a number from 1 to %d", text, captureRate))
 			return
 		}
 	}
@@ -158,7 +162,8 @@ func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		// What was written goes out when nothing waits, be the last frame one that the filter picks or not.
+		// What was written goes out when nothing waits, be the last frame one that the filter picks
+		// or not.
 		if len(sub.frames) == 0 && flush.Flush() != nil {
 			return
 		}
@@ -195,7 +200,8 @@ func (k *capturer) take(f *firewall.Captured) error {
 	return k.out.Encode(a)
 }
 
-// tell says how many frames were left out since the last one that was written, if nothing else would.
+// tell says how many frames were left out since the last one that was written, if nothing else
+// would.
 func (k *capturer) tell() error {
 	missed := k.missed + k.node.captures.takeMissed(k.sub)
 	if k.missed = 0; missed == 0 {
@@ -204,7 +210,8 @@ func (k *capturer) tell() error {
 	return k.out.Encode(api.Captured{Version: api.Version, Missed: missed})
 }
 
-// frameEvent makes an event of a frame, for the filter: allow picks what passes, deny what is dropped.
+// frameEvent makes an event of a frame, for the filter: allow picks what passes, deny what is
+// dropped.
 func (n *Node) frameEvent(f *firewall.Captured) observe.Event {
 	e := n.observer.names.Event(&f.Event)
 	e.Kind = firewall.EventDrop
@@ -224,7 +231,8 @@ func (n *Node) frameEvent(f *firewall.Captured) observe.Event {
 	p.DecodeFrame(link, whole)
 	if p.Version != 0 {
 		e.Proto, e.TCPFlags, e.Length = p.Proto, p.TCPFlags, p.Len()
-		e.Src, e.Dst = netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
+		e.Src, e.Dst = netip.AddrPortFrom(p.Src(), p.SrcPort()),
+			netip.AddrPortFrom(p.Dst(), p.DstPort())
 	}
 	return e
 }
@@ -232,8 +240,10 @@ func (n *Node) frameEvent(f *firewall.Captured) observe.Event {
 // captured is a frame for people.
 func (n *Node) captured(f *firewall.Captured, e *observe.Event) api.Captured {
 	v := &f.Event.Verdict
-	a := api.Captured{Version: api.Version, Time: e.At, Hook: "in", Recv: e.Recv, Xmit: e.Xmit, Verdict: "drop", Rule: v.Rule, Reason: v.Reason.String(),
-		State: [...]string{"", "hit", "new", "untouched"}[v.State&3], Length: int(f.Event.Length), Link: "raw", Data: f.Data}
+	a := api.Captured{Version: api.Version, Time: e.At, Hook: "in", Recv: e.Recv, Xmit: e.Xmit,
+		Verdict: "drop", Rule: v.Rule, Reason: v.Reason.String(),
+		State: [...]string{"", "hit", "new",
+			"untouched"}[v.State&3], Length: int(f.Event.Length), Link: "raw", Data: f.Data}
 	if f.Event.Hook.Dir == firewall.Out {
 		a.Hook = "out"
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// do obeys one command in ipfw's words. The message is what there is to tell: the rule that was added, with its number.
+// do obeys one command in ipfw's words. The message is what there is to tell: the rule that was
+// added, with its number.
 func (b *rulebook) do(line string) (message string, err error) {
 	c, err := rule.ParseLine(line, b.names)
 	if err != nil {
@@ -39,7 +40,8 @@ func (b *rulebook) do(line string) (message string, err error) {
 	return message, err
 }
 
-// added finds the rule that was just added: behind all rules of its number, or of the highest number when it had none.
+// added finds the rule that was just added: behind all rules of its number, or of the highest
+// number when it had none.
 func added(set *rule.Ruleset, r *rule.Rule) *rule.Rule {
 	last := set.Rules[len(set.Rules)-1]
 	for _, have := range set.Rules {
@@ -53,7 +55,8 @@ func added(set *rule.Ruleset, r *rule.Rule) *rule.Rule {
 // listing is a rule as ipfw lists it.
 func listing(r *rule.Rule) string { return fmt.Sprintf("%05d %s", r.Number, r.Text()) }
 
-// zero sets counters to 0: of all rules, or of those whose numbers follow. The parser has checked the numbers.
+// zero sets counters to 0: of all rules, or of those whose numbers follow. The parser has checked
+// the numbers.
 func (b *rulebook) zero(line string) error {
 	words := strings.Fields(line)
 	if len(words) == 0 || words[0] != "zero" {

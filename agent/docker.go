@@ -31,7 +31,8 @@ func (d dockerNode) Ranges() []docker.Range {
 	return list
 }
 
-// serveDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the socket.
+// serveDocker answers dockerd where it looks for a plugin named weir. stop ends it and removes the
+// socket.
 func (n *Node) serveDocker() (stop func() error, err error) {
 	if n.pods.Load() == nil || !n.config.Settings.Pods.Docker {
 		return func() error { return nil }, nil
@@ -45,7 +46,8 @@ func (n *Node) serveDocker() (stop func() error, err error) {
 		return nil, fmt.Errorf("listen for dockerd: %w", err)
 	}
 	node := dockerNode{NewRemote(api.NewClient(n.config.Paths.Socket())), n.pods.Load()}
-	s := http.Server{Handler: docker.New(node).Handler(), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime}
+	s := http.Server{Handler: docker.New(node).Handler(), ReadHeaderTimeout: headerTime,
+		IdleTimeout: idleTime}
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			n.problem("dockerd is not answered any more: "+err.Error(), "restart the node")

@@ -12,7 +12,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody waits for the answer.
+// remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody
+// waits for the answer.
 func (n *Node) remove() error {
 	if n.pods.Load() != nil {
 		n.pods.Load().manager.Wait()
@@ -20,14 +21,16 @@ func (n *Node) remove() error {
 	n.mu.Lock()
 	keep := n.keeping
 	n.mu.Unlock()
-	return errors.Join(n.peers.close(), n.book.close(), removeTraces(n.config.Paths, keep, n.unlockPins))
+	return errors.Join(n.peers.close(), n.book.close(),
+		removeTraces(n.config.Paths, keep, n.unlockPins))
 }
 
 // removeRun takes away the socket's directory.
 func (n *Node) removeRun() error { return removeRun(n.config.Paths) }
 
-// Down removes every trace of a node whose agent does not run: hooks, pins and files; with keep, the files in the state directory that the
-// next start begins with stay. It returns an error when an agent is at work; ask that one.
+// Down removes every trace of a node whose agent does not run: hooks, pins and files; with keep,
+// the files in the state directory that the next start begins with stay. It returns an error when
+// an agent is at work; ask that one.
 func Down(p Paths, keep bool) error {
 	var held claims
 	defer func() { held.release() }()
@@ -47,8 +50,9 @@ func Down(p Paths, keep bool) error {
 	return errors.Join(removeTraces(p, keep, func() { held.releaseOne(p.Pins()) }), removeRun(p))
 }
 
-// removeTraces detaches everything, unpins everything and deletes the saved rules. What is not there is fine. unlockPins lets go of the claim
-// on the pins' directory, which would keep their file system busy.
+// removeTraces detaches everything, unpins everything and deletes the saved rules. What is not
+// there is fine. unlockPins lets go of the claim on the pins' directory, which would keep their
+// file system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	errs := []error{pod.Remove(p.Pods()), removePeers(p, keep), restoreSysctls(p)}
 	if err := kernel.Remove(p.Pins()); err != nil {
@@ -59,11 +63,13 @@ func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	if keep {
 		return errors.Join(append(errs, sweepState(p))...)
 	}
-	errs = append(errs, removeFile(p.Saved()), removeFile(p.Saved()+".old"), os.RemoveAll(p.eventsDir()), removeLeftovers(p))
+	errs = append(errs, removeFile(p.Saved()), removeFile(p.Saved()+".old"),
+		os.RemoveAll(p.eventsDir()), removeLeftovers(p))
 	return errors.Join(append(errs, p.removeEmpty(p.State()))...)
 }
 
-// removeLeftovers takes away what crashes have left in the state directory, and damaged files that were set aside: some hold keys.
+// removeLeftovers takes away what crashes have left in the state directory, and damaged files that
+// were set aside: some hold keys.
 func removeLeftovers(p Paths) error {
 	errs := []error{sweepState(p)}
 	for _, why := range []string{"damaged", "newer"} {
@@ -80,7 +86,8 @@ func removeLeftovers(p Paths) error {
 func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
 
 func removeRun(p Paths) error {
-	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()), removeFile(filepath.Join(p.Run(), lockName)), p.removeEmpty(p.Run()))
+	return errors.Join(removeFile(p.Socket()), removeFile(p.ReadSocket()),
+		removeFile(filepath.Join(p.Run(), lockName)), p.removeEmpty(p.Run()))
 }
 
 func removeFile(path string) error {

@@ -11,8 +11,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// engines are the kernel's engine, which guards interfaces, and while there is a tunnel the user-space one, which guards that. They run the
-// same rules: what one refuses, neither gets. What is counted is the sum.
+// engines are the kernel's engine, which guards interfaces, and while there is a tunnel the
+// user-space one, which guards that. They run the same rules: what one refuses, neither gets. What
+// is counted is the sum.
 type engines struct {
 	*kernel.Engine
 	tunnel atomic.Pointer[soft.Engine] // nil without a tunnel
@@ -78,7 +79,8 @@ func (e *engines) SetRoutes(routes []firewall.Route) error {
 	})
 }
 
-// Rules returns the counters by slot. While a Program is being replaced the two may run different ones; then the kernel's count alone.
+// Rules returns the counters by slot. While a Program is being replaced the two may run different
+// ones; then the kernel's count alone.
 func (e *engines) Rules() ([]firewall.RuleCounter, error) {
 	all, err := e.Engine.Rules()
 	t := e.tunnel.Load()

@@ -21,8 +21,8 @@ func program(t *testing.T, text string) *rule.Program {
 	return p
 }
 
-// TestEnginesRunTheSame: a Program that one engine refuses neither runs, and what the rules before had made is still there: states,
-// counters, and the rules.
+// TestEnginesRunTheSame: a Program that one engine refuses neither runs, and what the rules before
+// had made is still there: states, counters, and the rules.
 func TestEnginesRunTheSame(t *testing.T) {
 	nstest.Root(t)
 	guard, err := kernel.Open(kernel.Config{Options: firewall.DefaultOptions()})
@@ -36,11 +36,13 @@ func TestEnginesRunTheSame(t *testing.T) {
 	}
 	e := &engines{Engine: guard}
 	e.tunnel.Store(tunnel)
-	first := program(t, "add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any")
+	first := program(t,
+		"add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any")
 	if err := e.Load(first); err != nil {
 		t.Fatal(err)
 	}
-	state := firewall.State{Proto: 6, From: netip.MustParseAddrPort("192.0.2.1:4000"), To: netip.MustParseAddrPort("192.0.2.2:80"),
+	state := firewall.State{Proto: 6, From: netip.MustParseAddrPort("192.0.2.1:4000"),
+		To:  netip.MustParseAddrPort("192.0.2.2:80"),
 		Key: first.Rules[0].Key, Rule: 10, FlowName: first.Flows[first.Rules[0].Flow]}
 	if n, err := guard.Adopt([]firewall.State{state}); n != 1 || err != nil {
 		t.Fatal(n, err)
@@ -52,7 +54,8 @@ func TestEnginesRunTheSame(t *testing.T) {
 		t.Helper()
 		for name, one := range map[string]firewall.Engine{"kernel": guard, "tunnel": tunnel} {
 			rules, err := one.Rules()
-			if err != nil || len(rules) != len(first.Rules) || rules[0].Key != first.Rules[0].Key || rules[1].Key != first.Rules[1].Key {
+			if err != nil || len(rules) != len(first.Rules) || rules[0].Key != first.Rules[0].Key ||
+				rules[1].Key != first.Rules[1].Key {
 				t.Errorf("%s: the engine of the %s runs %+v; %v", what, name, rules, err)
 			}
 			states := 0

@@ -25,24 +25,29 @@ const (
 	spareTime = time.Second
 )
 
-// injector sends the tunnel's own packets: answers to refused packets, and probes of idle connections. Those to this host and its pods
-// go out of the tunnel, as if the other end had sent them; those to the other end go in by a raw socket, and are not judged.
+// injector sends the tunnel's own packets: answers to refused packets, and probes of idle
+// connections. Those to this host and its pods go out of the tunnel, as if the other end had sent
+// them; those to the other end go in by a raw socket, and are not judged.
 type injector struct {
 	node      *Node
 	four, six int // raw sockets
 	queue     chan soft.Probe
 	newest    atomic.Int64 // when a packet was put into awaited last, ns; 0 while it is empty
 
-	mu      sync.Mutex
-	awaited map[string]time.Time // guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
-	second  time.Time            // guarded by mu; when budget was filled last
-	budget  int                  // guarded by mu
+	mu sync.Mutex
+	// guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
+	awaited map[string]time.Time
+	second  time.Time // guarded by mu; when budget was filled last
+	budget  int       // guarded by mu
 }
 
 func newInjector(n *Node) (i *injector, err error) {
-	i = &injector{node: n, four: -1, six: -1, queue: make(chan soft.Probe, injectQueue), awaited: map[string]time.Time{}}
-	if i.four, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW); err == nil {
-		i.six, err = unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
+	i = &injector{node: n, four: -1, six: -1, queue: make(chan soft.Probe, injectQueue),
+		awaited: map[string]time.Time{}}
+	if i.four, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.IPPROTO_RAW); err == nil {
+		i.six, err = unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+			unix.IPPROTO_RAW)
 	}
 	if err != nil {
 		i.close()
@@ -59,7 +64,8 @@ func (i *injector) close() {
 	}
 }
 
-// refused queues the answer to a packet that was refused, if it asks for one. It is called for packets and does not wait.
+// refused queues the answer to a packet that was refused, if it asks for one. It is called for
+// packets and does not wait.
 func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt []byte) {
 	if v.Answer == firewall.AnswerNone || !i.may() {
 		return
@@ -85,8 +91,8 @@ func (i *injector) may() bool {
 	return i.budget >= 0
 }
 
-// probe queues a keepalive probe of a connection of the host itself. Those of pods are probed by the kernel's engine: two engines that
-// probe would keep a dead connection alive for each other.
+// probe queues a keepalive probe of a connection of the host itself. Those of pods are probed by
+// the kernel's engine: two engines that probe would keep a dead connection alive for each other.
 func (i *injector) probe(p soft.Probe) {
 	var q packet.Packet
 	if q.Decode(p.Packet) != packet.ReasonNone {
@@ -107,7 +113,9 @@ func (i *injector) probe(p soft.Probe) {
 
 // isPods says whether an address is in a range of this node's containers.
 func (n *Node) isPods(a netip.Addr) bool {
-	return slices.ContainsFunc(n.config.Settings.Pods.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+	return slices.ContainsFunc(n.config.Settings.Pods.Ranges, func(r netip.Prefix) bool {
+		return r.Contains(a)
+	})
 }
 
 func (i *injector) put(p soft.Probe) {
@@ -161,7 +169,8 @@ func (i *injector) await(name []byte, now time.Time) {
 	i.newest.Store(now.UnixNano())
 }
 
-// awaits says whether one of our packets may still come. One that was lost on the way is forgotten in time.
+// awaits says whether one of our packets may still come. One that was lost on the way is forgotten
+// in time.
 func (i *injector) awaits() bool {
 	newest := i.newest.Load()
 	return newest != 0 && time.Now().UnixNano()-newest <= int64(spareTime)
@@ -212,8 +221,8 @@ func (i *injector) isOwn(pkt []byte) bool {
 	return time.Since(at) <= spareTime
 }
 
-// dissect returns the ends of a packet, and a name of all of it but what the kernel fills in for a raw socket: IPv4's length, id and
-// checksum.
+// dissect returns the ends of a packet, and a name of all of it but what the kernel fills in for a
+// raw socket: IPv4's length, id and checksum.
 func dissect(pkt []byte) (src, dst netip.Addr, name []byte, ok bool) {
 	var p packet.Packet
 	if p.Decode(pkt) != packet.ReasonNone {

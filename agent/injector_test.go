@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestInjectorSparesItsOwn: a packet of ours passes the Judge once, out, and in time, although the kernel has filled in its IPv4 header;
-// everything else is judged.
+// TestInjectorSparesItsOwn: a packet of ours passes the Judge once, out, and in time, although the
+// kernel has filled in its IPv4 header; everything else is judged.
 func TestInjectorSparesItsOwn(t *testing.T) {
 	i := &injector{awaited: map[string]time.Time{}}
 	judged := 0
@@ -21,7 +21,8 @@ func TestInjectorSparesItsOwn(t *testing.T) {
 		clear(pass)
 	})
 	build := func(port uint16) []byte {
-		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.88.1.2"), Dst: netip.MustParseAddr("10.88.2.2")},
+		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
+			Dst: netip.MustParseAddr("10.88.2.2")},
 			packet.TCP{SrcPort: port, DstPort: 80, Flags: packet.FlagRST})
 		if err != nil {
 			t.Fatal(err)
@@ -77,26 +78,31 @@ func TestInjectorBoundsAnswers(t *testing.T) {
 	}
 }
 
-// TestTunnelJudgesWithoutAllocation: batches that go through the tunnel are judged by the engine of user space without one allocation, with a
-// packet of ours awaited and not; and one that was lost does not slow the tunnel down for long.
+// TestTunnelJudgesWithoutAllocation: batches that go through the tunnel are judged by the engine of
+// user space without one allocation, with a packet of ours awaited and not; and one that was lost
+// does not slow the tunnel down for long.
 func TestTunnelJudgesWithoutAllocation(t *testing.T) {
 	engine, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.Load(program(t, "add deny tcp from any to any 81\nadd check-state\nadd allow tcp from any to any keep-state")); err != nil {
+	if err := engine.Load(program(t,
+		"add deny tcp from any to any 81\nadd check-state\n"+
+			"add allow tcp from any to any keep-state")); err != nil {
 		t.Fatal(err)
 	}
 	own := &injector{awaited: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
 	clock := func() time.Duration { return time.Duration(monotonic()) }
-	judge := own.spare(overlay.FilterBy(tunnelWorker{engine.Worker(0), &captures{}}, clock, own.refused))
+	judge := own.spare(overlay.FilterBy(tunnelWorker{engine.Worker(0), &captures{}}, clock,
+		own.refused))
 	batch, pass := make([][]byte, 64), make([]bool, 64)
 	for i := range batch {
 		port := uint16(80)
 		if i%8 == 7 {
 			port = 81
 		}
-		if batch[i], err = packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.88.1.2"), Dst: netip.MustParseAddr("10.88.2.2")},
+		if batch[i], err = packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.88.1.2"),
+			Dst: netip.MustParseAddr("10.88.2.2")},
 			packet.TCP{SrcPort: 1000, DstPort: port, Flags: packet.FlagSYN}); err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +110,9 @@ func TestTunnelJudgesWithoutAllocation(t *testing.T) {
 	check := func(what string) {
 		t.Helper()
 		for _, dir := range []firewall.Direction{firewall.Out, firewall.In} {
-			if n := testing.AllocsPerRun(100, func() { judge(firewall.Hook{Dir: dir}, batch, pass) }); n != 0 {
+			if n := testing.AllocsPerRun(100, func() {
+				judge(firewall.Hook{Dir: dir}, batch, pass)
+			}); n != 0 {
 				t.Errorf("%s: %v allocations for a batch of direction %d", what, n, dir)
 			}
 			for i := range pass {

@@ -10,26 +10,32 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// links is what is known of the host's interfaces. It is fed by nl.Watch and asked by whoever applies it.
+// links is what is known of the host's interfaces. It is fed by nl.Watch and asked by whoever
+// applies it.
 type links struct {
-	mu     sync.Mutex
-	byID   map[int]nl.Link        // guarded by mu
-	addrs  map[int][]netip.Prefix // guarded by mu; usable addresses by interface
-	wake   chan struct{}          // has an element when something changed since the last look
-	pods   map[int]podLink        // guarded by mu; host ends of pods
-	all    []firewall.Interface   // guarded by mu; what follows from these, in order of index; never changed in place
-	synced bool                   // guarded by mu; everything was listed once
-	lost   chan struct{}          // has an element when the interface of a pod is gone
-	gone   map[int]bool           // guarded by mu; interfaces of pods that are gone, until losePod
-	listed map[int]bool           // guarded by mu; interfaces told of since listAgain, nil after the listing
-	remade map[int]bool           // guarded by mu; interfaces that were gone, or may have been, since the last look
+	mu    sync.Mutex
+	byID  map[int]nl.Link        // guarded by mu
+	addrs map[int][]netip.Prefix // guarded by mu; usable addresses by interface
+	wake  chan struct{}          // has an element when something changed since the last look
+	pods  map[int]podLink        // guarded by mu; host ends of pods
+	// guarded by mu; what follows from these, in order of index; never changed in place
+	all    []firewall.Interface
+	synced bool          // guarded by mu; everything was listed once
+	lost   chan struct{} // has an element when the interface of a pod is gone
+	gone   map[int]bool  // guarded by mu; interfaces of pods that are gone, until losePod
+	// guarded by mu; interfaces told of since listAgain, nil after the listing
+	listed map[int]bool
+	// guarded by mu; interfaces that were gone, or may have been, since the last look
+	remade map[int]bool
 
 	sources func(name string) (local bool, reverse firewall.ReversePath) // sourceSettings
 }
 
 func newLinks() *links {
-	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{}, wake: make(chan struct{}, 1),
-		lost: make(chan struct{}, 1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings}
+	return &links{byID: map[int]nl.Link{}, addrs: map[int][]netip.Prefix{}, pods: map[int]podLink{},
+		wake: make(chan struct{}, 1),
+		lost: make(chan struct{},
+			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings}
 }
 
 // listAgain says that everything is going to be listed: what is not told of until that is done is
@@ -123,7 +129,9 @@ func (l *links) syncLocked() {
 }
 
 func (l *links) setAddrLocked(a nl.Addr, there bool) {
-	have := slices.DeleteFunc(slices.Clone(l.addrs[a.Link]), func(p netip.Prefix) bool { return p == a.Prefix })
+	have := slices.DeleteFunc(slices.Clone(l.addrs[a.Link]), func(p netip.Prefix) bool {
+		return p == a.Prefix
+	})
 	if there {
 		have = append(have, a.Prefix)
 	}
@@ -131,7 +139,8 @@ func (l *links) setAddrLocked(a nl.Addr, there bool) {
 	l.noteLocked(a.Link)
 }
 
-// noteLocked brings one interface in `all` up to date. A pod that leaves before the kernel has told of it is no more.
+// noteLocked brings one interface in `all` up to date. A pod that leaves before the kernel has told
+// of it is no more.
 func (l *links) noteLocked(index int) {
 	kernel, there := l.byID[index]
 	now := firewall.Interface{Index: uint32(index), Name: kernel.Name, Addrs: l.addrs[index]}
@@ -155,7 +164,8 @@ func (l *links) noteLocked(index int) {
 	}
 }
 
-// interfaces returns every interface of the host in order of index, those of pods also before the kernel tells of them. Nobody changes the list.
+// interfaces returns every interface of the host in order of index, those of pods also before the
+// kernel tells of them. Nobody changes the list.
 func (l *links) interfaces() []firewall.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,11 +193,14 @@ func (l *links) isLost(index uint32) bool {
 
 // podLink is the host end of a pod.
 type podLink struct {
-	name    string // what rules call it
-	leaving bool   // it is guarded until the kernel tells that it is gone, which it never does for one that it never told of
+	name string // what rules call it
+	// it is guarded until the kernel tells that it is gone, which it never does for one that it
+	// never told of
+	leaving bool
 }
 
-// addPod says that an interface is the host end of a pod. This may be known before the kernel's news of it arrive.
+// addPod says that an interface is the host end of a pod. This may be known before the kernel's
+// news of it arrive.
 func (l *links) addPod(index uint32, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,14 +11,16 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// TestLinksFollow compares the list that links keeps with one that is made from all that is known, after each of many events in any order.
+// TestLinksFollow compares the list that links keeps with one that is made from all that is known,
+// after each of many events in any order.
 func TestLinksFollow(t *testing.T) {
 	l := newLinks()
 	for n := range 5000 {
 		index := 1 + rand.IntN(12)
 		switch rand.IntN(6) {
 		case 0:
-			l.report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: index, Name: fmt.Sprint("if", rand.IntN(3)), Up: true}})
+			l.report(nl.Event{Kind: nl.LinkSet,
+				Link: nl.Link{Index: index, Name: fmt.Sprint("if", rand.IntN(3)), Up: true}})
 		case 1:
 			l.report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: index}})
 		case 2, 3:
@@ -57,7 +59,8 @@ func TestLinksFollow(t *testing.T) {
 func TestLinksListedAgain(t *testing.T) {
 	l := newLinks()
 	set := func(index int, name, alias string) {
-		l.report(nl.Event{Kind: nl.LinkSet, Link: nl.Link{Index: index, Name: name, Alias: alias, Up: true}})
+		l.report(nl.Event{Kind: nl.LinkSet,
+			Link: nl.Link{Index: index, Name: name, Alias: alias, Up: true}})
 	}
 	set(1, "lo", "")
 	set(2, "eth0", "")
@@ -67,7 +70,8 @@ func TestLinksListedAgain(t *testing.T) {
 		t.Errorf("at first: %v", all)
 	}
 	alias := func(want string) func(string) bool { return func(a string) bool { return a == want } }
-	if l.byAlias("weir12345678", alias("weir:a/eth0")) != 3 || l.byAlias("weir12345678", alias("weir:b/eth0")) != 0 {
+	if l.byAlias("weir12345678", alias("weir:a/eth0")) != 3 ||
+		l.byAlias("weir12345678", alias("weir:b/eth0")) != 0 {
 		t.Error("the interface of a pod is not found by its alias")
 	}
 	l.report(nl.Event{Kind: nl.LinkGone, Link: nl.Link{Index: 2}})

@@ -22,7 +22,8 @@ const lockName = "lock"
 // lockIn claims a directory for this process by a file in it that only its owner can open.
 func lockIn(dir string) (*lock, error) {
 	for {
-		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW,
+			0o600)
 		if err != nil {
 			return nil, err
 		}

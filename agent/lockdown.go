@@ -49,7 +49,8 @@ func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, 
 	}
 	switch n.config.Settings.SSH {
 	case SSHAlways:
-		c, err := rule.ParseLine("add 100 allow tcp from any to me 22 in setup keep-state", saved.names)
+		c, err := rule.ParseLine("add 100 allow tcp from any to me 22 in setup keep-state",
+			saved.names)
 		if err := errors.Join(err, c.Apply(set)); err != nil {
 			return firstRules{}, errors.Join(why, err)
 		}
@@ -60,9 +61,11 @@ func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, 
 			}
 		}
 	}
-	n.problemAbout(aboutLockDown, "the host is locked down, since its rules cannot be used: "+why.Error(),
+	n.problemAbout(aboutLockDown, "the host is locked down, since its rules cannot be used: "+
+		why.Error(),
 		hintOf(why, "put them right, weir fw check "+file+", and load them: weir fw load "+file))
-	return firstRules{ruleState: ruleState{set: set, strict: true, source: "lock-down"}, unsaved: true}, nil
+	return firstRules{ruleState: ruleState{set: set, strict: true, source: "lock-down"},
+		unsaved: true}, nil
 }
 
 // keepSSH adds what the readable lines of a rule file say of ssh: who may come, and who is kept

@@ -19,11 +19,12 @@ import (
 type Config struct {
 	Paths    Paths
 	Settings Settings
-	Boot     bool            // when its rules cannot be used, the host is locked down
-	Rules    string          // rule file that has to exist; "" for Paths.Rules(), which may be missing
-	Log      *slog.Logger    // what the node has to say while it runs
-	Ready    func(string)    // called once when everything is in force, with a line for people
-	Reload   <-chan struct{} // asks to read the rule file again; may be nil
+	Boot     bool // when its rules cannot be used, the host is locked down
+	// rule file that has to exist; "" for Paths.Rules(), which may be missing
+	Rules  string
+	Log    *slog.Logger    // what the node has to say while it runs
+	Ready  func(string)    // called once when everything is in force, with a line for people
+	Reload <-chan struct{} // asks to read the rule file again; may be nil
 }
 
 // Node is a running agent.
@@ -52,29 +53,34 @@ type Node struct {
 	zeroed     atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
 	pulse      chan struct{}             // is read by the loop: whoever can send sees it turn
 	behind     bool                      // the last look at the interfaces failed; the loop's
-	denied     bool                      // rules that deny by default were in force when this agent took over
+	// rules that deny by default were in force when this agent took over
+	denied bool
 
 	observer *observer
 	captures captures
 	problems problems
 
 	following sync.Mutex
-	held      bool                 // guarded by following; the hooks wait
-	followed  []firewall.Interface // guarded by following; what the engine was told last, and has hooks on as far as they are to be guarded
+	held      bool // guarded by following; the hooks wait
+	// guarded by following; what the engine was told last, and has hooks on as far as they are to
+	// be guarded
+	followed []firewall.Interface
 
 	mu       sync.Mutex
 	attached map[uint32]string // guarded by mu; hook by interface index
-	refused  map[uint32]error  // guarded by mu; why an interface is not guarded although it should be
-	adopted  int               // guarded by mu
-	leaving  bool              // guarded by mu
-	keeping  bool              // guarded by mu; the files of a node that leaves stay
+	// guarded by mu; why an interface is not guarded although it should be
+	refused map[uint32]error
+	adopted int  // guarded by mu
+	leaving bool // guarded by mu
+	keeping bool // guarded by mu; the files of a node that leaves stay
 }
 
-// Run runs a node until ctx ends, or until it is asked through the API to take itself down. When ctx ends, enforcement
-// goes on without the agent; the next one takes it over.
+// Run runs a node until ctx ends, or until it is asked through the API to take itself down. When
+// ctx ends, enforcement goes on without the agent; the next one takes it over.
 func Run(ctx context.Context, c Config) (err error) {
 	n := &Node{
-		config: c, log: c.Log, links: newLinks(), began: time.Now(), leave: make(chan struct{}), gone: make(chan error, 1),
+		config: c, log: c.Log, links: newLinks(), began: time.Now(), leave: make(chan struct{}),
+		gone:    make(chan error, 1),
 		reroute: make(chan struct{}, 1), pulse: make(chan struct{}),
 		attached: map[uint32]string{}, refused: map[uint32]error{},
 	}
@@ -83,7 +89,8 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	n.peers = newPeers(n) // what is meant for them is kept off the default route before anything may fail
+	// what is meant for them is kept off the default route before anything may fail
+	n.peers = newPeers(n)
 	n.unlockPins = func() { claims.releaseOne(c.Paths.Pins()) }
 	guard, err := kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine})
 	if err != nil {
@@ -109,8 +116,8 @@ func Run(ctx context.Context, c Config) (err error) {
 	return n.serve(ctx)
 }
 
-// claim makes the node's directories and claims them: the socket's, so that two agents never share a root, and that of the
-// pins, so that they never share these.
+// claim makes the node's directories and claims them: the socket's, so that two agents never share
+// a root, and that of the pins, so that they never share these.
 func (n *Node) claim() (claims, error) {
 	p := n.config.Paths
 	var held claims
@@ -136,8 +143,8 @@ func (n *Node) claim() (claims, error) {
 	return append(held, l), nil
 }
 
-// loaded runs after each change of the rules in force. Rules that deny by default after none that did would cut off what is
-// open.
+// loaded runs after each change of the rules in force. Rules that deny by default after none that
+// did would cut off what is open.
 func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 	n.loads.Add(1)
 	if !new.Strict || old != nil && old.Strict {
@@ -166,7 +173,8 @@ func (n *Node) serve(ctx context.Context) (err error) {
 	n.keepTrying(ctx, "the sockets of the API", "weir doctor",
 		func() error { return s.begin(n.config.Paths, served) })
 	n.attend(ctx, "dockerd", "weir doctor", n.serveDocker)
-	n.attend(ctx, "the address of the metrics", "see observe.metrics in the settings", n.serveScrapes)
+	n.attend(ctx, "the address of the metrics", "see observe.metrics in the settings",
+		n.serveScrapes)
 	notify("READY=1")
 	n.config.Ready(n.readyLine())
 	err = n.loop(ctx, served)
@@ -257,7 +265,8 @@ func (n *Node) readyLine() string {
 		}
 		names += " " + f.Name
 	}
-	line := fmt.Sprintf("ready: guards %s, %d rules from %s, default %s", names, s.Rules, s.Source, s.Default)
+	line := fmt.Sprintf("ready: guards %s, %d rules from %s, default %s", names, s.Rules, s.Source,
+		s.Default)
 	if s.TakenOver {
 		line += fmt.Sprintf(", took over %d states", s.States)
 	}

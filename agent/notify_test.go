@@ -12,7 +12,8 @@ func TestWatchdog(t *testing.T) {
 		usec, pid string
 		want      time.Duration
 	}{
-		{"", "", 0}, {"30000000", "", 10 * time.Second}, {"30000000", strconv.Itoa(os.Getpid()), 10 * time.Second},
+		{"", "", 0}, {"30000000", "", 10 * time.Second},
+		{"30000000", strconv.Itoa(os.Getpid()), 10 * time.Second},
 		{"30000000", "1", 0}, {"never", "", 0}, {"-5", "", 0},
 	} {
 		t.Setenv("WATCHDOG_USEC", c.usec)

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// readerQueue is how many events wait for a reader before it misses some: 150 bytes each, used only while they wait.
+	// readerQueue is how many events wait for a reader before it misses some: 150 bytes each, used
+	// only while they wait.
 	readerQueue = 1 << 15
 	// journalRate is how many events in a second are kept on disk. What is more is told as a gap.
 	journalRate = 2000
@@ -26,7 +27,8 @@ const (
 	topPairs = 4096
 )
 
-// observer turns what the engine tells into views. It is the only reader that is always there, unless the settings want no history.
+// observer turns what the engine tells into views. It is the only reader that is always there,
+// unless the settings want no history.
 type observer struct {
 	hub   observe.Hub
 	names observe.Names
@@ -52,7 +54,8 @@ type observer struct {
 // wallClock turns times of the engine's clock into wall time.
 type wallClock struct{ offset atomic.Int64 }
 
-// set compares the clocks. Of three times the shortest counts: a thread that loses the processor in between compares nothing.
+// set compares the clocks. Of three times the shortest counts: a thread that loses the processor in
+// between compares nothing.
 func (c *wallClock) set() {
 	shortest, offset := int64(math.MaxInt64), int64(0)
 	for range 3 {
@@ -75,7 +78,8 @@ func newObserver(dir string, history time.Duration, log *slog.Logger) *observer 
 	if history <= 0 {
 		return o
 	}
-	o.journal, _ = observe.OpenJournal(dir, history, journalBytes) // what fails is told by Flush, and tried again
+	// what fails is told by Flush, and tried again
+	o.journal, _ = observe.OpenJournal(dir, history, journalBytes)
 	return o
 }
 
@@ -96,15 +100,17 @@ func (n *Node) observe(ctx context.Context) (stop func() error) {
 	}
 	n.observer = o
 	n.captures.capture = n.engine.Capture
-	if o.journal != nil { // before the first event, which may be waiting in the kernel since there was no agent
+	// before the first event, which may be waiting in the kernel since there was no agent
+	if o.journal != nil {
 		o.sub = o.hub.Subscribe(readerQueue)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var watched sync.WaitGroup
 	watched.Go(func() {
-		n.keepRunning(ctx, "events are not told and idle connections are not probed", "weir doctor", func(ctx context.Context) error {
-			return n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
-		})
+		n.keepRunning(ctx, "events are not told and idle connections are not probed", "weir doctor",
+			func(ctx context.Context) error {
+				return n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
+			})
 	})
 	lost := func() (uint64, error) {
 		s, err := n.engine.Stats()
@@ -122,7 +128,8 @@ func (n *Node) observe(ctx context.Context) (stop func() error) {
 	}
 }
 
-// record feeds the journal and top until ctx ends. engineLost returns how many events the engine has lost in all.
+// record feeds the journal and top until ctx ends. engineLost returns how many events the engine
+// has lost in all.
 func (o *observer) record(ctx context.Context, engineLost func() (uint64, error)) error {
 	if o.journal == nil {
 		o.tick(ctx, engineLost)
@@ -222,14 +229,17 @@ func (o *observer) keep(e *observe.Event) {
 // eventsKept tells whether the history is kept.
 func (n *Node) eventsKept(err error) {
 	if err != nil {
-		n.problemAbout("the history of events", "events are not kept: "+err.Error(), "make room on the disk; it is tried again")
+		n.problemAbout("the history of events", "events are not kept: "+err.Error(),
+			"make room on the disk; it is tried again")
 		return
 	}
 	n.solved("the history of events")
 }
 
-// listen subscribes a reader. With since not zero it gets the events from there on first, none twice and none left out.
-func (o *observer) listen(since time.Time) (past func(func(observe.Event) bool), sub *observe.Sub, err error) {
+// listen subscribes a reader. With since not zero it gets the events from there on first, none
+// twice and none left out.
+func (o *observer) listen(since time.Time) (past func(func(observe.Event) bool), sub *observe.Sub,
+	err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {

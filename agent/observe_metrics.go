@@ -19,7 +19,8 @@ import (
 // hooks are the words for directions.
 var hooks = [...]string{firewall.In: "in", firewall.Out: "out"}
 
-// metrics reads everything that is counted. The counters are the engine's own: they are exact whether or not events are lost.
+// metrics reads everything that is counted. The counters are the engine's own: they are exact
+// whether or not events are lost.
 func (n *Node) metrics() ([]observe.Metric, error) {
 	var all []observe.Metric
 	for _, read := range []func() ([]observe.Metric, error){n.packetMetrics, n.stateMetrics, n.peers.metrics, n.nodeMetrics} {
@@ -39,8 +40,10 @@ func (n *Node) packetMetrics() ([]observe.Metric, error) {
 		return nil, err
 	}
 	judged := observe.Metric{Name: "weir_packets_total", Type: observe.Counter,
-		Help: "Packets judged, by verdict, what decided (the word rule for the rules, or another reason, docs/metrics.md) and hook."}
-	judgedBytes := observe.Metric{Name: "weir_bytes_total", Type: observe.Counter, Help: "Bytes of the packets judged, by the same."}
+		Help: "Packets judged, by verdict, what decided (the word rule for the rules, or another " +
+			"reason, docs/metrics.md) and hook."}
+	judgedBytes := observe.Metric{Name: "weir_bytes_total", Type: observe.Counter,
+		Help: "Bytes of the packets judged, by the same."}
 	for i := range firewall.NumDecisions {
 		d := firewall.DecisionAt(i)
 		c, ok := decisions[d]
@@ -58,8 +61,10 @@ func (n *Node) packetMetrics() ([]observe.Metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	packets := observe.Metric{Name: "weir_rule_packets_total", Type: observe.Counter, Help: "Packets that rules of a number matched."}
-	volume := observe.Metric{Name: "weir_rule_bytes_total", Type: observe.Counter, Help: "Bytes of the packets that rules of a number matched."}
+	packets := observe.Metric{Name: "weir_rule_packets_total", Type: observe.Counter,
+		Help: "Packets that rules of a number matched."}
+	volume := observe.Metric{Name: "weir_rule_bytes_total", Type: observe.Counter,
+		Help: "Bytes of the packets that rules of a number matched."}
 	for i := 0; i < len(rules.Rules); {
 		sum, j := rules.Rules[i], i+1
 		for ; j < len(rules.Rules) && rules.Rules[j].Number == sum.Number; j++ {
@@ -88,7 +93,8 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 		}
 		addAge(ages, &state, now)
 	}
-	live := observe.Metric{Name: "weir_states", Type: observe.Gauge, Help: "Live states by protocol and phase."}
+	live := observe.Metric{Name: "weir_states", Type: observe.Gauge,
+		Help: "Live states by protocol and phase."}
 	for k, counts := range ages {
 		sum := 0
 		for _, c := range counts {
@@ -96,14 +102,19 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 		}
 		live.Add(float64(sum), "proto", k.proto, "phase", k.phase)
 	}
-	slices.SortFunc(live.Samples, func(a, b observe.Sample) int { return slices.Compare(a.Labels, b.Labels) })
-	pool := observe.Metric{Name: "weir_states_pool", Type: observe.Gauge, Help: "States by pool, with expired ones that the sweep has not met yet."}
-	room := observe.Metric{Name: "weir_states_pool_limit", Type: observe.Gauge, Help: "How many states a pool may hold."}
+	slices.SortFunc(live.Samples, func(a, b observe.Sample) int {
+		return slices.Compare(a.Labels, b.Labels)
+	})
+	pool := observe.Metric{Name: "weir_states_pool", Type: observe.Gauge,
+		Help: "States by pool, with expired ones that the sweep has not met yet."}
+	room := observe.Metric{Name: "weir_states_pool_limit", Type: observe.Gauge,
+		Help: "How many states a pool may hold."}
 	pool.Add(float64(s.States), "pool", "all")
 	pool.Add(float64(s.HalfOpen), "pool", "half_open")
 	room.Add(float64(s.MaxStates), "pool", "all")
 	room.Add(float64(s.MaxHalfOpen), "pool", "half_open")
-	removed := observe.Metric{Name: "weir_states_removed_total", Type: observe.Counter, Help: "States that ended, by why."}
+	removed := observe.Metric{Name: "weir_states_removed_total", Type: observe.Counter,
+		Help: "States that ended, by why."}
 	for _, why := range slices.Sorted(maps.Keys(s.Removed)) {
 		removed.Add(float64(s.Removed[why]), "why", why)
 	}
@@ -112,26 +123,47 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 		return nil, err
 	}
 	reasons := firewall.ByReason(decisions)
-	refused := observe.Metric{Name: "weir_states_refused_total", Type: observe.Counter, Help: "Packets dropped because their state could not be made."}
+	refused := observe.Metric{Name: "weir_states_refused_total", Type: observe.Counter,
+		Help: "Packets dropped because their state could not be made."}
 	for _, r := range refusals {
 		refused.Add(float64(reasons[r]), "reason", r.String())
 	}
 	return []observe.Metric{live, pool, room, removed, refused,
-		gauge("weir_translations", "Flows that are translated. Each takes two places of the state table beside that of its state.", float64(s.Translations.Now)),
-		gauge("weir_translations_limit", "How many flows may be translated.", float64(s.Translations.Max)),
-		counter("weir_translations_made_total", "Flows that were translated.", float64(s.Translations.Made)),
-		counter("weir_translations_evicted_total", "Translations that gave way to others: no port was free, or no room.", float64(s.Translations.Evicted)),
-		counter("weir_translations_refused_total", "Packets dropped because no port was free and no translation could give way.", float64(reasons[firewall.ReasonNATPorts])),
+		gauge("weir_translations",
+			"Flows that are translated. Each takes two places of the state table beside that of "+
+				"its state.", float64(s.Translations.Now)),
+		gauge("weir_translations_limit", "How many flows may be translated.",
+			float64(s.Translations.Max)),
+		counter("weir_translations_made_total", "Flows that were translated.",
+			float64(s.Translations.Made)),
+		counter("weir_translations_evicted_total",
+			"Translations that gave way to others: no port was free, or no room.",
+			float64(s.Translations.Evicted)),
+		counter("weir_translations_refused_total",
+			"Packets dropped because no port was free and no translation could give way.",
+			float64(reasons[firewall.ReasonNATPorts])),
 		counter("weir_states_created_total", "States made.", float64(s.Created)),
-		counter("weir_answers_unsent_total", "Resets and ICMP errors that were due and could not be sent.", float64(s.Unanswered)),
-		gauge("weir_syn_cookies_on", "1 while SYNs to services of the host are answered by SYN cookies.", boolean(s.Cookies.On)),
-		counter("weir_syn_cookies_sent_total", "SYNs answered by SYN cookies.", float64(s.Cookies.Sent)),
-		counter("weir_syn_cookies_redeemed_total", "SYN cookies that came back: connections.", float64(s.Cookies.Kept)),
-		gauge("weir_sweep_lag_seconds", "No expired state is older: a pass of the sweep, or longer when it stands still.", s.Sweep.Lag.Seconds()),
-		gauge("weir_sweep_pass_seconds", "What the last pass of the sweep took: no expired state is older.", s.Sweep.Pass.Seconds()),
-		gauge("weir_sweep_longest_tick_seconds", "Work of the longest tick of the sweep.", s.Sweep.Longest.Seconds()),
-		counter("weir_sweep_work_seconds_total", "Time that the sweep has worked.", s.Sweep.Work.Seconds()),
-		counter("weir_events_lost_in_kernel_total", "Events that found the ring in the kernel full.", float64(s.Lost)),
+		counter("weir_answers_unsent_total",
+			"Resets and ICMP errors that were due and could not be sent.", float64(s.Unanswered)),
+		gauge("weir_syn_cookies_on",
+			"1 while SYNs to services of the host are answered by SYN cookies.",
+			boolean(s.Cookies.On)),
+		counter("weir_syn_cookies_sent_total", "SYNs answered by SYN cookies.",
+			float64(s.Cookies.Sent)),
+		counter("weir_syn_cookies_redeemed_total", "SYN cookies that came back: connections.",
+			float64(s.Cookies.Kept)),
+		gauge("weir_sweep_lag_seconds",
+			"No expired state is older: a pass of the sweep, or longer when it stands still.",
+			s.Sweep.Lag.Seconds()),
+		gauge("weir_sweep_pass_seconds",
+			"What the last pass of the sweep took: no expired state is older.",
+			s.Sweep.Pass.Seconds()),
+		gauge("weir_sweep_longest_tick_seconds", "Work of the longest tick of the sweep.",
+			s.Sweep.Longest.Seconds()),
+		counter("weir_sweep_work_seconds_total", "Time that the sweep has worked.",
+			s.Sweep.Work.Seconds()),
+		counter("weir_events_lost_in_kernel_total",
+			"Events that found the ring in the kernel full.", float64(s.Lost)),
 	}, nil
 }
 
@@ -144,34 +176,43 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 	n.mu.Unlock()
 	all := []observe.Metric{
 		gauge("weir_rules", "Rules, without the default rule.", float64(count)),
-		counter("weir_ruleset_loads_total", "Rule sets put in force by this agent.", float64(n.loads.Load())),
+		counter("weir_ruleset_loads_total", "Rule sets put in force by this agent.",
+			float64(n.loads.Load())),
 		gauge("weir_interfaces_guarded", "Interfaces with hooks.", float64(guarded)),
 		gauge("weir_problems", "Problems that weir status tells.", float64(problems)),
-		counter("weir_connections_adopted_total", "Connections that were open before the rules and became states.", float64(adopted)),
-		gauge("process_start_time_seconds", "When the agent started, since the epoch.", float64(n.began.UnixMilli())/1e3),
+		counter("weir_connections_adopted_total",
+			"Connections that were open before the rules and became states.", float64(adopted)),
+		gauge("process_start_time_seconds", "When the agent started, since the epoch.",
+			float64(n.began.UnixMilli())/1e3),
 		gauge("go_goroutines", "Goroutines of the agent.", float64(runtime.NumGoroutine())),
 	}
 	pods := 0
 	if n.pods.Load() != nil {
 		pods = len(n.pods.Load().manager.List())
 	}
-	all = append(all, gauge("weir_pods", "Containers that this node gives a network.", float64(pods)))
+	all = append(all, gauge("weir_pods", "Containers that this node gives a network.",
+		float64(pods)))
 	if rss, err := residentBytes(); err == nil {
-		all = append(all, gauge("process_resident_memory_bytes", "Memory of the agent, without what it shares with the kernel.", float64(rss)))
+		all = append(all, gauge("process_resident_memory_bytes",
+			"Memory of the agent, without what it shares with the kernel.", float64(rss)))
 	}
 	return all, nil
 }
 
 // metrics are about the stream of events.
 func (o *observer) metrics() []observe.Metric {
-	events := observe.Metric{Name: "weir_events_total", Type: observe.Counter, Help: "Events told by the engine, by kind and hook."}
+	events := observe.Metric{Name: "weir_events_total", Type: observe.Counter,
+		Help: "Events told by the engine, by kind and hook."}
 	for _, k := range eventKinds {
 		for dir, hook := range hooks {
-			events.Add(float64(o.hub.CountAt(k, firewall.Direction(dir))), "kind", observe.KindName(k), "hook", hook)
+			events.Add(float64(o.hub.CountAt(k, firewall.Direction(dir))), "kind",
+				observe.KindName(k), "hook", hook)
 		}
 	}
 	return []observe.Metric{events,
-		counter("weir_events_lost_total", "Events that some reader missed, in the kernel or in its queue.", float64(o.hub.Lost())),
+		counter("weir_events_lost_total",
+			"Events that some reader missed, in the kernel or in its queue.",
+			float64(o.hub.Lost())),
 	}
 }
 
@@ -198,7 +239,8 @@ func residentBytes() (uint64, error) {
 	}
 	for line := range strings.Lines(string(text)) {
 		if value, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(value), " kB"),
+				10, 64)
 			return kb << 10, err
 		}
 	}

@@ -10,14 +10,16 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// nameThings gives the observer what it needs to tell names: interfaces from the links, tables from the rulebook and from labels, addresses from
-// the pods and the tables, ports from /etc/services.
+// nameThings gives the observer what it needs to tell names: interfaces from the links, tables from
+// the rulebook and from labels, addresses from the pods and the tables, ports from /etc/services.
 func (n *Node) nameThings(o *observer) {
 	o.names.Interface = n.links.name
 	o.names.Me = n.links.isMine
 	o.names.InterfaceHas = n.links.has
 	o.names.Table = func(name string, a netip.Addr) (value uint32, found bool) {
-		n.book.view(func(r ruleState, _ *rule.Program) { value, found = offline.Member(r.set.Tables[name], a) })
+		n.book.view(func(r ruleState, _ *rule.Program) {
+			value, found = offline.Member(r.set.Tables[name], a)
+		})
 		return value, found || n.pods.Load() != nil && n.pods.Load().labels.has(name, a)
 	}
 	if f, err := os.Open("/etc/services"); err == nil {
@@ -37,7 +39,8 @@ func (n *Node) nameThings(o *observer) {
 	o.names.Address = func(a netip.Addr) string { return o.addresses.Load().name(a, n.tableOf) }
 }
 
-// addressNames are the names of addresses, made anew every second. A pod has its name; what else is in a table has that of the table.
+// addressNames are the names of addresses, made anew every second. A pod has its name; what else is
+// in a table has that of the table.
 type addressNames struct {
 	pods map[netip.Addr]string
 
@@ -45,7 +48,8 @@ type addressNames struct {
 	found map[netip.Addr]string // guarded by mu; tables by address, "" for none
 }
 
-// tableLookups bounds how many addresses are looked up in the tables in a second: more have no name then.
+// tableLookups bounds how many addresses are looked up in the tables in a second: more have no name
+// then.
 const tableLookups = 4096
 
 func (s *addressNames) name(a netip.Addr, tableOf func(netip.Addr) string) string {
@@ -66,7 +70,8 @@ func (s *addressNames) name(a netip.Addr, tableOf func(netip.Addr) string) strin
 func (n *Node) tableOf(a netip.Addr) (name string) {
 	n.book.view(func(r ruleState, _ *rule.Program) {
 		for table, members := range r.set.Tables {
-			if _, found := offline.Member(members, a); found && (name == "" || "table:"+table < name) {
+			if _, found := offline.Member(members, a); found &&
+				(name == "" || "table:"+table < name) {
 				name = "table:" + table
 			}
 		}

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestAddressNames: a pod's own name comes first, a table is looked up once for an address, and no flood of addresses makes more than so many look-ups.
+// TestAddressNames: a pod's own name comes first, a table is looked up once for an address, and no
+// flood of addresses makes more than so many look-ups.
 func TestAddressNames(t *testing.T) {
 	pod := netip.MustParseAddr("10.88.0.2")
 	s := addressNames{pods: map[netip.Addr]string{pod: "pod:web"}, found: map[netip.Addr]string{}}

@@ -9,8 +9,9 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// serveEvents streams events as JSON lines: those since a time first, if asked for, then live ones until the reader leaves, unless it
-// asks with follow=0 for the past alone. Events that the filter does not pick never leave the node.
+// serveEvents streams events as JSON lines: those since a time first, if asked for, then live ones
+// until the reader leaves, unless it asks with follow=0 for the past alone. Events that the filter
+// does not pick never leave the node.
 func (n *Node) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := observe.ParseFilter(q.Get("filter"), n.book.names)
@@ -85,7 +86,8 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("since %q is neither a duration like 5m nor a time like %s", text, now.UTC().Format(time.RFC3339))
+		return at, fmt.Errorf("since %q is neither a duration like 5m nor a time like %s", text,
+			now.UTC().Format(time.RFC3339))
 	}
 	return at, nil
 }

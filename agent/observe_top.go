@@ -14,13 +14,15 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// serveTop answers who talks and who is refused. Rates are those since anybody asked last, at least half a second ago.
+// serveTop answers who talks and who is refused. Rates are those since anybody asked last, at least
+// half a second ago.
 func (n *Node) serveTop(w http.ResponseWriter, r *http.Request) {
 	rows := 20
 	if text := r.URL.Query().Get("n"); text != "" {
 		v, err := strconv.Atoi(text)
 		if err != nil || v < 1 || v > topPairs {
-			refuse(w, http.StatusBadRequest, fmt.Errorf("n is %q, not a number from 1 to %d", text, topPairs))
+			refuse(w, http.StatusBadRequest,
+				fmt.Errorf("n is %q, not a number from 1 to %d", text, topPairs))
 			return
 		}
 		rows = v
@@ -62,26 +64,33 @@ func (n *Node) top(rows int) (api.Top, error) {
 		return api.Top{}, walk
 	}
 	a := api.Top{
-		Version: api.Version, Time: now, Since: o.began, States: stats.States, StatesMax: stats.MaxStates, HalfOpen: stats.HalfOpen,
-		Events: o.eventCounts(), Lost: o.hub.Lost(), Refused: api.Count(all), Others: api.Count(others),
+		Version: api.Version, Time: now, Since: o.began, States: stats.States,
+		StatesMax: stats.MaxStates, HalfOpen: stats.HalfOpen,
+		Events: o.eventCounts(), Lost: o.hub.Lost(), Refused: api.Count(all),
+		Others:   api.Count(others),
 		Refusals: []api.Refusals{}, Talkers: []api.Talker{}, Ages: []api.Age{},
 	}
 	for _, r := range refused {
 		a.Refusals = append(a.Refusals, api.Refusals{
-			Proto: observe.ProtoName(r.Proto), Src: addrText(r.Src), SrcName: o.podName(r.Src), Dst: addrText(r.Dst.Addr()), DstName: o.podName(r.Dst.Addr()),
-			Port: r.Dst.Port(), Rule: r.Rule, Reason: r.Reason.String(), Packets: r.Packets, Bytes: r.Bytes, Last: r.Last,
+			Proto: observe.ProtoName(r.Proto), Src: addrText(r.Src), SrcName: o.podName(r.Src),
+			Dst: addrText(r.Dst.Addr()), DstName: o.podName(r.Dst.Addr()),
+			Port: r.Dst.Port(), Rule: r.Rule, Reason: r.Reason.String(), Packets: r.Packets,
+			Bytes: r.Bytes, Last: r.Last,
 		})
 	}
 	for _, t := range talkers {
 		a.Talkers = append(a.Talkers, api.Talker{
-			Proto: observe.ProtoName(t.Proto), Src: addrText(t.Src), SrcName: o.podName(t.Src), Dst: addrText(t.Dst.Addr()), DstName: o.podName(t.Dst.Addr()),
+			Proto: observe.ProtoName(t.Proto), Src: addrText(t.Src), SrcName: o.podName(t.Src),
+			Dst: addrText(t.Dst.Addr()), DstName: o.podName(t.Dst.Addr()),
 			Port: t.Dst.Port(), States: t.States, Packets: t.Packets, Bytes: t.Bytes, Rate: t.Rate,
 		})
 	}
 	for k, counts := range ages {
 		a.Ages = append(a.Ages, api.Age{Proto: k.proto, Phase: k.phase, Counts: counts})
 	}
-	slices.SortFunc(a.Ages, func(a, b api.Age) int { return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Phase, b.Phase)) })
+	slices.SortFunc(a.Ages, func(a, b api.Age) int {
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Phase, b.Phase))
+	})
 	return a, nil
 }
 
@@ -98,7 +107,8 @@ func addAge(ages map[ageKey][]int, s *firewall.State, now int64) {
 }
 
 // eventKinds are all kinds of events.
-var eventKinds = [...]firewall.EventKind{firewall.EventStart, firewall.EventEnd, firewall.EventDrop, firewall.EventLog, firewall.EventRefuse}
+var eventKinds = [...]firewall.EventKind{firewall.EventStart, firewall.EventEnd, firewall.EventDrop,
+	firewall.EventLog, firewall.EventRefuse}
 
 func (o *observer) eventCounts() map[string]uint64 {
 	counts := map[string]uint64{}

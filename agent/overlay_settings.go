@@ -43,8 +43,10 @@ func (f *overlayFile) settings(s *OverlaySettings) error {
 	s.On = true
 	if f.Name != nil {
 		s.Name = *f.Name
-		// 15 bytes are what the kernel has room for; the rest would be taken for something else in rules and paths.
-		if s.Name == "" || len(s.Name) > 15 || strings.ContainsAny(s.Name, "/:*?[% \t\n") || strings.HasPrefix(s.Name, ".") {
+		// 15 bytes are what the kernel has room for; the rest would be taken for something else in
+		// rules and paths.
+		if s.Name == "" || len(s.Name) > 15 || strings.ContainsAny(s.Name, "/:*?[% \t\n") ||
+			strings.HasPrefix(s.Name, ".") {
 			return fmt.Errorf(`overlay.name: %q is no name for an interface; write "weir0"`, s.Name)
 		}
 	}

@@ -23,8 +23,10 @@ key = "/etc/weir/key"
 mtu = 1300
 wg = false
 `)
-	want.Overlay = OverlaySettings{On: true, Name: "mesh0", Port: 1234, KeyFile: "/etc/weir/key", MTU: 1300, NoWG: true,
-		Addrs: []netip.Prefix{netip.MustParsePrefix("10.99.0.1/32"), netip.MustParsePrefix("fd99::1/128")}}
+	want.Overlay = OverlaySettings{On: true, Name: "mesh0", Port: 1234, KeyFile: "/etc/weir/key",
+		MTU: 1300, NoWG: true,
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.99.0.1/32"),
+			netip.MustParsePrefix("fd99::1/128")}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("every key:\n got %+v, %v\nwant %+v", got, err, want)
 	}
@@ -41,7 +43,8 @@ func TestOverlaySettingsRefused(t *testing.T) {
 		{`mtu = 576`, `overlay.mtu: 576 is not between 1280`},
 		{`peers = 5`, `weir.toml:2: unknown setting "overlay.peers"`},
 	} {
-		if _, err := readText(t, "[overlay]\n"+c.text+"\n"); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := readText(t, "[overlay]\n"+c.text+"\n"); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q\n got  %v\n want %s", c.text, err, c.want)
 		}
 	}

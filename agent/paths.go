@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Paths are where a node keeps its things. Several nodes live on one machine, each with a root and a bpffs of its own.
+// Paths are where a node keeps its things. Several nodes live on one machine, each with a root and
+// a bpffs of its own.
 type Paths struct {
 	Root  string // put in front of every path; "" for the machine's own node
 	Bpffs string // directory of the pins; "" for sys/fs/bpf/weir below Root
@@ -50,8 +51,8 @@ func (p Paths) Pins() string {
 
 func (p Paths) at(path string) string { return filepath.Join("/", p.Root, path) }
 
-// removeEmpty removes a directory if nothing of anybody else is in it, and then, below a root of the node's own, the directories
-// above it that are empty now.
+// removeEmpty removes a directory if nothing of anybody else is in it, and then, below a root of
+// the node's own, the directories above it that are empty now.
 func (p Paths) removeEmpty(dir string) error {
 	root := filepath.Join("/", p.Root)
 	for dir != root {

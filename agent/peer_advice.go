@@ -13,8 +13,9 @@ func (n *Node) isTunnel(name string) bool {
 	return n.peers.judged.Load() && name == n.config.Settings.Overlay.Name
 }
 
-// advice says what the rules would do to the encrypted packets themselves, which are packets like any other where they leave the host: a tunnel
-// that its own node's rules cut is hard to understand.
+// advice says what the rules would do to the encrypted packets themselves, which are packets like
+// any other where they leave the host: a tunnel that its own node's rules cut is hard to
+// understand.
 func (n *Node) advice(p overlay.Peer) string {
 	if p.Plain {
 		return ""
@@ -42,8 +43,10 @@ func (n *Node) advice(p overlay.Peer) string {
 		in := fmt.Sprintf("in via %s udp %s -> %s", via, to, from)
 		for _, packet := range []string{out, in} {
 			if a, err := n.why(api.Why{Packet: packet}); err == nil && !a.Passed {
-				return fmt.Sprintf("rule %d refuses the encrypted packets (%s); let them pass:\n  weir fw add allow udp from me %d to %s %d out\n"+
-					"  weir fw add allow udp from %s %d to me %d in", a.Rule, packet, from.Port(), to.Addr(), to.Port(), to.Addr(), to.Port(), from.Port())
+				return fmt.Sprintf("rule %d refuses the encrypted packets (%s); let them pass:\n"+
+					"  weir fw add allow udp from me %d to %s %d out\n"+
+					"  weir fw add allow udp from %s %d to me %d in", a.Rule, packet, from.Port(),
+					to.Addr(), to.Port(), to.Addr(), to.Port(), from.Port())
 			}
 		}
 	}

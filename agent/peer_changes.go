@@ -45,7 +45,8 @@ func (p *peers) add(r api.AddPeer) (api.Done, error) {
 	if err := p.changeLocked(next, goes, peer); err != nil {
 		return api.Done{}, err
 	}
-	p.node.log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods, "encrypted", !peer.Plain)
+	p.node.log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
+		"encrypted", !peer.Plain)
 	says := []string{p.node.advice(peer)}
 	if changed {
 		says = append(says, p.heldAdvice(peer.Name, without(old.Pods, peer.Pods)))
@@ -92,7 +93,9 @@ func (p *peers) plus(peer overlay.Peer) known {
 	next.byName[peer.Name] = peer
 	for name, ranges := range next.held {
 		left := slices.DeleteFunc(slices.Clone(ranges), func(h netip.Prefix) bool {
-			return slices.ContainsFunc(peer.Pods, func(r netip.Prefix) bool { return r.Bits() <= h.Bits() && r.Contains(h.Addr()) })
+			return slices.ContainsFunc(peer.Pods, func(r netip.Prefix) bool {
+				return r.Bits() <= h.Bits() && r.Contains(h.Addr())
+			})
 		})
 		if next.held[name] = left; len(left) == 0 {
 			delete(next.held, name)
@@ -110,7 +113,8 @@ func (p *peers) minus(old overlay.Peer, release bool) known {
 	case release:
 		delete(next.held, old.Name)
 	case !old.Plain:
-		next.held[old.Name] = append(slices.Clone(next.held[old.Name]), without(old.Pods, next.held[old.Name])...)
+		next.held[old.Name] = append(slices.Clone(next.held[old.Name]),
+			without(old.Pods, next.held[old.Name])...)
 	}
 	return next
 }
@@ -134,7 +138,8 @@ func (p *peers) changeLocked(next known, old *overlay.Peer, with overlay.Peer) e
 		}
 	}
 	if err != nil {
-		return errors.Join(err, p.goBackLocked(before), endGaps(without(next.closedRanges(), before.closedRanges())))
+		return errors.Join(err, p.goBackLocked(before),
+			endGaps(without(next.closedRanges(), before.closedRanges())))
 	}
 	delete(p.waits, with.Name)
 	if with.Plain {
@@ -168,7 +173,8 @@ func (p *peers) removeLocked(next known, old overlay.Peer) error {
 	p.cutLocked(old.Pods) // while there is still a way to both ends
 	if err := p.swapLocked(&old, nil); err != nil {
 		t := p.tunnel.Swap(nil)
-		p.node.log.Error("the tunnel is made again without the peer", "peer", old.Name, "err", errors.Join(err, t.close()))
+		p.node.log.Error("the tunnel is made again without the peer", "peer", old.Name, "err",
+			errors.Join(err, t.close()))
 		p.restoreLocked()
 	}
 	p.cutLocked(old.Pods) // what began meanwhile
@@ -232,7 +238,9 @@ func (p *peers) cutLocked(had []netip.Prefix) {
 		return
 	}
 	concerns := func(s firewall.State) bool {
-		return slices.ContainsFunc(had, func(r netip.Prefix) bool { return r.Contains(s.From.Addr()) || r.Contains(s.To.Addr()) })
+		return slices.ContainsFunc(had, func(r netip.Prefix) bool {
+			return r.Contains(s.From.Addr()) || r.Contains(s.To.Addr())
+		})
 	}
 	var errs []error
 	if t := p.node.engine.tunnel.Load(); t != nil {
@@ -259,7 +267,8 @@ func (n *Node) tellRanges() error {
 func (p *peers) checkLocked(peer overlay.Peer) error {
 	for _, own := range p.node.config.Settings.Pods.Ranges {
 		if slices.ContainsFunc(peer.Pods, own.Overlaps) {
-			return fmt.Errorf("peer %s: its pods overlap %s, the range of this node's own", peer.Name, own)
+			return fmt.Errorf("peer %s: its pods overlap %s, the range of this node's own",
+				peer.Name, own)
 		}
 	}
 	for _, other := range p.byName {
@@ -309,6 +318,7 @@ func (p *peers) heldAdvice(name string, ranges []netip.Prefix) string {
 	if held == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s: unreachable from now on, so that nothing goes there in the clear; to let packets take this host's other routes:\n"+
+	return fmt.Sprintf("%s: unreachable from now on, so that nothing goes there in the clear; to "+
+		"let packets take this host's other routes:\n"+
 		"  weir peer remove --release %s", strings.Join(held, ","), name)
 }

@@ -10,7 +10,8 @@ import (
 // sessionLife is how long the keys of a handshake serve (REJECT_AFTER_TIME of WireGuard).
 const sessionLife = 180 * time.Second
 
-// metrics are about the other nodes and the tunnel to them. Counters begin again with a tunnel that is made again.
+// metrics are about the other nodes and the tunnel to them. Counters begin again with a tunnel that
+// is made again.
 func (p *peers) metrics() ([]observe.Metric, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,22 +37,27 @@ func (p *peers) metrics() ([]observe.Metric, error) {
 			count["idle"]++
 		}
 	}
-	all := observe.Metric{Name: "weir_peers", Type: observe.Gauge, Help: "Other nodes that this one knows, by how they are."}
+	all := observe.Metric{Name: "weir_peers", Type: observe.Gauge,
+		Help: "Other nodes that this one knows, by how they are."}
 	for _, state := range []string{"connected", "idle", "plain", "unreachable"} {
 		all.Add(float64(count[state]), "state", state)
 	}
 	handshakes := observe.Metric{Name: "weir_handshakes_total", Type: observe.Counter,
-		Help: "Handshakes of the tunnel: begun here, of these answered by the peer, and those of peers that were answered here."}
+		Help: "Handshakes of the tunnel: begun here, of these answered by the peer, and those of " +
+			"peers that were answered here."}
 	handshakes.Add(float64(stats.Begun), "step", "begun")
 	handshakes.Add(float64(stats.Answered), "step", "answered")
 	handshakes.Add(float64(stats.Accepted), "step", "accepted")
 	races := observe.Metric{Name: "weir_endpoint_races_total", Type: observe.Counter,
-		Help: "Handshakes that a peer answered, by which of its endpoints won: the one asked first, or another one because that kept silent."}
+		Help: "Handshakes that a peer answered, by which of its endpoints won: the one asked " +
+			"first, or another one because that kept silent."}
 	races.Add(float64(stats.Answered-stats.AnsweredByOther), "winner", "first")
 	races.Add(float64(stats.AnsweredByOther), "winner", "other")
 	return []observe.Metric{all, handshakes, races,
 		counter("weir_peer_moves_total", "Changes of the way to a peer.", float64(stats.Moves)),
-		counter("weir_tunnel_send_errors_total", "Batches of encrypted packets for which no way worked.", float64(stats.SendErrors)),
-		counter("weir_tunnel_dropped_datagrams_total", "Encrypted packets that came faster than they were read.", float64(stats.SocketDrops)),
+		counter("weir_tunnel_send_errors_total",
+			"Batches of encrypted packets for which no way worked.", float64(stats.SendErrors)),
+		counter("weir_tunnel_dropped_datagrams_total",
+			"Encrypted packets that came faster than they were read.", float64(stats.SocketDrops)),
 	}, nil
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// stopGapMetric is worse than any other route's, so that these count only when the tunnel's own are gone.
+// stopGapMetric is worse than any other route's, so that these count only when the tunnel's own are
+// gone.
 const stopGapMetric = 1 << 30
 
 // stopGap makes a range unreachable when no other route leads there.
@@ -21,7 +22,9 @@ func stopGap(dst netip.Prefix) nl.Route {
 // stopGaps makes ranges of peers unreachable when no other route leads there: without that, packets
 // for the tunnel would take the default route while there is no tunnel, unencrypted.
 func stopGaps(ranges []netip.Prefix) error {
-	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error { return conn.ReplaceRoute(stopGap(dst)) })
+	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error {
+		return conn.ReplaceRoute(stopGap(dst))
+	})
 }
 
 // keepGaps does the same where somebody took it back, and touches nothing else.
@@ -36,7 +39,9 @@ func keepGaps(ranges []netip.Prefix) error {
 
 // endGaps takes back what stopGaps did for ranges. What is gone already is fine.
 func endGaps(ranges []netip.Prefix) error {
-	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error { return deleteRoute(conn, stopGap(dst)) })
+	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error {
+		return deleteRoute(conn, stopGap(dst))
+	})
 }
 
 // withRoutes does something for each range; one that fails does not keep the others back.
@@ -82,8 +87,8 @@ func deleteRoute(conn *nl.Conn, r nl.Route) error {
 	return nil
 }
 
-// keepPlain sets the routes to pods without encryption once more, with a metric that is worse: those of the device go with the agent, and these
-// connections need no agent.
+// keepPlain sets the routes to pods without encryption once more, with a metric that is worse:
+// those of the device go with the agent, and these connections need no agent.
 func keepPlain(pods []netip.Prefix) error {
 	conn, err := openRoutes()
 	if err != nil {
@@ -94,7 +99,8 @@ func keepPlain(pods []netip.Prefix) error {
 	errs := []error{err}
 	for _, r := range routes {
 		if slices.Contains(pods, r.Dst) && r.Via.IsValid() && r.Metric != stopGapMetric {
-			errs = append(errs, conn.ReplaceRoute(nl.Route{Dst: r.Dst, Via: r.Via, Link: r.Link, Metric: stopGapMetric}))
+			errs = append(errs, conn.ReplaceRoute(nl.Route{Dst: r.Dst, Via: r.Via, Link: r.Link,
+				Metric: stopGapMetric}))
 		}
 	}
 	return errors.Join(errs...)

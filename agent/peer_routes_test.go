@@ -15,14 +15,17 @@ func TestKeptRoutesFollow(t *testing.T) {
 	n, other := lab.Node("n"), lab.Node("other")
 	lab.Join(n, "wire", "10.98.0.1/24 fd98::1/64", other, "wire", "10.98.0.2/24 fd98::2/64")
 	lab.Join(n, "spare", "10.97.0.1/24 fd97::1/64", other, "spare", "10.97.0.2/24 fd97::2/64")
-	pods := []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24"), netip.MustParsePrefix("fd88:2::/64")}
-	for iface, vias := range map[string][2]string{"wire": {"10.98.0.2", "fd98::2"}, "spare": {"10.97.0.2", "fd97::2"}} {
+	pods := []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24"),
+		netip.MustParsePrefix("fd88:2::/64")}
+	for iface, vias := range map[string][2]string{"wire": {"10.98.0.2", "fd98::2"},
+		"spare": {"10.97.0.2", "fd97::2"}} {
 		link, err := n.Netlink().LinkByName(iface)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, via := range vias {
-			if err := n.Netlink().ReplaceRoute(nl.Route{Dst: pods[i], Via: netip.MustParseAddr(via), Link: link.Index}); err != nil {
+			if err := n.Netlink().ReplaceRoute(nl.Route{Dst: pods[i], Via: netip.MustParseAddr(via),
+				Link: link.Index}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -48,7 +51,8 @@ func TestKeptRoutesFollow(t *testing.T) {
 	if err := n.Do(func() error { return removePlain(pods) }); err != nil {
 		t.Fatal(err)
 	}
-	if routes, err := n.Netlink().Routes(0); err != nil || slices.ContainsFunc(routes, func(r nl.Route) bool { return slices.Contains(pods, r.Dst) }) {
+	if routes, err := n.Netlink().Routes(0); err != nil ||
+		slices.ContainsFunc(routes, func(r nl.Route) bool { return slices.Contains(pods, r.Dst) }) {
 		t.Errorf("left are %v, %v", routes, err)
 	}
 }

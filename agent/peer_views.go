@@ -19,7 +19,8 @@ import (
 func (p *peers) list() (api.Peers, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := api.Peers{Version: api.Version, Interface: p.node.config.Settings.Overlay.Name, Peers: []api.Peer{}}
+	a := api.Peers{Version: api.Version, Interface: p.node.config.Settings.Overlay.Name,
+		Peers: []api.Peer{}}
 	how := map[overlay.Key]overlay.PeerStatus{}
 	if t := p.tunnel.Load(); t != nil {
 		a.Key, a.Port = t.device.PublicKey().String(), t.device.Port()
@@ -54,7 +55,8 @@ func (p *peers) key() (api.PeerKey, error) {
 	if err != nil {
 		return api.PeerKey{}, err
 	}
-	return api.PeerKey{Version: api.Version, Key: k.Public().String(), Port: p.node.config.Settings.Overlay.Port,
+	return api.PeerKey{Version: api.Version, Key: k.Public().String(),
+		Port: p.node.config.Settings.Overlay.Port,
 		Pods: slices.Concat([]netip.Prefix{}, p.node.config.Settings.Pods.Ranges)}, nil
 }
 
@@ -63,25 +65,32 @@ func (p *peers) problems() (all []api.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.unread != nil {
-		all = append(all, api.Problem{What: "peers are not known: " + p.unread.Error(), Advice: "it is tried again; what can be told of their ranges stays unreachable"})
+		all = append(all, api.Problem{What: "peers are not known: " + p.unread.Error(),
+			Advice: "it is tried again; what can be told of their ranges stays unreachable"})
 	}
 	if aside := p.asideFiles(); len(aside) > 0 {
-		all = append(all, api.Problem{What: "the record of peers was damaged and set aside as " + strings.Join(aside, ", "),
+		all = append(all, api.Problem{What: "the record of peers was damaged and set aside as " +
+			strings.Join(aside, ", "),
 			Advice: "weir peer list, weir peer add; then remove the file"})
 	}
 	if p.gaps != nil {
-		all = append(all, api.Problem{What: "packets for peers may leave in the clear while there is no tunnel: " + p.gaps.Error(), Advice: "it is tried again"})
+		all = append(all,
+			api.Problem{What: "packets for peers may leave in the clear while there is no tunnel: " + p.gaps.Error(), Advice: "it is tried again"})
 	}
 	if p.fault != nil {
-		all = append(all, api.Problem{What: "no tunnel to other nodes: " + p.fault.Error(), Advice: p.openHint(p.fault)})
+		all = append(all, api.Problem{What: "no tunnel to other nodes: " + p.fault.Error(),
+			Advice: p.openHint(p.fault)})
 	}
 	if p.astray != nil {
-		all = append(all, api.Problem{What: "somebody took away routes to peers, and they cannot be set again: " +
-			p.astray.Error(), Advice: "ip link show " + p.node.config.Settings.Overlay.Name + "; it is tried again"})
+		all = append(all,
+			api.Problem{What: "somebody took away routes to peers, and they cannot be set again: " +
+				p.astray.Error(), Advice: "ip link show " + p.node.config.Settings.Overlay.Name +
+				"; it is tried again"})
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.waits)) {
 		if err := p.waits[name]; err != nil {
-			all = append(all, api.Problem{What: fmt.Sprintf("peer %s cannot be reached: %v", name, err), Advice: "weir peer list"})
+			all = append(all, api.Problem{What: fmt.Sprintf("peer %s cannot be reached: %v", name,
+				err), Advice: "weir peer list"})
 		}
 	}
 	return all
@@ -101,9 +110,11 @@ func (p *peers) openHint(err error) string {
 	s := p.node.config.Settings.Overlay
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("another program has UDP port %d (ss -ulpn 'sport = %d'): end it, or set [overlay] port; it is tried again", s.Port, s.Port)
+		return fmt.Sprintf("another program has UDP port %d (ss -ulpn 'sport = %d'): end it, or "+
+			"set [overlay] port; it is tried again", s.Port, s.Port)
 	case errors.Is(err, overlay.ErrNameTaken):
-		return fmt.Sprintf("ip link show %s: remove it, or set [overlay] name; it is tried again", s.Name)
+		return fmt.Sprintf("ip link show %s: remove it, or set [overlay] name; it is tried again",
+			s.Name)
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		return "raise the limit of open files (LimitNOFILE=); it is tried again"
 	}
@@ -111,8 +122,11 @@ func (p *peers) openHint(err error) string {
 }
 
 func peerOf(r api.AddPeer) (overlay.Peer, error) {
-	p := overlay.Peer{Name: r.Name, Endpoints: r.Endpoints, Pods: r.Pods, Plain: r.Plain, Keepalive: time.Duration(r.Keepalive) * time.Second}
-	if r.Name == "" || len(r.Name) > 63 || strings.ContainsFunc(r.Name, func(c rune) bool { return c <= ' ' || c == 127 }) {
+	p := overlay.Peer{Name: r.Name, Endpoints: r.Endpoints, Pods: r.Pods, Plain: r.Plain,
+		Keepalive: time.Duration(r.Keepalive) * time.Second}
+	if r.Name == "" || len(r.Name) > 63 || strings.ContainsFunc(r.Name, func(c rune) bool {
+		return c <= ' ' || c == 127
+	}) {
 		return p, fmt.Errorf("peer %q: a name has 1 to 63 characters and no blanks", r.Name)
 	}
 	if len(r.Pods) == 0 {
@@ -131,7 +145,8 @@ func peerOf(r api.AddPeer) (overlay.Peer, error) {
 }
 
 func peerView(s overlay.PeerStatus) api.Peer {
-	v := api.Peer{Name: s.Name, Key: s.Key.String(), Endpoints: s.Endpoints, Pods: s.Pods, Keepalive: int(s.Keepalive / time.Second),
+	v := api.Peer{Name: s.Name, Key: s.Key.String(), Endpoints: s.Endpoints, Pods: s.Pods,
+		Keepalive: int(s.Keepalive / time.Second),
 		Encrypted: !s.Plain, Preshared: !s.Preshared.IsZero(), RTTSeconds: s.RTT.Seconds(), Received: s.Received, Sent: s.Sent, Moves: s.Moves}
 	if s.Path.IsValid() {
 		v.Path = s.Path.String()

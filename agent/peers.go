@@ -16,14 +16,16 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// peers are the other nodes that this one knows, and the tunnel to them, which is made for the first of them.
+// peers are the other nodes that this one knows, and the tunnel to them, which is made for the
+// first of them.
 type peers struct {
-	node    *Node
-	tunnel  atomic.Pointer[tunnel]
-	ranges  atomic.Pointer[[]netip.Prefix] // pods of all peers
-	judged  atomic.Bool                    // the interface of the tunnel's name is ours, and judged by the tunnel's engine
-	set     atomic.Uint64                  // peers that were put into the device, or refused by it
-	watched patience                       // the watchdog's
+	node   *Node
+	tunnel atomic.Pointer[tunnel]
+	ranges atomic.Pointer[[]netip.Prefix] // pods of all peers
+	// the interface of the tunnel's name is ours, and judged by the tunnel's engine
+	judged  atomic.Bool
+	set     atomic.Uint64 // peers that were put into the device, or refused by it
+	watched patience      // the watchdog's
 
 	mu      sync.Mutex
 	known                    // guarded by mu; as recorded
@@ -42,7 +44,8 @@ type peers struct {
 // known is what the record says.
 type known struct {
 	byName map[string]overlay.Peer
-	held   map[string][]netip.Prefix // ranges that encrypted peers had, by their names: unreachable until they are released
+	// ranges that encrypted peers had, by their names: unreachable until they are released
+	held map[string][]netip.Prefix
 }
 
 // closedRanges are those for which packets must never leave in the clear: they are unreachable when
@@ -73,7 +76,8 @@ func without(a, b []netip.Prefix) (rest []netip.Prefix) {
 // needs nothing of the node but its configuration. What goes wrong is shown by the status and tried
 // again once begin was called.
 func newPeers(n *Node) *peers {
-	p := &peers{node: n, known: known{byName: map[string]overlay.Peer{}, held: map[string][]netip.Prefix{}}, waits: map[string]error{},
+	p := &peers{node: n, known: known{byName: map[string]overlay.Peer{},
+		held: map[string][]netip.Prefix{}}, waits: map[string]error{},
 		stop: make(chan struct{})}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +184,8 @@ func (p *peers) watch() {
 		case <-ended:
 			p.mu.Lock()
 			if t := p.tunnel.Swap(nil); t != nil {
-				p.node.log.Warn("the tunnel was taken away; it is made again", "interface", t.device.Name())
+				p.node.log.Warn("the tunnel was taken away; it is made again", "interface",
+					t.device.Name())
 				p.fault = t.close()
 			}
 		case <-time.After(p.rest(time.Until(repaired.Add(retryEvery)))):
@@ -238,12 +243,15 @@ func (p *peers) openUnknown() {
 		return // without a record the routes are of another node, if there are any
 	}
 	closed := p.closedRanges()
-	if err := openGaps(func(r netip.Prefix) bool { return !slices.Contains(closed, r) }); err != nil {
+	if err := openGaps(func(r netip.Prefix) bool {
+		return !slices.Contains(closed, r)
+	}); err != nil {
 		p.node.log.Warn("routes of an earlier agent stay", "err", err)
 	}
 }
 
-// restoreLocked makes the tunnel if one is wanted and missing, and gives it every peer that it does not have.
+// restoreLocked makes the tunnel if one is wanted and missing, and gives it every peer that it does
+// not have.
 func (p *peers) restoreLocked() {
 	if len(p.byName) == 0 && !p.node.config.Settings.Overlay.On {
 		p.fault = nil

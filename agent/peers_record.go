@@ -19,7 +19,8 @@ import (
 // peersVersion is that of the record's layout. A record of a later one is not touched.
 const peersVersion = 1
 
-// peersRecord is peers.json: what a new agent brings back, and what down has to remove. It has pre-shared keys and is for its owner alone.
+// peersRecord is peers.json: what a new agent brings back, and what down has to remove. It has
+// pre-shared keys and is for its owner alone.
 type peersRecord struct {
 	Version   int          `json:"version"`
 	Interface string       `json:"interface"`
@@ -44,7 +45,8 @@ type heldRecord struct {
 }
 
 func recordOf(p overlay.Peer) peerRecord {
-	r := peerRecord{Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Pods: p.Pods, Keepalive: p.Keepalive, Plain: p.Plain}
+	r := peerRecord{Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Pods: p.Pods,
+		Keepalive: p.Keepalive, Plain: p.Plain}
 	if !p.Preshared.IsZero() {
 		r.Preshared = &p.Preshared
 	}
@@ -52,7 +54,8 @@ func recordOf(p overlay.Peer) peerRecord {
 }
 
 func (r peerRecord) peer() overlay.Peer {
-	p := overlay.Peer{Name: r.Name, Key: r.Key, Endpoints: r.Endpoints, Pods: r.Pods, Keepalive: r.Keepalive, Plain: r.Plain}
+	p := overlay.Peer{Name: r.Name, Key: r.Key, Endpoints: r.Endpoints, Pods: r.Pods,
+		Keepalive: r.Keepalive, Plain: r.Plain}
 	if r.Preshared != nil {
 		p.Preshared = *r.Preshared
 	}
@@ -76,7 +79,8 @@ func readPeers(file string) (r peersRecord, err error) {
 	if err = json.Unmarshal(text, &r); err != nil {
 		err = fmt.Errorf("%s is no record of peers: %w: %w", file, errDamaged, err)
 	} else if r.Version > peersVersion {
-		err = fmt.Errorf("%s is of version %d, which this Weir does not know: use the one that wrote it", file, r.Version)
+		err = fmt.Errorf("%s is of version %d, which this Weir does not know: use the one that "+
+			"wrote it", file, r.Version)
 	} else if bad := r.check(); bad != nil {
 		err = fmt.Errorf("%s is no record of peers: %w: %w", file, errDamaged, bad)
 	}
@@ -90,7 +94,8 @@ func readPeers(file string) (r peersRecord, err error) {
 func (r peersRecord) check() error {
 	names := map[string]bool{}
 	for _, p := range r.Peers {
-		if p.Name == "" || names[p.Name] || p.Key.IsZero() || !slices.EqualFunc(p.Pods, p.Pods, validRange) {
+		if p.Name == "" || names[p.Name] || p.Key.IsZero() ||
+			!slices.EqualFunc(p.Pods, p.Pods, validRange) {
 			return fmt.Errorf("peer %q makes no sense", p.Name)
 		}
 		names[p.Name] = true
@@ -141,8 +146,9 @@ func (r peersRecord) write(file string) error {
 	return pending.Commit()
 }
 
-// removePeers takes away what peers have left: routes, the socket for wg(8), the record, and the key unless the settings name another file. The
-// interface went with the agent. With keep, record and key stay.
+// removePeers takes away what peers have left: routes, the socket for wg(8), the record, and the
+// key unless the settings name another file. The interface went with the agent. With keep, record
+// and key stay.
 func removePeers(p Paths, keep bool) error {
 	_, err := os.Stat(p.Peers())
 	if errors.Is(err, fs.ErrNotExist) { // routes are of another node, if there are any
@@ -163,7 +169,8 @@ func removePeers(p Paths, keep bool) error {
 	}
 	errs = append(errs, openGaps(func(netip.Prefix) bool { return true }))
 	if r.Interface != "" {
-		errs = append(errs, removeFile(filepath.Join(p.WG(), r.Interface+".sock")), p.removeEmpty(p.WG()))
+		errs = append(errs, removeFile(filepath.Join(p.WG(), r.Interface+".sock")),
+			p.removeEmpty(p.WG()))
 	}
 	if keep {
 		return errors.Join(errs...)

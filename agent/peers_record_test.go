@@ -14,16 +14,20 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// TestPeersRecord: what is written is read again, by its owner alone; without a record there are no peers, and a broken one is told of.
+// TestPeersRecord: what is written is read again, by its owner alone; without a record there are no
+// peers, and a broken one is told of.
 func TestPeersRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state", "peers.json")
 	if r, err := readPeers(file); err != nil || len(r.Peers) != 0 {
 		t.Errorf("without a record: %+v, %v", r, err)
 	}
 	want := []overlay.Peer{
-		{Name: "a", Key: overlay.Key{1}, Preshared: overlay.Key{2}, Endpoints: []string{"a.example:51820", "192.0.2.1:1"},
-			Pods: []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")}, Keepalive: 25 * time.Second},
-		{Name: "b", Key: overlay.Key{3}, Pods: []netip.Prefix{netip.MustParsePrefix("fd00::/64")}, Plain: true},
+		{Name: "a", Key: overlay.Key{1}, Preshared: overlay.Key{2},
+			Endpoints: []string{"a.example:51820", "192.0.2.1:1"},
+			Pods:      []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")},
+			Keepalive: 25 * time.Second},
+		{Name: "b", Key: overlay.Key{3}, Pods: []netip.Prefix{netip.MustParsePrefix("fd00::/64")},
+			Plain: true},
 	}
 	r := peersRecord{Interface: "weir0"}
 	for _, p := range want {
@@ -57,8 +61,11 @@ func TestPeersRecord(t *testing.T) {
 func TestDamagedRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "peers.json")
 	r := peersRecord{Interface: "weir0", Peers: []peerRecord{
-		recordOf(overlay.Peer{Name: "a", Key: overlay.Key{1}, Endpoints: []string{"[2001:db8::1]:51820"}, Pods: []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")}}),
-		recordOf(overlay.Peer{Name: "b", Key: overlay.Key{2}, Pods: []netip.Prefix{netip.MustParsePrefix("fd00:88:2::/120")}}),
+		recordOf(overlay.Peer{Name: "a", Key: overlay.Key{1},
+			Endpoints: []string{"[2001:db8::1]:51820"},
+			Pods:      []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")}}),
+		recordOf(overlay.Peer{Name: "b", Key: overlay.Key{2},
+			Pods: []netip.Prefix{netip.MustParsePrefix("fd00:88:2::/120")}}),
 	}, Held: []heldRecord{{Name: "c", Pods: []netip.Prefix{netip.MustParsePrefix("10.88.4.0/22")}}}}
 	if err := r.write(file); err != nil {
 		t.Fatal(err)
@@ -73,7 +80,8 @@ func TestDamagedRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := readPeers(file)
-		if !errors.Is(err, errDamaged) || len(got.Peers) > 0 || len(got.Held) != 1 || len(got.Held[0].Pods) < last {
+		if !errors.Is(err, errDamaged) || len(got.Peers) > 0 || len(got.Held) != 1 ||
+			len(got.Held[0].Pods) < last {
 			t.Fatalf("cut at %d: %+v, %v", n, got, err)
 		}
 		last = len(got.Held[0].Pods)
@@ -90,7 +98,8 @@ func TestDamagedRecord(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := readPeers(file); err == nil || errors.Is(err, errDamaged) != damaged || len(got.Held) != 1 || len(got.Held[0].Pods) < 2 {
+		if got, err := readPeers(file); err == nil || errors.Is(err, errDamaged) != damaged ||
+			len(got.Held) != 1 || len(got.Held[0].Pods) < 2 {
 			t.Errorf("%s\n%+v, %v", text, got, err)
 		}
 	}
@@ -108,7 +117,8 @@ func TestKnown(t *testing.T) {
 	step := func(what string, next known, held map[string][]netip.Prefix, closed ...string) {
 		t.Helper()
 		p.known = next
-		if !reflect.DeepEqual(next.held, held) || !slices.Equal(next.closedRanges(), ranges(closed...)) {
+		if !reflect.DeepEqual(next.held, held) ||
+			!slices.Equal(next.closedRanges(), ranges(closed...)) {
 			t.Errorf("%s: held are %v, closed %v", what, next.held, next.closedRanges())
 		}
 	}
@@ -117,9 +127,11 @@ func TestKnown(t *testing.T) {
 	step("added", p.plus(a), h{}, "10.1.0.0/24", "10.2.0.0/24")
 	a.Pods = ranges("10.1.0.0/24")
 	step("changed", p.plus(a), h{"a": ranges("10.2.0.0/24")}, "10.1.0.0/24", "10.2.0.0/24")
-	step("removed", p.minus(a, false), h{"a": ranges("10.2.0.0/24", "10.1.0.0/24")}, "10.2.0.0/24", "10.1.0.0/24")
+	step("removed", p.minus(a, false), h{"a": ranges("10.2.0.0/24", "10.1.0.0/24")}, "10.2.0.0/24",
+		"10.1.0.0/24")
 	b := overlay.Peer{Name: "b", Pods: ranges("10.2.0.0/23", "10.1.0.0/25")}
-	step("another has one of its ranges", p.plus(b), h{"a": ranges("10.1.0.0/24")}, "10.2.0.0/23", "10.1.0.0/25", "10.1.0.0/24")
+	step("another has one of its ranges", p.plus(b), h{"a": ranges("10.1.0.0/24")}, "10.2.0.0/23",
+		"10.1.0.0/25", "10.1.0.0/24")
 	step("released", p.minus(overlay.Peer{Name: "a"}, true), h{}, "10.2.0.0/23", "10.1.0.0/25")
 	b.Plain = true
 	step("without encryption", p.plus(b), h{})

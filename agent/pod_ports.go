@@ -30,7 +30,8 @@ func (p *pods) checkPublished(spec *pod.Spec) error {
 	if p.node.peers != nil && (tunnel.On || p.node.peers.tunnel.Load() != nil) {
 		for _, pub := range wanted {
 			if pub.Proto == packet.ProtoUDP && pub.HostPort == tunnel.Port {
-				return fmt.Errorf("pod %s: udp port %d is that of the tunnel to other nodes; publish another one, or set overlay.port", spec.Name, pub.HostPort)
+				return fmt.Errorf("pod %s: udp port %d is that of the tunnel to other nodes; "+
+					"publish another one, or set overlay.port", spec.Name, pub.HostPort)
 			}
 		}
 	}
@@ -40,14 +41,16 @@ func (p *pods) checkPublished(spec *pod.Spec) error {
 	}
 	for _, pub := range wanted {
 		for _, l := range listeners {
-			if l.Proto != pub.Proto || l.Local.Port() != pub.HostPort || !meets(pub.Host, l.Local.Addr()) {
+			if l.Proto != pub.Proto || l.Local.Port() != pub.HostPort ||
+				!meets(pub.Host, l.Local.Addr()) {
 				continue
 			}
 			who := ownerOf(l.Inode)
 			if strings.HasPrefix(who, keepsPorts+",") {
 				continue
 			}
-			return fmt.Errorf("pod %s: %s port %d is used by the host itself, at %s (%s); publish another port, or another address of the host",
+			return fmt.Errorf("pod %s: %s port %d is used by the host itself, at %s (%s); publish "+
+				"another port, or another address of the host",
 				spec.Name, protocolNames[pub.Proto], pub.HostPort, l.Local.Addr(), who)
 		}
 	}
@@ -68,7 +71,8 @@ func (p *pods) newlyPublished(spec *pod.Spec) []pod.Publish {
 	})
 }
 
-// checkTunnelPort refuses a tunnel at a port that a pod has: the pod would get what other nodes send.
+// checkTunnelPort refuses a tunnel at a port that a pod has: the pod would get what other nodes
+// send.
 func (n *Node) checkTunnelPort(port uint16) error {
 	pods := n.pods.Load()
 	if pods == nil || pods.manager == nil {
@@ -77,7 +81,8 @@ func (n *Node) checkTunnelPort(port uint16) error {
 	for _, p := range pods.manager.List() {
 		for _, pub := range p.Publish {
 			if pub.Proto == packet.ProtoUDP && pub.HostPort == port {
-				return fmt.Errorf("udp port %d is published for pod %s; detach it, or set overlay.port",
+				return fmt.Errorf("udp port %d is published for pod %s; detach it, or set "+
+					"overlay.port",
 					port, p.Name)
 			}
 		}
@@ -89,9 +94,11 @@ func (n *Node) checkTunnelPort(port uint16) error {
 // one. The invalid address stands for every address of the host; a socket at :: hears IPv4, too.
 func meets(published, socket netip.Addr) bool {
 	if !published.IsValid() || published.IsUnspecified() {
-		return !published.IsValid() || published.Is6() == socket.Is6() || socket == netip.IPv6Unspecified()
+		return !published.IsValid() || published.Is6() == socket.Is6() ||
+			socket == netip.IPv6Unspecified()
 	}
-	return published == socket || socket == netip.IPv6Unspecified() || socket.IsUnspecified() && socket.Is4() == published.Is4()
+	return published == socket || socket == netip.IPv6Unspecified() || socket.IsUnspecified() &&
+		socket.Is4() == published.Is4()
 }
 
 // ownerOf names the process that has a socket: "sshd, process 812".
@@ -108,7 +115,8 @@ func ownerOf(inode uint32) string {
 				continue
 			}
 			name, _ := os.ReadFile(filepath.Join(filepath.Dir(dir), "comm"))
-			return fmt.Sprintf("%s, process %s", strings.TrimSpace(string(name)), filepath.Base(filepath.Dir(dir)))
+			return fmt.Sprintf("%s, process %s", strings.TrimSpace(string(name)),
+				filepath.Base(filepath.Dir(dir)))
 		}
 	}
 	return "a process that is not known"
@@ -158,11 +166,13 @@ func masqueradePorts(s *PodSettings, ephemeral string) []firewall.PortRange {
 // be kept: one that gives way is looked for in a part of the table, where a pod must have some.
 func checkTranslations(o *firewall.Options) error {
 	if o.MaxTranslations > o.MaxStates/3 {
-		return fmt.Errorf("states.translations: %d are too many for states.max = %d: a translated flow takes three places", o.MaxTranslations, o.MaxStates)
+		return fmt.Errorf("states.translations: %d are too many for states.max = %d: a translated "+
+			"flow takes three places", o.MaxTranslations, o.MaxStates)
 	}
 	all, one := o.Translations()
 	if least := max(64, o.MaxStates/4096); o.MaxPodTranslations > 0 && one < least {
-		return fmt.Errorf("states.pod_translations: %d of %d are too few; at least %d", o.MaxPodTranslations, all, least)
+		return fmt.Errorf("states.pod_translations: %d of %d are too few; at least %d",
+			o.MaxPodTranslations, all, least)
 	}
 	return nil
 }
@@ -189,7 +199,8 @@ func parsePorts(text string) ([]firewall.PortRange, error) {
 		}
 	}
 	if len(all) > firewall.MaxPortRanges {
-		return nil, fmt.Errorf("%d ranges of ports are too many; at most %d", len(all), firewall.MaxPortRanges)
+		return nil, fmt.Errorf("%d ranges of ports are too many; at most %d", len(all),
+			firewall.MaxPortRanges)
 	}
 	return all, nil
 }

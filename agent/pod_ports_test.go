@@ -41,24 +41,29 @@ func TestMasqueradePorts(t *testing.T) {
 			t.Errorf("%q with %q: %s, not %s", c.setting, c.ephemeral, got, c.want)
 		}
 	}
-	for _, bad := range []string{"0-5", "5-4", "a", "1-70000", "1-5,5-6", "-", "1,2,3,4,5,6,7,8,9"} {
+	for _, bad := range []string{"0-5", "5-4", "a", "1-70000", "1-5,5-6", "-",
+		"1,2,3,4,5,6,7,8,9"} {
 		if got, err := parsePorts(bad); err == nil {
 			t.Errorf("%q gave %v", bad, got)
 		}
 	}
 	for _, o := range []firewall.Options{
-		{MaxStates: 300, MaxTranslations: 101}, {MaxStates: 1 << 20, MaxPodTranslations: 255}, {MaxStates: 1 << 18, MaxPodTranslations: 63},
+		{MaxStates: 300, MaxTranslations: 101}, {MaxStates: 1 << 20, MaxPodTranslations: 255},
+		{MaxStates: 1 << 18, MaxPodTranslations: 63},
 	} {
 		if err := checkTranslations(&o); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
 	}
-	for _, o := range []firewall.Options{{MaxStates: 64}, {MaxStates: 1 << 18, MaxTranslations: 1 << 16, MaxPodTranslations: 64}, firewall.DefaultOptions()} {
+	for _, o := range []firewall.Options{{MaxStates: 64},
+		{MaxStates: 1 << 18, MaxTranslations: 1 << 16, MaxPodTranslations: 64},
+		firewall.DefaultOptions()} {
 		if err := checkTranslations(&o); err != nil {
 			t.Error(err)
 		}
 	}
-	if got, err := parsePorts("65535"); err != nil || !slices.Equal(got, []firewall.PortRange{{First: 65535, Last: 65535}}) {
+	if got, err := parsePorts("65535"); err != nil ||
+		!slices.Equal(got, []firewall.PortRange{{First: 65535, Last: 65535}}) {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -93,18 +98,23 @@ func TestPublishedPortsOfTheHost(t *testing.T) {
 		pub  pod.Publish
 		want string // part of the refusal, "" for none
 	}{
-		{pod.Publish{Proto: packet.ProtoTCP, HostPort: busy, Port: 80}, "is used by the host itself, at 127.0.0.1 (agent.test, process"},
-		{pod.Publish{Proto: packet.ProtoTCP, Host: loopback, HostPort: busy, Port: 80}, "is used by the host itself"},
-		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv4Unspecified(), HostPort: busy, Port: 80}, "is used by the host itself"},
+		{pod.Publish{Proto: packet.ProtoTCP, HostPort: busy, Port: 80},
+			"is used by the host itself, at 127.0.0.1 (agent.test, process"},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: loopback, HostPort: busy, Port: 80},
+			"is used by the host itself"},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv4Unspecified(), HostPort: busy,
+			Port: 80}, "is used by the host itself"},
 		{pod.Publish{Proto: packet.ProtoTCP, Host: other, HostPort: busy, Port: 80}, ""},
-		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv6Unspecified(), HostPort: busy, Port: 80}, ""},
+		{pod.Publish{Proto: packet.ProtoTCP, Host: netip.IPv6Unspecified(), HostPort: busy,
+			Port: 80}, ""},
 		{pod.Publish{Proto: packet.ProtoUDP, HostPort: heard, Port: 80}, "udp port"},
 		{pod.Publish{Proto: packet.ProtoTCP, HostPort: free, Port: 80}, ""},
 		{pod.Publish{Proto: packet.ProtoUDP, HostPort: 51820, Port: 51820}, "that of the tunnel"},
 		{pod.Publish{Proto: packet.ProtoTCP, HostPort: 51820, Port: 51820}, ""},
 	} {
 		err := p.checkPublished(&pod.Spec{Name: "web", Publish: []pod.Publish{c.pub}})
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil || c.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: %v", c.pub, err)
 		}
 	}

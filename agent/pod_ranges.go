@@ -20,7 +20,8 @@ type errRange struct {
 }
 
 func (e errRange) Error() string {
-	return fmt.Sprintf("pod range %s overlaps %s, which is reached by interface %s: containers and the host "+
+	return fmt.Sprintf("pod range %s overlaps %s, which is reached by interface %s: containers "+
+		"and the host "+
 		"would take addresses of others", e.own, e.other, e.iface)
 }
 

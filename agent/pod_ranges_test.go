@@ -35,17 +35,20 @@ func TestRangesOfOthers(t *testing.T) {
 		l := newLinks()
 		one.link.Index = 3
 		l.report(nl.Event{Kind: nl.LinkSet, Link: one.link})
-		l.report(nl.Event{Kind: nl.AddrSet, Addr: nl.Addr{Link: 3, Prefix: netip.MustParsePrefix(one.addr)}})
+		l.report(nl.Event{Kind: nl.AddrSet,
+			Addr: nl.Addr{Link: 3, Prefix: netip.MustParsePrefix(one.addr)}})
 		s := Settings{}
 		s.Overlay.Name = "weir0"
-		s.Pods.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")}
+		s.Pods.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
+			netip.MustParsePrefix("fd00:88::/120")}
 		if err := l.checkRanges(&s); (err != nil) != one.clash {
 			t.Errorf("%s %s: %v", one.link.Name, one.addr, err)
 		}
 	}
 }
 
-// TestRoutesOfOthers: so is one that somebody has a route to, or into; wider routes stand behind it.
+// TestRoutesOfOthers: so is one that somebody has a route to, or into; wider routes stand behind
+// it.
 func TestRoutesOfOthers(t *testing.T) {
 	lab := nstest.New(t)
 	node, other := lab.Node("node"), lab.Node("other")
@@ -59,7 +62,8 @@ func TestRoutesOfOthers(t *testing.T) {
 		l.report(nl.Event{Kind: nl.LinkSet, Link: link})
 	}
 	s := Settings{}
-	s.Pods.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")}
+	s.Pods.Ranges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
+		netip.MustParsePrefix("fd00:88::/120")}
 	for _, one := range []struct {
 		args  []string
 		clash bool
@@ -76,7 +80,8 @@ func TestRoutesOfOthers(t *testing.T) {
 		{[]string{"fd00:88::/64", "via", "fd98::2"}, false},
 	} {
 		for _, do := range []string{"add", "del"} {
-			if out, err := node.Command("ip", append([]string{"route", do}, one.args...)...).CombinedOutput(); err != nil {
+			if out, err := node.Command("ip",
+				append([]string{"route", do}, one.args...)...).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %v %s", one.args, err, out)
 			}
 			err := node.Do(func() error { return l.checkRoutes(&s) })

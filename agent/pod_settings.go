@@ -14,7 +14,8 @@ type PodSettings struct {
 	MTU        int
 	Masquerade bool // what pods send elsewhere leaves with the host's address
 	Docker     bool // listen for dockerd
-	// MasqueradePorts are those that the sources of hidden pods get; none: those that the host leaves.
+	// MasqueradePorts are those that the sources of hidden pods get; none: those that the host
+	// leaves.
 	MasqueradePorts []firewall.PortRange
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// pods is the part of a node that gives containers their network. Without pod ranges in the settings there is none.
+// pods is the part of a node that gives containers their network. Without pod ranges in the
+// settings there is none.
 type pods struct {
 	node    *Node
 	manager *pod.Manager
@@ -27,7 +28,8 @@ type pods struct {
 	trouble error // guarded by mu; why a pod that is gone has not been taken away yet
 }
 
-var errNoPods = errors.New("this node gives no networks to containers; set [pods] ranges in weir.toml")
+var errNoPods = errors.New("this node gives no networks to containers; set [pods] ranges in " +
+	"weir.toml")
 
 var errPodsLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
 
@@ -53,9 +55,11 @@ func (n *Node) beginPods() error {
 			n.problem("how the kernel was set before Weir is not recorded: "+err.Error(),
 				"weir down will leave net.ipv4.ip_forward as it is then")
 		}
-		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1), stop: func() {}}
+		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1),
+			stop: func() {}}
 		var err error
-		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges, MTU: s.MTU,
+		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges,
+			MTU:    s.MTU,
 			Failed: p.tellFailed, Told: p.told, Labels: n.left.of, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
@@ -68,7 +72,8 @@ func (n *Node) beginPods() error {
 	return n.tellMasquerade()
 }
 
-// tellMasquerade tells the engine which packets leave with the host's address: those of pods to anything but pods, here and elsewhere.
+// tellMasquerade tells the engine which packets leave with the host's address: those of pods to
+// anything but pods, here and elsewhere.
 func (n *Node) tellMasquerade() error {
 	s, path := n.config.Settings.Pods, podPath{node: n}
 	if !s.Masquerade {
@@ -83,8 +88,8 @@ func (n *Node) tellMasquerade() error {
 	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: except, Ports: ports})
 }
 
-// attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: if this call made
-// it, it is taken away again.
+// attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: if
+// this call made it, it is taken away again.
 func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 	if n.pods.Load() == nil {
 		return api.Pod{}, n.noPods()
@@ -108,7 +113,8 @@ func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 		n.log.Info("attached", "pod", p.Name, "addresses", p.Addrs)
 	}
 	if err := ctx.Err(); made && err != nil {
-		return api.Pod{}, errors.Join(err, n.pods.Load().detach(context.WithoutCancel(ctx), p.Container, p.IfName, false))
+		return api.Pod{}, errors.Join(err,
+			n.pods.Load().detach(context.WithoutCancel(ctx), p.Container, p.IfName, false))
 	}
 	view := podView(p)
 	view.Version = api.Version
@@ -119,10 +125,12 @@ func (n *Node) detachPod(ctx context.Context, r api.Detach) (api.Done, error) {
 	if n.pods.Load() == nil {
 		return api.Done{}, n.noPods()
 	}
-	return api.Done{Version: api.Version}, n.pods.Load().detach(ctx, r.Container, r.IfName, r.NoWait)
+	return api.Done{Version: api.Version},
+		n.pods.Load().detach(ctx, r.Container, r.IfName, r.NoWait)
 }
 
-// detach takes a pod away, by the id or the name of its container. One that is not there is no error: whoever asks wants it gone.
+// detach takes a pod away, by the id or the name of its container. One that is not there is no
+// error: whoever asks wants it gone.
 func (p *pods) detach(ctx context.Context, name, ifName string, hurry bool) error {
 	found, err := p.manager.Find(name, ifName)
 	if errors.Is(err, pod.ErrNotFound) {
@@ -146,16 +154,19 @@ func (n *Node) checkPod(r api.Check) (api.Done, error) {
 	if n.pods.Load() == nil {
 		return api.Done{}, n.noPods()
 	}
-	return api.Done{Version: api.Version}, n.pods.Load().manager.Check(r.Container, r.IfName, r.Addrs)
+	return api.Done{Version: api.Version},
+		n.pods.Load().manager.Check(r.Container, r.IfName, r.Addrs)
 }
 
-// keepPods is a runtime's garbage collection. Other networks, Docker's, and what was attached by hand are not its business.
+// keepPods is a runtime's garbage collection. Other networks, Docker's, and what was attached by
+// hand are not its business.
 func (n *Node) keepPods(ctx context.Context, r api.Keep) (api.Done, error) {
 	if n.pods.Load() == nil {
 		return api.Done{}, n.noPods()
 	}
 	if r.Network == "" {
-		return api.Done{}, errors.New("keep pods of which network? Name it as it was named when they were attached")
+		return api.Done{}, errors.New("keep pods of which network? Name it as it was named when " +
+			"they were attached")
 	}
 	var errs []error
 	for _, p := range n.pods.Load().manager.List() {
@@ -163,7 +174,8 @@ func (n *Node) keepPods(ctx context.Context, r api.Keep) (api.Done, error) {
 			errs = append(errs, n.pods.Load().detach(ctx, p.Container, p.IfName, false))
 		}
 	}
-	return api.Done{Version: api.Version}, errors.Join(append(errs, n.pods.Load().manager.Sweep(ctx))...)
+	return api.Done{Version: api.Version},
+		errors.Join(append(errs, n.pods.Load().manager.Sweep(ctx))...)
 }
 
 func (n *Node) listPods() (api.Pods, error) {
@@ -194,9 +206,11 @@ var publishable = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132}
 
 func specOf(r api.Attach) (pod.Spec, error) {
 	s := pod.Spec{
-		Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName, Addrs: r.Addrs, ExternalIPAM: r.ExternalIPAM, Moved: r.Moved, MTU: r.MTU,
+		Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName,
+		Addrs: r.Addrs, ExternalIPAM: r.ExternalIPAM, Moved: r.Moved, MTU: r.MTU,
 		Labels: r.Labels,
-		Rates:  firewall.Rates{In: r.Rates.In, Out: r.Rates.Out, InBurst: r.Rates.InBurst, OutBurst: r.Rates.OutBurst},
+		Rates: firewall.Rates{In: r.Rates.In, Out: r.Rates.Out, InBurst: r.Rates.InBurst,
+			OutBurst: r.Rates.OutBurst},
 	}
 	if r.MAC != "" {
 		mac, err := net.ParseMAC(r.MAC)
@@ -208,25 +222,32 @@ func specOf(r api.Attach) (pod.Spec, error) {
 	for _, p := range r.Publish {
 		proto, ok := publishable[p.Proto]
 		if !ok {
-			return s, fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can", r.Name, p.Proto)
+			return s, fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can",
+				r.Name, p.Proto)
 		}
-		s.Publish = append(s.Publish, pod.Publish{Proto: proto, Host: p.Host, HostPort: p.HostPort, Port: p.Port})
+		s.Publish = append(s.Publish,
+			pod.Publish{Proto: proto, Host: p.Host, HostPort: p.HostPort, Port: p.Port})
 	}
 	return s, nil
 }
 
 func podView(p pod.Pod) api.Pod {
 	v := api.Pod{
-		Network: p.Network, Container: p.Container, Name: p.Name, Netns: p.Netns, IfName: p.IfName, HostIf: p.HostIf, Index: p.Index,
-		Addrs: p.Addrs, Gateways: p.Gateway, MAC: p.MAC.String(), HostMAC: p.HostMAC.String(), MTU: p.MTU, Labels: p.Labels,
-		Rates:   api.Rates{In: p.Rates.In, Out: p.Rates.Out, InBurst: p.Rates.InBurst, OutBurst: p.Rates.OutBurst},
+		Network: p.Network, Container: p.Container, Name: p.Name, Netns: p.Netns, IfName: p.IfName,
+		HostIf: p.HostIf, Index: p.Index,
+		Addrs: p.Addrs, Gateways: p.Gateway, MAC: p.MAC.String(), HostMAC: p.HostMAC.String(),
+		MTU: p.MTU, Labels: p.Labels,
+		Rates: api.Rates{In: p.Rates.In, Out: p.Rates.Out, InBurst: p.Rates.InBurst,
+			OutBurst: p.Rates.OutBurst},
 		Created: p.Created,
 	}
 	if p.Moved {
 		v.InnerIf = p.InnerIf()
 	}
 	for _, pub := range p.Publish {
-		v.Publish = append(v.Publish, api.Publish{Proto: protocolNames[pub.Proto], Host: pub.Host, HostPort: pub.HostPort, Port: pub.Port})
+		v.Publish = append(v.Publish,
+			api.Publish{Proto: protocolNames[pub.Proto], Host: pub.Host, HostPort: pub.HostPort,
+				Port: pub.Port})
 	}
 	return v
 }

@@ -41,8 +41,8 @@ func (p *pods) begin(ctx context.Context) {
 	p.stop = func() { cancel(); <-done }
 }
 
-// watch takes away, until ctx ends, pods whose interface is gone: their namespace died, or somebody deleted
-// it. The first sweep is for those that went while the node began.
+// watch takes away, until ctx ends, pods whose interface is gone: their namespace died, or somebody
+// deleted it. The first sweep is for those that went while the node began.
 func (p *pods) watch(ctx context.Context) {
 	again := time.After(0)
 	for {
@@ -88,12 +88,14 @@ func (p *pods) problems() (all []api.Problem) {
 			Advice: "it is being taken away; ask again in a moment"})
 	}
 	if err := p.node.links.checkRanges(&p.node.config.Settings); err != nil {
-		all = append(all, api.Problem{What: err.Error() + "; no container is added", Advice: hintOf(err, "")})
+		all = append(all, api.Problem{What: err.Error() + "; no container is added",
+			Advice: hintOf(err, "")})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.trouble != nil {
-		all = append(all, api.Problem{What: p.trouble.Error(), Advice: fmt.Sprintf("it is tried again every %v", sweepPause)})
+		all = append(all, api.Problem{What: p.trouble.Error(),
+			Advice: fmt.Sprintf("it is tried again every %v", sweepPause)})
 	}
 	return all
 }

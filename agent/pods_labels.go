@@ -18,14 +18,16 @@ type labelEngine interface {
 	DeleteTable(name string, p netip.Prefix) error
 }
 
-// podLabels are the tables of labels, KEY=VALUE each: the addresses of all pods with that label. They follow
-// from the pods that came and have not gone, however often either is told.
+// podLabels are the tables of labels, KEY=VALUE each: the addresses of all pods with that label.
+// They follow from the pods that came and have not gone, however often either is told.
 type podLabels struct {
 	engine labelEngine
 
-	mu     sync.Mutex
-	began  bool                                      // guarded by mu; the engine has the tables as they are here
-	tables map[string]map[netip.Addr]map[string]bool // guarded by mu; table -> address -> keys of its pods
+	mu sync.Mutex
+	// guarded by mu; the engine has the tables as they are here
+	began bool
+	// guarded by mu; table -> address -> keys of its pods
+	tables map[string]map[netip.Addr]map[string]bool
 }
 
 func newPodLabels(e labelEngine) podLabels {
@@ -63,15 +65,17 @@ func (l *podLabels) addLocked(table string, a netip.Addr, key string) error {
 	if !l.began {
 		return nil
 	}
-	if err := l.engine.AddTable(table, firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())}); err != nil {
+	if err := l.engine.AddTable(table,
+		firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())}); err != nil {
 		return fmt.Errorf("table %s: %w", table, err)
 	}
 	return nil
 }
 
-// went takes a pod's addresses out. After an error the pod may still be in some tables, and went is to be
-// called again. One that went before this run began may still be in the engine's tables: these are handed over
-// with the others. (A pod's record outlives its labels, so that each is heard of.)
+// went takes a pod's addresses out. After an error the pod may still be in some tables, and went is
+// to be called again. One that went before this run began may still be in the engine's tables:
+// these are handed over with the others. (A pod's record outlives its labels, so that each is heard
+// of.)
 func (l *podLabels) went(p pod.Pod) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -99,7 +103,8 @@ func (l *podLabels) removeLocked(table string, a netip.Addr, key string) error {
 		return nil
 	}
 	if l.began && l.engine.DeleteTable(table, netip.PrefixFrom(a, a.BitLen())) != nil {
-		// It was not in the table, or the engine is in trouble: then the whole table says what is right.
+		// It was not in the table, or the engine is in trouble: then the whole table says what is
+		// right.
 		if err := l.setLocked(table); err != nil {
 			return err
 		}
@@ -132,8 +137,8 @@ func (l *podLabels) begin() error {
 	return nil
 }
 
-// all returns the tables of labels, each whole: of living pods, and empty ones of pods that went in this run
-// or before it began.
+// all returns the tables of labels, each whole: of living pods, and empty ones of pods that went in
+// this run or before it began.
 func (l *podLabels) all() map[string][]firewall.TableEntry {
 	l.mu.Lock()
 	defer l.mu.Unlock()

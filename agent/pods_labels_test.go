@@ -73,27 +73,32 @@ func labelled(key, addr string, labels ...string) pod.Pod {
 	return p
 }
 
-// TestLabelsAreSets: a pod that comes twice and goes once is gone, and one that has another's address keeps it
-// in the table.
+// TestLabelsAreSets: a pod that comes twice and goes once is gone, and one that has another's
+// address keeps it in the table.
 func TestLabelsAreSets(t *testing.T) {
 	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": {netip.MustParsePrefix("10.88.0.9/32"): true}}}
 	l := newPodLabels(s)
-	if err := errors.Join(l.begin(), l.came(labelled("p", "10.88.0.2", "a")), l.came(labelled("p", "10.88.0.2", "a"))); err != nil {
+	if err := errors.Join(l.begin(), l.came(labelled("p", "10.88.0.2", "a")),
+		l.came(labelled("p", "10.88.0.2", "a"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.members("a=x"); got != "[10.88.0.2/32]" { // and not what a run before left
 		t.Errorf("members %s", got)
 	}
-	if err := errors.Join(l.went(labelled("p", "10.88.0.2", "a")), l.went(labelled("p", "10.88.0.2", "a"))); err != nil {
+	if err := errors.Join(l.went(labelled("p", "10.88.0.2", "a")),
+		l.went(labelled("p", "10.88.0.2", "a"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.members("a=x"); got != "[]" {
 		t.Errorf("after the pod went: %s", got)
 	}
-	if err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")), l.came(labelled("q", "10.88.0.2", "a")), l.went(labelled("p", "10.88.0.2", "a"))); err != nil {
+	if err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")),
+		l.came(labelled("q", "10.88.0.2", "a")), l.went(labelled("p", "10.88.0.2",
+			"a"))); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.members("a=x"); got != "[10.88.0.2/32]" || !l.has("a=x", netip.MustParseAddr("10.88.0.2")) {
+	if got := s.members("a=x"); got != "[10.88.0.2/32]" ||
+		!l.has("a=x", netip.MustParseAddr("10.88.0.2")) {
 		t.Errorf("the other pod's: %s", got)
 	}
 }
@@ -129,13 +134,15 @@ func TestLabelsThatFail(t *testing.T) {
 	}
 }
 
-// TestLabelsBegin: what was told before the beginning is handed over whole and once, tables of pods that went
-// before it as empty ones.
+// TestLabelsBegin: what was told before the beginning is handed over whole and once, tables of pods
+// that went before it as empty ones.
 func TestLabelsBegin(t *testing.T) {
 	old := map[netip.Prefix]bool{netip.MustParsePrefix("10.88.0.9/32"): true}
-	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": maps.Clone(old), "b=x": maps.Clone(old)}}
+	s := &shelf{tables: map[string]map[netip.Prefix]bool{"a=x": maps.Clone(old),
+		"b=x": maps.Clone(old)}}
 	l := newPodLabels(s)
-	err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")), l.came(labelled("q", "10.88.0.3", "a")), l.went(labelled("dead", "10.88.0.9", "b")))
+	err := errors.Join(l.came(labelled("p", "10.88.0.2", "a")),
+		l.came(labelled("q", "10.88.0.3", "a")), l.went(labelled("dead", "10.88.0.9", "b")))
 	if err != nil || s.calls != 0 {
 		t.Fatalf("%v, %d calls before the beginning", err, s.calls)
 	}

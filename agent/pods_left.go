@@ -46,7 +46,9 @@ func (l *leftLabels) ask(addrs []netip.Addr) map[string]string {
 		if i == 0 {
 			common = tables
 		}
-		common = slices.DeleteFunc(common, func(t string) bool { return !slices.Contains(tables, t) })
+		common = slices.DeleteFunc(common, func(t string) bool {
+			return !slices.Contains(tables, t)
+		})
 	}
 	labels := map[string]string{}
 	for _, table := range common {

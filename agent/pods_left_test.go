@@ -25,9 +25,11 @@ func (l *leftTables) LabelsLeft(a netip.Addr) ([]string, error) {
 // TestLeftLabels: a pod gets the labels that all its addresses had, and none that is in doubt; what
 // was told once stays so when the tables have gone.
 func TestLeftLabels(t *testing.T) {
-	a4, a6, b4 := netip.MustParseAddr("10.88.0.2"), netip.MustParseAddr("fd88::2"), netip.MustParseAddr("10.88.0.3")
+	a4, a6, b4 := netip.MustParseAddr("10.88.0.2"), netip.MustParseAddr("fd88::2"),
+		netip.MustParseAddr("10.88.0.3")
 	tables := func() *leftTables {
-		return &leftTables{of: map[netip.Addr][]string{a4: {"app=web", "tier=front"}, a6: {"app=web"}, b4: {"app=db", "app=web"}}}
+		return &leftTables{of: map[netip.Addr][]string{a4: {"app=web", "tier=front"},
+			a6: {"app=web"}, b4: {"app=db", "app=web"}}}
 	}
 	for _, one := range []struct {
 		name  string

@@ -21,33 +21,41 @@ var protocolNames = map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
 // Attach gives a container its network.
 func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
 	a := api.Attach{
-		Network: q.Network, Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName, Addrs: q.Addrs, ExternalIPAM: q.ExternalIPAM, Moved: q.Moved,
+		Network: q.Network, Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName,
+		Addrs: q.Addrs, ExternalIPAM: q.ExternalIPAM, Moved: q.Moved,
 		MAC: q.MAC, MTU: q.MTU, Labels: q.Labels,
 		Rates: api.Rates{In: q.RateIn, Out: q.RateOut, InBurst: q.BurstIn, OutBurst: q.BurstOut},
 	}
 	for _, p := range q.Publish {
-		a.Publish = append(a.Publish, api.Publish{Proto: protocolNames[p.Proto], Host: p.Host, HostPort: p.HostPort, Port: p.Port})
+		a.Publish = append(a.Publish,
+			api.Publish{Proto: protocolNames[p.Proto], Host: p.Host, HostPort: p.HostPort,
+				Port: p.Port})
 	}
 	var p api.Pod
 	if err := r.post(ctx, "/v1/pods", a, &p); err != nil {
 		return cni.Reply{}, err
 	}
-	return cni.Reply{HostIf: p.HostIf, HostMAC: p.HostMAC, InnerIf: p.InnerIf, MAC: p.MAC, MTU: p.MTU, Addrs: p.Addrs, Gateways: p.Gateways}, nil
+	return cni.Reply{HostIf: p.HostIf, HostMAC: p.HostMAC, InnerIf: p.InnerIf, MAC: p.MAC,
+		MTU: p.MTU, Addrs: p.Addrs, Gateways: p.Gateways}, nil
 }
 
 // Detach takes a container's network away.
 func (r Remote) Detach(ctx context.Context, container, ifName string) error {
-	return r.post(ctx, "/v1/pods/detach", api.Detach{Container: container, IfName: ifName, NoWait: true}, &api.Done{})
+	return r.post(ctx, "/v1/pods/detach",
+		api.Detach{Container: container, IfName: ifName, NoWait: true}, &api.Done{})
 }
 
-// Check compares a container's network with what Attach made and with the addresses that its runtime knows.
+// Check compares a container's network with what Attach made and with the addresses that its
+// runtime knows.
 func (r Remote) Check(ctx context.Context, container, ifName string, addrs []netip.Addr) error {
-	return r.post(ctx, "/v1/pods/check", api.Check{Container: container, IfName: ifName, Addrs: addrs}, &api.Done{})
+	return r.post(ctx, "/v1/pods/check",
+		api.Check{Container: container, IfName: ifName, Addrs: addrs}, &api.Done{})
 }
 
 // Keep detaches all of a network but the named attachments.
 func (r Remote) Keep(ctx context.Context, network string, attachments []string) error {
-	return r.post(ctx, "/v1/pods/keep", api.Keep{Network: network, Attachments: attachments}, &api.Done{})
+	return r.post(ctx, "/v1/pods/keep", api.Keep{Network: network, Attachments: attachments},
+		&api.Done{})
 }
 
 // Status says whether a container could be attached now.

@@ -43,8 +43,10 @@ func (n *Node) load(r api.Load) (api.Done, error) {
 	var try time.Duration
 	if r.Confirm != "" {
 		var err error
-		if try, err = time.ParseDuration(r.Confirm); err != nil || try < minTrial || try > maxTrial {
-			return api.Done{}, fmt.Errorf("a trial takes between %v and %v, not %q", minTrial, maxTrial, r.Confirm)
+		if try, err = time.ParseDuration(r.Confirm); err != nil || try < minTrial ||
+			try > maxTrial {
+			return api.Done{}, fmt.Errorf("a trial takes between %v and %v, not %q", minTrial,
+				maxTrial, r.Confirm)
 		}
 	}
 	set, _, err := offline.Parse(r.Name, r.Text, n.book.names)
@@ -70,7 +72,8 @@ func (n *Node) confirm() (api.Done, error) {
 	return n.done(""), nil
 }
 
-// reload reads the rule file again, as at the start but for the saved rules: the owner asks for the file.
+// reload reads the rule file again, as at the start but for the saved rules: the owner asks for the
+// file.
 func (n *Node) reload() error {
 	file := n.config.Rules
 	if file == "" {
@@ -86,7 +89,8 @@ func (n *Node) reload() error {
 	if err != nil {
 		return err
 	}
-	if err := n.book.loadFile(ruleState{set: set, strict: true, source: file}, version(text)); err != nil {
+	if err := n.book.loadFile(ruleState{set: set, strict: true, source: file},
+		version(text)); err != nil {
 		return err
 	}
 	n.solved(aboutLockDown)
@@ -94,7 +98,8 @@ func (n *Node) reload() error {
 	return nil
 }
 
-// serveDown asks the node to stop and to remove every trace, and waits until that is done. With ?keep=1 its files stay.
+// serveDown asks the node to stop and to remove every trace, and waits until that is done. With
+// ?keep=1 its files stay.
 func (n *Node) serveDown(w http.ResponseWriter, r *http.Request) {
 	reply(w, func() (api.Done, error) { return n.down(r.URL.Query().Get("keep") == "1") })
 }

@@ -11,15 +11,17 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// rulebook holds the rules in force. It is the only one that changes them: one change at a time, each compiled before
-// anything is touched, and each either wholly in force and saved or not made at all.
+// rulebook holds the rules in force. It is the only one that changes them: one change at a time,
+// each compiled before anything is touched, and each either wholly in force and saved or not made
+// at all.
 type rulebook struct {
 	engine firewall.Engine
 	keep   *savedRules
 	names  *rule.Names
 	// prepare is called with every Program before it is put in force.
 	prepare func(*rule.Program) error
-	// loaded is called with every Program that was put in force, the one before it (nil at first) and the rules.
+	// loaded is called with every Program that was put in force, the one before it (nil at first)
+	// and the rules.
 	loaded func(old, new *rule.Program, set *rule.Ruleset)
 	// failed is told what went wrong while nobody waited for an answer.
 	failed func(error)
@@ -33,7 +35,8 @@ type rulebook struct {
 	closed  bool          // guarded by mu
 }
 
-// ruleState is a version of the rules. Once it is in force, only members of its tables change, under the rulebook's lock.
+// ruleState is a version of the rules. Once it is in force, only members of its tables change,
+// under the rulebook's lock.
 type ruleState struct {
 	set    *rule.Ruleset
 	strict bool   // rule 65535 denies
@@ -126,7 +129,8 @@ func (b *rulebook) begin(first ruleState, save bool) (unsaved, err error) {
 	return b.keep.save(first), nil
 }
 
-// saveAgain saves the rules in force, after that has failed at the start. Once the rulebook is closed it does nothing.
+// saveAgain saves the rules in force, after that has failed at the start. Once the rulebook is
+// closed it does nothing.
 func (b *rulebook) saveAgain() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,8 +143,8 @@ func (b *rulebook) saveAgain() error {
 	return b.keep.save(b.rules)
 }
 
-// load replaces the rules. With a trial longer than 0 the rules before come back when it ends unconfirmed, whatever
-// becomes of whoever asked.
+// load replaces the rules. With a trial longer than 0 the rules before come back when it ends
+// unconfirmed, whatever becomes of whoever asked.
 func (b *rulebook) load(next ruleState, try time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -164,7 +168,8 @@ func (b *rulebook) load(next ruleState, try time.Duration) error {
 	return nil
 }
 
-// loadFile is load for a new version of the owner's rule file: the rules saved from now on descend from it.
+// loadFile is load for a new version of the owner's rule file: the rules saved from now on descend
+// from it.
 func (b *rulebook) loadFile(next ruleState, version string) error {
 	before := b.keep.descend(version)
 	err := b.load(next, 0)
@@ -226,8 +231,8 @@ func (b *rulebook) onTrialLocked() error {
 	return errTrial{time.Until(b.trial.ends)}
 }
 
-// enforceSavedLocked puts rules in force and saves them, or neither. What may fail for want of space comes first: rules that were in
-// force for a moment have cut what they did not let pass.
+// enforceSavedLocked puts rules in force and saves them, or neither. What may fail for want of
+// space comes first: rules that were in force for a moment have cut what they did not let pass.
 func (b *rulebook) enforceSavedLocked(next ruleState) error {
 	p, err := next.compile()
 	if err != nil {
@@ -243,7 +248,8 @@ func (b *rulebook) enforceSavedLocked(next ruleState) error {
 		return err
 	}
 	if err := saved.Commit(); err != nil {
-		return errors.Join(fmt.Errorf("nothing was changed: save the rules: %w", err), b.enforceLocked(before))
+		return errors.Join(fmt.Errorf("nothing was changed: save the rules: %w", err),
+			b.enforceLocked(before))
 	}
 	if b.saved != nil {
 		b.saved()

@@ -29,12 +29,14 @@ func (e *stubborn) AddTable(name string, m firewall.TableEntry) error {
 	return e.Engine.AddTable(name, m)
 }
 
-// TestRulebookAddsMembersAllOrNone: of the members of one command all are in force, or none, in the rules and in the engine.
+// TestRulebookAddsMembersAllOrNone: of the members of one command all are in force, or none, in the
+// rules and in the engine.
 func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.9 7")
 	b.engine = &stubborn{e, netip.MustParsePrefix("10.0.0.9/32")}
-	for _, line := range []string{"table bad add 192.0.2.1 192.0.2.9 8 10.0.0.9", "table other add 192.0.2.1 10.0.0.9"} {
+	for _, line := range []string{"table bad add 192.0.2.1 192.0.2.9 8 10.0.0.9",
+		"table other add 192.0.2.1 10.0.0.9"} {
 		if _, err := b.do(line); err == nil || !strings.Contains(err.Error(), "no memory") {
 			t.Errorf("%s: %v", line, err)
 		}
@@ -42,7 +44,8 @@ func TestRulebookAddsMembersAllOrNone(t *testing.T) {
 	if !passes(e, 80) {
 		t.Error("the engine has a member of a command that failed")
 	}
-	if _, there := b.rules.set.Tables["other"]; there || len(b.rules.set.Tables["bad"]) != 1 || b.rules.set.Tables["bad"][netip.MustParsePrefix("192.0.2.9/32")] != 7 {
+	if _, there := b.rules.set.Tables["other"]; there || len(b.rules.set.Tables["bad"]) != 1 ||
+		b.rules.set.Tables["bad"][netip.MustParsePrefix("192.0.2.9/32")] != 7 {
 		t.Errorf("the rules have %v", b.rules.set.Tables)
 	}
 	must(t, b, "table bad add 192.0.2.1")
@@ -58,9 +61,11 @@ func newBook(t *testing.T) (*rulebook, *soft.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &rulebook{engine: e, keep: &savedRules{path: filepath.Join(t.TempDir(), "state", "rules.saved"), file: noFile},
+	b := &rulebook{engine: e, keep: &savedRules{path: filepath.Join(t.TempDir(), "state",
+		"rules.saved"), file: noFile},
 		prepare: func(*rule.Program) error { return nil }, failed: func(err error) { t.Error(err) }}
-	if unsaved, err := b.begin(ruleState{set: new(rule.Ruleset), source: "none"}, true); err != nil || unsaved != nil {
+	if unsaved, err := b.begin(ruleState{set: new(rule.Ruleset), source: "none"},
+		true); err != nil || unsaved != nil {
 		t.Fatal(err, unsaved)
 	}
 	t.Cleanup(func() {
@@ -74,7 +79,8 @@ func newBook(t *testing.T) (*rulebook, *soft.Engine) {
 // passes says what the engine makes of a SYN from 192.0.2.1 to a port.
 func passes(e *soft.Engine, port uint16) bool {
 	from := netip.MustParseAddrPort("192.0.2.1:4000")
-	return e.Check(&firewall.Input{}, packet.ProtoTCP, from, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), port)).Verdict.Pass
+	return e.Check(&firewall.Input{}, packet.ProtoTCP, from,
+		netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), port)).Verdict.Pass
 }
 
 func must(t *testing.T, b *rulebook, lines ...string) {
@@ -134,14 +140,16 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	}
 	must(t, b, "table bad flush", "table bad add 192.0.2.1")
 	before = savedText(t, b)
-	for _, line := range []string{"add 20 allwo ip from any to any", "delete 77", "table bad destroy", "table bad delete 10.0.0.9",
+	for _, line := range []string{"add 20 allwo ip from any to any", "delete 77",
+		"table bad destroy", "table bad delete 10.0.0.9",
 		"table bad delete 192.0.2.1 10.0.0.9", "zero 77", "", "show"} {
 		if _, err := b.do(line); err == nil {
 			t.Errorf("%q is no error", line)
 		}
 		unchanged(line)
 	}
-	// The file cannot be written: the change is taken back. A file where the directory should be, since root may write anywhere.
+	// The file cannot be written: the change is taken back. A file where the directory should be,
+	// since root may write anywhere.
 	dir := filepath.Dir(b.keep.path)
 	if err := os.Rename(dir, dir+".aside"); err != nil {
 		t.Fatal(err)
@@ -149,10 +157,13 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.do("delete 10"); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+	if _, err := b.do("delete 10"); err == nil ||
+		!strings.Contains(err.Error(), "nothing was changed") {
 		t.Errorf("a change that cannot be saved: %v", err)
 	}
-	if err := b.load(ruleState{set: ruleset(t, "table bad add 10.0.0.1\nadd 5 allow ip from any to any"), strict: true, source: "x"}, 0); err == nil {
+	if err := b.load(ruleState{set: ruleset(t,
+		"table bad add 10.0.0.1\nadd 5 allow ip from any to any"), strict: true, source: "x"},
+		0); err == nil {
 		t.Error("a load that cannot be saved is no error")
 	}
 	if err := os.Remove(dir); err != nil {
@@ -175,7 +186,8 @@ func TestRulebookTrial(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81", "table x add 192.0.2.0/24")
 	before := savedText(t, b)
-	trial := ruleState{set: ruleset(t, "table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), strict: true, source: "new"}
+	trial := ruleState{set: ruleset(t,
+		"table x add 10.0.0.1\nadd 5 allow tcp from any to any 81\n"), strict: true, source: "new"}
 	if err := b.load(trial, 3*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +195,8 @@ func TestRulebookTrial(t *testing.T) {
 		t.Error("the rules on trial are not in force")
 	}
 	var busy errTrial
-	for _, err := range []error{second(b.do("add 1 count ip from any to any")), second(b.do("table x add 10.0.0.2")), b.load(trial, 0)} {
+	for _, err := range []error{second(b.do("add 1 count ip from any to any")),
+		second(b.do("table x add 10.0.0.2")), b.load(trial, 0)} {
 		if !errors.As(err, &busy) || busy.Hint() == "" {
 			t.Errorf("a change during the trial: %v", err)
 		}
@@ -194,7 +207,8 @@ func TestRulebookTrial(t *testing.T) {
 	if now := savedText(t, b); now != before {
 		t.Errorf("rules on trial were saved:\n%s", now)
 	}
-	for deadline := time.Now().Add(30 * time.Second); passes(e, 81) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); passes(e, 81) &&
+		time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if passes(e, 81) || !passes(e, 80) {
@@ -218,7 +232,8 @@ func TestRulebookTrial(t *testing.T) {
 	}
 
 	// The agent stops in the middle of a trial.
-	if err := b.load(ruleState{set: ruleset(t, "add 6 deny ip from any to any"), strict: true}, time.Hour); err != nil {
+	if err := b.load(ruleState{set: ruleset(t, "add 6 deny ip from any to any"), strict: true},
+		time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.close(); err != nil {
@@ -231,7 +246,8 @@ func TestRulebookTrial(t *testing.T) {
 
 func second(_ string, err error) error { return err }
 
-// TestRulebookSerializesChanges: many at once are all made, one after the other, and the file tells of all.
+// TestRulebookSerializesChanges: many at once are all made, one after the other, and the file tells
+// of all.
 func TestRulebookSerializesChanges(t *testing.T) {
 	b, _ := newBook(t)
 	var all sync.WaitGroup

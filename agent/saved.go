@@ -23,8 +23,9 @@ import (
 //	...
 //	# end of 17 lines, sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 //
-// The first says what rule 65535 does, which version of the owner's rule file the rules descend from, and where they came from, the
-// other that nothing is missing. Changes of tables made since stand behind it (saved_tail.go). The first version had no end and no tail.
+// The first says what rule 65535 does, which version of the owner's rule file the rules descend
+// from, and where they came from, the other that nothing is missing. Changes of tables made since
+// stand behind it (saved_tail.go). The first version had no end and no tail.
 const (
 	savedIntro   = "# weir saved rules"
 	savedVersion = 2
@@ -38,7 +39,8 @@ type errNewer struct {
 }
 
 func (e errNewer) Error() string {
-	return fmt.Sprintf("%s is of a later Weir: its version is %d, this Weir knows %d", e.file, e.version, e.most)
+	return fmt.Sprintf("%s is of a later Weir: its version is %d, this Weir knows %d", e.file,
+		e.version, e.most)
 }
 
 // asideFor is the word in the name under which a file is kept that cannot be used.
@@ -59,7 +61,8 @@ type savedRules struct {
 
 	mu   sync.Mutex
 	file string // guarded by mu; version of the owner's rule file
-	// retire keeps aside what is in the file and must not be overwritten without that; nil: nothing is.
+	// retire keeps aside what is in the file and must not be overwritten without that; nil: nothing
+	// is.
 	retire func() error // guarded by mu
 	tail   *savedTail   // guarded by mu; nil: the file is none that can be added to
 }
@@ -93,7 +96,8 @@ func (s *savedRules) save(r ruleState) error {
 	return p.Commit()
 }
 
-// prepare writes the rules beside the file: what may fail for want of space is done when it returns.
+// prepare writes the rules beside the file: what may fail for want of space is done when it
+// returns.
 func (s *savedRules) prepare(r ruleState) (pending, error) {
 	text := s.format(r)
 	s.mu.Lock()
@@ -140,7 +144,8 @@ func (s *savedRules) format(r ruleState) []byte {
 	if r.strict {
 		action = "deny"
 	}
-	fmt.Fprintf(&b, "%s %d: default %s, rule file %s, from %s\n", savedIntro, savedVersion, action, s.version(), strconv.Quote(r.source))
+	fmt.Fprintf(&b, "%s %d: default %s, rule file %s, from %s\n", savedIntro, savedVersion, action,
+		s.version(), strconv.Quote(r.source))
 	for _, name := range slices.Sorted(maps.Keys(r.set.Tables)) {
 		fmt.Fprintf(&b, "table %s create\n", name)
 		members := r.set.Tables[name]
@@ -156,11 +161,13 @@ func (s *savedRules) format(r ruleState) []byte {
 			fmt.Fprintf(&b, "set disable %d\n", set)
 		}
 	}
-	fmt.Fprintf(&b, "%s%d lines, sha256 %x\n", savedEnd, bytes.Count(b.Bytes(), []byte("\n")), sha256.Sum256(b.Bytes()))
+	fmt.Fprintf(&b, "%s%d lines, sha256 %x\n", savedEnd, bytes.Count(b.Bytes(), []byte("\n")),
+		sha256.Sum256(b.Bytes()))
 	return b.Bytes()
 }
 
-// read returns the saved rules and the version of the rule file that they descend from; fs.ErrNotExist when none were saved.
+// read returns the saved rules and the version of the rule file that they descend from;
+// fs.ErrNotExist when none were saved.
 func (s *savedRules) read() (r ruleState, file string, err error) {
 	text, err := os.ReadFile(s.path)
 	if err != nil {
@@ -199,7 +206,8 @@ func (s *savedRules) read() (r ruleState, file string, err error) {
 	return r, strings.TrimPrefix(fields[1], "rule file "), err
 }
 
-// readTail makes the changes that stand behind the whole part, and remembers where the next one goes.
+// readTail makes the changes that stand behind the whole part, and remembers where the next one
+// goes.
 func (s *savedRules) readTail(r *ruleState, whole, rest []byte) error {
 	tail := newTail(s.path, whole)
 	if err := tail.read(rest, r.set, s.names); err != nil {
@@ -218,9 +226,11 @@ func wholeOf(text []byte) ([]byte, error) {
 		return nil, errors.New("the file is cut: its last line is missing")
 	}
 	whole := text[:at]
-	want := fmt.Sprintf("%s%d lines, sha256 %x\n", savedEnd, bytes.Count(whole, []byte("\n")), sha256.Sum256(whole))
+	want := fmt.Sprintf("%s%d lines, sha256 %x\n", savedEnd, bytes.Count(whole, []byte("\n")),
+		sha256.Sum256(whole))
 	if !bytes.HasPrefix(text[at:], []byte(want)) {
-		return nil, errors.New("the file is damaged: its last line does not fit what stands before it")
+		return nil, errors.New("the file is damaged: its last line does not fit what stands " +
+			"before it")
 	}
 	return text[:at+len(want)], nil
 }

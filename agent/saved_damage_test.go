@@ -20,7 +20,10 @@ import (
 func savedSample(t *testing.T, of string) (whole, text []byte) {
 	t.Helper()
 	s := &savedRules{path: filepath.Join(t.TempDir(), "rules.saved"), file: of}
-	r := ruleState{strict: true, source: "x", set: ruleset(t, "table a add 10.0.0.0/8 7\nadd 10 allow tcp from table(a) to me 22\nadd 20 deny ip from any to any")}
+	r := ruleState{strict: true, source: "x",
+		set: ruleset(t,
+			"table a add 10.0.0.0/8 7\nadd 10 allow tcp from table(a) to me 22\n"+
+				"add 20 deny ip from any to any")}
 	if err := s.save(r); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +51,9 @@ func savedSample(t *testing.T, of string) (whole, text []byte) {
 func TestDamagedSavedRules(t *testing.T) {
 	const file = "add 5 deny tcp from any to any 81"
 	whole, text := savedSample(t, version([]byte(file)))
-	damages := map[string][]byte{"empty": {}, "garbage": []byte("\x00\x01\xffgarbage\n"), "zeros": make([]byte, len(text)), "newer": bytes.Replace(text, []byte("rules 2:"), []byte("rules 3:"), 1)}
+	damages := map[string][]byte{"empty": {}, "garbage": []byte("\x00\x01\xffgarbage\n"),
+		"zeros": make([]byte, len(text)),
+		"newer": bytes.Replace(text, []byte("rules 2:"), []byte("rules 3:"), 1)}
 	for i := range 8 {
 		damages[fmt.Sprintf("cut after %d/8", i)] = text[:len(text)*i/8]
 	}
@@ -57,18 +62,24 @@ func TestDamagedSavedRules(t *testing.T) {
 			damages[fmt.Sprintf("cut at the line's end %d", at)] = text[:at+1]
 		}
 	}
-	damages["a rule is gone"] = bytes.Replace(text, []byte("add 20 deny ip from any to any\n"), nil, 1)
+	damages["a rule is gone"] = bytes.Replace(text, []byte("add 20 deny ip from any to any\n"),
+		nil, 1)
 	damages["a port is another"] = bytes.Replace(text, []byte("me 22"), []byte("me 23"), 1)
-	damages["a member is another"] = bytes.Replace(text, []byte("192.0.2.9"), []byte("192.0.3.9"), 1)
-	damages["a line follows"] = append(bytes.Clone(text), "table a add 0.0.0.0/0 0 # 0123456789abcdef\ntable a add 0.0.0.0/0 0\n"...)
+	damages["a member is another"] = bytes.Replace(text, []byte("192.0.2.9"),
+		[]byte("192.0.3.9"), 1)
+	damages["a line follows"] = append(bytes.Clone(text),
+		"table a add 0.0.0.0/0 0 # 0123456789abcdef\ntable a add 0.0.0.0/0 0\n"...)
 	for name, damaged := range damages {
-		torn := bytes.HasPrefix(damaged, whole) && name != "a line follows" // only the change behind the end is damaged
+		// only the change behind the end is damaged
+		torn := bytes.HasPrefix(damaged, whole) && name != "a line follows"
 		dir := t.TempDir()
-		s, rules := &savedRules{path: filepath.Join(dir, "rules.saved")}, filepath.Join(dir, "rules")
+		s, rules := &savedRules{path: filepath.Join(dir, "rules.saved")},
+			filepath.Join(dir, "rules")
 		if err := os.WriteFile(s.path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.first(rules, false); !torn && (!errors.As(err, &errUnusable{}) || !strings.Contains(err.Error(), "rules.saved")) {
+		if _, err := s.first(rules, false); !torn &&
+			(!errors.As(err, &errUnusable{}) || !strings.Contains(err.Error(), "rules.saved")) {
 			t.Errorf("%s, no rule file: %v", name, err)
 		}
 		if now, err := os.ReadFile(s.path); err != nil || !bytes.Equal(now, damaged) {
@@ -82,7 +93,8 @@ func TestDamagedSavedRules(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, got.damage, err)
 			continue
 		}
-		if want := map[bool]uint16{false: 5, true: 10}[torn]; got.set.Rules[0].Number != want || !got.strict {
+		if want := map[bool]uint16{false: 5, true: 10}[torn]; got.set.Rules[0].Number != want ||
+			!got.strict {
 			t.Errorf("%s: in force is %v", name, got.set.Rules[0])
 		}
 		if err := s.save(got.ruleState); err != nil {
@@ -115,7 +127,8 @@ func TestDamagedSavedRules(t *testing.T) {
 // TestSavedRulesOfTheFirstVersion: what an agent before wrote, without an end line, is read.
 func TestSavedRulesOfTheFirstVersion(t *testing.T) {
 	s := &savedRules{path: filepath.Join(t.TempDir(), "rules.saved")}
-	old := "# weir saved rules: default deny, rule file none, from \"x\"\nadd 7 allow ip from any to any\n"
+	old := "# weir saved rules: default deny, rule file none, from \"x\"\n" +
+		"add 7 allow ip from any to any\n"
 	if err := os.WriteFile(s.path, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -168,12 +181,15 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 	told := &loads{Engine: e}
 	b.engine = told
 	unblock := block(t, filepath.Dir(b.keep.path))
-	for _, line := range []string{"delete 10", "add 5 allow ip from any to any", "set disable 0", "-f flush", "table bad add 192.0.2.1", "table bad flush"} {
-		if _, err := b.do(line); err == nil || !strings.Contains(err.Error(), "nothing was changed") {
+	for _, line := range []string{"delete 10", "add 5 allow ip from any to any", "set disable 0",
+		"-f flush", "table bad add 192.0.2.1", "table bad flush"} {
+		if _, err := b.do(line); err == nil ||
+			!strings.Contains(err.Error(), "nothing was changed") {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if err := b.loadFile(ruleState{set: ruleset(t, "add 5 allow ip from any to any"), strict: true}, "v"); err == nil || b.keep.version() != noFile {
+	if err := b.loadFile(ruleState{set: ruleset(t, "add 5 allow ip from any to any"), strict: true},
+		"v"); err == nil || b.keep.version() != noFile {
 		t.Errorf("load: %v, the rules descend from %s", err, b.keep.version())
 	}
 	if told.n != 0 {
@@ -193,7 +209,8 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 func TestTrialThatCannotBeSavedGoesOn(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
-	if err := b.load(ruleState{set: ruleset(t, "add 5 allow tcp from any to any 81"), strict: true, source: "new"}, time.Hour); err != nil {
+	if err := b.load(ruleState{set: ruleset(t, "add 5 allow tcp from any to any 81"), strict: true,
+		source: "new"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	unblock := block(t, filepath.Dir(b.keep.path))
@@ -215,7 +232,8 @@ func TestStartThatCannotSave(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	unblock := block(t, filepath.Dir(b.keep.path))
-	unsaved, err := b.begin(ruleState{set: ruleset(t, "add 10 deny tcp from any to any 82"), source: "x"}, true)
+	unsaved, err := b.begin(ruleState{set: ruleset(t, "add 10 deny tcp from any to any 82"),
+		source: "x"}, true)
 	if err != nil || unsaved == nil {
 		t.Errorf("%v, unsaved %v", err, unsaved)
 	}
@@ -264,12 +282,16 @@ func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 			t.Errorf("%s: after a power cut\n%swant\n%s", when, got, want)
 		}
 	}
-	for _, line := range []string{"add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.1 192.0.2.2 7", "table bad add 192.0.2.3",
-		"table bad delete 192.0.2.1", "add 20 count ip from any to any", "table bad add 10.0.0.0/8", "table new add fd00::/64 3", "set disable 0", "table bad flush"} {
+	for _, line := range []string{"add 10 deny tcp from table(bad) to any",
+		"table bad add 192.0.2.1 192.0.2.2 7", "table bad add 192.0.2.3",
+		"table bad delete 192.0.2.1", "add 20 count ip from any to any", "table bad add 10.0.0.0/8",
+		"table new add fd00::/64 3", "set disable 0", "table bad flush"} {
 		must(t, b, line)
 		check(line)
 	}
-	if err := b.load(ruleState{set: ruleset(t, "table new add 10.1.0.0/16\nadd 5 allow tcp from table(new) to any"), strict: true, source: "new"}, time.Hour); err != nil {
+	if err := b.load(ruleState{set: ruleset(t,
+		"table new add 10.1.0.0/16\nadd 5 allow tcp from table(new) to any"), strict: true,
+		source: "new"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.confirm(); err != nil {
@@ -300,7 +322,8 @@ func TestManyMembersDoNotWriteTheFileAnew(t *testing.T) {
 	}
 	anew := 0
 	for i := range 300 {
-		must(t, b, fmt.Sprintf("table big add 10.2.%d.0/24 %s", i%256, strings.Join(members[i*10:i*10+10], " ")))
+		must(t, b, fmt.Sprintf("table big add 10.2.%d.0/24 %s", i%256,
+			strings.Join(members[i*10:i*10+10], " ")))
 		after, err := os.Stat(b.keep.path)
 		if err != nil {
 			t.Fatal(err)
@@ -319,16 +342,18 @@ func TestManyMembersDoNotWriteTheFileAnew(t *testing.T) {
 	}
 }
 
-// TestCloseWritesTheTailIntoTheWhole: after a clean end the file has no tail. What the file holds that is not this
-// rulebook's is left alone.
+// TestCloseWritesTheTailIntoTheWhole: after a clean end the file has no tail. What the file holds
+// that is not this rulebook's is left alone.
 func TestCloseWritesTheTailIntoTheWhole(t *testing.T) {
 	b, _ := newBook(t)
 	must(t, b, "table x add 10.0.0.1")
 	if err := b.close(); err != nil {
 		t.Fatal(err)
 	}
-	if text := savedText(t, b); strings.Contains(text, tailMark+"\n") || !strings.HasSuffix(text, "\n") ||
-		strings.Count(text, savedEnd) != 1 || strings.Index(text, savedEnd) < strings.Index(text, "10.0.0.1") {
+	if text := savedText(t, b); strings.Contains(text, tailMark+"\n") ||
+		!strings.HasSuffix(text, "\n") ||
+		strings.Count(text, savedEnd) != 1 ||
+		strings.Index(text, savedEnd) < strings.Index(text, "10.0.0.1") {
 		t.Errorf("the file is\n%s", text)
 	}
 	const other = "somebody else's"

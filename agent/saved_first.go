@@ -85,7 +85,8 @@ func (e errUnusable) Unwrap() error { return e.why }
 
 // Hint says what to do.
 func (e errUnusable) Hint() string {
-	return fmt.Sprintf("write the rules to %s and start again; what can be read of the old ones is in %s",
+	return fmt.Sprintf("write the rules to %s and start again; what can be read of the old ones "+
+		"is in %s",
 		e.rules, e.saved)
 }
 
@@ -120,7 +121,8 @@ func (s *savedRules) tornAside() *problem {
 		return err
 	})
 	what := s.path + ": the last line was cut: a change of a table, not yet answered, is lost"
-	return &problem{about: what, Problem: api.Problem{What: what, Advice: "weir fw table list, and make the change again"}}
+	return &problem{about: what,
+		Problem: api.Problem{What: what, Advice: "weir fw table list, and make the change again"}}
 }
 
 // keepOld keeps saved rules that are not used any more for whoever wants to look at them.

@@ -57,7 +57,8 @@ set disable 3
 
 func TestSavedRulesThatAreNone(t *testing.T) {
 	s := &savedRules{path: filepath.Join(t.TempDir(), "rules.saved")}
-	for _, text := range []string{"", "add allow ip from any to any\n", savedIntro + "default deny\n", savedIntro + "default deny, rule file x, from here\n"} {
+	for _, text := range []string{"", "add allow ip from any to any\n", savedIntro +
+		"default deny\n", savedIntro + "default deny, rule file x, from here\n"} {
 		if err := os.WriteFile(s.path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -69,12 +70,14 @@ func TestSavedRulesThatAreNone(t *testing.T) {
 
 // TestFirstRules is the table of docs/up.md.
 func TestFirstRules(t *testing.T) {
-	const file, edited, broken = "add 1 allow ip from any to any", "add 2 allow ip from any to any", "add 3 allwo ip from any to any"
+	const file, edited, broken = "add 1 allow ip from any to any", "add 2 allow ip from any to any",
+		"add 3 allwo ip from any to any"
 	const changed = "add 9 count ip from any to any"
 	for _, c := range []struct {
-		name         string
-		file         string // content of the rule file, "" for none
-		saved        string // version of the rule file that the saved rules descend from, "" for no saved rules
+		name string
+		file string // content of the rule file, "" for none
+		// version of the rule file that the saved rules descend from, "" for no saved rules
+		saved        string
 		number       uint16 // of the only rule that is in force then, 0 for none
 		strict       bool
 		aside        bool
@@ -84,10 +87,12 @@ func TestFirstRules(t *testing.T) {
 		{name: "file alone", file: file, number: 1, strict: true},
 		{name: "saved alone", saved: noFile, number: 9},
 		{name: "unchanged file", file: file, saved: version([]byte(file)), number: 9},
-		{name: "edited file", file: edited, saved: version([]byte(file)), number: 2, strict: true, aside: true},
+		{name: "edited file", file: edited, saved: version([]byte(file)), number: 2, strict: true,
+			aside: true},
 		{name: "file is new", file: file, saved: noFile, number: 1, strict: true, aside: true},
 		{name: "file removed", saved: version([]byte(file)), number: 9},
-		{name: "broken file, saved", file: broken, saved: version([]byte(file)), number: 9, problem: true},
+		{name: "broken file, saved", file: broken, saved: version([]byte(file)), number: 9,
+			problem: true},
 		{name: "broken file alone", file: broken, err: true},
 	} {
 		dir := t.TempDir()
@@ -116,8 +121,10 @@ func TestFirstRules(t *testing.T) {
 		if len(got.set.Rules) > 0 {
 			number = got.set.Rules[0].Number
 		}
-		if number != c.number || got.strict != c.strict || got.aside != c.aside || (got.problem != nil) != c.problem {
-			t.Errorf("%s: rule %d, strict %v, aside %v, problem %v", c.name, number, got.strict, got.aside, got.problem)
+		if number != c.number || got.strict != c.strict || got.aside != c.aside ||
+			(got.problem != nil) != c.problem {
+			t.Errorf("%s: rule %d, strict %v, aside %v, problem %v", c.name, number, got.strict,
+				got.aside, got.problem)
 		}
 		if _, err := os.Stat(s.path + ".old"); (err == nil) != c.aside {
 			t.Errorf("%s: set aside: %v", c.name, err)

@@ -37,11 +37,12 @@ const (
 	idleTime   = 60 * time.Second // for a connection between two requests
 )
 
-// readers is how many connections those who may look can have: of the agent's descriptors and memory they get no more.
+// readers is how many connections those who may look can have: of the agent's descriptors and
+// memory they get no more.
 const readers = 256
 
-// begin opens the sockets, answers on them, and tells served when that ends. Who may do what is decided at the socket: whoever can change the
-// rules owns the machine's network.
+// begin opens the sockets, answers on them, and tells served when that ends. Who may do what is
+// decided at the socket: whoever can change the rules owns the machine's network.
 func (s *server) begin(p Paths, served chan<- error) error {
 	// Others reach the sockets in the directory, and cannot open it themselves.
 	if err := os.Chmod(p.Run(), 0o711); err != nil {
@@ -81,7 +82,8 @@ func listenForReaders(path string, failed func(error)) (net.Listener, error) {
 const readersGroup = "weir"
 
 // readable is what the socket for those who may look answers. What is in packets is not among it.
-var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets", "GET /v1/states", "GET /v1/events", "GET /v1/top",
+var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
+	"GET /v1/states", "GET /v1/events", "GET /v1/top",
 	"POST /v1/why", "GET /v1/pods", "GET /v1/peers", "GET /metrics"}
 
 // readOnly passes on what only reads, and refuses the rest.
@@ -101,7 +103,8 @@ func readOnly(all http.Handler) http.Handler {
 type errReadOnly struct{ request string }
 
 func (e errReadOnly) Error() string {
-	return fmt.Sprintf("not permitted: this socket answers questions and changes nothing (%s)", e.request)
+	return fmt.Sprintf("not permitted: this socket answers questions and changes nothing (%s)",
+		e.request)
 }
 
 // Hint says who may.
@@ -164,7 +167,8 @@ func change[R, A any](ask func(R) (A, error)) http.HandlerFunc {
 	return changeFor(func(_ context.Context, r R) (A, error) { return ask(r) })
 }
 
-// changeFor is change for what has to know whether the client still waits: its context ends when the client hangs up.
+// changeFor is change for what has to know whether the client still waits: its context ends when
+// the client hangs up.
 func changeFor[R, A any](ask func(context.Context, R) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request R

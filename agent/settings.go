@@ -16,7 +16,8 @@ import (
 
 // Settings are what weir.toml says. Every one has a default, so that the file may be missing.
 type Settings struct {
-	// Interfaces are the globs of the interfaces to guard. The loopback is guarded only when it is named itself.
+	// Interfaces are the globs of the interfaces to guard. The loopback is guarded only when it is
+	// named itself.
 	Interfaces []string
 	// Engine are the sizes, lifetimes and strictness of the engine.
 	Engine firewall.Options
@@ -36,7 +37,8 @@ type Settings struct {
 
 // DefaultSettings guard every interface but the loopback.
 func DefaultSettings() Settings {
-	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(), History: 5 * time.Minute, SSH: SSHAsRules,
+	return Settings{Interfaces: []string{"*"}, Engine: firewall.DefaultOptions(),
+		History: 5 * time.Minute, SSH: SSHAsRules,
 		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
 }
 
@@ -108,7 +110,8 @@ func (s *seconds) UnmarshalTOML(v any) error {
 	return nil
 }
 
-// ReadSettings reads a settings file. Unknown keys and values out of range are refused, naming the place.
+// ReadSettings reads a settings file. Unknown keys and values out of range are refused, naming the
+// place.
 func ReadSettings(file string) (Settings, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -118,13 +121,15 @@ func ReadSettings(file string) (Settings, error) {
 	meta, err := toml.Decode(string(text), &f)
 	var parse toml.ParseError
 	if errors.As(err, &parse) {
-		return Settings{}, fmt.Errorf("%s:%d:%d: %s", file, parse.Position.Line, parse.Position.Col, parse.Message)
+		return Settings{}, fmt.Errorf("%s:%d:%d: %s", file, parse.Position.Line, parse.Position.Col,
+			parse.Message)
 	}
 	if err != nil {
 		return Settings{}, fmt.Errorf("%s: %s", file, plainTOML(err))
 	}
 	if unknown := meta.Undecoded(); len(unknown) > 0 {
-		return Settings{}, fmt.Errorf("%s:%d: unknown setting %q", file, lineOf(string(text), unknown[0]), unknown[0].String())
+		return Settings{}, fmt.Errorf("%s:%d: unknown setting %q", file,
+			lineOf(string(text), unknown[0]), unknown[0].String())
 	}
 	s, err := f.settings()
 	if err != nil {
@@ -142,8 +147,8 @@ func plainTOML(err error) string {
 	return msg
 }
 
-// lineOf finds the line on which a key is set: the last line that begins with its last part, after the line that begins
-// its section. 1 when it is written in some unusual way.
+// lineOf finds the line on which a key is set: the last line that begins with its last part, after
+// the line that begins its section. 1 when it is written in some unusual way.
 func lineOf(text string, key toml.Key) int {
 	want, section := key[len(key)-1], strings.Join(key[:len(key)-1], ".")
 	in := section == ""
@@ -210,7 +215,8 @@ func (f settingsFile) settings() (Settings, error) {
 		{"states.half_open", f.States.HalfOpen, &s.Engine.MaxHalfOpen, 1 << 24},
 		{"states.tracks", f.States.Tracks, &s.Engine.MaxTracks, 1 << 24},
 		{"states.translations", f.States.Translations, &s.Engine.MaxTranslations, 1 << 24},
-		{"states.pod_translations", f.States.PodTranslations, &s.Engine.MaxPodTranslations, 1 << 24},
+		{"states.pod_translations", f.States.PodTranslations, &s.Engine.MaxPodTranslations,
+			1 << 24},
 	} {
 		if n.value == nil {
 			continue
@@ -223,7 +229,8 @@ func (f settingsFile) settings() (Settings, error) {
 	s.Engine.MaxPerSource = max(leastPerSource, s.Engine.MaxHalfOpen/4)
 	if n := f.States.PerSource; n != nil {
 		if *n != 0 && (*n < leastPerSource || *n > 1<<24) {
-			return s, fmt.Errorf("states.per_source: %d is neither 0, for any number, nor between %d and %d", *n, leastPerSource, 1<<24)
+			return s, fmt.Errorf("states.per_source: %d is neither 0, for any number, nor between "+
+				"%d and %d", *n, leastPerSource, 1<<24)
 		}
 		s.Engine.MaxPerSource = *n
 	}
@@ -241,7 +248,8 @@ func (f settingsFile) settings() (Settings, error) {
 		value *seconds
 		to    *time.Duration
 	}{
-		{f.Timeouts.Syn, &t.Syn}, {f.Timeouts.Established, &t.Established}, {f.Timeouts.Fin, &t.Fin}, {f.Timeouts.Rst, &t.Rst},
+		{f.Timeouts.Syn, &t.Syn}, {f.Timeouts.Established, &t.Established},
+		{f.Timeouts.Fin, &t.Fin}, {f.Timeouts.Rst, &t.Rst},
 		{f.Timeouts.UDP, &t.UDP}, {f.Timeouts.UDPReply, &t.UDPReply}, {f.Timeouts.Short, &t.Short},
 	} {
 		if d.value != nil {
@@ -251,8 +259,9 @@ func (f settingsFile) settings() (Settings, error) {
 	return s, nil
 }
 
-// maxHistory bounds how long events are kept. Their number is bounded, too.
-// leastPerSource is the least number of half-open states of one source that makes sense: with fewer, strangers are taken for it too often (bpf/lib/source.h).
+// maxHistory bounds how long events are kept. Their number is bounded, too. leastPerSource is the
+// least number of half-open states of one source that makes sense: with fewer, strangers are taken
+// for it too often (bpf/lib/source.h).
 const leastPerSource = 4
 
 const maxHistory = 24 * time.Hour
@@ -268,7 +277,8 @@ func (f settingsFile) observe(s *Settings) error {
 	}
 	if s.Metrics = f.Observe.Metrics; s.Metrics != "" {
 		if _, err := netip.ParseAddrPort(s.Metrics); err != nil {
-			return fmt.Errorf(`observe.metrics: %q is no address with a port like "127.0.0.1:9642"`, s.Metrics)
+			return fmt.Errorf(`observe.metrics: %q is no address with a port like "127.0.0.1:9642"`,
+				s.Metrics)
 		}
 	}
 	return nil

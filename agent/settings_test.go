@@ -74,9 +74,11 @@ func TestSettingsNothingSaid(t *testing.T) {
 func TestSettingsRefused(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"interface = [\"eth0\"]", `weir.toml:1: unknown setting "interface"`},
-		{"log = \"text\"\n[states]\nmax = 5\nmaximum = 6\n", `weir.toml:4: unknown setting "states.maximum"`},
+		{"log = \"text\"\n[states]\nmax = 5\nmaximum = 6\n",
+			`weir.toml:4: unknown setting "states.maximum"`},
 		{"\n[state]\nmax = 5\n", `weir.toml:2: unknown setting "state"`},
-		{"timeouts = 5", `weir.toml: line 1 (last key "timeouts"): type mismatch for a section: expected table but found int64`},
+		{"timeouts = 5",
+			`weir.toml: line 1 (last key "timeouts"): type mismatch for a section: expected table but found int64`},
 		{"interfaces = [\"eth0\"", `weir.toml:1:`},
 		{"log = \"loud\"", `log: "loud" is neither "text" nor "json"`},
 		{"[states]\nmax = 0", `states.max: 0 is not between 1 and 67108864`},

@@ -30,8 +30,11 @@ func (n *Node) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes, loaded: n.loaded,
-		failed: func(err error) { n.problem(err.Error(), "") }, saved: func() { n.solved(aboutSaving) }}
+	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes,
+		loaded: n.loaded,
+		failed: func(err error) {
+			n.problem(err.Error(), "")
+		}, saved: func() { n.solved(aboutSaving) }}
 	n.left = leftLabels{engine: n.engine}
 	labels := n.seePods()
 	for table, members := range labels {
@@ -59,7 +62,8 @@ func (n *Node) begin(ctx context.Context) error {
 		pods()
 		n.hold(false)
 	}
-	n.keepTrying(ctx, "interfaces that are not to be guarded still are", "weir doctor", n.detachOthers)
+	n.keepTrying(ctx, "interfaces that are not to be guarded still are", "weir doctor",
+		n.detachOthers)
 	before := n.engine.Attached()
 	n.followNow()
 	n.nameStrangers(before)
@@ -83,10 +87,12 @@ func (n *Node) firstRules(saved *savedRules) (firstRules, error) {
 		return n.lockDown(saved, file, err)
 	}
 	if first.problem != nil {
-		n.problem("the rule file has mistakes; the rules of the last change are in force: "+first.problem.Error(), "weir fw check "+file)
+		n.problem("the rule file has mistakes; the rules of the last change are in force: "+
+			first.problem.Error(), "weir fw check "+file)
 	}
 	if first.aside {
-		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside", "aside", saved.path+".old")
+		n.log.Info("the rule file was edited: it is in force, the saved rules were set aside",
+			"aside", saved.path+".old")
 	}
 	if first.damage != nil {
 		if n.problems.setUntilGone(*first.damage) {
@@ -113,7 +119,8 @@ func (n *Node) seePods() map[string][]firewall.TableEntry {
 		for key, value := range p.Labels {
 			table := key + "=" + value
 			for _, a := range p.Addrs {
-				labels[table] = append(labels[table], firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
+				labels[table] = append(labels[table],
+					firewall.TableEntry{Prefix: netip.PrefixFrom(a, a.BitLen())})
 			}
 		}
 	}
@@ -158,7 +165,8 @@ func (n *Node) nameStrangers(before []uint32) {
 	defer n.mu.Unlock()
 	for _, i := range n.links.interfaces() {
 		if _, on := n.attached[i.Index]; on && !slices.Contains(before, i.Index) {
-			n.log.Warn("came or was made again while no agent ran: until now nothing judged its packets", "interface", i.Name)
+			n.log.Warn("came or was made again while no agent ran: until now nothing judged its "+
+				"packets", "interface", i.Name)
 		}
 	}
 }

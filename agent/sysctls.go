@@ -133,7 +133,8 @@ func restoreSysctls(p Paths) error {
 	var r sysctlRecord
 	if err := json.Unmarshal(text, &r); err != nil {
 		return fmt.Errorf("the kernel's settings before Weir are not known: %s: %w; "+
-			"set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as you want them, remove the file and try again", p.Sysctls(), err)
+			"set net.ipv4.ip_forward and net.ipv6.conf.all.forwarding as you want them, remove "+
+			"the file and try again", p.Sysctls(), err)
 	}
 	now, err := thisBoot()
 	if err != nil {

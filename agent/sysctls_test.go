@@ -11,7 +11,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestDamagedRecordOfSysctls: a start sets it aside, tells of it once, and goes on from what it finds.
+// TestDamagedRecordOfSysctls: a start sets it aside, tells of it once, and goes on from what it
+// finds.
 func TestDamagedRecordOfSysctls(t *testing.T) {
 	host := nstest.New(t).Node("host")
 	for _, damaged := range []string{"", "{", "null", "garbage", `{"version": 0}`} {
@@ -28,7 +29,8 @@ func TestDamagedRecordOfSysctls(t *testing.T) {
 			t.Errorf("%q: told is %v", damaged, err)
 			continue
 		}
-		if kept, err := os.ReadFile(told.aside); err != nil || string(kept) != damaged || !strings.Contains(told.aside, ".damaged-") {
+		if kept, err := os.ReadFile(told.aside); err != nil || string(kept) != damaged ||
+			!strings.Contains(told.aside, ".damaged-") {
 			t.Errorf("%q: kept as %s is %q, %v", damaged, told.aside, kept, err)
 		}
 		if err := record(); err != nil {

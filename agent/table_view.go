@@ -8,7 +8,8 @@ import (
 
 // refusals are the reasons for which a state is not made.
 var refusals = [...]firewall.Reason{
-	firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull, firewall.ReasonHalfOpenSource, firewall.ReasonTracksFull, firewall.ReasonNoKey,
+	firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull,
+	firewall.ReasonHalfOpenSource, firewall.ReasonTracksFull, firewall.ReasonNoKey,
 }
 
 // stateTable tells how full the state table of the kernel's engine is.
@@ -23,12 +24,17 @@ func (n *Node) stateTable() (api.StateTable, error) {
 	}
 	reasons := firewall.ByReason(decisions)
 	t := api.StateTable{
-		States: s.States, StatesMax: s.MaxStates, Established: max(0, s.States-2*s.Translations.Now-s.HalfOpen), HalfOpen: s.HalfOpen, HalfOpenMax: s.MaxHalfOpen,
-		PerSource: s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"] + s.Removed["source"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
+		States: s.States, StatesMax: s.MaxStates,
+		Established: max(0, s.States-2*s.Translations.Now-s.HalfOpen), HalfOpen: s.HalfOpen,
+		HalfOpenMax: s.MaxHalfOpen,
+		PerSource:   s.MaxPerSource, Refused: map[string]uint64{}, Evicted: s.Removed["reclaimed"] +
+			s.Removed["source"], SweepLag: toSeconds(int64(s.Sweep.Lag)),
 		EventsLost: s.Lost,
-		Translations: api.Translations{Now: s.Translations.Now, Max: s.Translations.Max, PerPod: s.Translations.MaxPerPod, Made: s.Translations.Made,
+		Translations: api.Translations{Now: s.Translations.Now, Max: s.Translations.Max,
+			PerPod: s.Translations.MaxPerPod, Made: s.Translations.Made,
 			Evicted: s.Translations.Evicted, Refused: reasons[firewall.ReasonNATPorts]},
-		Cookies: api.Cookies{On: s.Cookies.On, Lack: s.Cookies.Lack, Sent: s.Cookies.Sent, Kept: s.Cookies.Kept, Ever: s.Cookies.Turns,
+		Cookies: api.Cookies{On: s.Cookies.On, Lack: s.Cookies.Lack, Sent: s.Cookies.Sent,
+			Kept: s.Cookies.Kept, Ever: s.Cookies.Turns,
 			Lost: reasons[firewall.ReasonCookieRefused]},
 	}
 	for _, r := range refusals {
@@ -46,7 +52,8 @@ func (n *Node) watchCookies(s *kernel.Stats) {
 		return
 	}
 	if now {
-		n.log.Warn("SYN cookies are on: half-open states take too much of their room", "half_open", s.HalfOpen, "max", s.MaxHalfOpen)
+		n.log.Warn("SYN cookies are on: half-open states take too much of their room", "half_open",
+			s.HalfOpen, "max", s.MaxHalfOpen)
 	} else {
 		n.log.Info("SYN cookies are off again", "sent", s.Cookies.Sent, "redeemed", s.Cookies.Kept)
 	}

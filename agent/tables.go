@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// changeMembers adds members to a table or deletes some, at once and without compiling anything. The change is saved before it is in
-// force.
+// changeMembers adds members to a table or deletes some, at once and without compiling anything.
+// The change is saved before it is in force.
 func (b *rulebook) changeMembers(c *rule.Command) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -41,13 +41,14 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 		}
 	}
 	if err := saved.Commit(); err != nil {
-		return errors.Join(fmt.Errorf("nothing was changed: save the table: %w", err), undo(len(c.Entries)))
+		return errors.Join(fmt.Errorf("nothing was changed: save the table: %w", err),
+			undo(len(c.Entries)))
 	}
 	return nil
 }
 
-// undoMembersLocked notes the members that a command is about to change, those alone: tables are large. The function puts them back, in the
-// engine those of the first told entries.
+// undoMembersLocked notes the members that a command is about to change, those alone: tables are
+// large. The function puts them back, in the engine those of the first told entries.
 func (b *rulebook) undoMembersLocked(c *rule.Command) func(told int) error {
 	table, there := b.rules.set.Tables[c.Table]
 	before := rule.Table{}
@@ -67,9 +68,11 @@ func (b *rulebook) undoMembersLocked(c *rule.Command) func(told int) error {
 		}
 		for _, e := range c.Entries[:told] {
 			if value, member := before[e.Prefix]; member {
-				err = errors.Join(err, b.engine.AddTable(c.Table, firewall.TableEntry{Prefix: e.Prefix, Value: value}))
+				err = errors.Join(err, b.engine.AddTable(c.Table,
+					firewall.TableEntry{Prefix: e.Prefix, Value: value}))
 			} else {
-				_ = b.engine.DeleteTable(c.Table, e.Prefix) // the one that was refused may not be there
+				// the one that was refused may not be there
+				_ = b.engine.DeleteTable(c.Table, e.Prefix)
 			}
 		}
 		return err
@@ -81,7 +84,8 @@ func errInUse(set *rule.Ruleset, table string) error {
 	for _, r := range set.Rules {
 		for _, clause := range r.Clauses() {
 			for _, t := range clause {
-				if (t.Op == rule.OpSrcTable || t.Op == rule.OpDstTable) && (t.Name == table || table == "") {
+				if (t.Op == rule.OpSrcTable || t.Op == rule.OpDstTable) &&
+					(t.Name == table || table == "") {
 					return fmt.Errorf("table %s is in use by rule %d", t.Name, r.Number)
 				}
 			}

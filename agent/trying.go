@@ -15,7 +15,8 @@ const (
 )
 
 // keepTrying does something at once, and when that fails again and again until it succeeds or the
-// node ends. Meanwhile it is a problem that the status shows, with what the error advises. do is never called twice at a time.
+// node ends. Meanwhile it is a problem that the status shows, with what the error advises. do is
+// never called twice at a time.
 func (n *Node) keepTrying(ctx context.Context, about, advice string, do func() error) {
 	try := func() bool {
 		err := do()
@@ -23,7 +24,8 @@ func (n *Node) keepTrying(ctx context.Context, about, advice string, do func() e
 			n.solved(about)
 			return true
 		}
-		n.problemAbout(about, fmt.Sprintf("%s: %v; it is tried again", about, err), hintOf(err, advice))
+		n.problemAbout(about, fmt.Sprintf("%s: %v; it is tried again", about, err),
+			hintOf(err, advice))
 		return false
 	}
 	if try() {
@@ -36,7 +38,8 @@ func (n *Node) keepTrying(ctx context.Context, about, advice string, do func() e
 }
 
 // attend keeps trying to begin something that ends with the node.
-func (n *Node) attend(ctx context.Context, about, advice string, begin func() (stop func() error, err error)) {
+func (n *Node) attend(ctx context.Context, about, advice string,
+	begin func() (stop func() error, err error)) {
 	n.keepTrying(ctx, about, advice, func() error {
 		stop, err := begin()
 		if err == nil && stop != nil {
@@ -53,7 +56,8 @@ func (n *Node) attend(ctx context.Context, about, advice string, begin func() (s
 
 // keepRunning runs something that should only end with the node, again when it ends before. The
 // problem is over when it has run for a while.
-func (n *Node) keepRunning(ctx context.Context, about, advice string, run func(context.Context) error) {
+func (n *Node) keepRunning(ctx context.Context, about, advice string,
+	run func(context.Context) error) {
 	pause := firstPause
 	for {
 		began := time.Now()

@@ -65,7 +65,9 @@ func TestWatchersBeginAgain(t *testing.T) {
 		})
 	}()
 	soon(t, "it is a problem", func() bool { return len(n.problems.list()) == 1 })
-	soon(t, "it is begun again, and no problem any more", func() bool { return begun.Load() == 2 && len(n.problems.list()) == 0 })
+	soon(t, "it is begun again, and no problem any more", func() bool {
+		return begun.Load() == 2 && len(n.problems.list()) == 0
+	})
 	cancel()
 	<-done
 }
@@ -74,7 +76,8 @@ func TestWatchersBeginAgain(t *testing.T) {
 // loop does not turn.
 func TestTheWatchdogSeesWhoSitsOnALock(t *testing.T) {
 	n := newTrier()
-	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, &engines{Engine: &kernel.Engine{}}, make(chan struct{})
+	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, &engines{Engine: &kernel.Engine{}},
+		make(chan struct{})
 	well := func(turns bool) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()

@@ -16,7 +16,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// tunnel is the encrypted way to other nodes: the device, and the engine that judges what goes through it.
+// tunnel is the encrypted way to other nodes: the device, and the engine that judges what goes
+// through it.
 type tunnel struct {
 	node   *Node
 	engine *soft.Engine
@@ -29,7 +30,8 @@ type tunnel struct {
 // tunnelTick is how often the engine gives memory back.
 const tunnelTick = 10 * time.Millisecond
 
-// openTunnel makes the device without peers. From then on its engine is told what the kernel's is told.
+// openTunnel makes the device without peers. From then on its engine is told what the kernel's is
+// told.
 func (n *Node) openTunnel() (*tunnel, error) {
 	if err := n.checkTunnelPort(n.config.Settings.Overlay.Port); err != nil {
 		return nil, err
@@ -64,7 +66,8 @@ func nameFree(name string) error {
 
 func (t *tunnel) open(key overlay.Key) (err error) {
 	n, s := t.node, t.node.config.Settings.Overlay
-	t.engine, err = soft.New(soft.Options{Options: n.config.Settings.Engine, OnEvent: n.tunnelEvent})
+	t.engine, err = soft.New(soft.Options{Options: n.config.Settings.Engine,
+		OnEvent: n.tunnelEvent})
 	if err != nil {
 		return err
 	}
@@ -76,11 +79,13 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	}
 	clock := func() time.Duration { return time.Duration(monotonic()) }
 	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log,
-		Filter: t.own.spare(overlay.FilterBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock, t.own.refused))}
+		Filter: t.own.spare(overlay.FilterBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock,
+			t.own.refused))}
 	if !s.NoWG {
 		c.UAPI = n.config.Paths.WG()
 	}
-	n.peers.judged.Store(true) // before the kernel tells of the interface, which would be guarded otherwise
+	// before the kernel tells of the interface, which would be guarded otherwise
+	n.peers.judged.Store(true)
 	if t.device, err = overlay.New(c); err != nil {
 		return err
 	}
@@ -92,7 +97,8 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	return nil
 }
 
-// setUp gives the interface its addresses and makes it known to the rules. The kernel's own news of it may come later.
+// setUp gives the interface its addresses and makes it known to the rules. The kernel's own news of
+// it may come later.
 func (t *tunnel) setUp(s OverlaySettings) error {
 	conn, err := openRoutes()
 	if err != nil {
@@ -173,7 +179,8 @@ func (t *tunnel) tick() {
 	}
 }
 
-// close takes the interface away, and the engine from the others. It also ends one that was only half made.
+// close takes the interface away, and the engine from the others. It also ends one that was only
+// half made.
 func (t *tunnel) close() error {
 	close(t.stop)
 	var err error
@@ -191,8 +198,9 @@ func (t *tunnel) close() error {
 	return err
 }
 
-// adopt makes states of the conversations that the kernel's engine or a socket of this host has and that go through the tunnel: the states
-// of an agent that died are gone, the connections are not. p is what the engine runs.
+// adopt makes states of the conversations that the kernel's engine or a socket of this host has and
+// that go through the tunnel: the states of an agent that died are gone, the connections are not. p
+// is what the engine runs.
 func (t *tunnel) adopt(p *rule.Program) error {
 	var states []firewall.State
 	weir := uint32(t.device.Index())
@@ -237,7 +245,8 @@ func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error)
 			if !t.node.peers.has(remote.Addr()) {
 				continue
 			}
-			if one, ok := t.adoptable(p, hook, firewall.State{Proto: 6, From: o.from, To: o.to}); ok {
+			if one, ok := t.adoptable(p, hook,
+				firewall.State{Proto: 6, From: o.from, To: o.to}); ok {
 				states = append(states, one)
 				break
 			}
@@ -247,12 +256,16 @@ func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error)
 }
 
 // adoptable says what state the rules would have made of a conversation.
-func (t *tunnel) adoptable(p *rule.Program, hook firewall.Hook, s firewall.State) (firewall.State, bool) {
-	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(monotonic())}, s.Proto, s.From, s.To)
+func (t *tunnel) adoptable(p *rule.Program, hook firewall.Hook, s firewall.State) (firewall.State,
+	bool) {
+	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(monotonic())}, s.Proto,
+		s.From, s.To)
 	slot, ok := maker(p, e)
 	if !e.Verdict.Pass || !ok {
 		return s, false
 	}
 	return firewall.State{Proto: s.Proto, From: s.From, To: s.To, Link: hook.Link(),
-		Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number, FlowName: p.Flows[p.Rules[slot].Flow]}, true
+			Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number,
+			FlowName: p.Flows[p.Rules[slot].Flow]},
+		true
 }

@@ -20,7 +20,8 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// rules lists the rules in order of evaluation with their counters, disabled ones without, the default rule last.
+// rules lists the rules in order of evaluation with their counters, disabled ones without, the
+// default rule last.
 func (n *Node) rules() (api.Rules, error) {
 	a := api.Rules{Version: api.Version, Since: n.began}
 	table, err := n.stateTable()
@@ -47,7 +48,8 @@ func (n *Node) rules() (api.Rules, error) {
 			}
 			a.Rules = append(a.Rules, v)
 		}
-		last := api.Rule{Number: rule.DefaultNumber, Set: rule.Reserved, Text: defaultText(r.strict)}
+		last := api.Rule{Number: rule.DefaultNumber, Set: rule.Reserved,
+			Text: defaultText(r.strict)}
 		count(&last, counters, slot)
 		a.Rules = append(a.Rules, last)
 	})
@@ -174,7 +176,8 @@ func stateView(s firewall.State, now int64) api.State {
 	v := api.State{
 		Proto: protoName(s.Proto), From: s.From.String(), To: s.To.String(), ICMPType: s.Query,
 		Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
-		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)), Packets: s.Packets, Bytes: s.Bytes,
+		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)),
+		Packets: s.Packets, Bytes: s.Bytes,
 	}
 	if s.WireFrom.IsValid() {
 		v.WireFrom, v.WireTo = s.WireFrom.String(), s.WireTo.String()
@@ -187,7 +190,8 @@ func toSeconds(ns int64) float64 { return float64(ns/1e6) / 1e3 }
 
 // protoName returns the name of a protocol that has states, or its number.
 func protoName(p uint8) string {
-	names := map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp", 132: "sctp", 136: "udplite"}
+	names := map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp", 132: "sctp",
+		136: "udplite"}
 	if name, ok := names[p]; ok {
 		return name
 	}

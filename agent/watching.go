@@ -44,9 +44,10 @@ func (n *Node) watchLinks(ctx context.Context) error {
 		return err
 	}
 	go n.keepRunning(ctx, "the interfaces are not followed", "weir doctor", watch)
-	go n.keepRunning(ctx, "the routes are not followed", "weir doctor", func(ctx context.Context) error {
-		return nl.WatchRoutes(ctx, nil, n.routesChanged)
-	})
+	go n.keepRunning(ctx, "the routes are not followed", "weir doctor",
+		func(ctx context.Context) error {
+			return nl.WatchRoutes(ctx, nil, n.routesChanged)
+		})
 	select {
 	case <-n.links.wake:
 		return nil
@@ -105,7 +106,8 @@ func (n *Node) isWell(ctx context.Context) bool {
 // asked of a kernel that may be slow to answer.
 const lockPatience = 5 * time.Minute
 
-// patience notices that something can be had no more, without waiting for it. One goroutine uses it.
+// patience notices that something can be had no more, without waiting for it. One goroutine uses
+// it.
 type patience struct {
 	asked time.Time   // when the last question began that has no answer yet
 	done  uint64      // how much was done then

@@ -13,7 +13,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// why says what the node would make of a packet: with its rules, tables, interfaces, routes and states.
+// why says what the node would make of a packet: with its rules, tables, interfaces, routes and
+// states.
 func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 	q, err := offline.ParseQuestion(r.Packet)
 	if err != nil {
@@ -30,7 +31,8 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 			return
 		}
 		defer e.Close()
-		if a, err = offline.Explain(e, p, q, ifs, time.Duration(monotonic())); err == nil && state != nil {
+		if a, err = offline.Explain(e, p, q, ifs, time.Duration(monotonic())); err == nil &&
+			state != nil {
 			followState(&a, p, *state)
 		}
 	})
@@ -38,7 +40,8 @@ func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 }
 
 // questions makes a user-space engine that knows what the node knows, to ask it about rules.
-func (n *Node) questions(p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface) (*soft.Engine, error) {
+func (n *Node) questions(p *rule.Program, set *rule.Ruleset,
+	ifs []firewall.Interface) (*soft.Engine, error) {
 	routes, err := hostRoutes()
 	if err != nil {
 		return nil, err
@@ -73,7 +76,8 @@ func hostRoutes() ([]firewall.Route, error) {
 	}
 	var all []firewall.Route
 	for _, r := range routes {
-		all = append(all, firewall.Route{Dst: r.Dst, Interface: uint32(r.Link), Blackhole: r.Blackhole()})
+		all = append(all, firewall.Route{Dst: r.Dst, Interface: uint32(r.Link),
+			Blackhole: r.Blackhole()})
 	}
 	return all, nil
 }
@@ -102,8 +106,9 @@ func (n *Node) stateOf(p packet.Packet) (*firewall.State, error) {
 	return nil, nil
 }
 
-// followState corrects an explanation that was made without states: the first rule tried that looks up states of this flow name
-// finds this one, and the state's rule acts. Sequence numbers are not compared: nobody asks with the right ones.
+// followState corrects an explanation that was made without states: the first rule tried that looks
+// up states of this flow name finds this one, and the state's rule acts. Sequence numbers are not
+// compared: nobody asks with the right ones.
 func followState(a *api.Explanation, p *rule.Program, s firewall.State) {
 	slot := -1
 	for i := range p.Rules {
@@ -124,13 +129,17 @@ func followState(a *api.Explanation, p *rule.Program, s firewall.State) {
 	}
 	for i, t := range a.Tries {
 		code := &p.Rules[t.Slot]
-		looks := code.State == rule.StateCheck || code.State == rule.StateKeep || code.State == rule.StateLimit
+		looks := code.State == rule.StateCheck || code.State == rule.StateKeep ||
+			code.State == rule.StateLimit
 		if !looks || code.Flow != rule.AnyFlow && p.Flows[code.Flow] != s.FlowName {
 			continue
 		}
-		a.Tries = append(a.Tries[:i:i], api.Try{Rule: t.Rule, Text: t.Text, Outcome: soft.FoundState.String(), Slot: t.Slot},
-			api.Try{Rule: p.Rules[slot].Number, Text: p.Texts[slot], Outcome: soft.Matched.String(), Slot: slot})
-		a.Passed, a.Rule, a.Text, a.State, a.Answer = pass, p.Rules[slot].Number, p.Texts[slot], false, ""
+		a.Tries = append(a.Tries[:i:i],
+			api.Try{Rule: t.Rule, Text: t.Text, Outcome: soft.FoundState.String(), Slot: t.Slot},
+			api.Try{Rule: p.Rules[slot].Number, Text: p.Texts[slot], Outcome: soft.Matched.String(),
+				Slot: slot})
+		a.Passed, a.Rule, a.Text, a.State, a.Answer = pass, p.Rules[slot].Number, p.Texts[slot],
+			false, ""
 		a.Found = fmt.Sprintf("%s -> %s, %s", s.From, s.To, s.Phase)
 		return
 	}

@@ -1,6 +1,7 @@
 package firewall
 
-// Decision is what was made of packets: on which side of an interface, whether they passed, and why.
+// Decision is what was made of packets: on which side of an interface, whether they passed, and
+// why.
 type Decision struct {
 	Dir    Direction
 	Pass   bool
@@ -10,7 +11,8 @@ type Decision struct {
 // NumDecisions is more than any Index.
 const NumDecisions = 4 << 7
 
-// Index numbers the decisions from 0 on, so that an engine can count them in an array; bpf/lib/judge.h counts by the same number.
+// Index numbers the decisions from 0 on, so that an engine can count them in an array;
+// bpf/lib/judge.h counts by the same number.
 func (d Decision) Index() int {
 	i := int(d.Dir&1)<<8 | int(d.Reason&127)
 	if d.Pass {
@@ -24,7 +26,8 @@ func DecisionAt(i int) Decision {
 	return Decision{Dir: Direction(i >> 8 & 1), Pass: i>>7&1 == 1, Reason: Reason(i & 127)}
 }
 
-// Count is a number of packets and their bytes (IP length; none for what is no IP packet or has no valid IP header).
+// Count is a number of packets and their bytes (IP length; none for what is no IP packet or has no
+// valid IP header).
 type Count struct{ Packets, Bytes uint64 }
 
 // Add adds packets up.
@@ -33,7 +36,8 @@ func (c *Count) Add(more Count) {
 	c.Bytes += more.Bytes
 }
 
-// ByReason returns how many packets each reason decided, at all hooks and whether they passed or not.
+// ByReason returns how many packets each reason decided, at all hooks and whether they passed or
+// not.
 func ByReason(all map[Decision]Count) map[Reason]uint64 {
 	sums := map[Reason]uint64{}
 	for d, n := range all {

@@ -17,25 +17,29 @@ type Engine interface {
 	// Replace is Load, and with the same switch the members of these tables are replaced: no packet
 	// meets the old rules with new tables, or new rules with old tables. An error changes nothing.
 	Replace(p *rule.Program, tables map[string][]TableEntry) error
-	// SetTable replaces the members of a table; tables live apart from Programs and exist from their first mention.
+	// SetTable replaces the members of a table; tables live apart from Programs and exist from
+	// their first mention.
 	SetTable(name string, entries []TableEntry) error
 	// AddTable and DeleteTable change single members.
 	AddTable(name string, e TableEntry) error
 	DeleteTable(name string, p netip.Prefix) error
-	// SetInterfaces tells the interfaces of the host with their addresses: it feeds recv, xmit, via and me.
+	// SetInterfaces tells the interfaces of the host with their addresses: it feeds recv, xmit, via
+	// and me.
 	SetInterfaces(ifs []Interface) error
 	// Rules returns the counters of the loaded Program's rules by slot.
 	Rules() ([]RuleCounter, error)
 	// Zero sets the counters of the rules with the given number to 0, of all rules for number 0.
 	Zero(number uint16) error
-	// Decisions returns how many packets were judged, by what became of them. A packet that is judged on its way in and on its way out
-	// counts twice.
+	// Decisions returns how many packets were judged, by what became of them. A packet that is
+	// judged on its way in and on its way out counts twice.
 	Decisions() (map[Decision]Count, error)
-	// States yields the live states. The order is unspecified; states that come or go meanwhile may be missed.
+	// States yields the live states. The order is unspecified; states that come or go meanwhile may
+	// be missed.
 	States() iter.Seq2[State, error]
 	// Cut ends the states for which drop returns true and returns how many.
 	Cut(drop func(State) bool) (int, error)
-	// Close gives back what the engine holds. Whether enforcement goes on (pinned programs) is the engine's own rule.
+	// Close gives back what the engine holds. Whether enforcement goes on (pinned programs) is the
+	// engine's own rule.
 	Close() error
 }
 
@@ -80,8 +84,8 @@ type State struct {
 	From, To netip.AddrPort // as the packet that made it; ICMP: the port of From and To is the id
 	Query    uint8          // ICMP: type of the query
 	Link     uint32         // index of the interface that link-local From or To are behind, else 0
-	// WireFrom and WireTo are From and To as they are on the wire, if the flow is translated; else they are invalid. A
-	// translated flow of which rules keep no state has Rule 0.
+	// WireFrom and WireTo are From and To as they are on the wire, if the flow is translated; else
+	// they are invalid. A translated flow of which rules keep no state has Rule 0.
 	WireFrom, WireTo netip.AddrPort
 	FlowName         string
 	Rule             uint16
@@ -94,7 +98,8 @@ type State struct {
 	Bytes            [2]uint64
 }
 
-// Route is a route of the host: what verrevpath and versrcreach ask. The kernel engine asks the kernel instead.
+// Route is a route of the host: what verrevpath and versrcreach ask. The kernel engine asks the
+// kernel instead.
 type Route struct {
 	Dst       netip.Prefix
 	Interface uint32 // index

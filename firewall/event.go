@@ -29,7 +29,8 @@ type Event struct {
 	Length   uint32
 }
 
-// Captured is a frame as it came to a hook, with what was made of it. Of its Event, Time, Hook, Verdict and Length (of the frame) count.
+// Captured is a frame as it came to a hook, with what was made of it. Of its Event, Time, Hook,
+// Verdict and Length (of the frame) count.
 type Captured struct {
 	Event    Event
 	Ethernet bool   // Data begins with an Ethernet header, else with an IP header

@@ -2,14 +2,17 @@ package firewall
 
 import "net/netip"
 
-// Forwarder is the part of an engine that carries packets to and from pods: the kernel engine's fast path and its address
-// translation. docs/design/0004-containers.md says how packets go.
+// Forwarder is the part of an engine that carries packets to and from pods: the kernel engine's
+// fast path and its address translation. docs/design/0004-containers.md says how packets go.
 type Forwarder interface {
-	// SetEndpoint tells of a pod, or replaces what is known of the one behind e.Index, and attaches to its interface.
+	// SetEndpoint tells of a pod, or replaces what is known of the one behind e.Index, and attaches
+	// to its interface.
 	SetEndpoint(e Endpoint) error
-	// DeleteEndpoint forgets the pod behind a host interface and ends its states. Unknown indexes are no error.
+	// DeleteEndpoint forgets the pod behind a host interface and ends its states. Unknown indexes
+	// are no error.
 	DeleteEndpoint(index uint32) error
-	// Endpoints returns what is known, with true counters: the fast path goes round the interfaces' own.
+	// Endpoints returns what is known, with true counters: the fast path goes round the interfaces'
+	// own.
 	Endpoints() ([]EndpointCounters, error)
 	// SetPublished replaces the set of published ports.
 	SetPublished(ports []Published) error
@@ -45,18 +48,20 @@ type EndpointCounters struct {
 
 // Published gives a port of the host to a pod.
 type Published struct {
-	Proto uint8          // TCP, UDP or SCTP
-	Host  netip.AddrPort // address of the host; the unspecified address of a family means any of the host's own
-	Pod   netip.AddrPort
+	Proto uint8 // TCP, UDP or SCTP
+	// address of the host; the unspecified address of a family means any of the host's own
+	Host netip.AddrPort
+	Pod  netip.AddrPort
 }
 
-// Masquerade says which forwarded packets leave with the host's address as source: those from Sources to anything but
-// Except (the pod ranges of this and other nodes), through any interface that is not a pod's.
+// Masquerade says which forwarded packets leave with the host's address as source: those from
+// Sources to anything but Except (the pod ranges of this and other nodes), through any interface
+// that is not a pod's.
 type Masquerade struct {
 	Sources []netip.Prefix
 	Except  []netip.Prefix
-	// Ports are those that translated sources get, at most MaxPortRanges ranges that do not overlap. A port that the
-	// host itself uses, or publishes, is never chosen.
+	// Ports are those that translated sources get, at most MaxPortRanges ranges that do not
+	// overlap. A port that the host itself uses, or publishes, is never chosen.
 	Ports []PortRange
 }
 

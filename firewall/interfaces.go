@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Changes compares two lists of interfaces, each in order of index: changed are those of now that old has not or has otherwise, gone are those of old that
-// now has not.
+// Changes compares two lists of interfaces, each in order of index: changed are those of now that
+// old has not or has otherwise, gone are those of old that now has not.
 func Changes(old, now []Interface) (changed, gone []Interface) {
 	for len(old) > 0 || len(now) > 0 {
 		switch {

@@ -9,13 +9,14 @@ type Options struct {
 	MaxHalfOpen  int // half-open states
 	MaxPerSource int // of these, of one source (an IPv4 address, an IPv6 /64); 0 for any number
 	MaxTracks    int // distinct (rule, masked tuple) of limit rules
-	// MaxTranslations is how many flows are translated at once; 0 stands for a quarter of MaxStates. A translated flow
-	// takes three places in the table: its state, and one for each of its two tuples. MaxPodTranslations is how many of
-	// them one pod may have; 0 stands for half.
+	// MaxTranslations is how many flows are translated at once; 0 stands for a quarter of
+	// MaxStates. A translated flow takes three places in the table: its state, and one for each of
+	// its two tuples. MaxPodTranslations is how many of them one pod may have; 0 stands for half.
 	MaxTranslations, MaxPodTranslations int
-	Liberal                             bool // TCP packets outside the window pass (without touching the state)
-	NoCookies                           bool // the kernel engine never answers with SYN cookies
-	NoEssential                         bool // neighbour discovery and MLD are judged by the rules
+	// TCP packets outside the window pass (without touching the state)
+	Liberal     bool
+	NoCookies   bool // the kernel engine never answers with SYN cookies
+	NoEssential bool // neighbour discovery and MLD are judged by the rules
 }
 
 // Translations returns MaxTranslations and MaxPodTranslations with what 0 stands for.
@@ -30,7 +31,9 @@ func (o *Options) Translations() (all, pod int) {
 	return all, min(pod, all)
 }
 
-// DefaultOptions returns the sizes of a small server: 256k states, 64k of them half-open, of which one source may have a quarter.
+// DefaultOptions returns the sizes of a small server: 256k states, 64k of them half-open, of which
+// one source may have a quarter.
 func DefaultOptions() Options {
-	return Options{Timeouts: flow.DefaultTimeouts(), MaxStates: 1 << 18, MaxHalfOpen: 1 << 16, MaxPerSource: 1 << 14, MaxTracks: 1 << 14}
+	return Options{Timeouts: flow.DefaultTimeouts(), MaxStates: 1 << 18, MaxHalfOpen: 1 << 16,
+		MaxPerSource: 1 << 14, MaxTracks: 1 << 14}
 }

@@ -1,38 +1,44 @@
 package firewall
 
-// Reason says why a packet got its verdict. The numbers are shared with the C code (bpf/lib/consts.h is checked
-// against them by a test) and never change their meaning; new ones are added before numReasons. Decoder reasons follow
-// at ReasonDecode + packet.Reason.
+// Reason says why a packet got its verdict. The numbers are shared with the C code
+// (bpf/lib/consts.h is checked against them by a test) and never change their meaning; new ones are
+// added before numReasons. Decoder reasons follow at ReasonDecode + packet.Reason.
 type Reason uint8
 
 // The reasons.
 const (
-	ReasonRule           Reason = iota // a rule (or the state of a rule) decided
-	ReasonNotIP                        // passed: not an IP packet
-	ReasonEssential                    // passed: neighbour discovery or MLD
-	ReasonLimit                        // refused: the rule's limit is reached
-	ReasonStatesFull                   // refused: no room for a state
-	ReasonHalfOpenFull                 // refused: no room for a half-open state
-	ReasonNoKey                        // refused: the packet can have no state
-	ReasonTCPFlags                     // dropped: impossible TCP flags for the state
-	ReasonTCPRst                       // dropped: RST outside the window
-	ReasonTCPAck                       // dropped: acknowledges what was never sent, or long past
-	ReasonTCPWindow                    // dropped: data outside the window
-	ReasonSCTPTag                      // dropped: wrong verification tag
-	ReasonICMPSeq                      // dropped: ICMP error quotes a segment outside the window
-	ReasonFragUnknown                  // dropped: later fragment without a known first
-	ReasonFragOverlap                  // dropped: overlapping fragments
-	ReasonFragFirst                    // decided as the first fragment was
-	ReasonLoop                         // dropped: too many jumps
-	ReasonSpoof                        // dropped: the source is not the sender's, or is a pod's that it does not come from
-	ReasonMartian                      // dropped: an address that cannot be on a wire
-	ReasonNATPorts                     // dropped: no port is free to translate it to
-	ReasonRate                         // dropped: the pod's rate limit
-	ReasonHalfOpenSource               // refused: comes in from an address of the host itself, of which there are as many half-open states as may be
-	ReasonCookie                       // answered by a SYN cookie: no state until the handshake is complete
-	ReasonCookieRefused                // dropped: redeems a SYN cookie, but the host's stack does not open the connection
-	ReasonCookieRepeated               // dropped: says again what a SYN cookie has answered less than half a second ago
-	ReasonTracksFull                   // refused: no room for what the rule's limit counts
+	ReasonRule         Reason = iota // a rule (or the state of a rule) decided
+	ReasonNotIP                      // passed: not an IP packet
+	ReasonEssential                  // passed: neighbour discovery or MLD
+	ReasonLimit                      // refused: the rule's limit is reached
+	ReasonStatesFull                 // refused: no room for a state
+	ReasonHalfOpenFull               // refused: no room for a half-open state
+	ReasonNoKey                      // refused: the packet can have no state
+	ReasonTCPFlags                   // dropped: impossible TCP flags for the state
+	ReasonTCPRst                     // dropped: RST outside the window
+	ReasonTCPAck                     // dropped: acknowledges what was never sent, or long past
+	ReasonTCPWindow                  // dropped: data outside the window
+	ReasonSCTPTag                    // dropped: wrong verification tag
+	ReasonICMPSeq                    // dropped: ICMP error quotes a segment outside the window
+	ReasonFragUnknown                // dropped: later fragment without a known first
+	ReasonFragOverlap                // dropped: overlapping fragments
+	ReasonFragFirst                  // decided as the first fragment was
+	ReasonLoop                       // dropped: too many jumps
+	// dropped: the source is not the sender's, or is a pod's that it does not come from
+	ReasonSpoof
+	ReasonMartian  // dropped: an address that cannot be on a wire
+	ReasonNATPorts // dropped: no port is free to translate it to
+	ReasonRate     // dropped: the pod's rate limit
+	// refused: comes in from an address of the host itself, of which there are as many half-open
+	// states as may be
+	ReasonHalfOpenSource
+	// answered by a SYN cookie: no state until the handshake is complete
+	ReasonCookie
+	// dropped: redeems a SYN cookie, but the host's stack does not open the connection
+	ReasonCookieRefused
+	// dropped: says again what a SYN cookie has answered less than half a second ago
+	ReasonCookieRepeated
+	ReasonTracksFull // refused: no room for what the rule's limit counts
 	numReasons
 )
 

@@ -1,5 +1,6 @@
-// Package firewall says what a firewall is: the hook at which a packet is judged, the verdict, its reason, the
-// counters, the event that tells of it, and the Engine that every implementation provides.
+// Package firewall says what a firewall is: the hook at which a packet is judged, the verdict, its
+// reason, the counters, the event that tells of it, and the Engine that every implementation
+// provides.
 package firewall
 
 import "time"
@@ -13,7 +14,8 @@ const (
 	Out
 )
 
-// Hook is where a packet is judged. Interfaces are kernel indexes, 0 means none. Out packets of the host itself have no Recv.
+// Hook is where a packet is judged. Interfaces are kernel indexes, 0 means none. Out packets of the
+// host itself have no Recv.
 type Hook struct {
 	Dir  Direction
 	Recv uint32

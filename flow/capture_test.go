@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestRecordedConnections plays connections of a real TCP stack: every segment must count, and each connection must end closed.
+// TestRecordedConnections plays connections of a real TCP stack: every segment must count, and each
+// connection must end closed.
 func TestRecordedConnections(t *testing.T) {
 	f, err := os.Open("testdata/http.hex")
 	if err != nil {

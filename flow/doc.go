@@ -1,12 +1,12 @@
-// Package flow knows what a conversation is: its key, its two sides, and how TCP, UDP, ICMP and SCTP packets move it. Everything
-// here is a pure function; the clock is an argument.
+// Package flow knows what a conversation is: its key, its two sides, and how TCP, UDP, ICMP and
+// SCTP packets move it. Everything here is a pure function; the clock is an argument.
 //
 // A conversation is found by its Key, which is the same for packets of both directions:
 //
 //	key, dir, ok := flow.KeyOf(&p, b, link)
 //
-// Its State has two Sides. The side of the end that sent the first packet is side 0. New makes a state from a first packet, and
-// Step moves it:
+// Its State has two Sides. The side of the end that sent the first packet is side 0. New makes a
+// state from a first packet, and Step moves it:
 //
 //	seg := flow.SegmentOf(&p, b)
 //	s, ok := flow.New(p.Proto, &seg, now)
@@ -16,8 +16,9 @@
 //	case r == flow.Recycle: // a new conversation on the same ports
 //	}
 //
-// A packet from one end changes only that end's Side. Nothing is stored that follows from the sides: Phase, Lifetime and Deadline
-// are computed when somebody asks.
+// A packet from one end changes only that end's Side. Nothing is stored that follows from the
+// sides: Phase, Lifetime and Deadline are computed when somebody asks.
 //
-// docs/design/0003-judgement.md, sections 4, 8 and 9, is the specification; the kernel engine follows the same page.
+// docs/design/0003-judgement.md, sections 4, 8 and 9, is the specification; the kernel engine
+// follows the same page.
 package flow

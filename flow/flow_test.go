@@ -61,12 +61,14 @@ func TestKeyNeedsAConversation(t *testing.T) {
 	}
 }
 
-// TestStepProperties holds what engines rely on against random segments: a packet writes only its own side, only a hit changes a
-// state, the liberal switch drops nothing because of its numbers, and hits of both modes agree.
+// TestStepProperties holds what engines rely on against random segments: a packet writes only its
+// own side, only a hit changes a state, the liberal switch drops nothing because of its numbers,
+// and hits of both modes agree.
 func TestStepProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for round := range 3000 {
-		proto := []uint8{packet.ProtoTCP, packet.ProtoTCP, packet.ProtoSCTP, packet.ProtoUDP}[rnd.IntN(4)]
+		proto := []uint8{packet.ProtoTCP, packet.ProtoTCP, packet.ProtoSCTP,
+			packet.ProtoUDP}[rnd.IntN(4)]
 		first := randomSegment(rnd, proto)
 		s, ok := New(proto, &first, 1)
 		if !ok {
@@ -78,8 +80,10 @@ func TestStepProperties(t *testing.T) {
 			r := s.Step(&seg, from, now, liberal)
 			rs := strict.Step(&seg, from, now, false)
 			switch {
-			case s.Sides[1-from] != old.Sides[1-from] || s.Proto != old.Proto || s.Loose != old.Loose:
-				t.Fatalf("round %d: %+v from %d wrote more than its side: %+v -> %+v", round, seg, from, old, s)
+			case s.Sides[1-from] != old.Sides[1-from] || s.Proto != old.Proto ||
+				s.Loose != old.Loose:
+				t.Fatalf("round %d: %+v from %d wrote more than its side: %+v -> %+v", round, seg,
+					from, old, s)
 			case r != Hit && s != old:
 				t.Fatalf("round %d: %v changed the state", round, r)
 			case liberal && (r == BadRst || r == BadAck || r == BadWindow):
@@ -97,12 +101,14 @@ func TestStepProperties(t *testing.T) {
 
 // randomSegment draws from few numbers, so that many segments fit.
 func randomSegment(rnd *rand.Rand, proto uint8) Segment {
-	s := Segment{Bytes: 40, Seq: rnd.Uint32N(6), Ack: rnd.Uint32N(6), Window: rnd.Uint32N(4), Scale: NoScale, Len: rnd.Uint32N(2)}
+	s := Segment{Bytes: 40, Seq: rnd.Uint32N(6), Ack: rnd.Uint32N(6), Window: rnd.Uint32N(4),
+		Scale: NoScale, Len: rnd.Uint32N(2)}
 	if proto == packet.ProtoSCTP {
 		s.Chunk, s.Bits = []uint8{0, 1, 2, 6, 14, NoChunk}[rnd.IntN(6)], uint8(rnd.IntN(2))
 		return s
 	}
-	s.Flags = []uint8{flagSYN, flagSYN, flagSYN | flagACK, flagSYN | flagACK, flagACK, flagACK, flagACK, flagACK | flagFIN,
+	s.Flags = []uint8{flagSYN, flagSYN, flagSYN | flagACK, flagSYN | flagACK, flagACK, flagACK,
+		flagACK, flagACK | flagFIN,
 		flagRST, flagRST | flagACK, 0, flagSYN | flagFIN}[rnd.IntN(12)]
 	if s.Flags&flagSYN != 0 {
 		s.Len++
@@ -124,7 +130,8 @@ func TestSCTP(t *testing.T) {
 		tag         uint32
 		want        Result
 	}
-	shake := []step{{0, init, 0, 0, Hit}, {1, initAck, 0, 70, Hit}, {0, cookie, 0, 80, Hit}, {1, data, 0, 70, Hit}}
+	shake := []step{{0, init, 0, 0, Hit}, {1, initAck, 0, 70, Hit}, {0, cookie, 0, 80, Hit},
+		{1, data, 0, 70, Hit}}
 	for _, c := range []struct {
 		name  string
 		steps []step
@@ -132,10 +139,15 @@ func TestSCTP(t *testing.T) {
 	}{
 		{"opening", shake[:1], Opening},
 		{"association", shake, Established},
-		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, BadTag}, step{1, abort, 0, 71, BadTag}, step{0, data, 0, 80, Hit}), Established},
-		{"INIT of an open association", append(shake[:4:4], step{0, init, 0, 0, Untouched}, step{1, init, 0, 0, Untouched}), Established},
-		{"abort", append(shake[:4:4], step{1, abort, 0, 70, Hit}, step{0, data, 0, 80, Untouched}, step{0, init, 0, 0, Recycle}), Reset},
-		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, BadTag}, step{1, abort, 1, 80, Hit}), Reset},
+		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, BadTag},
+			step{1, abort, 0, 71, BadTag}, step{0, data, 0, 80, Hit}), Established},
+		{"INIT of an open association",
+			append(shake[:4:4], step{0, init, 0, 0, Untouched}, step{1, init, 0, 0, Untouched}),
+			Established},
+		{"abort", append(shake[:4:4], step{1, abort, 0, 70, Hit}, step{0, data, 0, 80, Untouched},
+			step{0, init, 0, 0, Recycle}), Reset},
+		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, BadTag},
+			step{1, abort, 1, 80, Hit}), Reset},
 		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, Hit}), Reset},
 		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, BadTag}}, Opening},
 	} {
@@ -164,8 +176,10 @@ func TestError(t *testing.T) {
 		liberal bool
 		want    Result
 	}{
-		{1000, 0, false, BadICMP}, {1001, 0, false, Untouched}, {999, 0, false, BadICMP}, {1002, 0, false, BadICMP},
-		{5000, 1, false, BadICMP}, {5001, 1, false, Untouched}, {1000, 1, false, BadICMP}, {1002, 0, true, Untouched},
+		{1000, 0, false, BadICMP}, {1001, 0, false, Untouched}, {999, 0, false, BadICMP},
+		{1002, 0, false, BadICMP},
+		{5000, 1, false, BadICMP}, {5001, 1, false, Untouched}, {1000, 1, false, BadICMP},
+		{1002, 0, true, Untouched},
 	} {
 		before := s
 		if r := s.Error(c.seq, c.q, 56, c.liberal); r != c.want {
@@ -194,7 +208,9 @@ func TestError(t *testing.T) {
 
 func TestLifetimes(t *testing.T) {
 	to := DefaultTimeouts()
-	side := func(f SideFlags, ack, end uint32) Side { return Side{Flags: f, Ack: ack, End: end, Last: 5} }
+	side := func(f SideFlags, ack, end uint32) Side {
+		return Side{Flags: f, Ack: ack, End: end, Last: 5}
+	}
 	all := Seen | Syn | Acked
 	for _, c := range []struct {
 		name  string
@@ -202,20 +218,32 @@ func TestLifetimes(t *testing.T) {
 		want  time.Duration
 	}{
 		{"tcp opening", State{Proto: 6, Sides: [2]Side{side(Seen|Syn, 0, 1)}}, 20 * time.Second},
-		{"tcp established", State{Proto: 6, Sides: [2]Side{side(all|Proved, 1, 1), side(all, 1, 1)}}, 300 * time.Second},
-		{"tcp half closed", State{Proto: 6, Sides: [2]Side{side(all|Proved|Fin, 1, 2), side(all, 2, 1)}}, 300 * time.Second},
-		{"tcp closing", State{Proto: 6, Sides: [2]Side{side(all|Fin, 1, 2), side(all|Fin, 2, 2)}}, 20 * time.Second},
-		{"tcp closed", State{Proto: 6, Sides: [2]Side{side(all|Fin, 2, 2), side(all|Fin, 2, 2)}}, time.Second},
-		{"tcp reset", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all|Rst, 1, 1)}}, time.Second},
+		{"tcp established", State{Proto: 6,
+			Sides: [2]Side{side(all|Proved, 1, 1), side(all, 1, 1)}}, 300 * time.Second},
+		{"tcp half closed", State{Proto: 6,
+			Sides: [2]Side{side(all|Proved|Fin, 1, 2), side(all, 2, 1)}}, 300 * time.Second},
+		{"tcp closing", State{Proto: 6, Sides: [2]Side{side(all|Fin, 1, 2), side(all|Fin, 2, 2)}},
+			20 * time.Second},
+		{"tcp closed", State{Proto: 6, Sides: [2]Side{side(all|Fin, 2, 2), side(all|Fin, 2, 2)}},
+			time.Second},
+		{"tcp reset", State{Proto: 6, Sides: [2]Side{side(all, 1, 1), side(all|Rst, 1, 1)}},
+			time.Second},
 		{"udp one way", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0)}}, 10 * time.Second},
-		{"udp both ways", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
-		{"udp proved", State{Proto: 17, Sides: [2]Side{side(Seen|Proved, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
-		{"udp-lite both ways", State{Proto: 136, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
+		{"udp both ways", State{Proto: 17, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}},
+			30 * time.Second},
+		{"udp proved", State{Proto: 17, Sides: [2]Side{side(Seen|Proved, 0, 0), side(Seen, 0, 0)}},
+			30 * time.Second},
+		{"udp-lite both ways", State{Proto: 136,
+			Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 30 * time.Second},
 		{"sctp one way", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0)}}, 20 * time.Second},
-		{"sctp both ways", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 20 * time.Second},
-		{"sctp proved", State{Proto: 132, Sides: [2]Side{side(Seen|Proved, 0, 0), side(Seen, 0, 0)}}, 300 * time.Second},
-		{"sctp aborted", State{Proto: 132, Sides: [2]Side{side(Seen|Rst, 0, 0), side(Seen, 0, 0)}}, time.Second},
-		{"icmp", State{Proto: 1, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}}, 5 * time.Second},
+		{"sctp both ways", State{Proto: 132, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}},
+			20 * time.Second},
+		{"sctp proved", State{Proto: 132,
+			Sides: [2]Side{side(Seen|Proved, 0, 0), side(Seen, 0, 0)}}, 300 * time.Second},
+		{"sctp aborted", State{Proto: 132, Sides: [2]Side{side(Seen|Rst, 0, 0), side(Seen, 0, 0)}},
+			time.Second},
+		{"icmp", State{Proto: 1, Sides: [2]Side{side(Seen, 0, 0), side(Seen, 0, 0)}},
+			5 * time.Second},
 		{"gre", State{Proto: 47, Sides: [2]Side{side(Seen, 0, 0)}}, 5 * time.Second},
 	} {
 		if got := c.state.Lifetime(&to); got != c.want {
@@ -227,8 +255,8 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-// TestProof: a flow of any protocol is established when the side that began it has sent again after an
-// answer, and an SCTP association not by another INIT.
+// TestProof: a flow of any protocol is established when the side that began it has sent again after
+// an answer, and an SCTP association not by another INIT.
 func TestProof(t *testing.T) {
 	for _, proto := range []uint8{17, 136, 1, 58, 47, 132} {
 		first, again := Segment{Chunk: chunkInit, Bytes: 40}, Segment{Chunk: 10, Seq: 7, Bytes: 40}

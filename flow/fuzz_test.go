@@ -14,8 +14,10 @@ func FuzzStep(f *testing.F) {
 		var s State
 		made := false
 		for now := int64(1); len(b) >= 20; now, b = now+1, b[20:] {
-			seg := Segment{Bytes: uint32(b[19]), Seq: binary.BigEndian.Uint32(b), Ack: binary.BigEndian.Uint32(b[4:]),
-				Window: uint32(binary.BigEndian.Uint16(b[8:])), Flags: b[10], Scale: b[11] & 15, Chunk: b[12], Bits: b[13],
+			seg := Segment{Bytes: uint32(b[19]), Seq: binary.BigEndian.Uint32(b),
+				Ack:    binary.BigEndian.Uint32(b[4:]),
+				Window: uint32(binary.BigEndian.Uint16(b[8:])), Flags: b[10], Scale: b[11] & 15,
+				Chunk: b[12], Bits: b[13],
 				Len: uint32(binary.BigEndian.Uint16(b[14:]))}
 			if seg.Scale == 15 {
 				seg.Scale = NoScale
@@ -37,7 +39,8 @@ func FuzzStep(f *testing.F) {
 			case b[17]&1 != 0 && (r == BadRst || r == BadAck || r == BadWindow):
 				t.Fatalf("liberal, yet %v", r)
 			}
-			if e := s; e.Error(seg.Seq, from, 1, false) == Untouched && e.Sides[from] != s.Sides[from] {
+			if e := s; e.Error(seg.Seq, from, 1, false) == Untouched &&
+				e.Sides[from] != s.Sides[from] {
 				t.Fatalf("an error touched the side that it is about")
 			}
 		}

@@ -7,11 +7,11 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Key names a conversation in canonical order, so that packets of both directions have the same Key. It is comparable and
-// has the layout that the kernel engine uses: 40 bytes, no padding.
+// Key names a conversation in canonical order, so that packets of both directions have the same
+// Key. It is comparable and has the layout that the kernel engine uses: 40 bytes, no padding.
 //
-// The end with the smaller (address, port) is the low end. IPv4 addresses are v4-mapped (::ffff:a.b.c.d); link-local ones
-// carry their link, see link.go.
+// The end with the smaller (address, port) is the low end. IPv4 addresses are v4-mapped
+// (::ffff:a.b.c.d); link-local ones carry their link, see link.go.
 type Key struct {
 	LowHi, LowLo   uint64 // address of the low end
 	HighHi, HighLo uint64 // address of the high end
@@ -24,20 +24,24 @@ type Key struct {
 // Dir says which end of a Key sent a packet.
 type Dir uint8
 
-// FromLow: the packet went from the low end to the high end. When both ends are the same, every packet is FromLow.
+// FromLow: the packet went from the low end to the high end. When both ends are the same, every
+// packet is FromLow.
 const (
 	FromLow Dir = iota
 	FromHigh
 )
 
-// KeyOf returns the key of the conversation that p belongs to, and which end sent p. b are the bytes that p was decoded
-// from; only ICMP errors are read again. link is the index of the interface at which p is judged.
+// KeyOf returns the key of the conversation that p belongs to, and which end sent p. b are the
+// bytes that p was decoded from; only ICMP errors are read again. link is the index of the
+// interface at which p is judged.
 //
-// The ports are those of TCP, UDP, UDP-Lite and SCTP, of ICMP queries and their answers those of icmpPorts, and 0 of every
-// other protocol. An ICMP error has the key of the packet that it quotes and goes the other way.
+// The ports are those of TCP, UDP, UDP-Lite and SCTP, of ICMP queries and their answers those of
+// icmpPorts, and 0 of every other protocol. An ICMP error has the key of the packet that it quotes
+// and goes the other way.
 //
-// ok is false when p has no conversation: malformed, a later fragment, an ICMP message that is neither query nor answer, an
-// error that QuotedKey refuses, or an address that Key.SetLink refuses.
+// ok is false when p has no conversation: malformed, a later fragment, an ICMP message that is
+// neither query nor answer, an error that QuotedKey refuses, or an address that Key.SetLink
+// refuses.
 func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, ok bool) {
 	if p.Reason != packet.ReasonNone || p.Frag&packet.FragLater != 0 {
 		return Key{}, FromLow, false
@@ -49,11 +53,14 @@ func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, ok bool) {
 	return keyOf(p, link)
 }
 
-// QuotedKey returns the key of the packet that the ICMP error p quotes, which end sent that packet, and the packet itself
-// (see packet.Packet.Inner for its fields). ok is false when p is no error, when the quote names no conversation, and when
-// the quoted packet did not come from the destination of p: an error goes to who sent what it is about (RFC 792, RFC 4443
-// 2.4), and one that goes elsewhere would reach whom the conversation's rule never let anybody reach (CVE-2019-5598).
-func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, inner packet.Packet, ok bool) {
+// QuotedKey returns the key of the packet that the ICMP error p quotes, which end sent that packet,
+// and the packet itself (see packet.Packet.Inner for its fields). ok is false when p is no error,
+// when the quote names no conversation, and when the quoted packet did not come from the
+// destination of p: an error goes to who sent what it is about (RFC 792, RFC 4443 2.4), and one
+// that goes elsewhere would reach whom the conversation's rule never let anybody reach
+// (CVE-2019-5598).
+func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, inner packet.Packet,
+	ok bool) {
 	inner, ok = p.Inner(b)
 	if !ok || inner.ICMPError() || inner.SrcIP != p.DstIP {
 		return Key{}, FromLow, packet.Packet{}, false
@@ -74,13 +81,15 @@ func keyOf(p *packet.Packet, link uint32) (k Key, d Dir, ok bool) {
 	}
 	srcHi, srcLo := p.SrcWords()
 	dstHi, dstLo := p.DstWords()
-	k, d = order(Key{LowHi: srcHi, LowLo: srcLo, HighHi: dstHi, HighLo: dstLo, Ports: ports, Proto: p.Proto})
+	k, d = order(Key{LowHi: srcHi, LowLo: srcLo, HighHi: dstHi, HighLo: dstLo, Ports: ports,
+		Proto: p.Proto})
 	return k, d, !LinkLocal(p) || k.SetLink(link)
 }
 
-// icmpPorts returns what stands for the ports of an ICMP query or its answer: the identifier for the end that asks, and for
-// the one that answers the identifier plus the type of the query, modulo 2^16. So the key says who asks for what, and two
-// keys never meet: for that, two types would have to add up to 0. Other messages have none: 0.
+// icmpPorts returns what stands for the ports of an ICMP query or its answer: the identifier for
+// the end that asks, and for the one that answers the identifier plus the type of the query, modulo
+// 2^16. So the key says who asks for what, and two keys never meet: for that, two types would have
+// to add up to 0. Other messages have none: 0.
 func icmpPorts(p *packet.Packet) uint32 {
 	query, answer := p.ICMPQueryType()
 	if query == 0 {
@@ -110,8 +119,8 @@ func order(k Key) (Key, Dir) {
 	return k, FromHigh
 }
 
-// KeyFor returns the key of a conversation between two ends, judged at the interface link, and which of them from is. An
-// ICMP one is an echo: from asks, and its port is the identifier.
+// KeyFor returns the key of a conversation between two ends, judged at the interface link, and
+// which of them from is. An ICMP one is an echo: from asks, and its port is the identifier.
 func KeyFor(proto uint8, from, to netip.AddrPort, link uint32) (Key, Dir) {
 	port := to.Port()
 	switch proto {
@@ -140,8 +149,8 @@ func (k *Key) High() netip.AddrPort {
 	return netip.AddrPortFrom(addr(k.HighHi, k.HighLo), uint16(k.Ports))
 }
 
-// Shown returns the ends as people see them, the one that made the state first: the port of both ends of an ICMP query is its
-// identifier.
+// Shown returns the ends as people see them, the one that made the state first: the port of both
+// ends of an ICMP query is its identifier.
 func (k *Key) Shown(made Dir) (from, to netip.AddrPort) {
 	from, to = k.Ends(made)
 	if k.Proto == packet.ProtoICMP || k.Proto == packet.ProtoICMPv6 {

@@ -10,15 +10,17 @@ import (
 // Phase is the stage of a conversation's life, computed from its two sides.
 type Phase uint8
 
-// The phases. A flow is Established when it has proved itself: the side that began it has sent again
-// after an answer, so it has received that. Before, whoever forges a source address may have begun it.
+// The phases. A flow is Established when it has proved itself: the side that began it has sent
+// again after an answer, so it has received that. Before, whoever forges a source address may have
+// begun it.
 const (
 	Opening Phase = iota
 	Established
-	Closing  // TCP: both FINs sent, not both acknowledged
-	Closed   // TCP: both FINs acknowledged
-	Reset    // TCP: a valid RST; SCTP: ABORT or SHUTDOWN COMPLETE
-	Answered // other protocols than TCP: both sides were seen, and the one that began has not sent since
+	Closing // TCP: both FINs sent, not both acknowledged
+	Closed  // TCP: both FINs acknowledged
+	Reset   // TCP: a valid RST; SCTP: ABORT or SHUTDOWN COMPLETE
+	// other protocols than TCP: both sides were seen, and the one that began has not sent since
+	Answered
 )
 
 // String returns the name of the phase.
@@ -30,8 +32,8 @@ func (p Phase) String() string {
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
 
-// HalfOpen reports a flow that has yet to prove itself. Such states live apart, and only they are ever
-// evicted.
+// HalfOpen reports a flow that has yet to prove itself. Such states live apart, and only they are
+// ever evicted.
 func (p Phase) HalfOpen() bool { return p == Opening || p == Answered }
 
 // Over reports a flow that has ended.
@@ -107,5 +109,6 @@ func (t *Timeouts) Of(proto uint8, p Phase) time.Duration {
 // Last returns the time of the last packet that counted.
 func (s *State) Last() int64 { return max(s.Sides[0].Last, s.Sides[1].Last) }
 
-// Deadline returns the time after which the state has expired: a packet at a time above it does not find the state.
+// Deadline returns the time after which the state has expired: a packet at a time above it does not
+// find the state.
 func (s *State) Deadline(t *Timeouts) int64 { return s.Last() + int64(s.Lifetime(t)) }

@@ -1,7 +1,8 @@
 package flow
 
-// stepSCTP moves an association. Every packet carries the tag that its receiver chose, the same one for the whole
-// association; INIT carries 0. ABORT and SHUTDOWN COMPLETE with the T bit carry the sender's own (RFC 9260 8.5.1).
+// stepSCTP moves an association. Every packet carries the tag that its receiver chose, the same one
+// for the whole association; INIT carries 0. ABORT and SHUTDOWN COMPLETE with the T bit carry the
+// sender's own (RFC 9260 8.5.1).
 func (s *State) stepSCTP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	ends := seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete
@@ -36,7 +37,8 @@ func (s *State) stepSCTP(seg *Segment, from int, now int64) Result {
 
 // tag notes the tag that a side uses, unless the packet carries none of its own.
 func (d *Side) tag(seg *Segment) {
-	if seg.Chunk == chunkInit || seg.Bits&bitT != 0 && (seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete) {
+	if seg.Chunk == chunkInit || seg.Bits&bitT != 0 &&
+		(seg.Chunk == chunkAbort || seg.Chunk == chunkShutdownComplete) {
 		return
 	}
 	d.Start = seg.Seq

@@ -18,11 +18,12 @@ type Segment struct {
 // NoScale is Segment.Scale of a segment without the window scale option.
 const NoScale = 0xff
 
-// NoChunk is Segment.Chunk of an SCTP packet that ends before its first chunk (type 255 is reserved, RFC 9260 3.2).
+// NoChunk is Segment.Chunk of an SCTP packet that ends before its first chunk (type 255 is
+// reserved, RFC 9260 3.2).
 const NoChunk = 0xff
 
-// Types of SCTP chunks that move a state, and the bit of ABORT and SHUTDOWN COMPLETE that says that the tag is the
-// receiver's own, sent back (RFC 9260 8.5.1).
+// Types of SCTP chunks that move a state, and the bit of ABORT and SHUTDOWN COMPLETE that says that
+// the tag is the receiver's own, sent back (RFC 9260 8.5.1).
 const (
 	chunkInit             = 1
 	chunkAbort            = 6
@@ -32,7 +33,8 @@ const (
 
 // SegmentOf reads the segment from the packet p, decoded from b.
 func SegmentOf(p *packet.Packet, b []byte) Segment {
-	s := Segment{Bytes: p.Len(), Seq: p.Seq, Ack: p.Ack, Window: uint32(p.Window()), Flags: p.TCPFlags}
+	s := Segment{Bytes: p.Len(), Seq: p.Seq, Ack: p.Ack, Window: uint32(p.Window()),
+		Flags: p.TCPFlags}
 	switch p.Proto {
 	case packet.ProtoTCP:
 		s.Len = p.Len() - uint32(p.Payload())

@@ -6,8 +6,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Side is what one end of a conversation has shown so far. Packets from one end write only their own Side, so that two CPUs that
-// carry the two directions share no cache line.
+// Side is what one end of a conversation has shown so far. Packets from one end write only their
+// own Side, so that two CPUs that carry the two directions share no cache line.
 type Side struct {
 	Last    int64 // time of the last packet that counted, ns
 	Packets uint64
@@ -32,7 +32,9 @@ const (
 	Fin                          // sent a FIN: End is the sequence number after it
 	Rst                          // sent a valid RST (SCTP: ABORT or SHUTDOWN COMPLETE)
 	Scaled                       // its SYN carried the window scale option
-	Proved                       // side 0: it has sent again after an answer; TCP: has acknowledged the other's SYN. Kept, since sequence numbers come round
+	// side 0: it has sent again after an answer; TCP: has acknowledged the other's SYN. Kept, since
+	// sequence numbers come round
+	Proved
 )
 
 // State is a live conversation as the state machine sees it. Side 0 is the one that made the state.
@@ -49,18 +51,20 @@ type Result uint8
 const (
 	Hit       Result = iota // the packet counted: its side was updated
 	Untouched               // passes as the rule says, the state is as before
-	Recycle                 // the packet begins a new conversation on the same ports: remove the state, treat as not found
-	BadFlags                // drop: reason tcp-flags
-	BadRst                  // drop: reason tcp-rst
-	BadAck                  // drop: reason tcp-ack
-	BadWindow               // drop: reason tcp-window
-	BadTag                  // drop: reason sctp-vtag
-	BadICMP                 // drop: reason icmp-seq
+	// the packet begins a new conversation on the same ports: remove the state, treat as not found
+	Recycle
+	BadFlags  // drop: reason tcp-flags
+	BadRst    // drop: reason tcp-rst
+	BadAck    // drop: reason tcp-ack
+	BadWindow // drop: reason tcp-window
+	BadTag    // drop: reason sctp-vtag
+	BadICMP   // drop: reason icmp-seq
 )
 
 // String returns the name of the result.
 func (r Result) String() string {
-	names := [...]string{"hit", "untouched", "recycle", "bad-flags", "bad-rst", "bad-ack", "bad-window", "bad-tag", "bad-icmp"}
+	names := [...]string{"hit", "untouched", "recycle", "bad-flags", "bad-rst", "bad-ack",
+		"bad-window", "bad-tag", "bad-icmp"}
 	if int(r) < len(names) {
 		return names[r]
 	}
@@ -70,8 +74,8 @@ func (r Result) String() string {
 // Drops reports whether the packet has to be dropped.
 func (r Result) Drops() bool { return r >= BadFlags }
 
-// New returns the state that a packet of protocol proto makes. ok is false when it can make none: a TCP segment with
-// impossible flags (then the result is BadFlags).
+// New returns the state that a packet of protocol proto makes. ok is false when it can make none: a
+// TCP segment with impossible flags (then the result is BadFlags).
 //
 // A TCP segment that is not a SYN without ACK makes a loose state.
 func New(proto uint8, seg *Segment, now int64) (s State, ok bool) {
@@ -105,8 +109,9 @@ func (s *State) Init(proto uint8, seg *Segment, now int64) (ok bool) {
 	return true
 }
 
-// Step moves the state by a packet from side d (0 or 1) and says what to do with the packet. Only Hit changes the
-// state, and only its side d. With liberal, what would be dropped because of its numbers is Untouched instead.
+// Step moves the state by a packet from side d (0 or 1) and says what to do with the packet. Only
+// Hit changes the state, and only its side d. With liberal, what would be dropped because of its
+// numbers is Untouched instead.
 //
 // The caller has made sure that the state has not expired.
 func (s *State) Step(seg *Segment, d int, now int64, liberal bool) Result {
@@ -132,8 +137,8 @@ func (s *State) prove(d int) {
 	}
 }
 
-// Error judges an ICMP error that quotes a packet of side q: seq is the quoted sequence number. An error never
-// changes the state but the counters of the side that the error comes from, 1-q.
+// Error judges an ICMP error that quotes a packet of side q: seq is the quoted sequence number. An
+// error never changes the state but the counters of the side that the error comes from, 1-q.
 func (s *State) Error(seq uint32, q int, bytes uint32, liberal bool) Result {
 	if s.Proto == packet.ProtoTCP && !s.loose() && !liberal {
 		side, other := &s.Sides[q&1], &s.Sides[1-q&1]

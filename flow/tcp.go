@@ -2,8 +2,9 @@ package flow
 
 import "github.com/weirnet/weir/packet"
 
-// slack is how far behind the newest data or acknowledgement a segment may lie however small the window is: one
-// unscaled window and a little more, as in pf's and Linux's trackers (Rooij, "Real stateful TCP packet filtering", 2001).
+// slack is how far behind the newest data or acknowledgement a segment may lie however small the
+// window is: one unscaled window and a little more, as in pf's and Linux's trackers (Rooij, "Real
+// stateful TCP packet filtering", 2001).
 const slack = 66000
 
 const (
@@ -77,8 +78,9 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	if d.Flags&p.Flags&Scaled != 0 && f&flagSYN == 0 {
 		scale = d.Scale
 	}
-	d.advance(seg, scale, now)                                 // 8
-	if from == 0 && (s.Loose || !before(seg.Ack, p.Start+1)) { // of mid-stream the start is not known
+	d.advance(seg, scale, now) // 8
+	// of mid-stream the start is not known
+	if from == 0 && (s.Loose || !before(seg.Ack, p.Start+1)) {
 		d.Flags |= Proved
 	}
 	return Hit
@@ -87,12 +89,13 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 // loose reports a state of which the numbers of a side are still unknown.
 func (s *State) loose() bool { return s.Loose && s.Sides[0].Flags&s.Sides[1].Flags&Acked == 0 }
 
-// near is how far a first segment of one side may lie from what the other side has acknowledged, and its
-// acknowledgement from what that has sent. Who knows neither number meets both once in 16,384. A flow
-// with more than that on its way stays loose until it has less.
+// near is how far a first segment of one side may lie from what the other side has acknowledged,
+// and its acknowledgement from what that has sent. Who knows neither number meets both once in
+// 16,384. A flow with more than that on its way stays loose until it has less.
 const near = 1 << 24
 
-// looseScale is the scale of windows of which nobody has seen the option: the largest, RFC 7323 2.3.
+// looseScale is the scale of windows of which nobody has seen the option: the largest, RFC 7323
+// 2.3.
 const looseScale = 14
 
 // looseTCP judges a segment of a state of which the numbers of a side are unknown.
@@ -123,7 +126,8 @@ func (s *State) looseTCP(seg *Segment, from int, now int64) Result {
 // within reports that two numbers are near.
 func within(a, b uint32) bool { return a-b+near <= 2*near }
 
-// pickUp initialises a side from a segment in mid-stream. A FIN is believed when the numbers of the other side agree.
+// pickUp initialises a side from a segment in mid-stream. A FIN is believed when the numbers of the
+// other side agree.
 func (d *Side) pickUp(seg *Segment, now int64) {
 	d.Start, d.End, d.Win, d.Scale = seg.Seq, seg.Seq+seg.Len, seg.Window<<looseScale, looseScale
 	d.Flags |= Scaled
@@ -138,10 +142,12 @@ func (d *Side) pickUp(seg *Segment, now int64) {
 }
 
 // answersAnew reports a SYN and ACK that takes the place of the one before, of which the side that
-// began has acknowledged nothing: that was lost, and its sender has begun anew or made another SYN cookie.
+// began has acknowledged nothing: that was lost, and its sender has begun anew or made another SYN
+// cookie.
 func (s *State) answersAnew(seg *Segment, from int) bool {
 	d, p := &s.Sides[from], &s.Sides[1-from]
-	return from == 1 && p.Flags&(Acked|Proved) == 0 && seg.Seq != d.Start && before(p.Start, seg.Ack) && !before(p.End, seg.Ack)
+	return from == 1 && p.Flags&(Acked|Proved) == 0 && seg.Seq != d.Start &&
+		before(p.Start, seg.Ack) && !before(p.End, seg.Ack)
 }
 
 // synTCP judges a SYN without ACK for an open state.

@@ -37,7 +37,8 @@ func TestBindAllocatesNothing(t *testing.T) {
 	for _, offload := range []bool{true, false} {
 		b, fns, port := openBind(t, offload)
 		p := b.addPaths(Key{1})
-		p.setCandidates([]netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)})
+		p.setCandidates([]netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"),
+			port)})
 		bufs := make([][]byte, 64)
 		for i := range bufs {
 			bufs[i] = make([]byte, 16+1400)
@@ -95,7 +96,8 @@ func TestReceiveSingly(t *testing.T) {
 			most = max(most, n)
 			for _, q := range packets[:n] {
 				if p := q.Bytes(slab); len(p) != 1000 || p[0] != byte(round) || p[1] != byte(next) {
-					t.Fatalf("round %d: got datagram %d of round %d with %d bytes, want %d", round, p[1], p[0], len(p), next)
+					t.Fatalf("round %d: got datagram %d of round %d with %d bytes, want %d", round,
+						p[1], p[0], len(p), next)
 				}
 				next++
 			}
@@ -108,7 +110,8 @@ func TestReceiveSingly(t *testing.T) {
 
 var hookIn = firewall.Hook{Dir: firewall.In, Recv: 1}
 
-// TestWritingAllocatesNothing joins, judges and writes three super packets of segments, as the device gives them.
+// TestWritingAllocatesNothing joins, judges and writes three super packets of segments, as the
+// device gives them.
 func TestWritingAllocatesNothing(t *testing.T) {
 	null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
 	if err != nil {
@@ -117,7 +120,9 @@ func TestWritingAllocatesNothing(t *testing.T) {
 	defer null.Close()
 	var worker portWorker
 	begin := time.Now()
-	d := &tunDevice{filter: FilterBy(&worker, func() time.Duration { return time.Since(begin) }, nil)}
+	d := &tunDevice{filter: FilterBy(&worker, func() time.Duration {
+		return time.Since(begin)
+	}, nil)}
 	if d.raw, err = null.SyscallConn(); err != nil {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// arrival is the source of a received packet, as a conn.Endpoint. One is kept for each source, so that receiving
-// allocates nothing.
+// arrival is the source of a received packet, as a conn.Endpoint. One is kept for each source, so
+// that receiving allocates nothing.
 type arrival struct {
 	hop
 	bind  *bind
@@ -16,7 +16,8 @@ type arrival struct {
 	owner atomic.Pointer[paths]
 }
 
-// FromPeer implements conn.PeerAwareEndpoint: an authentic packet of the peer with this key came from here.
+// FromPeer implements conn.PeerAwareEndpoint: an authentic packet of the peer with this key came
+// from here.
 func (a *arrival) FromPeer(key [32]byte) {
 	p := a.owner.Load()
 	if p == nil || p.key != key {
@@ -49,8 +50,8 @@ func (a *arrival) DstIP() netip.Addr { return a.addr.Addr() }
 // SrcIP implements conn.Endpoint.
 func (a *arrival) SrcIP() netip.Addr { return a.local }
 
-// arrivals finds the arrival of a source. Anybody can send from any number of addresses, so the table is bounded; when it
-// is full it starts anew, which costs the peers one allocation each.
+// arrivals finds the arrival of a source. Anybody can send from any number of addresses, so the
+// table is bounded; when it is full it starts anew, which costs the peers one allocation each.
 type arrivals struct {
 	mu sync.Mutex
 	m  map[hop]*arrival

@@ -19,7 +19,8 @@ import (
 	"github.com/weirnet/weir/udp"
 )
 
-// batchSize is how many packets go through the device at once: two received super packets of up to 128 datagrams.
+// batchSize is how many packets go through the device at once: two received super packets of up to
+// 128 datagrams.
 const batchSize = 256
 
 // socketBuffer is the size of the kernel's buffers of a socket.
@@ -38,7 +39,8 @@ type bind struct {
 	v4, v6 *udp.Conn
 	icmp6  *os.File // for tellSize; nil until it is needed
 	peers  map[Key]*paths
-	// initiators finds the peer whom we sent the initiation with this sender index: its newest one only.
+	// initiators finds the peer whom we sent the initiation with this sender index: its newest one
+	// only.
 	initiators map[uint32]*paths
 	arrivals   arrivals
 	batches    pool[batch]
@@ -54,7 +56,8 @@ type bind struct {
 }
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
-	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(), peers: map[Key]*paths{},
+	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(),
+		peers:      map[Key]*paths{},
 		initiators: map[uint32]*paths{}, handshakes: newHandshakes(), batches: pool[batch]{fresh: newBatch}}
 }
 
@@ -76,8 +79,9 @@ func (b *bind) openLocked(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	if b.v4 != nil || b.v6 != nil {
 		return nil, 0, conn.ErrBindAlreadyOpen
 	}
-	config := udp.Config{ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, PacketInfo: true, Mark: b.mark,
-		GRO: b.offload, NoGSO: !b.offload}
+	config := udp.Config{ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, PacketInfo: true,
+		Mark: b.mark,
+		GRO:  b.offload, NoGSO: !b.offload}
 	// With port 0 the port that is free for IPv4 may be taken for IPv6: try again.
 	for range 10 {
 		v4, err := udp.Listen("udp4", netip.AddrPortFrom(netip.IPv4Unspecified(), port), config)
@@ -89,7 +93,8 @@ func (b *bind) openLocked(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 			got = v4.LocalAddrPort().Port()
 		}
 		v6, err := udp.Listen("udp6", netip.AddrPortFrom(netip.IPv6Unspecified(), got), config)
-		if err != nil && !errors.Is(err, syscall.EAFNOSUPPORT) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		if err != nil && !errors.Is(err, syscall.EAFNOSUPPORT) &&
+			!errors.Is(err, syscall.EADDRNOTAVAIL) {
 			if v4 != nil {
 				v4.Close()
 			}
@@ -116,14 +121,17 @@ func (b *bind) openLocked(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		}
 		return fns, got, nil
 	}
-	return nil, 0, fmt.Errorf("overlay: no port is free for both IP versions: %w", syscall.EADDRINUSE)
+	return nil, 0, fmt.Errorf("overlay: no port is free for both IP versions: %w",
+		syscall.EADDRINUSE)
 }
 
-// allowFragments clears the DF bit: a path that cannot carry our datagrams whole fragments them. With the bit, a router
-// that sends no ICMP would swallow all large packets and leave small ones alone. The kernel's WireGuard does the same.
+// allowFragments clears the DF bit: a path that cannot carry our datagrams whole fragments them.
+// With the bit, a router that sends no ICMP would swallow all large packets and leave small ones
+// alone. The kernel's WireGuard does the same.
 func allowFragments(c *udp.Conn) {
 	_ = c.SyscallConn().Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DONT)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER,
+			unix.IP_PMTUDISC_DONT)
 	})
 }
 
@@ -156,7 +164,8 @@ func (b *bind) SetMark(mark uint32) error {
 			continue
 		}
 		if e := c.SyscallConn().Control(func(fd uintptr) {
-			if e := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK, int(mark)); e != nil {
+			if e := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK,
+				int(mark)); e != nil {
 				err = fmt.Errorf("overlay: SO_MARK: %w", e)
 			}
 		}); e != nil {
@@ -169,8 +178,8 @@ func (b *bind) SetMark(mark uint32) error {
 // BatchSize implements conn.Bind.
 func (b *bind) BatchSize() int { return batchSize }
 
-// ParseEndpoint implements conn.Bind. Beside addresses it takes "KEY@" and "KEY@ADDRESS", with the key in hex: the peer
-// itself, wherever it is, with ADDRESS as its only candidate.
+// ParseEndpoint implements conn.Bind. Beside addresses it takes "KEY@" and "KEY@ADDRESS", with the
+// key in hex: the peer itself, wherever it is, with ADDRESS as its only candidate.
 func (b *bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	text, addr, ok := strings.Cut(s, "@")
 	if !ok {
@@ -259,8 +268,10 @@ func (b *bind) initiator(index uint32) *paths {
 
 // moved is called when a peer was heard on another path.
 func (b *bind) moved(p *paths, from, to netip.AddrPort) {
-	if more, ok := b.logLimit.may(kind{"moved", p.key}, b.now()); ok { // whoever relays its packets from two addresses could fill the log
-		b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String(), "not_logged_before", more)
+	// whoever relays its packets from two addresses could fill the log
+	if more, ok := b.logLimit.may(kind{"moved", p.key}, b.now()); ok {
+		b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String(),
+			"not_logged_before", more)
 	}
 	if b.onMove != nil {
 		b.onMove(p.key)

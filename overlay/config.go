@@ -30,7 +30,8 @@ type Config struct {
 }
 
 const (
-	// DefaultMTU fits a path of 1500 bytes: 40 bytes of IPv6, 8 of UDP and 32 of WireGuard are added.
+	// DefaultMTU fits a path of 1500 bytes: 40 bytes of IPv6, 8 of UDP and 32 of WireGuard are
+	// added.
 	DefaultMTU = 1420
 	// MinMTU is the smallest that IPv6 allows.
 	MinMTU = 1280
@@ -45,7 +46,8 @@ type Peer struct {
 	Preshared Key      // zero for none
 	Endpoints []string // HOST:PORT, in order of preference; none for a node that will call us
 	Pods      []netip.Prefix
-	Keepalive time.Duration // how often to send something while idle, for the sake of NATs; 0 is never
+	// how often to send something while idle, for the sake of NATs; 0 is never
+	Keepalive time.Duration
 	// Plain sends packets to the peer's pods as they are, past the tunnel and the Filter: the first
 	// endpoint that is a neighbour of this host becomes their router. Both ends must agree.
 	// Endpoints are addresses: whoever answers for a name would say where the packets go.
@@ -54,7 +56,8 @@ type Peer struct {
 
 func (p *Peer) check() error {
 	if p.Plain && len(p.Endpoints) == 0 {
-		return fmt.Errorf("overlay: peer %q: without encryption it needs an endpoint, the address of its host", p.Name)
+		return fmt.Errorf("overlay: peer %q: without encryption it needs an endpoint, the address "+
+			"of its host", p.Name)
 	}
 	if p.Key.IsZero() {
 		return fmt.Errorf("overlay: peer %q has no public key", p.Name)
@@ -65,20 +68,24 @@ func (p *Peer) check() error {
 			return fmt.Errorf("overlay: peer %q: endpoint %q is not HOST:PORT", p.Name, e)
 		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
-			return fmt.Errorf("overlay: peer %q: endpoint %q needs a host and a port from 1 to 65535", p.Name, e)
+			return fmt.Errorf("overlay: peer %q: endpoint %q needs a host and a port from 1 to "+
+				"65535", p.Name, e)
 		}
 		if _, err := netip.ParseAddr(host); err != nil && p.Plain {
-			return fmt.Errorf("overlay: peer %q: endpoint %q: without encryption it has to be an address, since whoever answers for a "+
+			return fmt.Errorf("overlay: peer %q: endpoint %q: without encryption it has to be an "+
+				"address, since whoever answers for a "+
 				"name would say where the packets go", p.Name, e)
 		}
 	}
 	for _, r := range p.Pods {
 		if !r.IsValid() || r != r.Masked() {
-			return fmt.Errorf("overlay: peer %q: pod range %s has host bits set; write %s", p.Name, r, r.Masked())
+			return fmt.Errorf("overlay: peer %q: pod range %s has host bits set; write %s", p.Name,
+				r, r.Masked())
 		}
 	}
 	if p.Keepalive < 0 || p.Keepalive > 65535*time.Second {
-		return fmt.Errorf("overlay: peer %q: keepalive %s is not between 0 and 65535 seconds", p.Name, p.Keepalive)
+		return fmt.Errorf("overlay: peer %q: keepalive %s is not between 0 and 65535 seconds",
+			p.Name, p.Keepalive)
 	}
 	return nil
 }

@@ -36,12 +36,12 @@ type Device struct {
 	done   sync.WaitGroup
 }
 
-// requestTime bounds how long one request to the kernel may take. Calls that change peers make some,
-// and whoever makes such a call waits.
+// requestTime bounds how long one request to the kernel may take. Calls that change peers make
+// some, and whoever makes such a call waits.
 const requestTime = 10 * time.Second
 
-// New makes the interface and brings it up. Addresses are the caller's business; routes to pod ranges come with the peers.
-// It is made in the network namespace of the calling thread.
+// New makes the interface and brings it up. Addresses are the caller's business; routes to pod
+// ranges come with the peers. It is made in the network namespace of the calling thread.
 func New(config Config) (*Device, error) {
 	if err := config.check(); err != nil {
 		return nil, err
@@ -50,7 +50,8 @@ func New(config Config) (*Device, error) {
 	if auto {
 		config.MTU = DefaultMTU
 	}
-	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{}, greets: make(chan Key, 64)}
+	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{},
+		greets: make(chan Key, 64)}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -72,7 +73,8 @@ func (d *Device) open() (err error) {
 	if err = d.nl.Within(requestTime); err != nil {
 		return fmt.Errorf("overlay: %w", err)
 	}
-	if d.tun, err = openTUN(d.config.Name, d.config.MTU, !d.config.NoOffload, d.config.Filter); err != nil {
+	if d.tun, err = openTUN(d.config.Name, d.config.MTU, !d.config.NoOffload,
+		d.config.Filter); err != nil {
 		return err
 	}
 	if d.link, err = d.nl.LinkByName(d.tun.name); err != nil {
@@ -83,14 +85,16 @@ func (d *Device) open() (err error) {
 	}
 	d.bind = newBind(d.log, d.ns, d.config.Mark, !d.config.NoOffload)
 	d.bind.private = d.config.Key
-	d.bind.onMove = func(k Key) { // called by the device's own goroutines, who must not call it back
+	// called by the device's own goroutines, who must not call it back
+	d.bind.onMove = func(k Key) {
 		select {
 		case d.greets <- k:
 		default:
 		}
 	}
 	d.wg = device.NewDevice(d.tun, d.bind, d.logger())
-	if err := d.wg.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\n", d.config.Key.hex(), d.config.Port)); err != nil {
+	if err := d.wg.IpcSet(fmt.Sprintf("private_key=%s\nlisten_port=%d\n", d.config.Key.hex(),
+		d.config.Port)); err != nil {
 		return fmt.Errorf("overlay: port %d: %w", d.config.Port, err)
 	}
 	if err := d.wg.Up(); err != nil {
@@ -108,14 +112,16 @@ func (d *Device) open() (err error) {
 	return nil
 }
 
-// logger passes what the library says: its talk at the level of debugging, its complaints as warnings. Text from the
-// network is not among it. It complains of each packet, hence seldom of one kind.
+// logger passes what the library says: its talk at the level of debugging, its complaints as
+// warnings. Text from the network is not among it. It complains of each packet, hence seldom of one
+// kind.
 func (d *Device) logger() *device.Logger {
 	return &device.Logger{
 		Verbosef: device.DiscardLogf,
 		Errorf: func(format string, args ...any) {
 			if more, ok := d.bind.logLimit.may(kind{what: format}, d.bind.now()); ok {
-				d.log.Warn("wireguard", "what", strings.TrimSpace(fmt.Sprintf(format, args...)), "not_logged_before", more)
+				d.log.Warn("wireguard", "what", strings.TrimSpace(fmt.Sprintf(format, args...)),
+					"not_logged_before", more)
 			}
 		},
 	}
@@ -147,24 +153,31 @@ func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
 type Stats struct {
 	DroppedIn, DroppedOut uint64 // refused by the Filter
 	Broken                uint64 // packets of the kernel that made no sense
-	MergeRefused          uint64 // packets from peers that were joined and that the kernel refused; they went one by one
-	SendErrors            uint64 // batches for which no path worked
-	ReadErrors            uint64
-	Copies                uint64 // handshake messages that came more than once
-	SocketDrops           uint64 // datagrams that came faster than they were read
-	GSORefused            uint64 // super packets that a route refused; their datagrams went one by one
-	Moves                 uint64 // changes of path, of all peers
-	Begun, Answered       uint64 // handshakes that this node began, and those of them that a peer answered
-	AnsweredByOther       uint64 // of Answered: not by the endpoint that was asked first, which kept silent
-	Accepted              uint64 // handshakes of peers that this node answered
+	// packets from peers that were joined and that the kernel refused; they went one by one
+	MergeRefused uint64
+	SendErrors   uint64 // batches for which no path worked
+	ReadErrors   uint64
+	Copies       uint64 // handshake messages that came more than once
+	SocketDrops  uint64 // datagrams that came faster than they were read
+	// super packets that a route refused; their datagrams went one by one
+	GSORefused uint64
+	Moves      uint64 // changes of path, of all peers
+	// handshakes that this node began, and those of them that a peer answered
+	Begun, Answered uint64
+	// of Answered: not by the endpoint that was asked first, which kept silent
+	AnsweredByOther uint64
+	Accepted        uint64 // handshakes of peers that this node answered
 }
 
 // Stats returns the counters.
 func (d *Device) Stats() Stats {
 	s := Stats{
-		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(), Broken: d.tun.broken.Load(), MergeRefused: d.tun.refused.Load(),
-		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(), Copies: d.bind.copies.Load(),
-		Begun: d.bind.begun.Load(), Answered: d.bind.answered.Load(), AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
+		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(),
+		Broken: d.tun.broken.Load(), MergeRefused: d.tun.refused.Load(),
+		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(),
+		Copies: d.bind.copies.Load(),
+		Begun:  d.bind.begun.Load(), Answered: d.bind.answered.Load(),
+		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
 	}
 	for _, p := range d.bind.allPaths() {
 		s.Moves += p.moves.Load()

@@ -34,7 +34,8 @@ type side struct {
 func pair(t *testing.T, config func(*Config), endpoints func(*Peer)) (a, b *side) {
 	t.Helper()
 	lab := nstest.New(t)
-	a, b = &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+	a, b = &side{Node: lab.Node("a"), addr: "10.99.0.1"},
+		&side{Node: lab.Node("b"), addr: "10.99.0.2"}
 	lab.Join(a.Node, "wire", "10.98.0.1/24 fd98::1/64", b.Node, "wire", "10.98.0.2/24 fd98::2/64")
 	lab.Join(a.Node, "spare", "10.97.0.1/24", b.Node, "spare", "10.97.0.2/24")
 	for _, s := range []*side{a, b} {
@@ -107,8 +108,8 @@ func (s *side) peer(t *testing.T, other *side, change func(*Peer), endpoints ...
 	}
 }
 
-// download has to fetch size random bytes from from over TCP and compares them; each, when not nil, is called with the
-// number of bytes that have come.
+// download has to fetch size random bytes from from over TCP and compares them; each, when not nil,
+// is called with the number of bytes that have come.
 func download(t *testing.T, from, to *side, size int, each func(n int)) {
 	t.Helper()
 	ln, err := from.Listen("tcp", from.addr+":0")
@@ -158,7 +159,8 @@ func download(t *testing.T, from, to *side, size int, each func(n int)) {
 	}
 }
 
-// echo sends datagrams of the given sizes from a to b over UDP and has them back, one after the other.
+// echo sends datagrams of the given sizes from a to b over UDP and has them back, one after the
+// other.
 func echo(t *testing.T, a, b *side, sizes ...int) {
 	t.Helper()
 	server, err := b.ListenPacket("udp", b.addr+":0")
@@ -206,7 +208,9 @@ func echo(t *testing.T, a, b *side, sizes ...int) {
 func TestTwoNodes(t *testing.T) {
 	for _, offload := range []bool{true, false} {
 		t.Run(fmt.Sprintf("offload=%v", offload), func(t *testing.T) {
-			a, b := pair(t, func(c *Config) { c.NoOffload = !offload }, func(p *Peer) { p.Preshared = Key{1, 2, 3} })
+			a, b := pair(t, func(c *Config) {
+				c.NoOffload = !offload
+			}, func(p *Peer) { p.Preshared = Key{1, 2, 3} })
 			echo(t, a, b, 1, 100, 1392, 1393, 5000, 60000)
 			download(t, a, b, 20<<20, nil)
 			download(t, b, a, 20<<20, nil)
@@ -216,7 +220,8 @@ func TestTwoNodes(t *testing.T) {
 					t.Fatal(list, err)
 				}
 				p := list[0]
-				if p.Received < 20<<20 || p.Sent < 20<<20 || time.Since(p.LastHandshake) > time.Minute || p.Path.Port() != 51820 {
+				if p.Received < 20<<20 || p.Sent < 20<<20 ||
+					time.Since(p.LastHandshake) > time.Minute || p.Path.Port() != 51820 {
 					t.Errorf("%s: %+v", s, p)
 				}
 				if st := s.dev.Stats(); st.Broken+st.ReadErrors+st.SocketDrops > 0 {
@@ -235,11 +240,13 @@ func TestTwoNodes(t *testing.T) {
 func TestSetAndRemovePeer(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 10)
-	other := Peer{Name: "c", Key: newKey(t).Public(), Pods: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/30")}}
+	other := Peer{Name: "c", Key: newKey(t).Public(),
+		Pods: []netip.Prefix{netip.MustParsePrefix("10.99.0.0/30")}}
 	if err := a.dev.SetPeer(other); err == nil || !strings.Contains(err.Error(), "overlaps") {
 		t.Errorf("overlapping ranges: %v", err)
 	}
-	other.Pods = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/16"), netip.MustParsePrefix("fd77::/64")}
+	other.Pods = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/16"),
+		netip.MustParsePrefix("fd77::/64")}
 	if err := a.dev.SetPeer(other); err != nil {
 		t.Fatal(err)
 	}
@@ -299,11 +306,13 @@ func TestPlain(t *testing.T) {
 		}
 	}
 	a.peer(t, b, func(p *Peer) { p.Plain = true }, "10.98.0.2:51820")
-	named := Peer{Name: "named", Key: newKey(t).Public(), Plain: true, Endpoints: []string{"10.98.0.2:1", "host.example:1"}}
+	named := Peer{Name: "named", Key: newKey(t).Public(), Plain: true,
+		Endpoints: []string{"10.98.0.2:1", "host.example:1"}}
 	if err := a.dev.SetPeer(named); err == nil || !strings.Contains(err.Error(), "host.example") {
 		t.Errorf("a name says where pods without encryption are: %v", err)
 	}
-	far := Peer{Name: "far", Key: newKey(t).Public(), Plain: true, Endpoints: []string{"192.0.2.1:1"}}
+	far := Peer{Name: "far", Key: newKey(t).Public(), Plain: true,
+		Endpoints: []string{"192.0.2.1:1"}}
 	if err := a.dev.SetPeer(far); err == nil {
 		t.Error("pods behind a router were taken without encryption")
 	}
@@ -317,7 +326,10 @@ func TestPlain(t *testing.T) {
 	if err := a.dev.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := a.Netlink().Routes(0); err != nil || slices.ContainsFunc(list, func(r nl.Route) bool { return r.Dst.String() == "10.99.0.2/32" }) {
+	if list, err := a.Netlink().Routes(0); err != nil ||
+		slices.ContainsFunc(list, func(r nl.Route) bool {
+			return r.Dst.String() == "10.99.0.2/32"
+		}) {
 		t.Errorf("a route is left: %v, %v", list, err)
 	}
 }
@@ -337,15 +349,18 @@ func TestDone(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	k := newKey(t)
-	for _, c := range []Config{{Key: k}, {Name: "weir0"}, {Name: "much-too-long-name", Key: k}, {Name: "w", Key: k, MTU: 100}} {
+	for _, c := range []Config{{Key: k}, {Name: "weir0"}, {Name: "much-too-long-name", Key: k},
+		{Name: "w", Key: k, MTU: 100}} {
 		if d, err := New(c); err == nil {
 			d.Close()
 			t.Errorf("%+v was taken", c)
 		}
 	}
 	for _, p := range []Peer{
-		{}, {Key: k, Endpoints: []string{"host"}}, {Key: k, Endpoints: []string{"host:0"}}, {Key: k, Endpoints: []string{":9"}},
-		{Key: k, Pods: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}}, {Key: k, Keepalive: -1},
+		{}, {Key: k, Endpoints: []string{"host"}}, {Key: k, Endpoints: []string{"host:0"}},
+		{Key: k, Endpoints: []string{":9"}},
+		{Key: k, Pods: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/8")}},
+		{Key: k, Keepalive: -1},
 	} {
 		if p.check() == nil {
 			t.Errorf("%+v was taken", p)

@@ -1,7 +1,8 @@
-// Package overlay carries packets between nodes, encrypted, and lets a firewall filter every one of them.
+// Package overlay carries packets between nodes, encrypted, and lets a firewall filter every one of
+// them.
 //
-// A Device is a WireGuard interface: the protocol comes from the wireguard-go library, so that any WireGuard can be the
-// other end. Around it are our own socket and our own TUN device:
+// A Device is a WireGuard interface: the protocol comes from the wireguard-go library, so that any
+// WireGuard can be the other end. Around it are our own socket and our own TUN device:
 //
 //	dev, err := overlay.New(overlay.Config{Name: "weir0", Key: key, Port: 51820, Filter: filter})
 //	...
@@ -12,28 +13,32 @@
 //
 // # Packets
 //
-// The TUN device speaks in super packets with virtio headers: the kernel hands over up to 64 KiB of one TCP or UDP flow
-// at once, and takes as much. Small packets are read until none is left or a batch is full, so that they are sealed and
-// sent together; the end of a super packet that would make a small one of its own goes with the next. Packets of peers
-// that were cut from one are joined again, TCP segments and UDP datagrams alike. A Filter sees each batch before it is sealed (firewall.Out) and after it was opened (firewall.In), in
-// place, without a copy; super packets are judged as a whole. Authentication, replay and the pod ranges of
-// the peer are checked before the Filter sees a packet that came in. What it refuses is gone, and counted.
+// The TUN device speaks in super packets with virtio headers: the kernel hands over up to 64 KiB of
+// one TCP or UDP flow at once, and takes as much. Small packets are read until none is left or a
+// batch is full, so that they are sealed and sent together; the end of a super packet that would
+// make a small one of its own goes with the next. Packets of peers that were cut from one are
+// joined again, TCP segments and UDP datagrams alike. A Filter sees each batch before it is sealed
+// (firewall.Out) and after it was opened (firewall.In), in place, without a copy; super packets are
+// judged as a whole. Authentication, replay and the pod ranges of the peer are checked before the
+// Filter sees a packet that came in. What it refuses is gone, and counted.
 //
 // # Paths
 //
-// A peer may have several endpoints, as addresses or as names. Packets go to the one from which the peer was last heard,
-// as WireGuard's roaming has it. While data is exchanged and nothing has been heard for 300 ms, what is sent goes to all
-// endpoints; the same sealed bytes reach the peer at most once, because WireGuard drops replays. The peer, ours or any
-// other WireGuard, answers the endpoint whose copy came first: a dead path costs less than a second. Handshakes go to one
+// A peer may have several endpoints, as addresses or as names. Packets go to the one from which the
+// peer was last heard, as WireGuard's roaming has it. While data is exchanged and nothing has been
+// heard for 300 ms, what is sent goes to all endpoints; the same sealed bytes reach the peer at
+// most once, because WireGuard drops replays. The peer, ours or any other WireGuard, answers the
+// endpoint whose copy came first: a dead path costs less than a second. Handshakes go to one
 // endpoint after the other, in steps of 300 ms or less if they are many, until one is answered.
 //
 // # Sizes
 //
-// The interface's MTU leaves room for what sealing adds. TCP connections learn it from the MSS option, which is lowered on
-// the way through, in both directions, and need no ICMP. The encrypted datagrams may be fragmented on the way over IPv4, as
-// those of the kernel's WireGuard may: a router that drops what it should have reported slows the tunnel down instead of
-// swallowing all large packets. Over IPv6 routers do not fragment: there a path in use is sounded, and the MTU lowered to what comes
-// through. The other end has to be of this package for that.
+// The interface's MTU leaves room for what sealing adds. TCP connections learn it from the MSS
+// option, which is lowered on the way through, in both directions, and need no ICMP. The encrypted
+// datagrams may be fragmented on the way over IPv4, as those of the kernel's WireGuard may: a
+// router that drops what it should have reported slows the tunnel down instead of swallowing all
+// large packets. Over IPv6 routers do not fragment: there a path in use is sounded, and the MTU
+// lowered to what comes through. The other end has to be of this package for that.
 //
 // # The socket for wg(8)
 //

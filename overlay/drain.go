@@ -18,8 +18,9 @@ type frame struct {
 	head     vnet
 }
 
-// drainer reads the interface. One read gives one packet, or one super packet; when it is a small one, more is read until
-// nothing is left, so that a flood of small packets is sealed and sent in batches as well. It is for one goroutine.
+// drainer reads the interface. One read gives one packet, or one super packet; when it is a small
+// one, more is read until nothing is left, so that a flood of small packets is sealed and sent in
+// batches as well. It is for one goroutine.
 type drainer struct {
 	tun     *tunDevice
 	fd      int
@@ -80,7 +81,8 @@ func (d *drainer) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 	}
 }
 
-// fill puts at least one frame into the slab; behind packets that were kept back only when one is there.
+// fill puts at least one frame into the slab; behind packets that were kept back only when one is
+// there.
 func (d *drainer) fill(slab []byte) error {
 	d.frames, d.slab, d.err = d.frames[:0], slab, nil
 	if len(d.held) > 0 {
@@ -136,8 +138,8 @@ func (d *drainer) drain(fd int) bool {
 	return true
 }
 
-// fits says whether a super packet behind others can be cut in place. The last byte of a slab of size bytes, and the
-// place for the last packet, are never passed.
+// fits says whether a super packet behind others can be cut in place. The last byte of a slab of
+// size bytes, and the place for the last packet, are never passed.
 func (f frame) fits(size, before int) bool {
 	segment := int(f.head.segment)
 	if segment == 0 {
@@ -168,7 +170,8 @@ func (d *drainer) filter(slab []byte) {
 	d.v.reset()
 }
 
-// cut makes packets of the frames: it computes checksums, and cuts super packets, of which only the last frame is one.
+// cut makes packets of the frames: it computes checksums, and cuts super packets, of which only the
+// last frame is one.
 func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 	for _, f := range d.frames {
 		in := slab[f.at : f.at+f.size]
@@ -199,7 +202,8 @@ func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 	return k
 }
 
-// finishChecksum completes a checksum that the kernel left to us: the field holds the sum of the pseudo header.
+// finishChecksum completes a checksum that the kernel left to us: the field holds the sum of the
+// pseudo header.
 func finishChecksum(packet []byte, o tun.GSOOptions) bool {
 	start, at := int(o.CsumStart), int(o.CsumStart)+int(o.CsumOffset)
 	if at+2 > len(packet) {

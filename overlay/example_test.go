@@ -28,8 +28,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := dev.SetPeer(overlay.Peer{Name: "b", Key: peerKey, Endpoints: []string{"192.0.2.7:51820"},
-		Pods: []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")}}); err != nil {
+	if err := dev.SetPeer(overlay.Peer{Name: "b", Key: peerKey,
+		Endpoints: []string{"192.0.2.7:51820"},
+		Pods:      []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")}}); err != nil {
 		log.Fatal(err)
 	}
 	peers, err := dev.Peers()

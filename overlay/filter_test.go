@@ -21,7 +21,8 @@ func (w *portWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []f
 	for i, b := range packets {
 		p.Decode(b)
 		dst := uint16(p.Ports)
-		out[i] = firewall.Verdict{Pass: p.Reason == 0 && !(p.Proto == 17 && dst == 4001) && !(p.Proto == 6 && dst == 4002), Rule: 7}
+		out[i] = firewall.Verdict{Pass: p.Reason == 0 && !(p.Proto == 17 && dst == 4001) &&
+			!(p.Proto == 6 && dst == 4002), Rule: 7}
 		w.seen[in.Hook.Dir].Add(1)
 	}
 }
@@ -35,8 +36,12 @@ func TestEvaluate(t *testing.T) {
 		a, b := pair(t, func(c *Config) {
 			if first == (dir == firewall.Out) { // a judges what goes out, or b what comes in
 				begin := time.Now()
-				c.Filter = FilterBy(&w, func() time.Duration { return time.Since(begin) }, func(h firewall.Hook, v firewall.Verdict, p []byte) {
-					if h.Dir == dir && v.Rule == 7 && len(p) > 20 && (h.Recv != 0) == (dir == firewall.In) && (h.Xmit != 0) == (dir == firewall.Out) {
+				c.Filter = FilterBy(&w, func() time.Duration {
+					return time.Since(begin)
+				}, func(h firewall.Hook, v firewall.Verdict, p []byte) {
+					if h.Dir == dir && v.Rule == 7 && len(p) > 20 &&
+						(h.Recv != 0) == (dir == firewall.In) &&
+						(h.Xmit != 0) == (dir == firewall.Out) {
 						told.Add(1)
 					}
 				})

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/crypto/blake2s"
 )
 
-// initiation is a message that begins a handshake with the owner of a public key, as far as anybody can make it who knows
-// nothing but that key: mac1 is right, the rest is noise.
+// initiation is a message that begins a handshake with the owner of a public key, as far as anybody
+// can make it who knows nothing but that key: mac1 is right, the rest is noise.
 func initiation(t *testing.T, rnd *rand.ChaCha8, to Key) []byte {
 	t.Helper()
 	p := make([]byte, sizeInitiation)
@@ -27,8 +27,9 @@ func initiation(t *testing.T, rnd *rand.ChaCha8, to Key) []byte {
 	return p
 }
 
-// TestHandshakeFlood: somebody who knows the public key begins handshakes without end. A session that is there goes on, the
-// peer gets a new one, and the flood gets nothing but cookies, which are smaller than what it sent, and no more of them.
+// TestHandshakeFlood: somebody who knows the public key begins handshakes without end. A session
+// that is there goes on, the peer gets a new one, and the flood gets nothing but cookies, which are
+// smaller than what it sent, and no more of them.
 func TestHandshakeFlood(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 100)
@@ -60,7 +61,8 @@ func TestHandshakeFlood(t *testing.T) {
 			if i%2 == 0 {
 				p = initiation(t, rnd, b.key.Public())
 			}
-			if _, err := hostile.WriteTo(p, &net.UDPAddr{IP: net.IPv4(10, 98, 0, 2), Port: 51820}); err == nil {
+			if _, err := hostile.WriteTo(p,
+				&net.UDPAddr{IP: net.IPv4(10, 98, 0, 2), Port: 51820}); err == nil {
 				sent.Add(1)
 			}
 		}
@@ -73,12 +75,14 @@ func TestHandshakeFlood(t *testing.T) {
 	download(t, a, b, 2<<20, nil)
 	a.dev.wg.ScheduleHandshakeOnUserSend([32]byte(b.key.Public()))
 	renewed := false
-	for deadline := time.Now().Add(25 * time.Second); time.Now().Before(deadline) && !renewed; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(25 * time.Second); time.Now().Before(deadline) &&
+		!renewed; time.Sleep(100 * time.Millisecond) {
 		echo(t, a, b, 100)
 		now, err := b.dev.Peers()
 		renewed = err == nil && now[0].LastHandshake.After(first[0].LastHandshake)
 	}
-	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline) && sent.Load() < 5000; {
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline) &&
+		sent.Load() < 5000; {
 		time.Sleep(time.Millisecond) // this machine has more to do
 	}
 	close(stop)
@@ -89,12 +93,15 @@ func TestHandshakeFlood(t *testing.T) {
 	if !renewed {
 		t.Error("the peer got no new session during the flood")
 	}
-	if sent.Load() < 5000 || cookies.Load() == 0 || cookies.Load() > sent.Load() || others.Load() > 0 {
-		t.Errorf("%d sent; %d cookies and %d others came back", sent.Load(), cookies.Load(), others.Load())
+	if sent.Load() < 5000 || cookies.Load() == 0 || cookies.Load() > sent.Load() ||
+		others.Load() > 0 {
+		t.Errorf("%d sent; %d cookies and %d others came back", sent.Load(), cookies.Load(),
+			others.Load())
 	}
 }
 
-// countAnswers counts what comes to a socket until it is closed: WireGuard's cookie replies, which have 64 bytes and type 3, and everything else.
+// countAnswers counts what comes to a socket until it is closed: WireGuard's cookie replies, which
+// have 64 bytes and type 3, and everything else.
 func countAnswers(c net.PacketConn, cookies, others *atomic.Int64) {
 	buf := make([]byte, 2000)
 	for {

@@ -68,7 +68,8 @@ func (s *handshakes) isCopy(b []byte, from *hop, now int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k := 1; k <= copiesKept; k++ {
-		if e := &s.seen[(s.next-k+handshakesKept)%handshakesKept]; e.sum == m.sum && s.lives(e, now) {
+		if e := &s.seen[(s.next-k+handshakesKept)%handshakesKept]; e.sum == m.sum &&
+			s.lives(e, now) {
 			return true
 		}
 	}
@@ -100,7 +101,8 @@ func (s *handshakes) caller(index uint32, now int64) *hop {
 	return nil
 }
 
-// takes looks at a received packet before the device does. It is false for one that must not get there.
+// takes looks at a received packet before the device does. It is false for one that must not get
+// there.
 func (r *receiver) takes(b []byte, a *arrival, now int64) bool {
 	if len(b) < 12 || b[0] == typeData {
 		return true

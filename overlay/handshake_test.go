@@ -18,8 +18,10 @@ const (
 
 func TestCopies(t *testing.T) {
 	s := newHandshakes()
-	initiation, response, data := make([]byte, sizeInitiation), make([]byte, sizeResponse), make([]byte, 200)
-	initiation[0], initiation[macOfInitiation], response[0], response[macOfResponse], data[0] = 1, 7, 2, 8, 4
+	initiation, response, data := make([]byte, sizeInitiation), make([]byte, sizeResponse),
+		make([]byte, 200)
+	initiation[0], initiation[macOfInitiation], response[0], response[macOfResponse], data[0] = 1,
+		7, 2, 8, 4
 	now, from := int64(1e12), &hop{}
 	for _, b := range [][]byte{initiation, response} {
 		for i := range b { // somebody forges every part of it first, but for its type and size
@@ -41,7 +43,8 @@ func TestCopies(t *testing.T) {
 		}
 	}
 	for range 2 {
-		if s.isCopy(data, from, now) || s.isCopy(data[:0], from, now) || s.isCopy(initiation[:100], from, now) {
+		if s.isCopy(data, from, now) || s.isCopy(data[:0], from, now) ||
+			s.isCopy(initiation[:100], from, now) {
 			t.Error("what is no handshake is taken for a copy")
 		}
 	}
@@ -80,7 +83,8 @@ func TestCallers(t *testing.T) {
 	for i := range uint32(handshakesKept) {
 		s.isCopy(message(100+i, 0), genuine, now+handshakeLife)
 	}
-	if s.caller(7, now+handshakeLife) != nil || s.caller(100, now+handshakeLife) != genuine || len(s.begun) != handshakesKept {
+	if s.caller(7, now+handshakeLife) != nil || s.caller(100, now+handshakeLife) != genuine ||
+		len(s.begun) != handshakesKept {
 		t.Errorf("after a flood %d callers are known", len(s.begun))
 	}
 }
@@ -109,7 +113,8 @@ func TestForgedCopy(t *testing.T) {
 	forge.Store(&send)
 	begin := time.Now()
 	echo(t, a, b, 10)
-	if d := time.Since(begin); d > 4500*time.Millisecond { // WireGuard tries again after five seconds
+	// WireGuard tries again after five seconds
+	if d := time.Since(begin); d > 4500*time.Millisecond {
 		t.Errorf("the first session took %v", d)
 	}
 	if n := a.dev.Stats().Begun; n != 1 {
@@ -162,7 +167,8 @@ func listenUDP(t *testing.T) *net.UDPConn {
 	return c
 }
 
-// TestHandshakesInCopies: every datagram comes twice, at once. Each of many new sessions must carry data.
+// TestHandshakesInCopies: every datagram comes twice, at once. Each of many new sessions must carry
+// data.
 func TestHandshakesInCopies(t *testing.T) {
 	a, b := through(t, &middlebox{repeat: 1000})
 	for range 10 {

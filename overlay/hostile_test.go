@@ -51,12 +51,14 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestHostileCosts: whatever somebody without a key sends, it costs less CPU time than one multiplication of a handshake, of which an
-// honest one takes half a dozen; it gets no answer, but for cookies, which are smaller than what they answer; and no memory is kept.
+// TestHostileCosts: whatever somebody without a key sends, it costs less CPU time than one
+// multiplication of a handshake, of which an honest one takes half a dozen; it gets no answer, but
+// for cookies, which are smaller than what they answer; and no memory is kept.
 func TestHostileCosts(t *testing.T) {
 	var heard [][]byte
 	var full atomic.Bool
-	a, b := through(t, &middlebox{seen: func(p []byte) { // called by two goroutines, of which one sees what a sends
+	// called by two goroutines, of which one sees what a sends
+	a, b := through(t, &middlebox{seen: func(p []byte) {
 		if p[0] == typeData && len(p) == 112+32 && !full.Load() {
 			if heard = append(heard, bytes.Clone(p)); len(heard) == 100 {
 				full.Store(true)
@@ -105,7 +107,8 @@ func TestHostileCosts(t *testing.T) {
 	attack := func(to netip.AddrPort, list [][]byte) time.Duration {
 		before := cpuTime(t)
 		for i := range count {
-			if _, err := hostile.(*net.UDPConn).WriteToUDPAddrPort(list[i%len(list)], to); err != nil {
+			if _, err := hostile.(*net.UDPConn).WriteToUDPAddrPort(list[i%len(list)],
+				to); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -128,9 +131,15 @@ func TestHostileCosts(t *testing.T) {
 			p[20+i%60] ^= 1
 			return p
 		}},
-		{"initiations without the key", false, func(int) []byte { return random(typeInitiation, sizeInitiation) }},
-		{"responses to nothing", false, func(int) []byte { return random(typeResponse, sizeResponse) }},
-		{"initiations of a stranger", true, func(int) []byte { return initiation(t, rnd, b.key.Public()) }},
+		{"initiations without the key", false, func(int) []byte {
+			return random(typeInitiation, sizeInitiation)
+		}},
+		{"responses to nothing", false, func(int) []byte {
+			return random(typeResponse, sizeResponse)
+		}},
+		{"initiations of a stranger", true, func(int) []byte {
+			return initiation(t, rnd, b.key.Public())
+		}},
 	} {
 		var list [][]byte
 		for i := range 2000 {
@@ -142,12 +151,14 @@ func TestHostileCosts(t *testing.T) {
 		before := inUse()
 		cost := attack(device, list) - nothing
 		kept := inUse() - before
-		t.Logf("%-28s %v for each, %d KiB kept, %d cookies", kind.name, cost, kept>>10, cookies.Load())
+		t.Logf("%-28s %v for each, %d KiB kept, %d cookies", kind.name, cost, kept>>10,
+			cookies.Load())
 		if cost > unit {
 			t.Errorf("%s: each costs %v, a multiplication %v", kind.name, cost, unit)
 		}
 		if answers.Load() > 0 || cookies.Load() > count || !kind.cookies && cookies.Load() > 0 {
-			t.Errorf("%s: %d answers and %d cookies to %d messages", kind.name, answers.Load(), cookies.Load(), count)
+			t.Errorf("%s: %d answers and %d cookies to %d messages", kind.name, answers.Load(),
+				cookies.Load(), count)
 		}
 		if kept > count*512 {
 			t.Errorf("%s: %d bytes are kept", kind.name, kept)

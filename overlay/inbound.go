@@ -12,7 +12,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// inbound is the memory of one Write: packets that came from a peer are joined, judged, and given to the kernel.
+// inbound is the memory of one Write: packets that came from a peer are joined, judged, and given
+// to the kernel.
 type inbound struct {
 	tun    *tunDevice
 	bufs   [][]byte
@@ -32,8 +33,8 @@ func newInbound(t *tunDevice) *inbound {
 	return w
 }
 
-// Write implements tun.Device: packets that came from peers, authentic and from their pod ranges, go to the kernel. Each has
-// offset bytes in front of it that may be written to.
+// Write implements tun.Device: packets that came from peers, authentic and from their pod ranges,
+// go to the kernel. Each has offset bytes in front of it that may be written to.
 func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 	w := t.inbounds.get()
 	defer t.inbounds.put(w)
@@ -95,7 +96,8 @@ func (w *inbound) writeUnit(fd uintptr, u *unit) error {
 		w.addVector(w.in[i][u.header:])
 	}
 	for {
-		_, _, errno := unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&w.vectors[0])), uintptr(len(w.vectors)))
+		_, _, errno := unix.Syscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(&w.vectors[0])),
+			uintptr(len(w.vectors)))
 		if errno == 0 {
 			return nil
 		}

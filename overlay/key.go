@@ -21,7 +21,9 @@ type Key [32]byte
 func ParseKey(s string) (Key, error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(s))
 	if err != nil || len(b) != len(Key{}) {
-		return Key{}, errors.New("overlay: a key is 32 bytes in base64, 44 characters, as `wg genkey` prints it")
+		return Key{},
+			errors.New("overlay: a key is 32 bytes in base64, 44 characters, as `wg genkey` " +
+				"prints it")
 	}
 	return Key(b), nil
 }
@@ -61,8 +63,8 @@ func (k *Key) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// LoadKey reads the private key of this node from a file, and makes both when there is none. The file is for its owner
-// alone (0600); one that others can read is refused.
+// LoadKey reads the private key of this node from a file, and makes both when there is none. The
+// file is for its owner alone (0600); one that others can read is refused.
 func LoadKey(path string) (Key, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +74,9 @@ func LoadKey(path string) (Key, error) {
 		return Key{}, fmt.Errorf("overlay: private key: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return Key{}, fmt.Errorf("overlay: private key %s can be read by others (mode %#o); if nobody did, run chmod 600 on it", path, info.Mode().Perm())
+		return Key{},
+			fmt.Errorf("overlay: private key %s can be read by others (mode %#o); if nobody did, "+
+				"run chmod 600 on it", path, info.Mode().Perm())
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -85,8 +89,8 @@ func LoadKey(path string) (Key, error) {
 	return k, nil
 }
 
-// createKey writes a new key. The file appears whole or not at all, and what a crash leaves behind is no key where the file system
-// has files without a name.
+// createKey writes a new key. The file appears whole or not at all, and what a crash leaves behind
+// is no key where the file system has files without a name.
 func createKey(path string) (Key, error) {
 	k, err := NewPrivateKey()
 	if err != nil {

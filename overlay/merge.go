@@ -9,18 +9,21 @@ import (
 
 const (
 	maxPacket = 65535
-	// maxDatagrams is how many datagrams of UDP are joined at most: what every kernel takes (UDP_MAX_SEGMENTS before 6.9).
+	// maxDatagrams is how many datagrams of UDP are joined at most: what every kernel takes
+	// (UDP_MAX_SEGMENTS before 6.9).
 	maxDatagrams = 64
-	// openUnits is how many flows are followed at once. Segments that the other node's kernel or network card cut from a
-	// super packet come one after the other.
+	// openUnits is how many flows are followed at once. Segments that the other node's kernel or
+	// network card cut from a super packet come one after the other.
 	openUnits = 8
-	// headerRoom holds the kernel's header, any IPv4 or IPv6 header without extensions, and any TCP header.
+	// headerRoom holds the kernel's header, any IPv4 or IPv6 header without extensions, and any TCP
+	// header.
 	headerRoom = 144
 	// headerAt is where in that room the IP header begins.
 	headerAt = 16
 )
 
-// unit is what is judged and written as one: a packet of a batch, or several of one flow that were cut from one.
+// unit is what is judged and written as one: a packet of a batch, or several of one flow that were
+// cut from one.
 type unit struct {
 	segment           // the first packet
 	first, last int32 // packets of the batch
@@ -32,7 +35,8 @@ type unit struct {
 	at          int32  // of the joined header in the slab
 }
 
-// merger joins the packets of a batch to units. A joined unit gets a header of its own; packets are not written to.
+// merger joins the packets of a batch to units. A joined unit gets a header of its own; packets are
+// not written to.
 type merger struct {
 	noTCP, noUDP bool
 
@@ -41,8 +45,9 @@ type merger struct {
 	units []unit
 	open  [openUnits]int32 // units that may be continued, one for each flow; -1 is none
 	turn  int              // where in open the next flow goes
-	slab  []byte           // headers of joined units, headerRoom bytes apart; what is behind them belongs to others
-	used  int              // bytes of slab in use
+	// headers of joined units, headerRoom bytes apart; what is behind them belongs to others
+	slab []byte
+	used int // bytes of slab in use
 }
 
 // add puts a packet behind the others.
@@ -70,7 +75,8 @@ func (m *merger) slotOf(p []byte, s segment) int {
 		if k < 0 {
 			break
 		}
-		if u := &m.units[k]; u.ip == s.ip && u.protocol == s.protocol && string(u.flow(m.in[u.first])) == string(flow) {
+		if u := &m.units[k]; u.ip == s.ip && u.protocol == s.protocol &&
+			string(u.flow(m.in[u.first])) == string(flow) {
 			return slot
 		}
 	}
@@ -80,14 +86,15 @@ func (m *merger) slotOf(p []byte, s segment) int {
 	return slot
 }
 
-// join adds packet i to a unit of the same flow, if it continues that and both are intact. A packet with a wrong checksum
-// stays alone: the kernel believes the checksum of what was joined.
+// join adds packet i to a unit of the same flow, if it continues that and both are intact. A packet
+// with a wrong checksum stays alone: the kernel believes the checksum of what was joined.
 func (m *merger) join(u *unit, p []byte, i int32, s segment) bool {
 	size := u.size + s.payload
 	if u.closed || s.payload > u.payload || size > maxPacket {
 		return false
 	}
-	if s.protocol == protocolTCP && s.seq != u.next || s.protocol == protocolUDP && u.count == maxDatagrams {
+	if s.protocol == protocolTCP && s.seq != u.next || s.protocol == protocolUDP &&
+		u.count == maxDatagrams {
 		return false
 	}
 	head := m.in[u.first]
@@ -114,8 +121,8 @@ func (m *merger) join(u *unit, p []byte, i int32, s segment) bool {
 	return true
 }
 
-// packet is what unit k is judged by: the packet, or the headers of all with the length of all. Nobody who judges reads
-// beyond headers.
+// packet is what unit k is judged by: the packet, or the headers of all with the length of all.
+// Nobody who judges reads beyond headers.
 func (m *merger) packet(k int) []byte {
 	u := &m.units[k]
 	head := m.in[u.first]
@@ -123,7 +130,8 @@ func (m *merger) packet(k int) []byte {
 		return head
 	}
 	if need := len(m.in)/2*headerRoom + maxPacket; len(m.slab) < need {
-		m.slab = make([]byte, max(need, batchSize/2*headerRoom+maxPacket)) // all packets are there: it holds all headers
+		// all packets are there: it holds all headers
+		m.slab = make([]byte, max(need, batchSize/2*headerRoom+maxPacket))
 	}
 	at := m.used + headerAt
 	m.used += headerRoom
@@ -144,11 +152,13 @@ func (m *merger) packet(k int) []byte {
 	return p
 }
 
-// finish completes the joined header of a unit for the kernel, which computes what is left of the checksum when it must. It
-// returns the header with the kernel's own in front. p is what packet returned.
+// finish completes the joined header of a unit for the kernel, which computes what is left of the
+// checksum when it must. It returns the header with the kernel's own in front. p is what packet
+// returned.
 func (u *unit) finish(slab []byte) []byte {
 	p := slab[u.at:][:u.header]
-	v := vnet{flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, header: uint16(u.header), segment: uint16(u.payload),
+	v := vnet{flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, header: uint16(u.header),
+		segment:   uint16(u.payload),
 		csumStart: uint16(u.ip), csumFrom: uint16(u.checksumAt())}
 	switch {
 	case u.protocol == protocolUDP:

@@ -12,9 +12,10 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// superPacket is what the kernel hands to a TUN device: headers for all of the payload, and the sum of the pseudo header
-// where the checksum belongs.
-func superPacket(v6 bool, options, payload int, seq uint32, flags byte) (p []byte, o tun.GSOOptions) {
+// superPacket is what the kernel hands to a TUN device: headers for all of the payload, and the sum
+// of the pseudo header where the checksum belongs.
+func superPacket(v6 bool, options, payload int, seq uint32, flags byte) (p []byte,
+	o tun.GSOOptions) {
 	p, ip := superIP(v6, protocolTCP, 20+options+payload)
 	o.GSOType = tun.GSOTCPv4
 	if v6 {
@@ -28,7 +29,8 @@ func superPacket(v6 bool, options, payload int, seq uint32, flags byte) (p []byt
 	for i := range options {
 		tcp[20+i] = 1
 	}
-	o.HdrLen, o.CsumStart, o.CsumOffset, o.GSOSize, o.NeedsCsum = uint16(ip+20+options), uint16(ip), 16, 1000, true
+	o.HdrLen, o.CsumStart, o.CsumOffset, o.GSOSize, o.NeedsCsum = uint16(ip+20+options), uint16(ip),
+		16, 1000, true
 	fill(tcp[20+options:])
 	return p, o
 }
@@ -41,7 +43,8 @@ func superDatagram(v6 bool, payload int) (p []byte, o tun.GSOOptions) {
 	binary.BigEndian.PutUint16(udp[2:], 443)
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)))
 	fill(udp[8:])
-	return p, tun.GSOOptions{GSOType: tun.GSOUDPL4, HdrLen: uint16(ip + 8), CsumStart: uint16(ip), CsumOffset: 6, GSOSize: 1000, NeedsCsum: true}
+	return p, tun.GSOOptions{GSOType: tun.GSOUDPL4, HdrLen: uint16(ip + 8), CsumStart: uint16(ip),
+		CsumOffset: 6, GSOSize: 1000, NeedsCsum: true}
 }
 
 func superIP(v6 bool, protocol byte, size int) (p []byte, ip int) {
@@ -113,14 +116,15 @@ func (m *merger) written(t testing.TB, k int) [][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := segmentOf(whole); s.pseudo(whole, u.size-u.ip) != binary.BigEndian.Uint16(whole[u.ip+s.checksumAt():]) {
+	if s := segmentOf(whole); s.pseudo(whole,
+		u.size-u.ip) != binary.BigEndian.Uint16(whole[u.ip+s.checksumAt():]) {
 		t.Fatal("the sum of the pseudo header is wrong")
 	}
 	return cutAll(t, whole, o)
 }
 
-// TestMerge cuts super packets and wants them joined again: what is judged has the fields of the whole, and what the kernel
-// is given can be cut into the same packets.
+// TestMerge cuts super packets and wants them joined again: what is judged has the fields of the
+// whole, and what the kernel is given can be cut into the same packets.
 func TestMerge(t *testing.T) {
 	m := newMerger()
 	for _, v6 := range []bool{false, true} {
@@ -146,7 +150,8 @@ func TestMerge(t *testing.T) {
 				}
 				for i, p := range m.written(t, 0) {
 					if !bytes.Equal(p, list[i]) {
-						t.Fatalf("v6 %v, options %d, %d bytes: packet %d became\n%x, was\n%x", v6, options, payload, i, p[:60], list[i][:60])
+						t.Fatalf("v6 %v, options %d, %d bytes: packet %d became\n%x, was\n%x", v6,
+							options, payload, i, p[:60], list[i][:60])
 					}
 				}
 			}
@@ -154,7 +159,8 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeBreaks changes one thing about the second of three segments, which must then not be joined.
+// TestMergeBreaks changes one thing about the second of three segments, which must then not be
+// joined.
 func TestMergeBreaks(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		ip := 20
@@ -162,8 +168,11 @@ func TestMergeBreaks(t *testing.T) {
 			ip = 40
 		}
 		for name, change := range map[string]func(p []byte) []byte{
-			"tos":          func(p []byte) []byte { p[1] ^= 0x10; return p },
-			"ttl":          func(p []byte) []byte { p[map[bool]int{false: 8, true: 7}[v6]]--; return p },
+			"tos": func(p []byte) []byte { p[1] ^= 0x10; return p },
+			"ttl": func(p []byte) []byte {
+				p[map[bool]int{false: 8, true: 7}[v6]]--
+				return p
+			},
 			"source":       func(p []byte) []byte { p[15] ^= 1; return p },
 			"destination":  func(p []byte) []byte { p[ip-1] ^= 1; return p },
 			"source port":  func(p []byte) []byte { p[ip] ^= 1; return p },
@@ -183,8 +192,11 @@ func TestMergeBreaks(t *testing.T) {
 			"cut off":      func(p []byte) []byte { return p[:len(p)-1] },
 			"too short":    func(p []byte) []byte { return p[:ip+10] },
 			"version":      func(p []byte) []byte { p[0] = 0x75; return p },
-			"protocol":     func(p []byte) []byte { p[map[bool]int{false: 9, true: 6}[v6]] = 17; return p },
-			"empty":        func(p []byte) []byte { return nil },
+			"protocol": func(p []byte) []byte {
+				p[map[bool]int{false: 9, true: 6}[v6]] = 17
+				return p
+			},
+			"empty": func(p []byte) []byte { return nil },
 		} {
 			whole, o := superPacket(v6, 12, 3000, 1, tcpAck)
 			list := cutAll(t, whole, o)
@@ -227,8 +239,9 @@ func TestBadHead(t *testing.T) {
 	}
 }
 
-// TestMergeFlows interleaves the segments of several super packets at random. Every packet is in one unit; what is written
-// has each flow's packets in order and unchanged; segments of one super packet meet again.
+// TestMergeFlows interleaves the segments of several super packets at random. Every packet is in
+// one unit; what is written has each flow's packets in order and unchanged; segments of one super
+// packet meet again.
 func TestMergeFlows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	m := newMerger()
@@ -236,7 +249,8 @@ func TestMergeFlows(t *testing.T) {
 		m.reset()
 		var flows [][][]byte
 		for port := range 1 + rnd.IntN(openUnits) {
-			whole, o := superPacket(rnd.IntN(2) == 0, 4*rnd.IntN(4), 1+rnd.IntN(20000), rnd.Uint32(), tcpAck|byte(rnd.IntN(2))*tcpPush)
+			whole, o := superPacket(rnd.IntN(2) == 0, 4*rnd.IntN(4), 1+rnd.IntN(20000),
+				rnd.Uint32(), tcpAck|byte(rnd.IntN(2))*tcpPush)
 			if rnd.IntN(3) == 0 {
 				whole, o = superDatagram(rnd.IntN(2) == 0, 1+rnd.IntN(20000))
 			}
@@ -274,8 +288,8 @@ func TestMergeFlows(t *testing.T) {
 	}
 }
 
-// FuzzMerge looks for crashes, for packets that are lost or come twice, and for joined ones that cannot be cut into what
-// was joined.
+// FuzzMerge looks for crashes, for packets that are lost or come twice, and for joined ones that
+// cannot be cut into what was joined.
 func FuzzMerge(f *testing.F) {
 	for _, v6 := range []bool{false, true} {
 		whole, o := superPacket(v6, 12, 2500, 7, tcpAck|tcpPush)
@@ -325,7 +339,8 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// TestRefusedMerge: a kernel that does not take joined packets gets them one by one, and no more joined ones.
+// TestRefusedMerge: a kernel that does not take joined packets gets them one by one, and no more
+// joined ones.
 func TestRefusedMerge(t *testing.T) {
 	whole, o := superPacket(false, 12, 3000, 1, tcpAck)
 	var bufs [][]byte
@@ -345,8 +360,10 @@ func TestRefusedMerge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(refuser)
-	if w.write(uintptr(refuser)); w.err == nil || d.refused.Load() != 1 || !d.noTCP.Load() || d.noUDP.Load() {
-		t.Errorf("error %v, %d refused, joining is off: %v %v", w.err, d.refused.Load(), d.noTCP.Load(), d.noUDP.Load())
+	if w.write(uintptr(refuser)); w.err == nil || d.refused.Load() != 1 || !d.noTCP.Load() ||
+		d.noUDP.Load() {
+		t.Errorf("error %v, %d refused, joining is off: %v %v", w.err, d.refused.Load(),
+			d.noTCP.Load(), d.noUDP.Load())
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

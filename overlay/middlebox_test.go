@@ -64,7 +64,8 @@ func (m *middlebox) serve(in, out net.PacketConn, dst string) {
 func through(t *testing.T, m *middlebox) (a, b *side) {
 	t.Helper()
 	lab := nstest.New(t)
-	a, b = &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+	a, b = &side{Node: lab.Node("a"), addr: "10.99.0.1"},
+		&side{Node: lab.Node("b"), addr: "10.99.0.2"}
 	mid := lab.Node("m")
 	lab.Join(a.Node, "wire", "10.1.0.1/24", mid, "left", "10.1.0.2/24")
 	lab.Join(b.Node, "wire", "10.2.0.1/24", mid, "right", "10.2.0.2/24")
@@ -95,8 +96,8 @@ func TestLossReorderingAndCopies(t *testing.T) {
 	download(t, b, a, 4<<20, nil)
 }
 
-// TestHostileWire replays everything that a session sent, and throws garbage of every length and type: no packet may come
-// through a second time, and the session must live.
+// TestHostileWire replays everything that a session sent, and throws garbage of every length and
+// type: no packet may come through a second time, and the session must live.
 func TestHostileWire(t *testing.T) {
 	var mu sync.Mutex
 	var wire [][]byte
@@ -171,7 +172,8 @@ func TestHostileWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hostile.Close()
-	// To b through the middle box, as if a had sent it, and to a itself from an address that it does not know.
+	// To b through the middle box, as if a had sent it, and to a itself from an address that it
+	// does not know.
 	for i, p := range attack {
 		hostile.WriteTo(p, &net.UDPAddr{IP: net.IPv4(10, 1, 0, 2), Port: 51820})
 		hostile.WriteTo(p, &net.UDPAddr{IP: net.IPv4(10, 1, 0, 1), Port: 51820})
@@ -219,7 +221,8 @@ func TestSpoofedSource(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.WriteTo([]byte(from), &net.UDPAddr{IP: net.IPv4(10, 99, 0, 2), Port: 4000}); err != nil {
+		if _, err := c.WriteTo([]byte(from),
+			&net.UDPAddr{IP: net.IPv4(10, 99, 0, 2), Port: 4000}); err != nil {
 			t.Fatal(err)
 		}
 		c.Close()

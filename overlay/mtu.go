@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// overhead is what a packet grows by on its way to a: the IP header, UDP's 8 and WireGuard's 32 bytes.
+// overhead is what a packet grows by on its way to a: the IP header, UDP's 8 and WireGuard's 32
+// bytes.
 func overhead(a netip.Addr) int {
 	if a.Is4() {
 		return 20 + 8 + 32
@@ -18,8 +19,8 @@ func overhead(a netip.Addr) int {
 	return 40 + 8 + 32
 }
 
-// fitMTU makes the interface's MTU small enough for the links by which the addresses are reached. It never makes it larger:
-// what lies behind those links is not known. A given Config.MTU stays.
+// fitMTU makes the interface's MTU small enough for the links by which the addresses are reached.
+// It never makes it larger: what lies behind those links is not known. A given Config.MTU stays.
 func (d *Device) fitMTU(list []netip.AddrPort) error {
 	if !d.autoMTU {
 		return nil
@@ -117,8 +118,9 @@ func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 
 const tcpSyn = 0x02
 
-// clampMSS lowers the maximum segment size in a TCP packet with SYN to what fits the MTU, so that connections through the
-// interface need no ICMP to find it. partial says that the checksum field holds the sum of the pseudo header alone.
+// clampMSS lowers the maximum segment size in a TCP packet with SYN to what fits the MTU, so that
+// connections through the interface need no ICMP to find it. partial says that the checksum field
+// holds the sum of the pseudo header alone.
 func clampMSS(p []byte, mtu int, partial bool) {
 	ip := 0
 	switch {
@@ -164,8 +166,8 @@ func clampMSS(p []byte, mtu int, partial bool) {
 	}
 }
 
-// fixChecksum adapts the checksum of a TCP header to 16 bits that changed at an offset (RFC 1624). At an odd one the bytes
-// stand in two words; the sum then sees them swapped.
+// fixChecksum adapts the checksum of a TCP header to 16 bits that changed at an offset (RFC 1624).
+// At an odd one the bytes stand in two words; the sum then sees them swapped.
 func fixChecksum(tcp []byte, at int, old, changed uint16) {
 	if at%2 == 1 {
 		old, changed = old<<8|old>>8, changed<<8|changed>>8

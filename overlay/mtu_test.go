@@ -110,7 +110,8 @@ func TestMTUOfOnePeer(t *testing.T) {
 		p    []byte
 		dir  firewall.Direction
 		want int
-	}{{four, firewall.Out, 1312}, {four, firewall.In, 1420}, {six, firewall.Out, 1328}, {six, firewall.In, 1420}, {four[:19], firewall.Out, 1420}, {nil, firewall.Out, 1420}} {
+	}{{four, firewall.Out, 1312}, {four, firewall.In, 1420}, {six, firewall.Out, 1328},
+		{six, firewall.In, 1420}, {four[:19], firewall.Out, 1420}, {nil, firewall.Out, 1420}} {
 		if got := d.mtuOf(c.p, c.dir); got != c.want {
 			t.Errorf("%x: %d, want %d", c.p, got, c.want)
 		}
@@ -139,11 +140,12 @@ func FuzzClampMSS(f *testing.F) {
 	})
 }
 
-// TestMTUFitsTheLink: the wire to the peer takes 1400 bytes, so the interface takes less than its default; and large
-// packets get through a router in between that takes even less and says nothing.
+// TestMTUFitsTheLink: the wire to the peer takes 1400 bytes, so the interface takes less than its
+// default; and large packets get through a router in between that takes even less and says nothing.
 func TestMTUFitsTheLink(t *testing.T) {
 	lab := nstest.New(t)
-	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"},
+		&side{Node: lab.Node("b"), addr: "10.99.0.2"}
 	r := lab.Node("r")
 	lab.Join(a.Node, "wire", "10.1.0.1/24", r, "left", "10.1.0.2/24")
 	lab.Join(b.Node, "wire", "10.2.0.1/24", r, "right", "10.2.0.2/24")
@@ -164,8 +166,9 @@ func TestMTUFitsTheLink(t *testing.T) {
 		}
 	}
 	// The black hole: no ICMP about sizes comes back.
-	if out, err := r.Command("nft", "add table ip hole; add chain ip hole out { type filter hook output priority 0; }; "+
-		"add rule ip hole out icmp type destination-unreachable drop").CombinedOutput(); err != nil {
+	if out, err := r.Command("nft",
+		"add table ip hole; add chain ip hole out { type filter hook output priority 0; }; "+
+			"add rule ip hole out icmp type destination-unreachable drop").CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v: %s", err, out)
 	}
 	a.start(t, nil)
@@ -183,14 +186,16 @@ func TestMTUFitsTheLink(t *testing.T) {
 	download(t, b, a, 3<<20, nil)
 }
 
-// TestBlackHoleOverIPv6: the smallest link is in the middle, and the routers beside it swallow what is too large for it without a word.
+// TestBlackHoleOverIPv6: the smallest link is in the middle, and the routers beside it swallow what
+// is too large for it without a word.
 //
 //	a ---- r -- small -- q ---- b
 func TestBlackHoleOverIPv6(t *testing.T) {
 	for _, c := range []struct{ small, want int }{{1400, 1312}, {1300, MinMTU}} {
 		t.Run(fmt.Sprint(c.small), func(t *testing.T) {
 			lab := nstest.New(t)
-			a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+			a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"},
+				&side{Node: lab.Node("b"), addr: "10.99.0.2"}
 			r, q := lab.Node("r"), lab.Node("q")
 			lab.Join(a.Node, "wire", "fd01::1/64", r, "left", "fd01::2/64")
 			lab.Join(r, "small", "fd02::1/64", q, "small", "fd02::2/64")
@@ -208,8 +213,10 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if out, err := n.Command("nft", "add table ip6 hole; add chain ip6 hole out { type filter hook output priority 0; }; "+
-					"add rule ip6 hole out icmpv6 type packet-too-big drop").CombinedOutput(); err != nil {
+				if out, err := n.Command("nft",
+					"add table ip6 hole; add chain ip6 hole out { type filter hook output "+
+						"priority 0; }; "+
+						"add rule ip6 hole out icmpv6 type packet-too-big drop").CombinedOutput(); err != nil {
 					t.Fatalf("nft: %v: %s", err, out)
 				}
 			}
@@ -223,8 +230,10 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 			download(t, b, a, 3<<20, nil)
 			for s, other := range map[*side]*side{a: b, b: a} {
 				out, err := s.Command("ip", "route", "show", other.addr).CombinedOutput()
-				if mtu, _ := s.dev.tun.MTU(); err != nil || mtu != DefaultMTU || !strings.Contains(string(out), fmt.Sprintf("mtu %d", c.want)) {
-					t.Errorf("%s: the interface has MTU %d, the route to the peer is %s, want %d; %v", s, mtu, out, c.want, err)
+				if mtu, _ := s.dev.tun.MTU(); err != nil || mtu != DefaultMTU ||
+					!strings.Contains(string(out), fmt.Sprintf("mtu %d", c.want)) {
+					t.Errorf("%s: the interface has MTU %d, the route to the peer is %s, want %d; "+
+						"%v", s, mtu, out, c.want, err)
 				}
 			}
 			echo(t, a, b, 100, c.want-28, 5000)
@@ -233,18 +242,21 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 			if err := a.dev.RemovePeer(b.key.Public()); err != nil {
 				t.Error(err)
 			}
-			if out, err := a.Command("ip", "route", "show", b.addr).CombinedOutput(); err != nil || len(out) > 0 {
+			if out, err := a.Command("ip", "route", "show", b.addr).CombinedOutput(); err != nil ||
+				len(out) > 0 {
 				t.Errorf("left is %s, %v", out, err)
 			}
 		})
 	}
 }
 
-// TestSmallPathOverIPv6: behind the first router the wire is smaller than where the tunnel begins, and the router says so, as IPv6 demands: only
-// the sender may fragment there. Large packets get through.
+// TestSmallPathOverIPv6: behind the first router the wire is smaller than where the tunnel begins,
+// and the router says so, as IPv6 demands: only the sender may fragment there. Large packets get
+// through.
 func TestSmallPathOverIPv6(t *testing.T) {
 	lab := nstest.New(t)
-	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"}, &side{Node: lab.Node("b"), addr: "10.99.0.2"}
+	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"},
+		&side{Node: lab.Node("b"), addr: "10.99.0.2"}
 	r := lab.Node("r")
 	lab.Join(a.Node, "wire", "fd01::1/64", r, "left", "fd01::2/64")
 	lab.Join(b.Node, "wire", "fd02::1/64", r, "right", "fd02::2/64")

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// hop is a way to a peer: its address, and the address and interface of ours that it spoke to. It never changes.
+// hop is a way to a peer: its address, and the address and interface of ours that it spoke to. It
+// never changes.
 type hop struct {
 	addr    netip.AddrPort
 	local   netip.Addr
@@ -27,9 +28,11 @@ const (
 )
 
 const (
-	// quiet is how long a peer with which data is exchanged may be silent before its other endpoints are tried.
+	// quiet is how long a peer with which data is exchanged may be silent before its other
+	// endpoints are tried.
 	quiet = 300 * time.Millisecond
-	// askAll is how long it takes at most until all endpoints were asked for a session, while there are at most nine.
+	// askAll is how long it takes at most until all endpoints were asked for a session, while there
+	// are at most nine.
 	askAll = 900 * time.Millisecond
 	// busy is how long after the last data the silence of a peer means something.
 	busy = 5 * time.Second
@@ -37,7 +40,8 @@ const (
 	mirrorGap = 50 * time.Millisecond
 )
 
-// paths is what is known of the ways to one peer. As a conn.Endpoint it stands for the peer, wherever it is.
+// paths is what is known of the ways to one peer. As a conn.Endpoint it stands for the peer,
+// wherever it is.
 type paths struct {
 	bind *bind
 	key  Key
@@ -47,8 +51,9 @@ type paths struct {
 	data     atomic.Int64        // when data went or came last
 	mirrored atomic.Int64        // when a batch went to all endpoints last
 	moves    atomic.Uint64
-	sent     atomic.Uint64 // bytes of datagrams; the library counts what it reserves for others, too
-	rtt      atomic.Int64  // ns
+	// bytes of datagrams; the library counts what it reserves for others, too
+	sent atomic.Uint64
+	rtt  atomic.Int64 // ns
 
 	mu         sync.Mutex
 	candidates []netip.AddrPort
@@ -63,13 +68,15 @@ type paths struct {
 	codeOnce sync.Once
 	codeOut  []byte
 	codeIn   []byte
-	narrow   atomic.Int32 // MTU of packets to the peer, whose path carries less than others; 0 for the interface's
+	// MTU of packets to the peer, whose path carries less than others; 0 for the interface's
+	narrow atomic.Int32
 }
 
 var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")
 
-// setCandidates replaces the endpoints. The current path stays, even if it is none of them: the next authentic packet tells. An initiation
-// that had nowhere to go yet goes to the first one; WireGuard would wait for five seconds.
+// setCandidates replaces the endpoints. The current path stays, even if it is none of them: the
+// next authentic packet tells. An initiation that had nowhere to go yet goes to the first one;
+// WireGuard would wait for five seconds.
 func (p *paths) setCandidates(list []netip.AddrPort) {
 	p.mu.Lock()
 	p.candidates = list
@@ -86,7 +93,8 @@ func (p *paths) setCandidates(list []netip.AddrPort) {
 	}
 }
 
-// others returns the candidates beside the current path. The slice is fresh; it is asked for only when a path is in doubt.
+// others returns the candidates beside the current path. The slice is fresh; it is asked for only
+// when a path is in doubt.
 func (p *paths) others(now *hop) []netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +111,8 @@ func (p *paths) others(now *hop) []netip.AddrPort {
 func (p *paths) several() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.candidates) > 1 || len(p.candidates) == 1 && p.current.Load() != nil && p.current.Load().addr != p.candidates[0]
+	return len(p.candidates) > 1 || len(p.candidates) == 1 && p.current.Load() != nil &&
+		p.current.Load().addr != p.candidates[0]
 }
 
 // fromPeer notes that an authentic packet came over h. The newest one decides where packets go.
@@ -147,14 +156,16 @@ func (p *paths) sentInitiation(msg []byte, now int64) {
 	p.bind.setInitiator(old, binary.LittleEndian.Uint32(msg[4:]), p)
 }
 
-// lateInitiation returns the newest initiation, and the candidate to send it to, when nobody has answered for so long that
-// it is the next one's turn, or when it is the next one's at once because the last one cannot be reached.
+// lateInitiation returns the newest initiation, and the candidate to send it to, when nobody has
+// answered for so long that it is the next one's turn, or when it is the next one's at once because
+// the last one cannot be reached.
 func (p *paths) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.AddrPort, late bool) {
 	cur := p.current.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Many are asked faster, so that the last one is asked within a second.
-	step := max(int64(watchEvery), min(int64(quiet), int64(askAll)/int64(max(1, len(p.candidates)))))
+	step := max(int64(watchEvery),
+		min(int64(quiet), int64(askAll)/int64(max(1, len(p.candidates)))))
 	if p.initSent == 0 || !atOnce && now-p.initSent < step*int64(p.initAsked+1) {
 		return nil, to, false
 	}
@@ -174,8 +185,9 @@ func (p *paths) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.Add
 	return nil, to, false
 }
 
-// answered is called with every handshake response, authentic or not. It counts when it names our newest initiation and
-// comes from where that went. Then this is the fastest path, and the round trip time is known.
+// answered is called with every handshake response, authentic or not. It counts when it names our
+// newest initiation and comes from where that went. Then this is the fastest path, and the round
+// trip time is known.
 func (p *paths) answered(receiver uint32, h *hop, now int64) {
 	p.mu.Lock()
 	ours := p.initSent != 0 && binary.LittleEndian.Uint32(p.initiation[4:]) == receiver

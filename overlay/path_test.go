@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// longestGap runs a download during which cut is called once, after a third, and returns the longest pause.
+// longestGap runs a download during which cut is called once, after a third, and returns the
+// longest pause.
 func longestGap(t *testing.T, from, to *side, size int, cut func()) time.Duration {
 	t.Helper()
 	var gap time.Duration
@@ -18,7 +19,8 @@ func longestGap(t *testing.T, from, to *side, size int, cut func()) time.Duratio
 		}
 		if n > size/3 && !done {
 			done = true
-			cut() // what is under way fills the receiver's buffer meanwhile, far less than what is left
+			// what is under way fills the receiver's buffer meanwhile, far less than what is left
+			cut()
 		}
 		last = time.Now()
 	})
@@ -28,15 +30,17 @@ func longestGap(t *testing.T, from, to *side, size int, cut func()) time.Duratio
 	return gap
 }
 
-// TestPathDies blocks one path in mid-download, without a sign to either end: the download must go on over the other, and
-// back when that dies too.
+// TestPathDies blocks one path in mid-download, without a sign to either end: the download must go
+// on over the other, and back when that dies too.
 func TestPathDies(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 100)
-	block := func(wire string) { // at both ends what comes in is lost; a rule on the way out would tell the sender
+	// at both ends what comes in is lost; a rule on the way out would tell the sender
+	block := func(wire string) {
 		for _, s := range []*side{a, b} {
 			if out, err := s.Command("nft", "add table ip cut; flush table ip cut; "+
-				"add chain ip cut in { type filter hook prerouting priority 0; }; add rule ip cut in iifname "+wire+" drop").CombinedOutput(); err != nil {
+				"add chain ip cut in { type filter hook prerouting priority 0; }; add rule ip cut "+
+				"in iifname "+wire+" drop").CombinedOutput(); err != nil {
 				t.Fatalf("nft: %v: %s", err, out)
 			}
 		}
@@ -47,11 +51,13 @@ func TestPathDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wire := map[string]string{"10.98.0.2": "wire", "10.97.0.2": "spare"}[list[0].Path.Addr().String()]
+		wire := map[string]string{"10.98.0.2": "wire",
+			"10.97.0.2": "spare"}[list[0].Path.Addr().String()]
 		gap := longestGap(t, a, b, 60<<20, func() { block(wire) })
 		t.Logf("%s died: longest pause %v", wire, gap)
 		shortest = min(shortest, gap)
-		// The bar is a second, and one round has to hold it; the machine that runs the tests may be busy. WireGuard alone takes 15 s and more.
+		// The bar is a second, and one round has to hold it; the machine that runs the tests may be
+		// busy. WireGuard alone takes 15 s and more.
 		if gap > 10*time.Second {
 			t.Errorf("%s died: nothing came for %v", wire, gap)
 		}
@@ -64,7 +70,8 @@ func TestPathDies(t *testing.T) {
 	}
 }
 
-// TestDeadEndpointFirst: the preferred endpoint never answers; the handshake must find the other one at once.
+// TestDeadEndpointFirst: the preferred endpoint never answers; the handshake must find the other
+// one at once.
 func TestDeadEndpointFirst(t *testing.T) {
 	a, b := pair(t, nil, func(p *Peer) {
 		if p.Name == "a" {
@@ -83,7 +90,8 @@ func TestDeadEndpointFirst(t *testing.T) {
 		t.Errorf("path is %+v: %v", list, err)
 	}
 	// a began, and went on to the endpoint that answers; b answered.
-	if s := a.dev.Stats(); s.Begun == 0 || s.Answered == 0 || s.Answered > s.Begun || s.AnsweredByOther != 1 {
+	if s := a.dev.Stats(); s.Begun == 0 || s.Answered == 0 || s.Answered > s.Begun ||
+		s.AnsweredByOther != 1 {
 		t.Errorf("the caller counts %+v", s)
 	}
 	if s := b.dev.Stats(); s.Accepted == 0 || s.Answered != 0 {
@@ -91,7 +99,8 @@ func TestDeadEndpointFirst(t *testing.T) {
 	}
 }
 
-// TestAllAreAskedWithinASecond: of endpoints that keep silent each is asked once, one after the other, and the last one soon enough.
+// TestAllAreAskedWithinASecond: of endpoints that keep silent each is asked once, one after the
+// other, and the last one soon enough.
 func TestAllAreAskedWithinASecond(t *testing.T) {
 	b, _, _ := openBind(t, true)
 	for _, n := range []int{2, 3, 9} {
@@ -123,7 +132,8 @@ func TestAllAreAskedWithinASecond(t *testing.T) {
 	}
 }
 
-// TestRoaming: a peer without endpoints calls, and calls again from another port: packets must follow it.
+// TestRoaming: a peer without endpoints calls, and calls again from another port: packets must
+// follow it.
 func TestRoaming(t *testing.T) {
 	a, b := pair(t, nil, func(p *Peer) {
 		if p.Name == "b" {
@@ -157,7 +167,8 @@ func TestBetterRoute(t *testing.T) {
 	if at().String() != "10.98.0.1" {
 		t.Fatalf("before, a is at %s", at())
 	}
-	if out, err := a.Command("ip", "route", "add", "10.98.0.2", "via", "10.97.0.2").CombinedOutput(); err != nil {
+	if out, err := a.Command("ip", "route", "add", "10.98.0.2", "via",
+		"10.97.0.2").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for begin := time.Now(); at().String() != "10.97.0.1"; time.Sleep(10 * time.Millisecond) {
@@ -191,9 +202,12 @@ func TestRekey(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(5100 * time.Millisecond) // WireGuard allows no handshake sooner
-	longestGap(t, a, b, 40<<20, func() { a.dev.wg.ScheduleHandshakeOnUserSend([32]byte(b.key.Public())) })
+	longestGap(t, a, b, 40<<20, func() {
+		a.dev.wg.ScheduleHandshakeOnUserSend([32]byte(b.key.Public()))
+	})
 	second, err := a.dev.Peers()
 	if err != nil || !second[0].LastHandshake.After(first[0].LastHandshake) {
-		t.Errorf("no new session: %v, then %v; %v", first[0].LastHandshake, second[0].LastHandshake, err)
+		t.Errorf("no new session: %v, then %v; %v", first[0].LastHandshake, second[0].LastHandshake,
+			err)
 	}
 }

@@ -16,9 +16,10 @@ import (
 // peer is a Peer that the device serves.
 type peer struct {
 	Peer
-	ways   *endpoints
-	paths  *paths     // nil without encryption
-	routes []nl.Route // how its pods are reached, but for Dst: one that fits all, or one of each family
+	ways  *endpoints
+	paths *paths // nil without encryption
+	// how its pods are reached, but for Dst: one that fits all, or one of each family
+	routes []nl.Route
 }
 
 // SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key
@@ -36,7 +37,8 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 		return fmt.Errorf("overlay: peer %q has the key of this node", p.Name)
 	}
 	p.Endpoints, p.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
-	next := &peer{Peer: p, ways: newEndpoints(p.Endpoints), routes: []nl.Route{{Link: d.link.Index}}}
+	next := &peer{Peer: p, ways: newEndpoints(p.Endpoints),
+		routes: []nl.Route{{Link: d.link.Index}}}
 	if err := d.findOut(next); err != nil {
 		return err
 	}
@@ -81,7 +83,8 @@ func (d *Device) clash(replaced Key, p *Peer) error {
 		}
 		for _, r := range p.Pods {
 			if i := slices.IndexFunc(other.Pods, r.Overlaps); i >= 0 {
-				return fmt.Errorf("overlay: peer %q: pod range %s overlaps %s of peer %q", p.Name, r, other.Pods[i], other.Name)
+				return fmt.Errorf("overlay: peer %q: pod range %s overlaps %s of peer %q", p.Name,
+					r, other.Pods[i], other.Name)
 			}
 		}
 	}
@@ -148,7 +151,8 @@ func (d *Device) findOut(p *peer) error {
 	return nil
 }
 
-// lookUp looks the names of a peer up. Each answer is used as soon as it is there: a slow name holds nobody up.
+// lookUp looks the names of a peer up. Each answer is used as soon as it is there: a slow name
+// holds nobody up.
 func (d *Device) lookUp(p *peer) {
 	ctx, cancel := context.WithTimeout(d.ctx, lookupTime)
 	defer cancel()
@@ -214,7 +218,9 @@ func (d *Device) RemovePeer(key Key) error {
 // uapi is the peer in the configuration protocol of WireGuard.
 func (p *Peer) uapi() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "public_key=%s\npreshared_key=%s\nendpoint=%s@\npersistent_keepalive_interval=%d\nreplace_allowed_ips=true\n",
+	fmt.Fprintf(&b,
+		"public_key=%s\npreshared_key=%s\nendpoint=%s@\npersistent_keepalive_interval=%d\n"+
+			"replace_allowed_ips=true\n",
 		p.Key.hex(), p.Preshared.hex(), p.Key.hex(), int(p.Keepalive/time.Second))
 	for _, r := range p.Pods {
 		fmt.Fprintf(&b, "allowed_ip=%s\n", r)

@@ -20,12 +20,15 @@ func (d *Device) neighbours(p *Peer, candidates []netip.AddrPort) ([]nl.Route, e
 		if err != nil || r.Via.IsValid() || r.Link == d.link.Index {
 			continue
 		}
-		if !slices.ContainsFunc(routes, func(o nl.Route) bool { return o.Via.Is4() == a.Addr().Is4() }) {
+		if !slices.ContainsFunc(routes, func(o nl.Route) bool {
+			return o.Via.Is4() == a.Addr().Is4()
+		}) {
 			routes = append(routes, nl.Route{Via: a.Addr(), Link: r.Link})
 		}
 	}
 	if routes == nil {
-		return nil, fmt.Errorf("overlay: peer %q: no endpoint is on a network of this host, so its pods cannot be reached without encryption", p.Name)
+		return nil, fmt.Errorf("overlay: peer %q: no endpoint is on a network of this host, so "+
+			"its pods cannot be reached without encryption", p.Name)
 	}
 	return routes, nil
 }
@@ -41,7 +44,8 @@ func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
 			return route, nil
 		}
 	}
-	return nl.Route{}, fmt.Errorf("overlay: peer %q: pods %s cannot be routed without encryption by %s; name an endpoint of their family, too",
+	return nl.Route{}, fmt.Errorf("overlay: peer %q: pods %s cannot be routed without encryption "+
+		"by %s; name an endpoint of their family, too",
 		p.Name, r, p.routes[0].Via)
 }
 
@@ -97,11 +101,13 @@ func (d *Device) addRoute(route nl.Route, ours bool) error {
 		return err
 	}
 	for _, o := range there {
-		if o.Dst != route.Dst || o.Metric != plainMetric(o.Dst) || o.Link == route.Link && o.Via == route.Via && !o.Blackhole() {
+		if o.Dst != route.Dst || o.Metric != plainMetric(o.Dst) || o.Link == route.Link &&
+			o.Via == route.Via && !o.Blackhole() {
 			continue
 		}
 		kept := slices.ContainsFunc(there, func(k nl.Route) bool {
-			return k.Dst == o.Dst && k.Metric == keptMetric && k.Via == o.Via && k.Link == o.Link && !k.Blackhole()
+			return k.Dst == o.Dst && k.Metric == keptMetric && k.Via == o.Via && k.Link == o.Link &&
+				!k.Blackhole()
 		})
 		if kept && o.Via.IsValid() { // of an earlier device, for a peer without encryption
 			return d.nl.ReplaceRoute(route)

@@ -69,7 +69,8 @@ func (p *peer) status() PeerStatus {
 		s.Path = netip.AddrPortFrom(p.routes[0].Via, 0)
 		return s
 	}
-	s.RTT, s.Moves, s.Sent = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load(), p.paths.sent.Load()
+	s.RTT, s.Moves, s.Sent = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load(),
+		p.paths.sent.Load()
 	if h := p.paths.current.Load(); h != nil {
 		s.Path = h.addr
 	}

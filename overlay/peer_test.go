@@ -36,13 +36,16 @@ func TestReplacePeer(t *testing.T) {
 		return all
 	}
 	before := routes()
-	if out, err := a.Command("ip", "route", "add", "10.77.0.0/16", "via", "10.98.0.2").CombinedOutput(); err != nil {
+	if out, err := a.Command("ip", "route", "add", "10.77.0.0/16", "via",
+		"10.98.0.2").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for says, p := range map[string]Peer{
-		"somebody else has a route to 10.77.0.0/16": {Pods: prefixes("10.76.0.0/16", "10.77.0.0/16", "10.99.0.2/32")},
+		"somebody else has a route to 10.77.0.0/16": {Pods: prefixes("10.76.0.0/16", "10.77.0.0/16",
+			"10.99.0.2/32")},
 		"somebody else has a route to 10.98.0.0/24": {Pods: prefixes("10.98.0.0/24")},
-		"has the key of this node":                  {Key: a.key.Public(), Pods: prefixes("10.99.0.2/32")},
+		"has the key of this node": {Key: a.key.Public(),
+			Pods: prefixes("10.99.0.2/32")},
 	} {
 		p.Name = "c"
 		if p.Key.IsZero() {
@@ -55,12 +58,14 @@ func TestReplacePeer(t *testing.T) {
 		if now := routes(); !slices.Equal(now, before) {
 			t.Errorf("%s: the routes are %v, before they were %v", says, now, before)
 		}
-		if list, err := a.dev.Peers(); err != nil || len(list) != 1 || list[0].Key != b.key.Public() {
+		if list, err := a.dev.Peers(); err != nil || len(list) != 1 ||
+			list[0].Key != b.key.Public() {
 			t.Errorf("%s: the peers are %+v, %v", says, list, err)
 		}
 		echo(t, a, b, 10)
 	}
-	other := Peer{Name: "c", Key: newKey(t).Public(), Pods: prefixes("10.99.0.2/32", "10.76.0.0/16")}
+	other := Peer{Name: "c", Key: newKey(t).Public(),
+		Pods: prefixes("10.99.0.2/32", "10.76.0.0/16")}
 	if err := a.dev.ReplacePeer(b.key.Public(), other); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +75,8 @@ func TestReplacePeer(t *testing.T) {
 	if a.dev.bind.pathsOf(b.key.Public()) != nil {
 		t.Error("the peer that was replaced is still known")
 	}
-	back := Peer{Name: "b", Key: b.key.Public(), Endpoints: []string{"10.98.0.2:51820"}, Pods: prefixes("10.99.0.2/32")}
+	back := Peer{Name: "b", Key: b.key.Public(), Endpoints: []string{"10.98.0.2:51820"},
+		Pods: prefixes("10.99.0.2/32")}
 	if err := a.dev.ReplacePeer(other.Key, back); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +102,8 @@ func TestReroute(t *testing.T) {
 func TestNameTaken(t *testing.T) {
 	lab := nstest.New(t)
 	n := lab.Node("n")
-	for _, command := range []string{"ip tuntap add weir0 mode tun", "ip link add weir0 type veth peer name other"} {
+	for _, command := range []string{"ip tuntap add weir0 mode tun",
+		"ip link add weir0 type veth peer name other"} {
 		if out, err := n.Command("sh", "-c", command).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
@@ -132,7 +139,8 @@ func TestSentIsWhatLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		sent, received = from[0].Sent, to[0].Received
-		if text, err := a.dev.wg.IpcGet(); err != nil || !strings.Contains(a.dev.bind.trueSizes(text), fmt.Sprintf("\ntx_bytes=%d\n", sent)) {
+		if text, err := a.dev.wg.IpcGet(); err != nil ||
+			!strings.Contains(a.dev.bind.trueSizes(text), fmt.Sprintf("\ntx_bytes=%d\n", sent)) {
 			t.Fatalf("wg(8) is told\n%s; %d were sent; %v", text, sent, err)
 		}
 		if sent == received && sent > 1<<20 {

@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	// directSlots super packets fit into the slab that the device passes, and are received there without a copy.
+	// directSlots super packets fit into the slab that the device passes, and are received there
+	// without a copy.
 	directSlots = 2
-	// ringSlots is how many datagrams are received at once when they come singly. Then system calls are what costs;
-	// copying 1.5 kB into the slab is not. Twice as many gained nothing.
+	// ringSlots is how many datagrams are received at once when they come singly. Then system calls
+	// are what costs; copying 1.5 kB into the slab is not. Twice as many gained nothing.
 	ringSlots = 32
-	// singleReads is how many reads without a super packet make us believe that none will come. Among acknowledgements of
-	// a flow in the other direction there are always some.
+	// singleReads is how many reads without a super packet make us believe that none will come.
+	// Among acknowledgements of a flow in the other direction there are always some.
 	singleReads = 16
 )
 
@@ -36,7 +37,8 @@ type receiver struct {
 }
 
 func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
-	r := &receiver{bind: b, conn: c, direct: make([]udp.Message, directSlots), ring: make([]udp.Message, ringSlots)}
+	r := &receiver{bind: b, conn: c, direct: make([]udp.Message, directSlots),
+		ring: make([]udp.Message, ringSlots)}
 	slab := make([]byte, ringSlots*udp.MaxPayload)
 	for i := range r.ring {
 		r.ring[i].Buffers = [][]byte{slab[i*udp.MaxPayload : (i+1)*udp.MaxPayload]}
@@ -47,7 +49,8 @@ func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
 	return r.receive
 }
 
-// receive implements conn.ReceiveFunc. The device gives up for good on most errors, so only the end of the socket is one.
+// receive implements conn.ReceiveFunc. The device gives up for good on most errors, so only the end
+// of the socket is one.
 func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, error) {
 	for failed := 0; ; {
 		var n int
@@ -64,7 +67,8 @@ func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, err
 			return 0, net.ErrClosed
 		}
 		if err != nil {
-			r.bind.readErrors.Add(1) // such as an ICMP error of an earlier datagram; reading it cleared it
+			// such as an ICMP error of an earlier datagram; reading it cleared it
+			r.bind.readErrors.Add(1)
 			if failed++; failed > 10 {
 				time.Sleep(10 * time.Millisecond) // it stays: do not spin
 			}

@@ -10,19 +10,22 @@ import (
 	"github.com/weirnet/weir/internal/rebuilt"
 )
 
-// hurry runs this test in a build whose WireGuard does in a second or two what it does in minutes else: its timers are constants. It returns
-// false there.
+// hurry runs this test in a build whose WireGuard does in a second or two what it does in minutes
+// else: its timers are constants. It returns false there.
 func hurry(t *testing.T) bool {
 	t.Helper()
 	nstest.Root(t)
-	return rebuilt.With(t, rebuilt.File{Module: "github.com/tailscale/wireguard-go", Path: "device/constants.go", Constants: map[string]string{
-		"RekeyAfterTime": "1500 * time.Millisecond", "RejectAfterTime": "4000 * time.Millisecond",
-		"RekeyTimeout": "500 * time.Millisecond", "KeepaliveTimeout": "1000 * time.Millisecond",
-	}})
+	return rebuilt.With(t, rebuilt.File{Module: "github.com/tailscale/wireguard-go",
+		Path: "device/constants.go", Constants: map[string]string{
+			"RekeyAfterTime":   "1500 * time.Millisecond",
+			"RejectAfterTime":  "4000 * time.Millisecond",
+			"RekeyTimeout":     "500 * time.Millisecond",
+			"KeepaliveTimeout": "1000 * time.Millisecond",
+		}})
 }
 
-// TestRekeys: sessions end and new ones begin by themselves, while numbered datagrams go both ways without a pause. Each must arrive
-// once.
+// TestRekeys: sessions end and new ones begin by themselves, while numbered datagrams go both ways
+// without a pause. Each must arrive once.
 func TestRekeys(t *testing.T) {
 	if hurry(t) {
 		return
@@ -93,7 +96,8 @@ func TestRekeys(t *testing.T) {
 	}
 }
 
-// TestSessionEnds: a session that nobody used is dead after a while, and the next packet makes another one.
+// TestSessionEnds: a session that nobody used is dead after a while, and the next packet makes
+// another one.
 func TestSessionEnds(t *testing.T) {
 	if hurry(t) {
 		return

@@ -18,12 +18,13 @@ import (
 const (
 	// lookupTime bounds how long names may take.
 	lookupTime = 3 * time.Second
-	// nameGrace is how long a new peer waits for its names, so that their addresses stand where they were written.
+	// nameGrace is how long a new peer waits for its names, so that their addresses stand where
+	// they were written.
 	nameGrace = 50 * time.Millisecond
 )
 
-// endpoints are the ways to a peer as they were told: addresses, and names with what they stood for when they were last
-// looked up.
+// endpoints are the ways to a peer as they were told: addresses, and names with what they stood for
+// when they were last looked up.
 type endpoints struct {
 	places []place
 
@@ -43,7 +44,8 @@ func newEndpoints(told []string) *endpoints {
 	for i, text := range told {
 		p := &e.places[i]
 		if a, err := netip.ParseAddrPort(text); err == nil {
-			p.port, p.four = a.Port(), []netip.Addr{a.Addr().Unmap()} // one alone, whatever its family
+			// one alone, whatever its family
+			p.port, p.four = a.Port(), []netip.Addr{a.Addr().Unmap()}
 			continue
 		}
 		host, port, _ := net.SplitHostPort(text)
@@ -63,8 +65,8 @@ func (e *endpoints) named() bool {
 	return false
 }
 
-// list returns the addresses that are known, each once, in the order of the endpoints. Those of a name take turns by family as in RFC
-// 8305 section 4: handshakes go to one after the other.
+// list returns the addresses that are known, each once, in the order of the endpoints. Those of a
+// name take turns by family as in RFC 8305 section 4: handshakes go to one after the other.
 func (e *endpoints) list() (list []netip.AddrPort) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -86,8 +88,9 @@ func (e *endpoints) list() (list []netip.AddrPort) {
 	return list
 }
 
-// lookUp asks for all names side by side, and calls news after every answer that changed the list; several names may call it at once. It
-// returns when all is answered or ctx ends, and tells of the names that have no address now.
+// lookUp asks for all names side by side, and calls news after every answer that changed the list;
+// several names may call it at once. It returns when all is answered or ctx ends, and tells of the
+// names that have no address now.
 func (e *endpoints) lookUp(ctx context.Context, news func()) error {
 	errs := make([]error, len(e.places))
 	var wait sync.WaitGroup
@@ -100,13 +103,14 @@ func (e *endpoints) lookUp(ctx context.Context, news func()) error {
 	return errors.Join(errs...)
 }
 
-// lookUpOne asks for both families of one name: the hosts file and the cache first, then whoever knows. A family that nobody answers for
-// keeps the addresses that it had.
+// lookUpOne asks for both families of one name: the hosts file and the cache first, then whoever
+// knows. A family that nobody answers for keeps the addresses that it had.
 func (e *endpoints) lookUpOne(ctx context.Context, p *place, news func()) error {
 	var errs []error
 	take := func(a dns.Answer) {
 		var missing *net.DNSError
-		if errs = append(errs, a.Err); a.Err != nil && !(errors.As(a.Err, &missing) && missing.IsNotFound) {
+		if errs = append(errs, a.Err); a.Err != nil &&
+			!(errors.As(a.Err, &missing) && missing.IsNotFound) {
 			return
 		}
 		if e.set(p, a) {

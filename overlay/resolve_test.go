@@ -18,7 +18,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// nameServer makes this process ask a server of its own about names, and read a hosts file of its own.
+// nameServer makes this process ask a server of its own about names, and read a hosts file of its
+// own.
 func nameServer(t *testing.T, hosts string) *eyeballstest.DNS {
 	t.Helper()
 	server, err := eyeballstest.NewDNS("127.0.0.1:0")
@@ -27,7 +28,8 @@ func nameServer(t *testing.T, hosts string) *eyeballstest.DNS {
 	}
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"resolv.conf": fmt.Sprintf("nameserver [127.0.0.1]:%d\n", server.Addr.Port()), "hosts": hosts, "nsswitch.conf": "hosts: files dns\n",
+		"resolv.conf": fmt.Sprintf("nameserver [127.0.0.1]:%d\n", server.Addr.Port()),
+		"hosts":       hosts, "nsswitch.conf": "hosts: files dns\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -70,18 +72,20 @@ func lookedUp(t *testing.T, e *endpoints, want ...string) error {
 	return err
 }
 
-// TestEndpoints: addresses stand as they are, once; names become all their addresses, in their place, the families taking turns. The
-// hosts file and the cache are believed.
+// TestEndpoints: addresses stand as they are, once; names become all their addresses, in their
+// place, the families taking turns. The hosts file and the cache are believed.
 func TestEndpoints(t *testing.T) {
 	server := nameServer(t, "192.0.2.7 listed.example\n2001:db8::7 listed.example\n")
 	server.Set("known.example", dnsmessage.TypeA, records(60, "192.0.2.8", "192.0.2.9"))
 	server.Set("known.example", dnsmessage.TypeAAAA, records(60, "2001:db8::8"))
-	e := newEndpoints([]string{"192.0.2.1:1", "listed.example:2", "[::ffff:192.0.2.1]:1", "known.example:4", "[2001:db8::1]:3"})
+	e := newEndpoints([]string{"192.0.2.1:1", "listed.example:2", "[::ffff:192.0.2.1]:1",
+		"known.example:4", "[2001:db8::1]:3"})
 	if got := e.list(); !slices.Equal(got, addrPorts("192.0.2.1:1", "[2001:db8::1]:3")) {
 		t.Errorf("without a look-up %v are known", got)
 	}
 	for range 2 {
-		if err := lookedUp(t, e, "192.0.2.1:1", "[2001:db8::7]:2", "192.0.2.7:2", "[2001:db8::8]:4", "192.0.2.8:4", "192.0.2.9:4", "[2001:db8::1]:3"); err != nil {
+		if err := lookedUp(t, e, "192.0.2.1:1", "[2001:db8::7]:2", "192.0.2.7:2", "[2001:db8::8]:4",
+			"192.0.2.8:4", "192.0.2.9:4", "[2001:db8::1]:3"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -117,7 +121,8 @@ func TestSlowNames(t *testing.T) {
 	}
 }
 
-// TestNamesChange: new addresses take the place of old ones, also while another name is not to be found; a server that fails takes none away.
+// TestNamesChange: new addresses take the place of old ones, also while another name is not to be
+// found; a server that fails takes none away.
 func TestNamesChange(t *testing.T) {
 	server := nameServer(t, "")
 	server.Set("moves.example", dnsmessage.TypeA, records(0, "192.0.2.1"))
@@ -127,14 +132,16 @@ func TestNamesChange(t *testing.T) {
 		t.Error("a name that does not exist is no error")
 	}
 	server.Set("moves.example", dnsmessage.TypeA, records(0, "192.0.2.9"))
-	server.Set("stays.example", dnsmessage.TypeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
+	server.Set("stays.example", dnsmessage.TypeA,
+		eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
 	lookedUp(t, e, "192.0.2.9:1", "192.0.2.2:1")
-	server.Set("stays.example", dnsmessage.TypeA, eyeballstest.Record{RCode: dnsmessage.RCodeNameError})
+	server.Set("stays.example", dnsmessage.TypeA,
+		eyeballstest.Record{RCode: dnsmessage.RCodeNameError})
 	lookedUp(t, e, "192.0.2.9:1")
 }
 
-// TestNameComesLate: a peer is set without waiting for its name, and what is to be sent to it meanwhile begins a session as soon as the
-// address is known. Nothing else of the device waits.
+// TestNameComesLate: a peer is set without waiting for its name, and what is to be sent to it
+// meanwhile begins a session as soon as the address is known. Nothing else of the device waits.
 func TestNameComesLate(t *testing.T) {
 	server := nameServer(t, "")
 	late := records(60, "10.98.0.2")
@@ -167,7 +174,9 @@ func TestNameComesLate(t *testing.T) {
 	sink.SetReadDeadline(begin.Add(10 * time.Second))
 	buf := make([]byte, 10)
 	n, _, err := sink.ReadFrom(buf)
-	if d := time.Since(begin); err != nil || string(buf[:n]) != "early" || d > 4900*time.Millisecond { // WireGuard tries again after five
+	// WireGuard tries again after five
+	if d := time.Since(begin); err != nil || string(buf[:n]) != "early" ||
+		d > 4900*time.Millisecond {
 		t.Errorf("after %v came %q: %v", d, buf[:n], err)
 	}
 }

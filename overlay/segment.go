@@ -14,8 +14,9 @@ const (
 	tcpAck  = 0x10
 )
 
-// segment is what matters of a packet that may be joined with others of its flow: a TCP segment or a UDP datagram with
-// payload, without IP options, extension headers or fragments. Of the flags, TCP may have ACK and PSH only.
+// segment is what matters of a packet that may be joined with others of its flow: a TCP segment or
+// a UDP datagram with payload, without IP options, extension headers or fragments. Of the flags,
+// TCP may have ACK and PSH only.
 type segment struct {
 	protocol   uint8 // 0: may not be joined
 	push       bool
@@ -28,7 +29,8 @@ type segment struct {
 func segmentOf(p []byte) (s segment) {
 	var protocol uint8
 	switch {
-	case len(p) >= 28 && p[0] == 0x45 && p[6]&0x3f == 0 && p[7] == 0 && int(binary.BigEndian.Uint16(p[2:])) == len(p):
+	case len(p) >= 28 && p[0] == 0x45 && p[6]&0x3f == 0 && p[7] == 0 &&
+		int(binary.BigEndian.Uint16(p[2:])) == len(p):
 		s.ip, protocol = 20, p[9]
 	case len(p) >= 48 && p[0]>>4 == 6 && int(binary.BigEndian.Uint16(p[4:])) == len(p)-40:
 		s.ip, protocol = 40, p[6]
@@ -63,8 +65,8 @@ func (s segment) flow(p []byte) []byte {
 	return p[8:44]
 }
 
-// alike says whether packet q, which is t and of the same flow, has the headers of p, which is s, but for what
-// segmentation changes: lengths, the IP id, checksums, the sequence number and PSH.
+// alike says whether packet q, which is t and of the same flow, has the headers of p, which is s,
+// but for what segmentation changes: lengths, the IP id, checksums, the sequence number and PSH.
 func (s segment) alike(p []byte, t segment, q []byte) bool {
 	if s.header != t.header {
 		return false
@@ -80,7 +82,8 @@ func (s segment) alike(p []byte, t segment, q []byte) bool {
 		return true
 	}
 	a, b := p[s.ip:s.header], q[s.ip:s.header]
-	return string(a[8:13]) == string(b[8:13]) && string(a[14:16]) == string(b[14:16]) && string(a[18:]) == string(b[18:])
+	return string(a[8:13]) == string(b[8:13]) && string(a[14:16]) == string(b[14:16]) &&
+		string(a[18:]) == string(b[18:])
 }
 
 // checksumAt is where the checksum is in the header behind IP's.

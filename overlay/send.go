@@ -85,7 +85,8 @@ func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
 	return b.race(s, n, p, cur, p.silent(now) && p.inUse(now) && p.mayMirror(now))
 }
 
-// race sends n messages over the current path, and with all set over all others too. It fails only when none worked.
+// race sends n messages over the current path, and with all set over all others too. It fails only
+// when none worked.
 func (b *bind) race(s *batch, n int, p *paths, cur *hop, all bool) error {
 	err := errNoAddress
 	if cur != nil {
@@ -107,9 +108,11 @@ func (b *bind) race(s *batch, n int, p *paths, cur *hop, all bool) error {
 	return err
 }
 
-// isGone says whether an error of sending means that the own address, or the route from it, is gone.
+// isGone says whether an error of sending means that the own address, or the route from it, is
+// gone.
 func isGone(err error) bool {
-	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENETUNREACH) ||
+		errors.Is(err, syscall.EADDRNOTAVAIL) ||
 		errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
@@ -142,7 +145,8 @@ func (b *bind) sendOver(s *batch, n int, h *hop) error {
 	return first
 }
 
-// sendInitiation sends a handshake initiation that was not answered in time to another endpoint, and says whether it went.
+// sendInitiation sends a handshake initiation that was not answered in time to another endpoint,
+// and says whether it went.
 func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) bool {
 	return b.sendOne(msg, &hop{addr: to})
 }

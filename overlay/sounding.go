@@ -12,9 +12,11 @@ import (
 	"time"
 )
 
-// Soundings find out what a path over IPv6 carries. Routers do not fragment there; one that swallows what is too large and says nothing
-// lets small packets through and large ones vanish. A node therefore sends datagrams as large as its largest packets, and the other end says
-// which came. Any other WireGuard ignores them, as it does all messages of unknown types; then nothing is known, and nothing is changed.
+// Soundings find out what a path over IPv6 carries. Routers do not fragment there; one that
+// swallows what is too large and says nothing lets small packets through and large ones vanish. A
+// node therefore sends datagrams as large as its largest packets, and the other end says which
+// came. Any other WireGuard ignores them, as it does all messages of unknown types; then nothing is
+// known, and nothing is changed.
 //
 // Both messages begin alike:
 //
@@ -36,33 +38,38 @@ const (
 	soundEvery = 30 * time.Second
 	// soundSeldom is how seldom at most when nobody answers.
 	soundSeldom = 10 * time.Minute
-	// soundGap is how long an answer may take before the next try; an answer to an earlier one counts, too.
+	// soundGap is how long an answer may take before the next try; an answer to an earlier one
+	// counts, too.
 	soundGap = 300 * time.Millisecond
-	// soundTries is how often the full size is tried. A path that loses a tenth of all datagrams either way is misjudged once in 20,000 soundings.
+	// soundTries is how often the full size is tried. A path that loses a tenth of all datagrams
+	// either way is misjudged once in 20,000 soundings.
 	soundTries = 6
 	// widenEvery is how often a path that was found small is asked whether it still is.
 	widenEvery = 5 * time.Minute
-	// retellEvery is how often the kernel is told of a path on which it has to fragment: it forgets, after ten minutes as a rule.
+	// retellEvery is how often the kernel is told of a path on which it has to fragment: it
+	// forgets, after ten minutes as a rule.
 	retellEvery = time.Second
 )
 
 // headers6 is what UDP and IPv6 add to a datagram.
 const headers6 = 40 + 8
 
-// depths are sizes of IPv6 packets that links and tunnels have, beside the largest one of ours. The first has to pass everywhere.
+// depths are sizes of IPv6 packets that links and tunnels have, beside the largest one of ours. The
+// first has to pass everywhere.
 var depths = [...]int{1280, 1360, 1400, 1420, 1440, 1452, 1460, 1472, 1480, 1492}
 
 // sounding is what is known of the size of the current path of a peer.
 type sounding struct {
-	mu      sync.Mutex
-	path    netip.AddrPort
-	try     int // 0 when none is under way
-	due     int64
-	number  uint64
-	full    int   // size of the largest packet that was asked about
-	asked   []int // sizes that were asked about since then
-	came    int   // size of the largest that was answered; 0 for none
-	widened int64 // when the largest of all was asked about last, although the path was found too small for it
+	mu     sync.Mutex
+	path   netip.AddrPort
+	try    int // 0 when none is under way
+	due    int64
+	number uint64
+	full   int   // size of the largest packet that was asked about
+	asked  []int // sizes that were asked about since then
+	came   int   // size of the largest that was answered; 0 for none
+	// when the largest of all was asked about last, although the path was found too small for it
+	widened int64
 	silence time.Duration
 }
 
@@ -172,14 +179,16 @@ func (p *paths) codeKeys() (out, in []byte) {
 	return p.codeOut, p.codeIn
 }
 
-// sounded handles a sounding, or an answer to one. Only sources of authentic packets are listened to.
+// sounded handles a sounding, or an answer to one. Only sources of authentic packets are listened
+// to.
 func (b *bind) sounded(m []byte, a *arrival) {
 	p := a.owner.Load()
 	if p == nil || len(m) < sizeSounded {
 		return
 	}
 	size := int(binary.LittleEndian.Uint32(m[4:]))
-	if m[0] == typeSounding && size != len(m)+headers6 || m[0] == typeSounded && len(m) != sizeSounded {
+	if m[0] == typeSounding && size != len(m)+headers6 || m[0] == typeSounded &&
+		len(m) != sizeSounded {
 		return
 	}
 	out, in := p.codeKeys()
@@ -205,7 +214,8 @@ func (d *Device) sound() {
 	now := d.bind.now()
 	for _, p := range d.bind.allPaths() {
 		h := p.current.Load()
-		if h == nil || !h.addr.Addr().Is6() || h.addr.Addr().Is4In6() || !h.local.IsValid() || !p.inUse(now) {
+		if h == nil || !h.addr.Addr().Is6() || h.addr.Addr().Is4In6() || !h.local.IsValid() ||
+			!p.inUse(now) {
 			continue
 		}
 		widest := int(d.tun.mtu.Load()) + overhead(h.addr.Addr())
@@ -261,7 +271,8 @@ func (d *Device) resize(p *paths, h *hop, size int) {
 	if was == now {
 		return
 	}
-	d.log.Info("the path to a peer has another size than its first link, and no router said so", "peer", p.key.String(), "path", h.addr.String(), "size", size)
+	d.log.Info("the path to a peer has another size than its first link, and no router said so",
+		"peer", p.key.String(), "path", h.addr.String(), "size", size)
 	p.narrow.Store(int32(now))
 	if known == nil {
 		return

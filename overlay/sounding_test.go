@@ -8,9 +8,11 @@ import (
 	"time"
 )
 
-// depth sounds a path, of which came says whether a packet of some size came through and was answered, for some time. It returns what was
-// found, which is 0 for nothing, and how many bytes that took.
-func depth(s *sounding, path netip.AddrPort, full int, begin, end time.Duration, came func(size int) bool) (found, bytes int) {
+// depth sounds a path, of which came says whether a packet of some size came through and was
+// answered, for some time. It returns what was found, which is 0 for nothing, and how many bytes
+// that took.
+func depth(s *sounding, path netip.AddrPort, full int, begin, end time.Duration,
+	came func(size int) bool) (found, bytes int) {
 	for now := begin; now < end; now += watchEvery {
 		send, size := s.turn(path, full, full, int64(now))
 		if size > 0 {
@@ -28,7 +30,8 @@ func depth(s *sounding, path netip.AddrPort, full int, begin, end time.Duration,
 func TestSounding(t *testing.T) {
 	path := netip.MustParseAddrPort("[2001:db8::1]:1")
 	upTo := func(limit int) func(int) bool { return func(size int) bool { return size <= limit } }
-	for _, c := range []struct{ limit, want int }{{9000, 0}, {1500, 0}, {1499, 1492}, {1492, 1492}, {1479, 1472}, {1300, 1280}, {1280, 1280}, {0, 0}} {
+	for _, c := range []struct{ limit, want int }{{9000, 0}, {1500, 0}, {1499, 1492}, {1492, 1492},
+		{1479, 1472}, {1300, 1280}, {1280, 1280}, {0, 0}} {
 		var s sounding
 		if got, _ := depth(&s, path, 1500, 0, 5*time.Second, upTo(c.limit)); got != c.want {
 			t.Errorf("a path of %d bytes was found to carry %d, want %d", c.limit, got, c.want)
@@ -43,7 +46,8 @@ func TestSounding(t *testing.T) {
 		t.Errorf("a path that became small was found to carry %d", got)
 	}
 	other := netip.MustParseAddrPort("[2001:db8::2]:1")
-	if got, _ := depth(&s, other, 1500, 11*time.Minute, 11*time.Minute+5*time.Second, upTo(1440)); got != 1440 {
+	if got, _ := depth(&s, other, 1500, 11*time.Minute, 11*time.Minute+5*time.Second,
+		upTo(1440)); got != 1440 {
 		t.Errorf("another path was found to carry %d", got)
 	}
 	// Nobody answers, as other WireGuards do not.
@@ -81,7 +85,8 @@ func TestSoundingLies(t *testing.T) {
 // TestSoundingWidens: a path that was found small is asked again after a while, and at once when it
 // is another one.
 func TestSoundingWidens(t *testing.T) {
-	one, other := netip.MustParseAddrPort("[2001:db8::1]:1"), netip.MustParseAddrPort("[2001:db8::2]:1")
+	one, other := netip.MustParseAddrPort("[2001:db8::1]:1"),
+		netip.MustParseAddrPort("[2001:db8::2]:1")
 	var s sounding
 	full, limit, now := 1500, 1400, time.Duration(0)
 	run := func(path netip.AddrPort, d time.Duration) (bytes int) {
@@ -122,20 +127,24 @@ func TestSoundingWithLoss(t *testing.T) {
 	wrong := 0
 	for range 2000 {
 		var s sounding
-		got, _ := depth(&s, netip.MustParseAddrPort("[2001:db8::1]:1"), 1500, 0, 5*time.Second, func(int) bool { return random.IntN(10) > 1 })
+		got, _ := depth(&s, netip.MustParseAddrPort("[2001:db8::1]:1"), 1500, 0, 5*time.Second,
+			func(int) bool { return random.IntN(10) > 1 })
 		if got != 0 {
 			wrong++
 		}
 	}
 	if wrong > 2 {
-		t.Errorf("%d of 2000 soundings found a path small that loses a fifth of all datagrams", wrong)
+		t.Errorf("%d of 2000 soundings found a path small that loses a fifth of all datagrams",
+			wrong)
 	}
 }
 
-// TestSoundingAnswers: a sounding is answered when the peer sent it, from where the peer is, and whole.
+// TestSoundingAnswers: a sounding is answered when the peer sent it, from where the peer is, and
+// whole.
 func TestSoundingAnswers(t *testing.T) {
 	a, b := pair(t, func(c *Config) { c.NoOffload = true }, func(p *Peer) {
-		p.Endpoints = []string{map[string]string{"a": "[fd98::1]:51820", "b": "[fd98::2]:51820"}[p.Name]}
+		p.Endpoints = []string{map[string]string{"a": "[fd98::1]:51820",
+			"b": "[fd98::2]:51820"}[p.Name]}
 	})
 	echo(t, a, b, 10)
 	ours, theirs := a.dev.bind.pathsOf(b.key.Public()), b.dev.bind.pathsOf(a.key.Public())
@@ -144,7 +153,8 @@ func TestSoundingAnswers(t *testing.T) {
 	answered := func(m []byte) bool {
 		t.Helper()
 		ours.sounding.mu.Lock()
-		ours.sounding.path, ours.sounding.try, ours.sounding.due = ours.current.Load().addr, 1, 1<<62
+		ours.sounding.path, ours.sounding.try, ours.sounding.due = ours.current.Load().addr, 1,
+			1<<62
 		ours.sounding.full, ours.sounding.came, ours.sounding.asked = 1500, 0, []int{1400, 1500}
 		ours.sounding.mu.Unlock()
 		b.dev.bind.sounded(m, from)

@@ -4,17 +4,19 @@ import (
 	"github.com/tailscale/wireguard-go/tun"
 )
 
-// surplus is the end of a super packet of the kernel that did not fit into one super packet of datagrams. A flow that is
-// being sent as fast as it goes comes in super packets of 64 KiB, and sealing adds to them: the last two packets of each
-// would travel alone, through all of the kernel, the other node and its kernel, and be acknowledged. They are kept back
-// when there is a next packet to go with already, and are first in its batch.
+// surplus is the end of a super packet of the kernel that did not fit into one super packet of
+// datagrams. A flow that is being sent as fast as it goes comes in super packets of 64 KiB, and
+// sealing adds to them: the last two packets of each would travel alone, through all of the kernel,
+// the other node and its kernel, and be acknowledged. They are kept back when there is a next
+// packet to go with already, and are first in its batch.
 type surplus struct {
 	bytes []byte
 	sizes []int
 }
 
 const (
-	// superRoom is how many bytes of datagrams a super packet over IPv4 has, and superCount how many datagrams.
+	// superRoom is how many bytes of datagrams a super packet over IPv4 has, and superCount how
+	// many datagrams.
 	superRoom  = 65535 - 20 - 8
 	superCount = 127
 	// surplusLimit is how many bytes are kept back at most.
@@ -23,8 +25,8 @@ const (
 	sealing = 16 + 16
 )
 
-// keep copies the packets at the end that are one too many, and returns how many there are. The slab's memory is the
-// caller's again.
+// keep copies the packets at the end that are one too many, and returns how many there are. The
+// slab's memory is the caller's again.
 func (s *surplus) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
 	if len(packets) == 0 {
 		return 0
@@ -45,8 +47,8 @@ func (s *surplus) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
 	return run % full
 }
 
-// restore puts what was kept back at the front of the slab, and returns how many packets that were and where the next one
-// may begin.
+// restore puts what was kept back at the front of the slab, and returns how many packets that were
+// and where the next one may begin.
 func (s *surplus) restore(slab []byte, packets []tun.ReadPacket) (n, at int) {
 	at = spacing
 	b := s.bytes

@@ -19,8 +19,9 @@ func layOut(slab []byte, packets []tun.ReadPacket, at, count, size, first int) i
 	return at
 }
 
-// TestSurplus: of super packets of 47 segments, 45 of which fill a super packet of datagrams, every batch but those in
-// which too much would be kept back is a multiple of 45; all packets come in order.
+// TestSurplus: of super packets of 47 segments, 45 of which fill a super packet of datagrams, every
+// batch but those in which too much would be kept back is a multiple of 45; all packets come in
+// order.
 func TestSurplus(t *testing.T) {
 	var s surplus
 	slab, packets := make([]byte, 2*65535), newPackets()
@@ -57,10 +58,12 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestNoSurplus: what ends with a shorter packet, or fits into one super packet of datagrams, goes at once.
+// TestNoSurplus: what ends with a shorter packet, or fits into one super packet of datagrams, goes
+// at once.
 func TestNoSurplus(t *testing.T) {
 	slab, packets := make([]byte, 2*65535), newPackets()
-	for _, c := range []struct{ count, size, last int }{{47, 1420, 800}, {45, 1420, 1420}, {1, 1420, 1420}, {89, 700, 700}, {127, 100, 100}} {
+	for _, c := range []struct{ count, size, last int }{{47, 1420, 800}, {45, 1420, 1420},
+		{1, 1420, 1420}, {89, 700, 700}, {127, 100, 100}} {
 		at := layOut(slab, packets, spacing, c.count-1, c.size, 0)
 		layOut(slab, packets[c.count-1:], at, 1, c.last, 0)
 		var s surplus
@@ -74,8 +77,8 @@ func TestNoSurplus(t *testing.T) {
 	}
 }
 
-// TestSurplusIsFirst: with a super packet behind them, packets that were kept back are read first, and nothing is
-// overwritten.
+// TestSurplusIsFirst: with a super packet behind them, packets that were kept back are read first,
+// and nothing is overwritten.
 func TestSurplusIsFirst(t *testing.T) {
 	var s surplus
 	slab, packets := make([]byte, 2*65535), newPackets()
@@ -87,7 +90,8 @@ func TestSurplusIsFirst(t *testing.T) {
 	d := &drainer{tun: &tunDevice{}, slab: slab}
 	d.before, d.at = s.restore(slab, packets)
 	whole, o := superPacket(false, 12, 64296, 1, tcpAck)
-	vnet{flags: 1, kind: 1, header: o.HdrLen, segment: 1368, csumStart: 20, csumFrom: 16}.put(slab[d.at-vnetSize:])
+	vnet{flags: 1, kind: 1, header: o.HdrLen, segment: 1368, csumStart: 20,
+		csumFrom: 16}.put(slab[d.at-vnetSize:])
 	copy(slab[d.at:], whole)
 	if f := d.add(d.at, vnetSize+len(whole)); !f.fits(len(slab), d.before) {
 		t.Fatal("a super packet does not fit behind two packets")
@@ -96,7 +100,8 @@ func TestSurplusIsFirst(t *testing.T) {
 		t.Fatalf("%d segments", n)
 	}
 	for i, p := range packets[:2] {
-		if want := bytes.Repeat([]byte{byte(46 + i)}, 1420); !bytes.Equal(slab[p.Offset:p.Offset+p.Size], want) {
+		if want := bytes.Repeat([]byte{byte(46 + i)},
+			1420); !bytes.Equal(slab[p.Offset:p.Offset+p.Size], want) {
 			t.Errorf("packet %d was overwritten", i)
 		}
 	}

@@ -10,8 +10,9 @@ import (
 
 const icmpTooBig = 2 // of ICMPv6
 
-// tellSize tells the kernel how large a packet over a hop may be, by the ICMPv6 message that a router should have sent: there is no other way to
-// set the size of a single path. The kernel never makes it larger by this.
+// tellSize tells the kernel how large a packet over a hop may be, by the ICMPv6 message that a
+// router should have sent: there is no other way to set the size of a single path. The kernel never
+// makes it larger by this.
 func (b *bind) tellSize(h *hop, size int) error {
 	if size < MinMTU || size > 65535 {
 		return fmt.Errorf("overlay: %d is no size of a path", size)
@@ -59,7 +60,8 @@ func (b *bind) openICMPLocked() error {
 	for i := range none.Data {
 		none.Data[i] = ^uint32(0)
 	}
-	if err := unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &none); err != nil {
+	if err := unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER,
+		&none); err != nil {
 		unix.Close(fd)
 		return err
 	}

@@ -49,7 +49,8 @@ func openTUN(name string, mtu int, offload bool, filter Filter) (*tunDevice, err
 		unix.Close(fd)
 		return nil, fmt.Errorf("overlay: make interface %s: %w", name, err)
 	}
-	t.file = os.NewFile(uintptr(fd), "/dev/net/tun") // it blocks still, hence the poller does not get it
+	// it blocks still, hence the poller does not get it
+	t.file = os.NewFile(uintptr(fd), "/dev/net/tun")
 	if t.raw, err = t.file.SyscallConn(); err == nil {
 		if err = unix.SetNonblock(fd, true); err == nil {
 			err = t.ready.Open(fd, unix.EPOLLIN)
@@ -72,7 +73,8 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 	}
 	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
 	err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
-	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) && isThere(name) { // one that is no TUN device is invalid
+	// one that is no TUN device is invalid
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) && isThere(name) {
 		return ErrNameTaken
 	}
 	if err != nil {
@@ -98,7 +100,8 @@ func isThere(name string) bool {
 	return err == nil
 }
 
-// Super packets of the kernel, whose checksums are ours to compute: of TCP since ever, of UDP from Linux 6.2 on.
+// Super packets of the kernel, whose checksums are ours to compute: of TCP since ever, of UDP from
+// Linux 6.2 on.
 const (
 	offloadTCP = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6
 	offloadUDP = unix.TUN_F_USO4 | unix.TUN_F_USO6
@@ -123,8 +126,8 @@ func (t *tunDevice) setOffloads(fd int, on bool) error {
 	return nil
 }
 
-// losesUDP says whether the kernel loses super packets of UDP that come through an interface and hold a tunnel of its own,
-// such as VXLAN: fixed in Linux 6.8.5 (tailscale/tailscale#11026).
+// losesUDP says whether the kernel loses super packets of UDP that come through an interface and
+// hold a tunnel of its own, such as VXLAN: fixed in Linux 6.8.5 (tailscale/tailscale#11026).
 func losesUDP() bool {
 	var u unix.Utsname
 	var a, b, c int
@@ -136,8 +139,9 @@ func losesUDP() bool {
 	return a < 6 || a == 6 && (b < 8 || b == 8 && c < 5)
 }
 
-// mergeRefused is called when the kernel refused joined packets of a protocol: it has a bug with them (Linux 6.6.44 and
-// stable kernels of that time, tailscale/tailscale#13041). They are not joined any more.
+// mergeRefused is called when the kernel refused joined packets of a protocol: it has a bug with
+// them (Linux 6.6.44 and stable kernels of that time, tailscale/tailscale#13041). They are not
+// joined any more.
 func (t *tunDevice) mergeRefused(protocol uint8) {
 	t.refused.Add(1)
 	if protocol == protocolUDP {

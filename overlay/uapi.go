@@ -93,7 +93,8 @@ func (u *uapi) answer(op string, body []string) string {
 	switch op {
 	case "get=1":
 		text, err = u.dev.wg.IpcGet()
-		text = u.dev.bind.trueSizes(strings.ReplaceAll(text, "endpoint=\n", "")) // of a peer that has none yet
+		// of a peer that has none yet
+		text = u.dev.bind.trueSizes(strings.ReplaceAll(text, "endpoint=\n", ""))
 	case "set=1":
 		err = u.dev.wg.IpcSet(tie(body))
 	default:
@@ -131,7 +132,8 @@ func (b *bind) trueSizes(text string) string {
 	return out.String()
 }
 
-// tie names the peer in each endpoint line, and gives an endpoint to peers without: their paths are kept under their keys.
+// tie names the peer in each endpoint line, and gives an endpoint to peers without: their paths are
+// kept under their keys.
 func tie(body []string) string {
 	var b strings.Builder
 	key, tied := "", true

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vnetSize is the size of the header that the kernel puts before every packet: struct virtio_net_hdr, in host byte order.
+// vnetSize is the size of the header that the kernel puts before every packet: struct
+// virtio_net_hdr, in host byte order.
 const vnetSize = 10
 
 // vnet is that header: how to cut a super packet, and which checksum is still to be computed.
@@ -36,10 +37,11 @@ func (v vnet) super() bool { return v.kind != unix.VIRTIO_NET_HDR_GSO_NONE }
 
 var errShortSuper = errors.New("overlay: the kernel's super packet is too short for its headers")
 
-// options translates the header for the library's splitter. The kernel's header length is not trusted: on forwarded
-// packets it may be that of the first segment.
+// options translates the header for the library's splitter. The kernel's header length is not
+// trusted: on forwarded packets it may be that of the first segment.
 func (v vnet) options(packet []byte) (tun.GSOOptions, error) {
-	o := tun.GSOOptions{HdrLen: v.header, CsumStart: v.csumStart, CsumOffset: v.csumFrom, GSOSize: v.segment,
+	o := tun.GSOOptions{HdrLen: v.header, CsumStart: v.csumStart, CsumOffset: v.csumFrom,
+		GSOSize:   v.segment,
 		NeedsCsum: v.flags&unix.VIRTIO_NET_HDR_F_NEEDS_CSUM != 0}
 	switch v.kind &^ unix.VIRTIO_NET_HDR_GSO_ECN {
 	case unix.VIRTIO_NET_HDR_GSO_NONE:

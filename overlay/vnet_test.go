@@ -18,8 +18,9 @@ func vnetBytes(flags, kind byte, header, segment, start, offset uint16) []byte {
 	return b
 }
 
-// FuzzVnet gives the cutter any header and any packets, as a broken kernel would: a small one and what came behind it. No
-// packet may lie outside the slab, overlap another, or stand where no spacing is left.
+// FuzzVnet gives the cutter any header and any packets, as a broken kernel would: a small one and
+// what came behind it. No packet may lie outside the slab, overlap another, or stand where no
+// spacing is left.
 func FuzzVnet(f *testing.F) {
 	whole, _ := superPacket(false, 12, 5000, 1, tcpAck)
 	f.Add(vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV4, 52, 1000, 20, 16), whole)
@@ -68,7 +69,8 @@ func TestFits(t *testing.T) {
 	for _, c := range []struct {
 		at, before int
 		fits       bool
-	}{{spacing, 0, true}, {spacing + 10000, 10, true}, {70000, 10, false}, {spacing + 10000, batchSize - 40, false}} {
+	}{{spacing, 0, true}, {spacing + 10000, 10, true}, {70000, 10, false},
+		{spacing + 10000, batchSize - 40, false}} {
 		if got := (frame{c.at, len(whole), head}).fits(2*65535, c.before); got != c.fits {
 			t.Errorf("at %d behind %d packets: fits is %v", c.at, c.before, got)
 		}
@@ -77,8 +79,8 @@ func TestFits(t *testing.T) {
 
 func newPackets() []tun.ReadPacket { return make([]tun.ReadPacket, batchSize) }
 
-// TestDrain reads packets from a socket pair in place of the interface: small ones come together, and a super packet that
-// does not fit behind them comes with the next read.
+// TestDrain reads packets from a socket pair in place of the interface: small ones come together,
+// and a super packet that does not fit behind them comes with the next read.
 func TestDrain(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -39,8 +39,9 @@ func (d *Device) watch() {
 	}
 }
 
-// probe sends something to every peer that is in use and silent, over all its endpoints: a receiver of a download has
-// nothing else to say, and its peer must learn where it can be reached. Initiations that got no answer go to the next endpoint.
+// probe sends something to every peer that is in use and silent, over all its endpoints: a receiver
+// of a download has nothing else to say, and its peer must learn where it can be reached.
+// Initiations that got no answer go to the next endpoint.
 func (d *Device) probe() {
 	now := d.bind.now()
 	for _, p := range d.bind.allPaths() {
@@ -67,7 +68,8 @@ func (d *Device) leaveOldSource() {
 	var next *paths
 	for _, p := range d.bind.allPaths() {
 		h := p.current.Load()
-		if h == nil || !h.local.IsValid() || h.ifindex == 0 || !p.inUse(now) || h.addr.Addr().IsLinkLocalUnicast() {
+		if h == nil || !h.local.IsValid() || h.ifindex == 0 || !p.inUse(now) ||
+			h.addr.Addr().IsLinkLocalUnicast() {
 			continue
 		}
 		if next == nil || p.routed < next.routed {

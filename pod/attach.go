@@ -11,9 +11,10 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Attach gives a container its network and returns it, and whether this call made it: a pod that is attached
-// already, to the same namespace, is returned as it is. What is left of one whose interface or namespace is
-// gone is taken away first. While another call works on the same pod, Attach waits for it until ctx ends.
+// Attach gives a container its network and returns it, and whether this call made it: a pod that is
+// attached already, to the same namespace, is returned as it is. What is left of one whose
+// interface or namespace is gone is taken away first. While another call works on the same pod,
+// Attach waits for it until ctx ends.
 func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err error) {
 	if err := spec.check(); err != nil {
 		return Pod{}, false, err
@@ -62,7 +63,9 @@ func (m *Manager) awaitAddrs(ctx context.Context, want []netip.Addr) error {
 	var going []string
 	m.mu.Lock()
 	for key, p := range m.pods {
-		if p.ending && slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool { return slices.Contains(want, a) }) {
+		if p.ending && slices.ContainsFunc(p.Addrs, func(a netip.Addr) bool {
+			return slices.Contains(want, a)
+		}) {
 			going = append(going, key)
 		}
 	}
@@ -75,9 +78,9 @@ func (m *Manager) awaitAddrs(ctx context.Context, want []netip.Addr) error {
 	return nil
 }
 
-// openNetns opens the namespace of a container, once for all that follows: its path may lead elsewhere a
-// moment later. That of the node is nobody's container. A runtime that moves the interface itself may make the
-// namespace later; then there is no handle.
+// openNetns opens the namespace of a container, once for all that follows: its path may lead
+// elsewhere a moment later. That of the node is nobody's container. A runtime that moves the
+// interface itself may make the namespace later; then there is no handle.
 func (m *Manager) openNetns(s *Spec) (ns *nl.NS, id string, err error) {
 	ns, err = nl.OpenNS(s.Netns)
 	if err == nil {
@@ -101,16 +104,19 @@ func (m *Manager) openNetns(s *Spec) (ns *nl.NS, id string, err error) {
 type errOwnNetns struct{ name, path string }
 
 func (e errOwnNetns) Error() string {
-	return fmt.Sprintf("pod %s: %s is the node's own network namespace, not a container's", e.name, e.path)
+	return fmt.Sprintf("pod %s: %s is the node's own network namespace, not a container's", e.name,
+		e.path)
 }
 
 // Hint says what to do instead.
 func (errOwnNetns) Hint() string {
-	return "name a namespace that 'ip netns list' shows, or the pid of a process inside the container"
+	return "name a namespace that 'ip netns list' shows, or the pid of a process inside the " +
+		"container"
 }
 
-// stays says whether a pod that is there is the one that is asked for. One that is dead is not, nor one whose
-// path leads to another namespace by now: whoever gave it knows that the old one is history.
+// stays says whether a pod that is there is the one that is asked for. One that is dead is not, nor
+// one whose path leads to another namespace by now: whoever gave it knows that the old one is
+// history.
 func (m *Manager) stays(old *Pod, s *Spec, id string) (bool, error) {
 	if !m.ready(old) || !m.alive(old) {
 		return false, nil
@@ -120,7 +126,8 @@ func (m *Manager) stays(old *Pod, s *Spec, id string) (bool, error) {
 		same = old.Netns == s.Netns
 	}
 	if !same && (id == "" || old.NetnsID == "" || idOf(old.Netns) == old.NetnsID) {
-		return false, fmt.Errorf("pod %s is attached already, to %s; detach it first", old.Name, old.Netns)
+		return false, fmt.Errorf("pod %s is attached already, to %s; detach it first", old.Name,
+			old.Netns)
 	}
 	return same, nil
 }
@@ -139,8 +146,8 @@ func idOf(path string) string {
 	return id
 }
 
-// install makes a reserved pod real. Everything that judges its packets is in place before either end of its
-// link is up. After a failure end takes away what there is.
+// install makes a reserved pod real. Everything that judges its packets is in place before either
+// end of its link is up. After a failure end takes away what there is.
 func (m *Manager) install(p *Pod, ns *nl.NS) error {
 	in, err := openInside(p, ns)
 	if err != nil {

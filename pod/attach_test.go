@@ -24,7 +24,8 @@ func (b *bench) try(spec Spec) (p Pod, made bool, err error) {
 	return p, made, err
 }
 
-// mortal makes a namespace that lives as long as a process, and a name for it that can be given to another.
+// mortal makes a namespace that lives as long as a process, and a name for it that can be given to
+// another.
 func (b *bench) mortal(name string) (path string, end func()) {
 	b.t.Helper()
 	cmd := exec.Command("unshare", "--net", "sleep", "1000")
@@ -57,8 +58,8 @@ func (b *bench) eventually(what string, is func() bool) {
 	}
 }
 
-// TestGuardedBeforeUp: when the fast path and the owner are told of a pod, neither end of its link is up; when
-// the owner is told that it went, there is no link.
+// TestGuardedBeforeUp: when the fast path and the owner are told of a pod, neither end of its link
+// is up; when the owner is told that it went, there is no link.
 func TestGuardedBeforeUp(t *testing.T) {
 	b := newBench(t)
 	var saw []string
@@ -77,13 +78,15 @@ func TestGuardedBeforeUp(t *testing.T) {
 	if err := b.m.Detach(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"endpoint: up false, running false", "came: up false, running false", "went: no link"}
+	want := []string{"endpoint: up false, running false", "came: up false, running false",
+		"went: no link"}
 	if !slices.Equal(saw, want) {
 		t.Errorf("%q, want %q", saw, want)
 	}
 }
 
-// TestOwnNamespace: the node's own namespace is nobody's container, whatever it is called, and keeps its routes.
+// TestOwnNamespace: the node's own namespace is nobody's container, whatever it is called, and
+// keeps its routes.
 func TestOwnNamespace(t *testing.T) {
 	b := newBench(t)
 	b.lab.Join(b.host, "card", "192.0.2.1/24", b.lab.Node("outside"), "card", "192.0.2.2/24")
@@ -97,7 +100,8 @@ func TestOwnNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { sleep.Process.Kill(); sleep.Wait() })
-	for _, path := range []string{b.host.Path(), link, fmt.Sprintf("/proc/%d/ns/net", sleep.Process.Pid)} {
+	for _, path := range []string{b.host.Path(), link,
+		fmt.Sprintf("/proc/%d/ns/net", sleep.Process.Pid)} {
 		for _, moved := range []bool{false, true} {
 			_, _, err := b.try(Spec{Container: "one", Netns: path, Moved: moved})
 			if err == nil || !strings.Contains(err.Error(), "the node's own network namespace") {
@@ -105,13 +109,14 @@ func TestOwnNamespace(t *testing.T) {
 			}
 		}
 	}
-	if r, err := b.host.Netlink().RouteTo(netip.MustParseAddr("198.51.100.1")); err != nil || r.Via != netip.MustParseAddr("192.0.2.2") {
+	if r, err := b.host.Netlink().RouteTo(netip.MustParseAddr("198.51.100.1")); err != nil ||
+		r.Via != netip.MustParseAddr("192.0.2.2") {
 		t.Errorf("the host's default route is %v, %v", r, err)
 	}
 }
 
-// TestNamespaceMadeAgain: the name of a namespace that died and was made again is another namespace, and its
-// pod another pod. So is a pod whose interface was deleted.
+// TestNamespaceMadeAgain: the name of a namespace that died and was made again is another
+// namespace, and its pod another pod. So is a pod whose interface was deleted.
 func TestNamespaceMadeAgain(t *testing.T) {
 	b := newBench(t)
 	spec := Spec{Container: "one", Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
@@ -130,15 +135,20 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	if err != nil || !made || second.Index == first.Index {
 		t.Fatalf("the attach of the new namespace: %+v, made %v, %v", second, made, err)
 	}
-	b.eventually("the new one answers", func() bool { return b.ping(b.host, second.Addrs[0]) == nil })
+	b.eventually("the new one answers", func() bool {
+		return b.ping(b.host, second.Addrs[0]) == nil
+	})
 	if err := b.host.Netlink().DeleteLink(int(second.Index)); err != nil {
 		t.Fatal(err)
 	}
 	third, made, err := b.try(spec)
 	if err != nil || !made || third.Index == second.Index {
-		t.Fatalf("the attach of one whose interface was deleted: %+v, made %v, %v", third, made, err)
+		t.Fatalf("the attach of one whose interface was deleted: %+v, made %v, %v", third, made,
+			err)
 	}
-	if _, _, err := b.try(Spec{Container: "one", Netns: b.lab.Node("elsewhere").Path()}); err == nil || !strings.Contains(err.Error(), "attached already") {
+	if _, _, err := b.try(Spec{Container: "one",
+		Netns: b.lab.Node("elsewhere").Path()}); err == nil ||
+		!strings.Contains(err.Error(), "attached already") {
 		t.Errorf("an attach of a living pod to another namespace: %v", err)
 	}
 	end()
@@ -146,8 +156,10 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	if err := b.m.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := b.traces(); len(left) != 0 || len(b.fast.published) != 0 || len(b.m.pools[0].used) != 0 {
-		t.Errorf("a dead pod left %v, published %v, addresses %v", left, b.fast.published, b.m.pools[0].used)
+	if left := b.traces(); len(left) != 0 || len(b.fast.published) != 0 ||
+		len(b.m.pools[0].used) != 0 {
+		t.Errorf("a dead pod left %v, published %v, addresses %v", left, b.fast.published,
+			b.m.pools[0].used)
 	}
 }
 
@@ -163,7 +175,10 @@ func TestWaitingEnds(t *testing.T) {
 	defer cancel()
 	node := b.lab.Node("c")
 	for what, call := range map[string]func() error{
-		"attach": func() error { _, _, err := b.m.Attach(ctx, Spec{Container: "one", Netns: node.Path()}); return err },
+		"attach": func() error {
+			_, _, err := b.m.Attach(ctx, Spec{Container: "one", Netns: node.Path()})
+			return err
+		},
 		"detach": func() error { return b.m.Detach(ctx, "one", "") },
 		"leave":  func() error { return b.m.Leave(ctx, "one", "") },
 	} {
@@ -173,12 +188,13 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestOthersLinks: an interface that has the name of a pod's host end and is not its is never taken away, nor
-// does it keep the pod from ending.
+// TestOthersLinks: an interface that has the name of a pod's host end and is not its is never taken
+// away, nor does it keep the pod from ending.
 func TestOthersLinks(t *testing.T) {
 	b := newBench(t)
 	for _, alias := range []string{"somebody's", AliasPrefix + "another/eth0"} {
-		if err := b.host.Netlink().AddVeth(nl.Veth{Name: hostIf("one/eth0"), PeerName: "other", Alias: alias}); err != nil {
+		if err := b.host.Netlink().AddVeth(nl.Veth{Name: hostIf("one/eth0"), PeerName: "other",
+			Alias: alias}); err != nil {
 			t.Fatal(err)
 		}
 		link, err := b.host.Netlink().LinkByName(hostIf("one/eth0"))
@@ -195,7 +211,8 @@ func TestOthersLinks(t *testing.T) {
 		if len(b.m.pools[0].used) != 0 {
 			t.Errorf("%s: addresses in use: %v", alias, b.m.pools[0].used)
 		}
-		if now, err := b.host.Netlink().LinkByName(hostIf("one/eth0")); err != nil || now.Index != link.Index {
+		if now, err := b.host.Netlink().LinkByName(hostIf("one/eth0")); err != nil ||
+			now.Index != link.Index {
 			t.Errorf("%s: the link is gone: %v", alias, err)
 		}
 		if err := b.host.Netlink().DeleteLink(link.Index); err != nil {
@@ -207,7 +224,8 @@ func TestOthersLinks(t *testing.T) {
 	}
 }
 
-// TestNamesAreFreeAtOnce: the name and the ports of a pod that leaves are another's before its interface is gone.
+// TestNamesAreFreeAtOnce: the name and the ports of a pod that leaves are another's before its
+// interface is gone.
 func TestNamesAreFreeAtOnce(t *testing.T) {
 	b := newBench(t)
 	spec := Spec{Name: "web", Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
@@ -225,7 +243,8 @@ func TestNamesAreFreeAtOnce(t *testing.T) {
 	}
 	<-held
 	p, _ := b.attach("two", spec)
-	if found, err := b.m.Find("web", ""); err != nil || found.Container != "two" || len(b.fast.published) != 2 {
+	if found, err := b.m.Find("web", ""); err != nil || found.Container != "two" ||
+		len(b.fast.published) != 2 {
 		t.Errorf("web is %+v, %v, published %v", found, err, b.fast.published)
 	}
 	if p.Addrs[0] == netip.MustParseAddr("10.88.0.2") {
@@ -235,7 +254,9 @@ func TestNamesAreFreeAtOnce(t *testing.T) {
 	node := b.lab.Node("third")
 	go func() {
 		third <- b.do(func() error {
-			_, _, err := b.m.Attach(t.Context(), Spec{Container: "three", Netns: node.Path(), Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.2")}})
+			_, _, err := b.m.Attach(t.Context(),
+				Spec{Container: "three", Netns: node.Path(),
+					Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.2")}})
 			return err
 		})
 	}()
@@ -267,8 +288,8 @@ func TestTooManyLabels(t *testing.T) {
 	}
 }
 
-// TestEndedMeanwhile: a container whose runtime moves the interface itself, and that ended while no process was
-// there, is gone when the next one begins; one that lives is not.
+// TestEndedMeanwhile: a container whose runtime moves the interface itself, and that ended while no
+// process was there, is gone when the next one begins; one that lives is not.
 func TestEndedMeanwhile(t *testing.T) {
 	b := newBench(t)
 	spec := Spec{Container: "one", Moved: true}

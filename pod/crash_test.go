@@ -31,8 +31,9 @@ func (b *bench) crash(at int, f func() error) (steps []string) {
 	return steps
 }
 
-// TestCrashAtEachStep: a process that ends at any step of an attach or a detach leaves nothing that the next
-// one does not remove, and what it has told its owner is told back or follows from the list.
+// TestCrashAtEachStep: a process that ends at any step of an attach or a detach leaves nothing that
+// the next one does not remove, and what it has told its owner is told back or follows from the
+// list.
 func TestCrashAtEachStep(t *testing.T) {
 	b := newBench(t)
 	labels := map[string]bool{} // as the kernel's tables: they outlive the process
@@ -42,14 +43,18 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 	owner(&b.m.config)
 	stays, node := b.attach("stays", Spec{})
-	spec := Spec{Container: "one", Name: "web", Labels: map[string]string{"app": "web"}, Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
+	spec := Spec{Container: "one", Name: "web", Labels: map[string]string{"app": "web"},
+		Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
 	before := b.traces()
 	for _, what := range []string{"attach", "detach"} {
 		for at := 0; ; at++ {
 			spec.Netns = b.lab.Node(fmt.Sprint(what, at)).Path()
 			var steps []string
 			if what == "attach" {
-				steps = b.crash(at, func() error { _, _, err := b.m.Attach(t.Context(), spec); return err })
+				steps = b.crash(at, func() error {
+					_, _, err := b.m.Attach(t.Context(), spec)
+					return err
+				})
 			} else {
 				if _, _, err := b.try(spec); err != nil {
 					t.Fatal(err)
@@ -61,7 +66,9 @@ func TestCrashAtEachStep(t *testing.T) {
 			clear(labels) // the owner begins with what the list says
 			b.restart(owner)
 			whole := len(b.m.List()) == 2
-			if want := what == "attach" && (done || steps[at] == "attach: publish" || steps[at] == "attach: done"); whole != want && what == "attach" {
+			if want := what == "attach" &&
+				(done || steps[at] == "attach: publish" ||
+					steps[at] == "attach: done"); whole != want && what == "attach" {
 				t.Errorf("%s: the pod is there: %v, want %v", where, whole, want)
 			}
 			if whole { // complete, or not begun to go
@@ -73,7 +80,8 @@ func TestCrashAtEachStep(t *testing.T) {
 				}
 			}
 			if now := b.traces(); !slices.Equal(now, before) || len(b.fast.published) != 0 {
-				t.Errorf("%s: left %v, published %v; before %v", where, now, b.fast.published, before)
+				t.Errorf("%s: left %v, published %v; before %v", where, now, b.fast.published,
+					before)
 			}
 			if !maps.Equal(labels, map[string]bool{"stays/eth0": true}) {
 				t.Errorf("%s: labels of %v", where, labels)

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Detach takes the network of a container away. A pod that does not exist is no error: whoever asks wants it
-// gone. While another call works on the pod, Detach waits for it until ctx ends.
+// Detach takes the network of a container away. A pod that does not exist is no error: whoever asks
+// wants it gone. While another call works on the pod, Detach waits for it until ctx ends.
 func (m *Manager) Detach(ctx context.Context, container, ifName string) error {
 	p, release, err := m.seize(ctx, container, ifName)
 	if err != nil {
@@ -20,10 +20,10 @@ func (m *Manager) Detach(ctx context.Context, container, ifName string) error {
 	return m.end(p)
 }
 
-// Leave is Detach for somebody in a hurry: when it returns, the pod's name and published ports are free, and
-// its interface, which the kernel takes some tens of milliseconds to remove, goes soon after, guarded until
-// then. Its addresses are given to nobody before that. If that fails, Config.Failed is told, and the next
-// Sweep tries again.
+// Leave is Detach for somebody in a hurry: when it returns, the pod's name and published ports are
+// free, and its interface, which the kernel takes some tens of milliseconds to remove, goes soon
+// after, guarded until then. Its addresses are given to nobody before that. If that fails,
+// Config.Failed is told, and the next Sweep tries again.
 func (m *Manager) Leave(ctx context.Context, container, ifName string) error {
 	p, release, err := m.seize(ctx, container, ifName)
 	if err != nil {
@@ -47,7 +47,8 @@ func (m *Manager) Leave(ctx context.Context, container, ifName string) error {
 }
 
 // seize claims a pod, nil if there is none.
-func (m *Manager) seize(ctx context.Context, container, ifName string) (p *Pod, release func(), err error) {
+func (m *Manager) seize(ctx context.Context, container, ifName string) (p *Pod, release func(),
+	err error) {
 	if ifName == "" {
 		ifName = "eth0"
 	}
@@ -58,15 +59,16 @@ func (m *Manager) seize(ctx context.Context, container, ifName string) (p *Pod, 
 	return m.get(key), release, nil
 }
 
-// end takes away a pod, or what there is of one, whatever its state. What fails can be tried again; until
-// nothing does, the pod keeps its addresses. Its key must be claimed.
+// end takes away a pod, or what there is of one, whatever its state. What fails can be tried again;
+// until nothing does, the pod keeps its addresses. Its key must be claimed.
 func (m *Manager) end(p *Pod) error {
 	m.withdraw(p)
 	return m.dismantle(p)
 }
 
-// withdraw gives up a pod's name and ports. It says whether the rest may be done later: whether the record
-// tells the next process that the pod is to go, and the fast path knows nothing of its ports any more.
+// withdraw gives up a pod's name and ports. It says whether the rest may be done later: whether the
+// record tells the next process that the pod is to go, and the fast path knows nothing of its ports
+// any more.
 func (m *Manager) withdraw(p *Pod) bool {
 	m.mu.Lock()
 	was := p.Ready
@@ -83,8 +85,9 @@ func (m *Manager) withdraw(p *Pod) bool {
 	return noted && !p.published
 }
 
-// dismantle removes the interface of a pod, with it its routes; then all that guarded it until its last
-// packet, its record, and, when nothing in the node has them any more, gives back its addresses.
+// dismantle removes the interface of a pod, with it its routes; then all that guarded it until its
+// last packet, its record, and, when nothing in the node has them any more, gives back its
+// addresses.
 func (m *Manager) dismantle(p *Pod) error {
 	for _, s := range []struct {
 		name string
@@ -111,9 +114,9 @@ func (m *Manager) dismantle(p *Pod) error {
 	return nil
 }
 
-// Sweep takes away the pods whose interface is gone, because their namespace died or somebody removed it,
-// and what is left of those that could not be taken away before. It waits for calls that work on them until ctx
-// ends.
+// Sweep takes away the pods whose interface is gone, because their namespace died or somebody
+// removed it, and what is left of those that could not be taken away before. It waits for calls
+// that work on them until ctx ends.
 func (m *Manager) Sweep(ctx context.Context) error {
 	m.mu.Lock()
 	keys := make([]string, 0, len(m.pods))

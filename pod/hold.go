@@ -5,9 +5,10 @@ import (
 	"net/netip"
 )
 
-// Hold reserves an address for a pod that will be attached later: want, or any of the family of the range when want is that
-// range's unspecified address. Runtimes with an address management of their own ask in this order. An address that is held is not
-// recorded: whoever asked asks again after a restart.
+// Hold reserves an address for a pod that will be attached later: want, or any of the family of the
+// range when want is that range's unspecified address. Runtimes with an address management of their
+// own ask in this order. An address that is held is not recorded: whoever asked asks again after a
+// restart.
 func (m *Manager) Hold(want netip.Addr) (netip.Addr, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -27,7 +28,8 @@ func (m *Manager) Hold(want netip.Addr) (netip.Addr, error) {
 		m.held[want] = true
 		return want, nil
 	}
-	return netip.Addr{}, fmt.Errorf("this node has no pod range for %s; add one to [pods] ranges", want)
+	return netip.Addr{}, fmt.Errorf("this node has no pod range for %s; add one to [pods] ranges",
+		want)
 }
 
 // Unhold gives a held address back. One that a pod took meanwhile stays with the pod.

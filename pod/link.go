@@ -53,8 +53,8 @@ func hostIf(key string) string {
 	return "weir" + hex.EncodeToString(sum[:4])
 }
 
-// macs derives the addresses of both ends from the key: locally administered, and the same after every start, so that the
-// neighbour entries inside a container never go stale.
+// macs derives the addresses of both ends from the key: locally administered, and the same after
+// every start, so that the neighbour entries inside a container never go stale.
 func macs(key string) (pod, host net.HardwareAddr) {
 	sum := sha256.Sum256([]byte("mac " + key))
 	pod, host = net.HardwareAddr(sum[0:6]), net.HardwareAddr(sum[6:12])
@@ -87,19 +87,22 @@ func (in *inside) close() {
 
 // makeLink makes the pod's interfaces, both down.
 func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
-	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasOf(p), PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
+	veth := nl.Veth{Name: p.HostIf, HardwareAddr: p.HostMAC, Alias: aliasOf(p),
+		PeerName: p.InnerIf(), PeerHardwareAddr: p.MAC, MTU: p.MTU}
 	if in != nil {
 		if _, err := in.conn.LinkByName(p.IfName); err == nil {
 			return fmt.Errorf("there is an interface %s already, which Weir did not make", p.IfName)
 		}
 		veth.PeerNS = in.ns
 	}
-	// AddVeth takes "exists" for its own work after an interrupted call; so a host end of that name is removed first.
+	// AddVeth takes "exists" for its own work after an interrupted call; so a host end of that name
+	// is removed first.
 	if err := removeHostEnd(conn, p); err != nil {
 		return err
 	}
 	if l, err := conn.LinkByName(p.HostIf); err == nil {
-		return fmt.Errorf("interface %s (index %d) is in the way and is not this pod's; rename or remove it", l.Name, l.Index)
+		return fmt.Errorf("interface %s (index %d) is in the way and is not this pod's; rename or "+
+			"remove it", l.Name, l.Index)
 	}
 	if err := conn.AddVeth(veth); err != nil {
 		return err
@@ -123,10 +126,12 @@ func awaitBoth(conn *nl.Conn, in *inside, p *Pod) error {
 	return awaitCarrier(in.conn, p, p.IfName)
 }
 
-// carrierWait is how long an interface may take to come up. The kernel does that in a work queue, within a millisecond when it is not busy.
+// carrierWait is how long an interface may take to come up. The kernel does that in a work queue,
+// within a millisecond when it is not busy.
 const carrierWait = 5 * time.Second
 
-// awaitCarrier waits until an end sends. Up to then the kernel throws away what is sent, without a word.
+// awaitCarrier waits until an end sends. Up to then the kernel throws away what is sent, without a
+// word.
 func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 	for deadline := time.Now().Add(carrierWait); ; time.Sleep(time.Millisecond) {
 		l, err := conn.LinkByName(name)
@@ -134,14 +139,16 @@ func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("pod %s: interface %s did not come up within %v; is the other end up?", p.Name, name, carrierWait)
+			return fmt.Errorf("pod %s: interface %s did not come up within %v; is the other end "+
+				"up?", p.Name, name, carrierWait)
 		}
 	}
 }
 
-// setUp gives the container's end its name, addresses and routes, all by netlink: in /proc/sys/net the kernel
-// remembers each namespace in which that was ever opened, and whoever opens it later goes through all of them.
-// The end goes up, since one that is down takes no routes, but the other one is down: nothing comes out.
+// setUp gives the container's end its name, addresses and routes, all by netlink: in /proc/sys/net
+// the kernel remembers each namespace in which that was ever opened, and whoever opens it later
+// goes through all of them. The end goes up, since one that is down takes no routes, but the other
+// one is down: nothing comes out.
 func (in *inside) setUp(p *Pod) error {
 	if in == nil {
 		return nil
@@ -161,7 +168,8 @@ func (in *inside) setUp(p *Pod) error {
 	if err := inner.RenameLink(link.Index, p.IfName); err != nil {
 		return err
 	}
-	// The link-local address is ours to give: the kernel would look for somebody who has it already.
+	// The link-local address is ours to give: the kernel would look for somebody who has it
+	// already.
 	if err := inner.OnlyOwnAddrs(link.Index); err != nil {
 		return err
 	}
@@ -174,7 +182,8 @@ func (in *inside) setUp(p *Pod) error {
 		}
 	}
 	for _, gw := range p.Gateway {
-		if err := inner.SetNeigh(nl.Neigh{Link: link.Index, Addr: gw, HardwareAddr: p.HostMAC}); err != nil {
+		if err := inner.SetNeigh(nl.Neigh{Link: link.Index, Addr: gw,
+			HardwareAddr: p.HostMAC}); err != nil {
 			return err
 		}
 		if err := addRoutes(inner, link.Index, gw, p); err != nil {
@@ -196,7 +205,8 @@ func addInside(ns *nl.NS, inner *nl.Conn, link int, p *Pod, a netip.Addr) error 
 			if err != nil {
 				return err
 			}
-			return errors.Join(sys.set(map[string]string{"ipv6/conf/" + p.IfName + "/disable_ipv6": "0"}), sys.close())
+			return errors.Join(sys.set(map[string]string{"ipv6/conf/" + p.IfName +
+				"/disable_ipv6": "0"}), sys.close())
 		})
 		if err == nil {
 			err = inner.AddAddr(link, host(a))
@@ -210,17 +220,19 @@ func addInside(ns *nl.NS, inner *nl.Conn, link int, p *Pod, a netip.Addr) error 
 
 // linkLocal is the address that follows from a MAC address, RFC 4291 appendix A.
 func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
+		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
 // setUpHostEnd makes the host know the way to the pod.
 func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 	values := map[string]string{
-		"ipv4/conf/" + p.HostIf + "/forwarding":    "1",
-		"ipv4/conf/" + p.HostIf + "/rp_filter":     "0", // the fast path checks the source itself
-		"ipv6/conf/" + p.HostIf + "/forwarding":    "1",
-		"ipv6/conf/" + p.HostIf + "/accept_ra":     "0",
-		"ipv6/conf/" + p.HostIf + "/addr_gen_mode": "1", // no link-local address, no neighbour discovery towards the pod
+		"ipv4/conf/" + p.HostIf + "/forwarding": "1",
+		"ipv4/conf/" + p.HostIf + "/rp_filter":  "0", // the fast path checks the source itself
+		"ipv6/conf/" + p.HostIf + "/forwarding": "1",
+		"ipv6/conf/" + p.HostIf + "/accept_ra":  "0",
+		// no link-local address, no neighbour discovery towards the pod
+		"ipv6/conf/" + p.HostIf + "/addr_gen_mode": "1",
 	}
 	if err := sys.set(values); err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
@@ -229,8 +241,8 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 		return err
 	}
 	for _, gw := range p.Gateway {
-		// Without a permanent neighbour inside, the pod asks who has the gateway. For IPv4 the kernel answers for every
-		// address of the host, for IPv6 only for those of the interface.
+		// Without a permanent neighbour inside, the pod asks who has the gateway. For IPv4 the
+		// kernel answers for every address of the host, for IPv6 only for those of the interface.
 		if p.Moved && gw.Is6() {
 			if err := conn.AddAddr(int(p.Index), host(gw)); err != nil {
 				return err
@@ -238,7 +250,8 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 		}
 	}
 	for _, a := range p.Addrs {
-		if err := conn.SetNeigh(nl.Neigh{Link: int(p.Index), Addr: a, HardwareAddr: p.MAC}); err != nil {
+		if err := conn.SetNeigh(nl.Neigh{Link: int(p.Index), Addr: a,
+			HardwareAddr: p.MAC}); err != nil {
 			return err
 		}
 		r := nl.Route{Dst: host(a), Link: int(p.Index), Scope: nl.ScopeLink}
@@ -257,9 +270,9 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 	return nil
 }
 
-// hostEnd finds the host end of a pod. A link of that name is the pod's if it has the index that the pod had
-// in this process, or its alias or, since the alias is set a moment after the link is made, the address that
-// follows from the key. Any other is a stranger's or another pod's.
+// hostEnd finds the host end of a pod. A link of that name is the pod's if it has the index that
+// the pod had in this process, or its alias or, since the alias is set a moment after the link is
+// made, the address that follows from the key. Any other is a stranger's or another pod's.
 func hostEnd(conn *nl.Conn, p *Pod) (l nl.Link, ours bool, err error) {
 	l, err = conn.LinkByName(p.HostIf)
 	if errors.Is(err, nl.ErrNoLink) {

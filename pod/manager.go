@@ -21,13 +21,13 @@ type Config struct {
 	MTU    int            // of pods that ask for none; 0 means 1500
 	Failed func(error)    // is told what failed after Leave had returned; may be nil
 	Told   func(error)    // is told of records that cannot be used or written; may be nil
-	// Labels says which labels the pod with these addresses had, of one whose record cannot be used;
-	// nil when that is not known. May be nil.
+	// Labels says which labels the pod with these addresses had, of one whose record cannot be
+	// used; nil when that is not known. May be nil.
 	Labels func([]netip.Addr) map[string]string
-	// Came is told of every pod before it can send, Went of every one that Came was told of when it cannot
-	// send any more and before anybody else can get its addresses. An error of Came refuses the pod, one of
-	// Went keeps its addresses until a later call has none. Both may be called again for the same pod, and
-	// Went for one that never came. Either may be nil.
+	// Came is told of every pod before it can send, Went of every one that Came was told of when it
+	// cannot send any more and before anybody else can get its addresses. An error of Came refuses
+	// the pod, one of Went keeps its addresses until a later call has none. Both may be called
+	// again for the same pod, and Went for one that never came. Either may be nil.
 	Came, Went func(Pod) error
 }
 
@@ -39,8 +39,9 @@ type Manager struct {
 	sys     sysctls
 	forward firewall.Forwarder
 	now     func() time.Time
-	home    string       // identity of the namespace in which New was called
-	step    func(string) // is told each step of an attach or a detach before it is done; tests crash there
+	home    string // identity of the namespace in which New was called
+	// is told each step of an attach or a detach before it is done; tests crash there
+	step func(string)
 
 	leaving sync.WaitGroup // of Leave
 
@@ -54,8 +55,8 @@ type Manager struct {
 // ErrNotFound means that there is no such pod.
 var ErrNotFound = errors.New("no such pod")
 
-// New opens the records, takes the gateway addresses, and brings records, interfaces and fast path into agreement (see
-// Reconcile).
+// New opens the records, takes the gateway addresses, and brings records, interfaces and fast path
+// into agreement (see Reconcile).
 func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	if config.MTU == 0 {
 		config.MTU = 1500
@@ -74,7 +75,8 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 			*told = func(Pod) error { return nil }
 		}
 	}
-	m := &Manager{config: config, forward: forward, now: time.Now, step: func(string) {}, pods: map[string]*Pod{}, held: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}
+	m := &Manager{config: config, forward: forward, now: time.Now, step: func(string) {},
+		pods: map[string]*Pod{}, held: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}
 	families := map[bool]bool{}
 	for _, r := range config.Ranges {
 		pool, err := NewPool(r)
@@ -146,13 +148,15 @@ func (m *Manager) Close() {
 // Wait waits until what Leave left to do is done.
 func (m *Manager) Wait() { m.leaving.Wait() }
 
-// Find returns a pod by container and interface, or by container alone, or by name: of several the oldest.
+// Find returns a pod by container and interface, or by container alone, or by name: of several the
+// oldest.
 func (m *Manager) Find(name, ifName string) (Pod, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var found *Pod
 	for _, p := range m.pods {
-		if p.Ready && (p.Container == name || p.Name == name) && (ifName == "" || p.IfName == ifName) && (found == nil || byAge(p, found) < 0) {
+		if p.Ready && (p.Container == name || p.Name == name) &&
+			(ifName == "" || p.IfName == ifName) && (found == nil || byAge(p, found) < 0) {
 			found = p
 		}
 	}
@@ -180,7 +184,8 @@ func (m *Manager) List() []Pod {
 	return list
 }
 
-// claim waits until no other call works on key, or until ctx ends, and returns what lets the next one in.
+// claim waits until no other call works on key, or until ctx ends, and returns what lets the next
+// one in.
 func (m *Manager) claim(ctx context.Context, key string) (release func(), err error) {
 	for {
 		m.mu.Lock()

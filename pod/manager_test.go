@@ -19,7 +19,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// ledger is a Forwarder that only remembers: packets take the host's own routing, which is the fast path's fallback.
+// ledger is a Forwarder that only remembers: packets take the host's own routing, which is the fast
+// path's fallback.
 type ledger struct {
 	mu        sync.Mutex
 	endpoints map[uint32]firewall.Endpoint
@@ -83,7 +84,8 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	nstest.Root(t)
 	lab := nstest.New(t)
-	b := &bench{t: t, lab: lab, host: lab.Node("host"), dir: t.TempDir(), fast: &ledger{endpoints: map[uint32]firewall.Endpoint{}}}
+	b := &bench{t: t, lab: lab, host: lab.Node("host"), dir: t.TempDir(),
+		fast: &ledger{endpoints: map[uint32]firewall.Endpoint{}}}
 	b.start()
 	return b
 }
@@ -92,8 +94,9 @@ func newBench(t *testing.T) *bench {
 func (b *bench) start(more ...func(*Config)) {
 	b.t.Helper()
 	c := Config{
-		Dir:    filepath.Join(b.dir, "pods"),
-		Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")},
+		Dir: filepath.Join(b.dir, "pods"),
+		Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
+			netip.MustParsePrefix("fd00:88::/120")},
 	}
 	for _, change := range more {
 		change(&c)
@@ -117,7 +120,10 @@ func (b *bench) attach(name string, spec Spec) (Pod, *nstest.Node) {
 	node := b.lab.Node(fmt.Sprint("c", b.nodes))
 	spec.Container, spec.Netns = name, node.Path()
 	var p Pod
-	if err := b.do(func() (err error) { p, _, err = b.m.Attach(b.t.Context(), spec); return err }); err != nil {
+	if err := b.do(func() (err error) {
+		p, _, err = b.m.Attach(b.t.Context(), spec)
+		return err
+	}); err != nil {
 		b.t.Fatal(err)
 	}
 	return p, node
@@ -267,7 +273,9 @@ func TestAttachTwiceIsOnce(t *testing.T) {
 	if err != nil || again.Addrs[0] != p.Addrs[0] || again.Index != p.Index {
 		t.Errorf("a second attach gave %+v, %v, want the same pod", again, err)
 	}
-	if _, _, err := b.m.Attach(t.Context(), Spec{Container: "one", Netns: b.lab.Node("other").Path()}); err == nil || !strings.Contains(err.Error(), "attached already") {
+	if _, _, err := b.m.Attach(t.Context(),
+		Spec{Container: "one", Netns: b.lab.Node("other").Path()}); err == nil ||
+		!strings.Contains(err.Error(), "attached already") {
 		t.Errorf("a second attach to another namespace gave %v", err)
 	}
 }
@@ -285,7 +293,10 @@ func TestFailedAttachLeavesNothing(t *testing.T) {
 		b.fast.refuse = nil
 		spec := Spec{Container: "one", Netns: node.Path()}
 		spoil(&spec)
-		if err := b.do(func() error { _, _, err := b.m.Attach(t.Context(), spec); return err }); err == nil {
+		if err := b.do(func() error {
+			_, _, err := b.m.Attach(t.Context(), spec)
+			return err
+		}); err == nil {
 			t.Errorf("%s: attach succeeded", what)
 		}
 		if left := b.traces(); len(left) != 0 {
@@ -307,7 +318,8 @@ func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
 	gone, _ := b.attach("gone", Spec{})
 	b.m.Close()
 
-	// "cut": its process was killed before the attach was complete. "gone": the interface went with its namespace. And a link without any record.
+	// "cut": its process was killed before the attach was complete. "gone": the interface went with
+	// its namespace. And a link without any record.
 	cut.Ready = false
 	if err := b.m.store.save(&cut); err != nil {
 		t.Fatal(err)
@@ -315,7 +327,8 @@ func TestRestartKeepsPodsAndRemovesStaleOnes(t *testing.T) {
 	if err := b.host.Netlink().DeleteLink(int(gone.Index)); err != nil {
 		t.Fatal(err)
 	}
-	lost := nl.Veth{Name: hostIf("lost/eth0"), Alias: AliasPrefix + "lost/eth0", PeerName: "eth0", PeerNS: b.lab.Node("orphan").NS()}
+	lost := nl.Veth{Name: hostIf("lost/eth0"), Alias: AliasPrefix + "lost/eth0", PeerName: "eth0",
+		PeerNS: b.lab.Node("orphan").NS()}
 	if err := b.host.Netlink().AddVeth(lost); err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +376,8 @@ func TestFiftyAttachesSideBySide(t *testing.T) {
 	for i := range n {
 		all.Go(func() {
 			errs[i] = b.do(func() (err error) {
-				pods[i], _, err = b.m.Attach(t.Context(), Spec{Container: fmt.Sprint("pod", i), Netns: nodes[i].Path()})
+				pods[i], _, err = b.m.Attach(t.Context(),
+					Spec{Container: fmt.Sprint("pod", i), Netns: nodes[i].Path()})
 				return err
 			})
 		})
@@ -392,13 +406,16 @@ func TestClashesAreRefused(t *testing.T) {
 	web := []Publish{{Proto: 6, HostPort: 8080, Port: 80}}
 	p, _ := b.attach("one", Spec{Name: "web", Publish: web})
 	for want, spec := range map[string]Spec{
-		"pod name web is taken by container one; choose another name":                                  {Name: "web"},
-		"pod two: host port 8080 is published for pod web already":                                     {Publish: web},
-		fmt.Sprintf("pod two: address %s is in use by pod web", p.Addrs[0]):                            {Addrs: p.Addrs[:1]},
-		"pod two: address 10.99.0.5 is not in the pod range 10.88.0.0/24":                              {Addrs: []netip.Addr{netip.MustParseAddr("10.99.0.5")}},
-		"pod two: two addresses of one family, 10.88.0.8 and 10.88.0.9; a pod has at most one of each": {Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.8"), netip.MustParseAddr("10.88.0.9")}},
-		`pod two: label "a b"="c": only letters, digits, '_', '.', '/' and '-', at most 63 each`:       {Labels: map[string]string{"a b": "c"}},
-		"pod two: an MTU of 100 is not between 576 and 65535":                                          {MTU: 100},
+		"pod name web is taken by container one; choose another name": {Name: "web"},
+		"pod two: host port 8080 is published for pod web already":    {Publish: web},
+		fmt.Sprintf("pod two: address %s is in use by pod web",
+			p.Addrs[0]): {Addrs: p.Addrs[:1]},
+		"pod two: address 10.99.0.5 is not in the pod range 10.88.0.0/24": {Addrs: []netip.Addr{netip.MustParseAddr("10.99.0.5")}},
+		"pod two: two addresses of one family, 10.88.0.8 and 10.88.0.9; a pod has at most one of " +
+			"each": {Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.8"),
+			netip.MustParseAddr("10.88.0.9")}},
+		`pod two: label "a b"="c": only letters, digits, '_', '.', '/' and '-', at most 63 each`: {Labels: map[string]string{"a b": "c"}},
+		"pod two: an MTU of 100 is not between 576 and 65535":                                    {MTU: 100},
 	} {
 		spec.Container, spec.Netns = "two", "/proc/self/ns/net"
 		_, _, err := b.m.Attach(t.Context(), spec)
@@ -432,8 +449,8 @@ func TestHeldAddressesGoToThePodThatAsksForThem(t *testing.T) {
 	}
 }
 
-// TestAddressesAreUsable: a container may begin to talk as soon as it is attached, by both families. The kernel takes packets for an address
-// once it has a local route.
+// TestAddressesAreUsable: a container may begin to talk as soon as it is attached, by both
+// families. The kernel takes packets for an address once it has a local route.
 func TestAddressesAreUsable(t *testing.T) {
 	b := newBench(t)
 	for i := range 50 {
@@ -443,15 +460,17 @@ func TestAddressesAreUsable(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, a := range p.Addrs {
-			if !slices.ContainsFunc(routes, func(r nl.Route) bool { return r.Dst == netip.PrefixFrom(a, a.BitLen()) }) {
+			if !slices.ContainsFunc(routes, func(r nl.Route) bool {
+				return r.Dst == netip.PrefixFrom(a, a.BitLen())
+			}) {
 				t.Errorf("pod %d: %s cannot be used yet", i, a)
 			}
 		}
 	}
 }
 
-// TestAddressesInside: a pod has its own addresses and one link-local one that is in use at once, also where somebody has switched IPv6 off in the
-// namespace before.
+// TestAddressesInside: a pod has its own addresses and one link-local one that is in use at once,
+// also where somebody has switched IPv6 off in the namespace before.
 func TestAddressesInside(t *testing.T) {
 	b := newBench(t)
 	for _, off := range []string{"0", "1"} {
@@ -483,7 +502,8 @@ func TestAddressesInside(t *testing.T) {
 				local = append(local, a)
 			}
 		}
-		if len(addrs) != 3 || len(local) != 1 || local[0].Tentative || local[0].Prefix.Addr() != linkLocal(p.MAC) {
+		if len(addrs) != 3 || len(local) != 1 || local[0].Tentative ||
+			local[0].Prefix.Addr() != linkLocal(p.MAC) {
 			t.Errorf("IPv6 off %s: addresses %+v", off, addrs)
 		}
 		for _, a := range p.Addrs {

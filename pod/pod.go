@@ -12,19 +12,25 @@ import (
 
 // Spec says what somebody wants for a container.
 type Spec struct {
-	Network      string            // the runtime's name of the network; empty if there is none
-	Container    string            // the runtime's id of the container
-	Name         string            // what rules call it, "pod:NAME"; unique on the node; Container if empty
-	Netns        string            // path of the network namespace
-	IfName       string            // interface inside; "eth0" if empty
-	Addrs        []netip.Addr      // wanted addresses, at most one of each family; others are picked from the ranges
-	MAC          net.HardwareAddr  // of the inner interface; chosen if nil
-	MTU          int               // 0: the Manager's
-	Labels       map[string]string // become tables: table(app=web)
-	Publish      []Publish
-	Rates        firewall.Rates
-	Moved        bool // the runtime itself moves the inner end, left in the host's namespace as InnerIf, and configures it; Netns is only told
-	ExternalIPAM bool // the addresses come from somebody else's IPAM: they need not lie in the ranges, and none are picked
+	Network   string // the runtime's name of the network; empty if there is none
+	Container string // the runtime's id of the container
+	// what rules call it, "pod:NAME"; unique on the node; Container if empty
+	Name   string
+	Netns  string // path of the network namespace
+	IfName string // interface inside; "eth0" if empty
+	// wanted addresses, at most one of each family; others are picked from the ranges
+	Addrs   []netip.Addr
+	MAC     net.HardwareAddr  // of the inner interface; chosen if nil
+	MTU     int               // 0: the Manager's
+	Labels  map[string]string // become tables: table(app=web)
+	Publish []Publish
+	Rates   firewall.Rates
+	// the runtime itself moves the inner end, left in the host's namespace as InnerIf, and
+	// configures it; Netns is only told
+	Moved bool
+	// the addresses come from somebody else's IPAM: they need not lie in the ranges, and none are
+	// picked
+	ExternalIPAM bool
 }
 
 // Publish gives a port of the host to the pod.
@@ -44,10 +50,13 @@ type Pod struct {
 	HostMAC net.HardwareAddr
 	Gateway []netip.Addr
 	Created time.Time
-	Ready   bool   // false: an Attach is under way, or was cut short
-	NetnsID string // the identity of the namespace behind Netns (nl.NS.ID); empty if it could not be asked
-	Table   int    `json:",omitempty"` // routing table inside for what its addresses send; 0: the main one, it came first
-	ending  bool   // guarded by Manager.mu: it goes; its name and ports are free, its addresses are not yet
+	Ready   bool // false: an Attach is under way, or was cut short
+	// the identity of the namespace behind Netns (nl.NS.ID); empty if it could not be asked
+	NetnsID string
+	// routing table inside for what its addresses send; 0: the main one, it came first
+	Table int `json:",omitempty"`
+	// guarded by Manager.mu: it goes; its name and ports are free, its addresses are not yet
+	ending bool
 
 	published bool // the fast path may know of its ports; whoever has claimed the pod may look
 }
@@ -57,13 +66,15 @@ func (p *Pod) InnerIf() string { return p.HostIf + "p" }
 
 // Endpoint is the pod as the fast path knows it.
 func (p *Pod) Endpoint() firewall.Endpoint {
-	e := firewall.Endpoint{Index: p.Index, Name: "pod:" + p.Name, Addrs: p.Addrs, MTU: uint32(p.MTU), Rates: p.Rates}
+	e := firewall.Endpoint{Index: p.Index, Name: "pod:" + p.Name, Addrs: p.Addrs,
+		MTU: uint32(p.MTU), Rates: p.Rates}
 	copy(e.MAC[:], p.MAC)
 	copy(e.HostMAC[:], p.HostMAC)
 	return e
 }
 
-// Published lists the pod's published ports as the fast path knows them: one for each family that the pod has.
+// Published lists the pod's published ports as the fast path knows them: one for each family that
+// the pod has.
 func (p *Pod) Published() []firewall.Published {
 	var list []firewall.Published
 	for _, pub := range p.Publish {
@@ -94,13 +105,15 @@ func unspecified(a netip.Addr) netip.Addr {
 
 // Names go into rules, interface aliases and file names.
 var (
-	idForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
-	nameForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,316}$`) // NAMESPACE.POD of Kubernetes: 63 and 253
+	idForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
+	// NAMESPACE.POD of Kubernetes: 63 and 253
+	nameForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,316}$`)
 	ifNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$`)
 	labelForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$`)
 )
 
-// Limits of labels. Each is a table of the engine, of which there are not many; its name is as long as rules can write it.
+// Limits of labels. Each is a table of the engine, of which there are not many; its name is as long
+// as rules can write it.
 const (
 	maxLabels = 32
 	maxLabel  = 63 // bytes of KEY=VALUE
@@ -116,11 +129,14 @@ func (s *Spec) check() error {
 	}
 	switch {
 	case !idForm.MatchString(s.Container):
-		return fmt.Errorf("container id %q: only letters, digits, '_', '.' and '-', at most 128", s.Container)
+		return fmt.Errorf("container id %q: only letters, digits, '_', '.' and '-', at most 128",
+			s.Container)
 	case !nameForm.MatchString(s.Name):
-		return fmt.Errorf("pod name %q: only letters, digits, '_', '.' and '-', at most 317", s.Name)
+		return fmt.Errorf("pod name %q: only letters, digits, '_', '.' and '-', at most 317",
+			s.Name)
 	case !ifNameForm.MatchString(s.IfName):
-		return fmt.Errorf("interface name %q: only letters, digits, '_', '.' and '-', at most 15", s.IfName)
+		return fmt.Errorf("interface name %q: only letters, digits, '_', '.' and '-', at most 15",
+			s.IfName)
 	case s.Netns == "":
 		return fmt.Errorf("pod %s: no network namespace given", s.Name)
 	case s.MAC != nil && (len(s.MAC) != 6 || s.MAC[0]&1 != 0):
@@ -132,28 +148,33 @@ func (s *Spec) check() error {
 	for i, a := range s.Addrs {
 		a = a.Unmap()
 		s.Addrs[i] = a
-		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a.Zone() != "" {
+		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() ||
+			a.Zone() != "" {
 			return fmt.Errorf("pod %s: %s cannot be the address of a container", s.Name, a)
 		}
 		if old, ok := families[a.Is4()]; ok {
-			return fmt.Errorf("pod %s: two addresses of one family, %s and %s; a pod has at most one of each", s.Name, old, a)
+			return fmt.Errorf("pod %s: two addresses of one family, %s and %s; a pod has at most "+
+				"one of each", s.Name, old, a)
 		}
 		families[a.Is4()] = a
 	}
 	if len(s.Labels) > maxLabels {
-		return fmt.Errorf("pod %s: %d labels; a pod has at most %d", s.Name, len(s.Labels), maxLabels)
+		return fmt.Errorf("pod %s: %d labels; a pod has at most %d", s.Name, len(s.Labels),
+			maxLabels)
 	}
 	for k, v := range s.Labels {
 		if len(k)+1+len(v) > maxLabel {
 			return fmt.Errorf("pod %s: label %s=%s is longer than %d bytes", s.Name, k, v, maxLabel)
 		}
 		if !labelForm.MatchString(k) || !labelForm.MatchString(v) {
-			return fmt.Errorf("pod %s: label %q=%q: only letters, digits, '_', '.', '/' and '-', at most 63 each", s.Name, k, v)
+			return fmt.Errorf("pod %s: label %q=%q: only letters, digits, '_', '.', '/' and '-', "+
+				"at most 63 each", s.Name, k, v)
 		}
 	}
 	for _, p := range s.Publish {
 		if p.HostPort == 0 || p.Port == 0 {
-			return fmt.Errorf("pod %s: cannot publish port %d on %d: ports go from 1 to 65535", s.Name, p.Port, p.HostPort)
+			return fmt.Errorf("pod %s: cannot publish port %d on %d: ports go from 1 to 65535",
+				s.Name, p.Port, p.HostPort)
 		}
 	}
 	return nil

@@ -9,16 +9,17 @@ import (
 // ErrPoolEmpty means that every address of a range is in use.
 var ErrPoolEmpty = errors.New("no free address")
 
-// Pool hands out the addresses of one range. The zero address and the first one (the gateway) are never handed out, nor
-// is the last one of an IPv4 range (its broadcast address, which some programs insist on). A Pool is not safe for
-// concurrent use.
+// Pool hands out the addresses of one range. The zero address and the first one (the gateway) are
+// never handed out, nor is the last one of an IPv4 range (its broadcast address, which some
+// programs insist on). A Pool is not safe for concurrent use.
 type Pool struct {
 	prefix netip.Prefix
 	used   map[netip.Addr]bool
 	next   netip.Addr // where the search goes on: an address is reused as late as possible
 }
 
-// NewPool makes a pool of the addresses of p. Ranges with fewer than two usable addresses are refused.
+// NewPool makes a pool of the addresses of p. Ranges with fewer than two usable addresses are
+// refused.
 func NewPool(p netip.Prefix) (*Pool, error) {
 	if !p.IsValid() || p.Addr().Is4In6() {
 		return nil, fmt.Errorf("pod range %s: not a prefix", p)
@@ -40,7 +41,8 @@ func (p *Pool) Prefix() netip.Prefix { return p.prefix }
 // Gateway returns the host's own address in the range, the first one.
 func (p *Pool) Gateway() netip.Addr { return p.prefix.Addr().Next() }
 
-// Take marks one address as used. It fails when the address is not of the range, is reserved, or is in use.
+// Take marks one address as used. It fails when the address is not of the range, is reserved, or is
+// in use.
 func (p *Pool) Take(a netip.Addr) error {
 	switch {
 	case !p.prefix.Contains(a):
@@ -54,8 +56,8 @@ func (p *Pool) Take(a netip.Addr) error {
 	return nil
 }
 
-// Pick chooses a free address and marks it as used. The addresses go round, so that one just given back rests for as long
-// as there are others.
+// Pick chooses a free address and marks it as used. The addresses go round, so that one just given
+// back rests for as long as there are others.
 func (p *Pool) Pick() (netip.Addr, error) {
 	first := p.next
 	for a := first; ; {
@@ -67,7 +69,8 @@ func (p *Pool) Pick() (netip.Addr, error) {
 			return a, nil
 		}
 		if a = next; a == first {
-			return netip.Addr{}, fmt.Errorf("pod range %s: %w: %d in use", p.prefix, ErrPoolEmpty, len(p.used))
+			return netip.Addr{}, fmt.Errorf("pod range %s: %w: %d in use", p.prefix, ErrPoolEmpty,
+				len(p.used))
 		}
 	}
 }

@@ -42,9 +42,10 @@ func (m *Manager) setUpHost() error {
 	return nil
 }
 
-// takeOver brings records, interfaces and fast path into agreement at the start: pods whose interface is
-// there are told to the fast path again; those whose interface went (a reboot, a namespace that died),
-// attaches and detaches that were cut short, and interfaces and endpoints without a record are removed.
+// takeOver brings records, interfaces and fast path into agreement at the start: pods whose
+// interface is there are told to the fast path again; those whose interface went (a reboot, a
+// namespace that died), attaches and detaches that were cut short, and interfaces and endpoints
+// without a record are removed.
 func (m *Manager) takeOver() error {
 	records, err := m.load()
 	if err != nil { // an interface may be that of any of them
@@ -59,8 +60,8 @@ func (m *Manager) takeOver() error {
 	return errors.Join(append(errs, m.removeOrphans(known), m.forgetOthers(), m.publish())...)
 }
 
-// adopt takes a pod of an earlier process over, or ends it when it is not whole. What cannot be ended is told
-// to Config.Failed and left to Sweep.
+// adopt takes a pod of an earlier process over, or ends it when it is not whole. What cannot be
+// ended is told to Config.Failed and left to Sweep.
 func (m *Manager) adopt(p *Pod) error {
 	p.published, p.Index = len(p.Publish) > 0, 0
 	if err := m.enter(p); err != nil {
@@ -98,7 +99,8 @@ func (m *Manager) enter(p *Pod) error {
 			if !pool.Prefix().Contains(a) {
 				continue
 			}
-			if err := pool.Take(a); err != nil { // only a damaged record says so: the first one wins
+			// only a damaged record says so: the first one wins
+			if err := pool.Take(a); err != nil {
 				for _, a := range mine {
 					m.giveLocked(a)
 				}
@@ -118,8 +120,8 @@ func (m *Manager) alive(p *Pod) bool {
 	return ours || err != nil // nothing is taken away for want of an answer
 }
 
-// left says whether a runtime that moves the interface itself has put it back, or never moved it, and the
-// namespace is gone: then the container ended while nobody was there to be told.
+// left says whether a runtime that moves the interface itself has put it back, or never moved it,
+// and the namespace is gone: then the container ended while nobody was there to be told.
 func (m *Manager) left(p *Pod) bool {
 	if !p.Moved {
 		return false
@@ -147,7 +149,8 @@ func (m *Manager) removeOrphans(known map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// forgetOthers has the fast path forget the endpoints that are no pod's: their pods went with no Manager there.
+// forgetOthers has the fast path forget the endpoints that are no pod's: their pods went with no
+// Manager there.
 func (m *Manager) forgetOthers() error {
 	all, err := m.forward.Endpoints()
 	if err != nil {
@@ -166,8 +169,9 @@ func (m *Manager) forgetOthers() error {
 	return errors.Join(errs...)
 }
 
-// Check compares a pod with the kernel, and with the addresses that its runtime believes it has if it says
-// any, and says what is missing. It costs the same whatever the pod has put into its namespace.
+// Check compares a pod with the kernel, and with the addresses that its runtime believes it has if
+// it says any, and says what is missing. It costs the same whatever the pod has put into its
+// namespace.
 func (m *Manager) Check(container, ifName string, addrs []netip.Addr) error {
 	p, err := m.Find(container, ifName)
 	if err != nil {

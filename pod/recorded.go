@@ -13,7 +13,8 @@ import (
 // looks for by its name and alias. Of one whose record cannot be used, which is told of in the
 // error, it returns what the kernel tells, with the labels that labels knows of. It changes
 // nothing, so that rules can be told of pods before a Manager takes them over.
-func Recorded(dir string, find func(name string, is func(alias string) bool) (index uint32), labels func([]netip.Addr) map[string]string) ([]Pod, error) {
+func Recorded(dir string, find func(name string, is func(alias string) bool) (index uint32),
+	labels func([]netip.Addr) map[string]string) ([]Pod, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -24,7 +25,9 @@ func Recorded(dir string, find func(name string, is func(alias string) bool) (in
 	}
 	var all []Pod
 	for _, p := range records {
-		if p.Index = find(p.HostIf, func(alias string) bool { return isAliasOf(alias, p) }); p.Ready && p.Index != 0 {
+		if p.Index = find(p.HostIf, func(alias string) bool {
+			return isAliasOf(alias, p)
+		}); p.Ready && p.Index != 0 {
 			all = append(all, *p)
 		}
 	}

@@ -30,7 +30,8 @@ func (m *Manager) reserve(key string, spec Spec, id string) (*Pod, error) {
 	return p, nil
 }
 
-// assignLocked takes the wanted addresses from the pools and picks one of each family that was not asked for.
+// assignLocked takes the wanted addresses from the pools and picks one of each family that was not
+// asked for.
 func (m *Manager) assignLocked(p *Pod) error {
 	var taken []netip.Addr
 	giveBack := func() {
@@ -68,7 +69,8 @@ func (m *Manager) assignLocked(p *Pod) error {
 	for _, a := range p.Addrs {
 		if !slices.ContainsFunc(p.Gateway, func(g netip.Addr) bool { return g.Is4() == a.Is4() }) {
 			giveBack()
-			return fmt.Errorf("pod %s: address %s has no pod range of its family on this node; add one to [pods] ranges", p.Name, a)
+			return fmt.Errorf("pod %s: address %s has no pod range of its family on this node; "+
+				"add one to [pods] ranges", p.Name, a)
 		}
 	}
 	if len(p.Addrs) == 0 {
@@ -83,15 +85,16 @@ func (m *Manager) giveLocked(a netip.Addr) {
 	}
 }
 
-// clashLocked refuses what another pod has already: its name, an address, a published port, the name of its
-// interface. One that goes has given up its name and ports.
+// clashLocked refuses what another pod has already: its name, an address, a published port, the
+// name of its interface. One that goes has given up its name and ports.
 func (m *Manager) clashLocked(key string, spec Spec) error {
 	for _, o := range m.pods {
 		if o.Key == key {
 			continue
 		}
 		if o.HostIf == hostIf(key) {
-			return fmt.Errorf("pod %s: the name of its interface, %s, is that of pod %s by chance; choose another container id",
+			return fmt.Errorf("pod %s: the name of its interface, %s, is that of pod %s by "+
+				"chance; choose another container id",
 				spec.Name, o.HostIf, o.Name)
 		}
 		for _, a := range spec.Addrs {
@@ -103,12 +106,14 @@ func (m *Manager) clashLocked(key string, spec Spec) error {
 			continue
 		}
 		if o.Name == spec.Name && o.Container != spec.Container {
-			return fmt.Errorf("pod name %s is taken by container %s; choose another name", spec.Name, o.Container)
+			return fmt.Errorf("pod name %s is taken by container %s; choose another name",
+				spec.Name, o.Container)
 		}
 		for _, p := range spec.Publish {
 			for _, q := range o.Publish {
 				if p.Proto == q.Proto && p.HostPort == q.HostPort && hostsMeet(p.Host, q.Host) {
-					return fmt.Errorf("pod %s: host port %d is published for pod %s already", spec.Name, p.HostPort, o.Name)
+					return fmt.Errorf("pod %s: host port %d is published for pod %s already",
+						spec.Name, p.HostPort, o.Name)
 				}
 			}
 		}

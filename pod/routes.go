@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// The metrics of routes that come second, behind those of another interface: more than any that the kernel
-// or a DHCP client chooses.
+// The metrics of routes that come second, behind those of another interface: more than any that the
+// kernel or a DHCP client chooses.
 const (
 	laterMetric = 2000
 	metricTries = 64
@@ -19,10 +19,10 @@ const (
 // laterTable plus its index is the routing table of an interface that came second.
 const laterTable = 1 << 20
 
-// addRoutes gives an interface its way to the gateway and over it to everywhere, behind those that are
-// there: another interface's, or somebody else's, who would miss them now or when this interface goes. Of one
-// that comes second, what its addresses send asks a table of its own: over the other interface the other pod
-// would speak, which may not.
+// addRoutes gives an interface its way to the gateway and over it to everywhere, behind those that
+// are there: another interface's, or somebody else's, who would miss them now or when this
+// interface goes. Of one that comes second, what its addresses send asks a table of its own: over
+// the other interface the other pod would speak, which may not.
 func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	metric := 0
 	if r, err := inner.MatchRoute(anywhere(gw), 0); err == nil {
@@ -70,8 +70,8 @@ func routesOver(link int, gw netip.Addr) []nl.Route {
 	}
 }
 
-// removeRules takes the rules of an interface that came second out of its namespace, if that is still where
-// it was: routes go with their interface, rules do not. One that stays leads nowhere.
+// removeRules takes the rules of an interface that came second out of its namespace, if that is
+// still where it was: routes go with their interface, rules do not. One that stays leads nowhere.
 func removeRules(p *Pod) {
 	if p.Table == 0 {
 		return
@@ -94,7 +94,8 @@ func removeRules(p *Pod) {
 	}
 }
 
-// anywhere is an address that only a default route leads to: of the blocks for documentation (RFC 5737, 3849).
+// anywhere is an address that only a default route leads to: of the blocks for documentation (RFC
+// 5737, 3849).
 func anywhere(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.AddrFrom4([4]byte{192, 0, 2, 1})

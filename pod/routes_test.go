@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSecondInterface: interfaces of one container keep each its routes, and routes that somebody else made
-// stay and win, whichever interface comes or goes.
+// TestSecondInterface: interfaces of one container keep each its routes, and routes that somebody
+// else made stay and win, whichever interface comes or goes.
 func TestSecondInterface(t *testing.T) {
 	b := newBench(t)
 	_, node := b.attach("one", Spec{})
@@ -28,16 +28,20 @@ func TestSecondInterface(t *testing.T) {
 	}
 	for range 2 {
 		for _, name := range []string{"eth1", "eth2"} {
-			if _, _, err := b.try(Spec{Container: "one", Netns: node.Path(), IfName: name}); err != nil {
+			if _, _, err := b.try(Spec{Container: "one", Netns: node.Path(),
+				IfName: name}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		reaches("with three interfaces")
 		for _, p := range b.m.List() {
-			for _, a := range p.Addrs { // each answers over its own interface, or the fast path would refuse it
-				out, err := node.Command("ip", "route", "get", "192.0.2.1", "from", a.String()).Output()
+			// each answers over its own interface, or the fast path would refuse it
+			for _, a := range p.Addrs {
+				out, err := node.Command("ip", "route", "get", "192.0.2.1", "from",
+					a.String()).Output()
 				if a.Is6() {
-					out, err = node.Command("ip", "route", "get", "2001:db8::1", "from", a.String()).Output()
+					out, err = node.Command("ip", "route", "get", "2001:db8::1", "from",
+						a.String()).Output()
 				}
 				if err != nil || !strings.Contains(string(out), " dev "+p.IfName+" ") {
 					t.Errorf("%s of %s answers by %s, %v", a, p.IfName, out, err)
@@ -56,14 +60,16 @@ func TestSecondInterface(t *testing.T) {
 		}
 		reaches("with the first alone")
 		for _, family := range []string{"-4", "-6"} {
-			if out, err := node.Command("ip", family, "rule").Output(); err != nil || strings.Contains(string(out), "10.88.") || strings.Contains(string(out), "fd00:") {
+			if out, err := node.Command("ip", family, "rule").Output(); err != nil ||
+				strings.Contains(string(out), "10.88.") || strings.Contains(string(out), "fd00:") {
 				t.Errorf("rules that stay: %s, %v", out, err)
 			}
 		}
 	}
 
 	other := b.lab.Node("other")
-	b.lab.Join(other, "card", "192.0.2.1/24 2001:db8:1::1/64", b.lab.Node("outside"), "card", "192.0.2.2/24 2001:db8:1::2/64")
+	b.lab.Join(other, "card", "192.0.2.1/24 2001:db8:1::1/64", b.lab.Node("outside"), "card",
+		"192.0.2.2/24 2001:db8:1::2/64")
 	other.Route("0.0.0.0/0", "192.0.2.2")
 	other.Route("::/0", "2001:db8:1::2")
 	before, err := other.Command("ip", "route").Output()
@@ -87,12 +93,14 @@ func TestSecondInterface(t *testing.T) {
 	if err := b.m.Detach(t.Context(), "two", ""); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := other.Command("ip", "route").Output(); err != nil || string(after) != string(before) {
+	if after, err := other.Command("ip", "route").Output(); err != nil ||
+		string(after) != string(before) {
 		t.Errorf("routes before\n%s\nand after\n%s", before, after)
 	}
 }
 
-// TestCheckCostsTheSame: what a pod puts into its namespace does not fill the memory of whoever checks it.
+// TestCheckCostsTheSame: what a pod puts into its namespace does not fill the memory of whoever
+// checks it.
 func TestCheckCostsTheSame(t *testing.T) {
 	b := newBench(t)
 	p, node := b.attach("one", Spec{})
@@ -117,21 +125,26 @@ func TestCheckCostsTheSame(t *testing.T) {
 	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
 		t.Errorf("the check of a pod with 50,000 routes and 2,000 addresses took %d bytes", got)
 	}
-	if err := b.m.Check("one", "", []netip.Addr{p.Addrs[0], netip.MustParseAddr("fd00:88::77")}); err == nil {
+	if err := b.m.Check("one", "",
+		[]netip.Addr{p.Addrs[0], netip.MustParseAddr("fd00:88::77")}); err == nil {
 		t.Error("the check does not miss an address that the runtime believes in")
 	}
-	for _, gone := range []string{"route del default", "-6 route del default", "addr del " + p.Addrs[1].String() + "/128 dev eth0"} {
+	for _, gone := range []string{"route del default", "-6 route del default", "addr del " +
+		p.Addrs[1].String() + "/128 dev eth0"} {
 		if out, err := node.Command("ip", strings.Fields(gone)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if err := b.m.Check("one", "", nil); err == nil {
 			t.Errorf("the check does not miss what 'ip %s' took away", gone)
 		}
-		undo := strings.NewReplacer("del default", "add default via "+p.Gateway[0].String()+" dev eth0", "addr del", "addr add")
+		undo := strings.NewReplacer("del default", "add default via "+p.Gateway[0].String()+
+			" dev eth0", "addr del", "addr add")
 		if strings.HasPrefix(gone, "-6") {
-			undo = strings.NewReplacer("del default", "add default via "+p.Gateway[1].String()+" dev eth0")
+			undo = strings.NewReplacer("del default", "add default via "+p.Gateway[1].String()+
+				" dev eth0")
 		}
-		if out, err := node.Command("ip", strings.Fields(undo.Replace(gone))...).CombinedOutput(); err != nil {
+		if out, err := node.Command("ip",
+			strings.Fields(undo.Replace(gone))...).CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}

@@ -96,7 +96,8 @@ func (m *Manager) load() ([]*Pod, error) {
 // salvage makes a pod of what its host end tells: the alias is its key and, if named, its name, the
 // permanent neighbours are its addresses. labels says which labels the pod with these had: they
 // came before the neighbours did, and go after these. nil: there is no such interface of ours.
-func salvage(conn *nl.Conn, hostEnd string, labels func([]netip.Addr) map[string]string) (p *Pod, named bool, err error) {
+func salvage(conn *nl.Conn, hostEnd string, labels func([]netip.Addr) map[string]string) (p *Pod,
+	named bool, err error) {
 	l, err := conn.LinkByName(hostEnd)
 	if errors.Is(err, nl.ErrNoLink) {
 		return nil, false, nil

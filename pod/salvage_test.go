@@ -18,7 +18,9 @@ func (b *bench) startAgain() (told []error) {
 	b.t.Helper()
 	b.m.Close()
 	err := b.host.Do(func() (err error) {
-		b.m, err = New(Config{Dir: filepath.Join(b.dir, "pods"), Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/120")},
+		b.m, err = New(Config{Dir: filepath.Join(b.dir, "pods"),
+			Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
+				netip.MustParsePrefix("fd00:88::/120")},
 			Labels: b.labels, Told: func(err error) { told = append(told, err) }}, b.fast)
 		return err
 	})
@@ -46,12 +48,14 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	damages := [][]byte{{}, []byte("null"), []byte("{}"), []byte("\x00\xffgarbage"), bytes.Replace(good, []byte(`"Version": 1`), []byte(`"Version": 2`), 1),
+	damages := [][]byte{{}, []byte("null"), []byte("{}"), []byte("\x00\xffgarbage"),
+		bytes.Replace(good, []byte(`"Version": 1`), []byte(`"Version": 2`), 1),
 		bytes.Replace(good, []byte("web/eth0"), []byte("wob/eth0"), 1)}
 	for i := 1; i < 8; i++ {
 		damages = append(damages, good[:len(good)*i/8])
 	}
-	if damages = append(damages, good[:bytes.LastIndexByte(good, '\n')+1]); bytes.Equal(damages[4], good) {
+	if damages = append(damages, good[:bytes.LastIndexByte(good, '\n')+1]); bytes.Equal(damages[4],
+		good) {
 		t.Fatal("the record has no version")
 	}
 	for i, damaged := range damages {
@@ -67,7 +71,8 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 		if d.Labels["app"] != "web" || !strings.Contains(d.Error(), "keeps its name and labels") {
 			t.Errorf("%d: its labels are told as %v: %v", i, d.Labels, d)
 		}
-		if word := map[bool]string{true: ".newer-", false: ".damaged-"}[i == 4]; !strings.Contains(d.File, word) {
+		if word := map[bool]string{true: ".newer-",
+			false: ".damaged-"}[i == 4]; !strings.Contains(d.File, word) {
 			t.Errorf("%d: kept as %s", i, d.File)
 		}
 		if kept, err := os.ReadFile(d.File); err != nil || !bytes.Equal(kept, damaged) {
@@ -77,13 +82,15 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 			t.Errorf("%d: the start after it tells %v", i, again)
 		}
 		list := b.m.List()
-		if len(list) != 1 || list[0].Index != p.Index || !slices.Equal(list[0].Addrs, p.Addrs) || list[0].MAC.String() != p.MAC.String() {
+		if len(list) != 1 || list[0].Index != p.Index || !slices.Equal(list[0].Addrs, p.Addrs) ||
+			list[0].MAC.String() != p.MAC.String() {
 			t.Fatalf("%d: the pods are %+v, want %+v", i, list, p)
 		}
 		if !maps.Equal(list[0].Labels, p.Labels) || list[0].Name != "shop" {
 			t.Errorf("%d: it is %s, its labels are %v", i, list[0].Name, list[0].Labels)
 		}
-		if e := b.fast.endpoints[p.Index]; !slices.Equal(e.Addrs, p.Addrs) || e.MAC != p.Endpoint().MAC || e.HostMAC != p.Endpoint().HostMAC {
+		if e := b.fast.endpoints[p.Index]; !slices.Equal(e.Addrs, p.Addrs) ||
+			e.MAC != p.Endpoint().MAC || e.HostMAC != p.Endpoint().HostMAC {
 			t.Errorf("%d: the fast path has %+v", i, e)
 		}
 		for _, gw := range p.Gateway {
@@ -118,13 +125,15 @@ func TestLabelsThatNobodyKnows(t *testing.T) {
 	}
 	l, err := b.host.Netlink().LinkByName(p.HostIf)
 	if err == nil {
-		err = b.host.Netlink().SetLinkAlias(l.Index, AliasPrefix+p.Key) // of an older version, or there was no room
+		// of an older version, or there was no room
+		err = b.host.Netlink().SetLinkAlias(l.Index, AliasPrefix+p.Key)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := b.startAgain()
-	if len(told) != 1 || !strings.Contains(told[0].Error(), "container web goes on without its name, labels") {
+	if len(told) != 1 || !strings.Contains(told[0].Error(),
+		"container web goes on without its name, labels") {
 		t.Errorf("told %v", told)
 	}
 	if list := b.m.List(); len(list) != 1 || len(list[0].Labels) > 0 {
@@ -136,7 +145,8 @@ func TestLabelsThatNobodyKnows(t *testing.T) {
 func TestDamagedRecordOfADeadPod(t *testing.T) {
 	b := newBench(t)
 	p, _ := b.attach("web", Spec{})
-	if err := errors.Join(os.WriteFile(b.m.store.path(p.Key), []byte("{"), 0o600), b.host.Netlink().DeleteLink(int(p.Index))); err != nil {
+	if err := errors.Join(os.WriteFile(b.m.store.path(p.Key), []byte("{"), 0o600),
+		b.host.Netlink().DeleteLink(int(p.Index))); err != nil {
 		t.Fatal(err)
 	}
 	var d *Damaged
@@ -193,10 +203,12 @@ func TestRecordsOfTheFirstVersionAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, bytes.Replace(text, []byte(`  "Version": 1,`+"\n"), nil, 1), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.Replace(text, []byte(`  "Version": 1,`+"\n"), nil, 1),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if told := b.startAgain(); len(told) != 0 || len(b.m.List()) != 1 || b.m.List()[0].Name != "shop" {
+	if told := b.startAgain(); len(told) != 0 || len(b.m.List()) != 1 ||
+		b.m.List()[0].Name != "shop" {
 		t.Errorf("told %v, pods %+v", told, b.m.List())
 	}
 }
@@ -231,7 +243,8 @@ func TestDamagedRecordOfGateways(t *testing.T) {
 		t.Fatalf("Remove: %v", err)
 	}
 	for _, gw := range []string{"10.88.0.1/32", "fd00:88::1/128"} { // as it advises
-		if out, err := b.host.Command("ip", "address", "del", gw, "dev", "lo").CombinedOutput(); err != nil {
+		if out, err := b.host.Command("ip", "address", "del", gw, "dev",
+			"lo").CombinedOutput(); err != nil {
 			t.Errorf("%v %s", err, out)
 		}
 	}

@@ -16,7 +16,8 @@ import (
 // store keeps one file per pod, written whole or not at all.
 type store struct{ dir string }
 
-// recordVersion is that of a pod's file. One of a later version is not read, and not overwritten either.
+// recordVersion is that of a pod's file. One of a later version is not read, and not overwritten
+// either.
 const recordVersion = 1
 
 // record is the content of a pod's file.
@@ -53,7 +54,8 @@ func write(name string, v any) error {
 	return atomicfile.Write(name, data)
 }
 
-// gatewaysFile remembers the addresses that the host was given, for a Remove that knows no settings.
+// gatewaysFile remembers the addresses that the host was given, for a Remove that knows no
+// settings.
 const gatewaysFile = "gateways"
 
 func (s store) saveGateways(list []netip.Addr) error {
@@ -73,7 +75,8 @@ func (s store) loadGateways() (list []netip.Addr, err error) {
 		err = json.Unmarshal(data, &list)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("record of the gateway addresses: %w; take those of the pod ranges from lo (ip address del ADDRESS dev lo), "+
+		return nil, fmt.Errorf("record of the gateway addresses: %w; take those of the pod ranges "+
+			"from lo (ip address del ADDRESS dev lo), "+
 			"remove %s and try again", err, file)
 	}
 	return list, nil
@@ -86,7 +89,8 @@ func (s store) removeGateways() error {
 	return nil
 }
 
-// remove removes the record of a pod, with copies that were set aside: whatever was in them is over.
+// remove removes the record of a pod, with copies that were set aside: whatever was in them is
+// over.
 func (s store) remove(key string) error {
 	aside, err := filepath.Glob(s.path(key) + ".*")
 	for _, file := range append(aside, s.path(key)) {
@@ -118,7 +122,8 @@ func (s store) load() ([]*Pod, []broken, error) {
 		if f.Name() == gatewaysFile || !strings.HasSuffix(f.Name(), recordEnding) {
 			continue // set aside, or left by a crash
 		}
-		b := broken{file: filepath.Join(s.dir, f.Name()), hostIf: strings.TrimSuffix(f.Name(), recordEnding)}
+		b := broken{file: filepath.Join(s.dir, f.Name()),
+			hostIf: strings.TrimSuffix(f.Name(), recordEnding)}
 		p, version, err := readRecord(b.file)
 		if err == nil && s.path(p.Key) != b.file {
 			err = errors.New("its name does not fit its content")
@@ -149,7 +154,8 @@ func readRecord(file string) (p *Pod, version int, err error) {
 		return nil, version, err
 	}
 	if r.Version > recordVersion {
-		return nil, r.Version, fmt.Errorf("its version is %d, this Weir knows %d", r.Version, recordVersion)
+		return nil, r.Version, fmt.Errorf("its version is %d, this Weir knows %d", r.Version,
+			recordVersion)
 	}
 	if r.Pod == nil || r.Key == "" {
 		return nil, r.Version, errors.New("it is no record of a pod")

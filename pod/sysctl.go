@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// sysctls are the directories ipv4 and ipv6 of /proc/sys/net of one network namespace. They are opened once and files found below them: under each of the
-// two names the kernel keeps an entry for every namespace in which it was ever opened, and a search for it goes through those of all pods.
+// sysctls are the directories ipv4 and ipv6 of /proc/sys/net of one network namespace. They are
+// opened once and files found below them: under each of the two names the kernel keeps an entry for
+// every namespace in which it was ever opened, and a search for it goes through those of all pods.
 type sysctls map[string]*os.Root
 
 // openSysctls opens one of the calling thread's namespace, or both.

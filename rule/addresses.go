@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// build fills the look-up tables of an address dimension. named are the IPv6 prefixes that the baked conditions of the dimension
-// name: their borders are the only borders of IPv6 classes.
+// build fills the look-up tables of an address dimension. named are the IPv6 prefixes that the
+// baked conditions of the dimension name: their borders are the only borders of IPv6 classes.
 func (a *Addresses) build(c *classes, named []netip.Prefix) {
 	d := dirBuilder{regions: c.regions}
 	a.Root = make([]uint32, 1<<16)
@@ -20,7 +20,8 @@ func (a *Addresses) build(c *classes, named []netip.Prefix) {
 	}
 }
 
-// dirBuilder makes the three-level table of IPv4. Addresses are passed in rising order, so at follows the regions.
+// dirBuilder makes the three-level table of IPv4. Addresses are passed in rising order, so at
+// follows the regions.
 type dirBuilder struct {
 	regions []region
 	at      int // region of the address passed last
@@ -42,8 +43,9 @@ func (d *dirBuilder) run(addr uint64) (class uint32, n uint64) {
 	return d.regions[d.at].class, end - k.lo
 }
 
-// level fills a table whose entries stand for 2^bits addresses each, from base on: with a class, or with a block where an entry's addresses are
-// of several classes. The table is looked up anew after every block, because blocks move when they grow.
+// level fills a table whose entries stand for 2^bits addresses each, from base on: with a class, or
+// with a block where an entry's addresses are of several classes. The table is looked up anew after
+// every block, because blocks move when they grow.
 func (d *dirBuilder) level(table func() []uint32, base uint64, bits int) {
 	n := len(table())
 	for i := 0; i < n; {
@@ -65,8 +67,9 @@ func (d *dirBuilder) level(table func() []uint32, base uint64, bits int) {
 	}
 }
 
-// build6 makes the longest-prefix table. A prefix has the class of those of its addresses that no longer prefix covers; it is left
-// out if there are none, or if the prefix around it has the same class.
+// build6 makes the longest-prefix table. A prefix has the class of those of its addresses that no
+// longer prefix covers; it is left out if there are none, or if the prefix around it has the same
+// class.
 func (a *Addresses) build6(c *classes, named []netip.Prefix) {
 	slices.SortFunc(named, func(x, y netip.Prefix) int {
 		if o := x.Addr().Compare(y.Addr()); o != 0 {
@@ -104,7 +107,8 @@ func (a *Addresses) build6(c *classes, named []netip.Prefix) {
 	}
 }
 
-// uncovered returns an IPv6 address of s that is in none of the spans inside s. They are in order of their start and may be nested.
+// uncovered returns an IPv6 address of s that is in none of the spans inside s. They are in order
+// of their start and may be nested.
 func uncovered(s span, inside []span) (key, bool) {
 	free := s.lo
 	skip := func(x span) bool { // false at the end of s

@@ -2,11 +2,13 @@ package rule
 
 import "net/netip"
 
-// Rule is one parsed rule. Lists in it are shared freely; a Rule is not changed after it was made. Whoever makes one by hand keeps to what
-// the parser makes: ranges in order, values within their field, names of the parser's characters.
+// Rule is one parsed rule. Lists in it are shared freely; a Rule is not changed after it was made.
+// Whoever makes one by hand keeps to what the parser makes: ranges in order, values within their
+// field, names of the parser's characters.
 //
-// Its conditions are clauses: the rule matches when every clause of Clauses is true. The five clauses of the header
-// (PROTO from SRC SRCPORT to DST DSTPORT) differ from Options only in where they are printed.
+// Its conditions are clauses: the rule matches when every clause of Clauses is true. The five
+// clauses of the header (PROTO from SRC SRCPORT to DST DSTPORT) differ from Options only in where
+// they are printed.
 type Rule struct {
 	Pos     Pos
 	Number  uint16  // 1..65534; 0: not numbered yet (Ruleset.Add gives a number)
@@ -52,9 +54,10 @@ type State struct {
 // Clause is an or-list: true when at least one of its tests is. The empty Clause is true.
 type Clause []Test
 
-// Test is one possibly negated condition. Op says what is compared; the fields that it uses are those of Cond with the
-// pools in place: Prefixes for OpSrcIn, OpDstIn (any length) and OpRecvAddr, OpXmitAddr, OpViaAddr (one full-length prefix);
-// Ranges for ports, types and number lists; Name for table, interface and glob; Value for tables; A and B for the rest.
+// Test is one possibly negated condition. Op says what is compared; the fields that it uses are
+// those of Cond with the pools in place: Prefixes for OpSrcIn, OpDstIn (any length) and OpRecvAddr,
+// OpXmitAddr, OpViaAddr (one full-length prefix); Ranges for ports, types and number lists; Name
+// for table, interface and glob; Value for tables; A and B for the rest.
 type Test struct {
 	Not      bool
 	Op       CondOp
@@ -66,7 +69,8 @@ type Test struct {
 	A, B     uint32
 }
 
-// Clauses returns every clause of the rule that is not empty: header first, then options. The rule matches when all are true.
+// Clauses returns every clause of the rule that is not empty: header first, then options. The rule
+// matches when all are true.
 func (r *Rule) Clauses() []Clause {
 	all := make([]Clause, 0, 5+len(r.Options))
 	for _, c := range [...]Clause{r.Proto, r.Src, r.SrcPort, r.Dst, r.DstPort} {

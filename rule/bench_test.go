@@ -7,13 +7,15 @@ import (
 	"testing"
 )
 
-// mixedRules is a rule file of n rules like those of a large site: hosts, networks, services, ranges, both families, some interfaces.
+// mixedRules is a rule file of n rules like those of a large site: hosts, networks, services,
+// ranges, both families, some interfaces.
 func mixedRules(n int) string {
 	g := rand.New(rand.NewPCG(7, 7))
 	var b strings.Builder
 	for i := range n {
 		proto := []string{"tcp", "udp", "{ tcp or udp }"}[g.IntN(3)]
-		fmt.Fprintf(&b, "add %d %s %s from ", 1+i*6, []string{"allow", "deny", "count"}[g.IntN(3)], proto)
+		fmt.Fprintf(&b, "add %d %s %s from ", 1+i*6, []string{"allow", "deny", "count"}[g.IntN(3)],
+			proto)
 		switch g.IntN(4) {
 		case 0:
 			b.WriteString("any")
@@ -29,7 +31,8 @@ func mixedRules(n int) string {
 		case 1:
 			fmt.Fprintf(&b, "2001:db8:ffff:%x::%x", g.IntN(1<<16), g.IntN(1<<16))
 		default:
-			fmt.Fprintf(&b, "192.%d.%d.%d,172.16.%d.0/24", g.IntN(256), g.IntN(256), g.IntN(256), g.IntN(256))
+			fmt.Fprintf(&b, "192.%d.%d.%d,172.16.%d.0/24", g.IntN(256), g.IntN(256), g.IntN(256),
+				g.IntN(256))
 		}
 		if g.IntN(2) == 0 {
 			fmt.Fprintf(&b, " %d", g.IntN(65536))

@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// limited is a rule that has a baked condition in a dimension: it can match only where the key is in spans.
+// limited is a rule that has a baked condition in a dimension: it can match only where the key is
+// in spans.
 type limited struct {
 	slot  int
 	spans spans
@@ -17,14 +18,16 @@ type region struct {
 	class uint32
 }
 
-// classes are the equivalence classes of one dimension: keys that lie in the same rules' sets are of one class.
+// classes are the equivalence classes of one dimension: keys that lie in the same rules' sets are
+// of one class.
 type classes struct {
 	regions []region // in order; the first starts at 0
 	vectors []uint64 // words per class
 	count   int
 }
 
-// maxVectorWords bounds the vectors of one dimension: 128 MiB, four times what the most rules with an address each need.
+// maxVectorWords bounds the vectors of one dimension: 128 MiB, four times what the most rules with
+// an address each need.
 const maxVectorWords = 16 << 20
 
 // edge is a key from which on a rule's bit is the other way round.
@@ -33,8 +36,9 @@ type edge struct {
 	slot int
 }
 
-// classify sweeps over the edges of all sets in order of their keys, and keeps the vector of the rules that hold there. A vector that was
-// there before gives its class again: it is found by a hash that changes by one word per edge, then compared in full.
+// classify sweeps over the edges of all sets in order of their keys, and keeps the vector of the
+// rules that hold there. A vector that was there before gives its class again: it is found by a
+// hash that changes by one word per edge, then compared in full.
 func classify(rules []limited, slots int, whole span) (classes, error) {
 	words := (slots + 63) / 64
 	vector := make([]uint64, words)
@@ -59,10 +63,12 @@ func classify(rules []limited, slots int, whole span) (classes, error) {
 
 	vectors := countVectors(edges)
 	if vectors > maxVectorWords/words {
-		return classes{}, fmt.Errorf("%d rules tell %d sets of addresses apart, which takes %d MiB; the most is %d MiB: put addresses into tables",
+		return classes{}, fmt.Errorf("%d rules tell %d sets of addresses apart, which takes %d "+
+			"MiB; the most is %d MiB: put addresses into tables",
 			slots, vectors, vectors*words*8>>20, maxVectorWords*8>>20)
 	}
-	c := classes{regions: make([]region, 0, len(edges)+1), vectors: make([]uint64, 0, words*vectors)}
+	c := classes{regions: make([]region, 0, len(edges)+1),
+		vectors: make([]uint64, 0, words*vectors)}
 	known := make(map[uint64][]uint32) // classes by hash of their vector
 	hash := uint64(0)
 	at := whole.lo
@@ -89,8 +95,8 @@ func classify(rules []limited, slots int, whole span) (classes, error) {
 	}
 }
 
-// countVectors returns how many different vectors a sweep over edges meets, by their hashes: room for them is made at once, because
-// they can be tens of megabytes.
+// countVectors returns how many different vectors a sweep over edges meets, by their hashes: room
+// for them is made at once, because they can be tens of megabytes.
 func countVectors(edges []edge) int {
 	seen := map[uint64]struct{}{0: {}}
 	hash := uint64(0)
@@ -103,7 +109,8 @@ func countVectors(edges []edge) int {
 	return len(seen)
 }
 
-// double makes room for n more, doubling what is full: append grows large slices by a quarter only and copies them too often.
+// double makes room for n more, doubling what is full: append grows large slices by a quarter only
+// and copies them too often.
 func double[T any](s []T, n int) []T {
 	if len(s)+n > cap(s) {
 		return slices.Grow(s, max(len(s), n))
@@ -132,14 +139,17 @@ func scramble(x uint64) uint64 {
 
 // at returns the class of a key.
 func (c *classes) at(k key) uint32 {
-	i, found := slices.BinarySearchFunc(c.regions, k, func(r region, k key) int { return r.start.compare(k) })
+	i, found := slices.BinarySearchFunc(c.regions, k, func(r region, k key) int {
+		return r.start.compare(k)
+	})
 	if !found {
 		i--
 	}
 	return c.regions[i].class
 }
 
-// index writes the class of every key of an indexed dimension. It fails when there are more classes than 16 bits can number.
+// index writes the class of every key of an indexed dimension. It fails when there are more classes
+// than 16 bits can number.
 func (c *classes) index(into []uint16) bool {
 	if c.count > 1<<16 {
 		return false
@@ -156,8 +166,8 @@ func (c *classes) index(into []uint16) bool {
 	return true
 }
 
-// Vector returns the vector of a class: bit i of word w is set when slot w*64+i has no baked condition in the dimension
-// that the class's keys do not meet.
+// Vector returns the vector of a class: bit i of word w is set when slot w*64+i has no baked
+// condition in the dimension that the class's keys do not meet.
 func (c *Classifier) Vector(dim Dim, class uint32) []uint64 {
 	return c.Vectors[dim][int(class)*c.Words:][:c.Words]
 }

@@ -5,19 +5,23 @@ import (
 	"testing"
 )
 
-// TestVectorsAreBounded: a rule file that tells too many sets of addresses apart is refused before memory is asked for.
+// TestVectorsAreBounded: a rule file that tells too many sets of addresses apart is refused before
+// memory is asked for.
 func TestVectorsAreBounded(t *testing.T) {
-	// In each of eight stretches of addresses the rules begin in another order and end together: every beginning is another set.
+	// In each of eight stretches of addresses the rules begin in another order and end together:
+	// every beginning is another set.
 	limits := make([]limited, 16000)
 	for slot := range limits {
 		var s spans
 		for n := range 8 {
 			begin := slot * (2*n + 3) % 16001
-			s = append(s, span{lo: key{0, uint64(n*20000 + begin)}, hi: key{0, uint64(n*20000 + 16500)}})
+			s = append(s, span{lo: key{0, uint64(n*20000 + begin)},
+				hi: key{0, uint64(n*20000 + 16500)}})
 		}
 		limits[slot] = limited{slot: slot, spans: s}
 	}
-	if _, err := classify(limits, len(limits), dimRange[DimSrc]); err == nil || !strings.Contains(err.Error(), "put addresses into tables") {
+	if _, err := classify(limits, len(limits), dimRange[DimSrc]); err == nil ||
+		!strings.Contains(err.Error(), "put addresses into tables") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := classify(limits[:2000], 2000, dimRange[DimSrc]); err != nil {

@@ -5,9 +5,10 @@ import "net/netip"
 // Dim is a dimension of the classifier.
 type Dim uint8
 
-// The dimensions. DimFlags is indexed by the TCP flag byte, or NoFlags for a packet that is not TCP (or a later fragment);
-// DimICMP by type (0..255 for ICMP, 256..511 for ICMPv6, NoICMP else); DimProto by protocol + 256 for IPv6;
-// ports by port number or NoPort; DimHook by direction (0 in, 1 out) + 2 for a later fragment.
+// The dimensions. DimFlags is indexed by the TCP flag byte, or NoFlags for a packet that is not TCP
+// (or a later fragment); DimICMP by type (0..255 for ICMP, 256..511 for ICMPv6, NoICMP else);
+// DimProto by protocol + 256 for IPv6; ports by port number or NoPort; DimHook by direction (0 in,
+// 1 out) + 2 for a later fragment.
 const (
 	DimSrc Dim = iota
 	DimDst
@@ -36,13 +37,15 @@ const (
 	HookIndexes  = 4
 )
 
-// Classifier finds candidate rules by bit vectors over equivalence classes (Lakshman and Stiliadis 1998, with class ids):
-// each dimension maps the packet's value to a class, the class to a vector with one bit per slot, and the AND of the vectors holds the
-// slots whose baked conditions are all true. The lowest set bit at or after pc whose residual Conds are true is the
-// rule to run. A rule with no condition in a dimension has its bit in every vector of it.
+// Classifier finds candidate rules by bit vectors over equivalence classes (Lakshman and Stiliadis
+// 1998, with class ids): each dimension maps the packet's value to a class, the class to a vector
+// with one bit per slot, and the AND of the vectors holds the slots whose baked conditions are all
+// true. The lowest set bit at or after pc whose residual Conds are true is the rule to run. A rule
+// with no condition in a dimension has its bit in every vector of it.
 type Classifier struct {
-	Words   int               // 64-bit words per vector: ceil(len(Rules)/64)
-	Used    [NumDims]bool     // whether any rule has a baked condition in the dimension; if not, its only vector is all ones
+	Words int // 64-bit words per vector: ceil(len(Rules)/64)
+	// whether any rule has a baked condition in the dimension; if not, its only vector is all ones
+	Used    [NumDims]bool
 	Vectors [NumDims][]uint64 // class id * Words
 	Src     Addresses         // address -> class
 	Dst     Addresses
@@ -53,20 +56,23 @@ type Classifier struct {
 	Hook    [HookIndexes]uint16
 }
 
-// Addresses maps addresses to classes. V4 is a direct index in three levels of 16, 8 and 8 bits: Root[a>>16]; an entry with
-// DirBlock set names a block of 256 entries in Blocks for the next 8 bits. V6 holds disjoint or nested prefixes, longest
-// match wins, sorted by address then length; Default6 is the class of an address that no prefix covers.
+// Addresses maps addresses to classes. V4 is a direct index in three levels of 16, 8 and 8 bits:
+// Root[a>>16]; an entry with DirBlock set names a block of 256 entries in Blocks for the next 8
+// bits. V6 holds disjoint or nested prefixes, longest match wins, sorted by address then length;
+// Default6 is the class of an address that no prefix covers.
 type Addresses struct {
-	Root     []uint32      // 65536 entries
-	Blocks   []uint32      // 256 entries per block
-	V6       []PrefixClass // the fewest that say it: a prefix of the same class as the one around it is left out
+	Root   []uint32 // 65536 entries
+	Blocks []uint32 // 256 entries per block
+	// the fewest that say it: a prefix of the same class as the one around it is left out
+	V6       []PrefixClass
 	Default6 uint32
 
 	starts  []key // every class border of both families, for Class6
 	classes []uint32
 }
 
-// DirBlock marks an entry of Addresses.Root or Blocks that names a block: entry &^ DirBlock is its number.
+// DirBlock marks an entry of Addresses.Root or Blocks that names a block: entry &^ DirBlock is its
+// number.
 const DirBlock = 1 << 31
 
 // PrefixClass gives a prefix its class.

@@ -8,8 +8,9 @@ import (
 // Verb is what a command line does.
 type Verb uint8
 
-// The verbs. Lines that only ask (show, list, ...) or count (zero, resetlog) change no Ruleset: the former are refused, the latter are
-// VerbNone in a rule file, because counters start from nothing there.
+// The verbs. Lines that only ask (show, list, ...) or count (zero, resetlog) change no Ruleset: the
+// former are refused, the latter are VerbNone in a rule file, because counters start from nothing
+// there.
 const (
 	VerbNone        Verb = iota // an empty line
 	VerbAdd                     // Rule
@@ -50,8 +51,8 @@ type Entry struct {
 // OnlyTables says whether the command leaves the rules alone, so that nothing has to be compiled.
 func (c *Command) OnlyTables() bool { return c.Verb >= VerbTableCreate }
 
-// Apply obeys the command. A command that removes several things removes those that are there, and the error names the
-// first that is not; any other error changes nothing.
+// Apply obeys the command. A command that removes several things removes those that are there, and
+// the error names the first that is not; any other error changes nothing.
 func (c *Command) Apply(s *Ruleset) error {
 	switch c.Verb {
 	case VerbAdd:

@@ -16,11 +16,13 @@ type CompileOptions struct {
 	Strict  bool     // Program.Strict
 }
 
-// Compile makes the Program of the enabled sets of s. Tables are not part of it: a Program names them only.
+// Compile makes the Program of the enabled sets of s. Tables are not part of it: a Program names
+// them only.
 func Compile(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, true) }
 
-// CompileFull makes the same Program without the help of the classifier: every condition is residual and every vector is all ones. It
-// is slow to run and obviously right; engines are compared with themselves by it.
+// CompileFull makes the same Program without the help of the classifier: every condition is
+// residual and every vector is all ones. It is slow to run and obviously right; engines are
+// compared with themselves by it.
 func CompileFull(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, false) }
 
 // compiler holds a Program in the making.
@@ -43,8 +45,9 @@ func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
 		return nil, fmt.Errorf("%d rules: a program holds at most %d", len(rules), MaxRules-1)
 	}
 	c := &compiler{
-		bake: bake, flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{}, globs: map[string]int{},
-		seen: make(map[string]int, len(rules)),
+		bake: bake, flows: map[string]int{}, tables: map[string]int{}, names: map[string]int{},
+		globs: map[string]int{},
+		seen:  make(map[string]int, len(rules)),
 	}
 	c.Flows, c.flows[""], c.flows["default"] = []string{"default"}, 0, 0
 	c.Strict = o.Strict
@@ -92,8 +95,10 @@ func (c *compiler) rule(slot int, r *Rule) error {
 	code := &c.Rules[slot]
 	text := r.core()
 	*code = Code{
-		Key: c.key(r.Number, text), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag, Prob: threshold(r.Prob),
-		State: r.State.Op, Defer: r.Defer, Mask: r.State.Mask, Limit: r.State.Limit, Log: r.Log, LogMax: r.LogMax, Liberal: r.Liberal,
+		Key: c.key(r.Number, text), Number: r.Number, Set: r.Set, Action: r.Action.Op, Tag: r.Tag,
+		Prob:  threshold(r.Prob),
+		State: r.State.Op, Defer: r.Defer, Mask: r.State.Mask, Limit: r.State.Limit, Log: r.Log,
+		LogMax: r.LogMax, Liberal: r.Liberal,
 	}
 	if c.Texts[slot] = text; r.Comment != "" {
 		c.Texts[slot] = text + " // " + r.Comment
@@ -135,9 +140,10 @@ func (c *compiler) flow(code *Code, r *Rule) error {
 
 // target returns the first slot with a number at or above number; the default rule is the last.
 func (c *compiler) target(number uint32) uint32 {
-	slot, _ := slices.BinarySearchFunc(c.numbers[:len(c.numbers)-1], number, func(have uint16, want uint32) int {
-		return int(have) - int(want)
-	})
+	slot, _ := slices.BinarySearchFunc(c.numbers[:len(c.numbers)-1], number,
+		func(have uint16, want uint32) int {
+			return int(have) - int(want)
+		})
 	return uint32(slot)
 }
 
@@ -150,7 +156,8 @@ func threshold(p float64) uint32 {
 	return uint32(bound)
 }
 
-// key gives a rule its identity: the same for the same number and text in every Program, and different for each of several equal rules.
+// key gives a rule its identity: the same for the same number and text in every Program, and
+// different for each of several equal rules.
 func (c *compiler) key(number uint16, text string) uint64 {
 	name := strconv.Itoa(int(number)) + " " + text
 	c.seen[name]++

@@ -18,8 +18,8 @@ func mustCompile(t testing.TB, s *Ruleset) *Program {
 	return p
 }
 
-// TestCompileMeaning compares, for random rules and packets, what every single rule says: by its parsed form, by the full conditions, and
-// by vectors plus residue.
+// TestCompileMeaning compares, for random rules and packets, what every single rule says: by its
+// parsed form, by the full conditions, and by vectors plus residue.
 func TestCompileMeaning(t *testing.T) {
 	seed := rand.Uint64()
 	g := random{rand.New(rand.NewPCG(seed, 2))}
@@ -42,7 +42,8 @@ func TestCompileMeaning(t *testing.T) {
 				got := vector[slot/64]>>(slot%64)&1 == 1 && p.residue(fast, slot)
 				slow := ones[slot/64]>>(slot%64)&1 == 1 && p.residue(full, slot)
 				if got != want || slow != want {
-					t.Fatalf("seed %d: rule %q, packet %+v: parsed %v, compiled %v, full %v", seed, r, p, want, got, slow)
+					t.Fatalf("seed %d: rule %q, packet %+v: parsed %v, compiled %v, full %v", seed,
+						r, p, want, got, slow)
 				}
 			}
 			if spare := len(rules) % 64; spare != 0 && vector[len(vector)-1]>>spare != 0 {
@@ -63,7 +64,8 @@ func (g *random) compilable(t *testing.T, n int) *Ruleset {
 		for range n {
 			s.Add(g.rule())
 		}
-		if _, err := CompileFull(s, CompileOptions{}); err == nil || !strings.Contains(err.Error(), "steps through these rules") {
+		if _, err := CompileFull(s, CompileOptions{}); err == nil ||
+			!strings.Contains(err.Error(), "steps through these rules") {
 			return s
 		}
 	}
@@ -87,7 +89,8 @@ func TestCompileSame(t *testing.T) {
 			t.Errorf("slot %d: %+v, full %+v", slot, a, b)
 		}
 	}
-	if fast.First != full.First || !slices.Equal(fast.Looks, full.Looks) || !slices.Equal(fast.Texts, full.Texts) {
+	if fast.First != full.First || !slices.Equal(fast.Looks, full.Looks) ||
+		!slices.Equal(fast.Texts, full.Texts) {
 		t.Error("First, Looks or Texts differ")
 	}
 	for dim := range NumDims {
@@ -108,23 +111,28 @@ func TestCompiledGolden(t *testing.T) {
 	}
 }
 
-// dumpProgram shows what is the same whenever the rules mean the same: Codes, conditions, and the vectors by rule.
+// dumpProgram shows what is the same whenever the rules mean the same: Codes, conditions, and the
+// vectors by rule.
 func dumpProgram(p *Program) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "first %d looks %x features %#x flows %v tables %v names %v globs %v\n",
 		p.First, p.Looks, uint64(p.Features), p.Flows, p.Tables, p.Names, p.Globs)
 	for slot, c := range p.Rules {
-		fmt.Fprintf(&b, "%d: %016x %d %s\n  set=%d %v arg=%d tag=%d prob=%#x state=%d flow=%d mask=%d limit=%d defer=%v log=%v/%d liberal=%v frag=%v\n",
+		fmt.Fprintf(&b,
+			"%d: %016x %d %s\n  set=%d %v arg=%d tag=%d prob=%#x state=%d flow=%d mask=%d "+
+				"limit=%d defer=%v log=%v/%d liberal=%v frag=%v\n",
 			slot, c.Key, c.Number, p.Texts[slot], c.Set, c.Action, c.Arg, c.Tag, c.Prob, c.State, c.Flow, c.Mask, c.Limit, c.Defer, c.Log, c.LogMax, c.Liberal, c.Frag)
 		for _, cond := range p.Conds[c.Cond:c.CondEnd] {
-			fmt.Fprintf(&b, "  %s#%d flags=%d n=%d a=%#x b=%#x %v\n", cond.Op.Word(), cond.Op, cond.Flags, cond.N, cond.A, cond.B, p.test(cond))
+			fmt.Fprintf(&b, "  %s#%d flags=%d n=%d a=%#x b=%#x %v\n", cond.Op.Word(), cond.Op,
+				cond.Flags, cond.N, cond.A, cond.B, p.test(cond))
 		}
 	}
 	fmt.Fprintf(&b, "classes")
 	for dim := range NumDims {
 		fmt.Fprintf(&b, " %d", len(p.Classes.Vectors[dim])/p.Classes.Words)
 	}
-	fmt.Fprintf(&b, " blocks %d %d\nsrc6 %v default %d\ndst6 %v default %d\n", len(p.Classes.Src.Blocks)/256, len(p.Classes.Dst.Blocks)/256,
+	fmt.Fprintf(&b, " blocks %d %d\nsrc6 %v default %d\ndst6 %v default %d\n",
+		len(p.Classes.Src.Blocks)/256, len(p.Classes.Dst.Blocks)/256,
 		p.Classes.Src.V6, p.Classes.Src.Default6, p.Classes.Dst.V6, p.Classes.Dst.Default6)
 	return b.String()
 }
@@ -165,8 +173,11 @@ func TestKeys(t *testing.T) {
 		}
 		return out
 	}
-	a := keys("add 10 allow tcp from any to any 80\nadd 10 pass tcp from any to any http\nadd 20 allow tcp from any to any 80\n")
-	b := keys("add 5 count ip from any to any\nadd 10 set 3 permit tcp from any to any www // new words\nadd 20 allow tcp from any to any 443\n")
+	a := keys("add 10 allow tcp from any to any 80\nadd 10 pass tcp from any to any http\n" +
+		"add 20 allow tcp from any to any 80\n")
+	b := keys("add 5 count ip from any to any\n" +
+		"add 10 set 3 permit tcp from any to any www // new words\n" +
+		"add 20 allow tcp from any to any 443\n")
 	if a[0] == a[1] || a[0] == a[2] {
 		t.Errorf("different rules have one key: %x", a)
 	}
@@ -184,7 +195,9 @@ func TestKeys(t *testing.T) {
 }
 
 func TestCompileSets(t *testing.T) {
-	s := ruleset(t, "add 1 set 1 allow ip from any to any\nadd 2 set 2 allow tcp from any to any\nset disable 1\n")
+	s := ruleset(t,
+		"add 1 set 1 allow ip from any to any\nadd 2 set 2 allow tcp from any to any\n"+
+			"set disable 1\n")
 	p, err := Compile(s, CompileOptions{Default: OpAllow, Strict: true})
 	if err != nil {
 		t.Fatal(err)
@@ -205,14 +218,23 @@ func TestLimits(t *testing.T) {
 		option func(i int) string
 		want   string
 	}{
-		{"flow names", MaxFlows, func(i int) string { return fmt.Sprintf("keep-state :f%d", i) }, "255: \"f254\" is one of more than 255 different flow names"},
-		{"tables", MaxTables, func(i int) string { return fmt.Sprintf("src-ip table(t%d)", i) }, "tables"},
-		{"globs", MaxGlobs, func(i int) string { return fmt.Sprintf("via e%d*", i) }, "interface patterns"},
-		{"names", MaxNames, func(i int) string { return fmt.Sprintf("via e%d", i) }, "interface names"},
+		{"flow names", MaxFlows, func(i int) string {
+			return fmt.Sprintf("keep-state :f%d", i)
+		}, "255: \"f254\" is one of more than 255 different flow names"},
+		{"tables", MaxTables, func(i int) string {
+			return fmt.Sprintf("src-ip table(t%d)", i)
+		}, "tables"},
+		{"globs", MaxGlobs, func(i int) string {
+			return fmt.Sprintf("via e%d*", i)
+		}, "interface patterns"},
+		{"names", MaxNames, func(i int) string {
+			return fmt.Sprintf("via e%d", i)
+		}, "interface names"},
 	} {
 		s := new(Ruleset)
 		for i := range c.n + 1 {
-			r, err := ParseRule(fmt.Sprintf("%d allow ip from any to any %s", i+1, c.option(i)), nil)
+			r, err := ParseRule(fmt.Sprintf("%d allow ip from any to any %s", i+1, c.option(i)),
+				nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -224,7 +246,8 @@ func TestLimits(t *testing.T) {
 			s.Add(r)
 		}
 		_, err := Compile(s, CompileOptions{})
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), fmt.Sprintf("rule %d", c.n+1)) {
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("rule %d", c.n+1)) {
 			t.Errorf("%d %s: %v", c.n+1, c.what, err)
 		}
 	}
@@ -232,7 +255,8 @@ func TestLimits(t *testing.T) {
 	for i := range many.Rules {
 		many.Rules[i] = &Rule{Number: 1, Action: Action{Op: OpCount}}
 	}
-	if _, err := Compile(many, CompileOptions{}); err == nil || !strings.Contains(err.Error(), "16384 rules") {
+	if _, err := Compile(many, CompileOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "16384 rules") {
 		t.Errorf("too many rules: %v", err)
 	}
 	many.Rules = many.Rules[1:]
@@ -241,17 +265,21 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestClasses6 compares the longest-prefix table with the sorted borders, for nested, touching and covering prefixes.
+// TestClasses6 compares the longest-prefix table with the sorted borders, for nested, touching and
+// covering prefixes.
 func TestClasses6(t *testing.T) {
 	g := random{rand.New(rand.NewPCG(5, 5))}
-	pool := []string{"::/0", "::/1", "8000::/1", "::/96", "::/64", "::/128", "2001:db8::/32", "2001:db8::/33", "2001:db8:8000::/33", "2001:db8::/34",
-		"2001:db8::1/128", "::fffe:0:0/96", "::1:0:0:0/80", "ffff::/16", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "0.0.0.0/0", "10.0.0.0/8"}
+	pool := []string{"::/0", "::/1", "8000::/1", "::/96", "::/64", "::/128", "2001:db8::/32",
+		"2001:db8::/33", "2001:db8:8000::/33", "2001:db8::/34",
+		"2001:db8::1/128", "::fffe:0:0/96", "::1:0:0:0/80", "ffff::/16",
+		"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128", "0.0.0.0/0", "10.0.0.0/8"}
 	for range 300 {
 		s := new(Ruleset)
 		for i := range 1 + g.IntN(6) {
 			test := Test{Op: OpSrcIn, Not: g.chance(20)}
 			for range 1 + g.IntN(2) {
-				test.Prefixes = append(test.Prefixes, netip.MustParsePrefix(pool[g.IntN(len(pool))]))
+				test.Prefixes = append(test.Prefixes,
+					netip.MustParsePrefix(pool[g.IntN(len(pool))]))
 			}
 			s.Add(&Rule{Number: uint16(i + 1), Action: Action{Op: OpCount}, Src: Clause{test}})
 		}
@@ -269,40 +297,48 @@ func TestClasses6(t *testing.T) {
 				want := a.Class6(k.hi, k.lo)
 				got, most := a.Default6, -1
 				for _, pc := range a.V6 {
-					if sp := prefixSpan(pc.Prefix); sp.lo.compare(k) <= 0 && k.compare(sp.hi) <= 0 && pc.Prefix.Bits() > most {
+					if sp := prefixSpan(pc.Prefix); sp.lo.compare(k) <= 0 &&
+						k.compare(sp.hi) <= 0 && pc.Prefix.Bits() > most {
 						got, most = pc.Class, pc.Prefix.Bits()
 					}
 				}
 				if got != want {
-					t.Fatalf("%s: %016x%016x has class %d by longest prefix %v, %d by borders", printRuleset(s), k.hi, k.lo, got, a.V6, want)
+					t.Fatalf("%s: %016x%016x has class %d by longest prefix %v, %d by borders",
+						printRuleset(s), k.hi, k.lo, got, a.V6, want)
 				}
 			}
 		}
 	}
 }
 
-// TestThreshold checks that Mix(random, slot) >= P * 2^32 and the threshold say the same at the border.
+// TestThreshold checks that Mix(random, slot) >= P * 2^32 and the threshold say the same at the
+// border.
 func TestThreshold(t *testing.T) {
 	for _, c := range []struct {
 		p    float64
 		want uint32
-	}{{0, 0}, {0.5, 1 << 31}, {0.25, 1 << 30}, {1e-300, 1}, {1.0 / (1 << 32), 1}, {1.5 / (1 << 32), 2}, {1 - 1e-9, 4294967292}, {1 - 1e-15, 0}} {
+	}{{0, 0}, {0.5, 1 << 31}, {0.25, 1 << 30}, {1e-300, 1}, {1.0 / (1 << 32), 1},
+		{1.5 / (1 << 32), 2}, {1 - 1e-9, 4294967292}, {1 - 1e-15, 0}} {
 		if got := threshold(c.p); got != c.want {
 			t.Errorf("threshold(%g) = %d, not %d", c.p, got, c.want)
 		}
 	}
 }
 
-// TestHandMade compiles rules that no parser made: empty clauses are true, bits behind a prefix mean nothing.
+// TestHandMade compiles rules that no parser made: empty clauses are true, bits behind a prefix
+// mean nothing.
 func TestHandMade(t *testing.T) {
 	r := &Rule{
-		Number: 1, Action: Action{Op: OpAllow}, Proto: Clause{}, Options: []Clause{{}, {{Op: OpIn}}}, DstPort: Clause{},
-		Src: Clause{{Op: OpSrcIn, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"), netip.MustParsePrefix("2001:db8::1/32")}}},
+		Number: 1, Action: Action{Op: OpAllow}, Proto: Clause{},
+		Options: []Clause{{}, {{Op: OpIn}}}, DstPort: Clause{},
+		Src: Clause{{Op: OpSrcIn, Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.2.3/8"),
+			netip.MustParsePrefix("2001:db8::1/32")}}},
 	}
 	s := new(Ruleset)
 	s.Add(r)
 	p := mustCompile(t, s)
-	for text, want := range map[string]uint64{"10.0.0.1": 1, "11.0.0.1": 0, "2001:db8::": 1, "2001:db7::": 0} {
+	for text, want := range map[string]uint64{"10.0.0.1": 1, "11.0.0.1": 0, "2001:db8::": 1,
+		"2001:db7::": 0} {
 		a := netip.MustParseAddr(text)
 		vector := p.Classes.candidates(&tuple{src: a, dst: a, proto: 6})
 		if vector[0]&1 != want {

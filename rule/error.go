@@ -25,8 +25,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", e.Pos.File, e.Pos.Line, e.Pos.Col, e.Msg)
 }
 
-// Report returns the error with the line, carets under the place, and the hint, ending in a newline. Characters that
-// could steer a terminal are shown as '?'.
+// Report returns the error with the line, carets under the place, and the hint, ending in a
+// newline. Characters that could steer a terminal are shown as '?'.
 func (e *Error) Report() string {
 	var b strings.Builder
 	b.WriteString(printable(e.Error()))
@@ -79,7 +79,8 @@ func (l Errors) Unwrap() []error {
 // maxExcerpt is the longest piece of a line that a report shows, in characters.
 const maxExcerpt = 100
 
-// excerpt returns the line as it can be shown, and where in it the bytes from column col to end (both from 1) stand.
+// excerpt returns the line as it can be shown, and where in it the bytes from column col to end
+// (both from 1) stand.
 func excerpt(line string, col, end int) (shown string, at, width int) {
 	from := min(max(col-1, 0), len(line))
 	to := min(max(end-1, from), len(line))

@@ -27,10 +27,13 @@ type tuple struct {
 // random makes a packet that may meet the rules of random.rule.
 func (g random) tuple() *tuple {
 	p := &tuple{
-		src: g.addr(), dst: g.addr(), proto: []uint32{1, 6, 6, 6, 17, 17, 58, 132, 136, 47}[g.IntN(10)], later: g.chance(10),
-		sport: g.Uint32N(65536), dport: g.Uint32N(65536), flags: g.Uint32N(256), icmp: g.Uint32N(256),
-		seq: g.Uint32(), ack: g.Uint32(), win: g.Uint32N(65536), frag: g.Uint32N(16) &^ FragOffset,
-		ttl: g.Uint32N(256), len: g.Uint32N(65536), id: g.Uint32N(65536), options: g.Uint32N(16), tos: g.Uint32N(256),
+		src: g.addr(), dst: g.addr(),
+		proto: []uint32{1, 6, 6, 6, 17, 17, 58, 132, 136, 47}[g.IntN(10)], later: g.chance(10),
+		sport: g.Uint32N(65536), dport: g.Uint32N(65536), flags: g.Uint32N(256),
+		icmp: g.Uint32N(256),
+		seq:  g.Uint32(), ack: g.Uint32(), win: g.Uint32N(65536), frag: g.Uint32N(16) &^ FragOffset,
+		ttl: g.Uint32N(256), len: g.Uint32N(65536), id: g.Uint32N(65536), options: g.Uint32N(16),
+		tos: g.Uint32N(256),
 		out: g.chance(50), recv: g.one("", "eth0", "eth1", "pod:a"), truth: g.Uint32(),
 	}
 	for p.dst.Is4() != p.src.Is4() {
@@ -194,7 +197,8 @@ func (c *Classifier) candidates(p *tuple) []uint64 {
 	}
 	vectors := [NumDims][]uint64{
 		c.Vector(DimSrc, c.Src.Class(p.src)), c.Vector(DimDst, c.Dst.Class(p.dst)),
-		c.Vector(DimSrcPort, uint32(c.Ports[0][sport])), c.Vector(DimDstPort, uint32(c.Ports[1][dport])),
+		c.Vector(DimSrcPort, uint32(c.Ports[0][sport])),
+		c.Vector(DimDstPort, uint32(c.Ports[1][dport])),
 		c.Vector(DimProto, uint32(c.Proto[proto])), c.Vector(DimFlags, uint32(c.Flags[flags])),
 		c.Vector(DimICMP, uint32(c.ICMP[icmp])), c.Vector(DimHook, uint32(c.Hook[hook])),
 	}

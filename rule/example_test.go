@@ -36,7 +36,8 @@ func Example() {
 }
 
 func ExampleErrors() {
-	_, err := rule.ParseFile("web.rules", "add 10 allow tcp from any to any 80\nadd 20 allow tpc from any to 10.0.0.0/33\n", nil)
+	_, err := rule.ParseFile("web.rules",
+		"add 10 allow tcp from any to any 80\nadd 20 allow tpc from any to 10.0.0.0/33\n", nil)
 	var mistakes rule.Errors
 	if errors.As(err, &mistakes) {
 		fmt.Print(mistakes.Report())
@@ -50,7 +51,8 @@ func ExampleErrors() {
 
 func ExampleRuleset_Add() {
 	var set rule.Ruleset
-	for _, line := range []string{"deny ip from any to any", "50 allow ip from me to any", "count tcp from any to any"} {
+	for _, line := range []string{"deny ip from any to any", "50 allow ip from me to any",
+		"count tcp from any to any"} {
 		command, err := rule.ParseLine(line, nil)
 		if err == nil {
 			err = command.Apply(&set)
@@ -87,7 +89,6 @@ func ExampleLint() {
 	for _, f := range findings {
 		fmt.Println(f)
 	}
-	// Output:
-	// rule 20 is never reached: rule 10 takes every packet that it would match, and does the opposite
-	// rule 30 never matches: its conditions exclude each other
+	// Output: rule 20 is never reached: rule 10 takes every packet that it would match, and does
+	// the opposite rule 30 never matches: its conditions exclude each other
 }

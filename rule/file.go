@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// ParseFile reads a rule file: lines as ipfw takes them from a file (docs/rules.md). The file begins with no rule, every enabled set and
-// no table; the Ruleset is what its lines make of that, one after the other. An error is of type Errors, and there is no Ruleset then.
+// ParseFile reads a rule file: lines as ipfw takes them from a file (docs/rules.md). The file
+// begins with no rule, every enabled set and no table; the Ruleset is what its lines make of that,
+// one after the other. An error is of type Errors, and there is no Ruleset then.
 func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 	s := new(Ruleset)
 	var errs Errors
@@ -56,8 +57,8 @@ func ParseLine(text string, names *Names) (*Command, error) {
 	return p.command()
 }
 
-// ParseArgs reads the words of a command line as the shell hands them over: they are joined by spaces, so that a rule
-// means the same there as in a file.
+// ParseArgs reads the words of a command line as the shell hands them over: they are joined by
+// spaces, so that a rule means the same there as in a file.
 func ParseArgs(args []string, names *Names) (*Command, error) {
 	return ParseLine(strings.Join(args, " "), names)
 }
@@ -69,7 +70,8 @@ func ParseRule(text string, names *Names) (*Rule, error) {
 		return nil, err
 	}
 	if c.Verb != VerbAdd {
-		return nil, &Error{Pos: c.Pos, Text: text, Msg: "not a rule", Hint: "ACTION PROTO from SRC to DST"}
+		return nil, &Error{Pos: c.Pos, Text: text, Msg: "not a rule",
+			Hint: "ACTION PROTO from SRC to DST"}
 	}
 	return c.Rule, nil
 }

@@ -7,10 +7,11 @@ import (
 	"testing"
 )
 
-// FuzzParse feeds any text: what loads must print, load again as the same, and compile; what does not must be told with places
-// that lie in the text.
+// FuzzParse feeds any text: what loads must print, load again as the same, and compile; what does
+// not must be told with places that lie in the text.
 func FuzzParse(f *testing.F) {
-	for _, pattern := range []string{"testdata/good/*.rules", "testdata/bad/*.rules", "../examples/*.rules"} {
+	for _, pattern := range []string{"testdata/good/*.rules", "testdata/bad/*.rules",
+		"../examples/*.rules"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			f.Fatalf("%s: %d files, %v", pattern, len(files), err)
@@ -50,11 +51,14 @@ func checkErrors(t *testing.T, text string, err error) {
 	}
 	lines := strings.Split(text, "\n")
 	for _, e := range errs {
-		if e.Pos.Line < 1 || e.Pos.Line > len(lines) || e.Pos.Col < 1 || e.Pos.End < e.Pos.Col || e.Pos.End > len(e.Text)+1 || e.Msg == "" {
+		if e.Pos.Line < 1 || e.Pos.Line > len(lines) || e.Pos.Col < 1 || e.Pos.End < e.Pos.Col ||
+			e.Pos.End > len(e.Text)+1 || e.Msg == "" {
 			t.Fatalf("%q: error %+v is out of place", text, e)
 		}
 		report := e.Report()
-		if strings.ContainsFunc(report, func(r rune) bool { return r < ' ' && r != '\n' || r == 0x7f || r == 0x9b }) {
+		if strings.ContainsFunc(report, func(r rune) bool {
+			return r < ' ' && r != '\n' || r == 0x7f || r == 0x9b
+		}) {
 			t.Fatalf("%q: report %q could steer a terminal", text, report)
 		}
 	}

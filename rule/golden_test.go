@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the expected output under testdata; read the difference before you commit it")
+var update = flag.Bool("update", false,
+	"rewrite the expected output under testdata; read the difference before you commit it")
 
 // golden compares got with a file, or writes the file.
 func golden(t *testing.T, path, got string) {
@@ -95,7 +96,8 @@ func TestGood(t *testing.T) {
 	}
 }
 
-// TestPrintedLoads reads the printed form of every good file back: it must be the same rule set, and print the same.
+// TestPrintedLoads reads the printed form of every good file back: it must be the same rule set,
+// and print the same.
 func TestPrintedLoads(t *testing.T) {
 	for _, path := range goodFiles(t) {
 		s := load(t, path)
@@ -105,7 +107,8 @@ func TestPrintedLoads(t *testing.T) {
 			t.Fatalf("%s: %v", path, err)
 		}
 		if got, want := dumpRuleset(again), dumpRuleset(s); got != want {
-			t.Errorf("%s: the printed form means something else: %s", path, firstDifference(got, want))
+			t.Errorf("%s: the printed form means something else: %s", path,
+				firstDifference(got, want))
 		}
 	}
 }
@@ -161,7 +164,8 @@ func dumpRuleset(s *Ruleset) string {
 // dumpRule shows every field of a rule but Pos.
 func dumpRule(r *Rule) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d set=%d prob=%g %v/%d log=%v/%d tag=%d state=%+v defer=%v liberal=%v comment=%q\n",
+	fmt.Fprintf(&b,
+		"%d set=%d prob=%g %v/%d log=%v/%d tag=%d state=%+v defer=%v liberal=%v comment=%q\n",
 		r.Number, r.Set, r.Prob, r.Action.Op, r.Action.Arg, r.Log, r.LogMax, r.Tag, r.State, r.Defer, r.Liberal, r.Comment)
 	clause := func(name string, c Clause) {
 		if c == nil {
@@ -188,7 +192,8 @@ func dumpRule(r *Rule) string {
 // TestExamples holds what other parts of the project rely on.
 func TestExamples(t *testing.T) {
 	web := strings.Split(readFile(t, "../examples/web.rules"), "\n")
-	for _, line := range []string{"add 1 check-state", "add allow tcp from any to me 80 setup keep-state"} {
+	for _, line := range []string{"add 1 check-state",
+		"add allow tcp from any to me 80 setup keep-state"} {
 		if !slices.Contains(web, line) {
 			t.Errorf("examples/web.rules lost the line %q", line)
 		}
@@ -198,15 +203,19 @@ func TestExamples(t *testing.T) {
 		t.Errorf("examples/ipfw.rules has %d lines, not 60", n)
 	}
 	used := make(map[string]bool)
-	for _, w := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \n(){},!", c) }) {
+	for _, w := range strings.FieldsFunc(text, func(c rune) bool {
+		return strings.ContainsRune(" \n(){},!", c)
+	}) {
 		used[w] = true
 	}
 	kept := keys(actions)
 	for w := range options {
 		kept = append(kept, w)
 	}
-	kept = append(kept, "log", "logamount", "prob", "set", "me", "me6", "any", "all", "ip", "not", "or", "table", "src-addr", "src-port", "dst-addr", "add", "delete", "flush")
-	aliases := []string{"ipv4", "ipv6", "icmptype", "icmp6type", "ipver", "defer-immediate-action", "liberal", "ip4", "ip6", "call"}
+	kept = append(kept, "log", "logamount", "prob", "set", "me", "me6", "any", "all", "ip", "not",
+		"or", "table", "src-addr", "src-port", "dst-addr", "add", "delete", "flush")
+	aliases := []string{"ipv4", "ipv6", "icmptype", "icmp6type", "ipver", "defer-immediate-action",
+		"liberal", "ip4", "ip6", "call"}
 	for _, w := range kept {
 		if !used[w] && !slices.Contains(aliases, w) {
 			t.Errorf("examples/ipfw.rules does not use %q", w)
@@ -214,11 +223,14 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestDocumented holds docs/rules.md against the words of the parser, kept and refused, and loads its examples.
+// TestDocumented holds docs/rules.md against the words of the parser, kept and refused, and loads
+// its examples.
 func TestDocumented(t *testing.T) {
 	text := readFile(t, "../docs/rules.md")
 	used := make(map[string]bool)
-	for _, w := range strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \n`,|()[]{}:;.", c) }) {
+	for _, w := range strings.FieldsFunc(text, func(c rune) bool {
+		return strings.ContainsRune(" \n`,|()[]{}:;.", c)
+	}) {
 		used[w] = true
 	}
 	aliases := []string{"ipv4", "ipv6", "icmptype", "icmp6type", "ipver", "defer-immediate-action"}
@@ -238,7 +250,9 @@ func TestDocumented(t *testing.T) {
 		}
 	}
 	_, err := ParseLine("add allow tcp from any to any uid root", nil)
-	if e := (*Error)(nil); !errors.As(err, &e) || !strings.HasPrefix(blocks[9], "web.rules:3:31: "+e.Msg+"\n"+strings.SplitN(e.Report(), "\n", 2)[1]) {
+	if e := (*Error)(nil); !errors.As(err, &e) ||
+		!strings.HasPrefix(blocks[9], "web.rules:3:31: "+e.Msg+"\n"+
+			strings.SplitN(e.Report(), "\n", 2)[1]) {
 		t.Errorf("docs/rules.md shows another report: %s", blocks[9])
 	}
 }

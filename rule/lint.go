@@ -35,10 +35,11 @@ func (f Finding) String() string {
 	}
 	list := strings.Join(by, ", ")
 	text := map[FindingKind]string{
-		Never:       "never matches: its conditions exclude each other",
-		Duplicate:   "is never reached: it is a duplicate of rule " + list,
-		Shadowed:    "is never reached: rule " + list + " takes every packet that it would match",
-		Covered:     "is never reached: the rules " + list + " together take every packet that it would match",
+		Never:     "never matches: its conditions exclude each other",
+		Duplicate: "is never reached: it is a duplicate of rule " + list,
+		Shadowed:  "is never reached: rule " + list + " takes every packet that it would match",
+		Covered: "is never reached: the rules " + list +
+			" together take every packet that it would match",
 		Unreachable: "is never reached: skipto leads past it (" + list + ")",
 	}[f.Kind]
 	if f.Opposite {
@@ -47,10 +48,12 @@ func (f Finding) String() string {
 	return fmt.Sprintf("rule %d %s", f.Rule.Number, text)
 }
 
-// Lint finds the enabled rules that no packet can match. It follows all packets that meet the conditions of a rule, as sets, through
-// the rules before it: what it reports is proved. Conditions that depend on more than the packet (interfaces, me, tables, tags, routes) are
-// taken as unknown, but the same everywhere; rules with prob take nothing for sure; a call may lead anywhere. A state may send a
-// packet on behind a count or skipto rule that made it. undecided are the rules whose packets fell into too many sets to follow.
+// Lint finds the enabled rules that no packet can match. It follows all packets that meet the
+// conditions of a rule, as sets, through the rules before it: what it reports is proved. Conditions
+// that depend on more than the packet (interfaces, me, tables, tags, routes) are taken as unknown,
+// but the same everywhere; rules with prob take nothing for sure; a call may lead anywhere. A state
+// may send a packet on behind a count or skipto rule that made it. undecided are the rules whose
+// packets fell into too many sets to follow.
 func Lint(s *Ruleset) (findings []Finding, undecided []*Rule, err error) {
 	l, err := newLinter(s)
 	if err != nil {
@@ -92,7 +95,8 @@ func newLinter(s *Ruleset) (*linter, error) {
 	rules := s.Active()
 	l := &linter{
 		rules: rules, codes: p.Rules, kinds: packetKinds(),
-		boxes: make([]box, len(rules)), opaque: make([][]Clause, len(rules)), empty: make([]bool, len(rules)),
+		boxes: make([]box, len(rules)), opaque: make([][]Clause, len(rules)),
+		empty:  make([]bool, len(rules)),
 		behind: make(map[int]bool),
 	}
 	for slot, r := range rules {
@@ -131,7 +135,8 @@ func (r *Rule) drops() bool {
 	return false
 }
 
-// prepare makes the box of a rule. Later fragments are asked only about rules with a frag condition.
+// prepare makes the box of a rule. Later fragments are asked only about rules with a frag
+// condition.
 func (l *linter) prepare(slot int, r *Rule) {
 	b := &l.boxes[slot]
 	limit := func(dim Dim, s spans) {
@@ -165,7 +170,8 @@ func (l *linter) prepare(slot int, r *Rule) {
 
 // equal says whether two tests are the same but for their negation.
 func (t *Test) equal(o *Test) bool {
-	return t.Op == o.Op && t.A == o.A && t.B == o.B && t.Name == o.Name && t.HasValue == o.HasValue && t.Value == o.Value &&
+	return t.Op == o.Op && t.A == o.A && t.B == o.B && t.Name == o.Name &&
+		t.HasValue == o.HasValue && t.Value == o.Value &&
 		slices.Equal(t.Prefixes, o.Prefixes) && slices.Equal(t.Ranges, o.Ranges)
 }
 
@@ -181,10 +187,13 @@ func excludes(a, b []Clause) bool {
 	return false
 }
 
-// implied says whether all clauses of slot are true whenever those of for are: each has all tests of one of these.
+// implied says whether all clauses of slot are true whenever those of for are: each has all tests
+// of one of these.
 func (l *linter) implied(slot, by int) bool {
 	for _, want := range l.opaque[slot] {
-		if !slices.ContainsFunc(l.opaque[by], func(have Clause) bool { return l.within(have, want) }) {
+		if !slices.ContainsFunc(l.opaque[by], func(have Clause) bool {
+			return l.within(have, want)
+		}) {
 			return false
 		}
 	}
@@ -197,14 +206,17 @@ func (l *linter) within(a, b Clause) bool {
 		if l.tags && a[i].Op == OpTagged {
 			return false
 		}
-		if !slices.ContainsFunc(b, func(t Test) bool { return t.Not == a[i].Not && t.equal(&a[i]) }) {
+		if !slices.ContainsFunc(b, func(t Test) bool {
+			return t.Not == a[i].Not && t.equal(&a[i])
+		}) {
 			return false
 		}
 	}
 	return true
 }
 
-// examine follows the packets of a rule. It returns nil if some may reach it, and false if there was too much to follow.
+// examine follows the packets of a rule. It returns nil if some may reach it, and false if there
+// was too much to follow.
 func (l *linter) examine(slot int) (*Finding, bool) {
 	f := &Finding{Kind: Never, Rule: l.rules[slot]}
 	if l.empty[slot] {
@@ -239,7 +251,9 @@ func (l *linter) explain(f *Finding, w *walk, all []box) {
 	if slices.ContainsFunc(by, l.final) {
 		f.Kind = Covered
 	}
-	alone := slices.IndexFunc(by, func(slot int) bool { return l.final(slot) && l.takes(slot, all) })
+	alone := slices.IndexFunc(by, func(slot int) bool {
+		return l.final(slot) && l.takes(slot, all)
+	})
 	if alone >= 0 && !w.jumped {
 		by = by[alone : alone+1]
 	}

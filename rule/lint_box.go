@@ -1,7 +1,8 @@
 package rule
 
-// Lint reasons about sets of packets as boxes: products of one set per dimension. It has more dimensions than the classifier: every
-// field of a packet that is one number and that only this packet decides.
+// Lint reasons about sets of packets as boxes: products of one set per dimension. It has more
+// dimensions than the classifier: every field of a packet that is one number and that only this
+// packet decides.
 const (
 	lintTTL   = NumDims + iota // TTL or hop limit
 	lintLen                    // IP length
@@ -15,14 +16,18 @@ const (
 	lintDims
 )
 
-// box is the packets whose value in every dimension is in that dimension's set; nil is the whole dimension, empty means no packet.
+// box is the packets whose value in every dimension is in that dimension's set; nil is the whole
+// dimension, empty means no packet.
 type box [lintDims]spans
 
 // lintRange is the whole of each dimension.
 var lintRange = [lintDims]span{
-	DimSrc: dimRange[DimSrc], DimDst: dimRange[DimDst], DimSrcPort: dimRange[DimSrcPort], DimDstPort: dimRange[DimDstPort],
-	DimProto: dimRange[DimProto], DimFlags: dimRange[DimFlags], DimICMP: dimRange[DimICMP], DimHook: dimRange[DimHook],
-	lintTTL: indexSpan(0, 255), lintLen: indexSpan(0, 65535), lintID: indexSpan(0, 65536), lintTOS: indexSpan(0, 511),
+	DimSrc: dimRange[DimSrc], DimDst: dimRange[DimDst], DimSrcPort: dimRange[DimSrcPort],
+	DimDstPort: dimRange[DimDstPort],
+	DimProto:   dimRange[DimProto], DimFlags: dimRange[DimFlags], DimICMP: dimRange[DimICMP],
+	DimHook: dimRange[DimHook],
+	lintTTL: indexSpan(0, 255), lintLen: indexSpan(0, 65535), lintID: indexSpan(0, 65536),
+	lintTOS:   indexSpan(0, 511),
 	lintIPOpt: indexSpan(0, 16), lintFrag: indexSpan(0, 15), lintWin: indexSpan(0, 65536),
 	lintSeq: {key{}, key{0, 1 << 32}}, lintAck: {key{}, key{0, 1 << 32}},
 }
@@ -93,8 +98,8 @@ func valueSpans(n uint32, match func(uint32) bool) spans {
 	return union(out)
 }
 
-// packetKinds are the boxes that together hold every packet there can be: which fields there are depends on family, protocol and
-// fragmentation. No two have a packet in common.
+// packetKinds are the boxes that together hold every packet there can be: which fields there are
+// depends on family, protocol and fragmentation. No two have a packet in common.
 func packetKinds() []box {
 	only := func(n ...uint32) spans {
 		var s spans
@@ -111,20 +116,27 @@ func packetKinds() []box {
 		proto            uint32 // first protocol index
 		icmp, icmpProto  uint32 // first ICMP index, protocol index of ICMP
 		id, tos, options spans
-		first, later     spans // fragment bits of whole packets and first fragments, of later fragments
+		// fragment bits of whole packets and first fragments, of later fragments
+		first, later spans
 	}{
 		{
-			spans{mapped}, 0, 0, 1, spans{indexSpan(0, 65535)}, spans{indexSpan(0, 255)}, spans{indexSpan(0, 15)},
-			valueSpans(16, func(v uint32) bool { return v&FragOffset == 0 }), valueSpans(16, func(v uint32) bool { return v&FragOffset != 0 }),
+			spans{mapped}, 0, 0, 1, spans{indexSpan(0, 65535)}, spans{indexSpan(0, 255)},
+			spans{indexSpan(0, 15)},
+			valueSpans(16, func(v uint32) bool {
+				return v&FragOffset == 0
+			}), valueSpans(16, func(v uint32) bool { return v&FragOffset != 0 }),
 		},
 		{
-			complement(spans{mapped}, allAddresses), 256, 256, 256 + 58, only(65536), spans{indexSpan(256, 511)}, only(16),
+			complement(spans{mapped}, allAddresses), 256, 256, 256 + 58, only(65536),
+			spans{indexSpan(256, 511)}, only(16),
 			only(0, FragMF), only(FragOffset, FragOffset|FragMF),
 		},
 	} {
 		base := box{
-			DimSrc: family.addrs, DimDst: family.addrs, lintID: family.id, lintTOS: family.tos, lintIPOpt: family.options,
-			DimSrcPort: only(NoPort), DimDstPort: only(NoPort), DimFlags: only(NoFlags), DimICMP: only(NoICMP),
+			DimSrc: family.addrs, DimDst: family.addrs, lintID: family.id, lintTOS: family.tos,
+			lintIPOpt:  family.options,
+			DimSrcPort: only(NoPort), DimDstPort: only(NoPort), DimFlags: only(NoFlags),
+			DimICMP: only(NoICMP),
 			lintWin: only(65536), lintSeq: none, lintAck: none,
 		}
 		all := spans{indexSpan(family.proto, family.proto+255)}
@@ -139,13 +151,16 @@ func packetKinds() []box {
 		tcp[lintSeq], tcp[lintAck] = spans{indexSpan(0, 1<<32-1)}, spans{indexSpan(0, 1<<32-1)}
 
 		udp := base
-		udp[DimProto], udp[DimSrcPort], udp[DimDstPort] = only(family.proto+17, family.proto+132, family.proto+136), ports, ports
+		udp[DimProto], udp[DimSrcPort], udp[DimDstPort] = only(family.proto+17, family.proto+132,
+			family.proto+136), ports, ports
 
 		icmp := base
-		icmp[DimProto], icmp[DimICMP] = only(family.icmpProto), spans{indexSpan(family.icmp, family.icmp+255)}
+		icmp[DimProto], icmp[DimICMP] = only(family.icmpProto),
+			spans{indexSpan(family.icmp, family.icmp+255)}
 
 		other := base
-		named := union(append(append(append(spans{}, tcp[DimProto]...), udp[DimProto]...), icmp[DimProto]...))
+		named := union(append(append(append(spans{}, tcp[DimProto]...), udp[DimProto]...),
+			icmp[DimProto]...))
 		other[DimProto] = intersect(all, complement(named, dimRange[DimProto]))
 		kinds = append(kinds, later, tcp, udp, icmp, other)
 	}

@@ -24,12 +24,13 @@ type stop struct {
 	sure bool // it takes every packet in its box
 }
 
-// plan finds the rules that matter. Where states may send any packet, no rule before has taken any for sure; only jumps from there still
-// matter, because they lead past what comes after.
+// plan finds the rules that matter. Where states may send any packet, no rule before has taken any
+// for sure; only jumps from there still matter, because they lead past what comes after.
 func (w *walk) plan() {
 	back := make(map[int]bool) // where calls from further on land
 	for _, at := range w.calls {
-		if target := int(w.codes[at].Arg); at >= w.to && target <= w.to && w.boxes[at].meets(&w.boxes[w.to]) {
+		if target := int(w.codes[at].Arg); at >= w.to && target <= w.to &&
+			w.boxes[at].meets(&w.boxes[w.to]) {
 			back[target] = true
 		}
 	}
@@ -42,7 +43,8 @@ func (w *walk) plan() {
 		}
 		r := w.rules[at]
 		jump := r.Action.Op == OpSkipTo || r.Action.Op == OpCall
-		if at == w.to || !jump && !w.final(at) || r.Defer || w.empty[at] || !w.boxes[at].meets(&w.boxes[w.to]) ||
+		if at == w.to || !jump && !w.final(at) || r.Defer || w.empty[at] ||
+			!w.boxes[at].meets(&w.boxes[w.to]) ||
 			excludes(w.opaque[at], w.opaque[w.to]) {
 			continue
 		}
@@ -56,14 +58,16 @@ func (w *walk) plan() {
 // maxSteps bounds the work for one rule: boxes compared.
 const maxSteps = 1 << 20
 
-// run follows the packets, one box at a time, so that one that gets through is found soon. It says whether any reached the rule, and false if it
-// gave up.
+// run follows the packets, one box at a time, so that one that gets through is found soon. It says
+// whether any reached the rule, and false if it gave up.
 func (w *walk) run() (reached, ok bool) {
 	steps := 0
 	for len(w.todo) > 0 {
 		p := w.todo[len(w.todo)-1]
 		w.todo = w.todo[:len(w.todo)-1]
-		i, _ := slices.BinarySearchFunc(w.stops, p.at, func(s stop, at int) int { return s.slot - at })
+		i, _ := slices.BinarySearchFunc(w.stops, p.at, func(s stop, at int) int {
+			return s.slot - at
+		})
 		for ; i < len(w.stops); i++ {
 			if steps++; steps > maxSteps {
 				return false, false
@@ -79,7 +83,8 @@ func (w *walk) run() (reached, ok bool) {
 	return false, true
 }
 
-// meet sends packets through a rule some of whose box they are in. It returns false if they may reach the end by a call.
+// meet sends packets through a rule some of whose box they are in. It returns false if they may
+// reach the end by a call.
 func (w *walk) meet(s stop, b box) bool {
 	r, target := w.rules[s.slot], int(w.codes[s.slot].Arg)
 	inside, _ := b.and(&w.boxes[s.slot])

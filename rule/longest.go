@@ -2,22 +2,22 @@ package rule
 
 import "fmt"
 
-// MaxWalk is how many steps a packet may take through the rules of a Program, whatever it looks like:
-// a step is a rule that is visited, or an entry of a list in one of its conditions that the
+// MaxWalk is how many steps a packet may take through the rules of a Program, whatever it looks
+// like: a step is a rule that is visited, or an entry of a list in one of its conditions that the
 // classifier does not decide. One takes some 45 ns in the kernel, where nothing else runs on that
-// CPU meanwhile, so the longest walk takes 6 ms: less than the kernel gives a whole round of packets
-// (net.core.netdev_budget_usecs, 8 ms at 250 Hz). Without calls a walk visits each rule once at most,
-// MaxRules in all.
+// CPU meanwhile, so the longest walk takes 6 ms: less than the kernel gives a whole round of
+// packets (net.core.netdev_budget_usecs, 8 ms at 250 Hz). Without calls a walk visits each rule
+// once at most, MaxRules in all.
 const MaxWalk = 1 << 17
 
-// stretch is the longest way from a slot on: to a rule that ends it, and to a return, in steps. What
-// cannot be is negative.
+// stretch is the longest way from a slot on: to a rule that ends it, and to a return, in steps.
+// What cannot be is negative.
 type stretch struct{ ends, returns int64 }
 
 const never = -1
 
-// longest bounds the steps of any packet from above. It knows calls from their returns, but not which
-// conditions exclude each other.
+// longest bounds the steps of any packet from above. It knows calls from their returns, but not
+// which conditions exclude each other.
 func (p *Program) longest() int64 {
 	all := int64(0)
 	for slot := range p.Rules {
@@ -72,17 +72,21 @@ func (p *Program) walks(inner []stretch, most int64) []stretch {
 			called := inner[r.Arg]
 			w[slot].ends = max(w[slot].ends, called.ends)
 			if called.returns >= 0 {
-				w[slot] = further(w[slot], stretch{plus(next.ends, called.returns), plus(next.returns, called.returns)})
+				w[slot] = further(w[slot], stretch{plus(next.ends, called.returns),
+					plus(next.returns, called.returns)})
 			}
 		default: // ends the walk, if its conditions are true
 			w[slot] = further(next, stretch{0, never})
 		}
-		w[slot] = stretch{min(plus(w[slot].ends, steps), most), min(plus(w[slot].returns, steps), most)}
+		w[slot] = stretch{min(plus(w[slot].ends, steps), most),
+			min(plus(w[slot].returns, steps), most)}
 	}
 	return w
 }
 
-func further(a, b stretch) stretch { return stretch{max(a.ends, b.ends), max(a.returns, b.returns)} }
+func further(a, b stretch) stretch {
+	return stretch{max(a.ends, b.ends), max(a.returns, b.returns)}
+}
 
 func plus(a, b int64) int64 {
 	if a < 0 {
@@ -129,7 +133,8 @@ func (p *Program) steps(slot int) int64 {
 	n := int64(1)
 	for i := r.Cond; i < r.CondEnd; i++ {
 		switch c := &p.Conds[i]; c.Op {
-		case OpSrcIn, OpDstIn, OpSrcPort, OpDstPort, OpWin, OpICMPType, OpICMP6Type, OpTTL, OpLen, OpID, OpTagged:
+		case OpSrcIn, OpDstIn, OpSrcPort, OpDstPort, OpWin, OpICMPType, OpICMP6Type, OpTTL, OpLen,
+			OpID, OpTagged:
 			n += int64(max(c.N, 1))
 		default:
 			n++
@@ -144,7 +149,8 @@ func (p *Program) checkWalk() error {
 	if n <= MaxWalk {
 		return nil
 	}
-	return fmt.Errorf("a packet could take %d steps through these rules, at most %d are allowed: %s", n, MaxWalk, p.whyLong())
+	return fmt.Errorf("a packet could take %d steps through these rules, at most %d are allowed: "+
+		"%s", n, MaxWalk, p.whyLong())
 }
 
 // whyLong names what contributes most to a long walk: the target that most calls and the most rules
@@ -171,8 +177,11 @@ func (p *Program) whyLong() string {
 		}
 	}
 	if most > 0 {
-		return fmt.Sprintf("%d rules call what begins at rule %d (rule %d is the first), where %d steps follow; "+
-			"let fewer rules call it, or let it return sooner", calls[worst], p.Rules[worst].Number, p.Rules[first[worst]].Number, behind[worst])
+		return fmt.Sprintf("%d rules call what begins at rule %d (rule %d is the first), where %d "+
+			"steps follow; "+
+			"let fewer rules call it, or let it return sooner", calls[worst], p.Rules[worst].Number,
+			p.Rules[first[worst]].Number, behind[worst])
 	}
-	return fmt.Sprintf("rule %d alone takes %d for its lists; put these into tables", p.Rules[longest].Number, p.steps(longest))
+	return fmt.Sprintf("rule %d alone takes %d for its lists; put these into tables",
+		p.Rules[longest].Number, p.steps(longest))
 }

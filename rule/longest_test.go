@@ -35,17 +35,26 @@ func TestLongestWalk(t *testing.T) {
 		{"one rule", "add 1 count ip from any to any\n", 2, nil},
 		{"each rule once", lines(1, 1000, "count ip from any to any"), 1001, nil},
 		{"a list", "add 1 count ip from any to any iplen 100,200-300,400\n", 1 + 3 + 1, nil},
-		{"skipto skips at best", "add 1 skipto 10 ip from any to any\n" + lines(2, 5, "count ip from any to any") + "add 10 allow ip from any to any\n", 8, nil},
-		{"a subroutine", "add 1 call 100 ip from any to any\nadd 2 call 100 ip from any to any\nadd 3 deny ip from any to any\n" +
-			lines(100, 10, "count ip from any to any") + "add 110 return\n", 0, nil},
-		{"a state's rule goes back", "add 1 count tcp from any to any keep-state :a\nadd 2 check-state :a\n", 6, nil},
-		{"many calls of many rules", lines(1, 120, "call 1000 ip from any to any") + "add 500 deny ip from any to any\n" +
+		{"skipto skips at best", "add 1 skipto 10 ip from any to any\n" +
+			lines(2, 5, "count ip from any to any") + "add 10 allow ip from any to any\n", 8, nil},
+		{"a subroutine",
+			"add 1 call 100 ip from any to any\nadd 2 call 100 ip from any to any\n" +
+				"add 3 deny ip from any to any\n" +
+				lines(100, 10, "count ip from any to any") + "add 110 return\n", 0, nil},
+		{"a state's rule goes back",
+			"add 1 count tcp from any to any keep-state :a\nadd 2 check-state :a\n", 6, nil},
+		{"many calls of many rules", lines(1, 120, "call 1000 ip from any to any") +
+			"add 500 deny ip from any to any\n" +
 			lines(1000, 16200, "count ip from any to any") + "add 60000 return\n", 1_960_443,
-			[]string{"120 rules call what begins at rule 1000 (rule 1 is the first), where 16202 steps follow", "at most 131072"}},
-		{"calls of calls", lines(1, 100, "call 200 ip from any to any") + "add 150 deny ip from any to any\n" +
-			lines(200, 100, "call 400 ip from any to any") + "add 300 return\n" + lines(400, 1000, "count ip from any to any") + "add 2000 return\n",
+			[]string{"120 rules call what begins at rule 1000 (rule 1 is the first), where 16202 " +
+				"steps follow", "at most 131072"}},
+		{"calls of calls", lines(1, 100, "call 200 ip from any to any") +
+			"add 150 deny ip from any to any\n" +
+			lines(200, 100, "call 400 ip from any to any") + "add 300 return\n" +
+			lines(400, 1000, "count ip from any to any") + "add 2000 return\n",
 			0, []string{"steps through these rules", "call what begins at rule"}},
-		{"a rule that calls itself", lines(10, 8000, "count ip from any to any") + "add 60000 call 10 ip from any to any\n", 0,
+		{"a rule that calls itself", lines(10, 8000, "count ip from any to any") +
+			"add 60000 call 10 ip from any to any\n", 0,
 			[]string{"1 rules call what begins at rule 10"}},
 		{"many lists", "", 0, []string{"rule 1 alone takes", "tables"}},
 	} {
@@ -83,7 +92,8 @@ func TestLongestWalk(t *testing.T) {
 // TestTheMostRulesAreNotTooMany: a Program of as many rules as there may be, without lists and
 // calls, is well below the bound.
 func TestTheMostRulesAreNotTooMany(t *testing.T) {
-	text := "add 1 check-state\n" + strings.Repeat("add 100 count tcp from any to any iplen 40-100 ipttl 1-9\n", MaxRules-3)
+	text := "add 1 check-state\n" +
+		strings.Repeat("add 100 count tcp from any to any iplen 40-100 ipttl 1-9\n", MaxRules-3)
 	if _, err := compileText(t, text); err != nil {
 		t.Fatal(err)
 	}

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Names gives numbers to the names of services and protocols beyond those that the package knows by itself. The package
-// never reads a file on its own: rules mean the same on every machine unless the caller says otherwise.
-// A nil Names adds nothing.
+// Names gives numbers to the names of services and protocols beyond those that the package knows by
+// itself. The package never reads a file on its own: rules mean the same on every machine unless
+// the caller says otherwise. A nil Names adds nothing.
 type Names struct {
 	services  map[string]uint16
 	protocols map[string]uint8
 }
 
-// ReadServices adds the names of a file like /etc/services. The first port of a name counts; names that the
-// package knows keep their port.
+// ReadServices adds the names of a file like /etc/services. The first port of a name counts; names
+// that the package knows keep their port.
 func (n *Names) ReadServices(r io.Reader) error {
 	if n.services == nil {
 		n.services = make(map[string]uint16)
@@ -53,7 +53,8 @@ func (n *Names) ReadProtocols(r io.Reader) error {
 	})
 }
 
-// readNames calls add for each line "name number[/...] alias...". Lines that are not of this form are skipped, as the C library does.
+// readNames calls add for each line "name number[/...] alias...". Lines that are not of this form
+// are skipped, as the C library does.
 func readNames(r io.Reader, add func(names []string, number string)) error {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -95,37 +96,60 @@ func (n *Names) protocol(name string) (uint8, bool) {
 
 // protocols are the names of the IANA registry that a firewall meets, spelled as in /etc/protocols.
 var protocols = map[string]uint8{
-	"icmp": 1, "igmp": 2, "ggp": 3, "ipencap": 4, "ipip": 4, "st": 5, "tcp": 6, "egp": 8, "igp": 9, "pup": 12, "udp": 17,
-	"hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "dccp": 33, "xtp": 36, "ddp": 37, "idpr-cmtp": 38,
-	"ipv6-route": 43, "ipv6-frag": 44, "idrp": 45, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51, "skip": 57,
-	"ipv6-icmp": 58, "icmp6": 58, "icmpv6": 58, "ipv6-nonxt": 59, "ipv6-opts": 60, "rspf": 73, "vmtp": 81, "eigrp": 88,
-	"ospf": 89, "ax.25": 93, "etherip": 97, "encap": 98, "pim": 103, "ipcomp": 108, "carp": 112, "vrrp": 112, "l2tp": 115, "isis": 124,
-	"sctp": 132, "fc": 133, "mobility-header": 135, "udplite": 136, "mpls-in-ip": 137, "manet": 138, "hip": 139,
+	"icmp": 1, "igmp": 2, "ggp": 3, "ipencap": 4, "ipip": 4, "st": 5, "tcp": 6, "egp": 8, "igp": 9,
+	"pup": 12, "udp": 17,
+	"hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "dccp": 33, "xtp": 36, "ddp": 37,
+	"idpr-cmtp":  38,
+	"ipv6-route": 43, "ipv6-frag": 44, "idrp": 45, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51,
+	"skip":      57,
+	"ipv6-icmp": 58, "icmp6": 58, "icmpv6": 58, "ipv6-nonxt": 59, "ipv6-opts": 60, "rspf": 73,
+	"vmtp": 81, "eigrp": 88,
+	"ospf": 89, "ax.25": 93, "etherip": 97, "encap": 98, "pim": 103, "ipcomp": 108, "carp": 112,
+	"vrrp": 112, "l2tp": 115, "isis": 124,
+	"sctp": 132, "fc": 133, "mobility-header": 135, "udplite": 136, "mpls-in-ip": 137, "manet": 138,
+	"hip":   139,
 	"shim6": 140, "wesp": 141, "rohc": 142,
 }
 
 // protocolNames are the names that are printed.
 var protocolNames = map[uint32]string{
-	1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 46: "rsvp", 47: "gre", 50: "esp", 51: "ah",
-	58: "ipv6-icmp", 88: "eigrp", 89: "ospf", 97: "etherip", 103: "pim", 108: "ipcomp", 112: "vrrp", 115: "l2tp",
+	1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 46: "rsvp", 47: "gre",
+	50: "esp", 51: "ah",
+	58: "ipv6-icmp", 88: "eigrp", 89: "ospf", 97: "etherip", 103: "pim", 108: "ipcomp", 112: "vrrp",
+	115: "l2tp",
 	132: "sctp", 136: "udplite",
 }
 
-// services are ports that administrators call by name. A name has one port here whatever the protocol.
+// services are ports that administrators call by name. A name has one port here whatever the
+// protocol.
 var services = map[string]uint16{
-	"echo": 7, "discard": 9, "daytime": 13, "qotd": 17, "chargen": 19, "ftp-data": 20, "ftp": 21, "ssh": 22, "telnet": 23,
-	"smtp": 25, "mail": 25, "time": 37, "whois": 43, "nicname": 43, "tacacs": 49, "domain": 53, "bootps": 67, "bootpc": 68, "tftp": 69,
-	"gopher": 70, "finger": 79, "http": 80, "www": 80, "kerberos": 88, "kerberos-sec": 88, "pop3": 110, "pop-3": 110, "sunrpc": 111, "rpcbind": 111,
-	"portmapper": 111, "auth": 113, "ident": 113, "nntp": 119, "ntp": 123, "msrpc": 135, "epmap": 135, "netbios-ns": 137,
-	"netbios-dgm": 138, "netbios-ssn": 139, "imap": 143, "imap2": 143, "snmp": 161, "snmptrap": 162, "snmp-trap": 162, "bgp": 179, "irc": 194,
-	"ldap": 389, "svrloc": 427, "https": 443, "microsoft-ds": 445, "kpasswd": 464, "submissions": 465, "smtps": 465, "isakmp": 500,
-	"exec": 512, "login": 513, "who": 513, "shell": 514, "syslog": 514, "printer": 515, "talk": 517, "ntalk": 518, "route": 520, "router": 520, "ripng": 521,
-	"dhcpv6-client": 546, "dhcpv6-server": 547, "rtsp": 554, "nntps": 563, "submission": 587, "ipp": 631, "ldaps": 636, "ldp": 646,
-	"rsync": 873, "ftps-data": 989, "ftps": 990, "telnets": 992, "imaps": 993, "pop3s": 995, "socks": 1080, "openvpn": 1194, "ms-sql-s": 1433,
-	"ms-sql-m": 1434, "l2f": 1701, "pptp": 1723, "radius": 1812, "radius-acct": 1813, "mqtt": 1883, "ssdp": 1900, "hsrp": 1985, "nfs": 2049,
-	"nfsd": 2049, "zookeeper": 2181, "docker": 2375, "docker-s": 2376, "etcd-client": 2379, "etcd-server": 2380, "iscsi-target": 3260, "mysql": 3306,
-	"ms-wbt-server": 3389, "rdp": 3389, "stun": 3478, "svn": 3690, "ipsec-nat-t": 4500, "ipsec-msft": 4500, "vxlan": 4789, "sip": 5060, "sips": 5061,
-	"xmpp-client": 5222, "xmpp-server": 5269, "mdns": 5353, "postgresql": 5432, "amqps": 5671, "amqp": 5672, "vnc": 5900, "x11": 6000, "geneve": 6081, "redis": 6379,
-	"ircd": 6667, "bittorrent": 6881, "http-alt": 8080, "webcache": 8080, "puppet": 8140, "https-alt": 8443, "memcached": 11211, "memcache": 11211,
+	"echo": 7, "discard": 9, "daytime": 13, "qotd": 17, "chargen": 19, "ftp-data": 20, "ftp": 21,
+	"ssh": 22, "telnet": 23,
+	"smtp": 25, "mail": 25, "time": 37, "whois": 43, "nicname": 43, "tacacs": 49, "domain": 53,
+	"bootps": 67, "bootpc": 68, "tftp": 69,
+	"gopher": 70, "finger": 79, "http": 80, "www": 80, "kerberos": 88, "kerberos-sec": 88,
+	"pop3": 110, "pop-3": 110, "sunrpc": 111, "rpcbind": 111,
+	"portmapper": 111, "auth": 113, "ident": 113, "nntp": 119, "ntp": 123, "msrpc": 135,
+	"epmap": 135, "netbios-ns": 137,
+	"netbios-dgm": 138, "netbios-ssn": 139, "imap": 143, "imap2": 143, "snmp": 161, "snmptrap": 162,
+	"snmp-trap": 162, "bgp": 179, "irc": 194,
+	"ldap": 389, "svrloc": 427, "https": 443, "microsoft-ds": 445, "kpasswd": 464,
+	"submissions": 465, "smtps": 465, "isakmp": 500,
+	"exec": 512, "login": 513, "who": 513, "shell": 514, "syslog": 514, "printer": 515, "talk": 517,
+	"ntalk": 518, "route": 520, "router": 520, "ripng": 521,
+	"dhcpv6-client": 546, "dhcpv6-server": 547, "rtsp": 554, "nntps": 563, "submission": 587,
+	"ipp": 631, "ldaps": 636, "ldp": 646,
+	"rsync": 873, "ftps-data": 989, "ftps": 990, "telnets": 992, "imaps": 993, "pop3s": 995,
+	"socks": 1080, "openvpn": 1194, "ms-sql-s": 1433,
+	"ms-sql-m": 1434, "l2f": 1701, "pptp": 1723, "radius": 1812, "radius-acct": 1813, "mqtt": 1883,
+	"ssdp": 1900, "hsrp": 1985, "nfs": 2049,
+	"nfsd": 2049, "zookeeper": 2181, "docker": 2375, "docker-s": 2376, "etcd-client": 2379,
+	"etcd-server": 2380, "iscsi-target": 3260, "mysql": 3306,
+	"ms-wbt-server": 3389, "rdp": 3389, "stun": 3478, "svn": 3690, "ipsec-nat-t": 4500,
+	"ipsec-msft": 4500, "vxlan": 4789, "sip": 5060, "sips": 5061,
+	"xmpp-client": 5222, "xmpp-server": 5269, "mdns": 5353, "postgresql": 5432, "amqps": 5671,
+	"amqp": 5672, "vnc": 5900, "x11": 6000, "geneve": 6081, "redis": 6379,
+	"ircd": 6667, "bittorrent": 6881, "http-alt": 8080, "webcache": 8080, "puppet": 8140,
+	"https-alt": 8443, "memcached": 11211, "memcache": 11211,
 	"mongodb": 27017, "wireguard": 51820,
 }

@@ -22,7 +22,8 @@ const (
 	formDSCP                  // list of names and numbers
 	formVersion               // 4 or 6
 	formState                 // a word of stateWords
-	formMark                  // tag, defer-action, liberal: belongs to the rule, not to its conditions
+	// tag, defer-action, liberal: belongs to the rule, not to its conditions
+	formMark
 )
 
 // option is an option word.
@@ -92,11 +93,13 @@ var options = map[string]option{
 }
 
 var stateWords = map[string]StateOp{
-	"keep-state": StateKeep, "limit": StateLimit, "record-state": StateRecord, "set-limit": StateSetLimit,
+	"keep-state": StateKeep, "limit": StateLimit, "record-state": StateRecord,
+	"set-limit": StateSetLimit,
 }
 
 var stateNames = [...]string{
-	StateCheck: "check-state", StateKeep: "keep-state", StateLimit: "limit", StateRecord: "record-state", StateSetLimit: "set-limit",
+	StateCheck: "check-state", StateKeep: "keep-state", StateLimit: "limit",
+	StateRecord: "record-state", StateSetLimit: "set-limit",
 }
 
 // Word returns the word of the state operation, "unknown" for none.

@@ -11,7 +11,8 @@ var (
 	tableOf = map[CondOp]CondOp{OpSrcIn: OpSrcTable, OpDstIn: OpDstTable}
 )
 
-const addressHint = "any, me, me6, table(NAME), 10.0.0.0/8, 2001:db8::/32 or a comma list of prefixes"
+const addressHint = "any, me, me6, table(NAME), 10.0.0.0/8, 2001:db8::/32 or a comma list of " +
+	"prefixes"
 
 // address reads any, me, me6, table(...) or a list of prefixes.
 func (p *parser) address(op CondOp) (Test, error) {
@@ -77,7 +78,8 @@ func (p *parser) prefixes(t token) ([]netip.Prefix, error) {
 	if at := strings.IndexByte(t.text, '{'); at > 0 {
 		return p.addrSet(t, at)
 	}
-	if at := strings.IndexByte(t.text, ':'); at > 0 && strings.Count(t.text, ":") == 1 && strings.Contains(t.text[:at], ".") {
+	if at := strings.IndexByte(t.text, ':'); at > 0 && strings.Count(t.text, ":") == 1 &&
+		strings.Contains(t.text[:at], ".") {
 		return p.masked(t, at)
 	}
 	prefix, err := p.prefix(t)
@@ -110,13 +112,16 @@ func (p *parser) addr(t token) (netip.Addr, error) {
 	case err == nil && addr.Zone() != "":
 		return addr, p.fail(t, "name the interface with via", "an address in a rule has no zone")
 	case err == nil && addr.Is4In6():
-		return addr, p.fail(t, addr.Unmap().String(), "IPv4-mapped addresses never appear in packets")
+		return addr, p.fail(t, addr.Unmap().String(),
+			"IPv4-mapped addresses never appear in packets")
 	case err == nil:
 		return addr, nil
 	case strings.ContainsAny(t.text, ":"):
-		return addr, p.fail(t, "2001:db8::1 or 2001:db8::/32", "%s is not an IPv6 address", quote(t.text))
+		return addr, p.fail(t, "2001:db8::1 or 2001:db8::/32", "%s is not an IPv6 address",
+			quote(t.text))
 	case t.text != "" && strings.Trim(t.text, "0123456789.") == "":
-		return addr, p.fail(t, "four numbers from 0 to 255: 192.0.2.1", "%s is not an IPv4 address", quote(t.text))
+		return addr, p.fail(t, "four numbers from 0 to 255: 192.0.2.1", "%s is not an IPv4 address",
+			quote(t.text))
 	}
 	hint := suggest(t.text, "any", "me", "me6")
 	if hint == "" {
@@ -142,20 +147,22 @@ func (p *parser) masked(t token, at int) ([]netip.Prefix, error) {
 	for ; length < 32 && bits>>(31-length)&1 == 1; length++ {
 	}
 	if uint64(bits)<<length&0xffffffff != 0 {
-		return nil, p.fail(mt, "write the prefixes that it stands for", "the ones of a mask must stand together on the left")
+		return nil, p.fail(mt, "write the prefixes that it stands for",
+			"the ones of a mask must stand together on the left")
 	}
 	return []netip.Prefix{netip.PrefixFrom(addr, length).Masked()}, nil
 }
 
-// addrSet reads a.b.c.d/LEN{LIST}, whose brace is at index at: the addresses of the /LEN whose last number is in the list.
-// They come back as the fewest prefixes.
+// addrSet reads a.b.c.d/LEN{LIST}, whose brace is at index at: the addresses of the /LEN whose last
+// number is in the list. They come back as the fewest prefixes.
 func (p *parser) addrSet(t token, at int) ([]netip.Prefix, error) {
 	base, err := p.prefix(t.sub(0, at))
 	if err != nil {
 		return nil, err
 	}
 	if !base.Addr().Is4() || base.Bits() < 24 {
-		return nil, p.fail(t.sub(0, at), "a.b.c.0/24{1,5-9}", "a list of last numbers needs an IPv4 prefix of 24 to 32 bits")
+		return nil, p.fail(t.sub(0, at), "a.b.c.0/24{1,5-9}",
+			"a list of last numbers needs an IPv4 prefix of 24 to 32 bits")
 	}
 	if t.text[len(t.text)-1] != '}' {
 		return nil, p.fail(t, "close it with }", "the list of last numbers is not closed")
@@ -186,7 +193,8 @@ func (p *parser) addrSet(t token, at int) ([]netip.Prefix, error) {
 		for s := size; s > 1; s /= 2 {
 			bits--
 		}
-		prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], a[2], byte(n)}), bits))
+		prefixes = append(prefixes, netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], a[2],
+			byte(n)}), bits))
 		n += size
 	}
 	return prefixes, nil
@@ -204,7 +212,8 @@ func allIn(in []bool) bool {
 // table reads table(NAME[,VALUE]).
 func (p *parser) table(t token, op CondOp) (Test, error) {
 	if t.text[len(t.text)-1] != ')' {
-		return Test{}, p.fail(t, "table(NAME) or table(NAME,VALUE)", "the parenthesis is not closed")
+		return Test{}, p.fail(t, "table(NAME) or table(NAME,VALUE)",
+			"the parenthesis is not closed")
 	}
 	parts := t.sub(len("table("), len(t.text)-1).split(',')
 	test := Test{Op: op, Name: parts[0].text}
@@ -212,7 +221,8 @@ func (p *parser) table(t token, op CondOp) (Test, error) {
 		return Test{}, err
 	}
 	if len(parts) > 2 {
-		return Test{}, p.fail(parts[2], "table(NAME) or table(NAME,VALUE)", "a table takes a name and one value")
+		return Test{}, p.fail(parts[2], "table(NAME) or table(NAME,VALUE)",
+			"a table takes a name and one value")
 	}
 	if len(parts) == 2 {
 		v, err := p.num(parts[1], "table value", 0, 1<<32-1)
@@ -238,10 +248,13 @@ func (p *parser) tableName(t token) error {
 func (p *parser) name(t token, what, more string) error {
 	for i := range len(t.text) {
 		c := t.text[i]
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_-.", c) >= 0 || strings.IndexByte(more, c) >= 0 {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("_-.", c) >= 0 || strings.IndexByte(more, c) >= 0 {
 			continue
 		}
-		return p.fail(t.sub(i, i+1), "letters, digits and _ - . "+strings.Join(strings.Split(more, ""), " "), "%s holds the character %s", what, quote(t.text[i:i+1]))
+		return p.fail(t.sub(i, i+1), "letters, digits and _ - . "+
+			strings.Join(strings.Split(more, ""),
+				" "), "%s holds the character %s", what, quote(t.text[i:i+1]))
 	}
 	if len(t.text) > maxName {
 		return p.fail(t, "", "%s is longer than %d bytes", what, maxName)

@@ -2,7 +2,8 @@ package rule
 
 import "strings"
 
-// clause reads one possibly negated test, or an or-block of them. A clause that is always true comes back as nil.
+// clause reads one possibly negated test, or an or-block of them. A clause that is always true
+// comes back as nil.
 func (p *parser) clause(test func() (Test, error)) (Clause, error) {
 	if p.peek().text != "{" && p.peek().text != "(" {
 		t, err := p.negatable(test)
@@ -36,7 +37,8 @@ func (p *parser) clause(test func() (Test, error)) (Clause, error) {
 		case p.done():
 			return nil, p.fail(open, "close it with "+shut, "the or-block is not closed")
 		default:
-			return nil, p.fail(next, "{ A or B }", "expected \"or\" or %q, found %s", shut, quote(next.text))
+			return nil, p.fail(next, "{ A or B }", "expected \"or\" or %q, found %s", shut,
+				quote(next.text))
 		}
 	}
 }
@@ -54,7 +56,8 @@ func (p *parser) acceptNot() bool {
 	return true
 }
 
-// skipNots returns the next word that neither negates nor opens an or-block, without taking anything.
+// skipNots returns the next word that neither negates nor opens an or-block, without taking
+// anything.
 func (p *parser) skipNots() string {
 	for i := 0; ; i++ {
 		switch t := p.ahead(i).text; t {
@@ -71,7 +74,9 @@ func (p *parser) negatable(test func() (Test, error)) (Test, error) {
 	if t := p.peek(); not && p.acceptNot() {
 		return Test{}, p.fail(t, "", "\"not\" twice")
 	} else if not && (t.text == "{" || t.text == "(") {
-		return Test{}, p.fail(t, "not A and not B is two options; not in front of each inside is an or of both", "\"not\" before an or-block")
+		return Test{},
+			p.fail(t, "not A and not B is two options; not in front of each inside is an or of "+
+				"both", "\"not\" before an or-block")
 	}
 	t, err := test()
 	t.Not = not

@@ -4,7 +4,8 @@ import "strings"
 
 // commands are the verbs of a line.
 var commands = map[string]bool{
-	"add": true, "delete": true, "flush": true, "set": true, "table": true, "zero": true, "resetlog": true,
+	"add": true, "delete": true, "flush": true, "set": true, "table": true, "zero": true,
+	"resetlog": true,
 }
 
 // command reads a whole line: [ipfw] [-qf] VERB ...; a rule may stand without "add".
@@ -40,7 +41,8 @@ func (p *parser) command() (c *Command, err error) {
 	case refusedVerbs[t.text] != "":
 		err = p.fail(t, refusedVerbs[t.text], "%s is not a command of a rule file", quote(t.text))
 	default:
-		err = p.fail(t, suggest(t.text, append(keys(commands), keys(actions)...)...), "unknown command %s", quote(t.text))
+		err = p.fail(t, suggest(t.text, append(keys(commands), keys(actions)...)...),
+			"unknown command %s", quote(t.text))
 	}
 	if err != nil {
 		return nil, err
@@ -53,7 +55,8 @@ func (p *parser) prefixWords() error {
 	if w := p.peek().text; w == "ipfw" || strings.HasSuffix(w, "/ipfw") {
 		p.next()
 	} else if strings.HasPrefix(w, "$") {
-		return p.fail(p.peek(), "write ipfw, or leave it out", "shell variables are not known in a rule file")
+		return p.fail(p.peek(), "write ipfw, or leave it out",
+			"shell variables are not known in a rule file")
 	}
 	for strings.HasPrefix(p.peek().text, "-") {
 		if t := p.next(); strings.Trim(t.text[1:], "qf") != "" || t.text == "-" {
@@ -118,7 +121,8 @@ func (p *parser) sets(into *uint32, most uint32) error {
 func (p *parser) set(c *Command) error {
 	c.Verb = VerbSets
 	if p.done() {
-		return p.fail(p.peek(), "set disable N, set enable N, set move A to B, set swap A B", "what to do with a set is missing")
+		return p.fail(p.peek(), "set disable N, set enable N, set move A to B, set swap A B",
+			"what to do with a set is missing")
 	}
 	switch {
 	case p.accept("move"):
@@ -146,7 +150,8 @@ func (p *parser) set(c *Command) error {
 		case "show":
 			err = p.fail(t, refusedVerbs["show"], "%q is not a command of a rule file", "set show")
 		default:
-			err = p.fail(t, "set disable N, set enable N, set move A to B, set swap A B", "unknown word %s after set", quote(t.text))
+			err = p.fail(t, "set disable N, set enable N, set move A to B, set swap A B",
+				"unknown word %s after set", quote(t.text))
 		}
 		if err != nil {
 			return err
@@ -196,7 +201,9 @@ func (p *parser) tableCommand(c *Command) error {
 		return err
 	}
 	if strings.Contains(t.text, "=") {
-		return p.fail(t, "its members are the pods that have the label: weir pod attach --label; choose another name for a table",
+		return p.fail(t,
+			"its members are the pods that have the label: weir pod attach --label; choose "+
+				"another name for a table",
 			"%s is the table of a label: no command changes it", quote(t.text))
 	}
 	c.Table = t.text
@@ -225,14 +232,17 @@ func (p *parser) tableCommand(c *Command) error {
 		}
 		return p.end(verb.text)
 	case "list", "info", "detail", "lookup":
-		return p.fail(verb, refusedVerbs["show"], "%q is not a command of a rule file", "table "+verb.text)
+		return p.fail(verb, refusedVerbs["show"], "%q is not a command of a rule file", "table "+
+			verb.text)
 	case "swap", "lock", "unlock", "modify":
-		return p.fail(verb, "load the file again: it replaces everything at once", "%s of tables is a part of ipfw that Weir does not have", quote(verb.text))
+		return p.fail(verb, "load the file again: it replaces everything at once",
+			"%s of tables is a part of ipfw that Weir does not have", quote(verb.text))
 	}
 	return p.fail(verb, tableHint, "unknown word %s after table", quote(verb.text))
 }
 
-// createOptions reads ipfw's. What concerns only ipfw's data structures is accepted and has no effect.
+// createOptions reads ipfw's. What concerns only ipfw's data structures is accepted and has no
+// effect.
 func (p *parser) createOptions(c *Command) error {
 	for !p.done() {
 		t := p.next()
@@ -247,12 +257,14 @@ func (p *parser) createOptions(c *Command) error {
 		case "type":
 			v := p.next()
 			if v.text != "addr" {
-				err = p.fail(v, "ports and interfaces are matched by their own options", "tables hold addresses: type addr, not %s", p.found(v))
+				err = p.fail(v, "ports and interfaces are matched by their own options",
+					"tables hold addresses: type addr, not %s", p.found(v))
 			}
 		case "valtype", "algo", "limit":
 			_, err = p.need("argument of "+t.text, "")
 		default:
-			err = p.fail(t, "type addr, missing, or-flush", "unknown table option %s", quote(t.text))
+			err = p.fail(t, "type addr, missing, or-flush", "unknown table option %s",
+				quote(t.text))
 		}
 		if err != nil {
 			return err
@@ -272,7 +284,8 @@ func (p *parser) entries(c *Command, values bool) error {
 			return err
 		}
 		e := Entry{Prefix: prefix}
-		if v := p.peek(); values && !p.done() && !strings.ContainsAny(v.text, ".:/") { // not the next prefix
+		// not the next prefix
+		if v := p.peek(); values && !p.done() && !strings.ContainsAny(v.text, ".:/") {
 			p.next()
 			if e.Value, err = p.num(v, "table value", 0, 1<<32-1); err != nil {
 				return err

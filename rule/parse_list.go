@@ -19,7 +19,8 @@ func (p *parser) protocol() (Test, error) {
 	case "ip6", "ipv6":
 		return Test{Op: OpVersion, A: 6}, nil
 	case "from", "to":
-		return Test{}, p.fail(t, "tcp, udp, icmp, ip, ...", "protocol is missing before %s", quote(t.text))
+		return Test{}, p.fail(t, "tcp, udp, icmp, ip, ...", "protocol is missing before %s",
+			quote(t.text))
 	}
 	if n, ok := p.names.protocol(t.text); ok {
 		return Test{Op: OpProto, A: uint32(n)}, nil
@@ -34,7 +35,8 @@ func (p *parser) protocol() (Test, error) {
 	if strings.Contains(t.text, ",") {
 		return Test{}, p.fail(t, "{ tcp or udp }", "protocols are no comma list")
 	}
-	return Test{}, p.fail(t, suggest(t.text, append(keys(protocols), "ip", "ip4", "ip6", "all")...), "unknown protocol %s", quote(t.text))
+	return Test{}, p.fail(t, suggest(t.text, append(keys(protocols), "ip", "ip4", "ip6", "all")...),
+		"unknown protocol %s", quote(t.text))
 }
 
 // ports reads any or a list of ports, ranges and service names.
@@ -127,7 +129,8 @@ func (p *parser) numRange(t token, what string, lo, hi uint32) (Range, error) {
 
 func (p *parser) ordered(t token, first, last uint32, what string) (Range, error) {
 	if first > last {
-		return Range{}, p.fail(t, fmt.Sprintf("%d-%d", last, first), "the %s range ends before it begins", what)
+		return Range{}, p.fail(t, fmt.Sprintf("%d-%d", last, first),
+			"the %s range ends before it begins", what)
 	}
 	return Range{first, last}, nil
 }

@@ -37,7 +37,8 @@ func (p *parser) options(r *Rule) error {
 		}
 	}
 	if (r.Defer || r.Liberal) && r.State.Op == StateNone {
-		return p.fail(mark, "add keep-state, limit, record-state or set-limit", "%q is about states, but the rule makes none", mark.text)
+		return p.fail(mark, "add keep-state, limit, record-state or set-limit",
+			"%q is about states, but the rule makes none", mark.text)
 	}
 	return nil
 }
@@ -82,14 +83,16 @@ func (p *parser) option() (Test, error) {
 	case formVersion:
 		v, err := p.need(t.text, "ipversion 4 or ipversion 6")
 		if err == nil && v.text != "4" && v.text != "6" {
-			err = p.fail(v, "ipversion 4 or ipversion 6", "there is no IP version %s", quote(v.text))
+			err = p.fail(v, "ipversion 4 or ipversion 6", "there is no IP version %s",
+				quote(v.text))
 		}
 		if err != nil {
 			return Test{}, err
 		}
 		return Test{Op: OpVersion, A: uint32(v.text[0] - '0')}, nil
 	case formState, formMark:
-		return Test{}, p.fail(t, "write it on its own, outside of { }", "%q is no condition: it cannot be negated or stand in an or-block", t.text)
+		return Test{}, p.fail(t, "write it on its own, outside of { }",
+			"%q is no condition: it cannot be negated or stand in an or-block", t.text)
 	}
 	return Test{Op: o.op, A: o.a, B: o.b}, nil
 }
@@ -97,7 +100,8 @@ func (p *parser) option() (Test, error) {
 func (p *parser) unknownOption(t token) error {
 	switch t.text {
 	case "log", "prob", "set":
-		return p.fail(t, "[number] [set N] [prob P] ACTION [log] PROTO from ...", "%q is in the wrong place", t.text)
+		return p.fail(t, "[number] [set N] [prob P] ACTION [log] PROTO from ...",
+			"%q is in the wrong place", t.text)
 	case "or":
 		return p.fail(t, "{ A or B }", "\"or\" outside of an or-block")
 	case "}", ")":
@@ -129,14 +133,16 @@ func (p *parser) iface(word string, op CondOp) (Test, error) {
 		return Test{Op: op + opAny}, nil
 	}
 	if strings.HasPrefix(t.text, "table(") {
-		return Test{}, p.fail(t, "tables hold addresses; use a glob or an or-block", "interface tables are a part of ipfw that Weir does not have")
+		return Test{}, p.fail(t, "tables hold addresses; use a glob or an or-block",
+			"interface tables are a part of ipfw that Weir does not have")
 	}
 	if _, err := netip.ParseAddr(t.text); err == nil {
 		addr, err := p.addr(t)
 		if err != nil {
 			return Test{}, err
 		}
-		return Test{Op: op + opAddr, Prefixes: []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())}}, nil
+		return Test{Op: op + opAddr,
+			Prefixes: []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen())}}, nil
 	}
 	if err := p.name(t, "interface name", ":/@+*?"); err != nil {
 		return Test{}, err
@@ -227,7 +233,8 @@ func (p *parser) dscpValue(t token) (uint32, error) {
 		return 0, nil
 	}
 	if _, ok := decimal(t.text); !ok {
-		return 0, p.fail(t, "be, cs1-cs7, af11-af43, va, ef or a number from 0 to 63", "unknown dscp %s", quote(t.text))
+		return 0, p.fail(t, "be, cs1-cs7, af11-af43, va, ef or a number from 0 to 63",
+			"unknown dscp %s", quote(t.text))
 	}
 	return p.num(t, "dscp", 0, 63)
 }
@@ -250,7 +257,8 @@ func (p *parser) state(r *Rule) error {
 			}
 		}
 		if s.Mask == 0 {
-			return p.fail(p.peek(), t.text+" src-addr 10", "expected src-addr, src-port, dst-addr or dst-port, found %s", p.found(p.peek()))
+			return p.fail(p.peek(), t.text+" src-addr 10",
+				"expected src-addr, src-port, dst-addr or dst-port, found %s", p.found(p.peek()))
 		}
 		n, err := p.needNum("number of states", 1, math.MaxInt32)
 		if err != nil {

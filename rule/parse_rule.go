@@ -11,7 +11,8 @@ import (
 // maxComment is the longest comment of a rule, in bytes.
 const maxComment = 255
 
-// rule reads what follows "add": [number] [set N] [prob P] ACTION [log [logamount N]] [tag N] BODY [// comment].
+// rule reads what follows "add": [number] [set N] [prob P] ACTION [log [logamount N]] [tag N] BODY
+// [// comment].
 func (p *parser) rule() (*Rule, error) {
 	r := new(Rule)
 	steps := [...]func(*Rule) error{p.head, p.action, p.marks, p.body, p.remark}
@@ -29,7 +30,8 @@ func (p *parser) head(r *Rule) error {
 	if t := p.peek(); t.text != "" && t.text[0] >= '0' && t.text[0] <= '9' {
 		p.next()
 		if n, _ := decimal(t.text); n == DefaultNumber {
-			return p.fail(t, "the default rule is a setting; the highest number of a rule is 65534", "rule 65535 is the default rule")
+			return p.fail(t, "the default rule is a setting; the highest number of a rule is 65534",
+				"rule 65535 is the default rule")
 		}
 		n, err := p.num(t, "rule number", 0, DefaultNumber-1)
 		if err != nil {
@@ -51,8 +53,10 @@ func (p *parser) head(r *Rule) error {
 				return err
 			}
 			v, err := strconv.ParseFloat(t.text, 64)
-			if err != nil || math.IsNaN(v) || v <= 0 || v > 1 || strings.ContainsAny(t.text, "xX_") {
-				return p.fail(t, "half of the packets: prob 0.5", "probability must be a number above 0 and up to 1, not %s", quote(t.text))
+			if err != nil || math.IsNaN(v) || v <= 0 || v > 1 ||
+				strings.ContainsAny(t.text, "xX_") {
+				return p.fail(t, "half of the packets: prob 0.5",
+					"probability must be a number above 0 and up to 1, not %s", quote(t.text))
 			}
 			if r.Prob = v; v == 1 {
 				r.Prob = 0
@@ -88,7 +92,8 @@ func (p *parser) action(r *Rule) error {
 		r.Action.Arg, err = p.code("unreach6", codes6)
 	case OpSkipTo, OpCall:
 		if t := p.peek(); t.text == "tablearg" {
-			return p.fail(t, refusedOptions["tablearg"], "%q is a word of ipfw that Weir does not have", t.text)
+			return p.fail(t, refusedOptions["tablearg"],
+				"%q is a word of ipfw that Weir does not have", t.text)
 		}
 		r.Action.Arg, err = p.needNum("rule number", 1, DefaultNumber)
 	case OpCheck:
@@ -161,14 +166,17 @@ func (p *parser) tag(r *Rule) error {
 }
 
 func (p *parser) refuse(t token) error {
-	return p.fail(t, refusedOptions[t.text], "%s is a word of ipfw that Weir does not have", quote(t.text))
+	return p.fail(t, refusedOptions[t.text], "%s is a word of ipfw that Weir does not have",
+		quote(t.text))
 }
 
 // body reads PROTO from SRC to DST and the options. Options alone are a body too.
 func (p *parser) body(r *Rule) error {
 	if r.Action.Op == OpCheck {
 		if !p.done() {
-			return p.fail(p.peek(), "a check-state rule looks up every packet; conditions go on the rule with keep-state", "check-state takes no conditions")
+			return p.fail(p.peek(),
+				"a check-state rule looks up every packet; conditions go on the rule with "+
+					"keep-state", "check-state takes no conditions")
 		}
 		return nil
 	}
@@ -176,7 +184,8 @@ func (p *parser) body(r *Rule) error {
 		if p.comment != nil && r.Action.Op == OpCount || r.Action.Op == OpReturn {
 			return nil
 		}
-		return p.fail(p.peek(), "every packet is \"ip from any to any\"", "the rule says nothing about packets")
+		return p.fail(p.peek(), "every packet is \"ip from any to any\"",
+			"the rule says nothing about packets")
 	}
 	if p.hasHeader() {
 		if err := p.header(r); err != nil {
@@ -218,7 +227,8 @@ func (p *parser) header(r *Rule) (err error) {
 // side reads one end of the packet: word ADDRESS [PORTS].
 func (p *parser) side(word string, addr, port CondOp) (where, ports Clause, err error) {
 	if t := p.peek(); !p.accept(word) {
-		return nil, nil, p.fail(t, "PROTO from ADDRESS [PORT] to ADDRESS [PORT]", "expected %q, found %s", word, p.found(t))
+		return nil, nil, p.fail(t, "PROTO from ADDRESS [PORT] to ADDRESS [PORT]",
+			"expected %q, found %s", word, p.found(t))
 	}
 	where, err = p.clause(func() (Test, error) { return p.address(addr) })
 	if err != nil {
@@ -237,7 +247,8 @@ func (p *parser) found(t token) string {
 	return quote(t.text)
 }
 
-// startsPorts says whether ports come next: a number, or the name of a service that is not an option too.
+// startsPorts says whether ports come next: a number, or the name of a service that is not an
+// option too.
 func (p *parser) startsPorts() bool {
 	t := p.skipNots()
 	if t == "" {
@@ -266,9 +277,12 @@ func (p *parser) remark(r *Rule) error {
 	}
 	t := *p.comment
 	if len(t.text) > maxComment {
-		return p.fail(t.sub(maxComment, len(t.text)), "", "the comment is longer than %d bytes", maxComment)
+		return p.fail(t.sub(maxComment, len(t.text)), "", "the comment is longer than %d bytes",
+			maxComment)
 	}
-	if !utf8.ValidString(t.text) || strings.ContainsFunc(t.text, func(c rune) bool { return !unicode.IsPrint(c) && c != '\t' }) {
+	if !utf8.ValidString(t.text) || strings.ContainsFunc(t.text, func(c rune) bool {
+		return !unicode.IsPrint(c) && c != '\t'
+	}) {
 		return p.fail(t, "", "the comment holds characters that cannot be shown")
 	}
 	r.Comment = strings.Join(strings.Fields(t.text), " ")

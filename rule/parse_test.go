@@ -9,7 +9,8 @@ import (
 
 func TestNames(t *testing.T) {
 	var n Names
-	if err := n.ReadServices(strings.NewReader("# services\nfoo 4711/tcp bar # x\nfoo 4712/udp\nhttp 8000/tcp\nbroken\nworse x/tcp\nbig 70000/tcp\n")); err != nil {
+	if err := n.ReadServices(strings.NewReader("# services\nfoo 4711/tcp bar # x\nfoo 4712/udp\n" +
+		"http 8000/tcp\nbroken\nworse x/tcp\nbig 70000/tcp\n")); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.ReadProtocols(strings.NewReader("quux 200 QUUX\ntcp 66\nbig 256\n")); err != nil {
@@ -22,7 +23,9 @@ func TestNames(t *testing.T) {
 	if got, want := r.String(), "allow 200 from any 4711 to any 4711,80,4711-4800"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
-	for _, text := range []string{"allow big from any to any", "allow ip from any to any big", "allow ip from any to any worse", "allow tcp from any to any foo", "allow quux from any to any"} {
+	for _, text := range []string{"allow big from any to any", "allow ip from any to any big",
+		"allow ip from any to any worse", "allow tcp from any to any foo",
+		"allow quux from any to any"} {
 		names := &n
 		if strings.Contains(text, "foo") || strings.Contains(text, "quux") {
 			names = nil
@@ -33,7 +36,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestSystemServices checks that the built-in ports are those of the system's own list, where there is one.
+// TestSystemServices checks that the built-in ports are those of the system's own list, where there
+// is one.
 func TestSystemServices(t *testing.T) {
 	f, err := os.Open("/etc/services")
 	if err != nil {
@@ -59,11 +63,13 @@ func TestSystemServices(t *testing.T) {
 }
 
 func TestArgs(t *testing.T) {
-	c, err := ParseArgs([]string{"add", "100", "allow", "tcp", "from", "{", "10.0.0.1", "or", "me", "}", "to", "any", "80,", "443", "// two words", "more"}, nil)
+	c, err := ParseArgs([]string{"add", "100", "allow", "tcp", "from", "{", "10.0.0.1", "or", "me",
+		"}", "to", "any", "80,", "443", "// two words", "more"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := c.Rule.String(), "100 allow tcp from { 10.0.0.1 or me } to any 80,443 // two words more"; got != want {
+	if got, want := c.Rule.String(),
+		"100 allow tcp from { 10.0.0.1 or me } to any 80,443 // two words more"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
 	_, err = ParseArgs([]string{"add", "alow", "ip"}, nil)
@@ -71,7 +77,8 @@ func TestArgs(t *testing.T) {
 	if !errors.As(err, &e) {
 		t.Fatal(err)
 	}
-	want := "column 5: unknown action \"alow\"\n    add alow ip\n        ^^^^\n    hint: did you mean \"allow\"?\n"
+	want := "column 5: unknown action \"alow\"\n    add alow ip\n        ^^^^\n" +
+		"    hint: did you mean \"allow\"?\n"
 	if e.Report() != want {
 		t.Errorf("%q", e.Report())
 	}
@@ -152,10 +159,14 @@ func numbers(s *Ruleset) string {
 
 // TestClone checks that a version that was kept does not change with the rule set.
 func TestClone(t *testing.T) {
-	s := ruleset(t, "add 10 allow ip from any to any\nadd 20 set 3 deny ip from any to any\ntable t add 10.0.0.1\nset disable 5\n")
+	s := ruleset(t,
+		"add 10 allow ip from any to any\nadd 20 set 3 deny ip from any to any\n"+
+			"table t add 10.0.0.1\nset disable 5\n")
 	want := dumpRuleset(s)
 	kept := s.Clone()
-	for _, line := range []string{"set swap 0 3", "set move 3 to 7", "delete 10", "add 5 count ip from any to any", "table t add 10.0.0.2", "table u create", "flush", "set enable 5"} {
+	for _, line := range []string{"set swap 0 3", "set move 3 to 7", "delete 10",
+		"add 5 count ip from any to any", "table t add 10.0.0.2", "table u create", "flush",
+		"set enable 5"} {
 		c, err := ParseLine(line, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -174,9 +185,12 @@ func TestGlob(t *testing.T) {
 		pattern, name string
 		want          bool
 	}{
-		{"eth*", "eth0", true}, {"eth*", "eth", true}, {"eth*", "veth0", false}, {"*", "", true}, {"*", "x", true}, {"?", "", false}, {"?", "x", true},
-		{"*0", "eth0", true}, {"*0", "eth01", false}, {"*0*1", "a0b1", true}, {"*0*1", "a0b", false}, {"a*b*c", "aXbbYc", true}, {"a*b*c", "aXcYb", false},
-		{"pod:*", "pod:a", true}, {"pod:*", "pods", false}, {"e??0", "eth0", true}, {"", "", true}, {"", "a", false},
+		{"eth*", "eth0", true}, {"eth*", "eth", true}, {"eth*", "veth0", false}, {"*", "", true},
+		{"*", "x", true}, {"?", "", false}, {"?", "x", true},
+		{"*0", "eth0", true}, {"*0", "eth01", false}, {"*0*1", "a0b1", true},
+		{"*0*1", "a0b", false}, {"a*b*c", "aXbbYc", true}, {"a*b*c", "aXcYb", false},
+		{"pod:*", "pod:a", true}, {"pod:*", "pods", false}, {"e??0", "eth0", true}, {"", "", true},
+		{"", "a", false},
 	} {
 		if got := Glob(c.pattern, c.name); got != c.want {
 			t.Errorf("Glob(%q, %q) = %v", c.pattern, c.name, got)
@@ -186,7 +200,8 @@ func TestGlob(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	var l Errors
-	for n, want := range map[int]string{1: "f:3:4: bad", 2: "f:3:4: bad (and 1 more error)", 3: "f:3:4: bad (and 2 more errors)", 20: "f:3:4: bad (and 19 more errors or more)"} {
+	for n, want := range map[int]string{1: "f:3:4: bad", 2: "f:3:4: bad (and 1 more error)",
+		3: "f:3:4: bad (and 2 more errors)", 20: "f:3:4: bad (and 19 more errors or more)"} {
 		for l = nil; len(l) < n; {
 			l = append(l, &Error{Pos: Pos{"f", 3, 4, 5}, Msg: "bad"})
 		}
@@ -197,14 +212,18 @@ func TestErrors(t *testing.T) {
 }
 
 func TestLacks(t *testing.T) {
-	p := mustCompile(t, ruleset(t, "add 10 allow tcp from 10.0.0.0/8 to any 80 setup keep-state\nadd 20 allow log ip from any to any verrevpath\n"))
+	p := mustCompile(t, ruleset(t,
+		"add 10 allow tcp from 10.0.0.0/8 to any 80 setup keep-state\n"+
+			"add 20 allow log ip from any to any verrevpath\n"))
 	if err := p.Lacks(AllFeatures); err != nil {
 		t.Error(err)
 	}
-	if err := p.Lacks(AllFeatures &^ HasVerRevPath); errText(err) != "rule 20: this engine does not have verrevpath" {
+	if err := p.Lacks(AllFeatures &^ HasVerRevPath); errText(err) != "rule 20: this engine does "+
+		"not have verrevpath" {
 		t.Error(err)
 	}
-	if err := p.Lacks(AllFeatures &^ (HasKeepState | HasLog)); errText(err) != "rule 10: this engine does not have check-state or keep-state" {
+	if err := p.Lacks(AllFeatures &^ (HasKeepState | HasLog)); errText(err) != "rule 10: this "+
+		"engine does not have check-state or keep-state" {
 		t.Error(err)
 	}
 	if p.Features != HasKeepState|HasVerRevPath|HasLog {
@@ -212,7 +231,8 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestRefused checks that every word of ipfw that is not taken is refused by name and with its reason.
+// TestRefused checks that every word of ipfw that is not taken is refused by name and with its
+// reason.
 func TestRefused(t *testing.T) {
 	check := func(line, word, why string) {
 		t.Helper()

@@ -76,7 +76,8 @@ func (p *parser) end(after string) error {
 func (p *parser) num(t token, what string, lo, hi uint32) (uint32, error) {
 	n, ok := decimal(t.text)
 	if !ok {
-		return 0, p.fail(t, "", "%s must be a number from %d to %d, not %s", what, lo, hi, quote(t.text))
+		return 0, p.fail(t, "", "%s must be a number from %d to %d, not %s", what, lo, hi,
+			quote(t.text))
 	}
 	if n < uint64(lo) || n > uint64(hi) {
 		return 0, p.fail(t, "", "%s must be from %d to %d", what, lo, hi)
@@ -135,7 +136,8 @@ func suggest(t string, words ...string) string {
 	return fmt.Sprintf("did you mean %q?", best)
 }
 
-// distance is the number of single-byte edits, neighbours exchanged counting as one, that turn a into b; long words are far from everything.
+// distance is the number of single-byte edits, neighbours exchanged counting as one, that turn a
+// into b; long words are far from everything.
 func distance(a, b string) int {
 	if len(a) > 32 || len(b) > 32 {
 		return 64

@@ -15,8 +15,9 @@ func (r Range) String() string {
 	return strconv.FormatUint(uint64(r.Lo), 10) + "-" + strconv.FormatUint(uint64(r.Hi), 10)
 }
 
-// String returns the rule in canonical form, without "add": parsing it gives an equal rule (but for Pos). Synonyms are printed as one
-// word, addresses as prefixes, services as numbers, and PROTO from SRC to DST is always there.
+// String returns the rule in canonical form, without "add": parsing it gives an equal rule (but for
+// Pos). Synonyms are printed as one word, addresses as prefixes, services as numbers, and PROTO
+// from SRC to DST is always there.
 func (r *Rule) String() string {
 	var b strings.Builder
 	if r.Number != 0 {
@@ -29,7 +30,8 @@ func (r *Rule) String() string {
 	return b.String()
 }
 
-// Text returns the canonical form without number and set, as a listing shows it behind the counters.
+// Text returns the canonical form without number and set, as a listing shows it behind the
+// counters.
 func (r *Rule) Text() string {
 	text := r.core()
 	if r.Comment != "" {
@@ -132,7 +134,8 @@ func appendCode(b []byte, n uint32, codes []code) []byte {
 
 func appendNumber(b []byte, n uint32) []byte { return strconv.AppendUint(b, uint64(n), 10) }
 
-// appendClause prints a clause, an or-block if it has several tests; always is for the empty clause.
+// appendClause prints a clause, an or-block if it has several tests; always is for the empty
+// clause.
 func appendClause(b []byte, c Clause, always string, test func([]byte, *Test) []byte) []byte {
 	if len(c) == 0 {
 		return append(b, always...)

@@ -3,14 +3,18 @@ package rule
 // words are the canonical words of conditions in option position.
 var words = [...]string{
 	OpTrue: "src-ip any", OpVersion: "ipversion", OpProto: "proto",
-	OpSrcIn: "src-ip", OpSrcMe: "src-ip", OpSrcTable: "src-ip", OpDstIn: "dst-ip", OpDstMe: "dst-ip", OpDstTable: "dst-ip",
+	OpSrcIn: "src-ip", OpSrcMe: "src-ip", OpSrcTable: "src-ip", OpDstIn: "dst-ip",
+	OpDstMe: "dst-ip", OpDstTable: "dst-ip",
 	OpSrcPort: "src-port", OpDstPort: "dst-port", OpIn: "in", OpOut: "out",
 	OpRecv: "recv", OpRecvGlob: "recv", OpRecvAny: "recv any", OpRecvAddr: "recv",
 	OpXmit: "xmit", OpXmitGlob: "xmit", OpXmitAny: "xmit any", OpXmitAddr: "xmit",
 	OpVia: "via", OpViaGlob: "via", OpViaAny: "via any", OpViaAddr: "via",
-	OpFlags: "tcpflags", OpEstab: "established", OpSeq: "tcpseq", OpAck: "tcpack", OpWin: "tcpwin", OpFrag: "frag",
-	OpICMPType: "icmptypes", OpICMP6Type: "icmp6types", OpTTL: "ipttl", OpLen: "iplen", OpID: "ipid",
-	OpIPOptions: "ipoptions", OpTOS: "iptos", OpDSCP: "dscp", OpPrecedence: "ipprecedence", OpTagged: "tagged",
+	OpFlags: "tcpflags", OpEstab: "established", OpSeq: "tcpseq", OpAck: "tcpack", OpWin: "tcpwin",
+	OpFrag:     "frag",
+	OpICMPType: "icmptypes", OpICMP6Type: "icmp6types", OpTTL: "ipttl", OpLen: "iplen",
+	OpID:        "ipid",
+	OpIPOptions: "ipoptions", OpTOS: "iptos", OpDSCP: "dscp", OpPrecedence: "ipprecedence",
+	OpTagged:     "tagged",
 	OpVerRevPath: "verrevpath", OpVerSrcReach: "versrcreach", OpAntiSpoof: "antispoof",
 }
 
@@ -34,7 +38,8 @@ func appendOption(b []byte, t *Test) []byte {
 	switch t.Op {
 	case OpProto:
 		return appendProtocol(append(b, ' '), t)
-	case OpSrcIn, OpSrcMe, OpSrcTable, OpDstIn, OpDstMe, OpDstTable, OpRecvAddr, OpXmitAddr, OpViaAddr:
+	case OpSrcIn, OpSrcMe, OpSrcTable, OpDstIn, OpDstMe, OpDstTable, OpRecvAddr, OpXmitAddr,
+		OpViaAddr:
 		return appendAddress(append(b, ' '), t)
 	case OpSrcPort, OpDstPort, OpWin, OpICMPType, OpICMP6Type, OpTTL, OpLen, OpID, OpTagged:
 		return appendRanges(append(b, ' '), t.Ranges)

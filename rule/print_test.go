@@ -27,7 +27,8 @@ func TestPrintParse(t *testing.T) {
 	}
 }
 
-// TestOptionWords checks that every option word is known to be kept or refused, not both, and that conditions have words that parse.
+// TestOptionWords checks that every option word is known to be kept or refused, not both, and that
+// conditions have words that parse.
 func TestOptionWords(t *testing.T) {
 	for w := range options {
 		if refusedOptions[w] != "" {

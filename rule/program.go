@@ -14,9 +14,10 @@ const (
 	DefaultNumber = 65535 // number of the last rule
 )
 
-// Program is a checked and compiled rule set: flat arrays, no pointer to syntax, the same for every engine. It is
-// immutable once made. The index of a rule in Rules is its slot; slots are in order of evaluation and the last one is the
-// default rule. docs/design/0003-judgement.md says how a Program is walked.
+// Program is a checked and compiled rule set: flat arrays, no pointer to syntax, the same for every
+// engine. It is immutable once made. The index of a rule in Rules is its slot; slots are in order
+// of evaluation and the last one is the default rule. docs/design/0003-judgement.md says how a
+// Program is walked.
 type Program struct {
 	Rules    []Code         // by slot
 	Conds    []Cond         // residual conditions of all rules, Code.Cond..Code.CondEnd; see Cond
@@ -27,16 +28,19 @@ type Program struct {
 	Names    []string       // exact interface names by name id
 	Globs    []string       // interface globs by glob id (a bit number)
 	First    int            // slot of the first rule that looks up states; len(Rules) if none does
-	Strict   bool           // a rule file is in force: fragments without a known first fragment are dropped
-	Classes  Classifier     // the bit vectors
-	Looks    []uint64       // bit per slot: the rule looks up states, whatever its conditions say
-	Features Features       // what the rules need of an engine
-	Texts    []string       // canonical text by slot, without number and set (Rule.Text), for people
+	// a rule file is in force: fragments without a known first fragment are dropped
+	Strict   bool
+	Classes  Classifier // the bit vectors
+	Looks    []uint64   // bit per slot: the rule looks up states, whatever its conditions say
+	Features Features   // what the rules need of an engine
+	// canonical text by slot, without number and set (Rule.Text), for people
+	Texts []string
 }
 
 // Code is one rule as an engine sees it.
 type Code struct {
-	Key     uint64    // identity across reloads: hash of number, canonical text and occurrence; 0 never
+	// identity across reloads: hash of number, canonical text and occurrence; 0 never
+	Key     uint64
 	Number  uint16    // the rule's number
 	Set     uint8     // 0..31
 	Action  ActionOp  // what to do
@@ -51,9 +55,10 @@ type Code struct {
 	Log     bool      // log matching packets
 	LogMax  uint32    // logamount, 0 means no bound
 	Liberal bool      // states of this rule skip TCP window checks
-	Frag    bool      // has a positive frag condition: may be asked about a later fragment without a first
-	Cond    uint32    // first residual condition in Conds
-	CondEnd uint32    // one past the last
+	// has a positive frag condition: may be asked about a later fragment without a first
+	Frag    bool
+	Cond    uint32 // first residual condition in Conds
+	CondEnd uint32 // one past the last
 }
 
 // AnyFlow is Code.Flow of check-state :any.
@@ -90,7 +95,8 @@ const (
 	StateSetLimit
 )
 
-// LimitMask names the parts of the tuple that a limit counts by, seen from the packet that makes the state.
+// LimitMask names the parts of the tuple that a limit counts by, seen from the packet that makes
+// the state.
 type LimitMask uint8
 
 // The parts of a limit mask.
@@ -101,9 +107,10 @@ const (
 	LimitDstPort
 )
 
-// Cond is one condition of a rule. A rule matches when every clause is true; a clause is a run of conditions joined by
-// FlagOr: all but the last of a clause carry it. What the bit vectors decide alone is not repeated here, so
-// Conds holds only the residue; Full conditions for an interpreter without classifier are made by CompileFull.
+// Cond is one condition of a rule. A rule matches when every clause is true; a clause is a run of
+// conditions joined by FlagOr: all but the last of a clause carry it. What the bit vectors decide
+// alone is not repeated here, so Conds holds only the residue; Full conditions for an interpreter
+// without classifier are made by CompileFull.
 type Cond struct {
 	Op    CondOp
 	Flags CondFlags
@@ -181,7 +188,8 @@ const (
 	FragRF
 )
 
-// OptionBits are the values that OpIPOptions compares. They are those of the decoder (docs/design/0002-decoder.md).
+// OptionBits are the values that OpIPOptions compares. They are those of the decoder
+// (docs/design/0002-decoder.md).
 const (
 	OptSSRR = 1 << iota // strict source route
 	OptLSRR             // loose source route
@@ -195,8 +203,8 @@ type Range struct{ Lo, Hi uint32 }
 // Features is a set of parts of the language.
 type Features uint64
 
-// Mix spreads the packet's random word over the rules of a Program, so that several prob rules are independent: engines compare
-// Mix(random, slot) with Code.Prob. (The finalizer of MurmurHash3.)
+// Mix spreads the packet's random word over the rules of a Program, so that several prob rules are
+// independent: engines compare Mix(random, slot) with Code.Prob. (The finalizer of MurmurHash3.)
 func Mix(random, slot uint32) uint32 {
 	x := random ^ slot*0x9e3779b9
 	x ^= x >> 16

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// random makes rules as the parser makes them: canonical, so that printing and parsing gives the same rule. Its worlds are small, so
-// that rules and packets meet.
+// random makes rules as the parser makes them: canonical, so that printing and parsing gives the
+// same rule. Its worlds are small, so that rules and packets meet.
 type random struct{ *rand.Rand }
 
 func (g random) one(of ...string) string { return of[g.IntN(len(of))] }
@@ -116,7 +116,8 @@ func (g random) iface() Test {
 func (g random) option() Test {
 	plain := []CondOp{OpIn, OpOut, OpEstab, OpVerRevPath, OpVerSrcReach, OpAntiSpoof}
 	numbers := []Test{
-		{Op: OpICMPType, B: 255}, {Op: OpICMP6Type, B: 255}, {Op: OpTTL, B: 255}, {Op: OpLen, B: 65535}, {Op: OpID, B: 65535},
+		{Op: OpICMPType, B: 255}, {Op: OpICMP6Type, B: 255}, {Op: OpTTL, B: 255},
+		{Op: OpLen, B: 65535}, {Op: OpID, B: 65535},
 		{Op: OpWin, B: 65535}, {Op: OpTagged, A: 1, B: 65534},
 	}
 	switch g.IntN(12) {
@@ -139,7 +140,8 @@ func (g random) option() Test {
 		lists := []struct {
 			op    CondOp
 			flags []bitName
-		}{{OpFlags, tcpFlags}, {OpFlags, tcpFlags}, {OpIPOptions, ipOptions}, {OpTOS, tosFlags}, {OpFrag, fragFlags}}
+		}{{OpFlags, tcpFlags}, {OpFlags, tcpFlags}, {OpIPOptions, ipOptions}, {OpTOS, tosFlags},
+			{OpFrag, fragFlags}}
 		l := lists[g.IntN(len(lists))]
 		a, b := g.flags(l.flags)
 		return Test{Op: l.op, A: a, B: b}
@@ -234,7 +236,8 @@ func (g random) state(r *Rule) {
 	if !g.chance(30) {
 		return
 	}
-	r.State = State{Op: StateKeep + StateOp(g.IntN(4)), Flow: g.one("", "", "web", strings.Repeat("x", maxName))}
+	r.State = State{Op: StateKeep + StateOp(g.IntN(4)),
+		Flow: g.one("", "", "web", strings.Repeat("x", maxName))}
 	if r.State.Op == StateLimit || r.State.Op == StateSetLimit {
 		r.State.Mask = LimitMask(1 + g.IntN(15))
 		r.State.Limit = 1 + g.Uint32N(1000)

@@ -13,11 +13,13 @@ const Step = 100
 // Reserved is the set that flush spares and that cannot be disabled, as in ipfw.
 const Reserved = 31
 
-// Ruleset is a set of rules with its tables: what a rule file says once every line of it has been obeyed, and what a
-// running node holds. It is not safe for concurrent use; Clone it to keep a version.
+// Ruleset is a set of rules with its tables: what a rule file says once every line of it has been
+// obeyed, and what a running node holds. It is not safe for concurrent use; Clone it to keep a
+// version.
 type Ruleset struct {
-	Rules    []*Rule // in order of evaluation: by number, then by insertion; without the default rule
-	Disabled uint32  // bit per disabled set
+	// in order of evaluation: by number, then by insertion; without the default rule
+	Rules    []*Rule
+	Disabled uint32 // bit per disabled set
 	Tables   map[string]Table
 }
 
@@ -35,8 +37,9 @@ func (s *Ruleset) Active() []*Rule {
 	return active
 }
 
-// Add puts a rule behind the rules of its number and returns it. A rule without number gets the highest number so far plus Step, or
-// just the highest number when there is no room above it, as in ipfw.
+// Add puts a rule behind the rules of its number and returns it. A rule without number gets the
+// highest number so far plus Step, or just the highest number when there is no room above it, as in
+// ipfw.
 func (s *Ruleset) Add(r *Rule) *Rule {
 	if r.Number == 0 {
 		numbered := *r
@@ -70,7 +73,9 @@ func (s *Ruleset) next() uint16 {
 
 // Delete removes the rules whose numbers lie in a range and returns how many.
 func (s *Ruleset) Delete(numbers Range) int {
-	return s.remove(func(r *Rule) bool { return uint32(r.Number) >= numbers.Lo && uint32(r.Number) <= numbers.Hi })
+	return s.remove(func(r *Rule) bool {
+		return uint32(r.Number) >= numbers.Lo && uint32(r.Number) <= numbers.Hi
+	})
 }
 
 // DeleteSet removes the rules of a set and returns how many.

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// key is a value in a dimension of the classifier: an index, or an address as 16 bytes with IPv4 as ::ffff:a.b.c.d. (No packet has an
-// IPv4-mapped IPv6 address: the decoder refuses it.)
+// key is a value in a dimension of the classifier: an index, or an address as 16 bytes with IPv4 as
+// ::ffff:a.b.c.d. (No packet has an IPv4-mapped IPv6 address: the decoder refuses it.)
 type key struct{ hi, lo uint64 }
 
 func (k key) compare(o key) int {
@@ -124,7 +124,8 @@ func intersect(a, b spans) spans {
 	return out
 }
 
-// prefixes returns the set of addresses in any of the prefixes. IPv6 prefixes never hold the IPv4 addresses.
+// prefixes returns the set of addresses in any of the prefixes. IPv6 prefixes never hold the IPv4
+// addresses.
 func prefixes(list []netip.Prefix) spans {
 	out := make(spans, 0, len(list))
 	for _, p := range list {

@@ -2,8 +2,9 @@ package rule
 
 import "strings"
 
-// token is a word of a line. White space after a comma belongs to no word ("80, 443" is one word), so a byte's column can be
-// further right than the byte's index tells; cols then has the column of each byte.
+// token is a word of a line. White space after a comma belongs to no word ("80, 443" is one word),
+// so a byte's column can be further right than the byte's index tells; cols then has the column of
+// each byte.
 type token struct {
 	text string
 	col  int // column of the first byte, from 1
@@ -53,9 +54,9 @@ type line struct {
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f' }
 
-// scan cuts a line into words. '#' ends the line, "//" at the start of a word begins the comment of the rule. A brace or
-// parenthesis at the start of a word is a word of its own; inside a word it belongs to it, up to its partner.
-// The words are appended to into[:0], which may be nil.
+// scan cuts a line into words. '#' ends the line, "//" at the start of a word begins the comment of
+// the rule. A brace or parenthesis at the start of a word is a word of its own; inside a word it
+// belongs to it, up to its partner. The words are appended to into[:0], which may be nil.
 func scan(file string, number int, text string, into []token) line {
 	l := line{file: file, number: number, text: text, words: into[:0]}
 	i := 0
@@ -89,7 +90,8 @@ func word(text string, from int) (token, int) {
 		c := text[i]
 		if isSpace(c) {
 			rest := strings.TrimLeft(text[i:], " \t")
-			if text[i-1] != ',' && depth == 0 || strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "#") {
+			if text[i-1] != ',' && depth == 0 || strings.HasPrefix(rest, "//") ||
+				strings.HasPrefix(rest, "#") {
 				break
 			}
 			if cols == nil {

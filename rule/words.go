@@ -1,16 +1,21 @@
 package rule
 
-// The words of the language. What ipfw has and Weir has not is listed with the reason, so that it is refused by name.
+// The words of the language. What ipfw has and Weir has not is listed with the reason, so that it
+// is refused by name.
 
 var actions = map[string]ActionOp{
-	"allow": OpAllow, "accept": OpAllow, "pass": OpAllow, "permit": OpAllow, "deny": OpDeny, "drop": OpDeny,
-	"reject": OpReject, "reset": OpReset, "unreach": OpUnreach, "unreach6": OpUnreach6, "count": OpCount,
+	"allow": OpAllow, "accept": OpAllow, "pass": OpAllow, "permit": OpAllow, "deny": OpDeny,
+	"drop":   OpDeny,
+	"reject": OpReject, "reset": OpReset, "unreach": OpUnreach, "unreach6": OpUnreach6,
+	"count":  OpCount,
 	"skipto": OpSkipTo, "call": OpCall, "return": OpReturn, "check-state": OpCheck,
 }
 
 var actionNames = [...]string{
-	OpAllow: "allow", OpDeny: "deny", OpReject: "reject", OpReset: "reset", OpUnreach: "unreach", OpUnreach6: "unreach6",
-	OpCount: "count", OpSkipTo: "skipto", OpCall: "call", OpReturn: "return", OpCheck: "check-state",
+	OpAllow: "allow", OpDeny: "deny", OpReject: "reject", OpReset: "reset", OpUnreach: "unreach",
+	OpUnreach6: "unreach6",
+	OpCount:    "count", OpSkipTo: "skipto", OpCall: "call", OpReturn: "return",
+	OpCheck: "check-state",
 }
 
 // String returns the action's word.
@@ -25,14 +30,15 @@ func (op ActionOp) String() string {
 type refused map[string]string
 
 var refusedActions = refused{
-	"divert":     "divert sockets are FreeBSD's; nothing on this system could read them",
-	"tee":        "divert sockets are FreeBSD's; \"log\" shows packets without stopping them",
-	"netgraph":   "netgraph is FreeBSD's",
-	"ngtee":      "netgraph is FreeBSD's",
-	"pipe":       "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"queue":      "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"sched":      "traffic shaping (dummynet) is not part of the rules; shape with tc",
-	"nat":        "address translation is not done by rules; published ports and masquerading are settings",
+	"divert":   "divert sockets are FreeBSD's; nothing on this system could read them",
+	"tee":      "divert sockets are FreeBSD's; \"log\" shows packets without stopping them",
+	"netgraph": "netgraph is FreeBSD's",
+	"ngtee":    "netgraph is FreeBSD's",
+	"pipe":     "traffic shaping (dummynet) is not part of the rules; shape with tc",
+	"queue":    "traffic shaping (dummynet) is not part of the rules; shape with tc",
+	"sched":    "traffic shaping (dummynet) is not part of the rules; shape with tc",
+	"nat": "address translation is not done by rules; published ports and masquerading are " +
+		"settings",
 	"fwd":        "forwarding to another next hop is not done by rules; use a policy route",
 	"forward":    "forwarding to another next hop is not done by rules; use a policy route",
 	"reass":      "fragments follow their first fragment by themselves; leave the rule out",
@@ -69,18 +75,19 @@ var refusedOptions = refused{
 	"diverted-output":   "divert sockets are FreeBSD's",
 	"flow-id":           "the flow label of IPv6 is not looked at",
 	"flow":              "tables hold addresses; match the parts of the tuple by their own options",
-	"ext6hdr":           "extension headers are not matched; malformed ones are dropped before the rules",
-	"ipsec":             "whether a packet came through IPsec is not known at the hook",
-	"tcpoptions":        "TCP options are not matched",
-	"tcpmss":            "TCP options are not matched",
-	"tcpdatalen":        "the length of the TCP data is not matched; iplen is",
-	"lookup":            "write src-ip table(NAME) or dst-ip table(NAME)",
-	"altq":              "ALTQ is FreeBSD's; shape with tc",
-	"untag":             "a tag stays with its packet; choose another tag number",
-	"mark":              "\"tagged\" matches what \"tag\" has set",
-	"icmpcodes":         "ICMP codes are not matched; icmptypes are",
-	"bridged":           "rules are about IP; frames are not judged a second time",
-	"tablearg":          "table values can be matched, table(NAME,VALUE), but not used as an argument",
+	"ext6hdr": "extension headers are not matched; malformed ones are dropped before " +
+		"the rules",
+	"ipsec":      "whether a packet came through IPsec is not known at the hook",
+	"tcpoptions": "TCP options are not matched",
+	"tcpmss":     "TCP options are not matched",
+	"tcpdatalen": "the length of the TCP data is not matched; iplen is",
+	"lookup":     "write src-ip table(NAME) or dst-ip table(NAME)",
+	"altq":       "ALTQ is FreeBSD's; shape with tc",
+	"untag":      "a tag stays with its packet; choose another tag number",
+	"mark":       "\"tagged\" matches what \"tag\" has set",
+	"icmpcodes":  "ICMP codes are not matched; icmptypes are",
+	"bridged":    "rules are about IP; frames are not judged a second time",
+	"tablearg":   "table values can be matched, table(NAME,VALUE), but not used as an argument",
 }
 
 var refusedVerbs = refused{
@@ -106,8 +113,10 @@ type code struct {
 }
 
 var codes4 = []code{
-	{"net", 0}, {"host", 1}, {"protocol", 2}, {"port", 3}, {"needfrag", 4}, {"srcfail", 5}, {"net-unknown", 6}, {"host-unknown", 7},
-	{"isolated", 8}, {"net-prohib", 9}, {"host-prohib", 10}, {"tosnet", 11}, {"toshost", 12}, {"filter-prohib", 13},
+	{"net", 0}, {"host", 1}, {"protocol", 2}, {"port", 3}, {"needfrag", 4}, {"srcfail", 5},
+	{"net-unknown", 6}, {"host-unknown", 7},
+	{"isolated", 8}, {"net-prohib", 9}, {"host-prohib", 10}, {"tosnet", 11}, {"toshost", 12},
+	{"filter-prohib", 13},
 	{"host-precedence", 14}, {"precedence-cutoff", 15},
 }
 
@@ -130,19 +139,24 @@ const (
 )
 
 var (
-	tcpFlags  = []bitName{{"fin", tcpFIN}, {"syn", tcpSYN}, {"rst", tcpRST}, {"psh", tcpPSH}, {"ack", tcpACK}, {"urg", tcpURG}}
+	tcpFlags = []bitName{{"fin", tcpFIN}, {"syn", tcpSYN}, {"rst", tcpRST}, {"psh", tcpPSH},
+		{"ack", tcpACK}, {"urg", tcpURG}}
 	fragFlags = []bitName{{"df", FragDF}, {"mf", FragMF}, {"rf", FragRF}, {"offset", FragOffset}}
 	ipOptions = []bitName{{"ssrr", OptSSRR}, {"lsrr", OptLSRR}, {"rr", OptRR}, {"ts", OptTS}}
 	// congestion is RFC 3168's CE, both bits; it comes first so that it is printed as such.
-	tosFlags = []bitName{{"congestion", 0x03}, {"lowdelay", 0x10}, {"throughput", 0x08}, {"reliability", 0x04}, {"mincost", 0x02}}
+	tosFlags = []bitName{{"congestion", 0x03}, {"lowdelay", 0x10}, {"throughput", 0x08},
+		{"reliability", 0x04}, {"mincost", 0x02}}
 )
 
 var dscpNames = [64]string{
-	0: "be", 8: "cs1", 10: "af11", 12: "af12", 14: "af13", 16: "cs2", 18: "af21", 20: "af22", 22: "af23", 24: "cs3", 26: "af31",
-	28: "af32", 30: "af33", 32: "cs4", 34: "af41", 36: "af42", 38: "af43", 40: "cs5", 44: "va", 46: "ef", 48: "cs6", 56: "cs7",
+	0: "be", 8: "cs1", 10: "af11", 12: "af12", 14: "af13", 16: "cs2", 18: "af21", 20: "af22",
+	22: "af23", 24: "cs3", 26: "af31",
+	28: "af32", 30: "af33", 32: "cs4", 34: "af41", 36: "af42", 38: "af43", 40: "cs5", 44: "va",
+	46: "ef", 48: "cs6", 56: "cs7",
 }
 
 var limitWords = []struct {
 	name string
 	mask LimitMask
-}{{"src-addr", LimitSrcAddr}, {"src-port", LimitSrcPort}, {"dst-addr", LimitDstAddr}, {"dst-port", LimitDstPort}}
+}{{"src-addr", LimitSrcAddr}, {"src-port", LimitSrcPort}, {"dst-addr", LimitDstAddr},
+	{"dst-port", LimitDstPort}}

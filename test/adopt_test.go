@@ -50,14 +50,16 @@ func (c *call) talkFor(most time.Duration) error {
 		if _, err := io.WriteString(way[0], "hello\n"); err != nil {
 			return err
 		}
-		if line, err := bufio.NewReaderSize(way[1], 16).ReadString('\n'); err != nil || line != "hello\n" {
+		if line, err := bufio.NewReaderSize(way[1], 16).ReadString('\n'); err != nil ||
+			line != "hello\n" {
 			return fmt.Errorf("got %q, %w", line, err)
 		}
 	}
 	return nil
 }
 
-// busy keeps a connection sending until the returned function is called, which waits until both ends have heard each other ten times more.
+// busy keeps a connection sending until the returned function is called, which waits until both
+// ends have heard each other ten times more.
 func (c *call) busy() (stop func() error) {
 	end, done := make(chan struct{}), make(chan error, 1)
 	var heard atomic.Int64
@@ -96,8 +98,9 @@ add 200 allow tcp from me to any setup keep-state out
 add 65000 deny ip from any to any
 `
 
-// TestAdoption: connections that are open when the first denying rules come into force go on if the rules would have let them begin,
-// idle and busy ones, from outside and from inside, in both families; others are cut off.
+// TestAdoption: connections that are open when the first denying rules come into force go on if the
+// rules would have let them begin, idle and busy ones, from outside and from inside, in both
+// families; others are cut off.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -141,7 +144,8 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestAdoptionAtLoad: the same when the node has guarded without rules before, and a rule file is loaded then.
+// TestAdoptionAtLoad: the same when the node has guarded without rules before, and a rule file is
+// loaded then.
 func TestAdoptionAtLoad(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

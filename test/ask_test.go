@@ -15,7 +15,8 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// TestWhyOfANode: the node's answer knows its tables, interfaces and live states, and asking counts nothing.
+// TestWhyOfANode: the node's answer knows its tables, interfaces and live states, and asking counts
+// nothing.
 func TestWhyOfANode(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -45,7 +46,8 @@ add 30 reset tcp from any to me 23
 	end := c.dialed.LocalAddr().String()
 	var x api.Explanation
 	p.json(&x, "fw", "why", "in via eth0 tcp "+end+" -> 10.66.0.1:22 flags A")
-	if !x.Passed || x.Rule != 20 || !strings.Contains(x.Found, end) || len(x.Tries) != 2 || x.Tries[0].Outcome != "found a state" {
+	if !x.Passed || x.Rule != 20 || !strings.Contains(x.Found, end) || len(x.Tries) != 2 ||
+		x.Tries[0].Outcome != "found a state" {
 		t.Errorf("of a packet of a live connection: %+v", x)
 	}
 	why("out via eth0 tcp 10.66.0.1:22 -> "+end+" flags A", "It belongs to the state ")
@@ -66,7 +68,8 @@ func TestStatusWaits(t *testing.T) {
 	p := newPair(t)
 	began := time.Now()
 	_, talk, err := p.try("status", "--wait", "1s")
-	if err == nil || !strings.Contains(talk, "no node is running") || time.Since(began) < time.Second {
+	if err == nil || !strings.Contains(talk, "no node is running") ||
+		time.Since(began) < time.Second {
 		t.Errorf("without a node: %v after %v: %s", err, time.Since(began), talk)
 	}
 	go func() {
@@ -78,7 +81,8 @@ func TestStatusWaits(t *testing.T) {
 	}
 }
 
-// TestAPIRefusesNonsense: whatever comes over the socket, the node answers with an error and goes on.
+// TestAPIRefusesNonsense: whatever comes over the socket, the node answers with an error and goes
+// on.
 func TestAPIRefusesNonsense(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -88,7 +92,8 @@ func TestAPIRefusesNonsense(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the socket: %v, %v", info.Mode(), err)
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string,
+		string) (net.Conn, error) {
 		return net.Dial("unix", socket)
 	}}}
 	for _, c := range []struct {
@@ -96,15 +101,18 @@ func TestAPIRefusesNonsense(t *testing.T) {
 		status             int
 	}{
 		{"POST", "/v1/do", `{"line":"allwo ip from any to any"}`, 422},
-		{"POST", "/v1/do", `{"line":"add 5 allow ip from any to any\nadd 6 allow ip from any to any"}`, 422},
+		{"POST", "/v1/do",
+			`{"line":"add 5 allow ip from any to any\nadd 6 allow ip from any to any"}`, 422},
 		{"POST", "/v1/do", `{"line":""}`, 422},
 		{"POST", "/v1/do", `{"lime":"delete 1"}`, 400},
 		{"POST", "/v1/do", `{"line":"delete 1"} {}`, 400},
 		{"POST", "/v1/do", `{"line":`, 400},
 		{"POST", "/v1/do", ``, 400},
 		{"POST", "/v1/load", `{"name":"x","text":"nonsense"}`, 422},
-		{"POST", "/v1/load", `{"name":"x","text":"add 1 allow ip from any to any","confirm":"soon"}`, 422},
-		{"POST", "/v1/load", `{"name":"x","text":"add 1 allow ip from any to any","confirm":"-5s"}`, 422},
+		{"POST", "/v1/load",
+			`{"name":"x","text":"add 1 allow ip from any to any","confirm":"soon"}`, 422},
+		{"POST", "/v1/load", `{"name":"x","text":"add 1 allow ip from any to any","confirm":"-5s"}`,
+			422},
 		{"POST", "/v1/why", `{"packet":"nonsense"}`, 422},
 		{"POST", "/v1/confirm", ``, 422},
 		{"GET", "/v1/do", ``, 405},
@@ -121,11 +129,13 @@ func TestAPIRefusesNonsense(t *testing.T) {
 		}
 		text, err := io.ReadAll(w.Body)
 		w.Body.Close()
-		if err != nil || w.StatusCode != c.status || (c.status == 422 && !bytes.Contains(text, []byte(`"message":`))) {
+		if err != nil || w.StatusCode != c.status ||
+			(c.status == 422 && !bytes.Contains(text, []byte(`"message":`))) {
 			t.Errorf("%s %s %s: %s, %v, %s", c.method, c.path, c.body, w.Status, err, text)
 		}
 	}
-	if out := p.weir("fw", "list"); out != "00001 allow ip from any to any\n65535 deny ip from any to any\n" {
+	if out := p.weir("fw",
+		"list"); out != "00001 allow ip from any to any\n65535 deny ip from any to any\n" {
 		t.Errorf("the rules are now\n%s", out)
 	}
 }

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// badLines are ways of being bad, each the third line of an otherwise good file, with the column that is to be named.
+// badLines are ways of being bad, each the third line of an otherwise good file, with the column
+// that is to be named.
 var badLines = []struct {
 	line   string
 	column int
@@ -51,8 +52,9 @@ var badLines = []struct {
 	{"show", 1},
 }
 
-// TestBadFiles: a bad file changes nothing in a running node, and the mistake is told with file, line, column, the line itself, a
-// caret below the place, and mostly a hint. check and load say the same.
+// TestBadFiles: a bad file changes nothing in a running node, and the mistake is told with file,
+// line, column, the line itself, a caret below the place, and mostly a hint. check and load say the
+// same.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -60,11 +62,14 @@ func TestBadFiles(t *testing.T) {
 	rules, saved := p.weir("fw", "show", "-S"), savedFile(t, p)
 	hints := 0
 	for i, c := range badLines {
-		file := p.file(fmt.Sprintf("bad%d.rules", i), "add 50 count ip from any to any\ntable x create missing\n"+c.line+"\nadd 60 allow ip from any to any\n")
+		file := p.file(fmt.Sprintf("bad%d.rules", i),
+			"add 50 count ip from any to any\ntable x create missing\n"+c.line+
+				"\nadd 60 allow ip from any to any\n")
 		for _, verb := range []string{"check", "load"} {
 			out, talk, err := p.try("fw", verb, file)
 			place := regexp.QuoteMeta(fmt.Sprintf("%s:3:%d: ", file, c.column))
-			form := regexp.MustCompile(`^` + place + `[^\n]+\n    ` + regexp.QuoteMeta(c.line) + `\n    ` + strings.Repeat(" ", c.column-1) + `\^+\n(    hint: [^\n]+\n)?` +
+			form := regexp.MustCompile(`^` + place + `[^\n]+\n    ` + regexp.QuoteMeta(c.line) +
+				`\n    ` + strings.Repeat(" ", c.column-1) + `\^+\n(    hint: [^\n]+\n)?` +
 				`weir: fw ` + verb + `: ` + place + `[^\n]+\n$`)
 			if err == nil || out != "" || !form.MatchString(talk) {
 				t.Errorf("%s %q (column %d): %v\n%s%s", verb, c.line, c.column, err, out, talk)

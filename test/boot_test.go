@@ -32,7 +32,8 @@ type machine struct {
 func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
 	t.Helper()
 	m := &machine{t: t, node: node}
-	cmd := node.Command("unshare", append([]string{"-m", "testdata/deb/boot", t.TempDir()}, files...)...)
+	cmd := node.Command("unshare",
+		append([]string{"-m", "testdata/deb/boot", t.TempDir()}, files...)...)
 	cmd.Stdout, cmd.Stderr = &m.said, &m.said
 	m.done = background(t, cmd)
 	m.nsp = cmd.Process.Pid
@@ -97,7 +98,8 @@ func (m *machine) findInit(pid int) string {
 func (m *machine) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 180*time.Second)
 	defer cancel()
-	enter := []string{"-t", m.init, "-m", "-p", "-u", "-i", "-n", "-C", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}
+	enter := []string{"-t", m.init, "-m", "-p", "-u", "-i", "-n", "-C", "env", "-i",
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LC_ALL=C.UTF-8"}
 	out, err := exec.CommandContext(ctx, "nsenter", append(enter, args...)...).CombinedOutput()
 	return strings.TrimSpace(string(out)), err
 }
@@ -118,8 +120,9 @@ func (m *machine) property(unit, name string) string {
 	return m.run("systemctl", "show", "-P", name, unit)
 }
 
-// TestPackageBooted: on a machine with a running systemd the package installs, starts when it is enabled, is watched, leaves traffic flowing and
-// protected when it stops, guards from the boot on before the network is up, and goes without a trace.
+// TestPackageBooted: on a machine with a running systemd the package installs, starts when it is
+// enabled, is watched, leaves traffic flowing and protected when it stops, guards from the boot on
+// before the network is up, and goes without a trace.
 func TestPackageBooted(t *testing.T) {
 	need(t, "dpkg-deb", "unshare", "systemd-nspawn", "nginx", "curl", "setpriv")
 	t.Parallel()
@@ -181,7 +184,8 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	m.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "weir")
 	flows("while the agent hangs")
 	within(t, 120*time.Second, "systemd starts a hung agent anew", func() error {
-		if again := m.property("weir", "MainPID"); again == first || m.property("weir", "NRestarts") == "0" || m.property("weir", "SubState") != "running" {
+		if again := m.property("weir", "MainPID"); again == first ||
+			m.property("weir", "NRestarts") == "0" || m.property("weir", "SubState") != "running" {
 			return fmt.Errorf("%s is %s", again, m.property("weir", "SubState"))
 		}
 		return nil
@@ -191,7 +195,8 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	m.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "weir")
 	flows("after a crash")
 	within(t, 120*time.Second, "systemd starts a crashed agent anew", func() error {
-		if again, s := m.property("weir", "MainPID"), m.property("weir", "SubState"); again == second || s != "running" {
+		if again, s := m.property("weir", "MainPID"),
+			m.property("weir", "SubState"); again == second || s != "running" {
 			return fmt.Errorf("%s is %s", again, s)
 		}
 		return nil
@@ -207,12 +212,14 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	if out := m.run("dpkg-query", "-Wf", "${Version}", "weir"); out != "99" {
 		t.Errorf("after the upgrade version %s is there", out)
 	}
-	if m.property("weir", "SubState") != "running" || m.property("weir", "UnitFileState") != "enabled" {
+	if m.property("weir", "SubState") != "running" ||
+		m.property("weir", "UnitFileState") != "enabled" {
 		t.Error("the upgrade has stopped the unit")
 	}
 	flows("after the upgrade")
 
-	// A boot: the interface is down until the network comes up, and the programs of the last boot are gone.
+	// A boot: the interface is down until the network comes up, and the programs of the last boot
+	// are gone.
 	link, err := server.Netlink().LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -244,29 +251,35 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	if err := closed.wait(1); err != nil {
 		t.Errorf("after the removal: %v", err)
 	}
-	left := m.run("sh", "-c", `systemctl list-units --all --no-legend --plain "weir*"; ls -d /sys/fs/bpf/weir /run/weir /var/lib/weir /usr/bin/weir* /etc/default/weir /etc/systemd/system/*/weir.service 2>/dev/null; true`)
+	left := m.run("sh", "-c",
+		`systemctl list-units --all --no-legend --plain "weir*"; ls -d /sys/fs/bpf/weir /run/weir /var/lib/weir /usr/bin/weir* /etc/default/weir /etc/systemd/system/*/weir.service 2>/dev/null; true`)
 	if left != "" {
 		t.Errorf("what is left:\n%s", left)
 	}
 }
 
-// confined: the unit may little, and containers, a peer and the proxy work all the same. The peer is a node beside the machine.
+// confined: the unit may little, and containers, a peer and the proxy work all the same. The peer
+// is a node beside the machine.
 func (m *machine) confined(beside *nstest.Node) {
 	t := m.t
 	t.Helper()
-	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30", "weir.service"); err != nil {
+	if out, err := m.try("systemd-analyze", "security", "--no-pager", "--threshold=30",
+		"weir.service"); err != nil {
 		t.Errorf("the unit is exposed more than 3.0: %s", out[max(0, len(out)-200):])
 	}
 	as := func(groups string, args ...string) (string, error) {
-		return m.try(append([]string{"setpriv", "--reuid=nobody", "--regid=nogroup", groups, "weir"}, args...)...)
+		return m.try(append([]string{"setpriv", "--reuid=nobody", "--regid=nogroup", groups,
+			"weir"}, args...)...)
 	}
 	if out, err := as("--groups=weir", "status"); err != nil {
 		t.Errorf("a member of group weir cannot look: %s", out)
 	}
-	if out, err := as("--groups=weir", "fw", "add", "allow", "ip", "from", "any", "to", "any"); err == nil || !strings.Contains(out, "changes nothing") {
+	if out, err := as("--groups=weir", "fw", "add", "allow", "ip", "from", "any", "to",
+		"any"); err == nil || !strings.Contains(out, "changes nothing") {
 		t.Errorf("a member of group weir changes the rules: %s", out)
 	}
-	if out, err := as("--clear-groups", "status"); err == nil || !strings.Contains(out, "not permitted") {
+	if out, err := as("--clear-groups", "status"); err == nil ||
+		!strings.Contains(out, "not permitted") {
 		t.Errorf("anybody may look: %s", out)
 	}
 
@@ -288,24 +301,34 @@ systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
 			return err
 		})
 	}
-	pod := m.run("sh", "-c", `weir pod list -j | grep -o '10\.88\.1\.[0-9]*' | grep -v '\.1$' | head -1`)
+	pod := m.run("sh", "-c",
+		`weir pod list -j | grep -o '10\.88\.1\.[0-9]*' | grep -v '\.1$' | head -1`)
 	answers("the proxy reaches the container", func() (string, error) {
 		return m.try("curl", "-sS", "-m5", "-x", "http://127.0.0.1:1080", "http://"+pod+"/")
 	})
-	answers("the published port", func() (string, error) { return curl(beside, "http://10.66.0.1:8080/") })
+	answers("the published port", func() (string, error) {
+		return curl(beside, "http://10.66.0.1:8080/")
+	})
 
 	other := newGuard(t, beside)
 	other.file("etc/weir/weir.toml", "[pods]\nranges = [\"10.88.2.0/24\"]\n[overlay]\n")
 	other.start("--rules", other.file("etc/weir/rules", "add allow ip from any to any"))
-	m.run("weir", "peer", "add", "beside", "--key", strings.TrimSpace(other.weir("peer", "key")), "--endpoint", "10.66.0.2:51820", "--pods", "10.88.2.0/24")
-	other.weir("peer", "add", "machine", "--key", m.run("weir", "peer", "key"), "--endpoint", "10.66.0.1:51820", "--pods", "10.88.1.0/24")
-	answers("the container, through the tunnel", func() (string, error) { return curl(beside, "http://"+pod+"/") })
+	m.run("weir", "peer", "add", "beside", "--key", strings.TrimSpace(other.weir("peer", "key")),
+		"--endpoint", "10.66.0.2:51820", "--pods", "10.88.2.0/24")
+	other.weir("peer", "add", "machine", "--key", m.run("weir", "peer", "key"), "--endpoint",
+		"10.66.0.1:51820", "--pods", "10.88.1.0/24")
+	answers("the container, through the tunnel", func() (string, error) {
+		return curl(beside, "http://"+pod+"/")
+	})
 	if out, err := m.try("weir", "status"); err != nil {
 		t.Errorf("with containers and a peer the node is %s", out)
 	}
 	m.run("systemctl", "restart", "weir")
-	answers("the container, through the tunnel of the next agent", func() (string, error) { return curl(beside, "http://"+pod+"/") })
-	m.run("sh", "-ec", "systemctl stop web proxy; weir pod detach web; ip netns del web; weir peer remove beside")
+	answers("the container, through the tunnel of the next agent", func() (string, error) {
+		return curl(beside, "http://"+pod+"/")
+	})
+	m.run("sh", "-ec",
+		"systemctl stop web proxy; weir pod detach web; ip netns del web; weir peer remove beside")
 	other.weir("down")
 	other.wait()
 }
@@ -314,20 +337,25 @@ systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
 // host is closed, and as soon as the files are right the unit runs, however often it has failed.
 func (m *machine) failedStarts(closed *knocker) {
 	m.t.Helper()
-	m.run("sh", "-c", "systemctl stop weir; weir down; cp /etc/weir/rules /srv/rules; rm -rf /var/lib/weir; echo 'add nonsense' >/etc/weir/rules; systemctl start weir")
+	m.run("sh", "-c",
+		"systemctl stop weir; weir down; cp /etc/weir/rules /srv/rules; rm -rf /var/lib/weir; "+
+			"echo 'add nonsense' >/etc/weir/rules; systemctl start weir")
 	if out, _ := m.try("weir", "status"); !strings.Contains(out, "locked down") {
 		m.t.Errorf("with rules that cannot be used the node is %s", out)
 	}
 	closed.arrived.Store(0)
 	closed.quiet(m.t, "with rules that cannot be used")
-	m.run("sh", "-c", "systemctl stop weir; weir down; cp /srv/rules /etc/weir/rules; echo nonsense=1 >/etc/weir/weir.toml")
+	m.run("sh", "-c",
+		"systemctl stop weir; weir down; cp /srv/rules /etc/weir/rules; echo nonsense=1 "+
+			">/etc/weir/weir.toml")
 	m.try("systemctl", "start", "weir")
-	within(m.t, 120*time.Second, "the unit has failed more often than systemd's own limit", func() error {
-		if n, _ := strconv.Atoi(m.property("weir", "NRestarts")); n < 7 {
-			return fmt.Errorf("%d times", n)
-		}
-		return nil
-	})
+	within(m.t, 120*time.Second, "the unit has failed more often than systemd's own limit",
+		func() error {
+			if n, _ := strconv.Atoi(m.property("weir", "NRestarts")); n < 7 {
+				return fmt.Errorf("%d times", n)
+			}
+			return nil
+		})
 	closed.arrived.Store(0)
 	closed.quiet(m.t, "with settings that cannot be used")
 	m.run("rm", "/etc/weir/weir.toml")
@@ -343,7 +371,8 @@ func (m *machine) failedStarts(closed *knocker) {
 	closed.quiet(m.t, "after failed starts")
 }
 
-// knocker sends datagrams to a port that the rules close, all the time, and counts those that arrive.
+// knocker sends datagrams to a port that the rules close, all the time, and counts those that
+// arrive.
 type knocker struct{ arrived, sent atomic.Uint64 }
 
 func newKnocker(t *testing.T, server, client *nstest.Node) *knocker {

@@ -34,20 +34,28 @@ var worstDays = []worstDay{
 		spoil: `mount --bind /var /var; mount -o remount,bind,ro /var`, repair: `umount -l /var`},
 	// What the kernel says at the end of a write when a quota is used up.
 	{what: "quota", told: "quota exceeded",
-		spoil: fmt.Sprintf(dropIn, `SystemCallFilter=~fsync:EDQUOT fdatasync:EDQUOT`), repair: back},
-	{what: "hardly any descriptors", dead: true, spoil: fmt.Sprintf(dropIn, `LimitNOFILE=24`), repair: back},
-	{what: "few descriptors", dead: true, spoil: fmt.Sprintf(dropIn, `LimitNOFILE=64`), repair: back},
-	{what: "files empty", told: ".damaged-", spoil: `find /var/lib/weir -type f -exec truncate -s0 {} +`, repair: state},
+		spoil:  fmt.Sprintf(dropIn, `SystemCallFilter=~fsync:EDQUOT fdatasync:EDQUOT`),
+		repair: back},
+	{what: "hardly any descriptors", dead: true, spoil: fmt.Sprintf(dropIn, `LimitNOFILE=24`),
+		repair: back},
+	{what: "few descriptors", dead: true, spoil: fmt.Sprintf(dropIn, `LimitNOFILE=64`),
+		repair: back},
+	{what: "files empty", told: ".damaged-",
+		spoil: `find /var/lib/weir -type f -exec truncate -s0 {} +`, repair: state},
 	{what: "files cut", told: ".damaged-",
 		spoil:  `find /var/lib/weir -type f | while read f; do truncate -s $(($(stat -c %s $f) * 3 / 8)) $f; done`,
 		repair: state},
 	{what: "files of garbage", told: ".damaged-",
-		spoil: `find /var/lib/weir -type f | while read f; do head -c 200 /dev/urandom >$f; done`, repair: state},
+		spoil:  `find /var/lib/weir -type f | while read f; do head -c 200 /dev/urandom >$f; done`,
+		repair: state},
 	{what: "files of a later version", told: ".newer-",
 		spoil:  `sed -Ei 's/^(# weir saved rules |.*"version": )[0-9]+/\199/i' $(find /var/lib/weir -type f -name '*s*ed' -o -name '*.json')`,
 		repair: state},
-	{what: "somebody holds locks", spoil: `systemd-run -q --unit=hold --uid=nobody flock /run/weir sleep 600; sleep 0.2`, repair: `systemctl stop hold`},
-	{what: "a stranger's interface has the tunnel's name", told: "weir0", spoil: `ip link add weir0 type veth peer name weir0b`, repair: `ip link del weir0`},
+	{what: "somebody holds locks",
+		spoil:  `systemd-run -q --unit=hold --uid=nobody flock /run/weir sleep 600; sleep 0.2`,
+		repair: `systemctl stop hold`},
+	{what: "a stranger's interface has the tunnel's name", told: "weir0",
+		spoil: `ip link add weir0 type veth peer name weir0b`, repair: `ip link del weir0`},
 	{what: "no rules that can be read", told: "locked down", dead: true,
 		spoil:  `mv /etc/weir/rules /srv/held; echo garbage >/var/lib/weir/rules.saved`,
 		repair: `mv /srv/held /etc/weir/rules; ` + state},
@@ -59,7 +67,8 @@ var worstDays = []worstDay{
 func (m *machine) worstDays(client *nstest.Node, closed *knocker) {
 	t := m.t
 	t.Helper()
-	m.run("weir", "peer", "add", "far", "--key", strings.Repeat("B", 43)+"=", "--endpoint", "nowhere.example:51820", "--pods", "10.99.0.0/24")
+	m.run("weir", "peer", "add", "far", "--key", strings.Repeat("B", 43)+"=", "--endpoint",
+		"nowhere.example:51820", "--pods", "10.99.0.0/24")
 	m.run("weir", "fw", "add", "5", "count", "ip", "from", "any", "to", "any")
 	m.run("sh", "-ec", "systemctl stop weir; weir down --keep; cp -a /var/lib/weir /srv/state")
 	web := func() error {
@@ -99,7 +108,9 @@ func (m *machine) worstDays(client *nstest.Node, closed *knocker) {
 		}
 		m.try("systemctl", "stop", "weir")
 		m.run("sh", "-ec", day.repair)
-		m.run("sh", "-ec", "systemctl reset-failed weir; systemctl start weir; weir status --wait 20s; systemctl stop weir; weir down --keep; "+state)
+		m.run("sh", "-ec",
+			"systemctl reset-failed weir; systemctl start weir; weir status --wait 20s; systemctl "+
+				"stop weir; weir down --keep; "+state)
 	}
 	m.run("sh", "-ec", "systemctl start weir; weir peer remove --release far; weir fw delete 5")
 }

@@ -21,15 +21,20 @@ func TestTrial(t *testing.T) {
 	closed := p.file("closed.rules", "add 10 deny ip from any to any\n")
 
 	p.weir("fw", "load", closed, "--confirm", "12s")
-	if _, talk, err := p.try("fw", "add", "5", "allow", "ip", "from", "any", "to", "any"); err == nil || !strings.Contains(talk, "on trial") {
+	if _, talk, err := p.try("fw", "add", "5", "allow", "ip", "from", "any", "to",
+		"any"); err == nil || !strings.Contains(talk, "on trial") {
 		t.Errorf("a change during a trial: %v, %s", err, talk)
 	}
 	if out := p.weir("status"); !strings.Contains(out, "trial: ") {
 		t.Errorf("status does not tell of the trial:\n%s", out)
 	}
 	refuse(t, p.client, "http://10.66.0.1/")
-	eventually(t, "the rules before come back", func() error { _, err := curl(p.client, "http://10.66.0.1/"); return err })
-	if _, talk, err := p.try("fw", "confirm"); err == nil || !strings.Contains(talk, "no rule set is on trial") {
+	eventually(t, "the rules before come back", func() error {
+		_, err := curl(p.client, "http://10.66.0.1/")
+		return err
+	})
+	if _, talk, err := p.try("fw", "confirm"); err == nil ||
+		!strings.Contains(talk, "no rule set is on trial") {
 		t.Errorf("confirm afterwards: %v, %s", err, talk)
 	}
 
@@ -50,13 +55,16 @@ func TestTrial(t *testing.T) {
 	refuse(t, p.client, "http://10.66.0.1/")
 }
 
-// TestChangesSurvive: what `weir fw` changed is in force after a restart, and gone when the rule file is edited.
+// TestChangesSurvive: what `weir fw` changed is in force after a restart, and gone when the rule
+// file is edited.
 func TestChangesSurvive(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	rules := p.file("etc/weir/rules", "add 100 allow tcp from any to me 22\n")
 	p.start("--iface", "eth0")
-	if out := p.weir("fw", "add", "allow tcp from table(friends) to me 8080 // for 'friends'"); out != "00200 allow tcp from table(friends) to me 8080 // for 'friends'\n" {
+	if out := p.weir("fw", "add",
+		"allow tcp from table(friends) to me 8080 // for 'friends'"); out != "00200 allow tcp "+
+		"from table(friends) to me 8080 // for 'friends'\n" {
 		t.Errorf("add says %q", out)
 	}
 	p.weir("fw", "add", "300", "set", "5", "count", "ip", "from", "any", "to", "any")
@@ -76,10 +84,12 @@ func TestChangesSurvive(t *testing.T) {
 	if again := p.weir("fw", "list", "-S"); again != list {
 		t.Errorf("after a restart\n%sbefore\n%s", again, list)
 	}
-	if members := p.weir("fw", "table", "friends", "list"); members != "10.66.0.0/24 7\nfd66::/64 0\n" {
+	if members := p.weir("fw", "table", "friends",
+		"list"); members != "10.66.0.0/24 7\nfd66::/64 0\n" {
 		t.Errorf("after a restart the table holds\n%s", members)
 	}
-	if found := p.weir("fw", "table", "friends", "lookup", "10.66.0.9"); found != "10.66.0.0/24 7\n" {
+	if found := p.weir("fw", "table", "friends", "lookup",
+		"10.66.0.9"); found != "10.66.0.0/24 7\n" {
 		t.Errorf("lookup says %q", found)
 	}
 	p.kill()
@@ -91,7 +101,8 @@ func TestChangesSurvive(t *testing.T) {
 
 	p.file("etc/weir/rules", "add 7 allow ip from any to any\n")
 	p.start("--iface", "eth0")
-	if out := p.weir("fw", "list"); out != "00007 allow ip from any to any\n65535 deny ip from any to any\n" {
+	if out := p.weir("fw",
+		"list"); out != "00007 allow ip from any to any\n65535 deny ip from any to any\n" {
 		t.Errorf("after the rule file was edited:\n%s", out)
 	}
 	if _, err := os.Stat(filepath.Join(p.root, "var/lib/weir/rules.saved.old")); err != nil {
@@ -144,7 +155,8 @@ func TestVerbs(t *testing.T) {
 	p.weir("fw", "add", "150", "deny", "ip", "from", "table(bad)", "to", "any")
 	p.weir("fw", "table", "bad", "add", "192.0.2.1")
 	refused("in use by rule 150", "fw", "table", "bad", "destroy")
-	if out := p.weir("fw", "table", "all", "list"); out != "--- table(bad), 1 member ---\n192.0.2.1/32 0\n" {
+	if out := p.weir("fw", "table", "all",
+		"list"); out != "--- table(bad), 1 member ---\n192.0.2.1/32 0\n" {
 		t.Errorf("table all list:\n%s", out)
 	}
 	p.weir("fw", "table", "bad", "flush")

@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestPackage: the Debian package installs in a clean root, runs, is upgraded under a running node, and goes without a trace.
+// TestPackage: the Debian package installs in a clean root, runs, is upgraded under a running node,
+// and goes without a trace.
 func TestPackage(t *testing.T) {
 	nstest.Root(t)
 	need(t, "dpkg-deb", "unshare", "man")
@@ -19,7 +20,8 @@ func TestPackage(t *testing.T) {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("unshare", "-mn", "testdata/deb/clean-root", root, old, next).CombinedOutput()
+	out, err := exec.Command("unshare", "-mn", "testdata/deb/clean-root", root, old,
+		next).CombinedOutput()
 	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "all well") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -45,8 +47,8 @@ func packages(t *testing.T) (old, next string) {
 	return old, next + ".deb"
 }
 
-// TestPackageIsReproducible: the package of the same sources in another place, where there is no checkout, has the same bytes, and its binary names the
-// commit.
+// TestPackageIsReproducible: the package of the same sources in another place, where there is no
+// checkout, has the same bytes, and its binary names the commit.
 func TestPackageIsReproducible(t *testing.T) {
 	need(t, "dpkg-deb", "git")
 	t.Parallel()

@@ -19,8 +19,9 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// TestEveryDropOfTheDemoIsTold: tcpdump listens to all three hosts of the demo. Every connection attempt that it sees come in and that nothing
-// answers was dropped, and each such packet has its event with the rule that the demo names; and no event is without its packet.
+// TestEveryDropOfTheDemoIsTold: tcpdump listens to all three hosts of the demo. Every connection
+// attempt that it sees come in and that nothing answers was dropped, and each such packet has its
+// event with the rule that the demo names; and no event is without its packet.
 func TestEveryDropOfTheDemoIsTold(t *testing.T) {
 	nstest.Root(t)
 	need(t, "tcpdump", "nsenter")
@@ -34,7 +35,8 @@ func TestEveryDropOfTheDemoIsTold(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	hosts := map[string]*demoHost{}
-	for _, h := range []struct{ name, dir string }{{"server", ""}, {"left", "left"}, {"right", "right"}} {
+	for _, h := range []struct{ name, dir string }{{"server", ""}, {"left", "left"},
+		{"right", "right"}} {
 		hosts[h.name] = listenTo(t, cmd.Process.Pid, h.name, h.dir)
 	}
 	if err := <-ended; err != nil {
@@ -80,7 +82,8 @@ func TestEveryDropOfTheDemoIsTold(t *testing.T) {
 		check(v, hosts["server"], hosts["server"])
 	}
 	for _, v := range append(r.Containers.Visits, r.TwoHosts.Visits...) {
-		check(v, hosts["left"], hosts[v.Host]) // inside the tunnel tcpdump sees nothing: what goes there came from a container on the left
+		// inside the tunnel tcpdump sees nothing: what goes there came from a container on the left
+		check(v, hosts["left"], hosts[v.Host])
 	}
 	if drops < 10 {
 		t.Errorf("tcpdump saw only %d drops", drops)
@@ -100,7 +103,8 @@ type demoHost struct {
 
 type way struct{ from, to netip.AddrPort }
 
-// listenTo waits until a host of the demo is there, and has tcpdump and weir flow watch listen to it.
+// listenTo waits until a host of the demo is there, and has tcpdump and weir flow watch listen to
+// it.
 func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 	t.Helper()
 	h := &demoHost{}
@@ -120,9 +124,11 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 		}
 		return netns != ""
 	})
-	// As a namespace appears in the directory before it is mounted there, entering it may fail at first.
+	// As a namespace appears in the directory before it is mounted there, entering it may fail at
+	// first.
 	soon(t, "tcpdump listens to "+name, func() bool {
-		h.dump = exec.Command("nsenter", "--net="+netns, "tcpdump", "-l", "--immediate-mode", "-nn", "-i", "any", "tcp")
+		h.dump = exec.Command("nsenter", "--net="+netns, "tcpdump", "-l", "--immediate-mode", "-nn",
+			"-i", "any", "tcp")
 		h.dump.Stdout = &h.said
 		errs, err := h.dump.StderrPipe()
 		if err != nil || h.dump.Start() != nil {
@@ -140,7 +146,8 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 		return true
 	})
 	soon(t, "the node of "+name+" answers", func() bool {
-		all, _ := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("weir-%d-demo-*", pid), dir))
+		all, _ := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("weir-%d-demo-*", pid),
+			dir))
 		if len(all) != 1 || exec.Command(weir, "--root", all[0], "status").Run() != nil {
 			return false
 		}

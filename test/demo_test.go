@@ -16,12 +16,14 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestDemo: the demo shows what the rules say, in less than twenty seconds, and leaves nothing behind.
+// TestDemo: the demo shows what the rules say, in less than twenty seconds, and leaves nothing
+// behind.
 func TestDemo(t *testing.T) {
 	nstest.Root(t) // not beside others: it has little time
 	var out []byte
 	quickest := time.Hour
-	for try := 0; try < 4 && quickest > 20*time.Second; try++ { // a busy machine makes one late, not every one
+	// a busy machine makes one late, not every one
+	for try := 0; try < 4 && quickest > 20*time.Second; try++ {
 		start := time.Now()
 		cmd := exec.Command(weir, "demo")
 		var err error
@@ -83,9 +85,12 @@ func TestDemoJSON(t *testing.T) {
 	if err := json.Unmarshal(out, &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Version != 1 || len(r.Visits) != 14 || len(r.Wrong) != 0 || len(r.States) < 6 || len(r.Rules) != 8 ||
-		len(r.Containers.Visits) != 5 || len(r.Containers.Pods) != 3 || len(r.TwoHosts.Visits) != 4 || len(r.TwoHosts.Peers) != 1 ||
-		r.TwoHosts.Wire.WireGuard < 10 || len(r.TwoHosts.Wire.Others) != 0 || r.TwoHosts.Wire.Readable != 0 {
+	if r.Version != 1 || len(r.Visits) != 14 || len(r.Wrong) != 0 || len(r.States) < 6 ||
+		len(r.Rules) != 8 ||
+		len(r.Containers.Visits) != 5 || len(r.Containers.Pods) != 3 ||
+		len(r.TwoHosts.Visits) != 4 || len(r.TwoHosts.Peers) != 1 ||
+		r.TwoHosts.Wire.WireGuard < 10 || len(r.TwoHosts.Wire.Others) != 0 ||
+		r.TwoHosts.Wire.Readable != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -94,7 +99,8 @@ func TestDemoJSON(t *testing.T) {
 func TestDemoInterrupted(t *testing.T) {
 	t.Parallel()
 	nstest.Root(t)
-	for _, after := range []time.Duration{400 * time.Millisecond, 2 * time.Second, 6 * time.Second} {
+	for _, after := range []time.Duration{400 * time.Millisecond, 2 * time.Second,
+		6 * time.Second} {
 		cmd := exec.Command(weir, "demo")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -116,7 +122,8 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 }
 
-// leftBy lists what a demo with this process id has made on this machine: everything that it makes carries its number.
+// leftBy lists what a demo with this process id has made on this machine: everything that it makes
+// carries its number.
 func leftBy(t *testing.T, pid int) string {
 	t.Helper()
 	mark := fmt.Sprintf("weir-%d-", pid)

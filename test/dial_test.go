@@ -53,7 +53,9 @@ func startProxy(t *testing.T, args ...string) (address string, stop func() strin
 }
 
 func TestProxyVerb(t *testing.T) {
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "hello")
+	}))
 	defer origin.Close()
 	users := filepath.Join(t.TempDir(), "users")
 	hash := exec.Command(weir, "proxy", "--hash", "ann")
@@ -70,7 +72,8 @@ func TestProxyVerb(t *testing.T) {
 	for _, scheme := range []string{"http", "socks5"} {
 		for pass, ok := range map[string]bool{"secret": true, "wrong": false} {
 			via := &url.URL{Scheme: scheme, Host: address, User: url.UserPassword("ann", pass)}
-			client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
+			client := &http.Client{Timeout: 10 * time.Second,
+				Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
 			resp, err := client.Get("http://localhost:" + port + "/")
 			got := ""
 			if err == nil {
@@ -84,21 +87,25 @@ func TestProxyVerb(t *testing.T) {
 			client.CloseIdleConnections()
 		}
 	}
-	if said := stop(); !strings.Contains(said, "proxy stopped: 4 clients") || !strings.Contains(said, "2 denied") {
+	if said := stop(); !strings.Contains(said, "proxy stopped: 4 clients") ||
+		!strings.Contains(said, "2 denied") {
 		t.Errorf("it said %q", said)
 	}
 	// A file that others can read is no place for passwords.
 	os.Chmod(users, 0o644)
 	out, err := exec.Command(weir, "proxy", "--users", users).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "others can read") || !strings.Contains(string(out), "hint: chmod 600") {
+	if err == nil || !strings.Contains(string(out), "others can read") ||
+		!strings.Contains(string(out), "hint: chmod 600") {
 		t.Errorf("%q %v", out, err)
 	}
 	// A password in the clear is refused, with the way to a hash.
-	if err := errors.Join(os.WriteFile(users, []byte("ann:secret\n"), 0o600), os.Chmod(users, 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(users, []byte("ann:secret\n"), 0o600),
+		os.Chmod(users, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	out, err = exec.Command(weir, "proxy", "--users", users).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "users:1: ") || !strings.Contains(string(out), "hint: make the line with: weir proxy --hash ann") {
+	if err == nil || !strings.Contains(string(out), "users:1: ") ||
+		!strings.Contains(string(out), "hint: make the line with: weir proxy --hash ann") {
 		t.Errorf("%q %v", out, err)
 	}
 }
@@ -111,7 +118,9 @@ func TestDialVerb(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	for _, want := range []string{`ask     AAAA, A of localhost`, `answer  A: 127.0.0.1 \(from hosts\)`, `try     #\d 127.0.0.1:` + port, `won     #\d 127.0.0.1:`, `is reached at 127.0.0.1:\d+ after [0-9.]+ ms`} {
+	for _, want := range []string{`ask     AAAA, A of localhost`,
+		`answer  A: 127.0.0.1 \(from hosts\)`, `try     #\d 127.0.0.1:` + port,
+		`won     #\d 127.0.0.1:`, `is reached at 127.0.0.1:\d+ after [0-9.]+ ms`} {
 		if !regexp.MustCompile(want).Match(out) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
@@ -124,12 +133,15 @@ func TestDialVerb(t *testing.T) {
 		Events  []struct{ Kind, Address, Error string }
 	}
 	out, err = exec.Command(weir, "dial", "localhost:"+port, "-j").Output()
-	if err != nil || json.Unmarshal(out, &answer) != nil || answer.Version != 1 || !answer.Won || answer.Winner != "127.0.0.1:"+port || len(answer.Events) < 4 {
+	if err != nil || json.Unmarshal(out, &answer) != nil || answer.Version != 1 || !answer.Won ||
+		answer.Winner != "127.0.0.1:"+port || len(answer.Events) < 4 {
 		t.Errorf("%v %s", err, out)
 	}
 	// The server's certificate is nobody's: the handshake fails, and says so.
-	out, err = exec.Command(weir, "dial", "-j", "--timeout", "5s", fmt.Sprintf("https://localhost:%s/", port)).Output()
-	if code := exitCode(err); code != 1 || json.Unmarshal(out, &answer) != nil || answer.Won || !strings.Contains(answer.Error, "certificate") {
+	out, err = exec.Command(weir, "dial", "-j", "--timeout", "5s",
+		fmt.Sprintf("https://localhost:%s/", port)).Output()
+	if code := exitCode(err); code != 1 || json.Unmarshal(out, &answer) != nil || answer.Won ||
+		!strings.Contains(answer.Error, "certificate") {
 		t.Errorf("%v %s", err, out)
 	}
 }

@@ -78,7 +78,9 @@ func TestFullDisk(t *testing.T) {
 	p := newPair(t)
 	d := newSmallDisk(t, p.root)
 	nginx(t, p.server, 80, 81)
-	rules := p.file("rules", "add check-state\nadd allow tcp from any to me 80 setup keep-state\nadd deny log tcp from any to me 81")
+	rules := p.file("rules",
+		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
+			"add deny log tcp from any to me 81")
 	judged := func(when string) {
 		t.Helper()
 		reach(t, p.client, "http://10.66.0.1/")
@@ -90,7 +92,8 @@ func TestFullDisk(t *testing.T) {
 	d.fill()
 	p.start("--iface", "eth0", "--rules", rules)
 	judged("the first start, on a full disk")
-	if told := problems(t, p.guard); !strings.Contains(told, "cannot be saved") || !strings.Contains(told, "no space left") {
+	if told := problems(t, p.guard); !strings.Contains(told, "cannot be saved") ||
+		!strings.Contains(told, "no space left") {
 		t.Errorf("told is %s", told)
 	}
 	d.free()
@@ -109,14 +112,16 @@ func TestFullDisk(t *testing.T) {
 	for i := range 400 {
 		many = append(many, fmt.Sprintf("10.1.%d.0/24", i%256), fmt.Sprintf("10.%d.0.0/16", i%256))
 	}
-	for _, change := range [][]string{{"fw", "add", "50", "allow", "tcp", "from", "any", "to", "me", "81"}, many, {"fw", "-f", "flush"}, {"fw", "load", rules}} {
+	for _, change := range [][]string{{"fw", "add", "50", "allow", "tcp", "from", "any", "to", "me",
+		"81"}, many, {"fw", "-f", "flush"}, {"fw", "load", rules}} {
 		if change[1] == "-f" {
 			change = []string{"fw", "flush", "-f"}
 		}
 		if change[1] == "load" { // the same rules need no room: others
 			change[2] = p.file("others", "add allow ip from any to any")
 		}
-		if _, talk, err := p.try(change...); err == nil || !strings.Contains(talk, "nothing was changed") {
+		if _, talk, err := p.try(change...); err == nil ||
+			!strings.Contains(talk, "nothing was changed") {
 			t.Errorf("%v: %v %s", change, err, talk)
 		}
 	}

@@ -44,11 +44,13 @@ func TestDownLeavesWhatWasThere(t *testing.T) {
 	mounts := filepath.Join(t.TempDir(), "bpf") // no bpf file system is here
 	h.bpffs = mounts
 	t.Cleanup(func() { unix.Unmount(mounts, unix.MNT_DETACH) })
-	for key, value := range map[string]string{"net.ipv4.conf.eth0.forwarding": "1", "net.ipv4.conf.all.accept_redirects": "0", "net.ipv6.conf.eth0.forwarding": "1"} {
+	for key, value := range map[string]string{"net.ipv4.conf.eth0.forwarding": "1",
+		"net.ipv4.conf.all.accept_redirects": "0", "net.ipv6.conf.eth0.forwarding": "1"} {
 		h.host.Sysctl(key, value)
 	}
 	before, etc := forwarding(t, h.host), below(filepath.Join(h.root, "etc"))
-	if !strings.Contains(before, "ipv4/ip_forward:0") || !strings.Contains(before, "lo/route_localnet:0") {
+	if !strings.Contains(before, "ipv4/ip_forward:0") ||
+		!strings.Contains(before, "lo/route_localnet:0") {
 		t.Fatalf("this test could not fail:\n%s", before)
 	}
 	after := func(when string) {
@@ -64,7 +66,8 @@ func TestDownLeavesWhatWasThere(t *testing.T) {
 		if now := below(filepath.Join(h.root, "etc")); fmt.Sprint(now) != fmt.Sprint(etc) {
 			t.Errorf("%s: etc has %v", when, now)
 		}
-		if table, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(table), mounts+" ") {
+		if table, err := os.ReadFile("/proc/self/mountinfo"); err != nil ||
+			strings.Contains(string(table), mounts+" ") {
 			t.Errorf("%s: the bpf file system is still mounted, %v", when, err)
 		}
 		links, err := h.host.Netlink().Links()
@@ -81,10 +84,12 @@ func TestDownLeavesWhatWasThere(t *testing.T) {
 		t.Helper()
 		h.start()
 		h.attach(fmt.Sprint("web", n), "--publish", "8080:80")
-		if now := forwarding(t, h.host); !strings.Contains(now, "ipv4/ip_forward:1") || !strings.Contains(now, "lo/route_localnet:1") {
+		if now := forwarding(t, h.host); !strings.Contains(now, "ipv4/ip_forward:1") ||
+			!strings.Contains(now, "lo/route_localnet:1") {
 			t.Fatalf("this test could not fail:\n%s", now)
 		}
-		for _, left := range []string{".rules.saved-4711", ".peers.json-12", ".key-4012345", "rules.saved.damaged-20260101T000000Z", "peers.json.newer-1"} {
+		for _, left := range []string{".rules.saved-4711", ".peers.json-12", ".key-4012345",
+			"rules.saved.damaged-20260101T000000Z", "peers.json.newer-1"} {
 			h.file("var/lib/weir/"+left, "secret")
 		}
 	}
@@ -118,7 +123,8 @@ func TestDownLeavesWhatWasThere(t *testing.T) {
 	h.host.Sysctl("net.ipv4.conf.eth0.forwarding", "0")
 	h.weir("down")
 	h.wait()
-	if now := forwarding(t, h.host); !strings.Contains(now, "ipv4/conf/eth0/forwarding:0") || !strings.Contains(now, "lo/route_localnet:0") {
+	if now := forwarding(t, h.host); !strings.Contains(now, "ipv4/conf/eth0/forwarding:0") ||
+		!strings.Contains(now, "lo/route_localnet:0") {
 		t.Errorf("what was changed since is\n%s", now)
 	}
 }
@@ -127,7 +133,8 @@ func TestDownLeavesWhatWasThere(t *testing.T) {
 func TestDownWhileAnotherNodeHasThePins(t *testing.T) {
 	p := newPair(t)
 	p.start("--iface", "eth0")
-	out, err := p.server.Command(weir, "down", "--root", t.TempDir(), "--bpffs", p.bpffs).CombinedOutput()
+	out, err := p.server.Command(weir, "down", "--root", t.TempDir(), "--bpffs",
+		p.bpffs).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "another agent is at work") {
 		t.Errorf("%v %s", err, out)
 	}

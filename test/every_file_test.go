@@ -34,19 +34,23 @@ func stateFiles(t *testing.T, state string) map[string][]byte {
 func TestEveryFileDamaged(t *testing.T) {
 	r := newRestarts(t, 6)
 	state, rules := filepath.Join(r.root, "var/lib/weir"), filepath.Join(r.root, "etc/weir/rules")
-	r.weir("peer", "add", "far", "--key", strings.Repeat("B", 43)+"=", "--endpoint", "nowhere.example:51820", "--pods", "10.99.0.0/24")
+	r.weir("peer", "add", "far", "--key", strings.Repeat("B", 43)+"=", "--endpoint",
+		"nowhere.example:51820", "--pods", "10.99.0.0/24")
 	r.weir("fw", "add", "5", "count", "ip", "from", "any", "to", "any")
 	whole := stateFiles(t, state)
-	for _, name := range []string{"rules.saved", "peers.json", "key", "sysctls.json", "pods/gateways"} {
+	for _, name := range []string{"rules.saved", "peers.json", "key", "sysctls.json",
+		"pods/gateways"} {
 		if whole[filepath.Join(state, name)] == nil {
 			t.Fatalf("there is no %s among the %d files of a node", name, len(whole))
 		}
 	}
 	version := regexp.MustCompile(`(?im)("version": |^# weir saved rules )[0-9]+`)
 	damages := map[string]func([]byte) []byte{
-		"empty":   func([]byte) []byte { return nil },
-		"garbage": func(b []byte) []byte { return bytes.Repeat([]byte("\x00\xff{garbage"), 1+len(b)/10) },
-		"newer":   func(b []byte) []byte { return version.ReplaceAll(b, []byte("${1}99")) },
+		"empty": func([]byte) []byte { return nil },
+		"garbage": func(b []byte) []byte {
+			return bytes.Repeat([]byte("\x00\xff{garbage"), 1+len(b)/10)
+		},
+		"newer": func(b []byte) []byte { return version.ReplaceAll(b, []byte("${1}99")) },
 	}
 	for i := 1; i < 8; i++ {
 		damages[fmt.Sprintf("cut at %d/8", i)] = func(b []byte) []byte { return b[:len(b)*i/8] }

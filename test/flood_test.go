@@ -36,8 +36,10 @@ func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 	f.Flood(func(int) []byte {
 		var src [4]byte
 		binary.BigEndian.PutUint32(src[:], 11<<24|rand.Uint32N(1<<24))
-		b, err := packet.Build(packet.IPv4{Src: netip.AddrFrom4(src), Dst: netip.MustParseAddr("10.66.0.1")},
-			packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240})
+		b, err := packet.Build(packet.IPv4{Src: netip.AddrFrom4(src),
+			Dst: netip.MustParseAddr("10.66.0.1")},
+			packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(),
+				Flags: packet.FlagSYN, Window: 64240})
 		if err != nil {
 			t.Error(err)
 		}
@@ -46,14 +48,16 @@ func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 	return f
 }
 
-// TestAFlood: SYNs from random sources do not keep others from a real nginx. Half-open states stay few, since SYN cookies come into use, and go out of use when
-// the flood has ended; status, states and show tell of it.
+// TestAFlood: SYNs from random sources do not keep others from a real nginx. Half-open states stay
+// few, since SYN cookies come into use, and go out of use when the flood has ended; status, states
+// and show tell of it.
 func TestAFlood(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80)
 	file := filepath.Join(t.TempDir(), "weir.toml")
-	if err := os.WriteFile(file, []byte("[states]\nhalf_open = 2000\n[timeouts]\nsyn = 2\n"), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte("[states]\nhalf_open = 2000\n[timeouts]\nsyn = 2\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	p.start("--config", file, "--iface", "eth0", "--rules", webRules(t))

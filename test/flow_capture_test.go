@@ -19,8 +19,9 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// TestCaptureSaysWhy: a capture has every packet of a refused and of an allowed connection with rule and verdict, other programs can
-// read it, and the events that a replay of it tells are those that the node told.
+// TestCaptureSaysWhy: a capture has every packet of a refused and of an allowed connection with
+// rule and verdict, other programs can read it, and the events that a replay of it tells are those
+// that the node told.
 func TestCaptureSaysWhy(t *testing.T) {
 	need(t, "curl", "tcpdump")
 	p := newPair(t)
@@ -63,37 +64,45 @@ func TestCaptureSaysWhy(t *testing.T) {
 		"weir: pass by rule 100, reason rule, hook":                                          100,
 	} {
 		for _, r := range counters.Rules {
-			if r.Number == number && (countPrefix(comments, comment) != r.Packets || r.Packets == 0) {
+			if r.Number == number && (countPrefix(comments, comment) != r.Packets ||
+				r.Packets == 0) {
 				t.Errorf("rule %d counts %d packets; comments: %q", number, r.Packets, comments)
 			}
 		}
 	}
-	if out, err := exec.Command("tcpdump", "-nr", file).Output(); err != nil || strings.Count(string(out), "\n") != len(comments) {
+	if out, err := exec.Command("tcpdump", "-nr", file).Output(); err != nil ||
+		strings.Count(string(out), "\n") != len(comments) {
 		t.Errorf("tcpdump reads %q, %v; %d packets were written", out, err, len(comments))
 	}
 	var live, again []string
 	for _, e := range events() {
 		if e.Kind == firewall.EventStart || e.Refused() {
-			live = append(live, fmt.Sprint(observe.KindName(e.Kind), e.Proto, e.Src, e.Dst, e.Verdict.Rule, e.Recv))
+			live = append(live, fmt.Sprint(observe.KindName(e.Kind), e.Proto, e.Src, e.Dst,
+				e.Verdict.Rule, e.Recv))
 		}
 	}
-	for _, e := range parse(t, p.weir("flow", "watch", "-j", "--from", file, "-f", rules, "--me", "10.66.0.1")) {
+	for _, e := range parse(t, p.weir("flow", "watch", "-j", "--from", file, "-f", rules, "--me",
+		"10.66.0.1")) {
 		if e.Kind == firewall.EventStart || e.Refused() {
-			again = append(again, fmt.Sprint(observe.KindName(e.Kind), e.Proto, e.Src, e.Dst, e.Verdict.Rule, e.Recv))
+			again = append(again, fmt.Sprint(observe.KindName(e.Kind), e.Proto, e.Src, e.Dst,
+				e.Verdict.Rule, e.Recv))
 		}
 	}
 	if len(live) < 2 || !slices.Equal(live, again) {
-		t.Errorf("the node told\n%s\nthe capture tells\n%s", strings.Join(live, "\n"), strings.Join(again, "\n"))
+		t.Errorf("the node told\n%s\nthe capture tells\n%s", strings.Join(live, "\n"),
+			strings.Join(again, "\n"))
 	}
 }
 
-// TestCaptureKeepsItsRate: of a flood only so many frames in a second are written, and the others are said to be left out.
+// TestCaptureKeepsItsRate: of a flood only so many frames in a second are written, and the others
+// are said to be left out.
 func TestCaptureKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
 	file := filepath.Join(t.TempDir(), "rate.pcapng")
-	cmd := p.server.Command(weir, "--root", p.root, "flow", "capture", "-w", file, "--rate", "10", "udp")
+	cmd := p.server.Command(weir, "--root", p.root, "flow", "capture", "-w", file, "--rate", "10",
+		"udp")
 	var talk words
 	cmd.Stderr = &talk
 	done := background(t, cmd)
@@ -119,23 +128,28 @@ func TestCaptureKeepsItsRate(t *testing.T) {
 	var said, left int
 	fmt.Sscanf(talk.String(), "capturing\n%d frames written, %d left out", &said, &left)
 	if written == 0 || written > most || said != written || written+left != sent {
-		t.Errorf("of %d frames %d are written, at most %d are wanted; it says %q", sent, written, most, talk.String())
+		t.Errorf("of %d frames %d are written, at most %d are wanted; it says %q", sent, written,
+			most, talk.String())
 	}
 }
 
-// TestCaptureOfTheTunnel: a capture has also what the tunnel's own engine judges, without encryption, with the rule that decided; and a reader
-// that shares no code with the writer finds the comments.
+// TestCaptureOfTheTunnel: a capture has also what the tunnel's own engine judges, without
+// encryption, with the rule that decided; and a reader that shares no code with the writer finds
+// the comments.
 func TestCaptureOfTheTunnel(t *testing.T) {
 	need(t, "nginx", "curl")
 	t.Parallel()
-	h := newHosts(t, wireRules+"add check-state\nadd 300 deny tcp from any to any 81 out via weir0\nadd 400 allow tcp from any to any setup keep-state\n",
+	h := newHosts(t, wireRules+
+		"add check-state\nadd 300 deny tcp from any to any 81 out via weir0\n"+
+		"add 400 allow tcp from any to any setup keep-state\n",
 		wireRules+"add check-state\nadd allow tcp from any to any setup keep-state\n")
 	h.meet()
 	web, pod := h.right.attach("web")
 	nginx(t, web, 80)
 	client, _ := h.left.attach("client")
 	file := filepath.Join(t.TempDir(), "tunnel.pcapng")
-	cmd := h.left.host.Command(weir, "--root", h.left.root, "flow", "capture", "-w", file, "-s", "60", "tcp", "via", "weir0")
+	cmd := h.left.host.Command(weir, "--root", h.left.root, "flow", "capture", "-w", file, "-s",
+		"60", "tcp", "via", "weir0")
 	var talk words
 	cmd.Stderr = &talk
 	done := background(t, cmd)
@@ -151,7 +165,8 @@ func TestCaptureOfTheTunnel(t *testing.T) {
 	dropped, passed := 0, 0
 	for _, c := range comments {
 		switch {
-		case strings.HasPrefix(c, "weir: drop by rule 300, reason rule, hook out") && strings.Contains(c, "xmit weir0: deny tcp from any to any 81 out via weir0"):
+		case strings.HasPrefix(c, "weir: drop by rule 300, reason rule, hook out") &&
+			strings.Contains(c, "xmit weir0: deny tcp from any to any 81 out via weir0"):
 			dropped++
 		case strings.HasPrefix(c, "weir: pass by rule 400, reason rule, hook"):
 			passed++
@@ -164,12 +179,14 @@ func TestCaptureOfTheTunnel(t *testing.T) {
 	}
 }
 
-// foreignComments reads the comments of a capture's packets: by tshark where it is installed, else by hand from the blocks, as
-// draft-ietf-opsawg-pcapng sections 3.1, 3.5 and 4.3 have them. No packet may hold more than snap bytes.
+// foreignComments reads the comments of a capture's packets: by tshark where it is installed, else
+// by hand from the blocks, as draft-ietf-opsawg-pcapng sections 3.1, 3.5 and 4.3 have them. No
+// packet may hold more than snap bytes.
 func foreignComments(t *testing.T, file string, snap uint32) (all []string) {
 	t.Helper()
 	if tshark, err := exec.LookPath("tshark"); err == nil {
-		out, err := exec.Command(tshark, "-nr", file, "-T", "fields", "-e", "frame.comment").Output()
+		out, err := exec.Command(tshark, "-nr", file, "-T", "fields", "-e",
+			"frame.comment").Output()
 		if err != nil {
 			t.Fatalf("tshark: %v", err)
 		}

@@ -32,14 +32,15 @@ func guarded(t *testing.T, g *guard, want ...string) {
 	})
 }
 
-// TestInterfacesComeAndGo: an interface that matches a glob is guarded as soon as it is there, also under a new name, and another
-// one with the same name after it went.
+// TestInterfacesComeAndGo: an interface that matches a glob is guarded as soon as it is there, also
+// under a new name, and another one with the same name after it went.
 func TestInterfacesComeAndGo(t *testing.T) {
 	t.Parallel()
 	lab := nstest.New(t)
 	server, client := lab.Node("server"), lab.Node("client")
 	g := newGuard(t, server)
-	g.start("--iface", "eth*", "--rules", g.file("my.rules", "add 1 deny icmp from any to any\nadd 2 allow ip from any to any\n"))
+	g.start("--iface", "eth*", "--rules",
+		g.file("my.rules", "add 1 deny icmp from any to any\nadd 2 allow ip from any to any\n"))
 	out, _, err := g.try("status")
 	if err == nil || !strings.Contains(out, "no interface is guarded") {
 		t.Errorf("without an interface: %v\n%s", err, out)
@@ -78,18 +79,21 @@ func TestInterfacesComeAndGo(t *testing.T) {
 
 func rename(t *testing.T, n *nstest.Node, index int, name string) {
 	t.Helper()
-	for _, step := range []error{n.Netlink().SetLinkDown(index), n.Netlink().RenameLink(index, name), n.Netlink().SetLinkUp(index)} {
+	for _, step := range []error{n.Netlink().SetLinkDown(index),
+		n.Netlink().RenameLink(index, name), n.Netlink().SetLinkUp(index)} {
 		if step != nil {
 			t.Fatal(step)
 		}
 	}
 }
 
-// TestMeFollowsAddresses: a new address of the host is one of "me" at once, and no longer when it goes.
+// TestMeFollowsAddresses: a new address of the host is one of "me" at once, and no longer when it
+// goes.
 func TestMeFollowsAddresses(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	p.start("--iface", "eth0", "--rules", p.file("my.rules", "add 1 allow icmp from any to me\nadd 2 allow icmp from me to any\n"))
+	p.start("--iface", "eth0", "--rules",
+		p.file("my.rules", "add 1 allow icmp from any to me\nadd 2 allow icmp from me to any\n"))
 	link, err := p.server.Netlink().LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +113,9 @@ func TestMeFollowsAddresses(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "why knows that the address is gone", func() error {
-			if out := p.weir("fw", "why", "in via eth0 icmp 10.66.0.2 -> 10.66.0.77"); !strings.Contains(out, "is dropped by rule 65535:") {
+			if out := p.weir("fw", "why",
+				"in via eth0 icmp 10.66.0.2 -> 10.66.0.77"); !strings.Contains(out,
+				"is dropped by rule 65535:") {
 				return fmt.Errorf("why says\n%s", out)
 			}
 			return nil
@@ -121,13 +127,16 @@ func TestMeFollowsAddresses(t *testing.T) {
 func TestReversePathFollowsRoutes(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	p.start("--iface", "eth0", "--rules", p.file("my.rules", "add 1 deny ip from any to any not verrevpath in\nadd 2 allow ip from any to any\n"))
+	p.start("--iface", "eth0", "--rules",
+		p.file("my.rules",
+			"add 1 deny ip from any to any not verrevpath in\nadd 2 allow ip from any to any\n"))
 	// The client speaks from an address that the server has no route to, then one, then none.
 	link, err := p.client.Netlink().LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.client.Netlink().AddAddr(link.Index, netip.MustParsePrefix("192.0.2.5/32")); err != nil {
+	if err := p.client.Netlink().AddAddr(link.Index,
+		netip.MustParsePrefix("192.0.2.5/32")); err != nil {
 		t.Fatal(err)
 	}
 	denied := func() uint64 {
@@ -135,11 +144,14 @@ func TestReversePathFollowsRoutes(t *testing.T) {
 		p.json(&r, "fw", "show", "1")
 		return r.Rules[0].Packets
 	}
-	ping := func() error { return p.client.Command("ping", "-I", "192.0.2.5", "-c1", "-W1", "10.66.0.1").Run() }
+	ping := func() error {
+		return p.client.Command("ping", "-I", "192.0.2.5", "-c1", "-W1", "10.66.0.1").Run()
+	}
 	if before := denied(); ping() == nil || denied() == before {
 		t.Error("a packet passes although there is no route back")
 	}
-	route := nl.Route{Dst: netip.MustParsePrefix("192.0.2.0/24"), Via: netip.MustParseAddr("10.66.0.2")}
+	route := nl.Route{Dst: netip.MustParsePrefix("192.0.2.0/24"),
+		Via: netip.MustParseAddr("10.66.0.2")}
 	if err := p.server.Netlink().AddRoute(route); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,8 @@ func newPair(t *testing.T) *pair {
 	t.Helper()
 	lab := nstest.New(t)
 	p := &pair{client: lab.Node("client"), server: lab.Node("server")}
-	lab.Join(p.client, "eth0", "10.66.0.2/24 fd66::2/64", p.server, "eth0", "10.66.0.1/24 fd66::1/64")
+	lab.Join(p.client, "eth0", "10.66.0.2/24 fd66::2/64", p.server, "eth0",
+		"10.66.0.1/24 fd66::1/64")
 	p.guard = newGuard(t, p.server)
 	return p
 }
@@ -41,8 +42,8 @@ func webRules(t *testing.T) string {
 	return path
 }
 
-// TestWebServer: a real nginx behind examples/web.rules serves port 80 over both families, nothing answers on port 81, and
-// what is opened from inside gets its answers.
+// TestWebServer: a real nginx behind examples/web.rules serves port 80 over both families, nothing
+// answers on port 81, and what is opened from inside gets its answers.
 func TestWebServer(t *testing.T) {
 	need(t, "nginx", "curl", "wrk", "tcpdump")
 	p := newPair(t)
@@ -56,8 +57,10 @@ func TestWebServer(t *testing.T) {
 		reach(t, p.client, "http://"+host+"/")
 		hasState(t, p, host, 101)
 		refuse(t, p.client, "http://"+host+":81/")
-		out, err := p.client.Command("wrk", "-t1", "-c10", "-d1s", "http://"+host+"/").CombinedOutput()
-		if err != nil || strings.Contains(string(out), "Socket errors") || !strings.Contains(string(out), "Requests/sec") {
+		out, err := p.client.Command("wrk", "-t1", "-c10", "-d1s", "http://"+host+
+			"/").CombinedOutput()
+		if err != nil || strings.Contains(string(out), "Socket errors") ||
+			!strings.Contains(string(out), "Requests/sec") {
 			t.Errorf("wrk: %v\n%s", err, out)
 		}
 	}
@@ -71,13 +74,15 @@ func TestWebServer(t *testing.T) {
 	matchCapture(t, p, file, shown)
 }
 
-// hasState makes sure that a state of a rule with a TCP conversation to port 80 of a host is listed.
+// hasState makes sure that a state of a rule with a TCP conversation to port 80 of a host is
+// listed.
 func hasState(t *testing.T, p *pair, host string, rule uint16) {
 	t.Helper()
 	var states api.States
 	p.json(&states, "fw", "states")
 	for _, s := range states.States {
-		if s.Proto == "tcp" && s.To == host+":80" && s.Rule == rule && s.Packets[0] > 3 && s.Packets[1] > 2 && s.Bytes[0] > 200 &&
+		if s.Proto == "tcp" && s.To == host+":80" && s.Rule == rule && s.Packets[0] > 3 &&
+			s.Packets[1] > 2 && s.Bytes[0] > 200 &&
 			s.LeftSeconds > 0 && s.AgeSeconds < 60 {
 			return
 		}
@@ -94,9 +99,10 @@ type replayed struct {
 	}
 }
 
-// matchCapture judges what tcpdump saw on the server's interface again, offline, and compares it with what the kernel counted:
-// packets and bytes of every rule, and so all of them. tcpdump sees what comes in before the rules and what goes out after them;
-// nothing that goes out is dropped here. Counts are per buffer, which segmentation offload can make larger than a packet, for both
+// matchCapture judges what tcpdump saw on the server's interface again, offline, and compares it
+// with what the kernel counted: packets and bytes of every rule, and so all of them. tcpdump sees
+// what comes in before the rules and what goes out after them; nothing that goes out is dropped
+// here. Counts are per buffer, which segmentation offload can make larger than a packet, for both
 // alike.
 func matchCapture(t *testing.T, p *pair, file string, shown api.Rules) {
 	t.Helper()
@@ -112,8 +118,10 @@ func matchCapture(t *testing.T, p *pair, file string, shown api.Rules) {
 	var counted, beside uint64
 	for i, kernel := range shown.Rules {
 		soft := r.Sum.Rules[i]
-		if soft.Number != kernel.Number || soft.Packets != kernel.Packets || soft.Bytes != kernel.Bytes {
-			t.Errorf("rule %d: the kernel counted %d packets and %d bytes, the replay %d and %d (rule %d)",
+		if soft.Number != kernel.Number || soft.Packets != kernel.Packets ||
+			soft.Bytes != kernel.Bytes {
+			t.Errorf("rule %d: the kernel counted %d packets and %d bytes, the replay %d and %d "+
+				"(rule %d)",
 				kernel.Number, kernel.Packets, kernel.Bytes, soft.Packets, soft.Bytes, soft.Number)
 		}
 		counted += kernel.Packets
@@ -122,7 +130,8 @@ func matchCapture(t *testing.T, p *pair, file string, shown api.Rules) {
 		beside += n
 	}
 	if counted < 1000 || counted+beside != uint64(r.Sum.Packets) {
-		t.Errorf("rules counted %d packets, %d were decided otherwise, and tcpdump saw %d: %v", counted, beside, r.Sum.Packets, r.Sum.Reasons)
+		t.Errorf("rules counted %d packets, %d were decided otherwise, and tcpdump saw %d: %v",
+			counted, beside, r.Sum.Packets, r.Sum.Reasons)
 	}
 }
 
@@ -140,14 +149,16 @@ func addresses(t *testing.T, n *nstest.Node) []string {
 	return all
 }
 
-// TestAgentDies: killing the agent during a download changes nothing for traffic, and the next one takes over.
+// TestAgentDies: killing the agent during a download changes nothing for traffic, and the next one
+// takes over.
 func TestAgentDies(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80, 81)
 	p.start("--iface", "eth0", "--rules", webRules(t))
 	// A download of 64 MiB at 8 MiB/s would take eight seconds; the agent dies in its first.
-	download := p.client.Command("curl", "-sS", "--max-time", "60", "-o", "/dev/null", "-w", "%{size_download}", "http://10.66.0.1/slow")
+	download := p.client.Command("curl", "-sS", "--max-time", "60", "-o", "/dev/null", "-w",
+		"%{size_download}", "http://10.66.0.1/slow")
 	var size strings.Builder
 	download.Stdout = &size
 	done := background(t, download)
@@ -157,7 +168,8 @@ func TestAgentDies(t *testing.T) {
 	reach(t, p.client, "http://10.66.0.1/")
 	reach(t, p.client, "http://[fd66::1]/")
 	refuse(t, p.client, "http://10.66.0.1:81/")
-	if _, talk, err := p.try("fw", "show"); err == nil || !strings.Contains(talk, "no node is running") {
+	if _, talk, err := p.try("fw", "show"); err == nil ||
+		!strings.Contains(talk, "no node is running") {
 		t.Errorf("fw show without an agent: %v %s", err, talk)
 	}
 
@@ -170,7 +182,8 @@ func TestAgentDies(t *testing.T) {
 	var shown api.Rules
 	p.json(&shown, "fw", "show", "101")
 	if shown.Rules[0].Packets < 100 {
-		t.Errorf("rule 101 counts %d packets after the takeover, although the download alone had more before", shown.Rules[0].Packets)
+		t.Errorf("rule 101 counts %d packets after the takeover, although the download alone had "+
+			"more before", shown.Rules[0].Packets)
 	}
 	reach(t, p.client, "http://10.66.0.1/")
 	refuse(t, p.client, "http://10.66.0.1:81/")
@@ -212,12 +225,14 @@ func TestStopKeepsDownRemoves(t *testing.T) {
 	p.weir("down") // once more is no error
 }
 
-// traces lists everything that a node could leave behind: hooks and qdiscs of the interface, pins, files.
+// traces lists everything that a node could leave behind: hooks and qdiscs of the interface, pins,
+// files.
 func traces(t *testing.T, p *pair) string {
 	t.Helper()
 	var b strings.Builder
 	for _, command := range [][]string{
-		{"bpftool", "net", "show", "dev", "eth0"}, {"tc", "qdisc", "show", "dev", "eth0"}, {"ip", "-o", "link", "show"},
+		{"bpftool", "net", "show", "dev", "eth0"}, {"tc", "qdisc", "show", "dev", "eth0"},
+		{"ip", "-o", "link", "show"},
 	} {
 		out, err := p.server.Command(command[0], command[1:]...).CombinedOutput()
 		if err != nil {

@@ -15,10 +15,12 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// TestEventsNamePods: what a pod is refused is told with its name, and a filter knows the tables of labels.
+// TestEventsNamePods: what a pod is refused is told with its name, and a filter knows the tables of
+// labels.
 func TestEventsNamePods(t *testing.T) {
 	need(t, "nginx", "curl")
-	h := newPodHost(t, "add check-state\nadd allow tcp from me to table(app=web) 80 setup keep-state\n")
+	h := newPodHost(t,
+		"add check-state\nadd allow tcp from me to table(app=web) 80 setup keep-state\n")
 	web, webPod := h.attach("web", "--label", "app=web")
 	nginx(t, web, 80)
 	stranger, _ := h.attach("stranger")
@@ -27,7 +29,8 @@ func TestEventsNamePods(t *testing.T) {
 	eventually(t, "the node, which looks at names every second, knows them", func() error {
 		begin := time.Now().Format(time.RFC3339Nano)
 		refuse(t, stranger, url)
-		seen = parse(t, h.weir("flow", "watch", "-j", "--since", begin, "--past", "deny tcp to table(app=web)"))
+		seen = parse(t, h.weir("flow", "watch", "-j", "--since", begin, "--past",
+			"deny tcp to table(app=web)"))
 		if len(seen) == 0 || seen[0].From == "" {
 			return fmt.Errorf("told is %+v", seen)
 		}
@@ -35,11 +38,13 @@ func TestEventsNamePods(t *testing.T) {
 	})
 	reach(t, h.host, url)
 	for _, e := range seen {
-		if e.From != "pod:stranger" || e.To != "pod:web" || e.Recv != "pod:stranger" || e.Verdict.Rule != 65535 || !e.Refused() {
+		if e.From != "pod:stranger" || e.To != "pod:web" || e.Recv != "pod:stranger" ||
+			e.Verdict.Rule != 65535 || !e.Refused() {
 			t.Errorf("%s", e.Text())
 		}
 	}
-	if other := parse(t, h.weir("flow", "watch", "-j", "--since", "1m", "--past", "deny tcp from table(app=web)")); len(other) != 0 {
+	if other := parse(t, h.weir("flow", "watch", "-j", "--since", "1m", "--past",
+		"deny tcp from table(app=web)")); len(other) != 0 {
 		t.Errorf("%+v", other)
 	}
 	var top api.Top
@@ -47,18 +52,22 @@ func TestEventsNamePods(t *testing.T) {
 	if len(top.Refusals) == 0 || top.Refusals[0].SrcName != "pod:stranger" {
 		t.Errorf("top: %+v", top.Refusals)
 	}
-	if out := h.weir("flow", "watch", "--since", "1m", "--past", "deny"); !strings.Contains(out, "pod:stranger(") {
+	if out := h.weir("flow", "watch", "--since", "1m", "--past", "deny"); !strings.Contains(out,
+		"pod:stranger(") {
 		t.Errorf("%s", out)
 	}
 }
 
-// TestEventsNameTablesServicesAndHosts: the node names tables and services; names of DNS are there only for who asks.
+// TestEventsNameTablesServicesAndHosts: the node names tables and services; names of DNS are there
+// only for who asks.
 func TestEventsNameTablesServicesAndHosts(t *testing.T) {
 	p := newPair(t)
-	p.start("--iface", "eth0", "--rules", p.file("named", "table friends add 10.66.0.2\n"+watchedRules))
+	p.start("--iface", "eth0", "--rules",
+		p.file("named", "table friends add 10.66.0.2\n"+watchedRules))
 	hosts := p.file("hosts", "10.66.0.1 guarded.example\n10.66.0.2 visitor.example\n")
 	lines := func(options string) <-chan string {
-		cmd := p.server.Command("unshare", "-m", "sh", "-ec", "mount --bind "+hosts+" /etc/hosts; exec "+weir+" --root "+p.root+" flow watch "+options+" deny udp")
+		cmd := p.server.Command("unshare", "-m", "sh", "-ec", "mount --bind "+hosts+
+			" /etc/hosts; exec "+weir+" --root "+p.root+" flow watch "+options+" deny udp")
 		out, to, err := os.Pipe()
 		if err != nil {
 			t.Fatal(err)
@@ -90,19 +99,23 @@ func TestEventsNameTablesServicesAndHosts(t *testing.T) {
 			case line := <-named:
 				seen = append(seen, line)
 			default:
-				if n := len(seen); n == 0 || !strings.Contains(seen[n-1], "udp visitor.example(10.66.0.2:") || !strings.Contains(seen[n-1], "guarded.example(10.66.0.1:5353/mdns) in") {
+				if n := len(seen); n == 0 ||
+					!strings.Contains(seen[n-1], "udp visitor.example(10.66.0.2:") ||
+					!strings.Contains(seen[n-1], "guarded.example(10.66.0.1:5353/mdns) in") {
 					return fmt.Errorf("%q", seen)
 				}
 				return nil
 			}
 		}
 	})
-	if line := <-plain; !strings.Contains(line, "udp table:friends(10.66.0.2:") || !strings.Contains(line, "-> 10.66.0.1:5353/mdns in") {
+	if line := <-plain; !strings.Contains(line, "udp table:friends(10.66.0.2:") ||
+		!strings.Contains(line, "-> 10.66.0.1:5353/mdns in") {
 		t.Errorf("without --names: %q", line)
 	}
 }
 
-// TestHistoryOutlivesTheAgent: what happened before the agent was killed is still told by the next one, and so is what happened while there was none.
+// TestHistoryOutlivesTheAgent: what happened before the agent was killed is still told by the next
+// one, and so is what happened while there was none.
 func TestHistoryOutlivesTheAgent(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)

@@ -104,13 +104,15 @@ func (b *beat) run() error {
 	}
 }
 
-// TestAHundredKills kills the agent at any moment of its start and its work, a hundred times where nothing may be left out and twenty times elsewhere, under load: new connections all the time, old ones that go
-// on, and one that lives through it all. Not one request may fail.
+// TestAHundredKills kills the agent at any moment of its start and its work, a hundred times where
+// nothing may be left out and twenty times elsewhere, under load: new connections all the time, old
+// ones that go on, and one that lives through it all. Not one request may fail.
 func TestAHundredKills(t *testing.T) {
 	need(t, "nginx", "wrk", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80, 82)
-	rules := p.file("rules", "add 1 check-state\nadd 100 allow tcp from any to me 80,81 in setup keep-state\n")
+	rules := p.file("rules",
+		"add 1 check-state\nadd 100 allow tcp from any to me 80,81 in setup keep-state\n")
 	began := time.Now()
 	p.start("--iface", "eth0", "--rules", rules)
 	whole := time.Since(began)
@@ -152,9 +154,11 @@ func TestAHundredKills(t *testing.T) {
 		t.Errorf("the connection that lived through it all: after %d beats: %v", b.count, err)
 	}
 	fresh, kept := short.requests(t), long.requests(t)
-	t.Logf("%d of %d agents were ready before they were killed; %d connections and %d requests on old ones, none failed; %d beats", ready, kills, fresh, kept, b.count)
+	t.Logf("%d of %d agents were ready before they were killed; %d connections and %d requests on "+
+		"old ones, none failed; %d beats", ready, kills, fresh, kept, b.count)
 	if fresh < 1000 || kept < 1000 || b.count < 100 {
-		t.Errorf("too little load to tell: %d connections, %d requests, %d beats", fresh, kept, b.count)
+		t.Errorf("too little load to tell: %d connections, %d requests, %d beats", fresh, kept,
+			b.count)
 	}
 	var status api.Status
 	p.json(&status, "status")
@@ -167,7 +171,8 @@ func TestAHundredKills(t *testing.T) {
 // noDrops makes sure that nothing was refused for want of room or for strange numbers.
 func noDrops(t *testing.T, status api.Status) {
 	t.Helper()
-	for _, reason := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull, firewall.ReasonTCPFlags,
+	for _, reason := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull,
+		firewall.ReasonHalfOpenFull, firewall.ReasonTCPFlags,
 		firewall.ReasonTCPRst, firewall.ReasonTCPAck, firewall.ReasonTCPWindow} {
 		if n := status.Reasons[reason.String()]; n > 0 {
 			t.Errorf("%d packets dropped: %s", n, reason)
@@ -175,9 +180,11 @@ func noDrops(t *testing.T, status api.Status) {
 	}
 }
 
-// TestPortsAreUsedAgain opens connections to one port as fast as this machine can, from 500 ports, so that each port is used again within moments of its last
-// use: as a state that is closed gives way to the next. At 30,000 connections a second from all ports that a client has by default each would come again after 0.94 s;
-// here, through real stacks, it does so sooner, and firewall/kernel has the rate itself.
+// TestPortsAreUsedAgain opens connections to one port as fast as this machine can, from 500 ports,
+// so that each port is used again within moments of its last use: as a state that is closed gives
+// way to the next. At 30,000 connections a second from all ports that a client has by default each
+// would come again after 0.94 s; here, through real stacks, it does so sooner, and firewall/kernel
+// has the rate itself.
 func TestPortsAreUsedAgain(t *testing.T) {
 	need(t, "nginx", "wrk")
 	p := newPair(t)
@@ -185,7 +192,8 @@ func TestPortsAreUsedAgain(t *testing.T) {
 	p.client.Sysctl("net.ipv4.ip_local_port_range", "20000 20499")
 	p.start("--iface", "eth0", "--rules", webRules(t))
 	const ports, seconds = 500, 8
-	n := p.load(t, "-t1", "-c50", fmt.Sprintf("-d%ds", seconds), "-H", "Connection: close").requests(t)
+	n := p.load(t, "-t1", "-c50", fmt.Sprintf("-d%ds", seconds), "-H",
+		"Connection: close").requests(t)
 	t.Logf("%d connections, %d per second, from %d ports", n, n/seconds, ports)
 	if again := float64(seconds) * ports / float64(n); again > 28232./30000 {
 		t.Errorf("%d connections are too few: a port comes again after %.2f s", n, again)

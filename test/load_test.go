@@ -17,8 +17,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestViewsAgreeUnderLoad: while nginx is under load and a flood is refused, the live list, top, the page in a real browser, the metrics and the
-// counters of the rules tell the same numbers; what the list could not tell it says it has missed.
+// TestViewsAgreeUnderLoad: while nginx is under load and a flood is refused, the live list, top,
+// the page in a real browser, the metrics and the counters of the rules tell the same numbers; what
+// the list could not tell it says it has missed.
 func TestViewsAgreeUnderLoad(t *testing.T) {
 	need(t, "nginx", "wrk", "curl", "chromium")
 	p := newPair(t)
@@ -45,7 +46,8 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 		flooded <- time.Since(began)
 	}()
 	out, err := p.client.Command("wrk", "-t1", "-c20", "-d2s", "http://10.66.0.1/").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "requests in") || strings.Contains(string(out), "Socket errors") {
+	if err != nil || !strings.Contains(string(out), "requests in") ||
+		strings.Contains(string(out), "Socket errors") {
 		t.Errorf("wrk: %v\n%s", err, out)
 	}
 	knock(t, p, 81)
@@ -69,10 +71,12 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	for _, r := range rules.Rules {
 		counted[r.Number] += r.Packets
 		ruled += float64(r.Packets)
-		if got := metrics[fmt.Sprintf(`weir_rule_packets_total{rule="%d"}`, r.Number)]; got != float64(r.Packets) {
+		if got := metrics[fmt.Sprintf(`weir_rule_packets_total{rule="%d"}`,
+			r.Number)]; got != float64(r.Packets) {
 			t.Errorf("rule %d counts %d, the metrics say %v", r.Number, r.Packets, got)
 		}
-		if !strings.Contains(page, fmt.Sprintf(`<td class="num">%d</td><td class="num">%d</td>`, r.Number, r.Packets)) {
+		if !strings.Contains(page, fmt.Sprintf(`<td class="num">%d</td><td class="num">%d</td>`,
+			r.Number, r.Packets)) {
 			t.Errorf("the page does not say that rule %d counts %d", r.Number, r.Packets)
 		}
 	}
@@ -85,7 +89,8 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	}
 	judged, drops := 0.0, 0.0
 	for name, v := range metrics {
-		if strings.HasPrefix(name, "weir_packets_total{") && strings.Contains(name, `reason="rule"`) {
+		if strings.HasPrefix(name, "weir_packets_total{") &&
+			strings.Contains(name, `reason="rule"`) {
 			judged += v
 		}
 		if strings.HasPrefix(name, `weir_packets_total{verdict="drop"`) {
@@ -116,7 +121,8 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	}
 	created := metrics["weir_states_created_total"] - before["weir_states_created_total"]
 	if want := uint64(drops) + 2*uint64(created); all+lost != want {
-		t.Errorf("%d events were told and %d lost, but %v drops and %v states make %d", all, lost, drops, created, want)
+		t.Errorf("%d events were told and %d lost, but %v drops and %v states make %d", all, lost,
+			drops, created, want)
 	}
 	t.Logf("%d events told, %d lost; %v states", all, lost, created)
 	refused := told[firewall.EventDrop] + told[firewall.EventRefuse]
@@ -127,16 +133,19 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 			}
 		}
 		if forward[100] != counted[100] {
-			t.Errorf("states of rule 100 ended with %d packets, the rule counts %d", forward[100], counted[100])
+			t.Errorf("states of rule 100 ended with %d packets, the rule counts %d", forward[100],
+				counted[100])
 		}
 	}
 	if refused > uint64(drops) || refused+lost < uint64(drops) {
 		t.Errorf("%v packets were dropped, %d are told and %d events lost", drops, refused, lost)
 	}
 	if top.Refused.Packets > uint64(drops) || top.Refused.Packets+top.Lost < uint64(drops) {
-		t.Errorf("%v packets were dropped, top knows %d and misses %d", drops, top.Refused.Packets, top.Lost)
+		t.Errorf("%v packets were dropped, top knows %d and misses %d", drops, top.Refused.Packets,
+			top.Lost)
 	}
-	if m := regexp.MustCompile(`(\d+) packets refused`).FindStringSubmatch(page); m == nil || m[1] != strconv.FormatUint(top.Refused.Packets, 10) {
+	if m := regexp.MustCompile(`(\d+) packets refused`).FindStringSubmatch(page); m == nil ||
+		m[1] != strconv.FormatUint(top.Refused.Packets, 10) {
 		t.Errorf("top knows of %d refused packets, the page says %q", top.Refused.Packets, m)
 	}
 }
@@ -155,8 +164,10 @@ func (p *pair) dumpPage() string {
 		p.t.Fatal(err)
 	}
 	home := nstest.TempDir(p.t)
-	browser := p.server.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server",
-		"--user-data-dir="+filepath.Join(home, "profile"), "--virtual-time-budget=4000", "--dump-dom", strings.TrimSpace(line))
+	browser := p.server.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu",
+		"--disable-dev-shm-usage", "--no-first-run", "--no-proxy-server",
+		"--user-data-dir="+filepath.Join(home, "profile"), "--virtual-time-budget=4000",
+		"--dump-dom", strings.TrimSpace(line))
 	browser.Env = append(exec.Command("true").Environ(), "HOME="+home)
 	text, err := browser.Output()
 	cmd.Process.Signal(syscall.SIGINT)

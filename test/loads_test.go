@@ -28,7 +28,8 @@ func TestLoadsOpenNothing(t *testing.T) {
 		defer func() {
 			c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 			if n, from, err := c.ReadFrom(make([]byte, 100)); err == nil {
-				t.Errorf("a datagram of %d bytes from %v came to a port that both files deny", n, from)
+				t.Errorf("a datagram of %d bytes from %v came to a port that both files deny", n,
+					from)
 			}
 		}()
 	}

@@ -13,7 +13,8 @@ import (
 func (p *pair) ports(t *testing.T, ports ...string) (open string) {
 	t.Helper()
 	for _, port := range ports {
-		if out, err := p.client.Command("curl", "-sS", "--max-time", "0.7", "http://10.66.0.1:"+port+"/").CombinedOutput(); err == nil {
+		if out, err := p.client.Command("curl", "-sS", "--max-time", "0.7", "http://10.66.0.1:"+
+			port+"/").CombinedOutput(); err == nil {
 			open += port + " "
 		} else if strings.Contains(string(out), "refused") {
 			t.Errorf("port %s: %s", port, out)
@@ -30,7 +31,9 @@ func TestLockDown(t *testing.T) {
 	p := newPair(t)
 	nginx(t, p.server, 22, 80)
 	nginx(t, p.client, 80)
-	broken := p.file("rules", "add check-state\nadd allow tcp from 10.66.0.2 to me 22,80 setup keep-state\nadd allow tcp frm any to me 80\n")
+	broken := p.file("rules",
+		"add check-state\nadd allow tcp from 10.66.0.2 to me 22,80 setup keep-state\n"+
+			"add allow tcp frm any to me 80\n")
 	p.refused("--iface", "eth0", "--rules", broken)
 	if got := p.ports(t, "22", "80"); got != "22 80" {
 		t.Fatalf("after a start that was refused on a fresh host, ports %q answer", got)
@@ -44,7 +47,8 @@ func TestLockDown(t *testing.T) {
 	var status api.Status
 	out, _, _ := p.try("status", "-j") // fails, since it is not healthy
 	unmarshal(t, out, &status)
-	if status.Healthy || len(status.Problems) != 1 || !strings.Contains(status.Problems[0].What, "locked down") {
+	if status.Healthy || len(status.Problems) != 1 ||
+		!strings.Contains(status.Problems[0].What, "locked down") {
 		t.Errorf("status: %+v", status)
 	}
 	if _, err := os.Stat(filepath.Join(p.root, "var/lib/weir/rules.saved")); !os.IsNotExist(err) {
@@ -85,11 +89,14 @@ func TestLastResort(t *testing.T) {
 	if got := p.ports(t, "22", "80"); got != "22 80" {
 		t.Fatalf("without any rules, ports %q answer", got)
 	}
-	p.file("etc/weir/rules", "add check-state\nadd allow tcp from any to me 80 setup keep-state\nadd allow tcp from me to any setup keep-state\n")
+	p.file("etc/weir/rules",
+		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
+			"add allow tcp from me to any setup keep-state\n")
 	bad := p.file("etc/weir/weir.toml", "nonsense = 1\n")
 	p.refused()
 	for range 2 { // systemd tries again
-		if _, talk, err := p.try("up", "--last-resort"); err != nil || !strings.Contains(talk, "closed eth0 to all") {
+		if _, talk, err := p.try("up", "--last-resort"); err != nil ||
+			!strings.Contains(talk, "closed eth0 to all") {
 			t.Fatalf("%v\n%s", err, talk)
 		}
 	}
@@ -98,16 +105,20 @@ func TestLastResort(t *testing.T) {
 	}
 	reach(t, p.server, "http://10.66.0.2/")
 	reach(t, p.server, "http://[fd66::2]/")
-	if out, err := p.client.Command("curl", "-sS", "--max-time", "0.7", "http://[fd66::1]/").CombinedOutput(); err == nil {
+	if out, err := p.client.Command("curl", "-sS", "--max-time", "0.7",
+		"http://[fd66::1]/").CombinedOutput(); err == nil {
 		t.Errorf("by IPv6 port 80 answers: %s", out)
 	}
-	if out, err := p.client.Command("curl", "-sS", "--max-time", "5", "http://[fd66::1]:22/").CombinedOutput(); err != nil {
+	if out, err := p.client.Command("curl", "-sS", "--max-time", "5",
+		"http://[fd66::1]:22/").CombinedOutput(); err != nil {
 		t.Errorf("by IPv6 port 22 does not answer: %v %s", err, out)
 	}
-	if out, err := p.server.Command("ping", "-c1", "-W5", "10.66.0.2").CombinedOutput(); err != nil {
+	if out, err := p.server.Command("ping", "-c1", "-W5",
+		"10.66.0.2").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if out, err := p.client.Command("ping", "-c1", "-W1", "10.66.0.1").CombinedOutput(); err == nil {
+	if out, err := p.client.Command("ping", "-c1", "-W1",
+		"10.66.0.1").CombinedOutput(); err == nil {
 		t.Errorf("the host answers a ping: %s", out)
 	}
 	if err := os.Remove(bad); err != nil {
@@ -117,7 +128,8 @@ func TestLastResort(t *testing.T) {
 	if got := p.ports(t, "22", "80"); got != "80" {
 		t.Errorf("with an agent, ports %q answer", got)
 	}
-	if out, err := p.server.Command("tc", "filter", "show", "dev", "eth0", "ingress").CombinedOutput(); err != nil || strings.Contains(string(out), "weir_last") {
+	if out, err := p.server.Command("tc", "filter", "show", "dev", "eth0",
+		"ingress").CombinedOutput(); err != nil || strings.Contains(string(out), "weir_last") {
 		t.Errorf("the last resort is left: %v\n%s", err, out)
 	}
 	p.kill()

@@ -27,13 +27,15 @@ func documented(t *testing.T, page string) map[string][2]string {
 		t.Fatal(err)
 	}
 	all := map[string][2]string{}
-	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)(?:\\{([a-z,_]+)\\})?` \\| (counter|gauge) \\|").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)(?:\\{([a-z,_]+)\\})?` \\| "+
+		"(counter|gauge) \\|").FindAllStringSubmatch(string(text), -1) {
 		all[m[1]] = [2]string{m[3], m[2]}
 	}
 	return all
 }
 
-// TestMetricsAreAsDocumented: what a node serves is what docs/metrics.md lists, and follows the conventions.
+// TestMetricsAreAsDocumented: what a node serves is what docs/metrics.md lists, and follows the
+// conventions.
 func TestMetricsAreAsDocumented(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
@@ -52,7 +54,8 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, _ := p.server.Command("curl", "-sS", "http://127.0.0.1:9642/v1/rules").Output(); strings.Contains(string(out), "deny") {
+	if out, _ := p.server.Command("curl", "-sS",
+		"http://127.0.0.1:9642/v1/rules").Output(); strings.Contains(string(out), "deny") {
 		t.Error("the address of the metrics serves more than metrics")
 	}
 	checkMetrics(t, string(text), documented(t, "metrics.md"))
@@ -63,7 +66,9 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 
 // TestProxyMetrics: the proxy tells how its dials raced, as docs/proxy.md says.
 func TestProxyMetrics(t *testing.T) {
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "hello")
+	}))
 	defer origin.Close()
 	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
 	l, err := net.Listen("tcp", "127.0.0.1:0") // to find a free port
@@ -73,7 +78,9 @@ func TestProxyMetrics(t *testing.T) {
 	l.Close()
 	address, stop := startProxy(t, "--metrics", l.Addr().String())
 	defer stop()
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h", Host: address})}}
+	client := &http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "socks5h",
+			Host: address})}}
 	get := func(where string) string {
 		resp, err := client.Get(where)
 		if err != nil {
@@ -98,12 +105,14 @@ func TestProxyMetrics(t *testing.T) {
 		n, _ := strconv.Atoi(m[1])
 		won += n
 	}
-	if won != 3 || !strings.Contains(text, "\nweir_dial_failures_total 1\n") || !strings.Contains(text, "\nweir_proxy_clients_total 4\n") {
+	if won != 3 || !strings.Contains(text, "\nweir_dial_failures_total 1\n") ||
+		!strings.Contains(text, "\nweir_proxy_clients_total 4\n") {
 		t.Errorf("3 dials were won and one was lost; the metrics say\n%s", text)
 	}
 }
 
-// checkMetrics compares a scrape with what is documented, and has it read by the lint of Prometheus's own library.
+// checkMetrics compares a scrape with what is documented, and has it read by the lint of
+// Prometheus's own library.
 func checkMetrics(t *testing.T, text string, want map[string][2]string) {
 	t.Helper()
 	served := map[string]bool{}
@@ -133,7 +142,8 @@ func checkMetrics(t *testing.T, text string, want map[string][2]string) {
 				continue
 			}
 			var labels []string
-			for _, l := range regexp.MustCompile(`([a-z_]+)="[^"]*"`).FindAllStringSubmatch(m[2], -1) {
+			for _, l := range regexp.MustCompile(`([a-z_]+)="[^"]*"`).FindAllStringSubmatch(m[2],
+				-1) {
 				labels = append(labels, l[1])
 			}
 			if strings.Join(labels, ",") != want[help][1] {
@@ -153,7 +163,8 @@ func checkMetrics(t *testing.T, text string, want map[string][2]string) {
 	}
 }
 
-// TestDashboardAndAlertsMatch: every metric that the dashboard and the alerts ask for is one that a node serves, with labels that it has.
+// TestDashboardAndAlertsMatch: every metric that the dashboard and the alerts ask for is one that a
+// node serves, with labels that it has.
 func TestDashboardAndAlertsMatch(t *testing.T) {
 	want := documented(t, "metrics.md")
 	maps.Copy(want, documented(t, "proxy.md"))
@@ -181,7 +192,8 @@ func TestDashboardAndAlertsMatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllStringSubmatch(string(alerts), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +expr: (.*)$`).FindAllStringSubmatch(string(alerts),
+		-1) {
 		expressions["alert: "+m[1]] = m[1]
 	}
 	if len(expressions) < 15 {
@@ -217,7 +229,8 @@ func TestDashboardAndAlertsMatch(t *testing.T) {
 		}
 	}
 	if promtool, err := exec.LookPath("promtool"); err == nil {
-		if out, err := exec.Command(promtool, "check", "rules", filepath.Join("..", "dist", "monitoring", "alerts.yml")).CombinedOutput(); err != nil {
+		if out, err := exec.Command(promtool, "check", "rules",
+			filepath.Join("..", "dist", "monitoring", "alerts.yml")).CombinedOutput(); err != nil {
 			t.Errorf("promtool: %s", out)
 		}
 	}

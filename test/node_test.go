@@ -63,7 +63,8 @@ func (g *guard) launch(args ...string) (ready chan struct{}) {
 	g.t.Helper()
 	args = append([]string{weir, "up", "--root", g.root, "--bpffs", g.bpffs}, args...)
 	if g.names != "" { // in a mount namespace that still sees what is mounted outside
-		args = append([]string{"unshare", "-m", "--propagation", "slave", "sh", "-ec", `mount --bind "$0" /etc/hosts; exec "$@"`, g.names}, args...)
+		args = append([]string{"unshare", "-m", "--propagation", "slave", "sh", "-ec",
+			`mount --bind "$0" /etc/hosts; exec "$@"`, g.names}, args...)
 	}
 	cmd := g.node.Command(args[0], args[1:]...)
 	g.talk = &transcript{ready: make(chan struct{})}

@@ -29,8 +29,9 @@ add 160 deny udp from any to me 5353
 add 170 allow tcp from any to me 90 setup limit src-addr 2
 `
 
-// TestViewsAgree: after traffic of every kind, the live list, the history, top, the metrics and the counters of the rules tell the same
-// numbers. A view that misses events would say so; here none may.
+// TestViewsAgree: after traffic of every kind, the live list, the history, top, the metrics and the
+// counters of the rules tell the same numbers. A view that misses events would say so; here none
+// may.
 func TestViewsAgree(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
@@ -66,11 +67,13 @@ func TestViewsAgree(t *testing.T) {
 			switch r.Number {
 			case 150, 160, 65535:
 				if refused[r.Number] != r.Packets || r.Packets == 0 {
-					t.Errorf("%s: %d packets dropped by rule %d, which counts %d", name, refused[r.Number], r.Number, r.Packets)
+					t.Errorf("%s: %d packets dropped by rule %d, which counts %d", name,
+						refused[r.Number], r.Number, r.Packets)
 				}
 			case 100, 110:
 				if forward[r.Number] != r.Packets || r.Packets == 0 {
-					t.Errorf("%s: states of rule %d ended with %d packets, the rule counts %d", name, r.Number, forward[r.Number], r.Packets)
+					t.Errorf("%s: states of rule %d ended with %d packets, the rule counts %d",
+						name, r.Number, forward[r.Number], r.Packets)
 				}
 			}
 		}
@@ -79,21 +82,26 @@ func TestViewsAgree(t *testing.T) {
 			t.Errorf("%s: rule 170 refused %d, the metrics say %v", name, refused[170], limited)
 		}
 		if kinds[firewall.EventStart] != uint64(metrics["weir_states_created_total"]) {
-			t.Errorf("%s: %d states began, the metrics say %v", name, kinds[firewall.EventStart], metrics["weir_states_created_total"])
+			t.Errorf("%s: %d states began, the metrics say %v", name, kinds[firewall.EventStart],
+				metrics["weir_states_created_total"])
 		}
-		if want := kinds[firewall.EventDrop] + kinds[firewall.EventRefuse]; top.Refused.Packets != want {
+		if want := kinds[firewall.EventDrop] +
+			kinds[firewall.EventRefuse]; top.Refused.Packets != want {
 			t.Errorf("%s: %d packets refused, top says %d", name, want, top.Refused.Packets)
 		}
 		for k, n := range kinds {
 			word := observe.KindName(k)
-			in, out := metrics[`weir_events_total{kind="`+word+`",hook="in"}`], metrics[`weir_events_total{kind="`+word+`",hook="out"}`]
+			in, out := metrics[`weir_events_total{kind="`+word+`",hook="in"}`],
+				metrics[`weir_events_total{kind="`+word+`",hook="out"}`]
 			if top.Events[word] != n || uint64(in+out) != n {
-				t.Errorf("%s: %d events %s, top says %d, the metrics %v", name, n, word, top.Events[word], in+out)
+				t.Errorf("%s: %d events %s, top says %d, the metrics %v", name, n, word,
+					top.Events[word], in+out)
 			}
 		}
 	}
 	for _, r := range rules.Rules {
-		if got := metrics[fmt.Sprintf(`weir_rule_packets_total{rule="%d"}`, r.Number)]; got != float64(r.Packets) {
+		if got := metrics[fmt.Sprintf(`weir_rule_packets_total{rule="%d"}`,
+			r.Number)]; got != float64(r.Packets) {
 			t.Errorf("rule %d counts %d, the metrics say %v", r.Number, r.Packets, got)
 		}
 	}
@@ -195,13 +203,14 @@ func serveEcho(l net.Listener) {
 	}
 }
 
-// watch runs `weir flow watch -j` until the returned function is called, which returns what it told: what has happened from now on,
-// however late the program gets to it. The function waits until nothing has come for a second: what is still on its way is
-// neither told nor lost.
+// watch runs `weir flow watch -j` until the returned function is called, which returns what it
+// told: what has happened from now on, however late the program gets to it. The function waits
+// until nothing has come for a second: what is still on its way is neither told nor lost.
 func (g *guard) watch(args ...string) (stop func() []observe.Event) {
 	g.t.Helper()
 	begin := time.Now().Add(-100 * time.Millisecond).Format(time.RFC3339Nano) // two clocks
-	cmd := g.node.Command(weir, append([]string{"--root", g.root, "flow", "watch", "-j", "--since", begin}, args...)...)
+	cmd := g.node.Command(weir, append([]string{"--root", g.root, "flow", "watch", "-j", "--since",
+		begin}, args...)...)
 	var talk bytes.Buffer
 	out := new(growing)
 	cmd.Stdout, cmd.Stderr = out, &talk
@@ -263,7 +272,8 @@ func parse(t *testing.T, text string) (all []observe.Event) {
 // scrape reads the metrics from the socket.
 func (g *guard) scrape() map[string]float64 {
 	g.t.Helper()
-	out, err := exec.Command("curl", "-sS", "--unix-socket", filepath.Join(g.root, "run/weir/weir.sock"), "http://localhost/metrics").Output()
+	out, err := exec.Command("curl", "-sS", "--unix-socket",
+		filepath.Join(g.root, "run/weir/weir.sock"), "http://localhost/metrics").Output()
 	if err != nil {
 		g.t.Fatalf("scrape: %v", err)
 	}

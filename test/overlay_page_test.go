@@ -46,7 +46,8 @@ func newShell(t *testing.T, node *nstest.Node) *shell {
 	t.Cleanup(func() { s.run("weir down\n") })
 	s.run(fmt.Sprintf("export PATH=%s:$PATH\nmount -t tmpfs none /mnt && mkdir /mnt/up /mnt/work\n"+
 		"mount -t overlay none -o lowerdir=/etc,upperdir=/mnt/up,workdir=/mnt/work /etc\n"+
-		"mount -t tmpfs none /run\nmount -t tmpfs none /var/lib\nmount -t tmpfs none /var/log\nmount -t bpf none /sys/fs/bpf\n", filepath.Dir(weir)))
+		"mount -t tmpfs none /run\nmount -t tmpfs none /var/lib\nmount -t tmpfs none /var/log\n"+
+		"mount -t bpf none /sys/fs/bpf\n", filepath.Dir(weir)))
 	return s
 }
 
@@ -86,7 +87,8 @@ func TestOverlayPage(t *testing.T) {
 	hosts := [2]*shell{newShell(t, nodes[0]), newShell(t, nodes[1])}
 	var keys [2]string
 	for i, host := range []int{0, 1, 0, 1, 1, 0, 1, 0} {
-		commands := strings.NewReplacer("KEY-OF-A", keys[0], "KEY-OF-B", keys[1]).Replace(all[i].commands)
+		commands := strings.NewReplacer("KEY-OF-A", keys[0], "KEY-OF-B",
+			keys[1]).Replace(all[i].commands)
 		printed := hosts[host].run(commands)
 		if wrong := agrees(all[i].output, printed); wrong != nil {
 			t.Fatalf("after\n%s%v; it printed\n%s", commands, wrong, printed)

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// TestPageServes: `weir page` passes on what the node says to whoever has the token, as it happens, and ends with its signal.
+// TestPageServes: `weir page` passes on what the node says to whoever has the token, as it happens,
+// and ends with its signal.
 func TestPageServes(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
@@ -30,7 +31,8 @@ func TestPageServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, token, _ := strings.Cut(strings.TrimSpace(line), "/#")
-	if err := os.Remove(filepath.Join(p.root, "run/weir/weir.sock")); err != nil { // the page needs the socket for reading alone
+	// the page needs the socket for reading alone
+	if err := os.Remove(filepath.Join(p.root, "run/weir/weir.sock")); err != nil {
 		t.Fatal(err)
 	}
 	ask := func(path string, more ...string) string {
@@ -51,14 +53,18 @@ func TestPageServes(t *testing.T) {
 	if got := ask("/v1/rules", auth...); !strings.Contains(got, "deny tcp from any to me 81") {
 		t.Errorf("rules: %q", got)
 	}
-	if got := ask("/v1/do", append(auth, "-d", `{"line":"flush"}`)...); !strings.Contains(got, "not found") {
+	if got := ask("/v1/do", append(auth, "-d", `{"line":"flush"}`)...); !strings.Contains(got,
+		"not found") {
 		t.Errorf("a change was answered %q", got)
 	}
-	if got := ask("/v1/why", append(auth, "-d", `{"packet":"in via eth0 udp 10.66.0.2:9 -> 10.66.0.1:5353"}`)...); !strings.Contains(got, `"rule":160`) {
+	if got := ask("/v1/why", append(auth, "-d",
+		`{"packet":"in via eth0 udp 10.66.0.2:9 -> 10.66.0.1:5353"}`)...); !strings.Contains(got,
+		`"rule":160`) {
 		t.Errorf("why: %q", got)
 	}
 	// The header comes when the node has begun to listen.
-	stream := p.server.Command("curl", "-sSN", "-D", "/dev/stderr", address+"/v1/events?filter=deny+udp", auth[0], auth[1])
+	stream := p.server.Command("curl", "-sSN", "-D", "/dev/stderr", address+
+		"/v1/events?filter=deny+udp", auth[0], auth[1])
 	var events, header words
 	stream.Stdout, stream.Stderr = &events, &header
 	if err := stream.Start(); err != nil {
@@ -78,8 +84,10 @@ func TestPageServes(t *testing.T) {
 		t.Errorf("events: %q", events.String())
 	}
 	socket := []string{"--unix-socket", filepath.Join(p.root, "run/weir/read.sock")}
-	for header, want := range map[string]string{"Host: localhost:8080": "<title>Weir", "Host: evil.example": "not known here", "Origin: http://evil.example": "other sites"} {
-		if got, _ := curl(p.server, append(socket, "-H", header, "http://localhost/")...); !strings.Contains(got, want) {
+	for header, want := range map[string]string{"Host: localhost:8080": "<title>Weir",
+		"Host: evil.example": "not known here", "Origin: http://evil.example": "other sites"} {
+		if got, _ := curl(p.server, append(socket, "-H", header,
+			"http://localhost/")...); !strings.Contains(got, want) {
 			t.Errorf("on the socket with %s: %q", header, got)
 		}
 	}
@@ -89,8 +97,8 @@ func TestPageServes(t *testing.T) {
 	}
 }
 
-// TestRatesAndBundle: fw show -r tells rates and rules that were never hit, and a bundle has what a bug report needs but for secrets and
-// addresses.
+// TestRatesAndBundle: fw show -r tells rates and rules that were never hit, and a bundle has what a
+// bug report needs but for secrets and addresses.
 func TestRatesAndBundle(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
@@ -115,7 +123,8 @@ func TestRatesAndBundle(t *testing.T) {
 	out := p.weir("fw", "show", "-r")
 	close(stop)
 	wg.Wait()
-	if !regexp.MustCompile(`(?m)^ *00160 +\d+ +\d+ +\d*[1-9]\d*\.\d/s deny udp`).MatchString(out) || !regexp.MustCompile(`(?m)^ *00150 +0 +0 +never deny tcp`).MatchString(out) ||
+	if !regexp.MustCompile(`(?m)^ *00160 +\d+ +\d+ +\d*[1-9]\d*\.\d/s deny udp`).MatchString(out) ||
+		!regexp.MustCompile(`(?m)^ *00150 +0 +0 +never deny tcp`).MatchString(out) ||
 		!strings.HasPrefix(out, "never: not since 20") {
 		t.Errorf("fw show -r:\n%s", out)
 	}
@@ -125,7 +134,9 @@ func TestRatesAndBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"deny tcp from any to me 81", `weir_rule_packets_total{rule="160"}`, `"kind":"drop"`, "ipv4-", "PRETTY_NAME", `"healthy":true`} {
+	for _, want := range []string{"deny tcp from any to me 81",
+		`weir_rule_packets_total{rule="160"}`, `"kind":"drop"`, "ipv4-", "PRETTY_NAME",
+		`"healthy":true`} {
 		if !bytes.Contains(list, []byte(want)) {
 			t.Errorf("the bundle lacks %q", want)
 		}
@@ -136,7 +147,8 @@ func TestRatesAndBundle(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, talk, err := p.try("doctor", "--bundle", file); err == nil || !strings.Contains(talk, "exists") {
+	if _, talk, err := p.try("doctor", "--bundle", file); err == nil ||
+		!strings.Contains(talk, "exists") {
 		t.Errorf("a file is overwritten: %v %s", err, talk)
 	}
 }

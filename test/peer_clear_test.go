@@ -35,12 +35,14 @@ func newLeakHosts(t *testing.T, rules string) *leakHosts {
 	need(t, "nft")
 	h := newHosts(t, rules, rules)
 	l := &leakHosts{h, h.left.lab.Node("elsewhere")}
-	h.left.lab.Join(h.left.host, "eth1", "10.67.0.1/24 fd67::1/64", l.elsewhere, "eth0", "10.67.0.2/24 fd67::2/64")
+	h.left.lab.Join(h.left.host, "eth1", "10.67.0.1/24 fd67::1/64", l.elsewhere, "eth0",
+		"10.67.0.2/24 fd67::2/64")
 	h.left.host.Route("0.0.0.0/0", "10.67.0.2")
 	h.left.host.Route("::/0", "fd67::2")
 	table := "table netdev clear { chain in { type filter hook ingress device eth0 priority 0;\n" +
 		"ip daddr 10.88.2.0/23 counter drop\nip6 daddr fd00:88:2::/64 counter drop\n}; }\n"
-	if out, err := l.elsewhere.Command("nft", "-f", h.right.file("clear.nft", table)).CombinedOutput(); err != nil {
+	if out, err := l.elsewhere.Command("nft", "-f",
+		h.right.file("clear.nft", table)).CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v\n%s", err, out)
 	}
 	return l
@@ -79,7 +81,8 @@ func flood(t *testing.T, from *nstest.Node) (stop func() int) {
 		}
 		conns = append(conns, c)
 	}
-	to := []net.Addr{&net.UDPAddr{IP: net.ParseIP("10.88.2.77"), Port: 9}, &net.UDPAddr{IP: net.ParseIP("fd00:88:2::77"), Port: 9}}
+	to := []net.Addr{&net.UDPAddr{IP: net.ParseIP("10.88.2.77"), Port: 9},
+		&net.UDPAddr{IP: net.ParseIP("fd00:88:2::77"), Port: 9}}
 	var done sync.WaitGroup
 	done.Go(func() {
 		for {
@@ -163,7 +166,8 @@ func TestNothingInTheClear(t *testing.T) {
 	stops := []func() int{flood(t, h.left.host), flood(t, client)}
 	add := func(key, pods string) {
 		t.Helper()
-		h.left.weir("peer", "add", "right", "--key", key, "--endpoint", "10.66.0.2:51820", "--pods", pods)
+		h.left.weir("peer", "add", "right", "--key", key, "--endpoint", "10.66.0.2:51820", "--pods",
+			pods)
 	}
 	const pods = "10.88.2.0/24,fd00:88:2::/120"
 	h.never(t, "changes of the key", func() {
@@ -182,7 +186,8 @@ func TestNothingInTheClear(t *testing.T) {
 		add(right, pods)
 	})
 	h.never(t, "a peer that is removed", func() {
-		if _, talk, err := h.left.try("peer", "remove", "right"); err != nil || !strings.Contains(talk, "weir peer remove --release right") {
+		if _, talk, err := h.left.try("peer", "remove", "right"); err != nil ||
+			!strings.Contains(talk, "weir peer remove --release right") {
 			t.Errorf("weir peer remove says %q, %v", talk, err)
 		}
 		time.Sleep(300 * time.Millisecond)
@@ -190,10 +195,12 @@ func TestNothingInTheClear(t *testing.T) {
 		h.left.start("--rules", filepath.Join(h.left.root, "etc/weir/rules"))
 		time.Sleep(300 * time.Millisecond)
 	})
-	if p := h.left.peers(); len(p.Peers) != 0 || len(p.Held) != 1 || p.Held[0].Name != "right" || len(p.Held[0].Pods) < 2 {
+	if p := h.left.peers(); len(p.Peers) != 0 || len(p.Held) != 1 || p.Held[0].Name != "right" ||
+		len(p.Held[0].Pods) < 2 {
 		t.Errorf("after the removal weir peer list tells %+v", p)
 	}
-	if _, talk, err := h.left.try("peer", "remove", "right"); err == nil || !strings.Contains(talk, "--release right") {
+	if _, talk, err := h.left.try("peer", "remove", "right"); err == nil ||
+		!strings.Contains(talk, "--release right") {
 		t.Errorf("a second removal: %v, %s", err, talk)
 	}
 	// Its ranges are another's now; they are not held any more.
@@ -225,7 +232,9 @@ func TestNothingInTheClear(t *testing.T) {
 // TestRemovedPeersConnectionsEnd: both ends of a connection to a peer that is removed are told.
 func TestRemovedPeersConnectionsEnd(t *testing.T) {
 	t.Parallel()
-	rules := wireRules + "add check-state\nadd allow tcp from any to any setup keep-state\nadd allow icmp from any to any\n"
+	rules := wireRules +
+		"add check-state\nadd allow tcp from any to any setup keep-state\n" +
+		"add allow icmp from any to any\n"
 	h := newLeakHosts(t, rules)
 	h.meet()
 	web, webPod := h.right.attach("web")
@@ -286,7 +295,9 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 		name, says, advice string
 		break_, mend       func()
 	}{
-		{"a damaged key", "no tunnel to other nodes", "", func() { os.WriteFile(key, good[:20], 0o600) }, func() { os.WriteFile(key, good, 0o600) }},
+		{"a damaged key", "no tunnel to other nodes", "", func() {
+			os.WriteFile(key, good[:20], 0o600)
+		}, func() { os.WriteFile(key, good, 0o600) }},
 		{"a taken port", "address already in use", "UDP port 51820", func() {
 			var err error
 			if port, err = h.left.host.ListenPacket("udp4", "0.0.0.0:51820"); err != nil {
@@ -294,9 +305,13 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 			}
 		}, func() { port.Close() }},
 		{"a taken name", "somebody else has an interface of that name", "ip link show weir0",
-			func() { sh("ip link add weir0 type veth peer name other; ip link set weir0 up") }, func() { sh("ip link del weir0") }},
-		{"a tun device of the name", "somebody else has an interface of that name", "ip link show weir0",
-			func() { sh("ip tuntap add weir0 mode tun; ip link set weir0 up") }, func() { sh("ip link del weir0") }},
+			func() { sh("ip link add weir0 type veth peer name other; ip link set weir0 up") },
+			func() { sh("ip link del weir0") }},
+		{"a tun device of the name", "somebody else has an interface of that name",
+			"ip link show weir0",
+			func() { sh("ip tuntap add weir0 mode tun; ip link set weir0 up") }, func() {
+				sh("ip link del weir0")
+			}},
 	} {
 		h.left.stop()
 		// As after a boot: the kernel knows nothing of peers.
@@ -314,7 +329,8 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 				t.Errorf("%s: reached %q", c.name, out)
 			}
 			if c.name == "a taken port" { // what needs a tunnel is refused and changes nothing
-				_, talk, err := h.left.try("peer", "add", "third", "--key", strings.Repeat("A", 43)+"=", "--pods", "10.99.0.0/24")
+				_, talk, err := h.left.try("peer", "add", "third", "--key", strings.Repeat("A", 43)+
+					"=", "--pods", "10.99.0.0/24")
 				if err == nil || !strings.Contains(talk, "UDP port 51820") {
 					t.Errorf("weir peer add: %v\n%s", err, talk)
 				}
@@ -333,7 +349,8 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &limit); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8, Max: limit.Max}, nil); err != nil {
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 8, Max: limit.Max},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	h.never(t, "no descriptors", func() {
@@ -389,7 +406,8 @@ func TestKilledInAFlood(t *testing.T) {
 				}
 				pause /= 20
 				other := strings.Repeat(string(rune('a'+random.IntN(26))), 20) + right[20:]
-				cmd := h.left.node.Command(weir, "--root", h.left.root, "--bpffs", h.left.bpffs, "peer", "add", "right", "--key", other,
+				cmd := h.left.node.Command(weir, "--root", h.left.root, "--bpffs", h.left.bpffs,
+					"peer", "add", "right", "--key", other,
 					"--endpoint", "10.66.0.2:51820", "--pods", "10.88.2.0/24,fd00:88:2::/120")
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)

@@ -11,11 +11,12 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// fetchSlow downloads /slow, 64 MiB at 8 MiB/s at most, from a pod and returns the longest pause; third is called when a third
-// of it is there.
+// fetchSlow downloads /slow, 64 MiB at 8 MiB/s at most, from a pod and returns the longest pause;
+// third is called when a third of it is there.
 func fetchSlow(t *testing.T, from *nstest.Node, url string, third func()) (longest time.Duration) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DialContext: from.DialContext}, Timeout: time.Minute}
+	client := http.Client{Transport: &http.Transport{DialContext: from.DialContext},
+		Timeout: time.Minute}
 	defer client.CloseIdleConnections()
 	answer, err := client.Get(url)
 	if err != nil {
@@ -42,21 +43,25 @@ func fetchSlow(t *testing.T, from *nstest.Node, url string, third func()) (longe
 	return longest
 }
 
-// TestPathOfPeerDies: a peer has two names. The path that is in use dies in mid-download, and nobody is told: the
-// download pauses for a second at most, goes on over the other path, and is whole. Then the first one comes back and the
-// other one dies.
+// TestPathOfPeerDies: a peer has two names. The path that is in use dies in mid-download, and
+// nobody is told: the download pauses for a second at most, goes on over the other path, and is
+// whole. Then the first one comes back and the other one dies.
 func TestPathOfPeerDies(t *testing.T) {
 	need(t, "nginx", "nft")
-	rules := "add allow udp from any to any 51820 via eth*\nadd check-state\nadd allow tcp from any to any setup keep-state\n"
+	rules := "add allow udp from any to any 51820 via eth*\nadd check-state\n" +
+		"add allow tcp from any to any setup keep-state\n"
 	h := newHosts(t, rules, rules)
 	h.left.lab.Join(h.left.host, "eth1", "10.67.0.1/24", h.right.host, "eth1", "10.67.0.2/24")
 	h.left.stop()
-	h.left.names = h.left.file("hosts", "10.66.0.2 right.example\n10.67.0.2 spare.example\n127.0.0.1 localhost\n")
+	h.left.names = h.left.file("hosts",
+		"10.66.0.2 right.example\n10.67.0.2 spare.example\n127.0.0.1 localhost\n")
 	h.left.start("--rules", h.left.root+"/etc/weir/rules")
 
 	left, right := h.keys()
-	h.left.weir("peer", "add", "right", "--key", right, "--endpoint", "right.example:51820,spare.example:51820", "--pods", "10.88.2.0/24")
-	h.right.weir("peer", "add", "left", "--key", left, "--endpoint", "10.66.0.1:51820,10.67.0.1:51820", "--pods", "10.88.1.0/24")
+	h.left.weir("peer", "add", "right", "--key", right, "--endpoint",
+		"right.example:51820,spare.example:51820", "--pods", "10.88.2.0/24")
+	h.right.weir("peer", "add", "left", "--key", left, "--endpoint",
+		"10.66.0.1:51820,10.67.0.1:51820", "--pods", "10.88.1.0/24")
 	web, webPod := h.right.attach("web")
 	nginx(t, web, 80)
 	client, _ := h.left.attach("client")
@@ -73,7 +78,9 @@ func TestPathOfPeerDies(t *testing.T) {
 		}
 		pause := fetchSlow(t, client, at+"slow", func() { h.block(t, dead) })
 		t.Logf("over %s: the longest pause was %v", before, pause)
-		if pause > 10*time.Second { // the bar is one, and one round has to hold it; the machine may be busy. WireGuard alone takes 15 s and more
+		// the bar is one, and one round has to hold it; the machine may be busy. WireGuard alone
+		// takes 15 s and more
+		if pause > 10*time.Second {
 			t.Errorf("nothing came for %v", pause)
 		}
 		shortest = min(shortest, pause)
@@ -93,9 +100,11 @@ func (h *hosts) block(t *testing.T, iface string) {
 	for _, one := range []*podHost{h.left, h.right} {
 		table := "table netdev cut\ndelete table netdev cut\n"
 		if iface != "none" {
-			table += fmt.Sprintf("table netdev cut { chain in { type filter hook ingress device %s priority -500; drop; }; }\n", iface)
+			table += fmt.Sprintf("table netdev cut { chain in { type filter hook ingress device "+
+				"%s priority -500; drop; }; }\n", iface)
 		}
-		if out, err := one.host.Command("nft", "-f", one.file("cut.nft", table)).CombinedOutput(); err != nil {
+		if out, err := one.host.Command("nft", "-f",
+			one.file("cut.nft", table)).CombinedOutput(); err != nil {
 			t.Fatalf("nft: %v\n%s", err, out)
 		}
 	}

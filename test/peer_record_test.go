@@ -18,7 +18,8 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
 	h.meet()
-	rules, record := filepath.Join(h.left.root, "etc/weir/rules"), filepath.Join(h.left.root, "var/lib/weir/peers.json")
+	rules, record := filepath.Join(h.left.root, "etc/weir/rules"),
+		filepath.Join(h.left.root, "var/lib/weir/peers.json")
 	whole, err := os.ReadFile(record)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,8 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 	restart := func(text string) (stop func() int) {
 		t.Helper()
 		h.left.stop()
-		if out, err := h.left.host.Command("sh", "-c", "ip route flush type unreachable; ip -6 route flush type unreachable").CombinedOutput(); err != nil {
+		if out, err := h.left.host.Command("sh", "-c",
+			"ip route flush type unreachable; ip -6 route flush type unreachable").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if err := os.WriteFile(record, []byte(text), 0o600); err != nil {
@@ -40,7 +42,8 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 	stop := restart(newer)
 	h.never(t, "a record of a later version", func() {
 		h.left.problem(t, "of version 7")
-		if _, talk, err := h.left.try("peer", "remove", "right"); err == nil || !strings.Contains(talk, "of version 7") {
+		if _, talk, err := h.left.try("peer", "remove", "right"); err == nil ||
+			!strings.Contains(talk, "of version 7") {
 			t.Errorf("weir peer remove: %v\n%s", err, talk)
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -56,7 +59,8 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 		if p := h.left.peers(); len(p.Peers) != 0 || len(p.Held) != 1 || len(p.Held[0].Pods) != 2 {
 			t.Errorf("of a damaged record is known %+v", p)
 		}
-		h.left.weir("peer", "add", "right", "--key", right, "--endpoint", "10.66.0.2:51820", "--pods", "10.88.2.0/24,fd00:88:2::/120")
+		h.left.weir("peer", "add", "right", "--key", right, "--endpoint", "10.66.0.2:51820",
+			"--pods", "10.88.2.0/24,fd00:88:2::/120")
 		aside, err := filepath.Glob(record + ".damaged*")
 		if err != nil || len(aside) != 1 {
 			t.Fatalf("set aside are %v, %v", aside, err)
@@ -103,17 +107,21 @@ func TestPeersOnAFullDisk(t *testing.T) {
 		for _, args := range [][]string{
 			{"remove", "right"},
 			{"remove", "--release", "right"},
-			{"add", "right", "--key", right, "--endpoint", "10.66.0.2:51820", "--pods", "10.88.3.0/24"},
+			{"add", "right", "--key", right, "--endpoint", "10.66.0.2:51820", "--pods",
+				"10.88.3.0/24"},
 			{"add", "third", "--key", strings.Repeat("B", 43) + "=", "--pods", "10.99.0.0/24"},
 		} {
-			if _, talk, err := h.left.try(append([]string{"peer"}, args...)...); err == nil || !strings.Contains(talk, "no space left on device") {
+			if _, talk, err := h.left.try(append([]string{"peer"}, args...)...); err == nil ||
+				!strings.Contains(talk, "no space left on device") {
 				t.Errorf("weir peer %v: %v\n%s", args, err, talk)
 			}
-			if p := h.left.peers(); len(p.Peers) != 1 || len(p.Held) != 0 || fmt.Sprintf("%+v", p.Peers[0].Pods) != before {
+			if p := h.left.peers(); len(p.Peers) != 1 || len(p.Held) != 0 ||
+				fmt.Sprintf("%+v", p.Peers[0].Pods) != before {
 				t.Errorf("after weir peer %v the peers are %+v", args, p)
 			}
 			if now := footprint(t, h.left); now != routes {
-				t.Errorf("after weir peer %v the routes are\n%s\nbefore they were\n%s", args, now, routes)
+				t.Errorf("after weir peer %v the routes are\n%s\nbefore they were\n%s", args, now,
+					routes)
 			}
 			reach(t, h.left.host, at)
 		}

@@ -27,12 +27,16 @@ const wireRules = "add allow udp from any to any 51820 via eth0\n"
 func newHosts(t *testing.T, leftRules, rightRules string) *hosts {
 	t.Helper()
 	lab := nstest.New(t)
-	h := &hosts{left: &podHost{lab: lab, host: lab.Node("left")}, right: &podHost{lab: lab, host: lab.Node("right")}}
-	lab.Join(h.left.host, "eth0", "10.66.0.1/24 fd66::1/64", h.right.host, "eth0", "10.66.0.2/24 fd66::2/64")
+	h := &hosts{left: &podHost{lab: lab, host: lab.Node("left")},
+		right: &podHost{lab: lab, host: lab.Node("right")}}
+	lab.Join(h.left.host, "eth0", "10.66.0.1/24 fd66::1/64", h.right.host, "eth0",
+		"10.66.0.2/24 fd66::2/64")
 	for i, one := range []*podHost{h.left, h.right} {
 		one.outside = []*nstest.Node{h.right.host, h.left.host}[i]
 		one.guard = newGuard(t, one.host)
-		one.file("etc/weir/weir.toml", fmt.Sprintf("[pods]\nranges = [\"10.88.%d.0/24\", \"fd00:88:%d::/120\"]\n[overlay]\n", i+1, i+1))
+		one.file("etc/weir/weir.toml",
+			fmt.Sprintf("[pods]\nranges = [\"10.88.%d.0/24\", \"fd00:88:%d::/120\"]\n[overlay]\n",
+				i+1, i+1))
 		one.start("--rules", one.file("etc/weir/rules", []string{leftRules, rightRules}[i]))
 	}
 	return h
@@ -42,16 +46,19 @@ func newHosts(t *testing.T, leftRules, rightRules string) *hosts {
 func (h *hosts) meet(more ...string) {
 	h.left.t.Helper()
 	left, right := h.keys()
-	h.left.weir(append([]string{"peer", "add", "right", "--key", right, "--endpoint", "10.66.0.2:51820",
+	h.left.weir(append([]string{"peer", "add", "right", "--key", right, "--endpoint",
+		"10.66.0.2:51820",
 		"--pods", "10.88.2.0/24,fd00:88:2::/120"}, more...)...)
-	h.right.weir(append([]string{"peer", "add", "left", "--key", left, "--endpoint", "10.66.0.1:51820",
+	h.right.weir(append([]string{"peer", "add", "left", "--key", left, "--endpoint",
+		"10.66.0.1:51820",
 		"--pods", "10.88.1.0/24,fd00:88:1::/120"}, more...)...)
 }
 
 // keys are the public keys of both hosts.
 func (h *hosts) keys() (left, right string) {
 	h.left.t.Helper()
-	return strings.TrimSpace(h.left.weir("peer", "key")), strings.TrimSpace(h.right.weir("peer", "key"))
+	return strings.TrimSpace(h.left.weir("peer", "key")),
+		strings.TrimSpace(h.right.weir("peer", "key"))
 }
 
 func (h *podHost) peers() api.Peers {
@@ -71,15 +78,16 @@ func (h *hosts) onWire(t *testing.T, f func()) string {
 	t.Helper()
 	stop := capture(t, h.left.host, "eth0")
 	f()
-	out, err := h.left.host.Command("tcpdump", "-nr", stop(), "not icmp6 and not arp and not ip6 proto 0").Output()
+	out, err := h.left.host.Command("tcpdump", "-nr", stop(),
+		"not icmp6 and not arp and not ip6 proto 0").Output()
 	if err != nil {
 		t.Fatalf("tcpdump: %v\n%s", err, out)
 	}
 	return string(out)
 }
 
-// TestTwoHosts: pods of two hosts reach each other over both families exactly where the rules of both say, and nothing on the
-// wire but WireGuard tells of it.
+// TestTwoHosts: pods of two hosts reach each other over both families exactly where the rules of
+// both say, and nothing on the wire but WireGuard tells of it.
 func TestTwoHosts(t *testing.T) {
 	need(t, "nginx", "curl", "tcpdump", "wg")
 	t.Parallel()
@@ -109,12 +117,15 @@ table friends add fd00:88:1::2
 	wire := h.onWire(t, func() {
 		for _, a := range webPod.Addrs {
 			reach(t, friend, pageAt(a, 80))
-			reach(t, h.left.host, pageAt(a, 80))    // from the gateway's address, the first of the range
-			refuse(t, stranger, pageAt(a, 80))      // by the rules of the right host, in its tunnel
-			refuse(t, friend, pageAt(a, 81))        // by those of the left one, in its tunnel
-			refuse(t, friend, pageAt(a, 82))        // by those of the left one, at the pod
-			for _, port := range []uint16{90, 91} { // by a reset, of the left host's tunnel and of the right one's
-				if out, err := curl(friend, pageAt(a, port)); err == nil || !strings.Contains(err.Error(), "(7)") {
+			// from the gateway's address, the first of the range
+			reach(t, h.left.host, pageAt(a, 80))
+			refuse(t, stranger, pageAt(a, 80)) // by the rules of the right host, in its tunnel
+			refuse(t, friend, pageAt(a, 81))   // by those of the left one, in its tunnel
+			refuse(t, friend, pageAt(a, 82))   // by those of the left one, at the pod
+			// by a reset, of the left host's tunnel and of the right one's
+			for _, port := range []uint16{90, 91} {
+				if out, err := curl(friend, pageAt(a, port)); err == nil ||
+					!strings.Contains(err.Error(), "(7)") {
 					t.Errorf("%s is not reset: %q, %v", pageAt(a, port), out, err)
 				}
 			}
@@ -129,7 +140,8 @@ table friends add fd00:88:1::2
 		t.Errorf("on the wire are only\n%s", wire)
 	}
 	h.looksRight(t)
-	if out, err := wgShow(h.left); err != nil || !strings.Contains(out, "latest handshake") || !strings.Contains(out, "10.88.2.0/24") {
+	if out, err := wgShow(h.left); err != nil || !strings.Contains(out, "latest handshake") ||
+		!strings.Contains(out, "10.88.2.0/24") {
 		t.Errorf("wg show: %v\n%s", err, out)
 	}
 }
@@ -138,10 +150,12 @@ table friends add fd00:88:1::2
 func (h *hosts) looksRight(t *testing.T) {
 	t.Helper()
 	p := h.left.peers()
-	if len(p.Peers) != 1 || p.Peers[0].Handshake == nil || p.Peers[0].Received == 0 || p.Peers[0].Path != "10.66.0.2:51820" {
+	if len(p.Peers) != 1 || p.Peers[0].Handshake == nil || p.Peers[0].Received == 0 ||
+		p.Peers[0].Path != "10.66.0.2:51820" {
 		t.Errorf("weir peer list -j: %+v", p)
 	}
-	if out := h.left.weir("peer", "list"); !strings.Contains(out, "right") || !strings.Contains(out, " ago") {
+	if out := h.left.weir("peer", "list"); !strings.Contains(out, "right") ||
+		!strings.Contains(out, " ago") {
 		t.Errorf("weir peer list:\n%s", out)
 	}
 	var s api.States
@@ -173,27 +187,31 @@ func (h *hosts) looksRight(t *testing.T) {
 	if hook != "tunnel" || !status.Healthy {
 		t.Errorf("weir status: %+v", status)
 	}
-	if out := h.right.weir("flow", "watch", "--since", "1m", "--past", "drop"); !strings.Contains(out, "weir0") {
+	if out := h.right.weir("flow", "watch", "--since", "1m", "--past",
+		"drop"); !strings.Contains(out, "weir0") {
 		t.Errorf("weir flow watch does not tell of what was dropped in the tunnel:\n%s", out)
 	}
 }
 
 // wgShow runs wg show, which looks for sockets in one place only: the node's is shown to it there.
 func wgShow(h *podHost) (string, error) {
-	script := fmt.Sprintf("mkdir -p /var/run/wireguard && mount --bind %s/var/run/wireguard /var/run/wireguard && wg show weir0", h.root)
+	script := fmt.Sprintf("mkdir -p /var/run/wireguard && mount --bind %s/var/run/wireguard "+
+		"/var/run/wireguard && wg show weir0", h.root)
 	script = "mount -t tmpfs none /run && " + script
-	out, err := h.host.Command("unshare", "-m", "--propagation", "private", "sh", "-c", script).CombinedOutput()
+	out, err := h.host.Command("unshare", "-m", "--propagation", "private", "sh", "-c",
+		script).CombinedOutput()
 	return string(out), err
 }
 
-// TestTwoHostsRestart: the agent of one host dies; its pods are unreachable rather than reached in the clear, and with the next
-// agent the download that was going on goes on.
+// TestTwoHostsRestart: the agent of one host dies; its pods are unreachable rather than reached in
+// the clear, and with the next agent the download that was going on goes on.
 func TestTwoHostsRestart(t *testing.T) {
 	need(t, "nginx", "curl", "tcpdump")
 	t.Parallel()
 	rules := wireRules + "add check-state\nadd allow tcp from any to any setup keep-state\n"
 	h := newHosts(t, rules, rules)
-	h.meet("--keepalive", "1s", "--psk", h.left.file("psk", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"))
+	h.meet("--keepalive", "1s", "--psk",
+		h.left.file("psk", "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"))
 	for _, name := range []string{"key", "peers.json"} {
 		info, err := os.Stat(filepath.Join(h.left.root, "var/lib/weir", name))
 		if err != nil || info.Mode().Perm() != 0o600 {
@@ -207,7 +225,8 @@ func TestTwoHostsRestart(t *testing.T) {
 	reach(t, client, at)
 
 	const size = 2 << 20
-	slow := client.Command("curl", "-sS", "-r", fmt.Sprintf("0-%d", size-1), "--limit-rate", "400k", "-o", filepath.Join(t.TempDir(), "got"),
+	slow := client.Command("curl", "-sS", "-r", fmt.Sprintf("0-%d", size-1), "--limit-rate", "400k",
+		"-o", filepath.Join(t.TempDir(), "got"),
 		"-w", "%{size_download}", "-m", "60", at+"big")
 	var got strings.Builder
 	slow.Stdout, slow.Stderr = &got, &got
@@ -237,24 +256,28 @@ func TestTwoHostsRestart(t *testing.T) {
 	}
 }
 
-// TestTwoHostsDirect: without encryption pods keep their addresses on the wire, also while no agent runs, and down leaves nothing of the
-// peers, whether the agent is there or not.
+// TestTwoHostsDirect: without encryption pods keep their addresses on the wire, also while no agent
+// runs, and down leaves nothing of the peers, whether the agent is there or not.
 func TestTwoHostsDirect(t *testing.T) {
 	need(t, "nginx", "curl", "tcpdump")
 	t.Parallel()
-	rules := "add check-state\nadd allow tcp from any to table(web) 80 setup keep-state\ntable web add 10.88.2.0/24\ntable web add fd00:88:2::/120\n"
+	rules := "add check-state\nadd allow tcp from any to table(web) 80 setup keep-state\n" +
+		"table web add 10.88.2.0/24\ntable web add fd00:88:2::/120\n"
 	h := newHosts(t, rules, rules)
 	clean := []string{footprint(t, h.left), footprint(t, h.right)}
 	key := strings.TrimSpace(h.right.weir("peer", "key"))
-	add := []string{"peer", "add", "right", "--key", key, "--encrypt=false", "--pods", "10.88.2.0/24,fd00:88:2::/120", "--endpoint"}
-	if _, talk, err := h.left.try(append(add, "10.66.0.2:51820")...); err == nil || !strings.Contains(talk, "an endpoint of their family") {
+	add := []string{"peer", "add", "right", "--key", key, "--encrypt=false", "--pods",
+		"10.88.2.0/24,fd00:88:2::/120", "--endpoint"}
+	if _, talk, err := h.left.try(append(add, "10.66.0.2:51820")...); err == nil ||
+		!strings.Contains(talk, "an endpoint of their family") {
 		t.Errorf("pods of a family without an endpoint: %v\n%s", err, talk)
 	}
 	if now := h.left.peers(); len(now.Peers) != 0 {
 		t.Errorf("a refused peer is there: %+v", now)
 	}
 	h.left.weir(append(add, "10.66.0.2:51820,[fd66::2]:51820")...)
-	h.right.weir("peer", "add", "left", "--key", strings.TrimSpace(h.left.weir("peer", "key")), "--encrypt=false",
+	h.right.weir("peer", "add", "left", "--key", strings.TrimSpace(h.left.weir("peer", "key")),
+		"--encrypt=false",
 		"--pods", "10.88.1.0/24,fd00:88:1::/120", "--endpoint", "10.66.0.1:1,[fd66::1]:1")
 	web, webPod := h.right.attach("web")
 	nginx(t, web, 80, 81)
@@ -268,7 +291,8 @@ func TestTwoHostsDirect(t *testing.T) {
 	}
 	wire := h.onWire(t, all)
 	for i := range webPod.Addrs {
-		if !strings.Contains(wire, clientPod.Addrs[i].String()) || !strings.Contains(wire, webPod.Addrs[i].String()) || strings.Contains(wire, "51820") {
+		if !strings.Contains(wire, clientPod.Addrs[i].String()) ||
+			!strings.Contains(wire, webPod.Addrs[i].String()) || strings.Contains(wire, "51820") {
 			t.Errorf("on the wire is\n%s", wire)
 		}
 	}
@@ -292,12 +316,13 @@ func TestTwoHostsDirect(t *testing.T) {
 	}
 }
 
-// footprint lists what a host has that others could see: links and routes, without the gateways of pods on the loopback. The tunnel is the
-// agent's and goes with it.
+// footprint lists what a host has that others could see: links and routes, without the gateways of
+// pods on the loopback. The tunnel is the agent's and goes with it.
 func footprint(t *testing.T, h *podHost) string {
 	t.Helper()
-	out, err := h.host.Command("sh", "-c", "ip -br link | grep -v weir0; ip route show | grep -v weir0; "+
-		"ip -6 route show | grep -v -e fe80 -e multicast -e weir0 -e 'dev lo'").Output()
+	out, err := h.host.Command("sh", "-c",
+		"ip -br link | grep -v weir0; ip route show | grep -v weir0; "+
+			"ip -6 route show | grep -v -e fe80 -e multicast -e weir0 -e 'dev lo'").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,15 +347,20 @@ func TestBadPeers(t *testing.T) {
 		{"the key of this node", []string{"x", "--key", own, "--pods", away}},
 		{"no pod ranges", []string{"x", "--key", key}},
 		{"is no range", []string{"x", "--key", key, "--pods", "10.88.9.0"}},
-		{"host bits set; write 10.88.9.0/24", []string{"x", "--key", key, "--pods", "10.88.9.1/24"}},
+		{"host bits set; write 10.88.9.0/24",
+			[]string{"x", "--key", key, "--pods", "10.88.9.1/24"}},
 		{"overlap 10.88.1.0/24", []string{"x", "--key", key, "--pods", "10.88.0.0/16"}},
 		{"not HOST:PORT", []string{"x", "--key", key, "--pods", away, "--endpoint", "10.66.0.2"}},
 		{"whole seconds", []string{"x", "--key", key, "--pods", away, "--keepalive", "1500ms"}},
 		{"no such file", []string{"x", "--key", key, "--pods", away, "--psk", "/nowhere/psk"}},
-		{"it has to be an address", []string{"x", "--key", key, "--pods", away, "--encrypt=false", "--endpoint", "right.example:1"}},
-		{"somebody else has a route to 10.66.0.0/24", []string{"x", "--key", key, "--pods", "10.66.0.0/24"}},
+		{"it has to be an address", []string{"x", "--key", key, "--pods", away, "--encrypt=false",
+			"--endpoint", "right.example:1"}},
+		{"somebody else has a route to 10.66.0.0/24",
+			[]string{"x", "--key", key, "--pods", "10.66.0.0/24"}},
 		{"it needs an endpoint", []string{"x", "--key", key, "--pods", away, "--encrypt=false"}},
-		{"no endpoint is on a network of this host", []string{"x", "--key", key, "--pods", away, "--encrypt=false", "--endpoint", "10.99.0.1:1"}},
+		{"no endpoint is on a network of this host",
+			[]string{"x", "--key", key, "--pods", away, "--encrypt=false", "--endpoint",
+				"10.99.0.1:1"}},
 		{"no blanks", []string{"x y", "--key", key, "--pods", away}},
 	} {
 		_, talk, err := h.left.try(append([]string{"peer", "add"}, bad.args...)...)
@@ -345,21 +375,26 @@ func TestBadPeers(t *testing.T) {
 		t.Errorf("refused peers have routes:\n%s", out)
 	}
 	// The right host's rules let no UDP pass: the tunnel could not work, and the answer says so.
-	_, talk, err := h.right.try("peer", "add", "left", "--key", own, "--endpoint", "10.66.0.1:51820", "--pods", "10.88.1.0/24")
-	if err != nil || !strings.Contains(talk, "weir fw add allow udp from me 51820 to 10.66.0.1 51820 out") {
+	_, talk, err := h.right.try("peer", "add", "left", "--key", own, "--endpoint",
+		"10.66.0.1:51820", "--pods", "10.88.1.0/24")
+	if err != nil || !strings.Contains(talk,
+		"weir fw add allow udp from me 51820 to 10.66.0.1 51820 out") {
 		t.Errorf("weir peer add behind rules that refuse its packets: %v\n%s", err, talk)
 	}
 	// A name that is known is changed, also to another key.
 	h.left.weir("peer", "add", "right", "--key", key, "--pods", away)
 	h.left.weir("peer", "add", "right", "--key", own[:20]+key[20:], "--pods", "10.88.8.0/24")
-	if p := h.left.peers().Peers; len(p) != 1 || p[0].Pods[0] != netip.MustParsePrefix("10.88.8.0/24") || p[0].Key == key {
+	if p := h.left.peers().Peers; len(p) != 1 ||
+		p[0].Pods[0] != netip.MustParsePrefix("10.88.8.0/24") || p[0].Key == key {
 		t.Errorf("after a change of the key: %+v", p)
 	}
 	out := footprint(t, h.left)
-	if !strings.Contains(out, "unreachable "+away) || !strings.Contains(out, "unreachable 10.88.8.0/24") {
+	if !strings.Contains(out, "unreachable "+away) ||
+		!strings.Contains(out, "unreachable 10.88.8.0/24") {
 		t.Errorf("after a change of the pods the routes are\n%s", out)
 	}
-	if p := h.left.peers().Held; len(p) != 1 || p[0].Name != "right" || p[0].Pods[0] != netip.MustParsePrefix(away) {
+	if p := h.left.peers().Held; len(p) != 1 || p[0].Name != "right" ||
+		p[0].Pods[0] != netip.MustParsePrefix(away) {
 		t.Errorf("after a change of the pods these are unreachable: %+v", p)
 	}
 	// An interface that somebody takes away is made again, with its peers.
@@ -367,7 +402,8 @@ func TestBadPeers(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	eventually(t, "the tunnel is made again", func() error {
-		out, err := h.left.host.Command("ip", "route", "show", "10.88.8.0/24", "dev", "weir0").CombinedOutput()
+		out, err := h.left.host.Command("ip", "route", "show", "10.88.8.0/24", "dev",
+			"weir0").CombinedOutput()
 		if err == nil && len(out) == 0 {
 			err = errors.New("no route")
 		}

@@ -22,7 +22,9 @@ func TestDamagedRecordKeepsLabels(t *testing.T) {
 	client, _ := h.attach("client", "--label", "role=client")
 	suspect, _ := h.attach("suspect", "--label", "role=suspect")
 	plain, _ := h.attach("plain")
-	url := func(port uint16) string { return "http://" + netip.AddrPortFrom(webPod.Addrs[0], port).String() + "/" }
+	url := func(port uint16) string {
+		return "http://" + netip.AddrPortFrom(webPod.Addrs[0], port).String() + "/"
+	}
 	judged := func(when string) {
 		t.Helper()
 		t.Log(when)

@@ -18,8 +18,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// sender sends datagrams from inside a namespace to the pods' gateway, one after another, from the address
-// that the kernel chooses and from one that no pod has, until the test ends.
+// sender sends datagrams from inside a namespace to the pods' gateway, one after another, from the
+// address that the kernel chooses and from one that no pod has, until the test ends.
 func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitGroup) {
 	t.Helper()
 	for _, command := range []string{"link set lo up", "addr add 203.0.113.9/32 dev lo"} {
@@ -49,8 +49,8 @@ func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitG
 	}
 }
 
-// TestNothingLeavesBeforeTheGuard: what a process in a namespace sends while the namespace becomes a pod meets the
-// rules from the first packet on, and so does its source.
+// TestNothingLeavesBeforeTheGuard: what a process in a namespace sends while the namespace becomes
+// a pod meets the rules from the first packet on, and so does its source.
 func TestNothingLeavesBeforeTheGuard(t *testing.T) {
 	nstest.Root(t)
 	for _, c := range []struct {
@@ -90,7 +90,8 @@ func TestNothingLeavesBeforeTheGuard(t *testing.T) {
 		}
 		l.Close()
 		if forged.Load() != 0 || c.passes != (own.Load() > 0) {
-			t.Errorf("%s: %d datagrams from the pods' own addresses and %d from a forged one reached the host", c.rules, own.Load(), forged.Load())
+			t.Errorf("%s: %d datagrams from the pods' own addresses and %d from a forged one "+
+				"reached the host", c.rules, own.Load(), forged.Load())
 		}
 		h.stop()
 	}
@@ -122,7 +123,8 @@ add check-state
 add allow tcp from table(role=client) to table(app=web) 80 setup keep-state
 `
 
-// TestLabelsGoWithTheirPod: who gets an address after another pod never gets its labels, however that one ended.
+// TestLabelsGoWithTheirPod: who gets an address after another pod never gets its labels, however
+// that one ended.
 func TestLabelsGoWithTheirPod(t *testing.T) {
 	need(t, "nginx", "curl")
 	h := newPodHost(t, clientRules)
@@ -140,13 +142,15 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 		name := fmt.Sprint("stranger", strangers)
 		// Its name and its published port were the dead one's.
 		node := h.lab.Node(name)
-		h.weir("pod", "attach", "--name", "client", "--addr", address, "--publish", "8080:80", node.Path())
+		h.weir("pod", "attach", "--name", "client", "--addr", address, "--publish", "8080:80",
+			node.Path())
 		refuse(t, node, url)
 		h.weir("pod", "detach", "client")
 	}
 	attach := func(netns string) {
 		t.Helper()
-		h.weir("pod", "attach", "--name", "client", "--label", "role=client", "--addr", address, "--publish", "8080:80", netns)
+		h.weir("pod", "attach", "--name", "client", "--label", "role=client", "--addr", address,
+			"--publish", "8080:80", netns)
 	}
 	gone := func() {
 		t.Helper()
@@ -193,23 +197,31 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 	h.start()
 	gone()
 	stranger("its namespace died while no agent ran")
-	reach(t, func() *nstest.Node { n, _ := h.attach("late", "--label", "role=client"); return n }(), url)
+	reach(t, func() *nstest.Node {
+		n, _ := h.attach("late", "--label", "role=client")
+		return n
+	}(), url)
 }
 
-// TestNodesOwnNamespace: the node does not make itself a pod, whatever name its namespace is given by.
+// TestNodesOwnNamespace: the node does not make itself a pod, whatever name its namespace is given
+// by.
 func TestNodesOwnNamespace(t *testing.T) {
 	nstest.Root(t)
 	for _, ranges := range []string{`"10.88.0.0/24"`, `"10.88.0.0/24", "fd00:88::/120"`} {
 		h := newPodHostWith(t, "[pods]\nranges = ["+ranges+"]\n", "add allow ip from any to any\n")
 		h.host.Route("0.0.0.0/0", "10.66.0.2")
 		before := h.traces()
-		config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`, h.root)
-		if out, _ := h.cni("ADD", "one", h.host.Path(), config); !strings.Contains(fmt.Sprint(out["msg"]), "the node's own network namespace") {
+		config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`,
+			h.root)
+		if out, _ := h.cni("ADD", "one", h.host.Path(),
+			config); !strings.Contains(fmt.Sprint(out["msg"]), "the node's own network namespace") {
 			t.Errorf("ADD: %v", out)
 		}
-		for _, netns := range []string{h.host.Name(), h.host.Path(), "pid:" + strconv.Itoa(h.agent.Process.Pid)} {
+		for _, netns := range []string{h.host.Name(), h.host.Path(), "pid:" +
+			strconv.Itoa(h.agent.Process.Pid)} {
 			_, talk, err := h.try("pod", "attach", netns)
-			if err == nil || !strings.Contains(talk, "the node's own network namespace") || !strings.Contains(talk, "ip netns list") {
+			if err == nil || !strings.Contains(talk, "the node's own network namespace") ||
+				!strings.Contains(talk, "ip netns list") {
 				t.Errorf("pod attach %s: %v, %s", netns, err, talk)
 			}
 		}
@@ -220,7 +232,8 @@ func TestNodesOwnNamespace(t *testing.T) {
 	}
 }
 
-// TestHangingUp: somebody who repeats an attach and does not wait for the answer takes nothing away.
+// TestHangingUp: somebody who repeats an attach and does not wait for the answer takes nothing
+// away.
 func TestHangingUp(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
@@ -228,7 +241,9 @@ func TestHangingUp(t *testing.T) {
 	for range 5 {
 		h.agent.Process.Signal(syscall.SIGSTOP)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		h.host.CommandContext(ctx, weir, "--root", h.root, "pod", "attach", "--name", "one", node.Path()).Run() // it is killed
+		// it is killed
+		h.host.CommandContext(ctx, weir, "--root", h.root, "pod", "attach", "--name", "one",
+			node.Path()).Run()
 		cancel()
 		h.agent.Process.Signal(syscall.SIGCONT)
 		h.weir("status")
@@ -238,8 +253,8 @@ func TestHangingUp(t *testing.T) {
 	}
 }
 
-// TestContainersThatStopTogether: containers whose namespaces die while they are detached leave no name, port or
-// address behind.
+// TestContainersThatStopTogether: containers whose namespaces die while they are detached leave no
+// name, port or address behind.
 func TestContainersThatStopTogether(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
@@ -257,7 +272,8 @@ func TestContainersThatStopTogether(t *testing.T) {
 			pid, end := mortal(t)
 			ends[i] = end
 			all.Go(func() {
-				if out, _ := h.cni("ADD", fmt.Sprint("c", round, "-", i), "/proc/"+pid+"/ns/net", config(i)); out["ips"] == nil {
+				if out, _ := h.cni("ADD", fmt.Sprint("c", round, "-", i), "/proc/"+pid+"/ns/net",
+					config(i)); out["ips"] == nil {
 					t.Errorf("round %d: ADD: %v", round, out)
 				}
 			})
@@ -265,7 +281,8 @@ func TestContainersThatStopTogether(t *testing.T) {
 		all.Wait()
 		for i := range n {
 			all.Go(func() {
-				if out, _ := h.cni("DEL", fmt.Sprint("c", round, "-", i), "", config(i)); out != nil {
+				if out, _ := h.cni("DEL", fmt.Sprint("c", round, "-", i), "",
+					config(i)); out != nil {
 					t.Errorf("round %d: DEL: %v", round, out)
 				}
 			})
@@ -281,13 +298,14 @@ func TestContainersThatStopTogether(t *testing.T) {
 	})
 	var s api.Status
 	h.json(&s, "status", "-j")
-	if !s.Healthy || strings.Contains(h.talk.String(), "cannot take") || strings.Contains(h.talk.String(), "no such device") {
+	if !s.Healthy || strings.Contains(h.talk.String(), "cannot take") ||
+		strings.Contains(h.talk.String(), "no such device") {
 		t.Errorf("status %+v; the agent said\n%s", s.Problems, h.talk)
 	}
 }
 
-// TestLongestName: a pod may have the longest name that Kubernetes can make of a namespace and a pod; rules name
-// it by its beginning.
+// TestLongestName: a pod may have the longest name that Kubernetes can make of a namespace and a
+// pod; rules name it by its beginning.
 func TestLongestName(t *testing.T) {
 	nstest.Root(t)
 	long := strings.Repeat("n", 63) + "." + strings.Repeat("p", 253)
@@ -314,10 +332,13 @@ func TestNoCommandChangesALabel(t *testing.T) {
 	}
 	declared := h.file("declared", "table role=client create\n"+clientRules)
 	for _, args := range [][]string{
-		{"fw", "table", "role=client", "add", "10.88.0.99"}, {"fw", "table", "role=client", "delete", client.Addrs[0].String()},
-		{"fw", "table", "role=client", "flush"}, {"fw", "table", "role=client", "destroy"}, {"fw", "load", declared},
+		{"fw", "table", "role=client", "add", "10.88.0.99"},
+		{"fw", "table", "role=client", "delete", client.Addrs[0].String()},
+		{"fw", "table", "role=client", "flush"}, {"fw", "table", "role=client", "destroy"},
+		{"fw", "load", declared},
 	} {
-		if _, talk, err := h.try(args...); err == nil || !strings.Contains(talk, "is the table of a label") {
+		if _, talk, err := h.try(args...); err == nil ||
+			!strings.Contains(talk, "is the table of a label") {
 			t.Errorf("%v: %v %s", args, err, talk)
 		}
 		if now := h.members("role=client"); now != before {

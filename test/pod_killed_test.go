@@ -15,11 +15,13 @@ import (
 // killedAddSettings leave room for five pods: addresses that were not given back would be missed.
 const killedAddSettings = "[pods]\nranges = [\"10.88.0.0/29\", \"fd00:88::/125\"]\n"
 
-// traces are all that pods have in their host: links, routes, neighbours, pinned links of programs and records.
+// traces are all that pods have in their host: links, routes, neighbours, pinned links of programs
+// and records.
 func (h *podHost) traces() string {
 	h.t.Helper()
 	var all []string
-	for _, args := range []string{"-br link", "-4 route show table all", "-6 route show table all", "neigh show nud permanent"} {
+	for _, args := range []string{"-br link", "-4 route show table all", "-6 route show table all",
+		"neigh show nud permanent"} {
 		out, err := h.host.Command("ip", strings.Fields(args)...).Output()
 		if err != nil {
 			h.t.Fatal(err)
@@ -38,8 +40,9 @@ func (h *podHost) traces() string {
 	return strings.Join(all, "")
 }
 
-// TestKilledAddsLeaveNothing: plugins that are killed at any moment of an ADD leave nothing behind once the runtime has called DEL, as it does after
-// every failure: all that the host has is what it had before, and as many pods find an address. Other pods lose no packet meanwhile.
+// TestKilledAddsLeaveNothing: plugins that are killed at any moment of an ADD leave nothing behind
+// once the runtime has called DEL, as it does after every failure: all that the host has is what it
+// had before, and as many pods find an address. Other pods lose no packet meanwhile.
 func TestKilledAddsLeaveNothing(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHostWith(t, killedAddSettings, "add allow ip from any to any\n")
@@ -55,7 +58,8 @@ func TestKilledAddsLeaveNothing(t *testing.T) {
 		id := fmt.Sprint("k", i)
 		node := h.lab.Node(id)
 		cmd := h.host.Command(plugin)
-		cmd.Env = append(cmd.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+id, "CNI_NETNS="+node.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
+		cmd.Env = append(cmd.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+id, "CNI_NETNS="+
+			node.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
 		cmd.Stdin = strings.NewReader(config)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -93,8 +97,8 @@ func TestKilledAddsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestKilledAgentMidAttach: an agent that is killed while it attaches leaves nothing that the next one does not remove, and a
-// repeated ADD works. Other pods lose no packet meanwhile.
+// TestKilledAgentMidAttach: an agent that is killed while it attaches leaves nothing that the next
+// one does not remove, and a repeated ADD works. Other pods lose no packet meanwhile.
 func TestKilledAgentMidAttach(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
@@ -108,7 +112,8 @@ func TestKilledAgentMidAttach(t *testing.T) {
 		id := fmt.Sprint("a", i)
 		node := h.lab.Node(id)
 		cmd := h.host.Command(plugin)
-		cmd.Env = append(cmd.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+id, "CNI_NETNS="+node.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
+		cmd.Env = append(cmd.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+id, "CNI_NETNS="+
+			node.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
 		cmd.Stdin = strings.NewReader(config)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -120,7 +125,8 @@ func TestKilledAgentMidAttach(t *testing.T) {
 		if out, _ := h.cni("ADD", id, node.Path(), config); out["ips"] == nil {
 			t.Fatalf("ADD after the agent was killed: %v", out)
 		}
-		if out, err := node.Command("ping", "-c1", "-W10", "10.88.0.1").CombinedOutput(); err != nil {
+		if out, err := node.Command("ping", "-c1", "-W10",
+			"10.88.0.1").CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", id, err, out)
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // becomes another's while there are pods is a problem; these go on, and no other is added.
 func TestRangeOfOthers(t *testing.T) {
 	nstest.Root(t)
-	h := newPodHostWith(t, "[pods]\nranges = [\"10.66.0.0/24\", \"fd66::/64\"]\n", "add allow ip from any to any\n")
+	h := newPodHostWith(t, "[pods]\nranges = [\"10.66.0.0/24\", \"fd66::/64\"]\n",
+		"add allow ip from any to any\n")
 	ping := func(to string) error {
 		out, err := h.host.Command("ping", "-c1", "-W2", to).CombinedOutput()
 		if err != nil {
@@ -27,11 +28,13 @@ func TestRangeOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if told := problems(t, h.guard); !strings.Contains(told, "pod range 10.66.0.0/24 overlaps 10.66.0.0/24, which is reached by interface eth0") ||
+	if told := problems(t, h.guard); !strings.Contains(told,
+		"pod range 10.66.0.0/24 overlaps 10.66.0.0/24, which is reached by interface eth0") ||
 		!strings.Contains(told, "choose a range") {
 		t.Errorf("told is %s", told)
 	}
-	if lo, err := h.host.Command("ip", "address", "show", "dev", "lo").CombinedOutput(); err != nil || strings.Contains(string(lo), "66") {
+	if lo, err := h.host.Command("ip", "address", "show", "dev",
+		"lo").CombinedOutput(); err != nil || strings.Contains(string(lo), "66") {
 		t.Errorf("the loopback has %v\n%s", err, lo)
 	}
 	late := h.lab.Node("late")
@@ -45,7 +48,8 @@ func TestRangeOfOthers(t *testing.T) {
 	_, first := h.attach("first")
 	gateway := func(args ...string) {
 		t.Helper()
-		if out, err := h.host.Command("ip", append([]string{"address"}, args...)...).CombinedOutput(); err != nil {
+		if out, err := h.host.Command("ip",
+			append([]string{"address"}, args...)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v %s", args, err, out)
 		}
 	}
@@ -57,7 +61,8 @@ func TestRangeOfOthers(t *testing.T) {
 		}
 		return nil
 	})
-	if _, talk, err := h.try("pod", "attach", late.Path()); err == nil || !strings.Contains(talk, what) {
+	if _, talk, err := h.try("pod", "attach", late.Path()); err == nil ||
+		!strings.Contains(talk, what) {
 		t.Errorf("a container gets an address of another network: %v %s", err, talk)
 	}
 	h.kill()

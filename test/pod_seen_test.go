@@ -54,8 +54,8 @@ func chat(n *nstest.Node, to netip.Addr, times int) error {
 	return nil
 }
 
-// TestTcpdumpInside: a capture inside a pod has every packet although the fast path leaves the pod's interface out on the host, and `weir pod list` counts
-// every packet once.
+// TestTcpdumpInside: a capture inside a pod has every packet although the fast path leaves the
+// pod's interface out on the host, and `weir pod list` counts every packet once.
 func TestTcpdumpInside(t *testing.T) {
 	need(t, "tcpdump")
 	h := newPodHost(t, "add allow ip from any to any keep-state\n")
@@ -82,13 +82,15 @@ func TestTcpdumpInside(t *testing.T) {
 			t.Errorf("%s: tcpdump inside saw %d packets of %d: %v", filter, seen, expected, err)
 		}
 		// A pod may also say what it was not asked for (neighbour discovery).
-		if counted := after[direction] - before[direction]; counted < uint64(expected) || direction == 0 && counted > uint64(expected) {
+		if counted := after[direction] - before[direction]; counted < uint64(expected) ||
+			direction == 0 && counted > uint64(expected) {
 			t.Errorf("%s: weir pod list counted %d packets of %d", filter, counted, expected)
 		}
 	}
 }
 
-// TestFiftyPluginsSideBySide: fifty containers that start at once, each with its own plugin process, all get a network, and all give it back.
+// TestFiftyPluginsSideBySide: fifty containers that start at once, each with its own plugin
+// process, all get a network, and all give it back.
 func TestFiftyPluginsSideBySide(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
@@ -104,7 +106,9 @@ func TestFiftyPluginsSideBySide(t *testing.T) {
 		began := time.Now()
 		var done sync.WaitGroup
 		for i := range n {
-			done.Go(func() { results[i], _ = h.cni(verb, nodes[i].Name(), nodes[i].Path(), config) })
+			done.Go(func() {
+				results[i], _ = h.cni(verb, nodes[i].Name(), nodes[i].Path(), config)
+			})
 		}
 		done.Wait()
 		t.Logf("%d %ss side by side took %v", n, verb, time.Since(began))

@@ -41,7 +41,8 @@ func newPodHostWith(t *testing.T, settings, rules string) *podHost {
 	t.Helper()
 	lab := nstest.New(t)
 	h := &podHost{lab: lab, outside: lab.Node("outside"), host: lab.Node("host")}
-	lab.Join(h.outside, "eth0", "10.66.0.2/24 fd66::2/64", h.host, "eth0", "10.66.0.1/24 fd66::1/64")
+	lab.Join(h.outside, "eth0", "10.66.0.2/24 fd66::2/64", h.host, "eth0",
+		"10.66.0.1/24 fd66::1/64")
 	h.outside.Route("10.88.0.0/24", "10.66.0.1")
 	h.outside.Route("fd00:88::/120", "fd66::1")
 	h.guard = newGuard(t, h.host)
@@ -78,8 +79,8 @@ func (h *podHost) pod(name string) api.Pod {
 	return api.Pod{}
 }
 
-// TestPodsMeetTheRules: pods are reached exactly where the rules say, from outside, from each other and from the host, and
-// a label's table follows pods as they come and go.
+// TestPodsMeetTheRules: pods are reached exactly where the rules say, from outside, from each other
+// and from the host, and a label's table follows pods as they come and go.
 func TestPodsMeetTheRules(t *testing.T) {
 	need(t, "nginx", "curl")
 	h := newPodHost(t, `
@@ -101,24 +102,30 @@ add allow tcp from me to table(app=web) 81 setup keep-state
 		refuse(t, h.host, url)
 		reach(t, h.host, "http://"+netip.AddrPortFrom(a, 81).String()+"/")
 	}
-	if out := h.weir("fw", "table", "app=web", "list"); !strings.Contains(out, webPod.Addrs[0].String()+"/") {
+	if out := h.weir("fw", "table", "app=web", "list"); !strings.Contains(out,
+		webPod.Addrs[0].String()+"/") {
 		t.Errorf("weir fw table app=web list:\n%s", out)
 	}
-	if out := h.weir("fw", "why", "in via eth0 tcp 192.0.2.1:4000 -> "+webPod.Addrs[0].String()+":81"); !strings.Contains(out, "is dropped by rule 65535") {
+	if out := h.weir("fw", "why", "in via eth0 tcp 192.0.2.1:4000 -> "+webPod.Addrs[0].String()+
+		":81"); !strings.Contains(out, "is dropped by rule 65535") {
 		t.Errorf("weir fw why:\n%s", out)
 	}
 	h.weir("pod", "detach", "friend")
 	again, _ := h.attach("again", "--label", "role=client")
 	reach(t, again, "http://"+netip.AddrPortFrom(webPod.Addrs[0], 80).String()+"/")
-	if out := h.weir("pod", "list"); !strings.Contains(out, "app=web") || strings.Contains(out, "friend") {
+	if out := h.weir("pod", "list"); !strings.Contains(out, "app=web") ||
+		strings.Contains(out, "friend") {
 		t.Errorf("weir pod list:\n%s", out)
 	}
 }
 
-// TestPodsOutliveTheAgent: a killed agent changes nothing for pods, the next one finds them, and down leaves no trace of them.
+// TestPodsOutliveTheAgent: a killed agent changes nothing for pods, the next one finds them, and
+// down leaves no trace of them.
 func TestPodsOutliveTheAgent(t *testing.T) {
 	need(t, "nginx", "curl")
-	h := newPodHost(t, "add allow tcp from any to table(app=web) 80 keep-state\nadd allow tcp from any to any out keep-state\n")
+	h := newPodHost(t,
+		"add allow tcp from any to table(app=web) 80 keep-state\n"+
+			"add allow tcp from any to any out keep-state\n")
 	web, p := h.attach("web", "--label", "app=web")
 	nginx(t, web, 80)
 	url := "http://" + netip.AddrPortFrom(p.Addrs[0], 80).String() + "/"
@@ -147,7 +154,8 @@ func TestPodsOutliveTheAgent(t *testing.T) {
 }
 
 // cni calls the plugin as a runtime does.
-func (h *podHost) cni(verb, container, netns, config string) (out map[string]any, took time.Duration) {
+func (h *podHost) cni(verb, container, netns, config string) (out map[string]any,
+	took time.Duration) {
 	h.t.Helper()
 	plugin := filepath.Join(h.root, "weir-cni")
 	if _, err := os.Lstat(plugin); os.IsNotExist(err) {
@@ -156,7 +164,8 @@ func (h *podHost) cni(verb, container, netns, config string) (out map[string]any
 		}
 	}
 	cmd := h.host.Command(plugin)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+netns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_CONTAINERID="+container, "CNI_NETNS="+
+		netns, "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni")
 	cmd.Stdin = strings.NewReader(config)
 	began := time.Now()
 	text, err := cmd.Output()
@@ -177,7 +186,8 @@ func TestPlugin(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	config := func(version, more string) string {
-		return fmt.Sprintf(`{"cniVersion":%q,"name":"net","type":"weir-cni","root":%q%s}`, version, h.root, more)
+		return fmt.Sprintf(`{"cniVersion":%q,"name":"net","type":"weir-cni","root":%q%s}`, version,
+			h.root, more)
 	}
 	for i, v := range []string{"0.4.0", "1.0.0", "1.1.0"} {
 		id := fmt.Sprint("c", i)
@@ -188,20 +198,24 @@ func TestPlugin(t *testing.T) {
 		}
 		t.Logf("%s ADD took %v", v, took)
 		address := netip.MustParsePrefix(result["ips"].([]any)[0].(map[string]any)["address"].(string)).Addr()
-		if out, err := h.host.Command("ping", "-c1", "-W10", address.String()).CombinedOutput(); err != nil {
+		if out, err := h.host.Command("ping", "-c1", "-W10",
+			address.String()).CombinedOutput(); err != nil {
 			t.Errorf("%s: ping %s: %v\n%s", v, address, err, out)
 		}
 		previous, err := json.Marshal(result)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, _ := h.cni("CHECK", id, node.Path(), config(v, `,"prevResult":`+string(previous))); out != nil {
+		if out, _ := h.cni("CHECK", id, node.Path(),
+			config(v, `,"prevResult":`+string(previous))); out != nil {
 			t.Errorf("%s CHECK: %v", v, out)
 		}
-		if out, err := node.Command("ip", "addr", "del", address.String()+"/32", "dev", "eth0").CombinedOutput(); err != nil {
+		if out, err := node.Command("ip", "addr", "del", address.String()+"/32", "dev",
+			"eth0").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		if out, _ := h.cni("CHECK", id, node.Path(), config(v, `,"prevResult":`+string(previous))); out["code"] != 101.0 {
+		if out, _ := h.cni("CHECK", id, node.Path(),
+			config(v, `,"prevResult":`+string(previous))); out["code"] != 101.0 {
 			t.Errorf("%s CHECK of a pod without its address: %v", v, out)
 		}
 		for range 2 {
@@ -215,7 +229,8 @@ func TestPlugin(t *testing.T) {
 	if out, _ := h.cni("STATUS", "", "", config("1.1.0", "")); out != nil {
 		t.Errorf("STATUS: %v", out)
 	}
-	if out, _ := h.cni("VERSION", "", "", `{"cniVersion":"1.0.0"}`); out["supportedVersions"] == nil {
+	if out, _ := h.cni("VERSION", "", "",
+		`{"cniVersion":"1.0.0"}`); out["supportedVersions"] == nil {
 		t.Errorf("VERSION: %v", out)
 	}
 	kept, lost := h.lab.Node("kept"), h.lab.Node("lost")
@@ -225,24 +240,30 @@ func TestPlugin(t *testing.T) {
 	h.attach("by-hand")
 	other := strings.Replace(config("1.1.0", ""), `"name":"net"`, `"name":"other"`, 1)
 	h.cni("ADD", "other", h.lab.Node("other").Path(), other)
-	if out, _ := h.cni("GC", "", "", config("1.1.0", `,"cni.dev/valid-attachments":[{"containerID":"kept","ifname":"eth0"}]`)); out != nil {
+	if out, _ := h.cni("GC", "", "",
+		config("1.1.0",
+			`,"cni.dev/valid-attachments":[{"containerID":"kept","ifname":"eth0"}]`)); out != nil {
 		t.Errorf("GC: %v", out)
 	}
-	if pods := h.pods(); len(pods) != 3 || pods[0].Container != "kept" || pods[1].Name != "by-hand" || pods[2].Network != "other" {
+	if pods := h.pods(); len(pods) != 3 || pods[0].Container != "kept" ||
+		pods[1].Name != "by-hand" || pods[2].Network != "other" {
 		t.Errorf("GC left %+v", pods)
 	}
 	if out, _ := h.cni("GC", "", "", other); out["code"] != 7.0 || len(h.pods()) != 3 {
 		t.Errorf("GC that does not say what to keep: %v, left %+v", out, h.pods())
 	}
-	if out, _ := h.cni("GC", "", "", strings.Replace(other, "}", `,"cni.dev/valid-attachments":[]}`, 1)); out != nil {
+	if out, _ := h.cni("GC", "", "",
+		strings.Replace(other, "}", `,"cni.dev/valid-attachments":[]}`, 1)); out != nil {
 		t.Errorf("GC of the other network: %v", out)
 	}
-	if pods := h.pods(); len(pods) != 2 || pods[0].Container != "kept" || pods[1].Name != "by-hand" {
+	if pods := h.pods(); len(pods) != 2 || pods[0].Container != "kept" ||
+		pods[1].Name != "by-hand" {
 		t.Errorf("GC of the other network left %+v", pods)
 	}
 	local := config("1.0.0", fmt.Sprintf(`,"ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.99.7.0/24"}]]}`, filepath.Join(h.root, "ipam")))
 	extern := h.lab.Node("extern")
-	if out, _ := h.cni("ADD", "extern", extern.Path(), local); out["ips"] == nil || out["ips"].([]any)[0].(map[string]any)["address"] != "10.99.7.2/32" {
+	if out, _ := h.cni("ADD", "extern", extern.Path(), local); out["ips"] == nil ||
+		out["ips"].([]any)[0].(map[string]any)["address"] != "10.99.7.2/32" {
 		t.Errorf("ADD with host-local: %v", out)
 	}
 	if out, _ := h.cni("DEL", "extern", "", local); out != nil {
@@ -252,7 +273,8 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("DEL left addresses with host-local: %v", left)
 	}
 	h.kill()
-	if out, _ := h.cni("ADD", "late", lost.Path(), config("1.0.0", "")); out["code"] != 11.0 || !strings.Contains(fmt.Sprint(out["details"]), "weir up") {
+	if out, _ := h.cni("ADD", "late", lost.Path(), config("1.0.0", "")); out["code"] != 11.0 ||
+		!strings.Contains(fmt.Sprint(out["details"]), "weir up") {
 		t.Errorf("ADD without an agent: %v", out)
 	}
 	if out, _ := h.cni("STATUS", "", "", config("1.1.0", "")); out["code"] != 50.0 {

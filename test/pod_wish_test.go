@@ -16,11 +16,13 @@ func (h *podHost) members(table string) string {
 	return h.weir("fw", "table", table, "list")
 }
 
-// TestPluginGrantsWishes: addresses, MAC, bandwidth, published ports and labels, as a runtime asks for them; and a label's table has the pod as soon as the
-// plugin has answered, and no longer than that.
+// TestPluginGrantsWishes: addresses, MAC, bandwidth, published ports and labels, as a runtime asks
+// for them; and a label's table has the pod as soon as the plugin has answered, and no longer than
+// that.
 func TestPluginGrantsWishes(t *testing.T) {
 	nstest.Root(t)
-	h := newPodHost(t, "add check-state\nadd allow tcp from any to table(app=web) 80 setup keep-state\n")
+	h := newPodHost(t,
+		"add check-state\nadd allow tcp from any to table(app=web) 80 setup keep-state\n")
 	config := func(ports string) string {
 		return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","root":%q,
 			"capabilities":{"portMappings":true,"ips":true,"mac":true,"bandwidth":true},
@@ -37,14 +39,17 @@ func TestPluginGrantsWishes(t *testing.T) {
 		if out["code"] != nil {
 			t.Fatalf("ADD: %v", out)
 		}
-		if table := h.members("app=web"); !strings.Contains(table, "10.88.0.77/") || !strings.Contains(table, "fd00:88::77/") {
+		if table := h.members("app=web"); !strings.Contains(table, "10.88.0.77/") ||
+			!strings.Contains(table, "fd00:88::77/") {
 			t.Errorf("table app=web after ADD:\n%s", table)
 		}
 		p := h.pods()[0]
-		if want := []netip.Addr{netip.MustParseAddr("10.88.0.77"), netip.MustParseAddr("fd00:88::77")}; !slices.Equal(p.Addrs, want) {
+		if want := []netip.Addr{netip.MustParseAddr("10.88.0.77"),
+			netip.MustParseAddr("fd00:88::77")}; !slices.Equal(p.Addrs, want) {
 			t.Errorf("addresses: %v", p.Addrs)
 		}
-		if p.MAC != "02:00:00:00:77:77" || p.Rates.In != 8000000 || p.Rates.Out != 16000000 || p.Rates.InBurst != 100000 || len(p.Publish) != 3 {
+		if p.MAC != "02:00:00:00:77:77" || p.Rates.In != 8000000 || p.Rates.Out != 16000000 ||
+			p.Rates.InBurst != 100000 || len(p.Publish) != 3 {
 			t.Errorf("pod: %+v", p)
 		}
 		if out, _ := h.cni("DEL", "web", node.Path(), wish); out != nil {
@@ -64,7 +69,8 @@ func TestPluginGrantsWishes(t *testing.T) {
 		{`{"hostPort":80,"containerPort":80,"protocol":"tcp","hostIP":"here"}`, "hostIP"},
 	} {
 		out, _ := h.cni("ADD", "web", node.Path(), config(c.ports))
-		if out["code"] == nil || !strings.Contains(fmt.Sprint(out["msg"]), c.want) || out["cniVersion"] != "1.1.0" {
+		if out["code"] == nil || !strings.Contains(fmt.Sprint(out["msg"]), c.want) ||
+			out["cniVersion"] != "1.1.0" {
 			t.Errorf("ADD with %s: %v", c.ports, out)
 		}
 		if left := h.pods(); len(left) != 0 {
@@ -76,7 +82,8 @@ func TestPluginGrantsWishes(t *testing.T) {
 // TestIPv6Alone: a node whose pods have no IPv4 at all.
 func TestIPv6Alone(t *testing.T) {
 	need(t, "nginx", "curl")
-	h := newPodHostWith(t, "interfaces = [\"eth0\"]\n[pods]\nranges = [\"fd00:88::/120\"]\n", "add check-state\nadd allow tcp from any to any 80 setup keep-state\n")
+	h := newPodHostWith(t, "interfaces = [\"eth0\"]\n[pods]\nranges = [\"fd00:88::/120\"]\n",
+		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")
 	web, pod := h.attach("web", "--publish", "8080:80")
 	nginx(t, web, 80, 81)
 	nginx(t, h.outside, 80)
@@ -92,7 +99,8 @@ func TestIPv6Alone(t *testing.T) {
 	}
 	reach(t, web, "http://[fd66::2]/")
 	refuse(t, h.outside, "http://"+own+":81/")
-	if out, err := web.Command("ip", "-4", "addr", "show", "dev", "eth0").CombinedOutput(); err != nil || len(out) != 0 {
+	if out, err := web.Command("ip", "-4", "addr", "show", "dev",
+		"eth0").CombinedOutput(); err != nil || len(out) != 0 {
 		t.Errorf("IPv4 inside: %v\n%s", err, out)
 	}
 }

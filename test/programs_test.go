@@ -100,7 +100,8 @@ func background(t *testing.T, cmd *nstest.Cmd) (done chan error) {
 	return done
 }
 
-// eventually tries until it works, for at most half a minute: other tests may keep the machine busy.
+// eventually tries until it works, for at most half a minute: other tests may keep the machine
+// busy.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	within(t, 30*time.Second, what, try)
@@ -155,8 +156,8 @@ func ping(from *nstest.Node, args ...string) error {
 	return nil
 }
 
-// curl asks for a URL from a node and returns what came; it waits at most a second and a half for a connection, which is enough to know
-// that there will be none.
+// curl asks for a URL from a node and returns what came; it waits at most a second and a half for a
+// connection, which is enough to know that there will be none.
 func curl(node *nstest.Node, args ...string) (string, error) {
 	cmd := node.Command("curl", append([]string{"-sS", "--noproxy", "*", "--connect-timeout", "1.5"}, args...)...)
 	var talk bytes.Buffer
@@ -183,7 +184,8 @@ func refuse(t *testing.T, node *nstest.Node, url string) {
 	}
 }
 
-// capture runs tcpdump on an interface until the returned function is called, which returns the file.
+// capture runs tcpdump on an interface until the returned function is called, which returns the
+// file.
 func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "capture.pcap")
@@ -217,11 +219,13 @@ func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string)
 	}
 }
 
-// tcpdumpCounts is what tcpdump says at its end when the kernel had room for every packet: how many it read, how many there were.
+// tcpdumpCounts is what tcpdump says at its end when the kernel had room for every packet: how many
+// it read, how many there were.
 var tcpdumpCounts = regexp.MustCompile(`(?m)^(\d+) packets? captured\n(\d+) packets? received by filter\n0 packets dropped by kernel$`)
 
-// settle waits for a second and a half, and until a file has grown by a few packets at most in that time: tcpdump leaves what it has not read yet when it is
-// asked to end, and the kernel hands it a block of packets that is not full only after a second (the timeout that tcpdump asks for).
+// settle waits for a second and a half, and until a file has grown by a few packets at most in that
+// time: tcpdump leaves what it has not read yet when it is asked to end, and the kernel hands it a
+// block of packets that is not full only after a second (the timeout that tcpdump asks for).
 func settle(t *testing.T, file string) {
 	t.Helper()
 	const step, steps, few = 50 * time.Millisecond, 30, 4096

@@ -37,7 +37,8 @@ func TestReadersChangeNothing(t *testing.T) {
 	p.start("--iface", "eth0", "--rules", webRules(t))
 	syscall.Umask(old)
 	run := filepath.Join(p.root, "run/weir")
-	for file, want := range map[string]os.FileMode{"": os.ModeDir | 0o711, "weir.sock": os.ModeSocket | 0o600} {
+	for file, want := range map[string]os.FileMode{"": os.ModeDir | 0o711,
+		"weir.sock": os.ModeSocket | 0o600} {
 		if info, err := os.Stat(filepath.Join(run, file)); err != nil || info.Mode() != want {
 			t.Errorf("%s has mode %v, want %v, %v", file, info.Mode(), want, err)
 		}
@@ -56,24 +57,31 @@ func TestReadersChangeNothing(t *testing.T) {
 		}
 		return string(out)
 	}
-	for path, want := range map[string]string{"/v1/status": "200", "/v1/rules": "200", "/v1/states": "200", "/v1/pods": "200", "/v1/peers": "200", "/metrics": "200",
+	for path, want := range map[string]string{"/v1/status": "200", "/v1/rules": "200",
+		"/v1/states": "200", "/v1/pods": "200", "/v1/peers": "200", "/metrics": "200",
 		"/": "200", "/v1/packets": "403", "/v1/nothing": "403"} {
 		if out := code(read, "http://localhost"+path); !strings.HasSuffix(out, "\n"+want) {
 			t.Errorf("GET %s: %s, want %s", path, out[max(0, len(out)-200):], want)
 		}
 	}
-	for _, path := range []string{"do", "load", "confirm", "down", "pods", "pods/detach", "pods/check", "pods/keep", "peers", "peers/remove", "peers/key"} {
+	for _, path := range []string{"do", "load", "confirm", "down", "pods", "pods/detach",
+		"pods/check", "pods/keep", "peers", "peers/remove", "peers/key"} {
 		out := code(read, "-d", `{"line":"-f flush"}`, "http://localhost/v1/"+path)
-		if !strings.HasSuffix(out, "\n403") || !strings.Contains(out, "changes nothing") || !strings.Contains(out, "run as root") {
+		if !strings.HasSuffix(out, "\n403") || !strings.Contains(out, "changes nothing") ||
+			!strings.Contains(out, "run as root") {
 			t.Errorf("POST %s: %s", path, out)
 		}
 	}
-	if out := code(read, "-d", `{"packet":"tcp 192.0.2.1:1 -> 10.66.0.1:80"}`, "http://localhost/v1/why"); !strings.HasSuffix(out, "\n200") {
+	if out := code(read, "-d", `{"packet":"tcp 192.0.2.1:1 -> 10.66.0.1:80"}`,
+		"http://localhost/v1/why"); !strings.HasSuffix(out, "\n200") {
 		t.Errorf("why: %s", out)
 	}
 	for _, socket := range []string{read, filepath.Join(run, "weir.sock")} {
-		for _, header := range []string{"Host: weir", "Host: evil.example", "Origin: http://evil.example", "Sec-Fetch-Site: cross-site"} {
-			if out := code(socket, "-H", header, "-d", `{"line":"-f flush"}`, "http://localhost/v1/do"); !strings.HasSuffix(out, "\n403") || strings.Contains(out, "changes nothing") {
+		for _, header := range []string{"Host: weir", "Host: evil.example",
+			"Origin: http://evil.example", "Sec-Fetch-Site: cross-site"} {
+			if out := code(socket, "-H", header, "-d", `{"line":"-f flush"}`,
+				"http://localhost/v1/do"); !strings.HasSuffix(out, "\n403") ||
+				strings.Contains(out, "changes nothing") {
 				t.Errorf("%s with %s: %s", socket, header, out)
 			}
 		}
@@ -88,11 +96,13 @@ func TestReadersChangeNothing(t *testing.T) {
 	}
 	as := func(groups string, args ...string) string {
 		t.Helper()
-		args = append([]string{"--reuid=65534", "--regid=65534", groups, program, "--root", p.root}, args...)
+		args = append([]string{"--reuid=65534", "--regid=65534", groups, program, "--root", p.root},
+			args...)
 		out, err := p.server.Command("setpriv", args...).CombinedOutput()
 		return fmt.Sprintf("%s%v", out, err)
 	}
-	for _, verb := range [][]string{{"status"}, {"fw", "list"}, {"fw", "states"}, {"peer", "list"}, {"pod", "list"}, {"fw", "why", "tcp 192.0.2.1:1 -> 10.66.0.1:80"}} {
+	for _, verb := range [][]string{{"status"}, {"fw", "list"}, {"fw", "states"}, {"peer", "list"},
+		{"pod", "list"}, {"fw", "why", "tcp 192.0.2.1:1 -> 10.66.0.1:80"}} {
 		if out := as("--groups=4242", verb...); !strings.HasSuffix(out, "<nil>") {
 			t.Errorf("a reader's weir %v: %s", verb, out)
 		}
@@ -100,13 +110,18 @@ func TestReadersChangeNothing(t *testing.T) {
 	if out := as("--groups=4242", "fw", "-f", "flush"); strings.HasSuffix(out, "<nil>") {
 		t.Errorf("a reader flushes: %s", out)
 	}
-	for _, verb := range [][]string{{"fw", "add", "deny", "ip", "from", "any", "to", "any"}, {"down"}, {"flow", "capture", "-w", "-"}} {
-		if out := as("--groups=4242", verb...); !strings.Contains(out, "changes nothing") || !strings.Contains(out, "run as root") {
+	for _, verb := range [][]string{{"fw", "add", "deny", "ip", "from", "any", "to", "any"},
+		{"down"}, {"flow", "capture", "-w", "-"}} {
+		if out := as("--groups=4242", verb...); !strings.Contains(out, "changes nothing") ||
+			!strings.Contains(out, "run as root") {
 			t.Errorf("a reader's weir %v: %s", verb, out)
 		}
 	}
-	for _, args := range [][]string{{program, "--root", p.root, "status"}, {"ls", run}, {"flock", "-n", run, "true"}, {"touch", filepath.Join(run, "x")}} {
-		out, err := p.server.Command("setpriv", append([]string{"--reuid=65534", "--regid=65534", "--clear-groups"}, args...)...).CombinedOutput()
+	for _, args := range [][]string{{program, "--root", p.root, "status"}, {"ls", run},
+		{"flock", "-n", run, "true"}, {"touch", filepath.Join(run, "x")}} {
+		out, err := p.server.Command("setpriv",
+			append([]string{"--reuid=65534", "--regid=65534", "--clear-groups"},
+				args...)...).CombinedOutput()
 		if err == nil || !strings.Contains(strings.ToLower(string(out)), "permi") {
 			t.Errorf("a stranger's %v: %v %s", args, err, out)
 		}
@@ -132,7 +147,8 @@ func TestStoppedAgentIsToldOf(t *testing.T) {
 	})
 	begun := time.Now()
 	_, talk, err := p.try("status", "--wait", "2s")
-	if took := time.Since(begun); err == nil || took < 1900*time.Millisecond || took > 20*time.Second {
+	if took := time.Since(begun); err == nil || took < 1900*time.Millisecond ||
+		took > 20*time.Second {
 		t.Errorf("it took %v, %v", took, err)
 	}
 	if !strings.Contains(talk, "does not answer") || !strings.Contains(talk, "kill -CONT") {

@@ -23,15 +23,18 @@ func (p *pair) remake(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range []string{
-		"link del eth0", fmt.Sprintf("link add eth0 index %d type veth peer name eth0 netns %s", index, p.client.Path()),
+		"link del eth0", fmt.Sprintf("link add eth0 index %d type veth peer name eth0 netns %s",
+			index, p.client.Path()),
 		"addr add 10.66.0.1/24 dev eth0", "link set eth0 up",
 	} {
-		if out, err := p.server.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		if out, err := p.server.Command("ip",
+			strings.Fields(args)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v\n%s", args, err, out)
 		}
 	}
 	for _, args := range []string{"addr add 10.66.0.2/24 dev eth0", "link set eth0 up"} {
-		if out, err := p.client.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		if out, err := p.client.Command("ip",
+			strings.Fields(args)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v\n%s", args, err, out)
 		}
 	}
@@ -63,7 +66,8 @@ func TestACardMadeAgain(t *testing.T) {
 	if got := p.ports(t, "80", "81"); got != "80" {
 		t.Errorf("after the start ports %q answer", got)
 	}
-	if !strings.Contains(p.talk.String(), "came or was made again while no agent ran") || !strings.Contains(p.talk.String(), "interface=eth0") {
+	if !strings.Contains(p.talk.String(), "came or was made again while no agent ran") ||
+		!strings.Contains(p.talk.String(), "interface=eth0") {
 		t.Errorf("the start does not name the card:\n%s", p.talk)
 	}
 }

@@ -26,7 +26,8 @@ add 300 count ip from any to any via wan*
 add 400 reset tcp from any to me
 `
 
-// scene is a capture of the host 10.0.0.1, one packet per line: milliseconds, whether it was sent, the packet.
+// scene is a capture of the host 10.0.0.1, one packet per line: milliseconds, whether it was sent,
+// the packet.
 const scene = `
 0 in   tcp 10.0.0.5:4000 -> 10.0.0.1:80 flags S seq 100 win 1000
 1 out  tcp 10.0.0.1:80 -> 10.0.0.5:4000 flags SA seq 500 ack 101 win 1000
@@ -87,11 +88,14 @@ func records(t *testing.T, link packet.Link) []pcap.Record {
 		case packet.LinkEthernet:
 			b = append(binary.BigEndian.AppendUint16(make([]byte, 12), etherType), b...)
 		case packet.LinkSLL:
-			b = append(binary.BigEndian.AppendUint16(append([]byte{0, out}, make([]byte, 12)...), etherType), b...)
+			b = append(binary.BigEndian.AppendUint16(append([]byte{0, out}, make([]byte, 12)...),
+				etherType), b...)
 		case packet.LinkSLL2:
-			b = append(append(binary.BigEndian.AppendUint16(nil, etherType), 0, 0, 0, 0, 0, 2, 0, 1, out, 6, 0, 0, 0, 0, 0, 0, 0, 0), b...)
+			b = append(append(binary.BigEndian.AppendUint16(nil, etherType), 0, 0, 0, 0, 0, 2, 0, 1,
+				out, 6, 0, 0, 0, 0, 0, 0, 0, 0), b...)
 		}
-		all = append(all, pcap.Record{Time: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC).Add(after), Data: b, Len: len(b), Link: link})
+		all = append(all, pcap.Record{Time: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC).Add(after),
+			Data: b, Len: len(b), Link: link})
 	}
 	return all
 }
@@ -104,7 +108,8 @@ func TestReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, link := range map[string]packet.Link{
-		"ethernet.pcap": packet.LinkEthernet, "raw.pcap": packet.LinkRaw, "cooked1.pcap": packet.LinkSLL, "cooked2.pcap": packet.LinkSLL2,
+		"ethernet.pcap": packet.LinkEthernet, "raw.pcap": packet.LinkRaw,
+		"cooked1.pcap": packet.LinkSLL, "cooked2.pcap": packet.LinkSLL2,
 		"zipped.pcap.gz": packet.LinkEthernet, "ng.pcapng": packet.LinkEthernet,
 	} {
 		file := filepath.Join(dir, name)
@@ -115,7 +120,8 @@ func TestReplay(t *testing.T) {
 		}
 		passed := filepath.Join(dir, "passed-"+name)
 		run(t, append(args, "-w", passed, file)...)
-		if got := readCapture(t, passed); len(got) != 6 || !bytes.Equal(got[3], records(t, link)[5].Data) {
+		if got := readCapture(t, passed); len(got) != 6 ||
+			!bytes.Equal(got[3], records(t, link)[5].Data) {
 			t.Errorf("%s: %d packets passed into the file, want 6", name, len(got))
 		}
 	}
@@ -131,13 +137,16 @@ func TestReplayOfWhatIsNoCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, content := range map[string]string{rules: replayRules, junk: "this is no capture", whole: string(text[:len(text)-5])} {
+	for file, content := range map[string]string{rules: replayRules, junk: "this is no capture",
+		whole: string(text[:len(text)-5])} {
 		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for file, want := range map[string]string{junk: "weir: fw replay: ", whole: "after packet 8: "} {
-		cmd := exec.Command(weir, "fw", "replay", "-f", rules, "-w", filepath.Join(dir, "out.pcap"), file)
+	for file, want := range map[string]string{junk: "weir: fw replay: ",
+		whole: "after packet 8: "} {
+		cmd := exec.Command(weir, "fw", "replay", "-f", rules, "-w", filepath.Join(dir, "out.pcap"),
+			file)
 		var talk bytes.Buffer
 		cmd.Stderr = &talk
 		if err := cmd.Run(); err == nil || !strings.Contains(talk.String(), want) {
@@ -235,7 +244,8 @@ func TestReplayOfManyInterfaces(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for name, text := range map[string][]byte{rules: []byte(replayRules), capture: file.Bytes()} {
+		for name, text := range map[string][]byte{rules: []byte(replayRules),
+			capture: file.Bytes()} {
 			if err := os.WriteFile(name, text, 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +256,8 @@ func TestReplayOfManyInterfaces(t *testing.T) {
 	if out, err := replay(1000); err != nil {
 		t.Errorf("1,000 interfaces: %v, %d bytes", err, len(out))
 	}
-	if out, err := replay(1100); err == nil || !strings.Contains(out, "packets of more than 1024 interfaces") {
+	if out, err := replay(1100); err == nil ||
+		!strings.Contains(out, "packets of more than 1024 interfaces") {
 		t.Errorf("1,100 interfaces: %v, %d bytes", err, len(out))
 	}
 }

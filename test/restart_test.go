@@ -83,13 +83,15 @@ func newRestarts(t *testing.T, pods int) *restarts {
 		addrs = append(addrs, p.Addrs[0])
 	}
 	for what, to := range map[string]string{
-		"recv eth*": "10.66.0.1:22", "via pod:p1": addrs[1].String() + ":23", "a label": addrs[3].String() + ":24",
+		"recv eth*": "10.66.0.1:22", "via pod:p1": addrs[1].String() + ":23",
+		"a label": addrs[3].String() + ":24",
 		"a table": "10.66.0.1:25", "an empty table": "10.66.0.1:26"} {
 		r.denied = append(r.denied, &tries{what: what, to: to})
 	}
 	for what, to := range map[string]string{
-		"recv eth0": "10.66.0.1:80", "a label": addrs[0].String() + ":80", "another of that label": addrs[len(addrs)-1].String() + ":80",
-		"via pod:p2": addrs[2].String() + ":81"} {
+		"recv eth0": "10.66.0.1:80", "a label": addrs[0].String() + ":80",
+		"another of that label": addrs[len(addrs)-1].String() + ":80",
+		"via pod:p2":            addrs[2].String() + ":81"} {
 		r.allowed = append(r.allowed, &tries{what: what, to: to})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -160,7 +162,8 @@ func (r *restarts) one(ctx context.Context, to string) error {
 	var again uint32
 	bad := raw.Control(func(fd uintptr) {
 		var info *unix.TCPInfo
-		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP,
+			unix.TCP_INFO); err == nil {
 			again = info.Total_retrans
 		}
 	})
@@ -189,7 +192,8 @@ func (r *restarts) judge(when string) {
 	}
 	for _, a := range r.allowed {
 		if n := a.failed.Swap(0); n > 0 {
-			r.t.Errorf("%s: %d connections that %s allows failed: %v", when, n, a.what, *a.last.Load())
+			r.t.Errorf("%s: %d connections that %s allows failed: %v", when, n, a.what,
+				*a.last.Load())
 		}
 	}
 }
@@ -234,7 +238,8 @@ func TestRestartsOpenNothing(t *testing.T) {
 		r.judge("kill -9 in a start")
 	}
 	r.file("etc/weir/rules", restartRules+"add 95 allow tcp from table(nobody to me\n")
-	for _, args := range [][]string{{"--rules", "/nowhere"}, {"--iface", "eth*", "--config", "/nowhere"}} {
+	for _, args := range [][]string{{"--rules", "/nowhere"},
+		{"--iface", "eth*", "--config", "/nowhere"}} {
 		r.refused(args...)
 		r.judge("a start that is refused")
 	}

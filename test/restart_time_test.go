@@ -70,9 +70,11 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 func TestRestartIsQuick(t *testing.T) {
 	many := "add 1 check-state\n"
 	for i := range 29 {
-		many += fmt.Sprintf("add %d allow tcp from 10.%d.0.0/16 to any %d recv eth* setup keep-state\n", 2+i, i, 1000+i)
+		many += fmt.Sprintf("add %d allow tcp from 10.%d.0.0/16 to any %d recv eth* setup "+
+			"keep-state\n", 2+i, i, 1000+i)
 	}
-	settings := podSettings + "[states]\nhalf_open = 200000\nper_source = 0\n[timeouts]\nudp = 600\n"
+	settings := podSettings +
+		"[states]\nhalf_open = 200000\nper_source = 0\n[timeouts]\nudp = 600\n"
 	h := newPodHostWith(t, settings, many+"add 65000 allow udp from any to me keep-state\n")
 	for i := range 12 {
 		h.attach(fmt.Sprintf("p%d", i), "--label", fmt.Sprintf("app=a%d", i%4))
@@ -84,13 +86,15 @@ func TestRestartIsQuick(t *testing.T) {
 			h.kill()
 			began := time.Now()
 			h.start()
-			took, cpu = append(took, time.Since(began)), append(cpu, cpuTime(t, h.agent.Process.Pid))
+			took, cpu = append(took, time.Since(began)),
+				append(cpu, cpuTime(t, h.agent.Process.Pid))
 		}
 		var status api.Status
 		h.json(&status, "status")
 		slices.Sort(took)
 		slices.Sort(cpu)
-		t.Logf("%-40s %6d rules %6d states: %4d ms, %4d ms of CPU (of 5: %v)", what, status.Rules, status.States,
+		t.Logf("%-40s %6d rules %6d states: %4d ms, %4d ms of CPU (of 5: %v)", what, status.Rules,
+			status.States,
 			took[0].Milliseconds(), cpu[0].Milliseconds(), took)
 		if took[0] > most && cpu[0] > most { // a busy machine takes longer
 			t.Errorf("%s: %v, more than %v", what, took[0], most)
@@ -102,7 +106,8 @@ func TestRestartIsQuick(t *testing.T) {
 	var long strings.Builder
 	long.WriteString(many)
 	for i := range 10000 {
-		fmt.Fprintf(&long, "add %d allow tcp from 172.%d.%d.0/24 to any %d setup keep-state\n", 100+i, 16+i/256%16, i%256, 1+i%5000)
+		fmt.Fprintf(&long, "add %d allow tcp from 172.%d.%d.0/24 to any %d setup keep-state\n", 100+
+			i, 16+i/256%16, i%256, 1+i%5000)
 	}
 	h.file("etc/weir/rules", long.String()+"add 65000 allow udp from any to me keep-state\n")
 	h.kill()

@@ -8,12 +8,14 @@ import (
 	"time"
 )
 
-// TestKilledRuntime kills a runtime at any moment of a container's start, every other time with the daemon behind it. What it began is gone when the daemon that comes
-// after it has removed the container and collects its garbage, as CNI has it; other pods lose no packet meanwhile.
+// TestKilledRuntime kills a runtime at any moment of a container's start, every other time with the
+// daemon behind it. What it began is gone when the daemon that comes after it has removed the
+// container and collects its garbage, as CNI has it; other pods lose no packet meanwhile.
 func TestKilledRuntime(t *testing.T) {
 	need(t, "containerd", "ctr", "busybox")
 	h, _ := newContainerHost(t)
-	h.weir("fw", "load", h.file("steady.rules", containerRules+"add allow udp from any to any 7 keep-state\n"))
+	h.weir("fw", "load", h.file("steady.rules", containerRules+
+		"add allow udp from any to any 7 keep-state\n"))
 	c := newContainerd(t, h)
 	c.start()
 	root := clientRoot(t)

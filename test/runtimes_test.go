@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// containerRules let everybody talk to port 80 of containers labelled app=web, containers and the host reach the neighbour on the card, and
-// nothing else begin.
+// containerRules let everybody talk to port 80 of containers labelled app=web, containers and the
+// host reach the neighbour on the card, and nothing else begin.
 const containerRules = `
 add check-state
 add allow tcp from any to table(app=web) 80 setup keep-state
@@ -27,7 +27,8 @@ const containerSettings = podSettings + "docker = true\n"
 func newRoot(t *testing.T, name string) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), name)
-	for _, dir := range []string{"bin", "proc", "sys", "dev", "etc", "run", "tmp", "www", "var/log/nginx", "var/lib/nginx"} {
+	for _, dir := range []string{"bin", "proc", "sys", "dev", "etc", "run", "tmp", "www",
+		"var/log/nginx", "var/lib/nginx"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +109,8 @@ func newContainerHost(t *testing.T) (h *podHost, plugins string) {
 	t.Helper()
 	lab := nstest.New(t)
 	h = &podHost{lab: lab, outside: lab.Node("outside"), host: lab.Node("host")}
-	lab.Join(h.outside, "eth0", "10.66.0.2/24 fd66::2/64", h.host, "eth0", "10.66.0.1/24 fd66::1/64")
+	lab.Join(h.outside, "eth0", "10.66.0.2/24 fd66::2/64", h.host, "eth0",
+		"10.66.0.1/24 fd66::1/64")
 	h.outside.Route("10.88.0.0/24", "10.66.0.1")
 	h.outside.Route("fd00:88::/120", "fd66::1")
 	nginx(t, h.outside, 80, 81)
@@ -156,7 +158,8 @@ func ask(t *testing.T, cmd *nstest.Cmd) string {
 	return string(out)
 }
 
-// meetsTheRules checks what the rules say of a web server's container: inside runs a command in another container.
+// meetsTheRules checks what the rules say of a web server's container: inside runs a command in
+// another container.
 func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (string, error)) {
 	t.Helper()
 	web := h.pods()[0]
@@ -172,31 +175,40 @@ func (h *podHost) meetsTheRules(t *testing.T, inside func(command ...string) (st
 		reach(t, h.outside, "http://"+host+"/")
 		refuse(t, h.outside, "http://"+host+":81/")
 		refuse(t, h.host, "http://"+host+":81/")
-		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+host+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+host+
+			"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from the other container to %s: %q, %v", host, out, err)
 		}
-		if out, err := inside("/bin/timeout", "2", "/bin/wget", "-q", "-O-", "http://"+host+":81/"); err == nil {
-			t.Errorf("from the other container to %s port 81: %q although the rules refuse it", host, out)
+		if out, err := inside("/bin/timeout", "2", "/bin/wget", "-q", "-O-", "http://"+host+
+			":81/"); err == nil {
+			t.Errorf("from the other container to %s port 81: %q although the rules refuse it",
+				host, out)
 		}
 	}
 	for _, remote := range []string{"10.66.0.2", "[fd66::2]"} {
-		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+remote+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+remote+
+			"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from a container to the neighbour %s: %q, %v", remote, out, err)
 		}
-		if out, err := inside("/bin/timeout", "2", "/bin/wget", "-q", "-O-", "http://"+remote+":81/"); err == nil {
-			t.Errorf("from a container to the neighbour %s port 81: %q although the rules refuse it", remote, out)
+		if out, err := inside("/bin/timeout", "2", "/bin/wget", "-q", "-O-", "http://"+remote+
+			":81/"); err == nil {
+			t.Errorf("from a container to the neighbour %s port 81: %q although the rules refuse "+
+				"it", remote, out)
 		}
 	}
 }
 
-// meetsPublishedPorts checks ports 8080 and 8081 of the host, which are the web server's 80 and 81: rules see them there.
-func (h *podHost) meetsPublishedPorts(t *testing.T, inside func(command ...string) (string, error)) {
+// meetsPublishedPorts checks ports 8080 and 8081 of the host, which are the web server's 80 and 81:
+// rules see them there.
+func (h *podHost) meetsPublishedPorts(t *testing.T,
+	inside func(command ...string) (string, error)) {
 	t.Helper()
 	for _, host := range []string{"10.66.0.1", "[fd66::1]"} {
 		reach(t, h.outside, "http://"+host+":8080/")
 		reach(t, h.host, "http://"+host+":8080/")
 		refuse(t, h.outside, "http://"+host+":8081/")
-		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+host+":8080/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+host+
+			":8080/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from the other container to %s port 8080: %q, %v", host, out, err)
 		}
 	}
@@ -207,7 +219,8 @@ func (h *podHost) meetsPublishedPorts(t *testing.T, inside func(command ...strin
 func meetsByName(t *testing.T, inside func(command ...string) (string, error), names ...string) {
 	t.Helper()
 	for _, name := range names {
-		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+name+"/"); err != nil || !strings.Contains(out, "hello from nginx") {
+		if out, err := inside("/bin/timeout", "30", "/bin/wget", "-q", "-O-", "http://"+name+
+			"/"); err != nil || !strings.Contains(out, "hello from nginx") {
 			t.Errorf("from a container to %s by name: %q, %v", name, out, err)
 		}
 	}
@@ -231,16 +244,23 @@ func TestPodman(t *testing.T) {
 	if err := os.Chmod(runtime, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	conf := h.file("containers.conf", fmt.Sprintf("[network]\nnetwork_backend=\"cni\"\ncni_plugin_dirs=[%q]\nnetwork_config_dir=%q\n[engine]\ncgroup_manager=\"cgroupfs\"\nevents_logger=\"none\"\n",
-		plugins, h.conflist("0.4.0")))
+	conf := h.file("containers.conf",
+		fmt.Sprintf("[network]\nnetwork_backend=\"cni\"\ncni_plugin_dirs=[%q]\n"+
+			"network_config_dir=%q\n[engine]\ncgroup_manager=\"cgroupfs\"\n"+
+			"events_logger=\"none\"\n",
+			plugins, h.conflist("0.4.0")))
 	podman := func(args ...string) *nstest.Cmd {
-		cmd := h.host.Command("podman", append([]string{"--root", filepath.Join(h.root, "store"), "--runroot", filepath.Join(h.root, "run/podman"), "--runtime", runtime}, args...)...)
+		cmd := h.host.Command("podman",
+			append([]string{"--root", filepath.Join(h.root, "store"), "--runroot",
+				filepath.Join(h.root, "run/podman"), "--runtime", runtime}, args...)...)
 		cmd.Env = append(os.Environ(), "CONTAINERS_CONF="+conf)
 		return cmd
 	}
 	t.Cleanup(func() { podman("rm", "-af", "-t0").Run() })
-	ask(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "-p", "8080:80", "-p", "8081:81", "--rootfs", serverRoot(t)}, serveWeb...)...))
-	ask(t, podman("run", "-d", "--name", "other", "--network", "weir", "--add-host", "web:"+h.pods()[0].Addrs[0].String(), "--add-host", "neighbour:10.66.0.2",
+	ask(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "-p",
+		"8080:80", "-p", "8081:81", "--rootfs", serverRoot(t)}, serveWeb...)...))
+	ask(t, podman("run", "-d", "--name", "other", "--network", "weir", "--add-host", "web:"+
+		h.pods()[0].Addrs[0].String(), "--add-host", "neighbour:10.66.0.2",
 		"--rootfs", clientRoot(t), "/bin/sleep", "600"))
 	inside := func(command ...string) (string, error) {
 		out, err := podman(append([]string{"exec", "other"}, command...)...).Output()
@@ -269,13 +289,17 @@ func TestContainerd(t *testing.T) {
 	count := 0
 	h.meetsTheRules(t, func(command ...string) (string, error) {
 		count++
-		out, err := ctr(append([]string{"task", "exec", "--exec-id", fmt.Sprint("e", count), "other"}, command...)...).Output()
+		out, err := ctr(append([]string{"task", "exec", "--exec-id", fmt.Sprint("e", count),
+			"other"}, command...)...).Output()
 		return string(out), err
 	})
 	for _, id := range []string{"web", "other"} {
 		ask(t, ctr("task", "kill", "-s", "KILL", id))
-		// ctr run -d leaves the network to whoever ends the container: the garbage collection of CNI does that.
-		eventually(t, "the container ends", func() error { return ctr("container", "rm", id).Run() })
+		// ctr run -d leaves the network to whoever ends the container: the garbage collection of
+		// CNI does that.
+		eventually(t, "the container ends", func() error {
+			return ctr("container", "rm", id).Run()
+		})
 	}
 	h.cni("GC", "", "", fmt.Sprintf(`{"cniVersion":"1.1.0","name":"weir","type":"weir-cni","root":%q}`, h.root))
 	h.isEmpty(t)
@@ -313,7 +337,8 @@ func (c *containerd) ctr(args ...string) *nstest.Cmd {
 	return c.h.host.Command("ctr", append([]string{"-a", c.socket}, args...)...)
 }
 
-// link makes a symbolic link in a place of the machine's for as long as the test runs, if nobody else needs it.
+// link makes a symbolic link in a place of the machine's for as long as the test runs, if nobody
+// else needs it.
 func link(t *testing.T, name, target string) {
 	t.Helper()
 	directory(t, filepath.Dir(name))
@@ -326,7 +351,8 @@ func link(t *testing.T, name, target string) {
 	t.Cleanup(func() { os.Remove(name) })
 }
 
-// directory makes a directory in a place of the machine's, and takes away what it made when the test ends.
+// directory makes a directory in a place of the machine's, and takes away what it made when the
+// test ends.
 func directory(t *testing.T, name string) {
 	t.Helper()
 	if _, err := os.Stat(name); err == nil {

@@ -1,5 +1,5 @@
-// Package test holds the tests of the whole binary: scripts that any user could type, and topologies of network namespaces in which
-// real programs talk through it.
+// Package test holds the tests of the whole binary: scripts that any user could type, and
+// topologies of network namespaces in which real programs talk through it.
 package test
 
 import (
@@ -54,8 +54,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// wrongUsage is the script command `wrong PROGRAM...`: the program must end with status 2, print nothing on stdout and something on
-// stderr.
+// wrongUsage is the script command `wrong PROGRAM...`: the program must end with status 2, print
+// nothing on stdout and something on stderr.
 func wrongUsage(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: wrong PROGRAM [ARG]...")

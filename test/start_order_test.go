@@ -25,9 +25,13 @@ func TestRulesComeFirst(t *testing.T) {
 		return func() (func() error, error) {
 			old, err := os.ReadFile(path)
 			if errors.Is(err, os.ErrNotExist) {
-				return func() error { return os.RemoveAll(path) }, os.WriteFile(path, []byte(text), 0o600)
+				return func() error {
+					return os.RemoveAll(path)
+				}, os.WriteFile(path, []byte(text), 0o600)
 			}
-			return func() error { return os.WriteFile(path, old, 0o600) }, errors.Join(err, os.WriteFile(path, []byte(text), 0o600))
+			return func() error {
+				return os.WriteFile(path, old, 0o600)
+			}, errors.Join(err, os.WriteFile(path, []byte(text), 0o600))
 		}
 	}
 
@@ -37,16 +41,24 @@ func TestRulesComeFirst(t *testing.T) {
 		problem string
 	}{
 		{"the saved rules are empty", spoil(filepath.Join(state, "rules.saved"), ""), ""},
-		{"the record of the gateways is garbage", spoil(filepath.Join(state, "pods", "gateways"), "\x00\x01{"), ""},
+		{"the record of the gateways is garbage",
+			spoil(filepath.Join(state, "pods", "gateways"), "\x00\x01{"), ""},
 		{"the record of a pod is cut", spoil(recordOf(t, pods, "p4"), `{"Network": "`), ""},
 		{"the record of peers is empty", spoil(filepath.Join(state, "peers.json"), ""), "peer"},
-		{"the record of peers is cut", spoil(filepath.Join(state, "peers.json"), `{"version": 1, "pee`), "peer"},
+		{"the record of peers is cut",
+			spoil(filepath.Join(state, "peers.json"), `{"version": 1, "pee`), "peer"},
 		{"a file is where the journal should be", func() (func() error, error) {
 			dir := filepath.Join(state, "events")
-			return func() error { return os.Remove(dir) }, errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
+			return func() error {
+				return os.Remove(dir)
+			}, errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600))
 		}, "events"},
-		{"the disk is full", func() (func() error, error) { return small(state, "size=64k", true) }, "saved"},
-		{"the disk is read-only", func() (func() error, error) { return small(state, "ro", false) }, "read-only"},
+		{"the disk is full", func() (func() error, error) {
+			return small(state, "size=64k", true)
+		}, "saved"},
+		{"the disk is read-only", func() (func() error, error) {
+			return small(state, "ro", false)
+		}, "read-only"},
 		{"there is no network", func() (func() error, error) {
 			link, err := r.host.Netlink().LinkByName("eth0")
 			if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// steady is a stream of numbered datagrams from one pod to another, one each millisecond, none of which may be lost.
+// steady is a stream of numbered datagrams from one pod to another, one each millisecond, none of
+// which may be lost.
 type steady struct {
 	from   net.Conn
 	to     net.PacketConn
@@ -31,7 +32,8 @@ func newSteady(t *testing.T, from, to *nstest.Node, addr netip.Addr) *steady {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.to.Close() })
-	if err := s.to.(*net.UDPConn).SetReadBuffer(4 << 20); err != nil { // this process may have to wait for its turn
+	// this process may have to wait for its turn
+	if err := s.to.(*net.UDPConn).SetReadBuffer(4 << 20); err != nil {
 		t.Fatal(err)
 	}
 	if s.from, err = from.DialContext(t.Context(), "udp", s.to.LocalAddr().String()); err != nil {
@@ -82,12 +84,14 @@ func (s *steady) receive() {
 // end ends the stream once a thousand datagrams were sent: each must have come.
 func (s *steady) end(t *testing.T) {
 	t.Helper()
-	for stop := time.Now().Add(10 * time.Second); s.came.Load() < 1000 && len(s.failed) == 0 && time.Now().Before(stop); {
+	for stop := time.Now().Add(10 * time.Second); s.came.Load() < 1000 && len(s.failed) == 0 &&
+		time.Now().Before(stop); {
 		time.Sleep(time.Millisecond)
 	}
 	close(s.stop)
 	n := <-s.sent
-	for stop := time.Now().Add(10 * time.Second); s.came.Load() < n && len(s.failed) == 0 && time.Now().Before(stop); {
+	for stop := time.Now().Add(10 * time.Second); s.came.Load() < n && len(s.failed) == 0 &&
+		time.Now().Before(stop); {
 		time.Sleep(time.Millisecond)
 	}
 	t.Logf("%d of %d datagrams between two pods came", s.came.Load(), n)

@@ -27,11 +27,14 @@ add 300 allow udp from any to me 9 keep-state
 add 400 allow log udp from any to me 7
 `
 
-// TestTheTableIsTold: status, states and show tell the same of the state table, in words and in JSON, and it is true: how many states are in each pool, what was refused and why, how
-// late the sweep is, and which events found the ring full. The table is small, a client drives it into every refusal, and the agent stands still for the last.
+// TestTheTableIsTold: status, states and show tell the same of the state table, in words and in
+// JSON, and it is true: how many states are in each pool, what was refused and why, how late the
+// sweep is, and which events found the ring full. The table is small, a client drives it into every
+// refusal, and the agent stands still for the last.
 func TestTheTableIsTold(t *testing.T) {
 	p := newPair(t)
-	p.start("--config", p.file("weir.toml", tableSettings), "--rules", p.file("rules", tableRules), "--iface", "eth0")
+	p.start("--config", p.file("weir.toml", tableSettings), "--rules", p.file("rules", tableRules),
+		"--iface", "eth0")
 	l, err := p.server.Listen("tcp", "[::]:8080")
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +71,8 @@ func TestTheTableIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 20 { // two and six are as many as one source may have half-open: then the oldest give way
+	// two and six are as many as one source may have half-open: then the oldest give way
+	for range 20 {
 		if err := open("udp", "10.66.0.1:9", 20*time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -79,27 +83,35 @@ func TestTheTableIsTold(t *testing.T) {
 		}
 		return nil
 	})
-	s := p.table(t, "12 established, 8 of 65536 half-open (8 of one source)", "packets refused a state: limit 1; 14 states made room",
-		"events lost in the kernel: 0", "table: 20 of 64 states;", "SYN cookies: none (the settings say no)")
-	if s.States != 20 || s.Established != 12 || s.HalfOpen != 8 || s.StatesMax != 64 || s.PerSource != 8 || len(s.Refused) != 1 || s.Refused["limit"] != 1 ||
+	s := p.table(t, "12 established, 8 of 65536 half-open (8 of one source)",
+		"packets refused a state: limit 1; 14 states made room",
+		"events lost in the kernel: 0", "table: 20 of 64 states;",
+		"SYN cookies: none (the settings say no)")
+	if s.States != 20 || s.Established != 12 || s.HalfOpen != 8 || s.StatesMax != 64 ||
+		s.PerSource != 8 || len(s.Refused) != 1 || s.Refused["limit"] != 1 ||
 		s.Evicted != 14 || s.EventsLost != 0 {
 		t.Errorf("%+v", s)
 	}
 
 	failed := uint64(0)
 	for range 68 { // 80 in all; these from a source of their own
-		if open("tcp", "[fd66::1]:8080", 900*time.Millisecond) != nil { // before the SYN is sent again
+		// before the SYN is sent again
+		if open("tcp", "[fd66::1]:8080", 900*time.Millisecond) != nil {
 			failed++
 		}
 	}
 	s = p.table(t)
-	// The hash decides which two sets a flow may use. A half-open state stays when no flow came to its sets.
-	if s.Established < 40 || s.States > 67 || s.States != s.Established+s.HalfOpen || s.Evicted+uint64(s.HalfOpen) != 22 ||
+	// The hash decides which two sets a flow may use. A half-open state stays when no flow came to
+	// its sets.
+	if s.Established < 40 || s.States > 67 || s.States != s.Established+s.HalfOpen || s.Evicted+
+		uint64(s.HalfOpen) != 22 ||
 		failed < 13 || s.Refused["states-full"] < failed || s.Refused["limit"] != 1 {
 		t.Errorf("%d connections of 80 were refused: %+v", failed, s)
 	}
-	p.table(t, fmt.Sprintf("table: %d of 64 states; %d established, %d of", s.States, s.Established, s.HalfOpen),
-		fmt.Sprintf("limit 1, states-full %d; %d states made room for others", s.Refused["states-full"], s.Evicted))
+	p.table(t, fmt.Sprintf("table: %d of 64 states; %d established, %d of", s.States, s.Established,
+		s.HalfOpen),
+		fmt.Sprintf("limit 1, states-full %d; %d states made room for others",
+			s.Refused["states-full"], s.Evicted))
 
 	const logged = 40000
 	p.agent.Process.Signal(syscall.SIGSTOP)
@@ -119,7 +131,8 @@ func TestTheTableIsTold(t *testing.T) {
 	p.table(t, fmt.Sprintf("events lost in the kernel: %d", s.EventsLost))
 }
 
-// table returns what is told of the state table in JSON, and wants the same three times, and some words in each of the texts.
+// table returns what is told of the state table in JSON, and wants the same three times, and some
+// words in each of the texts.
 func (p *pair) table(t *testing.T, words ...string) api.StateTable {
 	t.Helper()
 	var all [3]struct {
@@ -128,7 +141,8 @@ func (p *pair) table(t *testing.T, words ...string) api.StateTable {
 	for i, command := range [][]string{{"status"}, {"fw", "states"}, {"fw", "show", "-a"}} {
 		p.json(&all[i], command...)
 		// Of these alone one call may differ from the next.
-		if a, b := &all[0].Table, &all[i].Table; fmt.Sprint(a.States, a.Established, a.HalfOpen, a.Refused, a.Evicted, a.EventsLost) !=
+		if a, b := &all[0].Table, &all[i].Table; fmt.Sprint(a.States, a.Established, a.HalfOpen,
+			a.Refused, a.Evicted, a.EventsLost) !=
 			fmt.Sprint(b.States, b.Established, b.HalfOpen, b.Refused, b.Evicted, b.EventsLost) {
 			t.Errorf("weir status tells %+v, weir %v %+v", *a, command, *b)
 		}

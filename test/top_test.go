@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// TestTopOnATerminal runs `weir flow top` on a terminal of 80 columns that script(1) makes: it draws, obeys a key, and leaves the
-// terminal as it was.
+// TestTopOnATerminal runs `weir flow top` on a terminal of 80 columns that script(1) makes: it
+// draws, obeys a key, and leaves the terminal as it was.
 func TestTopOnATerminal(t *testing.T) {
 	need(t, "script", "stty")
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
 	knock(t, p, 81)
-	cmd := p.server.Command("script", "-qec", "stty cols 80 rows 24; "+weir+" --root "+p.root+" flow top --every 200ms; stty -a", "/dev/null")
+	cmd := p.server.Command("script", "-qec", "stty cols 80 rows 24; "+weir+" --root "+p.root+
+		" flow top --every 200ms; stty -a", "/dev/null")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +24,9 @@ func TestTopOnATerminal(t *testing.T) {
 	cmd.Stdout = &out
 	done := background(t, cmd)
 	out.await(t, "10.66.0.1:81")
-	for _, step := range []struct{ keys, shows string }{{"", "sort rate"}, {"s", "sort states"}, {" ", "sort states, PAUSED"}, {" ", ""}, {"/81", "filter: 81_"}, {"\r", ""}, {"q", "\x1b[?1049l"}} {
+	for _, step := range []struct{ keys, shows string }{{"", "sort rate"}, {"s", "sort states"},
+		{" ", "sort states, PAUSED"}, {" ", ""}, {"/81", "filter: 81_"}, {"\r", ""},
+		{"q", "\x1b[?1049l"}} {
 		in.Write([]byte(step.keys))
 		out.await(t, step.shows)
 	}
@@ -36,7 +39,8 @@ func TestTopOnATerminal(t *testing.T) {
 		t.Fatalf("q does not end it: %q", out.String())
 	}
 	text := out.String()
-	for _, want := range []string{"\x1b[?1049h", "DENY", "10.66.0.1:81", "sort rate", "sort states", "sort states, PAUSED", "filter: 81_", "\x1b[?25h\x1b[?1049l", "isig icanon"} {
+	for _, want := range []string{"\x1b[?1049h", "DENY", "10.66.0.1:81", "sort rate", "sort states",
+		"sort states, PAUSED", "filter: 81_", "\x1b[?25h\x1b[?1049l", "isig icanon"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %q", want, text)
 		}

@@ -28,8 +28,8 @@ func steps(t *testing.T, page string) []step {
 	return all
 }
 
-// agrees says whether the lines that a page promises stand in the output, in this order. "..." is anything, and blanks
-// between columns may be more or fewer.
+// agrees says whether the lines that a page promises stand in the output, in this order. "..." is
+// anything, and blanks between columns may be more or fewer.
 func agrees(promised, output string) error {
 	rest := output
 	for line := range strings.Lines(promised) {
@@ -45,7 +45,8 @@ func agrees(promised, output string) error {
 	return nil
 }
 
-// TestTutorial does what the tutorial says, in a namespace, with directories of its own in place of the machine's.
+// TestTutorial does what the tutorial says, in a namespace, with directories of its own in place of
+// the machine's.
 func TestTutorial(t *testing.T) {
 	need(t, "tcpdump", "ping", "unshare")
 	t.Parallel()
@@ -61,12 +62,14 @@ func TestTutorial(t *testing.T) {
 	dir := t.TempDir()
 	var script strings.Builder
 	// No command of the page may reach the machine's own directories.
-	script.WriteString("set -e\nmount -t tmpfs none /run\nmount -t tmpfs none /var/lib\nmount -t bpf none /sys/fs/bpf\n")
+	script.WriteString("set -e\nmount -t tmpfs none /run\nmount -t tmpfs none /var/lib\n" +
+		"mount -t bpf none /sys/fs/bpf\n")
 	fmt.Fprintf(&script, "export PATH=%s:$PATH\ncd %s\n", filepath.Dir(weir), dir)
 	for i, s := range all {
 		fmt.Fprintf(&script, "{\n%s} > out.%d 2>&1\n", s.commands, i)
 	}
-	cmd := server.Command("unshare", "-m", "--propagation", "private", "bash", "-c", script.String())
+	cmd := server.Command("unshare", "-m", "--propagation", "private", "bash", "-c",
+		script.String())
 	out, err := cmd.CombinedOutput()
 	for i, s := range all {
 		printed, missing := os.ReadFile(filepath.Join(dir, fmt.Sprintf("out.%d", i)))

@@ -1,11 +1,12 @@
-// Package api is the conversation with a running node: plain values as JSON over HTTP on the node's unix socket, and a Client that
-// speaks it.
+// Package api is the conversation with a running node: plain values as JSON over HTTP on the node's
+// unix socket, and a Client that speaks it.
 //
-// A second socket, for those who may look, answers what only reads: the GET requests but for packets, and why. Any other is refused
-// there with status 403.
+// A second socket, for those who may look, answers what only reads: the GET requests but for
+// packets, and why. Any other is refused there with status 403.
 //
-// Every answer has a field "version". Fields are only ever added; the version rises when a field changes its meaning, which
-// so far never happened. A request that fails is answered with a status of 400 or more and an Error.
+// Every answer has a field "version". Fields are only ever added; the version rises when a field
+// changes its meaning, which so far never happened. A request that fails is answered with a status
+// of 400 or more and an Error.
 //
 //	GET  /v1/status        Status
 //	GET  /v1/rules         Rules
@@ -42,12 +43,14 @@ type Error struct {
 	Version int    `json:"version"`
 	Message string `json:"message"`
 	Advice  string `json:"hint,omitempty"`
-	Details string `json:"report,omitempty"` // mistakes in rule text: place, line, caret and hint of each
+	// mistakes in rule text: place, line, caret and hint of each
+	Details string `json:"report,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// Report returns the mistakes in rule text, each with its place, line, caret and hint; "" if there are none.
+// Report returns the mistakes in rule text, each with its place, line, caret and hint; "" if there
+// are none.
 func (e *Error) Report() string { return e.Details }
 
 // Hint returns what to do next, or "".
@@ -55,43 +58,54 @@ func (e *Error) Hint() string { return e.Advice }
 
 // Status says how a node is.
 type Status struct {
-	Version    int               `json:"version"`
-	Healthy    bool              `json:"healthy"`
-	Problems   []Problem         `json:"problems,omitempty"`
-	PID        int               `json:"pid"`
-	Since      time.Time         `json:"since"`
-	Interfaces []Interface       `json:"interfaces"`
-	Rules      int               `json:"rules"`   // without the default rule
-	Source     string            `json:"source"`  // where the rules come from: a file, "saved", "none"
-	Default    string            `json:"default"` // what rule 65535 does: allow or deny
-	Trial      *Trial            `json:"trial,omitempty"`
-	States     int               `json:"states"`
-	StatesMax  int               `json:"states_max"`
-	Adopted    int               `json:"adopted"`   // connections that were open before and became states
-	TakenOver  bool              `json:"takenover"` // enforcement was there when the agent started
-	Pods       bool              `json:"pods"`      // containers can be given networks
-	Reasons    map[string]uint64 `json:"reasons"`   // packets that something other than a rule decided
-	Table      StateTable        `json:"table"`
+	Version    int         `json:"version"`
+	Healthy    bool        `json:"healthy"`
+	Problems   []Problem   `json:"problems,omitempty"`
+	PID        int         `json:"pid"`
+	Since      time.Time   `json:"since"`
+	Interfaces []Interface `json:"interfaces"`
+	Rules      int         `json:"rules"` // without the default rule
+	// where the rules come from: a file, "saved", "none"
+	Source    string `json:"source"`
+	Default   string `json:"default"` // what rule 65535 does: allow or deny
+	Trial     *Trial `json:"trial,omitempty"`
+	States    int    `json:"states"`
+	StatesMax int    `json:"states_max"`
+	// connections that were open before and became states
+	Adopted   int  `json:"adopted"`
+	TakenOver bool `json:"takenover"` // enforcement was there when the agent started
+	Pods      bool `json:"pods"`      // containers can be given networks
+	// packets that something other than a rule decided
+	Reasons map[string]uint64 `json:"reasons"`
+	Table   StateTable        `json:"table"`
 }
 
-// StateTable tells how full the state table of the kernel's engine is, what found no room in it, and how its housekeeping does.
+// StateTable tells how full the state table of the kernel's engine is, what found no room in it,
+// and how its housekeeping does.
 type StateTable struct {
-	States      int               `json:"states"` // places in use, with expired ones that the sweep has not met yet: a translated flow takes three
-	StatesMax   int               `json:"states_max"`
-	Established int               `json:"established"` // states that have proved themselves: never evicted
-	HalfOpen    int               `json:"half_open"`   // the others
-	HalfOpenMax int               `json:"half_open_max"`
-	PerSource   int               `json:"half_open_per_source"` // 0: any number
-	Refused     map[string]uint64 `json:"refused"`              // packets whose state could not be made, by reason
-	Evicted     uint64            `json:"reclaimed"`            // states that made room for others: expired, closed or half-open
-	SweepLag    float64           `json:"sweep_lag_seconds"`    // no expired state is older
-	EventsLost  uint64            `json:"events_lost"`          // events that found the ring in the kernel full
-	Cookies     Cookies           `json:"syn_cookies"`
+	// places in use, with expired ones that the sweep has not met yet: a translated flow takes
+	// three
+	States    int `json:"states"`
+	StatesMax int `json:"states_max"`
+	// states that have proved themselves: never evicted
+	Established int `json:"established"`
+	HalfOpen    int `json:"half_open"` // the others
+	HalfOpenMax int `json:"half_open_max"`
+	PerSource   int `json:"half_open_per_source"` // 0: any number
+	// packets whose state could not be made, by reason
+	Refused map[string]uint64 `json:"refused"`
+	// states that made room for others: expired, closed or half-open
+	Evicted  uint64  `json:"reclaimed"`
+	SweepLag float64 `json:"sweep_lag_seconds"` // no expired state is older
+	// events that found the ring in the kernel full
+	EventsLost uint64  `json:"events_lost"`
+	Cookies    Cookies `json:"syn_cookies"`
 
 	Translations Translations `json:"translations"`
 }
 
-// Translations tell how many flows are translated, behind the host's address or through published ports.
+// Translations tell how many flows are translated, behind the host's address or through published
+// ports.
 type Translations struct {
 	Now     int    `json:"now"`
 	Max     int    `json:"max"`
@@ -101,7 +115,8 @@ type Translations struct {
 	Refused uint64 `json:"refused"` // packets for which no port was free and nobody could give way
 }
 
-// Cookies tell of SYN cookies, by which the kernel answers for services of the host while too many states are half-open.
+// Cookies tell of SYN cookies, by which the kernel answers for services of the host while too many
+// states are half-open.
 type Cookies struct {
 	On   bool   `json:"on"`
 	Lack string `json:"impossible,omitempty"` // why they cannot be used
@@ -130,7 +145,8 @@ type Trial struct {
 	LeftSeconds float64 `json:"left_seconds"`
 }
 
-// Rules is the rule set with its counters, in order of evaluation; the last one is the default rule.
+// Rules is the rule set with its counters, in order of evaluation; the last one is the default
+// rule.
 type Rules struct {
 	Version int        `json:"version"`
 	Since   time.Time  `json:"since"` // a rule without packets has matched none since
@@ -158,8 +174,9 @@ type Tables struct {
 
 // Table is a named set of prefixes.
 type Table struct {
-	Name    string       `json:"name"`
-	Label   bool         `json:"label,omitempty"` // the containers with this label; no command changes it
+	Name string `json:"name"`
+	// the containers with this label; no command changes it
+	Label   bool         `json:"label,omitempty"`
 	Entries []TableEntry `json:"entries"`
 }
 
@@ -205,24 +222,27 @@ type State struct {
 	LeftSeconds float64   `json:"left_seconds"`
 	Packets     [2]uint64 `json:"packets"`
 	Bytes       [2]uint64 `json:"bytes"`
-	// WireFrom and WireTo are what a translated flow looks like on the wire, as From and To are what rules see.
+	// WireFrom and WireTo are what a translated flow looks like on the wire, as From and To are
+	// what rules see.
 	WireFrom string `json:"wire_from,omitempty"`
 	WireTo   string `json:"wire_to,omitempty"`
-	// Engine is "tunnel" for what the engine of the tunnel to other nodes has, and "" for the kernel's. A conversation of a pod with
-	// one of another node has a state in each.
+	// Engine is "tunnel" for what the engine of the tunnel to other nodes has, and "" for the
+	// kernel's. A conversation of a pod with one of another node has a state in each.
 	Engine string `json:"engine,omitempty"`
 }
 
-// Do is one command in ipfw's words: "add 100 allow ip from any to any", "delete 100", "table web add 10.0.0.0/8".
+// Do is one command in ipfw's words: "add 100 allow ip from any to any", "delete 100", "table web
+// add 10.0.0.0/8".
 type Do struct {
 	Line string `json:"line"`
 }
 
 // Load replaces the whole rule set by the content of a rule file.
 type Load struct {
-	Name    string `json:"name"` // of the file, for messages
-	Text    string `json:"text"`
-	Confirm string `json:"confirm,omitempty"` // a duration: go back to the rules before unless confirmed in time
+	Name string `json:"name"` // of the file, for messages
+	Text string `json:"text"`
+	// a duration: go back to the rules before unless confirmed in time
+	Confirm string `json:"confirm,omitempty"`
 }
 
 // Why asks what would happen to a packet.

@@ -14,8 +14,9 @@ type Captured struct {
 	Text    string    `json:"text,omitempty"` // of the rule
 	Reason  string    `json:"reason"`
 	State   string    `json:"state,omitempty"`
-	Length  int       `json:"length"`           // of the frame
-	Link    string    `json:"link"`             // ethernet or raw
-	Data    []byte    `json:"data"`             // its first bytes
-	Missed  uint64    `json:"missed,omitempty"` // frames that were left out before this one; without a verdict nothing else is told
+	Length  int       `json:"length"` // of the frame
+	Link    string    `json:"link"`   // ethernet or raw
+	Data    []byte    `json:"data"`   // its first bytes
+	// frames that were left out before this one; without a verdict nothing else is told
+	Missed uint64 `json:"missed,omitempty"`
 }

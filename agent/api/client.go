@@ -26,14 +26,15 @@ type Client struct {
 // ErrNoNode means that nobody answers on the socket.
 var ErrNoNode = errors.New("no node is running")
 
-// Get and Stream wait this long for an answer to begin, Post for changes longer: the kernel takes its time for tens of thousands of rules.
+// Get and Stream wait this long for an answer to begin, Post for changes longer: the kernel takes
+// its time for tens of thousands of rules.
 const (
 	readPatience   = 30 * time.Second
 	changePatience = 5 * time.Minute
 )
 
-// NewClient returns a client of the node whose API listens on a unix socket, or on the first of several that may be opened. Nothing is
-// dialed yet.
+// NewClient returns a client of the node whose API listens on a unix socket, or on the first of
+// several that may be opened. Nothing is dialed yet.
 func NewClient(socket string, others ...string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		c, err := new(eyeballs.Dialer).DialContext(ctx, "unix", socket)
@@ -47,8 +48,9 @@ func NewClient(socket string, others ...string) *Client {
 		}
 		return c, err
 	}
-	return &Client{socket: socket, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true,
-		ResponseHeaderTimeout: changePatience}}}
+	return &Client{socket: socket,
+		http: http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true,
+			ResponseHeaderTimeout: changePatience}}}
 }
 
 // Get asks for a value; path is that of the package documentation.
@@ -133,8 +135,10 @@ func (c *Client) refine(err error) error {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return noNode{c.socket}
 	case errors.Is(err, fs.ErrPermission):
-		return &Error{Message: "not permitted to talk to the node on " + c.socket, Advice: "run as root; members of group weir may look"}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), timedOut(err):
+		return &Error{Message: "not permitted to talk to the node on " + c.socket,
+			Advice: "run as root; members of group weir may look"}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		timedOut(err):
 		return silent{c.socket}
 	}
 	return fmt.Errorf("talk to the node on %s: %w", c.socket, errors.Unwrap(err))
@@ -155,7 +159,8 @@ func (e silent) Is(t error) bool { return t == ErrSilent }
 
 // Hint says where to look.
 func (silent) Hint() string {
-	return "it is very busy or stopped: look with ps -C weir -o pid,stat,args (T: stopped; kill -CONT PID lets it go on)"
+	return "it is very busy or stopped: look with ps -C weir -o pid,stat,args (T: stopped; kill " +
+		"-CONT PID lets it go on)"
 }
 
 type noNode struct{ socket string }

@@ -17,10 +17,12 @@ type Top struct {
 	States    int       `json:"states"`
 	StatesMax int       `json:"states_max"`
 	HalfOpen  int       `json:"half_open"`
-	// Events tells how many of each kind came since the agent started, Lost how many of them no view saw.
+	// Events tells how many of each kind came since the agent started, Lost how many of them no
+	// view saw.
 	Events map[string]uint64 `json:"events"`
 	Lost   uint64            `json:"lost"`
-	// Refused is the sum of all refusals that were seen, Others of those that Refusals has no place for.
+	// Refused is the sum of all refusals that were seen, Others of those that Refusals has no place
+	// for.
 	Refused  Count      `json:"refused"`
 	Others   Count      `json:"others"`
 	Refusals []Refusals `json:"refusals"`
@@ -63,7 +65,8 @@ type Talker struct {
 	Rate    float64 `json:"bytes_per_second"`
 }
 
-// Age counts the states of a protocol by phase that are younger than a bound and not younger than the bound before.
+// Age counts the states of a protocol by phase that are younger than a bound and not younger than
+// the bound before.
 type Age struct {
 	Proto  string `json:"proto"`
 	Phase  string `json:"phase"`
@@ -73,7 +76,8 @@ type Age struct {
 // AgeBounds are the bounds of Age.Counts in seconds.
 var AgeBounds = [...]int{1, 10, 60, 600, 3600}
 
-// Stream asks for JSON lines and calls f with each, without its newline, until the node or f ends it. The line is f's during the call.
+// Stream asks for JSON lines and calls f with each, without its newline, until the node or f ends
+// it. The line is f's during the call.
 func (c *Client) Stream(ctx context.Context, path string, f func(line []byte) error) error {
 	begun, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -18,17 +18,19 @@ type AddPeer struct {
 
 // RemovePeer forgets a node (POST /v1/peers/remove -> Done).
 type RemovePeer struct {
-	Name    string `json:"name"`
-	Release bool   `json:"release,omitempty"` // its ranges, too: packets for them may take other routes
+	Name string `json:"name"`
+	// its ranges, too: packets for them may take other routes
+	Release bool `json:"release,omitempty"`
 }
 
 // Peers are the other nodes by name (GET /v1/peers).
 type Peers struct {
 	Version   int    `json:"version"`
-	Interface string `json:"interface"`      // of the tunnel
-	Key       string `json:"key,omitempty"`  // this node's public key; without a tunnel there is none yet
-	Port      uint16 `json:"port,omitempty"` // this node's
-	Peers     []Peer `json:"peers"`
+	Interface string `json:"interface"` // of the tunnel
+	// this node's public key; without a tunnel there is none yet
+	Key   string `json:"key,omitempty"`
+	Port  uint16 `json:"port,omitempty"` // this node's
+	Peers []Peer `json:"peers"`
 
 	Held []HeldRanges `json:"held,omitempty"`
 }

@@ -7,19 +7,22 @@ import (
 
 // Attach asks for the network of a container (POST /v1/pods -> Pod). What is left out is chosen.
 type Attach struct {
-	Network      string            `json:"network,omitempty"` // the runtime's name of the network, which its garbage collection is about
-	Container    string            `json:"container"`
-	Name         string            `json:"name,omitempty"`
-	Netns        string            `json:"netns"`
-	IfName       string            `json:"ifname,omitempty"`
-	Addrs        []netip.Addr      `json:"addrs,omitempty"`
-	ExternalIPAM bool              `json:"extern,omitempty"` // the addresses come from somebody else's IPAM
-	Moved        bool              `json:"moved,omitempty"`  // the runtime moves and configures Pod.InnerIf itself
-	MAC          string            `json:"mac,omitempty"`
-	MTU          int               `json:"mtu,omitempty"`
-	Labels       map[string]string `json:"labels,omitempty"`
-	Publish      []Publish         `json:"publish,omitempty"`
-	Rates        Rates             `json:"rates"`
+	// the runtime's name of the network, which its garbage collection is about
+	Network   string       `json:"network,omitempty"`
+	Container string       `json:"container"`
+	Name      string       `json:"name,omitempty"`
+	Netns     string       `json:"netns"`
+	IfName    string       `json:"ifname,omitempty"`
+	Addrs     []netip.Addr `json:"addrs,omitempty"`
+	// the addresses come from somebody else's IPAM
+	ExternalIPAM bool `json:"extern,omitempty"`
+	// the runtime moves and configures Pod.InnerIf itself
+	Moved   bool              `json:"moved,omitempty"`
+	MAC     string            `json:"mac,omitempty"`
+	MTU     int               `json:"mtu,omitempty"`
+	Labels  map[string]string `json:"labels,omitempty"`
+	Publish []Publish         `json:"publish,omitempty"`
+	Rates   Rates             `json:"rates"`
 }
 
 // Publish gives a port of the host to a pod.
@@ -42,14 +45,16 @@ type Rates struct {
 type Detach struct {
 	Container string `json:"container"` // or the pod's name
 	IfName    string `json:"ifname,omitempty"`
-	NoWait    bool   `json:"hurry,omitempty"` // do not wait until the kernel has removed the interface
+	// do not wait until the kernel has removed the interface
+	NoWait bool `json:"hurry,omitempty"`
 }
 
 // Check asks to compare a container's network with what Attach made (POST /v1/pods/check -> Done).
 type Check struct {
-	Container string       `json:"container"` // or the pod's name
-	IfName    string       `json:"ifname,omitempty"`
-	Addrs     []netip.Addr `json:"addrs,omitempty"` // that the runtime believes it has; none: not compared
+	Container string `json:"container"` // or the pod's name
+	IfName    string `json:"ifname,omitempty"`
+	// that the runtime believes it has; none: not compared
+	Addrs []netip.Addr `json:"addrs,omitempty"`
 }
 
 // Keep asks to detach every pod of a network that is not named (POST /v1/pods/keep -> Done).
@@ -66,24 +71,25 @@ type Pods struct {
 
 // Pod is a container's network as it stands.
 type Pod struct {
-	Version   int               `json:"version,omitempty"` // in an answer of its own
-	Network   string            `json:"network,omitempty"` // as in Attach
-	Container string            `json:"container"`
-	Name      string            `json:"name"`
-	Netns     string            `json:"netns"`
-	IfName    string            `json:"ifname"`
-	HostIf    string            `json:"host_if"`
-	Index     uint32            `json:"index"`              // of HostIf
-	InnerIf   string            `json:"inner_if,omitempty"` // where the inner end is until the runtime moves it
-	Addrs     []netip.Addr      `json:"addrs"`
-	Gateways  []netip.Addr      `json:"gateways"`
-	MAC       string            `json:"mac"`
-	HostMAC   string            `json:"host_mac"`
-	MTU       int               `json:"mtu"`
-	Labels    map[string]string `json:"labels,omitempty"`
-	Publish   []Publish         `json:"publish,omitempty"`
-	Rates     Rates             `json:"rates"`
-	Created   time.Time         `json:"created"`
+	Version   int    `json:"version,omitempty"` // in an answer of its own
+	Network   string `json:"network,omitempty"` // as in Attach
+	Container string `json:"container"`
+	Name      string `json:"name"`
+	Netns     string `json:"netns"`
+	IfName    string `json:"ifname"`
+	HostIf    string `json:"host_if"`
+	Index     uint32 `json:"index"` // of HostIf
+	// where the inner end is until the runtime moves it
+	InnerIf  string            `json:"inner_if,omitempty"`
+	Addrs    []netip.Addr      `json:"addrs"`
+	Gateways []netip.Addr      `json:"gateways"`
+	MAC      string            `json:"mac"`
+	HostMAC  string            `json:"host_mac"`
+	MTU      int               `json:"mtu"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Publish  []Publish         `json:"publish,omitempty"`
+	Rates    Rates             `json:"rates"`
+	Created  time.Time         `json:"created"`
 	// Packets, bytes and drops into the pod and out of it.
 	Packets [2]uint64 `json:"packets"`
 	Bytes   [2]uint64 `json:"bytes"`

@@ -1,12 +1,13 @@
-// Package demo shows the main job on this machine without touching its network: three throw-away namespaces, a real HTTP
-// server in one of them, a real node that guards it, and real requests from the two others.
+// Package demo shows the main job on this machine without touching its network: three throw-away
+// namespaces, a real HTTP server in one of them, a real node that guards it, and real requests from
+// the two others.
 //
 //	friend  eth0 ------ eth0  server  eth1 ------ eth0  stranger
 //	10.77.1.2           10.77.1.1     10.77.2.1         10.77.2.2
 //	fd77:1::2           fd77:1::1     fd77:2::1         fd77:2::2
 //
-// Everything it makes (namespaces, a directory, a bpf file system, processes) is gone when it returns, also after an error or an
-// interrupt.
+// Everything it makes (namespaces, a directory, a bpf file system, processes) is gone when it
+// returns, also after an error or an interrupt.
 package demo
 
 import (
@@ -139,7 +140,8 @@ func (s *stage) build() (err error) {
 		if err != nil {
 			return err
 		}
-		err = s.lab.AddLink(nstest.End{Node: s.server, Iface: w.iface, Addrs: here}, nstest.End{Node: w.node, Iface: "eth0", Addrs: there})
+		err = s.lab.AddLink(nstest.End{Node: s.server, Iface: w.iface, Addrs: here},
+			nstest.End{Node: w.node, Iface: "eth0", Addrs: there})
 		if err != nil {
 			return err
 		}

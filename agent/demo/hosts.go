@@ -31,20 +31,25 @@ func (h *hosts) build(ctx context.Context, lab *nstest.Lab, weir, dir, pins stri
 	for _, n := range []struct {
 		label string
 		node  **nstest.Node
-	}{{"left", &h.left}, {"right", &h.right}, {"web", &h.web}, {"client", &h.client}, {"stranger", &h.stranger}, {"shop", &h.shop}} {
+	}{{"left", &h.left}, {"right", &h.right}, {"web", &h.web}, {"client", &h.client},
+		{"stranger", &h.stranger}, {"shop", &h.shop}} {
 		if *n.node, err = lab.AddNode(n.label); err != nil {
 			return err
 		}
 	}
-	err = lab.AddLink(nstest.End{Node: h.left, Iface: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.78.0.1/24")}},
-		nstest.End{Node: h.right, Iface: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.78.0.2/24")}})
+	err = lab.AddLink(nstest.End{Node: h.left, Iface: "eth0",
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.78.0.1/24")}},
+		nstest.End{Node: h.right, Iface: "eth0",
+			Addrs: []netip.Prefix{netip.MustParsePrefix("10.78.0.2/24")}})
 	if err != nil {
 		return err
 	}
-	if h.leftNode, err = startHost(ctx, h.left, weir, filepath.Join(dir, "left"), filepath.Join(pins, "left"), 1, examples.Left); err != nil {
+	if h.leftNode, err = startHost(ctx, h.left, weir, filepath.Join(dir, "left"),
+		filepath.Join(pins, "left"), 1, examples.Left); err != nil {
 		return fmt.Errorf("start the left node: %w", err)
 	}
-	if h.rightNode, err = startHost(ctx, h.right, weir, filepath.Join(dir, "right"), filepath.Join(pins, "right"), 2, examples.Right); err != nil {
+	if h.rightNode, err = startHost(ctx, h.right, weir, filepath.Join(dir, "right"),
+		filepath.Join(pins, "right"), 2, examples.Right); err != nil {
 		return fmt.Errorf("start the right node: %w", err)
 	}
 	return nil
@@ -53,7 +58,8 @@ func (h *hosts) build(ctx context.Context, lab *nstest.Lab, weir, dir, pins stri
 // hostSettings are three lines: the containers' ranges, and a tunnel.
 const hostSettings = "[pods]\nranges = [\"10.88.%[1]d.0/24\", \"fd00:88:%[1]d::/120\"]\n[overlay]\n"
 
-func startHost(ctx context.Context, where *nstest.Node, weir, root, pins string, number int, rules string) (*node, error) {
+func startHost(ctx context.Context, where *nstest.Node, weir, root, pins string, number int,
+	rules string) (*node, error) {
 	etc := filepath.Join(root, "etc", "weir")
 	if err := os.MkdirAll(etc, 0o700); err != nil {
 		return nil, err
@@ -62,15 +68,18 @@ func startHost(ctx context.Context, where *nstest.Node, weir, root, pins string,
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(etc, "weir.toml"), fmt.Appendf(nil, hostSettings, number), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(etc, "weir.toml"), fmt.Appendf(nil, hostSettings, number),
+		0o600); err != nil {
 		return nil, err
 	}
 	return startNode(ctx, where, weir, root, pins, file)
 }
 
 // attach gives a container its network, as `weir pod attach` does, and a web server.
-func (h *hosts) attach(ctx context.Context, at *node, who *nstest.Node, label, value string, ports ...int) error {
-	a := api.Attach{Container: who.Name(), Name: who.String(), Netns: who.Path(), Labels: map[string]string{}}
+func (h *hosts) attach(ctx context.Context, at *node, who *nstest.Node, label, value string,
+	ports ...int) error {
+	a := api.Attach{Container: who.Name(), Name: who.String(), Netns: who.Path(),
+		Labels: map[string]string{}}
 	if label != "" {
 		a.Labels[label] = value
 	}
@@ -127,28 +136,34 @@ type Containers struct {
 
 // playContainers is the second act: containers on one host, named by their labels.
 func (h *hosts) playContainers(ctx context.Context) (c *Containers, wrong []string, err error) {
-	err = errors.Join(h.attach(ctx, h.leftNode, h.web, "app", "web", 80, 81), h.attach(ctx, h.leftNode, h.client, "role", "client"),
+	err = errors.Join(h.attach(ctx, h.leftNode, h.web, "app", "web", 80, 81),
+		h.attach(ctx, h.leftNode, h.client, "role", "client"),
 		h.attach(ctx, h.leftNode, h.stranger, "", ""))
 	if err != nil {
 		return nil, nil, err
 	}
 	c = &Containers{File: examples.Left}
 	c.Visits, wrong, err = h.visits(ctx, []plan{
-		{from: h.client, host: "10.88.1.2", port: 80, pass: true}, {from: h.client, host: "[fd00:88:1::2]", port: 80, pass: true},
-		{from: h.client, host: "10.88.1.2", port: 81}, {from: h.stranger, host: "10.88.1.2", port: 80},
+		{from: h.client, host: "10.88.1.2", port: 80, pass: true},
+		{from: h.client, host: "[fd00:88:1::2]", port: 80, pass: true},
+		{from: h.client, host: "10.88.1.2", port: 81},
+		{from: h.stranger, host: "10.88.1.2", port: 80},
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	// The stranger comes again, as a client: the table of that label has it at once.
 	var done api.Done
-	if err := h.leftNode.client.Post(ctx, "/v1/pods/detach", api.Detach{Container: h.stranger.Name()}, &done); err != nil {
+	if err := h.leftNode.client.Post(ctx, "/v1/pods/detach",
+		api.Detach{Container: h.stranger.Name()}, &done); err != nil {
 		return nil, nil, err
 	}
 	if err := h.attach(ctx, h.leftNode, h.stranger, "role", "client"); err != nil {
 		return nil, nil, err
 	}
-	again, more, err := h.visits(ctx, []plan{{from: h.stranger, as: "stranger, now role=client", host: "10.88.1.2", port: 80, pass: true}})
+	again, more, err := h.visits(ctx,
+		[]plan{{from: h.stranger, as: "stranger, now role=client", host: "10.88.1.2", port: 80,
+			pass: true}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -167,7 +182,8 @@ type TwoHosts struct {
 	Wire   Wire       `json:"wire"`
 }
 
-// playTwoHosts is the third act: the client of one host and the shop of the other, and what the wire between them sees.
+// playTwoHosts is the third act: the client of one host and the shop of the other, and what the
+// wire between them sees.
 func (h *hosts) playTwoHosts(ctx context.Context) (r *TwoHosts, wrong []string, err error) {
 	if err := h.attach(ctx, h.rightNode, h.shop, "app", "shop", 80, 81); err != nil {
 		return nil, nil, err
@@ -187,8 +203,10 @@ func (h *hosts) playTwoHosts(ctx context.Context) (r *TwoHosts, wrong []string, 
 	}
 	r = &TwoHosts{File: examples.Right}
 	r.Visits, wrong, err = h.visits(ctx, []plan{
-		{from: h.client, host: "10.88.2.2", port: 80, pass: true}, {from: h.client, host: "[fd00:88:2::2]", port: 80, pass: true},
-		{from: h.client, host: "10.88.2.2", port: 81, right: true}, {from: h.web, host: "10.88.2.2", port: 80},
+		{from: h.client, host: "10.88.2.2", port: 80, pass: true},
+		{from: h.client, host: "[fd00:88:2::2]", port: 80, pass: true},
+		{from: h.client, host: "10.88.2.2", port: 81, right: true},
+		{from: h.web, host: "10.88.2.2", port: 80},
 	})
 	if err != nil {
 		return nil, nil, err
@@ -202,12 +220,14 @@ func (h *hosts) meet(ctx context.Context) error {
 	for _, one := range []struct {
 		at, other        *node
 		name, where, pod string
-	}{{h.leftNode, h.rightNode, "right", "10.78.0.2:51820", "2"}, {h.rightNode, h.leftNode, "left", "10.78.0.1:51820", "1"}} {
+	}{{h.leftNode, h.rightNode, "right", "10.78.0.2:51820", "2"},
+		{h.rightNode, h.leftNode, "left", "10.78.0.1:51820", "1"}} {
 		var key api.PeerKey
 		if err := one.other.client.Post(ctx, "/v1/peers/key", nil, &key); err != nil {
 			return err
 		}
-		add := api.AddPeer{Name: one.name, Key: key.Key, Endpoints: []string{one.where}, Pods: key.Pods, Keepalive: 25}
+		add := api.AddPeer{Name: one.name, Key: key.Key, Endpoints: []string{one.where},
+			Pods: key.Pods, Keepalive: 25}
 		var done api.Done
 		if err := one.at.client.Post(ctx, "/v1/peers", add, &done); err != nil {
 			return err

@@ -15,7 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// A request that the rules refuse gets no answer at all; this is how long the visitor waits for one.
+// A request that the rules refuse gets no answer at all; this is how long the visitor waits for
+// one.
 const silence = 700 * time.Millisecond
 
 // answerTime is how long an answer may take that has to come.
@@ -81,7 +82,8 @@ func (s *stage) plans() []plan {
 	return plans
 }
 
-// play makes every visit, one after the other, so that the counter that moved is that of the rule that decided.
+// play makes every visit, one after the other, so that the counter that moved is that of the rule
+// that decided.
 func (s *stage) play(ctx context.Context) (*Result, error) {
 	r := &Result{Version: 1, File: examples.Web, Added: friendsRule}
 	before, err := s.node.rules(ctx)
@@ -113,11 +115,13 @@ func (s *stage) play(ctx context.Context) (*Result, error) {
 // wireRule lets the encrypted packets of two hosts pass; it decides no visit.
 const wireRule = 50
 
-// moved returns the number of the rule that counted the most packets in between, among those that let pass or those that do not.
+// moved returns the number of the rule that counted the most packets in between, among those that
+// let pass or those that do not.
 func moved(before, after []api.Rule, passed bool) (number uint16) {
 	most := uint64(0)
 	for i := range after {
-		if i >= len(before) || after[i].Number == wireRule || strings.HasPrefix(after[i].Text, "deny ") == passed {
+		if i >= len(before) || after[i].Number == wireRule ||
+			strings.HasPrefix(after[i].Text, "deny ") == passed {
 			continue
 		}
 		if after[i].Packets-before[i].Packets > most {

@@ -16,10 +16,11 @@ import (
 
 // Wire is what somebody who listens on the wire between the two hosts sees.
 type Wire struct {
-	WireGuard int      `json:"wireguard"` // UDP packets from and to WireGuard's port
-	Bytes     int      `json:"bytes"`     // in these
-	Neighbors int      `json:"neighbors"` // ARP, neighbour discovery and multicast reports: who is on the wire
-	Readable  int      `json:"readable"`  // frames with the text of an answer in it
+	WireGuard int `json:"wireguard"` // UDP packets from and to WireGuard's port
+	Bytes     int `json:"bytes"`     // in these
+	// ARP, neighbour discovery and multicast reports: who is on the wire
+	Neighbors int      `json:"neighbors"`
+	Readable  int      `json:"readable"` // frames with the text of an answer in it
 	Others    []string `json:"others,omitempty"`
 	Sample    []string `json:"sample"` // the first packets, as tcpdump shows them
 }
@@ -50,7 +51,8 @@ func listenToWire(n *nstest.Node, iface string) (*sniffer, error) {
 	})
 	if err == nil {
 		// So that the reader notices the end.
-		err = unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000})
+		err = unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO,
+			&unix.Timeval{Usec: 50_000})
 	}
 	if err == nil {
 		err = unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: link.Index})
@@ -99,7 +101,8 @@ func (w *Wire) see(frame []byte) {
 		w.Readable++
 	}
 	switch {
-	case p.Version == 0, p.Proto == packet.ProtoICMPv6 && (p.Src().IsUnspecified() || p.Src().IsLinkLocalUnicast()):
+	case p.Version == 0, p.Proto == packet.ProtoICMPv6 &&
+		(p.Src().IsUnspecified() || p.Src().IsLinkLocalUnicast()):
 		w.Neighbors++
 	case p.Proto == packet.ProtoUDP && p.SrcPort() == wirePort && p.DstPort() == wirePort:
 		w.WireGuard++

@@ -16,7 +16,8 @@ type File struct {
 	Text []byte
 }
 
-// WriteBundle writes everything that a bug report needs as a gzipped tar, secrets masked, and addresses too if asked for.
+// WriteBundle writes everything that a bug report needs as a gzipped tar, secrets masked, and
+// addresses too if asked for.
 func WriteBundle(w io.Writer, files []File, maskAddresses bool, now time.Time) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
@@ -26,7 +27,8 @@ func WriteBundle(w io.Writer, files []File, maskAddresses bool, now time.Time) e
 		if maskAddresses {
 			text = m.addresses(text)
 		}
-		h := &tar.Header{Name: "weir-bundle/" + f.Name, Mode: 0o600, Size: int64(len(text)), ModTime: now}
+		h := &tar.Header{Name: "weir-bundle/" + f.Name, Mode: 0o600, Size: int64(len(text)),
+			ModTime: now}
 		if err := t.WriteHeader(h); err != nil {
 			return fmt.Errorf("bundle: %s: %w", f.Name, err)
 		}
@@ -40,7 +42,8 @@ func WriteBundle(w io.Writer, files []File, maskAddresses bool, now time.Time) e
 	return z.Close()
 }
 
-// secret finds the value of a setting whose name tells of a secret, in TOML and in JSON, and anything that looks like a WireGuard key.
+// secret finds the value of a setting whose name tells of a secret, in TOML and in JSON, and
+// anything that looks like a WireGuard key.
 var (
 	secret  = regexp.MustCompile(`(?i)("?[a-z0-9_.-]*(?:secret|token|passw(?:or)?d|private|psk|key)[a-z0-9_.-]*"?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|'[^'\n]*'|[^\s",}]+)`)
 	wireKey = regexp.MustCompile(`\b[A-Za-z0-9+/]{43}=`)
@@ -51,10 +54,12 @@ func maskSecrets(text []byte) []byte {
 	return wireKey.ReplaceAll(text, []byte("MASKED"))
 }
 
-// masker gives each address a name, the same wherever it stands, so that a masked bundle can still be followed.
+// masker gives each address a name, the same wherever it stands, so that a masked bundle can still
+// be followed.
 type masker struct{ known map[netip.Addr]string }
 
-// candidate finds what may be an address. Word characters around it are part of the match, so that a piece of a longer word is none.
+// candidate finds what may be an address. Word characters around it are part of the match, so that
+// a piece of a longer word is none.
 var candidate = regexp.MustCompile(`[0-9A-Za-z_.:%]*[0-9A-Fa-f]*[.:][0-9A-Za-z_.:%]*`)
 
 func (m *masker) addresses(text []byte) []byte {
@@ -85,7 +90,8 @@ func lastColon(word []byte) int {
 
 // trimDots leaves out the full stop of a sentence or the colon of a label.
 func trimDots(s string) string {
-	for len(s) > 0 && (s[len(s)-1] == '.' || s[len(s)-1] == ':' && (len(s) < 2 || s[len(s)-2] != ':')) {
+	for len(s) > 0 && (s[len(s)-1] == '.' || s[len(s)-1] == ':' &&
+		(len(s) < 2 || s[len(s)-2] != ':')) {
 		s = s[:len(s)-1]
 	}
 	return s

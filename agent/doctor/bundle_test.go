@@ -45,20 +45,24 @@ from 10.1.2.3:4000 to [fd00::12]:80, 10.1.2.3/8 and fe80::1. 14:03:11 version 1.
 		to   *bytes.Buffer
 		mask bool
 	}{{&plain, false}, {&masked, true}} {
-		if err := WriteBundle(c.to, []File{{"a.txt", []byte(text)}}, c.mask, time.Unix(0, 0)); err != nil {
+		if err := WriteBundle(c.to, []File{{"a.txt", []byte(text)}}, c.mask,
+			time.Unix(0, 0)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p, m := unpack(t, plain.Bytes())["weir-bundle/a.txt"], unpack(t, masked.Bytes())["weir-bundle/a.txt"]
+	p, m := unpack(t, plain.Bytes())["weir-bundle/a.txt"],
+		unpack(t, masked.Bytes())["weir-bundle/a.txt"]
 	for _, bad := range []string{"abc", "xyz", "hunter2", `a\"b`, "YAnz5"} {
 		if strings.Contains(p, bad) || strings.Contains(m, bad) {
 			t.Errorf("%q is in the bundle", bad)
 		}
 	}
-	if !strings.Contains(p, "from 10.1.2.3:4000 to [fd00::12]:80, 10.1.2.3/8 and fe80::1. 14:03:11") {
+	if !strings.Contains(p,
+		"from 10.1.2.3:4000 to [fd00::12]:80, 10.1.2.3/8 and fe80::1. 14:03:11") {
 		t.Errorf("addresses are masked although nobody asked: %s", p)
 	}
-	want := "from ipv4-1:4000 to [ipv6-2]:80, ipv4-1/8 and ipv6-3. 14:03:11 version 1.2.3 at 127.0.0.1 ::1 0.0.0.0"
+	want := "from ipv4-1:4000 to [ipv6-2]:80, ipv4-1/8 and ipv6-3. 14:03:11 version 1.2.3 at " +
+		"127.0.0.1 ::1 0.0.0.0"
 	if !strings.Contains(m, want) {
 		t.Errorf("got %swant %s", m, want)
 	}

@@ -28,33 +28,48 @@ func checks(pins string) []check {
 	return []check{
 		{"kernel", true, "nothing older was ever tried; what Weir needs is in 6.1 and later",
 			"run a kernel of 6.1 or later (Debian 12 has it)", kernelVersion},
-		{checkPrivilege, true, "only root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON together, may guard an interface",
+		{checkPrivilege, true,
+			"only root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON together, may guard an interface",
 			"run as root", privilege},
-		{"bpf maps", true, "there is nowhere to keep rules and states", "", eachMap(ebpf.Array, ebpf.Hash, ebpf.PerCPUArray)},
+		{"bpf maps", true, "there is nowhere to keep rules and states", "",
+			eachMap(ebpf.Array, ebpf.Hash, ebpf.PerCPUArray)},
 		{"tc programs", true, "no packet can be judged", "", program(ebpf.SchedCLS)},
-		{"bpffs", true, "enforcement would end with the agent", "mount -t bpf bpf /sys/fs/bpf", bpffs(pins)},
+		{"bpffs", true, "enforcement would end with the agent", "mount -t bpf bpf /sys/fs/bpf",
+			bpffs(pins)},
 		{checkTCX, false, "clsact is used instead; other tc users can push Weir aside", "", tcx},
 		{checkClsact, false, "tcx is the only way to attach", "", clsact},
-		{"BTF", true, "the programs cannot be fitted to this kernel", "", fileExists("/sys/kernel/btf/vmlinux")},
-		{"lpm tries", true, "there is nowhere to keep tables of prefixes", "", eachMap(ebpf.LPMTrie)},
+		{"BTF", true, "the programs cannot be fitted to this kernel", "",
+			fileExists("/sys/kernel/btf/vmlinux")},
+		{"lpm tries", true, "there is nowhere to keep tables of prefixes", "",
+			eachMap(ebpf.LPMTrie)},
 		{"bpf_loop", true, "a rule set cannot be walked", "", helper(ebpf.SchedCLS, asm.FnLoop)},
-		{"own programs", true, "no interface can be guarded", "report what stands here together with the kernel's release", ownPrograms},
-		{"timers", false, "the agent has to sweep old states away; without an agent they stay until their place is needed", "",
+		{"own programs", true, "no interface can be guarded",
+			"report what stands here together with the kernel's release", ownPrograms},
+		{"timers", false,
+			"the agent has to sweep old states away; without an agent they stay until their place " +
+				"is needed", "",
 			helper(ebpf.SchedCLS, asm.FnTimerInit)},
-		{"ring buffer", false, "no live events; counters and states still work", "", eachMap(ebpf.RingBuf)},
-		{"coarse clock", false, "the exact clock is read instead, some nanoseconds slower per packet", "",
+		{"ring buffer", false, "no live events; counters and states still work", "",
+			eachMap(ebpf.RingBuf)},
+		{"coarse clock", false,
+			"the exact clock is read instead, some nanoseconds slower per packet", "",
 			helper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs)},
 		{"redirect_peer", false, "packets for pods take the slow way through the host", "",
 			helper(ebpf.SchedCLS, asm.FnRedirectPeer)},
 		{"redirect_neigh", false, "packets of pods take the slow way through the host", "",
 			helper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
-		{"fib lookup", false, "verrevpath, versrcreach, antispoof and the fast path of pods do not work", "",
+		{"fib lookup", false,
+			"verrevpath, versrcreach, antispoof and the fast path of pods do not work", "",
 			helper(ebpf.SchedCLS, asm.FnFibLookup)},
 		{"XDP", false, "floods are dropped later, in tc", "", program(ebpf.XDP)},
-		{"SYN cookies", false, "in a flood of SYNs half-open connections push each other out, and clients far away may not get through",
+		{"SYN cookies", false,
+			"in a flood of SYNs half-open connections push each other out, and clients far away " +
+				"may not get through",
 			"a kernel of 6.8 or later, with sysctl net.ipv4.tcp_syncookies=1", synCookies},
-		{"JIT", false, "programs are interpreted, several times slower", "sysctl net.core.bpf_jit_enable=1", jit},
-		{"sock_diag", false, "TCP connections that are open when Weir starts cannot be adopted", "modprobe inet_diag tcp_diag", sockDiag},
+		{"JIT", false, "programs are interpreted, several times slower",
+			"sysctl net.core.bpf_jit_enable=1", jit},
+		{"sock_diag", false, "TCP connections that are open when Weir starts cannot be adopted",
+			"modprobe inet_diag tcp_diag", sockDiag},
 		{"namespaces", false, "weir demo cannot run", "", namespaces},
 	}
 }
@@ -108,8 +123,8 @@ func helper(t ebpf.ProgramType, f asm.BuiltinFunc) func() (string, error) {
 	return func() (string, error) { return "", features.HaveProgramHelper(t, f) }
 }
 
-// bpffs looks for a bpf file system under the nearest existing directory above the pins; where none is mounted, `weir up` will mount
-// one if the kernel knows it.
+// bpffs looks for a bpf file system under the nearest existing directory above the pins; where none
+// is mounted, `weir up` will mount one if the kernel knows it.
 func bpffs(pins string) func() (string, error) {
 	return func() (string, error) {
 		for dir := pins; ; dir = filepath.Dir(dir) {

@@ -1,6 +1,7 @@
-// Package doctor finds out what the running kernel can do for Weir. Every answer comes from trying the thing itself: a program
-// that uses the helper is loaded, a map of the kind is made, a hook is attached in a network namespace that lives as long as the
-// attempt. Nothing is concluded from a version number, because distributions carry features back.
+// Package doctor finds out what the running kernel can do for Weir. Every answer comes from trying
+// the thing itself: a program that uses the helper is loaded, a map of the kind is made, a hook is
+// attached in a network namespace that lives as long as the attempt. Nothing is concluded from a
+// version number, because distributions carry features back.
 package doctor
 
 import (
@@ -17,10 +18,11 @@ type Finding struct {
 	Name    string `json:"name"`
 	Present bool   `json:"present"`
 	Untried bool   `json:"untried,omitempty"` // not present because this user may not try it
-	Needed  bool   `json:"needed"`            // the main job, guarding an interface, cannot run without it
-	Detail  string `json:"detail,omitempty"`  // a version, a place, or what the attempt failed with
-	Lost    string `json:"lost,omitempty"`    // what is lost without it
-	Hint    string `json:"hint,omitempty"`    // what to do about it
+	// the main job, guarding an interface, cannot run without it
+	Needed bool   `json:"needed"`
+	Detail string `json:"detail,omitempty"` // a version, a place, or what the attempt failed with
+	Lost   string `json:"lost,omitempty"`   // what is lost without it
+	Hint   string `json:"hint,omitempty"`   // what to do about it
 }
 
 // Report is what the doctor found.
@@ -40,7 +42,8 @@ func Probe(pins string) Report {
 		f.Detail = detail
 		if err != nil {
 			f.Present, f.Detail, f.Lost, f.Hint = false, reason(err), c.lost, c.hint
-			f.Untried = c.name != checkPrivilege && errors.Is(err, os.ErrPermission) && os.Geteuid() != 0
+			f.Untried = c.name != checkPrivilege && errors.Is(err, os.ErrPermission) &&
+				os.Geteuid() != 0
 		}
 		r.Findings = append(r.Findings, f)
 	}
@@ -48,7 +51,8 @@ func Probe(pins string) Report {
 	return r
 }
 
-// judge decides whether the main job can run: everything needed is there, and one of the two ways to attach.
+// judge decides whether the main job can run: everything needed is there, and one of the two ways
+// to attach.
 func (r *Report) judge() {
 	hooks := 0
 	for _, f := range r.Findings {

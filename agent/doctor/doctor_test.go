@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestProbeFindsWhatWorks runs on a machine that is known to be able, since the other root tests run there: whatever they
-// use has to be found.
+// TestProbeFindsWhatWorks runs on a machine that is known to be able, since the other root tests
+// run there: whatever they use has to be found.
 func TestProbeFindsWhatWorks(t *testing.T) {
 	nstest.Root(t)
 	r := Probe(t.TempDir())
@@ -39,14 +39,16 @@ func TestProbeLeavesNothing(t *testing.T) {
 func TestEvaluate(t *testing.T) {
 	all := func() Report {
 		return Report{Able: true, Findings: []Finding{
-			{Name: "bpf maps", Needed: true, Present: true}, {Name: checkTCX, Present: true}, {Name: checkClsact, Present: true},
+			{Name: "bpf maps", Needed: true, Present: true}, {Name: checkTCX, Present: true},
+			{Name: checkClsact, Present: true},
 			{Name: "XDP", Present: true}}}
 	}
 	for _, c := range []struct {
 		missing []int
 		able    bool
 	}{
-		{nil, true}, {[]int{0}, false}, {[]int{1}, true}, {[]int{2}, true}, {[]int{1, 2}, false}, {[]int{3}, true},
+		{nil, true}, {[]int{0}, false}, {[]int{1}, true}, {[]int{2}, true}, {[]int{1, 2}, false},
+		{[]int{3}, true},
 	} {
 		r := all()
 		for _, i := range c.missing {

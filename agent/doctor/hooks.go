@@ -18,7 +18,8 @@ import (
 // loopback is the index of lo in every network namespace.
 const loopback = 1
 
-// inEmptyNamespace runs f on a thread of its own in a new network namespace, which ends with the thread.
+// inEmptyNamespace runs f on a thread of its own in a new network namespace, which ends with the
+// thread.
 func inEmptyNamespace(f func() (string, error)) (detail string, err error) {
 	done := make(chan struct{})
 	go func() {
@@ -38,7 +39,8 @@ func namespaces() (string, error) {
 	return inEmptyNamespace(func() (string, error) { return "", nil })
 }
 
-// ownPrograms loads everything that guards an interface, at its smallest, and attaches it to an empty namespace's loopback.
+// ownPrograms loads everything that guards an interface, at its smallest, and attaches it to an
+// empty namespace's loopback.
 func ownPrograms() (string, error) {
 	return inEmptyNamespace(func() (string, error) {
 		o := firewall.DefaultOptions()
@@ -79,7 +81,8 @@ func tcx() (string, error) {
 	})
 }
 
-// clsact adds the qdisc to an empty namespace's loopback by the plainest rtnetlink message there is.
+// clsact adds the qdisc to an empty namespace's loopback by the plainest rtnetlink message there
+// is.
 func clsact() (string, error) {
 	return inEmptyNamespace(func() (string, error) {
 		return "", askNetlink(unix.NETLINK_ROUTE, newQdisc())
@@ -101,7 +104,8 @@ func askNetlink(family int, request []byte) error {
 	}
 	defer unix.Close(fd)
 	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2})
-	if err := unix.Sendto(fd, request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+	if err := unix.Sendto(fd, request, 0,
+		&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("sendto", err)
 	}
 	answer := make([]byte, 8192)

@@ -19,8 +19,9 @@ func nlmsg(kind, flags uint16, body []byte) []byte {
 
 // newQdisc asks for a clsact qdisc on the loopback: struct tcmsg and TCA_KIND.
 func newQdisc() []byte {
-	const clsactHandle, clsactParent = 0xffff0000, 0xfffffff1 // TC_H_MAKE(TC_H_CLSACT, 0), TC_H_CLSACT
-	b := make([]byte, 4)                                      // family, padding
+	// TC_H_MAKE(TC_H_CLSACT, 0), TC_H_CLSACT
+	const clsactHandle, clsactParent = 0xffff0000, 0xfffffff1
+	b := make([]byte, 4) // family, padding
 	b = binary.NativeEndian.AppendUint32(b, loopback)
 	b = binary.NativeEndian.AppendUint32(b, clsactHandle)
 	b = binary.NativeEndian.AppendUint32(b, clsactParent)

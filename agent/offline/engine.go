@@ -9,11 +9,13 @@ import (
 )
 
 // Engine makes a user-space engine with the rules and tables of a rule set, to ask it questions.
-func Engine(o firewall.Options, p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface, routes []firewall.Route) (*soft.Engine, error) {
+func Engine(o firewall.Options, p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface,
+	routes []firewall.Route) (*soft.Engine, error) {
 	return newEngine(soft.Options{Options: o}, p, set, ifs, routes)
 }
 
-func newEngine(o soft.Options, p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface, routes []firewall.Route) (*soft.Engine, error) {
+func newEngine(o soft.Options, p *rule.Program, set *rule.Ruleset, ifs []firewall.Interface,
+	routes []firewall.Route) (*soft.Engine, error) {
 	e, err := soft.New(o)
 	if err != nil {
 		return nil, err
@@ -34,7 +36,8 @@ func newEngine(o soft.Options, p *rule.Program, set *rule.Ruleset, ifs []firewal
 
 // Small makes options for an engine that is asked a few questions: the settings, but little memory.
 func Small(o firewall.Options) firewall.Options {
-	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = min(o.MaxStates, 1024), min(o.MaxHalfOpen, 1024), min(o.MaxTracks, 1024)
+	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = min(o.MaxStates, 1024), min(o.MaxHalfOpen, 1024),
+		min(o.MaxTracks, 1024)
 	return o
 }
 

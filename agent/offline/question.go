@@ -13,7 +13,8 @@ import (
 //
 //	[in|out] [via IFACE | recv IFACE | xmit IFACE]... PACKET
 //
-// PACKET is packet.ParseText's form. Without a direction it comes in. via is recv on the way in and xmit on the way out.
+// PACKET is packet.ParseText's form. Without a direction it comes in. via is recv on the way in and
+// xmit on the way out.
 type Question struct {
 	dir        firewall.Direction
 	recv, xmit string // names of interfaces, "" for none

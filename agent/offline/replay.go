@@ -20,8 +20,10 @@ import (
 type Replay struct {
 	Name, Text string         // the rule file
 	Me         []netip.Prefix // addresses of the host that captured
-	Iface      string         // interface of every packet; "" for the one that the capture names, or eth0
-	// Event, if set, is told what a node would have told, at the times of the capture. It must not keep the event.
+	// interface of every packet; "" for the one that the capture names, or eth0
+	Iface string
+	// Event, if set, is told what a node would have told, at the times of the capture. It must not
+	// keep the event.
 	Event func(*observe.Event)
 }
 
@@ -60,14 +62,16 @@ type replayer struct {
 	beside map[firewall.Reason]uint64 // decided before the engine
 }
 
-// Run judges a capture packet by packet and hands each to report, which must not keep it. prob options draw from a
-// generator that always begins alike, so that a replay can be repeated.
-func (r Replay) Run(ctx context.Context, capture io.Reader, report func(*PacketVerdict) error) (*Summary, error) {
+// Run judges a capture packet by packet and hands each to report, which must not keep it. prob
+// options draw from a generator that always begins alike, so that a replay can be repeated.
+func (r Replay) Run(ctx context.Context, capture io.Reader,
+	report func(*PacketVerdict) error) (*Summary, error) {
 	set, program, err := Parse(r.Name, r.Text, SystemNames())
 	if err != nil {
 		return nil, err
 	}
-	p := &replayer{Replay: r, random: rand.New(rand.NewPCG(1, 2)), me: map[netip.Addr]bool{}, now: time.Second,
+	p := &replayer{Replay: r, random: rand.New(rand.NewPCG(1, 2)), me: map[netip.Addr]bool{},
+		now:    time.Second,
 		beside: map[firewall.Reason]uint64{}}
 	for _, prefix := range r.Me {
 		p.me[prefix.Addr()] = true
@@ -148,15 +152,18 @@ func (p *replayer) judge(number int, record *pcap.Record) (*PacketVerdict, error
 		j.Verdict = firewall.Verdict{Pass: true, Reason: firewall.ReasonNotIP}
 		p.beside[j.Verdict.Reason]++
 	case !j.Frame.IsIP():
-		j.Verdict = firewall.Verdict{Reason: firewall.ReasonDecode + firewall.Reason(j.Packet.Reason)}
+		j.Verdict = firewall.Verdict{Reason: firewall.ReasonDecode +
+			firewall.Reason(j.Packet.Reason)}
 		p.beside[j.Verdict.Reason]++
 	default:
-		j.Verdict = p.worker.Evaluate(&firewall.Input{Hook: hook, Now: p.now, Random: p.random.Uint32()}, data[j.Frame.L3:])
+		j.Verdict = p.worker.Evaluate(&firewall.Input{Hook: hook, Now: p.now,
+			Random: p.random.Uint32()}, data[j.Frame.L3:])
 	}
 	return j, nil
 }
 
-// maxReplayed is how many interfaces packets of one capture may have: the engine is told of each anew.
+// maxReplayed is how many interfaces packets of one capture may have: the engine is told of each
+// anew.
 const maxReplayed = 1024
 
 // nameOf returns the name of an interface by its index, which is its place and one more.
@@ -174,7 +181,8 @@ func (p *replayer) tell(ev *firewall.Event) {
 	p.Event(&e)
 }
 
-// advance sets the clock. Captures of several CPUs are not quite in order: the clock stands still then.
+// advance sets the clock. Captures of several CPUs are not quite in order: the clock stands still
+// then.
 func (p *replayer) advance(at time.Time) {
 	if p.first.IsZero() {
 		p.first = at
@@ -186,8 +194,8 @@ func (p *replayer) advance(at time.Time) {
 	}
 }
 
-// whole returns the frame at its length on the wire. What a short snap length has cut off is payload, which nobody looks at; zeros
-// stand for it.
+// whole returns the frame at its length on the wire. What a short snap length has cut off is
+// payload, which nobody looks at; zeros stand for it.
 func whole(r *pcap.Record) []byte {
 	if r.Len <= len(r.Data) || r.Len > pcap.MaxPacket {
 		return r.Data

@@ -1,5 +1,5 @@
-// Package offline works on rule files alone, with the user-space engine: check them, ask what they would make of a packet, judge a
-// capture. It needs no node and no rights.
+// Package offline works on rule files alone, with the user-space engine: check them, ask what they
+// would make of a packet, judge a capture. It needs no node and no rights.
 package offline
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// SystemNames are the names of services and protocols of this machine, beside those that Weir knows by itself. A machine
-// without these files has just fewer names.
+// SystemNames are the names of services and protocols of this machine, beside those that Weir knows
+// by itself. A machine without these files has just fewer names.
 func SystemNames() *rule.Names {
 	n := new(rule.Names)
 	for _, from := range []struct {
@@ -29,7 +29,8 @@ func SystemNames() *rule.Names {
 	return n
 }
 
-// Parse reads a rule file and compiles it, so that it can be enforced. What no rule matches is denied.
+// Parse reads a rule file and compiles it, so that it can be enforced. What no rule matches is
+// denied.
 func Parse(name, text string, names *rule.Names) (*rule.Ruleset, *rule.Program, error) {
 	set, err := rule.ParseFile(name, text, names)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Why says what a rule file would make of a packet, without a node. me are the addresses of the host that is asked about.
+// Why says what a rule file would make of a packet, without a node. me are the addresses of the
+// host that is asked about.
 func Why(name, text string, me []netip.Prefix, about string) (api.Explanation, error) {
 	set, p, err := Parse(name, text, SystemNames())
 	if err != nil {
@@ -30,7 +31,8 @@ func Why(name, text string, me []netip.Prefix, about string) (api.Explanation, e
 	return Explain(e, p, q, ifs, 0)
 }
 
-// imagined makes up interfaces with the names that somebody mentions; the first one has the addresses.
+// imagined makes up interfaces with the names that somebody mentions; the first one has the
+// addresses.
 func imagined(me []netip.Prefix, names ...string) []firewall.Interface {
 	ifs := []firewall.Interface{{Index: 1, Name: "lo"}}
 	for _, name := range names {
@@ -47,20 +49,24 @@ func imagined(me []netip.Prefix, names ...string) []firewall.Interface {
 }
 
 // Explain asks an engine about a packet at a time.
-func Explain(e *soft.Engine, p *rule.Program, q Question, ifs []firewall.Interface, now time.Duration) (api.Explanation, error) {
+func Explain(e *soft.Engine, p *rule.Program, q Question, ifs []firewall.Interface,
+	now time.Duration) (api.Explanation, error) {
 	hook, err := q.hook(ifs)
 	if err != nil {
 		return api.Explanation{}, err
 	}
 	x := e.Explain(&firewall.Input{Hook: hook, Now: now}, q.bytes)
-	a := api.Explanation{Version: api.Version, Packet: q.Packet.String(), Passed: x.Verdict.Pass, Rule: x.Verdict.Rule,
-		Reason: x.Verdict.Reason.String(), Answer: answerText(x.Verdict), State: x.Verdict.State == firewall.StateNew,
+	a := api.Explanation{Version: api.Version, Packet: q.Packet.String(), Passed: x.Verdict.Pass,
+		Rule:   x.Verdict.Rule,
+		Reason: x.Verdict.Reason.String(), Answer: answerText(x.Verdict),
+		State: x.Verdict.State == firewall.StateNew,
 		Tries: []api.Try{}}
 	if x.Verdict.Rule != 0 {
 		a.Text = p.Texts[x.Verdict.Slot]
 	}
 	for _, t := range x.Tries {
-		a.Tries = append(a.Tries, api.Try{Rule: t.Number, Text: p.Texts[t.Slot], Outcome: t.Outcome.String(), Slot: int(t.Slot)})
+		a.Tries = append(a.Tries, api.Try{Rule: t.Number, Text: p.Texts[t.Slot],
+			Outcome: t.Outcome.String(), Slot: int(t.Slot)})
 	}
 	return a, nil
 }

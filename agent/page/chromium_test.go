@@ -44,8 +44,10 @@ func newChromium(t *testing.T) *chromium {
 		t.Fatal(err)
 	}
 	profile := t.TempDir()
-	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
-		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server", "--remote-debugging-pipe",
+	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu",
+		"--disable-dev-shm-usage", "--no-first-run", "--disable-extensions",
+		"--disable-background-networking", "--disable-component-update", "--disable-sync",
+		"--no-proxy-server", "--remote-debugging-pipe",
 		"--user-data-dir="+filepath.Join(profile, "profile"), "about:blank")
 	cmd.Env = append(os.Environ(), "HOME="+profile)
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
@@ -56,11 +58,13 @@ func newChromium(t *testing.T) *chromium {
 	theirIn.Close()
 	theirOut.Close()
 	t.Cleanup(func() {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the group that we made: the browser and its helpers
+		// the group that we made: the browser and its helpers
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		cmd.Wait()
 		in.Close()
 		out.Close()
-		for range 1500 { // the profile is removed after this, and helpers that are dying still write to it
+		// the profile is removed after this, and helpers that are dying still write to it
+		for range 1500 {
 			if errors.Is(syscall.Kill(-cmd.Process.Pid, 0), syscall.ESRCH) {
 				break
 			}
@@ -72,7 +76,8 @@ func newChromium(t *testing.T) *chromium {
 	var target struct{ TargetID string }
 	c.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var session struct{ SessionID string }
-	c.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
+	c.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true},
+		&session)
 	c.session = session.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Log"} {
 		c.call(domain+".enable", nil, nil)
@@ -93,7 +98,8 @@ type message struct {
 func (c *chromium) call(method string, params map[string]any, result any) {
 	c.t.Helper()
 	c.id++
-	text, err := json.Marshal(map[string]any{"id": c.id, "method": method, "params": params, "sessionId": c.session})
+	text, err := json.Marshal(map[string]any{"id": c.id, "method": method, "params": params,
+		"sessionId": c.session})
 	if c.session == "" {
 		text, err = json.Marshal(map[string]any{"id": c.id, "method": method, "params": params})
 	}
@@ -136,7 +142,8 @@ func (c *chromium) eval(script string) string {
 		Result           struct{ Value any }
 		ExceptionDetails *struct{ Exception struct{ Description string } }
 	}
-	c.call("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "awaitPromise": true}, &r)
+	c.call("Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true,
+		"awaitPromise": true}, &r)
 	if r.ExceptionDetails != nil {
 		c.t.Fatalf("%s: %s", script, r.ExceptionDetails.Exception.Description)
 	}

@@ -1,9 +1,12 @@
-// Package page is the page on which a browser looks at a node: live conversations and refusals, who talks, rules and what they
-// count, states by age, and why a packet would be dropped. It changes nothing.
+// Package page is the page on which a browser looks at a node: live conversations and refusals, who
+// talks, rules and what they count, states by age, and why a packet would be dropped. It changes
+// nothing.
 //
-// The page is one embedded document that loads nothing. It is served on the node's sockets, for whoever may open these, and by
-// `weir page` on the loopback, where any user and any web site that a browser visits could ask: there every question needs a token. Everywhere, requests that name a host other than the loopback (DNS rebinding) or come from another
-// origin (cross-site requests) are refused.
+// The page is one embedded document that loads nothing. It is served on the node's sockets, for
+// whoever may open these, and by `weir page` on the loopback, where any user and any web site that
+// a browser visits could ask: there every question needs a token. Everywhere, requests that name a
+// host other than the loopback (DNS rebinding) or come from another origin (cross-site requests)
+// are refused.
 package page
 
 import (
@@ -27,7 +30,8 @@ var style string
 var script string
 
 // asked is what the page asks of the API: all of it reads only.
-var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/events", "POST /v1/why"}
+var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/events",
+	"POST /v1/why"}
 
 // New serves the page, and passes what it asks to the API if the token comes with it.
 func New(api http.Handler, token string) http.Handler {
@@ -40,8 +44,8 @@ func New(api http.Handler, token string) http.Handler {
 	return Guard(mux)
 }
 
-// Files puts the page into a mux. It is one document, so that it takes one request: style and script stand in it, and the policy lets
-// exactly these two run.
+// Files puts the page into a mux. It is one document, so that it takes one request: style and
+// script stand in it, and the policy lets exactly these two run.
 func Files(mux *http.ServeMux) {
 	document, policy := assemble()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
@@ -67,13 +71,15 @@ func assemble() (document []byte, policy string) {
 	}
 	document = []byte(index)
 	styleHash := put(`<link rel="stylesheet" href="page.css">`, "<style>", style, "</style>")
-	scriptHash := put(`<script src="page.js" type="module"></script>`, `<script type="module">`, script, "</script>")
-	return document, "default-src 'none'; script-src " + scriptHash + "; style-src " + styleHash + "; connect-src 'self'; img-src data:; " +
+	scriptHash := put(`<script src="page.js" type="module"></script>`, `<script type="module">`,
+		script, "</script>")
+	return document, "default-src 'none'; script-src " + scriptHash + "; style-src " + styleHash +
+		"; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// Guard refuses what a browser was talked into: requests to the node under a name that somebody else's DNS may answer, and requests that
-// another site's page sends.
+// Guard refuses what a browser was talked into: requests to the node under a name that somebody
+// else's DNS may answer, and requests that another site's page sends.
 func Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Local(r.Host) {
@@ -88,7 +94,8 @@ func Guard(next http.Handler) http.Handler {
 	})
 }
 
-// Local says whether a Host header names the loopback, in one of the forms that nobody else's DNS can answer for.
+// Local says whether a Host header names the loopback, in one of the forms that nobody else's DNS
+// can answer for.
 func Local(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -103,22 +110,24 @@ func Local(host string) bool {
 
 var protection = http.NewCrossOriginProtection()
 
-// crossOrigin says whether another site sends a request. The standard library lets those pass that change nothing; here reading is what is
-// protected.
+// crossOrigin says whether another site sends a request. The standard library lets those pass that
+// change nothing; here reading is what is protected.
 func crossOrigin(r *http.Request) bool {
 	asked := *r
 	asked.Method = http.MethodPost
 	return protection.Check(&asked) != nil
 }
 
-// withToken lets requests through that carry the token. Hashes are compared, so that the time tells nothing.
+// withToken lets requests through that carry the token. Hashes are compared, so that the time tells
+// nothing.
 func withToken(next http.Handler, token string) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		bearer, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		got := sha256.Sum256([]byte(bearer))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			http.Error(w, "the token is missing or wrong: open the address that weir page printed", http.StatusUnauthorized)
+			http.Error(w, "the token is missing or wrong: open the address that weir page printed",
+				http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r)

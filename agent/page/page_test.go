@@ -23,7 +23,8 @@ import (
 const token = "0123456789abcdef0123456789abcdef"
 
 // hostile is a name that nobody should be able to give.
-const hostile = `<img src=x onerror="window.owned=1"><script>window.owned=1</script>` + "\u202e\x1b[2J"
+const hostile = `<img src=x onerror="window.owned=1"><script>window.owned=1</script>` +
+	"\u202e\x1b[2J"
 
 // node answers as a busy node would: many conversations, and names and rules chosen by an attacker.
 type node struct {
@@ -35,16 +36,22 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	switch r.URL.Path {
 	case "/v1/status":
-		answer = api.Status{Version: 1, Healthy: true, Interfaces: []api.Interface{{Name: hostile}}, Rules: 2, States: 3, StatesMax: 10}
+		answer = api.Status{Version: 1, Healthy: true, Interfaces: []api.Interface{{Name: hostile}},
+			Rules: 2, States: 3, StatesMax: 10}
 	case "/v1/rules":
 		answer = api.Rules{Version: 1, Rules: []api.Rule{
-			{Number: 100, Text: "allow tcp from any to me 80 // " + hostile, Packets: 12345, Bytes: 1 << 30}, {Number: 200, Text: "deny udp from any to any"}}}
+			{Number: 100, Text: "allow tcp from any to me 80 // " + hostile, Packets: 12345,
+				Bytes: 1 << 30}, {Number: 200, Text: "deny udp from any to any"}}}
 	case "/v1/top":
-		answer = api.Top{Version: 1, Refused: api.Count{Packets: 77}, Talkers: []api.Talker{{Proto: "tcp", Src: "10.0.0.1", SrcName: hostile, Dst: "fd00::1", Port: 80, Rate: 1e6, Bytes: 5e6, States: 2}},
-			Refusals: []api.Refusals{{Proto: "udp", Src: "10.0.0.9", Dst: "10.0.0.1", Port: 53, Packets: 70, Rule: 200, Reason: "rule"}},
-			Ages:     []api.Age{{Proto: "tcp", Phase: "established", Counts: []int{1, 2, 3, 4, 5, 6}}}}
+		answer = api.Top{Version: 1, Refused: api.Count{Packets: 77},
+			Talkers: []api.Talker{{Proto: "tcp", Src: "10.0.0.1", SrcName: hostile, Dst: "fd00::1",
+				Port: 80, Rate: 1e6, Bytes: 5e6, States: 2}},
+			Refusals: []api.Refusals{{Proto: "udp", Src: "10.0.0.9", Dst: "10.0.0.1", Port: 53,
+				Packets: 70, Rule: 200, Reason: "rule"}},
+			Ages: []api.Age{{Proto: "tcp", Phase: "established", Counts: []int{1, 2, 3, 4, 5, 6}}}}
 	case "/v1/why":
-		answer = api.Explanation{Version: 1, Passed: false, Rule: 200, Text: hostile, Reason: "rule", Tries: []api.Try{{Rule: 100, Text: "allow", Outcome: "protocol"}}}
+		answer = api.Explanation{Version: 1, Passed: false, Rule: 200, Text: hostile,
+			Reason: "rule", Tries: []api.Try{{Rule: 100, Text: "allow", Outcome: "protocol"}}}
 	case "/v1/events":
 		n.stream(w, r)
 		return
@@ -78,10 +85,13 @@ func (n *node) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	for i := range n.events {
 		e := observe.Event{At: time.Unix(1700000000, 0), Recv: "eth0", From: hostile}
-		e.Event = firewall.Event{Kind: firewall.EventStart, Proto: 6, Length: 60, Verdict: firewall.Verdict{Pass: true, Rule: 100},
-			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 4000), Dst: netip.MustParseAddrPort("[fd00::1]:80")}
+		e.Event = firewall.Event{Kind: firewall.EventStart, Proto: 6, Length: 60,
+			Verdict: firewall.Verdict{Pass: true, Rule: 100},
+			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}),
+				4000), Dst: netip.MustParseAddrPort("[fd00::1]:80")}
 		if i%10 == 0 {
-			e.Kind, e.Verdict = firewall.EventDrop, firewall.Verdict{Rule: 200, Reason: firewall.ReasonTCPWindow}
+			e.Kind, e.Verdict = firewall.EventDrop,
+				firewall.Verdict{Rule: 200, Reason: firewall.ReasonTCPWindow}
 		}
 		w.Write(e.AppendJSON(nil))
 	}
@@ -89,14 +99,16 @@ func (n *node) stream(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// TestPageInBrowser looks at the page with a real browser: it loads at once, shows 10,000 conversations without stutter, obeys keys and clicks, fits a telephone and
-// a dark room, and runs nothing that a name says.
+// TestPageInBrowser looks at the page with a real browser: it loads at once, shows 10,000
+// conversations without stutter, obeys keys and clicks, fits a telephone and a dark room, and runs
+// nothing that a name says.
 func TestPageInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{events: 12000, filters: make(chan string, 10)}
 	s := httptest.NewServer(New(n, token))
 	defer s.CloseClientConnections()
-	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 1000, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
+	c.call("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": 1000, "height": 800, "deviceScaleFactor": 1, "mobile": false}, nil)
 	c.open(s.URL + "/#" + token)
 	c.until("document.readyState", "complete")
 	n.asked(t, "")
@@ -104,7 +116,8 @@ func TestPageInBrowser(t *testing.T) {
 	c.eval("window.old = true")
 	c.call("Page.reload", nil, nil)
 	c.until("String(window.old) + document.readyState", "undefinedcomplete")
-	took := number(t, c.eval("performance.timing.domContentLoadedEventEnd - performance.timing.requestStart"))
+	took := number(t,
+		c.eval("performance.timing.domContentLoadedEventEnd - performance.timing.requestStart"))
 	t.Logf("the page took %v ms to load", took)
 	if took > 1000 {
 		t.Error("that is too long")
@@ -117,22 +130,29 @@ func TestPageInBrowser(t *testing.T) {
 	}
 
 	// Speed: a redraw of everything in sight, with 10,000 rows behind it.
-	took = number(t, c.eval("(() => { let worst = 0; for (let i = 0; i < 20; i++) { const t = performance.now(); document.getElementById('list').scrollTop = i * 9000; page.draw(); document.body.offsetHeight; worst = Math.max(worst, performance.now() - t) } return worst })()"))
+	took = number(t,
+		c.eval("(() => { let worst = 0; for (let i = 0; i < 20; i++) { const t = "+
+			"performance.now(); document.getElementById('list').scrollTop = i * 9000; "+
+			"page.draw(); document.body.offsetHeight; worst = Math.max(worst, performance.now() - "+
+			"t) } return worst })()"))
 	t.Logf("the slowest of 20 redraws with 10,000 flows took %.1f ms", took)
 	if took > 1000 {
 		t.Errorf("a redraw took %.0f ms", took)
 	}
-	if rows := number(t, c.eval("document.querySelectorAll('#list .row').length")); rows < 15 || rows > 60 {
+	if rows := number(t, c.eval("document.querySelectorAll('#list .row').length")); rows < 15 ||
+		rows > 60 {
 		t.Errorf("%v rows are in the document, want those in sight", rows)
 	}
 
 	// Nothing that a name says happens, and it is there to be read.
-	if got := c.eval("String(window.owned) + document.querySelectorAll('main img, main script').length"); got != "undefined0" {
+	if got := c.eval("String(window.owned) + document.querySelectorAll('main img, main " +
+		"script').length"); got != "undefined0" {
 		t.Errorf("a name was obeyed: %s", got)
 	}
 	c.eval("document.getElementById('list').scrollTop = 0; page.draw()")
 	text := c.eval("document.body.innerText")
-	for _, want := range []string{"<img src=x", `\u{202e}\u{1b}[2J`, "DROP", "tcp-window", "12345", "never hit", "udp 10.0.0.9 > 10.0.0.1:53"} {
+	for _, want := range []string{"<img src=x", `\u{202e}\u{1b}[2J`, "DROP", "tcp-window", "12345",
+		"never hit", "udp 10.0.0.9 > 10.0.0.1:53"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not show %q", want)
 		}
@@ -155,23 +175,28 @@ func TestPageInBrowser(t *testing.T) {
 	c.until("document.getElementById('pause').getAttribute('aria-pressed')", "true")
 	c.click("packet")
 	c.press("tcp a -> b\n")
-	c.until("document.getElementById('answer').textContent.startsWith('is DROPPED, by rule 200: <img')", "true")
+	c.until("document.getElementById('answer').textContent.startsWith('is DROPPED, by rule 200: "+
+		"<img')", "true")
 
 	// A dark room and a telephone.
 	light := c.screenshot()
-	c.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": "dark"}}}, nil)
+	c.call("Emulation.setEmulatedMedia",
+		map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme",
+			"value": "dark"}}}, nil)
 	dark := c.screenshot()
 	if b, d := brightness(t, light), brightness(t, dark); b < 180 || d > 80 {
 		t.Errorf("the light page has brightness %.0f, the dark one %.0f", b, d)
 	}
-	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true}, nil)
+	c.call("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": true}, nil)
 	if got := c.eval("document.documentElement.scrollWidth"); got != "360" {
 		t.Errorf("the page is %s pixels wide on a telephone of 360", got)
 	}
 	small := c.screenshot()
 	if dir := os.Getenv("WEIR_SCREENSHOTS"); dir != "" {
 		for name, picture := range map[string][]byte{"light": light, "dark": dark, "small": small} {
-			if err := os.WriteFile(fmt.Sprintf("%s/%s.png", dir, name), picture, 0o644); err != nil {
+			if err := os.WriteFile(fmt.Sprintf("%s/%s.png", dir, name), picture,
+				0o644); err != nil {
 				t.Error(err)
 			}
 		}
@@ -210,7 +235,8 @@ func number(t *testing.T, text string) float64 {
 	return v
 }
 
-// TestGuards: without the token, under a foreign name, from a foreign site, or for what changes something, there is no answer.
+// TestGuards: without the token, under a foreign name, from a foreign site, or for what changes
+// something, there is no answer.
 func TestGuards(t *testing.T) {
 	reached := 0
 	h := New(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { reached++ }), token)
@@ -252,10 +278,13 @@ func TestGuards(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code != c.want {
-			t.Errorf("%s %s of %s with %q: status %d, want %d", c.method, c.path, c.host, c.header, w.Code, c.want)
+			t.Errorf("%s %s of %s with %q: status %d, want %d", c.method, c.path, c.host, c.header,
+				w.Code, c.want)
 		}
-		if passed := reached > before; passed != (c.want == 200 && strings.HasPrefix(c.path, "/v1/")) {
-			t.Errorf("%s %s of %s with %q reached the API: %v", c.method, c.path, c.host, c.header, passed)
+		if passed := reached > before; passed != (c.want == 200 &&
+			strings.HasPrefix(c.path, "/v1/")) {
+			t.Errorf("%s %s of %s with %q reached the API: %v", c.method, c.path, c.host, c.header,
+				passed)
 		}
 	}
 }
@@ -264,16 +293,19 @@ func TestPolicyAllowsNothingFromElsewhere(t *testing.T) {
 	w := httptest.NewRecorder()
 	New(nil, token).ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/", nil))
 	csp := w.Header().Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} {
+	for _, want := range []string{"default-src 'none'", "script-src 'sha256-", "style-src 'sha256-",
+		"frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} {
 		if !strings.Contains(csp, want) {
 			t.Errorf("%q lacks %q", csp, want)
 		}
 	}
-	if strings.Contains(csp, "unsafe") || strings.Contains(csp, "http") || strings.Contains(csp, "*") {
+	if strings.Contains(csp, "unsafe") || strings.Contains(csp, "http") ||
+		strings.Contains(csp, "*") {
 		t.Errorf("%q allows too much", csp)
 	}
 	text := w.Body.String()
-	for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "https://", "//cdn", " style=", "onclick", "src=", "href=\"page"} {
+	for _, bad := range []string{"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write",
+		"eval(", "https://", "//cdn", " style=", "onclick", "src=", "href=\"page"} {
 		if strings.Contains(text, bad) {
 			t.Errorf("the page holds %q", bad)
 		}

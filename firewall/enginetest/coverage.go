@@ -20,7 +20,8 @@ type aspect struct {
 	how  string // what became of it
 }
 
-// coverage counts how often the twin met each aspect while an engine was compared with it. A nil coverage counts nothing.
+// coverage counts how often the twin met each aspect while an engine was compared with it. A nil
+// coverage counts nothing.
 type coverage map[aspect]int
 
 func (c coverage) note(kind string, n int, how string) {
@@ -31,29 +32,31 @@ func (c coverage) note(kind string, n int, how string) {
 
 // The kinds of aspects.
 const (
-	ofWord      = "word"            // a word of a rule that was loaded
-	ofStep      = "step"            // StepKind
-	ofCondition = "condition"       // rule.CondOp, evaluated
-	ofFlag      = "flag"            // a bit that a condition wanted and found so: rule.CondOp << 8 | bit
-	ofAction    = "action"          // rule.ActionOp, done
-	ofTrack     = "track"           // what came of it when all were in use
-	ofMark      = "mark"            // of a rule: its state, log, tag, prob
-	ofState     = "state"           // rule.StateOp of the rule that made it or looked it up
-	ofLimit     = "limit by"        // rule.LimitMask, one bit
-	ofPhase     = "phase"           // flow.Phase of a state that was compared
-	ofReason    = "reason"          // firewall.Reason
-	ofUse       = "state use"       // firewall.StateUse
-	ofAnswer    = "answer"          // firewall.Answer
-	ofHook      = "hook"            // firewall.Direction, in a family
-	ofProtocol  = "state of a"      // protocol
-	ofQuery     = "state of query"  // type of the ICMP query
-	ofLink      = "state of a link" // of IPv4 or IPv6
-	ofError     = "ICMP error"      // version << 8 | type
+	ofWord      = "word"      // a word of a rule that was loaded
+	ofStep      = "step"      // StepKind
+	ofCondition = "condition" // rule.CondOp, evaluated
+	// a bit that a condition wanted and found so: rule.CondOp << 8 | bit
+	ofFlag     = "flag"
+	ofAction   = "action"          // rule.ActionOp, done
+	ofTrack    = "track"           // what came of it when all were in use
+	ofMark     = "mark"            // of a rule: its state, log, tag, prob
+	ofState    = "state"           // rule.StateOp of the rule that made it or looked it up
+	ofLimit    = "limit by"        // rule.LimitMask, one bit
+	ofPhase    = "phase"           // flow.Phase of a state that was compared
+	ofReason   = "reason"          // firewall.Reason
+	ofUse      = "state use"       // firewall.StateUse
+	ofAnswer   = "answer"          // firewall.Answer
+	ofHook     = "hook"            // firewall.Direction, in a family
+	ofProtocol = "state of a"      // protocol
+	ofQuery    = "state of query"  // type of the ICMP query
+	ofLink     = "state of a link" // of IPv4 or IPv6
+	ofError    = "ICMP error"      // version << 8 | type
 )
 
 // flagConds are the conditions on flags and their bits.
 var flagConds = map[rule.CondOp][]uint32{
-	rule.OpFlags: {uint32(packet.FlagFIN), uint32(packet.FlagSYN), uint32(packet.FlagRST), uint32(packet.FlagPSH), uint32(packet.FlagACK),
+	rule.OpFlags: {uint32(packet.FlagFIN), uint32(packet.FlagSYN), uint32(packet.FlagRST),
+		uint32(packet.FlagPSH), uint32(packet.FlagACK),
 		uint32(packet.FlagURG)},
 	rule.OpFrag:      {rule.FragOffset, rule.FragMF, rule.FragDF, rule.FragRF},
 	rule.OpIPOptions: {rule.OptSSRR, rule.OptLSRR, rule.OptRR, rule.OptTS},
@@ -61,7 +64,8 @@ var flagConds = map[rule.CondOp][]uint32{
 }
 
 // stateProtocols are those of which states are told apart.
-var stateProtocols = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoICMP, packet.ProtoICMPv6, packet.ProtoSCTP, packet.ProtoGRE}
+var stateProtocols = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite,
+	packet.ProtoICMP, packet.ProtoICMPv6, packet.ProtoSCTP, packet.ProtoGRE}
 
 // test notes that a test of a rule was evaluated.
 func (c coverage) test(t *rule.Test, is bool) {
@@ -75,7 +79,8 @@ func (c coverage) test(t *rule.Test, is bool) {
 	c.note(ofCondition, int(t.Op), how)
 	for _, bit := range flagConds[t.Op] {
 		if is && t.B&bit != 0 {
-			c.note(ofFlag, int(t.Op)<<8|int(bit), map[bool]string{true: "set", false: "clear"}[t.A&bit != 0])
+			c.note(ofFlag, int(t.Op)<<8|int(bit),
+				map[bool]string{true: "set", false: "clear"}[t.A&bit != 0])
 		}
 	}
 }
@@ -167,7 +172,8 @@ func expected() []aspect {
 	for k := StepPacket; k <= StepZero; k++ {
 		add(ofStep, int(k), "taken")
 	}
-	for op := rule.OpTrue + 1; op.Word() != "unknown"; op++ { // OpTrue is any, which no rule needs to ask
+	// OpTrue is any, which no rule needs to ask
+	for op := rule.OpTrue + 1; op.Word() != "unknown"; op++ {
 		add(ofCondition, int(op), "true", "false", "not true", "not false")
 	}
 	for op, bits := range flagConds {
@@ -188,7 +194,8 @@ func expected() []aspect {
 			add(ofState, int(op), "found")
 		}
 	}
-	add(ofMark, 0, "log", "tag", "prob taken", "prob not taken", "named flow made", "named flow found", "any flow found",
+	add(ofMark, 0, "log", "tag", "prob taken", "prob not taken", "named flow made",
+		"named flow found", "any flow found",
 		"defer-action made", "liberal made")
 	add(ofTrack, 0, "given away", "no room for one", "no room when proved")
 	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
@@ -217,7 +224,8 @@ func expected() []aspect {
 	}
 	add(ofLink, 4, "compared")
 	add(ofLink, 6, "compared")
-	for _, kind := range []int{4<<8 | 3, 4<<8 | 4, 4<<8 | 5, 4<<8 | 11, 4<<8 | 12, 6<<8 | 1, 6<<8 | 2, 6<<8 | 3, 6<<8 | 4} {
+	for _, kind := range []int{4<<8 | 3, 4<<8 | 4, 4<<8 | 5, 4<<8 | 11, 4<<8 | 12, 6<<8 | 1,
+		6<<8 | 2, 6<<8 | 3, 6<<8 | 4} {
 		add(ofError, kind, "to the source of its quote", "elsewhere", "of a state")
 	}
 	for _, p := range stateProtocols {
@@ -228,8 +236,10 @@ func expected() []aspect {
 
 // elsewhere are the reasons that no random case can give, and why.
 var elsewhere = map[firewall.Reason]string{
-	firewall.ReasonNotIP:          "the differ hands over IP packets; frames are the business of each engine's hook",
-	firewall.ReasonStatesFull:     "random cases have room for every state: what a full table drops is the engine's choice",
+	firewall.ReasonNotIP: "the differ hands over IP packets; frames are the business of " +
+		"each engine's hook",
+	firewall.ReasonStatesFull: "random cases have room for every state: what a full table " +
+		"drops is the engine's choice",
 	firewall.ReasonSpoof:          "pods' sources are bound in the kernel, outside the rules",
 	firewall.ReasonMartian:        "as spoof",
 	firewall.ReasonNATPorts:       "translation is the kernel engine's alone",
@@ -238,7 +248,8 @@ var elsewhere = map[firewall.Reason]string{
 	firewall.ReasonCookieRefused:  "as cookie",
 	firewall.ReasonCookieRepeated: "as cookie",
 
-	firewall.ReasonDecode + firewall.Reason(packet.ReasonLink): "of link headers, which these packets do not have",
+	firewall.ReasonDecode + firewall.Reason(packet.ReasonLink): "of link headers, which these " +
+		"packets do not have",
 	firewall.ReasonDecode + firewall.Reason(packet.ReasonVLAN): "as bad-link",
 }
 
@@ -267,10 +278,11 @@ func (a aspect) String() string {
 // coverageCases is how many cases an audit plays. They are always the same.
 const coverageCases = 600
 
-// RunCoverage compares an engine that has the whole language with the twin on cases that are always the same, and fails for every word,
-// condition, action, way to keep state and reason that these cases never met. A part of the language that the generators
-// forget would else go unnoticed.
-func RunCoverage(t *testing.T, options firewall.Options, fresh func(firewall.Options) (Subject, error)) {
+// RunCoverage compares an engine that has the whole language with the twin on cases that are always
+// the same, and fails for every word, condition, action, way to keep state and reason that these
+// cases never met. A part of the language that the generators forget would else go unnoticed.
+func RunCoverage(t *testing.T, options firewall.Options,
+	fresh func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	seen := coverage{}
 	for seed := range uint64(coverageCases) {
@@ -290,7 +302,9 @@ func RunCoverage(t *testing.T, options firewall.Options, fresh func(firewall.Opt
 	}
 	rarest := map[string]aspect{}
 	for _, a := range expected() {
-		if a.kind == ofReason && (elsewhere[firewall.Reason(a.n)] != "" || a.n == int(firewall.ReasonHalfOpenFull)) { // of that each engine has its own idea
+		// of that each engine has its own idea
+		if a.kind == ofReason && (elsewhere[firewall.Reason(a.n)] != "" ||
+			a.n == int(firewall.ReasonHalfOpenFull)) {
 			continue
 		}
 		tracks := a.kind == ofTrack || a.kind == ofReason && a.n == int(firewall.ReasonTracksFull)

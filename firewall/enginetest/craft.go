@@ -7,7 +7,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// craft puts packets together byte by byte, so that wrong ones can be made too. Checksums are left 0: no engine looks at them.
+// craft puts packets together byte by byte, so that wrong ones can be made too. Checksums are left
+// 0: no engine looks at them.
 type craft struct {
 	src, dst netip.Addr
 	proto    uint8
@@ -73,7 +74,8 @@ func (c *craft) six() []byte {
 }
 
 // tcpBody returns a TCP segment; scale 0xff leaves the option out.
-func tcpBody(sport, dport uint16, seq, ack uint32, flags uint8, window uint16, scale uint8, data int) []byte {
+func tcpBody(sport, dport uint16, seq, ack uint32, flags uint8, window uint16, scale uint8,
+	data int) []byte {
 	header := 20
 	if scale != 0xff {
 		header = 24

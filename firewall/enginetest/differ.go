@@ -52,11 +52,12 @@ const fewPerSource = 2
 // fewHalfOpen is how many half-open states there may be in cases that are about that.
 const fewHalfOpen = 8
 
-// fewTracks is how many tracks there may be in cases that are about that: the least that the kernel engine
-// can have, one set.
+// fewTracks is how many tracks there may be in cases that are about that: the least that the kernel
+// engine can have, one set.
 const fewTracks = 8
 
-// tracksTold marks in what was met that the engine is a tracker. Of others few tracks are not asked.
+// tracksTold marks in what was met that the engine is a tracker. Of others few tracks are not
+// asked.
 const tracksTold = "tracks told"
 
 // Track names what a limit counts: a rule, and the parts of the tuple that its mask names.
@@ -74,12 +75,14 @@ type tracker interface {
 }
 
 // Run plays a case to the twin and to a new engine and returns the first difference, or nil.
-func (c *Case) Run(options firewall.Options, fresh func(firewall.Options) (Subject, error)) (*Difference, error) {
+func (c *Case) Run(options firewall.Options,
+	fresh func(firewall.Options) (Subject, error)) (*Difference, error) {
 	return c.run(options, fresh, nil)
 }
 
 // run is Run, and counts in seen what was met.
-func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subject, error), seen coverage) (*Difference, error) {
+func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subject, error),
+	seen coverage) (*Difference, error) {
 	if c.PerSource {
 		options.MaxPerSource = fewPerSource
 	}
@@ -171,7 +174,8 @@ func (r *runner) step(s *Step) (string, error) {
 	case StepDelete:
 		was := r.twin.DeleteTable(s.Name, s.Entries[0].Prefix)
 		if err := r.subject.DeleteTable(s.Name, s.Entries[0].Prefix); was != (err == nil) {
-			return fmt.Sprintf("delete %v from table %s: twin had it: %v, engine: %v", s.Entries[0].Prefix, s.Name, was, err), nil
+			return fmt.Sprintf("delete %v from table %s: twin had it: %v, engine: %v",
+				s.Entries[0].Prefix, s.Name, was, err), nil
 		}
 	case StepInterfaces:
 		r.twin.SetInterfaces(s.Ifs)
@@ -235,7 +239,8 @@ func (r *runner) packet(s *Step) (string, error) {
 // explain has a packet explained, as a model judges it in which nothing gives way.
 func (r *runner) explain(s *Step) (string, error) {
 	subject, ok := r.subject.(explainer)
-	if !ok || r.c.FewTracks { // of given-away tracks the model is not exact yet: about one in 100,000 differs
+	// of given-away tracks the model is not exact yet: about one in 100,000 differs
+	if !ok || r.c.FewTracks {
 		return "", nil
 	}
 	got, err := subject.Explain(&s.Input, s.Packet)
@@ -282,8 +287,9 @@ func (r *runner) there() (map[string]bool, error) {
 	return there, nil
 }
 
-// tick lets the engine tick n times. Which states that ends is the engine's affair as long as they have expired: the twin ends the same ones, since a
-// state counts for limits until somebody removes it. All others must be there as they were.
+// tick lets the engine tick n times. Which states that ends is the engine's affair as long as they
+// have expired: the twin ends the same ones, since a state counts for limits until somebody removes
+// it. All others must be there as they were.
 func (r *runner) tick(n int) (string, error) {
 	subject, ok := r.subject.(ticker)
 	if !ok {
@@ -347,7 +353,8 @@ func (r *runner) compare() string {
 	twin := r.twin.Rules()
 	for i := range twin {
 		if i >= len(rules) || rules[i] != twin[i] {
-			return fmt.Sprintf("counters of slot %d\n  twin   %+v\n  engine %+v", i, twin[i], rules[min(i, len(rules)-1)])
+			return fmt.Sprintf("counters of slot %d\n  twin   %+v\n  engine %+v", i, twin[i],
+				rules[min(i, len(rules)-1)])
 		}
 	}
 	decisions, err := r.subject.Decisions()
@@ -374,14 +381,17 @@ func diffStates(want, got []firewall.State) string {
 	if strings.Join(w, "\n") == strings.Join(g, "\n") {
 		return ""
 	}
-	return fmt.Sprintf("states\n  twin   %s\n  engine %s", strings.Join(w, "\n         "), strings.Join(g, "\n         "))
+	return fmt.Sprintf("states\n  twin   %s\n  engine %s", strings.Join(w, "\n         "),
+		strings.Join(g, "\n         "))
 }
 
 // String shows the case, the step and the difference.
 func (d *Difference) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %s\nafter %s\n", d.Case.Seed, d.What, d.Case.Steps[d.Step].String())
-	fmt.Fprintf(&b, "default %v, strict %v, few half-open states: %v, of a source: %v, tracks: %v, liberal: %v\n", d.Case.Default, d.Case.Strict,
+	fmt.Fprintf(&b,
+		"default %v, strict %v, few half-open states: %v, of a source: %v, tracks: %v, liberal: "+
+			"%v\n", d.Case.Default, d.Case.Strict,
 		d.Case.FewHalfOpen, d.Case.PerSource, d.Case.FewTracks, d.Case.Liberal)
 	for i, set := range d.Case.Rules {
 		fmt.Fprintf(&b, "rules %d:\n  %s\n", i, strings.Join(set, "\n  "))
@@ -396,7 +406,8 @@ func (d *Difference) String() string {
 func (s *Step) String() string {
 	switch s.Kind {
 	case StepPacket:
-		return fmt.Sprintf("%v %v random %#x tags %v: %s\n     %s", s.Input.Now, s.Input.Hook, s.Input.Random, s.Input.Tags, describe(s.Packet), hex.EncodeToString(s.Packet))
+		return fmt.Sprintf("%v %v random %#x tags %v: %s\n     %s", s.Input.Now, s.Input.Hook,
+			s.Input.Random, s.Input.Tags, describe(s.Packet), hex.EncodeToString(s.Packet))
 	case StepSweep:
 		return fmt.Sprintf("%v sweep and compare", s.Input.Now)
 	case StepTick:
@@ -424,16 +435,20 @@ func describe(b []byte) string {
 	if p.Reason != packet.ReasonNone {
 		return "malformed: " + p.Reason.String()
 	}
-	s := fmt.Sprintf("proto %d %v -> %v", p.Proto, netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort()))
+	s := fmt.Sprintf("proto %d %v -> %v", p.Proto, netip.AddrPortFrom(p.Src(), p.SrcPort()),
+		netip.AddrPortFrom(p.Dst(), p.DstPort()))
 	switch {
 	case p.Frag&packet.FragLater != 0:
 		return fmt.Sprintf("%s fragment at %d of %d", s, p.FragOff(), p.IPID)
 	case p.Proto == packet.ProtoTCP:
-		s += fmt.Sprintf(" flags %#x seq %d ack %d win %d len %d", p.TCPFlags, p.Seq, p.Ack, p.Window(), p.PayloadLen())
+		s += fmt.Sprintf(" flags %#x seq %d ack %d win %d len %d", p.TCPFlags, p.Seq, p.Ack,
+			p.Window(), p.PayloadLen())
 	case p.IsICMP():
 		s += fmt.Sprintf(" type %d code %d id %d", p.ICMPType(), p.ICMPCode(), p.ICMPID())
 		if in, ok := p.Inner(b); ok {
-			s += fmt.Sprintf(" about proto %d %v -> %v seq %d", in.Proto, netip.AddrPortFrom(in.Src(), in.SrcPort()), netip.AddrPortFrom(in.Dst(), in.DstPort()), in.Seq)
+			s += fmt.Sprintf(" about proto %d %v -> %v seq %d", in.Proto,
+				netip.AddrPortFrom(in.Src(), in.SrcPort()), netip.AddrPortFrom(in.Dst(),
+					in.DstPort()), in.Seq)
 		}
 	}
 	if p.Frag&packet.FragFirst != 0 {

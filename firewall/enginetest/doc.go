@@ -1,22 +1,26 @@
 // Package enginetest is the treaty: what every engine must do.
 //
-// Twin is the slow twin, an interpreter of parsed rules that is written to be right and nothing else. RandomCase draws rules of a
-// part of the language, and a sequence of packets, sweeps, clock jumps and changes of tables, interfaces, routes and rules.
-// Case.Run plays it to the twin and to an engine, and tells the first difference: a verdict, a state, a counter.
+// Twin is the slow twin, an interpreter of parsed rules that is written to be right and nothing
+// else. RandomCase draws rules of a part of the language, and a sequence of packets, sweeps, clock
+// jumps and changes of tables, interfaces, routes and rules. Case.Run plays it to the twin and to
+// an engine, and tells the first difference: a verdict, a state, a counter.
 //
 // An engine's own test calls Run with its Features:
 //
 //	enginetest.Run(t, options, rule.AllFeatures, func(o firewall.Options) (enginetest.Subject, error) { ... })
 //
-// It prints the seeds that it plays. A difference is made smaller by leaving out steps and rules as long as it stays, and
-// is printed with the rules, every step, the packets as text and in hex, and the seed, which the environment variable WEIR_SEED
-// plays again. WEIR_DECISIONS says how many packets and other steps are played.
+// It prints the seeds that it plays. A difference is made smaller by leaving out steps and rules as
+// long as it stays, and is printed with the rules, every step, the packets as text and in hex, and
+// the seed, which the environment variable WEIR_SEED plays again. WEIR_DECISIONS says how many
+// packets and other steps are played.
 //
-// RunCoverage plays cases that are always the same, and fails for every part of the language, way to keep state, and reason that
-// they never met, so that nothing that is added to the language is left out of the comparison.
+// RunCoverage plays cases that are always the same, and fails for every part of the language, way
+// to keep state, and reason that they never met, so that nothing that is added to the language is
+// left out of the comparison.
 //
-// The package imports no engine. It shares flow's pure functions with them, which have tests of their own.
+// The package imports no engine. It shares flow's pure functions with them, which have tests of
+// their own.
 //
-// The tables of an engine must have room for every state of a case (4096 do): what happens when they are full is the engine's
-// own affair, within the bounds of docs/design/0003-judgement.md.
+// The tables of an engine must have room for every state of a case (4096 do): what happens when
+// they are full is the engine's own affair, within the bounds of docs/design/0003-judgement.md.
 package enginetest

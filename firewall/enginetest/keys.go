@@ -64,7 +64,8 @@ func RunKeys(t *testing.T, options firewall.Options,
 					t.Fatal(err)
 				}
 				want := model.Evaluate(&in, s.packet)
-				for name, v := range map[string]firewall.Verdict{"engine": got, "reference model": want} {
+				for name, v := range map[string]firewall.Verdict{"engine": got,
+					"reference model": want} {
 					if v.Pass != s.pass || v.State != s.use || v.Reason != s.reason {
 						t.Errorf("%s: the %s says %+v (%s)", s.what, name, v, v.Reason)
 					}
@@ -144,10 +145,14 @@ func errorCases() []keyCase {
 				}
 				what := fmt.Sprintf("type %d ", kind)
 				c.steps = append(c.steps,
-					passes(what+"from the peer", came(2), failure(peer, us), firewall.StateUntouched),
-					passes(what+"from a router", came(2), failure(router, us), firewall.StateUntouched),
-					drops(what+"from the peer to another", came(2), failure(peer, other), firewall.ReasonRule),
-					drops(what+"from a router to another", came(3), failure(router, other), firewall.ReasonRule),
+					passes(what+"from the peer", came(2), failure(peer, us),
+						firewall.StateUntouched),
+					passes(what+"from a router", came(2), failure(router, us),
+						firewall.StateUntouched),
+					drops(what+"from the peer to another", came(2), failure(peer, other),
+						firewall.ReasonRule),
+					drops(what+"from a router to another", came(3), failure(router, other),
+						firewall.ReasonRule),
 					drops(what+"to the peer", came(2), failure(other, peer), firewall.ReasonRule))
 			}
 			all = append(all, c)
@@ -178,7 +183,8 @@ func queryCases() []keyCase {
 			in := func(typ uint8) []byte { return message(f.peer, f.us, typ, id) }
 			for _, pair := range f.pairs {
 				c := keyCase{name: fmt.Sprintf("type %d with id %d from %s", pair[0], id, f.us),
-					rules: keepOut(f.us, fmt.Sprintf("{ icmptypes %d or icmp6types %d } out keep-state",
+					rules: keepOut(f.us, fmt.Sprintf("{ icmptypes %d or icmp6types %d } out "+
+						"keep-state",
 						pair[0], pair[0]))}
 				c.steps = append(c.steps,
 					drops("an answer to nothing", came(2), in(pair[1]), firewall.ReasonRule),
@@ -192,14 +198,18 @@ func queryCases() []keyCase {
 					for _, other := range f.pairs {
 						if other != pair {
 							c.steps = append(c.steps,
-								drops("another query, inwards", came(2), in(other[0]), firewall.ReasonRule),
-								drops("the answer to another", came(2), in(other[1]), firewall.ReasonRule),
-								drops("another query, outwards", goes(2), out(other[0]), firewall.ReasonRule))
+								drops("another query, inwards", came(2), in(other[0]),
+									firewall.ReasonRule),
+								drops("the answer to another", came(2), in(other[1]),
+									firewall.ReasonRule),
+								drops("another query, outwards", goes(2), out(other[0]),
+									firewall.ReasonRule))
 						}
 					}
 					for _, typ := range f.others {
 						what := fmt.Sprintf("type %d, inwards", typ)
-						c.steps = append(c.steps, drops(what, came(2), in(typ), firewall.ReasonRule))
+						c.steps = append(c.steps, drops(what, came(2), in(typ),
+							firewall.ReasonRule))
 					}
 				}
 				all = append(all, c)
@@ -222,7 +232,8 @@ func queryCases() []keyCase {
 		}
 		for _, pair := range f.pairs {
 			in := message(f.peer, f.us, pair[0], 0)
-			keeps.steps = append(keeps.steps, drops("a query of the peer", came(2), in, firewall.ReasonRule))
+			keeps.steps = append(keeps.steps,
+				drops("a query of the peer", came(2), in, firewall.ReasonRule))
 		}
 		all = append(all, keeps, limits)
 	}
@@ -298,9 +309,11 @@ func fragmentCases() []keyCase {
 			drops("a later one by none", came(0), l, firewall.ReasonFragUnknown),
 			drops("a later one, out", through(2, 3), l, firewall.ReasonFragUnknown),
 			passes("the first, out", through(2, 3), f, firewall.StateNone),
-			{"a later one, out", through(2, 3), l, true, firewall.StateNone, firewall.ReasonFragFirst},
+			{"a later one, out", through(2, 3), l, true, firewall.StateNone,
+				firewall.ReasonFragFirst},
 			drops("a later one from elsewhere, out", through(4, 3), l, firewall.ReasonFragUnknown),
-			drops("a later one from the host itself, out", through(0, 3), l, firewall.ReasonFragUnknown),
+			drops("a later one from the host itself, out", through(0, 3), l,
+				firewall.ReasonFragUnknown),
 			drops("a later one to elsewhere, out", through(2, 4), l, firewall.ReasonFragUnknown),
 		}})
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Twin is the slow twin: it interprets parsed rules one after the other and searches everything from the beginning. It is
-// docs/design/0003-judgement.md written down as plainly as possible; engines are compared with it. It is not safe for
-// concurrent use.
+// Twin is the slow twin: it interprets parsed rules one after the other and searches everything
+// from the beginning. It is docs/design/0003-judgement.md written down as plainly as possible;
+// engines are compared with it. It is not safe for concurrent use.
 type Model struct {
 	Options   firewall.Options
 	rules     []*rule.Rule // enabled rules in order of evaluation, the default rule last
@@ -26,8 +26,10 @@ type Model struct {
 	ifs       []firewall.Interface
 	routes    []firewall.Route
 	decisions map[firewall.Decision]firewall.Count
-	chosen    func(*modelState) bool // reports a state that the engine has ended to make room for one of the packet at hand
-	refused   *firewall.Verdict      // what the engine says of the packet at hand: it may have no room
+	// reports a state that the engine has ended to make room for one of the packet at hand
+	chosen func(*modelState) bool
+	// what the engine says of the packet at hand: it may have no room
+	refused *firewall.Verdict
 	// given reports a track that the engine has given to another tuple for the packet at hand, and
 	// whether it has made it anew since.
 	given func(Track) (given, again bool)
@@ -61,13 +63,14 @@ type modelFrag struct {
 
 // NewModel returns a twin that passes everything until rules are loaded.
 func NewModel(o firewall.Options) *Model {
-	t := &Model{Options: o, tables: map[string][]firewall.TableEntry{}, decisions: map[firewall.Decision]firewall.Count{}}
+	t := &Model{Options: o, tables: map[string][]firewall.TableEntry{},
+		decisions: map[firewall.Decision]firewall.Count{}}
 	t.Load(&rule.Ruleset{}, rule.CompileOptions{Default: rule.OpAllow}, []uint64{1})
 	return t
 }
 
-// Load replaces the rules. keys are the identities of the rules by slot (rule.Code.Key), so that the twin and the
-// engines mean the same rule by "the same".
+// Load replaces the rules. keys are the identities of the rules by slot (rule.Code.Key), so that
+// the twin and the engines mean the same rule by "the same".
 func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 	last := &rule.Rule{Number: rule.DefaultNumber, Action: rule.Action{Op: rule.OpDeny}}
 	if o.Default == rule.OpAllow {
@@ -85,7 +88,8 @@ func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 			}
 		}
 		t.counts[i].Key, t.counts[i].Number = keys[i], r.Number
-		if name := flowName(r); r.State.Op != rule.StateNone && !(r.State.Op == rule.StateCheck && name == "any") && t.flowID(name) < 0 {
+		if name := flowName(r); r.State.Op != rule.StateNone &&
+			!(r.State.Op == rule.StateCheck && name == "any") && t.flowID(name) < 0 {
 			t.flows = append(t.flows, name)
 		}
 	}
@@ -137,10 +141,14 @@ func (t *Model) Sweep(now time.Duration) {
 
 // sweepUnless removes the states that have expired but for those that somebody keeps.
 func (t *Model) sweepUnless(now time.Duration, keeps func(firewall.State) bool) {
-	t.removeStates(func(s *modelState) bool { return t.expired(s, int64(now)) && !keeps(t.show(s)) })
+	t.removeStates(func(s *modelState) bool {
+		return t.expired(s, int64(now)) && !keeps(t.show(s))
+	})
 }
 
-func (t *Model) expired(s *modelState, now int64) bool { return now > s.Deadline(&t.Options.Timeouts) }
+func (t *Model) expired(s *modelState, now int64) bool {
+	return now > s.Deadline(&t.Options.Timeouts)
+}
 
 // job is the judgement of one packet.
 type job struct {
@@ -164,7 +172,8 @@ type job struct {
 
 // Judge judges one IP packet.
 func (t *Model) Evaluate(in *firewall.Input, pkt []byte) firewall.Verdict {
-	j := &job{Model: t, in: *in, b: pkt, now: int64(in.Now), asked: map[string]bool{}, have: map[string]bool{}}
+	j := &job{Model: t, in: *in, b: pkt, now: int64(in.Now), asked: map[string]bool{},
+		have: map[string]bool{}}
 	j.p.Decode(pkt)
 	for _, tag := range in.Tags {
 		j.tag(tag)
@@ -229,7 +238,8 @@ func (j *job) walk() firewall.Verdict {
 		hit := false
 		op := r.State.Op
 		if op == rule.StateCheck || op == rule.StateKeep || op == rule.StateLimit {
-			owner, result, reason := j.lookUp(flowName(r), op == rule.StateCheck && r.State.Flow == "any")
+			owner, result, reason := j.lookUp(flowName(r), op == rule.StateCheck &&
+				r.State.Flow == "any")
 			switch result {
 			case lookDrop:
 				return j.drop(owner, reason)
@@ -304,7 +314,8 @@ func (j *job) target(number uint32) int {
 }
 
 func (j *job) drop(slot int, reason firewall.Reason) firewall.Verdict {
-	return firewall.Verdict{Reason: reason, Rule: j.rules[slot].Number, Slot: uint16(slot), State: j.use}
+	return firewall.Verdict{Reason: reason, Rule: j.rules[slot].Number, Slot: uint16(slot),
+		State: j.use}
 }
 
 func (j *job) tag(tag uint16) {

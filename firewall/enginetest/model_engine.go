@@ -84,7 +84,8 @@ func (t *Model) States() []firewall.State {
 
 // show returns a state as an engine shows it.
 func (t *Model) show(s *modelState) firewall.State {
-	st := firewall.State{Proto: s.Proto, FlowName: s.name, Rule: t.rules[t.slot(s.rule)].Number, Key: s.rule, Phase: s.Phase(),
+	st := firewall.State{Proto: s.Proto, FlowName: s.name, Rule: t.rules[t.slot(s.rule)].Number,
+		Key: s.rule, Phase: s.Phase(),
 		Created: s.created, Last: s.Last(), Deadline: s.Deadline(&t.Options.Timeouts)}
 	st.From, st.To = s.key.Shown(s.from)
 	st.Query, st.Link = s.key.Query(s.from), s.key.Link()

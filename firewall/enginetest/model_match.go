@@ -8,7 +8,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// matches reports whether every clause of the rule is true. A clause is true when one of its tests is.
+// matches reports whether every clause of the rule is true. A clause is true when one of its tests
+// is.
 func (j *job) matches(r *rule.Rule) bool {
 	for _, clause := range r.Clauses() {
 		any := false
@@ -72,7 +73,8 @@ func (j *job) test(t *rule.Test) bool {
 		for _, f := range []struct {
 			in  uint8
 			out uint32
-		}{{packet.FragLater, rule.FragOffset}, {packet.FragMF, rule.FragMF}, {packet.FragDF, rule.FragDF}, {packet.FragRF, rule.FragRF}} {
+		}{{packet.FragLater, rule.FragOffset}, {packet.FragMF, rule.FragMF},
+			{packet.FragDF, rule.FragDF}, {packet.FragRF, rule.FragRF}} {
 			if p.Frag&f.in != 0 {
 				bits |= f.out
 			}
@@ -217,7 +219,8 @@ func (j *job) route(a netip.Addr) (best firewall.Route, ok bool) {
 	return best, ok
 }
 
-// spoofed reports whether the longest connected network that holds the address is that of other interfaces only.
+// spoofed reports whether the longest connected network that holds the address is that of other
+// interfaces only.
 func (j *job) spoofed(a netip.Addr) bool {
 	bits, ours := -1, false
 	for _, i := range j.ifs {

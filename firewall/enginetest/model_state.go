@@ -18,8 +18,8 @@ const (
 	lookDrop
 )
 
-// lookUp looks the packet's state up under a flow name, or under every name, once per packet and name. slot is that of the
-// rule that made the state.
+// lookUp looks the packet's state up under a flow name, or under every name, once per packet and
+// name. slot is that of the rule that made the state.
 func (j *job) lookUp(name string, any bool) (slot int, result lookResult, reason firewall.Reason) {
 	names := []string{name}
 	if any {
@@ -109,7 +109,8 @@ func (j *job) remove(gone *modelState) {
 	j.removeStates(func(s *modelState) bool { return s == gone })
 }
 
-// needState is step 4 of section 3. It returns the slot of the rule that drops the packet and the reason, ReasonRule for none.
+// needState is step 4 of section 3. It returns the slot of the rule that drops the packet and the
+// reason, ReasonRule for none.
 func (j *job) needState(slot int, r *rule.Rule) (int, firewall.Reason) {
 	name := flowName(r)
 	if !j.asked[name] {
@@ -152,11 +153,13 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 	if !ok {
 		return firewall.ReasonTCPFlags
 	}
-	s := &modelState{State: st, key: j.key, name: name, from: j.from, rule: j.keys[slot], mask: r.State.Mask, created: j.now}
+	s := &modelState{State: st, key: j.key, name: name, from: j.from, rule: j.keys[slot],
+		mask: r.State.Mask, created: j.now}
 	if s.mask != 0 {
 		n := uint32(0)
 		for _, other := range j.states {
-			if other.tracked && other.rule == s.rule && other.Proto == s.Proto && masked(other) == masked(s) {
+			if other.tracked && other.rule == s.rule && other.Proto == s.Proto &&
+				masked(other) == masked(s) {
 				n++
 			}
 		}
@@ -190,9 +193,9 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 	return firewall.ReasonRule
 }
 
-// giveWay ends the state that makes room for another, which is the engine's choice: of those that the
-// engine lost meanwhile, one of this source if there is one. Those that the packet may yet find expired
-// come last, since the engine may have lost them to the look-up of a later rule.
+// giveWay ends the state that makes room for another, which is the engine's choice: of those that
+// the engine lost meanwhile, one of this source if there is one. Those that the packet may yet find
+// expired come last, since the engine may have lost them to the look-up of a later rule.
 func (j *job) giveWay(source netip.Prefix, may func(*modelState) bool) {
 	var best *modelState
 	rank := 0
@@ -228,7 +231,8 @@ func (j *job) evictable() (n int) {
 	return n
 }
 
-// sourceOf returns what counts as the source of a state: the address of who made it, of IPv6 the /64.
+// sourceOf returns what counts as the source of a state: the address of who made it, of IPv6 the
+// /64.
 func sourceOf(s *modelState) netip.Prefix {
 	from, _ := s.key.Ends(s.from)
 	if from.Addr().Is4() {
@@ -278,7 +282,8 @@ func (j *job) fragment() modelFrag {
 }
 
 func (f *modelFrag) same(g *modelFrag) bool {
-	return f.src == g.src && f.dst == g.dst && f.id == g.id && f.hook == g.hook && f.proto == g.proto
+	return f.src == g.src && f.dst == g.dst && f.id == g.id && f.hook == g.hook &&
+		f.proto == g.proto
 }
 
 // noteFragment and laterFragment are section 6 of the page.
@@ -315,7 +320,8 @@ func (j *job) laterFragment() firewall.Verdict {
 			c.Bytes += uint64(j.p.Len())
 			c.Last = j.now
 		}
-		return firewall.Verdict{Pass: v.Pass, Reason: firewall.ReasonFragFirst, Rule: v.Rule, Slot: v.Slot}
+		return firewall.Verdict{Pass: v.Pass, Reason: firewall.ReasonFragFirst, Rule: v.Rule,
+			Slot: v.Slot}
 	}
 	return j.walk()
 }

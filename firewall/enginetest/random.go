@@ -12,7 +12,9 @@ import (
 // random draws from small worlds, so that rules, tables, interfaces and packets meet.
 type random struct{ *rand.Rand }
 
-func newRandom(seed uint64) random { return random{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))} }
+func newRandom(seed uint64) random {
+	return random{rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))}
+}
 
 func (g random) one(of ...string) string { return of[g.IntN(len(of))] }
 
@@ -20,13 +22,17 @@ func (g random) chance(percent int) bool { return g.IntN(100) < percent }
 
 // The world: addresses, ports and interfaces.
 var (
-	addrs4 = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.9", "10.0.1.1", "192.168.0.5", "127.0.0.1", "169.254.0.1", "169.254.0.2"}
+	addrs4 = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.1.9", "10.0.1.1", "192.168.0.5",
+		"127.0.0.1", "169.254.0.1", "169.254.0.2"}
 	odd4   = []string{"255.255.255.255", "224.0.0.5", "0.0.0.0"}
-	addrs6 = []string{"2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:1::9", "2001:db8:1::1", "fd00::5", "fe80::1", "fe80::2"}
-	odd6   = []string{"ff02::1", "::", "ff02::16", "fe80:0:1::2"}
-	ports  = []string{"22", "53", "80", "443", "1024", "4000", "40000", "40001"}
-	nets4  = []string{"10.0.0.0/8", "10.0.0.0/24", "10.0.1.0/24", "10.0.0.2/31", "192.168.0.0/16", "0.0.0.0/0", "10.0.0.0/30"}
-	nets6  = []string{"2001:db8::/32", "2001:db8::/64", "2001:db8:1::/64", "2001:db8::2/127", "fd00::/8", "::/0", "fe80::/10"}
+	addrs6 = []string{"2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:1::9", "2001:db8:1::1",
+		"fd00::5", "fe80::1", "fe80::2"}
+	odd6  = []string{"ff02::1", "::", "ff02::16", "fe80:0:1::2"}
+	ports = []string{"22", "53", "80", "443", "1024", "4000", "40000", "40001"}
+	nets4 = []string{"10.0.0.0/8", "10.0.0.0/24", "10.0.1.0/24", "10.0.0.2/31", "192.168.0.0/16",
+		"0.0.0.0/0", "10.0.0.0/30"}
+	nets6 = []string{"2001:db8::/32", "2001:db8::/64", "2001:db8:1::/64", "2001:db8::2/127",
+		"fd00::/8", "::/0", "fe80::/10"}
 	names  = []string{"lo", "eth0", "eth1", "pod:web"}
 	tables = []string{"1", "bad", "app=web"}
 )
@@ -43,9 +49,11 @@ func (g random) addr(six bool) netip.Addr {
 	return netip.MustParseAddr(g.one(from...))
 }
 
-// interfaces returns the host's interfaces, now and then without one of them or one of their addresses.
+// interfaces returns the host's interfaces, now and then without one of them or one of their
+// addresses.
 func (g random) interfaces() []firewall.Interface {
-	own := [][]string{{"127.0.0.1/8", "::1/128"}, {"10.0.0.1/24", "2001:db8::1/64", "fe80::2/64"}, {"10.0.1.1/24", "2001:db8:1::1/64"}, {"10.0.1.1/16"}}
+	own := [][]string{{"127.0.0.1/8", "::1/128"}, {"10.0.0.1/24", "2001:db8::1/64", "fe80::2/64"},
+		{"10.0.1.1/24", "2001:db8:1::1/64"}, {"10.0.1.1/16"}}
 	var ifs []firewall.Interface
 	for i, name := range names {
 		in := firewall.Interface{Index: uint32(i + 1), Name: name}
@@ -69,10 +77,12 @@ func (g random) routes() []firewall.Route {
 	var rs []firewall.Route
 	seen := map[netip.Prefix]bool{}
 	for range 2 + g.IntN(6) {
-		p := netip.MustParsePrefix(g.one(append(append([]string(nil), nets4...), nets6...)...)).Masked()
+		p := netip.MustParsePrefix(g.one(append(append([]string(nil), nets4...),
+			nets6...)...)).Masked()
 		if !seen[p] {
 			seen[p] = true
-			rs = append(rs, firewall.Route{Dst: p, Interface: 1 + g.Uint32N(3), Blackhole: g.chance(15)})
+			rs = append(rs, firewall.Route{Dst: p, Interface: 1 + g.Uint32N(3),
+				Blackhole: g.chance(15)})
 		}
 	}
 	return rs

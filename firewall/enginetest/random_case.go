@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Case is a rule set, or several that are loaded one after the other, and everything that happens to an engine.
+// Case is a rule set, or several that are loaded one after the other, and everything that happens
+// to an engine.
 type Case struct {
 	Seed    uint64
 	Rules   [][]string // lines of the rule files
@@ -31,16 +32,18 @@ type StepKind uint8
 
 // The kinds of steps.
 const (
-	StepPacket     StepKind = iota // a packet is judged
-	StepSweep                      // all expired states are ended, then all states and counters are compared
-	StepTick                       // the engine ticks Number times, if it can: it may end expired states, and no others
-	StepTable                      // SetTable
-	StepAdd                        // AddTable
-	StepDelete                     // DeleteTable
-	StepInterfaces                 // SetInterfaces
-	StepRoutes                     // SetRoutes
-	StepLoad                       // the rule set Set is loaded, with Tables
-	StepZero                       // Zero
+	StepPacket StepKind = iota // a packet is judged
+	// all expired states are ended, then all states and counters are compared
+	StepSweep
+	// the engine ticks Number times, if it can: it may end expired states, and no others
+	StepTick
+	StepTable      // SetTable
+	StepAdd        // AddTable
+	StepDelete     // DeleteTable
+	StepInterfaces // SetInterfaces
+	StepRoutes     // SetRoutes
+	StepLoad       // the rule set Set is loaded, with Tables
+	StepZero       // Zero
 )
 
 // Step is one thing that happens.
@@ -84,15 +87,20 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 		}
 		c.Rules = append(c.Rules, next)
 	}
-	c.PerSource, c.FewHalfOpen, c.FewTracks, c.Liberal = g.chance(15), g.chance(15), g.chance(15), g.chance(10)
-	if c.FewTracks { // alone: of several things that gave way for one packet nobody can tell the order
+	c.PerSource, c.FewHalfOpen, c.FewTracks, c.Liberal = g.chance(15), g.chance(15), g.chance(15),
+		g.chance(10)
+	// alone: of several things that gave way for one packet nobody can tell the order
+	if c.FewTracks {
 		c.PerSource, c.FewHalfOpen = false, false
-		many := fmt.Sprintf("add 1 count ip from any to any limit %s %d :many", g.one("src-port dst-addr", "src-addr src-port", "src-addr dst-addr dst-port"), 1+g.IntN(3))
+		many := fmt.Sprintf("add 1 count ip from any to any limit %s %d :many",
+			g.one("src-port dst-addr", "src-addr src-port", "src-addr dst-addr dst-port"), 1+
+				g.IntN(3))
 		for i := range c.Rules {
 			c.Rules[i] = append([]string{many}, c.Rules[i]...)
 		}
 	}
-	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()}, Step{Kind: StepRoutes, Routes: g.routes()})
+	c.Steps = append(c.Steps, Step{Kind: StepInterfaces, Ifs: g.interfaces()},
+		Step{Kind: StepRoutes, Routes: g.routes()})
 	for _, name := range tables {
 		s := Step{Kind: StepTable, Name: name}
 		for g.chance(75) {
@@ -117,7 +125,8 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 	return c
 }
 
-// pause returns how long nothing happens: mostly next to nothing, now and then just about a lifetime, hardly ever for days.
+// pause returns how long nothing happens: mostly next to nothing, now and then just about a
+// lifetime, hardly ever for days.
 func (g random) pause(o *firewall.Options) time.Duration {
 	t := &o.Timeouts
 	switch n := g.IntN(100); {
@@ -142,7 +151,8 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 	case n < 15:
 		return Step{Kind: StepSweep, Input: firewall.Input{Now: now}}, nil
 	case n < 45:
-		return Step{Kind: StepTick, Input: firewall.Input{Now: now}, Number: uint16(1 + g.IntN(400))}, nil
+		return Step{Kind: StepTick, Input: firewall.Input{Now: now},
+			Number: uint16(1 + g.IntN(400))}, nil
 	case n < 50:
 		s := Step{Kind: StepTable, Name: g.one(tables...)}
 		for g.chance(70) {
@@ -150,9 +160,11 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 		}
 		return s, nil
 	case n < 58:
-		return Step{Kind: StepAdd, Name: g.one(tables...), Entries: []firewall.TableEntry{g.entry()}}, nil
+		return Step{Kind: StepAdd, Name: g.one(tables...),
+			Entries: []firewall.TableEntry{g.entry()}}, nil
 	case n < 64:
-		return Step{Kind: StepDelete, Name: g.one(tables...), Entries: []firewall.TableEntry{g.entry()}}, nil
+		return Step{Kind: StepDelete, Name: g.one(tables...),
+			Entries: []firewall.TableEntry{g.entry()}}, nil
 	case n < 68:
 		return Step{Kind: StepInterfaces, Ifs: g.interfaces()}, nil
 	case n < 70:
@@ -228,7 +240,8 @@ func (g random) damage(b []byte) []byte {
 
 // essential returns neighbour discovery or MLD, mostly as it must be.
 func (g random) essential() []byte {
-	c := craft{src: netip.MustParseAddr("fe80::9"), dst: netip.MustParseAddr(g.one(addrs6...)), proto: packet.ProtoICMPv6, ttl: 255}
+	c := craft{src: netip.MustParseAddr("fe80::9"), dst: netip.MustParseAddr(g.one(addrs6...)),
+		proto: packet.ProtoICMPv6, ttl: 255}
 	typ := uint8(133 + g.IntN(4))
 	if g.chance(30) {
 		typ, c.ttl = []uint8{130, 131, 132, 143}[g.IntN(4)], 1

@@ -7,9 +7,11 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// malformed returns a packet with one thing wrong of all that decoders must find. Random damage would hit few of them.
+// malformed returns a packet with one thing wrong of all that decoders must find. Random damage
+// would hit few of them.
 func (g random) malformed() []byte {
-	c := craft{src: g.addr(false), dst: g.addr(false), proto: packet.ProtoUDP, ttl: 64, id: g.Uint32N(8), body: udpBody(4000, 53, 8)}
+	c := craft{src: g.addr(false), dst: g.addr(false), proto: packet.ProtoUDP, ttl: 64,
+		id: g.Uint32N(8), body: udpBody(4000, 53, 8)}
 	if g.chance(50) {
 		return c.broken4(g)
 	}
@@ -17,7 +19,8 @@ func (g random) malformed() []byte {
 	return c.broken6(g)
 }
 
-// broken4 makes an IPv4 packet of a craft and breaks something that concerns all packets, or IPv4 alone.
+// broken4 makes an IPv4 packet of a craft and breaks something that concerns all packets, or IPv4
+// alone.
 func (c craft) broken4(g random) []byte {
 	switch g.IntN(9) {
 	case 0: // too short for any header
@@ -32,7 +35,8 @@ func (c craft) broken4(g random) []byte {
 		return b
 	case 3: // longer than the buffer, or shorter than the header
 		b := c.bytes()
-		binary.BigEndian.PutUint16(b[2:], []uint16{uint16(len(b) + 1 + g.IntN(9)), uint16(g.IntN(20))}[g.IntN(2)])
+		binary.BigEndian.PutUint16(b[2:],
+			[]uint16{uint16(len(b) + 1 + g.IntN(9)), uint16(g.IntN(20))}[g.IntN(2)])
 		return b
 	case 4: // an option of no length, or beyond the header
 		c.options = [][]byte{{7, 1, 0, 0}, {7, 5, 0, 0}, {1, 1, 1, 7}, {131, 3, 4, 68}}[g.IntN(4)]
@@ -41,7 +45,8 @@ func (c craft) broken4(g random) []byte {
 	return c.broken(g)
 }
 
-// broken6 makes an IPv6 packet of a craft and breaks something of its extension headers, or of what concerns all.
+// broken6 makes an IPv6 packet of a craft and breaks something of its extension headers, or of what
+// concerns all.
 func (c craft) broken6(g random) []byte {
 	pad := func(next, words uint8) []byte { return []byte{next, words, 1, 4, 0, 0, 0, 0} }
 	const hop, to, frag = packet.ProtoHopByHop, packet.ProtoDestination, packet.ProtoFragment
@@ -117,7 +122,8 @@ func (c craft) broken(g random) []byte {
 		piece(8*uint16(1+g.IntN(2)), true)
 		c.proto, c.body = packet.ProtoTCP, segment[:16]
 	case 4: // a transport header that is not whole
-		c.proto = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP}[g.IntN(4)]
+		c.proto = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite,
+			packet.ProtoSCTP}[g.IntN(4)]
 		c.body = c.body[:g.IntN(8)]
 	case 5: // a TCP data offset below 20 bytes or beyond the packet
 		segment[12] = []uint8{0, 4 << 4, 11 << 4, 15 << 4}[g.IntN(4)]

@@ -24,7 +24,8 @@ func (g random) rules(have rule.Features) []string {
 	return lines
 }
 
-// ladder returns rules that call each other more often than a packet may jump: each of eight steps calls the next one twice.
+// ladder returns rules that call each other more often than a packet may jump: each of eight steps
+// calls the next one twice.
 func ladder() []string {
 	var lines []string
 	for number := 2000; number < 2008; number++ {
@@ -98,7 +99,8 @@ func (g random) action(has func(rule.Features) bool, number int) (action string,
 }
 
 func (g random) proto() string {
-	return g.one("ip", "ip", "tcp", "tcp", "tcp", "udp", "udp", "icmp", "ipv6-icmp", "ip4", "ip6", "sctp", "47", "136", "{ tcp or udp }", "{ udp or not tcp }")
+	return g.one("ip", "ip", "tcp", "tcp", "tcp", "udp", "udp", "icmp", "ipv6-icmp", "ip4", "ip6",
+		"sctp", "47", "136", "{ tcp or udp }", "{ udp or not tcp }")
 }
 
 // end draws an address with or without ports.
@@ -167,32 +169,49 @@ func (g random) option(has func(rule.Features) bool) string {
 		draw  func() string
 	}
 	word := func(words ...string) func() string { return func() string { return g.one(words...) } }
-	list := func(w string, of ...int) func() string { return func() string { return w + " " + g.numbers(of...) } }
-	flags := func(w string, of ...string) func() string { return func() string { return w + " " + g.flags(of...) } }
+	list := func(w string, of ...int) func() string {
+		return func() string { return w + " " + g.numbers(of...) }
+	}
+	flags := func(w string, of ...string) func() string {
+		return func() string { return w + " " + g.flags(of...) }
+	}
 	choices := []choice{
-		{0, word("in", "out", "in", "out")}, {0, word("setup", "established")}, {0, word("setup", "established")},
+		{0, word("in", "out", "in", "out")}, {0, word("setup", "established")},
+		{0, word("setup", "established")},
 		{0, flags("tcpflags", "fin", "syn", "rst", "psh", "ack", "urg")},
-		{0, word("frag", "frag")}, {0, word("ip4", "ipv4", "ip6", "ipv6", "ipversion 4", "ipver 6")},
+		{0, word("frag", "frag")}, {0,
+			word("ip4", "ipv4", "ip6", "ipv6", "ipversion 4", "ipver 6")},
 		{0, list("icmptypes", 0, 3, 8, 11)}, {0, list("icmp6types", 1, 2, 128, 129)},
 		{0, list(g.one("icmptype", "icmp6type"), 0, 3, 8, 128, 129)},
-		{0, list("src-port", 22, 53, 80, 4000, 40000)}, {0, list("dst-port", 22, 53, 80, 443, 40000)},
+		{0, list("src-port", 22, 53, 80, 4000, 40000)},
+		{0, list("dst-port", 22, 53, 80, 443, 40000)},
 		{0, word("proto tcp", "proto udp", "proto 47")},
 		{0, func() string {
-			return g.one("src-ip ", "dst-ip ", "src-ip6 ", "dst-ip6 ") + g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0])
+			return g.one("src-ip ", "dst-ip ", "src-ip6 ", "dst-ip6 ") +
+				g.one("any", nets4[0], nets4[3], nets6[1], addrs6[0])
 		}},
-		{rule.HasInterface, func() string { return g.one("via ", "recv ", "xmit ") + g.one(names...) }},
-		{rule.HasGlob, func() string { return g.one("via ", "recv ", "xmit ") + g.one("eth*", "pod:*", "?th1", "*") }},
+		{rule.HasInterface, func() string {
+			return g.one("via ", "recv ", "xmit ") + g.one(names...)
+		}},
+		{rule.HasGlob, func() string {
+			return g.one("via ", "recv ", "xmit ") + g.one("eth*", "pod:*", "?th1", "*")
+		}},
 		{rule.HasAnyIface, func() string { return g.one("via ", "recv ", "xmit ") + "any" }},
-		{rule.HasIfaceAddr, func() string { return g.one("via ", "recv ", "xmit ") + g.one("10.0.0.1", "10.0.1.1", "2001:db8::1") }},
+		{rule.HasIfaceAddr, func() string {
+			return g.one("via ", "recv ", "xmit ") + g.one("10.0.0.1", "10.0.1.1", "2001:db8::1")
+		}},
 		{rule.HasFragBits, flags("frag", "df", "mf", "offset", "rf")},
-		{rule.HasIPFields, list("ipttl", 1, 2, 64, 255)}, {rule.HasIPFields, list("iplen", 40, 60, 100, 1500)},
+		{rule.HasIPFields, list("ipttl", 1, 2, 64, 255)},
+		{rule.HasIPFields, list("iplen", 40, 60, 100, 1500)},
 		{rule.HasIPFields, list("ipid", 0, 7, 100, 65535)},
 		{rule.HasIPOptions, flags("ipoptions", "ssrr", "lsrr", "rr", "ts")},
-		{rule.HasTOS, flags("iptos", "lowdelay", "throughput", "reliability", "mincost")}, {rule.HasTOS, word("iptos congestion", "iptos !congestion")},
+		{rule.HasTOS, flags("iptos", "lowdelay", "throughput", "reliability", "mincost")},
+		{rule.HasTOS, word("iptos congestion", "iptos !congestion")},
 		{rule.HasTOS, word("dscp ef,cs1", "dscp be", "ipprecedence 5", "ipprecedence 0")},
 		{rule.HasSeq, word("tcpseq 1000", "tcpack 0", "tcpwin 0-2000")},
 		{rule.HasTagged, list("tagged", 1, 2, 3, 9, 12)},
-		{rule.HasVerRevPath, word("verrevpath")}, {rule.HasVerSrcReach, word("versrcreach")}, {rule.HasAntiSpoof, word("antispoof")},
+		{rule.HasVerRevPath, word("verrevpath")}, {rule.HasVerSrcReach, word("versrcreach")},
+		{rule.HasAntiSpoof, word("antispoof")},
 	}
 	draw := func() string {
 		for {
@@ -218,7 +237,9 @@ func (g random) state(has func(rule.Features) bool) string {
 	if has(rule.HasFlows) && g.chance(30) {
 		name = " :" + g.one("web", "x")
 	}
-	limit := fmt.Sprintf("%s %d", g.one("src-addr", "dst-addr", "src-addr dst-port", "dst-port", "src-addr src-port dst-addr dst-port"), 1+g.IntN(3))
+	limit := fmt.Sprintf("%s %d",
+		g.one("src-addr", "dst-addr", "src-addr dst-port", "dst-port",
+			"src-addr src-port dst-addr dst-port"), 1+g.IntN(3))
 	s := "keep-state"
 	switch n := g.IntN(10); {
 	case n < 2 && has(rule.HasLimit):

@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// talk is a conversation of two ends that mostly keep to their protocol, so that handshakes, data, closes and resets happen, and
-// things that only look like them.
+// talk is a conversation of two ends that mostly keep to their protocol, so that handshakes, data,
+// closes and resets happen, and things that only look like them.
 type talk struct {
 	proto  uint8
 	six    bool
@@ -55,15 +55,18 @@ func (g random) portNumber() uint16 {
 
 // craft returns the IP header of a packet from an end.
 func (t *talk) craft(g random, from int) craft {
-	c := craft{src: t.ends[from].addr, dst: t.ends[1-from].addr, proto: t.proto, ttl: 64, id: g.Uint32N(8)}
+	c := craft{src: t.ends[from].addr, dst: t.ends[1-from].addr, proto: t.proto, ttl: 64,
+		id: g.Uint32N(8)}
 	if g.chance(10) {
-		c.ttl, c.tos = []uint8{1, 2, 255}[g.IntN(3)], []uint8{0x10, 0x08, 0x04, 0x02, 0x1e, 0xb8, 0x03, 0xa0}[g.IntN(8)]
+		c.ttl, c.tos = []uint8{1, 2, 255}[g.IntN(3)],
+			[]uint8{0x10, 0x08, 0x04, 0x02, 0x1e, 0xb8, 0x03, 0xa0}[g.IntN(8)]
 	}
 	switch {
 	case t.six && g.chance(5):
 		c.first, c.options = packet.ProtoDestination, []byte{0, 0, 1, 4, 0, 0, 0, 0}
 	case !t.six && g.chance(5):
-		c.options = [][]byte{{7, 3, 4, 0}, {68, 4, 5, 0}, {148, 4, 0, 0}, {131, 3, 4, 0}, {137, 3, 4, 0}, {7, 3, 4, 1, 68, 4, 5, 0}}[g.IntN(6)]
+		c.options = [][]byte{{7, 3, 4, 0}, {68, 4, 5, 0}, {148, 4, 0, 0}, {131, 3, 4, 0},
+			{137, 3, 4, 0}, {7, 3, 4, 1, 68, 4, 5, 0}}[g.IntN(6)]
 	case !t.six && g.chance(20):
 		c.frag = []uint16{0x4000, 0x4000, 0x4000, 0x8000, 0xc000}[g.IntN(5)]
 	}
@@ -110,7 +113,8 @@ var (
 	icmp6Pairs = [6][2]uint8{{128, 129}, {128, 129}, {128, 129}, {139, 140}, {133, 134}, {137, 143}}
 )
 
-// message returns the type of the message that an end sends: now and then what the other one should, or what belongs elsewhere.
+// message returns the type of the message that an end sends: now and then what the other one
+// should, or what belongs elsewhere.
 func (t *talk) message(g random, pairs *[6][2]uint8, from int) uint8 {
 	switch n := g.IntN(100); {
 	case n < 15:
@@ -123,7 +127,8 @@ func (t *talk) message(g random, pairs *[6][2]uint8, from int) uint8 {
 
 // tcp moves the conversation by one segment.
 func (t *talk) tcp(g random) ([]byte, int) {
-	const fin, syn, rst, psh, ack = packet.FlagFIN, packet.FlagSYN, packet.FlagRST, packet.FlagPSH, packet.FlagACK
+	const fin, syn, rst, psh, ack = packet.FlagFIN, packet.FlagSYN, packet.FlagRST, packet.FlagPSH,
+		packet.FlagACK
 	from := g.IntN(2)
 	flags, data := ack, 0
 	scale := uint8(0xff)
@@ -132,7 +137,8 @@ func (t *talk) tcp(g random) ([]byte, int) {
 		from, flags = 0, syn
 		for i := range t.ends {
 			e := &t.ends[i]
-			e.next, e.fin, e.scale = []uint32{1000, 5000, 0xfffffff0, 77}[g.IntN(4)], false, uint8(0xff)
+			e.next, e.fin, e.scale = []uint32{1000, 5000, 0xfffffff0, 77}[g.IntN(4)], false,
+				uint8(0xff)
 			if g.chance(60) {
 				e.scale = uint8(g.IntN(9))
 			}
@@ -251,7 +257,8 @@ func (t *talk) hook(g random, from int) firewall.Hook {
 		out.Recv = 0
 	}
 	if g.chance(8) {
-		return firewall.Hook{Dir: firewall.Direction(g.IntN(2)), Recv: g.Uint32N(4), Xmit: g.Uint32N(4)}
+		return firewall.Hook{Dir: firewall.Direction(g.IntN(2)), Recv: g.Uint32N(4),
+			Xmit: g.Uint32N(4)}
 	}
 	if t.server && from == 1 || !t.server && g.chance(50) {
 		return out
@@ -259,7 +266,8 @@ func (t *talk) hook(g random, from int) firewall.Hook {
 	return in
 }
 
-// oops returns an ICMP error about the latest packet of the conversation, mostly from its receiver or a router to its sender.
+// oops returns an ICMP error about the latest packet of the conversation, mostly from its receiver
+// or a router to its sender.
 func (t *talk) oops(g random) ([]byte, int) {
 	quote := append([]byte(nil), t.last...)
 	if n := 28 + g.IntN(60); n < len(quote) {
@@ -302,10 +310,12 @@ func requote(quote []byte, src netip.Addr) {
 	}
 }
 
-// fragment returns a fragment of a datagram of the conversation, which may be the first, a later one, or one that overlaps.
+// fragment returns a fragment of a datagram of the conversation, which may be the first, a later
+// one, or one that overlaps.
 func (t *talk) fragment(g random) ([]byte, int) {
 	from := g.IntN(2)
-	c := craft{src: t.ends[from].addr, dst: t.ends[1-from].addr, proto: t.proto, ttl: 64, id: 100 + g.Uint32N(3), isFrag: true}
+	c := craft{src: t.ends[from].addr, dst: t.ends[1-from].addr, proto: t.proto, ttl: 64, id: 100 +
+		g.Uint32N(3), isFrag: true}
 	if t.six && g.chance(25) {
 		c.first, c.options = packet.ProtoDestination, []byte{0, 0, 1, 4, 0, 0, 0, 0}
 	}
@@ -313,10 +323,12 @@ func (t *talk) fragment(g random) ([]byte, int) {
 	more := off == 0 || g.chance(50)
 	body := udpBody(t.ends[from].port, t.ends[1-from].port, 40)
 	if t.proto == packet.ProtoTCP {
-		body = tcpBody(t.ends[from].port, t.ends[1-from].port, 1000, 0, packet.FlagSYN, 100, 0xff, 28)
+		body = tcpBody(t.ends[from].port, t.ends[1-from].port, 1000, 0, packet.FlagSYN, 100,
+			0xff, 28)
 	}
 	binary.BigEndian.PutUint16(body[4:], 200)
-	if off == 0 && t.six && g.chance(20) { // a header between the fragment header and the transport header
+	// a header between the fragment header and the transport header
+	if off == 0 && t.six && g.chance(20) {
 		body = append([]byte{t.proto, 0, 1, 4, 0, 0, 0, 0}, body...)
 		c.proto = packet.ProtoDestination
 	}

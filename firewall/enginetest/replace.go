@@ -19,8 +19,8 @@ type version struct {
 	tables  map[string][]firewall.TableEntry
 }
 
-// RunReplace alternates between two versions of rules and tables while packets are judged as fast as
-// can be. Both versions refuse one packet and pass another; rules of the one with a table of the
+// RunReplace alternates between two versions of rules and tables while packets are judged as fast
+// as can be. Both versions refuse one packet and pass another; rules of the one with a table of the
 // other do the opposite. That tables and rules set one after the other are noticed shows that the
 // packets come fast enough.
 func RunReplace(t *testing.T, e Subject, times int) {
@@ -42,7 +42,8 @@ add 30 allow udp from any to any 9,10
 	defer all.Wait()
 	defer end.Store(true)
 	probe := func(port uint16, pass bool, wrong *atomic.Int64) {
-		p, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1")},
+		p, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
+			Dst: netip.MustParseAddr("10.0.0.1")},
 			packet.UDP{SrcPort: 4000, DstPort: port})
 		if err != nil {
 			t.Error(err)
@@ -68,16 +69,20 @@ add 30 allow udp from any to any 9,10
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d packets were judged while %d versions replaced each other", judged.Load()-from, times)
+	t.Logf("%d packets were judged while %d versions replaced each other", judged.Load()-from,
+		times)
 	if passed.Load() > 0 || refused.Load() > 0 {
-		t.Errorf("%d packets passed that both versions refuse, %d were refused that both pass", passed.Load(), refused.Load())
+		t.Errorf("%d packets passed that both versions refuse, %d were refused that both pass",
+			passed.Load(), refused.Load())
 	}
 	for i := 0; passed.Load() == 0 || refused.Load() == 0; i++ {
 		if i == 10000 {
-			t.Fatal("tables that are set before the rules are not noticed: the packets come too slowly")
+			t.Fatal("tables that are set before the rules are not noticed: the packets come too " +
+				"slowly")
 		}
 		v := [2]version{b, a}[(times+i)%2]
-		err := errors.Join(e.SetTable("t", v.tables["t"]), e.SetTable("u", v.tables["u"]), e.Load(v.program))
+		err := errors.Join(e.SetTable("t", v.tables["t"]), e.SetTable("u", v.tables["u"]),
+			e.Load(v.program))
 		if err != nil {
 			t.Fatal(err)
 		}

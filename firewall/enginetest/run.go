@@ -32,9 +32,12 @@ const stepsPerCase = 200
 // found are seeds that once showed a difference.
 var found = []uint64{1427646790}
 
-// Run compares an engine with the twin on random rules of the language that it has, and random packets. fresh returns an
-// empty engine made with the options that it is given: these, with fewer half-open states of a source now and then, or liberal. The first difference is made small and fails the test.
-func Run(t *testing.T, options firewall.Options, have rule.Features, fresh func(firewall.Options) (Subject, error)) {
+// Run compares an engine with the twin on random rules of the language that it has, and random
+// packets. fresh returns an empty engine made with the options that it is given: these, with fewer
+// half-open states of a source now and then, or liberal. The first difference is made small and
+// fails the test.
+func Run(t *testing.T, options firewall.Options, have rule.Features,
+	fresh func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	seeds, err := seeds()
 	if err != nil {
@@ -75,7 +78,8 @@ func seeds() ([]uint64, error) {
 }
 
 // Shrink looks for a shorter case that still differs, for at most a while.
-func (d *Difference) Shrink(options firewall.Options, fresh func(firewall.Options) (Subject, error), most time.Duration) *Difference {
+func (d *Difference) Shrink(options firewall.Options, fresh func(firewall.Options) (Subject, error),
+	most time.Duration) *Difference {
 	stop := time.Now().Add(most)
 	best := d
 	try := func(c Case) bool {
@@ -105,7 +109,8 @@ func (d *Difference) Shrink(options firewall.Options, fresh func(firewall.Option
 			for i := 0; i < len(best.Case.Rules[set]) && time.Now().Before(stop); {
 				c := *best.Case
 				c.Rules = append([][]string(nil), c.Rules...)
-				c.Rules[set] = append(append([]string(nil), c.Rules[set][:i]...), c.Rules[set][i+1:]...)
+				c.Rules[set] = append(append([]string(nil), c.Rules[set][:i]...),
+					c.Rules[set][i+1:]...)
 				if try(c) {
 					smaller = true
 					continue

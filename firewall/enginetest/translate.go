@@ -88,7 +88,8 @@ func (m *Translator) Carry(e Ends, now int64, build func(Ends) []byte) Carried {
 		xmit = m.Card
 	}
 	pkt := build(seen)
-	v := m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now), Hook: firewall.Hook{Dir: firewall.In, Recv: recv}}, pkt)
+	v := m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now),
+		Hook: firewall.Hook{Dir: firewall.In, Recv: recv}}, pkt)
 	if !v.Pass {
 		return Carried{}
 	}
@@ -97,13 +98,15 @@ func (m *Translator) Carry(e Ends, now int64, build func(Ends) []byte) Carried {
 	}
 	if v.State == firewall.StateNone {
 		hook := firewall.Hook{Dir: firewall.Out, Recv: recv, Xmit: xmit}
-		if v = m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now), Hook: hook}, pkt); !v.Pass {
+		if v = m.Rules.Evaluate(&firewall.Input{Now: time.Duration(now), Hook: hook},
+			pkt); !v.Pass {
 			return Carried{}
 		}
 	}
 	// It has passed: now translations may move.
 	f := passed{m, seen, pkt, now, v, m.state(seen, v)}
-	if v.State == firewall.StateNew { // the one before it may have begun at the same tick of the clock
+	// the one before it may have begun at the same tick of the clock
+	if v.State == firewall.StateNew {
 		delete(m.through, f.key())
 	}
 	switch {
@@ -157,7 +160,9 @@ func (m *Translator) state(e Ends, v firewall.Verdict) *firewall.State {
 }
 
 func (m *Translator) forget(inner Ends) {
-	m.Live = slices.DeleteFunc(m.Live, func(t *Translation) bool { return t.Inner == inner || t.Inner == inner.Turned() })
+	m.Live = slices.DeleteFunc(m.Live, func(t *Translation) bool {
+		return t.Inner == inner || t.Inner == inner.Turned()
+	})
 }
 
 // passed is a packet that the rules have let pass.
@@ -181,7 +186,8 @@ func (f *passed) key() throughKey {
 // begins: the packet comes from who began the flow.
 func (f *passed) begins() bool {
 	if f.state == nil {
-		return f.ends.Proto != packet.ProtoTCP || f.segment().Flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN
+		return f.ends.Proto != packet.ProtoTCP ||
+			f.segment().Flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN
 	}
 	return f.state.From == f.ends.From
 }
@@ -197,7 +203,8 @@ func (f *passed) publish(wire Ends) *Translation {
 	fresh := f.state != nil && f.v.State == firewall.StateNew
 	switch {
 	case f.state == nil:
-		if f.ends.Proto == packet.ProtoTCP && f.segment().Flags&(packet.FlagRST|packet.FlagFIN) != 0 {
+		if f.ends.Proto == packet.ProtoTCP &&
+			f.segment().Flags&(packet.FlagRST|packet.FlagFIN) != 0 {
 			return nil
 		}
 	case f.v.State == firewall.StateUntouched:

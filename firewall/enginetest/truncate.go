@@ -19,13 +19,17 @@ type Whole struct {
 
 // Wholes returns packets that have every header that is decoded, alone and behind each other.
 func Wholes() []Whole {
-	four := craft{src: netip.MustParseAddr("10.0.0.1"), dst: netip.MustParseAddr("10.0.0.2"), ttl: 64, id: 77}
-	six := craft{src: netip.MustParseAddr("2001:db8::1"), dst: netip.MustParseAddr("2001:db8::2"), ttl: 64, id: 77}
-	options := append([]byte{7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 68, 12, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 148, 4, 0, 0}, 1, 1, 0)
+	four := craft{src: netip.MustParseAddr("10.0.0.1"), dst: netip.MustParseAddr("10.0.0.2"),
+		ttl: 64, id: 77}
+	six := craft{src: netip.MustParseAddr("2001:db8::1"), dst: netip.MustParseAddr("2001:db8::2"),
+		ttl: 64, id: 77}
+	options := append([]byte{7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 68, 12, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		148, 4, 0, 0}, 1, 1, 0)
 	options = append(options, make([]byte, 40-len(options))...)
 	tcp := tcpBody(4000, 80, 1000, 0, 2, 500, 7, 10)
 	long := tcpBody(4001, 80, 1000, 0, 2, 500, 0xff, 0)
-	long[12] = 15 << 4 // 40 bytes of options: MSS, SACK permitted, time stamps, window scale, the rest is padding
+	// 40 bytes of options: MSS, SACK permitted, time stamps, window scale, the rest is padding
+	long[12] = 15 << 4
 	long = append(long, 2, 4, 5, 180, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7)
 	long = append(long, make([]byte, 60-len(long)+4)...)
 	bodies := []struct {
@@ -33,8 +37,10 @@ func Wholes() []Whole {
 		proto uint8
 		body  []byte
 	}{
-		{"TCP", packet.ProtoTCP, tcp}, {"TCP with options", packet.ProtoTCP, long}, {"UDP", packet.ProtoUDP, udpBody(4000, 53, 12)},
-		{"UDP-Lite", packet.ProtoUDPLite, udpBody(4000, 53, 12)}, {"SCTP", packet.ProtoSCTP, sctpBody(4000, 80, 0, 1, 0)}, {"GRE", 47, make([]byte, 16)},
+		{"TCP", packet.ProtoTCP, tcp}, {"TCP with options", packet.ProtoTCP, long},
+		{"UDP", packet.ProtoUDP, udpBody(4000, 53, 12)},
+		{"UDP-Lite", packet.ProtoUDPLite, udpBody(4000, 53, 12)},
+		{"SCTP", packet.ProtoSCTP, sctpBody(4000, 80, 0, 1, 0)}, {"GRE", 47, make([]byte, 16)},
 	}
 	var all []Whole
 	add := func(name string, c craft, proto uint8, body []byte) {
@@ -52,17 +58,24 @@ func Wholes() []Whole {
 		with := four
 		with.options = options
 		add("IPv4 with options, "+b.name, with, b.proto, b.body)
-		for what, frag := range map[string]uint16{"first": 0x2000, "later": 8, "last": 0x2000 | 16} {
+		for what, frag := range map[string]uint16{"first": 0x2000, "later": 8,
+			"last": 0x2000 | 16} {
 			cut := four
 			cut.frag = frag
 			add("IPv4 "+what+" fragment, "+b.name, cut, b.proto, b.body)
 		}
 		add("IPv6 "+b.name, six, b.proto, b.body)
 		add("IPv6 hop-by-hop, "+b.name, extensions(packet.ProtoHopByHop, hop), b.proto, b.body)
-		add("IPv6 routing, "+b.name, extensions(packet.ProtoRouting, append([]byte{0, 2, 4, 0}, make([]byte, 20)...)), b.proto, b.body)
-		add("IPv6 destination, "+b.name, extensions(packet.ProtoDestination, append([]byte{0, 1, 1, 12}, make([]byte, 12)...)), b.proto, b.body)
-		add("IPv6 AH, "+b.name, extensions(packet.ProtoAH, append([]byte{0, 4}, make([]byte, 22)...)), b.proto, b.body)
-		for what, frag := range map[string]uint16{"first": 1, "later": 8, "later, not last": 8 | 1} {
+		add("IPv6 routing, "+b.name,
+			extensions(packet.ProtoRouting,
+				append([]byte{0, 2, 4, 0}, make([]byte, 20)...)), b.proto, b.body)
+		add("IPv6 destination, "+b.name,
+			extensions(packet.ProtoDestination,
+				append([]byte{0, 1, 1, 12}, make([]byte, 12)...)), b.proto, b.body)
+		add("IPv6 AH, "+b.name, extensions(packet.ProtoAH,
+			append([]byte{0, 4}, make([]byte, 22)...)), b.proto, b.body)
+		for what, frag := range map[string]uint16{"first": 1, "later": 8,
+			"later, not last": 8 | 1} {
 			cut := extensions(packet.ProtoHopByHop, hop)
 			cut.isFrag, cut.frag = true, frag
 			add("IPv6 "+what+" fragment, "+b.name, cut, b.proto, b.body)
@@ -75,9 +88,11 @@ func Wholes() []Whole {
 		add("ICMPv6 about "+b.name, six, packet.ProtoICMPv6, icmpBody(1, 3, 0, quoted6.bytes()))
 	}
 	echo := four
-	echo.src, echo.dst, echo.proto, echo.body = four.dst, four.src, packet.ProtoICMP, icmpBody(8, 0, 9, make([]byte, 8))
+	echo.src, echo.dst, echo.proto, echo.body = four.dst, four.src, packet.ProtoICMP,
+		icmpBody(8, 0, 9, make([]byte, 8))
 	echo6 := six
-	echo6.src, echo6.dst, echo6.proto, echo6.body = six.dst, six.src, packet.ProtoICMPv6, icmpBody(128, 0, 9, make([]byte, 8))
+	echo6.src, echo6.dst, echo6.proto, echo6.body = six.dst, six.src, packet.ProtoICMPv6,
+		icmpBody(128, 0, 9, make([]byte, 8))
 	add("ICMP echo", four, packet.ProtoICMP, echo.body)
 	add("ICMPv6 echo", six, packet.ProtoICMPv6, echo6.body)
 	add("ICMP about an echo", four, packet.ProtoICMP, icmpBody(11, 0, 0, echo.bytes()))
@@ -85,8 +100,8 @@ func Wholes() []Whole {
 	return all
 }
 
-// Truncations returns a packet cut off behind each of its bytes, as it is and with the length in its IP header put right, and with every length of the headers
-// that say their own in four bits.
+// Truncations returns a packet cut off behind each of its bytes, as it is and with the length in
+// its IP header put right, and with every length of the headers that say their own in four bits.
 func Truncations(b []byte) [][]byte {
 	var all [][]byte
 	for n := range len(b) + 1 {
@@ -130,15 +145,23 @@ func lengthen(b []byte) []byte {
 
 // truncatedRules look at every header.
 var truncatedRules = []string{
-	"add 1 check-state", "add 2 count ip from any to any ipoptions rr,ts,lsrr,ssrr", "add 3 count tcp from any to any setup", "add 4 count ip from any to any frag",
-	"add 5 count tcp from any to any tcpflags syn,!ack", "add 6 count icmp from any to any icmptypes 3,8,11", "add 7 count ip6 from any to any icmp6types 1,3,128",
-	"add 8 count ip from any to any iplen 0-60", "add 9 count tcp from any to any established", "add 10 count ip from any to any iptos lowdelay",
-	"add 11 allow tcp from any to any 80 keep-state", "add 12 allow udp from any to any 53 keep-state :dns", "add 13 reset tcp from any to any",
-	"add 14 allow 132 from any to any limit src-addr 10", "add 15 unreach host ip4 from any to any proto udp", "add 16 allow ip from any to any keep-state",
+	"add 1 check-state", "add 2 count ip from any to any ipoptions rr,ts,lsrr,ssrr",
+	"add 3 count tcp from any to any setup", "add 4 count ip from any to any frag",
+	"add 5 count tcp from any to any tcpflags syn,!ack",
+	"add 6 count icmp from any to any icmptypes 3,8,11",
+	"add 7 count ip6 from any to any icmp6types 1,3,128",
+	"add 8 count ip from any to any iplen 0-60", "add 9 count tcp from any to any established",
+	"add 10 count ip from any to any iptos lowdelay",
+	"add 11 allow tcp from any to any 80 keep-state",
+	"add 12 allow udp from any to any 53 keep-state :dns", "add 13 reset tcp from any to any",
+	"add 14 allow 132 from any to any limit src-addr 10",
+	"add 15 unreach host ip4 from any to any proto udp",
+	"add 16 allow ip from any to any keep-state",
 }
 
 // RunTruncated compares an engine with the twin on every truncation of every kind of header.
-func RunTruncated(t *testing.T, options firewall.Options, fresh func(firewall.Options) (Subject, error)) {
+func RunTruncated(t *testing.T, options firewall.Options,
+	fresh func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	total := 0
 	for _, strict := range []bool{true, false} {
@@ -147,7 +170,8 @@ func RunTruncated(t *testing.T, options firewall.Options, fresh func(firewall.Op
 			now := time.Minute
 			for _, b := range Truncations(w.Bytes) {
 				now += 10 * time.Millisecond
-				c.Steps = append(c.Steps, Step{Kind: StepPacket, Packet: b, Input: firewall.Input{Now: now, Hook: firewall.Hook{Recv: 2}}})
+				c.Steps = append(c.Steps, Step{Kind: StepPacket, Packet: b,
+					Input: firewall.Input{Now: now, Hook: firewall.Hook{Recv: 2}}})
 			}
 			c.Steps = append(c.Steps, Step{Kind: StepSweep, Input: firewall.Input{Now: now}})
 			total += len(c.Steps)

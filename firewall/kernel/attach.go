@@ -21,7 +21,8 @@ type attachment struct {
 	index   uint32
 	framing framing
 	links   [2]link.Link
-	// Where the kernel has no tcx: tc filters, which last until they are deleted, and pins of their programs, by which the next engine knows them.
+	// Where the kernel has no tcx: tc filters, which last until they are deleted, and pins of their
+	// programs, by which the next engine knows them.
 	filters [2]bool
 }
 
@@ -43,8 +44,9 @@ func (e *Engine) linkPath(index uint32, direction int) string {
 	return filepath.Join(e.dir, fmt.Sprintf("link-%d-%s", index, directions[direction].name))
 }
 
-// Attach begins to judge the packets of an interface and returns the name of the hook, "tcx" or "clsact". An interface that is attached
-// already stays so; another one that has its index meanwhile is attached anew.
+// Attach begins to judge the packets of an interface and returns the name of the hook, "tcx" or
+// "clsact". An interface that is attached already stays so; another one that has its index
+// meanwhile is attached anew.
 func (e *Engine) Attach(index uint32) (hook string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -71,7 +73,8 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	a := &attachment{index: index, framing: f}
 	for d := range directions {
 		if err := e.attachLocked(a, d); err != nil {
-			return "", errors.Join(fmt.Errorf("attach to %s %s: %w", i.Name, directions[d].name, err), e.detach(a))
+			return "", errors.Join(fmt.Errorf("attach to %s %s: %w", i.Name, directions[d].name,
+				err), e.detach(a))
 		}
 	}
 	e.links[index] = a
@@ -94,7 +97,8 @@ func (e *Engine) reattachLocked(a *attachment) error {
 	return errors.Join(e.filterLocked(a, 0), e.filterLocked(a, 1))
 }
 
-// tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the maps are pinned.
+// tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the
+// maps are pinned.
 func (e *Engine) tickLocked() error {
 	if e.ticking {
 		return nil
@@ -115,7 +119,8 @@ func (e *Engine) tickLocked() error {
 	}
 }
 
-// A timer's memory is asked for without waiting, and the kernel refuses now and then although it has plenty: a second later it has not refused each time.
+// A timer's memory is asked for without waiting, and the kernel refuses now and then although it
+// has plenty: a second later it has not refused each time.
 const (
 	tickTries = 100
 	tickPause = 10 * time.Millisecond
@@ -147,7 +152,8 @@ func (e *Engine) attachLocked(a *attachment, direction int) error {
 		return err
 	}
 	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: int(a.index), Program: p, Attach: directions[direction].attach, Anchor: link.Head(),
+		Interface: int(a.index), Program: p, Attach: directions[direction].attach,
+		Anchor: link.Head(),
 	})
 	if errors.Is(err, link.ErrNotSupported) {
 		e.noTCX = true
@@ -167,7 +173,8 @@ func (e *Engine) attachLocked(a *attachment, direction int) error {
 	return l.Pin(path)
 }
 
-// Detach stops judging the packets of an interface. One that is not attached, or is gone, is no error.
+// Detach stops judging the packets of an interface. One that is not attached, or is gone, is no
+// error.
 func (e *Engine) Detach(index uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -201,7 +208,8 @@ func (a *attachment) close(detach bool) error {
 		if detach {
 			// The kernel has let go already when the interface is gone.
 			if err := l.Detach(); err != nil && !errors.Is(err, os.ErrNotExist) && !gone(err) {
-				errs = append(errs, fmt.Errorf("detach from interface %d %s: %w", a.index, directions[d].name, err))
+				errs = append(errs, fmt.Errorf("detach from interface %d %s: %w", a.index,
+					directions[d].name, err))
 			}
 		}
 		errs = append(errs, l.Close())
@@ -263,13 +271,15 @@ func (e *Engine) openLinkLocked(c *nl.Conn, a *attachment) error {
 	case err == nil:
 		e.links[a.index] = a
 		return nil
-	case errors.Is(err, nl.ErrNoLink) || errors.Is(err, errDefunct) || errors.Is(err, os.ErrNotExist):
+	case errors.Is(err, nl.ErrNoLink) || errors.Is(err, errDefunct) ||
+		errors.Is(err, os.ErrNotExist):
 		e.defunct = append(e.defunct, a)
 		return nil
 	case fewDescriptors(err):
 		err = fmt.Errorf("%w (raise the limit of open files: ulimit -n)", err)
 	}
-	return errors.Join(fmt.Errorf("take over interface %d: nothing was changed: %w", a.index, err), a.close(false))
+	return errors.Join(fmt.Errorf("take over interface %d: nothing was changed: %w", a.index, err),
+		a.close(false))
 }
 
 // errDefunct says that the interface of a link is gone. Another one may have its index by now.
@@ -321,7 +331,8 @@ func (e *Engine) takeLinksLocked() error {
 				err = updateLink(a.links[d], p)
 			}
 			if err != nil {
-				return fmt.Errorf("update the program of interface %d %s: %w", a.index, directions[d].name, err)
+				return fmt.Errorf("update the program of interface %d %s: %w", a.index,
+					directions[d].name, err)
 			}
 		}
 	}

@@ -15,30 +15,42 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// BenchmarkEvaluate measures the whole judgement of one packet by BPF_PROG_TEST_RUN, everything in cache: run with -cpu 1 -benchtime 1x.
+// BenchmarkEvaluate measures the whole judgement of one packet by BPF_PROG_TEST_RUN, everything in
+// cache: run with -cpu 1 -benchtime 1x.
 func BenchmarkEvaluate(b *testing.B) {
 	nstest.Root(b)
 	from, to := netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")
 	from6, to6 := netip.MustParseAddr("fd00::2"), netip.MustParseAddr("fd00::1")
-	syn, err := packet.Build(packet.IPv4{Src: from, Dst: to}, packet.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN, Window: 1000})
+	syn, err := packet.Build(packet.IPv4{Src: from, Dst: to},
+		packet.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN, Window: 1000})
 	if err != nil {
 		b.Fatal(err)
 	}
-	synack, _ := packet.Build(packet.IPv4{Src: to, Dst: from}, packet.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
-	ack, _ := packet.Build(packet.IPv4{Src: from, Dst: to}, packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10, Flags: packet.FlagACK, Window: 1000})
-	data, _ := packet.Build(packet.IPv4{Src: from, Dst: to}, packet.UDP{SrcPort: 4000, DstPort: 53}, packet.Data(make([]byte, 18)))
-	data6, _ := packet.Build(packet.IPv6{Src: from6, Dst: to6}, packet.UDP{SrcPort: 4000, DstPort: 53}, packet.Data(make([]byte, 18)))
-	other, _ := packet.Build(packet.IPv4{Src: from, Dst: to}, packet.UDP{SrcPort: 4000, DstPort: 9}, packet.Data(make([]byte, 18)))
+	synack, _ := packet.Build(packet.IPv4{Src: to, Dst: from},
+		packet.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1,
+			Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
+	ack, _ := packet.Build(packet.IPv4{Src: from, Dst: to},
+		packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10, Flags: packet.FlagACK,
+			Window: 1000})
+	data, _ := packet.Build(packet.IPv4{Src: from, Dst: to}, packet.UDP{SrcPort: 4000, DstPort: 53},
+		packet.Data(make([]byte, 18)))
+	data6, _ := packet.Build(packet.IPv6{Src: from6, Dst: to6},
+		packet.UDP{SrcPort: 4000, DstPort: 53}, packet.Data(make([]byte, 18)))
+	other, _ := packet.Build(packet.IPv4{Src: from, Dst: to}, packet.UDP{SrcPort: 4000, DstPort: 9},
+		packet.Data(make([]byte, 18)))
 	var many strings.Builder
 	for i := range 1000 {
-		fmt.Fprintf(&many, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", i+1, 1+i/250, i%250, 1000+i)
+		fmt.Fprintf(&many, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", i+1, 1+i/250, i%250,
+			1000+i)
 	}
 	var most strings.Builder
 	for i := range 10000 {
-		fmt.Fprintf(&most, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", i+1, 1+i/250, i%250, 1000+i)
+		fmt.Fprintf(&most, "add %d deny udp from 10.%d.%d.0/24 to any %d\n", i+1, 1+i/250, i%250,
+			1000+i)
 	}
 	b.Run("nothing", func(b *testing.B) { // what the test itself takes
-		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
+		p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -57,7 +69,8 @@ func BenchmarkEvaluate(b *testing.B) {
 		{"tcp", webRules, [][]byte{syn, synack, ack}, ack},
 		{"stateless 1000", many.String() + "add allow udp from any to any 53\n", nil, data},
 		{"stateless 10000", most.String() + "add 60000 allow udp from any to any 53\n", nil, data},
-		{"udp 10000", "add check-state\n" + most.String() + "add 60000 allow udp from any to any 53 keep-state\n", nil, data},
+		{"udp 10000", "add check-state\n" + most.String() +
+			"add 60000 allow udp from any to any 53 keep-state\n", nil, data},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			e, err := Open(Config{Options: firewall.DefaultOptions()})
@@ -65,10 +78,12 @@ func BenchmarkEvaluate(b *testing.B) {
 				b.Fatalf("%+v", err)
 			}
 			defer e.Close()
-			if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}); err != nil {
+			if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0",
+				Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}); err != nil {
 				b.Fatal(err)
 			}
-			if err := e.Load(compile(b, strings.ReplaceAll(c.rules, "add 1 check", "add check"))); err != nil {
+			if err := e.Load(compile(b, strings.ReplaceAll(c.rules, "add 1 check",
+				"add check"))); err != nil {
 				b.Fatal(err)
 			}
 			for _, p := range c.prime {
@@ -83,7 +98,8 @@ func BenchmarkEvaluate(b *testing.B) {
 	}
 }
 
-// leastOf returns what one run of a program takes, ns: the least of many short rounds, of which some are undisturbed.
+// leastOf returns what one run of a program takes, ns: the least of many short rounds, of which
+// some are undisturbed.
 func leastOf(b *testing.B, p *ebpf.Program, frame []byte) float64 {
 	b.Helper()
 	least := 1e9

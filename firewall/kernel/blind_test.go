@@ -30,7 +30,10 @@ func newForger(t *testing.T, n *nstest.Node, from, to net.Addr) *forger {
 	if f.from.Addr().Is6() {
 		family = unix.AF_INET6
 	}
-	if err := n.Do(func() (err error) { f.fd, err = rawSocket(family, 0); return err }); err != nil {
+	if err := n.Do(func() (err error) {
+		f.fd, err = rawSocket(family, 0)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(f.fd) })
@@ -39,15 +42,18 @@ func newForger(t *testing.T, n *nstest.Node, from, to net.Addr) *forger {
 
 func (f *forger) send(t *testing.T, flags uint8, seq, ack uint32, data string) {
 	t.Helper()
-	s := packet.TCP{SrcPort: f.from.Port(), DstPort: f.to.Port(), Seq: seq, Ack: ack, Flags: flags, Window: 500}
+	s := packet.TCP{SrcPort: f.from.Port(), DstPort: f.to.Port(), Seq: seq, Ack: ack, Flags: flags,
+		Window: 500}
 	var b []byte
 	var to unix.Sockaddr
 	var err error
 	if f.from.Addr().Is4() {
-		b, err = packet.Build(packet.IPv4{Src: f.from.Addr(), Dst: f.to.Addr()}, s, packet.Data(data))
+		b, err = packet.Build(packet.IPv4{Src: f.from.Addr(), Dst: f.to.Addr()}, s,
+			packet.Data(data))
 		to = &unix.SockaddrInet4{Addr: f.to.Addr().As4()}
 	} else {
-		b, err = packet.Build(packet.IPv6{Src: f.from.Addr(), Dst: f.to.Addr()}, s, packet.Data(data))
+		b, err = packet.Build(packet.IPv6{Src: f.from.Addr(), Dst: f.to.Addr()}, s,
+			packet.Data(data))
 		to = &unix.SockaddrInet6{Addr: f.to.Addr().As16()}
 	}
 	if err == nil {
@@ -80,8 +86,10 @@ func (g *guarded) numbers(t *testing.T) (all [2]weirSide) {
 	return all
 }
 
-// TestBlindSegmentsChangeNothing injects resets, SYNs, FINs and data into a connection, as somebody who knows addresses and ports but not the numbers would
-// (RFC 5961): at every kind of place around the window but the one exact number of a reset, and with acknowledgements of what was never sent or long ago.
+// TestBlindSegmentsChangeNothing injects resets, SYNs, FINs and data into a connection, as somebody
+// who knows addresses and ports but not the numbers would (RFC 5961): at every kind of place around
+// the window but the one exact number of a reset, and with acknowledgements of what was never sent
+// or long ago.
 func TestBlindSegmentsChangeNothing(t *testing.T) {
 	g := newGuarded(t, setupRules)
 	seed := uint64(time.Now().UnixNano())
@@ -105,12 +113,16 @@ func TestBlindSegmentsChangeNothing(t *testing.T) {
 			f    *forger
 			side int
 		}{
-			{"client", newForger(t, g.client, c.LocalAddr(), s.LocalAddr()), map[bool]int{true: 0, false: 1}[low]},
-			{"server", newForger(t, g.server, s.LocalAddr(), c.LocalAddr()), map[bool]int{true: 1, false: 0}[low]},
+			{"client", newForger(t, g.client, c.LocalAddr(), s.LocalAddr()),
+				map[bool]int{true: 0, false: 1}[low]},
+			{"server", newForger(t, g.server, s.LocalAddr(), c.LocalAddr()),
+				map[bool]int{true: 1, false: 0}[low]},
 		} {
 			own, peer := before[as.side], before[1-as.side]
-			places := []uint32{own.End + 1, own.End - 1, own.End + 2, own.End + 100, own.End + 30000, own.End - 30000, own.Start, own.Start + 1,
-				own.End - 66000, own.End + 66000, own.End + 1<<20, own.End + 1<<31, own.End + 1<<31 - 1, 0, 1<<32 - 1, peer.End, peer.Start}
+			places := []uint32{own.End + 1, own.End - 1, own.End + 2, own.End + 100, own.End +
+				30000, own.End - 30000, own.Start, own.Start + 1,
+				own.End - 66000, own.End + 66000, own.End + 1<<20, own.End + 1<<31, own.End +
+					1<<31 - 1, 0, 1<<32 - 1, peer.End, peer.Start}
 			for range 200 {
 				places = append(places, r.Uint32())
 			}
@@ -123,7 +135,8 @@ func TestBlindSegmentsChangeNothing(t *testing.T) {
 				as.f.send(t, packet.FlagSYN, seq, 0, "")
 				sent += 3
 			}
-			acks := []uint32{peer.End + 1, peer.End + 1000, peer.End + 1<<31, peer.End + 1<<31 - 1, peer.End - 1<<21}
+			acks := []uint32{peer.End + 1, peer.End + 1000, peer.End + 1<<31, peer.End + 1<<31 - 1,
+				peer.End - 1<<21}
 			for range 20 {
 				if a := r.Uint32(); a-peer.End+1<<21 > 1<<21 { // not in what was sent lately
 					acks = append(acks, a)
@@ -141,7 +154,8 @@ func TestBlindSegmentsChangeNothing(t *testing.T) {
 				sent++
 			}
 			if after := g.numbers(t); after != before {
-				t.Errorf("%s: segments as if from the %s changed the state\nfrom %+v\nto   %+v", host, as.name, before, after)
+				t.Errorf("%s: segments as if from the %s changed the state\nfrom %+v\nto   %+v",
+					host, as.name, before, after)
 			}
 			if err := say(c, s, fmt.Sprintf("after %s, to the server", as.name)); err != nil {
 				t.Errorf("%s: as the %s: %v", host, as.name, err)
@@ -157,10 +171,12 @@ func TestBlindSegmentsChangeNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		by := firewall.ByReason(drops)
-		refused := by[firewall.ReasonTCPAck] + by[firewall.ReasonTCPWindow] + by[firewall.ReasonTCPFlags] + by[firewall.ReasonTCPRst]
+		refused := by[firewall.ReasonTCPAck] + by[firewall.ReasonTCPWindow] +
+			by[firewall.ReasonTCPFlags] + by[firewall.ReasonTCPRst]
 		t.Logf("%s: %d segments, %d refused in all: %v", host, sent, refused, by)
 		if all += sent; refused < uint64(all)/2 {
-			t.Errorf("of %d injected segments the engine refused %d: did they reach it?", all, refused)
+			t.Errorf("of %d injected segments the engine refused %d: did they reach it?", all,
+				refused)
 		}
 		c.Close()
 		s.Close()

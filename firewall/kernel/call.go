@@ -25,7 +25,8 @@ const (
 	opEndMove
 )
 
-// adoptMerge says that a state that is there already is brought up to what opAdopt describes, bpf/lib/adopt.h.
+// adoptMerge says that a state that is there already is brought up to what opAdopt describes,
+// bpf/lib/adopt.h.
 const adoptMerge = 1
 
 // Results of an adoption: the state was made, or it was there and had missed packets.
@@ -57,7 +58,8 @@ func separateCalls(spec *ebpf.CollectionSpec) error {
 		}
 	}
 	if done == 0 {
-		return errors.New("the program weir_call uses no scratch: the eBPF programs are not what was expected")
+		return errors.New("the program weir_call uses no scratch: the eBPF programs are not what " +
+			"was expected")
 	}
 	return nil
 }
@@ -103,8 +105,9 @@ func (r *callRoom) ask(in *weirCall) error {
 	return r.run(in, nothing)
 }
 
-// Judge has the kernel judge one IP packet as if it passed a hook, with the given time and random word, and with everything that follows: states
-// are made and rules are counted. in.Hook may name interfaces that do not exist.
+// Judge has the kernel judge one IP packet as if it passed a hook, with the given time and random
+// word, and with everything that follows: states are made and rules are counted. in.Hook may name
+// interfaces that do not exist.
 //
 // Times of Judge and those of real packets do not mix: an engine is used for one or for the other.
 func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error) {
@@ -113,7 +116,8 @@ func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error
 	defer r.mu.Unlock()
 	r.frame = append(r.frame[:0], frameFor(b)...)
 	r.frame = append(r.frame, b...)
-	c := weirCall{Now: int64(in.Now), Random: in.Random, Recv: in.Hook.Recv, Xmit: in.Hook.Xmit, Dir: uint8(in.Hook.Dir)}
+	c := weirCall{Now: int64(in.Now), Random: in.Random, Recv: in.Hook.Recv, Xmit: in.Hook.Xmit,
+		Dir: uint8(in.Hook.Dir)}
 	c.Tags = uint8(copy(c.Tag[:], in.Tags))
 	if err := r.run(&c, r.frame); err != nil {
 		return firewall.Verdict{}, err
@@ -125,7 +129,8 @@ func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error
 	}, nil
 }
 
-// frameFor returns the Ethernet header for a packet. The kernel wants a test frame of IP to hold a whole IP header; it does not look behind a VLAN tag.
+// frameFor returns the Ethernet header for a packet. The kernel wants a test frame of IP to hold a
+// whole IP header; it does not look behind a VLAN tag.
 func frameFor(b []byte) []byte {
 	header := make([]byte, 12, 18)
 	if len(b) < 40 {
@@ -139,5 +144,6 @@ func frameFor(b []byte) []byte {
 
 // gone reports that an error only says that the object is not there any more.
 func gone(err error) bool {
-	return errors.Is(err, unix.ENOLINK) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
+	return errors.Is(err, unix.ENOLINK) || errors.Is(err, unix.ENODEV) ||
+		errors.Is(err, unix.ENOENT)
 }

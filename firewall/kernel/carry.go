@@ -11,10 +11,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// What an engine has pinned whose pins are not ours is carried over: its states are adopted when the first Program is loaded, and again, while its
-// programs and ours both judge, at every interface that goes from one to the other. Numbers of TCP only move on, so an adopted state is brought up to the
-// moment. Until the last interface has changed hands, and until it has followed its connection from one copy to the next, a state is liberal: a packet that
-// went on since the copy was made passes.
+// What an engine has pinned whose pins are not ours is carried over: its states are adopted when
+// the first Program is loaded, and again, while its programs and ours both judge, at every
+// interface that goes from one to the other. Numbers of TCP only move on, so an adopted state is
+// brought up to the moment. Until the last interface has changed hands, and until it has followed
+// its connection from one copy to the next, a state is liberal: a packet that went on since the
+// copy was made passes.
 
 // older is what another engine has pinned.
 type older struct {
@@ -23,7 +25,8 @@ type older struct {
 	copied bool // for the first time
 }
 
-// findOlder opens what another engine has pinned, nil if there is nothing that can be read: no layout that we know, or a start that was cut short.
+// findOlder opens what another engine has pinned, nil if there is nothing that can be read: no
+// layout that we know, or a start that was cut short.
 func (e *Engine) findOlder() (*older, error) {
 	if e.dir == "" {
 		return nil, nil
@@ -48,7 +51,8 @@ func (e *Engine) findOlder() (*older, error) {
 	return nil, nil
 }
 
-// carryLocked copies the states of another engine whose rules are in force here. With last nothing of the other engine will be left.
+// carryLocked copies the states of another engine whose rules are in force here. With last nothing
+// of the other engine will be left.
 func (e *Engine) carryLocked(merge, last bool) error {
 	o := e.older
 	if o == nil {
@@ -74,7 +78,8 @@ func (e *Engine) carryLocked(merge, last bool) error {
 			continue
 		}
 		for _, link := range e.linksOf(x) {
-			if err := e.carryState(x, link, id, uint8(flow), merge, liberal[id] || !last); err != nil {
+			if err := e.carryState(x, link, id, uint8(flow), merge, liberal[id] ||
+				!last); err != nil {
 				return err
 			}
 		}
@@ -82,8 +87,9 @@ func (e *Engine) carryLocked(merge, last bool) error {
 	return nil
 }
 
-// linksOf returns the links to carry a state to, 0 for where it is. A link-local one of an older layout does not say where it is: it is where
-// the host has the address of one of its ends, which is nearly always one place.
+// linksOf returns the links to carry a state to, 0 for where it is. A link-local one of an older
+// layout does not say where it is: it is where the host has the address of one of its ends, which
+// is nearly always one place.
 func (e *Engine) linksOf(x *entry) []uint32 {
 	k := x.key()
 	if e.older.pins.layout >= firstLinks || !k.LinkLocal() {
@@ -91,19 +97,23 @@ func (e *Engine) linksOf(x *entry) []uint32 {
 	}
 	var links []uint32
 	for _, i := range e.ifs {
-		if slices.ContainsFunc(i.Addrs, func(a netip.Prefix) bool { return a.Addr() == k.Low().Addr() || a.Addr() == k.High().Addr() }) {
+		if slices.ContainsFunc(i.Addrs, func(a netip.Prefix) bool {
+			return a.Addr() == k.Low().Addr() || a.Addr() == k.High().Addr()
+		}) {
 			links = append(links, i.Index)
 		}
 	}
 	return links
 }
 
-// A try takes some microseconds and misses if the stream has gone on by more than a window in them, which takes that we lost the processor. A state that never
-// keeps up stays liberal.
+// A try takes some microseconds and misses if the stream has gone on by more than a window in them,
+// which takes that we lost the processor. A state that never keeps up stays liberal.
 const mergeTries = 100
 
-// carryState copies one state; what finds no room in a smaller table is lost. One that has to be strict is copied until it has missed nothing since the copy before.
-func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, merge, liberal bool) (err error) {
+// carryState copies one state; what finds no room in a smaller table is lost. One that has to be
+// strict is copied until it has missed nothing since the copy before.
+func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, merge,
+	liberal bool) (err error) {
 	const halfOpen = tagHalfOpen | tagAnswered
 	tag := x.tag | halfOpen
 	for range mergeTries {
@@ -151,7 +161,8 @@ func (e *Engine) carryAllLocked() error {
 	return e.carryCountersLocked()
 }
 
-// Carried returns how many states of an engine with another layout, or other sizes, were taken over.
+// Carried returns how many states of an engine with another layout, or other sizes, were taken
+// over.
 func (e *Engine) Carried() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -211,7 +222,9 @@ func (e *Engine) isResized() (bool, error) {
 	if e.dir == "" {
 		return false, nil
 	}
-	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates), "tracks": setsFor(e.options.MaxTracks), "sources": sourceCells(e.options.MaxHalfOpen) / sourceLine} {
+	for name, want := range map[string]uint32{"states": setsFor(e.options.MaxStates),
+		"tracks":  setsFor(e.options.MaxTracks),
+		"sources": sourceCells(e.options.MaxHalfOpen) / sourceLine} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(e.dir, name), nil)
 		if errors.Is(err, fs.ErrNotExist) {
 			return false, nil

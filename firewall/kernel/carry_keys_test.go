@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestOlderKeys carries over the states of a layout whose keys held neither links nor queries: each is found by what it was made
-// for, and by nothing else.
+// TestOlderKeys carries over the states of a layout whose keys held neither links nor queries: each
+// is found by what it was made for, and by nothing else.
 func TestOlderKeys(t *testing.T) {
 	nstest.Root(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
@@ -46,7 +46,8 @@ func TestOlderKeys(t *testing.T) {
 		ports     uint32
 		maker     int
 	}{
-		{packet.ProtoTCP, "fe80::1", "fe80::2", 80<<16 | 1000, 1},            // the host's own address is on two links
+		// the host's own address is on two links
+		{packet.ProtoTCP, "fe80::1", "fe80::2", 80<<16 | 1000, 1},
 		{packet.ProtoUDP, "2001:db8::1", "fe80::9", 53<<16 | 53, 0},          // on one
 		{packet.ProtoUDP, "fe80::7", "fe80::8", 53<<16 | 53, 0},              // on none
 		{packet.ProtoUDP, "169.254.1.1", "169.254.1.2", 7<<16 | 53, 0},       // on one
@@ -62,7 +63,8 @@ func TestOlderKeys(t *testing.T) {
 		c.Key.HighHi, c.Key.HighLo = words(s.high)
 		c.Key.Ports, c.Key.Proto = s.ports, s.proto
 		for i := range c.Side {
-			c.Side[i] = weirSide{Last: made, Created: made, Rule: old.rules[0].Id, Flags: uint32(flow.Seen) | metaLoose}
+			c.Side[i] = weirSide{Last: made, Created: made, Rule: old.rules[0].Id,
+				Flags: uint32(flow.Seen) | metaLoose}
 		}
 		c.Side[s.maker].Flags |= metaMade
 		must(old.call.ask(&c))
@@ -85,8 +87,10 @@ func TestOlderKeys(t *testing.T) {
 		}
 	}()
 	must(e.SetInterfaces([]firewall.Interface{
-		{Index: 2, Name: "eth0", Addrs: prefixes("fe80::1/64", "2001:db8::1/64", "169.254.1.1/16", "10.0.0.1/24")},
-		{Index: 3, Name: "vlan1", Addrs: prefixes("fe80::1/64")}, {Index: 4, Name: "vlan2", Addrs: prefixes("fe80::4/64")},
+		{Index: 2, Name: "eth0", Addrs: prefixes("fe80::1/64", "2001:db8::1/64", "169.254.1.1/16",
+			"10.0.0.1/24")},
+		{Index: 3, Name: "vlan1", Addrs: prefixes("fe80::1/64")},
+		{Index: 4, Name: "vlan2", Addrs: prefixes("fe80::4/64")},
 	}))
 	must(e.Load(compile(t, rules)))
 	type state struct {
@@ -102,13 +106,16 @@ func TestOlderKeys(t *testing.T) {
 	}
 	want := []state{
 		{"[fe80::2]:1000", "[fe80::1]:80", 6, 0, 2}, {"[fe80::2]:1000", "[fe80::1]:80", 6, 0, 3},
-		{"[2001:db8::1]:53", "[fe80::9]:53", 17, 0, 2}, {"169.254.1.1:7", "169.254.1.2:53", 17, 0, 2},
+		{"[2001:db8::1]:53", "[fe80::9]:53", 17, 0, 2},
+		{"169.254.1.1:7", "169.254.1.2:53", 17, 0, 2},
 		{"10.0.0.1:7", "169.254.169.254:53", 17, 0, 0}, {"10.0.0.1:500", "10.0.0.2:500", 1, 8, 0},
-		{"10.0.0.3:65535", "10.0.0.1:65535", 1, 8, 0}, {"[2001:db8::2]:500", "[2001:db8::1]:500", 58, 128, 0},
+		{"10.0.0.3:65535", "10.0.0.1:65535", 1, 8, 0},
+		{"[2001:db8::2]:500", "[2001:db8::1]:500", 58, 128, 0},
 		{"[2001:db8::1]:0", "[2001:db8::2]:0", 1, 0, 0},
 	}
 	order := func(a, b state) int {
-		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.link, b.link), cmp.Compare(a.proto, b.proto))
+		return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to),
+			cmp.Compare(a.link, b.link), cmp.Compare(a.proto, b.proto))
 	}
 	slices.SortFunc(got, order)
 	slices.SortFunc(want, order)

@@ -18,8 +18,8 @@ import (
 // errNotRead says that pins are of a layout that is not known: their bytes may mean anything.
 var errNotRead = errors.New("a layout that this version does not know")
 
-// firstRead to layout are the layouts whose states are read. They have these in common, which must never change here; a layout that changes one
-// of them gets a reader of its own:
+// firstRead to layout are the layouts whose states are read. They have these in common, which must
+// never change here; a layout that changes one of them gets a reader of its own:
 //
 //	config  begins with layout, current (its lowest byte is the slot of the image in force), 32 bits each
 //	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the second on lie codes of 64 bytes, beginning with
@@ -28,10 +28,10 @@ var errNotRead = errors.New("a layout that this version does not know")
 //	tags    sets of eight words, states of eight times four words of addresses and sixteen sides of 64 bytes
 //	counters by the lower 16 bits of a rule's id
 //
-// Before 4, that a connection was opened (Proved) is said by its tag alone, and before 13 that a flow of
-// another protocol than TCP, or one that began in mid-stream, was answered. Before 13, keys hold neither
-// the link of link-local ends nor who asks in an ICMP query, and of what: the id is the port of both
-// ends, and 0 those of all other messages.
+// Before 4, that a connection was opened (Proved) is said by its tag alone, and before 13 that a
+// flow of another protocol than TCP, or one that began in mid-stream, was answered. Before 13, keys
+// hold neither the link of link-local ends nor who asks in an ICMP query, and of what: the id is
+// the port of both ends, and 0 those of all other messages.
 const (
 	firstRead      = 2
 	firstProved    = 4
@@ -53,7 +53,8 @@ type oldPins struct {
 	flows  map[uint8]string
 }
 
-// openPins opens what is pinned in a directory, or returns errNotRead, or fs.ErrNotExist if it is not whole.
+// openPins opens what is pinned in a directory, or returns errNotRead, or fs.ErrNotExist if it is
+// not whole.
 func openPins(dir string) (_ *oldPins, err error) {
 	p := &oldPins{ids: map[uint64]uint32{}, keys: map[uint32]uint64{}, flows: map[uint8]string{}}
 	defer func() {
@@ -85,7 +86,9 @@ func openPins(dir string) (_ *oldPins, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if tags.ValueSize() != uint32(unsafe.Sizeof(weirTagLine{})) || states.ValueSize() != uint32(unsafe.Sizeof(weirSet{})) || tags.MaxEntries() != states.MaxEntries() {
+	if tags.ValueSize() != uint32(unsafe.Sizeof(weirTagLine{})) ||
+		states.ValueSize() != uint32(unsafe.Sizeof(weirSet{})) ||
+		tags.MaxEntries() != states.MaxEntries() {
 		return nil, errNotRead
 	}
 	if p.tags, err = tags.Memory(); err != nil {
@@ -140,7 +143,8 @@ func (p *oldPins) readRules(dir string, current uint32) error {
 			return fmt.Errorf("row %d of the rules: %w", at, err)
 		}
 		for i := 0; i < rowSize/code && left > 0; i++ {
-			key, id := *(*uint64)(unsafe.Pointer(&row[i*code])), *(*uint32)(unsafe.Pointer(&row[i*code+8]))
+			key, id := *(*uint64)(unsafe.Pointer(&row[i*code])),
+				*(*uint32)(unsafe.Pointer(&row[i*code+8]))
 			p.ids[key], p.keys[id] = id, key
 			left--
 		}
@@ -202,7 +206,8 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	}
 	var t, again weirTagLine
 	var s weirSet
-	if err := errors.Join(readAt(p.tags, &t, n), readAt(p.sets, &s, n), readAt(p.tags, &again, n)); err != nil {
+	if err := errors.Join(readAt(p.tags, &t, n), readAt(p.sets, &s, n),
+		readAt(p.tags, &again, n)); err != nil {
 		return nil, err
 	}
 	if t.Tag[way]&tagMask != tagLive || t.Tag[way] != again.Tag[way] {
@@ -214,7 +219,9 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	x.sides[0].Flags &^= metaHalfOpen
 	if x.tag&tagHalfOpen != 0 {
 		x.sides[0].Flags |= metaHalfOpen
-	} else if !x.translation() && (p.layout < firstProved || p.layout < firstProvedAll && (uint8(x.tag>>24) != packet.ProtoTCP || x.sides[0].Flags&metaLoose != 0)) {
+	} else if !x.translation() &&
+		(p.layout < firstProved || p.layout < firstProvedAll &&
+			(uint8(x.tag>>24) != packet.ProtoTCP || x.sides[0].Flags&metaLoose != 0)) {
 		x.maker().Flags |= sideProved
 	}
 	if p.layout < firstLinks && !x.nameQuery() {
@@ -223,8 +230,8 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	return x, nil
 }
 
-// nameQuery makes an ICMP state of a layout before firstLinks one of the echo that its maker asks for, as nearly all are. It reports false
-// for one without an id.
+// nameQuery makes an ICMP state of a layout before firstLinks one of the echo that its maker asks
+// for, as nearly all are. It reports false for one without an id.
 func (x *entry) nameQuery() bool {
 	k := x.key()
 	query := uint16(0)
@@ -276,8 +283,9 @@ func (p *oldPins) close() error {
 // translation reports that an entry is one of the two of a translation.
 func (x *entry) translation() bool { return x.sides[0].Rule == natRule }
 
-// renewTranslation turns the entries of a translation into those of today. Before firstPhase both counted as
-// half-open, and each side had the flags of what it had sent. Which pod it counts for is not carried over.
+// renewTranslation turns the entries of a translation into those of today. Before firstPhase both
+// counted as half-open, and each side had the flags of what it had sent. Which pod it counts for is
+// not carried over.
 func (p *oldPins) renewTranslation(wire, inner *entry) {
 	phase := flow.Phase(inner.sides[1].Track & natPhase)
 	if p.layout < firstPhase {
@@ -315,7 +323,8 @@ func (x *entry) maker() *weirSide {
 	return &x.sides[0]
 }
 
-// call describes the entry to the kernel, which shall adopt it, on a link if its key does not hold the one that it has to.
+// call describes the entry to the kernel, which shall adopt it, on a link if its key does not hold
+// the one that it has to.
 func (x *entry) call(flow uint8, link uint32) weirCall {
 	c := weirCall{Op: opAdopt, Side: x.sides}
 	k := x.key()

@@ -24,8 +24,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// snapshot is an engine of an older layout as it was released, with the rules webRules for a host 10.0.0.1 and fd00::1: its programs, and what its
-// maps held, byte for byte.
+// snapshot is an engine of an older layout as it was released, with the rules webRules for a host
+// 10.0.0.1 and fd00::1: its programs, and what its maps held, byte for byte.
 type snapshot struct {
 	Object []byte
 	Maps   map[string][][2][]byte
@@ -53,7 +53,8 @@ func (s *snapshot) start(dir string, index uint32) (err error) {
 		return err
 	}
 	defer all.Close()
-	image, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: uint32(len(s.Image[0])), MaxEntries: uint32(len(s.Image)), Flags: innerMap})
+	image, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4,
+		ValueSize: uint32(len(s.Image[0])), MaxEntries: uint32(len(s.Image)), Flags: innerMap})
 	if err != nil {
 		return err
 	}
@@ -82,11 +83,13 @@ func (s *snapshot) start(dir string, index uint32) (err error) {
 		}
 	}
 	for d, name := range []string{"weir_in", "weir_out"} {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: int(index), Program: all.Programs[name], Attach: directions[d].attach, Anchor: link.Head()})
+		l, err := link.AttachTCX(link.TCXOptions{Interface: int(index), Program: all.Programs[name],
+			Attach: directions[d].attach, Anchor: link.Head()})
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(l.Pin(filepath.Join(dir, fmt.Sprintf("link-%d-%s", index, directions[d].name))), l.Close()); err != nil {
+		if err := errors.Join(l.Pin(filepath.Join(dir,
+			fmt.Sprintf("link-%d-%s", index, directions[d].name))), l.Close()); err != nil {
 			return err
 		}
 	}
@@ -155,7 +158,8 @@ func (s *stream) flows(t *testing.T, what string, more int64) {
 	}
 }
 
-// TestAnOlderWeirsStates takes over from an engine of another layout, as it was released, while a stream goes through both.
+// TestAnOlderWeirsStates takes over from an engine of another layout, as it was released, while a
+// stream goes through both.
 func TestAnOlderWeirsStates(t *testing.T) {
 	nstest.Root(t)
 	lab := nstest.New(t)
@@ -255,7 +259,8 @@ func TestAnOlderWeirsStates(t *testing.T) {
 	}
 }
 
-// TestTablesOfAnotherSize gives the tables another size, upwards and down again, while a stream goes through; states and limits go on.
+// TestTablesOfAnotherSize gives the tables another size, upwards and down again, while a stream
+// goes through; states and limits go on.
 func TestTablesOfAnotherSize(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 1000, 500
@@ -340,7 +345,8 @@ func (e *Engine) agreeTracks(t *testing.T) (n int) {
 	return n
 }
 
-// TestUnknownPinsAreNotRead leaves pins alone whose layout is newer, or whose maps are not what their layout says.
+// TestUnknownPinsAreNotRead leaves pins alone whose layout is newer, or whose maps are not what
+// their layout says.
 func TestUnknownPinsAreNotRead(t *testing.T) {
 	nstest.Root(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
@@ -399,8 +405,9 @@ func TestUnknownPinsAreNotRead(t *testing.T) {
 	}
 }
 
-// TestAStateThatFellBehindStaysLiberal merges copies into a state as a stream goes on between them: it becomes strict when it has missed nothing since the
-// copy before, however far the stream has gone, and not sooner.
+// TestAStateThatFellBehindStaysLiberal merges copies into a state as a stream goes on between them:
+// it becomes strict when it has missed nothing since the copy before, however far the stream has
+// gone, and not sooner.
 func TestAStateThatFellBehindStaysLiberal(t *testing.T) {
 	for _, gone := range []uint32{1, 1 << 20, 3 << 30} {
 		e := newEngine(t)

@@ -9,11 +9,13 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// TestAnEntryInTheMaking meets an entry that another CPU has claimed the short way and not filled yet. It will hold the conversation, so nobody makes a second one, and
-// the packet passes; when it is gone, the next packet makes one.
+// TestAnEntryInTheMaking meets an entry that another CPU has claimed the short way and not filled
+// yet. It will hold the conversation, so nobody makes a second one, and the packet passes; when it
+// is gone, the next packet makes one.
 func TestAnEntryInTheMaking(t *testing.T) {
 	e := newEngine(t)
-	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	short, long := udpFrame(t, 1, false), udpFrame(t, 1, false, 1, 1, 1, 1)
@@ -83,6 +85,7 @@ func (e *Engine) agreeOnStates(t *testing.T) {
 		live++
 	}
 	if s.States != live || s.HalfOpen != live {
-		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d", s.States, s.HalfOpen, live)
+		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d", s.States,
+			s.HalfOpen, live)
 	}
 }

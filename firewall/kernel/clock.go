@@ -15,8 +15,9 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// setClock tells the programs how that clock follows from the count of jiffies: both are moved by the same ticks, whose length is the clock's resolution
-// (kernel/time/posix-timers.c, posix_get_coarse_res).
+// setClock tells the programs how that clock follows from the count of jiffies: both are moved by
+// the same ticks, whose length is the clock's resolution (kernel/time/posix-timers.c,
+// posix_get_coarse_res).
 func (e *Engine) setClock() error {
 	var tick unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestTheClock compares what the programs take for the time with the clock, on and on: it is that one, or behind by a tick. A reading that is wrong is set right by the
-// sweep.
+// TestTheClock compares what the programs take for the time with the clock, on and on: it is that
+// one, or behind by a tick. A reading that is wrong is set right by the sweep.
 func TestTheClock(t *testing.T) {
 	e := newEngine(t)
 	tick := e.config.Tick

@@ -27,7 +27,10 @@ func (g *guarded) byFilters(t *testing.T) {
 	t.Helper()
 	g.detach(t)
 	g.engine.noTCX = true
-	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+	if err := g.server.Do(func() error {
+		_, err := g.engine.Attach(g.index)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -58,7 +61,8 @@ func TestFiltersGoWithoutTrace(t *testing.T) {
 	}
 }
 
-// TestFiltersLeaveOthersAlone: the filter of somebody else stays, and so does the discipline that it is in.
+// TestFiltersLeaveOthersAlone: the filter of somebody else stays, and so does the discipline that
+// it is in.
 func TestFiltersLeaveOthersAlone(t *testing.T) {
 	g := newGuarded(t, webRules)
 	g.detach(t)
@@ -66,7 +70,8 @@ func TestFiltersLeaveOthersAlone(t *testing.T) {
 	g.tc(t, "filter add dev eth0 ingress protocol all prio 7 u32 match u8 0 0 classid 1:1")
 	g.byFilters(t)
 	g.detach(t)
-	if out := g.tc(t, "filter show dev eth0 ingress"); !strings.Contains(out, "u32") || strings.Contains(out, "weir") {
+	if out := g.tc(t, "filter show dev eth0 ingress"); !strings.Contains(out, "u32") ||
+		strings.Contains(out, "weir") {
 		t.Errorf("filters: %s", out)
 	}
 }

@@ -34,8 +34,10 @@ func (g *guarded) pass(t *testing.T, d time.Duration) {
 		set, way := int64(x.place)/ways, x.place%ways
 		for i := range x.sides {
 			last := x.sides[i].Last - int64(d)
-			at := set*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) + int64(2*int(way)+i)*int64(unsafe.Sizeof(s.Side[0]))
-			if _, err := states.WriteAt(bytesOf([]uint64{uint64(last)}), at+int64(unsafe.Offsetof(s.Side[0].Last))); err != nil {
+			at := set*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) +
+				int64(2*int(way)+i)*int64(unsafe.Sizeof(s.Side[0]))
+			if _, err := states.WriteAt(bytesOf([]uint64{uint64(last)}), at+
+				int64(unsafe.Offsetof(s.Side[0].Last))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -90,7 +92,8 @@ func (g *guarded) suspicious(t *testing.T) {
 		t.Fatal(err)
 	}
 	drops := firewall.ByReason(all)
-	for _, r := range []firewall.Reason{firewall.ReasonTCPFlags, firewall.ReasonTCPRst, firewall.ReasonTCPAck, firewall.ReasonTCPWindow} {
+	for _, r := range []firewall.Reason{firewall.ReasonTCPFlags, firewall.ReasonTCPRst,
+		firewall.ReasonTCPAck, firewall.ReasonTCPWindow} {
 		if drops[r] > 0 {
 			t.Errorf("%d packets dropped for %v", drops[r], r)
 		}
@@ -150,7 +153,8 @@ func TestHalfCloseForAnHour(t *testing.T) {
 	g.suspicious(t)
 }
 
-// TestSilentHalfCloseForAnHour: the same, but the server says nothing for the hour. The probes keep the state alive.
+// TestSilentHalfCloseForAnHour: the same, but the server says nothing for the hour. The probes keep
+// the state alive.
 func TestSilentHalfCloseForAnHour(t *testing.T) {
 	g := newGuarded(t, setupRules)
 	stop := g.watch(t, firewall.EventDrop)
@@ -167,7 +171,9 @@ func TestSilentHalfCloseForAnHour(t *testing.T) {
 		idle := g.left(t) - 14800*time.Millisecond // the next probe is due with 15 s left
 		g.pass(t, idle)
 		passed += idle
-		eventually(t, fmt.Sprintf("a probe is answered after %v", passed), func() bool { return g.left(t) > life-5*time.Second })
+		eventually(t, fmt.Sprintf("a probe is answered after %v", passed), func() bool {
+			return g.left(t) > life-5*time.Second
+		})
 	}
 	if err := say(s, c, "here it is"); err != nil {
 		t.Error(err)
@@ -175,7 +181,8 @@ func TestSilentHalfCloseForAnHour(t *testing.T) {
 	g.suspicious(t)
 }
 
-// TestTimePasses: without probes or words the same state ends, or the two tests above would prove nothing.
+// TestTimePasses: without probes or words the same state ends, or the two tests above would prove
+// nothing.
 func TestTimePasses(t *testing.T) {
 	g := newGuarded(t, setupRules)
 	c, s := g.pair(t, "10.0.0.1", 90)
@@ -188,7 +195,8 @@ func TestTimePasses(t *testing.T) {
 	}
 }
 
-// TestSlowStartAfterIdle: the congestion window shrinks while nothing is sent, and grows again through the same state.
+// TestSlowStartAfterIdle: the congestion window shrinks while nothing is sent, and grows again
+// through the same state.
 func TestSlowStartAfterIdle(t *testing.T) {
 	g := newGuarded(t, webRules)
 	big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
@@ -202,7 +210,8 @@ func TestSlowStartAfterIdle(t *testing.T) {
 			if err := talkLong(c, big); err != nil {
 				t.Fatalf("%s: %v", host, err)
 			}
-			time.Sleep(700 * time.Millisecond) // more than a retransmission timeout, after which tcp_slow_start_after_idle applies
+			// more than a retransmission timeout, after which tcp_slow_start_after_idle applies
+			time.Sleep(700 * time.Millisecond)
 			g.pass(t, 290*time.Second)
 		}
 	}
@@ -219,15 +228,17 @@ type caller struct {
 
 // call dials peer from the port that it dials.
 func (c *caller) call(peer netip.Addr, port uint16) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.own, port)), Timeout: 30 * time.Second}
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(c.own, port)),
+		Timeout: 30 * time.Second}
 	c.done <- c.node.Do(func() (err error) {
 		c.conn, err = d.Dial("tcp", netip.AddrPortFrom(peer, port).String())
 		return err
 	})
 }
 
-// TestSimultaneousOpen has both ends call each other from the ports that they call. The SYNs cross because each waits in its own host for the
-// neighbour's link address, for which only a daemon that is not there is asked.
+// TestSimultaneousOpen has both ends call each other from the ports that they call. The SYNs cross
+// because each waits in its own host for the neighbour's link address, for which only a daemon that
+// is not there is asked.
 func TestSimultaneousOpen(t *testing.T) {
 	g := newGuarded(t, setupRules)
 	ip := func(n *nstest.Node, args ...string) string {
@@ -241,7 +252,8 @@ func TestSimultaneousOpen(t *testing.T) {
 			n.Sysctl("net."+family+".neigh.eth0.mcast_solicit", "0")
 		}
 	}
-	for round, addrs := range [][2]string{{"10.0.0.2", "10.0.0.1"}, {"fd00::2", "fd00::1"}, {"10.0.0.2", "10.0.0.1"}, {"fd00::2", "fd00::1"}} {
+	for round, addrs := range [][2]string{{"10.0.0.2", "10.0.0.1"}, {"fd00::2", "fd00::1"},
+		{"10.0.0.2", "10.0.0.1"}, {"fd00::2", "fd00::1"}} {
 		port := uint16(7000 + round)
 		ends := [2]*caller{{node: g.client}, {node: g.server}}
 		for i, c := range ends {
@@ -253,7 +265,8 @@ func TestSimultaneousOpen(t *testing.T) {
 		}
 		for i, c := range ends {
 			eventually(t, "the SYN waits for the neighbour", func() bool {
-				return strings.Contains(ip(c.node, "neigh", "show", addrs[1-i], "dev", "eth0"), "INCOMPLETE")
+				return strings.Contains(ip(c.node, "neigh", "show", addrs[1-i], "dev", "eth0"),
+					"INCOMPLETE")
 			})
 		}
 		for i, c := range ends {
@@ -261,14 +274,16 @@ func TestSimultaneousOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ip(c.node, "neigh", "replace", addrs[1-i], "lladdr", peer.HardwareAddr.String(), "nud", "permanent", "dev", "eth0")
+			ip(c.node, "neigh", "replace", addrs[1-i], "lladdr", peer.HardwareAddr.String(), "nud",
+				"permanent", "dev", "eth0")
 		}
 		for _, c := range ends {
 			if err := <-c.done; err != nil {
 				t.Fatalf("%v: %v", addrs, err)
 			}
 		}
-		if err := errors.Join(say(ends[0].conn, ends[1].conn, "you called?"), say(ends[1].conn, ends[0].conn, "no, you did")); err != nil {
+		if err := errors.Join(say(ends[0].conn, ends[1].conn, "you called?"),
+			say(ends[1].conn, ends[0].conn, "no, you did")); err != nil {
 			t.Error(err)
 		}
 		if s := g.only(t); s.Phase.String() != "established" {

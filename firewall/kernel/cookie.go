@@ -30,7 +30,8 @@ type Cookies struct {
 // cookiesFunction hands a connection that was opened by a cookie of ours to the stack: Linux 6.8.
 const cookiesFunction = "bpf_sk_assign_tcp_reqsk"
 
-// cookieUses returns how SYN cookies can be used in this network namespace, or in words why they cannot.
+// cookieUses returns how SYN cookies can be used in this network namespace, or in words why they
+// cannot.
 func cookieUses() (bits uint32, why string, err error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {

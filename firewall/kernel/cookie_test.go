@@ -16,10 +16,12 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// synFlood begins to send SYNs to a port of g from random addresses and ports, of both families in turn.
+// synFlood begins to send SYNs to a port of g from random addresses and ports, of both families in
+// turn.
 func (g *guarded) synFlood(t *testing.T, port uint16) *nstest.Frames {
 	return g.flood(t, func() packet.TCP {
-		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port, Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
+		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port,
+			Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
 	})
 }
 
@@ -41,7 +43,8 @@ func (g *guarded) flood(t *testing.T, segment func() packet.TCP) *nstest.Frames 
 		t.Fatal(err)
 	}
 	f.Flood(func(n int) []byte {
-		var ip packet.Layer = packet.IPv4{Src: netip.AddrFrom4([4]byte{11, byte(rand.IntN(256)), byte(rand.IntN(256)), byte(1 + rand.IntN(250))}),
+		var ip packet.Layer = packet.IPv4{Src: netip.AddrFrom4([4]byte{11, byte(rand.IntN(256)),
+			byte(rand.IntN(256)), byte(1 + rand.IntN(250))}),
 			Dst: netip.MustParseAddr("10.0.0.1")}
 		kind := []byte{0x08, 0}
 		if n%2 == 1 {
@@ -135,15 +138,16 @@ func (g *guarded) stats(t *testing.T) Stats {
 	return s
 }
 
-// TestSYNCookies floods a service from random sources: cookies begin by themselves, the service goes on for everybody else, half-open states stay few,
-// and the cookies end when the flood has.
+// TestSYNCookies floods a service from random sources: cookies begin by themselves, the service
+// goes on for everybody else, half-open states stay few, and the cookies end when the flood has.
 func TestSYNCookies(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	o.Timeouts.Syn = 2 * time.Second
 	g := newGuardedWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
-	if err := g.engine.Load(compile(t, "add check-state\nadd allow tcp from any to me 80,8080,9999 setup keep-state\n")); err != nil {
+	if err := g.engine.Load(compile(t,
+		"add check-state\nadd allow tcp from any to me 80,8080,9999 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.stats(t); s.Cookies.Lack != "" {
@@ -181,9 +185,11 @@ func TestSYNCookies(t *testing.T) {
 	}
 	reasons := firewall.ByReason(decided)
 	if reasons[firewall.ReasonCookie] != s.Cookies.Sent {
-		t.Errorf("%d cookies sent, %d SYNs were decided so", s.Cookies.Sent, reasons[firewall.ReasonCookie])
+		t.Errorf("%d cookies sent, %d SYNs were decided so", s.Cookies.Sent,
+			reasons[firewall.ReasonCookie])
 	}
-	for _, r := range []firewall.Reason{firewall.ReasonTCPWindow, firewall.ReasonTCPAck, firewall.ReasonHalfOpenFull, firewall.ReasonStatesFull} {
+	for _, r := range []firewall.Reason{firewall.ReasonTCPWindow, firewall.ReasonTCPAck,
+		firewall.ReasonHalfOpenFull, firewall.ReasonStatesFull} {
 		if reasons[r] != 0 {
 			t.Errorf("%d packets dropped: %v", reasons[r], r)
 		}
@@ -199,14 +205,16 @@ func TestSYNCookies(t *testing.T) {
 	}
 }
 
-// TestACookieThatTheStackRefuses: a host whose TCP is told not to scale windows any more takes no connection by a cookie that says so. The acknowledgement is dropped, and
-// with a reason of its own: a rule let it in.
+// TestACookieThatTheStackRefuses: a host whose TCP is told not to scale windows any more takes no
+// connection by a cookie that says so. The acknowledgement is dropped, and with a reason of its
+// own: a rule let it in.
 func TestACookieThatTheStackRefuses(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	g := newGuardedWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
-	if err := g.engine.Load(compile(t, "add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
+	if err := g.engine.Load(compile(t,
+		"add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.stats(t); s.Cookies.Lack != "" {
@@ -234,7 +242,8 @@ func TestACookieThatTheStackRefuses(t *testing.T) {
 		}
 	}
 	if refused < 2 || passed != 0 {
-		t.Errorf("%d acknowledgements dropped because the stack refused them, %d passed", refused, passed)
+		t.Errorf("%d acknowledgements dropped because the stack refused them, %d passed", refused,
+			passed)
 	}
 	if s := g.stats(t); s.Cookies.Kept != 0 {
 		t.Errorf("%d cookies were redeemed", s.Cookies.Kept)
@@ -268,7 +277,8 @@ func (g *guarded) strangers(t *testing.T) {
 	// Acknowledgements of cookies that nobody made open nothing.
 	before := g.stats(t)
 	acks := g.flood(t, func() packet.TCP {
-		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: 8080, Seq: rand.Uint32(), Ack: rand.Uint32(), Flags: packet.FlagACK, Window: 1000}
+		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: 8080,
+			Seq: rand.Uint32(), Ack: rand.Uint32(), Flags: packet.FlagACK, Window: 1000}
 	})
 	time.Sleep(200 * time.Millisecond)
 	stopFlood(t, acks)

@@ -57,7 +57,8 @@ func (e *Engine) Rules() ([]firewall.RuleCounter, error) {
 		if err := e.objects.Bases.Lookup(index, &base); err != nil {
 			return nil, fmt.Errorf("read counter %d: %w", index, err)
 		}
-		c := firewall.RuleCounter{Key: r.Key, Number: r.Number, Packets: sum.Packets - base.Packets, Bytes: sum.Bytes - base.Bytes}
+		c := firewall.RuleCounter{Key: r.Key, Number: r.Number, Packets: sum.Packets - base.Packets,
+			Bytes: sum.Bytes - base.Bytes}
 		if c.Packets > 0 {
 			c.Last = sum.Last
 		}
@@ -102,7 +103,8 @@ func (e *Engine) Decisions() (map[firewall.Decision]firewall.Count, error) {
 // cpus reads what each CPU has counted, for packets and, once more, for calls.
 func (e *Engine) cpus() ([]weirCpu, error) {
 	var packets, calls []weirCpu
-	for m, each := range map[*ebpf.Map]*[]weirCpu{e.objects.Cpus: &packets, e.objects.CallCpus: &calls} {
+	for m, each := range map[*ebpf.Map]*[]weirCpu{e.objects.Cpus: &packets,
+		e.objects.CallCpus: &calls} {
 		if err := m.Lookup(uint32(0), each); err != nil {
 			return nil, fmt.Errorf("read the counters of the CPUs: %w", err)
 		}

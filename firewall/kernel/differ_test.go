@@ -14,7 +14,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// subject is an engine as the treaty wants it. It is emptied instead of closed, since loading programs takes longer than a case.
+// subject is an engine as the treaty wants it. It is emptied instead of closed, since loading
+// programs takes longer than a case.
 type subject struct {
 	*Engine
 	at   int64
@@ -42,7 +43,8 @@ func (s *subject) Tick(now time.Duration) error {
 	return s.call.ask(&weirCall{Op: opSweep, Now: int64(now), Place: s.hand - few, Count: few})
 }
 
-// States lists expired states too, which the engine shows to nobody, as long as no sweep has come by: they still count for their sources and limits.
+// States lists expired states too, which the engine shows to nobody, as long as no sweep has come
+// by: they still count for their sources and limits.
 func (s *subject) States() iter.Seq2[firewall.State, error] {
 	return func(yield func(firewall.State, error) bool) {
 		at := s.at
@@ -56,7 +58,8 @@ func (s *subject) Close() error { return s.empty() }
 
 // empty makes the engine as new. No packet is on its way in a test.
 func (e *Engine) empty() error {
-	for _, m := range []*ebpf.Map{e.objects.States, e.objects.Tags, e.objects.Tracks, e.objects.Gauges, e.objects.Sources} {
+	for _, m := range []*ebpf.Map{e.objects.States, e.objects.Tags, e.objects.Tracks,
+		e.objects.Gauges, e.objects.Sources} {
 		memory, err := m.Memory()
 		if err != nil {
 			return err
@@ -91,7 +94,9 @@ func (e *Engine) empty() error {
 		delete(e.tables, name)
 	}
 	for _, kind := range []uint32{labelTable, labelFlow} {
-		if err := e.labels.drop(kind, func(name string) bool { return kind == labelFlow && name == "default" }); err != nil {
+		if err := e.labels.drop(kind, func(name string) bool {
+			return kind == labelFlow && name == "default"
+		}); err != nil {
 			return err
 		}
 	}
@@ -102,7 +107,8 @@ func (e *Engine) empty() error {
 	return e.SetInterfaces(nil)
 }
 
-// hurry makes the kernel's waiting for packets on their way short, for a test that changes rules thousands of times.
+// hurry makes the kernel's waiting for packets on their way short, for a test that changes rules
+// thousands of times.
 func hurry(t *testing.T) {
 	const path = "/sys/kernel/rcu_expedited"
 	old, err := os.ReadFile(path)

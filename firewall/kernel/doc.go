@@ -1,5 +1,5 @@
-// Package kernel is the engine that judges packets inside the kernel: eBPF programs at the tcx hooks (clsact where the kernel has no tcx) of the
-// host's interfaces.
+// Package kernel is the engine that judges packets inside the kernel: eBPF programs at the tcx
+// hooks (clsact where the kernel has no tcx) of the host's interfaces.
 //
 //	e, err := kernel.Open(kernel.Config{Options: firewall.DefaultOptions(), Dir: "/sys/fs/bpf/weir"})
 //	...
@@ -8,23 +8,28 @@
 //
 // # What lives where
 //
-// Programs, maps and links are pinned below Config.Dir. Packets go on being judged when the process ends, whether by Close or by a kill;
-// the next Open takes everything over: states and counters go on. Remove takes it all away. With Dir empty nothing is pinned, and
-// everything ends with Close.
+// Programs, maps and links are pinned below Config.Dir. Packets go on being judged when the process
+// ends, whether by Close or by a kill; the next Open takes everything over: states and counters go
+// on. Remove takes it all away. With Dir empty nothing is pinned, and everything ends with Close.
 //
-// A Program is written into a map of its own, its image, which is never changed afterwards; a single word says which image is in force.
-// A packet reads that word once, so it is judged by one Program, wholly.
+// A Program is written into a map of its own, its image, which is never changed afterwards; a
+// single word says which image is in force. A packet reads that word once, so it is judged by one
+// Program, wholly.
 //
-// Rules have lasting ids, by their Code.Key: counters and states are kept by id, so a rule that is still there after a Load keeps
-// both. The states of rules that are gone are gone with the same word.
+// Rules have lasting ids, by their Code.Key: counters and states are kept by id, so a rule that is
+// still there after a Load keeps both. The states of rules that are gone are gone with the same
+// word.
 //
-// States lie in a set-associative table of our own; bpf/lib/table.h describes it. This package reads it through shared memory, and
-// asks the kernel to change it: user space never writes where packets are counted.
+// States lie in a set-associative table of our own; bpf/lib/table.h describes it. This package
+// reads it through shared memory, and asks the kernel to change it: user space never writes where
+// packets are counted.
 //
-// An engine of another layout, or with tables of other sizes, is replaced interface by interface. Its states and counters are carried over while packets go
-// on (carry.go), if its layout is one that we know; pins of any other are never read.
+// An engine of another layout, or with tables of other sizes, is replaced interface by interface.
+// Its states and counters are carried over while packets go on (carry.go), if its layout is one
+// that we know; pins of any other are never read.
 //
 // # C
 //
-// The programs are in bpf/, Dual BSD/GPL. `make gen` compiles them with clang 14; what it makes is committed.
+// The programs are in bpf/, Dual BSD/GPL. `make gen` compiles them with clang 14; what it makes is
+// committed.
 package kernel

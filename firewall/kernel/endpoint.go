@@ -53,11 +53,13 @@ func endpoint(p *firewall.Endpoint) (v weirEndpoint, err error) {
 	case p.Index == 0:
 		return v, errors.New("no host interface")
 	case len(p.Addrs) == 0 || len(p.Addrs) > maxPodAddresses:
-		return v, fmt.Errorf("%d addresses: from 1 to %d are possible", len(p.Addrs), maxPodAddresses)
+		return v, fmt.Errorf("%d addresses: from 1 to %d are possible", len(p.Addrs),
+			maxPodAddresses)
 	case p.MTU < 68 || p.MTU > 65535:
 		return v, fmt.Errorf("an MTU of %d bytes: from 68 to 65535 are possible", p.MTU)
 	}
-	v = weirEndpoint{Count: uint32(len(p.Addrs)), Ifindex: p.Index, Mtu: p.MTU, Mac: p.MAC, HostMac: p.HostMAC}
+	v = weirEndpoint{Count: uint32(len(p.Addrs)), Ifindex: p.Index, Mtu: p.MTU, Mac: p.MAC,
+		HostMac: p.HostMAC}
 	for i, a := range p.Addrs {
 		if a = a.Unmap(); !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() {
 			return v, fmt.Errorf("%s cannot be its address", a)
@@ -86,8 +88,10 @@ func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r firewall.
 			return fmt.Errorf("zero the counters of a pod: %w", err)
 		}
 	}
-	for dir, limit := range [2][2]uint64{firewall.In: {r.In, r.InBurst}, firewall.Out: {r.Out, r.OutBurst}} {
-		if err := e.objects.Buckets.Put(v.Place*2+uint32(dir), bucket(limit[0], limit[1])); err != nil {
+	for dir, limit := range [2][2]uint64{firewall.In: {r.In, r.InBurst},
+		firewall.Out: {r.Out, r.OutBurst}} {
+		if err := e.objects.Buckets.Put(v.Place*2+uint32(dir),
+			bucket(limit[0], limit[1])); err != nil {
 			return fmt.Errorf("write the rate limits of a pod: %w", err)
 		}
 	}
@@ -109,14 +113,15 @@ func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r firewall.
 	return e.putCardLocked(v.Ifindex)
 }
 
-// bucket describes a limit of bits per second with a burst of bytes. The burst holds at least ten milliseconds and one large packet: less would stop
-// traffic altogether.
+// bucket describes a limit of bits per second with a burst of bytes. The burst holds at least ten
+// milliseconds and one large packet: less would stop traffic altogether.
 func bucket(rate, burst uint64) weirBucket {
 	if rate == 0 {
 		return weirBucket{}
 	}
 	perByte := 8e9 / float64(rate)
-	return weirBucket{PerByte: uint64(perByte * 65536), Burst: uint64(max(10e6, perByte*float64(max(burst, 65536))))}
+	return weirBucket{PerByte: uint64(perByte * 65536),
+		Burst: uint64(max(10e6, perByte*float64(max(burst, 65536))))}
 }
 
 // dropAddressesLocked forgets the addresses of old that v, if any, does not have.
@@ -138,7 +143,8 @@ func (e *Engine) dropAddressesLocked(old, v *weirEndpoint) error {
 	return errors.Join(errs...)
 }
 
-// DeleteEndpoint forgets a pod, see firewall.Forwarder. Its interface stays guarded for as long as it exists.
+// DeleteEndpoint forgets a pod, see firewall.Forwarder. Its interface stays guarded for as long as
+// it exists.
 func (e *Engine) DeleteEndpoint(index uint32) error {
 	e.mu.Lock()
 	v, known := e.endpoints[index]
@@ -162,7 +168,8 @@ func (e *Engine) DeleteEndpoint(index uint32) error {
 
 func (e *Engine) dropEndpointLocked(v *weirEndpoint) error {
 	errs := []error{e.dropAddressesLocked(v, &weirEndpoint{})}
-	if err := e.objects.Endpoints.Delete(v.Ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := e.objects.Endpoints.Delete(v.Ifindex); err != nil &&
+		!errors.Is(err, ebpf.ErrKeyNotExist) {
 		errs = append(errs, err)
 	}
 	delete(e.endpoints, v.Ifindex)
@@ -183,8 +190,10 @@ func (e *Engine) Endpoints() ([]firewall.EndpointCounters, error) {
 		c := firewall.EndpointCounters{Index: index}
 		for i := range each {
 			n := &each[i]
-			c.PacketsIn, c.BytesIn, c.DropsIn = c.PacketsIn+n.Packets[0], c.BytesIn+n.Bytes[0], c.DropsIn+n.Drops[0]
-			c.PacketsOut, c.BytesOut, c.DropsOut = c.PacketsOut+n.Packets[1], c.BytesOut+n.Bytes[1], c.DropsOut+n.Drops[1]
+			c.PacketsIn, c.BytesIn, c.DropsIn = c.PacketsIn+n.Packets[0], c.BytesIn+n.Bytes[0],
+				c.DropsIn+n.Drops[0]
+			c.PacketsOut, c.BytesOut, c.DropsOut = c.PacketsOut+n.Packets[1], c.BytesOut+n.Bytes[1],
+				c.DropsOut+n.Drops[1]
 		}
 		all = append(all, c)
 	}

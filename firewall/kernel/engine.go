@@ -20,61 +20,72 @@ import (
 
 // Config is what an engine needs to begin.
 type Config struct {
-	// Dir is a directory on a bpf file system where everything is pinned. Empty: nothing is pinned, and enforcement ends with Close.
+	// Dir is a directory on a bpf file system where everything is pinned. Empty: nothing is pinned,
+	// and enforcement ends with Close.
 	Dir     string
 	Options firewall.Options
-	// PlainRedirect hands packets to pods by bpf_redirect, through the host end's queue, where bpf_redirect_peer would go straight inside: to compare
-	// the two.
+	// PlainRedirect hands packets to pods by bpf_redirect, through the host end's queue, where
+	// bpf_redirect_peer would go straight inside: to compare the two.
 	PlainRedirect bool
 }
 
-// Engine is the kernel's engine. It implements firewall.Engine. Its methods may be called from any goroutine; there
-// must be one Engine per Dir at a time.
+// Engine is the kernel's engine. It implements firewall.Engine. Its methods may be called from any
+// goroutine; there must be one Engine per Dir at a time.
 type Engine struct {
 	dir       string // "" when nothing is pinned
 	options   firewall.Options
 	objects   weirObjects
 	takenOver bool
-	resized   bool   // the pins in dir have tables of other sizes: they are set aside as those of an older engine
+	// the pins in dir have tables of other sizes: they are set aside as those of an older engine
+	resized   bool
 	reused    bool   // the programs are those that were pinned
 	switched  bool   // guarded by mu; rules of this engine are in force
 	guarded   bool   // the engine that was taken over was attached somewhere
 	plain     bool   // Config.PlainRedirect
 	noCookies string // why there are no SYN cookies, "" if there are
 
-	mu       sync.Mutex
-	config   weirConfig                       // guarded by mu; what the kernel's map says
-	ids      *ids                             // guarded by mu
-	labels   *labels                          // guarded by mu
-	prog     *rule.Program                    // guarded by mu; nil until Load
-	rules    []weirCode                       // guarded by mu; of the image in force, by slot
-	slotByID map[uint32]int                   // guarded by mu; slots of rules by id, of the rules that begin at slotsOf
-	slotsOf  *weirCode                        // guarded by mu
-	serial   uint32                           // guarded by mu
-	kinds    uint32                           // guarded by mu; bit per kind of event that Watch is to tell of
-	watched  bool                             // guarded by mu; there is a Watch
-	capture  func(*firewall.Captured)         // guarded by mu; who captures frames, nil for nobody
-	tables   map[string]*ebpf.Map             // guarded by mu
-	ifs      []firewall.Interface             // guarded by mu; in order of index
-	told     bool                             // guarded by mu; ifs is what the kernel has
-	links    map[uint32]*attachment           // guarded by mu; by interface index
-	defunct  []*attachment                    // guarded by mu; pinned, but their interfaces are gone
-	idle     int                              // guarded by mu; tables that may be empty since some were removed last
-	staged   map[string][]firewall.TableEntry // guarded by mu; tables told before the first Load, nil after it
-	noTCX    bool                             // guarded by mu; the kernel is older than tcx
-	ticking  bool                             // guarded by mu; the sweep's timer runs
-	older    *older                           // guarded by mu; another engine's pins, until all interfaces have changed hands
-	carried  int                              // guarded by mu; states that came from there
-	networks map[weirTableKey]weirConnected   // guarded by mu; what is in the map, nil for anything
+	mu     sync.Mutex
+	config weirConfig    // guarded by mu; what the kernel's map says
+	ids    *ids          // guarded by mu
+	labels *labels       // guarded by mu
+	prog   *rule.Program // guarded by mu; nil until Load
+	rules  []weirCode    // guarded by mu; of the image in force, by slot
+	// guarded by mu; slots of rules by id, of the rules that begin at slotsOf
+	slotByID map[uint32]int
+	slotsOf  *weirCode // guarded by mu
+	serial   uint32    // guarded by mu
+	// guarded by mu; bit per kind of event that Watch is to tell of
+	kinds   uint32
+	watched bool                     // guarded by mu; there is a Watch
+	capture func(*firewall.Captured) // guarded by mu; who captures frames, nil for nobody
+	tables  map[string]*ebpf.Map     // guarded by mu
+	ifs     []firewall.Interface     // guarded by mu; in order of index
+	told    bool                     // guarded by mu; ifs is what the kernel has
+	links   map[uint32]*attachment   // guarded by mu; by interface index
+	// guarded by mu; pinned, but their interfaces are gone
+	defunct []*attachment
+	// guarded by mu; tables that may be empty since some were removed last
+	idle int
+	// guarded by mu; tables told before the first Load, nil after it
+	staged  map[string][]firewall.TableEntry
+	noTCX   bool // guarded by mu; the kernel is older than tcx
+	ticking bool // guarded by mu; the sweep's timer runs
+	// guarded by mu; another engine's pins, until all interfaces have changed hands
+	older    *older
+	carried  int                            // guarded by mu; states that came from there
+	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map, nil for anything
 
 	addresses map[weirIfaceAddress]uint32 // guarded by mu; what is in the map, nil for anything
 
-	forwarding weirForwarding                     // guarded by mu; what is in the map
-	endpoints  map[uint32]weirEndpoint            // guarded by mu; by the index of the host end
-	places     [maxPods]bool                      // guarded by mu; in which a pod counts
-	cards      map[uint32]weirCard                // guarded by mu; what is in the map, by interface index
-	published  map[weirPublishedKey]weirPublished // guarded by mu; what is in the map, nil for anything
-	local      *local                             // guarded by mu; on the loopback, nil while no port is published
+	forwarding weirForwarding          // guarded by mu; what is in the map
+	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
+	places     [maxPods]bool           // guarded by mu; in which a pod counts
+	// guarded by mu; what is in the map, by interface index
+	cards map[uint32]weirCard
+	// guarded by mu; what is in the map, nil for anything
+	published map[weirPublishedKey]weirPublished
+	// guarded by mu; on the loopback, nil while no port is published
+	local *local
 
 	clock func() int64 // stands for the clock in tests; nil otherwise
 	call  callRoom
@@ -97,7 +108,8 @@ func Open(c Config) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{
-		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{}, links: map[uint32]*attachment{},
+		options: c.Options, ids: newIDs(), tables: map[string]*ebpf.Map{},
+		links: map[uint32]*attachment{},
 		plain: c.PlainRedirect, staged: map[string][]firewall.TableEntry{},
 	}
 	if c.Dir != "" {
@@ -118,7 +130,8 @@ func checkOptions(o *firewall.Options) error {
 	case o.MaxPerSource < 0:
 		return fmt.Errorf("%d half-open states of one source: 0 means any number", o.MaxPerSource)
 	case o.MaxTranslations < 0 || o.MaxPodTranslations < 0 || o.MaxTranslations > o.MaxStates/3:
-		return fmt.Errorf("%d translations, %d of a pod: a translated flow takes three places of the %d", o.MaxTranslations, o.MaxPodTranslations, o.MaxStates)
+		return fmt.Errorf("%d translations, %d of a pod: a translated flow takes three places of "+
+			"the %d", o.MaxTranslations, o.MaxPodTranslations, o.MaxStates)
 	case o.MaxTracks < 1 || o.MaxTracks > 1<<22:
 		return fmt.Errorf("%d tracks: from 1 to %d are possible", o.MaxTracks, 1<<22)
 	}
@@ -177,7 +190,8 @@ func loadError(err error) error {
 	var ve *ebpf.VerifierError
 	switch {
 	case fewDescriptors(err):
-		return fmt.Errorf("load the eBPF programs: %w (raise the limit of open files: ulimit -n)", err)
+		return fmt.Errorf("load the eBPF programs: %w (raise the limit of open files: ulimit -n)",
+			err)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("load the eBPF programs: %w (run as root)", err)
 	case errors.As(err, &ve):
@@ -188,7 +202,8 @@ func loadError(err error) error {
 
 const ways = 8 // WAYS of bpf/lib/types.h
 
-// size sets the sizes of the maps. The state table has a tenth more room than states, so that a full set is rare before all are used.
+// size sets the sizes of the maps. The state table has a tenth more room than states, so that a
+// full set is rare before all are used.
 func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["states"].MaxEntries = setsFor(e.options.MaxStates)
 	spec.Maps["tags"].MaxEntries = spec.Maps["states"].MaxEntries
@@ -199,15 +214,18 @@ func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["source_ring"].MaxEntries = cells
 }
 
-// sourceLine is SOURCE_LINE of bpf/lib/source.h: how many counters of half-open states lie in one element of their map.
+// sourceLine is SOURCE_LINE of bpf/lib/source.h: how many counters of half-open states lie in one
+// element of their map.
 const sourceLine = 16
 
-// sourceCells returns how many counters of half-open states of sources there are: two for each such state, a power of two.
+// sourceCells returns how many counters of half-open states of sources there are: two for each such
+// state, a power of two.
 func sourceCells(halfOpen int) uint32 {
 	return uint32(1) << bits.Len(uint(max(2*halfOpen, 1024)-1))
 }
 
-// sourceFew is up to how many half-open states of one source all of them are remembered, of larger numbers half.
+// sourceFew is up to how many half-open states of one source all of them are remembered, of larger
+// numbers half.
 const sourceFew = 16
 
 // limitSources sets how many half-open states one source may have, 0 for any number.
@@ -241,7 +259,8 @@ func (e *Engine) configure() error {
 		if err := randomize(mark[:]); err != nil {
 			return err
 		}
-		c.LocalMark = uint32(mark[0]) | 1<<31 | 1 // nonzero also without its lowest bit, which tells its two kinds apart
+		// nonzero also without its lowest bit, which tells its two kinds apart
+		c.LocalMark = uint32(mark[0]) | 1<<31 | 1
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -257,18 +276,22 @@ func (e *Engine) configure() error {
 	c.Sets, c.TrackSets = e.objects.States.MaxEntries(), e.objects.Tracks.MaxEntries()
 	c.MaxStates, c.MaxHalfOpen = uint32(o.MaxStates), uint32(o.MaxHalfOpen)
 	c.limitSources(o.MaxPerSource)
-	c.SourceMask, c.RingMask = e.objects.Sources.MaxEntries()*sourceLine-1, e.objects.SourceRing.MaxEntries()-1
+	c.SourceMask, c.RingMask = e.objects.Sources.MaxEntries()*sourceLine-1,
+		e.objects.SourceRing.MaxEntries()-1
 	nats, podNats := o.Translations()
 	c.MaxNats, c.MaxPodNats = uint32(nats), uint32(podNats)
 	c.Batch = uint32(max(1, o.MaxStates/20/cpus))
 	c.Liberal, c.NoEssential = bit(o.Liberal), bit(o.NoEssential)
 	t := o.Timeouts
-	c.LifeSyn, c.LifeEstablished, c.LifeFin, c.LifeRst = int64(t.Syn), int64(t.Established), int64(t.Fin), int64(t.Rst)
+	c.LifeSyn, c.LifeEstablished, c.LifeFin, c.LifeRst = int64(t.Syn), int64(t.Established),
+		int64(t.Fin), int64(t.Rst)
 	c.LifeUdp, c.LifeUdpReply, c.LifeShort = int64(t.UDP), int64(t.UDPReply), int64(t.Short)
 	c.LifeFrag = fragLife
-	c.InOrder = bit(runtime.GOARCH == "amd64") // store_release in bpf/lib/kernel.h says why we have to tell
-	c.Listen = 0                               // nobody listens any more
-	c.Epoch++                                  // who was here before may have died between a change and saying so
+	// store_release in bpf/lib/kernel.h says why we have to tell
+	c.InOrder = bit(runtime.GOARCH == "amd64")
+	c.Listen = 0 // nobody listens any more
+	// who was here before may have died between a change and saying so
+	c.Epoch++
 	return e.putConfigLocked()
 }
 
@@ -280,7 +303,8 @@ func fewDescriptors(err error) bool {
 // fragLife is how long a first fragment is remembered, ns.
 const fragLife = 30e9
 
-// putConfigLocked writes the settings. What the sweep has found out about the clock meanwhile stays.
+// putConfigLocked writes the settings. What the sweep has found out about the clock meanwhile
+// stays.
 func (e *Engine) putConfigLocked() error {
 	var there weirConfig
 	if err := e.objects.Config.Lookup(uint32(0), &there); err != nil {
@@ -302,8 +326,9 @@ func (e *Engine) writeConfigLocked() error {
 	return nil
 }
 
-// changedLocked says that something has changed that rules ask about, a table or what is known of the host: what was remembered of the rules' answers no
-// longer counts. It comes after the change, also after one that was cut short.
+// changedLocked says that something has changed that rules ask about, a table or what is known of
+// the host: what was remembered of the rules' answers no longer counts. It comes after the change,
+// also after one that was cut short.
 func (e *Engine) changedLocked() error {
 	e.config.Epoch++
 	return e.putConfigLocked()

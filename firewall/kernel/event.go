@@ -14,17 +14,20 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. It is no event for others.
+// eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. It is no event
+// for others.
 const eventProbe = 31
 
 // eventPacket comes with a frame for whoever captures: EVENT_PACKET.
 const eventPacket = 30
 
-// Watch tells f of what happens until ctx ends, of the kinds that Listen names, one event after the other. When f is too slow, events are lost
-// and counted (Stats.Lost). There may be one Watch at a time.
+// Watch tells f of what happens until ctx ends, of the kinds that Listen names, one event after the
+// other. When f is too slow, events are lost and counted (Stats.Lost). There may be one Watch at a
+// time.
 //
-// As long as Watch runs, idle TCP connections whose state would expire soon are probed at both ends; an answer keeps
-// the state. f may be nil, for the probes alone. Watch must be called on a thread in the namespace of the interfaces.
+// As long as Watch runs, idle TCP connections whose state would expire soon are probed at both
+// ends; an answer keeps the state. f may be nil, for the probes alone. Watch must be called on a
+// thread in the namespace of the interfaces.
 func (e *Engine) Watch(ctx context.Context, f func(firewall.Event)) error {
 	r, err := ringbuf.NewReader(e.objects.Events)
 	if err != nil {
@@ -64,8 +67,8 @@ func (e *Engine) Watch(ctx context.Context, f func(firewall.Event)) error {
 	}
 }
 
-// Listen says of which kinds of events Watch is to tell, from now on; at first it tells of none. The events of other kinds, and all while
-// nobody watches, cost nothing.
+// Listen says of which kinds of events Watch is to tell, from now on; at first it tells of none.
+// The events of other kinds, and all while nobody watches, cost nothing.
 func (e *Engine) Listen(kinds ...firewall.EventKind) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -76,8 +79,8 @@ func (e *Engine) Listen(kinds ...firewall.EventKind) error {
 	return e.listenLocked()
 }
 
-// Capture hands the frames that come to the hooks to f, through Watch, until it is called with nil. f must not keep the frame. What does not fit the
-// ring is counted as lost.
+// Capture hands the frames that come to the hooks to f, through Watch, until it is called with nil.
+// f must not keep the frame. What does not fit the ring is counted as lost.
 func (e *Engine) Capture(f func(*firewall.Captured)) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -131,11 +134,14 @@ func (e *Engine) localMark() uint32 {
 // event turns an event of the kernel into one for everybody.
 func (e *Engine) event(w *weirEvent) firewall.Event {
 	ev := firewall.Event{
-		Kind: firewall.EventKind(w.Kind), Time: w.Time, Proto: w.Proto, TCPFlags: w.TcpFlags, Length: w.Length, Duration: w.Duration,
-		Hook: firewall.Hook{Dir: firewall.Direction(w.Dir), Recv: w.Recv, Xmit: w.Xmit}, Packets: w.Packets, Bytes: w.Bytes,
+		Kind: firewall.EventKind(w.Kind), Time: w.Time, Proto: w.Proto, TCPFlags: w.TcpFlags,
+		Length: w.Length, Duration: w.Duration,
+		Hook:    firewall.Hook{Dir: firewall.Direction(w.Dir), Recv: w.Recv, Xmit: w.Xmit},
+		Packets: w.Packets, Bytes: w.Bytes,
 		Verdict: firewall.Verdict{
-			Pass: w.Pass != 0, Reason: firewall.Reason(w.Reason), Rule: w.Number, Slot: w.Slot, Answer: firewall.Answer(w.Answer),
-			Code: w.Code, State: firewall.StateUse(w.State),
+			Pass: w.Pass != 0, Reason: firewall.Reason(w.Reason), Rule: w.Number, Slot: w.Slot,
+			Answer: firewall.Answer(w.Answer),
+			Code:   w.Code, State: firewall.StateUse(w.State),
 		},
 	}
 	if ev.Kind == firewall.EventEnd {
@@ -143,8 +149,10 @@ func (e *Engine) event(w *weirEvent) firewall.Event {
 	} else if w.Version == 0 { // refused before the addresses were known
 		return ev
 	}
-	if ev.Kind == firewall.EventEnd { // the words are those of the key, turned so that the end that made it comes first
-		k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo, Ports: w.Ports, Proto: w.Proto}
+	// the words are those of the key, turned so that the end that made it comes first
+	if ev.Kind == firewall.EventEnd {
+		k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo,
+			Ports: w.Ports, Proto: w.Proto}
 		ev.Src, ev.Dst = k.Shown(flow.FromLow)
 		return ev
 	}
@@ -153,7 +161,8 @@ func (e *Engine) event(w *weirEvent) firewall.Event {
 	return ev
 }
 
-// numberOf returns the number and the slot of a rule by its id, zeros if it is not in force any more.
+// numberOf returns the number and the slot of a rule by its id, zeros if it is not in force any
+// more.
 func (e *Engine) numberOf(id uint32) (number, slot uint16) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

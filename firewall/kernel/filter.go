@@ -10,8 +10,9 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Kernels before 6.6 have no tcx. There the programs hang in tc filters below a clsact queueing discipline, which stay when the process ends. A pin of
-// each program, filter-IFINDEX-DIRECTION, says that the filter is ours.
+// Kernels before 6.6 have no tcx. There the programs hang in tc filters below a clsact queueing
+// discipline, which stay when the process ends. A pin of each program, filter-IFINDEX-DIRECTION,
+// says that the filter is ours.
 
 func (e *Engine) filterPath(index uint32, direction int) string {
 	return filepath.Join(e.dir, fmt.Sprintf("filter-%d-%s", index, directions[direction].name))
@@ -33,7 +34,8 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 	}
 	a.filters[direction] = true
 	if e.dir != "" {
-		clone, err := program.Clone() // a pin belongs to an object, and this one may be pinned for many interfaces
+		// a pin belongs to an object, and this one may be pinned for many interfaces
+		clone, err := program.Clone()
 		if err != nil {
 			return err
 		}
@@ -43,7 +45,8 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 			return err
 		}
 	}
-	return c.SetFilter(int(a.index), direction == 1, program.FD(), "weir_"+directions[direction].name)
+	return c.SetFilter(int(a.index), direction == 1, program.FD(), "weir_"+
+		directions[direction].name)
 }
 
 // unfilter takes the filters of an attachment away.

@@ -13,7 +13,8 @@ import (
 
 // replaceFirst is Replace if nothing of this engine is in force yet; else it does nothing and
 // returns false.
-func (e *Engine) replaceFirst(p *rule.Program, tables map[string][]firewall.TableEntry) (done bool, err error) {
+func (e *Engine) replaceFirst(p *rule.Program, tables map[string][]firewall.TableEntry) (done bool,
+	err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.staged == nil {
@@ -57,7 +58,10 @@ func (e *Engine) beforeFirstLocked(t *nextTables) error {
 
 // afterFirstLocked removes, when the first Program is in force, what nobody needs any more.
 func (e *Engine) afterFirstLocked() error {
-	err := prune(e.objects.Ifaces, func(index uint32) bool { _, ok := interfaceOf(e.ifs, index); return ok })
+	err := prune(e.objects.Ifaces, func(index uint32) bool {
+		_, ok := interfaceOf(e.ifs, index)
+		return ok
+	})
 	e.told = err == nil
 	errs := []error{err}
 	for _, a := range e.defunct {

@@ -50,7 +50,8 @@ func asks(mac [6]byte, from netip.Addr) []byte {
 func solicits(t *testing.T, mac [6]byte, from netip.Addr) []byte {
 	t.Helper()
 	body := append(append(gateways[1].AsSlice(), 1, 1), mac[:]...)
-	b, err := packet.Build(packet.IPv6{Src: from, Dst: gateways[1], HopLimit: 255}, packet.ICMPv6{Type: 135}, packet.Data(body))
+	b, err := packet.Build(packet.IPv6{Src: from, Dst: gateways[1], HopLimit: 255},
+		packet.ICMPv6{Type: 135}, packet.Data(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,13 +65,14 @@ func neighbours(v *village) int {
 	return strings.Count(string(out), "\n")
 }
 
-// TestFloodsHarmNobody: whatever a pod throws at the host, the host's table of neighbours does not grow, nothing of it reaches another pod, and the
-// others talk on.
+// TestFloodsHarmNobody: whatever a pod throws at the host, the host's table of neighbours does not
+// grow, nothing of it reaches another pod, and the others talk on.
 func TestFloodsHarmNobody(t *testing.T) {
 	v := newVillage(t, openRules)
 	v.serve(v.outside, 7)
 	v.serve(v.b.Node, 7)
-	v.must(v.host.Netlink().AddAddr(int(v.a.endpoint.Index), netip.PrefixFrom(gateways[1], 128))) // as for a runtime's own namespaces: it answers there
+	// as for a runtime's own namespaces: it answers there
+	v.must(v.host.Netlink().AddAddr(int(v.a.endpoint.Index), netip.PrefixFrom(gateways[1], 128)))
 	c, err := dialFrom(v.b.Node, "192.0.2.2:7", patience)
 	v.must(err)
 	defer c.Close()
@@ -81,7 +83,8 @@ func TestFloodsHarmNobody(t *testing.T) {
 	mac := v.a.endpoint.MAC
 	var frames [][]byte
 	for i := range 2000 {
-		frames = append(frames, asks(mac, netip.AddrFrom4([4]byte{10, 88, byte(1 + i>>8), byte(i)})))
+		frames = append(frames, asks(mac,
+			netip.AddrFrom4([4]byte{10, 88, byte(1 + i>>8), byte(i)})))
 		var a [16]byte
 		copy(a[:], []byte{0xfe, 0x80, 0, 0, 0, 0, 0, 0})
 		binary.BigEndian.PutUint32(a[12:], random.Uint32())
@@ -92,7 +95,8 @@ func TestFloodsHarmNobody(t *testing.T) {
 		}
 		copy(garbage, v.a.endpoint.HostMAC[:])
 		copy(garbage[6:], mac[:])
-		binary.BigEndian.PutUint16(garbage[12:], []uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x88cc, 0x1234}[i%7])
+		binary.BigEndian.PutUint16(garbage[12:],
+			[]uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x88cc, 0x1234}[i%7])
 		frames = append(frames, garbage)
 	}
 	done := make(chan error, 1)

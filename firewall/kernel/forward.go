@@ -33,10 +33,12 @@ func (e *Engine) readForwarding() error {
 	return nil
 }
 
-// putForwardingLocked writes the settings. It follows every change of pods or cards: packets forget what they found out before.
+// putForwardingLocked writes the settings. It follows every change of pods or cards: packets forget
+// what they found out before.
 func (e *Engine) putForwardingLocked() error {
 	e.forwarding.Pods = uint32(len(e.endpoints))
-	e.forwarding.Serial = max(e.forwarding.Serial+1, 1) // 0 marks what packets have not found out yet
+	// 0 marks what packets have not found out yet
+	e.forwarding.Serial = max(e.forwarding.Serial+1, 1)
 	if err := e.objects.Forwarding.Put(uint32(0), &e.forwarding); err != nil {
 		return fmt.Errorf("write the settings of the fast path: %w", err)
 	}
@@ -58,8 +60,9 @@ func (e *Engine) putCardsLocked() error {
 	return nil
 }
 
-// putCardLocked writes whether pods may leave through an interface without the stack, and the addresses that hide them there. They may through one
-// whose egress hook is ours, that has Ethernet headers and is no pod's.
+// putCardLocked writes whether pods may leave through an interface without the stack, and the
+// addresses that hide them there. They may through one whose egress hook is ours, that has Ethernet
+// headers and is no pod's.
 func (e *Engine) putCardLocked(index uint32) error {
 	a := e.links[index]
 	_, pod := e.endpoints[index]
@@ -68,7 +71,8 @@ func (e *Engine) putCardLocked(index uint32) error {
 		if !was {
 			return nil
 		}
-		if err := e.objects.Cards.Delete(index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := e.objects.Cards.Delete(index); err != nil &&
+			!errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("delete the addresses of interface %d: %w", index, err)
 		}
 		delete(e.cards, index)
@@ -86,8 +90,9 @@ func (e *Engine) putCardLocked(index uint32) error {
 	return e.putForwardingLocked()
 }
 
-// chooseOwnLocked chooses the addresses by which a pod knows the host when the host called a published port at a loopback address: one of the
-// loopback interface's own (a gateway of pods) before others.
+// chooseOwnLocked chooses the addresses by which a pod knows the host when the host called a
+// published port at a loopback address: one of the loopback interface's own (a gateway of pods)
+// before others.
 func (e *Engine) chooseOwnLocked() {
 	e.forwarding.Four, e.forwarding.Six = weirAddress{}, weirAddress{}
 	for _, i := range e.ifs {
@@ -131,7 +136,8 @@ const (
 	natFlow    = 255
 )
 
-// endWhere ends the entries of the state table for which gone returns true. With one half of a translation goes the other.
+// endWhere ends the entries of the state table for which gone returns true. With one half of a
+// translation goes the other.
 func (e *Engine) endWhere(gone func(x *entry) bool) error {
 	var end []*entry
 	for x, err := range e.entries() {

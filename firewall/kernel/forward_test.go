@@ -42,19 +42,22 @@ func TestEveryWay(t *testing.T) {
 	}
 	// The stack carried to a only what the host itself said to it.
 	sent, counted := v.hostSent(v.a), v.counters(v.a)
-	if counted.PacketsIn < sent+30 || counted.PacketsOut < 30 || counted.BytesIn == 0 || counted.BytesOut == 0 {
+	if counted.PacketsIn < sent+30 || counted.PacketsOut < 30 || counted.BytesIn == 0 ||
+		counted.BytesOut == 0 {
 		t.Errorf("counters %+v, %d by the stack: not the fast path", counted, sent)
 	}
 	if sent > 40 {
 		t.Errorf("the stack sent %d packets to a", sent)
 	}
-	for _, r := range []firewall.Reason{firewall.ReasonSpoof, firewall.ReasonMartian, firewall.ReasonNATPorts} {
+	for _, r := range []firewall.Reason{firewall.ReasonSpoof, firewall.ReasonMartian,
+		firewall.ReasonNATPorts} {
 		if n := v.drops(r); n != 0 {
 			t.Errorf("%d packets dropped: %s", n, r)
 		}
 	}
 	for _, s := range v.states() {
-		if s.To == netip.MustParseAddrPort("10.88.0.3:80") && s.Proto == 6 && s.Packets[0]+s.Packets[1] > 14 {
+		if s.To == netip.MustParseAddrPort("10.88.0.3:80") && s.Proto == 6 && s.Packets[0]+
+			s.Packets[1] > 14 {
 			t.Errorf("a packet was counted twice: %+v", s)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestFramings: how packets come to the hooks follows from the type of the interface, and a type that
-// is not known is an error that names it and says what to do.
+// TestFramings: how packets come to the hooks follows from the type of the interface, and a type
+// that is not known is an error that names it and says what to do.
 func TestFramings(t *testing.T) {
 	for _, c := range []struct {
 		link nl.Link
@@ -41,7 +41,8 @@ func TestFramings(t *testing.T) {
 		{nl.Link{Encap: "gre", NoRemote: true}, 0, "remote address"},
 		{nl.Link{Encap: "unknown823", NoRemote: true}, 0, "remote address"},
 		{nl.Link{Encap: "fddi", HardwareAddr: make(net.HardwareAddr, 6)}, 0, `"fddi"`},
-		{nl.Link{Encap: "ieee802.11/radiotap", HardwareAddr: make(net.HardwareAddr, 6)}, 0, "radiotap"},
+		{nl.Link{Encap: "ieee802.11/radiotap", HardwareAddr: make(net.HardwareAddr, 6)}, 0,
+			"radiotap"},
 		{nl.Link{Encap: "unknown280"}, 0, "unknown280"},
 		{nl.Link{}, 0, "not known"},
 	} {
@@ -49,18 +50,21 @@ func TestFramings(t *testing.T) {
 		if c.err == "" && (err != nil || f != c.want) {
 			t.Errorf("%+v: %v, %v", c.link, f, err)
 		}
-		if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(err.Error(), "weir up --iface")) {
+		if c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) ||
+			!strings.Contains(err.Error(), "weir up --iface")) {
 			t.Errorf("%+v: %v", c.link, err)
 		}
 	}
 }
 
 // tunOf makes a tun device of a type of interface and switches it on, with an address.
-func tunOf(t *testing.T, n *nstest.Node, name string, encap uint16, address string) (*os.File, uint32) {
+func tunOf(t *testing.T, n *nstest.Node, name string, encap uint16, address string) (*os.File,
+	uint32) {
 	t.Helper()
 	var fd int
 	err := n.Do(func() (err error) {
-		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC,
+			0); err != nil {
 			return err
 		}
 		r, err := unix.NewIfreq(name)
@@ -78,7 +82,8 @@ func tunOf(t *testing.T, n *nstest.Node, name string, encap uint16, address stri
 	}
 	f := os.NewFile(uintptr(fd), name)
 	t.Cleanup(func() { f.Close() })
-	for _, command := range []string{"addr add " + address + " dev " + name, "link set " + name + " up"} {
+	for _, command := range []string{"addr add " + address + " dev " + name, "link set " + name +
+		" up"} {
 		if out, err := n.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v\n%s", command, err, out)
 		}
@@ -93,22 +98,29 @@ func tunOf(t *testing.T, n *nstest.Node, name string, encap uint16, address stri
 // TestTypesOfInterfaces: through interfaces of each type without headers goes what the rules allow,
 // and nothing else; one of a type that is not known is refused and left alone.
 func TestTypesOfInterfaces(t *testing.T) {
-	g := newGuarded(t, "add allow udp from any to any 53\nadd deny udp from any to any\nadd allow ip from any to any\n")
+	g := newGuarded(t,
+		"add allow udp from any to any 53\nadd deny udp from any to any\n"+
+			"add allow ip from any to any\n")
 	for i, c := range []struct {
 		name  string
 		encap uint16
 		known bool
 	}{
-		{"none", unix.ARPHRD_NONE, true}, {"ppp", unix.ARPHRD_PPP, true}, {"ipip", unix.ARPHRD_TUNNEL, true},
-		{"ip6tnl", unix.ARPHRD_TUNNEL6, true}, {"sit", unix.ARPHRD_SIT, true}, {"gre", unix.ARPHRD_IPGRE, true},
-		{"ip6gre", 823, true}, {"rawip", 519, true}, {"can", 280, false}, {"hdlc", unix.ARPHRD_CISCO, false},
+		{"none", unix.ARPHRD_NONE, true}, {"ppp", unix.ARPHRD_PPP, true},
+		{"ipip", unix.ARPHRD_TUNNEL, true},
+		{"ip6tnl", unix.ARPHRD_TUNNEL6, true}, {"sit", unix.ARPHRD_SIT, true},
+		{"gre", unix.ARPHRD_IPGRE, true},
+		{"ip6gre", 823, true}, {"rawip", 519, true}, {"can", 280, false},
+		{"hdlc", unix.ARPHRD_CISCO, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			own, far := netip.AddrFrom4([4]byte{10, 9, byte(i), 1}), netip.AddrFrom4([4]byte{10, 9, byte(i), 2})
+			own, far := netip.AddrFrom4([4]byte{10, 9, byte(i), 1}),
+				netip.AddrFrom4([4]byte{10, 9, byte(i), 2})
 			f, index := tunOf(t, g.server, c.name, c.encap, own.String()+"/24")
 			err := g.server.Do(func() error { _, err := g.engine.Attach(index); return err })
 			if !c.known {
-				if err == nil || !strings.Contains(err.Error(), "weir up --iface") || slices.Contains(g.engine.Attached(), index) {
+				if err == nil || !strings.Contains(err.Error(), "weir up --iface") ||
+					slices.Contains(g.engine.Attached(), index) {
 					t.Errorf("attached: %v", err)
 				}
 				return
@@ -123,7 +135,8 @@ func TestTypesOfInterfaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer s.Close()
-				b, err := packet.Build(packet.IPv4{Src: far, Dst: own}, packet.UDP{SrcPort: 1000, DstPort: port}, packet.Data("in"))
+				b, err := packet.Build(packet.IPv4{Src: far, Dst: own},
+					packet.UDP{SrcPort: 1000, DstPort: port}, packet.Data("in"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,11 +144,13 @@ func TestTypesOfInterfaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := make([]byte, 100)
-				s.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: patience, false: 200 * time.Millisecond}[passes]))
+				s.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: patience,
+					false: 200 * time.Millisecond}[passes]))
 				if _, _, err := s.ReadFrom(got); (err == nil) != passes {
 					t.Errorf("in to port %d: %v", port, err)
 				}
-				_, err = s.WriteTo([]byte("out"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(far, port)))
+				_, err = s.WriteTo([]byte("out"),
+					net.UDPAddrFromAddrPort(netip.AddrPortFrom(far, port)))
 				if (err == nil) != passes && passes {
 					t.Fatal(err)
 				}
@@ -149,21 +164,23 @@ func TestTypesOfInterfaces(t *testing.T) {
 
 // heardOn reports that a datagram to a port comes out of a tun device.
 func heardOn(f *os.File, port uint16, awaited bool) bool {
-	f.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: patience, false: 200 * time.Millisecond}[awaited]))
+	f.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: patience,
+		false: 200 * time.Millisecond}[awaited]))
 	b := make([]byte, 2000)
 	for {
 		n, err := f.Read(b)
 		if err != nil {
 			return false
 		}
-		if n >= 28 && b[0] == 0x45 && b[9] == packet.ProtoUDP && uint16(b[22])<<8|uint16(b[23]) == port {
+		if n >= 28 && b[0] == 0x45 && b[9] == packet.ProtoUDP &&
+			uint16(b[22])<<8|uint16(b[23]) == port {
 			return true
 		}
 	}
 }
 
-// infinibandFrame is a packet as IPoIB brings it to the hooks: the neighbour's address, which may say
-// anything on the way out, the protocol and two bytes of nothing.
+// infinibandFrame is a packet as IPoIB brings it to the hooks: the neighbour's address, which may
+// say anything on the way out, the protocol and two bytes of nothing.
 func infinibandFrame(neighbour []byte, ip []byte) []byte {
 	frame := make([]byte, l2Infiniband, l2Infiniband+len(ip))
 	copy(frame, neighbour)
@@ -172,8 +189,8 @@ func infinibandFrame(neighbour []byte, ip []byte) []byte {
 	return append(frame, ip...)
 }
 
-// TestInfinibandFrames: packets of IPoIB are judged as others are, in both directions, whatever their
-// neighbour's address looks like.
+// TestInfinibandFrames: packets of IPoIB are judged as others are, in both directions, whatever
+// their neighbour's address looks like.
 func TestInfinibandFrames(t *testing.T) {
 	nstest.Root(t)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})
@@ -181,7 +198,9 @@ func TestInfinibandFrames(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any 53 keep-state\nadd deny log ip from any to any\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow udp from any to any 53 keep-state\n"+
+			"add deny log ip from any to any\n")); err != nil {
 		t.Fatal(err)
 	}
 	if e.objects.WeirInIb != nil {
@@ -199,7 +218,8 @@ func TestInfinibandFrames(t *testing.T) {
 		if src.Is6() {
 			header = packet.IPv6{Src: src, Dst: dst}
 		}
-		b, err := packet.Build(header, packet.UDP{SrcPort: sp, DstPort: dp}, packet.Data("question"))
+		b, err := packet.Build(header, packet.UDP{SrcPort: sp, DstPort: dp},
+			packet.Data("question"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,9 +238,11 @@ func TestInfinibandFrames(t *testing.T) {
 			{0, nil, build(from, to, 1000, 53), wentUp},
 			{1, []byte{0x80, 0, 0, 9, 0xfe, 0x80}, build(to, from, 53, 1000), wentUp}, // its answer
 			{1, []byte{0x80, 0, 0, 9, 0xfe, 0x80}, build(to, from, 54, 1000), wasShot},
-			{1, allowed, build(from, to, 1000, 54), wasShot},           // an address like an allowed packet
-			{1, frameFor(allowed), build(from, to, 1000, 54), wasShot}, // or like an Ethernet header
-			{0, nil, build(from, to, 1000, 53)[:19], wasShot},          // cut
+			// an address like an allowed packet
+			{1, allowed, build(from, to, 1000, 54), wasShot},
+			// or like an Ethernet header
+			{1, frameFor(allowed), build(from, to, 1000, 54), wasShot},
+			{0, nil, build(from, to, 1000, 53)[:19], wasShot}, // cut
 		} {
 			ret, err := programs[c.direction].Run(&ebpf.RunOptions{Data: infinibandFrame(c.neighbour, c.ip)})
 			if err != nil || int32(ret) != c.want {
@@ -230,7 +252,8 @@ func TestInfinibandFrames(t *testing.T) {
 	}
 	arp := infinibandFrame(nil, make([]byte, 56))
 	copy(arp[20:], []byte{8, 6})
-	if ret, err := programs[0].Run(&ebpf.RunOptions{Data: arp}); err != nil || int32(ret) != wentUp {
+	if ret, err := programs[0].Run(&ebpf.RunOptions{Data: arp}); err != nil ||
+		int32(ret) != wentUp {
 		t.Errorf("ARP: %d, %v", int32(ret), err)
 	}
 	all, err := e.Decisions()
@@ -244,8 +267,8 @@ func TestInfinibandFrames(t *testing.T) {
 	}
 }
 
-// TestTakeoverOfAnUnknownType: an interface that an earlier engine guarded, and whose type is not known
-// any more, is left alone once the rules are in force, and nothing of it stays behind.
+// TestTakeoverOfAnUnknownType: an interface that an earlier engine guarded, and whose type is not
+// known any more, is left alone once the rules are in force, and nothing of it stays behind.
 func TestTakeoverOfAnUnknownType(t *testing.T) {
 	g := newGuarded(t, webRules)
 	f, index := tunOf(t, g.server, "tun0", unix.ARPHRD_NONE, "10.9.9.1/24")
@@ -280,7 +303,8 @@ func TestTakeoverOfAnUnknownType(t *testing.T) {
 	if left, err := filepath.Glob(g.engine.linkPath(index, 0)); len(left) > 0 || err != nil {
 		t.Errorf("still pinned: %v, %v", left, err)
 	}
-	if !slices.Contains(g.engine.Attached(), g.index) || slices.Contains(g.engine.Attached(), index) {
+	if !slices.Contains(g.engine.Attached(), g.index) ||
+		slices.Contains(g.engine.Attached(), index) {
 		t.Errorf("guarded: %v", g.engine.Attached())
 	}
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// SetInterfaces tells the interfaces of the host with their addresses, see firewall.Engine. There may be thousands, and one that comes or goes costs what
-// it alone does, as far as the kernel is asked.
+// SetInterfaces tells the interfaces of the host with their addresses, see firewall.Engine. There
+// may be thousands, and one that comes or goes costs what it alone does, as far as the kernel is
+// asked.
 func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -52,26 +53,31 @@ func interfaceOf(ifs []firewall.Interface, index uint32) (firewall.Interface, bo
 	return ifs[at], true
 }
 
-// tellInterfacesLocked writes what has changed. What is new comes first and what is gone goes last: an address that moves is never missing.
+// tellInterfacesLocked writes what has changed. What is new comes first and what is gone goes last:
+// an address that moves is never missing.
 func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addresses bool) error {
 	if err := e.putInterfacesLocked(changed, e.prog, e.slot(), 3); err != nil {
 		return err
 	}
 	for _, i := range gone {
-		if err := e.objects.Ifaces.Delete(i.Index); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := e.objects.Ifaces.Delete(i.Index); err != nil &&
+			!errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}
 	}
 	if !e.told {
-		if err := prune(e.objects.Ifaces, func(index uint32) bool { _, ok := interfaceOf(e.ifs, index); return ok }); err != nil {
+		if err := prune(e.objects.Ifaces, func(index uint32) bool {
+			_, ok := interfaceOf(e.ifs, index)
+			return ok
+		}); err != nil {
 			return err
 		}
 	}
 	return e.tellHostLocked(changed, gone, addresses)
 }
 
-// tellHostLocked writes what is known of interfaces apart from their names, which are a matter of the
-// rules. addresses says that those may have changed.
+// tellHostLocked writes what is known of interfaces apart from their names, which are a matter of
+// the rules. addresses says that those may have changed.
 func (e *Engine) tellHostLocked(changed, gone []firewall.Interface, addresses bool) error {
 	origins, err := e.putOriginsLocked(changed, gone)
 	if err != nil {
@@ -103,9 +109,10 @@ func (e *Engine) tellHostLocked(changed, gone []firewall.Interface, addresses bo
 	return nil
 }
 
-// putInterfacesLocked writes the names of interfaces in the numbers of a Program: into the half of its parity, and keeps the
-// other half, which packets may be reading, unless both are asked for.
-func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *rule.Program, parity, halves uint32) error {
+// putInterfacesLocked writes the names of interfaces in the numbers of a Program: into the half of
+// its parity, and keeps the other half, which packets may be reading, unless both are asked for.
+func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *rule.Program, parity,
+	halves uint32) error {
 	names := map[string]uint32{}
 	var globs []string
 	if p != nil {
@@ -116,7 +123,8 @@ func (e *Engine) putInterfacesLocked(ifs []firewall.Interface, p *rule.Program, 
 	}
 	for _, i := range ifs {
 		var v weirIface
-		if err := e.objects.Ifaces.Lookup(i.Index, &v); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := e.objects.Ifaces.Lookup(i.Index, &v); err != nil &&
+			!errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("read interface %s: %w", i.Name, err)
 		}
 		for half := range uint32(2) {
@@ -179,7 +187,8 @@ func (e *Engine) putNetworksLocked() error {
 	return nil
 }
 
-// putDifference makes a map hold want. It holds old, or anything when old is nil. What is gone goes last.
+// putDifference makes a map hold want. It holds old, or anything when old is nil. What is gone goes
+// last.
 func putDifference[K, V comparable](m *ebpf.Map, old, want map[K]V) error {
 	for k, v := range want {
 		if o, there := old[k]; there && o == v {
@@ -257,7 +266,8 @@ const (
 	routeDefault   = 2
 )
 
-// SetRoutes tells the routes of the host: verrevpath and versrcreach ask about them. Of several routes to one prefix the first counts.
+// SetRoutes tells the routes of the host: verrevpath and versrcreach ask about them. Of several
+// routes to one prefix the first counts.
 func (e *Engine) SetRoutes(routes []firewall.Route) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

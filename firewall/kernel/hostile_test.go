@@ -97,7 +97,8 @@ func TestCaptureHasSpoofedPackets(t *testing.T) {
 			if f.Event.Verdict.Reason != firewall.ReasonSpoof {
 				continue
 			}
-			if f.Event.Verdict.Pass || !f.Ethernet || f.Event.Hook.Dir != firewall.In || !bytes.Contains(f.Data, []byte{10, 88, 0, 9, 10, 88, 0, 3}) {
+			if f.Event.Verdict.Pass || !f.Ethernet || f.Event.Hook.Dir != firewall.In ||
+				!bytes.Contains(f.Data, []byte{10, 88, 0, 9, 10, 88, 0, 3}) {
 				t.Errorf("%+v", f)
 			}
 			return
@@ -139,7 +140,8 @@ func TestSpoofing(t *testing.T) {
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(e) }))
 	l, err := v.host.Netlink().LinkByName("poda")
 	v.must(err)
-	v.must(v.host.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("10.88.0.9/32"), Link: l.Index}))
+	v.must(v.host.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("10.88.0.9/32"),
+		Link: l.Index}))
 	if err := ping(v.a.Node, "-I", "10.88.0.9", "10.88.0.3"); err != nil {
 		t.Error(err)
 	}
@@ -151,7 +153,8 @@ func TestSpoofing(t *testing.T) {
 
 func TestMartians(t *testing.T) {
 	v := newVillage(t, "add allow ip from any to any\n")
-	v.must(v.a.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("127.1.0.0/16"), Via: gateways[0], Table: 7}))
+	v.must(v.a.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("127.1.0.0/16"),
+		Via: gateways[0], Table: 7}))
 	v.must(v.a.SetSysctl("net.ipv4.conf.all.route_localnet", "1"))
 	for _, args := range [][]string{
 		{"rule", "add", "pref", "0", "lookup", "7"},
@@ -171,12 +174,16 @@ func TestMartians(t *testing.T) {
 	}
 	var frames [][]byte
 	for _, to := range []string{"::1", "::"} {
-		ip, err := packet.Build(packet.IPv6{Src: v.a.endpoint.Addrs[1], Dst: netip.MustParseAddr(to), HopLimit: 64}, packet.UDP{SrcPort: 1, DstPort: 7})
+		ip, err := packet.Build(packet.IPv6{Src: v.a.endpoint.Addrs[1],
+			Dst: netip.MustParseAddr(to), HopLimit: 64}, packet.UDP{SrcPort: 1, DstPort: 7})
 		v.must(err)
-		frames = append(frames, slices.Concat(v.a.endpoint.HostMAC[:], v.a.endpoint.MAC[:], []byte{0x86, 0xdd}, ip))
+		frames = append(frames, slices.Concat(v.a.endpoint.HostMAC[:], v.a.endpoint.MAC[:],
+			[]byte{0x86, 0xdd}, ip))
 	}
 	v.must(inject(v.a.Node, frames))
-	eventually(t, "loopback and unspecified addresses of IPv6 are refused", func() bool { return v.drops(firewall.ReasonMartian) == before+2 })
+	eventually(t, "loopback and unspecified addresses of IPv6 are refused", func() bool {
+		return v.drops(firewall.ReasonMartian) == before+2
+	})
 }
 
 func TestHopLimit(t *testing.T) {
@@ -185,7 +192,8 @@ func TestHopLimit(t *testing.T) {
 	for _, to := range []string{"192.0.2.2", "2001:db8::2", "10.88.0.3", "fd00:88::3"} {
 		out, err := v.a.Command("ping", "-c1", "-W10", "-t1", to).CombinedOutput()
 		text := strings.ToLower(string(out))
-		if err == nil || !strings.Contains(text, "time to live exceeded") && !strings.Contains(text, "hop limit") {
+		if err == nil || !strings.Contains(text, "time to live exceeded") &&
+			!strings.Contains(text, "hop limit") {
 			t.Errorf("%s with a hop limit of 1: %v: %s", to, err, out)
 		}
 		out, err = v.a.Command("ping", "-c1", "-W10", "-t2", to).CombinedOutput()
@@ -200,10 +208,12 @@ func TestHopLimit(t *testing.T) {
 	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
 		out, err := v.outside.Command("ping", "-c1", "-W1", "-t1", to).CombinedOutput()
 		text := strings.ToLower(string(out))
-		if err == nil || !strings.Contains(text, "time to live exceeded") && !strings.Contains(text, "hop limit") {
+		if err == nil || !strings.Contains(text, "time to live exceeded") &&
+			!strings.Contains(text, "hop limit") {
 			t.Errorf("from outside to %s with a hop limit of 1: %v: %s", to, err, out)
 		}
-		if out, err := v.outside.Command("ping", "-c1", "-W1", "-t2", to).CombinedOutput(); err != nil {
+		if out, err := v.outside.Command("ping", "-c1", "-W1", "-t2",
+			to).CombinedOutput(); err != nil {
 			t.Errorf("from outside to %s with a hop limit of 2: %v: %s", to, err, out)
 		}
 	}
@@ -225,7 +235,8 @@ func TestSmallPod(t *testing.T) {
 	for _, to := range []string{"10.88.0.2", "fd00:88::2"} {
 		for _, from := range []*nstest.Node{v.outside, v.b.Node} {
 			out, _ := from.Command("ping", "-c1", "-W1", "-s1400", "-Mdo", to).CombinedOutput()
-			if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") && !strings.Contains(text, "too big") {
+			if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") &&
+				!strings.Contains(text, "too big") {
 				t.Errorf("from %s to %s: no answer that 1400 bytes are too many: %s", from, to, out)
 			}
 		}
@@ -234,7 +245,8 @@ func TestSmallPod(t *testing.T) {
 		t.Errorf("with leave to fragment: %v", err)
 	}
 	big := strings.Repeat("0123456789abcdef", 1<<14)
-	for _, to := range []string{"10.88.0.2:80", "[fd00:88::2]:80", "192.0.2.1:8080", "[2001:db8::1]:8080"} {
+	for _, to := range []string{"10.88.0.2:80", "[fd00:88::2]:80", "192.0.2.1:8080",
+		"[2001:db8::1]:8080"} {
 		c, err := dialFrom(v.outside, to, 2500*time.Millisecond)
 		v.must(err)
 		if err := talkLong(c, big); err != nil {
@@ -244,12 +256,14 @@ func TestSmallPod(t *testing.T) {
 	}
 }
 
-// TestErrorsFromBeyond: routers behind the card answer what a pod sent under the host's address; the pod gets their answers, and heeds them.
+// TestErrorsFromBeyond: routers behind the card answer what a pod sent under the host's address;
+// the pod gets their answers, and heeds them.
 func TestErrorsFromBeyond(t *testing.T) {
 	v := newVillage(t, openRules)
 	v.masquerade(61000, 61999)
 	far := v.lab.Node("far")
-	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0", "198.51.100.2/24 2001:db8:1::2/64")
+	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0",
+		"198.51.100.2/24 2001:db8:1::2/64")
 	for _, key := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
 		v.must(v.outside.SetSysctl(key, "1"))
 	}
@@ -265,11 +279,14 @@ func TestErrorsFromBeyond(t *testing.T) {
 	}
 	for _, to := range []string{"198.51.100.2", "2001:db8:1::2"} {
 		out, err := v.a.Command("ping", "-c1", "-W1", "-t2", to).CombinedOutput()
-		if text := strings.ToLower(string(out)); err == nil || !strings.Contains(text, "time to live exceeded") && !strings.Contains(text, "hop limit") {
+		if text := strings.ToLower(string(out)); err == nil ||
+			!strings.Contains(text, "time to live exceeded") &&
+				!strings.Contains(text, "hop limit") {
 			t.Errorf("%s with a hop limit of 2: %v: %s", to, err, out)
 		}
 		out, _ = v.a.Command("ping", "-c1", "-W1", "-s1400", "-Mdo", to).CombinedOutput()
-		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") && !strings.Contains(text, "too big") {
+		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") &&
+			!strings.Contains(text, "too big") {
 			t.Errorf("to %s: no answer that 1400 bytes are too many: %s", to, out)
 		}
 	}
@@ -298,11 +315,13 @@ func TestSmallLink(t *testing.T) {
 	for _, to := range []string{"192.0.2.2", "2001:db8::2"} {
 		args := []string{"ping", "-c1", "-W10", "-s1400", "-Mdo", to}
 		out, _ := v.a.Command(args[0], args[1:]...).CombinedOutput()
-		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") && !strings.Contains(text, "too big") {
+		if text := strings.ToLower(string(out)); !strings.Contains(text, "frag needed") &&
+			!strings.Contains(text, "too big") {
 			t.Errorf("to %s: no answer that 1400 bytes are too many: %s", to, out)
 		}
 	}
-	v.must(v.outside.Netlink().SetLinkMTU(other.Index, 1280)) // a veth drops what is larger than the MTU of its other end
+	// a veth drops what is larger than the MTU of its other end
+	v.must(v.outside.Netlink().SetLinkMTU(other.Index, 1280))
 	if err := ping(v.a.Node, "-s1400", "-Mdont", "192.0.2.2"); err != nil {
 		t.Errorf("with leave to fragment: %v", err)
 	}
@@ -338,7 +357,8 @@ func TestTheFastPathOutlivesTheAgent(t *testing.T) {
 	v.must(talk(c, "before"))
 	v.must(v.engine.Close())
 	for _, w := range []error{
-		talk(c, "nobody holds the engine"), greet(v.b.Node, "10.88.0.2:80"), greet(v.b.Node, "192.0.2.2:80"), greet(v.outside, "192.0.2.1:8080"),
+		talk(c, "nobody holds the engine"), greet(v.b.Node, "10.88.0.2:80"),
+		greet(v.b.Node, "192.0.2.2:80"), greet(v.outside, "192.0.2.1:8080"),
 		greet(v.host, "127.0.0.1:8080"),
 	} {
 		if w != nil {
@@ -352,7 +372,8 @@ func TestTheFastPathOutlivesTheAgent(t *testing.T) {
 	if before.PacketsIn == 0 {
 		t.Error("counters began anew")
 	}
-	for _, w := range []error{talk(c, "after"), greet(v.b.Node, "192.0.2.2:80"), greet(v.host, "127.0.0.1:8080")} {
+	for _, w := range []error{talk(c, "after"), greet(v.b.Node, "192.0.2.2:80"),
+		greet(v.host, "127.0.0.1:8080")} {
 		if w != nil {
 			t.Errorf("after the next engine took over: %v", w)
 		}
@@ -368,10 +389,13 @@ func TestTheFastPathOutlivesTheAgent(t *testing.T) {
 
 func TestAPodThatGoesTakesItsStatesAlong(t *testing.T) {
 	// Only openings make states: what is still on its way when the pod goes must make none.
-	v := newVillage(t, "add 1 check-state\nadd allow tcp from any to any setup keep-state\nadd allow ip from any to any\n")
+	v := newVillage(t,
+		"add 1 check-state\nadd allow tcp from any to any setup keep-state\n"+
+			"add allow ip from any to any\n")
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
-	for _, err := range []error{greet(v.b.Node, "10.88.0.2:80"), greet(v.outside, "192.0.2.1:8080"), greet(v.host, "10.88.0.2:80")} {
+	for _, err := range []error{greet(v.b.Node, "10.88.0.2:80"), greet(v.outside, "192.0.2.1:8080"),
+		greet(v.host, "10.88.0.2:80")} {
 		v.must(err)
 	}
 	v.must(v.engine.DeleteEndpoint(v.a.endpoint.Index))
@@ -379,8 +403,10 @@ func TestAPodThatGoesTakesItsStatesAlong(t *testing.T) {
 	for x, err := range v.engine.entries() {
 		v.must(err)
 		for _, a := range v.a.endpoint.Addrs {
-			if addrOf(x.addr[0], x.addr[1]) == a || addrOf(x.addr[2], x.addr[3]) == a || x.sides[0].Rule == natRule {
-				t.Errorf("left: %v %v, rule %x", addrOf(x.addr[0], x.addr[1]), addrOf(x.addr[2], x.addr[3]), x.sides[0].Rule)
+			if addrOf(x.addr[0], x.addr[1]) == a || addrOf(x.addr[2], x.addr[3]) == a ||
+				x.sides[0].Rule == natRule {
+				t.Errorf("left: %v %v, rule %x", addrOf(x.addr[0], x.addr[1]),
+					addrOf(x.addr[2], x.addr[3]), x.sides[0].Rule)
 			}
 		}
 	}
@@ -416,9 +442,11 @@ func TestEndpointsAreChecked(t *testing.T) {
 	v := newVillage(t, openRules)
 	good := v.a.endpoint
 	for what, spoil := range map[string]func(*firewall.Endpoint){
-		"no interface":     func(e *firewall.Endpoint) { e.Index = 0 },
-		"no address":       func(e *firewall.Endpoint) { e.Addrs = nil },
-		"a multicast one":  func(e *firewall.Endpoint) { e.Addrs = []netip.Addr{netip.MustParseAddr("224.0.0.1")} },
+		"no interface": func(e *firewall.Endpoint) { e.Index = 0 },
+		"no address":   func(e *firewall.Endpoint) { e.Addrs = nil },
+		"a multicast one": func(e *firewall.Endpoint) {
+			e.Addrs = []netip.Addr{netip.MustParseAddr("224.0.0.1")}
+		},
 		"an MTU of 0":      func(e *firewall.Endpoint) { e.MTU = 0 },
 		"no such an index": func(e *firewall.Endpoint) { e.Index = 4711 },
 	} {
@@ -429,10 +457,14 @@ func TestEndpointsAreChecked(t *testing.T) {
 		}
 	}
 	for what, p := range map[string]firewall.Published{
-		"SCTP under another port": {Proto: 132, Host: netip.MustParseAddrPort("0.0.0.0:1"), Pod: netip.MustParseAddrPort("10.88.0.2:2")},
-		"ICMP":                    {Proto: 1, Host: netip.MustParseAddrPort("0.0.0.0:1"), Pod: netip.MustParseAddrPort("10.88.0.2:1")},
-		"another family":          {Proto: 6, Host: netip.MustParseAddrPort("[::]:1"), Pod: netip.MustParseAddrPort("10.88.0.2:1")},
-		"port 0":                  {Proto: 6, Host: netip.MustParseAddrPort("0.0.0.0:0"), Pod: netip.MustParseAddrPort("10.88.0.2:1")},
+		"SCTP under another port": {Proto: 132, Host: netip.MustParseAddrPort("0.0.0.0:1"),
+			Pod: netip.MustParseAddrPort("10.88.0.2:2")},
+		"ICMP": {Proto: 1, Host: netip.MustParseAddrPort("0.0.0.0:1"),
+			Pod: netip.MustParseAddrPort("10.88.0.2:1")},
+		"another family": {Proto: 6, Host: netip.MustParseAddrPort("[::]:1"),
+			Pod: netip.MustParseAddrPort("10.88.0.2:1")},
+		"port 0": {Proto: 6, Host: netip.MustParseAddrPort("0.0.0.0:0"),
+			Pod: netip.MustParseAddrPort("10.88.0.2:1")},
 	} {
 		if err := v.engine.SetPublished([]firewall.Published{p}); err == nil {
 			t.Errorf("%s: accepted", what)
@@ -441,7 +473,8 @@ func TestEndpointsAreChecked(t *testing.T) {
 	if err := v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges}); err == nil {
 		t.Error("masquerade without ports: accepted")
 	}
-	if err := errors.Join(greet(v.a.Node, "10.88.0.3:1"), nil); err == nil || strings.Contains(fmt.Sprint(err), "timeout") {
+	if err := errors.Join(greet(v.a.Node, "10.88.0.3:1"), nil); err == nil ||
+		strings.Contains(fmt.Sprint(err), "timeout") {
 		t.Errorf("b does not answer: %v", err)
 	}
 }

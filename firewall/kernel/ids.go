@@ -6,11 +6,13 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// maxIDs is the number of rule indexes: twice rule.MaxRules, so that a Program can replace another one with no rule in common.
+// maxIDs is the number of rule indexes: twice rule.MaxRules, so that a Program can replace another
+// one with no rule in common.
 const maxIDs = 2 * rule.MaxRules
 
-// ids gives rules lasting names by their Code.Key: index | incarnation<<16. The index is the place of the rule's counters; the
-// incarnation tells the states of an earlier owner of the index from those of the present one.
+// ids gives rules lasting names by their Code.Key: index | incarnation<<16. The index is the place
+// of the rule's counters; the incarnation tells the states of an earlier owner of the index from
+// those of the present one.
 type ids struct {
 	byKey       map[uint64]uint32
 	incarnation [maxIDs]uint16 // the last one used
@@ -42,7 +44,8 @@ func (s *ids) assign(rules []rule.Code) (all, fresh []uint32, err error) {
 		}
 		for tried := 0; s.used[index]; tried++ {
 			if tried == maxIDs {
-				return nil, nil, fmt.Errorf("more than %d rules at once: delete some before adding others", maxIDs)
+				return nil, nil, fmt.Errorf("more than %d rules at once: delete some before "+
+					"adding others", maxIDs)
 			}
 			index = (index + 1) % maxIDs
 		}

@@ -70,7 +70,8 @@ const (
 	readBits  = 2
 )
 
-// reads returns what the vectors ask about, and above it what they or any condition do: note_read of bpf/lib/cond.h.
+// reads returns what the vectors ask about, and above it what they or any condition do: note_read
+// of bpf/lib/cond.h.
 func reads(dims uint32, conds []rule.Cond) uint32 {
 	var narrow uint32
 	if dims&(1<<rule.DimSrc) != 0 {
@@ -82,7 +83,8 @@ func reads(dims uint32, conds []rule.Cond) uint32 {
 	wide := narrow
 	for i := range conds {
 		switch conds[i].Op {
-		case rule.OpSrcIn, rule.OpSrcMe, rule.OpSrcTable, rule.OpVerRevPath, rule.OpVerSrcReach, rule.OpAntiSpoof:
+		case rule.OpSrcIn, rule.OpSrcMe, rule.OpSrcTable, rule.OpVerRevPath, rule.OpVerSrcReach,
+			rule.OpAntiSpoof:
 			wide |= readSrc
 		case rule.OpSrcPort:
 			wide |= readSport
@@ -94,7 +96,8 @@ func reads(dims uint32, conds []rule.Cond) uint32 {
 // count returns the number of rows.
 func (im *image) count() int { return len(im.rows) / rowSize }
 
-// section appends values to the image, beginning at a row of their own, and returns the number of that row.
+// section appends values to the image, beginning at a row of their own, and returns the number of
+// that row.
 func section[T any](im *image, values []T) uint32 {
 	row := uint32(im.count())
 	im.rows = append(im.rows, bytesOf(values)...)
@@ -109,7 +112,8 @@ func bytesOf[T any](values []T) []byte {
 	if len(values) == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])), len(values)*int(unsafe.Sizeof(values[0])))
+	return unsafe.Slice((*byte)(unsafe.Pointer(&values[0])),
+		len(values)*int(unsafe.Sizeof(values[0])))
 }
 
 // Bits of header.need and code.flags.
@@ -125,7 +129,8 @@ const (
 	codeProb    = 16
 )
 
-// needs returns what a Program asks of the programs, and how many different flow names its rules have to do with.
+// needs returns what a Program asks of the programs, and how many different flow names its rules
+// have to do with.
 func needs(p *rule.Program) (need, lookups uint32) {
 	if p.Strict {
 		need |= needStrict
@@ -155,8 +160,10 @@ func codes(in imageInput) []weirCode {
 	for slot := range out {
 		c := &in.prog.Rules[slot]
 		w := weirCode{
-			Key: c.Key, Id: in.ids[slot], Arg: c.Arg, Prob: c.Prob, Limit: c.Limit, LogMax: c.LogMax, Cond: c.Cond, CondEnd: c.CondEnd,
-			Number: c.Number, Tag: c.Tag, Action: uint8(c.Action), State: uint8(c.State), Flow: c.Flow, Mask: uint8(c.Mask),
+			Key: c.Key, Id: in.ids[slot], Arg: c.Arg, Prob: c.Prob, Limit: c.Limit,
+			LogMax: c.LogMax, Cond: c.Cond, CondEnd: c.CondEnd,
+			Number: c.Number, Tag: c.Tag, Action: uint8(c.Action), State: uint8(c.State),
+			Flow: c.Flow, Mask: uint8(c.Mask),
 		}
 		if c.Flow != rule.AnyFlow {
 			w.Flow = in.flows[c.Flow]
@@ -167,7 +174,8 @@ func codes(in imageInput) []weirCode {
 		for _, f := range [...]struct {
 			is  bool
 			bit uint8
-		}{{c.Defer, codeDefer}, {c.Log, codeLog}, {c.Liberal, codeLiberal}, {c.Frag, codeFrag}, {c.Prob != 0, codeProb}} {
+		}{{c.Defer, codeDefer}, {c.Log, codeLog}, {c.Liberal, codeLiberal}, {c.Frag, codeFrag},
+			{c.Prob != 0, codeProb}} {
 			if f.is {
 				w.Flags |= f.bit
 			}
@@ -189,7 +197,8 @@ func quick(in imageInput) uint32 {
 	return 0
 }
 
-// forward returns where a skipto goes on: never backwards, but behind the rules of its own number at the earliest.
+// forward returns where a skipto goes on: never backwards, but behind the rules of its own number
+// at the earliest.
 func forward(rules []rule.Code, slot, target int) int {
 	if target > slot {
 		return target
@@ -292,7 +301,8 @@ func (im *image) classifier(c *rule.Classifier) error {
 		if sizes[d] > 1 {
 			h.Dims |= 1 << d
 		}
-		// One class in which some rule never matches counts as well: two conditions may contradict each other.
+		// One class in which some rule never matches counts as well: two conditions may contradict
+		// each other.
 		if sizes[d] > 1 || !allOnes(c.Vectors[d], int(h.Rules)) {
 			h.Active++
 			weight[d] = sizes[d]
@@ -357,7 +367,8 @@ func allOnes(v []uint64, rules int) bool {
 // maxSpans is how many spans the programs search.
 const maxSpans = 1<<15 - 1
 
-// spans6 turns the nested prefixes of IPv6 into spans without gaps, each lasting until the next begins: a binary search finds an address.
+// spans6 turns the nested prefixes of IPv6 into spans without gaps, each lasting until the next
+// begins: a binary search finds an address.
 func spans6(a *rule.Addresses) ([]weirSpan, error) {
 	type open struct {
 		end   [2]uint64
@@ -393,7 +404,8 @@ func spans6(a *rule.Addresses) ([]weirSpan, error) {
 		begin(next(end), around[len(around)-1].class)
 	}
 	if len(out) > maxSpans {
-		return nil, fmt.Errorf("IPv6 prefixes make %d spans of addresses: at most %d; use a table", len(out), maxSpans)
+		return nil, fmt.Errorf("IPv6 prefixes make %d spans of addresses: at most %d; use a table",
+			len(out), maxSpans)
 	}
 	return out, nil
 }

@@ -18,7 +18,8 @@ const (
 // AnyFlow.
 var labelLimits = map[uint32]uint32{labelTable: 8192, labelFlow: 255}
 
-// labels give names lasting ids, so that what the kernel holds keeps its meaning over Programs and agents. They are written to a map.
+// labels give names lasting ids, so that what the kernel holds keeps its meaning over Programs and
+// agents. They are written to a map.
 type labels struct {
 	m    *ebpf.Map
 	ids  map[uint32]map[string]uint32 // by kind
@@ -79,7 +80,8 @@ func (l *labels) reserve(kind uint32, n int) ([]uint32, error) {
 // give takes an id back.
 func (l *labels) give(kind, id uint32) error {
 	name := l.used[kind][id]
-	if err := l.m.Delete(weirLabelKey{Kind: kind, Id: id}); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := l.m.Delete(weirLabelKey{Kind: kind, Id: id}); err != nil &&
+		!errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove the name %q from the kernel: %w", name, err)
 	}
 	delete(l.used[kind], id)

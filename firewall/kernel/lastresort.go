@@ -28,7 +28,8 @@ func Guards(dir string) bool {
 
 // CloseAll closes the interfaces that match but the loopback, and returns their names.
 func CloseAll(matches func(name string) bool, ssh bool) (closed []string, err error) {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: lastName, Type: ebpf.SchedCLS, Instructions: lastResort(ssh), License: "GPL"})
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: lastName, Type: ebpf.SchedCLS,
+		Instructions: lastResort(ssh), License: "GPL"})
 	if err != nil {
 		return nil, fmt.Errorf("load the program of the last resort: %w", err)
 	}
@@ -94,8 +95,10 @@ func order(n uint16) int32 { return int32(n>>8 | n<<8) }
 // read copies bytes from the network header on to the stack; what is not there drops the packet.
 func read(at, to, size int32) asm.Instructions {
 	return asm.Instructions{
-		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, at), asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, to),
-		asm.Mov.Imm(asm.R4, size), asm.Mov.Imm(asm.R5, fromNetwork), asm.FnSkbLoadBytesRelative.Call(),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, at), asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, to),
+		asm.Mov.Imm(asm.R4, size), asm.Mov.Imm(asm.R5, fromNetwork),
+		asm.FnSkbLoadBytesRelative.Call(),
 		asm.JNE.Imm(asm.R0, 0, "drop"),
 	}
 }
@@ -105,7 +108,8 @@ func read(at, to, size int32) asm.Instructions {
 func lastResort(ssh bool) (p asm.Instructions) {
 	add := func(more ...asm.Instruction) { p = append(p, more...) }
 	next := func() { // reads the header at R7
-		add(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Reg(asm.R2, asm.R7), asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -16))
+		add(asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Reg(asm.R2, asm.R7), asm.Mov.Reg(asm.R3, asm.RFP),
+			asm.Add.Imm(asm.R3, -16))
 	}
 	add(asm.Mov.Reg(asm.R6, asm.R1), asm.LoadMem(asm.R2, asm.R6, skbProtocol, asm.Word),
 		asm.JEq.Imm(asm.R2, order(0x0806), "pass"), // ARP
@@ -114,34 +118,44 @@ func lastResort(ssh bool) (p asm.Instructions) {
 	p = append(p, read(0, -64, 20)...)
 	add(asm.LoadMem(asm.R2, asm.RFP, -64+6, asm.Half), asm.And.Imm(asm.R2, order(0x1fff)),
 		asm.JNE.Imm(asm.R2, 0, "pass"), // a later fragment: nothing without its first
-		asm.LoadMem(asm.R7, asm.RFP, -64, asm.Byte), asm.And.Imm(asm.R7, 15), asm.LSh.Imm(asm.R7, 2),
+		asm.LoadMem(asm.R7, asm.RFP, -64, asm.Byte), asm.And.Imm(asm.R7, 15),
+		asm.LSh.Imm(asm.R7, 2),
 		asm.LoadMem(asm.R8, asm.RFP, -64+9, asm.Byte),
 		asm.JEq.Imm(asm.R8, unix.IPPROTO_ICMP, "icmp"), asm.Ja.Label("ports"))
 
 	six := read(0, -64, 40)
 	six[0] = six[0].WithSymbol("six")
 	p = append(p, six...)
-	add(asm.Mov.Imm(asm.R7, 40), asm.LoadMem(asm.R8, asm.RFP, -64+6, asm.Byte), asm.JEq.Imm(asm.R8, unix.IPPROTO_ICMPV6, "icmp6"))
+	add(asm.Mov.Imm(asm.R7, 40), asm.LoadMem(asm.R8, asm.RFP, -64+6, asm.Byte),
+		asm.JEq.Imm(asm.R8, unix.IPPROTO_ICMPV6, "icmp6"))
 
-	add(asm.JEq.Imm(asm.R8, unix.IPPROTO_TCP, "tcp").WithSymbol("ports"), asm.JNE.Imm(asm.R8, unix.IPPROTO_UDP, "drop"))
+	add(asm.JEq.Imm(asm.R8, unix.IPPROTO_TCP, "tcp").WithSymbol("ports"),
+		asm.JNE.Imm(asm.R8, unix.IPPROTO_UDP, "drop"))
 	next()
-	add(asm.Mov.Imm(asm.R4, 8), asm.Mov.Imm(asm.R5, fromNetwork), asm.FnSkbLoadBytesRelative.Call(), asm.JNE.Imm(asm.R0, 0, "drop"),
+	add(asm.Mov.Imm(asm.R4, 8), asm.Mov.Imm(asm.R5, fromNetwork), asm.FnSkbLoadBytesRelative.Call(),
+		asm.JNE.Imm(asm.R0, 0, "drop"),
 		asm.LoadMem(asm.R2, asm.RFP, -16, asm.Half), asm.HostTo(asm.BE, asm.R2, asm.Half),
 		asm.LoadMem(asm.R3, asm.RFP, -14, asm.Half), asm.HostTo(asm.BE, asm.R3, asm.Half),
 		asm.JEq.Imm(asm.R3, 68, "pass"), asm.JEq.Imm(asm.R3, 546, "pass"), // DHCP
 		asm.JGE.Imm(asm.R2, 1024, "drop"), asm.JGE.Imm(asm.R3, 32768, "pass"), asm.Ja.Label("drop"))
 
-	add(asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("tcp"), asm.Mov.Reg(asm.R2, asm.R7), asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -16),
-		asm.Mov.Imm(asm.R4, 14), asm.Mov.Imm(asm.R5, fromNetwork), asm.FnSkbLoadBytesRelative.Call(), asm.JNE.Imm(asm.R0, 0, "drop"),
-		asm.LoadMem(asm.R2, asm.RFP, -16+13, asm.Byte), asm.And.Imm(asm.R2, 0x12), asm.JNE.Imm(asm.R2, 0x02, "pass")) // all but SYN without ACK
+	add(asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("tcp"), asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -16),
+		asm.Mov.Imm(asm.R4, 14), asm.Mov.Imm(asm.R5, fromNetwork),
+		asm.FnSkbLoadBytesRelative.Call(), asm.JNE.Imm(asm.R0, 0, "drop"),
+		// all but SYN without ACK
+		asm.LoadMem(asm.R2, asm.RFP, -16+13, asm.Byte), asm.And.Imm(asm.R2,
+			0x12), asm.JNE.Imm(asm.R2, 0x02, "pass"))
 	if ssh {
 		add(asm.LoadMem(asm.R3, asm.RFP, -14, asm.Half), asm.JEq.Imm(asm.R3, order(22), "pass"))
 	}
 	add(asm.Ja.Label("drop"))
 
 	kinds := func(symbol string, types ...int32) {
-		add(asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(symbol), asm.Mov.Reg(asm.R2, asm.R7), asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -16),
-			asm.Mov.Imm(asm.R4, 1), asm.Mov.Imm(asm.R5, fromNetwork), asm.FnSkbLoadBytesRelative.Call(), asm.JNE.Imm(asm.R0, 0, "drop"),
+		add(asm.Mov.Reg(asm.R1, asm.R6).WithSymbol(symbol), asm.Mov.Reg(asm.R2, asm.R7),
+			asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, -16),
+			asm.Mov.Imm(asm.R4, 1), asm.Mov.Imm(asm.R5, fromNetwork),
+			asm.FnSkbLoadBytesRelative.Call(), asm.JNE.Imm(asm.R0, 0, "drop"),
 			asm.LoadMem(asm.R2, asm.RFP, -16, asm.Byte))
 		for _, t := range types {
 			add(asm.JEq.Imm(asm.R2, t, "pass"))
@@ -150,6 +164,7 @@ func lastResort(ssh bool) (p asm.Instructions) {
 	}
 	kinds("icmp", 0, 3, 11, 12)
 	kinds("icmp6", 1, 2, 3, 4, 129, 130, 131, 132, 134, 135, 136, 143)
-	add(asm.Mov.Imm(asm.R0, passOn).WithSymbol("pass"), asm.Return(), asm.Mov.Imm(asm.R0, dropIt).WithSymbol("drop"), asm.Return())
+	add(asm.Mov.Imm(asm.R0, passOn).WithSymbol("pass"), asm.Return(),
+		asm.Mov.Imm(asm.R0, dropIt).WithSymbol("drop"), asm.Return())
 	return p
 }

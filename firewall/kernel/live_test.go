@@ -50,7 +50,8 @@ func newGuarded(t *testing.T, rules string) *guarded {
 
 func newGuardedWith(t *testing.T, rules string, o firewall.Options) *guarded {
 	lab := nstest.New(t)
-	g := &guarded{options: o, server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir")}
+	g := &guarded{options: o, server: lab.Node("server"), client: lab.Node("client"),
+		dir: filepath.Join(nstest.Bpffs(t), "weir")}
 	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
 	for _, port := range []int{80, 81} {
 		l, err := g.server.Listen("tcp", fmt.Sprintf("[::]:%d", port))
@@ -72,11 +73,16 @@ func newGuardedWith(t *testing.T, rules string, o firewall.Options) *guarded {
 	if err := g.engine.Load(compile(t, rules)); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+	if err := g.server.Do(func() error {
+		_, err := g.engine.Attach(g.index)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(g.engine.Close(), g.server.Do(func() error { return Remove(g.dir) })); err != nil {
+		if err := errors.Join(g.engine.Close(), g.server.Do(func() error {
+			return Remove(g.dir)
+		})); err != nil {
 			t.Error(err)
 		}
 		if left, _ := filepath.Glob(filepath.Join(g.dir, "*")); len(left) > 0 {
@@ -103,7 +109,8 @@ func (g *guarded) interfaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.engine.SetInterfaces([]firewall.Interface{{Index: g.index, Name: "eth0", Addrs: prefixes}}); err != nil {
+	if err := g.engine.SetInterfaces([]firewall.Interface{{Index: g.index, Name: "eth0",
+		Addrs: prefixes}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -135,8 +142,9 @@ func dialFrom(n *nstest.Node, to string, most time.Duration) (net.Conn, error) {
 	return n.DialContext(ctx, "tcp", to)
 }
 
-// patience is for what has to come, on however busy a machine. It is also enough for a second SYN. An ICMP error that comes back at once finds the
-// socket locked by connect(2) and is only noted there; it is the error about the second SYN that ends the attempt.
+// patience is for what has to come, on however busy a machine. It is also enough for a second SYN.
+// An ICMP error that comes back at once finds the socket locked by connect(2) and is only noted
+// there; it is the error about the second SYN that ends the attempt.
 const patience = 20 * time.Second
 
 // impatience is for what must not come.
@@ -194,7 +202,8 @@ func TestAServerBehindTheEngine(t *testing.T) {
 	}
 	for _, s := range states {
 		// Three packets from the client (SYN, ACK, data; perhaps an ACK), two or three back.
-		if s.Rule != 101 || s.To.Port() != 80 || s.Packets[0] < 3 || s.Packets[1] < 2 || s.Phase.String() != "established" {
+		if s.Rule != 101 || s.To.Port() != 80 || s.Packets[0] < 3 || s.Packets[1] < 2 ||
+			s.Phase.String() != "established" {
 			t.Errorf("state %+v", s)
 		}
 	}
@@ -295,7 +304,8 @@ func TestAdoptedConnectionsGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	from, to := c.LocalAddr().(*net.TCPAddr).AddrPort(), c.RemoteAddr().(*net.TCPAddr).AddrPort()
-	n, err := g.engine.Adopt([]firewall.State{{Proto: 6, From: from, To: to, Key: p.Rules[1].Key, Rule: p.Rules[1].Number}})
+	n, err := g.engine.Adopt([]firewall.State{{Proto: 6, From: from, To: to, Key: p.Rules[1].Key,
+		Rule: p.Rules[1].Number}})
 	if n != 1 || err != nil {
 		t.Fatalf("adopted %d: %v", n, err)
 	}
@@ -303,10 +313,13 @@ func TestAdoptedConnectionsGoOn(t *testing.T) {
 		t.Error(err)
 	}
 	states := g.states(t)
-	if len(states) != 1 || states[0].From != from || states[0].Phase.String() != "established" || states[0].Packets[1] == 0 {
+	if len(states) != 1 || states[0].From != from || states[0].Phase.String() != "established" ||
+		states[0].Packets[1] == 0 {
 		t.Errorf("states: %+v", states)
 	}
-	if n, err := g.engine.Cut(func(s firewall.State) bool { return s.From == from }); n != 1 || err != nil {
+	if n, err := g.engine.Cut(func(s firewall.State) bool {
+		return s.From == from
+	}); n != 1 || err != nil {
 		t.Errorf("cut %d: %v", n, err)
 	}
 	if err := talkFor(c, "stranger", impatience); err == nil {
@@ -329,10 +342,12 @@ add allow ip from any to any
 		if _, err := g.dial(host + ":81"); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s:81: %v, not refused", host, err)
 		}
-		if took := time.Since(begin); took > 950*time.Millisecond { // the second one goes after a second
+		// the second one goes after a second
+		if took := time.Since(begin); took > 950*time.Millisecond {
 			t.Errorf("%s:81: refused after %v: not at the first try", host, took)
 		}
-		if _, err := dialFrom(g.client, host+":82", patience); !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) {
+		if _, err := dialFrom(g.client, host+":82", patience); !errors.Is(err, unix.EHOSTUNREACH) &&
+			!errors.Is(err, unix.EACCES) {
 			t.Errorf("%s:82: %v, not unreachable", host, err)
 		}
 	}
@@ -340,7 +355,8 @@ add allow ip from any to any
 		if _, err := dialFrom(g.server, host+":90", patience); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("out to %s:90: %v, not refused", host, err)
 		}
-		if _, err := dialFrom(g.server, host+":82", patience); !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.EACCES) {
+		if _, err := dialFrom(g.server, host+":82", patience); !errors.Is(err, unix.EHOSTUNREACH) &&
+			!errors.Is(err, unix.EACCES) {
 			t.Errorf("out to %s:82: %v, not unreachable", host, err)
 		}
 	}
@@ -354,7 +370,10 @@ func TestWithoutTCX(t *testing.T) {
 	}
 	g.engine.noTCX = true
 	var hook string
-	if err := g.server.Do(func() (err error) { hook, err = g.engine.Attach(g.index); return err }); err != nil || hook != "clsact" {
+	if err := g.server.Do(func() (err error) {
+		hook, err = g.engine.Attach(g.index)
+		return err
+	}); err != nil || hook != "clsact" {
 		t.Fatalf("attached by %q: %v", hook, err)
 	}
 	guards := func(when string, port81 bool) {
@@ -389,16 +408,21 @@ func TestWithoutTCX(t *testing.T) {
 		t.Fatal(err)
 	}
 	guards("detached", true)
-	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+	if err := g.server.Do(func() error {
+		_, err := g.engine.Attach(g.index)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	guards("attached again", false)
-	if out, _ := g.server.Command("tc", "filter", "show", "dev", "eth0", "ingress").CombinedOutput(); len(out) > 0 {
+	if out, _ := g.server.Command("tc", "filter", "show", "dev", "eth0",
+		"ingress").CombinedOutput(); len(out) > 0 {
 		t.Logf("filters: %s", out)
 	}
 }
 
-// TestAnOlderLayoutIsReplaced takes over from a Weir whose pins mean something else: it guards until we do, and leaves no trace.
+// TestAnOlderLayoutIsReplaced takes over from a Weir whose pins mean something else: it guards
+// until we do, and leaves no trace.
 func TestAnOlderLayoutIsReplaced(t *testing.T) {
 	g := newGuarded(t, "add deny ip from any to any\n")
 	if err := g.engine.Close(); err != nil {
@@ -420,7 +444,10 @@ func TestAnOlderLayoutIsReplaced(t *testing.T) {
 		c.Close()
 		t.Error("the older Weir does not guard any more, and ours not yet")
 	}
-	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+	if err := g.server.Do(func() error {
+		_, err := g.engine.Attach(g.index)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	c, err := g.dial("10.0.0.1:80")

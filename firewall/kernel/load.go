@@ -17,7 +17,8 @@ const features = rule.AllFeatures
 // innerMap is BPF_F_INNER_MAP: images differ in size.
 const innerMap = 1 << 12
 
-// graceSlot is a slot of the images that no packet reads: setting it makes the kernel wait for the packets that are on their way.
+// graceSlot is a slot of the images that no packet reads: setting it makes the kernel wait for the
+// packets that are on their way.
 const graceSlot = 2
 
 // Load replaces the Program, see firewall.Engine.
@@ -102,12 +103,14 @@ func (e *Engine) switchLocked(p *rule.Program, t *nextTables) error {
 		err = errors.Join(err, e.dropIdleLocked())
 	}
 	if bad := e.purgeLocked(); bad != nil {
-		err = errors.Join(err, fmt.Errorf("the rules are in force, but states of old rules may still be there: %w", bad))
+		err = errors.Join(err, fmt.Errorf("the rules are in force, but states of old rules may "+
+			"still be there: %w", bad))
 	}
 	return errors.Join(err, e.forgetLabelsLocked(p), e.carryAllLocked())
 }
 
-// check refuses a Program that would make the kernel read beyond an array: what Compile makes is fine.
+// check refuses a Program that would make the kernel read beyond an array: what Compile makes is
+// fine.
 func check(p *rule.Program) error {
 	n := len(p.Rules)
 	switch {
@@ -117,8 +120,10 @@ func check(p *rule.Program) error {
 		return fmt.Errorf("program of %d rules: at most %d", n, rule.MaxRules)
 	case p.Classes.Words != (n+63)/64:
 		return fmt.Errorf("program of %d rules with vectors of %d words", n, p.Classes.Words)
-	case len(p.Flows) == 0 || len(p.Flows) > rule.MaxFlows || len(p.Tables) > rule.MaxTables || len(p.Globs) > rule.MaxGlobs:
-		return fmt.Errorf("program with %d flow names, %d tables, %d globs", len(p.Flows), len(p.Tables), len(p.Globs))
+	case len(p.Flows) == 0 || len(p.Flows) > rule.MaxFlows || len(p.Tables) > rule.MaxTables ||
+		len(p.Globs) > rule.MaxGlobs:
+		return fmt.Errorf("program with %d flow names, %d tables, %d globs", len(p.Flows),
+			len(p.Tables), len(p.Globs))
 	}
 	for i := range p.Rules {
 		c := &p.Rules[i]
@@ -131,8 +136,10 @@ func check(p *rule.Program) error {
 	return nil
 }
 
-// prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were not there before.
-func (e *Engine) prepareLocked(p *rule.Program, t *nextTables) (in imageInput, fresh []uint32, err error) {
+// prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were
+// not there before.
+func (e *Engine) prepareLocked(p *rule.Program, t *nextTables) (in imageInput, fresh []uint32,
+	err error) {
 	in = imageInput{prog: p, serial: e.serial + 1, parity: e.slot() ^ 1}
 	if in.ids, fresh, err = e.ids.assign(p.Rules); err != nil {
 		return in, nil, err
@@ -161,7 +168,8 @@ func (e *Engine) prepareLocked(p *rule.Program, t *nextTables) (in imageInput, f
 // imageMap writes an image into a map of its own.
 func imageMap(im *image) (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "weir_image", Type: ebpf.Array, KeySize: 4, ValueSize: rowSize, MaxEntries: uint32(im.count()), Flags: innerMap,
+		Name: "weir_image", Type: ebpf.Array, KeySize: 4, ValueSize: rowSize,
+		MaxEntries: uint32(im.count()), Flags: innerMap,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make a map of %d rows for the rules: %w", im.count(), err)
@@ -180,7 +188,8 @@ func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *rule.Pr
 	}
 	random := bit(hasProb(p))
 	config := e.config
-	config.Current, config.Random = im.header.Reads<<currentReads|im.header.Quick<<currentQuick|slot, e.config.Random|random
+	config.Current, config.Random =
+		im.header.Reads<<currentReads|im.header.Quick<<currentQuick|slot, e.config.Random|random
 	config.Epoch++
 	if err := e.objects.Config.Put(uint32(0), &config); err != nil {
 		return fmt.Errorf("switch to the rules: %w", err)
@@ -246,7 +255,8 @@ func (e *Engine) resume() error {
 		if err := m.Lookup(at, row); err != nil {
 			return fmt.Errorf("read the rules in force: %w", err)
 		}
-		all := unsafe.Slice((*weirCode)(unsafe.Pointer(&row[0])), rowSize/int(unsafe.Sizeof(weirCode{})))
+		all := unsafe.Slice((*weirCode)(unsafe.Pointer(&row[0])),
+			rowSize/int(unsafe.Sizeof(weirCode{})))
 		e.rules = append(e.rules, all[:min(len(all), int(h.Rules)-len(e.rules))]...)
 	}
 	for i := range e.rules {
@@ -282,7 +292,8 @@ func (e *Engine) imageLocked() (*ebpf.Map, error) {
 func (e *Engine) purgeLocked() error {
 	const batch = 4096
 	for set := uint32(0); set < e.config.Sets; set += batch {
-		if err := e.call.ask(&weirCall{Op: opPurge, Now: e.now(), Place: set, Count: batch}); err != nil {
+		if err := e.call.ask(&weirCall{Op: opPurge, Now: e.now(), Place: set,
+			Count: batch}); err != nil {
 			return err
 		}
 	}

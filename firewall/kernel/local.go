@@ -13,7 +13,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// local is what looks at packets of the host to itself while ports are published: a link, or a filter where the kernel has no tcx.
+// local is what looks at packets of the host to itself while ports are published: a link, or a
+// filter where the kernel has no tcx.
 type local struct {
 	link link.Link // nil: a filter
 }
@@ -24,11 +25,14 @@ const (
 	localFilter = "localfilter"
 )
 
-// takeOwn lets the loopback take what comes in there from an address of the host's own, which it does anyway with what never left it: answers of pods to
-// the host's calls come back that way. It stays so when nobody needs it any more; whoever takes the node down puts it back, as it does ip_forward.
+// takeOwn lets the loopback take what comes in there from an address of the host's own, which it
+// does anyway with what never left it: answers of pods to the host's calls come back that way. It
+// stays so when nobody needs it any more; whoever takes the node down puts it back, as it does
+// ip_forward.
 func takeOwn() error {
 	for _, key := range []string{"accept_local", "route_localnet"} {
-		if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf/lo", key), []byte("1"), 0); err != nil {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf/lo", key), []byte("1"),
+			0); err != nil {
 			return fmt.Errorf("published ports: %w", err)
 		}
 	}
@@ -46,7 +50,8 @@ func (e *Engine) attachLocalLocked() error {
 	if e.noTCX {
 		return e.filterLocalLocked()
 	}
-	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: e.objects.WeirLocal, Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: loopback, Program: e.objects.WeirLocal,
+		Attach: ebpf.AttachTCXEgress, Anchor: link.Head()})
 	if errors.Is(err, link.ErrNotSupported) {
 		e.noTCX = true
 		return e.filterLocalLocked()

@@ -20,13 +20,16 @@ func TestTheLongestWalk(t *testing.T) {
 	for i := range 7 {
 		text += fmt.Sprintf("add %d call 1000 ip from any to any\n", 1+i)
 	}
-	text += "add 500 deny ip from any to any\n" + strings.Repeat("add 1000 count ip from any to any\n", 16200) + "add 60000 return\n"
+	text += "add 500 deny ip from any to any\n" +
+		strings.Repeat("add 1000 count ip from any to any\n", 16200) + "add 60000 return\n"
 	e := newEngine(t)
-	ifs := []firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}
+	ifs := []firewall.Interface{{Index: 1, Name: "eth0",
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}
 	if err := errors.Join(e.SetInterfaces(ifs), e.Load(compile(t, text))); err != nil {
 		t.Fatal(err)
 	}
-	b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1")}, packet.UDP{SrcPort: 1, DstPort: 9})
+	b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
+		Dst: netip.MustParseAddr("10.0.0.1")}, packet.UDP{SrcPort: 1, DstPort: 9})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// TestManyRules compares the engine with the slow twin under so many rules that the classifier's vectors have summaries: rules that decide far apart, rules that
-// only count on the way there, jumps, and blocks of rules that promise a match and have none.
+// TestManyRules compares the engine with the slow twin under so many rules that the classifier's
+// vectors have summaries: rules that decide far apart, rules that only count on the way there,
+// jumps, and blocks of rules that promise a match and have none.
 func TestManyRules(t *testing.T) {
 	nstest.Root(t)
 	seed := rand.Uint64()
@@ -58,11 +59,13 @@ func TestManyRules(t *testing.T) {
 	late := 0
 	for i := range 4000 {
 		from := netip.AddrFrom4([4]byte{10, 0, byte(g.IntN(60)), byte(g.IntN(4))})
-		b, err := packet.Build(packet.IPv4{Src: from, Dst: netip.MustParseAddr("10.9.0.1")}, packet.UDP{SrcPort: uint16(g.IntN(4)), DstPort: uint16(1000 + g.IntN(60))})
+		b, err := packet.Build(packet.IPv4{Src: from, Dst: netip.MustParseAddr("10.9.0.1")},
+			packet.UDP{SrcPort: uint16(g.IntN(4)), DstPort: uint16(1000 + g.IntN(60))})
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := firewall.Input{Now: time.Hour + time.Duration(i)*time.Millisecond, Hook: firewall.Hook{Recv: 1}}
+		in := firewall.Input{Now: time.Hour + time.Duration(i)*time.Millisecond,
+			Hook: firewall.Hook{Recv: 1}}
 		got, err := e.Evaluate(&in, b)
 		if err != nil {
 			t.Fatal(err)
@@ -83,7 +86,8 @@ func TestManyRules(t *testing.T) {
 	}
 	for i, want := range twin.Rules() {
 		if counts[i].Packets != want.Packets {
-			t.Errorf("rule %d counts %d packets, the twin %d", want.Number, counts[i].Packets, want.Packets)
+			t.Errorf("rule %d counts %d packets, the twin %d", want.Number, counts[i].Packets,
+				want.Packets)
 		}
 	}
 }

@@ -13,7 +13,8 @@ const (
 	maskExcept = 2
 )
 
-// SetMasquerade replaces what is translated behind the host's address, see firewall.Forwarder. Translations that exist go on.
+// SetMasquerade replaces what is translated behind the host's address, see firewall.Forwarder.
+// Translations that exist go on.
 func (e *Engine) SetMasquerade(m firewall.Masquerade) error {
 	if err := checkPorts(m); err != nil {
 		return err
@@ -31,7 +32,9 @@ func (e *Engine) SetMasquerade(m firewall.Masquerade) error {
 			return fmt.Errorf("write the translated sources to the kernel: %w", err)
 		}
 	}
-	if err := prune(e.objects.MaskedSources, func(k weirTableKey) bool { return want[k] }); err != nil {
+	if err := prune(e.objects.MaskedSources, func(k weirTableKey) bool {
+		return want[k]
+	}); err != nil {
 		return err
 	}
 	e.forwarding.Masquerade = bit(len(m.Sources) > 0)
@@ -47,7 +50,8 @@ func (e *Engine) SetMasquerade(m firewall.Masquerade) error {
 
 func checkPorts(m firewall.Masquerade) error {
 	if len(m.Sources) > 0 && len(m.Ports) == 0 || len(m.Ports) > firewall.MaxPortRanges {
-		return fmt.Errorf("masquerade: %d ranges of ports; from 1 to %d are possible", len(m.Ports), firewall.MaxPortRanges)
+		return fmt.Errorf("masquerade: %d ranges of ports; from 1 to %d are possible", len(m.Ports),
+			firewall.MaxPortRanges)
 	}
 	for _, r := range m.Ports {
 		if r.First == 0 || r.Last < r.First {

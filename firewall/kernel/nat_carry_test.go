@@ -80,7 +80,8 @@ func (v *village) as12() {
 				d.Track = 0
 			}
 			n, way := int64(x.place/ways), int64(x.place%ways)
-			at := n*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) + (2*way+int64(i))*int64(unsafe.Sizeof(d))
+			at := n*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) +
+				(2*way+int64(i))*int64(unsafe.Sizeof(d))
 			_, err := states.WriteAt(bytesOf([]weirSide{d}), at)
 			v.must(err)
 		}

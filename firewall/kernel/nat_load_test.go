@@ -30,7 +30,8 @@ func loadTime(t *testing.T) time.Duration {
 // usual are the ports and the cap that a node has by default.
 func (v *village) usual() {
 	v.t.Helper()
-	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges, Ports: []firewall.PortRange{{First: 1024, Last: 32767}, {First: 61000, Last: 65535}}}))
+	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges,
+		Ports: []firewall.PortRange{{First: 1024, Last: 32767}, {First: 61000, Last: 65535}}}))
 }
 
 // quiet waits until the table is as empty as before.
@@ -81,7 +82,8 @@ func TestManyQuestionsToOneResolver(t *testing.T) {
 			}
 			to := &unix.SockaddrInet4{Port: 53, Addr: [4]byte{192, 0, 2, 2}}
 			wait := unix.Timeval{Sec: 2}
-			err = errors.Join(unix.Connect(fd, to), unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
+			err = errors.Join(unix.Connect(fd, to),
+				unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait))
 			if err != nil {
 				return err
 			}
@@ -98,9 +100,11 @@ func TestManyQuestionsToOneResolver(t *testing.T) {
 	s, err := v.engine.Stats()
 	v.must(err)
 	refused := natRefused(t, v)
-	t.Logf("%d questions in %v, %d lost, %d refused; %d translations, %d gave way", asked.Load(), loadTime(t), lost.Load(), refused, s.Translations.Now, s.Translations.Evicted)
+	t.Logf("%d questions in %v, %d lost, %d refused; %d translations, %d gave way", asked.Load(),
+		loadTime(t), lost.Load(), refused, s.Translations.Now, s.Translations.Evicted)
 	if lost.Load() != 0 || refused != 0 {
-		t.Errorf("%d of %d questions were lost, %d packets refused", lost.Load(), asked.Load(), refused)
+		t.Errorf("%d of %d questions were lost, %d packets refused", lost.Load(), asked.Load(),
+			refused)
 	}
 	t.Logf("the table was empty again after %v", v.quiet(t, 20))
 }
@@ -110,7 +114,8 @@ func natRefused(t *testing.T, v *village) (n uint64) {
 	v.must(err)
 	for d, c := range all {
 		switch d.Reason {
-		case firewall.ReasonNATPorts, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull, firewall.ReasonHalfOpenSource:
+		case firewall.ReasonNATPorts, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull,
+			firewall.ReasonHalfOpenSource:
 			n += c.Packets
 		}
 	}
@@ -129,8 +134,10 @@ func TestManyShortConnections(t *testing.T) {
 		listen, to string
 		sources    []string
 	}{
-		{"masquerade", v.a.Node, v.outside, "192.0.2.2:8000", "192.0.2.2:8000", []string{"10.88.0.2"}},
-		{"published port", v.outside, v.a.Node, "10.88.0.2:80", "192.0.2.1:8080", []string{"192.0.2.2"}},
+		{"masquerade", v.a.Node, v.outside, "192.0.2.2:8000", "192.0.2.2:8000",
+			[]string{"10.88.0.2"}},
+		{"published port", v.outside, v.a.Node, "10.88.0.2:80", "192.0.2.1:8080",
+			[]string{"192.0.2.2"}},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			v.must(c.from.SetSysctl("net.ipv4.ip_local_port_range", "1024 65535"))
@@ -186,7 +193,8 @@ func TestManyShortConnections(t *testing.T) {
 			s, err := v.engine.Stats()
 			v.must(err)
 			more := natRefused(t, v) - refused
-			t.Logf("%d connections in %v, %d failed, %d packets refused; then %d places, %d translations, %d gave way", made.Load(), time.Since(began), failed.Load(), more,
+			t.Logf("%d connections in %v, %d failed, %d packets refused; then %d places, %d "+
+				"translations, %d gave way", made.Load(), time.Since(began), failed.Load(), more,
 				s.States, s.Translations.Now, s.Translations.Evicted-before.Translations.Evicted)
 			if failed.Load() != 0 || more != 0 {
 				t.Errorf("%d connections failed, %d packets were refused", failed.Load(), more)

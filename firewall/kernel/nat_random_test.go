@@ -17,9 +17,12 @@ import (
 
 // mixedRules keep states for most, none for questions to port 53, and refuse some packets on their
 // way in and some on their way out.
-const mixedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\nadd 3 deny udp from any to 10.88.0.3 53 out\n" +
+const mixedRules = "add 1 check-state\nadd 2 deny ip from any to any 666\n" +
+	"add 3 deny udp from any to 10.88.0.3 53 out\n" +
 	"add 4 deny udp from any to 192.0.2.2 53 out recv pod:b\n" +
-	"add 5 allow udp from any to any 53\nadd 6 allow tcp from any to any setup keep-state\nadd 7 allow udp from any to any keep-state\nadd 8 allow icmp from any to any\nadd 9 deny ip from any to any\n"
+	"add 5 allow udp from any to any 53\nadd 6 allow tcp from any to any setup keep-state\n" +
+	"add 7 allow udp from any to any keep-state\nadd 8 allow icmp from any to any\n" +
+	"add 9 deny ip from any to any\n"
 
 // TestTranslationsAgainstTheModel sends random sequences through the hooks and through the
 // reference model: verdicts, tuples, and the whole table of translations with its phases have to be
@@ -78,8 +81,10 @@ func (m *natMatch) begin() {
 		Rules: rules, Host: hostAddr, Card: m.card.index, Hides: true,
 		Pods: map[netip.Addr]uint32{podA: m.a.endpoint.Index, podB: m.b.endpoint.Index},
 		Published: map[enginetest.Port]netip.AddrPort{
-			{Proto: 6, To: end(hostAddr, 8080)}: end(podA, 80), {Proto: 17, To: end(hostAddr, 8080)}: end(podA, 80),
-			{Proto: 17, To: end(hostAddr, 5353)}: end(podB, 53), {Proto: 17, To: end(hostAddr, 6666)}: end(podA, 666),
+			{Proto: 6, To: end(hostAddr, 8080)}:  end(podA, 80),
+			{Proto: 17, To: end(hostAddr, 8080)}: end(podA, 80),
+			{Proto: 17, To: end(hostAddr, 5353)}: end(podB, 53),
+			{Proto: 17, To: end(hostAddr, 6666)}: end(podA, 666),
 		},
 	}
 }
@@ -142,7 +147,8 @@ func (m *natMatch) same(what func(string, ...any) bool) bool {
 	all, err := m.engine.translations(m.engine.now())
 	m.must(err)
 	for _, s := range all {
-		w, i := enginetest.Ends{Proto: s.Proto, From: s.WireFrom, To: s.WireTo}, enginetest.Ends{Proto: s.Proto, From: s.From, To: s.To}
+		w, i := enginetest.Ends{Proto: s.Proto, From: s.WireFrom, To: s.WireTo},
+			enginetest.Ends{Proto: s.Proto, From: s.From, To: s.To}
 		have[natName(w, i)] = s.Phase
 	}
 	for _, o := range m.model.Live {
@@ -163,12 +169,14 @@ func (m *natMatch) same(what func(string, ...any) bool) bool {
 }
 
 func natName(wire, inner enginetest.Ends) string {
-	return strconv.Itoa(int(wire.Proto)) + " " + wire.From.String() + ">" + wire.To.String() + " = " + inner.From.String() + ">" + inner.To.String()
+	return strconv.Itoa(int(wire.Proto)) + " " + wire.From.String() + ">" + wire.To.String() +
+		" = " + inner.From.String() + ">" + inner.To.String()
 }
 
 // pause lets time go by.
 func (m *natMatch) pause() {
-	m.moveOn(pick(m.r, 1500*time.Millisecond, 5*time.Second, 17*time.Second, 41*time.Second, 350*time.Second))
+	m.moveOn(pick(m.r, 1500*time.Millisecond, 5*time.Second, 17*time.Second, 41*time.Second,
+		350*time.Second))
 }
 
 func (m *natMatch) moveOn(d time.Duration) {
@@ -215,11 +223,14 @@ func (m *natMatch) ends() enginetest.Ends {
 	}
 	switch r.IntN(5) {
 	case 0:
-		return enginetest.Ends{Proto: proto, From: outside(), To: end(hostAddr, pick(r, 8080, 5353, 6666, 2000+r.IntN(3)))}
+		return enginetest.Ends{Proto: proto, From: outside(),
+			To: end(hostAddr, pick(r, 8080, 5353, 6666, 2000+r.IntN(3)))}
 	case 1:
-		return enginetest.Ends{Proto: proto, From: end(outsideAddr, pick(r, 4000, 4001)), To: inside()}
+		return enginetest.Ends{Proto: proto, From: end(outsideAddr, pick(r, 4000, 4001)),
+			To: inside()}
 	case 2:
-		return enginetest.Ends{Proto: proto, From: end(podB, pick(r, 5000, 5001)), To: pick(r, end(hostAddr, 8080), end(podA, 80))}
+		return enginetest.Ends{Proto: proto, From: end(podB, pick(r, 5000, 5001)),
+			To: pick(r, end(hostAddr, 8080), end(podA, 80))}
 	}
 	return enginetest.Ends{Proto: proto, From: inside(), To: outside()}
 }
@@ -233,10 +244,13 @@ type step struct {
 func (m *natMatch) segment() step {
 	return pick(m.r,
 		step{packet.FlagSYN, 1000, 0}, step{packet.FlagSYN, 1000, 0}, step{packet.FlagSYN, 9000, 0},
-		step{packet.FlagSYN | packet.FlagACK, 1000, 1001}, step{packet.FlagSYN | packet.FlagACK, 1000, 1001},
+		step{packet.FlagSYN | packet.FlagACK, 1000, 1001},
+		step{packet.FlagSYN | packet.FlagACK, 1000, 1001},
 		step{packet.FlagACK, 1001, 1001}, step{packet.FlagACK, 1001, 1001},
-		step{packet.FlagFIN | packet.FlagACK, 1001, 1001}, step{packet.FlagFIN | packet.FlagACK, 1001, 1002}, step{packet.FlagACK, 1002, 1002},
-		step{packet.FlagRST, 1001, 0}, step{packet.FlagRST, 5 << 28, 0}, step{packet.FlagFIN | packet.FlagACK, 5 << 28, 77})
+		step{packet.FlagFIN | packet.FlagACK, 1001, 1001},
+		step{packet.FlagFIN | packet.FlagACK, 1001, 1002}, step{packet.FlagACK, 1002, 1002},
+		step{packet.FlagRST, 1001, 0}, step{packet.FlagRST, 5 << 28,
+			0}, step{packet.FlagFIN | packet.FlagACK, 5 << 28, 77})
 }
 
 func (m *natMatch) layer(proto uint8, s step) packet.Layer {
@@ -249,7 +263,8 @@ func (m *natMatch) layer(proto uint8, s step) packet.Layer {
 func (m *natMatch) build(e enginetest.Ends, s step) []byte {
 	var l packet.Layer = packet.UDP{SrcPort: e.From.Port(), DstPort: e.To.Port()}
 	if e.Proto == packet.ProtoTCP {
-		l = packet.TCP{SrcPort: e.From.Port(), DstPort: e.To.Port(), Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 1000}
+		l = packet.TCP{SrcPort: e.From.Port(), DstPort: e.To.Port(), Seq: s.seq, Ack: s.ack,
+			Flags: s.flags, Window: 1000}
 	}
 	b, err := packet.Build(packet.IPv4{Src: e.From.Addr(), Dst: e.To.Addr(), TTL: 64}, l)
 	m.must(err)

@@ -31,13 +31,16 @@ func TestTheHostKeepsRoom(t *testing.T) {
 	f.masquerade(2000, 60000)
 	f.publish(8080, 80)
 	f.serve(f.outside, 7)
-	f.setConfig(func(c *weirConfig) { c.MaxStates, c.MaxNats, c.MaxPodNats, c.Batch = 2600, 150, 150, 1 })
+	f.setConfig(func(c *weirConfig) {
+		c.MaxStates, c.MaxNats, c.MaxPodNats, c.Batch = 2600, 150, 150, 1
+	})
 	for i := range 2000 {
 		client := end(outsideAddr, 10000+i)
 		if code, _, _ := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != wentAway {
 			t.Fatalf("question %d through the port: %d", i, code)
 		}
-		if code, src, _ := f.send(end(podA, 80), client, packet.UDP{}); code != wentAway || src != end(hostAddr, 8080) {
+		if code, src, _ := f.send(end(podA, 80), client, packet.UDP{}); code != wentAway ||
+			src != end(hostAddr, 8080) {
 			t.Fatalf("answer %d: %d from %s", i, code, src)
 		}
 		if i%100 == 99 {
@@ -76,12 +79,14 @@ func TestTheOtherHalfIsMissing(t *testing.T) {
 			for i := range x.sides { // long ago
 				d := x.sides[i]
 				d.Created -= 5e9
-				at := n*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) + (2*way+int64(i))*int64(unsafe.Sizeof(d))
+				at := n*int64(unsafe.Sizeof(s)) + int64(unsafe.Offsetof(s.Side)) +
+					(2*way+int64(i))*int64(unsafe.Sizeof(d))
 				_, err := states.WriteAt(bytesOf([]weirSide{d}), at)
 				f.must(err)
 			}
 			if x.sides[0].Flags&metaWire == half {
-				_, err := tags.WriteAt(bytesOf([]uint64{0}), n*int64(unsafe.Sizeof(weirTagLine{}))+8*way)
+				_, err := tags.WriteAt(bytesOf([]uint64{0}), n*int64(unsafe.Sizeof(weirTagLine{}))+
+					8*way)
 				f.must(err)
 				zero := uint32(0)
 				var g weirGauge
@@ -94,7 +99,8 @@ func TestTheOtherHalfIsMissing(t *testing.T) {
 			}
 		}
 		for i := range 15 {
-			if code, _, to := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != wentAway || to != end(podA, 80) {
+			if code, _, to := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != wentAway ||
+				to != end(podA, 80) {
 				t.Errorf("half %x, datagram %d: %d to %s", half, i, code, to)
 			}
 		}
@@ -141,10 +147,12 @@ func TestPortsOfTheHost(t *testing.T) {
 	f.must(err)
 	defer l.Close()
 	f.must(f.host.Do(func() error {
-		return f.engine.SetPublished([]firewall.Published{{Proto: packet.ProtoTCP, Host: end(hostAddr, 3001), Pod: end(podB, 80)}})
+		return f.engine.SetPublished([]firewall.Published{{Proto: packet.ProtoTCP,
+			Host: end(hostAddr, 3001), Pod: end(podB, 80)}})
 	}))
 	for i := range 20 {
-		code, src, _ := f.send(end(podA, 3000+i), end(outsideAddr, 9), packet.TCP{Seq: uint32(i), Flags: packet.FlagSYN, Window: 1000})
+		code, src, _ := f.send(end(podA, 3000+i), end(outsideAddr, 9),
+			packet.TCP{Seq: uint32(i), Flags: packet.FlagSYN, Window: 1000})
 		if code != wentAway || src.Port() != 3002 && src.Port() != 3003 {
 			t.Errorf("connection %d: %d from %s", i, code, src)
 		}
@@ -156,8 +164,8 @@ func TestPortsOfTheHost(t *testing.T) {
 	}
 }
 
-// TestCookiesTellNothingOfTheTable: the time stamp of an answer to a SYN does not depend on the keys
-// that say where states lie, but on keys of its own.
+// TestCookiesTellNothingOfTheTable: the time stamp of an answer to a SYN does not depend on the
+// keys that say where states lie, but on keys of its own.
 func TestCookiesTellNothingOfTheTable(t *testing.T) {
 	g := newGuarded(t, webRules)
 	listenTCP(t, g.server, "[::]:8080")
@@ -193,7 +201,10 @@ func TestCookiesTellNothingOfTheTable(t *testing.T) {
 		err = errors.Join(err, e.objects.Gauges.Put(uint32(0), gauge))
 		out := make([]byte, 256)
 		o := &ebpf.RunOptions{Data: append(frameFor(syn), syn...), DataOut: out}
-		err = errors.Join(err, g.server.Do(func() error { _, err := e.objects.WeirIn.Run(o); return err }))
+		err = errors.Join(err, g.server.Do(func() error {
+			_, err := e.objects.WeirIn.Run(o)
+			return err
+		}))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,8 @@ func newFrames(t testing.TB, rules string) *frames {
 func framesOf(v *village) *frames {
 	l, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
-	f := &frames{village: v, card: crossing{index: uint32(l.Index)}, doors: map[netip.Addr]crossing{}}
+	f := &frames{village: v, card: crossing{index: uint32(l.Index)},
+		doors: map[netip.Addr]crossing{}}
 	copy(f.card.mac[:], l.HardwareAddr)
 	for _, r := range []*resident{v.a, v.b} {
 		f.doors[r.endpoint.Addrs[0]] = crossing{r.endpoint.Index, r.endpoint.HostMAC}
@@ -56,7 +57,8 @@ func framesOf(v *village) *frames {
 
 // send has a packet come in: at a pod's door if it comes from a pod, else at the card. It returns
 // what became of it and between whom it then goes.
-func (f *frames) send(from, to netip.AddrPort, l packet.Layer) (code int32, src, dst netip.AddrPort) {
+func (f *frames) send(from, to netip.AddrPort, l packet.Layer) (code int32, src,
+	dst netip.AddrPort) {
 	f.t.Helper()
 	at, ok := f.doors[from.Addr()]
 	if !ok {
@@ -90,7 +92,8 @@ func (f *frames) send(from, to netip.AddrPort, l packet.Layer) (code int32, src,
 }
 
 // pairs are the translations of the table, by the ends of their inner entries. A half that stands
-// alone, or a count that is wrong, is an error; the sweep may come in between, so it is looked at again.
+// alone, or a count that is wrong, is an error; the sweep may come in between, so it is looked at
+// again.
 func (f *frames) pairs() map[string]*entry {
 	f.t.Helper()
 	for try := 1; ; try++ {
@@ -118,7 +121,8 @@ func (f *frames) readPairs() (all map[string]*entry, wrong string) {
 	all = map[string]*entry{}
 	for place, x := range byPlace {
 		o := byPlace[x.sides[0].Track]
-		if o == nil || o.sides[0].Track != place || (o.sides[0].Flags^x.sides[0].Flags)&metaWire == 0 {
+		if o == nil || o.sides[0].Track != place ||
+			(o.sides[0].Flags^x.sides[0].Flags)&metaWire == 0 {
 			wrong = fmt.Sprintf("half of a translation at %d stands alone", place)
 			continue
 		}
@@ -147,7 +151,8 @@ func (f *frames) age(t *testing.T, d time.Duration) {
 
 func end(a netip.Addr, port int) netip.AddrPort { return netip.AddrPortFrom(a, uint16(port)) }
 
-const natRules = "add 1 check-state\nadd 2 deny tcp from any to any 666\nadd 3 deny udp from any to any 666\n" +
+const natRules = "add 1 check-state\nadd 2 deny tcp from any to any 666\n" +
+	"add 3 deny udp from any to any 666\n" +
 	"add allow tcp from any to any setup keep-state\nadd allow udp from any to any keep-state\n" +
 	"add allow icmp from any to any keep-state\nadd deny ip from any to any\n"
 
@@ -158,10 +163,13 @@ func (f *frames) shake(from, to netip.AddrPort) (wire netip.AddrPort, server net
 	if code != wentAway {
 		f.t.Fatalf("SYN %s>%s: %d", from, to, code)
 	}
-	if code, _, _ := f.send(dst, src, packet.TCP{Seq: 999, Ack: 100, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}); code != wentAway {
+	if code, _, _ := f.send(dst, src,
+		packet.TCP{Seq: 999, Ack: 100, Flags: packet.FlagSYN | packet.FlagACK,
+			Window: 1000}); code != wentAway {
 		f.t.Fatalf("SYN and ACK %s>%s: %d", dst, src, code)
 	}
-	if code, _, _ := f.send(from, to, packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000}); code != wentAway {
+	if code, _, _ := f.send(from, to,
+		packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000}); code != wentAway {
 		f.t.Fatalf("ACK %s>%s: %d", from, to, code)
 	}
 	return src, dst
@@ -197,7 +205,8 @@ func TestRefusedPacketsMoveNoTranslation(t *testing.T) {
 		f.age(t, 100*time.Second)
 		aged := f.only().sides[0].Last
 		for what, s := range map[string]packet.TCP{
-			"RST": {Seq: 12345 << 16, Flags: packet.FlagRST}, "FIN": {Seq: 12345 << 16, Ack: 77, Flags: packet.FlagFIN | packet.FlagACK},
+			"RST":  {Seq: 12345 << 16, Flags: packet.FlagRST},
+			"FIN":  {Seq: 12345 << 16, Ack: 77, Flags: packet.FlagFIN | packet.FlagACK},
 			"data": {Seq: 12345 << 16, Ack: 1, Flags: packet.FlagACK},
 		} {
 			// As whoever stands outside can forge it.
@@ -209,8 +218,10 @@ func TestRefusedPacketsMoveNoTranslation(t *testing.T) {
 				t.Errorf("a blind %s: %d", what, code)
 			}
 			x := f.only()
-			if x.phase() != flow.Established || x.sides[0].Last != aged || x.sides[0].Flags != before.sides[0].Flags {
-				t.Errorf("a refused %s moved the translation: %s, %d ns later, flags %x", what, x.phase(), x.sides[0].Last-aged, x.sides[0].Flags)
+			if x.phase() != flow.Established || x.sides[0].Last != aged ||
+				x.sides[0].Flags != before.sides[0].Flags {
+				t.Errorf("a refused %s moved the translation: %s, %d ns later, flags %x", what,
+					x.phase(), x.sides[0].Last-aged, x.sides[0].Flags)
 			}
 		}
 		f.must(f.engine.endWhere(func(*entry) bool { return true }))
@@ -219,7 +230,8 @@ func TestRefusedPacketsMoveNoTranslation(t *testing.T) {
 	f.send(end(podA, 4000), end(outsideAddr, 666), packet.UDP{})
 	f.publish(8080, 666)
 	f.send(end(outsideAddr, 4000), end(hostAddr, 8080), packet.UDP{})
-	f.must(f.engine.Load(compile(t, "add 2 deny ip from any to any out\nadd allow ip from any to any\n")))
+	f.must(f.engine.Load(compile(t,
+		"add 2 deny ip from any to any out\nadd allow ip from any to any\n")))
 	f.send(end(podA, 4000), end(outsideAddr, 7), packet.UDP{})
 	f.send(end(outsideAddr, 4000), end(hostAddr, 8080), packet.UDP{})
 	if all := f.pairs(); len(all) != 0 {
@@ -242,7 +254,8 @@ func TestTranslationsHaveTheLifeOfTheirState(t *testing.T) {
 				continue
 			}
 			if s.Phase != want || x.phase() != want {
-				t.Errorf("%s: the state is %s, its translation %s, not %s", what, s.Phase, x.phase(), want)
+				t.Errorf("%s: the state is %s, its translation %s, not %s", what, s.Phase,
+					x.phase(), want)
 			}
 		}
 	}
@@ -261,13 +274,17 @@ func TestTranslationsHaveTheLifeOfTheirState(t *testing.T) {
 	if shown != 1 {
 		t.Errorf("shown %d times", shown)
 	}
-	f.send(from, to, packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagFIN | packet.FlagACK, Window: 1000})
+	f.send(from, to, packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagFIN | packet.FlagACK,
+		Window: 1000})
 	agree("half closed", flow.Established)
-	f.send(server, wire, packet.TCP{Seq: 1000, Ack: 101, Flags: packet.FlagFIN | packet.FlagACK, Window: 1000})
+	f.send(server, wire, packet.TCP{Seq: 1000, Ack: 101, Flags: packet.FlagFIN | packet.FlagACK,
+		Window: 1000})
 	agree("both closed", flow.Closing)
 	f.send(from, to, packet.TCP{Seq: 101, Ack: 1001, Flags: packet.FlagACK, Window: 1000})
 	agree("acknowledged", flow.Closed)
-	if code, src, _ := f.send(from, to, packet.TCP{Seq: 5000, Flags: packet.FlagSYN, Window: 1000}); code != wentAway || src != wire {
+	if code, src, _ := f.send(from, to,
+		packet.TCP{Seq: 5000, Flags: packet.FlagSYN, Window: 1000}); code != wentAway ||
+		src != wire {
 		t.Errorf("the next SYN: %d from %s, not %s", code, src, wire)
 	}
 	agree("again", flow.Opening)
@@ -281,7 +298,10 @@ func TestTranslationsHaveTheLifeOfTheirState(t *testing.T) {
 		t.Fatalf("%d translations", n)
 	}
 	f.age(t, 13*time.Second)
-	eventually(t, "questions leave nothing", func() bool { s, err := f.engine.Stats(); return err == nil && s.States == 0 && s.Translations.Now == 0 })
+	eventually(t, "questions leave nothing", func() bool {
+		s, err := f.engine.Stats()
+		return err == nil && s.States == 0 && s.Translations.Now == 0
+	})
 }
 
 // TestStatelessTranslations: where rules keep no state, the translation follows the same machine by
@@ -319,19 +339,23 @@ func TestTheSamePortCallsThePod(t *testing.T) {
 	f.publish(8080, 80)
 	client := end(outsideAddr, 4000)
 	f.shake(client, end(hostAddr, 8080))
-	f.send(client, end(hostAddr, 8080), packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagRST | packet.FlagACK})
+	f.send(client, end(hostAddr, 8080),
+		packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagRST | packet.FlagACK})
 	if x := f.only(); x.phase() != flow.Reset {
 		t.Fatalf("%s", x.phase())
 	}
 	f.send(client, end(podA, 80), packet.TCP{Seq: 7000, Flags: packet.FlagSYN, Window: 1000})
-	code, src, _ := f.send(end(podA, 80), client, packet.TCP{Seq: 1, Ack: 7001, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
+	code, src, _ := f.send(end(podA, 80), client,
+		packet.TCP{Seq: 1, Ack: 7001, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
 	if code != wentAway || src != end(podA, 80) {
 		t.Errorf("the pod's answer: %d, from %s", code, src)
 	}
 	// The connection to the pod itself is live: a forged packet to the port does not turn its
 	// answers.
-	f.send(client, end(podA, 80), packet.TCP{Seq: 7001, Ack: 2, Flags: packet.FlagACK, Window: 1000})
-	if code, _, _ := f.send(client, end(hostAddr, 8080), packet.TCP{Seq: 8000, Flags: packet.FlagSYN, Window: 1000}); code != wasShot {
+	f.send(client, end(podA, 80),
+		packet.TCP{Seq: 7001, Ack: 2, Flags: packet.FlagACK, Window: 1000})
+	if code, _, _ := f.send(client, end(hostAddr, 8080),
+		packet.TCP{Seq: 8000, Flags: packet.FlagSYN, Window: 1000}); code != wasShot {
 		t.Errorf("a SYN to the port, with the ports of a live connection to the pod: %d", code)
 	}
 	if all := f.pairs(); len(all) != 0 {
@@ -355,22 +379,27 @@ func TestPortsForManyQuestions(t *testing.T) {
 			t.Fatalf("answer %d: %d to %s", i, code, to)
 		}
 	}
-	if code, _, to := f.send(end(outsideAddr, 53), kept, packet.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagACK, Window: 1000}); code != wentAway || to != end(podA, 4000) {
+	if code, _, to := f.send(end(outsideAddr, 53), kept,
+		packet.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagACK, Window: 1000}); code != wentAway ||
+		to != end(podA, 4000) {
 		t.Errorf("the connection that was there before: %d to %s", code, to)
 	}
 	// Connections have the same ports, and no more.
 	for i := range 100 {
-		f.send(end(podA, 20000+i), end(outsideAddr, 80), packet.TCP{Flags: packet.FlagSYN, Window: 1000})
+		f.send(end(podA, 20000+i), end(outsideAddr, 80),
+			packet.TCP{Flags: packet.FlagSYN, Window: 1000})
 	}
 	f.must(f.engine.endWhere(func(*entry) bool { return true }))
 	made := 0
 	for i := range 200 {
 		from := end(podA, 20000+i)
-		code, src, dst := f.send(from, end(outsideAddr, 80), packet.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
+		code, src, dst := f.send(from, end(outsideAddr, 80),
+			packet.TCP{Seq: 99, Flags: packet.FlagSYN, Window: 1000})
 		if code != wentAway {
 			break
 		}
-		f.send(dst, src, packet.TCP{Seq: 999, Ack: 100, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000})
+		f.send(dst, src, packet.TCP{Seq: 999, Ack: 100, Flags: packet.FlagSYN | packet.FlagACK,
+			Window: 1000})
 		f.send(from, dst, packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagACK, Window: 1000})
 		made++
 	}
@@ -383,7 +412,8 @@ func TestPortsForManyQuestions(t *testing.T) {
 	if made < 70 || made != established {
 		t.Errorf("%d connections were made by 100 ports, %d are there", made, established)
 	}
-	if code, _, _ := f.send(end(podB, 1), end(outsideAddr, 81), packet.TCP{Flags: packet.FlagSYN, Window: 1000}); code != wentAway {
+	if code, _, _ := f.send(end(podB, 1), end(outsideAddr, 81),
+		packet.TCP{Flags: packet.FlagSYN, Window: 1000}); code != wentAway {
 		t.Errorf("towards another end the same ports are free: %d", code)
 	}
 	if d := f.decisions(t); d[firewall.ReasonNATPorts] == 0 {
@@ -416,7 +446,8 @@ func TestCapsOnTranslations(t *testing.T) {
 	kept, _ := f.shake(end(podB, 4000), end(outsideAddr, 53))
 	most := 0
 	for i := range 1000 {
-		if code, _, _ := f.send(end(podA, 10000+i), end(outsideAddr, 1+i%50), packet.UDP{}); code != wentAway {
+		if code, _, _ := f.send(end(podA, 10000+i), end(outsideAddr, 1+i%50),
+			packet.UDP{}); code != wentAway {
 			t.Fatalf("question %d: %d", i, code)
 		}
 		if i%100 == 0 {
@@ -427,17 +458,21 @@ func TestCapsOnTranslations(t *testing.T) {
 		t.Errorf("%d translations, at most %d, with a share of 200 and one of another pod", n, most)
 	}
 	for i := range 1000 {
-		if code, _, _ := f.send(end(outsideAddr, 10000+i), end(hostAddr, 8080), packet.UDP{}); code != wentAway {
+		if code, _, _ := f.send(end(outsideAddr, 10000+i), end(hostAddr, 8080),
+			packet.UDP{}); code != wentAway {
 			t.Fatalf("question %d through the port: %d", i, code)
 		}
-		if code, _, _ := f.send(end(podB, 10000+i), end(outsideAddr, 53), packet.UDP{}); code != wentAway {
+		if code, _, _ := f.send(end(podB, 10000+i), end(outsideAddr, 53),
+			packet.UDP{}); code != wentAway {
 			t.Fatalf("question %d of the other: %d", i, code)
 		}
 	}
 	if n := len(f.pairs()); n != 300 {
 		t.Errorf("%d translations, not 300", n)
 	}
-	if code, _, to := f.send(end(outsideAddr, 53), kept, packet.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagACK, Window: 1000}); code != wentAway || to != end(podB, 4000) {
+	if code, _, to := f.send(end(outsideAddr, 53), kept,
+		packet.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagACK, Window: 1000}); code != wentAway ||
+		to != end(podB, 4000) {
 		t.Errorf("the connection that was there before: %d to %s", code, to)
 	}
 	var n weirNatCount
@@ -454,7 +489,8 @@ func TestCapsOnTranslations(t *testing.T) {
 	}
 }
 
-// TestTheHostsRefusedCall: the host's own call of a published port is translated before it is judged; what is refused is taken back, what passes goes on.
+// TestTheHostsRefusedCall: the host's own call of a published port is translated before it is
+// judged; what is refused is taken back, what passes goes on.
 func TestTheHostsRefusedCall(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.serve(f.a.Node, 80)

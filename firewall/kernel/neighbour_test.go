@@ -47,13 +47,16 @@ func TestNeighbourDiscoveryEndsAtTheHost(t *testing.T) {
 		}
 	}
 	say := func(text string) {
-		v.must(inject(v.a.Node, [][]byte{advertises(t, a.HostMAC[:], a.MAC[:], a.Addrs[1], b.Addrs[1], "pod "+text)}))
+		v.must(inject(v.a.Node, [][]byte{advertises(t, a.HostMAC[:], a.MAC[:], a.Addrs[1],
+			b.Addrs[1], "pod "+text)}))
 		v.must(inject(v.outside, [][]byte{advertises(t, card.HardwareAddr, []byte{2, 0, 0, 0, 0, 9},
 			netip.MustParseAddr("2001:db8::2"), b.Addrs[1], "card "+text)}))
 	}
 	denied := v.drops(firewall.ReasonRule)
 	say("denied")
-	eventually(t, "the rules deny both", func() bool { return v.drops(firewall.ReasonRule) >= denied+2 })
+	eventually(t, "the rules deny both", func() bool {
+		return v.drops(firewall.ReasonRule) >= denied+2
+	})
 	if heard("denied", impatience) {
 		t.Error("neighbour discovery crossed to a pod under a rule that denies everything")
 	}

@@ -23,8 +23,9 @@ func (e *Engine) noted(t *testing.T, now time.Duration) (n int) {
 	return n
 }
 
-// TestSweepLeavesAlone: what stays is not looked at again and again, and yet nothing stays for longer than it may: neither what expires, nor what ends, nor what comes into a
-// set that was left alone.
+// TestSweepLeavesAlone: what stays is not looked at again and again, and yet nothing stays for
+// longer than it may: neither what expires, nor what ends, nor what comes into a set that was left
+// alone.
 func TestSweepLeavesAlone(t *testing.T) {
 	e := newEngine(t)
 	now := time.Second
@@ -50,7 +51,8 @@ func TestSweepLeavesAlone(t *testing.T) {
 	}
 	say := func(back bool, flags uint8, seq, ack uint32) {
 		t.Helper()
-		ip, tcp := a.ip, packet.TCP{SrcPort: 4000, DstPort: 80, Flags: flags, Seq: seq, Ack: ack, Window: 60000}
+		ip, tcp := a.ip, packet.TCP{SrcPort: 4000, DstPort: 80, Flags: flags, Seq: seq, Ack: ack,
+			Window: 60000}
 		if back {
 			ip.Src, ip.Dst, tcp.SrcPort, tcp.DstPort = ip.Dst, ip.Src, tcp.DstPort, tcp.SrcPort
 		}

@@ -8,9 +8,11 @@ import (
 	"slices"
 )
 
-// The programs of another layout go on guarding their interfaces until ours do, interface by interface, so that there is no moment without either. The states
-// of layouts that we know are carried over (carry.go); pins of others are never read, since their bytes may mean anything: their states are lost, and
-// the agent adopts connections that are open, as on a machine where Weir starts for the first time.
+// The programs of another layout go on guarding their interfaces until ours do, interface by
+// interface, so that there is no moment without either. The states of layouts that we know are
+// carried over (carry.go); pins of others are never read, since their bytes may mean anything:
+// their states are lost, and the agent adopts connections that are open, as on a machine where Weir
+// starts for the first time.
 
 // otherLayouts returns the directories of layouts other than ours.
 func otherLayouts(dir string) ([]string, error) {
@@ -34,10 +36,13 @@ func (e *Engine) Replaces() bool {
 		return false
 	}
 	links, err := filepath.Glob(filepath.Join(filepath.Dir(e.dir), "layout-*", "[lf]i*-*-*"))
-	return err == nil && slices.ContainsFunc(links, func(l string) bool { return filepath.Dir(l) != e.dir })
+	return err == nil && slices.ContainsFunc(links, func(l string) bool {
+		return filepath.Dir(l) != e.dir
+	})
 }
 
-// replaceOthers ends what other layouts do at an interface that ours guards now. A directory without any link left goes.
+// replaceOthers ends what other layouts do at an interface that ours guards now. A directory
+// without any link left goes.
 func (e *Engine) replaceOthers(index uint32) error {
 	if e.dir == "" {
 		return nil
@@ -58,7 +63,8 @@ func (e *Engine) replaceOthers(index uint32) error {
 		}
 		// A filter was replaced by ours, which has the same place: only its pin is left.
 		for d := range directions {
-			errs = append(errs, removeIfThere(filepath.Join(dir, fmt.Sprintf("filter-%d-%s", index, directions[d].name))))
+			errs = append(errs, removeIfThere(filepath.Join(dir,
+				fmt.Sprintf("filter-%d-%s", index, directions[d].name))))
 		}
 		left, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*")) // links and filters
 		if err == nil && len(left) == 0 {
@@ -72,7 +78,8 @@ func (e *Engine) replaceOthers(index uint32) error {
 	return nil
 }
 
-// carryFor brings the states of another engine up to this moment, in which both judge the packets of an interface.
+// carryFor brings the states of another engine up to this moment, in which both judge the packets
+// of an interface.
 func (e *Engine) carryFor(dir string, index uint32) error {
 	if e.older == nil || e.older.dir != dir || !e.older.copied {
 		return nil
@@ -85,7 +92,8 @@ func (e *Engine) carryFor(dir string, index uint32) error {
 	if err != nil {
 		return err
 	}
-	// A filter was replaced already, so its engine has missed the last packets: what it knows is not exact.
+	// A filter was replaced already, so its engine has missed the last packets: what it knows is
+	// not exact.
 	return e.carryLocked(true, len(all) == len(mine) && !e.noTCX)
 }
 

@@ -10,8 +10,8 @@ import (
 
 // TestMemoryOrder looks at the programs for what orders loads and stores on processors that keep no
 // order by themselves: flags are set by operations that fetch, for others are relaxed there, and an
-// entry's address depends on the tag by which it was found. What takes a note of the sweep away is an
-// exchange, behind the change that it is about.
+// entry's address depends on the tag by which it was found. What takes a note of the sweep away is
+// an exchange, behind the change that it is about.
 func TestMemoryOrder(t *testing.T) {
 	const atomic, or, fetch, exchange = 0xc0, 0x40, 0x01, 0xe1
 	for name, p := range committed(t).Programs {
@@ -24,16 +24,19 @@ func TestMemoryOrder(t *testing.T) {
 				function = f.Name
 			}
 			op := in.OpCode
-			if op.Class() == asm.StXClass && op.Mode() == asm.Mode(atomic) && in.Constant&^fetch == or {
+			if op.Class() == asm.StXClass && op.Mode() == asm.Mode(atomic) &&
+				in.Constant&^fetch == or {
 				if in.Constant&fetch == 0 {
 					t.Errorf("%s: %s sets flags without an order", name, function)
 				}
 				fetched++
 			}
-			if op.Class() == asm.StXClass && op.Mode() == asm.Mode(atomic) && in.Constant == exchange {
+			if op.Class() == asm.StXClass && op.Mode() == asm.Mode(atomic) &&
+				in.Constant == exchange {
 				exchanged[function]++
 			}
-			if op.Class() == asm.ALU64Class && op.ALUOp() == asm.Xor && op.Source() == asm.RegSource && in.Dst == in.Src {
+			if op.Class() == asm.ALU64Class && op.ALUOp() == asm.Xor &&
+				op.Source() == asm.RegSource && in.Dst == in.Src {
 				depends[function]++
 			}
 		}
@@ -47,11 +50,13 @@ func TestMemoryOrder(t *testing.T) {
 			t.Errorf("%s: look_up: a note is taken away without an order", name)
 		}
 		for _, f := range []string{"known", "look_up"} {
-			if f == "known" && strings.HasSuffix(name, "_ib") { // frames of InfiniBand have no short way
+			// frames of InfiniBand have no short way
+			if f == "known" && strings.HasSuffix(name, "_ib") {
 				continue
 			}
 			if depends[f] < 2*ways {
-				t.Errorf("%s: %s: %d addresses depend on a tag, not %d", name, f, depends[f], 2*ways)
+				t.Errorf("%s: %s: %d addresses depend on a tag, not %d", name, f, depends[f],
+					2*ways)
 			}
 		}
 	}

@@ -21,7 +21,8 @@ func frameTo(t testing.TB, mac net.HardwareAddr, from, to netip.Addr, text strin
 	if from.Is6() {
 		header, etherType = packet.IPv6{Src: from, Dst: to, HopLimit: 64}, []byte{0x86, 0xdd}
 	}
-	ip, err := packet.Build(header, packet.UDP{SrcPort: 9999, DstPort: 9}, packet.Data([]byte(text)))
+	ip, err := packet.Build(header, packet.UDP{SrcPort: 9999, DstPort: 9},
+		packet.Data([]byte(text)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,8 @@ func (v *village) heard(to *resident, sources []string) (got []string) {
 			}
 		}
 		frames[len(frames)-1] = frameTo(v.t, card.HardwareAddr,
-			netip.MustParseAddr([]string{"192.0.2.2", "2001:db8::2"}[i]), to.endpoint.Addrs[i], "end")
+			netip.MustParseAddr([]string{"192.0.2.2",
+				"2001:db8::2"}[i]), to.endpoint.Addrs[i], "end")
 		v.must(inject(v.outside, frames))
 		b := make([]byte, 100)
 		for {
@@ -86,30 +88,43 @@ func TestSourcesFromTheCard(t *testing.T) {
 	card, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
 	link := "fe80::99"
-	sources := []string{"192.0.2.1", "10.88.0.1", "10.88.0.3", "127.0.0.1", "127.9.9.9", "224.0.0.5",
-		"255.255.255.255", "0.0.0.0", "0.1.2.3", "240.0.0.1", "192.0.2.77", "198.51.100.7", "203.0.113.7",
-		"2001:db8::1", "fd00:88::1", "fd00:88::3", "::1", "::", "ff02::5", link, "2001:db8::77", "2001:db8:9::7"}
+	sources := []string{"192.0.2.1", "10.88.0.1", "10.88.0.3", "127.0.0.1", "127.9.9.9",
+		"224.0.0.5",
+		"255.255.255.255", "0.0.0.0", "0.1.2.3", "240.0.0.1", "192.0.2.77", "198.51.100.7",
+		"203.0.113.7",
+		"2001:db8::1", "fd00:88::1", "fd00:88::3", "::1", "::", "ff02::5", link, "2001:db8::77",
+		"2001:db8:9::7"}
 	v.must(v.host.Netlink().ReplaceRoute(routeVia("203.0.113.0/24", "podb", v)))
-	refused := map[string]bool{"10.88.0.3": true, "fd00:88::3": true, "2001:db8::1": true, "fd00:88::1": true}
+	refused := map[string]bool{"10.88.0.3": true, "fd00:88::3": true, "2001:db8::1": true,
+		"fd00:88::1": true}
 	for _, c := range []struct {
 		local   bool
 		reverse firewall.ReversePath
 		some    []string // that pass, to see that the control says something
 		none    []string
 	}{
-		{false, firewall.ReverseNone, []string{"192.0.2.77", "198.51.100.7", "203.0.113.7", "240.0.0.1"}, []string{"192.0.2.1", "10.88.0.1", "0.0.0.0"}},
-		{false, firewall.ReverseLoose, []string{"192.0.2.77", "203.0.113.7"}, []string{"198.51.100.7", "192.0.2.1"}},
-		{false, firewall.ReverseStrict, []string{"192.0.2.77"}, []string{"203.0.113.7", "198.51.100.7", "10.88.0.1"}},
-		{true, firewall.ReverseNone, []string{"192.0.2.1", "10.88.0.1"}, []string{"127.0.0.1", "0.0.0.0"}},
+		{false, firewall.ReverseNone,
+			[]string{"192.0.2.77", "198.51.100.7", "203.0.113.7", "240.0.0.1"},
+			[]string{"192.0.2.1", "10.88.0.1", "0.0.0.0"}},
+		{false, firewall.ReverseLoose, []string{"192.0.2.77", "203.0.113.7"},
+			[]string{"198.51.100.7", "192.0.2.1"}},
+		{false, firewall.ReverseStrict, []string{"192.0.2.77"},
+			[]string{"203.0.113.7", "198.51.100.7", "10.88.0.1"}},
+		{true, firewall.ReverseNone, []string{"192.0.2.1", "10.88.0.1"},
+			[]string{"127.0.0.1", "0.0.0.0"}},
 	} {
 		v.setCard(c.local, c.reverse)
 		spoofed, martian := v.drops(firewall.ReasonSpoof), v.drops(firewall.ReasonMartian)
 		got := v.heard(v.a, sources)
 		again := v.heard(v.a, sources) // by what was remembered
-		spoofed, martian = v.drops(firewall.ReasonSpoof)-spoofed, v.drops(firewall.ReasonMartian)-martian
+		spoofed, martian = v.drops(firewall.ReasonSpoof)-spoofed,
+			v.drops(firewall.ReasonMartian)-martian
 		v.must(v.host.Do(func() error { return v.engine.Detach(uint32(card.Index)) }))
 		control := v.heard(v.a, sources)
-		v.must(v.host.Do(func() error { _, err := v.engine.Attach(uint32(card.Index)); return err }))
+		v.must(v.host.Do(func() error {
+			_, err := v.engine.Attach(uint32(card.Index))
+			return err
+		}))
 		for _, s := range c.some {
 			if !slices.Contains(control, s) {
 				t.Errorf("%v: without Weir nothing comes from %s", c, s)
@@ -125,7 +140,8 @@ func TestSourcesFromTheCard(t *testing.T) {
 			return refused[s] && !(own6 && c.local)
 		})
 		if !slices.Equal(got, want) || !slices.Equal(again, want) {
-			t.Errorf("local %v, reverse %v: with Weir\n%v, again\n%v, without\n%v", c.local, c.reverse, got, again, want)
+			t.Errorf("local %v, reverse %v: with Weir\n%v, again\n%v, without\n%v", c.local,
+				c.reverse, got, again, want)
 		}
 		if spoofed < 2 || martian < 2*6 {
 			t.Errorf("%d packets counted as spoofed, %d as martians", spoofed, martian)
@@ -156,9 +172,12 @@ func TestOwnAddressFromOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "they are counted as spoofed", func() bool { return g.drops(t, firewall.ReasonSpoof) == 120 })
+	eventually(t, "they are counted as spoofed", func() bool {
+		return g.drops(t, firewall.ReasonSpoof) == 120
+	})
 	for _, s := range g.states(t) {
-		if a := s.From.Addr(); s.Proto == packet.ProtoUDP && (a == netip.MustParseAddr("10.0.0.1") || a == netip.MustParseAddr("fd00::1")) {
+		if a := s.From.Addr(); s.Proto == packet.ProtoUDP &&
+			(a == netip.MustParseAddr("10.0.0.1") || a == netip.MustParseAddr("fd00::1")) {
 			t.Fatalf("a spoofed packet has made a state: %+v", s)
 		}
 	}
@@ -167,10 +186,13 @@ func TestOwnAddressFromOutside(t *testing.T) {
 	}
 	// With accept_local these are somebody's.
 	g.setInterface(t, func(i *firewall.Interface) { i.AcceptLocal = true })
-	if err := inject(g.client, [][]byte{frameTo(t, card.HardwareAddr, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), "mine")}); err != nil {
+	if err := inject(g.client, [][]byte{frameTo(t, card.HardwareAddr,
+		netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), "mine")}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "accept_local takes it", func() bool { return len(g.states(t)) > 0 && g.drops(t, firewall.ReasonSpoof) == 120 })
+	eventually(t, "accept_local takes it", func() bool {
+		return len(g.states(t)) > 0 && g.drops(t, firewall.ReasonSpoof) == 120
+	})
 }
 
 func (g *guarded) drops(t *testing.T, r firewall.Reason) uint64 {

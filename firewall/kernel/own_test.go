@@ -27,7 +27,8 @@ func TestTheLargestDatagramsToOwnPorts(t *testing.T) {
 		for _, port := range []int{81, 8080} {
 			for _, size := range c.sizes {
 				t.Run(fmt.Sprint(c.address, ":", port, " ", size), func(t *testing.T) {
-					u, err := v.host.DialContext(context.Background(), "udp", fmt.Sprint(c.address, ":", port))
+					u, err := v.host.DialContext(context.Background(), "udp",
+						fmt.Sprint(c.address, ":", port))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -13,8 +13,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// BenchmarkPassage measures what the programs take for one packet of an established TCP connection on its way to or from a pod, by BPF_PROG_TEST_RUN,
-// everything in cache. What the kernel does with the packet afterwards is not in it. (A packet to a card cannot be sent twice here: it is marked.)
+// BenchmarkPassage measures what the programs take for one packet of an established TCP connection
+// on its way to or from a pod, by BPF_PROG_TEST_RUN, everything in cache. What the kernel does with
+// the packet afterwards is not in it. (A packet to a card cannot be sent twice here: it is marked.)
 func BenchmarkPassage(b *testing.B) {
 	nstest.Root(b)
 	v := newVillage(b, hundredRules())
@@ -40,8 +41,10 @@ func BenchmarkPassage(b *testing.B) {
 			v.t = b
 			port := uint16(5000 + i)
 			syn := packet.TCP{SrcPort: port, DstPort: 7, Flags: packet.FlagSYN, Window: 1000}
-			synAck := packet.TCP{SrcPort: 7, DstPort: port, Seq: 9, Ack: 1, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}
-			ack := packet.TCP{SrcPort: port, DstPort: 7, Seq: 1, Ack: 10, Flags: packet.FlagACK, Window: 1000}
+			synAck := packet.TCP{SrcPort: 7, DstPort: port, Seq: 9, Ack: 1,
+				Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}
+			ack := packet.TCP{SrcPort: port, DstPort: 7, Seq: 1, Ack: 10, Flags: packet.FlagACK,
+				Window: 1000}
 			v.pass(c.there, c.from, c.to, syn, 1)
 			v.pass(c.back, c.to, c.from, synAck, 1)
 			few, many := time.Hour, time.Hour
@@ -54,7 +57,8 @@ func BenchmarkPassage(b *testing.B) {
 	}
 }
 
-// hundredRules are a hundred that do not match, behind check-state and before one that lets everything pass.
+// hundredRules are a hundred that do not match, behind check-state and before one that lets
+// everything pass.
 func hundredRules() string {
 	text := "add 1 check-state\n"
 	for i := range 100 {
@@ -69,8 +73,10 @@ type crossing struct {
 	mac   [6]byte // the one they are sent to
 }
 
-// pass has a segment come in a number of times and returns how long that took. Its hop limit, which goes down every time, is 255 at first.
-func (v *village) pass(at crossing, from, to netip.Addr, segment packet.TCP, times uint32) (took time.Duration) {
+// pass has a segment come in a number of times and returns how long that took. Its hop limit, which
+// goes down every time, is 255 at first.
+func (v *village) pass(at crossing, from, to netip.Addr, segment packet.TCP,
+	times uint32) (took time.Duration) {
 	v.t.Helper()
 	var header packet.Layer = packet.IPv4{Src: from, Dst: to, TTL: 255}
 	etherType := uint16(0x0800)
@@ -85,7 +91,8 @@ func (v *village) pass(at crossing, from, to netip.Addr, segment packet.TCP, tim
 	binary.NativeEndian.PutUint32(context[40:], at.index)
 	v.must(v.host.Do(func() error {
 		begin := time.Now()
-		code, err := v.engine.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame, Context: context, Repeat: times})
+		code, err := v.engine.objects.WeirIn.Run(&ebpf.RunOptions{Data: frame, Context: context,
+			Repeat: times})
 		took = time.Since(begin)
 		if err == nil && code != 7 { // TC_ACT_REDIRECT
 			err = fmt.Errorf("the program returned %d", int32(code))

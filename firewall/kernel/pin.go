@@ -23,8 +23,9 @@ func (r replacements) close() {
 	}
 }
 
-// pinnedMaps returns the maps that an earlier engine of this layout has pinned, none if there is none. A directory that holds only some of them
-// is what a start that was killed has left: its maps were never in use, so it is cleared away.
+// pinnedMaps returns the maps that an earlier engine of this layout has pinned, none if there is
+// none. A directory that holds only some of them is what a start that was killed has left: its maps
+// were never in use, so it is cleared away.
 func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 	old := replacements{}
 	if e.dir == "" || e.resized {
@@ -38,7 +39,8 @@ func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 		pinned, err := ebpf.LoadPinnedMap(path, nil)
 		if err != nil {
 			old.close()
-			return nil, fmt.Errorf("take over %s: %w (remove everything with: weir down)", path, err)
+			return nil, fmt.Errorf("take over %s: %w (remove everything with: weir down)", path,
+				err)
 		}
 		old[name] = pinned
 		// The sizes of these were chosen by whoever made them.
@@ -47,7 +49,8 @@ func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 		}
 		if err := m.Compatible(pinned); err != nil {
 			old.close()
-			return nil, fmt.Errorf("%s was made by something else: %w (remove everything with: weir down)", path, err)
+			return nil, fmt.Errorf("%s was made by something else: %w (remove everything with: "+
+				"weir down)", path, err)
 		}
 	}
 	return old, nil
@@ -109,7 +112,8 @@ func byName[T any](objects any) map[string]**T {
 	return all
 }
 
-// Remove detaches everything that is pinned below dir and takes the pins away. What is not there is no error.
+// Remove detaches everything that is pinned below dir and takes the pins away. What is not there is
+// no error.
 func Remove(dir string) error {
 	layouts, err := filepath.Glob(filepath.Join(dir, "layout-*"))
 	if err != nil {
@@ -131,7 +135,8 @@ func clearDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	// The mark of completeness goes first, so that a removal that is cut short is not taken for something to take over.
+	// The mark of completeness goes first, so that a removal that is cut short is not taken for
+	// something to take over.
 	errs := []error{removeIfThere(filepath.Join(dir, completeName))}
 	for _, entry := range entries {
 		errs = append(errs, removeIfThere(filepath.Join(dir, entry.Name())))

@@ -23,8 +23,8 @@ import (
 //	              host 192.0.2.1 --- eth0 --- outside 192.0.2.2
 //	b 10.88.0.3 --+
 //
-// and the same with fd00:88:: and 2001:db8::. The outside knows the way to the pods' range, so that it can be tried whether the rules, and not a
-// missing route, keep it out.
+// and the same with fd00:88:: and 2001:db8::. The outside knows the way to the pods' range, so that
+// it can be tried whether the rules, and not a missing route, keep it out.
 type village struct {
 	t             testing.TB
 	lab           *nstest.Lab
@@ -43,20 +43,24 @@ type resident struct {
 const openRules = "add 1 check-state\nadd allow ip from any to any keep-state\n"
 
 var (
-	podRanges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"), netip.MustParsePrefix("fd00:88::/64")}
-	gateways  = []netip.Addr{netip.MustParseAddr("10.88.0.1"), netip.MustParseAddr("fd00:88::1")}
+	podRanges = []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
+		netip.MustParsePrefix("fd00:88::/64")}
+	gateways = []netip.Addr{netip.MustParseAddr("10.88.0.1"), netip.MustParseAddr("fd00:88::1")}
 )
 
 func newVillage(t testing.TB, rules string) *village {
 	lab := nstest.New(t)
-	v := &village{t: t, lab: lab, host: lab.Node("host"), outside: lab.Node("outside"), dir: filepath.Join(nstest.Bpffs(t), "weir")}
-	lab.Join(v.host, "eth0", "192.0.2.1/24 2001:db8::1/64", v.outside, "eth0", "192.0.2.2/24 2001:db8::2/64")
+	v := &village{t: t, lab: lab, host: lab.Node("host"), outside: lab.Node("outside"),
+		dir: filepath.Join(nstest.Bpffs(t), "weir")}
+	lab.Join(v.host, "eth0", "192.0.2.1/24 2001:db8::1/64", v.outside, "eth0",
+		"192.0.2.2/24 2001:db8::2/64")
 	for _, key := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
 		v.must(v.host.SetSysctl(key, "1"))
 	}
 	for i, g := range gateways {
 		v.must(v.host.Netlink().AddAddr(loopback, netip.PrefixFrom(g, g.BitLen())))
-		v.must(v.outside.AddRoute(podRanges[i], netip.MustParseAddr([]string{"192.0.2.1", "2001:db8::1"}[i])))
+		v.must(v.outside.AddRoute(podRanges[i],
+			netip.MustParseAddr([]string{"192.0.2.1", "2001:db8::1"}[i])))
 	}
 	v.open()
 	v.addInterface("lo", "10.88.0.1/32 fd00:88::1/128 127.0.0.1/8 ::1/128")
@@ -103,11 +107,13 @@ func (v *village) settle(name string, number byte) *resident {
 	r := &resident{Node: v.lab.Node(name)}
 	e := &r.endpoint
 	e.Name, e.MTU = "pod:"+name, 1500
-	e.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 88, 0, number}), netip.MustParseAddr(fmt.Sprintf("fd00:88::%d", number))}
+	e.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 88, 0, number}),
+		netip.MustParseAddr(fmt.Sprintf("fd00:88::%d", number))}
 	e.MAC, e.HostMAC = [6]byte{2, 0, 0, 0, 1, number}, [6]byte{2, 0, 0, 0, 2, number}
 	conn, inner := v.host.Netlink(), r.Netlink()
 	v.must(conn.AddVeth(nl.Veth{
-		Name: "pod" + name, PeerName: "eth0", PeerNS: r.NS(), HardwareAddr: net.HardwareAddr(e.HostMAC[:]), PeerHardwareAddr: net.HardwareAddr(e.MAC[:]),
+		Name: "pod" + name, PeerName: "eth0", PeerNS: r.NS(),
+		HardwareAddr: net.HardwareAddr(e.HostMAC[:]), PeerHardwareAddr: net.HardwareAddr(e.MAC[:]),
 	}))
 	outer, err := conn.LinkByName("pod" + name)
 	v.must(err)
@@ -120,11 +126,15 @@ func (v *village) settle(name string, number byte) *resident {
 	for i, a := range e.Addrs {
 		g := gateways[i]
 		v.must(inner.AddAddr(eth0.Index, netip.PrefixFrom(a, a.BitLen())))
-		v.must(inner.SetNeigh(nl.Neigh{Link: eth0.Index, Addr: g, HardwareAddr: net.HardwareAddr(e.HostMAC[:])}))
-		v.must(inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(g, g.BitLen()), Link: eth0.Index, Scope: nl.ScopeLink}))
+		v.must(inner.SetNeigh(nl.Neigh{Link: eth0.Index, Addr: g,
+			HardwareAddr: net.HardwareAddr(e.HostMAC[:])}))
+		v.must(inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(g, g.BitLen()), Link: eth0.Index,
+			Scope: nl.ScopeLink}))
 		v.must(inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom([]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}[i], 0), Via: g, Link: eth0.Index}))
-		v.must(conn.SetNeigh(nl.Neigh{Link: outer.Index, Addr: a, HardwareAddr: net.HardwareAddr(e.MAC[:])}))
-		v.must(conn.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Link: outer.Index, Src: g}))
+		v.must(conn.SetNeigh(nl.Neigh{Link: outer.Index, Addr: a,
+			HardwareAddr: net.HardwareAddr(e.MAC[:])}))
+		v.must(conn.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Link: outer.Index,
+			Src: g}))
 	}
 	v.awaitCarrier(conn, "pod"+name)
 	v.awaitCarrier(inner, "eth0")
@@ -237,7 +247,8 @@ func (v *village) drops(r firewall.Reason) uint64 {
 	return firewall.ByReason(all)[r]
 }
 
-// hostSent returns how many packets the host end of a pod has sent by the stack: the fast path does not count there.
+// hostSent returns how many packets the host end of a pod has sent by the stack: the fast path does
+// not count there.
 func (v *village) hostSent(r *resident) (n uint64) {
 	v.t.Helper()
 	out, err := v.host.Command("cat", "/proc/self/net/dev").Output()

@@ -10,8 +10,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// prober sends keepalive probes: bare ACKs as if from the other end, one before what was acknowledged last, so that a living end answers with
-// its present numbers (as ipfw does). They carry the mark of Weir's own packets: only the answers are judged.
+// prober sends keepalive probes: bare ACKs as if from the other end, one before what was
+// acknowledged last, so that a living end answers with its present numbers (as ipfw does). They
+// carry the mark of Weir's own packets: only the answers are judged.
 type prober struct {
 	four, six int // raw sockets
 }
@@ -29,7 +30,8 @@ func newProber(mark uint32) (p *prober, err error) {
 }
 
 func rawSocket(family int, mark uint32) (int, error) {
-	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_RAW)
+	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.IPPROTO_RAW)
 	if err != nil {
 		return -1, err
 	}
@@ -48,9 +50,11 @@ func (p *prober) close() {
 	}
 }
 
-// probe sends one packet to each end. An end that cannot be reached will not answer, which is all that matters.
+// probe sends one packet to each end. An end that cannot be reached will not answer, which is all
+// that matters.
 func (p *prober) probe(w *weirEvent) {
-	k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo, Ports: w.Ports, Proto: packet.ProtoTCP}
+	k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo, Ports: w.Ports,
+		Proto: packet.ProtoTCP}
 	low, high := k.Low(), k.High()
 	lowAck, highAck := uint32(w.Packets[0]>>32), uint32(w.Packets[0])
 	p.send(low, high, k.Link(), highAck-1, lowAck)
@@ -58,7 +62,8 @@ func (p *prober) probe(w *weirEvent) {
 }
 
 func (p *prober) send(from, to netip.AddrPort, link, seq, ack uint32) {
-	t := packet.TCP{SrcPort: from.Port(), DstPort: to.Port(), Seq: seq, Ack: ack, Flags: packet.FlagACK}
+	t := packet.TCP{SrcPort: from.Port(), DstPort: to.Port(), Seq: seq, Ack: ack,
+		Flags: packet.FlagACK}
 	if to.Addr().Is4() {
 		if b, err := packet.Build(packet.IPv4{Src: from.Addr(), Dst: to.Addr()}, t); err == nil {
 			unix.Sendto(p.four, b, 0, &unix.SockaddrInet4{Addr: to.Addr().As4()})

@@ -38,8 +38,8 @@ func (e *Engine) programs() map[string]**ebpf.Program {
 	return all
 }
 
-// ofInfiniband are loaded when there is an interface for them: few hosts have one, and each takes the
-// kernel a third of a second.
+// ofInfiniband are loaded when there is an interface for them: few hosts have one, and each takes
+// the kernel a third of a second.
 var ofInfiniband = []string{"weir_in_ib", "weir_out_ib"}
 
 func (e *Engine) programPath(name string) string {
@@ -64,7 +64,9 @@ func (e *Engine) loadPrograms(spec *ebpf.CollectionSpec, old replacements) error
 // load loads programs for the maps of e.
 func (e *Engine) load(spec *ebpf.CollectionSpec, programs map[string]**ebpf.Program) error {
 	spec = spec.Copy()
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return programs[name] == nil })
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool {
+		return programs[name] == nil
+	})
 	options := ebpf.CollectionOptions{MapReplacements: replacements{}}
 	for name, m := range byName[ebpf.Map](&e.objects.weirMaps) {
 		options.MapReplacements[name] = *m
@@ -162,18 +164,21 @@ func (e *Engine) pinPrograms() error {
 		return err
 	}
 	for _, f := range entries {
-		if strings.HasPrefix(f.Name(), "prog-") { // of this build only what a start that was cut short has left
+		// of this build only what a start that was cut short has left
+		if strings.HasPrefix(f.Name(), "prog-") {
 			if err := removeIfThere(filepath.Join(e.dir, f.Name())); err != nil {
 				return err
 			}
 		}
 	}
 	for name, p := range e.programs() {
-		clone, err := (*p).Clone() // a pin belongs to an object, which may be pinned for filters as well
+		// a pin belongs to an object, which may be pinned for filters as well
+		clone, err := (*p).Clone()
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(clone.Pin(filepath.Join(e.dir, ours+name)), clone.Close()); err != nil {
+		if err := errors.Join(clone.Pin(filepath.Join(e.dir, ours+name)),
+			clone.Close()); err != nil {
 			return fmt.Errorf("pin the program %s: %w", name, err)
 		}
 	}

@@ -34,7 +34,8 @@ func newBench(t *testing.T, rules string, change func(*firewall.Options)) *bench
 	b := &bench{t: t, e: e, now: time.Second}
 	e.clock = func() int64 { return int64(b.now) }
 	me := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
-	if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0", Addrs: me}}); err != nil {
+	if err := e.SetInterfaces([]firewall.Interface{{Index: 1, Name: "eth0",
+		Addrs: me}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Load(compile(t, rules)); err != nil {
@@ -43,7 +44,8 @@ func newBench(t *testing.T, rules string, change func(*firewall.Options)) *bench
 	return b
 }
 
-func (b *bench) judge(dir firewall.Direction, from, to netip.Addr, layers ...packet.Layer) firewall.Verdict {
+func (b *bench) judge(dir firewall.Direction, from, to netip.Addr,
+	layers ...packet.Layer) firewall.Verdict {
 	b.t.Helper()
 	raw, err := packet.Build(append([]packet.Layer{packet.IPv4{Src: from, Dst: to}}, layers...)...)
 	if err != nil {
@@ -80,7 +82,8 @@ func (b *bench) answer(to netip.Addr, port uint16) firewall.Verdict {
 	return b.judge(firewall.Out, benchHost, to, packet.UDP{SrcPort: 53, DstPort: port})
 }
 
-func (b *bench) segment(in bool, peer netip.Addr, port uint16, flags uint8, seq, ack uint32, data int) firewall.Verdict {
+func (b *bench) segment(in bool, peer netip.Addr, port uint16, flags uint8, seq, ack uint32,
+	data int) firewall.Verdict {
 	b.t.Helper()
 	t := packet.TCP{SrcPort: port, DstPort: 80, Flags: flags, Seq: seq, Ack: ack, Window: 1000}
 	if in {
@@ -134,10 +137,13 @@ add allow tcp from me to any setup keep-state
 add deny ip from any to any
 `
 
-// TestSpoofedQuestionsGiveWay: the host answers questions of forged sources. However many, new connections come and go, established ones stay, and so
-// many answered questions are no reason for SYN cookies.
+// TestSpoofedQuestionsGiveWay: the host answers questions of forged sources. However many, new
+// connections come and go, established ones stay, and so many answered questions are no reason for
+// SYN cookies.
 func TestSpoofedQuestionsGiveWay(t *testing.T) {
-	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxStates, o.MaxHalfOpen = 3000, 2000 })
+	b := newBench(t, proofRules, func(o *firewall.Options) {
+		o.MaxStates, o.MaxHalfOpen = 3000, 2000
+	})
 	for i := range 200 {
 		if !b.connect(stranger(1<<20+i), 1000) {
 			t.Fatal("a connection does not open")
@@ -168,7 +174,8 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 		if !b.connect(stranger(1<<21+i), 2000) {
 			t.Errorf("connection %d does not come in", i)
 		}
-		if v := b.judge(firewall.Out, benchHost, stranger(1<<21+i), packet.TCP{SrcPort: 3000, DstPort: 443, Flags: packet.FlagSYN}); !v.Pass {
+		if v := b.judge(firewall.Out, benchHost, stranger(1<<21+i),
+			packet.TCP{SrcPort: 3000, DstPort: 443, Flags: packet.FlagSYN}); !v.Pass {
 			t.Errorf("connection %d does not go out: %+v", i, v)
 		}
 		if !b.works(stranger(1<<20+i), 1000) {
@@ -179,12 +186,15 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 		t.Errorf("at the end: %v", n)
 	}
 	b.now += time.Minute
-	if err := b.e.call.ask(&weirCall{Op: opSweep, Now: int64(b.now), Count: b.e.config.Sets}); err != nil {
+	if err := b.e.call.ask(&weirCall{Op: opSweep, Now: int64(b.now),
+		Count: b.e.config.Sets}); err != nil {
 		t.Fatal(err)
 	}
 	var g weirGauge
-	if err := b.e.objects.Gauges.Lookup(uint32(0), &g); err != nil || g.HalfOpen != 0 || g.Answered != 0 {
-		t.Errorf("with the half-open states gone %d are counted, %d answered: %v", g.HalfOpen, g.Answered, err)
+	if err := b.e.objects.Gauges.Lookup(uint32(0), &g); err != nil || g.HalfOpen != 0 ||
+		g.Answered != 0 {
+		t.Errorf("with the half-open states gone %d are counted, %d answered: %v", g.HalfOpen,
+			g.Answered, err)
 	}
 	if n := b.e.sourcesInUse(t); n != 0 {
 		t.Errorf("the counters of sources add up to %d", n)
@@ -193,7 +203,9 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 
 // TestSpoofedINITs does the same by SCTP: an INIT and its answer establish nothing.
 func TestSpoofedINITs(t *testing.T) {
-	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxStates, o.MaxHalfOpen = 3000, 2000 })
+	b := newBench(t, proofRules, func(o *firewall.Options) {
+		o.MaxStates, o.MaxHalfOpen = 3000, 2000
+	})
 	chunk := func(dir firewall.Direction, peer netip.Addr, typ uint8, tag uint32) firewall.Verdict {
 		t.Helper()
 		body := make([]byte, 28)
@@ -207,11 +219,13 @@ func TestSpoofedINITs(t *testing.T) {
 			binary.BigEndian.PutUint16(body[2:], 5000)
 			from, to = to, from
 		}
-		raw, err := packet.Build(packet.IPv4{Src: from, Dst: to, Proto: packet.ProtoSCTP}, packet.Data(body))
+		raw, err := packet.Build(packet.IPv4{Src: from, Dst: to, Proto: packet.ProtoSCTP},
+			packet.Data(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := b.e.Evaluate(&firewall.Input{Now: b.now, Hook: firewall.Hook{Dir: dir, Recv: uint32(1 - dir), Xmit: uint32(dir)}}, raw)
+		v, err := b.e.Evaluate(&firewall.Input{Now: b.now,
+			Hook: firewall.Hook{Dir: dir, Recv: uint32(1 - dir), Xmit: uint32(dir)}}, raw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +256,8 @@ func TestSpoofedINITs(t *testing.T) {
 	}
 }
 
-// TestForgedSourceLocksNobodyOut: somebody forges an address, and the host's own. Neither is refused anything by that, nor loses what is established.
+// TestForgedSourceLocksNobodyOut: somebody forges an address, and the host's own. Neither is
+// refused anything by that, nor loses what is established.
 func TestForgedSourceLocksNobodyOut(t *testing.T) {
 	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxPerSource = 100 })
 	victim := stranger(9)
@@ -255,14 +270,16 @@ func TestForgedSourceLocksNobodyOut(t *testing.T) {
 		}
 		b.ask(benchHost, uint16(1000+i))
 	}
-	if s := b.stats(); s.HalfOpen > 160 || s.Removed["source"] < 850 || s.Removed["reclaimed"] != 0 {
+	if s := b.stats(); s.HalfOpen > 160 || s.Removed["source"] < 850 ||
+		s.Removed["reclaimed"] != 0 {
 		t.Errorf("%d half-open, %v made room", s.HalfOpen, s.Removed)
 	}
 	if !b.connect(victim, 2) || !b.works(victim, 1) {
 		t.Error("the victim is refused a connection, or has lost one")
 	}
 	for i := range 45 {
-		v := b.judge(firewall.Out, benchHost, stranger(i), packet.TCP{SrcPort: 3000, DstPort: 443, Flags: packet.FlagSYN})
+		v := b.judge(firewall.Out, benchHost, stranger(i),
+			packet.TCP{SrcPort: 3000, DstPort: 443, Flags: packet.FlagSYN})
 		if !v.Pass {
 			t.Errorf("the host's own connection %d: %+v", i, v)
 		}
@@ -272,10 +289,12 @@ func TestForgedSourceLocksNobodyOut(t *testing.T) {
 	}
 }
 
-// TestFewPerSource: where a source may have four half-open states, 7,500 strangers with one each, nine tenths of all that there may be, are no reason to take one from
-// anybody.
+// TestFewPerSource: where a source may have four half-open states, 7,500 strangers with one each,
+// nine tenths of all that there may be, are no reason to take one from anybody.
 func TestFewPerSource(t *testing.T) {
-	b := newBench(t, proofRules, func(o *firewall.Options) { o.MaxPerSource, o.MaxHalfOpen = 4, 8192 })
+	b := newBench(t, proofRules, func(o *firewall.Options) {
+		o.MaxPerSource, o.MaxHalfOpen = 4, 8192
+	})
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 7500 {
 		b.ask(stranger(random.IntN(1<<24)), 5)
@@ -294,12 +313,14 @@ func TestFewPerSource(t *testing.T) {
 	}
 }
 
-// TestBlindResetOfAdopted: an adopted connection is not ended by who guesses, before and after its numbers are known.
+// TestBlindResetOfAdopted: an adopted connection is not ended by who guesses, before and after its
+// numbers are known.
 func TestBlindResetOfAdopted(t *testing.T) {
 	b := newBench(t, proofRules, func(*firewall.Options) {})
 	peer := stranger(1)
 	rule := b.e.prog.Rules[3]
-	made, err := b.e.Adopt([]firewall.State{{Proto: packet.ProtoTCP, From: netip.AddrPortFrom(peer, 7), To: netip.AddrPortFrom(benchHost, 80),
+	made, err := b.e.Adopt([]firewall.State{{Proto: packet.ProtoTCP,
+		From: netip.AddrPortFrom(peer, 7), To: netip.AddrPortFrom(benchHost, 80),
 		Key: rule.Key, FlowName: "default"}})
 	if err != nil || made != 1 {
 		t.Fatal(made, err)
@@ -315,7 +336,8 @@ func TestBlindResetOfAdopted(t *testing.T) {
 	b.segment(true, peer, 7, packet.FlagACK, 5000, 90000, 10)
 	b.segment(true, peer, 7, packet.FlagRST, 5011, 0, 0)
 	b.segment(false, peer, 7, packet.FlagACK, 90000, 5010, 0)
-	if v := b.segment(true, peer, 7, packet.FlagRST, 4000, 0, 0); v.Pass || v.Reason != firewall.ReasonTCPRst {
+	if v := b.segment(true, peer, 7, packet.FlagRST, 4000, 0, 0); v.Pass ||
+		v.Reason != firewall.ReasonTCPRst {
 		t.Errorf("a blind RST: %+v", v)
 	}
 	b.segment(true, peer, 7, packet.FlagRST, 5011, 0, 0)
@@ -329,16 +351,19 @@ func TestBlindResetOfAdopted(t *testing.T) {
 	}
 }
 
-// TestAnotherAnswerToTheSYN: the first SYN and ACK was lost, and the server has another number since.
+// TestAnotherAnswerToTheSYN: the first SYN and ACK was lost, and the server has another number
+// since.
 func TestAnotherAnswerToTheSYN(t *testing.T) {
 	b := newBench(t, proofRules, func(*firewall.Options) {})
 	peer := stranger(1)
 	b.segment(true, peer, 7, packet.FlagSYN, 100, 0, 0)
 	b.segment(false, peer, 7, packet.FlagSYN|packet.FlagACK, 900, 101, 0)
-	if v := b.segment(false, peer, 7, packet.FlagSYN|packet.FlagACK, 3000000000, 101, 0); v.State != firewall.StateHit {
+	if v := b.segment(false, peer, 7, packet.FlagSYN|packet.FlagACK, 3000000000, 101,
+		0); v.State != firewall.StateHit {
 		t.Errorf("the second SYN and ACK: %+v", v)
 	}
-	if v := b.segment(true, peer, 7, packet.FlagACK, 101, 3000000001, 0); v.State != firewall.StateHit {
+	if v := b.segment(true, peer, 7, packet.FlagACK, 101, 3000000001,
+		0); v.State != firewall.StateHit {
 		t.Errorf("its acknowledgement: %+v", v)
 	}
 	if n := b.phases(); n[flow.Established] != 1 {
@@ -349,14 +374,17 @@ func TestAnotherAnswerToTheSYN(t *testing.T) {
 	}
 }
 
-// TestTracksGiveWay: SYNs of forged sources hold every track of a limit. Whoever comes gets one; what is established keeps its own, and who has as many as the limit says
-// gets no more, also when the track was given away in between.
+// TestTracksGiveWay: SYNs of forged sources hold every track of a limit. Whoever comes gets one;
+// what is established keeps its own, and who has as many as the limit says gets no more, also when
+// the track was given away in between.
 func TestTracksGiveWay(t *testing.T) {
-	rules := "add check-state\nadd allow tcp from any to me 80 setup limit src-addr 2\nadd deny ip from any to any\n"
+	rules := "add check-state\nadd allow tcp from any to me 80 setup limit src-addr 2\n" +
+		"add deny ip from any to any\n"
 	b := newBench(t, rules, func(o *firewall.Options) { o.MaxTracks = 64 })
 	limited := func(peer netip.Addr) {
 		t.Helper()
-		if v := b.segment(true, peer, 9, packet.FlagSYN, 1, 0, 0); v.Reason != firewall.ReasonLimit {
+		if v := b.segment(true, peer, 9, packet.FlagSYN, 1, 0,
+			0); v.Reason != firewall.ReasonLimit {
 			t.Errorf("a third connection of %s: %+v", peer, v)
 		}
 	}
@@ -373,7 +401,8 @@ func TestTracksGiveWay(t *testing.T) {
 		t.Fatal("connections do not open")
 	}
 	limited(old)
-	// One is being opened when its track is given away, and a second one, and a third that finds the track anew.
+	// One is being opened when its track is given away, and a second one, and a third that finds
+	// the track anew.
 	slow := stranger(1 << 21)
 	b.segment(true, slow, 1, packet.FlagSYN, 100, 0, 0)
 	b.segment(false, slow, 1, packet.FlagSYN|packet.FlagACK, 900, 101, 0)
@@ -412,7 +441,8 @@ func TestTracksGiveWay(t *testing.T) {
 	}
 	// When all is over, nothing is counted.
 	b.now += time.Hour
-	if err := b.e.call.ask(&weirCall{Op: opSweep, Now: int64(b.now), Count: b.e.config.Sets}); err != nil {
+	if err := b.e.call.ask(&weirCall{Op: opSweep, Now: int64(b.now),
+		Count: b.e.config.Sets}); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.e.agreeTracks(t); n != 0 {
@@ -420,9 +450,12 @@ func TestTracksGiveWay(t *testing.T) {
 	}
 }
 
-// TestMovingStateIsFound: look-ups find a state at every step of its move to its other set, so no `reset` rule meets its packets.
+// TestMovingStateIsFound: look-ups find a state at every step of its move to its other set, so no
+// `reset` rule meets its packets.
 func TestMovingStateIsFound(t *testing.T) {
-	b := newBench(t, "add check-state\nadd allow tcp from any to me 80 setup keep-state\nadd reset tcp from any to any\n", func(*firewall.Options) {})
+	b := newBench(t,
+		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
+			"add reset tcp from any to any\n", func(*firewall.Options) {})
 	peer := stranger(1)
 	for _, open := range []bool{false, true} {
 		if open {

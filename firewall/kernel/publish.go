@@ -9,7 +9,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// SetPublished replaces the set of published ports, see firewall.Forwarder. Connections through a port that is no longer there end.
+// SetPublished replaces the set of published ports, see firewall.Forwarder. Connections through a
+// port that is no longer there end.
 func (e *Engine) SetPublished(ports []firewall.Published) error {
 	want := map[weirPublishedKey]weirPublished{}
 	for _, p := range ports {
@@ -41,16 +42,21 @@ func publication(p firewall.Published) (k weirPublishedKey, v weirPublished, err
 	case p.Host.Port() == 0 || p.Pod.Port() == 0:
 		return k, v, errors.New("ports go from 1 to 65535")
 	case p.Proto == packet.ProtoSCTP && p.Host.Port() != p.Pod.Port():
-		return k, v, fmt.Errorf("an SCTP port is published under its own number, %d: its checksum covers the ports", p.Pod.Port())
+		return k, v,
+			fmt.Errorf("an SCTP port is published under its own number, %d: its checksum covers "+
+				"the ports", p.Pod.Port())
 	}
 	k = weirPublishedKey{Addr: wordsOf(host), Port: p.Host.Port(), Proto: p.Proto}
 	return k, weirPublished{Addr: wordsOf(pod), Port: uint32(p.Pod.Port())}, nil
 }
 
-// putPublishedLocked writes the ports and reports whether one was taken back or given to another pod.
-func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished) (changed bool, err error) {
+// putPublishedLocked writes the ports and reports whether one was taken back or given to another
+// pod.
+func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished) (changed bool,
+	err error) {
 	if e.published == nil { // the first time: what an earlier engine has written
-		if e.published, err = readAll[weirPublishedKey, weirPublished](e.objects.Published); err != nil {
+		if e.published,
+			err = readAll[weirPublishedKey, weirPublished](e.objects.Published); err != nil {
 			return false, fmt.Errorf("read the published ports: %w", err)
 		}
 	}
@@ -79,7 +85,8 @@ func (e *Engine) putPublishedLocked(want map[weirPublishedKey]weirPublished) (ch
 	return changed, nil
 }
 
-// unpublished reports that an entry is the wire side of a translation whose port is published no longer.
+// unpublished reports that an entry is the wire side of a translation whose port is published no
+// longer.
 func unpublished(x *entry, want map[weirPublishedKey]weirPublished) bool {
 	flags := x.sides[0].Flags
 	if x.sides[0].Rule != natRule || flags&metaWire == 0 || flags&metaSource != 0 {

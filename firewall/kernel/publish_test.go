@@ -22,7 +22,8 @@ func (v *village) publish(port, podPort uint16) {
 	for i, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		for _, proto := range []uint8{packet.ProtoTCP, packet.ProtoUDP} {
 			all = append(all, firewall.Published{
-				Proto: proto, Host: netip.AddrPortFrom(any, port), Pod: netip.AddrPortFrom(v.a.endpoint.Addrs[i], podPort),
+				Proto: proto, Host: netip.AddrPortFrom(any, port),
+				Pod: netip.AddrPortFrom(v.a.endpoint.Addrs[i], podPort),
 			})
 		}
 	}
@@ -31,7 +32,8 @@ func (v *village) publish(port, podPort uint16) {
 
 func (v *village) masquerade(lo, hi uint16) {
 	v.t.Helper()
-	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges, Ports: []firewall.PortRange{{First: lo, Last: hi}}}))
+	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges,
+		Ports: []firewall.PortRange{{First: lo, Last: hi}}}))
 }
 
 func TestPublishedPorts(t *testing.T) {
@@ -58,7 +60,8 @@ func TestPublishedPorts(t *testing.T) {
 			t.Errorf("%s: %v", w.what, w.err)
 		}
 	}
-	for _, to := range []string{"192.0.2.1:8080", "127.0.0.1:8080", "[2001:db8::1]:8080", "[::1]:8080"} {
+	for _, to := range []string{"192.0.2.1:8080", "127.0.0.1:8080", "[2001:db8::1]:8080",
+		"[::1]:8080"} {
 		u, err := v.host.DialContext(context.Background(), "udp", to)
 		v.must(err)
 		if err := talk(u, strings.Repeat("much to say ", 400)); err != nil {
@@ -67,7 +70,8 @@ func TestPublishedPorts(t *testing.T) {
 		u.Close()
 	}
 	// Larger than every MTU on the way, both there and back: all fragments follow the first one.
-	for to, from := range map[string]*nstest.Node{"192.0.2.1:8080": v.outside, "[2001:db8::1]:8080": v.outside, "10.88.0.1:8080": v.b.Node} {
+	for to, from := range map[string]*nstest.Node{"192.0.2.1:8080": v.outside,
+		"[2001:db8::1]:8080": v.outside, "10.88.0.1:8080": v.b.Node} {
 		u, err := from.DialContext(context.Background(), "udp", to)
 		v.must(err)
 		if err := talk(u, strings.Repeat("much to say ", 400)); err != nil {
@@ -95,7 +99,8 @@ func TestPublishedPorts(t *testing.T) {
 	if err := reach(v.outside, "192.0.2.1:9090"); err != nil {
 		t.Error(err)
 	}
-	if _, err := dialFrom(v.outside, "192.0.2.1:8080", patience); !errors.Is(err, unix.ECONNREFUSED) {
+	if _, err := dialFrom(v.outside, "192.0.2.1:8080", patience); !errors.Is(err,
+		unix.ECONNREFUSED) {
 		t.Errorf("a port that is no longer published: %v", err)
 	}
 }
@@ -146,14 +151,18 @@ add deny ip from any to any
 		_, err = u.Write(make([]byte, 4000))
 		v.must(err)
 		u.Close()
-		eventually(t, "a datagram that is too large for a is refused", func() bool { return v.counters(v.a).DropsIn > before.DropsIn })
+		eventually(t, "a datagram that is too large for a is refused", func() bool {
+			return v.counters(v.a).DropsIn > before.DropsIn
+		})
 		if after := v.counters(v.a); after.PacketsIn != before.PacketsIn {
-			t.Errorf("a large datagram of the host's to %s reached a although no rule allows it: %+v", to, after)
+			t.Errorf("a large datagram of the host's to %s reached a although no rule allows it: "+
+				"%+v", to, after)
 		}
 	}
 	// The answer comes from where the call went to.
 	v.publish(8081, 81)
-	if _, err := dialFrom(v.outside, "192.0.2.1:8081", patience); !errors.Is(err, unix.ECONNREFUSED) {
+	if _, err := dialFrom(v.outside, "192.0.2.1:8081", patience); !errors.Is(err,
+		unix.ECONNREFUSED) {
 		t.Errorf("a published port that the rules reset: %v", err)
 	}
 }
@@ -178,7 +187,8 @@ func TestMasquerade(t *testing.T) {
 			}
 		}()
 	}
-	for to, want := range map[string]string{"192.0.2.2:99": "192.0.2.1", "[2001:db8::2]:99": "2001:db8::1"} {
+	for to, want := range map[string]string{"192.0.2.2:99": "192.0.2.1",
+		"[2001:db8::2]:99": "2001:db8::1"} {
 		c, err := dialFrom(v.a.Node, to, patience)
 		v.must(err)
 		c.Close()
@@ -252,7 +262,8 @@ func TestMasqueradeSparesTheHost(t *testing.T) {
 	v := newVillage(t, openRules)
 	v.masquerade(61000, 61001)
 	v.serve(v.outside, 80)
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 61000}, Timeout: patience}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 61000},
+		Timeout: patience}
 	var own net.Conn
 	v.must(v.host.Do(func() (err error) { own, err = d.Dial("tcp", "192.0.2.2:80"); return err }))
 	defer own.Close()
@@ -286,7 +297,8 @@ func TestMasqueradeLeavesRepliesAlone(t *testing.T) {
 	}
 }
 
-// TestErrorsThroughPublishedPorts: what the pod has to complain about reaches the caller as if the host had said it.
+// TestErrorsThroughPublishedPorts: what the pod has to complain about reaches the caller as if the
+// host had said it.
 func TestErrorsThroughPublishedPorts(t *testing.T) {
 	v := newVillage(t, openRules)
 	v.publish(8080, 80) // where nobody listens
@@ -294,8 +306,10 @@ func TestErrorsThroughPublishedPorts(t *testing.T) {
 		from *nstest.Node
 		to   string
 	}{
-		{v.outside, "192.0.2.1:8080"}, {v.outside, "[2001:db8::1]:8080"}, {v.b.Node, "192.0.2.1:8080"}, {v.b.Node, "[2001:db8::1]:8080"},
-		{v.a.Node, "192.0.2.1:8080"}, {v.a.Node, "[2001:db8::1]:8080"}, {v.host, "192.0.2.1:8080"}, {v.host, "[2001:db8::1]:8080"}, {v.host, "127.0.0.1:8080"},
+		{v.outside, "192.0.2.1:8080"}, {v.outside, "[2001:db8::1]:8080"},
+		{v.b.Node, "192.0.2.1:8080"}, {v.b.Node, "[2001:db8::1]:8080"},
+		{v.a.Node, "192.0.2.1:8080"}, {v.a.Node, "[2001:db8::1]:8080"}, {v.host, "192.0.2.1:8080"},
+		{v.host, "[2001:db8::1]:8080"}, {v.host, "127.0.0.1:8080"},
 	} {
 		if _, err := dialFrom(call.from, call.to, patience); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("tcp from %s to %s: %v", call.from, call.to, err)

@@ -54,7 +54,8 @@ func newEngine(t *testing.T) *Engine {
 func newAsker(t *testing.T, e *Engine, rules string) *asker {
 	t.Helper()
 	a := &asker{t: t, e: e, Input: firewall.Input{Now: time.Second, Hook: firewall.Hook{Recv: 7}}}
-	a.ip = packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1"), TTL: 64}
+	a.ip = packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1"),
+		TTL: 64}
 	a.udp = packet.UDP{SrcPort: 5000, DstPort: 9}
 	a.must(e.Load(compile(t, rules)))
 	return a
@@ -67,7 +68,8 @@ func (a *asker) must(err error) {
 	}
 }
 
-// is makes sure that three packets in a row are decided by the rule with a number: the first may find out, the others may remember.
+// is makes sure that three packets in a row are decided by the rule with a number: the first may
+// find out, the others may remember.
 func (a *asker) is(number uint16) {
 	a.t.Helper()
 	for n := range 3 {
@@ -81,9 +83,11 @@ func (a *asker) is(number uint16) {
 	}
 }
 
-// TestRecallFollowsChanges changes each thing that rules ask about, after the answer to it was remembered.
+// TestRecallFollowsChanges changes each thing that rules ask about, after the answer to it was
+// remembered.
 func TestRecallFollowsChanges(t *testing.T) {
-	lan := firewall.Interface{Index: 7, Name: "lan0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}}
+	lan := firewall.Interface{Index: 7, Name: "lan0",
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}}
 	two, one := netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("10.0.0.1/32")
 	entry := firewall.TableEntry{Prefix: two}
 	e := newEngine(t)
@@ -92,9 +96,14 @@ func TestRecallFollowsChanges(t *testing.T) {
 		change, again func(e *Engine) error // rule 100 holds after change and not after again
 	}{
 		"a member of a table": {"from table(bad) to any",
-			func(e *Engine) error { return e.AddTable("bad", entry) }, func(e *Engine) error { return e.DeleteTable("bad", two) }},
+			func(e *Engine) error { return e.AddTable("bad", entry) }, func(e *Engine) error {
+				return e.DeleteTable("bad", two)
+			}},
 		"a whole table": {"from any to table(bad)",
-			func(e *Engine) error { return e.SetTable("bad", []firewall.TableEntry{{Prefix: one}}) }, func(e *Engine) error { return e.SetTable("bad", nil) }},
+			func(e *Engine) error {
+				return e.SetTable("bad",
+					[]firewall.TableEntry{{Prefix: one}})
+			}, func(e *Engine) error { return e.SetTable("bad", nil) }},
 		"an address": {"from any to me",
 			func(e *Engine) error {
 				i := lan
@@ -114,10 +123,13 @@ func TestRecallFollowsChanges(t *testing.T) {
 				return e.SetInterfaces([]firewall.Interface{i})
 			}, func(e *Engine) error { return e.SetInterfaces([]firewall.Interface{lan}) }},
 		"an interface that is gone": {"from any to any not recv lan*",
-			func(e *Engine) error { return e.SetInterfaces(nil) }, func(e *Engine) error { return e.SetInterfaces([]firewall.Interface{lan}) }},
+			func(e *Engine) error { return e.SetInterfaces(nil) }, func(e *Engine) error {
+				return e.SetInterfaces([]firewall.Interface{lan})
+			}},
 		"a route": {"from any to any verrevpath",
 			func(e *Engine) error {
-				return e.SetRoutes([]firewall.Route{{Dst: netip.MustParsePrefix("10.0.0.0/24"), Interface: 7}})
+				return e.SetRoutes([]firewall.Route{{Dst: netip.MustParsePrefix("10.0.0.0/24"),
+					Interface: 7}})
 			}, func(e *Engine) error { return e.SetRoutes(nil) }},
 	} {
 		for kind, rest := range map[string]string{
@@ -157,14 +169,21 @@ func TestRecallAsksForEachPacket(t *testing.T) {
 		"from any to any dscp ef":        func(a *asker) { a.ip.TOS = 46 << 2 },
 		"from any to any tagged 3":       func(a *asker) { a.Tags = []uint16{3} },
 		"from any to any frag df":        func(a *asker) { a.ip.Flags = packet.FragDF },
-		"from any to any out":            func(a *asker) { a.Hook = firewall.Hook{Dir: firewall.Out, Xmit: 7} },
-		"from any to any not recv any":   func(a *asker) { a.Hook.Recv = 0 },
-		"from 10.0.0.3 to any":           func(a *asker) { a.ip.Src = netip.MustParseAddr("10.0.0.3") },
-		"from any to 10.0.0.3":           func(a *asker) { a.ip.Dst = netip.MustParseAddr("10.0.0.3") },
-		"from any 7 to any":              func(a *asker) { a.udp.SrcPort = 7 },
-		"from any to any 7":              func(a *asker) { a.udp.DstPort = 7 },
-		"from table(one) to any":         func(a *asker) { a.ip.Src = netip.MustParseAddr("10.0.0.3") },
-		"from any 7,8 to table(1)":       func(a *asker) { a.udp.SrcPort = 7; a.ip.Dst = netip.MustParseAddr("10.0.0.3") },
+		"from any to any out": func(a *asker) {
+			a.Hook = firewall.Hook{Dir: firewall.Out, Xmit: 7}
+		},
+		"from any to any not recv any": func(a *asker) { a.Hook.Recv = 0 },
+		"from 10.0.0.3 to any": func(a *asker) {
+			a.ip.Src = netip.MustParseAddr("10.0.0.3")
+		},
+		"from any to 10.0.0.3":   func(a *asker) { a.ip.Dst = netip.MustParseAddr("10.0.0.3") },
+		"from any 7 to any":      func(a *asker) { a.udp.SrcPort = 7 },
+		"from any to any 7":      func(a *asker) { a.udp.DstPort = 7 },
+		"from table(one) to any": func(a *asker) { a.ip.Src = netip.MustParseAddr("10.0.0.3") },
+		"from any 7,8 to table(1)": func(a *asker) {
+			a.udp.SrcPort = 7
+			a.ip.Dst = netip.MustParseAddr("10.0.0.3")
+		},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			a := newAsker(t, e, "add 100 deny udp "+rule+"\nadd 200 allow udp from any to any\n")
@@ -181,7 +200,8 @@ func TestRecallAsksForEachPacket(t *testing.T) {
 
 // TestRecallByChance: rules with prob take chances with each packet.
 func TestRecallByChance(t *testing.T) {
-	a := newAsker(t, newEngine(t), "add 100 prob 0.5 deny udp from any to any\nadd 200 allow udp from any to any\n")
+	a := newAsker(t, newEngine(t),
+		"add 100 prob 0.5 deny udp from any to any\nadd 200 allow udp from any to any\n")
 	seen := map[uint16]int{}
 	for n := range uint32(200) {
 		a.Random = n * 0x9e3779b9
@@ -196,9 +216,11 @@ func TestRecallByChance(t *testing.T) {
 	}
 }
 
-// TestRecallCounts: what is remembered is counted as what is found out, and what nobody asks about is not remembered apart.
+// TestRecallCounts: what is remembered is counted as what is found out, and what nobody asks about
+// is not remembered apart.
 func TestRecallCounts(t *testing.T) {
-	a := newAsker(t, newEngine(t), "add 100 deny udp from any to any 7\nadd 200 allow udp from any to any\n")
+	a := newAsker(t, newEngine(t),
+		"add 100 deny udp from any to any 7\nadd 200 allow udp from any to any\n")
 	for n := range 50 {
 		a.ip.Src, a.udp.SrcPort = netip.AddrFrom4([4]byte{10, 1, 0, byte(n)}), uint16(1000+n)
 		a.is(200)
@@ -218,7 +240,9 @@ func TestRecallCounts(t *testing.T) {
 
 // TestRecallMakesStates: a rule that is remembered does for each conversation what it says.
 func TestRecallMakesStates(t *testing.T) {
-	a := newAsker(t, newEngine(t), "add 50 check-state\nadd 100 allow udp from any to any 9 limit src-addr 5\nadd 200 deny udp from any to any\n")
+	a := newAsker(t, newEngine(t),
+		"add 50 check-state\nadd 100 allow udp from any to any 9 limit src-addr 5\n"+
+			"add 200 deny udp from any to any\n")
 	for n := range 5 {
 		a.udp.SrcPort = uint16(1000 + n)
 		a.is(100)
@@ -234,22 +258,28 @@ func TestRecallMakesStates(t *testing.T) {
 	a.udp.SrcPort = 1005
 	b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
 	a.must(err)
-	if v, err := a.e.Evaluate(&a.Input, b); err != nil || v.Pass || v.Reason != firewall.ReasonLimit {
+	if v, err := a.e.Evaluate(&a.Input, b); err != nil || v.Pass ||
+		v.Reason != firewall.ReasonLimit {
 		t.Errorf("the sixth conversation of a source that may have five: %+v, %v", v, err)
 	}
 }
 
-// TestStatesFollowTheirRules loads other rules while packets of a known conversation go on: each is told by the number that its rule has by now, and none passes by a
-// rule that is gone.
+// TestStatesFollowTheirRules loads other rules while packets of a known conversation go on: each is
+// told by the number that its rule has by now, and none passes by a rule that is gone.
 func TestStatesFollowTheirRules(t *testing.T) {
-	a := newAsker(t, newEngine(t), "add 50 check-state\nadd 200 allow udp from any to any keep-state\n")
+	a := newAsker(t, newEngine(t),
+		"add 50 check-state\nadd 200 allow udp from any to any keep-state\n")
 	for range 3 { // an image's slot is used again
 		a.is(200)
-		a.must(a.e.Load(compile(t, "add 40 deny tcp from any to any\nadd 50 check-state\nadd 300 allow udp from any to any keep-state\n")))
+		a.must(a.e.Load(compile(t,
+			"add 40 deny tcp from any to any\nadd 50 check-state\n"+
+				"add 300 allow udp from any to any keep-state\n")))
 		a.is(300)
-		a.must(a.e.Load(compile(t, "add 50 check-state\nadd 200 allow udp from any to any keep-state\n")))
+		a.must(a.e.Load(compile(t,
+			"add 50 check-state\nadd 200 allow udp from any to any keep-state\n")))
 	}
 	a.is(200)
-	a.must(a.e.Load(compile(t, "add 50 check-state\nadd 200 allow tcp from any to any keep-state\n")))
+	a.must(a.e.Load(compile(t,
+		"add 50 check-state\nadd 200 allow tcp from any to any keep-state\n")))
 	a.is(65535)
 }

@@ -31,13 +31,16 @@ func (v *village) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 		frames = append(frames, slices.Concat(card.HardwareAddr, mine.HardwareAddr, kind, b))
 	}
 	if to.Is4() {
-		quote, err := packet.Build(packet.IPv4{Src: quoted, Dst: quotedTo.Addr()}, udp, packet.Data("word"))
+		quote, err := packet.Build(packet.IPv4{Src: quoted, Dst: quotedTo.Addr()}, udp,
+			packet.Data("word"))
 		v.must(err)
 		for _, typ := range []uint8{3, 4, 5, 11, 12} {
-			add(packet.IPv4{Src: router, Dst: to}, packet.ICMP{Type: typ, Code: 1}, packet.Data(quote))
+			add(packet.IPv4{Src: router, Dst: to}, packet.ICMP{Type: typ, Code: 1},
+				packet.Data(quote))
 		}
 	} else {
-		quote, err := packet.Build(packet.IPv6{Src: quoted, Dst: quotedTo.Addr()}, udp, packet.Data("word"))
+		quote, err := packet.Build(packet.IPv6{Src: quoted, Dst: quotedTo.Addr()}, udp,
+			packet.Data("word"))
 		v.must(err)
 		for _, typ := range []uint8{1, 2, 3, 4} {
 			add(packet.IPv6{Src: router, Dst: to}, packet.ICMPv6{Type: typ}, packet.Data(quote))
@@ -46,13 +49,15 @@ func (v *village) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 	v.must(inject(v.outside, frames))
 }
 
-// TestErrorsReachWhomTheyQuote lets errors about the conversations of one pod come to it, masqueraded or published or neither, and
-// none to another pod.
+// TestErrorsReachWhomTheyQuote lets errors about the conversations of one pod come to it,
+// masqueraded or published or neither, and none to another pod.
 func TestErrorsReachWhomTheyQuote(t *testing.T) {
 	for _, way := range []string{"as it is", "masqueraded", "published"} {
 		t.Run(way, func(t *testing.T) {
-			v := newVillage(t, "add 1 check-state\nadd allow udp from any to any in recv pod:a keep-state\n"+
-				"add allow udp from any to any 80 in recv eth0 keep-state\nadd deny ip from any to any\n")
+			v := newVillage(t,
+				"add 1 check-state\nadd allow udp from any to any in recv pod:a keep-state\n"+
+					"add allow udp from any to any 80 in recv eth0 keep-state\n"+
+					"add deny ip from any to any\n")
 			v.serve(v.a.Node, 80)
 			switch way {
 			case "masqueraded":
@@ -91,7 +96,8 @@ func (v *village) errorsReach(t *testing.T, family int, published bool, outside 
 	wire := from.(*net.UDPAddr).AddrPort() // the pod as it is on the wire
 	wire = netip.AddrPortFrom(wire.Addr().Unmap(), wire.Port())
 
-	routers := []netip.Addr{outside, netip.MustParseAddr([]string{"203.0.113.7", "2001:db8:7::7"}[family])}
+	routers := []netip.Addr{outside,
+		netip.MustParseAddr([]string{"203.0.113.7", "2001:db8:7::7"}[family])}
 	each := []int{5, 4}[family]
 	told, strangers := errorsHeard(t, v.a, family), errorsHeard(t, v.b, family)
 	for _, router := range routers {
@@ -99,7 +105,9 @@ func (v *village) errorsReach(t *testing.T, family int, published bool, outside 
 		v.related(router, v.b.endpoint.Addrs[family], wire.Addr(), peer, wire.Port())
 	}
 	v.related(outside, wire.Addr(), wire.Addr(), peer, wire.Port()) // behind all others
-	eventually(t, outside.String()+": errors reach the pod", func() bool { return errorsHeard(t, v.a, family) == told+3*each })
+	eventually(t, outside.String()+": errors reach the pod", func() bool {
+		return errorsHeard(t, v.a, family) == told+3*each
+	})
 	if n := errorsHeard(t, v.b, family); n != strangers {
 		t.Errorf("%s: %d errors reached another pod", outside, n-strangers)
 	}

@@ -12,12 +12,15 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestARepeatedSYN sends SYNs several times while cookies are on: each is answered once, and again when as much time has passed as a client lets pass before it asks again.
+// TestARepeatedSYN sends SYNs several times while cookies are on: each is answered once, and again
+// when as much time has passed as a client lets pass before it asks again.
 func TestARepeatedSYN(t *testing.T) {
 	const rules = "add check-state\nadd 100 allow tcp from any to me 8080 setup keep-state\n"
 	t.Run("plain", func(t *testing.T) { repeatSYN(t, rules, false) })
 	t.Run("with published ports", func(t *testing.T) { repeatSYN(t, rules, true) })
-	t.Run("no look-up first", func(t *testing.T) { repeatSYN(t, "add 50 count tcp from any to any\n"+rules, false) })
+	t.Run("no look-up first", func(t *testing.T) {
+		repeatSYN(t, "add 50 count tcp from any to any\n"+rules, false)
+	})
 }
 
 func repeatSYN(t *testing.T, rules string, publish bool) {
@@ -29,8 +32,11 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 		t.Fatal(err)
 	}
 	if publish {
-		p := firewall.Published{Proto: packet.ProtoTCP, Host: netip.MustParseAddrPort("0.0.0.0:9999"), Pod: netip.MustParseAddrPort("10.88.0.2:80")}
-		if err := g.server.Do(func() error { return g.engine.SetPublished([]firewall.Published{p}) }); err != nil {
+		p := firewall.Published{Proto: packet.ProtoTCP,
+			Host: netip.MustParseAddrPort("0.0.0.0:9999"), Pod: netip.MustParseAddrPort("10.88.0.2:80")}
+		if err := g.server.Do(func() error {
+			return g.engine.SetPublished([]firewall.Published{p})
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -42,7 +48,8 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 	stopFlood(t, f)
 	before := g.stats(t).Cookies.Sent
 	syn := func(ip packet.Layer, seq uint32) []byte {
-		b, err := packet.Build(ip, packet.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq, Flags: packet.FlagSYN, Window: 64240})
+		b, err := packet.Build(ip, packet.TCP{SrcPort: 5000, DstPort: 8080, Seq: seq,
+			Flags: packet.FlagSYN, Window: 64240})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,8 +73,10 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 			wait  time.Duration
 			want  uint32
 		}{
-			{syn(ip4, 7), 0, answered}, {syn(ip4, 7), 0, dropped}, {syn(ip4, 8), 0, answered}, {syn(ip4, 8), 0, dropped}, {syn(ip4, 8), 0, dropped},
-			{syn(ip6, 7), 0, answered}, {syn(ip6, 7), 0, dropped}, {syn(ip4, 8), 600 * time.Millisecond, answered},
+			{syn(ip4, 7), 0, answered}, {syn(ip4, 7), 0, dropped}, {syn(ip4, 8), 0, answered},
+			{syn(ip4, 8), 0, dropped}, {syn(ip4, 8), 0, dropped},
+			{syn(ip6, 7), 0, answered}, {syn(ip6, 7), 0, dropped},
+			{syn(ip4, 8), 600 * time.Millisecond, answered},
 		} {
 			time.Sleep(c.wait)
 			ret, err := g.engine.objects.WeirIn.Run(&ebpf.RunOptions{Data: c.frame})

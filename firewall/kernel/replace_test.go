@@ -18,14 +18,16 @@ func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
 	enginetest.RunReplace(t, s, 300)
 }
 
-// TestReplaceChangesAllOrNothing: a Replace that fails leaves the rules, the tables, their names and
-// their places in the kernel as they were; one that succeeds leaves nothing of the tables before.
+// TestReplaceChangesAllOrNothing: a Replace that fails leaves the rules, the tables, their names
+// and their places in the kernel as they were; one that succeeds leaves nothing of the tables
+// before.
 func TestReplaceChangesAllOrNothing(t *testing.T) {
 	e := newEngine(t)
 	a := newAsker(t, e, "add 10 allow udp from table(t) to any\n")
 	a.is(65535)
 	one := entries("10.0.0.2/32")
-	if err := e.Replace(compile(t, "add 10 allow udp from table(t) to any\n"), map[string][]firewall.TableEntry{"t": one, "spare": one}); err != nil {
+	if err := e.Replace(compile(t, "add 10 allow udp from table(t) to any\n"),
+		map[string][]firewall.TableEntry{"t": one, "spare": one}); err != nil {
 		t.Fatal(err)
 	}
 	a.is(10)
@@ -41,7 +43,8 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	if places != 2 || len(e.tables) != 2 {
 		t.Errorf("two tables have %d places and %d handles", places, len(e.tables))
 	}
-	next := compile(t, "add 10 deny udp from table(t) to any\nadd 20 allow udp from table(new) to any\n")
+	next := compile(t,
+		"add 10 deny udp from table(t) to any\nadd 20 allow udp from table(new) to any\n")
 	config := e.objects.Config
 	closed, err := config.Clone()
 	if err != nil {
@@ -49,13 +52,15 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	}
 	closed.Close()
 	e.objects.Config = closed
-	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": nil, "spare": nil, "more": one}); err == nil {
+	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": nil, "spare": nil,
+		"more": one}); err == nil {
 		t.Fatal("a replacement that cannot switch is no error")
 	}
 	e.objects.Config = config
 	a.is(10)
 	if n, p := held(); n != names || p != places || len(e.tables) != 2 {
-		t.Errorf("%d names, %d places, %d tables are left of %d, %d, 2", n, p, len(e.tables), names, places)
+		t.Errorf("%d names, %d places, %d tables are left of %d, %d, 2", n, p, len(e.tables), names,
+			places)
 	}
 	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": {{}}}); err == nil {
 		t.Error("a member that is no prefix is taken")
@@ -68,7 +73,8 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.is(10)
-	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": nil, "spare": nil, "new": one}); err != nil {
+	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": nil, "spare": nil,
+		"new": one}); err != nil {
 		t.Fatal(err)
 	}
 	a.is(20)

@@ -20,14 +20,17 @@ type segment struct {
 	data     int
 }
 
-// endings are whole short connections that differ in how they end: the server closes first, the client does, the client resets, the server resets.
+// endings are whole short connections that differ in how they end: the server closes first, the
+// client does, the client resets, the server resets.
 func endings() [][]segment {
 	const syn, ack, fin, rst = packet.FlagSYN, packet.FlagACK, packet.FlagFIN, packet.FlagRST
 	begin := []segment{{false, syn, 0, 0, 0}, {true, syn | ack, 0, 1, 0}, {false, ack, 1, 1, 100}}
 	var all [][]segment
 	for _, end := range [][]segment{
-		{{true, ack | fin, 1, 101, 1000}, {false, ack | fin, 101, 1002, 0}, {true, ack, 1002, 102, 0}},
-		{{true, ack, 1, 101, 1000}, {false, ack | fin, 101, 1001, 0}, {true, ack | fin, 1001, 102, 0}, {false, ack, 102, 1002, 0}},
+		{{true, ack | fin, 1, 101, 1000}, {false, ack | fin, 101, 1002, 0},
+			{true, ack, 1002, 102, 0}},
+		{{true, ack, 1, 101, 1000}, {false, ack | fin, 101, 1001, 0},
+			{true, ack | fin, 1001, 102, 0}, {false, ack, 102, 1002, 0}},
 		{{true, ack, 1, 101, 1000}, {false, ack | rst, 101, 1001, 0}},
 		{{true, ack | rst, 1, 101, 0}},
 	} {
@@ -36,9 +39,11 @@ func endings() [][]segment {
 	return all
 }
 
-// TestPortReuseAtFullRate opens 30,000 connections a second, by an injected clock, from the ports that one client has by default to one port of one server, for four seconds. Each
-// port comes again after less than a second, when the state of its last connection is still there, and with numbers that tell nothing. Not one packet is
-// refused, and every connection begins a state of its own. Three hundred are under way at any time.
+// TestPortReuseAtFullRate opens 30,000 connections a second, by an injected clock, from the ports
+// that one client has by default to one port of one server, for four seconds. Each port comes again
+// after less than a second, when the state of its last connection is still there, and with numbers
+// that tell nothing. Not one packet is refused, and every connection begins a state of its own.
+// Three hundred are under way at any time.
 func TestPortReuseAtFullRate(t *testing.T) {
 	nstest.Root(t)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})
@@ -46,7 +51,8 @@ func TestPortReuseAtFullRate(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	const (
@@ -65,7 +71,8 @@ func TestPortReuseAtFullRate(t *testing.T) {
 				from, sp, dp = 1, 80, 0
 			}
 			b, err := packet.Build(packet.IPv4{Src: ends[from], Dst: ends[1-from]},
-				packet.TCP{SrcPort: sp, DstPort: dp, Flags: s.flags, Window: 60000}, packet.Data(make([]byte, s.data)))
+				packet.TCP{SrcPort: sp, DstPort: dp, Flags: s.flags,
+					Window: 60000}, packet.Data(make([]byte, s.data)))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,12 +18,15 @@ import (
 // most of the rest, and still idle connections ask to be probed.
 func TestProbesHaveRoom(t *testing.T) {
 	e := newEngine(t)
-	ifs := []firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}
-	if err := errors.Join(e.SetInterfaces(ifs), e.Load(compile(t, webRules+"add 50 allow log udp from any to any 9\n"))); err != nil {
+	ifs := []firewall.Interface{{Index: 1, Name: "eth0",
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}
+	if err := errors.Join(e.SetInterfaces(ifs),
+		e.Load(compile(t, webRules+"add 50 allow log udp from any to any 9\n"))); err != nil {
 		t.Fatal(err)
 	}
 	build := func(from, to string, layer packet.Layer) []byte {
-		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr(from), Dst: netip.MustParseAddr(to)}, layer)
+		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr(from),
+			Dst: netip.MustParseAddr(to)}, layer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,10 +36,13 @@ func TestProbesHaveRoom(t *testing.T) {
 	now := time.Duration(monotonic())
 	for _, b := range [][]byte{
 		build(you, me, packet.TCP{SrcPort: 4000, DstPort: 80, Flags: packet.FlagSYN, Window: 1000}),
-		build(me, you, packet.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}),
-		build(you, me, packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10, Flags: packet.FlagACK, Window: 1000}),
+		build(me, you, packet.TCP{SrcPort: 80, DstPort: 4000, Seq: 9, Ack: 1,
+			Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}),
+		build(you, me, packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Ack: 10,
+			Flags: packet.FlagACK, Window: 1000}),
 	} {
-		if v, err := e.Evaluate(&firewall.Input{Now: now, Hook: firewall.Hook{Recv: 1}}, b); err != nil || !v.Pass {
+		if v, err := e.Evaluate(&firewall.Input{Now: now, Hook: firewall.Hook{Recv: 1}},
+			b); err != nil || !v.Pass {
 			t.Fatalf("%+v %v", v, err)
 		}
 	}
@@ -46,15 +52,18 @@ func TestProbesHaveRoom(t *testing.T) {
 	}
 	flood := func(port uint16) {
 		b := build(you, me, packet.UDP{SrcPort: 5000, DstPort: port})
-		if _, _, err := e.objects.WeirIn.Benchmark(append(frameFor(b), b...), 20000, nil); err != nil {
+		if _, _, err := e.objects.WeirIn.Benchmark(append(frameFor(b), b...), 20000,
+			nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	flood(8)                                                                           // denied
-	flood(9)                                                                           // logged
-	for left := 15*time.Second - time.Millisecond; left > 0; left -= 5 * time.Second { // when probes are due
+	flood(8) // denied
+	flood(9) // logged
+	// when probes are due
+	for left := 15*time.Second - time.Millisecond; left > 0; left -= 5 * time.Second {
 		at := now + time.Duration(e.config.LifeEstablished) - left
-		if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(at), Count: e.config.Sets}); err != nil {
+		if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(at),
+			Count: e.config.Sets}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,7 +102,9 @@ const ringbufHeader = 8
 // from the sweep, each event lies in the ring or counts as lost.
 func TestEveryEventIsToldOrLost(t *testing.T) {
 	e := newEngine(t)
-	if err := e.Load(compile(t, "add 10 check-state\nadd 20 allow log udp from any to any 9\nadd 30 allow udp from any to any 10 keep-state\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add 10 check-state\nadd 20 allow log udp from any to any 9\n"+
+			"add 30 allow udp from any to any 10 keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	e.kinds = 1<<firewall.EventDrop | 1<<firewall.EventLog | 1<<firewall.EventStart | 1<<firewall.EventEnd
@@ -105,7 +116,8 @@ func TestEveryEventIsToldOrLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	packets := func(from, to uint16, n int) {
-		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"), Dst: netip.MustParseAddr("10.0.0.1")},
+		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.0.0.2"),
+			Dst: netip.MustParseAddr("10.0.0.1")},
 			packet.UDP{SrcPort: from, DstPort: to})
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +174,8 @@ func TestEveryEventIsToldOrLost(t *testing.T) {
 		t.Fatalf("%d states were made, %d are left", created, after.States)
 	}
 	if read+lost != told {
-		t.Errorf("%d events lie in the ring (%v), %d are lost: %d of %d", read, kinds, lost, read+lost, told)
+		t.Errorf("%d events lie in the ring (%v), %d are lost: %d of %d", read, kinds, lost, read+
+			lost, told)
 	}
 	if lost < many || kinds[uint8(firewall.EventEnd)] < flows {
 		t.Errorf("%d are lost, %v told: the ring was not full", lost, kinds)

@@ -14,7 +14,8 @@ import (
 func TestRouteMTU(t *testing.T) {
 	v := newVillage(t, openRules)
 	far := v.lab.Node("far")
-	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0", "198.51.100.2/24 2001:db8:1::2/64")
+	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0",
+		"198.51.100.2/24 2001:db8:1::2/64")
 	for _, key := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
 		v.must(v.outside.SetSysctl(key, "1"))
 	}
@@ -24,7 +25,8 @@ func TestRouteMTU(t *testing.T) {
 	v.serve(far, 80)
 	v.serve(v.a.Node, 80)
 	forget := func() {
-		for _, args := range [][]string{{"-4", "route", "flush", "cache"}, {"-6", "route", "flush", "cache"}} {
+		for _, args := range [][]string{{"-4", "route", "flush", "cache"},
+			{"-6", "route", "flush", "cache"}} {
 			if out, err := v.a.Command("ip", args...).CombinedOutput(); err != nil {
 				t.Fatalf("ip %v: %v: %s", args, err, out)
 			}
@@ -32,9 +34,11 @@ func TestRouteMTU(t *testing.T) {
 	}
 	tooBig := func(to string, size int) bool {
 		forget()
-		out, err := v.a.Command("ping", "-c1", "-W2", fmt.Sprint("-s", size), "-Mdo", to).CombinedOutput()
+		out, err := v.a.Command("ping", "-c1", "-W2", fmt.Sprint("-s", size), "-Mdo",
+			to).CombinedOutput()
 		text := strings.ToLower(string(out))
-		if told := strings.Contains(text, "frag needed") || strings.Contains(text, "too big"); told || err == nil {
+		if told := strings.Contains(text, "frag needed") ||
+			strings.Contains(text, "too big"); told || err == nil {
 			return told
 		}
 		t.Errorf("%d bytes to %s: neither an answer nor an error: %s", size, to, out)
@@ -50,7 +54,8 @@ func TestRouteMTU(t *testing.T) {
 			"route replace 198.51.100.0/24 via 192.0.2.2 " + c.mtu,
 			"-6 route replace 2001:db8:1::/64 via 2001:db8::2 " + c.mtu,
 		} {
-			if out, err := v.host.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+			if out, err := v.host.Command("ip",
+				strings.Fields(args)...).CombinedOutput(); err != nil {
 				t.Fatalf("ip %s: %v: %s", args, err, out)
 			}
 		}
@@ -70,14 +75,18 @@ func TestRouteMTU(t *testing.T) {
 				v.must(ping(v.a.Node, to)) // the neighbour is known
 				for size, want := range map[int]bool{1150: c.want1150, 1300: c.want1300} {
 					if got := tooBig(to, size); got != want {
-						t.Errorf("%s, %q: %d bytes to %s: told that they are too many: %v, not %v", how, c.mtu, size, to, got, want)
+						t.Errorf("%s, %q: %d bytes to %s: told that they are too many: %v, not %v",
+							how, c.mtu, size, to, got, want)
 					}
 				}
 			}
 			check("with Weir")
 			v.must(v.host.Do(func() error { return v.engine.Detach(v.a.endpoint.Index) }))
 			check("without")
-			v.must(v.host.Do(func() error { _, err := v.engine.Attach(v.a.endpoint.Index); return err }))
+			v.must(v.host.Do(func() error {
+				_, err := v.engine.Attach(v.a.endpoint.Index)
+				return err
+			}))
 		}
 	}
 	// A stream in large segments, which are measured one by one.

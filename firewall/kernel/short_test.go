@@ -29,8 +29,10 @@ func conversation(t testing.TB) (frames [][]byte) {
 		{1, packet.FlagACK, 6002, 1102, 0},
 	} {
 		ports := [2]uint16{0, 80}
-		b, err := packet.Build(packet.IPv4{Src: ends[s.from], Dst: ends[1-s.from]}, packet.TCP{SrcPort: ports[s.from], DstPort: ports[1-s.from],
-			Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 60000}, packet.Data(make([]byte, s.data)))
+		b, err := packet.Build(packet.IPv4{Src: ends[s.from], Dst: ends[1-s.from]},
+			packet.TCP{SrcPort: ports[s.from], DstPort: ports[1-s.from],
+				Seq: s.seq, Ack: s.ack, Flags: s.flags, Window: 60000},
+			packet.Data(make([]byte, s.data)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,8 +41,9 @@ func conversation(t testing.TB) (frames [][]byte) {
 	return frames
 }
 
-// TestAHundredThousandShortConnectionsASecond opens and closes so many in a table of the default size, by an injected clock and with the sweep's ticks as they
-// come: not one is refused, and each leaves two seconds after its end.
+// TestAHundredThousandShortConnectionsASecond opens and closes so many in a table of the default
+// size, by an injected clock and with the sweep's ticks as they come: not one is refused, and each
+// leaves two seconds after its end.
 func TestAHundredThousandShortConnectionsASecond(t *testing.T) {
 	nstest.Root(t)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})
@@ -48,7 +51,8 @@ func TestAHundredThousandShortConnectionsASecond(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow tcp from any to any 80 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	const rate, seconds, tick = 100_000, 4, 10 * time.Millisecond
@@ -57,7 +61,8 @@ func TestAHundredThousandShortConnectionsASecond(t *testing.T) {
 	perTick := min(int(e.config.Sets)/100+1, 768) // sets_per_tick of bpf/lib/sweep.h
 	hand, most := 0, 0
 	sweep := func() {
-		if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(now), Place: uint32(hand), Count: uint32(perTick)}); err != nil {
+		if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(now), Place: uint32(hand),
+			Count: uint32(perTick)}); err != nil {
 			t.Fatal(err)
 		}
 		if hand += perTick; hand >= int(e.config.Sets) {
@@ -68,7 +73,8 @@ func TestAHundredThousandShortConnectionsASecond(t *testing.T) {
 	for ; now < begin+seconds*time.Second; now += tick {
 		for range rate / int(time.Second/tick) {
 			for i, b := range frames {
-				// The client's address and port are those of connection n; checksums are not looked at.
+				// The client's address and port are those of connection n; checksums are not looked
+				// at.
 				client := 12
 				if i == 1 || i == 3 || i == 5 {
 					client = 16
@@ -112,7 +118,8 @@ func portAt(client int) int {
 	return 0
 }
 
-// TestTheDoorStaysOpen fills the table to the last state: rules with states refuse, and those without go on.
+// TestTheDoorStaysOpen fills the table to the last state: rules with states refuse, and those
+// without go on.
 func TestTheDoorStaysOpen(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
@@ -145,7 +152,8 @@ add 50 allow tcp from any to any setup keep-state
 	}
 	ssh := func(from, to string, s packet.TCP) firewall.Verdict {
 		t.Helper()
-		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr(from), Dst: netip.MustParseAddr(to)}, s)
+		b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr(from),
+			Dst: netip.MustParseAddr(to)}, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,14 +162,20 @@ add 50 allow tcp from any to any setup keep-state
 	if v := judge(udpFrame(t, 3000, false)[14:]); v.Pass || v.Reason != firewall.ReasonStatesFull {
 		t.Errorf("a new conversation in a full table: %+v", v)
 	}
-	if v := ssh("10.8.8.8", "10.0.0.1", packet.TCP{SrcPort: 1, DstPort: 22, Flags: packet.FlagSYN}); v.Pass || v.Reason != firewall.ReasonStatesFull {
+	if v := ssh("10.8.8.8", "10.0.0.1",
+		packet.TCP{SrcPort: 1, DstPort: 22, Flags: packet.FlagSYN}); v.Pass ||
+		v.Reason != firewall.ReasonStatesFull {
 		t.Errorf("a new connection in a full table: %+v", v)
 	}
-	for _, flags := range []uint8{packet.FlagSYN, packet.FlagACK, packet.FlagACK | packet.FlagPSH, packet.FlagACK | packet.FlagFIN} {
-		if v := ssh("10.9.9.9", "10.0.0.1", packet.TCP{SrcPort: 1, DstPort: 22, Flags: flags}); !v.Pass || v.Rule != 10 {
+	for _, flags := range []uint8{packet.FlagSYN, packet.FlagACK, packet.FlagACK | packet.FlagPSH,
+		packet.FlagACK | packet.FlagFIN} {
+		if v := ssh("10.9.9.9", "10.0.0.1",
+			packet.TCP{SrcPort: 1, DstPort: 22, Flags: flags}); !v.Pass || v.Rule != 10 {
 			t.Errorf("through the door in: %+v", v)
 		}
-		if v := ssh("10.0.0.1", "10.9.9.9", packet.TCP{SrcPort: 22, DstPort: 1, Flags: flags | packet.FlagACK}); !v.Pass || v.Rule != 20 {
+		if v := ssh("10.0.0.1", "10.9.9.9",
+			packet.TCP{SrcPort: 22, DstPort: 1, Flags: flags | packet.FlagACK}); !v.Pass ||
+			v.Rule != 20 {
 			t.Errorf("through the door out: %+v", v)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// TestHopsOfTheShortWay: each datagram of a conversation between pods, the first one that goes the long way and those that go the short one, has lost one hop
-// and is whole, over both families.
+// TestHopsOfTheShortWay: each datagram of a conversation between pods, the first one that goes the
+// long way and those that go the short one, has lost one hop and is whole, over both families.
 func TestHopsOfTheShortWay(t *testing.T) {
 	v := newVillage(t, "add 1 check-state\nadd allow ip from any to any keep-state\n")
 	for _, to := range []string{"10.88.0.3:9", "[fd00:88::3]:9"} {

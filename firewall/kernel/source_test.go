@@ -30,8 +30,9 @@ func (e *Engine) sourcesInUse(t *testing.T) (sum int) {
 	return sum
 }
 
-// TestHalfOpenStatesOfOneSource floods from one source: it gets as many half-open states as it may, of which the older ones give way,
-// and leaves the others theirs. Whatever ends a half-open state gives its source room again.
+// TestHalfOpenStatesOfOneSource floods from one source: it gets as many half-open states as it may,
+// of which the older ones give way, and leaves the others theirs. Whatever ends a half-open state
+// gives its source room again.
 func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
@@ -41,7 +42,8 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Second
@@ -94,7 +96,8 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 		}
 	}
 	e.clock = func() int64 { return int64(now) }
-	first, second, six := netip.MustParsePrefix("10.1.0.1/32"), netip.MustParsePrefix("10.1.0.2/32"), netip.MustParsePrefix("2001:db8::/64")
+	first, second, six := netip.MustParsePrefix("10.1.0.1/32"),
+		netip.MustParsePrefix("10.1.0.2/32"), netip.MustParsePrefix("2001:db8::/64")
 	flood("10.1.0.1")
 	flood("10.1.0.2")
 	flood("2001:db8::1")
@@ -132,7 +135,8 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	}
 	// Nor does what is cut, or has expired.
 	cut, err := e.Cut(func(s firewall.State) bool { return s.From.Addr() == second.Addr() })
-	if cut < 95 || cut > 100 || err != nil { // some may have made way where the first source found none of its own
+	// some may have made way where the first source found none of its own
+	if cut < 95 || cut > 100 || err != nil {
 		t.Fatalf("cut %d: %v", cut, err)
 	}
 	before, err := e.Stats()
@@ -145,10 +149,12 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	want("after a cut", second, 100, 0)
 	after, err := e.Stats()
 	if err != nil || after.Removed["source"] != before.Removed["source"] {
-		t.Errorf("with room again %d states gave way: %v", after.Removed["source"]-before.Removed["source"], err)
+		t.Errorf("with room again %d states gave way: %v",
+			after.Removed["source"]-before.Removed["source"], err)
 	}
 	now += time.Minute
-	if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(now), Count: e.config.Sets}); err != nil {
+	if err := e.call.ask(&weirCall{Op: opSweep, Now: int64(now),
+		Count: e.config.Sets}); err != nil {
 		t.Fatal(err)
 	}
 	if n := e.sourcesInUse(t); n != 0 {

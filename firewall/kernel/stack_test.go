@@ -8,13 +8,15 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// The verifier's limit for the stacks of a chain of calls, and the steps in which each of them counted before Linux 6.9 (since then those of 16).
+// The verifier's limit for the stacks of a chain of calls, and the steps in which each of them
+// counted before Linux 6.9 (since then those of 16).
 const (
 	maxStack  = 512
 	stackStep = 32
 )
 
-// TestStacks adds up the stacks of every chain of calls as Linux 6.1 does, for a machine that runs a newer one.
+// TestStacks adds up the stacks of every chain of calls as Linux 6.1 does, for a machine that runs
+// a newer one.
 func TestStacks(t *testing.T) {
 	for name, p := range committed(t).Programs {
 		s := stacksOf(p)
@@ -52,10 +54,12 @@ func stacksOf(p *ebpf.ProgramSpec) stacks {
 			s.calls[name] = append(s.calls[name], in.Reference())
 		case class.IsLoad() && in.Src == asm.RFP, class.IsStore() && in.Dst == asm.RFP:
 			deepen(int(in.Offset))
-		case class == asm.ALU64Class && in.OpCode.ALUOp() == asm.Mov && in.Src == asm.RFP && in.OpCode.Source() == asm.RegSource:
+		case class == asm.ALU64Class && in.OpCode.ALUOp() == asm.Mov && in.Src == asm.RFP &&
+			in.OpCode.Source() == asm.RegSource:
 			copies[in.Dst] = true
 			continue
-		case class == asm.ALU64Class && in.OpCode.ALUOp() == asm.Add && copies[in.Dst] && in.OpCode.Source() == asm.ImmSource:
+		case class == asm.ALU64Class && in.OpCode.ALUOp() == asm.Add && copies[in.Dst] &&
+			in.OpCode.Source() == asm.ImmSource:
 			deepen(int(in.Constant))
 		}
 		delete(copies, in.Dst)

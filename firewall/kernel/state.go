@@ -39,7 +39,8 @@ type entry struct {
 	sides [2]weirSide
 }
 
-// entries yields copies of the live entries of the table, from memory that we share with the kernel.
+// entries yields copies of the live entries of the table, from memory that we share with the
+// kernel.
 func (e *Engine) entries() iter.Seq2[*entry, error] {
 	return func(yield func(*entry, error) bool) {
 		var s weirSet
@@ -68,7 +69,8 @@ func (e *Engine) entries() iter.Seq2[*entry, error] {
 				if t.Tag[way]&tagMask != tagLive || t.Tag[way] != again.Tag[way] {
 					continue
 				}
-				x := entry{place: uint32(n)*ways + uint32(way), tag: t.Tag[way], sides: [2]weirSide{s.Side[2*way], s.Side[2*way+1]}}
+				x := entry{place: uint32(n)*ways + uint32(way), tag: t.Tag[way],
+					sides: [2]weirSide{s.Side[2*way], s.Side[2*way+1]}}
 				a := &s.Addr[way]
 				x.addr = [4]uint64{a.LowHi, a.LowLo, a.HighHi, a.HighLo}
 				if !yield(&x, nil) {
@@ -97,7 +99,8 @@ func anyLive(tags *[ways]uint64) bool {
 
 // key returns the key, without the id of the flow name.
 func (x *entry) key() flow.Key {
-	return flow.Key{LowHi: x.addr[0], LowLo: x.addr[1], HighHi: x.addr[2], HighLo: x.addr[3], Ports: uint32(x.tag >> 32), Proto: uint8(x.tag >> 24)}
+	return flow.Key{LowHi: x.addr[0], LowLo: x.addr[1], HighHi: x.addr[2], HighLo: x.addr[3],
+		Ports: uint32(x.tag >> 32), Proto: uint8(x.tag >> 24)}
 }
 
 // state returns the state as the state machine sees it, and which of the two sides made it.
@@ -110,15 +113,16 @@ func (x *entry) state() (s flow.State, made int) {
 	for i := range s.Sides {
 		w := &x.sides[made^i]
 		s.Sides[i] = flow.Side{
-			Last: w.Last, Packets: w.Packets, Bytes: w.Bytes, Start: w.Start, End: w.End, Ack: w.Ack, Edge: w.Edge, Win: w.Win,
+			Last: w.Last, Packets: w.Packets, Bytes: w.Bytes, Start: w.Start, End: w.End,
+			Ack: w.Ack, Edge: w.Edge, Win: w.Win,
 			Flags: flow.SideFlags(w.Flags), Scale: uint8(w.Flags >> 8 & 15),
 		}
 	}
 	return s, made
 }
 
-// States yields the live states: those that have not expired and whose rule is in force. A translated flow comes once, with
-// both its tuples.
+// States yields the live states: those that have not expired and whose rule is in force. A
+// translated flow comes once, with both its tuples.
 func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	return func(yield func(firewall.State, error) bool) {
 		now := e.now()
@@ -166,8 +170,10 @@ func (e *Engine) show(x *entry, rule *weirCode, flows map[uint8]string) firewall
 	k := x.key()
 	from, to := k.Shown(flow.Dir(made))
 	s := firewall.State{
-		Proto: fs.Proto, From: from, To: to, Query: k.Query(flow.Dir(made)), Link: k.Link(), FlowName: flows[uint8(x.tag>>16)], Rule: rule.Number, Key: rule.Key,
-		Phase: fs.Phase(), Created: x.sides[0].Created, Last: fs.Last(), Deadline: fs.Deadline(&e.options.Timeouts),
+		Proto: fs.Proto, From: from, To: to, Query: k.Query(flow.Dir(made)), Link: k.Link(),
+		FlowName: flows[uint8(x.tag>>16)], Rule: rule.Number, Key: rule.Key,
+		Phase: fs.Phase(), Created: x.sides[0].Created, Last: fs.Last(),
+		Deadline: fs.Deadline(&e.options.Timeouts),
 	}
 	for i := range fs.Sides {
 		s.Packets[i], s.Bytes[i] = fs.Sides[i].Packets, fs.Sides[i].Bytes
@@ -212,8 +218,9 @@ func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
 	return cut, nil
 }
 
-// Adopt makes states of TCP connections that are open already, of which only From, To, Link, Key (of a rule in force) and FlowName count, and
-// returns how many it made. They are loose, since nobody saw their windows, and established. A state that is there already stays.
+// Adopt makes states of TCP connections that are open already, of which only From, To, Link, Key
+// (of a rule in force) and FlowName count, and returns how many it made. They are loose, since
+// nobody saw their windows, and established. A state that is there already stays.
 func (e *Engine) Adopt(states []firewall.State) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -230,7 +237,8 @@ func (e *Engine) Adopt(states []firewall.State) (int, error) {
 		}
 		flowID, ok := e.labels.ids[labelFlow][name]
 		if !ok {
-			return made, fmt.Errorf("adopt %s -> %s: no rule uses the flow name %q", s.From, s.To, name)
+			return made, fmt.Errorf("adopt %s -> %s: no rule uses the flow name %q", s.From, s.To,
+				name)
 		}
 		c := adoption(s, id, uint8(flowID), e.now())
 		if err := e.call.ask(&c); err != nil {

@@ -7,7 +7,8 @@ import (
 
 // Stats tell how full the tables are and how the sweep does.
 type Stats struct {
-	States, MaxStates     int // places in use, live or not yet swept: one for a state, two more for a translated one
+	// places in use, live or not yet swept: one for a state, two more for a translated one
+	States, MaxStates     int
 	HalfOpen, MaxHalfOpen int // of these, half-open
 	MaxPerSource          int // of the half-open, of one source
 	Translations          Translations
@@ -15,9 +16,10 @@ type Stats struct {
 	Created               uint64
 	Removed               map[string]uint64 // by why
 	Lost                  uint64            // events that nobody read in time
-	Unanswered            uint64            // answers (resets, ICMP errors) that could not be made or were too many
-	Sweep                 Sweep
-	Cookies               Cookies
+	// answers (resets, ICMP errors) that could not be made or were too many
+	Unanswered uint64
+	Sweep      Sweep
+	Cookies    Cookies
 }
 
 // Translations tell how many flows are translated, and what became of others.
@@ -29,9 +31,10 @@ type Translations struct {
 
 // Sweep tells how the clock hand over the state table does.
 type Sweep struct {
-	Ticks   uint32
-	Pass    time.Duration // what the last pass over the whole table took
-	Lag     time.Duration // no expired state is older than that: a pass, or longer when the sweep stands still
+	Ticks uint32
+	Pass  time.Duration // what the last pass over the whole table took
+	// no expired state is older than that: a pass, or longer when the sweep stands still
+	Lag     time.Duration
 	Longest time.Duration // work of the longest tick
 	Work    time.Duration // of all ticks
 	Removed uint64
@@ -58,15 +61,19 @@ func (e *Engine) Stats() (Stats, error) {
 	c := e.config
 	e.mu.Unlock()
 	s := Stats{
-		States: int(g.States), HalfOpen: int(g.HalfOpen), MaxStates: int(c.MaxStates), MaxHalfOpen: int(c.MaxHalfOpen),
+		States: int(g.States), HalfOpen: int(g.HalfOpen), MaxStates: int(c.MaxStates),
+		MaxHalfOpen:  int(c.MaxHalfOpen),
 		MaxPerSource: int(c.MaxSource), Slots: int(c.Sets) * ways, Removed: map[string]uint64{},
 		Sweep: Sweep{
-			Ticks: h.Ticks, Pass: time.Duration(h.PassTook), Longest: time.Duration(h.Longest), Work: time.Duration(h.Worked), Removed: h.Gone,
+			Ticks: h.Ticks, Pass: time.Duration(h.PassTook), Longest: time.Duration(h.Longest),
+			Work: time.Duration(h.Worked), Removed: h.Gone,
 		},
 		Translations: Translations{
-			Now: int(g.Nats), Max: int(c.MaxNats), MaxPerPod: int(c.MaxPodNats), Made: g.NatsMade, Evicted: g.NatsEvicted,
+			Now: int(g.Nats), Max: int(c.MaxNats), MaxPerPod: int(c.MaxPodNats), Made: g.NatsMade,
+			Evicted: g.NatsEvicted,
 		},
-		Cookies: Cookies{Lack: e.noCookies, On: g.Cookies == cookiesOn, Turns: int(g.CookieTurns), Sent: g.CookiesSent, Kept: g.CookiesKept},
+		Cookies: Cookies{Lack: e.noCookies, On: g.Cookies == cookiesOn, Turns: int(g.CookieTurns),
+			Sent: g.CookiesSent, Kept: g.CookiesKept},
 	}
 	if h.PassBegan != 0 {
 		s.Sweep.Lag = max(s.Sweep.Pass, time.Duration(e.now()-h.PassBegan))

@@ -16,15 +16,18 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// udpFrame returns a frame of flow n, there or back. The client's address follows from its port, so that an entry made of two flows shows.
+// udpFrame returns a frame of flow n, there or back. The client's address follows from its port, so
+// that an entry made of two flows shows.
 func udpFrame(t testing.TB, n int, back bool, options ...byte) []byte {
-	from, to := netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), netip.MustParseAddr("10.0.0.1")
+	from, to := netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}),
+		netip.MustParseAddr("10.0.0.1")
 	u := packet.UDP{SrcPort: uint16(1000 + n), DstPort: 53}
 	if back {
 		from, to = to, from
 		u.SrcPort, u.DstPort = u.DstPort, u.SrcPort
 	}
-	b, err := packet.Build(packet.IPv4{Src: from, Dst: to, Options: options}, u, packet.Data(make([]byte, 20)))
+	b, err := packet.Build(packet.IPv4{Src: from, Dst: to, Options: options}, u,
+		packet.Data(make([]byte, 20)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +64,8 @@ func (e *Engine) count(t *testing.T) (n tally) {
 		}
 		seen[key] = true
 		flow := int(ports[1]) - 1000
-		if low.String() != "10.0.0.1" || ports[0] != 53 || high != netip.AddrFrom4([4]byte{10, 1, byte(flow >> 8), byte(flow)}) {
+		if low.String() != "10.0.0.1" || ports[0] != 53 ||
+			high != netip.AddrFrom4([4]byte{10, 1, byte(flow >> 8), byte(flow)}) {
 			t.Errorf("torn entry: %s", key)
 		}
 		if x.sides[0].Rule != x.sides[1].Rule {
@@ -80,7 +84,8 @@ func (e *Engine) agree(t *testing.T) tally {
 		t.Fatal(err)
 	}
 	if s.States != n.live || s.HalfOpen != n.halfOpen {
-		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d and %d", s.States, s.HalfOpen, n.live, n.halfOpen)
+		t.Errorf("the kernel counts %d states, %d half-open; the table holds %d and %d", s.States,
+			s.HalfOpen, n.live, n.halfOpen)
 	}
 	var sets weirTrackSet
 	counted := 0
@@ -100,8 +105,9 @@ func (e *Engine) agree(t *testing.T) tally {
 	return n
 }
 
-// TestTwoCPUs has both CPUs work on the same flows at once: insert them, answer them, expire them and cut them. Rules that keep states make them the short way, those
-// with a limit the long one; so do all for packets with IP options.
+// TestTwoCPUs has both CPUs work on the same flows at once: insert them, answer them, expire them
+// and cut them. Rules that keep states make them the short way, those with a limit the long one; so
+// do all for packets with IP options.
 func TestTwoCPUs(t *testing.T) {
 	nstest.Root(t)
 	nop := []byte{1, 1, 1, 1}
@@ -125,7 +131,8 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any "+rule+"\n")); err != nil {
+	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any "+rule+
+		"\n")); err != nil {
 		t.Fatal(err)
 	}
 	const flows = 8000
@@ -186,7 +193,8 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 				t.Error(err)
 			}
 			cut.Add(int64(n))
-			if err := e.call.ask(&weirCall{Op: opSweep, Now: e.now(), Count: e.config.Sets}); err != nil {
+			if err := e.call.ask(&weirCall{Op: opSweep, Now: e.now(),
+				Count: e.config.Sets}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -211,7 +219,8 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 	}
 }
 
-// TestAFloodOfNewFlows fills the half-open part: newcomers push each other out, and what is established stays.
+// TestAFloodOfNewFlows fills the half-open part: newcomers push each other out, and what is
+// established stays.
 func TestAFloodOfNewFlows(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
@@ -221,7 +230,8 @@ func TestAFloodOfNewFlows(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	run := func(frame []byte) uint32 {
@@ -249,13 +259,15 @@ func TestAFloodOfNewFlows(t *testing.T) {
 	if n.live-n.halfOpen != established {
 		t.Errorf("of %d established flows %d are left", established, n.live-n.halfOpen)
 	}
-	if n.halfOpen > 5000*9/8 || n.halfOpen < 4900 { // a newcomer without a victim is let in, up to an eighth
+	// a newcomer without a victim is let in, up to an eighth
+	if n.halfOpen > 5000*9/8 || n.halfOpen < 4900 {
 		t.Errorf("%d half-open states, 5000 are allowed", n.halfOpen)
 	}
 	s, _ := e.Stats()
 	decisions, _ := e.Decisions()
 	drops := firewall.ByReason(decisions)
-	t.Logf("%d packets passed, %d reclaimed, refused %d", passed, s.Removed["reclaimed"], drops[firewall.ReasonHalfOpenFull])
+	t.Logf("%d packets passed, %d reclaimed, refused %d", passed, s.Removed["reclaimed"],
+		drops[firewall.ReasonHalfOpenFull])
 	if s.Removed["reclaimed"] < 25000 {
 		t.Errorf("reclaimed only %d", s.Removed["reclaimed"])
 	}
@@ -266,7 +278,8 @@ func TestAFloodOfNewFlows(t *testing.T) {
 	}
 }
 
-// TestTheTableFillsUp inserts until the table refuses: not before 90 %, and never above the maximum by more than 5 %.
+// TestTheTableFillsUp inserts until the table refuses: not before 90 %, and never above the maximum
+// by more than 5 %.
 func TestTheTableFillsUp(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
@@ -276,17 +289,21 @@ func TestTheTableFillsUp(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any 53 keep-state\nadd allow udp from any to any 54\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow udp from any to any 53 keep-state\n"+
+			"add allow udp from any to any 54\n")); err != nil {
 		t.Fatal(err)
 	}
 	refused := 0
 	for n := range 30000 {
 		for _, back := range []bool{false, true, false} { // proved
-			if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: udpFrame(t, n, back)}); err != nil {
+			if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: udpFrame(t, n,
+				back)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if all, _ := e.Decisions(); n%100 == 0 && refused == 0 && firewall.ByReason(all)[firewall.ReasonStatesFull] > 0 {
+		if all, _ := e.Decisions(); n%100 == 0 && refused == 0 &&
+			firewall.ByReason(all)[firewall.ReasonStatesFull] > 0 {
 			refused = n
 		}
 	}
@@ -300,8 +317,9 @@ func TestTheTableFillsUp(t *testing.T) {
 	}
 }
 
-// TestBothCPUsInAFullTable has both CPUs open, answer and close connections in a table that is always about full, so that entries are moved, evicted and
-// reclaimed while packets use them, and others are cut and swept. Nothing may be counted twice, lost or torn.
+// TestBothCPUsInAFullTable has both CPUs open, answer and close connections in a table that is
+// always about full, so that entries are moved, evicted and reclaimed while packets use them, and
+// others are cut and swept. Nothing may be counted twice, lost or torn.
 func TestBothCPUsInAFullTable(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
@@ -311,7 +329,8 @@ func TestBothCPUsInAFullTable(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow udp from any to any limit src-addr 1\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow udp from any to any limit src-addr 1\n")); err != nil {
 		t.Fatal(err)
 	}
 	const flows = 4000
@@ -347,7 +366,8 @@ func TestBothCPUsInAFullTable(t *testing.T) {
 				t.Error(err)
 			}
 			cut.Add(int64(n))
-			if err := e.call.ask(&weirCall{Op: opSweep, Now: e.now(), Count: e.config.Sets}); err != nil {
+			if err := e.call.ask(&weirCall{Op: opSweep, Now: e.now(),
+				Count: e.config.Sets}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -366,10 +386,12 @@ func TestBothCPUsInAFullTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	reasons := firewall.ByReason(decided)
-	t.Logf("%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit %d; left %+v", packets.Load(), s.Created, s.Removed, cut.Load(),
+	t.Logf("%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit "+
+		"%d; left %+v", packets.Load(), s.Created, s.Removed, cut.Load(),
 		reasons[firewall.ReasonStatesFull], reasons[firewall.ReasonHalfOpenFull], reasons[firewall.ReasonLimit], n)
 	if s.Removed["reclaimed"] == 0 || cut.Load() == 0 || n.tracked != n.live {
-		t.Errorf("removed %v, cut %d; %d of %d states are in tracks", s.Removed, cut.Load(), n.tracked, n.live)
+		t.Errorf("removed %v, cut %d; %d of %d states are in tracks", s.Removed, cut.Load(),
+			n.tracked, n.live)
 	}
 	if got := uint64(n.live); s.Created-sum(s.Removed) != got {
 		t.Errorf("made %d, removed %d, and there are %d", s.Created, sum(s.Removed), got)
@@ -393,7 +415,8 @@ func sum(m map[string]uint64) (n uint64) {
 	return n
 }
 
-// TestALimitIsExact has both CPUs open more connections than a limit allows, at once, again and again: there are never more, and never fewer.
+// TestALimitIsExact has both CPUs open more connections than a limit allows, at once, again and
+// again: there are never more, and never fewer.
 func TestALimitIsExact(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
@@ -404,7 +427,8 @@ func TestALimitIsExact(t *testing.T) {
 	}
 	defer e.Close()
 	const limit, flows = 50, 400
-	if err := e.Load(compile(t, fmt.Sprintf("add check-state\nadd allow udp from any to any limit dst-addr %d\n", limit))); err != nil {
+	if err := e.Load(compile(t, fmt.Sprintf("add check-state\nadd allow udp from any to any limit "+
+		"dst-addr %d\n", limit))); err != nil {
 		t.Fatal(err)
 	}
 	frames := [flows][]byte{}
@@ -416,7 +440,8 @@ func TestALimitIsExact(t *testing.T) {
 		for cpu := range 2 {
 			wg.Go(func() {
 				for n := range flows / 2 {
-					if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frames[2*n+cpu]}); err != nil {
+					if _, err := e.objects.WeirIn.Run(&ebpf.RunOptions{Data: frames[2*n+
+						cpu]}); err != nil {
 						t.Error(err)
 					}
 				}

@@ -11,10 +11,11 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// meanwhile has a program lose the processor at one point, the nth look-up in a map by a function, and
-// another CPU set the tag of an entry there: what stands for that is a function which is called
+// meanwhile has a program lose the processor at one point, the nth look-up in a map by a function,
+// and another CPU set the tag of an entry there: what stands for that is a function which is called
 // instead.
-func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, place uint32, tag uint64) {
+func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, place uint32,
+	tag uint64) {
 	t.Helper()
 	const name = "set_a_tag"
 	var now, last string
@@ -29,7 +30,8 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 				seen++
 			}
 		}
-		if now == function && last == in && seen == nth && ins.IsBuiltinCall() && ins.Constant == int64(asm.FnMapLookupElem) {
+		if now == function && last == in && seen == nth && ins.IsBuiltinCall() &&
+			ins.Constant == int64(asm.FnMapLookupElem) {
 			call := asm.Call.Label(name)
 			call.Metadata = ins.Metadata
 			*ins = call.WithReference(name)
@@ -41,7 +43,9 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 	}
 	number := &btf.Int{Name: "long", Size: 8, Encoding: btf.Signed}
 	first := btf.WithFuncMetadata(asm.Mov.Reg(asm.R6, asm.R1), &btf.Func{
-		Name: name, Linkage: btf.StaticFunc, Type: &btf.FuncProto{Return: number, Params: []btf.FuncParam{{Name: "map", Type: number}, {Name: "key", Type: number}}},
+		Name: name, Linkage: btf.StaticFunc,
+		Type: &btf.FuncProto{Return: number,
+			Params: []btf.FuncParam{{Name: "map", Type: number}, {Name: "key", Type: number}}},
 	}).WithSymbol(name).WithSource(p.Instructions[0].Source()) // the kernel wants a line of source for each
 	p.Instructions = append(p.Instructions,
 		first,
@@ -61,11 +65,12 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 	)
 }
 
-// TestTheSuccessorOfAnEntry: whoever has found an entry, and writes to it when it has become another
-// conversation's, changes nothing of that: the tag is looked at again before the first store. Without
-// that a segment of the one moves the window of the other for good.
+// TestTheSuccessorOfAnEntry: whoever has found an entry, and writes to it when it has become
+// another conversation's, changes nothing of that: the tag is looked at again before the first
+// store. Without that a segment of the one moves the window of the other for good.
 func TestTheSuccessorOfAnEntry(t *testing.T) {
-	const established = "add check-state\nadd allow udp from any to any keep-state\nadd allow tcp from any to any setup keep-state\n"
+	const established = "add check-state\nadd allow udp from any to any keep-state\n" +
+		"add allow tcp from any to any setup keep-state\n"
 	const text = "some text: the short way wants it" // of a packet that is as long as a TCP header
 	const n = uint32(len(text))
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
@@ -85,11 +90,13 @@ func TestTheSuccessorOfAnEntry(t *testing.T) {
 		return build(back, options, packet.UDP{SrcPort: 7, DstPort: 7})
 	}
 	tcp := func(back bool, options []byte, flags uint8, seq, ack uint32) []byte {
-		return build(back, options, packet.TCP{SrcPort: 7, DstPort: 7, Flags: flags, Seq: seq, Ack: ack, Window: 1000})
+		return build(back, options, packet.TCP{SrcPort: 7, DstPort: 7, Flags: flags, Seq: seq,
+			Ack: ack, Window: 1000})
 	}
 	const syn, ack = packet.FlagSYN, packet.FlagACK
 	udps := [][]byte{udp(false, nil), udp(true, nil), udp(false, nil)}
-	tcps := [][]byte{tcp(false, nil, syn, 99, 0), tcp(true, nil, syn|ack, 999, 100+n), tcp(false, nil, ack, 100+n, 1000+n)}
+	tcps := [][]byte{tcp(false, nil, syn, 99, 0), tcp(true, nil, syn|ack, 999, 100+n),
+		tcp(false, nil, ack, 100+n, 1000+n)}
 	for _, c := range []struct {
 		name, function, in string
 		nth                int
@@ -135,12 +142,14 @@ func TestTheSuccessorOfAnEntry(t *testing.T) {
 			}
 			first := sides()
 			if code := run(e.objects.WeirIn, c.next); code != wentUp || sides() == first {
-				t.Fatalf("with nobody in between: %d, and the entry is as it was: %v", code, sides() == first)
+				t.Fatalf("with nobody in between: %d, and the entry is as it was: %v", code,
+					sides() == first)
 			}
 			before := sides()
 			spec := committed(t)
 			e.size(spec)
-			meanwhile(t, spec.Programs["weir_in"], c.function, c.in, c.nth, own.place, own.tag^1<<40)
+			meanwhile(t, spec.Programs["weir_in"], c.function, c.in, c.nth, own.place,
+				own.tag^1<<40)
 			var late *ebpf.Program
 			if err := e.load(spec, map[string]**ebpf.Program{"weir_in": &late}); err != nil {
 				t.Fatalf("%+v", err)

@@ -58,7 +58,9 @@ func TestSuperPackets(t *testing.T) {
 			if err := talkLong(c, longText); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "super-packets were judged", func() bool { return longest.Load() > 70_000 })
+			eventually(t, "super-packets were judged", func() bool {
+				return longest.Load() > 70_000
+			})
 		})
 	}
 	if n := g.drops(t, firewall.ReasonDecode+firewall.Reason(packet.ReasonJumbo)); n != 0 {
@@ -104,7 +106,9 @@ func TestSuperPacketsToPods(t *testing.T) {
 					t.Fatal(err)
 				}
 				if big || w.from != v.outside {
-					eventually(t, "super-packets were judged", func() bool { return longest.Load() > 70_000 })
+					eventually(t, "super-packets were judged", func() bool {
+						return longest.Load() > 70_000
+					})
 				}
 				if n := v.hostSent(v.a) + v.hostSent(v.b) - before; n > 20 {
 					t.Errorf("the stack sent %d packets to pods", n)

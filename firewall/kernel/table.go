@@ -13,7 +13,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// trieKey returns the key of a prefix in a trie: the family first, so that ::/0 holds no IPv4 address.
+// trieKey returns the key of a prefix in a trie: the family first, so that ::/0 holds no IPv4
+// address.
 func trieKey(p netip.Prefix) weirTableKey {
 	k := weirTableKey{Bits: 32 + uint32(p.Bits())}
 	k.Family[0] = 6
@@ -32,7 +33,8 @@ const maxMembers = 1 << 21
 
 func newTable() (*ebpf.Map, error) {
 	m, err := ebpf.NewMap(&ebpf.MapSpec{
-		Name: "weir_table", Type: ebpf.LPMTrie, KeySize: 24, ValueSize: 4, MaxEntries: maxMembers, Flags: noPrealloc,
+		Name: "weir_table", Type: ebpf.LPMTrie, KeySize: 24, ValueSize: 4, MaxEntries: maxMembers,
+		Flags: noPrealloc,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make a table: %w", err)
@@ -74,12 +76,15 @@ func (e *Engine) enterTableLocked(name string, m *ebpf.Map) error {
 	return nil
 }
 
-// SetTable replaces the members of a table at once: the new ones are written beside the old ones, and then take their place.
+// SetTable replaces the members of a table at once: the new ones are written beside the old ones,
+// and then take their place.
 func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 	if err := checkMembers(name, entries); err != nil {
 		return err
 	}
-	if e.stageTable(name, func([]firewall.TableEntry) []firewall.TableEntry { return slices.Clone(entries) }) {
+	if e.stageTable(name, func([]firewall.TableEntry) []firewall.TableEntry {
+		return slices.Clone(entries)
+	}) {
 		return nil
 	}
 	m, err := newTable()
@@ -119,7 +124,8 @@ func checkMembers(table string, entries []firewall.TableEntry) error {
 
 // stageTable changes the members of a table that are to come with the first Load. It returns false
 // after that Load.
-func (e *Engine) stageTable(name string, change func([]firewall.TableEntry) []firewall.TableEntry) bool {
+func (e *Engine) stageTable(name string,
+	change func([]firewall.TableEntry) []firewall.TableEntry) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.staged == nil {
@@ -132,7 +138,8 @@ func (e *Engine) stageTable(name string, change func([]firewall.TableEntry) []fi
 // fillTable writes many members.
 func fillTable(m *ebpf.Map, entries []firewall.TableEntry) error {
 	const batch = 1 << 16
-	keys, values := make([]weirTableKey, 0, min(batch, len(entries))), make([]uint32, 0, min(batch, len(entries)))
+	keys, values := make([]weirTableKey, 0, min(batch, len(entries))),
+		make([]uint32, 0, min(batch, len(entries)))
 	for len(entries) > 0 {
 		n := min(batch, len(entries))
 		keys, values = keys[:0], values[:0]
@@ -155,7 +162,9 @@ func (e *Engine) AddTable(name string, t firewall.TableEntry) error {
 	if !t.Prefix.IsValid() {
 		return fmt.Errorf("table %s: %s is no prefix", name, t.Prefix)
 	}
-	if e.stageTable(name, func(all []firewall.TableEntry) []firewall.TableEntry { return append(all, t) }) {
+	if e.stageTable(name, func(all []firewall.TableEntry) []firewall.TableEntry {
+		return append(all, t)
+	}) {
 		return nil
 	}
 	e.mu.Lock()

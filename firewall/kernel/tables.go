@@ -57,9 +57,11 @@ type errManyTables struct{ name string }
 
 func (e errManyTables) Error() string {
 	if isLabel(e.name) {
-		return fmt.Sprintf("label %s: the pods of this node have %d different labels already, which is as many as there can be", e.name, maxTables)
+		return fmt.Sprintf("label %s: the pods of this node have %d different labels already, "+
+			"which is as many as there can be", e.name, maxTables)
 	}
-	return fmt.Sprintf("table %s: there are %d tables already, which is as many as there can be", e.name, maxTables)
+	return fmt.Sprintf("table %s: there are %d tables already, which is as many as there can be",
+		e.name, maxTables)
 }
 
 // Hint says how to go on.

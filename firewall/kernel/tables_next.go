@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// nextTables are the tables that come with a Load: complete, but under ids that no packet asks about
-// until the rules switch. Those in force stay beside them until then, so a table that a Load
+// nextTables are the tables that come with a Load: complete, but under ids that no packet asks
+// about until the rules switch. Those in force stay beside them until then, so a table that a Load
 // replaces takes its memory twice for that long. Tables that a Load does not change keep their map.
 type nextTables struct {
 	first  bool // nothing of this engine is in force yet
@@ -105,9 +105,10 @@ func laterTables(p *rule.Program, members map[string][]firewall.TableEntry) (*ne
 	return t, t.fill(members)
 }
 
-// enterLocked adds the tables that the rules of a later Load are the first to name, gives all of them
-// ids, and notes which end with it.
-func (e *Engine) enterLocked(t *nextTables, p *rule.Program, members map[string][]firewall.TableEntry) error {
+// enterLocked adds the tables that the rules of a later Load are the first to name, gives all of
+// them ids, and notes which end with it.
+func (e *Engine) enterLocked(t *nextTables, p *rule.Program,
+	members map[string][]firewall.TableEntry) error {
 	for _, name := range p.Tables {
 		if e.tables[name] != nil || slices.Contains(t.names, name) {
 			continue
@@ -137,7 +138,8 @@ func (e *Engine) roomForLocked(t *nextTables, p *rule.Program) error {
 		}
 		n := 0
 		for _, other := range t.names {
-			if e.tables[other] == nil && isLabel(other) == isLabel(name) && !slices.Contains(p.Tables, other) {
+			if e.tables[other] == nil && isLabel(other) == isLabel(name) &&
+				!slices.Contains(p.Tables, other) {
 				n++
 			}
 		}
@@ -183,7 +185,8 @@ func (e *Engine) undoTablesLocked(t *nextTables) error {
 	errs := []error{t.close()}
 	for i, id := range t.ids {
 		if err := e.objects.Tables.Delete(id); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("remove table %s, which did not come into force: %w", t.names[i], err))
+			errs = append(errs, fmt.Errorf("remove table %s, which did not come into force: %w",
+				t.names[i], err))
 		}
 		if _, put := e.labels.used[labelTable][id]; put {
 			errs = append(errs, e.labels.give(labelTable, id))

@@ -83,7 +83,10 @@ func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
 		func() error { return g.engine.SetTable("clients", nil) },
 		func() error { return g.engine.SetTable("app=web", entries("10.0.0.2/32")) },
 		func() error { return g.engine.AddTable("app=web", entries("10.0.0.3/32")[0]) },
-		func() error { return g.engine.DeleteTable("app=web", netip.MustParsePrefix("10.0.0.3/32")) },
+		func() error {
+			return g.engine.DeleteTable("app=web",
+				netip.MustParsePrefix("10.0.0.3/32"))
+		},
 	} {
 		if err := f(); err != nil {
 			t.Fatal(err)
@@ -93,7 +96,9 @@ func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
 	if err := g.engine.DeleteTable("app=web", netip.MustParsePrefix("10.0.0.3/32")); err == nil {
 		t.Error("deleted twice")
 	}
-	next := compile(t, "add 1 check-state\nadd 20 allow tcp from table(clients) to me 80 setup keep-state\nadd 30 allow tcp from table(app=web) to me 81 recv eth0 setup keep-state\n")
+	next := compile(t,
+		"add 1 check-state\nadd 20 allow tcp from table(clients) to me 80 setup keep-state\n"+
+			"add 30 allow tcp from table(app=web) to me 81 recv eth0 setup keep-state\n")
 	broken := *next
 	broken.Tables = make([]string, 300)
 	if err := g.engine.Load(&broken); err == nil {
@@ -137,7 +142,8 @@ func TestTablesEndWithTheirOwner(t *testing.T) {
 	if got := g.answers(); len(got) != 0 {
 		t.Errorf("ports %v answer those who were in a table of an engine that is gone", got)
 	}
-	if n := len(g.engine.labels.used[labelTable]); n != 2 || g.engine.labels.ids[labelTable]["unnamed"] != 0 && n > 2 {
+	if n := len(g.engine.labels.used[labelTable]); n != 2 ||
+		g.engine.labels.ids[labelTable]["unnamed"] != 0 && n > 2 {
 		t.Errorf("%d tables have ids: %v", n, g.engine.labels.used[labelTable])
 	}
 	left, err := readAll[weirLabelKey, weirLabel](g.engine.objects.Labels)
@@ -153,7 +159,8 @@ func TestTablesEndWithTheirOwner(t *testing.T) {
 func TestLabelsLeft(t *testing.T) {
 	g := newGuarded(t, namesRules)
 	for table, members := range map[string][]firewall.TableEntry{
-		"clients": entries("10.0.0.2/32"), "app=web": entries("10.0.0.2/32", "fd00::2/128"), "tier=front": entries("10.0.0.2/32"), "app=db": entries("10.0.0.3/32"),
+		"clients": entries("10.0.0.2/32"), "app=web": entries("10.0.0.2/32", "fd00::2/128"),
+		"tier=front": entries("10.0.0.2/32"), "app=db": entries("10.0.0.3/32"),
 	} {
 		if err := g.engine.SetTable(table, members); err != nil {
 			t.Fatal(err)
@@ -163,12 +170,14 @@ func TestLabelsLeft(t *testing.T) {
 	look := func(when string, want map[string][]string) {
 		t.Helper()
 		for a, want := range want {
-			if got, err := g.engine.LabelsLeft(netip.MustParseAddr(a)); err != nil || !slices.Equal(got, want) {
+			if got, err := g.engine.LabelsLeft(netip.MustParseAddr(a)); err != nil ||
+				!slices.Equal(got, want) {
 				t.Errorf("%s: %s was in %v, %v, want %v", when, a, got, err, want)
 			}
 		}
 	}
-	look("taken over", map[string][]string{"10.0.0.2": {"app=web", "tier=front"}, "fd00::2": {"app=web"}, "10.0.0.3": {"app=db"}, "10.0.0.4": nil})
+	look("taken over", map[string][]string{"10.0.0.2": {"app=web", "tier=front"},
+		"fd00::2": {"app=web"}, "10.0.0.3": {"app=db"}, "10.0.0.4": nil})
 	if err := g.engine.Load(compile(t, namesRules)); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +196,8 @@ func TestTableNamesAreGivenBack(t *testing.T) {
 	member := entries("10.0.0.1/32")[0]
 	for i := range maxTables + 200 {
 		name := fmt.Sprintf("build=%d", i)
-		if err := errors.Join(e.AddTable(name, member), e.DeleteTable(name, member.Prefix)); err != nil {
+		if err := errors.Join(e.AddTable(name, member),
+			e.DeleteTable(name, member.Prefix)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -210,7 +220,9 @@ func TestTableNamesAreGivenBack(t *testing.T) {
 	if err := e.AddTable("guests", member); err != nil {
 		t.Errorf("a table beside as many labels as there can be: %v", err)
 	}
-	if err := e.Load(compile(t, "add allow ip from table(kept) to table(new=label)\nadd allow ip from any to table(other)\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add allow ip from table(kept) to table(new=label)\n"+
+			"add allow ip from any to table(other)\n")); err != nil {
 		t.Errorf("rules beside as many labels as there can be: %v", err)
 	}
 	if e.tables["kept"] == nil {
@@ -244,7 +256,8 @@ func TestProgramsAreTakenOver(t *testing.T) {
 		if g.engine.reused != reused {
 			t.Errorf("the programs were taken over: %v", g.engine.reused)
 		}
-		if pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir), "prog-*")); len(pins) != len(g.engine.programs()) {
+		if pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir),
+			"prog-*")); len(pins) != len(g.engine.programs()) {
 			t.Errorf("pins of programs: %v", pins)
 		}
 		if got := g.answers(); len(got) != 1 || got[0] != "80" {
@@ -257,7 +270,8 @@ func TestProgramsAreTakenOver(t *testing.T) {
 	}
 	pins, _ := filepath.Glob(filepath.Join(layoutDir(g.dir), "prog-*"))
 	for i, p := range pins { // as of another build
-		if err := os.Rename(p, filepath.Join(layoutDir(g.dir), fmt.Sprintf("prog-0123456789abcdef-%d", i))); err != nil {
+		if err := os.Rename(p, filepath.Join(layoutDir(g.dir),
+			fmt.Sprintf("prog-0123456789abcdef-%d", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -279,7 +293,8 @@ func TestFewDescriptors(t *testing.T) {
 	g := newGuarded(t, webRules)
 	for i := range 20 {
 		name := fmt.Sprintf("more%d", i)
-		if out, err := g.server.Command("ip", "link", "add", name, "type", "veth").CombinedOutput(); err != nil {
+		if out, err := g.server.Command("ip", "link", "add", name, "type",
+			"veth").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if err := g.server.Do(func() error {
@@ -376,7 +391,10 @@ func TestAnotherInterfaceWithTheSameIndex(t *testing.T) {
 	until(t, "the denied port answers, or this test could not fail", patience, func() bool {
 		return slices.Contains(g.answers(), "81")
 	})
-	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+	if err := g.server.Do(func() error {
+		_, err := g.engine.Attach(g.index)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "port 80 answers", patience, func() bool { return slices.Contains(g.answers(), "80") })

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestNumbersAtTheirBounds plays TCP connections whose numbers lie at, just before and just behind every bound that the state machine
-// compares with, to the kernel and to flow.State.
+// TestNumbersAtTheirBounds plays TCP connections whose numbers lie at, just before and just behind
+// every bound that the state machine compares with, to the kernel and to flow.State.
 func TestNumbersAtTheirBounds(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
@@ -23,7 +23,8 @@ func TestNumbersAtTheirBounds(t *testing.T) {
 		t.Fatalf("%+v", err)
 	}
 	defer e.Close()
-	if err := e.Load(compile(t, "add check-state\nadd allow ip from any to any keep-state\n")); err != nil {
+	if err := e.Load(compile(t,
+		"add check-state\nadd allow ip from any to any keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	seed := uint64(time.Now().UnixNano())
@@ -64,8 +65,10 @@ func (c *bounds) pick(values ...uint32) uint32 {
 
 // segment draws a segment of one side.
 func (c *bounds) segment(from int) (s packet.TCP, length int) {
-	flags := []uint8{0x10, 0x10, 0x10, 0x10, 0x18, 0x02, 0x12, 0x12, 0x11, 0x04, 0x14, 0x01, 0x00, 0x03, 0x06}
-	s = packet.TCP{SrcPort: c.port, DstPort: 80, Flags: flags[c.r.IntN(len(flags))], Window: uint16(c.pick(1, 1, 100, 65535))}
+	flags := []uint8{0x10, 0x10, 0x10, 0x10, 0x18, 0x02, 0x12, 0x12, 0x11, 0x04, 0x14, 0x01, 0x00,
+		0x03, 0x06}
+	s = packet.TCP{SrcPort: c.port, DstPort: 80, Flags: flags[c.r.IntN(len(flags))],
+		Window: uint16(c.pick(1, 1, 100, 65535))}
 	if s.Flags == 0x02 || s.Flags == 0x12 {
 		if c.r.IntN(2) == 0 {
 			s.Options = []byte{3, 3, byte(c.r.IntN(16)), 0}
@@ -82,7 +85,8 @@ func (c *bounds) segment(from int) (s packet.TCP, length int) {
 	side := from ^ c.maker
 	d, p := &c.state.Sides[side], &c.state.Sides[1-side]
 	n := uint32(length)
-	s.Seq = c.pick(d.Start, d.Start+1, d.End, d.End, d.End, p.Ack, p.Edge, p.Edge-n, p.Edge+1-n, d.End-max(p.Win, 66000)-n, d.Start+1+p.Win, d.Start+2+p.Win-n)
+	s.Seq = c.pick(d.Start, d.Start+1, d.End, d.End, d.End, p.Ack, p.Edge, p.Edge-n, p.Edge+1-n,
+		d.End-max(p.Win, 66000)-n, d.Start+1+p.Win, d.Start+2+p.Win-n)
 	s.Ack = c.pick(p.Start, p.End, p.End, p.End, p.End-max(d.Win, 66000), d.Ack)
 	if c.r.IntN(3) == 0 { // as a real end would say it
 		s.Seq, s.Ack = d.End, p.End
@@ -97,7 +101,8 @@ func (c *bounds) step(t *testing.T) {
 	}
 	s, length := c.segment(from)
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}
-	b, err := packet.Build(packet.IPv4{Src: ends[from], Dst: ends[1-from]}, s, packet.Data(make([]byte, length)))
+	b, err := packet.Build(packet.IPv4{Src: ends[from], Dst: ends[1-from]}, s,
+		packet.Data(make([]byte, length)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +121,10 @@ func (c *bounds) step(t *testing.T) {
 	}
 	want, result := c.expect(&seg, from)
 	c.results[result]++
-	if got.Pass != (want.Reason == firewall.ReasonRule) || got.Reason != want.Reason || got.State != want.State {
-		t.Errorf("state %+v, segment %+v from side %d: kernel %+v, flow %v %+v", before, seg, from, got, result, want)
+	if got.Pass != (want.Reason == firewall.ReasonRule) || got.Reason != want.Reason ||
+		got.State != want.State {
+		t.Errorf("state %+v, segment %+v from side %d: kernel %+v, flow %v %+v", before, seg, from,
+			got, result, want)
 	}
 }
 
@@ -128,7 +135,8 @@ func (c *bounds) expect(seg *flow.Segment, from int) (firewall.Verdict, flow.Res
 	if c.state != nil && c.now <= c.state.Deadline(&t) {
 		r = c.state.Step(seg, from^c.maker, c.now, false)
 	}
-	reasons := map[flow.Result]firewall.Reason{flow.BadFlags: firewall.ReasonTCPFlags, flow.BadRst: firewall.ReasonTCPRst,
+	reasons := map[flow.Result]firewall.Reason{flow.BadFlags: firewall.ReasonTCPFlags,
+		flow.BadRst: firewall.ReasonTCPRst,
 		flow.BadAck: firewall.ReasonTCPAck, flow.BadWindow: firewall.ReasonTCPWindow}
 	switch r {
 	case flow.Hit:

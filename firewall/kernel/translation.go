@@ -60,7 +60,8 @@ func (e *Engine) translations(now int64) (map[tuple]*firewall.State, error) {
 		if w == nil || w.sides[0].Track != x.place {
 			continue
 		}
-		s := &firewall.State{Proto: uint8(x.tag >> 24), Phase: x.phase(), Created: x.sides[0].Created, Last: max(x.sides[0].Last, x.sides[1].Last)}
+		s := &firewall.State{Proto: uint8(x.tag >> 24), Phase: x.phase(),
+			Created: x.sides[0].Created, Last: max(x.sides[0].Last, x.sides[1].Last)}
 		k := x.key()
 		s.Query, s.Link = k.Query(x.made()), k.Link()
 		s.From, s.To = x.called()

@@ -21,7 +21,8 @@ func BenchmarkTranslation(b *testing.B) {
 	copy(card.mac[:], l.HardwareAddr)
 	v.must(v.host.Command("ping", "-c", "1", "-W", "2", "192.0.2.2").Run())
 	door := crossing{v.a.endpoint.Index, v.a.endpoint.HostMAC}
-	a, outside, host := v.a.endpoint.Addrs[0], netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.1")
+	a, outside, host := v.a.endpoint.Addrs[0], netip.MustParseAddr("192.0.2.2"),
+		netip.MustParseAddr("192.0.2.1")
 	for _, c := range []struct {
 		name          string
 		at            crossing
@@ -41,10 +42,15 @@ func BenchmarkTranslation(b *testing.B) {
 			if c.name != "hidden" {
 				answersTo = outside
 			}
-			v.pass(c.at, c.from, c.to, packet.TCP{SrcPort: c.sport, DstPort: c.dport, Flags: packet.FlagSYN, Window: 1000}, 1)
-			v.pass(c.back, c.answers, answersTo, packet.TCP{SrcPort: c.aport, DstPort: c.toPort, Seq: 9, Ack: 1, Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}, 1)
-			ack := packet.TCP{SrcPort: c.sport, DstPort: c.dport, Seq: 1, Ack: 10, Flags: packet.FlagACK, Window: 1000}
-			back := packet.TCP{SrcPort: c.aport, DstPort: c.toPort, Seq: 10, Ack: 1, Flags: packet.FlagACK, Window: 1000}
+			v.pass(c.at, c.from, c.to, packet.TCP{SrcPort: c.sport, DstPort: c.dport,
+				Flags: packet.FlagSYN, Window: 1000}, 1)
+			v.pass(c.back, c.answers, answersTo,
+				packet.TCP{SrcPort: c.aport, DstPort: c.toPort, Seq: 9, Ack: 1,
+					Flags: packet.FlagSYN | packet.FlagACK, Window: 1000}, 1)
+			ack := packet.TCP{SrcPort: c.sport, DstPort: c.dport, Seq: 1, Ack: 10,
+				Flags: packet.FlagACK, Window: 1000}
+			back := packet.TCP{SrcPort: c.aport, DstPort: c.toPort, Seq: 10, Ack: 1,
+				Flags: packet.FlagACK, Window: 1000}
 			there, again := time.Hour, time.Hour
 			for range 20000 {
 				there = min(there, v.pass(c.at, c.from, c.to, ack, 1))

@@ -11,9 +11,12 @@ import (
 	"github.com/weirnet/weir/firewall/enginetest"
 )
 
-// TestTruncatedFramesOnTheWire sends every truncation of every header through a real interface: each frame is decided on once, and the server behind goes on.
+// TestTruncatedFramesOnTheWire sends every truncation of every header through a real interface:
+// each frame is decided on once, and the server behind goes on.
 func TestTruncatedFramesOnTheWire(t *testing.T) {
-	g := newGuarded(t, "add 1 check-state\nadd allow tcp from any to me 80 setup keep-state\nadd allow ip from any to any keep-state\n")
+	g := newGuarded(t,
+		"add 1 check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
+			"add allow ip from any to any keep-state\n")
 	send := g.packetSocket(t)
 	c, err := g.dial("10.0.0.1:80")
 	if err != nil {
@@ -50,7 +53,8 @@ func TestTruncatedFramesOnTheWire(t *testing.T) {
 	t.Logf("%d frames sent, %d decisions", sent, decided()-before)
 }
 
-// packetSocket returns a function that sends a frame, from its type on, from the client to the server.
+// packetSocket returns a function that sends a frame, from its type on, from the client to the
+// server.
 func (g *guarded) packetSocket(t *testing.T) func(frame []byte) {
 	t.Helper()
 	var fd int

@@ -27,18 +27,21 @@ func TestUDPLiteChecksumIsNeverZero(t *testing.T) {
 			if from.Is6() {
 				header, at = packet.IPv6{Src: from, Dst: there, HopLimit: 64}, 40
 			}
-			b, err := packet.Build(header, packet.UDPLite{SrcPort: 61500, DstPort: 9, Coverage: 8 + 2},
+			b, err := packet.Build(header,
+				packet.UDPLite{SrcPort: 61500, DstPort: 9, Coverage: 8 + 2},
 				packet.Data(binary.BigEndian.AppendUint16(nil, text)))
 			v.must(err)
 			return b, b[at+6 : at+8]
 		}
 		var frame []byte
 		for text := range 1 << 16 {
-			if _, sum := build(hidden, uint16(text)); binary.BigEndian.Uint16(sum) != 0xffff && binary.BigEndian.Uint16(sum) != 0 {
+			if _, sum := build(hidden, uint16(text)); binary.BigEndian.Uint16(sum) != 0xffff &&
+				binary.BigEndian.Uint16(sum) != 0 {
 				continue
 			}
 			ip, _ := build(a.Addrs[i], uint16(text))
-			frame = slices.Concat(a.HostMAC[:], a.MAC[:], []byte{[]byte{8, 0x86}[i], []byte{0, 0xdd}[i]}, ip)
+			frame = slices.Concat(a.HostMAC[:], a.MAC[:],
+				[]byte{[]byte{8, 0x86}[i], []byte{0, 0xdd}[i]}, ip)
 			break
 		}
 		c, err := v.outside.ListenPacket(network, "")

@@ -14,11 +14,13 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// maxProcessed is how many instructions the verifier may process for a program, on every kernel: its limit is a million, but it has grown stricter with most.
+// maxProcessed is how many instructions the verifier may process for a program, on every kernel:
+// its limit is a million, but it has grown stricter with most.
 const maxProcessed = 300_000
 
-// TestProcessedInstructions loads what clang 14 made, which is committed, and what clang 19 makes of the same C, and asks the kernel what each program cost
-// its verifier. WEIR_OBJECT names an object made elsewhere, for a machine without a compiler.
+// TestProcessedInstructions loads what clang 14 made, which is committed, and what clang 19 makes
+// of the same C, and asks the kernel what each program cost its verifier. WEIR_OBJECT names an
+// object made elsewhere, for a machine without a compiler.
 func TestProcessedInstructions(t *testing.T) {
 	nstest.Root(t)
 	for _, o := range []struct {
@@ -76,7 +78,8 @@ func countProcessed(t *testing.T, spec *ebpf.CollectionSpec) {
 			c, err := ebpf.NewCollection(&one)
 			var refused *ebpf.VerifierError
 			if errors.As(err, &refused) {
-				t.Fatalf("refused: %v\n%s", refused, strings.Join(refused.Log[max(0, len(refused.Log)-30):], "\n"))
+				t.Fatalf("refused: %v\n%s", refused,
+					strings.Join(refused.Log[max(0, len(refused.Log)-30):], "\n"))
 			}
 			if err != nil {
 				t.Fatal(err)

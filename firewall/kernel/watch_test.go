@@ -44,8 +44,10 @@ func (g *guarded) listening() uint32 {
 }
 
 func TestEventsTellWhatHappened(t *testing.T) {
-	g := newGuarded(t, "add 1 check-state\nadd 100 allow log tcp from any to me 80 setup keep-state\n")
-	stop := g.watch(t, firewall.EventStart, firewall.EventEnd, firewall.EventDrop, firewall.EventLog)
+	g := newGuarded(t,
+		"add 1 check-state\nadd 100 allow log tcp from any to me 80 setup keep-state\n")
+	stop := g.watch(t, firewall.EventStart, firewall.EventEnd, firewall.EventDrop,
+		firewall.EventLog)
 	c, err := g.dial("10.0.0.1:80")
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +60,12 @@ func TestEventsTellWhatHappened(t *testing.T) {
 		c.Close()
 		t.Fatal("port 81 is open")
 	}
-	time.Sleep(4 * time.Second) // closed states live for a second, and the hand comes by every second
-	eventually(t, "the hand has gone round", func() bool { s, err := g.engine.Stats(); return err != nil || s.Sweep.Pass > 0 && s.States == 0 })
+	// closed states live for a second, and the hand comes by every second
+	time.Sleep(4 * time.Second)
+	eventually(t, "the hand has gone round", func() bool {
+		s, err := g.engine.Stats()
+		return err != nil || s.Sweep.Pass > 0 && s.States == 0
+	})
 	count := map[firewall.EventKind]int{}
 	for _, e := range stop() {
 		count[e.Kind]++
@@ -69,7 +75,8 @@ func TestEventsTellWhatHappened(t *testing.T) {
 				t.Errorf("start: %+v", e)
 			}
 		case firewall.EventEnd:
-			if e.Dst.String() != "10.0.0.1:80" || e.Verdict.Rule != 100 || e.Packets[0] < 5 || e.Packets[1] < 4 || e.Duration <= 0 {
+			if e.Dst.String() != "10.0.0.1:80" || e.Verdict.Rule != 100 || e.Packets[0] < 5 ||
+				e.Packets[1] < 4 || e.Duration <= 0 {
 				t.Errorf("end: %+v", e)
 			}
 		case firewall.EventDrop:
@@ -78,20 +85,23 @@ func TestEventsTellWhatHappened(t *testing.T) {
 			}
 		}
 	}
-	if count[firewall.EventStart] != 1 || count[firewall.EventEnd] != 1 || count[firewall.EventDrop] == 0 || count[firewall.EventLog] < 8 {
+	if count[firewall.EventStart] != 1 || count[firewall.EventEnd] != 1 ||
+		count[firewall.EventDrop] == 0 || count[firewall.EventLog] < 8 {
 		t.Errorf("events by kind: %v", count)
 	}
 	s, err := g.engine.Stats()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.States != 0 || s.HalfOpen != 0 || s.Created != 1 || s.Removed["expired"] != 1 || s.Lost != 0 {
+	if s.States != 0 || s.HalfOpen != 0 || s.Created != 1 || s.Removed["expired"] != 1 ||
+		s.Lost != 0 {
 		t.Errorf("stats: %+v", s)
 	}
 	if s.Sweep.Ticks < 300 || s.Sweep.Pass < 900*time.Millisecond || s.Sweep.Longest <= 0 {
 		t.Errorf("sweep: %+v", s.Sweep)
 	}
-	t.Logf("sweep: %v a tick, longest %v", s.Sweep.Work/time.Duration(s.Sweep.Ticks), s.Sweep.Longest)
+	t.Logf("sweep: %v a tick, longest %v", s.Sweep.Work/time.Duration(s.Sweep.Ticks),
+		s.Sweep.Longest)
 }
 
 func TestProbesKeepIdleConnections(t *testing.T) {
@@ -125,9 +135,12 @@ func TestProbesKeepIdleConnections(t *testing.T) {
 	}
 }
 
-// TestCapture: every frame at the hooks comes with its bytes and its verdict, dropped ones included, and none comes when nobody captures.
+// TestCapture: every frame at the hooks comes with its bytes and its verdict, dropped ones
+// included, and none comes when nobody captures.
 func TestCapture(t *testing.T) {
-	g := newGuarded(t, "add 1 check-state\nadd 100 allow tcp from any to me 80 setup keep-state\nadd 150 deny tcp from any to me 81\n")
+	g := newGuarded(t,
+		"add 1 check-state\nadd 100 allow tcp from any to me 80 setup keep-state\n"+
+			"add 150 deny tcp from any to me 81\n")
 	stop := g.watch(t)
 	var mu sync.Mutex
 	var all []firewall.Captured
@@ -176,7 +189,8 @@ func TestCapture(t *testing.T) {
 	for i := range all {
 		f := &all[i]
 		var p packet.Packet
-		p.DecodeFrame(packet.LinkEthernet, append(f.Data, make([]byte, int(f.Event.Length)-len(f.Data))...))
+		p.DecodeFrame(packet.LinkEthernet,
+			append(f.Data, make([]byte, int(f.Event.Length)-len(f.Data))...))
 		if !f.Ethernet || len(f.Data) != min(256, int(f.Event.Length)) {
 			t.Errorf("frame of %d bytes with %d of data", f.Event.Length, len(f.Data))
 		}
@@ -184,7 +198,8 @@ func TestCapture(t *testing.T) {
 		in := f.Event.Hook.Dir == firewall.In
 		switch f.Event.Verdict.Rule {
 		case 100:
-			if !f.Event.Verdict.Pass || in && p.DstPort() != 80 || !in && p.SrcPort() != 80 || in == (f.Event.Hook.Recv == 0) {
+			if !f.Event.Verdict.Pass || in && p.DstPort() != 80 || !in && p.SrcPort() != 80 ||
+				in == (f.Event.Hook.Recv == 0) {
 				t.Errorf("rule 100: %+v of %s", f.Event, p.String())
 			}
 		case 150:
@@ -194,8 +209,10 @@ func TestCapture(t *testing.T) {
 		}
 	}
 	for _, r := range rules {
-		if (r.Number == 100 || r.Number == 150) && (r.Packets == 0 || count[r.Number] != r.Packets) {
-			t.Errorf("rule %d counted %d packets, %d were captured", r.Number, r.Packets, count[r.Number])
+		if (r.Number == 100 || r.Number == 150) &&
+			(r.Packets == 0 || count[r.Number] != r.Packets) {
+			t.Errorf("rule %d counted %d packets, %d were captured", r.Number, r.Packets,
+				count[r.Number])
 		}
 	}
 }

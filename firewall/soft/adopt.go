@@ -8,9 +8,10 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Adopt makes states of conversations that are there already, of which only From, To, Link, Key (of a rule in force) and
-// FlowName count, and returns how many it made. They count as answered, and those of TCP are loose, since nobody saw their windows;
-// now is the engine's time, ns. A state that is there already stays.
+// Adopt makes states of conversations that are there already, of which only From, To, Link, Key (of
+// a rule in force) and FlowName count, and returns how many it made. They count as answered, and
+// those of TCP are loose, since nobody saw their windows; now is the engine's time, ns. A state
+// that is there already stays.
 func (e *Engine) Adopt(states []firewall.State, now int64) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -35,11 +36,13 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 		}
 	}
 	if slot < 0 {
-		return false, fmt.Errorf("soft: adopt %s -> %s: rule %d is not in force", s.From, s.To, s.Rule)
+		return false, fmt.Errorf("soft: adopt %s -> %s: rule %d is not in force", s.From, s.To,
+			s.Rule)
 	}
 	id, ok := e.flows[s.FlowName]
 	if !ok {
-		return false, fmt.Errorf("soft: adopt %s -> %s: no rule uses the flow name %q", s.From, s.To, s.FlowName)
+		return false, fmt.Errorf("soft: adopt %s -> %s: no rule uses the flow name %q", s.From,
+			s.To, s.FlowName)
 	}
 	k, from := flow.KeyFor(s.Proto, s.From, s.To, s.Link)
 	k.Flow = id

@@ -8,18 +8,25 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestAdopt: a connection that was open before goes on in both directions, whichever end made it; nothing else does.
+// TestAdopt: a connection that was open before goes on in both directions, whichever end made it;
+// nothing else does.
 func TestAdopt(t *testing.T) {
-	e := load(t, Options{Options: firewall.DefaultOptions()}, "add 10 allow tcp from any to any 80 in setup keep-state\nadd 20 allow udp from any to any 53 keep-state :dns\n")
+	e := load(t, Options{Options: firewall.DefaultOptions()},
+		"add 10 allow tcp from any to any 80 in setup keep-state\n"+
+			"add 20 allow udp from any to any 53 keep-state :dns\n")
 	w := e.Worker(0)
-	passes := func(hook *firewall.Input, pkt []byte) bool { v := w.Evaluate(hook, pkt); return v.Pass }
+	passes := func(hook *firewall.Input, pkt []byte) bool {
+		v := w.Evaluate(hook, pkt)
+		return v.Pass
+	}
 	request := tcp(t, "192.0.2.9:4000", "192.0.2.1:80", packet.FlagACK, 1000, 5000)
 	reply := tcp(t, "192.0.2.1:80", "192.0.2.9:4000", packet.FlagACK, 5000, 1000)
 	if passes(in(1), request) || passes(out(1), reply) {
 		t.Fatal("a connection passes in mid-stream")
 	}
 	key := e.cfg.rules[0].Key
-	open := firewall.State{Proto: packet.ProtoTCP, From: netip.MustParseAddrPort("192.0.2.9:4000"), To: netip.MustParseAddrPort("192.0.2.1:80"),
+	open := firewall.State{Proto: packet.ProtoTCP, From: netip.MustParseAddrPort("192.0.2.9:4000"),
+		To:  netip.MustParseAddrPort("192.0.2.1:80"),
 		Key: key, Rule: 10, FlowName: e.cfg.prog.Flows[e.cfg.rules[0].Flow]}
 	for i, want := range []int{1, 0} { // the second time it is there already
 		if n, err := e.Adopt([]firewall.State{open}, 1e9); err != nil || n != want {
@@ -33,13 +40,16 @@ func TestAdopt(t *testing.T) {
 		t.Error("another connection passes, too")
 	}
 	got := states(t, e)
-	if len(got) != 1 || got[0].From != open.From || got[0].To != open.To || got[0].Rule != 10 || got[0].Packets != [2]uint64{1, 1} {
+	if len(got) != 1 || got[0].From != open.From || got[0].To != open.To || got[0].Rule != 10 ||
+		got[0].Packets != [2]uint64{1, 1} {
 		t.Errorf("states: %+v", got)
 	}
 	if !passes(in(300), request) {
 		t.Error("the adopted connection has not the lifetime of an established one")
 	}
-	if n, err := e.Cut(func(firewall.State) bool { return true }); n != 1 || err != nil || e.shards[0].live[packet.ProtoTCP] != 0 {
+	if n, err := e.Cut(func(firewall.State) bool {
+		return true
+	}); n != 1 || err != nil || e.shards[0].live[packet.ProtoTCP] != 0 {
 		t.Errorf("Cut: %d, %v, %d live", n, err, e.shards[0].live[packet.ProtoTCP])
 	}
 	open.Key++

@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// TestBatchesJudgeAsSingles gives the packets of random cases to one engine in batches, with and without looking ahead, and to another one by
-// one: verdicts and states must be the same.
+// TestBatchesJudgeAsSingles gives the packets of random cases to one engine in batches, with and
+// without looking ahead, and to another one by one: verdicts and states must be the same.
 func TestBatchesJudgeAsSingles(t *testing.T) {
 	for seed := range uint64(60) {
 		c := enginetest.RandomCase(seed, rule.AllFeatures, treaty(), 300)
@@ -51,13 +51,15 @@ func TestBatchesJudgeAsSingles(t *testing.T) {
 				each := input
 				each.Random += uint32(i) * RandomStep
 				if want := engines[0].Worker(0).Evaluate(&each, pkt); got[i] != want {
-					t.Fatalf("seed %d: packet %d of %d: %+v in a batch, %+v by itself\n%s", seed, i, len(pkts), got[i], want, strings.Join(c.Rules[0], "\n"))
+					t.Fatalf("seed %d: packet %d of %d: %+v in a batch, %+v by itself\n%s", seed, i,
+						len(pkts), got[i], want, strings.Join(c.Rules[0], "\n"))
 				}
 			}
 			pkts = pkts[:0]
 		}
 		if one, other := list(t, engines[0]), list(t, engines[1]); !slices.Equal(one, other) {
-			t.Fatalf("seed %d: states\n%s\nin batches\n%s", seed, strings.Join(one, "\n"), strings.Join(other, "\n"))
+			t.Fatalf("seed %d: states\n%s\nin batches\n%s", seed, strings.Join(one, "\n"),
+				strings.Join(other, "\n"))
 		}
 	}
 }

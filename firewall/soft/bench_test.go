@@ -25,9 +25,12 @@ add 20 allow tcp from any to 5.6.7.8 27-28 in setup keep-state
 // BenchmarkEvaluate judges one packet over and over.
 func BenchmarkEvaluate(b *testing.B) {
 	for _, c := range []struct{ name, pkt string }{
-		{"udp", "45000028000000004011000008010101" + "01020304" + "03e700160014000000000000000000000000000000"},
-		{"syn", "45000028000000004006000008010101" + "01020304" + "03e7001600000001000000005002faf000000000"},
-		{"icmp", "45000028000000004001000008010101" + "01020304" + "0000000000000000000000000000000000000000"},
+		{"udp", "45000028000000004011000008010101" + "01020304" +
+			"03e700160014000000000000000000000000000000"},
+		{"syn", "45000028000000004006000008010101" + "01020304" +
+			"03e7001600000001000000005002faf000000000"},
+		{"icmp", "45000028000000004001000008010101" + "01020304" +
+			"0000000000000000000000000000000000000000"},
 	} {
 		pkt, err := hex.DecodeString(c.pkt)
 		if err != nil {
@@ -78,7 +81,8 @@ func BenchmarkNewFlow(b *testing.B) {
 			w := load(b, o, benchRules).Worker(0)
 			pkts, out := make([][]byte, 64), make([]firewall.Verdict, 64)
 			for i := range pkts {
-				pkts[i], _ = hex.DecodeString("45000028000000004011000008010101" + "01020304" + "03e700160014000000000000000000000000000000")
+				pkts[i], _ = hex.DecodeString("45000028000000004011000008010101" + "01020304" +
+					"03e700160014000000000000000000000000000000")
 			}
 			in := firewall.Input{Hook: firewall.Hook{Dir: firewall.Out}, Now: time.Second}
 			k := uint32(0)

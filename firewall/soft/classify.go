@@ -8,15 +8,15 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// classes is the classifier of a Program with what the soft engine adds: tries over the IPv6 prefixes, and rows in which several
-// dimensions are joined already.
+// classes is the classifier of a Program with what the soft engine adds: tries over the IPv6
+// prefixes, and rows in which several dimensions are joined already.
 type classes struct {
 	rule.Classifier
 	src, dst prefixes // IPv6 only
 	ones     []uint64 // a row that rules nothing out
 
-	// base names, by DimHook index << 9 | DimProto index, a row of bases: protocol, direction, and for protocols without ports,
-	// TCP flags or ICMP types the vectors of packets that have none.
+	// base names, by DimHook index << 9 | DimProto index, a row of bases: protocol, direction, and
+	// for protocols without ports, TCP flags or ICMP types the vectors of packets that have none.
 	base  [rule.HookIndexes << 9]uint16
 	bases []uint64
 }
@@ -69,7 +69,8 @@ func kindOf(proto int, later bool) kind {
 	case later:
 	case proto&255 == int(packet.ProtoTCP):
 		return kindTCP
-	case proto&255 == int(packet.ProtoUDP), proto&255 == int(packet.ProtoUDPLite), proto&255 == int(packet.ProtoSCTP):
+	case proto&255 == int(packet.ProtoUDP), proto&255 == int(packet.ProtoUDPLite),
+		proto&255 == int(packet.ProtoSCTP):
 		return kindPorts
 	case proto == int(packet.ProtoICMP):
 		return kindICMP
@@ -107,10 +108,12 @@ func (k *classes) vector(d rule.Dim, class uint32) []uint64 {
 	return k.Vectors[d][at : at+k.Words : at+k.Words]
 }
 
-// rows are the vectors of one packet. A bit that is set in all of them is a rule whose baked conditions hold.
+// rows are the vectors of one packet. A bit that is set in all of them is a rule whose baked
+// conditions hold.
 type rows [maxRows][]uint64
 
-// The rows. Not every packet has the last three; the row of ones stands for what a packet or Program has not.
+// The rows. Not every packet has the last three; the row of ones stands for what a packet or
+// Program has not.
 const (
 	rowBase = iota
 	rowSrc
@@ -135,7 +138,8 @@ func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 	w := k.Words
 	at := int(k.base[hook<<9|proto]) * w
 	r[rowBase] = k.bases[at : at+w]
-	r[rowSrc], r[rowDst], r[rowSrcPort], r[rowDstPort], r[rowFlags] = k.ones, k.ones, k.ones, k.ones, k.ones
+	r[rowSrc], r[rowDst], r[rowSrcPort], r[rowDstPort], r[rowFlags] = k.ones, k.ones, k.ones,
+		k.ones, k.ones
 	if k.Used[rule.DimSrc] {
 		r[rowSrc] = k.vector(rule.DimSrc, address(&k.Src, &k.src, &p.SrcIP, four))
 	}
@@ -160,7 +164,8 @@ func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 	}
 }
 
-// first returns the first slot at or after from whose vectors match the packet, or end. It is classify and next in one.
+// first returns the first slot at or after from whose vectors match the packet, or end. It is
+// classify and next in one.
 func (k *classes) first(p *packet.Packet, dir firewall.Direction, from, end int) int {
 	if k.Words != 1 {
 		var r rows
@@ -225,14 +230,16 @@ func address(a *rule.Addresses, six *prefixes, ip *[16]byte, four bool) uint32 {
 	return v
 }
 
-// next returns the first slot at or after from whose bit is set in all rows, or end if none is before it.
+// next returns the first slot at or after from whose bit is set in all rows, or end if none is
+// before it.
 func (r *rows) next(from, end int) int {
 	if from >= end {
 		return end
 	}
 	base := r[rowBase]
 	n := len(base)
-	src, dst, sport, dport, flags := r[rowSrc][:n], r[rowDst][:n], r[rowSrcPort][:n], r[rowDstPort][:n], r[rowFlags][:n]
+	src, dst, sport, dport, flags := r[rowSrc][:n], r[rowDst][:n], r[rowSrcPort][:n],
+		r[rowDstPort][:n], r[rowFlags][:n]
 	w := from >> 6
 	x := ^uint64(0) << (from & 63)
 	for ; w<<6 < end; w++ {

@@ -6,7 +6,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// holds evaluates the conditions that the bit vectors do not decide: every clause, a run joined by FlagOr, must be true.
+// holds evaluates the conditions that the bit vectors do not decide: every clause, a run joined by
+// FlagOr, must be true.
 func (j *job) holds(code *rule.Code) bool {
 	for i := code.Cond; i < code.CondEnd; {
 		clause := false
@@ -170,7 +171,8 @@ func (j *job) xmit() uint32 {
 	return j.in.Hook.Xmit
 }
 
-// onInterface compares an interface; kind is the distance from OpRecv, OpXmit or OpVia: exact, glob, any, address.
+// onInterface compares an interface; kind is the distance from OpRecv, OpXmit or OpVia: exact,
+// glob, any, address.
 func (j *job) onInterface(c *rule.Cond, kind rule.CondOp, index uint32) bool {
 	if kind == rule.OpRecvAny-rule.OpRecv {
 		return index != 0
@@ -202,8 +204,8 @@ func (j *job) tagged(c *rule.Cond) bool {
 	return false
 }
 
-// path evaluates the conditions about routes. They are true for outgoing packets and, as in ipfw, for packets without an incoming
-// interface.
+// path evaluates the conditions about routes. They are true for outgoing packets and, as in ipfw,
+// for packets without an incoming interface.
 func (j *job) path(op rule.CondOp) bool {
 	p, h, recv := j.p, j.cfg.host, j.in.Hook.Recv
 	if j.in.Hook.Dir == firewall.Out || recv == 0 {

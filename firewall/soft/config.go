@@ -7,30 +7,35 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// config is everything that judging reads and never writes: the Program in the engine's own numbers, the tables and the facts of
-// the host. A change makes a new config, which every shard takes over between two packets.
+// config is everything that judging reads and never writes: the Program in the engine's own
+// numbers, the tables and the facts of the host. A change makes a new config, which every shard
+// takes over between two packets.
 type config struct {
-	prog      *rule.Program
-	rules     []rule.Code
-	ids       []uint32 // by slot: the engine's number of the rule, which outlives the Program
-	slots     []int32  // by id: slot, -1 when the rule is gone
-	flows     []uint8  // by the Program's flow id: the engine's
-	lookups   []uint16 // slots of the rules that look states up, in order
-	class     *classes
-	tables    []*members // by the Program's table id
-	host      *host
-	opts      *firewall.Options
-	logs      []logBudget        // by slot
-	logging   bool               // some rule logs
-	short     []firewall.Verdict // by id: of a hit, if the rule simply allows; else the zero Verdict
-	plain     []firewall.Verdict // by slot: of a match, if the rule simply allows or denies; else the zero Verdict
-	keeps     []firewall.Verdict // by slot: of a match, if the rule simply keeps state and allows; else the zero Verdict
-	looks     bool               // the first rule looks states up, whatever the packet
-	stateless bool               // a packet without a state is for the first rule whose vectors match
-	after     int                // the first slot whose conditions count for it
-	shortFlow uint8              // the engine's id of the flow name that the first rule looks up
-	udp       [2]int64           // lifetimes of UDP: one side seen, both sides seen
-	gen       uint64             // counts Programs: notes of fragments do not outlive theirs
+	prog    *rule.Program
+	rules   []rule.Code
+	ids     []uint32 // by slot: the engine's number of the rule, which outlives the Program
+	slots   []int32  // by id: slot, -1 when the rule is gone
+	flows   []uint8  // by the Program's flow id: the engine's
+	lookups []uint16 // slots of the rules that look states up, in order
+	class   *classes
+	tables  []*members // by the Program's table id
+	host    *host
+	opts    *firewall.Options
+	logs    []logBudget // by slot
+	logging bool        // some rule logs
+	// by id: of a hit, if the rule simply allows; else the zero Verdict
+	short []firewall.Verdict
+	// by slot: of a match, if the rule simply allows or denies; else the zero Verdict
+	plain []firewall.Verdict
+	// by slot: of a match, if the rule simply keeps state and allows; else the zero Verdict
+	keeps []firewall.Verdict
+	looks bool // the first rule looks states up, whatever the packet
+	// a packet without a state is for the first rule whose vectors match
+	stateless bool
+	after     int      // the first slot whose conditions count for it
+	shortFlow uint8    // the engine's id of the flow name that the first rule looks up
+	udp       [2]int64 // lifetimes of UDP: one side seen, both sides seen
+	gen       uint64   // counts Programs: notes of fragments do not outlive theirs
 }
 
 // slotOf returns the slot of the rule with an id, or -1.
@@ -62,19 +67,23 @@ func check(p *rule.Program) error {
 		return fmt.Errorf("program of %d rules: at most %d", n, rule.MaxRules)
 	case p.Classes.Words != (n+63)/64:
 		return fmt.Errorf("program of %d rules with vectors of %d words", n, p.Classes.Words)
-	case len(p.Flows) == 0 || len(p.Flows) > rule.MaxFlows+1 || len(p.Tables) > rule.MaxTables || len(p.Globs) > rule.MaxGlobs:
-		return fmt.Errorf("program with %d flow names, %d tables, %d globs", len(p.Flows), len(p.Tables), len(p.Globs))
+	case len(p.Flows) == 0 || len(p.Flows) > rule.MaxFlows+1 || len(p.Tables) > rule.MaxTables ||
+		len(p.Globs) > rule.MaxGlobs:
+		return fmt.Errorf("program with %d flow names, %d tables, %d globs", len(p.Flows),
+			len(p.Tables), len(p.Globs))
 	}
 	for i := range p.Rules {
 		c := &p.Rules[i]
 		jump := c.Action == rule.OpSkipTo || c.Action == rule.OpCall
-		if jump && int(c.Arg) >= n || c.Action == rule.OpSkipTo && int(c.Arg) <= i || c.Cond > c.CondEnd || int(c.CondEnd) > len(p.Conds) ||
+		if jump && int(c.Arg) >= n || c.Action == rule.OpSkipTo && int(c.Arg) <= i ||
+			c.Cond > c.CondEnd || int(c.CondEnd) > len(p.Conds) ||
 			c.Flow != rule.AnyFlow && int(c.Flow) >= len(p.Flows) {
 			return fmt.Errorf("program: rule %d in slot %d reaches outside", c.Number, i)
 		}
 	}
 	last := &p.Rules[n-1]
-	if last.Action != rule.OpAllow && last.Action != rule.OpDeny || last.Cond != last.CondEnd || last.State != rule.StateNone || last.Prob != 0 {
+	if last.Action != rule.OpAllow && last.Action != rule.OpDeny || last.Cond != last.CondEnd ||
+		last.State != rule.StateNone || last.Prob != 0 {
 		return fmt.Errorf("program: the last rule must allow or deny everything")
 	}
 	return nil

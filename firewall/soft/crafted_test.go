@@ -12,8 +12,9 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// BenchmarkCrafted judges packets of conversations that an attacker has picked to meet in few sets of the table (see crafted), and of
-// random ones, in turn: first every one is new, then every one is known.
+// BenchmarkCrafted judges packets of conversations that an attacker has picked to meet in few sets
+// of the table (see crafted), and of random ones, in turn: first every one is new, then every one
+// is known.
 func BenchmarkCrafted(b *testing.B) {
 	const n = 8192
 	rnd := rand.New(rand.NewPCG(3, 4))
@@ -29,7 +30,8 @@ func BenchmarkCrafted(b *testing.B) {
 	verdicts := make([]firewall.Verdict, 64)
 	for range max(20, b.N) {
 		for i, keys := range sets {
-			e := load(b, Options{}, "add 1 check-state\nadd 2 allow udp from any to any keep-state\n")
+			e := load(b, Options{},
+				"add 1 check-state\nadd 2 allow udp from any to any keep-state\n")
 			pkts := packetsOf(keys)
 			input := firewall.Input{Now: time.Second}
 			for _, best := range []*float64{&fresh[i], &known[i]} {
@@ -55,7 +57,8 @@ func BenchmarkCrafted(b *testing.B) {
 func packetsOf(keys []flow.Key) [][]byte {
 	pkts := make([][]byte, len(keys))
 	for i, k := range keys {
-		pkts[i], _ = hex.DecodeString("4500002800000000401100000801010101020304" + "03e700160014000000000000000000000000000000000000")
+		pkts[i], _ = hex.DecodeString("4500002800000000401100000801010101020304" +
+			"03e700160014000000000000000000000000000000000000")
 		binary.BigEndian.PutUint32(pkts[i][12:], uint32(k.LowLo))
 		binary.BigEndian.PutUint32(pkts[i][16:], uint32(k.HighLo))
 		binary.BigEndian.PutUint32(pkts[i][20:], k.Ports)

@@ -42,7 +42,8 @@ func (s subject) Tracks() (map[enginetest.Track]uint64, error) {
 	all := map[enginetest.Track]uint64{}
 	for k, i := range s.tracks.index {
 		if held := s.tracks.all[i].held.Load(); countOf(held) > 0 {
-			all[enginetest.Track{Rule: keys[k.rule], Proto: k.proto, Src: k.src, Dst: k.dst, Ports: k.ports}] = uint64(i+1)<<16 | uint64(eraOf(held))
+			all[enginetest.Track{Rule: keys[k.rule], Proto: k.proto, Src: k.src, Dst: k.dst,
+				Ports: k.ports}] = uint64(i+1)<<16 | uint64(eraOf(held))
 		}
 	}
 	return all, nil
@@ -58,7 +59,8 @@ func treaty() firewall.Options {
 func TestTruncated(t *testing.T) {
 	enginetest.RunTruncated(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 1})
-		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
+			error) {
 			return e.Worker(0).Evaluate(in, pkt), nil
 		}}, err
 	})
@@ -72,25 +74,29 @@ func TestDiffer(t *testing.T) {
 		workers int
 		judge   func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 	}{
-		{"one worker", 1, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+		{"one worker", 1, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
+			error) {
 			return e.Worker(0).Evaluate(in, pkt), nil
 		}},
-		{"batches of three workers, none of them the right one", 3, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			var out [1]firewall.Verdict
-			turn++
-			e.Worker(turn%3).EvaluateBatch(in, [][]byte{pkt}, out[:])
-			return out[0], nil
-		}},
-		{"two workers, each packet for the right one", 2, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
-		}},
+		{"batches of three workers, none of them the right one", 3,
+			func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+				var out [1]firewall.Verdict
+				turn++
+				e.Worker(turn%3).EvaluateBatch(in, [][]byte{pkt}, out[:])
+				return out[0], nil
+			}},
+		{"two workers, each packet for the right one", 2,
+			func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+				return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
+			}},
 	}
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			enginetest.Run(t, treaty(), rule.AllFeatures, func(o firewall.Options) (enginetest.Subject, error) {
-				e, err := New(Options{Options: o, Workers: way.workers})
-				return subject{e, way.judge}, err
-			})
+			enginetest.Run(t, treaty(), rule.AllFeatures,
+				func(o firewall.Options) (enginetest.Subject, error) {
+					e, err := New(Options{Options: o, Workers: way.workers})
+					return subject{e, way.judge}, err
+				})
 		})
 	}
 }
@@ -101,28 +107,32 @@ type explained struct{ subject }
 func (s explained) Explain(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
 	ex := s.Engine.Explain(in, pkt)
 	v, n := ex.Verdict, len(ex.Tries)
-	if v.Rule != 0 && v.Reason == firewall.ReasonRule && (n == 0 || ex.Tries[n-1].Number != v.Rule) {
+	if v.Rule != 0 && v.Reason == firewall.ReasonRule &&
+		(n == 0 || ex.Tries[n-1].Number != v.Rule) {
 		return v, fmt.Errorf("verdict %+v, tries %+v", v, ex.Tries)
 	}
 	return v, nil
 }
 
-// TestExplainDiffer compares what Explain says of each packet, in any state of the engine, with a model
-// in which nothing gives way, which is what page 0003 promises. Then the packet is judged.
+// TestExplainDiffer compares what Explain says of each packet, in any state of the engine, with a
+// model in which nothing gives way, which is what page 0003 promises. Then the packet is judged.
 func TestExplainDiffer(t *testing.T) {
-	enginetest.Run(t, treaty(), rule.AllFeatures, func(o firewall.Options) (enginetest.Subject, error) {
-		e, err := New(Options{Options: o, Workers: 2})
-		return explained{subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-			return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
-		}}}, err
-	})
+	enginetest.Run(t, treaty(), rule.AllFeatures,
+		func(o firewall.Options) (enginetest.Subject, error) {
+			e, err := New(Options{Options: o, Workers: 2})
+			return explained{subject{e, func(e *Engine, in *firewall.Input,
+				pkt []byte) (firewall.Verdict, error) {
+				return e.Worker(e.Steer(pkt)).Evaluate(in, pkt), nil
+			}}}, err
+		})
 }
 
 // TestCoverage makes sure that TestDiffer leaves no part of the language out.
 func TestCoverage(t *testing.T) {
 	enginetest.RunCoverage(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 1})
-		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
+			error) {
 			return e.Worker(0).Evaluate(in, pkt), nil
 		}}, err
 	})
@@ -133,7 +143,8 @@ func TestKeys(t *testing.T) {
 		turn := 0
 		enginetest.RunKeys(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
 			e, err := New(Options{Options: o, Workers: workers})
-			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
+				error) {
 				turn++
 				return e.Worker(turn%workers).Evaluate(in, pkt), nil
 			}}, err

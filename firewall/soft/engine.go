@@ -16,14 +16,17 @@ import (
 // Options are the settings of an engine.
 type Options struct {
 	firewall.Options
-	// Workers is the number of goroutines that judge packets, each through a Worker of its own; 0 means one.
+	// Workers is the number of goroutines that judge packets, each through a Worker of its own; 0
+	// means one.
 	Workers int
-	// OnEvent is told of states that begin and end, of drops, and of matches of rules with log. It is called from the
-	// packet path and must return at once; the event is valid during the call only. nil costs nothing.
+	// OnEvent is told of states that begin and end, of drops, and of matches of rules with log. It
+	// is called from the packet path and must return at once; the event is valid during the call
+	// only. nil costs nothing.
 	OnEvent func(*firewall.Event)
 }
 
-// Engine is the user-space engine. It implements firewall.Engine; packets are judged by its Workers.
+// Engine is the user-space engine. It implements firewall.Engine; packets are judged by its
+// Workers.
 type Engine struct {
 	opts    Options
 	workers []*Worker
@@ -56,14 +59,17 @@ type members struct {
 
 var _ firewall.Engine = (*Engine)(nil)
 
-// New returns an engine that passes everything, as one without a rule file does, until Load is called.
+// New returns an engine that passes everything, as one without a rule file does, until Load is
+// called.
 func New(o Options) (*Engine, error) {
 	o.Workers = max(1, o.Workers)
 	if o.MaxStates < 1 || o.MaxHalfOpen < 1 || o.MaxTracks < 0 {
-		return nil, fmt.Errorf("soft: limits %d, %d, %d: states and half-open states must be at least 1", o.MaxStates, o.MaxHalfOpen, o.MaxTracks)
+		return nil, fmt.Errorf("soft: limits %d, %d, %d: states and half-open states must be at "+
+			"least 1", o.MaxStates, o.MaxHalfOpen, o.MaxTracks)
 	}
 	e := &Engine{
-		opts: o, onEvent: o.OnEvent, lookAhead: lookAhead, tracks: newTracks(o.MaxTracks), frags: &fragTable{}, sources: newSources(o.MaxHalfOpen),
+		opts: o, onEvent: o.OnEvent, lookAhead: lookAhead, tracks: newTracks(o.MaxTracks),
+		frags: &fragTable{}, sources: newSources(o.MaxHalfOpen),
 		ids: map[uint64]uint32{}, tables: map[string]*members{},
 	}
 	if err := binary.Read(rand.Reader, binary.LittleEndian, &e.seed); err != nil {
@@ -91,7 +97,8 @@ func New(o Options) (*Engine, error) {
 // Worker returns worker i of Options.Workers. A Worker is for one goroutine.
 func (e *Engine) Worker(i int) *Worker { return e.workers[i] }
 
-// Load replaces the Program. Workers go on meanwhile: each takes the new rules over between two packets.
+// Load replaces the Program. Workers go on meanwhile: each takes the new rules over between two
+// packets.
 func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
 
 // Replace is Load with some tables, see firewall.Engine. They are made beside those in force, which
@@ -113,7 +120,8 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntr
 	defer e.mu.Unlock()
 	maps.Copy(e.tables, next)
 	e.gen++
-	c := &config{prog: p, rules: p.Rules, gen: e.gen, opts: &e.opts.Options, class: newClasses(&p.Classes)}
+	c := &config{prog: p, rules: p.Rules, gen: e.gen, opts: &e.opts.Options,
+		class: newClasses(&p.Classes)}
 	e.numberLocked(c)
 	for i := range p.Rules {
 		if op := p.Rules[i].State; op >= rule.StateCheck && op <= rule.StateLimit {

@@ -12,10 +12,13 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-const webRules = "add 1 check-state\nadd 10 allow tcp from any to me 80 setup keep-state\nadd 20 allow udp from any to any limit src-addr 3\n"
+const webRules = "add 1 check-state\nadd 10 allow tcp from any to me 80 setup keep-state\n" +
+	"add 20 allow udp from any to any limit src-addr 3\n"
 
 // me is the host of the tests.
-var me = []firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24"), netip.MustParsePrefix("2001:db8::1/64")}}}
+var me = []firewall.Interface{{Index: 1, Name: "eth0",
+	Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24"),
+		netip.MustParsePrefix("2001:db8::1/64")}}}
 
 func loadMe(t testing.TB, o Options, rules string) *Engine {
 	t.Helper()
@@ -49,14 +52,17 @@ func TestLoadKeepsWhatRemains(t *testing.T) {
 		t.Fatalf("%d states", n)
 	}
 	// The rule of the connection stays, with another neighbour; that of the datagram is gone.
-	if err := e.Load(compiled(t, "add 1 check-state\nadd 5 count ip from any to any\nadd 10 allow tcp from any to me 80 setup keep-state\n")); err != nil {
+	if err := e.Load(compiled(t,
+		"add 1 check-state\nadd 5 count ip from any to any\n"+
+			"add 10 allow tcp from any to me 80 setup keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
 	left := states(t, e)
 	if len(left) != 1 || left[0].Proto != packet.ProtoTCP || left[0].Rule != 10 {
 		t.Fatalf("left: %+v", left)
 	}
-	if v := w.Evaluate(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); !v.Pass || v.State != firewall.StateHit || v.Slot != 2 {
+	if v := w.Evaluate(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101,
+		501)); !v.Pass || v.State != firewall.StateHit || v.Slot != 2 {
 		t.Errorf("the connection after the load: %+v", v)
 	}
 	if v := w.Evaluate(out(1), udp(t, "10.0.0.1:53", "9.9.9.9:53")); v.Pass {
@@ -78,13 +84,17 @@ func TestLoadKeepsWhatRemains(t *testing.T) {
 func TestLoadRefusesWhatReachesOutside(t *testing.T) {
 	e := load(t, Options{}, "add 1 deny ip from any to any\n")
 	for name, change := range map[string]func(p *rule.Program){
-		"no rules":       func(p *rule.Program) { p.Rules = nil },
-		"jump outside":   func(p *rule.Program) { p.Rules[0].Action, p.Rules[0].Arg = rule.OpSkipTo, 99 },
-		"jump backwards": func(p *rule.Program) { p.Rules[0].Action, p.Rules[0].Arg = rule.OpSkipTo, 0 },
-		"conditions":     func(p *rule.Program) { p.Rules[0].CondEnd = 99 },
-		"flow":           func(p *rule.Program) { p.Rules[0].Flow = 7 },
-		"vectors":        func(p *rule.Program) { p.Classes.Words = 0 },
-		"last rule":      func(p *rule.Program) { p.Rules[1].Action = rule.OpCount },
+		"no rules": func(p *rule.Program) { p.Rules = nil },
+		"jump outside": func(p *rule.Program) {
+			p.Rules[0].Action, p.Rules[0].Arg = rule.OpSkipTo, 99
+		},
+		"jump backwards": func(p *rule.Program) {
+			p.Rules[0].Action, p.Rules[0].Arg = rule.OpSkipTo, 0
+		},
+		"conditions": func(p *rule.Program) { p.Rules[0].CondEnd = 99 },
+		"flow":       func(p *rule.Program) { p.Rules[0].Flow = 7 },
+		"vectors":    func(p *rule.Program) { p.Classes.Words = 0 },
+		"last rule":  func(p *rule.Program) { p.Rules[1].Action = rule.OpCount },
 	} {
 		p := compiled(t, "add 1 allow ip from any to any\n")
 		change(p)
@@ -97,7 +107,8 @@ func TestLoadRefusesWhatReachesOutside(t *testing.T) {
 	}
 }
 
-// TestNumbersOfRulesRunOut loads so many different rules that their numbers have to be given out anew, under a live state.
+// TestNumbersOfRulesRunOut loads so many different rules that their numbers have to be given out
+// anew, under a live state.
 func TestNumbersOfRulesRunOut(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
@@ -109,7 +120,8 @@ func TestNumbersOfRulesRunOut(t *testing.T) {
 	if e.nextID > 10 {
 		t.Errorf("the next number is %d", e.nextID)
 	}
-	if v := w.Evaluate(in(2), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); !v.Pass || v.Rule != 10 || v.State != firewall.StateHit {
+	if v := w.Evaluate(in(2), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101,
+		501)); !v.Pass || v.Rule != 10 || v.State != firewall.StateHit {
 		t.Errorf("%+v", v)
 	}
 }
@@ -119,18 +131,21 @@ func TestCut(t *testing.T) {
 	w := e.Worker(0)
 	handshake(t, w, "1.2.3.4:1000", "10.0.0.1:80", 1)
 	handshake(t, w, "5.6.7.8:1000", "10.0.0.1:80", 1)
-	n, err := e.Cut(func(s firewall.State) bool { return s.From.Addr() == netip.MustParseAddr("5.6.7.8") })
+	n, err := e.Cut(func(s firewall.State) bool {
+		return s.From.Addr() == netip.MustParseAddr("5.6.7.8")
+	})
 	if n != 1 || err != nil || len(states(t, e)) != 1 {
 		t.Errorf("%d cut, %v, left %+v", n, err, states(t, e))
 	}
-	if v := w.Evaluate(in(1), tcp(t, "5.6.7.8:1000", "10.0.0.1:80", packet.FlagACK, 101, 501)); v.Pass {
+	if v := w.Evaluate(in(1), tcp(t, "5.6.7.8:1000", "10.0.0.1:80", packet.FlagACK, 101,
+		501)); v.Pass {
 		t.Errorf("a packet of the connection that was cut: %+v", v)
 	}
 }
 
-// TestKeepalive lets a connection idle: both ends are asked, in the right direction and in a way that makes them answer; the
-// answer keeps the state.
-// TestCutResetsBothEnds cuts a connection: each end gets the one reset that it must believe, and half-open states none.
+// TestKeepalive lets a connection idle: both ends are asked, in the right direction and in a way
+// that makes them answer; the answer keeps the state. TestCutResetsBothEnds cuts a connection: each
+// end gets the one reset that it must believe, and half-open states none.
 func TestCutResetsBothEnds(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
@@ -144,7 +159,9 @@ func TestCutResetsBothEnds(t *testing.T) {
 	for range 2 {
 		w.Tick(3*time.Second, func(pr Probe) {
 			var p packet.Packet
-			if r := p.Decode(pr.Packet); r != packet.ReasonNone || p.TCPFlags != packet.FlagRST|packet.FlagACK || (pr.To == firewall.In) != (p.DstPort() == 80) {
+			if r := p.Decode(pr.Packet); r != packet.ReasonNone ||
+				p.TCPFlags != packet.FlagRST|packet.FlagACK ||
+				(pr.To == firewall.In) != (p.DstPort() == 80) {
 				t.Errorf("to %v: %v %+v", pr.To, r, p)
 			}
 			got[p.DstPort()] = p
@@ -175,7 +192,8 @@ func TestKeepalive(t *testing.T) {
 	}
 	for _, pr := range probes {
 		var p packet.Packet
-		if r := p.Decode(pr.Packet); r != packet.ReasonNone || p.TCPFlags != packet.FlagACK || p.PayloadLen() != 0 {
+		if r := p.Decode(pr.Packet); r != packet.ReasonNone || p.TCPFlags != packet.FlagACK ||
+			p.PayloadLen() != 0 {
 			t.Fatalf("%v %+v", r, p)
 		}
 		// The end answers what it has acknowledged before with an ACK of its own state.
@@ -186,7 +204,8 @@ func TestKeepalive(t *testing.T) {
 			if pr.To != firewall.In || p.Seq != 100 || p.Ack != 501 {
 				t.Errorf("probe to the server: %v %+v", pr.To, p)
 			}
-			answer, hook = tcp(t, "[2001:db8::1]:80", "[2001:db8::9]:1000", packet.FlagACK, 501, 101), out(286)
+			answer, hook = tcp(t, "[2001:db8::1]:80", "[2001:db8::9]:1000", packet.FlagACK, 501,
+				101), out(286)
 		default:
 			if pr.To != firewall.Out || p.Seq != 500 || p.Ack != 101 {
 				t.Errorf("probe to the client: %v %+v", pr.To, p)
@@ -205,17 +224,20 @@ func TestKeepalive(t *testing.T) {
 	}
 }
 
-// TestNoKeepaliveAfterFIN half-closes a connection.
-// TestKeepaliveOfHalfClosed: a connection of which one end is done is asked like any other, one of which both are is not.
+// TestNoKeepaliveAfterFIN half-closes a connection. TestKeepaliveOfHalfClosed: a connection of
+// which one end is done is asked like any other, one of which both are is not.
 func TestKeepaliveOfHalfClosed(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
 	handshake(t, w, "1.2.3.4:1000", "10.0.0.1:80", 1)
-	w.Evaluate(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101, 501))
+	w.Evaluate(in(1), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101,
+		501))
 	w.Evaluate(out(1), tcp(t, "10.0.0.1:80", "1.2.3.4:1000", packet.FlagACK, 501, 102))
 	handshake(t, w, "1.2.3.4:1001", "10.0.0.1:80", 290)
-	w.Evaluate(in(290), tcp(t, "1.2.3.4:1001", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101, 501))
-	w.Evaluate(out(290), tcp(t, "10.0.0.1:80", "1.2.3.4:1001", packet.FlagACK|packet.FlagFIN, 501, 102))
+	w.Evaluate(in(290), tcp(t, "1.2.3.4:1001", "10.0.0.1:80", packet.FlagACK|packet.FlagFIN, 101,
+		501))
+	w.Evaluate(out(290), tcp(t, "10.0.0.1:80", "1.2.3.4:1001", packet.FlagACK|packet.FlagFIN, 501,
+		102))
 	asked := map[uint16]uint32{}
 	for range sweepTicks {
 		w.Tick(290*time.Second, func(pr Probe) {
@@ -231,17 +253,21 @@ func TestKeepaliveOfHalfClosed(t *testing.T) {
 
 func TestEvents(t *testing.T) {
 	var got []firewall.Event
-	e := loadMe(t, Options{OnEvent: func(ev *firewall.Event) { got = append(got, *ev) }}, webRules+"add 30 deny log logamount 1 ip from any to any\n")
+	e := loadMe(t, Options{OnEvent: func(ev *firewall.Event) {
+		got = append(got, *ev)
+	}}, webRules+"add 30 deny log logamount 1 ip from any to any\n")
 	w := e.Worker(0)
 	handshake(t, w, "1.2.3.4:1000", "10.0.0.1:80", 1)
 	w.Evaluate(in(2), tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagRST, 101, 0))
 	for range 4 {
-		w.Evaluate(in(3), udp(t, "9.9.9.9:53", "10.0.0.1:"+[]string{"1", "2", "3", "4"}[len(got)%4]))
+		w.Evaluate(in(3), udp(t, "9.9.9.9:53", "10.0.0.1:"+
+			[]string{"1", "2", "3", "4"}[len(got)%4]))
 	}
 	w.Evaluate(in(3), tcp(t, "1.2.3.4:1001", "10.0.0.1:81", packet.FlagSYN, 1, 0))
 	w.Evaluate(in(3), tcp(t, "1.2.3.4:1002", "10.0.0.1:81", packet.FlagSYN, 1, 0))
 	e.Sweep(100 * time.Second)
-	want := []firewall.EventKind{firewall.EventStart, firewall.EventStart, firewall.EventStart, firewall.EventStart, firewall.EventRefuse,
+	want := []firewall.EventKind{firewall.EventStart, firewall.EventStart, firewall.EventStart,
+		firewall.EventStart, firewall.EventRefuse,
 		firewall.EventLog, firewall.EventDrop, firewall.EventDrop, firewall.EventEnd, firewall.EventEnd, firewall.EventEnd, firewall.EventEnd}
 	if len(got) != len(want) {
 		t.Fatalf("%d events: %+v", len(got), got)
@@ -251,29 +277,42 @@ func TestEvents(t *testing.T) {
 			t.Errorf("event %d: %+v, want kind %d", i, got[i], want[i])
 		}
 	}
-	if r := got[4]; r.Verdict.Reason != firewall.ReasonLimit || r.Verdict.Rule != 20 || r.Src != netip.MustParseAddrPort("9.9.9.9:53") {
+	if r := got[4]; r.Verdict.Reason != firewall.ReasonLimit || r.Verdict.Rule != 20 ||
+		r.Src != netip.MustParseAddrPort("9.9.9.9:53") {
 		t.Errorf("refused: %+v", r)
 	}
 	for _, ev := range got[8:] {
-		if ev.Proto == packet.ProtoTCP && (ev.Packets != [2]uint64{3, 1} || ev.Duration != int64(time.Second) || ev.Verdict.Rule != 10) {
+		if ev.Proto == packet.ProtoTCP &&
+			(ev.Packets != [2]uint64{3, 1} || ev.Duration != int64(time.Second) ||
+				ev.Verdict.Rule != 10) {
 			t.Errorf("end of the connection: %+v", ev)
 		}
 	}
 }
 
 func TestAnswers(t *testing.T) {
-	e := loadMe(t, Options{}, "add 1 reset tcp from any to me\nadd 2 unreach port udp from any to me\nadd 3 unreach6 port udp from any to me6\nadd 4 reject ip from any to any\n")
+	e := loadMe(t, Options{},
+		"add 1 reset tcp from any to me\nadd 2 unreach port udp from any to me\n"+
+			"add 3 unreach6 port udp from any to me6\nadd 4 reject ip from any to any\n")
 	w := e.Worker(0)
 	for _, c := range []struct {
 		pkt  []byte
 		want func(p *packet.Packet) bool
 	}{
-		{tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagSYN, 100, 0), func(p *packet.Packet) bool {
-			return p.TCPFlags == packet.FlagRST|packet.FlagACK && p.Ack == 101 && p.SrcPort() == 80
+		{tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagSYN, 100, 0),
+			func(p *packet.Packet) bool {
+				return p.TCPFlags == packet.FlagRST|packet.FlagACK && p.Ack == 101 &&
+					p.SrcPort() == 80
+			}},
+		{udp(t, "1.2.3.4:1000", "10.0.0.1:80"), func(p *packet.Packet) bool {
+			return p.ICMPType() == 3 && p.ICMPCode() == 3
 		}},
-		{udp(t, "1.2.3.4:1000", "10.0.0.1:80"), func(p *packet.Packet) bool { return p.ICMPType() == 3 && p.ICMPCode() == 3 }},
-		{udp(t, "[2001:db8::9]:1", "[2001:db8::5]:80"), func(p *packet.Packet) bool { return p.ICMPType() == 1 && p.ICMPCode() == 3 }},
-		{udp(t, "1.2.3.4:1000", "10.0.0.9:80"), func(p *packet.Packet) bool { return p.ICMPType() == 3 && p.ICMPCode() == 1 }},
+		{udp(t, "[2001:db8::9]:1", "[2001:db8::5]:80"), func(p *packet.Packet) bool {
+			return p.ICMPType() == 1 && p.ICMPCode() == 3
+		}},
+		{udp(t, "1.2.3.4:1000", "10.0.0.9:80"), func(p *packet.Packet) bool {
+			return p.ICMPType() == 3 && p.ICMPCode() == 1
+		}},
 		{udp(t, "1.2.3.4:1000", "224.0.0.1:80"), nil},
 		{tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagRST, 100, 0), nil},
 	} {
@@ -302,9 +341,11 @@ func TestNoAllocations(t *testing.T) {
 	fresh := udp(t, "9.9.9.9:53", "10.0.0.1:53")
 	k := uint16(0)
 	pkts := [][]byte{
-		tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501), udp(t, "9.9.9.9:53", "10.0.0.1:53"), fresh,
+		tcp(t, "1.2.3.4:1000", "10.0.0.1:80", packet.FlagACK, 101, 501),
+		udp(t, "9.9.9.9:53", "10.0.0.1:53"), fresh,
 		tcp(t, "1.2.3.4:1001", "10.0.0.1:81", packet.FlagSYN, 101, 501), fresh[:10],
-		build(t, packet.IPv4{Src: netip.MustParseAddr("1.2.3.4"), Dst: netip.MustParseAddr("10.0.0.1")}, packet.ICMP{Type: 3}, packet.Data(fresh)),
+		build(t, packet.IPv4{Src: netip.MustParseAddr("1.2.3.4"),
+			Dst: netip.MustParseAddr("10.0.0.1")}, packet.ICMP{Type: 3}, packet.Data(fresh)),
 	}
 	verdicts := make([]firewall.Verdict, len(pkts))
 	input, goes := in(1), out(1)
@@ -326,7 +367,8 @@ func TestNoAllocations(t *testing.T) {
 
 // TestExpiryNeedsNoTick lets states expire that nobody sweeps.
 func TestExpiryNeedsNoTick(t *testing.T) {
-	e := loadMe(t, Options{}, "add 1 check-state\nadd 10 allow udp from 1.1.1.1 to any in keep-state\n")
+	e := loadMe(t, Options{},
+		"add 1 check-state\nadd 10 allow udp from 1.1.1.1 to any in keep-state\n")
 	w := e.Worker(0)
 	life := flow.DefaultTimeouts()
 	there, back := udp(t, "1.1.1.1:1", "10.0.0.1:2"), udp(t, "10.0.0.1:2", "1.1.1.1:1")

@@ -6,15 +6,17 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// entry is one state as the table holds it: 128 bytes, two cache lines. The first has the key and what every look-up
-// reads, the second has the two sides, 32 bytes each.
+// entry is one state as the table holds it: 128 bytes, two cache lines. The first has the key and
+// what every look-up reads, the second has the two sides, 32 bytes each.
 type entry struct {
 	low, high [16]byte // addresses of the ends, as packet.Packet has them
-	id        uint64   // ports << 32 | protocol << 24 | flow id << 16 | tag << 8 | infoLoose, infoHigh, infoOut, infoCounted
-	rule      uint32
-	track     uint32
-	last      [2]int64
-	sides     [2]side
+	// ports << 32 | protocol << 24 | flow id << 16 | tag << 8 | infoLoose, infoHigh, infoOut,
+	// infoCounted
+	id    uint64
+	rule  uint32
+	track uint32
+	last  [2]int64
+	sides [2]side
 }
 
 // ends returns the addresses of a key as an entry has them.
@@ -60,8 +62,8 @@ func idOf(ports uint32, proto, flowID uint8) uint64 {
 func (e *entry) proto() uint8 { return uint8(e.id >> idProto) }
 func (e *entry) tag() uint8   { return uint8(e.id >> idTag) }
 
-// side is a flow.Side in 32 bytes. Bytes are counted modulo 2^56 and packets modulo 2^40: at ten million packets in a second the
-// latter lasts 30 hours, and only what is shown suffers.
+// side is a flow.Side in 32 bytes. Bytes are counted modulo 2^56 and packets modulo 2^40: at ten
+// million packets in a second the latter lasts 30 hours, and only what is shown suffers.
 type side struct {
 	bytes   uint64 // bytes << 8 | flags
 	packets uint64 // packets << 24 | window << 8 | scaled window << 4 | scale
@@ -124,7 +126,8 @@ func (e *entry) loadSide(to *flow.Side, i int) {
 
 // storeSide packs side i. Only a step by a packet of that side changes it.
 //
-// A window is 16 bits wide, shifted by the scale or not: a SYN's is not, so one above 16 bits is always a shifted one.
+// A window is 16 bits wide, shifted by the scale or not: a SYN's is not, so one above 16 bits is
+// always a shifted one.
 func (e *entry) storeSide(from *flow.Side, i int) {
 	win, scale := uint64(from.Win), uint64(from.Scale)
 	if win > 0xffff {

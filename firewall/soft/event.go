@@ -28,7 +28,8 @@ func (e *Engine) logsLocked(c *config) {
 // event returns an event about the packet of the job.
 func (j *job) event(kind firewall.EventKind) firewall.Event {
 	p := j.p
-	ev := firewall.Event{Kind: kind, Time: j.now, Hook: j.in.Hook, Proto: p.Proto, TCPFlags: p.TCPFlags, Length: p.Len()}
+	ev := firewall.Event{Kind: kind, Time: j.now, Hook: j.in.Hook, Proto: p.Proto,
+		TCPFlags: p.TCPFlags, Length: p.Len()}
 	src, dst := p.SrcPort(), p.DstPort()
 	if query, _ := p.ICMPQuery(); query {
 		src, dst = p.ICMPID(), p.ICMPID()
@@ -53,7 +54,8 @@ func (j *job) log(slot int) {
 func (j *job) dropped(v firewall.Verdict) {
 	kind := firewall.EventDrop
 	switch v.Reason {
-	case firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull, firewall.ReasonHalfOpenSource, firewall.ReasonTracksFull, firewall.ReasonNoKey:
+	case firewall.ReasonLimit, firewall.ReasonStatesFull, firewall.ReasonHalfOpenFull,
+		firewall.ReasonHalfOpenSource, firewall.ReasonTracksFull, firewall.ReasonNoKey:
 		kind = firewall.EventRefuse
 	}
 	ev := j.event(kind)
@@ -67,7 +69,8 @@ func (s *shard) started(j *job, slot int) {
 		return
 	}
 	ev := j.event(firewall.EventStart)
-	ev.Verdict = firewall.Verdict{Pass: true, Rule: j.cfg.rules[slot].Number, Slot: uint16(slot), State: firewall.StateNew}
+	ev.Verdict = firewall.Verdict{Pass: true, Rule: j.cfg.rules[slot].Number, Slot: uint16(slot),
+		State: firewall.StateNew}
 	s.engine.onEvent(&ev)
 }
 
@@ -77,7 +80,8 @@ func (s *shard) ended(t *table, r ref, now int64) {
 	if !ok { // its rule is gone, and its number with it
 		st = s.shown(t, r)
 	}
-	ev := firewall.Event{Kind: firewall.EventEnd, Time: now, Proto: st.Proto, Src: st.From, Dst: st.To,
+	ev := firewall.Event{Kind: firewall.EventEnd, Time: now, Proto: st.Proto, Src: st.From,
+		Dst:     st.To,
 		Packets: st.Packets, Bytes: st.Bytes, Duration: st.Last - st.Created}
 	if t.entries[r].id&infoOut != 0 {
 		ev.Hook.Dir = firewall.Out
@@ -106,7 +110,8 @@ func (s *shard) shown(t *table, r ref) firewall.State {
 	var fs flow.State
 	e.load(&fs)
 	k := e.key()
-	st := firewall.State{Proto: e.proto(), Phase: fs.Phase(), Created: t.created[r], Last: fs.Last(), Deadline: fs.Deadline(&s.cfg.opts.Timeouts)}
+	st := firewall.State{Proto: e.proto(), Phase: fs.Phase(), Created: t.created[r],
+		Last: fs.Last(), Deadline: fs.Deadline(&s.cfg.opts.Timeouts)}
 	st.From, st.To = k.Shown(e.from())
 	st.Query, st.Link = k.Query(e.from()), k.Link()
 	for i := range fs.Sides {

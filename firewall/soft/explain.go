@@ -14,31 +14,35 @@ type Outcome uint8
 
 // The outcomes.
 const (
-	Matched        Outcome = iota // the rule acted
-	MatchedDefer                  // the rule made a state and put its action off
-	FoundState                    // the rule looked states up and found one: the rule of that state is next
-	FailedState                   // check-state found no state
-	FailedProb                    // prob said no
-	FailedFragment                // only rules with frag are asked about a later fragment
-	FailedSrc                     // source address
-	FailedDst                     // destination address
-	FailedSrcPort                 // source port
-	FailedDstPort                 // destination port
-	FailedProto                   // protocol
-	FailedFlags                   // TCP flags
-	FailedICMP                    // ICMP type
-	FailedHook                    // direction, or whether the packet is a fragment
-	FailedOption                  // another condition
-	FailedIface                   // receive or transmit interface
-	FailedRoute                   // verrevpath, versrcreach, antispoof
-	FailedHeader                  // another field of a header: length, TTL, TOS, id, options, sequence numbers
-	FailedTag                     // tag
+	Matched      Outcome = iota // the rule acted
+	MatchedDefer                // the rule made a state and put its action off
+	// the rule looked states up and found one: the rule of that state is next
+	FoundState
+	FailedState    // check-state found no state
+	FailedProb     // prob said no
+	FailedFragment // only rules with frag are asked about a later fragment
+	FailedSrc      // source address
+	FailedDst      // destination address
+	FailedSrcPort  // source port
+	FailedDstPort  // destination port
+	FailedProto    // protocol
+	FailedFlags    // TCP flags
+	FailedICMP     // ICMP type
+	FailedHook     // direction, or whether the packet is a fragment
+	FailedOption   // another condition
+	FailedIface    // receive or transmit interface
+	FailedRoute    // verrevpath, versrcreach, antispoof
+	// another field of a header: length, TTL, TOS, id, options, sequence numbers
+	FailedHeader
+	FailedTag // tag
 )
 
 // String returns a few words for people.
 func (o Outcome) String() string {
-	words := [...]string{"matched", "matched, action deferred", "found a state", "no state", "prob", "not the first fragment", "source address",
-		"destination address", "source port", "destination port", "protocol", "TCP flags", "ICMP type", "direction or fragment", "option",
+	words := [...]string{"matched", "matched, action deferred", "found a state", "no state", "prob",
+		"not the first fragment", "source address",
+		"destination address", "source port", "destination port", "protocol", "TCP flags",
+		"ICMP type", "direction or fragment", "option",
 		"interface", "route back", "header field", "tag"}
 	if int(o) < len(words) {
 		return words[o]
@@ -70,7 +74,8 @@ type dryRun struct {
 // note writes an outcome down if this is a dry run.
 func (j *job) note(slot int, o Outcome) {
 	if j.dry != nil {
-		j.dry.tries = append(j.dry.tries, Try{Slot: uint16(slot), Number: j.cfg.rules[slot].Number, Outcome: o})
+		j.dry.tries = append(j.dry.tries,
+			Try{Slot: uint16(slot), Number: j.cfg.rules[slot].Number, Outcome: o})
 	}
 }
 
@@ -131,19 +136,25 @@ func (j *job) failed(slot int) Outcome {
 var opOutcomes = map[rule.CondOp]Outcome{
 	rule.OpSrcIn: FailedSrc, rule.OpSrcMe: FailedSrc, rule.OpSrcTable: FailedSrc,
 	rule.OpDstIn: FailedDst, rule.OpDstMe: FailedDst, rule.OpDstTable: FailedDst,
-	rule.OpSrcPort: FailedSrcPort, rule.OpDstPort: FailedDstPort, rule.OpProto: FailedProto, rule.OpVersion: FailedProto,
-	rule.OpIn: FailedHook, rule.OpOut: FailedHook, rule.OpFrag: FailedHook,
+	rule.OpSrcPort: FailedSrcPort, rule.OpDstPort: FailedDstPort, rule.OpProto: FailedProto,
+	rule.OpVersion: FailedProto,
+	rule.OpIn:      FailedHook, rule.OpOut: FailedHook, rule.OpFrag: FailedHook,
 	rule.OpRecv: FailedIface, rule.OpXmit: FailedIface, rule.OpVia: FailedIface,
 	rule.OpRecvGlob: FailedIface, rule.OpXmitGlob: FailedIface, rule.OpViaGlob: FailedIface,
 	rule.OpRecvAny: FailedIface, rule.OpXmitAny: FailedIface, rule.OpViaAny: FailedIface,
 	rule.OpRecvAddr: FailedIface, rule.OpXmitAddr: FailedIface, rule.OpViaAddr: FailedIface,
-	rule.OpFlags: FailedFlags, rule.OpEstab: FailedFlags, rule.OpICMPType: FailedICMP, rule.OpICMP6Type: FailedICMP,
-	rule.OpSeq: FailedHeader, rule.OpAck: FailedHeader, rule.OpWin: FailedHeader, rule.OpTTL: FailedHeader, rule.OpLen: FailedHeader,
-	rule.OpID: FailedHeader, rule.OpIPOptions: FailedHeader, rule.OpTOS: FailedHeader, rule.OpDSCP: FailedHeader, rule.OpPrecedence: FailedHeader,
-	rule.OpTagged: FailedTag, rule.OpVerRevPath: FailedRoute, rule.OpVerSrcReach: FailedRoute, rule.OpAntiSpoof: FailedRoute,
+	rule.OpFlags: FailedFlags, rule.OpEstab: FailedFlags, rule.OpICMPType: FailedICMP,
+	rule.OpICMP6Type: FailedICMP,
+	rule.OpSeq:       FailedHeader, rule.OpAck: FailedHeader, rule.OpWin: FailedHeader,
+	rule.OpTTL: FailedHeader, rule.OpLen: FailedHeader,
+	rule.OpID: FailedHeader, rule.OpIPOptions: FailedHeader, rule.OpTOS: FailedHeader,
+	rule.OpDSCP: FailedHeader, rule.OpPrecedence: FailedHeader,
+	rule.OpTagged: FailedTag, rule.OpVerRevPath: FailedRoute, rule.OpVerSrcReach: FailedRoute,
+	rule.OpAntiSpoof: FailedRoute,
 }
 
-// residue says what the first clause of a rule is about that is false; an or-block is about its first condition.
+// residue says what the first clause of a rule is about that is false; an or-block is about its
+// first condition.
 func (j *job) residue(code *rule.Code) Outcome {
 	for i := code.Cond; i < code.CondEnd; i++ {
 		first, holds := j.cfg.prog.Conds[i].Op, false
@@ -178,19 +189,20 @@ func (j *job) wouldMake(slot int, code *rule.Code) firewall.Reason {
 	return firewall.ReasonRule
 }
 
-// Explain says what Judge would make of a packet and why, and changes nothing: no state, no counter. It may be called from any
-// goroutine.
+// Explain says what Judge would make of a packet and why, and changes nothing: no state, no
+// counter. It may be called from any goroutine.
 func (e *Engine) Explain(in *firewall.Input, pkt []byte) Explanation {
 	var p packet.Packet
 	p.Decode(pkt)
 	return e.dry(in, &p, pkt, true)
 }
 
-// Check answers a question of policy without a packet: what would the rules say to the first packet of a new conversation
-// from one end to the other? For TCP that is a SYN; for ICMP and ICMPv6 an echo request with the source port as
-// identifier. States are not looked up, and nothing changes.
+// Check answers a question of policy without a packet: what would the rules say to the first packet
+// of a new conversation from one end to the other? For TCP that is a SYN; for ICMP and ICMPv6 an
+// echo request with the source port as identifier. States are not looked up, and nothing changes.
 func (e *Engine) Check(in *firewall.Input, proto uint8, from, to netip.AddrPort) Explanation {
-	p := packet.Packet{Version: 4, Proto: proto, TTL: 64, L4: 20, Rest: 20, SrcIP: from.Addr().As16(), DstIP: to.Addr().As16()}
+	p := packet.Packet{Version: 4, Proto: proto, TTL: 64, L4: 20, Rest: 20,
+		SrcIP: from.Addr().As16(), DstIP: to.Addr().As16()}
 	if from.Addr().Unmap().Is6() {
 		p.Version, p.L4 = 6, 40
 	}

@@ -49,18 +49,25 @@ func TestNewEnginePassesEverything(t *testing.T) {
 }
 
 func TestCheckAndExplain(t *testing.T) {
-	e := load(t, Options{}, "add 1 check-state\nadd 10 allow tcp from any to 10.0.0.1 80 setup keep-state\nadd 20 allow udp from 10.0.0.0/8 to any 53\n")
+	e := load(t, Options{},
+		"add 1 check-state\nadd 10 allow tcp from any to 10.0.0.1 80 setup keep-state\n"+
+			"add 20 allow udp from 10.0.0.0/8 to any 53\n")
 	ask := func(proto uint8, from, to string) firewall.Verdict {
-		return e.Check(&firewall.Input{}, proto, netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)).Verdict
+		return e.Check(&firewall.Input{}, proto, netip.MustParseAddrPort(from),
+			netip.MustParseAddrPort(to)).Verdict
 	}
-	if v := ask(packet.ProtoTCP, "1.2.3.4:5", "10.0.0.1:80"); !v.Pass || v.Rule != 10 || v.State != firewall.StateNew {
+	if v := ask(packet.ProtoTCP, "1.2.3.4:5", "10.0.0.1:80"); !v.Pass || v.Rule != 10 ||
+		v.State != firewall.StateNew {
 		t.Errorf("tcp 80: %+v", v)
 	}
-	if v := ask(packet.ProtoTCP, "1.2.3.4:5", "10.0.0.1:81"); v.Pass || v.Rule != rule.DefaultNumber {
+	if v := ask(packet.ProtoTCP, "1.2.3.4:5", "10.0.0.1:81"); v.Pass ||
+		v.Rule != rule.DefaultNumber {
 		t.Errorf("tcp 81: %+v", v)
 	}
-	ex := e.Check(&firewall.Input{Now: time.Second}, packet.ProtoUDP, netip.MustParseAddrPort("1.1.1.1:9"), netip.MustParseAddrPort("2.2.2.2:53"))
-	want := []Try{{0, 1, FailedState}, {1, 10, FailedProto}, {2, 20, FailedSrc}, {3, rule.DefaultNumber, Matched}}
+	ex := e.Check(&firewall.Input{Now: time.Second}, packet.ProtoUDP,
+		netip.MustParseAddrPort("1.1.1.1:9"), netip.MustParseAddrPort("2.2.2.2:53"))
+	want := []Try{{0, 1, FailedState}, {1, 10, FailedProto}, {2, 20, FailedSrc},
+		{3, rule.DefaultNumber, Matched}}
 	if len(ex.Tries) != len(want) {
 		t.Fatalf("%+v", ex)
 	}
@@ -94,7 +101,8 @@ add 90 count ip from not 10.0.0.0/8 to any
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Outcome{FailedSrc, FailedDst, FailedIface, FailedIface, FailedHeader, FailedTag, FailedRoute, FailedIface, FailedSrc, Matched}
+	want := []Outcome{FailedSrc, FailedDst, FailedIface, FailedIface, FailedHeader, FailedTag,
+		FailedRoute, FailedIface, FailedSrc, Matched}
 	x := e.Explain(&firewall.Input{Hook: firewall.Hook{Recv: 1}}, b)
 	if len(x.Tries) != len(want) {
 		t.Fatalf("%+v", x.Tries)

@@ -7,8 +7,9 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// fragTable remembers what was decided about the first fragments of datagrams. It has room for a fixed number of them, four to a
-// set, oldest out. Fragments are rare: all workers share it, under a lock.
+// fragTable remembers what was decided about the first fragments of datagrams. It has room for a
+// fixed number of them, four to a set, oldest out. Fragments are rare: all workers share it, under
+// a lock.
 type fragTable struct {
 	mu   sync.Mutex
 	sets [fragSets][4]fragNote
@@ -76,10 +77,12 @@ func (t *fragTable) note(j *job, v firewall.Verdict) {
 			at = n
 		}
 	}
-	*at = fragNote{key: k, time: j.now, gen: j.cfg.gen, end: flow.FragmentEnd(j.p, j.b), verdict: v, used: true}
+	*at = fragNote{key: k, time: j.now, gen: j.cfg.gen, end: flow.FragmentEnd(j.p, j.b), verdict: v,
+		used: true}
 }
 
-// find returns the note of a later fragment's datagram. A fragment that overlaps the first poisons it.
+// find returns the note of a later fragment's datagram. A fragment that overlaps the first poisons
+// it.
 func (t *fragTable) find(j *job) (fragNote, bool) {
 	k := j.fragKey()
 	t.mu.Lock()
@@ -111,5 +114,6 @@ func (j *job) laterFragment() firewall.Verdict {
 	if n.verdict.Rule != 0 && j.dry == nil {
 		j.sh.count(int(n.verdict.Slot), j.p.Len(), j.now)
 	}
-	return firewall.Verdict{Pass: n.verdict.Pass, Reason: firewall.ReasonFragFirst, Rule: n.verdict.Rule, Slot: n.verdict.Slot}
+	return firewall.Verdict{Pass: n.verdict.Pass, Reason: firewall.ReasonFragFirst,
+		Rule: n.verdict.Rule, Slot: n.verdict.Slot}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// host is what rules can ask about the machine: its interfaces, its addresses, its routes. It is immutable, made
-// for one Program.
+// host is what rules can ask about the machine: its interfaces, its addresses, its routes. It is
+// immutable, made for one Program.
 type host struct {
 	ifs       map[uint32]*iface
 	small     [16]*iface // ifs with an index below 16
@@ -92,7 +92,8 @@ func (h *host) reverse(hi, lo uint64, four bool, index uint32) bool {
 	return ok && !h.via[v].Blackhole && h.via[v].Interface == index
 }
 
-// reachable reports whether there is a route to an address that is neither a default route nor a blackhole.
+// reachable reports whether there is a route to an address that is neither a default route nor a
+// blackhole.
 func (h *host) reachable(hi, lo uint64, four bool) bool {
 	v, ok := h.routes.find(hi, lo, four)
 	return ok && !h.via[v].Blackhole && h.via[v].Dst.Bits() != 0

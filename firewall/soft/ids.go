@@ -1,10 +1,11 @@
 package soft
 
-// maxIDs is how many numbers for rules may be given before those of rules that are gone are looked for.
+// maxIDs is how many numbers for rules may be given before those of rules that are gone are looked
+// for.
 const maxIDs = 1 << 18
 
-// numberLocked gives every rule a number that it keeps as long as it is loaded, and every flow name likewise. States
-// name their rule by it.
+// numberLocked gives every rule a number that it keeps as long as it is loaded, and every flow name
+// likewise. States name their rule by it.
 func (e *Engine) numberLocked(c *config) {
 	if e.nextID > maxIDs {
 		e.forgetLocked()
@@ -28,7 +29,8 @@ func (e *Engine) numberLocked(c *config) {
 	for slot, id := range c.ids {
 		c.slots[id] = int32(slot)
 	}
-	// A flow name keeps its number from one Program to the next; states of names that are gone have lost their rule.
+	// A flow name keeps its number from one Program to the next; states of names that are gone have
+	// lost their rule.
 	flows := make(map[string]uint8, len(c.prog.Flows))
 	var used [256]bool
 	for _, name := range c.prog.Flows {
@@ -49,7 +51,8 @@ func (e *Engine) numberLocked(c *config) {
 	e.flows = flows
 }
 
-// forgetLocked ends every state whose rule is gone and starts the numbers of rules over above those in use.
+// forgetLocked ends every state whose rule is gone and starts the numbers of rules over above those
+// in use.
 func (e *Engine) forgetLocked() {
 	for _, s := range e.shards {
 		s.hold()

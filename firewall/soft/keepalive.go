@@ -8,8 +8,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// keepaliveLast is how much of its life a state has left when its ends are asked whether they still live, as in ipfw
-// (net.inet.ip.fw.dyn_keepalive_interval).
+// keepaliveLast is how much of its life a state has left when its ends are asked whether they still
+// live, as in ipfw (net.inet.ip.fw.dyn_keepalive_interval).
 const keepaliveLast = 20 * time.Second
 
 // Probe is a packet to be sent because of a state, not because of a packet.
@@ -26,10 +26,11 @@ type keeper struct {
 	life *flow.Timeouts
 }
 
-// alive sends a probe to both ends of an established TCP state that is near its end. One end may be done: the other may
-// be silent for long after that.
+// alive sends a probe to both ends of an established TCP state that is near its end. One end may be
+// done: the other may be silent for long after that.
 func (k *keeper) alive(e *entry, s *flow.State) {
-	if s.Proto != packet.ProtoTCP || s.Phase() != flow.Established || s.Deadline(k.life)-k.now > int64(keepaliveLast) {
+	if s.Proto != packet.ProtoTCP || s.Phase() != flow.Established ||
+		s.Deadline(k.life)-k.now > int64(keepaliveLast) {
 		return
 	}
 	if s.Sides[0].Flags&s.Sides[1].Flags&flow.Acked == 0 {
@@ -43,7 +44,8 @@ func (k *keeper) alive(e *entry, s *flow.State) {
 	}
 }
 
-// towards returns the direction of a packet to side i. The packet that made the state went the way from side 0 to side 1.
+// towards returns the direction of a packet to side i. The packet that made the state went the way
+// from side 0 to side 1.
 func (e *entry) towards(i int) firewall.Direction {
 	if out := e.id&infoOut != 0; out == (i == 1) {
 		return firewall.Out
@@ -57,17 +59,19 @@ const (
 	resetsPerTick = 64
 )
 
-// reset notes a reset for each end of an established TCP state that is being cut. What finds no room is not sent: the ends then
-// learn of the cut when they send.
+// reset notes a reset for each end of an established TCP state that is being cut. What finds no
+// room is not sent: the ends then learn of the cut when they send.
 func (s *shard) reset(e *entry) {
 	var st flow.State
 	e.load(&st)
-	if st.Proto != packet.ProtoTCP || st.Phase() != flow.Established || st.Sides[0].Flags&st.Sides[1].Flags&flow.Acked == 0 {
+	if st.Proto != packet.ProtoTCP || st.Phase() != flow.Established ||
+		st.Sides[0].Flags&st.Sides[1].Flags&flow.Acked == 0 {
 		return
 	}
 	key := e.key()
 	for i := range st.Sides {
-		if b := probe(&key, &st, i, e.from(), packet.FlagRST|packet.FlagACK); b != nil && len(s.resets) < resetRoom {
+		if b := probe(&key, &st, i, e.from(), packet.FlagRST|packet.FlagACK); b != nil &&
+			len(s.resets) < resetRoom {
 			s.resets = append(s.resets, Probe{To: e.towards(i), Packet: b})
 		}
 	}
@@ -84,9 +88,10 @@ func (s *shard) handOut(send func(Probe)) {
 	}
 }
 
-// probe returns a segment without data to side i, as if from the other side. A bare ACK has a sequence number that the side has
-// acknowledged already: it must answer with an ACK of its own (RFC 9293 3.10.7.4). A reset has the one that the side expects
-// next, so that it is believed (RFC 5961 3.2).
+// probe returns a segment without data to side i, as if from the other side. A bare ACK has a
+// sequence number that the side has acknowledged already: it must answer with an ACK of its own
+// (RFC 9293 3.10.7.4). A reset has the one that the side expects next, so that it is believed (RFC
+// 5961 3.2).
 func probe(key *flow.Key, s *flow.State, i int, from flow.Dir, flags uint8) []byte {
 	to, peer := &s.Sides[i], &s.Sides[1-i]
 	seq := to.Ack
@@ -101,7 +106,8 @@ func probe(key *flow.Key, s *flow.State, i int, from flow.Dir, flags uint8) []by
 	if src.Addr().Is6() {
 		ip = packet.IPv6{Src: src.Addr(), Dst: dst.Addr()}
 	}
-	b, err := packet.Build(ip, packet.TCP{SrcPort: src.Port(), DstPort: dst.Port(), Seq: seq, Ack: peer.Ack, Flags: flags})
+	b, err := packet.Build(ip, packet.TCP{SrcPort: src.Port(), DstPort: dst.Port(), Seq: seq,
+		Ack: peer.Ack, Flags: flags})
 	if err != nil {
 		return nil // an end that is no address of a host
 	}

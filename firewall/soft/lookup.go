@@ -27,8 +27,8 @@ func (j *job) wasAsked(id uint8) bool {
 	return n == len(j.cfg.flows)
 }
 
-// look looks the packet's state up under a flow name of the Program and returns the slot of the rule that made it. The result is
-// found, missed or a reason to drop.
+// look looks the packet's state up under a flow name of the Program and returns the slot of the
+// rule that made it. The result is found, missed or a reason to drop.
 func (j *job) look(id uint8) (slot, res int) {
 	if id != rule.AnyFlow {
 		return j.lookOne(id)
@@ -125,14 +125,16 @@ func (j *job) haveState(id uint8, use firewall.StateUse) {
 // reasonOf returns the reason of a result that drops.
 func reasonOf(r flow.Result) int {
 	reasons := [...]firewall.Reason{
-		flow.BadFlags: firewall.ReasonTCPFlags, flow.BadRst: firewall.ReasonTCPRst, flow.BadAck: firewall.ReasonTCPAck,
-		flow.BadWindow: firewall.ReasonTCPWindow, flow.BadTag: firewall.ReasonSCTPTag, flow.BadICMP: firewall.ReasonICMPSeq,
+		flow.BadFlags: firewall.ReasonTCPFlags, flow.BadRst: firewall.ReasonTCPRst,
+		flow.BadAck:    firewall.ReasonTCPAck,
+		flow.BadWindow: firewall.ReasonTCPWindow, flow.BadTag: firewall.ReasonSCTPTag,
+		flow.BadICMP: firewall.ReasonICMPSeq,
 	}
 	return int(reasons[r])
 }
 
-// need makes sure that there is a state for a rule that wants one: step 4 of section 3. On a drop it returns the reason, and the
-// slot of the rule that drops in place of the given one.
+// need makes sure that there is a state for a rule that wants one: step 4 of section 3. On a drop
+// it returns the reason, and the slot of the rule that drops in place of the given one.
 func (j *job) need(slot int, code *rule.Code) (int, firewall.Reason) {
 	id := code.Flow
 	if !j.wasAsked(id) {

@@ -26,19 +26,22 @@ func TestEntryIsTwoCacheLines(t *testing.T) {
 func TestPackKeepsSides(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range 20000 {
-		seg := flow.Segment{Flags: packet.FlagSYN, Seq: rnd.Uint32(), Window: rnd.Uint32N(65536), Scale: uint8(rnd.IntN(15)), Len: 1, Bytes: 40}
+		seg := flow.Segment{Flags: packet.FlagSYN, Seq: rnd.Uint32(), Window: rnd.Uint32N(65536),
+			Scale: uint8(rnd.IntN(15)), Len: 1, Bytes: 40}
 		s, ok := flow.New(packet.ProtoTCP, &seg, 1)
 		if !ok {
 			t.Fatal("no state")
 		}
-		answer := flow.Segment{Flags: packet.FlagSYN | packet.FlagACK, Seq: rnd.Uint32(), Ack: seg.Seq + 1, Window: rnd.Uint32N(65536), Scale: uint8(rnd.IntN(15)), Len: 1, Bytes: 40}
+		answer := flow.Segment{Flags: packet.FlagSYN | packet.FlagACK, Seq: rnd.Uint32(),
+			Ack: seg.Seq + 1, Window: rnd.Uint32N(65536), Scale: uint8(rnd.IntN(15)), Len: 1, Bytes: 40}
 		if r := s.Step(&answer, 1, 2, false); r != flow.Hit {
 			t.Fatal(r)
 		}
 		for i := range int64(6) {
 			from := rnd.IntN(2)
 			d, p := &s.Sides[from], &s.Sides[1-from]
-			data := flow.Segment{Flags: packet.FlagACK, Seq: d.End, Ack: p.End, Window: rnd.Uint32N(65536), Bytes: 1500}
+			data := flow.Segment{Flags: packet.FlagACK, Seq: d.End, Ack: p.End,
+				Window: rnd.Uint32N(65536), Bytes: 1500}
 			s.Step(&data, from, 3+i, false)
 			var e entry
 			if s.Loose {
@@ -62,8 +65,9 @@ func TestPackKeepsSides(t *testing.T) {
 func TestKeyOfEntry(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 1000 {
-		k := flow.Key{LowHi: rnd.Uint64(), LowLo: rnd.Uint64(), HighHi: rnd.Uint64(), HighLo: rnd.Uint64(),
-			Ports: rnd.Uint32(), Proto: uint8(rnd.Uint32()), Flow: uint8(rnd.Uint32())}
+		k := flow.Key{LowHi: rnd.Uint64(), LowLo: rnd.Uint64(), HighHi: rnd.Uint64(),
+			HighLo: rnd.Uint64(),
+			Ports:  rnd.Uint32(), Proto: uint8(rnd.Uint32()), Flow: uint8(rnd.Uint32())}
 		var e entry
 		e.setKey(&k, 77)
 		if e.key() != k || !e.is(&k) || e.tag() != 77 {
@@ -77,7 +81,8 @@ func TestKeyOfEntry(t *testing.T) {
 	}
 }
 
-// TestPacketsAreCacheLines holds what Worker.ps says: a packet that straddles two lines costs a nanosecond more.
+// TestPacketsAreCacheLines holds what Worker.ps says: a packet that straddles two lines costs a
+// nanosecond more.
 func TestPacketsAreCacheLines(t *testing.T) {
 	e, err := New(Options{Options: treaty(), Workers: 5})
 	if err != nil {

@@ -23,14 +23,16 @@ func build(t testing.TB, layers ...packet.Layer) []byte {
 func udp(t testing.TB, from, to string) []byte {
 	t.Helper()
 	a, z := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
-	return build(t, ip(a, z), packet.UDP{SrcPort: a.Port(), DstPort: z.Port()}, packet.Data("hello"))
+	return build(t, ip(a, z), packet.UDP{SrcPort: a.Port(), DstPort: z.Port()},
+		packet.Data("hello"))
 }
 
 // tcp returns a TCP segment between two ends.
 func tcp(t testing.TB, from, to string, flags uint8, seq, ack uint32) []byte {
 	t.Helper()
 	a, z := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to)
-	return build(t, ip(a, z), packet.TCP{SrcPort: a.Port(), DstPort: z.Port(), Flags: flags, Seq: seq, Ack: ack, Window: 1000})
+	return build(t, ip(a, z), packet.TCP{SrcPort: a.Port(), DstPort: z.Port(), Flags: flags,
+		Seq: seq, Ack: ack, Window: 1000})
 }
 
 func ip(a, z netip.AddrPort) packet.Layer {
@@ -42,11 +44,13 @@ func ip(a, z netip.AddrPort) packet.Layer {
 
 // in and out are hooks at a time in seconds.
 func in(seconds float64) *firewall.Input {
-	return &firewall.Input{Hook: firewall.Hook{Dir: firewall.In, Recv: 1}, Now: time.Duration(seconds * float64(time.Second))}
+	return &firewall.Input{Hook: firewall.Hook{Dir: firewall.In, Recv: 1},
+		Now: time.Duration(seconds * float64(time.Second))}
 }
 
 func out(seconds float64) *firewall.Input {
-	return &firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1}, Now: time.Duration(seconds * float64(time.Second))}
+	return &firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1},
+		Now: time.Duration(seconds * float64(time.Second))}
 }
 
 // states returns the live states.

@@ -7,8 +7,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// prefixes maps prefixes to numbers; the longest match wins. It is immutable: with and without return a new one that
-// shares all but the changed path, so that readers need no lock and one change of a million costs some dozen nodes.
+// prefixes maps prefixes to numbers; the longest match wins. It is immutable: with and without
+// return a new one that shares all but the changed path, so that readers need no lock and one
+// change of a million costs some dozen nodes.
 //
 // IPv4 and IPv6 have a trie each: an IPv6 prefix never holds an IPv4 address.
 type prefixes struct {
@@ -97,7 +98,8 @@ func (t *prefixes) with(p netip.Prefix, value uint32) *prefixes {
 	return &c
 }
 
-// set adds to t itself, copying the nodes that it changes unless own says that nobody else has them.
+// set adds to t itself, copying the nodes that it changes unless own says that nobody else has
+// them.
 func (t *prefixes) set(p netip.Prefix, value uint32, own bool) {
 	hi, lo, length, four := words(p)
 	root := &t.six

@@ -8,12 +8,14 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestPrefixes compares the trie with a map that is searched from end to end, and holds older versions to what they were.
+// TestPrefixes compares the trie with a map that is searched from end to end, and holds older
+// versions to what they were.
 func TestPrefixes(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	random := func() netip.Prefix {
 		if rnd.IntN(2) == 0 {
-			a := netip.AddrFrom4([4]byte{10, byte(rnd.IntN(2)), byte(rnd.IntN(4)), byte(rnd.IntN(256))})
+			a := netip.AddrFrom4([4]byte{10, byte(rnd.IntN(2)), byte(rnd.IntN(4)),
+				byte(rnd.IntN(256))})
 			return netip.PrefixFrom(a, rnd.IntN(33)).Masked()
 		}
 		a := [16]byte{0x20, 1, 0xd, 0xb8, 0, 0, 0, byte(rnd.IntN(2)), 15: byte(rnd.IntN(256))}

@@ -9,16 +9,18 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// The short cut judges the packets that are most of all traffic: those of a TCP or UDP conversation whose state is found by the
-// very first rule and whose rule simply passes them, and those without a state that a simple rule passes or drops. It
-// does what walk, lookOne and flow.State.Step do, on packed entries, and leaves everything that is not plain to
-// them. The differ holds the two together.
+// The short cut judges the packets that are most of all traffic: those of a TCP or UDP conversation
+// whose state is found by the very first rule and whose rule simply passes them, and those without
+// a state that a simple rule passes or drops. It does what walk, lookOne and flow.State.Step do, on
+// packed entries, and leaves everything that is not plain to them. The differ holds the two
+// together.
 
 // shortcut prepares the short cut of a config.
 func (c *config) shortcut() {
 	c.udp = [2]int64{int64(c.opts.Timeouts.UDP), int64(c.opts.Timeouts.UDPReply)}
 	first := &c.rules[0]
-	c.looks = first.State >= rule.StateCheck && first.State <= rule.StateLimit && first.Prob == 0 && first.Flow != rule.AnyFlow
+	c.looks = first.State >= rule.StateCheck && first.State <= rule.StateLimit && first.Prob == 0 &&
+		first.Flow != rule.AnyFlow
 	c.stateless = len(c.lookups) == 0 || c.looks && len(c.flows) == 1
 	c.short = make([]firewall.Verdict, len(c.slots))
 	c.plain = make([]firewall.Verdict, len(c.rules))
@@ -49,8 +51,8 @@ func (c *config) shortcut() {
 	}
 }
 
-// recent is where the state of the latest plain packet is: packets come in trains. It holds as long as the shard's moves stay the
-// same.
+// recent is where the state of the latest plain packet is: packets come in trains. It holds as long
+// as the shard's moves stay the same.
 type recent struct {
 	src, dst [16]byte
 	ports    uint32
@@ -66,7 +68,8 @@ type shorted uint8
 const (
 	judged   shorted = iota // to the verdict
 	unjudged                // nowhere
-	absent                  // the first rule finds no state: shard.hash is the hash of the conversation
+	// the first rule finds no state: shard.hash is the hash of the conversation
+	absent
 )
 
 // when returns judged if ok, else otherwise.
@@ -77,18 +80,21 @@ func when(ok bool, otherwise shorted) shorted {
 	return otherwise
 }
 
-// quick judges a packet, if it can do so in short. h is the hash of its conversation, or 0 if that is still to be computed.
+// quick judges a packet, if it can do so in short. h is the hash of its conversation, or 0 if that
+// is still to be computed.
 func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict, h uint64) shorted {
 	c := s.cfg
 	if p.Reason != packet.ReasonNone || p.Frag&(packet.FragFirst|packet.FragLater) != 0 {
 		return unjudged
 	}
 	if p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP {
-		return when(c.stateless && !s.meets(p) && s.pass(p, in.Hook.Dir, int64(in.Now), v), unjudged)
+		return when(c.stateless && !s.meets(p) && s.pass(p, in.Hook.Dir, int64(in.Now), v),
+			unjudged)
 	}
 	now := int64(in.Now)
 	m := &s.recent
-	if m.ports != p.Ports || m.src != p.SrcIP || m.dst != p.DstIP || m.proto != p.Proto || m.moves != s.moves {
+	if m.ports != p.Ports || m.src != p.SrcIP || m.dst != p.DstIP || m.proto != p.Proto ||
+		m.moves != s.moves {
 		if !c.looks {
 			return when(c.stateless && s.pass(p, in.Hook.Dir, now, v), unjudged)
 		}
@@ -102,13 +108,16 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 	from := uint64(m.from)
 	d, q := &e.sides[from&1], &e.sides[from&1^1]
 	if p.Proto == packet.ProtoUDP {
-		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 || !r.Pass ||
-			from == 0 && q.bytes&uint64(flow.Seen) != 0 && d.bytes&uint64(flow.Proved) == 0 { // this proves the flow
+		if now > last+c.udp[d.bytes&q.bytes&uint64(flow.Seen)] || d.bytes&uint64(flow.Seen) == 0 ||
+			!r.Pass ||
+			// this proves the flow
+			from == 0 && q.bytes&uint64(flow.Seen) != 0 && d.bytes&uint64(flow.Proved) == 0 {
 			return unjudged
 		}
 	} else if p.TCPFlags&shape == packet.FlagSYN {
 		df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
-		if !r.Pass || df&(flow.Syn|flow.Rst|flow.Fin) != flow.Syn || qf != 0 || e.id&infoLoose != 0 || p.Seq != uint32(d.numbers>>32) ||
+		if !r.Pass || df&(flow.Syn|flow.Rst|flow.Fin) != flow.Syn || qf != 0 ||
+			e.id&infoLoose != 0 || p.Seq != uint32(d.numbers>>32) ||
 			now > last+int64(c.opts.Timeouts.Syn) {
 			return unjudged
 		}
@@ -125,8 +134,8 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 	return judged
 }
 
-// seek finds the state of a plain packet under the flow name that the first rule looks up: judged if it is there, absent if it is
-// not, unjudged if it would be in another shard.
+// seek finds the state of a plain packet under the flow name that the first rule looks up: judged
+// if it is there, absent if it is not, unjudged if it would be in another shard.
 func (s *shard) seek(p *packet.Packet, m *recent, h uint64) shorted {
 	if h == 0 {
 		h = hashEnds(&p.SrcIP, &p.DstIP, p.Ports, p.Proto, &s.grown.seed)
@@ -156,8 +165,8 @@ func (s *shard) seek(p *packet.Packet, m *recent, h uint64) shorted {
 	return judged
 }
 
-// locate finds the entry of a plain packet's conversation, and which side sent the packet. id is the key's part of entry.id with
-// the source as the low end, back with the destination.
+// locate finds the entry of a plain packet's conversation, and which side sent the packet. id is
+// the key's part of entry.id with the source as the low end, back with the destination.
 func (t *table) locate(p *packet.Packet, id, back, h uint64) (e *entry, from uint64) {
 	n := uint64(len(t.tags))
 	a, b := (h>>32)*n>>32, (h&0xffffffff)*n>>32
@@ -189,11 +198,13 @@ func (s *shard) meets(p *packet.Packet) bool {
 	if p.Proto == packet.ProtoICMPv6 && p.ICMPType() >= 130 && p.ICMPType() <= 143 {
 		return true
 	}
-	return s.cfg.looks && (s.many || s.live[p.Proto] != 0 || p.Proto == packet.ProtoICMP && icmpErrors>>p.ICMPType()&1 != 0 ||
+	return s.cfg.looks && (s.many || s.live[p.Proto] != 0 || p.Proto == packet.ProtoICMP &&
+		icmpErrors>>p.ICMPType()&1 != 0 ||
 		p.Proto == packet.ProtoICMPv6 && p.ICMPType()-1 < 4)
 }
 
-// decided is what the rules said to the latest packet without a state, and all that they looked at: packets come in trains.
+// decided is what the rules said to the latest packet without a state, and all that they looked at:
+// packets come in trains.
 type decided struct {
 	cfg         *config
 	src, dst    [16]byte
@@ -202,7 +213,8 @@ type decided struct {
 }
 
 // pass judges a packet that has no state by the rules, if the first one that matches is simple.
-func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *firewall.Verdict) bool {
+func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64,
+	v *firewall.Verdict) bool {
 	c, m := s.cfg, &s.decided
 	// The version is in the addresses: IPv4 ones are mapped.
 	rest := uint32(p.Proto) | uint32(p.TCPFlags)<<8 | uint32(p.ICMPType())<<16 | uint32(dir)<<24
@@ -222,8 +234,8 @@ func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64, v *fir
 	return true
 }
 
-// begin judges a plain packet without a state, if the first rule that matches it simply keeps state and allows. quick has
-// found that rule.
+// begin judges a plain packet without a state, if the first rule that matches it simply keeps state
+// and allows. quick has found that rule.
 func (w *Worker) begin(in *firewall.Input, p *packet.Packet, pkt []byte, v *firewall.Verdict) bool {
 	s, j := w.shard, &w.job
 	c := s.cfg
@@ -263,15 +275,16 @@ func (s *side) window() uint32 {
 // shape are the flags that decide what a segment is.
 const shape = packet.FlagSYN | packet.FlagACK | packet.FlagFIN | packet.FlagRST
 
-// shortTCP moves the numbers of side d by a plain segment: one with ACK only (and PSH, URG, ECE, CWR) of an established strict
-// state. It reports false, with nothing changed, for any other.
+// shortTCP moves the numbers of side d by a plain segment: one with ACK only (and PSH, URG, ECE,
+// CWR) of an established strict state. It reports false, with nothing changed, for any other.
 func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64) bool {
 	df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
 	if e.id&infoLoose != 0 || (df|qf)&(flow.Rst|flow.Fin) != 0 {
 		return false
 	}
 	const both = flow.Seen | flow.Syn | flow.Acked
-	if p.TCPFlags&shape != packet.FlagACK || df&qf&both != both || now > last+int64(c.opts.Timeouts.Established) {
+	if p.TCPFlags&shape != packet.FlagACK || df&qf&both != both || now > last+
+		int64(c.opts.Timeouts.Established) {
 		return false
 	}
 	if flow.SideFlags(e.sides[0].bytes)&flow.Proved == 0 {
@@ -279,7 +292,8 @@ func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64
 	}
 	dEnd, qEnd, edge := uint32(d.numbers), uint32(q.numbers), uint32(q.acks)
 	end := p.Seq + p.Len() - uint32(p.Payload())
-	if int32(edge-p.Seq) < 0 || int32(edge+1-end) < 0 || int32(end-(dEnd-max(q.window(), slack))) < 0 ||
+	if int32(edge-p.Seq) < 0 || int32(edge+1-end) < 0 ||
+		int32(end-(dEnd-max(q.window(), slack))) < 0 ||
 		int32(qEnd-p.Ack) < 0 || int32(p.Ack-(qEnd-max(d.window(), slack))) < 0 {
 		return false
 	}

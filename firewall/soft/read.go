@@ -94,7 +94,8 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	}
 }
 
-// Cut ends the states for which drop returns true. Tick hands out resets for both ends of the TCP connections among them.
+// Cut ends the states for which drop returns true. Tick hands out resets for both ends of the TCP
+// connections among them.
 func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
 	n := 0
 	for _, s := range e.shards {

@@ -13,7 +13,8 @@ func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	enginetest.RunReplace(t, subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-		return e.Worker(int(pkt[23])&1).Evaluate(in, pkt), nil
-	}}, 3000)
+	enginetest.RunReplace(t, subject{e,
+		func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			return e.Worker(int(pkt[23])&1).Evaluate(in, pkt), nil
+		}}, 3000)
 }

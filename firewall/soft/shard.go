@@ -9,9 +9,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// shard is the part of the engine's states and counters that one worker owns. Whoever holds it is its only writer: the
-// worker for a batch of packets, another worker that has met a packet of a flow of this shard, or the control side
-// for a moment. The packet path itself takes no lock.
+// shard is the part of the engine's states and counters that one worker owns. Whoever holds it is
+// its only writer: the worker for a batch of packets, another worker that has met a packet of a
+// flow of this shard, or the control side for a moment. The packet path itself takes no lock.
 type shard struct {
 	held atomic.Uint32
 	_    [60]byte // the word that others spin on shares no line with what the holder writes
@@ -42,7 +42,8 @@ type counter struct {
 	last           int64
 }
 
-// newCounters returns the counters of n rules. What lies behind them in memory, perhaps those of the next shard, shares no line with them.
+// newCounters returns the counters of n rules. What lies behind them in memory, perhaps those of
+// the next shard, shares no line with them.
 func newCounters(n int) []counter {
 	const apart = 6 // more than the two lines that are fetched together
 	return make([]counter, n+apart)[:n]
@@ -70,7 +71,8 @@ func (s *shard) count(slot int, bytes uint32, now int64) {
 
 // decide counts what became of a packet.
 func (s *shard) decide(dir firewall.Direction, v *firewall.Verdict, bytes uint32) {
-	c := &s.decisions[firewall.Decision{Dir: dir, Pass: v.Pass, Reason: v.Reason}.Index()&(firewall.NumDecisions-1)]
+	c := &s.decisions[firewall.Decision{Dir: dir, Pass: v.Pass,
+		Reason: v.Reason}.Index()&(firewall.NumDecisions-1)]
 	c.Packets++
 	c.Bytes += uint64(bytes)
 }
@@ -86,8 +88,9 @@ func (s *shard) find(k *flow.Key, h uint64) (*table, ref) {
 	return nil, noRef
 }
 
-// room finds a free place for a new state, or says why there is none. Expired and closed states of the two candidate sets
-// make room, and a half-open state drives out the oldest half-open one. Established ones stay.
+// room finds a free place for a new state, or says why there is none. Expired and closed states of
+// the two candidate sets make room, and a half-open state drives out the oldest half-open one.
+// Established ones stay.
 func (s *shard) room(halfOpen bool, h uint64, now int64) (*table, ref, firewall.Reason) {
 	t := &s.grown
 	if halfOpen {
@@ -118,7 +121,8 @@ func (s *shard) room(halfOpen bool, h uint64, now int64) (*table, ref, firewall.
 	return t, r, firewall.ReasonRule
 }
 
-// reclaim ends a state of the candidate sets whose place can be had: one that has expired or whose rule is gone, else a closed one.
+// reclaim ends a state of the candidate sets whose place can be had: one that has expired or whose
+// rule is gone, else a closed one.
 func (s *shard) reclaim(t *table, h uint64, now int64) ref {
 	a, b, _ := t.places(h)
 	best, closed := noRef, false
@@ -160,8 +164,8 @@ func (s *shard) over(e *entry, st *flow.State, now int64) bool {
 	return s.cfg.slotOf(e.rule) < 0 || now > st.Deadline(&s.cfg.opts.Timeouts)
 }
 
-// plan notes when sweep has to look at a state next: when it expires, or when keepalive begins to ask. Packets that prolong its life
-// until then need not write it down anew.
+// plan notes when sweep has to look at a state next: when it expires, or when keepalive begins to
+// ask. Packets that prolong its life until then need not write it down anew.
 func (s *shard) plan(t *table, r ref, st *flow.State, now int64) {
 	at := st.Deadline(&s.cfg.opts.Timeouts)
 	if st.Proto == packet.ProtoTCP && st.Phase() == flow.Established {
@@ -170,8 +174,8 @@ func (s *shard) plan(t *table, r ref, st *flow.State, now int64) {
 	t.visits[r] = min(uint32(uint64(at)>>visitUnit), never-1)
 }
 
-// phase follows a state into a new phase: one that has proved itself moves to the pool of such, one that is over leaves its
-// track.
+// phase follows a state into a new phase: one that has proved itself moves to the pool of such, one
+// that is over leaves its track.
 func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64) {
 	s.plan(t, r, st, now)
 	if !is.HalfOpen() {
@@ -231,7 +235,8 @@ func (s *shard) end(t *table, r ref, now int64) {
 	s.counted(-1)
 }
 
-// endOrphans ends the half-open states whose rule is gone at once, since they count for their sources. The others, which are more, go with the sweep.
+// endOrphans ends the half-open states whose rule is gone at once, since they count for their
+// sources. The others, which are more, go with the sweep.
 func (s *shard) endOrphans() {
 	t := &s.embryo
 	t.each(func(r ref) {
@@ -248,8 +253,9 @@ func (s *shard) full() bool {
 	return s.engine.states.Load()+int64(s.pending) >= int64(s.engine.opts.MaxStates)
 }
 
-// counted adds to the number of states. Shards tell the engine in batches of at most a twentieth of the maximum shared
-// among them, so that together they exceed it by no more than 5 %. A single shard need tell nobody.
+// counted adds to the number of states. Shards tell the engine in batches of at most a twentieth of
+// the maximum shared among them, so that together they exceed it by no more than 5 %. A single
+// shard need tell nobody.
 func (s *shard) counted(n int) {
 	s.pending += n
 	if s.many && (s.pending > s.engine.batch || -s.pending > s.engine.batch) {
@@ -258,8 +264,8 @@ func (s *shard) counted(n int) {
 	}
 }
 
-// sweep ends the states of the next sets of a table that have expired or whose rule is gone. alive, which may be nil, is called
-// for those that keepalive may have to ask.
+// sweep ends the states of the next sets of a table that have expired or whose rule is gone. alive,
+// which may be nil, is called for those that keepalive may have to ask.
 func (s *shard) sweep(t *table, sets int, now int64, alive func(*entry, *flow.State)) {
 	unit := uint32(uint64(now) >> visitUnit)
 	for range min(sets, len(t.tags)) {

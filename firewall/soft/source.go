@@ -10,16 +10,18 @@ import (
 // mapped are bytes 8 to 11 of an IPv4 address, as a little-endian word.
 const mapped = 0xffff << 16
 
-// sources counts the half-open states of each source, for all shards, in two cells that a keyed hash of the source names. The lower one
-// counts: a source is taken for one of many states only if both its cells are shared with such. There are two cells for each half-open state
-// that there may be.
+// sources counts the half-open states of each source, for all shards, in two cells that a keyed
+// hash of the source names. The lower one counts: a source is taken for one of many states only if
+// both its cells are shared with such. There are two cells for each half-open state that there may
+// be.
 type sources []uint32
 
 func newSources(halfOpen int) sources {
 	return make(sources, 1<<bits.Len(uint(max(2*halfOpen, 1024)-1)))
 }
 
-// sourceHash hashes a source: all of an IPv4 address, the first 64 bits of an IPv6 one, of which one host has all that follow.
+// sourceHash hashes a source: all of an IPv4 address, the first 64 bits of an IPv6 one, of which
+// one host has all that follow.
 func (e *Engine) sourceHash(ip *[16]byte) uint64 {
 	hi, lo := halves(ip)
 	if hi == 0 && uint32(lo) == mapped {
@@ -57,8 +59,9 @@ func (s *shard) leaveSource(h uint64) {
 	s.add(b, -1)
 }
 
-// ring remembers where the states are that sources with many half-open ones have made, in slots that a hash spreads over one array. A slot comes up again after a
-// number of turns of its source, and names one of the oldest then. Whoever reads it looks whose that is.
+// ring remembers where the states are that sources with many half-open ones have made, in slots
+// that a hash spreads over one array. A slot comes up again after a number of turns of its source,
+// and names one of the oldest then. Whoever reads it looks whose that is.
 type ring struct {
 	slots []int32 // 1 + place in the table of half-open states
 	turns [4096]uint32
@@ -66,7 +69,8 @@ type ring struct {
 	count uint32 // how many of these
 }
 
-// fewOfSource is up to how many half-open states of one source all of them are remembered, of larger numbers half.
+// fewOfSource is up to how many half-open states of one source all of them are remembered, of
+// larger numbers half.
 const fewOfSource = 16
 
 // ringLooks is how many turns are tried for a state that gives way.
@@ -97,8 +101,9 @@ func (r *ring) next(h uint64) uint32 {
 	return *t - 1
 }
 
-// makeWay makes room for one more half-open state of a source that has as many as it may: one of its own goes, one of the oldest. If none is found in this
-// shard the newcomer competes as if all half-open states had taken their room, and it is made in any case.
+// makeWay makes room for one more half-open state of a source that has as many as it may: one of
+// its own goes, one of the oldest. If none is found in this shard the newcomer competes as if all
+// half-open states had taken their room, and it is made in any case.
 func (j *job) makeWay(h uint64, turn uint32) {
 	s := j.sh
 	for i := range uint32(ringLooks) {
@@ -115,11 +120,12 @@ func (j *job) makeWay(h uint64, turn uint32) {
 	s.evict(&s.embryo, j.hash, j.now)
 }
 
-// forged reports that the packet comes in from an address of the host itself, which anybody may have forged, and that there are half as many such
-// half-open states as others may have.
+// forged reports that the packet comes in from an address of the host itself, which anybody may
+// have forged, and that there are half as many such half-open states as others may have.
 func (j *job) forged(had uint32) bool {
 	most := uint32(j.sh.engine.opts.MaxPerSource)
-	return most > 0 && had >= most/2 && j.in.Hook.Dir == firewall.In && j.cfg.host.isMe(bigWords(&j.p.SrcIP))
+	return most > 0 && had >= most/2 && j.in.Hook.Dir == firewall.In &&
+		j.cfg.host.isMe(bigWords(&j.p.SrcIP))
 }
 
 // wouldBeForged is forged for the packet of a dry run, in which states would have ended or begun.
@@ -132,7 +138,8 @@ func (j *job) wouldBeForged() bool {
 func (j *job) wouldHatch(e *entry) {
 	maker := e.maker()
 	a, _ := j.sh.engine.cells(j.sh.engine.sourceHash(&maker))
-	if b, _ := j.sh.engine.cells(j.sh.engine.sourceHash(&j.p.SrcIP)); e.id&infoCounted != 0 && a == b {
+	if b, _ := j.sh.engine.cells(j.sh.engine.sourceHash(&j.p.SrcIP)); e.id&infoCounted != 0 &&
+		a == b {
 		j.dry.halfOpen--
 	}
 }

@@ -17,7 +17,8 @@ func at(t *testing.T, now time.Duration, packet string) enginetest.Step {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return enginetest.Step{Kind: enginetest.StepPacket, Packet: b, Input: firewall.Input{Now: now, Hook: firewall.Hook{Recv: 1}}}
+	return enginetest.Step{Kind: enginetest.StepPacket, Packet: b,
+		Input: firewall.Input{Now: now, Hook: firewall.Hook{Recv: 1}}}
 }
 
 // agree wants one worker to decide as the twin does.
@@ -25,7 +26,8 @@ func agree(t *testing.T, c *enginetest.Case) {
 	t.Helper()
 	d, err := c.Run(treaty(), func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 1})
-		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
+			error) {
 			return e.Worker(0).Evaluate(in, pkt), nil
 		}}, err
 	})
@@ -37,35 +39,44 @@ func agree(t *testing.T, c *enginetest.Case) {
 	}
 }
 
-// TestTheSourceOfZeros: the IPv6 source whose first 64 bits are zero is one like others, and no number of IPv4 addresses.
+// TestTheSourceOfZeros: the IPv6 source whose first 64 bits are zero is one like others, and no
+// number of IPv4 addresses.
 func TestTheSourceOfZeros(t *testing.T) {
 	udp := func(last string) string {
-		return "6000000000081140" + "000000000000000000000000000" + last + "20010db8000000000000000000000001" + "0400003500080000"
+		return "6000000000081140" + "000000000000000000000000000" + last +
+			"20010db8000000000000000000000001" + "0400003500080000"
 	}
 	agree(t, &enginetest.Case{
 		Rules:   [][]string{{"add 1000 allow ip from any to any keep-state"}},
 		Default: rule.OpDeny, Strict: true, PerSource: true, // two half-open states
 		Steps: []enginetest.Step{
-			at(t, 100*time.Second, udp("20000")), at(t, 101*time.Second, udp("30000")), // ::2:0 and ::3:0
+			// ::2:0 and ::3:0
+			at(t, 100*time.Second, udp("20000")), at(t, 101*time.Second, udp("30000")),
 			at(t, 102*time.Second, udp("40000")), // no third
 		},
 	})
 }
 
-// TestSourcesOfRulesThatAreGone: a half-open state of a rule that is gone counts no more for its source, although the sweep has not come by yet.
+// TestSourcesOfRulesThatAreGone: a half-open state of a rule that is gone counts no more for its
+// source, although the sweep has not come by yet.
 func TestSourcesOfRulesThatAreGone(t *testing.T) {
 	agree(t, &enginetest.Case{
 		Rules: [][]string{
-			{"add 100 allow ip from any to 10.0.0.0/24 keep-state :web", "add 1000 allow ip from any to any keep-state"},
+			{"add 100 allow ip from any to 10.0.0.0/24 keep-state :web",
+				"add 1000 allow ip from any to any keep-state"},
 			{"add 1000 allow ip from any to any keep-state"},
 		},
 		Default: rule.OpDeny, Strict: true, PerSource: true, // two half-open states
 		Steps: []enginetest.Step{
-			at(t, 100*time.Second, "4500001800000000402f00000a0001090a00008100000000"), // GRE to 10.0.0.129: rule 100
-			at(t, 101*time.Second, "4500001800000000402f00000a0001097f00000100000000"), // to 127.0.0.1: rule 1000
+			// GRE to 10.0.0.129: rule 100
+			at(t, 100*time.Second, "4500001800000000402f00000a0001090a00008100000000"),
+			// to 127.0.0.1: rule 1000
+			at(t, 101*time.Second, "4500001800000000402f00000a0001097f00000100000000"),
 			{Kind: enginetest.StepLoad, Set: 1},
-			at(t, 102*time.Second, "4500001800000000402f00000a0001097f00000200000000"), // the second one, no third
-			at(t, 103*time.Second, "4500001800000000402f00000a0001097f00000300000000"), // this one is
+			// the second one, no third
+			at(t, 102*time.Second, "4500001800000000402f00000a0001097f00000200000000"),
+			// this one is
+			at(t, 103*time.Second, "4500001800000000402f00000a0001097f00000300000000"),
 		},
 	})
 }

@@ -7,22 +7,26 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// table is a set-associative table of states. A keyed hash names two candidate sets of eight entries; a word of eight tag bytes
-// per set says which entries are worth a look. So the work for any packet is bounded: two words and, but for one in
-// thirty look-ups, only the entry that is wanted. It has one writer at a time, the holder of its shard.
+// table is a set-associative table of states. A keyed hash names two candidate sets of eight
+// entries; a word of eight tag bytes per set says which entries are worth a look. So the work for
+// any packet is bounded: two words and, but for one in thirty look-ups, only the entry that is
+// wanted. It has one writer at a time, the holder of its shard.
 type table struct {
 	tags    []uint64 // per set, a byte per entry, 0 is free
 	entries []entry  // eight per set
 	created []int64  // when the entry was made, ns
 	eras    []uint16 // of the track that counts the entry
-	visits  []uint32 // when to look at the entry, in units of visitUnit: it does not expire before; never if it is free
-	used    int
-	hand    int // the next set that sweep looks at
-	purge   int // for how many sets sweep looks at every entry, since rules are gone
-	seed    [4]uint64
+	// when to look at the entry, in units of visitUnit: it does not expire before; never if it is
+	// free
+	visits []uint32
+	used   int
+	hand   int // the next set that sweep looks at
+	purge  int // for how many sets sweep looks at every entry, since rules are gone
+	seed   [4]uint64
 }
 
-// visitUnit is the unit of table.visits as a power of two of nanoseconds: 17 ms, so that 32 bits last two years.
+// visitUnit is the unit of table.visits as a power of two of nanoseconds: 17 ms, so that 32 bits
+// last two years.
 const visitUnit = 24
 
 // never is table.visits of a free entry.
@@ -36,14 +40,14 @@ type ref int
 
 const noRef ref = -1
 
-// newTable returns a table for n states, which it holds nearly always: with two candidate sets and moves between
-// them, sets of eight overflow above 95 %.
+// newTable returns a table for n states, which it holds nearly always: with two candidate sets and
+// moves between them, sets of eight overflow above 95 %.
 func newTable(n int, seed [4]uint64) table {
 	sets := max(2, (n*20/19+ways-1)/ways)
 	n = sets * ways
 	const size, page = int(unsafe.Sizeof(entry{})), 4096
-	// One block for everything, so that huge pages can hold nearly all of it. Entries begin at a page: each lies in two
-	// neighbouring cache lines.
+	// One block for everything, so that huge pages can hold nearly all of it. Entries begin at a
+	// page: each lies in two neighbouring cache lines.
 	block := make([]entry, n+(n*(8+4+2)+sets*8+page)/size+1)
 	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&block[0])), len(block)*size)
 	bytes = bytes[-int(uintptr(unsafe.Pointer(&block[0])))&(page-1):]
@@ -79,10 +83,11 @@ func hash(k *flow.Key, seed *[4]uint64) uint64 {
 	return hashEnds(&low, &high, k.Ports, k.Proto, seed)
 }
 
-// hashEnds is the hash of a conversation between the ends a and b; ports is that of a << 16 | that of b. It is symmetric: exchanging
-// the ends changes nothing, so nobody has to bring them into order first. An attacker who does not know the secret cannot
-// aim at a set: in IPv4 address and port of an end fill different bits of one word, in IPv6 a product of both is
-// added, and the ends meet in a product of words that are masked by the secret.
+// hashEnds is the hash of a conversation between the ends a and b; ports is that of a << 16 | that
+// of b. It is symmetric: exchanging the ends changes nothing, so nobody has to bring them into
+// order first. An attacker who does not know the secret cannot aim at a set: in IPv4 address and
+// port of an end fill different bits of one word, in IPv6 a product of both is added, and the ends
+// meet in a product of words that are masked by the secret.
 //
 // The flow id is left out, so that all flow names of a conversation share sets and shard.
 func hashEnds(a, b *[16]byte, ports uint32, proto uint8, seed *[4]uint64) uint64 {
@@ -110,8 +115,9 @@ const (
 	lows = 0x7f7f7f7f7f7f7f7f
 )
 
-// match returns a word with the high bit of each byte of w that equals tag. It is exact: the shorter test that borrows from
-// one byte to the next would also name a free entry above a true match, which still has its old key.
+// match returns a word with the high bit of each byte of w that equals tag. It is exact: the
+// shorter test that borrows from one byte to the next would also name a free entry above a true
+// match, which still has its old key.
 func match(w uint64, tag uint8) uint64 {
 	x := w ^ ones*uint64(tag)
 	return ^(x&lows + lows | x | lows)
@@ -149,8 +155,8 @@ func (t *table) free(h uint64) ref {
 	return ref(a*ways + bits.TrailingZeros64(wa)>>3)
 }
 
-// soonest returns the entry in use in the two sets of h that is to be looked at first, or noRef if both are empty. It has no branches that
-// depend on the times, which nobody could predict.
+// soonest returns the entry in use in the two sets of h that is to be looked at first, or noRef if
+// both are empty. It has no branches that depend on the times, which nobody could predict.
 func (t *table) soonest(h uint64) ref {
 	a, b, _ := t.places(h)
 	va, vb := (*[ways]uint32)(t.visits[a*ways:]), (*[ways]uint32)(t.visits[b*ways:])
@@ -166,8 +172,8 @@ func (t *table) soonest(h uint64) ref {
 	return ref(uint32(first))
 }
 
-// move makes room in the sets of h by moving one of their entries to its other set. It returns the entry that
-// became free, or noRef.
+// move makes room in the sets of h by moving one of their entries to its other set. It returns the
+// entry that became free, or noRef.
 func (t *table) move(h uint64) ref {
 	a, b, _ := t.places(h)
 	for _, set := range [2]int{a, b} {

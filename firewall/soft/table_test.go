@@ -9,14 +9,17 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-var testSeed = [4]uint64{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0, 0x082efa98ec4e6c89}
+var testSeed = [4]uint64{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0,
+	0x082efa98ec4e6c89}
 
 // numbered returns the key of conversation k.
 func numbered(k uint64) flow.Key {
-	return flow.Key{LowLo: 0xffff<<32 | 0x08010101, HighLo: 0xffff<<32 | (0x09000000 + k>>16), Ports: uint32(k&0xffff)<<16 | 53, Proto: packet.ProtoUDP}
+	return flow.Key{LowLo: 0xffff<<32 | 0x08010101, HighLo: 0xffff<<32 | (0x09000000 + k>>16),
+		Ports: uint32(k&0xffff)<<16 | 53, Proto: packet.ProtoUDP}
 }
 
-// TestTableFills puts as many states in as the table is made for: nearly all must find room, and all that did must be found.
+// TestTableFills puts as many states in as the table is made for: nearly all must find room, and
+// all that did must be found.
 func TestTableFills(t *testing.T) {
 	const n = 100_000
 	tb := newTable(n, testSeed)
@@ -38,7 +41,8 @@ func TestTableFills(t *testing.T) {
 	if len(kept) < n*999/1000 {
 		t.Errorf("%d of %d states found room", len(kept), n)
 	}
-	t.Logf("filled to %.1f %%, %d refused, %d moved", float64(tb.used)*100/float64(len(tb.entries)), n-len(kept), moves)
+	t.Logf("filled to %.1f %%, %d refused, %d moved", float64(tb.used)*100/float64(len(tb.entries)),
+		n-len(kept), moves)
 	for _, key := range kept {
 		r := tb.find(&key, hash(&key, &testSeed))
 		if r == noRef || tb.entries[r].key() != key {
@@ -76,17 +80,19 @@ func TestMatchIsExact(t *testing.T) {
 func TestHashIsSymmetric(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for range 10000 {
-		k := flow.Key{LowHi: rnd.Uint64() * (rnd.Uint64() & 1), LowLo: rnd.Uint64(), HighHi: rnd.Uint64() * (rnd.Uint64() & 1), HighLo: rnd.Uint64()}
+		k := flow.Key{LowHi: rnd.Uint64() * (rnd.Uint64() & 1), LowLo: rnd.Uint64(),
+			HighHi: rnd.Uint64() * (rnd.Uint64() & 1), HighLo: rnd.Uint64()}
 		a, b := ends(&k)
 		ports, proto := rnd.Uint32(), uint8(rnd.Uint32())
-		if hashEnds(&a, &b, ports, proto, &testSeed) != hashEnds(&b, &a, ports<<16|ports>>16, proto, &testSeed) {
+		if hashEnds(&a, &b, ports, proto, &testSeed) != hashEnds(&b, &a, ports<<16|ports>>16, proto,
+			&testSeed) {
 			t.Fatal("not symmetric")
 		}
 	}
 }
 
-// crafted returns n keys that an attacker picks who knows everything but the secret: with the secret that he guesses, all
-// meet in the same few sets of a table.
+// crafted returns n keys that an attacker picks who knows everything but the secret: with the
+// secret that he guesses, all meet in the same few sets of a table.
 func crafted(n int, six bool) []flow.Key {
 	guess := [4]uint64{1, 2, 3, 4}
 	tb := newTable(1<<16, guess)
@@ -105,8 +111,8 @@ func crafted(n int, six bool) []flow.Key {
 	return keys
 }
 
-// spread returns how many keys the fullest set of a large table would have if each key lay in its first set, and how many hashes
-// are the same.
+// spread returns how many keys the fullest set of a large table would have if each key lay in its
+// first set, and how many hashes are the same.
 func spread(keys []flow.Key) (fullest, same int) {
 	tb := newTable(1<<16, testSeed)
 	sets := map[int]int{}
@@ -124,7 +130,8 @@ func spread(keys []flow.Key) (fullest, same int) {
 	return fullest, same
 }
 
-// TestCraftedKeysSpread holds keys that follow a pattern, or that were crafted for another secret, against random ones.
+// TestCraftedKeysSpread holds keys that follow a pattern, or that were crafted for another secret,
+// against random ones.
 func TestCraftedKeysSpread(t *testing.T) {
 	const n = 20_000
 	rnd := rand.New(rand.NewPCG(9, 10))
@@ -133,13 +140,16 @@ func TestCraftedKeysSpread(t *testing.T) {
 		"addresses in turn": func(k uint64) flow.Key { return numbered(k << 16) },
 		"both":              func(k uint64) flow.Key { return numbered(k<<16 | k&0xffff) },
 		"low words that cancel ports": func(k uint64) flow.Key {
-			return flow.Key{LowHi: 0x20010db8 << 32, LowLo: 1, HighHi: 0x20010db8<<32 | 1, HighLo: k << 48, Ports: 80<<16 | uint32(k&0xffff), Proto: packet.ProtoTCP}
+			return flow.Key{LowHi: 0x20010db8 << 32, LowLo: 1, HighHi: 0x20010db8<<32 | 1,
+				HighLo: k << 48, Ports: 80<<16 | uint32(k&0xffff), Proto: packet.ProtoTCP}
 		},
 		"high words": func(k uint64) flow.Key {
-			return flow.Key{LowHi: 0x20010db8 << 32, LowLo: 1, HighHi: 0x20010db8<<32 | k, HighLo: 1, Ports: 80<<16 | 999, Proto: packet.ProtoTCP}
+			return flow.Key{LowHi: 0x20010db8 << 32, LowLo: 1, HighHi: 0x20010db8<<32 | k,
+				HighLo: 1, Ports: 80<<16 | 999, Proto: packet.ProtoTCP}
 		},
 		"both ends alike": func(k uint64) flow.Key {
-			return flow.Key{LowLo: 0xffff<<32 | k, HighLo: 0xffff<<32 | k, Ports: 80<<16 | 80, Proto: packet.ProtoTCP}
+			return flow.Key{LowLo: 0xffff<<32 | k, HighLo: 0xffff<<32 | k, Ports: 80<<16 | 80,
+				Proto: packet.ProtoTCP}
 		},
 	}
 	random := make([]flow.Key, n)
@@ -150,7 +160,8 @@ func TestCraftedKeysSpread(t *testing.T) {
 	check := func(name string, keys []flow.Key) {
 		fullest, same := spread(keys)
 		if fullest > usual+4 || same > 0 {
-			t.Errorf("%s: %d in one set (random keys: %d), %d equal hashes", name, fullest, usual, same)
+			t.Errorf("%s: %d in one set (random keys: %d), %d equal hashes", name, fullest, usual,
+				same)
 		}
 	}
 	for name, make := range patterns {

@@ -9,10 +9,11 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Tracks count the live states of limit rules, one count per rule and masked tuple. There are two tiers: the shared one holds the
-// counts, which change by atomic operations; each shard has a small cache of where they are, so that the shared index and
-// its lock are needed only for tuples that the shard has not met lately. When all tracks are in use, one gives way that counts half-open states only: these
-// count again when they prove themselves.
+// Tracks count the live states of limit rules, one count per rule and masked tuple. There are two
+// tiers: the shared one holds the counts, which change by atomic operations; each shard has a small
+// cache of where they are, so that the shared index and its lock are needed only for tuples that
+// the shard has not met lately. When all tracks are in use, one gives way that counts half-open
+// states only: these count again when they prove themselves.
 
 // trackKey names what is counted.
 type trackKey struct {
@@ -22,8 +23,8 @@ type trackKey struct {
 	proto    uint8
 }
 
-// track is a count of states, and of those among them that have proved themselves. While there are such the track belongs to its key; else it may be
-// given to another, and its era changes.
+// track is a count of states, and of those among them that have proved themselves. While there are
+// such the track belongs to its key; else it may be given to another, and its era changes.
 type track struct {
 	held atomic.Uint64 // era << eraShift | proved << provedShift | all
 	key  trackKey      // guarded by tracks.mu
@@ -81,8 +82,8 @@ func newTracks(n int) *tracks {
 	return &tracks{index: map[trackKey]uint32{}, all: make([]track, max(1, n))}
 }
 
-// track finds the track of the packet's tuple for a rule, in the shard's cache from now on. It returns nil and the reason when the limit is reached, or when
-// there is no room for another track.
+// track finds the track of the packet's tuple for a rule, in the shard's cache from now on. It
+// returns nil and the reason when the limit is reached, or when there is no room for another track.
 func (j *job) track(slot int, code *rule.Code) (*cachedTrack, firewall.Reason) {
 	k := j.trackKey(code)
 	k.rule = j.cfg.ids[slot]
@@ -96,7 +97,8 @@ func (j *job) track(slot int, code *rule.Code) (*cachedTrack, firewall.Reason) {
 	return c, firewall.ReasonRule
 }
 
-// cached returns the track of a key, which is in the shard's cache from now on, or nil if there is no room for another.
+// cached returns the track of a key, which is in the shard's cache from now on, or nil if there is
+// no room for another.
 func (s *shard) cached(k trackKey) *cachedTrack {
 	ts := s.engine.tracks
 	c := &s.cache[k.slot()]
@@ -110,7 +112,8 @@ func (s *shard) cached(k trackKey) *cachedTrack {
 	return c
 }
 
-// acquire counts one more state of the tuple whose track is c, or reports that the limit is reached.
+// acquire counts one more state of the tuple whose track is c, or reports that the limit is
+// reached.
 func (j *job) acquire(c *cachedTrack, slot int, code *rule.Code) bool {
 	for {
 		switch j.sh.engine.tracks.add(c.track, c.era, code.Limit, 1) {
@@ -125,8 +128,9 @@ func (j *job) acquire(c *cachedTrack, slot int, code *rule.Code) bool {
 	}
 }
 
-// leaveTrack counts one state less, unless it makes room for one of the same track: that one takes its place there. So a flood
-// into one track, in which every state drives out another, writes nothing that workers share.
+// leaveTrack counts one state less, unless it makes room for one of the same track: that one takes
+// its place there. So a flood into one track, in which every state drives out another, writes
+// nothing that workers share.
 func (s *shard) leaveTrack(t *table, r ref) {
 	e := &t.entries[r]
 	if e.track == noTrack {
@@ -143,8 +147,9 @@ func (s *shard) leaveTrack(t *table, r ref) {
 	s.engine.tracks.all[e.track].change(t.eras[r], -n)
 }
 
-// keepTrack counts a state that has proved itself as such in its track, which nobody takes away from now on. If the track was given to another tuple, the state
-// enters its own anew. It reports false if there is no room there, or the limit is reached.
+// keepTrack counts a state that has proved itself as such in its track, which nobody takes away
+// from now on. If the track was given to another tuple, the state enters its own anew. It reports
+// false if there is no room there, or the limit is reached.
 func (s *shard) keepTrack(t *table, r ref) bool {
 	e, ts := &t.entries[r], s.engine.tracks
 	if e.track == noTrack || e.id&infoKeeps != 0 {
@@ -176,8 +181,8 @@ func (s *shard) keepTrack(t *table, r ref) bool {
 	return true
 }
 
-// wouldLeave notes in a dry run that leaveTrack would be called, for a state whose track is still that
-// of its tuple.
+// wouldLeave notes in a dry run that leaveTrack would be called, for a state whose track is still
+// that of its tuple.
 func (j *job) wouldLeave(t *table, r ref) {
 	track := t.entries[r].track
 	if track != noTrack && eraOf(j.sh.engine.tracks.all[track].held.Load()) == t.eras[r] {
@@ -308,7 +313,8 @@ func (ts *tracks) unusedLocked() (uint32, bool) {
 			}
 			t := &ts.all[i]
 			held := t.held.Load()
-			if provedOf(held) > 0 || countOf(held) > most || !t.held.CompareAndSwap(held, uint64(eraOf(held)+1)<<eraShift) {
+			if provedOf(held) > 0 || countOf(held) > most ||
+				!t.held.CompareAndSwap(held, uint64(eraOf(held)+1)<<eraShift) {
 				continue
 			}
 			delete(ts.index, t.key)

@@ -27,7 +27,8 @@ type job struct {
 	hash   uint64
 	dir    flow.Dir // which end of the key the packet comes from
 	hasKey bool
-	isErr  bool   // an ICMP error: key and dir are those of the conversation, and it touches nothing
+	// an ICMP error: key and dir are those of the conversation, and it touches nothing
+	isErr  bool
 	quoted uint32 // the sequence number that the error quotes
 	seg    flow.Segment
 	hasSeg bool
@@ -170,8 +171,8 @@ func (j *job) walk() firewall.Verdict {
 	}
 }
 
-// candidate returns the next slot at or after pc that may have to do something: its bit vectors match, or it looks states up that
-// were not looked up yet. The default rule is always one.
+// candidate returns the next slot at or after pc that may have to do something: its bit vectors
+// match, or it looks states up that were not looked up yet. The default rule is always one.
 func (j *job) candidate(pc int, later bool) int {
 	if pc == j.matched {
 		return pc
@@ -190,7 +191,8 @@ func (j *job) candidate(pc int, later bool) int {
 	return j.rows.next(pc, end)
 }
 
-// nextLookup returns the first slot at or after pc of a rule whose look-up is still to be made, or the last slot.
+// nextLookup returns the first slot at or after pc of a rule whose look-up is still to be made, or
+// the last slot.
 func (j *job) nextLookup(pc int) int {
 	if j.asked[0]&1 != 0 && len(j.cfg.flows) == 1 {
 		return len(j.cfg.rules) - 1
@@ -228,7 +230,8 @@ func (j *job) matches(slot int, code *rule.Code) bool {
 
 // drop returns the verdict that a rule drops the packet.
 func (j *job) drop(slot int, r firewall.Reason) firewall.Verdict {
-	return firewall.Verdict{Reason: r, Rule: j.cfg.rules[slot].Number, Slot: uint16(slot), State: j.use}
+	return firewall.Verdict{Reason: r, Rule: j.cfg.rules[slot].Number, Slot: uint16(slot),
+		State: j.use}
 }
 
 // tag adds a tag, unless the packet has it or carries as many as it can.
@@ -271,16 +274,18 @@ func (j *job) answer(code *rule.Code, v *firewall.Verdict) {
 	}
 }
 
-// answerable reports whether a packet may be answered at all (RFC 1122 3.2.2, RFC 4443 2.4): no ICMP error, no RST, no later fragment,
-// and both addresses are those of single hosts.
+// answerable reports whether a packet may be answered at all (RFC 1122 3.2.2, RFC 4443 2.4): no
+// ICMP error, no RST, no later fragment, and both addresses are those of single hosts.
 func answerable(p *packet.Packet) bool {
-	if p.Frag&packet.FragLater != 0 || p.ICMPError() || p.Proto == packet.ProtoTCP && p.TCPFlags&packet.FlagRST != 0 {
+	if p.Frag&packet.FragLater != 0 || p.ICMPError() || p.Proto == packet.ProtoTCP &&
+		p.TCPFlags&packet.FlagRST != 0 {
 		return false
 	}
 	return single(&p.SrcIP, p.Version) && single(&p.DstIP, p.Version)
 }
 
-// single reports whether an address can be that of one host: not unspecified, multicast, or the broadcast address.
+// single reports whether an address can be that of one host: not unspecified, multicast, or the
+// broadcast address.
 func single(ip *[16]byte, version uint8) bool {
 	hi, lo := bigWords(ip)
 	if version == 4 {

@@ -8,22 +8,25 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Worker judges packets for one goroutine: one queue of a device, one CPU. It owns a shard of the states; the flows of
-// its shard cost nothing that is shared. A packet of another worker's flow gets the same verdict, only later: the worker
-// borrows the other shard for it. Engine.Steer tells whose a packet is.
+// Worker judges packets for one goroutine: one queue of a device, one CPU. It owns a shard of the
+// states; the flows of its shard cost nothing that is shared. A packet of another worker's flow
+// gets the same verdict, only later: the worker borrows the other shard for it. Engine.Steer tells
+// whose a packet is.
 type Worker struct {
-	engine  *Engine
-	shard   *shard
-	kept    bool                  // Hold was called
-	ps      *[group]packet.Packet // memory without pointers, which begins with a cache line: each packet is one
-	hashes  [group]uint64         // of the conversations of ps, where ahead has computed them
-	in      firewall.Input        // of a packet of a batch
+	engine *Engine
+	shard  *shard
+	kept   bool // Hold was called
+	// memory without pointers, which begins with a cache line: each packet is one
+	ps      *[group]packet.Packet
+	hashes  [group]uint64  // of the conversations of ps, where ahead has computed them
+	in      firewall.Input // of a packet of a batch
 	job     job
 	touched uint64 // keeps the compiler from leaving out the reads of ahead
 }
 
-// Hold keeps the worker's shard until Release, so that Judge need not take it anew for every packet. Meanwhile
-// everything else that wants the shard waits: other workers with a packet of its flows, and calls such as Engine.States.
+// Hold keeps the worker's shard until Release, so that Judge need not take it anew for every
+// packet. Meanwhile everything else that wants the shard waits: other workers with a packet of its
+// flows, and calls such as Engine.States.
 func (w *Worker) Hold() {
 	if !w.kept {
 		w.shard.hold()
@@ -59,8 +62,9 @@ func (w *Worker) Evaluate(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	return v
 }
 
-// EvaluateBatch judges packets that came together: same hook, time and tags. The verdict of pkts[i] is put into out[i], which must be
-// as long. Packet i has the random word in.Random + i*RandomStep. A batch takes the worker's shard once.
+// EvaluateBatch judges packets that came together: same hook, time and tags. The verdict of pkts[i]
+// is put into out[i], which must be as long. Packet i has the random word in.Random + i*RandomStep.
+// A batch takes the worker's shard once.
 func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall.Verdict) {
 	if !w.kept {
 		w.shard.hold()
@@ -96,8 +100,9 @@ func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall
 	}
 }
 
-// A batch is judged in groups. With more than lookAhead states, which no longer fit the CPU's caches, the states of
-// a whole group are asked for before the first packet of it is judged, so that the waits for memory overlap.
+// A batch is judged in groups. With more than lookAhead states, which no longer fit the CPU's
+// caches, the states of a whole group are asked for before the first packet of it is judged, so
+// that the waits for memory overlap.
 const (
 	group     = 16
 	lookAhead = 4096
@@ -160,8 +165,10 @@ func (t *table) likely(h uint64) *entry {
 // RandomStep is how far the random words of two neighbours in a batch are apart.
 const RandomStep = 0x9e3779b9
 
-// slow judges the decoded packet with the worker's shard held. got is what the short cut has found out.
-func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte, got shorted) firewall.Verdict {
+// slow judges the decoded packet with the worker's shard held. got is what the short cut has found
+// out.
+func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte,
+	got shorted) firewall.Verdict {
 	e, j := w.engine, &w.job
 	j.in, j.p, j.b, j.now = in, p, pkt, int64(in.Now)
 	if got == absent { // in this shard, and not an ICMP error
@@ -185,8 +192,8 @@ func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte, got shor
 	return j.run(w.shard)
 }
 
-// borrow judges the job in another worker's shard. The own one is given back meanwhile, so that two workers who borrow from
-// each other do not wait for ever.
+// borrow judges the job in another worker's shard. The own one is given back meanwhile, so that two
+// workers who borrow from each other do not wait for ever.
 func (w *Worker) borrow(s *shard) firewall.Verdict {
 	w.shard.release()
 	s.hold()
@@ -238,8 +245,9 @@ func (e *Engine) shardOf(h uint64) int {
 	return int(h * 0x9e3779b97f4a7c15 >> 32 * uint64(len(e.shards)) >> 32)
 }
 
-// Steer returns the number of the worker whose flow a packet belongs to: 0 for one without a flow. Judging a
-// packet elsewhere gives the same verdict, but costs more; one with a link-local end is as good as anywhere.
+// Steer returns the number of the worker whose flow a packet belongs to: 0 for one without a flow.
+// Judging a packet elsewhere gives the same verdict, but costs more; one with a link-local end is
+// as good as anywhere.
 func (e *Engine) Steer(pkt []byte) int {
 	var p packet.Packet
 	p.Decode(pkt)

@@ -32,7 +32,8 @@ func live(e *Engine) int {
 	return n
 }
 
-// TestMaximumIsKept lets four workers make states far beyond the maximum: it is never exceeded by more than 5 %, and reached nearly.
+// TestMaximumIsKept lets four workers make states far beyond the maximum: it is never exceeded by
+// more than 5 %, and reached nearly.
 func TestMaximumIsKept(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 10_000, 40_000
@@ -58,14 +59,16 @@ func TestMaximumIsKept(t *testing.T) {
 	if n := live(e); n != 0 {
 		t.Errorf("%d states after the sweep", n)
 	}
-	if v := e.Worker(0).Evaluate(in(20), udp(t, "1.1.1.1:1", "2.2.2.2:2")); v.State != firewall.StateNew {
+	if v := e.Worker(0).Evaluate(in(20),
+		udp(t, "1.1.1.1:1", "2.2.2.2:2")); v.State != firewall.StateNew {
 		t.Errorf("after the sweep: %+v", v)
 	}
 }
 
 // TestLimitIsExact lets four workers make states of one track at the same time.
 func TestLimitIsExact(t *testing.T) {
-	e := load(t, Options{Workers: 4}, "add 1 check-state\nadd 2 allow udp from any to any limit dst-port 100\n")
+	e := load(t, Options{Workers: 4},
+		"add 1 check-state\nadd 2 allow udp from any to any limit dst-port 100\n")
 	var made atomic.Int64
 	round := func(now float64, first int) {
 		each(e, func(i int, w *Worker) {
@@ -91,11 +94,13 @@ func TestLimitIsExact(t *testing.T) {
 	}
 }
 
-// TestFloodIntoOneTrack lets the states of four workers drive each other out of one track: it counts those that live, and in the end none.
+// TestFloodIntoOneTrack lets the states of four workers drive each other out of one track: it
+// counts those that live, and in the end none.
 func TestFloodIntoOneTrack(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxHalfOpen = 256
-	e := load(t, Options{Options: o, Workers: 4}, "add 1 check-state\nadd 2 allow udp from any to any limit dst-port 1000\n")
+	e := load(t, Options{Options: o, Workers: 4},
+		"add 1 check-state\nadd 2 allow udp from any to any limit dst-port 1000\n")
 	each(e, func(i int, w *Worker) {
 		pkt := udp(t, "1.1.1.1:1", "2.2.2.2:2")
 		for k := range 5_000 {
@@ -114,11 +119,13 @@ func TestFloodIntoOneTrack(t *testing.T) {
 	}
 }
 
-// TestTracksAreReused has more tuples than tracks, one after the other, with a cache that remembers tracks given to others since.
+// TestTracksAreReused has more tuples than tracks, one after the other, with a cache that remembers
+// tracks given to others since.
 func TestTracksAreReused(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxTracks = 8
-	e := load(t, Options{Options: o}, "add 1 check-state\nadd 2 allow udp from any to any limit src-addr 1\n")
+	e := load(t, Options{Options: o},
+		"add 1 check-state\nadd 2 allow udp from any to any limit src-addr 1\n")
 	w := e.Worker(0)
 	for k := range 1000 {
 		pkt := udp(t, "1.1.1.1:1", "2.2.2.2:2")
@@ -134,7 +141,8 @@ func TestTracksAreReused(t *testing.T) {
 	}
 }
 
-// TestFloodSparesEstablished fills everything with half-open states: no established one is lost, and new connections still open.
+// TestFloodSparesEstablished fills everything with half-open states: no established one is lost,
+// and new connections still open.
 func TestFloodSparesEstablished(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 8_000, 1_000
@@ -142,7 +150,8 @@ func TestFloodSparesEstablished(t *testing.T) {
 	w := e.Worker(0)
 	var clients []string
 	for i := range 500 {
-		c := netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 2, byte(i >> 8), byte(i)}), 1000).String()
+		c := netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 2, byte(i >> 8), byte(i)}),
+			1000).String()
 		clients = append(clients, c)
 		handshake(t, w, c, "10.0.0.1:80", 1)
 	}
@@ -155,10 +164,12 @@ func TestFloodSparesEstablished(t *testing.T) {
 				w.Evaluate(in(2+float64(round)), syn)
 			}
 		}
-		handshake(t, w, netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 3, 0, byte(round)}), 1000).String(), "10.0.0.1:80", 2+float64(round))
+		handshake(t, w, netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 3, 0, byte(round)}),
+			1000).String(), "10.0.0.1:80", 2+float64(round))
 	}
 	for _, c := range clients {
-		if v := w.Evaluate(in(6), tcp(t, c, "10.0.0.1:80", packet.FlagACK, 101, 501)); v.State != firewall.StateHit {
+		if v := w.Evaluate(in(6), tcp(t, c, "10.0.0.1:80", packet.FlagACK, 101,
+			501)); v.State != firewall.StateHit {
 			t.Fatalf("%s was lost: %+v", c, v)
 		}
 	}
@@ -167,28 +178,33 @@ func TestFloodSparesEstablished(t *testing.T) {
 	}
 }
 
-// TestFullRefusesNewFlows fills the table with established states: the next is refused with its reason, a closed one makes room.
+// TestFullRefusesNewFlows fills the table with established states: the next is refused with its
+// reason, a closed one makes room.
 func TestFullRefusesNewFlows(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 100, 100
 	e := loadMe(t, Options{Options: o}, webRules)
 	w := e.Worker(0)
 	client := func(i int) string {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 2, byte(i >> 8), byte(i)}), 1000).String()
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, 2, byte(i >> 8), byte(i)}),
+			1000).String()
 	}
 	for i := range 100 {
 		handshake(t, w, client(i), "10.0.0.1:80", 1)
 	}
 	syn := tcp(t, "7.7.7.7:7", "10.0.0.1:80", packet.FlagSYN, 1, 0)
-	if v := w.Evaluate(in(2), syn); v.Pass || v.Reason != firewall.ReasonStatesFull || v.Rule != 10 {
+	if v := w.Evaluate(in(2), syn); v.Pass || v.Reason != firewall.ReasonStatesFull ||
+		v.Rule != 10 {
 		t.Errorf("over the maximum: %+v", v)
 	}
 	// Rules without state still work.
-	if v := w.Evaluate(in(2), udp(t, "7.7.7.7:7", "10.0.0.1:9")); v.Reason != firewall.ReasonStatesFull {
+	if v := w.Evaluate(in(2), udp(t, "7.7.7.7:7",
+		"10.0.0.1:9")); v.Reason != firewall.ReasonStatesFull {
 		t.Errorf("%+v", v)
 	}
 	for i := range 50 {
-		if v := w.Evaluate(in(2), tcp(t, client(i), "10.0.0.1:80", packet.FlagRST, 101, 0)); v.State != firewall.StateHit {
+		if v := w.Evaluate(in(2), tcp(t, client(i), "10.0.0.1:80", packet.FlagRST, 101,
+			0)); v.State != firewall.StateHit {
 			t.Fatalf("reset %d: %+v", i, v)
 		}
 	}
@@ -198,11 +214,14 @@ func TestFullRefusesNewFlows(t *testing.T) {
 	}
 }
 
-// TestEverythingAtOnce judges while rules, tables, interfaces and states are changed and read. The race detector watches; every verdict
-// must be one that the old or the new rules give.
+// TestEverythingAtOnce judges while rules, tables, interfaces and states are changed and read. The
+// race detector watches; every verdict must be one that the old or the new rules give.
 func TestEverythingAtOnce(t *testing.T) {
 	e := loadMe(t, Options{Workers: 3, OnEvent: func(*firewall.Event) {}}, webRules)
-	programs := []string{webRules, "add 1 check-state\nadd 10 allow tcp from any to me 80 setup keep-state\nadd 30 deny udp from table(bad) to any\nadd 40 allow udp from any to any keep-state :other\n"}
+	programs := []string{webRules,
+		"add 1 check-state\nadd 10 allow tcp from any to me 80 setup keep-state\n" +
+			"add 30 deny udp from table(bad) to any\n" +
+			"add 40 allow udp from any to any keep-state :other\n"}
 	stop := make(chan struct{})
 	var control sync.WaitGroup
 	change := func(f func(k int) error) {
@@ -241,8 +260,10 @@ func TestEverythingAtOnce(t *testing.T) {
 		const n = 2000
 		verdicts := make([]firewall.Verdict, 3)
 		for k := range n {
-			c := netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, byte(i), byte(k >> 8), byte(k)}), 1000).String()
-			pkts := [][]byte{tcp(t, c, "10.0.0.1:80", packet.FlagSYN, 1, 0), udp(t, c, "10.0.0.1:5"), tcp(t, c, "10.0.0.1:81", packet.FlagSYN, 1, 0)}
+			c := netip.AddrPortFrom(netip.AddrFrom4([4]byte{1, byte(i), byte(k >> 8), byte(k)}),
+				1000).String()
+			pkts := [][]byte{tcp(t, c, "10.0.0.1:80", packet.FlagSYN, 1, 0),
+				udp(t, c, "10.0.0.1:5"), tcp(t, c, "10.0.0.1:81", packet.FlagSYN, 1, 0)}
 			w.EvaluateBatch(in(1+float64(k)/n), pkts, verdicts)
 			if v := verdicts[0]; !v.Pass || v.Rule != 10 {
 				t.Errorf("port 80: %+v", v)

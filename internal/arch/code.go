@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Code lists every place in the Go files below root that prints or exits where only cmd/weir may (the nested modules of
-// tools and benchmarks hold programs of their own), every init function,
-// and every exported identifier and package without a doc comment.
+// Code lists every place in the Go files below root that prints or exits where only cmd/weir may
+// (the nested modules of tools and benchmarks hold programs of their own), every init function, and
+// every exported identifier and package without a doc comment.
 func Code(root string) ([]string, error) {
 	names, err := files(root, goFile)
 	if err != nil {
@@ -29,7 +29,8 @@ func Code(root string) ([]string, error) {
 			continue
 		}
 		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
+		file, err := parser.ParseFile(fset, name, text,
+			parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
@@ -40,7 +41,9 @@ func Code(root string) ([]string, error) {
 		}
 		dir := path.Dir(name)
 		documented[dir] = documented[dir] || file.Doc != nil
-		if dir != "cmd/weir" && !strings.HasPrefix(dir, "tools") && !strings.HasPrefix(dir, "peers/") && !strings.HasPrefix(dir, "examples/") && dir != "test/siege" {
+		if dir != "cmd/weir" && !strings.HasPrefix(dir, "tools") &&
+			!strings.HasPrefix(dir, "peers/") && !strings.HasPrefix(dir, "examples/") &&
+			dir != "test/siege" {
 			checkTalk(file, say)
 		}
 		if file.Name.Name != "main" {
@@ -65,11 +68,13 @@ type sayFunc func(at ast.Node, format string, args ...any)
 func sayer(fset *token.FileSet, found *[]string) sayFunc {
 	return func(at ast.Node, format string, args ...any) {
 		p := fset.Position(at.Pos())
-		*found = append(*found, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+fmt.Sprintf(format, args...))
+		*found = append(*found, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+
+			fmt.Sprintf(format, args...))
 	}
 }
 
-// checkInit finds init functions: what happens on import cannot be seen where it matters, in the command.
+// checkInit finds init functions: what happens on import cannot be seen where it matters, in the
+// command.
 func checkInit(file *ast.File, say sayFunc) {
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
@@ -91,8 +96,10 @@ func checkTalk(file *ast.File, say sayFunc) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
-			if x, ok := n.X.(*ast.Ident); ok && slices.Contains(talk[imported[x.Name]], n.Sel.Name) {
-				say(n, "%s.%s: only cmd/weir prints and exits; return a value or an error", x.Name, n.Sel.Name)
+			if x, ok := n.X.(*ast.Ident); ok &&
+				slices.Contains(talk[imported[x.Name]], n.Sel.Name) {
+				say(n, "%s.%s: only cmd/weir prints and exits; return a value or an error", x.Name,
+					n.Sel.Name)
 			}
 		case *ast.CallExpr:
 			if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "print" || f.Name == "println") {
@@ -104,7 +111,8 @@ func checkTalk(file *ast.File, say sayFunc) {
 }
 
 // selfEvident are methods that an interface of the standard library has described already.
-var selfEvident = []string{"String", "Error", "Unwrap", "Is", "As", "GoString", "Format", "LogValue",
+var selfEvident = []string{"String", "Error", "Unwrap", "Is", "As", "GoString", "Format",
+	"LogValue",
 	"MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "Len", "Less", "Swap"}
 
 func checkDocs(file *ast.File, say sayFunc) {
@@ -116,7 +124,8 @@ func checkDocs(file *ast.File, say sayFunc) {
 			}
 			if d.Recv == nil {
 				say(d, "func %s has no doc comment", d.Name.Name)
-			} else if t := receiver(d); ast.IsExported(t) && !slices.Contains(selfEvident, d.Name.Name) {
+			} else if t := receiver(d); ast.IsExported(t) &&
+				!slices.Contains(selfEvident, d.Name.Name) {
 				say(d, "method %s.%s has no doc comment", t, d.Name.Name)
 			}
 		case *ast.GenDecl:

@@ -9,8 +9,9 @@ import (
 	"strings"
 )
 
-// dialRooms may connect and look up by themselves, and why. Everybody else dials through package eyeballs: whatever has a name, or may
-// get one, is raced, and nothing waits for the slowest answer.
+// dialRooms may connect and look up by themselves, and why. Everybody else dials through package
+// eyeballs: whatever has a name, or may get one, is raced, and nothing waits for the slowest
+// answer.
 var dialRooms = map[string]string{
 	"eyeballs":        "it is the door",
 	"udp":             "its sockets take addresses only",
@@ -20,20 +21,23 @@ var dialRooms = map[string]string{
 
 // dials is what connects or looks up past package eyeballs.
 var dials = map[string][]string{
-	"net": {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "Resolver", "DefaultResolver",
-		"ResolveTCPAddr", "ResolveUDPAddr", "ResolveIPAddr", "LookupHost", "LookupIP", "LookupAddr", "LookupCNAME"},
+	"net": {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "Resolver",
+		"DefaultResolver",
+		"ResolveTCPAddr", "ResolveUDPAddr", "ResolveIPAddr", "LookupHost", "LookupIP", "LookupAddr",
+		"LookupCNAME"},
 	"net/http":   {"Get", "Head", "Post", "PostForm", "DefaultClient", "DefaultTransport"},
 	"crypto/tls": {"Dial", "DialWithDialer", "Dialer"},
 }
 
-// dialsByDefault are types whose zero value dials by itself, and the fields of which one has to say how.
+// dialsByDefault are types whose zero value dials by itself, and the fields of which one has to say
+// how.
 var dialsByDefault = map[string][]string{
 	"Client":    {"Transport"},
 	"Transport": {"DialContext"},
 }
 
-// Dials lists every place in the program's Go files below root that connects to something, or looks a name up, past package eyeballs.
-// Tests, benchmarks, examples and tools are free of it.
+// Dials lists every place in the program's Go files below root that connects to something, or looks
+// a name up, past package eyeballs. Tests, benchmarks, examples and tools are free of it.
 func Dials(root string) ([]string, error) {
 	names, err := files(root, goFile)
 	if err != nil {
@@ -42,7 +46,8 @@ func Dials(root string) ([]string, error) {
 	var found []string
 	for _, name := range names {
 		top, _, _ := strings.Cut(name, "/")
-		if _, may := dialRooms[roomOf(path.Dir(name))]; may || strings.HasSuffix(name, "_test.go") ||
+		if _, may := dialRooms[roomOf(path.Dir(name))]; may ||
+			strings.HasSuffix(name, "_test.go") ||
 			slices.Contains([]string{"test", "peers", "examples", "tools"}, top) {
 			continue
 		}
@@ -66,7 +71,8 @@ func checkDials(file *ast.File, say sayFunc) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
-			if x, ok := n.X.(*ast.Ident); ok && slices.Contains(dials[imported[x.Name]], n.Sel.Name) {
+			if x, ok := n.X.(*ast.Ident); ok &&
+				slices.Contains(dials[imported[x.Name]], n.Sel.Name) {
 				say(n, "%s.%s: dial with package eyeballs", x.Name, n.Sel.Name)
 			}
 		case *ast.CompositeLit:
@@ -80,7 +86,8 @@ func checkDials(file *ast.File, say sayFunc) {
 			}
 			for _, field := range dialsByDefault[t.Sel.Name] {
 				if !sets(n, field) {
-					say(n, "%s.%s without %s: let it dial with package eyeballs", x.Name, t.Sel.Name, field)
+					say(n, "%s.%s without %s: let it dial with package eyeballs", x.Name,
+						t.Sel.Name, field)
 				}
 			}
 		}

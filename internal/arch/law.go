@@ -14,14 +14,16 @@ import (
 // module is the path that all rooms are under.
 const module = "github.com/weirnet/weir"
 
-// ranks is the order of the house. A room imports rooms of a lower rank; packages below a room belong to it unless they
-// stand here themselves. A new room needs a line here, and docs/design/0001 has to agree.
+// ranks is the order of the house. A room imports rooms of a lower rank; packages below a room
+// belong to it unless they stand here themselves. A new room needs a line here, and
+// docs/design/0001 has to agree.
 var ranks = map[string]int{
 	"packet": 0, "examples": 0, // pure
 	"flow": 1, "rule": 1,
 	"firewall": 2, // contracts
 	"store":    3, "observe": 3, "eyeballs": 3, "udp": 3,
-	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/waiter": 2, "internal/atomicfile": 2, "internal/unixsocket": 2,
+	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/waiter": 2,
+	"internal/atomicfile": 2, "internal/unixsocket": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"store/etcd": 4, "store/storetest": 4,
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 4,
@@ -33,24 +35,28 @@ var ranks = map[string]int{
 }
 
 // testRooms exist for tests: any room's tests may import them.
-var testRooms = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest", "store/storetest"}
+var testRooms = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest",
+	"store/storetest"}
 
 // users restricts who imports a room further than its rank does. Tests are free of it.
 var users = map[string][]string{
-	"internal/nstest":     {"cmd/weir", "agent/demo", "test"},
-	"internal/tty":        {"cmd/weir", "observe"},
-	"internal/nl":         {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest", "cmd/weir"},
+	"internal/nstest": {"cmd/weir", "agent/demo", "test"},
+	"internal/tty":    {"cmd/weir", "observe"},
+	"internal/nl": {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest",
+		"cmd/weir"},
 	"internal/waiter":     {"udp", "overlay"},
 	"internal/rebuilt":    {},
 	"firewall/enginetest": {},
 	"store/storetest":     {},
 }
 
-// light are the rooms that other programs import: they reach nothing of heavy, not even through others.
+// light are the rooms that other programs import: they reach nothing of heavy, not even through
+// others.
 var light = []string{"packet", "flow", "rule", "firewall", "eyeballs", "udp"}
 
 // heavy libraries drag a kernel interface or a server into whoever reaches them.
-var heavy = []string{"github.com/vishvananda/", "github.com/cilium/ebpf", "go.etcd.io/", "github.com/prometheus/",
+var heavy = []string{"github.com/vishvananda/", "github.com/cilium/ebpf", "go.etcd.io/",
+	"github.com/prometheus/",
 	"google.golang.org/grpc", module + "/internal/nl"}
 
 // standardOnly are the rooms that use nothing but the standard library and each other.
@@ -58,7 +64,8 @@ var standardOnly = []string{"packet", "flow", "rule", "firewall"}
 
 // doors names the one room through which a library is used, tests included, and why.
 var doors = []struct{ library, room, why string }{
-	{"github.com/vishvananda/", "internal/nl", "only internal/nl asks again when an answer was interrupted"},
+	{"github.com/vishvananda/", "internal/nl",
+		"only internal/nl asks again when an answer was interrupted"},
 	{"go.etcd.io/", "store/etcd", "everything else works without a store"},
 	{"github.com/prometheus/", "observe", "one place names the metrics"},
 }
@@ -88,7 +95,8 @@ func Imports(root string) ([]string, error) {
 			continue
 		}
 		if _, ok := ranks[roomOf(name)]; !ok {
-			found = append(found, fmt.Sprintf("%s: a room without a place in the order of the house: give it one in internal/arch/law.go", name))
+			found = append(found, fmt.Sprintf("%s: a room without a place in the order of the "+
+				"house: give it one in internal/arch/law.go", name))
 			continue
 		}
 		found = append(found, checkOrder(name, p)...)
@@ -99,7 +107,8 @@ func Imports(root string) ([]string, error) {
 }
 
 func list(root string) ([]pkg, error) {
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Standard,Imports,TestImports,XTestImports,Deps", "./...")
+	cmd := exec.Command("go", "list", "-deps",
+		"-json=ImportPath,Dir,Standard,Imports,TestImports,XTestImports,Deps", "./...")
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	var stderr bytes.Buffer
@@ -119,7 +128,8 @@ func list(root string) ([]pkg, error) {
 	return pkgs, nil
 }
 
-// roomOf returns the room that a package of ours belongs to, or the package itself when it belongs to none.
+// roomOf returns the room that a package of ours belongs to, or the package itself when it belongs
+// to none.
 func roomOf(name string) string {
 	for dir := name; dir != "."; dir = path.Dir(dir) {
 		if _, ok := ranks[dir]; ok {
@@ -138,7 +148,8 @@ func checkOrder(name string, p pkg) (found []string) {
 			continue
 		}
 		if ranks[to] >= ranks[room] {
-			found = append(found, fmt.Sprintf("%s imports %s: rooms import rooms to their left only", name, other))
+			found = append(found, fmt.Sprintf("%s imports %s: rooms import rooms to their left "+
+				"only", name, other))
 		} else if allowed, restricted := users[to]; restricted && !slices.Contains(allowed, room) {
 			found = append(found, fmt.Sprintf("%s imports %s: only %v may", name, other, allowed))
 		}
@@ -147,7 +158,8 @@ func checkOrder(name string, p pkg) (found []string) {
 		other, ours := strings.CutPrefix(imp, module+"/")
 		to := roomOf(other)
 		if ours && to != room && ranks[to] > ranks[room] && !slices.Contains(testRooms, to) {
-			found = append(found, fmt.Sprintf("a test of %s imports %s: tests import no room to their right", name, other))
+			found = append(found, fmt.Sprintf("a test of %s imports %s: tests import no room to "+
+				"their right", name, other))
 		}
 	}
 	return found
@@ -157,7 +169,8 @@ func checkDoors(name string, p pkg) (found []string) {
 	for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
 		for _, d := range doors {
 			if strings.HasPrefix(imp, d.library) && roomOf(name) != d.room {
-				found = append(found, fmt.Sprintf("%s imports %s: use %s, because %s", name, imp, d.room, d.why))
+				found = append(found, fmt.Sprintf("%s imports %s: use %s, because %s", name, imp,
+					d.room, d.why))
 			}
 		}
 	}
@@ -169,11 +182,14 @@ func checkReach(name string, p pkg, standard map[string]bool) (found []string) {
 	for _, dep := range p.Deps {
 		for _, h := range heavy {
 			if slices.Contains(light, room) && strings.HasPrefix(dep, h) {
-				found = append(found, fmt.Sprintf("%s reaches %s: a library that others import has to stay light", name, dep))
+				found = append(found, fmt.Sprintf("%s reaches %s: a library that others import "+
+					"has to stay light", name, dep))
 			}
 		}
-		if slices.Contains(standardOnly, room) && !standard[dep] && !strings.HasPrefix(dep, module+"/") {
-			found = append(found, fmt.Sprintf("%s reaches %s: it uses the standard library only", name, dep))
+		if slices.Contains(standardOnly, room) && !standard[dep] &&
+			!strings.HasPrefix(dep, module+"/") {
+			found = append(found, fmt.Sprintf("%s reaches %s: it uses the standard library only",
+				name, dep))
 		}
 	}
 	return found

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// maxLines is where a file of code has to be split; crowdedLines is where one should begin to think of it.
+	// maxLines is where a file of code has to be split; crowdedLines is where one should begin to
+	// think of it.
 	maxLines     = 500
 	crowdedLines = 300
 )
@@ -47,12 +48,14 @@ func Sizes(root string) (tooLong, crowded []string, err error) {
 	return tooLong, crowded, nil
 }
 
-// unwanted are words that no file of the project may hold. The patterns are written so that they do not find themselves.
+// unwanted are words that no file of the project may hold. The patterns are written so that they do
+// not find themselves.
 var unwanted = []struct {
 	pattern *regexp.Regexp
 	why     string
 }{
-	{regexp.MustCompile(`(^|[\s"'=:(,` + "`" + `])/(work|root|home)/[A-Za-z0-9]`), "a path of somebody's machine"},
+	{regexp.MustCompile(`(^|[\s"'=:(,` + "`" + `])/(work|root|home)/[A-Za-z0-9]`),
+		"a path of somebody's machine"},
 	{regexp.MustCompile(`\b(proxy|sum|vuln)\.(golang\.org|go\.dev)\b|\bregistry\.[a-z]+\.(org|io|com)\b|\bpypi\.org\b|\b(deb|security)\.debian\.org\b`), "the name of a package registry"},
 	{regexp.MustCompile(`(?i)\bissue (no\. ?|#)?[0-9]+\b`), "an issue number: say what is meant"},
 	{regexp.MustCompile(`[\x{2010}-\x{2015}\x{2018}-\x{201f}\x{2022}-\x{2026}\x{2190}-\x{21ff}\x{00a0}]`), "punctuation beyond ASCII"},
@@ -64,7 +67,9 @@ func text(name string) bool {
 		return false
 	}
 	ext := path.Ext(name)
-	return code(name) || ext == "" || slices.Contains([]string{".md", ".txt", ".txtar", ".toml", ".service", ".mod", ".rules", ".conf", ".conflist", ".json", ".yml", ".yaml"}, ext)
+	return code(name) || ext == "" ||
+		slices.Contains([]string{".md", ".txt", ".txtar", ".toml", ".service", ".mod", ".rules",
+			".conf", ".conflist", ".json", ".yml", ".yaml"}, ext)
 }
 
 // Words lists the lines below root that hold something unwanted.
@@ -87,7 +92,8 @@ func Words(root string) ([]string, error) {
 			number++
 			for _, u := range unwanted {
 				if hit := u.pattern.FindString(line); hit != "" {
-					found = append(found, fmt.Sprintf("%s:%d: %q: %s", name, number, strings.TrimSpace(hit), u.why))
+					found = append(found, fmt.Sprintf("%s:%d: %q: %s", name, number,
+						strings.TrimSpace(hit), u.why))
 				}
 			}
 		}

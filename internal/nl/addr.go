@@ -11,10 +11,11 @@ import (
 
 // Addr is an address of a link as it was when it was read.
 type Addr struct {
-	Link      int          // index of the link
-	Prefix    netip.Prefix // the address, with the length of its network
-	Scope     Scope
-	Tentative bool // IPv6: duplicate address detection is not over or has failed; the address cannot be used
+	Link   int          // index of the link
+	Prefix netip.Prefix // the address, with the length of its network
+	Scope  Scope
+	// IPv6: duplicate address detection is not over or has failed; the address cannot be used
+	Tentative bool
 }
 
 // Scope says how far away an address or a route is valid (rtnetlink(7)).
@@ -52,8 +53,8 @@ func (c *Conn) Addrs(link int) ([]Addr, error) {
 	return addrs, nil
 }
 
-// AddAddr gives a link an address. IPv6 addresses skip duplicate address detection and are usable at once: Weir gives
-// addresses only where it knows that nobody else has them.
+// AddAddr gives a link an address. IPv6 addresses skip duplicate address detection and are usable
+// at once: Weir gives addresses only where it knows that nobody else has them.
 func (c *Conn) AddAddr(link int, p netip.Prefix) error {
 	a := &netlink.Addr{IPNet: netOf(p)}
 	if p.Addr().Is6() {
@@ -67,12 +68,13 @@ func (c *Conn) AddAddr(link int, p netip.Prefix) error {
 	return err
 }
 
-// localWait is how long an IPv6 address may take until the kernel knows it for its own. What takes longer, or goes to another table than
-// packets are looked up in, is not waited for.
+// localWait is how long an IPv6 address may take until the kernel knows it for its own. What takes
+// longer, or goes to another table than packets are looked up in, is not waited for.
 const localWait = 5 * time.Second
 
-// awaitLocal waits until the kernel takes packets for an address. It makes the local route of an IPv6 address in a work queue, also
-// without duplicate address detection, and up to then it drops them or sends them elsewhere.
+// awaitLocal waits until the kernel takes packets for an address. It makes the local route of an
+// IPv6 address in a work queue, also without duplicate address detection, and up to then it drops
+// them or sends them elsewhere.
 func (c *Conn) awaitLocal(a netip.Addr) {
 	for deadline := time.Now().Add(localWait); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if r, err := c.RouteTo(a); err == nil && r.Type == unix.RTN_LOCAL {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestListsAreWholeWhileLinksComeAndGo lists links while another connection makes and deletes some, so that the kernel
-// interrupts dumps. The links that stay must be in every list.
+// TestListsAreWholeWhileLinksComeAndGo lists links while another connection makes and deletes some,
+// so that the kernel interrupts dumps. The links that stay must be in every list.
 func TestListsAreWholeWhileLinksComeAndGo(t *testing.T) {
 	n := nstest.New(t).Node("n")
 	c := n.Netlink()
@@ -23,7 +23,8 @@ func TestListsAreWholeWhileLinksComeAndGo(t *testing.T) {
 	stop, stopped := make(chan struct{}), make(chan error, 1)
 	go func() { stopped <- churn(n, stop) }()
 	interruptions, dumps := 0, 0
-	for deadline := time.Now().Add(30 * time.Second); interruptions < 5 && time.Now().Before(deadline); dumps++ {
+	for deadline := time.Now().Add(30 * time.Second); interruptions < 5 &&
+		time.Now().Before(deadline); dumps++ {
 		if _, whole, err := c.RawLinks(); err != nil {
 			t.Fatal(err)
 		} else if !whole {

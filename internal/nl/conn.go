@@ -11,10 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// requestTimeout is how long one request may take. Tearing down many namespaces holds the kernel's rtnl lock for seconds.
+// requestTimeout is how long one request may take. Tearing down many namespaces holds the kernel's
+// rtnl lock for seconds.
 const requestTimeout = 60 * time.Second
 
-// Conn is a connection to rtnetlink in one network namespace. It may be used by several goroutines at once.
+// Conn is a connection to rtnetlink in one network namespace. It may be used by several goroutines
+// at once.
 type Conn struct {
 	h *netlink.Handle
 }

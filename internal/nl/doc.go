@@ -1,27 +1,28 @@
-// Package nl is Weir's only door to rtnetlink: links, addresses, routes, neighbours, changes of them, and network
-// namespaces.
+// Package nl is Weir's only door to rtnetlink: links, addresses, routes, neighbours, changes of
+// them, and network namespaces.
 //
 // # Why a package of our own
 //
-// The kernel may say that a dump changed while it was being read (NLM_F_DUMP_INTR), and the answer is then incomplete
-// without looking so. A system call may be interrupted (EINTR) before or after the kernel did what was asked. The
-// library underneath reports both and goes on; nearly every caller forgets to look. Here every request is asked again
-// until the answer is whole, and a request that changes something counts as done when a repetition finds it done.
-// A test in internal/arch refuses the library anywhere else.
+// The kernel may say that a dump changed while it was being read (NLM_F_DUMP_INTR), and the answer
+// is then incomplete without looking so. A system call may be interrupted (EINTR) before or after
+// the kernel did what was asked. The library underneath reports both and goes on; nearly every
+// caller forgets to look. Here every request is asked again until the answer is whole, and a
+// request that changes something counts as done when a repetition finds it done. A test in
+// internal/arch refuses the library anywhere else.
 //
 // # Values
 //
-// Link, Addr, Route and Neigh are plain values with net/netip addresses. They are snapshots: nothing in them follows
-// the kernel.
+// Link, Addr, Route and Neigh are plain values with net/netip addresses. They are snapshots:
+// nothing in them follows the kernel.
 //
 // # Namespaces
 //
-// A Conn speaks to the namespace it was opened in, whatever thread uses it later, and may be used by several goroutines.
-// NS is a handle on a namespace; NS.Do runs a function inside it.
+// A Conn speaks to the namespace it was opened in, whatever thread uses it later, and may be used
+// by several goroutines. NS is a handle on a namespace; NS.Do runs a function inside it.
 //
 // # Watching
 //
-// Watch reports links and addresses as they are and then every change of them. When the kernel had to throw
-// notifications away (ENOBUFS), Watch lists everything again and reports what it had missed as ordinary events, so that
-// whoever listens never has to ask.
+// Watch reports links and addresses as they are and then every change of them. When the kernel had
+// to throw notifications away (ENOBUFS), Watch lists everything again and reports what it had
+// missed as ordinary events, so that whoever listens never has to ask.
 package nl

@@ -1,6 +1,7 @@
 package nl
 
-// WatchBuffered is Watch with a receive buffer of another size, so that a test can make the kernel lose notifications.
+// WatchBuffered is Watch with a receive buffer of another size, so that a test can make the kernel
+// lose notifications.
 var WatchBuffered = watch
 
 // RawLinks is Links as the library has it: whether the answer was whole has to be asked.

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Weir's filter comes before others with the kernel's default priority, 49152, and leaves the low ones to who wants to come first.
+// Weir's filter comes before others with the kernel's default priority, 49152, and leaves the low
+// ones to who wants to come first.
 const (
 	filterPriority = 20
 	filterHandle   = 1
@@ -20,7 +21,8 @@ func filterOf(link int, egress bool) *netlink.BpfFilter {
 		parent = netlink.HANDLE_MIN_EGRESS
 	}
 	return &netlink.BpfFilter{
-		FilterAttrs:  netlink.FilterAttrs{LinkIndex: link, Parent: parent, Handle: filterHandle, Protocol: unix.ETH_P_ALL, Priority: filterPriority},
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: link, Parent: parent, Handle: filterHandle,
+			Protocol: unix.ETH_P_ALL, Priority: filterPriority},
 		DirectAction: true,
 	}
 }
@@ -28,13 +30,15 @@ func filterOf(link int, egress bool) *netlink.BpfFilter {
 // clsactOf describes the queueing discipline that filters hang below.
 func clsactOf(link int) *netlink.GenericQdisc {
 	return &netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT},
-		QdiscType:  "clsact",
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link, Handle: netlink.MakeHandle(0xffff, 0),
+			Parent: netlink.HANDLE_CLSACT},
+		QdiscType: "clsact",
 	}
 }
 
-// SetFilter puts an eBPF program (by its file descriptor) at the ingress or egress of a link, in a filter below a clsact queueing discipline,
-// which it adds if there is none. A filter of Weir that is there is replaced.
+// SetFilter puts an eBPF program (by its file descriptor) at the ingress or egress of a link, in a
+// filter below a clsact queueing discipline, which it adds if there is none. A filter of Weir that
+// is there is replaced.
 func (c *Conn) SetFilter(link int, egress bool, program int, name string) error {
 	q := clsactOf(link)
 	err := change(fmt.Sprintf("add clsact to link %d", link), func() error {
@@ -48,11 +52,13 @@ func (c *Conn) SetFilter(link int, egress bool, program int, name string) error 
 	}
 	f := filterOf(link, egress)
 	f.Fd, f.Name = program, name
-	return change(fmt.Sprintf("set the filter of link %d", link), func() error { return c.h.FilterReplace(f) })
+	return change(fmt.Sprintf("set the filter of link %d", link), func() error {
+		return c.h.FilterReplace(f)
+	})
 }
 
-// DeleteFilter takes Weir's filter away, and the clsact queueing discipline with it when nobody has a filter below that any more. A filter,
-// discipline or link that is not there is no error.
+// DeleteFilter takes Weir's filter away, and the clsact queueing discipline with it when nobody has
+// a filter below that any more. A filter, discipline or link that is not there is no error.
 func (c *Conn) DeleteFilter(link int, egress bool) error {
 	err := change(fmt.Sprintf("delete the filter of link %d", link), func() error {
 		return ifThere(c.h.FilterDel(filterOf(link, egress)))
@@ -61,15 +67,18 @@ func (c *Conn) DeleteFilter(link int, egress bool) error {
 		return err
 	}
 	for _, side := range []bool{false, true} {
-		left, err := read(fmt.Sprintf("list filters of link %d", link), func() ([]netlink.Filter, error) {
-			all, err := c.h.FilterList(byIndex(link), filterOf(link, side).Parent)
-			return all, ifThere(err)
-		})
+		left, err := read(fmt.Sprintf("list filters of link %d", link),
+			func() ([]netlink.Filter, error) {
+				all, err := c.h.FilterList(byIndex(link), filterOf(link, side).Parent)
+				return all, ifThere(err)
+			})
 		if err != nil || len(left) > 0 {
 			return err
 		}
 	}
-	return change(fmt.Sprintf("delete clsact of link %d", link), func() error { return ifThere(c.h.QdiscDel(clsactOf(link))) })
+	return change(fmt.Sprintf("delete clsact of link %d", link), func() error {
+		return ifThere(c.h.QdiscDel(clsactOf(link)))
+	})
 }
 
 // ifThere forgives that a filter, its discipline or its link is not there.
@@ -86,9 +95,11 @@ func (c *Conn) FilterName(link int, egress bool) (name string, err error) {
 	want := filterOf(link, egress)
 	err = change(fmt.Sprintf("list the filters of link %d", link), func() error {
 		name = ""
-		all, err := c.h.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: link}}, want.Parent)
+		all, err := c.h.FilterList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: link}},
+			want.Parent)
 		for _, f := range all {
-			if b, ok := f.(*netlink.BpfFilter); ok && b.Priority == want.Priority && b.Handle == want.Handle {
+			if b, ok := f.(*netlink.BpfFilter); ok && b.Priority == want.Priority &&
+				b.Handle == want.Handle {
 				name = b.Name
 			}
 		}

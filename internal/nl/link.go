@@ -12,21 +12,25 @@ import (
 
 // Link is a network interface as it was when it was read.
 type Link struct {
-	Index        int
-	Name         string // up to 15 bytes, chosen by whoever made the link: escape it before a terminal shows it
-	Kind         string // "veth", "bridge", "tuntap", ...; "device" for cards and the loopback
-	Alias        string
-	Encap        string // "ether", "none", ...: the type of its frames (ARPHRD_*) as ip-link(8) calls it, or "unknownN"
-	NoRemote     bool   // GRE: each packet bears whom it goes to in a header of its own
-	MTU          int    // bytes
+	Index int
+	// up to 15 bytes, chosen by whoever made the link: escape it before a terminal shows it
+	Name  string
+	Kind  string // "veth", "bridge", "tuntap", ...; "device" for cards and the loopback
+	Alias string
+	// "ether", "none", ...: the type of its frames (ARPHRD_*) as ip-link(8) calls it, or "unknownN"
+	Encap        string
+	NoRemote     bool // GRE: each packet bears whom it goes to in a header of its own
+	MTU          int  // bytes
 	HardwareAddr net.HardwareAddr
 	Up           bool // somebody switched it on (IFF_UP)
 	Running      bool // it is on and has a carrier (IFF_RUNNING)
-	OperUp       bool // the operational state is known to be up (RFC 2863); the loopback and tunnels never say so
-	Loopback     bool
-	Master       int // index of the bridge or bond it is a port of, or 0
-	Peer         int // veth: index of the other end, counted in the other end's namespace, or 0
-	PeerNS       int // veth: id of the other end's namespace as seen from this one, or -1 when it is this one
+	// the operational state is known to be up (RFC 2863); the loopback and tunnels never say so
+	OperUp   bool
+	Loopback bool
+	Master   int // index of the bridge or bond it is a port of, or 0
+	Peer     int // veth: index of the other end, counted in the other end's namespace, or 0
+	// veth: id of the other end's namespace as seen from this one, or -1 when it is this one
+	PeerNS int
 }
 
 // ErrNoLink means that there is no link of that name or index.
@@ -46,8 +50,8 @@ func linkOf(l netlink.Link) Link {
 	}
 }
 
-// noRemote: the kernel makes headers for a GRE tunnel to nobody or to a group, but not if each packet
-// brings its tunnel along (ipgre_tunnel_init, ip6gre_tunnel_init).
+// noRemote: the kernel makes headers for a GRE tunnel to nobody or to a group, but not if each
+// packet brings its tunnel along (ipgre_tunnel_init, ip6gre_tunnel_init).
 func noRemote(l netlink.Link) bool {
 	g, ok := l.(*netlink.Gretun)
 	if !ok || g.FlowBased {
@@ -57,8 +61,10 @@ func noRemote(l netlink.Link) bool {
 }
 
 func (l Link) equal(o Link) bool {
-	return bytes.Equal(l.HardwareAddr, o.HardwareAddr) && l.Index == o.Index && l.Name == o.Name && l.Kind == o.Kind &&
-		l.Alias == o.Alias && l.MTU == o.MTU && l.Encap == o.Encap && l.NoRemote == o.NoRemote && l.Up == o.Up && l.Running == o.Running && l.OperUp == o.OperUp &&
+	return bytes.Equal(l.HardwareAddr, o.HardwareAddr) && l.Index == o.Index && l.Name == o.Name &&
+		l.Kind == o.Kind &&
+		l.Alias == o.Alias && l.MTU == o.MTU && l.Encap == o.Encap && l.NoRemote == o.NoRemote &&
+		l.Up == o.Up && l.Running == o.Running && l.OperUp == o.OperUp &&
 		l.Loopback == o.Loopback && l.Master == o.Master && l.Peer == o.Peer && l.PeerNS == o.PeerNS
 }
 
@@ -82,12 +88,16 @@ func (c *Conn) Links() ([]Link, error) {
 
 // LinkByName finds a link. The error wraps ErrNoLink when there is none.
 func (c *Conn) LinkByName(name string) (Link, error) {
-	return findLink(fmt.Sprintf("find link %q", name), func() (netlink.Link, error) { return c.h.LinkByName(name) })
+	return findLink(fmt.Sprintf("find link %q", name), func() (netlink.Link, error) {
+		return c.h.LinkByName(name)
+	})
 }
 
 // LinkByIndex finds a link. The error wraps ErrNoLink when there is none.
 func (c *Conn) LinkByIndex(index int) (Link, error) {
-	return findLink(fmt.Sprintf("find link %d", index), func() (netlink.Link, error) { return c.h.LinkByIndex(index) })
+	return findLink(fmt.Sprintf("find link %d", index), func() (netlink.Link, error) {
+		return c.h.LinkByIndex(index)
+	})
 }
 
 func findLink(what string, ask func() (netlink.Link, error)) (Link, error) {
@@ -111,19 +121,22 @@ type Veth struct {
 	Alias                          string
 }
 
-// AddVeth makes a veth pair, each end directly in its namespace, so that no name can clash on the way. Both ends are
-// down.
+// AddVeth makes a veth pair, each end directly in its namespace, so that no name can clash on the
+// way. Both ends are down.
 func (c *Conn) AddVeth(v Veth) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr, attrs.Alias = v.Name, v.MTU, v.HardwareAddr, v.Alias
 	if v.NS != nil {
 		attrs.Namespace = netlink.NsFd(v.NS.Fd())
 	}
-	l := &netlink.Veth{LinkAttrs: attrs, PeerName: v.PeerName, PeerHardwareAddr: v.PeerHardwareAddr, PeerMTU: uint32(v.MTU)}
+	l := &netlink.Veth{LinkAttrs: attrs, PeerName: v.PeerName, PeerHardwareAddr: v.PeerHardwareAddr,
+		PeerMTU: uint32(v.MTU)}
 	if v.PeerNS != nil {
 		l.PeerNamespace = netlink.NsFd(v.PeerNS.Fd())
 	}
-	return change(fmt.Sprintf("make veth %q - %q", v.Name, v.PeerName), func() error { return c.h.LinkAdd(l) }, unix.EEXIST)
+	return change(fmt.Sprintf("make veth %q - %q", v.Name, v.PeerName), func() error {
+		return c.h.LinkAdd(l)
+	}, unix.EEXIST)
 }
 
 // AddBridge makes a bridge. It is down.
@@ -131,11 +144,13 @@ func (c *Conn) AddBridge(name string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	l := &netlink.Bridge{LinkAttrs: attrs}
-	return change(fmt.Sprintf("make bridge %q", name), func() error { return c.h.LinkAdd(l) }, unix.EEXIST)
+	return change(fmt.Sprintf("make bridge %q", name), func() error {
+		return c.h.LinkAdd(l)
+	}, unix.EEXIST)
 }
 
-// DeleteLink deletes a link. Deleting one end of a veth pair deletes both. The error wraps ErrNoLink when
-// there is none.
+// DeleteLink deletes a link. Deleting one end of a veth pair deletes both. The error wraps
+// ErrNoLink when there is none.
 func (c *Conn) DeleteLink(index int) error {
 	what := fmt.Sprintf("delete link %d", index)
 	err := change(what, func() error { return c.h.LinkDel(byIndex(index)) }, unix.ENODEV)
@@ -147,12 +162,16 @@ func (c *Conn) DeleteLink(index int) error {
 
 // SetLinkUp switches a link on.
 func (c *Conn) SetLinkUp(index int) error {
-	return change(fmt.Sprintf("switch link %d on", index), func() error { return c.h.LinkSetUp(byIndex(index)) })
+	return change(fmt.Sprintf("switch link %d on", index), func() error {
+		return c.h.LinkSetUp(byIndex(index))
+	})
 }
 
 // SetLinkDown switches a link off.
 func (c *Conn) SetLinkDown(index int) error {
-	return change(fmt.Sprintf("switch link %d off", index), func() error { return c.h.LinkSetDown(byIndex(index)) })
+	return change(fmt.Sprintf("switch link %d off", index), func() error {
+		return c.h.LinkSetDown(byIndex(index))
+	})
 }
 
 // SetLinkMTU sets the largest packet a link takes, in bytes.
@@ -161,7 +180,8 @@ func (c *Conn) SetLinkMTU(index, mtu int) error {
 		func() error { return c.h.LinkSetMTU(byIndex(index), mtu) })
 }
 
-// OnlyOwnAddrs keeps the kernel from giving a link IPv6 addresses of its own making. Where there is no IPv6 there is nothing to do.
+// OnlyOwnAddrs keeps the kernel from giving a link IPv6 addresses of its own making. Where there is
+// no IPv6 there is nothing to do.
 func (c *Conn) OnlyOwnAddrs(index int) error {
 	const none = 1 // IN6_ADDR_GEN_MODE_NONE
 	return change(fmt.Sprintf("keep the kernel from giving link %d addresses", index),
@@ -180,13 +200,16 @@ func (c *Conn) SetLinkAlias(index int, alias string) error {
 		func() error { return c.h.LinkSetAlias(byIndex(index), alias) })
 }
 
-// SetLinkSuperSize sets how large the super-packets of a link may become that it sends and takes, of
-// both families (BIG TCP above 65,536 bytes).
+// SetLinkSuperSize sets how large the super-packets of a link may become that it sends and takes,
+// of both families (BIG TCP above 65,536 bytes).
 func (c *Conn) SetLinkSuperSize(index, bytes int) error {
 	for _, set := range []func(netlink.Link, int) error{
-		c.h.LinkSetGSOMaxSize, c.h.LinkSetGROMaxSize, c.h.LinkSetGSOIPv4MaxSize, c.h.LinkSetGROIPv4MaxSize,
+		c.h.LinkSetGSOMaxSize, c.h.LinkSetGROMaxSize, c.h.LinkSetGSOIPv4MaxSize,
+		c.h.LinkSetGROIPv4MaxSize,
 	} {
-		err := change(fmt.Sprintf("set the size of super-packets of link %d", index), func() error { return set(byIndex(index), bytes) })
+		err := change(fmt.Sprintf("set the size of super-packets of link %d", index), func() error {
+			return set(byIndex(index), bytes)
+		})
 		if err != nil {
 			return err
 		}
@@ -206,7 +229,8 @@ func (c *Conn) SetLinkMaster(index, master int) error {
 		func() error { return c.h.LinkSetMasterByIndex(byIndex(index), master) })
 }
 
-// MoveLink puts a link into another namespace. It loses its addresses and goes down, and its index may change.
+// MoveLink puts a link into another namespace. It loses its addresses and goes down, and its index
+// may change.
 func (c *Conn) MoveLink(index int, ns *NS) error {
 	return change(fmt.Sprintf("move link %d to another namespace", index),
 		func() error { return c.h.LinkSetNsFd(byIndex(index), ns.Fd()) }, unix.ENODEV)

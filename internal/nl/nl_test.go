@@ -30,7 +30,8 @@ func pair(t *testing.T) (a, b *nstest.Node, link nl.Link) {
 func TestLinks(t *testing.T) {
 	a, b, eth := pair(t)
 	c := a.Netlink()
-	if eth.Kind != "veth" || eth.Encap != "ether" || eth.MTU != 1500 || !eth.Up || !eth.OperUp || len(eth.HardwareAddr) != 6 || eth.Loopback {
+	if eth.Kind != "veth" || eth.Encap != "ether" || eth.MTU != 1500 || !eth.Up || !eth.OperUp ||
+		len(eth.HardwareAddr) != 6 || eth.Loopback {
 		t.Errorf("got %+v", eth)
 	}
 	other, err := b.Netlink().LinkByName("eth0")
@@ -67,7 +68,8 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Name != "card0" || got.MTU != 1400 || got.Alias != "pod web" || got.Up || got.HardwareAddr.String() != mac.String() || got.Master != br.Index {
+	if got.Name != "card0" || got.MTU != 1400 || got.Alias != "pod web" || got.Up ||
+		got.HardwareAddr.String() != mac.String() || got.Master != br.Index {
 		t.Errorf("after the changes: %+v", got)
 	}
 	if err := c.SetLinkMaster(eth.Index, 0); err != nil {
@@ -110,7 +112,8 @@ func TestAddrs(t *testing.T) {
 		got[addr.Prefix] = addr
 	}
 	for _, want := range []string{"10.0.0.1/24", "fd00::1/64", "192.0.2.7/32"} {
-		if addr, ok := got[netip.MustParsePrefix(want)]; !ok || addr.Link != eth.Index || addr.Scope != nl.ScopeGlobal {
+		if addr, ok := got[netip.MustParsePrefix(want)]; !ok || addr.Link != eth.Index ||
+			addr.Scope != nl.ScopeGlobal {
 			t.Errorf("%s: got %+v, %v", want, addr, ok)
 		}
 	}
@@ -128,8 +131,10 @@ func TestRoutes(t *testing.T) {
 	routes := []nl.Route{
 		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.0.0.2")},
 		{Dst: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("fd00::2")},
-		{Dst: netip.MustParsePrefix("192.0.2.0/24"), Link: eth.Index, Scope: nl.ScopeLink, MTU: 1300},
-		{Dst: netip.MustParsePrefix("198.51.100.0/24"), Via: netip.MustParseAddr("169.254.1.1"), Link: eth.Index, Onlink: true},
+		{Dst: netip.MustParsePrefix("192.0.2.0/24"), Link: eth.Index, Scope: nl.ScopeLink,
+			MTU: 1300},
+		{Dst: netip.MustParsePrefix("198.51.100.0/24"), Via: netip.MustParseAddr("169.254.1.1"),
+			Link: eth.Index, Onlink: true},
 	}
 	for _, r := range routes {
 		if err := c.AddRoute(r); err != nil {
@@ -149,12 +154,14 @@ func TestRoutes(t *testing.T) {
 	}
 	for _, want := range routes {
 		got, ok := byDst[want.Dst]
-		if !ok || got.Via != want.Via || got.Link != eth.Index || got.Scope != want.Scope || got.MTU != want.MTU || got.Onlink != want.Onlink {
+		if !ok || got.Via != want.Via || got.Link != eth.Index || got.Scope != want.Scope ||
+			got.MTU != want.MTU || got.Onlink != want.Onlink {
 			t.Errorf("want %+v, got %+v", want, got)
 		}
 	}
 	for dst, via := range map[string]string{"203.0.113.9": "10.0.0.2", "2001:db8::9": "fd00::2"} {
-		if r, err := c.RouteTo(netip.MustParseAddr(dst)); err != nil || r.Via != netip.MustParseAddr(via) || r.Link != eth.Index {
+		if r, err := c.RouteTo(netip.MustParseAddr(dst)); err != nil ||
+			r.Via != netip.MustParseAddr(via) || r.Link != eth.Index {
 			t.Errorf("to %s: %+v, %v", dst, r, err)
 		}
 	}
@@ -176,7 +183,8 @@ func TestNeighs(t *testing.T) {
 	a, _, eth := pair(t)
 	c := a.Netlink()
 	for _, ip := range []string{"10.0.0.77", "fd00::77"} {
-		want := nl.Neigh{Link: eth.Index, Addr: netip.MustParseAddr(ip), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 77}}
+		want := nl.Neigh{Link: eth.Index, Addr: netip.MustParseAddr(ip),
+			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 77}}
 		if err := c.SetNeigh(want); err != nil {
 			t.Fatal(err)
 		}
@@ -192,7 +200,8 @@ func TestNeighs(t *testing.T) {
 			}
 			return nl.Neigh{}, false
 		}
-		if got, ok := find(); !ok || got.State != unix.NUD_PERMANENT || got.HardwareAddr.String() != want.HardwareAddr.String() {
+		if got, ok := find(); !ok || got.State != unix.NUD_PERMANENT ||
+			got.HardwareAddr.String() != want.HardwareAddr.String() {
 			t.Errorf("%s: got %+v, %v", ip, got, ok)
 		}
 		if err := c.DeleteNeigh(want); err != nil {
@@ -222,7 +231,10 @@ func TestDoComesBackAlsoFromPanicsAndGoexit(t *testing.T) {
 	outside := inode()
 	var seen uint64
 	wrong := errors.New("wrong")
-	if err := a.Do(func() error { seen = inode(); return wrong }); err != wrong || seen != inside || inside == outside {
+	if err := a.Do(func() error {
+		seen = inode()
+		return wrong
+	}); err != wrong || seen != inside || inside == outside {
 		t.Errorf("got %v, inode %d, inside %d, outside %d", err, seen, inside, outside)
 	}
 	func() {

@@ -39,7 +39,8 @@ func (ns *NS) Close() error { return ns.file.Close() }
 // Fd returns the file descriptor, valid until Close.
 func (ns *NS) Fd() int { return ns.fd }
 
-// Inode returns the number by which the kernel tells namespaces apart, as in the link /proc/PID/ns/net.
+// Inode returns the number by which the kernel tells namespaces apart, as in the link
+// /proc/PID/ns/net.
 func (ns *NS) Inode() (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(ns.Fd(), &st); err != nil {
@@ -58,9 +59,9 @@ func (ns *NS) ID() (string, error) {
 	return fmt.Sprintf("%d:%d", st.Dev, st.Ino), nil
 }
 
-// Do runs f inside the namespace and waits for it. f runs on an OS thread of its own; sockets and processes that it
-// makes belong to the namespace and stay there, but goroutines that it starts do not run inside. A panic of f and an
-// end by runtime.Goexit (t.Fatal) go on in the caller.
+// Do runs f inside the namespace and waits for it. f runs on an OS thread of its own; sockets and
+// processes that it makes belong to the namespace and stay there, but goroutines that it starts do
+// not run inside. A panic of f and an end by runtime.Goexit (t.Fatal) go on in the caller.
 func (ns *NS) Do(f func() error) error {
 	var (
 		err      error
@@ -70,7 +71,8 @@ func (ns *NS) Do(f func() error) error {
 	)
 	go func() {
 		defer close(done)
-		// The thread is unlocked only when it is back where it came from; otherwise it dies with this goroutine.
+		// The thread is unlocked only when it is back where it came from; otherwise it dies with
+		// this goroutine.
 		runtime.LockOSThread()
 		home, e := CurrentNS()
 		if e != nil {
@@ -114,8 +116,8 @@ func (ns *NS) ListenPacket(network, address string) (c net.PacketConn, err error
 	return c, err
 }
 
-// DialContext is net.Dialer.DialContext inside the namespace. The address must be numeric: names would be looked up, and
-// several addresses tried, by goroutines outside.
+// DialContext is net.Dialer.DialContext inside the namespace. The address must be numeric: names
+// would be looked up, and several addresses tried, by goroutines outside.
 func (ns *NS) DialContext(ctx context.Context, network, address string) (c net.Conn, err error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -124,6 +126,9 @@ func (ns *NS) DialContext(ctx context.Context, network, address string) (c net.C
 	if !numeric(host) {
 		return nil, fmt.Errorf("dial %s inside a namespace: want a numeric address", address)
 	}
-	err = ns.Do(func() (e error) { c, e = new(net.Dialer).DialContext(ctx, network, address); return e })
+	err = ns.Do(func() (e error) {
+		c, e = new(net.Dialer).DialContext(ctx, network, address)
+		return e
+	})
 	return c, err
 }

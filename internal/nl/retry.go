@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTries bounds how often a request is repeated. A dump is interrupted only when something changed meanwhile, so that
-// many interruptions in a row mean a machine on which links come and go all the time.
+// maxTries bounds how often a request is repeated. A dump is interrupted only when something
+// changed meanwhile, so that many interruptions in a row mean a machine on which links come and go
+// all the time.
 const maxTries = 40
 
 // retryPause is the wait before the second try; it grows with every try, to 40 ms at the last.
@@ -36,8 +37,8 @@ func read[T any](what string, ask func() (T, error)) (T, error) {
 	}
 }
 
-// change makes a request that changes something. An interrupted request may have been carried out, so that a repetition
-// which fails with one of the errors in done has found its own work.
+// change makes a request that changes something. An interrupted request may have been carried out,
+// so that a repetition which fails with one of the errors in done has found its own work.
 func change(what string, ask func() error, done ...error) error {
 	for try := 1; ; try++ {
 		err := ask()

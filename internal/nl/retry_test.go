@@ -55,7 +55,9 @@ func TestChangeFindsItsOwnWork(t *testing.T) {
 	if err := change("add", interruptedThen(unix.EPERM), unix.EEXIST); !errors.Is(err, unix.EPERM) {
 		t.Errorf("a refusal after an interruption was lost: %v", err)
 	}
-	if err := change("add", func() error { return unix.EEXIST }, unix.EEXIST); !errors.Is(err, unix.EEXIST) {
+	if err := change("add", func() error {
+		return unix.EEXIST
+	}, unix.EEXIST); !errors.Is(err, unix.EEXIST) {
 		t.Errorf("what somebody else made was taken for our own: %v", err)
 	}
 }

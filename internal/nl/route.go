@@ -25,13 +25,16 @@ type Route struct {
 
 func routeOf(r netlink.Route) Route {
 	return Route{Dst: prefixOf(r.Dst), Via: addrOf(r.Gw), Src: addrOf(r.Src), Link: r.LinkIndex,
-		Onlink: r.Flags&unix.RTNH_F_ONLINK != 0, Scope: Scope(r.Scope), Table: r.Table, Metric: r.Priority,
-		MTU: r.MTU, Type: r.Type, Proto: int(r.Protocol)}
+		Onlink: r.Flags&unix.RTNH_F_ONLINK != 0, Scope: Scope(r.Scope), Table: r.Table,
+		Metric: r.Priority,
+		MTU:    r.MTU, Type: r.Type, Proto: int(r.Protocol)}
 }
 
 func (r Route) lib() *netlink.Route {
-	lib := &netlink.Route{Dst: netOf(r.Dst.Masked()), Gw: ipOf(r.Via), Src: ipOf(r.Src), LinkIndex: r.Link,
-		Scope: netlink.Scope(r.Scope), Table: r.Table, Priority: r.Metric, MTU: r.MTU, Type: r.Type,
+	lib := &netlink.Route{Dst: netOf(r.Dst.Masked()), Gw: ipOf(r.Via), Src: ipOf(r.Src),
+		LinkIndex: r.Link,
+		Scope:     netlink.Scope(r.Scope), Table: r.Table, Priority: r.Metric, MTU: r.MTU,
+		Type:     r.Type,
 		Protocol: netlink.RouteProtocol(r.Proto), Family: familyOf(r.Dst.Addr())}
 	if r.Onlink {
 		lib.Flags = unix.RTNH_F_ONLINK
@@ -41,7 +44,8 @@ func (r Route) lib() *netlink.Route {
 
 // Blackhole says whether the route leads nowhere: blackhole, unreachable or prohibit.
 func (r Route) Blackhole() bool {
-	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNREACHABLE || r.Type == unix.RTN_PROHIBIT
+	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNREACHABLE ||
+		r.Type == unix.RTN_PROHIBIT
 }
 
 func (r Route) String() string {
@@ -58,7 +62,8 @@ func (c *Conn) Routes(table int) ([]Route, error) {
 		table = unix.RT_TABLE_MAIN
 	}
 	list, err := read("list routes", func() ([]netlink.Route, error) {
-		return c.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+		return c.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table},
+			netlink.RT_FILTER_TABLE)
 	})
 	if err != nil {
 		return nil, err
@@ -70,18 +75,19 @@ func (c *Conn) Routes(table int) ([]Route, error) {
 	return routes, nil
 }
 
-// RoutesWithMTU lists the routes of all tables in both families that have an MTU of their own. There
-// may be a million others.
+// RoutesWithMTU lists the routes of all tables in both families that have an MTU of their own.
+// There may be a million others.
 func (c *Conn) RoutesWithMTU() (routes []Route, err error) {
 	_, err = read("list routes", func() (none struct{}, err error) {
 		routes = nil
 		any := &netlink.Route{Table: unix.RT_TABLE_UNSPEC}
-		return none, c.h.RouteListFilteredIter(netlink.FAMILY_ALL, any, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-			if r.MTU != 0 {
-				routes = append(routes, routeOf(r))
-			}
-			return true
-		})
+		return none, c.h.RouteListFilteredIter(netlink.FAMILY_ALL, any, netlink.RT_FILTER_TABLE,
+			func(r netlink.Route) bool {
+				if r.MTU != 0 {
+					routes = append(routes, routeOf(r))
+				}
+				return true
+			})
 	})
 	return routes, err
 }
@@ -92,23 +98,26 @@ func (c *Conn) RoutesInto(ranges []netip.Prefix) (routes []Route, err error) {
 	_, err = read("list routes", func() (none struct{}, err error) {
 		routes = nil
 		table := &netlink.Route{Table: unix.RT_TABLE_MAIN}
-		return none, c.h.RouteListFilteredIter(netlink.FAMILY_ALL, table, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-			dst := prefixOf(r.Dst)
-			for _, in := range ranges {
-				if dst.IsValid() && dst.Bits() >= in.Bits() && in.Contains(dst.Addr()) {
-					routes = append(routes, routeOf(r))
-					break
+		return none, c.h.RouteListFilteredIter(netlink.FAMILY_ALL, table, netlink.RT_FILTER_TABLE,
+			func(r netlink.Route) bool {
+				dst := prefixOf(r.Dst)
+				for _, in := range ranges {
+					if dst.IsValid() && dst.Bits() >= in.Bits() && in.Contains(dst.Addr()) {
+						routes = append(routes, routeOf(r))
+						break
+					}
 				}
-			}
-			return true
-		})
+				return true
+			})
 	})
 	return routes, err
 }
 
 // RouteTo asks the kernel how it would send to dst.
 func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
-	list, err := read(fmt.Sprintf("find route to %s", dst), func() ([]netlink.Route, error) { return c.h.RouteGet(ipOf(dst)) })
+	list, err := read(fmt.Sprintf("find route to %s", dst), func() ([]netlink.Route, error) {
+		return c.h.RouteGet(ipOf(dst))
+	})
 	if err != nil {
 		return Route{}, err
 	}
@@ -118,12 +127,13 @@ func (c *Conn) RouteTo(dst netip.Addr) (Route, error) {
 	return routeOf(list[0]), nil
 }
 
-// MatchRoute asks the kernel which route it would take to dst, out of one link when link is not 0, and
-// returns that route as the table has it. It costs the same however many routes there are.
+// MatchRoute asks the kernel which route it would take to dst, out of one link when link is not 0,
+// and returns that route as the table has it. It costs the same however many routes there are.
 func (c *Conn) MatchRoute(dst netip.Addr, link int) (Route, error) {
 	what := fmt.Sprintf("find the route to %s", dst)
 	list, err := read(what, func() ([]netlink.Route, error) {
-		return c.h.RouteGetWithOptions(ipOf(dst), &netlink.RouteGetOptions{OifIndex: link, FIBMatch: true})
+		return c.h.RouteGetWithOptions(ipOf(dst),
+			&netlink.RouteGetOptions{OifIndex: link, FIBMatch: true})
 	})
 	if err != nil {
 		return Route{}, err
@@ -151,7 +161,9 @@ func (c *Conn) RouteFrom(src, dst netip.Addr) (Route, error) {
 
 // AddRoute adds a route; one to the same destination with the same metric must not be there.
 func (c *Conn) AddRoute(r Route) error {
-	return change(fmt.Sprintf("add route %s", r), func() error { return c.h.RouteAdd(r.lib()) }, unix.EEXIST)
+	return change(fmt.Sprintf("add route %s", r), func() error {
+		return c.h.RouteAdd(r.lib())
+	}, unix.EEXIST)
 }
 
 // ReplaceRoute adds a route or replaces the one to the same destination with the same metric.
@@ -161,5 +173,7 @@ func (c *Conn) ReplaceRoute(r Route) error {
 
 // DeleteRoute deletes a route.
 func (c *Conn) DeleteRoute(r Route) error {
-	return change(fmt.Sprintf("delete route %s", r), func() error { return c.h.RouteDel(r.lib()) }, unix.ESRCH)
+	return change(fmt.Sprintf("delete route %s", r), func() error {
+		return c.h.RouteDel(r.lib())
+	}, unix.ESRCH)
 }

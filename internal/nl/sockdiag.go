@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TCPSocket is a TCP socket of a namespace as it was when it was read. The addresses of IPv4 connections of IPv6 sockets
-// are IPv4 addresses.
+// TCPSocket is a TCP socket of a namespace as it was when it was read. The addresses of IPv4
+// connections of IPv6 sockets are IPv4 addresses.
 type TCPSocket struct {
 	Local, Remote netip.AddrPort
 	State         TCPState
-	Link          int // index of the interface that it is bound to (always for link-local addresses), or 0
+	// index of the interface that it is bound to (always for link-local addresses), or 0
+	Link int
 }
 
 // TCPState is the state of a TCP socket, numbered as the kernel does (include/net/tcp_states.h).
@@ -35,15 +36,16 @@ const (
 	TCPClosing
 )
 
-// Listener is a socket that waits for others: a listening one of TCP, or one of UDP that speaks to nobody in particular.
+// Listener is a socket that waits for others: a listening one of TCP, or one of UDP that speaks to
+// nobody in particular.
 type Listener struct {
 	Proto uint8 // packet.ProtoTCP, packet.ProtoUDP
 	Local netip.AddrPort
 	Inode uint32
 }
 
-// Listeners lists the sockets of both families that wait for others, in ns, or in the namespace of the calling thread when
-// ns is nil.
+// Listeners lists the sockets of both families that wait for others, in ns, or in the namespace of
+// the calling thread when ns is nil.
 func Listeners(ns *NS) ([]Listener, error) {
 	at := netns.None()
 	if ns != nil {
@@ -64,23 +66,27 @@ func Listeners(ns *NS) ([]Listener, error) {
 			if proto == unix.IPPROTO_UDP {
 				ask = h.SocketDiagUDP
 			}
-			sockets, err := read("list sockets", func() ([]*netlink.Socket, error) { return ask(family) })
+			sockets, err := read("list sockets", func() ([]*netlink.Socket, error) {
+				return ask(family)
+			})
 			if err != nil {
 				return nil, err
 			}
 			for _, s := range sockets {
-				if state := TCPState(s.State); state != TCPListen && (proto == unix.IPPROTO_TCP || state != TCPClose) {
+				if state := TCPState(s.State); state != TCPListen &&
+					(proto == unix.IPPROTO_TCP || state != TCPClose) {
 					continue
 				}
-				all = append(all, Listener{proto, netip.AddrPortFrom(addrOf(s.ID.Source), s.ID.SourcePort), s.INode})
+				all = append(all, Listener{proto,
+					netip.AddrPortFrom(addrOf(s.ID.Source), s.ID.SourcePort), s.INode})
 			}
 		}
 	}
 	return all, nil
 }
 
-// TCPSockets lists the TCP sockets of both families in ns, or in the namespace of the calling thread when ns is nil. They come
-// from sock_diag(7).
+// TCPSockets lists the TCP sockets of both families in ns, or in the namespace of the calling
+// thread when ns is nil. They come from sock_diag(7).
 func TCPSockets(ns *NS) ([]TCPSocket, error) {
 	at := netns.None()
 	if ns != nil {
@@ -96,7 +102,9 @@ func TCPSockets(ns *NS) ([]TCPSocket, error) {
 	}
 	var all []TCPSocket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		sockets, err := read("list TCP sockets", func() ([]*netlink.Socket, error) { return h.SocketDiagTCP(family) })
+		sockets, err := read("list TCP sockets", func() ([]*netlink.Socket, error) {
+			return h.SocketDiagTCP(family)
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,8 @@ func TestTCPSocketsOfANamespace(t *testing.T) {
 	a, b := lab.Node("a"), lab.Node("b")
 	lab.Join(a, "eth0", "10.0.0.1/24 fd00::1/64", b, "eth0", "10.0.0.2/24 fd00::2/64")
 	for _, c := range []struct{ listen, dial string }{
-		{"10.0.0.2:80", "10.0.0.2:80"}, {"[fd00::2]:80", "[fd00::2]:80"}, {"[::]:81", "10.0.0.2:81"},
+		{"10.0.0.2:80", "10.0.0.2:80"}, {"[fd00::2]:80", "[fd00::2]:80"},
+		{"[::]:81", "10.0.0.2:81"},
 	} {
 		l, err := b.Listen("tcp", c.listen)
 		if err != nil {
@@ -40,12 +41,14 @@ func TestTCPSocketsOfANamespace(t *testing.T) {
 			}
 			found := 0
 			for _, s := range sockets {
-				if s == (nl.TCPSocket{Local: side.local, Remote: side.remote, State: nl.TCPEstablished}) {
+				if s == (nl.TCPSocket{Local: side.local, Remote: side.remote,
+					State: nl.TCPEstablished}) {
 					found++
 				}
 			}
 			if found != 1 {
-				t.Errorf("%s: %v -> %v found %d times in %v", side.node, side.local, side.remote, found, sockets)
+				t.Errorf("%s: %v -> %v found %d times in %v", side.node, side.local, side.remote,
+					found, sockets)
 			}
 		}
 		if !listens(t, b, netip.MustParseAddrPort(c.listen)) {

@@ -16,7 +16,8 @@ const (
 	LinkGone                      // Link is gone; its addresses were reported gone before
 	AddrSet                       // Addr is there, new or changed; its link may be reported later
 	AddrGone                      // Addr is gone
-	Synced                        // everything that was there when the listing began has been reported
+	// everything that was there when the listing began has been reported
+	Synced
 )
 
 // Event is one thing that Watch reports. Link or Addr is set, according to Kind.
@@ -31,7 +32,8 @@ type addrKey struct {
 	prefix netip.Prefix
 }
 
-// table is what was reported so far. It turns notifications and listings into events that only ever tell news.
+// table is what was reported so far. It turns notifications and listings into events that only ever
+// tell news.
 type table struct {
 	links  map[int]Link
 	addrs  map[addrKey]Addr
@@ -40,7 +42,8 @@ type table struct {
 }
 
 func newTable(report func(Event)) *table {
-	return &table{links: map[int]Link{}, addrs: map[addrKey]Addr{}, gone: map[int]bool{}, report: report}
+	return &table{links: map[int]Link{}, addrs: map[addrKey]Addr{}, gone: map[int]bool{},
+		report: report}
 }
 
 func (t *table) setLink(l Link) {
@@ -51,7 +54,8 @@ func (t *table) setLink(l Link) {
 	t.report(Event{Kind: LinkSet, Link: l})
 }
 
-// dropLink also drops the link's addresses: their notifications come through another socket and may be late.
+// dropLink also drops the link's addresses: their notifications come through another socket and may
+// be late.
 func (t *table) dropLink(index int) {
 	l, ok := t.links[index]
 	if !ok {

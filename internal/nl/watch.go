@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// watchBuffer is the kernel's buffer for notifications that were not read yet, in bytes. The kernel doubles it and
-	// caps it at net.core.rmem_max. It holds a few hundred.
+	// watchBuffer is the kernel's buffer for notifications that were not read yet, in bytes. The
+	// kernel doubles it and caps it at net.core.rmem_max. It holds a few hundred.
 	watchBuffer = 1 << 20
 	// resyncPause keeps a listener that is always too slow from listing without end.
 	resyncPause = 20 * time.Millisecond
@@ -21,11 +21,13 @@ const (
 	maxGone = 4096
 )
 
-// Watch calls report for every link and address of ns (the namespace of the calling thread when ns is nil), then with
-// Synced, and then for every change, until ctx ends. All calls come from the goroutine that called Watch. When
-// notifications were lost, everything is listed again, the differences are reported as ordinary events, and Synced follows.
+// Watch calls report for every link and address of ns (the namespace of the calling thread when ns
+// is nil), then with Synced, and then for every change, until ctx ends. All calls come from the
+// goroutine that called Watch. When notifications were lost, everything is listed again, the
+// differences are reported as ordinary events, and Synced follows.
 //
-// Links and addresses are notified through different sockets, so that their order among each other is not kept.
+// Links and addresses are notified through different sockets, so that their order among each other
+// is not kept.
 func Watch(ctx context.Context, ns *NS, report func(Event)) error {
 	return watch(ctx, ns, watchBuffer, report)
 }
@@ -63,12 +65,14 @@ func watchOnce(ctx context.Context, ns *NS, buffer int, conn *Conn, t *table) er
 	addrs := make(chan netlink.AddrUpdate, 64)
 	done := make(chan struct{})
 	at := netns.NsHandle(ns.Fd())
-	err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{Namespace: &at, ReceiveBufferSize: buffer})
+	err := netlink.LinkSubscribeWithOptions(links, done,
+		netlink.LinkSubscribeOptions{Namespace: &at, ReceiveBufferSize: buffer})
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
 	}
 	defer drain(links)
-	err = netlink.AddrSubscribeWithOptions(addrs, done, netlink.AddrSubscribeOptions{Namespace: &at, ReceiveBufferSize: buffer})
+	err = netlink.AddrSubscribeWithOptions(addrs, done,
+		netlink.AddrSubscribeOptions{Namespace: &at, ReceiveBufferSize: buffer})
 	if err != nil {
 		close(done)
 		return fmt.Errorf("watch addresses: %w", err)
@@ -150,7 +154,8 @@ func (t *table) listAddrs(conn *Conn, index int) error {
 }
 
 func (t *table) applyAddr(u netlink.AddrUpdate) {
-	a := addrFrom(netlink.Addr{IPNet: &u.LinkAddress, LinkIndex: u.LinkIndex, Flags: u.Flags, Scope: u.Scope})
+	a := addrFrom(netlink.Addr{IPNet: &u.LinkAddress, LinkIndex: u.LinkIndex, Flags: u.Flags,
+		Scope: u.Scope})
 	if u.NewAddr {
 		t.setAddr(a)
 		return

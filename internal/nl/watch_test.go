@@ -48,13 +48,17 @@ func TestWatchTellsWhatIsThereAndWhatChanges(t *testing.T) {
 	n := lab.Node("n")
 	c := n.Netlink()
 	events := follow(t, n)
-	await(t, events, "lo", func(e nl.Event) bool { return e.Kind == nl.LinkSet && e.Link.Name == "lo" })
+	await(t, events, "lo", func(e nl.Event) bool {
+		return e.Kind == nl.LinkSet && e.Link.Name == "lo"
+	})
 	await(t, events, "end of the listing", func(e nl.Event) bool { return e.Kind == nl.Synced })
 
 	if err := c.AddVeth(nl.Veth{Name: "eth0", PeerName: "eth1"}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, events, "eth0", func(e nl.Event) bool { return e.Kind == nl.LinkSet && e.Link.Name == "eth0" && e.Link.Kind == "veth" })
+	await(t, events, "eth0", func(e nl.Event) bool {
+		return e.Kind == nl.LinkSet && e.Link.Name == "eth0" && e.Link.Kind == "veth"
+	})
 	eth, err := c.LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,11 +68,15 @@ func TestWatchTellsWhatIsThereAndWhatChanges(t *testing.T) {
 		if err := c.AddAddr(eth.Index, p); err != nil {
 			t.Fatal(err)
 		}
-		await(t, events, "+"+s, func(e nl.Event) bool { return e.Kind == nl.AddrSet && e.Addr.Prefix == p && e.Addr.Link == eth.Index })
+		await(t, events, "+"+s, func(e nl.Event) bool {
+			return e.Kind == nl.AddrSet && e.Addr.Prefix == p && e.Addr.Link == eth.Index
+		})
 		if err := c.DeleteAddr(eth.Index, p); err != nil {
 			t.Fatal(err)
 		}
-		await(t, events, "-"+s, func(e nl.Event) bool { return e.Kind == nl.AddrGone && e.Addr.Prefix == p })
+		await(t, events, "-"+s, func(e nl.Event) bool {
+			return e.Kind == nl.AddrGone && e.Addr.Prefix == p
+		})
 	}
 	if err := c.AddBridge("br0"); err != nil {
 		t.Fatal(err)
@@ -86,7 +94,8 @@ func TestWatchTellsWhatIsThereAndWhatChanges(t *testing.T) {
 			if e.Kind == nl.LinkGone {
 				t.Fatalf("reported gone: %+v", e.Link)
 			}
-			return e.Kind == nl.LinkSet && e.Link.Name == "eth0" && e.Link.Master == master && e.Link.Kind == "veth"
+			return e.Kind == nl.LinkSet && e.Link.Name == "eth0" && e.Link.Master == master &&
+				e.Link.Kind == "veth"
 		})
 	}
 	if err := c.RenameLink(eth.Index, "wan0"); err != nil {
@@ -98,10 +107,13 @@ func TestWatchTellsWhatIsThereAndWhatChanges(t *testing.T) {
 	if err := c.DeleteLink(eth.Index); err != nil {
 		t.Fatal(err)
 	}
-	await(t, events, "-wan0", func(e nl.Event) bool { return e.Kind == nl.LinkGone && e.Link.Name == "wan0" })
+	await(t, events, "-wan0", func(e nl.Event) bool {
+		return e.Kind == nl.LinkGone && e.Link.Name == "wan0"
+	})
 }
 
-// TestWatchLosesNothingForGood lets the kernel throw notifications away and compares what was reported with what is there.
+// TestWatchLosesNothingForGood lets the kernel throw notifications away and compares what was
+// reported with what is there.
 func TestWatchLosesNothingForGood(t *testing.T) {
 	n := nstest.New(t).Node("n")
 	c := n.Netlink()
@@ -120,7 +132,8 @@ func TestWatchLosesNothingForGood(t *testing.T) {
 	defer cancel()
 	seen := make(chan error, 1)
 	go func() {
-		seen <- nl.WatchBuffered(ctx, n.NS(), 1, func(e nl.Event) { // the kernel rounds one byte up to its least: a few notifications
+		// the kernel rounds one byte up to its least: a few notifications
+		seen <- nl.WatchBuffered(ctx, n.NS(), 1, func(e nl.Event) {
 			switch e.Kind {
 			case nl.AddrSet:
 				addrs[e.Addr.Prefix] = true

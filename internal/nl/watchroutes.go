@@ -12,9 +12,11 @@ import (
 // routesPause bundles changes: a routing daemon that starts sends thousands.
 const routesPause = 50 * time.Millisecond
 
-// WatchRoutes calls changed once at the beginning and then whenever routes of ns (the namespace of the calling thread when ns is nil) have
-// changed, at most about twenty times a second, until ctx ends. It tells that something changed and not what: list the routes. All
-// calls come from the goroutine that called WatchRoutes. With mtu, a route with an MTU of its own may have come or gone.
+// WatchRoutes calls changed once at the beginning and then whenever routes of ns (the namespace of
+// the calling thread when ns is nil) have changed, at most about twenty times a second, until ctx
+// ends. It tells that something changed and not what: list the routes. All calls come from the
+// goroutine that called WatchRoutes. With mtu, a route with an MTU of its own may have come or
+// gone.
 func WatchRoutes(ctx context.Context, ns *NS, changed func(mtu bool)) error {
 	if ns == nil {
 		here, err := CurrentNS()
@@ -41,7 +43,8 @@ func watchRoutesOnce(ctx context.Context, ns *NS, changed func(mtu bool)) error 
 	updates := make(chan netlink.RouteUpdate, 64)
 	done := make(chan struct{})
 	at := netns.NsHandle(ns.Fd())
-	err := netlink.RouteSubscribeWithOptions(updates, done, netlink.RouteSubscribeOptions{Namespace: &at, ReceiveBufferSize: watchBuffer})
+	err := netlink.RouteSubscribeWithOptions(updates, done,
+		netlink.RouteSubscribeOptions{Namespace: &at, ReceiveBufferSize: watchBuffer})
 	if err != nil {
 		return fmt.Errorf("watch routes: %w", err)
 	}

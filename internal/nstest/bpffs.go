@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountBpffs mounts an empty bpf file system of its own on a new directory. unmount takes both away, and with them every
-// object that only a pin kept alive.
+// MountBpffs mounts an empty bpf file system of its own on a new directory. unmount takes both
+// away, and with them every object that only a pin kept alive.
 func MountBpffs() (dir string, unmount func() error, err error) {
 	if err := sweep(); err != nil {
 		return "", nil, err
@@ -25,13 +25,15 @@ func MountBpffs() (dir string, unmount func() error, err error) {
 		return "", nil, err
 	}
 	if err := unix.Mount("weir", dir, "bpf", 0, "mode=0700"); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("mount a bpf file system on %s: %w", dir, err), os.Remove(dir))
+		return "", nil, errors.Join(fmt.Errorf("mount a bpf file system on %s: %w", dir, err),
+			os.Remove(dir))
 	}
 	return dir, func() error { return removeBpffs(dir) }, nil
 }
 
 func removeBpffs(dir string) error {
-	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil && err != unix.EINVAL &&
+		err != unix.ENOENT {
 		return fmt.Errorf("unmount %s: %w", dir, err)
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// TempDir makes a directory that processes of the test may still be writing to when it ends, such as the helpers of a browser: for half a minute it is removed again and
-// again. What is left then fails the test.
+// TempDir makes a directory that processes of the test may still be writing to when it ends, such
+// as the helpers of a browser: for half a minute it is removed again and again. What is left then
+// fails the test.
 func TempDir(t TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "nstest-")

@@ -1,4 +1,5 @@
-// Package nstest makes throw-away networks: network namespaces joined by veth pairs, for tests and for the demo.
+// Package nstest makes throw-away networks: network namespaces joined by veth pairs, for tests and
+// for the demo.
 //
 // A Lab is a set of namespaces that live and die together:
 //
@@ -10,19 +11,22 @@
 //		...
 //	}
 //
-// Addresses of both families can be used at once: duplicate address detection is off. Inside a node, Do runs a function,
-// Command a program, and Listen, ListenPacket and DialContext make sockets.
+// Addresses of both families can be used at once: duplicate address detection is off. Inside a
+// node, Do runs a function, Command a program, and Listen, ListenPacket and DialContext make
+// sockets.
 //
 // Open is the same without a test around it, and returns errors instead of failing one.
 //
 // # Nothing is left behind
 //
-// Close ends every process that still runs inside, and takes the namespaces away, and with them the links. New does so when the
-// test ends, whether it passed, failed or panicked. What a killed process could not take away itself is swept by the next
-// Open: names carry the process id and the start time of their maker, and whatever belongs to nobody alive goes.
+// Close ends every process that still runs inside, and takes the namespaces away, and with them the
+// links. New does so when the test ends, whether it passed, failed or panicked. What a killed
+// process could not take away itself is swept by the next Open: names carry the process id and the
+// start time of their maker, and whatever belongs to nobody alive goes.
 //
 // # Rights
 //
-// Namespaces need root. Root, New and Bpffs skip the test without it. With WEIR_CI=1 in the environment they fail it
-// instead, so that a run that is meant to be complete cannot quietly leave the larger half out.
+// Namespaces need root. Root, New and Bpffs skip the test without it. With WEIR_CI=1 in the
+// environment they fail it instead, so that a run that is meant to be complete cannot quietly leave
+// the larger half out.
 package nstest

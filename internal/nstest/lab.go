@@ -11,14 +11,16 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Lab is a set of network namespaces that live and die together. Its methods may be called by several goroutines.
+// Lab is a set of network namespaces that live and die together. Its methods may be called by
+// several goroutines.
 type Lab struct {
 	mu    sync.Mutex
 	nodes []*Node
 	t     TB // nil outside a test: then errors are returned, not reported
 }
 
-// Open starts an empty lab, after taking away what dead processes left behind. The caller closes it.
+// Open starts an empty lab, after taking away what dead processes left behind. The caller closes
+// it.
 func Open() (*Lab, error) {
 	if err := sweep(); err != nil {
 		return nil, err
@@ -26,7 +28,8 @@ func Open() (*Lab, error) {
 	return &Lab{}, nil
 }
 
-// AddNode makes a namespace with the loopback on. The label becomes part of the name that `ip netns` shows.
+// AddNode makes a namespace with the loopback on. The label becomes part of the name that `ip
+// netns` shows.
 func (l *Lab) AddNode(label string) (*Node, error) {
 	n, err := newNode(label)
 	if err != nil {
@@ -74,9 +77,10 @@ func (e End) bringUp() error {
 	return e.Node.conn.SetLinkUp(link.Index)
 }
 
-// usablePatience is how long a link may take from carrier to use. The kernel notices a carrier in a work queue that runs
-// once a second; asking for the link hurries it since 6.9. Until then packets are dropped and there is no link-local
-// address, without which a router asks for no IPv6 neighbour.
+// usablePatience is how long a link may take from carrier to use. The kernel notices a carrier in a
+// work queue that runs once a second; asking for the link hurries it since 6.9. Until then packets
+// are dropped and there is no link-local address, without which a router asks for no IPv6
+// neighbour.
 const usablePatience = 5 * time.Second
 
 func (e End) awaitUsable() error {
@@ -86,7 +90,8 @@ func (e End) awaitUsable() error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("%s of %s cannot be used after %v: no carrier or no link-local address", e.Iface, e.Node, usablePatience)
+			return fmt.Errorf("%s of %s cannot be used after %v: no carrier or no link-local "+
+				"address", e.Iface, e.Node, usablePatience)
 		}
 	}
 }

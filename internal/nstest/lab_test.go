@@ -38,7 +38,8 @@ func TestBothFamiliesAtOnce(t *testing.T) {
 		})}
 		go srv.Serve(l)
 		defer srv.Close()
-		c := http.Client{Transport: &http.Transport{DialContext: client.DialContext}, Timeout: 5 * time.Second}
+		c := http.Client{Transport: &http.Transport{DialContext: client.DialContext},
+			Timeout: 5 * time.Second}
 		defer c.CloseIdleConnections()
 		resp, err := c.Get("http://" + addr + "/")
 		if err != nil {
@@ -46,7 +47,8 @@ func TestBothFamiliesAtOnce(t *testing.T) {
 		}
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		if !strings.HasPrefix(string(body), "hello 10.9.0.2:") && !strings.HasPrefix(string(body), "hello [fd00:9::2]:") {
+		if !strings.HasPrefix(string(body), "hello 10.9.0.2:") &&
+			!strings.HasPrefix(string(body), "hello [fd00:9::2]:") {
 			t.Errorf("%s: got %q", addr, body)
 		}
 	}
@@ -172,13 +174,14 @@ func TestTheNextLabSweepsWhatAKilledProcessLeft(t *testing.T) {
 	if exists(t, dir) {
 		t.Errorf("%s is still there", dir)
 	}
-	if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil && !strings.Contains(string(stat), ") Z ") {
+	if stat, err := os.ReadFile("/proc/" + pid + "/stat"); err == nil &&
+		!strings.Contains(string(stat), ") Z ") {
 		t.Errorf("process %s still runs: %s", pid, stat)
 	}
 }
 
-// TestARuntimeThatSharesTheDirectory: the first ip-netns(8) or container runtime on a machine mounts the directory of names over itself; a lab
-// that was there before goes away all the same.
+// TestARuntimeThatSharesTheDirectory: the first ip-netns(8) or container runtime on a machine
+// mounts the directory of names over itself; a lab that was there before goes away all the same.
 func TestARuntimeThatSharesTheDirectory(t *testing.T) {
 	Root(t)
 	const inner = "NSTEST_FRESH_RUN"
@@ -187,9 +190,11 @@ func TestARuntimeThatSharesTheDirectory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs none /run && exec "$0" -test.run='^TestARuntimeThatSharesTheDirectory$' -test.v`, self)
+		cmd := exec.Command("unshare", "--mount", "sh", "-c",
+			`mount -t tmpfs none /run && exec "$0" -test.run='^TestARuntimeThatSharesTheDirectory$' -test.v`, self)
 		cmd.Env = append(os.Environ(), inner+"=1")
-		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS") {
+		if out, err := cmd.CombinedOutput(); err != nil ||
+			!strings.Contains(string(out), "--- PASS") {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		return

@@ -56,12 +56,15 @@ func createNS(path string) error {
 	f.Close()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine, and with it its place in the new namespace
+		// never unlocked: the thread ends with this goroutine, and with it its place in the new
+		// namespace
+		runtime.LockOSThread()
 		done <- func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 				return fmt.Errorf("unshare: %w", err)
 			}
-			if err := unix.Mount("/proc/thread-self/ns/net", path, "none", unix.MS_BIND, ""); err != nil {
+			if err := unix.Mount("/proc/thread-self/ns/net", path, "none", unix.MS_BIND,
+				""); err != nil {
 				return fmt.Errorf("mount %s: %w", path, err)
 			}
 			return nil
@@ -73,9 +76,10 @@ func createNS(path string) error {
 	return nil
 }
 
-// shareDir makes the directory of named namespaces, and makes it a shared mount point of its own before the first name is in it, as
-// ip-netns(8) and the container runtimes do. One of them that did so later would put a second mount over each of our names, and the name could
-// not be removed until both are gone.
+// shareDir makes the directory of named namespaces, and makes it a shared mount point of its own
+// before the first name is in it, as ip-netns(8) and the container runtimes do. One of them that
+// did so later would put a second mount over each of our names, and the name could not be removed
+// until both are gone.
 func shareDir(path string) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
@@ -109,7 +113,8 @@ func (n *Node) setUp() (err error) {
 	}
 	// Link-local addresses, too, are usable at once.
 	for _, who := range []string{"all", "default"} {
-		for key, value := range map[string]string{"accept_dad": "0", "dad_transmits": "0", "disable_ipv6": "0"} {
+		for key, value := range map[string]string{"accept_dad": "0", "dad_transmits": "0",
+			"disable_ipv6": "0"} {
 			if err := n.SetSysctl("net.ipv6.conf."+who+"."+key, value); err != nil {
 				return err
 			}
@@ -160,15 +165,15 @@ func (n *Node) AddRoute(dst netip.Prefix, via netip.Addr) error {
 	return n.conn.AddRoute(nl.Route{Dst: dst, Via: via})
 }
 
-// SetSysctl sets a kernel parameter of the node, for example net.ipv4.ip_forward. Interface names with dots in them are
-// written with slashes, as sysctl(8) has it.
+// SetSysctl sets a kernel parameter of the node, for example net.ipv4.ip_forward. Interface names
+// with dots in them are written with slashes, as sysctl(8) has it.
 func (n *Node) SetSysctl(key, value string) error {
 	path := "/proc/sys/" + strings.NewReplacer(".", "/", "/", ".").Replace(key)
 	return n.Do(func() error { return os.WriteFile(path, []byte(value), 0) })
 }
 
-// Command prepares a program that will run inside the node when Run, Start, Output or CombinedOutput is called. When the
-// lab closes while the program runs, the program is killed.
+// Command prepares a program that will run inside the node when Run, Start, Output or
+// CombinedOutput is called. When the lab closes while the program runs, the program is killed.
 func (n *Node) Command(name string, args ...string) *Cmd {
 	return n.CommandContext(context.Background(), name, args...)
 }
@@ -202,7 +207,8 @@ func (c *Cmd) Run() error {
 
 // Output runs the program inside the node and returns what it wrote to its standard output.
 func (c *Cmd) Output() (out []byte, err error) {
-	// exec.Cmd.Output starts and waits; the waiting holds the thread in the namespace, which harms nobody.
+	// exec.Cmd.Output starts and waits; the waiting holds the thread in the namespace, which harms
+	// nobody.
 	err = c.node.Do(func() error { out, err = c.Cmd.Output(); return err })
 	return out, err
 }

@@ -10,7 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// namePrefix starts the name of everything that this package makes: weir-PID-STARTTIME-SERIAL-LABEL.
+// namePrefix starts the name of everything that this package makes:
+// weir-PID-STARTTIME-SERIAL-LABEL.
 const namePrefix = "weir-"
 
 var serial atomic.Uint64
@@ -25,8 +26,8 @@ func ownName(label string) (string, error) {
 	return fmt.Sprintf("%s%d-%d-%d-%s", namePrefix, pid, start, serial.Add(1), label), nil
 }
 
-// orphaned says whether name was made by a process that is gone. Names of another form are somebody else's and never
-// orphaned.
+// orphaned says whether name was made by a process that is gone. Names of another form are somebody
+// else's and never orphaned.
 func orphaned(name string) bool {
 	rest, ok := strings.CutPrefix(name, namePrefix)
 	if !ok {
@@ -49,8 +50,8 @@ func orphaned(name string) bool {
 	return err == nil && now != start
 }
 
-// startTime returns when a process started, in clock ticks since boot (field 22 of /proc/PID/stat, proc(5)). Together
-// with the id it names a process for good, although ids are used again.
+// startTime returns when a process started, in clock ticks since boot (field 22 of /proc/PID/stat,
+// proc(5)). Together with the id it names a process for good, although ids are used again.
 func startTime(pid int) (uint64, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {

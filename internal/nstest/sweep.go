@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep takes away what dead processes left behind: their namespaces, with whatever still runs inside, and their bpf
-// file systems.
+// sweep takes away what dead processes left behind: their namespaces, with whatever still runs
+// inside, and their bpf file systems.
 func sweep() error {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -42,13 +42,14 @@ func sweep() error {
 	return nil
 }
 
-// removeNS ends the processes inside the namespace that path stands for and takes path away. Another sweeper may be at
-// the same work: what is gone already is no error.
+// removeNS ends the processes inside the namespace that path stands for and takes path away.
+// Another sweeper may be at the same work: what is gone already is no error.
 func removeNS(path string) error {
 	if err := killInside(path); err != nil {
 		return err
 	}
-	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL &&
+		err != unix.ENOENT {
 		return fmt.Errorf("unmount %s: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -57,10 +58,12 @@ func removeNS(path string) error {
 	return nil
 }
 
-// killPatience is how long killed processes get to disappear. One that is stuck in the kernel for longer is reported.
+// killPatience is how long killed processes get to disappear. One that is stuck in the kernel for
+// longer is reported.
 const killPatience = 5 * time.Second
 
-// killInside kills all processes in the namespace that path stands for, and waits until they are gone.
+// killInside kills all processes in the namespace that path stands for, and waits until they are
+// gone.
 func killInside(path string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -87,8 +90,8 @@ func killInside(path string) error {
 	}
 }
 
-// processesIn lists the processes, other than this one, whose main thread is in the network namespace with that inode.
-// Zombies have left theirs already.
+// processesIn lists the processes, other than this one, whose main thread is in the network
+// namespace with that inode. Zombies have left theirs already.
 func processesIn(inode uint64) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TB is what this package needs of a testing.TB. Naming it here keeps package testing out of the demo.
+// TB is what this package needs of a testing.TB. Naming it here keeps package testing out of the
+// demo.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -16,8 +17,8 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// Root skips the test unless it runs as root with the right to make network namespaces. With WEIR_CI=1 in the
-// environment it fails the test instead.
+// Root skips the test unless it runs as root with the right to make network namespaces. With
+// WEIR_CI=1 in the environment it fails the test instead.
 func Root(t TB) {
 	t.Helper()
 	if why := lacking(); why != "" {
@@ -79,8 +80,8 @@ func (l *Lab) Node(label string) *Node {
 	return n
 }
 
-// Join is AddLink in a test: an error fails the test. Each list holds addresses with their network lengths, separated by
-// blanks: "10.0.0.1/24 fd00::1/64".
+// Join is AddLink in a test: an error fails the test. Each list holds addresses with their network
+// lengths, separated by blanks: "10.0.0.1/24 fd00::1/64".
 func (l *Lab) Join(a *Node, aIface, aAddrs string, b *Node, bIface, bAddrs string) {
 	l.t.Helper()
 	aps, err := Prefixes(aAddrs)
@@ -120,7 +121,8 @@ func (n *Node) Sysctl(key, value string) {
 	}
 }
 
-// Bpffs mounts a bpf file system for a test alone, returns its directory, and takes it away when the test ends.
+// Bpffs mounts a bpf file system for a test alone, returns its directory, and takes it away when
+// the test ends.
 func Bpffs(t TB) string {
 	t.Helper()
 	Root(t)

@@ -35,7 +35,8 @@ func checkSkips(complain func(string, ...any)) {
 		var r recorder
 		Root(&r)
 		said := r.skipped + r.failed
-		if (ci == "1") != (r.failed != "") || (ci == "") != (r.skipped != "") || !strings.Contains(said, "NOT TESTED: needs root") {
+		if (ci == "1") != (r.failed != "") || (ci == "") != (r.skipped != "") ||
+			!strings.Contains(said, "NOT TESTED: needs root") {
 			complain("WEIR_CI=%q: %+v", ci, r)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// benchPacket returns a packet of the peer's benchmark: 40 bytes of IPv4 or 60 of IPv6, 20 of them transport header and data.
+// benchPacket returns a packet of the peer's benchmark: 40 bytes of IPv4 or 60 of IPv6, 20 of them
+// transport header and data.
 func benchPacket(proto uint8, six bool) ([]byte, error) {
 	src, dst := netip.MustParseAddr("8.1.1.1"), netip.MustParseAddr("1.2.3.4")
 	if six {
@@ -25,7 +26,8 @@ func benchPacket(proto uint8, six bool) ([]byte, error) {
 	case packet.ProtoTCP:
 		return packet.Build(ip, packet.TCP{SrcPort: 999, DstPort: 22, Flags: packet.FlagSYN})
 	case packet.ProtoUDP:
-		return packet.Build(ip, packet.UDP{SrcPort: 999, DstPort: 22}, packet.Data(make([]byte, 12)))
+		return packet.Build(ip, packet.UDP{SrcPort: 999, DstPort: 22},
+			packet.Data(make([]byte, 12)))
 	case packet.ProtoICMP:
 		return packet.Build(ip, packet.ICMP{Type: 0}, packet.Data(make([]byte, 12)))
 	}
@@ -40,37 +42,47 @@ var benchCases = []struct {
 	dir   firewall.Direction
 }{
 	{"icmp4", packet.ProtoICMP, false, firewall.In},
-	{"tcp4_syn_in", packet.ProtoTCP, false, firewall.In}, {"tcp4_syn_out", packet.ProtoTCP, false, firewall.Out},
-	{"udp4_in", packet.ProtoUDP, false, firewall.In}, {"udp4_out", packet.ProtoUDP, false, firewall.Out},
+	{"tcp4_syn_in", packet.ProtoTCP, false, firewall.In},
+	{"tcp4_syn_out", packet.ProtoTCP, false, firewall.Out},
+	{"udp4_in", packet.ProtoUDP, false, firewall.In},
+	{"udp4_out", packet.ProtoUDP, false, firewall.Out},
 	{"icmp6", packet.ProtoICMPv6, true, firewall.In},
-	{"tcp6_syn_in", packet.ProtoTCP, true, firewall.In}, {"tcp6_syn_out", packet.ProtoTCP, true, firewall.Out},
-	{"udp6_in", packet.ProtoUDP, true, firewall.In}, {"udp6_out", packet.ProtoUDP, true, firewall.Out},
+	{"tcp6_syn_in", packet.ProtoTCP, true, firewall.In},
+	{"tcp6_syn_out", packet.ProtoTCP, true, firewall.Out},
+	{"udp6_in", packet.ProtoUDP, true, firewall.In},
+	{"udp6_out", packet.ProtoUDP, true, firewall.Out},
 }
 
 // tenCases is the peer's own benchmark: one packet over and over.
 func tenCases(rounds int, slice time.Duration) error {
 	fmt.Print("### Filter, the ten cases of the peer's benchmark, decode included\n\n" +
-		"| case | weir ns, batches of 64 | weir ns, one by one, shard held | one by one | peer ns | ratio | ratio, held | allocs weir / peer |\n" +
+		"| case | weir ns, batches of 64 | weir ns, one by one, shard held | one by one | peer ns " +
+		"| ratio | ratio, held | allocs weir / peer |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	return cases(rounds, slice, 1, func(name string, r []result, peer result) float64 {
 		ratio := peer.min / r[0].min
-		fmt.Printf("| %s | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f | %.0f / %.0f |\n", name, r[0].min, r[1].min, r[2].min, peer.min,
+		fmt.Printf("| %s | %.1f | %.1f | %.1f | %.1f | %.2f | %.2f | %.0f / %.0f |\n", name,
+			r[0].min, r[1].min, r[2].min, peer.min,
 			ratio, peer.min/r[1].min, max(r[0].allocs, r[1].allocs, r[2].allocs), peer.allocs)
 		return ratio
 	})
 }
 
-// mixedCases is the same with 64 conversations in turn, so that no packet finds what the one before it has found.
+// mixedCases is the same with 64 conversations in turn, so that no packet finds what the one before
+// it has found.
 func mixedCases(rounds int, slice time.Duration) error {
-	fmt.Print("### The same with 64 conversations in turn\n\n| case | weir ns, batches of 64 | peer ns | ratio |\n| --- | --- | --- | --- |\n")
+	fmt.Print("### The same with 64 conversations in turn\n\n" +
+		"| case | weir ns, batches of 64 | peer ns | ratio |\n| --- | --- | --- | --- |\n")
 	return cases(rounds, slice, batch, func(name string, r []result, peer result) float64 {
 		fmt.Printf("| %s | %.1f | %.1f | %.2f |\n", name, r[0].min, peer.min, peer.min/r[0].min)
 		return peer.min / r[0].min
 	})
 }
 
-// cases measures the ten cases with so many conversations: ours in batches, held, and one by one, and the peer's.
-func cases(rounds int, slice time.Duration, conversations int, row func(name string, r []result, peer result) float64) error {
+// cases measures the ten cases with so many conversations: ours in batches, held, and one by one,
+// and the peer's.
+func cases(rounds int, slice time.Duration, conversations int,
+	row func(name string, r []result, peer result) float64) error {
 	sum, worstCase := 0.0, math.Inf(1)
 	for _, c := range benchCases {
 		pkts := make([][]byte, batch)
@@ -135,7 +147,8 @@ func cases(rounds int, slice time.Duration, conversations int, row func(name str
 		bar(mean, 2)
 		fmt.Printf("\nGeometric mean %.2f (bar 2), worst case %.2f (bar 1).\n", mean, worstCase)
 	} else {
-		fmt.Printf("\nGeometric mean %.2f. No bar: the peer looks nothing up for a TCP segment, ours finds the state of every packet.\n", mean)
+		fmt.Printf("\nGeometric mean %.2f. No bar: the peer looks nothing up for a TCP segment, "+
+			"ours finds the state of every packet.\n", mean)
 	}
 	return nil
 }

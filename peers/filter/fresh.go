@@ -11,10 +11,13 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// newFlowsTable judges packets each of which begins a conversation, while the conversations of some hundred milliseconds ago expire.
+// newFlowsTable judges packets each of which begins a conversation, while the conversations of some
+// hundred milliseconds ago expire.
 func newFlowsTable(rounds int, slice time.Duration) error {
-	fmt.Print("### Every packet begins a conversation, expiry running (a simulated second for 3 million, half-open states live 20 ms)\n\n" +
-		"| packets | room for half-open | established | weir ns | million states per second | peer ns | allocs weir / peer |\n" +
+	fmt.Print("### Every packet begins a conversation, expiry running (a simulated second for 3 " +
+		"million, half-open states live 20 ms)\n\n" +
+		"| packets | room for half-open | established | weir ns | million states per second | " +
+		"peer ns | allocs weir / peer |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- |\n")
 	p, err := newPeer(benchRules(), benchLocal...)
 	if err != nil {
@@ -27,7 +30,8 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 		resident int
 	}{
 		{"UDP out", packet.ProtoUDP, 1 << 16, 0}, {"TCP SYN out", packet.ProtoTCP, 1 << 16, 0},
-		{"UDP out", packet.ProtoUDP, 1 << 16, 1_000_000}, {"UDP out", packet.ProtoUDP, 1 << 20, 1_000_000},
+		{"UDP out", packet.ProtoUDP, 1 << 16, 1_000_000},
+		{"UDP out", packet.ProtoUDP, 1 << 20, 1_000_000},
 	} {
 		o := firewall.DefaultOptions()
 		o.MaxStates, o.MaxHalfOpen = max(1<<18, c.resident+c.halfOpen), c.halfOpen
@@ -55,7 +59,8 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 		next := func(n int) [][]byte {
 			for _, b := range pkts[:n] {
 				k++
-				binary.BigEndian.PutUint32(b[16:], k*2654435761) // a far end that was not there before
+				// a far end that was not there before
+				binary.BigEndian.PutUint32(b[16:], k*2654435761)
 				binary.BigEndian.PutUint16(b[22:], uint16(k>>16))
 			}
 			return pkts[:n]
@@ -75,7 +80,8 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 						made++
 					}
 				}
-				if in.Now-ticked >= time.Millisecond { // ten times as often as needed: all of the table in a second
+				// ten times as often as needed: all of the table in a second
+				if in.Now-ticked >= time.Millisecond {
 					ticked = in.Now
 					w.Tick(in.Now, nil)
 				}
@@ -93,7 +99,8 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 		if c.proto == packet.ProtoUDP {
 			theirs = fmt.Sprintf("%.1f", r[1].min)
 		}
-		fmt.Printf("| %s | %d | %d | %.1f | %.2f | %s | %.0f / %.0f |\n", c.name, c.halfOpen, c.resident, r[0].min, 1e3/r[0].min, theirs, r[0].allocs, r[1].allocs)
+		fmt.Printf("| %s | %d | %d | %.1f | %.2f | %s | %.0f / %.0f |\n", c.name, c.halfOpen,
+			c.resident, r[0].min, 1e3/r[0].min, theirs, r[0].allocs, r[1].allocs)
 		if float64(made) < 0.999*float64(judged) {
 			return fmt.Errorf("%s: %d states of %d packets", c.name, made, judged)
 		}
@@ -106,7 +113,8 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 			}
 		}
 	}
-	fmt.Print("\nBar: 3 million states per second in the first two rows. With a million states resident every new one waits for " +
+	fmt.Print("\nBar: 3 million states per second in the first two rows. With a million states " +
+		"resident every new one waits for " +
 		"main memory. The peer keeps 512 conversations of UDP and none of TCP.\n")
 	return nil
 }
@@ -147,8 +155,9 @@ func fill(w *soft.Worker, n int) error {
 	return nil
 }
 
-// longest measures single ticks and single packets with a million states resident. What runs on the machine besides hits
-// different ones every time, so each place in the sequence counts with its best of five.
+// longest measures single ticks and single packets with a million states resident. What runs on the
+// machine besides hits different ones every time, so each place in the sequence counts with its
+// best of five.
 func longest(w *soft.Worker, now time.Duration, next func(int) [][]byte) error {
 	const ticks, packets, again = 1024, 50_000, 5
 	best := make([]time.Duration, ticks)
@@ -181,6 +190,7 @@ func longest(w *soft.Worker, now time.Duration, next func(int) [][]byte) error {
 	for _, d := range judged {
 		one = max(one, d)
 	}
-	fmt.Printf("| longest single tick, longest single packet | 1048576 | 1000000 | %d, %d | | | |\n", tick.Nanoseconds(), one.Nanoseconds())
+	fmt.Printf("| longest single tick, longest single packet | 1048576 | 1000000 | %d, %d | | | "+
+		"|\n", tick.Nanoseconds(), one.Nanoseconds())
 	return nil
 }

@@ -41,7 +41,8 @@ func run(only string, rounds int, slice time.Duration) error {
 	for _, t := range []struct {
 		name string
 		run  func(int, time.Duration) error
-	}{{"cases", tenCases}, {"mixed", mixedCases}, {"rules", manyRules}, {"states", manyStates}, {"workers", twoWorkers}, {"new", newFlowsTable}} {
+	}{{"cases", tenCases}, {"mixed", mixedCases}, {"rules", manyRules}, {"states", manyStates},
+		{"workers", twoWorkers}, {"new", newFlowsTable}} {
 		if only != "" && only != t.name {
 			continue
 		}
@@ -53,6 +54,7 @@ func run(only string, rounds int, slice time.Duration) error {
 	if worst == 1e9 {
 		return nil // a table without bars
 	}
-	fmt.Printf("Each ratio is divided by its bar; 1 or more means that every bar is held.\n\nworst ratio: %.2f\n", worst)
+	fmt.Printf("Each ratio is divided by its bar; 1 or more means that every bar is held.\n\n"+
+		"worst ratio: %.2f\n", worst)
 	return nil
 }

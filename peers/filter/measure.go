@@ -12,14 +12,16 @@ type contender struct {
 	run  func(n int)
 }
 
-// result is what was measured of a contender: the least and the median of all rounds, and what it allocated.
+// result is what was measured of a contender: the least and the median of all rounds, and what it
+// allocated.
 type result struct {
 	min, median float64 // ns per operation
 	allocs      float64 // per operation
 	bytes       float64
 }
 
-// compare runs contenders in turn, in an order that changes every round, each for about slice per round.
+// compare runs contenders in turn, in an order that changes every round, each for about slice per
+// round.
 func compare(rounds int, slice time.Duration, cs ...contender) []result {
 	n := make([]int, len(cs))
 	times := make([][]float64, len(cs))
@@ -52,12 +54,14 @@ func compare(rounds int, slice time.Duration, cs ...contender) []result {
 	return out
 }
 
-// allocated returns how many allocations and bytes one operation makes, rounded down as the testing package does.
+// allocated returns how many allocations and bytes one operation makes, rounded down as the testing
+// package does.
 func allocated(n int, c contender) (allocs, bytes float64) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	c.run(n)
 	runtime.ReadMemStats(&after)
-	return float64(int(float64(after.Mallocs-before.Mallocs) / float64(n))), float64(int(float64(after.TotalAlloc-before.TotalAlloc) / float64(n)))
+	return float64(int(float64(after.Mallocs-before.Mallocs) / float64(n))),
+		float64(int(float64(after.TotalAlloc-before.TotalAlloc) / float64(n)))
 }

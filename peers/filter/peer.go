@@ -21,14 +21,16 @@ type peer struct {
 // protocols are those that a rule of the peer means when it names none.
 var protocols = []ipproto.Proto{ipproto.TCP, ipproto.UDP, ipproto.ICMPv4, ipproto.ICMPv6}
 
-// match makes a rule of the peer. dsts are "prefix:port" or "prefix:low-high"; a port of * is every port.
+// match makes a rule of the peer. dsts are "prefix:port" or "prefix:low-high"; a port of * is every
+// port.
 func match(protos []ipproto.Proto, srcs []string, dsts ...dst) filter.Match {
 	m := filter.Match{IPProto: views.SliceOf(protos)}
 	for _, s := range srcs {
 		m.Srcs = append(m.Srcs, prefix(s))
 	}
 	for _, d := range dsts {
-		m.Dsts = append(m.Dsts, filter.NetPortRange{Net: prefix(d.net), Ports: filter.PortRange{First: d.lo, Last: d.hi}})
+		m.Dsts = append(m.Dsts, filter.NetPortRange{Net: prefix(d.net),
+			Ports: filter.PortRange{First: d.lo, Last: d.hi}})
 	}
 	return m
 }
@@ -81,8 +83,10 @@ func (p *peer) out(pkt []byte) (pass bool) {
 func benchRules() []filter.Match {
 	any4, any6 := []string{"0.0.0.0/0"}, []string{"::/0"}
 	return []filter.Match{
-		match(protocols, []string{"8.1.1.1", "8.2.2.2"}, dst{"1.2.3.4", 22, 22}, dst{"5.6.7.8", 23, 24}),
-		match([]ipproto.Proto{ipproto.SCTP}, []string{"9.1.1.1", "9.2.2.2"}, dst{"1.2.3.4", 22, 22}, dst{"5.6.7.8", 23, 24}),
+		match(protocols, []string{"8.1.1.1", "8.2.2.2"}, dst{"1.2.3.4", 22, 22},
+			dst{"5.6.7.8", 23, 24}),
+		match([]ipproto.Proto{ipproto.SCTP}, []string{"9.1.1.1", "9.2.2.2"}, dst{"1.2.3.4", 22, 22},
+			dst{"5.6.7.8", 23, 24}),
 		match(protocols, []string{"8.1.1.1", "8.2.2.2"}, dst{"5.6.7.8", 27, 28}),
 		match(protocols, []string{"2.2.2.2"}, dst{"8.1.1.1", 22, 22}),
 		match(protocols, any4, dst{"100.122.98.50", 0, 65535}),
@@ -96,4 +100,5 @@ func benchRules() []filter.Match {
 }
 
 // benchLocal are the peer's own addresses there.
-var benchLocal = []string{"100.122.98.50", "1.2.3.4", "5.6.7.8", "102.102.102.102", "119.119.119.119", "8.1.0.0/16", "2001::/16"}
+var benchLocal = []string{"100.122.98.50", "1.2.3.4", "5.6.7.8", "102.102.102.102",
+	"119.119.119.119", "8.1.0.0/16", "2001::/16"}

@@ -12,11 +12,12 @@ import (
 	"tailscale.com/wgengine/filter"
 )
 
-// manyRules judges SYNs that only the last of n rules matches. Every packet of a batch has another source port, so that nothing but
-// the rules decides.
+// manyRules judges SYNs that only the last of n rules matches. Every packet of a batch has another
+// source port, so that nothing but the rules decides.
 func manyRules(rounds int, slice time.Duration) error {
 	fmt.Print("### TCP SYN against n rules of one source each, the last one matches\n\n" +
-		"| rules | weir ns | peer ns | ratio | weir, times 1 rule | peer, times 1 rule |\n| --- | --- | --- | --- | --- | --- |\n")
+		"| rules | weir ns | peer ns | ratio | weir, times 1 rule | peer, times 1 rule |\n" +
+		"| --- | --- | --- | --- | --- | --- |\n")
 	var first []result
 	var grown float64
 	for _, n := range []int{1, 10, 100, 1000, 10000} {
@@ -25,7 +26,8 @@ func manyRules(rounds int, slice time.Duration) error {
 		for i := range n {
 			src := fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)
 			fmt.Fprintf(&text, "add %d allow tcp from %s to 1.2.3.4 22 in setup\n", 1+i, src)
-			matches = append(matches, match([]ipproto.Proto{ipproto.TCP}, []string{src}, dst{"1.2.3.4", 22, 22}))
+			matches = append(matches, match([]ipproto.Proto{ipproto.TCP}, []string{src},
+				dst{"1.2.3.4", 22, 22}))
 		}
 		e, err := engine(text.String(), 1<<10, 1)
 		if err != nil {
@@ -64,7 +66,8 @@ func manyRules(rounds int, slice time.Duration) error {
 			first = r
 		}
 		grown = r[0].min / first[0].min
-		fmt.Printf("| %d | %.1f | %.1f | %.2f | %.2f | %.2f |\n", n, r[0].min, r[1].min, r[1].min/r[0].min, grown, r[1].min/first[1].min)
+		fmt.Printf("| %d | %.1f | %.1f | %.2f | %.2f | %.2f |\n", n, r[0].min, r[1].min,
+			r[1].min/r[0].min, grown, r[1].min/first[1].min)
 	}
 	bar(10/grown, 1)
 	fmt.Printf("\nFrom 1 to 10,000 rules the cost grows %.2f times (bar: less than 10).\n", grown)

@@ -55,7 +55,8 @@ func (f *flows) random(n int) [][]byte {
 // manyStates judges packets of n live conversations, drawn at random.
 func manyStates(rounds int, slice time.Duration) error {
 	fmt.Print("### Outgoing UDP packets of n live conversations, drawn at random\n\n" +
-		"| live | weir ns | peer ns | ratio | weir, times 512 | remembered by weir | by the peer | allocs weir / peer | bytes per state |\n" +
+		"| live | weir ns | peer ns | ratio | weir, times 512 | remembered by weir | by the peer " +
+		"| allocs weir / peer | bytes per state |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	var first float64
 	for _, n := range []int{512, 10_000, 100_000, 1_000_000} {
@@ -112,7 +113,8 @@ func manyStates(rounds int, slice time.Duration) error {
 			first = r[0].min
 		}
 		size := float64(e.Memory()) / float64(n)
-		fmt.Printf("| %d | %.1f | %.1f | %.2f | %.2f | %d | %d | %.0f / %.0f | %.0f |\n", n, r[0].min, r[1].min, r[1].min/r[0].min, r[0].min/first,
+		fmt.Printf("| %d | %.1f | %.1f | %.2f | %.2f | %d | %d | %.0f / %.0f | %.0f |\n", n,
+			r[0].min, r[1].min, r[1].min/r[0].min, r[0].min/first,
 			ours, theirs, r[0].allocs, r[1].allocs, size)
 		bar(r[1].min/r[0].min, 1)
 		if ours != n {
@@ -123,6 +125,7 @@ func manyStates(rounds int, slice time.Duration) error {
 			bar(160/size, 1)
 		}
 	}
-	fmt.Print("\nBars: faster than the peer at every size, at a million at most 4 times the cost at 512, at most 160 bytes per state.\n")
+	fmt.Print("\nBars: faster than the peer at every size, at a million at most 4 times the cost " +
+		"at 512, at most 160 bytes per state.\n")
 	return nil
 }

@@ -24,7 +24,8 @@ add 2 allow udp from any to any out limit src-addr 1000000
 // laneFlows is how many conversations each worker has.
 const laneFlows = 10_000
 
-// lane is one worker with packets of its own conversations. One packet of every batch begins a new one.
+// lane is one worker with packets of its own conversations. One packet of every batch begins a new
+// one.
 type lane struct {
 	w      *soft.Worker
 	steer  func([]byte) int
@@ -41,7 +42,8 @@ type lane struct {
 	_      [128]byte // two lanes share no cache line
 }
 
-// round is a stretch of work that lanes begin at the same moment: waking their threads is no part of it.
+// round is a stretch of work that lanes begin at the same moment: waking their threads is no part
+// of it.
 type round struct {
 	packets int // for each lane
 	missing atomic.Int32
@@ -70,8 +72,10 @@ func (r *round) do(l *lane) {
 
 // newLane makes worker index of the engine one that runs on the nth CPU.
 func newLane(e *soft.Engine, index, cpu int) (*lane, error) {
-	l := &lane{w: e.Worker(index), steer: e.Steer, index: index, next: uint32(index) << 24, out: make([]firewall.Verdict, batch),
-		in: firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1}}, work: make(chan *round), done: make(chan struct{})}
+	l := &lane{w: e.Worker(index), steer: e.Steer, index: index, next: uint32(index) << 24,
+		out: make([]firewall.Verdict, batch),
+		in: firewall.Input{Hook: firewall.Hook{Dir: firewall.Out,
+			Xmit: 1}}, work: make(chan *round), done: make(chan struct{})}
 	f, err := newFlows(1, true)
 	if err != nil {
 		return nil, err
@@ -108,7 +112,8 @@ func newLane(e *soft.Engine, index, cpu int) (*lane, error) {
 	return l, <-pinned
 }
 
-// pin binds the calling thread to the nth of the CPUs that it may use: two workers on two cores must not wait for the scheduler to part them.
+// pin binds the calling thread to the nth of the CPUs that it may use: two workers on two cores
+// must not wait for the scheduler to part them.
 func pin(nth int) error {
 	var may, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &may); err != nil {
@@ -157,10 +162,13 @@ func (l *lane) judge(n int) {
 	}
 }
 
-// twoWorkers compares one worker with two that work at the same time, of one engine and of two that share nothing: these show what two cores of the machine do.
+// twoWorkers compares one worker with two that work at the same time, of one engine and of two that
+// share nothing: these show what two cores of the machine do.
 func twoWorkers(rounds int, _ time.Duration) error {
-	fmt.Print("### Two workers, UDP conversations in a shared track under a shared maximum, one packet in 64 begins a new one\n\n" +
-		"| workers | million packets per second, best round | times one worker |\n| --- | --- | --- |\n")
+	fmt.Print("### Two workers, UDP conversations in a shared track under a shared maximum, one " +
+		"packet in 64 begins a new one\n\n" +
+		"| workers | million packets per second, best round | times one worker |\n" +
+		"| --- | --- | --- |\n")
 	if runtime.NumCPU() < 2 {
 		fmt.Println("| - | one CPU only: not measured | - |")
 		return nil
@@ -186,7 +194,8 @@ func twoWorkers(rounds int, _ time.Duration) error {
 			l.judge(4 * laneFlows)
 		}
 	}
-	const n = batch * 64 // a third of a millisecond, so that both cores are undisturbed for a round now and then
+	// a third of a millisecond, so that both cores are undisturbed for a round now and then
+	const n = batch * 64
 	run := func(best *float64, ls ...*lane) {
 		r := &round{packets: n}
 		r.missing.Store(int32(len(ls)))
@@ -214,8 +223,11 @@ func twoWorkers(rounds int, _ time.Duration) error {
 			}
 		}
 	}
-	fmt.Printf("| 1 | %.1f | 1.00 |\n| 2 | %.1f | %.2f |\n| 1, an engine of its own | %.1f | 1.00 |\n| 2, each an engine of its own | %.1f | %.2f |\n\nBar: 1.8 times. "+
-		"Two engines that share nothing: what these two cores can do.\n", single, both, both/single, alone, apartBoth, apartBoth/alone)
+	fmt.Printf("| 1 | %.1f | 1.00 |\n| 2 | %.1f | %.2f |\n"+
+		"| 1, an engine of its own | %.1f | 1.00 |\n"+
+		"| 2, each an engine of its own | %.1f | %.2f |\n\nBar: 1.8 times. "+
+		"Two engines that share nothing: what these two cores can do.\n", single, both, both/single,
+		alone, apartBoth, apartBoth/alone)
 	bar(both/single, 1.8)
 	return nil
 }

@@ -65,11 +65,13 @@ func (b *bench) setUp() (err error) {
 	for i := range crowdAddrs {
 		here = append(here, netip.PrefixFrom(crowdAddr(i), 16))
 	}
-	if err := b.lab.AddLink(nstest.End{Node: b.server, Iface: "eth0", Addrs: there}, nstest.End{Node: b.client, Iface: "eth0", Addrs: here}); err != nil {
+	if err := b.lab.AddLink(nstest.End{Node: b.server, Iface: "eth0", Addrs: there},
+		nstest.End{Node: b.client, Iface: "eth0", Addrs: here}); err != nil {
 		return err
 	}
 	for _, n := range []*nstest.Node{b.server, b.client} {
-		if err := errors.Join(n.SetSysctl("net.ipv4.ip_local_port_range", "1024 65535"), n.SetSysctl("net.ipv4.tcp_tw_reuse", "1")); err != nil {
+		if err := errors.Join(n.SetSysctl("net.ipv4.ip_local_port_range", "1024 65535"),
+			n.SetSysctl("net.ipv4.tcp_tw_reuse", "1")); err != nil {
 			return err
 		}
 	}
@@ -105,7 +107,8 @@ func (b *bench) open(o firewall.Options) error {
 		if b.engine, err = kernel.Open(kernel.Config{Options: o}); err != nil {
 			return err
 		}
-		return b.engine.SetInterfaces([]firewall.Interface{{Index: b.index, Name: "eth0", Addrs: prefixes}})
+		return b.engine.SetInterfaces([]firewall.Interface{{Index: b.index, Name: "eth0",
+			Addrs: prefixes}})
 	})
 }
 
@@ -160,7 +163,8 @@ func (b *bench) weir() mode {
 		}}
 }
 
-// weirAdopting is weir that knows the connections which are open when it comes: nft takes them for new ones, and it is not a new connection's fate that is measured.
+// weirAdopting is weir that knows the connections which are open when it comes: nft takes them for
+// new ones, and it is not a new connection's fate that is measured.
 func (b *bench) weirAdopting() mode {
 	m := b.weir()
 	adopt := func() error {
@@ -169,11 +173,14 @@ func (b *bench) weirAdopting() mode {
 		if err != nil {
 			return err
 		}
-		web := b.program.Rules[slices.IndexFunc(b.program.Rules, func(r rule.Code) bool { return r.State == rule.StateKeep })]
+		web := b.program.Rules[slices.IndexFunc(b.program.Rules, func(r rule.Code) bool {
+			return r.State == rule.StateKeep
+		})]
 		var states []firewall.State
 		for _, s := range sockets {
 			if s.Remote.Port() == 80 {
-				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: s.Local, To: s.Remote, Key: web.Key, Rule: web.Number})
+				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: s.Local,
+					To: s.Remote, Key: web.Key, Rule: web.Number})
 			}
 		}
 		_, err = b.engine.Adopt(states)
@@ -186,7 +193,10 @@ func (b *bench) weirAdopting() mode {
 func (b *bench) nft(name, rules string) mode {
 	return mode{name,
 		func() error { return b.runNFT("flush ruleset\n" + rules) },
-		func() error { return errors.Join(b.runNFT("flush ruleset\n"), b.server.Do(flushConntrack)) }}
+		func() error {
+			return errors.Join(b.runNFT("flush ruleset\n"),
+				b.server.Do(flushConntrack))
+		}}
 }
 
 func (b *bench) runNFT(text string) error {
@@ -198,7 +208,8 @@ func (b *bench) runNFT(text string) error {
 	return nil
 }
 
-// cycles gives each contender a segment per cycle, in random order, and returns what measure said, by contender.
+// cycles gives each contender a segment per cycle, in random order, and returns what measure said,
+// by contender.
 func cycles(n int, modes []mode, measure func() (float64, error)) (map[string][]float64, error) {
 	out := map[string][]float64{}
 	for range n {
@@ -237,8 +248,8 @@ func ratios(a, b []float64) []float64 {
 	return out
 }
 
-// shareOf is the cost of a over base divided by that of b over base. Minima are taken: what the machine's other work adds
-// is always more.
+// shareOf is the cost of a over base divided by that of b over base. Minima are taken: what the
+// machine's other work adds is always more.
 func shareOf(a, b, base []float64) float64 {
 	return (slices.Min(a) - slices.Min(base)) / (slices.Min(b) - slices.Min(base))
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// cpus measures what a second CPU gives: flows of its own, and the other direction of the same flows.
+// cpus measures what a second CPU gives: flows of its own, and the other direction of the same
+// flows.
 func (b *bench) cpus(n int) error {
 	sink, err := b.server.ListenPacket("udp4", serverAddr+":9")
 	if err != nil {
@@ -23,17 +24,21 @@ func (b *bench) cpus(n int) error {
 	if err := b.open(o); err != nil {
 		return err
 	}
-	if err := b.load("add check-state\nadd allow udp from any to me 9 limit src-addr 20000\nadd allow udp from me to any out keep-state\n"); err != nil {
+	if err := b.load("add check-state\nadd allow udp from any to me 9 limit src-addr 20000\n" +
+		"add allow udp from me to any out keep-state\n"); err != nil {
 		return err
 	}
-	fmt.Print("### Two CPUs, UDP, packets/s of both over those of one, limits on\n\n| flows | none | weir | bar |\n| --- | --- | --- | --- |\n")
+	fmt.Print("### Two CPUs, UDP, packets/s of both over those of one, limits on\n\n" +
+		"| flows | none | weir | bar |\n| --- | --- | --- | --- |\n")
 	for _, row := range []struct {
 		name  string
 		lanes []lane
 		bar   float64
 	}{
-		{"disjoint, 64 on each CPU", []lane{{cpu: 0, first: strangers}, {cpu: 1, first: strangers + perLane}}, 1.9},
-		{"64, one direction on each CPU", []lane{{cpu: 0, first: strangers, back: true}, {cpu: 1, first: strangers}}, 1.6},
+		{"disjoint, 64 on each CPU",
+			[]lane{{cpu: 0, first: strangers}, {cpu: 1, first: strangers + perLane}}, 1.9},
+		{"64, one direction on each CPU",
+			[]lane{{cpu: 0, first: strangers, back: true}, {cpu: 1, first: strangers}}, 1.6},
 	} {
 		progress("two CPUs: " + row.name)
 		gain := map[string]spread{}
@@ -44,7 +49,8 @@ func (b *bench) cpus(n int) error {
 			}
 			gain[m.name] = spreadOf(r[m.name])
 		}
-		fmt.Printf("| %s | %v | %v | %s |\n", row.name, gain["none"], gain["weir"], atLeast(gain["weir"].mid, row.bar))
+		fmt.Printf("| %s | %v | %v | %s |\n", row.name, gain["none"], gain["weir"],
+			atLeast(gain["weir"].mid, row.bar))
 	}
 	fmt.Println()
 	return nil
@@ -57,13 +63,15 @@ type lane struct {
 	back  bool
 }
 
-// strangers is the first flow whose address the client does not have: it takes what comes back without an answer.
+// strangers is the first flow whose address the client does not have: it takes what comes back
+// without an answer.
 const (
 	perLane   = 64
 	strangers = 1 << 13
 )
 
-// gain returns the sum of what each lane carries beside the other, divided by what it carries alone.
+// gain returns the sum of what each lane carries beside the other, divided by what it carries
+// alone.
 func (b *bench) gain(lanes []lane) (float64, error) {
 	alone := make([]float64, len(lanes))
 	for i := range lanes {

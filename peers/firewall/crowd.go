@@ -12,14 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// crowd is a number of clients that ask the server for its file for as long as it is open, each time by a connection of its own. A few threads, which
-// sit in the client's namespace for good, serve them all by epoll: a thread for each would be more than a process may have.
+// crowd is a number of clients that ask the server for its file for as long as it is open, each
+// time by a connection of its own. A few threads, which sit in the client's namespace for good,
+// serve them all by epoll: a thread for each would be more than a process may have.
 type crowd struct {
 	done, failed atomic.Int64 // requests
 	stop         atomic.Bool
 	threads      int
-	ended        chan error                 // of each thread
-	took         func(began, now time.Time) // told of every request that succeeded, by the thread that serves it; may be nil
+	ended        chan error // of each thread
+	// told of every request that succeeded, by the thread that serves it; may be nil
+	took func(began, now time.Time)
 }
 
 const (
@@ -43,14 +45,16 @@ type visitor struct {
 	good  bool      // it says that all is well
 }
 
-// gather starts n clients. They take turns at the client's addresses, since one has too few ports for many.
+// gather starts n clients. They take turns at the client's addresses, since one has too few ports
+// for many.
 func (b *bench) gather(n int, took func(began, now time.Time)) *crowd {
 	threads := (n + perThread - 1) / perThread
 	c := &crowd{ended: make(chan error, threads), threads: threads, took: took}
 	for i := range threads {
 		go func() {
 			c.ended <- b.client.Do(func() error {
-				// A table of files of its own, since root may be held to 20,000 of them; so the thread ends with its goroutine.
+				// A table of files of its own, since root may be held to 20,000 of them; so the
+				// thread ends with its goroutine.
 				runtime.LockOSThread()
 				if err := unix.Unshare(unix.CLONE_FILES); err != nil {
 					return fmt.Errorf("a table of files: %w", err)
@@ -160,7 +164,8 @@ func (v *visitor) come(now time.Time, poll, i int, server unix.Sockaddr) error {
 	if err := unix.Connect(fd, server); err != nil && err != unix.EINPROGRESS {
 		return fmt.Errorf("connect: %w", err)
 	}
-	return unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: int32(i)})
+	return unix.EpollCtl(poll, unix.EPOLL_CTL_ADD, fd,
+		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: int32(i)})
 }
 
 // goOn does what there is to do, and says whether the request is over.

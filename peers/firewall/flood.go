@@ -44,10 +44,13 @@ func (b *bench) flood(n int) error {
 	if err := b.load(webRules + "add allow tcp from any to me 81 setup keep-state\n"); err != nil {
 		return err
 	}
-	fmt.Printf("### SYN flood from random sources, %d legitimate HTTP slots, %d idle connections\n\n"+
-		"| SYNs/s | packets per source | | reached, SYNs/s | legitimate requests/s | / none | p99 ms | idle connections that survived |\n"+
+	fmt.Printf("### SYN flood from random sources, %d legitimate HTTP slots, %d idle connections\n"+
+		"\n"+
+		"| SYNs/s | packets per source | | reached, SYNs/s | legitimate requests/s | / none | p99 "+
+		"ms | idle connections that survived |\n"+
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n", legitimate, idle)
-	for _, row := range []struct{ rate, each int }{{150000, 1}, {400000, 1}, {150000, 2}, {150000, 3}} {
+	for _, row := range []struct{ rate, each int }{{150000, 1}, {400000, 1}, {150000, 2},
+		{150000, 3}} {
 		if err := b.floodRow(max(1, n/8), row.rate, row.each); err != nil {
 			return err
 		}
@@ -83,7 +86,9 @@ func (b *bench) floodRow(n, rate, each int) error {
 	requests := func(r floodResult) float64 { return r.requests }
 	for _, m := range modes {
 		rate := middle(m.name, requests)
-		share, p99 := rate/middle("none", requests), middle(m.name, func(r floodResult) float64 { return r.p99 })
+		share, p99 := rate/middle("none", requests), middle(m.name, func(r floodResult) float64 {
+			return r.p99
+		})
 		alive := middle(m.name, func(r floodResult) float64 { return r.alive })
 		bars := [3]string{}
 		if m.name == "weir" {
@@ -92,8 +97,11 @@ func (b *bench) floodRow(n, rate, each int) error {
 				bars[1] = " (" + atMost(p99, 10) + ")"
 			}
 		}
-		fmt.Printf("| %d | %d | %s | %.0f | %.0f | %.2f%s | %.1f%s | %.0f%s |\n", got[m.name][0].rate, each, m.name,
-			middle(m.name, func(r floodResult) float64 { return r.reached }), rate, share, bars[0], p99, bars[1], alive, bars[2])
+		fmt.Printf("| %d | %d | %s | %.0f | %.0f | %.2f%s | %.1f%s | %.0f%s |\n",
+			got[m.name][0].rate, each, m.name,
+			middle(m.name, func(r floodResult) float64 {
+				return r.reached
+			}), rate, share, bars[0], p99, bars[1], alive, bars[2])
 	}
 	return nil
 }
@@ -159,7 +167,8 @@ func (b *bench) floodOnce(rate, each int) (floodResult, error) {
 	return r, nil
 }
 
-// requestUntil keeps the legitimate slots busy, and returns how long each request that succeeded took.
+// requestUntil keeps the legitimate slots busy, and returns how long each request that succeeded
+// took.
 func (b *bench) requestUntil(end time.Time) ([]time.Duration, error) {
 	var all []time.Duration
 	c := b.gather(legitimate, func(began, now time.Time) {
@@ -205,9 +214,11 @@ func (b *bench) prepareFlood() error {
 	if err := raiseFiles(); err != nil {
 		return err
 	}
-	sysctls := errors.Join(b.server.SetSysctl("net.ipv4.conf.all.rp_filter", "0"), b.server.SetSysctl("net.ipv4.conf.eth0.rp_filter", "0"),
+	sysctls := errors.Join(b.server.SetSysctl("net.ipv4.conf.all.rp_filter", "0"),
+		b.server.SetSysctl("net.ipv4.conf.eth0.rp_filter", "0"),
 		b.server.SetSysctl("net.ipv4.tcp_max_syn_backlog", "4096"))
-	if out, err := b.server.Command("ip", "route", "replace", "11.0.0.0/8", "via", "10.99.0.1", "dev", "eth0").CombinedOutput(); err != nil {
+	if out, err := b.server.Command("ip", "route", "replace", "11.0.0.0/8", "via", "10.99.0.1",
+		"dev", "eth0").CombinedOutput(); err != nil {
 		return errors.Join(sysctls, fmt.Errorf("ip route: %w: %s", err, out))
 	}
 	return sysctls
@@ -223,7 +234,8 @@ func raiseFiles() error {
 	return unix.Setrlimit(unix.RLIMIT_NOFILE, &r)
 }
 
-// sendSYNs sends SYNs at a rate, `each` from every source, until a time, and returns how many. It must run in the client's namespace.
+// sendSYNs sends SYNs at a rate, `each` from every source, until a time, and returns how many. It
+// must run in the client's namespace.
 func (b *bench) sendSYNs(rate, each int, end time.Time) (int, error) {
 	s, err := newSender(b.from, b.to)
 	if err != nil {
@@ -249,7 +261,8 @@ func (b *bench) sendSYNs(rate, each int, end time.Time) (int, error) {
 		}
 		for k := range s.frames {
 			if left == 0 {
-				source, port, seq, left = 11<<24|rand.Uint32()&0xffffff, 1024+rand.Uint32N(60000), rand.Uint32(), each
+				source, port, seq, left = 11<<24|rand.Uint32()&0xffffff, 1024+rand.Uint32N(60000),
+					rand.Uint32(), each
 			}
 			left--
 			setSYN(s.frames[k][:], source, uint16(port), seq)

@@ -36,14 +36,16 @@ func (b *bench) serveHTTP() (stop func(), err error) {
 	}
 	b.nginx = server.Process.Pid
 	return func() {
-		// Not SIGKILL: workers without their master would go on, and share the port with those of the next.
+		// Not SIGKILL: workers without their master would go on, and share the port with those of
+		// the next.
 		server.Process.Signal(unix.SIGTERM)
 		server.Wait()
 		os.RemoveAll(dir)
 	}, nil
 }
 
-// httpRows measures nginx with one request of 1 KB per connection: few and many at once, and beside idle states.
+// httpRows measures nginx with one request of 1 KB per connection: few and many at once, and beside
+// idle states.
 func (b *bench) httpRows(n int) error {
 	if err := raiseFiles(); err != nil {
 		return err
@@ -115,12 +117,16 @@ func (b *bench) http(n, concurrent, idle int) (err error) {
 		return err
 	}
 	weir, nft := spreadOf(ratios(r["weir"], r["none"])), spreadOf(ratios(r["nft"], r["none"]))
-	weirCPU, nftCPU := spreadOf(ratios(perRequest["weir"], perRequest["none"])), spreadOf(ratios(perRequest["nft"], perRequest["none"]))
-	fmt.Printf("### HTTP, nginx, 1 KB, one request per connection, %d concurrent, %d idle states\n\n"+
+	weirCPU, nftCPU := spreadOf(ratios(perRequest["weir"], perRequest["none"])),
+		spreadOf(ratios(perRequest["nft"], perRequest["none"]))
+	fmt.Printf("### HTTP, nginx, 1 KB, one request per connection, %d concurrent, %d idle states\n"+
+		"\n"+
 		"| | none | weir / none | bar | nft / none |\n| --- | --- | --- | --- | --- |\n"+
-		"| requests/s | %.0f | %v | %s | %v |\n| server CPU per request | %.1f us | %v | %s | %v |\n\n%d requests failed.\n\n",
+		"| requests/s | %.0f | %v | %s | %v |\n"+
+		"| server CPU per request | %.1f us | %v | %s | %v |\n\n%d requests failed.\n\n",
 		concurrent, idle, spreadOf(r["none"]).mid, weir, atLeast(weir.mid, 0.99), nft,
-		spreadOf(perRequest["none"]).mid/1e3, weirCPU, atMost(weirCPU.mid, 1.03), nftCPU, load.failed.Load())
+		spreadOf(perRequest["none"]).mid/1e3, weirCPU, atMost(weirCPU.mid,
+			1.03), nftCPU, load.failed.Load())
 	return nil
 }
 
@@ -137,7 +143,8 @@ func (b *bench) fill(n uint32) error {
 	})
 }
 
-// sustained keeps the server at its full rate for a minute, with the default sizes: nothing may be refused.
+// sustained keeps the server at its full rate for a minute, with the default sizes: nothing may be
+// refused.
 func (b *bench) sustained(int) error {
 	const minute = 60 * time.Second
 	progress("a minute at full rate")
@@ -171,12 +178,15 @@ func (b *bench) sustained(int) error {
 		return err
 	}
 	for d, n := range decided {
-		if d.Reason == firewall.ReasonStatesFull || d.Reason == firewall.ReasonHalfOpenFull || d.Reason == firewall.ReasonHalfOpenSource {
+		if d.Reason == firewall.ReasonStatesFull || d.Reason == firewall.ReasonHalfOpenFull ||
+			d.Reason == firewall.ReasonHalfOpenSource {
 			refused += n.Packets
 		}
 	}
-	fmt.Printf("### HTTP at full rate for %v, 1000 concurrent, default sizes\n\n| requests/s | failed | refused for want of room | bar |\n| --- | --- | --- | --- |\n"+
-		"| %.0f | %d | %d | %s |\n\n", minute, float64(load.done.Load())/minute.Seconds(), load.failed.Load(), refused, atMost(float64(refused), 0.5))
+	fmt.Printf("### HTTP at full rate for %v, 1000 concurrent, default sizes\n\n"+
+		"| requests/s | failed | refused for want of room | bar |\n| --- | --- | --- | --- |\n"+
+		"| %.0f | %d | %d | %s |\n\n", minute, float64(load.done.Load())/minute.Seconds(),
+		load.failed.Load(), refused, atMost(float64(refused), 0.5))
 	return nil
 }
 
@@ -205,7 +215,8 @@ worker_rlimit_nofile 40000; events { worker_connections 19000; multi_accept on; 
 http { access_log off; sendfile on; tcp_nopush on; keepalive_timeout 0; open_file_cache max=10;
 server { listen 80 backlog=65535 reuseport; root %[1]s; } }
 `, dir)
-	if err := errors.Join(os.WriteFile(conf, []byte(text), 0o644), os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1024), 0o644),
+	if err := errors.Join(os.WriteFile(conf, []byte(text), 0o644),
+		os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1024), 0o644),
 		os.Chmod(dir, 0o755), b.server.SetSysctl("net.core.somaxconn", "65535")); err != nil {
 		return nil, err
 	}

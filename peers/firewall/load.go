@@ -28,7 +28,8 @@ func (b *bench) loads(n int) error {
 		}
 		took = min(took, time.Since(began))
 	}
-	fmt.Printf("| 10,000 rules parsed and compiled | %.0f ms | |\n| loaded and in force | %.0f ms | %s |\n", ms(compiled), ms(took), atMost(ms(took), 300))
+	fmt.Printf("| 10,000 rules parsed and compiled | %.0f ms | |\n"+
+		"| loaded and in force | %.0f ms | %s |\n", ms(compiled), ms(took), atMost(ms(took), 300))
 
 	entries := make([]firewall.TableEntry, 1<<20)
 	for i := range entries {
@@ -40,11 +41,14 @@ func (b *bench) loads(n int) error {
 		return err
 	}
 	took = time.Since(began)
-	fmt.Printf("| a table of %d prefixes | %.2f s | %s |\n", len(entries), took.Seconds(), atMost(took.Seconds(), 5))
+	fmt.Printf("| a table of %d prefixes | %.2f s | %s |\n", len(entries), took.Seconds(),
+		atMost(took.Seconds(), 5))
 	took = time.Hour
 	for i := range 200 {
 		began := time.Now()
-		if err := b.engine.AddTable("big", firewall.TableEntry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{99, 0, 0, byte(i)}), 32)}); err != nil {
+		if err := b.engine.AddTable("big",
+			firewall.TableEntry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{99, 0, 0,
+				byte(i)}), 32)}); err != nil {
 			return err
 		}
 		took = min(took, time.Since(began))

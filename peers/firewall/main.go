@@ -11,7 +11,9 @@ import (
 
 func main() {
 	cycles := flag.Int("cycles", 25, "interleaved cycles of every row")
-	only := flag.String("only", "", "only the parts with these names, separated by commas: udp, rules, tcp, http, minute, load, flood, million, cpus")
+	only := flag.String("only", "",
+		"only the parts with these names, separated by commas: udp, rules, tcp, http, minute, "+
+			"load, flood, million, cpus")
 	flag.Parse()
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
 	if err := run(*cycles, *only); err != nil {
@@ -20,7 +22,8 @@ func main() {
 	}
 }
 
-// worst is the smallest of the ratios of weir to its bar, where 1 and more means that the bar is held.
+// worst is the smallest of the ratios of weir to its bar, where 1 and more means that the bar is
+// held.
 var worst = 1e9
 
 // atMost notes a number that must not be above a bar.
@@ -45,7 +48,8 @@ func run(cycles int, only string) error {
 		name string
 		run  func(int) error
 	}{
-		{"udp", b.udpFlows}, {"rules", b.udpRules}, {"cpus", b.cpus}, {"tcp", b.tcpStream}, {"http", b.httpRows}, {"minute", b.sustained},
+		{"udp", b.udpFlows}, {"rules", b.udpRules}, {"cpus", b.cpus}, {"tcp", b.tcpStream},
+		{"http", b.httpRows}, {"minute", b.sustained},
 		{"flood", b.flood}, {"million", b.million}, {"load", b.loads},
 	} {
 		if only != "" && !slices.Contains(strings.Split(only, ","), part.name) {
@@ -55,6 +59,7 @@ func run(cycles int, only string) error {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
 	}
-	fmt.Printf("\nEvery number is divided by its bar, or the bar by the number; 1 or more means that all bars are held.\n\nworst ratio: %.2f\n", worst)
+	fmt.Printf("\nEvery number is divided by its bar, or the bar by the number; 1 or more means "+
+		"that all bars are held.\n\nworst ratio: %.2f\n", worst)
 	return nil
 }

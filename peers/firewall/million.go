@@ -10,7 +10,8 @@ import (
 	"github.com/weirnet/weir/firewall/kernel"
 )
 
-// million measures a table of a million states: what sweeping it costs, and what packets cost while all of it expires.
+// million measures a table of a million states: what sweeping it costs, and what packets cost while
+// all of it expires.
 func (b *bench) million(int) error {
 	const states, life = 1 << 20, 14 * time.Second
 	progress("a million states")
@@ -92,20 +93,27 @@ func (b *bench) million(int) error {
 			return err
 		}
 		if len(still) == 0 || len(expiring) == 0 {
-			return fmt.Errorf("the states did not expire while it was measured: %d of %d are left", end.States, made.States)
+			return fmt.Errorf("the states did not expire while it was measured: %d of %d are left",
+				end.States, made.States)
 		}
 		flat := slices.Min(expiring) / slices.Min(still)
 		fmt.Printf("### A table of %d states\n\n| what | | bar |\n| --- | --- | --- |\n"+
-			"| states made | %d | |\n| share of a CPU that the sweep takes, nothing to sweep | %.2f %% | |\n"+
-			"| the same, table full, nothing expires, while it notes that | %.2f %% | |\n| from then on | %.2f %% | %s %% |\n| longest tick, all of it expiring | %.0f us | |\n"+
-			"| ns per packet of a flow, table full | %.0f | |\n| the same while %d states expire | %.0f (%.2f times) | %s |\n\n",
-			states, made.States, empty*100, making*100, full*100, atMost(full*100, 1), float64(end.Sweep.Longest)/1e3,
+			"| states made | %d | |\n| share of a CPU that the sweep takes, nothing to sweep | "+
+			"%.2f %% | |\n"+
+			"| the same, table full, nothing expires, while it notes that | %.2f %% | |\n"+
+			"| from then on | %.2f %% | %s %% |\n"+
+			"| longest tick, all of it expiring | %.0f us | |\n"+
+			"| ns per packet of a flow, table full | %.0f | |\n"+
+			"| the same while %d states expire | %.0f (%.2f times) | %s |\n\n",
+			states, made.States, empty*100, making*100, full*100, atMost(full*100, 1),
+			float64(end.Sweep.Longest)/1e3,
 			slices.Min(still), end.Sweep.Removed, slices.Min(expiring), flat, atMost(flat, 1.1))
 		return nil
 	})
 }
 
-// twoPasses is how long the sweep's hand takes twice for a table of a million: the first pass sees that a set stays as it is, the second notes it.
+// twoPasses is how long the sweep's hand takes twice for a table of a million: the first pass sees
+// that a set stays as it is, the second notes it.
 const twoPasses = 4 * time.Second
 
 // sweepShare returns the share of a CPU that the sweep takes for a while.

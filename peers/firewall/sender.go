@@ -23,7 +23,8 @@ type mmsghdr struct {
 	_   uint32
 }
 
-// sender sends UDP frames of 60 bytes from a packet socket, past the queueing discipline: the receiver's work is done in the same system call.
+// sender sends UDP frames of 60 bytes from a packet socket, past the queueing discipline: the
+// receiver's work is done in the same system call.
 type sender struct {
 	fd     int
 	frames [batch][60]byte
@@ -51,7 +52,8 @@ func newSender(from, to net.HardwareAddr) (*sender, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.99.0.1"), Dst: netip.MustParseAddr(serverAddr)},
+	b, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.99.0.1"),
+		Dst: netip.MustParseAddr(serverAddr)},
 		packet.UDP{SrcPort: 1024, DstPort: 9, NoChecksum: true}, packet.Data(make([]byte, 18)))
 	if err != nil {
 		unix.Close(fd)
@@ -71,7 +73,8 @@ func newSender(from, to net.HardwareAddr) (*sender, error) {
 	return s, nil
 }
 
-// flow writes the source of flow n into frame k: an address and a port, 8192 flows from each address, fewer than a source may have half-open.
+// flow writes the source of flow n into frame k: an address and a port, 8192 flows from each
+// address, fewer than a source may have half-open.
 func (s *sender) flow(k int, n uint32) {
 	f := s.frames[k][:]
 	address, port := f[28:], f[34:]
@@ -89,7 +92,8 @@ func (s *sender) flow(k int, n uint32) {
 	binary.BigEndian.PutUint16(f[24:], ^uint16(sum&0xffff+sum>>16))
 }
 
-// turn makes the frames those of the way back, which pass the queueing discipline and the hook before it.
+// turn makes the frames those of the way back, which pass the queueing discipline and the hook
+// before it.
 func (s *sender) turn() error {
 	s.back = true
 	for k := range s.frames {
@@ -104,7 +108,8 @@ func (s *sender) turn() error {
 
 // batch sends all frames once and returns how many were taken.
 func (s *sender) batch() (int, error) {
-	sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msgs[0])), batch, 0, 0, 0)
+	sent, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(s.fd),
+		uintptr(unsafe.Pointer(&s.msgs[0])), batch, 0, 0, 0)
 	if errno == unix.ENOBUFS {
 		return 0, nil
 	}
@@ -114,7 +119,8 @@ func (s *sender) batch() (int, error) {
 	return int(sent), nil
 }
 
-// send sends for a while over flows in turn, 0 meaning that no packet has the flow of another, and returns the CPU time per packet in ns.
+// send sends for a while over flows in turn, 0 meaning that no packet has the flow of another, and
+// returns the CPU time per packet in ns.
 func (s *sender) send(flows uint32, d time.Duration) (float64, error) {
 	var before, after unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &before); err != nil {
@@ -147,7 +153,8 @@ func (s *sender) send(flows uint32, d time.Duration) (float64, error) {
 
 func (s *sender) close() { unix.Close(s.fd) }
 
-// flushConntrack empties the conntrack table of the namespace: nfnetlink's IPCTNL_MSG_CT_DELETE without a tuple.
+// flushConntrack empties the conntrack table of the namespace: nfnetlink's IPCTNL_MSG_CT_DELETE
+// without a tuple.
 func flushConntrack() error {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, unix.NETLINK_NETFILTER)
 	if err != nil {

@@ -18,8 +18,9 @@ const (
 	loadCPU   = 1
 )
 
-// split gives the server and its clients a CPU each, as a network card that steers packets would: what comes in is worked on where it is for, not where a pair of veths
-// happens to be written to, so that the server's CPU time is the server's.
+// split gives the server and its clients a CPU each, as a network card that steers packets would:
+// what comes in is worked on where it is for, not where a pair of veths happens to be written to,
+// so that the server's CPU time is the server's.
 func (b *bench) split() error {
 	workers, err := b.workers()
 	if err != nil {
@@ -33,10 +34,13 @@ func (b *bench) split() error {
 	return errors.Join(steer(b.server, serverCPU), steer(b.client, loadCPU))
 }
 
-// steer has packets that a node receives worked on by one CPU. The node sees its own interfaces in a sysfs of its own alone.
+// steer has packets that a node receives worked on by one CPU. The node sees its own interfaces in
+// a sysfs of its own alone.
 func steer(n *nstest.Node, cpu int) error {
-	script := fmt.Sprintf("mount -t sysfs sysfs /sys && echo %x >/sys/class/net/eth0/queues/rx-0/rps_cpus", 1<<cpu)
-	if out, err := n.Command("unshare", "--mount", "sh", "-c", script).CombinedOutput(); err != nil {
+	script := fmt.Sprintf("mount -t sysfs sysfs /sys && echo %x "+
+		">/sys/class/net/eth0/queues/rx-0/rps_cpus", 1<<cpu)
+	if out, err := n.Command("unshare", "--mount", "sh", "-c",
+		script).CombinedOutput(); err != nil {
 		return fmt.Errorf("steer packets: %w: %s", err, out)
 	}
 	return nil
@@ -65,8 +69,8 @@ func (b *bench) workers() ([]int, error) {
 	return pids, nil
 }
 
-// serverTime returns the CPU time in ns that the server has taken: its workers, with the packets that are worked on in their name, and the kernel's own thread for packets
-// on their CPU.
+// serverTime returns the CPU time in ns that the server has taken: its workers, with the packets
+// that are worked on in their name, and the kernel's own thread for packets on their CPU.
 func (b *bench) serverTime() (float64, error) {
 	pids, err := b.workers()
 	if err != nil {
@@ -98,7 +102,8 @@ func softirqdOf(cpu int) (int, error) {
 		if err != nil {
 			continue
 		}
-		if comm, err := os.ReadFile("/proc/" + d.Name() + "/comm"); err == nil && string(comm) == fmt.Sprintf("ksoftirqd/%d\n", cpu) {
+		if comm, err := os.ReadFile("/proc/" + d.Name() + "/comm"); err == nil &&
+			string(comm) == fmt.Sprintf("ksoftirqd/%d\n", cpu) {
 			return pid, nil
 		}
 	}

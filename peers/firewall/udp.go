@@ -14,7 +14,8 @@ import (
 const segment = 120 * time.Millisecond
 
 // measureUDP runs the cycles of one row on a thread of its own in the client's namespace.
-func (b *bench) measureUDP(n int, modes []mode, flows uint32) (out map[string][]float64, err error) {
+func (b *bench) measureUDP(n int, modes []mode, flows uint32) (out map[string][]float64,
+	err error) {
 	sink, err := b.server.ListenPacket("udp4", serverAddr+":9")
 	if err != nil {
 		return nil, err
@@ -61,7 +62,8 @@ const (
 // udpFlows measures states: one flow, many flows, only new flows.
 func (b *bench) udpFlows(n int) error {
 	fmt.Print("### UDP, 60-byte frames, CPU ns per packet over no firewall\n\n" +
-		"| flows | none | weir | nft | share of nft's cost | bar |\n| --- | --- | --- | --- | --- | --- |\n")
+		"| flows | none | weir | nft | share of nft's cost | bar |\n" +
+		"| --- | --- | --- | --- | --- | --- |\n")
 	// One-way flows stay half-open: let there be as many of them as of others, as nft does.
 	o := firewall.DefaultOptions()
 	o.MaxHalfOpen = o.MaxStates
@@ -82,7 +84,8 @@ func (b *bench) udpFlows(n int) error {
 			return err
 		}
 		share := shareOf(r["weir"], r["nft"], r["none"])
-		fmt.Printf("| %s | %.0f | %+.0f | %+.0f | %.2f | %s |\n", row.name, slices.Min(r["none"]), over(r["weir"], r["none"]), over(r["nft"], r["none"]),
+		fmt.Printf("| %s | %.0f | %+.0f | %+.0f | %.2f | %s |\n", row.name, slices.Min(r["none"]),
+			over(r["weir"], r["none"]), over(r["nft"], r["none"]),
 			share, atMost(share, row.bar))
 	}
 	fmt.Println()
@@ -91,8 +94,10 @@ func (b *bench) udpFlows(n int) error {
 
 // udpRules measures rules without state, and that many of them cost established flows nothing.
 func (b *bench) udpRules(n int) error {
-	fmt.Print("### UDP, one flow, behind many rules that do not match, CPU ns per packet over no firewall\n\n" +
-		"| rules ahead | weir | nft, linear | nft, a set | weir / linear | bar | weir / set | bar |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Print("### UDP, one flow, behind many rules that do not match, CPU ns per packet over no " +
+		"firewall\n\n" +
+		"| rules ahead | weir | nft, linear | nft, a set | weir / linear | bar | weir / set | bar " +
+		"|\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, row := range []struct {
 		rules int
 		bar   float64
@@ -102,12 +107,15 @@ func (b *bench) udpRules(n int) error {
 		if err := b.load(weir + "add 60000 allow udp from any to any 9\n"); err != nil {
 			return err
 		}
-		r, err := b.measureUDP(n, []mode{b.none(), b.weir(), b.nft("linear", linear), b.nft("set", set)}, 1)
+		r, err := b.measureUDP(n, []mode{b.none(), b.weir(), b.nft("linear", linear),
+			b.nft("set", set)}, 1)
 		if err != nil {
 			return err
 		}
-		toLinear, toSet := shareOf(r["weir"], r["linear"], r["none"]), shareOf(r["weir"], r["set"], r["none"])
-		fmt.Printf("| %d | %+.0f | %+.0f | %+.0f | %.4f | %s | %.2f | %s |\n", row.rules, over(r["weir"], r["none"]), over(r["linear"], r["none"]),
+		toLinear, toSet := shareOf(r["weir"], r["linear"], r["none"]),
+			shareOf(r["weir"], r["set"], r["none"])
+		fmt.Printf("| %d | %+.0f | %+.0f | %+.0f | %.4f | %s | %.2f | %s |\n", row.rules,
+			over(r["weir"], r["none"]), over(r["linear"], r["none"]),
 			over(r["set"], r["none"]), toLinear, atMost(toLinear, row.bar), toSet, atMost(toSet, 1))
 	}
 	fmt.Println()
@@ -120,24 +128,28 @@ func (b *bench) udpRules(n int) error {
 		return err
 	}
 	weir, _, _ := ahead(10000)
-	if err := b.load("add 1 check-state\n" + weir + "add 60000 allow udp from any to me 9 keep-state\n"); err != nil {
+	if err := b.load("add 1 check-state\n" + weir +
+		"add 60000 allow udp from any to me 9 keep-state\n"); err != nil {
 		return err
 	}
 	many, err := b.measureUDP(n, []mode{b.none(), b.weir()}, 1)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("An established flow costs %+.0f ns under 2 rules and %+.0f ns under 10,000.\n\n", over(few["weir"], few["none"]), over(many["weir"], many["none"]))
+	fmt.Printf("An established flow costs %+.0f ns under 2 rules and %+.0f ns under 10,000.\n\n",
+		over(few["weir"], few["none"]), over(many["weir"], many["none"]))
 	return nil
 }
 
 func over(v, base []float64) float64 { return slices.Min(v) - slices.Min(base) }
 
-// ahead returns n rules that do not match the traffic: for Weir, for nft one by one, and for nft as its manual would have it, one set.
+// ahead returns n rules that do not match the traffic: for Weir, for nft one by one, and for nft as
+// its manual would have it, one set.
 func ahead(n int) (weir, linear, set string) {
 	var w, l, s strings.Builder
 	l.WriteString("table inet f { chain input { type filter hook input priority 0; policy drop;\n")
-	s.WriteString("table inet f { set bad { type ipv4_addr . inet_service; flags interval; elements = {")
+	s.WriteString("table inet f { set bad { type ipv4_addr . inet_service; flags interval; " +
+		"elements = {")
 	for i := range n {
 		net, port := fmt.Sprintf("10.%d.%d.0/24", 100+i/250, i%250), 1000+i
 		fmt.Fprintf(&w, "add %d deny udp from %s to any %d\n", i+2, net, port)
@@ -148,6 +160,7 @@ func ahead(n int) (weir, linear, set string) {
 		fmt.Fprintf(&s, "%s . %d", net, port)
 	}
 	l.WriteString("udp dport 9 accept\n}\n}\n")
-	s.WriteString("}; }\nchain input { type filter hook input priority 0; policy drop;\nip saddr . udp dport @bad drop\nudp dport 9 accept\n}\n}\n")
+	s.WriteString("}; }\nchain input { type filter hook input priority 0; policy drop;\n" +
+		"ip saddr . udp dport @bad drop\nudp dport 9 accept\n}\n}\n")
 	return w.String(), l.String(), s.String()
 }

@@ -1,5 +1,6 @@
-// Command overlay compares package overlay with wireguard-go and with Tailscale's fork of it, each in namespaces of its own,
-// in interleaved rounds, and prints Markdown tables. It needs root, iperf3 and ethtool.
+// Command overlay compares package overlay with wireguard-go and with Tailscale's fork of it, each
+// in namespaces of its own, in interleaved rounds, and prints Markdown tables. It needs root,
+// iperf3 and ethtool.
 //
 //	ns A: iperf3 client -- tunnel 10.99.0.1 -- node A :51820 -- veth 10.98.0.1/24
 //	                                                              |

@@ -16,7 +16,8 @@ func newFilter() (overlay.Filter, error) {
 	var b strings.Builder
 	b.WriteString("add check-state\n")
 	for i := range 98 {
-		fmt.Fprintf(&b, "add deny tcp from 192.0.2.%d to 198.51.100.0/24 dst-port %d\n", i+1, 1000+i)
+		fmt.Fprintf(&b, "add deny tcp from 192.0.2.%d to 198.51.100.0/24 dst-port %d\n", i+1,
+			1000+i)
 	}
 	b.WriteString("add allow ip from any to any keep-state\n")
 	rules, err := rule.ParseFile("rules", b.String(), nil)
@@ -35,5 +36,7 @@ func newFilter() (overlay.Filter, error) {
 		return nil, err
 	}
 	begin := time.Now()
-	return overlay.FilterBy(fw.Worker(0), func() time.Duration { return time.Since(begin) }, nil), nil
+	return overlay.FilterBy(fw.Worker(0), func() time.Duration {
+		return time.Since(begin)
+	}, nil), nil
 }

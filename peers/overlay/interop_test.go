@@ -40,7 +40,8 @@ func open(t *testing.T, a, b string, wires ...string) *tunnel {
 	return tn
 }
 
-// fetch sends size bytes from one end to the other and returns the longest pause; third is called after a third of them.
+// fetch sends size bytes from one end to the other and returns the longest pause; third is called
+// after a third of them.
 func (t *tunnel) fetch(tb testing.TB, from, size int, third func()) time.Duration {
 	tb.Helper()
 	ln, err := t.ends[from].Listen("tcp", addr("99", from)+":0")
@@ -72,7 +73,8 @@ func (t *tunnel) fetch(tb testing.TB, from, size int, third func()) time.Duratio
 		gap, last = max(gap, time.Since(last)), time.Now()
 		got.Write(buf[:k])
 		if n += k; third != nil && n > size/3 {
-			third() // what is under way fills the receiver's buffer meanwhile, far less than what is left
+			// what is under way fills the receiver's buffer meanwhile, far less than what is left
+			third()
 			third, last = nil, time.Now()
 		}
 		if err == io.EOF {
@@ -91,7 +93,8 @@ func (t *tunnel) fetch(tb testing.TB, from, size int, third func()) time.Duratio
 	return gap
 }
 
-// TestRust talks to BoringTun, a WireGuard in Rust, when the machine has it (cargo install boringtun-cli).
+// TestRust talks to BoringTun, a WireGuard in Rust, when the machine has it (cargo install
+// boringtun-cli).
 func TestRust(t *testing.T) {
 	if _, err := exec.LookPath(boringtun); err != nil {
 		t.Skipf("SKIPPED: no %s here", boringtun)
@@ -118,24 +121,29 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// TestStrangerRekeys: with timers a hundred times shorter at both ends, sessions end and begin by themselves all the time. Nothing of a
-// ping that goes on meanwhile is lost, whoever renews, and downloads are whole.
+// TestStrangerRekeys: with timers a hundred times shorter at both ends, sessions end and begin by
+// themselves all the time. Nothing of a ping that goes on meanwhile is lost, whoever renews, and
+// downloads are whole.
 func TestStrangerRekeys(t *testing.T) {
 	nstest.Root(t)
 	short := map[string]string{
 		"RekeyAfterTime": "1500 * time.Millisecond", "RejectAfterTime": "4000 * time.Millisecond",
 		"RekeyTimeout": "500 * time.Millisecond", "KeepaliveTimeout": "1000 * time.Millisecond",
 	}
-	if rebuilt.With(t, rebuilt.File{Module: "github.com/tailscale/wireguard-go", Path: "device/constants.go", Constants: short},
-		rebuilt.File{Module: "golang.zx2c4.com/wireguard", Path: "device/constants.go", Constants: short}) {
+	if rebuilt.With(t, rebuilt.File{Module: "github.com/tailscale/wireguard-go",
+		Path: "device/constants.go", Constants: short},
+		rebuilt.File{Module: "golang.zx2c4.com/wireguard", Path: "device/constants.go",
+			Constants: short}) {
 		return
 	}
 	for _, other := range strangers {
 		for _, kinds := range [][2]string{{weir, other}, {other, weir}} {
 			t.Run(kinds[0]+" calls "+kinds[1], func(t *testing.T) {
 				tn := open(t, kinds[0], kinds[1], "98")
-				out, err := tn.ends[0].Command("ping", "-c", "600", "-i", "0.01", "-W", "2", addr("99", 1)).CombinedOutput()
-				if err != nil || !strings.Contains(string(out), " 600 received, 0% packet loss") || strings.Contains(string(out), "DUP") {
+				out, err := tn.ends[0].Command("ping", "-c", "600", "-i", "0.01", "-W", "2",
+					addr("99", 1)).CombinedOutput()
+				if err != nil || !strings.Contains(string(out), " 600 received, 0% packet loss") ||
+					strings.Contains(string(out), "DUP") {
 					t.Errorf("%v: %s", err, out)
 				}
 				tn.fetch(t, 0, 20<<20, nil)
@@ -145,7 +153,8 @@ func TestStrangerRekeys(t *testing.T) {
 	}
 }
 
-// TestStrangerRestarts: the other end dies in the middle of a session and comes back without memory.
+// TestStrangerRestarts: the other end dies in the middle of a session and comes back without
+// memory.
 func TestStrangerRestarts(t *testing.T) {
 	for _, other := range strangers {
 		t.Run(other, func(t *testing.T) {
@@ -157,7 +166,8 @@ func TestStrangerRestarts(t *testing.T) {
 				t.Fatal(err)
 			}
 			// The new one begins the handshake.
-			if out, err := tn.ends[1].Command("ping", "-c1", "-W5", addr("99", 0)).CombinedOutput(); err != nil {
+			if out, err := tn.ends[1].Command("ping", "-c1", "-W5",
+				addr("99", 0)).CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 			tn.fetch(t, 1, 5<<20, nil)
@@ -165,8 +175,8 @@ func TestStrangerRestarts(t *testing.T) {
 	}
 }
 
-// TestStrangerFollows: the path that a download from, and to, a stranger uses dies. We have a second one; the stranger
-// needs nothing but WireGuard's roaming.
+// TestStrangerFollows: the path that a download from, and to, a stranger uses dies. We have a
+// second one; the stranger needs nothing but WireGuard's roaming.
 func TestStrangerFollows(t *testing.T) {
 	// Tailscale's fork leaves roaming to its Bind, and the one that comes with it does none.
 	for from := range 2 {
@@ -175,8 +185,10 @@ func TestStrangerFollows(t *testing.T) {
 			tn.fetch(t, from, 1<<20, nil)
 			gap := tn.fetch(t, from, 60<<20, func() {
 				for _, n := range tn.ends { // what comes in is lost, and nobody is told
-					if out, err := n.Command("nft", "add table ip cut; add chain ip cut in { type filter hook prerouting priority 0; }; "+
-						"add rule ip cut in iifname wire98 drop").CombinedOutput(); err != nil {
+					if out, err := n.Command("nft",
+						"add table ip cut; add chain ip cut in { type filter hook prerouting "+
+							"priority 0; }; "+
+							"add rule ip cut in iifname wire98 drop").CombinedOutput(); err != nil {
 						t.Fatalf("nft: %v: %s", err, out)
 					}
 				}

@@ -36,7 +36,8 @@ func readMachine() (j jiffies, err error) {
 	return j, nil
 }
 
-// strange is the part of the machine's CPUs that others used, or the host took away, since j; own is what the run used.
+// strange is the part of the machine's CPUs that others used, or the host took away, since j; own
+// is what the run used.
 func (j jiffies) strange(wall, own time.Duration) (float64, error) {
 	now, err := readMachine()
 	if err != nil {

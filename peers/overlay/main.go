@@ -35,9 +35,12 @@ type table struct {
 
 var tables = []table{
 	{"tcp1", "One TCP stream", "Gbit/s", 1e9, true, work{}},
-	{"tcp8", "Eight TCP streams, both directions", "Gbit/s", 1e9, true, work{args: []string{"-P", "8", "--bidir"}}},
-	{"nouso", "One TCP stream, no UDP segmentation offload on the wire", "Gbit/s", 1e9, false, work{}},
-	{"udp200", "Flood of UDP datagrams of 200 bytes", "kpps", 1e3, true, work{args: []string{"-u", "-b", "0", "-l", "200"}}},
+	{"tcp8", "Eight TCP streams, both directions", "Gbit/s", 1e9, true,
+		work{args: []string{"-P", "8", "--bidir"}}},
+	{"nouso", "One TCP stream, no UDP segmentation offload on the wire", "Gbit/s", 1e9, false,
+		work{}},
+	{"udp200", "Flood of UDP datagrams of 200 bytes", "kpps", 1e3, true,
+		work{args: []string{"-u", "-b", "0", "-l", "200"}}},
 	{"ping", "Round trips under the load of one TCP stream", "Gbit/s", 1e9, true, work{ping: true}},
 }
 
@@ -45,8 +48,10 @@ func bench(args []string) error {
 	fs := flag.NewFlagSet("overlay", flag.ContinueOnError)
 	rounds := fs.Int("rounds", 7, "interleaved rounds")
 	seconds := fs.Int("seconds", 2, "length of one run")
-	only := fs.String("only", "", "tables to run, separated by commas: tcp1, tcp8, nouso, udp200, ping")
-	with := fs.String("with", strings.Join(kinds, ","), "kinds of nodes to run, separated by commas")
+	only := fs.String("only", "",
+		"tables to run, separated by commas: tcp1, tcp8, nouso, udp200, ping")
+	with := fs.String("with", strings.Join(kinds, ","),
+		"kinds of nodes to run, separated by commas")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -78,7 +83,8 @@ func bench(args []string) error {
 			worst = min(worst, t.print(r))
 		}
 	}
-	fmt.Printf("\nEach ratio is divided by its bar; 1 or more means that every bar is held.\n\nworst ratio: %.2f\n", worst)
+	fmt.Printf("\nEach ratio is divided by its bar; 1 or more means that every bar is held.\n\n"+
+		"worst ratio: %.2f\n", worst)
 	return nil
 }
 

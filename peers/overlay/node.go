@@ -35,8 +35,8 @@ const (
 	port = 51820
 )
 
-// node runs one end of a tunnel until it is told to end: `overlay node KIND PRIVATE PUBLIC ENDPOINT[,ENDPOINT] PODS`. It says
-// "ready" on stdout.
+// node runs one end of a tunnel until it is told to end: `overlay node KIND PRIVATE PUBLIC
+// ENDPOINT[,ENDPOINT] PODS`. It says "ready" on stdout.
 func node(args []string) error {
 	fs := flag.NewFlagSet("node", flag.ContinueOnError)
 	if err := fs.Parse(args); err != nil {
@@ -55,7 +55,8 @@ func node(args []string) error {
 		return err
 	}
 	endpoints, pods := strings.Split(fs.Arg(3), ","), fs.Arg(4)
-	text := fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\nallowed_ip=%s\n",
+	text := fmt.Sprintf("private_key=%s\nlisten_port=%d\npublic_key=%s\nendpoint=%s\n"+
+		"allowed_ip=%s\n",
 		hex.EncodeToString(private[:]), port, hex.EncodeToString(public[:]), endpoints[0], pods)
 	switch kind {
 	case weir, filtered:
@@ -70,7 +71,8 @@ func node(args []string) error {
 			return err
 		}
 		defer dev.Close()
-		p := overlay.Peer{Name: "peer", Key: public, Endpoints: endpoints, Pods: []netip.Prefix{netip.MustParsePrefix(pods)}}
+		p := overlay.Peer{Name: "peer", Key: public, Endpoints: endpoints,
+			Pods: []netip.Prefix{netip.MustParsePrefix(pods)}}
 		if err := dev.SetPeer(p); err != nil {
 			return err
 		}
@@ -79,7 +81,8 @@ func node(args []string) error {
 		if err != nil {
 			return err
 		}
-		dev := device.NewDevice(t, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, ""))
+		dev := device.NewDevice(t, conn.NewDefaultBind(),
+			device.NewLogger(device.LogLevelError, ""))
 		defer dev.Close()
 		if err := dev.IpcSet(text); err != nil {
 			return err
@@ -92,7 +95,8 @@ func node(args []string) error {
 		if err != nil {
 			return err
 		}
-		dev := forkdevice.NewDevice(t, forkconn.NewDefaultBind(), forkdevice.NewLogger(forkdevice.LogLevelError, ""))
+		dev := forkdevice.NewDevice(t, forkconn.NewDefaultBind(),
+			forkdevice.NewLogger(forkdevice.LogLevelError, ""))
 		defer dev.Close()
 		if err := dev.IpcSet(text); err != nil {
 			return err

@@ -25,8 +25,8 @@ func cpu(o outcome) float64  { return o.cpu }
 func p99(o outcome) float64  { return o.p99 }
 func lost(o outcome) float64 { return o.lost }
 
-// paired is the median over the rounds of a's rate divided by b's in the same round: what disturbs the machine for a
-// while disturbs both.
+// paired is the median over the rounds of a's rate divided by b's in the same round: what disturbs
+// the machine for a while disturbs both.
 func paired(a, b []outcome, get func(outcome) float64) float64 {
 	var v []float64
 	for i := range a {
@@ -51,9 +51,11 @@ var bars = map[string][]bar{
 	"ping":   {{upstream, 0, 0, 1}, {fork, 0, 0, 1}},
 }
 
-// print writes the table, and returns the smallest ratio of the filtered device, each divided by its bar.
+// print writes the table, and returns the smallest ratio of the filtered device, each divided by
+// its bar.
 func (t table) print(r map[string][]outcome) float64 {
-	fmt.Printf("\n### %s\n\n| what | %s min / median / max | CPU ns | sent again per GB | p99 ms | disturbed |\n| --- | --- | --- | --- | --- | --- |\n", t.title, t.unit)
+	fmt.Printf("\n### %s\n\n| what | %s min / median / max | CPU ns | sent again per GB | p99 ms "+
+		"| disturbed |\n| --- | --- | --- | --- | --- | --- |\n", t.title, t.unit)
 	for _, k := range kinds {
 		if len(r[k]) == 0 {
 			continue
@@ -69,9 +71,12 @@ func (t table) print(r map[string][]outcome) float64 {
 				disturbed++
 			}
 		}
-		fmt.Printf("| %s | %.2f / %.2f / %.2f | %.2f | %.0f | %s | %d of %d |\n", k, v[0]/t.scale, v[len(v)/2]/t.scale, v[len(v)-1]/t.scale, median(r[k], cpu), median(r[k], lost), late, disturbed, len(v))
+		fmt.Printf("| %s | %.2f / %.2f / %.2f | %.2f | %.0f | %s | %d of %d |\n", k, v[0]/t.scale,
+			v[len(v)/2]/t.scale, v[len(v)-1]/t.scale, median(r[k], cpu), median(r[k],
+				lost), late, disturbed, len(v))
 	}
-	fmt.Print("\n| weir+filter against | rate ratio | bar | CPU ratio | bar | p99 ratio | bar |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Print("\n| weir+filter against | rate ratio | bar | CPU ratio | bar | p99 ratio | bar |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- |\n")
 	worst, ours := 1e9, r[filtered]
 	for _, b := range bars[t.key] {
 		if len(ours) == 0 || len(r[b.against]) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// relay stands between two ends of a tunnel like a bad router: it loses, repeats and delays datagrams, and may change the port from which the
-// second end hears the first.
+// relay stands between two ends of a tunnel like a bad router: it loses, repeats and delays
+// datagrams, and may change the port from which the second end hears the first.
 //
 //	node a --- inner  relay  outer --- node b
 type relay struct {
@@ -37,7 +37,9 @@ func openRelay(t *testing.T, n *nstest.Node) *relay {
 		t.Fatal(err)
 	}
 	r.move(t)
-	go r.serve(r.inner, func() (net.PacketConn, string) { return r.outer, fmt.Sprintf("%s:%d", addr("98", 1), port) })
+	go r.serve(r.inner, func() (net.PacketConn, string) {
+		return r.outer, fmt.Sprintf("%s:%d", addr("98", 1), port)
+	})
 	t.Cleanup(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -60,7 +62,9 @@ func (r *relay) move(t *testing.T) {
 		r.outer.Close()
 	}
 	r.outer = outer
-	go r.serve(outer, func() (net.PacketConn, string) { return r.inner, fmt.Sprintf("%s:%d", addr("98", 0), port) })
+	go r.serve(outer, func() (net.PacketConn, string) {
+		return r.inner, fmt.Sprintf("%s:%d", addr("98", 0), port)
+	})
 }
 
 // serve forwards what comes to in, until that is closed.
@@ -94,8 +98,9 @@ func (r *relay) serve(in net.PacketConn, out func() (net.PacketConn, string)) {
 	}
 }
 
-// TestStrangerOnABadWire: with a stranger at either end, downloads over a wire that loses, repeats and reorders datagrams are whole, no ping
-// comes twice, and when the wire's near end moves the far one follows.
+// TestStrangerOnABadWire: with a stranger at either end, downloads over a wire that loses, repeats
+// and reorders datagrams are whole, no ping comes twice, and when the wire's near end moves the far
+// one follows.
 func TestStrangerOnABadWire(t *testing.T) {
 	others := []string{upstream}
 	if _, err := exec.LookPath(boringtun); err == nil {
@@ -116,8 +121,10 @@ func TestStrangerOnABadWire(t *testing.T) {
 				for from := range 2 {
 					tn.fetch(t, from, 4<<20, nil)
 				}
-				tn.fetch(t, 0, 4<<20, func() { r.move(t) }) // the first end sends: the second hears it from elsewhere
-				out, err := tn.ends[0].Command("ping", "-c", "300", "-i", "0.01", "-W", "2", addr("99", 1)).CombinedOutput()
+				// the first end sends: the second hears it from elsewhere
+				tn.fetch(t, 0, 4<<20, func() { r.move(t) })
+				out, err := tn.ends[0].Command("ping", "-c", "300", "-i", "0.01", "-W", "2",
+					addr("99", 1)).CombinedOutput()
 				if err != nil || strings.Contains(string(out), "DUP") {
 					t.Errorf("%v: %s", err, out)
 				}
@@ -125,7 +132,8 @@ func TestStrangerOnABadWire(t *testing.T) {
 				defer r.mu.Unlock()
 				t.Logf("%d lost, %d twice, %d late", r.lost, r.twice, r.late)
 				if r.lost == 0 || r.twice == 0 || r.late == 0 {
-					t.Errorf("the wire was not bad: %d lost, %d twice, %d late", r.lost, r.twice, r.late)
+					t.Errorf("the wire was not bad: %d lost, %d twice, %d late", r.lost, r.twice,
+						r.late)
 				}
 			})
 		}

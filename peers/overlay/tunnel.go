@@ -30,8 +30,8 @@ func openTunnel(lab *nstest.Lab, kind string, uso bool) (*tunnel, error) {
 	return openMixed(lab, [2]string{kind, kind}, []string{"98"}, uso)
 }
 
-// openMixed starts two nodes, joined by one wire for each network. Of nodes that are not ours, only the first is known
-// to the other end.
+// openMixed starts two nodes, joined by one wire for each network. Of nodes that are not ours, only
+// the first is known to the other end.
 func openMixed(lab *nstest.Lab, kinds [2]string, wires []string, uso bool) (*tunnel, error) {
 	t := &tunnel{kind: kinds[0], kinds: kinds}
 	if err := t.wire(lab, wires, uso); err != nil {
@@ -51,7 +51,8 @@ func (t *tunnel) wire(lab *nstest.Lab, wires []string, uso bool) error {
 	}
 	for _, net := range wires {
 		end := func(i int) nstest.End {
-			return nstest.End{Node: t.ends[i], Iface: "wire" + net, Addrs: []netip.Prefix{netip.MustParsePrefix(addr(net, i) + "/24")}}
+			return nstest.End{Node: t.ends[i], Iface: "wire" + net,
+				Addrs: []netip.Prefix{netip.MustParsePrefix(addr(net, i) + "/24")}}
 		}
 		if err := lab.AddLink(end(0), end(1)); err != nil {
 			return err
@@ -61,7 +62,8 @@ func (t *tunnel) wire(lab *nstest.Lab, wires []string, uso bool) error {
 		return nil
 	}
 	for _, n := range t.ends {
-		if out, err := n.Command("ethtool", "-K", "wire98", "tx-udp-segmentation", "off").CombinedOutput(); err != nil {
+		if out, err := n.Command("ethtool", "-K", "wire98", "tx-udp-segmentation",
+			"off").CombinedOutput(); err != nil {
 			return fmt.Errorf("ethtool: %w: %s", err, out)
 		}
 	}
@@ -109,7 +111,8 @@ func (t *tunnel) startNode(i int, wires []string) error {
 		return err
 	}
 	t.procs[i] = cmd
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || strings.TrimSpace(line) != "ready" {
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil ||
+		strings.TrimSpace(line) != "ready" {
 		return fmt.Errorf("%s: node said %q: %v", t.kinds[i], line, err)
 	}
 	for _, args := range [][]string{

@@ -29,7 +29,8 @@ type outcome struct {
 // runs is how often a run is tried again when others disturbed it.
 const runs = 4
 
-// run uses the tunnel for some seconds, again when others used the machine meanwhile. The last try counts in any case.
+// run uses the tunnel for some seconds, again when others used the machine meanwhile. The last try
+// counts in any case.
 func (t *tunnel) run(w work, seconds int) (o outcome, err error) {
 	for range runs {
 		if o, err = t.runOnce(w, seconds); err != nil || o.strange <= strangeLimit {
@@ -55,7 +56,8 @@ func (t *tunnel) runOnce(w work, seconds int) (outcome, error) {
 	pinged := make(chan error, 1)
 	if w.ping {
 		go func() {
-			out, err := t.ends[0].Command("ping", "-n", "-i", "0.01", "-w", strconv.Itoa(seconds), addr("99", 1)).Output()
+			out, err := t.ends[0].Command("ping", "-n", "-i", "0.01", "-w", strconv.Itoa(seconds),
+				addr("99", 1)).Output()
 			pings = roundTrips(string(out))
 			pinged <- err
 		}()
@@ -143,7 +145,8 @@ func parse(out []byte, cpu float64) (outcome, error) {
 	if r.Error != "" {
 		return outcome{}, fmt.Errorf("iperf3: %s", r.Error)
 	}
-	own := time.Duration((r.End.CPU.Host + r.End.CPU.Remote) / 100 * r.Start.Test.Duration * float64(time.Second))
+	own := time.Duration((r.End.CPU.Host +
+		r.End.CPU.Remote) / 100 * r.Start.Test.Duration * float64(time.Second))
 	if s := r.End.Sum; s != nil && s.Packets > 0 {
 		got := s.Packets - s.Lost
 		return outcome{rate: got / s.Seconds, cpu: cpu / got, own: own}, nil

@@ -10,8 +10,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// bare carries the packets between a host's only pod and its card by programs that do nothing else: no firewall, no look-up, one neighbour. What is between
-// them and host to host nobody can win back; what is between them and Weir is what Weir costs.
+// bare carries the packets between a host's only pod and its card by programs that do nothing else:
+// no firewall, no look-up, one neighbour. What is between them and host to host nobody can win
+// back; what is between them and Weir is what Weir costs.
 func (h *host) bare(neighbour *host, helper asm.BuiltinFunc) error {
 	card, err := h.Netlink().LinkByName("eth0")
 	if err != nil {
@@ -24,7 +25,8 @@ func (h *host) bare(neighbour *host, helper asm.BuiltinFunc) error {
 	pod := h.pods.List()[0]
 	return h.Do(func() error {
 		return errors.Join(
-			h.carry(int(pod.Index), card.Index, other.HardwareAddr, card.HardwareAddr, asm.FnRedirect),
+			h.carry(int(pod.Index), card.Index, other.HardwareAddr, card.HardwareAddr,
+				asm.FnRedirect),
 			h.carry(card.Index, int(pod.Index), pod.MAC, pod.HostMAC, helper),
 		)
 	})
@@ -32,20 +34,23 @@ func (h *host) bare(neighbour *host, helper asm.BuiltinFunc) error {
 
 // carry redirects all IPv4 that comes in at one interface to another.
 func (h *host) carry(from, to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) error {
-	spec := &ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: forwarder(to, dst, src, helper)}
+	spec := &ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
+		Instructions: forwarder(to, dst, src, helper)}
 	prog, err := ebpf.NewProgram(spec)
 	if err != nil {
 		return err
 	}
 	defer prog.Close()
-	l, err := link.AttachTCX(link.TCXOptions{Interface: from, Program: prog, Attach: ebpf.AttachTCXIngress})
+	l, err := link.AttachTCX(link.TCXOptions{Interface: from, Program: prog,
+		Attach: ebpf.AttachTCXIngress})
 	if err == nil {
 		h.b.undo = append(h.b.undo, l.Close)
 	}
 	return err
 }
 
-// forwarder writes the addresses, takes one from the time to live, which needs no care here, and redirects.
+// forwarder writes the addresses, takes one from the time to live, which needs no care here, and
+// redirects.
 func forwarder(to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) asm.Instructions {
 	const (
 		skbProtocol, skbData, skbDataEnd = 16, 76, 80
@@ -54,7 +59,8 @@ func forwarder(to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) asm.In
 	)
 	macs := append(append([]byte(nil), dst...), src...)
 	ip := int32(binary.NativeEndian.Uint16([]byte{8, 0}))
-	oneLess := int32(binary.NativeEndian.Uint16([]byte{1, 0})) // the time to live is the upper half of its word
+	// the time to live is the upper half of its word
+	oneLess := int32(binary.NativeEndian.Uint16([]byte{1, 0}))
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, skbProtocol, asm.Word),
 		asm.JNE.Imm(asm.R2, ip, "pass"),

@@ -37,7 +37,8 @@ func (b *bench) keeper(name string) (k *keeper, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.lab.AddLink(nstest.End{Node: k.Node, Iface: "eth0"}, nstest.End{Node: outside, Iface: "eth0"}); err != nil {
+	if err := b.lab.AddLink(nstest.End{Node: k.Node, Iface: "eth0"},
+		nstest.End{Node: outside, Iface: "eth0"}); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(k.root, 0o755); err != nil {
@@ -48,7 +49,8 @@ func (b *bench) keeper(name string) (k *keeper, err error) {
 		return nil, err
 	}
 	b.undo = append(b.undo, unmount)
-	for file, text := range map[string]string{"rules": rules(), "weir.toml": "[pods]\nranges = [\"10.250.0.0/16\"]\n"} {
+	for file, text := range map[string]string{"rules": rules(),
+		"weir.toml": "[pods]\nranges = [\"10.250.0.0/16\"]\n"} {
 		if err := os.WriteFile(filepath.Join(k.root, file), []byte(text), 0o600); err != nil {
 			return nil, err
 		}
@@ -60,13 +62,16 @@ func (b *bench) keeper(name string) (k *keeper, err error) {
 	if err := os.Symlink(weir, filepath.Join(k.root, "weir-cni")); err != nil {
 		return nil, err
 	}
-	k.agent = k.Command(weir, "--root", k.root, "--bpffs", filepath.Join(bpffs, "weir"), "up", "--iface", "eth0",
+	k.agent = k.Command(weir, "--root", k.root, "--bpffs", filepath.Join(bpffs, "weir"), "up",
+		"--iface", "eth0",
 		"--rules", filepath.Join(k.root, "rules"), "--config", filepath.Join(k.root, "weir.toml"))
 	if err := k.agent.Start(); err != nil {
 		return nil, err
 	}
 	agent := k.agent
-	b.undo = append(b.undo, func() error { return errors.Join(agent.Process.Signal(syscall.SIGTERM), agent.Wait()) })
+	b.undo = append(b.undo, func() error {
+		return errors.Join(agent.Process.Signal(syscall.SIGTERM), agent.Wait())
+	})
 	out, err := k.Command(weir, "--root", k.root, "status", "--wait", "20s").CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("weir status: %w: %s", err, out)
@@ -77,7 +82,8 @@ func (b *bench) keeper(name string) (k *keeper, err error) {
 // plugin calls the plugin for a pod and returns how long it took.
 func (k *keeper) plugin(verb string, n *nstest.Node) (time.Duration, []byte, error) {
 	c := k.Command(filepath.Join(k.root, "weir-cni"))
-	c.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + n.Name(), "CNI_NETNS=" + n.Path(), "CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni"}
+	c.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + n.Name(), "CNI_NETNS=" + n.Path(),
+		"CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni"}
 	c.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"crowd","type":"weir-cni","root":%q}`, k.root))
 	began := time.Now()
 	out, err := c.Output()
@@ -125,7 +131,8 @@ func (k *keeper) leave(pods int) (took []float64, err error) {
 	return took, nil
 }
 
-// memory returns MiB of the agent: what is resident, and what of that is its own rather than the kernel's tables, which it maps.
+// memory returns MiB of the agent: what is resident, and what of that is its own rather than the
+// kernel's tables, which it maps.
 func (k *keeper) memory() (all, private float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.agent.Process.Pid))
 	for line := range strings.Lines(string(text)) {
@@ -145,11 +152,13 @@ func (k *keeper) memory() (all, private float64, err error) {
 }
 
 func (k *keeper) way(name string) *way {
-	p := pair{from: k.pods[0], on: k.pods[1], to: netip.AddrPortFrom(k.first[1], port), port: port, cpu: cpu}
+	p := pair{from: k.pods[0], on: k.pods[1], to: netip.AddrPortFrom(k.first[1], port), port: port,
+		cpu: cpu}
 	return &way{name: name, turn: p.transactions}
 }
 
-// crowd measures what a thousand pods cost: the time of ADD and DEL, a packet, and the agent's memory.
+// crowd measures what a thousand pods cost: the time of ADD and DEL, a packet, and the agent's
+// memory.
 func (b *bench) crowd() error {
 	few, err := b.keeper("few")
 	if err != nil {
@@ -170,7 +179,8 @@ func (b *bench) crowd() error {
 	if err := b.play(ways); err != nil {
 		return err
 	}
-	// The kernel's grace periods, for which each program that is attached waits, take longer or shorter from one minute to the next.
+	// The kernel's grace periods, for which each program that is attached waits, take longer or
+	// shorter from one minute to the next.
 	var here, there []float64
 	for range edge {
 		a, err := few.join(1)
@@ -191,11 +201,16 @@ func (b *bench) crowd() error {
 	if err != nil {
 		return err
 	}
-	print("Many pods on one host, one processor", "transactions/s", 1, ways, []bar{{beside: "two pods", rate: 1}})
+	print("Many pods on one host, one processor", "transactions/s", 1, ways,
+		[]bar{{beside: "two pods", rate: 1}})
 	first, last := quartile(adds[:edge], 2), quartile(adds[len(adds)-edge:], 2)
 	fmt.Printf("\n| with %d pods | | bar |\n| --- | --- | --- |\n", b.pods)
-	fmt.Printf("| ADD, the first %d, median ms | %.1f | < 60 |\n| ADD, the last %d, median ms | %.1f | < 60 |\n", edge, first, edge, last)
-	fmt.Printf("| last to first | %.2f | <= 1.20 |\n| ADD there to ADD on a host with few pods, in turn, median | %.2f | |\n| DEL, the last %d, median ms | %.1f | < 40 |\n", last/first, quartile(ratios(there, here), 2), edge, quartile(dels, 2))
+	fmt.Printf("| ADD, the first %d, median ms | %.1f | < 60 |\n"+
+		"| ADD, the last %d, median ms | %.1f | < 60 |\n", edge, first, edge, last)
+	fmt.Printf("| last to first | %.2f | <= 1.20 |\n"+
+		"| ADD there to ADD on a host with few pods, in turn, median | %.2f | |\n"+
+		"| DEL, the last %d, median ms | %.1f | < 40 |\n", last/first,
+		quartile(ratios(there, here), 2), edge, quartile(dels, 2))
 	fmt.Printf("| memory of the agent, MiB | %.0f, of which %.0f its own | < 100 |\n", all, private)
 	worst = min(worst, 1.2/(last/first), 60/last, 40/quartile(dels, 2), 100/all)
 	return nil

@@ -52,7 +52,8 @@ func (h *host) podRange() netip.Prefix {
 // guard puts Weir's engine on the host; before its pods come.
 func (h *host) guard(plain bool) (err error) {
 	return h.Do(func() error {
-		if h.engine, err = kernel.Open(kernel.Config{Options: firewall.DefaultOptions(), PlainRedirect: plain}); err != nil {
+		if h.engine, err = kernel.Open(kernel.Config{Options: firewall.DefaultOptions(),
+			PlainRedirect: plain}); err != nil {
 			return err
 		}
 		h.b.undo = append(h.b.undo, h.engine.Close)
@@ -68,7 +69,8 @@ func (h *host) guard(plain bool) (err error) {
 	})
 }
 
-// rules are a hundred that do not match, behind check-state and before one that allows and keeps a state.
+// rules are a hundred that do not match, behind check-state and before one that allows and keeps a
+// state.
 func rules() string {
 	var text strings.Builder
 	text.WriteString("add 1 check-state\n")
@@ -82,7 +84,9 @@ func rules() string {
 // filter gives plain routing the same rules in nftables.
 func (h *host) filter() error {
 	var text strings.Builder
-	text.WriteString("table inet bench {\n chain forward {\n  type filter hook forward priority 0; policy drop;\n  ct state established,related accept\n")
+	text.WriteString("table inet bench {\n chain forward {\n" +
+		"  type filter hook forward priority 0; policy drop;\n" +
+		"  ct state established,related accept\n")
 	for i := range 100 {
 		fmt.Fprintf(&text, "  ip saddr 172.16.%d.0/24 tcp dport %d drop\n", i, 1000+i)
 	}
@@ -97,8 +101,10 @@ func (h *host) filter() error {
 
 // wire joins two hosts by their cards and gives each the way to the other's pods.
 func (b *bench) wire(x, y *host) error {
-	ax, ay := netip.AddrFrom4([4]byte{192, 168, byte(x.number), 1}), netip.AddrFrom4([4]byte{192, 168, byte(x.number), 2})
-	err := b.lab.AddLink(nstest.End{Node: x.Node, Iface: "eth0", Addrs: []netip.Prefix{netip.PrefixFrom(ax, 24)}},
+	ax, ay := netip.AddrFrom4([4]byte{192, 168, byte(x.number), 1}),
+		netip.AddrFrom4([4]byte{192, 168, byte(x.number), 2})
+	err := b.lab.AddLink(nstest.End{Node: x.Node, Iface: "eth0",
+		Addrs: []netip.Prefix{netip.PrefixFrom(ax, 24)}},
 		nstest.End{Node: y.Node, Iface: "eth0", Addrs: []netip.Prefix{netip.PrefixFrom(ay, 24)}})
 	if err != nil {
 		return err
@@ -118,7 +124,8 @@ func (b *bench) wire(x, y *host) error {
 			if err != nil {
 				return err
 			}
-			ifs := []firewall.Interface{{Index: uint32(i.Index), Name: "eth0", Addrs: []netip.Prefix{netip.PrefixFrom(end.at, 24)}}}
+			ifs := []firewall.Interface{{Index: uint32(i.Index), Name: "eth0",
+				Addrs: []netip.Prefix{netip.PrefixFrom(end.at, 24)}}}
 			if err := end.h.engine.SetInterfaces(ifs); err != nil {
 				return err
 			}
@@ -145,13 +152,15 @@ func (h *host) addPod(name string, publish ...pod.Publish) (*nstest.Node, netip.
 			if h.engine != nil {
 				f = h.engine
 			}
-			h.pods, err = pod.New(pod.Config{Dir: filepath.Join(h.b.dir, fmt.Sprint(h.number)), Ranges: []netip.Prefix{h.podRange()}}, f)
+			h.pods, err = pod.New(pod.Config{Dir: filepath.Join(h.b.dir, fmt.Sprint(h.number)),
+				Ranges: []netip.Prefix{h.podRange()}}, f)
 			if err != nil {
 				return err
 			}
 			h.b.undo = append(h.b.undo, func() error { h.pods.Close(); return nil })
 		}
-		p, _, err = h.pods.Attach(context.Background(), pod.Spec{Container: name, Netns: n.Path(), Publish: publish})
+		p, _, err = h.pods.Attach(context.Background(),
+			pod.Spec{Container: name, Netns: n.Path(), Publish: publish})
 		return err
 	})
 	if err != nil {
@@ -162,7 +171,8 @@ func (h *host) addPod(name string, publish ...pod.Publish) (*nstest.Node, netip.
 
 // spread has the kernel take what arrives at a node's eth0 to another processor (RPS).
 func spread(n *nstest.Node, mask string) error {
-	out, err := n.Command("ip", "netns", "exec", n.Name(), "sh", "-c", "echo "+mask+" > /sys/class/net/eth0/queues/rx-0/rps_cpus").CombinedOutput()
+	out, err := n.Command("ip", "netns", "exec", n.Name(), "sh", "-c", "echo "+mask+
+		" > /sys/class/net/eth0/queues/rx-0/rps_cpus").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("rps_cpus: %w: %s", err, out)
 	}

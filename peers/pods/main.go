@@ -24,7 +24,8 @@ func main() {
 	runtime.GOMAXPROCS(8)    // threads that wait in system calls keep their place
 	debug.SetGCPercent(-1)   // a collection would wait for them
 	debug.SetMemoryLimit(-1) // there is little to collect
-	if err := run(&bench{rounds: *rounds, slice: *slice, weir: *weir, pods: *pods}, *only); err != nil {
+	if err := run(&bench{rounds: *rounds, slice: *slice, weir: *weir, pods: *pods},
+		*only); err != nil {
 		fmt.Fprintln(os.Stderr, "pods:", err)
 		os.Exit(1)
 	}
@@ -45,7 +46,8 @@ func run(b *bench, only string) (err error) {
 	for _, p := range []struct {
 		name string
 		run  func(*bench) error
-	}{{"remote", (*bench).remote}, {"local", (*bench).local}, {"published", (*bench).published}, {"crowd", (*bench).crowd}} {
+	}{{"remote", (*bench).remote}, {"local", (*bench).local}, {"published", (*bench).published},
+		{"crowd", (*bench).crowd}} {
 		if only != "" && only != p.name {
 			continue
 		}
@@ -76,10 +78,12 @@ func (b *bench) close() error {
 	return errors.Join(append(errs, b.lab.Close())...)
 }
 
-// times are what 98, 99 and 99.5 of 100 transactions took less than: about one of 100 meets an interrupt, so that the second tells how many do. All 0: not timed.
+// times are what 98, 99 and 99.5 of 100 transactions took less than: about one of 100 meets an
+// interrupt, so that the second tells how many do. All 0: not timed.
 type times [3]time.Duration
 
-// way is one of the things compared: one turn of it gives a number per second and, if it was timed, the late ones' times.
+// way is one of the things compared: one turn of it gives a number per second and, if it was timed,
+// the late ones' times.
 type way struct {
 	name string
 	turn func(time.Duration) (perSecond float64, late times, err error)
@@ -112,7 +116,8 @@ func (b *bench) play(ways []*way) error {
 	return nil
 }
 
-// bar says what the first way has to reach beside another: at least a rate, at most a p99 (0: none).
+// bar says what the first way has to reach beside another: at least a rate, at most a p99 (0:
+// none).
 type bar struct {
 	beside string
 	rate   float64
@@ -121,7 +126,8 @@ type bar struct {
 
 // print shows what was measured; ratios are those of the first way to the others.
 func print(title, unit string, scale float64, ways []*way, bars []bar) {
-	fmt.Printf("\n### %s\n\n| way | %s | p98, p99, p99.5, us | ratio of %s to it | quartiles | bar |\n| --- | --- | --- | --- | --- | --- |\n", title, unit, ways[0].name)
+	fmt.Printf("\n### %s\n\n| way | %s | p98, p99, p99.5, us | ratio of %s to it | quartiles | "+
+		"bar |\n| --- | --- | --- | --- | --- | --- |\n", title, unit, ways[0].name)
 	for _, w := range ways {
 		r := ratios(ways[0].rates, w.rates)
 		late := "-"
@@ -141,7 +147,9 @@ func print(title, unit string, scale float64, ways []*way, bars []bar) {
 				worst = min(worst, bar.p99/p)
 			}
 		}
-		fmt.Printf("| %s | %.0f | %s | %.2f | %.2f - %.2f | %s |\n", w.name, quartile(w.rates, 2)/scale, late, quartile(r, 2), quartile(r, 1), quartile(r, 3), wanted)
+		fmt.Printf("| %s | %.0f | %s | %.2f | %.2f - %.2f | %s |\n", w.name,
+			quartile(w.rates, 2)/scale, late, quartile(r, 2), quartile(r, 1), quartile(r,
+				3), wanted)
 	}
 }
 

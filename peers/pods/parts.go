@@ -14,14 +14,17 @@ import (
 
 const port = 7000
 
-// cpu is where the threads of the measurements on one processor run; what RPS moves goes to the other.
+// cpu is where the threads of the measurements on one processor run; what RPS moves goes to the
+// other.
 const (
 	cpu   = 0
 	other = "2"
 )
 
-// between is a pair of pods on two hosts, or of the hosts themselves. A helper, if any, carries packets to pods.
-func (b *bench) between(prepare func(*host) error, pods bool, helper asm.BuiltinFunc) (p pair, ends []*nstest.Node, err error) {
+// between is a pair of pods on two hosts, or of the hosts themselves. A helper, if any, carries
+// packets to pods.
+func (b *bench) between(prepare func(*host) error, pods bool, helper asm.BuiltinFunc) (p pair,
+	ends []*nstest.Node, err error) {
 	p = pair{port: port, cpu: cpu}
 	x, err := b.newHost()
 	if err != nil {
@@ -38,7 +41,8 @@ func (b *bench) between(prepare func(*host) error, pods bool, helper asm.Builtin
 		return p, nil, err
 	}
 	if !pods {
-		p.from, p.on, p.to = x.Node, y.Node, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(x.number), 2}), port)
+		p.from, p.on, p.to = x.Node, y.Node,
+			netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 168, byte(x.number), 2}), port)
 		return p, []*nstest.Node{x.Node, y.Node}, nil
 	}
 	from, _, err := x.addPod("a")
@@ -89,7 +93,8 @@ func (b *bench) remote() error {
 	if err := b.play(ways); err != nil {
 		return err
 	}
-	print("Pod to remote pod, one processor", "transactions/s", 1, ways, []bar{{beside: "routing, nft", rate: 1.10}, {beside: "host to host", rate: 0.90}})
+	print("Pod to remote pod, one processor", "transactions/s", 1, ways,
+		[]bar{{beside: "routing, nft", rate: 1.10}, {beside: "host to host", rate: 0.90}})
 	for _, n := range ends {
 		if err := spread(n, other); err != nil {
 			return err
@@ -101,8 +106,10 @@ func (b *bench) remote() error {
 	if err := b.play(ways); err != nil {
 		return err
 	}
-	print("Pod to remote pod, RPS of the pod's interface to the other processor", "transactions/s", 1, ways,
-		[]bar{{beside: "weir, bpf_redirect", rate: 3.0}, {beside: "host to host", rate: 0.95, p99: 1.2}})
+	print("Pod to remote pod, RPS of the pod's interface to the other processor", "transactions/s",
+		1, ways,
+		[]bar{{beside: "weir, bpf_redirect", rate: 3.0},
+			{beside: "host to host", rate: 0.95, p99: 1.2}})
 	return nil
 }
 
@@ -151,7 +158,8 @@ func (b *bench) local() error {
 		}
 		add(w.name, from, on, to)
 	}
-	bars := []bar{{beside: "bridge", rate: 1}, {beside: "ptp", rate: 1}, {beside: "bridge, firewall, portmap", rate: 1}, {beside: "ptp, firewall, portmap", rate: 1}}
+	bars := []bar{{beside: "bridge", rate: 1}, {beside: "ptp", rate: 1},
+		{beside: "bridge, firewall, portmap", rate: 1}, {beside: "ptp, firewall, portmap", rate: 1}}
 	if err := b.play(rr); err != nil {
 		return err
 	}
@@ -164,7 +172,8 @@ func (b *bench) local() error {
 	if err := b.play(loose); err != nil {
 		return err
 	}
-	// Which of the processors the threads get, and how the packets of two of them overtake each other, is chance.
+	// Which of the processors the threads get, and how the packets of two of them overtake each
+	// other, is chance.
 	print("Pod to pod on one host, one TCP stream, threads anywhere", "MB/s", 1e6, loose, nil)
 	return nil
 }
@@ -176,7 +185,8 @@ func mappings(hostPort int) []map[string]any {
 // published measures a port of the host that leads to a pod, from another host.
 func (b *bench) published() error {
 	var ways []*way
-	for _, w := range []string{"weir, published", "weir, the pod itself", "bridge, portmap", "ptp, portmap"} {
+	for _, w := range []string{"weir, published", "weir, the pod itself", "bridge, portmap",
+		"ptp, portmap"} {
 		x, err := b.newHost()
 		if err != nil {
 			return err
@@ -197,7 +207,8 @@ func (b *bench) published() error {
 		var on *nstest.Node
 		var direct netip.Addr
 		if ours {
-			on, direct, err = y.addPod("c", pod.Publish{Proto: packet.ProtoTCP, HostPort: 8080, Port: port})
+			on, direct, err = y.addPod("c",
+				pod.Publish{Proto: packet.ProtoTCP, HostPort: 8080, Port: port})
 		} else {
 			on, direct, err = y.plugins("c", mappings(8080), w[:len(w)-len(", portmap")], "portmap")
 		}
@@ -215,6 +226,7 @@ func (b *bench) published() error {
 		return err
 	}
 	print("A published port from another host, one processor", "requests/s", 1, ways,
-		[]bar{{beside: "weir, the pod itself", rate: 0.95}, {beside: "bridge, portmap", rate: 1}, {beside: "ptp, portmap", rate: 1}})
+		[]bar{{beside: "weir, the pod itself", rate: 0.95}, {beside: "bridge, portmap", rate: 1},
+			{beside: "ptp, portmap", rate: 1}})
 	return nil
 }

@@ -8,7 +8,8 @@ import (
 
 func rawRead(fd int, b []byte) (int, unix.Errno) {
 	for {
-		n, _, err := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		n, _, err := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+			uintptr(len(b)))
 		if err != unix.EINTR {
 			return int(n), err
 		}
@@ -17,7 +18,8 @@ func rawRead(fd int, b []byte) (int, unix.Errno) {
 
 func rawWrite(fd int, b []byte) (int, unix.Errno) {
 	for {
-		n, _, err := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
+		n, _, err := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])),
+			uintptr(len(b)))
 		if err != unix.EINTR {
 			return int(n), err
 		}

@@ -12,8 +12,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// Sockets here block, and their system calls are made without the scheduler's knowledge: a transaction shall cost the kernel's time and
-// little else. cpu is where a thread is bound to, -1 for anywhere.
+// Sockets here block, and their system calls are made without the scheduler's knowledge: a
+// transaction shall cost the kernel's time and little else. cpu is where a thread is bound to, -1
+// for anywhere.
 
 // thread runs f on a thread of its own inside a node.
 func thread(n *nstest.Node, cpu int, f func() error) <-chan error {
@@ -175,7 +176,8 @@ func (p pair) transactions(slice time.Duration) (float64, times, error) {
 		return 0, times{}, err
 	}
 	slices.Sort(all)
-	return float64(len(all)) / took.Seconds(), times{all[len(all)*98/100], all[len(all)*99/100], all[len(all)*995/1000]}, nil
+	return float64(len(all)) / took.Seconds(),
+		times{all[len(all)*98/100], all[len(all)*99/100], all[len(all)*995/1000]}, nil
 }
 
 // stream measures bytes per second of one connection.
