@@ -89,6 +89,7 @@ func ExampleLint() {
 	for _, f := range findings {
 		fmt.Println(f)
 	}
-	// Output: rule 20 is never reached: rule 10 takes every packet that it would match, and does
-	// the opposite rule 30 never matches: its conditions exclude each other
+	// Output:
+	// rule 20 is never reached: rule 10 takes every packet that it would match, and does the opposite
+	// rule 30 never matches: its conditions exclude each other
 }
