@@ -123,7 +123,7 @@ func (k restart) title() string { return "restart, " + k.name }
 
 func (c config) restartTable() (missed int, err error) {
 	title := "### Restarts of the agent under probes of refused ports\n\n" +
-		"| restart | times | to ready, median | probes | answered (bar 0) | new connections | failed (bar 0) | later than 0.9 s (bar 0) | lost of kept (bar 0) | want of room |\n" +
+		"| restart | times | to ready, median | probes | answered (bar 0) | new connections | failed (bar 0) | later than 0.9 s (bar 0) | lost of kept (bar 0) | what |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	for _, k := range restarts {
 		if !c.wants(k.title()) {

@@ -113,6 +113,11 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 		return r, err
 	}
 	r.lost, r.kept = lost(kept), len(kept)
+	for _, k := range kept {
+		if k.broken.Load() {
+			r.why += " lost: " + k.work.name
+		}
+	}
 	return r, nil
 }
 
@@ -184,10 +189,13 @@ func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work, 
 	for range probes {
 		failure = errors.Join(failure, <-probed)
 	}
-	for _, t := range <-worked {
+	for i, t := range <-worked {
 		r.ok += t.ok.Load()
 		r.failed += t.failed.Load()
 		r.slow += t.slow.Load()
+		if failed, slow := t.failed.Load(), t.slow.Load(); failed+slow > 0 {
+			r.why += fmt.Sprintf(" %s: failed %d, late %d", jobs[i].name, failed, slow)
+		}
 	}
 	r.times, r.probes, r.passed = len(took), sentProbes.Load(), passed.count()
 	r.why += passed.String()
