@@ -85,7 +85,7 @@ siege: deps build
 # Ten minutes of disturbances under checksummed streams and probes of refused ports; exit status 1 on a violation.
 .PHONY: chaos
 chaos: deps build
-	$(GO) run ./test/siege -chaos $(or $(FOR),10m)
+	$(GO) run ./test/siege -chaos $(or $(FOR),10m) $(if $(SEED),-seed $(SEED))
 
 # Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
 fuzz: deps

@@ -3,12 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -264,52 +262,6 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 			}
 		}
 	})
-}
-
-// passes are the probes that were answered.
-type passes struct {
-	mu    sync.Mutex
-	ports map[string]*pass // guarded by mu
-}
-
-// pass is one refused port that answered: how often, and when first and last.
-type pass struct {
-	n           int64
-	first, last time.Time
-}
-
-func (p *passes) add(to netip.Addr, port uint16) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ports == nil {
-		p.ports = map[string]*pass{}
-	}
-	at, now := netip.AddrPortFrom(to, port).String(), time.Now()
-	if p.ports[at] == nil {
-		p.ports[at] = &pass{first: now}
-	}
-	p.ports[at].n++
-	p.ports[at].last = now
-}
-
-func (p *passes) count() (n int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, a := range p.ports {
-		n += a.n
-	}
-	return n
-}
-
-// String names the ports that answered.
-func (p *passes) String() (text string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, at := range slices.Sorted(maps.Keys(p.ports)) {
-		a := p.ports[at]
-		text += fmt.Sprintf(" %s answered %d from %s to %s", at, a.n, a.first.Format("15:04:05.000"), a.last.Format("15:04:05.000"))
-	}
-	return text
 }
 
 func htons(n uint16) uint16 { return n<<8 | n>>8 }
