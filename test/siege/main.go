@@ -191,7 +191,7 @@ func (c config) floodTable() (missed int, err error) {
 
 func (c config) loadTable() (missed int, err error) {
 	title := "\n### Loads through translations\n\n" +
-		"| load | asked for, /s | | done, /s | refused (bar 0) | later than 0.9 s | states before | after | back within (bar 40 s) | want of room |\n" +
+		"| load | asked for, /s | | done, /s | refused (bar 0) | later than 0.9 s | states before | after | back within (bar 40 s) | want of room (bar none) |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	for _, l := range loads {
 		if !c.wants(l.name) {
@@ -210,6 +210,10 @@ func (c config) loadTable() (missed int, err error) {
 			failed, back := fmt.Sprint(r.failed), fmt.Sprintf("%.1f s", r.back.Seconds())
 			if by.name == "weir" {
 				failed = bar(&missed, r.failed, 0)
+				if r.why != "" { // what was sent again and came through was refused all the same
+					missed++
+					r.why += " MISSED"
+				}
 				if r.after > r.before+level {
 					missed++
 					back += " MISSED"
