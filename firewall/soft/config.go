@@ -46,6 +46,10 @@ func (c *config) slotOf(id uint32) int {
 	return -1
 }
 
+// gone reports that the rule with an id is no longer there. Of ids that are newer than c it knows
+// nothing.
+func (c *config) gone(id uint32) bool { return int(id) < len(c.slots) && c.slots[id] < 0 }
+
 // liberal reports whether states of the rule in a slot skip the window checks.
 func (c *config) liberal(slot int) bool { return c.opts.Liberal || c.rules[slot].Liberal }
 

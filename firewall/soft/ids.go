@@ -73,13 +73,19 @@ func (e *Engine) forgetLocked() {
 	c := *old
 	c.ids, c.slots = ids, slots
 	c.shortcut()
-	for _, s := range e.shards {
+	for _, s := range e.shards { // all of them: they share the tracks
 		s.hold()
+	}
+	e.tracks.renumber(old, renumber)
+	for _, s := range e.shards {
 		for _, t := range []*table{&s.grown, &s.embryo} {
 			t.each(func(r ref) { t.entries[r].rule = renumber[t.entries[r].rule] })
 		}
+		clear(s.cache[:])
 		s.cfg = &c
 		s.moves++
+	}
+	for _, s := range e.shards {
 		s.release()
 	}
 	e.cfg = &c

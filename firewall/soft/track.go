@@ -67,6 +67,9 @@ type tracks struct {
 // noTrack is entry.track of a state that nothing counts.
 const noTrack = ^uint32(0)
 
+// noRule is trackKey.rule of a track of which the rule is gone.
+const noRule = ^uint32(0)
+
 // trackCache is the number of entries of a shard's cache.
 const trackCache = 256
 
@@ -103,7 +106,7 @@ func (s *shard) cached(k trackKey) *cachedTrack {
 	ts := s.engine.tracks
 	c := &s.cache[k.slot()]
 	for !c.valid || c.key != k || eraOf(ts.all[c.track].held.Load()) != c.era {
-		i, era, ok := ts.get(k)
+		i, era, ok := ts.get(k, s.cfg)
 		if !ok {
 			return nil
 		}
@@ -281,13 +284,13 @@ func (ts *tracks) add(i uint32, era uint16, limit uint32, more uint64) int {
 }
 
 // get finds the track of a key in the shared tier, or makes it.
-func (ts *tracks) get(k trackKey) (i uint32, era uint16, ok bool) {
+func (ts *tracks) get(k trackKey, c *config) (i uint32, era uint16, ok bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	if i, ok = ts.index[k]; ok {
 		return i, eraOf(ts.all[i].held.Load()), true
 	}
-	if i, ok = ts.unusedLocked(); !ok {
+	if i, ok = ts.unusedLocked(c); !ok {
 		return 0, 0, false
 	}
 	t := &ts.all[i]
@@ -299,8 +302,27 @@ func (ts *tracks) get(k trackKey) (i uint32, era uint16, ok bool) {
 // trackSearch is how many tracks one search for an unused one looks at.
 const trackSearch = 256
 
-// unusedLocked returns a track that counts nothing, or else one that counts half-open states only.
-func (ts *tracks) unusedLocked() (uint32, bool) {
+// renumber gives the tracks the new numbers of their rules. Those of rules that are gone count nothing
+// any more.
+func (ts *tracks) renumber(c *config, numbers []uint32) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	clear(ts.index)
+	for i := range ts.all[:ts.next] {
+		t := &ts.all[i]
+		if c.gone(t.key.rule) {
+			t.held.Store(uint64(eraOf(t.held.Load())+1) << eraShift)
+			t.key.rule = noRule
+			continue
+		}
+		t.key.rule = numbers[t.key.rule]
+		ts.index[t.key] = uint32(i)
+	}
+}
+
+// unusedLocked returns a track that counts nothing, or one of a rule that is gone, whose states the
+// sweep has not reached yet, or else one that counts half-open states only.
+func (ts *tracks) unusedLocked(c *config) (uint32, bool) {
 	if int(ts.next) < len(ts.all) {
 		ts.next++
 		return ts.next - 1, true
@@ -313,8 +335,8 @@ func (ts *tracks) unusedLocked() (uint32, bool) {
 			}
 			t := &ts.all[i]
 			held := t.held.Load()
-			if provedOf(held) > 0 || countOf(held) > most ||
-				!t.held.CompareAndSwap(held, uint64(eraOf(held)+1)<<eraShift) {
+			kept := (provedOf(held) > 0 || countOf(held) > most) && !c.gone(t.key.rule)
+			if kept || !t.held.CompareAndSwap(held, uint64(eraOf(held)+1)<<eraShift) {
 				continue
 			}
 			delete(ts.index, t.key)

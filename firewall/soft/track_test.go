@@ -1,0 +1,72 @@
+package soft
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weirnet/weir/firewall"
+)
+
+// prove makes a state of a UDP flow that is established: each side has sent after the other.
+func prove(t *testing.T, w *Worker, now float64, from, to string) firewall.Verdict {
+	t.Helper()
+	v := w.Evaluate(in(now), udp(t, from, to))
+	w.Evaluate(in(now), udp(t, to, from))
+	w.Evaluate(in(now), udp(t, from, to))
+	return v
+}
+
+// TestTracksOfRulesThatAreGone: established states of a rule that is gone keep no track from the
+// rules in force, although the sweep has not ended them yet.
+func TestTracksOfRulesThatAreGone(t *testing.T) {
+	o := firewall.DefaultOptions()
+	o.MaxTracks = 8
+	e := load(t, Options{Options: o},
+		"add 1 check-state\nadd 2 allow udp from any to any limit src-addr 1\n")
+	w := e.Worker(0)
+	for k := range 8 {
+		if v := prove(t, w, 1, fmt.Sprintf("1.1.1.%d:1", k+1),
+			"2.2.2.2:2"); v.State != firewall.StateNew {
+			t.Fatalf("flow %d: %+v", k, v)
+		}
+	}
+	if v := w.Evaluate(in(1), udp(t, "1.1.1.9:1",
+		"2.2.2.2:2")); v.Reason != firewall.ReasonTracksFull {
+		t.Fatalf("a ninth flow: %+v", v)
+	}
+	if err := e.Load(compiled(t,
+		"add 1 check-state\nadd 3 allow udp from any to any limit src-addr 1\n")); err != nil {
+		t.Fatal(err)
+	}
+	for k := range 8 {
+		if v := prove(t, w, 1, fmt.Sprintf("3.1.1.%d:1", k+1),
+			"2.2.2.2:2"); v.State != firewall.StateNew {
+			t.Errorf("flow %d of the new rule: %+v", k, v)
+		}
+	}
+	if v := w.Evaluate(in(1), udp(t, "3.1.1.9:1",
+		"2.2.2.2:2")); v.Reason != firewall.ReasonTracksFull {
+		t.Errorf("a ninth flow of the new rule: %+v", v)
+	}
+}
+
+// TestLimitsWhenNumbersRunOut: what a limit counts stays counted when rules get new numbers.
+func TestLimitsWhenNumbersRunOut(t *testing.T) {
+	const limit = "add 20 allow udp from any to any limit src-addr 1\n"
+	e := load(t, Options{},
+		"add 1 check-state\nadd 2 count ip from any to any\nadd 3 count tcp from any to any\n"+
+			limit)
+	w := e.Worker(0)
+	prove(t, w, 1, "1.1.1.1:1", "2.2.2.2:2")
+	if err := e.Load(compiled(t, "add 1 check-state\n"+limit)); err != nil {
+		t.Fatal(err)
+	}
+	e.nextID = maxIDs + 1
+	if err := e.Load(compiled(t, "add 1 check-state\n"+limit+
+		"add 30 count ip from any to any\n")); err != nil {
+		t.Fatal(err)
+	}
+	if v := w.Evaluate(in(1), udp(t, "1.1.1.1:9", "2.2.2.2:2")); v.Reason != firewall.ReasonLimit {
+		t.Errorf("a second flow of one source: %+v", v)
+	}
+}
