@@ -62,10 +62,10 @@ func (n *Node) begin(ctx context.Context) error {
 		pods()
 		n.hold(false)
 	}
-	n.keepTrying(ctx, "interfaces that are not to be guarded still are", "weir doctor",
-		n.detachOthers)
 	before := n.engine.Attached()
 	n.followNow()
+	n.keepTrying(ctx, "interfaces that are not to be guarded still are", "weir doctor",
+		n.detachOthers)
 	n.nameStrangers(before)
 	if len(before) == 0 {
 		n.keepTrying(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)

@@ -50,6 +50,12 @@ func (e *Engine) linkPath(index uint32, direction int) string {
 func (e *Engine) Attach(index uint32) (hook string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if err := e.tickLocked(); err != nil {
+		return "", err
+	}
+	if err := e.takeHooksLocked(); err != nil {
+		return "", fmt.Errorf("take the hooks of an older Weir over: %w", err)
+	}
 	if a := e.links[index]; a != nil {
 		if err := e.reattachLocked(a); !errors.Is(err, errDefunct) {
 			return a.hook(), err
@@ -66,9 +72,6 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 	f, err := framingOf(i)
 	if err != nil {
 		return "", fmt.Errorf("attach to %s: %w", i.Name, err)
-	}
-	if err := e.tickLocked(); err != nil {
-		return "", err
 	}
 	a := &attachment{index: index, framing: f}
 	for d := range directions {

@@ -23,6 +23,7 @@ type older struct {
 	dir    string
 	pins   *oldPins
 	copied bool // for the first time
+	taken  bool // its hooks were, those that could be
 }
 
 // findOlder opens what another engine has pinned, nil if there is nothing that can be read: no
