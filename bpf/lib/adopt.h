@@ -5,7 +5,8 @@
 #include "sweep.h"
 
 // What struct call.count of an adoption says: a state that is there already is brought up to what the call describes.
-enum { ADOPT_MERGE = 1 };
+// With ADOPT_STALE the other table has seen no packet of late: what it knows is only compared.
+enum { ADOPT_MERGE = 1, ADOPT_STALE = 2 };
 
 // What an adoption returns: the state was made, or it was there and had missed packets that the call's sides have seen.
 enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2 };
@@ -37,16 +38,17 @@ __always_inline int misses(struct side *d, struct side *v)
 	       (v->flags & SIDE_ACKED && (before(once(d->ack), v->ack) || before(once(d->edge), v->edge)));
 }
 
-// join brings one side up to what another table knows of it: numbers only move on.
-__always_inline void join(struct side *d, struct side *v)
+// join brings one side up to what another table knows of it: numbers only move on. The bytes tell that they
+// moved on by more than half of what there are, unless each table has seen packets that the other has not.
+__always_inline void join(struct side *d, struct side *v, int stale)
 {
 	if (!(once(d->flags) & SIDE_SEEN))
 		d->start = v->start;
-	if (!(once(d->flags) & SIDE_SEEN) || d->bytes < v->bytes)
+	if (!(once(d->flags) & SIDE_SEEN) || (d->bytes < v->bytes && !stale))
 		d->end = v->end;
 	else
 		raise(&d->end, v->end);
-	if (v->flags & SIDE_ACKED && (!(once(d->flags) & SIDE_ACKED) || d->bytes < v->bytes)) {
+	if (v->flags & SIDE_ACKED && (!(once(d->flags) & SIDE_ACKED) || (d->bytes < v->bytes && !stale))) {
 		d->ack = v->ack;
 		d->edge = v->edge;
 	} else if (v->flags & SIDE_ACKED) {
@@ -75,8 +77,8 @@ __noinline int merge(__u32 place)
 		return 0;
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	int behind = in->key.proto == PROTO_TCP && (misses(low, &in->side[0]) || misses(high, &in->side[1]));
-	join(low, &in->side[0]);
-	join(high, &in->side[1]);
+	join(low, &in->side[0], in->count & ADOPT_STALE);
+	join(high, &in->side[1], in->count & ADOPT_STALE);
 	if (!behind && !(in->side[0].flags & META_LIBERAL)) {
 		__sync_fetch_and_and(&low->flags, ~META_LIBERAL);
 		__sync_fetch_and_and(&high->flags, ~META_LIBERAL);

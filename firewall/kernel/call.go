@@ -29,6 +29,10 @@ const (
 // bpf/lib/adopt.h.
 const adoptMerge = 1
 
+// adoptStale says with it that the other table has seen no packet of late: what it knows of a state
+// is compared with what is known here, and the later numbers stay.
+const adoptStale = 2
+
 // Results of an adoption: the state was made, or it was there and had missed packets.
 const (
 	adoptMade   = 1

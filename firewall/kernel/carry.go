@@ -53,8 +53,8 @@ func (e *Engine) findOlder() (*older, error) {
 }
 
 // carryLocked copies the states of another engine whose rules are in force here. With last nothing
-// of the other engine will be left.
-func (e *Engine) carryLocked(merge, last bool) error {
+// of the other engine will be left. how is what adoptMerge and adoptStale say of states that are here.
+func (e *Engine) carryLocked(how uint32, last bool) error {
 	o := e.older
 	if o == nil {
 		return nil
@@ -79,7 +79,7 @@ func (e *Engine) carryLocked(merge, last bool) error {
 			continue
 		}
 		for _, link := range e.linksOf(x) {
-			if err := e.carryState(x, link, id, uint8(flow), merge, liberal[id] ||
+			if err := e.carryState(x, link, id, uint8(flow), how, liberal[id] ||
 				!last); err != nil {
 				return err
 			}
@@ -113,10 +113,12 @@ const mergeTries = 100
 
 // carryState copies one state; what finds no room in a smaller table is lost. One that has to be
 // strict is copied until it has missed nothing since the copy before.
-func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, merge,
+func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, how uint32,
 	liberal bool) (err error) {
 	const halfOpen = tagHalfOpen | tagAnswered
 	tag := x.tag | halfOpen
+	// Of a state that was liberal there the numbers need not be those of its connection.
+	liberal = liberal || x.sides[0].Flags&metaLiberal != 0
 	for range mergeTries {
 		c := x.call(flow, link)
 		for i := range c.Side {
@@ -127,16 +129,14 @@ func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, merge,
 				d.Flags |= metaLiberal
 			}
 		}
-		if merge {
-			c.Count = adoptMerge
-		}
+		c.Count = how
 		if err := e.call.ask(&c); err != nil {
 			return err
 		}
 		if c.Result == adoptMade {
 			e.carried++
 		}
-		if liberal || c.Result != adoptMade && c.Result != adoptBehind {
+		if liberal || how&adoptStale != 0 || c.Result != adoptMade && c.Result != adoptBehind {
 			return nil
 		}
 		if x, err = e.older.pins.at(x.place); err != nil || x == nil || x.tag|halfOpen != tag {
@@ -153,7 +153,7 @@ func (e *Engine) carryAllLocked() error {
 		return nil
 	}
 	o.copied = true
-	if err := e.carryLocked(false, false); err != nil {
+	if err := e.carryLocked(0, false); err != nil {
 		return fmt.Errorf("take over the states of an older Weir: %w", err)
 	}
 	if e.takenOver {

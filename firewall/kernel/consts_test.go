@@ -239,7 +239,7 @@ func TestConstants(t *testing.T) {
 		"READ_SRC": readSrc, "READ_SPORT": readSport, "READ_BITS": readBits, "BLOCK": block,
 		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_HALF_OPEN": tagHalfOpen,
 		"TAG_ANSWERED": tagAnswered, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow,
-		"ADOPT_MERGE": adoptMerge, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
+		"ADOPT_MERGE": adoptMerge, "ADOPT_STALE": adoptStale, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
 		"OP_EVALUATE": opEvaluate, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt,
 		"OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "OP_BEGIN_MOVE": opBeginMove,
 		"OP_END_MOVE": opEndMove, "GONE_CUT": goneCut,

@@ -29,8 +29,12 @@ func (e *Engine) SetEndpoint(p firewall.Endpoint) error {
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
-	if _, err := e.Attach(p.Index); err != nil { // also when another interface had its index before
-		return err
+	// While an older engine guards the pods, ours has to know all of them before it does.
+	if !e.takesHooks() {
+		// Also when another interface had its index before.
+		if _, err := e.Attach(p.Index); err != nil {
+			return err
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

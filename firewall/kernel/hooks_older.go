@@ -17,13 +17,24 @@ type olderHook struct {
 	programs [2]*ebpf.Program // ours
 }
 
+// takesHooks reports whether the next Attach takes the hooks of another engine.
+func (e *Engine) takesHooks() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.takesHooksLocked()
+}
+
+func (e *Engine) takesHooksLocked() bool {
+	return e.older != nil && e.older.copied && !e.older.taken && !e.noTCX
+}
+
 // takeHooksLocked gives our programs the links of another engine, one right after the other. A
 // packet that is forwarded meets the hooks of two interfaces, and each engine knows the flows of
 // its own table only: where the two guard different interfaces for long, answers meet an engine
 // that has not seen the question. An interface whose links cannot be read is left for Attach.
 func (e *Engine) takeHooksLocked() error {
 	o := e.older
-	if o == nil || !o.copied || o.taken || e.noTCX {
+	if !e.takesHooksLocked() {
 		return nil
 	}
 	o.taken = true
@@ -31,37 +42,58 @@ func (e *Engine) takeHooksLocked() error {
 	if err != nil || len(hooks) == 0 {
 		return err
 	}
-	if err := e.carryLocked(true, false); err != nil { // little is missing afterwards
-		return closeHooks(hooks, err)
+	if err := e.enterHooksLocked(hooks); err != nil {
+		return e.leaveHooksLocked(hooks, err)
 	}
-	var errs []error
-	for i := range hooks {
-		h := &hooks[i]
+	if err := e.carryLocked(adoptMerge, false); err != nil { // little is missing afterwards
+		return e.leaveHooksLocked(hooks, err)
+	}
+	for _, h := range hooks {
 		for d, l := range h.links {
 			if err := l.Update(h.programs[d]); err != nil && !gone(err) {
-				errs = append(errs, fmt.Errorf("update the program of interface %d %s: %w",
-					h.index, directions[d].name, err))
+				// Both go on side by side, until Attach.
+				return e.leaveHooksLocked(hooks, fmt.Errorf("update the program of interface "+
+					"%d %s: %w", h.index, directions[d].name, err))
 			}
 		}
 	}
-	if err := errors.Join(errs...); err != nil { // both go on side by side, until Attach
-		return closeHooks(hooks, err)
-	}
 	left, err := filepath.Glob(filepath.Join(o.dir, "[lf]i*-*-*"))
+	if err == nil {
+		err = e.carryLocked(adoptMerge|adoptStale, len(left) == 2*len(hooks))
+	}
 	if err != nil {
-		return closeHooks(hooks, err)
+		return e.leaveHooksLocked(hooks, err)
 	}
-	if err := e.carryLocked(true, len(left) == 2*len(hooks)); err != nil {
-		return closeHooks(hooks, err)
-	}
-	for i := range hooks {
-		errs = append(errs, e.keepHookLocked(&hooks[i]))
+	var errs []error
+	for _, h := range hooks {
+		errs = append(errs, e.movePinsLocked(h))
 	}
 	return errors.Join(append(errs, e.endOlderLocked())...)
 }
 
+// enterHooksLocked notes the interfaces as guarded: what packets are asked about an uplink, its
+// addresses, has to be there before the first packet is.
+func (e *Engine) enterHooksLocked(hooks []*olderHook) error {
+	for _, h := range hooks {
+		e.links[h.index] = &h.attachment
+		if err := e.putCardLocked(h.index); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveHooksLocked undoes enterHooksLocked after err.
+func (e *Engine) leaveHooksLocked(hooks []*olderHook, err error) error {
+	for _, h := range hooks {
+		delete(e.links, h.index)
+		err = errors.Join(err, e.putCardLocked(h.index), h.close(false))
+	}
+	return err
+}
+
 // olderHooks opens the links that another engine has pinned in dir.
-func (e *Engine) olderHooks(dir string) (hooks []olderHook, err error) {
+func (e *Engine) olderHooks(dir string) (hooks []*olderHook, err error) {
 	found, err := pinned(dir, "link")
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -72,11 +104,11 @@ func (e *Engine) olderHooks(dir string) (hooks []olderHook, err error) {
 	}
 	defer c.Close()
 	for index := range found {
-		h := olderHook{attachment: attachment{index: index}}
-		if e.links[index] == nil && e.openHook(c, dir, &h) == nil {
+		h := &olderHook{attachment: attachment{index: index}}
+		if e.links[index] == nil && e.openHook(c, dir, h) == nil {
 			hooks = append(hooks, h)
 		} else if err := h.close(false); err != nil {
-			return nil, closeHooks(hooks, err)
+			return nil, e.leaveHooksLocked(hooks, err)
 		}
 	}
 	return hooks, nil
@@ -102,28 +134,18 @@ func (e *Engine) openHook(c *nl.Conn, dir string, h *olderHook) error {
 	return h.sound()
 }
 
-// keepHookLocked makes a hook ours: its pins move, so that it is never without one.
-func (e *Engine) keepHookLocked(h *olderHook) error {
-	a := h.attachment
-	for d, l := range a.links {
-		path := e.linkPath(a.index, d)
+// movePinsLocked moves the pins of a hook to ours: it is never without one.
+func (e *Engine) movePinsLocked(h *olderHook) error {
+	for d, l := range h.links {
+		path := e.linkPath(h.index, d)
 		if err := removeIfThere(path); err != nil { // of an interface that had this index before
-			return errors.Join(err, a.close(false))
+			return err
 		}
 		if err := l.Pin(path); err != nil {
-			return errors.Join(fmt.Errorf("pin the link of interface %d %s: %w", a.index,
-				directions[d].name, err), a.close(false))
+			return fmt.Errorf("pin the link of interface %d %s: %w", h.index, directions[d].name, err)
 		}
 	}
-	e.links[a.index] = &a
-	return e.putCardLocked(a.index)
-}
-
-func closeHooks(hooks []olderHook, err error) error {
-	for i := range hooks {
-		err = errors.Join(err, hooks[i].close(false))
-	}
-	return err
+	return nil
 }
 
 // endOlderLocked removes what another engine has pinned, if it guards no interface any more.

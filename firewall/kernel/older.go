@@ -94,7 +94,7 @@ func (e *Engine) carryFor(dir string, index uint32) error {
 	}
 	// A filter was replaced already, so its engine has missed the last packets: what it knows is
 	// not exact.
-	return e.carryLocked(true, len(all) == len(mine) && !e.noTCX)
+	return e.carryLocked(adoptMerge, len(all) == len(mine) && !e.noTCX)
 }
 
 // carryRest copies the states that another engine has made since they were copied last, now that it
@@ -103,7 +103,7 @@ func (e *Engine) carryRest(dir string) error {
 	if e.older == nil || e.older.dir != dir || !e.older.copied {
 		return nil
 	}
-	return e.carryLocked(false, true)
+	return e.carryLocked(0, true)
 }
 
 // dropOlder lets go of another engine's pins.
