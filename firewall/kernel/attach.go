@@ -329,7 +329,9 @@ func (e *Engine) takeLinksLocked() error {
 		for d := range directions {
 			p, err := e.program(a.framing, d)
 			if a.filters[d] {
-				err = e.filterLocked(a, d)
+				if err = e.filterLocked(a, d); gone(err) { // the interface vanished meanwhile
+					err = nil
+				}
 			} else if err == nil {
 				err = updateLink(a.links[d], p)
 			}

@@ -250,7 +250,7 @@ func TestTheNextEngineTakesOver(t *testing.T) {
 	if len(before) != 3 || before[1].Packets < 8 {
 		t.Errorf("counters after taking over: %+v", before)
 	}
-	if err := g.engine.Load(compile(t, webRules)); err != nil {
+	if err := g.server.Do(func() error { return g.engine.Load(compile(t, webRules)) }); err != nil {
 		t.Fatal(err)
 	}
 	g.interfaces(t)
