@@ -1,0 +1,69 @@
+package arch
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestDocsNameWhatExists: tests that pages name as evidence, pages that they link to, and pages
+// that comments point to exist in the tree.
+func TestDocsNameWhatExists(t *testing.T) {
+	const root = "../.."
+	tests := map[string]bool{}
+	names, err := files(root, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Benchmark|Fuzz)\w+)\(`)
+	for _, name := range names {
+		content, err := read(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range declared.FindAllSubmatch(content, -1) {
+			tests[string(m[1])] = true
+		}
+	}
+	exists := func(name string) bool {
+		_, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
+		return err == nil
+	}
+	if names, err = files(root, text); err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile("`(?:[\\w./]+\\.)?((?:Test|Benchmark|Fuzz)[A-Z0-9]\\w*)`")
+	linked := regexp.MustCompile(`\]\(([\w./-]+\.md)\)`)
+	pages := regexp.MustCompile(`\bdocs/[\w./-]+\.md\b`)
+	found := 0
+	for _, name := range names {
+		content, err := read(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range pages.FindAllString(string(content), -1) {
+			if found++; !exists(page) {
+				t.Errorf("%s names %s, which does not exist", name, page)
+			}
+		}
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		for _, m := range named.FindAllSubmatch(content, -1) {
+			if found++; !tests[string(m[1])] {
+				t.Errorf("%s names the test %s, which does not exist", name, m[1])
+			}
+		}
+		for _, m := range linked.FindAllSubmatch(content, -1) {
+			if found++; !exists(path.Join(path.Dir(name), string(m[1]))) {
+				t.Errorf("%s links to %s, which does not exist", name, m[1])
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("found %d names in the docs: the patterns look for something else", found)
+	}
+}
