@@ -36,7 +36,7 @@ func TestDocsNameWhatExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	named := regexp.MustCompile("`(?:[\\w./]+\\.)?((?:Test|Benchmark|Fuzz)[A-Z0-9]\\w*)`")
-	linked := regexp.MustCompile(`\]\(([\w./-]+\.md)\)`)
+	linked := regexp.MustCompile(`\](?:\(|: )([\w./-]+\.md)\b`)
 	pages := regexp.MustCompile(`\bdocs/[\w./-]+\.md\b`)
 	found := 0
 	for _, name := range names {
