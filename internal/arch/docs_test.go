@@ -67,3 +67,42 @@ func TestDocsNameWhatExists(t *testing.T) {
 		t.Errorf("found %d names in the docs: the patterns look for something else", found)
 	}
 }
+
+// TestPagesReadWell: pages are at most 100 columns wide, and avoid words that the glossary replaces
+// and phrases that hide who acts. Tables, code and directives may be wider; code may use any word.
+func TestPagesReadWell(t *testing.T) {
+	const root, columns = "../..", 100
+	names, err := files(root, func(name string) bool { return path.Ext(name) == ".md" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := regexp.MustCompile("`[^`]*`")
+	avoided := regexp.MustCompile(`(?i)\b(house|hall|treaty|twins?|judg(e[sd]?|ing|e?ments?)|` +
+		`conversations?|embryo\w*|hatch\w*|recall\w*|sounding\w*|(long|short) way|` +
+		`whoever|nobody|somebody|anew|(is|are) told|go(es)? on)\b`)
+	for _, name := range names {
+		content, err := read(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fenced, number := false, 0
+		for line := range strings.Lines(string(content)) {
+			number++
+			line = strings.TrimSuffix(line, "\n")
+			if strings.HasPrefix(line, "```") {
+				fenced = !fenced
+			}
+			quoted := fenced || strings.HasPrefix(line, "    ")
+			if !quoted {
+				if word := avoided.FindString(code.ReplaceAllString(line, "")); word != "" {
+					t.Errorf("%s:%d: %q: say it in the words of docs/glossary.md", name, number, word)
+				}
+			}
+			free := strings.HasPrefix(line, "    ") || strings.HasPrefix(line, "|") ||
+				strings.HasPrefix(line, "<!--") || strings.HasPrefix(line, "### ")
+			if !free && len(line) > columns {
+				t.Errorf("%s:%d: %d columns, more than %d", name, number, len(line), columns)
+			}
+		}
+	}
+}
