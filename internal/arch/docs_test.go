@@ -63,6 +63,20 @@ func TestDocsNameWhatExists(t *testing.T) {
 			}
 		}
 	}
+	readme, err := read(root, "bpf/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers, err := filepath.Glob(filepath.Join(root, "bpf/lib/*.h"))
+	if err != nil || len(headers) == 0 {
+		t.Fatal("no headers in bpf/lib:", err)
+	}
+	for _, header := range headers {
+		name := strings.TrimSuffix(filepath.Base(header), ".h")
+		if !strings.Contains(string(readme), "`"+name+"`") {
+			t.Errorf("bpf/README.md does not name %s", header)
+		}
+	}
 	if found < 50 {
 		t.Errorf("found %d names in the docs: the patterns look for something else", found)
 	}
