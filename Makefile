@@ -68,7 +68,8 @@ check-vuln:
 	@scripts/vulncheck
 
 # Generated files: eBPF objects with their Go bindings, and whatever else a //go:generate line makes.
-gen: deps bench-docs
+gen: deps
+	@scripts/bench-docs
 	$(GO) generate ./...
 
 # The kernel engine on Debian 12's own kernel and on the newest one packaged for it, under qemu in software. Takes ten minutes
@@ -137,7 +138,7 @@ bench-firewall:
 	$(if $(CASES),cd peers && $(GO) run ./firewall -only $(CASES),$(call record,firewall,./firewall))
 # Puts the tables of bench-out into docs/benchmarks.d, and docs/benchmarks.md together.
 bench-docs:
-	@scripts/bench-docs
+	@scripts/bench-docs bench-out
 
 install: build
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weir
