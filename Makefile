@@ -68,7 +68,8 @@ check-vuln:
 	@scripts/vulncheck
 
 # Generated files: eBPF objects with their Go bindings, and whatever else a //go:generate line makes.
-gen: deps bench-docs
+gen: deps
+	@scripts/bench-docs
 	$(GO) generate ./...
 
 # The kernel engine on Debian 12's own kernel and on the newest one packaged for it, under qemu in software. Takes ten minutes
@@ -92,21 +93,25 @@ fuzz: deps
 	scripts/fuzz $(FUZZTIME)
 	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel
 
-# Each room adds its benchmark target to BENCHES; it prints Markdown tables that end in a line `worst ratio: R`.
+# A benchmark prints Markdown tables that end in a line `worst ratio: R`. `record` keeps them in
+# bench-out/NAME.md for `make bench-docs`, if the run was complete.
+record = @mkdir -p bench-out && bash -o pipefail -c \
+	'(cd peers && $(GO) run $(2)) | tee bench-out/$(1).part' && mv bench-out/$(1).part bench-out/$(1).md
 BENCHES := bench-udp bench-overlay bench-packet bench-dial bench-filter bench-pods bench-observe bench-firewall
 bench: deps $(BENCHES)
 # Package udp against golang.org/x/net; as root.
 .PHONY: bench-udp
 bench-udp:
-	cd peers && $(GO) run ./udp -rounds 120
+	$(call record,udp,./udp -rounds 120)
 # Package overlay against wireguard-go and Tailscale's fork of it; as root, with iperf3 and ethtool.
 .PHONY: bench-overlay
 bench-overlay:
-	cd peers && $(GO) run ./overlay
-# Package eyeballs against net.Dialer and curl, and package proxy; as root, with curl. Takes about nine minutes: the others wait.
+	$(call record,overlay,./overlay)
+# Package eyeballs against net.Dialer and curl, and package proxy; as root, with curl.
+# Takes about nine minutes.
 .PHONY: bench-dial
 bench-dial: build
-	cd peers && $(GO) run ./dial
+	$(call record,dial,./dial)
 # Package overlay talking to other people's WireGuard, as root; package eyeballs under gRPC and a database driver.
 .PHONY: interop
 interop:
@@ -114,26 +119,26 @@ interop:
 # Package packet against tailscale.com/net/packet; gopacket and gVisor for comparison.
 .PHONY: bench-packet
 bench-packet:
-	cd peers && $(GO) run ./packet
+	$(call record,packet,./packet)
 # The soft engine against another filter in user space.
 .PHONY: bench-filter
 bench-filter:
-	cd peers && $(GO) run ./filter -rounds 300 -slice 300us
-# The way to and from pods beside plain routing and other CNI plugins; as root, with containernetworking-plugins, nft and iptables.
+	$(call record,filter,./filter -rounds 300 -slice 300us)
+# The path to and from pods beside plain routing and other CNI plugins; as root, with containernetworking-plugins, nft and iptables.
 .PHONY: bench-pods
 bench-pods: build
-	cd peers && $(GO) run ./pods
+	$(call record,pods,./pods)
 # What watching costs, events per second, memory with a million states; as root.
 .PHONY: bench-observe
 bench-observe: build
-	cd peers && $(GO) run ./observe
+	$(call record,observe,./observe)
 # The kernel engine against no firewall and nftables, in namespaces; as root, with nginx and nft.
 .PHONY: bench-firewall
 bench-firewall:
-	cd peers && $(GO) run ./firewall $(if $(CASES),-only $(CASES))
-# docs/benchmarks.md is put together from the pages that rooms keep in docs/benchmarks.d.
+	$(if $(CASES),cd peers && $(GO) run ./firewall -only $(CASES),$(call record,firewall,./firewall))
+# Puts the tables of bench-out into docs/benchmarks.d, and docs/benchmarks.md together.
 bench-docs:
-	@awk 'FNR == 1 && NR > 1 { print "" } { print }' docs/benchmarks.d/*.md > docs/benchmarks.md
+	@scripts/bench-docs bench-out
 
 install: build
 	install -D -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weir

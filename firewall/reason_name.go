@@ -6,7 +6,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// reasonNames are the words of docs/design/0003-judgement.md.
+// reasonNames are the words of docs/design/0003-evaluation.md.
 var reasonNames = [...]string{
 	ReasonRule:         "rule",
 	ReasonNotIP:        "not-ip",

@@ -19,6 +19,6 @@
 // A packet from one end changes only that end's Side. Nothing is stored that follows from the
 // sides: Phase, Lifetime and Deadline are computed when somebody asks.
 //
-// docs/design/0003-judgement.md, sections 4, 8 and 9, is the specification; the kernel engine
+// docs/design/0003-evaluation.md, sections 4, 8 and 9, is the specification; the kernel engine
 // follows the same page.
 package flow

@@ -25,7 +25,7 @@ func badFlags(f uint8) bool {
 	return f&(flagSYN|flagACK|flagRST) == 0 || f&flagSYN != 0 && f&(flagFIN|flagRST) != 0
 }
 
-// stepTCP is section 8 of docs/design/0003-judgement.md; the numbers are those of its list.
+// stepTCP is section 8 of docs/design/0003-evaluation.md; the numbers are those of its list.
 func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	f := seg.Flags

@@ -63,7 +63,7 @@ func told(op rule.CondOp) bool {
 	return false
 }
 
-// test evaluates one condition without its negation, as docs/design/0003-judgement.md has it for packets.
+// test evaluates one condition without its negation, as docs/design/0003-evaluation.md has it for packets.
 func test(t *rule.Test, e *Event, n *Names) bool {
 	src, dst := e.Src.Addr(), e.Dst.Addr()
 	switch t.Op {

@@ -43,7 +43,7 @@ func (p *Program) longest() int64 {
 	return min(total, most)
 }
 
-// Limits of a walk, as engines have them: docs/design/0003-judgement.md section 3.
+// Limits of a walk, as engines have them: docs/design/0003-evaluation.md section 3.
 const (
 	maxJumps = 256
 	maxCalls = 16

@@ -16,7 +16,7 @@ const (
 
 // Program is a checked and compiled rule set: flat arrays, no pointer to syntax, the same for every
 // engine. It is immutable once made. The index of a rule in Rules is its slot; slots are in order
-// of evaluation and the last one is the default rule. docs/design/0003-judgement.md says how a
+// of evaluation and the last one is the default rule. docs/design/0003-evaluation.md says how a
 // Program is walked.
 type Program struct {
 	Rules    []Code         // by slot

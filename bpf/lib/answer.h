@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Which answer a verdict asks for, docs/design/0003-judgement.md section 7.
+// Which answer a verdict asks for, docs/design/0003-evaluation.md section 7.
 #pragma once
 
 #include "decode.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// SYN cookies, docs/design/0003-judgement.md section 10. While half-open states take a quarter of their room, a SYN to a service of the host that a rule
+// SYN cookies, docs/design/0003-evaluation.md section 10. While half-open states take a quarter of their room, a SYN to a service of the host that a rule
 // with keep-state allows gets no state: it is answered here, by a sequence number that the kernel's own syncookie code makes of the addresses and a
 // secret. The acknowledgement that proves to know the number is judged as the SYN would have been; its state is established at once, and the
 // stack is handed what it needs to open the connection, by bpf_sk_assign_tcp_reqsk (Linux 6.8).

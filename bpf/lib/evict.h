@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Which half-open state gives way to another, docs/design/0003-judgement.md section 5.
+// Which half-open state gives way to another, docs/design/0003-evaluation.md section 5.
 #pragma once
 
 #include "state.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The judgement of one packet, docs/design/0003-judgement.md section 2. The caller has set dir, recv, xmit, now, random and the tags.
+// The judgement of one packet, docs/design/0003-evaluation.md section 2. The caller has set dir, recv, xmit, now, random and the tags.
 #pragma once
 
 #include "extra.h"

@@ -36,7 +36,7 @@ __always_inline int quick_udp(struct config *cf, struct side *d, __s64 now, __u3
 	return 1;
 }
 
-// quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8 of docs/design/0003-judgement.md section 8.
+// quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8 of docs/design/0003-evaluation.md section 8.
 __always_inline int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t, __s64 now,
 			    __u64 *at, __u64 tag)
 {

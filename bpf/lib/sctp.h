@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The state machine of SCTP, docs/design/0003-judgement.md section 4.
+// The state machine of SCTP, docs/design/0003-evaluation.md section 4.
 #pragma once
 
 #include "tcp.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Looking states up, docs/design/0003-judgement.md section 4.
+// Looking states up, docs/design/0003-evaluation.md section 4.
 #pragma once
 
 #include "note.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The state machines, docs/design/0003-judgement.md sections 4, 8 and 9; flow.State does the same in Go. The numbers in comments
+// The state machines, docs/design/0003-evaluation.md sections 4, 8 and 9; flow.State does the same in Go. The numbers in comments
 // are those of section 8's list. A packet writes only its own side.
 //
 // Two CPUs may carry packets of one side at once, so numbers that only grow are raised by compare-and-swap, and facts (flags) are set

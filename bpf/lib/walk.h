@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The walk through the rules, docs/design/0003-judgement.md section 3, as a step machine: the verifier checks one step, and a bounded loop takes as many as
+// The walk through the rules, docs/design/0003-evaluation.md section 3, as a step machine: the verifier checks one step, and a bounded loop takes as many as
 // the rules need. What one step leaves for the next lies in struct pkt.
 #pragma once
 

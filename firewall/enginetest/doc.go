@@ -22,5 +22,5 @@
 // their own.
 //
 // The tables of an engine must have room for every state of a case (4096 do): what happens when
-// they are full is the engine's own affair, within the bounds of docs/design/0003-judgement.md.
+// they are full is the engine's own affair, within the bounds of docs/design/0003-evaluation.md.
 package enginetest

@@ -11,7 +11,7 @@ import (
 )
 
 // Twin is the slow twin: it interprets parsed rules one after the other and searches everything
-// from the beginning. It is docs/design/0003-judgement.md written down as plainly as possible;
+// from the beginning. It is docs/design/0003-evaluation.md written down as plainly as possible;
 // engines are compared with it. It is not safe for concurrent use.
 type Model struct {
 	Options   firewall.Options

@@ -66,7 +66,7 @@
 //
 // # Correctness
 //
-// docs/design/0003-judgement.md is the specification of every verdict. The engine is held against
+// docs/design/0003-evaluation.md is the specification of every verdict. The engine is held against
 // the slow twin in firewall/enginetest on random rules and packets, in every way in which packets
 // can be handed to it.
 package soft

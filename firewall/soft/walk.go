@@ -44,7 +44,7 @@ type job struct {
 	dry *dryRun // not nil: nothing may change, and what happens is written down
 }
 
-// judge decides about a decoded packet. It is docs/design/0003-judgement.md, section 2.
+// judge decides about a decoded packet. It is docs/design/0003-evaluation.md, section 2.
 func (j *job) judge() firewall.Verdict {
 	p := j.p
 	switch {
