@@ -44,12 +44,15 @@ func TestDialNetworks(t *testing.T) {
 	port := listen(t, "127.0.0.1", "::1")
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
-	for network, want := range map[string]string{"tcp4": "127.0.0.1", "udp4": "127.0.0.1", "tcp6": "::1", "udp6": "::1", "udp": "::1"} {
+	for network, want := range map[string]string{"tcp4": "127.0.0.1", "udp4": "127.0.0.1",
+		"tcp6": "::1", "udp6": "::1", "udp": "::1"} {
 		f.reset()
 		if got, _ := f.dial(network, addr("host.test", port)); got.String() != want {
 			t.Errorf("%s reached %v", network, got)
 		}
-		if q := f.queries(); strings.HasSuffix(network, "4") && slices.Contains(q, "AAAA host.test") || strings.HasSuffix(network, "6") && slices.Contains(q, "A host.test") {
+		if q := f.queries(); strings.HasSuffix(network, "4") &&
+			slices.Contains(q, "AAAA host.test") || strings.HasSuffix(network, "6") &&
+			slices.Contains(q, "A host.test") {
 			t.Errorf("%s asked %q", network, q)
 		}
 	}
@@ -60,7 +63,8 @@ func TestDialNetworks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if local := c.LocalAddr().String(); !strings.HasPrefix(local, "127.0.0.9:") || slices.Contains(f.queries(), "AAAA host.test") {
+	if local := c.LocalAddr().String(); !strings.HasPrefix(local, "127.0.0.9:") ||
+		slices.Contains(f.queries(), "AAAA host.test") {
 		t.Errorf("from %s", local)
 	}
 }
@@ -68,7 +72,8 @@ func TestDialNetworks(t *testing.T) {
 func TestDialRefusedGoesOnAtOnce(t *testing.T) {
 	f := newFixture(t, "")
 	port := listen(t, "127.0.0.5")
-	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")})
+	f.dns.Set("host.test", typeA,
+		eyeballstest.Record{Addrs: ip("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
 	patiently(t, func() error {
 		f.reset()
@@ -89,7 +94,8 @@ func TestDialD7AsksNothingUseless(t *testing.T) {
 	patiently(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
-		if q := f.queries(); !got.Is4() || took > 40*time.Millisecond || !slices.Equal(q, []string{"A host.test"}) {
+		if q := f.queries(); !got.Is4() || took > 40*time.Millisecond ||
+			!slices.Equal(q, []string{"A host.test"}) {
 			return fmt.Errorf("v4 host: reached %v after %v, asked %q", got, took, q)
 		}
 		return nil
@@ -104,7 +110,8 @@ func TestDialD7AsksNothingUseless(t *testing.T) {
 	patiently(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
-		if q := f.queries(); !got.Is6() || took > 60*time.Millisecond || slices.Contains(q, "A host.test") {
+		if q := f.queries(); !got.Is6() || took > 60*time.Millisecond ||
+			slices.Contains(q, "A host.test") {
 			return fmt.Errorf("v6 host: reached %v after %v, asked %q", got, took, q)
 		}
 		return nil
@@ -116,7 +123,10 @@ func TestDialAnswersLateOrLost(t *testing.T) {
 	port := listen(t, "127.0.0.1", "::1")
 	a := eyeballstest.Record{Addrs: ip("127.0.0.1")}
 	aaaa := eyeballstest.Record{Addrs: ip("::1")}
-	late := func(r eyeballstest.Record, by time.Duration) eyeballstest.Record { r.Delay = by; return r }
+	late := func(r eyeballstest.Record, by time.Duration) eyeballstest.Record {
+		r.Delay = by
+		return r
+	}
 	lost := func(r eyeballstest.Record, n int) eyeballstest.Record { r.Lose = n; return r }
 	const ms = time.Millisecond
 	for name, tt := range map[string]struct {
@@ -131,7 +141,8 @@ func TestDialAnswersLateOrLost(t *testing.T) {
 		"AAAA lost":           {a, lost(aaaa, -1), "127.0.0.1", 50 * ms, 90 * ms},
 		"A lost":              {lost(a, -1), aaaa, "::1", 0, 40 * ms},
 		"both lost once":      {lost(a, 1), lost(aaaa, 1), "::1", 990 * ms, 1100 * ms},
-		"AAAA fails":          {a, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure}, "127.0.0.1", 0, 40 * ms},
+		"AAAA fails": {a, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure},
+			"127.0.0.1", 0, 40 * ms},
 	} {
 		patiently(t, func() error {
 			time.Sleep(10 * time.Millisecond) // the server may not have read the last question yet
@@ -162,7 +173,8 @@ func TestDialErrorListsEveryAttempt(t *testing.T) {
 	if len(all.Attempts) != 3 || !errors.Is(err, syscall.ECONNREFUSED) || op.Timeout() {
 		t.Errorf("%+v", all)
 	}
-	for _, want := range []string{"[::1]:", "127.0.0.2:", "127.0.0.3:", "connect", "connection refused", "all 3 attempts failed"} {
+	for _, want := range []string{"[::1]:", "127.0.0.2:", "127.0.0.3:", "connect",
+		"connection refused", "all 3 attempts failed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %q", want, err)
 		}
@@ -186,7 +198,8 @@ func TestDialTimeout(t *testing.T) {
 	if !errors.As(err, &ne) || !ne.Timeout() || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
-	if took := time.Since(begin); took < 95*time.Millisecond || took > 3*time.Second { // a name server has five
+	// a name server has five
+	if took := time.Since(begin); took < 95*time.Millisecond || took > 3*time.Second {
 		t.Errorf("took %v", took)
 	}
 	f.Timeout = 0
@@ -214,7 +227,8 @@ func TestDialLeavesNothing(t *testing.T) {
 		}
 		n := 0
 		for _, fd := range list {
-			if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(to, "socket:") {
+			if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(to,
+				"socket:") {
 				n++
 			}
 		}
@@ -269,14 +283,16 @@ func TestDialNAT64(t *testing.T) {
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("192.0.2.1")})
 	_, err := f.Dial("tcp", "host.test:80")
 	var all *Error
-	if !errors.As(err, &all) || len(all.Attempts) != 1 || all.Attempts[0].Addr.String() != "[64:ff9b:1::c000:201]:80" {
+	if !errors.As(err, &all) || len(all.Attempts) != 1 ||
+		all.Attempts[0].Addr.String() != "[64:ff9b:1::c000:201]:80" {
 		t.Errorf("error %v", err)
 	}
 	// A prefix from the configuration needs no question.
 	f.reset()
 	f.NAT64 = netip.MustParsePrefix("2001:db8:64::/96")
 	_, err = f.Dial("tcp", "host.test:80")
-	if !errors.As(err, &all) || len(all.Attempts) != 1 || all.Attempts[0].Addr.String() != "[2001:db8:64::c000:201]:80" {
+	if !errors.As(err, &all) || len(all.Attempts) != 1 ||
+		all.Attempts[0].Addr.String() != "[2001:db8:64::c000:201]:80" {
 		t.Errorf("error %v", err)
 	}
 	q := f.queries()
@@ -295,17 +311,20 @@ func TestDialIDNA(t *testing.T) {
 	if got, _ := f.dial("tcp4", addr("B\u00fccher.test", port)); !got.Is4() {
 		t.Errorf("reached %v", got)
 	}
-	if _, err := f.Dial("tcp", "a\u2028b.test:80"); err == nil || !strings.Contains(err.Error(), "not a domain name") {
+	if _, err := f.Dial("tcp", "a\u2028b.test:80"); err == nil ||
+		!strings.Contains(err.Error(), "not a domain name") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestDialPort(t *testing.T) {
 	f := newFixture(t, "127.0.0.1 host.test\n")
-	if _, err := f.Dial("tcp", "host.test:70000"); err == nil || !strings.Contains(err.Error(), "port") {
+	if _, err := f.Dial("tcp", "host.test:70000"); err == nil ||
+		!strings.Contains(err.Error(), "port") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := f.Dial("tcp4", "host.test:tcpmux"); err == nil || !strings.Contains(err.Error(), ":1:") {
+	if _, err := f.Dial("tcp4", "host.test:tcpmux"); err == nil ||
+		!strings.Contains(err.Error(), ":1:") {
 		t.Errorf("a service name: %v", err)
 	}
 }
@@ -334,23 +353,27 @@ func TestD11PreferredFamily(t *testing.T) {
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1"), Delay: time.Second})
 	lastLook.n.route6 = netip.Addr{}
 	patiently(t, func() error {
-		if got, took := f.dial("tcp", addr("host.test", port)); !got.Is4() || took > 40*time.Millisecond {
+		if got, took := f.dial("tcp", addr("host.test", port)); !got.Is4() ||
+			took > 40*time.Millisecond {
 			return fmt.Errorf("reached %v after %v", got, took)
 		}
 		return nil
 	})
 }
 
-// TestLocalAddr: the unspecified address of either family is any family's, and a bound one leaves only its own.
+// TestLocalAddr: the unspecified address of either family is any family's, and a bound one leaves
+// only its own.
 func TestLocalAddr(t *testing.T) {
 	for _, c := range []struct {
 		network, local string
 		want           race.Types
 	}{
-		{"tcp", "0.0.0.0:0", race.A | race.AAAA}, {"tcp", "[::]:0", race.A | race.AAAA}, {"tcp", "127.0.0.1:0", race.A}, {"tcp", "[::1]:0", race.AAAA},
+		{"tcp", "0.0.0.0:0", race.A | race.AAAA}, {"tcp", "[::]:0", race.A | race.AAAA},
+		{"tcp", "127.0.0.1:0", race.A}, {"tcp", "[::1]:0", race.AAAA},
 		{"tcp6", "127.0.0.1:0", 0}, {"tcp4", "[::1]:0", 0}, {"tcp4", "0.0.0.0:0", race.A},
 	} {
-		d := &Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local)), Resolver: &dns.Resolver{Dir: t.TempDir()}, History: &History{}}
+		d := &Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local)),
+			Resolver: &dns.Resolver{Dir: t.TempDir()}, History: &History{}}
 		r := newRun(d, context.Background(), c.network, "host.test:1", "host.test", 1)
 		r.cancel()
 		cfg := race.Config{}
@@ -364,9 +387,11 @@ func TestLocalAddr(t *testing.T) {
 	}
 }
 
-// TestAbsentFamilyIsNoCause: that a name has no IPv6 address does not make a refusal look like a missing name.
+// TestAbsentFamilyIsNoCause: that a name has no IPv6 address does not make a refusal look like a
+// missing name.
 func TestAbsentFamilyIsNoCause(t *testing.T) {
-	refused := &Error{Attempts: []Attempt{{Err: syscall.ECONNREFUSED}}, Lookups: []Lookup{{Err: &net.DNSError{IsNotFound: true}}}}
+	refused := &Error{Attempts: []Attempt{{Err: syscall.ECONNREFUSED}},
+		Lookups: []Lookup{{Err: &net.DNSError{IsNotFound: true}}}}
 	var d *net.DNSError
 	if errors.As(refused, &d) || !errors.Is(refused, syscall.ECONNREFUSED) {
 		t.Errorf("%v is %v", refused, d)

@@ -92,7 +92,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	ascii, err := toASCII(host)
 	if err != nil {
-		return fail(&net.DNSError{Err: "not a domain name: " + err.Error(), Name: host, IsNotFound: true})
+		return fail(&net.DNSError{Err: "not a domain name: " + err.Error(), Name: host,
+			IsNotFound: true})
 	}
 	r := newRun(d, ctx, network, address, ascii, number)
 	conn, lost := r.run()
@@ -166,7 +167,8 @@ func (d *Dialer) history() *History {
 	return DefaultHistory
 }
 
-// anyFamily is a local address for attempts over both families: the unspecified one of either family means any, as in package net.
+// anyFamily is a local address for attempts over both families: the unspecified one of either
+// family means any, as in package net.
 func anyFamily(a net.Addr) net.Addr {
 	switch a := a.(type) {
 	case *net.TCPAddr:

@@ -100,7 +100,8 @@ func (e *Error) Error() string {
 
 // String describes the attempt in a phrase.
 func (a *Attempt) String() string {
-	return fmt.Sprintf("%s: %s at %v after %v: %v", a.Addr, a.Stage, round(a.Start), round(a.Duration), cause(a.Err))
+	return fmt.Sprintf("%s: %s at %v after %v: %v", a.Addr, a.Stage, round(a.Start),
+		round(a.Duration), cause(a.Err))
 }
 
 func round(d time.Duration) time.Duration {

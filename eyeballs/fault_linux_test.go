@@ -39,7 +39,8 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			if err := eyeballstest.Inside(fmt.Sprintf("%s=%d", insideVar, host), &out, "-test.run=^TestFaults$", "-test.v", "-test.parallel=8"); err != nil {
+			if err := eyeballstest.Inside(fmt.Sprintf("%s=%d", insideVar, host), &out,
+				"-test.run=^TestFaults$", "-test.v", "-test.parallel=8"); err != nil {
 				t.Errorf("%v\n%s", err, out.String())
 			}
 			if !strings.Contains(out.String(), "--- PASS: TestFaults") {
@@ -63,13 +64,16 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	if err := eyeballstest.Etc(map[string]string{"resolv.conf": "nameserver 127.0.0.1\n", "hosts": "", "nsswitch.conf": "hosts: files dns\n"}); err != nil {
+	if err := eyeballstest.Etc(map[string]string{"resolv.conf": "nameserver 127.0.0.1\n",
+		"hosts": "", "nsswitch.conf": "hosts: files dns\n"}); err != nil {
 		t.Fatal(err)
 	}
 	plain := listen(t, locals(n)...)
 	secure := listenTLS(t, locals(n)...)
 	if host == eyeballstest.OnlyV6 {
-		t.Run("IPv4 literal through NAT64", func(t *testing.T) { literalThroughNAT64(t, n, server, plain) })
+		t.Run("IPv4 literal through NAT64", func(t *testing.T) {
+			literalThroughNAT64(t, n, server, plain)
+		})
 	}
 	for i, s := range eyeballstest.Scenarios() {
 		if s.Host != host {
@@ -85,7 +89,8 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 			})
 			if s.Name == "both ok" { // the first is fast: nothing else is sent
 				serial := i + (try-1)*100
-				if syns := n.SYNs(netip.AddrFrom4([4]byte{203, byte(serial >> 8), byte(serial), 1})); syns != 0 {
+				if syns := n.SYNs(netip.AddrFrom4([4]byte{203, byte(serial >> 8), byte(serial),
+					1})); syns != 0 {
 					t.Errorf("%d SYNs to the other family", syns)
 				}
 			}
@@ -96,13 +101,16 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 // literalThroughNAT64: a host without IPv4 reaches an IPv4 literal all the same
 // (HEv3 section 8).
 func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest.DNS, port uint16) {
-	server.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{TTL: 60, Addrs: ip("64:ff9b::c000:aa", "64:ff9b::c000:ab")})
+	server.Set("ipv4only.arpa", typeAAAA,
+		eyeballstest.Record{TTL: 60, Addrs: ip("64:ff9b::c000:aa", "64:ff9b::c000:ab")})
 	through := netip.MustParseAddrPort("[64:ff9b::cb00:7109]:443")
 	n.Set(through.Addr(), eyeballstest.Host{Mode: eyeballstest.Accept, Port: port})
 	var events []Event
 	for _, d := range []*Dialer{
 		{Timeout: 5 * time.Second, Resolver: &dns.Resolver{}},
-		{Timeout: 5 * time.Second, NAT64: eyeballstest.Prefix64, Trace: func(e Event) { events = append(events, e) }},
+		{Timeout: 5 * time.Second, NAT64: eyeballstest.Prefix64, Trace: func(e Event) {
+			events = append(events, e)
+		}},
 	} {
 		c, err := d.Dial("tcp", "203.0.113.9:443")
 		if err != nil {
@@ -117,7 +125,8 @@ func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest
 		t.Errorf("events %+v", events)
 	}
 	// tcp4 means IPv4.
-	if c, err := (&Dialer{NAT64: eyeballstest.Prefix64}).Dial("tcp4", "203.0.113.9:443"); err == nil {
+	if c, err := (&Dialer{NAT64: eyeballstest.Prefix64}).Dial("tcp4",
+		"203.0.113.9:443"); err == nil {
 		c.Close()
 		t.Error("tcp4 reached something on a host without IPv4")
 	}
@@ -146,7 +155,8 @@ func playFault(t *testing.T, s *eyeballstest.Scenario, name string) error {
 			continue
 		}
 		won := netip.MustParseAddrPort(c.RemoteAddr().String())
-		if won.Addr().Is4() != (s.Want == 4) || took < s.Prescribed-ms || took > s.Prescribed+slack {
+		if won.Addr().Is4() != (s.Want == 4) || took < s.Prescribed-ms || took > s.Prescribed+
+			slack {
 			return fmt.Errorf("%v won after %v, prescribed are %v", won, took, s.Prescribed)
 		}
 	}

@@ -49,7 +49,8 @@ func newFixture(t *testing.T, hosts string) *fixture {
 		}
 	}
 	f := &fixture{t: t, dns: server}
-	f.Dialer = &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{Dir: dir}, History: &History{}}
+	f.Dialer = &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{Dir: dir},
+		History: &History{}}
 	f.Trace = func(e Event) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -61,7 +62,8 @@ func newFixture(t *testing.T, hosts string) *fixture {
 
 // pretend makes this host look as if it had the families, whatever it has.
 func pretend(t *testing.T, v4, v6 bool) {
-	n := &network{v4: v4, v6: v6, sources: map[netip.Addr]netip.Addr{}, taken: time.Now().Add(time.Hour), id: 7}
+	n := &network{v4: v4, v6: v6, sources: map[netip.Addr]netip.Addr{},
+		taken: time.Now().Add(time.Hour), id: 7}
 	if v4 {
 		n.route4 = netip.MustParseAddr("192.0.2.9")
 	}

@@ -74,7 +74,8 @@ type outcome struct {
 
 // record files what a dial taught. muteV4 and muteV6 say that the family's
 // addresses were not known when the race was over.
-func (h *History) record(id networkID, where string, outcomes []outcome, muteV4, muteV6 bool, now time.Time) {
+func (h *History) record(id networkID, where string, outcomes []outcome, muteV4, muteV6 bool,
+	now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.network != id {

@@ -33,7 +33,8 @@ func (d *Dialer) dialLiteral(ctx context.Context, network, address string) (net.
 }
 
 // literalSlow is dialLiteral with a trace or a handshake.
-func (d *Dialer) literalSlow(ctx context.Context, plain *net.Dialer, network, address string) (net.Conn, error) {
+func (d *Dialer) literalSlow(ctx context.Context, plain *net.Dialer, network,
+	address string) (net.Conn, error) {
 	begin := time.Now()
 	if end := earliest(d.deadline(begin), d.Deadline); !end.IsZero() {
 		var cancel context.CancelFunc
@@ -67,7 +68,8 @@ func (d *Dialer) literalSlow(ctx context.Context, plain *net.Dialer, network, ad
 	if err != nil {
 		trace(Event{Kind: Failed, Addr: target, Err: err})
 		trace(Event{Kind: Lost})
-		lost := &Error{Network: network, Address: address, Elapsed: time.Since(begin), Cause: ctx.Err()}
+		lost := &Error{Network: network, Address: address, Elapsed: time.Since(begin),
+			Cause: ctx.Err()}
 		lost.Attempts = []Attempt{{Addr: target, Stage: stage, Duration: lost.Elapsed, Err: err}}
 		return nil, &net.OpError{Op: "dial", Net: network, Err: lost}
 	}

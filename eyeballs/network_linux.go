@@ -24,7 +24,8 @@ func source(dst netip.Addr) netip.Addr {
 		}
 		to = &syscall.SockaddrInet6{Port: 53, Addr: dst.As16()}
 	}
-	fd, err := syscall.Socket(family, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	fd, err := syscall.Socket(family,
+		syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return netip.Addr{}
 	}
@@ -64,7 +65,8 @@ func readProc(name string) string {
 // netlink dump waits for whoever configures interfaces at the moment, seconds if
 // it must, and no dial should wait with it.
 func (n *network) families(h *hash) {
-	n.v4 = n.route4.IsValid() && !n.route4.IsLoopback() || parseRoute(readProc("/proc/net/route"), h)
+	n.v4 = n.route4.IsValid() && !n.route4.IsLoopback() ||
+		parseRoute(readProc("/proc/net/route"), h)
 	n.v6, n.deprecated = parseIfInet6(readProc("/proc/net/if_inet6"), h)
 }
 
@@ -105,7 +107,8 @@ func parseIfInet6(text string, h *hash) (any bool, old map[netip.Addr]bool) {
 		raw, err := hex.DecodeString(f[0])
 		flags, err2 := strconv.ParseUint(f[4], 16, 32)
 		addr, ok := netip.AddrFromSlice(raw)
-		if err != nil || err2 != nil || !ok || addr.IsLoopback() || addr.IsLinkLocalUnicast() || flags&(dadFailed|tentative) != 0 {
+		if err != nil || err2 != nil || !ok || addr.IsLoopback() || addr.IsLinkLocalUnicast() ||
+			flags&(dadFailed|tentative) != 0 {
 			continue
 		}
 		any = true

@@ -6,14 +6,16 @@ import (
 )
 
 func TestParseRoute(t *testing.T) {
-	const head = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+	const head = "Iface\tDestination\tGateway " +
+		"\tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 	for text, want := range map[string]bool{
 		"":   false,
 		head: false,
-		head + "lo\t0000007F\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n":    false,
-		head + "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n":  true,
-		head + "eth0\t00000000\t010200C0\t0002\t0\t0\t0\t00000000\t0\t0\t0\n":  false, // down
-		head + "*\t0000000A\t00000000\t0201\t0\t0\t0\t000000FF\t0\t0\t0\n":     false, // unreachable
+		head + "lo\t0000007F\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n":   false,
+		head + "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n": true,
+		head + "eth0\t00000000\t010200C0\t0002\t0\t0\t0\t00000000\t0\t0\t0\n": false, // down
+		// unreachable
+		head + "*\t0000000A\t00000000\t0201\t0\t0\t0\t000000FF\t0\t0\t0\n":     false,
 		head + "eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\nx": true,
 	} {
 		h := newHash()
@@ -28,13 +30,15 @@ func TestParseRoute(t *testing.T) {
 
 func TestParseIfInet6(t *testing.T) {
 	h := newHash()
-	if any, _ := parseIfInet6("00000000000000000000000000000001 01 80 10 80       lo\nfe8000000000000000fc00fffe000001 02 40 20 80     eth0\n", &h); any {
+	if any, _ := parseIfInet6("00000000000000000000000000000001 01 80 10 80       lo\n"+
+		"fe8000000000000000fc00fffe000001 02 40 20 80     eth0\n", &h); any {
 		t.Error("loopback and link-local are no connectivity")
 	}
 	if any, _ := parseIfInet6("20010db8000000000000000000000002 02 40 00 c0     eth0\n", &h); any {
 		t.Error("a tentative address is none yet")
 	}
-	any, old := parseIfInet6("20010db8000000000000000000000002 02 40 00 a0     eth0\n20010db8000000000000000000000003 02 40 00 80     eth0\nbad line\n", &h)
+	any, old := parseIfInet6("20010db8000000000000000000000002 02 40 00 a0     eth0\n"+
+		"20010db8000000000000000000000003 02 40 00 80     eth0\nbad line\n", &h)
 	if !any || len(old) != 1 || !old[netip.MustParseAddr("2001:db8::2")] {
 		t.Errorf("any %v, deprecated %v", any, old)
 	}

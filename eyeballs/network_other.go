@@ -28,7 +28,8 @@ func (n *network) families(h *hash) {
 			continue
 		}
 		addr, ok := netip.AddrFromSlice(ipnet.IP)
-		if addr = addr.Unmap(); !ok || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() {
+		if addr = addr.Unmap(); !ok || addr.IsLoopback() || addr.IsLinkLocalUnicast() ||
+			addr.IsMulticast() {
 			continue
 		}
 		if addr.Is4() {

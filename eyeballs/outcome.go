@@ -49,19 +49,23 @@ func (r *run) remember() {
 	}
 	mute := func(t race.Types) bool { return r.asked&t != 0 && r.answered&t == 0 }
 	v4 := won.addr.Addr().Is4()
-	r.d.history().record(r.net.id, r.address, outcomes, mute(race.A) && !v4, mute(race.AAAA) && v4, r.begin)
+	r.d.history().record(r.net.id, r.address, outcomes, mute(race.A) && !v4, mute(race.AAAA) && v4,
+		r.begin)
 }
 
 // lost makes the error of a race that was not won.
 func (r *run) lost(took time.Duration) *Error {
-	e := &Error{Network: r.network, Address: r.address, Elapsed: took, Cause: r.cause, Lookups: r.lookups}
+	e := &Error{Network: r.network, Address: r.address, Elapsed: took, Cause: r.cause,
+		Lookups: r.lookups}
 	for i := range r.attempts {
 		a := &r.attempts[i]
 		end, err := a.end, a.err
 		if !a.ended {
 			end, err = took, errNoAnswer
 		}
-		e.Attempts = append(e.Attempts, Attempt{Addr: a.addr, Stage: a.stage, Start: a.start, Duration: end - a.start, Err: err})
+		e.Attempts = append(e.Attempts,
+			Attempt{Addr: a.addr, Stage: a.stage, Start: a.start, Duration: end - a.start,
+				Err: err})
 	}
 	// Questions that nobody has answered explain a wait.
 	for t := race.A; t <= race.AAAA; t <<= 1 {

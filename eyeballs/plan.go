@@ -26,7 +26,8 @@ func newRun(d *Dialer, ctx context.Context, network, address, host string, port 
 	if r.known {
 		cfg.Delay = r.place.attemptDelay
 		// Do not wait for a family that did not answer the last time.
-		if now := r.begin; !r.place.await(false, now) && r.place.await(true, now) && cfg.Types&race.A != 0 {
+		if now := r.begin; !r.place.await(false, now) && r.place.await(true, now) &&
+			cfg.Types&race.A != 0 {
 			cfg.PreferV4 = true
 		}
 	}

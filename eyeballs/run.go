@@ -166,7 +166,8 @@ func (r *run) ask(name string, types race.Types) {
 	for t := race.Types(1); t <= race.Prefix64; t <<= 1 {
 		if left&t&^r.useful != 0 {
 			left &^= t
-			queue(dns.Answer{Answer: race.Answer{Name: name, Type: t}, From: "host", Err: errUseless})
+			queue(dns.Answer{Answer: race.Answer{Name: name, Type: t}, From: "host",
+				Err: errUseless})
 		}
 	}
 	if left == 0 {

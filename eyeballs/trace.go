@@ -25,7 +25,8 @@ const (
 
 // String names the kind in one word.
 func (k EventKind) String() string {
-	return [...]string{"asking", "answered", "connecting", "connected", "failed", "cancelled", "won", "lost"}[k]
+	return [...]string{"asking", "answered", "connecting", "connected", "failed", "cancelled",
+		"won", "lost"}[k]
 }
 
 // Event is one thing that happened in a dial. Which fields are set depends on

@@ -48,7 +48,10 @@ func TestBrowser(t *testing.T) {
 	defer secure.Close()
 	s := &Server{}
 	proxy := start(t, s, "127.0.0.1 web.test data.test\n")
-	port := func(s *httptest.Server) string { _, p, _ := net.SplitHostPort(s.Listener.Addr().String()); return p }
+	port := func(s *httptest.Server) string {
+		_, p, _ := net.SplitHostPort(s.Listener.Addr().String())
+		return p
+	}
 	for name, tt := range map[string]struct{ proxy, url string }{
 		"plain HTTP": {"http://" + proxy, "http://web.test:" + port(plain) + "/"},
 		"CONNECT":    {"http://" + proxy, "https://web.test:" + port(secure) + "/"},
@@ -59,8 +62,10 @@ func TestBrowser(t *testing.T) {
 			defer cancel()
 			home := nstest.TempDir(t)
 			before := s.Stats()
-			cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-				"--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+			cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu",
+				"--disable-dev-shm-usage", "--no-first-run",
+				"--disable-extensions", "--disable-background-networking",
+				"--disable-component-update", "--disable-sync",
 				"--ignore-certificate-errors", "--user-data-dir="+home, "--proxy-server="+tt.proxy,
 				"--timeout=60000", "--virtual-time-budget=5000", "--dump-dom", tt.url)
 			cmd.Env = append(os.Environ(), "HOME="+home)
@@ -70,7 +75,8 @@ func TestBrowser(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 			after := s.Stats()
-			if tt.url[:5] == "http:" && after.Requests-before.Requests < 2 || tt.url[:5] == "https" && after.Connects-before.Connects < 2 {
+			if tt.url[:5] == "http:" && after.Requests-before.Requests < 2 ||
+				tt.url[:5] == "https" && after.Connects-before.Connects < 2 {
 				t.Errorf("not through the proxy: %+v", after)
 			}
 		})

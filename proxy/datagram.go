@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// headerRoom is more than the longest SOCKS5 header of a datagram: 3 bytes, type, IPv6 address, port.
+// headerRoom is more than the longest SOCKS5 header of a datagram: 3 bytes, type, IPv6 address,
+// port.
 const headerRoom = 32
 
 // received is a datagram in a buffer of the pool. Whoever received it releases it.
@@ -24,7 +25,8 @@ func (d *received) bytes() []byte { return d.buf[:d.n] }
 
 func (d *received) release() { receivedPool.Put(d) }
 
-// receive waits for a datagram and leaves room bytes before it. A socket that waits holds no buffer.
+// receive waits for a datagram and leaves room bytes before it. A socket that waits holds no
+// buffer.
 func receive(raw syscall.RawConn, room int) (d *received, err error) {
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {

@@ -13,12 +13,12 @@
 //
 // # Who may use it
 //
-// Without users, Serve refuses every address but loopback: a proxy that anyone can
-// reach is used by anyone. A user's password is kept as its bcrypt hash. Wrong ones make their sender wait.
+// Without users, Serve refuses every address but loopback: a proxy that anyone can reach is used by
+// anyone. A user's password is kept as its bcrypt hash. Wrong ones make their sender wait.
 //
 // A client of another host does not reach this host's loopback, link-local and own addresses, nor a
-// cloud's metadata service, if [ControlContext] is the dialer's and [Server.LocalTargets] is not set.
-// Connections to servers are never shared between clients or users.
+// cloud's metadata service, if [ControlContext] is the dialer's and [Server.LocalTargets] is not
+// set. Connections to servers are never shared between clients or users.
 //
 // # What it costs
 //

@@ -61,8 +61,9 @@ type webConn struct {
 	client *client
 	early  []byte
 
-	// What plain requests of this client go over, for the user that it has shown; nil before the first. Connections are never
-	// shared between clients or users: a server may know a connection by who has authenticated on it.
+	// What plain requests of this client go over, for the user that it has shown; nil before the
+	// first. Connections are never shared between clients or users: a server may know a connection
+	// by who has authenticated on it.
 	mu      sync.Mutex
 	forward *http.Transport // guarded by mu
 	shown   string          // guarded by mu
@@ -126,8 +127,10 @@ func (s *Server) prepareHTTP() {
 		Handler:           http.HandlerFunc(s.serveHTTP),
 		ReadHeaderTimeout: s.HandshakeTimeout,
 		IdleTimeout:       s.IdleTimeout,
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, webKey{}, c) },
-		ErrorLog:          log.New(io.Discard, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, webKey{}, c)
+		},
+		ErrorLog: log.New(io.Discard, "", 0),
 	}
 }
 
@@ -148,7 +151,8 @@ func (s *Server) serveHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Scheme == "http" && r.URL.Host != "":
 		s.plain(w, r, web)
 	case r.URL.IsAbs():
-		http.Error(w, "weir proxy: only http: URLs are fetched here, use CONNECT for others", http.StatusBadRequest)
+		http.Error(w, "weir proxy: only http: URLs are fetched here, use CONNECT for others",
+			http.StatusBadRequest)
 	default:
 		http.Error(w, "weir proxy: this is a proxy, not a web server", http.StatusBadRequest)
 	}
@@ -184,7 +188,8 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, web *webConn) {
 	_, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		far.Close()
-		http.Error(w, "weir proxy: this connection cannot be a tunnel", http.StatusInternalServerError)
+		http.Error(w, "weir proxy: this connection cannot be a tunnel",
+			http.StatusInternalServerError)
 		return
 	}
 	if !web.client.own(far) {
@@ -196,7 +201,8 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, web *webConn) {
 		early = append(append([]byte(nil), b...), web.early...)
 	}
 	web.Conn.SetDeadline(time.Time{})
-	if _, err := io.WriteString(web.Conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(web.Conn,
+		"HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		web.client.Close()
 		return
 	}
@@ -232,7 +238,8 @@ func (s *Server) plain(w http.ResponseWriter, r *http.Request, web *webConn) {
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = cloneURL(p.In.URL)
 			p.Out.Host = p.In.URL.Host // RFC 9112 section 3.2.2: the URL wins
-			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host",
+				"X-Forwarded-Proto"} {
 				if v, ok := p.In.Header[h]; ok {
 					p.Out.Header[h] = v
 				}

@@ -32,7 +32,8 @@ func (c *idleConn) Write(b []byte) (written int, err error) {
 	}
 }
 
-// note tells the clock, and reports whether a deadline passed only because it was that of an earlier time.
+// note tells the clock, and reports whether a deadline passed only because it was that of an
+// earlier time.
 func (c *idleConn) note(n int, err error) (again bool) {
 	if n > 0 {
 		c.clock.touch()

@@ -12,7 +12,8 @@ import (
 
 func TestRefusesToBeOpen(t *testing.T) {
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no") }
-	for addr, open := range map[string]bool{"127.0.0.1:0": false, "127.9.9.9:0": false, "[::1]:0": false, "0.0.0.0:0": true, "[::]:0": true} {
+	for addr, open := range map[string]bool{"127.0.0.1:0": false, "127.9.9.9:0": false,
+		"[::1]:0": false, "0.0.0.0:0": true, "[::]:0": true} {
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -20,7 +21,8 @@ func TestRefusesToBeOpen(t *testing.T) {
 		if err := (&Server{Dial: dial}).Check(l.Addr()); errors.Is(err, ErrOpen) != open {
 			t.Errorf("%s: %v", addr, err)
 		}
-		if err := (&Server{Dial: dial, Users: map[string]string{"a": "b"}}).Check(l.Addr()); err != nil {
+		if err := (&Server{Dial: dial,
+			Users: map[string]string{"a": "b"}}).Check(l.Addr()); err != nil {
 			t.Errorf("%s with a password: %v", addr, err)
 		}
 		if open {
@@ -95,7 +97,8 @@ func TestOneDirectionKeepsAlive(t *testing.T) {
 
 func TestHandshakeTimeout(t *testing.T) {
 	proxy := start(t, &Server{HandshakeTimeout: 100 * time.Millisecond}, "")
-	for _, begin := range []string{"", "\x05", "\x05\x01\x00\x05\x01", "G", "CONNECT x:1 HTTP/1.1\r\n"} {
+	for _, begin := range []string{"", "\x05", "\x05\x01\x00\x05\x01", "G",
+		"CONNECT x:1 HTTP/1.1\r\n"} {
 		c, err := net.Dial("tcp", proxy)
 		if err != nil {
 			t.Fatal(err)
@@ -206,7 +209,8 @@ func TestClientLeavesDuringDial(t *testing.T) {
 		return nil, ctx.Err()
 	}}
 	proxy := start(t, s, "")
-	for _, open := range []string{"\x05\x01\x00\x05\x01\x00\x03\x01x\x00\x01", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	for _, open := range []string{"\x05\x01\x00\x05\x01\x00\x03\x01x\x00\x01",
+		"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		c, err := net.Dial("tcp", proxy)
 		if err != nil {
 			t.Fatal(err)

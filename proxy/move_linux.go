@@ -119,7 +119,8 @@ func spliceIn(from syscall.RawConn) (n int64, p pipe, err error) {
 
 func splice(from, to int, size int64) (int64, error) {
 	for {
-		n, err := unix.Splice(from, nil, to, nil, int(size), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+		n, err := unix.Splice(from, nil, to, nil, int(size),
+			unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
 		if err != unix.EINTR {
 			return n, err
 		}

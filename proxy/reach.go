@@ -34,10 +34,10 @@ func isLocal(a net.Addr) bool {
 	return addrOf(a).IsLoopback()
 }
 
-// ControlContext belongs into the dialer behind Server.Dial. It refuses a socket that a client of another
-// host would use to reach this host itself (loopback, unspecified and its own addresses), its link
-// (link-local and multicast addresses) or a cloud's metadata service. It looks at the address that is
-// dialed, so a name may not hide one.
+// ControlContext belongs into the dialer behind Server.Dial. It refuses a socket that a client of
+// another host would use to reach this host itself (loopback, unspecified and its own addresses),
+// its link (link-local and multicast addresses) or a cloud's metadata service. It looks at the
+// address that is dialed, so a name may not hide one.
 func ControlContext(ctx context.Context, _, address string, _ syscall.RawConn) error {
 	if ctx.Value(remoteKey{}) == nil {
 		return nil
@@ -47,7 +47,8 @@ func ControlContext(ctx context.Context, _, address string, _ syscall.RawConn) e
 		return fmt.Errorf("%w: %q is no address", ErrNotAllowed, address)
 	}
 	if why := inward(a.Addr()); why != "" {
-		return fmt.Errorf("%w: %s is %s, and the client is on another host", ErrNotAllowed, a.Addr(), why)
+		return fmt.Errorf("%w: %s is %s, and the client is on another host", ErrNotAllowed,
+			a.Addr(), why)
 	}
 	return nil
 }
@@ -55,7 +56,8 @@ func ControlContext(ctx context.Context, _, address string, _ syscall.RawConn) e
 // metadata are the metadata services of clouds that are not at a link-local address: Amazon's and
 // Oracle's over IPv6, Alibaba's.
 var metadata = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"), netip.MustParseAddr("100.100.100.200"),
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
+	netip.MustParseAddr("100.100.100.200"),
 }
 
 // nat64 is the well-known prefix of RFC 6052: an IPv4 address is behind it.
@@ -93,7 +95,8 @@ type ownAddrs struct {
 	addrs []netip.Addr // guarded by mu
 }
 
-// has reports whether a is an address of this host. When the kernel does not tell, every address may be.
+// has reports whether a is an address of this host. When the kernel does not tell, every address
+// may be.
 func (o *ownAddrs) has(a netip.Addr) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

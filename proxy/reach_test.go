@@ -17,13 +17,16 @@ import (
 
 // TestInward: a client of another host reaches other hosts only.
 func TestInward(t *testing.T) {
-	for _, a := range []string{"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "0.1.2.3", "::", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "ff02::1",
-		"255.255.255.255", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200"} {
+	for _, a := range []string{"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "0.1.2.3", "::",
+		"169.254.169.254", "fe80::1%lo", "224.0.0.1", "ff02::1",
+		"255.255.255.255", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
+		"fd00:ec2::254", "100.100.100.200"} {
 		if inward(netip.MustParseAddr(a)) == "" {
 			t.Errorf("%s can be reached", a)
 		}
 	}
-	for _, a := range []string{"192.0.2.1", "2001:db8::1", "10.1.2.3", "64:ff9b::c000:201", "fd00::1"} {
+	for _, a := range []string{"192.0.2.1", "2001:db8::1", "10.1.2.3", "64:ff9b::c000:201",
+		"fd00::1"} {
 		if why := inward(netip.MustParseAddr(a)); why != "" {
 			t.Errorf("%s: %s", a, why)
 		}
@@ -43,7 +46,9 @@ func TestInward(t *testing.T) {
 // farConn is a connection of a client that seems to be elsewhere.
 type farConn struct{ net.Conn }
 
-func (farConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 4000} }
+func (farConn) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 4000}
+}
 
 // farListener makes all clients seem to be elsewhere.
 type farListener struct{ net.Listener }
@@ -56,13 +61,15 @@ func (l farListener) Accept() (net.Conn, error) {
 	return farConn{c}, nil
 }
 
-// TestRemoteClient: whatever a name resolves to, a client of another host does not reach this one over it, neither by SOCKS5 nor
-// by HTTP, by TCP or UDP, unless it is told to be allowed.
+// TestRemoteClient: whatever a name resolves to, a client of another host does not reach this one
+// over it, neither by SOCKS5 nor by HTTP, by TCP or UDP, unless it is told to be allowed.
 func TestRemoteClient(t *testing.T) {
 	port := echo(t)
 	for _, allowed := range []bool{false, true} {
 		s := &Server{LocalTargets: allowed}
-		proxy := startOn(t, s, "127.0.0.1 evil.test\n", func(l net.Listener) net.Listener { return farListener{l} })
+		proxy := startOn(t, s, "127.0.0.1 evil.test\n", func(l net.Listener) net.Listener {
+			return farListener{l}
+		})
 		for _, host := range []string{"evil.test", "127.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"} {
 			c, err := dialSOCKS(t, proxy, "", "", host+":"+port)
 			if (err == nil) != allowed {
@@ -87,8 +94,8 @@ func TestRemoteClient(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreNotShared: a server that knows a connection by who has authenticated on it never meets another client, or
-// another user of the same client, on it.
+// TestConnectionsAreNotShared: a server that knows a connection by who has authenticated on it
+// never meets another client, or another user of the same client, on it.
 func TestConnectionsAreNotShared(t *testing.T) {
 	seen := make(chan string, 16)
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +118,8 @@ func TestConnectionsAreNotShared(t *testing.T) {
 	}
 	clientOf := func(user string) *http.Client {
 		via := &url.URL{Scheme: "http", Host: proxy, User: url.UserPassword(user, "secret")}
-		return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
+		return &http.Client{Timeout: 10 * time.Second,
+			Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
 	}
 	ann, annElsewhere, bob := clientOf("ann"), clientOf("ann"), clientOf("bob")
 	for _, c := range []*http.Client{ann, annElsewhere, bob} {
@@ -138,7 +146,8 @@ func TestConnectionsAreNotShared(t *testing.T) {
 	var from []string
 	for _, credentials := range []string{"YW5uOnNlY3JldA==", "Ym9iOnNlY3JldA=="} {
 		from = append(from, func() string {
-			io.WriteString(c, "GET "+origin.URL+"/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic "+credentials+"\r\n\r\n")
+			io.WriteString(c, "GET "+origin.URL+
+				"/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic "+credentials+"\r\n\r\n")
 			resp, err := http.ReadResponse(in, nil)
 			if err != nil || resp.StatusCode != 200 {
 				t.Fatalf("%+v %v", resp, err)
@@ -166,7 +175,8 @@ func TestSilentServer(t *testing.T) {
 	}()
 	s := &Server{IdleTimeout: 200 * time.Millisecond}
 	proxy := start(t, s, "")
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})}}
+	client := &http.Client{Timeout: 20 * time.Second,
+		Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get("http://" + l.Addr().String() + "/")
 	if err != nil {

@@ -40,7 +40,8 @@ type Server struct {
 	HandshakeTimeout time.Duration // for a client to say what it wants
 	IdleTimeout      time.Duration // for a connection on which nothing moves
 	MaxClients       int           // connections of clients at a time
-	MaxSessions      int           // destinations of all UDP associations at a time; at most a quarter is one client's
+	// destinations of all UDP associations at a time; at most a quarter is one client's
+	MaxSessions int
 
 	// Log gets a line for each client that was turned away; nil means none.
 	Log *slog.Logger
@@ -62,26 +63,31 @@ type Server struct {
 
 // Stats counts what a server did.
 type Stats struct {
-	Accepted, Clients                          uint64 // clients so far, and now
-	Connects, Associations, Requests           uint64 // by what they wanted
-	TurnedAway, BadHandshakes, Denied, Failed  uint64 // too many, not understood, wrong password, could not be reached
+	Accepted, Clients                uint64 // clients so far, and now
+	Connects, Associations, Requests uint64 // by what they wanted
+	// too many, not understood, wrong password, could not be reached
+	TurnedAway, BadHandshakes, Denied, Failed  uint64
 	IdleClosed, DatagramsDropped, BytesRelayed uint64
 }
 
 type counters struct {
-	accepted, clients, connects, associations, requests, turnedAway, badHandshakes, denied, failed, idleClosed, datagramsDropped, bytesRelayed atomic.Uint64
+	accepted, clients, connects, associations, requests   atomic.Uint64
+	turnedAway, badHandshakes, denied, failed, idleClosed atomic.Uint64
+	datagramsDropped, bytesRelayed                        atomic.Uint64
 }
 
 // Stats returns the counters.
 func (s *Server) Stats() Stats {
 	c := &s.stats
-	return Stats{c.accepted.Load(), c.clients.Load(), c.connects.Load(), c.associations.Load(), c.requests.Load(), c.turnedAway.Load(),
-		c.badHandshakes.Load(), c.denied.Load(), c.failed.Load(), c.idleClosed.Load(), c.datagramsDropped.Load(), c.bytesRelayed.Load()}
+	return Stats{c.accepted.Load(), c.clients.Load(), c.connects.Load(), c.associations.Load(),
+		c.requests.Load(), c.turnedAway.Load(), c.badHandshakes.Load(), c.denied.Load(),
+		c.failed.Load(), c.idleClosed.Load(), c.datagramsDropped.Load(), c.bytesRelayed.Load()}
 }
 
 // ErrOpen says that a server without users was asked to listen where others can
 // reach it.
-var ErrOpen = errors.New("proxy: refusing to be open to everybody: listen on loopback, or ask for a user and password")
+var ErrOpen = errors.New("proxy: refusing to be open to everybody: listen on loopback, or ask for " +
+	"a user and password")
 
 // ErrClosed is what Serve returns after Shutdown.
 var ErrClosed = errors.New("proxy: server closed")
@@ -193,7 +199,8 @@ func (s *Server) admit(conn net.Conn) {
 		s.mu.Unlock()
 		s.stats.turnedAway.Add(1)
 		s.crowded.Do(func() {
-			s.Log.Warn("clients are turned away", "client", conn.RemoteAddr(), "limit", s.MaxClients, "so far", s.stats.turnedAway.Load())
+			s.Log.Warn("clients are turned away", "client", conn.RemoteAddr(),
+				"limit", s.MaxClients, "so far", s.stats.turnedAway.Load())
 		})
 		conn.Close()
 		return
@@ -304,14 +311,16 @@ func (s *Server) bad(c *client, err error) {
 }
 
 // dial connects to where a client wants to go, within ConnectTimeout.
-func (s *Server) dial(ctx context.Context, client net.Conn, network, address string) (net.Conn, error) {
+func (s *Server) dial(ctx context.Context, client net.Conn, network, address string) (
+	net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.ConnectTimeout)
 	defer cancel()
 	return s.reach(ctx, client, network, address)
 }
 
 // reach is dial within the time of ctx.
-func (s *Server) reach(ctx context.Context, client net.Conn, network, address string) (net.Conn, error) {
+func (s *Server) reach(ctx context.Context, client net.Conn, network, address string) (
+	net.Conn, error) {
 	conn, err := s.Dial(s.withClient(ctx, client), network, address)
 	if err != nil {
 		s.stats.failed.Add(1)

@@ -29,10 +29,11 @@ type association struct {
 	ctx   context.Context
 	clock *clock
 
-	mu       sync.Mutex
-	client   netip.AddrPort // guarded by mu, as all below: where answers go
-	told     bool           // the client has said it; else it is where the first datagram came from, until it falls silent
-	heard    time.Time      // the client's last datagram
+	mu     sync.Mutex
+	client netip.AddrPort // guarded by mu, as all below: where answers go
+	// the client has said it; else it is where the first datagram came from, until it falls silent
+	told     bool
+	heard    time.Time // the client's last datagram
 	sessions map[string]*session
 }
 
@@ -58,12 +59,16 @@ func (s *Server) associate(c *client, q *request) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.own(closer(cancel))
-	a := &association{s: s, c: c, sock: sock, peer: remote, ctx: ctx, clock: newClock(s.IdleTimeout), sessions: map[string]*session{}}
-	// The client may say from where it will send; most say 0. Who says it cannot lose its association to another user of its host.
-	if want, err := netip.ParseAddr(q.host); err == nil && q.port != 0 && (want == remote || want.IsUnspecified()) {
+	a := &association{s: s, c: c, sock: sock, peer: remote, ctx: ctx,
+		clock: newClock(s.IdleTimeout), sessions: map[string]*session{}}
+	// The client may say from where it will send; most say 0. Who says it cannot lose its
+	// association to another user of its host.
+	if want, err := netip.ParseAddr(q.host); err == nil && q.port != 0 &&
+		(want == remote || want.IsUnspecified()) {
 		a.client, a.told = netip.AddrPortFrom(remote, q.port), true
 	}
-	if _, err := c.conn.Write(replyTo(replyOK, sock.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
+	if _, err := c.conn.Write(replyTo(replyOK,
+		sock.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
 		c.Close()
 		return
 	}

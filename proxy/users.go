@@ -14,16 +14,18 @@ import (
 
 // Bounds of the work that guesses cost.
 const (
-	maxKnown    = 4096             // passwords that were right, remembered
-	maxGuessers = 4096             // addresses with wrong passwords, remembered
-	freeGuesses = 3                // wrong passwords of an address that cost it nothing but their check
+	maxKnown    = 4096 // passwords that were right, remembered
+	maxGuessers = 4096 // addresses with wrong passwords, remembered
+	// wrong passwords of an address that cost it nothing but their check
+	freeGuesses = 3
 	guessPause  = time.Second      // doubled by each further one
 	maxPause    = 30 * time.Second // at most
 )
 
-// users checks passwords against bcrypt hashes. A right one is remembered by a keyed hash, so that it costs its
-// bcrypt once. An address with wrong ones has to wait longer after each; meanwhile its new guesses are refused without
-// a look. One check runs at a time: guesses take at most one processor.
+// users checks passwords against bcrypt hashes. A right one is remembered by a keyed hash, so that
+// it costs its bcrypt once. An address with wrong ones has to wait longer after each; meanwhile its
+// new guesses are refused without a look. One check runs at a time: guesses take at most one
+// processor.
 type users struct {
 	key [32]byte
 	one chan struct{} // holds the turn to check
@@ -39,7 +41,8 @@ type guesser struct {
 }
 
 func newUsers() *users {
-	u := &users{one: make(chan struct{}, 1), known: map[[32]byte]struct{}{}, guessers: map[netip.Prefix]guesser{}}
+	u := &users{one: make(chan struct{}, 1), known: map[[32]byte]struct{}{},
+		guessers: map[netip.Prefix]guesser{}}
 	rand.Read(u.key[:])
 	return u
 }
@@ -66,7 +69,8 @@ var noUser = sync.OnceValue(func() []byte {
 })
 
 // allowed compares a password with a user's hash.
-func (u *users) allowed(ctx context.Context, hashes map[string]string, from netip.Addr, user, pass string, now func() time.Time) bool {
+func (u *users) allowed(ctx context.Context, hashes map[string]string, from netip.Addr, user,
+	pass string, now func() time.Time) bool {
 	mac := hmac.New(sha256.New, u.key[:])
 	mac.Write([]byte(user + "\x00" + pass))
 	id := [32]byte(mac.Sum(nil))

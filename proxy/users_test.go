@@ -18,12 +18,14 @@ func hashed(name, pass string) map[string]string {
 	return map[string]string{name: string(hash)}
 }
 
-// TestGuesses: wrong passwords make their sender wait, longer each time, and nobody else. What was right once goes on.
+// TestGuesses: wrong passwords make their sender wait, longer each time, and nobody else. What was
+// right once goes on.
 func TestGuesses(t *testing.T) {
 	u, hashes := newUsers(), hashed("ann", "secret")
 	now := time.Unix(1000, 0)
 	try := func(from, pass string) bool {
-		return u.allowed(context.Background(), hashes, netip.MustParseAddr(from), "ann", pass, func() time.Time { return now })
+		return u.allowed(context.Background(), hashes, netip.MustParseAddr(from), "ann", pass,
+			func() time.Time { return now })
 	}
 	const guesser, same, other = "2001:db8::1", "2001:db8::2", "192.0.2.1"
 	if !try(same, "secret") {
@@ -31,7 +33,8 @@ func TestGuesses(t *testing.T) {
 	}
 	hashes["bob"] = hashes["ann"]
 	bob := func(from string) bool {
-		return u.allowed(context.Background(), hashes, netip.MustParseAddr(from), "bob", "secret", func() time.Time { return now })
+		return u.allowed(context.Background(), hashes, netip.MustParseAddr(from), "bob", "secret",
+			func() time.Time { return now })
 	}
 	for range freeGuesses + 1 {
 		if try(guesser, "wrong") {
@@ -51,7 +54,8 @@ func TestGuesses(t *testing.T) {
 	}
 	hashes["eve"] = hashes["ann"]
 	eve := func() bool {
-		return u.allowed(context.Background(), hashes, netip.MustParseAddr(guesser), "eve", "secret", func() time.Time { return now })
+		return u.allowed(context.Background(), hashes, netip.MustParseAddr(guesser), "eve",
+			"secret", func() time.Time { return now })
 	}
 	if now = now.Add(2*guessPause - 1); eve() {
 		t.Error("the second wait is not longer than the first")
@@ -65,7 +69,8 @@ func TestGuesses(t *testing.T) {
 func TestGuessersAreBounded(t *testing.T) {
 	u := newUsers()
 	for n := range 3 * maxGuessers {
-		u.wrongLocked(source(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})), time.Unix(int64(n), 0))
+		u.wrongLocked(source(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})),
+			time.Unix(int64(n), 0))
 	}
 	if len(u.guessers) > maxGuessers {
 		t.Errorf("%d are remembered", len(u.guessers))

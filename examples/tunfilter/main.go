@@ -1,4 +1,5 @@
-// Command tunfilter joins two TUN devices and filters what goes between them: tunfilter RULES INSIDE OUTSIDE.
+// Command tunfilter joins two TUN devices and filters what goes between them: tunfilter RULES
+// INSIDE OUTSIDE.
 package main
 
 import (
@@ -25,7 +26,8 @@ func main() {
 	pump(fw.Worker(1), firewall.Hook{Dir: firewall.In, Recv: 1}, start, outside, inside)
 }
 
-// pump judges every packet from one device, writes it to the other if it passes, and answers if a rule says so.
+// pump judges every packet from one device, writes it to the other if it passes, and answers if a
+// rule says so.
 func pump(w *soft.Worker, hook firewall.Hook, start time.Time, from, to int) {
 	for buf := make([]byte, 65536); ; {
 		n := must(unix.Read(from, buf))

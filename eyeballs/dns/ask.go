@@ -17,7 +17,8 @@ import (
 // askServers asks DNS about name, completed by one search domain after the other
 // until one has a record. It returns the types it did not answer, which happens
 // only if another source follows, that is, if last is false.
-func (r *Resolver) askServers(ctx context.Context, sys *system, name string, types race.Types, last bool, answer func(Answer)) race.Types {
+func (r *Resolver) askServers(ctx context.Context, sys *system, name string, types race.Types,
+	last bool, answer func(Answer)) race.Types {
 	deliver := func(a Answer) {
 		if a.Type == race.Prefix64 {
 			a.Prefixes, a.Addrs = nat64.Prefixes(a.Addrs), nil
@@ -74,9 +75,10 @@ func (r *Resolver) askServers(ctx context.Context, sys *system, name string, typ
 	return 0
 }
 
-// askPrefixes asks for the prefixes of a NAT64. A prefix of the network's own decides where all IPv4 traffic goes, and its answer
-// carries no proof (RFC 7050 section 3.1 wants one): it is believed from TCP alone, where nobody beside the path can answer. The well-known
-// prefix leads nowhere but to the network's NAT64, and is taken as it comes.
+// askPrefixes asks for the prefixes of a NAT64. A prefix of the network's own decides where all
+// IPv4 traffic goes, and its answer carries no proof (RFC 7050 section 3.1 wants one): it is
+// believed from TCP alone, where nobody beside the path can answer. The well-known prefix leads
+// nowhere but to the network's NAT64, and is taken as it comes.
 func (r *Resolver) askPrefixes(ctx context.Context, sys *system, answer func(Answer)) {
 	believe := func(a Answer) {
 		r.cache.put(prefixName, a, time.Now())
@@ -84,7 +86,9 @@ func (r *Resolver) askPrefixes(ctx context.Context, sys *system, answer func(Ans
 	}
 	own := false
 	r.askServers(ctx, sys, prefixName, race.Prefix64, true, func(a Answer) {
-		if own = slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool { return p != nat64.WellKnownPrefix }); !own {
+		if own = slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool {
+			return p != nat64.WellKnownPrefix
+		}); !own {
 			believe(a)
 		}
 	})
@@ -98,7 +102,8 @@ func (r *Resolver) askPrefixes(ctx context.Context, sys *system, answer func(Ans
 
 // exchange asks the servers about one full name. It calls answer once for each
 // type, unless ctx ends.
-func (r *Resolver) exchange(ctx context.Context, config *Config, full string, types race.Types, answer func(Answer)) {
+func (r *Resolver) exchange(ctx context.Context, config *Config, full string, types race.Types,
+	answer func(Answer)) {
 	wire, err := wireName(full)
 	if err != nil {
 		refuse(full, types, "dns", err, answer)
@@ -115,8 +120,9 @@ func (r *Resolver) exchange(ctx context.Context, config *Config, full string, ty
 	}
 }
 
-// wireName checks that a name is one that DNS may have, by the rules of package net: what else somebody types (a number in parts, a
-// space, a control character) is no host, and no server hears of it.
+// wireName checks that a name is one that DNS may have, by the rules of package net: what else
+// somebody types (a number in parts, a space, a control character) is no host, and no server hears
+// of it.
 func wireName(full string) (dnsmessage.Name, error) {
 	no := errNoHost(full, "")
 	if len(full) == 0 || len(full) > 253 {

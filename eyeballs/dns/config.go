@@ -44,7 +44,8 @@ const (
 // DefaultConfig is what holds without a resolv.conf.
 func DefaultConfig() Config {
 	return Config{
-		Servers:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:53"), netip.MustParseAddrPort("[::1]:53")},
+		Servers: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:53"),
+			netip.MustParseAddrPort("[::1]:53")},
 		Ndots:    1,
 		Timeout:  5 * time.Second,
 		Attempts: 2,
@@ -71,7 +72,8 @@ func ParseConfig(r io.Reader, hostname string) Config {
 		}
 		switch f[0] {
 		case "nameserver":
-			if s, ok := parseServer(f[1]); ok && len(c.Servers) < maxServers && !slices.Contains(c.Servers, s) {
+			if s, ok := parseServer(f[1]); ok && len(c.Servers) < maxServers &&
+				!slices.Contains(c.Servers, s) {
 				c.Servers = append(c.Servers, s)
 			}
 		case "domain":

@@ -61,8 +61,9 @@ type server struct {
 	folds   bool       // changes the case of names, and TCP did not work: any case will do
 }
 
-// maxBogus is how many wrong answers one server's address may send before somebody is taken to guess:
-// from then on only TCP is believed, which cannot be spoofed from beside the path (RFC 5452 section 9).
+// maxBogus is how many wrong answers one server's address may send before somebody is taken to
+// guess: from then on only TCP is believed, which cannot be spoofed from beside the path (RFC 5452
+// section 9).
 const maxBogus = 10
 
 // ask is a question as one transmission sent it: with an id and letters of its own.
@@ -85,7 +86,8 @@ type packet struct {
 }
 
 // fly runs a flight. Everything it starts has ended when it returns.
-func (r *Resolver) fly(ctx context.Context, config *Config, wire dnsmessage.Name, full string, types race.Types, answer func(Answer)) {
+func (r *Resolver) fly(ctx context.Context, config *Config, wire dnsmessage.Name, full string,
+	types race.Types, answer func(Answer)) {
 	f := &flight{r: r, config: config, name: wire, full: full, answer: answer,
 		packets: make(chan packet, 4), done: make(chan struct{})}
 	f.queries = make([]query, 0, 3)
@@ -169,8 +171,8 @@ func (f *flight) transmit() time.Duration {
 	return max(wait, ServerDelay)
 }
 
-// send asks a server all open questions: over TCP if it has to be, else by datagrams from a port, with ids and with
-// letters that no other transmission has.
+// send asks a server all open questions: over TCP if it has to be, else by datagrams from a port,
+// with ids and with letters that no other transmission has.
 func (f *flight) send(i int) {
 	s := &f.servers[i]
 	if s.dead {
@@ -230,8 +232,8 @@ func (f *flight) sendFrom(i int, asks []ask) {
 	}
 }
 
-// mixCase gives the letters of a name random cases. A server copies them into its answer, a guesser has to guess them
-// (draft-vixie-dnsext-dns0x20).
+// mixCase gives the letters of a name random cases. A server copies them into its answer, a guesser
+// has to guess them (draft-vixie-dnsext-dns0x20).
 func mixCase(n *dnsmessage.Name) {
 	bits, left := rand.Uint64(), 64
 	for i := range n.Length {

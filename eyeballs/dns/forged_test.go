@@ -14,7 +14,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/race"
 )
 
-// TestGuessesLeadToTCP: after ten answers with wrong ids nothing that comes by datagrams is believed.
+// TestGuessesLeadToTCP: after ten answers with wrong ids nothing that comes by datagrams is
+// believed.
 func TestGuessesLeadToTCP(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
@@ -29,20 +30,24 @@ func TestGuessesLeadToTCP(t *testing.T) {
 		t.Errorf("stats %+v", s)
 	}
 	// Without TCP there is no answer rather than a guessed one.
-	d.Set("guessed.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66"), Guess: 50, NoTCP: true})
+	d.Set("guessed.test", typeA,
+		eyeballstest.Record{Addrs: addrs("192.0.2.66"), Guess: 50, NoTCP: true})
 	got, _ = lookup(t, r, "guessed.test", race.A)
 	if got[race.A].Err == nil {
 		t.Errorf("believed %v", got[race.A].Addrs)
 	}
 }
 
-// TestServerThatChangesLetters: its answers are asked for over TCP, and where it has no TCP they are taken in any letters.
+// TestServerThatChangesLetters: its answers are asked for over TCP, and where it has no TCP they
+// are taken in any letters.
 func TestServerThatChangesLetters(t *testing.T) {
 	for _, noTCP := range []bool{false, true} {
 		d := startDNS(t)
 		r := etc(t, map[string]string{}, d)
-		d.Set("a-long-name-with-many-letters.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true, NoTCP: noTCP})
-		d.Set("a-long-name-with-many-letters.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), MixCase: true, NoTCP: noTCP})
+		d.Set("a-long-name-with-many-letters.test", typeA,
+			eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true, NoTCP: noTCP})
+		d.Set("a-long-name-with-many-letters.test", typeAAAA,
+			eyeballstest.Record{Addrs: addrs("2001:db8::1"), MixCase: true, NoTCP: noTCP})
 		got, took := lookup(t, r, "a-long-name-with-many-letters.test", both)
 		wantAddrs(t, got[race.A], "192.0.2.1")
 		wantAddrs(t, got[race.AAAA], "2001:db8::1")
@@ -85,10 +90,12 @@ func silent(t *testing.T) (netip.AddrPort, <-chan seen) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort(), got
 }
 
-// TestEachTransmissionIsFresh: port, ids and letters of a question that is sent again are new, and AAAA goes before A.
+// TestEachTransmissionIsFresh: port, ids and letters of a question that is sent again are new, and
+// AAAA goes before A.
 func TestEachTransmissionIsFresh(t *testing.T) {
 	addr, got := silent(t)
-	r := etc(t, map[string]string{"resolv.conf": "nameserver [" + addr.Addr().String() + "]:" + portText(addr) + "\noptions timeout:1 attempts:3\n"})
+	r := etc(t, map[string]string{"resolv.conf": "nameserver [" + addr.Addr().String() + "]:" +
+		portText(addr) + "\noptions timeout:1 attempts:3\n"})
 	const name = "a-long-name-with-very-many-letters-of-its-own.test"
 	lookup(t, r, name, both)
 	ports, ids, names := map[uint16]bool{}, map[uint16]bool{}, map[string]bool{}
@@ -110,7 +117,8 @@ func TestEachTransmissionIsFresh(t *testing.T) {
 		}
 	}
 	if len(ports) != len(all)/2 || len(ids) < len(all)-1 || len(names) != len(all) {
-		t.Errorf("%d questions from %d ports with %d ids and %d spellings", len(all), len(ports), len(ids), len(names))
+		t.Errorf("%d questions from %d ports with %d ids and %d spellings", len(all), len(ports),
+			len(ids), len(names))
 	}
 }
 
@@ -119,7 +127,8 @@ func portText(a netip.AddrPort) string {
 	return port
 }
 
-// TestTTLIsBounded: a forged answer does not stay for weeks, nor with a TTL that a server never means.
+// TestTTLIsBounded: a forged answer does not stay for weeks, nor with a TTL that a server never
+// means.
 func TestTTLIsBounded(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
@@ -163,7 +172,8 @@ func TestForgedPrefix(t *testing.T) {
 func TestNoDomainName(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	for _, name := range []string{"127.1", "256.1.1.1", "1.2.3.4.5", " localhost", "localhost%lo", "-a", "a-.test", "\x00", "a\nb", "a..b", strings.Repeat("a", 64) + ".test"} {
+	for _, name := range []string{"127.1", "256.1.1.1", "1.2.3.4.5", " localhost", "localhost%lo",
+		"-a", "a-.test", "\x00", "a\nb", "a..b", strings.Repeat("a", 64) + ".test"} {
 		got, _ := lookup(t, r, name, race.A)
 		if !isNotFound(got[race.A].Err) {
 			t.Errorf("%q: %v", name, got[race.A].Err)
@@ -172,7 +182,8 @@ func TestNoDomainName(t *testing.T) {
 	if q := d.Queries(); len(q) > 0 {
 		t.Errorf("asked %q", q)
 	}
-	for _, name := range []string{"a", "_dns._udp.host.test", "3com.test", "a--b.test", "1.2.3.4.in-addr.arpa", "x1"} {
+	for _, name := range []string{"a", "_dns._udp.host.test", "3com.test", "a--b.test",
+		"1.2.3.4.in-addr.arpa", "x1"} {
 		if _, err := wireName(name); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
@@ -182,7 +193,8 @@ func TestNoDomainName(t *testing.T) {
 // TestLongLines: a line of any length ends nothing.
 func TestLongLines(t *testing.T) {
 	long := "# " + strings.Repeat("x", 1<<17) + "\n"
-	if h := parseHosts(strings.NewReader(long + "192.0.2.1 host.test\n")); h.find("host.test") == nil {
+	if h := parseHosts(strings.NewReader(long +
+		"192.0.2.1 host.test\n")); h.find("host.test") == nil {
 		t.Error("hosts ends at a long line")
 	}
 	c := ParseConfig(strings.NewReader(long+"nameserver 192.0.2.53\n"), "")

@@ -13,11 +13,13 @@ import (
 
 // twinAddrs reads the addresses of a name the slow way: unpack the whole message
 // and follow the chain of CNAMEs through a list.
-func twinAddrs(m *dnsmessage.Message, name dnsmessage.Name, t dnsmessage.Type) (addrs []netip.Addr) {
+func twinAddrs(m *dnsmessage.Message, name dnsmessage.Name,
+	t dnsmessage.Type) (addrs []netip.Addr) {
 	for range 16 {
 		next, moved := name, false
 		for _, r := range m.Answers {
-			if r.Header.Class != dnsmessage.ClassINET || !equalFold(&r.Header.Name, &next) || len(addrs) == maxRecords {
+			if r.Header.Class != dnsmessage.ClassINET || !equalFold(&r.Header.Name, &next) ||
+				len(addrs) == maxRecords {
 				continue
 			}
 			switch body := r.Body.(type) {
@@ -77,7 +79,8 @@ func FuzzAnswer(f *testing.F) {
 				t.Fatalf("TTL %v", r.ttl)
 			}
 			var m dnsmessage.Message
-			if r.truncated || m.Unpack(msg) != nil || r.rcode != 0 && r.rcode != dnsmessage.RCodeNameError {
+			if r.truncated || m.Unpack(msg) != nil || r.rcode != 0 &&
+				r.rcode != dnsmessage.RCodeNameError {
 				continue
 			}
 			if want := twinAddrs(&m, name, typ); !slices.Equal(r.addrs, want) {

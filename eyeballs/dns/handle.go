@@ -55,11 +55,12 @@ func (f *flight) handle(p packet) bool {
 			return false
 		}
 	}
-	return f.fails(p.query, p.server, errServer("server failed: "+p.reply.rcode.String(), f.full, s.addr))
+	return f.fails(p.query, p.server,
+		errServer("server failed: "+p.reply.rcode.String(), f.full, s.addr))
 }
 
-// bogus counts a packet from a server's address that answers nothing. Of too many somebody is taken to guess: what comes
-// by datagrams is no longer believed.
+// bogus counts a packet from a server's address that answers nothing. Of too many somebody is taken
+// to guess: what comes by datagrams is no longer believed.
 func (f *flight) bogus(i int) {
 	s := &f.servers[i]
 	f.r.stats.bogus.Add(1)
@@ -149,7 +150,8 @@ func (f *flight) expire() {
 			err := query.err
 			if err == nil {
 				f.r.stats.timeouts.Add(1)
-				err = &net.DNSError{Err: "no server answered in time", Name: f.full, IsTimeout: true, IsTemporary: true}
+				err = &net.DNSError{Err: "no server answered in time", Name: f.full,
+					IsTimeout: true, IsTemporary: true}
 			}
 			f.finish(q, Answer{Err: err, From: "dns"})
 		}

@@ -32,12 +32,15 @@ func wireType(t race.Types) dnsmessage.Type {
 }
 
 // pack appends a query to buf.
-func pack(buf []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type, edns, ad bool) ([]byte, error) {
-	b := dnsmessage.NewBuilder(buf, dnsmessage.Header{ID: id, RecursionDesired: true, AuthenticData: ad})
+func pack(buf []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type, edns, ad bool) ([]byte,
+	error) {
+	b := dnsmessage.NewBuilder(buf,
+		dnsmessage.Header{ID: id, RecursionDesired: true, AuthenticData: ad})
 	if err := b.StartQuestions(); err != nil {
 		return nil, err
 	}
-	if err := b.Question(dnsmessage.Question{Name: name, Type: t, Class: dnsmessage.ClassINET}); err != nil {
+	if err := b.Question(dnsmessage.Question{Name: name, Type: t,
+		Class: dnsmessage.ClassINET}); err != nil {
 		return nil, err
 	}
 	if edns {
@@ -141,7 +144,8 @@ func parseFolded(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type)
 	return parse(msg, id, name, t)
 }
 
-// bounded is a TTL as it is used: at most limit, and none with the highest bit set (RFC 2181 section 8).
+// bounded is a TTL as it is used: at most limit, and none with the highest bit set (RFC 2181
+// section 8).
 func bounded(ttl uint32, limit time.Duration) time.Duration {
 	if ttl > math.MaxInt32 {
 		return 0
@@ -149,7 +153,8 @@ func bounded(ttl uint32, limit time.Duration) time.Duration {
 	return min(time.Duration(ttl)*time.Second, limit)
 }
 
-func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Type, ttl *uint32) (found, moved bool, err error) {
+func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Type,
+	ttl *uint32) (found, moved bool, err error) {
 	spoilt := false
 	for {
 		h, err := p.AnswerHeader()
@@ -162,7 +167,8 @@ func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Ty
 		if err != nil {
 			return false, false, err
 		}
-		ours := h.Class == dnsmessage.ClassINET && equalFold(&h.Name, name) && len(r.addrs)+len(r.services) < maxRecords
+		ours := h.Class == dnsmessage.ClassINET && equalFold(&h.Name, name) && len(r.addrs)+
+			len(r.services) < maxRecords
 		switch {
 		case ours && h.Type == dnsmessage.TypeCNAME && t != dnsmessage.TypeCNAME:
 			c, err := p.CNAMEResource()

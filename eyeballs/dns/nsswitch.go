@@ -39,7 +39,8 @@ func sources(line string) []source {
 		}
 	}
 	inAction, skipped := false, false
-	for _, word := range strings.Fields(strings.NewReplacer("[", " [ ", "]", " ] ").Replace(strings.ToLower(line))) {
+	for _, word := range strings.Fields(strings.NewReplacer("[", " [ ", "]",
+		" ] ").Replace(strings.ToLower(line))) {
 		switch {
 		case word == "[":
 			inAction = true

@@ -11,7 +11,8 @@ func TestTrustAD(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), AD: true})
 	for options, want := range map[string]bool{"": false, "options edns0 trust-ad\n": true} {
-		got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": options}, d), "host.test", race.A)
+		got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": options}, d), "host.test",
+			race.A)
 		if got[race.A].Authentic != want {
 			t.Errorf("%q: authentic %v", options, got[race.A].Authentic)
 		}
@@ -41,7 +42,8 @@ func TestNoAAAA(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
 	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1")})
-	got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": "options no-aaaa\n"}, d), "host.test", both)
+	got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": "options no-aaaa\n"}, d),
+		"host.test", both)
 	wantAddrs(t, got[race.A], "192.0.2.1")
 	wantAddrs(t, got[race.AAAA])
 	if q := d.Queries(); len(q) != 1 || q[0] != "A host.test" {
@@ -61,7 +63,8 @@ func TestSystemSource(t *testing.T) {
 		t.Error("an HTTPS record out of the C library")
 	}
 	// The next source is asked about what the system does not know.
-	r = etc(t, map[string]string{"nsswitch.conf": "hosts: files mdns4_minimal [NOTFOUND=return] dns\n"}, d)
+	r = etc(t, map[string]string{"nsswitch.conf": "hosts: files mdns4_minimal [NOTFOUND=return] " +
+		"dns\n"}, d)
 	if order := r.system().orderFor("printer.local"); len(order) != 2 || order[1] != fromSystem {
 		t.Errorf("a name in .local is looked up in %v", order)
 	}

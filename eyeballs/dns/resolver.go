@@ -56,7 +56,8 @@ type counters struct {
 
 // Stats returns the counters since the resolver was made.
 func (r *Resolver) Stats() Stats {
-	return Stats{r.stats.bogus.Load(), r.stats.resent.Load(), r.stats.truncated.Load(), r.stats.serverFail.Load(), r.stats.timeouts.Load()}
+	return Stats{r.stats.bogus.Load(), r.stats.resent.Load(), r.stats.truncated.Load(),
+		r.stats.serverFail.Load(), r.stats.timeouts.Load()}
 }
 
 // Flush empties the cache.
@@ -199,7 +200,8 @@ func refuse(name string, types race.Types, from string, err error, answer func(A
 
 // askSystem is the slow lane: the C library, or what stands for it, answers for
 // both families together.
-func askSystem(ctx context.Context, name string, types race.Types, last bool, answer func(Answer)) race.Types {
+func askSystem(ctx context.Context, name string, types race.Types, last bool,
+	answer func(Answer)) race.Types {
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	if err != nil {
 		if last {

@@ -63,7 +63,8 @@ func etc(t *testing.T, files map[string]string, servers ...*eyeballstest.DNS) *R
 }
 
 // lookup collects the answers to all types, and how long each took.
-func lookup(t *testing.T, r *Resolver, name string, types race.Types) (map[race.Types]Answer, map[race.Types]time.Duration) {
+func lookup(t *testing.T, r *Resolver, name string, types race.Types) (map[race.Types]Answer,
+	map[race.Types]time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -99,8 +100,10 @@ func wantAddrs(t *testing.T, a Answer, list ...string) {
 func TestAnswersComeAlone(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Delay: 900 * time.Millisecond})
-	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1", "2001:db8::2"), CNAME: "alias.test"})
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"),
+		Delay: 900 * time.Millisecond})
+	d.Set("host.test", typeAAAA,
+		eyeballstest.Record{Addrs: addrs("2001:db8::1", "2001:db8::2"), CNAME: "alias.test"})
 	got, took := lookup(t, r, "host.test", both|race.HTTPS)
 	wantAddrs(t, got[race.A], "192.0.2.1")
 	wantAddrs(t, got[race.AAAA], "2001:db8::1", "2001:db8::2")
@@ -110,7 +113,8 @@ func TestAnswersComeAlone(t *testing.T) {
 	if !isNotFound(got[race.HTTPS].Err) || got[race.HTTPS].NoName {
 		t.Errorf("HTTPS: %+v", got[race.HTTPS])
 	}
-	if q := d.Queries(); !slices.Equal(q, []string{"HTTPS host.test", "AAAA host.test", "A host.test"}) {
+	if q := d.Queries(); !slices.Equal(q,
+		[]string{"HTTPS host.test", "AAAA host.test", "A host.test"}) {
 		t.Errorf("asked %q", q)
 	}
 }
@@ -120,7 +124,8 @@ func TestD1OneSocketBackToBack(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{"resolv.conf": "options single-request\n"}, d)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
-	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), Delay: 900 * time.Millisecond})
+	d.Set("host.test", typeAAAA,
+		eyeballstest.Record{Addrs: addrs("2001:db8::1"), Delay: 900 * time.Millisecond})
 	_, took := lookup(t, r, "host.test", both)
 	if took[race.A] < 900*time.Millisecond {
 		t.Errorf("A was asked for before AAAA had answered: %v", took)
@@ -149,7 +154,8 @@ func TestBothPacketsLost(t *testing.T) {
 func TestSeveralServersAreRaced(t *testing.T) {
 	dead, slow, good := startDNS(t), startDNS(t), startDNS(t)
 	dead.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
-	slow.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.7"), Delay: 5 * time.Second})
+	slow.Set("host.test", typeA,
+		eyeballstest.Record{Addrs: addrs("192.0.2.7"), Delay: 5 * time.Second})
 	good.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 0})
 	r := etc(t, map[string]string{}, dead, slow, good)
 	got, took := lookup(t, r, "host.test", race.A)
@@ -157,7 +163,8 @@ func TestSeveralServersAreRaced(t *testing.T) {
 	if took[race.A] < 2*ServerDelay || took[race.A] > 4*time.Second {
 		t.Errorf("took %v, want two times %v", took[race.A], ServerDelay)
 	}
-	// The server that answered is asked first the next time. A machine that stalls makes one look-up late, not all.
+	// The server that answered is asked first the next time. A machine that stalls makes one
+	// look-up late, not all.
 	quickest := time.Minute
 	for try := 0; try < 5 && quickest >= ServerDelay; try++ {
 		_, took = lookup(t, r, "host.test", race.A)
@@ -170,9 +177,11 @@ func TestSeveralServersAreRaced(t *testing.T) {
 	failing := startDNS(t)
 	failing.Set("host.test", typeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
 	r = etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\n"}, failing, good)
-	r2 := etc(t, map[string]string{"resolv.conf": fmt.Sprintf("nameserver [127.0.0.1]:1\nnameserver [127.0.0.1]:%d\n", good.Addr.Port())})
+	r2 := etc(t, map[string]string{"resolv.conf": fmt.Sprintf("nameserver "+
+		"[127.0.0.1]:1\nnameserver [127.0.0.1]:%d\n", good.Addr.Port())})
 	for _, r := range []*Resolver{r, r2} {
-		if got, took = lookup(t, r, "host.test", race.A); took[race.A] > 4*time.Second { // it has five
+		// it has five
+		if got, took = lookup(t, r, "host.test", race.A); took[race.A] > 4*time.Second {
 			t.Errorf("after a failing server: %v", took[race.A])
 		}
 		wantAddrs(t, got[race.A], "192.0.2.1")
@@ -183,10 +192,12 @@ func TestSeveralServersAreRaced(t *testing.T) {
 }
 
 func TestAllServersFail(t *testing.T) {
-	r := etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\nnameserver [127.0.0.1]:2\n"})
+	r := etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\nnameserver " +
+		"[127.0.0.1]:2\n"})
 	got, took := lookup(t, r, "host.test", both)
 	var d *net.DNSError
-	if err := got[race.A].Err; !errors.As(err, &d) || !d.IsTemporary || d.IsNotFound || !strings.Contains(d.Error(), "refused") {
+	if err := got[race.A].Err; !errors.As(err, &d) || !d.IsTemporary || d.IsNotFound ||
+		!strings.Contains(d.Error(), "refused") {
 		t.Errorf("error %v", err)
 	}
 	if took[race.A] > 4*time.Second {
@@ -279,7 +290,8 @@ func TestCancelLeavesNothing(t *testing.T) {
 func TestBadNames(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	for _, name := range []string{strings.Repeat("a", 64) + ".test", strings.Repeat("a.", 127) + "test", "a..test", ".test"} {
+	for _, name := range []string{strings.Repeat("a", 64) + ".test", strings.Repeat("a.", 127) +
+		"test", "a..test", ".test"} {
 		got, _ := lookup(t, r, name, race.A)
 		if !isNotFound(got[race.A].Err) {
 			t.Errorf("%q: %v", name, got[race.A].Err)
@@ -293,11 +305,13 @@ func TestBadNames(t *testing.T) {
 func TestPrefix64(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{"resolv.conf": "search corp.test\noptions ndots:5\n"}, d)
-	d.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{Addrs: addrs("64:ff9b::c000:aa", "64:ff9b::c000:ab"), TTL: 60})
+	d.Set("ipv4only.arpa", typeAAAA,
+		eyeballstest.Record{Addrs: addrs("64:ff9b::c000:aa", "64:ff9b::c000:ab"), TTL: 60})
 	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1")})
 	for range 2 {
 		got, _ := lookup(t, r, "host.test", race.AAAA|race.Prefix64)
-		if p := got[race.Prefix64].Prefixes; len(p) != 1 || p[0] != netip.MustParsePrefix("64:ff9b::/96") {
+		if p := got[race.Prefix64].Prefixes; len(p) != 1 ||
+			p[0] != netip.MustParsePrefix("64:ff9b::/96") {
 			t.Errorf("prefixes %v", p)
 		}
 	}
@@ -309,11 +323,17 @@ func TestPrefix64(t *testing.T) {
 func TestHTTPSRecords(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	good := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2")}}}
-	strange := dnsmessage.SVCBResource{Priority: 2, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamMandatory, Value: []byte{0xff, 1}}, {Key: 0xff01, Value: []byte("x")}}}
-	broken := dnsmessage.SVCBResource{Priority: 3, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamPort, Value: []byte{1}}}}
-	d.Set("a.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good, strange}})
-	d.Set("b.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good, broken}})
+	good := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("."),
+		Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2")}}}
+	strange := dnsmessage.SVCBResource{Priority: 2, Target: dnsmessage.MustNewName("."),
+		Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamMandatory, Value: []byte{0xff, 1}},
+			{Key: 0xff01, Value: []byte("x")}}}
+	broken := dnsmessage.SVCBResource{Priority: 3, Target: dnsmessage.MustNewName("."),
+		Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamPort, Value: []byte{1}}}}
+	d.Set("a.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good,
+		strange}})
+	d.Set("b.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good,
+		broken}})
 	got, _ := lookup(t, r, "a.test", race.HTTPS)
 	if s := got[race.HTTPS].Services; len(s) != 1 || s[0].ALPN[0] != "h2" {
 		t.Errorf("got %+v", s)

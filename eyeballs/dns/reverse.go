@@ -11,8 +11,9 @@ import (
 	"github.com/weirnet/weir/eyeballs/race"
 )
 
-// NameOf returns the name of an address, without the final dot, from wherever nsswitch.conf says. Who owns an address chooses its name, so a name
-// that is none (RFC 952, RFC 1123) is an error, and one that is says nothing about who it really is.
+// NameOf returns the name of an address, without the final dot, from wherever nsswitch.conf says.
+// Who owns an address chooses its name, so a name that is none (RFC 952, RFC 1123) is an error, and
+// one that is says nothing about who it really is.
 func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 	a = a.Unmap().WithZone("")
 	under := reverseName(a)
@@ -48,7 +49,8 @@ func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 	return "", err
 }
 
-// reverseName is the name under which the name of an address is found: RFC 1035 section 3.5, RFC 3596 section 2.5.
+// reverseName is the name under which the name of an address is found: RFC 1035 section 3.5, RFC
+// 3596 section 2.5.
 func reverseName(a netip.Addr) string {
 	var b strings.Builder
 	raw := a.AsSlice()
@@ -65,10 +67,13 @@ func reverseName(a netip.Addr) string {
 	return b.String() + "ip6.arpa."
 }
 
-// isHostName allows letters, digits, hyphens, and underscores, which are no part of host names but of many names.
+// isHostName allows letters, digits, hyphens, and underscores, which are no part of host names but
+// of many names.
 func isHostName(s string) bool {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-	return len(s) <= 253 && !strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(allowed, c) })
+	return len(s) <= 253 && !strings.ContainsFunc(s, func(c rune) bool {
+		return !strings.ContainsRune(allowed, c)
+	})
 }
 
 // parseNames reads the names of addresses from a hosts file: the first one of the first line.

@@ -12,7 +12,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// TestNameOf: the hosts file comes first, then the servers, whose answers are kept; what is no host name is refused.
+// TestNameOf: the hosts file comes first, then the servers, whose answers are kept; what is no host
+// name is refused.
 func TestNameOf(t *testing.T) {
 	d := startDNS(t)
 	const six = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"
@@ -30,7 +31,8 @@ func TestNameOf(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for addr, want := range map[string]string{
-		"192.0.2.1": "web.example", "::ffff:192.0.2.1": "web.example", "192.0.2.2": "behind.a.cname.example", "2001:db8::1": "six.example",
+		"192.0.2.1": "web.example", "::ffff:192.0.2.1": "web.example",
+		"192.0.2.2": "behind.a.cname.example", "2001:db8::1": "six.example",
 		"192.0.2.3": "", "192.0.2.4": "", "192.0.2.5": "", "192.0.2.9": "nine.example",
 	} {
 		for range 2 {

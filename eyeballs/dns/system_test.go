@@ -27,7 +27,8 @@ func TestSearchAndNdots(t *testing.T) {
 	if !isNotFound(got[race.AAAA].Err) || got[race.AAAA].NoName {
 		t.Errorf("AAAA %+v", got[race.AAAA])
 	}
-	if q := d.Queries(); !slices.Equal(q, []string{"AAAA db.lab.test", "A db.lab.test", "AAAA db.corp.test", "A db.corp.test"}) {
+	if q := d.Queries(); !slices.Equal(q,
+		[]string{"AAAA db.lab.test", "A db.lab.test", "AAAA db.corp.test", "A db.corp.test"}) {
 		t.Errorf("asked %q", q)
 	}
 	got, _ = lookup(t, r, "a.b", race.A)
@@ -54,7 +55,8 @@ func TestSearchAndNdots(t *testing.T) {
 func TestHostsFile(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66")})
-	r := etc(t, map[string]string{"hosts": "# comment\n192.0.2.1 Host.test alias # more\n2001:db8::1 host.test\n192.0.2.2 host.test\nbad host.test\n"}, d)
+	r := etc(t, map[string]string{"hosts": "# comment\n192.0.2.1 Host.test alias # more\n" +
+		"2001:db8::1 host.test\n192.0.2.2 host.test\nbad host.test\n"}, d)
 	got, _ := lookup(t, r, "HOST.test", both|race.HTTPS)
 	wantAddrs(t, got[race.A], "192.0.2.1", "192.0.2.2")
 	wantAddrs(t, got[race.AAAA], "2001:db8::1")
@@ -79,7 +81,8 @@ func TestNsswitchOrder(t *testing.T) {
 	wantAddrs(t, got[race.A], "192.0.2.66")
 	got, _ = lookup(t, r, "only.test", both)
 	wantAddrs(t, got[race.A], "192.0.2.2")
-	r = etc(t, map[string]string{"hosts": hosts, "nsswitch.conf": "hosts: dns [NOTFOUND=return] files\n"}, d)
+	r = etc(t, map[string]string{"hosts": hosts,
+		"nsswitch.conf": "hosts: dns [NOTFOUND=return] files\n"}, d)
 	if got, _ = lookup(t, r, "only.test", race.A); got[race.A].Err == nil {
 		t.Error("NOTFOUND=return did not return")
 	}
@@ -158,18 +161,23 @@ func TestConfigIsReadAgain(t *testing.T) {
 }
 
 func TestParseConfig(t *testing.T) {
-	c := ParseConfig(strings.NewReader("; x\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\nnameserver [::1]:5353\nnameserver junk\nnameserver 192.0.2.53\ndomain a.test\nsearch B.test. c.test\noptions ndots:99 timeout:0 attempts:77 rotate edns0 trust-ad use-vc no-aaaa bogus ndots:x\n"), "h.example")
+	c := ParseConfig(strings.NewReader("; x\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\n"+
+		"nameserver [::1]:5353\nnameserver junk\nnameserver 192.0.2.53\ndomain a.test\n"+
+		"search B.test. c.test\noptions ndots:99 timeout:0 attempts:77 rotate edns0 trust-ad "+
+		"use-vc no-aaaa bogus ndots:x\n"), "h.example")
 	if len(c.Servers) != 3 || c.Servers[2].Port() != 5353 || c.Servers[1].Addr().Zone() != "eth0" {
 		t.Errorf("servers %v", c.Servers)
 	}
-	if !slices.Equal(c.Search, []string{"b.test", "c.test"}) || c.Ndots != maxNdots || c.Timeout != time.Second || c.Attempts != maxAttempts {
+	if !slices.Equal(c.Search, []string{"b.test", "c.test"}) || c.Ndots != maxNdots ||
+		c.Timeout != time.Second || c.Attempts != maxAttempts {
 		t.Errorf("%+v", c)
 	}
 	if !c.Rotate || !c.TrustAD || !c.TCP || !c.NoAAAA || c.Single {
 		t.Errorf("%+v", c)
 	}
 	c = ParseConfig(strings.NewReader(""), "h.example.test")
-	if !slices.Equal(c.Search, []string{"example.test"}) || len(c.Servers) != 2 || c.Timeout != 5*time.Second {
+	if !slices.Equal(c.Search, []string{"example.test"}) || len(c.Servers) != 2 ||
+		c.Timeout != 5*time.Second {
 		t.Errorf("defaults %+v", c)
 	}
 }

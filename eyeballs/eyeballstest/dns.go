@@ -231,7 +231,8 @@ func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 }
 
 func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsmessage.Message {
-	m := dnsmessage.Message{Header: dnsmessage.Header{ID: id, Response: true, RecursionAvailable: true, RCode: r.RCode}}
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: id, Response: true,
+		RecursionAvailable: true, RCode: r.RCode}}
 	m.Questions = []dnsmessage.Question{q}
 	if r.MixCase {
 		m.Questions[0].Name = swapCase(q.Name)
@@ -251,7 +252,9 @@ func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsme
 	owner := q.Name
 	if r.CNAME != "" {
 		target := dnsmessage.MustNewName(r.CNAME + ".")
-		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: &dnsmessage.CNAMEResource{CNAME: target}})
+		m.Answers = append(m.Answers,
+			dnsmessage.Resource{Header: header(owner),
+				Body: &dnsmessage.CNAMEResource{CNAME: target}})
 		owner = target
 	}
 	for _, a := range r.Addrs {
@@ -262,14 +265,20 @@ func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsme
 		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: body})
 	}
 	if r.Host != "" {
-		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: &dnsmessage.PTRResource{PTR: dnsmessage.MustNewName(r.Host + ".")}})
+		m.Answers = append(m.Answers,
+			dnsmessage.Resource{Header: header(owner),
+				Body: &dnsmessage.PTRResource{PTR: dnsmessage.MustNewName(r.Host + ".")}})
 	}
 	for _, s := range r.Services {
-		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: &dnsmessage.HTTPSResource{SVCBResource: s}})
+		m.Answers = append(m.Answers,
+			dnsmessage.Resource{Header: header(owner),
+				Body: &dnsmessage.HTTPSResource{SVCBResource: s}})
 	}
 	if len(m.Answers) == 0 {
 		root := dnsmessage.MustNewName("test.")
-		m.Authorities = append(m.Authorities, dnsmessage.Resource{Header: header(root), Body: &dnsmessage.SOAResource{NS: root, MBox: root, MinTTL: ttl}})
+		m.Authorities = append(m.Authorities,
+			dnsmessage.Resource{Header: header(root),
+				Body: &dnsmessage.SOAResource{NS: root, MBox: root, MinTTL: ttl}})
 	}
 	return m
 }
@@ -316,12 +325,17 @@ func Messages(id uint16, name dnsmessage.Name, t dnsmessage.Type) (all [][]byte)
 	if t == dnsmessage.TypeAAAA {
 		addr = netip.MustParseAddr("2001:db8::1")
 	}
-	service := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("svc.test."), Params: []dnsmessage.SVCParam{
-		{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2\x02h3")}, {Key: dnsmessage.SVCParamPort, Value: []byte{1, 187}}}}
+	service := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("svc.test."),
+		Params: []dnsmessage.SVCParam{
+			{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2\x02h3")},
+			{Key: dnsmessage.SVCParamPort, Value: []byte{1, 187}}}}
 	for _, r := range []Record{
-		{}, {RCode: dnsmessage.RCodeNameError, TTL: 60}, {RCode: dnsmessage.RCodeServerFailure}, {Truncate: true},
-		{Addrs: []netip.Addr{addr, addr.Next()}, TTL: 60}, {Addrs: []netip.Addr{addr}, CNAME: "alias.test"}, {CNAME: "host.test"},
-		{Services: []dnsmessage.SVCBResource{service, {Target: dnsmessage.MustNewName(".")}}}, {Addrs: []netip.Addr{addr}, MixCase: true},
+		{}, {RCode: dnsmessage.RCodeNameError, TTL: 60}, {RCode: dnsmessage.RCodeServerFailure},
+		{Truncate: true},
+		{Addrs: []netip.Addr{addr, addr.Next()}, TTL: 60},
+		{Addrs: []netip.Addr{addr}, CNAME: "alias.test"}, {CNAME: "host.test"},
+		{Services: []dnsmessage.SVCBResource{service, {Target: dnsmessage.MustNewName(".")}}},
+		{Addrs: []netip.Addr{addr}, MixCase: true},
 	} {
 		m := r.message(id, q, false, true)
 		if b, err := m.Pack(); err == nil {

@@ -40,7 +40,8 @@ func Etc(files map[string]string) error {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			return err
 		}
-		if err := syscall.Mount(path, filepath.Join("/etc", name), "", syscall.MS_BIND, ""); err != nil {
+		if err := syscall.Mount(path, filepath.Join("/etc", name), "", syscall.MS_BIND,
+			""); err != nil {
 			return fmt.Errorf("simulated network: cannot mount over /etc/%s: %w", name, err)
 		}
 	}
@@ -51,7 +52,8 @@ func Etc(files map[string]string) error {
 func ip(line string) error {
 	out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("simulated network: ip %s: %w: %s", line, err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("simulated network: ip %s: %w: %s", line, err,
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }

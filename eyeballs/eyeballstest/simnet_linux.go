@@ -63,8 +63,10 @@ var (
 // empty: see Inside. The host gets the families that are wanted, with a default
 // route.
 func NewNet(v4, v6 bool) (*Net, error) {
-	n := &Net{hosts: map[netip.Addr]Host{}, fakes: map[netip.AddrPort]netip.Addr{}, behind: map[netip.Addr]netip.AddrPort{},
-		alive: make(chan struct{}), syns: map[netip.Addr]int{}, ports: map[netip.AddrPort]netip.AddrPort{}}
+	n := &Net{hosts: map[netip.Addr]Host{}, fakes: map[netip.AddrPort]netip.Addr{},
+		behind: map[netip.Addr]netip.AddrPort{},
+		alive:  make(chan struct{}), syns: map[netip.Addr]int{},
+		ports: map[netip.AddrPort]netip.AddrPort{}}
 	var err error
 	if n.tun, err = openTUN("sim0"); err != nil {
 		return nil, err
@@ -76,8 +78,10 @@ func NewNet(v4, v6 bool) (*Net, error) {
 	}
 	if v6 {
 		n.Local6 = simLocal6
-		lines = append(lines, "-6 addr add 2001:db8:99::1/64 dev sim0 nodad", "-6 route add default dev sim0")
-	} else if err := os.WriteFile("/proc/sys/net/ipv6/conf/sim0/disable_ipv6", []byte("1"), 0o644); err != nil {
+		lines = append(lines, "-6 addr add 2001:db8:99::1/64 dev sim0 nodad",
+			"-6 route add default dev sim0")
+	} else if err := os.WriteFile("/proc/sys/net/ipv6/conf/sim0/disable_ipv6", []byte("1"),
+		0o644); err != nil {
 		n.tun.Close()
 		return nil, err
 	}
@@ -130,7 +134,8 @@ func openTUN(name string) (*os.File, error) {
 	}
 	copy(req.name[:], name)
 	req.flags = syscall.IFF_TUN | syscall.IFF_NO_PI
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TUNSETIFF, uintptr(unsafe.Pointer(&req))); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TUNSETIFF,
+		uintptr(unsafe.Pointer(&req))); errno != 0 {
 		syscall.Close(fd)
 		return nil, fmt.Errorf("simulated network: TUNSETIFF: %w", errno)
 	}

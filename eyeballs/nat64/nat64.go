@@ -12,7 +12,8 @@ import (
 const Name = "ipv4only.arpa"
 
 // WellKnown are the two IPv4 addresses of Name.
-var WellKnown = [2]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 0, 170}), netip.AddrFrom4([4]byte{192, 0, 0, 171})}
+var WellKnown = [2]netip.Addr{netip.AddrFrom4([4]byte{192, 0, 0, 170}),
+	netip.AddrFrom4([4]byte{192, 0, 0, 171})}
 
 // WellKnownPrefix is the prefix of RFC 6052 section 2.1.
 var WellKnownPrefix = netip.MustParsePrefix("64:ff9b::/96")
@@ -47,7 +48,8 @@ func extract(b [16]byte, bits int) (v4 [4]byte) {
 
 // Valid reports whether p has a length that RFC 6052 knows.
 func Valid(p netip.Prefix) bool {
-	return p.IsValid() && p.Addr().Is6() && !p.Addr().Is4In6() && slices.Contains(lengths[:], p.Bits())
+	return p.IsValid() && p.Addr().Is6() && !p.Addr().Is4In6() &&
+		slices.Contains(lengths[:], p.Bits())
 }
 
 // Synthesizable reports whether v4 may be sent through a NAT64. 0/8, 127/8,

@@ -32,7 +32,8 @@ func TestRFC6052Formats(t *testing.T) {
 
 func TestRefuses(t *testing.T) {
 	p := netip.MustParsePrefix("64:ff9b::/96")
-	for _, a := range []string{"0.0.0.1", "127.0.0.1", "169.254.9.9", "255.255.255.255", "224.0.0.1", "2001:db8::1"} {
+	for _, a := range []string{"0.0.0.1", "127.0.0.1", "169.254.9.9", "255.255.255.255",
+		"224.0.0.1", "2001:db8::1"} {
 		if got, ok := Synthesize(p, netip.MustParseAddr(a)); ok {
 			t.Errorf("%s became %v", a, got)
 		}
@@ -48,7 +49,8 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestPrefixes(t *testing.T) {
-	for _, want := range []string{"64:ff9b::/96", "2001:db8:122:344::/64", "2001:db8:122:300::/56", "2001:db8:122::/48", "2001:db8:100::/40", "2001:db8::/32"} {
+	for _, want := range []string{"64:ff9b::/96", "2001:db8:122:344::/64", "2001:db8:122:300::/56",
+		"2001:db8:122::/48", "2001:db8:100::/40", "2001:db8::/32"} {
 		p := netip.MustParsePrefix(want)
 		var answers []netip.Addr
 		for _, v4 := range WellKnown {
@@ -59,7 +61,8 @@ func TestPrefixes(t *testing.T) {
 			t.Errorf("Prefixes(%v) = %v want %v", answers, got, p)
 		}
 	}
-	if got := Prefixes([]netip.Addr{netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.0.170")}); got != nil {
+	if got := Prefixes([]netip.Addr{netip.MustParseAddr("2001:db8::1"),
+		netip.MustParseAddr("192.0.0.170")}); got != nil {
 		t.Errorf("found %v in nothing", got)
 	}
 }

@@ -86,11 +86,13 @@ func TestD9HintsCountUntilAnswersCome(t *testing.T) {
 
 	// AliasMode is not service information: the race waits for its target.
 	s = newScript(t, Config{Types: HTTPS | AAAA | A}).want("0: ask host.test HTTPS+AAAA+A")
-	s.at(1*ms).https("host.test", svcb.Record{Target: "cdn.test"}).want("1: ask cdn.test HTTPS+AAAA+A")
+	s.at(1*ms).https("host.test",
+		svcb.Record{Target: "cdn.test"}).want("1: ask cdn.test HTTPS+AAAA+A")
 	s.at(2 * ms).v6("2001:db8::1").want()
 	s.at(3 * ms).https("cdn.test").want() // its family is still to come
 	s.at(4*ms).addrs("cdn.test", AAAA, "2001:db8::2").want("4: connect 0 [2001:db8::2]:443")
-	s.at(254 * ms).tick().want("254: connect 1 [2001:db8::1]:443") // the name's own address comes last
+	// the name's own address comes last
+	s.at(254 * ms).tick().want("254: connect 1 [2001:db8::1]:443")
 }
 
 func TestD9AliasLoopEnds(t *testing.T) {
@@ -98,7 +100,8 @@ func TestD9AliasLoopEnds(t *testing.T) {
 	s.at(1*ms).https("host.test", svcb.Record{Target: "a.test"})
 	s.at(2*ms).https("a.test", svcb.Record{Target: "host.test"})
 	s.addrs("a.test", A).addrs("a.test", AAAA).v4("192.0.2.1").v6()
-	s.want("0: ask host.test HTTPS+AAAA+A", "1: ask a.test HTTPS+AAAA+A", "2: connect 0 192.0.2.1:443")
+	s.want("0: ask host.test HTTPS+AAAA+A", "1: ask a.test HTTPS+AAAA+A",
+		"2: connect 0 192.0.2.1:443")
 	s.fail(0).want("2: lose")
 
 	// A long chain stops at MaxNames.
@@ -202,7 +205,8 @@ func TestC1C2Pacing(t *testing.T) {
 	s.at(260 * ms).fail(1).want("260: connect 2 [2001:db8::2]:443") // at once after a failure
 	s.at(509 * ms).tick().want()
 	s.at(510 * ms).tick().want("510: connect 3 192.0.2.2:443")
-	s.at(600*ms).finish(0).want("600: cancel 2", "600: cancel 3", "600: win 0") // nothing was given up before
+	// nothing was given up before
+	s.at(600*ms).finish(0).want("600: cancel 2", "600: cancel 3", "600: win 0")
 }
 
 func TestC3C4DelayBounds(t *testing.T) {
@@ -227,7 +231,8 @@ func TestShortLimitReachesEveryAddress(t *testing.T) {
 
 func TestC6WinnerCancelsTheRest(t *testing.T) {
 	s := newScript(t, Config{}).v6("2001:db8::1").v4("192.0.2.1", "192.0.2.2").at(250 * ms).tick()
-	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443", "250: connect 1 192.0.2.1:443")
+	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443",
+		"250: connect 1 192.0.2.1:443")
 	s.at(260*ms).finish(1).want("260: cancel 0", "260: win 1")
 	s.at(261 * ms).finish(0).tick().want()
 }
@@ -236,30 +241,35 @@ func TestC8ListIsSortedAnew(t *testing.T) {
 	// Two IPv6 attempts run; IPv4 arrives and is next, before the third IPv6.
 	s := newScript(t, Config{}).v6("2001:db8::1", "2001:db8::2", "2001:db8::3")
 	s.at(250 * ms).tick()
-	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443", "250: connect 1 [2001:db8::2]:443")
+	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443",
+		"250: connect 1 [2001:db8::2]:443")
 	s.at(300 * ms).v4("192.0.2.1").at(500 * ms).tick().want("500: connect 2 192.0.2.1:443")
 }
 
 func TestT1T2HandshakeDecides(t *testing.T) {
 	s := newScript(t, Config{}).v6("2001:db8::1").v4("192.0.2.1").at(240 * ms).connected(0)
 	s.want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443") // connected, but not won
-	s.at(489 * ms).tick().want()                                        // the handshake had its own delay
+	// the handshake had its own delay
+	s.at(489 * ms).tick().want()
 	s.at(490 * ms).tick().want("490: connect 1 192.0.2.1:443")
 	s.at(491*ms).connected(1).at(495*ms).finish(1).want("495: cancel 0", "495: win 1")
 }
 
 func TestN1NAT64(t *testing.T) {
 	prefix := netip.MustParsePrefix("64:ff9b::/96")
-	s := newScript(t, Config{Types: AAAA | Prefix64, NoV4: true}).want("0: ask host.test AAAA+PREF64")
+	s := newScript(t, Config{Types: AAAA | Prefix64,
+		NoV4: true}).want("0: ask host.test AAAA+PREF64")
 	s.at(1 * ms).v6().want()
 	// With the prefix known, A is worth asking, and its answer is synthesised.
-	s.at(2 * ms).step(Event{Kind: Answered, Answer: Answer{Name: "host.test", Type: Prefix64, Prefixes: []netip.Prefix{prefix}}})
+	s.at(2 * ms).step(Event{Kind: Answered,
+		Answer: Answer{Name: "host.test", Type: Prefix64, Prefixes: []netip.Prefix{prefix}}})
 	s.want("2: ask host.test A")
 	s.at(3*ms).v4("192.0.2.1", "127.0.0.1").want("3: connect 0 [64:ff9b::c000:201]:443")
 	s.fail(0).want("3: lose") // 127/8 was not synthesised
 
 	// Without a prefix there is nothing to ask and nothing to try.
-	s = newScript(t, Config{Types: AAAA | Prefix64, NoV4: true}).want("0: ask host.test AAAA+PREF64")
+	s = newScript(t, Config{Types: AAAA | Prefix64,
+		NoV4: true}).want("0: ask host.test AAAA+PREF64")
 	s.at(1 * ms).v6().step(Event{Kind: Answered, Answer: Answer{Name: "host.test", Type: Prefix64}})
 	s.want("1: lose")
 
@@ -267,7 +277,8 @@ func TestN1NAT64(t *testing.T) {
 	s = newScript(t, Config{Prefixes: []netip.Prefix{prefix}, NoV4: true})
 	s.v6("64:ff9b::c000:201", "64:ff9b::c000:202", "2001:db8::1").v4()
 	for ep := range s.m.Endpoints {
-		if syn := strings.HasPrefix(ep.Addr.String(), "[64:"); syn != ep.Known.Is4() || !ep.Addr.Addr().Is6() {
+		if syn := strings.HasPrefix(ep.Addr.String(), "[64:"); syn != ep.Known.Is4() ||
+			!ep.Addr.Addr().Is6() {
 			t.Errorf("%v known as %v", ep.Addr, ep.Known)
 		}
 	}
@@ -277,7 +288,8 @@ func TestN1NAT64(t *testing.T) {
 }
 
 func TestAbort(t *testing.T) {
-	s := newScript(t, Config{}).v6("2001:db8::1").want("0: ask host.test AAAA+A", "0: connect 0 [2001:db8::1]:443")
+	s := newScript(t, Config{}).v6("2001:db8::1").want("0: ask host.test AAAA+A",
+		"0: connect 0 [2001:db8::1]:443")
 	s.step(Event{Kind: Abort})
 	s.want("0: cancel 0", "0: lose")
 }

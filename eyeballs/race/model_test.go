@@ -24,7 +24,8 @@ type world struct {
 }
 
 func drawWorld(r *rand.Rand) *world {
-	w := &world{connect: map[netip.Addr]time.Duration{}, finish: map[netip.Addr]time.Duration{}, refuse: map[netip.Addr]bool{}}
+	w := &world{connect: map[netip.Addr]time.Duration{}, finish: map[netip.Addr]time.Duration{},
+		refuse: map[netip.Addr]bool{}}
 	delay := func(max int) time.Duration {
 		if r.IntN(5) == 0 {
 			return never
@@ -50,7 +51,8 @@ func drawWorld(r *rand.Rand) *world {
 // play runs the machine in the world, millisecond by millisecond, and returns
 // the log of its attempts and its end. It checks the contract on the way.
 func play(t *testing.T, w *world) []string {
-	m := New(Config{Name: "x", Port: 1, Types: AAAA | A, PreferV4: w.preferV4, FirstFamilyCount: w.first})
+	m := New(Config{Name: "x", Port: 1, Types: AAAA | A, PreferV4: w.preferV4,
+		FirstFamilyCount: w.first})
 	var log []string
 	type running struct {
 		ep        netip.Addr
@@ -151,7 +153,8 @@ func twin(w *world) []string {
 		if now == w.giveUp {
 			return append(log, fmt.Sprintf("%d lose", now/ms))
 		}
-		for moment := 0; moment < 2; moment++ { // answers that come in the same millisecond come one after the other
+		// answers that come in the same millisecond come one after the other
+		for moment := 0; moment < 2; moment++ {
 			have6, have4 := w.at6 <= now, w.at4 < now || w.at4 == now && moment == 1
 			var six, four []netip.Addr
 			if have6 {
@@ -171,7 +174,8 @@ func twin(w *world) []string {
 			if len(w.v4) > 0 {
 				known = min(known, w.at4)
 			}
-			ready := have6 && !w.preferV4 || have4 && w.preferV4 || known != never && now >= known+ResolutionDelay || len(tries) > 0
+			ready := have6 && !w.preferV4 || have4 && w.preferV4 || known != never && now >= known+
+				ResolutionDelay || len(tries) > 0
 			// The newest attempt, or its connection, or a failure since, sets the pace.
 			pace := time.Duration(0)
 			alive := false
@@ -195,7 +199,9 @@ func twin(w *world) []string {
 			}
 			// A failure lifts every wait that was set before it.
 			for i, t := range tries {
-				tie := slices.ContainsFunc(tries[:i], func(u try) bool { return u.connect == t.connect || u.finish == t.connect })
+				tie := slices.ContainsFunc(tries[:i], func(u try) bool {
+					return u.connect == t.connect || u.finish == t.connect
+				})
 				if t.connect == now && (tie || now == w.at6 || now == w.at4) {
 					return nil
 				}
@@ -263,7 +269,8 @@ func checkSpacing(t *testing.T, w *world, log []string) {
 	for _, line := range log {
 		var at int
 		var what string
-		if n, _ := fmt.Sscanf(line, "%d %s", &at, &what); n != 2 || what == "win" || what == "lose" {
+		if n, _ := fmt.Sscanf(line, "%d %s", &at, &what); n != 2 || what == "win" ||
+			what == "lose" {
 			continue
 		}
 		now := time.Duration(at) * ms
@@ -271,7 +278,9 @@ func checkSpacing(t *testing.T, w *world, log []string) {
 			t.Fatalf("%s tried twice", what)
 		}
 		seen[what] = true
-		failed := slices.ContainsFunc(ends, func(e time.Duration) bool { return e >= last && e <= now })
+		failed := slices.ContainsFunc(ends, func(e time.Duration) bool {
+			return e >= last && e <= now
+		})
 		if now-last < AttemptDelay && !failed {
 			t.Fatalf("attempt at %v, %v after the last one, with no failure between", now, now-last)
 		}
@@ -313,7 +322,8 @@ func TestChaos(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range 5000 {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		m := New(Config{Name: "x", Port: 1, Types: Types(r.IntN(16)), NoV4: r.IntN(3) == 0, Limit: time.Duration(r.IntN(2000)) * ms})
+		m := New(Config{Name: "x", Port: 1, Types: Types(r.IntN(16)), NoV4: r.IntN(3) == 0,
+			Limit: time.Duration(r.IntN(2000)) * ms})
 		live, ids := map[int]bool{}, 0
 		last := -time.Hour
 		over, failed := false, false
@@ -353,7 +363,8 @@ func TestChaos(t *testing.T) {
 			if ev.Kind == Answered {
 				ev.Answer = Answer{Name: "x", Type: 1 << r.IntN(4), NoName: r.IntN(9) == 0}
 				for range r.IntN(4) {
-					ev.Answer.Addrs = append(ev.Answer.Addrs, netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(5))}))
+					ev.Answer.Addrs = append(ev.Answer.Addrs,
+						netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(5))}))
 				}
 				if r.IntN(2) == 0 {
 					ev.Answer.Prefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")}

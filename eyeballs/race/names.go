@@ -51,7 +51,8 @@ func (m *Machine) find(what string) *name {
 // anything changed.
 func (m *Machine) answer(a Answer) bool {
 	n := m.find(a.Name)
-	if a.Type == HTTPS && m.cfg.ServiceName != "" && a.Name == m.cfg.ServiceName && len(m.names) > 0 {
+	if a.Type == HTTPS && m.cfg.ServiceName != "" && a.Name == m.cfg.ServiceName &&
+		len(m.names) > 0 {
 		n = &m.names[0]
 	}
 	if n == nil || n.answered&a.Type != 0 || n.asked&a.Type == 0 {
@@ -97,7 +98,9 @@ func (m *Machine) serviceAnswer(n *name, records []svcb.Record) {
 	if m.cfg.Shuffle != nil {
 		m.cfg.Shuffle(usable)
 	}
-	slices.SortStableFunc(usable, func(a, b svcb.Record) int { return int(a.Priority) - int(b.Priority) })
+	slices.SortStableFunc(usable, func(a, b svcb.Record) int {
+		return int(a.Priority) - int(b.Priority)
+	})
 	n.services = usable
 	for i := range usable {
 		if t := usable[i].Target; t != "" {

@@ -82,7 +82,9 @@ func (s *script) finish(id int) *script    { s.step(Event{Kind: Finished, ID: id
 // want compares what was commanded since the last want, but for the wakes.
 func (s *script) want(lines ...string) *script {
 	s.t.Helper()
-	got := slices.DeleteFunc(slices.Clone(s.log), func(l string) bool { return strings.Contains(l, ": wake ") })
+	got := slices.DeleteFunc(slices.Clone(s.log), func(l string) bool {
+		return strings.Contains(l, ": wake ")
+	})
 	if !slices.Equal(got, lines) {
 		s.t.Fatalf("got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(lines, "\n  "))
 	}

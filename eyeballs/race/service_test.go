@@ -12,8 +12,10 @@ import (
 func TestC7RemovedAddress(t *testing.T) {
 	first, second := netip.MustParseAddr("2001:db8::8"), netip.MustParseAddr("2001:db8::9")
 	s := newScript(t, Config{Types: HTTPS | AAAA | A})
-	s.https("host.test", svcb.Record{Priority: 1, Target: "svc.test", Hints6: []netip.Addr{first, second}})
-	s.want("0: ask host.test HTTPS+AAAA+A", "0: ask svc.test AAAA+A", "0: connect 0 [2001:db8::8]:443")
+	s.https("host.test", svcb.Record{Priority: 1, Target: "svc.test",
+		Hints6: []netip.Addr{first, second}})
+	s.want("0: ask host.test HTTPS+AAAA+A", "0: ask svc.test AAAA+A",
+		"0: connect 0 [2001:db8::8]:443")
 	// Neither hint is confirmed: the attempt that runs goes on and may win, the
 	// untried one is dropped.
 	s.at(5*ms).addrs("svc.test", AAAA).addrs("svc.test", A).v6().v4().want()
@@ -23,7 +25,8 @@ func TestC7RemovedAddress(t *testing.T) {
 
 func TestS6ECHDoesNotGroup(t *testing.T) {
 	s := newScript(t, Config{Types: HTTPS | AAAA | A})
-	s.https("host.test", svcb.Record{Priority: 1, Target: "a.test"}, svcb.Record{Priority: 2, Target: "b.test", ECH: []byte("config")})
+	s.https("host.test", svcb.Record{Priority: 1, Target: "a.test"},
+		svcb.Record{Priority: 2, Target: "b.test", ECH: []byte("config")})
 	s.addrs("a.test", AAAA, "2001:db8::a").addrs("b.test", AAAA, "2001:db8::b")
 	var got []string
 	for ep := range s.m.Endpoints {
@@ -38,7 +41,8 @@ func TestT5NothingWeSpeak(t *testing.T) {
 	// The only service speaks h3 alone: it is neither asked about nor contacted;
 	// the name itself, without a service, still is.
 	s := newScript(t, Config{Types: HTTPS | AAAA | A, Protocols: []string{"h2", "http/1.1"}})
-	s.https("host.test", svcb.Record{Priority: 1, Target: "h3.test", ALPN: []string{"h3"}, NoDefaultALPN: true})
+	s.https("host.test", svcb.Record{Priority: 1, Target: "h3.test", ALPN: []string{"h3"},
+		NoDefaultALPN: true})
 	s.v6("2001:db8::1").v4()
 	s.want("0: ask host.test HTTPS+AAAA+A", "0: connect 0 [2001:db8::1]:443")
 	// With the default protocol it is one of ours.
@@ -49,14 +53,16 @@ func TestT5NothingWeSpeak(t *testing.T) {
 	}
 }
 
-// TestHintsAreUsedWhileAddressesAreLate: hints count as answers. One of the preferred family begins the race at once, one of the other
-// family after the Resolution Delay (HEv3 section 4.2.1).
+// TestHintsAreUsedWhileAddressesAreLate: hints count as answers. One of the preferred family begins
+// the race at once, one of the other family after the Resolution Delay (HEv3 section 4.2.1).
 func TestHintsAreUsedWhileAddressesAreLate(t *testing.T) {
 	s := newScript(t, Config{Types: HTTPS | AAAA | A})
-	s.https("host.test", svcb.Record{Priority: 1, Hints6: []netip.Addr{netip.MustParseAddr("2001:db8::8")}})
+	s.https("host.test", svcb.Record{Priority: 1,
+		Hints6: []netip.Addr{netip.MustParseAddr("2001:db8::8")}})
 	s.want("0: ask host.test HTTPS+AAAA+A", "0: connect 0 [2001:db8::8]:443")
 	s = newScript(t, Config{Types: HTTPS | AAAA | A})
-	s.https("host.test", svcb.Record{Priority: 1, Hints4: []netip.Addr{netip.MustParseAddr("192.0.2.8")}})
+	s.https("host.test", svcb.Record{Priority: 1,
+		Hints4: []netip.Addr{netip.MustParseAddr("192.0.2.8")}})
 	s.want("0: ask host.test HTTPS+AAAA+A")
 	s.at(50 * ms).tick().want("50: connect 0 192.0.2.8:443")
 }

@@ -32,15 +32,26 @@ func TestS1Examples(t *testing.T) {
 		in   []string
 		want string
 	}{
-		{"prefer matching scope", []string{"198.51.100.121 169.254.13.78", "2001:db8:1::1 2001:db8:1::2"}, "2001:db8:1::1 198.51.100.121"},
-		{"prefer matching scope, reverse", []string{"2001:db8:1::1 fe80::1", "198.51.100.121 198.51.100.117"}, "198.51.100.121 2001:db8:1::1"},
-		{"prefer higher precedence", []string{"10.1.2.3 10.1.2.4", "2001:db8:1::1 2001:db8:1::2"}, "2001:db8:1::1 10.1.2.3"},
-		{"prefer smaller scope", []string{"2001:db8:1::1 2001:db8:1::2", "fe80::1 fe80::2"}, "fe80::1 2001:db8:1::1"},
-		{"prefer matching label", []string{"2001:db8:1::1 2002:c633:6401::2", "2002:c633:6401::1 2002:c633:6401::2"}, "2002:c633:6401::1 2001:db8:1::1"},
-		{"prefer higher precedence, 6to4", []string{"2002:c633:6401::1 2002:c633:6401::2", "2001:db8:1::1 2001:db8:1::2"}, "2001:db8:1::1 2002:c633:6401::1"},
-		{"avoid unusable", []string{"2001:db8::1 ", "192.0.2.1 192.0.2.9"}, "192.0.2.1 2001:db8::1"},
-		{"longest prefix", []string{"2001:db8:ff::1 2001:db8:1::9", "2001:db8:1::1 2001:db8:1::9"}, "2001:db8:1::1 2001:db8:ff::1"},
-		{"no longest prefix in IPv4", []string{"203.0.113.1 192.0.2.9", "192.0.2.1 192.0.2.9"}, "203.0.113.1 192.0.2.1"},
+		{"prefer matching scope", []string{"198.51.100.121 169.254.13.78",
+			"2001:db8:1::1 2001:db8:1::2"}, "2001:db8:1::1 198.51.100.121"},
+		{"prefer matching scope, reverse",
+			[]string{"2001:db8:1::1 fe80::1", "198.51.100.121 198.51.100.117"},
+			"198.51.100.121 2001:db8:1::1"},
+		{"prefer higher precedence", []string{"10.1.2.3 10.1.2.4", "2001:db8:1::1 2001:db8:1::2"},
+			"2001:db8:1::1 10.1.2.3"},
+		{"prefer smaller scope", []string{"2001:db8:1::1 2001:db8:1::2", "fe80::1 fe80::2"},
+			"fe80::1 2001:db8:1::1"},
+		{"prefer matching label", []string{"2001:db8:1::1 2002:c633:6401::2",
+			"2002:c633:6401::1 2002:c633:6401::2"}, "2002:c633:6401::1 2001:db8:1::1"},
+		{"prefer higher precedence, 6to4",
+			[]string{"2002:c633:6401::1 2002:c633:6401::2", "2001:db8:1::1 2001:db8:1::2"},
+			"2001:db8:1::1 2002:c633:6401::1"},
+		{"avoid unusable", []string{"2001:db8::1 ", "192.0.2.1 192.0.2.9"},
+			"192.0.2.1 2001:db8::1"},
+		{"longest prefix", []string{"2001:db8:ff::1 2001:db8:1::9", "2001:db8:1::1 2001:db8:1::9"},
+			"2001:db8:1::1 2001:db8:ff::1"},
+		{"no longest prefix in IPv4", []string{"203.0.113.1 192.0.2.9", "192.0.2.1 192.0.2.9"},
+			"203.0.113.1 192.0.2.1"},
 		{"ULA after IPv4", []string{"fd00::1 fd00::2", "192.0.2.1 192.0.2.9"}, "192.0.2.1 fd00::1"},
 		{"loopback", []string{"127.0.0.1 127.0.0.1", "::1 ::1"}, "::1 127.0.0.1"},
 		{"Teredo last", []string{"2001::1 2001::2", "192.0.2.1 192.0.2.9"}, "192.0.2.1 2001::1"},
@@ -92,8 +103,8 @@ func TestS2History(t *testing.T) {
 	}
 }
 
-// modelLess is section 6 read aloud: rule after rule on a pair.
-func modelLess(a, b Candidate) bool {
+// twinLess is section 6 read aloud: rule after rule on a pair.
+func twinLess(a, b Candidate) bool {
 	sa, sb := a.Src.IsValid(), b.Src.IsValid()
 	if sa != sb { // rule 1
 		return sa
@@ -108,11 +119,13 @@ func modelLess(a, b Candidate) bool {
 		if a.Deprecated != b.Deprecated { // rule 3
 			return b.Deprecated
 		}
-		if x, y := modelPolicy(a.Dst)[1] == modelPolicy(a.Src)[1], modelPolicy(b.Dst)[1] == modelPolicy(b.Src)[1]; x != y { // rule 5
+		// rule 5
+		if x, y := twinPolicy(a.Dst)[1] == twinPolicy(a.Src)[1],
+			twinPolicy(b.Dst)[1] == twinPolicy(b.Src)[1]; x != y {
 			return x
 		}
 	}
-	if x, y := modelPolicy(a.Dst)[0], modelPolicy(b.Dst)[0]; x != y { // rule 6
+	if x, y := twinPolicy(a.Dst)[0], twinPolicy(b.Dst)[0]; x != y { // rule 6
 		return x > y
 	}
 	if x, y := scope(a.Dst), scope(b.Dst); x != y { // rule 8
@@ -123,7 +136,7 @@ func modelLess(a, b Candidate) bool {
 	}
 	if sa && a.Dst.Is6() && b.Dst.Is6() { // rule 9
 		for n := 64; n > 0; n-- {
-			x, y := modelShares(a, n), modelShares(b, n)
+			x, y := twinShares(a, n), twinShares(b, n)
 			if x != y {
 				return x
 			}
@@ -132,18 +145,19 @@ func modelLess(a, b Candidate) bool {
 	return false
 }
 
-func modelShares(c Candidate, bits int) bool {
+func twinShares(c Candidate, bits int) bool {
 	p, _ := c.Dst.Prefix(bits)
 	return c.Src.Is6() && p.Contains(c.Src)
 }
 
-func modelPolicy(a netip.Addr) [2]int {
+func twinPolicy(a netip.Addr) [2]int {
 	if a.Is4() {
 		return [2]int{35, 4}
 	}
 	best, result := -1, [2]int{}
-	for p, v := range map[string][2]int{"::1/128": {50, 0}, "::/0": {40, 1}, "2002::/16": {30, 2}, "2001::/32": {5, 5},
-		"fc00::/7": {3, 13}, "::/96": {1, 3}, "fec0::/10": {1, 11}, "3ffe::/16": {1, 12}} {
+	for p, v := range map[string][2]int{"::1/128": {50, 0}, "::/0": {40, 1}, "2002::/16": {30, 2},
+		"2001::/32": {5, 5},
+		"fc00::/7":  {3, 13}, "::/96": {1, 3}, "fec0::/10": {1, 11}, "3ffe::/16": {1, 12}} {
 		if p := netip.MustParsePrefix(p); p.Contains(a) && p.Bits() > best {
 			best, result = p.Bits(), v
 		}
@@ -154,8 +168,10 @@ func modelPolicy(a netip.Addr) [2]int {
 // TestTwin sorts random candidates with the keys and, by insertion, with the
 // rules as written.
 func TestTwin(t *testing.T) {
-	pool := []string{"::1", "fe80::1", "fe80::2", "2001:db8::1", "2001:db8:0:1::1", "2001:db8:8000::1", "2002:c000:201::1", "2001::1", "fd00::1", "fd00:1::1", "fec0::1",
-		"3ffe::1", "::192.0.2.1", "127.0.0.1", "169.254.1.1", "10.0.0.1", "192.0.2.1", "198.51.100.7", "ff0e::1", "ff02::1", "2600::1"}
+	pool := []string{"::1", "fe80::1", "fe80::2", "2001:db8::1", "2001:db8:0:1::1",
+		"2001:db8:8000::1", "2002:c000:201::1", "2001::1", "fd00::1", "fd00:1::1", "fec0::1",
+		"3ffe::1", "::192.0.2.1", "127.0.0.1", "169.254.1.1", "10.0.0.1", "192.0.2.1",
+		"198.51.100.7", "ff0e::1", "ff02::1", "2600::1"}
 	seed := rand.Uint64()
 	for i := range 5000 {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
@@ -171,7 +187,7 @@ func TestTwin(t *testing.T) {
 		var want []Candidate
 		for _, c := range cs {
 			at := len(want)
-			for at > 0 && modelLess(c, want[at-1]) {
+			for at > 0 && twinLess(c, want[at-1]) {
 				at--
 			}
 			want = slices.Insert(want, at, c)

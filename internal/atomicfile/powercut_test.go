@@ -75,7 +75,8 @@ func TestPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	after("set aside", "nothing")
-	if text, err := os.ReadFile(filepath.Join(d.Cut(t), "state", filepath.Base(aside))); string(text) != "other" {
+	if text, err := os.ReadFile(filepath.Join(d.Cut(t), "state",
+		filepath.Base(aside))); string(text) != "other" {
 		t.Errorf("set aside: %q, %v", text, err)
 	}
 	if err := Create(path, []byte("key")); err != nil {

@@ -27,7 +27,8 @@ func (d *Reader) openClassic(nano bool) error {
 	n := d.order.Uint32(h[20:]) & 0xffff
 	l, ok := link(n)
 	if !ok {
-		return fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux cooked or loopback", n)
+		return fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux cooked or "+
+			"loopback", n)
 	}
 	d.classic = &classic{nano: nano, link: l}
 	return nil
@@ -52,6 +53,7 @@ func (d *Reader) nextClassic() (Record, error) {
 		return Record{}, err
 	}
 	return Record{
-		Time: time.Unix(sec, frac).UTC(), Data: data, Len: max(int(length), int(captured)), Link: d.classic.link,
+		Time: time.Unix(sec, frac).UTC(), Data: data, Len: max(int(length), int(captured)),
+		Link: d.classic.link,
 	}, nil
 }

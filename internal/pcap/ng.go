@@ -73,7 +73,8 @@ func (d *Reader) section(length uint32) error {
 		return fmt.Errorf("section header: byte-order magic % x", h[:4])
 	}
 	if major := d.order.Uint16(h[4:]); major != 1 {
-		return fmt.Errorf("pcapng version %d.%d: only version 1 is read", major, d.order.Uint16(h[6:]))
+		return fmt.Errorf("pcapng version %d.%d: only version 1 is read", major,
+			d.order.Uint16(h[6:]))
 	}
 	if length < 28 || length%4 != 0 {
 		return fmt.Errorf("section header of %d bytes", length)
@@ -116,7 +117,8 @@ func (d *Reader) nextNG() (Record, error) {
 			continue
 		}
 		if length < 12 || length%4 != 0 {
-			return Record{}, fmt.Errorf("block of %d bytes: want a multiple of 4 from 12 on", length)
+			return Record{}, fmt.Errorf("block of %d bytes: want a multiple of 4 from 12 on",
+				length)
 		}
 		rec, found, err := d.block(kind, length)
 		if err != nil {
@@ -139,7 +141,8 @@ func (d *Reader) block(kind, length uint32) (rec Record, found bool, err error) 
 		return Record{}, false, d.trailer(length)
 	}
 	if length > MaxPacket+maxOptions {
-		return Record{}, false, fmt.Errorf("block of %d bytes: %w of %d", length, errTooLong, MaxPacket+maxOptions)
+		return Record{}, false, fmt.Errorf("block of %d bytes: %w of %d", length, errTooLong,
+			MaxPacket+maxOptions)
 	}
 	body, err := d.more(int(length) - 12)
 	if err != nil {
@@ -175,7 +178,8 @@ func (d *Reader) describe(b []byte) error {
 		switch {
 		case code == optName:
 			if len(v) > maxName {
-				return fmt.Errorf("an interface's name of %d bytes: %w of %d", len(v), errTooLong, maxName)
+				return fmt.Errorf("an interface's name of %d bytes: %w of %d", len(v), errTooLong,
+					maxName)
 			}
 			i.name = string(v)
 		case code == optTSResol && len(v) == 1:
@@ -232,7 +236,8 @@ func (d *Reader) options(b []byte, f func(code uint16, v []byte) error) error {
 	return nil
 }
 
-// maxName bounds the name of an interface: Linux has 15 bytes, Windows a path with a UUID. A capture may describe MaxInterfaces of them.
+// maxName bounds the name of an interface: Linux has 15 bytes, Windows a path with a UUID. A
+// capture may describe MaxInterfaces of them.
 const maxName = 256
 
 // simple reads a simple packet block: length and data, on the first interface.
@@ -297,11 +302,13 @@ func (d *Reader) old(b []byte) (Record, error) {
 // iface returns the description of interface n.
 func (d *Reader) iface(n uint32) (ngInterface, error) {
 	if uint64(n) >= uint64(len(d.ng.interfaces)) {
-		return ngInterface{}, fmt.Errorf("packet of interface %d, of which there are %d", n, len(d.ng.interfaces))
+		return ngInterface{}, fmt.Errorf("packet of interface %d, of which there are %d", n,
+			len(d.ng.interfaces))
 	}
 	i := d.ng.interfaces[n]
 	if !i.known {
-		return ngInterface{}, fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux cooked or loopback", i.number)
+		return ngInterface{}, fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux "+
+			"cooked or loopback", i.number)
 	}
 	return i, nil
 }
@@ -309,12 +316,14 @@ func (d *Reader) iface(n uint32) (ngInterface, error) {
 // record makes a record of the data at the start of b.
 func (d *Reader) record(i ngInterface, b []byte, captured, length uint32) (Record, error) {
 	if uint64(captured) > uint64(len(b)) {
-		return Record{}, fmt.Errorf("packet of %d bytes in a block with room for %d", captured, len(b))
+		return Record{}, fmt.Errorf("packet of %d bytes in a block with room for %d", captured,
+			len(b))
 	}
 	if captured > MaxPacket {
 		return Record{}, fmt.Errorf("packet of %d bytes: %w of %d", captured, errTooLong, MaxPacket)
 	}
-	return Record{Data: b[:captured:captured], Len: max(int(length), int(captured)), Link: i.link, Interface: i.name}, nil
+	return Record{Data: b[:captured:captured], Len: max(int(length), int(captured)), Link: i.link,
+		Interface: i.name}, nil
 }
 
 // time converts a timestamp. One that no clock shows is cut to what time.Time can print.

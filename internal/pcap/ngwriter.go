@@ -40,7 +40,8 @@ func (n *NGWriter) Write(rec Record) error {
 		return err
 	}
 	if len(rec.Comment) > 0xffff {
-		return fmt.Errorf("write capture: comment of %d bytes: %w of 65535", len(rec.Comment), errTooLong)
+		return fmt.Errorf("write capture: comment of %d bytes: %w of 65535", len(rec.Comment),
+			errTooLong)
 	}
 	id, err := n.iface(rec.Interface, rec.Link)
 	if err != nil {
@@ -75,7 +76,8 @@ func (n *NGWriter) iface(name string, l packet.Link) (uint32, error) {
 	}
 	number, ok := linkType(l)
 	if !ok || len(name) > 0xff || len(n.interfaces) == MaxInterfaces {
-		return 0, fmt.Errorf("write capture: interface %q with link %d cannot be described", name, l)
+		return 0, fmt.Errorf("write capture: interface %q with link %d cannot be described",
+			name, l)
 	}
 	b := n.begin(blockInterface)
 	b = le.AppendUint16(b, number)

@@ -1,5 +1,5 @@
-// Package rebuilt runs a test again, in a build in which constants of a library have other values: what takes WireGuard minutes
-// can be seen in seconds.
+// Package rebuilt runs a test again, in a build in which constants of a library have other values:
+// what takes WireGuard minutes can be seen in seconds.
 package rebuilt
 
 import (
@@ -23,8 +23,9 @@ type File struct {
 // inside is set in the environment of a test that was built so.
 const inside = "WEIR_REBUILT"
 
-// With runs the calling test in a build with the changed files and returns true, with the outcome logged; in that build it returns false and
-// the test does its work. It fails the test when it cannot be built, or fails there.
+// With runs the calling test in a build with the changed files and returns true, with the outcome
+// logged; in that build it returns false and the test does its work. It fails the test when it
+// cannot be built, or fails there.
 func With(t *testing.T, files ...File) bool {
 	t.Helper()
 	if os.Getenv(inside) != "" {
@@ -38,7 +39,8 @@ func With(t *testing.T, files ...File) bool {
 	}
 	write(t, mod, text)
 	write(t, strings.TrimSuffix(mod, ".mod")+".sum", read(t, filepath.Join(module, "go.sum")))
-	again := exec.Command("go", "test", "-modfile", mod, "-count=1", "-v", "-run", "^"+t.Name()+"$", ".")
+	again := exec.Command("go", "test", "-modfile", mod, "-count=1", "-v", "-run", "^"+t.Name()+"$",
+		".")
 	again.Env = append(os.Environ(), inside+"=1")
 	out, err := again.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
@@ -71,7 +73,8 @@ func (f File) copied(t *testing.T) string {
 // list asks go list about a module, without a name about this one.
 func list(t *testing.T, format string, module ...string) string {
 	t.Helper()
-	out, err := exec.Command("go", append([]string{"list", "-m", "-f", format}, module...)...).Output()
+	out, err := exec.Command("go",
+		append([]string{"list", "-m", "-f", format}, module...)...).Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape makes a string from outside safe and unambiguous to show: whatever could move the cursor, change colours, hide
-// text or turn its direction becomes a visible \n, \xNN, \uNNNN or \UNNNNNNNN, and a backslash is doubled. Printable text
-// of any script stays as it is.
+// Escape makes a string from outside safe and unambiguous to show: whatever could move the cursor,
+// change colours, hide text or turn its direction becomes a visible \n, \xNN, \uNNNN or \UNNNNNNNN,
+// and a backslash is doubled. Printable text of any script stays as it is.
 func Escape(s string) string {
 	if harmless(s) {
 		return s
@@ -52,6 +52,6 @@ func harmless(s string) bool {
 	return true
 }
 
-// shown says whether a terminal shows r as itself. Format characters (bidirectional overrides, zero-width joiners) are
-// not: they change how their neighbours look.
+// shown says whether a terminal shows r as itself. Format characters (bidirectional overrides,
+// zero-width joiners) are not: they change how their neighbours look.
 func shown(r rune) bool { return unicode.IsGraphic(r) && (r == ' ' || !unicode.IsSpace(r)) }

@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Table lines up rows of cells in columns. It keeps all rows until Flush, because the widest cell of a column decides.
+// Table lines up rows of cells in columns. It keeps all rows until Flush, because the widest cell
+// of a column decides.
 type Table struct {
 	w     io.Writer
 	color bool
@@ -26,8 +27,8 @@ type Styled struct {
 	Style Style
 }
 
-// NewTable starts a table on w with a header row. A header that starts with '>' has its column aligned right, as numbers
-// want it; the sign itself is not shown. No headers mean no header row.
+// NewTable starts a table on w with a header row. A header that starts with '>' has its column
+// aligned right, as numbers want it; the sign itself is not shown. No headers mean no header row.
 func NewTable(w io.Writer, color bool, headers ...string) *Table {
 	t := &Table{w: w, color: color, right: make([]bool, len(headers))}
 	var row []cell
@@ -41,7 +42,8 @@ func NewTable(w io.Writer, color bool, headers ...string) *Table {
 	return t
 }
 
-// Row adds a row. A cell is a Styled or anything that fmt prints; its text is escaped, and an empty one shows as "-".
+// Row adds a row. A cell is a Styled or anything that fmt prints; its text is escaped, and an empty
+// one shows as "-".
 func (t *Table) Row(cells ...any) {
 	row := make([]cell, len(cells))
 	for i, c := range cells {

@@ -26,8 +26,8 @@ func Width(w io.Writer) int {
 	return defaultWidth
 }
 
-// WantsColor says whether to write colour to w: only to a terminal, never to TERM=dumb, and not when NO_COLOR is set to
-// anything (no-color.org). getenv is os.Getenv.
+// WantsColor says whether to write colour to w: only to a terminal, never to TERM=dumb, and not
+// when NO_COLOR is set to anything (no-color.org). getenv is os.Getenv.
 func WantsColor(w io.Writer, getenv func(string) string) bool {
 	return colorWanted(IsTerminal(w), getenv)
 }

@@ -108,7 +108,9 @@ func TestColorIsOnlyForTerminalsThatWantIt(t *testing.T) {
 		{true, map[string]string{}, false},
 		{true, map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false},
 	} {
-		if got := colorWanted(c.terminal, func(k string) string { return c.env[k] }); got != c.want {
+		if got := colorWanted(c.terminal, func(k string) string {
+			return c.env[k]
+		}); got != c.want {
 			t.Errorf("%+v: got %v", c, got)
 		}
 	}
@@ -120,7 +122,8 @@ func TestAFileIsNoTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if IsTerminal(f) || IsTerminal(&bytes.Buffer{}) || Width(f) != 80 || Width(&bytes.Buffer{}) != 80 {
+	if IsTerminal(f) || IsTerminal(&bytes.Buffer{}) || Width(f) != 80 ||
+		Width(&bytes.Buffer{}) != 80 {
 		t.Error("a file or a buffer was taken for a terminal")
 	}
 }

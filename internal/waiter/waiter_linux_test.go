@@ -40,7 +40,8 @@ func read(w *Waiter, fd int, looks *int) (b byte, err error) {
 	return buf[0], err
 }
 
-// TestWaits: nothing is watched until somebody waits, a waiting reader is woken by each of many bytes, and none is missed.
+// TestWaits: nothing is watched until somebody waits, a waiting reader is woken by each of many
+// bytes, and none is missed.
 func TestWaits(t *testing.T) {
 	r, w := pipe(t)
 	var in Waiter

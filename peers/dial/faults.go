@@ -62,11 +62,13 @@ func faults(host eyeballstest.Family) error {
 		if s.Host != host {
 			continue
 		}
-		rows = append(rows, faultRow{s, st.play(&s, dialStd), st.play(&s, dialCurl), st.play(&s, dialWeir)})
+		rows = append(rows, faultRow{s, st.play(&s, dialStd), st.play(&s, dialCurl),
+			st.play(&s, dialWeir)})
 	}
 	for _, r := range rows {
 		std, curl, weir := r.std(), r.curl(), r.weir()
-		fmt.Printf("| %s | %s | %s | %s | %d |\n", r.Name, std, curl, weir, r.Prescribed.Milliseconds())
+		fmt.Printf("| %s | %s | %s | %s | %d |\n", r.Name, std, curl, weir,
+			r.Prescribed.Milliseconds())
 		if weir.failed {
 			held(0)
 			continue
@@ -98,7 +100,8 @@ func (st *stage) servers() error {
 			s := httptest.NewUnstartedServer(h)
 			s.Listener.Close()
 			s.Listener = l
-			s.Config.ErrorLog = log.New(io.Discard, "", 0) // losers hang up in the middle of a handshake
+			// losers hang up in the middle of a handshake
+			s.Config.ErrorLog = log.New(io.Discard, "", 0)
 			if port == &st.secure {
 				s.StartTLS()
 			} else {
@@ -131,8 +134,9 @@ func (o outcome) String() string {
 // family that won, 0 for none.
 type contender func(s *eyeballstest.Scenario, name string) (took time.Duration, family int)
 
-// play stages a scenario for each play anew, so that nothing is left of the last, and returns a function that waits for the outcome.
-// What takes long is played side by side, and beside whatever comes next: it waits most of the time.
+// play stages a scenario for each play anew, so that nothing is left of the last, and returns a
+// function that waits for the outcome. What takes long is played side by side, and beside whatever
+// comes next: it waits most of the time.
 func (st *stage) play(s *eyeballstest.Scenario, c contender) func() outcome {
 	type result struct {
 		took   time.Duration
@@ -200,7 +204,8 @@ func dialStd(s *eyeballstest.Scenario, name string) (time.Duration, int) {
 }
 
 func dialWeir(s *eyeballstest.Scenario, name string) (time.Duration, int) {
-	d := &eyeballs.Dialer{Timeout: patience, Resolver: &dns.Resolver{}, History: &eyeballs.History{}}
+	d := &eyeballs.Dialer{Timeout: patience, Resolver: &dns.Resolver{},
+		History: &eyeballs.History{}}
 	if s.TLS {
 		d.TLS = &tls.Config{InsecureSkipVerify: true}
 	}
@@ -219,7 +224,8 @@ func dialCurl(s *eyeballstest.Scenario, name string) (took time.Duration, family
 	}
 	for range rounds {
 		begin := time.Now()
-		out, err := exec.Command("curl", "-sk", "-o", "/dev/null", "--connect-timeout", strconv.Itoa(int(patience.Seconds())),
+		out, err := exec.Command("curl", "-sk", "-o", "/dev/null", "--connect-timeout",
+			strconv.Itoa(int(patience.Seconds())),
 			"-w", when+" %{remote_ip}", url).Output()
 		f := strings.Fields(string(out))
 		if err != nil || len(f) != 2 {

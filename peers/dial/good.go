@@ -17,7 +17,8 @@ type row struct {
 	name    string
 	address string
 	timeout time.Duration
-	work    func(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration, err error)
+	work    func(dial dialFunc, network, address string, until time.Time) (ops int,
+		spent time.Duration, err error)
 	network string
 	bar     float64
 }
@@ -51,9 +52,12 @@ func good(rounds int) error {
 			row{ip.name + "ConcurrentReadWrite", at, 0, concurrent, "tcp", 0.97})
 	}
 	rows = append(rows,
-		row{"name in the hosts file, both families accept", fmt.Sprintf("dual.test:%d", portEcho), 0, oneShot, "tcp", 1},
-		row{"name in the hosts file, IPv6 refuses", fmt.Sprintf("dual.test:%d", portOnly4), 0, oneShot, "tcp", 1},
-		row{"name in DNS, never cached", fmt.Sprintf("fresh.test:%d", portEcho), 0, oneShot, "tcp", 1},
+		row{"name in the hosts file, both families accept", fmt.Sprintf("dual.test:%d", portEcho),
+			0, oneShot, "tcp", 1},
+		row{"name in the hosts file, IPv6 refuses", fmt.Sprintf("dual.test:%d", portOnly4), 0,
+			oneShot, "tcp", 1},
+		row{"name in DNS, never cached", fmt.Sprintf("fresh.test:%d", portEcho), 0, oneShot,
+			"tcp", 1},
 		row{"name in DNS", fmt.Sprintf("cached.test:%d", portEcho), 0, oneShot, "tcp", 1})
 	for _, r := range rows {
 		if err := r.compare(rounds); err != nil {
@@ -94,7 +98,8 @@ func (r *row) compare(rounds int) error {
 	slices.Sort(ratios)
 	ratio := ratios[rounds/2]
 	a, b := quartile(times[0]), quartile(times[1])
-	fmt.Printf("| %s | %.1f (%.0f) | %.1f (%.0f) | %.2f | %.2f |\n", r.name, a, allocs[0], b, allocs[1], ratio, r.bar)
+	fmt.Printf("| %s | %.1f (%.0f) | %.1f (%.0f) | %.2f | %.2f |\n", r.name, a, allocs[0], b,
+		allocs[1], ratio, r.bar)
 	held(ratio / r.bar)
 	if allocs[1] > allocs[0] {
 		held(allocs[0] / allocs[1])
@@ -150,7 +155,8 @@ func echoOnce(c net.Conn, b []byte) error {
 }
 
 // oneShot dials for every exchange.
-func oneShot(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration, err error) {
+func oneShot(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration,
+	err error) {
 	b := make([]byte, exchange)
 	begin := time.Now()
 	for ; time.Now().Before(until); ops++ {
@@ -167,7 +173,8 @@ func oneShot(dial dialFunc, network, address string, until time.Time) (ops int, 
 }
 
 // persistent dials once for many exchanges.
-func persistent(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration, err error) {
+func persistent(dial dialFunc, network, address string, until time.Time) (ops int,
+	spent time.Duration, err error) {
 	c, err := dial(context.Background(), network, address)
 	if err != nil {
 		return 0, 0, err
@@ -184,7 +191,8 @@ func persistent(dial dialFunc, network, address string, until time.Time) (ops in
 }
 
 // concurrent writes and reads one connection from two goroutines.
-func concurrent(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration, err error) {
+func concurrent(dial dialFunc, network, address string, until time.Time) (ops int,
+	spent time.Duration, err error) {
 	c, err := dial(context.Background(), network, address)
 	if err != nil {
 		return 0, 0, err

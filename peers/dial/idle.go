@@ -46,7 +46,8 @@ func idle(weir string) error {
 	if proxies > 1 {
 		what = fmt.Sprintf("%d proxies", proxies)
 	}
-	fmt.Printf("| memory of %s with %d idle connections, MiB | - | %.0f | %.1f KiB each | %d |\n", what, idleConns, rss, rss*1024/idleConns, idleMiB)
+	fmt.Printf("| memory of %s with %d idle connections, MiB | - | %.0f | %.1f KiB each | %d |\n",
+		what, idleConns, rss, rss*1024/idleConns, idleMiB)
 	held(idleMiB / rss)
 	b := []byte("x")
 	for i, c := range conns {
@@ -69,7 +70,8 @@ func open(through dialFunc, conns []net.Conn) error {
 			defer wait.Done()
 			b := []byte("x")
 			for i := worker; i < len(conns); i += workers {
-				c, err := through(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", portEcho))
+				c, err := through(context.Background(), "tcp",
+					fmt.Sprintf("127.0.0.1:%d", portEcho))
 				if err == nil {
 					err = echoOnce(c, b)
 				}

@@ -53,7 +53,8 @@ func run(rounds int, only, weir string) error {
 		fmt.Print(title)
 		for _, r := range roles {
 			var out strings.Builder
-			if err := eyeballstest.Inside(role+"="+r, &out, "-rounds", strconv.Itoa(rounds), "-weir", weir); err != nil {
+			if err := eyeballstest.Inside(role+"="+r, &out, "-rounds", strconv.Itoa(rounds),
+				"-weir", weir); err != nil {
 				return fmt.Errorf("%s: %w\n%s", r, err, out.String())
 			}
 			for line := range strings.Lines(out.String()) {
@@ -71,17 +72,22 @@ func run(rounds int, only, weir string) error {
 		return nil
 	}
 	if err := part("good", "### Everything works\n\n"+
-		"| dial and exchange | net.Dialer us (allocs) | weir us (allocs) | ratio | bar |\n| --- | --- | --- | --- | --- |\n", "good"); err != nil {
+		"| dial and exchange | net.Dialer us (allocs) | weir us (allocs) | ratio | bar |\n"+
+		"| --- | --- | --- | --- | --- |\n", "good"); err != nil {
 		return err
 	}
 	if err := part("faults", "\n### Something does not\n\n"+
-		"| scenario | net.Dialer ms | curl ms | weir ms | prescribed ms |\n| --- | --- | --- | --- | --- |\n", "faults0", "faults1", "faults2"); err != nil {
+		"| scenario | net.Dialer ms | curl ms | weir ms | prescribed ms |\n"+
+		"| --- | --- | --- | --- | --- |\n", "faults0", "faults1", "faults2"); err != nil {
 		return err
 	}
-	if err := part("proxy", "\n### The proxy\n\n| what | direct | through weir proxy | value | bar |\n| --- | --- | --- | --- | --- |\n", "relay"); err != nil {
+	if err := part("proxy",
+		"\n### The proxy\n\n| what | direct | through weir proxy | value | bar |\n"+
+			"| --- | --- | --- | --- | --- |\n", "relay"); err != nil {
 		return err
 	}
-	fmt.Printf("\nEach row is divided by its bar; 1 or more means that every bar is held.\n\nworst ratio: %.2f\n", worst)
+	fmt.Printf("\nEach row is divided by its bar; 1 or more means that every bar is held.\n\n"+
+		"worst ratio: %.2f\n", worst)
 	return nil
 }
 
@@ -92,6 +98,7 @@ func held(ratio float64) { fmt.Printf("held %v\n", ratio) }
 // loopback, if no simulated network does it.
 func inNamespace(hosts string) error {
 	return eyeballstest.Etc(map[string]string{
-		"resolv.conf": "nameserver 127.0.0.1\n", "hosts": hosts, "nsswitch.conf": "hosts: files dns\n", "gai.conf": "",
+		"resolv.conf": "nameserver 127.0.0.1\n", "hosts": hosts,
+		"nsswitch.conf": "hosts: files dns\n", "gai.conf": "",
 	})
 }

@@ -39,7 +39,8 @@ type racer struct {
 func newRacer(t *testing.T) *racer {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"hosts": "::1 dual.test\n127.0.0.1 dual.test\n", "resolv.conf": "nameserver [127.0.0.1]:1\n"} {
+	for name, text := range map[string]string{"hosts": "::1 dual.test\n127.0.0.1 dual.test\n",
+		"resolv.conf": "nameserver [127.0.0.1]:1\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -79,15 +80,19 @@ func TestGRPC(t *testing.T) {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	d := newRacer(t)
 	// passthrough lets gRPC hand over the name as it is.
-	c, err := grpc.NewClient("passthrough:///dual.test:"+port, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }))
+	c, err := grpc.NewClient("passthrough:///dual.test:"+port,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", address)
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	answer, err := grpc_health_v1.NewHealthClient(c).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	answer, err := grpc_health_v1.NewHealthClient(c).Check(ctx,
+		&grpc_health_v1.HealthCheckRequest{})
 	if err != nil || answer.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Fatalf("%v %v", answer, err)
 	}
@@ -97,13 +102,16 @@ func TestGRPC(t *testing.T) {
 func TestPostgreSQL(t *testing.T) {
 	port := startPostgres(t)
 	d := newRacer(t)
-	config, err := pgx.ParseConfig(fmt.Sprintf("host=dual.test port=%s user=weir dbname=postgres sslmode=disable", port))
+	config, err := pgx.ParseConfig(fmt.Sprintf("host=dual.test port=%s user=weir dbname=postgres "+
+		"sslmode=disable", port))
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.DialFunc = d.DialContext
 	// The driver would resolve by itself otherwise, one address after the other.
-	config.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	config.LookupFunc = func(_ context.Context, host string) ([]string, error) {
+		return []string{host}, nil
+	}
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	var row *sql.Row
@@ -115,7 +123,8 @@ func TestPostgreSQL(t *testing.T) {
 		err := row.Scan(&at, &n)
 		cancel()
 		if err == nil {
-			if a, _ := netip.ParsePrefix(at); a.Addr().String() != "127.0.0.1" && at != "127.0.0.1" || n != 42 {
+			if a, _ := netip.ParsePrefix(at); a.Addr().String() != "127.0.0.1" &&
+				at != "127.0.0.1" || n != 42 {
 				t.Errorf("answer %q %d", at, n)
 			}
 			break
@@ -161,7 +170,8 @@ func startPostgres(t *testing.T) string {
 		}
 		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	}
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", dir, "-U", "weir", "--auth=trust", "--no-sync", "--locale=C")
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", dir, "-U", "weir", "--auth=trust",
+		"--no-sync", "--locale=C")
 	initdb.SysProcAttr, initdb.Dir = attr, "/"
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
@@ -172,7 +182,8 @@ func startPostgres(t *testing.T) string {
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	l.Close()
-	server := exec.Command(filepath.Join(bin, "postgres"), "-D", dir, "-p", port, "-c", "listen_addresses=127.0.0.1",
+	server := exec.Command(filepath.Join(bin, "postgres"), "-D", dir, "-p", port, "-c",
+		"listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=", "-c", "fsync=off")
 	var talk strings.Builder
 	server.SysProcAttr, server.Dir, server.Stderr = attr, "/", &talk

@@ -85,7 +85,9 @@ func socksAt(port int) (dialFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(_ context.Context, network, address string) (net.Conn, error) { return d.Dial(network, address) }, nil
+	return func(_ context.Context, network, address string) (net.Conn, error) {
+		return d.Dial(network, address)
+	}, nil
 }
 
 // throughput reads from a source: directly, through the proxy, and through a relay
@@ -102,7 +104,8 @@ func throughput(through dialFunc, proxy, plain int) error {
 		cpu   float64 // seconds
 		bytes float64
 	}
-	ways := []*way{{dial: direct, port: portSource}, {dial: through, port: portSource, pid: proxy}, {dial: direct, port: portPlain, pid: plain}}
+	ways := []*way{{dial: direct, port: portSource}, {dial: through, port: portSource, pid: proxy},
+		{dial: direct, port: portPlain, pid: plain}}
 	for round := range 24 {
 		for i := range ways {
 			w := ways[(i+round)%len(ways)]
@@ -125,11 +128,14 @@ func throughput(through dialFunc, proxy, plain int) error {
 	for i, w := range ways {
 		best[i] = -quartile(w.rates) // of the negative: the upper quartile
 	}
-	fmt.Printf("| throughput of one connection, MiB/s | %.0f | %.0f | %.2f of direct | %.2f |\n", best[0], best[1], best[1]/best[0], throughputOf)
+	fmt.Printf("| throughput of one connection, MiB/s | %.0f | %.0f | %.2f of direct | %.2f |\n",
+		best[0], best[1], best[1]/best[0], throughputOf)
 	held(best[1] / best[0] / throughputOf)
-	fmt.Printf("| the same through two blocking splices in C's manner | %.0f | %.0f | %.2f of direct | |\n", best[0], best[2], best[2]/best[0])
+	fmt.Printf("| the same through two blocking splices in C's manner | %.0f | %.0f | %.2f of "+
+		"direct | |\n", best[0], best[2], best[2]/best[0])
 	perGiB := func(w *way) float64 { return w.cpu * 1000 / (w.bytes / (1 << 30)) }
-	fmt.Printf("| CPU of the proxy, ms per GiB | - | %.0f | %.0f for the two splices | |\n", perGiB(ways[1]), perGiB(ways[2]))
+	fmt.Printf("| CPU of the proxy, ms per GiB | - | %.0f | %.0f for the two splices | |\n",
+		perGiB(ways[1]), perGiB(ways[2]))
 	return nil
 }
 
@@ -141,7 +147,8 @@ func paced(through dialFunc) error {
 	for round := range 8 {
 		for i := range 2 {
 			who := (i + round) % 2
-			rate, _, err := drain([2]dialFunc{direct, through}[who], portPaced, 300*time.Millisecond)
+			rate, _, err := drain([2]dialFunc{direct, through}[who], portPaced,
+				300*time.Millisecond)
 			if err != nil {
 				return err
 			}
@@ -149,7 +156,8 @@ func paced(through dialFunc) error {
 		}
 	}
 	a, b := -quartile(rates[0]), -quartile(rates[1])
-	fmt.Printf("| the same from a source of 10 Gbit/s, MiB/s | %.0f | %.0f | %.2f of direct | |\n", a, b, b/a)
+	fmt.Printf("| the same from a source of 10 Gbit/s, MiB/s | %.0f | %.0f | %.2f of direct | |\n",
+		a, b, b/a)
 	return nil
 }
 
@@ -189,7 +197,8 @@ func overhead(through dialFunc, rounds int) error {
 		for i := range 2 {
 			who := (i + round) % 2
 			begin := time.Now()
-			c, err := [2]dialFunc{direct, through}[who](context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", portEcho))
+			c, err := [2]dialFunc{direct, through}[who](context.Background(), "tcp",
+				fmt.Sprintf("127.0.0.1:%d", portEcho))
 			if err != nil {
 				return err
 			}

@@ -57,8 +57,10 @@ func serve() error {
 		return err
 	}
 	for name, ttl := range map[string]uint32{"fresh.test": 0, "cached.test": 3600} {
-		d.Set(name, dnsmessage.TypeA, eyeballstest.Record{TTL: ttl, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
-		d.Set(name, dnsmessage.TypeAAAA, eyeballstest.Record{TTL: ttl, Addrs: []netip.Addr{netip.MustParseAddr("::1")}})
+		d.Set(name, dnsmessage.TypeA,
+			eyeballstest.Record{TTL: ttl, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+		d.Set(name, dnsmessage.TypeAAAA,
+			eyeballstest.Record{TTL: ttl, Addrs: []netip.Addr{netip.MustParseAddr("::1")}})
 	}
 	echo := func(c net.Conn) {
 		defer c.Close()
@@ -100,7 +102,8 @@ func serve() error {
 		serve func(net.Conn)
 	}{
 		{fmt.Sprintf("127.0.0.1:%d", portEcho), echo}, {fmt.Sprintf("[::1]:%d", portEcho), echo},
-		{fmt.Sprintf("127.0.0.1:%d", portOnly4), echo}, {fmt.Sprintf("127.0.0.1:%d", portSource), source},
+		{fmt.Sprintf("127.0.0.1:%d", portOnly4), echo},
+		{fmt.Sprintf("127.0.0.1:%d", portSource), source},
 		{fmt.Sprintf("127.0.0.1:%d", portPaced), paced},
 	} {
 		listener, err := net.Listen("tcp", l.addr)
