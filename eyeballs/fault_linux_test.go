@@ -18,11 +18,11 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// insideVar tells the test, run again, which host it is.
+// insideVar is set when the test runs again inside a namespace, to the kind of host that it is.
 const insideVar = "WEIR_EYEBALLS_HOST"
 
-// TestFaults plays every scenario on a simulated network, in namespaces of its
-// own: one for each kind of host.
+// TestFaults plays every scenario on a simulated network in new namespaces, one for each kind of
+// host.
 func TestFaults(t *testing.T) {
 	if host := os.Getenv(insideVar); host != "" {
 		faultsInside(t, eyeballstest.Family(host[0]-'0'))
@@ -80,14 +80,14 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel() // they mostly wait
+			t.Parallel() // the scenarios mostly wait
 			try := 0
-			patiently(t, func() error {
+			retry(t, func() error {
 				name := s.Stage(n, server, i+try*100, plain, secure)
 				try++
 				return playFault(t, &s, name)
 			})
-			if s.Name == "both ok" { // the first is fast: nothing else is sent
+			if s.Name == "both ok" { // the preferred family is fast: no other SYN
 				serial := i + (try-1)*100
 				if syns := n.SYNs(netip.AddrFrom4([4]byte{203, byte(serial >> 8), byte(serial),
 					1})); syns != 0 {
@@ -98,8 +98,8 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 	}
 }
 
-// literalThroughNAT64: a host without IPv4 reaches an IPv4 literal all the same
-// (HEv3 section 8).
+// literalThroughNAT64: a host without IPv4 reaches an IPv4 literal through the NAT64 (HEv3 section
+// 8).
 func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest.DNS, port uint16) {
 	server.Set("ipv4only.arpa", typeAAAA,
 		eyeballstest.Record{TTL: 60, Addrs: ip("64:ff9b::c000:aa", "64:ff9b::c000:ab")})
@@ -132,8 +132,8 @@ func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest
 	}
 }
 
-// playFault dials a staged scenario. The dial must take as long as is prescribed,
-// and the right family must win.
+// playFault dials a staged scenario. The dial must take the prescribed time, and the right family
+// must win.
 func playFault(t *testing.T, s *eyeballstest.Scenario, name string) error {
 	d := &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{}, History: &History{}}
 	if s.TLS {
@@ -155,8 +155,8 @@ func playFault(t *testing.T, s *eyeballstest.Scenario, name string) error {
 			continue
 		}
 		won := netip.MustParseAddrPort(c.RemoteAddr().String())
-		if won.Addr().Is4() != (s.Want == 4) || took < s.Prescribed-ms || took > s.Prescribed+
-			slack {
+		if won.Addr().Is4() != (s.Want == 4) || took < s.Prescribed-ms ||
+			took > s.Prescribed+slack {
 			return fmt.Errorf("%v won after %v, prescribed are %v", won, took, s.Prescribed)
 		}
 	}
@@ -174,7 +174,7 @@ func locals(n *eyeballstest.Net) (list []string) {
 	return list
 }
 
-// listenTLS is listen with a TLS server, whose certificate nobody should trust.
+// listenTLS is listen with a TLS server. Its certificate is not trustworthy.
 func listenTLS(t *testing.T, addrs ...string) (port uint16) {
 	t.Helper()
 	cert := httptest.NewUnstartedServer(nil)

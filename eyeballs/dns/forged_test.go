@@ -11,7 +11,6 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
-	"github.com/weirnet/weir/eyeballs/race"
 )
 
 // TestGuessesLeadToTCP: after ten answers with wrong ids nothing that comes by datagrams is
@@ -21,8 +20,8 @@ func TestGuessesLeadToTCP(t *testing.T) {
 	r := etc(t, map[string]string{}, d)
 	// The last of the datagrams is the right one: it comes too late.
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Guess: 50})
-	got, _ := lookup(t, r, "host.test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.1")
+	got, _ := lookup(t, r, "host.test", A)
+	wantAddrs(t, got[A], "192.0.2.1")
 	if q := d.Queries(); !slices.Equal(q, []string{"A host.test", "A host.test"}) {
 		t.Errorf("queries %q: not asked once by UDP and once by TCP", q)
 	}
@@ -32,9 +31,9 @@ func TestGuessesLeadToTCP(t *testing.T) {
 	// Without TCP there is no answer rather than a guessed one.
 	d.Set("guessed.test", typeA,
 		eyeballstest.Record{Addrs: addrs("192.0.2.66"), Guess: 50, NoTCP: true})
-	got, _ = lookup(t, r, "guessed.test", race.A)
-	if got[race.A].Err == nil {
-		t.Errorf("believed %v", got[race.A].Addrs)
+	got, _ = lookup(t, r, "guessed.test", A)
+	if got[A].Err == nil {
+		t.Errorf("believed %v", got[A].Addrs)
 	}
 }
 
@@ -49,10 +48,10 @@ func TestServerThatChangesLetters(t *testing.T) {
 		d.Set("a-long-name-with-many-letters.test", typeAAAA,
 			eyeballstest.Record{Addrs: addrs("2001:db8::1"), MixCase: true, NoTCP: noTCP})
 		got, took := lookup(t, r, "a-long-name-with-many-letters.test", both)
-		wantAddrs(t, got[race.A], "192.0.2.1")
-		wantAddrs(t, got[race.AAAA], "2001:db8::1")
-		if took[race.A] > 900*time.Millisecond {
-			t.Errorf("without TCP %v: took %v", noTCP, took[race.A])
+		wantAddrs(t, got[A], "192.0.2.1")
+		wantAddrs(t, got[AAAA], "2001:db8::1")
+		if took[A] > 900*time.Millisecond {
+			t.Errorf("without TCP %v: took %v", noTCP, took[A])
 		}
 	}
 }
@@ -135,8 +134,8 @@ func TestTTLIsBounded(t *testing.T) {
 	d.Set("long.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 1 << 30})
 	d.Set("negative.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 1 << 31})
 	for name, want := range map[string]time.Duration{"long.test": maxTTL, "negative.test": 0} {
-		got, _ := lookup(t, r, name, race.A)
-		if a := got[race.A]; a.TTL != want || len(a.Addrs) != 1 {
+		got, _ := lookup(t, r, name, A)
+		if a := got[A]; a.TTL != want || len(a.Addrs) != 1 {
 			t.Errorf("%s: TTL %v, want %v", name, a.TTL, want)
 		}
 	}
@@ -157,9 +156,9 @@ func TestForgedPrefix(t *testing.T) {
 		d := startDNS(t)
 		r := etc(t, map[string]string{}, d)
 		d.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{Addrs: addrs(c.addr), NoTCP: c.noTCP})
-		got, _ := lookup(t, r, "host.test", race.Prefix64)
+		got, _ := lookup(t, r, "host.test", Prefix64)
 		text := ""
-		for _, p := range got[race.Prefix64].Prefixes {
+		for _, p := range got[Prefix64].Prefixes {
 			text += p.String()
 		}
 		if q := d.Queries(); text != c.want || len(q) != c.queries {
@@ -174,9 +173,9 @@ func TestNoDomainName(t *testing.T) {
 	r := etc(t, map[string]string{}, d)
 	for _, name := range []string{"127.1", "256.1.1.1", "1.2.3.4.5", " localhost", "localhost%lo",
 		"-a", "a-.test", "\x00", "a\nb", "a..b", strings.Repeat("a", 64) + ".test"} {
-		got, _ := lookup(t, r, name, race.A)
-		if !isNotFound(got[race.A].Err) {
-			t.Errorf("%q: %v", name, got[race.A].Err)
+		got, _ := lookup(t, r, name, A)
+		if !isNotFound(got[A].Err) {
+			t.Errorf("%q: %v", name, got[A].Err)
 		}
 	}
 	if q := d.Queries(); len(q) > 0 {

@@ -8,12 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirnet/weir/eyeballs/dns"
 	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
 const ms = time.Millisecond
 
-// script drives a machine by hand and writes down what it commands.
+// script drives a machine by hand and logs its commands.
 type script struct {
 	t   *testing.T
 	m   *Machine
@@ -29,7 +30,7 @@ func newScript(t *testing.T, cfg Config) *script {
 		cfg.Port = 443
 	}
 	if cfg.Types == 0 {
-		cfg.Types = AAAA | A
+		cfg.Types = dns.AAAA | dns.A
 	}
 	s := &script{t: t, m: New(cfg)}
 	s.step(Event{Kind: Begin})
@@ -40,8 +41,8 @@ func (s *script) step(ev Event) {
 	for _, c := range s.m.Step(s.now, ev) {
 		line := ""
 		switch c.Kind {
-		case Ask:
-			line = fmt.Sprintf("ask %s %s", c.Name, c.Types)
+		case Query:
+			line = fmt.Sprintf("query %s %s", c.Name, c.Types)
 		case Connect:
 			line = fmt.Sprintf("connect %d %s", c.ID, c.Endpoint.Addr)
 		case Cancel:
@@ -59,8 +60,8 @@ func (s *script) step(ev Event) {
 
 func (s *script) at(t time.Duration) *script { s.now = t; return s }
 
-func (s *script) addrs(name string, typ Types, addrs ...string) *script {
-	a := Answer{Name: name, Type: typ}
+func (s *script) addrs(name string, typ dns.Type, addrs ...string) *script {
+	a := dns.Answer{Name: name, Type: typ}
 	for _, x := range addrs {
 		a.Addrs = append(a.Addrs, netip.MustParseAddr(x))
 	}
@@ -68,10 +69,10 @@ func (s *script) addrs(name string, typ Types, addrs ...string) *script {
 	return s
 }
 
-func (s *script) v6(addrs ...string) *script { return s.addrs("host.test", AAAA, addrs...) }
-func (s *script) v4(addrs ...string) *script { return s.addrs("host.test", A, addrs...) }
+func (s *script) v6(addrs ...string) *script { return s.addrs("host.test", dns.AAAA, addrs...) }
+func (s *script) v4(addrs ...string) *script { return s.addrs("host.test", dns.A, addrs...) }
 func (s *script) https(name string, rs ...svcb.Record) *script {
-	s.step(Event{Kind: Answered, Answer: Answer{Name: name, Type: HTTPS, Services: rs}})
+	s.step(Event{Kind: Answered, Answer: dns.Answer{Name: name, Type: dns.HTTPS, Services: rs}})
 	return s
 }
 func (s *script) tick() *script            { s.step(Event{Kind: Tick}); return s }
@@ -79,7 +80,7 @@ func (s *script) fail(id int) *script      { s.step(Event{Kind: Failed, ID: id})
 func (s *script) connected(id int) *script { s.step(Event{Kind: Connected, ID: id}); return s }
 func (s *script) finish(id int) *script    { s.step(Event{Kind: Finished, ID: id}); return s }
 
-// want compares what was commanded since the last want, but for the wakes.
+// want compares the commands since the last want, except Wake.
 func (s *script) want(lines ...string) *script {
 	s.t.Helper()
 	got := slices.DeleteFunc(slices.Clone(s.log), func(l string) bool {

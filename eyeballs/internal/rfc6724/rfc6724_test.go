@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func addr(s string) netip.Addr {
@@ -24,8 +25,8 @@ func sorted(cs []Candidate) []Candidate {
 	return cs
 }
 
-// TestS1Examples are the examples of RFC 6724 section 10.2, and what real hosts
-// meet: "dst src" in the wrong order, and the destinations in the right one.
+// TestS1Examples are the examples of RFC 6724 section 10.2 and cases of real hosts: "dst src" in the
+// wrong order, and the destinations in the right one.
 func TestS1Examples(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -71,13 +72,13 @@ func TestS1Examples(t *testing.T) {
 	}
 }
 
-func TestRule1AvoidsDead(t *testing.T) {
+func TestRule1AvoidsUnusable(t *testing.T) {
 	got := sorted([]Candidate{
 		{Dst: addr("2001:db8::1"), Src: addr("2001:db8::9"), Unusable: true},
 		{Dst: addr("192.0.2.1"), Src: addr("192.0.2.9")},
 	})
 	if !got[0].Dst.Is4() {
-		t.Error("a destination known to be dead comes first")
+		t.Error("a destination known to be down comes first")
 	}
 }
 
@@ -91,20 +92,24 @@ func TestRule3AvoidsDeprecated(t *testing.T) {
 	}
 }
 
-// TestS2History: what was used before comes first, but only between equals.
+// TestS2History: the shortest round-trip time comes first, then what was used before, but only
+// between equals. Rule 9, the longest prefix, decides after that.
 func TestS2History(t *testing.T) {
 	got := sorted([]Candidate{
-		{Dst: addr("192.0.2.1"), Src: addr("192.0.2.9"), History: -1},
+		{Dst: addr("192.0.2.1"), Src: addr("192.0.2.9"), RTT: 1},
 		{Dst: addr("2001:db8:9::1"), Src: addr("2001:db8:9::9")},
-		{Dst: addr("2001:db8::1"), Src: addr("2001:db8:9::9"), History: -1},
+		{Dst: addr("2001:db8:8::1"), Src: addr("2001:db8:9::9"), RTT: 21 * time.Millisecond},
+		{Dst: addr("2001:db8:7::1"), Src: addr("2001:db8:9::9"), RTT: 20 * time.Millisecond},
 	})
-	if got[0].Dst != addr("2001:db8::1") || !got[2].Dst.Is4() {
-		t.Errorf("got %v", got)
+	for i, want := range []string{"2001:db8:7::1", "2001:db8:8::1", "2001:db8:9::1", "192.0.2.1"} {
+		if got[i].Dst != addr(want) {
+			t.Errorf("%d is %v, want %s", i, got[i].Dst, want)
+		}
 	}
 }
 
-// twinLess is section 6 read aloud: rule after rule on a pair.
-func twinLess(a, b Candidate) bool {
+// modelLess is section 6 as it is written: rule after rule on a pair.
+func modelLess(a, b Candidate) bool {
 	sa, sb := a.Src.IsValid(), b.Src.IsValid()
 	if sa != sb { // rule 1
 		return sa
@@ -120,23 +125,26 @@ func twinLess(a, b Candidate) bool {
 			return b.Deprecated
 		}
 		// rule 5
-		if x, y := twinPolicy(a.Dst)[1] == twinPolicy(a.Src)[1],
-			twinPolicy(b.Dst)[1] == twinPolicy(b.Src)[1]; x != y {
+		if x, y := modelPolicy(a.Dst)[1] == modelPolicy(a.Src)[1],
+			modelPolicy(b.Dst)[1] == modelPolicy(b.Src)[1]; x != y {
 			return x
 		}
 	}
-	if x, y := twinPolicy(a.Dst)[0], twinPolicy(b.Dst)[0]; x != y { // rule 6
+	if x, y := modelPolicy(a.Dst)[0], modelPolicy(b.Dst)[0]; x != y { // rule 6
 		return x > y
 	}
 	if x, y := scope(a.Dst), scope(b.Dst); x != y { // rule 8
 		return x < y
 	}
-	if a.History != b.History {
-		return a.History < b.History
+	if a.RTT > 0 && b.RTT > 0 && a.RTT != b.RTT { // RFC 8305 section 4
+		return a.RTT < b.RTT
+	}
+	if (a.RTT > 0) != (b.RTT > 0) {
+		return a.RTT > 0
 	}
 	if sa && a.Dst.Is6() && b.Dst.Is6() { // rule 9
 		for n := 64; n > 0; n-- {
-			x, y := twinShares(a, n), twinShares(b, n)
+			x, y := modelShares(a, n), modelShares(b, n)
 			if x != y {
 				return x
 			}
@@ -145,19 +153,19 @@ func twinLess(a, b Candidate) bool {
 	return false
 }
 
-func twinShares(c Candidate, bits int) bool {
+func modelShares(c Candidate, bits int) bool {
 	p, _ := c.Dst.Prefix(bits)
 	return c.Src.Is6() && p.Contains(c.Src)
 }
 
-func twinPolicy(a netip.Addr) [2]int {
+func modelPolicy(a netip.Addr) [2]int {
 	if a.Is4() {
 		return [2]int{35, 4}
 	}
 	best, result := -1, [2]int{}
 	for p, v := range map[string][2]int{"::1/128": {50, 0}, "::/0": {40, 1}, "2002::/16": {30, 2},
-		"2001::/32": {5, 5},
-		"fc00::/7":  {3, 13}, "::/96": {1, 3}, "fec0::/10": {1, 11}, "3ffe::/16": {1, 12}} {
+		"2001::/32": {5, 5}, "fc00::/7": {3, 13}, "::/96": {1, 3}, "fec0::/10": {1, 11},
+		"3ffe::/16": {1, 12}} {
 		if p := netip.MustParsePrefix(p); p.Contains(a) && p.Bits() > best {
 			best, result = p.Bits(), v
 		}
@@ -165,9 +173,8 @@ func twinPolicy(a netip.Addr) [2]int {
 	return result
 }
 
-// TestTwin sorts random candidates with the keys and, by insertion, with the
-// rules as written.
-func TestTwin(t *testing.T) {
+// TestModel sorts random candidates with the keys and, by insertion, with the rules as written.
+func TestModel(t *testing.T) {
 	pool := []string{"::1", "fe80::1", "fe80::2", "2001:db8::1", "2001:db8:0:1::1",
 		"2001:db8:8000::1", "2002:c000:201::1", "2001::1", "fd00::1", "fd00:1::1", "fec0::1",
 		"3ffe::1", "::192.0.2.1", "127.0.0.1", "169.254.1.1", "10.0.0.1", "192.0.2.1",
@@ -182,12 +189,13 @@ func TestTwin(t *testing.T) {
 			if s := addr(pool[r.IntN(len(pool))]); s.Is4() == c.Dst.Is4() {
 				c.Src = s
 			}
-			c.Unusable, c.Deprecated, c.History = r.IntN(5) == 0, r.IntN(5) == 0, r.IntN(3)
+			c.Unusable, c.Deprecated = r.IntN(5) == 0, r.IntN(5) == 0
+			c.RTT = time.Duration(r.IntN(3))
 		}
 		var want []Candidate
 		for _, c := range cs {
 			at := len(want)
-			for at > 0 && twinLess(c, want[at-1]) {
+			for at > 0 && modelLess(c, want[at-1]) {
 				at--
 			}
 			want = slices.Insert(want, at, c)

@@ -1,48 +1,56 @@
-// Package rfc6724 puts destination addresses in the order of RFC 6724 section 6,
-// across families, with the history that RFC 8305 section 4 adds between rules 8
-// and 9. It is pure: whoever calls it finds the source addresses.
+// Package rfc6724 puts destination addresses in the order of RFC 6724 section 6, across families,
+// with the round-trip times that RFC 8305 section 4 adds between rules 8 and 9. It is pure: the
+// caller finds the source addresses.
 //
-// Rules 1, 2, 3, 5, 6, 8 and 9 are here; 10 (leave the order) is the stable sort.
-// Rule 4 (home addresses) needs Mobile IPv6, which Linux dropped; rule 7 (native
-// transport) needs to know which interfaces are tunnels, which an address does
-// not tell. The policy table is the default one of section 2.1.
+// Rules 1, 2, 3, 5, 6, 8 and 9 are here; 10 (leave the order) is the stable sort. Rule 4 (home
+// addresses) needs Mobile IPv6, which Linux dropped. Rule 7 (native transport) needs to know which
+// interfaces are tunnels, and an address does not show that. The policy table is the default one of
+// section 2.1.
 package rfc6724
 
 import (
 	"cmp"
+	"math"
 	"math/bits"
 	"net/netip"
+	"time"
 )
 
-// Candidate is a destination with what is known about reaching it.
+// Candidate is a destination with what is known about its path.
 type Candidate struct {
 	Dst netip.Addr
-	// Src is the source address the kernel would use, invalid if there is no
-	// route.
+	// Src is the source address that the kernel would use, invalid if there is no route.
 	Src netip.Addr
-	// Unusable says that Dst is known not to answer (rule 1).
+	// Unusable means that Dst is known not to answer (rule 1).
 	Unusable bool
-	// Deprecated says that Src is a deprecated address (rule 3).
+	// Deprecated means that Src is a deprecated address (rule 3).
 	Deprecated bool
-	// History is the place that earlier connections earned, smaller first: used
-	// between rules 8 and 9.
-	History int
+	// RTT is the round-trip time of earlier connections to Dst, 0 if it is unknown. Between rules 8
+	// and 9 a shorter one comes first, and an address that was used before one that was not (RFC
+	// 8305 section 4).
+	RTT time.Duration
 }
 
-// Key is a candidate's place in the order. Every rule compares one property of
-// each side, so a key holds them all, computed once.
+// Key holds what the rules compare. Every rule compares one property of each side, so a key is
+// computed once per candidate.
 type Key struct {
-	rules  [7]int8 // rules 1, 2, 3, 5, 6 and 8, smaller first
-	hist   int
+	rules  [7]int8 // rules 1 (two), 2, 3, 5, 6 and 8, smaller first
+	rtt    time.Duration
 	prefix int8 // rule 9, longer first
 	v4     bool
 }
+
+// unknownRTT sorts after every round-trip time.
+const unknownRTT = time.Duration(math.MaxInt64)
 
 // KeyOf returns the key of c.
 func KeyOf(c Candidate) Key {
 	dst, src := c.Dst.Unmap(), c.Src.Unmap()
 	policy := classify(dst)
-	k := Key{hist: c.History, v4: dst.Is4()}
+	k := Key{rtt: unknownRTT, v4: dst.Is4()}
+	if c.RTT > 0 {
+		k.rtt = c.RTT
+	}
 	k.rules[0] = not(src.IsValid())
 	k.rules[1] = not(!c.Unusable)
 	if src.IsValid() {
@@ -58,18 +66,18 @@ func KeyOf(c Candidate) Key {
 	return k
 }
 
-// Compare orders keys, the most wanted first.
+// Compare orders keys, the most preferred first.
 func (k *Key) Compare(o *Key) int {
 	for i := range k.rules {
 		if d := cmp.Compare(k.rules[i], o.rules[i]); d != 0 {
 			return d
 		}
 	}
-	if d := cmp.Compare(k.hist, o.hist); d != 0 {
+	if d := cmp.Compare(k.rtt, o.rtt); d != 0 {
 		return d
 	}
-	// Rule 9 makes no sense for IPv4: it would defeat the rotation of DNS
-	// servers (golang.org/issue/13283).
+	// Rule 9 does not apply to IPv4: it would defeat the rotation that DNS servers do
+	// (golang.org/issue/13283).
 	if k.v4 || o.v4 {
 		return 0
 	}
@@ -88,7 +96,7 @@ type policy struct {
 	precedence, label int8
 }
 
-// table is section 2.1, the longest prefixes first.
+// table is the policy table of section 2.1, the longest prefixes first.
 var table = [...]policy{
 	{netip.MustParsePrefix("::1/128"), 50, 0},
 	{netip.MustParsePrefix("::ffff:0:0/96"), 35, 4},
@@ -136,8 +144,8 @@ func scope(a netip.Addr) int8 {
 	return scopeGlobal
 }
 
-// commonPrefix is the number of leading bits that dst and src share, up to 64:
-// the interface id is not compared (section 2.2).
+// commonPrefix is the number of leading bits that dst and src share, up to 64: the interface id is
+// not compared (section 2.2).
 func commonPrefix(dst, src netip.Addr) int8 {
 	if dst.Is4() || src.Is4() {
 		return 0

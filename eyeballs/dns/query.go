@@ -10,17 +10,16 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/weirnet/weir/eyeballs/nat64"
-	"github.com/weirnet/weir/eyeballs/race"
+	"github.com/weirnet/weir/eyeballs/internal/nat64"
 )
 
-// askServers asks DNS about name, completed by one search domain after the other
-// until one has a record. It returns the types it did not answer, which happens
-// only if another source follows, that is, if last is false.
-func (r *Resolver) askServers(ctx context.Context, sys *system, name string, types race.Types,
-	last bool, answer func(Answer)) race.Types {
+// queryServers queries DNS about name, completed by one search domain after the other until one has
+// a record. It returns the types that it did not answer, which are none if last is true: no other
+// source follows.
+func (r *Resolver) queryServers(ctx context.Context, sys *system, name string, types Type,
+	last bool, answer func(Answer)) Type {
 	deliver := func(a Answer) {
-		if a.Type == race.Prefix64 {
+		if a.Type == Prefix64 {
 			a.Prefixes, a.Addrs = nat64.Prefixes(a.Addrs), nil
 			answer(a)
 			return
@@ -29,27 +28,27 @@ func (r *Resolver) askServers(ctx context.Context, sys *system, name string, typ
 		answer(a)
 	}
 	config := &sys.config
-	if config.NoAAAA && types&race.AAAA != 0 {
-		refuse(name, race.AAAA, "resolv.conf", errNoRecord(name, ""), deliver)
-		types &^= race.AAAA
+	if config.NoAAAA && types&AAAA != 0 {
+		refuse(name, AAAA, "resolv.conf", errNoRecord(name, ""), deliver)
+		types &^= AAAA
 	}
 	names := config.candidates(name)
-	var failure error // of a server, while asking about an earlier name
+	var failure error // of a server, about an earlier name
 	for i, full := range names {
 		final := last && i == len(names)-1
 		var held []Answer
 		positive, lost := false, false
-		r.exchange(ctx, config, full, types, func(a Answer) {
+		r.queryName(ctx, config, full, types, func(a Answer) {
 			a.Name = name
 			positive = positive || a.Err == nil
 			lost = lost || isTimeout(a.Err)
 			if isNotFound(a.Err) && failure != nil {
-				a.Err, a.TTL = failure, 0 // who knows what the earlier name has
+				a.Err, a.TTL = failure, 0 // the earlier name may have the record
 			} else if a.Err != nil && !isNotFound(a.Err) {
 				failure = a.Err
 			}
 			if !positive && !final {
-				// Perhaps the next name has what this one has not.
+				// The next name may have the record.
 				held = append(held, a)
 				return
 			}
@@ -75,21 +74,21 @@ func (r *Resolver) askServers(ctx context.Context, sys *system, name string, typ
 	return 0
 }
 
-// askPrefixes asks for the prefixes of a NAT64. A prefix of the network's own decides where all
-// IPv4 traffic goes, and its answer carries no proof (RFC 7050 section 3.1 wants one): it is
-// believed from TCP alone, where nobody beside the path can answer. The well-known prefix leads
-// nowhere but to the network's NAT64, and is taken as it comes.
-func (r *Resolver) askPrefixes(ctx context.Context, sys *system, answer func(Answer)) {
-	believe := func(a Answer) {
+// queryPrefixes queries the prefixes of a NAT64. A prefix of the network's own decides where all
+// IPv4 traffic goes, and its answer is not authenticated (RFC 7050 section 3.1 asks for that). So it
+// counts only from TCP, where an attacker beside the path cannot answer. The well-known prefix leads
+// only to the network's NAT64: it counts in any case.
+func (r *Resolver) queryPrefixes(ctx context.Context, sys *system, answer func(Answer)) {
+	accept := func(a Answer) {
 		r.cache.put(prefixName, a, time.Now())
 		answer(a)
 	}
 	own := false
-	r.askServers(ctx, sys, prefixName, race.Prefix64, true, func(a Answer) {
+	r.queryServers(ctx, sys, prefixName, Prefix64, true, func(a Answer) {
 		if own = slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool {
 			return p != nat64.WellKnownPrefix
 		}); !own {
-			believe(a)
+			accept(a)
 		}
 	})
 	if !own || ctx.Err() != nil {
@@ -97,12 +96,12 @@ func (r *Resolver) askPrefixes(ctx context.Context, sys *system, answer func(Ans
 	}
 	overTCP := *sys
 	overTCP.config.TCP = true
-	r.askServers(ctx, &overTCP, prefixName, race.Prefix64, true, believe)
+	r.queryServers(ctx, &overTCP, prefixName, Prefix64, true, accept)
 }
 
-// exchange asks the servers about one full name. It calls answer once for each
-// type, unless ctx ends.
-func (r *Resolver) exchange(ctx context.Context, config *Config, full string, types race.Types,
+// queryName queries the servers about one full name. It calls answer once for each type, unless ctx
+// ends.
+func (r *Resolver) queryName(ctx context.Context, config *Config, full string, types Type,
 	answer func(Answer)) {
 	wire, err := wireName(full)
 	if err != nil {
@@ -110,23 +109,23 @@ func (r *Resolver) exchange(ctx context.Context, config *Config, full string, ty
 		return
 	}
 	if !config.Single {
-		r.fly(ctx, config, wire, full, types, answer)
+		r.exchange(ctx, config, wire, full, types, answer)
 		return
 	}
 	for _, t := range order {
 		if types&t != 0 && ctx.Err() == nil {
-			r.fly(ctx, config, wire, full, t, answer)
+			r.exchange(ctx, config, wire, full, t, answer)
 		}
 	}
 }
 
-// wireName checks that a name is one that DNS may have, by the rules of package net: what else
-// somebody types (a number in parts, a space, a control character) is no host, and no server hears
-// of it.
+// wireName checks by the rules of package net that DNS may have a name. Anything else that a user
+// may type (a number in parts, a space, a control character) is not a host, and is not sent to a
+// server.
 func wireName(full string) (dnsmessage.Name, error) {
-	no := errNoHost(full, "")
+	bad := errNoHost(full, "")
 	if len(full) == 0 || len(full) > 253 {
-		return dnsmessage.Name{}, no
+		return dnsmessage.Name{}, bad
 	}
 	label, numbers, last := 0, true, byte('.')
 	for _, c := range []byte(full) {
@@ -140,15 +139,15 @@ func wireName(full string) (dnsmessage.Name, error) {
 		case c == '.' && last != '.' && last != '-':
 			label = 0
 		default:
-			return dnsmessage.Name{}, no
+			return dnsmessage.Name{}, bad
 		}
 		if label > 63 {
-			return dnsmessage.Name{}, no
+			return dnsmessage.Name{}, bad
 		}
 		last = c
 	}
 	if numbers || last == '-' || last == '.' {
-		return dnsmessage.Name{}, no
+		return dnsmessage.Name{}, bad
 	}
 	return dnsmessage.NewName(full + ".")
 }

@@ -4,14 +4,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weirnet/weir/eyeballs/nat64"
+	"github.com/weirnet/weir/eyeballs/dns"
+	"github.com/weirnet/weir/eyeballs/internal/nat64"
 	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
-// rebuild makes the list anew out of everything known: one group per service in
-// the order of priority, then the addresses without a service (HEv3 section 5).
-// Endpoints that have been tried keep their place, so that a late family takes
-// its turn between them and what follows.
+// rebuild makes the list from everything known: one group per service in the order of priority,
+// then the addresses without a service (HEv3 section 5). Endpoints that have been tried stay on the
+// list, so that a late family takes its turn between them and what follows.
 func (m *Machine) rebuild() {
 	m.list = m.list[:0]
 	end, _ := m.end()
@@ -36,24 +36,23 @@ func (m *Machine) serviceGroup(owner *name, r *svcb.Record) {
 	v6, v4 := r.Hints6, r.Hints4
 	if t != nil {
 		// An answer, also an empty one, replaces the hints of its family.
-		if t.answered&AAAA != 0 {
+		if t.answered&dns.AAAA != 0 {
 			v6 = t.v6
 		}
-		if t.answered&A != 0 {
+		if t.answered&dns.A != 0 {
 			v4 = t.v4
 		}
 	}
-	if m.cfg.Types&AAAA == 0 {
+	if m.cfg.Types&dns.AAAA == 0 {
 		v6 = nil
 	}
-	if m.cfg.Types&A == 0 {
+	if m.cfg.Types&dns.A == 0 {
 		v4 = nil
 	}
 	m.group(v6, v4, port, r)
 }
 
-// group appends the endpoints that are not on the list yet, sorted, with the
-// families taking turns.
+// group appends the endpoints that are not on the list yet, sorted and with alternating families.
 func (m *Machine) group(v6, v4 []netip.Addr, port uint16, r *svcb.Record) {
 	group := make([]Endpoint, 0, len(v6)+len(v4))
 	for _, addrs := range [2][]netip.Addr{v6, v4} {
@@ -80,9 +79,9 @@ func (m *Machine) tried(addr netip.AddrPort) bool {
 	return slices.ContainsFunc(m.attempts, func(a attempt) bool { return a.addr == addr })
 }
 
-// endpoints appends the endpoints of one address. What a NAT64 made is turned
-// back to IPv4 first; without a route for IPv4, an IPv4 address becomes one
-// endpoint for each prefix, or none (HEv3 section 8).
+// endpoints appends the endpoints of one address. An address that a DNS64 synthesised is turned back
+// to IPv4 first. Without a route for IPv4, an IPv4 address becomes one endpoint for each prefix, or
+// none (HEv3 section 8).
 func (m *Machine) endpoints(to []Endpoint, a netip.Addr, port uint16, r *svcb.Record) []Endpoint {
 	a = a.Unmap()
 	for _, p := range m.prefixes {
@@ -109,30 +108,29 @@ func (m *Machine) endpoints(to []Endpoint, a netip.Addr, port uint16, r *svcb.Re
 	return to
 }
 
-// interleave hands out group so that the families take turns, after first
-// endpoints of the family that leads (RFC 8305 section 4). Within a family the
-// order stays.
+// interleave calls add for each of group so that the families alternate, after the first endpoints
+// of the leading family (RFC 8305 section 4). The order within a family stays.
 func interleave(group []Endpoint, first int, add func(Endpoint)) {
 	lead := group[0].Known.Is4()
-	take := func(from int, v4 bool) int {
+	seek := func(from int, v4 bool) int {
 		for from < len(group) && group[from].Known.Is4() != v4 {
 			from++
 		}
 		return from
 	}
-	i, j := take(0, lead), take(0, !lead)
+	i, j := seek(0, lead), seek(0, !lead)
 	for n := 0; n < first-1 && i < len(group); n++ {
 		add(group[i])
-		i = take(i+1, lead)
+		i = seek(i+1, lead)
 	}
 	for i < len(group) || j < len(group) {
 		if i < len(group) {
 			add(group[i])
-			i = take(i+1, lead)
+			i = seek(i+1, lead)
 		}
 		if j < len(group) {
 			add(group[j])
-			j = take(j+1, !lead)
+			j = seek(j+1, !lead)
 		}
 	}
 }

@@ -3,12 +3,13 @@
 package eyeballs
 
 import (
+	"hash"
 	"net"
 	"net/netip"
 )
 
-// source asks the kernel for the source address towards dst by connecting a UDP
-// socket, which sends nothing. It returns an invalid address if there is no route.
+// source asks the kernel for the source address towards dst: it connects a UDP socket, which sends
+// nothing. It returns an invalid address if there is no route.
 func source(dst netip.Addr) netip.Addr {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(dst, 53)))
 	if err != nil {
@@ -18,9 +19,9 @@ func source(dst netip.Addr) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// families finds which families this host has. Which addresses are deprecated is
-// not known here: rule 3 of RFC 6724 has no effect.
-func (n *network) families(h *hash) {
+// families finds which families this host has. It does not find which addresses are deprecated, so
+// rule 3 of RFC 6724 has no effect.
+func (v *hostView) families(h hash.Hash) {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
 		ipnet, ok := a.(*net.IPNet)
@@ -33,10 +34,10 @@ func (n *network) families(h *hash) {
 			continue
 		}
 		if addr.Is4() {
-			n.v4 = true
+			v.v4 = true
 		} else {
-			n.v6 = true
+			v.v6 = true
 		}
-		h.add(addr.AsSlice())
+		hashField(h, addr.AsSlice())
 	}
 }

@@ -1,6 +1,7 @@
 package eyeballs
 
 import (
+	"hash/fnv"
 	"net/netip"
 	"testing"
 )
@@ -18,41 +19,41 @@ func TestParseRoute(t *testing.T) {
 		head + "*\t0000000A\t00000000\t0201\t0\t0\t0\t000000FF\t0\t0\t0\n":     false,
 		head + "eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\nx": true,
 	} {
-		h := newHash()
-		if got := parseRoute(text, &h); got != want {
+		h := fnv.New64a()
+		if got := parseRoute(text, h); got != want {
 			t.Errorf("%q: %v", text, got)
 		}
-		if changed := h != newHash(); changed != want {
+		if changed := h.Sum64() != fnv.New64a().Sum64(); changed != want {
 			t.Errorf("%q: hash changed: %v", text, changed)
 		}
 	}
 }
 
 func TestParseIfInet6(t *testing.T) {
-	h := newHash()
+	h := fnv.New64a()
 	if any, _ := parseIfInet6("00000000000000000000000000000001 01 80 10 80       lo\n"+
-		"fe8000000000000000fc00fffe000001 02 40 20 80     eth0\n", &h); any {
-		t.Error("loopback and link-local are no connectivity")
+		"fe8000000000000000fc00fffe000001 02 40 20 80     eth0\n", h); any {
+		t.Error("loopback and link-local addresses count as connectivity")
 	}
-	if any, _ := parseIfInet6("20010db8000000000000000000000002 02 40 00 c0     eth0\n", &h); any {
-		t.Error("a tentative address is none yet")
+	if any, _ := parseIfInet6("20010db8000000000000000000000002 02 40 00 c0     eth0\n", h); any {
+		t.Error("a tentative address counts")
 	}
 	any, old := parseIfInet6("20010db8000000000000000000000002 02 40 00 a0     eth0\n"+
-		"20010db8000000000000000000000003 02 40 00 80     eth0\nbad line\n", &h)
+		"20010db8000000000000000000000003 02 40 00 80     eth0\nbad line\n", h)
 	if !any || len(old) != 1 || !old[netip.MustParseAddr("2001:db8::2")] {
 		t.Errorf("any %v, deprecated %v", any, old)
 	}
 }
 
-func TestLookAtThisHost(t *testing.T) {
-	n := look()
-	if n.route4.IsValid() && !n.v4 || n.route6.IsValid() && !n.v6 {
-		t.Errorf("a route without a family: %+v", n)
+func TestReadHostView(t *testing.T) {
+	v := readHostView()
+	if v.route4.IsValid() && !v.v4 || v.route6.IsValid() && !v.v6 {
+		t.Errorf("a route without a family: %+v", v)
 	}
-	if m := look(); m.id != n.id {
+	if again := readHostView(); again.id != v.id {
 		t.Error("the same network twice has two ids")
 	}
-	if src := n.source(netip.MustParseAddr("127.0.0.1")); !src.IsLoopback() {
+	if src := v.source(netip.MustParseAddr("127.0.0.1")); !src.IsLoopback() {
 		t.Errorf("from %v to loopback", src)
 	}
 }

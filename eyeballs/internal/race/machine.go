@@ -5,24 +5,23 @@ import (
 	"time"
 )
 
-// never is a time that does not come.
+// never is a time that is never reached.
 const never = time.Duration(1<<63 - 1)
 
 // Machine is one race. It is not safe for concurrent use.
 type Machine struct {
 	cfg   Config
-	names []name // names[0] is the one that the caller gave
-	// list is all that is known, in the order of trying; it is rebuilt as a whole
-	// whenever an answer comes.
+	names []name // names[0] is the caller's
+	// list holds all known endpoints in the order of trying. Every answer rebuilds it as a whole.
 	list     []entry
 	attempts []attempt
 	running  int
 	prefixes []netip.Prefix
 
 	known    time.Duration // when the first address was known
-	started  bool          // the waiting for answers is over
+	started  bool          // the race no longer waits for answers
 	nextAt   time.Duration // when the next attempt may begin
-	wakeAt   time.Duration // what the runner was last told
+	wakeAt   time.Duration // the last Wake
 	begun    bool
 	over     bool
 	commands []Command
@@ -60,10 +59,7 @@ func New(cfg Config) *Machine {
 	return &Machine{cfg: cfg, known: never, wakeAt: never, prefixes: cfg.Prefixes}
 }
 
-// Over reports whether the race has been won or lost.
-func (m *Machine) Over() bool { return m.over }
-
-// Endpoints calls yield for every address known, in the order of trying.
+// Endpoints calls yield for every known endpoint, in the order of trying.
 func (m *Machine) Endpoints(yield func(Endpoint) bool) {
 	for i := range m.list {
 		if !yield(m.list[i].Endpoint) {
@@ -72,8 +68,8 @@ func (m *Machine) Endpoints(yield func(Endpoint) bool) {
 	}
 }
 
-// Step takes one event in at the time now and returns what to do. The slice is
-// valid until the next call.
+// Step handles one event at the time now and returns what to do. The slice is valid until the next
+// call.
 func (m *Machine) Step(now time.Duration, ev Event) []Command {
 	m.commands = m.commands[:0]
 	if m.over {
@@ -97,7 +93,7 @@ func (m *Machine) Step(now time.Duration, ev Event) []Command {
 		if m.live(ev.ID) {
 			m.attempts[ev.ID].state = ended
 			m.running--
-			m.nextAt = now // a failure makes room at once
+			m.nextAt = now // a failure starts the next attempt at once
 		}
 	case Abort:
 		m.lose()
@@ -114,8 +110,8 @@ func (m *Machine) begin() {
 		return
 	}
 	m.begun = true
-	m.ask(m.cfg.Name, m.cfg.Types)
-	if len(m.names) == 0 { // nothing worth asking: keep names[0] in place
+	m.query(m.cfg.Name, m.cfg.Types)
+	if len(m.names) == 0 { // no useful question: names[0] must exist
 		m.names = append(m.names, name{name: m.cfg.Name})
 	}
 }
@@ -124,8 +120,8 @@ func (m *Machine) live(id int) bool {
 	return id >= 0 && id < len(m.attempts) && m.attempts[id].state != ended
 }
 
-// connected gives the handshake of an attempt the time that its connection had:
-// the next attempt waits for another delay (HEv3 section 6.1).
+// connected gives the handshake of an attempt as much time as its connection had: the next attempt
+// waits for another delay (HEv3 section 6.1).
 func (m *Machine) connected(now time.Duration, id int) {
 	if !m.live(id) || m.attempts[id].state == connected {
 		return
@@ -152,7 +148,7 @@ func (m *Machine) finish(last Command) {
 	m.commands = append(m.commands, last)
 }
 
-// advance begins every attempt whose time has come and says when to come back.
+// advance begins the next attempt if its time has come, and sets the next Wake.
 func (m *Machine) advance(now time.Duration) {
 	next := m.untried()
 	if next >= 0 && m.known == never {
@@ -194,8 +190,8 @@ func (m *Machine) connect(now time.Duration, i int) {
 	m.commands = append(m.commands, Command{Kind: Connect, ID: id, Endpoint: ep})
 }
 
-// delay is the Connection Attempt Delay after an attempt to addr. If the caller
-// will not wait for ever, it is short enough for every address to get a turn.
+// delay is the Connection Attempt Delay after an attempt to addr. If the caller's time is limited,
+// it is short enough for every address to get a turn.
 func (m *Machine) delay(now time.Duration, addr netip.Addr) time.Duration {
 	d := m.cfg.AttemptDelay
 	if m.cfg.Delay != nil {
@@ -204,7 +200,7 @@ func (m *Machine) delay(now time.Duration, addr netip.Addr) time.Duration {
 		}
 	}
 	if m.cfg.Limit > now {
-		left := 1 // somebody may still answer
+		left := 1 // an answer may still add an address
 		for i := range m.list {
 			if !m.list[i].tried {
 				left++

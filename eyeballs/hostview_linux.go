@@ -2,6 +2,7 @@ package eyeballs
 
 import (
 	"encoding/hex"
+	"hash"
 	"io"
 	"net/netip"
 	"os"
@@ -10,8 +11,8 @@ import (
 	"syscall"
 )
 
-// source asks the kernel for the source address towards dst by connecting a UDP
-// socket, which sends nothing. It returns an invalid address if there is no route.
+// source asks the kernel for the source address towards dst: it connects a UDP socket, which sends
+// nothing. It returns an invalid address if there is no route.
 func source(dst netip.Addr) netip.Addr {
 	var to syscall.Sockaddr
 	family := syscall.AF_INET6
@@ -20,7 +21,7 @@ func source(dst netip.Addr) netip.Addr {
 		to = &syscall.SockaddrInet4{Port: 53, Addr: dst.As4()}
 	} else {
 		if dst.Zone() != "" {
-			return netip.Addr{} // answers of servers carry no zone
+			return netip.Addr{} // addresses from DNS have no zone
 		}
 		to = &syscall.SockaddrInet6{Port: 53, Addr: dst.As16()}
 	}
@@ -46,9 +47,8 @@ func source(dst netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// procLimit bounds what is read of a file in /proc: the table of a router with
-// the whole internet in it is of no interest beyond its beginning, where default
-// and local routes stand.
+// procLimit bounds what is read of a file in /proc, in bytes. A router may hold all routes of the
+// Internet. Only the beginning matters: default and local routes come first.
 const procLimit = 64 << 10
 
 func readProc(name string) string {
@@ -61,19 +61,18 @@ func readProc(name string) string {
 	return string(text)
 }
 
-// families finds which families this host has, from /proc and not by netlink: a
-// netlink dump waits for whoever configures interfaces at the moment, seconds if
-// it must, and no dial should wait with it.
-func (n *network) families(h *hash) {
-	n.v4 = n.route4.IsValid() && !n.route4.IsLoopback() ||
+// families finds which families this host has. It reads /proc instead of asking by netlink: a
+// netlink dump waits for the lock of any process that configures interfaces, for seconds at times,
+// and no dial should wait for that.
+func (v *hostView) families(h hash.Hash) {
+	v.v4 = v.route4.IsValid() && !v.route4.IsLoopback() ||
 		parseRoute(readProc("/proc/net/route"), h)
-	n.v6, n.deprecated = parseIfInet6(readProc("/proc/net/if_inet6"), h)
+	v.v6, v.deprecated = parseIfInet6(readProc("/proc/net/if_inet6"), h)
 }
 
-// parseRoute reports whether there is any route for IPv4 but for loopback, and
-// adds the routes to the hash: two networks with the same private addresses
-// mostly have different ones.
-func parseRoute(text string, h *hash) (any bool) {
+// parseRoute reports whether there is an IPv4 route other than loopback's, and adds the routes to
+// the hash. Two networks with the same private addresses mostly differ in their routes.
+func parseRoute(text string, h hash.Hash) (any bool) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line) // interface, destination, gateway, flags, ...
 		if len(f) < 8 || f[0] == "Iface" || f[0] == "lo" {
@@ -84,7 +83,7 @@ func parseRoute(text string, h *hash) (any bool) {
 			continue
 		}
 		any = true
-		h.add([]byte(f[1] + f[2]))
+		hashField(h, []byte(f[1]+f[2]))
 	}
 	return any
 }
@@ -96,9 +95,9 @@ const (
 	tentative  = 0x40
 )
 
-// parseIfInet6 reports whether there is an IPv6 address that is neither loopback
-// nor link-local, and lists those whose preferred lifetime is over.
-func parseIfInet6(text string, h *hash) (any bool, old map[netip.Addr]bool) {
+// parseIfInet6 reports whether there is an IPv6 address that is neither loopback nor link-local. It
+// returns those addresses whose preferred lifetime is over (deprecated, RFC 4862 section 5.5.4).
+func parseIfInet6(text string, h hash.Hash) (any bool, old map[netip.Addr]bool) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line) // address, index, prefix length, scope, flags, name
 		if len(f) < 6 {
@@ -112,7 +111,7 @@ func parseIfInet6(text string, h *hash) (any bool, old map[netip.Addr]bool) {
 			continue
 		}
 		any = true
-		h.add(raw)
+		hashField(h, raw)
 		if flags&deprecated != 0 {
 			if old == nil {
 				old = map[netip.Addr]bool{}

@@ -7,14 +7,15 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/weirnet/weir/eyeballs/dns"
 )
 
-// world is one random network: what each question and each attempt will come
-// to, and when. It is drawn before the race, so that machine and twin see the
-// same.
+// world is one random network: the result of each question and each attempt, and when it comes. It is
+// drawn before the race, so that the machine and the model see the same.
 type world struct {
 	v6, v4         []netip.Addr
-	at6, at4       time.Duration // when the answers come; never for lost ones
+	at6, at4       time.Duration // when the answers come; never if they are lost
 	connect        map[netip.Addr]time.Duration
 	finish         map[netip.Addr]time.Duration // after connect; never = stalls
 	refuse         map[netip.Addr]bool
@@ -48,10 +49,10 @@ func drawWorld(r *rand.Rand) *world {
 	return w
 }
 
-// play runs the machine in the world, millisecond by millisecond, and returns
-// the log of its attempts and its end. It checks the contract on the way.
+// play runs the machine in the world, millisecond by millisecond, and returns the log of its attempts
+// and its end. It checks the contract on the way.
 func play(t *testing.T, w *world) []string {
-	m := New(Config{Name: "x", Port: 1, Types: AAAA | A, PreferV4: w.preferV4,
+	m := New(Config{Name: "x", Port: 1, Types: dns.AAAA | dns.A, PreferV4: w.preferV4,
 		FirstFamilyCount: w.first})
 	var log []string
 	type running struct {
@@ -102,10 +103,10 @@ func play(t *testing.T, w *world) []string {
 			break
 		}
 		if now == w.at6 {
-			step(now, Event{Kind: Answered, Answer: Answer{Name: "x", Type: AAAA, Addrs: w.v6}})
+			step(now, Event{Kind: Answered, Answer: dns.Answer{Name: "x", Type: dns.AAAA, Addrs: w.v6}})
 		}
 		if now == w.at4 && !over {
-			step(now, Event{Kind: Answered, Answer: Answer{Name: "x", Type: A, Addrs: w.v4}})
+			step(now, Event{Kind: Answered, Answer: dns.Answer{Name: "x", Type: dns.A, Addrs: w.v4}})
 		}
 		for id := 0; id < 10 && !over; id++ {
 			r := live[id]
@@ -138,10 +139,10 @@ func plus(a, b time.Duration) time.Duration {
 	return a + b
 }
 
-// twin is the slow, obviously right race: at every millisecond it derives from
-// the whole past, and from nothing else, what must happen. It returns nil for a
-// race in which the order inside one millisecond would matter.
-func twin(w *world) []string {
+// model is the reference model of a race, slow and obviously right: at every millisecond it derives
+// what must happen from the whole past and from nothing else. It returns nil for a race in which the
+// order inside one millisecond would matter.
+func model(w *world) []string {
 	type try struct {
 		addr           netip.Addr
 		start, connect time.Duration
@@ -167,15 +168,15 @@ func twin(w *world) []string {
 			next := slices.IndexFunc(list, func(a netip.Addr) bool {
 				return !slices.ContainsFunc(tries, func(t try) bool { return t.addr == a })
 			})
-			known := never // since when there is something to try
+			known := never // since when an address is known
 			if len(w.v6) > 0 {
 				known = min(known, w.at6)
 			}
 			if len(w.v4) > 0 {
 				known = min(known, w.at4)
 			}
-			ready := have6 && !w.preferV4 || have4 && w.preferV4 || known != never && now >= known+
-				ResolutionDelay || len(tries) > 0
+			ready := have6 && !w.preferV4 || have4 && w.preferV4 ||
+				known != never && now >= known+ResolutionDelay || len(tries) > 0
 			// The newest attempt, or its connection, or a failure since, sets the pace.
 			pace := time.Duration(0)
 			alive := false
@@ -259,9 +260,8 @@ func alternate(six, four []netip.Addr, first int) []netip.Addr {
 	return list
 }
 
-// checkSpacing holds a log to RFC 8305 section 5 without any model at all: two
-// attempts stand closer than the delay only if something failed in between, and
-// never is anything tried twice.
+// checkSpacing checks a log against RFC 8305 section 5 without a model: two attempts are closer than
+// the delay only if one failed in between, and no address is tried twice.
 func checkSpacing(t *testing.T, w *world, log []string) {
 	seen := map[string]bool{}
 	last := -time.Hour
@@ -291,7 +291,7 @@ func checkSpacing(t *testing.T, w *world, log []string) {
 	}
 }
 
-// TestModel plays random races against the twin.
+// TestModel compares random races with the reference model.
 func TestModel(t *testing.T) {
 	races := 1500
 	if testing.Short() {
@@ -302,7 +302,7 @@ func TestModel(t *testing.T) {
 		w := drawWorld(rand.New(rand.NewPCG(seed, uint64(i))))
 		got := play(t, w)
 		checkSpacing(t, w, got)
-		want := twin(w)
+		want := model(w)
 		if want == nil {
 			skipped++
 			continue
@@ -316,19 +316,19 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestChaos sends events in any order, also such as no runner would send, and
-// holds the machine to what must always be true.
+// TestChaos sends events in any order, even in orders that no runner produces, and checks what must
+// always hold.
 func TestChaos(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range 5000 {
 		r := rand.New(rand.NewPCG(seed, uint64(i)))
-		m := New(Config{Name: "x", Port: 1, Types: Types(r.IntN(16)), NoV4: r.IntN(3) == 0,
+		m := New(Config{Name: "x", Port: 1, Types: dns.Type(r.IntN(16)), NoV4: r.IntN(3) == 0,
 			Limit: time.Duration(r.IntN(2000)) * ms})
 		live, ids := map[int]bool{}, 0
 		last := -time.Hour
 		over, failed := false, false
 		now := time.Duration(0)
-		take := func(ev Event) {
+		step := func(ev Event) {
 			failed = failed || ev.Kind == Failed
 			for _, c := range m.Step(now, ev) {
 				if over {
@@ -350,7 +350,7 @@ func TestChaos(t *testing.T) {
 				}
 			}
 		}
-		take(Event{Kind: Begin})
+		step(Event{Kind: Begin})
 		for range 60 {
 			now += time.Duration(r.IntN(40)) * ms
 			ev := Event{Kind: EventKind(r.IntN(6)), ID: r.IntN(8) - 1}
@@ -361,7 +361,7 @@ func TestChaos(t *testing.T) {
 				delete(live, ev.ID)
 			}
 			if ev.Kind == Answered {
-				ev.Answer = Answer{Name: "x", Type: 1 << r.IntN(4), NoName: r.IntN(9) == 0}
+				ev.Answer = dns.Answer{Name: "x", Type: 1 << r.IntN(4), NoName: r.IntN(9) == 0}
 				for range r.IntN(4) {
 					ev.Answer.Addrs = append(ev.Answer.Addrs,
 						netip.AddrFrom4([4]byte{10, 0, 0, byte(r.IntN(5))}))
@@ -370,9 +370,9 @@ func TestChaos(t *testing.T) {
 					ev.Answer.Prefixes = []netip.Prefix{netip.MustParsePrefix("64:ff9b::/96")}
 				}
 			}
-			take(ev)
+			step(ev)
 		}
-		take(Event{Kind: Abort})
+		step(Event{Kind: Abort})
 		if !over || len(live) != 0 {
 			t.Fatalf("seed %d race %d: over=%v, %d attempts leaked", seed, i, over, len(live))
 		}

@@ -1,6 +1,6 @@
-// Package nat64 converts addresses between IPv4 and the IPv6 form under which a
-// NAT64 serves them: RFC 6052 for the formats, RFC 7050 for finding the prefix,
-// RFC 6147 for what must never be synthesised. It is pure.
+// Package nat64 converts addresses between IPv4 and the IPv6 form under which a NAT64 serves them: RFC
+// 6052 for the formats, RFC 7050 for the discovery of the prefix, RFC 6147 for what must never be
+// synthesised. It is pure.
 package nat64
 
 import (
@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Name is the name whose AAAA records give the prefix away (RFC 7050).
+// Name is the name whose AAAA records contain the prefix (RFC 7050).
 const Name = "ipv4only.arpa"
 
 // WellKnown are the two IPv4 addresses of Name.
@@ -21,8 +21,7 @@ var WellKnownPrefix = netip.MustParsePrefix("64:ff9b::/96")
 // lengths are the prefix lengths that RFC 6052 section 2.2 allows.
 var lengths = [...]int{96, 64, 56, 48, 40, 32}
 
-// embed writes v4 behind the first bits of b, jumping over byte 8, which RFC
-// 6052 keeps zero.
+// embed writes v4 behind the first bits of b. It skips byte 8, which RFC 6052 keeps zero.
 func embed(b *[16]byte, bits int, v4 [4]byte) {
 	at := bits / 8
 	for _, octet := range v4 {
@@ -46,7 +45,7 @@ func extract(b [16]byte, bits int) (v4 [4]byte) {
 	return v4
 }
 
-// Valid reports whether p has a length that RFC 6052 knows.
+// Valid reports whether p is an IPv6 prefix of a length that RFC 6052 allows.
 func Valid(p netip.Prefix) bool {
 	return p.IsValid() && p.Addr().Is6() && !p.Addr().Is4In6() &&
 		slices.Contains(lengths[:], p.Bits())
@@ -71,8 +70,8 @@ func Synthesizable(v4 netip.Addr) bool {
 	return true
 }
 
-// Synthesize returns v4 under the prefix p, and false if p is no NAT64 prefix or
-// v4 must not be synthesised.
+// Synthesize returns v4 under the prefix p. It returns false if p is not a NAT64 prefix or v4 must
+// not be synthesised.
 func Synthesize(p netip.Prefix, v4 netip.Addr) (netip.Addr, bool) {
 	if !Valid(p) || !Synthesizable(v4) {
 		return netip.Addr{}, false
@@ -90,9 +89,8 @@ func Extract(p netip.Prefix, v6 netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4(extract(v6.As16(), p.Bits())), true
 }
 
-// Prefixes finds the prefixes in the AAAA records of Name. An address in which
-// a well-known address stands at several places is taken at the longest prefix;
-// an address without one is left out.
+// Prefixes finds the prefixes in the AAAA records of Name. If a well-known address stands at several
+// places of an answer, the longest prefix counts. An answer without one is ignored.
 func Prefixes(answers []netip.Addr) []netip.Prefix {
 	var found []netip.Prefix
 	for _, a := range answers {

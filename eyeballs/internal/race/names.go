@@ -4,21 +4,22 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weirnet/weir/eyeballs/dns"
 	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
-// name is what is known of one name of the race: the one that the caller gave,
-// the target of an alias, or the target of a service.
+// name is what is known about one name of the race: the caller's, the target of an alias, or the
+// target of a service.
 type name struct {
 	name            string
-	asked, answered Types
+	asked, answered dns.Type
 	v4, v6          []netip.Addr
 	services        []svcb.Record
 	alias           string // where an AliasMode record points
 }
 
-// ask puts the questions to the name that are new.
-func (m *Machine) ask(what string, types Types) {
+// query sends those questions about a name that were not sent before.
+func (m *Machine) query(what string, types dns.Type) {
 	n := m.find(what)
 	if n == nil {
 		if len(m.names) == MaxNames {
@@ -27,14 +28,14 @@ func (m *Machine) ask(what string, types Types) {
 		m.names = append(m.names, name{name: what})
 		n = &m.names[len(m.names)-1]
 	}
-	fresh := types &^ n.asked
-	n.asked |= fresh
-	if https := fresh & HTTPS; https != 0 && len(m.names) == 1 && m.cfg.ServiceName != "" {
-		m.commands = append(m.commands, Command{Kind: Ask, Name: m.cfg.ServiceName, Types: https})
-		fresh &^= https
+	missing := types &^ n.asked
+	n.asked |= missing
+	if https := missing & dns.HTTPS; https != 0 && len(m.names) == 1 && m.cfg.ServiceName != "" {
+		m.commands = append(m.commands, Command{Kind: Query, Name: m.cfg.ServiceName, Types: https})
+		missing &^= https
 	}
-	if fresh != 0 {
-		m.commands = append(m.commands, Command{Kind: Ask, Name: what, Types: fresh})
+	if missing != 0 {
+		m.commands = append(m.commands, Command{Kind: Query, Name: what, Types: missing})
 	}
 }
 
@@ -47,11 +48,11 @@ func (m *Machine) find(what string) *name {
 	return nil
 }
 
-// answer files an answer and asks what follows from it. It reports whether
-// anything changed.
-func (m *Machine) answer(a Answer) bool {
+// answer stores an answer and sends the questions that follow from it. It reports whether anything
+// changed.
+func (m *Machine) answer(a dns.Answer) bool {
 	n := m.find(a.Name)
-	if a.Type == HTTPS && m.cfg.ServiceName != "" && a.Name == m.cfg.ServiceName &&
+	if a.Type == dns.HTTPS && m.cfg.ServiceName != "" && a.Name == m.cfg.ServiceName &&
 		len(m.names) > 0 {
 		n = &m.names[0]
 	}
@@ -59,33 +60,33 @@ func (m *Machine) answer(a Answer) bool {
 		return false
 	}
 	n.answered |= a.Type
-	if a.NoName && a.Type&(A|AAAA) != 0 {
-		// The name does not exist, so neither do its service records: do not wait
-		// for a server that drops questions of that type.
+	if a.NoName && a.Type&(dns.A|dns.AAAA) != 0 {
+		// The name does not exist, so neither do its service records. Do not wait for a server that
+		// drops questions of that type.
 		if n.name != m.cfg.Name || m.cfg.ServiceName == "" {
-			n.answered |= n.asked & HTTPS
+			n.answered |= n.asked & dns.HTTPS
 		}
 	}
 	switch a.Type {
-	case A:
+	case dns.A:
 		n.v4 = a.Addrs
-	case AAAA:
+	case dns.AAAA:
 		n.v6 = a.Addrs
-	case HTTPS:
+	case dns.HTTPS:
 		m.serviceAnswer(n, a.Services)
-	case Prefix64:
+	case dns.Prefix64:
 		m.prefixAnswer(a.Prefixes)
 	}
 	return true
 }
 
 func (m *Machine) serviceAnswer(n *name, records []svcb.Record) {
-	addresses := m.cfg.Types & (A | AAAA)
+	addresses := m.cfg.Types & (dns.A | dns.AAAA)
 	for i := range records {
 		if r := &records[i]; r.Alias() && r.Target != "" {
-			// RFC 9460 section 2.4.2: with an alias, service records are ignored.
+			// With an alias, service records are ignored (RFC 9460 section 2.4.2).
 			n.alias = r.Target
-			m.ask(r.Target, addresses|HTTPS)
+			m.query(r.Target, addresses|dns.HTTPS)
 			return
 		}
 	}
@@ -104,27 +105,27 @@ func (m *Machine) serviceAnswer(n *name, records []svcb.Record) {
 	n.services = usable
 	for i := range usable {
 		if t := usable[i].Target; t != "" {
-			m.ask(t, addresses)
+			m.query(t, addresses)
 		}
 	}
 }
 
-// prefixAnswer makes IPv4 reachable: now, and only now, A is worth asking
-// (HEv3 sections 4.1 and 8).
+// prefixAnswer makes IPv4 reachable. Only from now on are A records useful (HEv3 sections 4.1 and
+// 8).
 func (m *Machine) prefixAnswer(prefixes []netip.Prefix) {
 	m.prefixes = prefixes
-	if len(prefixes) == 0 || m.cfg.Types&A != 0 {
+	if len(prefixes) == 0 || m.cfg.Types&dns.A != 0 {
 		return
 	}
-	m.cfg.Types |= A
+	m.cfg.Types |= dns.A
 	for i := range m.names {
-		if m.names[i].asked&AAAA != 0 {
-			m.ask(m.names[i].name, A)
+		if m.names[i].asked&dns.AAAA != 0 {
+			m.query(m.names[i].name, dns.A)
 		}
 	}
 }
 
-// pending reports whether an answer is still to come.
+// pending reports whether an answer is outstanding.
 func (m *Machine) pending() bool {
 	for i := range m.names {
 		if m.names[i].asked&^m.names[i].answered != 0 {
@@ -134,12 +135,12 @@ func (m *Machine) pending() bool {
 	return false
 }
 
-// end follows the aliases from the first name; ok is false while the service
-// records at the end of the chain are not in yet.
+// end follows the aliases from the first name. ok is false while the service records at the end of
+// the chain are outstanding.
 func (m *Machine) end() (n *name, ok bool) {
 	n = &m.names[0]
 	for range MaxNames {
-		if n.asked&^n.answered&HTTPS != 0 {
+		if n.asked&^n.answered&dns.HTTPS != 0 {
 			return n, false
 		}
 		next := m.find(n.alias)
@@ -151,17 +152,17 @@ func (m *Machine) end() (n *name, ok bool) {
 	return n, true
 }
 
-// settled reports whether the race knows enough to begin without the Resolution
-// Delay: service records or their absence, and the preferred family of the name
-// that is tried first, be it by hint (HEv3 section 4.2).
+// settled reports whether the race knows enough to begin before the Resolution Delay is over: the
+// service records or their absence, and the preferred family of the name that is tried first. A
+// hint counts as an answer (HEv3 section 4.2).
 func (m *Machine) settled() bool {
 	n, ok := m.end()
 	if !ok {
 		return false
 	}
-	prefer := AAAA
+	prefer := dns.AAAA
 	if m.cfg.PreferV4 {
-		prefer = A
+		prefer = dns.A
 	}
 	if len(n.services) > 0 {
 		first := &n.services[0]
