@@ -27,7 +27,7 @@ func TestDialTLS(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	good := netip.MustParseAddrPort(s.Listener.Addr().String())
-	// A server that accepts and says nothing, on the same port.
+	// A server that accepts and sends nothing, on the same port.
 	stall, err := net.Listen("tcp", addr("127.0.0.2", good.Port()))
 	if err != nil {
 		t.Skip("the port is taken on 127.0.0.2:", err)

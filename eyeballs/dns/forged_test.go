@@ -13,8 +13,7 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// TestGuessesLeadToTCP: after ten answers with wrong ids nothing that comes by datagrams is
-// believed.
+// TestGuessesLeadToTCP: after ten answers with wrong ids, datagrams do not count any more.
 func TestGuessesLeadToTCP(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
@@ -23,23 +22,22 @@ func TestGuessesLeadToTCP(t *testing.T) {
 	got, _ := lookup(t, r, "host.test", A)
 	wantAddrs(t, got[A], "192.0.2.1")
 	if q := d.Queries(); !slices.Equal(q, []string{"A host.test", "A host.test"}) {
-		t.Errorf("queries %q: not asked once by UDP and once by TCP", q)
+		t.Errorf("queries %q: want one over UDP and one over TCP", q)
 	}
 	if s := r.Stats(); s.Bogus < maxBogus {
 		t.Errorf("stats %+v", s)
 	}
-	// Without TCP there is no answer rather than a guessed one.
+	// Without TCP there is no answer. The datagram may be a guess.
 	d.Set("guessed.test", typeA,
 		eyeballstest.Record{Addrs: addrs("192.0.2.66"), Guess: 50, NoTCP: true})
 	got, _ = lookup(t, r, "guessed.test", A)
 	if got[A].Err == nil {
-		t.Errorf("believed %v", got[A].Addrs)
+		t.Errorf("accepted %v", got[A].Addrs)
 	}
 }
 
-// TestServerThatChangesLetters: its answers are asked for over TCP, and where it has no TCP they
-// are taken in any letters.
-func TestServerThatChangesLetters(t *testing.T) {
+// TestServerThatChangesCases: its questions go over TCP. If it has no TCP, any letter case counts.
+func TestServerThatChangesCases(t *testing.T) {
 	for _, noTCP := range []bool{false, true} {
 		d := startDNS(t)
 		r := etc(t, map[string]string{}, d)
@@ -56,7 +54,7 @@ func TestServerThatChangesLetters(t *testing.T) {
 	}
 }
 
-// seen is what a server saw.
+// seen is a question that a server received.
 type seen struct {
 	from netip.AddrPort
 	id   uint16
@@ -64,7 +62,7 @@ type seen struct {
 	t    dnsmessage.Type
 }
 
-// silent is a server that notes questions and answers none.
+// silent starts a server that reports questions and answers none.
 func silent(t *testing.T) (netip.AddrPort, <-chan seen) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
@@ -89,9 +87,9 @@ func silent(t *testing.T) (netip.AddrPort, <-chan seen) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort(), got
 }
 
-// TestEachTransmissionIsFresh: port, ids and letters of a question that is sent again are new, and
-// AAAA goes before A.
-func TestEachTransmissionIsFresh(t *testing.T) {
+// TestEachTransmissionDiffers: a question that is sent again has a new port, new ids and new letter
+// cases, and AAAA goes before A.
+func TestEachTransmissionDiffers(t *testing.T) {
 	addr, got := silent(t)
 	r := etc(t, map[string]string{"resolv.conf": "nameserver [" + addr.Addr().String() + "]:" +
 		portText(addr) + "\noptions timeout:1 attempts:3\n"})
@@ -104,7 +102,7 @@ func TestEachTransmissionIsFresh(t *testing.T) {
 		all = append(all, s)
 		ports[s.from.Port()], ids[s.id], names[s.name] = true, true, true
 		if !strings.EqualFold(s.name, name+".") {
-			t.Errorf("asked for %s", s.name)
+			t.Errorf("question about %s", s.name)
 		}
 	}
 	if len(all) < 4 || len(all)%2 != 0 {
@@ -112,7 +110,7 @@ func TestEachTransmissionIsFresh(t *testing.T) {
 	}
 	for i := 0; i < len(all); i += 2 {
 		if all[i].t != typeAAAA || all[i+1].t != typeA {
-			t.Errorf("asked %v before %v", all[i].t, all[i+1].t)
+			t.Errorf("%v was sent before %v", all[i].t, all[i+1].t)
 		}
 	}
 	if len(ports) != len(all)/2 || len(ids) < len(all)-1 || len(names) != len(all) {
@@ -126,8 +124,8 @@ func portText(a netip.AddrPort) string {
 	return port
 }
 
-// TestTTLIsBounded: a forged answer does not stay for weeks, nor with a TTL that a server never
-// means.
+// TestTTLIsBounded: a forged answer does not stay for weeks, and a TTL with the highest bit set
+// counts as 0.
 func TestTTLIsBounded(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
@@ -141,7 +139,7 @@ func TestTTLIsBounded(t *testing.T) {
 	}
 }
 
-// TestForgedPrefix: a NAT64 prefix of the network's own is believed from TCP alone.
+// TestForgedPrefix: a NAT64 prefix of the network's own counts only from TCP.
 func TestForgedPrefix(t *testing.T) {
 	for _, c := range []struct {
 		addr    string
@@ -167,8 +165,8 @@ func TestForgedPrefix(t *testing.T) {
 	}
 }
 
-// TestNoDomainName: what is no domain name is no host, and no server hears of it.
-func TestNoDomainName(t *testing.T) {
+// TestNotADomainName: a name that is not a domain name does not exist, and is not sent to a server.
+func TestNotADomainName(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
 	for _, name := range []string{"127.1", "256.1.1.1", "1.2.3.4.5", " localhost", "localhost%lo",
@@ -179,7 +177,7 @@ func TestNoDomainName(t *testing.T) {
 		}
 	}
 	if q := d.Queries(); len(q) > 0 {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 	for _, name := range []string{"a", "_dns._udp.host.test", "3com.test", "a--b.test",
 		"1.2.3.4.in-addr.arpa", "x1"} {
@@ -189,7 +187,7 @@ func TestNoDomainName(t *testing.T) {
 	}
 }
 
-// TestLongLines: a line of any length ends nothing.
+// TestLongLines: a line of any length does not end the reading.
 func TestLongLines(t *testing.T) {
 	long := "# " + strings.Repeat("x", 1<<17) + "\n"
 	if h := parseHosts(strings.NewReader(long +

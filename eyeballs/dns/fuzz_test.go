@@ -11,9 +11,9 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// twinAddrs reads the addresses of a name the slow way: unpack the whole message
-// and follow the chain of CNAMEs through a list.
-func twinAddrs(m *dnsmessage.Message, name dnsmessage.Name,
+// modelAddrs is the reference decoder for the addresses of a name: it unpacks the whole message and
+// follows the chain of CNAMEs through a list.
+func modelAddrs(m *dnsmessage.Message, name dnsmessage.Name,
 	t dnsmessage.Type) (addrs []netip.Addr) {
 	for range 16 {
 		next, moved := name, false
@@ -43,7 +43,7 @@ func twinAddrs(m *dnsmessage.Message, name dnsmessage.Name,
 	return addrs
 }
 
-// FuzzAnswer gives parse anything a server might send.
+// FuzzAnswer gives parse anything that a server might send.
 func FuzzAnswer(f *testing.F) {
 	name := dnsmessage.MustNewName("host.test.")
 	for _, t := range []dnsmessage.Type{typeA, typeAAAA, typeHTTPS} {
@@ -57,7 +57,7 @@ func FuzzAnswer(f *testing.F) {
 			id = binary.BigEndian.Uint16(msg)
 		}
 		if _, err := parse(msg, id+1, name, typeA); err == nil {
-			t.Fatal("took an answer with another id")
+			t.Fatal("accepted an answer with another id")
 		}
 		for _, typ := range []dnsmessage.Type{typeA, typeAAAA, typeHTTPS} {
 			r, err := parse(msg, id, name, typ)
@@ -83,7 +83,7 @@ func FuzzAnswer(f *testing.F) {
 				r.rcode != dnsmessage.RCodeNameError {
 				continue
 			}
-			if want := twinAddrs(&m, name, typ); !slices.Equal(r.addrs, want) {
+			if want := modelAddrs(&m, name, typ); !slices.Equal(r.addrs, want) {
 				t.Fatalf("%v: got %v, want %v", typ, r.addrs, want)
 			}
 		}

@@ -46,11 +46,11 @@ func TestNoAAAA(t *testing.T) {
 	wantAddrs(t, got[A], "192.0.2.1")
 	wantAddrs(t, got[AAAA])
 	if q := d.Queries(); len(q) != 1 || q[0] != "A host.test" {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 }
 
-// TestSystemSource: what only the C library's sources know is asked through it.
+// TestSystemSource: names of sources that only the C library knows are looked up through it.
 func TestSystemSource(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{"nsswitch.conf": "hosts: ldap\n"}, d)
@@ -59,9 +59,9 @@ func TestSystemSource(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	if got[HTTPS].Err == nil {
-		t.Error("an HTTPS record out of the C library")
+		t.Error("an HTTPS record from the C library")
 	}
-	// The next source is asked about what the system does not know.
+	// The next source is used for what the system does not know.
 	r = etc(t, map[string]string{"nsswitch.conf": "hosts: files mdns4_minimal [NOTFOUND=return] " +
 		"dns\n"}, d)
 	if order := r.system().orderFor("printer.local"); len(order) != 2 || order[1] != fromSystem {

@@ -43,8 +43,8 @@ func startDNS(t *testing.T) *eyeballstest.DNS {
 	return d
 }
 
-// etc writes a directory like /etc for a resolver. Servers come first in
-// resolv.conf, then the lines given.
+// etc writes a directory like /etc for a resolver. The servers come first in resolv.conf, then the
+// lines of files.
 func etc(t *testing.T, files map[string]string, servers ...*eyeballstest.DNS) *Resolver {
 	t.Helper()
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func TestAnswersComeAlone(t *testing.T) {
 	}
 	if q := d.Queries(); !slices.Equal(q,
 		[]string{"HTTPS host.test", "AAAA host.test", "A host.test"}) {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestD1OneSocketBackToBack(t *testing.T) {
 		eyeballstest.Record{Addrs: addrs("2001:db8::1"), Delay: 900 * time.Millisecond})
 	_, took := lookup(t, r, "host.test", both)
 	if took[A] < 900*time.Millisecond {
-		t.Errorf("A was asked for before AAAA had answered: %v", took)
+		t.Errorf("A was sent before AAAA had answered: %v", took)
 	}
 	r = etc(t, map[string]string{"resolv.conf": "options single-request-reopen\n"}, d)
 	if _, took = lookup(t, r, "host.test", both); took[A] > 800*time.Millisecond {
@@ -162,8 +162,8 @@ func TestSeveralServersAreRaced(t *testing.T) {
 	if took[A] < 2*ServerDelay || took[A] > 4*time.Second {
 		t.Errorf("took %v, want two times %v", took[A], ServerDelay)
 	}
-	// The server that answered is asked first the next time. A machine that stalls makes one
-	// look-up late, not all.
+	// The server that answered comes first the next time. A machine that stalls makes one lookup
+	// late, not all.
 	quickest := time.Minute
 	for try := 0; try < 5 && quickest >= ServerDelay; try++ {
 		_, took = lookup(t, r, "host.test", A)
@@ -172,7 +172,7 @@ func TestSeveralServersAreRaced(t *testing.T) {
 	if quickest >= ServerDelay {
 		t.Errorf("no later lookup took less than %v", quickest)
 	}
-	// A refusal moves on at once.
+	// After a refusal the next server gets the questions at once.
 	failing := startDNS(t)
 	failing.Set("host.test", typeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
 	r = etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\n"}, failing, good)
@@ -204,7 +204,7 @@ func TestAllServersFail(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoServerAnswers(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
 	r := etc(t, map[string]string{"resolv.conf": "options timeout:1 attempts:2\n"}, d)
@@ -258,7 +258,7 @@ func TestTruncatedGoesOverTCP(t *testing.T) {
 	got, _ = lookup(t, r, "host.test", both)
 	wantAddrs(t, got[AAAA], many...)
 	if s := r.Stats(); s.Truncated != 0 {
-		t.Errorf("use-vc: asked over UDP first: %+v", s)
+		t.Errorf("use-vc: sent over UDP first: %+v", s)
 	}
 }
 
@@ -297,7 +297,7 @@ func TestBadNames(t *testing.T) {
 		}
 	}
 	if q := d.Queries(); len(q) != 0 {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 }
 
@@ -315,7 +315,7 @@ func TestPrefix64(t *testing.T) {
 		}
 	}
 	if n := strings.Count(strings.Join(d.Queries(), "\n"), "ipv4only.arpa"); n != 1 {
-		t.Errorf("asked %d times for the prefix", n)
+		t.Errorf("queried the prefix %d times", n)
 	}
 }
 
@@ -339,6 +339,6 @@ func TestHTTPSRecords(t *testing.T) {
 	}
 	got, _ = lookup(t, r, "b.test", HTTPS)
 	if s := got[HTTPS].Services; len(s) != 0 {
-		t.Errorf("a malformed record spoils its set, got %+v", s)
+		t.Errorf("a malformed record must spoil its set, got %+v", s)
 	}
 }

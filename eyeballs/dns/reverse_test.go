@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// TestNameOf: the hosts file comes first, then the servers, whose answers are kept; what is no host
-// name is refused.
+// TestNameOf: the hosts file comes first, then the servers, whose answers are cached. A name that is
+// not a host name is an error.
 func TestNameOf(t *testing.T) {
 	d := startDNS(t)
 	const six = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"
@@ -48,10 +48,10 @@ func TestNameOf(t *testing.T) {
 			asked++
 		}
 		if strings.Contains(q, "9.2.0.192") {
-			t.Error("a server was asked for what the hosts file has")
+			t.Error("a server was queried for a name of the hosts file")
 		}
 	}
 	if asked != 1 {
-		t.Errorf("the server was asked %d times for the same name", asked)
+		t.Errorf("the server was queried %d times for the same name", asked)
 	}
 }

@@ -28,20 +28,20 @@ func TestSearchAndNdots(t *testing.T) {
 	}
 	if q := d.Queries(); !slices.Equal(q,
 		[]string{"AAAA db.lab.test", "A db.lab.test", "AAAA db.corp.test", "A db.corp.test"}) {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 	got, _ = lookup(t, r, "a.b", A)
 	wantAddrs(t, got[A], "192.0.2.2")
 	if q := d.Queries(); q[0] != "A a.b.lab.test" {
-		t.Errorf("one dot is less than ndots: asked %q", q)
+		t.Errorf("one dot is less than ndots: queries %q", q)
 	}
 	got, _ = lookup(t, r, "none.at.all", A)
 	if q := d.Queries(); len(q) != 3 || q[0] != "A none.at.all" || !got[A].NoName {
-		t.Errorf("two dots reach ndots: asked %q, got %+v", q, got)
+		t.Errorf("two dots reach ndots: queries %q, got %+v", q, got)
 	}
 	lookup(t, r, "db.corp.test.", A)
 	if q := d.Queries(); !slices.Equal(q, []string{"A db.corp.test"}) {
-		t.Errorf("rooted: asked %q", q)
+		t.Errorf("rooted: queries %q", q)
 	}
 	// A server that fails for one name does not make the host nonexistent.
 	d.Set("x.lab.test", typeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
@@ -67,7 +67,7 @@ func TestHostsFile(t *testing.T) {
 	wantAddrs(t, got[AAAA], "::1")
 	got, _ = lookup(t, r, "x.onion", A)
 	if len(d.Queries()) != 0 || got[A].Err == nil {
-		t.Error("asked DNS about localhost or .onion")
+		t.Error("queried DNS for localhost or .onion")
 	}
 }
 
@@ -111,12 +111,12 @@ func TestCache(t *testing.T) {
 		lookup(t, r, "none.test", A)
 	}
 	if q := d.Queries(); len(q) != 5 { // host 1, brief 2, none 2 (its SOA says 0)
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 	r.Flush()
 	lookup(t, r, "host.test", A)
 	if q := d.Queries(); len(q) != 1 {
-		t.Errorf("after Flush: asked %q", q)
+		t.Errorf("after Flush: queries %q", q)
 	}
 }
 

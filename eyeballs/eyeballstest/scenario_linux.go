@@ -8,33 +8,32 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Family says which families the dialling host has.
+// Family is the set of families that the dialling host has.
 type Family uint8
 
-// The hosts of the scenarios.
+// The kinds of hosts.
 const (
 	DualStack Family = iota
 	OnlyV4
 	OnlyV6
 )
 
-// Scenario is one thing that goes wrong on the road.
+// Scenario is one fault on the path.
 type Scenario struct {
 	Name string
 	Host Family
 	// V6 and V4 are the hosts behind the name, in the order of the answers.
 	V6, V4 []Host
-	// AAAA and A say how badly those questions are answered; their Addrs are
-	// filled in.
+	// AAAA and A are the faults of the answers. Stage sets their Addrs and TTL.
 	AAAA, A Record
-	// TLS wants a finished handshake.
+	// TLS requires a finished handshake.
 	TLS bool
-	// NAT64 puts the host behind a NAT64 that is found by ipv4only.arpa.
+	// NAT64 puts the host behind a NAT64 that it discovers by ipv4only.arpa.
 	NAT64 bool
 	// Again measures the second dial to the same name.
 	Again bool
-	// Prescribed is the sum of the delays that the standards put into this dial,
-	// with what the network itself needs.
+	// Prescribed is the sum of the delays that the standards prescribe for this dial and of those
+	// of the network.
 	Prescribed time.Duration
 	// Want is the family that must win, 4 or 6.
 	Want int
@@ -45,8 +44,7 @@ var Prefix64 = netip.MustParsePrefix("64:ff9b::/96")
 
 const ms = time.Millisecond
 
-// Scenarios lists what is tested and measured. port is where the plain server
-// listens, and the one with TLS is asked for by Scenario.TLS.
+// Scenarios lists what is tested and measured.
 func Scenarios() []Scenario {
 	ok, drop, rst := Host{Mode: Accept}, Host{Mode: Drop}, Host{Mode: Reset}
 	times := func(n int, h Host) []Host {
@@ -122,8 +120,9 @@ func Scenarios() []Scenario {
 	return all
 }
 
-// Stage sets a scenario up under a name of its own, so that several can be played
-// at once and nothing is cached. serial must be different for each name.
+// Stage sets a scenario up under a new name, so that several can run at once and nothing is cached.
+// serial must be different for each name. plain and secure are the ports of the servers without and
+// with TLS.
 func (s *Scenario) Stage(n *Net, d *DNS, serial int, plain, secure uint16) (name string) {
 	name = fmt.Sprintf("s%d.test", serial)
 	port := plain

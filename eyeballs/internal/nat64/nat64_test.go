@@ -40,7 +40,7 @@ func TestRefuses(t *testing.T) {
 	}
 	for _, bad := range []string{"64:ff9b::/95", "10.0.0.0/8", "::ffff:0:0/96"} {
 		if Valid(netip.MustParsePrefix(bad)) {
-			t.Errorf("%s is no NAT64 prefix", bad)
+			t.Errorf("%s counts as a NAT64 prefix", bad)
 		}
 	}
 	if _, ok := Extract(p, netip.MustParseAddr("2001:db8::1")); ok {
