@@ -28,9 +28,9 @@ func DefaultResolver() *dns.Resolver { return &shared.resolver }
 // Dialer dials by racing. Its zero value is ready for use. Its first fields are those of
 // [net.Dialer]. It is safe for concurrent use as long as its fields do not change.
 type Dialer struct {
-	// Timeout, Deadline, LocalAddr, KeepAlive, KeepAliveConfig, Control and ControlContext are those
-	// of net.Dialer. A timeout is not divided between addresses: if it is short, the attempts follow
-	// each other faster. LocalAddr limits the race to its family.
+	// Timeout, Deadline, LocalAddr, KeepAlive, KeepAliveConfig, Control and ControlContext are
+	// those of net.Dialer. A timeout is not divided between addresses: if it is short, the attempts
+	// follow each other faster. LocalAddr limits the race to its family.
 	Timeout         time.Duration
 	Deadline        time.Time
 	LocalAddr       net.Addr

@@ -22,9 +22,10 @@
 // # What is remembered
 //
 // Per destination: round-trip times, and which addresses kept a dial waiting. Among equal addresses
-// the one with the shortest round-trip time comes first (RFC 8305 section 4). An address that kept a
-// dial waiting comes last for a minute. Then the usual order applies again, so that a repaired path
-// comes back into use. The memory is emptied when the addresses of this host change. See [History].
+// the one with the shortest round-trip time comes first (RFC 8305 section 4). An address that kept
+// a dial waiting comes last for a minute. Then the usual order applies again, so that a repaired
+// path comes back into use. The memory is emptied when the addresses of this host change. See
+// [History].
 //
 // # Errors
 //

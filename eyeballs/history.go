@@ -17,8 +17,8 @@ const (
 )
 
 // History remembers how earlier dials went. It belongs to one network: when the addresses of this
-// host change, it forgets everything (HEv3 section 5.3). Its zero value is ready for use. It is safe
-// for concurrent use and must not be copied.
+// host change, it forgets everything (HEv3 section 5.3). Its zero value is ready for use. It is
+// safe for concurrent use and must not be copied.
 type History struct {
 	views viewCache
 
@@ -134,8 +134,8 @@ func (h *History) record(r *result) {
 	}
 }
 
-// entryLocked returns the entry of host:port. It makes one if there is none, and evicts any other if
-// the history is full.
+// entryLocked returns the entry of host:port. It makes one if there is none, and evicts any other
+// if the history is full.
 func (h *History) entryLocked(address string) *hostEntry {
 	if e := h.hosts[address]; e != nil {
 		return e

@@ -90,8 +90,8 @@ func (v *hostView) source(dst netip.Addr) netip.Addr {
 	return src
 }
 
-// preferV4 reports whether IPv4 is the family whose answer a race waits for. It is IPv6 if both have
-// a default route, else the family that has one (HEv3 section 4.2).
+// preferV4 reports whether IPv4 is the family whose answer a race waits for. It is IPv6 if both
+// have a default route, else the family that has one (HEv3 section 4.2).
 func (v *hostView) preferV4() bool {
 	if v.route6.IsValid() || v.route4.IsValid() {
 		return !v.route6.IsValid()

@@ -78,8 +78,8 @@ func noRoute(err error) bool {
 	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// throughNAT64 returns the address under which a NAT64 serves an IPv4 literal, on a host that has no
-// IPv4 (HEv3 section 8).
+// throughNAT64 returns the address under which a NAT64 serves an IPv4 literal, on a host that has
+// no IPv4 (HEv3 section 8).
 func (d *Dialer) throughNAT64(ctx context.Context, network, address string) (string, bool) {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || !ap.Addr().Unmap().Is4() || network == "tcp4" || network == "udp4" {

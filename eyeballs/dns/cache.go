@@ -22,8 +22,8 @@ type cacheEntry struct {
 	until  time.Time
 }
 
-// cache keeps answers under the name that the caller used, whichever search domain completed it. The
-// zero value is ready for use.
+// cache keeps answers under the name that the caller used, whichever search domain completed it.
+// The zero value is ready for use.
 type cache struct {
 	mu      sync.Mutex
 	entries map[cacheKey]cacheEntry // guarded by mu
@@ -67,8 +67,8 @@ func (c *cache) put(name string, a Answer, now time.Time) {
 	c.entries[cacheKey{name, a.Type}] = cacheEntry{a, now.Add(ttl)}
 }
 
-// evictLocked deletes at least one entry. It looks at 16 entries in the random order of the map, and
-// deletes the first and all that have expired.
+// evictLocked deletes at least one entry. It looks at 16 entries in the random order of the map,
+// and deletes the first and all that have expired.
 func (c *cache) evictLocked(now time.Time) {
 	seen := 0
 	for k, e := range c.entries {

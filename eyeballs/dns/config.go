@@ -34,8 +34,8 @@ type Config struct {
 	NoAAAA bool
 }
 
-// Bounds of resolv.conf(5), and two of this package. glibc reads three servers; RFC 8305 section 3.1
-// asks for no such limit, and 16 is above any real configuration.
+// Bounds of resolv.conf(5), and two of this package. glibc reads three servers; RFC 8305 section
+// 3.1 asks for no such limit, and 16 is above any real configuration.
 const (
 	maxNdots    = 15
 	maxTimeout  = 30 * time.Second
@@ -156,8 +156,8 @@ func localDomain(hostname string) []string {
 	return nil
 }
 
-// candidates returns the full names, without the final dot, that name may stand for, in the order of
-// trying.
+// candidates returns the full names, without the final dot, that name may stand for, in the order
+// of trying.
 func (c *Config) candidates(name string) []string {
 	if rooted := strings.HasSuffix(name, "."); rooted || len(c.Search) == 0 {
 		return []string{strings.TrimSuffix(name, ".")}

@@ -62,8 +62,8 @@ type server struct {
 }
 
 // maxBogus is how many wrong answers may come from the address of one server. More are taken for an
-// attempt to guess an answer. From then on only TCP counts, which an attacker beside the path cannot
-// spoof (RFC 5452 section 9).
+// attempt to guess an answer. From then on only TCP counts, which an attacker beside the path
+// cannot spoof (RFC 5452 section 9).
 const maxBogus = 10
 
 // sentQuestion is a question as one transmission sends it: with its own id and letter cases.
@@ -228,7 +228,8 @@ func (x *exchange) sendFrom(i int, sent []sentQuestion) {
 			x.finish(a.question, Answer{Err: fmt.Errorf("dns: cannot send: %w", err)})
 			continue
 		}
-		if _, err := c.Write(msg); err != nil { // no route, or an ICMP error about an earlier packet
+		// no route, or an ICMP error about an earlier packet
+		if _, err := c.Write(msg); err != nil {
 			x.serverDown(i, err)
 			return
 		}

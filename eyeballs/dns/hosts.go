@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// hosts is a hosts file: it maps a name, in lower case and without the final dot, to addresses in the
-// order of the file.
+// hosts is a hosts file: it maps a name, in lower case and without the final dot, to addresses in
+// the order of the file.
 type hosts map[string]*hostAddrs
 
 type hostAddrs struct{ v4, v6 []netip.Addr }

@@ -11,7 +11,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
-// udpSize is the size of a datagram, in bytes, that is not fragmented on the way (DNS flag day 2020).
+// udpSize is the size of a datagram, in bytes, that is not fragmented on the way (DNS flag day
+// 2020).
 const udpSize = 1232
 
 // maxRecords bounds the records taken from one answer.
@@ -75,9 +76,9 @@ var (
 	errCase  = errors.New("dns: an answer to this question with other letter cases")
 )
 
-// parse reads a message that should answer the question. On an error the message must be ignored: it
-// is malformed or answers another question. errCase means that only the case of the name's letters
-// is wrong.
+// parse reads a message that should answer the question. On an error the message must be ignored:
+// it is malformed or answers another question. errCase means that only the case of the name's
+// letters is wrong.
 func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (reply, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
@@ -113,8 +114,8 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 	return r, nil
 }
 
-// answers collects the records of the name at the end of the chain of CNAMEs. The chain may stand in
-// any order, so the section is read until a pass finds nothing new.
+// answers collects the records of the name at the end of the chain of CNAMEs. The chain may stand
+// in any order, so the section is read until a pass finds nothing new.
 func (r *reply) answers(p dnsmessage.Parser, name dnsmessage.Name, t dnsmessage.Type) error {
 	ttl := uint32(math.MaxUint32)
 	for range 16 {
@@ -142,7 +143,8 @@ func parseFolded(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type)
 	return parse(msg, id, name, t)
 }
 
-// bounded converts a TTL: it is at most limit, and 0 if the highest bit is set (RFC 2181 section 8).
+// bounded converts a TTL: it is at most limit, and 0 if the highest bit is set (RFC 2181 section
+// 8).
 func bounded(ttl uint32, limit time.Duration) time.Duration {
 	if ttl > math.MaxInt32 {
 		return 0

@@ -75,9 +75,9 @@ func (r *Resolver) queryServers(ctx context.Context, sys *system, name string, t
 }
 
 // queryPrefixes queries the prefixes of a NAT64. A prefix of the network's own decides where all
-// IPv4 traffic goes, and its answer is not authenticated (RFC 7050 section 3.1 asks for that). So it
-// counts only from TCP, where an attacker beside the path cannot answer. The well-known prefix leads
-// only to the network's NAT64: it counts in any case.
+// IPv4 traffic goes, and its answer is not authenticated (RFC 7050 section 3.1 asks for that). So
+// it counts only from TCP, where an attacker beside the path cannot answer. The well-known prefix
+// leads only to the network's NAT64: it counts in any case.
 func (r *Resolver) queryPrefixes(ctx context.Context, sys *system, answer func(Answer)) {
 	accept := func(a Answer) {
 		r.cache.put(prefixName, a, time.Now())

@@ -55,8 +55,8 @@ func (r *Resolver) Static(name string) bool {
 // prefixName is the name that is queried for Prefix64. It is rooted: no search domain applies.
 const prefixName = nat64.Name + "."
 
-// QueryLocal answers what needs no packet: names of the hosts file and answers in the cache. It calls
-// answer before it returns, once for each type that it answers, and returns the other types.
+// QueryLocal answers what needs no packet: names of the hosts file and answers in the cache. It
+// calls answer before it returns, once for each type that it answers, and returns the other types.
 func (r *Resolver) QueryLocal(name string, types Type, answer func(Answer)) Type {
 	sys := r.system()
 	key := canonical(name)
@@ -94,9 +94,9 @@ func (r *Resolver) QueryLocal(name string, types Type, answer func(Answer)) Type
 	return types
 }
 
-// Query looks a name up in the sources of nsswitch.conf. It calls answer exactly once for each type,
-// one call at a time, until ctx ends. It returns after the last answer, and everything that it
-// started has ended by then.
+// Query looks a name up in the sources of nsswitch.conf. It calls answer exactly once for each
+// type, one call at a time, until ctx ends. It returns after the last answer, and everything that
+// it started has ended by then.
 func (r *Resolver) Query(ctx context.Context, name string, types Type, answer func(Answer)) {
 	sys := r.system()
 	key := canonical(name)
@@ -181,8 +181,8 @@ func refuse(name string, types Type, from string, err error, answer func(Answer)
 	}
 }
 
-// querySystem asks the C library, or its replacement in package net, which answers for both families
-// together. That is as slow as the slower one.
+// querySystem asks the C library, or its replacement in package net, which answers for both
+// families together. That is as slow as the slower one.
 func querySystem(ctx context.Context, name string, types Type, last bool,
 	answer func(Answer)) Type {
 	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)

@@ -10,8 +10,8 @@ import (
 )
 
 // NameOf returns the name of an address, without the final dot, from the sources of nsswitch.conf.
-// The owner of an address chooses its name. So a name that is not a host name (RFC 952, RFC 1123) is
-// an error, and a host name proves nothing about the owner.
+// The owner of an address chooses its name. So a name that is not a host name (RFC 952, RFC 1123)
+// is an error, and a host name proves nothing about the owner.
 func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 	a = a.Unmap().WithZone("")
 	under := reverseName(a)

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// TestNameOf: the hosts file comes first, then the servers, whose answers are cached. A name that is
-// not a host name is an error.
+// TestNameOf: the hosts file comes first, then the servers, whose answers are cached. A name that
+// is not a host name is an error.
 func TestNameOf(t *testing.T) {
 	d := startDNS(t)
 	const six = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"

@@ -34,8 +34,8 @@ type Record struct {
 	AD       bool // claim that the answer is authentic, if the query asks for that
 }
 
-// DNS is a DNS server on loopback that answers, delays and loses as its records say. Names without a
-// record do not exist.
+// DNS is a DNS server on loopback that answers, delays and loses as its records say. Names without
+// a record do not exist.
 type DNS struct {
 	Addr netip.AddrPort
 
@@ -283,8 +283,8 @@ func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsme
 	return m
 }
 
-// forged returns answers that must not count: with another id, to another question, and a query. All
-// carry an address of the attacker.
+// forged returns answers that must not count: with another id, to another question, and a query.
+// All carry an address of the attacker.
 func (r *Record) forged(m dnsmessage.Message) [][]byte {
 	evil := *r
 	evil.Addrs = []netip.Addr{netip.MustParseAddr("203.0.113.66")}

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Record is one SVCB or HTTPS record. Priority 0 is AliasMode: only Target counts. Any other priority
-// is ServiceMode: a smaller number is preferred.
+// Record is one SVCB or HTTPS record. Priority 0 is AliasMode: only Target counts. Any other
+// priority is ServiceMode: a smaller number is preferred.
 type Record struct {
 	Priority uint16
 	// Target is the name of the server, in lower case and without the final dot. Empty means the
@@ -44,8 +44,8 @@ var ErrMandatory = errors.New("svcb: record has an unknown mandatory parameter")
 // Alias reports whether r is in AliasMode.
 func (r *Record) Alias() bool { return r.Priority == 0 }
 
-// Speaks reports whether the service speaks one of protocols. A client without protocols accepts any
-// service.
+// Speaks reports whether the service speaks one of protocols. A client without protocols accepts
+// any service.
 func (r *Record) Speaks(protocols []string) bool {
 	if len(protocols) == 0 {
 		return true
@@ -61,9 +61,9 @@ func (r *Record) Speaks(protocols []string) bool {
 	return false
 }
 
-// FromResource reads a record from a parsed DNS resource. On an error the record must be ignored. If
-// the error is not ErrMandatory, the record is malformed and its whole set must be ignored (RFC 9460
-// section 2.2).
+// FromResource reads a record from a parsed DNS resource. On an error the record must be ignored.
+// If the error is not ErrMandatory, the record is malformed and its whole set must be ignored (RFC
+// 9460 section 2.2).
 func FromResource(res *dnsmessage.SVCBResource) (Record, error) {
 	r := Record{Priority: res.Priority, Target: canonical(res.Target.String())}
 	if r.Alias() {

@@ -1,6 +1,6 @@
-// Package nat64 converts addresses between IPv4 and the IPv6 form under which a NAT64 serves them: RFC
-// 6052 for the formats, RFC 7050 for the discovery of the prefix, RFC 6147 for what must never be
-// synthesised. It is pure.
+// Package nat64 converts addresses between IPv4 and the IPv6 form under which a NAT64 serves them:
+// RFC 6052 for the formats, RFC 7050 for the discovery of the prefix, RFC 6147 for what must never
+// be synthesised. It is pure.
 package nat64
 
 import (
@@ -89,8 +89,8 @@ func Extract(p netip.Prefix, v6 netip.Addr) (netip.Addr, bool) {
 	return netip.AddrFrom4(extract(v6.As16(), p.Bits())), true
 }
 
-// Prefixes finds the prefixes in the AAAA records of Name. If a well-known address stands at several
-// places of an answer, the longest prefix counts. An answer without one is ignored.
+// Prefixes finds the prefixes in the AAAA records of Name. If a well-known address stands at
+// several places of an answer, the longest prefix counts. An answer without one is ignored.
 func Prefixes(answers []netip.Addr) []netip.Prefix {
 	var found []netip.Prefix
 	for _, a := range answers {

@@ -79,9 +79,9 @@ func (m *Machine) tried(addr netip.AddrPort) bool {
 	return slices.ContainsFunc(m.attempts, func(a attempt) bool { return a.addr == addr })
 }
 
-// endpoints appends the endpoints of one address. An address that a DNS64 synthesised is turned back
-// to IPv4 first. Without a route for IPv4, an IPv4 address becomes one endpoint for each prefix, or
-// none (HEv3 section 8).
+// endpoints appends the endpoints of one address. An address that a DNS64 synthesised is turned
+// back to IPv4 first. Without a route for IPv4, an IPv4 address becomes one endpoint for each
+// prefix, or none (HEv3 section 8).
 func (m *Machine) endpoints(to []Endpoint, a netip.Addr, port uint16, r *svcb.Record) []Endpoint {
 	a = a.Unmap()
 	for _, p := range m.prefixes {

@@ -13,8 +13,8 @@ import (
 )
 
 func TestD1QueriesBackToBack(t *testing.T) {
-	newScript(t, Config{Types: dns.HTTPS | dns.AAAA | dns.A}).want("0: query host.test HTTPS+AAAA+A")
-	s := newScript(t, Config{Types: dns.HTTPS | dns.AAAA | dns.A, ServiceName: "_8443._https.host.test"})
+	newScript(t, Config{Types: allTypes}).want("0: query host.test HTTPS+AAAA+A")
+	s := newScript(t, Config{Types: allTypes, ServiceName: "_8443._https.host.test"})
 	s.want("0: query _8443._https.host.test HTTPS", "0: query host.test AAAA+A")
 	// Only the answer about the service name settles the service question.
 	s.at(1 * ms).v6("2001:db8::1").want()
@@ -35,7 +35,7 @@ func TestD4ResolutionDelay(t *testing.T) {
 	s.at(60 * ms).tick().want("60: connect 0 192.0.2.1:443")
 
 	// The race waits for the service record too.
-	s = newScript(t, Config{Types: dns.HTTPS | dns.AAAA | dns.A}).want("0: query host.test HTTPS+AAAA+A")
+	s = newScript(t, Config{Types: allTypes}).want("0: query host.test HTTPS+AAAA+A")
 	s.at(1 * ms).v6("2001:db8::1").wantWake(51 * ms).want()
 	s.at(51 * ms).tick().want("51: connect 0 [2001:db8::1]:443")
 }
@@ -74,7 +74,7 @@ func TestD9HintsCountUntilAnswersCome(t *testing.T) {
 		}
 		return r
 	}
-	s := newScript(t, Config{Types: dns.HTTPS | dns.AAAA | dns.A, Protocols: []string{"h2"}})
+	s := newScript(t, Config{Types: allTypes, Protocols: []string{"h2"}})
 	s.want("0: query host.test HTTPS+AAAA+A")
 	// The hint starts the race, and the target's own records are looked up.
 	s.at(1*ms).https("host.test", hint("2001:db8::9", "192.0.2.9")).
@@ -86,7 +86,7 @@ func TestD9HintsCountUntilAnswersCome(t *testing.T) {
 	s.at(501 * ms).tick().want("501: connect 2 192.0.2.10:443")
 
 	// AliasMode is not service information: the race waits for its target.
-	s = newScript(t, Config{Types: dns.HTTPS | dns.AAAA | dns.A}).want("0: query host.test HTTPS+AAAA+A")
+	s = newScript(t, Config{Types: allTypes}).want("0: query host.test HTTPS+AAAA+A")
 	s.at(1*ms).https("host.test",
 		svcb.Record{Target: "cdn.test"}).want("1: query cdn.test HTTPS+AAAA+A")
 	s.at(2 * ms).v6("2001:db8::1").want()
@@ -97,7 +97,7 @@ func TestD9HintsCountUntilAnswersCome(t *testing.T) {
 }
 
 func TestD9AliasLoopEnds(t *testing.T) {
-	s := newScript(t, Config{Types: dns.HTTPS | dns.AAAA | dns.A})
+	s := newScript(t, Config{Types: allTypes})
 	s.at(1*ms).https("host.test", svcb.Record{Target: "a.test"})
 	s.at(2*ms).https("a.test", svcb.Record{Target: "host.test"})
 	s.addrs("a.test", dns.A).addrs("a.test", dns.AAAA).v4("192.0.2.1").v6()
@@ -122,8 +122,9 @@ func TestD9AliasLoopEnds(t *testing.T) {
 }
 
 func TestNoNameEndsServiceWait(t *testing.T) {
-	s := newScript(t, Config{Types: dns.HTTPS | dns.AAAA | dns.A}).want("0: query host.test HTTPS+AAAA+A")
-	s.step(Event{Kind: Answered, Answer: dns.Answer{Name: "host.test", Type: dns.AAAA, NoName: true}})
+	s := newScript(t, Config{Types: allTypes}).want("0: query host.test HTTPS+AAAA+A")
+	s.step(Event{Kind: Answered,
+		Answer: dns.Answer{Name: "host.test", Type: dns.AAAA, NoName: true}})
 	s.want()
 	s.step(Event{Kind: Answered, Answer: dns.Answer{Name: "host.test", Type: dns.A, NoName: true}})
 	s.want("0: lose")
@@ -172,7 +173,7 @@ func TestS4Interleave(t *testing.T) {
 
 func TestS5GroupsByPriority(t *testing.T) {
 	shuffled := 0
-	s := newScript(t, Config{Types: dns.HTTPS | dns.AAAA | dns.A, Protocols: []string{"h2", "http/1.1"},
+	s := newScript(t, Config{Types: allTypes, Protocols: []string{"h2", "http/1.1"},
 		Shuffle: func(rs []svcb.Record) { shuffled = len(rs); slices.Reverse(rs) }})
 	s.https("host.test",
 		svcb.Record{Priority: 2, Target: "b.test", ALPN: []string{"h2"}},
@@ -263,7 +264,8 @@ func TestN1NAT64(t *testing.T) {
 	s.at(1 * ms).v6().want()
 	// With a prefix, A is useful, and its answer is synthesised.
 	s.at(2 * ms).step(Event{Kind: Answered,
-		Answer: dns.Answer{Name: "host.test", Type: dns.Prefix64, Prefixes: []netip.Prefix{prefix}}})
+		Answer: dns.Answer{Name: "host.test", Type: dns.Prefix64,
+			Prefixes: []netip.Prefix{prefix}}})
 	s.want("2: query host.test A")
 	s.at(3*ms).v4("192.0.2.1", "127.0.0.1").want("3: connect 0 [64:ff9b::c000:201]:443")
 	s.fail(0).want("3: lose") // 127/8 was not synthesised
@@ -271,7 +273,8 @@ func TestN1NAT64(t *testing.T) {
 	// Without a prefix there is nothing to look up and nothing to try.
 	s = newScript(t, Config{Types: dns.AAAA | dns.Prefix64,
 		NoV4: true}).want("0: query host.test AAAA+PREF64")
-	s.at(1 * ms).v6().step(Event{Kind: Answered, Answer: dns.Answer{Name: "host.test", Type: dns.Prefix64}})
+	s.at(1 * ms).v6().step(Event{Kind: Answered,
+		Answer: dns.Answer{Name: "host.test", Type: dns.Prefix64}})
 	s.want("1: lose")
 
 	// The sort and the interleaving take an address of a DNS64 for IPv4.

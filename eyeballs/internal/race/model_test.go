@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/dns"
 )
 
-// world is one random network: the result of each question and each attempt, and when it comes. It is
-// drawn before the race, so that the machine and the model see the same.
+// world is one random network: the result of each question and each attempt, and when it comes. It
+// is drawn before the race, so that the machine and the model see the same.
 type world struct {
 	v6, v4         []netip.Addr
 	at6, at4       time.Duration // when the answers come; never if they are lost
@@ -49,8 +49,8 @@ func drawWorld(r *rand.Rand) *world {
 	return w
 }
 
-// play runs the machine in the world, millisecond by millisecond, and returns the log of its attempts
-// and its end. It checks the contract on the way.
+// play runs the machine in the world, millisecond by millisecond, and returns the log of its
+// attempts and its end. It checks the contract on the way.
 func play(t *testing.T, w *world) []string {
 	m := New(Config{Name: "x", Port: 1, Types: dns.AAAA | dns.A, PreferV4: w.preferV4,
 		FirstFamilyCount: w.first})
@@ -103,10 +103,12 @@ func play(t *testing.T, w *world) []string {
 			break
 		}
 		if now == w.at6 {
-			step(now, Event{Kind: Answered, Answer: dns.Answer{Name: "x", Type: dns.AAAA, Addrs: w.v6}})
+			step(now, Event{Kind: Answered,
+				Answer: dns.Answer{Name: "x", Type: dns.AAAA, Addrs: w.v6}})
 		}
 		if now == w.at4 && !over {
-			step(now, Event{Kind: Answered, Answer: dns.Answer{Name: "x", Type: dns.A, Addrs: w.v4}})
+			step(now, Event{Kind: Answered,
+				Answer: dns.Answer{Name: "x", Type: dns.A, Addrs: w.v4}})
 		}
 		for id := 0; id < 10 && !over; id++ {
 			r := live[id]
@@ -140,8 +142,8 @@ func plus(a, b time.Duration) time.Duration {
 }
 
 // model is the reference model of a race, slow and obviously right: at every millisecond it derives
-// what must happen from the whole past and from nothing else. It returns nil for a race in which the
-// order inside one millisecond would matter.
+// what must happen from the whole past and from nothing else. It returns nil for a race in which
+// the order inside one millisecond would matter.
 func model(w *world) []string {
 	type try struct {
 		addr           netip.Addr
@@ -260,8 +262,8 @@ func alternate(six, four []netip.Addr, first int) []netip.Addr {
 	return list
 }
 
-// checkSpacing checks a log against RFC 8305 section 5 without a model: two attempts are closer than
-// the delay only if one failed in between, and no address is tried twice.
+// checkSpacing checks a log against RFC 8305 section 5 without a model: two attempts are closer
+// than the delay only if one failed in between, and no address is tried twice.
 func checkSpacing(t *testing.T, w *world, log []string) {
 	seen := map[string]bool{}
 	last := -time.Hour

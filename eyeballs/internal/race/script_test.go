@@ -12,7 +12,10 @@ import (
 	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
-const ms = time.Millisecond
+const (
+	ms       = time.Millisecond
+	allTypes = dns.HTTPS | dns.AAAA | dns.A
+)
 
 // script drives a machine by hand and logs its commands.
 type script struct {

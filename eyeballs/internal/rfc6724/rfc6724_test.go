@@ -25,8 +25,8 @@ func sorted(cs []Candidate) []Candidate {
 	return cs
 }
 
-// TestS1Examples are the examples of RFC 6724 section 10.2 and cases of real hosts: "dst src" in the
-// wrong order, and the destinations in the right one.
+// TestS1Examples are the examples of RFC 6724 section 10.2 and cases of real hosts: "dst src" in
+// the wrong order, and the destinations in the right one.
 func TestS1Examples(t *testing.T) {
 	for _, tt := range []struct {
 		name string
