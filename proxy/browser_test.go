@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestBrowser opens pages with a real browser through the proxy, which alone knows
-// the names: a page, and what a script in it fetches from another host.
+// TestBrowser opens pages with a real browser through the proxy: a page, and what a script in it
+// fetches from another host. Only the proxy can resolve the names.
 func TestBrowser(t *testing.T) {
 	program, err := exec.LookPath("chromium")
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// bytesConn is a connection on which everything has been received already and to
-// which anything can be written.
+// bytesConn is a connection that has received everything already and accepts all writes.
 type bytesConn struct {
 	*bytes.Reader
 	sent bytes.Buffer
@@ -26,10 +25,10 @@ func (b *bytesConn) SetDeadline(time.Time) error      { return nil }
 func (b *bytesConn) SetReadDeadline(time.Time) error  { return nil }
 func (b *bytesConn) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzSOCKS5 gives the handshake, and the reader of datagrams, anything.
-// annsSecret is made once: a hash takes its time.
+// annsSecret is made once, because a hash is slow.
 var annsSecret = hashed("ann", "secret")
 
+// FuzzSOCKS5 gives the handshake and the parser of datagrams any input.
 func FuzzSOCKS5(f *testing.F) {
 	for _, s := range []string{
 		"\x05\x01\x00\x05\x01\x00\x03\x09host.test\x01\xbb",
@@ -47,7 +46,7 @@ func FuzzSOCKS5(f *testing.F) {
 		if password {
 			s.Users = annsSecret
 		}
-		s.users = newUsers()
+		s.logins = newLoginCheck()
 		conn := &bytesConn{Reader: bytes.NewReader(input)}
 		r := &reader{conn: conn}
 		q, reply, err := s.negotiate(r)
@@ -57,16 +56,16 @@ func FuzzSOCKS5(f *testing.F) {
 				t.Fatalf("accepted %+v with reply %d", q, reply)
 			}
 			if password && !bytes.Contains(input, []byte("\x01\x03ann\x06secret")) {
-				t.Fatalf("let in without the password: %q", input)
+				t.Fatalf("accepted without the password: %q", input)
 			}
-			// What was not taken is kept to the last byte.
+			// The bytes that were not taken are kept.
 			left, _ := io.ReadAll(conn)
 			if tail := append(r.rest(), left...); !bytes.HasSuffix(input, tail) {
-				t.Fatalf("%q is no end of %q", tail, input)
+				t.Fatalf("%q is not the end of %q", tail, input)
 			}
 		} else if reply == replyOK && bytes.HasSuffix(conn.sent.Bytes(), []byte{1, 0}) &&
 			!password {
-			t.Fatalf("said yes and failed: %v", err)
+			t.Fatalf("accepted and failed: %v", err)
 		}
 		if q, payload, err := parseDatagram(input); err == nil {
 			if q.host == "" || input[2] != 0 || !bytes.HasSuffix(input, payload) {
@@ -79,7 +78,7 @@ func FuzzSOCKS5(f *testing.F) {
 	})
 }
 
-// FuzzHTTP sends anything to a whole server that reaches nobody.
+// FuzzHTTP sends any input to a whole server whose dials all fail.
 func FuzzHTTP(f *testing.F) {
 	for _, s := range []string{
 		"CONNECT host.test:443 HTTP/1.1\r\nHost: host.test:443\r\n\r\n",
@@ -106,7 +105,7 @@ func FuzzHTTP(f *testing.F) {
 				default:
 				}
 			}
-			return nil, errors.New("there is nobody")
+			return nil, errors.New("no host is reachable")
 		}}
 	s.prepare()
 	f.Fuzz(func(t *testing.T, input []byte) {
@@ -130,7 +129,7 @@ func FuzzHTTP(f *testing.F) {
 			t.Fatalf("answered %q", b)
 		}
 		if bytes.Contains(b, []byte(" 200 Connection established")) {
-			t.Fatalf("a tunnel to nobody: %q", b)
+			t.Fatalf("a tunnel without a connection: %q", b)
 		}
 		select {
 		case what := <-bad:

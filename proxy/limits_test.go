@@ -42,7 +42,7 @@ func TestIdleTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// As long as something moves, it stays.
+	// The connection stays open as long as data moves.
 	b := make([]byte, 1)
 	for range 24 {
 		time.Sleep(100 * time.Millisecond)
@@ -65,8 +65,7 @@ func TestIdleTimeout(t *testing.T) {
 }
 
 func TestOneDirectionKeepsAlive(t *testing.T) {
-	// The far end sends slowly, the client never: the silent direction must not
-	// end the connection.
+	// The server sends slowly, the client never: the silent direction must not end the connection.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +105,7 @@ func TestHandshakeTimeout(t *testing.T) {
 		io.WriteString(c, begin)
 		c.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
-			t.Errorf("%q: still waited for", begin)
+			t.Errorf("%q: the connection is still open", begin)
 		}
 		c.Close()
 	}
@@ -134,13 +133,13 @@ func TestMaxClients(t *testing.T) {
 	}
 	for wait := 0; s.Stats().Clients > 0; wait++ {
 		if wait == 3000 {
-			t.Fatal("clients that left are still counted")
+			t.Fatal("closed clients are still counted")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	c, err := dialSOCKS(t, proxy, "", "", "host.test:"+port)
 	if err != nil {
-		t.Fatal("after two left:", err)
+		t.Fatal("after two have closed:", err)
 	}
 	c.Close()
 }
@@ -172,7 +171,7 @@ func TestGracefulStop(t *testing.T) {
 	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		t.Error("it still accepts")
 	}
-	roundTrip(t, c, 1<<20) // what is open goes on to its end
+	roundTrip(t, c, 1<<20) // open connections continue
 	if err := <-stopped; err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
@@ -216,7 +215,7 @@ func TestClientLeavesDuringDial(t *testing.T) {
 			t.Fatal(err)
 		}
 		io.WriteString(c, open)
-		time.Sleep(patience / 2)
+		time.Sleep(watchDelay / 2)
 		c.Close()
 		select {
 		case err := <-ended:
@@ -224,7 +223,7 @@ func TestClientLeavesDuringDial(t *testing.T) {
 				t.Errorf("%q: dial ended with %v", open, err)
 			}
 		case <-time.After(30 * time.Second):
-			t.Errorf("%q: the dial went on without its client", open)
+			t.Errorf("%q: the dial continued without its client", open)
 		}
 	}
 }

@@ -25,13 +25,13 @@ import (
 	"github.com/weirnet/weir/eyeballs/dns"
 )
 
-// start serves on loopback, with a dialer that knows only the names in hosts.
+// start serves on loopback, with a dialer that resolves only the names in hosts.
 func start(t *testing.T, s *Server, hosts string) string {
 	t.Helper()
 	return startOn(t, s, hosts, func(l net.Listener) net.Listener { return l })
 }
 
-// testDialer is a dialer that knows the names of a hosts file, as `weir proxy` has it.
+// testDialer returns a dialer for the names of a hosts file, like that of `weir proxy`.
 func testDialer(t *testing.T, hosts string) func(context.Context, string, string) (net.Conn,
 	error) {
 	t.Helper()
@@ -47,7 +47,7 @@ func testDialer(t *testing.T, hosts string) func(context.Context, string, string
 	return d.DialContext
 }
 
-// startOn is start with a listener that may do more.
+// startOn is start with a wrapped listener.
 func startOn(t *testing.T, s *Server, hosts string, wrap func(net.Listener) net.Listener) string {
 	t.Helper()
 	if s.Dial == nil {
@@ -73,8 +73,7 @@ func startOn(t *testing.T, s *Server, hosts string, wrap func(net.Listener) net.
 	return l.Addr().String()
 }
 
-// echo is a TCP server that sends back what it gets, and ends when the client
-// does.
+// echo starts a TCP server that echoes until the client ends its data.
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,8 +128,8 @@ func TestSOCKS5Connect(t *testing.T) {
 	}
 }
 
-// roundTrip sends random bytes through an echo and wants them back, with both
-// ends' half-closes passed on.
+// roundTrip sends random bytes through an echo and expects them back. Both half-closes must be
+// passed on.
 func roundTrip(t *testing.T, c net.Conn, size int) {
 	t.Helper()
 	defer c.Close()
@@ -157,7 +156,7 @@ func TestNamesAreNotResolvedBeforeTheRace(t *testing.T) {
 	dialSOCKS(t, proxy, "", "", "some.name.test:443")
 	connectHTTP(t, proxy, "other.name.test:443", "")
 	if want := "tcp some.name.test:443 tcp other.name.test:443"; strings.Join(asked, " ") != want {
-		t.Errorf("asked for %q", asked)
+		t.Errorf("dialed %q", asked)
 	}
 }
 
@@ -173,7 +172,7 @@ func TestSOCKS5Password(t *testing.T) {
 	for _, bad := range [][2]string{{"ann", "Secret"}, {"bob", "secret"}, {"", ""},
 		{"bob", "\x00no such user"}} {
 		if _, err := dialSOCKS(t, proxy, bad[0], bad[1], "host.test:"+port); err == nil {
-			t.Errorf("%q was let in", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 	if st := s.Stats(); st.Denied != 4 {
@@ -211,7 +210,7 @@ func TestSOCKS5Replies(t *testing.T) {
 		}
 		c.Close()
 	}
-	// Something that never answers.
+	// An address that never answers.
 	s2 := &Server{ConnectTimeout: 100 * time.Millisecond,
 		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			<-ctx.Done()
@@ -236,7 +235,7 @@ func TestEarlyData(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.SetDeadline(time.Now().Add(30 * time.Second))
-		c.Write(append(open, "hello"...)) // before the proxy has said anything
+		c.Write(append(open, "hello"...)) // before the proxy has answered
 		var got []byte
 		b := make([]byte, 256)
 		for !bytes.HasSuffix(got, []byte("hello")) {
@@ -250,7 +249,7 @@ func TestEarlyData(t *testing.T) {
 	}
 }
 
-// connectHTTP opens a tunnel by CONNECT.
+// connectHTTP opens a tunnel with CONNECT.
 func connectHTTP(t *testing.T, proxy, address, auth string) (net.Conn, *http.Response) {
 	t.Helper()
 	c, err := net.Dial("tcp", proxy)
@@ -369,7 +368,7 @@ func TestTunnelTLS(t *testing.T) {
 	}
 }
 
-func TestForeignClients(t *testing.T) {
+func TestOtherClients(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello "+r.Host)
 	}))

@@ -33,7 +33,7 @@ func content(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestWriteReplacesAFileWhole(t *testing.T) {
+func TestWriteReplacesAFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "state")
 	path := filepath.Join(dir, "file")
 	for _, text := range []string{"one", "", "two, which is longer"} {
@@ -53,8 +53,8 @@ func TestWriteReplacesAFileWhole(t *testing.T) {
 	}
 }
 
-// TestWriteLeavesWhatDidNotChange: the same content is not written again; with another mode it is.
-func TestWriteLeavesWhatDidNotChange(t *testing.T) {
+// TestWriteSkipsUnchangedContent: the same content is not written again, unless the mode differs.
+func TestWriteSkipsUnchangedContent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	inode := func() uint64 {
 		t.Helper()
@@ -83,11 +83,11 @@ func TestWriteLeavesWhatDidNotChange(t *testing.T) {
 	}
 	before := inode()
 	if write("tex!") == before {
-		t.Error("a file that others can read stays so")
+		t.Error("a file that others can read was not replaced")
 	}
 }
 
-func TestDiscardLeavesTheFile(t *testing.T) {
+func TestDiscardKeepsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := Write(path, []byte("old")); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestDiscardLeavesTheFile(t *testing.T) {
 	}
 }
 
-// TestCommitThatFailsLeavesNothing: a directory is in the way of the rename.
+// TestCommitThatFailsLeavesNothing: the rename fails because a directory has the name.
 func TestCommitThatFailsLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	p, err := Prepare(path, []byte("new"))
@@ -124,7 +124,7 @@ func TestCommitThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestCreateNeedsThatNothingIsThere(t *testing.T) {
+func TestCreateRefusesAnExistingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	if err := Create(path, []byte("secret")); err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestSetAsideNeverOverwrites(t *testing.T) {
 			content(t, path) != text {
 			t.Errorf("kept aside: %q, again %q, %v", kept, again, err)
 		}
-		if err := os.Chtimes(path, stamp, stamp); err != nil { // all of one moment
+		if err := os.Chtimes(path, stamp, stamp); err != nil { // all have the same time
 			t.Fatal(err)
 		}
 		aside, err := SetAside(path, "damaged")
@@ -173,7 +173,7 @@ func TestSetAsideNeverOverwrites(t *testing.T) {
 	}
 }
 
-func TestSweepTakesTemporaryFilesAlone(t *testing.T) {
+func TestSweepRemovesOnlyTemporaryFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"rules.saved", "rules.saved-1", ".hidden", ".a-b",
 		".rules.saved-123", ".key-4011", "..-1"} {

@@ -39,7 +39,7 @@ type ng struct {
 // ngInterface is an interface description.
 type ngInterface struct {
 	link    packet.Link
-	known   bool   // the link is one that the decoder reads
+	known   bool   // the decoder supports the link
 	number  uint16 // link type
 	name    string
 	snaplen uint32
@@ -56,8 +56,8 @@ func (d *Reader) openNG() error {
 	return d.section(binary.LittleEndian.Uint32(h[4:]))
 }
 
-// section reads a section header from behind its type and length. The length comes as
-// little-endian bytes, because only the block itself tells the byte order.
+// section reads a section header behind its type and length. length is read as little-endian,
+// because the byte order follows in the block.
 func (d *Reader) section(length uint32) error {
 	h, err := d.more(16)
 	if err != nil {
@@ -73,7 +73,7 @@ func (d *Reader) section(length uint32) error {
 		return fmt.Errorf("section header: byte-order magic % x", h[:4])
 	}
 	if major := d.order.Uint16(h[4:]); major != 1 {
-		return fmt.Errorf("pcapng version %d.%d: only version 1 is read", major,
+		return fmt.Errorf("pcapng version %d.%d: only version 1 is supported", major,
 			d.order.Uint16(h[6:]))
 	}
 	if length < 28 || length%4 != 0 {
@@ -159,7 +159,7 @@ func (d *Reader) block(kind, length uint32) (rec Record, found bool, err error) 
 	case blockEnhanced:
 		rec, err = d.enhanced(body, optEPBFlags)
 	case blockPacketOld:
-		rec, err = d.old(body)
+		rec, err = d.obsolete(body)
 	}
 	return rec, err == nil, err
 }
@@ -178,7 +178,7 @@ func (d *Reader) describe(b []byte) error {
 		switch {
 		case code == optName:
 			if len(v) > maxName {
-				return fmt.Errorf("an interface's name of %d bytes: %w of %d", len(v), errTooLong,
+				return fmt.Errorf("interface name of %d bytes: %w of %d", len(v), errTooLong,
 					maxName)
 			}
 			i.name = string(v)
@@ -289,9 +289,9 @@ func (d *Reader) enhanced(b []byte, flags uint16) (Record, error) {
 	return rec, err
 }
 
-// old reads an obsolete packet block: as an enhanced one, but with 16 bits for the interface and
-// 16 bits of drop count.
-func (d *Reader) old(b []byte) (Record, error) {
+// obsolete reads an obsolete packet block. It differs from an enhanced one in 16 bits for the
+// interface and 16 bits for a drop count.
+func (d *Reader) obsolete(b []byte) (Record, error) {
 	if len(b) < 20 {
 		return Record{}, errors.New("packet block too short")
 	}
@@ -302,12 +302,13 @@ func (d *Reader) old(b []byte) (Record, error) {
 // iface returns the description of interface n.
 func (d *Reader) iface(n uint32) (ngInterface, error) {
 	if uint64(n) >= uint64(len(d.ng.interfaces)) {
-		return ngInterface{}, fmt.Errorf("packet of interface %d, of which there are %d", n,
+		return ngInterface{}, fmt.Errorf("packet of interface %d, but there are %d", n,
 			len(d.ng.interfaces))
 	}
 	i := d.ng.interfaces[n]
 	if !i.known {
-		return ngInterface{}, fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux "+
+		return ngInterface{}, fmt.Errorf("link type %d is not supported: want Ethernet, raw IP, "+
+			"Linux "+
 			"cooked or loopback", i.number)
 	}
 	return i, nil
@@ -316,7 +317,7 @@ func (d *Reader) iface(n uint32) (ngInterface, error) {
 // record makes a record of the data at the start of b.
 func (d *Reader) record(i ngInterface, b []byte, captured, length uint32) (Record, error) {
 	if uint64(captured) > uint64(len(b)) {
-		return Record{}, fmt.Errorf("packet of %d bytes in a block with room for %d", captured,
+		return Record{}, fmt.Errorf("packet of %d bytes in a block with space for %d", captured,
 			len(b))
 	}
 	if captured > MaxPacket {
@@ -326,7 +327,7 @@ func (d *Reader) record(i ngInterface, b []byte, captured, length uint32) (Recor
 		Interface: i.name}, nil
 }
 
-// time converts a timestamp. One that no clock shows is cut to what time.Time can print.
+// time converts a timestamp. It is limited to what time.Time can print.
 func (i ngInterface) time(ts uint64) time.Time {
 	sec, rest := ts/i.units, ts%i.units
 	hi, lo := bits.Mul64(rest, 1_000_000_000)

@@ -27,7 +27,7 @@ func udp(t testing.TB, port uint16) []byte {
 	return b
 }
 
-// readAll reads every record; the error is nil when the file ends where it should.
+// readAll reads every record. The error is nil if the file ends between two records.
 func readAll(file []byte) ([]Record, error) {
 	r, err := NewReader(bytes.NewReader(file))
 	if err != nil {
@@ -157,7 +157,7 @@ func TestNG(t *testing.T) {
 				option(order, optEnd)),
 			block(order, blockInterface, uint16(linkRaw), uint16(0), uint32(0),
 				option(order, optTSResol, uint8(0x80|10))),
-			block(order, 0x0bad, []byte("a block that nobody knows")),
+			block(order, 0x0bad, []byte("an unknown block")),
 			block(order, blockEnhanced, uint32(0), uint32(micros>>32), uint32(micros&0xffffffff),
 				u32(len(eth)), uint32(1500), eth, make([]byte, -len(eth)&3),
 				option(order, optComment, []byte("why not")), option(order, optEPBFlags, uint32(2)),
@@ -259,9 +259,9 @@ func TestHostileFiles(t *testing.T) {
 		"unknown long block": {ng(words(lo, uint32(99), uint32(1<<31))), "unexpected EOF"},
 		"block end":          {ng(words(lo, uint32(99), uint32(12), uint32(16))), "ends with 16"},
 		"no interface": {ng(block(lo, blockSimple, uint32(4), []byte("abcd"))),
-			"interface 0, of which there are 0"},
+			"interface 0, but there are 0"},
 		"wrong interface": {ng(iface, block(lo, blockEnhanced, uint32(7), make([]byte, 16))),
-			"interface 7, of which there are 1"},
+			"interface 7, but there are 1"},
 		"unknown link": {ng(block(lo, blockInterface, uint16(105), uint16(0), uint32(0)),
 			block(lo, blockSimple, uint32(0))), "link type 105"},
 		"short interface": {ng(block(lo, blockInterface, uint32(1))),
@@ -273,7 +273,7 @@ func TestHostileFiles(t *testing.T) {
 		"short simple": {ng(iface, block(lo, blockSimple)), "simple packet block too short"},
 		"packet too long": {ng(iface,
 			block(lo, blockEnhanced, make([]byte, 12), uint32(5), uint32(5), []byte("abcd"))),
-			"room for 4"},
+			"space for 4"},
 		"option too long": {ng(iface,
 			block(lo, blockEnhanced, make([]byte, 12), uint32(0), uint32(0), uint16(1),
 				uint16(99))), "beyond the block"},

@@ -34,7 +34,7 @@ func tcpdump(t *testing.T, file []byte, args ...string) []byte {
 	return out
 }
 
-// zoo is one packet of each kind that the builder makes.
+// zoo returns one packet of each kind that the builder makes.
 func zoo(t *testing.T) []Record {
 	t.Helper()
 	src, dst := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
@@ -70,7 +70,7 @@ func zoo(t *testing.T) []Record {
 	return recs
 }
 
-// TestTcpdumpReads lets tcpdump judge the files, the builder's packets and their checksums.
+// TestTcpdumpReads checks the files, the builder's packets and their checksums with tcpdump.
 func TestTcpdumpReads(t *testing.T) {
 	recs := zoo(t)
 	var plain, next bytes.Buffer
@@ -110,7 +110,7 @@ func TestTcpdumpReads(t *testing.T) {
 	}
 }
 
-// TestTcpdumpWrites reads what tcpdump wrote, with micro- and nanoseconds.
+// TestTcpdumpWrites reads files of tcpdump, with micro- and nanoseconds.
 func TestTcpdumpWrites(t *testing.T) {
 	recs := zoo(t)
 	var plain bytes.Buffer

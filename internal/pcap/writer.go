@@ -11,8 +11,8 @@ import (
 
 var le = binary.LittleEndian
 
-// Writer writes a pcap file with nanoseconds. It does not buffer: give it a bufio.Writer
-// and flush that in the end.
+// Writer writes a pcap file with nanoseconds. It does not buffer: give it a bufio.Writer and flush
+// that in the end.
 type Writer struct {
 	w    io.Writer
 	link packet.Link
@@ -62,7 +62,7 @@ func (w *Writer) Write(rec Record) error {
 	return nil
 }
 
-// check refuses what no capture file can hold.
+// check returns an error for a record that a capture file cannot hold.
 func (rec *Record) check() error {
 	if len(rec.Data) > MaxPacket || rec.Len > 1<<31 {
 		return fmt.Errorf("write capture: packet of %d bytes: %w of %d",
@@ -74,7 +74,7 @@ func (rec *Record) check() error {
 	return nil
 }
 
-// nanoseconds returns the time since 1970, 0 when it is not known.
+// nanoseconds returns the time since 1970, 0 if it is unknown.
 func (rec *Record) nanoseconds() uint64 {
 	if rec.Time.IsZero() {
 		return 0

@@ -108,7 +108,8 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// FuzzReader reads anything. What it reads, written as pcapng, must read the same again.
+// FuzzReader reads any input. Its records, written as pcapng, must be the same when they are read
+// again.
 func FuzzReader(f *testing.F) {
 	var plain, next bytes.Buffer
 	w, err := NewWriter(&plain, packet.LinkEthernet)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// hashed is a Users of one, with a hash that is quick to check.
+// hashed returns Users with one user, whose hash is cheap to check.
 func hashed(name, pass string) map[string]string {
 	hash, err := bcrypt.GenerateFromPassword([]byte(pass), bcrypt.MinCost)
 	if err != nil {
@@ -18,10 +18,10 @@ func hashed(name, pass string) map[string]string {
 	return map[string]string{name: string(hash)}
 }
 
-// TestGuesses: wrong passwords make their sender wait, longer each time, and nobody else. What was
-// right once goes on.
+// TestGuesses: a source of wrong passwords has to wait, longer each time, and no other source. A
+// password that was right once stays right.
 func TestGuesses(t *testing.T) {
-	u, hashes := newUsers(), hashed("ann", "secret")
+	u, hashes := newLoginCheck(), hashed("ann", "secret")
 	now := time.Unix(1000, 0)
 	try := func(from, pass string) bool {
 		return u.allowed(context.Background(), hashes, netip.MustParseAddr(from), "ann", pass,
@@ -36,7 +36,7 @@ func TestGuesses(t *testing.T) {
 		return u.allowed(context.Background(), hashes, netip.MustParseAddr(from), "bob", "secret",
 			func() time.Time { return now })
 	}
-	for range freeGuesses + 1 {
+	for range freeFailures + 1 {
 		if try(guesser, "wrong") {
 			t.Fatal("a wrong password is right")
 		}
@@ -47,8 +47,8 @@ func TestGuesses(t *testing.T) {
 	if !try(same, "secret") || !bob(other) {
 		t.Error("others wait with the guesser")
 	}
-	delete(hashes, "nobody")
-	now = now.Add(guessPause)
+	delete(hashes, "unknown")
+	now = now.Add(failurePause)
 	if try(guesser, "wrong again") {
 		t.Fatal("a wrong password is right")
 	}
@@ -57,7 +57,7 @@ func TestGuesses(t *testing.T) {
 		return u.allowed(context.Background(), hashes, netip.MustParseAddr(guesser), "eve",
 			"secret", func() time.Time { return now })
 	}
-	if now = now.Add(2*guessPause - 1); eve() {
+	if now = now.Add(2*failurePause - 1); eve() {
 		t.Error("the second wait is not longer than the first")
 	}
 	if now = now.Add(1); !eve() {
@@ -65,14 +65,15 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// TestGuessersAreBounded: addresses without end take no memory without end.
-func TestGuessersAreBounded(t *testing.T) {
-	u := newUsers()
-	for n := range 3 * maxGuessers {
-		u.wrongLocked(source(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})),
+// TestFailuresAreBounded: the memory for sources of wrong passwords has a limit.
+func TestFailuresAreBounded(t *testing.T) {
+	u := newLoginCheck()
+	for n := range 3 * maxSources {
+		u.recordFailureLocked(source(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8),
+			byte(n)})),
 			time.Unix(int64(n), 0))
 	}
-	if len(u.guessers) > maxGuessers {
-		t.Errorf("%d are remembered", len(u.guessers))
+	if len(u.failures) > maxSources {
+		t.Errorf("%d sources are remembered", len(u.failures))
 	}
 }

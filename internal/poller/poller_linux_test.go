@@ -1,4 +1,4 @@
-package waiter
+package poller
 
 import (
 	"errors"
@@ -22,14 +22,14 @@ func pipe(t *testing.T) (r, w int) {
 	return fds[0], fds[1]
 }
 
-// read reads one byte, and counts how often it had to look.
-func read(w *Waiter, fd int, looks *int) (b byte, err error) {
+// read reads one byte, and counts its attempts.
+func read(p *Poller, fd int, attempts *int) (b byte, err error) {
 	var buf [1]byte
-	e := w.Run(func(ep uintptr) bool {
-		w.Begin(ep)
-		*looks++
+	e := p.Run(func(ep uintptr) bool {
+		p.Begin(ep)
+		*attempts++
 		if _, err = unix.Read(fd, buf[:]); err == unix.EAGAIN {
-			w.Wait(ep)
+			p.Wait(ep)
 			return false
 		}
 		return true
@@ -40,11 +40,10 @@ func read(w *Waiter, fd int, looks *int) (b byte, err error) {
 	return buf[0], err
 }
 
-// TestWaits: nothing is watched until somebody waits, a waiting reader is woken by each of many
-// bytes, and none is missed.
+// TestWaits: nothing is watched until a reader waits. Each of many bytes wakes a waiting reader.
 func TestWaits(t *testing.T) {
 	r, w := pipe(t)
-	var in Waiter
+	var in Poller
 	if err := in.Open(r, unix.EPOLLIN); err != nil {
 		t.Fatal(err)
 	}
@@ -52,20 +51,20 @@ func TestWaits(t *testing.T) {
 	if in.armed {
 		t.Error("a new descriptor is watched")
 	}
-	looks := 0
+	attempts := 0
 	for i := range 3 { // there already
 		unix.Write(w, []byte{byte(i)})
-		if b, err := read(&in, r, &looks); b != byte(i) || err != nil {
+		if b, err := read(&in, r, &attempts); b != byte(i) || err != nil {
 			t.Fatal(b, err)
 		}
 	}
-	if looks != 3 || in.armed {
-		t.Errorf("looked %d times for 3 bytes that were there; watched: %v", looks, in.armed)
+	if attempts != 3 || in.armed {
+		t.Errorf("%d attempts for 3 bytes that were there; watched: %v", attempts, in.armed)
 	}
 	got := make(chan byte)
 	go func() {
 		for range 200 {
-			b, err := read(&in, r, &looks)
+			b, err := read(&in, r, &attempts)
 			if err != nil {
 				t.Error(err)
 			}
@@ -83,7 +82,7 @@ func TestWaits(t *testing.T) {
 				t.Fatalf("byte %d is %d", i, b)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatalf("byte %d woke nobody", i)
+			t.Fatalf("byte %d did not wake the reader", i)
 		}
 	}
 }
@@ -91,20 +90,20 @@ func TestWaits(t *testing.T) {
 // TestEnds: a deadline and Close end a wait.
 func TestEnds(t *testing.T) {
 	r, _ := pipe(t)
-	var in Waiter
+	var in Poller
 	if err := in.Open(r, unix.EPOLLIN); err != nil {
 		t.Fatal(err)
 	}
-	looks := 0
+	attempts := 0
 	if err := in.SetDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := read(&in, r, &looks); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := read(&in, r, &attempts); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after the deadline: %v", err)
 	}
 	in.SetDeadline(time.Time{})
 	time.AfterFunc(10*time.Millisecond, func() { in.Close() })
-	if _, err := read(&in, r, &looks); !errors.Is(err, os.ErrClosed) {
+	if _, err := read(&in, r, &attempts); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 	if err := in.Control(func() { t.Error("called after Close") }); err == nil {
