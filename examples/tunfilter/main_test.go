@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestMain lets the test binary be the program itself.
+// TestMain makes the test binary the program itself if TUNFILTER_RUN is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("TUNFILTER_RUN") == "1" {
 		main()
@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTunFilter puts the program between two machines: a connection that the rules let begin works,
-// another is reset, and nothing comes in by itself.
+// TestTunFilter puts the program between two hosts. A connection that the rules allow works,
+// another is reset, and no connection comes in.
 func TestTunFilter(t *testing.T) {
 	lab := nstest.New(t)
 	a, b := lab.Node("inside"), lab.Node("outside")

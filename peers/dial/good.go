@@ -23,12 +23,12 @@ type row struct {
 	bar     float64
 }
 
-const exchange = 512 // bytes, as in the benchmarks of the founding change
+const exchange = 512 // bytes, as in the benchmarks of package net
 
-// slice is one contender's part of a round.
+// slice is the time of one contender in a round.
 const slice = 3 * time.Millisecond
 
-// good compares dials on which nothing goes wrong.
+// good compares dials without faults.
 func good(rounds int) error {
 	if err := loopbackUp(); err != nil {
 		return err
@@ -56,7 +56,7 @@ func good(rounds int) error {
 			0, oneShot, "tcp", 1},
 		row{"name in the hosts file, IPv6 refuses", fmt.Sprintf("dual.test:%d", portOnly4), 0,
 			oneShot, "tcp", 1},
-		row{"name in DNS, never cached", fmt.Sprintf("fresh.test:%d", portEcho), 0, oneShot,
+		row{"name in DNS, never cached", fmt.Sprintf("uncached.test:%d", portEcho), 0, oneShot,
 			"tcp", 1},
 		row{"name in DNS", fmt.Sprintf("cached.test:%d", portEcho), 0, oneShot, "tcp", 1})
 	for _, r := range rows {
@@ -74,12 +74,12 @@ func (r *row) compare(rounds int) error {
 	var times [2][]float64
 	for round := range rounds {
 		for i := range contenders {
-			who := (i + round) % 2 // each goes first as often as the other
-			ops, spent, err := r.work(contenders[who], r.network, r.address, time.Now().Add(slice))
+			k := (i + round) % 2 // both contenders go first equally often
+			ops, spent, err := r.work(contenders[k], r.network, r.address, time.Now().Add(slice))
 			if err != nil {
 				return err
 			}
-			times[who] = append(times[who], float64(spent.Nanoseconds())/1000/float64(ops))
+			times[k] = append(times[k], float64(spent.Nanoseconds())/1000/float64(ops))
 		}
 	}
 	var allocs [2]float64
@@ -89,8 +89,8 @@ func (r *row) compare(rounds int) error {
 			return err
 		}
 	}
-	// The two parts of a round see the same machine, so their ratio says more than
-	// that of the times of all rounds.
+	// Both parts of a round run under the same load, so their ratio is more exact than that of the
+	// times of all rounds.
 	ratios := make([]float64, rounds)
 	for i := range ratios {
 		ratios[i] = times[0][i] / times[1][i]
@@ -100,14 +100,14 @@ func (r *row) compare(rounds int) error {
 	a, b := quartile(times[0]), quartile(times[1])
 	fmt.Printf("| %s | %.1f (%.0f) | %.1f (%.0f) | %.2f | %.2f |\n", r.name, a, allocs[0], b,
 		allocs[1], ratio, r.bar)
-	held(ratio / r.bar)
+	report(ratio / r.bar)
 	if allocs[1] > allocs[0] {
-		held(allocs[0] / allocs[1])
+		report(allocs[0] / allocs[1])
 	}
 	return nil
 }
 
-// quartile is the lower one: what the machine can do when its neighbours let it.
+// quartile returns the lower quartile: the speed of the machine with little other load.
 func quartile(list []float64) float64 {
 	slices.Sort(list)
 	return list[len(list)/4]
@@ -137,11 +137,11 @@ func dialClose(dial dialFunc, network, address string) error {
 	if err != nil {
 		return err
 	}
-	return hangUp(c)
+	return closeReset(c)
 }
 
-// hangUp leaves no TIME_WAIT behind, or the ports would run out.
-func hangUp(c net.Conn) error {
+// closeReset closes with a RST, which leaves no TIME_WAIT: else the ports would run out.
+func closeReset(c net.Conn) error {
 	c.(*net.TCPConn).SetLinger(0)
 	return c.Close()
 }
@@ -167,7 +167,7 @@ func oneShot(dial dialFunc, network, address string, until time.Time) (ops int, 
 		if err := echoOnce(c, b); err != nil {
 			return 0, 0, err
 		}
-		hangUp(c)
+		closeReset(c)
 	}
 	return ops, time.Since(begin), nil
 }
@@ -179,7 +179,7 @@ func persistent(dial dialFunc, network, address string, until time.Time) (ops in
 	if err != nil {
 		return 0, 0, err
 	}
-	defer hangUp(c)
+	defer closeReset(c)
 	b := make([]byte, exchange)
 	begin := time.Now()
 	for ; time.Now().Before(until); ops++ {
@@ -197,7 +197,7 @@ func concurrent(dial dialFunc, network, address string, until time.Time) (ops in
 	if err != nil {
 		return 0, 0, err
 	}
-	defer hangUp(c)
+	defer closeReset(c)
 	const batch = 64
 	failed := make(chan error, 1)
 	begin := time.Now()

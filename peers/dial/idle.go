@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// idle opens many connections through fresh proxies, leaves them alone, and looks
-// at the memory. A proxy needs two descriptors for each; where the system lets one
-// process have fewer, two proxies share the connections and the bar.
+// idle opens many connections through new proxies, leaves them idle, and measures the memory. A
+// proxy needs two descriptors for each. If the limit of one process is lower, two proxies share the
+// connections and the bar.
 func idle(weir string) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -48,7 +48,7 @@ func idle(weir string) error {
 	}
 	fmt.Printf("| memory of %s with %d idle connections, MiB | - | %.0f | %.1f KiB each | %d |\n",
 		what, idleConns, rss, rss*1024/idleConns, idleMiB)
-	held(idleMiB / rss)
+	report(idleMiB / rss)
 	b := []byte("x")
 	for i, c := range conns {
 		if err := echoOnce(c, b); err != nil {
@@ -58,8 +58,7 @@ func idle(weir string) error {
 	return nil
 }
 
-// open fills conns, from several sides at once, and sees each of them work in both
-// directions.
+// open opens conns from several goroutines, and checks that each works in both directions.
 func open(through dialFunc, conns []net.Conn) error {
 	const workers = 16
 	var wait sync.WaitGroup

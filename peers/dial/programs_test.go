@@ -29,7 +29,7 @@ import (
 	"github.com/weirnet/weir/eyeballs/dns"
 )
 
-// racer is a dialer that knows dual.test, at ::1 and 127.0.0.1, and what it tried.
+// racer is a dialer that resolves dual.test to ::1 and 127.0.0.1 and records its attempts.
 type racer struct {
 	eyeballs.Dialer
 	mu    sync.Mutex
@@ -57,14 +57,14 @@ func newRacer(t *testing.T) *racer {
 	return r
 }
 
-// raced wants the dead address tried first, and the connection at the other.
+// raced checks that the first attempt went to the refusing address, and that the other one won.
 func (r *racer) raced(t *testing.T, port string) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	want := []string{"failed [::1]:" + port, "won 127.0.0.1:" + port}
 	if !slices.Equal(r.tried[:min(2, len(r.tried))], want) {
-		t.Errorf("it tried %q, want %q", r.tried, want)
+		t.Errorf("attempts %q, want %q", r.tried, want)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestGRPC(t *testing.T) {
 	defer s.Stop()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	d := newRacer(t)
-	// passthrough lets gRPC hand over the name as it is.
+	// With passthrough, gRPC passes the name on unresolved.
 	c, err := grpc.NewClient("passthrough:///dual.test:"+port,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -108,14 +108,14 @@ func TestPostgreSQL(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.DialFunc = d.DialContext
-	// The driver would resolve by itself otherwise, one address after the other.
+	// Without this the driver resolves the name itself and tries one address after the other.
 	config.LookupFunc = func(_ context.Context, host string) ([]string, error) {
 		return []string{host}, nil
 	}
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	var row *sql.Row
-	for try := 0; ; try++ { // it begins to listen some time after its start
+	for try := 0; ; try++ { // the server listens some time after its start
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		row = db.QueryRowContext(ctx, "select inet_server_addr()::text, 6*7")
 		var at string
@@ -141,7 +141,7 @@ func TestPostgreSQL(t *testing.T) {
 	d.raced(t, port)
 }
 
-// startPostgres runs a database server of its own on 127.0.0.1 and returns its port.
+// startPostgres starts a new database server on 127.0.0.1 and returns its port.
 func startPostgres(t *testing.T) string {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -158,7 +158,7 @@ func startPostgres(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if os.Geteuid() == 0 { // it refuses to run as root
+	if os.Geteuid() == 0 { // the server refuses to run as root
 		u, err := user.Lookup("postgres")
 		if err != nil {
 			t.Fatal(err)
@@ -185,8 +185,8 @@ func startPostgres(t *testing.T) string {
 	server := exec.Command(filepath.Join(bin, "postgres"), "-D", dir, "-p", port, "-c",
 		"listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=", "-c", "fsync=off")
-	var talk strings.Builder
-	server.SysProcAttr, server.Dir, server.Stderr = attr, "/", &talk
+	var stderr strings.Builder
+	server.SysProcAttr, server.Dir, server.Stderr = attr, "/", &stderr
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -194,8 +194,14 @@ func startPostgres(t *testing.T) string {
 		server.Process.Signal(syscall.SIGINT) // fast shutdown
 		server.Wait()
 		if t.Failed() {
-			t.Log(talk.String())
+			t.Log(stderr.String())
 		}
 	})
 	return port
+}
+
+func TestOnlyRefusesAnUnknownPart(t *testing.T) {
+	if err := run(1, "fault", ""); err == nil || !strings.Contains(err.Error(), "faults") {
+		t.Errorf("error %v", err)
+	}
 }
