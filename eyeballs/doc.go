@@ -6,7 +6,7 @@
 //	d := &eyeballs.Dialer{Timeout: 10 * time.Second}
 //	client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext}}
 //
-// A [Dialer] replaces [net.Dialer] wherever a DialContext function is wanted.
+// A [Dialer] replaces [net.Dialer] wherever a DialContext function is needed.
 //
 // # What happens in a dial
 //

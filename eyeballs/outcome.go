@@ -54,7 +54,7 @@ func (r *run) remember() {
 }
 
 // outstanding reports whether a question about the name itself has no answer yet.
-func (r *run) outstanding(t dns.Type) bool { return r.asked&^r.answered&t != 0 }
+func (r *run) outstanding(t dns.Type) bool { return r.queried&^r.answered&t != 0 }
 
 // lost makes the error of a race that was not won.
 func (r *run) lost(took time.Duration) *Error {

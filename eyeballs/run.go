@@ -35,8 +35,8 @@ type run struct {
 	pending  []race.Event // events that step has still to give to the machine
 	attempts []attempt
 	lookups  []Lookup
-	asked    dns.Type // questions about the name itself
-	answered dns.Type // the answered part of asked
+	queried  dns.Type // questions about the name itself
+	answered dns.Type // the answered part of queried
 	keys     []sortable
 	winner   int
 	over     bool
@@ -157,7 +157,7 @@ func (r *run) do(c race.Command) {
 func (r *run) query(name string, types dns.Type) {
 	r.trace(Event{Kind: Asking, Name: name, Types: types})
 	if name == r.host {
-		r.asked |= types
+		r.queried |= types
 	}
 	queue := func(a dns.Answer) { r.pending = append(r.pending, r.answerEvent(a)) }
 	left := r.resolver.QueryLocal(name, types, queue)
@@ -180,7 +180,7 @@ func (r *run) query(name string, types dns.Type) {
 }
 
 // errUseless explains why a question was not sent.
-var errUseless = errors.New("not asked: this host has no address of the family")
+var errUseless = errors.New("not sent: this host has no address of the family")
 
 // answerEvent records an answer and makes it an event of the machine.
 func (r *run) answerEvent(a dns.Answer) race.Event {

@@ -147,16 +147,16 @@ func roundTrip(t *testing.T, c net.Conn, size int) {
 }
 
 func TestNamesAreNotResolvedBeforeTheRace(t *testing.T) {
-	var asked []string
+	var dialed []string
 	s := &Server{Dial: func(_ context.Context, network, address string) (net.Conn, error) {
-		asked = append(asked, network+" "+address)
+		dialed = append(dialed, network+" "+address)
 		return nil, errors.New("no")
 	}}
 	proxy := start(t, s, "")
 	dialSOCKS(t, proxy, "", "", "some.name.test:443")
 	connectHTTP(t, proxy, "other.name.test:443", "")
-	if want := "tcp some.name.test:443 tcp other.name.test:443"; strings.Join(asked, " ") != want {
-		t.Errorf("dialed %q", asked)
+	if want := "tcp some.name.test:443 tcp other.name.test:443"; strings.Join(dialed, " ") != want {
+		t.Errorf("dialed %q", dialed)
 	}
 }
 

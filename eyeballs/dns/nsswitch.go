@@ -12,7 +12,7 @@ type source uint8
 const (
 	fromFiles  source = iota // the hosts file
 	fromDNS                  // the servers of resolv.conf
-	fromSystem               // whatever the C library has configured
+	fromSystem               // the C library with its configuration
 )
 
 var defaultOrder = []source{fromFiles, fromDNS}

@@ -42,16 +42,16 @@ func TestNameOf(t *testing.T) {
 			}
 		}
 	}
-	asked := 0
+	queries := 0
 	for _, q := range d.Queries() {
 		if strings.Contains(q, "1.2.0.192") {
-			asked++
+			queries++
 		}
 		if strings.Contains(q, "9.2.0.192") {
 			t.Error("a server was queried for a name of the hosts file")
 		}
 	}
-	if asked != 1 {
-		t.Errorf("the server was queried %d times for the same name", asked)
+	if queries != 1 {
+		t.Errorf("the server was queried %d times for the same name", queries)
 	}
 }

@@ -11,11 +11,11 @@ import (
 // name is what is known about one name of the race: the caller's, the target of an alias, or the
 // target of a service.
 type name struct {
-	name            string
-	asked, answered dns.Type
-	v4, v6          []netip.Addr
-	services        []svcb.Record
-	alias           string // where an AliasMode record points
+	name              string
+	queried, answered dns.Type
+	v4, v6            []netip.Addr
+	services          []svcb.Record
+	alias             string // where an AliasMode record points
 }
 
 // query sends those questions about a name that were not sent before.
@@ -28,8 +28,8 @@ func (m *Machine) query(what string, types dns.Type) {
 		m.names = append(m.names, name{name: what})
 		n = &m.names[len(m.names)-1]
 	}
-	missing := types &^ n.asked
-	n.asked |= missing
+	missing := types &^ n.queried
+	n.queried |= missing
 	if https := missing & dns.HTTPS; https != 0 && len(m.names) == 1 && m.cfg.ServiceName != "" {
 		m.commands = append(m.commands, Command{Kind: Query, Name: m.cfg.ServiceName, Types: https})
 		missing &^= https
@@ -56,7 +56,7 @@ func (m *Machine) answer(a dns.Answer) bool {
 		len(m.names) > 0 {
 		n = &m.names[0]
 	}
-	if n == nil || n.answered&a.Type != 0 || n.asked&a.Type == 0 {
+	if n == nil || n.answered&a.Type != 0 || n.queried&a.Type == 0 {
 		return false
 	}
 	n.answered |= a.Type
@@ -64,7 +64,7 @@ func (m *Machine) answer(a dns.Answer) bool {
 		// The name does not exist, so neither do its service records. Do not wait for a server that
 		// drops questions of that type.
 		if n.name != m.cfg.Name || m.cfg.ServiceName == "" {
-			n.answered |= n.asked & dns.HTTPS
+			n.answered |= n.queried & dns.HTTPS
 		}
 	}
 	switch a.Type {
@@ -119,7 +119,7 @@ func (m *Machine) prefixAnswer(prefixes []netip.Prefix) {
 	}
 	m.cfg.Types |= dns.A
 	for i := range m.names {
-		if m.names[i].asked&dns.AAAA != 0 {
+		if m.names[i].queried&dns.AAAA != 0 {
 			m.query(m.names[i].name, dns.A)
 		}
 	}
@@ -128,7 +128,7 @@ func (m *Machine) prefixAnswer(prefixes []netip.Prefix) {
 // pending reports whether an answer is outstanding.
 func (m *Machine) pending() bool {
 	for i := range m.names {
-		if m.names[i].asked&^m.names[i].answered != 0 {
+		if m.names[i].queried&^m.names[i].answered != 0 {
 			return true
 		}
 	}
@@ -140,7 +140,7 @@ func (m *Machine) pending() bool {
 func (m *Machine) end() (n *name, ok bool) {
 	n = &m.names[0]
 	for range MaxNames {
-		if n.asked&^n.answered&dns.HTTPS != 0 {
+		if n.queried&^n.answered&dns.HTTPS != 0 {
 			return n, false
 		}
 		next := m.find(n.alias)
@@ -177,5 +177,5 @@ func (m *Machine) settled() bool {
 			n = t
 		}
 	}
-	return n.asked&^n.answered&prefer == 0
+	return n.queried&^n.answered&prefer == 0
 }
