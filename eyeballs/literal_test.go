@@ -66,13 +66,13 @@ func TestLiteralAllocations(t *testing.T) {
 	}
 }
 
-// TestNilContext: it is a mistake that is called by its name, as net.Dialer does, whatever is dialled.
+// TestNilContext: a nil context panics with a clear message, as in net.Dialer, for any address.
 func TestNilContext(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:1", "host.example:1"} {
 		func() {
 			defer func() {
-				if said := recover(); said != "nil context" {
-					t.Errorf("%s: %v", address, said)
+				if v := recover(); v != "nil context" {
+					t.Errorf("%s: %v", address, v)
 				}
 			}()
 			var none context.Context
