@@ -52,21 +52,21 @@ func (h *History) Forget() {
 	h.hosts = nil
 }
 
-// lookup returns a copy of what is known about host:port on the network, nil if nothing is.
-func (h *History) lookup(id networkID, address string) *hostEntry {
+// lookup returns a copy of what is known about host:port on the network. ok is false if nothing is.
+func (h *History) lookup(id networkID, address string) (e hostEntry, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.network != id {
 		h.network, h.hosts = id, nil
-		return nil
+		return hostEntry{}, false
 	}
-	e := h.hosts[address]
-	if e == nil {
-		return nil
+	stored := h.hosts[address]
+	if stored == nil {
+		return hostEntry{}, false
 	}
-	c := *e
-	c.addrs = append([]addrEntry(nil), e.addrs...)
-	return &c
+	e = *stored
+	e.addrs = append([]addrEntry(nil), stored.addrs...)
+	return e, true
 }
 
 // result is what one won race taught.

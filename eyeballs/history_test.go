@@ -11,14 +11,19 @@ func TestHistory(t *testing.T) {
 	h, now := &History{}, time.Now()
 	v6, v4 := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("192.0.2.1")
 	record := func(r result) *hostEntry {
+		t.Helper()
 		r.network, r.address, r.at = 1, "x", now
 		h.record(&r)
-		return h.lookup(1, "x")
+		e, ok := h.lookup(1, "x")
+		if !ok {
+			t.Fatal("not recorded")
+		}
+		return &e
 	}
 	h.lookup(1, "x")
 	e := record(result{outcomes: []outcome{{addr: v6, down: true},
 		{addr: v4, won: true, rtt: 40 * time.Millisecond}}})
-	if e == nil || !e.isDown(v6, now) || e.isDown(v4, now) || !e.familyDown(false, now) ||
+	if !e.isDown(v6, now) || e.isDown(v4, now) || !e.familyDown(false, now) ||
 		e.attemptDelay(v4) != 120*time.Millisecond || e.rtt(v4) != 40*time.Millisecond {
 		t.Errorf("%+v", e)
 	}
@@ -52,13 +57,13 @@ func TestHistoryOfANetwork(t *testing.T) {
 	h.lookup(1, "x")
 	h.record(&result{network: 1, address: "x", outcomes: won})
 	h.record(&result{network: 2, address: "y", outcomes: won})
-	if h.lookup(1, "x") == nil {
+	if _, ok := h.lookup(1, "x"); !ok {
 		t.Error("not recorded")
 	}
-	if h.lookup(1, "y") != nil {
+	if _, ok := h.lookup(1, "y"); ok {
 		t.Error("recorded from another network")
 	}
-	if h.lookup(2, "x") != nil {
+	if _, ok := h.lookup(2, "x"); ok {
 		t.Error("kept across networks")
 	}
 }
@@ -75,7 +80,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for i := range 2 * maxHostAddrs {
 		record("x", netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))
 	}
-	e := h.lookup(1, "x")
+	e, _ := h.lookup(1, "x")
 	if len(h.hosts) > maxHosts || len(e.addrs) > maxHostAddrs {
 		t.Errorf("%d hosts, %d addresses", len(h.hosts), len(e.addrs))
 	}

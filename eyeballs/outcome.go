@@ -21,7 +21,7 @@ func (r *run) sort(eps []race.Endpoint) {
 	for _, ep := range eps {
 		c := rfc6724.Candidate{Dst: ep.Known, Src: r.view.source(ep.Addr.Addr())}
 		c.Deprecated = r.view.deprecated[c.Src]
-		if r.entry != nil {
+		if r.hasEntry {
 			c.Unusable = r.entry.isDown(ep.Addr.Addr(), r.begin)
 			c.RTT = r.entry.rtt(ep.Addr.Addr())
 		}

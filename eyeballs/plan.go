@@ -29,10 +29,10 @@ func newRun(ctx context.Context, d *Dialer, to target) *run {
 	// ended.
 	r.reports = make(chan report, 4)
 	r.ctx, r.cancel = context.WithCancel(ctx)
-	r.entry = d.history().lookup(r.view.id, to.address)
+	r.entry, r.hasEntry = d.history().lookup(r.view.id, to.address)
 	cfg := race.Config{Name: to.host, Port: to.port, Sort: r.sort, Shuffle: shuffle}
 	r.chooseTypes(&cfg)
-	if r.entry != nil {
+	if r.hasEntry {
 		cfg.Delay = r.entry.attemptDelay
 		// Do not wait for a family that did not answer the last time.
 		v6, v4 := r.entry.waitFor(false, r.begin), r.entry.waitFor(true, r.begin)

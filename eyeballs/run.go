@@ -22,8 +22,9 @@ type run struct {
 	begin  time.Time
 
 	view     *hostView
-	useful   dns.Type   // what this host sends to a server; other questions stay unasked
-	entry    *hostEntry // nil if the history knows nothing
+	useful   dns.Type // what this host sends to a server; other questions stay unasked
+	entry    hostEntry
+	hasEntry bool // the history knows something about the target
 	resolver *dns.Resolver
 	plain    net.Dialer
 	tls      *tls.Config

@@ -31,16 +31,14 @@ func wireType(t Type) dnsmessage.Type {
 	}
 }
 
-// pack appends a query to buf.
-func pack(buf []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type, edns, ad bool) ([]byte,
-	error) {
+// pack appends a query to buf. edns adds EDNS(0), ad sets the AD bit.
+func pack(buf []byte, id uint16, q dnsmessage.Question, edns, ad bool) ([]byte, error) {
 	b := dnsmessage.NewBuilder(buf,
 		dnsmessage.Header{ID: id, RecursionDesired: true, AuthenticData: ad})
 	if err := b.StartQuestions(); err != nil {
 		return nil, err
 	}
-	if err := b.Question(dnsmessage.Question{Name: name, Type: t,
-		Class: dnsmessage.ClassINET}); err != nil {
+	if err := b.Question(q); err != nil {
 		return nil, err
 	}
 	if edns {

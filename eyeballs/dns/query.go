@@ -13,33 +13,69 @@ import (
 	"github.com/weirnet/weir/eyeballs/internal/nat64"
 )
 
-// queryServers queries DNS about name, completed by one search domain after the other until one has
-// a record. It returns the types that it did not answer, which are none if last is true: no other
-// source follows.
-func (r *Resolver) queryServers(ctx context.Context, sys *system, name string, types Type,
-	last bool, answer func(Answer)) Type {
+// query is a name with the types of questions about it. answer receives one answer for each type.
+type query struct {
+	name   string
+	types  Type
+	answer func(Answer)
+}
+
+// refuse answers all types with an error.
+func (q query) refuse(from string, err error) {
+	for _, t := range order {
+		if q.types&t != 0 {
+			q.answer(Answer{Name: q.name, Type: t, From: from, Err: err})
+		}
+	}
+}
+
+// answerHosts answers all types with addresses: of the hosts file, or of the C library. It takes no
+// query, so that answer does not escape to the heap in a dial of a name in the hosts file.
+func answerHosts(name string, types Type, from string, e *hostAddrs, answer func(Answer)) {
+	for _, t := range order {
+		if types&t == 0 {
+			continue
+		}
+		a := Answer{Name: name, Type: t, From: from}
+		switch t {
+		case A:
+			a.Addrs = e.v4
+		case AAAA:
+			a.Addrs = e.v6
+		}
+		if len(a.Addrs) == 0 {
+			a.Err = errNoRecord(name, "")
+		}
+		answer(a)
+	}
+}
+
+// queryServers queries DNS about a name, completed by one search domain after the other until one
+// has a record. It returns the types that it did not answer, which are none if last is true: no
+// other source follows.
+func (r *Resolver) queryServers(ctx context.Context, sys *system, q query, last bool) Type {
 	deliver := func(a Answer) {
 		if a.Type == Prefix64 {
 			a.Prefixes, a.Addrs = nat64.Prefixes(a.Addrs), nil
-			answer(a)
+			q.answer(a)
 			return
 		}
-		r.cache.put(name, a, time.Now())
-		answer(a)
+		r.cache.put(q.name, a, time.Now())
+		q.answer(a)
 	}
-	config := &sys.config
+	config, types := &sys.config, q.types
 	if config.NoAAAA && types&AAAA != 0 {
-		refuse(name, AAAA, "resolv.conf", errNoRecord(name, ""), deliver)
+		query{q.name, AAAA, deliver}.refuse("resolv.conf", errNoRecord(q.name, ""))
 		types &^= AAAA
 	}
-	names := config.candidates(name)
+	names := config.candidates(q.name)
 	var failure error // of a server, about an earlier name
 	for i, full := range names {
 		final := last && i == len(names)-1
 		var held []Answer
 		positive, lost := false, false
-		r.queryName(ctx, config, full, types, func(a Answer) {
-			a.Name = name
+		r.queryName(ctx, config, query{full, types, func(a Answer) {
+			a.Name = q.name
 			positive = positive || a.Err == nil
 			lost = lost || isTimeout(a.Err)
 			if isNotFound(a.Err) && failure != nil {
@@ -57,7 +93,7 @@ func (r *Resolver) queryServers(ctx context.Context, sys *system, name string, t
 			}
 			held = nil
 			deliver(a)
-		})
+		}})
 		if ctx.Err() != nil || positive || final {
 			return 0
 		}
@@ -84,37 +120,36 @@ func (r *Resolver) queryPrefixes(ctx context.Context, sys *system, answer func(A
 		answer(a)
 	}
 	own := false
-	r.queryServers(ctx, sys, prefixName, Prefix64, true, func(a Answer) {
+	r.queryServers(ctx, sys, query{prefixName, Prefix64, func(a Answer) {
 		if own = slices.ContainsFunc(a.Prefixes, func(p netip.Prefix) bool {
 			return p != nat64.WellKnownPrefix
 		}); !own {
 			accept(a)
 		}
-	})
+	}}, true)
 	if !own || ctx.Err() != nil {
 		return
 	}
 	overTCP := *sys
 	overTCP.config.TCP = true
-	r.queryServers(ctx, &overTCP, prefixName, Prefix64, true, accept)
+	r.queryServers(ctx, &overTCP, query{prefixName, Prefix64, accept}, true)
 }
 
-// queryName queries the servers about one full name. It calls answer once for each type, unless ctx
-// ends.
-func (r *Resolver) queryName(ctx context.Context, config *Config, full string, types Type,
-	answer func(Answer)) {
-	wire, err := wireName(full)
+// queryName queries the servers about one full name. It calls q.answer once for each type, unless
+// ctx ends.
+func (r *Resolver) queryName(ctx context.Context, config *Config, q query) {
+	wire, err := wireName(q.name)
 	if err != nil {
-		refuse(full, types, "dns", err, answer)
+		q.refuse("dns", err)
 		return
 	}
 	if !config.Single {
-		r.exchange(ctx, config, wire, full, types, answer)
+		r.exchange(ctx, config, wire, q)
 		return
 	}
 	for _, t := range order {
-		if types&t != 0 && ctx.Err() == nil {
-			r.exchange(ctx, config, wire, full, t, answer)
+		if q.types&t != 0 && ctx.Err() == nil {
+			r.exchange(ctx, config, wire, query{q.name, t, q.answer})
 		}
 	}
 }

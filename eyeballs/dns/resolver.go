@@ -64,7 +64,7 @@ func (r *Resolver) QueryLocal(name string, types Type, answer func(Answer)) Type
 		switch src {
 		case fromFiles:
 			if e := sys.hosts.find(key); e != nil {
-				hostsAnswers(name, types, e, answer)
+				answerHosts(name, types, "hosts", e, answer)
 				return 0
 			}
 		case fromDNS:
@@ -127,23 +127,24 @@ func (r *Resolver) Query(ctx context.Context, name string, types Type, answer fu
 			return
 		}
 		last := i == len(sources)-1
+		q := query{name, types, answer}
 		switch src {
 		case fromFiles:
 			if e := sys.hosts.find(key); e != nil {
-				hostsAnswers(name, types, e, answer)
+				answerHosts(name, types, "hosts", e, answer)
 				return
 			}
 			if last {
-				refuse(name, types, "hosts", errNoHost(name, ""), answer)
+				q.refuse("hosts", errNoHost(name, ""))
 			}
 		case fromDNS:
 			if strings.HasSuffix(key, ".onion") { // never goes to DNS (RFC 7686)
-				refuse(name, types, "dns", errNoHost(name, ""), answer)
+				q.refuse("dns", errNoHost(name, ""))
 				return
 			}
-			types = r.queryServers(ctx, sys, name, types, last, answer)
+			types = r.queryServers(ctx, sys, q, last)
 		case fromSystem:
-			types = querySystem(ctx, name, types, last, answer)
+			types = querySystem(ctx, q, last)
 		}
 	}
 }
@@ -152,46 +153,16 @@ func canonical(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-// hostsAnswers answers with the addresses of a hosts file.
-func hostsAnswers(name string, types Type, e *hostAddrs, answer func(Answer)) {
-	for _, t := range order {
-		if types&t == 0 {
-			continue
-		}
-		a := Answer{Name: name, Type: t, From: "hosts"}
-		switch t {
-		case A:
-			a.Addrs = e.v4
-		case AAAA:
-			a.Addrs = e.v6
-		}
-		if len(a.Addrs) == 0 {
-			a.Err = errNoRecord(name, "")
-		}
-		answer(a)
-	}
-}
-
-// refuse answers all types with an error.
-func refuse(name string, types Type, from string, err error, answer func(Answer)) {
-	for _, t := range order {
-		if types&t != 0 {
-			answer(Answer{Name: name, Type: t, From: from, Err: err})
-		}
-	}
-}
-
 // querySystem asks the C library, or its replacement in package net, which answers for both
 // families together. That is as slow as the slower one.
-func querySystem(ctx context.Context, name string, types Type, last bool,
-	answer func(Answer)) Type {
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+func querySystem(ctx context.Context, q query, last bool) Type {
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", q.name)
 	if err != nil {
 		if last {
-			refuse(name, types, "system", err, answer)
+			q.refuse("system", err)
 			return 0
 		}
-		return types
+		return q.types
 	}
 	e := &hostAddrs{}
 	for _, a := range addrs {
@@ -201,10 +172,7 @@ func querySystem(ctx context.Context, name string, types Type, last bool,
 			e.v6 = append(e.v6, a)
 		}
 	}
-	hostsAnswers(name, types, e, func(a Answer) {
-		a.From = "system"
-		answer(a)
-	})
+	answerHosts(q.name, q.types, "system", e, q.answer)
 	return 0
 }
 

@@ -26,7 +26,7 @@ func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 		case fromDNS:
 			answer := func(a Answer) { host, err = a.Host, a.Err }
 			if r.QueryLocal(under, PTR, answer) != 0 {
-				r.queryServers(ctx, sys, under, PTR, i == len(sources)-1, answer)
+				r.queryServers(ctx, sys, query{under, PTR, answer}, i == len(sources)-1)
 			}
 		case fromSystem:
 			var all []string

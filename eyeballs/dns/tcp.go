@@ -19,7 +19,7 @@ func (x *exchange) queryTCP(i, q int) {
 	}
 	question.tcp[i] = true
 	id := uint16(rand.Uint32())
-	msg, err := pack(make([]byte, 2, 514), id, x.name, question.wire, !s.noEDNS, x.config.TrustAD)
+	msg, err := pack(make([]byte, 2, 514), id, question.on(x.name), !s.noEDNS, x.config.TrustAD)
 	if err != nil {
 		x.finish(q, Answer{Err: err})
 		return
