@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -62,41 +61,6 @@ type Server struct {
 	clients   map[*client]struct{}
 	closing   bool
 	wait      sync.WaitGroup // one for each client
-}
-
-// Stats are the counters of a Server.
-type Stats struct {
-	Accepted         uint64 // clients so far
-	Clients          uint64 // clients now
-	Connects         uint64 // CONNECT requests, of SOCKS5 and HTTP
-	Associations     uint64 // UDP ASSOCIATE requests
-	Requests         uint64 // plain HTTP requests
-	TurnedAway       uint64 // clients beyond MaxClients
-	BadHandshakes    uint64 // clients whose handshake failed
-	Denied           uint64 // wrong passwords, and SOCKS5 clients that offer no usable method
-	Failed           uint64 // dials that failed
-	IdleClosed       uint64 // connections closed after IdleTimeout
-	DatagramsDropped uint64 // datagrams not passed on
-	BytesRelayed     uint64 // bytes passed on, in both directions
-}
-
-type counters struct {
-	accepted, clients, connects, associations, requests   atomic.Uint64
-	turnedAway, badHandshakes, denied, failed, idleClosed atomic.Uint64
-	datagramsDropped, bytesRelayed                        atomic.Uint64
-}
-
-// Stats returns the counters.
-func (s *Server) Stats() Stats {
-	c := &s.stats
-	return Stats{
-		Accepted: c.accepted.Load(), Clients: c.clients.Load(),
-		Connects: c.connects.Load(), Associations: c.associations.Load(),
-		Requests: c.requests.Load(), TurnedAway: c.turnedAway.Load(),
-		BadHandshakes: c.badHandshakes.Load(), Denied: c.denied.Load(),
-		Failed: c.failed.Load(), IdleClosed: c.idleClosed.Load(),
-		DatagramsDropped: c.datagramsDropped.Load(), BytesRelayed: c.bytesRelayed.Load(),
-	}
 }
 
 // ErrOpen means that a server without users should listen where other hosts can reach it.
@@ -190,73 +154,6 @@ func (s *Server) isClosing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closing
-}
-
-// client is one connection of a client and everything made for it. Close closes all of that.
-type client struct {
-	s    *Server
-	conn net.Conn
-	once sync.Once
-
-	mu       sync.Mutex
-	attached []interface{ Close() error } // guarded by mu
-	closed   bool                         // guarded by mu
-}
-
-// admit serves a client, or turns it away.
-func (s *Server) admit(conn net.Conn) {
-	c := &client{s: s, conn: conn}
-	s.mu.Lock()
-	full := len(s.clients) >= s.MaxClients
-	if full || s.closing {
-		s.mu.Unlock()
-		s.stats.turnedAway.Add(1)
-		s.limitLog.Do(func() {
-			s.Log.Warn("clients are turned away", "client", conn.RemoteAddr(),
-				"limit", s.MaxClients, "so far", s.stats.turnedAway.Load())
-		})
-		conn.Close()
-		return
-	}
-	s.clients[c] = struct{}{}
-	s.wait.Add(1)
-	s.mu.Unlock()
-	s.stats.accepted.Add(1)
-	s.stats.clients.Add(1)
-	go s.detect(c)
-}
-
-// attach makes Close close other too. If c is closed already, it closes other at once and returns
-// false.
-func (c *client) attach(other interface{ Close() error }) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		other.Close()
-		return false
-	}
-	c.attached = append(c.attached, other)
-	return true
-}
-
-// Close ends everything of the client.
-func (c *client) Close() error {
-	c.once.Do(func() {
-		c.mu.Lock()
-		c.closed = true
-		attached := c.attached
-		c.mu.Unlock()
-		c.conn.Close()
-		for _, o := range attached {
-			o.Close()
-		}
-		c.s.mu.Lock()
-		delete(c.s.clients, c)
-		c.s.mu.Unlock()
-		c.s.stats.clients.Add(^uint64(0))
-		c.s.wait.Done()
-	})
-	return nil
 }
 
 // Shutdown stops accepting and waits for the clients to finish. When ctx ends, it closes those that
