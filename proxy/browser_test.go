@@ -39,8 +39,11 @@ func TestBrowser(t *testing.T) {
 			io.WriteString(w, "fetched")
 		default:
 			w.Header().Set("Content-Type", "text/html")
-			io.WriteString(w, `<p id=p>waiting</p><script>fetch("`+scheme+`://data.test:`+port+`/").then(r => r.text())
-.then(s => document.getElementById("p").textContent = s + " from " + location.host.split(":")[0])</script>`)
+			io.WriteString(w, `<p id=p>waiting</p><script>
+fetch("`+scheme+`://data.test:`+port+`/").then(r => r.text()).then(s => {
+	const host = location.host.split(":")[0]
+	document.getElementById("p").textContent = s + " from " + host
+})</script>`)
 		}
 	})
 	plain, secure := httptest.NewServer(page), httptest.NewTLSServer(page)

@@ -36,8 +36,8 @@ func TestGuessesLeadToTCP(t *testing.T) {
 	}
 }
 
-// TestServerThatChangesCases: its questions go over TCP. If it has no TCP, any letter case counts.
-func TestServerThatChangesCases(t *testing.T) {
+// TestServerChangesCases: its questions go over TCP. If it has no TCP, any letter case counts.
+func TestServerChangesCases(t *testing.T) {
 	for _, noTCP := range []bool{false, true} {
 		d := startDNS(t)
 		r := etc(t, map[string]string{}, d)
