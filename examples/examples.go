@@ -1,5 +1,5 @@
-// Package examples holds rule files to start from. They are part of the binary, so that `weir demo` shows the very text
-// that stands here.
+// Package examples holds rule files to start from. They are embedded in the binary, so that `weir
+// demo` shows the same text.
 package examples
 
 import _ "embed"

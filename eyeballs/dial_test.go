@@ -18,7 +18,7 @@ import (
 
 	"github.com/weirnet/weir/eyeballs/dns"
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
-	"github.com/weirnet/weir/eyeballs/race"
+	"github.com/weirnet/weir/eyeballs/internal/race"
 )
 
 func TestDialPrefersIPv6AndSendsNoOtherSYN(t *testing.T) {
@@ -26,14 +26,14 @@ func TestDialPrefersIPv6AndSendsNoOtherSYN(t *testing.T) {
 	port := listen(t, "127.0.0.1", "::1")
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
-	patiently(t, func() error {
+	retry(t, func() error {
 		f.reset()
 		got, _ := f.dial("tcp", addr("host.test", port))
 		if got != netip.IPv6Loopback() || f.count(Connecting) != 1 {
 			return fmt.Errorf("reached %v after %d attempts", got, f.count(Connecting))
 		}
 		if q := f.queries(); !slices.Equal(q, []string{"AAAA host.test", "A host.test"}) {
-			return fmt.Errorf("asked %q", q)
+			return fmt.Errorf("queries %q", q)
 		}
 		return nil
 	})
@@ -44,13 +44,16 @@ func TestDialNetworks(t *testing.T) {
 	port := listen(t, "127.0.0.1", "::1")
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
-	for network, want := range map[string]string{"tcp4": "127.0.0.1", "udp4": "127.0.0.1", "tcp6": "::1", "udp6": "::1", "udp": "::1"} {
+	for network, want := range map[string]string{"tcp4": "127.0.0.1", "udp4": "127.0.0.1",
+		"tcp6": "::1", "udp6": "::1", "udp": "::1"} {
 		f.reset()
 		if got, _ := f.dial(network, addr("host.test", port)); got.String() != want {
 			t.Errorf("%s reached %v", network, got)
 		}
-		if q := f.queries(); strings.HasSuffix(network, "4") && slices.Contains(q, "AAAA host.test") || strings.HasSuffix(network, "6") && slices.Contains(q, "A host.test") {
-			t.Errorf("%s asked %q", network, q)
+		q := f.queries()
+		if strings.HasSuffix(network, "4") && slices.Contains(q, "AAAA host.test") ||
+			strings.HasSuffix(network, "6") && slices.Contains(q, "A host.test") {
+			t.Errorf("%s: queries %q", network, q)
 		}
 	}
 	f.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}
@@ -60,17 +63,19 @@ func TestDialNetworks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if local := c.LocalAddr().String(); !strings.HasPrefix(local, "127.0.0.9:") || slices.Contains(f.queries(), "AAAA host.test") {
+	if local := c.LocalAddr().String(); !strings.HasPrefix(local, "127.0.0.9:") ||
+		slices.Contains(f.queries(), "AAAA host.test") {
 		t.Errorf("from %s", local)
 	}
 }
 
-func TestDialRefusedGoesOnAtOnce(t *testing.T) {
+func TestDialRefusedContinuesAtOnce(t *testing.T) {
 	f := newFixture(t, "")
 	port := listen(t, "127.0.0.5")
-	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")})
+	f.dns.Set("host.test", typeA,
+		eyeballstest.Record{Addrs: ip("127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
-	patiently(t, func() error {
+	retry(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
 		if got.String() != "127.0.0.5" || took > 200*time.Millisecond || f.count(Failed) != 4 {
@@ -80,32 +85,34 @@ func TestDialRefusedGoesOnAtOnce(t *testing.T) {
 	})
 }
 
-func TestDialD7AsksNothingUseless(t *testing.T) {
+func TestDialD7SendsNoUselessQuery(t *testing.T) {
 	f := newFixture(t, "127.0.0.1 both.test\n::1 both.test\n")
 	port := listen(t, "127.0.0.1", "::1")
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1"), Delay: time.Second})
-	pretend(t, true, false)
-	patiently(t, func() error {
+	f.setHost(true, false)
+	retry(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
-		if q := f.queries(); !got.Is4() || took > 40*time.Millisecond || !slices.Equal(q, []string{"A host.test"}) {
-			return fmt.Errorf("v4 host: reached %v after %v, asked %q", got, took, q)
+		if q := f.queries(); !got.Is4() || took > 40*time.Millisecond ||
+			!slices.Equal(q, []string{"A host.test"}) {
+			return fmt.Errorf("v4 host: reached %v after %v, queries %q", got, took, q)
 		}
 		return nil
 	})
-	// The hosts file is heard in full: ::1 needs no route.
+	// The hosts file counts for both families: ::1 needs no route.
 	if got, _ := f.dial("tcp", addr("both.test", port)); !got.Is6() {
 		t.Errorf("hosts file: reached %v", got)
 	}
-	pretend(t, false, true)
+	f.setHost(false, true)
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1")})
-	patiently(t, func() error {
+	retry(t, func() error {
 		f.reset()
 		got, took := f.dial("tcp", addr("host.test", port))
-		if q := f.queries(); !got.Is6() || took > 60*time.Millisecond || slices.Contains(q, "A host.test") {
-			return fmt.Errorf("v6 host: reached %v after %v, asked %q", got, took, q)
+		if q := f.queries(); !got.Is6() || took > 60*time.Millisecond ||
+			slices.Contains(q, "A host.test") {
+			return fmt.Errorf("v6 host: reached %v after %v, queries %q", got, took, q)
 		}
 		return nil
 	})
@@ -116,7 +123,10 @@ func TestDialAnswersLateOrLost(t *testing.T) {
 	port := listen(t, "127.0.0.1", "::1")
 	a := eyeballstest.Record{Addrs: ip("127.0.0.1")}
 	aaaa := eyeballstest.Record{Addrs: ip("::1")}
-	late := func(r eyeballstest.Record, by time.Duration) eyeballstest.Record { r.Delay = by; return r }
+	late := func(r eyeballstest.Record, by time.Duration) eyeballstest.Record {
+		r.Delay = by
+		return r
+	}
 	lost := func(r eyeballstest.Record, n int) eyeballstest.Record { r.Lose = n; return r }
 	const ms = time.Millisecond
 	for name, tt := range map[string]struct {
@@ -131,9 +141,10 @@ func TestDialAnswersLateOrLost(t *testing.T) {
 		"AAAA lost":           {a, lost(aaaa, -1), "127.0.0.1", 50 * ms, 90 * ms},
 		"A lost":              {lost(a, -1), aaaa, "::1", 0, 40 * ms},
 		"both lost once":      {lost(a, 1), lost(aaaa, 1), "::1", 990 * ms, 1100 * ms},
-		"AAAA fails":          {a, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure}, "127.0.0.1", 0, 40 * ms},
+		"AAAA fails": {a, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure},
+			"127.0.0.1", 0, 40 * ms},
 	} {
-		patiently(t, func() error {
+		retry(t, func() error {
 			time.Sleep(10 * time.Millisecond) // the server may not have read the last question yet
 			f.dns.Clear()
 			f.dns.Set("host.test", typeA, tt.a)
@@ -162,7 +173,8 @@ func TestDialErrorListsEveryAttempt(t *testing.T) {
 	if len(all.Attempts) != 3 || !errors.Is(err, syscall.ECONNREFUSED) || op.Timeout() {
 		t.Errorf("%+v", all)
 	}
-	for _, want := range []string{"[::1]:", "127.0.0.2:", "127.0.0.3:", "connect", "connection refused", "all 3 attempts failed"} {
+	for _, want := range []string{"[::1]:", "127.0.0.2:", "127.0.0.3:", "connect",
+		"connection refused", "all 3 attempts failed"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %q", want, err)
 		}
@@ -186,7 +198,8 @@ func TestDialTimeout(t *testing.T) {
 	if !errors.As(err, &ne) || !ne.Timeout() || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v", err)
 	}
-	if took := time.Since(begin); took < 95*time.Millisecond || took > 3*time.Second { // a name server has five
+	// A query to a name server takes five seconds.
+	if took := time.Since(begin); took < 95*time.Millisecond || took > 3*time.Second {
 		t.Errorf("took %v", took)
 	}
 	f.Timeout = 0
@@ -214,7 +227,8 @@ func TestDialLeavesNothing(t *testing.T) {
 		}
 		n := 0
 		for _, fd := range list {
-			if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(to, "socket:") {
+			if to, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(to,
+				"socket:") {
 				n++
 			}
 		}
@@ -242,41 +256,42 @@ func TestDialRemembersTheWinner(t *testing.T) {
 	port := listen(t, "127.0.0.1")
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Lose: -1})
-	patiently(t, func() error {
+	retry(t, func() error {
 		f.History.Forget()
 		if _, took := f.dial("tcp", addr("host.test", port)); took < 50*time.Millisecond {
 			return fmt.Errorf("the first dial took %v", took)
 		}
 		if _, took := f.dial("tcp", addr("host.test", port)); took > 40*time.Millisecond {
-			return fmt.Errorf("the second dial waited for the silent family: %v", took)
+			return fmt.Errorf("the second dial waited for the unresponsive family: %v", took)
 		}
 		return nil
 	})
 	// On another network nothing of this holds (S3).
-	pretend(t, true, true)
-	lastLook.n.id = 8
+	f.setHost(true, true).id = 8
 	if _, took := f.dial("tcp", addr("host.test", port)); took < 50*time.Millisecond {
 		t.Errorf("the dial on another network took %v", took)
 	}
 }
 
 func TestDialNAT64(t *testing.T) {
-	// There is no NAT64 on loopback, but what is tried tells enough.
+	// There is no NAT64 on loopback. The attempts show which addresses the dialer made.
 	f := newFixture(t, "")
-	pretend(t, false, true)
+	f.setHost(false, true)
 	f.Timeout = 300 * time.Millisecond
 	f.dns.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{Addrs: ip("64:ff9b:1::c000:aa")})
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("192.0.2.1")})
 	_, err := f.Dial("tcp", "host.test:80")
 	var all *Error
-	if !errors.As(err, &all) || len(all.Attempts) != 1 || all.Attempts[0].Addr.String() != "[64:ff9b:1::c000:201]:80" {
+	if !errors.As(err, &all) || len(all.Attempts) != 1 ||
+		all.Attempts[0].Addr.String() != "[64:ff9b:1::c000:201]:80" {
 		t.Errorf("error %v", err)
 	}
-	// A prefix from the configuration needs no question.
+	// With a prefix in the configuration, no question about it is sent.
 	f.reset()
 	f.NAT64 = netip.MustParsePrefix("2001:db8:64::/96")
 	_, err = f.Dial("tcp", "host.test:80")
-	if !errors.As(err, &all) || len(all.Attempts) != 1 || all.Attempts[0].Addr.String() != "[2001:db8:64::c000:201]:80" {
+	if !errors.As(err, &all) || len(all.Attempts) != 1 ||
+		all.Attempts[0].Addr.String() != "[2001:db8:64::c000:201]:80" {
 		t.Errorf("error %v", err)
 	}
 	q := f.queries()
@@ -284,7 +299,7 @@ func TestDialNAT64(t *testing.T) {
 		q = append(q, f.queries()...)
 	}
 	if slices.Contains(q, "AAAA ipv4only.arpa") || !slices.Contains(q, "A host.test") {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 }
 
@@ -295,17 +310,20 @@ func TestDialIDNA(t *testing.T) {
 	if got, _ := f.dial("tcp4", addr("B\u00fccher.test", port)); !got.Is4() {
 		t.Errorf("reached %v", got)
 	}
-	if _, err := f.Dial("tcp", "a\u2028b.test:80"); err == nil || !strings.Contains(err.Error(), "not a domain name") {
+	if _, err := f.Dial("tcp", "a\u2028b.test:80"); err == nil ||
+		!strings.Contains(err.Error(), "not a domain name") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestDialPort(t *testing.T) {
 	f := newFixture(t, "127.0.0.1 host.test\n")
-	if _, err := f.Dial("tcp", "host.test:70000"); err == nil || !strings.Contains(err.Error(), "port") {
+	if _, err := f.Dial("tcp", "host.test:70000"); err == nil ||
+		!strings.Contains(err.Error(), "port") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := f.Dial("tcp4", "host.test:tcpmux"); err == nil || !strings.Contains(err.Error(), ":1:") {
+	if _, err := f.Dial("tcp4", "host.test:tcpmux"); err == nil ||
+		!strings.Contains(err.Error(), ":1:") {
 		t.Errorf("a service name: %v", err)
 	}
 }
@@ -322,8 +340,8 @@ func TestD11PreferredFamily(t *testing.T) {
 		{netip.Addr{}, netip.Addr{}, true, true, false},
 		{netip.Addr{}, netip.Addr{}, true, false, true},
 	} {
-		n := &network{v4: tt.v4, v6: tt.v6, route4: tt.route4, route6: tt.route6}
-		if got := n.preferV4(); got != tt.want {
+		v := &hostView{v4: tt.v4, v6: tt.v6, route4: tt.route4, route6: tt.route6}
+		if got := v.preferV4(); got != tt.want {
 			t.Errorf("%+v: IPv4 preferred: %v", tt, got)
 		}
 	}
@@ -332,31 +350,36 @@ func TestD11PreferredFamily(t *testing.T) {
 	port := listen(t, "127.0.0.1", "::1")
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1")})
 	f.dns.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: ip("::1"), Delay: time.Second})
-	lastLook.n.route6 = netip.Addr{}
-	patiently(t, func() error {
-		if got, took := f.dial("tcp", addr("host.test", port)); !got.Is4() || took > 40*time.Millisecond {
+	f.setHost(true, true).route6 = netip.Addr{}
+	retry(t, func() error {
+		if got, took := f.dial("tcp", addr("host.test", port)); !got.Is4() ||
+			took > 40*time.Millisecond {
 			return fmt.Errorf("reached %v after %v", got, took)
 		}
 		return nil
 	})
 }
 
-// TestLocalAddr: the unspecified address of either family is any family's, and a bound one leaves only its own.
+// TestLocalAddr: the unspecified address of either family allows both families, and any other
+// address only its own.
 func TestLocalAddr(t *testing.T) {
 	for _, c := range []struct {
 		network, local string
-		want           race.Types
+		want           dns.Type
 	}{
-		{"tcp", "0.0.0.0:0", race.A | race.AAAA}, {"tcp", "[::]:0", race.A | race.AAAA}, {"tcp", "127.0.0.1:0", race.A}, {"tcp", "[::1]:0", race.AAAA},
-		{"tcp6", "127.0.0.1:0", 0}, {"tcp4", "[::1]:0", 0}, {"tcp4", "0.0.0.0:0", race.A},
+		{"tcp", "0.0.0.0:0", dns.A | dns.AAAA}, {"tcp", "[::]:0", dns.A | dns.AAAA},
+		{"tcp", "127.0.0.1:0", dns.A}, {"tcp", "[::1]:0", dns.AAAA},
+		{"tcp6", "127.0.0.1:0", 0}, {"tcp4", "[::1]:0", 0}, {"tcp4", "0.0.0.0:0", dns.A},
 	} {
-		d := &Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local)), Resolver: &dns.Resolver{Dir: t.TempDir()}, History: &History{}}
-		r := newRun(d, context.Background(), c.network, "host.test:1", "host.test", 1)
+		d := &Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.local)),
+			Resolver: &dns.Resolver{Dir: t.TempDir()}, History: &History{}}
+		r := newRun(context.Background(), d,
+			target{network: c.network, address: "host.test:1", host: "host.test", port: 1})
 		r.cancel()
 		cfg := race.Config{}
-		r.net.v4, r.net.v6 = true, true
+		r.view.v4, r.view.v6 = true, true
 		if r.chooseTypes(&cfg); cfg.Types != c.want {
-			t.Errorf("%s from %s asks for %v, want %v", c.network, c.local, cfg.Types, c.want)
+			t.Errorf("%s from %s queries %v, want %v", c.network, c.local, cfg.Types, c.want)
 		}
 		if a, ok := r.plain.LocalAddr.(*net.TCPAddr); !ok || a.IP != nil && a.IP.IsUnspecified() {
 			t.Errorf("%s is bound to %v", c.local, r.plain.LocalAddr)
@@ -364,14 +387,16 @@ func TestLocalAddr(t *testing.T) {
 	}
 }
 
-// TestAbsentFamilyIsNoCause: that a name has no IPv6 address does not make a refusal look like a missing name.
-func TestAbsentFamilyIsNoCause(t *testing.T) {
-	refused := &Error{Attempts: []Attempt{{Err: syscall.ECONNREFUSED}}, Lookups: []Lookup{{Err: &net.DNSError{IsNotFound: true}}}}
+// TestAbsentFamilyIsNotACause: a refusal does not look like a missing name because the name has no
+// IPv6 address.
+func TestAbsentFamilyIsNotACause(t *testing.T) {
+	refused := &Error{Attempts: []Attempt{{Err: syscall.ECONNREFUSED}},
+		Lookups: []Lookup{{Err: &net.DNSError{IsNotFound: true}}}}
 	var d *net.DNSError
 	if errors.As(refused, &d) || !errors.Is(refused, syscall.ECONNREFUSED) {
 		t.Errorf("%v is %v", refused, d)
 	}
 	if none := (&Error{Lookups: refused.Lookups}); !errors.As(none, &d) || !d.IsNotFound {
-		t.Error("a name without any address is found")
+		t.Error("a name without any address counts as found")
 	}
 }

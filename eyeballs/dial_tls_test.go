@@ -20,12 +20,14 @@ import (
 )
 
 func TestDialTLS(t *testing.T) {
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Proto) }))
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, r.Proto)
+	}))
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()
 	good := netip.MustParseAddrPort(s.Listener.Addr().String())
-	// A server that accepts and says nothing, on the same port.
+	// A server that accepts and sends nothing, on the same port.
 	stall, err := net.Listen("tcp", addr("127.0.0.2", good.Port()))
 	if err != nil {
 		t.Skip("the port is taken on 127.0.0.2:", err)
@@ -37,15 +39,18 @@ func TestDialTLS(t *testing.T) {
 	f := newFixture(t, "127.0.0.2 example.com\n127.0.0.1 example.com\n")
 	f.TLS = &tls.Config{RootCAs: roots, NextProtos: []string{"h2", "http/1.1"}}
 	address := addr("example.com", good.Port())
-	patiently(t, func() error {
+	retry(t, func() error {
 		f.History.Forget()
 		f.reset()
 		c, took := tlsDial(t, f, address)
-		if state := c.ConnectionState(); !state.HandshakeComplete || state.NegotiatedProtocol != "h2" {
+		if state := c.ConnectionState(); !state.HandshakeComplete ||
+			state.NegotiatedProtocol != "h2" {
 			t.Errorf("%+v", state)
 		}
-		if took < 250*time.Millisecond || took > 400*time.Millisecond || f.count(Connected) != 2 || f.count(Cancelled) != 1 {
-			return fmt.Errorf("a stalled handshake cost %v, want one attempt delay; events %+v", took, f.events)
+		if took < 250*time.Millisecond || took > 400*time.Millisecond || f.count(Connected) != 2 ||
+			f.count(Cancelled) != 1 {
+			return fmt.Errorf("a stalled handshake cost %v, want one attempt delay; events %+v",
+				took, f.events)
 		}
 		// The next dial tries the address that stalled last.
 		if _, took := tlsDial(t, f, address); took > 150*time.Millisecond {
@@ -90,12 +95,13 @@ func TestDialHTTPSRecords(t *testing.T) {
 	param := func(k dnsmessage.SVCParamKey, v ...byte) dnsmessage.SVCParam {
 		return dnsmessage.SVCParam{Key: k, Value: v}
 	}
-	f.dns.Set("_8443._https.host.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{{
-		Priority: 1, Target: dnsmessage.MustNewName("svc.test."), Params: []dnsmessage.SVCParam{
-			param(dnsmessage.SVCParamALPN, 2, 'h', '2'),
-			param(dnsmessage.SVCParamPort, byte(port>>8), byte(port)),
-			param(dnsmessage.SVCParamIPv4Hint, 127, 0, 0, 7),
-		}}}})
+	f.dns.Set("_8443._https.host.test", typeHTTPS,
+		eyeballstest.Record{Services: []dnsmessage.SVCBResource{{
+			Priority: 1, Target: dnsmessage.MustNewName("svc.test."), Params: []dnsmessage.SVCParam{
+				param(dnsmessage.SVCParamALPN, 2, 'h', '2'),
+				param(dnsmessage.SVCParamPort, byte(port>>8), byte(port)),
+				param(dnsmessage.SVCParamIPv4Hint, 127, 0, 0, 7),
+			}}}})
 	f.dns.Set("svc.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.1"), Delay: time.Second})
 	f.dns.Set("svc.test", typeAAAA, eyeballstest.Record{})
 	f.dns.Set("host.test", typeA, eyeballstest.Record{Addrs: ip("127.0.0.3")})
@@ -111,7 +117,9 @@ func TestDialHTTPSRecords(t *testing.T) {
 }
 
 func TestHTTPTransport(t *testing.T) {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "hello")
+	}))
 	defer s.Close()
 	f := newFixture(t, "127.0.0.1 web.test\n")
 	client := &http.Client{Transport: &http.Transport{DialContext: f.DialContext}}

@@ -14,20 +14,23 @@ import (
 	"github.com/weirnet/weir/eyeballs/dns"
 )
 
-// DefaultResolver and DefaultHistory serve every Dialer that names no other.
-var (
-	DefaultResolver = &dns.Resolver{}
-	DefaultHistory  = &History{}
-)
+// shared serves every Dialer that has no resolver or no history of its own. It belongs to the
+// process, because a Dialer is often made for one dial: the next one should still find the answers
+// in the cache and know which addresses are down. It is a value, so no package can replace it.
+var shared struct {
+	resolver dns.Resolver
+	history  History
+}
 
-// Dialer dials by racing. Its zero value is ready for use, as is that of
-// [net.Dialer], whose fields it has where they make sense. It is safe for
-// concurrent use as long as nobody changes its fields.
+// DefaultResolver returns the resolver of every Dialer that has none of its own.
+func DefaultResolver() *dns.Resolver { return &shared.resolver }
+
+// Dialer dials by racing. Its zero value is ready for use. Its first fields are those of
+// [net.Dialer]. It is safe for concurrent use as long as its fields do not change.
 type Dialer struct {
-	// Timeout, Deadline, LocalAddr, KeepAlive, KeepAliveConfig, Control and
-	// ControlContext are those of net.Dialer. A timeout is not divided between
-	// addresses; if it is short, the attempts follow each other faster. LocalAddr
-	// limits the race to its family.
+	// Timeout, Deadline, LocalAddr, KeepAlive, KeepAliveConfig, Control and ControlContext are
+	// those of net.Dialer. A timeout is not divided between addresses: if it is short, the attempts
+	// follow each other faster. LocalAddr limits the race to its family.
 	Timeout         time.Duration
 	Deadline        time.Time
 	LocalAddr       net.Addr
@@ -36,28 +39,28 @@ type Dialer struct {
 	Control         func(network, address string, c syscall.RawConn) error
 	ControlContext  func(ctx context.Context, network, address string, c syscall.RawConn) error
 
-	// Resolver answers questions about names; nil means DefaultResolver.
+	// Resolver looks names up; nil means DefaultResolver().
 	Resolver *dns.Resolver
-	// History remembers; nil means DefaultHistory.
+	// History remembers how dials went; nil means one that all such Dialers share.
 	History *History
 
-	// TLS makes the race be won by a finished TLS handshake, so that a server that
-	// accepts and then stalls delays nobody. The connection is then a *tls.Conn.
-	// ServerName defaults to the host of the address.
+	// TLS makes the first finished TLS handshake win the race, so that a server that accepts and
+	// then stalls causes no delay. The connection is then a *tls.Conn. ServerName defaults to the
+	// host of the address.
 	TLS *tls.Config
 
-	// HTTPS says that the connections carry HTTP over TLS: HTTPS records (RFC
-	// 9460) are asked for, and their targets, ports and hints join the race.
-	// The protocols spoken are TLS.NextProtos, or h2 and http/1.1.
+	// HTTPS means that the connections carry HTTP over TLS. The dialer looks HTTPS records up (RFC
+	// 9460), and their targets, ports and hints join the race. The protocols are TLS.NextProtos, by
+	// default h2 and http/1.1.
 	HTTPS bool
 
-	// NAT64 is the prefix of the network's NAT64 where it is known, for example
-	// from a router advertisement (RFC 8781). On a host without IPv4 it is found
-	// out otherwise (RFC 7050).
+	// NAT64 is the prefix of the network's NAT64 if it is known, for example from a router
+	// advertisement (RFC 8781). If it is not set, a host without IPv4 discovers it by DNS (RFC
+	// 7050).
 	NAT64 netip.Prefix
 
-	// Trace, if set, is told everything that happens in a dial, in order and from
-	// one goroutine at a time. It must return soon: the race waits for it.
+	// Trace, if set, receives everything that happens in a dial, in order and from one goroutine at
+	// a time. It must return soon: the race waits for it.
 	Trace func(Event)
 }
 
@@ -66,9 +69,9 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext connects to the address on the network, as net.Dialer does. Names
-// are raced on tcp and udp networks; everything else is left to net.Dialer. The
-// connection outlives ctx.
+// DialContext connects to the address on the network, as net.Dialer does. It races the addresses of
+// a name on tcp and udp networks, and leaves everything else to net.Dialer. The connection outlives
+// ctx.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if ctx == nil {
 		panic("nil context")
@@ -92,9 +95,10 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	}
 	ascii, err := toASCII(host)
 	if err != nil {
-		return fail(&net.DNSError{Err: "not a domain name: " + err.Error(), Name: host, IsNotFound: true})
+		return fail(&net.DNSError{Err: "not a domain name: " + err.Error(), Name: host,
+			IsNotFound: true})
 	}
-	r := newRun(d, ctx, network, address, ascii, number)
+	r := newRun(ctx, d, target{network: network, address: address, host: ascii, port: number})
 	conn, lost := r.run()
 	if lost != nil {
 		return fail(lost)
@@ -102,8 +106,8 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, nil
 }
 
-// nameIn splits an address whose host is a name on a network where names are
-// raced.
+// nameIn splits an address whose host is a name. ok is false if the host is an address or the
+// network is one on which nothing is raced.
 func nameIn(network, address string) (host, port string, ok bool) {
 	switch network {
 	case "tcp", "tcp4", "tcp6", "udp", "udp4", "udp6":
@@ -128,7 +132,7 @@ func portNumber(ctx context.Context, network, port string) (uint16, error) {
 	return uint16(n), err
 }
 
-// toASCII gives the form in which DNS has an international name.
+// toASCII returns the form in which DNS has an international name (RFC 5891).
 func toASCII(host string) (string, error) {
 	for i := range len(host) {
 		if host[i] >= 0x80 {
@@ -156,17 +160,18 @@ func (d *Dialer) resolver() *dns.Resolver {
 	if d.Resolver != nil {
 		return d.Resolver
 	}
-	return DefaultResolver
+	return &shared.resolver
 }
 
 func (d *Dialer) history() *History {
 	if d.History != nil {
 		return d.History
 	}
-	return DefaultHistory
+	return &shared.history
 }
 
-// anyFamily is a local address for attempts over both families: the unspecified one of either family means any, as in package net.
+// anyFamily returns the local address for attempts over both families: the unspecified address of
+// either family means any, as in package net.
 func anyFamily(a net.Addr) net.Addr {
 	switch a := a.(type) {
 	case *net.TCPAddr:
@@ -181,7 +186,7 @@ func anyFamily(a net.Addr) net.Addr {
 	return a
 }
 
-// plain is the net.Dialer with the fields of d that it knows.
+// plain returns a net.Dialer with the fields that it shares with d.
 func (d *Dialer) plain() net.Dialer {
 	return net.Dialer{
 		LocalAddr:       anyFamily(d.LocalAddr),

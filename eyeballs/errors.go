@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirnet/weir/eyeballs/race"
+	"github.com/weirnet/weir/eyeballs/dns"
 )
 
-// Stage is how far an attempt came.
+// Stage is how far an attempt got.
 type Stage uint8
 
 // The stages of an attempt.
@@ -27,42 +27,45 @@ func (s Stage) String() string {
 	return [...]string{"connect", "handshake"}[s]
 }
 
-// Error lists all that was tried in a dial that failed.
+// Error lists everything that a failed dial tried.
 type Error struct {
+	// Network and Address are the arguments of the dial.
 	Network, Address string
 	// Elapsed is how long the dial took.
 	Elapsed time.Duration
-	// Cause is why the dial was ended from outside: the error of the context.
-	// It is nil if everything was tried and failed.
-	Cause    error
-	Lookups  []Lookup
+	// Cause is the error of the context that ended the dial. It is nil if every attempt failed.
+	Cause error
+	// Lookups are the questions without a useful answer.
+	Lookups []Lookup
+	// Attempts are in the order in which they began.
 	Attempts []Attempt
 }
 
 // Lookup is a question that had no useful answer.
 type Lookup struct {
+	// Name and Type are the question.
 	Name string
-	Type race.Types
+	Type dns.Type
 	// At is when the answer came, counted from the beginning of the dial.
 	At  time.Duration
 	Err error
 }
 
-// Attempt is one connection that did not come about.
+// Attempt is a failed attempt to connect.
 type Attempt struct {
 	Addr netip.AddrPort
-	// Stage is where it ended.
+	// Stage is how far it got.
 	Stage Stage
 	// Start is counted from the beginning of the dial.
 	Start, Duration time.Duration
 	Err             error
 }
 
-// errNoAnswer is the cause of attempts that were still waiting at the end.
+// errNoAnswer is the error of attempts and questions that were still waiting at the end.
 var errNoAnswer = errors.New("no answer")
 
-// Error lists the attempts in the order in which they began, then the questions
-// without answer if they explain why there was nothing more to try.
+// Error lists the attempts in the order in which they began, then those questions without an answer
+// that explain why there was nothing more to try.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Address)
@@ -90,7 +93,7 @@ func (e *Error) Error() string {
 	}
 	for _, l := range e.Lookups {
 		if len(e.Attempts) > 0 && isNotFound(l.Err) {
-			continue // that a family is absent is no failure
+			continue // a name without addresses of one family is not a failure
 		}
 		fmt.Fprintf(&b, "%s%s: %v", sep, l.Type, l.Err)
 		sep = "; "
@@ -100,7 +103,8 @@ func (e *Error) Error() string {
 
 // String describes the attempt in a phrase.
 func (a *Attempt) String() string {
-	return fmt.Sprintf("%s: %s at %v after %v: %v", a.Addr, a.Stage, round(a.Start), round(a.Duration), cause(a.Err))
+	return fmt.Sprintf("%s: %s at %v after %v: %v", a.Addr, a.Stage, round(a.Start),
+		round(a.Duration), cause(a.Err))
 }
 
 func round(d time.Duration) time.Duration {
@@ -110,7 +114,7 @@ func round(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-// cause strips what the report says already: net.OpError repeats the address.
+// cause strips net.OpError, which would repeat the address.
 func cause(err error) error {
 	var sys *os.SyscallError
 	if errors.As(err, &sys) {
@@ -119,8 +123,8 @@ func cause(err error) error {
 	return err
 }
 
-// Unwrap returns the causes: the context's, then those of the attempts, then
-// those of the lookups that Error names.
+// Unwrap returns the causes: the context's, then those of the attempts, then those of the lookups
+// that Error names.
 func (e *Error) Unwrap() []error {
 	var all []error
 	if e.Cause != nil {
@@ -139,8 +143,8 @@ func (e *Error) Unwrap() []error {
 	return all
 }
 
-// Timeout reports whether the dial ended because its time was up, or because
-// every attempt timed out. It makes the error a net.Error inside net.OpError.
+// Timeout reports whether the dial ended because its time was up, or because every attempt timed
+// out. It makes the error a net.Error inside net.OpError.
 func (e *Error) Timeout() bool {
 	if e.Cause != nil {
 		return errors.Is(e.Cause, context.DeadlineExceeded)
@@ -153,8 +157,7 @@ func (e *Error) Timeout() bool {
 	return len(e.Attempts) > 0
 }
 
-// Temporary reports whether a later dial may do better: it is false if the name
-// does not exist.
+// Temporary reports whether a later dial may succeed. It is false if the name does not exist.
 func (e *Error) Temporary() bool {
 	if len(e.Attempts) > 0 || e.Cause != nil {
 		return true

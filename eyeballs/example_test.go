@@ -19,8 +19,7 @@ func Example() {
 	_ = client
 }
 
-// A dialer that trusts no server before its TLS handshake is finished, and that
-// tells what it does.
+// A dialer whose race ends with a finished TLS handshake, and that prints what it does.
 func ExampleDialer() {
 	d := &eyeballs.Dialer{
 		TLS:   &tls.Config{NextProtos: []string{"h2", "http/1.1"}},
@@ -34,7 +33,7 @@ func ExampleDialer() {
 	defer conn.Close()
 }
 
-// What failed, address by address.
+// The attempts of a failed dial.
 func ExampleError() {
 	_, err := (&eyeballs.Dialer{}).Dial("tcp4", "localhost:1")
 	var all *eyeballs.Error

@@ -18,11 +18,11 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// insideVar tells the test, run again, which host it is.
+// insideVar is set when the test runs again inside a namespace, to the kind of host that it is.
 const insideVar = "WEIR_EYEBALLS_HOST"
 
-// TestFaults plays every scenario on a simulated network, in namespaces of its
-// own: one for each kind of host.
+// TestFaults plays every scenario on a simulated network in new namespaces, one for each kind of
+// host.
 func TestFaults(t *testing.T) {
 	if host := os.Getenv(insideVar); host != "" {
 		faultsInside(t, eyeballstest.Family(host[0]-'0'))
@@ -39,7 +39,8 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var out bytes.Buffer
-			if err := eyeballstest.Inside(fmt.Sprintf("%s=%d", insideVar, host), &out, "-test.run=^TestFaults$", "-test.v", "-test.parallel=8"); err != nil {
+			if err := eyeballstest.Inside(fmt.Sprintf("%s=%d", insideVar, host), &out,
+				"-test.run=^TestFaults$", "-test.v", "-test.parallel=8"); err != nil {
 				t.Errorf("%v\n%s", err, out.String())
 			}
 			if !strings.Contains(out.String(), "--- PASS: TestFaults") {
@@ -63,29 +64,33 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
-	if err := eyeballstest.Etc(map[string]string{"resolv.conf": "nameserver 127.0.0.1\n", "hosts": "", "nsswitch.conf": "hosts: files dns\n"}); err != nil {
+	if err := eyeballstest.Etc(map[string]string{"resolv.conf": "nameserver 127.0.0.1\n",
+		"hosts": "", "nsswitch.conf": "hosts: files dns\n"}); err != nil {
 		t.Fatal(err)
 	}
 	plain := listen(t, locals(n)...)
 	secure := listenTLS(t, locals(n)...)
 	if host == eyeballstest.OnlyV6 {
-		t.Run("IPv4 literal through NAT64", func(t *testing.T) { literalThroughNAT64(t, n, server, plain) })
+		t.Run("IPv4 literal through NAT64", func(t *testing.T) {
+			literalThroughNAT64(t, n, server, plain)
+		})
 	}
 	for i, s := range eyeballstest.Scenarios() {
 		if s.Host != host {
 			continue
 		}
 		t.Run(s.Name, func(t *testing.T) {
-			t.Parallel() // they mostly wait
+			t.Parallel() // the scenarios mostly wait
 			try := 0
-			patiently(t, func() error {
+			retry(t, func() error {
 				name := s.Stage(n, server, i+try*100, plain, secure)
 				try++
 				return playFault(t, &s, name)
 			})
-			if s.Name == "both ok" { // the first is fast: nothing else is sent
+			if s.Name == "both ok" { // the preferred family is fast: no other SYN
 				serial := i + (try-1)*100
-				if syns := n.SYNs(netip.AddrFrom4([4]byte{203, byte(serial >> 8), byte(serial), 1})); syns != 0 {
+				if syns := n.SYNs(netip.AddrFrom4([4]byte{203, byte(serial >> 8), byte(serial),
+					1})); syns != 0 {
 					t.Errorf("%d SYNs to the other family", syns)
 				}
 			}
@@ -93,16 +98,19 @@ func faultsInside(t *testing.T, host eyeballstest.Family) {
 	}
 }
 
-// literalThroughNAT64: a host without IPv4 reaches an IPv4 literal all the same
-// (HEv3 section 8).
+// literalThroughNAT64: a host without IPv4 reaches an IPv4 literal through the NAT64 (HEv3 section
+// 8).
 func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest.DNS, port uint16) {
-	server.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{TTL: 60, Addrs: ip("64:ff9b::c000:aa", "64:ff9b::c000:ab")})
+	server.Set("ipv4only.arpa", typeAAAA,
+		eyeballstest.Record{TTL: 60, Addrs: ip("64:ff9b::c000:aa", "64:ff9b::c000:ab")})
 	through := netip.MustParseAddrPort("[64:ff9b::cb00:7109]:443")
 	n.Set(through.Addr(), eyeballstest.Host{Mode: eyeballstest.Accept, Port: port})
 	var events []Event
 	for _, d := range []*Dialer{
 		{Timeout: 5 * time.Second, Resolver: &dns.Resolver{}},
-		{Timeout: 5 * time.Second, NAT64: eyeballstest.Prefix64, Trace: func(e Event) { events = append(events, e) }},
+		{Timeout: 5 * time.Second, NAT64: eyeballstest.Prefix64, Trace: func(e Event) {
+			events = append(events, e)
+		}},
 	} {
 		c, err := d.Dial("tcp", "203.0.113.9:443")
 		if err != nil {
@@ -117,14 +125,15 @@ func literalThroughNAT64(t *testing.T, n *eyeballstest.Net, server *eyeballstest
 		t.Errorf("events %+v", events)
 	}
 	// tcp4 means IPv4.
-	if c, err := (&Dialer{NAT64: eyeballstest.Prefix64}).Dial("tcp4", "203.0.113.9:443"); err == nil {
+	if c, err := (&Dialer{NAT64: eyeballstest.Prefix64}).Dial("tcp4",
+		"203.0.113.9:443"); err == nil {
 		c.Close()
 		t.Error("tcp4 reached something on a host without IPv4")
 	}
 }
 
-// playFault dials a staged scenario. The dial must take as long as is prescribed,
-// and the right family must win.
+// playFault dials a staged scenario. The dial must take the prescribed time, and the right family
+// must win.
 func playFault(t *testing.T, s *eyeballstest.Scenario, name string) error {
 	d := &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{}, History: &History{}}
 	if s.TLS {
@@ -146,7 +155,8 @@ func playFault(t *testing.T, s *eyeballstest.Scenario, name string) error {
 			continue
 		}
 		won := netip.MustParseAddrPort(c.RemoteAddr().String())
-		if won.Addr().Is4() != (s.Want == 4) || took < s.Prescribed-ms || took > s.Prescribed+slack {
+		if won.Addr().Is4() != (s.Want == 4) || took < s.Prescribed-ms ||
+			took > s.Prescribed+slack {
 			return fmt.Errorf("%v won after %v, prescribed are %v", won, took, s.Prescribed)
 		}
 	}
@@ -164,7 +174,7 @@ func locals(n *eyeballstest.Net) (list []string) {
 	return list
 }
 
-// listenTLS is listen with a TLS server, whose certificate nobody should trust.
+// listenTLS is listen with a TLS server. Its certificate is not trustworthy.
 func listenTLS(t *testing.T, addrs ...string) (port uint16) {
 	t.Helper()
 	cert := httptest.NewUnstartedServer(nil)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirnet/weir/eyeballs/dns"
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
+	"github.com/weirnet/weir/eyeballs/internal/race"
 )
 
 const (
@@ -24,7 +25,8 @@ const (
 	typeHTTPS = dnsmessage.TypeHTTPS
 )
 
-// bench is a dialer with its own resolver, history and DNS server.
+// fixture is a dialer with its own resolver, history and DNS server. The dialer sees a host with
+// IPv4 and IPv6.
 type fixture struct {
 	*Dialer
 	t   *testing.T
@@ -49,33 +51,29 @@ func newFixture(t *testing.T, hosts string) *fixture {
 		}
 	}
 	f := &fixture{t: t, dns: server}
-	f.Dialer = &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{Dir: dir}, History: &History{}}
+	f.Dialer = &Dialer{Timeout: 10 * time.Second, Resolver: &dns.Resolver{Dir: dir},
+		History: &History{}}
 	f.Trace = func(e Event) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.events = append(f.events, e)
 	}
-	pretend(t, true, true)
+	f.setHost(true, true)
 	return f
 }
 
-// pretend makes this host look as if it had the families, whatever it has.
-func pretend(t *testing.T, v4, v6 bool) {
-	n := &network{v4: v4, v6: v6, sources: map[netip.Addr]netip.Addr{}, taken: time.Now().Add(time.Hour), id: 7}
+// setHost makes the dialer see a host with these families, whatever this one has.
+func (f *fixture) setHost(v4, v6 bool) *hostView {
+	v := &hostView{v4: v4, v6: v6, sources: map[netip.Addr]netip.Addr{},
+		taken: time.Now().Add(time.Hour), id: 7}
 	if v4 {
-		n.route4 = netip.MustParseAddr("192.0.2.9")
+		v.route4 = netip.MustParseAddr("192.0.2.9")
 	}
 	if v6 {
-		n.route6 = netip.MustParseAddr("2001:db8::9")
+		v.route6 = netip.MustParseAddr("2001:db8::9")
 	}
-	lastLook.Lock()
-	defer lastLook.Unlock()
-	lastLook.n = n
-	t.Cleanup(func() {
-		lastLook.Lock()
-		defer lastLook.Unlock()
-		lastLook.n = nil
-	})
+	f.History.views = viewCache{view: v}
+	return v
 }
 
 func (f *fixture) count(kind EventKind) (n int) {
@@ -89,8 +87,8 @@ func (f *fixture) count(kind EventKind) (n int) {
 	return n
 }
 
-// queries returns what the server was asked. A dial may be over before the
-// server has read the last question.
+// queries returns the queries that the server received. A dial may be over before the server has
+// read the last question.
 func (f *fixture) queries() []string {
 	time.Sleep(20 * time.Millisecond)
 	return f.dns.Queries()
@@ -167,10 +165,9 @@ func (f *fixture) dial(network, address string) (netip.Addr, time.Duration) {
 	return ap.Addr(), took
 }
 
-// patiently plays something that depends on time until it goes as it should. A
-// machine that stalls at the wrong moment makes a good dialer late now and then; a
-// bad one is late every time.
-func patiently(t *testing.T, play func() error) {
+// retry repeats a test that depends on time until it passes. A machine that stalls at the wrong
+// moment makes a good dialer late now and then; a bad one is late every time.
+func retry(t *testing.T, play func() error) {
 	t.Helper()
 	var err error
 	for try := range 8 {
@@ -181,4 +178,12 @@ func patiently(t *testing.T, play func() error) {
 		time.Sleep(time.Duration(try) * 50 * time.Millisecond)
 	}
 	t.Error(err)
+}
+
+// endpoints returns endpoints at port 1.
+func endpoints(addrs []netip.Addr) (eps []race.Endpoint) {
+	for _, a := range addrs {
+		eps = append(eps, race.Endpoint{Addr: netip.AddrPortFrom(a, 1), Known: a})
+	}
+	return eps
 }

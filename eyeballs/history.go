@@ -8,198 +8,218 @@ import (
 
 // Bounds of a History.
 const (
-	// remember is how long an address that kept a dial waiting is tried last. It
-	// is not extended by dials that avoided it, so the usual order comes back.
-	remember     = time.Minute
-	maxPlaces    = 2048
-	maxPerPlace  = 16
+	// downTime is how long an address that kept a dial waiting is tried last. Dials that avoid the
+	// address do not extend it, so the usual order comes back.
+	downTime     = time.Minute
+	maxHosts     = 2048
+	maxHostAddrs = 16
 	rttSmoothing = 4 // a new RTT counts one part in four
 )
 
-// History remembers how earlier dials went. It belongs to one network: when this
-// host's addresses change, it forgets everything (HEv3 section 5.3). Its zero
-// value is ready for use; it is safe for concurrent use.
+// History remembers how earlier dials went. It belongs to one network: when the addresses of this
+// host change, it forgets everything (HEv3 section 5.3). Its zero value is ready for use. It is
+// safe for concurrent use and must not be copied.
 type History struct {
+	views viewCache
+
 	mu      sync.Mutex
-	network networkID         // guarded by mu, as all below
-	places  map[string]*place // by host:port as dialled
+	network networkID             // guarded by mu, as all below
+	hosts   map[string]*hostEntry // by host:port as dialled
 }
 
-// place is what is known of one destination.
-type place struct {
-	addrs  []known
-	winner netip.Addr
-	// deadV4 and deadV6 are when to forget that a whole family did not answer,
-	// muteV4 and muteV6 that its addresses could not be had in time.
-	deadV4, deadV6, muteV4, muteV6 time.Time
+// hostEntry is what earlier dials of one host:port taught.
+type hostEntry struct {
+	addrs []addrEntry
+	// downV4 and downV6 are the times until which a whole family counts as down: its addresses kept
+	// a dial waiting.
+	downV4, downV6 time.Time
+	// unresponsiveV4 and unresponsiveV6 are the times until which no dial waits for the family's
+	// addresses: they were not known when an earlier race was over.
+	unresponsiveV4, unresponsiveV6 time.Time
 }
 
-type known struct {
+// addrEntry is what earlier dials taught about one address.
+type addrEntry struct {
 	addr netip.Addr
 	rtt  time.Duration // smoothed, 0 = unknown
-	dead time.Time     // when to forget that it is dead
+	down time.Time     // until when it counts as down; zero if it won a race since
 }
 
 // Forget empties the history.
 func (h *History) Forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.places = nil
+	h.hosts = nil
 }
 
-// recall returns a copy of what is known of a place on the network.
-func (h *History) recall(id networkID, where string) (place, bool) {
+// lookup returns a copy of what is known about host:port on the network. ok is false if nothing is.
+func (h *History) lookup(id networkID, address string) (e hostEntry, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.network != id {
-		h.network, h.places = id, nil
-		return place{}, false
+		h.network, h.hosts = id, nil
+		return hostEntry{}, false
 	}
-	p := h.places[where]
-	if p == nil {
-		return place{}, false
+	stored := h.hosts[address]
+	if stored == nil {
+		return hostEntry{}, false
 	}
-	c := *p
-	c.addrs = append([]known(nil), p.addrs...)
-	return c, true
+	e = *stored
+	e.addrs = append([]addrEntry(nil), stored.addrs...)
+	return e, true
 }
 
-// outcome is what one attempt of a dial that was won taught.
+// result is what one won race taught.
+type result struct {
+	network  networkID
+	address  string // host:port as dialled
+	outcomes []outcome
+	// unresponsiveV4 and unresponsiveV6 mean that the addresses of the family were not known when
+	// the race was over.
+	unresponsiveV4, unresponsiveV6 bool
+	at                             time.Time
+}
+
+// outcome is what one attempt of a won race taught.
 type outcome struct {
 	addr netip.Addr
 	won  bool
 	rtt  time.Duration // time to connect, 0 if it did not
-	dead bool          // it kept the dial waiting
+	down bool          // it kept the dial waiting
 }
 
-// record files what a dial taught. muteV4 and muteV6 say that the family's
-// addresses were not known when the race was over.
-func (h *History) record(id networkID, where string, outcomes []outcome, muteV4, muteV6 bool, now time.Time) {
+// record stores what a race taught, unless the network changed during the dial.
+func (h *History) record(r *result) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.network != id {
-		return // the network changed during the dial
+	if h.network != r.network {
+		return
 	}
-	p := h.places[where]
-	if p == nil {
-		if h.places == nil {
-			h.places = map[string]*place{}
-		}
-		for old := range h.places {
-			if len(h.places) < maxPlaces {
-				break
-			}
-			delete(h.places, old)
-		}
-		p = &place{}
-		h.places[where] = p
-	}
-	var alive, dead [2]bool
-	for _, o := range outcomes {
+	e := h.entryLocked(r.address)
+	until := r.at.Add(downTime)
+	var up, down [2]bool
+	for _, o := range r.outcomes {
 		family := 1
 		if o.addr.Is4() {
 			family = 0
 		}
-		k := p.find(o.addr)
-		if o.won {
-			p.winner = o.addr
-		}
+		a := e.entry(o.addr)
 		if o.rtt > 0 {
-			if k.rtt == 0 {
-				k.rtt = o.rtt
+			if a.rtt == 0 {
+				a.rtt = o.rtt
 			}
-			k.rtt += (o.rtt - k.rtt) / rttSmoothing
+			a.rtt += (o.rtt - a.rtt) / rttSmoothing
 		}
 		switch {
 		case o.won:
-			k.dead, alive[family] = time.Time{}, true
-		case o.dead:
-			k.dead, dead[family] = now.Add(remember), true
+			a.down, up[family] = time.Time{}, true
+		case o.down:
+			a.down, down[family] = until, true
 		}
 	}
-	for family, until := range [2]*time.Time{&p.deadV4, &p.deadV6} {
+	for family, t := range [2]*time.Time{&e.downV4, &e.downV6} {
 		switch {
-		case alive[family]:
-			*until = time.Time{}
-		case dead[family]:
-			*until = now.Add(remember)
+		case up[family]:
+			*t = time.Time{}
+		case down[family]:
+			*t = until
 		}
 	}
-	p.muteV4, p.muteV6 = time.Time{}, time.Time{}
-	if muteV4 {
-		p.muteV4 = now.Add(remember)
+	e.unresponsiveV4, e.unresponsiveV6 = time.Time{}, time.Time{}
+	if r.unresponsiveV4 {
+		e.unresponsiveV4 = until
 	}
-	if muteV6 {
-		p.muteV6 = now.Add(remember)
+	if r.unresponsiveV6 {
+		e.unresponsiveV6 = until
 	}
 }
 
-// find returns the entry of an address, making one in the place of the oldest.
-func (p *place) find(a netip.Addr) *known {
-	for i := range p.addrs {
-		if p.addrs[i].addr == a {
-			return &p.addrs[i]
+// entryLocked returns the entry of host:port. It makes one if there is none, and evicts any other
+// if the history is full.
+func (h *History) entryLocked(address string) *hostEntry {
+	if e := h.hosts[address]; e != nil {
+		return e
+	}
+	if h.hosts == nil {
+		h.hosts = map[string]*hostEntry{}
+	}
+	for old := range h.hosts {
+		if len(h.hosts) < maxHosts {
+			break
 		}
+		delete(h.hosts, old)
 	}
-	if len(p.addrs) == maxPerPlace {
-		copy(p.addrs, p.addrs[1:])
-		p.addrs = p.addrs[:maxPerPlace-1]
-	}
-	p.addrs = append(p.addrs, known{addr: a})
-	return &p.addrs[len(p.addrs)-1]
+	e := &hostEntry{}
+	h.hosts[address] = e
+	return e
 }
 
-// look is find without making anything.
-func (p *place) look(a netip.Addr) known {
-	for i := range p.addrs {
-		if p.addrs[i].addr == a {
-			return p.addrs[i]
+// entry returns the entry of an address. It makes one if there is none, and evicts the oldest if
+// there are maxHostAddrs.
+func (e *hostEntry) entry(a netip.Addr) *addrEntry {
+	for i := range e.addrs {
+		if e.addrs[i].addr == a {
+			return &e.addrs[i]
 		}
 	}
-	return known{}
+	if len(e.addrs) == maxHostAddrs {
+		copy(e.addrs, e.addrs[1:])
+		e.addrs = e.addrs[:maxHostAddrs-1]
+	}
+	e.addrs = append(e.addrs, addrEntry{addr: a})
+	return &e.addrs[len(e.addrs)-1]
 }
 
-// avoid reports whether an address should be tried last. An address that nothing
-// is known of shares the fate of its family.
-func (p *place) avoid(a netip.Addr, now time.Time) bool {
-	k := p.look(a)
+// find returns the entry of an address, the zero value if there is none.
+func (e *hostEntry) find(a netip.Addr) addrEntry {
+	for i := range e.addrs {
+		if e.addrs[i].addr == a {
+			return e.addrs[i]
+		}
+	}
+	return addrEntry{}
+}
+
+// isDown reports whether an address should be tried last. An unknown address counts as down if its
+// family does.
+func (e *hostEntry) isDown(a netip.Addr, now time.Time) bool {
+	k := e.find(a)
 	if !k.addr.IsValid() {
-		return p.familyDead(a.Is4(), now)
+		return e.familyDown(a.Is4(), now)
 	}
-	return now.Before(k.dead)
+	return now.Before(k.down)
 }
 
-func (p *place) familyDead(v4 bool, now time.Time) bool {
+func (e *hostEntry) familyDown(v4 bool, now time.Time) bool {
 	if v4 {
-		return now.Before(p.deadV4)
+		return now.Before(e.downV4)
 	}
-	return now.Before(p.deadV6)
+	return now.Before(e.downV6)
 }
 
-// await reports whether the answer about a family is worth waiting for.
-func (p *place) await(v4 bool, now time.Time) bool {
-	mute := p.muteV6
+// waitFor reports whether a dial should wait for the addresses of a family.
+func (e *hostEntry) waitFor(v4 bool, now time.Time) bool {
+	unresponsive := e.unresponsiveV6
 	if v4 {
-		mute = p.muteV4
+		unresponsive = e.unresponsiveV4
 	}
-	return !now.Before(mute) && !p.familyDead(v4, now)
+	return !now.Before(unresponsive) && !e.familyDown(v4, now)
 }
 
-// rank orders addresses between rules 8 and 9 of RFC 6724: the last winner, then
-// those that were connected to, the fastest first (RFC 8305 section 4).
-func (p *place) rank(a netip.Addr) int {
-	if a == p.winner {
-		return -2
+// rtt returns the round-trip time that the sort uses for an address, 0 if it is unknown. An address
+// that kept a dial waiting has none until it wins a race again: what was measured before says
+// nothing about it any more.
+func (e *hostEntry) rtt(a netip.Addr) time.Duration {
+	k := e.find(a)
+	if !k.down.IsZero() {
+		return 0
 	}
-	if k := p.look(a); k.rtt > 0 {
-		return -1
-	}
-	return 0
+	return k.rtt
 }
 
-// attemptDelay is the Connection Attempt Delay after an attempt to a: about when
-// its first packet would be sent again if the round-trip time were known to TCP
-// (RFC 6298 section 2.2: RTT + 4 * RTT/2).
-func (p *place) attemptDelay(a netip.Addr) time.Duration {
-	return 3 * p.look(a).rtt
+// attemptDelay is the Connection Attempt Delay after an attempt to an address, 0 if no round-trip
+// time is known. It is about when TCP would send its first packet again if it knew that time (RFC
+// 6298 section 2.2: RTT + 4 * RTT/2).
+func (e *hostEntry) attemptDelay(a netip.Addr) time.Duration {
+	return 3 * e.find(a).rtt
 }

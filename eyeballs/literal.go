@@ -2,7 +2,6 @@ package eyeballs
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
@@ -10,12 +9,10 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/eyeballs/dns"
-	"github.com/weirnet/weir/eyeballs/nat64"
-	"github.com/weirnet/weir/eyeballs/race"
+	"github.com/weirnet/weir/eyeballs/internal/nat64"
 )
 
-// dialLiteral leaves an address without a name to net.Dialer: there is nothing to
-// race.
+// dialLiteral leaves an address without a name to net.Dialer: there is nothing to race.
 func (d *Dialer) dialLiteral(ctx context.Context, network, address string) (net.Conn, error) {
 	plain := d.plain()
 	plain.Timeout, plain.Deadline = d.Timeout, d.Deadline
@@ -29,11 +26,12 @@ func (d *Dialer) dialLiteral(ctx context.Context, network, address string) (net.
 		}
 		return nil, err
 	}
-	return d.literalSlow(ctx, &plain, network, address)
+	return d.dialLiteralTraced(ctx, &plain, network, address)
 }
 
-// literalSlow is dialLiteral with a trace or a handshake.
-func (d *Dialer) literalSlow(ctx context.Context, plain *net.Dialer, network, address string) (net.Conn, error) {
+// dialLiteralTraced is dialLiteral with a trace or a handshake.
+func (d *Dialer) dialLiteralTraced(ctx context.Context, plain *net.Dialer, network,
+	address string) (net.Conn, error) {
 	begin := time.Now()
 	if end := earliest(d.deadline(begin), d.Deadline); !end.IsZero() {
 		var cancel context.CancelFunc
@@ -62,12 +60,13 @@ func (d *Dialer) literalSlow(ctx context.Context, plain *net.Dialer, network, ad
 		trace(Event{Kind: Connected, Addr: target})
 		stage = StageHandshake
 		host, _, _ := net.SplitHostPort(address)
-		conn, err = handshake(ctx, conn, d.tlsFor(host))
+		conn, err = handshake(ctx, conn, d.tlsConfig(host))
 	}
 	if err != nil {
 		trace(Event{Kind: Failed, Addr: target, Err: err})
 		trace(Event{Kind: Lost})
-		lost := &Error{Network: network, Address: address, Elapsed: time.Since(begin), Cause: ctx.Err()}
+		lost := &Error{Network: network, Address: address, Elapsed: time.Since(begin),
+			Cause: ctx.Err()}
 		lost.Attempts = []Attempt{{Addr: target, Stage: stage, Duration: lost.Elapsed, Err: err}}
 		return nil, &net.OpError{Op: "dial", Net: network, Err: lost}
 	}
@@ -79,21 +78,21 @@ func noRoute(err error) bool {
 	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// throughNAT64 returns the address under which a NAT64 serves an IPv4 literal, on
-// a host that has no IPv4 (HEv3 section 8).
+// throughNAT64 returns the address under which a NAT64 serves an IPv4 literal, on a host that has
+// no IPv4 (HEv3 section 8).
 func (d *Dialer) throughNAT64(ctx context.Context, network, address string) (string, bool) {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || !ap.Addr().Unmap().Is4() || network == "tcp4" || network == "udp4" {
 		return "", false
 	}
-	if host := current(); host.route4.IsValid() || !host.v6 {
+	if host := d.history().views.get(); host.route4.IsValid() || !host.v6 {
 		return "", false
 	}
 	prefixes := []netip.Prefix{d.NAT64}
 	if !d.NAT64.IsValid() {
-		take := func(a dns.Answer) { prefixes = a.Prefixes }
-		if left := d.resolver().Local(nat64.Name, race.Prefix64, take); left != 0 {
-			d.resolver().Ask(ctx, nat64.Name, left, take)
+		answer := func(a dns.Answer) { prefixes = a.Prefixes }
+		if left := d.resolver().QueryLocal(nat64.Name, dns.Prefix64, answer); left != 0 {
+			d.resolver().Query(ctx, nat64.Name, left, answer)
 		}
 	}
 	for _, p := range prefixes {
@@ -102,24 +101,4 @@ func (d *Dialer) throughNAT64(ctx context.Context, network, address string) (str
 		}
 	}
 	return "", false
-}
-
-// tlsFor is the TLS configuration for a host.
-func (d *Dialer) tlsFor(host string) *tls.Config {
-	c := d.TLS
-	if c.ServerName == "" {
-		c = c.Clone()
-		c.ServerName = host
-	}
-	return c
-}
-
-// handshake makes conn a TLS connection, or closes it.
-func handshake(ctx context.Context, conn net.Conn, c *tls.Config) (net.Conn, error) {
-	t := tls.Client(conn, c)
-	if err := t.HandshakeContext(ctx); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	return t, nil
 }

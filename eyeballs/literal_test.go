@@ -19,7 +19,7 @@ func TestDialLiteral(t *testing.T) {
 		}
 	}
 	if len(f.queries()) != 0 {
-		t.Error("asked DNS about a literal")
+		t.Error("queried DNS for a literal")
 	}
 	sock := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", sock)
@@ -37,9 +37,9 @@ func TestDialLiteral(t *testing.T) {
 	}
 }
 
-// TestLiteralAllocations: on a literal, the dialer costs nothing over net.Dialer.
+// TestLiteralAllocations: for a literal, the dialer allocates no more than net.Dialer.
 func TestLiteralAllocations(t *testing.T) {
-	// Nobody accepts, so that nothing else allocates: the backlog holds them all.
+	// No server accepts, so nothing else allocates: the backlog holds all connections.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -66,13 +66,13 @@ func TestLiteralAllocations(t *testing.T) {
 	}
 }
 
-// TestNilContext: it is a mistake that is called by its name, as net.Dialer does, whatever is dialled.
+// TestNilContext: a nil context panics with a clear message, as in net.Dialer, for any address.
 func TestNilContext(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:1", "host.example:1"} {
 		func() {
 			defer func() {
-				if said := recover(); said != "nil context" {
-					t.Errorf("%s: %v", address, said)
+				if v := recover(); v != "nil context" {
+					t.Errorf("%s: %v", address, v)
 				}
 			}()
 			var none context.Context

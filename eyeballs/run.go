@@ -9,24 +9,22 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/eyeballs/dns"
-	"github.com/weirnet/weir/eyeballs/race"
+	"github.com/weirnet/weir/eyeballs/internal/race"
 )
 
-// run is one dial: it carries out what a race.Machine commands. Its fields belong
-// to the goroutine of the dial; attempts and lookups report through a channel.
+// run is one dial: it does what a race.Machine commands. Its fields belong to the goroutine of the
+// dial; attempts and lookups report through a channel.
 type run struct {
-	d       *Dialer
-	ctx     context.Context // ends attempts and lookups; cancelled when the dial is over
-	cancel  context.CancelFunc
-	network string
-	address string
-	host    string
-	begin   time.Time
+	target
+	d      *Dialer
+	ctx    context.Context // ends attempts and lookups; cancelled when the dial is over
+	cancel context.CancelFunc
+	begin  time.Time
 
-	net      *network
-	useful   race.Types // questions worth asking of a server on this host
-	place    place
-	known    bool // place holds something
+	view     *hostView
+	useful   dns.Type // what this host sends to a server; other questions stay unasked
+	entry    hostEntry
+	hasEntry bool // the history knows something about the target
 	resolver *dns.Resolver
 	plain    net.Dialer
 	tls      *tls.Config
@@ -35,23 +33,23 @@ type run struct {
 	reports  chan report
 	busy     int // goroutines that have not reported their end
 	timer    *time.Timer
-	todo     []race.Event // events that came about without a goroutine
+	pending  []race.Event // events that step has still to give to the machine
 	attempts []attempt
 	lookups  []Lookup
-	answered race.Types // about the name itself
-	asked    race.Types
+	queried  dns.Type // questions about the name itself
+	answered dns.Type // the answered part of queried
 	keys     []sortable
 	winner   int
 	over     bool
 	cause    error // why the dial was ended from outside
 }
 
-// attempt is a connection on its way. A report fills in its end.
+// attempt is one attempt to connect. A report fills in its end.
 type attempt struct {
 	addr      netip.AddrPort
 	stage     Stage
 	start     time.Duration
-	connected time.Duration // when the connection was up, 0 before
+	connected time.Duration // when the transport connection was up, 0 before
 	end       time.Duration
 	ended     bool
 	conn      net.Conn
@@ -68,7 +66,7 @@ const (
 	reportFailed
 )
 
-// report is what a goroutine of the dial has to say.
+// report is a message from a goroutine of the dial.
 type report struct {
 	kind   reportKind
 	id     int
@@ -80,8 +78,8 @@ type report struct {
 
 func (r *run) now() time.Duration { return time.Since(r.begin) }
 
-// run plays the race to its end and returns the winning connection. All that it
-// started has ended by then.
+// run runs the race to its end and returns the winning connection. Everything that it started has
+// ended by then.
 func (r *run) run() (net.Conn, *Error) {
 	defer r.cancel()
 	r.step(race.Event{Kind: race.Begin})
@@ -92,7 +90,7 @@ func (r *run) run() (net.Conn, *Error) {
 		}
 		select {
 		case rep := <-r.reports:
-			r.take(rep)
+			r.handle(rep)
 		case <-tick:
 			r.step(race.Event{Kind: race.Tick})
 		case <-r.ctx.Done():
@@ -106,7 +104,7 @@ func (r *run) run() (net.Conn, *Error) {
 		r.timer.Stop()
 	}
 	for r.busy > 0 {
-		r.take(<-r.reports)
+		r.handle(<-r.reports)
 	}
 	if r.winner < 0 {
 		return nil, r.lost(took)
@@ -115,23 +113,24 @@ func (r *run) run() (net.Conn, *Error) {
 	return r.attempts[r.winner].conn, nil
 }
 
-// step gives the machine an event, carries out what it commands, and goes on with
-// the events that this caused at once.
+// step gives the machine an event, does what it commands, and repeats that with the events that
+// this causes at once.
 func (r *run) step(ev race.Event) {
-	r.todo = append(r.todo[:0], ev)
-	for i := 0; i < len(r.todo); i++ {
-		ev := r.todo[i]
-		// Carrying out a command never calls the machine, so its slice stays valid.
+	r.pending = append(r.pending[:0], ev)
+	for i := 0; i < len(r.pending); i++ {
+		ev := r.pending[i]
+		// Doing a command never calls the machine, so its slice stays valid.
 		for _, c := range r.machine.Step(r.now(), ev) {
-			r.obey(c)
+			r.do(c)
 		}
 	}
 }
 
-func (r *run) obey(c race.Command) {
+// do does one command of the machine.
+func (r *run) do(c race.Command) {
 	switch c.Kind {
-	case race.Ask:
-		r.ask(c.Name, c.Types)
+	case race.Query:
+		r.query(c.Name, c.Types)
 	case race.Connect:
 		r.connect(c.ID, c.Endpoint)
 	case race.Cancel:
@@ -154,19 +153,19 @@ func (r *run) obey(c race.Command) {
 	}
 }
 
-// ask answers what the hosts file and the cache know at once, turns useless
-// questions away, and leaves the rest to a goroutine.
-func (r *run) ask(name string, types race.Types) {
+// query answers at once what the hosts file and the cache know, refuses useless questions, and
+// leaves the rest to a goroutine.
+func (r *run) query(name string, types dns.Type) {
 	r.trace(Event{Kind: Asking, Name: name, Types: types})
 	if name == r.host {
-		r.asked |= types
+		r.queried |= types
 	}
-	queue := func(a dns.Answer) { r.todo = append(r.todo, r.heard(a)) }
-	left := r.resolver.Local(name, types, queue)
-	for t := race.Types(1); t <= race.Prefix64; t <<= 1 {
+	queue := func(a dns.Answer) { r.pending = append(r.pending, r.answerEvent(a)) }
+	left := r.resolver.QueryLocal(name, types, queue)
+	for t := dns.Type(1); t <= dns.Prefix64; t <<= 1 {
 		if left&t&^r.useful != 0 {
 			left &^= t
-			queue(dns.Answer{Answer: race.Answer{Name: name, Type: t}, From: "host", Err: errUseless})
+			queue(dns.Answer{Name: name, Type: t, From: "host", Err: errUseless})
 		}
 	}
 	if left == 0 {
@@ -174,27 +173,27 @@ func (r *run) ask(name string, types race.Types) {
 	}
 	r.busy++
 	go func() {
-		r.resolver.Ask(r.ctx, name, left, func(a dns.Answer) {
+		r.resolver.Query(r.ctx, name, left, func(a dns.Answer) {
 			r.reports <- report{kind: reportAnswer, answer: a}
 		})
 		r.reports <- report{kind: reportLookupEnd}
 	}()
 }
 
-// errUseless explains why a question was not asked.
-var errUseless = errors.New("not asked: this host has no address of the family")
+// errUseless explains why a question was not sent.
+var errUseless = errors.New("not sent: this host has no address of the family")
 
-// heard files an answer and makes it an event.
-func (r *run) heard(a dns.Answer) race.Event {
+// answerEvent records an answer and makes it an event of the machine.
+func (r *run) answerEvent(a dns.Answer) race.Event {
 	r.trace(Event{Kind: Answered, Name: a.Name, Types: a.Type, Addrs: a.Addrs, Services: a.Services,
 		Prefixes: a.Prefixes, From: a.From, Err: a.Err})
 	if a.Name == r.host {
 		r.answered |= a.Type
 	}
-	if a.Err != nil && a.Type&(race.A|race.AAAA) != 0 {
+	if a.Err != nil && a.Type&(dns.A|dns.AAAA) != 0 {
 		r.lookups = append(r.lookups, Lookup{Name: a.Name, Type: a.Type, At: r.now(), Err: a.Err})
 	}
-	return race.Event{Kind: race.Answered, Answer: a.Answer}
+	return race.Event{Kind: race.Answered, Answer: a}
 }
 
 // connect begins an attempt.
@@ -205,7 +204,7 @@ func (r *run) connect(id int, ep race.Endpoint) {
 	go r.attempt(id, ep.Addr)
 }
 
-// attempt runs one attempt to its end, in a goroutine of its own.
+// attempt runs one attempt to its end. It has a goroutine of its own.
 func (r *run) attempt(id int, addr netip.AddrPort) {
 	conn, err := r.dialOne(addr)
 	if err == nil && r.tls != nil {
@@ -235,7 +234,7 @@ func (r *run) dialOne(addr netip.AddrPort) (net.Conn, error) {
 	return r.plain.DialContext(r.ctx, r.network, addr.String())
 }
 
-// connOrNil keeps a nil *net.TCPConn from becoming a net.Conn that is not nil.
+// connOrNil prevents a nil *net.TCPConn from becoming a non-nil net.Conn.
 func connOrNil(c *net.TCPConn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
@@ -243,8 +242,8 @@ func connOrNil(c *net.TCPConn, err error) (net.Conn, error) {
 	return c, nil
 }
 
-// take takes a report in, during the race and after it.
-func (r *run) take(rep report) {
+// handle handles a report, during the race and after it.
+func (r *run) handle(rep report) {
 	var a *attempt
 	if rep.kind >= reportConnected {
 		a = &r.attempts[rep.id]
@@ -252,7 +251,7 @@ func (r *run) take(rep report) {
 	switch rep.kind {
 	case reportAnswer:
 		if !r.over {
-			r.step(r.heard(rep.answer))
+			r.step(r.answerEvent(rep.answer))
 		}
 	case reportLookupEnd:
 		r.busy--
@@ -267,7 +266,7 @@ func (r *run) take(rep report) {
 		if a.connected == 0 {
 			a.connected = rep.at
 		}
-		if r.over { // too late: the race was won by another or given up
+		if r.over { // too late: another attempt won, or the caller gave up
 			rep.conn.Close()
 			return
 		}
@@ -278,7 +277,7 @@ func (r *run) take(rep report) {
 		if r.over {
 			return
 		}
-		if err := r.ctx.Err(); err != nil { // it failed because the time is up
+		if err := r.ctx.Err(); err != nil { // it failed because the caller's time is up
 			r.cause = err
 			r.step(race.Event{Kind: race.Abort})
 			return

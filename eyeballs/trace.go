@@ -4,44 +4,49 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weirnet/weir/eyeballs/race"
+	"github.com/weirnet/weir/eyeballs/dns"
 	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
-// EventKind says what an Event tells.
+// EventKind is the kind of an Event.
 type EventKind uint8
 
-// What happens in a dial.
+// The kinds of events, and the fields that each sets besides At.
 const (
-	Asking     EventKind = iota // Types about Name
-	Answered                    // one type of Types about Name: Addrs, Services or Err, by From
-	Connecting                  // attempt Attempt to Addr begins
-	Connected                   // its connection is up, the handshake begins
-	Failed                      // it failed with Err
-	Cancelled                   // it was given up, since the race is over
-	Won                         // it is the connection that the dial returns
+	Asking     EventKind = iota // Name, Types: questions are sent
+	Answered                    // Name, Types (one), From; Addrs, Services, Prefixes or Err
+	Connecting                  // Attempt, Addr: an attempt begins
+	Connected                   // Attempt, Addr: the connection is up, the handshake begins
+	Failed                      // Attempt, Addr, Err: the attempt failed
+	Cancelled                   // Attempt, Addr: it ends because the race is over
+	Won                         // Attempt, Addr: the dial returns this connection
 	Lost                        // the dial failed
 )
 
 // String names the kind in one word.
 func (k EventKind) String() string {
-	return [...]string{"asking", "answered", "connecting", "connected", "failed", "cancelled", "won", "lost"}[k]
+	return [...]string{"asking", "answered", "connecting", "connected", "failed", "cancelled",
+		"won", "lost"}[k]
 }
 
-// Event is one thing that happened in a dial. Which fields are set depends on
-// Kind. Slices must not be changed.
+// Event is one thing that happened in a dial. Kind decides which fields are set. The receiver must
+// not change the slices.
 type Event struct {
 	Kind EventKind
 	// At is the time since the dial began.
 	At time.Duration
 
+	// Name and Types are the question. From is the source of the answer: hosts, cache, system, the
+	// address of a server, or host if this host has no use for the question and did not send it.
 	Name     string
-	Types    race.Types
+	Types    dns.Type
 	Addrs    []netip.Addr
 	Services []svcb.Record
 	Prefixes []netip.Prefix
 	From     string
 
+	// Attempt counts the attempts of the dial from 0. Err explains a failed attempt or a missing
+	// answer.
 	Attempt int
 	Addr    netip.AddrPort
 	Err     error

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
+
+	"github.com/weirnet/weir/eyeballs/dns"
 )
 
 // Config describes a Device.
@@ -23,6 +25,8 @@ type Config struct {
 	Filter Filter
 	// UAPI is the directory for the socket of wg(8), which looks in DefaultUAPI; empty for none.
 	UAPI string
+	// Resolver looks up the names of peers; nil means eyeballs.DefaultResolver().
+	Resolver *dns.Resolver
 	// NoOffload switches super packets off, towards the kernel's stack and on the wire.
 	NoOffload bool
 	// Log tells of peers that move and of what goes wrong; nil is silent.

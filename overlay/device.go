@@ -11,6 +11,7 @@ import (
 
 	"github.com/tailscale/wireguard-go/device"
 
+	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/internal/nl"
 )
 
@@ -49,6 +50,9 @@ func New(config Config) (*Device, error) {
 	auto := config.MTU == 0
 	if auto {
 		config.MTU = DefaultMTU
+	}
+	if config.Resolver == nil {
+		config.Resolver = eyeballs.DefaultResolver()
 	}
 	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{},
 		greets: make(chan Key, 64)}

@@ -37,7 +37,7 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 		return fmt.Errorf("overlay: peer %q has the key of this node", p.Name)
 	}
 	p.Endpoints, p.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
-	next := &peer{Peer: p, ways: newEndpoints(p.Endpoints),
+	next := &peer{Peer: p, ways: newEndpoints(d.config.Resolver, p.Endpoints),
 		routes: []nl.Route{{Link: d.link.Index}}}
 	if err := d.findOut(next); err != nil {
 		return err

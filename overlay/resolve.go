@@ -10,9 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/eyeballs/dns"
-	"github.com/weirnet/weir/eyeballs/race"
 )
 
 const (
@@ -26,7 +24,8 @@ const (
 // endpoints are the ways to a peer as they were told: addresses, and names with what they stood for
 // when they were last looked up.
 type endpoints struct {
-	places []place
+	resolver *dns.Resolver
+	places   []place
 
 	mu sync.Mutex // guards the addresses of places
 }
@@ -39,8 +38,8 @@ type place struct {
 }
 
 // newEndpoints takes endpoints that Peer.check has passed. No name is looked up yet.
-func newEndpoints(told []string) *endpoints {
-	e := &endpoints{places: make([]place, len(told))}
+func newEndpoints(resolver *dns.Resolver, told []string) *endpoints {
+	e := &endpoints{resolver: resolver, places: make([]place, len(told))}
 	for i, text := range told {
 		p := &e.places[i]
 		if a, err := netip.ParseAddrPort(text); err == nil {
@@ -117,9 +116,8 @@ func (e *endpoints) lookUpOne(ctx context.Context, p *place, news func()) error 
 			news()
 		}
 	}
-	r := eyeballs.DefaultResolver
-	if left := r.Local(p.host, race.A|race.AAAA, take); left != 0 {
-		r.Ask(ctx, p.host, left, take)
+	if left := e.resolver.QueryLocal(p.host, dns.A|dns.AAAA, take); left != 0 {
+		e.resolver.Query(ctx, p.host, left, take)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -137,7 +135,7 @@ func (e *endpoints) set(p *place, a dns.Answer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	family := &p.four
-	if a.Type == race.AAAA {
+	if a.Type == dns.AAAA {
 		family = &p.six
 	}
 	if slices.Equal(*family, a.Addrs) {

@@ -13,14 +13,13 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/eyeballs/dns"
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// nameServer makes this process ask a server of its own about names, and read a hosts file of its
-// own.
-func nameServer(t *testing.T, hosts string) *eyeballstest.DNS {
+// nameServer starts a DNS server, and makes a resolver that queries it and reads a hosts file of
+// its own.
+func nameServer(t *testing.T, hosts string) (*eyeballstest.DNS, *dns.Resolver) {
 	t.Helper()
 	server, err := eyeballstest.NewDNS("127.0.0.1:0")
 	if err != nil {
@@ -35,13 +34,8 @@ func nameServer(t *testing.T, hosts string) *eyeballstest.DNS {
 			t.Fatal(err)
 		}
 	}
-	before := eyeballs.DefaultResolver
-	eyeballs.DefaultResolver = &dns.Resolver{Dir: dir}
-	t.Cleanup(func() {
-		eyeballs.DefaultResolver = before
-		server.Close()
-	})
-	return server
+	t.Cleanup(server.Close)
+	return server, &dns.Resolver{Dir: dir}
 }
 
 // records are answers of one family.
@@ -75,10 +69,10 @@ func lookedUp(t *testing.T, e *endpoints, want ...string) error {
 // TestEndpoints: addresses stand as they are, once; names become all their addresses, in their
 // place, the families taking turns. The hosts file and the cache are believed.
 func TestEndpoints(t *testing.T) {
-	server := nameServer(t, "192.0.2.7 listed.example\n2001:db8::7 listed.example\n")
+	server, resolver := nameServer(t, "192.0.2.7 listed.example\n2001:db8::7 listed.example\n")
 	server.Set("known.example", dnsmessage.TypeA, records(60, "192.0.2.8", "192.0.2.9"))
 	server.Set("known.example", dnsmessage.TypeAAAA, records(60, "2001:db8::8"))
-	e := newEndpoints([]string{"192.0.2.1:1", "listed.example:2", "[::ffff:192.0.2.1]:1",
+	e := newEndpoints(resolver, []string{"192.0.2.1:1", "listed.example:2", "[::ffff:192.0.2.1]:1",
 		"known.example:4", "[2001:db8::1]:3"})
 	if got := e.list(); !slices.Equal(got, addrPorts("192.0.2.1:1", "[2001:db8::1]:3")) {
 		t.Errorf("without a look-up %v are known", got)
@@ -96,14 +90,14 @@ func TestEndpoints(t *testing.T) {
 
 // TestSlowNames: a name, or a family of one, that nobody answers for holds no other up.
 func TestSlowNames(t *testing.T) {
-	server := nameServer(t, "")
+	server, resolver := nameServer(t, "")
 	lost := eyeballstest.Record{Lose: -1}
 	server.Set("slow.example", dnsmessage.TypeA, lost)
 	server.Set("slow.example", dnsmessage.TypeAAAA, lost)
 	server.Set("half.example", dnsmessage.TypeA, records(60, "192.0.2.2"))
 	server.Set("half.example", dnsmessage.TypeAAAA, lost)
 	server.Set("quick.example", dnsmessage.TypeA, records(60, "192.0.2.3"))
-	e := newEndpoints([]string{"slow.example:1", "half.example:1", "quick.example:1"})
+	e := newEndpoints(resolver, []string{"slow.example:1", "half.example:1", "quick.example:1"})
 	begin, all := time.Now(), addrPorts("192.0.2.2:1", "192.0.2.3:1")
 	var quick atomic.Int64
 	ctx, cancel := context.WithTimeout(t.Context(), lookupTime)
@@ -124,10 +118,10 @@ func TestSlowNames(t *testing.T) {
 // TestNamesChange: new addresses take the place of old ones, also while another name is not to be
 // found; a server that fails takes none away.
 func TestNamesChange(t *testing.T) {
-	server := nameServer(t, "")
+	server, resolver := nameServer(t, "")
 	server.Set("moves.example", dnsmessage.TypeA, records(0, "192.0.2.1"))
 	server.Set("stays.example", dnsmessage.TypeA, records(0, "192.0.2.2"))
-	e := newEndpoints([]string{"none.example:1", "moves.example:1", "stays.example:1"})
+	e := newEndpoints(resolver, []string{"none.example:1", "moves.example:1", "stays.example:1"})
 	if err := lookedUp(t, e, "192.0.2.1:1", "192.0.2.2:1"); err == nil {
 		t.Error("a name that does not exist is no error")
 	}
@@ -143,12 +137,12 @@ func TestNamesChange(t *testing.T) {
 // TestNameComesLate: a peer is set without waiting for its name, and what is to be sent to it
 // meanwhile begins a session as soon as the address is known. Nothing else of the device waits.
 func TestNameComesLate(t *testing.T) {
-	server := nameServer(t, "")
+	server, resolver := nameServer(t, "")
 	late := records(60, "10.98.0.2")
 	late.Delay = 1500 * time.Millisecond
 	server.Set("late.example", dnsmessage.TypeA, late)
 	server.Set("never.example", dnsmessage.TypeA, eyeballstest.Record{Lose: -1})
-	a, b := pair(t, nil, func(p *Peer) {
+	a, b := pair(t, func(c *Config) { c.Resolver = resolver }, func(p *Peer) {
 		if p.Name == "a" {
 			p.Endpoints = nil // b waits to be called
 			return

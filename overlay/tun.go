@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/firewall"
-	"github.com/weirnet/weir/internal/waiter"
+	"github.com/weirnet/weir/internal/poller"
 )
 
 // tunDevice is the interface that packets come from and go to: a tun.Device.
@@ -25,7 +25,7 @@ type tunDevice struct {
 	filter Filter
 	file   *os.File // not watched by the runtime's poller
 	raw    syscall.RawConn
-	ready  waiter.Waiter // for packets of the kernel
+	ready  poller.Poller // for packets of the kernel
 	events chan tun.Event
 	once   sync.Once
 

@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestBrowser opens pages with a real browser through the proxy, which alone knows
-// the names: a page, and what a script in it fetches from another host.
+// TestBrowser opens pages with a real browser through the proxy: a page, and what a script in it
+// fetches from another host. Only the proxy can resolve the names.
 func TestBrowser(t *testing.T) {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
@@ -39,8 +39,11 @@ func TestBrowser(t *testing.T) {
 			io.WriteString(w, "fetched")
 		default:
 			w.Header().Set("Content-Type", "text/html")
-			io.WriteString(w, `<p id=p>waiting</p><script>fetch("`+scheme+`://data.test:`+port+`/").then(r => r.text())
-.then(s => document.getElementById("p").textContent = s + " from " + location.host.split(":")[0])</script>`)
+			io.WriteString(w, `<p id=p>waiting</p><script>
+fetch("`+scheme+`://data.test:`+port+`/").then(r => r.text()).then(s => {
+	const host = location.host.split(":")[0]
+	document.getElementById("p").textContent = s + " from " + host
+})</script>`)
 		}
 	})
 	plain, secure := httptest.NewServer(page), httptest.NewTLSServer(page)
@@ -48,7 +51,10 @@ func TestBrowser(t *testing.T) {
 	defer secure.Close()
 	s := &Server{}
 	proxy := start(t, s, "127.0.0.1 web.test data.test\n")
-	port := func(s *httptest.Server) string { _, p, _ := net.SplitHostPort(s.Listener.Addr().String()); return p }
+	port := func(s *httptest.Server) string {
+		_, p, _ := net.SplitHostPort(s.Listener.Addr().String())
+		return p
+	}
 	for name, tt := range map[string]struct{ proxy, url string }{
 		"plain HTTP": {"http://" + proxy, "http://web.test:" + port(plain) + "/"},
 		"CONNECT":    {"http://" + proxy, "https://web.test:" + port(secure) + "/"},
@@ -59,8 +65,10 @@ func TestBrowser(t *testing.T) {
 			defer cancel()
 			home := nstest.TempDir(t)
 			before := s.Stats()
-			cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-				"--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+			cmd := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu",
+				"--disable-dev-shm-usage", "--no-first-run",
+				"--disable-extensions", "--disable-background-networking",
+				"--disable-component-update", "--disable-sync",
 				"--ignore-certificate-errors", "--user-data-dir="+home, "--proxy-server="+tt.proxy,
 				"--timeout=60000", "--virtual-time-budget=5000", "--dump-dom", tt.url)
 			cmd.Env = append(os.Environ(), "HOME="+home)
@@ -70,7 +78,8 @@ func TestBrowser(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 			after := s.Stats()
-			if tt.url[:5] == "http:" && after.Requests-before.Requests < 2 || tt.url[:5] == "https" && after.Connects-before.Connects < 2 {
+			if tt.url[:5] == "http:" && after.Requests-before.Requests < 2 ||
+				tt.url[:5] == "https" && after.Connects-before.Connects < 2 {
 				t.Errorf("not through the proxy: %+v", after)
 			}
 		})

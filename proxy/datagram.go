@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// headerRoom is more than the longest SOCKS5 header of a datagram: 3 bytes, type, IPv6 address, port.
-const headerRoom = 32
+// maxHeader is more than the longest SOCKS5 header of a datagram, in bytes: 3 bytes, type, IPv6
+// address, port.
+const maxHeader = 32
 
-// received is a datagram in a buffer of the pool. Whoever received it releases it.
+// received is a datagram in a buffer of the pool. The receiver releases it.
 type received struct {
-	buf  [headerRoom + maxDatagram]byte
+	buf  [maxHeader + maxDatagram]byte
 	n    int // bytes in use, from the first
 	from netip.AddrPort
 }
@@ -24,21 +25,21 @@ func (d *received) bytes() []byte { return d.buf[:d.n] }
 
 func (d *received) release() { receivedPool.Put(d) }
 
-// receive waits for a datagram and leaves room bytes before it. A socket that waits holds no buffer.
-func receive(raw syscall.RawConn, room int) (d *received, err error) {
+// receive waits for a datagram and leaves header bytes before it. A waiting socket holds no buffer.
+func receive(raw syscall.RawConn, header int) (d *received, err error) {
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {
 		d = receivedPool.Get().(*received)
-		n, from, err := unix.Recvfrom(int(fd), d.buf[room:], 0)
+		n, from, err := unix.Recvfrom(int(fd), d.buf[header:], 0)
 		for err == unix.EINTR {
-			n, from, err = unix.Recvfrom(int(fd), d.buf[room:], 0)
+			n, from, err = unix.Recvfrom(int(fd), d.buf[header:], 0)
 		}
 		if err != nil {
 			d.release()
 			d, failed = nil, err
 			return err != unix.EAGAIN
 		}
-		d.n, d.from, failed = room+n, addrPortOf(from), nil
+		d.n, d.from, failed = header+n, addrPortOf(from), nil
 		return true
 	})
 	if err == nil {
@@ -47,7 +48,8 @@ func receive(raw syscall.RawConn, room int) (d *received, err error) {
 	return d, err
 }
 
-// addrPortOf reads where a datagram came from; nothing for a connected socket that does not say.
+// addrPortOf returns the source of a datagram. It is invalid if the kernel does not report one, as
+// for a connected socket.
 func addrPortOf(s unix.Sockaddr) netip.AddrPort {
 	switch a := s.(type) {
 	case *unix.SockaddrInet4:

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// bytesConn is a connection on which everything has been received already and to
-// which anything can be written.
+// bytesConn is a connection that has received everything already and accepts all writes.
 type bytesConn struct {
 	*bytes.Reader
 	sent bytes.Buffer
@@ -26,15 +25,18 @@ func (b *bytesConn) SetDeadline(time.Time) error      { return nil }
 func (b *bytesConn) SetReadDeadline(time.Time) error  { return nil }
 func (b *bytesConn) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzSOCKS5 gives the handshake, and the reader of datagrams, anything.
-// annsSecret is made once: a hash takes its time.
+// annsSecret is made once, because a hash is slow.
 var annsSecret = hashed("ann", "secret")
 
+// FuzzSOCKS5 gives the handshake and the parser of datagrams any input.
 func FuzzSOCKS5(f *testing.F) {
 	for _, s := range []string{
-		"\x05\x01\x00\x05\x01\x00\x03\x09host.test\x01\xbb", "\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50early",
-		"\x05\x02\x00\x02\x01\x03ann\x06secret\x05\x03\x00\x04" + strings.Repeat("\x00", 18), "\x05\x01\x02\x01\x03ann\x03bad",
-		"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", "\x05\xff", "\x05\x00", "\x00\x00\x00\x03\x01x\x00\x35payload", "\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x35frag",
+		"\x05\x01\x00\x05\x01\x00\x03\x09host.test\x01\xbb",
+		"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50early",
+		"\x05\x02\x00\x02\x01\x03ann\x06secret\x05\x03\x00\x04" + strings.Repeat("\x00", 18),
+		"\x05\x01\x02\x01\x03ann\x03bad",
+		"\x04\x01\x00\x50\x7f\x00\x00\x01\x00", "\x05\xff", "\x05\x00",
+		"\x00\x00\x00\x03\x01x\x00\x35payload", "\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x35frag",
 	} {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)
@@ -44,24 +46,26 @@ func FuzzSOCKS5(f *testing.F) {
 		if password {
 			s.Users = annsSecret
 		}
-		s.users = newUsers()
+		s.logins = newLoginCheck()
 		conn := &bytesConn{Reader: bytes.NewReader(input)}
 		r := &reader{conn: conn}
 		q, reply, err := s.negotiate(r)
 		if err == nil {
-			if reply != replyOK || q.host == "" || q.command != cmdConnect && q.command != cmdAssociate {
+			if reply != replyOK || q.host == "" || q.command != cmdConnect &&
+				q.command != cmdAssociate {
 				t.Fatalf("accepted %+v with reply %d", q, reply)
 			}
 			if password && !bytes.Contains(input, []byte("\x01\x03ann\x06secret")) {
-				t.Fatalf("let in without the password: %q", input)
+				t.Fatalf("accepted without the password: %q", input)
 			}
-			// What was not taken is kept to the last byte.
+			// The bytes that were not taken are kept.
 			left, _ := io.ReadAll(conn)
 			if tail := append(r.rest(), left...); !bytes.HasSuffix(input, tail) {
-				t.Fatalf("%q is no end of %q", tail, input)
+				t.Fatalf("%q is not the end of %q", tail, input)
 			}
-		} else if reply == replyOK && bytes.HasSuffix(conn.sent.Bytes(), []byte{1, 0}) && !password {
-			t.Fatalf("said yes and failed: %v", err)
+		} else if reply == replyOK && bytes.HasSuffix(conn.sent.Bytes(), []byte{1, 0}) &&
+			!password {
+			t.Fatalf("accepted and failed: %v", err)
 		}
 		if q, payload, err := parseDatagram(input); err == nil {
 			if q.host == "" || input[2] != 0 || !bytes.HasSuffix(input, payload) {
@@ -74,30 +78,39 @@ func FuzzSOCKS5(f *testing.F) {
 	})
 }
 
-// FuzzHTTP sends anything to a whole server that reaches nobody.
+// FuzzHTTP sends any input to a whole server whose dials all fail.
 func FuzzHTTP(f *testing.F) {
 	for _, s := range []string{
-		"CONNECT host.test:443 HTTP/1.1\r\nHost: host.test:443\r\n\r\n", "CONNECT [::1]:443 HTTP/1.0\r\n\r\nearly",
-		"CONNECT host.test HTTP/1.1\r\nHost: a\r\n\r\n", "GET http://host.test/ HTTP/1.1\r\nHost: b\r\nProxy-Authorization: Basic YTpi\r\n\r\n",
-		"GET / HTTP/1.1\r\nHost: c\r\n\r\n", "POST http://host.test/x HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "CONNECT :80 HTTP/1.1\r\nHost: :80\r\n\r\n", "CONNECT a@b:80 HTTP/1.1\r\nHost: a@b:80\r\n\r\n",
-		"GET http://u:p@host.test:80/ HTTP/1.1\r\nConnection: close, X\r\nX: y\r\nUpgrade: websocket\r\n\r\n", "\x05\x01\x00\x05\x01\x00\x03\x01x\x00\x50",
+		"CONNECT host.test:443 HTTP/1.1\r\nHost: host.test:443\r\n\r\n",
+		"CONNECT [::1]:443 HTTP/1.0\r\n\r\nearly",
+		"CONNECT host.test HTTP/1.1\r\nHost: a\r\n\r\n",
+		"GET http://host.test/ HTTP/1.1\r\nHost: b\r\nProxy-Authorization: Basic YTpi\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: c\r\n\r\n",
+		"POST http://host.test/x HTTP/1.1\r\nHost: c\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n" +
+			"abc\r\n0\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "CONNECT :80 HTTP/1.1\r\nHost: :80\r\n\r\n",
+		"CONNECT a@b:80 HTTP/1.1\r\nHost: a@b:80\r\n\r\n",
+		"GET http://u:p@host.test:80/ HTTP/1.1\r\nConnection: close, X\r\nX: y\r\n" +
+			"Upgrade: websocket\r\n\r\n", "\x05\x01\x00\x05\x01\x00\x03\x01x\x00\x50",
 	} {
 		f.Add([]byte(s))
 	}
 	bad := make(chan string, 1)
-	s := &Server{HandshakeTimeout: time.Second, Dial: func(_ context.Context, network, address string) (net.Conn, error) {
-		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || network != "tcp" && network != "udp" {
-			select {
-			case bad <- network + " " + address:
-			default:
+	s := &Server{HandshakeTimeout: time.Second,
+		Dial: func(_ context.Context, network, address string) (net.Conn, error) {
+			if _, port, err := net.SplitHostPort(address); err != nil || port == "" ||
+				network != "tcp" && network != "udp" {
+				select {
+				case bad <- network + " " + address:
+				default:
+				}
 			}
-		}
-		return nil, errors.New("there is nobody")
-	}}
+			return nil, errors.New("no host is reachable")
+		}}
 	s.prepare()
 	f.Fuzz(func(t *testing.T, input []byte) {
-		if len(input) > 2 && input[0] == socksVersion && bytes.Contains(input, []byte{socksVersion, cmdAssociate, 0}) {
+		if len(input) > 2 && input[0] == socksVersion &&
+			bytes.Contains(input, []byte{socksVersion, cmdAssociate, 0}) {
 			return // needs a real socket
 		}
 		near, far := net.Pipe()
@@ -116,7 +129,7 @@ func FuzzHTTP(f *testing.F) {
 			t.Fatalf("answered %q", b)
 		}
 		if bytes.Contains(b, []byte(" 200 Connection established")) {
-			t.Fatalf("a tunnel to nobody: %q", b)
+			t.Fatalf("a tunnel without a connection: %q", b)
 		}
 		select {
 		case what := <-bad:

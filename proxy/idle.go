@@ -2,7 +2,7 @@ package proxy
 
 import "net"
 
-// idleConn ends with a timeout when nothing has moved on it for too long, either way.
+// idleConn fails with a timeout when nothing has moved on it for too long, in either direction.
 type idleConn struct {
 	net.Conn
 	clock *clock
@@ -14,7 +14,7 @@ func (c *idleConn) Read(b []byte) (int, error) {
 	for {
 		c.Conn.SetReadDeadline(c.clock.deadline())
 		n, err := c.Conn.Read(b)
-		if again := c.note(n, err); !again {
+		if again := c.account(n, err); !again {
 			return n, err
 		}
 	}
@@ -26,14 +26,15 @@ func (c *idleConn) Write(b []byte) (written int, err error) {
 		c.Conn.SetWriteDeadline(c.clock.deadline())
 		n, err := c.Conn.Write(b[written:])
 		written += n
-		if again := c.note(n, err); !again || written == len(b) {
+		if again := c.account(n, err); !again || written == len(b) {
 			return written, err
 		}
 	}
 }
 
-// note tells the clock, and reports whether a deadline passed only because it was that of an earlier time.
-func (c *idleConn) note(n int, err error) (again bool) {
+// account updates the clock. It reports whether the deadline that passed was out of date, so that
+// the operation has to be repeated.
+func (c *idleConn) account(n int, err error) (again bool) {
 	if n > 0 {
 		c.clock.touch()
 	}

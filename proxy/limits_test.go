@@ -12,7 +12,8 @@ import (
 
 func TestRefusesToBeOpen(t *testing.T) {
 	dial := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no") }
-	for addr, open := range map[string]bool{"127.0.0.1:0": false, "127.9.9.9:0": false, "[::1]:0": false, "0.0.0.0:0": true, "[::]:0": true} {
+	for addr, open := range map[string]bool{"127.0.0.1:0": false, "127.9.9.9:0": false,
+		"[::1]:0": false, "0.0.0.0:0": true, "[::]:0": true} {
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
@@ -20,7 +21,8 @@ func TestRefusesToBeOpen(t *testing.T) {
 		if err := (&Server{Dial: dial}).Check(l.Addr()); errors.Is(err, ErrOpen) != open {
 			t.Errorf("%s: %v", addr, err)
 		}
-		if err := (&Server{Dial: dial, Users: map[string]string{"a": "b"}}).Check(l.Addr()); err != nil {
+		if err := (&Server{Dial: dial,
+			Users: map[string]string{"a": "b"}}).Check(l.Addr()); err != nil {
 			t.Errorf("%s with a password: %v", addr, err)
 		}
 		if open {
@@ -40,7 +42,7 @@ func TestIdleTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	// As long as something moves, it stays.
+	// The connection stays open as long as data moves.
 	b := make([]byte, 1)
 	for range 24 {
 		time.Sleep(100 * time.Millisecond)
@@ -63,8 +65,7 @@ func TestIdleTimeout(t *testing.T) {
 }
 
 func TestOneDirectionKeepsAlive(t *testing.T) {
-	// The far end sends slowly, the client never: the silent direction must not
-	// end the connection.
+	// The server sends slowly, the client never: the silent direction must not end the connection.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +96,8 @@ func TestOneDirectionKeepsAlive(t *testing.T) {
 
 func TestHandshakeTimeout(t *testing.T) {
 	proxy := start(t, &Server{HandshakeTimeout: 100 * time.Millisecond}, "")
-	for _, begin := range []string{"", "\x05", "\x05\x01\x00\x05\x01", "G", "CONNECT x:1 HTTP/1.1\r\n"} {
+	for _, begin := range []string{"", "\x05", "\x05\x01\x00\x05\x01", "G",
+		"CONNECT x:1 HTTP/1.1\r\n"} {
 		c, err := net.Dial("tcp", proxy)
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +105,7 @@ func TestHandshakeTimeout(t *testing.T) {
 		io.WriteString(c, begin)
 		c.SetReadDeadline(time.Now().Add(30 * time.Second))
 		if _, err := io.Copy(io.Discard, c); isTimeout(err) {
-			t.Errorf("%q: still waited for", begin)
+			t.Errorf("%q: the connection is still open", begin)
 		}
 		c.Close()
 	}
@@ -131,13 +133,13 @@ func TestMaxClients(t *testing.T) {
 	}
 	for wait := 0; s.Stats().Clients > 0; wait++ {
 		if wait == 3000 {
-			t.Fatal("clients that left are still counted")
+			t.Fatal("closed clients are still counted")
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	c, err := dialSOCKS(t, proxy, "", "", "host.test:"+port)
 	if err != nil {
-		t.Fatal("after two left:", err)
+		t.Fatal("after two have closed:", err)
 	}
 	c.Close()
 }
@@ -169,7 +171,7 @@ func TestGracefulStop(t *testing.T) {
 	if _, err := net.Dial("tcp", l.Addr().String()); err == nil {
 		t.Error("it still accepts")
 	}
-	roundTrip(t, c, 1<<20) // what is open goes on to its end
+	roundTrip(t, c, 1<<20) // open connections continue
 	if err := <-stopped; err != nil {
 		t.Errorf("Shutdown: %v", err)
 	}
@@ -206,13 +208,14 @@ func TestClientLeavesDuringDial(t *testing.T) {
 		return nil, ctx.Err()
 	}}
 	proxy := start(t, s, "")
-	for _, open := range []string{"\x05\x01\x00\x05\x01\x00\x03\x01x\x00\x01", "CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	for _, open := range []string{"\x05\x01\x00\x05\x01\x00\x03\x01x\x00\x01",
+		"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		c, err := net.Dial("tcp", proxy)
 		if err != nil {
 			t.Fatal(err)
 		}
 		io.WriteString(c, open)
-		time.Sleep(patience / 2)
+		time.Sleep(watchDelay / 2)
 		c.Close()
 		select {
 		case err := <-ended:
@@ -220,7 +223,7 @@ func TestClientLeavesDuringDial(t *testing.T) {
 				t.Errorf("%q: dial ended with %v", open, err)
 			}
 		case <-time.After(30 * time.Second):
-			t.Errorf("%q: the dial went on without its client", open)
+			t.Errorf("%q: the dial continued without its client", open)
 		}
 	}
 }

@@ -8,15 +8,17 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// Dials counts what a Dialer tells by its Trace. The zero Dials has counted nothing; its methods may be called from any goroutine.
+// Dials counts the events of a Dialer's Trace. The zero value is ready for use; its methods may be
+// called from any goroutine.
 type Dials struct {
-	won                          [2][2]atomic.Uint64 // by family (0: IPv4) and by who won: the first address tried or another one
+	// by family (0 is IPv4) and by winner (0 is the first address that was tried)
+	won                          [2][2]atomic.Uint64
 	lost                         atomic.Uint64
 	connected, failed, cancelled atomic.Uint64
 	took                         atomic.Int64 // ns, of the dials that were won
 }
 
-// Trace takes an event in. It is meant for eyeballs.Dialer.Trace.
+// Trace counts an event. It is meant for eyeballs.Dialer.Trace.
 func (d *Dials) Trace(e eyeballs.Event) {
 	switch e.Kind {
 	case eyeballs.Connected:
@@ -40,42 +42,53 @@ func (d *Dials) Trace(e eyeballs.Event) {
 	}
 }
 
-// Metrics tells what was counted, as weir_dial_*.
+// Metrics returns the counters as weir_dial_*.
 func (d *Dials) Metrics() []observe.Metric {
 	races := observe.Metric{Name: "weir_dial_races_total", Type: observe.Counter,
-		Help: "Dials that found a connection, by its family and by which address won: the first that was tried, or another one."}
+		Help: "Successful dials, by family and by the address that won: the first one tried, " +
+			"or another."}
 	for family, word := range [...]string{"ipv4", "ipv6"} {
-		for who, winner := range [...]string{"first", "other"} {
-			races.Add(float64(d.won[family][who].Load()), "family", word, "winner", winner)
+		for i, winner := range [...]string{"first", "other"} {
+			races.Add(float64(d.won[family][i].Load()), "family", word, "winner", winner)
 		}
 	}
-	attempts := observe.Metric{Name: "weir_dial_attempts_total", Type: observe.Counter, Help: "Single attempts to connect, by how they ended."}
+	attempts := observe.Metric{Name: "weir_dial_attempts_total", Type: observe.Counter,
+		Help: "Attempts to connect, by outcome."}
 	attempts.Add(float64(d.connected.Load()), "outcome", "connected")
 	attempts.Add(float64(d.failed.Load()), "outcome", "failed")
 	attempts.Add(float64(d.cancelled.Load()), "outcome", "cancelled")
 	return []observe.Metric{races, attempts,
-		observe.One(observe.Counter, "weir_dial_failures_total", "Dials that found no connection.", float64(d.lost.Load())),
-		observe.One(observe.Counter, "weir_dial_seconds_total", "Time that the dials of the races took.", time.Duration(d.took.Load()).Seconds()),
+		observe.One(observe.Counter, "weir_dial_failures_total", "Failed dials.",
+			float64(d.lost.Load())),
+		observe.One(observe.Counter, "weir_dial_seconds_total",
+			"Time that successful dials took.", time.Duration(d.took.Load()).Seconds()),
 	}
 }
 
-// Metrics tells the counters of the server, as weir_proxy_*.
+// Metrics returns the counters of the server as weir_proxy_*.
 func (s *Server) Metrics() []observe.Metric {
 	st := s.Stats()
-	asked := observe.Metric{Name: "weir_proxy_requests_total", Type: observe.Counter, Help: "What clients asked for, by kind."}
-	asked.Add(float64(st.Connects), "kind", "connect")
-	asked.Add(float64(st.Requests), "kind", "http")
-	asked.Add(float64(st.Associations), "kind", "associate")
-	refused := observe.Metric{Name: "weir_proxy_refused_total", Type: observe.Counter, Help: "Clients that got nothing, by why."}
+	requests := observe.Metric{Name: "weir_proxy_requests_total", Type: observe.Counter,
+		Help: "Requests of clients, by kind."}
+	requests.Add(float64(st.Connects), "kind", "connect")
+	requests.Add(float64(st.Requests), "kind", "http")
+	requests.Add(float64(st.Associations), "kind", "associate")
+	refused := observe.Metric{Name: "weir_proxy_refused_total", Type: observe.Counter,
+		Help: "Refused clients and requests, by reason."}
 	refused.Add(float64(st.TurnedAway), "why", "too_many")
 	refused.Add(float64(st.BadHandshakes), "why", "not_understood")
 	refused.Add(float64(st.Denied), "why", "denied")
 	refused.Add(float64(st.Failed), "why", "unreachable")
-	return []observe.Metric{asked, refused,
-		observe.One(observe.Gauge, "weir_proxy_clients", "Clients that are connected.", float64(st.Clients)),
-		observe.One(observe.Counter, "weir_proxy_clients_total", "Clients that have connected.", float64(st.Accepted)),
-		observe.One(observe.Counter, "weir_proxy_bytes_total", "Bytes passed on, in both directions.", float64(st.BytesRelayed)),
-		observe.One(observe.Counter, "weir_proxy_idle_closed_total", "Connections closed because nothing moved.", float64(st.IdleClosed)),
-		observe.One(observe.Counter, "weir_proxy_datagrams_dropped_total", "Datagrams that could not be passed on.", float64(st.DatagramsDropped)),
+	return []observe.Metric{requests, refused,
+		observe.One(observe.Gauge, "weir_proxy_clients", "Connected clients.",
+			float64(st.Clients)),
+		observe.One(observe.Counter, "weir_proxy_clients_total", "Clients that have connected.",
+			float64(st.Accepted)),
+		observe.One(observe.Counter, "weir_proxy_bytes_total",
+			"Bytes passed on, in both directions.", float64(st.BytesRelayed)),
+		observe.One(observe.Counter, "weir_proxy_idle_closed_total",
+			"Connections closed because they were idle.", float64(st.IdleClosed)),
+		observe.One(observe.Counter, "weir_proxy_datagrams_dropped_total",
+			"Datagrams that were not passed on.", float64(st.DatagramsDropped)),
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeSize is what one splice moves at most. The kernel may grant less to users
-// who hold many pipes.
+// pipeSize bounds what one splice moves, in bytes. The kernel may grant less to a user with many
+// pipes.
 const pipeSize = 1 << 20
 
 // pipe carries data between two sockets inside the kernel.
 type pipe struct{ r, w int }
 
-// pipes keeps a few pipes for the next to come.
+// pipes holds a few empty pipes for reuse.
 var pipes = make(chan pipe, 32)
 
-func takePipe() (pipe, error) {
+func acquirePipe() (pipe, error) {
 	select {
 	case p := <-pipes:
 		return p, nil
@@ -34,8 +34,8 @@ func takePipe() (pipe, error) {
 	return pipe{fds[0], fds[1]}, nil
 }
 
-// giveBack keeps an empty pipe, or closes it.
-func (p pipe) giveBack() {
+// release keeps an empty pipe for reuse, or closes it.
+func (p pipe) release() {
 	select {
 	case pipes <- p:
 	default:
@@ -50,8 +50,7 @@ func (p pipe) close() {
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// move moves everything from src to dst: by splice between two sockets that the
-// kernel knows, through memory otherwise.
+// move moves everything from src to dst: by splice between two stream sockets, else through memory.
 func (t *tunnel) move(dst, src net.Conn) error {
 	from, ok := rawConn(src)
 	to, ok2 := rawConn(dst)
@@ -64,7 +63,7 @@ func (t *tunnel) move(dst, src net.Conn) error {
 		case errors.Is(err, unix.EINVAL):
 			return t.copyLoop(dst, src)
 		case err != nil:
-			if t.waits(err, dst, src) {
+			if t.extend(err, dst, src) {
 				continue
 			}
 			return err
@@ -75,14 +74,14 @@ func (t *tunnel) move(dst, src net.Conn) error {
 			w, err := spliceOut(to, p, n)
 			n -= w
 			if w > 0 {
-				t.moved(w)
+				t.count(w)
 			}
-			if err != nil && !t.waits(err, dst, src) {
-				p.close() // with what is left in it
+			if err != nil && !t.extend(err, dst, src) {
+				p.close() // it may still hold data
 				return err
 			}
 		}
-		p.giveBack()
+		p.release()
 	}
 }
 
@@ -97,17 +96,17 @@ func rawConn(c net.Conn) (syscall.RawConn, bool) {
 	return raw, err == nil
 }
 
-// spliceIn waits for data and moves what is there into a pipe. While it waits it
-// holds no pipe. 0 bytes without an error are the end.
+// spliceIn waits for data and moves what is there into a pipe. It holds no pipe while it waits. 0
+// bytes without an error are the end.
 func spliceIn(from syscall.RawConn) (n int64, p pipe, err error) {
 	var failed error
 	err = from.Read(func(fd uintptr) bool {
-		if p, failed = takePipe(); failed != nil {
+		if p, failed = acquirePipe(); failed != nil {
 			return true
 		}
 		n, failed = splice(int(fd), p.w, pipeSize)
 		if failed != nil || n == 0 {
-			p.giveBack()
+			p.release()
 		}
 		return failed != unix.EAGAIN
 	})
@@ -119,14 +118,15 @@ func spliceIn(from syscall.RawConn) (n int64, p pipe, err error) {
 
 func splice(from, to int, size int64) (int64, error) {
 	for {
-		n, err := unix.Splice(from, nil, to, nil, int(size), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
+		n, err := unix.Splice(from, nil, to, nil, int(size),
+			unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
 		if err != unix.EINTR {
 			return n, err
 		}
 	}
 }
 
-// spliceOut moves up to n bytes out of the pipe.
+// spliceOut moves up to n bytes from the pipe to a socket.
 func spliceOut(to syscall.RawConn, p pipe, n int64) (moved int64, err error) {
 	var failed error
 	err = to.Write(func(fd uintptr) bool {

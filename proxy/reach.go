@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// ErrNotAllowed says that a client asked for an address that it must not reach.
+// ErrNotAllowed means that a client must not reach the address that it requested.
 var ErrNotAllowed = errors.New("proxy: not allowed")
 
-// remoteKey marks the context of a dial for a client of another host.
-type remoteKey struct{}
+// remoteClientKey marks the context of a dial for a client of another host.
+type remoteClientKey struct{}
 
-// withClient marks ctx when the client must not reach what only this host reaches.
+// withClient marks ctx if the client must not reach what only this host can reach.
 func (s *Server) withClient(ctx context.Context, c net.Conn) context.Context {
 	if s.LocalTargets || isLocal(c.RemoteAddr()) {
 		return ctx
 	}
-	return context.WithValue(ctx, remoteKey{}, true)
+	return context.WithValue(ctx, remoteClientKey{}, true)
 }
 
 // isLocal reports whether a client is on this host.
@@ -34,35 +34,38 @@ func isLocal(a net.Addr) bool {
 	return addrOf(a).IsLoopback()
 }
 
-// ControlContext belongs into the dialer behind Server.Dial. It refuses a socket that a client of another
-// host would use to reach this host itself (loopback, unspecified and its own addresses), its link
-// (link-local and multicast addresses) or a cloud's metadata service. It looks at the address that is
-// dialed, so a name may not hide one.
+// ControlContext belongs into the dialer behind Server.Dial. It refuses a socket by which a client
+// of another host would reach this host (loopback, unspecified and own addresses), its link
+// (link-local and multicast addresses) or a cloud's metadata service. It checks the address that is
+// dialed, so a name cannot hide it.
 func ControlContext(ctx context.Context, _, address string, _ syscall.RawConn) error {
-	if ctx.Value(remoteKey{}) == nil {
+	if ctx.Value(remoteClientKey{}) == nil {
 		return nil
 	}
 	a, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return fmt.Errorf("%w: %q is no address", ErrNotAllowed, address)
+		return fmt.Errorf("%w: %q is not an address", ErrNotAllowed, address)
 	}
-	if why := inward(a.Addr()); why != "" {
-		return fmt.Errorf("%w: %s is %s, and the client is on another host", ErrNotAllowed, a.Addr(), why)
+	if why := refusalReason(a.Addr()); why != "" {
+		return fmt.Errorf("%w: %s is %s, and the client is on another host", ErrNotAllowed,
+			a.Addr(), why)
 	}
 	return nil
 }
 
-// metadata are the metadata services of clouds that are not at a link-local address: Amazon's and
+// metadata are the metadata services of clouds that do not have a link-local address: Amazon's and
 // Oracle's over IPv6, Alibaba's.
 var metadata = []netip.Addr{
-	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"), netip.MustParseAddr("100.100.100.200"),
+	netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
+	netip.MustParseAddr("100.100.100.200"),
 }
 
-// nat64 is the well-known prefix of RFC 6052: an IPv4 address is behind it.
+// nat64 is the well-known prefix of RFC 6052. Its addresses contain an IPv4 address.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// inward says why an address is this host's own business; "" if it is not.
-func inward(a netip.Addr) string {
+// refusalReason explains why a client of another host must not reach an address. It is "" for an
+// address that such a client may reach.
+func refusalReason(a netip.Addr) string {
 	a = a.WithZone("").Unmap()
 	if nat64.Contains(a) {
 		b := a.As16()
@@ -74,35 +77,36 @@ func inward(a netip.Addr) string {
 	case a.IsLinkLocalUnicast():
 		return "link-local"
 	case a.IsMulticast(), a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return "no unicast address"
+		return "not a unicast address"
 	case slices.Contains(metadata, a):
 		return "a metadata service"
-	case own.has(a):
+	case hostAddrs.has(a):
 		return "an address of this host"
 	}
 	return ""
 }
 
-// own are this host's addresses.
-var own ownAddrs
+// hostAddrs are this host's addresses.
+var hostAddrs addrCache
 
-// ownAddrs asks the kernel at most once a second.
-type ownAddrs struct {
+// addrCache reads the addresses of this host from the kernel at most once a second.
+type addrCache struct {
 	mu    sync.Mutex
-	asked time.Time    // guarded by mu
+	read  time.Time    // guarded by mu
 	addrs []netip.Addr // guarded by mu
 }
 
-// has reports whether a is an address of this host. When the kernel does not tell, every address may be.
-func (o *ownAddrs) has(a netip.Addr) bool {
+// has reports whether a is an address of this host. If the kernel returns an error, it reports true
+// for every address.
+func (o *addrCache) has(a netip.Addr) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if time.Since(o.asked) > time.Second {
+	if time.Since(o.read) > time.Second {
 		list, err := net.InterfaceAddrs()
 		if err != nil {
 			return true
 		}
-		o.addrs, o.asked = o.addrs[:0], time.Now()
+		o.addrs, o.read = o.addrs[:0], time.Now()
 		for _, n := range list {
 			if p, ok := n.(*net.IPNet); ok {
 				if addr, ok := netip.AddrFromSlice(p.IP); ok {

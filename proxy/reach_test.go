@@ -15,16 +15,19 @@ import (
 	"time"
 )
 
-// TestInward: a client of another host reaches other hosts only.
-func TestInward(t *testing.T) {
-	for _, a := range []string{"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "0.1.2.3", "::", "169.254.169.254", "fe80::1%lo", "224.0.0.1", "ff02::1",
-		"255.255.255.255", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "fd00:ec2::254", "100.100.100.200"} {
-		if inward(netip.MustParseAddr(a)) == "" {
+// TestRefusalReason: a client of another host reaches only other hosts.
+func TestRefusalReason(t *testing.T) {
+	for _, a := range []string{"127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "0.1.2.3", "::",
+		"169.254.169.254", "fe80::1%lo", "224.0.0.1", "ff02::1",
+		"255.255.255.255", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
+		"fd00:ec2::254", "100.100.100.200"} {
+		if refusalReason(netip.MustParseAddr(a)) == "" {
 			t.Errorf("%s can be reached", a)
 		}
 	}
-	for _, a := range []string{"192.0.2.1", "2001:db8::1", "10.1.2.3", "64:ff9b::c000:201", "fd00::1"} {
-		if why := inward(netip.MustParseAddr(a)); why != "" {
+	for _, a := range []string{"192.0.2.1", "2001:db8::1", "10.1.2.3", "64:ff9b::c000:201",
+		"fd00::1"} {
+		if why := refusalReason(netip.MustParseAddr(a)); why != "" {
 			t.Errorf("%s: %s", a, why)
 		}
 	}
@@ -34,35 +37,39 @@ func TestInward(t *testing.T) {
 	}
 	for _, n := range list {
 		a, _ := netip.AddrFromSlice(n.(*net.IPNet).IP)
-		if inward(a) == "" {
-			t.Errorf("%s, an own address, can be reached", a)
+		if refusalReason(a) == "" {
+			t.Errorf("%s, an address of this host, can be reached", a)
 		}
 	}
 }
 
-// farConn is a connection of a client that seems to be elsewhere.
-type farConn struct{ net.Conn }
+// remoteConn is a connection of a client that seems to be on another host.
+type remoteConn struct{ net.Conn }
 
-func (farConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 4000} }
+func (remoteConn) RemoteAddr() net.Addr {
+	return &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 4000}
+}
 
-// farListener makes all clients seem to be elsewhere.
-type farListener struct{ net.Listener }
+// remoteListener makes all clients seem to be on another host.
+type remoteListener struct{ net.Listener }
 
-func (l farListener) Accept() (net.Conn, error) {
+func (l remoteListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return farConn{c}, nil
+	return remoteConn{c}, nil
 }
 
-// TestRemoteClient: whatever a name resolves to, a client of another host does not reach this one over it, neither by SOCKS5 nor
-// by HTTP, by TCP or UDP, unless it is told to be allowed.
+// TestRemoteClient: a client of another host does not reach this host by any name, neither by
+// SOCKS5 nor by HTTP, neither over TCP nor over UDP, unless LocalTargets allows it.
 func TestRemoteClient(t *testing.T) {
 	port := echo(t)
 	for _, allowed := range []bool{false, true} {
 		s := &Server{LocalTargets: allowed}
-		proxy := startOn(t, s, "127.0.0.1 evil.test\n", func(l net.Listener) net.Listener { return farListener{l} })
+		proxy := startOn(t, s, "127.0.0.1 evil.test\n", func(l net.Listener) net.Listener {
+			return remoteListener{l}
+		})
 		for _, host := range []string{"evil.test", "127.0.0.1", "[::ffff:127.0.0.1]", "0.0.0.0"} {
 			c, err := dialSOCKS(t, proxy, "", "", host+":"+port)
 			if (err == nil) != allowed {
@@ -80,15 +87,15 @@ func TestRemoteClient(t *testing.T) {
 			c.Close()
 		}
 	}
-	remote := (&Server{}).withClient(context.Background(), farConn{})
+	remote := (&Server{}).withClient(context.Background(), remoteConn{})
 	d := testDialer(t, "127.0.0.1 evil.test\n")
 	if c, err := d(remote, "udp", "evil.test:53"); !errors.Is(err, ErrNotAllowed) {
 		t.Errorf("UDP: %v %v", c, err)
 	}
 }
 
-// TestConnectionsAreNotShared: a server that knows a connection by who has authenticated on it never meets another client, or
-// another user of the same client, on it.
+// TestConnectionsAreNotShared: a server may bind a connection to the user that has authenticated on
+// it. So no other client, and no other user of the same client, gets that connection.
 func TestConnectionsAreNotShared(t *testing.T) {
 	seen := make(chan string, 16)
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +118,8 @@ func TestConnectionsAreNotShared(t *testing.T) {
 	}
 	clientOf := func(user string) *http.Client {
 		via := &url.URL{Scheme: "http", Host: proxy, User: url.UserPassword(user, "secret")}
-		return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
+		return &http.Client{Timeout: 10 * time.Second,
+			Transport: &http.Transport{Proxy: http.ProxyURL(via)}}
 	}
 	ann, annElsewhere, bob := clientOf("ann"), clientOf("ann"), clientOf("bob")
 	for _, c := range []*http.Client{ann, annElsewhere, bob} {
@@ -119,7 +127,7 @@ func TestConnectionsAreNotShared(t *testing.T) {
 	}
 	first := get(ann)
 	if again := get(ann); again != first {
-		t.Errorf("a client's own connection is not used again: %s, %s", first, again)
+		t.Errorf("a client's own connection is not reused: %s, %s", first, again)
 	}
 	if other := get(bob); other == first {
 		t.Error("bob goes over ann's connection")
@@ -138,7 +146,8 @@ func TestConnectionsAreNotShared(t *testing.T) {
 	var from []string
 	for _, credentials := range []string{"YW5uOnNlY3JldA==", "Ym9iOnNlY3JldA=="} {
 		from = append(from, func() string {
-			io.WriteString(c, "GET "+origin.URL+"/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic "+credentials+"\r\n\r\n")
+			io.WriteString(c, "GET "+origin.URL+
+				"/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic "+credentials+"\r\n\r\n")
 			resp, err := http.ReadResponse(in, nil)
 			if err != nil || resp.StatusCode != 200 {
 				t.Fatalf("%+v %v", resp, err)
@@ -152,7 +161,7 @@ func TestConnectionsAreNotShared(t *testing.T) {
 	}
 }
 
-// TestSilentServer: a server that never answers a plain request does not hold the client for good.
+// TestSilentServer: a client does not wait forever for a server that never answers a plain request.
 func TestSilentServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -166,7 +175,8 @@ func TestSilentServer(t *testing.T) {
 	}()
 	s := &Server{IdleTimeout: 200 * time.Millisecond}
 	proxy := start(t, s, "")
-	client := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})}}
+	client := &http.Client{Timeout: 20 * time.Second,
+		Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: proxy})}}
 	defer client.CloseIdleConnections()
 	resp, err := client.Get("http://" + l.Addr().String() + "/")
 	if err != nil {
@@ -181,30 +191,31 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// TestBudget: one client's destinations are a quarter of all at most, and come back.
-func TestBudget(t *testing.T) {
-	b := newBudget(8)
+// TestQuota: one client has at most a quarter of all destinations, and released ones can be used
+// again.
+func TestQuota(t *testing.T) {
+	b := newQuota(8)
 	one, two := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	taken := 0
 	for range 8 {
-		if b.take(one) {
+		if b.acquire(one) {
 			taken++
 		}
 	}
 	if taken != 2 {
 		t.Errorf("one client gets %d of eight, not two", taken)
 	}
-	if !b.take(two) {
+	if !b.acquire(two) {
 		t.Error("another client gets none")
 	}
-	b.give(one)
-	if !b.take(one) {
+	b.release(one)
+	if !b.acquire(one) {
 		t.Error("what was given back is gone")
 	}
-	b.give(one)
-	b.give(one)
-	b.give(two)
-	if b.used != 0 || len(b.by) != 0 {
-		t.Errorf("%d in use, %v", b.used, b.by)
+	b.release(one)
+	b.release(one)
+	b.release(two)
+	if b.used != 0 || len(b.bySource) != 0 {
+		t.Errorf("%d in use, %v", b.used, b.bySource)
 	}
 }

@@ -5,15 +5,15 @@ import (
 	"net"
 )
 
-// reader reads the few bytes of a handshake from a connection in as few system
-// calls as come, and knows what it read too much.
+// reader reads the few bytes of a handshake from a connection with as few system calls as possible.
+// It keeps what it read beyond them.
 type reader struct {
 	conn     net.Conn
 	buf      [1024]byte
 	from, to int
 }
 
-// fill reads until n bytes are there. n must not exceed what a handshake can have.
+// fill reads until the buffer holds n bytes. n must not exceed the size of the buffer.
 func (r *reader) fill(n int) error {
 	for r.to-r.from < n {
 		if r.from > 0 && r.from+n > len(r.buf) {
@@ -32,7 +32,7 @@ func (r *reader) fill(n int) error {
 	return nil
 }
 
-// peek returns the next byte and leaves it.
+// peek returns the next byte without consuming it.
 func (r *reader) peek() (byte, error) {
 	if err := r.fill(1); err != nil {
 		return 0, err
@@ -50,7 +50,7 @@ func (r *reader) take(n int) ([]byte, error) {
 	return b, nil
 }
 
-// rest returns a copy of what was read and not taken.
+// rest returns a copy of the bytes that were read but not taken.
 func (r *reader) rest() []byte {
 	return append([]byte(nil), r.buf[r.from:r.to]...)
 }

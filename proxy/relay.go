@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// clock knows when something last moved on a connection, in either direction.
-// Deadlines are set when one has passed, never per packet.
+// clock records when data last moved on a connection, in either direction. Deadlines are set when
+// one has passed, never per packet.
 type clock struct {
 	idle time.Duration
 	last atomic.Int64 // nanoseconds after start
@@ -29,35 +29,34 @@ func (c *clock) over() bool { return !time.Now().Before(c.deadline()) }
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// tunnel is a client's connection joined with the one that was made for it.
+// tunnel joins a client's connection with the one to its destination.
 type tunnel struct {
-	s     *Server
-	c     *client
-	far   net.Conn
-	clock *clock
-	open  atomic.Int32 // directions that still go
+	s      *Server
+	c      *client
+	target net.Conn
+	clock  *clock
+	open   atomic.Int32 // directions that have not ended
 }
 
-// relay joins the client with far, which it must own, and returns at once: two
-// fresh goroutines with small stacks do the work. early is what the client said
-// already.
-func (s *Server) relay(c *client, far net.Conn, early []byte) {
-	t := &tunnel{s: s, c: c, far: far, clock: newClock(s.IdleTimeout)}
+// relay joins the client with target, which must be attached to it, and returns at once: two new
+// goroutines with small stacks do the work. early is what the client has sent already.
+func (s *Server) relay(c *client, target net.Conn, early []byte) {
+	t := &tunnel{s: s, c: c, target: target, clock: newClock(s.IdleTimeout)}
 	t.open.Store(2)
 	if len(early) > 0 {
-		far.SetWriteDeadline(t.clock.deadline())
-		if _, err := far.Write(early); err != nil {
+		target.SetWriteDeadline(t.clock.deadline())
+		if _, err := target.Write(early); err != nil {
 			c.Close()
 			return
 		}
 		s.stats.bytesRelayed.Add(uint64(len(early)))
 	}
-	go t.direction(far, c.conn)
-	go t.direction(c.conn, far)
+	go t.direction(target, c.conn)
+	go t.direction(c.conn, target)
 }
 
-// direction moves data one way until its end, passes the end on, and closes both
-// connections when it was the last way or something broke.
+// direction moves data in one direction until its end and passes the end on. It closes both
+// connections on an error, or if it is the last direction.
 func (t *tunnel) direction(dst, src net.Conn) {
 	src.SetReadDeadline(t.clock.deadline())
 	dst.SetWriteDeadline(t.clock.deadline())
@@ -75,9 +74,9 @@ func (t *tunnel) direction(dst, src net.Conn) {
 	}
 }
 
-// waits reports whether err is a deadline that passed although the other
-// direction was busy; it sets the next one.
-func (t *tunnel) waits(err error, dst, src net.Conn) bool {
+// extend reports whether err is a deadline that passed although data moved in the other direction.
+// Then it sets the next deadline.
+func (t *tunnel) extend(err error, dst, src net.Conn) bool {
 	if !isTimeout(err) || t.clock.over() {
 		return false
 	}
@@ -87,12 +86,13 @@ func (t *tunnel) waits(err error, dst, src net.Conn) bool {
 	return true
 }
 
-func (t *tunnel) moved(n int64) {
+// count records bytes that have moved.
+func (t *tunnel) count(n int64) {
 	t.clock.touch()
 	t.s.stats.bytesRelayed.Add(uint64(n))
 }
 
-// copyLoop moves data through memory, where it cannot go through the kernel.
+// copyLoop moves data through memory, for connections that cannot be spliced.
 func (t *tunnel) copyLoop(dst, src net.Conn) error {
 	buf := make([]byte, 32<<10)
 	for {
@@ -101,14 +101,14 @@ func (t *tunnel) copyLoop(dst, src net.Conn) error {
 			w, err := dst.Write(b)
 			b = b[w:]
 			if w > 0 {
-				t.moved(int64(w))
+				t.count(int64(w))
 			}
-			if err != nil && !t.waits(err, dst, src) {
+			if err != nil && !t.extend(err, dst, src) {
 				return err
 			}
 		}
 		switch {
-		case err == nil, t.waits(err, dst, src):
+		case err == nil, t.extend(err, dst, src):
 		case isEOF(err):
 			return nil
 		default:

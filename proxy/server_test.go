@@ -25,26 +25,29 @@ import (
 	"github.com/weirnet/weir/eyeballs/dns"
 )
 
-// start serves on loopback, with a dialer that knows only the names in hosts.
+// start serves on loopback, with a dialer that resolves only the names in hosts.
 func start(t *testing.T, s *Server, hosts string) string {
 	t.Helper()
 	return startOn(t, s, hosts, func(l net.Listener) net.Listener { return l })
 }
 
-// testDialer is a dialer that knows the names of a hosts file, as `weir proxy` has it.
-func testDialer(t *testing.T, hosts string) func(context.Context, string, string) (net.Conn, error) {
+// testDialer returns a dialer for the names of a hosts file, like that of `weir proxy`.
+func testDialer(t *testing.T, hosts string) func(context.Context, string, string) (net.Conn,
+	error) {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"hosts": hosts, "resolv.conf": "nameserver [127.0.0.1]:1\n"} {
+	for name, text := range map[string]string{"hosts": hosts,
+		"resolv.conf": "nameserver [127.0.0.1]:1\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	d := &eyeballs.Dialer{Resolver: &dns.Resolver{Dir: dir}, History: &eyeballs.History{}, ControlContext: ControlContext}
+	d := &eyeballs.Dialer{Resolver: &dns.Resolver{Dir: dir}, History: &eyeballs.History{},
+		ControlContext: ControlContext}
 	return d.DialContext
 }
 
-// startOn is start with a listener that may do more.
+// startOn is start with a wrapped listener.
 func startOn(t *testing.T, s *Server, hosts string, wrap func(net.Listener) net.Listener) string {
 	t.Helper()
 	if s.Dial == nil {
@@ -70,8 +73,7 @@ func startOn(t *testing.T, s *Server, hosts string, wrap func(net.Listener) net.
 	return l.Addr().String()
 }
 
-// echo is a TCP server that sends back what it gets, and ends when the client
-// does.
+// echo starts a TCP server that echoes until the client ends its data.
 func echo(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -126,8 +128,8 @@ func TestSOCKS5Connect(t *testing.T) {
 	}
 }
 
-// roundTrip sends random bytes through an echo and wants them back, with both
-// ends' half-closes passed on.
+// roundTrip sends random bytes through an echo and expects them back. Both half-closes must be
+// passed on.
 func roundTrip(t *testing.T, c net.Conn, size int) {
 	t.Helper()
 	defer c.Close()
@@ -145,16 +147,16 @@ func roundTrip(t *testing.T, c net.Conn, size int) {
 }
 
 func TestNamesAreNotResolvedBeforeTheRace(t *testing.T) {
-	var asked []string
+	var dialed []string
 	s := &Server{Dial: func(_ context.Context, network, address string) (net.Conn, error) {
-		asked = append(asked, network+" "+address)
+		dialed = append(dialed, network+" "+address)
 		return nil, errors.New("no")
 	}}
 	proxy := start(t, s, "")
 	dialSOCKS(t, proxy, "", "", "some.name.test:443")
 	connectHTTP(t, proxy, "other.name.test:443", "")
-	if want := "tcp some.name.test:443 tcp other.name.test:443"; strings.Join(asked, " ") != want {
-		t.Errorf("asked for %q", asked)
+	if want := "tcp some.name.test:443 tcp other.name.test:443"; strings.Join(dialed, " ") != want {
+		t.Errorf("dialed %q", dialed)
 	}
 }
 
@@ -167,9 +169,10 @@ func TestSOCKS5Password(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	for _, bad := range [][2]string{{"ann", "Secret"}, {"bob", "secret"}, {"", ""}, {"bob", "\x00no such user"}} {
+	for _, bad := range [][2]string{{"ann", "Secret"}, {"bob", "secret"}, {"", ""},
+		{"bob", "\x00no such user"}} {
 		if _, err := dialSOCKS(t, proxy, bad[0], bad[1], "host.test:"+port); err == nil {
-			t.Errorf("%q was let in", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 	if st := s.Stats(); st.Denied != 4 {
@@ -207,12 +210,14 @@ func TestSOCKS5Replies(t *testing.T) {
 		}
 		c.Close()
 	}
-	// Something that never answers.
-	s2 := &Server{ConnectTimeout: 100 * time.Millisecond, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}}
-	if _, err := dialSOCKS(t, start(t, s2, ""), "", "", "host.test:1"); err == nil || !strings.Contains(err.Error(), "TTL expired") {
+	// An address that never answers.
+	s2 := &Server{ConnectTimeout: 100 * time.Millisecond,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+	if _, err := dialSOCKS(t, start(t, s2, ""), "", "", "host.test:1"); err == nil ||
+		!strings.Contains(err.Error(), "TTL expired") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -230,7 +235,7 @@ func TestEarlyData(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.SetDeadline(time.Now().Add(30 * time.Second))
-		c.Write(append(open, "hello"...)) // before the proxy has said anything
+		c.Write(append(open, "hello"...)) // before the proxy has answered
 		var got []byte
 		b := make([]byte, 256)
 		for !bytes.HasSuffix(got, []byte("hello")) {
@@ -244,7 +249,7 @@ func TestEarlyData(t *testing.T) {
 	}
 }
 
-// connectHTTP opens a tunnel by CONNECT.
+// connectHTTP opens a tunnel with CONNECT.
 func connectHTTP(t *testing.T, proxy, address, auth string) (net.Conn, *http.Response) {
 	t.Helper()
 	c, err := net.Dial("tcp", proxy)
@@ -268,7 +273,8 @@ func TestHTTPConnect(t *testing.T) {
 		t.Fatal(resp.Status)
 	}
 	roundTrip(t, c, 1<<20)
-	for address, want := range map[string]int{"host.test:1": 502, "none.test:80": 502, "host.test": 400, ":80": 400} {
+	for address, want := range map[string]int{"host.test:1": 502, "none.test:80": 502,
+		"host.test": 400, ":80": 400} {
 		if c, resp := connectHTTP(t, proxy, address, ""); resp.StatusCode != want {
 			t.Errorf("%s: %s", address, resp.Status)
 		} else {
@@ -308,10 +314,12 @@ func TestHTTPPlain(t *testing.T) {
 	s := &Server{Users: hashed("ann", "secret")}
 	proxy := start(t, s, "127.0.0.1 web.test\n")
 	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
-	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: proxy, User: url.UserPassword("ann", "secret")})}}
+	client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http",
+		Host: proxy, User: url.UserPassword("ann", "secret")})}}
 	defer client.CloseIdleConnections()
 	for range 3 {
-		resp, err := client.Post("http://web.test:"+port+"/path?q=1", "text/plain", strings.NewReader("body"))
+		resp, err := client.Post("http://web.test:"+port+"/path?q=1", "text/plain",
+			strings.NewReader("body"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +332,8 @@ func TestHTTPPlain(t *testing.T) {
 	if st := s.Stats(); st.Requests != 3 || st.Accepted != 1 {
 		t.Errorf("%+v", st)
 	}
-	for line, want := range map[string]string{"GET / HTTP/1.1\r\nHost: x": "400", "GET https://web.test/ HTTP/1.1\r\nHost: x": "400", "get nonsense": "400"} {
+	for line, want := range map[string]string{"GET / HTTP/1.1\r\nHost: x": "400",
+		"GET https://web.test/ HTTP/1.1\r\nHost: x": "400", "get nonsense": "400"} {
 		c, _ := net.Dial("tcp", proxy)
 		c.SetDeadline(time.Now().Add(30 * time.Second))
 		fmt.Fprintf(c, "%s\r\nProxy-Authorization: Basic YW5uOnNlY3JldA==\r\n\r\n", line)
@@ -336,13 +345,16 @@ func TestHTTPPlain(t *testing.T) {
 }
 
 func TestTunnelTLS(t *testing.T) {
-	origin := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "secret hello") }))
+	origin := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "secret hello")
+	}))
 	defer origin.Close()
 	proxy := start(t, &Server{}, "127.0.0.1 example.com\n")
 	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
 	for _, scheme := range []string{"http", "socks5"} {
 		client := origin.Client()
-		client.Transport.(*http.Transport).Proxy = http.ProxyURL(&url.URL{Scheme: scheme, Host: proxy})
+		client.Transport.(*http.Transport).Proxy = http.ProxyURL(&url.URL{Scheme: scheme,
+			Host: proxy})
 		resp, err := client.Get("https://example.com:" + port + "/")
 		if err != nil {
 			t.Fatalf("%s: %v", scheme, err)
@@ -356,8 +368,10 @@ func TestTunnelTLS(t *testing.T) {
 	}
 }
 
-func TestForeignClients(t *testing.T) {
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello "+r.Host) }))
+func TestOtherClients(t *testing.T) {
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "hello "+r.Host)
+	}))
 	defer origin.Close()
 	proxy := start(t, &Server{}, "127.0.0.1 web.test\n")
 	_, port, _ := net.SplitHostPort(origin.Listener.Addr().String())
@@ -366,10 +380,11 @@ func TestForeignClients(t *testing.T) {
 o = urllib.request.build_opener(urllib.request.ProxyHandler({"http": "http://" + sys.argv[1]}))
 sys.stdout.write(o.open(sys.argv[2], timeout=5).read().decode())`
 	for name, command := range map[string][]string{
-		"curl SOCKS5":  {"curl", "-sS", "-m5", "--proxy", "socks5h://" + proxy, target},
-		"curl CONNECT": {"curl", "-sS", "-m5", "--proxytunnel", "--proxy", "http://" + proxy, target},
-		"curl plain":   {"curl", "-sS", "-m5", "--proxy", "http://" + proxy, target},
-		"python":       {"python3", "-c", python, proxy, target},
+		"curl SOCKS5": {"curl", "-sS", "-m5", "--proxy", "socks5h://" + proxy, target},
+		"curl CONNECT": {"curl", "-sS", "-m5", "--proxytunnel", "--proxy", "http://" + proxy,
+			target},
+		"curl plain": {"curl", "-sS", "-m5", "--proxy", "http://" + proxy, target},
+		"python":     {"python3", "-c", python, proxy, target},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := exec.LookPath(command[0]); err != nil {

@@ -38,15 +38,15 @@ const (
 	replyNetUnreachable = 3
 	replyNoHost         = 4
 	replyRefused        = 5
-	replyTimeout        = 6 // "TTL expired", as others use it
+	replyTimeout        = 6 // "TTL expired", which other proxies use for a timeout
 	replyNoCommand      = 7
 	replyNoAddress      = 8
 )
 
-// request is what a SOCKS5 client wants.
+// request is the request of a SOCKS5 client.
 type request struct {
 	command byte
-	host    string // a name as written, or an address
+	host    string // a name as the client sent it, or an address
 	port    uint16
 }
 
@@ -61,7 +61,7 @@ func (s *Server) socks(c *client, r *reader) {
 		if reply != replyOK {
 			c.conn.Write(replyTo(reply, netip.AddrPort{}))
 		}
-		s.bad(c, err)
+		s.refuse(c, err)
 		return
 	}
 	c.conn.SetDeadline(time.Time{})
@@ -73,8 +73,8 @@ func (s *Server) socks(c *client, r *reader) {
 	}
 }
 
-// negotiate agrees on a method, checks the password, and reads the request. With
-// an error comes the reply to send first, replyOK for none.
+// negotiate agrees on a method, checks the password, and reads the request. On an error, reply is
+// to be sent first unless it is replyOK.
 func (s *Server) negotiate(r *reader) (q request, reply byte, err error) {
 	head, err := r.take(2)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Server) negotiate(r *reader) (q request, reply byte, err error) {
 	return readRequest(r)
 }
 
-// password is RFC 1929.
+// password does the username/password negotiation (RFC 1929).
 func (s *Server) password(r *reader) error {
 	head, err := r.take(2)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Server) password(r *reader) error {
 
 // allowed checks a user's password.
 func (s *Server) allowed(ctx context.Context, client net.Conn, user, pass string) bool {
-	if s.users.allowed(ctx, s.Users, addrOf(client.RemoteAddr()), user, pass, time.Now) {
+	if s.logins.allowed(ctx, s.Users, addrOf(client.RemoteAddr()), user, pass, time.Now) {
 		return true
 	}
 	s.stats.denied.Add(1)
@@ -177,7 +177,7 @@ func readRequest(r *reader) (q request, reply byte, err error) {
 
 var errAddressType = errors.New("unknown type of address")
 
-// taker gives bytes one after the other: a connection, or a datagram.
+// taker returns the next bytes of a connection or of a datagram.
 type taker interface{ take(n int) ([]byte, error) }
 
 // readAddress reads type, address and port (RFC 1928 section 5).
@@ -208,8 +208,8 @@ func readAddress(r taker) (host string, port uint16, err error) {
 	port = binary.BigEndian.Uint16(b[len(b)-2:])
 	if size <= 0 {
 		host = string(b[:len(b)-2])
-		if strings.ContainsAny(host, "[]") { // it would not survive in host:port
-			return "", 0, fmt.Errorf("%w: %q is no name", errAddressType, host)
+		if strings.ContainsAny(host, "[]") { // ambiguous in host:port
+			return "", 0, fmt.Errorf("%w: %q is not a name", errAddressType, host)
 		}
 		return host, port, nil
 	}
@@ -239,40 +239,40 @@ func replyTo(code byte, bound netip.AddrPort) []byte {
 // socksConnect serves CONNECT.
 func (s *Server) socksConnect(c *client, r *reader, q *request) {
 	s.stats.connects.Add(1)
-	far, err := s.dialFor(c, q.address())
+	target, err := s.dialFor(c, q.address())
 	if err != nil {
 		c.conn.SetWriteDeadline(time.Now().Add(time.Second))
 		c.conn.Write(replyTo(replyFor(err), netip.AddrPort{}))
 		c.Close()
 		return
 	}
-	if !c.own(far) {
+	if !c.attach(target) {
 		return
 	}
-	if _, err := c.conn.Write(replyTo(replyOK, boundAt(far))); err != nil {
+	if _, err := c.conn.Write(replyTo(replyOK, boundAt(target))); err != nil {
 		c.Close()
 		return
 	}
-	s.relay(c, far, r.rest())
+	s.relay(c, target, r.rest())
 }
 
-// patience is how long a dial goes on before anybody looks whether the client is
-// still there: most dials are over by then, and the look costs a goroutine.
-const patience = 100 * time.Millisecond
+// watchDelay is how long a dial runs before the proxy starts to watch whether the client hangs up.
+// Most dials are over by then, and the watch costs a goroutine.
+const watchDelay = 100 * time.Millisecond
 
-// dialFor dials while it watches the client: if it hangs up, the dial ends. What
-// the client says early must not be lost, so only its leaving is looked for.
+// dialFor dials and watches the client: if it hangs up, the dial ends. Early data of the client
+// must not be lost, so the watch reads nothing.
 func (s *Server) dialFor(c *client, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.ConnectTimeout)
 	defer cancel()
 	stop := make(chan func(), 1)
-	late := time.AfterFunc(patience, func() { stop <- watch(c.conn, cancel) })
+	timer := time.AfterFunc(watchDelay, func() { stop <- watch(c.conn, cancel) })
 	defer func() {
-		if !late.Stop() {
+		if !timer.Stop() {
 			(<-stop)()
 		}
 	}()
-	return s.reach(ctx, c.conn, "tcp", address)
+	return s.dialWithin(ctx, c.conn, "tcp", address)
 }
 
 func boundAt(conn net.Conn) netip.AddrPort {
@@ -280,7 +280,7 @@ func boundAt(conn net.Conn) netip.AddrPort {
 	return a
 }
 
-// replyFor finds the reply that says best why a dial failed.
+// replyFor returns the reply that fits the error of a dial best.
 func replyFor(err error) byte {
 	var d *net.DNSError
 	switch {

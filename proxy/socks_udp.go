@@ -14,25 +14,27 @@ import (
 // Bounds of one UDP association.
 const (
 	maxSessions = 64 // destinations at a time
-	maxWaiting  = 16 // datagrams that wait for a name to be resolved
+	maxWaiting  = 16 // datagrams of a session that wait for its dial
 	sessionIdle = 2 * time.Minute
 	maxDatagram = 65535
 )
 
-// association relays datagrams between one client and the destinations that it
-// names. It lives as long as the client's TCP connection (RFC 1928 section 6).
+// association relays datagrams between one client and its destinations. It lives as long as the
+// client's TCP connection (RFC 1928 section 6).
 type association struct {
 	s     *Server
 	c     *client
 	sock  *net.UDPConn
-	peer  netip.Addr // only from here datagrams are taken
+	peer  netip.Addr // the client's; datagrams from other addresses are dropped
 	ctx   context.Context
 	clock *clock
 
-	mu       sync.Mutex
-	client   netip.AddrPort // guarded by mu, as all below: where answers go
-	told     bool           // the client has said it; else it is where the first datagram came from, until it falls silent
-	heard    time.Time      // the client's last datagram
+	mu     sync.Mutex
+	client netip.AddrPort // guarded by mu, as all below: the destination of answers
+	// fixed means that the request named client. Else it is the source of the first datagram, until
+	// none has come for sessionIdle.
+	fixed    bool
+	lastSeen time.Time // when the client's last datagram came
 	sessions map[string]*session
 }
 
@@ -53,17 +55,21 @@ func (s *Server) associate(c *client, q *request) {
 		c.Close()
 		return
 	}
-	if !c.own(sock) {
+	if !c.attach(sock) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.own(closer(cancel))
-	a := &association{s: s, c: c, sock: sock, peer: remote, ctx: ctx, clock: newClock(s.IdleTimeout), sessions: map[string]*session{}}
-	// The client may say from where it will send; most say 0. Who says it cannot lose its association to another user of its host.
-	if want, err := netip.ParseAddr(q.host); err == nil && q.port != 0 && (want == remote || want.IsUnspecified()) {
-		a.client, a.told = netip.AddrPortFrom(remote, q.port), true
+	c.attach(closer(cancel))
+	a := &association{s: s, c: c, sock: sock, peer: remote, ctx: ctx,
+		clock: newClock(s.IdleTimeout), sessions: map[string]*session{}}
+	// The request may name the port from which the client will send; most clients send 0. With a
+	// port, another user of the client's host cannot take the association over.
+	if want, err := netip.ParseAddr(q.host); err == nil && q.port != 0 &&
+		(want == remote || want.IsUnspecified()) {
+		a.client, a.fixed = netip.AddrPortFrom(remote, q.port), true
 	}
-	if _, err := c.conn.Write(replyTo(replyOK, sock.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
+	if _, err := c.conn.Write(replyTo(replyOK,
+		sock.LocalAddr().(*net.UDPAddr).AddrPort())); err != nil {
 		c.Close()
 		return
 	}
@@ -71,7 +77,7 @@ func (s *Server) associate(c *client, q *request) {
 	go a.watch()
 }
 
-// closer makes a function something to close.
+// closer is a function as an io.Closer.
 type closer func()
 
 // Close calls the function.
@@ -85,8 +91,7 @@ func addrOf(a net.Addr) netip.Addr {
 	return ap.Addr().Unmap()
 }
 
-// watch ends the association with its TCP connection, or when nothing has moved
-// for too long.
+// watch ends the association with its TCP connection, or when nothing has moved for too long.
 func (a *association) watch() {
 	defer a.c.Close()
 	var b [64]byte
@@ -116,7 +121,7 @@ func (d *datagram) take(n int) ([]byte, error) {
 
 var errFragment = errors.New("a fragment")
 
-// parseDatagram splits what a client sent (RFC 1928 section 7).
+// parseDatagram splits a client's datagram (RFC 1928 section 7).
 func parseDatagram(b []byte) (q request, payload []byte, err error) {
 	d := datagram(b)
 	head, err := d.take(3)
@@ -135,7 +140,7 @@ func parseDatagram(b []byte) (q request, payload []byte, err error) {
 	return q, d, nil
 }
 
-// serve reads what the client sends.
+// serve reads and forwards the client's datagrams.
 func (a *association) serve() {
 	defer a.c.Close()
 	raw, err := a.sock.SyscallConn()
@@ -147,15 +152,15 @@ func (a *association) serve() {
 		if err != nil {
 			return
 		}
-		if !a.pass(d) {
+		if !a.forward(d) {
 			a.s.stats.datagramsDropped.Add(1)
 		}
 		d.release()
 	}
 }
 
-// pass sends a client's datagram on.
-func (a *association) pass(d *received) bool {
+// forward forwards a client's datagram. It reports whether it did.
+func (a *association) forward(d *received) bool {
 	q, payload, err := parseDatagram(d.bytes())
 	if err != nil || !a.fromClient(d.from) || !a.send(&q, payload) {
 		return false
@@ -164,30 +169,31 @@ func (a *association) pass(d *received) bool {
 	return true
 }
 
-// fromClient reports whether a datagram is the client's. Its first one tells its
-// port, and so does the first one after a silence.
+// fromClient reports whether a datagram is the client's. The first one shows the client's port, and
+// so does the first one after sessionIdle.
 func (a *association) fromClient(from netip.AddrPort) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	if from.Addr() == a.peer && !a.told && (!a.client.IsValid() || now.Sub(a.heard) > sessionIdle) {
+	if from.Addr() == a.peer && !a.fixed &&
+		(!a.client.IsValid() || now.Sub(a.lastSeen) > sessionIdle) {
 		a.client = from
 	}
 	if from != a.client {
 		return false
 	}
-	a.heard = now
+	a.lastSeen = now
 	return true
 }
 
-// send passes a datagram on, over a new session if the destination has none.
+// send sends a datagram to its destination, over a new session if it has none.
 func (a *association) send(q *request, payload []byte) bool {
 	key := q.address()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := a.sessions[key]
 	if t == nil {
-		if len(a.sessions) >= maxSessions || !a.s.sessions.take(a.peer) {
+		if len(a.sessions) >= maxSessions || !a.s.quota.acquire(a.peer) {
 			return false
 		}
 		t = &session{}
@@ -205,14 +211,14 @@ func (a *association) send(q *request, payload []byte) bool {
 	return err == nil
 }
 
-// run connects a session, sends what waits, and passes answers back until it has
-// been idle for too long.
+// run connects a session, sends the waiting datagrams, and returns answers until it has been idle
+// for too long.
 func (a *association) run(t *session, key string) {
 	defer func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		delete(a.sessions, key)
-		a.s.sessions.give(a.peer)
+		a.s.quota.release(a.peer)
 		a.s.stats.datagramsDropped.Add(uint64(len(t.waiting)))
 	}()
 	conn, err := a.s.dial(a.ctx, a.c.conn, "udp", key)
@@ -221,8 +227,8 @@ func (a *association) run(t *session, key string) {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(a.ctx, func() { conn.Close() })()
-	far, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-	header := appendAddress([]byte{0, 0, 0}, far)
+	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	header := appendAddress([]byte{0, 0, 0}, from)
 	a.mu.Lock()
 	t.conn = conn
 	for _, w := range t.waiting {
@@ -233,7 +239,7 @@ func (a *association) run(t *session, key string) {
 	a.answers(conn, header)
 }
 
-// answers passes back what a destination sends, until it has been idle for too long.
+// answers returns the datagrams of a destination to the client until it has been idle for too long.
 func (a *association) answers(conn net.Conn, header []byte) {
 	sys, ok := conn.(syscall.Conn)
 	if !ok {
@@ -250,7 +256,7 @@ func (a *association) answers(conn net.Conn, header []byte) {
 			return
 		}
 		if err != nil {
-			continue // an ICMP error for an earlier datagram: the next may fare better
+			continue // an ICMP error about an earlier datagram
 		}
 		copy(d.buf[:], header)
 		a.mu.Lock()

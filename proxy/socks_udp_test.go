@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// associate opens an association and returns the TCP connection that keeps it and
-// the proxy's UDP address.
+// associate opens an association. It returns the TCP connection that keeps it open, and the proxy's
+// UDP address.
 func associate(t *testing.T, proxy string) (net.Conn, netip.AddrPort) {
 	t.Helper()
 	c, err := net.Dial("tcp", proxy)
@@ -82,19 +82,19 @@ func TestUDPAssociate(t *testing.T) {
 			}
 		}
 	}
-	// Fragments, nonsense and strangers are dropped and counted.
+	// Fragments, malformed datagrams and those of other hosts are dropped and counted.
 	dropped := s.Stats().DatagramsDropped
 	sock.Write([]byte("\x00\x00\x01\x01\x7f\x00\x00\x01\x00\x01x"))
 	sock.Write([]byte("\x00\x00"))
-	stranger, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(relay))
+	other, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(relay))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer stranger.Close()
-	stranger.Write(append(byAddr(one), 'x'))
-	stranger.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
-	if n, err := stranger.Read(b); err == nil {
-		t.Errorf("a stranger got %d bytes", n)
+	defer other.Close()
+	other.Write(append(byAddr(one), 'x'))
+	other.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if n, err := other.Read(b); err == nil {
+		t.Errorf("another socket got %d bytes", n)
 	}
 	for wait := 0; s.Stats().DatagramsDropped-dropped != 3; wait++ {
 		if wait == 3000 {

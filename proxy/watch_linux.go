@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watch calls gone if the peer of conn hangs up, or conn is closed. What the peer sends stays unread;
-// once there is some, its leaving is no longer noticed, which costs only time.
+// watch calls gone if the peer of conn hangs up, or conn is closed. It leaves the peer's data
+// unread; once there is some, it no longer notices that the peer hangs up, which only costs time.
 // stop ends the watch and waits for it.
 func watch(conn net.Conn, gone context.CancelFunc) (stop func()) {
 	raw, ok := rawConn(conn)

@@ -11,13 +11,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weirnet/weir/internal/waiter"
+	"github.com/weirnet/weir/internal/poller"
 )
 
 // socket is a descriptor that the runtime's poller does not watch, with a way to wait for each direction.
 type socket struct {
 	fd          int
-	read, write waiter.Waiter
+	read, write poller.Poller
 	closed      atomic.Bool
 	cleanup     runtime.Cleanup
 }
@@ -50,7 +50,7 @@ func newSocket(pc syscall.Conn) (*socket, error) {
 }
 
 // run calls f until it returns true, waiting in between.
-func (s *socket) run(w *waiter.Waiter, f func(ep uintptr) bool) error {
+func (s *socket) run(w *poller.Poller, f func(ep uintptr) bool) error {
 	err := w.Run(f)
 	if err != nil && s.closed.Load() {
 		return net.ErrClosed
@@ -72,7 +72,7 @@ func (s *socket) close() error {
 func (s *socket) setReadDeadline(t time.Time) error  { return s.deadline(&s.read, t) }
 func (s *socket) setWriteDeadline(t time.Time) error { return s.deadline(&s.write, t) }
 
-func (s *socket) deadline(w *waiter.Waiter, t time.Time) error {
+func (s *socket) deadline(w *poller.Poller, t time.Time) error {
 	err := w.SetDeadline(t)
 	if err != nil && s.closed.Load() {
 		return net.ErrClosed
@@ -95,7 +95,7 @@ func (s *socket) Read(f func(fd uintptr) bool) error { return s.wrap(&s.read, f)
 // Write implements syscall.RawConn.
 func (s *socket) Write(f func(fd uintptr) bool) error { return s.wrap(&s.write, f) }
 
-func (s *socket) wrap(w *waiter.Waiter, f func(fd uintptr) bool) error {
+func (s *socket) wrap(w *poller.Poller, f func(fd uintptr) bool) error {
 	return s.run(w, func(ep uintptr) bool {
 		w.Begin(ep)
 		if f(uintptr(s.fd)) {

@@ -54,7 +54,7 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 	for _, rule := range r.Rules {
 		texts[rule.Number] = rule.Text
 	}
-	t := tty.NewTable(c.out, false, "who", "what", "verdict", "answer", ">rule", "which says")
+	t := tty.NewTable(c.out, "who", "what", "verdict", "answer", ">rule", "which says")
 	for _, v := range r.Visits {
 		t.Row(v.Who, v.What, verdict(v), v.Answer, v.Rule, texts[v.Rule])
 	}

@@ -21,7 +21,7 @@ A host runs "weir up" with examples/left.rules, and "weir pod attach" gave three
 Containers (weir pod list):
 
 `, indent(r.File))
-	t := tty.NewTable(c.out, false, "name", "addresses", "labels")
+	t := tty.NewTable(c.out, "name", "addresses", "labels")
 	for _, p := range r.Pods {
 		t.Row(p.Name, join(p.Addrs), labelText(p.Labels))
 	}
@@ -56,7 +56,7 @@ Real requests through the tunnel, which meet the rules of both hosts:
 }
 
 func printVisits(c *call, visits []demo.Visit) {
-	t := tty.NewTable(c.out, false, "who", "what", "verdict", "answer", "host", ">rule", "which says")
+	t := tty.NewTable(c.out, "who", "what", "verdict", "answer", "host", ">rule", "which says")
 	for _, v := range visits {
 		t.Row(v.Who, v.What, verdict(v), v.Answer, v.Host, v.Rule, v.Text)
 	}
@@ -72,7 +72,7 @@ func verdict(v demo.Visit) string {
 
 // printPeers shows other nodes as weir peer list does.
 func printPeers(c *call, peers []api.Peer) {
-	t := tty.NewTable(c.out, false, "name", "pods", "path", "handshake", ">rtt", ">received", ">sent", "key", "remarks")
+	t := tty.NewTable(c.out, "name", "pods", "path", "handshake", ">rtt", ">received", ">sent", "key", "remarks")
 	for _, p := range peers {
 		t.Row(p.Name, join(p.Pods), p.Path, handshakeAge(p), rttText(p), p.Received, p.Sent, p.Key, peerRemarks(p))
 	}

@@ -26,7 +26,7 @@ func runFlowTop(c *call) error {
 	}
 	v := topView{sort: *sort, word: c.Arg(0)}
 	if *names {
-		v.names = observe.NewResolved(c.ctx, eyeballs.DefaultResolver.NameOf)
+		v.names = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
 	}
 	switch {
 	case sortKeys[*sort] == nil:

@@ -38,7 +38,7 @@ func runFlowWatch(c *call) error {
 	defer out.Flush()
 	var dns *observe.Resolved
 	if *names {
-		dns = observe.NewResolved(c.ctx, eyeballs.DefaultResolver.NameOf)
+		dns = observe.NewResolved(c.ctx, eyeballs.DefaultResolver().NameOf)
 	}
 	show := func(e *observe.Event) error {
 		if dns != nil {

@@ -36,7 +36,7 @@ func (c *call) listStates() error {
 }
 
 func printStates(c *call, states []api.State) {
-	t := tty.NewTable(c.out, false, "proto", "from", "to", "phase", ">age", ">left", ">packets", ">bytes", ">rule", "flow")
+	t := tty.NewTable(c.out, "proto", "from", "to", "phase", ">age", ">left", ">packets", ">bytes", ">rule", "flow")
 	for _, s := range states {
 		if s.Interface != "" {
 			s.Flow += " on " + s.Interface

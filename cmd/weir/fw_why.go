@@ -60,7 +60,7 @@ func runFwWhy(c *call) error {
 }
 
 func printWhy(c *call, a api.Explanation) {
-	t := tty.NewTable(c.out, false, ">rule", "outcome", "text")
+	t := tty.NewTable(c.out, ">rule", "outcome", "text")
 	for _, try := range a.Tries {
 		t.Row(try.Rule, try.Outcome, try.Text)
 	}

@@ -146,7 +146,7 @@ func runPodList(c *call) error {
 	if *asJSON {
 		return printJSON(c.out, pods)
 	}
-	t := tty.NewTable(c.out, false, "name", "addresses", "interface", "labels", "published", ">packets in/out", ">bytes in/out", ">drops in/out")
+	t := tty.NewTable(c.out, "name", "addresses", "interface", "labels", "published", ">packets in/out", ">bytes in/out", ">drops in/out")
 	for _, p := range pods.Pods {
 		t.Row(p.Name, join(p.Addrs), p.HostIf, labelText(p.Labels), publishText(p.Publish),
 			pair(p.Packets), pair(p.Bytes), pair(p.Drops))

@@ -1,4 +1,5 @@
-// Command tunfilter joins two TUN devices and filters what goes between them: tunfilter RULES INSIDE OUTSIDE.
+// Command tunfilter joins two TUN devices and filters the packets between them: tunfilter RULES
+// INSIDE OUTSIDE.
 package main
 
 import (
@@ -25,13 +26,14 @@ func main() {
 	pump(fw.Worker(1), firewall.Hook{Dir: firewall.In, Recv: 1}, start, outside, inside)
 }
 
-// pump judges every packet from one device, writes it to the other if it passes, and answers if a rule says so.
+// pump evaluates every packet from one device. It writes the packet to the other device if it
+// passes, and answers if a rule asks for that.
 func pump(w *soft.Worker, hook firewall.Hook, start time.Time, from, to int) {
 	for buf := make([]byte, 65536); ; {
 		n := must(unix.Read(from, buf))
 		in := firewall.Input{Hook: hook, Now: time.Since(start)}
 		if v := w.Evaluate(&in, buf[:n]); v.Pass {
-			_, _ = unix.Write(to, buf[:n]) // a device that is down loses the packet
+			_, _ = unix.Write(to, buf[:n]) // a device that is down drops the packet
 		} else if answer, ok := soft.Answer(v, buf[:n], netip.Addr{}); ok {
 			_, _ = unix.Write(from, answer)
 		}
@@ -39,7 +41,7 @@ func pump(w *soft.Worker, hook firewall.Hook, start time.Time, from, to int) {
 	}
 }
 
-// tun makes a TUN device that hands over IP packets without a header of its own.
+// tun makes a TUN device without packet information headers.
 func tun(name string) int {
 	fd := must(unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0))
 	ifr := must(unix.NewIfreq(name))

@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestMain lets the test binary be the program itself.
+// TestMain makes the test binary the program itself if TUNFILTER_RUN is set.
 func TestMain(m *testing.M) {
 	if os.Getenv("TUNFILTER_RUN") == "1" {
 		main()
@@ -22,13 +22,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTunFilter puts the program between two machines: a connection that the rules let begin works, another is reset, and nothing
-// comes in by itself.
+// TestTunFilter puts the program between two hosts. A connection that the rules allow works,
+// another is reset, and no connection comes in.
 func TestTunFilter(t *testing.T) {
 	lab := nstest.New(t)
 	a, b := lab.Node("inside"), lab.Node("outside")
 	rules := filepath.Join(t.TempDir(), "rules")
-	text := "add 1 check-state\nadd 10 allow tcp from any to any 80 out setup keep-state\nadd 20 reset tcp from any to any out\n"
+	text := "add 1 check-state\nadd 10 allow tcp from any to any 80 out setup keep-state\n" +
+		"add 20 reset tcp from any to any out\n"
 	if err := os.WriteFile(rules, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,10 @@ func TestTunFilter(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") })}
+		server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+			r *http.Request) {
+			io.WriteString(w, "hello")
+		})}
 		go server.Serve(l)
 		t.Cleanup(func() { server.Close() })
 	}
@@ -69,7 +73,8 @@ func TestTunFilter(t *testing.T) {
 	serve(b, "10.77.0.2:81")
 	serve(a, "10.77.0.1:80")
 	get := func(n *nstest.Node, url string, most time.Duration) (string, error) {
-		client := http.Client{Timeout: most, Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}}
+		client := http.Client{Timeout: most,
+			Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}}
 		resp, err := client.Get(url)
 		if err != nil {
 			return "", err
@@ -82,7 +87,8 @@ func TestTunFilter(t *testing.T) {
 		t.Errorf("port 80: %q, %v", body, err)
 	}
 	start := time.Now()
-	if body, err := get(a, "http://10.77.0.2:81/", 30*time.Second); err == nil || time.Since(start) > 25*time.Second {
+	if body, err := get(a, "http://10.77.0.2:81/", 30*time.Second); err == nil ||
+		time.Since(start) > 25*time.Second {
 		t.Errorf("port 81 was not reset: %q, %v after %v", body, err, time.Since(start))
 	}
 	if body, err := get(b, "http://10.77.0.1:80/", 2*time.Second); err == nil {

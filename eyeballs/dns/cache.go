@@ -3,8 +3,6 @@ package dns
 import (
 	"sync"
 	"time"
-
-	"github.com/weirnet/weir/eyeballs/race"
 )
 
 // Bounds of the cache.
@@ -16,7 +14,7 @@ const (
 
 type cacheKey struct {
 	name string
-	t    race.Types
+	t    Type
 }
 
 type cacheEntry struct {
@@ -24,14 +22,15 @@ type cacheEntry struct {
 	until  time.Time
 }
 
-// cache keeps answers under the name that the caller used, whichever search
-// domain completed it.
+// cache keeps answers under the name that the caller used, whichever search domain completed it.
+// The zero value is ready for use.
 type cache struct {
 	mu      sync.Mutex
 	entries map[cacheKey]cacheEntry // guarded by mu
 }
 
-func (c *cache) get(name string, t race.Types, now time.Time) (Answer, bool) {
+// get returns an answer whose TTL is not over.
+func (c *cache) get(name string, t Type, now time.Time) (Answer, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.entries[cacheKey{name, t}]
@@ -47,6 +46,7 @@ func (c *cache) get(name string, t race.Types, now time.Time) (Answer, bool) {
 	return e.answer, true
 }
 
+// put stores an answer for its TTL, within the bounds. An answer without a TTL is not stored.
 func (c *cache) put(name string, a Answer, now time.Time) {
 	limit := maxTTL
 	if a.Err != nil {
@@ -67,15 +67,15 @@ func (c *cache) put(name string, a Answer, now time.Time) {
 	c.entries[cacheKey{name, a.Type}] = cacheEntry{a, now.Add(ttl)}
 }
 
-// evictLocked makes room: of the first entries that the map hands out, in random
-// order, it drops the expired ones, and one in any case.
+// evictLocked deletes at least one entry. It looks at 16 entries in the random order of the map,
+// and deletes the first and all that have expired.
 func (c *cache) evictLocked(now time.Time) {
-	looked := 0
+	seen := 0
 	for k, e := range c.entries {
-		if looked == 0 || !now.Before(e.until) {
+		if seen == 0 || !now.Before(e.until) {
 			delete(c.entries, k)
 		}
-		if looked++; looked == 16 {
+		if seen++; seen == 16 {
 			return
 		}
 	}

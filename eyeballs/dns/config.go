@@ -9,30 +9,33 @@ import (
 	"time"
 )
 
-// Config is what resolv.conf says.
+// Config is the content of resolv.conf.
 type Config struct {
+	// Servers are the name servers in the order of the file.
 	Servers []netip.AddrPort
 	// Search lists the domains to try, without the final dot.
 	Search []string
-	// Ndots is how many dots make a name be tried as it is first.
-	Ndots    int
+	// Ndots is the number of dots from which a name is tried as it is before the search domains.
+	Ndots int
+	// Timeout and Attempts bound a query: it ends after Timeout * Attempts, whatever the number of
+	// servers. A server has Timeout for an answer over TCP.
 	Timeout  time.Duration
 	Attempts int
 	// Rotate spreads the load over the servers.
 	Rotate bool
-	// TrustAD asks for, and believes, the AD bit.
+	// TrustAD requests the AD bit and trusts it.
 	TrustAD bool
-	// Single asks one question after the other; Reopen asks each from a port of
-	// its own. Both are for equipment that loses one of two answers.
+	// Single sends one question after the other; Reopen sends each from its own port. Both are for
+	// equipment that loses one of two answers.
 	Single, Reopen bool
-	// TCP asks over TCP only.
+	// TCP sends queries over TCP only.
 	TCP bool
-	// NoAAAA asks no AAAA.
+	// NoAAAA sends no AAAA queries.
 	NoAAAA bool
 }
 
-// Bounds that resolv.conf(5) sets, and two of ours: glibc stops at three
-// servers, RFC 8305 section 3.1 wants no such limit, and 16 is one nobody meets.
+// Bounds of resolv.conf(5), and two of this package. glibc reads three servers; RFC 8305 section
+// 3.1 asks for no such limit, and 16 is above any real configuration.
 const (
 	maxNdots    = 15
 	maxTimeout  = 30 * time.Second
@@ -41,18 +44,19 @@ const (
 	maxSearch   = 32
 )
 
-// DefaultConfig is what holds without a resolv.conf.
+// DefaultConfig is the configuration without a resolv.conf.
 func DefaultConfig() Config {
 	return Config{
-		Servers:  []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:53"), netip.MustParseAddrPort("[::1]:53")},
+		Servers: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:53"),
+			netip.MustParseAddrPort("[::1]:53")},
 		Ndots:    1,
 		Timeout:  5 * time.Second,
 		Attempts: 2,
 	}
 }
 
-// ParseConfig reads a resolv.conf. As every resolver does, it skips what it does
-// not understand. hostname gives the search domain where the file has none.
+// ParseConfig reads a resolv.conf. Like every resolver, it skips what it does not understand. The
+// search domain comes from hostname if the file has none.
 func ParseConfig(r io.Reader, hostname string) Config {
 	c := DefaultConfig()
 	c.Servers = nil
@@ -71,7 +75,8 @@ func ParseConfig(r io.Reader, hostname string) Config {
 		}
 		switch f[0] {
 		case "nameserver":
-			if s, ok := parseServer(f[1]); ok && len(c.Servers) < maxServers && !slices.Contains(c.Servers, s) {
+			if s, ok := parseServer(f[1]); ok && len(c.Servers) < maxServers &&
+				!slices.Contains(c.Servers, s) {
 				c.Servers = append(c.Servers, s)
 			}
 		case "domain":
@@ -90,6 +95,7 @@ func ParseConfig(r io.Reader, hostname string) Config {
 	return c
 }
 
+// option sets one word of an options line.
 func (c *Config) option(o string) {
 	key, value, _ := strings.Cut(o, ":")
 	n, err := strconv.Atoi(value)
@@ -150,8 +156,8 @@ func localDomain(hostname string) []string {
 	return nil
 }
 
-// candidates lists the full names, without the final dot, that name may mean, in
-// the order to try them.
+// candidates returns the full names, without the final dot, that name may stand for, in the order
+// of trying.
 func (c *Config) candidates(name string) []string {
 	if rooted := strings.HasSuffix(name, "."); rooted || len(c.Search) == 0 {
 		return []string{strings.TrimSuffix(name, ".")}

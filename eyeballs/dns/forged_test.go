@@ -11,48 +11,50 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
-	"github.com/weirnet/weir/eyeballs/race"
 )
 
-// TestGuessesLeadToTCP: after ten answers with wrong ids nothing that comes by datagrams is believed.
+// TestGuessesLeadToTCP: after ten answers with wrong ids, datagrams do not count any more.
 func TestGuessesLeadToTCP(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
 	// The last of the datagrams is the right one: it comes too late.
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Guess: 50})
-	got, _ := lookup(t, r, "host.test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.1")
+	got, _ := lookup(t, r, "host.test", A)
+	wantAddrs(t, got[A], "192.0.2.1")
 	if q := d.Queries(); !slices.Equal(q, []string{"A host.test", "A host.test"}) {
-		t.Errorf("queries %q: not asked once by UDP and once by TCP", q)
+		t.Errorf("queries %q: want one over UDP and one over TCP", q)
 	}
 	if s := r.Stats(); s.Bogus < maxBogus {
 		t.Errorf("stats %+v", s)
 	}
-	// Without TCP there is no answer rather than a guessed one.
-	d.Set("guessed.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66"), Guess: 50, NoTCP: true})
-	got, _ = lookup(t, r, "guessed.test", race.A)
-	if got[race.A].Err == nil {
-		t.Errorf("believed %v", got[race.A].Addrs)
+	// Without TCP there is no answer. The datagram may be a guess.
+	d.Set("guessed.test", typeA,
+		eyeballstest.Record{Addrs: addrs("192.0.2.66"), Guess: 50, NoTCP: true})
+	got, _ = lookup(t, r, "guessed.test", A)
+	if got[A].Err == nil {
+		t.Errorf("accepted %v", got[A].Addrs)
 	}
 }
 
-// TestServerThatChangesLetters: its answers are asked for over TCP, and where it has no TCP they are taken in any letters.
-func TestServerThatChangesLetters(t *testing.T) {
+// TestServerChangesCases: its questions go over TCP. If it has no TCP, any letter case counts.
+func TestServerChangesCases(t *testing.T) {
 	for _, noTCP := range []bool{false, true} {
 		d := startDNS(t)
 		r := etc(t, map[string]string{}, d)
-		d.Set("a-long-name-with-many-letters.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true, NoTCP: noTCP})
-		d.Set("a-long-name-with-many-letters.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), MixCase: true, NoTCP: noTCP})
+		d.Set("a-long-name-with-many-letters.test", typeA,
+			eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true, NoTCP: noTCP})
+		d.Set("a-long-name-with-many-letters.test", typeAAAA,
+			eyeballstest.Record{Addrs: addrs("2001:db8::1"), MixCase: true, NoTCP: noTCP})
 		got, took := lookup(t, r, "a-long-name-with-many-letters.test", both)
-		wantAddrs(t, got[race.A], "192.0.2.1")
-		wantAddrs(t, got[race.AAAA], "2001:db8::1")
-		if took[race.A] > 900*time.Millisecond {
-			t.Errorf("without TCP %v: took %v", noTCP, took[race.A])
+		wantAddrs(t, got[A], "192.0.2.1")
+		wantAddrs(t, got[AAAA], "2001:db8::1")
+		if took[A] > 900*time.Millisecond {
+			t.Errorf("without TCP %v: took %v", noTCP, took[A])
 		}
 	}
 }
 
-// seen is what a server saw.
+// seen is a question that a server received.
 type seen struct {
 	from netip.AddrPort
 	id   uint16
@@ -60,7 +62,7 @@ type seen struct {
 	t    dnsmessage.Type
 }
 
-// silent is a server that notes questions and answers none.
+// silent starts a server that reports questions and answers none.
 func silent(t *testing.T) (netip.AddrPort, <-chan seen) {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
@@ -85,10 +87,12 @@ func silent(t *testing.T) (netip.AddrPort, <-chan seen) {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort(), got
 }
 
-// TestEachTransmissionIsFresh: port, ids and letters of a question that is sent again are new, and AAAA goes before A.
-func TestEachTransmissionIsFresh(t *testing.T) {
+// TestEachTransmissionDiffers: a question that is sent again has a new port, new ids and new letter
+// cases, and AAAA goes before A.
+func TestEachTransmissionDiffers(t *testing.T) {
 	addr, got := silent(t)
-	r := etc(t, map[string]string{"resolv.conf": "nameserver [" + addr.Addr().String() + "]:" + portText(addr) + "\noptions timeout:1 attempts:3\n"})
+	r := etc(t, map[string]string{"resolv.conf": "nameserver [" + addr.Addr().String() + "]:" +
+		portText(addr) + "\noptions timeout:1 attempts:3\n"})
 	const name = "a-long-name-with-very-many-letters-of-its-own.test"
 	lookup(t, r, name, both)
 	ports, ids, names := map[uint16]bool{}, map[uint16]bool{}, map[string]bool{}
@@ -98,7 +102,7 @@ func TestEachTransmissionIsFresh(t *testing.T) {
 		all = append(all, s)
 		ports[s.from.Port()], ids[s.id], names[s.name] = true, true, true
 		if !strings.EqualFold(s.name, name+".") {
-			t.Errorf("asked for %s", s.name)
+			t.Errorf("question about %s", s.name)
 		}
 	}
 	if len(all) < 4 || len(all)%2 != 0 {
@@ -106,11 +110,12 @@ func TestEachTransmissionIsFresh(t *testing.T) {
 	}
 	for i := 0; i < len(all); i += 2 {
 		if all[i].t != typeAAAA || all[i+1].t != typeA {
-			t.Errorf("asked %v before %v", all[i].t, all[i+1].t)
+			t.Errorf("%v was sent before %v", all[i].t, all[i+1].t)
 		}
 	}
 	if len(ports) != len(all)/2 || len(ids) < len(all)-1 || len(names) != len(all) {
-		t.Errorf("%d questions from %d ports with %d ids and %d spellings", len(all), len(ports), len(ids), len(names))
+		t.Errorf("%d questions from %d ports with %d ids and %d spellings", len(all), len(ports),
+			len(ids), len(names))
 	}
 }
 
@@ -119,21 +124,22 @@ func portText(a netip.AddrPort) string {
 	return port
 }
 
-// TestTTLIsBounded: a forged answer does not stay for weeks, nor with a TTL that a server never means.
+// TestTTLIsBounded: a forged answer does not stay for weeks, and a TTL with the highest bit set
+// counts as 0.
 func TestTTLIsBounded(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
 	d.Set("long.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 1 << 30})
 	d.Set("negative.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 1 << 31})
 	for name, want := range map[string]time.Duration{"long.test": maxTTL, "negative.test": 0} {
-		got, _ := lookup(t, r, name, race.A)
-		if a := got[race.A]; a.TTL != want || len(a.Addrs) != 1 {
+		got, _ := lookup(t, r, name, A)
+		if a := got[A]; a.TTL != want || len(a.Addrs) != 1 {
 			t.Errorf("%s: TTL %v, want %v", name, a.TTL, want)
 		}
 	}
 }
 
-// TestForgedPrefix: a NAT64 prefix of the network's own is believed from TCP alone.
+// TestForgedPrefix: a NAT64 prefix of the network's own counts only from TCP.
 func TestForgedPrefix(t *testing.T) {
 	for _, c := range []struct {
 		addr    string
@@ -148,9 +154,9 @@ func TestForgedPrefix(t *testing.T) {
 		d := startDNS(t)
 		r := etc(t, map[string]string{}, d)
 		d.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{Addrs: addrs(c.addr), NoTCP: c.noTCP})
-		got, _ := lookup(t, r, "host.test", race.Prefix64)
+		got, _ := lookup(t, r, "host.test", Prefix64)
 		text := ""
-		for _, p := range got[race.Prefix64].Prefixes {
+		for _, p := range got[Prefix64].Prefixes {
 			text += p.String()
 		}
 		if q := d.Queries(); text != c.want || len(q) != c.queries {
@@ -159,30 +165,33 @@ func TestForgedPrefix(t *testing.T) {
 	}
 }
 
-// TestNoDomainName: what is no domain name is no host, and no server hears of it.
-func TestNoDomainName(t *testing.T) {
+// TestNotADomainName: a name that is not a domain name does not exist, and is not sent to a server.
+func TestNotADomainName(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	for _, name := range []string{"127.1", "256.1.1.1", "1.2.3.4.5", " localhost", "localhost%lo", "-a", "a-.test", "\x00", "a\nb", "a..b", strings.Repeat("a", 64) + ".test"} {
-		got, _ := lookup(t, r, name, race.A)
-		if !isNotFound(got[race.A].Err) {
-			t.Errorf("%q: %v", name, got[race.A].Err)
+	for _, name := range []string{"127.1", "256.1.1.1", "1.2.3.4.5", " localhost", "localhost%lo",
+		"-a", "a-.test", "\x00", "a\nb", "a..b", strings.Repeat("a", 64) + ".test"} {
+		got, _ := lookup(t, r, name, A)
+		if !isNotFound(got[A].Err) {
+			t.Errorf("%q: %v", name, got[A].Err)
 		}
 	}
 	if q := d.Queries(); len(q) > 0 {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
-	for _, name := range []string{"a", "_dns._udp.host.test", "3com.test", "a--b.test", "1.2.3.4.in-addr.arpa", "x1"} {
+	for _, name := range []string{"a", "_dns._udp.host.test", "3com.test", "a--b.test",
+		"1.2.3.4.in-addr.arpa", "x1"} {
 		if _, err := wireName(name); err != nil {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 }
 
-// TestLongLines: a line of any length ends nothing.
+// TestLongLines: a line of any length does not end the reading.
 func TestLongLines(t *testing.T) {
 	long := "# " + strings.Repeat("x", 1<<17) + "\n"
-	if h := parseHosts(strings.NewReader(long + "192.0.2.1 host.test\n")); h.find("host.test") == nil {
+	if h := parseHosts(strings.NewReader(long +
+		"192.0.2.1 host.test\n")); h.find("host.test") == nil {
 		t.Error("hosts ends at a long line")
 	}
 	c := ParseConfig(strings.NewReader(long+"nameserver 192.0.2.53\n"), "")

@@ -11,13 +11,15 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// twinAddrs reads the addresses of a name the slow way: unpack the whole message
-// and follow the chain of CNAMEs through a list.
-func twinAddrs(m *dnsmessage.Message, name dnsmessage.Name, t dnsmessage.Type) (addrs []netip.Addr) {
+// modelAddrs is the reference decoder for the addresses of a name: it unpacks the whole message and
+// follows the chain of CNAMEs through a list.
+func modelAddrs(m *dnsmessage.Message, name dnsmessage.Name,
+	t dnsmessage.Type) (addrs []netip.Addr) {
 	for range 16 {
 		next, moved := name, false
 		for _, r := range m.Answers {
-			if r.Header.Class != dnsmessage.ClassINET || !equalFold(&r.Header.Name, &next) || len(addrs) == maxRecords {
+			if r.Header.Class != dnsmessage.ClassINET || !equalFold(&r.Header.Name, &next) ||
+				len(addrs) == maxRecords {
 				continue
 			}
 			switch body := r.Body.(type) {
@@ -41,7 +43,7 @@ func twinAddrs(m *dnsmessage.Message, name dnsmessage.Name, t dnsmessage.Type) (
 	return addrs
 }
 
-// FuzzAnswer gives parse anything a server might send.
+// FuzzAnswer gives parse anything that a server might send.
 func FuzzAnswer(f *testing.F) {
 	name := dnsmessage.MustNewName("host.test.")
 	for _, t := range []dnsmessage.Type{typeA, typeAAAA, typeHTTPS} {
@@ -55,7 +57,7 @@ func FuzzAnswer(f *testing.F) {
 			id = binary.BigEndian.Uint16(msg)
 		}
 		if _, err := parse(msg, id+1, name, typeA); err == nil {
-			t.Fatal("took an answer with another id")
+			t.Fatal("accepted an answer with another id")
 		}
 		for _, typ := range []dnsmessage.Type{typeA, typeAAAA, typeHTTPS} {
 			r, err := parse(msg, id, name, typ)
@@ -77,10 +79,11 @@ func FuzzAnswer(f *testing.F) {
 				t.Fatalf("TTL %v", r.ttl)
 			}
 			var m dnsmessage.Message
-			if r.truncated || m.Unpack(msg) != nil || r.rcode != 0 && r.rcode != dnsmessage.RCodeNameError {
+			if r.truncated || m.Unpack(msg) != nil || r.rcode != 0 &&
+				r.rcode != dnsmessage.RCodeNameError {
 				continue
 			}
-			if want := twinAddrs(&m, name, typ); !slices.Equal(r.addrs, want) {
+			if want := modelAddrs(&m, name, typ); !slices.Equal(r.addrs, want) {
 				t.Fatalf("%v: got %v, want %v", typ, r.addrs, want)
 			}
 		}

@@ -8,150 +8,153 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// handle takes one packet in. It reports whether the next server should be asked
-// at once.
-func (f *flight) handle(p packet) bool {
-	s := &f.servers[p.server]
+// handle handles one packet. It reports whether the questions should go to the next server at once.
+func (x *exchange) handle(p packet) bool {
+	s := &x.servers[p.server]
 	if p.bogus {
-		f.bogus(p.server)
+		x.bogus(p.server)
 		return false
 	}
-	if p.query < 0 {
-		return f.lost(p.server, p.err)
+	if p.question < 0 {
+		return x.serverDown(p.server, p.err)
 	}
-	q := &f.queries[p.query]
-	if q.done || s.guessed && !p.tcp {
+	q := &x.questions[p.question]
+	if q.done || s.tcpOnly && !p.tcp {
 		return false
 	}
 	if p.folded {
 		q.folded = true
-		f.overTCP(p.server, p.query)
+		x.queryTCP(p.server, p.question)
 		return false
 	}
-	if p.err != nil && p.tcp && q.folded && !s.guessed && !s.folds {
-		s.folds = true
-		f.send(p.server)
+	if p.err != nil && p.tcp && q.folded && !s.tcpOnly && !s.foldsCase {
+		s.foldsCase = true
+		x.send(p.server)
 		return false
 	}
-	if p.err != nil && q.folded && s.folds && p.tcp {
-		return false // the datagram goes on
+	if p.err != nil && q.folded && s.foldsCase && p.tcp {
+		return false // the datagram is still on its way
 	}
 	if p.err != nil {
-		return f.fails(p.query, p.server, p.err)
+		return x.questionFailed(p.question, p.server, p.err)
 	}
 	if p.reply.truncated && !p.tcp {
-		f.r.stats.truncated.Add(1)
-		f.overTCP(p.server, p.query)
+		x.r.stats.truncated.Add(1)
+		x.queryTCP(p.server, p.question)
 		return false
 	}
 	switch p.reply.rcode {
 	case dnsmessage.RCodeSuccess, dnsmessage.RCodeNameError:
-		f.succeed(p.query, s.addr, &p.reply)
+		x.questionAnswered(p.question, s.addr, &p.reply)
 		return false
 	case dnsmessage.RCodeFormatError, dnsmessage.RCodeNotImplemented:
-		if !s.plain {
-			s.plain = true
-			f.send(p.server)
+		if !s.noEDNS {
+			s.noEDNS = true
+			x.send(p.server)
 			return false
 		}
 	}
-	return f.fails(p.query, p.server, errServer("server failed: "+p.reply.rcode.String(), f.full, s.addr))
+	return x.questionFailed(p.question, p.server,
+		errServer("server failed: "+p.reply.rcode.String(), x.full, s.addr))
 }
 
-// bogus counts a packet from a server's address that answers nothing. Of too many somebody is taken to guess: what comes
-// by datagrams is no longer believed.
-func (f *flight) bogus(i int) {
-	s := &f.servers[i]
-	f.r.stats.bogus.Add(1)
-	if s.bogus++; s.bogus < maxBogus || s.guessed {
+// bogus counts a packet from a server's address that answers none of the questions. After maxBogus
+// of them, datagrams from this server no longer count.
+func (x *exchange) bogus(i int) {
+	s := &x.servers[i]
+	x.r.stats.bogus.Add(1)
+	if s.bogus++; s.bogus < maxBogus || s.tcpOnly {
 		return
 	}
-	s.guessed = true
+	s.tcpOnly = true
 	for _, c := range s.conns {
 		c.Close()
 	}
-	f.send(i)
+	x.send(i)
 }
 
-func (f *flight) succeed(q int, addr netip.AddrPort, r *reply) {
-	for i, s := range f.config.Servers {
-		if s == addr && !f.config.Rotate && f.r.good.Load() != uint32(i) {
-			f.r.good.Store(uint32(i))
+// questionAnswered ends a question with the reply of a server.
+func (x *exchange) questionAnswered(q int, addr netip.AddrPort, r *reply) {
+	for i, s := range x.config.Servers {
+		if s == addr && !x.config.Rotate && x.r.good.Load() != uint32(i) {
+			x.r.good.Store(uint32(i))
 		}
 	}
-	a := Answer{TTL: r.ttl, Authentic: r.ad && f.config.TrustAD, From: addr.String()}
+	a := Answer{TTL: r.ttl, Authentic: r.ad && x.config.TrustAD, From: addr.String()}
 	a.Addrs, a.Services, a.Host = r.addrs, r.services, r.host
 	if len(a.Addrs) == 0 && len(a.Services) == 0 && a.Host == "" {
-		if a.Err = errNoRecord(f.full, a.From); r.rcode == dnsmessage.RCodeNameError {
-			a.NoName, a.Err = true, errNoHost(f.full, a.From)
+		if a.Err = errNoRecord(x.full, a.From); r.rcode == dnsmessage.RCodeNameError {
+			a.NoName, a.Err = true, errNoHost(x.full, a.From)
 		}
 		if !r.cacheable {
 			a.TTL = 0
 		}
 	}
-	f.finish(q, a)
+	x.finish(q, a)
 }
 
-func (f *flight) finish(q int, a Answer) {
-	if f.queries[q].done {
+// finish ends a question with an answer, unless it has ended before.
+func (x *exchange) finish(q int, a Answer) {
+	if x.questions[q].done {
 		return
 	}
-	f.queries[q].done = true
-	f.open--
-	a.Name, a.Type = f.full, f.queries[q].t
-	f.answer(a)
+	x.questions[q].done = true
+	x.open--
+	a.Name, a.Type = x.full, x.questions[q].t
+	x.answer(a)
 }
 
-func (q *query) failedAt(i int) bool { return i < len(q.failed) && q.failed[i] }
+func (q *question) failedAt(i int) bool { return i < len(q.failed) && q.failed[i] }
 
-// fails notes that a server cannot answer a question, and ends the question when
-// none is left. It reports whether a server that was not asked yet is left.
-func (f *flight) fails(q, i int, err error) bool {
-	query := &f.queries[q]
-	if query.done || query.failedAt(i) {
+// questionFailed records that a server cannot answer a question, and ends the question if no server
+// is left. It reports whether there is a server to which nothing was sent yet.
+func (x *exchange) questionFailed(q, i int, err error) bool {
+	question := &x.questions[q]
+	if question.done || question.failedAt(i) {
 		return false
 	}
-	f.r.stats.serverFail.Add(1)
-	if query.failed == nil {
-		query.failed = make([]bool, len(f.servers))
+	x.r.stats.serverFail.Add(1)
+	if question.failed == nil {
+		question.failed = make([]bool, len(x.servers))
 	}
-	query.failed[i], query.err = true, err
-	for s := range query.failed {
-		if !query.failed[s] {
-			return f.asked < len(f.servers)
+	question.failed[i], question.err = true, err
+	for s := range question.failed {
+		if !question.failed[s] {
+			return x.transmissions < len(x.servers)
 		}
 	}
-	f.finish(q, Answer{Err: query.err, From: serverName(f.servers[i].addr)})
+	x.finish(q, Answer{Err: question.err, From: serverName(x.servers[i].addr)})
 	return false
 }
 
-// lost gives up on a server for all questions.
-func (f *flight) lost(i int, err error) bool {
-	s := &f.servers[i]
-	if s.dead || errors.Is(err, net.ErrClosed) {
+// serverDown gives a server up for all questions. It reports what questionFailed does.
+func (x *exchange) serverDown(i int, err error) bool {
+	s := &x.servers[i]
+	if s.down || errors.Is(err, net.ErrClosed) {
 		return false
 	}
-	s.dead = true
+	s.down = true
 	again := false
-	failure := errServer(err.Error(), f.full, s.addr)
-	for q := range f.queries {
-		if f.fails(q, i, failure) {
+	failure := errServer(err.Error(), x.full, s.addr)
+	for q := range x.questions {
+		if x.questionFailed(q, i, failure) {
 			again = true
 		}
 	}
 	return again
 }
 
-// expire ends the questions that nobody answered.
-func (f *flight) expire() {
-	for q := range f.queries {
-		if query := &f.queries[q]; !query.done {
-			err := query.err
+// expire ends the questions that no server has answered.
+func (x *exchange) expire() {
+	for q := range x.questions {
+		if question := &x.questions[q]; !question.done {
+			err := question.err
 			if err == nil {
-				f.r.stats.timeouts.Add(1)
-				err = &net.DNSError{Err: "no server answered in time", Name: f.full, IsTimeout: true, IsTemporary: true}
+				x.r.stats.timeouts.Add(1)
+				err = &net.DNSError{Err: "no server answered in time", Name: x.full,
+					IsTimeout: true, IsTemporary: true}
 			}
-			f.finish(q, Answer{Err: err, From: "dns"})
+			x.finish(q, Answer{Err: err, From: "dns"})
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// hosts is a hosts file: from name, in lower case and without the final dot, to
-// addresses in the order of the file.
+// hosts is a hosts file: it maps a name, in lower case and without the final dot, to addresses in
+// the order of the file.
 type hosts map[string]*hostAddrs
 
 type hostAddrs struct{ v4, v6 []netip.Addr }
@@ -45,14 +45,14 @@ func parseHosts(r io.Reader) hosts {
 	return h
 }
 
-// loopback answers for localhost where the file does not (RFC 6761 section 6.3:
-// it never goes to a server).
+// loopback is the answer for localhost if the file has none. That name never goes to a server (RFC
+// 6761 section 6.3).
 var loopback = &hostAddrs{
 	v4: []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1})},
 	v6: []netip.Addr{netip.IPv6Loopback()},
 }
 
-// find looks up a name in lower case and without the final dot.
+// find returns the addresses of a name in lower case and without the final dot, nil if it has none.
 func (h hosts) find(name string) *hostAddrs {
 	if e := h[name]; e != nil {
 		return e

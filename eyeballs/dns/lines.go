@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// linesOf gives the lines of a file, however long each is.
+// linesOf yields the lines of a file, of any length. It reads maxFile bytes at most.
 func linesOf(r io.Reader) iter.Seq[string] {
 	text, err := io.ReadAll(io.LimitReader(r, maxFile))
 	if err != nil && len(text) == 0 {

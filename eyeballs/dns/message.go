@@ -8,36 +8,37 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/weirnet/weir/eyeballs/race"
 	"github.com/weirnet/weir/eyeballs/svcb"
 )
 
-// udpSize is the answer size that is safe from fragmentation (DNS flag day 2020).
+// udpSize is the size of a datagram, in bytes, that is not fragmented on the way (DNS flag day
+// 2020).
 const udpSize = 1232
 
-// maxRecords bounds what is taken from one answer.
+// maxRecords bounds the records taken from one answer.
 const maxRecords = 256
 
-func wireType(t race.Types) dnsmessage.Type {
+func wireType(t Type) dnsmessage.Type {
 	switch t {
-	case race.A:
+	case A:
 		return dnsmessage.TypeA
-	case race.HTTPS:
+	case HTTPS:
 		return dnsmessage.TypeHTTPS
-	case race.PTR:
+	case PTR:
 		return dnsmessage.TypePTR
 	default: // AAAA, and the AAAA of ipv4only.arpa
 		return dnsmessage.TypeAAAA
 	}
 }
 
-// pack appends a query to buf.
-func pack(buf []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type, edns, ad bool) ([]byte, error) {
-	b := dnsmessage.NewBuilder(buf, dnsmessage.Header{ID: id, RecursionDesired: true, AuthenticData: ad})
+// pack appends a query to buf. edns adds EDNS(0), ad sets the AD bit.
+func pack(buf []byte, id uint16, q dnsmessage.Question, edns, ad bool) ([]byte, error) {
+	b := dnsmessage.NewBuilder(buf,
+		dnsmessage.Header{ID: id, RecursionDesired: true, AuthenticData: ad})
 	if err := b.StartQuestions(); err != nil {
 		return nil, err
 	}
-	if err := b.Question(dnsmessage.Question{Name: name, Type: t, Class: dnsmessage.ClassINET}); err != nil {
+	if err := b.Question(q); err != nil {
 		return nil, err
 	}
 	if edns {
@@ -55,7 +56,7 @@ func pack(buf []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type, edns, 
 	return b.Finish()
 }
 
-// reply is a well-formed answer to one of our questions.
+// reply is a well-formed answer to the question.
 type reply struct {
 	id        uint16
 	rcode     dnsmessage.RCode
@@ -63,19 +64,19 @@ type reply struct {
 	ad        bool
 	addrs     []netip.Addr
 	services  []svcb.Record
-	host      string        // of a PTR record, the first one
+	host      string        // of the first PTR record
 	ttl       time.Duration // of the answer, or of its absence
 	cacheable bool
 }
 
 var (
 	errBogus = errors.New("dns: not an answer to this question")
-	errCase  = errors.New("dns: an answer to this question in other letters")
+	errCase  = errors.New("dns: an answer to this question with other letter cases")
 )
 
-// parse reads a message that should answer the question. An error means that it
-// does not, or that it is malformed, and must be ignored; errCase, that only the
-// case of the name's letters is wrong.
+// parse reads a message that should answer the question. On an error the message must be ignored:
+// it is malformed or answers another question. errCase means that only the case of the name's
+// letters is wrong.
 func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (reply, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(msg)
@@ -111,9 +112,8 @@ func parse(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (repl
 	return r, nil
 }
 
-// answers collects the records of the name at the end of the chain of CNAMEs.
-// The chain may stand in any order, which is why the section is read until a pass
-// finds nothing new.
+// answers collects the records of the name at the end of the chain of CNAMEs. The chain may stand
+// in any order, so the section is read until a pass finds nothing new.
 func (r *reply) answers(p dnsmessage.Parser, name dnsmessage.Name, t dnsmessage.Type) error {
 	ttl := uint32(math.MaxUint32)
 	for range 16 {
@@ -129,7 +129,7 @@ func (r *reply) answers(p dnsmessage.Parser, name dnsmessage.Name, t dnsmessage.
 	return nil
 }
 
-// parseFolded is parse for a name in any letters.
+// parseFolded is parse for a name in any letter case.
 func parseFolded(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type) (reply, error) {
 	var p dnsmessage.Parser
 	if _, err := p.Start(msg); err != nil {
@@ -141,7 +141,8 @@ func parseFolded(msg []byte, id uint16, name dnsmessage.Name, t dnsmessage.Type)
 	return parse(msg, id, name, t)
 }
 
-// bounded is a TTL as it is used: at most limit, and none with the highest bit set (RFC 2181 section 8).
+// bounded converts a TTL: it is at most limit, and 0 if the highest bit is set (RFC 2181 section
+// 8).
 func bounded(ttl uint32, limit time.Duration) time.Duration {
 	if ttl > math.MaxInt32 {
 		return 0
@@ -149,7 +150,10 @@ func bounded(ttl uint32, limit time.Duration) time.Duration {
 	return min(time.Duration(ttl)*time.Second, limit)
 }
 
-func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Type, ttl *uint32) (found, moved bool, err error) {
+// pass reads the answer section once. It follows CNAMEs of name (moved) and collects its records
+// (found); ttl becomes the smallest TTL of both.
+func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Type,
+	ttl *uint32) (found, moved bool, err error) {
 	spoilt := false
 	for {
 		h, err := p.AnswerHeader()
@@ -162,7 +166,8 @@ func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Ty
 		if err != nil {
 			return false, false, err
 		}
-		ours := h.Class == dnsmessage.ClassINET && equalFold(&h.Name, name) && len(r.addrs)+len(r.services) < maxRecords
+		ours := h.Class == dnsmessage.ClassINET && equalFold(&h.Name, name) &&
+			len(r.addrs)+len(r.services) < maxRecords
 		switch {
 		case ours && h.Type == dnsmessage.TypeCNAME && t != dnsmessage.TypeCNAME:
 			c, err := p.CNAMEResource()
@@ -213,8 +218,8 @@ func (r *reply) pass(p dnsmessage.Parser, name *dnsmessage.Name, t dnsmessage.Ty
 	}
 }
 
-// absence finds how long the absence of a record may be remembered (RFC 2308
-// section 5): without an SOA record, not at all.
+// absence finds how long the absence of a record may be cached (RFC 2308 section 5). Without an SOA
+// record it must not be.
 func (r *reply) absence(p dnsmessage.Parser) {
 	r.cacheable = false
 	if p.SkipAllAnswers() != nil {
@@ -239,8 +244,8 @@ func (r *reply) absence(p dnsmessage.Parser) {
 	}
 }
 
-// equalFold compares names as DNS does, ASCII letters in any case: servers and
-// boxes in between change cases, some on purpose.
+// equalFold compares names as DNS does: ASCII letters in any case. Servers and middleboxes change
+// cases, some on purpose.
 func equalFold(a, b *dnsmessage.Name) bool {
 	if a.Length != b.Length {
 		return false

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// source is where names are looked up.
+// source is a place where names are looked up.
 type source uint8
 
 const (
 	fromFiles  source = iota // the hosts file
 	fromDNS                  // the servers of resolv.conf
-	fromSystem               // whatever the C library has configured
+	fromSystem               // the C library with its configuration
 )
 
 var defaultOrder = []source{fromFiles, fromDNS}
 
-// parseNsswitch reads the hosts line. An action such as [NOTFOUND=return] ends
-// the list, since nothing after it is asked once a source has said no.
+// parseNsswitch reads the hosts line. An action such as [NOTFOUND=return] ends the list: after a
+// source without the name, nothing that follows is used.
 func parseNsswitch(r io.Reader) []source {
 	for text := range linesOf(r) {
 		line, _, _ := strings.Cut(text, "#")
@@ -39,7 +39,8 @@ func sources(line string) []source {
 		}
 	}
 	inAction, skipped := false, false
-	for _, word := range strings.Fields(strings.NewReplacer("[", " [ ", "]", " ] ").Replace(strings.ToLower(line))) {
+	spaced := strings.NewReplacer("[", " [ ", "]", " ] ").Replace(strings.ToLower(line))
+	for _, word := range strings.Fields(spaced) {
 		switch {
 		case word == "[":
 			inAction = true
@@ -53,10 +54,10 @@ func sources(line string) []source {
 		case word == "files", word == "compat":
 			add(fromFiles)
 		case word == "dns", word == "resolve":
-			// systemd-resolved's module asks the same stub that resolv.conf names.
+			// systemd-resolved's module queries the stub that resolv.conf names.
 			add(fromDNS)
 		case word == "myhostname", word == "mymachines", strings.HasPrefix(word, "mdns"):
-			// They speak for local names only, and so do their actions: see orderFor.
+			// These and their actions concern local names only: see orderFor.
 			skipped = true
 			continue
 		default:
@@ -72,8 +73,8 @@ func sources(line string) []source {
 	return order
 }
 
-// orderFor returns the sources for one name. Names in .local belong to multicast
-// DNS where the host speaks it, and only the C library's modules do.
+// orderFor returns the sources for one name. If the host uses multicast DNS, names in .local belong
+// to it, and only the modules of the C library speak it.
 func (s *system) orderFor(name string) []source {
 	if s.mdns && (name == "local" || strings.HasSuffix(name, ".local")) {
 		return mdnsOrder

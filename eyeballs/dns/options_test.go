@@ -4,16 +4,16 @@ import (
 	"testing"
 
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
-	"github.com/weirnet/weir/eyeballs/race"
 )
 
 func TestTrustAD(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), AD: true})
 	for options, want := range map[string]bool{"": false, "options edns0 trust-ad\n": true} {
-		got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": options}, d), "host.test", race.A)
-		if got[race.A].Authentic != want {
-			t.Errorf("%q: authentic %v", options, got[race.A].Authentic)
+		got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": options}, d), "host.test",
+			A)
+		if got[A].Authentic != want {
+			t.Errorf("%q: authentic %v", options, got[A].Authentic)
 		}
 	}
 }
@@ -26,8 +26,8 @@ func TestRotate(t *testing.T) {
 		r := etc(t, map[string]string{"resolv.conf": options}, one, two)
 		second := 0
 		for range 6 {
-			got, _ := lookup(t, r, "host.test", race.A)
-			if got[race.A].Addrs[0] == addrs("192.0.2.2")[0] {
+			got, _ := lookup(t, r, "host.test", A)
+			if got[A].Addrs[0] == addrs("192.0.2.2")[0] {
 				second++
 			}
 		}
@@ -41,27 +41,29 @@ func TestNoAAAA(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
 	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1")})
-	got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": "options no-aaaa\n"}, d), "host.test", both)
-	wantAddrs(t, got[race.A], "192.0.2.1")
-	wantAddrs(t, got[race.AAAA])
+	got, _ := lookup(t, etc(t, map[string]string{"resolv.conf": "options no-aaaa\n"}, d),
+		"host.test", both)
+	wantAddrs(t, got[A], "192.0.2.1")
+	wantAddrs(t, got[AAAA])
 	if q := d.Queries(); len(q) != 1 || q[0] != "A host.test" {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 }
 
-// TestSystemSource: what only the C library's sources know is asked through it.
+// TestSystemSource: names of sources that only the C library knows are looked up through it.
 func TestSystemSource(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{"nsswitch.conf": "hosts: ldap\n"}, d)
-	got, _ := lookup(t, r, "localhost", both|race.HTTPS)
-	if a := got[race.A]; a.From != "system" || a.Err != nil || !a.Addrs[0].IsLoopback() {
+	got, _ := lookup(t, r, "localhost", both|HTTPS)
+	if a := got[A]; a.From != "system" || a.Err != nil || !a.Addrs[0].IsLoopback() {
 		t.Errorf("%+v", a)
 	}
-	if got[race.HTTPS].Err == nil {
-		t.Error("an HTTPS record out of the C library")
+	if got[HTTPS].Err == nil {
+		t.Error("an HTTPS record from the C library")
 	}
-	// The next source is asked about what the system does not know.
-	r = etc(t, map[string]string{"nsswitch.conf": "hosts: files mdns4_minimal [NOTFOUND=return] dns\n"}, d)
+	// The next source is used for what the system does not know.
+	r = etc(t, map[string]string{"nsswitch.conf": "hosts: files mdns4_minimal [NOTFOUND=return] " +
+		"dns\n"}, d)
 	if order := r.system().orderFor("printer.local"); len(order) != 2 || order[1] != fromSystem {
 		t.Errorf("a name in .local is looked up in %v", order)
 	}

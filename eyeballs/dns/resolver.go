@@ -9,8 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirnet/weir/eyeballs/nat64"
-	"github.com/weirnet/weir/eyeballs/race"
+	"github.com/weirnet/weir/eyeballs/internal/nat64"
 )
 
 // Resolver looks names up. The zero value follows the files in /etc. It is safe
@@ -22,32 +21,17 @@ type Resolver struct {
 	sys    atomic.Pointer[system]
 	reload sync.Mutex
 	cache  cache
-	good   atomic.Uint32 // the server that answered last, or the next one with rotate
+	good   atomic.Uint32 // index of the server that answered last, or of the next one with rotate
 	stats  counters
 }
 
-// Answer is the answer to one question.
-type Answer struct {
-	race.Answer
-	// Host is the answer to a question of type PTR.
-	Host string
-	// TTL is how long the answer may be kept from now on.
-	TTL time.Duration
-	// Authentic is the AD bit of a server that resolv.conf trusts.
-	Authentic bool
-	// From names the source: hosts, cache, system, or the address of a server.
-	From string
-	// Err says why there is no record: a *net.DNSError.
-	Err error
-}
-
-// Stats counts what went wrong while asking.
+// Stats counts what went wrong with queries.
 type Stats struct {
-	Bogus      uint64 // packets that answered no question of ours
+	Bogus      uint64 // packets that answer none of the questions
 	Resent     uint64 // transmissions after the first
-	Truncated  uint64 // answers asked for again over TCP
+	Truncated  uint64 // truncated answers, after which the question went over TCP
 	ServerFail uint64 // servers that refused, failed, or could not be reached
-	Timeouts   uint64 // questions that nobody answered
+	Timeouts   uint64 // questions that no server answered
 }
 
 type counters struct {
@@ -56,33 +40,31 @@ type counters struct {
 
 // Stats returns the counters since the resolver was made.
 func (r *Resolver) Stats() Stats {
-	return Stats{r.stats.bogus.Load(), r.stats.resent.Load(), r.stats.truncated.Load(), r.stats.serverFail.Load(), r.stats.timeouts.Load()}
+	return Stats{r.stats.bogus.Load(), r.stats.resent.Load(), r.stats.truncated.Load(),
+		r.stats.serverFail.Load(), r.stats.timeouts.Load()}
 }
 
 // Flush empties the cache.
 func (r *Resolver) Flush() { r.cache.flush() }
 
-// order is the order in which questions are asked (HEv3 section 4.1).
-var order = [...]race.Types{race.HTTPS, race.AAAA, race.A, race.Prefix64, race.PTR}
-
-// Static reports whether the hosts file, or the rule for localhost, has the name.
+// Static reports whether the hosts file or the rule for localhost has the name.
 func (r *Resolver) Static(name string) bool {
 	return r.system().hosts.find(canonical(name)) != nil
 }
 
-// prefixName is what is asked for Prefix64, rooted: no search domain applies.
+// prefixName is the name that is queried for Prefix64. It is rooted: no search domain applies.
 const prefixName = nat64.Name + "."
 
-// Local answers what needs no packet: names of the hosts file and answers in the
-// cache. It calls answer before it returns, and returns the questions left.
-func (r *Resolver) Local(name string, types race.Types, answer func(Answer)) race.Types {
+// QueryLocal answers what needs no packet: names of the hosts file and answers in the cache. It
+// calls answer before it returns, once for each type that it answers, and returns the other types.
+func (r *Resolver) QueryLocal(name string, types Type, answer func(Answer)) Type {
 	sys := r.system()
 	key := canonical(name)
 	for i, src := range sys.orderFor(key) {
 		switch src {
 		case fromFiles:
 			if e := sys.hosts.find(key); e != nil {
-				hostsAnswers(name, types, e, answer)
+				answerHosts(name, types, "hosts", e, answer)
 				return 0
 			}
 		case fromDNS:
@@ -93,7 +75,7 @@ func (r *Resolver) Local(name string, types race.Types, answer func(Answer)) rac
 					continue
 				}
 				under := name
-				if t == race.Prefix64 {
+				if t == Prefix64 {
 					under = prefixName
 				}
 				a, ok := r.cache.get(under, t, now)
@@ -112,14 +94,14 @@ func (r *Resolver) Local(name string, types race.Types, answer func(Answer)) rac
 	return types
 }
 
-// Ask gets answers from wherever nsswitch.conf says and calls answer exactly once
-// for each type, one call at a time, until ctx ends. It returns when the last
-// answer is in; nothing that it started goes on after that.
-func (r *Resolver) Ask(ctx context.Context, name string, types race.Types, answer func(Answer)) {
+// Query looks a name up in the sources of nsswitch.conf. It calls answer exactly once for each
+// type, one call at a time, until ctx ends. It returns after the last answer, and everything that
+// it started has ended by then.
+func (r *Resolver) Query(ctx context.Context, name string, types Type, answer func(Answer)) {
 	sys := r.system()
 	key := canonical(name)
-	if types&race.Prefix64 != 0 {
-		// The prefixes are asked for beside the rest: they have a name of their own.
+	if types&Prefix64 != 0 {
+		// The prefixes are queried in parallel: they have their own name.
 		var wait sync.WaitGroup
 		var mu sync.Mutex
 		inner := answer
@@ -131,13 +113,13 @@ func (r *Resolver) Ask(ctx context.Context, name string, types race.Types, answe
 		wait.Add(1)
 		go func() {
 			defer wait.Done()
-			r.askPrefixes(ctx, sys, func(a Answer) {
+			r.queryPrefixes(ctx, sys, func(a Answer) {
 				a.Name = name
 				answer(a)
 			})
 		}()
 		defer wait.Wait()
-		types &^= race.Prefix64
+		types &^= Prefix64
 	}
 	sources := sys.orderFor(key)
 	for i, src := range sources {
@@ -145,23 +127,24 @@ func (r *Resolver) Ask(ctx context.Context, name string, types race.Types, answe
 			return
 		}
 		last := i == len(sources)-1
+		q := query{name, types, answer}
 		switch src {
 		case fromFiles:
 			if e := sys.hosts.find(key); e != nil {
-				hostsAnswers(name, types, e, answer)
+				answerHosts(name, types, "hosts", e, answer)
 				return
 			}
 			if last {
-				refuse(name, types, "hosts", errNoHost(name, ""), answer)
+				q.refuse("hosts", errNoHost(name, ""))
 			}
 		case fromDNS:
-			if strings.HasSuffix(key, ".onion") { // RFC 7686: never ask DNS
-				refuse(name, types, "dns", errNoHost(name, ""), answer)
+			if strings.HasSuffix(key, ".onion") { // never goes to DNS (RFC 7686)
+				q.refuse("dns", errNoHost(name, ""))
 				return
 			}
-			types = r.askServers(ctx, sys, name, types, last, answer)
+			types = r.queryServers(ctx, sys, q, last)
 		case fromSystem:
-			types = askSystem(ctx, name, types, last, answer)
+			types = querySystem(ctx, q, last)
 		}
 	}
 }
@@ -170,43 +153,16 @@ func canonical(name string) string {
 	return strings.ToLower(strings.TrimSuffix(name, "."))
 }
 
-func hostsAnswers(name string, types race.Types, e *hostAddrs, answer func(Answer)) {
-	for _, t := range order {
-		if types&t == 0 {
-			continue
-		}
-		a := Answer{Answer: race.Answer{Name: name, Type: t}, From: "hosts"}
-		switch t {
-		case race.A:
-			a.Addrs = e.v4
-		case race.AAAA:
-			a.Addrs = e.v6
-		}
-		if len(a.Addrs) == 0 {
-			a.Err = errNoRecord(name, "")
-		}
-		answer(a)
-	}
-}
-
-func refuse(name string, types race.Types, from string, err error, answer func(Answer)) {
-	for _, t := range order {
-		if types&t != 0 {
-			answer(Answer{Answer: race.Answer{Name: name, Type: t}, From: from, Err: err})
-		}
-	}
-}
-
-// askSystem is the slow lane: the C library, or what stands for it, answers for
-// both families together.
-func askSystem(ctx context.Context, name string, types race.Types, last bool, answer func(Answer)) race.Types {
-	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+// querySystem asks the C library, or its replacement in package net, which answers for both
+// families together. That is as slow as the slower one.
+func querySystem(ctx context.Context, q query, last bool) Type {
+	addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", q.name)
 	if err != nil {
 		if last {
-			refuse(name, types, "system", err, answer)
+			q.refuse("system", err)
 			return 0
 		}
-		return types
+		return q.types
 	}
 	e := &hostAddrs{}
 	for _, a := range addrs {
@@ -216,10 +172,7 @@ func askSystem(ctx context.Context, name string, types race.Types, last bool, an
 			e.v6 = append(e.v6, a)
 		}
 	}
-	hostsAnswers(name, types, e, func(a Answer) {
-		a.From = "system"
-		answer(a)
-	})
+	answerHosts(q.name, q.types, "system", e, q.answer)
 	return 0
 }
 

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
-	"github.com/weirnet/weir/eyeballs/race"
 )
 
 const (
@@ -25,7 +24,7 @@ const (
 	typeHTTPS = dnsmessage.TypeHTTPS
 )
 
-var both = race.A | race.AAAA
+var both = A | AAAA
 
 func addrs(list ...string) (out []netip.Addr) {
 	for _, s := range list {
@@ -44,8 +43,8 @@ func startDNS(t *testing.T) *eyeballstest.DNS {
 	return d
 }
 
-// etc writes a directory like /etc for a resolver. Servers come first in
-// resolv.conf, then the lines given.
+// etc writes a directory like /etc for a resolver. The servers come first in resolv.conf, then the
+// lines of files.
 func etc(t *testing.T, files map[string]string, servers ...*eyeballstest.DNS) *Resolver {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,11 +62,12 @@ func etc(t *testing.T, files map[string]string, servers ...*eyeballstest.DNS) *R
 }
 
 // lookup collects the answers to all types, and how long each took.
-func lookup(t *testing.T, r *Resolver, name string, types race.Types) (map[race.Types]Answer, map[race.Types]time.Duration) {
+func lookup(t *testing.T, r *Resolver, name string, types Type) (map[Type]Answer,
+	map[Type]time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	got, took := map[race.Types]Answer{}, map[race.Types]time.Duration{}
+	got, took := map[Type]Answer{}, map[Type]time.Duration{}
 	begin := time.Now()
 	take := func(a Answer) {
 		if _, twice := got[a.Type]; twice {
@@ -78,10 +78,10 @@ func lookup(t *testing.T, r *Resolver, name string, types race.Types) (map[race.
 		}
 		got[a.Type], took[a.Type] = a, time.Since(begin)
 	}
-	if left := r.Local(name, types, take); left != 0 {
-		r.Ask(ctx, name, left, take)
+	if left := r.QueryLocal(name, types, take); left != 0 {
+		r.Query(ctx, name, left, take)
 	}
-	for one := race.Types(1); one <= race.Prefix64; one <<= 1 {
+	for one := Type(1); one <= Prefix64; one <<= 1 {
 		if _, ok := got[one]; types&one != 0 && !ok {
 			t.Errorf("%v of %s was never answered", one, name)
 		}
@@ -99,19 +99,22 @@ func wantAddrs(t *testing.T, a Answer, list ...string) {
 func TestAnswersComeAlone(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Delay: 900 * time.Millisecond})
-	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1", "2001:db8::2"), CNAME: "alias.test"})
-	got, took := lookup(t, r, "host.test", both|race.HTTPS)
-	wantAddrs(t, got[race.A], "192.0.2.1")
-	wantAddrs(t, got[race.AAAA], "2001:db8::1", "2001:db8::2")
-	if took[race.AAAA] > 800*time.Millisecond || took[race.A] < 900*time.Millisecond {
-		t.Errorf("AAAA after %v, A after %v", took[race.AAAA], took[race.A])
+	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"),
+		Delay: 900 * time.Millisecond})
+	d.Set("host.test", typeAAAA,
+		eyeballstest.Record{Addrs: addrs("2001:db8::1", "2001:db8::2"), CNAME: "alias.test"})
+	got, took := lookup(t, r, "host.test", both|HTTPS)
+	wantAddrs(t, got[A], "192.0.2.1")
+	wantAddrs(t, got[AAAA], "2001:db8::1", "2001:db8::2")
+	if took[AAAA] > 800*time.Millisecond || took[A] < 900*time.Millisecond {
+		t.Errorf("AAAA after %v, A after %v", took[AAAA], took[A])
 	}
-	if !isNotFound(got[race.HTTPS].Err) || got[race.HTTPS].NoName {
-		t.Errorf("HTTPS: %+v", got[race.HTTPS])
+	if !isNotFound(got[HTTPS].Err) || got[HTTPS].NoName {
+		t.Errorf("HTTPS: %+v", got[HTTPS])
 	}
-	if q := d.Queries(); !slices.Equal(q, []string{"HTTPS host.test", "AAAA host.test", "A host.test"}) {
-		t.Errorf("asked %q", q)
+	if q := d.Queries(); !slices.Equal(q,
+		[]string{"HTTPS host.test", "AAAA host.test", "A host.test"}) {
+		t.Errorf("queries %q", q)
 	}
 }
 
@@ -120,13 +123,14 @@ func TestD1OneSocketBackToBack(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{"resolv.conf": "options single-request\n"}, d)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
-	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), Delay: 900 * time.Millisecond})
+	d.Set("host.test", typeAAAA,
+		eyeballstest.Record{Addrs: addrs("2001:db8::1"), Delay: 900 * time.Millisecond})
 	_, took := lookup(t, r, "host.test", both)
-	if took[race.A] < 900*time.Millisecond {
-		t.Errorf("A was asked for before AAAA had answered: %v", took)
+	if took[A] < 900*time.Millisecond {
+		t.Errorf("A was sent before AAAA had answered: %v", took)
 	}
 	r = etc(t, map[string]string{"resolv.conf": "options single-request-reopen\n"}, d)
-	if _, took = lookup(t, r, "host.test", both); took[race.A] > 800*time.Millisecond {
+	if _, took = lookup(t, r, "host.test", both); took[A] > 800*time.Millisecond {
 		t.Errorf("with a socket each, A waited for AAAA: %v", took)
 	}
 }
@@ -137,8 +141,8 @@ func TestBothPacketsLost(t *testing.T) {
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Lose: 1})
 	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1"), Lose: 1})
 	got, took := lookup(t, r, "host.test", both)
-	wantAddrs(t, got[race.AAAA], "2001:db8::1")
-	if took[race.A] < 900*time.Millisecond || took[race.A] > 4*time.Second {
+	wantAddrs(t, got[AAAA], "2001:db8::1")
+	if took[A] < 900*time.Millisecond || took[A] > 4*time.Second {
 		t.Errorf("took %v, want about a second", took)
 	}
 	if s := r.Stats(); s.Resent == 0 {
@@ -149,33 +153,37 @@ func TestBothPacketsLost(t *testing.T) {
 func TestSeveralServersAreRaced(t *testing.T) {
 	dead, slow, good := startDNS(t), startDNS(t), startDNS(t)
 	dead.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
-	slow.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.7"), Delay: 5 * time.Second})
+	slow.Set("host.test", typeA,
+		eyeballstest.Record{Addrs: addrs("192.0.2.7"), Delay: 5 * time.Second})
 	good.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 0})
 	r := etc(t, map[string]string{}, dead, slow, good)
-	got, took := lookup(t, r, "host.test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.1")
-	if took[race.A] < 2*ServerDelay || took[race.A] > 4*time.Second {
-		t.Errorf("took %v, want two times %v", took[race.A], ServerDelay)
+	got, took := lookup(t, r, "host.test", A)
+	wantAddrs(t, got[A], "192.0.2.1")
+	if took[A] < 2*ServerDelay || took[A] > 4*time.Second {
+		t.Errorf("took %v, want two times %v", took[A], ServerDelay)
 	}
-	// The server that answered is asked first the next time. A machine that stalls makes one look-up late, not all.
+	// The server that answered comes first the next time. A machine that stalls makes one lookup
+	// late, not all.
 	quickest := time.Minute
 	for try := 0; try < 5 && quickest >= ServerDelay; try++ {
-		_, took = lookup(t, r, "host.test", race.A)
-		quickest = min(quickest, took[race.A])
+		_, took = lookup(t, r, "host.test", A)
+		quickest = min(quickest, took[A])
 	}
 	if quickest >= ServerDelay {
 		t.Errorf("no later lookup took less than %v", quickest)
 	}
-	// A refusal moves on at once.
+	// After a refusal the next server gets the questions at once.
 	failing := startDNS(t)
 	failing.Set("host.test", typeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
 	r = etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\n"}, failing, good)
-	r2 := etc(t, map[string]string{"resolv.conf": fmt.Sprintf("nameserver [127.0.0.1]:1\nnameserver [127.0.0.1]:%d\n", good.Addr.Port())})
+	r2 := etc(t, map[string]string{"resolv.conf": fmt.Sprintf("nameserver "+
+		"[127.0.0.1]:1\nnameserver [127.0.0.1]:%d\n", good.Addr.Port())})
 	for _, r := range []*Resolver{r, r2} {
-		if got, took = lookup(t, r, "host.test", race.A); took[race.A] > 4*time.Second { // it has five
-			t.Errorf("after a failing server: %v", took[race.A])
+		// it has five
+		if got, took = lookup(t, r, "host.test", A); took[A] > 4*time.Second {
+			t.Errorf("after a failing server: %v", took[A])
 		}
-		wantAddrs(t, got[race.A], "192.0.2.1")
+		wantAddrs(t, got[A], "192.0.2.1")
 		if r.Stats().ServerFail == 0 {
 			t.Error("the failure was not counted")
 		}
@@ -183,27 +191,29 @@ func TestSeveralServersAreRaced(t *testing.T) {
 }
 
 func TestAllServersFail(t *testing.T) {
-	r := etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\nnameserver [127.0.0.1]:2\n"})
+	r := etc(t, map[string]string{"resolv.conf": "nameserver [127.0.0.1]:1\nnameserver " +
+		"[127.0.0.1]:2\n"})
 	got, took := lookup(t, r, "host.test", both)
 	var d *net.DNSError
-	if err := got[race.A].Err; !errors.As(err, &d) || !d.IsTemporary || d.IsNotFound || !strings.Contains(d.Error(), "refused") {
+	if err := got[A].Err; !errors.As(err, &d) || !d.IsTemporary || d.IsNotFound ||
+		!strings.Contains(d.Error(), "refused") {
 		t.Errorf("error %v", err)
 	}
-	if took[race.A] > 4*time.Second {
-		t.Errorf("it took %v to see that both refuse", took[race.A])
+	if took[A] > 4*time.Second {
+		t.Errorf("it took %v to see that both refuse", took[A])
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoServerAnswers(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Lose: -1})
 	r := etc(t, map[string]string{"resolv.conf": "options timeout:1 attempts:2\n"}, d)
 	got, took := lookup(t, r, "host.test", both)
-	if !isTimeout(got[race.A].Err) || !isNotFound(got[race.AAAA].Err) {
-		t.Errorf("A %v, AAAA %v", got[race.A].Err, got[race.AAAA].Err)
+	if !isTimeout(got[A].Err) || !isNotFound(got[AAAA].Err) {
+		t.Errorf("A %v, AAAA %v", got[A].Err, got[AAAA].Err)
 	}
-	if took[race.A] < 1900*time.Millisecond || took[race.A] > 4500*time.Millisecond {
-		t.Errorf("took %v, want timeout times attempts", took[race.A])
+	if took[A] < 1900*time.Millisecond || took[A] > 4500*time.Millisecond {
+		t.Errorf("took %v, want timeout times attempts", took[A])
 	}
 	if s := r.Stats(); s.Timeouts != 1 {
 		t.Errorf("stats %+v", s)
@@ -214,8 +224,8 @@ func TestBogusAnswersAreIgnored(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), Forge: true})
-	got, _ := lookup(t, r, "host.test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.1")
+	got, _ := lookup(t, r, "host.test", A)
+	wantAddrs(t, got[A], "192.0.2.1")
 	if s := r.Stats(); s.Bogus < 8 {
 		t.Errorf("stats %+v", s)
 	}
@@ -225,8 +235,8 @@ func TestMixedCase(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), MixCase: true})
-	got, _ := lookup(t, r, "Host.Test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.1")
+	got, _ := lookup(t, r, "Host.Test", A)
+	wantAddrs(t, got[A], "192.0.2.1")
 }
 
 func TestTruncatedGoesOverTCP(t *testing.T) {
@@ -239,16 +249,16 @@ func TestTruncatedGoesOverTCP(t *testing.T) {
 	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs(many...), Truncate: true})
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1")})
 	got, _ := lookup(t, r, "host.test", both)
-	wantAddrs(t, got[race.AAAA], many...)
-	wantAddrs(t, got[race.A], "192.0.2.1")
+	wantAddrs(t, got[AAAA], many...)
+	wantAddrs(t, got[A], "192.0.2.1")
 	if s := r.Stats(); s.Truncated != 1 {
 		t.Errorf("stats %+v", s)
 	}
 	r = etc(t, map[string]string{"resolv.conf": "options use-vc\n"}, d)
 	got, _ = lookup(t, r, "host.test", both)
-	wantAddrs(t, got[race.AAAA], many...)
+	wantAddrs(t, got[AAAA], many...)
 	if s := r.Stats(); s.Truncated != 0 {
-		t.Errorf("use-vc: asked over UDP first: %+v", s)
+		t.Errorf("use-vc: sent over UDP first: %+v", s)
 	}
 }
 
@@ -256,10 +266,10 @@ func TestServerWithoutEDNS(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), NoEDNS: true})
-	got, took := lookup(t, r, "host.test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.1")
-	if took[race.A] > 900*time.Millisecond { // a question is sent again after a second
-		t.Errorf("took %v", took[race.A])
+	got, took := lookup(t, r, "host.test", A)
+	wantAddrs(t, got[A], "192.0.2.1")
+	if took[A] > 900*time.Millisecond { // a question is sent again after a second
+		t.Errorf("took %v", took[A])
 	}
 }
 
@@ -270,7 +280,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	begin := time.Now()
-	r.Ask(ctx, "host.test", race.A, func(a Answer) { t.Errorf("answered %+v", a) })
+	r.Query(ctx, "host.test", A, func(a Answer) { t.Errorf("answered %+v", a) })
 	if took := time.Since(begin); took > 4*time.Second {
 		t.Errorf("cancelled after %v", took)
 	}
@@ -279,47 +289,56 @@ func TestCancelLeavesNothing(t *testing.T) {
 func TestBadNames(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	for _, name := range []string{strings.Repeat("a", 64) + ".test", strings.Repeat("a.", 127) + "test", "a..test", ".test"} {
-		got, _ := lookup(t, r, name, race.A)
-		if !isNotFound(got[race.A].Err) {
-			t.Errorf("%q: %v", name, got[race.A].Err)
+	for _, name := range []string{strings.Repeat("a", 64) + ".test", strings.Repeat("a.", 127) +
+		"test", "a..test", ".test"} {
+		got, _ := lookup(t, r, name, A)
+		if !isNotFound(got[A].Err) {
+			t.Errorf("%q: %v", name, got[A].Err)
 		}
 	}
 	if q := d.Queries(); len(q) != 0 {
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 }
 
 func TestPrefix64(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{"resolv.conf": "search corp.test\noptions ndots:5\n"}, d)
-	d.Set("ipv4only.arpa", typeAAAA, eyeballstest.Record{Addrs: addrs("64:ff9b::c000:aa", "64:ff9b::c000:ab"), TTL: 60})
+	d.Set("ipv4only.arpa", typeAAAA,
+		eyeballstest.Record{Addrs: addrs("64:ff9b::c000:aa", "64:ff9b::c000:ab"), TTL: 60})
 	d.Set("host.test", typeAAAA, eyeballstest.Record{Addrs: addrs("2001:db8::1")})
 	for range 2 {
-		got, _ := lookup(t, r, "host.test", race.AAAA|race.Prefix64)
-		if p := got[race.Prefix64].Prefixes; len(p) != 1 || p[0] != netip.MustParsePrefix("64:ff9b::/96") {
+		got, _ := lookup(t, r, "host.test", AAAA|Prefix64)
+		if p := got[Prefix64].Prefixes; len(p) != 1 ||
+			p[0] != netip.MustParsePrefix("64:ff9b::/96") {
 			t.Errorf("prefixes %v", p)
 		}
 	}
 	if n := strings.Count(strings.Join(d.Queries(), "\n"), "ipv4only.arpa"); n != 1 {
-		t.Errorf("asked %d times for the prefix", n)
+		t.Errorf("queried the prefix %d times", n)
 	}
 }
 
 func TestHTTPSRecords(t *testing.T) {
 	d := startDNS(t)
 	r := etc(t, map[string]string{}, d)
-	good := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2")}}}
-	strange := dnsmessage.SVCBResource{Priority: 2, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamMandatory, Value: []byte{0xff, 1}}, {Key: 0xff01, Value: []byte("x")}}}
-	broken := dnsmessage.SVCBResource{Priority: 3, Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamPort, Value: []byte{1}}}}
-	d.Set("a.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good, strange}})
-	d.Set("b.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good, broken}})
-	got, _ := lookup(t, r, "a.test", race.HTTPS)
-	if s := got[race.HTTPS].Services; len(s) != 1 || s[0].ALPN[0] != "h2" {
+	good := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("."),
+		Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2")}}}
+	strange := dnsmessage.SVCBResource{Priority: 2, Target: dnsmessage.MustNewName("."),
+		Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamMandatory, Value: []byte{0xff, 1}},
+			{Key: 0xff01, Value: []byte("x")}}}
+	broken := dnsmessage.SVCBResource{Priority: 3, Target: dnsmessage.MustNewName("."),
+		Params: []dnsmessage.SVCParam{{Key: dnsmessage.SVCParamPort, Value: []byte{1}}}}
+	d.Set("a.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good,
+		strange}})
+	d.Set("b.test", typeHTTPS, eyeballstest.Record{Services: []dnsmessage.SVCBResource{good,
+		broken}})
+	got, _ := lookup(t, r, "a.test", HTTPS)
+	if s := got[HTTPS].Services; len(s) != 1 || s[0].ALPN[0] != "h2" {
 		t.Errorf("got %+v", s)
 	}
-	got, _ = lookup(t, r, "b.test", race.HTTPS)
-	if s := got[race.HTTPS].Services; len(s) != 0 {
-		t.Errorf("a malformed record spoils its set, got %+v", s)
+	got, _ = lookup(t, r, "b.test", HTTPS)
+	if s := got[HTTPS].Services; len(s) != 0 {
+		t.Errorf("a malformed record must spoil its set, got %+v", s)
 	}
 }

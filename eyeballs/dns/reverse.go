@@ -7,12 +7,11 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-
-	"github.com/weirnet/weir/eyeballs/race"
 )
 
-// NameOf returns the name of an address, without the final dot, from wherever nsswitch.conf says. Who owns an address chooses its name, so a name
-// that is none (RFC 952, RFC 1123) is an error, and one that is says nothing about who it really is.
+// NameOf returns the name of an address, without the final dot, from the sources of nsswitch.conf.
+// The owner of an address chooses its name. So a name that is not a host name (RFC 952, RFC 1123)
+// is an error, and a host name proves nothing about the owner.
 func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 	a = a.Unmap().WithZone("")
 	under := reverseName(a)
@@ -25,9 +24,9 @@ func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 		case fromFiles:
 			host = sys.names[a]
 		case fromDNS:
-			take := func(got Answer) { host, err = got.Host, got.Err }
-			if r.Local(under, race.PTR, take) != 0 {
-				r.askServers(ctx, sys, under, race.PTR, i == len(sources)-1, take)
+			answer := func(a Answer) { host, err = a.Host, a.Err }
+			if r.QueryLocal(under, PTR, answer) != 0 {
+				r.queryServers(ctx, sys, query{under, PTR, answer}, i == len(sources)-1)
 			}
 		case fromSystem:
 			var all []string
@@ -37,7 +36,7 @@ func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 		}
 		if host = strings.TrimSuffix(host, "."); host != "" {
 			if !isHostName(host) {
-				return "", fmt.Errorf("the name of %s is no host name: %q", a, host)
+				return "", fmt.Errorf("the name of %s is not a host name: %q", a, host)
 			}
 			return host, nil
 		}
@@ -48,7 +47,8 @@ func (r *Resolver) NameOf(ctx context.Context, a netip.Addr) (string, error) {
 	return "", err
 }
 
-// reverseName is the name under which the name of an address is found: RFC 1035 section 3.5, RFC 3596 section 2.5.
+// reverseName is the name of the PTR record of an address (RFC 1035 section 3.5, RFC 3596 section
+// 2.5).
 func reverseName(a netip.Addr) string {
 	var b strings.Builder
 	raw := a.AsSlice()
@@ -65,13 +65,17 @@ func reverseName(a netip.Addr) string {
 	return b.String() + "ip6.arpa."
 }
 
-// isHostName allows letters, digits, hyphens, and underscores, which are no part of host names but of many names.
+// isHostName allows letters, digits, hyphens and dots. It allows underscores too, which the RFCs do
+// not, but many names have them.
 func isHostName(s string) bool {
 	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
-	return len(s) <= 253 && !strings.ContainsFunc(s, func(c rune) bool { return !strings.ContainsRune(allowed, c) })
+	return len(s) <= 253 && !strings.ContainsFunc(s, func(c rune) bool {
+		return !strings.ContainsRune(allowed, c)
+	})
 }
 
-// parseNames reads the names of addresses from a hosts file: the first one of the first line.
+// parseNames reads the names of addresses from a hosts file: the first name of the first line of
+// each.
 func parseNames(r io.Reader) map[netip.Addr]string {
 	names := map[netip.Addr]string{}
 	for text := range linesOf(r) {

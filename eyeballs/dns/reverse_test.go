@@ -12,7 +12,8 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// TestNameOf: the hosts file comes first, then the servers, whose answers are kept; what is no host name is refused.
+// TestNameOf: the hosts file comes first, then the servers, whose answers are cached. A name that
+// is not a host name is an error.
 func TestNameOf(t *testing.T) {
 	d := startDNS(t)
 	const six = "1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.8.b.d.0.1.0.0.2.ip6.arpa"
@@ -30,7 +31,8 @@ func TestNameOf(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for addr, want := range map[string]string{
-		"192.0.2.1": "web.example", "::ffff:192.0.2.1": "web.example", "192.0.2.2": "behind.a.cname.example", "2001:db8::1": "six.example",
+		"192.0.2.1": "web.example", "::ffff:192.0.2.1": "web.example",
+		"192.0.2.2": "behind.a.cname.example", "2001:db8::1": "six.example",
 		"192.0.2.3": "", "192.0.2.4": "", "192.0.2.5": "", "192.0.2.9": "nine.example",
 	} {
 		for range 2 {
@@ -40,16 +42,16 @@ func TestNameOf(t *testing.T) {
 			}
 		}
 	}
-	asked := 0
+	queries := 0
 	for _, q := range d.Queries() {
 		if strings.Contains(q, "1.2.0.192") {
-			asked++
+			queries++
 		}
 		if strings.Contains(q, "9.2.0.192") {
-			t.Error("a server was asked for what the hosts file has")
+			t.Error("a server was queried for a name of the hosts file")
 		}
 	}
-	if asked != 1 {
-		t.Errorf("the server was asked %d times for the same name", asked)
+	if queries != 1 {
+		t.Errorf("the server was queried %d times for the same name", queries)
 	}
 }

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// system is what the files in /etc say, read together.
+// system is the content of the files in /etc, read together.
 type system struct {
 	config   Config
 	hosts    hosts
 	names    map[netip.Addr]string // of addresses, from the hosts file
 	order    []source
 	hostname string
-	// mdns and myhostname say that nsswitch.conf lists these modules.
+	// mdns and myhostname mean that nsswitch.conf lists these modules.
 	mdns, myhostname bool
 	stamps           [3]stamp
 	checked          time.Time
 }
 
-// stamp tells whether a file is still the one that was read.
+// stamp identifies the version of a file that was read.
 type stamp struct {
 	mtime time.Time
 	size  int64
@@ -31,7 +31,7 @@ type stamp struct {
 
 var files = [3]string{"resolv.conf", "hosts", "nsswitch.conf"}
 
-// recheck is how long the files are believed without looking at them.
+// recheck is how long the files are used without another look at them.
 const recheck = time.Second
 
 func stamps(dir string) (all [3]stamp) {
@@ -59,7 +59,7 @@ func readSystem(dir string) *system {
 	return s
 }
 
-// open returns the beginning of a file, which is all of it on any sane host.
+// open returns the first maxFile bytes of a file. It is empty if the file cannot be read.
 func open(dir, name string) io.Reader {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
@@ -73,12 +73,11 @@ func open(dir, name string) io.Reader {
 	return bytes.NewReader(text)
 }
 
-// maxFile bounds the size of a file in memory; block lists in /etc/hosts reach a
-// few megabytes.
+// maxFile bounds the size of a file in memory, in bytes. Block lists in /etc/hosts reach a few
+// megabytes.
 const maxFile = 64 << 20
 
-// system returns the newest state of the files, and empties the cache if the
-// servers changed.
+// system returns the current content of the files. It empties the cache if resolv.conf changed.
 func (r *Resolver) system() *system {
 	old := r.sys.Load()
 	if old != nil && time.Since(old.checked) < recheck {
@@ -87,23 +86,23 @@ func (r *Resolver) system() *system {
 	r.reload.Lock()
 	defer r.reload.Unlock()
 	if now := r.sys.Load(); now != old && now != nil {
-		return now // somebody else was faster
+		return now // another goroutine was faster
 	}
 	dir := r.Dir
 	if dir == "" {
 		dir = "/etc"
 	}
 	if old != nil && stamps(dir) == old.stamps {
-		fresh := *old
-		fresh.checked = time.Now()
-		r.sys.Store(&fresh)
-		return &fresh
+		same := *old
+		same.checked = time.Now()
+		r.sys.Store(&same)
+		return &same
 	}
-	fresh := readSystem(dir)
-	if old != nil && fresh.stamps[0] != old.stamps[0] {
+	read := readSystem(dir)
+	if old != nil && read.stamps[0] != old.stamps[0] {
 		r.Flush()
 		r.good.Store(0)
 	}
-	r.sys.Store(fresh)
-	return fresh
+	r.sys.Store(read)
+	return read
 }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
-	"github.com/weirnet/weir/eyeballs/race"
 )
 
 func TestSearchAndNdots(t *testing.T) {
@@ -23,50 +22,52 @@ func TestSearchAndNdots(t *testing.T) {
 	conf := map[string]string{"resolv.conf": "search lab.test corp.test\noptions ndots:2\n"}
 	r := etc(t, conf, d)
 	got, _ := lookup(t, r, "db", both)
-	wantAddrs(t, got[race.A], "192.0.2.1")
-	if !isNotFound(got[race.AAAA].Err) || got[race.AAAA].NoName {
-		t.Errorf("AAAA %+v", got[race.AAAA])
+	wantAddrs(t, got[A], "192.0.2.1")
+	if !isNotFound(got[AAAA].Err) || got[AAAA].NoName {
+		t.Errorf("AAAA %+v", got[AAAA])
 	}
-	if q := d.Queries(); !slices.Equal(q, []string{"AAAA db.lab.test", "A db.lab.test", "AAAA db.corp.test", "A db.corp.test"}) {
-		t.Errorf("asked %q", q)
+	if q := d.Queries(); !slices.Equal(q,
+		[]string{"AAAA db.lab.test", "A db.lab.test", "AAAA db.corp.test", "A db.corp.test"}) {
+		t.Errorf("queries %q", q)
 	}
-	got, _ = lookup(t, r, "a.b", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.2")
+	got, _ = lookup(t, r, "a.b", A)
+	wantAddrs(t, got[A], "192.0.2.2")
 	if q := d.Queries(); q[0] != "A a.b.lab.test" {
-		t.Errorf("one dot is less than ndots: asked %q", q)
+		t.Errorf("one dot is less than ndots: queries %q", q)
 	}
-	got, _ = lookup(t, r, "none.at.all", race.A)
-	if q := d.Queries(); len(q) != 3 || q[0] != "A none.at.all" || !got[race.A].NoName {
-		t.Errorf("two dots reach ndots: asked %q, got %+v", q, got)
+	got, _ = lookup(t, r, "none.at.all", A)
+	if q := d.Queries(); len(q) != 3 || q[0] != "A none.at.all" || !got[A].NoName {
+		t.Errorf("two dots reach ndots: queries %q, got %+v", q, got)
 	}
-	lookup(t, r, "db.corp.test.", race.A)
+	lookup(t, r, "db.corp.test.", A)
 	if q := d.Queries(); !slices.Equal(q, []string{"A db.corp.test"}) {
-		t.Errorf("rooted: asked %q", q)
+		t.Errorf("rooted: queries %q", q)
 	}
 	// A server that fails for one name does not make the host nonexistent.
 	d.Set("x.lab.test", typeA, eyeballstest.Record{RCode: dnsmessage.RCodeServerFailure})
-	got, _ = lookup(t, r, "x", race.A)
-	if isNotFound(got[race.A].Err) {
-		t.Errorf("a failure was taken for absence: %v", got[race.A].Err)
+	got, _ = lookup(t, r, "x", A)
+	if isNotFound(got[A].Err) {
+		t.Errorf("a failure was taken for absence: %v", got[A].Err)
 	}
 }
 
 func TestHostsFile(t *testing.T) {
 	d := startDNS(t)
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66")})
-	r := etc(t, map[string]string{"hosts": "# comment\n192.0.2.1 Host.test alias # more\n2001:db8::1 host.test\n192.0.2.2 host.test\nbad host.test\n"}, d)
-	got, _ := lookup(t, r, "HOST.test", both|race.HTTPS)
-	wantAddrs(t, got[race.A], "192.0.2.1", "192.0.2.2")
-	wantAddrs(t, got[race.AAAA], "2001:db8::1")
-	if got[race.A].From != "hosts" || len(d.Queries()) != 0 {
-		t.Errorf("from %s", got[race.A].From)
+	r := etc(t, map[string]string{"hosts": "# comment\n192.0.2.1 Host.test alias # more\n" +
+		"2001:db8::1 host.test\n192.0.2.2 host.test\nbad host.test\n"}, d)
+	got, _ := lookup(t, r, "HOST.test", both|HTTPS)
+	wantAddrs(t, got[A], "192.0.2.1", "192.0.2.2")
+	wantAddrs(t, got[AAAA], "2001:db8::1")
+	if got[A].From != "hosts" || len(d.Queries()) != 0 {
+		t.Errorf("from %s", got[A].From)
 	}
 	got, _ = lookup(t, r, "localhost", both)
-	wantAddrs(t, got[race.A], "127.0.0.1")
-	wantAddrs(t, got[race.AAAA], "::1")
-	got, _ = lookup(t, r, "x.onion", race.A)
-	if len(d.Queries()) != 0 || got[race.A].Err == nil {
-		t.Error("asked DNS about localhost or .onion")
+	wantAddrs(t, got[A], "127.0.0.1")
+	wantAddrs(t, got[AAAA], "::1")
+	got, _ = lookup(t, r, "x.onion", A)
+	if len(d.Queries()) != 0 || got[A].Err == nil {
+		t.Error("queried DNS for localhost or .onion")
 	}
 }
 
@@ -75,12 +76,13 @@ func TestNsswitchOrder(t *testing.T) {
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.66")})
 	hosts := "192.0.2.1 host.test\n192.0.2.2 only.test\n"
 	r := etc(t, map[string]string{"hosts": hosts, "nsswitch.conf": "hosts: dns files\n"}, d)
-	got, _ := lookup(t, r, "host.test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.66")
+	got, _ := lookup(t, r, "host.test", A)
+	wantAddrs(t, got[A], "192.0.2.66")
 	got, _ = lookup(t, r, "only.test", both)
-	wantAddrs(t, got[race.A], "192.0.2.2")
-	r = etc(t, map[string]string{"hosts": hosts, "nsswitch.conf": "hosts: dns [NOTFOUND=return] files\n"}, d)
-	if got, _ = lookup(t, r, "only.test", race.A); got[race.A].Err == nil {
+	wantAddrs(t, got[A], "192.0.2.2")
+	r = etc(t, map[string]string{"hosts": hosts,
+		"nsswitch.conf": "hosts: dns [NOTFOUND=return] files\n"}, d)
+	if got, _ = lookup(t, r, "only.test", A); got[A].Err == nil {
 		t.Error("NOTFOUND=return did not return")
 	}
 	for line, want := range map[string][]source{
@@ -102,35 +104,35 @@ func TestCache(t *testing.T) {
 	d.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 60})
 	d.Set("brief.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.2"), TTL: 0})
 	for range 2 {
-		got, _ := lookup(t, r, "host.test", race.A)
-		wantAddrs(t, got[race.A], "192.0.2.1")
-		got, _ = lookup(t, r, "brief.test", race.A)
-		wantAddrs(t, got[race.A], "192.0.2.2")
-		lookup(t, r, "none.test", race.A)
+		got, _ := lookup(t, r, "host.test", A)
+		wantAddrs(t, got[A], "192.0.2.1")
+		got, _ = lookup(t, r, "brief.test", A)
+		wantAddrs(t, got[A], "192.0.2.2")
+		lookup(t, r, "none.test", A)
 	}
 	if q := d.Queries(); len(q) != 5 { // host 1, brief 2, none 2 (its SOA says 0)
-		t.Errorf("asked %q", q)
+		t.Errorf("queries %q", q)
 	}
 	r.Flush()
-	lookup(t, r, "host.test", race.A)
+	lookup(t, r, "host.test", A)
 	if q := d.Queries(); len(q) != 1 {
-		t.Errorf("after Flush: asked %q", q)
+		t.Errorf("after Flush: queries %q", q)
 	}
 }
 
 func TestCacheBounds(t *testing.T) {
 	c, now := cache{}, time.Now()
-	long := Answer{Answer: race.Answer{Type: race.A}, TTL: 1000 * time.Hour}
+	long := Answer{Type: A, TTL: 1000 * time.Hour}
 	c.put("x", long, now)
-	if _, ok := c.get("x", race.A, now.Add(maxTTL-time.Second)); !ok {
+	if _, ok := c.get("x", A, now.Add(maxTTL-time.Second)); !ok {
 		t.Error("forgotten too early")
 	}
-	if _, ok := c.get("x", race.A, now.Add(maxTTL)); ok {
+	if _, ok := c.get("x", A, now.Add(maxTTL)); ok {
 		t.Error("kept longer than the cap")
 	}
 	long.Err = errNoHost("x", "")
 	c.put("x", long, now)
-	if _, ok := c.get("x", race.A, now.Add(maxNegativeTTL)); ok {
+	if _, ok := c.get("x", A, now.Add(maxNegativeTTL)); ok {
 		t.Error("absence kept longer than the cap")
 	}
 	for i := range 2 * maxEntries {
@@ -146,30 +148,35 @@ func TestConfigIsReadAgain(t *testing.T) {
 	one.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.1"), TTL: 600})
 	two.Set("host.test", typeA, eyeballstest.Record{Addrs: addrs("192.0.2.2"), TTL: 600})
 	r := etc(t, map[string]string{}, one)
-	got, _ := lookup(t, r, "host.test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.1")
+	got, _ := lookup(t, r, "host.test", A)
+	wantAddrs(t, got[A], "192.0.2.1")
 	text := fmt.Sprintf("# another network\nnameserver [127.0.0.1]:%d\n", two.Addr.Port())
 	if err := os.WriteFile(filepath.Join(r.Dir, "resolv.conf"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(recheck + 50*time.Millisecond)
-	got, _ = lookup(t, r, "host.test", race.A)
-	wantAddrs(t, got[race.A], "192.0.2.2")
+	got, _ = lookup(t, r, "host.test", A)
+	wantAddrs(t, got[A], "192.0.2.2")
 }
 
 func TestParseConfig(t *testing.T) {
-	c := ParseConfig(strings.NewReader("; x\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\nnameserver [::1]:5353\nnameserver junk\nnameserver 192.0.2.53\ndomain a.test\nsearch B.test. c.test\noptions ndots:99 timeout:0 attempts:77 rotate edns0 trust-ad use-vc no-aaaa bogus ndots:x\n"), "h.example")
+	c := ParseConfig(strings.NewReader("; x\nnameserver 192.0.2.53\nnameserver fe80::1%eth0\n"+
+		"nameserver [::1]:5353\nnameserver junk\nnameserver 192.0.2.53\ndomain a.test\n"+
+		"search B.test. c.test\noptions ndots:99 timeout:0 attempts:77 rotate edns0 trust-ad "+
+		"use-vc no-aaaa bogus ndots:x\n"), "h.example")
 	if len(c.Servers) != 3 || c.Servers[2].Port() != 5353 || c.Servers[1].Addr().Zone() != "eth0" {
 		t.Errorf("servers %v", c.Servers)
 	}
-	if !slices.Equal(c.Search, []string{"b.test", "c.test"}) || c.Ndots != maxNdots || c.Timeout != time.Second || c.Attempts != maxAttempts {
+	if !slices.Equal(c.Search, []string{"b.test", "c.test"}) || c.Ndots != maxNdots ||
+		c.Timeout != time.Second || c.Attempts != maxAttempts {
 		t.Errorf("%+v", c)
 	}
 	if !c.Rotate || !c.TrustAD || !c.TCP || !c.NoAAAA || c.Single {
 		t.Errorf("%+v", c)
 	}
 	c = ParseConfig(strings.NewReader(""), "h.example.test")
-	if !slices.Equal(c.Search, []string{"example.test"}) || len(c.Servers) != 2 || c.Timeout != 5*time.Second {
+	if !slices.Equal(c.Search, []string{"example.test"}) || len(c.Servers) != 2 ||
+		c.Timeout != 5*time.Second {
 		t.Errorf("defaults %+v", c)
 	}
 }

@@ -8,51 +8,50 @@ import (
 	"net"
 )
 
-// overTCP asks a server one question over TCP (RFC 7766), once, in a goroutine of
-// its own.
-func (f *flight) overTCP(i, q int) {
-	s, query := &f.servers[i], &f.queries[q]
-	if query.tcp == nil {
-		query.tcp = make([]bool, len(f.servers))
+// queryTCP sends one question to a server over TCP (RFC 7766), once, in a goroutine of its own.
+func (x *exchange) queryTCP(i, q int) {
+	s, question := &x.servers[i], &x.questions[q]
+	if question.tcp == nil {
+		question.tcp = make([]bool, len(x.servers))
 	}
-	if query.tcp[i] {
+	if question.tcp[i] {
 		return
 	}
-	query.tcp[i] = true
+	question.tcp[i] = true
 	id := uint16(rand.Uint32())
-	msg, err := pack(make([]byte, 2, 514), id, f.name, query.wire, !s.plain, f.config.TrustAD)
+	msg, err := pack(make([]byte, 2, 514), id, question.on(x.name), !s.noEDNS, x.config.TrustAD)
 	if err != nil {
-		f.finish(q, Answer{Err: err})
+		x.finish(q, Answer{Err: err})
 		return
 	}
 	binary.BigEndian.PutUint16(msg, uint16(len(msg)-2))
-	addr, timeout := s.addr.String(), f.config.Timeout
-	f.readers.Add(1)
+	addr, timeout := s.addr.String(), x.config.Timeout
+	x.readers.Add(1)
 	go func() {
-		defer f.readers.Done()
+		defer x.readers.Done()
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		stop := make(chan struct{})
 		defer close(stop)
-		go func() { // the flight may end before the server answers
+		go func() { // the exchange may end before the server answers
 			select {
-			case <-f.done:
+			case <-x.done:
 				cancel()
 			case <-stop:
 			}
 		}()
-		p := packet{server: i, query: q, tcp: true}
+		p := packet{server: i, question: q, tcp: true}
 		var answer []byte
 		if answer, p.err = tcpExchange(ctx, addr, msg); p.err == nil {
-			p.reply, p.err = parse(answer, id, f.name, query.wire)
-			if p.err == errCase { // nobody else could answer here
-				p.reply, p.err = parseFolded(answer, id, f.name, query.wire)
+			p.reply, p.err = parse(answer, id, x.name, question.wire)
+			if p.err == errCase { // over TCP only the server can answer
+				p.reply, p.err = parseFolded(answer, id, x.name, question.wire)
 			}
 		}
 		if p.err != nil {
-			p.err = errServer("over TCP: "+p.err.Error(), f.full, s.addr)
+			p.err = errServer("over TCP: "+p.err.Error(), x.full, s.addr)
 		}
-		f.hand(p)
+		x.deliver(p)
 	}()
 }
 

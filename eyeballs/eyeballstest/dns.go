@@ -14,7 +14,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Record is what a DNS server answers to one question, and how badly.
+// Record is the answer of a DNS server to one question, with the faults that it shows.
 type Record struct {
 	Addrs    []netip.Addr
 	Services []dnsmessage.SVCBResource
@@ -25,17 +25,17 @@ type Record struct {
 
 	Delay    time.Duration
 	Lose     int  // the number of queries to lose first; negative: all
-	Truncate bool // over UDP, say that TCP must be used
+	Truncate bool // over UDP, set the TC bit and send no records
 	NoEDNS   bool // answer queries with EDNS(0) with a format error
-	MixCase  bool // answer with the question's letters in the other case
+	MixCase  bool // answer with swapped letter cases in the question
 	Forge    bool // over UDP, send forged answers before the real one
-	Guess    int  // over UDP, send so many answers with wrong ids before the real one
+	Guess    int  // over UDP, send that many answers with wrong ids before the real one
 	NoTCP    bool // answer nothing over TCP
 	AD       bool // claim that the answer is authentic, if the query asks for that
 }
 
-// DNS is a DNS server on loopback that answers, delays and loses as it is told.
-// Names without a record do not exist.
+// DNS is a DNS server on loopback that answers, delays and loses as its records say. Names without
+// a record do not exist.
 type DNS struct {
 	Addr netip.AddrPort
 
@@ -54,13 +54,13 @@ type question struct {
 	t    dnsmessage.Type
 }
 
-// NewDNS starts a server on the address, such as 127.0.0.1:0.
+// NewDNS starts a server on an address such as 127.0.0.1:0.
 func NewDNS(addr string) (*DNS, error) {
 	ap, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	// The same port for both protocols: the one that UDP got may be taken in TCP.
+	// Both protocols use the same port: the one that UDP got may be in use by TCP.
 	for try := 0; ; try++ {
 		d := &DNS{records: map[question]*Record{}, close: make(chan struct{})}
 		if d.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(ap)); err != nil {
@@ -81,7 +81,7 @@ func NewDNS(addr string) (*DNS, error) {
 	}
 }
 
-// Close stops the server and waits for what it started.
+// Close stops the server and waits until everything that it started has ended.
 func (d *DNS) Close() {
 	close(d.close)
 	d.udp.Close()
@@ -89,7 +89,7 @@ func (d *DNS) Close() {
 	d.wait.Wait()
 }
 
-// Set gives the name, without final dot, a record of the type.
+// Set gives a name, without the final dot, a record of the type.
 func (d *DNS) Set(name string, t dnsmessage.Type, r Record) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -104,7 +104,7 @@ func (d *DNS) Clear() {
 	d.queries = nil
 }
 
-// Queries returns what was asked since the last call: "AAAA host.test".
+// Queries returns the questions since the last call: "AAAA host.test".
 func (d *DNS) Queries() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,8 +159,8 @@ func (d *DNS) serveTCP() {
 	}
 }
 
-// answer works out the answer to msg and sends it when its time has come. It
-// reports whether there will be one.
+// answer makes the answer to msg and sends it when its time has come. It reports whether there will
+// be one.
 func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 	var m dnsmessage.Message
 	if m.Unpack(msg) != nil || len(m.Questions) != 1 {
@@ -231,7 +231,8 @@ func (d *DNS) answer(msg []byte, tcp bool, send func([]byte)) bool {
 }
 
 func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsmessage.Message {
-	m := dnsmessage.Message{Header: dnsmessage.Header{ID: id, Response: true, RecursionAvailable: true, RCode: r.RCode}}
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: id, Response: true,
+		RecursionAvailable: true, RCode: r.RCode}}
 	m.Questions = []dnsmessage.Question{q}
 	if r.MixCase {
 		m.Questions[0].Name = swapCase(q.Name)
@@ -251,7 +252,9 @@ func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsme
 	owner := q.Name
 	if r.CNAME != "" {
 		target := dnsmessage.MustNewName(r.CNAME + ".")
-		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: &dnsmessage.CNAMEResource{CNAME: target}})
+		m.Answers = append(m.Answers,
+			dnsmessage.Resource{Header: header(owner),
+				Body: &dnsmessage.CNAMEResource{CNAME: target}})
 		owner = target
 	}
 	for _, a := range r.Addrs {
@@ -262,20 +265,26 @@ func (r *Record) message(id uint16, q dnsmessage.Question, tcp, edns bool) dnsme
 		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: body})
 	}
 	if r.Host != "" {
-		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: &dnsmessage.PTRResource{PTR: dnsmessage.MustNewName(r.Host + ".")}})
+		m.Answers = append(m.Answers,
+			dnsmessage.Resource{Header: header(owner),
+				Body: &dnsmessage.PTRResource{PTR: dnsmessage.MustNewName(r.Host + ".")}})
 	}
 	for _, s := range r.Services {
-		m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(owner), Body: &dnsmessage.HTTPSResource{SVCBResource: s}})
+		m.Answers = append(m.Answers,
+			dnsmessage.Resource{Header: header(owner),
+				Body: &dnsmessage.HTTPSResource{SVCBResource: s}})
 	}
 	if len(m.Answers) == 0 {
 		root := dnsmessage.MustNewName("test.")
-		m.Authorities = append(m.Authorities, dnsmessage.Resource{Header: header(root), Body: &dnsmessage.SOAResource{NS: root, MBox: root, MinTTL: ttl}})
+		m.Authorities = append(m.Authorities,
+			dnsmessage.Resource{Header: header(root),
+				Body: &dnsmessage.SOAResource{NS: root, MBox: root, MinTTL: ttl}})
 	}
 	return m
 }
 
-// forged returns answers that must not be believed: with another id, to another
-// question, and not an answer at all. All carry an address of the forger.
+// forged returns answers that must not count: with another id, to another question, and a query.
+// All carry an address of the attacker.
 func (r *Record) forged(m dnsmessage.Message) [][]byte {
 	evil := *r
 	evil.Addrs = []netip.Addr{netip.MustParseAddr("203.0.113.66")}
@@ -308,20 +317,24 @@ func swapCase(n dnsmessage.Name) dnsmessage.Name {
 	return n
 }
 
-// Messages returns answers of many kinds to a question, good and forged, to begin
-// a fuzzer with.
+// Messages returns answers of many kinds to a question, good and forged, as seeds for a fuzzer.
 func Messages(id uint16, name dnsmessage.Name, t dnsmessage.Type) (all [][]byte) {
 	q := dnsmessage.Question{Name: name, Type: t, Class: dnsmessage.ClassINET}
 	addr := netip.MustParseAddr("192.0.2.1")
 	if t == dnsmessage.TypeAAAA {
 		addr = netip.MustParseAddr("2001:db8::1")
 	}
-	service := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("svc.test."), Params: []dnsmessage.SVCParam{
-		{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2\x02h3")}, {Key: dnsmessage.SVCParamPort, Value: []byte{1, 187}}}}
+	service := dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("svc.test."),
+		Params: []dnsmessage.SVCParam{
+			{Key: dnsmessage.SVCParamALPN, Value: []byte("\x02h2\x02h3")},
+			{Key: dnsmessage.SVCParamPort, Value: []byte{1, 187}}}}
 	for _, r := range []Record{
-		{}, {RCode: dnsmessage.RCodeNameError, TTL: 60}, {RCode: dnsmessage.RCodeServerFailure}, {Truncate: true},
-		{Addrs: []netip.Addr{addr, addr.Next()}, TTL: 60}, {Addrs: []netip.Addr{addr}, CNAME: "alias.test"}, {CNAME: "host.test"},
-		{Services: []dnsmessage.SVCBResource{service, {Target: dnsmessage.MustNewName(".")}}}, {Addrs: []netip.Addr{addr}, MixCase: true},
+		{}, {RCode: dnsmessage.RCodeNameError, TTL: 60}, {RCode: dnsmessage.RCodeServerFailure},
+		{Truncate: true},
+		{Addrs: []netip.Addr{addr, addr.Next()}, TTL: 60},
+		{Addrs: []netip.Addr{addr}, CNAME: "alias.test"}, {CNAME: "host.test"},
+		{Services: []dnsmessage.SVCBResource{service, {Target: dnsmessage.MustNewName(".")}}},
+		{Addrs: []netip.Addr{addr}, MixCase: true},
 	} {
 		m := r.message(id, q, false, true)
 		if b, err := m.Pack(); err == nil {

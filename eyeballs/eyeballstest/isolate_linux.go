@@ -10,9 +10,8 @@ import (
 	"syscall"
 )
 
-// Inside runs this program again with the arguments, as root of a network
-// namespace and a mount namespace of its own, which vanish with it. setting, as
-// NAME=value, is put in its environment, to tell it where it is.
+// Inside runs this program again with the arguments, in a new network namespace and a new mount
+// namespace, which end with it. It adds setting, NAME=value, to the environment.
 func Inside(setting string, out io.Writer, args ...string) error {
 	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), setting)
@@ -24,8 +23,8 @@ func Inside(setting string, out io.Writer, args ...string) error {
 	return cmd.Run()
 }
 
-// Etc puts files with the text over those of the same name in /etc, in this mount
-// namespace only. Call it inside, once for each file.
+// Etc mounts files with these texts over those of the same name in /etc, in this mount namespace
+// only. Call it in a namespace of Inside, once for each file.
 func Etc(files map[string]string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("simulated network: private mounts: %w", err)
@@ -40,7 +39,8 @@ func Etc(files map[string]string) error {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			return err
 		}
-		if err := syscall.Mount(path, filepath.Join("/etc", name), "", syscall.MS_BIND, ""); err != nil {
+		if err := syscall.Mount(path, filepath.Join("/etc", name), "", syscall.MS_BIND,
+			""); err != nil {
 			return fmt.Errorf("simulated network: cannot mount over /etc/%s: %w", name, err)
 		}
 	}
@@ -51,7 +51,8 @@ func Etc(files map[string]string) error {
 func ip(line string) error {
 	out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("simulated network: ip %s: %w: %s", line, err, strings.TrimSpace(string(out)))
+		return fmt.Errorf("simulated network: ip %s: %w: %s", line, err,
+			strings.TrimSpace(string(out)))
 	}
 	return nil
 }

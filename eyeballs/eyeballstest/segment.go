@@ -28,7 +28,7 @@ func parseSegment(b []byte) (segment, bool) {
 
 func (p segment) v4() bool { return p.b[0]>>4 == 4 }
 
-// addrs returns the places of the source and the destination address.
+// addrs returns the bytes of the source and the destination address.
 func (p segment) addrs() (src, dst []byte) {
 	if p.v4() {
 		return p.b[12:16], p.b[16:20]
@@ -60,7 +60,7 @@ func (p segment) syn() bool { return p.flags()&(flagSYN|flagACK) == flagSYN }
 
 func (p segment) payload() int { return len(p.b) - p.at - int(p.b[p.at+12]>>4)*4 }
 
-// rewrite changes both ends and mends the checksums.
+// rewrite changes both ends and updates the checksums.
 func (p segment) rewrite(src, dst netip.AddrPort) {
 	s, d := p.addrs()
 	copy(s, src.Addr().AsSlice())
@@ -70,8 +70,7 @@ func (p segment) rewrite(src, dst netip.AddrPort) {
 	p.checksums(6, 16)
 }
 
-// checksums sets those of the IPv4 header and of the protocol, whose own stands
-// at the offset.
+// checksums sets the checksums of the IPv4 header and of the protocol. The latter is at the offset.
 func (p segment) checksums(proto byte, offset int) {
 	if p.v4() {
 		binary.BigEndian.PutUint16(p.b[10:], 0)
@@ -104,8 +103,7 @@ func fold(total uint32) uint16 {
 	return uint16(total)
 }
 
-// answer makes a packet back to the sender with room for size bytes after the IP
-// header.
+// answer makes a packet back to the sender with size bytes after the IP header.
 func (p segment) answer(proto byte, size int) segment {
 	s, d := p.addrs()
 	if p.v4() {
@@ -124,7 +122,7 @@ func (p segment) answer(proto byte, size int) segment {
 	return segment{b, 40}
 }
 
-// refusal is the RST that answers a SYN.
+// refusal returns the RST that answers a SYN.
 func (p segment) refusal() []byte {
 	r := p.answer(6, 20)
 	t := r.b[r.at:]
@@ -136,7 +134,7 @@ func (p segment) refusal() []byte {
 	return r.b
 }
 
-// unreachable is the ICMP error by which a router answers.
+// unreachable returns the ICMP error of a router.
 func (p segment) unreachable() []byte {
 	quote := p.b[:min(len(p.b), p.at+8)]
 	if p.v4() {

@@ -15,12 +15,12 @@ import (
 // Mode is how a simulated host treats connections.
 type Mode uint8
 
-// What a host can do.
+// The modes.
 const (
-	Drop        Mode = iota // says nothing: a black hole
-	Accept                  // hands them to the server at Host.Port
-	Reset                   // refuses with a RST
-	Unreachable             // a router says that the host cannot be reached
+	Drop        Mode = iota // drops everything: a black hole
+	Accept                  // forwards to the server at Host.Port
+	Reset                   // answers a SYN with a RST
+	Unreachable             // a router answers with an ICMP error
 	Stall                   // accepts, then loses all data
 )
 
@@ -29,26 +29,25 @@ type Host struct {
 	Mode Mode
 	// RTT is the time a connection takes.
 	RTT time.Duration
-	// Port is where on this machine the server really listens, for Accept and
-	// Stall: on Net.Local4 and Net.Local6.
+	// Port is the port of the real server on this machine, for Accept and Stall. It listens on
+	// Net.Local4 and Net.Local6.
 	Port uint16
 }
 
-// Net is a simulated internet behind a TUN device. Every address that has no Host
-// is a black hole. Connections to a host that accepts are turned around: they
-// come back as if from some client, to a real server on this machine, so that
-// both ends are the kernel's own TCP.
+// Net is a simulated Internet behind a TUN device. Every address without a Host is a black hole.
+// Connections to a host that accepts come back as if from another client, to a real server on this
+// machine. So both ends are the kernel's own TCP.
 type Net struct {
 	Local4, Local6 netip.Addr // this machine's addresses, invalid without the family
 
 	tun   *os.File
 	wait  sync.WaitGroup
-	alive chan struct{} // closed when the first packet comes through
+	alive chan struct{} // closed when the first packet arrives
 
 	mu     sync.Mutex
 	hosts  map[netip.Addr]Host               // guarded by mu, as all below
-	fakes  map[netip.AddrPort]netip.Addr     // remote end to the client that stands for it
-	behind map[netip.Addr]netip.AddrPort     // and back
+	fakes  map[netip.AddrPort]netip.Addr     // remote end to the fake client that replaces it
+	behind map[netip.Addr]netip.AddrPort     // fake client to the remote end
 	syns   map[netip.Addr]int                // connection attempts seen
 	ports  map[netip.AddrPort]netip.AddrPort // fake client and port to the true local end
 	closed bool
@@ -59,12 +58,13 @@ var (
 	simLocal6 = netip.MustParseAddr("2001:db8:99::1")
 )
 
-// NewNet builds the network in this network namespace, which must be new and
-// empty: see Inside. The host gets the families that are wanted, with a default
-// route.
+// NewNet builds the network in this network namespace, which must be new and empty: see Inside. The
+// host gets the families v4 and v6, each with a default route.
 func NewNet(v4, v6 bool) (*Net, error) {
-	n := &Net{hosts: map[netip.Addr]Host{}, fakes: map[netip.AddrPort]netip.Addr{}, behind: map[netip.Addr]netip.AddrPort{},
-		alive: make(chan struct{}), syns: map[netip.Addr]int{}, ports: map[netip.AddrPort]netip.AddrPort{}}
+	n := &Net{hosts: map[netip.Addr]Host{}, fakes: map[netip.AddrPort]netip.Addr{},
+		behind: map[netip.Addr]netip.AddrPort{},
+		alive:  make(chan struct{}), syns: map[netip.Addr]int{},
+		ports: map[netip.AddrPort]netip.AddrPort{}}
 	var err error
 	if n.tun, err = openTUN("sim0"); err != nil {
 		return nil, err
@@ -76,8 +76,10 @@ func NewNet(v4, v6 bool) (*Net, error) {
 	}
 	if v6 {
 		n.Local6 = simLocal6
-		lines = append(lines, "-6 addr add 2001:db8:99::1/64 dev sim0 nodad", "-6 route add default dev sim0")
-	} else if err := os.WriteFile("/proc/sys/net/ipv6/conf/sim0/disable_ipv6", []byte("1"), 0o644); err != nil {
+		lines = append(lines, "-6 addr add 2001:db8:99::1/64 dev sim0 nodad",
+			"-6 route add default dev sim0")
+	} else if err := os.WriteFile("/proc/sys/net/ipv6/conf/sim0/disable_ipv6", []byte("1"),
+		0o644); err != nil {
 		n.tun.Close()
 		return nil, err
 	}
@@ -96,8 +98,8 @@ func NewNet(v4, v6 bool) (*Net, error) {
 	return n, nil
 }
 
-// warmUp sends datagrams until one comes through: the kernel throws away what is
-// sent before it has noticed, a little later, that the device is up.
+// warmUp sends datagrams until one arrives: the kernel notices a little later that the device is
+// up, and drops what is sent before.
 func (n *Net) warmUp() error {
 	to := "203.0.113.1:9"
 	if !n.Local4.IsValid() {
@@ -114,10 +116,10 @@ func (n *Net) warmUp() error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	return errors.New("simulated network: the device stays silent")
+	return errors.New("simulated network: no packet arrives on the device")
 }
 
-// openTUN makes a TUN device, whose packets are bare IP.
+// openTUN makes a TUN device without packet information headers.
 func openTUN(name string) (*os.File, error) {
 	fd, err := syscall.Open("/dev/net/tun", syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -130,14 +132,15 @@ func openTUN(name string) (*os.File, error) {
 	}
 	copy(req.name[:], name)
 	req.flags = syscall.IFF_TUN | syscall.IFF_NO_PI
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TUNSETIFF, uintptr(unsafe.Pointer(&req))); errno != 0 {
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, uintptr(fd), syscall.TUNSETIFF,
+		uintptr(unsafe.Pointer(&req))); errno != 0 {
 		syscall.Close(fd)
 		return nil, fmt.Errorf("simulated network: TUNSETIFF: %w", errno)
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Close takes the device away.
+// Close removes the device.
 func (n *Net) Close() {
 	n.mu.Lock()
 	n.closed = true
@@ -153,8 +156,7 @@ func (n *Net) Set(a netip.Addr, h Host) {
 	n.hosts[a] = h
 }
 
-// SYNs returns how often a connection to a was begun; a SYN that the kernel sent
-// again counts again.
+// SYNs returns the number of SYNs to an address, retransmissions included.
 func (n *Net) SYNs(a netip.Addr) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -182,7 +184,7 @@ func (n *Net) serve() {
 	}
 }
 
-// handle decides what becomes of a segment that this machine sent.
+// handle handles a segment that this machine sent.
 func (n *Net) handle(p segment) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -214,7 +216,7 @@ func (n *Net) handle(p segment) {
 	}
 }
 
-// forward turns a segment around to the real server. Called with mu held.
+// forward sends a segment back to the real server. The caller holds mu.
 func (n *Net) forward(p segment, src, dst netip.AddrPort, h Host) {
 	fake, ok := n.fakes[dst]
 	if !ok {
@@ -239,7 +241,7 @@ func (n *Net) newFake(remote netip.AddrPort) netip.Addr {
 	return fake
 }
 
-// later writes a packet to the device after a while. Called with mu held.
+// later writes a packet to the device after a delay. The caller holds mu.
 func (n *Net) later(wait time.Duration, packet []byte) {
 	if wait == 0 {
 		n.tun.Write(packet)

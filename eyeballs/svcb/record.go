@@ -1,6 +1,5 @@
-// Package svcb holds what a dialer wants to know of an SVCB or HTTPS record
-// (RFC 9460): where the service lives, on which port, what it speaks, and the
-// addresses that the record hints at. It is pure: bytes in, values out.
+// Package svcb holds what a dialer needs from an SVCB or HTTPS record (RFC 9460): the target, the
+// port, the protocols, and the address hints. It is pure: bytes in, values out.
 package svcb
 
 import (
@@ -14,38 +13,39 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Record is one SVCB or HTTPS record. Priority 0 is AliasMode: only Target
-// counts. Anything else is ServiceMode, and a smaller number is wanted more.
+// Record is one SVCB or HTTPS record. Priority 0 is AliasMode: only Target counts. Any other
+// priority is ServiceMode: a smaller number is preferred.
 type Record struct {
 	Priority uint16
-	// Target is the name that serves, in lower case and without the final dot.
-	// Empty means the owner of the record.
+	// Target is the name of the server, in lower case and without the final dot. Empty means the
+	// owner of the record.
 	Target string
-	// ALPN lists the protocols the record names, not counting the default one.
+	// ALPN lists the protocols of the record, without the default one. NoDefaultALPN means that the
+	// service does not speak DefaultProtocol.
 	ALPN          []string
 	NoDefaultALPN bool
-	// Port is 0 where the record leaves the port to the URL.
+	// Port is 0 if the record has none: the port of the URL counts.
 	Port uint16
-	// Hints4 and Hints6 are addresses that are as good as answers until the
-	// target's own A and AAAA records are known (RFC 9460 section 7.3).
+	// Hints4 and Hints6 are addresses that count as answers until the A and AAAA records of the
+	// target are known (RFC 9460 section 7.3).
 	Hints4, Hints6 []netip.Addr
-	// ECH is an ECHConfigList as the TLS library wants it.
+	// ECH is an ECHConfigList in the form that crypto/tls takes.
 	ECH []byte
 }
 
-// DefaultProtocol is what every HTTPS service speaks unless its record says
-// no-default-alpn (RFC 9460 section 9.1.2).
+// DefaultProtocol is the protocol of every HTTPS service whose record does not have no-default-alpn
+// (RFC 9460 section 9.1.2).
 const DefaultProtocol = "http/1.1"
 
-// ErrMandatory says that a record needs a parameter that this package does not
-// know. RFC 9460 section 8 has clients ignore such a record.
-var ErrMandatory = errors.New("svcb: record has a mandatory parameter that is not known here")
+// ErrMandatory means that a record has a mandatory parameter that this package does not know. A
+// client must ignore such a record (RFC 9460 section 8).
+var ErrMandatory = errors.New("svcb: record has an unknown mandatory parameter")
 
 // Alias reports whether r is in AliasMode.
 func (r *Record) Alias() bool { return r.Priority == 0 }
 
-// Speaks reports whether the service speaks one of protocols. A client that
-// names no protocol takes any service.
+// Speaks reports whether the service speaks one of protocols. A client without protocols accepts
+// any service.
 func (r *Record) Speaks(protocols []string) bool {
 	if len(protocols) == 0 {
 		return true
@@ -61,9 +61,9 @@ func (r *Record) Speaks(protocols []string) bool {
 	return false
 }
 
-// FromResource reads a record out of a parsed DNS resource. An error means that
-// the record must be ignored; the rest of its set stays good only if the error
-// is ErrMandatory (RFC 9460 section 2.2: a malformed record spoils its set).
+// FromResource reads a record from a parsed DNS resource. On an error the record must be ignored.
+// If the error is not ErrMandatory, the record is malformed and its whole set must be ignored (RFC
+// 9460 section 2.2).
 func FromResource(res *dnsmessage.SVCBResource) (Record, error) {
 	r := Record{Priority: res.Priority, Target: canonical(res.Target.String())}
 	if r.Alias() {
@@ -134,7 +134,7 @@ func hints(to *[]netip.Addr, value []byte, size int) error {
 	return nil
 }
 
-// checkMandatory holds the record to RFC 9460 section 8.
+// checkMandatory checks the mandatory list (RFC 9460 section 8).
 func checkMandatory(res *dnsmessage.SVCBResource) error {
 	value, ok := res.GetParam(dnsmessage.SVCParamMandatory)
 	if !ok {

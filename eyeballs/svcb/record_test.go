@@ -10,7 +10,8 @@ import (
 )
 
 func resource(params ...dnsmessage.SVCParam) *dnsmessage.SVCBResource {
-	return &dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("Svc.Example."), Params: params}
+	return &dnsmessage.SVCBResource{Priority: 1, Target: dnsmessage.MustNewName("Svc.Example."),
+		Params: params}
 }
 
 func param(key dnsmessage.SVCParamKey, value string) dnsmessage.SVCParam {
@@ -25,19 +26,23 @@ func TestFromResource(t *testing.T) {
 		param(dnsmessage.SVCParamPort, "\x20\xfb"),
 		param(dnsmessage.SVCParamIPv4Hint, "\xc0\x00\x02\x01\xc0\x00\x02\x02"),
 		param(dnsmessage.SVCParamECH, "ech"),
-		param(dnsmessage.SVCParamIPv6Hint, "\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01"),
+		param(dnsmessage.SVCParamIPv6Hint,
+			"\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01"),
 		param(65280, "private"),
 	))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Target != "svc.example" || r.Port != 8443 || !slices.Equal(r.ALPN, []string{"h2", "h3"}) || !r.NoDefaultALPN || string(r.ECH) != "ech" {
+	if r.Target != "svc.example" || r.Port != 8443 || !slices.Equal(r.ALPN, []string{"h2", "h3"}) ||
+		!r.NoDefaultALPN || string(r.ECH) != "ech" {
 		t.Errorf("got %+v", r)
 	}
-	if len(r.Hints4) != 2 || r.Hints4[1] != netip.MustParseAddr("192.0.2.2") || len(r.Hints6) != 1 || r.Hints6[0] != netip.MustParseAddr("2001:db8::1") {
+	if len(r.Hints4) != 2 || r.Hints4[1] != netip.MustParseAddr("192.0.2.2") ||
+		len(r.Hints6) != 1 || r.Hints6[0] != netip.MustParseAddr("2001:db8::1") {
 		t.Errorf("hints %v %v", r.Hints4, r.Hints6)
 	}
-	alias, err := FromResource(&dnsmessage.SVCBResource{Target: dnsmessage.MustNewName("."), Params: []dnsmessage.SVCParam{param(dnsmessage.SVCParamPort, "x")}})
+	alias, err := FromResource(&dnsmessage.SVCBResource{Target: dnsmessage.MustNewName("."),
+		Params: []dnsmessage.SVCParam{param(dnsmessage.SVCParamPort, "x")}})
 	if err != nil || !alias.Alias() || alias.Target != "" {
 		t.Errorf("alias %+v %v", alias, err)
 	}
@@ -45,25 +50,29 @@ func TestFromResource(t *testing.T) {
 
 func TestRefusesMalformed(t *testing.T) {
 	for name, params := range map[string][]dnsmessage.SVCParam{
-		"empty alpn":             {param(dnsmessage.SVCParamALPN, "")},
-		"alpn too long":          {param(dnsmessage.SVCParamALPN, "\x09h2")},
-		"alpn of length zero":    {param(dnsmessage.SVCParamALPN, "\x00")},
-		"default alpn alone":     {param(dnsmessage.SVCParamNoDefaultALPN, "")},
-		"default alpn and value": {param(dnsmessage.SVCParamALPN, "\x02h2"), param(dnsmessage.SVCParamNoDefaultALPN, "x")},
-		"port":                   {param(dnsmessage.SVCParamPort, "\x01")},
-		"hint":                   {param(dnsmessage.SVCParamIPv4Hint, "\x01\x02\x03")},
-		"no hint":                {param(dnsmessage.SVCParamIPv6Hint, "")},
-		"order":                  {param(dnsmessage.SVCParamPort, "\x01\xbb"), param(dnsmessage.SVCParamALPN, "\x02h2")},
-		"twice":                  {param(dnsmessage.SVCParamPort, "\x01\xbb"), param(dnsmessage.SVCParamPort, "\x01\xbb")},
-		"mandatory missing":      {param(dnsmessage.SVCParamMandatory, "\x00\x03")},
-		"mandatory itself":       {param(dnsmessage.SVCParamMandatory, "\x00\x00")},
-		"mandatory odd":          {param(dnsmessage.SVCParamMandatory, "\x00")},
+		"empty alpn":          {param(dnsmessage.SVCParamALPN, "")},
+		"alpn too long":       {param(dnsmessage.SVCParamALPN, "\x09h2")},
+		"alpn of length zero": {param(dnsmessage.SVCParamALPN, "\x00")},
+		"default alpn alone":  {param(dnsmessage.SVCParamNoDefaultALPN, "")},
+		"default alpn and value": {param(dnsmessage.SVCParamALPN, "\x02h2"),
+			param(dnsmessage.SVCParamNoDefaultALPN, "x")},
+		"port":    {param(dnsmessage.SVCParamPort, "\x01")},
+		"hint":    {param(dnsmessage.SVCParamIPv4Hint, "\x01\x02\x03")},
+		"no hint": {param(dnsmessage.SVCParamIPv6Hint, "")},
+		"order": {param(dnsmessage.SVCParamPort, "\x01\xbb"),
+			param(dnsmessage.SVCParamALPN, "\x02h2")},
+		"twice": {param(dnsmessage.SVCParamPort, "\x01\xbb"),
+			param(dnsmessage.SVCParamPort, "\x01\xbb")},
+		"mandatory missing": {param(dnsmessage.SVCParamMandatory, "\x00\x03")},
+		"mandatory itself":  {param(dnsmessage.SVCParamMandatory, "\x00\x00")},
+		"mandatory odd":     {param(dnsmessage.SVCParamMandatory, "\x00")},
 	} {
 		if r, err := FromResource(resource(params...)); err == nil || errors.Is(err, ErrMandatory) {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
 	}
-	_, err := FromResource(resource(param(dnsmessage.SVCParamMandatory, "\xff\x00"), param(65280, "x")))
+	_, err := FromResource(resource(param(dnsmessage.SVCParamMandatory, "\xff\x00"),
+		param(65280, "x")))
 	if !errors.Is(err, ErrMandatory) {
 		t.Errorf("unknown mandatory parameter: %v", err)
 	}

@@ -22,7 +22,7 @@ var ranks = map[string]int{
 	"flow": 1, "rule": 1,
 	"firewall": 2, // contracts
 	"store":    3, "observe": 3, "eyeballs": 3, "udp": 3,
-	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/waiter": 2,
+	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/poller": 2,
 	"internal/atomicfile": 2, "internal/unixsocket": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
 	"store/etcd": 4, "store/storetest": 4,
@@ -44,7 +44,7 @@ var users = map[string][]string{
 	"internal/tty":    {"cmd/weir", "observe"},
 	"internal/nl": {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest",
 		"cmd/weir"},
-	"internal/waiter":     {"udp", "overlay"},
+	"internal/poller":     {"udp", "overlay"},
 	"internal/rebuilt":    {},
 	"firewall/enginetest": {},
 	"store/storetest":     {},

@@ -1,9 +1,8 @@
-// Package atomicfile keeps state in files that are whole or not there, whatever happens: a crash, a
-// full disk, a power cut. When a function that changes something returns nil, the change is on
+// Package atomicfile keeps state in files that are either complete or absent, even after a crash, a
+// full disk or a power cut. When a function that changes something returns nil, the change is on
 // disk.
 //
-// What a crash leaves behind is a temporary file ".NAME-DIGITS" beside the file NAME; Sweep removes
-// those.
+// A crash can leave a temporary file ".NAME-DIGITS" beside the file NAME. Sweep removes those.
 package atomicfile
 
 import (
@@ -18,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mode of all files: state is the owner's alone, since some of it is secret.
+// mode is the mode of all files. Only the owner can read state, since some of it is secret.
 const mode = 0o600
 
-// Write replaces a file, and makes its directory if needed. A file that has this content already is
-// not written again.
+// Write replaces a file. It makes the directory if needed, and does not write a file that has this
+// content already.
 func Write(path string, data []byte) error {
 	p, err := Prepare(path, data)
 	if err != nil {
@@ -31,15 +30,15 @@ func Write(path string, data []byte) error {
 	return p.Commit()
 }
 
-// Pending is new content that is on disk beside its file and not yet in its place. Commit or
-// Discard ends it.
+// Pending is new content that is on disk beside the file that it will replace. Commit or Discard
+// ends it.
 type Pending struct {
 	path string
-	temp string // "": the file has the content already
+	temp string // "" if the file has the content already
 }
 
-// Prepare writes new content beside a file: all that can fail for want of space is done when it
-// returns.
+// Prepare writes new content beside a file. When it returns nil, nothing that follows needs disk
+// space.
 func Prepare(path string, data []byte) (*Pending, error) {
 	dir := filepath.Dir(path)
 	if err := makeDir(dir); err != nil {
@@ -59,7 +58,8 @@ func Prepare(path string, data []byte) (*Pending, error) {
 	return &Pending{path: path, temp: f.Name()}, nil
 }
 
-// Commit puts the content in its place. After an error either content may be there, whole.
+// Commit replaces the file. After an error the file has either the old or the new content,
+// complete.
 func (p *Pending) Commit() error {
 	if p.temp != "" {
 		if err := p.rename(); err != nil {
@@ -72,15 +72,15 @@ func (p *Pending) Commit() error {
 
 func (p *Pending) rename() error { return os.Rename(p.temp, p.path) }
 
-// Discard forgets the content. The file stays as it is.
+// Discard removes the new content. The file stays as it is.
 func (p *Pending) Discard() {
 	if p.temp != "" {
-		os.Remove(p.temp) // what stays is swept by the next start
+		os.Remove(p.temp) // on an error the next Sweep removes it
 	}
 }
 
-// Create writes a file that must not exist: fs.ErrExist if it does. Where the file system can, a
-// crash leaves nothing at all.
+// Create writes a file that must not exist; the error is fs.ErrExist if it does. A crash leaves
+// nothing behind if the file system supports O_TMPFILE.
 func Create(path string, data []byte) error {
 	dir := filepath.Dir(path)
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, mode)
@@ -93,8 +93,9 @@ func Create(path string, data []byte) error {
 			return syncDir(dir)
 		}
 	}
-	noSuch := errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) // O_TMPFILE, open(2)
-	if !noSuch && !errors.Is(err, fs.ErrNotExist) {
+	// The errors of open(2) for O_TMPFILE on a file system or kernel without it.
+	unsupported := errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR)
+	if !unsupported && !errors.Is(err, fs.ErrNotExist) {
 		return &fs.PathError{Op: "create", Path: path, Err: err}
 	}
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
@@ -105,15 +106,16 @@ func Create(path string, data []byte) error {
 	if err := finish(f, data); err != nil {
 		return err
 	}
-	if err := os.Link(f.Name(), path); err != nil { // unlike rename, fails when the file is there
+	if err := os.Link(f.Name(), path); err != nil { // unlike rename, fails if the file exists
 		return err
 	}
 	return syncDir(dir)
 }
 
-// finish fills a new file, has it written to disk and closes it.
+// finish writes a new file, syncs it to disk and closes it.
 func finish(f *os.File, data []byte) error { return finishAs(f, data, func() error { return nil }) }
 
+// finishAs is finish with a last step before the file is closed.
 func finishAs(f *os.File, data []byte, last func() error) error {
 	_, err := f.Write(data)
 	if err == nil {
@@ -125,7 +127,7 @@ func finishAs(f *os.File, data []byte, last func() error) error {
 	return errors.Join(err, f.Close())
 }
 
-// Remove removes a file for good. One that is not there is fine.
+// Remove removes a file, on disk. A file that does not exist is not an error.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -136,8 +138,9 @@ func Remove(path string) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// KeepAside gives a file a second name, PATH.WHY-TIME with the time of its last change, under which
-// nothing overwrites it, and returns that name. A second call for the same file changes nothing.
+// KeepAside gives a file a second name and returns it: PATH.WHY-TIME, with the time of the last
+// change. Nothing overwrites the file under that name. A second call for the same file changes
+// nothing.
 func KeepAside(path, why string) (aside string, err error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -171,11 +174,11 @@ func SetAside(path, why string) (aside string, err error) {
 	return aside, err
 }
 
-// leftover is the name of a temporary file: of os.CreateTemp, for a file of ours.
+// leftover matches the names that os.CreateTemp gives the temporary files of this package.
 var leftover = regexp.MustCompile(`^\.[^.].*-[0-9]+$`)
 
-// Sweep removes what crashes have left in a directory of which the caller is the only writer. Other
-// files stay.
+// Sweep removes the temporary files that crashes have left in a directory. The caller must be the
+// only writer of the directory. Other files stay.
 func Sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,7 +193,8 @@ func Sweep(dir string) error {
 	return errors.Join(errs...)
 }
 
-// has says whether a file has this content, on disk: whoever wrote it may have died before it was.
+// has reports whether a file has this content. It syncs such a file, because its writer may have
+// died before the content was on disk.
 func has(path string, data []byte) (bool, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -206,27 +210,27 @@ func has(path string, data []byte) (bool, error) {
 	}
 	there := make([]byte, len(data))
 	if _, err := f.ReadAt(there, 0); err != nil || !bytes.Equal(there, data) {
-		return false, nil // whatever cannot be read is written anew
+		return false, nil // a file that cannot be read is written again
 	}
 	return true, f.Sync()
 }
 
-// makeDir makes a directory and those above it, on disk.
+// makeDir makes a directory and its parents, on disk.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	above := filepath.Dir(dir)
-	if err := makeDir(above); err != nil {
+	parent := filepath.Dir(dir)
+	if err := makeDir(parent); err != nil {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(above)
+	return syncDir(parent)
 }
 
-// syncDir writes the names of a directory to disk.
+// syncDir syncs the entries of a directory to disk.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

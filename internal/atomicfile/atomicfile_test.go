@@ -33,7 +33,7 @@ func content(t *testing.T, path string) string {
 	return string(text)
 }
 
-func TestWriteReplacesAFileWhole(t *testing.T) {
+func TestWriteReplacesAFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "state")
 	path := filepath.Join(dir, "file")
 	for _, text := range []string{"one", "", "two, which is longer"} {
@@ -53,8 +53,8 @@ func TestWriteReplacesAFileWhole(t *testing.T) {
 	}
 }
 
-// TestWriteLeavesWhatDidNotChange: the same content is not written again; with another mode it is.
-func TestWriteLeavesWhatDidNotChange(t *testing.T) {
+// TestWriteSkipsUnchangedContent: the same content is not written again, unless the mode differs.
+func TestWriteSkipsUnchangedContent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	inode := func() uint64 {
 		t.Helper()
@@ -83,11 +83,11 @@ func TestWriteLeavesWhatDidNotChange(t *testing.T) {
 	}
 	before := inode()
 	if write("tex!") == before {
-		t.Error("a file that others can read stays so")
+		t.Error("a file that others can read was not replaced")
 	}
 }
 
-func TestDiscardLeavesTheFile(t *testing.T) {
+func TestDiscardKeepsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := Write(path, []byte("old")); err != nil {
 		t.Fatal(err)
@@ -100,12 +100,13 @@ func TestDiscardLeavesTheFile(t *testing.T) {
 		t.Errorf("prepared: %q", got)
 	}
 	p.Discard()
-	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"file"}) || content(t, path) != "old" {
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"file"}) ||
+		content(t, path) != "old" {
 		t.Errorf("discarded: %v %q", got, content(t, path))
 	}
 }
 
-// TestCommitThatFailsLeavesNothing: a directory is in the way of the rename.
+// TestCommitThatFailsLeavesNothing: the rename fails because a directory has the name.
 func TestCommitThatFailsLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	p, err := Prepare(path, []byte("new"))
@@ -123,7 +124,7 @@ func TestCommitThatFailsLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestCreateNeedsThatNothingIsThere(t *testing.T) {
+func TestCreateRefusesAnExistingFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	if err := Create(path, []byte("secret")); err != nil {
 		t.Fatal(err)
@@ -132,13 +133,15 @@ func TestCreateNeedsThatNothingIsThere(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 || content(t, path) != "secret" {
 		t.Errorf("%v %v", info, err)
 	}
-	if err := Create(path, []byte("other")); !errors.Is(err, fs.ErrExist) || content(t, path) != "secret" {
+	if err := Create(path, []byte("other")); !errors.Is(err, fs.ErrExist) ||
+		content(t, path) != "secret" {
 		t.Errorf("a second time: %v, %q", err, content(t, path))
 	}
 	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"key"}) {
 		t.Errorf("left: %v", got)
 	}
-	if err := Create(filepath.Join(t.TempDir(), "missing", "key"), nil); !errors.Is(err, fs.ErrNotExist) {
+	if err := Create(filepath.Join(t.TempDir(), "missing", "key"), nil); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("without a directory: %v", err)
 	}
 }
@@ -151,14 +154,16 @@ func TestSetAsideNeverOverwrites(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept, err := KeepAside(path, "damaged")
-		if again, _ := KeepAside(path, "damaged"); err != nil || again != kept || content(t, path) != text {
+		if again, _ := KeepAside(path, "damaged"); err != nil || again != kept ||
+			content(t, path) != text {
 			t.Errorf("kept aside: %q, again %q, %v", kept, again, err)
 		}
-		if err := os.Chtimes(path, stamp, stamp); err != nil { // all of one moment
+		if err := os.Chtimes(path, stamp, stamp); err != nil { // all have the same time
 			t.Fatal(err)
 		}
 		aside, err := SetAside(path, "damaged")
-		if err != nil || !strings.HasPrefix(aside, path+".damaged-") || content(t, aside) != text || seen[aside] {
+		if err != nil || !strings.HasPrefix(aside, path+".damaged-") || content(t, aside) != text ||
+			seen[aside] {
 			t.Errorf("%q, %v", aside, err)
 		}
 		seen[aside] = true
@@ -168,9 +173,10 @@ func TestSetAsideNeverOverwrites(t *testing.T) {
 	}
 }
 
-func TestSweepTakesTemporaryFilesAlone(t *testing.T) {
+func TestSweepRemovesOnlyTemporaryFiles(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"rules.saved", "rules.saved-1", ".hidden", ".a-b", ".rules.saved-123", ".key-4011", "..-1"} {
+	for _, name := range []string{"rules.saved", "rules.saved-1", ".hidden", ".a-b",
+		".rules.saved-123", ".key-4011", "..-1"} {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -181,10 +187,13 @@ func TestSweepTakesTemporaryFilesAlone(t *testing.T) {
 	if err := errors.Join(Sweep(dir), Sweep(filepath.Join(dir, "missing"))); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := names(t, dir), []string{"..-1", ".a-b", ".dir-1", ".hidden", "rules.saved", "rules.saved-1"}; !slices.Equal(got, want) {
+	if got, want := names(t, dir),
+		[]string{"..-1", ".a-b", ".dir-1", ".hidden", "rules.saved",
+			"rules.saved-1"}; !slices.Equal(got, want) {
 		t.Errorf("left %v, want %v", got, want)
 	}
-	if err := errors.Join(Remove(filepath.Join(dir, ".hidden")), Remove(filepath.Join(dir, ".hidden"))); err != nil {
+	if err := errors.Join(Remove(filepath.Join(dir, ".hidden")),
+		Remove(filepath.Join(dir, ".hidden"))); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/weirnet/weir/internal/atomicfile/powercut"
 )
 
-// lines is content of more than a page whose cuts can be told.
+// lines is content of more than one page in which a missing part can be seen.
 func lines(of string) string { return strings.Repeat(of+"\n", 2000) }
 
-// TestPowerCut: at every point of a change the file is the one before or the one after, and once a
-// function has returned, the one after.
+// TestPowerCut: at every point of a change, a power cut leaves the old or the new content, and the
+// new one once a function has returned.
 func TestPowerCut(t *testing.T) {
 	d := powercut.New(t)
 	path := filepath.Join(d.Dir, "state", "file")
@@ -33,7 +33,7 @@ func TestPowerCut(t *testing.T) {
 		}
 		t.Errorf("%s: a power cut leaves %d bytes %.20q, %v", when, len(got), got, err)
 	}
-	// The disk does forget: without this the test could not fail.
+	// The disk loses what is not synced: else the test could not fail.
 	if err := os.Mkdir(filepath.Join(d.Dir, "other"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(d.Cut(t), "other", "file")); err == nil {
-		t.Fatal("what was never synced survives")
+		t.Fatal("a file that was never synced survives")
 	}
 
 	before := "nothing"
@@ -62,7 +62,7 @@ func TestPowerCut(t *testing.T) {
 		before = text
 	}
 
-	// Whoever wrote the content may have died before it was on disk.
+	// The writer of the content may have died before it was on disk.
 	if err := os.WriteFile(path, []byte("other"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,8 @@ func TestPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	after("set aside", "nothing")
-	if text, err := os.ReadFile(filepath.Join(d.Cut(t), "state", filepath.Base(aside))); string(text) != "other" {
+	if text, err := os.ReadFile(filepath.Join(d.Cut(t), "state",
+		filepath.Base(aside))); string(text) != "other" {
 		t.Errorf("set aside: %q, %v", text, err)
 	}
 	if err := Create(path, []byte("key")); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// classic is what the header of a pcap file says.
+// classic is the header of a pcap file.
 type classic struct {
 	nano bool
 	link packet.Link
@@ -21,13 +21,14 @@ func (d *Reader) openClassic(nano bool) error {
 	}
 	major, minor := d.order.Uint16(h[4:]), d.order.Uint16(h[6:])
 	if major != 2 || minor < 3 {
-		return fmt.Errorf("pcap version %d.%d: only 2.3 and later are read", major, minor)
+		return fmt.Errorf("pcap version %d.%d: only 2.3 and later are supported", major, minor)
 	}
-	// The upper bits tell of a frame check sequence, which comes after the packet.
+	// The upper bits describe a frame check sequence, which follows the packet.
 	n := d.order.Uint32(h[20:]) & 0xffff
 	l, ok := link(n)
 	if !ok {
-		return fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux cooked or loopback", n)
+		return fmt.Errorf("link type %d is not supported: want Ethernet, raw IP, Linux cooked or "+
+			"loopback", n)
 	}
 	d.classic = &classic{nano: nano, link: l}
 	return nil
@@ -52,6 +53,7 @@ func (d *Reader) nextClassic() (Record, error) {
 		return Record{}, err
 	}
 	return Record{
-		Time: time.Unix(sec, frac).UTC(), Data: data, Len: max(int(length), int(captured)), Link: d.classic.link,
+		Time: time.Unix(sec, frac).UTC(), Data: data, Len: max(int(length), int(captured)),
+		Link: d.classic.link,
 	}, nil
 }

@@ -15,10 +15,10 @@
 //		return err
 //	}
 //
-// Files come from anywhere, so every length is bounded: a record has at most MaxPacket
-// bytes, a section at most MaxInterfaces interfaces, and blocks of no interest are skipped without
-// keeping them. A file that ends in the middle of a record gives an error that
-// wraps io.ErrUnexpectedEOF after all whole records.
+// Files are not trusted, so every length is bounded: a record has at most MaxPacket bytes, a
+// section at most MaxInterfaces interfaces. Other blocks are skipped without being stored. A file
+// that ends in the middle of a record gives an error that wraps io.ErrUnexpectedEOF after all
+// complete records.
 //
-// Writer writes pcap, NGWriter pcapng, which has room for interfaces and comments.
+// Writer writes pcap, NGWriter pcapng, which can also hold interfaces and comments.
 package pcap

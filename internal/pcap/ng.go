@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
-	"time"
-
-	"github.com/weirnet/weir/packet"
 )
 
 // Block types of pcapng (draft-ietf-opsawg-pcapng).
@@ -36,17 +33,6 @@ type ng struct {
 	interfaces []ngInterface
 }
 
-// ngInterface is an interface description.
-type ngInterface struct {
-	link    packet.Link
-	known   bool   // the link is one that the decoder reads
-	number  uint16 // link type
-	name    string
-	snaplen uint32
-	units   uint64 // timestamp units per second
-	offset  int64  // seconds to add to timestamps
-}
-
 // openNG reads the first section header.
 func (d *Reader) openNG() error {
 	h, err := d.more(8)
@@ -56,8 +42,8 @@ func (d *Reader) openNG() error {
 	return d.section(binary.LittleEndian.Uint32(h[4:]))
 }
 
-// section reads a section header from behind its type and length. The length comes as
-// little-endian bytes, because only the block itself tells the byte order.
+// section reads a section header behind its type and length. length is read as little-endian,
+// because the byte order follows in the block.
 func (d *Reader) section(length uint32) error {
 	h, err := d.more(16)
 	if err != nil {
@@ -73,7 +59,8 @@ func (d *Reader) section(length uint32) error {
 		return fmt.Errorf("section header: byte-order magic % x", h[:4])
 	}
 	if major := d.order.Uint16(h[4:]); major != 1 {
-		return fmt.Errorf("pcapng version %d.%d: only version 1 is read", major, d.order.Uint16(h[6:]))
+		return fmt.Errorf("pcapng version %d.%d: only version 1 is supported", major,
+			d.order.Uint16(h[6:]))
 	}
 	if length < 28 || length%4 != 0 {
 		return fmt.Errorf("section header of %d bytes", length)
@@ -116,7 +103,8 @@ func (d *Reader) nextNG() (Record, error) {
 			continue
 		}
 		if length < 12 || length%4 != 0 {
-			return Record{}, fmt.Errorf("block of %d bytes: want a multiple of 4 from 12 on", length)
+			return Record{}, fmt.Errorf("block of %d bytes: want a multiple of 4 from 12 on",
+				length)
 		}
 		rec, found, err := d.block(kind, length)
 		if err != nil {
@@ -139,7 +127,8 @@ func (d *Reader) block(kind, length uint32) (rec Record, found bool, err error) 
 		return Record{}, false, d.trailer(length)
 	}
 	if length > MaxPacket+maxOptions {
-		return Record{}, false, fmt.Errorf("block of %d bytes: %w of %d", length, errTooLong, MaxPacket+maxOptions)
+		return Record{}, false, fmt.Errorf("block of %d bytes: %w of %d", length, errTooLong,
+			MaxPacket+maxOptions)
 	}
 	body, err := d.more(int(length) - 12)
 	if err != nil {
@@ -156,60 +145,9 @@ func (d *Reader) block(kind, length uint32) (rec Record, found bool, err error) 
 	case blockEnhanced:
 		rec, err = d.enhanced(body, optEPBFlags)
 	case blockPacketOld:
-		rec, err = d.old(body)
+		rec, err = d.obsolete(body)
 	}
 	return rec, err == nil, err
-}
-
-// describe reads an interface description block.
-func (d *Reader) describe(b []byte) error {
-	if len(b) < 8 {
-		return errors.New("interface description too short")
-	}
-	if len(d.ng.interfaces) == MaxInterfaces {
-		return fmt.Errorf("more than %d interfaces", MaxInterfaces)
-	}
-	i := ngInterface{number: d.order.Uint16(b), snaplen: d.order.Uint32(b[4:]), units: 1_000_000}
-	i.link, i.known = link(uint32(i.number))
-	err := d.options(b[8:], func(code uint16, v []byte) error {
-		switch {
-		case code == optName:
-			if len(v) > maxName {
-				return fmt.Errorf("an interface's name of %d bytes: %w of %d", len(v), errTooLong, maxName)
-			}
-			i.name = string(v)
-		case code == optTSResol && len(v) == 1:
-			var ok bool
-			if i.units, ok = resolution(v[0]); !ok {
-				return fmt.Errorf("timestamp resolution %#x is too fine", v[0])
-			}
-		case code == optTSOffset && len(v) == 8:
-			i.offset = int64(d.order.Uint64(v))
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("interface description: %w", err)
-	}
-	d.ng.interfaces = append(d.ng.interfaces, i)
-	return nil
-}
-
-// resolution returns the units per second of an if_tsresol byte.
-func resolution(b byte) (units uint64, ok bool) {
-	if b&0x80 != 0 {
-		n := b & 0x7f
-		return 1 << (n & 63), n < 64
-	}
-	units = 1
-	for range b {
-		hi, lo := bits.Mul64(units, 10)
-		if hi != 0 {
-			return 0, false
-		}
-		units = lo
-	}
-	return units, true
 }
 
 // options calls f for each option in b.
@@ -231,9 +169,6 @@ func (d *Reader) options(b []byte, f func(code uint16, v []byte) error) error {
 	}
 	return nil
 }
-
-// maxName bounds the name of an interface: Linux has 15 bytes, Windows a path with a UUID. A capture may describe MaxInterfaces of them.
-const maxName = 256
 
 // simple reads a simple packet block: length and data, on the first interface.
 func (d *Reader) simple(b []byte) (Record, error) {
@@ -284,9 +219,9 @@ func (d *Reader) enhanced(b []byte, flags uint16) (Record, error) {
 	return rec, err
 }
 
-// old reads an obsolete packet block: as an enhanced one, but with 16 bits for the interface and
-// 16 bits of drop count.
-func (d *Reader) old(b []byte) (Record, error) {
+// obsolete reads an obsolete packet block. It differs from an enhanced one in 16 bits for the
+// interface and 16 bits for a drop count.
+func (d *Reader) obsolete(b []byte) (Record, error) {
 	if len(b) < 20 {
 		return Record{}, errors.New("packet block too short")
 	}
@@ -294,34 +229,15 @@ func (d *Reader) old(b []byte) (Record, error) {
 	return d.enhanced(b, optOldFlags)
 }
 
-// iface returns the description of interface n.
-func (d *Reader) iface(n uint32) (ngInterface, error) {
-	if uint64(n) >= uint64(len(d.ng.interfaces)) {
-		return ngInterface{}, fmt.Errorf("packet of interface %d, of which there are %d", n, len(d.ng.interfaces))
-	}
-	i := d.ng.interfaces[n]
-	if !i.known {
-		return ngInterface{}, fmt.Errorf("link type %d is not read: want Ethernet, raw IP, Linux cooked or loopback", i.number)
-	}
-	return i, nil
-}
-
 // record makes a record of the data at the start of b.
 func (d *Reader) record(i ngInterface, b []byte, captured, length uint32) (Record, error) {
 	if uint64(captured) > uint64(len(b)) {
-		return Record{}, fmt.Errorf("packet of %d bytes in a block with room for %d", captured, len(b))
+		return Record{}, fmt.Errorf("packet of %d bytes in a block with space for %d", captured,
+			len(b))
 	}
 	if captured > MaxPacket {
 		return Record{}, fmt.Errorf("packet of %d bytes: %w of %d", captured, errTooLong, MaxPacket)
 	}
-	return Record{Data: b[:captured:captured], Len: max(int(length), int(captured)), Link: i.link, Interface: i.name}, nil
-}
-
-// time converts a timestamp. One that no clock shows is cut to what time.Time can print.
-func (i ngInterface) time(ts uint64) time.Time {
-	sec, rest := ts/i.units, ts%i.units
-	hi, lo := bits.Mul64(rest, 1_000_000_000)
-	nsec, _ := bits.Div64(hi, lo, i.units)
-	offset := max(min(i.offset, maxTSSeconds), -maxTSSeconds)
-	return time.Unix(int64(min(sec, maxTSSeconds))+offset, int64(nsec)).UTC()
+	return Record{Data: b[:captured:captured], Len: max(int(length), int(captured)), Link: i.link,
+		Interface: i.name}, nil
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// NGWriter writes a pcapng file with nanoseconds: one section, and an interface for
-// each pair of name and link that occurs. It does not buffer: give it a bufio.Writer
-// and flush that in the end.
+// NGWriter writes a pcapng file with nanoseconds: one section, and one interface for each pair of
+// name and link. It does not buffer: give it a bufio.Writer and flush that in the end.
 type NGWriter struct {
 	w          io.Writer
 	interfaces map[ifaceKey]uint32
@@ -28,7 +27,7 @@ func NewNGWriter(w io.Writer) (*NGWriter, error) {
 	b = le.AppendUint32(b, magicOrder)
 	b = le.AppendUint16(b, 1)
 	b = le.AppendUint16(b, 0)
-	b = le.AppendUint64(b, ^uint64(0)) // length of the section: not told
+	b = le.AppendUint64(b, ^uint64(0)) // length of the section: not given
 	b = appendOption(b, 4, []byte("weir"))
 	b = appendOption(b, optEnd, nil)
 	return n, n.end(b)
@@ -40,7 +39,8 @@ func (n *NGWriter) Write(rec Record) error {
 		return err
 	}
 	if len(rec.Comment) > 0xffff {
-		return fmt.Errorf("write capture: comment of %d bytes: %w of 65535", len(rec.Comment), errTooLong)
+		return fmt.Errorf("write capture: comment of %d bytes: %w of 65535", len(rec.Comment),
+			errTooLong)
 	}
 	id, err := n.iface(rec.Interface, rec.Link)
 	if err != nil {
@@ -67,7 +67,7 @@ func (n *NGWriter) Write(rec Record) error {
 	return n.end(b)
 }
 
-// iface returns the number of an interface, which it describes when it is new.
+// iface returns the number of an interface. It writes a description for a new one.
 func (n *NGWriter) iface(name string, l packet.Link) (uint32, error) {
 	key := ifaceKey{name, l}
 	if id, ok := n.interfaces[key]; ok {
@@ -75,7 +75,8 @@ func (n *NGWriter) iface(name string, l packet.Link) (uint32, error) {
 	}
 	number, ok := linkType(l)
 	if !ok || len(name) > 0xff || len(n.interfaces) == MaxInterfaces {
-		return 0, fmt.Errorf("write capture: interface %q with link %d cannot be described", name, l)
+		return 0, fmt.Errorf("write capture: interface %q with link %d cannot be described",
+			name, l)
 	}
 	b := n.begin(blockInterface)
 	b = le.AppendUint16(b, number)
@@ -94,7 +95,7 @@ func (n *NGWriter) iface(name string, l packet.Link) (uint32, error) {
 	return id, nil
 }
 
-// begin starts a block in the buffer, leaving room for its length.
+// begin starts a block in the buffer, with four bytes reserved for its length.
 func (n *NGWriter) begin(kind uint32) []byte {
 	return le.AppendUint32(le.AppendUint32(n.buf[:0], kind), 0)
 }

@@ -19,7 +19,7 @@ type Reader struct {
 	order   binary.ByteOrder
 	classic *classic // pcap
 	ng      *ng      // pcapng
-	err     error    // what Next returned last, when it was an error
+	err     error    // the error that Next returns from now on
 }
 
 // Magic numbers at the start of a file.
@@ -30,7 +30,7 @@ const (
 	magicOrder = 0x1a2b3c4d
 )
 
-// NewReader finds out the format of the file in r and reads its header.
+// NewReader detects the format of the file in r and reads its header.
 func NewReader(r io.Reader) (*Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	if head, err := in.Peek(2); err == nil && head[0] == 0x1f && head[1] == 0x8b {
@@ -67,8 +67,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return nil, fmt.Errorf("capture file: starts with % x: neither pcap nor pcapng", magic)
 }
 
-// Next returns the next record. At the end of the file the error is io.EOF. After an
-// error every call returns it again.
+// Next returns the next record. At the end of the file the error is io.EOF. After an error every
+// call returns it again.
 func (d *Reader) Next() (Record, error) {
 	if d.err != nil {
 		return Record{}, d.err
@@ -93,7 +93,7 @@ func (d *Reader) Next() (Record, error) {
 	return Record{}, d.err
 }
 
-// fill reads n bytes into the buffer. io.EOF means that there was not one byte.
+// fill reads n bytes into the buffer. io.EOF means that there was no byte left.
 func (d *Reader) fill(n int) ([]byte, error) {
 	if cap(d.buf) < n {
 		d.buf = make([]byte, max(n, 4096))
@@ -104,7 +104,7 @@ func (d *Reader) fill(n int) ([]byte, error) {
 	return b, err
 }
 
-// more is fill in the middle of something: the end of the file is unexpected.
+// more is fill within a header or record, where the end of the file is unexpected.
 func (d *Reader) more(n int) ([]byte, error) {
 	b, err := d.fill(n)
 	if err == io.EOF {

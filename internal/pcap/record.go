@@ -6,18 +6,18 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Limits for what a file may ask for.
+// Limits of a file.
 const (
-	// MaxPacket is the most bytes of one packet that are read or written. It
-	// is four times what tcpdump ever captures.
+	// MaxPacket bounds the bytes of one packet, for reading and writing. It is four times the
+	// largest snapshot length of tcpdump.
 	MaxPacket = 1 << 20
-	// MaxInterfaces is the most interfaces in one section of a pcapng file.
+	// MaxInterfaces bounds the interfaces in one section of a pcapng file.
 	MaxInterfaces = 1 << 16
-	// maxOptions is the most bytes of options in a block.
+	// maxOptions bounds the bytes of options in a block.
 	maxOptions = 1 << 16
 )
 
-// Direction tells whether the capturing host received or sent a packet.
+// Direction is the direction of a packet, seen from the capturing host.
 type Direction uint8
 
 // The directions, with the numbers of pcapng's epb_flags.
@@ -29,16 +29,16 @@ const (
 
 // Record is one captured packet.
 type Record struct {
-	Time      time.Time   // in UTC; zero when the file does not tell
+	Time      time.Time   // in UTC; zero if the file has none
 	Data      []byte      // the captured bytes; valid until the next call of Next
 	Len       int         // length of the packet on the wire, at least len(Data)
 	Link      packet.Link // what Data starts with
-	Interface string      // name of the interface; empty when the file does not tell
+	Interface string      // name of the interface; empty if the file has none
 	Direction Direction
 	Comment   string // pcapng: the comment on this packet
 }
 
-// Link types of capture files, as of tcpdump.org/linktypes.html.
+// Link types of capture files (tcpdump.org/linktypes.html).
 const (
 	linkNull     = 0
 	linkEthernet = 1
@@ -52,8 +52,7 @@ const (
 	linkSLL2     = 276
 )
 
-// link returns the link of a file's link type. ok is false for one that the decoder
-// does not read.
+// link returns the link of a file's link type. ok is false if the decoder does not support it.
 func link(n uint32) (l packet.Link, ok bool) {
 	switch n {
 	case linkNull:

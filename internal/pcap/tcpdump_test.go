@@ -34,26 +34,33 @@ func tcpdump(t *testing.T, file []byte, args ...string) []byte {
 	return out
 }
 
-// zoo is one packet of each kind that the builder makes.
+// zoo returns one packet of each kind that the builder makes.
 func zoo(t *testing.T) []Record {
 	t.Helper()
 	src, dst := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 	v4 := packet.IPv4{Src: src, Dst: dst, ID: 7}
-	v6 := packet.IPv6{Src: netip.MustParseAddr("2001:db8::1"), Dst: netip.MustParseAddr("2001:db8::2"), Class: 3, Label: 5}
-	tcp := packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Flags: packet.FlagSYN, Window: 9000, Options: []byte{2, 4, 5, 180, 1, 3, 3, 7}}
+	v6 := packet.IPv6{Src: netip.MustParseAddr("2001:db8::1"),
+		Dst: netip.MustParseAddr("2001:db8::2"), Class: 3, Label: 5}
+	tcp := packet.TCP{SrcPort: 4000, DstPort: 80, Seq: 1, Flags: packet.FlagSYN, Window: 9000,
+		Options: []byte{2, 4, 5, 180, 1, 3, 3, 7}}
 	udp := packet.UDP{SrcPort: 4000, DstPort: 9}
 	data := packet.Data("some data")
 	var recs []Record
 	for _, layers := range [][]packet.Layer{
-		{v4, tcp, data}, {v4, udp, data}, {v4, packet.UDPLite{SrcPort: 1, DstPort: 2}, data}, {v4, packet.SCTP{SrcPort: 1, DstPort: 2, VTag: 3}},
-		{v4, packet.ICMP{Type: 8, Rest: 5<<16 | 1}, data}, {v4, packet.IGMP{Type: 0x16, Group: netip.MustParseAddr("224.0.0.9")}},
-		{v4, packet.GRE{}, v4, udp, data}, {v4, packet.ESP{SPI: 1, Seq: 2}, data}, {packet.VLAN{TCI: 5}, v4, udp, data},
+		{v4, tcp, data}, {v4, udp, data}, {v4, packet.UDPLite{SrcPort: 1, DstPort: 2}, data},
+		{v4, packet.SCTP{SrcPort: 1, DstPort: 2, VTag: 3}},
+		{v4, packet.ICMP{Type: 8, Rest: 5<<16 | 1}, data},
+		{v4, packet.IGMP{Type: 0x16, Group: netip.MustParseAddr("224.0.0.9")}},
+		{v4, packet.GRE{}, v4, udp, data}, {v4, packet.ESP{SPI: 1, Seq: 2}, data},
+		{packet.VLAN{TCI: 5}, v4, udp, data},
 		{v6, tcp, data}, {v6, udp, data}, {v6, packet.ICMPv6{Type: 128, Rest: 5<<16 | 1}, data},
 		{v6, packet.HopByHop{Options: packet.RouterAlert}, packet.Destination{}, udp, data},
-		{v6, packet.Fragment{ID: 9}, tcp}, {v6, packet.AH{SPI: 1, Seq: 2, ICV: make([]byte, 12)}, udp},
+		{v6, packet.Fragment{ID: 9}, tcp},
+		{v6, packet.AH{SPI: 1, Seq: 2, ICV: make([]byte, 12)}, udp},
 		{packet.VLAN{TPID: packet.EtherQinQ, TCI: 5}, packet.VLAN{TCI: 6}, v6, udp, data},
 	} {
-		b, err := packet.Build(append([]packet.Layer{packet.Ethernet{Dst: [6]byte{2, 0, 0, 0, 0, 1}, Src: [6]byte{2, 0, 0, 0, 0, 2}}}, layers...)...)
+		b, err := packet.Build(append([]packet.Layer{packet.Ethernet{Dst: [6]byte{2, 0, 0, 0, 0, 1},
+			Src: [6]byte{2, 0, 0, 0, 0, 2}}}, layers...)...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +70,7 @@ func zoo(t *testing.T) []Record {
 	return recs
 }
 
-// TestTcpdumpReads lets tcpdump judge the files, the builder's packets and their checksums.
+// TestTcpdumpReads checks the files, the builder's packets and their checksums with tcpdump.
 func TestTcpdumpReads(t *testing.T) {
 	recs := zoo(t)
 	var plain, next bytes.Buffer
@@ -93,7 +100,9 @@ func TestTcpdumpReads(t *testing.T) {
 		if n := strings.Count(text, "\n1700000000.0000") + 1; n != len(recs) {
 			t.Errorf("%s: tcpdump sees %d packets, want %d", name, n, len(recs))
 		}
-		for _, want := range []string{"cksum 0x", "(correct)", "udp sum ok", "icmp6 sum ok", "echo request, id 5, seq 1", "vlan 5", "vlan 6", "wscale 7", "igmp v2 report 224.0.0.9"} {
+		for _, want := range []string{"cksum 0x", "(correct)", "udp sum ok", "icmp6 sum ok",
+			"echo request, id 5, seq 1", "vlan 5", "vlan 6", "wscale 7",
+			"igmp v2 report 224.0.0.9"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: tcpdump does not say %q:\n%s", name, want, text)
 			}
@@ -101,7 +110,7 @@ func TestTcpdumpReads(t *testing.T) {
 	}
 }
 
-// TestTcpdumpWrites reads what tcpdump wrote, with micro- and nanoseconds.
+// TestTcpdumpWrites reads files of tcpdump, with micro- and nanoseconds.
 func TestTcpdumpWrites(t *testing.T) {
 	recs := zoo(t)
 	var plain bytes.Buffer

@@ -11,8 +11,8 @@ import (
 
 var le = binary.LittleEndian
 
-// Writer writes a pcap file with nanoseconds. It does not buffer: give it a bufio.Writer
-// and flush that in the end.
+// Writer writes a pcap file with nanoseconds. It does not buffer: give it a bufio.Writer and flush
+// that in the end.
 type Writer struct {
 	w    io.Writer
 	link packet.Link
@@ -40,14 +40,16 @@ func NewWriter(w io.Writer, l packet.Link) (*Writer, error) {
 // Write appends a record. Interface, Direction and Comment are lost.
 func (w *Writer) Write(rec Record) error {
 	if rec.Link != w.link {
-		return fmt.Errorf("write capture: packet with link %d in a pcap file with link %d: write pcapng instead", rec.Link, w.link)
+		return fmt.Errorf("write capture: packet with link %d in a pcap file with link %d: write "+
+			"pcapng instead", rec.Link, w.link)
 	}
 	if err := rec.check(); err != nil {
 		return err
 	}
 	ns := rec.nanoseconds()
 	if ns/1e9 > 1<<32-1 {
-		return fmt.Errorf("write capture: time %v does not fit a pcap file: write pcapng instead", rec.Time)
+		return fmt.Errorf("write capture: time %v does not fit a pcap file: write pcapng instead",
+			rec.Time)
 	}
 	w.buf = le.AppendUint32(w.buf[:0], uint32(ns/1e9))
 	w.buf = le.AppendUint32(w.buf, uint32(ns%1e9))
@@ -60,10 +62,11 @@ func (w *Writer) Write(rec Record) error {
 	return nil
 }
 
-// check refuses what no capture file can hold.
+// check returns an error for a record that a capture file cannot hold.
 func (rec *Record) check() error {
 	if len(rec.Data) > MaxPacket || rec.Len > 1<<31 {
-		return fmt.Errorf("write capture: packet of %d bytes: %w of %d", max(len(rec.Data), rec.Len), errTooLong, MaxPacket)
+		return fmt.Errorf("write capture: packet of %d bytes: %w of %d",
+			max(len(rec.Data), rec.Len), errTooLong, MaxPacket)
 	}
 	if t := rec.Time; !t.IsZero() && (t.Before(time.Unix(0, 0)) || t.Year() > 2261) {
 		return fmt.Errorf("write capture: time %v does not fit", t)
@@ -71,7 +74,7 @@ func (rec *Record) check() error {
 	return nil
 }
 
-// nanoseconds returns the time since 1970, 0 when it is not known.
+// nanoseconds returns the time since 1970, 0 if it is unknown.
 func (rec *Record) nanoseconds() uint64 {
 	if rec.Time.IsZero() {
 		return 0

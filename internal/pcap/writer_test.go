@@ -49,7 +49,8 @@ func TestWriter(t *testing.T) {
 
 func TestNGWriter(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	links := []packet.Link{packet.LinkRaw, packet.LinkEthernet, packet.LinkSLL, packet.LinkSLL2, packet.LinkNull, packet.LinkLoop}
+	links := []packet.Link{packet.LinkRaw, packet.LinkEthernet, packet.LinkSLL, packet.LinkSLL2,
+		packet.LinkNull, packet.LinkLoop}
 	names := []string{"", "eth0", "pod:web", strings.Repeat("x", 255)}
 	var file bytes.Buffer
 	w, err := NewNGWriter(&file)
@@ -60,8 +61,10 @@ func TestNGWriter(t *testing.T) {
 	for range 200 {
 		data := make([]byte, r.IntN(100))
 		rec := Record{
-			Time: time.Unix(r.Int64N(1<<33), r.Int64N(1e9)), Data: data, Len: len(data) + r.IntN(3), Link: links[r.IntN(len(links))],
-			Interface: names[r.IntN(len(names))], Direction: Direction(r.IntN(3)), Comment: strings.Repeat("c", r.IntN(3)*r.IntN(9)),
+			Time: time.Unix(r.Int64N(1<<33), r.Int64N(1e9)), Data: data, Len: len(data) + r.IntN(3),
+			Link:      links[r.IntN(len(links))],
+			Interface: names[r.IntN(len(names))], Direction: Direction(r.IntN(3)),
+			Comment: strings.Repeat("c", r.IntN(3)*r.IntN(9)),
 		}
 		if err := w.Write(rec); err != nil {
 			t.Fatal(err)
@@ -95,15 +98,18 @@ type fullDisk struct{}
 func (fullDisk) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestWriteErrors(t *testing.T) {
-	if _, err := NewWriter(fullDisk{}, packet.LinkRaw); err == nil || !strings.Contains(err.Error(), "disk full") {
+	if _, err := NewWriter(fullDisk{}, packet.LinkRaw); err == nil ||
+		!strings.Contains(err.Error(), "disk full") {
 		t.Error(err)
 	}
-	if _, err := NewNGWriter(fullDisk{}); err == nil || !strings.Contains(err.Error(), "disk full") {
+	if _, err := NewNGWriter(fullDisk{}); err == nil ||
+		!strings.Contains(err.Error(), "disk full") {
 		t.Error(err)
 	}
 }
 
-// FuzzReader reads anything. What it reads, written as pcapng, must read the same again.
+// FuzzReader reads any input. Its records, written as pcapng, must be the same when they are read
+// again.
 func FuzzReader(f *testing.F) {
 	var plain, next bytes.Buffer
 	w, err := NewWriter(&plain, packet.LinkEthernet)
@@ -115,7 +121,8 @@ func FuzzReader(f *testing.F) {
 		f.Fatal(err)
 	}
 	for i := range 3 {
-		rec := Record{Time: time.Unix(1700000000, 5), Data: udp(f, uint16(i)), Link: packet.LinkEthernet}
+		rec := Record{Time: time.Unix(1700000000, 5), Data: udp(f, uint16(i)),
+			Link: packet.LinkEthernet}
 		if err := w.Write(rec); err != nil {
 			f.Fatal(err)
 		}
@@ -127,8 +134,11 @@ func FuzzReader(f *testing.F) {
 	f.Add(plain.Bytes())
 	f.Add(next.Bytes())
 	for _, order := range orders {
-		f.Add(append(section(order), block(order, blockInterface, uint16(1), uint16(0), uint32(0), option(order, optTSResol, uint8(0x8a)))...))
-		f.Add(words(order, uint32(magicNano), uint16(2), uint16(4), uint64(0), uint32(0), uint32(101), uint64(0), uint32(4), uint32(4), []byte("abcd")))
+		f.Add(append(section(order),
+			block(order, blockInterface, uint16(1), uint16(0), uint32(0),
+				option(order, optTSResol, uint8(0x8a)))...))
+		f.Add(words(order, uint32(magicNano), uint16(2), uint16(4), uint64(0), uint32(0),
+			uint32(101), uint64(0), uint32(4), uint32(4), []byte("abcd")))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		if len(file) > 2 && file[0] == 0x1f {

@@ -1,5 +1,5 @@
-// Package rebuilt runs a test again, in a build in which constants of a library have other values: what takes WireGuard minutes
-// can be seen in seconds.
+// Package rebuilt runs a test again in a build in which constants of a library have other values.
+// So a test can see in seconds what takes WireGuard minutes.
 package rebuilt
 
 import (
@@ -14,17 +14,18 @@ import (
 	"testing"
 )
 
-// File is a file of a library, with the values that its constants shall have, by name.
+// File is a file of a module, with the new values of its constants, by name.
 type File struct {
 	Module, Path string
 	Constants    map[string]string
 }
 
-// inside is set in the environment of a test that was built so.
+// inside is set in the environment of a test in such a build.
 const inside = "WEIR_REBUILT"
 
-// With runs the calling test in a build with the changed files and returns true, with the outcome logged; in that build it returns false and
-// the test does its work. It fails the test when it cannot be built, or fails there.
+// With runs the calling test again in a build with the changed files, logs its output and returns
+// true. In that build it returns false, and the test does its work. The calling test fails if the
+// build or the test in it fails.
 func With(t *testing.T, files ...File) bool {
 	t.Helper()
 	if os.Getenv(inside) != "" {
@@ -38,7 +39,8 @@ func With(t *testing.T, files ...File) bool {
 	}
 	write(t, mod, text)
 	write(t, strings.TrimSuffix(mod, ".mod")+".sum", read(t, filepath.Join(module, "go.sum")))
-	again := exec.Command("go", "test", "-modfile", mod, "-count=1", "-v", "-run", "^"+t.Name()+"$", ".")
+	again := exec.Command("go", "test", "-modfile", mod, "-count=1", "-v", "-run", "^"+t.Name()+"$",
+		".")
 	again.Env = append(os.Environ(), inside+"=1")
 	out, err := again.CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS: "+t.Name())) {
@@ -48,7 +50,7 @@ func With(t *testing.T, files ...File) bool {
 	return true
 }
 
-// copied is where the module is with the constants changed.
+// copied returns the directory of a copy of the module with the changed constants.
 func (f File) copied(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "module")
@@ -68,10 +70,11 @@ func (f File) copied(t *testing.T) string {
 	return dir
 }
 
-// list asks go list about a module, without a name about this one.
+// list runs go list -m for a module, or for the main module if there is no name.
 func list(t *testing.T, format string, module ...string) string {
 	t.Helper()
-	out, err := exec.Command("go", append([]string{"list", "-m", "-f", format}, module...)...).Output()
+	out, err := exec.Command("go",
+		append([]string{"list", "-m", "-f", format}, module...)...).Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}
@@ -87,7 +90,7 @@ func read(t *testing.T, name string) []byte {
 	return text
 }
 
-// write replaces a file, also one that is read-only.
+// write replaces a file, even a read-only one.
 func write(t *testing.T, name string, text []byte) {
 	t.Helper()
 	err := os.Remove(name)

@@ -1,7 +1,7 @@
-// Package tty knows how to write for a person: whether a terminal is listening, how wide it is, whether it wants colour,
-// how to line up a table, and how to show a name that comes from outside without letting it command the terminal.
+// Package tty writes text for people: it finds out whether a file is a terminal and how wide that
+// is, aligns tables, and escapes names from outside so that they cannot control the terminal.
 //
-// Three rules hold everywhere. Meaning is never in colour alone. What goes into a pipe or a file has no colour and no
-// width. A name that somebody else chose (an interface, a pod, a DNS name) passes Escape before a person sees it; Table
+// Two rules hold everywhere. Output to a pipe or a file does not depend on a width. A name that
+// comes from outside (an interface, a pod, a DNS name) passes Escape before it is shown; Table
 // does that for every cell.
 package tty

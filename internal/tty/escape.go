@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape makes a string from outside safe and unambiguous to show: whatever could move the cursor, change colours, hide
-// text or turn its direction becomes a visible \n, \xNN, \uNNNN or \UNNNNNNNN, and a backslash is doubled. Printable text
-// of any script stays as it is.
+// Escape makes a string from outside safe and unambiguous to show. Everything that could move the
+// cursor, change colours, hide text or reverse its direction becomes a visible \n, \xNN, \uNNNN or
+// \UNNNNNNNN, and a backslash is doubled. Printable text of any script stays as it is.
 func Escape(s string) string {
 	if harmless(s) {
 		return s
@@ -42,7 +42,7 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// harmless says whether s is printable ASCII without a backslash, which nearly every name is.
+// harmless reports whether s is printable ASCII without a backslash, as nearly every name is.
 func harmless(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] < ' ' || s[i] > '~' || s[i] == '\\' {
@@ -52,6 +52,6 @@ func harmless(s string) bool {
 	return true
 }
 
-// shown says whether a terminal shows r as itself. Format characters (bidirectional overrides, zero-width joiners) are
-// not: they change how their neighbours look.
+// shown reports whether a terminal shows r as itself. Format characters (bidirectional overrides,
+// zero-width joiners) are not: they change how their neighbours look.
 func shown(r rune) bool { return unicode.IsGraphic(r) && (r == ' ' || !unicode.IsSpace(r)) }

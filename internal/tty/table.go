@@ -7,33 +7,22 @@ import (
 	"unicode/utf8"
 )
 
-// Table lines up rows of cells in columns. It keeps all rows until Flush, because the widest cell of a column decides.
+// Table aligns rows of cells in columns. It keeps all rows until Flush, because the widest cell of
+// a column decides.
 type Table struct {
 	w     io.Writer
-	color bool
-	rows  [][]cell
+	rows  [][]string
 	right []bool // by column: aligned right, for numbers
 }
 
-type cell struct {
-	text  string
-	style Style
-}
-
-// Styled is a cell with a style of its own.
-type Styled struct {
-	Value any
-	Style Style
-}
-
-// NewTable starts a table on w with a header row. A header that starts with '>' has its column aligned right, as numbers
-// want it; the sign itself is not shown. No headers mean no header row.
-func NewTable(w io.Writer, color bool, headers ...string) *Table {
-	t := &Table{w: w, color: color, right: make([]bool, len(headers))}
-	var row []cell
+// NewTable starts a table on w with a header row. A header that starts with '>' aligns its column
+// right, for numbers; the sign itself is not shown. Without headers there is no header row.
+func NewTable(w io.Writer, headers ...string) *Table {
+	t := &Table{w: w, right: make([]bool, len(headers))}
+	var row []string
 	for i, h := range headers {
 		h, t.right[i] = strings.CutPrefix(h, ">")
-		row = append(row, cell{h, Bold})
+		row = append(row, h)
 	}
 	if len(row) > 0 {
 		t.rows = append(t.rows, row)
@@ -41,24 +30,19 @@ func NewTable(w io.Writer, color bool, headers ...string) *Table {
 	return t
 }
 
-// Row adds a row. A cell is a Styled or anything that fmt prints; its text is escaped, and an empty one shows as "-".
+// Row adds a row. A cell is anything that fmt prints. Its text is escaped, and an empty one shows
+// as "-".
 func (t *Table) Row(cells ...any) {
-	row := make([]cell, len(cells))
+	row := make([]string, len(cells))
 	for i, c := range cells {
-		s, ok := c.(Styled)
-		if !ok {
-			s = Styled{Value: c}
+		if row[i] = Escape(fmt.Sprint(c)); row[i] == "" {
+			row[i] = "-"
 		}
-		text := Escape(fmt.Sprint(s.Value))
-		if text == "" {
-			text = "-"
-		}
-		row[i] = cell{text, s.Style}
 	}
 	t.rows = append(t.rows, row)
 }
 
-// Flush writes the table and empties it. Columns are two blanks apart; no line ends in blanks.
+// Flush writes the table and empties it. Two blanks separate the columns; no line ends in blanks.
 func (t *Table) Flush() error {
 	var widths []int
 	for _, row := range t.rows {
@@ -66,21 +50,20 @@ func (t *Table) Flush() error {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
 		}
 	}
 	var b strings.Builder
 	for _, row := range t.rows {
 		for i, c := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c.text))
-			text := c.style.Apply(t.color, c.text)
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
 			switch {
 			case i < len(t.right) && t.right[i]:
-				b.WriteString(pad + text)
+				b.WriteString(pad + c)
 			case i < len(row)-1:
-				b.WriteString(text + pad)
+				b.WriteString(c + pad)
 			default:
-				b.WriteString(text)
+				b.WriteString(c)
 			}
 			if i < len(row)-1 {
 				b.WriteString("  ")

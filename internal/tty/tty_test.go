@@ -47,7 +47,7 @@ func FuzzEscape(f *testing.F) {
 				t.Fatalf("%q gives %q with %U in it", s, got, r)
 			}
 		}
-		// Unambiguous: what has no backslash in it was not escaped at all.
+		// Text without a backslash was not escaped at all.
 		if !strings.Contains(got, `\`) && got != s {
 			t.Fatalf("%q changed to %q without a trace", s, got)
 		}
@@ -56,9 +56,9 @@ func FuzzEscape(f *testing.F) {
 
 func TestTable(t *testing.T) {
 	var b bytes.Buffer
-	tab := NewTable(&b, false, "NAME", ">PACKETS", "RULE")
+	tab := NewTable(&b, "NAME", ">PACKETS", "RULE")
 	tab.Row("eth0", 5, "allow")
-	tab.Row("evil\nname", 12345, Styled{"deny", Red})
+	tab.Row("evil\nname", 12345, "deny")
 	tab.Row("", 0, "")
 	if err := tab.Flush(); err != nil {
 		t.Fatal(err)
@@ -73,60 +73,20 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestTableColorsDoNotMoveColumns(t *testing.T) {
-	paint := func(color bool) string {
-		var b bytes.Buffer
-		tab := NewTable(&b, color, "A", "B")
-		tab.Row(Styled{"x", Green}, "y")
-		tab.Row("xxxx", "y")
-		if err := tab.Flush(); err != nil {
-			t.Fatal(err)
-		}
-		return b.String()
-	}
-	colored := paint(true)
-	if !strings.Contains(colored, "\x1b[32mx\x1b[0m") {
-		t.Errorf("no green in %q", colored)
-	}
-	for _, code := range []string{"\x1b[0m", "\x1b[1m", "\x1b[32m"} {
-		colored = strings.ReplaceAll(colored, code, "")
-	}
-	if colored != paint(false) {
-		t.Errorf("with the codes taken out: %q, without colour: %q", colored, paint(false))
-	}
-}
-
-func TestColorIsOnlyForTerminalsThatWantIt(t *testing.T) {
-	for _, c := range []struct {
-		terminal bool
-		env      map[string]string
-		want     bool
-	}{
-		{true, map[string]string{"TERM": "xterm"}, true},
-		{false, map[string]string{"TERM": "xterm"}, false},
-		{true, map[string]string{"TERM": "dumb"}, false},
-		{true, map[string]string{}, false},
-		{true, map[string]string{"TERM": "xterm", "NO_COLOR": "1"}, false},
-	} {
-		if got := colorWanted(c.terminal, func(k string) string { return c.env[k] }); got != c.want {
-			t.Errorf("%+v: got %v", c, got)
-		}
-	}
-}
-
-func TestAFileIsNoTerminal(t *testing.T) {
+func TestAFileIsNotATerminal(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "f"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if IsTerminal(f) || IsTerminal(&bytes.Buffer{}) || Width(f) != 80 || Width(&bytes.Buffer{}) != 80 {
+	if IsTerminal(f) || IsTerminal(&bytes.Buffer{}) || Width(f) != 80 ||
+		Width(&bytes.Buffer{}) != 80 {
 		t.Error("a file or a buffer was taken for a terminal")
 	}
 }
 
-// TestATerminalIsOne opens a real pseudo-terminal.
-func TestATerminalIsOne(t *testing.T) {
+// TestPseudoTerminal opens a real pseudo-terminal.
+func TestPseudoTerminal(t *testing.T) {
 	ptm, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
@@ -134,8 +94,5 @@ func TestATerminalIsOne(t *testing.T) {
 	defer ptm.Close()
 	if !IsTerminal(ptm) {
 		t.Error("a pseudo-terminal was not taken for a terminal")
-	}
-	if !WantsColor(ptm, func(k string) string { return map[string]string{"TERM": "xterm"}[k] }) {
-		t.Error("a terminal got no colour")
 	}
 }

@@ -1,4 +1,4 @@
-// Package unixsocket listens on unix sockets that are their owner's alone from the moment they
+// Package unixsocket listens on unix sockets that only their owner can use from the moment they
 // exist.
 package unixsocket
 
@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listen makes a socket of mode 0600, in the place of one that is there: whoever calls knows that
-// nobody listens on that. There is no moment at which others could connect: Linux gives the file
-// the mode of the socket's inode less the umask (unix_bind), so that it is set before.
+// Listen makes a socket of mode 0600. It replaces an existing one: the caller must know that no
+// process listens on that. Other users cannot connect at any moment: Linux gives the file the mode
+// of the socket's inode less the umask (unix_bind), and Listen sets that mode before.
 func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestListenIsPrivateFromTheBeginning: whatever the umask is, the socket has its mode when its name
-// appears, and nobody changes it afterwards.
+// TestListenIsPrivateFromTheBeginning: with any umask, the socket has its mode when its name
+// appears, and the mode does not change afterwards.
 func TestListenIsPrivateFromTheBeginning(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "sock")
@@ -23,7 +23,7 @@ func TestListenIsPrivateFromTheBeginning(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Umask(unix.Umask(0))
-	for range 2 { // the second one takes the place of the first
+	for range 2 { // the second one replaces the first
 		l, err := Listen(path)
 		if err != nil {
 			t.Fatal(err)

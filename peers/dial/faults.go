@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	plays    = 5                // of each scenario, by each contender
-	patience = 10 * time.Second // given to each dial
-	leeway   = 20 * time.Millisecond
+	runs      = 5                // of each scenario, with each contender
+	patience  = 10 * time.Second // time limit of each dial
+	tolerance = 20 * time.Millisecond
 )
 
-// stage is the simulated network and what plays on it.
+// stage is the simulated network with its servers.
 type stage struct {
 	net           *eyeballstest.Net
 	dns           *eyeballstest.DNS
@@ -38,7 +38,7 @@ type stage struct {
 	serial int // guarded by mu
 }
 
-// faults plays all scenarios of one kind of host.
+// faults runs all scenarios of one kind of host.
 func faults(host eyeballstest.Family) error {
 	n, err := eyeballstest.NewNet(host != eyeballstest.OnlyV6, host != eyeballstest.OnlyV4)
 	if err != nil {
@@ -62,27 +62,29 @@ func faults(host eyeballstest.Family) error {
 		if s.Host != host {
 			continue
 		}
-		rows = append(rows, faultRow{s, st.play(&s, dialStd), st.play(&s, dialCurl), st.play(&s, dialWeir)})
+		rows = append(rows, faultRow{s, st.run(&s, dialStd), st.run(&s, dialCurl),
+			st.run(&s, dialWeir)})
 	}
 	for _, r := range rows {
 		std, curl, weir := r.std(), r.curl(), r.weir()
-		fmt.Printf("| %s | %s | %s | %s | %d |\n", r.Name, std, curl, weir, r.Prescribed.Milliseconds())
+		fmt.Printf("| %s | %s | %s | %s | %d |\n", r.Name, std, curl, weir,
+			r.Prescribed.Milliseconds())
 		if weir.failed {
-			held(0)
+			report(0)
 			continue
 		}
-		held(float64(r.Prescribed+leeway) / float64(weir.median))
+		report(float64(r.Prescribed+tolerance) / float64(weir.median))
 	}
 	return nil
 }
 
-// faultRow is a line of the table, whose outcomes may still have to come.
+// faultRow is a row of the table. Its functions wait for the outcomes.
 type faultRow struct {
 	eyeballstest.Scenario
 	std, curl, weir func() outcome
 }
 
-// servers listens, with and without TLS, at this machine's addresses.
+// servers starts the servers with and without TLS, at this machine's addresses.
 func (st *stage) servers() error {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
 	for _, a := range []netip.Addr{st.net.Local4, st.net.Local6} {
@@ -98,7 +100,8 @@ func (st *stage) servers() error {
 			s := httptest.NewUnstartedServer(h)
 			s.Listener.Close()
 			s.Listener = l
-			s.Config.ErrorLog = log.New(io.Discard, "", 0) // losers hang up in the middle of a handshake
+			// attempts that lose a race close in the middle of a handshake
+			s.Config.ErrorLog = log.New(io.Discard, "", 0)
 			if port == &st.secure {
 				s.StartTLS()
 			} else {
@@ -109,7 +112,7 @@ func (st *stage) servers() error {
 	return nil
 }
 
-// outcome is the median of the plays of one contender.
+// outcome is the median of the runs of one contender.
 type outcome struct {
 	median time.Duration
 	family int
@@ -127,13 +130,14 @@ func (o outcome) String() string {
 	return fmt.Sprintf("%.0f v%d", ms, o.family)
 }
 
-// contender dials a name and returns how long the dial took that counts, and the
-// family that won, 0 for none.
+// contender dials a name. It returns the time of the dial that counts, and the family that won, 0
+// for none.
 type contender func(s *eyeballstest.Scenario, name string) (took time.Duration, family int)
 
-// play stages a scenario for each play anew, so that nothing is left of the last, and returns a function that waits for the outcome.
-// What takes long is played side by side, and beside whatever comes next: it waits most of the time.
-func (st *stage) play(s *eyeballstest.Scenario, c contender) func() outcome {
+// run stages a scenario for each run again, so that nothing is left of the last one. It returns a
+// function that waits for the outcome. Long runs mostly wait, so they run in parallel with each
+// other and with what follows.
+func (st *stage) run(s *eyeballstest.Scenario, c contender) func() outcome {
 	type result struct {
 		took   time.Duration
 		family int
@@ -147,10 +151,10 @@ func (st *stage) play(s *eyeballstest.Scenario, c contender) func() outcome {
 		took, family := c(s, name)
 		return result{took, family}
 	}
-	results := make(chan result, plays)
+	results := make(chan result, runs)
 	first := one()
 	results <- first
-	for range plays - 1 {
+	for range runs - 1 {
 		if first.took < time.Second {
 			results <- one()
 			continue
@@ -158,12 +162,12 @@ func (st *stage) play(s *eyeballstest.Scenario, c contender) func() outcome {
 		go func() { results <- one() }()
 	}
 	return func() outcome {
-		all := make([]result, plays)
+		all := make([]result, runs)
 		for i := range all {
 			all[i] = <-results
 		}
 		slices.SortFunc(all, func(a, b result) int { return int(a.took - b.took) })
-		m := all[plays/2]
+		m := all[runs/2]
 		return outcome{m.took, m.family, m.family == 0}
 	}
 }
@@ -200,14 +204,15 @@ func dialStd(s *eyeballstest.Scenario, name string) (time.Duration, int) {
 }
 
 func dialWeir(s *eyeballstest.Scenario, name string) (time.Duration, int) {
-	d := &eyeballs.Dialer{Timeout: patience, Resolver: &dns.Resolver{}, History: &eyeballs.History{}}
+	d := &eyeballs.Dialer{Timeout: patience, Resolver: &dns.Resolver{},
+		History: &eyeballs.History{}}
 	if s.TLS {
 		d.TLS = &tls.Config{InsecureSkipVerify: true}
 	}
 	return timed(s, name, d.DialContext)
 }
 
-// dialCurl takes curl's own word for its times, without its start.
+// dialCurl uses the times that curl reports, which do not include its start.
 func dialCurl(s *eyeballstest.Scenario, name string) (took time.Duration, family int) {
 	url, when := "http://"+name+":443/", "%{time_connect}"
 	if s.TLS {
@@ -219,7 +224,8 @@ func dialCurl(s *eyeballstest.Scenario, name string) (took time.Duration, family
 	}
 	for range rounds {
 		begin := time.Now()
-		out, err := exec.Command("curl", "-sk", "-o", "/dev/null", "--connect-timeout", strconv.Itoa(int(patience.Seconds())),
+		out, err := exec.Command("curl", "-sk", "-o", "/dev/null", "--connect-timeout",
+			strconv.Itoa(int(patience.Seconds())),
 			"-w", when+" %{remote_ip}", url).Output()
 		f := strings.Fields(string(out))
 		if err != nil || len(f) != 2 {

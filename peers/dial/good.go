@@ -17,17 +17,18 @@ type row struct {
 	name    string
 	address string
 	timeout time.Duration
-	work    func(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration, err error)
+	work    func(dial dialFunc, network, address string, until time.Time) (ops int,
+		spent time.Duration, err error)
 	network string
 	bar     float64
 }
 
-const exchange = 512 // bytes, as in the benchmarks of the founding change
+const exchange = 512 // bytes, as in the benchmarks of package net
 
-// slice is one contender's part of a round.
+// slice is the time of one contender in a round.
 const slice = 3 * time.Millisecond
 
-// good compares dials on which nothing goes wrong.
+// good compares dials without faults.
 func good(rounds int) error {
 	if err := loopbackUp(); err != nil {
 		return err
@@ -51,9 +52,12 @@ func good(rounds int) error {
 			row{ip.name + "ConcurrentReadWrite", at, 0, concurrent, "tcp", 0.97})
 	}
 	rows = append(rows,
-		row{"name in the hosts file, both families accept", fmt.Sprintf("dual.test:%d", portEcho), 0, oneShot, "tcp", 1},
-		row{"name in the hosts file, IPv6 refuses", fmt.Sprintf("dual.test:%d", portOnly4), 0, oneShot, "tcp", 1},
-		row{"name in DNS, never cached", fmt.Sprintf("fresh.test:%d", portEcho), 0, oneShot, "tcp", 1},
+		row{"name in the hosts file, both families accept", fmt.Sprintf("dual.test:%d", portEcho),
+			0, oneShot, "tcp", 1},
+		row{"name in the hosts file, IPv6 refuses", fmt.Sprintf("dual.test:%d", portOnly4), 0,
+			oneShot, "tcp", 1},
+		row{"name in DNS, never cached", fmt.Sprintf("uncached.test:%d", portEcho), 0, oneShot,
+			"tcp", 1},
 		row{"name in DNS", fmt.Sprintf("cached.test:%d", portEcho), 0, oneShot, "tcp", 1})
 	for _, r := range rows {
 		if err := r.compare(rounds); err != nil {
@@ -70,12 +74,12 @@ func (r *row) compare(rounds int) error {
 	var times [2][]float64
 	for round := range rounds {
 		for i := range contenders {
-			who := (i + round) % 2 // each goes first as often as the other
-			ops, spent, err := r.work(contenders[who], r.network, r.address, time.Now().Add(slice))
+			k := (i + round) % 2 // both contenders go first equally often
+			ops, spent, err := r.work(contenders[k], r.network, r.address, time.Now().Add(slice))
 			if err != nil {
 				return err
 			}
-			times[who] = append(times[who], float64(spent.Nanoseconds())/1000/float64(ops))
+			times[k] = append(times[k], float64(spent.Nanoseconds())/1000/float64(ops))
 		}
 	}
 	var allocs [2]float64
@@ -85,8 +89,8 @@ func (r *row) compare(rounds int) error {
 			return err
 		}
 	}
-	// The two parts of a round see the same machine, so their ratio says more than
-	// that of the times of all rounds.
+	// Both parts of a round run under the same load, so their ratio is more exact than that of the
+	// times of all rounds.
 	ratios := make([]float64, rounds)
 	for i := range ratios {
 		ratios[i] = times[0][i] / times[1][i]
@@ -94,15 +98,16 @@ func (r *row) compare(rounds int) error {
 	slices.Sort(ratios)
 	ratio := ratios[rounds/2]
 	a, b := quartile(times[0]), quartile(times[1])
-	fmt.Printf("| %s | %.1f (%.0f) | %.1f (%.0f) | %.2f | %.2f |\n", r.name, a, allocs[0], b, allocs[1], ratio, r.bar)
-	held(ratio / r.bar)
+	fmt.Printf("| %s | %.1f (%.0f) | %.1f (%.0f) | %.2f | %.2f |\n", r.name, a, allocs[0], b,
+		allocs[1], ratio, r.bar)
+	report(ratio / r.bar)
 	if allocs[1] > allocs[0] {
-		held(allocs[0] / allocs[1])
+		report(allocs[0] / allocs[1])
 	}
 	return nil
 }
 
-// quartile is the lower one: what the machine can do when its neighbours let it.
+// quartile returns the lower quartile: the speed of the machine with little other load.
 func quartile(list []float64) float64 {
 	slices.Sort(list)
 	return list[len(list)/4]
@@ -132,11 +137,11 @@ func dialClose(dial dialFunc, network, address string) error {
 	if err != nil {
 		return err
 	}
-	return hangUp(c)
+	return closeReset(c)
 }
 
-// hangUp leaves no TIME_WAIT behind, or the ports would run out.
-func hangUp(c net.Conn) error {
+// closeReset closes with a RST, which leaves no TIME_WAIT: else the ports would run out.
+func closeReset(c net.Conn) error {
 	c.(*net.TCPConn).SetLinger(0)
 	return c.Close()
 }
@@ -150,7 +155,8 @@ func echoOnce(c net.Conn, b []byte) error {
 }
 
 // oneShot dials for every exchange.
-func oneShot(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration, err error) {
+func oneShot(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration,
+	err error) {
 	b := make([]byte, exchange)
 	begin := time.Now()
 	for ; time.Now().Before(until); ops++ {
@@ -161,18 +167,19 @@ func oneShot(dial dialFunc, network, address string, until time.Time) (ops int, 
 		if err := echoOnce(c, b); err != nil {
 			return 0, 0, err
 		}
-		hangUp(c)
+		closeReset(c)
 	}
 	return ops, time.Since(begin), nil
 }
 
 // persistent dials once for many exchanges.
-func persistent(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration, err error) {
+func persistent(dial dialFunc, network, address string, until time.Time) (ops int,
+	spent time.Duration, err error) {
 	c, err := dial(context.Background(), network, address)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer hangUp(c)
+	defer closeReset(c)
 	b := make([]byte, exchange)
 	begin := time.Now()
 	for ; time.Now().Before(until); ops++ {
@@ -184,12 +191,13 @@ func persistent(dial dialFunc, network, address string, until time.Time) (ops in
 }
 
 // concurrent writes and reads one connection from two goroutines.
-func concurrent(dial dialFunc, network, address string, until time.Time) (ops int, spent time.Duration, err error) {
+func concurrent(dial dialFunc, network, address string, until time.Time) (ops int,
+	spent time.Duration, err error) {
 	c, err := dial(context.Background(), network, address)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer hangUp(c)
+	defer closeReset(c)
 	const batch = 64
 	failed := make(chan error, 1)
 	begin := time.Now()

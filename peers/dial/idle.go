@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// idle opens many connections through fresh proxies, leaves them alone, and looks
-// at the memory. A proxy needs two descriptors for each; where the system lets one
-// process have fewer, two proxies share the connections and the bar.
+// idle opens many connections through new proxies, leaves them idle, and measures the memory. A
+// proxy needs two descriptors for each. If the limit of one process is lower, two proxies share the
+// connections and the bar.
 func idle(weir string) error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -46,8 +46,9 @@ func idle(weir string) error {
 	if proxies > 1 {
 		what = fmt.Sprintf("%d proxies", proxies)
 	}
-	fmt.Printf("| memory of %s with %d idle connections, MiB | - | %.0f | %.1f KiB each | %d |\n", what, idleConns, rss, rss*1024/idleConns, idleMiB)
-	held(idleMiB / rss)
+	fmt.Printf("| memory of %s with %d idle connections, MiB | - | %.0f | %.1f KiB each | %d |\n",
+		what, idleConns, rss, rss*1024/idleConns, idleMiB)
+	report(idleMiB / rss)
 	b := []byte("x")
 	for i, c := range conns {
 		if err := echoOnce(c, b); err != nil {
@@ -57,8 +58,7 @@ func idle(weir string) error {
 	return nil
 }
 
-// open fills conns, from several sides at once, and sees each of them work in both
-// directions.
+// open opens conns from several goroutines, and checks that each works in both directions.
 func open(through dialFunc, conns []net.Conn) error {
 	const workers = 16
 	var wait sync.WaitGroup
@@ -69,7 +69,8 @@ func open(through dialFunc, conns []net.Conn) error {
 			defer wait.Done()
 			b := []byte("x")
 			for i := worker; i < len(conns); i += workers {
-				c, err := through(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", portEcho))
+				c, err := through(context.Background(), "tcp",
+					fmt.Sprintf("127.0.0.1:%d", portEcho))
 				if err == nil {
 					err = echoOnce(c, b)
 				}

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// role tells this program, run again inside a namespace, what it is there.
+// role is the variable with the role of this program when it runs again inside a namespace.
 const role = "WEIR_DIAL_ROLE"
 
 func main() {
@@ -27,6 +28,10 @@ func main() {
 }
 
 func run(rounds int, only, weir string) error {
+	parts := []string{"good", "faults", "proxy"}
+	if only != "" && !slices.Contains(parts, only) {
+		return fmt.Errorf("-only %q: want one of %s", only, strings.Join(parts, ", "))
+	}
 	switch what := os.Getenv(role); what {
 	case "serve":
 		return serve()
@@ -53,11 +58,12 @@ func run(rounds int, only, weir string) error {
 		fmt.Print(title)
 		for _, r := range roles {
 			var out strings.Builder
-			if err := eyeballstest.Inside(role+"="+r, &out, "-rounds", strconv.Itoa(rounds), "-weir", weir); err != nil {
+			if err := eyeballstest.Inside(role+"="+r, &out, "-rounds", strconv.Itoa(rounds),
+				"-weir", weir); err != nil {
 				return fmt.Errorf("%s: %w\n%s", r, err, out.String())
 			}
 			for line := range strings.Lines(out.String()) {
-				if ratio, ok := strings.CutPrefix(line, "held "); ok {
+				if ratio, ok := strings.CutPrefix(line, "ratio "); ok {
 					v, err := strconv.ParseFloat(strings.TrimSpace(ratio), 64)
 					if err != nil {
 						return err
@@ -71,27 +77,33 @@ func run(rounds int, only, weir string) error {
 		return nil
 	}
 	if err := part("good", "### Everything works\n\n"+
-		"| dial and exchange | net.Dialer us (allocs) | weir us (allocs) | ratio | bar |\n| --- | --- | --- | --- | --- |\n", "good"); err != nil {
+		"| dial and exchange | net.Dialer us (allocs) | weir us (allocs) | ratio | bar |\n"+
+		"| --- | --- | --- | --- | --- |\n", "good"); err != nil {
 		return err
 	}
 	if err := part("faults", "\n### Something does not\n\n"+
-		"| scenario | net.Dialer ms | curl ms | weir ms | prescribed ms |\n| --- | --- | --- | --- | --- |\n", "faults0", "faults1", "faults2"); err != nil {
+		"| scenario | net.Dialer ms | curl ms | weir ms | prescribed ms |\n"+
+		"| --- | --- | --- | --- | --- |\n", "faults0", "faults1", "faults2"); err != nil {
 		return err
 	}
-	if err := part("proxy", "\n### The proxy\n\n| what | direct | through weir proxy | value | bar |\n| --- | --- | --- | --- | --- |\n", "relay"); err != nil {
+	if err := part("proxy",
+		"\n### The proxy\n\n| what | direct | through weir proxy | value | bar |\n"+
+			"| --- | --- | --- | --- | --- |\n", "relay"); err != nil {
 		return err
 	}
-	fmt.Printf("\nEach row is divided by its bar; 1 or more means that every bar is held.\n\nworst ratio: %.2f\n", worst)
+	fmt.Printf("\nEach row is divided by its bar; 1 or more means that every bar is met.\n\n"+
+		"worst ratio: %.2f\n", worst)
 	return nil
 }
 
-// held tells the parent how well a row holds its bar: 1 or more means it does.
-func held(ratio float64) { fmt.Printf("held %v\n", ratio) }
+// report reports a row divided by its bar to the parent process: 1 or more means that the bar is
+// met.
+func report(ratio float64) { fmt.Printf("ratio %v\n", ratio) }
 
-// inNamespace prepares the namespace that this process is in: files of /etc, and
-// loopback, if no simulated network does it.
+// inNamespace prepares the files of /etc in the mount namespace of this process.
 func inNamespace(hosts string) error {
 	return eyeballstest.Etc(map[string]string{
-		"resolv.conf": "nameserver 127.0.0.1\n", "hosts": hosts, "nsswitch.conf": "hosts: files dns\n", "gai.conf": "",
+		"resolv.conf": "nameserver 127.0.0.1\n", "hosts": hosts,
+		"nsswitch.conf": "hosts: files dns\n", "gai.conf": "",
 	})
 }

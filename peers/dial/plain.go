@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// servePlain relays everything that comes to portPlain from portSource and does
-// nothing else: a thread, a pipe, two blocking splices. It is what a relay can
-// reach on this machine, for the proxy to be compared with.
+// servePlain relays everything from portSource to the clients of portPlain: with one thread, one
+// pipe and two blocking splices. This is the speed that a relay can reach on this machine, as a
+// reference for the proxy.
 func servePlain() error {
 	l, err := listenBlocking(portPlain)
 	if err != nil {
@@ -17,15 +17,15 @@ func servePlain() error {
 	}
 	fmt.Println("ready")
 	for {
-		near, _, err := unix.Accept(l)
+		client, _, err := unix.Accept(l)
 		if err != nil {
 			return err
 		}
-		go plainRelay(near)
+		go plainRelay(client)
 	}
 }
 
-// listenBlocking returns a socket that Go's poller knows nothing of.
+// listenBlocking returns a socket that Go's runtime does not poll.
 func listenBlocking(port int) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -41,15 +41,16 @@ func loopback4(port int) unix.Sockaddr {
 	return &unix.SockaddrInet4{Port: port, Addr: [4]byte(net.IPv4(127, 0, 0, 1).To4())}
 }
 
-func plainRelay(near int) {
-	defer unix.Close(near)
-	far, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func plainRelay(client int) {
+	defer unix.Close(client)
+	source, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
-	defer unix.Close(far)
+	defer unix.Close(source)
 	var p [2]int
-	if unix.Connect(far, loopback4(portSource)) != nil || unix.Pipe2(p[:], unix.O_CLOEXEC) != nil {
+	if unix.Connect(source, loopback4(portSource)) != nil ||
+		unix.Pipe2(p[:], unix.O_CLOEXEC) != nil {
 		return
 	}
 	defer unix.Close(p[0])
@@ -57,12 +58,12 @@ func plainRelay(near int) {
 	const size = 1 << 20
 	unix.FcntlInt(uintptr(p[1]), unix.F_SETPIPE_SZ, size)
 	for {
-		n, err := unix.Splice(far, nil, p[1], nil, size, unix.SPLICE_F_MOVE)
+		n, err := unix.Splice(source, nil, p[1], nil, size, unix.SPLICE_F_MOVE)
 		if err != nil || n == 0 {
 			return
 		}
 		for n > 0 {
-			w, err := unix.Splice(p[0], nil, near, nil, int(n), unix.SPLICE_F_MOVE)
+			w, err := unix.Splice(p[0], nil, client, nil, int(n), unix.SPLICE_F_MOVE)
 			if err != nil || w == 0 {
 				return
 			}

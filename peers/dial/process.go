@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// cpuSeconds is the CPU time that a process and all its threads have used; 0 for
-// no process.
+// cpuSeconds returns the CPU time that a process and all its threads have used, 0 for pid 0.
 func cpuSeconds(pid int) (float64, error) {
 	if pid == 0 {
 		return 0, nil

@@ -29,7 +29,7 @@ import (
 	"github.com/weirnet/weir/eyeballs/dns"
 )
 
-// racer is a dialer that knows dual.test, at ::1 and 127.0.0.1, and what it tried.
+// racer is a dialer that resolves dual.test to ::1 and 127.0.0.1 and records its attempts.
 type racer struct {
 	eyeballs.Dialer
 	mu    sync.Mutex
@@ -39,7 +39,8 @@ type racer struct {
 func newRacer(t *testing.T) *racer {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"hosts": "::1 dual.test\n127.0.0.1 dual.test\n", "resolv.conf": "nameserver [127.0.0.1]:1\n"} {
+	for name, text := range map[string]string{"hosts": "::1 dual.test\n127.0.0.1 dual.test\n",
+		"resolv.conf": "nameserver [127.0.0.1]:1\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -56,14 +57,14 @@ func newRacer(t *testing.T) *racer {
 	return r
 }
 
-// raced wants the dead address tried first, and the connection at the other.
+// raced checks that the first attempt went to the refusing address, and that the other one won.
 func (r *racer) raced(t *testing.T, port string) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	want := []string{"failed [::1]:" + port, "won 127.0.0.1:" + port}
 	if !slices.Equal(r.tried[:min(2, len(r.tried))], want) {
-		t.Errorf("it tried %q, want %q", r.tried, want)
+		t.Errorf("attempts %q, want %q", r.tried, want)
 	}
 }
 
@@ -78,16 +79,20 @@ func TestGRPC(t *testing.T) {
 	defer s.Stop()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	d := newRacer(t)
-	// passthrough lets gRPC hand over the name as it is.
-	c, err := grpc.NewClient("passthrough:///dual.test:"+port, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }))
+	// With passthrough, gRPC passes the name on unresolved.
+	c, err := grpc.NewClient("passthrough:///dual.test:"+port,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return d.DialContext(ctx, "tcp", address)
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	answer, err := grpc_health_v1.NewHealthClient(c).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	answer, err := grpc_health_v1.NewHealthClient(c).Check(ctx,
+		&grpc_health_v1.HealthCheckRequest{})
 	if err != nil || answer.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 		t.Fatalf("%v %v", answer, err)
 	}
@@ -97,17 +102,20 @@ func TestGRPC(t *testing.T) {
 func TestPostgreSQL(t *testing.T) {
 	port := startPostgres(t)
 	d := newRacer(t)
-	config, err := pgx.ParseConfig(fmt.Sprintf("host=dual.test port=%s user=weir dbname=postgres sslmode=disable", port))
+	config, err := pgx.ParseConfig(fmt.Sprintf("host=dual.test port=%s user=weir dbname=postgres "+
+		"sslmode=disable", port))
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.DialFunc = d.DialContext
-	// The driver would resolve by itself otherwise, one address after the other.
-	config.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil }
+	// Without this the driver resolves the name itself and tries one address after the other.
+	config.LookupFunc = func(_ context.Context, host string) ([]string, error) {
+		return []string{host}, nil
+	}
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	var row *sql.Row
-	for try := 0; ; try++ { // it begins to listen some time after its start
+	for try := 0; ; try++ { // the server listens some time after its start
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		row = db.QueryRowContext(ctx, "select inet_server_addr()::text, 6*7")
 		var at string
@@ -115,7 +123,8 @@ func TestPostgreSQL(t *testing.T) {
 		err := row.Scan(&at, &n)
 		cancel()
 		if err == nil {
-			if a, _ := netip.ParsePrefix(at); a.Addr().String() != "127.0.0.1" && at != "127.0.0.1" || n != 42 {
+			if a, _ := netip.ParsePrefix(at); a.Addr().String() != "127.0.0.1" &&
+				at != "127.0.0.1" || n != 42 {
 				t.Errorf("answer %q %d", at, n)
 			}
 			break
@@ -132,7 +141,7 @@ func TestPostgreSQL(t *testing.T) {
 	d.raced(t, port)
 }
 
-// startPostgres runs a database server of its own on 127.0.0.1 and returns its port.
+// startPostgres starts a new database server on 127.0.0.1 and returns its port.
 func startPostgres(t *testing.T) string {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -149,7 +158,7 @@ func startPostgres(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if os.Geteuid() == 0 { // it refuses to run as root
+	if os.Geteuid() == 0 { // the server refuses to run as root
 		u, err := user.Lookup("postgres")
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +170,8 @@ func startPostgres(t *testing.T) string {
 		}
 		attr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 	}
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", dir, "-U", "weir", "--auth=trust", "--no-sync", "--locale=C")
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", dir, "-U", "weir", "--auth=trust",
+		"--no-sync", "--locale=C")
 	initdb.SysProcAttr, initdb.Dir = attr, "/"
 	if out, err := initdb.CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v\n%s", err, out)
@@ -172,10 +182,11 @@ func startPostgres(t *testing.T) string {
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	l.Close()
-	server := exec.Command(filepath.Join(bin, "postgres"), "-D", dir, "-p", port, "-c", "listen_addresses=127.0.0.1",
+	server := exec.Command(filepath.Join(bin, "postgres"), "-D", dir, "-p", port, "-c",
+		"listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=", "-c", "fsync=off")
-	var talk strings.Builder
-	server.SysProcAttr, server.Dir, server.Stderr = attr, "/", &talk
+	var stderr strings.Builder
+	server.SysProcAttr, server.Dir, server.Stderr = attr, "/", &stderr
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +194,14 @@ func startPostgres(t *testing.T) string {
 		server.Process.Signal(syscall.SIGINT) // fast shutdown
 		server.Wait()
 		if t.Failed() {
-			t.Log(talk.String())
+			t.Log(stderr.String())
 		}
 	})
 	return port
+}
+
+func TestOnlyRefusesAnUnknownPart(t *testing.T) {
+	if err := run(1, "fault", ""); err == nil || !strings.Contains(err.Error(), "faults") {
+		t.Errorf("error %v", err)
+	}
 }

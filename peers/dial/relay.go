@@ -59,7 +59,7 @@ func relays(rounds int, weir string) error {
 	return idle(weir)
 }
 
-// startProxy runs the binary as a user would and waits until it listens.
+// startProxy runs the binary and waits until it listens.
 func startProxy(weir string, port int) (*exec.Cmd, error) {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
 	p := exec.Command(weir, "proxy", "--listen", address)
@@ -85,16 +85,17 @@ func socksAt(port int) (dialFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(_ context.Context, network, address string) (net.Conn, error) { return d.Dial(network, address) }, nil
+	return func(_ context.Context, network, address string) (net.Conn, error) {
+		return d.Dial(network, address)
+	}, nil
 }
 
-// throughput reads from a source: directly, through the proxy, and through a relay
-// that does nothing but two blocking splices, which shows what the machine allows.
-// The CPU time of both relays is measured too: on a machine with fewer cores than
-// processes that is what makes the difference.
+// throughput reads from a source: directly, through the proxy, and through a relay with two
+// blocking splices, which shows what the machine allows. It measures the CPU time of both relays
+// too: on a machine with fewer cores than processes, that makes the difference.
 func throughput(through dialFunc, proxy, plain int) error {
 	direct := new(net.Dialer).DialContext
-	type way struct {
+	type path struct {
 		dial  dialFunc
 		port  int
 		pid   int // of the relay
@@ -102,10 +103,12 @@ func throughput(through dialFunc, proxy, plain int) error {
 		cpu   float64 // seconds
 		bytes float64
 	}
-	ways := []*way{{dial: direct, port: portSource}, {dial: through, port: portSource, pid: proxy}, {dial: direct, port: portPlain, pid: plain}}
+	paths := []*path{{dial: direct, port: portSource},
+		{dial: through, port: portSource, pid: proxy},
+		{dial: direct, port: portPlain, pid: plain}}
 	for round := range 24 {
-		for i := range ways {
-			w := ways[(i+round)%len(ways)]
+		for i := range paths {
+			w := paths[(i+round)%len(paths)]
 			before, err := cpuSeconds(w.pid)
 			if err != nil {
 				return err
@@ -122,39 +125,43 @@ func throughput(through dialFunc, proxy, plain int) error {
 		}
 	}
 	var best [3]float64
-	for i, w := range ways {
+	for i, w := range paths {
 		best[i] = -quartile(w.rates) // of the negative: the upper quartile
 	}
-	fmt.Printf("| throughput of one connection, MiB/s | %.0f | %.0f | %.2f of direct | %.2f |\n", best[0], best[1], best[1]/best[0], throughputOf)
-	held(best[1] / best[0] / throughputOf)
-	fmt.Printf("| the same through two blocking splices in C's manner | %.0f | %.0f | %.2f of direct | |\n", best[0], best[2], best[2]/best[0])
-	perGiB := func(w *way) float64 { return w.cpu * 1000 / (w.bytes / (1 << 30)) }
-	fmt.Printf("| CPU of the proxy, ms per GiB | - | %.0f | %.0f for the two splices | |\n", perGiB(ways[1]), perGiB(ways[2]))
+	fmt.Printf("| throughput of one connection, MiB/s | %.0f | %.0f | %.2f of direct | %.2f |\n",
+		best[0], best[1], best[1]/best[0], throughputOf)
+	report(best[1] / best[0] / throughputOf)
+	fmt.Printf("| the same through two blocking splices, as in C | %.0f | %.0f | %.2f of "+
+		"direct | |\n", best[0], best[2], best[2]/best[0])
+	perGiB := func(w *path) float64 { return w.cpu * 1000 / (w.bytes / (1 << 30)) }
+	fmt.Printf("| CPU of the proxy, ms per GiB | - | %.0f | %.0f for the two splices | |\n",
+		perGiB(paths[1]), perGiB(paths[2]))
 	return nil
 }
 
-// paced reads from a source that sends as fast as a network card of 10 Gbit/s:
-// what the proxy costs where the machine is not the limit.
+// paced reads from a source with the speed of a network card of 10 Gbit/s. It shows the cost of the
+// proxy when the machine is not the limit.
 func paced(through dialFunc) error {
 	direct := new(net.Dialer).DialContext
 	var rates [2][]float64
 	for round := range 8 {
 		for i := range 2 {
-			who := (i + round) % 2
-			rate, _, err := drain([2]dialFunc{direct, through}[who], portPaced, 300*time.Millisecond)
+			k := (i + round) % 2
+			rate, _, err := drain([2]dialFunc{direct, through}[k], portPaced,
+				300*time.Millisecond)
 			if err != nil {
 				return err
 			}
-			rates[who] = append(rates[who], -rate)
+			rates[k] = append(rates[k], -rate)
 		}
 	}
 	a, b := -quartile(rates[0]), -quartile(rates[1])
-	fmt.Printf("| the same from a source of 10 Gbit/s, MiB/s | %.0f | %.0f | %.2f of direct | |\n", a, b, b/a)
+	fmt.Printf("| the same from a source of 10 Gbit/s, MiB/s | %.0f | %.0f | %.2f of direct | |\n",
+		a, b, b/a)
 	return nil
 }
 
-// drain reads what a source sends for a while. It returns MiB per second, and all
-// bytes that came.
+// drain reads from a source for some time. It returns MiB per second, and the number of bytes.
 func drain(dial dialFunc, port int, part time.Duration) (rate, all float64, err error) {
 	c, err := dial(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -187,18 +194,19 @@ func overhead(through dialFunc, rounds int) error {
 	var times [2][]float64
 	for round := range rounds * 3 {
 		for i := range 2 {
-			who := (i + round) % 2
+			k := (i + round) % 2
 			begin := time.Now()
-			c, err := [2]dialFunc{direct, through}[who](context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", portEcho))
+			c, err := [2]dialFunc{direct, through}[k](context.Background(), "tcp",
+				fmt.Sprintf("127.0.0.1:%d", portEcho))
 			if err != nil {
 				return err
 			}
-			times[who] = append(times[who], float64(time.Since(begin).Nanoseconds())/1000)
+			times[k] = append(times[k], float64(time.Since(begin).Nanoseconds())/1000)
 			c.Close()
 		}
 	}
 	a, b := quartile(times[0]), quartile(times[1])
 	fmt.Printf("| SOCKS5 connect, us | %.0f | %.0f | %.0f more | %d |\n", a, b, b-a, overheadUS)
-	held(overheadUS / (b - a))
+	report(overheadUS / (b - a))
 	return nil
 }

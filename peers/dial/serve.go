@@ -17,15 +17,15 @@ import (
 	"github.com/weirnet/weir/eyeballs/eyeballstest"
 )
 
-// The ports of the server process, free in a fresh namespace.
+// The ports of the server process. They are free in a new namespace.
 const (
 	portEcho   = 7001 // on 127.0.0.1 and ::1
-	portOnly4  = 7002 // echo on 127.0.0.1 alone
-	portSource = 7003 // sends for ever
+	portOnly4  = 7002 // echo on 127.0.0.1 only
+	portSource = 7003 // sends endlessly
 	portProxy  = 7004
-	portPaced  = 7005 // sends for ever, 10 Gbit/s
+	portPaced  = 7005 // sends endlessly, 10 Gbit/s
 	portPlain  = 7006 // a relay to portSource
-	portIdle   = 7010 // and the next, proxies of their own
+	portIdle   = 7010 // and the next one: the proxies of idle
 )
 
 // child runs this program in another role and waits until it is ready.
@@ -49,16 +49,18 @@ func child(what string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// serve is the far side of the good path, in a process of its own so that only
-// the near side's allocations are counted.
+// serve is the server of the good path. It has its own process, so that only the allocations of the
+// client are counted.
 func serve() error {
 	d, err := eyeballstest.NewDNS("127.0.0.1:53")
 	if err != nil {
 		return err
 	}
-	for name, ttl := range map[string]uint32{"fresh.test": 0, "cached.test": 3600} {
-		d.Set(name, dnsmessage.TypeA, eyeballstest.Record{TTL: ttl, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
-		d.Set(name, dnsmessage.TypeAAAA, eyeballstest.Record{TTL: ttl, Addrs: []netip.Addr{netip.MustParseAddr("::1")}})
+	for name, ttl := range map[string]uint32{"uncached.test": 0, "cached.test": 3600} {
+		d.Set(name, dnsmessage.TypeA,
+			eyeballstest.Record{TTL: ttl, Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+		d.Set(name, dnsmessage.TypeAAAA,
+			eyeballstest.Record{TTL: ttl, Addrs: []netip.Addr{netip.MustParseAddr("::1")}})
 	}
 	echo := func(c net.Conn) {
 		defer c.Close()
@@ -100,7 +102,8 @@ func serve() error {
 		serve func(net.Conn)
 	}{
 		{fmt.Sprintf("127.0.0.1:%d", portEcho), echo}, {fmt.Sprintf("[::1]:%d", portEcho), echo},
-		{fmt.Sprintf("127.0.0.1:%d", portOnly4), echo}, {fmt.Sprintf("127.0.0.1:%d", portSource), source},
+		{fmt.Sprintf("127.0.0.1:%d", portOnly4), echo},
+		{fmt.Sprintf("127.0.0.1:%d", portSource), source},
 		{fmt.Sprintf("127.0.0.1:%d", portPaced), paced},
 	} {
 		listener, err := net.Listen("tcp", l.addr)
@@ -121,7 +124,7 @@ func serve() error {
 	select {}
 }
 
-// loopbackUp starts the network of a fresh namespace.
+// loopbackUp brings up the loopback interface of a new namespace.
 func loopbackUp() error {
 	out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package powercut has file systems for tests that lose their power: of a file system on a loop
-// device, a copy of the image at a moment has what was written to the device up to then, and
-// nothing of what was still in memory.
+// Package powercut simulates power cuts for tests. The file system is on a loop device. A copy of
+// its image has everything that was written to the device until then, and nothing that was still
+// in memory.
 package powercut
 
 import (
@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is a mounted file system of its own.
+// Disk is a file system that is mounted for one test.
 type Disk struct {
 	Dir   string // where it is mounted
 	image string
 }
 
-// size is enough for ext4 with a journal.
+// size is enough for ext4 with a journal, in bytes.
 const size = 8 << 20
 
-// New mounts a fresh file system. Nothing goes to its device unasked for ten minutes, and a rename
-// waits for no data: what is not synced is lost at a cut.
+// New mounts a new file system. For ten minutes the kernel writes nothing to its device unless a
+// program syncs, and a rename does not write the data first: a cut loses what is not synced.
 func New(t testing.TB) *Disk {
 	t.Helper()
 	for _, tool := range []string{"mkfs.ext4", "mount", "umount"} {
@@ -47,8 +47,8 @@ func New(t testing.TB) *Disk {
 	return d
 }
 
-// Cut returns where the file system is mounted as it would be after a power cut at this moment,
-// read only but for the journal's replay. The first one goes on.
+// Cut mounts the file system as it would be after a power cut at this moment, and returns the
+// directory. The test must only read there. The Disk itself stays usable.
 func (d *Disk) Cut(t testing.TB) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
