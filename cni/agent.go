@@ -5,12 +5,13 @@ import (
 	"net/netip"
 )
 
-// Agent is what the node's agent does for a runtime. Errors that the caller may try again after a while implement
-// Temporary() bool.
+// Agent is what the node's agent does for a runtime. Errors that the caller may try again after a
+// while implement Temporary() bool.
 type Agent interface {
 	Attach(ctx context.Context, r Request) (Reply, error)
 	Detach(ctx context.Context, container, ifName string) error
-	// Check compares a container's network with what Attach made. addrs are those that the runtime knows, if any.
+	// Check compares a container's network with what Attach made. addrs are those that the runtime
+	// knows, if any.
 	Check(ctx context.Context, container, ifName string, addrs []netip.Addr) error
 	// Keep detaches what was attached for a network and is not in the list of "CONTAINER/IFNAME".
 	Keep(ctx context.Context, network string, attachments []string) error
@@ -20,7 +21,8 @@ type Agent interface {
 
 // Request asks for the network of a container.
 type Request struct {
-	Network                        string // the name of the CNI network; no other's garbage collection takes the pod
+	// the name of the CNI network; no other's garbage collection takes the pod
+	Network                        string
 	Container, Name, Netns, IfName string
 	Addrs                          []netip.Addr
 	ExternalIPAM                   bool // Addrs come from a delegated IPAM plugin

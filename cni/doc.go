@@ -1,7 +1,9 @@
-// Package cni is the wire of the Container Network Interface: environment and standard input in, a result or an error
-// object out. It decides nothing: it checks and translates what a runtime asks, and hands it to the node's agent.
+// Package cni is the wire of the Container Network Interface: environment and standard input in, a
+// result or an error object out. It decides nothing: it checks and translates what a runtime asks,
+// and hands it to the node's agent.
 //
-// It speaks specification 1.1.0, 1.0.0 and 0.4.0 with the verbs ADD, DEL, CHECK, GC, STATUS and VERSION.
+// It speaks specification 1.1.0, 1.0.0 and 0.4.0 with the verbs ADD, DEL, CHECK, GC, STATUS and
+// VERSION.
 //
 // # Configuration
 //
@@ -15,12 +17,13 @@
 //	  "ipam": {"type": "host-local", ...}  default: addresses from the node's own ranges
 //	}
 //
-// A key that is not known is refused: a misspelt key must not silently change who may talk to whom. Authors of pods ask for
-// labels by CNI_ARGS (WEIR_LABELS=app=web,tier=1), by args.cni.labels ([{"key":..., "value":...}]) and by Kubernetes' pod annotations
-// of the form weir.labels/KEY; labels of the configuration stand whatever they say.
+// A key that is not known is refused: a misspelt key must not silently change who may talk to whom.
+// Authors of pods ask for labels by CNI_ARGS (WEIR_LABELS=app=web,tier=1), by args.cni.labels
+// ([{"key":..., "value":...}]) and by Kubernetes' pod annotations of the form weir.labels/KEY;
+// labels of the configuration stand whatever they say.
 //
 // # Errors
 //
-// Every failure is a CNI error object: a code of the specification or one of this package, a message that says what failed,
-// and details that say what to do.
+// Every failure is a CNI error object: a code of the specification or one of this package, a
+// message that says what failed, and details that say what to do.
 package cni

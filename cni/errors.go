@@ -20,16 +20,19 @@ func fail(code uint, details, format string, a ...any) *types.Error {
 	return &types.Error{Code: code, Msg: fmt.Sprintf(format, a...), Details: details}
 }
 
-// fromAgent turns an error of the agent into the wire's. An agent that cannot be reached is worth another try: the runtime
-// repeats on code 11.
+// fromAgent turns an error of the agent into the wire's. An agent that cannot be reached is worth
+// another try: the runtime repeats on code 11.
 func fromAgent(what string, err error) *types.Error {
 	var asWire *types.Error
 	if errors.As(err, &asWire) {
 		return asWire
 	}
 	var temporary interface{ Temporary() bool }
-	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &temporary) && temporary.Temporary() {
-		return fail(types.ErrTryAgainLater, "start it with 'weir up', or see 'journalctl -u weir'; the configuration's \"root\" must be the agent's --root",
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &temporary) &&
+		temporary.Temporary() {
+		return fail(types.ErrTryAgainLater,
+			"start it with 'weir up', or see 'journalctl -u weir'; the configuration's \"root\" "+
+				"must be the agent's --root",
 			"%s: the weir agent does not answer: %v", what, err)
 	}
 	details := "'weir pod list' and 'weir status' show the node as the agent sees it"

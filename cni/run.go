@@ -14,9 +14,10 @@ import (
 // Versions of the specification that the plugin speaks, oldest first.
 var Versions = []string{"0.4.0", "1.0.0", "1.1.0"}
 
-// Run answers one call: it reads the environment and stdin, writes the result or an error object to stdout, and returns
-// the exit status. dial connects to the agent whose --root is given.
-func Run(ctx context.Context, env Env, stdin io.Reader, stdout io.Writer, dial func(root string) (Agent, error)) int {
+// Run answers one call: it reads the environment and stdin, writes the result or an error object to
+// stdout, and returns the exit status. dial connects to the agent whose --root is given.
+func Run(ctx context.Context, env Env, stdin io.Reader, stdout io.Writer,
+	dial func(root string) (Agent, error)) int {
 	version := Versions[len(Versions)-1]
 	answer, failed := serve(ctx, env, stdin, dial, &version)
 	if failed != nil {
@@ -32,7 +33,8 @@ func Run(ctx context.Context, env Env, stdin io.Reader, stdout io.Writer, dial f
 	return 0
 }
 
-// writeError prints an error object. It has the version of the configuration, which types.Error has no field for.
+// writeError prints an error object. It has the version of the configuration, which types.Error has
+// no field for.
 func writeError(w io.Writer, version string, e *types.Error) {
 	out := struct {
 		CNIVersion string `json:"cniVersion"`
@@ -47,7 +49,8 @@ func writeError(w io.Writer, version string, e *types.Error) {
 const maxConfig = 1 << 20
 
 // serve dispatches a call. version becomes the configuration's as soon as it is known and spoken.
-func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Agent, error), version *string) (any, *types.Error) {
+func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Agent, error),
+	version *string) (any, *types.Error) {
 	data, err := io.ReadAll(io.LimitReader(stdin, maxConfig))
 	if err != nil {
 		return nil, fail(types.ErrIOFailure, "", "read the network configuration: %v", err)
@@ -60,7 +63,9 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 	}
 	verb, ok := verbs[env.Command]
 	if !ok {
-		return nil, fail(types.ErrInvalidEnvironmentVariables, "it is one of ADD, DEL, CHECK, GC, STATUS and VERSION, set by a container runtime; people use 'weir pod'", "CNI_COMMAND is %q", env.Command)
+		return nil, fail(types.ErrInvalidEnvironmentVariables,
+			"it is one of ADD, DEL, CHECK, GC, STATUS and VERSION, set by a container runtime; "+
+				"people use 'weir pod'", "CNI_COMMAND is %q", env.Command)
 	}
 	if e := env.check(); e != nil {
 		return nil, e
@@ -70,15 +75,19 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 		return nil, e
 	}
 	if !slices.Contains(Versions, c.CNIVersion) {
-		return nil, fail(types.ErrIncompatibleCNIVersion, "weir-cni speaks "+strings.Join(Versions, ", "), "the configuration has cniVersion %q", c.CNIVersion)
+		return nil, fail(types.ErrIncompatibleCNIVersion, "weir-cni speaks "+
+			strings.Join(Versions, ", "), "the configuration has cniVersion %q", c.CNIVersion)
 	}
 	*version = c.CNIVersion
 	if c.Name == "" {
-		return nil, fail(types.ErrInvalidNetworkConfig, "give the network a name", "the configuration has no name")
+		return nil, fail(types.ErrInvalidNetworkConfig, "give the network a name",
+			"the configuration has no name")
 	}
 	needs := map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
-	if least := needs[env.Command]; least != "" && slices.Index(Versions, c.CNIVersion) < slices.Index(Versions, least) {
-		return nil, fail(types.ErrIncompatibleCNIVersion, "set \"cniVersion\" to "+least, "%s needs specification %s, the configuration has %s", env.Command, least, c.CNIVersion)
+	if least := needs[env.Command]; least != "" &&
+		slices.Index(Versions, c.CNIVersion) < slices.Index(Versions, least) {
+		return nil, fail(types.ErrIncompatibleCNIVersion, "set \"cniVersion\" to "+least,
+			"%s needs specification %s, the configuration has %s", env.Command, least, c.CNIVersion)
 	}
 	agent, err := dial(c.Root)
 	if err != nil {
@@ -114,7 +123,9 @@ func versions(data []byte) (any, *types.Error) {
 
 func gc(ctx context.Context, c *call) (any, *types.Error) {
 	if c.config.Valid == nil && c.config.ValidV1 == nil {
-		return nil, fail(types.ErrInvalidNetworkConfig, "the container runtime lists what to keep, [] for nothing; see the CNI specification, section 4, GC",
+		return nil, fail(types.ErrInvalidNetworkConfig,
+			"the container runtime lists what to keep, [] for nothing; see the CNI specification, "+
+				"section 4, GC",
 			"the configuration has no cni.dev/valid-attachments")
 	}
 	var keep []string

@@ -13,15 +13,18 @@ type Event struct {
 	firewall.Event
 	At         time.Time // wall time
 	Recv, Xmit string    // names of the hook's interfaces, "" for none
-	From, To   string    // names of Src and Dst (a pod, a table that has them), "" if they have none
-	Service    string    // name of Dst's port, "" if it has none
-	// Lost is how many events are missing before this one. With Kind 0 the Event tells of nothing else.
+	// names of Src and Dst (a pod, a table that has them), "" if they have none
+	From, To string
+	Service  string // name of Dst's port, "" if it has none
+	// Lost is how many events are missing before this one. With Kind 0 the Event tells of nothing
+	// else.
 	Lost uint64
 }
 
 // kinds are the words for what happened, in text, filters, JSON and metrics.
 var kinds = [...]string{
-	firewall.EventStart: "start", firewall.EventEnd: "end", firewall.EventDrop: "drop", firewall.EventLog: "log", firewall.EventRefuse: "refuse",
+	firewall.EventStart: "start", firewall.EventEnd: "end", firewall.EventDrop: "drop",
+	firewall.EventLog: "log", firewall.EventRefuse: "refuse",
 }
 
 // lostKind is the word for a gap.
@@ -60,8 +63,10 @@ func reasonOf(word string) (firewall.Reason, bool) {
 
 // protocols are the names used in events.
 var protocols = map[uint8]string{
-	packet.ProtoICMP: "icmp", packet.ProtoIGMP: "igmp", packet.ProtoTCP: "tcp", packet.ProtoUDP: "udp", packet.ProtoGRE: "gre",
-	packet.ProtoESP: "esp", packet.ProtoAH: "ah", packet.ProtoICMPv6: "icmp6", packet.ProtoSCTP: "sctp", packet.ProtoUDPLite: "udplite",
+	packet.ProtoICMP: "icmp", packet.ProtoIGMP: "igmp", packet.ProtoTCP: "tcp",
+	packet.ProtoUDP: "udp", packet.ProtoGRE: "gre",
+	packet.ProtoESP: "esp", packet.ProtoAH: "ah", packet.ProtoICMPv6: "icmp6",
+	packet.ProtoSCTP: "sctp", packet.ProtoUDPLite: "udplite",
 }
 
 // ProtoName returns the name of a protocol, or its number.

@@ -19,18 +19,22 @@ type Filter struct {
 	text    string
 }
 
-// what are the words that say what happened. deny also picks refused states: for whom it meets both are the same.
+// what are the words that say what happened. deny also picks refused states: for whom it meets both
+// are the same.
 var what = map[string]uint8{
-	"start": 1 << firewall.EventStart, "allow": 1 << firewall.EventStart, "pass": 1 << firewall.EventStart,
+	"start": 1 << firewall.EventStart, "allow": 1 << firewall.EventStart,
+	"pass":   1 << firewall.EventStart,
 	"accept": 1 << firewall.EventStart, "permit": 1 << firewall.EventStart,
-	"end":  1 << firewall.EventEnd,
-	"drop": 1<<firewall.EventDrop | 1<<firewall.EventRefuse, "deny": 1<<firewall.EventDrop | 1<<firewall.EventRefuse,
+	"end":    1 << firewall.EventEnd,
+	"drop":   1<<firewall.EventDrop | 1<<firewall.EventRefuse,
+	"deny":   1<<firewall.EventDrop | 1<<firewall.EventRefuse,
 	"refuse": 1 << firewall.EventRefuse, "log": 1 << firewall.EventLog,
 }
 
-// ParseFilter reads a filter: any of the words start (or allow), end, drop (or deny), refuse and log; "reason WORD" and "rule N" or "rule
-// N-M", each of which may come several times; then the condition of a rule, of which PROTO, "from" and "to" may be missing. Errors in
-// the condition are of type *rule.Error.
+// ParseFilter reads a filter: any of the words start (or allow), end, drop (or deny), refuse and
+// log; "reason WORD" and "rule N" or "rule N-M", each of which may come several times; then the
+// condition of a rule, of which PROTO, "from" and "to" may be missing. Errors in the condition are
+// of type *rule.Error.
 func ParseFilter(text string, names *rule.Names) (*Filter, error) {
 	f := &Filter{text: strings.Join(strings.Fields(text), " ")}
 	words := strings.Fields(text)
@@ -91,9 +95,9 @@ func (f *Filter) word(words []string) (int, error) {
 	return 2, nil
 }
 
-// condition parses the condition of a rule of which ends may be missing: "tcp", "tcp from X", "udp to any 53", "from X", each followed by
-// options. There is one way to complete such words, so the first that parses is the one; when none does, the error is that of the
-// words as they are.
+// condition parses the condition of a rule of which ends may be missing: "tcp", "tcp from X", "udp
+// to any 53", "from X", each followed by options. There is one way to complete such words, so the
+// first that parses is the one; when none does, the error is that of the words as they are.
 func condition(words []string, names *rule.Names) (*rule.Rule, error) {
 	first, err := rule.ParseRule("count "+strings.Join(words, " "), names)
 	if err == nil {

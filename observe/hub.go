@@ -14,8 +14,8 @@ type Hub struct {
 	counts    [len(kinds)][2]atomic.Uint64 // by kind and direction
 	lost      atomic.Uint64
 
-	// Listen, if set, is told when the first reader comes and when the last one has gone, so that an engine can stop telling. It is called
-	// with the hub's lock held and must not call the hub.
+	// Listen, if set, is told when the first reader comes and when the last one has gone, so that
+	// an engine can stop telling. It is called with the hub's lock held and must not call the hub.
 	Listen func(bool)
 
 	mu   sync.Mutex
@@ -80,8 +80,8 @@ func (h *Hub) subscribeLocked(size int) *Sub {
 	return s
 }
 
-// Split takes what waits for a reader out of its queue and subscribes another one at the same moment: what one of the two is
-// told and the other is not, is in neither twice nor nowhere.
+// Split takes what waits for a reader out of its queue and subscribes another one at the same
+// moment: what one of the two is told and the other is not, is in neither twice nor nowhere.
 func (h *Hub) Split(s *Sub, size int) (waiting []firewall.Event, lost uint64, other *Sub) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,8 +105,9 @@ type Sub struct {
 	turn  uint             // guarded by mu; of the events that came under pressure
 }
 
-// sampled is the part of the events that a reader gets while three quarters of its queue or more are waiting: one of so many. A reader who is too
-// slow then sees something of all that happens, and not everything of one moment and nothing of the next.
+// sampled is the part of the events that a reader gets while three quarters of its queue or more
+// are waiting: one of so many. A reader who is too slow then sees something of all that happens,
+// and not everything of one moment and nothing of the next.
 const sampled = 8
 
 func (s *Sub) put(ev *firewall.Event) {
@@ -144,8 +145,9 @@ func (s *Sub) nudge() {
 	}
 }
 
-// Next waits for events and returns all that are there, with how many were lost since the last call; these are younger than the events
-// before them and no older than the last one of this batch. The events are the reader's until it calls Next again.
+// Next waits for events and returns all that are there, with how many were lost since the last
+// call; these are younger than the events before them and no older than the last one of this batch.
+// The events are the reader's until it calls Next again.
 func (s *Sub) Next(ctx context.Context) (events []firewall.Event, lost uint64, err error) {
 	for {
 		s.mu.Lock()

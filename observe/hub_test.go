@@ -45,7 +45,8 @@ func TestHubGivesEveryEventToEveryReader(t *testing.T) {
 	}
 }
 
-// TestASlowReaderGetsASample: of what comes when the queue is nearly full, every eighth event, until there is no room at all.
+// TestASlowReaderGetsASample: of what comes when the queue is nearly full, every eighth event,
+// until there is no room at all.
 func TestASlowReaderGetsASample(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(100)
@@ -83,7 +84,8 @@ func TestNextEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestHubLosesNothingUncounted: with many writers and a slow reader, what arrives and what is lost add up.
+// TestHubLosesNothingUncounted: with many writers and a slow reader, what arrives and what is lost
+// add up.
 func TestHubLosesNothingUncounted(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(64)

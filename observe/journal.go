@@ -16,22 +16,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two files of a journal. When the newer one is full or old, it takes the place of the older one.
+// The two files of a journal. When the newer one is full or old, it takes the place of the older
+// one.
 const (
 	newerFile = "events.jsonl"
 	olderFile = "events.old.jsonl"
 )
 
-// leastBytes is what one of the two files must be allowed to hold; with less room there is no journal.
+// leastBytes is what one of the two files must be allowed to hold; with less room there is no
+// journal.
 const leastBytes = 64 << 10
 
-// Journal keeps the events of the last while as JSON lines in two files, so that they outlive the process. It holds at least Keep of
-// them, unless that would take more than MaxBytes. Its methods may be called from any goroutine.
+// Journal keeps the events of the last while as JSON lines in two files, so that they outlive the
+// process. It holds at least Keep of them, unless that would take more than MaxBytes. Its methods
+// may be called from any goroutine.
 //
-// It takes at most half of the room that it finds: whoever sends packets fills it, and what else lies on
-// that file system, saved rules and records of pods, has to be written, too.
+// It takes at most half of the room that it finds: whoever sends packets fills it, and what else
+// lies on that file system, saved rules and records of pods, has to be written, too.
 //
-// What fails, for want of space or of descriptors, is tried again: the events of that time are lost and counted, those after it are kept.
+// What fails, for want of space or of descriptors, is tried again: the events of that time are lost
+// and counted, those after it are kept.
 type Journal struct {
 	dir      string
 	keep     time.Duration
@@ -54,8 +58,9 @@ type Journal struct {
 // journalRetry is how long after a failure events are not tried to keep.
 const journalRetry = time.Second
 
-// OpenJournal goes on with the journal in dir, which it makes if needed. The files are the owner's alone: who talks to whom is nobody
-// else's business. With an error it returns a journal, too, which goes on trying.
+// OpenJournal goes on with the journal in dir, which it makes if needed. The files are the owner's
+// alone: who talks to whom is nobody else's business. With an error it returns a journal, too,
+// which goes on trying.
 func OpenJournal(dir string, keep time.Duration, maxBytes int64) (*Journal, error) {
 	j := &Journal{dir: dir, keep: keep, maxBytes: maxBytes}
 	j.fault = j.openLocked()
@@ -79,7 +84,8 @@ func (j *Journal) openLocked() error {
 		f.Close()
 		return fmt.Errorf("journal of events: %w", err)
 	}
-	j.file, j.out, j.size, j.limit, j.begun = f, bufio.NewWriterSize(f, 64<<10), info.Size(), limit, time.Time{}
+	j.file, j.out, j.size, j.limit, j.begun = f, bufio.NewWriterSize(f, 64<<10), info.Size(), limit,
+		time.Time{}
 	if j.size > 0 { // a line that was cut short by a crash ends here
 		last := make([]byte, 1)
 		if _, err := f.ReadAt(last, j.size-1); err == nil && last[0] != '\n' {
@@ -118,7 +124,8 @@ func (j *Journal) roomLocked() (int64, error) {
 
 func (j *Journal) path(name string) string { return filepath.Join(j.dir, name) }
 
-// Append adds an event. It is on disk after the next Flush. After an error it and those since the last Flush may be lost.
+// Append adds an event. It is on disk after the next Flush. After an error it and those since the
+// last Flush may be lost.
 func (j *Journal) Append(e *Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -162,7 +169,8 @@ func (j *Journal) readyLocked(at time.Time) error {
 	return nil
 }
 
-// failLocked notes that what was not flushed is lost. The file is opened anew later: a bufio.Writer never forgets an error.
+// failLocked notes that what was not flushed is lost. The file is opened anew later: a bufio.Writer
+// never forgets an error.
 func (j *Journal) failLocked(err error, at time.Time) {
 	if j.file != nil {
 		j.file.Close()
@@ -184,7 +192,8 @@ func (j *Journal) rotateLocked() error {
 	return j.openLocked()
 }
 
-// Flush writes what is in memory. An error says that events are not kept, and comes again until some are.
+// Flush writes what is in memory. An error says that events are not kept, and comes again until
+// some are.
 func (j *Journal) Flush() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -219,8 +228,8 @@ func (j *Journal) Close() error {
 	return err
 }
 
-// Since returns the events that were appended before the call, from a time on, the oldest first. Lines that make no sense are left out. The
-// sequence must be iterated, once: it holds open files.
+// Since returns the events that were appended before the call, from a time on, the oldest first.
+// Lines that make no sense are left out. The sequence must be iterated, once: it holds open files.
 func (j *Journal) Since(from time.Time) (iter.Seq[Event], error) {
 	parts, err := j.snapshot()
 	if err != nil {
@@ -284,7 +293,8 @@ func (j *Journal) snapshot() ([]part, error) {
 // maxLine is the longest line of a stream.
 const maxLine = 64 << 10
 
-// ReadStream yields the events of JSON lines. An error that is about one line comes with its number, and the next lines follow.
+// ReadStream yields the events of JSON lines. An error that is about one line comes with its
+// number, and the next lines follow.
 func ReadStream(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)

@@ -165,7 +165,8 @@ func TestReadStreamGoesOnBehindDamage(t *testing.T) {
 		}
 		got = append(got, int(e.Length))
 	}
-	if !slices.Equal(got, []int{0, 1, 2, 3}) || len(bad) != 4 || !strings.HasPrefix(bad[0], "line 2: longer") || !strings.HasPrefix(bad[3], "line 8: ") {
+	if !slices.Equal(got, []int{0, 1, 2, 3}) || len(bad) != 4 ||
+		!strings.HasPrefix(bad[0], "line 2: longer") || !strings.HasPrefix(bad[3], "line 8: ") {
 		t.Errorf("events %v, errors %.200q", got, bad)
 	}
 }

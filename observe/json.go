@@ -16,8 +16,8 @@ import (
 // Version is the version of the JSON form; fields are only ever added.
 const Version = 1
 
-// AppendJSON appends the event as one line of JSON with its newline. Everything that is no plain ASCII is escaped, so that a line
-// steers no terminal.
+// AppendJSON appends the event as one line of JSON with its newline. Everything that is no plain
+// ASCII is escaped, so that a line steers no terminal.
 func (e *Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"version":1,"time":"`...)
 	b = e.At.UTC().AppendFormat(b, time.RFC3339Nano)
@@ -61,7 +61,8 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	if e.Kind == firewall.EventEnd {
 		b = appendPair(b, `,"packets":`, e.Packets)
 		b = appendPair(b, `,"bytes":`, e.Bytes)
-		b = strconv.AppendFloat(append(b, `,"duration_seconds":`...), float64(e.Duration)/1e9, 'f', -1, 64)
+		b = strconv.AppendFloat(append(b, `,"duration_seconds":`...), float64(e.Duration)/1e9, 'f',
+			-1, 64)
 	}
 	return append(b, "}\n"...)
 }
@@ -134,7 +135,8 @@ type line struct {
 	Duration float64   `json:"duration_seconds"`
 }
 
-// ParseEvent reads a line that AppendJSON wrote. Fields that it does not know are left aside: a newer Weir may have written them.
+// ParseEvent reads a line that AppendJSON wrote. Fields that it does not know are left aside: a
+// newer Weir may have written them.
 func ParseEvent(text []byte) (Event, error) {
 	var l line
 	if !utf8.Valid(text) {
@@ -144,18 +146,21 @@ func ParseEvent(text []byte) (Event, error) {
 		return Event{}, fmt.Errorf("event: %w", err)
 	}
 	if l.Version != Version {
-		return Event{}, fmt.Errorf("event: version %d: this Weir reads version %d", l.Version, Version)
+		return Event{}, fmt.Errorf("event: version %d: this Weir reads version %d", l.Version,
+			Version)
 	}
 	kind, ok := kindOf(l.Kind)
 	if !ok {
 		return Event{}, fmt.Errorf("event: unknown kind %q", l.Kind)
 	}
-	e := Event{At: l.Time, Lost: l.Lost, Recv: l.Recv, Xmit: l.Xmit, From: l.SrcName, To: l.DstName, Service: l.Service}
+	e := Event{At: l.Time, Lost: l.Lost, Recv: l.Recv, Xmit: l.Xmit, From: l.SrcName, To: l.DstName,
+		Service: l.Service}
 	e.Kind = kind
 	if kind == 0 {
 		return e, nil
 	}
-	e.Time, e.Length, e.Packets, e.Bytes, e.Duration = l.Time.UnixNano(), l.Length, l.Packets, l.Bytes, int64(math.Round(l.Duration*1e9))
+	e.Time, e.Length, e.Packets, e.Bytes, e.Duration = l.Time.UnixNano(), l.Length, l.Packets,
+		l.Bytes, int64(math.Round(l.Duration*1e9))
 	e.Verdict = firewall.Verdict{Pass: l.Verdict == "pass", Rule: l.Rule}
 	if e.Verdict.Reason, ok = reasonOf(l.Reason); !ok {
 		return Event{}, fmt.Errorf("event: unknown reason %q", l.Reason)

@@ -9,7 +9,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// TestJSONRoundTrip: what is written is read back the same, each line is one JSON value in plain ASCII.
+// TestJSONRoundTrip: what is written is read back the same, each line is one JSON value in plain
+// ASCII.
 func TestJSONRoundTrip(t *testing.T) {
 	g := newRandom(t)
 	for range 5000 {
@@ -66,9 +67,11 @@ func TestBadLinesAreRefused(t *testing.T) {
 	}
 }
 
-// TestHostileNamesDoNotReachTheTerminal: a line for a person holds nothing that a terminal would obey.
+// TestHostileNamesDoNotReachTheTerminal: a line for a person holds nothing that a terminal would
+// obey.
 func TestHostileNamesDoNotReachTheTerminal(t *testing.T) {
-	e := Event{Recv: "eth\x1b[2J", Xmit: "\u202e", From: "a\nb", To: "\u009b31m", Service: "\x1b]0;x"}
+	e := Event{Recv: "eth\x1b[2J", Xmit: "\u202e", From: "a\nb", To: "\u009b31m",
+		Service: "\x1b]0;x"}
 	e.Kind, e.Proto = firewall.EventDrop, 6
 	for _, r := range e.Text() {
 		if r < ' ' || r > '~' {

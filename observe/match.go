@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Match says whether the filter picks an event. Tables and the host's addresses are asked of n. Gaps are always picked: they
-// concern everybody.
+// Match says whether the filter picks an event. Tables and the host's addresses are asked of n.
+// Gaps are always picked: they concern everybody.
 func (f *Filter) Match(e *Event, n *Names) bool {
 	if e.Kind == 0 {
 		return true
@@ -54,16 +54,20 @@ func within(all []rule.Range, v uint32) bool {
 // told says whether events carry what a condition asks for.
 func told(op rule.CondOp) bool {
 	switch op {
-	case rule.OpFalse, rule.OpTrue, rule.OpVersion, rule.OpProto, rule.OpSrcIn, rule.OpDstIn, rule.OpSrcMe, rule.OpDstMe, rule.OpSrcTable,
-		rule.OpDstTable, rule.OpSrcPort, rule.OpDstPort, rule.OpIn, rule.OpOut, rule.OpRecv, rule.OpXmit, rule.OpVia, rule.OpRecvGlob,
-		rule.OpXmitGlob, rule.OpViaGlob, rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny, rule.OpRecvAddr, rule.OpXmitAddr,
+	case rule.OpFalse, rule.OpTrue, rule.OpVersion, rule.OpProto, rule.OpSrcIn, rule.OpDstIn,
+		rule.OpSrcMe, rule.OpDstMe, rule.OpSrcTable,
+		rule.OpDstTable, rule.OpSrcPort, rule.OpDstPort, rule.OpIn, rule.OpOut, rule.OpRecv,
+		rule.OpXmit, rule.OpVia, rule.OpRecvGlob,
+		rule.OpXmitGlob, rule.OpViaGlob, rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny,
+		rule.OpRecvAddr, rule.OpXmitAddr,
 		rule.OpViaAddr, rule.OpFlags, rule.OpEstab, rule.OpLen:
 		return true
 	}
 	return false
 }
 
-// test evaluates one condition without its negation, as docs/design/0003-judgement.md has it for packets.
+// test evaluates one condition without its negation, as docs/design/0003-judgement.md has it for
+// packets.
 func test(t *rule.Test, e *Event, n *Names) bool {
 	src, dst := e.Src.Addr(), e.Dst.Addr()
 	switch t.Op {
@@ -125,7 +129,8 @@ func testInterface(t *rule.Test, e *Event, n *Names) bool {
 	case rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny:
 		return true
 	case rule.OpRecvAddr, rule.OpXmitAddr, rule.OpViaAddr:
-		return n.InterfaceHas != nil && len(t.Prefixes) == 1 && n.InterfaceHas(via, t.Prefixes[0].Addr())
+		return n.InterfaceHas != nil && len(t.Prefixes) == 1 &&
+			n.InterfaceHas(via, t.Prefixes[0].Addr())
 	}
 	return false
 }

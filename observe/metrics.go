@@ -15,8 +15,9 @@ const (
 	Gauge   MetricType = "gauge"
 )
 
-// Metric is a family of samples with one name. Names follow prometheus.io/docs/practices/naming: weir_PART_THING_UNIT, base
-// units, _total for counters. No label ever holds an address: their number is the attacker's choice.
+// Metric is a family of samples with one name. Names follow prometheus.io/docs/practices/naming:
+// weir_PART_THING_UNIT, base units, _total for counters. No label ever holds an address: their
+// number is the attacker's choice.
 type Metric struct {
 	Name, Help string
 	Type       MetricType

@@ -7,9 +7,11 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Names is what a node knows beside the event. A nil function knows nothing. All are called by readers, from any goroutine.
+// Names is what a node knows beside the event. A nil function knows nothing. All are called by
+// readers, from any goroutine.
 type Names struct {
-	// Wall turns a time of the engine's clock into wall time; nil: the Unix epoch begins with the clock.
+	// Wall turns a time of the engine's clock into wall time; nil: the Unix epoch begins with the
+	// clock.
 	Wall func(ns int64) time.Time
 	// Interface returns the name of an interface.
 	Interface func(index uint32) string

@@ -13,14 +13,16 @@ const (
 	resolvedMost = 8192
 	// resolvedLife is how long a name, or that there is none, is believed.
 	resolvedLife = 5 * time.Minute
-	// lookupsMost is how many look-ups run at the same time. More are not begun, and tried again when the address is seen again.
+	// lookupsMost is how many look-ups run at the same time. More are not begun, and tried again
+	// when the address is seen again.
 	lookupsMost = 16
 	// lookupTime bounds one look-up.
 	lookupTime = 3 * time.Second
 )
 
-// Resolved tells the names of addresses that look-ups have found so far. It waits for none: an address that it meets for the first time has no name
-// yet. Its methods may be called from any goroutine.
+// Resolved tells the names of addresses that look-ups have found so far. It waits for none: an
+// address that it meets for the first time has no name yet. Its methods may be called from any
+// goroutine.
 type Resolved struct {
 	ctx    context.Context
 	lookup func(context.Context, netip.Addr) (string, error)
@@ -36,7 +38,8 @@ type resolved struct {
 }
 
 // NewResolved makes a Resolved that begins look-ups until ctx ends.
-func NewResolved(ctx context.Context, lookup func(context.Context, netip.Addr) (string, error)) *Resolved {
+func NewResolved(ctx context.Context,
+	lookup func(context.Context, netip.Addr) (string, error)) *Resolved {
 	return &Resolved{ctx: ctx, lookup: lookup, names: map[netip.Addr]resolved{}}
 }
 

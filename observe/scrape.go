@@ -18,16 +18,19 @@ import (
 
 // Bounds of what those who scrape may take: they are strangers.
 const (
-	scrapeFresh  = time.Second // an answer is given again for so long: to read everything takes a walk over all states
-	scrapeConns  = 64          // connections, which are descriptors of the process
-	scrapeAtOnce = 16          // answers under way
+	// an answer is given again for so long: to read everything takes a walk over all states
+	scrapeFresh  = time.Second
+	scrapeConns  = 64 // connections, which are descriptors of the process
+	scrapeAtOnce = 16 // answers under way
 	scrapeTime   = 10 * time.Second
 	scrapeIdle   = 30 * time.Second
 )
 
-// MetricsHandler answers a scrape with what read returns. It is called once at a time, and once in a second at most.
+// MetricsHandler answers a scrape with what read returns. It is called once at a time, and once in
+// a second at most.
 func MetricsHandler(read func() ([]Metric, error)) http.Handler {
-	return promhttp.HandlerFor(&scraped{read: read, now: time.Now}, promhttp.HandlerOpts{MaxRequestsInFlight: scrapeAtOnce, Timeout: scrapeTime})
+	return promhttp.HandlerFor(&scraped{read: read, now: time.Now},
+		promhttp.HandlerOpts{MaxRequestsInFlight: scrapeAtOnce, Timeout: scrapeTime})
 }
 
 // scraped keeps the last answer.
@@ -57,26 +60,29 @@ func (s *scraped) Gather() ([]*dto.MetricFamily, error) {
 
 var _ prometheus.Gatherer = (*scraped)(nil)
 
-// ServeMetrics answers scrapes at /metrics of an address, and nothing else, until the server is closed. An error that ends it before
-// goes to served.
-func ServeMetrics(address string, read func() ([]Metric, error), served chan<- error) (*http.Server, error) {
+// ServeMetrics answers scrapes at /metrics of an address, and nothing else, until the server is
+// closed. An error that ends it before goes to served.
+func ServeMetrics(address string, read func() ([]Metric, error), served chan<- error) (*http.Server,
+	error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", MetricsHandler(read))
-	s := &http.Server{Handler: notRebound(mux), ReadTimeout: scrapeTime, WriteTimeout: 2 * scrapeTime, IdleTimeout: scrapeIdle, MaxHeaderBytes: 16 << 10}
+	s := &http.Server{Handler: notRebound(mux), ReadTimeout: scrapeTime,
+		WriteTimeout: 2 * scrapeTime, IdleTimeout: scrapeIdle, MaxHeaderBytes: 16 << 10}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	go func() {
-		if err := s.Serve(netutil.LimitListener(l, scrapeConns)); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(netutil.LimitListener(l, scrapeConns)); !errors.Is(err,
+			http.ErrServerClosed) {
 			served <- err
 		}
 	}()
 	return s, nil
 }
 
-// notRebound refuses requests that came over the loopback for a name that somebody's DNS may have turned there: a web site that a browser of this
-// machine visits has no business with the metrics.
+// notRebound refuses requests that came over the loopback for a name that somebody's DNS may have
+// turned there: a web site that a browser of this machine visits has no business with the metrics.
 func notRebound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)

@@ -17,7 +17,8 @@ func (e *Event) Text() string {
 		return fmt.Sprintf("%s lost   %d events: more came than could be told", at, e.Lost)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), ProtoName(e.Proto), end(e.Src, e.From, ""), end(e.Dst, e.To, e.Service))
+	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), ProtoName(e.Proto),
+		end(e.Src, e.From, ""), end(e.Dst, e.To, e.Service))
 	if e.TCPFlags != 0 && e.Kind != firewall.EventEnd {
 		b.WriteString(" " + flagText(e.TCPFlags))
 	}
@@ -37,7 +38,8 @@ func (e *Event) Text() string {
 		b.WriteString(" reason " + e.Verdict.Reason.String())
 	}
 	if e.Kind == firewall.EventEnd {
-		fmt.Fprintf(&b, " packets %d/%d bytes %d/%d in %v", e.Packets[0], e.Packets[1], e.Bytes[0], e.Bytes[1],
+		fmt.Fprintf(&b, " packets %d/%d bytes %d/%d in %v", e.Packets[0], e.Packets[1], e.Bytes[0],
+			e.Bytes[1],
 			time.Duration(e.Duration).Round(time.Millisecond))
 	} else if e.Length != 0 {
 		fmt.Fprintf(&b, " len %d", e.Length)

@@ -9,8 +9,9 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Top adds events and states up: who talks most, who is refused most. Its memory is bounded: where more pairs are seen than it has room
-// for, the smallest make room and go into Others. It is not safe for concurrent use.
+// Top adds events and states up: who talks most, who is refused most. Its memory is bounded: where
+// more pairs are seen than it has room for, the smallest make room and go into Others. It is not
+// safe for concurrent use.
 type Top struct {
 	max     int
 	refused map[pairKey]*Refusals
@@ -66,7 +67,8 @@ type Talker struct {
 
 // NewTop has room for max pairs of each kind.
 func NewTop(max int) *Top {
-	return &Top{max: max, refused: map[pairKey]*Refusals{}, byWhy: map[why]uint64{}, ended: map[pairKey]*ended{}, before: map[pairKey]uint64{}}
+	return &Top{max: max, refused: map[pairKey]*Refusals{}, byWhy: map[why]uint64{},
+		ended: map[pairKey]*ended{}, before: map[pairKey]uint64{}}
 }
 
 // Add takes an event in.
@@ -102,7 +104,8 @@ func (t *Top) Add(e *firewall.Event, at time.Time) {
 	}
 }
 
-// makeRoom gives up the smaller half of the refusals when there is no room, so that the work for one event is small on average.
+// makeRoom gives up the smaller half of the refusals when there is no room, so that the work for
+// one event is small on average.
 func (t *Top) makeRoom() {
 	if len(t.refused) < t.max {
 		return
@@ -123,7 +126,8 @@ func (t *Top) makeRoom() {
 	}
 }
 
-// Total returns how much was refused in all, and how much of it belongs to pairs that had to make room.
+// Total returns how much was refused in all, and how much of it belongs to pairs that had to make
+// room.
 func (t *Top) Total() (all, others Count) { return t.total, t.others }
 
 // Why returns the refused packets of a rule for a reason.
@@ -136,13 +140,14 @@ func (t *Top) Refused(n int) []Refusals {
 		all = append(all, *r)
 	}
 	slices.SortFunc(all, func(a, b Refusals) int {
-		return cmp.Or(cmp.Compare(b.Packets, a.Packets), b.Last.Compare(a.Last), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), b.Last.Compare(a.Last),
+			a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
 	})
 	return all[:min(n, len(all))]
 }
 
-// Talkers adds the live states up by pair and returns the n with the highest rate since the last call, then by bytes. now is the time of
-// the call.
+// Talkers adds the live states up by pair and returns the n with the highest rate since the last
+// call, then by bytes. now is the time of the call.
 func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Time, n int) []Talker {
 	pairs := map[pairKey]*Talker{}
 	for s := range states {
@@ -179,7 +184,8 @@ func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Tim
 	clear(t.ended)
 	t.before, t.asked = bytes, now
 	slices.SortFunc(all, func(a, b Talker) int {
-		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Bytes, a.Bytes), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Bytes, a.Bytes),
+			a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
 	})
 	return all[:min(n, len(all))]
 }

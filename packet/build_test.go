@@ -36,11 +36,15 @@ func onesSum(chunks ...[]byte) uint16 {
 func TestChecksums(t *testing.T) {
 	src, dst := p4("192.0.2.1"), p4("198.51.100.7")
 	src6, dst6 := p4("2001:db8::1"), p4("2001:db8::2")
-	for _, data := range []Data{nil, Data("x"), Data("odd length data"), bytes.Repeat([]byte{0xff}, 3000)} {
-		for _, ip := range []Layer{IPv4{Src: src, Dst: dst, Options: RouterAlert}, IPv6{Src: src6, Dst: dst6}} {
+	for _, data := range []Data{nil, Data("x"), Data("odd length data"),
+		bytes.Repeat([]byte{0xff}, 3000)} {
+		for _, ip := range []Layer{IPv4{Src: src, Dst: dst, Options: RouterAlert},
+			IPv6{Src: src6, Dst: dst6}} {
 			for _, l := range []Layer{
-				TCP{SrcPort: 1, DstPort: 2, Seq: 3, Flags: FlagACK, Options: []byte{1, 1, 1, 0}}, UDP{SrcPort: 1, DstPort: 2},
-				UDPLite{SrcPort: 1, DstPort: 2}, ICMPv6{Type: 128}, ICMP{Type: 8}, IGMP{Type: 0x16, Group: p4("224.0.0.9")},
+				TCP{SrcPort: 1, DstPort: 2, Seq: 3, Flags: FlagACK, Options: []byte{1, 1, 1, 0}},
+				UDP{SrcPort: 1, DstPort: 2},
+				UDPLite{SrcPort: 1, DstPort: 2}, ICMPv6{Type: 128}, ICMP{Type: 8},
+				IGMP{Type: 0x16, Group: p4("224.0.0.9")},
 			} {
 				b := build(t, ip, l, data)
 				head := 40
@@ -69,7 +73,8 @@ func TestChecksums(t *testing.T) {
 func TestPartialChecksum(t *testing.T) {
 	ip := IPv4{Src: p4("192.0.2.1"), Dst: p4("198.51.100.7")}
 	whole := build(t, ip, TCP{SrcPort: 5, DstPort: 6, Flags: FlagSYN}, Data("payload"))
-	part := build(t, ip, TCP{SrcPort: 5, DstPort: 6, Flags: FlagSYN, Partial: true}, Data("payload"))
+	part := build(t, ip, TCP{SrcPort: 5, DstPort: 6, Flags: FlagSYN, Partial: true},
+		Data("payload"))
 	// A card sums everything from the transport header on, checksum field included.
 	be.PutUint16(part[36:], ^fold(sum(0, part[20:])))
 	if !bytes.Equal(whole, part) {
@@ -107,7 +112,8 @@ func join(t *testing.T, frags [][]byte) []byte {
 		if p.Frag&FragFirst != 0 {
 			start := p.L4
 			if p.Version == 6 {
-				start = uint16(bytes.Index(f, []byte{0xab, 0xcd, 0xef, 0x01}) + 4) // the identification ends the fragment header
+				// the identification ends the fragment header
+				start = uint16(bytes.Index(f, []byte{0xab, 0xcd, 0xef, 0x01}) + 4)
 			}
 			head, d = f[:start], f[start:]
 		}
@@ -150,8 +156,9 @@ func TestSplit(t *testing.T) {
 		"v4":         {v4, udp, data},
 		"v4 options": {withOptions, udp, data},
 		"v6":         {v6, udp, data},
-		"v6 headers": {v6, HopByHop{Options: RouterAlert}, Destination{}, Routing{Type: 4}, udp, data},
-		"v6 dst":     {v6, Destination{}, TCP{SrcPort: 1, DstPort: 2}, data},
+		"v6 headers": {v6, HopByHop{Options: RouterAlert}, Destination{}, Routing{Type: 4}, udp,
+			data},
+		"v6 dst": {v6, Destination{}, TCP{SrcPort: 1, DstPort: 2}, data},
 	} {
 		b := build(t, layers...)
 		for _, mtu := range []int{1280, 1281, 576, 9000} {
@@ -201,10 +208,14 @@ func TestSplit(t *testing.T) {
 func TestBuildErrors(t *testing.T) {
 	v4, v6 := p4("192.0.2.1"), p4("2001:db8::1")
 	for _, layers := range [][]Layer{
-		{IPv4{Src: v4, Dst: v6}}, {IPv6{Src: v4, Dst: v6}}, {IPv4{}}, {IPv4{Src: v4, Dst: v4, FragOff: 3}},
-		{IPv4{Src: v4, Dst: v4, Options: make([]byte, 41)}}, {IPv4{Src: v4, Dst: v4}, make(Data, 65536)},
-		{IPv6{Src: v6, Dst: v6}, make(Data, 65536)}, {TCP{Options: make([]byte, 41)}}, {Fragment{Off: 1}},
-		{IGMP{Group: v6}}, {HopByHop{Options: make([]byte, 2050)}}, {Routing{Data: make([]byte, 2050)}}, {AH{ICV: make([]byte, 1030)}},
+		{IPv4{Src: v4, Dst: v6}}, {IPv6{Src: v4, Dst: v6}}, {IPv4{}},
+		{IPv4{Src: v4, Dst: v4, FragOff: 3}},
+		{IPv4{Src: v4, Dst: v4, Options: make([]byte, 41)}},
+		{IPv4{Src: v4, Dst: v4}, make(Data, 65536)},
+		{IPv6{Src: v6, Dst: v6}, make(Data, 65536)}, {TCP{Options: make([]byte, 41)}},
+		{Fragment{Off: 1}},
+		{IGMP{Group: v6}}, {HopByHop{Options: make([]byte, 2050)}},
+		{Routing{Data: make([]byte, 2050)}}, {AH{ICV: make([]byte, 1030)}},
 	} {
 		if b, err := Build(layers...); err == nil {
 			t.Errorf("%+v was built: %d bytes", layers[0], len(b))

@@ -9,7 +9,8 @@ import (
 // syn4 is a TCP SYN+ACK 1.2.3.4:123 -> 5.6.7.8:567 with 15 bytes of payload.
 var syn4 = []byte{
 	0x45, 0x00, 0x00, 0x37, 0xde, 0xad, 0x00, 0x00, 0x40, 0x06, 0x49, 0x5f, 1, 2, 3, 4, 5, 6, 7, 8,
-	0x00, 0x7b, 0x02, 0x37, 0x00, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0x00, 0x50, 0x12, 0x11, 0x22, 0x00, 0x00, 0x00, 0x00,
+	0x00, 0x7b, 0x02, 0x37, 0x00, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0x00, 0x50, 0x12, 0x11, 0x22,
+	0x00, 0x00, 0x00, 0x00,
 	'r', 'e', 'q', 'u', 'e', 's', 't', '_', 'p', 'a', 'y', 'l', 'o', 'a', 'd',
 }
 
@@ -30,7 +31,8 @@ func TestDecodeTCP4(t *testing.T) {
 		t.Errorf("addresses %v %v", p.Src(), p.Dst())
 	}
 	if p.Len() != 55 || p.Payload() != 40 || p.Window() != 0x1122 || p.FragOff() != 0 {
-		t.Errorf("length %d, payload at %d, window %d, fragment at %d", p.Len(), p.Payload(), p.Window(), p.FragOff())
+		t.Errorf("length %d, payload at %d, window %d, fragment at %d", p.Len(), p.Payload(),
+			p.Window(), p.FragOff())
 	}
 	if p.SrcPort() != 123 || p.DstPort() != 567 || p.PayloadLen() != 15 {
 		t.Errorf("ports %d %d, payload %d", p.SrcPort(), p.DstPort(), p.PayloadLen())
@@ -61,7 +63,8 @@ func TestNoAllocations(t *testing.T) {
 	bufs := [][]byte{syn4, syn4[:10]}
 	out := make([]Packet, 2)
 	quote := build(t, IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}, ICMP{Type: 11}, Data(syn4))
-	long := build(t, IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")}, HopByHop{Options: RouterAlert}, Fragment{More: true}, TCP{}, make(Data, 4))
+	long := build(t, IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")},
+		HopByHop{Options: RouterAlert}, Fragment{More: true}, TCP{}, make(Data, 4))
 	text := make([]byte, 0, 200)
 	for name, f := range map[string]func(){
 		"Decode":      func() { p.Decode(syn4) },
@@ -80,7 +83,8 @@ func TestNoAllocations(t *testing.T) {
 
 func TestDecodeBatch(t *testing.T) {
 	out := make([]Packet, 3)
-	if n := DecodeBatch([][]byte{syn4, nil}, out); n != 2 || out[0].Proto != ProtoTCP || out[1].Reason != ReasonShort || out[2] != (Packet{}) {
+	if n := DecodeBatch([][]byte{syn4, nil}, out); n != 2 || out[0].Proto != ProtoTCP ||
+		out[1].Reason != ReasonShort || out[2] != (Packet{}) {
 		t.Errorf("%d %+v", n, out)
 	}
 	if n := DecodeBatch([][]byte{syn4, nil}, out[:1]); n != 1 {

@@ -105,7 +105,8 @@ func (d *description) transport() Layer {
 	sport, dport := d.src.Port(), d.dst.Port()
 	switch {
 	case d.proto == ProtoTCP:
-		return TCP{SrcPort: sport, DstPort: dport, Seq: d.seq, Ack: d.ack, Flags: d.flags, Window: d.win}
+		return TCP{SrcPort: sport, DstPort: dport, Seq: d.seq, Ack: d.ack, Flags: d.flags,
+			Window: d.win}
 	case d.proto == ProtoUDP:
 		return UDP{SrcPort: sport, DstPort: dport}
 	case d.proto == ProtoUDPLite:

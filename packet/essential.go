@@ -12,7 +12,8 @@ package packet
 // A fragment is never essential (RFC 6980). ARP is not IP and is told by its
 // EtherType.
 func (p *Packet) Essential() bool {
-	if p.Proto != ProtoICMPv6 || p.Version != 6 || p.Reason != ReasonNone || p.Frag&fragState != 0 ||
+	if p.Proto != ProtoICMPv6 || p.Version != 6 || p.Reason != ReasonNone ||
+		p.Frag&fragState != 0 ||
 		p.ExtHdrs&ExtFragment != 0 {
 		return false
 	}
@@ -44,9 +45,10 @@ func (p *Packet) ICMPQuery() (query, reply bool) {
 	return false, false
 }
 
-// ICMPQueryType returns the type of the query that the packet is, or that it answers, and which of the two: echo, timestamp,
-// information and address mask of ICMP, echo and node information (RFC 4620) of ICMPv6. It returns 0 for other packets. Linux
-// conntrack follows the same ones. Bytes 4 and 5, ICMPID, are the same in a query and its answer.
+// ICMPQueryType returns the type of the query that the packet is, or that it answers, and which of
+// the two: echo, timestamp, information and address mask of ICMP, echo and node information (RFC
+// 4620) of ICMPv6. It returns 0 for other packets. Linux conntrack follows the same ones. Bytes 4
+// and 5, ICMPID, are the same in a query and its answer.
 func (p *Packet) ICMPQueryType() (query uint8, answer bool) {
 	if !p.IsICMP() {
 		return 0, false

@@ -5,11 +5,11 @@ package packet
 // the quote does not tell a conversation: another family, a header that is cut or
 // malformed, a later fragment, or fewer than 8 bytes of a transport header.
 //
-// Only the fields that identify the conversation are set: addresses, Version,
-// Proto, TTL, TOS, IPID, Frag, ExtHdrs, L4 (which counts from the start of the quoted
-// header), Rest, and of the first 8 bytes of the transport header Ports and Seq, or
-// ICMPType, ICMPCode and Seq, with Offset for 8 bytes. Lengths inside the quote
-// are not checked, since routers change them: Rest is what the length leaves, 0 if it ends before L4.
+// Only the fields that identify the conversation are set: addresses, Version, Proto, TTL, TOS,
+// IPID, Frag, ExtHdrs, L4 (which counts from the start of the quoted header), Rest, and of the
+// first 8 bytes of the transport header Ports and Seq, or ICMPType, ICMPCode and Seq, with Offset
+// for 8 bytes. Lengths inside the quote are not checked, since routers change them: Rest is what
+// the length leaves, 0 if it ends before L4.
 func (p *Packet) Inner(b []byte) (inner Packet, ok bool) {
 	if !p.ICMPError() || int(p.Len()) > len(b) {
 		return Packet{}, false

@@ -9,8 +9,9 @@ const (
 	LinkEthernet             // Ethernet II with up to two VLAN tags
 	LinkSLL                  // Linux cooked capture v1
 	LinkSLL2                 // Linux cooked capture v2
-	LinkNull                 // BSD loopback: address family in the byte order of the capturing machine
-	LinkLoop                 // OpenBSD loopback: address family in network order
+	// BSD loopback: address family in the byte order of the capturing machine
+	LinkNull
+	LinkLoop // OpenBSD loopback: address family in network order
 )
 
 // EtherTypes that the decoder knows.
@@ -25,7 +26,8 @@ const (
 
 // Frame is what a link-layer header says.
 type Frame struct {
-	EtherType uint16    // of the payload, after VLAN tags; 0 when the link layer has no such number for it
+	// of the payload, after VLAN tags; 0 when the link layer has no such number for it
+	EtherType uint16
 	L3        uint16    // offset of the payload in bytes
 	Tags      [2]uint16 // VLAN tag control words, the outer first
 	NumTags   uint8     // how many of Tags are set

@@ -82,7 +82,8 @@ func (p *Packet) extensions(b []byte) (done bool) {
 			p.stop(ReasonExtCount)
 			return true
 		}
-		if p.Proto == ProtoHopByHop && i > 0 || p.Proto == ProtoFragment && p.ExtHdrs&ExtFragment != 0 {
+		if p.Proto == ProtoHopByHop && i > 0 || p.Proto == ProtoFragment &&
+			p.ExtHdrs&ExtFragment != 0 {
 			p.stop(ReasonExtOrder)
 			return true
 		}
@@ -102,15 +103,16 @@ func (p *Packet) extensions(b []byte) (done bool) {
 			}
 		}
 		p.step(h, size)
-		if word := be.Uint16(h[2:4]); fragment && word&^6 != 0 && p.fragment(word&^7, word&1 != 0, len(h)-8, int(at)-40) {
+		if word := be.Uint16(h[2:4]); fragment && word&^6 != 0 &&
+			p.fragment(word&^7, word&1 != 0, len(h)-8, int(at)-40) {
 			return true
 		}
 	}
 	return false
 }
 
-// step notes the extension header p.Proto, which h starts with and which is size bytes long, and moves p.L4 and
-// p.Proto behind it.
+// step notes the extension header p.Proto, which h starts with and which is size bytes long, and
+// moves p.L4 and p.Proto behind it.
 func (p *Packet) step(h []byte, size int) {
 	switch p.Proto {
 	case ProtoHopByHop:

@@ -2,8 +2,8 @@ package packet
 
 import "net/netip"
 
-// Packet is what the decoder found in one IP packet: 64 bytes, one cache line. It holds no pointers and
-// no reference to the bytes, so it may be kept, copied and compared with ==.
+// Packet is what the decoder found in one IP packet: 64 bytes, one cache line. It holds no pointers
+// and no reference to the bytes, so it may be kept, copied and compared with ==.
 //
 // Decode sets every field, whatever was in the struct before. Which fields mean
 // something in which case is fixed in docs/design/0002-decoder.md; a field
@@ -143,12 +143,17 @@ func addr(ip *[16]byte, version uint8) netip.Addr {
 }
 
 // SrcWords returns the source address as two big-endian words, IPv4 as ::ffff:a.b.c.d.
-func (p *Packet) SrcWords() (hi, lo uint64) { return be.Uint64(p.SrcIP[:8]), be.Uint64(p.SrcIP[8:]) }
+func (p *Packet) SrcWords() (hi, lo uint64) {
+	return be.Uint64(p.SrcIP[:8]), be.Uint64(p.SrcIP[8:])
+}
 
 // DstWords returns the destination address as two big-endian words; see SrcWords.
-func (p *Packet) DstWords() (hi, lo uint64) { return be.Uint64(p.DstIP[:8]), be.Uint64(p.DstIP[8:]) }
+func (p *Packet) DstWords() (hi, lo uint64) {
+	return be.Uint64(p.DstIP[:8]), be.Uint64(p.DstIP[8:])
+}
 
-// Words returns an address as two big-endian words, IPv4 as ::ffff:a.b.c.d. A zone is ignored; the zero Addr gives zeros.
+// Words returns an address as two big-endian words, IPv4 as ::ffff:a.b.c.d. A zone is ignored; the
+// zero Addr gives zeros.
 func Words(a netip.Addr) (hi, lo uint64) {
 	if !a.IsValid() {
 		return 0, 0

@@ -114,7 +114,8 @@ func parseProto(s string) (uint8, error) {
 	}
 	n, err := strconv.ParseUint(s, 10, 8)
 	if err != nil {
-		return 0, fmt.Errorf("unknown protocol %q: want tcp, udp, icmp, icmp6, igmp, sctp, udplite, gre, esp, ah, or a number up to 255", s)
+		return 0, fmt.Errorf("unknown protocol %q: want tcp, udp, icmp, icmp6, igmp, sctp, "+
+			"udplite, gre, esp, ah, or a number up to 255", s)
 	}
 	return uint8(n), nil
 }
@@ -130,7 +131,8 @@ func parseEnd(s string, ports bool) (netip.AddrPort, error) {
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
-		return netip.AddrPort{}, fmt.Errorf("bad address %q: want an IPv4 or IPv6 address without port and zone", s)
+		return netip.AddrPort{}, fmt.Errorf("bad address %q: want an IPv4 or IPv6 address without "+
+			"port and zone", s)
 	}
 	return netip.AddrPortFrom(a, 0), nil
 }
@@ -169,7 +171,8 @@ func (d *description) value(word, v string) (err error) {
 		return err
 	}
 	bits, ok := map[string]int{
-		"seq": 32, "ack": 32, "vtag": 32, "rest": 32, "ipid": 32, "win": 16, "id": 16, "frag": 16, "len": 17,
+		"seq": 32, "ack": 32, "vtag": 32, "rest": 32, "ipid": 32, "win": 16, "id": 16, "frag": 16,
+		"len":  17,
 		"type": 8, "code": 8, "ttl": 8, "tos": 8,
 	}[word]
 	if !ok {

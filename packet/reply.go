@@ -59,7 +59,8 @@ func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte,
 	if p.Reason != ReasonNone || p.Version == 0 || p.Frag&FragLater != 0 || int(p.Len()) > len(b) {
 		return nil, false
 	}
-	if p.ICMPError() || p.IsICMP() && p.Version == 6 && (p.ICMPType() < 128 || p.ICMPType() == 137) {
+	if p.ICMPError() || p.IsICMP() && p.Version == 6 &&
+		(p.ICMPType() < 128 || p.ICMPType() == 137) {
 		return nil, false
 	}
 	if p.Proto == ProtoIGMP || !answerable(p.Src()) || !answerable(p.Dst()) {
@@ -76,7 +77,8 @@ func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte,
 		reply, err = Build(ip, ICMP{Type: icmpUnreachable, Code: code}, Data(quote))
 	} else {
 		quote := b[:min(len(b), icmpQuote6-48)]
-		reply, err = Build(IPv6{Src: src, Dst: p.Src()}, ICMPv6{Type: icmpv6Unreachable, Code: code}, Data(quote))
+		reply, err = Build(IPv6{Src: src, Dst: p.Src()},
+			ICMPv6{Type: icmpv6Unreachable, Code: code}, Data(quote))
 	}
 	return reply, err == nil
 }

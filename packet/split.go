@@ -80,7 +80,8 @@ func split6(b []byte, mtu int, id uint32) ([][]byte, error) {
 	at, nextAt := 40, 6 // end of the part in every fragment, place of its last next-header field
 	for end := 40; ; {
 		next := b[nextAt]
-		if next == ProtoHopByHop || next == ProtoRouting || next == ProtoDestination && b[end] == ProtoRouting {
+		if next == ProtoHopByHop || next == ProtoRouting || next == ProtoDestination &&
+			b[end] == ProtoRouting {
 			nextAt = end
 			end += int(b[end+1])*8 + 8
 			at = end

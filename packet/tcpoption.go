@@ -25,7 +25,8 @@ func (p *Packet) WindowScale(b []byte) (shift uint8, ok bool) {
 
 // tcpOptions returns the TCP options of p, at most 40 bytes.
 func (p *Packet) tcpOptions(b []byte) []byte {
-	if p.Proto != ProtoTCP || p.Reason != ReasonNone || p.Payload() < p.L4+20 || int(p.Payload()) > len(b) {
+	if p.Proto != ProtoTCP || p.Reason != ReasonNone || p.Payload() < p.L4+20 ||
+		int(p.Payload()) > len(b) {
 		return nil
 	}
 	return b[p.L4+20 : p.Payload()]

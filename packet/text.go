@@ -10,8 +10,10 @@ var protoNames = []struct {
 	number uint8
 	name   string
 }{
-	{ProtoTCP, "tcp"}, {ProtoUDP, "udp"}, {ProtoICMP, "icmp"}, {ProtoICMPv6, "icmp6"}, {ProtoIGMP, "igmp"},
-	{ProtoSCTP, "sctp"}, {ProtoUDPLite, "udplite"}, {ProtoGRE, "gre"}, {ProtoESP, "esp"}, {ProtoAH, "ah"},
+	{ProtoTCP, "tcp"}, {ProtoUDP, "udp"}, {ProtoICMP, "icmp"}, {ProtoICMPv6, "icmp6"},
+	{ProtoIGMP, "igmp"},
+	{ProtoSCTP, "sctp"}, {ProtoUDPLite, "udplite"}, {ProtoGRE, "gre"}, {ProtoESP, "esp"},
+	{ProtoAH, "ah"},
 }
 
 // flagLetters are the TCP flags from the lowest bit on.
@@ -29,7 +31,8 @@ var optionNames = []bitName{
 
 // extNames leaves ExtFragment out: the words frag and ipid tell of it.
 var extNames = []bitName{
-	{ExtHopByHop, "hop"}, {ExtDestination, "dst"}, {ExtRouting, "rt"}, {ExtRouting0, "rt0"}, {ExtAH, "ah"},
+	{ExtHopByHop, "hop"}, {ExtDestination, "dst"}, {ExtRouting, "rt"}, {ExtRouting0, "rt0"},
+	{ExtAH, "ah"},
 }
 
 // String returns the packet in short: protocol, both ends, TCP flags or ICMP type and code,

@@ -10,7 +10,8 @@ func TestParseText(t *testing.T) {
 	for _, tc := range []struct{ in, short string }{
 		{"tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S", "tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S"},
 		{"tcp 10.0.0.5:4000 -> 10.0.1.9:80", "tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S"},
-		{"tcp [2001:db8::1]:4000 -> [2001:db8::2]:80 flags SA seq 7 ack 9 win 100", "tcp [2001:db8::1]:4000 -> [2001:db8::2]:80 flags SA"},
+		{"tcp [2001:db8::1]:4000 -> [2001:db8::2]:80 flags SA seq 7 ack 9 win 100",
+			"tcp [2001:db8::1]:4000 -> [2001:db8::2]:80 flags SA"},
 		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 flags none", "tcp 1.2.3.4:1 -> 5.6.7.8:2 flags none"},
 		{"udp 1.2.3.4:53 -> 5.6.7.8:5353 len 120 ttl 1", "udp 1.2.3.4:53 -> 5.6.7.8:5353"},
 		{"icmp 1.2.3.4 -> 5.6.7.8", "icmp 1.2.3.4 -> 5.6.7.8 type 8 code 0"},
@@ -22,9 +23,12 @@ func TestParseText(t *testing.T) {
 		{"89 1.2.3.4 -> 224.0.0.5 ttl 1", "89 1.2.3.4 -> 224.0.0.5"},
 		{"udp 1.2.3.4 -> 5.6.7.8 frag 1480 mf ipid 7", "udp 1.2.3.4 -> 5.6.7.8 frag 1480 mf"},
 		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 mf ipid 7", "tcp 1.2.3.4:1 -> 5.6.7.8:2 flags S frag 0 mf"},
-		{"udp 2001:db8::1 -> 2001:db8::2 frag 1232 ipid 70000", "udp 2001:db8::1 -> 2001:db8::2 frag 1232"},
-		{"tcp [2001:db8::1]:1 -> [2001:db8::2]:2 ext hop,dst,rt0,ah", "tcp [2001:db8::1]:1 -> [2001:db8::2]:2 flags S"},
-		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 opt ssrr,lsrr,rr,ts,ra df", "tcp 1.2.3.4:1 -> 5.6.7.8:2 flags S"},
+		{"udp 2001:db8::1 -> 2001:db8::2 frag 1232 ipid 70000",
+			"udp 2001:db8::1 -> 2001:db8::2 frag 1232"},
+		{"tcp [2001:db8::1]:1 -> [2001:db8::2]:2 ext hop,dst,rt0,ah",
+			"tcp [2001:db8::1]:1 -> [2001:db8::2]:2 flags S"},
+		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 opt ssrr,lsrr,rr,ts,ra df",
+			"tcp 1.2.3.4:1 -> 5.6.7.8:2 flags S"},
 	} {
 		p, b, err := ParseText(tc.in)
 		if err != nil {
@@ -49,12 +53,15 @@ func TestParseText(t *testing.T) {
 }
 
 func TestParseTextFields(t *testing.T) {
-	p, _, err := ParseText("tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags SAEC seq 1 ack 2 win 3 ttl 4 tos 5 ipid 6 df len 100 opt rr")
+	p, _, err := ParseText("tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags SAEC seq 1 ack 2 win 3 ttl 4 " +
+		"tos 5 ipid 6 df len 100 opt rr")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Packet{SrcIP: p4("10.0.0.5").As16(), DstIP: p4("10.0.1.9").As16(), Ports: 4000<<16 | 80, Seq: 1, Ack: 2, Aux: 3,
-		TCPFlags: FlagSYN | FlagACK | FlagECE | FlagCWR, Offset: 0x50, TTL: 4, TOS: 5, IPID: 6, Frag: FragDF,
+	want := Packet{SrcIP: p4("10.0.0.5").As16(), DstIP: p4("10.0.1.9").As16(), Ports: 4000<<16 | 80,
+		Seq: 1, Ack: 2, Aux: 3,
+		TCPFlags: FlagSYN | FlagACK | FlagECE | FlagCWR, Offset: 0x50, TTL: 4, TOS: 5, IPID: 6,
+		Frag:      FragDF,
 		IPOptions: OptRR, L4: 28, Rest: 72, Version: 4, Proto: ProtoTCP}
 	if p != want {
 		t.Errorf("got  %+v\nwant %+v", p, want)
@@ -100,12 +107,14 @@ func TestStringOfMalformed(t *testing.T) {
 	if got := p.String(); got != "malformed short" {
 		t.Errorf("got %q", got)
 	}
-	b, err := Build(IPv4{Src: addr4(rand.New(rand.NewPCG(1, 1))), Dst: p4("1.2.3.4"), Proto: ProtoTCP}, Data("short"))
+	b, err := Build(IPv4{Src: addr4(rand.New(rand.NewPCG(1, 1))), Dst: p4("1.2.3.4"),
+		Proto: ProtoTCP}, Data("short"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Decode(b)
-	if got := p.String(); !strings.HasPrefix(got, "tcp 10.") || !strings.HasSuffix(got, " -> 1.2.3.4 malformed short-transport") {
+	if got := p.String(); !strings.HasPrefix(got, "tcp 10.") ||
+		!strings.HasSuffix(got, " -> 1.2.3.4 malformed short-transport") {
 		t.Errorf("got %q", got)
 	}
 }

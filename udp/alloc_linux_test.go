@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestNoAllocations proves the zeros: a round trip of a batch allocates nothing, whatever is switched on.
+// TestNoAllocations proves the zeros: a round trip of a batch allocates nothing, whatever is
+// switched on.
 func TestNoAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes sync.Pool drop items")
@@ -22,7 +23,8 @@ func TestNoAllocations(t *testing.T) {
 					c := listen(t, network, localhost(network), config)
 					out := make([]Message, n)
 					for i := range out {
-						out[i] = Message{Buffers: [][]byte{make([]byte, 100)}, Addr: c.LocalAddrPort(), ECN: ECT0}
+						out[i] = Message{Buffers: [][]byte{make([]byte, 100)},
+							Addr: c.LocalAddrPort(), ECN: ECT0}
 					}
 					in := make([]Message, n)
 					for i := range in {

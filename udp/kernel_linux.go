@@ -18,7 +18,8 @@ func (a release) less(b release) bool {
 	return false
 }
 
-// parseRelease reads the numbers at the front of uname's release, such as "6.1.0-18-amd64"; what is missing is 0.
+// parseRelease reads the numbers at the front of uname's release, such as "6.1.0-18-amd64"; what is
+// missing is 0.
 func parseRelease(s string) (r release) {
 	i := 0
 	for field := range r {
@@ -49,7 +50,8 @@ var gsoBugs = []struct {
 	why          string
 }{
 	{release{}, release{5, 0, 0}, "kernels before 5.0 fail on some cards"},
-	{release{7, 0, 0}, release{7, 1, 5}, "kernels 7.0 to 7.1.4 mangle super packets whose last datagram is as long as the others"},
+	{release{7, 0, 0}, release{7, 1, 5},
+		"kernels 7.0 to 7.1.4 mangle super packets whose last datagram is as long as the others"},
 }
 
 // gsoBug returns why kernel k must not send super packets; empty when it may.
@@ -62,8 +64,9 @@ func gsoBug(k release) string {
 	return ""
 }
 
-// maxSegments is how many datagrams a super packet may have: UDP_MAX_SEGMENTS was 64 before 6.9 and is 128 since. One
-// less, because old kernels counted the header's bytes and refused 64 small datagrams.
+// maxSegments is how many datagrams a super packet may have: UDP_MAX_SEGMENTS was 64 before 6.9 and
+// is 128 since. One less, because old kernels counted the header's bytes and refused 64 small
+// datagrams.
 func maxSegments(k release) int {
 	if k.less(release{6, 9, 0}) {
 		return 63

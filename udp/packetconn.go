@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// PacketConn is a Conn as a net.PacketConn, for code that reads and writes one datagram at a time. Reading takes batches,
-// and super packets, from the kernel behind the scenes. It replaces the Conn's own reading calls; do not mix them.
+// PacketConn is a Conn as a net.PacketConn, for code that reads and writes one datagram at a time.
+// Reading takes batches, and super packets, from the kernel behind the scenes. It replaces the
+// Conn's own reading calls; do not mix them.
 type PacketConn struct {
 	conn *Conn
 

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestPortableReads reads with the plain twin what the rings sent: whole, cut in several buffers, and too long.
+// TestPortableReads reads with the plain twin what the rings sent: whole, cut in several buffers,
+// and too long.
 func TestPortableReads(t *testing.T) {
 	for _, network := range []string{"udp4", "udp6"} {
 		t.Run(network, func(t *testing.T) {
@@ -46,7 +47,8 @@ func TestPortableReads(t *testing.T) {
 					t.Errorf("came from %s, want %s", in[0].Addr, from.LocalAddrPort())
 				}
 			}
-			if p, c := twin.stats.readPackets.Load(), twin.stats.truncated.Load(); p != 6 || c != 2 {
+			if p, c := twin.stats.readPackets.Load(), twin.stats.truncated.Load(); p != 6 ||
+				c != 2 {
 				t.Errorf("counted %d packets and %d truncated, want 6 and 2", p, c)
 			}
 		})

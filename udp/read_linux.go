@@ -40,7 +40,8 @@ func (r *ring) layOutRead(msgs []Message) error {
 			return ErrShortBuffer
 		}
 		for _, b := range m.Buffers {
-			r.addVector(b, len(r.vectors)) // never merged: the caller's pieces are filled one by one
+			// never merged: the caller's pieces are filled one by one
+			r.addVector(b, len(r.vectors))
 		}
 	}
 	first := 0

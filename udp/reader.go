@@ -1,7 +1,7 @@
 package udp
 
-// Reader reads a Conn into slots of its own and returns single datagrams, also when the kernel delivers super packets.
-// It is for one goroutine; a Conn may have several.
+// Reader reads a Conn into slots of its own and returns single datagrams, also when the kernel
+// delivers super packets. It is for one goroutine; a Conn may have several.
 type Reader struct {
 	conn  *Conn
 	slots []Message
@@ -9,8 +9,8 @@ type Reader struct {
 	bufs  [][]byte // backing store of out's Buffers: out[i].Buffers is bufs[i:i+1]
 }
 
-// NewReader makes a Reader with the given number of slots of MaxPayload bytes each. Sixteen are enough to keep a fast
-// sender's super packets flowing; they take one MiB.
+// NewReader makes a Reader with the given number of slots of MaxPayload bytes each. Sixteen are
+// enough to keep a fast sender's super packets flowing; they take one MiB.
 func (c *Conn) NewReader(slots int) *Reader {
 	slots = max(slots, 1)
 	r := &Reader{conn: c, slots: make([]Message, slots)}
@@ -24,8 +24,9 @@ func (c *Conn) NewReader(slots int) *Reader {
 	return r
 }
 
-// Read waits for datagrams and returns those that are there, in order, each in a Message of one buffer and with Segment
-// 0. The messages and their buffers are valid until the next Read; the caller may write into the buffers until then.
+// Read waits for datagrams and returns those that are there, in order, each in a Message of one
+// buffer and with Segment 0. The messages and their buffers are valid until the next Read; the
+// caller may write into the buffers until then.
 func (r *Reader) Read() ([]Message, error) {
 	n, err := r.conn.ReadBatch(r.slots)
 	if err != nil {

@@ -13,8 +13,8 @@ const maxHeaders = 1024
 // maxVectors is how many pieces one message may have (UIO_MAXIOV).
 const maxVectors = 1024
 
-// ring is the memory of one call: what the kernel reads and writes beside the payload. A Conn pools rings, so the
-// callbacks are bound once and a call allocates nothing.
+// ring is the memory of one call: what the kernel reads and writes beside the payload. A Conn pools
+// rings, so the callbacks are bound once and a call allocates nothing.
 type ring struct {
 	conn *Conn
 	home *pool
@@ -43,7 +43,8 @@ func newRing(c *Conn) *ring {
 	return r
 }
 
-// grow makes room for n headers. Addresses and control data of a header stay at the same place from then on.
+// grow makes room for n headers. Addresses and control data of a header stay at the same place from
+// then on.
 func (r *ring) grow(n int) {
 	n = min(n, maxHeaders)
 	if n <= len(r.headers) {
@@ -61,7 +62,8 @@ func (r *ring) controlOf(i int) []byte {
 	return r.control[i*controlSize : i*controlSize : (i+1)*controlSize]
 }
 
-// addVector puts b behind the vectors, merging it with the last one of this header when they are neighbours in memory.
+// addVector puts b behind the vectors, merging it with the last one of this header when they are
+// neighbours in memory.
 func (r *ring) addVector(b []byte, first int) {
 	if len(b) == 0 {
 		return
@@ -86,7 +88,8 @@ func (r *ring) release() {
 	r.home.put(r)
 }
 
-// receive fills headers; false means wait until the socket is readable. ep is the epoll instance for reading.
+// receive fills headers; false means wait until the socket is readable. ep is the epoll instance
+// for reading.
 func (r *ring) receive(ep uintptr) bool {
 	s := r.conn.sys.socket
 	s.read.Begin(ep)
@@ -96,12 +99,14 @@ func (r *ring) receive(ep uintptr) bool {
 		var errno syscall.Errno
 		if r.count == 1 {
 			h := &r.headers[0]
-			n, _, errno = unix.Syscall6(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&h.Hdr)), 0, 0, 0, 0)
+			n, _, errno = unix.Syscall6(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&h.Hdr)), 0, 0,
+				0, 0)
 			if errno == 0 {
 				h.Len, n = uint32(n), 1
 			}
 		} else {
-			n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.headers[0])), uintptr(r.count), 0, 0, 0)
+			n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd,
+				uintptr(unsafe.Pointer(&r.headers[0])), uintptr(r.count), 0, 0, 0)
 		}
 		switch errno {
 		case 0:
@@ -109,7 +114,8 @@ func (r *ring) receive(ep uintptr) bool {
 			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
-			// A queued ICMP error wakes readers, but a writer may have consumed the error code before.
+			// A queued ICMP error wakes readers, but a writer may have consumed the error code
+			// before.
 			if r.conn.config.Errors && r.conn.drainErrors(fd) > 0 {
 				r.done, r.errno = 0, unix.EHOSTUNREACH
 				return true
@@ -123,7 +129,8 @@ func (r *ring) receive(ep uintptr) bool {
 	}
 }
 
-// transmit sends headers; false means wait until the socket is writable. ep is the epoll instance for writing.
+// transmit sends headers; false means wait until the socket is writable. ep is the epoll instance
+// for writing.
 func (r *ring) transmit(ep uintptr) bool {
 	s := r.conn.sys.socket
 	s.write.Begin(ep)
@@ -132,10 +139,12 @@ func (r *ring) transmit(ep uintptr) bool {
 		var n uintptr
 		var errno syscall.Errno
 		if r.count-r.done == 1 {
-			_, _, errno = unix.Syscall6(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&r.headers[r.done].Hdr)), unix.MSG_NOSIGNAL, 0, 0, 0)
+			_, _, errno = unix.Syscall6(unix.SYS_SENDMSG, fd,
+				uintptr(unsafe.Pointer(&r.headers[r.done].Hdr)), unix.MSG_NOSIGNAL, 0, 0, 0)
 			n = 1
 		} else {
-			n, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&r.headers[r.done])), uintptr(r.count-r.done), unix.MSG_NOSIGNAL, 0, 0)
+			n, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, fd,
+				uintptr(unsafe.Pointer(&r.headers[r.done])), uintptr(r.count-r.done), unix.MSG_NOSIGNAL, 0, 0)
 		}
 		switch errno {
 		case 0:

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// routes remembers the destinations to which super packets failed. Refusals depend on the way a packet takes: the
-// driver's checksum offload, an IPsec policy, the path MTU. They cannot be probed beforehand.
+// routes remembers the destinations to which super packets failed. Refusals depend on the way a
+// packet takes: the driver's checksum offload, an IPsec policy, the path MTU. They cannot be probed
+// beforehand.
 type routes struct {
 	used atomic.Bool // whether m holds anything: spares the lock while nothing ever failed
 	mu   sync.RWMutex
@@ -25,8 +26,8 @@ const (
 	routeLife  = 10 * time.Minute // afterwards the route is tried again
 	routeLimit = 4096             // refusals remembered; a full table starts anew
 
-	// A refusal at or below this size says that the route takes no super packets at all. Above, the segments may
-	// just have been larger than the path MTU. It is the smallest MTU of IPv6.
+	// A refusal at or below this size says that the route takes no super packets at all. Above, the
+	// segments may just have been larger than the path MTU. It is the smallest MTU of IPv6.
 	routeSmall = 1280
 )
 
@@ -44,7 +45,8 @@ func (r *routes) max(a netip.Addr) int {
 	return f.max
 }
 
-// refuse notes that a super packet with segments of the given size failed; all says that the size was not the reason.
+// refuse notes that a super packet with segments of the given size failed; all says that the size
+// was not the reason.
 func (r *routes) refuse(a netip.Addr, size int, all bool) {
 	limit := size - 1
 	if all || size <= routeSmall {

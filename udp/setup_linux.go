@@ -87,7 +87,8 @@ func (c *Conn) setOptions(fd int) error {
 		if c.family != familyV4 {
 			o4 = option{}
 		}
-		if err := c.set(fd, o4, option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, "IPV6_RECVPKTINFO"}, 1); err != nil {
+		if err := c.set(fd, o4, option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO,
+			"IPV6_RECVPKTINFO"}, 1); err != nil {
 			return err
 		}
 	}
@@ -99,7 +100,8 @@ func (c *Conn) setOptions(fd int) error {
 	}
 	if cfg.DontFragment {
 		if err := c.set(fd, option{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, "IP_MTU_DISCOVER"},
-			option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, "IPV6_MTU_DISCOVER"}, unix.IP_PMTUDISC_DO); err != nil {
+			option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER,
+				"IPV6_MTU_DISCOVER"}, unix.IP_PMTUDISC_DO); err != nil {
 			return err
 		}
 	}
@@ -110,7 +112,8 @@ func (c *Conn) setOptions(fd int) error {
 		}
 	}
 	if cfg.Timestamps {
-		if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1, "SO_TIMESTAMPNS"); err != nil {
+		if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1,
+			"SO_TIMESTAMPNS"); err != nil {
 			return err
 		}
 	}
@@ -157,7 +160,8 @@ func setInt(fd, level, name, value int, text string) error {
 	return nil
 }
 
-// setBuffer asks for a buffer size: what the system allows, and all of it where the process may force it.
+// setBuffer asks for a buffer size: what the system allows, and all of it where the process may
+// force it.
 func setBuffer(fd, name, force, size int) {
 	if size <= 0 {
 		return
@@ -166,8 +170,8 @@ func setBuffer(fd, name, force, size int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size)
 }
 
-// Buffers returns the sizes of the kernel's socket buffers in bytes. The kernel counts its own overhead against twice
-// these sizes.
+// Buffers returns the sizes of the kernel's socket buffers in bytes. The kernel counts its own
+// overhead against twice these sizes.
 func (c *Conn) Buffers() (read, write int, err error) {
 	e := c.sys.Control(func(fd uintptr) {
 		if read, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil {
@@ -182,11 +186,12 @@ func (c *Conn) Buffers() (read, write int, err error) {
 
 // Features tells which ways of the kernel are in use.
 func (c *Conn) Features() Features {
-	return Features{Batch: true, GSO: c.sys.gso.Load(), GRO: c.sys.gro.Load(), Segments: c.sys.segments, Why: c.sys.why}
+	return Features{Batch: true, GSO: c.sys.gso.Load(), GRO: c.sys.gro.Load(),
+		Segments: c.sys.segments, Why: c.sys.why}
 }
 
-// SetGSO switches the sending of super packets on or off. It fails with errors.ErrUnsupported where the kernel cannot,
-// or must not because of a bug that is known.
+// SetGSO switches the sending of super packets on or off. It fails with errors.ErrUnsupported where
+// the kernel cannot, or must not because of a bug that is known.
 func (c *Conn) SetGSO(on bool) error {
 	if on {
 		var err error

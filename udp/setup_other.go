@@ -33,7 +33,8 @@ func (c *Conn) setup(pc *net.UDPConn) error {
 	c.sys.portable = portable{pc, c.connected, &c.stats}
 	cfg := &c.config
 	if cfg.PacketInfo || cfg.ECN || cfg.Timestamps || cfg.DontFragment || cfg.Errors {
-		return fmt.Errorf("PacketInfo, ECN, Timestamps, DontFragment and Errors: %w", unsupported("only Linux"))
+		return fmt.Errorf("PacketInfo, ECN, Timestamps, DontFragment and Errors: %w",
+			unsupported("only Linux"))
 	}
 	c.family = familyDual
 	if a := c.LocalAddrPort().Addr(); a.Is4() {

@@ -14,7 +14,8 @@ import (
 	"github.com/weirnet/weir/internal/waiter"
 )
 
-// socket is a descriptor that the runtime's poller does not watch, with a way to wait for each direction.
+// socket is a descriptor that the runtime's poller does not watch, with a way to wait for each
+// direction.
 type socket struct {
 	fd          int
 	read, write waiter.Waiter
@@ -29,7 +30,9 @@ func newSocket(pc syscall.Conn) (*socket, error) {
 		return nil, err
 	}
 	fd := -1
-	if e := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+	if e := raw.Control(func(old uintptr) {
+		fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+	}); e != nil {
 		err = e
 	}
 	if err != nil {

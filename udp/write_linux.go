@@ -12,8 +12,8 @@ import (
 
 func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
 
-// cursor is a place in a batch for writing: a message, and how much of it is behind us. The latter is not zero only
-// inside a message that has a Segment and goes out in pieces.
+// cursor is a place in a batch for writing: a message, and how much of it is behind us. The latter
+// is not zero only inside a message that has a Segment and goes out in pieces.
 type cursor struct{ msg, off int }
 
 func (c *Conn) writeBatch(msgs []Message) (int, error) {
@@ -42,7 +42,8 @@ func (c *Conn) writeBatch(msgs []Message) (int, error) {
 		}
 		tries++
 	}
-	runtime.KeepAlive(msgs) // neighbouring buffers share a vector, which holds on to the first alone
+	// neighbouring buffers share a vector, which holds on to the first alone
+	runtime.KeepAlive(msgs)
 	return len(msgs), nil
 }
 
@@ -62,7 +63,8 @@ func (r *ring) tally(n int) {
 	}
 }
 
-// recover decides whether the header that failed is worth another try, and changes what the next try must do otherwise.
+// recover decides whether the header that failed is worth another try, and changes what the next
+// try must do otherwise.
 func (r *ring) recover(m *Message, tries int) bool {
 	c := r.conn
 	segment := r.segmentOf(r.done)
@@ -100,7 +102,8 @@ func (r *ring) recover(m *Message, tries int) bool {
 	return true
 }
 
-// segmentOf returns the segment size of header i, or 0. It is the first control message, when there.
+// segmentOf returns the segment size of header i, or 0. It is the first control message, when
+// there.
 func (r *ring) segmentOf(i int) int {
 	h := &r.headers[i].Hdr
 	if h.Control == nil {
@@ -121,8 +124,8 @@ func (c *Conn) destination(m *Message) netip.Addr {
 	return m.Addr.Addr()
 }
 
-// layOutWrite fills as many headers as there are, from at on. It returns false when the very first message has an
-// address that the socket cannot speak to; a later one ends the run of headers.
+// layOutWrite fills as many headers as there are, from at on. It returns false when the very first
+// message has an address that the socket cannot speak to; a later one ends the run of headers.
 func (r *ring) layOutWrite(msgs []Message, at cursor) bool {
 	c := r.conn
 	gso := c.sys.gso.Load()
@@ -175,8 +178,9 @@ const (
 	maxSuper6 = 65535 - 8
 )
 
-// gather adds the vectors of one header: the datagram at at, and those behind it that can go along in a super packet with
-// segments of at most limit bytes. It returns where the next header begins, and the segment size, 0 for a lone datagram.
+// gather adds the vectors of one header: the datagram at at, and those behind it that can go along
+// in a super packet with segments of at most limit bytes. It returns where the next header begins,
+// and the segment size, 0 for a lone datagram.
 func (r *ring) gather(msgs []Message, at cursor, limit int, is4 bool) (next cursor, segment int) {
 	room, first := maxSuper6, len(r.vectors)
 	if is4 {
@@ -189,10 +193,12 @@ func (r *ring) gather(msgs []Message, at cursor, limit int, is4 bool) (next curs
 		return next, 0
 	}
 	segments, last := 1, size
-	for room -= size; last == size && segments < r.conn.sys.segments && next.msg < len(msgs); segments++ {
+	for room -= size; last == size && segments < r.conn.sys.segments &&
+		next.msg < len(msgs); segments++ {
 		m := &msgs[next.msg]
 		n := m.datagram(next.off)
-		if n == 0 || n > size || n > room || len(r.vectors)-first+len(m.Buffers) > maxVectors || !sameWay(head, m) {
+		if n == 0 || n > size || n > room || len(r.vectors)-first+len(m.Buffers) > maxVectors ||
+			!sameWay(head, m) {
 			break
 		}
 		r.addDatagram(m, next.off, first)
@@ -207,7 +213,8 @@ func (r *ring) gather(msgs []Message, at cursor, limit int, is4 bool) (next curs
 
 // sameWay says whether two messages may share a header.
 func sameWay(a, b *Message) bool {
-	return a == b || a.Addr == b.Addr && a.ECN == b.ECN && a.Local == b.Local && a.IfIndex == b.IfIndex
+	return a == b || a.Addr == b.Addr && a.ECN == b.ECN && a.Local == b.Local &&
+		a.IfIndex == b.IfIndex
 }
 
 // datagram is the size of the datagram that begins at off.
@@ -228,8 +235,8 @@ func (a cursor) after(m *Message, n int) cursor {
 	return cursor{a.msg + 1, 0}
 }
 
-// addDatagram adds the vectors of the datagram of m at off to the header whose vectors begin at first; it returns the
-// datagram's size.
+// addDatagram adds the vectors of the datagram of m at off to the header whose vectors begin at
+// first; it returns the datagram's size.
 func (r *ring) addDatagram(m *Message, off, first int) int {
 	if len(m.Buffers) == 1 && off == 0 && m.Segment == 0 {
 		r.addVector(m.Buffers[0], first)
@@ -252,10 +259,12 @@ func (r *ring) addDatagram(m *Message, off, first int) int {
 	return size
 }
 
-// isQueued says whether a socket call may have returned the error of an earlier datagram, told by ICMP.
+// isQueued says whether a socket call may have returned the error of an earlier datagram, told by
+// ICMP.
 func isQueued(e syscall.Errno) bool {
 	switch e {
-	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENOPROTOOPT, unix.EPROTO,
+	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENOPROTOOPT,
+		unix.EPROTO,
 		unix.EACCES, unix.EMSGSIZE, unix.EOPNOTSUPP, unix.ENONET:
 		return true
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// zones translates between the names and the numbers of interfaces for link-local addresses. Asking the kernel takes a
-// netlink dump, so answers are kept for a minute, as package net does.
+// zones translates between the names and the numbers of interfaces for link-local addresses. Asking
+// the kernel takes a netlink dump, so answers are kept for a minute, as package net does.
 type zones struct {
 	mu      sync.Mutex
 	asked   time.Time
@@ -18,7 +18,8 @@ type zones struct {
 
 const zoneLife = time.Minute
 
-// index returns the number of the interface with that name, or of the number in digits; 0 when there is none.
+// index returns the number of the interface with that name, or of the number in digits; 0 when
+// there is none.
 func (z *zones) index(name string) int {
 	z.mu.Lock()
 	defer z.mu.Unlock()

@@ -55,14 +55,19 @@ func groups(all []verb) (first []string, second map[string][]string) {
 
 func bashCompletion(w io.Writer, all []verb) {
 	first, second := groups(all)
-	fmt.Fprintf(w, "# bash completion for weir; made by: weir completion bash\n_weir() {\n\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=\n")
-	fmt.Fprintf(w, "\tcase $COMP_CWORD in\n\t1) words=%q ;;\n\t*)\n\t\tcase ${COMP_WORDS[1]} in\n", strings.Join(first, " "))
+	fmt.Fprintf(w,
+		"# bash completion for weir; made by: weir completion bash\n_weir() {\n"+
+			"\tlocal cur=${COMP_WORDS[COMP_CWORD]} words=\n")
+	fmt.Fprintf(w, "\tcase $COMP_CWORD in\n\t1) words=%q ;;\n\t*)\n\t\tcase ${COMP_WORDS[1]} in\n",
+		strings.Join(first, " "))
 	for _, a := range first {
 		if s := second[a]; s != nil {
 			fmt.Fprintf(w, "\t\t%s) [ $COMP_CWORD = 2 ] && words=%q ;;\n", a, strings.Join(s, " "))
 		}
 	}
-	fmt.Fprintf(w, "\t\tesac\n\t\tif [[ $cur = -* ]]; then\n\t\t\tcase \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n")
+	fmt.Fprintf(w,
+		"\t\tesac\n\t\tif [[ $cur = -* ]]; then\n"+
+			"\t\t\tcase \"${COMP_WORDS[1]} ${COMP_WORDS[2]}\" in\n")
 	for _, v := range all {
 		if flags := flagsOf(v); flags != nil {
 			pattern := `"` + v.name + `"`
@@ -72,16 +77,22 @@ func bashCompletion(w io.Writer, all []verb) {
 			fmt.Fprintf(w, "\t\t\t%s) words=%q ;;\n", pattern, strings.Join(flags, " "))
 		}
 	}
-	fmt.Fprintf(w, "\t\t\tesac\n\t\tfi ;;\n\tesac\n\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n}\ncomplete -o default -F _weir weir\n")
+	fmt.Fprintf(w,
+		"\t\t\tesac\n\t\tfi ;;\n\tesac\n\tmapfile -t COMPREPLY < <(compgen -W \"$words\" -- "+
+			"\"$cur\")\n}\ncomplete -o default -F _weir weir\n")
 }
 
 func zshCompletion(w io.Writer, all []verb) {
 	quote := func(s string) string { return strings.ReplaceAll(s, "'", `'\''`) }
 	first, second := groups(all)
-	fmt.Fprintf(w, "#compdef weir\n# made by: weir completion zsh\n_weir() {\n\tlocal -a words_here\n\tif (( CURRENT == 2 )); then\n\t\twords_here=(%s)\n", strings.Join(first, " "))
+	fmt.Fprintf(w,
+		"#compdef weir\n# made by: weir completion zsh\n_weir() {\n\tlocal -a words_here\n"+
+			"\tif (( CURRENT == 2 )); then\n\t\twords_here=(%s)\n", strings.Join(first, " "))
 	for _, a := range first {
 		if s := second[a]; s != nil {
-			fmt.Fprintf(w, "\telif (( CURRENT == 3 )) && [[ $words[2] == %s ]]; then\n\t\twords_here=(%s)\n", a, strings.Join(s, " "))
+			fmt.Fprintf(w,
+				"\telif (( CURRENT == 3 )) && [[ $words[2] == %s ]]; then\n\t\twords_here=(%s)\n",
+				a, strings.Join(s, " "))
 		}
 	}
 	fmt.Fprintf(w, "\telse\n\t\tcase \"$words[2] $words[3]\" in\n")
@@ -94,7 +105,9 @@ func zshCompletion(w io.Writer, all []verb) {
 			fmt.Fprintf(w, "\t\t%s) words_here=(%s) ;;\n", pattern, strings.Join(flags, " "))
 		}
 	}
-	fmt.Fprintf(w, "\t\tesac\n\t\t_files\n\tfi\n\t(( $#words_here )) && compadd -- $words_here\n}\n_weir \"$@\"\n")
+	fmt.Fprintf(w,
+		"\t\tesac\n\t\t_files\n\tfi\n\t(( $#words_here )) && compadd -- $words_here\n}\n"+
+			"_weir \"$@\"\n")
 }
 
 func fishCompletion(w io.Writer, all []verb) {
@@ -104,7 +117,9 @@ func fishCompletion(w io.Writer, all []verb) {
 	for _, a := range first {
 		if s := second[a]; s != nil {
 			list := strings.Join(s, " ")
-			fmt.Fprintf(w, "complete -c weir -n '__fish_seen_subcommand_from %s; and not __fish_seen_subcommand_from %s' -f -a %q\n", a, list, list)
+			fmt.Fprintf(w,
+				"complete -c weir -n '__fish_seen_subcommand_from %s; and not "+
+					"__fish_seen_subcommand_from %s' -f -a %q\n", a, list, list)
 		}
 	}
 	for _, v := range all {
@@ -114,7 +129,8 @@ func fishCompletion(w io.Writer, all []verb) {
 			if strings.HasPrefix(f, "--") {
 				option = "-l " + f[2:]
 			}
-			fmt.Fprintf(w, "complete -c weir -n '__fish_seen_subcommand_from %s' %s\n", words[len(words)-1], option)
+			fmt.Fprintf(w, "complete -c weir -n '__fish_seen_subcommand_from %s' %s\n",
+				words[len(words)-1], option)
 		}
 	}
 }

@@ -27,7 +27,8 @@ func TestBashCompletes(t *testing.T) {
 	bashCompletion(&script, verbs())
 	for line, want := range offers {
 		words := strings.Fields(line)
-		call := "COMP_WORDS=(" + line + "); COMP_CWORD=" + string(rune('0'+len(words)-1)) + "; _weir; echo ${COMPREPLY[*]}"
+		call := "COMP_WORDS=(" + line + "); COMP_CWORD=" + string(rune('0'+len(words)-1)) +
+			"; _weir; echo ${COMPREPLY[*]}"
 		out, err := exec.Command("bash", "-c", script.String()+call).CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || got != want {
 			t.Errorf("%q offers %q, want %q (%v)", line, got, want, err)
@@ -44,7 +45,8 @@ func TestFishCompletes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range offers {
-		out, err := shell(t, "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", file, line).CombinedOutput()
+		out, err := shell(t, "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]",
+			file, line).CombinedOutput()
 		got := strings.Fields(string(out))
 		slices.Sort(got)
 		all := strings.Fields(want)
@@ -70,10 +72,12 @@ func TestZshCompletes(t *testing.T) {
 	cmd.Args = []string{"script", "-qec", strings.Join(cmd.Args, " "), "/dev/null"}
 	cmd.Path, _ = exec.LookPath("script")
 	cmd.Dir = dir
-	cmd.Stdin = strings.NewReader("fpath=(" + dir + " $fpath); autoload -U compinit; compinit -u -D; weir() { print -r -- \"RAN:$*:\" }\n" +
+	cmd.Stdin = strings.NewReader("fpath=(" + dir +
+		" $fpath); autoload -U compinit; compinit -u -D; weir() { print -r -- \"RAN:$*:\" }\n" +
 		"weir flow w\t\nweir fw st\t\nweir doctor --b\t\nweir up --i\t\nexit\n")
 	out, err := cmd.CombinedOutput()
-	for _, want := range []string{"RAN:flow watch:", "RAN:fw states:", "RAN:doctor --bundle:", "RAN:up --iface:"} {
+	for _, want := range []string{"RAN:flow watch:", "RAN:fw states:", "RAN:doctor --bundle:",
+		"RAN:up --iface:"} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("zsh does not run %q: %v\n%q", want, err, out)
 		}

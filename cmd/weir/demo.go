@@ -18,7 +18,8 @@ func runDemo(c *call) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	fmt.Fprintln(c.talk, "weir: making nine namespaces, three nodes, servers and visitors; this takes some seconds")
+	fmt.Fprintln(c.talk,
+		"weir: making nine namespaces, three nodes, servers and visitors; this takes some seconds")
 	r, err := demo.Run(c.ctx, self)
 	if err != nil {
 		return c.failed(err)
@@ -67,7 +68,9 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 	printTwoHosts(c, r.TwoHosts)
 	if len(r.Wrong) == 0 {
 		all := len(r.Visits) + len(r.Containers.Visits) + len(r.TwoHosts.Visits)
-		fmt.Fprintf(c.out, "\nAll %d answers are what the rules say. Everything made for this is gone again.\n", all)
+		fmt.Fprintf(c.out,
+			"\nAll %d answers are what the rules say. Everything made for this is gone again.\n",
+			all)
 	}
 }
 

@@ -26,7 +26,9 @@ Containers (weir pod list):
 		t.Row(p.Name, join(p.Addrs), labelText(p.Labels))
 	}
 	t.Flush()
-	fmt.Fprint(c.out, "\nReal requests. The stranger comes back with a label, and the table of that label has it at once:\n\n")
+	fmt.Fprint(c.out,
+		"\nReal requests. The stranger comes back with a label, and the table of that label has "+
+			"it at once:\n\n")
 	printVisits(c, r.Visits)
 }
 
@@ -51,12 +53,15 @@ Real requests through the tunnel, which meet the rules of both hosts:
 	for _, line := range r.Wire.Sample {
 		fmt.Fprintf(c.out, "  %s\n", line)
 	}
-	fmt.Fprintf(c.out, "  ...\n  WireGuard %d packets, %d bytes; ARP and neighbour discovery %d; anything else %d; readable answers %d\n",
+	fmt.Fprintf(c.out,
+		"  ...\n  WireGuard %d packets, %d bytes; ARP and neighbour discovery %d; anything else "+
+			"%d; readable answers %d\n",
 		r.Wire.WireGuard, r.Wire.Bytes, r.Wire.Neighbors, len(r.Wire.Others), r.Wire.Readable)
 }
 
 func printVisits(c *call, visits []demo.Visit) {
-	t := tty.NewTable(c.out, false, "who", "what", "verdict", "answer", "host", ">rule", "which says")
+	t := tty.NewTable(c.out, false, "who", "what", "verdict", "answer", "host", ">rule",
+		"which says")
 	for _, v := range visits {
 		t.Row(v.Who, v.What, verdict(v), v.Answer, v.Host, v.Rule, v.Text)
 	}
@@ -72,9 +77,11 @@ func verdict(v demo.Visit) string {
 
 // printPeers shows other nodes as weir peer list does.
 func printPeers(c *call, peers []api.Peer) {
-	t := tty.NewTable(c.out, false, "name", "pods", "path", "handshake", ">rtt", ">received", ">sent", "key", "remarks")
+	t := tty.NewTable(c.out, false, "name", "pods", "path", "handshake", ">rtt", ">received",
+		">sent", "key", "remarks")
 	for _, p := range peers {
-		t.Row(p.Name, join(p.Pods), p.Path, handshakeAge(p), rttText(p), p.Received, p.Sent, p.Key, peerRemarks(p))
+		t.Row(p.Name, join(p.Pods), p.Path, handshakeAge(p), rttText(p), p.Received, p.Sent, p.Key,
+			peerRemarks(p))
 	}
 	t.Flush()
 }

@@ -101,7 +101,8 @@ func runDial(c *call) error {
 			return err
 		}
 	} else if a.Won {
-		fmt.Fprintf(c.out, "\n%s is reached at %s after %.1f ms", c.show(address), a.Winner, a.Millis)
+		fmt.Fprintf(c.out, "\n%s is reached at %s after %.1f ms", c.show(address), a.Winner,
+			a.Millis)
 		if a.Protocol != "" {
 			fmt.Fprintf(c.out, ", speaking %s", c.show(a.Protocol))
 		}
@@ -142,7 +143,8 @@ func dialTarget(s string) (address string, secure, web bool, err error) {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func newDialEvent(e *eyeballs.Event) dialEvent {
-	j := dialEvent{Millis: millis(e.At), Kind: e.Kind.String(), Name: e.Name, From: e.From, Services: len(e.Services)}
+	j := dialEvent{Millis: millis(e.At), Kind: e.Kind.String(), Name: e.Name, From: e.From,
+		Services: len(e.Services)}
 	if e.Types != 0 {
 		j.Types = e.Types.String()
 	}
@@ -172,7 +174,8 @@ func (t *timeline) print(e *eyeballs.Event) {
 	attempt := fmt.Sprintf("#%d %s", e.Attempt+1, e.Addr)
 	switch e.Kind {
 	case eyeballs.Asking:
-		word, text = "ask", fmt.Sprintf("%s of %s", strings.ReplaceAll(e.Types.String(), "+", ", "), t.show(e.Name))
+		word, text = "ask", fmt.Sprintf("%s of %s", strings.ReplaceAll(e.Types.String(), "+", ", "),
+			t.show(e.Name))
 	case eyeballs.Answered:
 		word, text = "answer", fmt.Sprintf("%s: %s", e.Types, t.answer(e))
 	case eyeballs.Connecting:

@@ -52,6 +52,7 @@ func printReport(c *call, r doctor.Report) {
 	if r.Able {
 		fmt.Fprintln(c.out, "\nweir can guard interfaces on this machine.")
 	} else {
-		fmt.Fprintln(c.out, "\nweir cannot guard interfaces on this machine: something that it needs is missing.")
+		fmt.Fprintln(c.out,
+			"\nweir cannot guard interfaces on this machine: something that it needs is missing.")
 	}
 }

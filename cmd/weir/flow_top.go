@@ -17,10 +17,12 @@ import (
 func runFlowTop(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON, once")
 	rows := c.Int("n", 0, "print `ROWS` of each table (default: what fits, or 20)")
-	sort := c.String("sort", "rate", "order of those who talk: `KEY` is rate, bytes, packets or states")
+	sort := c.String("sort", "rate",
+		"order of those who talk: `KEY` is rate, bytes, packets or states")
 	once := c.Bool("once", false, "print one table and end")
 	every := c.Duration("every", 2*time.Second, "`TIME` between two looks")
-	names := c.Bool("names", false, "look up the DNS names of addresses, and show them as soon as they are found")
+	names := c.Bool("names", false,
+		"look up the DNS names of addresses, and show them as soon as they are found")
 	if err := c.onNode(0, 1); err != nil {
 		return err
 	}
@@ -55,7 +57,8 @@ func (c *call) top() (a api.Top, err error) {
 	return a, err
 }
 
-// maxTopRows is how many rows are asked of the node, so that sorting by another key has something to choose from.
+// maxTopRows is how many rows are asked of the node, so that sorting by another key has something
+// to choose from.
 const maxTopRows = 200
 
 // topPlain prints one table. Rates need two looks.
@@ -79,7 +82,8 @@ func (c *call) topPlain(v topView, rows int, every time.Duration) error {
 	return nil
 }
 
-// topLive redraws the screen until a key or a signal ends it. The terminal is put back as it was, also when the node goes away.
+// topLive redraws the screen until a key or a signal ends it. The terminal is put back as it was,
+// also when the node goes away.
 func (c *call) topLive(v topView, screen *os.File, rows int, every time.Duration) error {
 	keys, restore := c.keys()
 	defer restore()

@@ -71,7 +71,8 @@ func (v *topView) key(k byte) (quit bool) {
 	return false
 }
 
-// frame is one screen: lines are cut at its width and end in "erase to the right", what is below is erased.
+// frame is one screen: lines are cut at its width and end in "erase to the right", what is below is
+// erased.
 func (v *topView) frame(a *api.Top, screen *os.File, rows int) string {
 	width, height, err := term.GetSize(int(screen.Fd()))
 	if err != nil {
@@ -106,10 +107,12 @@ func (v *topView) frame(a *api.Top, screen *os.File, rows int) string {
 
 // show writes both tables in at most width columns.
 func (v *topView) show(w io.Writer, a *api.Top, width, rows int) {
-	fmt.Fprintln(w, cut(fmt.Sprintf("states %d of %d (%d half-open)  refused %d packets  events lost %d", a.States, a.StatesMax, a.HalfOpen,
+	fmt.Fprintln(w, cut(fmt.Sprintf("states %d of %d (%d half-open)  refused %d packets  events "+
+		"lost %d", a.States, a.StatesMax, a.HalfOpen,
 		a.Refused.Packets, a.Lost), width))
 	ends := max(11, (width-38)/2)
-	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %9s %9s\n", "TALK", ends, "FROM", ends, "TO", "STATES", "BYTES", "RATE/s")
+	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %9s %9s\n", "TALK", ends, "FROM", ends, "TO", "STATES",
+		"BYTES", "RATE/s")
 	talkers := slices.Clone(a.Talkers)
 	slices.SortStableFunc(talkers, sortKeys[v.sort])
 	left := rows
@@ -119,10 +122,12 @@ func (v *topView) show(w io.Writer, a *api.Top, width, rows int) {
 			continue
 		}
 		left--
-		fmt.Fprintf(w, "%-5s %-*s %-*s %6s %9s %9s\n", t.Proto, ends, cut(from, ends), ends, cut(to, ends), multiple(float64(t.States)),
+		fmt.Fprintf(w, "%-5s %-*s %-*s %6s %9s %9s\n", t.Proto, ends, cut(from, ends), ends,
+			cut(to, ends), multiple(float64(t.States)),
 			multiple(float64(t.Bytes)), multiple(t.Rate))
 	}
-	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %-10s %8s\n", "DENY", ends, "FROM", ends, "TO", "RULE", "REASON", "PACKETS")
+	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %-10s %8s\n", "DENY", ends, "FROM", ends, "TO", "RULE",
+		"REASON", "PACKETS")
 	left = rows
 	for _, r := range a.Refusals {
 		from, to := v.label(r.Src, r.SrcName, 0), v.label(r.Dst, r.DstName, r.Port)
@@ -130,7 +135,8 @@ func (v *topView) show(w io.Writer, a *api.Top, width, rows int) {
 			continue
 		}
 		left--
-		fmt.Fprintf(w, "%-5s %-*s %-*s %6d %-10s %8d\n", r.Proto, ends, cut(from, ends), ends, cut(to, ends), r.Rule, cut(r.Reason, 10), r.Packets)
+		fmt.Fprintf(w, "%-5s %-*s %-*s %6d %-10s %8d\n", r.Proto, ends, cut(from, ends), ends,
+			cut(to, ends), r.Rule, cut(r.Reason, 10), r.Packets)
 	}
 	if a.Others.Packets > 0 && v.word == "" {
 		fmt.Fprintf(w, "%-5s %-*s %8d\n", "", 2*ends+19, "others", a.Others.Packets)
@@ -138,7 +144,9 @@ func (v *topView) show(w io.Writer, a *api.Top, width, rows int) {
 }
 
 func (v *topView) wants(cells ...string) bool {
-	return v.word == "" || slices.ContainsFunc(cells, func(c string) bool { return strings.Contains(c, v.word) })
+	return v.word == "" || slices.ContainsFunc(cells, func(c string) bool {
+		return strings.Contains(c, v.word)
+	})
 }
 
 // label is one end: its name if it has one, else its address, and its port. It is safe to show.

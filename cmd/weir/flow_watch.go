@@ -19,12 +19,14 @@ import (
 
 func runFlowWatch(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON lines")
-	from := c.String("from", "", "instead of the node, read `FILE`: a saved stream (- is stdin), or with -f a capture")
+	from := c.String("from", "",
+		"instead of the node, read `FILE`: a saved stream (- is stdin), or with -f a capture")
 	rules := c.String("f", "", "judge the capture by the rule file `FILE`")
 	var me addresses
 	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
 	since := c.String("since", "", "begin with the past: a duration (5m) or a `TIME` (RFC 3339)")
-	names := c.Bool("names", false, "look up the DNS names of addresses, and show them as soon as they are found")
+	names := c.Bool("names", false,
+		"look up the DNS names of addresses, and show them as soon as they are found")
 	past := c.Bool("past", false, "with --since: end with the past instead of going on")
 	if err := c.onNode(0, -1); err != nil {
 		return err
@@ -89,7 +91,8 @@ func runFlowWatch(c *call) error {
 }
 
 // watchCapture tells what a node with a rule file would have told of a capture.
-func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Filter, show func(*observe.Event) error) error {
+func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Filter,
+	show func(*observe.Event) error) error {
 	file, text, err := c.readFile(rules)
 	if err != nil {
 		return err
@@ -104,7 +107,9 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 		return err
 	}
 	names := &observe.Names{
-		Table: func(table string, a netip.Addr) (uint32, bool) { return offline.Member(set.Tables[table], a) },
+		Table: func(table string, a netip.Addr) (uint32, bool) {
+			return offline.Member(set.Tables[table], a)
+		},
 		Me: func(a netip.Addr) bool {
 			return slices.ContainsFunc(me, func(p netip.Prefix) bool { return p.Addr() == a })
 		},
@@ -119,8 +124,10 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 	return err
 }
 
-// watchFile replays a saved stream. Lines that are no events are told on stderr, and are an error in the end.
-func (c *call) watchFile(name string, filter *observe.Filter, show func(*observe.Event) error) error {
+// watchFile replays a saved stream. Lines that are no events are told on stderr, and are an error
+// in the end.
+func (c *call) watchFile(name string, filter *observe.Filter,
+	show func(*observe.Event) error) error {
 	if t := filter.Tables(); t != nil {
 		return fmt.Errorf("a saved stream does not tell who is in table(%s)", t[0])
 	}

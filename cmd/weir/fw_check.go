@@ -41,7 +41,8 @@ func runFwCheck(c *call) error {
 		if err != nil {
 			return fmt.Errorf("fw check: %w", err)
 		}
-		fmt.Fprintf(c.out, "%s is fine: %s, %s\n", c.show(name), plural(len(set.Rules), "rule"), plural(len(set.Tables), "table"))
+		fmt.Fprintf(c.out, "%s is fine: %s, %s\n", c.show(name), plural(len(set.Rules), "rule"),
+			plural(len(set.Tables), "table"))
 		return nil
 	}
 	a := checkAnswer{Version: 1, File: name, Fine: err == nil}

@@ -8,7 +8,8 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-// runFwDo hands a command to the node in ipfw's words: "fw add 100 allow ..." is the line "add 100 allow ..." of a rule file.
+// runFwDo hands a command to the node in ipfw's words: "fw add 100 allow ..." is the line "add 100
+// allow ..." of a rule file.
 func runFwDo(c *call) error {
 	quiet := c.Bool("q", false, "say nothing when it worked")
 	if err := c.onNode(minWords(c.verb), -1); err != nil {
@@ -17,7 +18,8 @@ func runFwDo(c *call) error {
 	return c.do(strings.TrimPrefix(c.verb.name, "fw ")+" "+strings.Join(c.Args(), " "), *quiet)
 }
 
-// minWords is how many words have to follow: those of the usage text that are not optional, one at least being "...".
+// minWords is how many words have to follow: those of the usage text that are not optional, one at
+// least being "...".
 func minWords(v verb) int {
 	if v.args == "" || strings.HasSuffix(v.args, "[NUMBER]...") {
 		return 0

@@ -15,8 +15,10 @@ import (
 func runFwReplay(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON")
 	file := c.String("f", "", "judge by the rule file `FILE`")
-	out := c.String("w", "", "write the packets that passed to `OUT`, as pcapng if its name ends so, else as pcap")
-	iface := c.String("iface", "", "`NAME` of the interface (default: what the capture says, or eth0)")
+	out := c.String("w", "",
+		"write the packets that passed to `OUT`, as pcapng if its name ends so, else as pcap")
+	iface := c.String("iface", "",
+		"`NAME` of the interface (default: what the capture says, or eth0)")
 	quiet := c.Bool("q", false, "print only the rules and what they counted")
 	var me addresses
 	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
@@ -78,7 +80,8 @@ type replayText struct {
 
 func (p *replayText) begin() {
 	if !p.quiet {
-		fmt.Fprintf(p.w, "%6s %-15s %-3s %-8s %-7s %5s %-14s %s\n", "packet", "time", "dir", "iface", "verdict", "rule", "reason", "what")
+		fmt.Fprintf(p.w, "%6s %-15s %-3s %-8s %-7s %5s %-14s %s\n", "packet", "time", "dir",
+			"iface", "verdict", "rule", "reason", "what")
 	}
 }
 
@@ -87,7 +90,8 @@ func (p *replayText) packet(j *offline.PacketVerdict) {
 		return
 	}
 	v := viewOf(j)
-	fmt.Fprintf(p.w, "%6d %-15s %-3s %-8s %-7s %5d %-14s %s\n", v.Packet, j.Record.Time.Format("15:04:05.000000"), v.Dir,
+	fmt.Fprintf(p.w, "%6d %-15s %-3s %-8s %-7s %5d %-14s %s\n", v.Packet,
+		j.Record.Time.Format("15:04:05.000000"), v.Dir,
 		p.c.show(v.Iface), v.Verdict, v.Rule, v.Reason, p.c.show(v.What))
 }
 
@@ -96,12 +100,14 @@ func (p *replayText) end(s *offline.Summary) {
 		fmt.Fprintln(p.w)
 	}
 	for slot, r := range s.Rules {
-		fmt.Fprintf(p.w, "%05d %8d %10d %s\n", r.Number, r.Packets, r.Bytes, p.c.show(s.Texts[slot]))
+		fmt.Fprintf(p.w, "%05d %8d %10d %s\n", r.Number, r.Packets, r.Bytes,
+			p.c.show(s.Texts[slot]))
 	}
 	for _, reason := range beside(s) {
 		fmt.Fprintf(p.w, "decided before or beside the rules: %s %d\n", reason, s.Reasons[reason])
 	}
-	fmt.Fprintf(p.w, "%s, %d passed, %d dropped, %s at the end\n", plural(s.Packets, "packet"), s.Passed, s.Packets-s.Passed,
+	fmt.Fprintf(p.w, "%s, %d passed, %d dropped, %s at the end\n", plural(s.Packets, "packet"),
+		s.Passed, s.Packets-s.Passed,
 		plural(s.States, "state"))
 }
 
@@ -130,7 +136,9 @@ type verdictView struct {
 }
 
 func viewOf(j *offline.PacketVerdict) verdictView {
-	v := verdictView{Packet: j.Number, Time: j.Record.Time.Format("2006-01-02T15:04:05.000000000Z07:00"), Dir: "in", Iface: j.Iface,
+	v := verdictView{Packet: j.Number,
+		Time: j.Record.Time.Format("2006-01-02T15:04:05.000000000Z07:00"), Dir: "in",
+		Iface:   j.Iface,
 		Verdict: "drop", Rule: j.Verdict.Rule, Reason: j.Verdict.Reason.String(), What: j.Packet.String()}
 	if j.Dir == firewall.Out {
 		v.Dir = "out"
@@ -183,7 +191,8 @@ func (p *replayJSON) end(s *offline.Summary) {
 	for _, r := range beside(s) {
 		reasons[r.String()] = s.Reasons[r]
 	}
-	text, err := json.MarshalIndent(map[string]any{"packets": s.Packets, "passed": s.Passed, "rules": rules, "reasons": reasons,
+	text, err := json.MarshalIndent(map[string]any{"packets": s.Packets, "passed": s.Passed,
+		"rules": rules, "reasons": reasons,
 		"states": s.States}, "  ", "  ")
 	if err != nil {
 		panic(err) // plain strings and numbers

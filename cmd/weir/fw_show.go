@@ -25,7 +25,8 @@ func (c *call) listRules(counters bool) error {
 	var f listFlags
 	c.BoolVar(&f.json, "j", false, "print JSON")
 	c.BoolVar(&f.counters, "a", counters, "show packets and bytes")
-	c.BoolVar(&f.rates, "r", false, "look twice, a second apart, and show rates and rules that never matched")
+	c.BoolVar(&f.rates, "r", false,
+		"look twice, a second apart, and show rates and rules that never matched")
 	c.BoolVar(&f.set, "S", false, "show the set of each rule, and disabled rules")
 	c.BoolVar(&f.times, "t", false, "show when each rule matched last")
 	c.BoolVar(&f.unix, "T", false, "the same in seconds since 1970")

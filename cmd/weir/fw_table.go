@@ -55,7 +55,8 @@ func (c *call) listTables(name, what string, asJSON bool) error {
 	}
 	for _, t := range some.Tables {
 		if what == "info" || name == "all" {
-			fmt.Fprintf(c.out, "--- table(%s), %s ---\n", c.show(t.Name), plural(len(t.Entries), "member"))
+			fmt.Fprintf(c.out, "--- table(%s), %s ---\n", c.show(t.Name),
+				plural(len(t.Entries), "member"))
 		}
 		if what == "info" {
 			continue

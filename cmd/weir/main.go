@@ -1,8 +1,9 @@
-// Weir is a firewall and a network for containers and hosts: rules in ipfw's grammar, enforced in the kernel, in user space
-// and offline on captures. This is its one binary; `weir help` lists the verbs, and docs/ has a page for each.
+// Weir is a firewall and a network for containers and hosts: rules in ipfw's grammar, enforced in
+// the kernel, in user space and offline on captures. This is its one binary; `weir help` lists the
+// verbs, and docs/ has a page for each.
 //
-// Each verb has a file here that reads its flags, calls a room and prints what the room returns. Nothing else of Weir
-// writes to stdout or ends the process.
+// Each verb has a file here that reads its flags, calls a room and prints what the room returns.
+// Nothing else of Weir writes to stdout or ends the process.
 package main
 
 import (
@@ -57,19 +58,21 @@ type usageError struct{ what, hint string }
 
 func (e usageError) Error() string { return e.what }
 
-// statusError ends the process with a status when everything there is to say has been printed already.
+// statusError ends the process with a status when everything there is to say has been printed
+// already.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// hinted is an error that knows what to do next, reported one that can show the place of each mistake.
+// hinted is an error that knows what to do next, reported one that can show the place of each
+// mistake.
 type (
 	hinted   interface{ Hint() string }
 	reported interface{ Report() string }
 )
 
-// printError writes the mistakes, if any, with their places, then `weir: what failed: why` and, if the error has one, a `hint:`
-// line.
+// printError writes the mistakes, if any, with their places, then `weir: what failed: why` and, if
+// the error has one, a `hint:` line.
 func printError(talk io.Writer, err error) {
 	var r reported
 	if errors.As(err, &r) {

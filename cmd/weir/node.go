@@ -26,7 +26,8 @@ func absolute(path string) string {
 	return whole
 }
 
-// client talks to that node, on the socket for those who may look if the other one is not ours to open.
+// client talks to that node, on the socket for those who may look if the other one is not ours to
+// open.
 func (c *call) client() *api.Client {
 	return api.NewClient(c.paths().Socket(), c.paths().ReadSocket())
 }
@@ -50,7 +51,8 @@ func (c *call) failed(err error) error {
 }
 
 func runDown(c *call) error {
-	keep := c.Bool("keep", false, "keep rules, peers and key for the next start; containers lose their network all the same")
+	keep := c.Bool("keep", false,
+		"keep rules, peers and key for the next start; containers lose their network all the same")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}

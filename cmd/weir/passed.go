@@ -47,7 +47,8 @@ func (p *passed) write(j *offline.PacketVerdict) error {
 	}
 	ng := strings.HasSuffix(p.path, ".pcapng")
 	if !ng && j.Record.Link != p.link {
-		return fmt.Errorf("packets of this capture have different link types, which only pcapng can hold: name it %s.pcapng", p.path)
+		return fmt.Errorf("packets of this capture have different link types, which only pcapng "+
+			"can hold: name it %s.pcapng", p.path)
 	}
 	return p.write1(*j.Record)
 }

@@ -16,8 +16,10 @@ func runPeerAdd(c *call) error {
 	c.Var(&endpoints, "endpoint", "where the peer is: `HOST:PORT[,...]`; none: it will call")
 	c.Var(&pods, "pods", "the ranges of its containers: `RANGE[,...]`")
 	psk := c.String("psk", "", "read a pre-shared key from `FILE`, as wg genpsk writes it")
-	keepalive := c.Duration("keepalive", 0, "send something at least every `TIME` (25s), for the sake of NATs on the way")
-	encrypt := c.Bool("encrypt", true, "false: packets go to the peer as they are, over a network that both hosts are on")
+	keepalive := c.Duration("keepalive", 0,
+		"send something at least every `TIME` (25s), for the sake of NATs on the way")
+	encrypt := c.Bool("encrypt", true,
+		"false: packets go to the peer as they are, over a network that both hosts are on")
 	name := c.leadingName()
 	least := 1
 	if name != "" {
@@ -35,7 +37,8 @@ func runPeerAdd(c *call) error {
 	if *keepalive != keepalive.Truncate(time.Second) {
 		return c.wrong("--keepalive %v is not a number of whole seconds", *keepalive)
 	}
-	a := api.AddPeer{Name: name, Key: *key, Endpoints: endpoints, Keepalive: int(keepalive.Seconds()), Plain: !*encrypt}
+	a := api.AddPeer{Name: name, Key: *key, Endpoints: endpoints,
+		Keepalive: int(keepalive.Seconds()), Plain: !*encrypt}
 	for _, s := range pods {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
@@ -77,7 +80,8 @@ func (l *commas) String() string     { return strings.Join(*l, ",") }
 func (l *commas) Set(s string) error { *l = append(*l, strings.Split(s, ",")...); return nil }
 
 func runPeerRemove(c *call) error {
-	release := c.Bool("release", false, "let packets for its containers take this host's other routes, in the clear")
+	release := c.Bool("release", false,
+		"let packets for its containers take this host's other routes, in the clear")
 	name := c.leadingName()
 	least := 1
 	if name != "" {
@@ -90,7 +94,8 @@ func runPeerRemove(c *call) error {
 		name = c.Arg(0)
 	}
 	var done api.Done
-	if err := c.post("/v1/peers/remove", api.RemovePeer{Name: name, Release: *release}, &done); err != nil {
+	if err := c.post("/v1/peers/remove", api.RemovePeer{Name: name, Release: *release},
+		&done); err != nil {
 		return err
 	}
 	if done.Message != "" {
@@ -100,7 +105,8 @@ func runPeerRemove(c *call) error {
 }
 
 func runPeerKey(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON, with the port and the ranges of this node's containers")
+	asJSON := c.Bool("j", false,
+		"print JSON, with the port and the ranges of this node's containers")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}

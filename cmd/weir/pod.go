@@ -14,11 +14,15 @@ import (
 )
 
 func runPodAttach(c *call) error {
-	name := c.String("name", "", "call the pod `NAME` in rules: via pod:NAME (default: the last part of NETNS)")
+	name := c.String("name", "",
+		"call the pod `NAME` in rules: via pod:NAME (default: the last part of NETNS)")
 	mtu := c.Int("mtu", 0, "give the interface an MTU of `BYTES` (default: the node's)")
 	var labels, publish, addrs list
-	c.Var(&labels, "label", "add `KEY=VALUE`; rules ask for table(KEY=VALUE); may be given several times")
-	c.Var(&publish, "publish", "give port HOST:PORT of the host to the pod, `[ADDRESS:]HOST:PORT[/PROTO]`; may be given several times")
+	c.Var(&labels, "label",
+		"add `KEY=VALUE`; rules ask for table(KEY=VALUE); may be given several times")
+	c.Var(&publish, "publish",
+		"give port HOST:PORT of the host to the pod, `[ADDRESS:]HOST:PORT[/PROTO]`; may be given "+
+			"several times")
 	c.Var(&addrs, "addr", "ask for `ADDRESS`; one of each family may be given")
 	if err := c.onNode(1, 1); err != nil {
 		return err
@@ -27,7 +31,8 @@ func runPodAttach(c *call) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	a := api.Attach{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu, Labels: map[string]string{}}
+	a := api.Attach{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu,
+		Labels: map[string]string{}}
 	if pid, ok := strings.CutPrefix(c.Arg(0), "pid:"); ok {
 		a.Container = "pid" + pid
 	}
@@ -72,15 +77,18 @@ func netnsPath(word string) (string, error) {
 		}
 	}
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("network namespace %s: %w; give a name that 'ip netns list' shows, a path, or pid:N", word, err)
+		return "", fmt.Errorf("network namespace %s: %w; give a name that 'ip netns list' shows, "+
+			"a path, or pid:N", word, err)
 	}
 	return path, nil
 }
 
-// parsePublish reads [ADDRESS:]HOSTPORT:PORT[/PROTO] as container tools write it; an IPv6 address stands in brackets.
+// parsePublish reads [ADDRESS:]HOSTPORT:PORT[/PROTO] as container tools write it; an IPv6 address
+// stands in brackets.
 func parsePublish(s string) (api.Publish, error) {
 	p := api.Publish{Proto: "tcp"}
-	bad := fmt.Errorf("cannot publish %q: write HOSTPORT:PORT, ADDRESS:HOSTPORT:PORT, and /udp or /sctp behind it for these", s)
+	bad := fmt.Errorf("cannot publish %q: write HOSTPORT:PORT, ADDRESS:HOSTPORT:PORT, and /udp or "+
+		"/sctp behind it for these", s)
 	rest, proto, ok := strings.Cut(s, "/")
 	if ok {
 		p.Proto = proto
@@ -121,7 +129,8 @@ func runPodDetach(c *call) error {
 	netns, _ := netnsPath(name) // it may be gone, or this may be a name
 	for _, p := range pods.Pods {
 		if p.Name == name || p.Container == name || p.Netns == netns {
-			return c.post("/v1/pods/detach", api.Detach{Container: p.Container, IfName: p.IfName}, &api.Done{})
+			return c.post("/v1/pods/detach", api.Detach{Container: p.Container, IfName: p.IfName},
+				&api.Done{})
 		}
 	}
 	return c.failed(notFound{name})
@@ -146,7 +155,8 @@ func runPodList(c *call) error {
 	if *asJSON {
 		return printJSON(c.out, pods)
 	}
-	t := tty.NewTable(c.out, false, "name", "addresses", "interface", "labels", "published", ">packets in/out", ">bytes in/out", ">drops in/out")
+	t := tty.NewTable(c.out, false, "name", "addresses", "interface", "labels", "published",
+		">packets in/out", ">bytes in/out", ">drops in/out")
 	for _, p := range pods.Pods {
 		t.Row(p.Name, join(p.Addrs), p.HostIf, labelText(p.Labels), publishText(p.Publish),
 			pair(p.Packets), pair(p.Bytes), pair(p.Drops))

@@ -9,7 +9,8 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-// printJSON writes v as indented JSON. Every answer has a field "version"; fields are only ever added.
+// printJSON writes v as indented JSON. Every answer has a field "version"; fields are only ever
+// added.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")

@@ -5,9 +5,10 @@ import (
 	"syscall"
 )
 
-// roomFor returns how many of n clients the limit of open files leaves room for, after raising it as far as the system lets this
-// process. A client takes two descriptors, its connection and the one that is made for it, and there is one for the destination of a UDP
-// association for every fourth client; spare is for everything else, pipes first.
+// roomFor returns how many of n clients the limit of open files leaves room for, after raising it
+// as far as the system lets this process. A client takes two descriptors, its connection and the
+// one that is made for it, and there is one for the destination of a UDP association for every
+// fourth client; spare is for everything else, pipes first.
 func roomFor(n int) (int, error) {
 	const spare = 256
 	var limit syscall.Rlimit
@@ -17,7 +18,8 @@ func roomFor(n int) (int, error) {
 	want := uint64(2*n+sessionsFor(n)) + spare
 	if limit.Cur < want {
 		more := syscall.Rlimit{Cur: want, Max: max(limit.Max, want)}
-		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &more) == nil { // only root may raise the upper limit
+		// only root may raise the upper limit
+		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &more) == nil {
 			limit = more
 		}
 	}

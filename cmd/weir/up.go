@@ -22,10 +22,13 @@ func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 func runUp(c *call) error {
 	config := c.String("config", "", "read settings from `FILE` instead of /etc/weir/weir.toml")
 	rules := c.String("rules", "", "read rules from `FILE` instead of /etc/weir/rules")
-	boot := c.Bool("boot", false, "when there are rules that cannot be used, lock the host down instead of not starting")
-	last := c.Bool("last-resort", false, "after a start that failed: close the host unless something guards it, and end")
+	boot := c.Bool("boot", false,
+		"when there are rules that cannot be used, lock the host down instead of not starting")
+	last := c.Bool("last-resort", false,
+		"after a start that failed: close the host unless something guards it, and end")
 	var ifaces list
-	c.Var(&ifaces, "iface", "guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
+	c.Var(&ifaces, "iface",
+		"guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
@@ -59,7 +62,9 @@ func (c *call) lastResort(n agent.Config, rules string) error {
 	}
 	closed, err := agent.LastResort(n.Paths, rules, n.Settings)
 	if len(closed) > 0 {
-		fmt.Fprintf(c.talk, "weir: nothing guards this host: closed %s to all but answers and ssh until weir up starts\n", c.show(strings.Join(closed, " ")))
+		fmt.Fprintf(c.talk,
+			"weir: nothing guards this host: closed %s to all but answers and ssh until weir up "+
+				"starts\n", c.show(strings.Join(closed, " ")))
 	}
 	if err != nil {
 		return fmt.Errorf("up: %w", err)

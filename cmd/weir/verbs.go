@@ -29,16 +29,19 @@ type call struct {
 	talk  io.Writer // everything else
 }
 
-// nodeFlags say which node a verb talks to. They are understood before every verb and by every verb that needs a node.
+// nodeFlags say which node a verb talks to. They are understood before every verb and by every verb
+// that needs a node.
 type nodeFlags struct{ root, bpffs string }
 
 func (n *nodeFlags) register(fs *flag.FlagSet) {
 	fs.StringVar(&n.root, "root", n.root, "put `DIR` in front of every path of the node")
-	fs.StringVar(&n.bpffs, "bpffs", n.bpffs, "pin eBPF objects in `DIR` instead of /sys/fs/bpf/weir")
+	fs.StringVar(&n.bpffs, "bpffs", n.bpffs,
+		"pin eBPF objects in `DIR` instead of /sys/fs/bpf/weir")
 }
 
-// parse reads the verb's flags and leaves the words that follow in Args. It refuses fewer than min and more than max words (max < 0:
-// any number). Flags end at the first word that is none, so that a rule reaches the rule parser untouched.
+// parse reads the verb's flags and leaves the words that follow in Args. It refuses fewer than min
+// and more than max words (max < 0: any number). Flags end at the first word that is none, so that
+// a rule reaches the rule parser untouched.
 func (c *call) parse(min, max int) error {
 	if err := c.Parse(c.words); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -86,7 +89,8 @@ func (c *call) wrong(format string, args ...any) error {
 
 // help prints the usage of the verb as an answer.
 func (c *call) help() {
-	fmt.Fprintf(c.out, "usage: weir %s\n\n%s.\n", strings.TrimSpace(c.verb.name+" "+c.verb.args), c.verb.brief)
+	fmt.Fprintf(c.out, "usage: weir %s\n\n%s.\n", strings.TrimSpace(c.verb.name+" "+c.verb.args),
+		c.verb.brief)
 	first := true
 	c.VisitAll(func(f *flag.Flag) {
 		if first {
@@ -133,7 +137,8 @@ func dispatch(ctx context.Context, args []string, in io.Reader, out, talk io.Wri
 	if help {
 		rest = []string{"-h"}
 	}
-	return v.run(&call{FlagSet: newFlags(v.name), ctx: ctx, verb: v, words: rest, node: node, in: in, out: out, talk: talk})
+	return v.run(&call{FlagSet: newFlags(v.name), ctx: ctx, verb: v, words: rest, node: node,
+		in: in, out: out, talk: talk})
 }
 
 func newFlags(name string) *flag.FlagSet {
@@ -143,7 +148,8 @@ func newFlags(name string) *flag.FlagSet {
 	return fs
 }
 
-// findVerb returns the verb with the most words in common with the beginning of words, and what follows.
+// findVerb returns the verb with the most words in common with the beginning of words, and what
+// follows.
 func findVerb(words []string) (verb, []string, error) {
 	for n := min(len(words), 2); n > 0; n-- {
 		name := strings.Join(words[:n], " ")
@@ -161,11 +167,14 @@ func findVerb(words []string) (verb, []string, error) {
 	}
 	switch {
 	case group == nil:
-		return verb{}, nil, usageError{what: fmt.Sprintf("unknown verb %q", words[0]), hint: "weir help"}
+		return verb{}, nil, usageError{what: fmt.Sprintf("unknown verb %q", words[0]),
+			hint: "weir help"}
 	case len(words) == 1:
-		return verb{}, nil, usageError{what: words[0] + ": missing verb", hint: "one of " + strings.Join(group, " ")}
+		return verb{}, nil, usageError{what: words[0] + ": missing verb", hint: "one of " +
+			strings.Join(group, " ")}
 	}
-	return verb{}, nil, usageError{what: fmt.Sprintf("%s: unknown verb %q", words[0], words[1]), hint: "one of " + strings.Join(group, " ")}
+	return verb{}, nil, usageError{what: fmt.Sprintf("%s: unknown verb %q", words[0], words[1]),
+		hint: "one of " + strings.Join(group, " ")}
 }
 
 // listVerbs prints the table of verbs.

@@ -19,7 +19,8 @@ type Node interface {
 	cni.Agent
 	// Ranges returns the node's pod ranges and their gateways, at most one of each family.
 	Ranges() []Range
-	// Hold reserves an address, or any of a family when given its unspecified address; Unhold gives it back.
+	// Hold reserves an address, or any of a family when given its unspecified address; Unhold gives
+	// it back.
 	Hold(netip.Addr) (netip.Addr, error)
 	Unreserve(netip.Addr)
 }
@@ -30,7 +31,8 @@ type Range struct {
 	Gateway netip.Addr
 }
 
-// Driver answers dockerd. It remembers endpoints between their creation and their end; dockerd creates them anew after a restart.
+// Driver answers dockerd. It remembers endpoints between their creation and their end; dockerd
+// creates them anew after a restart.
 type Driver struct {
 	node Node
 
@@ -47,7 +49,8 @@ type endpoint struct {
 	name    string
 }
 
-// ifName is the interface inside the container. A container is in one weir network: two would mean two default routes.
+// ifName is the interface inside the container. A container is in one weir network: two would mean
+// two default routes.
 const ifName = "eth0"
 
 // New makes a driver for a node.
@@ -73,14 +76,18 @@ func (d *Driver) Handler() http.Handler {
 	handle(mux, "/NetworkDriver.DeleteEndpoint", d.deleteEndpoint)
 	handle(mux, "/NetworkDriver.Join", d.join)
 	handle(mux, "/NetworkDriver.Leave", d.leave)
-	for _, nothingToDo := range []string{"DeleteNetwork", "DiscoverNew", "DiscoverDelete", "ProgramExternalConnectivity", "RevokeExternalConnectivity"} {
-		handle(mux, "/NetworkDriver."+nothingToDo, func(context.Context, struct{}) (any, error) { return struct{}{}, nil })
+	for _, nothingToDo := range []string{"DeleteNetwork", "DiscoverNew", "DiscoverDelete",
+		"ProgramExternalConnectivity", "RevokeExternalConnectivity"} {
+		handle(mux, "/NetworkDriver."+nothingToDo, func(context.Context, struct{}) (any, error) {
+			return struct{}{}, nil
+		})
 	}
 	d.handleIPAM(mux)
 	return mux
 }
 
-// handle decodes a request, calls f, and encodes its answer or {"Err": ...}, which is how dockerd is told of a failure.
+// handle decodes a request, calls f, and encodes its answer or {"Err": ...}, which is how dockerd
+// is told of a failure.
 func handle[T any](mux *http.ServeMux, path string, f func(context.Context, T) (any, error)) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		var request T
@@ -113,7 +120,8 @@ func (d *Driver) createNetwork(_ context.Context, r createNetworkRequest) (any, 
 			return nil, fmt.Errorf("pool: %w", err)
 		}
 		if !d.inRange(pool) {
-			return nil, fmt.Errorf("subnet %s is not in this node's pod ranges %v; create the network with --ipam-driver weir", pool, d.node.Ranges())
+			return nil, fmt.Errorf("subnet %s is not in this node's pod ranges %v; create the "+
+				"network with --ipam-driver weir", pool, d.node.Ranges())
 		}
 	}
 	return struct{}{}, nil
@@ -162,7 +170,8 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 		for _, b := range bindings {
 			p := cni.Publish{Proto: b.Proto, HostPort: b.HostPort, Port: b.Port}
 			if b.HostPort == 0 || b.HostPortEnd > b.HostPort {
-				return nil, fmt.Errorf("port %d is published without one host port; say which, as in -p 8080:%d", b.Port, b.Port)
+				return nil, fmt.Errorf("port %d is published without one host port; say which, as "+
+					"in -p 8080:%d", b.Port, b.Port)
 			}
 			if b.HostIP != "" {
 				host, err := netip.ParseAddr(b.HostIP)
@@ -186,8 +195,9 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 	return map[string]any{"Interface": map[string]string{}}, nil
 }
 
-// driverOptions finds what was given by --network name=pods,driver-opt=weir.name=web,driver-opt=weir.label.app=web. Docker tells
-// a network driver neither the container's name nor its labels.
+// driverOptions finds what was given by --network
+// name=pods,driver-opt=weir.name=web,driver-opt=weir.label.app=web. Docker tells a network driver
+// neither the container's name nor its labels.
 func driverOptions(options map[string]json.RawMessage) (name string, labels map[string]string) {
 	labels = map[string]string{}
 	for key, raw := range options {
@@ -227,7 +237,8 @@ func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
 	e, ok := d.endpoints[r.EndpointID]
 	d.mu.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("endpoint %s is not known; disconnect the container and connect it again", r.EndpointID)
+		return nil, fmt.Errorf("endpoint %s is not known; disconnect the container and connect it "+
+			"again", r.EndpointID)
 	}
 	request := cni.Request{
 		Container: r.EndpointID, Name: e.name, Netns: r.SandboxKey, IfName: ifName,
@@ -244,13 +255,14 @@ func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
 		} else {
 			answer.GatewayIPv6 = gw.String()
 		}
-		answer.StaticRoutes = append(answer.StaticRoutes, staticRoute{netip.PrefixFrom(gw, gw.BitLen()).String(), routeConnected})
+		answer.StaticRoutes = append(answer.StaticRoutes,
+			staticRoute{netip.PrefixFrom(gw, gw.BitLen()).String(), routeConnected})
 	}
 	return answer, nil
 }
 
-// joinAnswer tells Docker which interface to move into the sandbox and how to route there: the gateway is on the link although the
-// container's address is a /32.
+// joinAnswer tells Docker which interface to move into the sandbox and how to route there: the
+// gateway is on the link although the container's address is a /32.
 type joinAnswer struct {
 	InterfaceName        interfaceName
 	Gateway, GatewayIPv6 string

@@ -29,7 +29,8 @@ var (
 
 func (n *node) Attach(_ context.Context, r cni.Request) (cni.Reply, error) {
 	n.asked = r
-	return cni.Reply{InnerIf: "weir0a1b2c3dp", Gateways: []netip.Addr{range4.Gateway, range6.Gateway}}, n.refuse
+	return cni.Reply{InnerIf: "weir0a1b2c3dp",
+		Gateways: []netip.Addr{range4.Gateway, range6.Gateway}}, n.refuse
 }
 
 func (n *node) Detach(_ context.Context, container, ifName string) error {
@@ -39,11 +40,14 @@ func (n *node) Detach(_ context.Context, container, ifName string) error {
 func (n *node) Check(context.Context, string, string, []netip.Addr) error { return nil }
 func (n *node) Keep(context.Context, string, []string) error              { return nil }
 func (n *node) Status(context.Context) error                              { return nil }
-func (n *node) Ranges() []Range                                           { return []Range{range4, range6} }
-func (n *node) Unreserve(a netip.Addr)                                    { delete(n.held, a) }
+func (n *node) Ranges() []Range {
+	return []Range{range4, range6}
+}
+func (n *node) Unreserve(a netip.Addr) { delete(n.held, a) }
 func (n *node) Hold(a netip.Addr) (netip.Addr, error) {
 	if a.IsUnspecified() {
-		a = map[bool]netip.Addr{true: netip.MustParseAddr("10.88.0.9"), false: netip.MustParseAddr("fd00:88::9")}[a.Is4()]
+		a = map[bool]netip.Addr{true: netip.MustParseAddr("10.88.0.9"),
+			false: netip.MustParseAddr("fd00:88::9")}[a.Is4()]
 	}
 	if n.held[a] {
 		return a, errors.New("address in use")
@@ -69,17 +73,26 @@ func TestConversation(t *testing.T) {
 	for _, step := range []struct{ method, body, want string }{
 		{"Plugin.Activate", "", `{"Implements":["NetworkDriver","IpamDriver"]}`},
 		{"NetworkDriver.GetCapabilities", "", `{"ConnectivityScope":"local","Scope":"local"}`},
-		{"IpamDriver.GetDefaultAddressSpaces", "", `{"GlobalDefaultAddressSpace":"weir","LocalDefaultAddressSpace":"weir"}`},
-		{"IpamDriver.RequestPool", `{"AddressSpace":"weir"}`, `{"Data":{},"Pool":"10.88.0.0/24","PoolID":"10.88.0.0/24"}`},
-		{"IpamDriver.RequestPool", `{"V6":true}`, `{"Data":{},"Pool":"fd00:88::/120","PoolID":"fd00:88::/120"}`},
-		{"IpamDriver.RequestPool", `{"Pool":"172.20.0.0/16"}`, `{"Err":"weir: subnet 172.20.0.0/16 is not this node's pod range 10.88.0.0/24; leave --subnet out"}`},
-		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, `{"Address":"10.88.0.1/24","Data":{}}`},
-		{"NetworkDriver.CreateNetwork", `{"NetworkID":"n","IPv4Data":[{"Pool":"10.88.0.0/24"}]}`, `{}`},
-		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24"}`, `{"Address":"10.88.0.9/32","Data":{}}`},
-		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.9"}`, `{"Err":"weir: address in use"}`},
+		{"IpamDriver.GetDefaultAddressSpaces", "",
+			`{"GlobalDefaultAddressSpace":"weir","LocalDefaultAddressSpace":"weir"}`},
+		{"IpamDriver.RequestPool", `{"AddressSpace":"weir"}`,
+			`{"Data":{},"Pool":"10.88.0.0/24","PoolID":"10.88.0.0/24"}`},
+		{"IpamDriver.RequestPool", `{"V6":true}`,
+			`{"Data":{},"Pool":"fd00:88::/120","PoolID":"fd00:88::/120"}`},
+		{"IpamDriver.RequestPool", `{"Pool":"172.20.0.0/16"}`,
+			`{"Err":"weir: subnet 172.20.0.0/16 is not this node's pod range 10.88.0.0/24; leave --subnet out"}`},
+		{"IpamDriver.RequestAddress",
+			`{"PoolID":"10.88.0.0/24","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, `{"Address":"10.88.0.1/24","Data":{}}`},
+		{"NetworkDriver.CreateNetwork", `{"NetworkID":"n","IPv4Data":[{"Pool":"10.88.0.0/24"}]}`,
+			`{}`},
+		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24"}`,
+			`{"Address":"10.88.0.9/32","Data":{}}`},
+		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.9"}`,
+			`{"Err":"weir: address in use"}`},
 		{"NetworkDriver.CreateEndpoint", `{"NetworkID":"n","EndpointID":"0123456789abcdef","Interface":{"Address":"10.88.0.9/32"},
 			"Options":{"weir.label.app":"web","com.docker.network.portmap":[{"Proto":6,"Port":80,"HostIP":"0.0.0.0","HostPort":8080,"HostPortEnd":8080}]}}`, `{"Interface":{}}`},
-		{"NetworkDriver.Join", `{"NetworkID":"n","EndpointID":"0123456789abcdef","SandboxKey":"/var/run/docker/netns/x"}`,
+		{"NetworkDriver.Join",
+			`{"NetworkID":"n","EndpointID":"0123456789abcdef","SandboxKey":"/var/run/docker/netns/x"}`,
 			`{"InterfaceName":{"SrcName":"weir0a1b2c3dp","DstPrefix":"eth"},"Gateway":"10.88.0.1","GatewayIPv6":"fd00:88::1",` +
 				`"StaticRoutes":[{"Destination":"10.88.0.1/32","RouteType":1},{"Destination":"fd00:88::1/128","RouteType":1}]}`},
 		{"NetworkDriver.Leave", `{"EndpointID":"0123456789abcdef"}`, `{}`},
@@ -92,8 +105,10 @@ func TestConversation(t *testing.T) {
 		}
 	}
 	want := cni.Request{
-		Container: "0123456789abcdef", Name: "0123456789ab", Netns: "/var/run/docker/netns/x", IfName: "eth0", Moved: true,
-		Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.9")}, Labels: map[string]string{"app": "web"},
+		Container: "0123456789abcdef", Name: "0123456789ab", Netns: "/var/run/docker/netns/x",
+		IfName: "eth0", Moved: true,
+		Addrs:   []netip.Addr{netip.MustParseAddr("10.88.0.9")},
+		Labels:  map[string]string{"app": "web"},
 		Publish: []cni.Publish{{Proto: 6, HostPort: 8080, Port: 80}},
 	}
 	if !reflect.DeepEqual(n.asked, want) {
@@ -107,15 +122,22 @@ func TestConversation(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	d := New(&node{held: map[netip.Addr]bool{}, refuse: errors.New("no room")})
 	for _, c := range []struct{ method, body, want string }{
-		{"NetworkDriver.CreateNetwork", `{"IPv4Data":[{"Pool":"172.18.0.0/16"}]}`, "create the network with --ipam-driver weir"},
-		{"NetworkDriver.CreateEndpoint", `{"EndpointID":"e","Options":{"com.docker.network.portmap":[{"Proto":6,"Port":80}]}}`, "say which, as in -p 8080:80"},
-		{"NetworkDriver.CreateEndpoint", `{"EndpointID":"e","Interface":{"Address":"x"}}`, "endpoint address"},
-		{"NetworkDriver.Join", `{"EndpointID":"never-created"}`, "endpoint never-created is not known"},
+		{"NetworkDriver.CreateNetwork", `{"IPv4Data":[{"Pool":"172.18.0.0/16"}]}`,
+			"create the network with --ipam-driver weir"},
+		{"NetworkDriver.CreateEndpoint",
+			`{"EndpointID":"e","Options":{"com.docker.network.portmap":[{"Proto":6,"Port":80}]}}`,
+			"say which, as in -p 8080:80"},
+		{"NetworkDriver.CreateEndpoint", `{"EndpointID":"e","Interface":{"Address":"x"}}`,
+			"endpoint address"},
+		{"NetworkDriver.Join", `{"EndpointID":"never-created"}`,
+			"endpoint never-created is not known"},
 		{"NetworkDriver.Leave", `{"EndpointID":"e"}`, "no room"},
-		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.7","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, "the gateway of 10.88.0.0/24 is 10.88.0.1"},
+		{"IpamDriver.RequestAddress",
+			`{"PoolID":"10.88.0.0/24","Address":"10.88.0.7","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, "the gateway of 10.88.0.0/24 is 10.88.0.1"},
 		{"NetworkDriver.Join", `{`, "unexpected EOF"},
 	} {
-		if got := ask(t, d, c.method, c.body); !strings.Contains(got, `{"Err":"weir: `) || !strings.Contains(got, c.want) {
+		if got := ask(t, d, c.method, c.body); !strings.Contains(got, `{"Err":"weir: `) ||
+			!strings.Contains(got, c.want) {
 			t.Errorf("%s %s: %s, want an error with %q", c.method, c.body, got, c.want)
 		}
 	}

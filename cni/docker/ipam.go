@@ -7,7 +7,8 @@ import (
 	"net/netip"
 )
 
-// The address driver: pools are the node's ranges, addresses are held in them until Join takes them.
+// The address driver: pools are the node's ranges, addresses are held in them until Join takes
+// them.
 
 type poolRequest struct {
 	Pool, SubPool string
@@ -23,33 +24,42 @@ func (d *Driver) handleIPAM(mux *http.ServeMux) {
 	handle(mux, "/IpamDriver.GetCapabilities", func(context.Context, struct{}) (any, error) {
 		return map[string]bool{"RequiresMACAddress": false}, nil
 	})
-	handle(mux, "/IpamDriver.GetDefaultAddressSpaces", func(context.Context, struct{}) (any, error) {
-		return map[string]string{"LocalDefaultAddressSpace": "weir", "GlobalDefaultAddressSpace": "weir"}, nil
-	})
+	handle(mux, "/IpamDriver.GetDefaultAddressSpaces",
+		func(context.Context, struct{}) (any, error) {
+			return map[string]string{"LocalDefaultAddressSpace": "weir",
+				"GlobalDefaultAddressSpace": "weir"}, nil
+		})
 	handle(mux, "/IpamDriver.RequestPool", d.requestPool)
-	handle(mux, "/IpamDriver.ReleasePool", func(context.Context, struct{}) (any, error) { return struct{}{}, nil })
-	handle(mux, "/IpamDriver.RequestAddress", d.requestAddress)
-	handle(mux, "/IpamDriver.ReleaseAddress", func(_ context.Context, r addressRequest) (any, error) {
-		if a, err := netip.ParseAddr(r.Address); err == nil && !d.isGateway(a) {
-			d.node.Unreserve(a)
-		}
+	handle(mux, "/IpamDriver.ReleasePool", func(context.Context, struct{}) (any, error) {
 		return struct{}{}, nil
 	})
+	handle(mux, "/IpamDriver.RequestAddress", d.requestAddress)
+	handle(mux, "/IpamDriver.ReleaseAddress",
+		func(_ context.Context, r addressRequest) (any, error) {
+			if a, err := netip.ParseAddr(r.Address); err == nil && !d.isGateway(a) {
+				d.node.Unreserve(a)
+			}
+			return struct{}{}, nil
+		})
 }
 
-// requestPool gives the node's range of the family; every network shares it. A pool that was asked for has to be that range.
+// requestPool gives the node's range of the family; every network shares it. A pool that was asked
+// for has to be that range.
 func (d *Driver) requestPool(_ context.Context, r poolRequest) (any, error) {
 	for _, own := range d.node.Ranges() {
 		if own.Prefix.Addr().Is6() != r.V6 {
 			continue
 		}
 		if r.Pool != "" && r.Pool != own.Prefix.String() {
-			return nil, fmt.Errorf("subnet %s is not this node's pod range %s; leave --subnet out", r.Pool, own.Prefix)
+			return nil, fmt.Errorf("subnet %s is not this node's pod range %s; leave --subnet out",
+				r.Pool, own.Prefix)
 		}
 		if r.SubPool != "" {
-			return nil, fmt.Errorf("--ip-range %s: parts of the pod range cannot be asked for", r.SubPool)
+			return nil, fmt.Errorf("--ip-range %s: parts of the pod range cannot be asked for",
+				r.SubPool)
 		}
-		return map[string]any{"PoolID": own.Prefix.String(), "Pool": own.Prefix.String(), "Data": map[string]string{}}, nil
+		return map[string]any{"PoolID": own.Prefix.String(), "Pool": own.Prefix.String(),
+			"Data": map[string]string{}}, nil
 	}
 	return nil, fmt.Errorf("this node has no pod range of that family; add one to [pods] ranges")
 }
@@ -85,7 +95,8 @@ func (d *Driver) gatewayOf(pool netip.Prefix, asked string) (any, error) {
 			continue
 		}
 		if asked != "" && asked != own.Gateway.String() {
-			return nil, fmt.Errorf("the gateway of %s is %s and cannot be %s; leave --gateway out", pool, own.Gateway, asked)
+			return nil, fmt.Errorf("the gateway of %s is %s and cannot be %s; leave --gateway out",
+				pool, own.Gateway, asked)
 		}
 		return address(netip.PrefixFrom(own.Gateway, pool.Bits())), nil
 	}

@@ -1,5 +1,6 @@
-// Observe measures what watching costs: packets while somebody watches and while nobody does, in interleaved rounds; events per second
-// to a reader, with those that it missed; the agent's memory with a million states.
+// Observe measures what watching costs: packets while somebody watches and while nobody does, in
+// interleaved rounds; events per second to a reader, with those that it missed; the agent's memory
+// with a million states.
 //
 //	go run ./observe [-weir ../bin/weir] [-cycles 20]
 //
@@ -153,14 +154,16 @@ func (b *bench) flood(long time.Duration) error {
 	worst = min(worst, rate/100000)
 	fmt.Printf("| packets refused per second | %.0f | - |\n", float64(refused)/took)
 	fmt.Printf("| events per second to `weir flow watch -j` | %.0f | >= 100000 |\n", rate)
-	fmt.Printf("| refused packets that were told, lost and counted so, neither | %d, %d, %d | neither: 0 |\n", told, lost, int64(refused)-int64(told)-int64(lost))
+	fmt.Printf("| refused packets that were told, lost and counted so, neither | %d, %d, %d | "+
+		"neither: 0 |\n", told, lost, int64(refused)-int64(told)-int64(lost))
 	if told+lost != refused {
 		return fmt.Errorf("%d told and %d lost do not make %d refused", told, lost, refused)
 	}
 	return nil
 }
 
-// million makes a million states and looks at the agent's memory, after everything that walks them was asked.
+// million makes a million states and looks at the agent's memory, after everything that walks them
+// was asked.
 func (b *bench) million() error {
 	const ports, sources = 62500, 16
 	err := b.client.Do(func() error {

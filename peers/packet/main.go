@@ -62,7 +62,8 @@ func run(rounds int) error {
 		}
 	}
 	ds := decoders()
-	fmt.Print("| case | bytes | weir ns | peer ns | ratio | allocs | gvisor ns | gopacket ns |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Print("| case | bytes | weir ns | peer ns | ratio | allocs | gvisor ns | gopacket ns |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	worst := 1e9
 	for i, row := range measure(ds, plain, rounds) {
 		allocs := testing.AllocsPerRun(1000, func() { ds[0].decode(plain[i].b, 1) })
@@ -84,10 +85,11 @@ func run(rounds int) error {
 
 const page = 4096
 
-// aligned returns room for a T that starts with a page, and so with a cache line; packets lie in the middle of pages (inPage). Where
-// a result and a packet lie is chance otherwise: a result that straddles cache lines costs either side up to a nanosecond and a half, a
-// packet across two pages, or one whose address ends like the result's, ten. The collector does not look into the
-// room, so what a T points to must be held elsewhere, as the packets are.
+// aligned returns room for a T that starts with a page, and so with a cache line; packets lie in
+// the middle of pages (inPage). Where a result and a packet lie is chance otherwise: a result that
+// straddles cache lines costs either side up to a nanosecond and a half, a packet across two pages,
+// or one whose address ends like the result's, ten. The collector does not look into the room, so
+// what a T points to must be held elsewhere, as the packets are.
 func aligned[T any]() *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(inPage(make([]byte, unsafe.Sizeof(*new(T))), 0))))
 }
@@ -99,8 +101,9 @@ func inPage(b []byte, offset int) []byte {
 	return append(room[at:at:at+len(b)], b...)
 }
 
-// measure returns the shortest time per packet in ns, for each case one row with each decoder. Interrupts and
-// neighbours only ever add, and a round is too short to catch them all, so the minimum is what the code costs.
+// measure returns the shortest time per packet in ns, for each case one row with each decoder.
+// Interrupts and neighbours only ever add, and a round is too short to catch them all, so the
+// minimum is what the code costs.
 func measure(ds []decoder, ks []kase, rounds int) [][]float64 {
 	const n = 2000
 	out := make([][]float64, len(ks))
@@ -112,7 +115,8 @@ func measure(ds []decoder, ks []kase, rounds int) [][]float64 {
 			for j := range ds {
 				start := time.Now()
 				ds[j].decode(k.b, n)
-				if ns := float64(time.Since(start).Nanoseconds()) / n; round == 0 || ns < out[i][j] {
+				if ns := float64(time.Since(start).Nanoseconds()) / n; round == 0 ||
+					ns < out[i][j] {
 					out[i][j] = ns
 				}
 			}
@@ -134,8 +138,10 @@ func agree(ks []kase) error {
 			}
 			continue
 		}
-		if reason != weir.ReasonNone || uint8(q.IPProto) != p.Proto || q.Src.Addr() != p.Src() || q.Dst.Addr() != p.Dst() ||
-			q.Src.Port() != p.SrcPort() || q.Dst.Port() != p.DstPort() || uint8(q.TCPFlags) != p.TCPFlags {
+		if reason != weir.ReasonNone || uint8(q.IPProto) != p.Proto || q.Src.Addr() != p.Src() ||
+			q.Dst.Addr() != p.Dst() ||
+			q.Src.Port() != p.SrcPort() || q.Dst.Port() != p.DstPort() ||
+			uint8(q.TCPFlags) != p.TCPFlags {
 			return fmt.Errorf("%s: read as %v and %v", k.name, p.String(), q.String())
 		}
 	}

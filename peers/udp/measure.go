@@ -17,7 +17,8 @@ type contender struct {
 
 // result is what one contender needed for one operation.
 type result struct {
-	// The lower quartile of the rounds: neighbours on the machine, and the runtime's own background work, only add.
+	// The lower quartile of the rounds: neighbours on the machine, and the runtime's own background
+	// work, only add.
 	wall, cpu     float64 // ns
 	allocs, bytes float64
 }

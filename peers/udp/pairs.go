@@ -41,8 +41,8 @@ func (l load) share(i int) int {
 	return n
 }
 
-// payload returns the buffers of an operation's messages, cut from one slab for every contender, as a program that
-// cares for speed would keep them.
+// payload returns the buffers of an operation's messages, cut from one slab for every contender, as
+// a program that cares for speed would keep them.
 func (l load) payload() func(i int) []byte {
 	slab := make([]byte, len(l.to)*l.size)
 	return func(i int) []byte { return slab[i*l.size : (i+1)*l.size : (i+1)*l.size] }
@@ -61,8 +61,8 @@ func listen(config udp.Config) (*udp.Conn, error) {
 	return c, err
 }
 
-// xnet makes the x/net contender; single sends and reads messages one by one (ReadFrom, WriteTo). The sockets are made by
-// us for their buffer sizes only.
+// xnet makes the x/net contender; single sends and reads messages one by one (ReadFrom, WriteTo).
+// The sockets are made by us for their buffer sizes only.
 func xnet(l load, single bool) (func() error, error) {
 	sender, sockets := (*ipv4.PacketConn)(nil), []*ipv4.PacketConn{}
 	var addrs []net.Addr

@@ -1,5 +1,6 @@
-// Man makes manual pages of the pages in docs/: docs/fw-show.md becomes weir-fw-show.1, docs/settings.md weir.toml.5, docs/rules.md
-// weir-rules.5. It knows the Markdown that these pages use: headings, paragraphs, lists, tables, code.
+// Man makes manual pages of the pages in docs/: docs/fw-show.md becomes weir-fw-show.1,
+// docs/settings.md weir.toml.5, docs/rules.md weir-rules.5. It knows the Markdown that these pages
+// use: headings, paragraphs, lists, tables, code.
 //
 //	go run ./man DOCS OUT VERSION
 package main
@@ -13,7 +14,8 @@ import (
 )
 
 // special are the pages that are about no verb: their name and section.
-var special = map[string]string{"settings": "weir.toml.5", "rules": "weir-rules.5", "metrics": "weir-metrics.7", "tutorial": "weir-tutorial.7"}
+var special = map[string]string{"settings": "weir.toml.5", "rules": "weir-rules.5",
+	"metrics": "weir-metrics.7", "tutorial": "weir-tutorial.7"}
 
 // skipped are no manual pages.
 var skipped = map[string]bool{"benchmarks": true}
@@ -51,10 +53,13 @@ func run(docs, out, version string) error {
 		if err := write(out, name, convert(name, version, string(text))); err != nil {
 			return err
 		}
-		index = append(index, strings.TrimSuffix(name, filepath.Ext(name))+"("+filepath.Ext(name)[1:]+")")
+		index = append(index, strings.TrimSuffix(name, filepath.Ext(name))+"("+
+			filepath.Ext(name)[1:]+")")
 	}
-	overview := "# weir\n\nWeir is a firewall and a network for containers and hosts: rules in ipfw's grammar, enforced in the kernel, in user space and " +
-		"offline on captures. `weir help` lists the verbs; each has a manual page.\n\n## See also\n\n" + strings.Join(index, ", ") + "\n"
+	overview := "# weir\n\nWeir is a firewall and a network for containers and hosts: rules in " +
+		"ipfw's grammar, enforced in the kernel, in user space and " +
+		"offline on captures. `weir help` lists the verbs; each has a manual page.\n\n" +
+		"## See also\n\n" + strings.Join(index, ", ") + "\n"
 	return write(out, "weir.1", convert("weir.1", version, overview))
 }
 
@@ -70,7 +75,8 @@ func write(out, name string, page []byte) error {
 func convert(name, version, text string) []byte {
 	var b bytes.Buffer
 	title, section := strings.TrimSuffix(name, name[len(name)-2:]), name[len(name)-1:]
-	fmt.Fprintf(&b, ".TH %q %q \"\" %q \"Weir\"\n", strings.ToUpper(title), section, "weir "+version)
+	fmt.Fprintf(&b, ".TH %q %q \"\" %q \"Weir\"\n", strings.ToUpper(title), section, "weir "+
+		version)
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	fenced, block, item := false, false, false
 	end := func() {
@@ -139,7 +145,8 @@ func brief(lines []string) string {
 		if line == "" && words != nil {
 			break
 		}
-		if line != "" && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "`") {
+		if line != "" && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "|") &&
+			!strings.HasPrefix(line, "`") {
 			words = append(words, line)
 		}
 	}
