@@ -45,7 +45,7 @@ func receive(t testing.TB, c *Conn, n int) (got []Message) {
 	t.Helper()
 	r := c.NewReader(8)
 	for len(got) < n {
-		msgs, err := r.Read()
+		msgs, err := r.ReadBatch()
 		if err != nil {
 			t.Fatalf("after %d of %d datagrams: %v", len(got), n, err)
 		}
@@ -103,38 +103,38 @@ func randomBatch(r *rand.Rand, to []netip.AddrPort, n int) ([]Message,
 	return msgs, want
 }
 
-// TestDeliver compares what comes out with what went in, for random batches and every way through
-// the kernel, and for the plain twin.
+// TestDeliver compares what is received with what was sent, for random batches and every mechanism
+// of the kernel, and for the portable implementation.
 func TestDeliver(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	for _, network := range []string{"udp4", "udp6"} {
-		for _, way := range []struct {
-			name          string
-			noGSO, gro    bool
-			plain, mapped bool
+		for _, path := range []struct {
+			name             string
+			noGSO, gro       bool
+			portable, mapped bool
 		}{
-			{name: "plain", noGSO: true, plain: true},
+			{name: "portable", noGSO: true, portable: true},
 			{name: "batch", noGSO: true},
 			{name: "gso"},
 			{name: "gro", noGSO: true, gro: true},
 			{name: "gso+gro", gro: true},
 			{name: "dual", gro: true, mapped: true},
 		} {
-			t.Run(network+"/"+way.name, func(t *testing.T) {
+			t.Run(network+"/"+path.name, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1))
-				config := Config{NoGSO: way.noGSO, GRO: way.gro}
+				config := Config{NoGSO: path.noGSO, GRO: path.gro}
 				var from *Conn
-				var twin portable
-				if way.plain {
+				var one portable
+				if path.portable {
 					pc, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(localhost(network)))
 					if err != nil {
 						t.Skipf("no %s here: %v", network, err)
 					}
 					defer pc.Close()
-					twin = portable{pc: pc, stats: &counters{}}
+					one = portable{pc: pc, stats: &counters{}}
 					from = &Conn{local: addrPortOf(pc.LocalAddr())}
-				} else if way.mapped {
+				} else if path.mapped {
 					from = listen(t, "udp", netip.AddrPort{}, config)
 				} else {
 					from = listen(t, network, localhost(network), config)
@@ -145,8 +145,8 @@ func TestDeliver(t *testing.T) {
 					msgs, want := randomBatch(r,
 						[]netip.AddrPort{a.LocalAddrPort(), b.LocalAddrPort()}, 100)
 					write := from.WriteBatch
-					if way.plain {
-						write = twin.write
+					if path.portable {
+						write = one.write
 					}
 					if n, err := write(msgs); err != nil || n != len(msgs) {
 						t.Fatalf("wrote %d of %d: %v", n, len(msgs), err)
@@ -163,11 +163,11 @@ func TestDeliver(t *testing.T) {
 					}
 				}
 				f := from.Features()
-				if s := from.Stats(); f.GSO && s.WriteSuper == 0 {
-					t.Errorf("no super packet was sent: %+v", s)
+				if s := from.Stats(); f.GSO && s.WriteGSO == 0 {
+					t.Errorf("no GSO packet was sent: %+v", s)
 				}
-				if s := a.Stats(); f.GSO && f.GRO && s.ReadSuper == 0 {
-					t.Errorf("no super packet was received: %+v", s)
+				if s := a.Stats(); f.GSO && f.GRO && s.ReadGRO == 0 {
+					t.Errorf("no GRO packet was received: %+v", s)
 				}
 				if s := a.Stats(); s.Truncated+s.ControlTruncated+s.Dropped != 0 {
 					t.Errorf("losses: %+v", s)
@@ -307,7 +307,7 @@ func TestManyReadersAndWriters(t *testing.T) {
 	const writers, each = 4, 2000
 	from := listen(t, "udp4", localhost("udp4"), Config{})
 	to := listen(t, "udp4", localhost("udp4"), Config{GRO: true})
-	window := make(chan struct{}, 512) // bounds what is under way, so that nothing is dropped
+	window := make(chan struct{}, 512) // bounds the datagrams in flight, so that nothing is dropped
 	var seen [writers][each]int
 	var mu sync.Mutex
 	var wg, readers sync.WaitGroup
@@ -316,7 +316,7 @@ func TestManyReadersAndWriters(t *testing.T) {
 		readers.Go(func() {
 			r := to.NewReader(4)
 			for {
-				msgs, err := r.Read()
+				msgs, err := r.ReadBatch()
 				if err != nil {
 					return
 				}

@@ -47,14 +47,14 @@ func nextControl(b []byte) (level, typ int32, data, rest []byte, ok bool) {
 	return level, typ, b[cmsgHeader:n], b[min(cmsgAlign(n), len(b)):], true
 }
 
-// received is what the control data says beside what belongs into a Message.
+// received is what the control data holds besides the fields of a Message.
 type received struct {
 	drops    uint32
 	hasDrops bool
 }
 
-// parseControl walks all control messages and fills m. Unknown ones are passed over; the kernel
-// adds what other parts of the program asked for on the same socket.
+// parseControl walks all control messages and fills m. It skips unknown ones: the kernel adds what
+// other parts of the program have requested on the same socket.
 func parseControl(b []byte, m *Message) (r received) {
 	for {
 		level, typ, data, rest, ok := nextControl(b)
@@ -103,8 +103,8 @@ func parseControl(b []byte, m *Message) (r received) {
 	}
 }
 
-// appendControl lays out a control message with n bytes of payload behind b and returns the payload
-// to fill in.
+// appendControl appends a control message with n bytes of payload to b and returns the payload, for
+// the caller to fill in.
 func appendControl(b []byte, level, typ int32, n int) (all, data []byte) {
 	at := len(b)
 	b = b[:at+cmsgHeader+cmsgAlign(n)]
@@ -119,8 +119,8 @@ func appendControl(b []byte, level, typ int32, n int) (all, data []byte) {
 	return b, b[at+cmsgHeader:][:n]
 }
 
-// buildControl lays out what a datagram must be sent with. b is empty and has room for writeControl
-// bytes. is4 says that the packet is IPv4, whatever the family of the socket: the kernel takes
+// buildControl lays out the control data of a datagram. b is empty and has space for writeControl
+// bytes. is4 means that the packet is IPv4, whatever the family of the socket: the kernel takes
 // SOL_IP control data for mapped addresses.
 func buildControl(b []byte, m *Message, segment int, is4 bool) []byte {
 	var data []byte

@@ -158,7 +158,7 @@ func TestKernels(t *testing.T) {
 		}
 	}
 	if maxSegments(release{6, 8, 9}) != 63 || maxSegments(release{6, 9, 0}) != 127 {
-		t.Error("segments in a super packet")
+		t.Error("segments in a GSO packet")
 	}
 }
 

@@ -21,7 +21,7 @@ func (c *Conn) ReadErrors(dst []ICMPError) (int, error) {
 	return c.sys.errors.take(dst), nil
 }
 
-// drainErrors takes all errors from the socket's error queue, and returns how many it found.
+// drainErrors takes all errors from the socket's error queue, and returns their number.
 func (c *Conn) drainErrors(fd uintptr) int {
 	found := 0
 	for {
@@ -46,7 +46,7 @@ func (c *Conn) drainErrors(fd uintptr) int {
 		found++
 		c.stats.errorsQueued.Add(1)
 		if !c.sys.errors.add(e) {
-			c.stats.errorsOut.Add(1)
+			c.stats.errorsDropped.Add(1)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPacketInfo: a reply with Local given back comes from the address that was spoken to, on all
-// three families.
+// TestPacketInfo: a reply with the received Local comes from the address that the client sent to,
+// for all three families.
 func TestPacketInfo(t *testing.T) {
 	for _, c := range []struct {
 		name, network, listen, dst string
@@ -68,7 +68,7 @@ func TestPacketInfo(t *testing.T) {
 }
 
 // TestGoneSource: a source address that this host does not have fails the message, and does not
-// cost the route its super packets.
+// disable GSO for the route.
 func TestGoneSource(t *testing.T) {
 	for network, gone := range map[string]string{"udp4": "203.0.113.7", "udp6": "2001:db8::7"} {
 		c, to := listen(t, network, netip.AddrPort{}, Config{}),
@@ -80,7 +80,7 @@ func TestGoneSource(t *testing.T) {
 			t.Fatalf("wrote %d: %v", n, err)
 		}
 		if got := c.sys.routes.max(to.LocalAddrPort().Addr()); got != MaxPayload {
-			t.Errorf("super packets are limited to %d", got)
+			t.Errorf("the segments of GSO packets are limited to %d", got)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func TestDropsAreCounted(t *testing.T) {
 	if err != nil || n == 100 {
 		t.Fatalf("%d came: %v", n, err)
 	}
-	// The counter travels with the next datagram that finds room.
+	// The counter travels with the next datagram that is queued.
 	if _, err := from.WriteBatch(msgs[:1]); err != nil {
 		t.Fatal(err)
 	}
@@ -185,23 +185,24 @@ func TestDropsAreCounted(t *testing.T) {
 	}
 }
 
-func TestBuffersAndSwitches(t *testing.T) {
+func TestBuffersAndFeatures(t *testing.T) {
 	c := listen(t, "udp4", localhost("udp4"),
 		Config{ReadBuffer: 100_000, WriteBuffer: 120_000, DontFragment: true})
 	if r, w, err := c.Buffers(); r != 100_000 || w != 120_000 || err != nil {
 		t.Errorf("buffers are %d and %d: %v", r, w, err)
 	}
-	if err := c.SetGSO(false); err != nil || c.Features().GSO {
-		t.Errorf("GSO is still on: %v", err)
+	if f := c.Features(); !f.GSO || f.GRO {
+		t.Errorf("the default is %+v, want GSO without GRO", f)
 	}
-	if err := c.SetGSO(true); err != nil || !c.Features().GSO {
-		t.Errorf("GSO is still off: %v", err)
+	if f := listen(t, "udp4", localhost("udp4"), Config{NoGSO: true}).Features(); f.GSO {
+		t.Errorf("with NoGSO: %+v", f)
 	}
-	if c.Features().GRO {
-		t.Error("GRO is on without having been asked for")
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
 	}
 	called := 0
-	if err := c.SyscallConn().Write(func(fd uintptr) bool {
+	if err := raw.Write(func(fd uintptr) bool {
 		called++
 		return called == 2
 	}); err != nil || called != 2 {
@@ -209,8 +210,8 @@ func TestBuffersAndSwitches(t *testing.T) {
 	}
 }
 
-// TestForcedBuffers: a process that may gets buffers beyond what the system gives to everybody; one
-// that may not gets what there is.
+// TestForcedBuffers: a process with CAP_NET_ADMIN gets buffers beyond the system's limit, another
+// one gets the limit.
 func TestForcedBuffers(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
@@ -253,9 +254,9 @@ func TestDontFragment(t *testing.T) {
 	}
 }
 
-// TestRouteWithoutSuperPackets plays a route whose device says EIO to super packets: their
-// datagrams go one by one, those to others as before.
-func TestRouteWithoutSuperPackets(t *testing.T) {
+// TestRouteWithoutGSO simulates a route whose device returns EIO for GSO packets: their datagrams
+// are sent one by one, those to others as before.
+func TestRouteWithoutGSO(t *testing.T) {
 	c, to, other := listen(t, "udp4", netip.AddrPort{}, Config{}),
 		listen(t, "udp4", localhost("udp4"), Config{}),
 		listen(t, "udp4", netip.MustParseAddrPort("127.0.0.2:0"), Config{})
@@ -271,24 +272,24 @@ func TestRouteWithoutSuperPackets(t *testing.T) {
 	if !r.layOutWrite(msgs, cursor{}) || r.count != 1 || r.segmentOf(0) != 1000 {
 		t.Fatalf("%d headers, segments of %d", r.count, r.segmentOf(0))
 	}
-	if r.errno = unix.EIO; !r.recover(&msgs[0], 0) {
-		t.Fatal("EIO to a super packet is an error")
+	if r.errno = unix.EIO; !r.retry(&msgs[0], 0) {
+		t.Fatal("EIO for a GSO packet is an error")
 	}
 	if !r.layOutWrite(msgs, cursor{}) || r.count != 3 || r.segmentOf(0) != 0 {
 		t.Errorf("after EIO %d headers, segments of %d", r.count, r.segmentOf(0))
 	}
-	if r.errno = unix.EIO; r.recover(&msgs[0], 1) {
-		t.Error("EIO to a lone datagram is tried again")
+	if r.errno = unix.EIO; r.retry(&msgs[0], 1) {
+		t.Error("EIO for a single datagram is tried again")
 	}
 	r.release()
 	c.sys.routes.refuse(to.LocalAddrPort().Addr(), 1000, true)
-	for dst, super := range map[*Conn]uint64{to: 0, other: 1} {
-		before := c.Stats().WriteSuper
+	for dst, want := range map[*Conn]uint64{to: 0, other: 1} {
+		before := c.Stats().WriteGSO
 		if n, err := c.WriteBatch(batch(dst)); n != 3 || err != nil {
 			t.Fatalf("wrote %d: %v", n, err)
 		}
-		if got := c.Stats().WriteSuper - before; got != super || len(receive(t, dst, 3)) != 3 {
-			t.Errorf("%d super packets to %s, want %d", got, dst.LocalAddrPort(), super)
+		if got := c.Stats().WriteGSO - before; got != want || len(receive(t, dst, 3)) != 3 {
+			t.Errorf("%d GSO packets to %s, want %d", got, dst.LocalAddrPort(), want)
 		}
 	}
 }
@@ -314,9 +315,9 @@ func ownNamespace(t *testing.T, mtu string) {
 	}
 }
 
-// TestRefusedSuperPackets: segments larger than the MTU cannot leave as a super packet. They must
-// arrive nevertheless, once each and in order, and smaller ones must go on as before.
-func TestRefusedSuperPackets(t *testing.T) {
+// TestRefusedGSO: segments larger than the MTU cannot leave as a GSO packet. They must arrive
+// nevertheless, once each and in order, and smaller ones must leave as GSO packets as before.
+func TestRefusedGSO(t *testing.T) {
 	ownNamespace(t, "1500")
 	for _, network := range []string{"udp4", "udp6"} {
 		from, to := listen(t, network, localhost(network), Config{}),
@@ -339,7 +340,7 @@ func TestRefusedSuperPackets(t *testing.T) {
 		}
 		batch(1400, 1400, 1400)
 		before := from.Stats()
-		if before.WriteSuper != 1 || before.GSORefused != 0 {
+		if before.WriteGSO != 1 || before.GSORefused != 0 {
 			t.Fatalf("%s: before: %+v", network, before)
 		}
 		batch(1400, 1400, 2000, 2000, 2000, 1000, 1400, 1400)
@@ -349,7 +350,7 @@ func TestRefusedSuperPackets(t *testing.T) {
 		batch(2000, 2000, 2000)
 		batch(1400, 1400)
 		s := from.Stats()
-		if s.GSORefused != 1 || s.WriteSuper < 4 {
+		if s.GSORefused != 1 || s.WriteGSO < 4 {
 			t.Fatalf("%s: after: %+v", network, s)
 		}
 	}

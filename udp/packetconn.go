@@ -9,7 +9,7 @@ import (
 )
 
 // PacketConn is a Conn as a net.PacketConn, for code that reads and writes one datagram at a time.
-// Reading takes batches, and super packets, from the kernel behind the scenes. It replaces the
+// It reads batches, and GRO packets, from the kernel and returns them one by one. It replaces the
 // Conn's own reading calls; do not mix them.
 type PacketConn struct {
 	conn *Conn
@@ -31,7 +31,7 @@ func (p *PacketConn) ReadFromAddrPort(b []byte) (int, netip.AddrPort, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.ready) == 0 {
-		msgs, err := p.reader.Read()
+		msgs, err := p.reader.ReadBatch()
 		if err != nil {
 			return 0, netip.AddrPort{}, err
 		}

@@ -9,7 +9,7 @@ type pool struct {
 	idle []*ring
 }
 
-// poolLimit is how many idle rings are kept: as many as goroutines are likely to share a direction
+// poolLimit is how many idle rings are kept: about the number of goroutines that share a direction
 // of a socket.
 const poolLimit = 16
 
@@ -23,7 +23,7 @@ func (p *pool) get(c *Conn) *ring {
 	}
 	p.mu.Unlock()
 	r := newRing(c)
-	r.home = p
+	r.pool = p
 	return r
 }
 

@@ -61,12 +61,12 @@ func (s *socket) run(w *waiter.Waiter, f func(ep uintptr) bool) error {
 	return err
 }
 
-// close ends all calls that wait, waits for those that run, and closes the descriptor.
+// close wakes all calls that wait, waits until they have returned, and closes the descriptor.
 func (s *socket) close() error {
 	if s.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	s.read.Close() // returns when nobody uses it any more
+	s.read.Close() // returns when no call uses it any more
 	s.write.Close()
 	s.cleanup.Stop()
 	return os.NewSyscallError("close", unix.Close(s.fd))
@@ -109,4 +109,4 @@ func (s *socket) wrap(w *waiter.Waiter, f func(fd uintptr) bool) error {
 	})
 }
 
-func (s *socket) rawConn() syscall.RawConn { return s }
+func (s *socket) rawConn() (syscall.RawConn, error) { return s, nil }
