@@ -11,8 +11,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 )
 
-// add attaches the container. If it fails after a delegated IPAM plugin gave addresses, these are
-// given back.
+// add attaches the container. If it fails after a delegated IPAM plugin allocated addresses, it
+// releases them.
 func add(ctx context.Context, c *call) (any, *types.Error) {
 	prev, e := c.previous()
 	if e != nil {
@@ -61,8 +61,8 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 	return result, nil
 }
 
-// result tells what was attached, behind what earlier plugins of the chain told, in the version of
-// the configuration.
+// result describes the attachment, after the results of earlier plugins of the chain, in the
+// version of the configuration.
 func (c *call) result(prev *types100.Result, r Reply) (types.Result, error) {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.config.DNS}
 	if prev != nil {
@@ -113,7 +113,8 @@ func (c *call) previous() (*types100.Result, *types.Error) {
 	return prev, nil
 }
 
-// del detaches. What is gone already is no error (specification, section 4, DEL).
+// del detaches. It is idempotent: nothing to detach is not an error (CNI specification, section 4,
+// DEL).
 func del(ctx context.Context, c *call) (any, *types.Error) {
 	ipam, e := c.ipam()
 	if e != nil {
@@ -144,7 +145,7 @@ func (c *call) addrsOf(r *types100.Result) (all []netip.Addr) {
 	return all
 }
 
-// check compares the container's network with what ADD answered.
+// check compares the container's network with the result of ADD.
 func check(ctx context.Context, c *call) (any, *types.Error) {
 	prev, e := c.previous()
 	if e != nil {
@@ -163,7 +164,7 @@ func check(ctx context.Context, c *call) (any, *types.Error) {
 		e := fromAgent("check "+c.env.Container, err)
 		if e.Code == CodeAgent {
 			e.Code, e.Details = CodeCheck,
-				"the network was changed behind Weir's back; restart the container"
+				"something else changed the container's network; restart the container"
 		}
 		return nil, e
 	}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // config is the network configuration that the runtime sends.
@@ -21,7 +23,7 @@ type config struct {
 	Capabilities map[string]bool `json:"capabilities"`
 	DisableCheck bool            `json:"disableCheck"`
 	DisableGC    bool            `json:"disableGC"`
-	IPAM         json.RawMessage `json:"ipam"` // only its type is ours
+	IPAM         json.RawMessage `json:"ipam"` // Weir reads only its type
 	DNS          types.DNS       `json:"dns"`
 	PrevResult   json.RawMessage `json:"prevResult"`
 
@@ -38,7 +40,7 @@ type config struct {
 		IPs          []string          `json:"ips"`
 		MAC          string            `json:"mac"`
 		Annotations  map[string]string `json:"io.kubernetes.cri.pod-annotations"`
-		Aliases      json.RawMessage   `json:"aliases"` // podman's; names are somebody else's work
+		Aliases      json.RawMessage   `json:"aliases"` // podman's; its DNS server handles names
 	} `json:"runtimeConfig"`
 
 	Labels map[string]string `json:"labels"`
@@ -47,7 +49,7 @@ type config struct {
 	MTU       int      `json:"mtu"`
 	Root      string   `json:"root"`
 
-	// What GC keeps; nil: the runtime does not say.
+	// The attachments that GC keeps; nil: the runtime gives no list.
 	Valid   []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	ValidV1 []types.GCAttachment `json:"cni.dev/attachments"`
 }
@@ -66,8 +68,8 @@ type bandwidth struct {
 	EgressBurst  uint64 `json:"egressBurst"`
 }
 
-// parseConfig reads and checks a configuration. args (runtimeConfig and args may hold things for
-// other plugins of a chain) are read loosely, everything else strictly.
+// parseConfig reads and checks a configuration. It ignores unknown keys in runtimeConfig and args,
+// which may be for other plugins of a chain, and refuses all others.
 func parseConfig(stdin []byte) (*config, *types.Error) {
 	var loose struct {
 		Args    json.RawMessage `json:"args"`
@@ -140,18 +142,18 @@ func (c *config) ipamType() (string, error) {
 	return i.Type, nil
 }
 
-// request gathers from all places what the runtime wants; the capability (runtimeConfig) wins over
+// request combines the runtime's request from all places; a capability (runtimeConfig) overrides
 // args.
 func (c *config) request(e Env) (Request, *types.Error) {
 	r := Request{Network: c.Name, Container: e.Container, Netns: e.Netns, IfName: e.IfName,
 		MTU: c.MTU}
-	asked := map[string]string{}
+	requested := map[string]string{}
 	for _, l := range c.Args.CNI.Labels {
-		asked[l.Key] = l.Value
+		requested[l.Key] = l.Value
 	}
 	for k, v := range c.Runtime.Annotations {
 		if key, ok := strings.CutPrefix(k, "weir.labels/"); ok {
-			asked[key] = v
+			requested[key] = v
 		}
 	}
 	args, err := e.args()
@@ -159,9 +161,9 @@ func (c *config) request(e Env) (Request, *types.Error) {
 		return r, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS is KEY=VALUE;KEY=VALUE",
 			"CNI_ARGS: %v", err)
 	}
-	maps.Copy(asked, args.labels)
+	maps.Copy(requested, args.labels)
 	var refused *types.Error
-	if r.Labels, refused = c.labels(asked, args.namespace); refused != nil {
+	if r.Labels, refused = c.labels(requested, args.namespace); refused != nil {
 		return r, refused
 	}
 	r.Name = args.name
@@ -176,7 +178,7 @@ func (c *config) request(e Env) (Request, *types.Error) {
 		a, err := parseIP(s)
 		if err != nil {
 			return r, fail(types.ErrInvalidNetworkConfig, "write ADDRESS or ADDRESS/LENGTH",
-				"wanted address %q: %v", s, err)
+				"requested address %q: %v", s, err)
 		}
 		r.Addrs = append(r.Addrs, a)
 	}
@@ -184,7 +186,8 @@ func (c *config) request(e Env) (Request, *types.Error) {
 	if r.MAC != "" {
 		if _, err := net.ParseMAC(r.MAC); err != nil {
 			return r, fail(types.ErrInvalidNetworkConfig,
-				"write six pairs of hex digits, 02:00:00:00:00:01", "wanted MAC address: %v", err)
+				"write six pairs of hex digits, 02:00:00:00:00:01", "requested MAC address: %v",
+				err)
 		}
 	}
 	for _, p := range c.Runtime.PortMappings {
@@ -221,19 +224,26 @@ func parseIP(s string) (netip.Addr, error) {
 	return netip.ParseAddr(s)
 }
 
-// protocols that can be published.
-var protocols = map[string]uint8{"": 6, "tcp": 6, "udp": 17, "sctp": 132}
+// Publishable reports whether ports of a protocol can be published: TCP, UDP and SCTP.
+func Publishable(p packet.Proto) bool {
+	return p == packet.ProtoTCP || p == packet.ProtoUDP || p == packet.ProtoSCTP
+}
 
+// publish reads a port mapping. TCP is the default protocol.
 func (p portMapping) publish() (Publish, error) {
-	proto, ok := protocols[strings.ToLower(p.Protocol)]
-	if !ok {
+	name := strings.ToLower(p.Protocol)
+	if name == "" {
+		name = "tcp"
+	}
+	proto, ok := packet.ProtoNumber(name)
+	if !ok || !Publishable(proto) {
 		return Publish{}, fmt.Errorf("protocol %q cannot be published", p.Protocol)
 	}
 	if p.HostPort < 0 || p.HostPort > 65535 || p.ContainerPort < 1 || p.ContainerPort > 65535 {
-		return Publish{}, fmt.Errorf("%d to %d: ports go from 1 to 65535", p.HostPort,
+		return Publish{}, fmt.Errorf("%d to %d: ports are from 1 to 65535", p.HostPort,
 			p.ContainerPort)
 	}
-	pub := Publish{Proto: proto, HostPort: uint16(p.HostPort), Port: uint16(p.ContainerPort)}
+	pub := Publish{Proto: uint8(proto), HostPort: uint16(p.HostPort), Port: uint16(p.ContainerPort)}
 	if p.HostIP != "" {
 		a, err := netip.ParseAddr(p.HostIP)
 		if err != nil {

@@ -19,7 +19,7 @@ type Env struct {
 	Path      string // CNI_PATH
 }
 
-// ReadEnv takes the variables from getenv.
+// ReadEnv reads the variables with getenv.
 func ReadEnv(getenv func(string) string) Env {
 	return Env{
 		Command: getenv("CNI_COMMAND"), Container: getenv("CNI_CONTAINERID"),
@@ -63,15 +63,15 @@ func (e Env) check() *types.Error {
 	return nil
 }
 
-// cniArgs is what CNI_ARGS may say.
+// cniArgs are the values of CNI_ARGS.
 type cniArgs struct {
 	name, mac string
-	namespace string // Kubernetes' of the pod
+	namespace string // the pod's Kubernetes namespace
 	ips       []string
 	labels    map[string]string
 }
 
-// args parses CNI_ARGS. Keys of others are passed over: runtimes put their own there.
+// args parses CNI_ARGS. It ignores other keys: runtimes put their own there.
 func (e Env) args() (cniArgs, error) {
 	a := cniArgs{labels: map[string]string{}}
 	var podName string
@@ -106,7 +106,7 @@ func (e Env) args() (cniArgs, error) {
 	}
 	if a.name == "" && podName != "" {
 		a.name = podName
-		// also when both are the same: no pod gets the name of one without a namespace
+		// Also when both are the same: a pod must not get the name of one without a namespace.
 		if a.namespace != "" {
 			a.name = a.namespace + "." + podName
 		}

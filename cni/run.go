@@ -11,11 +11,11 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Versions of the specification that the plugin speaks, oldest first.
+// Versions are the versions of the specification that the plugin supports, oldest first.
 var Versions = []string{"0.4.0", "1.0.0", "1.1.0"}
 
-// Run answers one call: it reads the environment and stdin, writes the result or an error object to
-// stdout, and returns the exit status. dial connects to the agent whose --root is given.
+// Run serves one call: it reads the configuration from stdin, writes the result or an error object
+// to stdout, and returns the exit status. dial connects to the agent with the given --root.
 func Run(ctx context.Context, env Env, stdin io.Reader, stdout io.Writer,
 	dial func(root string) (Agent, error)) int {
 	version := Versions[len(Versions)-1]
@@ -42,13 +42,13 @@ func writeError(w io.Writer, version string, e *types.Error) {
 		Msg        string `json:"msg"`
 		Details    string `json:"details,omitempty"`
 	}{version, e.Code, e.Msg, e.Details}
-	_ = json.NewEncoder(w).Encode(out) // nobody is left to be told
+	_ = json.NewEncoder(w).Encode(out) // a failure cannot be reported anywhere
 }
 
-// maxConfig bounds what is read from a runtime.
+// maxConfig is the longest configuration in bytes.
 const maxConfig = 1 << 20
 
-// serve dispatches a call. version becomes the configuration's as soon as it is known and spoken.
+// serve dispatches a call. It sets version to the configuration's once that is known and supported.
 func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Agent, error),
 	version *string) (any, *types.Error) {
 	data, err := io.ReadAll(io.LimitReader(stdin, maxConfig))
@@ -65,7 +65,7 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 	if !ok {
 		return nil, fail(types.ErrInvalidEnvironmentVariables,
 			"it is one of ADD, DEL, CHECK, GC, STATUS and VERSION, set by a container runtime; "+
-				"people use 'weir pod'", "CNI_COMMAND is %q", env.Command)
+				"to attach by hand, use 'weir pod'", "CNI_COMMAND is %q", env.Command)
 	}
 	if e := env.check(); e != nil {
 		return nil, e
@@ -75,7 +75,7 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 		return nil, e
 	}
 	if !slices.Contains(Versions, c.CNIVersion) {
-		return nil, fail(types.ErrIncompatibleCNIVersion, "weir-cni speaks "+
+		return nil, fail(types.ErrIncompatibleCNIVersion, "weir-cni supports "+
 			strings.Join(Versions, ", "), "the configuration has cniVersion %q", c.CNIVersion)
 	}
 	*version = c.CNIVersion
@@ -96,7 +96,7 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 	return verb(ctx, &call{env: env, config: c, stdin: data, agent: agent})
 }
 
-// call is one request in work.
+// call is one request.
 type call struct {
 	env    Env
 	config *config
@@ -106,19 +106,19 @@ type call struct {
 
 // versions answers VERSION.
 func versions(data []byte) (any, *types.Error) {
-	var asked struct {
+	var request struct {
 		CNIVersion string `json:"cniVersion"`
 	}
-	if err := json.Unmarshal(data, &asked); err != nil && len(data) > 0 {
+	if err := json.Unmarshal(data, &request); err != nil && len(data) > 0 {
 		return nil, fail(types.ErrDecodingFailure, "", "version request: %v", err)
 	}
-	if asked.CNIVersion == "" {
-		asked.CNIVersion = Versions[len(Versions)-1]
+	if request.CNIVersion == "" {
+		request.CNIVersion = Versions[len(Versions)-1]
 	}
 	return struct {
 		CNIVersion        string   `json:"cniVersion"`
 		SupportedVersions []string `json:"supportedVersions"`
-	}{asked.CNIVersion, Versions}, nil
+	}{request.CNIVersion, Versions}, nil
 }
 
 func gc(ctx context.Context, c *call) (any, *types.Error) {
@@ -137,7 +137,7 @@ func gc(ctx context.Context, c *call) (any, *types.Error) {
 		return nil, err
 	}
 	var errs []error
-	if err := c.agent.Keep(ctx, c.config.Name, keep); err != nil {
+	if err := c.agent.GC(ctx, c.config.Name, keep); err != nil {
 		errs = append(errs, err)
 	}
 	if err := ipam.gc(ctx); err != nil {

@@ -11,20 +11,20 @@ import (
 	"testing"
 )
 
-// node is an agent that remembers what it was asked. The real one is tested through the plugin
+// node is an agent that records its requests. The real one is tested through the plugin
 // binary in test/.
 type node struct {
-	asked  Request
-	gone   []string
-	kept   []string
-	refuse error
+	request Request
+	gone    []string
+	kept    []string
+	refuse  error
 
-	swept    bool         // Keep was called
+	swept    bool         // GC was called
 	expected []netip.Addr // of Check
 }
 
 func (n *node) Attach(_ context.Context, r Request) (Reply, error) {
-	n.asked = r
+	n.request = r
 	if n.refuse != nil {
 		return Reply{}, n.refuse
 	}
@@ -45,7 +45,7 @@ func (n *node) Check(_ context.Context, _, _ string, addrs []netip.Addr) error {
 }
 func (n *node) Status(context.Context) error { return n.refuse }
 
-func (n *node) Keep(_ context.Context, network string, list []string) error {
+func (n *node) GC(_ context.Context, network string, list []string) error {
 	n.swept = true
 	for _, a := range list {
 		n.kept = append(n.kept, network+" "+a)
@@ -53,7 +53,7 @@ func (n *node) Keep(_ context.Context, network string, list []string) error {
 	return n.refuse
 }
 
-// down is the error of an agent that is not there.
+// down is the error of an agent that does not run.
 type down struct{}
 
 func (down) Error() string   { return "no node is running" }
@@ -90,7 +90,7 @@ func TestAddInEveryVersion(t *testing.T) {
 			t.Errorf("%s: ips %v", v, ips)
 		}
 		if i := ips[0].(map[string]any)["interface"]; i != 1.0 {
-			t.Errorf("%s: the address is said to be on interface %v, want 1", v, i)
+			t.Errorf("%s: the address is on interface %v, want 1", v, i)
 		}
 		inner := out["interfaces"].([]any)[1].(map[string]any)
 		if inner["name"] != "eth0" || inner["sandbox"] != "/run/netns/c1" {
@@ -102,13 +102,13 @@ func TestAddInEveryVersion(t *testing.T) {
 	}
 }
 
-func TestAddTellsTheAgentEverything(t *testing.T) {
+func TestAddPassesTheWholeRequest(t *testing.T) {
 	n := &node{}
 	env := addEnv()
 	env.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1;WEIR_LABELS=tier=1"
 	code, out := call1(t, n, env, `{"cniVersion":"1.0.0","name":"net","type":"weir-cni","mtu":1400,"labels":{"app":"web"},"podLabels":["tier","te*","{namespace}.zone"],
 		"args":{"cni":{"labels":[{"key":"team","value":"a"}]},"other":{"x":1}},
-		"runtimeConfig":{"mac":"02:00:00:00:00:09","ips":["10.88.0.9/24"],"somebody":"else's",
+		"runtimeConfig":{"mac":"02:00:00:00:00:09","ips":["10.88.0.9/24"],"other":"key",
 			"bandwidth":{"ingressRate":1000000,"ingressBurst":80000,"egressRate":2000000,"egressBurst":160000},
 			"io.kubernetes.cri.pod-annotations":{"weir.labels/shop.zone":"x","weir.labels/app":"admin","other":"y"},
 			"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":53,"containerPort":53,"protocol":"UDP","hostIP":"192.0.2.1"},
@@ -126,8 +126,8 @@ func TestAddTellsTheAgentEverything(t *testing.T) {
 			{Proto: 6, Host: netip.IPv4Unspecified(), HostPort: 81, Port: 81}},
 		RateIn: 1000000, BurstIn: 10000, RateOut: 2000000, BurstOut: 20000,
 	}
-	if !reflect.DeepEqual(n.asked, want) {
-		t.Errorf("the agent was asked\n%+v, want\n%+v", n.asked, want)
+	if !reflect.DeepEqual(n.request, want) {
+		t.Errorf("the agent got\n%+v, want\n%+v", n.request, want)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestErrorsAreObjectsWithCodes(t *testing.T) {
 			t.Errorf("%s: exit %d, %v; want code %v and %q", c.name, code, out, c.code, c.msg)
 		}
 		if details, _ := out["details"].(string); details == "" {
-			t.Errorf("%s: %v says nothing of what to do", c.name, out)
+			t.Errorf("%s: %v has no details", c.name, out)
 		}
 	}
 }

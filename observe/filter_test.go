@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// TestFilterIsTheRuleLanguage: a filter picks a packet's event exactly when the slow twin says that
-// a rule with the same condition matches the packet.
+// TestFilterIsTheRuleLanguage: a filter picks a packet's event exactly when the reference model
+// says that a rule with the same condition matches the packet.
 func TestFilterIsTheRuleLanguage(t *testing.T) {
 	g := newRandom(t)
 	picked := 0
@@ -32,31 +32,31 @@ func TestFilterIsTheRuleLanguage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		twin := enginetest.NewModel(firewall.DefaultOptions())
-		twin.Load(set, rule.CompileOptions{Default: rule.OpAllow}, enginetest.Keys(p))
-		twin.SetTable("web", []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.0/31"),
+		model := enginetest.NewModel(firewall.DefaultOptions())
+		model.Load(set, rule.CompileOptions{Default: rule.OpAllow}, enginetest.Keys(p))
+		model.SetTable("web", []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.0/31"),
 			Value: 5}, {Prefix: netip.MustParsePrefix("fd00::2/128")}})
 		ifs := []firewall.Interface{{Index: 1, Name: "eth0",
 			Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24"),
 				netip.MustParsePrefix("fd00::1/64")}}, {Index: 2, Name: "eth1"}}
-		twin.SetInterfaces(ifs)
+		model.SetInterfaces(ifs)
 		for range 20 {
 			e := g.packetEvent()
-			v := twin.Evaluate(&firewall.Input{Hook: e.Hook}, g.bytes(t, &e))
+			v := model.Evaluate(&firewall.Input{Hook: e.Hook}, g.bytes(t, &e))
 			if want := v.Rule == 100; f.Match(&e, modelNames(ifs)) != want {
-				t.Fatalf("%q picks %s: %v, but the twin says %+v", body, e.Text(), !want, v)
+				t.Fatalf("%q picks %s: %v, but the model says %+v", body, e.Text(), !want, v)
 			} else if want {
 				picked++
 			}
 		}
 	}
 	if picked < 1000 {
-		t.Errorf("only %d events were picked: the conditions are too narrow to tell anything",
+		t.Errorf("only %d events were picked: the conditions are too narrow",
 			picked)
 	}
 }
 
-// modelNames knows what the twin was told.
+// modelNames has the tables and addresses of the model.
 func modelNames(ifs []firewall.Interface) *Names {
 	has := func(i firewall.Interface, a netip.Addr) bool {
 		for _, p := range i.Addrs {
@@ -88,7 +88,7 @@ func (g random) condition() string {
 				"icmp"), g.end(), g.end())
 	}
 	for g.IntN(2) == 0 || b.Len() == 0 {
-		b.WriteString(pick(g, "", " ", " not ")) // a blank too many does no harm
+		b.WriteString(pick(g, "", " ", " not ")) // a second blank is allowed
 		b.WriteString(" " + pick(g, "in", "out", "via eth0", "recv eth*", "xmit eth1", "via any",
 			"setup", "established", "tcpflags syn,!ack",
 			"src-ip 10.0.0.0/24", "dst-port 80,443", "src-port 1-1023", "proto udp", "dst-ip me",
@@ -130,7 +130,7 @@ func (g random) packetEvent() Event {
 	return e
 }
 
-// bytes makes the packet that an event tells of, and sets what the event says of its length.
+// bytes makes the packet of an event, and sets the event's length.
 func (g random) bytes(t *testing.T, e *Event) []byte {
 	var ip packet.Layer = packet.IPv4{Src: e.Src.Addr(), Dst: e.Dst.Addr(), TTL: 64}
 	if e.Src.Addr().Is6() {

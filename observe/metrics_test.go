@@ -47,7 +47,8 @@ weir_y -0.5
 	}
 }
 
-// TestScrapesWalkOnce: however many ask, the states are walked once at a time and once in a second.
+// TestScrapesWalkOnce: for any number of clients, the states are walked once at a time and once in
+// a second.
 func TestScrapesWalkOnce(t *testing.T) {
 	var walks, under atomic.Int32
 	now := time.Unix(1700000000, 0)
@@ -76,7 +77,7 @@ func TestScrapesWalkOnce(t *testing.T) {
 	if n := walks.Load(); n != 1 {
 		t.Errorf("%d walks for scrapes of one moment", n)
 	}
-	later := now.Add(scrapeFresh)
+	later := now.Add(scrapeLife)
 	clock.Store(&later)
 	all()
 	if n := walks.Load(); n != 2 {
@@ -102,7 +103,7 @@ func serving(t *testing.T) (address string) {
 	return address
 }
 
-// TestMetricsHosts: a name that DNS may have turned to the loopback is refused there.
+// TestMetricsHosts: over the loopback, a name that DNS may have pointed there is refused.
 func TestMetricsHosts(t *testing.T) {
 	address := serving(t)
 	_, port, _ := net.SplitHostPort(address)
@@ -126,7 +127,7 @@ func TestMetricsHosts(t *testing.T) {
 	}
 }
 
-// TestMetricsTakeFewDescriptors: whoever opens connections and keeps them gets a bounded number,
+// TestMetricsTakeFewDescriptors: a client that keeps its connections open gets a bounded number,
 // and these end.
 func TestMetricsTakeFewDescriptors(t *testing.T) {
 	address := serving(t)

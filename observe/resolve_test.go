@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestResolvedWaitsForNobody: however long a look-up takes, the view goes on at once; names appear
+// TestResolvedNeverWaits: however long a look-up takes, the view continues at once; names appear
 // when they are found.
-func TestResolvedWaitsForNobody(t *testing.T) {
+func TestResolvedNeverWaits(t *testing.T) {
 	release := make(chan struct{})
 	var running, most atomic.Int32
 	lookup := func(ctx context.Context, a netip.Addr) (string, error) {

@@ -63,7 +63,7 @@ func TestTalkers(t *testing.T) {
 		list[0].Rate != 0 {
 		t.Fatalf("%+v", list)
 	}
-	// One ends with 200 bytes, the other goes on: 100 and 250 bytes more in two seconds.
+	// One ends with 200 bytes, the other continues: 100 and 250 bytes more in two seconds.
 	top.Add(&firewall.Event{Kind: firewall.EventEnd, Proto: 6, Src: netip.AddrPortFrom(a.Addr(), 1),
 		Dst: b, Bytes: [2]uint64{150, 50}}, now)
 	list = top.Talkers(slices.Values([]firewall.State{state(2, 300)}), now.Add(2*time.Second), 10)

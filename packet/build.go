@@ -16,7 +16,7 @@ type Layer interface {
 	wrap(rest []byte, c context) ([]byte, error)
 }
 
-// context is what a layer must know of its neighbours.
+// context is what a layer needs from its neighbours.
 type context struct {
 	next     int        // protocol number of the layer above, or -1
 	ether    uint16     // EtherType of the layer above
@@ -25,8 +25,8 @@ type context struct {
 
 // Build makes a packet or frame of layers, the outermost first. Lengths, header
 // checksums, next-protocol numbers and EtherTypes that are zero in a layer are filled in;
-// others are taken as given, so that wrong ones can be built for tests. Build is
-// for tests and replies: it allocates.
+// others are written as given, so that tests can build wrong ones. Build is for
+// tests and replies: it allocates.
 //
 //	b, err := packet.Build(
 //		packet.IPv4{Src: src, Dst: dst},
@@ -142,8 +142,8 @@ func (l IPv4) wrap(rest []byte, c context) ([]byte, error) {
 			l.Dst)
 	}
 	if l.FragOff%8 != 0 || len(l.Options) > 40 {
-		return nil, errors.New("IPv4 header: fragment offset not a multiple of 8, or more than 40 " +
-			"bytes of options")
+		return nil, errors.New("IPv4 header: fragment offset not a multiple of 8, or more than " +
+			"40 bytes of options")
 	}
 	ihl := 20 + (len(l.Options)+3)&^3
 	if ihl+len(rest) > 65535 {

@@ -67,7 +67,7 @@ func TestInnerOfCutQuote(t *testing.T) {
 		{"icmp 192.0.2.1 -> 192.0.2.2 type 8 id 77", 28},
 		{"gre 192.0.2.1 -> 192.0.2.2 len 60", 20},
 		{"udp [2001:db8::1]:1000 -> [2001:db8::2]:53 ext hop,dst", 64},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 id 77", 48},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 id 77", 48},
 	} {
 		p, b := mustParse(t, tc.text)
 		for n := range len(b) + 1 {

@@ -1,14 +1,14 @@
 package packet
 
-// Reason says why a packet or frame is malformed. The numbers are shared with
+// Reason is why a packet or frame is malformed. The numbers are shared with
 // the kernel engine and never change; new ones go to the end.
 type Reason uint8
 
-// The reasons. docs/design/0002-decoder.md says in which order they are found.
+// The reasons. docs/design/0002-decoder.md has the order in which they are found.
 const (
-	ReasonNone      Reason = iota // the packet is fine
+	ReasonNone      Reason = iota // the packet is well-formed
 	ReasonShort                   // too few bytes for an IP header
-	ReasonVersion                 // neither IPv4 nor IPv6, or not what the link header says
+	ReasonVersion                 // neither IPv4 nor IPv6, or not what the link header announces
 	ReasonIHL                     // IPv4 header length below 20 bytes
 	ReasonLength                  // IP length below the header's or beyond the buffer
 	ReasonMapped                  // IPv4-mapped address in an IPv6 header

@@ -36,8 +36,8 @@ func TestReset(t *testing.T) {
 		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags S mf", ""},
 		{"udp 192.0.2.1:1000 -> 192.0.2.2:80", ""},
 	} {
-		p, b := mustParse(t, tc.in)
-		reply, ok := Reset(&p, b)
+		p, _ := mustParse(t, tc.in)
+		reply, ok := Reset(&p)
 		if ok != (tc.want != "") {
 			t.Errorf("%s: answered %v", tc.in, ok)
 			continue
@@ -68,18 +68,18 @@ func TestUnreachable(t *testing.T) {
 		{"tcp 192.0.2.1:1000 -> 192.0.2.2:53 mf", "",
 			"icmp 192.0.2.2 -> 192.0.2.1 type 3 code 13 tos 192 len 72"},
 		{"udp [2001:db8::1]:1000 -> [2001:db8::2]:53 len 60", "",
-			"icmp6 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 108"},
+			"ipv6-icmp 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 108"},
 		{"udp [2001:db8::1]:1000 -> [2001:db8::2]:53 len 1500", "",
-			"icmp6 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 1280"},
+			"ipv6-icmp 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 1280"},
 		{"icmp 192.0.2.1 -> 192.0.2.2 type 8", "",
 			"icmp 192.0.2.2 -> 192.0.2.1 type 3 code 13 tos 192 len 56"},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 128", "",
-			"icmp6 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 96"},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 128", "",
+			"ipv6-icmp 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 96"},
 		{"icmp 192.0.2.1 -> 192.0.2.2 type 3", "", ""},
 		{"icmp 192.0.2.1 -> 192.0.2.2 type 5", "", ""},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 2", "", ""},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 100", "", ""},
-		{"icmp6 fe80::1 -> fe80::2 type 137", "", ""},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 2", "", ""},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 100", "", ""},
+		{"ipv6-icmp fe80::1 -> fe80::2 type 137", "", ""},
 		{"udp 192.0.2.1 -> 192.0.2.2 frag 800", "", ""},
 		{"udp 192.0.2.1:1 -> 239.1.1.1:53", "", ""},
 		{"udp 192.0.2.1:1 -> 255.255.255.255:53", "", ""},
@@ -123,7 +123,7 @@ func TestUnreachableOfMalformed(t *testing.T) {
 	if _, ok := Unreachable(&p, b, 13, netip.Addr{}); ok {
 		t.Error("a malformed packet was answered")
 	}
-	if _, ok := Reset(&p, b); ok {
+	if _, ok := Reset(&p); ok {
 		t.Error("a malformed packet was reset")
 	}
 	q, b := mustParse(t, "udp 192.0.2.1:1000 -> 192.0.2.2:53 len 60")

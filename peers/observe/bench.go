@@ -159,7 +159,7 @@ func (b *bench) states() (int, error) {
 	return a.States, err
 }
 
-// memory returns the agent's own memory and all of it, MiB.
+// memory returns the agent's private and its whole resident memory in MiB.
 func (b *bench) memory() (private, all float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.agent.Process.Pid))
 	for line := range strings.Lines(string(text)) {
@@ -178,11 +178,11 @@ func (b *bench) memory() (private, all float64, err error) {
 	return private, all, err
 }
 
-// watcher is a `weir flow watch -j` and who counts its lines.
+// watcher is a running `weir flow watch -j` and the counts of its lines.
 type watcher struct {
-	cmd        *nstest.Cmd
-	told, lost uint64
-	done       chan error
+	cmd          *nstest.Cmd
+	events, lost uint64
+	done         chan error
 }
 
 func (b *bench) watch(filter ...string) (*watcher, error) {
@@ -205,7 +205,7 @@ func (b *bench) watch(filter ...string) (*watcher, error) {
 				w.lost += n
 			}
 			if !strings.Contains(line, `"kind":"lost"`) {
-				w.told++
+				w.events++
 			}
 		}
 		w.done <- s.Err()
@@ -214,14 +214,14 @@ func (b *bench) watch(filter ...string) (*watcher, error) {
 	return w, nil
 }
 
-func (w *watcher) stop() (told, lost uint64, err error) {
+func (w *watcher) stop() (events, lost uint64, err error) {
 	w.cmd.Process.Signal(syscall.SIGINT)
 	err = <-w.done
-	return w.told, w.lost, errors.Join(err, w.cmd.Wait())
+	return w.events, w.lost, errors.Join(err, w.cmd.Wait())
 }
 
-// sender sends UDP frames past the queueing discipline: the receiver's work is done in the same
-// system call.
+// sender sends UDP frames without a queueing discipline: the kernel does the receiver's work in the
+// same system call.
 type sender struct {
 	fd    int
 	frame []byte

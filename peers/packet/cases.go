@@ -7,15 +7,15 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// kase is one packet that every decoder reads.
-type kase struct {
+// testCase is one packet that every decoder reads.
+type testCase struct {
 	name string
 	b    []byte
 }
 
-// cases are the eight packets of Tailscale's decode benchmark, plus some that only we read to the
-// end.
-func cases() (plain, extra []kase, err error) {
+// cases are the eight packets of Tailscale's decode benchmark (fast), and packets that only package
+// packet decodes completely (slow).
+func cases() (fast, slow []testCase, err error) {
 	addr := netip.MustParseAddr
 	v4 := packet.IPv4{Src: addr("1.2.3.4"), Dst: addr("5.6.7.8"), ID: 0xdead}
 	v6 := packet.IPv6{Src: addr("2001:559:bc13:5400:1749:4628:3934:e1b"),
@@ -36,11 +36,11 @@ func cases() (plain, extra []kase, err error) {
 		}
 		return b
 	}
-	// The ICMP header of this packet has 4 bytes; the text goes on where the identifier would be.
+	// The ICMP header of this packet has 4 bytes; the text is where the identifier would be.
 	icmp4 := append(packet.Data{8, 0, 0, 0}, text...)
 	v4icmp := v4
 	v4icmp.Proto = packet.ProtoICMP
-	plain = []kase{
+	fast = []testCase{
 		{"tcp4", build(v4, tcp4, text)},
 		{"tcp6", build(v6, tcp6)},
 		{"udp4", build(v4, packet.UDP{SrcPort: 123, DstPort: 567}, text)},
@@ -52,7 +52,7 @@ func cases() (plain, extra []kase, err error) {
 		{"igmp", build(host4, packet.IGMP{Type: 0x16, Group: addr("224.0.0.251")})},
 		{"unknown", []byte("Ghello there")},
 	}
-	extra = []kase{
+	slow = []testCase{
 		{"udp4 with options", build(packet.IPv4{Src: v4.Src, Dst: v4.Dst,
 			Options: []byte{7, 7, 4, 0, 0, 0, 0}}, packet.UDP{SrcPort: 1, DstPort: 2}, text)},
 		{"later fragment", build(packet.IPv4{Src: v4.Src, Dst: v4.Dst, Proto: packet.ProtoUDP,
@@ -64,5 +64,5 @@ func cases() (plain, extra []kase, err error) {
 			packet.Fragment{ID: 1}, tcp6)},
 		{"bad length", func() []byte { b := build(v4, tcp4, text); b[3]++; return b }()},
 	}
-	return plain, extra, err
+	return fast, slow, err
 }

@@ -63,8 +63,8 @@ func gvisorTransport(proto uint8, t []byte) {
 	}
 }
 
-// gopacketSparse decodes with a DecodingLayerParser for the family of the packet, its fastest way
-// that takes every layer.
+// gopacketSparse decodes with a DecodingLayerParser for the family of the packet, its fastest
+// parser that takes every layer.
 func gopacketSparse() func(b []byte, n int) {
 	var (
 		ip4     layers.IPv4
