@@ -105,7 +105,7 @@ func TestProxyVerb(t *testing.T) {
 	}
 	out, err = exec.Command(weir, "proxy", "--users", users).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "users:1: ") ||
-		!strings.Contains(string(out), "hint: make the line with: weir proxy --hash ann") {
+		!strings.Contains(string(out), "hint: create the line with: weir proxy --hash ann") {
 		t.Errorf("%q %v", out, err)
 	}
 }

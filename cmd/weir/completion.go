@@ -8,24 +8,26 @@ import (
 	"strings"
 )
 
-// runCompletion prints what makes a shell complete verbs and flags, from the table of verbs.
+// runCompletion prints a script that completes verbs and flags, made from the table of verbs.
 func runCompletion(c *call) error {
 	if err := c.parse(1, 1); err != nil {
 		return err
 	}
-	write := map[string]func(io.Writer, []verb){"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}[c.Arg(0)]
+	write := map[string]func(io.Writer, []verb){
+		"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion,
+	}[c.Arg(0)]
 	if write == nil {
-		return c.wrong("%q is none of bash, zsh, fish", c.Arg(0))
+		return c.wrong("%q is not one of bash, zsh, fish", c.Arg(0))
 	}
 	write(c.out, verbs())
 	return nil
 }
 
-// flagWords finds the flags in a usage text: "--name", "-n", and the letters of "[-jq]".
-var flagWords = regexp.MustCompile(`--[a-z-]+|-[a-zA-Z46]+\b`)
+// flagPattern finds the flags in a usage text: "--name", "-n", and the letters of "[-jq]".
+var flagPattern = regexp.MustCompile(`--[a-z-]+|-[a-zA-Z46]+\b`)
 
 func flagsOf(v verb) (flags []string) {
-	for _, f := range flagWords.FindAllString(v.args, -1) {
+	for _, f := range flagPattern.FindAllString(v.args, -1) {
 		if strings.HasPrefix(f, "--") || len(f) == 2 {
 			flags = append(flags, f)
 			continue
@@ -38,7 +40,7 @@ func flagsOf(v verb) (flags []string) {
 	return slices.Compact(flags)
 }
 
-// groups returns the first words, and the second words that follow each.
+// groups returns the first words of verbs, and the second words of each.
 func groups(all []verb) (first []string, second map[string][]string) {
 	second = map[string][]string{}
 	for _, v := range all {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// offers is what a shell offers after a beginning.
+// offers has the completions of a line.
 var offers = map[string]string{
 	"weir f":            "fw flow",
 	"weir fw l":         "list lint load",
@@ -21,7 +21,7 @@ var offers = map[string]string{
 	"weir up --i":       "--iface",
 }
 
-// TestBashCompletes asks a real bash what it would offer.
+// TestBashCompletes completes lines with a real bash.
 func TestBashCompletes(t *testing.T) {
 	var script bytes.Buffer
 	bashCompletion(&script, verbs())
@@ -36,7 +36,7 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
-// TestFishCompletes asks a real fish.
+// TestFishCompletes completes lines with a real fish.
 func TestFishCompletes(t *testing.T) {
 	var script bytes.Buffer
 	fishCompletion(&script, verbs())
@@ -57,7 +57,7 @@ func TestFishCompletes(t *testing.T) {
 	}
 }
 
-// TestZshCompletes types into a real zsh on a terminal, with tabs, and looks at what it runs.
+// TestZshCompletes types into a real zsh on a terminal, with tabs, and checks what it runs.
 func TestZshCompletes(t *testing.T) {
 	var script bytes.Buffer
 	zshCompletion(&script, verbs())
@@ -84,7 +84,7 @@ func TestZshCompletes(t *testing.T) {
 	}
 }
 
-// shell is a command of a shell that has to be here.
+// shell is a command of a shell, which must be installed with WEIR_CI=1.
 func shell(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {

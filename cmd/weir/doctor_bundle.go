@@ -42,7 +42,7 @@ func (c *call) bundle(name string, mask bool, r doctor.Report) error {
 	if mask {
 		what = "addresses masked"
 	}
-	fmt.Fprintf(c.talk, "%s: %s, secrets masked, %s. Look through it before you send it.\n",
+	fmt.Fprintf(c.stderr, "%s: %s, secrets masked, %s. Check it before you send it.\n",
 		c.show(name), plural(len(files), "file"), what)
 	return nil
 }

@@ -35,7 +35,7 @@ func runFlowCapture(c *call) error {
 	}
 	file := io.Writer(c.out)
 	if *name != "-" {
-		// what people say to each other is in it
+		// It holds the contents of connections: only the owner may read it.
 		f, err := os.OpenFile(*name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err != nil {
 			return c.failed(err)
@@ -60,9 +60,9 @@ func runFlowCapture(c *call) error {
 		}
 		if !began {
 			began = true
-			fmt.Fprintln(c.talk, "capturing")
+			fmt.Fprintln(c.stderr, "capturing")
 		}
-		if missed += f.Missed; f.Verdict == "" { // it tells of nothing else
+		if missed += f.Missed; f.Verdict == "" { // only a gap
 			return nil
 		}
 		kept++
@@ -80,7 +80,7 @@ func runFlowCapture(c *call) error {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errEnough) {
 		return c.failed(err)
 	}
-	fmt.Fprintf(c.talk, "%s written, %d left out by the rate\n", plural(kept, "frame"), missed)
+	fmt.Fprintf(c.stderr, "%s written, %d left out by the rate\n", plural(kept, "frame"), missed)
 	return nil
 }
 

@@ -25,7 +25,7 @@ func someTop() *api.Top {
 	}
 }
 
-func TestTopFitsAndObeysNobody(t *testing.T) {
+func TestTopFitsAndEscapes(t *testing.T) {
 	for _, width := range []int{80, 60, 200} {
 		var b bytes.Buffer
 		v := topView{sort: "rate"}
@@ -35,7 +35,7 @@ func TestTopFitsAndObeysNobody(t *testing.T) {
 				t.Errorf("%d columns on a terminal of %d: %s", n, width, line)
 			}
 			if strings.ContainsAny(line, "\x1b\u202e") {
-				t.Errorf("a name steers the terminal: %q", line)
+				t.Errorf("a name controls the terminal: %q", line)
 			}
 		}
 		for _, want := range []string{"refused 99 packets", "udp", "1.2M", "150", "others"} {

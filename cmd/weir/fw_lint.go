@@ -13,7 +13,7 @@ type lintAnswer struct {
 	File     string        `json:"file"`
 	Rules    int           `json:"rules"`
 	Findings []lintFinding `json:"findings"`
-	// numbers of rules that were too much to follow
+	// numbers of rules with too many cases to decide
 	Undecided []uint16 `json:"undecided,omitempty"`
 }
 
@@ -73,7 +73,7 @@ func runFwLint(c *call) error {
 	return err
 }
 
-// printLint shows each rule without effect with the rules that take its packets.
+// printLint prints each rule without effect with the rules that match its packets first.
 func (c *call) printLint(a lintAnswer, findings []rule.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(c.out, "%s:%d: %s\n", c.show(a.File), f.Rule.Pos.Line, f)
@@ -83,7 +83,7 @@ func (c *call) printLint(a lintAnswer, findings []rule.Finding) {
 		}
 	}
 	for _, number := range a.Undecided {
-		fmt.Fprintf(c.out, "rule %d: too many cases to say\n", number)
+		fmt.Fprintf(c.out, "rule %d: too many cases to decide\n", number)
 	}
 	if len(findings) == 0 {
 		fmt.Fprintf(c.out, "%s: every one of %s can match\n", c.show(a.File),

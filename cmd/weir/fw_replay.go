@@ -14,12 +14,12 @@ import (
 
 func runFwReplay(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON")
-	file := c.String("f", "", "judge by the rule file `FILE`")
+	file := c.String("f", "", "evaluate with the rule file `FILE`")
 	out := c.String("w", "",
 		"write the packets that passed to `OUT`, as pcapng if its name ends so, else as pcap")
 	iface := c.String("iface", "",
-		"`NAME` of the interface (default: what the capture says, or eth0)")
-	quiet := c.Bool("q", false, "print only the rules and what they counted")
+		"`NAME` of the interface (default: that of the capture, or eth0)")
+	quiet := c.Bool("q", false, "print only the rules with their counters")
 	var me addresses
 	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
 	if err := c.parse(1, 1); err != nil {
@@ -65,7 +65,7 @@ func runFwReplay(c *call) error {
 	return c.failed(err)
 }
 
-// replayPrinter prints verdicts as they come, and the sum at the end.
+// replayPrinter prints each verdict, and a summary at the end.
 type replayPrinter interface {
 	begin()
 	packet(*offline.PacketVerdict)
@@ -99,9 +99,9 @@ func (p *replayText) end(s *offline.Summary) {
 	if !p.quiet {
 		fmt.Fprintln(p.w)
 	}
-	for slot, r := range s.Rules {
+	for index, r := range s.Rules {
 		fmt.Fprintf(p.w, "%05d %8d %10d %s\n", r.Number, r.Packets, r.Bytes,
-			p.c.show(s.Texts[slot]))
+			p.c.show(s.Texts[index]))
 	}
 	for _, reason := range beside(s) {
 		fmt.Fprintf(p.w, "decided before or beside the rules: %s %d\n", reason, s.Reasons[reason])
@@ -139,7 +139,8 @@ func viewOf(j *offline.PacketVerdict) verdictView {
 	v := verdictView{Packet: j.Number,
 		Time: j.Record.Time.Format("2006-01-02T15:04:05.000000000Z07:00"), Dir: "in",
 		Iface:   j.Iface,
-		Verdict: "drop", Rule: j.Verdict.Rule, Reason: j.Verdict.Reason.String(), What: j.Packet.String()}
+		Verdict: "drop", Rule: j.Verdict.Rule, Reason: j.Verdict.Reason.String(),
+		What: j.Packet.String()}
 	if j.Dir == firewall.Out {
 		v.Dir = "out"
 	}
@@ -152,7 +153,7 @@ func viewOf(j *offline.PacketVerdict) verdictView {
 	return v
 }
 
-// replayJSON prints one object without holding all of it: a capture can be long.
+// replayJSON prints one object piece by piece: a capture can be long.
 type replayJSON struct {
 	w     io.Writer
 	quiet bool
@@ -184,8 +185,8 @@ func (p *replayJSON) end(s *offline.Summary) {
 		Bytes   uint64 `json:"bytes"`
 	}
 	var rules []ruleView
-	for slot, r := range s.Rules {
-		rules = append(rules, ruleView{r.Number, s.Texts[slot], r.Packets, r.Bytes})
+	for index, r := range s.Rules {
+		rules = append(rules, ruleView{r.Number, s.Texts[index], r.Packets, r.Bytes})
 	}
 	reasons := map[string]uint64{}
 	for _, r := range beside(s) {

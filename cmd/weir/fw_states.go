@@ -58,7 +58,7 @@ func printStates(c *call, states []api.State) {
 	t.Flush()
 }
 
-// short shows a time in the unit that fits: "12s", "5m0s".
+// short prints a time in whole seconds: "12s", "5m0s".
 func short(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }

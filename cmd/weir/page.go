@@ -24,7 +24,7 @@ func runPage(c *call) error {
 		return err
 	}
 	if a, err := netip.ParseAddrPort(*address); err != nil || !a.Addr().IsLoopback() {
-		return c.wrong("--listen %q is no address of the loopback with a port, like 127.0.0.1:8080",
+		return c.wrong("--listen %q is not a loopback address with a port, like 127.0.0.1:8080",
 			*address)
 	}
 	var s api.Status
@@ -43,18 +43,18 @@ func runPage(c *call) error {
 	defer server.Close()
 	defer context.AfterFunc(c.ctx, func() { server.Close() })()
 	fmt.Fprintf(c.out, "http://%s/#%s\n", l.Addr(), token)
-	fmt.Fprintln(c.talk,
-		"Open this address in a browser of this machine; it reads only. Ctrl-C ends it.")
+	fmt.Fprintln(c.stderr,
+		"Open this address in a browser of this machine; the page is read-only. Ctrl-C ends it.")
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return c.failed(err)
 	}
 	return nil
 }
 
-// proxy passes requests on to the node's socket. Nothing that the browser says about itself goes
-// along.
+// proxy passes requests on to the node's socket, without the headers in which the browser
+// identifies itself or a site.
 func (c *call) proxy() http.Handler {
-	socket := c.paths().ReadSocket() // whatever is asked on the port, nothing is changed
+	socket := c.paths().ReadSocket() // no request on the port can change anything
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "localhost", "localhost"
@@ -67,7 +67,7 @@ func (c *call) proxy() http.Handler {
 			error) {
 			return new(eyeballs.Dialer).DialContext(ctx, "unix", socket)
 		}},
-		FlushInterval: -1, // events go out as they come
+		FlushInterval: -1, // events are sent at once
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			http.Error(w, "the node does not answer", http.StatusBadGateway)
 		},

@@ -15,15 +15,15 @@ import (
 
 func runPodAttach(c *call) error {
 	name := c.String("name", "",
-		"call the pod `NAME` in rules: via pod:NAME (default: the last part of NETNS)")
-	mtu := c.Int("mtu", 0, "give the interface an MTU of `BYTES` (default: the node's)")
+		"`NAME` of the pod, in rules via pod:NAME (default: the last part of NETNS)")
+	mtu := c.Int("mtu", 0, "MTU of the interface in `BYTES` (default: the node's)")
 	var labels, publish, addrs list
 	c.Var(&labels, "label",
-		"add `KEY=VALUE`; rules ask for table(KEY=VALUE); may be given several times")
+		"add `KEY=VALUE`, in rules table(KEY=VALUE); may be given several times")
 	c.Var(&publish, "publish",
-		"give port HOST:PORT of the host to the pod, `[ADDRESS:]HOST:PORT[/PROTO]`; may be given "+
+		"publish a port of the pod on the host, `[ADDRESS:]HOST:PORT[/PROTO]`; may be given "+
 			"several times")
-	c.Var(&addrs, "addr", "ask for `ADDRESS`; one of each family may be given")
+	c.Var(&addrs, "addr", "request `ADDRESS`; one of each family may be given")
 	if err := c.onNode(1, 1); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func runPodAttach(c *call) error {
 	for _, s := range addrs {
 		addr, err := netip.ParseAddr(s)
 		if err != nil {
-			return c.wrong("%q is no address", s)
+			return c.wrong("%q is not an address", s)
 		}
 		a.Addrs = append(a.Addrs, addr)
 	}
@@ -83,12 +83,12 @@ func netnsPath(word string) (string, error) {
 	return path, nil
 }
 
-// parsePublish reads [ADDRESS:]HOSTPORT:PORT[/PROTO] as container tools write it; an IPv6 address
-// stands in brackets.
+// parsePublish reads [ADDRESS:]HOSTPORT:PORT[/PROTO] as container tools write it, an IPv6 address
+// in brackets.
 func parsePublish(s string) (api.Publish, error) {
 	p := api.Publish{Proto: "tcp"}
-	bad := fmt.Errorf("cannot publish %q: write HOSTPORT:PORT, ADDRESS:HOSTPORT:PORT, and /udp or "+
-		"/sctp behind it for these", s)
+	bad := fmt.Errorf("cannot publish %q: write HOSTPORT:PORT, ADDRESS:HOSTPORT:PORT, and append "+
+		"/udp or /sctp for these", s)
 	rest, proto, ok := strings.Cut(s, "/")
 	if ok {
 		p.Proto = proto
@@ -140,7 +140,7 @@ type notFound struct{ name string }
 
 func (e notFound) Error() string { return "no such pod: " + e.name }
 
-// Hint says where the names are.
+// Hint is the verb that lists the names.
 func (notFound) Hint() string { return "weir pod list" }
 
 func runPodList(c *call) error {
@@ -166,32 +166,32 @@ func runPodList(c *call) error {
 }
 
 func join[T fmt.Stringer](list []T) string {
-	words := make([]string, len(list))
+	parts := make([]string, len(list))
 	for i, v := range list {
-		words[i] = v.String()
+		parts[i] = v.String()
 	}
-	return strings.Join(words, ",")
+	return strings.Join(parts, ",")
 }
 
 func pair(n [2]uint64) string { return fmt.Sprintf("%d/%d", n[0], n[1]) }
 
 func labelText(labels map[string]string) string {
-	var words []string
+	var parts []string
 	for k, v := range labels {
-		words = append(words, k+"="+v)
+		parts = append(parts, k+"="+v)
 	}
-	slices.Sort(words)
-	return strings.Join(words, ",")
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
 }
 
 func publishText(list []api.Publish) string {
-	var words []string
+	var parts []string
 	for _, p := range list {
 		host := fmt.Sprint(p.HostPort)
 		if p.Host.IsValid() {
 			host = netip.AddrPortFrom(p.Host, p.HostPort).String()
 		}
-		words = append(words, fmt.Sprintf("%s:%d/%s", host, p.Port, p.Proto))
+		parts = append(parts, fmt.Sprintf("%s:%d/%s", host, p.Port, p.Proto))
 	}
-	return strings.Join(words, ",")
+	return strings.Join(parts, ",")
 }

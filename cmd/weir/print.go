@@ -23,7 +23,7 @@ func newTable(w io.Writer) *tabwriter.Writer {
 	return tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 }
 
-// show makes a name from outside safe to print.
+// show escapes a name from outside for a terminal.
 func (c *call) show(s string) string { return tty.Escape(s) }
 
 // plural counts things: "1 rule", "2 rules".

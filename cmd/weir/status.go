@@ -34,8 +34,8 @@ func runStatus(c *call) error {
 	return nil
 }
 
-// healthy asks for the status until it is good or the time is up: a node that is stopped takes the
-// question and never answers.
+// healthy reads the status until the node is healthy or the time is up: a stopped process accepts
+// the request and never answers.
 func (c *call) healthy(wait time.Duration) (s api.Status, err error) {
 	ctx := c.ctx
 	if wait > 0 {
@@ -46,7 +46,7 @@ func (c *call) healthy(wait time.Duration) (s api.Status, err error) {
 	for {
 		var now api.Status
 		bad := c.client().Get(ctx, "/v1/status", &now)
-		// else the time was up: what was heard before says more
+		// else the time was up: the previous answer says more
 		if bad == nil || ctx.Err() == nil || err == nil && s.PID == 0 {
 			s, err = now, c.failed(bad)
 		}

@@ -5,11 +5,11 @@ import (
 	"syscall"
 )
 
-// roomFor returns how many of n clients the limit of open files leaves room for, after raising it
-// as far as the system lets this process. A client takes two descriptors, its connection and the
-// one that is made for it, and there is one for the destination of a UDP association for every
-// fourth client; spare is for everything else, pipes first.
-func roomFor(n int) (int, error) {
+// clientLimit returns how many of n clients the limit of open files allows, after raising it as far
+// as the system lets this process. A client takes two descriptors, its connection and the one to
+// the server, and every fourth client one for a destination of a UDP association; spare is for
+// everything else, mostly pipes.
+func clientLimit(n int) (int, error) {
 	const spare = 256
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -27,10 +27,11 @@ func roomFor(n int) (int, error) {
 		return n, nil
 	}
 	if limit.Cur < spare+9 {
-		return 0, fmt.Errorf("proxy: %d open files are not enough to serve anybody", limit.Cur)
+		return 0, fmt.Errorf("proxy: %d open files are not enough for one client", limit.Cur)
 	}
 	return int(limit.Cur-spare) / 9 * 4, nil
 }
 
-// sessionsFor returns how many destinations all UDP associations of n clients may have at a time.
+// sessionsFor returns how many destinations all UDP associations of n clients may have at the same
+// time.
 func sessionsFor(n int) int { return max(1, n/4) }
