@@ -1,6 +1,6 @@
-// Man makes manual pages of the pages in docs/: docs/fw-show.md becomes weir-fw-show.1,
-// docs/settings.md weir.toml.5, docs/rules.md weir-rules.5. It knows the Markdown that these pages
-// use: headings, paragraphs, lists, tables, code.
+// Man converts the pages in docs/ to manual pages: docs/fw-show.md becomes weir-fw-show.1,
+// docs/settings.md weir.toml.5, docs/rules.md weir-rules.5. It supports the Markdown of these pages:
+// headings, paragraphs, lists, tables, code.
 //
 //	go run ./man DOCS OUT VERSION
 package main
@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// special are the pages that are about no verb: their name and section.
+// special are the names and sections of the pages that are not about a verb.
 var special = map[string]string{"settings": "weir.toml.5", "rules": "weir-rules.5",
 	"metrics": "weir-metrics.7", "tutorial": "weir-tutorial.7"}
 
-// skipped are no manual pages.
+// skipped are the pages that are not manual pages.
 var skipped = map[string]bool{"benchmarks": true}
 
 func main() {
@@ -100,16 +100,16 @@ func convert(name, version, text string) []byte {
 				end()
 			}
 		case fenced:
-			b.WriteString(plain(line) + "\n")
+			b.WriteString(escape(line) + "\n")
 		case strings.HasPrefix(line, "    ") && !item:
 			begin()
-			b.WriteString(plain(line[4:]) + "\n")
+			b.WriteString(escape(line[4:]) + "\n")
 		case strings.HasPrefix(line, "|"):
 			if strings.Trim(line, "|-: ") == "" {
 				continue
 			}
 			begin()
-			b.WriteString(plain(strings.ReplaceAll(strings.Trim(line, "| "), "`", "")) + "\n")
+			b.WriteString(escape(strings.ReplaceAll(strings.Trim(line, "| "), "`", "")) + "\n")
 		case line == "":
 			if block && i+1 < len(lines) && strings.HasPrefix(lines[i+1], "    ") {
 				b.WriteString("\n")
@@ -119,7 +119,7 @@ func convert(name, version, text string) []byte {
 			item = false
 			b.WriteString(".PP\n")
 		case strings.HasPrefix(line, "# "):
-			fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", plain(title), inline(brief(lines)))
+			fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(title), inline(brief(lines)))
 			b.WriteString(".SH DESCRIPTION\n")
 		case strings.HasPrefix(line, "#"):
 			end()
@@ -157,14 +157,14 @@ func brief(lines []string) string {
 	return text
 }
 
-// plain escapes what roff would obey.
-func plain(s string) string {
+// escape escapes the characters that are special in roff.
+func escape(s string) string {
 	s = strings.ReplaceAll(s, `\`, `\e`)
 	s = strings.ReplaceAll(s, "-", `\-`)
 	return guard(s)
 }
 
-// guard keeps a line from being a request.
+// guard keeps roff from reading a line as a request.
 func guard(s string) string {
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
 		return `\&` + s

@@ -1,4 +1,4 @@
-// Sbom prints what a Go binary is made of, as CycloneDX 1.5: the modules that the linker recorded,
+// Sbom prints the components of a Go binary as CycloneDX 1.5: the modules that the linker recorded,
 // with their sums. The same binary gives the same text.
 //
 //	go run ./sbom BINARY
