@@ -1,6 +1,6 @@
 // Man converts the pages in docs/ to manual pages: docs/fw-show.md becomes weir-fw-show.1,
-// docs/settings.md weir.toml.5, docs/rules.md weir-rules.5. It supports the Markdown of these pages:
-// headings, paragraphs, lists, tables, code.
+// docs/settings.md weir.toml.5, docs/rules.md weir-rules.5. It supports the Markdown of these
+// pages: headings, paragraphs, lists, tables, code.
 //
 //	go run ./man DOCS OUT VERSION
 package main
