@@ -164,7 +164,7 @@ func (l IGMP) wrap(rest []byte, _ context) ([]byte, error) {
 	if l.Group.IsValid() && !l.Group.Is4() {
 		return nil, fmt.Errorf("IGMP group %v: want an IPv4 address", l.Group)
 	}
-	_, group := Words(l.Group)
+	_, group := AddrWords(l.Group)
 	h := icmpHeader(l.Type, l.MaxResp, uint32(group), rest)
 	be.PutUint16(h[2:], ^fold(sum(0, h)))
 	return h, nil

@@ -133,9 +133,9 @@ func (p *Packet) DstWords() (hi, lo uint64) {
 	return be.Uint64(p.DstIP[:8]), be.Uint64(p.DstIP[8:])
 }
 
-// Words returns an address as two big-endian words, IPv4 as ::ffff:a.b.c.d. A zone is ignored; the
-// zero Addr gives zeros.
-func Words(a netip.Addr) (hi, lo uint64) {
+// AddrWords returns an address as two big-endian words, IPv4 as ::ffff:a.b.c.d. A zone is ignored;
+// the zero Addr gives zeros.
+func AddrWords(a netip.Addr) (hi, lo uint64) {
 	if !a.IsValid() {
 		return 0, 0
 	}
