@@ -1,4 +1,5 @@
-# Weir. `make demo` shows it at work, `make test` tests it; both install what they need (Debian, as root).
+# Weir. `make demo` shows it at work, `make test` tests it. Both install the packages that they need
+# (Debian, as root).
 
 GO       ?= go
 BIN      := bin/weir
@@ -17,26 +18,32 @@ all: build
 
 build:
 	@mkdir -p bin
-	$(GO) build -trimpath -ldflags "-X main.commit=$$(git rev-parse HEAD 2>/dev/null)" -o $(BIN) ./cmd/weir
+	$(GO) build -trimpath -ldflags "-X main.commit=$$(git rev-parse HEAD 2>/dev/null)" \
+		-o $(BIN) ./cmd/weir
 
-# The main job, in throw-away namespaces. Needs root.
+# The main functions, in temporary namespaces. Needs root.
 demo: deps build
 	@./$(BIN) demo
 
-# Everything, root tests included when run as root. WEIR_CI=1 turns a skipped root test into a failure.
+# All tests. Without root, those that need it skip; WEIR_CI=1 turns such a skip into a failure.
 test: deps
-	@[ "$$(id -u)" = 0 ] || echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
+	@[ "$$(id -u)" = 0 ] || \
+		echo "test: NOT ROOT: everything that needs the kernel will be skipped" >&2
 	@GO="$(GO)" TESTFLAGS="-timeout 45m" scripts/test ./...
 
-# The same under the race detector, which needs a C compiler; but not what runs programs or the kernel rather than our goroutines.
+# The same under the race detector, which needs a C compiler. Without the packages whose tests run
+# programs or the kernel rather than our goroutines.
 race: deps
-	@CGO_ENABLED=1 GO="$(GO)" TESTFLAGS="-race -timeout 45m" scripts/test $$($(GO) list ./... | grep -v -e /test$$ -e /firewall/kernel$$)
+	@CGO_ENABLED=1 GO="$(GO)" TESTFLAGS="-race -timeout 45m" scripts/test \
+		$$($(GO) list ./... | grep -v -e /test$$ -e /firewall/kernel$$)
 
-# What a reviewer need not look for.
-check: deps check-format check-vet check-static check-shell check-tidy check-cross check-fresh check-vuln
-	@echo "check: all well"
+# Everything that a reviewer should not have to check by hand.
+CHECKS := check-format check-vet check-static check-shell check-tidy check-cross check-generated \
+	check-vuln
+check: deps $(CHECKS)
+	@echo "check: all passed"
 
-.PHONY: check-format check-vet check-static check-shell check-tidy check-cross check-fresh check-vuln
+.PHONY: $(CHECKS)
 GOFILES = $(shell git ls-files --cached --others --exclude-standard '*.go')
 check-format:
 	@bad=$$(gofmt -l $(GOFILES)); [ -z "$$bad" ] || { echo "run gofmt -w on:" $$bad >&2; exit 1; }
@@ -56,14 +63,14 @@ check-tidy:
 	@$(GO) mod tidy -diff
 	@for module in tools peers; do (cd $$module && $(GO) mod tidy -diff) || exit 1; done
 	@echo "check: go.mod is tidy"
-# Other programs import these, also on systems that Weir itself does not run on.
+# Other programs import these, also on systems on which Weir itself does not run.
 PUBLIC = ./packet ./flow ./rule ./firewall ./eyeballs/... ./udp
 check-cross:
 	@for os in darwin windows; do GOOS=$$os $(GO) build $(PUBLIC) || exit 1; done
 	@GOARCH=arm64 $(GO) build ./...
 	@echo "check: builds for arm64; public libraries for darwin and windows"
-check-fresh:
-	@scripts/fresh
+check-generated:
+	@scripts/verify-generated
 check-vuln:
 	@scripts/vulncheck
 
@@ -72,18 +79,20 @@ gen: deps
 	@scripts/bench-docs
 	$(GO) generate ./...
 
-# The kernel engine on Debian 12's own kernel and on the newest one packaged for it, under qemu in software. Takes ten minutes
-# for each on a busy machine.
+# The kernel engine on Debian 12's own kernel and on the newest one packaged for it, under qemu
+# without hardware virtualization. Takes ten minutes for each on a busy machine.
 .PHONY: test-kernels
 test-kernels:
 	scripts/kernels/run
 
-# Attacks on a guarded host and what legitimate users lose; exit status 1 when a bar is missed. Takes about 90 minutes; as root, with nft.
+# Attacks on a protected host and the losses of its legitimate users; exit status 1 when a bar is
+# missed. Takes about 90 minutes; as root, with nft.
 .PHONY: siege
 siege: deps build
 	$(GO) run ./test/siege $(if $(ONLY),-only "$(ONLY)")
 
-# Ten minutes of disturbances under checksummed streams and probes of refused ports; exit status 1 on a violation.
+# Ten minutes of disturbances under checksummed streams and probes of refused ports; exit status 1
+# on a violation.
 .PHONY: chaos
 chaos: deps build
 	$(GO) run ./test/siege -chaos $(or $(FOR),10m) $(if $(SEED),-seed $(SEED))
@@ -91,7 +100,8 @@ chaos: deps build
 # Random input for FUZZTIME per target, and the differ over DECISIONS decisions.
 fuzz: deps
 	scripts/fuzz $(FUZZTIME)
-	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ ./firewall/soft ./firewall/kernel
+	WEIR_DECISIONS=$(DECISIONS) $(GO) test -count=1 -timeout 30m -run Differ \
+		./firewall/soft ./firewall/kernel
 
 # A benchmark prints Markdown tables that end in a line `worst ratio: R`. `record` keeps them in
 # bench-out/NAME.md for `make bench-docs`, if the run was complete.

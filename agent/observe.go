@@ -89,7 +89,7 @@ func (n *Node) observe(ctx context.Context) (stop func() error) {
 	o := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
 	o.kept = n.eventsKept
 	n.nameThings(o)
-	o.hub.Listen = func(on bool) {
+	o.hub.Subscribed = func(on bool) {
 		var kinds []firewall.EventKind
 		if on {
 			kinds = eventKinds[:]

@@ -12,6 +12,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/observe"
+	"github.com/weirnet/weir/packet"
 )
 
 // serveTop answers who talks and who is refused. Rates are those since anybody asked last, at least
@@ -72,7 +73,7 @@ func (n *Node) top(rows int) (api.Top, error) {
 	}
 	for _, r := range refused {
 		a.Refusals = append(a.Refusals, api.Refusals{
-			Proto: observe.ProtoName(r.Proto), Src: addrText(r.Src), SrcName: o.podName(r.Src),
+			Proto: packet.Proto(r.Proto).String(), Src: addrText(r.Src), SrcName: o.podName(r.Src),
 			Dst: addrText(r.Dst.Addr()), DstName: o.podName(r.Dst.Addr()),
 			Port: r.Dst.Port(), Rule: r.Rule, Reason: r.Reason.String(), Packets: r.Packets,
 			Bytes: r.Bytes, Last: r.Last,
@@ -80,7 +81,7 @@ func (n *Node) top(rows int) (api.Top, error) {
 	}
 	for _, t := range talkers {
 		a.Talkers = append(a.Talkers, api.Talker{
-			Proto: observe.ProtoName(t.Proto), Src: addrText(t.Src), SrcName: o.podName(t.Src),
+			Proto: packet.Proto(t.Proto).String(), Src: addrText(t.Src), SrcName: o.podName(t.Src),
 			Dst: addrText(t.Dst.Addr()), DstName: o.podName(t.Dst.Addr()),
 			Port: t.Dst.Port(), States: t.States, Packets: t.Packets, Bytes: t.Bytes, Rate: t.Rate,
 		})
@@ -95,7 +96,7 @@ func (n *Node) top(rows int) (api.Top, error) {
 }
 
 func addAge(ages map[ageKey][]int, s *firewall.State, now int64) {
-	k := ageKey{observe.ProtoName(s.Proto), s.Phase.String()}
+	k := ageKey{packet.Proto(s.Proto).String(), s.Phase.String()}
 	if ages[k] == nil {
 		ages[k] = make([]int, len(api.AgeBounds)+1)
 	}

@@ -51,7 +51,7 @@ func (p *pods) checkPublished(spec *pod.Spec) error {
 			}
 			return fmt.Errorf("pod %s: %s port %d is used by the host itself, at %s (%s); publish "+
 				"another port, or another address of the host",
-				spec.Name, protocolNames[pub.Proto], pub.HostPort, l.Local.Addr(), who)
+				spec.Name, packet.Proto(pub.Proto), pub.HostPort, l.Local.Addr(), who)
 		}
 	}
 	return nil

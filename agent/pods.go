@@ -10,7 +10,9 @@ import (
 	"sync"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/cni"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/pod"
 )
 
@@ -201,9 +203,6 @@ func (n *Node) listPods() (api.Pods, error) {
 	return list, nil
 }
 
-// protocols that can be published, by name.
-var publishable = map[string]uint8{"tcp": 6, "udp": 17, "sctp": 132}
-
 func specOf(r api.Attach) (pod.Spec, error) {
 	s := pod.Spec{
 		Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName,
@@ -220,13 +219,13 @@ func specOf(r api.Attach) (pod.Spec, error) {
 		s.MAC = mac
 	}
 	for _, p := range r.Publish {
-		proto, ok := publishable[p.Proto]
-		if !ok {
+		proto, ok := packet.ProtoNumber(p.Proto)
+		if !ok || !cni.Publishable(proto) {
 			return s, fmt.Errorf("pod %s: protocol %q cannot be published; tcp, udp and sctp can",
 				r.Name, p.Proto)
 		}
 		s.Publish = append(s.Publish,
-			pod.Publish{Proto: proto, Host: p.Host, HostPort: p.HostPort, Port: p.Port})
+			pod.Publish{Proto: uint8(proto), Host: p.Host, HostPort: p.HostPort, Port: p.Port})
 	}
 	return s, nil
 }
@@ -246,8 +245,8 @@ func podView(p pod.Pod) api.Pod {
 	}
 	for _, pub := range p.Publish {
 		v.Publish = append(v.Publish,
-			api.Publish{Proto: protocolNames[pub.Proto], Host: pub.Host, HostPort: pub.HostPort,
-				Port: pub.Port})
+			api.Publish{Proto: packet.Proto(pub.Proto).String(), Host: pub.Host,
+				HostPort: pub.HostPort, Port: pub.Port})
 	}
 	return v
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/cni"
+	"github.com/weirnet/weir/packet"
 )
 
 // Remote is a node as the wires of container runtimes see it, through its API.
@@ -15,21 +16,18 @@ type Remote struct{ client *api.Client }
 // NewRemote returns the node behind a client.
 func NewRemote(c *api.Client) Remote { return Remote{c} }
 
-// protocolNames are those of the API.
-var protocolNames = map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
-
 // Attach gives a container its network.
 func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
 	a := api.Attach{
 		Network: q.Network, Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName,
-		Addrs: q.Addrs, ExternalIPAM: q.ExternalIPAM, Moved: q.Moved,
+		Addrs: q.Addrs, ExternalIPAM: q.ExternalIPAM, Moved: q.RuntimeMovesInterface,
 		MAC: q.MAC, MTU: q.MTU, Labels: q.Labels,
 		Rates: api.Rates{In: q.RateIn, Out: q.RateOut, InBurst: q.BurstIn, OutBurst: q.BurstOut},
 	}
 	for _, p := range q.Publish {
 		a.Publish = append(a.Publish,
-			api.Publish{Proto: protocolNames[p.Proto], Host: p.Host, HostPort: p.HostPort,
-				Port: p.Port})
+			api.Publish{Proto: packet.Proto(p.Proto).String(), Host: p.Host,
+				HostPort: p.HostPort, Port: p.Port})
 	}
 	var p api.Pod
 	if err := r.post(ctx, "/v1/pods", a, &p); err != nil {
@@ -52,8 +50,8 @@ func (r Remote) Check(ctx context.Context, container, ifName string, addrs []net
 		api.Check{Container: container, IfName: ifName, Addrs: addrs}, &api.Done{})
 }
 
-// Keep detaches all of a network but the named attachments.
-func (r Remote) Keep(ctx context.Context, network string, attachments []string) error {
+// GC detaches all of a network but the named attachments.
+func (r Remote) GC(ctx context.Context, network string, attachments []string) error {
 	return r.post(ctx, "/v1/pods/keep", api.Keep{Network: network, Attachments: attachments},
 		&api.Done{})
 }

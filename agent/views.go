@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirnet/weir/agent/api"
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -174,7 +175,7 @@ func (n *Node) interfaceName(index uint32) string {
 
 func stateView(s firewall.State, now int64) api.State {
 	v := api.State{
-		Proto: protoName(s.Proto), From: s.From.String(), To: s.To.String(), ICMPType: s.Query,
+		Proto: packet.Proto(s.Proto).String(), From: s.From.String(), To: s.To.String(), ICMPType: s.Query,
 		Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
 		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)),
 		Packets: s.Packets, Bytes: s.Bytes,
@@ -187,13 +188,3 @@ func stateView(s firewall.State, now int64) api.State {
 
 // toSeconds turns nanoseconds into seconds with three digits.
 func toSeconds(ns int64) float64 { return float64(ns/1e6) / 1e3 }
-
-// protoName returns the name of a protocol that has states, or its number.
-func protoName(p uint8) string {
-	names := map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 58: "ipv6-icmp", 132: "sctp",
-		136: "udplite"}
-	if name, ok := names[p]; ok {
-		return name
-	}
-	return fmt.Sprint(p)
-}

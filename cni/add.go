@@ -11,7 +11,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 )
 
-// add attaches the container. If it fails after a delegated IPAM plugin gave addresses, these are given back.
+// add attaches the container. If it fails after a delegated IPAM plugin allocated addresses, it
+// releases them.
 func add(ctx context.Context, c *call) (any, *types.Error) {
 	prev, e := c.previous()
 	if e != nil {
@@ -20,7 +21,8 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 	if prev != nil {
 		for _, i := range prev.Interfaces {
 			if i.Sandbox == c.env.Netns && i.Name == c.env.IfName {
-				return nil, fail(types.ErrInvalidNetworkConfig, "put weir-cni first in the list: it makes the interface itself",
+				return nil, fail(types.ErrInvalidNetworkConfig,
+					"put weir-cni first in the list: it makes the interface itself",
 					"an earlier plugin of the chain made interface %s already", i.Name)
 			}
 		}
@@ -36,7 +38,8 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 	if ipam.plugin != "" {
 		given, dns, err := ipam.add(ctx)
 		if err != nil {
-			return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")", "IPAM plugin %s: %v", ipam.plugin, err)
+			return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")",
+				"IPAM plugin %s: %v", ipam.plugin, err)
 		}
 		request.Addrs, request.ExternalIPAM = given, true
 		if c.config.DNS.IsEmpty() {
@@ -58,7 +61,8 @@ func add(ctx context.Context, c *call) (any, *types.Error) {
 	return result, nil
 }
 
-// result tells what was attached, behind what earlier plugins of the chain told, in the version of the configuration.
+// result describes the attachment, after the results of earlier plugins of the chain, in the
+// version of the configuration.
 func (c *call) result(prev *types100.Result, r Reply) (types.Result, error) {
 	result := &types100.Result{CNIVersion: types100.ImplementedSpecVersion, DNS: c.config.DNS}
 	if prev != nil {
@@ -72,11 +76,13 @@ func (c *call) result(prev *types100.Result, r Reply) (types.Result, error) {
 		&types100.Interface{Name: r.HostIf, Mac: r.HostMAC, Mtu: r.MTU},
 		&types100.Interface{Name: c.env.IfName, Mac: r.MAC, Mtu: r.MTU, Sandbox: c.env.Netns})
 	for _, a := range r.Addrs {
-		ip := &types100.IPConfig{Interface: types100.Int(inner), Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
+		ip := &types100.IPConfig{Interface: types100.Int(inner),
+			Address: net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
 		for _, gw := range r.Gateways {
 			if gw.Is4() == a.Is4() {
 				ip.Gateway = gw.AsSlice()
-				result.Routes = append(result.Routes, &types.Route{Dst: defaultRoute(gw), GW: gw.AsSlice()})
+				result.Routes = append(result.Routes,
+					&types.Route{Dst: defaultRoute(gw), GW: gw.AsSlice()})
 			}
 		}
 		result.IPs = append(result.IPs, ip)
@@ -107,7 +113,8 @@ func (c *call) previous() (*types100.Result, *types.Error) {
 	return prev, nil
 }
 
-// del detaches. What is gone already is no error (specification, section 4, DEL).
+// del detaches. It is idempotent: nothing to detach is not an error (CNI specification, section 4,
+// DEL).
 func del(ctx context.Context, c *call) (any, *types.Error) {
 	ipam, e := c.ipam()
 	if e != nil {
@@ -117,7 +124,8 @@ func del(ctx context.Context, c *call) (any, *types.Error) {
 		return nil, fromAgent("detach "+c.env.Container, err)
 	}
 	if err := ipam.del(ctx); err != nil {
-		return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")", "IPAM plugin %s: %v", ipam.plugin, err)
+		return nil, fail(CodeIPAM, "the plugin must be in CNI_PATH ("+c.env.Path+")",
+			"IPAM plugin %s: %v", ipam.plugin, err)
 	}
 	return nil, nil
 }
@@ -125,7 +133,9 @@ func del(ctx context.Context, c *call) (any, *types.Error) {
 // addrsOf returns the addresses of the container's interface in a result.
 func (c *call) addrsOf(r *types100.Result) (all []netip.Addr) {
 	for _, ip := range r.IPs {
-		if i := ip.Interface; i != nil && (*i < 0 || *i >= len(r.Interfaces) || r.Interfaces[*i].Name != c.env.IfName || r.Interfaces[*i].Sandbox == "") {
+		if i := ip.Interface; i != nil &&
+			(*i < 0 || *i >= len(r.Interfaces) || r.Interfaces[*i].Name != c.env.IfName ||
+				r.Interfaces[*i].Sandbox == "") {
 			continue
 		}
 		if a, ok := netip.AddrFromSlice(ip.Address.IP); ok {
@@ -135,23 +145,26 @@ func (c *call) addrsOf(r *types100.Result) (all []netip.Addr) {
 	return all
 }
 
-// check compares the container's network with what ADD answered.
+// check compares the container's network with the result of ADD.
 func check(ctx context.Context, c *call) (any, *types.Error) {
 	prev, e := c.previous()
 	if e != nil {
 		return nil, e
 	}
 	if prev == nil {
-		return nil, fail(types.ErrInvalidNetworkConfig, "CHECK gets the result of ADD as prevResult", "the configuration has no prevResult")
+		return nil, fail(types.ErrInvalidNetworkConfig,
+			"CHECK gets the result of ADD as prevResult", "the configuration has no prevResult")
 	}
 	addrs := c.addrsOf(prev)
 	if len(addrs) == 0 {
-		return nil, fail(CodeCheck, "CHECK gets the result of ADD as prevResult", "prevResult has no address of %s", c.env.IfName)
+		return nil, fail(CodeCheck, "CHECK gets the result of ADD as prevResult",
+			"prevResult has no address of %s", c.env.IfName)
 	}
 	if err := c.agent.Check(ctx, c.env.Container, c.env.IfName, addrs); err != nil {
 		e := fromAgent("check "+c.env.Container, err)
 		if e.Code == CodeAgent {
-			e.Code, e.Details = CodeCheck, "the network was changed behind Weir's back; restart the container"
+			e.Code, e.Details = CodeCheck,
+				"something else changed the container's network; restart the container"
 		}
 		return nil, e
 	}

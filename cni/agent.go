@@ -5,26 +5,28 @@ import (
 	"net/netip"
 )
 
-// Agent is what the node's agent does for a runtime. Errors that the caller may try again after a while implement
-// Temporary() bool.
+// Agent is the part of the node's agent that a runtime uses. An error with Temporary() bool that
+// returns true means that the caller may try again later.
 type Agent interface {
 	Attach(ctx context.Context, r Request) (Reply, error)
 	Detach(ctx context.Context, container, ifName string) error
-	// Check compares a container's network with what Attach made. addrs are those that the runtime knows, if any.
+	// Check compares a container's network with what Attach made. addrs are the addresses that the
+	// runtime has recorded, if any.
 	Check(ctx context.Context, container, ifName string, addrs []netip.Addr) error
-	// Keep detaches what was attached for a network and is not in the list of "CONTAINER/IFNAME".
-	Keep(ctx context.Context, network string, attachments []string) error
-	// Status says whether the agent could attach a pod now.
+	// GC detaches the attachments of a network that are not in the list of "CONTAINER/IFNAME".
+	GC(ctx context.Context, network string, attachments []string) error
+	// Status returns an error when the agent could not attach a pod now.
 	Status(ctx context.Context) error
 }
 
 // Request asks for the network of a container.
 type Request struct {
-	Network                        string // the name of the CNI network; no other's garbage collection takes the pod
+	// the name of the CNI network, whose garbage collection alone may detach the pod
+	Network                        string
 	Container, Name, Netns, IfName string
 	Addrs                          []netip.Addr
 	ExternalIPAM                   bool // Addrs come from a delegated IPAM plugin
-	Moved                          bool // the runtime moves and configures Reply.InnerIf itself
+	RuntimeMovesInterface          bool // the runtime moves and configures Reply.InnerIf itself
 	MAC                            string
 	MTU                            int
 	Labels                         map[string]string
@@ -33,7 +35,7 @@ type Request struct {
 	RateIn, RateOut, BurstIn, BurstOut uint64
 }
 
-// Publish gives a port of the host to the container.
+// Publish forwards a port of the host to the container.
 type Publish struct {
 	Proto    uint8
 	Host     netip.Addr // zero: every address of the host
@@ -41,12 +43,13 @@ type Publish struct {
 	Port     uint16
 }
 
-// Reply describes the network that a container got.
+// Reply describes the network of an attached container.
 type Reply struct {
 	HostIf, HostMAC string
-	InnerIf         string // where the inner end is until the runtime moves it (Request.Moved)
-	MAC             string
-	MTU             int
-	Addrs           []netip.Addr
-	Gateways        []netip.Addr
+	// the inner end until the runtime moves it (Request.RuntimeMovesInterface)
+	InnerIf  string
+	MAC      string
+	MTU      int
+	Addrs    []netip.Addr
+	Gateways []netip.Addr
 }

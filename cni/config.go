@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // config is the network configuration that the runtime sends.
@@ -21,7 +23,7 @@ type config struct {
 	Capabilities map[string]bool `json:"capabilities"`
 	DisableCheck bool            `json:"disableCheck"`
 	DisableGC    bool            `json:"disableGC"`
-	IPAM         json.RawMessage `json:"ipam"` // only its type is ours
+	IPAM         json.RawMessage `json:"ipam"` // Weir reads only its type
 	DNS          types.DNS       `json:"dns"`
 	PrevResult   json.RawMessage `json:"prevResult"`
 
@@ -38,15 +40,16 @@ type config struct {
 		IPs          []string          `json:"ips"`
 		MAC          string            `json:"mac"`
 		Annotations  map[string]string `json:"io.kubernetes.cri.pod-annotations"`
-		Aliases      json.RawMessage   `json:"aliases"` // podman's; names are somebody else's work
+		Aliases      json.RawMessage   `json:"aliases"` // podman's; its DNS server handles names
 	} `json:"runtimeConfig"`
 
-	Labels    map[string]string `json:"labels"`
-	PodLabels []string          `json:"podLabels"` // keys of labels, or beginnings with '*', that a pod's author may set
-	MTU       int               `json:"mtu"`
-	Root      string            `json:"root"`
+	Labels map[string]string `json:"labels"`
+	// keys of labels, or beginnings with '*', that a pod's author may set
+	PodLabels []string `json:"podLabels"`
+	MTU       int      `json:"mtu"`
+	Root      string   `json:"root"`
 
-	// What GC keeps; nil: the runtime does not say.
+	// The attachments that GC keeps; nil: the runtime gives no list.
 	Valid   []types.GCAttachment `json:"cni.dev/valid-attachments"`
 	ValidV1 []types.GCAttachment `json:"cni.dev/attachments"`
 }
@@ -65,8 +68,8 @@ type bandwidth struct {
 	EgressBurst  uint64 `json:"egressBurst"`
 }
 
-// parseConfig reads and checks a configuration. args (runtimeConfig and args may hold things for other plugins of a chain)
-// are read loosely, everything else strictly.
+// parseConfig reads and checks a configuration. It ignores unknown keys in runtimeConfig and args,
+// which may be for other plugins of a chain, and refuses all others.
 func parseConfig(stdin []byte) (*config, *types.Error) {
 	var loose struct {
 		Args    json.RawMessage `json:"args"`
@@ -74,7 +77,8 @@ func parseConfig(stdin []byte) (*config, *types.Error) {
 	}
 	whole := map[string]json.RawMessage{}
 	if err := json.Unmarshal(stdin, &whole); err != nil {
-		return nil, fail(types.ErrDecodingFailure, "the runtime must send one JSON object", "network configuration: %s", place(stdin, err))
+		return nil, fail(types.ErrDecodingFailure, "the runtime must send one JSON object",
+			"network configuration: %s", place(stdin, err))
 	}
 	loose.Args, loose.Runtime = whole["args"], whole["runtimeConfig"]
 	delete(whole, "args")
@@ -87,7 +91,9 @@ func parseConfig(stdin []byte) (*config, *types.Error) {
 	d := json.NewDecoder(bytes.NewReader(strict))
 	d.DisallowUnknownFields()
 	if err := d.Decode(c); err != nil {
-		return nil, fail(types.ErrInvalidNetworkConfig, "known keys of a weir-cni network: name, cniVersion, type, capabilities, labels, podLabels, mtu, root, ipam, dns, args",
+		return nil, fail(types.ErrInvalidNetworkConfig,
+			"known keys of a weir-cni network: name, cniVersion, type, capabilities, labels, "+
+				"podLabels, mtu, root, ipam, dns, args",
 			"network configuration: %s", strings.TrimPrefix(err.Error(), "json: "))
 	}
 	if len(loose.Args) > 0 {
@@ -136,25 +142,28 @@ func (c *config) ipamType() (string, error) {
 	return i.Type, nil
 }
 
-// request gathers from all places what the runtime wants; the capability (runtimeConfig) wins over args.
+// request combines the runtime's request from all places; a capability (runtimeConfig) overrides
+// args.
 func (c *config) request(e Env) (Request, *types.Error) {
-	r := Request{Network: c.Name, Container: e.Container, Netns: e.Netns, IfName: e.IfName, MTU: c.MTU}
-	asked := map[string]string{}
+	r := Request{Network: c.Name, Container: e.Container, Netns: e.Netns, IfName: e.IfName,
+		MTU: c.MTU}
+	requested := map[string]string{}
 	for _, l := range c.Args.CNI.Labels {
-		asked[l.Key] = l.Value
+		requested[l.Key] = l.Value
 	}
 	for k, v := range c.Runtime.Annotations {
 		if key, ok := strings.CutPrefix(k, "weir.labels/"); ok {
-			asked[key] = v
+			requested[key] = v
 		}
 	}
 	args, err := e.args()
 	if err != nil {
-		return r, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS is KEY=VALUE;KEY=VALUE", "CNI_ARGS: %v", err)
+		return r, fail(types.ErrInvalidEnvironmentVariables, "CNI_ARGS is KEY=VALUE;KEY=VALUE",
+			"CNI_ARGS: %v", err)
 	}
-	maps.Copy(asked, args.labels)
+	maps.Copy(requested, args.labels)
 	var refused *types.Error
-	if r.Labels, refused = c.labels(asked, args.namespace); refused != nil {
+	if r.Labels, refused = c.labels(requested, args.namespace); refused != nil {
 		return r, refused
 	}
 	r.Name = args.name
@@ -168,27 +177,33 @@ func (c *config) request(e Env) (Request, *types.Error) {
 	for _, s := range ips {
 		a, err := parseIP(s)
 		if err != nil {
-			return r, fail(types.ErrInvalidNetworkConfig, "write ADDRESS or ADDRESS/LENGTH", "wanted address %q: %v", s, err)
+			return r, fail(types.ErrInvalidNetworkConfig, "write ADDRESS or ADDRESS/LENGTH",
+				"requested address %q: %v", s, err)
 		}
 		r.Addrs = append(r.Addrs, a)
 	}
 	r.MAC = first(c.Runtime.MAC, c.Args.CNI.MAC, args.mac)
 	if r.MAC != "" {
 		if _, err := net.ParseMAC(r.MAC); err != nil {
-			return r, fail(types.ErrInvalidNetworkConfig, "write six pairs of hex digits, 02:00:00:00:00:01", "wanted MAC address: %v", err)
+			return r, fail(types.ErrInvalidNetworkConfig,
+				"write six pairs of hex digits, 02:00:00:00:00:01", "requested MAC address: %v",
+				err)
 		}
 	}
 	for _, p := range c.Runtime.PortMappings {
 		pub, err := p.publish()
 		if err != nil {
-			return r, fail(types.ErrInvalidNetworkConfig, "a port mapping has hostPort, containerPort, protocol (tcp, udp or sctp) and perhaps hostIP", "port mapping: %v", err)
+			return r, fail(types.ErrInvalidNetworkConfig,
+				"a port mapping has hostPort, containerPort, protocol (tcp, udp or sctp) and "+
+					"perhaps hostIP", "port mapping: %v", err)
 		}
 		if pub.HostPort != 0 { // 0: the runtime lists a port that is exposed and not published
 			r.Publish = append(r.Publish, pub)
 		}
 	}
 	if b := c.Runtime.Bandwidth; b != nil {
-		r.RateIn, r.RateOut, r.BurstIn, r.BurstOut = b.IngressRate, b.EgressRate, b.IngressBurst/8, b.EgressBurst/8
+		r.RateIn, r.RateOut, r.BurstIn, r.BurstOut = b.IngressRate, b.EgressRate, b.IngressBurst/8,
+			b.EgressBurst/8
 	}
 	return r, nil
 }
@@ -209,18 +224,26 @@ func parseIP(s string) (netip.Addr, error) {
 	return netip.ParseAddr(s)
 }
 
-// protocols that can be published.
-var protocols = map[string]uint8{"": 6, "tcp": 6, "udp": 17, "sctp": 132}
+// Publishable reports whether ports of a protocol can be published: TCP, UDP and SCTP.
+func Publishable(p packet.Proto) bool {
+	return p == packet.ProtoTCP || p == packet.ProtoUDP || p == packet.ProtoSCTP
+}
 
+// publish reads a port mapping. TCP is the default protocol.
 func (p portMapping) publish() (Publish, error) {
-	proto, ok := protocols[strings.ToLower(p.Protocol)]
-	if !ok {
+	name := strings.ToLower(p.Protocol)
+	if name == "" {
+		name = "tcp"
+	}
+	proto, ok := packet.ProtoNumber(name)
+	if !ok || !Publishable(proto) {
 		return Publish{}, fmt.Errorf("protocol %q cannot be published", p.Protocol)
 	}
 	if p.HostPort < 0 || p.HostPort > 65535 || p.ContainerPort < 1 || p.ContainerPort > 65535 {
-		return Publish{}, fmt.Errorf("%d to %d: ports go from 1 to 65535", p.HostPort, p.ContainerPort)
+		return Publish{}, fmt.Errorf("%d to %d: ports are from 1 to 65535", p.HostPort,
+			p.ContainerPort)
 	}
-	pub := Publish{Proto: proto, HostPort: uint16(p.HostPort), Port: uint16(p.ContainerPort)}
+	pub := Publish{Proto: uint8(proto), HostPort: uint16(p.HostPort), Port: uint16(p.ContainerPort)}
 	if p.HostIP != "" {
 		a, err := netip.ParseAddr(p.HostIP)
 		if err != nil {

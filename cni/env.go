@@ -19,10 +19,11 @@ type Env struct {
 	Path      string // CNI_PATH
 }
 
-// ReadEnv takes the variables from getenv.
+// ReadEnv reads the variables with getenv.
 func ReadEnv(getenv func(string) string) Env {
 	return Env{
-		Command: getenv("CNI_COMMAND"), Container: getenv("CNI_CONTAINERID"), Netns: getenv("CNI_NETNS"),
+		Command: getenv("CNI_COMMAND"), Container: getenv("CNI_CONTAINERID"),
+		Netns:  getenv("CNI_NETNS"),
 		IfName: getenv("CNI_IFNAME"), Args: getenv("CNI_ARGS"), Path: getenv("CNI_PATH"),
 	}
 }
@@ -36,7 +37,9 @@ func (e Env) check() *types.Error {
 		return nil
 	}
 	missing := func(name string) *types.Error {
-		return fail(types.ErrInvalidEnvironmentVariables, "the container runtime sets it; see the CNI specification, section 2", "%s is not set", name)
+		return fail(types.ErrInvalidEnvironmentVariables,
+			"the container runtime sets it; see the CNI specification, section 2", "%s is not set",
+			name)
 	}
 	switch {
 	case e.Container == "":
@@ -46,24 +49,29 @@ func (e Env) check() *types.Error {
 	case e.Netns == "" && e.Command != "DEL":
 		return missing("CNI_NETNS")
 	case !containerForm.MatchString(e.Container):
-		return fail(types.ErrInvalidEnvironmentVariables, "letters, digits, '_', '.' and '-'", "CNI_CONTAINERID %q is not a container id", e.Container)
-	case len(e.IfName) > 15 || e.IfName == "." || e.IfName == ".." || strings.ContainsAny(e.IfName, "/: \t\n"):
-		return fail(types.ErrInvalidEnvironmentVariables, "at most 15 characters, none of '/', ':' and white space", "CNI_IFNAME %q is not an interface name", e.IfName)
+		return fail(types.ErrInvalidEnvironmentVariables, "letters, digits, '_', '.' and '-'",
+			"CNI_CONTAINERID %q is not a container id", e.Container)
+	case len(e.IfName) > 15 || e.IfName == "." || e.IfName == ".." ||
+		strings.ContainsAny(e.IfName, "/: \t\n"):
+		return fail(types.ErrInvalidEnvironmentVariables,
+			"at most 15 characters, none of '/', ':' and white space",
+			"CNI_IFNAME %q is not an interface name", e.IfName)
 	case e.Netns != "" && !filepath.IsAbs(e.Netns):
-		return fail(types.ErrInvalidNetNS, "the container runtime gives an absolute path", "CNI_NETNS %q is not an absolute path", e.Netns)
+		return fail(types.ErrInvalidNetNS, "the container runtime gives an absolute path",
+			"CNI_NETNS %q is not an absolute path", e.Netns)
 	}
 	return nil
 }
 
-// cniArgs is what CNI_ARGS may say.
+// cniArgs are the values of CNI_ARGS.
 type cniArgs struct {
 	name, mac string
-	namespace string // Kubernetes' of the pod
+	namespace string // the pod's Kubernetes namespace
 	ips       []string
 	labels    map[string]string
 }
 
-// args parses CNI_ARGS. Keys of others are passed over: runtimes put their own there.
+// args parses CNI_ARGS. It ignores other keys: runtimes put their own there.
 func (e Env) args() (cniArgs, error) {
 	a := cniArgs{labels: map[string]string{}}
 	var podName string
@@ -98,7 +106,8 @@ func (e Env) args() (cniArgs, error) {
 	}
 	if a.name == "" && podName != "" {
 		a.name = podName
-		if a.namespace != "" { // also when both are the same: no pod gets the name of one without a namespace
+		// Also when both are the same: a pod must not get the name of one without a namespace.
+		if a.namespace != "" {
 			a.name = a.namespace + "." + podName
 		}
 	}

@@ -10,8 +10,9 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// ipam is a delegated address management plugin; the zero value is Weir's own, with nothing to delegate. The plugin gets
-// the whole configuration and this process's environment, as the specification wants it (section 4).
+// ipam is a delegated address management plugin; the zero value is Weir's own, which delegates
+// nothing. The plugin gets the whole configuration and this process's environment (CNI
+// specification, section 4).
 type ipam struct {
 	plugin string
 	stdin  []byte
@@ -20,12 +21,14 @@ type ipam struct {
 func (c *call) ipam() (ipam, *types.Error) {
 	plugin, err := c.config.ipamType()
 	if err != nil {
-		return ipam{}, fail(types.ErrInvalidNetworkConfig, "ipam is {\"type\": PLUGIN, ...}; without it Weir gives the addresses", "ipam: %v", err)
+		return ipam{}, fail(types.ErrInvalidNetworkConfig,
+			"ipam is {\"type\": PLUGIN, ...}; without it Weir allocates addresses", "ipam: %v", err)
 	}
 	return ipam{plugin, c.stdin}, nil
 }
 
-// add asks for addresses. The plugin's gateway and routes are not used: a pod's gateway is the node's.
+// add requests addresses. It ignores the plugin's gateway and routes: a pod's gateway is the
+// node's.
 func (i ipam) add(ctx context.Context) ([]netip.Addr, types.DNS, error) {
 	r, err := invoke.DelegateAdd(ctx, i.plugin, i.stdin, nil)
 	if err != nil {
@@ -39,12 +42,12 @@ func (i ipam) add(ctx context.Context) ([]netip.Addr, types.DNS, error) {
 	for _, ip := range result.IPs {
 		a, ok := netip.AddrFromSlice(ip.Address.IP)
 		if !ok {
-			return nil, types.DNS{}, fmt.Errorf("gave %v, which is no address", ip.Address)
+			return nil, types.DNS{}, fmt.Errorf("returned %v, which is not an address", ip.Address)
 		}
 		addrs = append(addrs, a.Unmap())
 	}
 	if len(addrs) == 0 {
-		return nil, types.DNS{}, fmt.Errorf("gave no address")
+		return nil, types.DNS{}, fmt.Errorf("returned no address")
 	}
 	return addrs, result.DNS, nil
 }

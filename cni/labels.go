@@ -9,41 +9,47 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// namespaceWord stands for the Kubernetes namespace of the pod in a pattern of podLabels.
-const namespaceWord = "{namespace}"
+// namespacePlaceholder stands for the Kubernetes namespace of the pod in a pattern of podLabels.
+const namespacePlaceholder = "{namespace}"
 
-// labels are those of a pod: all of the configuration, which the administrator wrote, and of those that the
-// pod's author asks for the ones whose keys the configuration leaves to authors.
-func (c *config) labels(asked map[string]string, namespace string) (map[string]string, *types.Error) {
+// labels returns the labels of a pod: all of the configuration, which the administrator wrote, and
+// those requested by the pod's author whose keys podLabels allows.
+func (c *config) labels(requested map[string]string, namespace string) (map[string]string,
+	*types.Error) {
 	for _, pattern := range c.PodLabels {
 		if i := strings.IndexByte(pattern, '*'); i >= 0 && i < len(pattern)-1 || pattern == "" {
-			return nil, fail(types.ErrInvalidNetworkConfig, `write a key, "team", or the beginning of one, "team.*"`,
-				"podLabels: %q: '*' stands at the end", pattern)
+			return nil, fail(types.ErrInvalidNetworkConfig,
+				`write a key, "team", or the beginning of one, "team.*"`,
+				"podLabels: %q: '*' may stand only at the end", pattern)
 		}
 	}
 	all := map[string]string{}
-	for _, key := range slices.Sorted(maps.Keys(asked)) {
+	for _, key := range slices.Sorted(maps.Keys(requested)) {
 		if _, fixed := c.Labels[key]; fixed {
 			continue
 		}
-		if !slices.ContainsFunc(c.PodLabels, func(p string) bool { return leaves(p, key, namespace) }) {
+		if !slices.ContainsFunc(c.PodLabels, func(p string) bool {
+			return allows(p, key, namespace)
+		}) {
 			return nil, fail(types.ErrInvalidNetworkConfig,
-				fmt.Sprintf(`the network's configuration says which keys a pod may set; its administrator can add "podLabels": [%q]`, key),
-				"label %s=%s: network %s does not let pods set the label %q", key, asked[key], c.Name, key)
+				fmt.Sprintf(`the network's configuration lists the keys that a pod may set; its `+
+					`administrator can add "podLabels": [%q]`, key),
+				"label %s=%s: network %s does not let pods set the label %q", key, requested[key],
+				c.Name, key)
 		}
-		all[key] = asked[key]
+		all[key] = requested[key]
 	}
 	maps.Copy(all, c.Labels)
 	return all, nil
 }
 
-// leaves says whether a pattern leaves a key to a pod of a namespace.
-func leaves(pattern, key, namespace string) bool {
-	if strings.Contains(pattern, namespaceWord) {
+// allows reports whether a pattern allows a key to pods of a namespace.
+func allows(pattern, key, namespace string) bool {
+	if strings.Contains(pattern, namespacePlaceholder) {
 		if namespace == "" {
 			return false
 		}
-		pattern = strings.ReplaceAll(pattern, namespaceWord, namespace)
+		pattern = strings.ReplaceAll(pattern, namespacePlaceholder, namespace)
 	}
 	if begin, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(key, begin)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestAuthorsLabels: the labels of the configuration stand whatever a pod's author writes, and authors set
-// only what the configuration leaves to them.
+// TestAuthorsLabels: a pod's author cannot change the labels of the configuration, and sets only
+// those that it allows.
 func TestAuthorsLabels(t *testing.T) {
 	annotation := func(key, value string) string {
 		return fmt.Sprintf(`,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"weir.labels/%s":%q}}`, key, value)
@@ -20,38 +20,59 @@ func TestAuthorsLabels(t *testing.T) {
 		want             map[string]string
 		refused          string
 	}{
-		{name: "nothing asked", want: map[string]string{"zone": "untrusted"}},
-		{name: "annotation against the configuration", more: annotation("zone", "trusted"), want: map[string]string{"zone": "untrusted"}},
-		{name: "arguments against the configuration", args: "WEIR_LABELS=zone=trusted", want: map[string]string{"zone": "untrusted"}},
-		{name: "args against the configuration", more: `,"args":{"cni":{"labels":[{"key":"zone","value":"trusted"}]}}`, want: map[string]string{"zone": "untrusted"}},
-		{name: "a free key that nobody left", more: annotation("app", "admin"), refused: `does not let pods set the label "app"`},
-		{name: "the same by arguments", args: "WEIR_LABELS=app=admin", refused: `add "podLabels": ["app"]`},
-		{name: "the same by args", more: `,"args":{"cni":{"labels":[{"key":"app","value":"admin"}]}}`, refused: "app=admin"},
-		{name: "left", more: annotation("app", "web") + `,"podLabels":["app"]`, want: map[string]string{"zone": "untrusted", "app": "web"}},
-		{name: "left, but fixed", more: annotation("zone", "trusted") + `,"podLabels":["*"]`, want: map[string]string{"zone": "untrusted"}},
-		{name: "a beginning", more: annotation("team.a", "x") + `,"podLabels":["team.*"]`, want: map[string]string{"zone": "untrusted", "team.a": "x"}},
-		{name: "not that beginning", more: annotation("team", "x") + `,"podLabels":["team.*"]`, refused: `"team"`},
-		{name: "its namespace", more: annotation("shop.app", "x") + `,"podLabels":["{namespace}.*"]`, args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=p",
+		{name: "nothing requested", want: map[string]string{"zone": "untrusted"}},
+		{name: "annotation against the configuration", more: annotation("zone", "trusted"),
+			want: map[string]string{"zone": "untrusted"}},
+		{name: "arguments against the configuration", args: "WEIR_LABELS=zone=trusted",
+			want: map[string]string{"zone": "untrusted"}},
+		{name: "args against the configuration",
+			more: `,"args":{"cni":{"labels":[{"key":"zone","value":"trusted"}]}}`,
+			want: map[string]string{"zone": "untrusted"}},
+		{name: "a key that is not allowed", more: annotation("app", "admin"),
+			refused: `does not let pods set the label "app"`},
+		{name: "the same by arguments", args: "WEIR_LABELS=app=admin",
+			refused: `add "podLabels": ["app"]`},
+		{name: "the same by args",
+			more:    `,"args":{"cni":{"labels":[{"key":"app","value":"admin"}]}}`,
+			refused: "app=admin"},
+		{name: "allowed", more: annotation("app", "web") + `,"podLabels":["app"]`,
+			want: map[string]string{"zone": "untrusted", "app": "web"}},
+		{name: "allowed, but fixed", more: annotation("zone", "trusted") + `,"podLabels":["*"]`,
+			want: map[string]string{"zone": "untrusted"}},
+		{name: "a prefix", more: annotation("team.a", "x") + `,"podLabels":["team.*"]`,
+			want: map[string]string{"zone": "untrusted", "team.a": "x"}},
+		{name: "not that prefix", more: annotation("team", "x") + `,"podLabels":["team.*"]`,
+			refused: `"team"`},
+		{name: "its namespace", more: annotation("shop.app", "x") +
+			`,"podLabels":["{namespace}.*"]`, args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=p",
 			want: map[string]string{"zone": "untrusted", "shop.app": "x"}},
-		{name: "another namespace", more: annotation("bank.app", "x") + `,"podLabels":["{namespace}.*"]`, args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=p", refused: "bank.app"},
-		{name: "no namespace", more: annotation(".app", "x") + `,"podLabels":["{namespace}.*"]`, refused: ".app"},
-		{name: "bad pattern", more: `,"podLabels":["a*b"]`, refused: "'*' stands at the end"},
+		{name: "another namespace", more: annotation("bank.app", "x") +
+			`,"podLabels":["{namespace}.*"]`, args: "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=p",
+			refused: "bank.app"},
+		{name: "no namespace", more: annotation(".app", "x") + `,"podLabels":["{namespace}.*"]`,
+			refused: ".app"},
+		{name: "bad pattern", more: `,"podLabels":["a*b"]`, refused: "'*' may stand only at the end"},
 	} {
 		n := &node{}
 		env := addEnv()
 		env.Args = c.args
-		code, out := call1(t, n, env, `{"cniVersion":"1.0.0","name":"net","type":"weir-cni","labels":{"zone":"untrusted"}`+c.more+"}")
+		code, out := call1(t, n, env,
+			`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","labels":{"zone":"untrusted"}`+
+				c.more+"}")
 		if c.refused != "" {
-			if text := fmt.Sprint(out["msg"], out["details"]); out["code"] != 7.0 || !strings.Contains(text, c.refused) || n.asked.Container != "" {
-				t.Errorf("%s: exit %d, %v, asked %+v", c.name, code, out, n.asked)
+			if text := fmt.Sprint(out["msg"], out["details"]); out["code"] != 7.0 ||
+				!strings.Contains(text, c.refused) || n.request.Container != "" {
+				t.Errorf("%s: exit %d, %v, request %+v", c.name, code, out, n.request)
 			}
-		} else if code != 0 || !maps.Equal(n.asked.Labels, c.want) {
-			t.Errorf("%s: exit %d, %v, labels %v, want %v", c.name, code, out, n.asked.Labels, c.want)
+		} else if code != 0 || !maps.Equal(n.request.Labels, c.want) {
+			t.Errorf("%s: exit %d, %v, labels %v, want %v", c.name, code, out, n.request.Labels,
+				c.want)
 		}
 	}
 }
 
-// TestNamesOfPods: the pods of a namespace have names of their own, also when both have the same name.
+// TestNamesOfPods: the pods of a namespace have names of their own, also when both have the same
+// name.
 func TestNamesOfPods(t *testing.T) {
 	long := strings.Repeat("n", 63) + "." + strings.Repeat("p", 253)
 	for args, want := range map[string]string{
@@ -63,29 +84,34 @@ func TestNamesOfPods(t *testing.T) {
 	} {
 		n, env := &node{}, addEnv()
 		env.Args = args
-		if code, out := call1(t, n, env, `{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`); code != 0 || n.asked.Name != want {
-			t.Errorf("%s: exit %d, %v, name %q", args, code, out, n.asked.Name)
+		if code, out := call1(t, n, env,
+			`{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`); code != 0 ||
+			n.request.Name != want {
+			t.Errorf("%s: exit %d, %v, name %q", args, code, out, n.request.Name)
 		}
 	}
 }
 
-// TestGCWithoutList: a garbage collection that does not say what to keep takes nothing away.
+// TestGCWithoutList: a garbage collection without a list of what to keep detaches nothing.
 func TestGCWithoutList(t *testing.T) {
 	env := addEnv()
 	env.Command = "GC"
 	for more, wants := range map[string]bool{
-		"": false, `,"cni.dev/valid-attachments":null`: false, `,"cni.dev/valid-attachments":[]`: true, `,"cni.dev/attachments":[]`: true,
+		"": false, `,"cni.dev/valid-attachments":null`: false,
+		`,"cni.dev/valid-attachments":[]`: true, `,"cni.dev/attachments":[]`: true,
 	} {
 		n := &node{}
-		code, out := call1(t, n, env, `{"cniVersion":"1.1.0","name":"net","type":"weir-cni"`+more+"}")
+		code, out := call1(t, n, env, `{"cniVersion":"1.1.0","name":"net","type":"weir-cni"`+more+
+			"}")
 		if wants != (code == 0) || wants != n.swept || !wants && out["code"] != 7.0 {
 			t.Errorf("%q: exit %d, %v, collected %v", more, code, out, n.swept)
 		}
 	}
 }
 
-// TestCheckTellsAddresses: CHECK compares with the addresses that the runtime was told for this interface.
-func TestCheckTellsAddresses(t *testing.T) {
+// TestCheckPassesAddresses: CHECK compares with the addresses that the runtime has recorded for
+// this interface.
+func TestCheckPassesAddresses(t *testing.T) {
 	env := addEnv()
 	env.Command = "CHECK"
 	config := func(result string) string {
@@ -98,7 +124,8 @@ func TestCheckTellsAddresses(t *testing.T) {
 	if code != 0 || !slices.Equal(n.expected, want) {
 		t.Errorf("exit %d, %v, compared with %v", code, out, n.expected)
 	}
-	code, out = call1(t, n, env, config(`"interfaces":[{"name":"eth1","sandbox":"/run/netns/c1"}],"ips":[{"address":"10.88.0.3/32","interface":0}]`))
+	code, out = call1(t, n, env,
+		config(`"interfaces":[{"name":"eth1","sandbox":"/run/netns/c1"}],"ips":[{"address":"10.88.0.3/32","interface":0}]`))
 	if code == 0 || out["code"] != 101.0 {
 		t.Errorf("no address of the interface: exit %d, %v", code, out)
 	}

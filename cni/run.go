@@ -11,12 +11,13 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Versions of the specification that the plugin speaks, oldest first.
+// Versions are the versions of the specification that the plugin supports, oldest first.
 var Versions = []string{"0.4.0", "1.0.0", "1.1.0"}
 
-// Run answers one call: it reads the environment and stdin, writes the result or an error object to stdout, and returns
-// the exit status. dial connects to the agent whose --root is given.
-func Run(ctx context.Context, env Env, stdin io.Reader, stdout io.Writer, dial func(root string) (Agent, error)) int {
+// Run serves one call: it reads the configuration from stdin, writes the result or an error object
+// to stdout, and returns the exit status. dial connects to the agent with the given --root.
+func Run(ctx context.Context, env Env, stdin io.Reader, stdout io.Writer,
+	dial func(root string) (Agent, error)) int {
 	version := Versions[len(Versions)-1]
 	answer, failed := serve(ctx, env, stdin, dial, &version)
 	if failed != nil {
@@ -32,7 +33,8 @@ func Run(ctx context.Context, env Env, stdin io.Reader, stdout io.Writer, dial f
 	return 0
 }
 
-// writeError prints an error object. It has the version of the configuration, which types.Error has no field for.
+// writeError prints an error object. It has the version of the configuration, which types.Error has
+// no field for.
 func writeError(w io.Writer, version string, e *types.Error) {
 	out := struct {
 		CNIVersion string `json:"cniVersion"`
@@ -40,14 +42,15 @@ func writeError(w io.Writer, version string, e *types.Error) {
 		Msg        string `json:"msg"`
 		Details    string `json:"details,omitempty"`
 	}{version, e.Code, e.Msg, e.Details}
-	_ = json.NewEncoder(w).Encode(out) // nobody is left to be told
+	_ = json.NewEncoder(w).Encode(out) // a failure cannot be reported anywhere
 }
 
-// maxConfig bounds what is read from a runtime.
+// maxConfig is the longest configuration in bytes.
 const maxConfig = 1 << 20
 
-// serve dispatches a call. version becomes the configuration's as soon as it is known and spoken.
-func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Agent, error), version *string) (any, *types.Error) {
+// serve dispatches a call. It sets version to the configuration's once that is known and supported.
+func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Agent, error),
+	version *string) (any, *types.Error) {
 	data, err := io.ReadAll(io.LimitReader(stdin, maxConfig))
 	if err != nil {
 		return nil, fail(types.ErrIOFailure, "", "read the network configuration: %v", err)
@@ -60,7 +63,9 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 	}
 	verb, ok := verbs[env.Command]
 	if !ok {
-		return nil, fail(types.ErrInvalidEnvironmentVariables, "it is one of ADD, DEL, CHECK, GC, STATUS and VERSION, set by a container runtime; people use 'weir pod'", "CNI_COMMAND is %q", env.Command)
+		return nil, fail(types.ErrInvalidEnvironmentVariables,
+			"it is one of ADD, DEL, CHECK, GC, STATUS and VERSION, set by a container runtime; "+
+				"to attach by hand, use 'weir pod'", "CNI_COMMAND is %q", env.Command)
 	}
 	if e := env.check(); e != nil {
 		return nil, e
@@ -70,15 +75,19 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 		return nil, e
 	}
 	if !slices.Contains(Versions, c.CNIVersion) {
-		return nil, fail(types.ErrIncompatibleCNIVersion, "weir-cni speaks "+strings.Join(Versions, ", "), "the configuration has cniVersion %q", c.CNIVersion)
+		return nil, fail(types.ErrIncompatibleCNIVersion, "weir-cni supports "+
+			strings.Join(Versions, ", "), "the configuration has cniVersion %q", c.CNIVersion)
 	}
 	*version = c.CNIVersion
 	if c.Name == "" {
-		return nil, fail(types.ErrInvalidNetworkConfig, "give the network a name", "the configuration has no name")
+		return nil, fail(types.ErrInvalidNetworkConfig, "give the network a name",
+			"the configuration has no name")
 	}
 	needs := map[string]string{"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
-	if least := needs[env.Command]; least != "" && slices.Index(Versions, c.CNIVersion) < slices.Index(Versions, least) {
-		return nil, fail(types.ErrIncompatibleCNIVersion, "set \"cniVersion\" to "+least, "%s needs specification %s, the configuration has %s", env.Command, least, c.CNIVersion)
+	if least := needs[env.Command]; least != "" &&
+		slices.Index(Versions, c.CNIVersion) < slices.Index(Versions, least) {
+		return nil, fail(types.ErrIncompatibleCNIVersion, "set \"cniVersion\" to "+least,
+			"%s needs specification %s, the configuration has %s", env.Command, least, c.CNIVersion)
 	}
 	agent, err := dial(c.Root)
 	if err != nil {
@@ -87,7 +96,7 @@ func serve(ctx context.Context, env Env, stdin io.Reader, dial func(string) (Age
 	return verb(ctx, &call{env: env, config: c, stdin: data, agent: agent})
 }
 
-// call is one request in work.
+// call is one request.
 type call struct {
 	env    Env
 	config *config
@@ -97,24 +106,26 @@ type call struct {
 
 // versions answers VERSION.
 func versions(data []byte) (any, *types.Error) {
-	var asked struct {
+	var request struct {
 		CNIVersion string `json:"cniVersion"`
 	}
-	if err := json.Unmarshal(data, &asked); err != nil && len(data) > 0 {
+	if err := json.Unmarshal(data, &request); err != nil && len(data) > 0 {
 		return nil, fail(types.ErrDecodingFailure, "", "version request: %v", err)
 	}
-	if asked.CNIVersion == "" {
-		asked.CNIVersion = Versions[len(Versions)-1]
+	if request.CNIVersion == "" {
+		request.CNIVersion = Versions[len(Versions)-1]
 	}
 	return struct {
 		CNIVersion        string   `json:"cniVersion"`
 		SupportedVersions []string `json:"supportedVersions"`
-	}{asked.CNIVersion, Versions}, nil
+	}{request.CNIVersion, Versions}, nil
 }
 
 func gc(ctx context.Context, c *call) (any, *types.Error) {
 	if c.config.Valid == nil && c.config.ValidV1 == nil {
-		return nil, fail(types.ErrInvalidNetworkConfig, "the container runtime lists what to keep, [] for nothing; see the CNI specification, section 4, GC",
+		return nil, fail(types.ErrInvalidNetworkConfig,
+			"the container runtime lists what to keep, [] for nothing; see the CNI specification, "+
+				"section 4, GC",
 			"the configuration has no cni.dev/valid-attachments")
 	}
 	var keep []string
@@ -126,7 +137,7 @@ func gc(ctx context.Context, c *call) (any, *types.Error) {
 		return nil, err
 	}
 	var errs []error
-	if err := c.agent.Keep(ctx, c.config.Name, keep); err != nil {
+	if err := c.agent.GC(ctx, c.config.Name, keep); err != nil {
 		errs = append(errs, err)
 	}
 	if err := ipam.gc(ctx); err != nil {

@@ -11,19 +11,20 @@ import (
 	"testing"
 )
 
-// node is an agent that remembers what it was asked. The real one is tested through the plugin binary in test/.
+// node is an agent that records its requests. The real one is tested through the plugin
+// binary in test/.
 type node struct {
-	asked  Request
-	gone   []string
-	kept   []string
-	refuse error
+	request Request
+	gone    []string
+	kept    []string
+	refuse  error
 
-	swept    bool         // Keep was called
+	swept    bool         // GC was called
 	expected []netip.Addr // of Check
 }
 
 func (n *node) Attach(_ context.Context, r Request) (Reply, error) {
-	n.asked = r
+	n.request = r
 	if n.refuse != nil {
 		return Reply{}, n.refuse
 	}
@@ -44,7 +45,7 @@ func (n *node) Check(_ context.Context, _, _ string, addrs []netip.Addr) error {
 }
 func (n *node) Status(context.Context) error { return n.refuse }
 
-func (n *node) Keep(_ context.Context, network string, list []string) error {
+func (n *node) GC(_ context.Context, network string, list []string) error {
 	n.swept = true
 	for _, a := range list {
 		n.kept = append(n.kept, network+" "+a)
@@ -52,20 +53,22 @@ func (n *node) Keep(_ context.Context, network string, list []string) error {
 	return n.refuse
 }
 
-// down is the error of an agent that is not there.
+// down is the error of an agent that does not run.
 type down struct{}
 
 func (down) Error() string   { return "no node is running" }
 func (down) Temporary() bool { return true }
 
 func addEnv() Env {
-	return Env{Command: "ADD", Container: "c1", Netns: "/run/netns/c1", IfName: "eth0", Path: "/opt/cni/bin"}
+	return Env{Command: "ADD", Container: "c1", Netns: "/run/netns/c1", IfName: "eth0",
+		Path: "/opt/cni/bin"}
 }
 
 func call1(t *testing.T, n *node, env Env, stdin string) (code int, out map[string]any) {
 	t.Helper()
 	var b bytes.Buffer
-	code = Run(context.Background(), env, strings.NewReader(stdin), &b, func(string) (Agent, error) { return n, nil })
+	code = Run(context.Background(), env, strings.NewReader(stdin), &b,
+		func(string) (Agent, error) { return n, nil })
 	if b.Len() > 0 {
 		if err := json.Unmarshal(b.Bytes(), &out); err != nil {
 			t.Fatalf("stdout is not JSON: %v\n%s", err, b.Bytes())
@@ -82,11 +85,12 @@ func TestAddInEveryVersion(t *testing.T) {
 			t.Fatalf("%s: exit %d, %v", v, code, out)
 		}
 		ips := out["ips"].([]any)
-		if len(ips) != 2 || ips[0].(map[string]any)["address"] != "10.88.0.2/32" || ips[0].(map[string]any)["gateway"] != "10.88.0.1" {
+		if len(ips) != 2 || ips[0].(map[string]any)["address"] != "10.88.0.2/32" ||
+			ips[0].(map[string]any)["gateway"] != "10.88.0.1" {
 			t.Errorf("%s: ips %v", v, ips)
 		}
 		if i := ips[0].(map[string]any)["interface"]; i != 1.0 {
-			t.Errorf("%s: the address is said to be on interface %v, want 1", v, i)
+			t.Errorf("%s: the address is on interface %v, want 1", v, i)
 		}
 		inner := out["interfaces"].([]any)[1].(map[string]any)
 		if inner["name"] != "eth0" || inner["sandbox"] != "/run/netns/c1" {
@@ -98,13 +102,13 @@ func TestAddInEveryVersion(t *testing.T) {
 	}
 }
 
-func TestAddTellsTheAgentEverything(t *testing.T) {
+func TestAddPassesTheWholeRequest(t *testing.T) {
 	n := &node{}
 	env := addEnv()
 	env.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-1;WEIR_LABELS=tier=1"
 	code, out := call1(t, n, env, `{"cniVersion":"1.0.0","name":"net","type":"weir-cni","mtu":1400,"labels":{"app":"web"},"podLabels":["tier","te*","{namespace}.zone"],
 		"args":{"cni":{"labels":[{"key":"team","value":"a"}]},"other":{"x":1}},
-		"runtimeConfig":{"mac":"02:00:00:00:00:09","ips":["10.88.0.9/24"],"somebody":"else's",
+		"runtimeConfig":{"mac":"02:00:00:00:00:09","ips":["10.88.0.9/24"],"other":"key",
 			"bandwidth":{"ingressRate":1000000,"ingressBurst":80000,"egressRate":2000000,"egressBurst":160000},
 			"io.kubernetes.cri.pod-annotations":{"weir.labels/shop.zone":"x","weir.labels/app":"admin","other":"y"},
 			"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":53,"containerPort":53,"protocol":"UDP","hostIP":"192.0.2.1"},
@@ -113,15 +117,17 @@ func TestAddTellsTheAgentEverything(t *testing.T) {
 		t.Fatalf("exit %d, %v", code, out)
 	}
 	want := Request{
-		Network: "net", Container: "c1", Name: "shop.web-1", Netns: "/run/netns/c1", IfName: "eth0", MTU: 1400, MAC: "02:00:00:00:00:09",
+		Network: "net", Container: "c1", Name: "shop.web-1", Netns: "/run/netns/c1", IfName: "eth0",
+		MTU: 1400, MAC: "02:00:00:00:00:09",
 		Addrs:  []netip.Addr{netip.MustParseAddr("10.88.0.9")},
 		Labels: map[string]string{"app": "web", "tier": "1", "team": "a", "shop.zone": "x"},
-		Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}, {Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53, Port: 53},
+		Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80},
+			{Proto: 17, Host: netip.MustParseAddr("192.0.2.1"), HostPort: 53, Port: 53},
 			{Proto: 6, Host: netip.IPv4Unspecified(), HostPort: 81, Port: 81}},
 		RateIn: 1000000, BurstIn: 10000, RateOut: 2000000, BurstOut: 20000,
 	}
-	if !reflect.DeepEqual(n.asked, want) {
-		t.Errorf("the agent was asked\n%+v, want\n%+v", n.asked, want)
+	if !reflect.DeepEqual(n.request, want) {
+		t.Errorf("the agent got\n%+v, want\n%+v", n.request, want)
 	}
 }
 
@@ -137,41 +143,79 @@ func TestErrorsAreObjectsWithCodes(t *testing.T) {
 		msg   string
 	}{
 		{"not JSON", addEnv(), "{\n  \"cniVersion\": x", nil, 6, "line 2, column"},
-		{"unknown key", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","labls":{}}`, nil, 7, `unknown field "labls"`},
-		{"wrong type", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","mtu":"big"}`, nil, 7, "mtu"},
-		{"old version", addEnv(), `{"cniVersion":"0.2.0","name":"net","type":"weir-cni"}`, nil, 1, `cniVersion "0.2.0"`},
+		{"unknown key", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","labls":{}}`, nil, 7,
+			`unknown field "labls"`},
+		{"wrong type", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","mtu":"big"}`, nil, 7, "mtu"},
+		{"old version", addEnv(), `{"cniVersion":"0.2.0","name":"net","type":"weir-cni"}`, nil, 1,
+			`cniVersion "0.2.0"`},
 		{"no name", addEnv(), `{"cniVersion":"1.1.0","type":"weir-cni"}`, nil, 7, "no name"},
 		{"no verb", with(func(e *Env) { e.Command = "" }), good, nil, 4, `CNI_COMMAND is ""`},
-		{"no container", with(func(e *Env) { e.Container = "" }), good, nil, 4, "CNI_CONTAINERID is not set"},
+		{"no container", with(func(e *Env) {
+			e.Container = ""
+		}), good, nil, 4, "CNI_CONTAINERID is not set"},
 		{"no namespace", with(func(e *Env) { e.Netns = "" }), good, nil, 4, "CNI_NETNS is not set"},
-		{"no interface", with(func(e *Env) { e.IfName = "" }), good, nil, 4, "CNI_IFNAME is not set"},
-		{"long interface", with(func(e *Env) { e.IfName = "abcdefghijklmnop" }), good, nil, 4, "not an interface name"},
-		{"bad container", with(func(e *Env) { e.Container = "../x" }), good, nil, 4, "not a container id"},
-		{"relative namespace", with(func(e *Env) { e.Netns = "x" }), good, nil, 8, "not an absolute path"},
-		{"bad arguments", with(func(e *Env) { e.Args = "WEIR_LABELS=app" }), good, nil, 4, `label "app" has no '='`},
-		{"bad address", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"ips":["10.0.0.300"]}}`, nil, 7, "10.0.0.300"},
-		{"bad port", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"portMappings":[{"hostPort":70000,"containerPort":80}]}}`, nil, 7, "70000"},
-		{"bad protocol", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"portMappings":[{"hostPort":7,"containerPort":80,"protocol":"icmp"}]}}`, nil, 7, "icmp"},
-		{"bad mac", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"mac":"x"}}`, nil, 7, "MAC"},
-		{"ipam path", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"../sh"}}`, nil, 7, "is a path"},
-		{"ipam missing", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"there-is-none"}}`, nil, 102, "there-is-none"},
+		{"no interface", with(func(e *Env) {
+			e.IfName = ""
+		}), good, nil, 4, "CNI_IFNAME is not set"},
+		{"long interface", with(func(e *Env) {
+			e.IfName = "abcdefghijklmnop"
+		}), good, nil, 4, "not an interface name"},
+		{"bad container", with(func(e *Env) {
+			e.Container = "../x"
+		}), good, nil, 4, "not a container id"},
+		{"relative namespace", with(func(e *Env) {
+			e.Netns = "x"
+		}), good, nil, 8, "not an absolute path"},
+		{"bad arguments", with(func(e *Env) {
+			e.Args = "WEIR_LABELS=app"
+		}), good, nil, 4, `label "app" has no '='`},
+		{"bad address", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"ips":["10.0.0.300"]}}`, nil, 7, "10.0.0.300"},
+		{"bad port", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"portMappings":[{"hostPort":70000,"containerPort":80}]}}`, nil, 7, "70000"},
+		{"bad protocol", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"portMappings":[{"hostPort":7,"containerPort":80,"protocol":"icmp"}]}}`, nil, 7, "icmp"},
+		{"bad mac", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","runtimeConfig":{"mac":"x"}}`,
+			nil, 7, "MAC"},
+		{"ipam path", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"../sh"}}`, nil, 7,
+			"is a path"},
+		{"ipam missing", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","ipam":{"type":"there-is-none"}}`,
+			nil, 102, "there-is-none"},
 		{"agent refuses", addEnv(), good, errors.New("no free address"), 100, "no free address"},
 		{"agent is down", addEnv(), good, down{}, 11, "does not answer"},
-		{"chained after an interface", addEnv(), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/c1"}]}}`, nil, 7, "made interface eth0 already"},
-		{"check without a result", with(func(e *Env) { e.Command = "CHECK" }), good, nil, 7, "no prevResult"},
-		{"check fails", with(func(e *Env) { e.Command = "CHECK" }), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.88.0.2/32"}]}}`, errors.New("lost its address"), 101, "lost its address"},
-		{"del fails", with(func(e *Env) { e.Command = "DEL" }), good, errors.New("busy"), 100, "busy"},
-		{"gc too old", with(func(e *Env) { e.Command = "GC" }), `{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`, nil, 1, "needs specification 1.1.0"},
-		{"status", with(func(e *Env) { e.Command = "STATUS" }), good, errors.New("not ready"), 50, "not ready"},
+		{"chained after an interface", addEnv(),
+			`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/c1"}]}}`, nil, 7, "made interface eth0 already"},
+		{"check without a result", with(func(e *Env) {
+			e.Command = "CHECK"
+		}), good, nil, 7, "no prevResult"},
+		{"check fails", with(func(e *Env) {
+			e.Command = "CHECK"
+		}), `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.88.0.2/32"}]}}`, errors.New("lost its address"), 101, "lost its address"},
+		{"del fails", with(func(e *Env) {
+			e.Command = "DEL"
+		}), good, errors.New("busy"), 100, "busy"},
+		{"gc too old", with(func(e *Env) {
+			e.Command = "GC"
+		}), `{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`, nil, 1,
+			"needs specification 1.1.0"},
+		{"status", with(func(e *Env) {
+			e.Command = "STATUS"
+		}), good, errors.New("not ready"), 50, "not ready"},
 	}
 	for _, c := range cases {
 		code, out := call1(t, &node{refuse: c.agent}, c.env, c.stdin)
 		msg, _ := out["msg"].(string)
-		if code != 1 || out["code"] != c.code || !strings.Contains(msg, c.msg) || out["cniVersion"] == "" {
+		if code != 1 || out["code"] != c.code || !strings.Contains(msg, c.msg) ||
+			out["cniVersion"] == "" {
 			t.Errorf("%s: exit %d, %v; want code %v and %q", c.name, code, out, c.code, c.msg)
 		}
 		if details, _ := out["details"].(string); details == "" {
-			t.Errorf("%s: %v says nothing of what to do", c.name, out)
+			t.Errorf("%s: %v has no details", c.name, out)
 		}
 	}
 }
@@ -180,19 +224,24 @@ func TestVerbsWithoutResult(t *testing.T) {
 	n := &node{}
 	env := addEnv()
 	env.Command, env.Netns = "DEL", ""
-	if code, out := call1(t, n, env, `{"cniVersion":"0.4.0","name":"net","type":"weir-cni"}`); code != 0 || out != nil || len(n.gone) != 1 || n.gone[0] != "c1/eth0" {
+	if code, out := call1(t, n, env,
+		`{"cniVersion":"0.4.0","name":"net","type":"weir-cni"}`); code != 0 || out != nil ||
+		len(n.gone) != 1 || n.gone[0] != "c1/eth0" {
 		t.Errorf("DEL: exit %d, %v, detached %v", code, out, n.gone)
 	}
 	env.Command = "GC"
-	if code, out := call1(t, n, env, `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}`); code != 0 || out != nil || len(n.kept) != 1 || n.kept[0] != "net a/eth0" {
+	if code, out := call1(t, n, env,
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","cni.dev/valid-attachments":[{"containerID":"a","ifname":"eth0"}]}`); code != 0 || out != nil || len(n.kept) != 1 || n.kept[0] != "net a/eth0" {
 		t.Errorf("GC: exit %d, %v, kept %v", code, out, n.kept)
 	}
 	env.Command = "STATUS"
-	if code, out := call1(t, n, env, `{"cniVersion":"1.1.0","name":"net","type":"weir-cni"}`); code != 0 || out != nil {
+	if code, out := call1(t, n, env,
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni"}`); code != 0 || out != nil {
 		t.Errorf("STATUS: exit %d, %v", code, out)
 	}
 	env.Command = "VERSION"
-	if code, out := call1(t, n, env, `{"cniVersion":"1.0.0"}`); code != 0 || out["cniVersion"] != "1.0.0" || len(out["supportedVersions"].([]any)) != 3 {
+	if code, out := call1(t, n, env, `{"cniVersion":"1.0.0"}`); code != 0 ||
+		out["cniVersion"] != "1.0.0" || len(out["supportedVersions"].([]any)) != 3 {
 		t.Errorf("VERSION: exit %d, %v", code, out)
 	}
 }
@@ -204,14 +253,16 @@ func TestChainKeepsWhatWasThere(t *testing.T) {
 		t.Fatalf("exit %d, %v", code, out)
 	}
 	ips := out["ips"].([]any)
-	if len(ips) != 3 || ips[0].(map[string]any)["address"] != "127.0.0.1/8" || ips[1].(map[string]any)["interface"] != 2.0 {
+	if len(ips) != 3 || ips[0].(map[string]any)["address"] != "127.0.0.1/8" ||
+		ips[1].(map[string]any)["interface"] != 2.0 {
 		t.Errorf("ips %v", ips)
 	}
 }
 
 func FuzzRun(f *testing.F) {
 	f.Add("ADD", `{"cniVersion":"1.0.0","name":"net","type":"weir-cni"}`, "K8S_POD_NAME=x")
-	f.Add("CHECK", `{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"1.2.3.4/5"}]}}`, "")
+	f.Add("CHECK",
+		`{"cniVersion":"1.1.0","name":"net","type":"weir-cni","prevResult":{"cniVersion":"1.1.0","ips":[{"address":"1.2.3.4/5"}]}}`, "")
 	f.Add("GC", `{"cniVersion":"1.1.0","name":"n","type":"w","cni.dev/valid-attachments":[{"containerID":"a","ifname":"b"}]}`, ";;")
 	f.Add("VERSION", `{`, "=")
 	f.Fuzz(func(t *testing.T, verb, stdin, args string) {
@@ -221,7 +272,8 @@ func FuzzRun(f *testing.F) {
 		env := addEnv()
 		env.Command, env.Args = verb, args
 		var b bytes.Buffer
-		code := Run(context.Background(), env, strings.NewReader(stdin), &b, func(string) (Agent, error) { return &node{}, nil })
+		code := Run(context.Background(), env, strings.NewReader(stdin), &b,
+			func(string) (Agent, error) { return &node{}, nil })
 		var out map[string]any
 		if b.Len() > 0 && json.Unmarshal(b.Bytes(), &out) != nil {
 			t.Fatalf("stdout is not JSON: %s", b.Bytes())

@@ -130,8 +130,8 @@ func KeyFor(proto uint8, from, to netip.AddrPort, link uint32) (Key, Dir) {
 		port = from.Port() + 128
 	}
 	k := Key{Ports: uint32(from.Port())<<16 | uint32(port), Proto: proto}
-	k.LowHi, k.LowLo = packet.Words(from.Addr())
-	k.HighHi, k.HighLo = packet.Words(to.Addr())
+	k.LowHi, k.LowLo = packet.AddrWords(from.Addr())
+	k.HighHi, k.HighLo = packet.AddrWords(to.Addr())
 	k, d := order(k)
 	if k.LinkLocal() {
 		k.SetLink(link)

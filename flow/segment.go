@@ -37,14 +37,14 @@ func SegmentOf(p *packet.Packet, b []byte) Segment {
 		Flags: p.TCPFlags}
 	switch p.Proto {
 	case packet.ProtoTCP:
-		s.Len = p.Len() - uint32(p.Payload())
+		s.Len = p.Len() - uint32(p.PayloadOffset())
 		if s.Flags&(packet.FlagSYN|packet.FlagFIN) != 0 {
 			s.markers(p, b)
 		}
 	case packet.ProtoSCTP:
 		s.Chunk = NoChunk
-		if int(p.Payload())+4 <= int(p.Len()) {
-			s.Chunk, s.Bits = b[p.Payload()], b[p.Payload()+1]
+		if int(p.PayloadOffset())+4 <= int(p.Len()) {
+			s.Chunk, s.Bits = b[p.PayloadOffset()], b[p.PayloadOffset()+1]
 		}
 	}
 	return s

@@ -8,20 +8,22 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Event is a firewall.Event with what only the node that saw it knows.
+// Event is a firewall.Event with names and wall time, which only the node of the event knows.
 type Event struct {
 	firewall.Event
 	At         time.Time // wall time
 	Recv, Xmit string    // names of the hook's interfaces, "" for none
-	From, To   string    // names of Src and Dst (a pod, a table that has them), "" if they have none
-	Service    string    // name of Dst's port, "" if it has none
-	// Lost is how many events are missing before this one. With Kind 0 the Event tells of nothing else.
+	// names of Src and Dst (a pod, a table that has them), "" if they have none
+	From, To string
+	Service  string // name of Dst's port, "" if it has none
+	// Lost is how many events are missing before this one. With Kind 0 the Event is only this gap.
 	Lost uint64
 }
 
 // kinds are the words for what happened, in text, filters, JSON and metrics.
 var kinds = [...]string{
-	firewall.EventStart: "start", firewall.EventEnd: "end", firewall.EventDrop: "drop", firewall.EventLog: "log", firewall.EventRefuse: "refuse",
+	firewall.EventStart: "start", firewall.EventEnd: "end", firewall.EventDrop: "drop",
+	firewall.EventLog: "log", firewall.EventRefuse: "refuse",
 }
 
 // lostKind is the word for a gap.
@@ -58,20 +60,6 @@ func reasonOf(word string) (firewall.Reason, bool) {
 	return 0, false
 }
 
-// protocols are the names used in events.
-var protocols = map[uint8]string{
-	packet.ProtoICMP: "icmp", packet.ProtoIGMP: "igmp", packet.ProtoTCP: "tcp", packet.ProtoUDP: "udp", packet.ProtoGRE: "gre",
-	packet.ProtoESP: "esp", packet.ProtoAH: "ah", packet.ProtoICMPv6: "icmp6", packet.ProtoSCTP: "sctp", packet.ProtoUDPLite: "udplite",
-}
-
-// ProtoName returns the name of a protocol, or its number.
-func ProtoName(p uint8) string {
-	if name, ok := protocols[p]; ok {
-		return name
-	}
-	return fmt.Sprint(p)
-}
-
 // flagLetters are TCP's flags from the lowest bit on.
 const flagLetters = "FSRPAUEC"
 
@@ -88,10 +76,10 @@ func flagText(flags uint8) string {
 	return string(b[:n])
 }
 
-// Refused says whether the event tells of a packet that was not let through.
+// Refused reports whether the event is about a packet that was refused.
 func (e *Event) Refused() bool { return Refused(&e.Event) }
 
-// Refused says whether an event tells of a packet that was not let through.
+// Refused reports whether an event is about a packet that was refused.
 func Refused(e *firewall.Event) bool {
 	return e.Kind == firewall.EventDrop || e.Kind == firewall.EventRefuse
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// TestFilterIsTheRuleLanguage: a filter picks a packet's event exactly when the slow twin says that a rule with the same condition
-// matches the packet.
+// TestFilterIsTheRuleLanguage: a filter picks a packet's event exactly when the reference model
+// says that a rule with the same condition matches the packet.
 func TestFilterIsTheRuleLanguage(t *testing.T) {
 	g := newRandom(t)
 	picked := 0
@@ -32,27 +32,31 @@ func TestFilterIsTheRuleLanguage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		twin := enginetest.NewModel(firewall.DefaultOptions())
-		twin.Load(set, rule.CompileOptions{Default: rule.OpAllow}, enginetest.Keys(p))
-		twin.SetTable("web", []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.0/31"), Value: 5}, {Prefix: netip.MustParsePrefix("fd00::2/128")}})
-		ifs := []firewall.Interface{{Index: 1, Name: "eth0", Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24"), netip.MustParsePrefix("fd00::1/64")}}, {Index: 2, Name: "eth1"}}
-		twin.SetInterfaces(ifs)
+		model := enginetest.NewModel(firewall.DefaultOptions())
+		model.Load(set, rule.CompileOptions{Default: rule.OpAllow}, enginetest.Keys(p))
+		model.SetTable("web", []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.0/31"),
+			Value: 5}, {Prefix: netip.MustParsePrefix("fd00::2/128")}})
+		ifs := []firewall.Interface{{Index: 1, Name: "eth0",
+			Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/24"),
+				netip.MustParsePrefix("fd00::1/64")}}, {Index: 2, Name: "eth1"}}
+		model.SetInterfaces(ifs)
 		for range 20 {
 			e := g.packetEvent()
-			v := twin.Evaluate(&firewall.Input{Hook: e.Hook}, g.bytes(t, &e))
+			v := model.Evaluate(&firewall.Input{Hook: e.Hook}, g.bytes(t, &e))
 			if want := v.Rule == 100; f.Match(&e, modelNames(ifs)) != want {
-				t.Fatalf("%q picks %s: %v, but the twin says %+v", body, e.Text(), !want, v)
+				t.Fatalf("%q picks %s: %v, but the model says %+v", body, e.Text(), !want, v)
 			} else if want {
 				picked++
 			}
 		}
 	}
 	if picked < 1000 {
-		t.Errorf("only %d events were picked: the conditions are too narrow to tell anything", picked)
+		t.Errorf("only %d events were picked: the conditions are too narrow",
+			picked)
 	}
 }
 
-// modelNames knows what the twin was told.
+// modelNames has the tables and addresses of the model.
 func modelNames(ifs []firewall.Interface) *Names {
 	has := func(i firewall.Interface, a netip.Addr) bool {
 		for _, p := range i.Addrs {
@@ -69,26 +73,33 @@ func modelNames(ifs []firewall.Interface) *Names {
 			}
 			return 0, name == "web" && a == netip.MustParseAddr("fd00::2")
 		},
-		Me:           func(a netip.Addr) bool { return has(ifs[0], a) },
-		InterfaceHas: func(name string, a netip.Addr) bool { return name == "eth0" && has(ifs[0], a) },
+		Me: func(a netip.Addr) bool { return has(ifs[0], a) },
+		InterfaceHas: func(name string, a netip.Addr) bool {
+			return name == "eth0" && has(ifs[0], a)
+		},
 	}
 }
 
 func (g random) condition() string {
 	var b strings.Builder
 	if g.IntN(3) > 0 {
-		fmt.Fprintf(&b, "%s from %s to %s", pick(g, "ip", "ip", "tcp", "udp", "ip4", "ip6", "{ tcp or udp }", "not tcp", "icmp"), g.end(), g.end())
+		fmt.Fprintf(&b, "%s from %s to %s",
+			pick(g, "ip", "ip", "tcp", "udp", "ip4", "ip6", "{ tcp or udp }", "not tcp",
+				"icmp"), g.end(), g.end())
 	}
 	for g.IntN(2) == 0 || b.Len() == 0 {
-		b.WriteString(pick(g, "", " ", " not ")) // a blank too many does no harm
-		b.WriteString(" " + pick(g, "in", "out", "via eth0", "recv eth*", "xmit eth1", "via any", "setup", "established", "tcpflags syn,!ack",
-			"src-ip 10.0.0.0/24", "dst-port 80,443", "src-port 1-1023", "proto udp", "dst-ip me", "src-ip table(web,5)", "iplen 0-600", "recv 10.0.0.2"))
+		b.WriteString(pick(g, "", " ", " not ")) // a second blank is allowed
+		b.WriteString(" " + pick(g, "in", "out", "via eth0", "recv eth*", "xmit eth1", "via any",
+			"setup", "established", "tcpflags syn,!ack",
+			"src-ip 10.0.0.0/24", "dst-port 80,443", "src-port 1-1023", "proto udp", "dst-ip me",
+			"src-ip table(web,5)", "iplen 0-600", "recv 10.0.0.2"))
 	}
 	return strings.TrimSpace(b.String())
 }
 
 func (g random) end() string {
-	e := pick(g, "any", "any", "any", "10.0.0.0/24", "10.0.0.1", "not 10.0.0.1", "me", "me6", "table(web)", "table(web,5)", "{ 10.0.0.1 or fd00::2 }", "fd00::/64")
+	e := pick(g, "any", "any", "any", "10.0.0.0/24", "10.0.0.1", "not 10.0.0.1", "me", "me6",
+		"table(web)", "table(web,5)", "{ 10.0.0.1 or fd00::2 }", "fd00::/64")
 	if g.IntN(4) == 0 {
 		e += " " + pick(g, "80", "22,53,4000-5000", "not 80")
 	}
@@ -99,13 +110,15 @@ func (g random) end() string {
 func (g random) packetEvent() Event {
 	e := g.event()
 	e.Kind, e.Lost = firewall.EventDrop, 0
-	e.Proto = pick[uint8](g, packet.ProtoTCP, packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP, packet.ProtoICMP)
+	e.Proto = pick[uint8](g, packet.ProtoTCP, packet.ProtoTCP, packet.ProtoUDP, packet.ProtoSCTP,
+		packet.ProtoICMP)
 	if e.Src.Addr().Is6() && e.Proto == packet.ProtoICMP {
 		e.Proto = packet.ProtoUDP
 	}
 	e.TCPFlags = 0
 	if e.Proto == packet.ProtoTCP {
-		e.TCPFlags = pick(g, packet.FlagSYN, packet.FlagACK, packet.FlagSYN|packet.FlagACK, packet.FlagRST)
+		e.TCPFlags = pick(g, packet.FlagSYN, packet.FlagACK, packet.FlagSYN|packet.FlagACK,
+			packet.FlagRST)
 	}
 	names := []string{"", "eth0", "eth1"}
 	recv, xmit := g.IntN(3), g.IntN(3)
@@ -117,13 +130,14 @@ func (g random) packetEvent() Event {
 	return e
 }
 
-// bytes makes the packet that an event tells of, and sets what the event says of its length.
+// bytes makes the packet of an event, and sets the event's length.
 func (g random) bytes(t *testing.T, e *Event) []byte {
 	var ip packet.Layer = packet.IPv4{Src: e.Src.Addr(), Dst: e.Dst.Addr(), TTL: 64}
 	if e.Src.Addr().Is6() {
 		ip = packet.IPv6{Src: e.Src.Addr(), Dst: e.Dst.Addr(), HopLimit: 64}
 	}
-	var l4 packet.Layer = packet.TCP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port(), Flags: e.TCPFlags}
+	var l4 packet.Layer = packet.TCP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port(),
+		Flags: e.TCPFlags}
 	switch e.Proto {
 	case packet.ProtoUDP:
 		l4 = packet.UDP{SrcPort: e.Src.Port(), DstPort: e.Dst.Port()}
@@ -142,12 +156,16 @@ func (g random) bytes(t *testing.T, e *Event) []byte {
 
 func TestFilterWords(t *testing.T) {
 	drop := Event{}
-	drop.Event = firewall.Event{Kind: firewall.EventDrop, Proto: packet.ProtoTCP, Src: netip.MustParseAddrPort("10.0.0.1:4000"),
-		Dst: netip.MustParseAddrPort("10.0.1.9:80"), Verdict: firewall.Verdict{Rule: 150, Reason: firewall.ReasonTCPWindow}}
+	drop.Event = firewall.Event{Kind: firewall.EventDrop, Proto: packet.ProtoTCP,
+		Src: netip.MustParseAddrPort("10.0.0.1:4000"),
+		Dst: netip.MustParseAddrPort("10.0.1.9:80"), Verdict: firewall.Verdict{Rule: 150,
+			Reason: firewall.ReasonTCPWindow}}
 	drop.Recv = "eth0"
 	refuse, start, gap := drop, drop, Event{Lost: 3}
 	refuse.Kind, start.Kind = firewall.EventRefuse, firewall.EventStart
-	names := &Names{Table: func(name string, a netip.Addr) (uint32, bool) { return 0, name == "app=web" && a == drop.Src.Addr() }}
+	names := &Names{Table: func(name string, a netip.Addr) (uint32, bool) {
+		return 0, name == "app=web" && a == drop.Src.Addr()
+	}}
 	for text, want := range map[string]string{
 		"":                                     "drop refuse start gap",
 		"deny":                                 "drop refuse gap",

@@ -8,26 +8,28 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Hub passes events on to whoever listens. Its methods may be called from any goroutine.
+// Hub distributes events to its readers. Its methods may be called from any goroutine.
 type Hub struct {
-	listening atomic.Int32
-	counts    [len(kinds)][2]atomic.Uint64 // by kind and direction
-	lost      atomic.Uint64
+	readers atomic.Int32                 // len(subs)
+	counts  [len(kinds)][2]atomic.Uint64 // by kind and direction
+	lost    atomic.Uint64
 
-	// Listen, if set, is told when the first reader comes and when the last one has gone, so that an engine can stop telling. It is called
-	// with the hub's lock held and must not call the hub.
-	Listen func(bool)
+	// Subscribed, if set, is called with true when the first reader subscribes and with false when
+	// the last one closes, so that the engine makes events only for readers. The hub's lock is held
+	// during the call: it must not call the hub.
+	Subscribed func(bool)
 
 	mu   sync.Mutex
 	subs []*Sub // guarded by mu
 }
 
-// Publish passes one event on. The event is copied. It waits for nobody.
+// Publish gives a copy of one event to every reader. It is called on the packet path and never
+// blocks on a reader.
 func (h *Hub) Publish(ev *firewall.Event) {
 	if k := int(ev.Kind); k < len(h.counts) {
 		h.counts[k][ev.Hook.Dir&1].Add(1)
 	}
-	if h.listening.Load() == 0 {
+	if h.readers.Load() == 0 {
 		return
 	}
 	h.mu.Lock()
@@ -37,7 +39,7 @@ func (h *Hub) Publish(ev *firewall.Event) {
 	h.mu.Unlock()
 }
 
-// Lose tells every reader that n events were lost on their way to the hub.
+// Lose records for every reader that n events were lost before the hub.
 func (h *Hub) Lose(n uint64) {
 	if n == 0 {
 		return
@@ -50,12 +52,12 @@ func (h *Hub) Lose(n uint64) {
 	}
 }
 
-// Count returns how many events of a kind came.
+// Count returns the number of published events of a kind.
 func (h *Hub) Count(k firewall.EventKind) uint64 {
 	return h.CountAt(k, firewall.In) + h.CountAt(k, firewall.Out)
 }
 
-// CountAt returns how many events of a kind came from hooks of a direction.
+// CountAt returns the number of published events of a kind from hooks of a direction.
 func (h *Hub) CountAt(k firewall.EventKind, d firewall.Direction) uint64 {
 	return h.counts[k][d&1].Load()
 }
@@ -73,15 +75,15 @@ func (h *Hub) Subscribe(size int) *Sub {
 func (h *Hub) subscribeLocked(size int) *Sub {
 	s := &Sub{hub: h, size: max(size, 1), wake: make(chan struct{}, 1)}
 	h.subs = append(h.subs, s)
-	h.listening.Store(int32(len(h.subs)))
-	if len(h.subs) == 1 && h.Listen != nil {
-		h.Listen(true)
+	h.readers.Store(int32(len(h.subs)))
+	if len(h.subs) == 1 && h.Subscribed != nil {
+		h.Subscribed(true)
 	}
 	return s
 }
 
-// Split takes what waits for a reader out of its queue and subscribes another one at the same moment: what one of the two is
-// told and the other is not, is in neither twice nor nowhere.
+// Split empties the queue of a reader and subscribes another one in one step: an event is either
+// among those returned or in the new queue, never in both and never missing.
 func (h *Hub) Split(s *Sub, size int) (waiting []firewall.Event, lost uint64, other *Sub) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,37 +98,38 @@ func (h *Hub) Split(s *Sub, size int) (waiting []firewall.Event, lost uint64, ot
 type Sub struct {
 	hub  *Hub
 	size int
-	wake chan struct{} // has room for one
+	wake chan struct{} // of capacity 1
 
 	mu    sync.Mutex
 	queue []firewall.Event // guarded by mu
-	spare []firewall.Event // guarded by mu; what the reader had last
+	spare []firewall.Event // guarded by mu; the reader's previous batch, for reuse
 	lost  uint64           // guarded by mu; since the last Next
-	turn  uint             // guarded by mu; of the events that came under pressure
+	turn  uint             // guarded by mu; counts the events that came to a nearly full queue
 }
 
-// sampled is the part of the events that a reader gets while three quarters of its queue or more are waiting: one of so many. A reader who is too
-// slow then sees something of all that happens, and not everything of one moment and nothing of the next.
+// sampled: while a queue is filled to three quarters or more, its reader gets one of so many
+// events. A slow reader then sees a sample of everything, instead of all of one moment and nothing
+// of the next.
 const sampled = 8
 
 func (s *Sub) put(ev *firewall.Event) {
 	s.mu.Lock()
-	leave := len(s.queue) >= s.size
-	if !leave && len(s.queue)*4 >= s.size*3 {
-		leave = s.turn%sampled != 0
+	drop := len(s.queue) >= s.size
+	if !drop && len(s.queue)*4 >= s.size*3 {
+		drop = s.turn%sampled != 0
 		s.turn++
 	}
-	if leave {
+	if drop {
 		s.lost++
 	} else {
 		s.queue = append(s.queue, *ev)
 	}
 	first := len(s.queue) == 1
 	s.mu.Unlock()
-	if leave {
+	if drop {
 		s.hub.lost.Add(1)
 	} else if first {
-		s.nudge()
+		s.signal()
 	}
 }
 
@@ -134,18 +137,19 @@ func (s *Sub) lose(n uint64) {
 	s.mu.Lock()
 	s.lost += n
 	s.mu.Unlock()
-	s.nudge()
+	s.signal()
 }
 
-func (s *Sub) nudge() {
+func (s *Sub) signal() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Next waits for events and returns all that are there, with how many were lost since the last call; these are younger than the events
-// before them and no older than the last one of this batch. The events are the reader's until it calls Next again.
+// Next waits for events and returns all that are there, and how many were lost since the last call.
+// The lost ones are newer than the previous batch and not newer than the last event of this one.
+// The reader owns the events until it calls Next again.
 func (s *Sub) Next(ctx context.Context) (events []firewall.Event, lost uint64, err error) {
 	for {
 		s.mu.Lock()
@@ -172,9 +176,9 @@ func (s *Sub) Close() {
 	for i, other := range h.subs {
 		if other == s {
 			h.subs = append(h.subs[:i:i], h.subs[i+1:]...)
-			h.listening.Store(int32(len(h.subs)))
-			if len(h.subs) == 0 && h.Listen != nil {
-				h.Listen(false)
+			h.readers.Store(int32(len(h.subs)))
+			if len(h.subs) == 0 && h.Subscribed != nil {
+				h.Subscribed(false)
 			}
 			return
 		}

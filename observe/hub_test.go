@@ -13,8 +13,8 @@ import (
 func TestHubGivesEveryEventToEveryReader(t *testing.T) {
 	var h Hub
 	var listening []bool
-	h.Listen = func(on bool) { listening = append(listening, on) }
-	h.Publish(&firewall.Event{Kind: firewall.EventDrop}) // nobody listens
+	h.Subscribed = func(on bool) { listening = append(listening, on) }
+	h.Publish(&firewall.Event{Kind: firewall.EventDrop}) // without a reader
 	a, b := h.Subscribe(100), h.Subscribe(2)
 	for i := range 5 {
 		h.Publish(&firewall.Event{Kind: firewall.EventDrop, Length: uint32(i)})
@@ -41,11 +41,12 @@ func TestHubGivesEveryEventToEveryReader(t *testing.T) {
 		t.Errorf("counted %d, lost %d", h.Count(firewall.EventDrop), h.Lost())
 	}
 	if len(listening) != 2 || !listening[0] || listening[1] {
-		t.Errorf("told to listen: %v", listening)
+		t.Errorf("calls of Subscribed: %v", listening)
 	}
 }
 
-// TestASlowReaderGetsASample: of what comes when the queue is nearly full, every eighth event, until there is no room at all.
+// TestASlowReaderGetsASample: of what comes when the queue is nearly full, every eighth event,
+// until the queue is full.
 func TestASlowReaderGetsASample(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(100)
@@ -83,7 +84,8 @@ func TestNextEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestHubLosesNothingUncounted: with many writers and a slow reader, what arrives and what is lost add up.
+// TestHubLosesNothingUncounted: with many writers and a slow reader, what arrives and what is lost
+// add up.
 func TestHubLosesNothingUncounted(t *testing.T) {
 	var h Hub
 	s := h.Subscribe(64)
@@ -132,7 +134,7 @@ func TestPublishDoesNotAllocate(t *testing.T) {
 
 func BenchmarkPublish(b *testing.B) {
 	ev := &firewall.Event{Kind: firewall.EventDrop}
-	b.Run("nobody", func(b *testing.B) {
+	b.Run("no reader", func(b *testing.B) {
 		var h Hub
 		for b.Loop() {
 			h.Publish(ev)

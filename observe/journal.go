@@ -16,22 +16,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The two files of a journal. When the newer one is full or old, it takes the place of the older one.
+// The two files of a journal. When the newer one is full or old, it replaces the older one.
 const (
 	newerFile = "events.jsonl"
 	olderFile = "events.old.jsonl"
 )
 
-// leastBytes is what one of the two files must be allowed to hold; with less room there is no journal.
+// leastBytes is the smallest limit of one of the two files; with less space there is no journal.
 const leastBytes = 64 << 10
 
-// Journal keeps the events of the last while as JSON lines in two files, so that they outlive the process. It holds at least Keep of
-// them, unless that would take more than MaxBytes. Its methods may be called from any goroutine.
+// Journal keeps recent events as JSON lines in two files, so that they outlive the process. It has
+// at least the events of the time keep, unless they take more than maxBytes. Its methods may be
+// called from any goroutine.
 //
-// It takes at most half of the room that it finds: whoever sends packets fills it, and what else lies on
-// that file system, saved rules and records of pods, has to be written, too.
+// It takes at most half of the space that it finds: anyone who sends packets can fill it, and saved
+// rules and records of pods on the same file system must be writable, too.
 //
-// What fails, for want of space or of descriptors, is tried again: the events of that time are lost and counted, those after it are kept.
+// After a failure, such as a full disk or a lack of descriptors, the Journal tries again: it loses
+// and counts the events of that time, and keeps those after it.
 type Journal struct {
 	dir      string
 	keep     time.Duration
@@ -41,21 +43,22 @@ type Journal struct {
 	closed   bool          // guarded by mu
 	file     *os.File      // guarded by mu; nil after a failure
 	out      *bufio.Writer // guarded by mu
-	size     int64         // guarded by mu; of file, with what is in out
-	limit    int64         // guarded by mu; of size
-	begun    time.Time     // guarded by mu; when file began
+	size     int64         // guarded by mu; bytes in file and in out
+	limit    int64         // guarded by mu; of size, in bytes
+	begun    time.Time     // guarded by mu; time of the first event in file
 	line     []byte        // guarded by mu; scratch
 	waiting  uint64        // guarded by mu; events in out
 	lost     uint64        // guarded by mu; events that were not kept since TakeLost
-	fault    error         // guarded by mu; why events are not kept; nil when the last ones were
+	fault    error         // guarded by mu; why events are not kept; nil while they are
 	failedAt time.Time     // guarded by mu; time of the event at which it failed
 }
 
-// journalRetry is how long after a failure events are not tried to keep.
+// journalRetry is the time after a failure during which events are dropped without a new attempt.
 const journalRetry = time.Second
 
-// OpenJournal goes on with the journal in dir, which it makes if needed. The files are the owner's alone: who talks to whom is nobody
-// else's business. With an error it returns a journal, too, which goes on trying.
+// OpenJournal opens the journal in dir, which it makes if needed, and appends to it. Only the owner
+// can read the files: they contain who talks to whom. With an error it returns a journal, too,
+// which tries again later.
 func OpenJournal(dir string, keep time.Duration, maxBytes int64) (*Journal, error) {
 	j := &Journal{dir: dir, keep: keep, maxBytes: maxBytes}
 	j.fault = j.openLocked()
@@ -66,7 +69,7 @@ func (j *Journal) openLocked() error {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return fmt.Errorf("journal of events: %w", err)
 	}
-	limit, err := j.roomLocked()
+	limit, err := j.limitLocked()
 	if err != nil {
 		return fmt.Errorf("journal of events: %w", err)
 	}
@@ -79,7 +82,8 @@ func (j *Journal) openLocked() error {
 		f.Close()
 		return fmt.Errorf("journal of events: %w", err)
 	}
-	j.file, j.out, j.size, j.limit, j.begun = f, bufio.NewWriterSize(f, 64<<10), info.Size(), limit, time.Time{}
+	j.file, j.out = f, bufio.NewWriterSize(f, 64<<10)
+	j.size, j.limit, j.begun = info.Size(), limit, time.Time{}
 	if j.size > 0 { // a line that was cut short by a crash ends here
 		last := make([]byte, 1)
 		if _, err := f.ReadAt(last, j.size-1); err == nil && last[0] != '\n' {
@@ -96,20 +100,21 @@ func (j *Journal) openLocked() error {
 	return nil
 }
 
-// roomLocked returns how large one file may become: both take half of what is free or theirs.
-func (j *Journal) roomLocked() (int64, error) {
+// limitLocked returns how large one file may become, in bytes: both files together take half of the
+// space that is free or already theirs.
+func (j *Journal) limitLocked() (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(j.dir, &s); err != nil {
 		return 0, err
 	}
 	free := int64(min(s.Bavail, 1<<40)) * int64(s.Bsize)
-	room := free
+	space := free
 	for _, name := range []string{newerFile, olderFile} {
 		if info, err := os.Stat(j.path(name)); err == nil {
-			room += info.Size()
+			space += info.Size()
 		}
 	}
-	limit := min(j.maxBytes/2, room/4)
+	limit := min(j.maxBytes/2, space/4)
 	if limit < min(leastBytes, j.maxBytes/2) {
 		return 0, fmt.Errorf("%d KiB are free: %w", free>>10, unix.ENOSPC)
 	}
@@ -118,7 +123,8 @@ func (j *Journal) roomLocked() (int64, error) {
 
 func (j *Journal) path(name string) string { return filepath.Join(j.dir, name) }
 
-// Append adds an event. It is on disk after the next Flush. After an error it and those since the last Flush may be lost.
+// Append adds an event. It is on disk after the next Flush. After an error it and those since the
+// last Flush may be lost.
 func (j *Journal) Append(e *Event) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -139,7 +145,7 @@ func (j *Journal) Append(e *Event) error {
 	return err
 }
 
-// readyLocked makes sure that there is a file with room for an event.
+// readyLocked makes sure that there is a file with space for an event.
 func (j *Journal) readyLocked(at time.Time) error {
 	if j.file == nil {
 		if since := at.Sub(j.failedAt); since >= 0 && since < journalRetry {
@@ -162,7 +168,8 @@ func (j *Journal) readyLocked(at time.Time) error {
 	return nil
 }
 
-// failLocked notes that what was not flushed is lost. The file is opened anew later: a bufio.Writer never forgets an error.
+// failLocked counts the events that were not flushed as lost. The file is opened again later: a
+// bufio.Writer keeps its first error.
 func (j *Journal) failLocked(err error, at time.Time) {
 	if j.file != nil {
 		j.file.Close()
@@ -174,7 +181,7 @@ func (j *Journal) failLocked(err error, at time.Time) {
 func (j *Journal) rotateLocked() error {
 	err := errors.Join(j.out.Flush(), j.file.Close())
 	j.file = nil
-	if err == nil { // else what the older file holds would make room for what was not written
+	if err == nil { // else the older file would be lost for events that were not written
 		err = os.Rename(j.path(newerFile), j.path(olderFile))
 	}
 	if err != nil {
@@ -184,7 +191,7 @@ func (j *Journal) rotateLocked() error {
 	return j.openLocked()
 }
 
-// Flush writes what is in memory. An error says that events are not kept, and comes again until some are.
+// Flush writes the buffered events. It returns an error while events are not kept.
 func (j *Journal) Flush() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -207,7 +214,7 @@ func (j *Journal) TakeLost() (n uint64) {
 	return n
 }
 
-// Close flushes and closes the journal. What it holds stays.
+// Close flushes and closes the journal. Its files remain.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -219,8 +226,8 @@ func (j *Journal) Close() error {
 	return err
 }
 
-// Since returns the events that were appended before the call, from a time on, the oldest first. Lines that make no sense are left out. The
-// sequence must be iterated, once: it holds open files.
+// Since returns the events that were appended before the call, from a time on, the oldest first.
+// Damaged lines are left out. The sequence must be iterated, once: it holds open files.
 func (j *Journal) Since(from time.Time) (iter.Seq[Event], error) {
 	parts, err := j.snapshot()
 	if err != nil {
@@ -238,7 +245,7 @@ func (j *Journal) Since(from time.Time) (iter.Seq[Event], error) {
 	}, nil
 }
 
-// part is a file of the journal as long as it was when it was opened.
+// part is a file of the journal with the size that it had when it was opened.
 type part struct {
 	file *os.File
 	size int64
@@ -284,7 +291,8 @@ func (j *Journal) snapshot() ([]part, error) {
 // maxLine is the longest line of a stream.
 const maxLine = 64 << 10
 
-// ReadStream yields the events of JSON lines. An error that is about one line comes with its number, and the next lines follow.
+// ReadStream yields the events of JSON lines. An error that is about one line comes with its
+// number, and the next lines follow.
 func ReadStream(r io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)

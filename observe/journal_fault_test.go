@@ -15,9 +15,9 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestJournalGoesOnAfterAFailedRotation: what could not be kept meanwhile is counted, what comes
-// afterwards is kept.
-func TestJournalGoesOnAfterAFailedRotation(t *testing.T) {
+// TestJournalAfterAFailedRotation: the events that could not be kept are counted, those after them
+// are kept.
+func TestJournalAfterAFailedRotation(t *testing.T) {
 	dir := t.TempDir()
 	j, err := OpenJournal(dir, 10*time.Second, 1<<20)
 	if err != nil {
@@ -63,8 +63,8 @@ func TestJournalGoesOnAfterAFailedRotation(t *testing.T) {
 	}
 }
 
-// TestJournalOnAFullDisk: the fault is told as long as it lasts, the past can be read, and events
-// are kept again when there is room.
+// TestJournalOnAFullDisk: Flush returns the fault as long as it lasts, the past can be read, and
+// events are kept again when there is space.
 func TestJournalOnAFullDisk(t *testing.T) {
 	nstest.Root(t)
 	dir := t.TempDir()
@@ -141,8 +141,8 @@ func TestJournalThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestReadStreamGoesOnBehindDamage: after a power cut a run of zeros may stand anywhere.
-func TestReadStreamGoesOnBehindDamage(t *testing.T) {
+// TestReadStreamSkipsDamage: after a power cut a run of zeros may stand anywhere.
+func TestReadStreamSkipsDamage(t *testing.T) {
 	var text []byte
 	for s := range 4 {
 		text = at(s).AppendJSON(text)
@@ -165,14 +165,15 @@ func TestReadStreamGoesOnBehindDamage(t *testing.T) {
 		}
 		got = append(got, int(e.Length))
 	}
-	if !slices.Equal(got, []int{0, 1, 2, 3}) || len(bad) != 4 || !strings.HasPrefix(bad[0], "line 2: longer") || !strings.HasPrefix(bad[3], "line 8: ") {
+	if !slices.Equal(got, []int{0, 1, 2, 3}) || len(bad) != 4 ||
+		!strings.HasPrefix(bad[0], "line 2: longer") || !strings.HasPrefix(bad[3], "line 8: ") {
 		t.Errorf("events %v, errors %.200q", got, bad)
 	}
 }
 
-// TestJournalLeavesRoom: however many events come, saved rules and records of pods on the same file
-// system can be written.
-func TestJournalLeavesRoom(t *testing.T) {
+// TestJournalLeavesSpace: with any number of events, saved rules and records of pods on the same
+// file system can be written.
+func TestJournalLeavesSpace(t *testing.T) {
 	nstest.Root(t)
 	dir := t.TempDir()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
@@ -202,16 +203,16 @@ func TestJournalLeavesRoom(t *testing.T) {
 	j := open()
 	fill(j)
 	if err := os.WriteFile(state, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatalf("no room for half of the file system: %v", err)
+		t.Fatalf("no space for half of the file system: %v", err)
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// What it holds when it is opened again counts as its own, not as lost room.
+	// What it holds when it is opened again counts as its own, not as lost space.
 	j = open()
 	fill(j)
 	if err := os.WriteFile(state+".next", make([]byte, 256<<10), 0o600); err != nil {
-		t.Fatalf("no room beside what was written: %v", err)
+		t.Fatalf("no space beside the journal: %v", err)
 	}
 	if err := j.Close(); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,8 @@ func TestJournalOutlivesItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := seconds(t, j, 0)
-	if len(got) < 60 || len(got) > 125 || got[len(got)-1] != 149 || !slices.IsSorted(got) || got[len(got)-1]-got[0] != len(got)-1 {
+	if len(got) < 60 || len(got) > 125 || got[len(got)-1] != 149 || !slices.IsSorted(got) ||
+		got[len(got)-1]-got[0] != len(got)-1 {
 		t.Errorf("a minute is kept, in order and without a gap: got %v", got)
 	}
 	info, err := os.Stat(filepath.Join(dir, newerFile))

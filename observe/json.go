@@ -11,13 +11,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
 )
 
 // Version is the version of the JSON form; fields are only ever added.
 const Version = 1
 
-// AppendJSON appends the event as one line of JSON with its newline. Everything that is no plain ASCII is escaped, so that a line
-// steers no terminal.
+// AppendJSON appends the event as one line of JSON with its newline. Everything that is not
+// printable ASCII is escaped, so that a line cannot control a terminal.
 func (e *Event) AppendJSON(b []byte) []byte {
 	b = append(b, `{"version":1,"time":"`...)
 	b = e.At.UTC().AppendFormat(b, time.RFC3339Nano)
@@ -46,7 +47,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	b = append(append(append(b, `,"hook":"`...), dir...), '"')
 	b = appendName(b, `,"recv":`, e.Recv)
 	b = appendName(b, `,"xmit":`, e.Xmit)
-	b = append(append(append(b, `,"proto":"`...), ProtoName(e.Proto)...), '"')
+	b = append(append(append(b, `,"proto":"`...), packet.Proto(e.Proto).String()...), '"')
 	b = appendEnd(b, "src", e.Src)
 	b = appendEnd(b, "dst", e.Dst)
 	b = appendName(b, `,"src_name":`, e.From)
@@ -61,7 +62,8 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	if e.Kind == firewall.EventEnd {
 		b = appendPair(b, `,"packets":`, e.Packets)
 		b = appendPair(b, `,"bytes":`, e.Bytes)
-		b = strconv.AppendFloat(append(b, `,"duration_seconds":`...), float64(e.Duration)/1e9, 'f', -1, 64)
+		b = strconv.AppendFloat(append(b, `,"duration_seconds":`...), float64(e.Duration)/1e9, 'f',
+			-1, 64)
 	}
 	return append(b, "}\n"...)
 }
@@ -107,7 +109,7 @@ func appendName(b []byte, key, s string) []byte {
 	return append(b, '"')
 }
 
-// line is the JSON form for reading.
+// line is the JSON form, for reading.
 type line struct {
 	Version  int       `json:"version"`
 	Time     time.Time `json:"time"`
@@ -134,7 +136,8 @@ type line struct {
 	Duration float64   `json:"duration_seconds"`
 }
 
-// ParseEvent reads a line that AppendJSON wrote. Fields that it does not know are left aside: a newer Weir may have written them.
+// ParseEvent reads a line that AppendJSON wrote. It ignores unknown fields: a
+// newer Weir may have written them.
 func ParseEvent(text []byte) (Event, error) {
 	var l line
 	if !utf8.Valid(text) {
@@ -144,18 +147,21 @@ func ParseEvent(text []byte) (Event, error) {
 		return Event{}, fmt.Errorf("event: %w", err)
 	}
 	if l.Version != Version {
-		return Event{}, fmt.Errorf("event: version %d: this Weir reads version %d", l.Version, Version)
+		return Event{}, fmt.Errorf("event: version %d: this Weir reads version %d", l.Version,
+			Version)
 	}
 	kind, ok := kindOf(l.Kind)
 	if !ok {
 		return Event{}, fmt.Errorf("event: unknown kind %q", l.Kind)
 	}
-	e := Event{At: l.Time, Lost: l.Lost, Recv: l.Recv, Xmit: l.Xmit, From: l.SrcName, To: l.DstName, Service: l.Service}
+	e := Event{At: l.Time, Lost: l.Lost, Recv: l.Recv, Xmit: l.Xmit, From: l.SrcName, To: l.DstName,
+		Service: l.Service}
 	e.Kind = kind
 	if kind == 0 {
 		return e, nil
 	}
-	e.Time, e.Length, e.Packets, e.Bytes, e.Duration = l.Time.UnixNano(), l.Length, l.Packets, l.Bytes, int64(math.Round(l.Duration*1e9))
+	e.Time, e.Length, e.Packets, e.Bytes, e.Duration = l.Time.UnixNano(), l.Length, l.Packets,
+		l.Bytes, int64(math.Round(l.Duration*1e9))
 	e.Verdict = firewall.Verdict{Pass: l.Verdict == "pass", Rule: l.Rule}
 	if e.Verdict.Reason, ok = reasonOf(l.Reason); !ok {
 		return Event{}, fmt.Errorf("event: unknown reason %q", l.Reason)
@@ -163,9 +169,11 @@ func ParseEvent(text []byte) (Event, error) {
 	if l.Hook == "out" {
 		e.Hook.Dir = firewall.Out
 	}
-	if e.Proto, ok = protoOf(l.Proto); !ok {
-		return Event{}, fmt.Errorf("event: unknown protocol %q", l.Proto)
+	proto, err := packet.ParseProto(l.Proto)
+	if err != nil {
+		return Event{}, fmt.Errorf("event: %w", err)
 	}
+	e.Proto = uint8(proto)
 	for _, r := range l.Flags {
 		at := strings.IndexRune(flagLetters, r)
 		if at < 0 {
@@ -188,14 +196,4 @@ func ParseEvent(text []byte) (Event, error) {
 		*end.to = netip.AddrPortFrom(a, end.port)
 	}
 	return e, nil
-}
-
-func protoOf(word string) (uint8, bool) {
-	for p, name := range protocols {
-		if name == word {
-			return p, true
-		}
-	}
-	n, err := strconv.ParseUint(word, 10, 8)
-	return uint8(n), err == nil
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// TestJSONRoundTrip: what is written is read back the same, each line is one JSON value in plain ASCII.
+// TestJSONRoundTrip: what is written is read back the same, each line is one JSON value in plain
+// ASCII.
 func TestJSONRoundTrip(t *testing.T) {
 	g := newRandom(t)
 	for range 5000 {
@@ -48,6 +49,15 @@ func TestGapRoundTrip(t *testing.T) {
 	}
 }
 
+// TestOldNameOfICMPv6: journals and captures of events from before hold icmp6.
+func TestOldNameOfICMPv6(t *testing.T) {
+	const text = `{"version":1,"kind":"drop","reason":"rule","proto":"icmp6"}`
+	e, err := ParseEvent([]byte(text))
+	if err != nil || !strings.Contains(string(e.AppendJSON(nil)), `"proto":"ipv6-icmp"`) {
+		t.Errorf("read as %s: %v", e.AppendJSON(nil), err)
+	}
+}
+
 func TestBadLinesAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                             "event:",
@@ -66,9 +76,11 @@ func TestBadLinesAreRefused(t *testing.T) {
 	}
 }
 
-// TestHostileNamesDoNotReachTheTerminal: a line for a person holds nothing that a terminal would obey.
+// TestHostileNamesDoNotReachTheTerminal: a line for a person has no control characters for a
+// terminal.
 func TestHostileNamesDoNotReachTheTerminal(t *testing.T) {
-	e := Event{Recv: "eth\x1b[2J", Xmit: "\u202e", From: "a\nb", To: "\u009b31m", Service: "\x1b]0;x"}
+	e := Event{Recv: "eth\x1b[2J", Xmit: "\u202e", From: "a\nb", To: "\u009b31m",
+		Service: "\x1b]0;x"}
 	e.Kind, e.Proto = firewall.EventDrop, 6
 	for _, r := range e.Text() {
 		if r < ' ' || r > '~' {
@@ -96,7 +108,7 @@ func FuzzParseEvent(f *testing.F) {
 			t.Fatalf("%s becomes %s", e.AppendJSON(nil), again.AppendJSON(nil))
 		}
 		if strings.ContainsRune(e.Text(), '\x1b') {
-			t.Fatalf("%q steers the terminal", e.Text())
+			t.Fatalf("%q controls the terminal", e.Text())
 		}
 	})
 }

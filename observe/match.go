@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Match says whether the filter picks an event. Tables and the host's addresses are asked of n. Gaps are always picked: they
-// concern everybody.
+// Match reports whether the filter picks an event. Tables and the host's addresses come from n.
+// Gaps are always picked: any event can be missing.
 func (f *Filter) Match(e *Event, n *Names) bool {
 	if e.Kind == 0 {
 		return true
@@ -32,7 +32,7 @@ func (f *Filter) Match(e *Event, n *Names) bool {
 	return true
 }
 
-// anyOf says whether a clause is true: one of its tests is.
+// anyOf reports whether a clause is true: one of its tests is.
 func anyOf(c rule.Clause, e *Event, n *Names) bool {
 	for i := range c {
 		if test(&c[i], e, n) != c[i].Not {
@@ -51,19 +51,24 @@ func within(all []rule.Range, v uint32) bool {
 	return false
 }
 
-// told says whether events carry what a condition asks for.
-func told(op rule.CondOp) bool {
+// answerable reports whether events have the fields that a condition needs.
+func answerable(op rule.CondOp) bool {
 	switch op {
-	case rule.OpFalse, rule.OpTrue, rule.OpVersion, rule.OpProto, rule.OpSrcIn, rule.OpDstIn, rule.OpSrcMe, rule.OpDstMe, rule.OpSrcTable,
-		rule.OpDstTable, rule.OpSrcPort, rule.OpDstPort, rule.OpIn, rule.OpOut, rule.OpRecv, rule.OpXmit, rule.OpVia, rule.OpRecvGlob,
-		rule.OpXmitGlob, rule.OpViaGlob, rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny, rule.OpRecvAddr, rule.OpXmitAddr,
-		rule.OpViaAddr, rule.OpFlags, rule.OpEstab, rule.OpLen:
+	case rule.OpFalse, rule.OpTrue, rule.OpVersion, rule.OpProto, rule.OpSrcIn, rule.OpDstIn,
+		rule.OpSrcMe, rule.OpDstMe, rule.OpSrcTable, rule.OpDstTable,
+		rule.OpSrcPort, rule.OpDstPort, rule.OpIn, rule.OpOut,
+		rule.OpRecv, rule.OpXmit, rule.OpVia,
+		rule.OpRecvGlob, rule.OpXmitGlob, rule.OpViaGlob,
+		rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny,
+		rule.OpRecvAddr, rule.OpXmitAddr, rule.OpViaAddr,
+		rule.OpFlags, rule.OpEstab, rule.OpLen:
 		return true
 	}
 	return false
 }
 
-// test evaluates one condition without its negation, as docs/design/0003-evaluation.md has it for packets.
+// test evaluates one condition without its negation, as docs/design/0003-evaluation.md specifies it
+// for packets.
 func test(t *rule.Test, e *Event, n *Names) bool {
 	src, dst := e.Src.Addr(), e.Dst.Addr()
 	switch t.Op {
@@ -86,9 +91,9 @@ func test(t *rule.Test, e *Event, n *Names) bool {
 	case rule.OpDstTable:
 		return inTable(t, dst, n)
 	case rule.OpSrcPort:
-		return hasPorts(e.Proto) && within(t.Ranges, uint32(e.Src.Port()))
+		return packet.Proto(e.Proto).HasPorts() && within(t.Ranges, uint32(e.Src.Port()))
 	case rule.OpDstPort:
-		return hasPorts(e.Proto) && within(t.Ranges, uint32(e.Dst.Port()))
+		return packet.Proto(e.Proto).HasPorts() && within(t.Ranges, uint32(e.Dst.Port()))
 	case rule.OpIn:
 		return e.Hook.Dir == firewall.In
 	case rule.OpOut:
@@ -125,7 +130,8 @@ func testInterface(t *rule.Test, e *Event, n *Names) bool {
 	case rule.OpRecvAny, rule.OpXmitAny, rule.OpViaAny:
 		return true
 	case rule.OpRecvAddr, rule.OpXmitAddr, rule.OpViaAddr:
-		return n.InterfaceHas != nil && len(t.Prefixes) == 1 && n.InterfaceHas(via, t.Prefixes[0].Addr())
+		return n.InterfaceHas != nil && len(t.Prefixes) == 1 &&
+			n.InterfaceHas(via, t.Prefixes[0].Addr())
 	}
 	return false
 }
@@ -149,12 +155,4 @@ func inTable(t *rule.Test, a netip.Addr, n *Names) bool {
 	}
 	value, found := n.Table(t.Name, a)
 	return found && (!t.HasValue || value == t.Value)
-}
-
-func hasPorts(proto uint8) bool {
-	switch proto {
-	case packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite, packet.ProtoSCTP:
-		return true
-	}
-	return false
 }

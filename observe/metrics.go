@@ -6,17 +6,18 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// MetricType is what a metric counts.
+// MetricType is the type of a metric.
 type MetricType string
 
 // The types in use.
 const (
-	Counter MetricType = "counter" // only rises, but for a restart
+	Counter MetricType = "counter" // only rises, except for a restart
 	Gauge   MetricType = "gauge"
 )
 
-// Metric is a family of samples with one name. Names follow prometheus.io/docs/practices/naming: weir_PART_THING_UNIT, base
-// units, _total for counters. No label ever holds an address: their number is the attacker's choice.
+// Metric is a family of samples with one name. Names follow prometheus.io/docs/practices/naming:
+// weir_PART_THING_UNIT, base units, _total for counters. No label has an address as its value:
+// an attacker could choose their number.
 type Metric struct {
 	Name, Help string
 	Type       MetricType

@@ -26,7 +26,8 @@ func TestMetricsAsText(t *testing.T) {
 	m.Add(3)
 	m.Add(1<<53-1, "rule", "100", "why", "a\"b\\c\nd\xff")
 	_, got := scrape(t, MetricsHandler(func() ([]Metric, error) {
-		return []Metric{m, {Name: "weir_empty", Help: "Nothing.", Type: Gauge}, One(Gauge, "weir_y", "How y is.", -0.5)}, nil
+		return []Metric{m, {Name: "weir_empty", Help: "Nothing.", Type: Gauge},
+			One(Gauge, "weir_y", "How y is.", -0.5)}, nil
 	}))
 	want := `# HELP weir_x_total What x did:\nboth \\ kinds.
 # TYPE weir_x_total counter
@@ -39,12 +40,15 @@ weir_y -0.5
 	if got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	if code, text := scrape(t, MetricsHandler(func() ([]Metric, error) { return nil, errors.New("no engine") })); code != 500 || !strings.Contains(text, "no engine") {
+	if code, text := scrape(t, MetricsHandler(func() ([]Metric, error) {
+		return nil, errors.New("no engine")
+	})); code != 500 || !strings.Contains(text, "no engine") {
 		t.Errorf("an error is answered %d %s", code, text)
 	}
 }
 
-// TestScrapesWalkOnce: however many ask, the states are walked once at a time and once in a second.
+// TestScrapesWalkOnce: for any number of clients, the states are walked once at a time and once in
+// a second.
 func TestScrapesWalkOnce(t *testing.T) {
 	var walks, under atomic.Int32
 	now := time.Unix(1700000000, 0)
@@ -73,7 +77,7 @@ func TestScrapesWalkOnce(t *testing.T) {
 	if n := walks.Load(); n != 1 {
 		t.Errorf("%d walks for scrapes of one moment", n)
 	}
-	later := now.Add(scrapeFresh)
+	later := now.Add(scrapeLife)
 	clock.Store(&later)
 	all()
 	if n := walks.Load(); n != 2 {
@@ -89,7 +93,9 @@ func serving(t *testing.T) (address string) {
 	}
 	address = l.Addr().String()
 	l.Close()
-	s, err := ServeMetrics(address, func() ([]Metric, error) { return []Metric{One(Gauge, "x", "X.", 1)}, nil }, make(chan error, 1))
+	s, err := ServeMetrics(address, func() ([]Metric, error) {
+		return []Metric{One(Gauge, "x", "X.", 1)}, nil
+	}, make(chan error, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,12 +103,14 @@ func serving(t *testing.T) (address string) {
 	return address
 }
 
-// TestMetricsHosts: a name that DNS may have turned to the loopback is refused there.
+// TestMetricsHosts: over the loopback, a name that DNS may have pointed there is refused.
 func TestMetricsHosts(t *testing.T) {
 	address := serving(t)
 	_, port, _ := net.SplitHostPort(address)
-	for host, want := range map[string]int{"127.0.0.1:" + port: 200, "localhost:" + port: 200, "localhost": 200, "[::1]:" + port: 200, "127.9.9.9": 200,
-		"attacker.example": 403, "attacker.example:" + port: 403, "127.0.0.1.attacker.example": 403, "weir": 403, "10.0.0.1": 403} {
+	for host, want := range map[string]int{"127.0.0.1:" + port: 200, "localhost:" + port: 200,
+		"localhost": 200, "[::1]:" + port: 200, "127.9.9.9": 200,
+		"attacker.example": 403, "attacker.example:" + port: 403, "127.0.0.1.attacker.example": 403,
+		"weir": 403, "10.0.0.1": 403} {
 		r, err := http.NewRequest("GET", "http://"+address+"/metrics", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +127,8 @@ func TestMetricsHosts(t *testing.T) {
 	}
 }
 
-// TestMetricsTakeFewDescriptors: whoever opens connections and keeps them gets a bounded number, and these end.
+// TestMetricsTakeFewDescriptors: a client that keeps its connections open gets a bounded number,
+// and these end.
 func TestMetricsTakeFewDescriptors(t *testing.T) {
 	address := serving(t)
 	var answered atomic.Int32
@@ -130,7 +139,8 @@ func TestMetricsTakeFewDescriptors(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n") // and the connection stays
+		// and the connection stays
+		fmt.Fprintf(c, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
 		askers.Go(func() {
 			c.SetReadDeadline(time.Now().Add(2 * time.Second))
 			if _, err := io.ReadFull(c, make([]byte, 12)); err == nil {

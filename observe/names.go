@@ -7,25 +7,27 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Names is what a node knows beside the event. A nil function knows nothing. All are called by readers, from any goroutine.
+// Names looks up what a node knows besides the event. A nil function has no answer. Readers call
+// them from any goroutine.
 type Names struct {
-	// Wall turns a time of the engine's clock into wall time; nil: the Unix epoch begins with the clock.
+	// Wall turns a time of the engine's clock into wall time; nil: the Unix epoch begins with the
+	// clock.
 	Wall func(ns int64) time.Time
 	// Interface returns the name of an interface.
 	Interface func(index uint32) string
-	// Address returns the name of what has an address.
+	// Address returns the name of the owner of an address: a pod, or a table.
 	Address func(netip.Addr) string
 	// Services are the names of ports.
 	Services Services
 	// Table looks an address up in a table.
 	Table func(name string, a netip.Addr) (value uint32, found bool)
-	// Me says whether an address is the host's own.
+	// Me reports whether an address is the host's own.
 	Me func(netip.Addr) bool
-	// InterfaceHas says whether an interface has an address.
+	// InterfaceHas reports whether an interface has an address.
 	InterfaceHas func(name string, a netip.Addr) bool
 }
 
-// Event makes an Event of what an engine told.
+// Event makes an Event of an engine's event.
 func (n *Names) Event(ev *firewall.Event) Event {
 	e := Event{Event: *ev}
 	if n.Wall != nil {

@@ -23,9 +23,11 @@ func pick[T any](g random, of ...T) T { return of[g.IntN(len(of))] }
 
 func (g random) addr(v6 bool) netip.Addr {
 	if v6 {
-		return pick(g, netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"), netip.MustParseAddr("2001:db8::9"))
+		return pick(g, netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2"),
+			netip.MustParseAddr("2001:db8::9"))
 	}
-	return pick(g, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.1.9"), netip.MustParseAddr("192.0.2.1"))
+	return pick(g, netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"),
+		netip.MustParseAddr("10.0.1.9"), netip.MustParseAddr("192.0.2.1"))
 }
 
 func (g random) port() uint16 { return pick[uint16](g, 22, 53, 80, 443, 4000, 40000) }
@@ -34,14 +36,18 @@ func (g random) event() Event {
 	v6 := g.IntN(2) == 0
 	e := Event{At: time.Unix(1700000000+g.Int64N(1000), g.Int64N(1e9)).UTC()}
 	e.Event = firewall.Event{
-		Kind: firewall.EventKind(1 + g.IntN(5)), Time: e.At.UnixNano(), Proto: pick[uint8](g, 1, 6, 6, 17, 58, 132, 200),
-		Src: netip.AddrPortFrom(g.addr(v6), g.port()), Dst: netip.AddrPortFrom(g.addr(v6), g.port()), Length: 20 + g.Uint32N(1480),
+		Kind: firewall.EventKind(1 + g.IntN(5)), Time: e.At.UnixNano(),
+		Proto: pick[uint8](g, 1, 6, 6, 17, 58, 132, 200),
+		Src:   netip.AddrPortFrom(g.addr(v6), g.port()),
+		Dst:   netip.AddrPortFrom(g.addr(v6), g.port()), Length: 20 + g.Uint32N(1480),
 	}
 	e.Hook = firewall.Hook{Dir: firewall.Direction(g.IntN(2))}
-	e.Recv, e.Xmit = pick(g, "", "eth0", "eth1", "pod:a\"<b>\x1b\u202e\U0001f600"), pick(g, "", "eth0", "wg0")
+	e.Recv, e.Xmit = pick(g, "", "eth0", "eth1", "pod:a\"<b>\x1b\u202e\U0001f600"),
+		pick(g, "", "eth0", "wg0")
 	e.From, e.To = pick(g, "", "web-1"), pick(g, "", "\\back")
 	e.Service = pick(g, "", "http", "\x1b[2J")
-	e.Verdict = firewall.Verdict{Rule: uint16(g.IntN(65536)), Reason: pick(g, firewall.ReasonRule, firewall.ReasonTCPWindow, firewall.ReasonDecode+1)}
+	e.Verdict = firewall.Verdict{Rule: uint16(g.IntN(65536)),
+		Reason: pick(g, firewall.ReasonRule, firewall.ReasonTCPWindow, firewall.ReasonDecode+1)}
 	e.Verdict.Pass = (e.Kind == firewall.EventStart || e.Kind == firewall.EventEnd)
 	if e.Proto == packet.ProtoTCP {
 		e.TCPFlags = uint8(g.IntN(256))

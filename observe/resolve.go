@@ -11,16 +11,17 @@ import (
 const (
 	// resolvedMost bounds the addresses whose names are kept.
 	resolvedMost = 8192
-	// resolvedLife is how long a name, or that there is none, is believed.
+	// resolvedLife is how long a name, or the lack of one, is kept.
 	resolvedLife = 5 * time.Minute
-	// lookupsMost is how many look-ups run at the same time. More are not begun, and tried again when the address is seen again.
+	// lookupsMost is how many look-ups run at the same time. When the limit is reached, an address
+	// is looked up the next time that it is seen.
 	lookupsMost = 16
 	// lookupTime bounds one look-up.
 	lookupTime = 3 * time.Second
 )
 
-// Resolved tells the names of addresses that look-ups have found so far. It waits for none: an address that it meets for the first time has no name
-// yet. Its methods may be called from any goroutine.
+// Resolved has the names of addresses that look-ups have found so far. It never waits for one: a
+// new address has no name yet. Its methods may be called from any goroutine.
 type Resolved struct {
 	ctx    context.Context
 	lookup func(context.Context, netip.Addr) (string, error)
@@ -36,11 +37,12 @@ type resolved struct {
 }
 
 // NewResolved makes a Resolved that begins look-ups until ctx ends.
-func NewResolved(ctx context.Context, lookup func(context.Context, netip.Addr) (string, error)) *Resolved {
+func NewResolved(ctx context.Context,
+	lookup func(context.Context, netip.Addr) (string, error)) *Resolved {
 	return &Resolved{ctx: ctx, lookup: lookup, names: map[netip.Addr]resolved{}}
 }
 
-// Name returns the name of an address if it is known, and sees to it that it will be.
+// Name returns the name of an address if it is known, and starts a look-up if it is not.
 func (r *Resolved) Name(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
@@ -61,7 +63,7 @@ func (r *Resolved) Name(a netip.Addr) string {
 	return known.name
 }
 
-// forgetLocked makes room for the names of other addresses.
+// forgetLocked drops the names of half of the addresses.
 func (r *Resolved) forgetLocked() {
 	for a := range r.names { // in random order
 		if delete(r.names, a); len(r.names) <= resolvedMost/2 {
@@ -83,7 +85,7 @@ func (r *Resolved) find(a netip.Addr) {
 	r.names[a] = resolved{name, time.Now().Add(resolvedLife)}
 }
 
-// Put fills the names of an event in. A pod keeps its own; that of a table gives way.
+// Put fills in the names of an event. It keeps the name of a pod and replaces that of a table.
 func (r *Resolved) Put(e *Event) {
 	for _, end := range []struct {
 		name *string

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestResolvedWaitsForNobody: however long a look-up takes, the view goes on at once; names appear when they are found.
-func TestResolvedWaitsForNobody(t *testing.T) {
+// TestResolvedNeverWaits: however long a look-up takes, the view continues at once; names appear
+// when they are found.
+func TestResolvedNeverWaits(t *testing.T) {
 	release := make(chan struct{})
 	var running, most atomic.Int32
 	lookup := func(ctx context.Context, a netip.Addr) (string, error) {
@@ -45,7 +46,8 @@ func TestResolvedWaitsForNobody(t *testing.T) {
 	close(release)
 	e := Event{To: "pod:web"}
 	e.Src, e.Dst = netip.MustParseAddrPort("10.0.0.7:4000"), netip.MustParseAddrPort("10.0.0.8:80")
-	for end := time.Now().Add(30 * time.Second); e.From == "" && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); e.From == "" &&
+		time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.Put(&e)
 	}
 	if e.From != "host-7.example" || e.To != "pod:web" {

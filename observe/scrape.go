@@ -16,18 +16,21 @@ import (
 	"golang.org/x/net/netutil"
 )
 
-// Bounds of what those who scrape may take: they are strangers.
+// Limits for clients that scrape: anyone who reaches the address can be one.
 const (
-	scrapeFresh  = time.Second // an answer is given again for so long: to read everything takes a walk over all states
-	scrapeConns  = 64          // connections, which are descriptors of the process
-	scrapeAtOnce = 16          // answers under way
+	// an answer is reused for so long: making one walks all states
+	scrapeLife   = time.Second
+	scrapeConns  = 64 // connections, which are descriptors of the process
+	scrapeAtOnce = 16 // concurrent answers
 	scrapeTime   = 10 * time.Second
 	scrapeIdle   = 30 * time.Second
 )
 
-// MetricsHandler answers a scrape with what read returns. It is called once at a time, and once in a second at most.
+// MetricsHandler answers a scrape with the metrics that read returns. It calls read once at a time,
+// and at most once a second.
 func MetricsHandler(read func() ([]Metric, error)) http.Handler {
-	return promhttp.HandlerFor(&scraped{read: read, now: time.Now}, promhttp.HandlerOpts{MaxRequestsInFlight: scrapeAtOnce, Timeout: scrapeTime})
+	return promhttp.HandlerFor(&scraped{read: read, now: time.Now},
+		promhttp.HandlerOpts{MaxRequestsInFlight: scrapeAtOnce, Timeout: scrapeTime})
 }
 
 // scraped keeps the last answer.
@@ -37,14 +40,14 @@ type scraped struct {
 
 	mu   sync.Mutex
 	at   time.Time           // guarded by mu; of last
-	last []*dto.MetricFamily // guarded by mu; nobody changes it
+	last []*dto.MetricFamily // guarded by mu; immutable
 }
 
 // Gather implements prometheus.Gatherer.
 func (s *scraped) Gather() ([]*dto.MetricFamily, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last != nil && s.now().Sub(s.at) < scrapeFresh {
+	if s.last != nil && s.now().Sub(s.at) < scrapeLife {
 		return s.last, nil
 	}
 	all, err := s.read()
@@ -57,38 +60,42 @@ func (s *scraped) Gather() ([]*dto.MetricFamily, error) {
 
 var _ prometheus.Gatherer = (*scraped)(nil)
 
-// ServeMetrics answers scrapes at /metrics of an address, and nothing else, until the server is closed. An error that ends it before
-// goes to served.
-func ServeMetrics(address string, read func() ([]Metric, error), served chan<- error) (*http.Server, error) {
+// ServeMetrics answers scrapes at /metrics of an address, and nothing else, until the server is
+// closed. An error that ends it before goes to served.
+func ServeMetrics(address string, read func() ([]Metric, error), served chan<- error) (*http.Server,
+	error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", MetricsHandler(read))
-	s := &http.Server{Handler: notRebound(mux), ReadTimeout: scrapeTime, WriteTimeout: 2 * scrapeTime, IdleTimeout: scrapeIdle, MaxHeaderBytes: 16 << 10}
+	s := &http.Server{Handler: notRebound(mux), ReadTimeout: scrapeTime,
+		WriteTimeout: 2 * scrapeTime, IdleTimeout: scrapeIdle, MaxHeaderBytes: 16 << 10}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	go func() {
-		if err := s.Serve(netutil.LimitListener(l, scrapeConns)); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(netutil.LimitListener(l, scrapeConns)); !errors.Is(err,
+			http.ErrServerClosed) {
 			served <- err
 		}
 	}()
 	return s, nil
 }
 
-// notRebound refuses requests that came over the loopback for a name that somebody's DNS may have turned there: a web site that a browser of this
-// machine visits has no business with the metrics.
+// notRebound refuses requests over the loopback for any other name than the loopback's: a web site
+// whose DNS name points there (DNS rebinding) must not read the metrics through a browser of this
+// machine.
 func notRebound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		at, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 		if at != nil && at.IP.IsLoopback() && !isLoopback(r.Host) {
-			http.Error(w, "this host is not known here: ask for localhost", http.StatusForbidden)
+			http.Error(w, "unknown host name: use localhost", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// isLoopback says whether a Host header means the loopback, whatever DNS says.
+// isLoopback reports whether a Host header names the loopback without DNS.
 func isLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

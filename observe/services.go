@@ -17,7 +17,7 @@ type servicePort struct {
 	port  uint16
 }
 
-// ReadServices reads a file like /etc/services. The first name of a port counts.
+// ReadServices reads a file like /etc/services. Of several names of a port, the first is used.
 func ReadServices(r io.Reader) (Services, error) {
 	s := Services{}
 	lines := bufio.NewScanner(r)
@@ -29,11 +29,11 @@ func ReadServices(r io.Reader) (Services, error) {
 		}
 		number, word, _ := strings.Cut(f[1], "/")
 		port, err := strconv.ParseUint(number, 10, 16)
-		proto, known := protoOf(word)
+		proto, known := packet.ProtoNumber(word)
 		if err != nil || !known {
 			continue
 		}
-		if k := (servicePort{proto, uint16(port)}); s[k] == "" {
+		if k := (servicePort{uint8(proto), uint16(port)}); s[k] == "" {
 			s[k] = f[0]
 		}
 	}

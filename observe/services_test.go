@@ -6,7 +6,8 @@ import (
 )
 
 func TestServices(t *testing.T) {
-	s, err := ReadServices(strings.NewReader("# names\nhttp\t80/tcp www # the web\nwww-again 80/tcp\ndomain 53/udp\nbad x/tcp\nworse 1/what\nalone\n"))
+	s, err := ReadServices(strings.NewReader("# names\nhttp\t80/tcp www # the web\n" +
+		"www-again 80/tcp\ndomain 53/udp\nbad x/tcp\nworse 1/what\nalone\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

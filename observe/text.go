@@ -8,16 +8,18 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/internal/tty"
+	"github.com/weirnet/weir/packet"
 )
 
 // Text returns the event as one line for a person. Names are escaped.
 func (e *Event) Text() string {
 	at := e.At.Local().Format("15:04:05.000")
 	if e.Kind == 0 {
-		return fmt.Sprintf("%s lost   %d events: more came than could be told", at, e.Lost)
+		return fmt.Sprintf("%s lost   %d events: the reader was too slow", at, e.Lost)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), ProtoName(e.Proto), end(e.Src, e.From, ""), end(e.Dst, e.To, e.Service))
+	fmt.Fprintf(&b, "%s %-6s %s %s -> %s", at, KindName(e.Kind), packet.Proto(e.Proto),
+		end(e.Src, e.From, ""), end(e.Dst, e.To, e.Service))
 	if e.TCPFlags != 0 && e.Kind != firewall.EventEnd {
 		b.WriteString(" " + flagText(e.TCPFlags))
 	}
@@ -37,7 +39,8 @@ func (e *Event) Text() string {
 		b.WriteString(" reason " + e.Verdict.Reason.String())
 	}
 	if e.Kind == firewall.EventEnd {
-		fmt.Fprintf(&b, " packets %d/%d bytes %d/%d in %v", e.Packets[0], e.Packets[1], e.Bytes[0], e.Bytes[1],
+		fmt.Fprintf(&b, " packets %d/%d bytes %d/%d in %v", e.Packets[0], e.Packets[1], e.Bytes[0],
+			e.Bytes[1],
 			time.Duration(e.Duration).Round(time.Millisecond))
 	} else if e.Length != 0 {
 		fmt.Fprintf(&b, " len %d", e.Length)
@@ -45,7 +48,7 @@ func (e *Event) Text() string {
 	return b.String()
 }
 
-// end writes one end of a conversation, its name first if it has one, that of the port behind it.
+// end writes one end of a flow: the name in front if it has one, the service behind the port.
 func end(a netip.AddrPort, name, service string) string {
 	if !a.Addr().IsValid() {
 		return "?"

@@ -9,8 +9,9 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Top adds events and states up: who talks most, who is refused most. Its memory is bounded: where more pairs are seen than it has room
-// for, the smallest make room and go into Others. It is not safe for concurrent use.
+// Top sums up events and states: the pairs with the most traffic, and those refused most. Its
+// memory is bounded: when there are more pairs than it has space for, the smallest are evicted and
+// added to the others. It is not safe for concurrent use.
 type Top struct {
 	max     int
 	refused map[pairKey]*Refusals
@@ -18,8 +19,8 @@ type Top struct {
 	total   Count // refused packets, all
 	byWhy   map[why]uint64
 	ended   map[pairKey]*ended
-	before  map[pairKey]uint64 // bytes of talkers when Talkers was last asked
-	asked   time.Time
+	before  map[pairKey]uint64 // bytes of talkers at the last call of Talkers
+	called  time.Time          // when Talkers was last called
 }
 
 // Count is a number of packets and bytes.
@@ -53,23 +54,24 @@ type Refusals struct {
 	Bytes   uint64
 }
 
-// Talker is a pair with live states or with states that ended since the last look.
+// Talker is a pair with live states or with states that ended since the last call of Talkers.
 type Talker struct {
 	Proto   uint8
-	Src     netip.Addr // who began
+	Src     netip.Addr // the originator
 	Dst     netip.AddrPort
 	States  int
 	Packets uint64
 	Bytes   uint64  // both directions, of live states
-	Rate    float64 // bytes per second since the last look
+	Rate    float64 // bytes per second since the last call of Talkers
 }
 
-// NewTop has room for max pairs of each kind.
+// NewTop has space for max pairs of each kind.
 func NewTop(max int) *Top {
-	return &Top{max: max, refused: map[pairKey]*Refusals{}, byWhy: map[why]uint64{}, ended: map[pairKey]*ended{}, before: map[pairKey]uint64{}}
+	return &Top{max: max, refused: map[pairKey]*Refusals{}, byWhy: map[why]uint64{},
+		ended: map[pairKey]*ended{}, before: map[pairKey]uint64{}}
 }
 
-// Add takes an event in.
+// Add adds an event.
 func (t *Top) Add(e *firewall.Event, at time.Time) {
 	k := pairKey{e.Proto, e.Src.Addr(), e.Dst.Addr(), e.Dst.Port()}
 	switch {
@@ -81,7 +83,7 @@ func (t *Top) Add(e *firewall.Event, at time.Time) {
 		}
 		r := t.refused[k]
 		if r == nil {
-			t.makeRoom()
+			t.evict()
 			r = &Refusals{Proto: e.Proto, Src: e.Src.Addr(), Dst: e.Dst}
 			t.refused[k] = r
 		}
@@ -92,7 +94,7 @@ func (t *Top) Add(e *firewall.Event, at time.Time) {
 		d := t.ended[k]
 		if d == nil {
 			if len(t.ended) >= t.max {
-				return // nobody has looked for a while; the counters of rules still have it
+				return // Talkers was not called for long; the counters of rules still have it
 			}
 			d = &ended{}
 			t.ended[k] = d
@@ -102,8 +104,9 @@ func (t *Top) Add(e *firewall.Event, at time.Time) {
 	}
 }
 
-// makeRoom gives up the smaller half of the refusals when there is no room, so that the work for one event is small on average.
-func (t *Top) makeRoom() {
+// evict removes the smaller half of the refusals when there is no space, so that the work for one
+// event is small on average.
+func (t *Top) evict() {
 	if len(t.refused) < t.max {
 		return
 	}
@@ -123,7 +126,7 @@ func (t *Top) makeRoom() {
 	}
 }
 
-// Total returns how much was refused in all, and how much of it belongs to pairs that had to make room.
+// Total returns how much was refused in all, and how much of it belongs to evicted pairs.
 func (t *Top) Total() (all, others Count) { return t.total, t.others }
 
 // Why returns the refused packets of a rule for a reason.
@@ -136,13 +139,14 @@ func (t *Top) Refused(n int) []Refusals {
 		all = append(all, *r)
 	}
 	slices.SortFunc(all, func(a, b Refusals) int {
-		return cmp.Or(cmp.Compare(b.Packets, a.Packets), b.Last.Compare(a.Last), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+		return cmp.Or(cmp.Compare(b.Packets, a.Packets), b.Last.Compare(a.Last),
+			a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
 	})
 	return all[:min(n, len(all))]
 }
 
-// Talkers adds the live states up by pair and returns the n with the highest rate since the last call, then by bytes. now is the time of
-// the call.
+// Talkers adds the live states up by pair and returns the n with the highest rate since the last
+// call, then by bytes. now is the time of the call.
 func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Time, n int) []Talker {
 	pairs := map[pairKey]*Talker{}
 	for s := range states {
@@ -156,7 +160,7 @@ func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Tim
 		p.Packets += s.Packets[0] + s.Packets[1]
 		p.Bytes += s.Bytes[0] + s.Bytes[1]
 	}
-	passed := now.Sub(t.asked).Seconds()
+	passed := now.Sub(t.called).Seconds()
 	bytes := make(map[pairKey]uint64, min(len(pairs), t.max))
 	for k, d := range t.ended {
 		if pairs[k] == nil {
@@ -166,7 +170,7 @@ func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Tim
 	}
 	all := make([]Talker, 0, len(pairs))
 	for k, p := range pairs {
-		if t.asked.IsZero() || passed <= 0 {
+		if t.called.IsZero() || passed <= 0 {
 			p.Rate = 0
 		} else {
 			p.Rate = max(0, p.Rate+float64(p.Bytes)-float64(t.before[k])) / passed
@@ -177,9 +181,10 @@ func (t *Top) Talkers(states func(yield func(firewall.State) bool), now time.Tim
 		all = append(all, *p)
 	}
 	clear(t.ended)
-	t.before, t.asked = bytes, now
+	t.before, t.called = bytes, now
 	slices.SortFunc(all, func(a, b Talker) int {
-		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Bytes, a.Bytes), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Bytes, a.Bytes),
+			a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
 	})
 	return all[:min(n, len(all))]
 }

@@ -9,15 +9,18 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// TestTopAddsUp: however many pairs there are, nothing that was refused goes missing, and the big ones stay.
+// TestTopAddsUp: however many pairs there are, nothing that was refused goes missing, and the big
+// ones stay.
 func TestTopAddsUp(t *testing.T) {
 	g := newRandom(t)
 	top := NewTop(64)
 	var want Count
 	big := netip.MustParseAddr("198.51.100.7")
 	for i := range 20000 {
-		e := firewall.Event{Kind: firewall.EventDrop, Proto: 6, Length: uint32(40 + g.IntN(100)), Verdict: firewall.Verdict{Rule: 100},
-			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(g.IntN(4)), byte(g.IntN(256)), byte(g.IntN(256))}), 1),
+		e := firewall.Event{Kind: firewall.EventDrop, Proto: 6, Length: uint32(40 + g.IntN(100)),
+			Verdict: firewall.Verdict{Rule: 100},
+			Src: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(g.IntN(4)),
+				byte(g.IntN(256)), byte(g.IntN(256))}), 1),
 			Dst: netip.MustParseAddrPort("10.0.0.1:80")}
 		if i%10 == 0 {
 			e.Src = netip.AddrPortFrom(big, 1)
@@ -52,14 +55,17 @@ func TestTalkers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	a, b := netip.MustParseAddrPort("10.0.0.1:4000"), netip.MustParseAddrPort("10.0.0.9:80")
 	state := func(port uint16, bytes uint64) firewall.State {
-		return firewall.State{Proto: 6, From: netip.AddrPortFrom(a.Addr(), port), To: b, Packets: [2]uint64{1, 1}, Bytes: [2]uint64{bytes, 0}}
+		return firewall.State{Proto: 6, From: netip.AddrPortFrom(a.Addr(), port), To: b,
+			Packets: [2]uint64{1, 1}, Bytes: [2]uint64{bytes, 0}}
 	}
 	list := top.Talkers(slices.Values([]firewall.State{state(1, 100), state(2, 50)}), now, 10)
-	if len(list) != 1 || list[0].States != 2 || list[0].Bytes != 150 || list[0].Packets != 4 || list[0].Rate != 0 {
+	if len(list) != 1 || list[0].States != 2 || list[0].Bytes != 150 || list[0].Packets != 4 ||
+		list[0].Rate != 0 {
 		t.Fatalf("%+v", list)
 	}
-	// One ends with 200 bytes, the other goes on: 100 and 250 bytes more in two seconds.
-	top.Add(&firewall.Event{Kind: firewall.EventEnd, Proto: 6, Src: netip.AddrPortFrom(a.Addr(), 1), Dst: b, Bytes: [2]uint64{150, 50}}, now)
+	// One ends with 200 bytes, the other continues: 100 and 250 bytes more in two seconds.
+	top.Add(&firewall.Event{Kind: firewall.EventEnd, Proto: 6, Src: netip.AddrPortFrom(a.Addr(), 1),
+		Dst: b, Bytes: [2]uint64{150, 50}}, now)
 	list = top.Talkers(slices.Values([]firewall.State{state(2, 300)}), now.Add(2*time.Second), 10)
 	if len(list) != 1 || list[0].States != 1 || list[0].Rate != (200+300-150)/2 {
 		t.Errorf("%+v", list)

@@ -129,7 +129,11 @@ func (b *bind) openLocked(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 // With the bit, a router that sends no ICMP would swallow all large packets and leave small ones
 // alone. The kernel's WireGuard does the same.
 func allowFragments(c *udp.Conn) {
-	_ = c.SyscallConn().Control(func(fd uintptr) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU_DISCOVER,
 			unix.IP_PMTUDISC_DONT)
 	})
@@ -163,7 +167,11 @@ func (b *bind) SetMark(mark uint32) error {
 		if c == nil {
 			continue
 		}
-		if e := c.SyscallConn().Control(func(fd uintptr) {
+		raw, e := c.SyscallConn()
+		if e != nil {
+			return e
+		}
+		if e := raw.Control(func(fd uintptr) {
 			if e := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK,
 				int(mark)); e != nil {
 				err = fmt.Errorf("overlay: SO_MARK: %w", e)

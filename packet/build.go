@@ -16,7 +16,7 @@ type Layer interface {
 	wrap(rest []byte, c context) ([]byte, error)
 }
 
-// context is what a layer must know of its neighbours.
+// context is what a layer needs from its neighbours.
 type context struct {
 	next     int        // protocol number of the layer above, or -1
 	ether    uint16     // EtherType of the layer above
@@ -25,8 +25,8 @@ type context struct {
 
 // Build makes a packet or frame of layers, the outermost first. Lengths, header
 // checksums, next-protocol numbers and EtherTypes that are zero in a layer are filled in;
-// others are taken as given, so that wrong ones can be built for tests. Build is
-// for tests and replies: it allocates.
+// others are written as given, so that tests can build wrong ones. Build is for
+// tests and replies: it allocates.
 //
 //	b, err := packet.Build(
 //		packet.IPv4{Src: src, Dst: dst},
@@ -138,10 +138,12 @@ func (IPv4) number() int { return 4 }
 
 func (l IPv4) wrap(rest []byte, c context) ([]byte, error) {
 	if !l.Src.Is4() || !l.Dst.Is4() {
-		return nil, fmt.Errorf("IPv4 header with addresses %v and %v: want IPv4 addresses", l.Src, l.Dst)
+		return nil, fmt.Errorf("IPv4 header with addresses %v and %v: want IPv4 addresses", l.Src,
+			l.Dst)
 	}
 	if l.FragOff%8 != 0 || len(l.Options) > 40 {
-		return nil, errors.New("IPv4 header: fragment offset not a multiple of 8, or more than 40 bytes of options")
+		return nil, errors.New("IPv4 header: fragment offset not a multiple of 8, or more than " +
+			"40 bytes of options")
 	}
 	ihl := 20 + (len(l.Options)+3)&^3
 	if ihl+len(rest) > 65535 {
@@ -183,7 +185,8 @@ func (IPv6) number() int { return 41 }
 
 func (l IPv6) wrap(rest []byte, c context) ([]byte, error) {
 	if !l.Src.Is6() || !l.Dst.Is6() {
-		return nil, fmt.Errorf("IPv6 header with addresses %v and %v: want IPv6 addresses", l.Src, l.Dst)
+		return nil, fmt.Errorf("IPv6 header with addresses %v and %v: want IPv6 addresses", l.Src,
+			l.Dst)
 	}
 	if len(rest) > 65535 {
 		return nil, fmt.Errorf("IPv6 payload of %d bytes: at most 65535", len(rest))

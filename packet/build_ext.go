@@ -38,9 +38,13 @@ func (Routing) number() int     { return int(ProtoRouting) }
 func (Fragment) number() int    { return int(ProtoFragment) }
 func (AH) number() int          { return int(ProtoAH) }
 
-func (l HopByHop) wrap(rest []byte, c context) ([]byte, error) { return options(l.Options, rest, c) }
+func (l HopByHop) wrap(rest []byte, c context) ([]byte, error) {
+	return options(l.Options, rest, c)
+}
 
-func (l Destination) wrap(rest []byte, c context) ([]byte, error) { return options(l.Options, rest, c) }
+func (l Destination) wrap(rest []byte, c context) ([]byte, error) {
+	return options(l.Options, rest, c)
+}
 
 // options makes an options header.
 func options(o, rest []byte, c context) ([]byte, error) {

@@ -13,7 +13,7 @@ type TCP struct {
 	Flags            uint8
 	Window, Urgent   uint16
 	Options          []byte
-	Partial          bool // leave the checksum to the card: pseudo-header sum only
+	Partial          bool // leave the checksum to the network card: pseudo-header sum only
 }
 
 // UDP is a UDP header.
@@ -21,7 +21,7 @@ type UDP struct {
 	SrcPort, DstPort uint16
 	Len              uint16 // zero: what it is
 	NoChecksum       bool   // send none: zero
-	Partial          bool   // leave the checksum to the card: pseudo-header sum only
+	Partial          bool   // leave the checksum to the network card: pseudo-header sum only
 }
 
 // UDPLite is a UDP-Lite header (RFC 3828). Coverage 0 covers everything.
@@ -94,7 +94,7 @@ func (l TCP) wrap(rest []byte, c context) ([]byte, error) {
 	return h, nil
 }
 
-// portHeader makes an 8-byte header of ports, a 16-bit field, and room for a checksum.
+// portHeader makes an 8-byte header of ports, a 16-bit field, and space for a checksum.
 func portHeader(src, dst, field uint16, rest []byte) []byte {
 	h := make([]byte, 8, 8+len(rest))
 	be.PutUint16(h, src)
@@ -164,7 +164,7 @@ func (l IGMP) wrap(rest []byte, _ context) ([]byte, error) {
 	if l.Group.IsValid() && !l.Group.Is4() {
 		return nil, fmt.Errorf("IGMP group %v: want an IPv4 address", l.Group)
 	}
-	_, group := Words(l.Group)
+	_, group := AddrWords(l.Group)
 	h := icmpHeader(l.Type, l.MaxResp, uint32(group), rest)
 	be.PutUint16(h[2:], ^fold(sum(0, h)))
 	return h, nil

@@ -13,25 +13,29 @@ var (
 // Decode reads the IP packet in b, which starts with the IP header, and sets
 // every field of p. It returns p.Reason. Bytes of b beyond the length in the
 // IP header are ignored; p keeps no reference to b. It does not allocate and
-// does not verify checksums (a checksum may be left to the card).
+// does not verify checksums (a checksum may be left to the network card).
 //
-// The order of the checks, which is the same in the kernel engine, is in
-// docs/design/0002-decoder.md.
+// The order of the checks, which the kernel engine shares, is in docs/design/0002-decoder.md.
 //
 //go:nosplit
 func (p *Packet) Decode(b []byte) Reason {
-	// This is the short cut for whole packets of TCP, UDP, ICMP and IGMP without other
-	// options or extension headers. Whatever is not so plain, or is wrong, is left to
-	// full, which reads everything again: full is the one to consult for the meaning, and
-	// tests hold the two together.
+	// This is the fast path for whole packets of TCP, UDP, ICMP and IGMP without other options or
+	// extension headers. It leaves every other packet, and every malformed one, to full, which
+	// starts again. Read full for the meaning; tests compare the two.
 	//
-	// What it costs is the number of its instructions and of its stores, of which a machine makes no more than two in a cycle. So there
-	// are no calls in it, all offsets are constants, and neighbours are read and written together: the compiler joins loads that are
-	// written out byte by byte (the functions of encoding/binary would leave a no-op each), and stores that are cut
-	// from one word. It does not join a constant with a variable, hence the rotations, which hide zeros from it; where constants stand
-	// beside variables, the order of the stores keeps it from trying. Tests of b[0] and the load of h
-	// have a store between them, or the byte would be read apart. The protocols are asked for first and read after,
-	// so that none of them meets more than one jump.
+	// The cost is the number of instructions and of stores, of which a CPU makes at most two in a
+	// cycle. That explains the form of the code:
+	//
+	//   - It calls nothing, and all offsets are constants.
+	//   - Neighbours are read and written together. The compiler combines loads that are written
+	//     out byte by byte (the functions of encoding/binary would leave a no-op each), and stores
+	//     that are cut from one word.
+	//   - The compiler does not combine a constant with a variable. Hence the rotations, which
+	//     hide zeros from it. Where constants stand beside variables, the order of the stores
+	//     keeps it from trying.
+	//   - A store stands between the tests of b[0] and the load of h, or the byte would be read
+	//     twice.
+	//   - The protocols are compared first and read after, so that each takes at most one jump.
 	if len(b) < 20 {
 		*p = Packet{}
 		p.Reason = ReasonShort
@@ -48,15 +52,18 @@ func (p *Packet) Decode(b []byte) Reason {
 		}
 		src := uint64(b[12])<<32 | uint64(b[13])<<40 | uint64(b[14])<<48 | uint64(b[15])<<56
 		dst := uint64(b[16])<<32 | uint64(b[17])<<40 | uint64(b[18])<<48 | uint64(b[19])<<56
-		p.SrcIP[0], p.SrcIP[1], p.SrcIP[2], p.SrcIP[3], p.SrcIP[4], p.SrcIP[5], p.SrcIP[6], p.SrcIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
-		p.DstIP[0], p.DstIP[1], p.DstIP[2], p.DstIP[3], p.DstIP[4], p.DstIP[5], p.DstIP[6], p.DstIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
+		p.SrcIP[0], p.SrcIP[1], p.SrcIP[2], p.SrcIP[3],
+			p.SrcIP[4], p.SrcIP[5], p.SrcIP[6], p.SrcIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
+		p.DstIP[0], p.DstIP[1], p.DstIP[2], p.DstIP[3],
+			p.DstIP[4], p.DstIP[5], p.DstIP[6], p.DstIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
 		le.PutUint64(p.SrcIP[8:16], src|mapped)
 		le.PutUint64(p.DstIP[8:16], dst|mapped)
 		q := uint32(h>>32) - (0x45-4)<<24 - 20
 		y := uint32(b[6]) | uint32(b[7])<<8 | uint32(b[8])<<16 | uint32(b[9])<<24
 		p.Rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
 		r := uint64(y)<<32 | uint64(uint32(h)>>16)
-		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(r), uint8(r>>32), uint8(r>>40), uint8(r>>48), uint8(r>>56)
+		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(r), uint8(r>>32), uint8(r>>40),
+			uint8(r>>48), uint8(r>>56)
 		if b[9] != ProtoTCP {
 			if b[9] != ProtoUDP {
 				if b[9] != ProtoICMP || total < 28 {
@@ -68,7 +75,8 @@ func (p *Packet) Decode(b []byte) Reason {
 				w := bits.RotateLeft64(uint64(v), 32)
 				p.Ack = 0
 				p.Seq = uint32(u)
-				p.Ports, p.Aux, p.TCPFlags, p.Offset = uint32(w), uint16(w>>32), uint8(w>>48), uint8(w>>56)
+				p.Ports, p.Aux, p.TCPFlags, p.Offset = uint32(w), uint16(w>>32), uint8(w>>48),
+					uint8(w>>56)
 				return ReasonNone
 			}
 			if total < 28 {
@@ -93,7 +101,8 @@ func (p *Packet) Decode(b []byte) Reason {
 			uint64(b[32])<<24 | uint64(b[33])<<16 | uint64(b[34])<<8 | uint64(b[35])
 		p.Seq, p.Ports = uint32(u), uint32(u>>32)
 		p.Aux, p.TCPFlags, p.Offset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
-		if n := int(uint32(v) >> 26); n < 20 || n > total-20 { // the header's length, plus 0 to 3 by reserved bits
+		// the header's length, plus 0 to 3 by reserved bits
+		if n := int(uint32(v) >> 26); n < 20 || n > total-20 {
 			break
 		}
 		return ReasonNone
@@ -102,13 +111,16 @@ func (p *Packet) Decode(b []byte) Reason {
 		h := uint64(b[0])<<56 | uint64(b[1])<<48 | uint64(b[2])<<40 | uint64(b[3])<<32 |
 			uint64(b[4])<<24 | uint64(b[5])<<16 | uint64(b[6])<<8 | uint64(b[7])
 		total := int(uint16(h >> 32))
-		if total > len(b) || total < 24 || b[9] != ProtoIGMP || h&0xbfff != 0 || uint32(b[20])|uint32(b[21])<<8|uint32(b[22])<<16|uint32(b[23])<<24 != 0x0494 {
+		if total > len(b) || total < 24 || b[9] != ProtoIGMP || h&0xbfff != 0 ||
+			uint32(b[20])|uint32(b[21])<<8|uint32(b[22])<<16|uint32(b[23])<<24 != 0x0494 {
 			break
 		}
 		src := uint64(b[12])<<32 | uint64(b[13])<<40 | uint64(b[14])<<48 | uint64(b[15])<<56
 		dst := uint64(b[16])<<32 | uint64(b[17])<<40 | uint64(b[18])<<48 | uint64(b[19])<<56
-		p.SrcIP[0], p.SrcIP[1], p.SrcIP[2], p.SrcIP[3], p.SrcIP[4], p.SrcIP[5], p.SrcIP[6], p.SrcIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
-		p.DstIP[0], p.DstIP[1], p.DstIP[2], p.DstIP[3], p.DstIP[4], p.DstIP[5], p.DstIP[6], p.DstIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
+		p.SrcIP[0], p.SrcIP[1], p.SrcIP[2], p.SrcIP[3],
+			p.SrcIP[4], p.SrcIP[5], p.SrcIP[6], p.SrcIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
+		p.DstIP[0], p.DstIP[1], p.DstIP[2], p.DstIP[3],
+			p.DstIP[4], p.DstIP[5], p.DstIP[6], p.DstIP[7] = 0, 0, 0, 0, 0, 0, 0, 0
 		le.PutUint64(p.SrcIP[8:16], src|mapped)
 		le.PutUint64(p.DstIP[8:16], dst|mapped)
 		q := uint32(h>>32) - (0x46-4)<<24 - 24
@@ -135,7 +147,8 @@ func (p *Packet) Decode(b []byte) Reason {
 		q := uint32(h>>52)<<16 | uint32(rest)
 		r := bits.RotateLeft64(uint64(uint16(h)), 48)
 		p.Rest, p.TOS, p.Version = uint16(q), uint8(q>>16), uint8(q>>24)
-		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(r), uint8(r>>32), uint8(r>>40), uint8(r>>48), uint8(r>>56)
+		p.IPID, p.Frag, p.IPOptions, p.TTL, p.Proto = uint32(r), uint8(r>>32), uint8(r>>40),
+			uint8(r>>48), uint8(r>>56)
 		if b[6] != ProtoTCP {
 			if b[6] != ProtoUDP {
 				if b[6] != ProtoICMPv6 || total < 48 {
@@ -147,7 +160,8 @@ func (p *Packet) Decode(b []byte) Reason {
 				w := bits.RotateLeft64(uint64(v), 32)
 				p.Ack = 0
 				p.Seq = uint32(u)
-				p.Ports, p.Aux, p.TCPFlags, p.Offset = uint32(w), uint16(w>>32), uint8(w>>48), uint8(w>>56)
+				p.Ports, p.Aux, p.TCPFlags, p.Offset = uint32(w), uint16(w>>32), uint8(w>>48),
+					uint8(w>>56)
 				return ReasonNone
 			}
 			if total < 48 {
@@ -172,7 +186,8 @@ func (p *Packet) Decode(b []byte) Reason {
 			uint64(b[52])<<24 | uint64(b[53])<<16 | uint64(b[54])<<8 | uint64(b[55])
 		p.Seq, p.Ports = uint32(u), uint32(u>>32)
 		p.Aux, p.TCPFlags, p.Offset, p.Ack = uint16(v), uint8(v>>16), uint8(v>>24), uint32(v>>32)
-		if n := int(uint32(v) >> 26); n < 20 || n > total-40 { // the header's length, plus 0 to 3 by reserved bits
+		// the header's length, plus 0 to 3 by reserved bits
+		if n := int(uint32(v) >> 26); n < 20 || n > total-40 {
 			break
 		}
 		return ReasonNone
@@ -182,13 +197,3 @@ func (p *Packet) Decode(b []byte) Reason {
 
 // mapped are bytes 8 to 11 of an IPv4-mapped address, as a little-endian word.
 const mapped = 0xffff << 16
-
-// DecodeBatch decodes bufs[i] into out[i] for every i that both slices have
-// and returns how many that are.
-func DecodeBatch(bufs [][]byte, out []Packet) int {
-	n := min(len(bufs), len(out))
-	for i := range n {
-		out[i].Decode(bufs[i])
-	}
-	return n
-}

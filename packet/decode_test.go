@@ -9,7 +9,8 @@ import (
 // syn4 is a TCP SYN+ACK 1.2.3.4:123 -> 5.6.7.8:567 with 15 bytes of payload.
 var syn4 = []byte{
 	0x45, 0x00, 0x00, 0x37, 0xde, 0xad, 0x00, 0x00, 0x40, 0x06, 0x49, 0x5f, 1, 2, 3, 4, 5, 6, 7, 8,
-	0x00, 0x7b, 0x02, 0x37, 0x00, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0x00, 0x50, 0x12, 0x11, 0x22, 0x00, 0x00, 0x00, 0x00,
+	0x00, 0x7b, 0x02, 0x37, 0x00, 0x00, 0x12, 0x34, 0x00, 0x00, 0x00, 0x00, 0x50, 0x12, 0x11, 0x22,
+	0x00, 0x00, 0x00, 0x00,
 	'r', 'e', 'q', 'u', 'e', 's', 't', '_', 'p', 'a', 'y', 'l', 'o', 'a', 'd',
 }
 
@@ -29,8 +30,9 @@ func TestDecodeTCP4(t *testing.T) {
 	if p.Src() != netip.MustParseAddr("1.2.3.4") || p.Dst() != netip.MustParseAddr("5.6.7.8") {
 		t.Errorf("addresses %v %v", p.Src(), p.Dst())
 	}
-	if p.Len() != 55 || p.Payload() != 40 || p.Window() != 0x1122 || p.FragOff() != 0 {
-		t.Errorf("length %d, payload at %d, window %d, fragment at %d", p.Len(), p.Payload(), p.Window(), p.FragOff())
+	if p.Len() != 55 || p.PayloadOffset() != 40 || p.Window() != 0x1122 || p.FragOff() != 0 {
+		t.Errorf("length %d, payload at %d, window %d, fragment at %d", p.Len(), p.PayloadOffset(),
+			p.Window(), p.FragOff())
 	}
 	if p.SrcPort() != 123 || p.DstPort() != 567 || p.PayloadLen() != 15 {
 		t.Errorf("ports %d %d, payload %d", p.SrcPort(), p.DstPort(), p.PayloadLen())
@@ -58,16 +60,14 @@ func TestSize(t *testing.T) {
 
 func TestNoAllocations(t *testing.T) {
 	var p Packet
-	bufs := [][]byte{syn4, syn4[:10]}
-	out := make([]Packet, 2)
 	quote := build(t, IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}, ICMP{Type: 11}, Data(syn4))
-	long := build(t, IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")}, HopByHop{Options: RouterAlert}, Fragment{More: true}, TCP{}, make(Data, 4))
+	long := build(t, IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")},
+		HopByHop{Options: RouterAlert}, Fragment{More: true}, TCP{}, make(Data, 4))
 	text := make([]byte, 0, 200)
 	for name, f := range map[string]func(){
 		"Decode":      func() { p.Decode(syn4) },
 		"Decode long": func() { p.Decode(long) },
 		"Decode bad":  func() { p.Decode(syn4[:30]) },
-		"DecodeBatch": func() { DecodeBatch(bufs, out) },
 		"DecodeFrame": func() { p.DecodeFrame(LinkRaw, syn4) },
 		"Inner":       func() { p.Decode(quote); p.Inner(quote) },
 		"AppendText":  func() { text, _ = p.AppendText(text[:0]) },
@@ -78,37 +78,27 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-func TestDecodeBatch(t *testing.T) {
-	out := make([]Packet, 3)
-	if n := DecodeBatch([][]byte{syn4, nil}, out); n != 2 || out[0].Proto != ProtoTCP || out[1].Reason != ReasonShort || out[2] != (Packet{}) {
-		t.Errorf("%d %+v", n, out)
-	}
-	if n := DecodeBatch([][]byte{syn4, nil}, out[:1]); n != 1 {
-		t.Errorf("%d decoded into one", n)
-	}
-}
-
 func TestEssential(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		want bool
 	}{
-		{"icmp6 fe80::1 -> ff02::1 type 134 ttl 255", true},
-		{"icmp6 fe80::1 -> ff02::2 type 133 ttl 255", true},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 135 ttl 255", true},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 136 ttl 255", true},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 136 ttl 254", false},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 136 code 1 ttl 255", false},
-		{"icmp6 fe80::1 -> fe80::2 type 137 ttl 255", false},
-		{"icmp6 fe80::1 -> fe80::2 type 135 ttl 255 ipid 1", false},
-		{"icmp6 :: -> ff02::16 type 143 ttl 1 opt ra", true},
-		{"icmp6 fe80::1 -> ff02::1 type 130 ttl 1 opt ra", true},
-		{"icmp6 fe80::1 -> ff02::1 type 131 ttl 1 opt ra", true},
-		{"icmp6 fe80::1 -> ff02::2 type 132 ttl 1 opt ra", true},
-		{"icmp6 fe80::1 -> ff02::1 type 130 ttl 1 ext hop", false},
-		{"icmp6 fe80::1 -> ff02::1 type 130 ttl 2 opt ra", false},
-		{"icmp6 2001:db8::1 -> ff02::1 type 130 ttl 1 opt ra", false},
-		{"icmp6 fe80::1 -> ff02::1 type 128 ttl 255", false},
+		{"ipv6-icmp fe80::1 -> ff02::1 type 134 ttl 255", true},
+		{"ipv6-icmp fe80::1 -> ff02::2 type 133 ttl 255", true},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 135 ttl 255", true},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 136 ttl 255", true},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 136 ttl 254", false},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 136 code 1 ttl 255", false},
+		{"ipv6-icmp fe80::1 -> fe80::2 type 137 ttl 255", false},
+		{"ipv6-icmp fe80::1 -> fe80::2 type 135 ttl 255 ipid 1", false},
+		{"ipv6-icmp :: -> ff02::16 type 143 ttl 1 opt ra", true},
+		{"ipv6-icmp fe80::1 -> ff02::1 type 130 ttl 1 opt ra", true},
+		{"ipv6-icmp fe80::1 -> ff02::1 type 131 ttl 1 opt ra", true},
+		{"ipv6-icmp fe80::1 -> ff02::2 type 132 ttl 1 opt ra", true},
+		{"ipv6-icmp fe80::1 -> ff02::1 type 130 ttl 1 ext hop", false},
+		{"ipv6-icmp fe80::1 -> ff02::1 type 130 ttl 2 opt ra", false},
+		{"ipv6-icmp 2001:db8::1 -> ff02::1 type 130 ttl 1 opt ra", false},
+		{"ipv6-icmp fe80::1 -> ff02::1 type 128 ttl 255", false},
 		{"udp [fe80::1]:1 -> [fe80::2]:2 ttl 255", false},
 		{"icmp 10.0.0.1 -> 10.0.0.2 type 134 ttl 255", false},
 	} {
@@ -159,10 +149,10 @@ func TestICMPKinds(t *testing.T) {
 		{"icmp 1.2.3.4 -> 5.6.7.8 type 14", true, true, false},
 		{"icmp 1.2.3.4 -> 5.6.7.8 type 12", false, false, true},
 		{"icmp 1.2.3.4 -> 5.6.7.8 type 9", false, false, false},
-		{"icmp6 ::1 -> ::2 type 128", true, false, false},
-		{"icmp6 ::1 -> ::2 type 129", true, true, false},
-		{"icmp6 ::1 -> ::2 type 3", false, false, true},
-		{"icmp6 ::1 -> ::2 type 137", false, false, false},
+		{"ipv6-icmp ::1 -> ::2 type 128", true, false, false},
+		{"ipv6-icmp ::1 -> ::2 type 129", true, true, false},
+		{"ipv6-icmp ::1 -> ::2 type 3", false, false, true},
+		{"ipv6-icmp ::1 -> ::2 type 137", false, false, false},
 		{"1 ::1 -> ::2", false, false, false},
 		{"icmp 1.2.3.4 -> 5.6.7.8 frag 800", false, false, false},
 	} {

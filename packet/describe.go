@@ -63,7 +63,7 @@ func (d *description) headers() ([]Layer, error) {
 	case d.headFlags&(FragDF|FragRF) != 0:
 		return nil, errors.New("df, rf: IPv6 has no such flags")
 	case d.options&^OptRouterAlert != 0:
-		return nil, errors.New("opt: IPv6 knows ra only")
+		return nil, errors.New("opt: IPv6 has ra only")
 	case d.ttl == 0:
 		return nil, errors.New("ttl 0 never leaves a host")
 	}
@@ -92,7 +92,7 @@ func (d *description) headers() ([]Layer, error) {
 	return append(layers, announce(d.proto)), nil
 }
 
-// announce is an empty layer: it only gives a protocol number to the header below.
+// announce is an empty layer: it only gives its protocol number to the header below.
 type announce uint8
 
 func (l announce) number() int { return int(l) }
@@ -105,7 +105,8 @@ func (d *description) transport() Layer {
 	sport, dport := d.src.Port(), d.dst.Port()
 	switch {
 	case d.proto == ProtoTCP:
-		return TCP{SrcPort: sport, DstPort: dport, Seq: d.seq, Ack: d.ack, Flags: d.flags, Window: d.win}
+		return TCP{SrcPort: sport, DstPort: dport, Seq: d.seq, Ack: d.ack, Flags: d.flags,
+			Window: d.win}
 	case d.proto == ProtoUDP:
 		return UDP{SrcPort: sport, DstPort: dport}
 	case d.proto == ProtoUDPLite:
@@ -120,15 +121,15 @@ func (d *description) transport() Layer {
 	return nil
 }
 
-// icmpType returns the given type, or the usual one.
-func (d *description) icmpType(usual uint8) uint8 {
+// icmpType returns the given type, or the default.
+func (d *description) icmpType(ifAbsent uint8) uint8 {
 	if d.hasKind {
 		return d.kind
 	}
-	return usual
+	return ifAbsent
 }
 
-// optionBytes returns IPv4 options, with room for one address or timestamp each.
+// optionBytes returns IPv4 options, with space for one address or timestamp each.
 func optionBytes(set uint8) []byte {
 	var o []byte
 	if set&OptSSRR != 0 {

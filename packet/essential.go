@@ -1,7 +1,7 @@
 package packet
 
-// Essential reports whether the packet is one without which IPv6 on the link
-// stops working, so that it passes before the rules (shown as rule 0):
+// Essential reports whether the packet is one that IPv6 on the link cannot work
+// without, so that it passes before the rules (shown as rule 0):
 //
 //   - neighbour discovery: types 133 to 136 with code 0 and hop limit 255
 //     (RFC 4861), which proves that the sender is on the link;
@@ -9,10 +9,11 @@ package packet
 //     limit 1, the hop-by-hop router alert, and a link-local or unspecified
 //     source (RFC 2710, RFC 3810).
 //
-// A fragment is never essential (RFC 6980). ARP is not IP and is told by its
-// EtherType.
+// A fragment is never essential (RFC 6980). ARP is not IP: the EtherType identifies
+// it.
 func (p *Packet) Essential() bool {
-	if p.Proto != ProtoICMPv6 || p.Version != 6 || p.Reason != ReasonNone || p.Frag&fragState != 0 ||
+	if p.Proto != ProtoICMPv6 || p.Version != 6 || p.Reason != ReasonNone ||
+		p.Frag&fragState != 0 ||
 		p.ExtHdrs&ExtFragment != 0 {
 		return false
 	}
@@ -44,9 +45,10 @@ func (p *Packet) ICMPQuery() (query, reply bool) {
 	return false, false
 }
 
-// ICMPQueryType returns the type of the query that the packet is, or that it answers, and which of the two: echo, timestamp,
-// information and address mask of ICMP, echo and node information (RFC 4620) of ICMPv6. It returns 0 for other packets. Linux
-// conntrack follows the same ones. Bytes 4 and 5, ICMPID, are the same in a query and its answer.
+// ICMPQueryType returns the type of the query that the packet is, or that it answers, and which of
+// the two it is: echo, timestamp, information and address mask of ICMP, echo and node information
+// (RFC 4620) of ICMPv6. It returns 0 for other packets. Linux conntrack follows the same ones.
+// Bytes 4 and 5, ICMPID, are the same in a query and its answer.
 func (p *Packet) ICMPQueryType() (query uint8, answer bool) {
 	if !p.IsICMP() {
 		return 0, false

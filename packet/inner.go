@@ -1,20 +1,20 @@
 package packet
 
 // Inner decodes the packet that the ICMP or ICMPv6 error p quotes. b are the
-// bytes that p was decoded from. ok is false when p is no error, or when
-// the quote does not tell a conversation: another family, a header that is cut or
+// bytes that p was decoded from. ok is false when p is not an error, or when
+// the quote does not identify a flow: another family, a header that is cut or
 // malformed, a later fragment, or fewer than 8 bytes of a transport header.
 //
-// Only the fields that identify the conversation are set: addresses, Version,
-// Proto, TTL, TOS, IPID, Frag, ExtHdrs, L4 (which counts from the start of the quoted
-// header), Rest, and of the first 8 bytes of the transport header Ports and Seq, or
-// ICMPType, ICMPCode and Seq, with Offset for 8 bytes. Lengths inside the quote
-// are not checked, since routers change them: Rest is what the length leaves, 0 if it ends before L4.
+// Only the fields that identify the flow are set: addresses, Version, Proto, TTL, TOS,
+// IPID, Frag, ExtHdrs, L4 (which counts from the start of the quoted header), Rest, and of the
+// first 8 bytes of the transport header Ports and Seq, or ICMPType, ICMPCode and Seq, with Offset
+// for 8 bytes. Lengths inside the quote are not checked, since routers change them: Rest is what
+// the length leaves, 0 if it ends before L4.
 func (p *Packet) Inner(b []byte) (inner Packet, ok bool) {
 	if !p.ICMPError() || int(p.Len()) > len(b) {
 		return Packet{}, false
 	}
-	q := b[p.Payload():p.Len()]
+	q := b[p.PayloadOffset():p.Len()]
 	if len(q) == 0 || q[0]>>4 != p.Version {
 		return Packet{}, false
 	}
@@ -29,7 +29,7 @@ func (p *Packet) Inner(b []byte) (inner Packet, ok bool) {
 	return inner, true
 }
 
-// quote4 reads a quoted IPv4 header. Options are stepped over.
+// quote4 reads a quoted IPv4 header and skips its options.
 func (p *Packet) quote4(q []byte) bool {
 	if len(q) < 20 {
 		return false
@@ -55,8 +55,8 @@ func (p *Packet) quote4(q []byte) bool {
 	return true
 }
 
-// quote6 reads a quoted IPv6 header and steps over its extension headers. Hop-by-hop
-// options are not looked at.
+// quote6 reads a quoted IPv6 header and skips its extension headers. It does not read
+// hop-by-hop options.
 func (p *Packet) quote6(q []byte) bool {
 	if len(q) < 40 {
 		return false

@@ -19,9 +19,11 @@ func TestInnerAgreesWithDecode(t *testing.T) {
 		}
 		var outer []byte
 		if p.Version == 4 {
-			outer = build(t, IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}, ICMP{Type: 11}, Data(b))
+			outer = build(t, IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}, ICMP{Type: 11},
+				Data(b))
 		} else {
-			outer = build(t, IPv6{Src: p4("2001:db8::9"), Dst: p4("2001:db8::1")}, ICMPv6{Type: 3}, Data(b))
+			outer = build(t, IPv6{Src: p4("2001:db8::9"), Dst: p4("2001:db8::1")}, ICMPv6{Type: 3},
+				Data(b))
 		}
 		var o Packet
 		o.Decode(outer)
@@ -65,15 +67,17 @@ func TestInnerOfCutQuote(t *testing.T) {
 		{"icmp 192.0.2.1 -> 192.0.2.2 type 8 id 77", 28},
 		{"gre 192.0.2.1 -> 192.0.2.2 len 60", 20},
 		{"udp [2001:db8::1]:1000 -> [2001:db8::2]:53 ext hop,dst", 64},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 id 77", 48},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 id 77", 48},
 	} {
 		p, b := mustParse(t, tc.text)
 		for n := range len(b) + 1 {
 			var outer []byte
 			if p.Version == 4 {
-				outer = build(t, IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}, ICMP{Type: 3, Code: 4}, Data(b[:n]))
+				outer = build(t, IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")},
+					ICMP{Type: 3, Code: 4}, Data(b[:n]))
 			} else {
-				outer = build(t, IPv6{Src: p4("2001:db8::9"), Dst: p4("2001:db8::1")}, ICMPv6{Type: 2}, Data(b[:n]))
+				outer = build(t, IPv6{Src: p4("2001:db8::9"), Dst: p4("2001:db8::1")},
+					ICMPv6{Type: 2}, Data(b[:n]))
 			}
 			var o Packet
 			o.Decode(outer)
@@ -84,7 +88,8 @@ func TestInnerOfCutQuote(t *testing.T) {
 			if !ok && inner != (Packet{}) {
 				t.Fatalf("%s: %d bytes: not found, but not empty: %+v", tc.text, n, inner)
 			}
-			if ok && (inner.Ports != p.Ports || inner.Seq != p.Seq || inner.ICMPType() != p.ICMPType() || inner.Len() != p.Len()) {
+			if ok && (inner.Ports != p.Ports || inner.Seq != p.Seq ||
+				inner.ICMPType() != p.ICMPType() || inner.Len() != p.Len()) {
 				t.Fatalf("%s: %d bytes: %+v", tc.text, n, inner)
 			}
 		}
@@ -92,15 +97,19 @@ func TestInnerOfCutQuote(t *testing.T) {
 }
 
 func TestInnerRefused(t *testing.T) {
-	quote4 := build(t, IPv4{Src: p4("192.0.2.1"), Dst: p4("192.0.2.2")}, UDP{SrcPort: 1, DstPort: 2})
-	quote6 := build(t, IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")}, UDP{SrcPort: 1, DstPort: 2})
-	mapped := build(t, IPv6{Src: p4("::ffff:192.0.2.1"), Dst: p4("2001:db8::2")}, UDP{SrcPort: 1, DstPort: 2})
+	quote4 := build(t, IPv4{Src: p4("192.0.2.1"), Dst: p4("192.0.2.2")},
+		UDP{SrcPort: 1, DstPort: 2})
+	quote6 := build(t, IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")},
+		UDP{SrcPort: 1, DstPort: 2})
+	mapped := build(t, IPv6{Src: p4("::ffff:192.0.2.1"), Dst: p4("2001:db8::2")},
+		UDP{SrcPort: 1, DstPort: 2})
 	nine := []Layer{IPv6{Src: p4("2001:db8::1"), Dst: p4("2001:db8::2")}}
 	for range 9 {
 		nine = append(nine, Destination{})
 	}
 	long := build(t, append(nine, UDP{})...)
-	out4, out6 := IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")}, IPv6{Src: p4("2001:db8::9"), Dst: p4("2001:db8::1")}
+	out4, out6 := IPv4{Src: p4("192.0.2.9"), Dst: p4("192.0.2.1")},
+		IPv6{Src: p4("2001:db8::9"), Dst: p4("2001:db8::1")}
 	for name, b := range map[string][]byte{
 		"echo reply":      build(t, out4, ICMP{Type: 0}, Data(quote4)),
 		"other family":    build(t, out4, ICMP{Type: 3}, Data(quote6)),
@@ -109,8 +118,9 @@ func TestInnerRefused(t *testing.T) {
 		"redirect in v6":  build(t, out6, ICMPv6{Type: 137}, Data(quote6)),
 		"mapped":          build(t, out6, ICMPv6{Type: 1}, Data(mapped)),
 		"nine extensions": build(t, out6, ICMPv6{Type: 1}, Data(long)),
-		"fragment":        build(t, IPv4{Src: out4.Src, Dst: out4.Dst, FragOff: 8}, ICMP{Type: 3}, Data(quote4)),
-		"not ICMP":        quote4,
+		"fragment": build(t, IPv4{Src: out4.Src, Dst: out4.Dst, FragOff: 8}, ICMP{Type: 3},
+			Data(quote4)),
+		"not ICMP": quote4,
 	} {
 		var p Packet
 		p.Decode(b)

@@ -9,8 +9,9 @@ const (
 	LinkEthernet             // Ethernet II with up to two VLAN tags
 	LinkSLL                  // Linux cooked capture v1
 	LinkSLL2                 // Linux cooked capture v2
-	LinkNull                 // BSD loopback: address family in the byte order of the capturing machine
-	LinkLoop                 // OpenBSD loopback: address family in network order
+	// BSD loopback: address family in the byte order of the capturing machine
+	LinkNull
+	LinkLoop // OpenBSD loopback: address family in network order
 )
 
 // EtherTypes that the decoder knows.
@@ -23,9 +24,10 @@ const (
 	etherQOld uint16 = 0x9100 // QinQ before 802.1ad
 )
 
-// Frame is what a link-layer header says.
+// Frame is the content of a link-layer header.
 type Frame struct {
-	EtherType uint16    // of the payload, after VLAN tags; 0 when the link layer has no such number for it
+	// of the payload, after VLAN tags; 0 when the link layer has no such number for it
+	EtherType uint16
 	L3        uint16    // offset of the payload in bytes
 	Tags      [2]uint16 // VLAN tag control words, the outer first
 	NumTags   uint8     // how many of Tags are set
@@ -37,7 +39,7 @@ func (f Frame) IsIP() bool { return f.EtherType == EtherIPv4 || f.EtherType == E
 
 // DecodeFrame reads a frame that starts with a link-layer header of kind l and, when
 // it carries IP, the packet in it. For another payload, such as ARP, p is the zero
-// Packet: see Frame.EtherType. p.Reason tells a malformed header of either layer.
+// Packet: see Frame.EtherType. p.Reason is set for a malformed header of either layer.
 // Offsets in p count from the IP header, which is at b[Frame.L3:].
 func (p *Packet) DecodeFrame(l Link, b []byte) Frame {
 	f, r := ParseFrame(l, b)
@@ -100,7 +102,7 @@ func ParseFrame(l Link, b []byte) (Frame, Reason) {
 	return f, f.tags(b)
 }
 
-// tags steps over VLAN tags: control word, then the next EtherType.
+// tags skips VLAN tags: control word, then the next EtherType.
 func (f *Frame) tags(b []byte) Reason {
 	for f.EtherType == EtherVLAN || f.EtherType == EtherQinQ || f.EtherType == etherQOld {
 		if int(f.NumTags) == len(f.Tags) {
@@ -119,7 +121,7 @@ func (f *Frame) tags(b []byte) Reason {
 }
 
 // loopType returns the EtherType for the address family in a loopback header. The
-// family is a small number, so the byte order shows itself: all systems use 2
+// family is a small number, so its value shows the byte order. All systems use 2
 // for IPv4; IPv6 is 10 on Linux, 24 on NetBSD and OpenBSD, 28 on FreeBSD, 30 on macOS.
 func loopType(b []byte) uint16 {
 	family := be.Uint32(b[:4])

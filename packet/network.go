@@ -7,7 +7,7 @@ const (
 	maxHopOptions = 16 // options in a hop-by-hop header, each padding byte Pad1 included
 )
 
-// options4 notes the IPv4 options in o, which has at most 40 bytes.
+// options4 records the IPv4 options in o, which has at most 40 bytes.
 func (p *Packet) options4(o []byte) Reason {
 	for len(o) > 0 {
 		if o[0] == 0 { // end of list
@@ -69,7 +69,8 @@ func (p *Packet) fragment(off uint16, more bool, data, front int) (done bool) {
 // isExtension reports whether an IPv6 next header value is an extension
 // header that the decoder walks. ESP and No Next Header end the chain.
 func isExtension(proto uint8) bool {
-	const set = 1<<ProtoHopByHop | 1<<ProtoRouting | 1<<ProtoFragment | 1<<ProtoAH | 1<<ProtoDestination
+	const set = 1<<ProtoHopByHop | 1<<ProtoRouting | 1<<ProtoDestination |
+		1<<ProtoFragment | 1<<ProtoAH
 	return proto < 64 && uint64(set)>>proto&1 != 0
 }
 
@@ -82,7 +83,8 @@ func (p *Packet) extensions(b []byte) (done bool) {
 			p.stop(ReasonExtCount)
 			return true
 		}
-		if p.Proto == ProtoHopByHop && i > 0 || p.Proto == ProtoFragment && p.ExtHdrs&ExtFragment != 0 {
+		if p.Proto == ProtoHopByHop && i > 0 || p.Proto == ProtoFragment &&
+			p.ExtHdrs&ExtFragment != 0 {
 			p.stop(ReasonExtOrder)
 			return true
 		}
@@ -102,15 +104,16 @@ func (p *Packet) extensions(b []byte) (done bool) {
 			}
 		}
 		p.step(h, size)
-		if word := be.Uint16(h[2:4]); fragment && word&^6 != 0 && p.fragment(word&^7, word&1 != 0, len(h)-8, int(at)-40) {
+		if word := be.Uint16(h[2:4]); fragment && word&^6 != 0 &&
+			p.fragment(word&^7, word&1 != 0, len(h)-8, int(at)-40) {
 			return true
 		}
 	}
 	return false
 }
 
-// step notes the extension header p.Proto, which h starts with and which is size bytes long, and moves p.L4 and
-// p.Proto behind it.
+// step records the extension header p.Proto, which h starts with and which is size bytes long, and
+// moves p.L4 and p.Proto behind it.
 func (p *Packet) step(h []byte, size int) {
 	switch p.Proto {
 	case ProtoHopByHop:
@@ -166,7 +169,7 @@ func (p *Packet) shortExtension() {
 	p.stop(ReasonExtShort)
 }
 
-// hopOptions notes the hop-by-hop options in o.
+// hopOptions records the hop-by-hop options in o.
 func (p *Packet) hopOptions(o []byte) Reason {
 	for range maxHopOptions {
 		if len(o) == 0 {

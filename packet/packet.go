@@ -2,8 +2,8 @@ package packet
 
 import "net/netip"
 
-// Packet is what the decoder found in one IP packet: 64 bytes, one cache line. It holds no pointers and
-// no reference to the bytes, so it may be kept, copied and compared with ==.
+// Packet is what the decoder found in one IP packet: 64 bytes, one cache line. It holds no pointers
+// and no reference to the bytes, so it may be kept, copied and compared with ==.
 //
 // Decode sets every field, whatever was in the struct before. Which fields mean
 // something in which case is fixed in docs/design/0002-decoder.md; a field
@@ -13,7 +13,7 @@ import "net/netip"
 type Packet struct {
 	// SrcIP and DstIP are the addresses in network order. An IPv4 address
 	// a.b.c.d is ::ffff:a.b.c.d; since the decoder refuses such
-	// addresses in an IPv6 header, the bytes alone tell the family.
+	// addresses in an IPv6 header, the bytes alone identify the family.
 	SrcIP, DstIP [16]byte
 
 	// Seq is the TCP sequence number, the SCTP verification tag, or bytes
@@ -22,9 +22,9 @@ type Packet struct {
 	// Ports is source<<16 | destination for TCP, UDP, UDP-Lite and SCTP.
 	Ports uint32
 
-	// Aux is what a packet needs besides, by its kind: the window of TCP as sent, not
-	// scaled; type<<8 | code of ICMP and ICMPv6; the offset in bytes of a later fragment. See
-	// Window, ICMPType, ICMPCode and FragOff.
+	// Aux depends on the kind of packet: the window of TCP as sent, not scaled; type<<8 | code of
+	// ICMP and ICMPv6; the offset in bytes of a later fragment. See Window, ICMPType, ICMPCode and
+	// FragOff.
 	Aux uint16
 	// TCPFlags is the flag byte of TCP: FlagFIN to FlagCWR.
 	TCPFlags uint8
@@ -39,7 +39,7 @@ type Packet struct {
 	L4 uint16
 	// ExtHdrs is the set of IPv6 extension headers seen: ExtHopByHop to ExtRouting0.
 	ExtHdrs uint8
-	// Reason says why the packet is malformed; ReasonNone means that it is fine.
+	// Reason is why the packet is malformed; ReasonNone means that it is well-formed.
 	Reason Reason
 	// Rest is the number of bytes from L4 to the end of the IP packet; see Len.
 	Rest uint16
@@ -57,8 +57,8 @@ type Packet struct {
 	IPOptions uint8
 	// TTL is the time to live or the hop limit.
 	TTL uint8
-	// Proto is the upper-layer protocol after all extension headers. For a
-	// later fragment it is what the header with the offset names next.
+	// Proto is the upper-layer protocol after all extension headers; Proto(p.Proto) has its
+	// name. For a later fragment it is the next header in the header with the offset.
 	Proto uint8
 }
 
@@ -105,25 +105,6 @@ const (
 	ExtRouting0 // a routing header of type 0 (deprecated by RFC 5095), beside ExtRouting
 )
 
-// IP protocol numbers that the decoder knows by name.
-const (
-	ProtoHopByHop    uint8 = 0
-	ProtoICMP        uint8 = 1
-	ProtoIGMP        uint8 = 2
-	ProtoTCP         uint8 = 6
-	ProtoUDP         uint8 = 17
-	ProtoRouting     uint8 = 43
-	ProtoFragment    uint8 = 44
-	ProtoGRE         uint8 = 47
-	ProtoESP         uint8 = 50
-	ProtoAH          uint8 = 51
-	ProtoICMPv6      uint8 = 58
-	ProtoNoNext      uint8 = 59
-	ProtoDestination uint8 = 60
-	ProtoSCTP        uint8 = 132
-	ProtoUDPLite     uint8 = 136
-)
-
 // Src returns the source address, a plain IPv4 address for an IPv4 packet.
 // It is the zero Addr when the IP header was refused.
 func (p *Packet) Src() netip.Addr { return addr(&p.SrcIP, p.Version) }
@@ -143,13 +124,18 @@ func addr(ip *[16]byte, version uint8) netip.Addr {
 }
 
 // SrcWords returns the source address as two big-endian words, IPv4 as ::ffff:a.b.c.d.
-func (p *Packet) SrcWords() (hi, lo uint64) { return be.Uint64(p.SrcIP[:8]), be.Uint64(p.SrcIP[8:]) }
+func (p *Packet) SrcWords() (hi, lo uint64) {
+	return be.Uint64(p.SrcIP[:8]), be.Uint64(p.SrcIP[8:])
+}
 
 // DstWords returns the destination address as two big-endian words; see SrcWords.
-func (p *Packet) DstWords() (hi, lo uint64) { return be.Uint64(p.DstIP[:8]), be.Uint64(p.DstIP[8:]) }
+func (p *Packet) DstWords() (hi, lo uint64) {
+	return be.Uint64(p.DstIP[:8]), be.Uint64(p.DstIP[8:])
+}
 
-// Words returns an address as two big-endian words, IPv4 as ::ffff:a.b.c.d. A zone is ignored; the zero Addr gives zeros.
-func Words(a netip.Addr) (hi, lo uint64) {
+// AddrWords returns an address as two big-endian words, IPv4 as ::ffff:a.b.c.d. A zone is ignored;
+// the zero Addr gives zeros.
+func AddrWords(a netip.Addr) (hi, lo uint64) {
 	if !a.IsValid() {
 		return 0, 0
 	}
@@ -169,11 +155,7 @@ func (p *Packet) HasPorts() bool {
 	if p.Reason != ReasonNone || p.Frag&FragLater != 0 {
 		return false
 	}
-	switch p.Proto {
-	case ProtoTCP, ProtoUDP, ProtoSCTP, ProtoUDPLite:
-		return true
-	}
-	return false
+	return Proto(p.Proto).HasPorts()
 }
 
 // IsICMP reports whether ICMPType, ICMPCode and Seq are those of an ICMP
@@ -183,15 +165,15 @@ func (p *Packet) IsICMP() bool {
 		(p.Version == 4 && p.Proto == ProtoICMP || p.Version == 6 && p.Proto == ProtoICMPv6)
 }
 
-// Len returns the length in bytes of the IP packet as its header tells it,
-// headers included. Bytes of the buffer beyond it are never looked at.
+// Len returns the length in bytes of the IP packet according to its header,
+// headers included. Bytes of the buffer beyond it are never read.
 func (p *Packet) Len() uint32 { return uint32(p.L4) + uint32(p.Rest) }
 
-// Payload returns the offset in bytes of what follows the transport header
-// of TCP, UDP, UDP-Lite, SCTP (12 bytes) and ICMP (8 bytes); else L4.
-func (p *Packet) Payload() uint16 { return p.L4 + uint16(p.Offset>>4<<2) }
+// PayloadOffset returns the offset in bytes, from the start of the IP header, of what follows the
+// transport header of TCP, UDP, UDP-Lite, SCTP (12 bytes) and ICMP (8 bytes); else L4.
+func (p *Packet) PayloadOffset() uint16 { return p.L4 + uint16(p.Offset>>4<<2) }
 
-// PayloadLen returns the number of bytes from Payload to the end of the IP
+// PayloadLen returns the number of bytes from PayloadOffset to the end of the IP
 // packet. For TCP it is the length of the segment without SYN and FIN.
 func (p *Packet) PayloadLen() int { return int(p.Rest) - int(p.Offset>>4<<2) }
 

@@ -13,8 +13,8 @@ import (
 //
 //	PROTO SRC[:PORT] -> DST[:PORT] [WORD [VALUE]]...
 //
-// PROTO is tcp, udp, icmp, icmp6, igmp, sctp, udplite, gre, esp, ah or a number. An IPv6
-// address with a port stands in brackets. The words, each with what holds without it:
+// PROTO is a name or number that ParseProto reads. An IPv6 address with a port stands in
+// brackets. The words, each with its default:
 //
 //	flags LETTERS   TCP flags of FSRPAUEC, or none (S)
 //	seq N  ack N  win N     TCP fields (0)
@@ -33,7 +33,7 @@ import (
 // For example
 //
 //	tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S
-//	icmp6 fe80::1 -> ff02::1 type 134 ttl 255
+//	ipv6-icmp fe80::1 -> ff02::1 type 134 ttl 255
 func ParseText(s string) (Packet, []byte, error) {
 	d := description{ttl: 64, flags: FlagSYN}
 	if err := d.parse(s); err != nil {
@@ -52,7 +52,7 @@ func ParseText(s string) (Packet, []byte, error) {
 
 // description is the text form taken apart.
 type description struct {
-	proto              uint8
+	proto              Proto
 	src, dst           netip.AddrPort
 	flags              uint8
 	seq, ack, rest     uint32
@@ -69,17 +69,17 @@ type description struct {
 	length             int
 }
 
-// parse reads all words.
+// parse reads the whole line.
 func (d *description) parse(s string) error {
-	words := strings.Fields(s)
-	if len(words) < 4 || words[2] != "->" {
+	fields := strings.Fields(s)
+	if len(fields) < 4 || fields[2] != "->" {
 		return errors.New("want PROTO SRC -> DST")
 	}
 	var err error
-	if d.proto, err = parseProto(words[0]); err != nil {
+	if d.proto, err = ParseProto(fields[0]); err != nil {
 		return err
 	}
-	rest := words[4:]
+	rest := fields[4:]
 	for len(rest) > 0 {
 		n, err := d.word(rest)
 		if err != nil {
@@ -87,36 +87,17 @@ func (d *description) parse(s string) error {
 		}
 		rest = rest[n:]
 	}
-	ports := hasPorts(d.proto) && d.fragOff == 0
-	if d.src, err = parseEnd(words[1], ports); err != nil {
+	ports := d.proto.HasPorts() && d.fragOff == 0
+	if d.src, err = parseEnd(fields[1], ports); err != nil {
 		return err
 	}
-	if d.dst, err = parseEnd(words[3], ports); err != nil {
+	if d.dst, err = parseEnd(fields[3], ports); err != nil {
 		return err
 	}
 	if d.src.Addr().Is4() != d.dst.Addr().Is4() {
 		return fmt.Errorf("%v and %v: addresses of different families", d.src.Addr(), d.dst.Addr())
 	}
 	return nil
-}
-
-// hasPorts reports whether a protocol has ports.
-func hasPorts(proto uint8) bool {
-	return proto == ProtoTCP || proto == ProtoUDP || proto == ProtoSCTP || proto == ProtoUDPLite
-}
-
-// parseProto reads a protocol name or number.
-func parseProto(s string) (uint8, error) {
-	for _, n := range protoNames {
-		if n.name == s {
-			return n.number, nil
-		}
-	}
-	n, err := strconv.ParseUint(s, 10, 8)
-	if err != nil {
-		return 0, fmt.Errorf("unknown protocol %q: want tcp, udp, icmp, icmp6, igmp, sctp, udplite, gre, esp, ah, or a number up to 255", s)
-	}
-	return uint8(n), nil
 }
 
 // parseEnd reads an address, with a port when the protocol has ports.
@@ -130,7 +111,8 @@ func parseEnd(s string, ports bool) (netip.AddrPort, error) {
 	}
 	a, err := netip.ParseAddr(s)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
-		return netip.AddrPort{}, fmt.Errorf("bad address %q: want an IPv4 or IPv6 address without port and zone", s)
+		return netip.AddrPort{}, fmt.Errorf("bad address %q: want an IPv4 or IPv6 address without "+
+			"port and zone", s)
 	}
 	return netip.AddrPortFrom(a, 0), nil
 }
@@ -169,7 +151,8 @@ func (d *description) value(word, v string) (err error) {
 		return err
 	}
 	bits, ok := map[string]int{
-		"seq": 32, "ack": 32, "vtag": 32, "rest": 32, "ipid": 32, "win": 16, "id": 16, "frag": 16, "len": 17,
+		"seq": 32, "ack": 32, "vtag": 32, "rest": 32, "ipid": 32, "win": 16, "id": 16, "frag": 16,
+		"len":  17,
 		"type": 8, "code": 8, "ttl": 8, "tos": 8,
 	}[word]
 	if !ok {

@@ -3,11 +3,10 @@ package packet
 import "net/netip"
 
 // Reset returns the TCP segment that refuses the segment p (RFC 9293 section 3.10.7.1,
-// the CLOSED state): RST, with the sequence number that the other end expects. b are
-// the bytes that p was decoded from. ok is false when no answer may be sent: p is no
-// whole TCP packet, is itself a RST, or comes from or goes to an address that is not a
-// single host's.
-func Reset(p *Packet, b []byte) (reply []byte, ok bool) {
+// the CLOSED state): RST, with the sequence number that the other end expects. ok is
+// false when no answer may be sent: p is not a whole TCP packet, is itself a RST, or
+// comes from or goes to an address that is not a single host's.
+func Reset(p *Packet) (reply []byte, ok bool) {
 	if p.Proto != ProtoTCP || p.Reason != ReasonNone || p.IsFragment() || p.TCPFlags&FlagRST != 0 ||
 		!answerable(p.Src()) || !answerable(p.Dst()) {
 		return nil, false
@@ -37,15 +36,12 @@ func ipTo(p *Packet, src netip.Addr) Layer {
 	return IPv6{Src: src, Dst: p.Src()}
 }
 
-// Codes of "destination unreachable" that mean "forbidden by a rule".
+// The types of "destination unreachable", and the length in bytes of the longest error.
 const (
-	ICMPFilterProhibited   uint8 = 13 // ICMP type 3 (RFC 1812)
-	ICMPv6AdminProhibited  uint8 = 1  // ICMPv6 type 1 (RFC 4443)
-	ICMPPortUnreachable    uint8 = 3  // ICMP type 3
-	ICMPv6PortUnreachable  uint8 = 4  // ICMPv6 type 1
-	icmpUnreachable        uint8 = 3
-	icmpv6Unreachable      uint8 = 1
-	icmpQuote4, icmpQuote6       = 576, 1280 // longest error (RFC 1812 4.3.2.3, RFC 4443 2.4 c)
+	icmpUnreachable   uint8 = 3
+	icmpv6Unreachable uint8 = 1
+	longestError4           = 576  // RFC 1812 section 4.3.2.3
+	longestError6           = 1280 // RFC 4443 section 2.4 (c)
 )
 
 // Unreachable returns the ICMP or ICMPv6 "destination unreachable" error with the given
@@ -53,13 +49,14 @@ const (
 // Addr. b are the bytes that p was decoded from. ok is false when RFC 1812 section
 // 4.3.2.7 and RFC 4443 section 2.4 (e) forbid an answer: p is malformed, an ICMP error
 // or redirect, an ICMPv6 message of the error range, a fragment other than the first, or its
-// source or destination is not a single host's address. The caller sees
-// to it that p did not come as a link-layer broadcast, and limits the rate.
+// source or destination is not a single host's address. The caller makes sure that p
+// did not arrive as a link-layer broadcast, and limits the rate.
 func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte, ok bool) {
 	if p.Reason != ReasonNone || p.Version == 0 || p.Frag&FragLater != 0 || int(p.Len()) > len(b) {
 		return nil, false
 	}
-	if p.ICMPError() || p.IsICMP() && p.Version == 6 && (p.ICMPType() < 128 || p.ICMPType() == 137) {
+	if p.ICMPError() || p.IsICMP() && p.Version == 6 &&
+		(p.ICMPType() < 128 || p.ICMPType() == 137) {
 		return nil, false
 	}
 	if p.Proto == ProtoIGMP || !answerable(p.Src()) || !answerable(p.Dst()) {
@@ -71,12 +68,13 @@ func Unreachable(p *Packet, b []byte, code uint8, src netip.Addr) (reply []byte,
 	b = b[:p.Len()]
 	var err error
 	if p.Version == 4 {
-		quote := b[:min(len(b), icmpQuote4-28)]
+		quote := b[:min(len(b), longestError4-28)]
 		ip := IPv4{Src: src, Dst: p.Src(), TOS: 0xc0} // internetwork control (RFC 1812 4.3.2.5)
 		reply, err = Build(ip, ICMP{Type: icmpUnreachable, Code: code}, Data(quote))
 	} else {
-		quote := b[:min(len(b), icmpQuote6-48)]
-		reply, err = Build(IPv6{Src: src, Dst: p.Src()}, ICMPv6{Type: icmpv6Unreachable, Code: code}, Data(quote))
+		quote := b[:min(len(b), longestError6-48)]
+		reply, err = Build(IPv6{Src: src, Dst: p.Src()},
+			ICMPv6{Type: icmpv6Unreachable, Code: code}, Data(quote))
 	}
 	return reply, err == nil
 }

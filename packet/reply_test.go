@@ -17,11 +17,16 @@ func mustParse(t testing.TB, s string) (Packet, []byte) {
 
 func TestReset(t *testing.T) {
 	for _, tc := range []struct{ in, want string }{
-		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags S seq 7", "tcp 192.0.2.2:80 -> 192.0.2.1:1000 flags RA ack 8 df len 40"},
-		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags A seq 7 ack 99 len 50", "tcp 192.0.2.2:80 -> 192.0.2.1:1000 flags R seq 99 df len 40"},
-		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags F seq 7 len 50", "tcp 192.0.2.2:80 -> 192.0.2.1:1000 flags RA ack 18 df len 40"},
-		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags none seq 0xffffffff len 41", "tcp 192.0.2.2:80 -> 192.0.2.1:1000 flags RA df len 40"},
-		{"tcp [2001:db8::1]:1000 -> [2001:db8::2]:80 flags S seq 7", "tcp [2001:db8::2]:80 -> [2001:db8::1]:1000 flags RA ack 8 len 60"},
+		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags S seq 7",
+			"tcp 192.0.2.2:80 -> 192.0.2.1:1000 flags RA ack 8 df len 40"},
+		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags A seq 7 ack 99 len 50",
+			"tcp 192.0.2.2:80 -> 192.0.2.1:1000 flags R seq 99 df len 40"},
+		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags F seq 7 len 50",
+			"tcp 192.0.2.2:80 -> 192.0.2.1:1000 flags RA ack 18 df len 40"},
+		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags none seq 0xffffffff len 41",
+			"tcp 192.0.2.2:80 -> 192.0.2.1:1000 flags RA df len 40"},
+		{"tcp [2001:db8::1]:1000 -> [2001:db8::2]:80 flags S seq 7",
+			"tcp [2001:db8::2]:80 -> [2001:db8::1]:1000 flags RA ack 8 len 60"},
 		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags R", ""},
 		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags RA", ""},
 		{"tcp 192.0.2.1:1000 -> 224.0.0.1:80 flags S", ""},
@@ -31,8 +36,8 @@ func TestReset(t *testing.T) {
 		{"tcp 192.0.2.1:1000 -> 192.0.2.2:80 flags S mf", ""},
 		{"udp 192.0.2.1:1000 -> 192.0.2.2:80", ""},
 	} {
-		p, b := mustParse(t, tc.in)
-		reply, ok := Reset(&p, b)
+		p, _ := mustParse(t, tc.in)
+		reply, ok := Reset(&p)
 		if ok != (tc.want != "") {
 			t.Errorf("%s: answered %v", tc.in, ok)
 			continue
@@ -56,18 +61,25 @@ func TestUnreachable(t *testing.T) {
 		src  string
 		want string
 	}{
-		{"udp 192.0.2.1:1000 -> 192.0.2.2:53 len 60", "", "icmp 192.0.2.2 -> 192.0.2.1 type 3 code 13 tos 192 len 88"},
-		{"udp 192.0.2.1:1000 -> 192.0.2.2:53 len 1500", "192.0.2.9", "icmp 192.0.2.9 -> 192.0.2.1 type 3 code 13 tos 192 len 576"},
-		{"tcp 192.0.2.1:1000 -> 192.0.2.2:53 mf", "", "icmp 192.0.2.2 -> 192.0.2.1 type 3 code 13 tos 192 len 72"},
-		{"udp [2001:db8::1]:1000 -> [2001:db8::2]:53 len 60", "", "icmp6 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 108"},
-		{"udp [2001:db8::1]:1000 -> [2001:db8::2]:53 len 1500", "", "icmp6 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 1280"},
-		{"icmp 192.0.2.1 -> 192.0.2.2 type 8", "", "icmp 192.0.2.2 -> 192.0.2.1 type 3 code 13 tos 192 len 56"},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 128", "", "icmp6 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 96"},
+		{"udp 192.0.2.1:1000 -> 192.0.2.2:53 len 60", "",
+			"icmp 192.0.2.2 -> 192.0.2.1 type 3 code 13 tos 192 len 88"},
+		{"udp 192.0.2.1:1000 -> 192.0.2.2:53 len 1500", "192.0.2.9",
+			"icmp 192.0.2.9 -> 192.0.2.1 type 3 code 13 tos 192 len 576"},
+		{"tcp 192.0.2.1:1000 -> 192.0.2.2:53 mf", "",
+			"icmp 192.0.2.2 -> 192.0.2.1 type 3 code 13 tos 192 len 72"},
+		{"udp [2001:db8::1]:1000 -> [2001:db8::2]:53 len 60", "",
+			"ipv6-icmp 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 108"},
+		{"udp [2001:db8::1]:1000 -> [2001:db8::2]:53 len 1500", "",
+			"ipv6-icmp 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 1280"},
+		{"icmp 192.0.2.1 -> 192.0.2.2 type 8", "",
+			"icmp 192.0.2.2 -> 192.0.2.1 type 3 code 13 tos 192 len 56"},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 128", "",
+			"ipv6-icmp 2001:db8::2 -> 2001:db8::1 type 1 code 13 len 96"},
 		{"icmp 192.0.2.1 -> 192.0.2.2 type 3", "", ""},
 		{"icmp 192.0.2.1 -> 192.0.2.2 type 5", "", ""},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 2", "", ""},
-		{"icmp6 2001:db8::1 -> 2001:db8::2 type 100", "", ""},
-		{"icmp6 fe80::1 -> fe80::2 type 137", "", ""},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 2", "", ""},
+		{"ipv6-icmp 2001:db8::1 -> 2001:db8::2 type 100", "", ""},
+		{"ipv6-icmp fe80::1 -> fe80::2 type 137", "", ""},
 		{"udp 192.0.2.1 -> 192.0.2.2 frag 800", "", ""},
 		{"udp 192.0.2.1:1 -> 239.1.1.1:53", "", ""},
 		{"udp 192.0.2.1:1 -> 255.255.255.255:53", "", ""},
@@ -97,7 +109,8 @@ func TestUnreachable(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", tc.in, got, tc.want)
 		}
 		inner, ok := r.Inner(reply)
-		if !ok || inner.Ports != p.Ports || inner.Src() != p.Src() || inner.Dst() != p.Dst() || inner.Proto != p.Proto || inner.Len() != p.Len() {
+		if !ok || inner.Ports != p.Ports || inner.Src() != p.Src() || inner.Dst() != p.Dst() ||
+			inner.Proto != p.Proto || inner.Len() != p.Len() {
 			t.Errorf("%s: quoted packet %v, %v", tc.in, inner.String(), ok)
 		}
 	}
@@ -110,7 +123,7 @@ func TestUnreachableOfMalformed(t *testing.T) {
 	if _, ok := Unreachable(&p, b, 13, netip.Addr{}); ok {
 		t.Error("a malformed packet was answered")
 	}
-	if _, ok := Reset(&p, b); ok {
+	if _, ok := Reset(&p); ok {
 		t.Error("a malformed packet was reset")
 	}
 	q, b := mustParse(t, "udp 192.0.2.1:1000 -> 192.0.2.2:53 len 60")

@@ -2,7 +2,7 @@ package packet
 
 // WindowScale returns the shift of the window scale option (RFC 7323) of the TCP
 // header of p. b are the bytes that p was decoded from. ok is false when there is no
-// such option, when the options before it are malformed, or when p is not TCP or a later
+// such option, when the options before it are malformed, or when p is not TCP or is a later
 // fragment. A shift above 14 is returned as 14, as the RFC asks. Only a SYN may
 // carry the option; the caller looks at the flags.
 func (p *Packet) WindowScale(b []byte) (shift uint8, ok bool) {
@@ -25,8 +25,9 @@ func (p *Packet) WindowScale(b []byte) (shift uint8, ok bool) {
 
 // tcpOptions returns the TCP options of p, at most 40 bytes.
 func (p *Packet) tcpOptions(b []byte) []byte {
-	if p.Proto != ProtoTCP || p.Reason != ReasonNone || p.Payload() < p.L4+20 || int(p.Payload()) > len(b) {
+	if p.Proto != ProtoTCP || p.Reason != ReasonNone || p.PayloadOffset() < p.L4+20 ||
+		int(p.PayloadOffset()) > len(b) {
 		return nil
 	}
-	return b[p.L4+20 : p.Payload()]
+	return b[p.L4+20 : p.PayloadOffset()]
 }

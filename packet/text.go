@@ -5,15 +5,6 @@ import (
 	"strconv"
 )
 
-// protoNames are the protocols that the text form calls by name.
-var protoNames = []struct {
-	number uint8
-	name   string
-}{
-	{ProtoTCP, "tcp"}, {ProtoUDP, "udp"}, {ProtoICMP, "icmp"}, {ProtoICMPv6, "icmp6"}, {ProtoIGMP, "igmp"},
-	{ProtoSCTP, "sctp"}, {ProtoUDPLite, "udplite"}, {ProtoGRE, "gre"}, {ProtoESP, "esp"}, {ProtoAH, "ah"},
-}
-
 // flagLetters are the TCP flags from the lowest bit on.
 const flagLetters = "FSRPAUEC"
 
@@ -27,13 +18,14 @@ var optionNames = []bitName{
 	{OptSSRR, "ssrr"}, {OptLSRR, "lsrr"}, {OptRR, "rr"}, {OptTS, "ts"}, {OptRouterAlert, "ra"},
 }
 
-// extNames leaves ExtFragment out: the words frag and ipid tell of it.
+// extNames leaves ExtFragment out: the words frag and ipid imply it.
 var extNames = []bitName{
-	{ExtHopByHop, "hop"}, {ExtDestination, "dst"}, {ExtRouting, "rt"}, {ExtRouting0, "rt0"}, {ExtAH, "ah"},
+	{ExtHopByHop, "hop"}, {ExtDestination, "dst"}, {ExtRouting, "rt"}, {ExtRouting0, "rt0"},
+	{ExtAH, "ah"},
 }
 
 // String returns the packet in short: protocol, both ends, TCP flags or ICMP type and code,
-// and what is unusual about it. AppendText tells everything.
+// and what is unusual about it. AppendText writes every field.
 func (p *Packet) String() string {
 	var buf [96]byte
 	return string(p.appendEnds(buf[:0]))
@@ -45,7 +37,7 @@ func (p *Packet) appendEnds(b []byte) []byte {
 		b = append(b, "malformed "...)
 		return append(b, p.Reason.String()...)
 	}
-	b = appendProto(b, p.Proto)
+	b = Proto(p.Proto).appendTo(b)
 	b = p.appendEnd(append(b, ' '), p.Src(), p.SrcPort())
 	b = p.appendEnd(append(b, " -> "...), p.Dst(), p.DstPort())
 	switch {
@@ -69,14 +61,14 @@ func (p *Packet) appendEnds(b []byte) []byte {
 }
 
 // AppendText appends the text form of the packet, which ParseText reads: every field
-// that differs from what ParseText takes for granted. It never fails.
+// that differs from the default of ParseText. It never fails.
 func (p *Packet) AppendText(b []byte) ([]byte, error) {
 	b = p.appendEnds(b)
 	if p.Version == 0 {
 		return b, nil
 	}
-	word := func(name string, n, usual uint64) {
-		if n != usual {
+	word := func(name string, n, ifAbsent uint64) {
+		if n != ifAbsent {
 			b = appendNumber(b, name, n)
 		}
 	}
@@ -104,16 +96,6 @@ func (p *Packet) AppendText(b []byte) ([]byte, error) {
 	b = appendBits(b, " opt ", p.IPOptions, optionNames)
 	b = appendBits(b, " ext ", p.ExtHdrs, extNames)
 	return appendNumber(b, " len ", uint64(p.Len())), nil
-}
-
-// appendProto appends the name or number of a protocol.
-func appendProto(b []byte, proto uint8) []byte {
-	for _, n := range protoNames {
-		if n.number == proto {
-			return append(b, n.name...)
-		}
-	}
-	return strconv.AppendUint(b, uint64(proto), 10)
 }
 
 // appendEnd appends an address, with the port when the packet has ports.

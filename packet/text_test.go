@@ -10,21 +10,29 @@ func TestParseText(t *testing.T) {
 	for _, tc := range []struct{ in, short string }{
 		{"tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S", "tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S"},
 		{"tcp 10.0.0.5:4000 -> 10.0.1.9:80", "tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S"},
-		{"tcp [2001:db8::1]:4000 -> [2001:db8::2]:80 flags SA seq 7 ack 9 win 100", "tcp [2001:db8::1]:4000 -> [2001:db8::2]:80 flags SA"},
+		{"tcp [2001:db8::1]:4000 -> [2001:db8::2]:80 flags SA seq 7 ack 9 win 100",
+			"tcp [2001:db8::1]:4000 -> [2001:db8::2]:80 flags SA"},
 		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 flags none", "tcp 1.2.3.4:1 -> 5.6.7.8:2 flags none"},
 		{"udp 1.2.3.4:53 -> 5.6.7.8:5353 len 120 ttl 1", "udp 1.2.3.4:53 -> 5.6.7.8:5353"},
 		{"icmp 1.2.3.4 -> 5.6.7.8", "icmp 1.2.3.4 -> 5.6.7.8 type 8 code 0"},
 		{"icmp 1.2.3.4 -> 5.6.7.8 type 3 code 1", "icmp 1.2.3.4 -> 5.6.7.8 type 3 code 1"},
-		{"icmp6 fe80::1 -> ff02::1 type 134 ttl 255", "icmp6 fe80::1 -> ff02::1 type 134 code 0"},
-		{"icmp6 :: -> ff02::16 type 143 ttl 1 opt ra", "icmp6 :: -> ff02::16 type 143 code 0"},
+		{"ipv6-icmp fe80::1 -> ff02::1 type 134 ttl 255",
+			"ipv6-icmp fe80::1 -> ff02::1 type 134 code 0"},
+		{"ipv6-icmp :: -> ff02::16 type 143 ttl 1 opt ra",
+			"ipv6-icmp :: -> ff02::16 type 143 code 0"},
 		{"sctp 1.2.3.4:5 -> 5.6.7.8:6 vtag 0xdeadbeef", "sctp 1.2.3.4:5 -> 5.6.7.8:6"},
 		{"gre 1.2.3.4 -> 5.6.7.8", "gre 1.2.3.4 -> 5.6.7.8"},
-		{"89 1.2.3.4 -> 224.0.0.5 ttl 1", "89 1.2.3.4 -> 224.0.0.5"},
+		{"89 1.2.3.4 -> 224.0.0.5 ttl 1", "ospf 1.2.3.4 -> 224.0.0.5"},
+		{"254 1.2.3.4 -> 224.0.0.5 ttl 1", "254 1.2.3.4 -> 224.0.0.5"},
+		{"icmp6 fe80::1 -> ff02::1", "ipv6-icmp fe80::1 -> ff02::1 type 128 code 0"},
 		{"udp 1.2.3.4 -> 5.6.7.8 frag 1480 mf ipid 7", "udp 1.2.3.4 -> 5.6.7.8 frag 1480 mf"},
 		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 mf ipid 7", "tcp 1.2.3.4:1 -> 5.6.7.8:2 flags S frag 0 mf"},
-		{"udp 2001:db8::1 -> 2001:db8::2 frag 1232 ipid 70000", "udp 2001:db8::1 -> 2001:db8::2 frag 1232"},
-		{"tcp [2001:db8::1]:1 -> [2001:db8::2]:2 ext hop,dst,rt0,ah", "tcp [2001:db8::1]:1 -> [2001:db8::2]:2 flags S"},
-		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 opt ssrr,lsrr,rr,ts,ra df", "tcp 1.2.3.4:1 -> 5.6.7.8:2 flags S"},
+		{"udp 2001:db8::1 -> 2001:db8::2 frag 1232 ipid 70000",
+			"udp 2001:db8::1 -> 2001:db8::2 frag 1232"},
+		{"tcp [2001:db8::1]:1 -> [2001:db8::2]:2 ext hop,dst,rt0,ah",
+			"tcp [2001:db8::1]:1 -> [2001:db8::2]:2 flags S"},
+		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 opt ssrr,lsrr,rr,ts,ra df",
+			"tcp 1.2.3.4:1 -> 5.6.7.8:2 flags S"},
 	} {
 		p, b, err := ParseText(tc.in)
 		if err != nil {
@@ -49,12 +57,15 @@ func TestParseText(t *testing.T) {
 }
 
 func TestParseTextFields(t *testing.T) {
-	p, _, err := ParseText("tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags SAEC seq 1 ack 2 win 3 ttl 4 tos 5 ipid 6 df len 100 opt rr")
+	p, _, err := ParseText("tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags SAEC seq 1 ack 2 win 3 ttl 4 " +
+		"tos 5 ipid 6 df len 100 opt rr")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Packet{SrcIP: p4("10.0.0.5").As16(), DstIP: p4("10.0.1.9").As16(), Ports: 4000<<16 | 80, Seq: 1, Ack: 2, Aux: 3,
-		TCPFlags: FlagSYN | FlagACK | FlagECE | FlagCWR, Offset: 0x50, TTL: 4, TOS: 5, IPID: 6, Frag: FragDF,
+	want := Packet{SrcIP: p4("10.0.0.5").As16(), DstIP: p4("10.0.1.9").As16(), Ports: 4000<<16 | 80,
+		Seq: 1, Ack: 2, Aux: 3,
+		TCPFlags: FlagSYN | FlagACK | FlagECE | FlagCWR, Offset: 0x50, TTL: 4, TOS: 5, IPID: 6,
+		Frag:      FragDF,
 		IPOptions: OptRR, L4: 28, Rest: 72, Version: 4, Proto: ProtoTCP}
 	if p != want {
 		t.Errorf("got  %+v\nwant %+v", p, want)
@@ -70,7 +81,7 @@ func TestParseTextErrors(t *testing.T) {
 		{"tcp 1.2.3.4 -> 5.6.7.8:2", `bad end "1.2.3.4": want ADDRESS:PORT`},
 		{"tcp 1.2.3.4:65536 -> 5.6.7.8:2", `bad end "1.2.3.4:65536"`},
 		{"icmp 1.2.3.4:1 -> 5.6.7.8", `bad address "1.2.3.4:1"`},
-		{"icmp6 fe80::1%eth0 -> ff02::1", `bad address "fe80::1%eth0"`},
+		{"ipv6-icmp fe80::1%eth0 -> ff02::1", `bad address "fe80::1%eth0"`},
 		{"udp [::ffff:1.2.3.4]:1 -> [::1]:2", "bad end"},
 		{"udp 1.2.3.4:1 -> [::1]:2", "different families"},
 		{"tcp 1.2.3.4:1 -> 5.6.7.8:2 flags X", `flags "X": want letters of FSRPAUEC`},
@@ -100,19 +111,21 @@ func TestStringOfMalformed(t *testing.T) {
 	if got := p.String(); got != "malformed short" {
 		t.Errorf("got %q", got)
 	}
-	b, err := Build(IPv4{Src: addr4(rand.New(rand.NewPCG(1, 1))), Dst: p4("1.2.3.4"), Proto: ProtoTCP}, Data("short"))
+	b, err := Build(IPv4{Src: addr4(rand.New(rand.NewPCG(1, 1))), Dst: p4("1.2.3.4"),
+		Proto: ProtoTCP}, Data("short"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Decode(b)
-	if got := p.String(); !strings.HasPrefix(got, "tcp 10.") || !strings.HasSuffix(got, " -> 1.2.3.4 malformed short-transport") {
+	if got := p.String(); !strings.HasPrefix(got, "tcp 10.") ||
+		!strings.HasSuffix(got, " -> 1.2.3.4 malformed short-transport") {
 		t.Errorf("got %q", got)
 	}
 }
 
 func FuzzParseText(f *testing.F) {
 	f.Add("tcp 10.0.0.5:4000 -> 10.0.1.9:80 flags S")
-	f.Add("icmp6 :: -> ff02::16 type 143 ttl 1 opt ra len 99")
+	f.Add("ipv6-icmp :: -> ff02::16 type 143 ttl 1 opt ra len 99")
 	f.Add("udp 2001:db8::1 -> 2001:db8::2 frag 1232 mf ipid 70000 ext hop,dst")
 	f.Add("89 1.2.3.4 -> 224.0.0.5 opt rr,ts rf df tos 0x10")
 	f.Fuzz(func(t *testing.T, s string) {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // Names gives numbers to the names of services and protocols beyond those that the package knows by
@@ -84,40 +86,14 @@ func (n *Names) service(name string) (uint16, bool) {
 }
 
 func (n *Names) protocol(name string) (uint8, bool) {
-	if proto, ok := protocols[name]; ok {
-		return proto, true
+	if proto, ok := packet.ProtoNumber(name); ok {
+		return uint8(proto), true
 	}
 	if n == nil {
 		return 0, false
 	}
 	proto, ok := n.protocols[name]
 	return proto, ok
-}
-
-// protocols are the names of the IANA registry that a firewall meets, spelled as in /etc/protocols.
-var protocols = map[string]uint8{
-	"icmp": 1, "igmp": 2, "ggp": 3, "ipencap": 4, "ipip": 4, "st": 5, "tcp": 6, "egp": 8, "igp": 9,
-	"pup": 12, "udp": 17,
-	"hmp": 20, "xns-idp": 22, "rdp": 27, "iso-tp4": 29, "dccp": 33, "xtp": 36, "ddp": 37,
-	"idpr-cmtp":  38,
-	"ipv6-route": 43, "ipv6-frag": 44, "idrp": 45, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51,
-	"skip":      57,
-	"ipv6-icmp": 58, "icmp6": 58, "icmpv6": 58, "ipv6-nonxt": 59, "ipv6-opts": 60, "rspf": 73,
-	"vmtp": 81, "eigrp": 88,
-	"ospf": 89, "ax.25": 93, "etherip": 97, "encap": 98, "pim": 103, "ipcomp": 108, "carp": 112,
-	"vrrp": 112, "l2tp": 115, "isis": 124,
-	"sctp": 132, "fc": 133, "mobility-header": 135, "udplite": 136, "mpls-in-ip": 137, "manet": 138,
-	"hip":   139,
-	"shim6": 140, "wesp": 141, "rohc": 142,
-}
-
-// protocolNames are the names that are printed.
-var protocolNames = map[uint32]string{
-	1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 46: "rsvp", 47: "gre",
-	50: "esp", 51: "ah",
-	58: "ipv6-icmp", 88: "eigrp", 89: "ospf", 97: "etherip", 103: "pim", 108: "ipcomp", 112: "vrrp",
-	115: "l2tp",
-	132: "sctp", 136: "udplite",
 }
 
 // services are ports that administrators call by name. A name has one port here whatever the

@@ -3,6 +3,8 @@ package rule
 import (
 	"fmt"
 	"strings"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // protocol reads ip, ip4, ip6, a name or a number.
@@ -35,8 +37,8 @@ func (p *parser) protocol() (Test, error) {
 	if strings.Contains(t.text, ",") {
 		return Test{}, p.fail(t, "{ tcp or udp }", "protocols are no comma list")
 	}
-	return Test{}, p.fail(t, suggest(t.text, append(keys(protocols), "ip", "ip4", "ip6", "all")...),
-		"unknown protocol %s", quote(t.text))
+	names := append(packet.ProtoNames(), "ip", "ip4", "ip6", "all")
+	return Test{}, p.fail(t, suggest(t.text, names...), "unknown protocol %s", quote(t.text))
 }
 
 // ports reads any or a list of ports, ranges and service names.

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // String returns the range as it is written in lists.
@@ -165,10 +167,7 @@ func appendProtocol(b []byte, t *Test) []byte {
 	case OpVersion:
 		return appendNumber(append(b, "ip"...), t.A)
 	}
-	if name := protocolNames[t.A]; name != "" {
-		return append(b, name...)
-	}
-	return appendNumber(b, t.A)
+	return append(b, packet.Proto(t.A).String()...)
 }
 
 func appendAddress(b []byte, t *Test) []byte {

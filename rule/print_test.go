@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"github.com/weirnet/weir/packet"
 )
 
 // TestPrintParse prints random rules and parses them: the same rule must come back.
@@ -37,7 +39,7 @@ func TestOptionWords(t *testing.T) {
 		if _, ok := services[w]; ok {
 			t.Errorf("%q is both an option and a service", w)
 		}
-		if _, ok := protocols[w]; ok {
+		if _, ok := packet.ProtoNumber(w); ok {
 			t.Errorf("%q is both an option and a protocol", w)
 		}
 	}
@@ -49,11 +51,6 @@ func TestOptionWords(t *testing.T) {
 	for op := OpTrue; op <= OpAntiSpoof; op++ {
 		if op.Word() == "unknown" {
 			t.Errorf("condition %d has no word", op)
-		}
-	}
-	for n, name := range protocolNames {
-		if protocols[name] != uint8(n) {
-			t.Errorf("protocol %d prints as %q, which is %d", n, name, protocols[name])
 		}
 	}
 }

@@ -62,7 +62,7 @@ func TestDemo(t *testing.T) {
 		`right +10\.88\.2\.0/24,fd00:88:2::/120 +10\.78\.0\.2:51820 +[0-9]+s ago .*`,
 		`  10\.78\.0\.[12]:51820 > 10\.78\.0\.[12]:51820: udp, [0-9]+ bytes`,
 		`  WireGuard [1-9][0-9]+ packets, [0-9]+ bytes; ARP and neighbour discovery [0-9]+; anything else 0; readable answers 0`,
-		`All 23 answers are what the rules say\. Everything made for this is gone again\.`,
+		`All 23 answers are as the rules require\. Everything made for this is gone again\.`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + line + `$`).Match(out) {
 			t.Errorf("the demo does not print %s", line)

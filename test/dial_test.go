@@ -105,7 +105,7 @@ func TestProxyVerb(t *testing.T) {
 	}
 	out, err = exec.Command(weir, "proxy", "--users", users).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "users:1: ") ||
-		!strings.Contains(string(out), "hint: make the line with: weir proxy --hash ann") {
+		!strings.Contains(string(out), "hint: create the line with: weir proxy --hash ann") {
 		t.Errorf("%q %v", out, err)
 	}
 }
@@ -120,7 +120,7 @@ func TestDialVerb(t *testing.T) {
 	}
 	for _, want := range []string{`ask     AAAA, A of localhost`,
 		`answer  A: 127.0.0.1 \(from hosts\)`, `try     #\d 127.0.0.1:` + port,
-		`won     #\d 127.0.0.1:`, `is reached at 127.0.0.1:\d+ after [0-9.]+ ms`} {
+		`won     #\d 127.0.0.1:`, `: connected to 127.0.0.1:\d+ after [0-9.]+ ms`} {
 		if !regexp.MustCompile(want).Match(out) {
 			t.Errorf("no %s in\n%s", want, out)
 		}

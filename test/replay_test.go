@@ -49,7 +49,7 @@ const sceneText = `packet time            dir iface    verdict  rule reason     
      6 12:00:00.005000 out wan0     pass      200 rule           udp 10.0.0.1:5000 -> 10.0.0.7:53
      7 12:00:00.006000 in  wan0     pass      200 rule           udp 10.0.0.7:53 -> 10.0.0.1:5000
      8 12:00:40.000000 in  wan0     drop    65535 rule           udp 10.0.0.7:53 -> 10.0.0.1:5000
-     9 12:00:40.001000 in  wan0     pass        0 essential      icmp6 fe80::5 -> ff02::1:ff00:1 type 135 code 0
+     9 12:00:40.001000 in  wan0     pass        0 essential      ipv6-icmp fe80::5 -> ff02::1:ff00:1 type 135 code 0
 
 00001        0          0 check-state
 00100        3        120 allow tcp from any to me 80 setup keep-state

@@ -84,7 +84,7 @@ func TestTheTableIsTold(t *testing.T) {
 		return nil
 	})
 	s := p.table(t, "12 established, 8 of 65536 half-open (8 of one source)",
-		"packets refused a state: limit 1; 14 states made room",
+		"packets refused a state: limit 1; 14 states evicted",
 		"events lost in the kernel: 0", "table: 20 of 64 states;",
 		"SYN cookies: none (the settings say no)")
 	if s.States != 20 || s.Established != 12 || s.HalfOpen != 8 || s.StatesMax != 64 ||
@@ -110,7 +110,7 @@ func TestTheTableIsTold(t *testing.T) {
 	}
 	p.table(t, fmt.Sprintf("table: %d of 64 states; %d established, %d of", s.States, s.Established,
 		s.HalfOpen),
-		fmt.Sprintf("limit 1, states-full %d; %d states made room for others",
+		fmt.Sprintf("limit 1, states-full %d; %d states evicted",
 			s.Refused["states-full"], s.Evicted))
 
 	const logged = 40000

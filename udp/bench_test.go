@@ -26,7 +26,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 					}
 					for got := 0; got < n; {
 						if offload {
-							msgs, err := reader.Read()
+							msgs, err := reader.ReadBatch()
 							if err != nil {
 								b.Fatal(err)
 							}

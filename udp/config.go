@@ -2,11 +2,11 @@ package udp
 
 import "errors"
 
-// Config says what a Conn shall do beyond sending and receiving. The zero value is a plain socket.
+// Config holds the options of a Conn. The zero value is a socket without options, with GSO.
 type Config struct {
-	// ReadBuffer and WriteBuffer are the sizes of the kernel's socket buffers in bytes; 0 leaves the system's default.
-	// Where the process may (CAP_NET_ADMIN), the system's upper limit does not hold them down. Conn.Buffers tells what
-	// was got.
+	// ReadBuffer and WriteBuffer are the sizes of the kernel's socket buffers in bytes; 0 keeps the
+	// system's default. A process with CAP_NET_ADMIN may exceed the system's upper limit.
+	// Conn.Buffers returns the actual sizes.
 	ReadBuffer, WriteBuffer int
 	// PacketInfo fills Message.Local and Message.IfIndex.
 	PacketInfo bool
@@ -14,51 +14,78 @@ type Config struct {
 	ECN bool
 	// Timestamps fills Message.Time.
 	Timestamps bool
-	// GRO lets the kernel deliver super packets. Every message given to ReadBatch must then have buffers of MaxPayload
-	// bytes; a Reader has them. It is taken as no where the kernel cannot: see Conn.Features.
+	// GRO lets the kernel deliver GRO packets. Every message given to ReadBatch must then have
+	// buffers of MaxPayload bytes; a Reader has them. Where the kernel has no UDP_GRO it stays off:
+	// see Conn.Features.
 	GRO bool
-	// NoGSO keeps the socket from sending super packets.
+	// NoGSO keeps the socket from sending GSO packets.
 	NoGSO bool
-	// ReusePort lets several sockets share the address (SO_REUSEPORT); the kernel spreads flows over them.
+	// ReusePort lets several sockets share the address (SO_REUSEPORT); the kernel spreads flows
+	// over them.
 	ReusePort bool
-	// DontFragment sets the DF bit, and makes a datagram that is larger than the path allows fail with EMSGSIZE.
+	// DontFragment sets the DF bit. A datagram that is larger than the path allows fails with
+	// EMSGSIZE.
 	DontFragment bool
-	// Errors keeps ICMP errors for Conn.ReadErrors, and lets ReadBatch return ErrQueued when there are some.
+	// Errors keeps ICMP errors for Conn.ReadErrors. ReadBatch then returns ErrQueued when there are
+	// some.
 	Errors bool
-	// Mark is the firewall mark (SO_MARK) of what the socket sends; 0 is none.
+	// Mark is the firewall mark (SO_MARK) of the packets that the socket sends; 0 is none.
 	Mark uint32
 }
 
-// ErrShortBuffer is returned by ReadBatch when Config.GRO is on and a message's buffers hold less than MaxPayload bytes:
-// a super packet could lose its tail in it.
+// ErrShortBuffer is returned by ReadBatch when Config.GRO is on and a message's buffers hold less
+// than MaxPayload bytes: a GRO packet could lose its tail.
 var ErrShortBuffer = errors.New("udp: message buffers are smaller than MaxPayload while GRO is on")
 
-// ErrQueued is returned by ReadBatch when ICMP errors wait to be read with ReadErrors. It is not fatal: go on reading.
+// ErrQueued is returned by ReadBatch when ICMP errors wait to be read with ReadErrors. It is not
+// fatal: the next ReadBatch reads datagrams.
 var ErrQueued = errors.New("udp: ICMP errors are queued")
 
-// ErrFamily is returned by WriteBatch for a message whose address the socket cannot reach because it is of the other IP
-// version, or because there is none.
+// ErrFamily is returned by WriteBatch for a message that has no address, or one of an IP version
+// that the socket cannot send.
 var ErrFamily = errors.New("udp: the socket cannot send to an address of this family")
 
-// Features says which ways of the kernel a Conn uses.
+// Features are the kernel's mechanisms that a Conn uses.
 type Features struct {
 	Batch    bool   // many messages with one system call
-	GSO      bool   // super packets are sent
-	GRO      bool   // super packets are received
-	Segments int    // datagrams in a super packet sent, at most
-	Why      string // why an offload is off although the kernel knows it; else empty
+	GSO      bool   // GSO packets are sent
+	GRO      bool   // GRO packets are received
+	Segments int    // the most datagrams in one GSO packet
+	Why      string // why GSO is off although the kernel offers it; else empty
 }
 
-// Stats counts what a Conn did since it was opened.
+// Stats are the counters of a Conn since it was opened.
 type Stats struct {
-	ReadCalls, WriteCalls   uint64 // calls that moved something
-	ReadPackets             uint64 // messages read; a super packet is one
-	WritePackets            uint64 // messages given to the kernel
-	ReadSuper, WriteSuper   uint64 // super packets among them
-	Dropped                 uint64 // datagrams that the kernel dropped for want of room in the socket
-	Truncated               uint64 // messages longer than their buffers
-	ControlTruncated        uint64 // messages whose control data did not fit; should stay 0
-	GSORefused              uint64 // super packets refused and sent again one by one
-	Retried                 uint64 // writes tried again after ENOBUFS, EPERM or a queued ICMP error
-	ErrorsQueued, ErrorsOut uint64 // ICMP errors taken from the kernel, and those dropped because nobody read them
+	// ReadCalls is the number of reads that returned at least one message.
+	ReadCalls uint64
+	// WriteCalls is the number of system calls (elsewhere than on Linux: WriteBatch calls) that
+	// sent at least one message.
+	WriteCalls uint64
+	// ReadPackets is the number of messages received. A GRO packet is one.
+	ReadPackets uint64
+	// WritePackets is the number of messages that the kernel took, also inside GSO packets.
+	WritePackets uint64
+	// ReadGRO is the number of GRO packets received: messages of more than one datagram.
+	ReadGRO uint64
+	// WriteGSO is the number of GSO packets that the kernel took.
+	WriteGSO uint64
+	// Dropped is the number of datagrams that the kernel dropped because the socket's read buffer
+	// was full, as of the last message received. It counts modulo 2^32, and only with PacketInfo,
+	// ECN, Timestamps or GRO.
+	Dropped uint64
+	// Truncated is the number of messages that were longer than their buffers.
+	Truncated uint64
+	// ControlTruncated is the number of messages whose control data did not fit. It should stay 0.
+	ControlTruncated uint64
+	// GSORefused is the number of GSO packets that a route refused. Their datagrams were sent again
+	// one by one.
+	GSORefused uint64
+	// Retried is the number of writes that were tried again after ENOBUFS, EPERM or a queued ICMP
+	// error.
+	Retried uint64
+	// ErrorsQueued is the number of ICMP errors taken from the kernel.
+	ErrorsQueued uint64
+	// ErrorsDropped is the number of ICMP errors among them that were lost, because 64 were waiting
+	// for ReadErrors.
+	ErrorsDropped uint64
 }

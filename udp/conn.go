@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Conn is a UDP socket that moves messages in batches. Its methods may be called by several goroutines at once.
+// Conn is a UDP socket that moves messages in batches. Its methods may be called by several
+// goroutines at once.
 type Conn struct {
 	config        Config
 	family        family
@@ -21,7 +22,7 @@ type Conn struct {
 	stats counters
 }
 
-// family says which addresses a socket speaks.
+// family is the set of addresses that a socket can send to.
 type family uint8
 
 const (
@@ -32,14 +33,15 @@ const (
 
 // counters is Stats in atomics.
 type counters struct {
-	readCalls, writeCalls, readPackets, writePackets, readSuper, writeSuper atomic.Uint64
-	truncated, controlTruncated, gsoRefused, retried                        atomic.Uint64
-	errorsQueued, errorsOut                                                 atomic.Uint64
-	dropped                                                                 atomic.Uint32 // as the kernel counts: mod 2^32
+	readCalls, writeCalls, readPackets, writePackets, readGRO, writeGSO atomic.Uint64
+	truncated, controlTruncated, gsoRefused, retried                    atomic.Uint64
+	errorsQueued, errorsDropped                                         atomic.Uint64
+	dropped                                                             atomic.Uint32
 }
 
-// Listen opens a socket bound to local. The network is "udp4", "udp6" or "udp"; "udp" with an IPv6 wildcard, or with the
-// zero AddrPort, is dual stack where the system can. Port 0 lets the system choose.
+// Listen opens a socket bound to local. The network is "udp4", "udp6" or "udp"; "udp" with an IPv6
+// wildcard, or with the zero AddrPort, is dual stack where the system supports it. Port 0 lets the
+// system choose.
 func Listen(network string, local netip.AddrPort, config Config) (*Conn, error) {
 	address := ":0"
 	if local.IsValid() {
@@ -55,7 +57,7 @@ func Listen(network string, local netip.AddrPort, config Config) (*Conn, error) 
 	return newConn(pc.(*net.UDPConn), config, false)
 }
 
-// Dial opens a socket that is connected to remote: it sends to it alone, and receives from it alone.
+// Dial opens a socket that is connected to remote: it sends only to it, and receives only from it.
 func Dial(network string, remote netip.AddrPort, config Config) (*Conn, error) {
 	d := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) error {
 		return beforeBind(raw, &config)
@@ -67,8 +69,8 @@ func Dial(network string, remote netip.AddrPort, config Config) (*Conn, error) {
 	return newConn(pc.(*net.UDPConn), config, true)
 }
 
-// ListenGroup opens n sockets that share one address (SO_REUSEPORT), one for each worker. The kernel gives every flow to
-// one of them.
+// ListenGroup opens n sockets that share one address (SO_REUSEPORT), one for each worker. The
+// kernel assigns every flow to one of them.
 func ListenGroup(network string, local netip.AddrPort, n int, config Config) ([]*Conn, error) {
 	config.ReusePort = true
 	var group []*Conn
@@ -104,8 +106,8 @@ func newConn(pc *net.UDPConn, config Config, connected bool) (*Conn, error) {
 	return c, nil
 }
 
-// ReadBatch waits until at least one message has come, and fills msgs from the front with those that are there. It
-// returns how many. With an error, that is 0.
+// ReadBatch waits until at least one message has arrived, and fills msgs from the front with those
+// that are there. It returns their number, which is 0 with an error.
 func (c *Conn) ReadBatch(msgs []Message) (n int, err error) {
 	if len(msgs) == 0 {
 		return 0, nil
@@ -113,8 +115,9 @@ func (c *Conn) ReadBatch(msgs []Message) (n int, err error) {
 	return c.readBatch(msgs)
 }
 
-// WriteBatch hands all messages to the kernel, in order, and returns how many it took. When that is less than len(msgs),
-// err says why the message at n could not be sent; the caller may go on with the one behind it.
+// WriteBatch passes all messages to the kernel, in order, and returns how many it took. When that
+// is less than len(msgs), err is why the message at n could not be sent; the caller may continue
+// with the next one.
 func (c *Conn) WriteBatch(msgs []Message) (n int, err error) {
 	if len(msgs) == 0 {
 		return 0, nil
@@ -148,14 +151,19 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.sys.setWriteDeadline(t)
 }
 
-// SetReadDeadline makes reads fail with os.ErrDeadlineExceeded from t on; the zero value means never.
+// SetReadDeadline makes reads fail with os.ErrDeadlineExceeded from t on; the zero value means
+// never.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.sys.setReadDeadline(t) }
 
-// SetWriteDeadline makes writes fail with os.ErrDeadlineExceeded from t on; the zero value means never.
+// SetWriteDeadline makes writes fail with os.ErrDeadlineExceeded from t on; the zero value means
+// never.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.sys.setWriteDeadline(t) }
 
-// SyscallConn gives access to the socket, for options that the package does not know.
-func (c *Conn) SyscallConn() syscall.RawConn { return c.sys.rawConn() }
+var _ syscall.Conn = (*Conn)(nil)
+
+// SyscallConn implements syscall.Conn: it gives access to the socket, for options that Config does
+// not have. On Linux the error is always nil.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.sys.rawConn() }
 
 // Stats returns the counters.
 func (c *Conn) Stats() Stats {
@@ -163,9 +171,10 @@ func (c *Conn) Stats() Stats {
 	return Stats{
 		ReadCalls: s.readCalls.Load(), WriteCalls: s.writeCalls.Load(),
 		ReadPackets: s.readPackets.Load(), WritePackets: s.writePackets.Load(),
-		ReadSuper: s.readSuper.Load(), WriteSuper: s.writeSuper.Load(),
-		Dropped: uint64(s.dropped.Load()), Truncated: s.truncated.Load(), ControlTruncated: s.controlTruncated.Load(),
-		GSORefused: s.gsoRefused.Load(), Retried: s.retried.Load(),
-		ErrorsQueued: s.errorsQueued.Load(), ErrorsOut: s.errorsOut.Load(),
+		ReadGRO: s.readGRO.Load(), WriteGSO: s.writeGSO.Load(),
+		Dropped: uint64(s.dropped.Load()), Truncated: s.truncated.Load(),
+		ControlTruncated: s.controlTruncated.Load(),
+		GSORefused:       s.gsoRefused.Load(), Retried: s.retried.Load(),
+		ErrorsQueued: s.errorsQueued.Load(), ErrorsDropped: s.errorsDropped.Load(),
 	}
 }

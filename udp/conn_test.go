@@ -45,7 +45,7 @@ func receive(t testing.TB, c *Conn, n int) (got []Message) {
 	t.Helper()
 	r := c.NewReader(8)
 	for len(got) < n {
-		msgs, err := r.Read()
+		msgs, err := r.ReadBatch()
 		if err != nil {
 			t.Fatalf("after %d of %d datagrams: %v", len(got), n, err)
 		}
@@ -57,9 +57,10 @@ func receive(t testing.TB, c *Conn, n int) (got []Message) {
 	return got
 }
 
-// randomBatch makes messages for one of the addresses, often in runs of equal size, as one and as several buffers. It
-// also returns the datagrams that must come out for each address.
-func randomBatch(r *rand.Rand, to []netip.AddrPort, n int) ([]Message, map[netip.AddrPort][][]byte) {
+// randomBatch makes messages for one of the addresses, often in runs of equal size, as one and as
+// several buffers. It also returns the datagrams that must come out for each address.
+func randomBatch(r *rand.Rand, to []netip.AddrPort, n int) ([]Message,
+	map[netip.AddrPort][][]byte) {
 	want := map[netip.AddrPort][][]byte{}
 	var msgs []Message
 	for len(msgs) < n {
@@ -102,67 +103,71 @@ func randomBatch(r *rand.Rand, to []netip.AddrPort, n int) ([]Message, map[netip
 	return msgs, want
 }
 
-// TestDeliver compares what comes out with what went in, for random batches and every way through the kernel, and for the
-// plain twin.
+// TestDeliver compares what is received with what was sent, for random batches and every mechanism
+// of the kernel, and for the portable implementation.
 func TestDeliver(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	for _, network := range []string{"udp4", "udp6"} {
-		for _, way := range []struct {
-			name          string
-			noGSO, gro    bool
-			plain, mapped bool
+		for _, path := range []struct {
+			name             string
+			noGSO, gro       bool
+			portable, mapped bool
 		}{
-			{name: "plain", noGSO: true, plain: true},
+			{name: "portable", noGSO: true, portable: true},
 			{name: "batch", noGSO: true},
 			{name: "gso"},
 			{name: "gro", noGSO: true, gro: true},
 			{name: "gso+gro", gro: true},
 			{name: "dual", gro: true, mapped: true},
 		} {
-			t.Run(network+"/"+way.name, func(t *testing.T) {
+			t.Run(network+"/"+path.name, func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 1))
-				config := Config{NoGSO: way.noGSO, GRO: way.gro}
+				config := Config{NoGSO: path.noGSO, GRO: path.gro}
 				var from *Conn
-				var twin portable
-				if way.plain {
+				var one portable
+				if path.portable {
 					pc, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(localhost(network)))
 					if err != nil {
 						t.Skipf("no %s here: %v", network, err)
 					}
 					defer pc.Close()
-					twin = portable{pc: pc, stats: &counters{}}
+					one = portable{pc: pc, stats: &counters{}}
 					from = &Conn{local: addrPortOf(pc.LocalAddr())}
-				} else if way.mapped {
+				} else if path.mapped {
 					from = listen(t, "udp", netip.AddrPort{}, config)
 				} else {
 					from = listen(t, network, localhost(network), config)
 				}
-				a, b := listen(t, network, localhost(network), config), listen(t, network, localhost(network), config)
+				a, b := listen(t, network, localhost(network), config),
+					listen(t, network, localhost(network), config)
 				for range 20 {
-					msgs, want := randomBatch(r, []netip.AddrPort{a.LocalAddrPort(), b.LocalAddrPort()}, 100)
+					msgs, want := randomBatch(r,
+						[]netip.AddrPort{a.LocalAddrPort(), b.LocalAddrPort()}, 100)
 					write := from.WriteBatch
-					if way.plain {
-						write = twin.write
+					if path.portable {
+						write = one.write
 					}
 					if n, err := write(msgs); err != nil || n != len(msgs) {
 						t.Fatalf("wrote %d of %d: %v", n, len(msgs), err)
 					}
 					for i := range msgs {
 						if msgs[i].N != msgs[i].size() {
-							t.Fatalf("message %d: N is %d, its size %d", i, msgs[i].N, msgs[i].size())
+							t.Fatalf("message %d: N is %d, its size %d", i, msgs[i].N,
+								msgs[i].size())
 						}
 					}
 					for _, c := range []*Conn{a, b} {
-						compare(t, receive(t, c, len(want[c.LocalAddrPort()])), want[c.LocalAddrPort()], from.LocalAddrPort().Port())
+						compare(t, receive(t, c, len(want[c.LocalAddrPort()])),
+							want[c.LocalAddrPort()], from.LocalAddrPort().Port())
 					}
 				}
 				f := from.Features()
-				if s := from.Stats(); f.GSO && s.WriteSuper == 0 {
-					t.Errorf("no super packet was sent: %+v", s)
+				if s := from.Stats(); f.GSO && s.WriteGSO == 0 {
+					t.Errorf("no GSO packet was sent: %+v", s)
 				}
-				if s := a.Stats(); f.GSO && f.GRO && s.ReadSuper == 0 {
-					t.Errorf("no super packet was received: %+v", s)
+				if s := a.Stats(); f.GSO && f.GRO && s.ReadGRO == 0 {
+					t.Errorf("no GRO packet was received: %+v", s)
 				}
 				if s := a.Stats(); s.Truncated+s.ControlTruncated+s.Dropped != 0 {
 					t.Errorf("losses: %+v", s)
@@ -179,7 +184,8 @@ func compare(t *testing.T, got []Message, want [][]byte, port uint16) {
 	}
 	for i := range got {
 		if !bytes.Equal(got[i].Buffers[0], want[i]) {
-			t.Fatalf("datagram %d has %d bytes, want %d, or they differ", i, len(got[i].Buffers[0]), len(want[i]))
+			t.Fatalf("datagram %d has %d bytes, want %d, or they differ", i, len(got[i].Buffers[0]),
+				len(want[i]))
 		}
 		if got[i].Addr.Port() != port || got[i].Addr.Addr().Is4In6() {
 			t.Fatalf("datagram %d came from %s, want port %d", i, got[i].Addr, port)
@@ -188,9 +194,11 @@ func compare(t *testing.T, got []Message, want [][]byte, port uint16) {
 }
 
 func TestReadBatchManyBuffers(t *testing.T) {
-	a, b := listen(t, "udp4", localhost("udp4"), Config{}), listen(t, "udp4", localhost("udp4"), Config{})
+	a, b := listen(t, "udp4", localhost("udp4"), Config{}),
+		listen(t, "udp4", localhost("udp4"), Config{})
 	payload := []byte("0123456789")
-	out := []Message{{Buffers: [][]byte{payload}, Addr: b.LocalAddrPort()}, {Buffers: [][]byte{payload}, Addr: b.LocalAddrPort()}}
+	out := []Message{{Buffers: [][]byte{payload}, Addr: b.LocalAddrPort()},
+		{Buffers: [][]byte{payload}, Addr: b.LocalAddrPort()}}
 	if _, err := a.WriteBatch(out); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +213,8 @@ func TestReadBatchManyBuffers(t *testing.T) {
 		}
 		n += k
 	}
-	if in[0].N != 10 || string(in[0].Buffers[0]) != "012" || string(in[0].Buffers[2][:7]) != "3456789" || in[0].Truncated {
+	if in[0].N != 10 || string(in[0].Buffers[0]) != "012" ||
+		string(in[0].Buffers[2][:7]) != "3456789" || in[0].Truncated {
 		t.Errorf("scattered message is %+v", in[0])
 	}
 	if in[1].N != 6 || string(in[1].Buffers[1]) != "45" || !in[1].Truncated {
@@ -221,13 +230,15 @@ func TestShortBufferWithGRO(t *testing.T) {
 	if !c.Features().GRO {
 		t.Skip("no UDP_GRO here")
 	}
-	if _, err := c.ReadBatch([]Message{{Buffers: [][]byte{make([]byte, 1500)}}}); !errors.Is(err, ErrShortBuffer) {
+	if _, err := c.ReadBatch([]Message{{Buffers: [][]byte{make([]byte, 1500)}}}); !errors.Is(err,
+		ErrShortBuffer) {
 		t.Errorf("got %v, want ErrShortBuffer", err)
 	}
 }
 
 func TestWriteToWrongFamily(t *testing.T) {
-	c, sink := listen(t, "udp4", localhost("udp4"), Config{}), listen(t, "udp4", localhost("udp4"), Config{})
+	c, sink := listen(t, "udp4", localhost("udp4"), Config{}),
+		listen(t, "udp4", localhost("udp4"), Config{})
 	msgs := []Message{
 		{Buffers: [][]byte{{1}}, Addr: sink.LocalAddrPort()},
 		{Buffers: [][]byte{{2}}, Addr: netip.MustParseAddrPort("[::1]:9")},
@@ -266,7 +277,8 @@ func TestDeadlineAndClose(t *testing.T) {
 	if err := <-done; !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a read that waits got %v, want net.ErrClosed", err)
 	}
-	if _, err := c.WriteBatch([]Message{{Addr: c.LocalAddrPort()}}); !errors.Is(err, net.ErrClosed) {
+	if _, err := c.WriteBatch([]Message{{Addr: c.LocalAddrPort()}}); !errors.Is(err,
+		net.ErrClosed) {
 		t.Errorf("write got %v, want net.ErrClosed", err)
 	}
 }
@@ -279,11 +291,13 @@ func TestDial(t *testing.T) {
 	}
 	defer c.Close()
 	payload := make([]byte, 100)
-	if n, err := c.WriteBatch([]Message{{Buffers: [][]byte{payload}}, {Buffers: [][]byte{payload}}, {Buffers: [][]byte{payload[:7]}}}); n != 3 || err != nil {
+	if n, err := c.WriteBatch([]Message{{Buffers: [][]byte{payload}}, {Buffers: [][]byte{payload}},
+		{Buffers: [][]byte{payload[:7]}}}); n != 3 || err != nil {
 		t.Fatal(n, err)
 	}
 	got := receive(t, server, 3)
-	if len(got[1].Buffers[0]) != 100 || len(got[2].Buffers[0]) != 7 || got[0].Addr != c.LocalAddrPort() {
+	if len(got[1].Buffers[0]) != 100 || len(got[2].Buffers[0]) != 7 ||
+		got[0].Addr != c.LocalAddrPort() {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -293,7 +307,7 @@ func TestManyReadersAndWriters(t *testing.T) {
 	const writers, each = 4, 2000
 	from := listen(t, "udp4", localhost("udp4"), Config{})
 	to := listen(t, "udp4", localhost("udp4"), Config{GRO: true})
-	window := make(chan struct{}, 512) // bounds what is under way, so that nothing is dropped
+	window := make(chan struct{}, 512) // bounds the datagrams in flight, so that nothing is dropped
 	var seen [writers][each]int
 	var mu sync.Mutex
 	var wg, readers sync.WaitGroup
@@ -302,7 +316,7 @@ func TestManyReadersAndWriters(t *testing.T) {
 		readers.Go(func() {
 			r := to.NewReader(4)
 			for {
-				msgs, err := r.Read()
+				msgs, err := r.ReadBatch()
 				if err != nil {
 					return
 				}
@@ -329,7 +343,8 @@ func TestManyReadersAndWriters(t *testing.T) {
 				var msgs []Message
 				for k := i; k < i+10; k++ {
 					window <- struct{}{}
-					msgs = append(msgs, Message{Buffers: [][]byte{{byte(w), byte(k >> 8), byte(k)}}, Addr: to.LocalAddrPort()})
+					msgs = append(msgs, Message{Buffers: [][]byte{{byte(w), byte(k >> 8), byte(k)}},
+						Addr: to.LocalAddrPort()})
 				}
 				if n, err := from.WriteBatch(msgs); n != 10 || err != nil {
 					t.Errorf("wrote %d: %v", n, err)
@@ -342,7 +357,8 @@ func TestManyReadersAndWriters(t *testing.T) {
 	for w := range seen {
 		for i, n := range seen[w] {
 			if n != 1 {
-				t.Fatalf("datagram %d of writer %d came %d times; counters %+v", i, w, n, to.Stats())
+				t.Fatalf("datagram %d of writer %d came %d times; counters %+v", i, w, n,
+					to.Stats())
 			}
 		}
 	}

@@ -9,13 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control data is a chain of headers with payloads (cmsg(3)). All numbers in it are in host byte order.
+// Control data is a chain of headers with payloads (cmsg(3)). All numbers in it are in host byte
+// order.
 const (
-	wordSize   = int(unsafe.Sizeof(uintptr(0)))
-	cmsgHeader = wordSize + 8 // cmsg_len is a word, level and type are 4 bytes each; a multiple of the word size
+	wordSize = int(unsafe.Sizeof(uintptr(0)))
+	// cmsg_len is a word, level and type are 4 bytes each; a multiple of the word size
+	cmsgHeader = wordSize + 8
 
-	// readControl holds everything that a datagram can come with: packet info (v6 40), ECN (24), UDP_GRO (24), drop
-	// counter (24), time stamp (32), on 64-bit systems.
+	// readControl holds everything that a datagram can come with: packet info (v6 40), ECN (24),
+	// UDP_GRO (24), drop counter (24), time stamp (32), on 64-bit systems.
 	readControl = 160
 	// writeControl holds packet info (v6 40), ECN (24) and UDP_SEGMENT (24).
 	writeControl = 96
@@ -24,7 +26,8 @@ const (
 // cmsgAlign is CMSG_ALIGN: payloads are padded to whole words.
 func cmsgAlign(n int) int { return (n + wordSize - 1) &^ (wordSize - 1) }
 
-// nextControl cuts the first control message from b. ok is false at the end, and where the chain is malformed.
+// nextControl cuts the first control message from b. ok is false at the end, and where the chain is
+// malformed.
 func nextControl(b []byte) (level, typ int32, data, rest []byte, ok bool) {
 	if len(b) < cmsgHeader {
 		return 0, 0, nil, nil, false
@@ -44,14 +47,14 @@ func nextControl(b []byte) (level, typ int32, data, rest []byte, ok bool) {
 	return level, typ, b[cmsgHeader:n], b[min(cmsgAlign(n), len(b)):], true
 }
 
-// received is what the control data says beside what belongs into a Message.
+// received is what the control data holds besides the fields of a Message.
 type received struct {
 	drops    uint32
 	hasDrops bool
 }
 
-// parseControl walks all control messages and fills m. Unknown ones are passed over; the kernel adds what other parts
-// of the program asked for on the same socket.
+// parseControl walks all control messages and fills m. It skips unknown ones: the kernel adds what
+// other parts of the program have requested on the same socket.
 func parseControl(b []byte, m *Message) (r received) {
 	for {
 		level, typ, data, rest, ok := nextControl(b)
@@ -76,8 +79,8 @@ func parseControl(b []byte, m *Message) (r received) {
 		case unix.IPPROTO_IP:
 			switch {
 			case typ == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
-				// struct in_pktinfo: ifindex, the local address, the destination of the header. A reply to
-				// a broadcast must not come from it, hence the middle one.
+				// struct in_pktinfo: ifindex, the local address, the destination of the header. A
+				// reply to a broadcast must not come from it, hence the middle one.
 				m.IfIndex = int(binary.NativeEndian.Uint32(data))
 				m.Local = netip.AddrFrom4([4]byte(data[4:]))
 			case typ == unix.IP_TOS && len(data) >= 1:
@@ -89,16 +92,19 @@ func parseControl(b []byte, m *Message) (r received) {
 				r.drops, r.hasDrops = binary.NativeEndian.Uint32(data), true
 			case typ == unix.SCM_TIMESTAMPNS && len(data) >= 2*wordSize:
 				if wordSize == 8 {
-					m.Time = time.Unix(int64(binary.NativeEndian.Uint64(data)), int64(binary.NativeEndian.Uint64(data[8:])))
+					m.Time = time.Unix(int64(binary.NativeEndian.Uint64(data)),
+						int64(binary.NativeEndian.Uint64(data[8:])))
 				} else {
-					m.Time = time.Unix(int64(binary.NativeEndian.Uint32(data)), int64(binary.NativeEndian.Uint32(data[4:])))
+					m.Time = time.Unix(int64(binary.NativeEndian.Uint32(data)),
+						int64(binary.NativeEndian.Uint32(data[4:])))
 				}
 			}
 		}
 	}
 }
 
-// appendControl lays out a control message with n bytes of payload behind b and returns the payload to fill in.
+// appendControl appends a control message with n bytes of payload to b and returns the payload, for
+// the caller to fill in.
 func appendControl(b []byte, level, typ int32, n int) (all, data []byte) {
 	at := len(b)
 	b = b[:at+cmsgHeader+cmsgAlign(n)]
@@ -113,8 +119,9 @@ func appendControl(b []byte, level, typ int32, n int) (all, data []byte) {
 	return b, b[at+cmsgHeader:][:n]
 }
 
-// buildControl lays out what a datagram must be sent with. b is empty and has room for writeControl bytes. is4 says that
-// the packet is IPv4, whatever the family of the socket: the kernel takes SOL_IP control data for mapped addresses.
+// buildControl lays out the control data of a datagram. b is empty and has space for writeControl
+// bytes. is4 means that the packet is IPv4, whatever the family of the socket: the kernel takes
+// SOL_IP control data for mapped addresses.
 func buildControl(b []byte, m *Message, segment int, is4 bool) []byte {
 	var data []byte
 	if segment > 0 {
@@ -131,7 +138,8 @@ func buildControl(b []byte, m *Message, segment int, is4 bool) []byte {
 				copy(data[4:], a[:])
 			}
 		} else {
-			b, data = appendControl(b, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO, unix.SizeofInet6Pktinfo)
+			b, data = appendControl(b, unix.IPPROTO_IPV6, unix.IPV6_PKTINFO,
+				unix.SizeofInet6Pktinfo)
 			if local.Is6() {
 				a := local.As16()
 				copy(data, a[:])

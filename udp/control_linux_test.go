@@ -30,7 +30,8 @@ func everything() []byte {
 func TestParseControl(t *testing.T) {
 	var m Message
 	r := parseControl(everything(), &m)
-	if m.Segment != 1400 || m.ECN != ECT0 || m.IfIndex != 3 || m.Local != netip.IPv6Loopback() || !r.hasDrops || r.drops != 5 ||
+	if m.Segment != 1400 || m.ECN != ECT0 || m.IfIndex != 3 || m.Local != netip.IPv6Loopback() ||
+		!r.hasDrops || r.drops != 5 ||
 		m.Time.Nanosecond() != 9 {
 		t.Errorf("got %+v and %+v", m, r)
 	}
@@ -44,7 +45,8 @@ func TestBuildControl(t *testing.T) {
 	if err != nil || len(list) != 3 {
 		t.Fatalf("%d messages: %v", len(list), err)
 	}
-	if h := list[0]; h.Header.Level != unix.SOL_UDP || h.Header.Type != unix.UDP_SEGMENT || binary.NativeEndian.Uint16(h.Data) != 1200 {
+	if h := list[0]; h.Header.Level != unix.SOL_UDP || h.Header.Type != unix.UDP_SEGMENT ||
+		binary.NativeEndian.Uint16(h.Data) != 1200 {
 		t.Errorf("segment size: %+v", h)
 	}
 	var got Message
@@ -55,20 +57,22 @@ func TestBuildControl(t *testing.T) {
 	m.Local = netip.MustParseAddr("::ffff:10.0.0.1")
 	b = buildControl(b[:0], &m, 0, true)
 	list, err = unix.ParseSocketControlMessage(b)
-	if err != nil || len(list) != 2 || list[0].Header.Type != unix.IP_PKTINFO || !bytes.Equal(list[0].Data[4:8], []byte{10, 0, 0, 1}) {
+	if err != nil || len(list) != 2 || list[0].Header.Type != unix.IP_PKTINFO ||
+		!bytes.Equal(list[0].Data[4:8], []byte{10, 0, 0, 1}) {
 		t.Errorf("IPv4: %+v, %v", list, err)
 	}
 }
 
-// FuzzControl compares the walk with the parser of x/sys, which copies and allocates, on chains that the latter accepts,
-// and looks for crashes and endless loops on the others.
+// FuzzControl compares the walk with the parser of x/sys, which copies and allocates, on chains
+// that the latter accepts, and looks for crashes and endless loops on the others.
 func FuzzControl(f *testing.F) {
 	f.Add(everything())
 	f.Add(everything()[:50])
 	f.Add([]byte{})
 	f.Add(bytes.Repeat([]byte{0xff}, 40))
 	f.Add(append([]byte{16, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 20)...))
-	var z zones // one for all: asking for the host's interfaces every time would be most of the work
+	// one for all: asking for the host's interfaces every time would be most of the work
+	var z zones
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m Message
 		parseControl(b, &m)
@@ -80,7 +84,8 @@ func FuzzControl(f *testing.F) {
 		rest := b
 		for i := range list {
 			level, typ, data, next, ok := nextControl(rest)
-			if !ok || level != list[i].Header.Level || typ != list[i].Header.Type || !bytes.Equal(data, list[i].Data) {
+			if !ok || level != list[i].Header.Level || typ != list[i].Header.Type ||
+				!bytes.Equal(data, list[i].Data) {
 				t.Fatalf("message %d: %v %d %d %x, want %+v", i, ok, level, typ, data, list[i])
 			}
 			if len(next) >= len(rest) {
@@ -127,7 +132,8 @@ func FuzzSegments(f *testing.F) {
 			t.Fatalf("%d segments, split gives %d, want %d", i, k, len(want))
 		}
 		for i := range want {
-			if d := &r.out[i]; !bytes.Equal(d.Payload(), want[i]) || d.Segment != 0 || d.IfIndex != 7 {
+			if d := &r.out[i]; !bytes.Equal(d.Payload(), want[i]) || d.Segment != 0 ||
+				d.IfIndex != 7 {
 				t.Fatalf("split gives %+v for %d", d, i)
 			}
 		}
@@ -136,20 +142,23 @@ func FuzzSegments(f *testing.F) {
 
 func TestKernels(t *testing.T) {
 	for s, want := range map[string]release{
-		"6.1.0-18-amd64": {6, 1, 0}, "6.18.44-fc-v657": {6, 18, 44}, "5.4": {5, 4, 0}, "7.1.5+": {7, 1, 5},
-		"": {}, "x": {}, "6": {6, 0, 0}, "6..3": {6, 0, 0}, "99999999999999999999.1": {9999999, 0, 0},
+		"6.1.0-18-amd64": {6, 1, 0}, "6.18.44-fc-v657": {6, 18, 44}, "5.4": {5, 4, 0},
+		"7.1.5+": {7, 1, 5},
+		"":       {}, "x": {}, "6": {6, 0, 0}, "6..3": {6, 0, 0},
+		"99999999999999999999.1": {9999999, 0, 0},
 	} {
 		if got := parseRelease(s); got != want {
 			t.Errorf("%q is %v, want %v", s, got, want)
 		}
 	}
-	for s, bad := range map[string]bool{"4.18.0": true, "5.0.0": false, "6.1.0": false, "7.0.0": true, "7.1.4": true, "7.1.5": false} {
+	for s, bad := range map[string]bool{"4.18.0": true, "5.0.0": false, "6.1.0": false,
+		"7.0.0": true, "7.1.4": true, "7.1.5": false} {
 		if got := gsoBug(parseRelease(s)) != ""; got != bad {
 			t.Errorf("kernel %s is held for bad: %v", s, got)
 		}
 	}
 	if maxSegments(release{6, 8, 9}) != 63 || maxSegments(release{6, 9, 0}) != 127 {
-		t.Error("segments in a super packet")
+		t.Error("segments in a GSO packet")
 	}
 }
 

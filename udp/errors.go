@@ -9,12 +9,13 @@ import (
 
 // ICMPError is an ICMP message, or an error of this host, about a datagram that a Conn sent.
 type ICMPError struct {
-	Addr  netip.AddrPort // where the datagram was going
-	From  netip.Addr     // who sent the ICMP message; not valid when this host itself found the error
-	Type  uint8          // of the ICMP or ICMPv6 message
+	Addr netip.AddrPort // destination of the datagram
+	// sender of the ICMP message; not valid when this host itself found the error
+	From  netip.Addr
+	Type  uint8 // of the ICMP or ICMPv6 message
 	Code  uint8
-	MTU   int   // what the path allows, when the datagram was larger; else 0
-	Errno error // the error as the system names it, such as syscall.EHOSTUNREACH
+	MTU   int   // of the path in bytes, when the datagram was larger; else 0
+	Errno error // the system's error, such as syscall.EHOSTUNREACH
 }
 
 func (e *ICMPError) Error() string {
@@ -22,7 +23,8 @@ func (e *ICMPError) Error() string {
 	if e.From.IsValid() {
 		by = e.From.String()
 	}
-	return fmt.Sprintf("udp: datagram to %s: %v (told by %s, ICMP type %d code %d)", e.Addr, e.Errno, by, e.Type, e.Code)
+	return fmt.Sprintf("udp: datagram to %s: %v (reported by %s, ICMP type %d code %d)", e.Addr,
+		e.Errno, by, e.Type, e.Code)
 }
 
 func (e *ICMPError) Unwrap() error { return e.Errno }

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadErrors moves ICMP errors to dst and returns how many. It does not wait. Config.Errors must be set.
+// ReadErrors moves ICMP errors to dst and returns how many. It does not wait. Config.Errors must be
+// set.
 func (c *Conn) ReadErrors(dst []ICMPError) (int, error) {
 	if n := c.sys.errors.take(dst); n > 0 {
 		return n, nil
@@ -20,15 +21,17 @@ func (c *Conn) ReadErrors(dst []ICMPError) (int, error) {
 	return c.sys.errors.take(dst), nil
 }
 
-// drainErrors takes all errors from the socket's error queue, and returns how many it found.
+// drainErrors takes all errors from the socket's error queue, and returns their number.
 func (c *Conn) drainErrors(fd uintptr) int {
 	found := 0
 	for {
 		var name unix.RawSockaddrInet6
 		var control [256]byte
-		h := unix.Msghdr{Name: (*byte)(unsafe.Pointer(&name)), Namelen: unix.SizeofSockaddrInet6, Control: &control[0]}
+		h := unix.Msghdr{Name: (*byte)(unsafe.Pointer(&name)), Namelen: unix.SizeofSockaddrInet6,
+			Control: &control[0]}
 		h.SetControllen(len(control))
-		_, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&h)), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		_, _, errno := unix.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&h)),
+			unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
 		if errno == unix.EINTR {
 			continue
 		}
@@ -43,12 +46,13 @@ func (c *Conn) drainErrors(fd uintptr) int {
 		found++
 		c.stats.errorsQueued.Add(1)
 		if !c.sys.errors.add(e) {
-			c.stats.errorsOut.Add(1)
+			c.stats.errorsDropped.Add(1)
 		}
 	}
 }
 
-// parseError finds the extended error in control data: struct sock_extended_err, and behind it the offender's address.
+// parseError finds the extended error in control data: struct sock_extended_err, and behind it the
+// offender's address.
 func parseError(b []byte, z *zones) (e ICMPError, ok bool) {
 	for {
 		level, typ, data, rest, more := nextControl(b)
@@ -63,7 +67,8 @@ func parseError(b []byte, z *zones) (e ICMPError, ok bool) {
 			continue
 		}
 		origin := data[4]
-		if origin != unix.SO_EE_ORIGIN_LOCAL && origin != unix.SO_EE_ORIGIN_ICMP && origin != unix.SO_EE_ORIGIN_ICMP6 {
+		if origin != unix.SO_EE_ORIGIN_LOCAL && origin != unix.SO_EE_ORIGIN_ICMP &&
+			origin != unix.SO_EE_ORIGIN_ICMP6 {
 			continue
 		}
 		errno := syscall.Errno(binary.NativeEndian.Uint32(data))

@@ -21,7 +21,8 @@ func Example() {
 	if _, err := server.WriteBatch(out); err != nil { // to itself
 		log.Fatal(err)
 	}
-	in := []udp.Message{{Buffers: [][]byte{make([]byte, 1500)}}, {Buffers: [][]byte{make([]byte, 1500)}}}
+	in := []udp.Message{{Buffers: [][]byte{make([]byte, 1500)}},
+		{Buffers: [][]byte{make([]byte, 1500)}}}
 	n, err := server.ReadBatch(in)
 	if err != nil {
 		log.Fatal(err)

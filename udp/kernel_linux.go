@@ -18,7 +18,8 @@ func (a release) less(b release) bool {
 	return false
 }
 
-// parseRelease reads the numbers at the front of uname's release, such as "6.1.0-18-amd64"; what is missing is 0.
+// parseRelease reads the numbers at the front of uname's release, such as "6.1.0-18-amd64";
+// missing ones are 0.
 func parseRelease(s string) (r release) {
 	i := 0
 	for field := range r {
@@ -43,16 +44,17 @@ var kernel = sync.OnceValue(func() release {
 	return parseRelease(unix.ByteSliceToString(u.Release[:]))
 })
 
-// gsoBugs are kernels that must not be given super packets although they offer the option.
+// gsoBugs are kernels that cannot send GSO packets correctly although they offer the option.
 var gsoBugs = []struct {
 	from, before release
 	why          string
 }{
-	{release{}, release{5, 0, 0}, "kernels before 5.0 fail on some cards"},
-	{release{7, 0, 0}, release{7, 1, 5}, "kernels 7.0 to 7.1.4 mangle super packets whose last datagram is as long as the others"},
+	{release{}, release{5, 0, 0}, "kernels before 5.0 fail on some network cards"},
+	{release{7, 0, 0}, release{7, 1, 5},
+		"kernels 7.0 to 7.1.4 corrupt GSO packets whose last datagram is as long as the others"},
 }
 
-// gsoBug returns why kernel k must not send super packets; empty when it may.
+// gsoBug returns why kernel k must not send GSO packets; empty when it may.
 func gsoBug(k release) string {
 	for _, b := range gsoBugs {
 		if !k.less(b.from) && k.less(b.before) {
@@ -62,8 +64,9 @@ func gsoBug(k release) string {
 	return ""
 }
 
-// maxSegments is how many datagrams a super packet may have: UDP_MAX_SEGMENTS was 64 before 6.9 and is 128 since. One
-// less, because old kernels counted the header's bytes and refused 64 small datagrams.
+// maxSegments is how many datagrams a GSO packet may have: UDP_MAX_SEGMENTS was 64 before 6.9 and
+// is 128 since. It is one less, because old kernels counted the header's bytes and refused 64 small
+// datagrams.
 func maxSegments(k release) int {
 	if k.less(release{6, 9, 0}) {
 		return 63

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// MaxPayload is the size that a buffer must have to receive anything that a socket can deliver: the largest datagram, or
-// the largest super packet when Config.GRO is on.
+// MaxPayload is the size that a buffer must have to receive anything that a socket can deliver: the
+// largest datagram, or the largest GRO packet when Config.GRO is on.
 const MaxPayload = 65535
 
 // ECN is the congestion notification field of the IP header (RFC 3168, section 5).
@@ -21,35 +21,39 @@ const (
 	CE     ECN = 3
 )
 
-// Message is one datagram, or one super packet of equal datagrams, on its way in or out.
+// Message is one datagram, or one GSO or GRO packet of equal datagrams, to send or received.
 //
-// For reading, the caller sets Buffers; everything else is filled in by ReadBatch. For writing, the caller sets Buffers
-// and Addr, and whatever else it cares about; N is filled in by WriteBatch.
+// For reading, the caller sets Buffers; ReadBatch fills in everything else. For writing, the caller
+// sets Buffers and Addr, and the other fields as needed; WriteBatch fills in N.
 type Message struct {
-	// Buffers are filled, or sent, one after the other. They stay the caller's.
+	// Buffers are filled, or sent, one after the other. They belong to the caller.
 	Buffers [][]byte
 	// N is the number of payload bytes received or sent.
 	N int
-	// Addr is the other end. It is ignored when a connected Conn writes. The zone of a link-local address is the name of
-	// the interface, or its number.
+	// Addr is the other end. It is ignored when a connected Conn writes. The zone of a link-local
+	// address is the name of the interface, or its number.
 	Addr netip.AddrPort
-	// Local is the address of this host that the datagram came to (Config.PacketInfo), or must leave from when valid.
+	// Local is the address of this host that the datagram came to (Config.PacketInfo), or must
+	// leave from when valid.
 	Local netip.Addr
-	// IfIndex is the interface that the datagram came through (Config.PacketInfo), or must leave by when not zero.
+	// IfIndex is the interface that the datagram came through (Config.PacketInfo), or must leave by
+	// when not zero.
 	IfIndex int
-	// Segment, when not zero, says that the payload is several datagrams of that many bytes, of which the last may be
-	// shorter. A message for writing may say so too: it is then cut as if its pieces had been messages of their own.
+	// Segment, when not zero, means that the payload is several datagrams of that many bytes, of
+	// which the last may be shorter. A message for writing may say so too: it is then cut as if its
+	// pieces had been messages of their own.
 	Segment int
-	// ECN is what the IP header said (Config.ECN) or shall say. NotECT leaves the socket's own value.
+	// ECN is what the IP header said (Config.ECN) or shall say. NotECT leaves the socket's own
+	// value.
 	ECN ECN
-	// Truncated says that the datagram was longer than Buffers; the rest of it is lost.
+	// Truncated means that the datagram was longer than Buffers; the rest of it is lost.
 	Truncated bool
 	// Time is when the kernel received the datagram (Config.Timestamps).
 	Time time.Time
 }
 
-// Payload returns the N received bytes when they lie in the first buffer, as they do with a message of one buffer. The
-// slice points into that buffer.
+// Payload returns the N received bytes when they lie in the first buffer, as they do with a message
+// of one buffer. The slice points into that buffer.
 func (m *Message) Payload() []byte {
 	if len(m.Buffers) == 0 {
 		return nil
@@ -57,8 +61,8 @@ func (m *Message) Payload() []byte {
 	return m.Buffers[0][:min(m.N, len(m.Buffers[0]))]
 }
 
-// Segments walks the datagrams of a received message of one buffer: one for a plain message, several for a super packet.
-// The slices point into the buffer.
+// Segments walks the datagrams of a received message of one buffer: one for a single datagram,
+// several for a GRO packet. The slices point into the buffer.
 func (m *Message) Segments() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		rest := m.Payload()
@@ -88,7 +92,7 @@ func (m *Message) size() int {
 	return n
 }
 
-// clear resets what a read fills in.
+// clear resets the fields that a read fills in.
 func (m *Message) clear() {
 	m.N, m.IfIndex, m.Segment = 0, 0, 0
 	m.ECN, m.Truncated = 0, false

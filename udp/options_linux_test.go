@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestPacketInfo: a reply with Local given back comes from the address that was spoken to, on all three families.
+// TestPacketInfo: a reply with the received Local comes from the address that the client sent to,
+// for all three families.
 func TestPacketInfo(t *testing.T) {
 	for _, c := range []struct {
 		name, network, listen, dst string
@@ -25,7 +26,8 @@ func TestPacketInfo(t *testing.T) {
 		{"dual", "udp", "[::]:0", "127.0.0.3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			server := listen(t, c.network, netip.MustParseAddrPort(c.listen), Config{PacketInfo: true, ECN: true, Timestamps: true})
+			server := listen(t, c.network, netip.MustParseAddrPort(c.listen),
+				Config{PacketInfo: true, ECN: true, Timestamps: true})
 			network := "udp4"
 			dst := netip.MustParseAddr(c.dst)
 			if dst.Is6() {
@@ -33,7 +35,8 @@ func TestPacketInfo(t *testing.T) {
 			}
 			client := listen(t, network, localhost(network), Config{PacketInfo: true, ECN: true})
 			start := time.Now()
-			out := Message{Buffers: [][]byte{{1}}, Addr: netip.AddrPortFrom(dst, server.LocalAddrPort().Port()), ECN: ECT1}
+			out := Message{Buffers: [][]byte{{1}},
+				Addr: netip.AddrPortFrom(dst, server.LocalAddrPort().Port()), ECN: ECT1}
 			if _, err := client.WriteBatch([]Message{out}); err != nil {
 				t.Fatal(err)
 			}
@@ -42,7 +45,9 @@ func TestPacketInfo(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := in[0]
-			if m.Local != dst || m.IfIndex == 0 || m.ECN != ECT1 || m.Time.Before(start.Add(-time.Second)) || m.Time.After(time.Now().Add(time.Second)) {
+			if m.Local != dst || m.IfIndex == 0 || m.ECN != ECT1 ||
+				m.Time.Before(start.Add(-time.Second)) ||
+				m.Time.After(time.Now().Add(time.Second)) {
 				t.Fatalf("server got %+v", m)
 			}
 			m.Buffers = [][]byte{{2}}
@@ -62,17 +67,20 @@ func TestPacketInfo(t *testing.T) {
 	}
 }
 
-// TestGoneSource: a source address that this host does not have fails the message, and does not cost the route its super
-// packets.
+// TestGoneSource: a source address that this host does not have fails the message, and does not
+// disable GSO for the route.
 func TestGoneSource(t *testing.T) {
 	for network, gone := range map[string]string{"udp4": "203.0.113.7", "udp6": "2001:db8::7"} {
-		c, to := listen(t, network, netip.AddrPort{}, Config{}), listen(t, network, localhost(network), Config{})
-		m := Message{Buffers: [][]byte{make([]byte, 1000)}, Addr: to.LocalAddrPort(), Local: netip.MustParseAddr(gone)}
-		if n, err := c.WriteBatch([]Message{m, m, m}); n != 0 || !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENETUNREACH) {
+		c, to := listen(t, network, netip.AddrPort{}, Config{}),
+			listen(t, network, localhost(network), Config{})
+		m := Message{Buffers: [][]byte{make([]byte, 1000)}, Addr: to.LocalAddrPort(),
+			Local: netip.MustParseAddr(gone)}
+		if n, err := c.WriteBatch([]Message{m, m, m}); n != 0 || !errors.Is(err, unix.EINVAL) &&
+			!errors.Is(err, unix.ENETUNREACH) {
 			t.Fatalf("wrote %d: %v", n, err)
 		}
 		if got := c.sys.routes.max(to.LocalAddrPort().Addr()); got != MaxPayload {
-			t.Errorf("super packets are limited to %d", got)
+			t.Errorf("the segments of GSO packets are limited to %d", got)
 		}
 	}
 }
@@ -97,7 +105,8 @@ func TestErrors(t *testing.T) {
 				got <- err
 			}()
 			time.Sleep(20 * time.Millisecond)
-			if n, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}}, Addr: to}}); n != 1 || err != nil {
+			if n, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}}, Addr: to}}); n != 1 ||
+				err != nil {
 				t.Fatal(n, err)
 			}
 			if err := <-got; !errors.Is(err, ErrQueued) {
@@ -116,7 +125,8 @@ func TestErrors(t *testing.T) {
 			alive := listen(t, family, localhost(family), Config{})
 			for range 20 {
 				for _, a := range []netip.AddrPort{to, alive.LocalAddrPort()} {
-					if _, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}}, Addr: a}}); err != nil {
+					if _, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}},
+						Addr: a}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -125,7 +135,8 @@ func TestErrors(t *testing.T) {
 				t.Errorf("%d datagrams came", len(got))
 			}
 			for range 200 {
-				if _, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}}, Addr: to}}); err != nil {
+				if _, err := c.WriteBatch([]Message{{Buffers: [][]byte{{1}},
+					Addr: to}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -162,7 +173,7 @@ func TestDropsAreCounted(t *testing.T) {
 	if err != nil || n == 100 {
 		t.Fatalf("%d came: %v", n, err)
 	}
-	// The counter travels with the next datagram that finds room.
+	// The counter travels with the next datagram that is queued.
 	if _, err := from.WriteBatch(msgs[:1]); err != nil {
 		t.Fatal(err)
 	}
@@ -174,27 +185,33 @@ func TestDropsAreCounted(t *testing.T) {
 	}
 }
 
-func TestBuffersAndSwitches(t *testing.T) {
-	c := listen(t, "udp4", localhost("udp4"), Config{ReadBuffer: 100_000, WriteBuffer: 120_000, DontFragment: true})
+func TestBuffersAndFeatures(t *testing.T) {
+	c := listen(t, "udp4", localhost("udp4"),
+		Config{ReadBuffer: 100_000, WriteBuffer: 120_000, DontFragment: true})
 	if r, w, err := c.Buffers(); r != 100_000 || w != 120_000 || err != nil {
 		t.Errorf("buffers are %d and %d: %v", r, w, err)
 	}
-	if err := c.SetGSO(false); err != nil || c.Features().GSO {
-		t.Errorf("GSO is still on: %v", err)
+	if f := c.Features(); !f.GSO || f.GRO {
+		t.Errorf("the default is %+v, want GSO without GRO", f)
 	}
-	if err := c.SetGSO(true); err != nil || !c.Features().GSO {
-		t.Errorf("GSO is still off: %v", err)
+	if f := listen(t, "udp4", localhost("udp4"), Config{NoGSO: true}).Features(); f.GSO {
+		t.Errorf("with NoGSO: %+v", f)
 	}
-	if c.Features().GRO {
-		t.Error("GRO is on without having been asked for")
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
 	}
 	called := 0
-	if err := c.SyscallConn().Write(func(fd uintptr) bool { called++; return called == 2 }); err != nil || called != 2 {
+	if err := raw.Write(func(fd uintptr) bool {
+		called++
+		return called == 2
+	}); err != nil || called != 2 {
 		t.Errorf("waiting until the socket is writable: %d calls, %v", called, err)
 	}
 }
 
-// TestForcedBuffers: a process that may gets buffers beyond what the system gives to everybody; one that may not gets what there is.
+// TestForcedBuffers: a process with CAP_NET_ADMIN gets buffers beyond the system's limit, another
+// one gets the limit.
 func TestForcedBuffers(t *testing.T) {
 	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
 	if err != nil {
@@ -214,13 +231,16 @@ func TestForcedBuffers(t *testing.T) {
 	}
 }
 
-// TestDontFragment: with the bit a datagram that is larger than the wire fails, without it arrives in pieces.
+// TestDontFragment: with the bit a datagram that is larger than the wire fails, without it arrives
+// in pieces.
 func TestDontFragment(t *testing.T) {
 	ownNamespace(t, "1500")
 	for _, network := range []string{"udp4", "udp6"} {
 		for _, bit := range []bool{true, false} {
-			from, to := listen(t, network, localhost(network), Config{DontFragment: bit}), listen(t, network, localhost(network), Config{})
-			n, err := from.WriteBatch([]Message{{Buffers: [][]byte{make([]byte, 3000)}, Addr: to.LocalAddrPort()}})
+			from, to := listen(t, network, localhost(network), Config{DontFragment: bit}),
+				listen(t, network, localhost(network), Config{})
+			n, err := from.WriteBatch([]Message{{Buffers: [][]byte{make([]byte, 3000)},
+				Addr: to.LocalAddrPort()}})
 			if bit {
 				if n != 0 || !errors.Is(err, unix.EMSGSIZE) {
 					t.Errorf("%s: wrote %d with the bit set: %v", network, n, err)
@@ -234,13 +254,16 @@ func TestDontFragment(t *testing.T) {
 	}
 }
 
-// TestRouteWithoutSuperPackets plays a route whose device says EIO to super packets: their datagrams go one by one, those to others as before.
-func TestRouteWithoutSuperPackets(t *testing.T) {
-	c, to, other := listen(t, "udp4", netip.AddrPort{}, Config{}), listen(t, "udp4", localhost("udp4"), Config{}),
+// TestRouteWithoutGSO simulates a route whose device returns EIO for GSO packets: their datagrams
+// are sent one by one, those to others as before.
+func TestRouteWithoutGSO(t *testing.T) {
+	c, to, other := listen(t, "udp4", netip.AddrPort{}, Config{}),
+		listen(t, "udp4", localhost("udp4"), Config{}),
 		listen(t, "udp4", netip.MustParseAddrPort("127.0.0.2:0"), Config{})
 	batch := func(to *Conn) (msgs []Message) {
 		for range 3 {
-			msgs = append(msgs, Message{Buffers: [][]byte{make([]byte, 1000)}, Addr: to.LocalAddrPort()})
+			msgs = append(msgs, Message{Buffers: [][]byte{make([]byte, 1000)},
+				Addr: to.LocalAddrPort()})
 		}
 		return msgs
 	}
@@ -249,29 +272,30 @@ func TestRouteWithoutSuperPackets(t *testing.T) {
 	if !r.layOutWrite(msgs, cursor{}) || r.count != 1 || r.segmentOf(0) != 1000 {
 		t.Fatalf("%d headers, segments of %d", r.count, r.segmentOf(0))
 	}
-	if r.errno = unix.EIO; !r.recover(&msgs[0], 0) {
-		t.Fatal("EIO to a super packet is an error")
+	if r.errno = unix.EIO; !r.retry(&msgs[0], 0) {
+		t.Fatal("EIO for a GSO packet is an error")
 	}
 	if !r.layOutWrite(msgs, cursor{}) || r.count != 3 || r.segmentOf(0) != 0 {
 		t.Errorf("after EIO %d headers, segments of %d", r.count, r.segmentOf(0))
 	}
-	if r.errno = unix.EIO; r.recover(&msgs[0], 1) {
-		t.Error("EIO to a lone datagram is tried again")
+	if r.errno = unix.EIO; r.retry(&msgs[0], 1) {
+		t.Error("EIO for a single datagram is tried again")
 	}
 	r.release()
 	c.sys.routes.refuse(to.LocalAddrPort().Addr(), 1000, true)
-	for dst, super := range map[*Conn]uint64{to: 0, other: 1} {
-		before := c.Stats().WriteSuper
+	for dst, want := range map[*Conn]uint64{to: 0, other: 1} {
+		before := c.Stats().WriteGSO
 		if n, err := c.WriteBatch(batch(dst)); n != 3 || err != nil {
 			t.Fatalf("wrote %d: %v", n, err)
 		}
-		if got := c.Stats().WriteSuper - before; got != super || len(receive(t, dst, 3)) != 3 {
-			t.Errorf("%d super packets to %s, want %d", got, dst.LocalAddrPort(), super)
+		if got := c.Stats().WriteGSO - before; got != want || len(receive(t, dst, 3)) != 3 {
+			t.Errorf("%d GSO packets to %s, want %d", got, dst.LocalAddrPort(), want)
 		}
 	}
 }
 
-// ownNamespace moves the test to a network namespace of its own, whose loopback has the given MTU. It needs root.
+// ownNamespace moves the test to a network namespace of its own, whose loopback has the given MTU.
+// It needs root.
 func ownNamespace(t *testing.T, mtu string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -280,26 +304,30 @@ func ownNamespace(t *testing.T, mtu string) {
 		}
 		t.Skip("SKIPPED: needs root to make a network namespace")
 	}
-	runtime.LockOSThread() // never unlocked: the thread ends with the test, and the namespace with it
+	// never unlocked: the thread ends with the test, and the namespace with it
+	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("ip", "link", "set", "lo", "mtu", mtu, "up").CombinedOutput(); err != nil {
+	if out, err := exec.Command("ip", "link", "set", "lo", "mtu", mtu,
+		"up").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
 
-// TestRefusedSuperPackets: segments larger than the MTU cannot leave as a super packet. They must arrive nevertheless,
-// once each and in order, and smaller ones must go on as before.
-func TestRefusedSuperPackets(t *testing.T) {
+// TestRefusedGSO: segments larger than the MTU cannot leave as a GSO packet. They must arrive
+// nevertheless, once each and in order, and smaller ones must leave as GSO packets as before.
+func TestRefusedGSO(t *testing.T) {
 	ownNamespace(t, "1500")
 	for _, network := range []string{"udp4", "udp6"} {
-		from, to := listen(t, network, localhost(network), Config{}), listen(t, network, localhost(network), Config{})
+		from, to := listen(t, network, localhost(network), Config{}),
+			listen(t, network, localhost(network), Config{})
 		batch := func(sizes ...int) {
 			t.Helper()
 			var msgs []Message
 			for i, n := range sizes {
-				msgs = append(msgs, Message{Buffers: [][]byte{append([]byte{byte(i)}, make([]byte, n-1)...)}, Addr: to.LocalAddrPort()})
+				msgs = append(msgs, Message{Buffers: [][]byte{append([]byte{byte(i)},
+					make([]byte, n-1)...)}, Addr: to.LocalAddrPort()})
 			}
 			if n, err := from.WriteBatch(msgs); n != len(msgs) || err != nil {
 				t.Fatalf("wrote %d: %v", n, err)
@@ -312,7 +340,7 @@ func TestRefusedSuperPackets(t *testing.T) {
 		}
 		batch(1400, 1400, 1400)
 		before := from.Stats()
-		if before.WriteSuper != 1 || before.GSORefused != 0 {
+		if before.WriteGSO != 1 || before.GSORefused != 0 {
 			t.Fatalf("%s: before: %+v", network, before)
 		}
 		batch(1400, 1400, 2000, 2000, 2000, 1000, 1400, 1400)
@@ -322,7 +350,7 @@ func TestRefusedSuperPackets(t *testing.T) {
 		batch(2000, 2000, 2000)
 		batch(1400, 1400)
 		s := from.Stats()
-		if s.GSORefused != 1 || s.WriteSuper < 4 {
+		if s.GSORefused != 1 || s.WriteGSO < 4 {
 			t.Fatalf("%s: after: %+v", network, s)
 		}
 	}
@@ -330,7 +358,8 @@ func TestRefusedSuperPackets(t *testing.T) {
 
 // TestReadWaits has a reader that sleeps before every datagram: no wake-up may be lost.
 func TestReadWaits(t *testing.T) {
-	a, b := listen(t, "udp4", localhost("udp4"), Config{}), listen(t, "udp4", localhost("udp4"), Config{})
+	a, b := listen(t, "udp4", localhost("udp4"), Config{}),
+		listen(t, "udp4", localhost("udp4"), Config{})
 	go func() {
 		m := []Message{{Buffers: [][]byte{make([]byte, 10)}}}
 		for {

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// PacketConn is a Conn as a net.PacketConn, for code that reads and writes one datagram at a time. Reading takes batches,
-// and super packets, from the kernel behind the scenes. It replaces the Conn's own reading calls; do not mix them.
+// PacketConn is a Conn as a net.PacketConn, for code that reads and writes one datagram at a time.
+// It reads batches, and GRO packets, from the kernel and returns them one by one. It replaces the
+// Conn's own reading calls; do not mix them.
 type PacketConn struct {
 	conn *Conn
 
@@ -30,7 +31,7 @@ func (p *PacketConn) ReadFromAddrPort(b []byte) (int, netip.AddrPort, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.ready) == 0 {
-		msgs, err := p.reader.Read()
+		msgs, err := p.reader.ReadBatch()
 		if err != nil {
 			return 0, netip.AddrPort{}, err
 		}

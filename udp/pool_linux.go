@@ -2,14 +2,15 @@ package udp
 
 import "sync"
 
-// pool keeps rings for reuse. Unlike a sync.Pool, the collector does not empty it: a Conn in use allocates nothing, ever.
-// The mutex is held for a few instructions.
+// pool keeps rings for reuse. Unlike a sync.Pool, the collector does not empty it: a Conn in use
+// allocates nothing, ever. The mutex is held for a few instructions.
 type pool struct {
 	mu   sync.Mutex
 	idle []*ring
 }
 
-// poolLimit is how many idle rings are kept: as many as goroutines are likely to share a direction of a socket.
+// poolLimit is how many idle rings are kept: about the number of goroutines that share a direction
+// of a socket.
 const poolLimit = 16
 
 func (p *pool) get(c *Conn) *ring {
@@ -22,7 +23,7 @@ func (p *pool) get(c *Conn) *ring {
 	}
 	p.mu.Unlock()
 	r := newRing(c)
-	r.home = p
+	r.pool = p
 	return r
 }
 

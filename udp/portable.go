@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// portable moves messages one by one through package net. It is what systems without recvmmsg use, and the plain twin
-// that the tests compare the rings with.
+// portable moves messages one by one through package net. Systems without recvmmsg use it, and the
+// tests compare the rings with it.
 type portable struct {
 	pc        *net.UDPConn
 	connected bool

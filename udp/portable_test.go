@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// TestPortableReads reads with the plain twin what the rings sent: whole, cut in several buffers, and too long.
+// TestPortableReads reads what the rings sent with the portable implementation: whole, cut in
+// several buffers, and too long.
 func TestPortableReads(t *testing.T) {
 	for _, network := range []string{"udp4", "udp6"} {
 		t.Run(network, func(t *testing.T) {
@@ -17,7 +18,7 @@ func TestPortableReads(t *testing.T) {
 			}
 			defer pc.Close()
 			pc.SetReadDeadline(time.Now().Add(30 * time.Second))
-			twin := portable{pc: pc, stats: &counters{}}
+			one := portable{pc: pc, stats: &counters{}}
 			from := listen(t, network, localhost(network), Config{})
 			payload := []byte("0123456789")
 			for _, sizes := range [][]int{{64}, {10}, {4, 6}, {4, 2, 64}, {4}, {2, 3}} {
@@ -26,27 +27,28 @@ func TestPortableReads(t *testing.T) {
 					t.Fatal(n, err)
 				}
 				in := []Message{{}}
-				room := 0
+				space := 0
 				for _, size := range sizes {
 					in[0].Buffers = append(in[0].Buffers, make([]byte, size))
-					room += size
+					space += size
 				}
-				if n, err := twin.read(in); n != 1 || err != nil {
+				if n, err := one.read(in); n != 1 || err != nil {
 					t.Fatalf("%v: read %d, %v", sizes, n, err)
 				}
-				want := payload[:min(room, len(payload))]
+				want := payload[:min(space, len(payload))]
 				got := bytes.Join(in[0].Buffers, nil)
 				if in[0].N != len(want) || !bytes.Equal(got[:len(want)], want) {
 					t.Errorf("%v: got %d bytes %q, want %q", sizes, in[0].N, got, want)
 				}
-				if truncated := room < len(payload); in[0].Truncated != truncated {
+				if truncated := space < len(payload); in[0].Truncated != truncated {
 					t.Errorf("%v: truncated %v, want %v", sizes, in[0].Truncated, truncated)
 				}
 				if in[0].Addr != from.LocalAddrPort() {
 					t.Errorf("came from %s, want %s", in[0].Addr, from.LocalAddrPort())
 				}
 			}
-			if p, c := twin.stats.readPackets.Load(), twin.stats.truncated.Load(); p != 6 || c != 2 {
+			if p, c := one.stats.readPackets.Load(), one.stats.truncated.Load(); p != 6 ||
+				c != 2 {
 				t.Errorf("counted %d packets and %d truncated, want 6 and 2", p, c)
 			}
 		})

@@ -30,7 +30,7 @@ func (c *Conn) readBatch(msgs []Message) (int, error) {
 // layOutRead points the headers to the messages' buffers.
 func (r *ring) layOutRead(msgs []Message) error {
 	c := r.conn
-	gro, control := c.sys.gro.Load(), c.sys.control
+	gro, control := c.sys.gro, c.sys.control
 	if gro {
 		control = true
 	}
@@ -40,7 +40,8 @@ func (r *ring) layOutRead(msgs []Message) error {
 			return ErrShortBuffer
 		}
 		for _, b := range m.Buffers {
-			r.addVector(b, len(r.vectors)) // never merged: the caller's pieces are filled one by one
+			// never combined: the kernel fills the caller's pieces one by one
+			r.addVector(b, len(r.vectors))
 		}
 	}
 	first := 0
@@ -72,10 +73,10 @@ func (r *ring) layOutRead(msgs []Message) error {
 	return nil
 }
 
-// readResults tells the messages what the kernel wrote.
+// readResults fills the messages with what the kernel wrote.
 func (r *ring) readResults(msgs []Message) {
 	c := r.conn
-	var super uint64
+	var coalesced uint64
 	for i := range msgs {
 		m, h := &msgs[i], &r.headers[i]
 		m.clear()
@@ -100,13 +101,13 @@ func (r *ring) readResults(msgs []Message) {
 				m.Segment = 0
 			}
 			if m.Segment > 0 {
-				super++
+				coalesced++
 			}
 		}
 	}
 	c.stats.readCalls.Add(1)
 	c.stats.readPackets.Add(uint64(len(msgs)))
-	if super > 0 {
-		c.stats.readSuper.Add(super)
+	if coalesced > 0 {
+		c.stats.readGRO.Add(coalesced)
 	}
 }

@@ -13,11 +13,11 @@ const maxHeaders = 1024
 // maxVectors is how many pieces one message may have (UIO_MAXIOV).
 const maxVectors = 1024
 
-// ring is the memory of one call: what the kernel reads and writes beside the payload. A Conn pools rings, so the
-// callbacks are bound once and a call allocates nothing.
+// ring is the memory of one call: what the kernel reads and writes besides the payload. A Conn
+// pools rings, so the callbacks are bound once and a call allocates nothing.
 type ring struct {
 	conn *Conn
-	home *pool
+	pool *pool // where release puts it
 
 	headers []unix.Mmsghdr
 	names   []unix.RawSockaddrInet6
@@ -43,7 +43,8 @@ func newRing(c *Conn) *ring {
 	return r
 }
 
-// grow makes room for n headers. Addresses and control data of a header stay at the same place from then on.
+// grow makes space for n headers. From then on, addresses and control data of a header stay at the
+// same place.
 func (r *ring) grow(n int) {
 	n = min(n, maxHeaders)
 	if n <= len(r.headers) {
@@ -61,7 +62,8 @@ func (r *ring) controlOf(i int) []byte {
 	return r.control[i*controlSize : i*controlSize : (i+1)*controlSize]
 }
 
-// addVector puts b behind the vectors, merging it with the last one of this header when they are neighbours in memory.
+// addVector appends b to the vectors. It extends the last one of this header when they are
+// neighbours in memory.
 func (r *ring) addVector(b []byte, first int) {
 	if len(b) == 0 {
 		return
@@ -79,14 +81,15 @@ func (r *ring) addVector(b []byte, first int) {
 	r.vectors = append(r.vectors, v)
 }
 
-// release forgets the caller's buffers, so that a pooled ring keeps nothing alive.
+// release drops the references to the caller's buffers, so that a pooled ring keeps nothing alive.
 func (r *ring) release() {
 	clear(r.vectors)
 	r.vectors = r.vectors[:0]
-	r.home.put(r)
+	r.pool.put(r)
 }
 
-// receive fills headers; false means wait until the socket is readable. ep is the epoll instance for reading.
+// receive fills headers; false means wait until the socket is readable. ep is the epoll instance
+// for reading.
 func (r *ring) receive(ep uintptr) bool {
 	s := r.conn.sys.socket
 	s.read.Begin(ep)
@@ -96,12 +99,14 @@ func (r *ring) receive(ep uintptr) bool {
 		var errno syscall.Errno
 		if r.count == 1 {
 			h := &r.headers[0]
-			n, _, errno = unix.Syscall6(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&h.Hdr)), 0, 0, 0, 0)
+			n, _, errno = unix.Syscall6(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&h.Hdr)), 0, 0,
+				0, 0)
 			if errno == 0 {
 				h.Len, n = uint32(n), 1
 			}
 		} else {
-			n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.headers[0])), uintptr(r.count), 0, 0, 0)
+			n, _, errno = unix.Syscall6(unix.SYS_RECVMMSG, fd,
+				uintptr(unsafe.Pointer(&r.headers[0])), uintptr(r.count), 0, 0, 0)
 		}
 		switch errno {
 		case 0:
@@ -109,7 +114,8 @@ func (r *ring) receive(ep uintptr) bool {
 			return true
 		case unix.EINTR:
 		case unix.EAGAIN:
-			// A queued ICMP error wakes readers, but a writer may have consumed the error code before.
+			// A queued ICMP error wakes readers, but a writer may already have consumed the error
+			// code.
 			if r.conn.config.Errors && r.conn.drainErrors(fd) > 0 {
 				r.done, r.errno = 0, unix.EHOSTUNREACH
 				return true
@@ -123,7 +129,8 @@ func (r *ring) receive(ep uintptr) bool {
 	}
 }
 
-// transmit sends headers; false means wait until the socket is writable. ep is the epoll instance for writing.
+// transmit sends headers; false means wait until the socket is writable. ep is the epoll instance
+// for writing.
 func (r *ring) transmit(ep uintptr) bool {
 	s := r.conn.sys.socket
 	s.write.Begin(ep)
@@ -132,10 +139,13 @@ func (r *ring) transmit(ep uintptr) bool {
 		var n uintptr
 		var errno syscall.Errno
 		if r.count-r.done == 1 {
-			_, _, errno = unix.Syscall6(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&r.headers[r.done].Hdr)), unix.MSG_NOSIGNAL, 0, 0, 0)
+			_, _, errno = unix.Syscall6(unix.SYS_SENDMSG, fd,
+				uintptr(unsafe.Pointer(&r.headers[r.done].Hdr)), unix.MSG_NOSIGNAL, 0, 0, 0)
 			n = 1
 		} else {
-			n, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&r.headers[r.done])), uintptr(r.count-r.done), unix.MSG_NOSIGNAL, 0, 0)
+			n, _, errno = unix.Syscall6(unix.SYS_SENDMMSG, fd,
+				uintptr(unsafe.Pointer(&r.headers[r.done])), uintptr(r.count-r.done),
+				unix.MSG_NOSIGNAL, 0, 0)
 		}
 		switch errno {
 		case 0:
@@ -145,7 +155,7 @@ func (r *ring) transmit(ep uintptr) bool {
 			s.write.Wait(ep)
 			return false
 		default:
-			// sendmmsg tells an error only of its first message; those before it are done.
+			// sendmmsg returns the error of its first message only; those before it are sent.
 			r.errno = errno
 			return true
 		}

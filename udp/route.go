@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// routes remembers the destinations to which super packets failed. Refusals depend on the way a packet takes: the
-// driver's checksum offload, an IPsec policy, the path MTU. They cannot be probed beforehand.
+// routes remembers the destinations to which GSO packets failed. Refusals depend on the path of a
+// packet: the driver's checksum offload, an IPsec policy, the path MTU. They cannot be probed
+// beforehand.
 type routes struct {
-	used atomic.Bool // whether m holds anything: spares the lock while nothing ever failed
+	used atomic.Bool // whether m holds anything: saves the lock while nothing has failed
 	mu   sync.RWMutex
 	m    map[netip.Addr]refusal
 }
 
-// refusal says that segments larger than max bytes do not go.
+// refusal means that a route refuses segments larger than max bytes.
 type refusal struct {
 	max   int
 	until time.Time
@@ -23,14 +24,14 @@ type refusal struct {
 
 const (
 	routeLife  = 10 * time.Minute // afterwards the route is tried again
-	routeLimit = 4096             // refusals remembered; a full table starts anew
+	routeLimit = 4096             // refusals remembered; a full table is emptied
 
-	// A refusal at or below this size says that the route takes no super packets at all. Above, the segments may
-	// just have been larger than the path MTU. It is the smallest MTU of IPv6.
+	// A refusal at or below this size means that the route takes no GSO packets at all. Above, the
+	// segments may just have been larger than the path MTU. It is the smallest MTU of IPv6.
 	routeSmall = 1280
 )
 
-// max returns the largest segment that may go to a as a part of a super packet.
+// max returns the largest segment that may be sent to a as a part of a GSO packet.
 func (r *routes) max(a netip.Addr) int {
 	if !r.used.Load() {
 		return MaxPayload
@@ -44,7 +45,8 @@ func (r *routes) max(a netip.Addr) int {
 	return f.max
 }
 
-// refuse notes that a super packet with segments of the given size failed; all says that the size was not the reason.
+// refuse records that a GSO packet with segments of the given size failed; all means that the size
+// was not the reason.
 func (r *routes) refuse(a netip.Addr, size int, all bool) {
 	limit := size - 1
 	if all || size <= routeSmall {
@@ -59,7 +61,7 @@ func (r *routes) refuse(a netip.Addr, size int, all bool) {
 	r.used.Store(true)
 }
 
-// forget takes a refusal back: the datagrams failed one by one as well.
+// forget removes a refusal: the datagrams failed one by one as well.
 func (r *routes) forget(a netip.Addr) {
 	if !r.used.Load() {
 		return

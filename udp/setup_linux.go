@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -13,9 +12,9 @@ import (
 // system is the part of a Conn that only Linux has.
 type system struct {
 	*socket
-	gso, gro atomic.Bool
-	segments int    // datagrams in a super packet, at most
-	control  bool   // whether datagrams come with control data, beside GRO
+	gso, gro bool
+	segments int    // the most datagrams in a GSO packet
+	control  bool   // whether datagrams come with control data other than GRO's
 	why      string // why the kernel's GSO is not used
 	readers  pool   // rings
 	writers  pool
@@ -41,7 +40,7 @@ func beforeBind(raw syscall.RawConn, config *Config) error {
 	return err
 }
 
-// setup takes the socket over from package net, which made and bound it.
+// setup takes over the socket that package net has created and bound.
 func (c *Conn) setup(pc *net.UDPConn) error {
 	defer pc.Close()
 	s, err := newSocket(pc)
@@ -82,12 +81,13 @@ func (c *Conn) setOptions(fd int) error {
 	setBuffer(fd, unix.SO_RCVBUF, unix.SO_RCVBUFFORCE, cfg.ReadBuffer)
 	setBuffer(fd, unix.SO_SNDBUF, unix.SO_SNDBUFFORCE, cfg.WriteBuffer)
 	if cfg.PacketInfo {
-		// A dual-stack socket tells the address of IPv4 datagrams by the IPv6 option, mapped.
+		// A dual-stack socket has the address of IPv4 datagrams in the IPv6 option, mapped.
 		o4 := option{unix.IPPROTO_IP, unix.IP_PKTINFO, "IP_PKTINFO"}
 		if c.family != familyV4 {
 			o4 = option{}
 		}
-		if err := c.set(fd, o4, option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, "IPV6_RECVPKTINFO"}, 1); err != nil {
+		if err := c.set(fd, o4, option{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO,
+			"IPV6_RECVPKTINFO"}, 1); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,8 @@ func (c *Conn) setOptions(fd int) error {
 	}
 	if cfg.DontFragment {
 		if err := c.set(fd, option{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, "IP_MTU_DISCOVER"},
-			option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, "IPV6_MTU_DISCOVER"}, unix.IP_PMTUDISC_DO); err != nil {
+			option{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER,
+				"IPV6_MTU_DISCOVER"}, unix.IP_PMTUDISC_DO); err != nil {
 			return err
 		}
 	}
@@ -110,7 +111,8 @@ func (c *Conn) setOptions(fd int) error {
 		}
 	}
 	if cfg.Timestamps {
-		if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1, "SO_TIMESTAMPNS"); err != nil {
+		if err := setInt(fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1,
+			"SO_TIMESTAMPNS"); err != nil {
 			return err
 		}
 	}
@@ -125,19 +127,19 @@ func (c *Conn) setOptions(fd int) error {
 	return nil
 }
 
-// probe finds out which offloads the kernel has.
+// probe finds which offloads the kernel has.
 func (c *Conn) probe(fd int) {
 	c.sys.segments = maxSegments(kernel())
 	if _, err := unix.GetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT); err == nil {
 		c.sys.why = gsoBug(kernel())
-		c.sys.gso.Store(c.sys.why == "" && !c.config.NoGSO)
+		c.sys.gso = c.sys.why == "" && !c.config.NoGSO
 	}
 	if c.config.GRO {
-		c.sys.gro.Store(unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil)
+		c.sys.gro = unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1) == nil
 	}
 }
 
-// set sets an option for every IP version that the socket speaks.
+// set sets an option for every IP version of the socket.
 func (c *Conn) set(fd int, o4, o6 option, value int) error {
 	if c.family != familyV6 && o4.text != "" {
 		if err := setInt(fd, o4.level, o4.name, value, o4.text); err != nil {
@@ -157,7 +159,7 @@ func setInt(fd, level, name, value int, text string) error {
 	return nil
 }
 
-// setBuffer asks for a buffer size: what the system allows, and all of it where the process may force it.
+// setBuffer sets a buffer size, up to the system's limit, or beyond it with CAP_NET_ADMIN.
 func setBuffer(fd, name, force, size int) {
 	if size <= 0 {
 		return
@@ -166,8 +168,8 @@ func setBuffer(fd, name, force, size int) {
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size)
 }
 
-// Buffers returns the sizes of the kernel's socket buffers in bytes. The kernel counts its own overhead against twice
-// these sizes.
+// Buffers returns the sizes of the kernel's socket buffers in bytes. The kernel counts its own
+// overhead against twice these sizes.
 func (c *Conn) Buffers() (read, write int, err error) {
 	e := c.sys.Control(func(fd uintptr) {
 		if read, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF); err == nil {
@@ -180,25 +182,8 @@ func (c *Conn) Buffers() (read, write int, err error) {
 	return read / 2, write / 2, err
 }
 
-// Features tells which ways of the kernel are in use.
+// Features returns the kernel's mechanisms that the Conn uses.
 func (c *Conn) Features() Features {
-	return Features{Batch: true, GSO: c.sys.gso.Load(), GRO: c.sys.gro.Load(), Segments: c.sys.segments, Why: c.sys.why}
-}
-
-// SetGSO switches the sending of super packets on or off. It fails with errors.ErrUnsupported where the kernel cannot,
-// or must not because of a bug that is known.
-func (c *Conn) SetGSO(on bool) error {
-	if on {
-		var err error
-		if e := c.sys.Control(func(fd uintptr) {
-			_, err = unix.GetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT)
-		}); e != nil {
-			return e
-		}
-		if err != nil || c.sys.why != "" {
-			return fmt.Errorf("udp: sending super packets: %w", unsupported(c.sys.why))
-		}
-	}
-	c.sys.gso.Store(on)
-	return nil
+	return Features{Batch: true, GSO: c.sys.gso, GRO: c.sys.gro,
+		Segments: c.sys.segments, Why: c.sys.why}
 }

@@ -9,18 +9,14 @@ import (
 	"time"
 )
 
-// system is the socket as package net has it.
+// system is the socket of package net.
 type system struct{ portable }
 
 func (s *system) close() error                       { return s.pc.Close() }
 func (s *system) setReadDeadline(t time.Time) error  { return s.pc.SetReadDeadline(t) }
 func (s *system) setWriteDeadline(t time.Time) error { return s.pc.SetWriteDeadline(t) }
 
-// rawConn never fails: it does so only for a nil connection.
-func (s *system) rawConn() syscall.RawConn {
-	raw, _ := s.pc.SyscallConn()
-	return raw
-}
+func (s *system) rawConn() (syscall.RawConn, error) { return s.pc.SyscallConn() }
 
 func beforeBind(_ syscall.RawConn, config *Config) error {
 	if config.ReusePort || config.Mark != 0 {
@@ -33,7 +29,8 @@ func (c *Conn) setup(pc *net.UDPConn) error {
 	c.sys.portable = portable{pc, c.connected, &c.stats}
 	cfg := &c.config
 	if cfg.PacketInfo || cfg.ECN || cfg.Timestamps || cfg.DontFragment || cfg.Errors {
-		return fmt.Errorf("PacketInfo, ECN, Timestamps, DontFragment and Errors: %w", unsupported("only Linux"))
+		return fmt.Errorf("PacketInfo, ECN, Timestamps, DontFragment and Errors: %w",
+			unsupported("only Linux"))
 	}
 	c.family = familyDual
 	if a := c.LocalAddrPort().Addr(); a.Is4() {
@@ -53,21 +50,13 @@ func (c *Conn) setup(pc *net.UDPConn) error {
 func (c *Conn) readBatch(msgs []Message) (int, error)  { return c.sys.read(msgs) }
 func (c *Conn) writeBatch(msgs []Message) (int, error) { return c.sys.write(msgs) }
 
-// Buffers returns what was asked for: other systems do not tell.
+// Buffers returns the configured sizes: other systems do not report the actual ones.
 func (c *Conn) Buffers() (read, write int, err error) {
 	return c.config.ReadBuffer, c.config.WriteBuffer, nil
 }
 
-// Features tells which ways of the kernel are in use: none.
+// Features returns no features: this system has none.
 func (c *Conn) Features() Features { return Features{Segments: 1} }
 
-// SetGSO fails with errors.ErrUnsupported when on is set.
-func (c *Conn) SetGSO(on bool) error {
-	if on {
-		return fmt.Errorf("udp: sending super packets: %w", unsupported("only Linux"))
-	}
-	return nil
-}
-
-// ReadErrors returns none: Config.Errors is not served.
+// ReadErrors returns none: Config.Errors is not supported.
 func (c *Conn) ReadErrors([]ICMPError) (int, error) { return 0, nil }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// putName writes a as the socket address of a socket of the given family and returns its length; 0 when the socket cannot
-// speak to it.
+// putName writes a as the socket address of a socket of the given family and returns its length; 0
+// when the socket cannot send to it.
 func putName(name *unix.RawSockaddrInet6, a netip.AddrPort, f family, z *zones) uint32 {
 	ip := a.Addr()
 	is4 := ip.Is4() || ip.Is4In6()

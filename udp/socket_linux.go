@@ -14,7 +14,8 @@ import (
 	"github.com/weirnet/weir/internal/poller"
 )
 
-// socket is a descriptor that the runtime's poller does not watch, with a way to wait for each direction.
+// socket is a descriptor that the runtime's poller does not watch, with a way to wait for each
+// direction.
 type socket struct {
 	fd          int
 	read, write poller.Poller
@@ -29,7 +30,9 @@ func newSocket(pc syscall.Conn) (*socket, error) {
 		return nil, err
 	}
 	fd := -1
-	if e := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+	if e := raw.Control(func(old uintptr) {
+		fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+	}); e != nil {
 		err = e
 	}
 	if err != nil {
@@ -58,12 +61,12 @@ func (s *socket) run(w *poller.Poller, f func(ep uintptr) bool) error {
 	return err
 }
 
-// close ends all calls that wait, waits for those that run, and closes the descriptor.
+// close wakes all calls that wait, waits until they have returned, and closes the descriptor.
 func (s *socket) close() error {
 	if s.closed.Swap(true) {
 		return net.ErrClosed
 	}
-	s.read.Close() // returns when nobody uses it any more
+	s.read.Close() // returns when no call uses it any more
 	s.write.Close()
 	s.cleanup.Stop()
 	return os.NewSyscallError("close", unix.Close(s.fd))
@@ -106,4 +109,4 @@ func (s *socket) wrap(w *poller.Poller, f func(fd uintptr) bool) error {
 	})
 }
 
-func (s *socket) rawConn() syscall.RawConn { return s }
+func (s *socket) rawConn() (syscall.RawConn, error) { return s, nil }

@@ -12,8 +12,8 @@ import (
 
 func ptr[T any](p *T) unsafe.Pointer { return unsafe.Pointer(p) }
 
-// cursor is a place in a batch for writing: a message, and how much of it is behind us. The latter is not zero only
-// inside a message that has a Segment and goes out in pieces.
+// cursor is a position in a batch for writing: a message, and how many bytes of it are done. The
+// latter is not zero only inside a message that has a Segment and leaves in pieces.
 type cursor struct{ msg, off int }
 
 func (c *Conn) writeBatch(msgs []Message) (int, error) {
@@ -37,39 +37,41 @@ func (c *Conn) writeBatch(msgs []Message) (int, error) {
 		if r.errno == 0 {
 			continue
 		}
-		if !r.recover(&msgs[at.msg], tries) {
+		if !r.retry(&msgs[at.msg], tries) {
 			return at.msg, fmt.Errorf("udp: write to %s: %w", msgs[at.msg].Addr, r.errno)
 		}
 		tries++
 	}
-	runtime.KeepAlive(msgs) // neighbouring buffers share a vector, which holds on to the first alone
+	// Neighbouring buffers share a vector, which keeps only the first alive.
+	runtime.KeepAlive(msgs)
 	return len(msgs), nil
 }
 
 // tally counts the headers that the kernel took, which were n messages.
 func (r *ring) tally(n int) {
-	super := 0
+	gso := 0
 	for i := range r.done {
 		if r.segmentOf(i) > 0 {
-			super++
+			gso++
 		}
 	}
 	s := &r.conn.stats
 	s.writeCalls.Add(1)
 	s.writePackets.Add(uint64(n))
-	if super > 0 {
-		s.writeSuper.Add(uint64(super))
+	if gso > 0 {
+		s.writeGSO.Add(uint64(gso))
 	}
 }
 
-// recover decides whether the header that failed is worth another try, and changes what the next try must do otherwise.
-func (r *ring) recover(m *Message, tries int) bool {
+// retry reports whether the header that failed is worth another try, and prepares what that try
+// does differently.
+func (r *ring) retry(m *Message, tries int) bool {
 	c := r.conn
 	segment := r.segmentOf(r.done)
 	switch r.errno {
 	case unix.EIO, unix.EINVAL, unix.EMSGSIZE:
 		if r.errno == unix.EMSGSIZE && c.config.Errors && tries == 0 {
-			break // may be told of an earlier datagram
+			break // may be the error of an earlier datagram
 		}
 		to := c.destination(m)
 		if segment > 0 {
@@ -78,7 +80,7 @@ func (r *ring) recover(m *Message, tries int) bool {
 			return true // laid out again, now one by one
 		}
 		if tries > 0 {
-			c.sys.routes.forget(to) // the super packet was not the reason
+			c.sys.routes.forget(to) // GSO was not the reason
 		}
 		return false
 	case unix.ENOBUFS:
@@ -91,7 +93,8 @@ func (r *ring) recover(m *Message, tries int) bool {
 			return false
 		}
 	default:
-		// The error of an earlier datagram is told to the next call, which then did nothing.
+		// The kernel reports the error of an earlier datagram to the next call, which then sends
+		// nothing.
 		if !c.config.Errors || !isQueued(r.errno) || tries >= 3 {
 			return false
 		}
@@ -100,7 +103,8 @@ func (r *ring) recover(m *Message, tries int) bool {
 	return true
 }
 
-// segmentOf returns the segment size of header i, or 0. It is the first control message, when there.
+// segmentOf returns the segment size of header i, or 0. It is the first control message, when
+// there.
 func (r *ring) segmentOf(i int) int {
 	h := &r.headers[i].Hdr
 	if h.Control == nil {
@@ -113,7 +117,7 @@ func (r *ring) segmentOf(i int) int {
 	return int(*(*uint16)(ptr(&data[0])))
 }
 
-// destination is where m goes.
+// destination is the address that m is sent to.
 func (c *Conn) destination(m *Message) netip.Addr {
 	if c.connected {
 		return c.remote.Addr()
@@ -121,11 +125,11 @@ func (c *Conn) destination(m *Message) netip.Addr {
 	return m.Addr.Addr()
 }
 
-// layOutWrite fills as many headers as there are, from at on. It returns false when the very first message has an
-// address that the socket cannot speak to; a later one ends the run of headers.
+// layOutWrite fills as many headers as there are, from at on. It returns false when the socket
+// cannot send to the address of the first message; a later one ends the run of headers.
 func (r *ring) layOutWrite(msgs []Message, at cursor) bool {
 	c := r.conn
-	gso := c.sys.gso.Load()
+	gso := c.sys.gso
 	r.vectors, r.count, r.done, r.errno = r.vectors[:0], 0, 0, 0
 	for at.msg < len(msgs) && r.count < len(r.headers) {
 		i := r.count
@@ -169,18 +173,19 @@ func (r *ring) layOutWrite(msgs []Message, at cursor) bool {
 	return r.count > 0
 }
 
-// The most that the kernel takes in one super packet.
+// The most bytes of datagrams that the kernel takes in one GSO packet.
 const (
-	maxSuper4 = 65535 - 20 - 8
-	maxSuper6 = 65535 - 8
+	maxGSO4 = 65535 - 20 - 8
+	maxGSO6 = 65535 - 8
 )
 
-// gather adds the vectors of one header: the datagram at at, and those behind it that can go along in a super packet with
-// segments of at most limit bytes. It returns where the next header begins, and the segment size, 0 for a lone datagram.
+// gather adds the vectors of one header: the datagram at at, and those behind it that can share a
+// GSO packet with segments of at most limit bytes. It returns where the next header begins, and the
+// segment size, 0 for a single datagram.
 func (r *ring) gather(msgs []Message, at cursor, limit int, is4 bool) (next cursor, segment int) {
-	room, first := maxSuper6, len(r.vectors)
+	space, first := maxGSO6, len(r.vectors)
 	if is4 {
-		room = maxSuper4
+		space = maxGSO4
 	}
 	head := &msgs[at.msg]
 	size := r.addDatagram(head, at.off, first)
@@ -189,15 +194,17 @@ func (r *ring) gather(msgs []Message, at cursor, limit int, is4 bool) (next curs
 		return next, 0
 	}
 	segments, last := 1, size
-	for room -= size; last == size && segments < r.conn.sys.segments && next.msg < len(msgs); segments++ {
+	for space -= size; last == size && segments < r.conn.sys.segments &&
+		next.msg < len(msgs); segments++ {
 		m := &msgs[next.msg]
 		n := m.datagram(next.off)
-		if n == 0 || n > size || n > room || len(r.vectors)-first+len(m.Buffers) > maxVectors || !sameWay(head, m) {
+		if n == 0 || n > size || n > space || len(r.vectors)-first+len(m.Buffers) > maxVectors ||
+			!sameHeader(head, m) {
 			break
 		}
 		r.addDatagram(m, next.off, first)
 		next, last = next.after(m, n), n
-		room -= n
+		space -= n
 	}
 	if segments == 1 {
 		return next, 0
@@ -205,9 +212,10 @@ func (r *ring) gather(msgs []Message, at cursor, limit int, is4 bool) (next curs
 	return next, size
 }
 
-// sameWay says whether two messages may share a header.
-func sameWay(a, b *Message) bool {
-	return a == b || a.Addr == b.Addr && a.ECN == b.ECN && a.Local == b.Local && a.IfIndex == b.IfIndex
+// sameHeader reports whether two messages may share a header.
+func sameHeader(a, b *Message) bool {
+	return a == b || a.Addr == b.Addr && a.ECN == b.ECN && a.Local == b.Local &&
+		a.IfIndex == b.IfIndex
 }
 
 // datagram is the size of the datagram that begins at off.
@@ -219,7 +227,7 @@ func (m *Message) datagram(off int) int {
 	return n
 }
 
-// after is the place behind a datagram of n bytes at a, in message m.
+// after is the position behind a datagram of n bytes at a, in message m.
 func (a cursor) after(m *Message, n int) cursor {
 	if m.Segment > 0 && a.off+n < m.size() {
 		return cursor{a.msg, a.off + n}
@@ -228,8 +236,8 @@ func (a cursor) after(m *Message, n int) cursor {
 	return cursor{a.msg + 1, 0}
 }
 
-// addDatagram adds the vectors of the datagram of m at off to the header whose vectors begin at first; it returns the
-// datagram's size.
+// addDatagram adds the vectors of the datagram of m at off to the header whose vectors begin at
+// first; it returns the datagram's size.
 func (r *ring) addDatagram(m *Message, off, first int) int {
 	if len(m.Buffers) == 1 && off == 0 && m.Segment == 0 {
 		r.addVector(m.Buffers[0], first)
@@ -252,10 +260,12 @@ func (r *ring) addDatagram(m *Message, off, first int) int {
 	return size
 }
 
-// isQueued says whether a socket call may have returned the error of an earlier datagram, told by ICMP.
+// isQueued reports whether a socket call may have returned the error of an earlier datagram, from
+// an ICMP message.
 func isQueued(e syscall.Errno) bool {
 	switch e {
-	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENOPROTOOPT, unix.EPROTO,
+	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EHOSTDOWN, unix.ENOPROTOOPT,
+		unix.EPROTO,
 		unix.EACCES, unix.EMSGSIZE, unix.EOPNOTSUPP, unix.ENONET:
 		return true
 	}

@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// zones translates between the names and the numbers of interfaces for link-local addresses. Asking the kernel takes a
-// netlink dump, so answers are kept for a minute, as package net does.
+// zones translates between the names and the numbers of interfaces for link-local addresses. That
+// takes a netlink dump of the kernel, so answers are kept for a minute, as package net does.
 type zones struct {
 	mu      sync.Mutex
-	asked   time.Time
+	dumped  time.Time // when the interfaces were listed
 	names   map[int]string
 	indexes map[string]int
 }
 
 const zoneLife = time.Minute
 
-// index returns the number of the interface with that name, or of the number in digits; 0 when there is none.
+// index returns the number of the interface with that name, or of the number in digits; 0 when
+// there is none.
 func (z *zones) index(name string) int {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -29,7 +30,7 @@ func (z *zones) index(name string) int {
 	if i, err := strconv.Atoi(name); err == nil {
 		return i
 	}
-	z.refreshLocked(time.Since(z.asked) > time.Second)
+	z.refreshLocked(time.Since(z.dumped) > time.Second)
 	return z.indexes[name]
 }
 
@@ -40,7 +41,7 @@ func (z *zones) name(index int) string {
 	z.refreshLocked(false)
 	name, ok := z.names[index]
 	if !ok {
-		z.refreshLocked(time.Since(z.asked) > time.Second)
+		z.refreshLocked(time.Since(z.dumped) > time.Second)
 		if name, ok = z.names[index]; !ok {
 			name = strconv.Itoa(index)
 		}
@@ -48,11 +49,12 @@ func (z *zones) name(index int) string {
 	return name
 }
 
+// refreshLocked lists the interfaces when the answers are old, or when now is set.
 func (z *zones) refreshLocked(now bool) {
-	if !now && z.names != nil && time.Since(z.asked) < zoneLife {
+	if !now && z.names != nil && time.Since(z.dumped) < zoneLife {
 		return
 	}
-	z.asked = time.Now()
+	z.dumped = time.Now()
 	z.names, z.indexes = map[int]string{}, map[string]int{}
 	ifs, err := net.Interfaces()
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weirnet/weir/internal/nstest"
-	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/packet"
 )
 
@@ -117,5 +116,5 @@ func (w *Wire) see(frame []byte) {
 
 func describe(p *packet.Packet) string {
 	src, dst := netip.AddrPortFrom(p.Src(), p.SrcPort()), netip.AddrPortFrom(p.Dst(), p.DstPort())
-	return fmt.Sprintf("%s > %s: %s, %d bytes", src, dst, observe.ProtoName(p.Proto), p.Len())
+	return fmt.Sprintf("%s > %s: %s, %d bytes", src, dst, packet.Proto(p.Proto), p.Len())
 }

@@ -12,13 +12,15 @@ import (
 	"github.com/weirnet/weir/cni"
 )
 
-// cniTimeout is how long a runtime waits at most. It kills plugins after some time of its own, mostly minutes.
+// cniTimeout bounds a call. A runtime kills plugins after a time of its own, usually minutes.
 const cniTimeout = 60 * time.Second
 
-// isPlugin says whether the binary was called as a CNI plugin, by the name that a network configuration gives as its type.
+// isPlugin reports whether the binary was called as a CNI plugin, by the type of a network
+// configuration.
 func isPlugin(args []string) bool { return len(args) > 0 && filepath.Base(args[0]) == "weir-cni" }
 
-// runPlugin is the CNI plugin: it speaks with the container runtime on stdin and stdout and returns the exit status.
+// runPlugin is the CNI plugin: it serves the container runtime on stdin and stdout and returns the
+// exit status.
 func runPlugin(ctx context.Context, in io.Reader, out io.Writer) int {
 	ctx, cancel := context.WithTimeout(ctx, cniTimeout)
 	defer cancel()
@@ -32,7 +34,7 @@ func runCNI(c *call) error {
 		return err
 	}
 	if code := runPlugin(c.ctx, c.in, c.out); code != 0 {
-		return statusError(code) // the error object on stdout says it all
+		return statusError(code) // the error object is on stdout
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// offers is what a shell offers after a beginning.
+// offers has the completions of a line.
 var offers = map[string]string{
 	"weir f":            "fw flow",
 	"weir fw l":         "list lint load",
@@ -21,13 +21,14 @@ var offers = map[string]string{
 	"weir up --i":       "--iface",
 }
 
-// TestBashCompletes asks a real bash what it would offer.
+// TestBashCompletes completes lines with a real bash.
 func TestBashCompletes(t *testing.T) {
 	var script bytes.Buffer
 	bashCompletion(&script, verbs())
 	for line, want := range offers {
 		words := strings.Fields(line)
-		call := "COMP_WORDS=(" + line + "); COMP_CWORD=" + string(rune('0'+len(words)-1)) + "; _weir; echo ${COMPREPLY[*]}"
+		call := "COMP_WORDS=(" + line + "); COMP_CWORD=" + string(rune('0'+len(words)-1)) +
+			"; _weir; echo ${COMPREPLY[*]}"
 		out, err := exec.Command("bash", "-c", script.String()+call).CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || got != want {
 			t.Errorf("%q offers %q, want %q (%v)", line, got, want, err)
@@ -35,7 +36,7 @@ func TestBashCompletes(t *testing.T) {
 	}
 }
 
-// TestFishCompletes asks a real fish.
+// TestFishCompletes completes lines with a real fish.
 func TestFishCompletes(t *testing.T) {
 	var script bytes.Buffer
 	fishCompletion(&script, verbs())
@@ -44,7 +45,8 @@ func TestFishCompletes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range offers {
-		out, err := shell(t, "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]", file, line).CombinedOutput()
+		out, err := shell(t, "fish", "--no-config", "-c", "source $argv[1]; complete -C $argv[2]",
+			file, line).CombinedOutput()
 		got := strings.Fields(string(out))
 		slices.Sort(got)
 		all := strings.Fields(want)
@@ -55,7 +57,7 @@ func TestFishCompletes(t *testing.T) {
 	}
 }
 
-// TestZshCompletes types into a real zsh on a terminal, with tabs, and looks at what it runs.
+// TestZshCompletes types into a real zsh on a terminal, with tabs, and checks what it runs.
 func TestZshCompletes(t *testing.T) {
 	var script bytes.Buffer
 	zshCompletion(&script, verbs())
@@ -70,17 +72,19 @@ func TestZshCompletes(t *testing.T) {
 	cmd.Args = []string{"script", "-qec", strings.Join(cmd.Args, " "), "/dev/null"}
 	cmd.Path, _ = exec.LookPath("script")
 	cmd.Dir = dir
-	cmd.Stdin = strings.NewReader("fpath=(" + dir + " $fpath); autoload -U compinit; compinit -u -D; weir() { print -r -- \"RAN:$*:\" }\n" +
+	cmd.Stdin = strings.NewReader("fpath=(" + dir +
+		" $fpath); autoload -U compinit; compinit -u -D; weir() { print -r -- \"RAN:$*:\" }\n" +
 		"weir flow w\t\nweir fw st\t\nweir doctor --b\t\nweir up --i\t\nexit\n")
 	out, err := cmd.CombinedOutput()
-	for _, want := range []string{"RAN:flow watch:", "RAN:fw states:", "RAN:doctor --bundle:", "RAN:up --iface:"} {
+	for _, want := range []string{"RAN:flow watch:", "RAN:fw states:", "RAN:doctor --bundle:",
+		"RAN:up --iface:"} {
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("zsh does not run %q: %v\n%q", want, err, out)
 		}
 	}
 }
 
-// shell is a command of a shell that has to be here.
+// shell is a command of a shell, which must be installed with WEIR_CI=1.
 func shell(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {

@@ -18,7 +18,8 @@ func runDemo(c *call) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	fmt.Fprintln(c.talk, "weir: making nine namespaces, three nodes, servers and visitors; this takes some seconds")
+	fmt.Fprintln(c.stderr,
+		"weir: making nine namespaces, three nodes, servers and visitors; this takes some seconds")
 	r, err := demo.Run(c.ctx, self)
 	if err != nil {
 		return c.failed(err)
@@ -31,7 +32,7 @@ func runDemo(c *call) error {
 		printDemo(c, r)
 	}
 	if len(r.Wrong) > 0 {
-		return c.failed(fmt.Errorf("not as the rules say: %s", strings.Join(r.Wrong, "; ")))
+		return c.failed(fmt.Errorf("not as the rules require: %s", strings.Join(r.Wrong, "; ")))
 	}
 	return nil
 }
@@ -54,20 +55,22 @@ and, while it ran, "weir fw %s". Real requests, one after the other:
 	for _, rule := range r.Rules {
 		texts[rule.Number] = rule.Text
 	}
-	t := tty.NewTable(c.out, "who", "what", "verdict", "answer", ">rule", "which says")
+	t := tty.NewTable(c.out, "who", "what", "verdict", "answer", ">rule", "text")
 	for _, v := range r.Visits {
 		t.Row(v.Who, v.What, verdict(v), v.Answer, v.Rule, texts[v.Rule])
 	}
 	t.Flush()
 	fmt.Fprint(c.out, "\nRules with their counters (weir fw show):\n\n")
 	writeRules(c.out, r.Rules, listFlags{counters: true})
-	fmt.Fprint(c.out, "\nConversations that the server's node still knows (weir fw states):\n\n")
+	fmt.Fprint(c.out, "\nLive states of the server's node (weir fw states):\n\n")
 	printStates(c, r.States)
 	printContainers(c, r.Containers)
 	printTwoHosts(c, r.TwoHosts)
 	if len(r.Wrong) == 0 {
 		all := len(r.Visits) + len(r.Containers.Visits) + len(r.TwoHosts.Visits)
-		fmt.Fprintf(c.out, "\nAll %d answers are what the rules say. Everything made for this is gone again.\n", all)
+		fmt.Fprintf(c.out,
+			"\nAll %d answers are as the rules require. Everything made for this is gone again.\n",
+			all)
 	}
 }
 

@@ -42,7 +42,7 @@ type dialEvent struct {
 
 func runDial(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON")
-	withTLS := c.Bool("tls", false, "win only with a finished TLS handshake")
+	withTLS := c.Bool("tls", false, "a connection wins only after its TLS handshake")
 	only4 := c.Bool("4", false, "use IPv4 only")
 	only6 := c.Bool("6", false, "use IPv6 only")
 	timeout := c.Duration("timeout", 10*time.Second, "give up after `TIME`")
@@ -51,7 +51,7 @@ func runDial(c *call) error {
 	}
 	target := c.Arg(0)
 	if rest := c.Args()[1:]; len(rest) > 0 { // flags may also follow the address
-		c.words = rest
+		c.args = rest
 		if err := c.parse(0, 0); err != nil {
 			return err
 		}
@@ -101,17 +101,17 @@ func runDial(c *call) error {
 			return err
 		}
 	} else if a.Won {
-		fmt.Fprintf(c.out, "\n%s is reached at %s after %.1f ms", c.show(address), a.Winner, a.Millis)
+		fmt.Fprintf(c.out, "\n%s: connected to %s after %.1f ms", c.show(address), a.Winner,
+			a.Millis)
 		if a.Protocol != "" {
-			fmt.Fprintf(c.out, ", speaking %s", c.show(a.Protocol))
+			fmt.Fprintf(c.out, ", protocol %s", c.show(a.Protocol))
 		}
 		fmt.Fprintln(c.out)
 	}
 	return err
 }
 
-// dialTarget reads HOST:PORT or a URL. secure says that the URL wants TLS, web
-// that HTTP is spoken.
+// dialTarget reads HOST:PORT or a URL. secure is set for a URL with TLS, web for HTTP.
 func dialTarget(s string) (address string, secure, web bool, err error) {
 	if !strings.Contains(s, "://") {
 		host, port, err := net.SplitHostPort(s)
@@ -122,7 +122,7 @@ func dialTarget(s string) (address string, secure, web bool, err error) {
 	}
 	u, err := url.Parse(s)
 	if err != nil || u.Hostname() == "" {
-		return "", false, false, fmt.Errorf("%q is no URL with a host", s)
+		return "", false, false, fmt.Errorf("%q is not a URL with a host", s)
 	}
 	port := u.Port()
 	secure = u.Scheme == "https" || u.Scheme == "wss"
@@ -134,7 +134,8 @@ func dialTarget(s string) (address string, secure, web bool, err error) {
 	case web:
 		port = "80"
 	default:
-		return "", false, false, fmt.Errorf("%q: what port has %s? say it in the URL", s, u.Scheme)
+		return "", false, false, fmt.Errorf("%q: unknown port of %s; add it to the URL", s,
+			u.Scheme)
 	}
 	return net.JoinHostPort(u.Hostname(), port), secure, web, nil
 }
@@ -142,7 +143,8 @@ func dialTarget(s string) (address string, secure, web bool, err error) {
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 func newDialEvent(e *eyeballs.Event) dialEvent {
-	j := dialEvent{Millis: millis(e.At), Kind: e.Kind.String(), Name: e.Name, From: e.From, Services: len(e.Services)}
+	j := dialEvent{Millis: millis(e.At), Kind: e.Kind.String(), Name: e.Name, From: e.From,
+		Services: len(e.Services)}
 	if e.Types != 0 {
 		j.Types = e.Types.String()
 	}
@@ -161,7 +163,7 @@ func newDialEvent(e *eyeballs.Event) dialEvent {
 	return j
 }
 
-// timeline prints a race as it runs, one line for each thing that happens.
+// timeline prints a race as it runs, one line for each event.
 type timeline struct {
 	w    io.Writer
 	show func(string) string
@@ -172,7 +174,8 @@ func (t *timeline) print(e *eyeballs.Event) {
 	attempt := fmt.Sprintf("#%d %s", e.Attempt+1, e.Addr)
 	switch e.Kind {
 	case eyeballs.Asking:
-		word, text = "ask", fmt.Sprintf("%s of %s", strings.ReplaceAll(e.Types.String(), "+", ", "), t.show(e.Name))
+		word, text = "ask", fmt.Sprintf("%s of %s", strings.ReplaceAll(e.Types.String(), "+", ", "),
+			t.show(e.Name))
 	case eyeballs.Answered:
 		word, text = "answer", fmt.Sprintf("%s: %s", e.Types, t.answer(e))
 	case eyeballs.Connecting:
@@ -191,7 +194,7 @@ func (t *timeline) print(e *eyeballs.Event) {
 	fmt.Fprintf(t.w, "%9.1f ms  %-6s  %s\n", millis(e.At), word, text)
 }
 
-// answer shows at most three addresses: a race seldom gets further.
+// answer shows at most three addresses: a race seldom needs more.
 func (t *timeline) answer(e *eyeballs.Event) string {
 	if e.Err != nil {
 		return t.show(reason(e.Err)) + t.from(e)
@@ -240,7 +243,7 @@ func (t *timeline) from(e *eyeballs.Event) string {
 	return " (from " + t.show(e.From) + ")"
 }
 
-// reason is the cause without what the line says already.
+// reason is the cause, without what the line has already.
 func reason(err error) string {
 	var d *net.DNSError
 	if errors.As(err, &d) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestEveryVerbHasAPage: docs/ is the source of the manual pages, so each verb has one that begins with its name and
-// shows its usage as the binary does.
+// TestEveryVerbHasAPage: docs/ is the source of the manual pages, so each verb has one that begins
+// with its name and shows its usage as the binary does.
 func TestEveryVerbHasAPage(t *testing.T) {
 	for _, v := range verbs() {
 		page := filepath.Join("..", "..", "docs", strings.ReplaceAll(v.name, " ", "-")+".md")

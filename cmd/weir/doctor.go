@@ -9,7 +9,7 @@ import (
 func runDoctor(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON")
 	bundle := c.String("bundle", "", "write everything that a bug report needs to `FILE`, a tar.gz")
-	mask := c.Bool("mask", false, "with --bundle: give addresses other names")
+	mask := c.Bool("mask", false, "with --bundle: replace addresses")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
@@ -52,6 +52,7 @@ func printReport(c *call, r doctor.Report) {
 	if r.Able {
 		fmt.Fprintln(c.out, "\nweir can guard interfaces on this machine.")
 	} else {
-		fmt.Fprintln(c.out, "\nweir cannot guard interfaces on this machine: something that it needs is missing.")
+		fmt.Fprintln(c.out,
+			"\nweir cannot guard interfaces on this machine: a required feature is missing.")
 	}
 }

@@ -12,13 +12,16 @@ import (
 // bundle writes everything that a bug report needs into a file that only its owner can read.
 func (c *call) bundle(name string, mask bool, r doctor.Report) error {
 	files := []doctor.File{asFile("doctor.json", r), asFile("version.json", version())}
-	for _, path := range []string{"/proc/version", "/proc/cmdline", "/proc/net/dev", "/proc/meminfo", "/etc/os-release", c.paths().Settings(), c.paths().Rules()} {
+	for _, path := range []string{"/proc/version", "/proc/cmdline", "/proc/net/dev",
+		"/proc/meminfo", "/etc/os-release", c.paths().Settings(), c.paths().Rules()} {
 		text, err := os.ReadFile(path)
 		files = append(files, doctor.File{Name: "files" + path, Text: orError(text, err)})
 	}
 	for file, path := range map[string]string{
-		"status.json": "/v1/status", "rules.json": "/v1/rules", "tables.json": "/v1/tables", "states.json": "/v1/states",
-		"top.json": "/v1/top?n=100", "metrics.txt": "/metrics", "events.jsonl": "/v1/events?since=1h&follow=0",
+		"status.json": "/v1/status", "rules.json": "/v1/rules", "tables.json": "/v1/tables",
+		"states.json": "/v1/states",
+		"top.json":    "/v1/top?n=100", "metrics.txt": "/metrics",
+		"events.jsonl": "/v1/events?since=1h&follow=0",
 	} {
 		text, err := c.client().Raw(c.ctx, path)
 		files = append(files, doctor.File{Name: "node/" + file, Text: orError(text, err)})
@@ -39,7 +42,8 @@ func (c *call) bundle(name string, mask bool, r doctor.Report) error {
 	if mask {
 		what = "addresses masked"
 	}
-	fmt.Fprintf(c.talk, "%s: %s, secrets masked, %s. Look through it before you send it.\n", c.show(name), plural(len(files), "file"), what)
+	fmt.Fprintf(c.stderr, "%s: %s, secrets masked, %s. Check it before you send it.\n",
+		c.show(name), plural(len(files), "file"), what)
 	return nil
 }
 

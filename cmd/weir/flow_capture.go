@@ -35,7 +35,8 @@ func runFlowCapture(c *call) error {
 	}
 	file := io.Writer(c.out)
 	if *name != "-" {
-		f, err := os.OpenFile(*name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // what people say to each other is in it
+		// It holds the contents of connections: only the owner may read it.
+		f, err := os.OpenFile(*name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err != nil {
 			return c.failed(err)
 		}
@@ -59,9 +60,9 @@ func runFlowCapture(c *call) error {
 		}
 		if !began {
 			began = true
-			fmt.Fprintln(c.talk, "capturing")
+			fmt.Fprintln(c.stderr, "capturing")
 		}
-		if missed += f.Missed; f.Verdict == "" { // it tells of nothing else
+		if missed += f.Missed; f.Verdict == "" { // only a gap
 			return nil
 		}
 		kept++
@@ -79,7 +80,7 @@ func runFlowCapture(c *call) error {
 	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errEnough) {
 		return c.failed(err)
 	}
-	fmt.Fprintf(c.talk, "%s written, %d left out by the rate\n", plural(kept, "frame"), missed)
+	fmt.Fprintf(c.stderr, "%s written, %d left out by the rate\n", plural(kept, "frame"), missed)
 	return nil
 }
 
@@ -87,14 +88,16 @@ var errEnough = errors.New("enough")
 
 // record is a frame with its verdict as comment.
 func record(f *api.Captured, snap int) pcap.Record {
-	r := pcap.Record{Time: f.Time, Data: f.Data[:min(snap, len(f.Data))], Len: f.Length, Link: packet.LinkRaw, Interface: f.Recv, Direction: pcap.Inbound}
+	r := pcap.Record{Time: f.Time, Data: f.Data[:min(snap, len(f.Data))], Len: f.Length,
+		Link: packet.LinkRaw, Interface: f.Recv, Direction: pcap.Inbound}
 	if f.Link == "ethernet" {
 		r.Link = packet.LinkEthernet
 	}
 	if f.Hook == "out" {
 		r.Interface, r.Direction = f.Xmit, pcap.Outbound
 	}
-	r.Comment = fmt.Sprintf("weir: %s by rule %d, reason %s, hook %s", f.Verdict, f.Rule, f.Reason, f.Hook)
+	r.Comment = fmt.Sprintf("weir: %s by rule %d, reason %s, hook %s", f.Verdict, f.Rule, f.Reason,
+		f.Hook)
 	if f.Recv != "" {
 		r.Comment += " recv " + f.Recv
 	}

@@ -17,10 +17,12 @@ import (
 func runFlowTop(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON, once")
 	rows := c.Int("n", 0, "print `ROWS` of each table (default: what fits, or 20)")
-	sort := c.String("sort", "rate", "order of those who talk: `KEY` is rate, bytes, packets or states")
+	sort := c.String("sort", "rate",
+		"order of the top talkers: `KEY` is rate, bytes, packets or states")
 	once := c.Bool("once", false, "print one table and end")
-	every := c.Duration("every", 2*time.Second, "`TIME` between two looks")
-	names := c.Bool("names", false, "look up the DNS names of addresses, and show them as soon as they are found")
+	every := c.Duration("every", 2*time.Second, "`TIME` between two updates")
+	names := c.Bool("names", false,
+		"look up the DNS names of addresses, and show them as soon as they are found")
 	if err := c.onNode(0, 1); err != nil {
 		return err
 	}
@@ -30,7 +32,7 @@ func runFlowTop(c *call) error {
 	}
 	switch {
 	case sortKeys[*sort] == nil:
-		return c.wrong("--sort %q is none of rate, bytes, packets, states", *sort)
+		return c.wrong("--sort %q is not one of rate, bytes, packets, states", *sort)
 	case *rows < 0 || *rows > 1000:
 		return c.wrong("-n %d is not from 1 to 1000", *rows)
 	case *every < 100*time.Millisecond:
@@ -55,10 +57,11 @@ func (c *call) top() (a api.Top, err error) {
 	return a, err
 }
 
-// maxTopRows is how many rows are asked of the node, so that sorting by another key has something to choose from.
+// maxTopRows is how many rows are requested from the node, so that there are enough to sort by
+// another key.
 const maxTopRows = 200
 
-// topPlain prints one table. Rates need two looks.
+// topPlain prints one table. Rates need two answers.
 func (c *call) topPlain(v topView, rows int, every time.Duration) error {
 	if rows == 0 {
 		rows = 20
@@ -79,14 +82,15 @@ func (c *call) topPlain(v topView, rows int, every time.Duration) error {
 	return nil
 }
 
-// topLive redraws the screen until a key or a signal ends it. The terminal is put back as it was, also when the node goes away.
+// topLive redraws the screen until a key or a signal ends it. It always restores the terminal, also
+// when the node stops.
 func (c *call) topLive(v topView, screen *os.File, rows int, every time.Duration) error {
 	keys, restore := c.keys()
 	defer restore()
 	io.WriteString(screen, "\x1b[?1049h\x1b[?25l")
 	defer io.WriteString(screen, "\x1b[?25h\x1b[?1049l")
-	look := time.NewTimer(0)
-	defer look.Stop()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
 	var a api.Top
 	for {
 		select {
@@ -100,8 +104,8 @@ func (c *call) topLive(v topView, screen *os.File, rows int, every time.Duration
 			if v.key(k) {
 				return nil
 			}
-		case <-look.C:
-			look.Reset(every)
+		case <-tick.C:
+			tick.Reset(every)
 			if v.paused {
 				continue
 			}
@@ -114,7 +118,7 @@ func (c *call) topLive(v topView, screen *os.File, rows int, every time.Duration
 	}
 }
 
-// keys reads single keys from the terminal, if stdin is one. restore puts it back into its mode.
+// keys reads single keys from the terminal, if stdin is one. restore restores its mode.
 func (c *call) keys() (keys chan byte, restore func()) {
 	in, ok := c.in.(*os.File)
 	if !ok || !tty.IsTerminal(in) {

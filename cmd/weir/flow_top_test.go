@@ -14,14 +14,18 @@ func someTop() *api.Top {
 	return &api.Top{
 		States: 12, StatesMax: 100, Refused: api.Count{Packets: 99}, Others: api.Count{Packets: 4},
 		Talkers: []api.Talker{
-			{Proto: "tcp", Src: "10.0.0.1", SrcName: "evil\x1b[2J\u202e", Dst: "2001:db8:1234:5678:9abc:def0:1234:5678", Port: 443, States: 7, Bytes: 1 << 40, Rate: 1},
-			{Proto: "udp", Src: "10.0.0.2", Dst: "10.0.0.9", Port: 53, States: 1, Bytes: 5, Rate: 1234567},
+			{Proto: "tcp", Src: "10.0.0.1", SrcName: "evil\x1b[2J\u202e",
+				Dst: "2001:db8:1234:5678:9abc:def0:1234:5678", Port: 443, States: 7, Bytes: 1 << 40,
+				Rate: 1},
+			{Proto: "udp", Src: "10.0.0.2", Dst: "10.0.0.9", Port: 53, States: 1, Bytes: 5,
+				Rate: 1234567},
 		},
-		Refusals: []api.Refusals{{Proto: "tcp", Src: "10.0.0.3", Dst: "10.0.0.9", Port: 81, Rule: 150, Reason: "rule", Packets: 95}},
+		Refusals: []api.Refusals{{Proto: "tcp", Src: "10.0.0.3", Dst: "10.0.0.9", Port: 81,
+			Rule: 150, Reason: "rule", Packets: 95}},
 	}
 }
 
-func TestTopFitsAndObeysNobody(t *testing.T) {
+func TestTopFitsAndEscapes(t *testing.T) {
 	for _, width := range []int{80, 60, 200} {
 		var b bytes.Buffer
 		v := topView{sort: "rate"}
@@ -31,7 +35,7 @@ func TestTopFitsAndObeysNobody(t *testing.T) {
 				t.Errorf("%d columns on a terminal of %d: %s", n, width, line)
 			}
 			if strings.ContainsAny(line, "\x1b\u202e") {
-				t.Errorf("a name steers the terminal: %q", line)
+				t.Errorf("a name controls the terminal: %q", line)
 			}
 		}
 		for _, want := range []string{"refused 99 packets", "udp", "1.2M", "150", "others"} {
@@ -81,7 +85,8 @@ func TestTopKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	if f := v.frame(someTop(), null, 0); strings.Count(f, "\x1b[K") != strings.Count(f, "\n")+1 || !strings.HasSuffix(f, "\x1b[J") || !strings.Contains(f, "PAUSED") {
+	if f := v.frame(someTop(), null, 0); strings.Count(f, "\x1b[K") != strings.Count(f, "\n")+1 ||
+		!strings.HasSuffix(f, "\x1b[J") || !strings.Contains(f, "PAUSED") {
 		t.Errorf("a frame does not erase what was there: %q", f)
 	}
 }

@@ -19,16 +19,16 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// topView is how the table is looked at.
+// topView is the order, the filter and the mode of the table.
 type topView struct {
 	sort   string
 	word   string // rows without it are left out
 	typing bool   // the word is being typed
 	paused bool
-	names  *observe.Resolved // of addresses by DNS; nil if nobody asked for them
+	names  *observe.Resolved // of addresses by DNS; nil without --names
 }
 
-// sortKeys are the orders of talkers: what is big comes first.
+// sortKeys are the orders of talkers, the largest first.
 var sortKeys = map[string]func(a, b api.Talker) int{
 	"rate":    func(a, b api.Talker) int { return cmp.Compare(b.Rate, a.Rate) },
 	"bytes":   func(a, b api.Talker) int { return cmp.Compare(b.Bytes, a.Bytes) },
@@ -36,7 +36,7 @@ var sortKeys = map[string]func(a, b api.Talker) int{
 	"states":  func(a, b api.Talker) int { return cmp.Compare(b.States, a.States) },
 }
 
-// key takes a key and says whether it ends the view.
+// key handles a key and reports whether it ends the view.
 func (v *topView) key(k byte) (quit bool) {
 	const escape, enter, interrupt, backspace, delete = 0x1b, '\r', 3, 8, 0x7f
 	if v.typing {
@@ -71,7 +71,8 @@ func (v *topView) key(k byte) (quit bool) {
 	return false
 }
 
-// frame is one screen: lines are cut at its width and end in "erase to the right", what is below is erased.
+// frame is one screen: lines are cut at its width and end in "erase to the right"; the end of the
+// screen is erased.
 func (v *topView) frame(a *api.Top, screen *os.File, rows int) string {
 	width, height, err := term.GetSize(int(screen.Fd()))
 	if err != nil {
@@ -106,42 +107,49 @@ func (v *topView) frame(a *api.Top, screen *os.File, rows int) string {
 
 // show writes both tables in at most width columns.
 func (v *topView) show(w io.Writer, a *api.Top, width, rows int) {
-	fmt.Fprintln(w, cut(fmt.Sprintf("states %d of %d (%d half-open)  refused %d packets  events lost %d", a.States, a.StatesMax, a.HalfOpen,
+	fmt.Fprintln(w, cut(fmt.Sprintf("states %d of %d (%d half-open)  refused %d packets  events "+
+		"lost %d", a.States, a.StatesMax, a.HalfOpen,
 		a.Refused.Packets, a.Lost), width))
 	ends := max(11, (width-38)/2)
-	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %9s %9s\n", "TALK", ends, "FROM", ends, "TO", "STATES", "BYTES", "RATE/s")
+	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %9s %9s\n", "TALK", ends, "FROM", ends, "TO", "STATES",
+		"BYTES", "RATE/s")
 	talkers := slices.Clone(a.Talkers)
 	slices.SortStableFunc(talkers, sortKeys[v.sort])
 	left := rows
 	for _, t := range talkers {
 		from, to := v.label(t.Src, t.SrcName, 0), v.label(t.Dst, t.DstName, t.Port)
-		if left == 0 || !v.wants(t.Proto, from, to) {
+		if left == 0 || !v.matches(t.Proto, from, to) {
 			continue
 		}
 		left--
-		fmt.Fprintf(w, "%-5s %-*s %-*s %6s %9s %9s\n", t.Proto, ends, cut(from, ends), ends, cut(to, ends), multiple(float64(t.States)),
+		fmt.Fprintf(w, "%-5s %-*s %-*s %6s %9s %9s\n", t.Proto, ends, cut(from, ends), ends,
+			cut(to, ends), multiple(float64(t.States)),
 			multiple(float64(t.Bytes)), multiple(t.Rate))
 	}
-	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %-10s %8s\n", "DENY", ends, "FROM", ends, "TO", "RULE", "REASON", "PACKETS")
+	fmt.Fprintf(w, "\n%-5s %-*s %-*s %6s %-10s %8s\n", "DENY", ends, "FROM", ends, "TO", "RULE",
+		"REASON", "PACKETS")
 	left = rows
 	for _, r := range a.Refusals {
 		from, to := v.label(r.Src, r.SrcName, 0), v.label(r.Dst, r.DstName, r.Port)
-		if left == 0 || !v.wants(r.Proto, from, to, r.Reason, fmt.Sprint(r.Rule)) {
+		if left == 0 || !v.matches(r.Proto, from, to, r.Reason, fmt.Sprint(r.Rule)) {
 			continue
 		}
 		left--
-		fmt.Fprintf(w, "%-5s %-*s %-*s %6d %-10s %8d\n", r.Proto, ends, cut(from, ends), ends, cut(to, ends), r.Rule, cut(r.Reason, 10), r.Packets)
+		fmt.Fprintf(w, "%-5s %-*s %-*s %6d %-10s %8d\n", r.Proto, ends, cut(from, ends), ends,
+			cut(to, ends), r.Rule, cut(r.Reason, 10), r.Packets)
 	}
 	if a.Others.Packets > 0 && v.word == "" {
 		fmt.Fprintf(w, "%-5s %-*s %8d\n", "", 2*ends+19, "others", a.Others.Packets)
 	}
 }
 
-func (v *topView) wants(cells ...string) bool {
-	return v.word == "" || slices.ContainsFunc(cells, func(c string) bool { return strings.Contains(c, v.word) })
+func (v *topView) matches(cells ...string) bool {
+	return v.word == "" || slices.ContainsFunc(cells, func(c string) bool {
+		return strings.Contains(c, v.word)
+	})
 }
 
-// label is one end: its name if it has one, else its address, and its port. It is safe to show.
+// label is one end: its name if it has one, else its address, and its port. It is escaped.
 func (v *topView) label(addr, name string, port uint16) string {
 	if name == "" && v.names != nil {
 		if a, err := netip.ParseAddr(addr); err == nil {

@@ -19,13 +19,15 @@ import (
 
 func runFlowWatch(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON lines")
-	from := c.String("from", "", "instead of the node, read `FILE`: a saved stream (- is stdin), or with -f a capture")
-	rules := c.String("f", "", "judge the capture by the rule file `FILE`")
+	from := c.String("from", "",
+		"instead of the node, read `FILE`: a saved stream (- is stdin), or with -f a capture")
+	rules := c.String("f", "", "evaluate the capture with the rule file `FILE`")
 	var me addresses
 	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
-	since := c.String("since", "", "begin with the past: a duration (5m) or a `TIME` (RFC 3339)")
-	names := c.Bool("names", false, "look up the DNS names of addresses, and show them as soon as they are found")
-	past := c.Bool("past", false, "with --since: end with the past instead of going on")
+	since := c.String("since", "", "begin with past events: a duration (5m) or a `TIME` (RFC 3339)")
+	names := c.Bool("names", false,
+		"look up the DNS names of addresses, and show them as soon as they are found")
+	past := c.Bool("past", false, "with --since: end after the past events")
 	if err := c.onNode(0, -1); err != nil {
 		return err
 	}
@@ -53,11 +55,11 @@ func runFlowWatch(c *call) error {
 	}
 	switch {
 	case *from != "" && *since != "":
-		return c.wrong("--since asks the node; --from reads a file")
+		return c.wrong("--since reads from the node, --from from a file")
 	case *past && *since == "":
-		return c.wrong("--past goes with --since")
+		return c.wrong("--past needs --since")
 	case *rules != "" && *from == "":
-		return c.wrong("-f goes with --from CAPTURE")
+		return c.wrong("-f needs --from CAPTURE")
 	case *rules != "":
 		return c.failed(c.watchCapture(*rules, *from, me, filter, show))
 	case *from != "":
@@ -83,13 +85,14 @@ func runFlowWatch(c *call) error {
 		return show(&e)
 	})
 	if errors.Is(err, context.Canceled) {
-		return nil // the user has seen enough
+		return nil // interrupted by the user
 	}
 	return c.failed(err)
 }
 
-// watchCapture tells what a node with a rule file would have told of a capture.
-func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Filter, show func(*observe.Event) error) error {
+// watchCapture prints the events that a node with a rule file would have made for a capture.
+func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Filter,
+	show func(*observe.Event) error) error {
 	file, text, err := c.readFile(rules)
 	if err != nil {
 		return err
@@ -104,7 +107,9 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 		return err
 	}
 	names := &observe.Names{
-		Table: func(table string, a netip.Addr) (uint32, bool) { return offline.Member(set.Tables[table], a) },
+		Table: func(table string, a netip.Addr) (uint32, bool) {
+			return offline.Member(set.Tables[table], a)
+		},
 		Me: func(a netip.Addr) bool {
 			return slices.ContainsFunc(me, func(p netip.Prefix) bool { return p.Addr() == a })
 		},
@@ -119,10 +124,12 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 	return err
 }
 
-// watchFile replays a saved stream. Lines that are no events are told on stderr, and are an error in the end.
-func (c *call) watchFile(name string, filter *observe.Filter, show func(*observe.Event) error) error {
+// watchFile reads a saved stream. It reports lines that are not events on stderr, and returns an
+// error for them at the end.
+func (c *call) watchFile(name string, filter *observe.Filter,
+	show func(*observe.Event) error) error {
 	if t := filter.Tables(); t != nil {
-		return fmt.Errorf("a saved stream does not tell who is in table(%s)", t[0])
+		return fmt.Errorf("a saved stream has no members of table(%s)", t[0])
 	}
 	var in io.Reader = c.in
 	if name != "-" {
@@ -137,7 +144,7 @@ func (c *call) watchFile(name string, filter *observe.Filter, show func(*observe
 	for e, err := range observe.ReadStream(in) {
 		if err != nil {
 			bad++
-			fmt.Fprintf(c.talk, "weir: %s: %s\n", c.show(name), c.show(err.Error()))
+			fmt.Fprintf(c.stderr, "weir: %s: %s\n", c.show(name), c.show(err.Error()))
 			continue
 		}
 		if filter.Match(&e, &observe.Names{}) {
@@ -150,7 +157,7 @@ func (c *call) watchFile(name string, filter *observe.Filter, show func(*observe
 		}
 	}
 	if bad > 0 {
-		return fmt.Errorf("%s: lines that are no events: %d", name, bad)
+		return fmt.Errorf("%s: lines that are not events: %d", name, bad)
 	}
 	return nil
 }

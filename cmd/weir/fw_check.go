@@ -41,7 +41,8 @@ func runFwCheck(c *call) error {
 		if err != nil {
 			return fmt.Errorf("fw check: %w", err)
 		}
-		fmt.Fprintf(c.out, "%s is fine: %s, %s\n", c.show(name), plural(len(set.Rules), "rule"), plural(len(set.Tables), "table"))
+		fmt.Fprintf(c.out, "%s is fine: %s, %s\n", c.show(name), plural(len(set.Rules), "rule"),
+			plural(len(set.Tables), "table"))
 		return nil
 	}
 	a := checkAnswer{Version: 1, File: name, Fine: err == nil}
@@ -56,7 +57,7 @@ func runFwCheck(c *call) error {
 	return printJSON(c.out, a)
 }
 
-// mistakes lists what is wrong with a rule file.
+// mistakes lists the errors of a rule file.
 func mistakes(err error) []mistake {
 	var many rule.Errors
 	var one *rule.Error
@@ -74,7 +75,7 @@ func mistakes(err error) []mistake {
 	return all
 }
 
-// readFile reads a file that the user named, or stdin for "-".
+// readFile reads a file of the command line, or stdin for "-".
 func (c *call) readFile(path string) (name, text string, err error) {
 	var b []byte
 	if path == "-" {

@@ -8,17 +8,18 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-// runFwDo hands a command to the node in ipfw's words: "fw add 100 allow ..." is the line "add 100 allow ..." of a rule file.
+// runFwDo passes a command to the node in ipfw's syntax: "fw add 100 allow ..." is the line "add
+// 100 allow ..." of a rule file.
 func runFwDo(c *call) error {
-	quiet := c.Bool("q", false, "say nothing when it worked")
-	if err := c.onNode(minWords(c.verb), -1); err != nil {
+	quiet := c.Bool("q", false, "print nothing on success")
+	if err := c.onNode(minArgs(c.verb), -1); err != nil {
 		return err
 	}
 	return c.do(strings.TrimPrefix(c.verb.name, "fw ")+" "+strings.Join(c.Args(), " "), *quiet)
 }
 
-// minWords is how many words have to follow: those of the usage text that are not optional, one at least being "...".
-func minWords(v verb) int {
+// minArgs is the number of required arguments, 0 or 1: none if all of the usage text are optional.
+func minArgs(v verb) int {
 	if v.args == "" || strings.HasSuffix(v.args, "[NUMBER]...") {
 		return 0
 	}
@@ -36,14 +37,14 @@ func (c *call) do(line string, quiet bool) error {
 	return nil
 }
 
-// runFwFlush asks a person first: without rules the default decides everything.
+// runFwFlush asks for confirmation on a terminal: without rules the default decides everything.
 func runFwFlush(c *call) error {
 	force := c.Bool("f", false, "do not ask")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
 	if !*force && tty.IsTerminal(c.in) {
-		fmt.Fprint(c.talk, "remove all rules? [y/N] ")
+		fmt.Fprint(c.stderr, "remove all rules? [y/N] ")
 		var answer string
 		fmt.Fscanln(c.in, &answer)
 		if answer != "y" && answer != "yes" {

@@ -9,11 +9,12 @@ import (
 
 // lintAnswer is what `fw lint -j` prints.
 type lintAnswer struct {
-	Version   int           `json:"version"`
-	File      string        `json:"file"`
-	Rules     int           `json:"rules"`
-	Findings  []lintFinding `json:"findings"`
-	Undecided []uint16      `json:"undecided,omitempty"` // numbers of rules that were too much to follow
+	Version  int           `json:"version"`
+	File     string        `json:"file"`
+	Rules    int           `json:"rules"`
+	Findings []lintFinding `json:"findings"`
+	// numbers of rules with too many cases to decide
+	Undecided []uint16 `json:"undecided,omitempty"`
 }
 
 type lintFinding struct {
@@ -28,7 +29,8 @@ type lintFinding struct {
 
 // lintKinds are the words for kinds of findings.
 var lintKinds = map[rule.FindingKind]string{
-	rule.Never: "never", rule.Duplicate: "duplicate", rule.Shadowed: "shadowed", rule.Covered: "covered", rule.Unreachable: "unreachable",
+	rule.Never: "never", rule.Duplicate: "duplicate", rule.Shadowed: "shadowed",
+	rule.Covered: "covered", rule.Unreachable: "unreachable",
 }
 
 func runFwLint(c *call) error {
@@ -50,7 +52,8 @@ func runFwLint(c *call) error {
 	}
 	a := lintAnswer{Version: 1, File: name, Rules: len(set.Rules), Findings: []lintFinding{}}
 	for _, f := range findings {
-		one := lintFinding{Kind: lintKinds[f.Kind], Rule: f.Rule.Number, Line: f.Rule.Pos.Line, Text: f.Rule.Text(), Opposite: f.Opposite, Message: f.String()}
+		one := lintFinding{Kind: lintKinds[f.Kind], Rule: f.Rule.Number, Line: f.Rule.Pos.Line,
+			Text: f.Rule.Text(), Opposite: f.Opposite, Message: f.String()}
 		for _, by := range f.By {
 			one.By = append(one.By, by.Number)
 		}
@@ -70,7 +73,7 @@ func runFwLint(c *call) error {
 	return err
 }
 
-// printLint shows each rule without effect with the rules that take its packets.
+// printLint prints each rule without effect with the rules that match its packets first.
 func (c *call) printLint(a lintAnswer, findings []rule.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(c.out, "%s:%d: %s\n", c.show(a.File), f.Rule.Pos.Line, f)
@@ -80,9 +83,10 @@ func (c *call) printLint(a lintAnswer, findings []rule.Finding) {
 		}
 	}
 	for _, number := range a.Undecided {
-		fmt.Fprintf(c.out, "rule %d: too many cases to say\n", number)
+		fmt.Fprintf(c.out, "rule %d: too many cases to decide\n", number)
 	}
 	if len(findings) == 0 {
-		fmt.Fprintf(c.out, "%s: every one of %s can match\n", c.show(a.File), plural(a.Rules-len(a.Undecided), "rule"))
+		fmt.Fprintf(c.out, "%s: every one of %s can match\n", c.show(a.File),
+			plural(a.Rules-len(a.Undecided), "rule"))
 	}
 }

@@ -9,7 +9,8 @@ import (
 )
 
 func runFwLoad(c *call) error {
-	confirm := c.Duration("confirm", 0, "go back to the rules before after `TIME` (30s) unless `weir fw confirm` comes")
+	confirm := c.Duration("confirm", 0,
+		"return to the previous rules after `TIME` (30s) without `weir fw confirm`")
 	if err := c.onNode(1, -1); err != nil {
 		return err
 	}

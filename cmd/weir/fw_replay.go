@@ -14,10 +14,12 @@ import (
 
 func runFwReplay(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON")
-	file := c.String("f", "", "judge by the rule file `FILE`")
-	out := c.String("w", "", "write the packets that passed to `OUT`, as pcapng if its name ends so, else as pcap")
-	iface := c.String("iface", "", "`NAME` of the interface (default: what the capture says, or eth0)")
-	quiet := c.Bool("q", false, "print only the rules and what they counted")
+	file := c.String("f", "", "evaluate with the rule file `FILE`")
+	out := c.String("w", "",
+		"write the packets that passed to `OUT`, as pcapng if its name ends so, else as pcap")
+	iface := c.String("iface", "",
+		"`NAME` of the interface (default: that of the capture, or eth0)")
+	quiet := c.Bool("q", false, "print only the rules with their counters")
 	var me addresses
 	c.Var(&me, "me", "an `ADDRESS` of the host that captured; may be given several times")
 	if err := c.parse(1, 1); err != nil {
@@ -63,7 +65,7 @@ func runFwReplay(c *call) error {
 	return c.failed(err)
 }
 
-// replayPrinter prints verdicts as they come, and the sum at the end.
+// replayPrinter prints each verdict, and a summary at the end.
 type replayPrinter interface {
 	begin()
 	packet(*offline.PacketVerdict)
@@ -78,7 +80,8 @@ type replayText struct {
 
 func (p *replayText) begin() {
 	if !p.quiet {
-		fmt.Fprintf(p.w, "%6s %-15s %-3s %-8s %-7s %5s %-14s %s\n", "packet", "time", "dir", "iface", "verdict", "rule", "reason", "what")
+		fmt.Fprintf(p.w, "%6s %-15s %-3s %-8s %-7s %5s %-14s %s\n", "packet", "time", "dir",
+			"iface", "verdict", "rule", "reason", "what")
 	}
 }
 
@@ -87,7 +90,8 @@ func (p *replayText) packet(j *offline.PacketVerdict) {
 		return
 	}
 	v := viewOf(j)
-	fmt.Fprintf(p.w, "%6d %-15s %-3s %-8s %-7s %5d %-14s %s\n", v.Packet, j.Record.Time.Format("15:04:05.000000"), v.Dir,
+	fmt.Fprintf(p.w, "%6d %-15s %-3s %-8s %-7s %5d %-14s %s\n", v.Packet,
+		j.Record.Time.Format("15:04:05.000000"), v.Dir,
 		p.c.show(v.Iface), v.Verdict, v.Rule, v.Reason, p.c.show(v.What))
 }
 
@@ -95,13 +99,15 @@ func (p *replayText) end(s *offline.Summary) {
 	if !p.quiet {
 		fmt.Fprintln(p.w)
 	}
-	for slot, r := range s.Rules {
-		fmt.Fprintf(p.w, "%05d %8d %10d %s\n", r.Number, r.Packets, r.Bytes, p.c.show(s.Texts[slot]))
+	for index, r := range s.Rules {
+		fmt.Fprintf(p.w, "%05d %8d %10d %s\n", r.Number, r.Packets, r.Bytes,
+			p.c.show(s.Texts[index]))
 	}
 	for _, reason := range beside(s) {
 		fmt.Fprintf(p.w, "decided before or beside the rules: %s %d\n", reason, s.Reasons[reason])
 	}
-	fmt.Fprintf(p.w, "%s, %d passed, %d dropped, %s at the end\n", plural(s.Packets, "packet"), s.Passed, s.Packets-s.Passed,
+	fmt.Fprintf(p.w, "%s, %d passed, %d dropped, %s at the end\n", plural(s.Packets, "packet"),
+		s.Passed, s.Packets-s.Passed,
 		plural(s.States, "state"))
 }
 
@@ -130,8 +136,11 @@ type verdictView struct {
 }
 
 func viewOf(j *offline.PacketVerdict) verdictView {
-	v := verdictView{Packet: j.Number, Time: j.Record.Time.Format("2006-01-02T15:04:05.000000000Z07:00"), Dir: "in", Iface: j.Iface,
-		Verdict: "drop", Rule: j.Verdict.Rule, Reason: j.Verdict.Reason.String(), What: j.Packet.String()}
+	v := verdictView{Packet: j.Number,
+		Time: j.Record.Time.Format("2006-01-02T15:04:05.000000000Z07:00"), Dir: "in",
+		Iface:   j.Iface,
+		Verdict: "drop", Rule: j.Verdict.Rule, Reason: j.Verdict.Reason.String(),
+		What: j.Packet.String()}
 	if j.Dir == firewall.Out {
 		v.Dir = "out"
 	}
@@ -144,7 +153,7 @@ func viewOf(j *offline.PacketVerdict) verdictView {
 	return v
 }
 
-// replayJSON prints one object without holding all of it: a capture can be long.
+// replayJSON prints one object piece by piece: a capture can be long.
 type replayJSON struct {
 	w     io.Writer
 	quiet bool
@@ -176,14 +185,15 @@ func (p *replayJSON) end(s *offline.Summary) {
 		Bytes   uint64 `json:"bytes"`
 	}
 	var rules []ruleView
-	for slot, r := range s.Rules {
-		rules = append(rules, ruleView{r.Number, s.Texts[slot], r.Packets, r.Bytes})
+	for index, r := range s.Rules {
+		rules = append(rules, ruleView{r.Number, s.Texts[index], r.Packets, r.Bytes})
 	}
 	reasons := map[string]uint64{}
 	for _, r := range beside(s) {
 		reasons[r.String()] = s.Reasons[r]
 	}
-	text, err := json.MarshalIndent(map[string]any{"packets": s.Packets, "passed": s.Passed, "rules": rules, "reasons": reasons,
+	text, err := json.MarshalIndent(map[string]any{"packets": s.Packets, "passed": s.Passed,
+		"rules": rules, "reasons": reasons,
 		"states": s.States}, "  ", "  ")
 	if err != nil {
 		panic(err) // plain strings and numbers

@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// runFwSet shows the sets itself and hands every change to the node.
+// runFwSet prints the sets itself and passes every change to the node.
 func runFwSet(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON (show)")
 	if err := c.onNode(1, -1); err != nil {

@@ -25,12 +25,13 @@ func (c *call) listRules(counters bool) error {
 	var f listFlags
 	c.BoolVar(&f.json, "j", false, "print JSON")
 	c.BoolVar(&f.counters, "a", counters, "show packets and bytes")
-	c.BoolVar(&f.rates, "r", false, "look twice, a second apart, and show rates and rules that never matched")
+	c.BoolVar(&f.rates, "r", false,
+		"read the counters twice, a second apart, and show rates and rules that never matched")
 	c.BoolVar(&f.set, "S", false, "show the set of each rule, and disabled rules")
 	c.BoolVar(&f.times, "t", false, "show when each rule matched last")
-	c.BoolVar(&f.unix, "T", false, "the same in seconds since 1970")
+	c.BoolVar(&f.unix, "T", false, "the same, in seconds since 1970")
 	c.BoolVar(&f.body, "c", false, "compact: only what the rules do, without numbers and counters")
-	c.BoolVar(&f.dynamic, "d", false, "list the live states, too")
+	c.BoolVar(&f.dynamic, "d", false, "list the live states too")
 	if err := c.onNode(0, -1); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (c *call) listRules(counters bool) error {
 	return nil
 }
 
-// rates looks at the rules again a second later and notes how many packets matched meanwhile.
+// rates reads the rules again a second later and sets the rates of matched packets.
 func (c *call) rates(all *api.Rules) error {
 	before := map[string]uint64{}
 	key := func(r *api.Rule) string { return fmt.Sprint(r.Number, r.Set, r.Text) }
@@ -163,7 +164,7 @@ func (n numbers) has(number uint16) bool {
 	return len(n) == 0
 }
 
-// ruleNumbers reads the words of the call as rule numbers and ranges of them.
+// ruleNumbers reads the arguments as rule numbers and ranges of them.
 func (c *call) ruleNumbers() (numbers, error) {
 	var all numbers
 	for _, w := range c.Args() {
@@ -174,7 +175,7 @@ func (c *call) ruleNumbers() (numbers, error) {
 		lo, err1 := strconv.ParseUint(from, 10, 16)
 		hi, err2 := strconv.ParseUint(to, 10, 16)
 		if err1 != nil || err2 != nil || lo > hi {
-			return nil, c.wrong("%q is no rule number, nor a range like 100-200", w)
+			return nil, c.wrong("%q is not a rule number or a range like 100-200", w)
 		}
 		all = append(all, [2]uint16{uint16(lo), uint16(hi)})
 	}

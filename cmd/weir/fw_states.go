@@ -36,7 +36,8 @@ func (c *call) listStates() error {
 }
 
 func printStates(c *call, states []api.State) {
-	t := tty.NewTable(c.out, "proto", "from", "to", "phase", ">age", ">left", ">packets", ">bytes", ">rule", "flow")
+	t := tty.NewTable(c.out, "proto", "from", "to", "phase", ">age", ">left", ">packets",
+		">bytes", ">rule", "flow")
 	for _, s := range states {
 		if s.Interface != "" {
 			s.Flow += " on " + s.Interface
@@ -51,12 +52,13 @@ func printStates(c *call, states []api.State) {
 			s.Flow = strings.TrimSpace(s.Flow + " as " + s.WireFrom + " > " + s.WireTo)
 		}
 		t.Row(s.Proto, s.From, s.To, s.Phase, short(s.AgeSeconds), short(s.LeftSeconds),
-			fmt.Sprintf("%d/%d", s.Packets[0], s.Packets[1]), fmt.Sprintf("%d/%d", s.Bytes[0], s.Bytes[1]), s.Rule, s.Flow)
+			fmt.Sprintf("%d/%d", s.Packets[0], s.Packets[1]), fmt.Sprintf("%d/%d", s.Bytes[0],
+				s.Bytes[1]), s.Rule, s.Flow)
 	}
 	t.Flush()
 }
 
-// short shows a time in the unit that fits: "12s", "5m0s".
+// short prints a time in whole seconds: "12s", "5m0s".
 func short(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Second).String()
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// runFwTable reads tables itself (list, info, lookup) and hands everything else to the node.
+// runFwTable prints tables itself (list, info, lookup) and passes everything else to the node.
 func runFwTable(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON (list, info)")
 	if err := c.onNode(2, -1); err != nil {
@@ -30,7 +30,7 @@ func runFwTable(c *call) error {
 	return c.do("table "+strings.Join(c.Args(), " "), false)
 }
 
-// someTables asks the node for one table, or for all.
+// someTables reads one table, or all, from the node.
 func (c *call) someTables(name string) (api.Tables, error) {
 	var all api.Tables
 	if err := c.get("/v1/tables", &all); err != nil || name == "all" {
@@ -55,7 +55,8 @@ func (c *call) listTables(name, what string, asJSON bool) error {
 	}
 	for _, t := range some.Tables {
 		if what == "info" || name == "all" {
-			fmt.Fprintf(c.out, "--- table(%s), %s ---\n", c.show(t.Name), plural(len(t.Entries), "member"))
+			fmt.Fprintf(c.out, "--- table(%s), %s ---\n", c.show(t.Name),
+				plural(len(t.Entries), "member"))
 		}
 		if what == "info" {
 			continue
@@ -71,7 +72,7 @@ func (c *call) listTables(name, what string, asJSON bool) error {
 func (c *call) lookup(name, address string) error {
 	addr, err := netip.ParseAddr(address)
 	if err != nil {
-		return c.wrong("%q is no address", address)
+		return c.wrong("%q is not an address", address)
 	}
 	some, err := c.someTables(name)
 	if err != nil {

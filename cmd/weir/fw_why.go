@@ -21,7 +21,7 @@ func (a *addresses) Set(s string) error {
 	if err != nil {
 		var addr netip.Addr
 		if addr, err = netip.ParseAddr(s); err != nil {
-			return fmt.Errorf("%q is no address", s)
+			return fmt.Errorf("%q is not an address", s)
 		}
 		p = netip.PrefixFrom(addr, addr.BitLen())
 	}
@@ -31,7 +31,7 @@ func (a *addresses) Set(s string) error {
 
 func runFwWhy(c *call) error {
 	asJSON := c.Bool("j", false, "print JSON")
-	file := c.String("f", "", "ask the rule file `FILE`, offline, instead of the node")
+	file := c.String("f", "", "use the rule file `FILE`, offline, instead of the node")
 	var me addresses
 	c.Var(&me, "me", "with -f: an `ADDRESS` of the host; may be given several times")
 	if err := c.onNode(1, -1); err != nil {

@@ -1,8 +1,9 @@
-// Weir is a firewall and a network for containers and hosts: rules in ipfw's grammar, enforced in the kernel, in user space
-// and offline on captures. This is its one binary; `weir help` lists the verbs, and docs/ has a page for each.
+// Weir is a firewall and a network for containers and hosts: rules in ipfw's grammar, enforced in
+// the kernel, in user space and offline on captures. This is its one binary; `weir help` lists the
+// verbs, and docs/ has a page for each.
 //
-// Each verb has a file here that reads its flags, calls a room and prints what the room returns. Nothing else of Weir
-// writes to stdout or ends the process.
+// Each verb has a file here that reads its flags, calls a package and prints the result. No other
+// package of Weir writes to stdout or ends the process.
 package main
 
 import (
@@ -31,61 +32,62 @@ func main() {
 	os.Exit(code)
 }
 
-// run does what the words say and returns the exit status: 0 done, 1 failed, 2 wrong usage.
-func run(ctx context.Context, args []string, in io.Reader, out, talk io.Writer) int {
-	err := dispatch(ctx, args, in, out, talk)
+// run executes a command line and returns the exit status: 0 success, 1 failure, 2 wrong usage.
+func run(ctx context.Context, args []string, in io.Reader, out, stderr io.Writer) int {
+	err := dispatch(ctx, args, in, out, stderr)
 	var usage usageError
-	var said statusError
+	var status statusError
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &said):
-		return int(said)
+	case errors.As(err, &status):
+		return int(status)
 	case errors.As(err, &usage):
-		fmt.Fprintf(talk, "weir: %v\n", err)
+		fmt.Fprintf(stderr, "weir: %v\n", err)
 		if usage.hint != "" {
-			fmt.Fprintf(talk, "hint: %s\n", usage.hint)
+			fmt.Fprintf(stderr, "hint: %s\n", usage.hint)
 		}
 		return 2
 	}
-	printError(talk, err)
+	printError(stderr, err)
 	return 1
 }
 
-// usageError is a command line that makes no sense: exit status 2.
+// usageError is a mistake in the command line: exit status 2.
 type usageError struct{ what, hint string }
 
 func (e usageError) Error() string { return e.what }
 
-// statusError ends the process with a status when everything there is to say has been printed already.
+// statusError ends the process with a status when the verb has already printed everything.
 type statusError int
 
 func (e statusError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// hinted is an error that knows what to do next, reported one that can show the place of each mistake.
+// hinted is an error with a hint what to do next, reported is one that can print the place of each
+// mistake.
 type (
 	hinted   interface{ Hint() string }
 	reported interface{ Report() string }
 )
 
-// printError writes the mistakes, if any, with their places, then `weir: what failed: why` and, if the error has one, a `hint:`
-// line.
-func printError(talk io.Writer, err error) {
+// printError writes the mistakes, if any, with their places, then `weir: what failed: why` and, if
+// the error has one, a `hint:` line.
+func printError(stderr io.Writer, err error) {
 	var r reported
 	if errors.As(err, &r) {
-		fmt.Fprint(talk, r.Report())
+		fmt.Fprint(stderr, r.Report())
 	}
 	for i, line := range strings.Split(err.Error(), "\n") { // joined errors are one line each
 		if i > 0 {
 			line = "  " + line
 		}
-		fmt.Fprintf(talk, "%s%s\n", [...]string{"weir: ", ""}[min(i, 1)], tty.Escape(line))
+		fmt.Fprintf(stderr, "%s%s\n", [...]string{"weir: ", ""}[min(i, 1)], tty.Escape(line))
 	}
 	var h hinted
 	switch {
 	case errors.As(err, &h) && h.Hint() != "":
-		fmt.Fprintf(talk, "hint: %s\n", tty.Escape(h.Hint()))
+		fmt.Fprintf(stderr, "hint: %s\n", tty.Escape(h.Hint()))
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		fmt.Fprintln(talk, "hint: run as root")
+		fmt.Fprintln(stderr, "hint: run as root")
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// paths are those of the node that the flags name.
+// paths are the paths of the node that the flags select.
 func (c *call) paths() agent.Paths {
 	return agent.Paths{Root: absolute(c.node.root), Bpffs: absolute(c.node.bpffs)}
 }
 
-// absolute makes a path of the command line independent of the working directory; "" stays.
+// absolute makes a path of the command line independent of the working directory; "" remains.
 func absolute(path string) string {
 	if path == "" {
 		return ""
@@ -26,17 +26,18 @@ func absolute(path string) string {
 	return whole
 }
 
-// client talks to that node, on the socket for those who may look if the other one is not ours to open.
+// client returns a client of that node. It uses the read-only socket if this user may not open the
+// other one.
 func (c *call) client() *api.Client {
 	return api.NewClient(c.paths().Socket(), c.paths().ReadSocket())
 }
 
-// get asks the node a question.
+// get reads from the node.
 func (c *call) get(path string, answer any) error {
 	return c.failed(c.client().Get(c.ctx, path, answer))
 }
 
-// post asks the node for a change.
+// post requests a change of the node.
 func (c *call) post(path string, request, answer any) error {
 	return c.failed(c.client().Post(c.ctx, path, request, answer))
 }
@@ -50,7 +51,8 @@ func (c *call) failed(err error) error {
 }
 
 func runDown(c *call) error {
-	keep := c.Bool("keep", false, "keep rules, peers and key for the next start; containers lose their network all the same")
+	keep := c.Bool("keep", false,
+		"keep rules, peers and key for the next start; containers lose their network nevertheless")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func runDown(c *call) error {
 		path += "?keep=1"
 	}
 	err := c.client().Post(c.ctx, path, nil, &done)
-	if errors.Is(err, api.ErrNoNode) { // no agent, but perhaps what it has pinned
+	if errors.Is(err, api.ErrNoNode) { // no agent, but perhaps its pinned objects
 		err = agent.Down(c.paths(), *keep)
 	}
 	return c.failed(err)

@@ -18,12 +18,14 @@ import (
 )
 
 func runPage(c *call) error {
-	address := c.String("listen", "127.0.0.1:0", "serve on this loopback `ADDRESS` and port; port 0 picks one")
+	address := c.String("listen", "127.0.0.1:0",
+		"serve on this loopback `ADDRESS` and port; port 0 picks one")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
 	if a, err := netip.ParseAddrPort(*address); err != nil || !a.Addr().IsLoopback() {
-		return c.wrong("--listen %q is no address of the loopback with a port, like 127.0.0.1:8080", *address)
+		return c.wrong("--listen %q is not a loopback address with a port, like 127.0.0.1:8080",
+			*address)
 	}
 	var s api.Status
 	if err := c.get("/v1/status", &s); err != nil {
@@ -41,27 +43,31 @@ func runPage(c *call) error {
 	defer server.Close()
 	defer context.AfterFunc(c.ctx, func() { server.Close() })()
 	fmt.Fprintf(c.out, "http://%s/#%s\n", l.Addr(), token)
-	fmt.Fprintln(c.talk, "Open this address in a browser of this machine; it reads only. Ctrl-C ends it.")
+	fmt.Fprintln(c.stderr,
+		"Open this address in a browser of this machine; the page is read-only. Ctrl-C ends it.")
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return c.failed(err)
 	}
 	return nil
 }
 
-// proxy passes requests on to the node's socket. Nothing that the browser says about itself goes along.
+// proxy passes requests on to the node's socket, without the headers in which the browser
+// identifies itself or a site.
 func (c *call) proxy() http.Handler {
-	socket := c.paths().ReadSocket() // whatever is asked on the port, nothing is changed
+	socket := c.paths().ReadSocket() // no request on the port can change anything
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", "localhost", "localhost"
-			for _, h := range []string{"Authorization", "Origin", "Referer", "Cookie", "Sec-Fetch-Site"} {
+			for _, h := range []string{"Authorization", "Origin", "Referer", "Cookie",
+				"Sec-Fetch-Site"} {
 				r.Out.Header.Del(h)
 			}
 		},
-		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+			error) {
 			return new(eyeballs.Dialer).DialContext(ctx, "unix", socket)
 		}},
-		FlushInterval: -1, // events go out as they come
+		FlushInterval: -1, // events are sent at once
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			http.Error(w, "the node does not answer", http.StatusBadGateway)
 		},

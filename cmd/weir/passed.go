@@ -12,16 +12,16 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// passed is the capture that `fw replay -w` writes. It gets its name only when it is whole.
+// passed is the capture that `fw replay -w` writes. It gets its name only when it is complete.
 type passed struct {
 	path   string
 	file   *os.File
 	buffer *bufio.Writer
-	link   packet.Link // of a pcap file, which has one for all packets
-	write1 func(pcap.Record) error
+	link   packet.Link             // of a pcap file, which has one for all packets
+	record func(pcap.Record) error // writes one packet
 }
 
-// newPassed prepares the capture; for "" there is none.
+// newPassed creates the capture; for "" it writes none.
 func newPassed(path string) (*passed, error) {
 	p := &passed{path: path}
 	if path == "" {
@@ -40,16 +40,17 @@ func (p *passed) write(j *offline.PacketVerdict) error {
 	if p.file == nil || !j.Verdict.Pass {
 		return nil
 	}
-	if p.write1 == nil {
+	if p.record == nil {
 		if err := p.begin(j.Record.Link); err != nil {
 			return err
 		}
 	}
 	ng := strings.HasSuffix(p.path, ".pcapng")
 	if !ng && j.Record.Link != p.link {
-		return fmt.Errorf("packets of this capture have different link types, which only pcapng can hold: name it %s.pcapng", p.path)
+		return fmt.Errorf("packets of this capture have different link types, which only pcapng "+
+			"can hold: name it %s.pcapng", p.path)
 	}
-	return p.write1(*j.Record)
+	return p.record(*j.Record)
 }
 
 // begin writes the head of the file.
@@ -60,14 +61,14 @@ func (p *passed) begin(link packet.Link) error {
 		if err != nil {
 			return err
 		}
-		p.write1 = w.Write
+		p.record = w.Write
 		return nil
 	}
 	w, err := pcap.NewWriter(p.buffer, link)
 	if err != nil {
 		return err
 	}
-	p.write1 = w.Write
+	p.record = w.Write
 	return nil
 }
 
@@ -76,7 +77,7 @@ func (p *passed) finish() error {
 	if p.file == nil {
 		return nil
 	}
-	if p.write1 == nil { // nothing passed: an empty capture
+	if p.record == nil { // nothing passed: an empty capture
 		if err := p.begin(packet.LinkEthernet); err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (p *passed) finish() error {
 	return err
 }
 
-// abandon takes an unfinished file away.
+// abandon removes an unfinished file.
 func (p *passed) abandon() {
 	if p.file != nil {
 		os.Remove(p.file.Name())

@@ -11,13 +11,16 @@ import (
 )
 
 func runPeerAdd(c *call) error {
-	key := c.String("key", "", "the peer's public `KEY`: weir peer key prints it there")
+	key := c.String("key", "", "the peer's public `KEY`, as weir peer key prints it there")
 	var endpoints, pods commas
-	c.Var(&endpoints, "endpoint", "where the peer is: `HOST:PORT[,...]`; none: it will call")
+	c.Var(&endpoints, "endpoint",
+		"addresses of the peer: `HOST:PORT[,...]`; none: the peer connects")
 	c.Var(&pods, "pods", "the ranges of its containers: `RANGE[,...]`")
 	psk := c.String("psk", "", "read a pre-shared key from `FILE`, as wg genpsk writes it")
-	keepalive := c.Duration("keepalive", 0, "send something at least every `TIME` (25s), for the sake of NATs on the way")
-	encrypt := c.Bool("encrypt", true, "false: packets go to the peer as they are, over a network that both hosts are on")
+	keepalive := c.Duration("keepalive", 0,
+		"send a packet at least every `TIME` (25s), to keep NATs on the path open")
+	encrypt := c.Bool("encrypt", true,
+		"false: send packets to the peer unencrypted, over a network of both hosts")
 	name := c.leadingName()
 	least := 1
 	if name != "" {
@@ -35,11 +38,12 @@ func runPeerAdd(c *call) error {
 	if *keepalive != keepalive.Truncate(time.Second) {
 		return c.wrong("--keepalive %v is not a number of whole seconds", *keepalive)
 	}
-	a := api.AddPeer{Name: name, Key: *key, Endpoints: endpoints, Keepalive: int(keepalive.Seconds()), Plain: !*encrypt}
+	a := api.AddPeer{Name: name, Key: *key, Endpoints: endpoints,
+		Keepalive: int(keepalive.Seconds()), Plain: !*encrypt}
 	for _, s := range pods {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			return c.wrong("--pods %q is no range; write 10.88.2.0/24", s)
+			return c.wrong("--pods %q is not a range; write 10.88.2.0/24", s)
 		}
 		a.Pods = append(a.Pods, p)
 	}
@@ -55,18 +59,18 @@ func runPeerAdd(c *call) error {
 		return err
 	}
 	if done.Message != "" {
-		fmt.Fprintf(c.talk, "weir: %s\n", done.Message)
+		fmt.Fprintf(c.stderr, "weir: %s\n", done.Message)
 	}
 	return nil
 }
 
-// leadingName takes a first word that is no flag: flags may follow the name.
+// leadingName removes and returns a first argument that is not a flag: flags may follow the name.
 func (c *call) leadingName() string {
-	if len(c.words) == 0 || strings.HasPrefix(c.words[0], "-") {
+	if len(c.args) == 0 || strings.HasPrefix(c.args[0], "-") {
 		return ""
 	}
-	name := c.words[0]
-	c.words = c.words[1:]
+	name := c.args[0]
+	c.args = c.args[1:]
 	return name
 }
 
@@ -77,7 +81,8 @@ func (l *commas) String() string     { return strings.Join(*l, ",") }
 func (l *commas) Set(s string) error { *l = append(*l, strings.Split(s, ",")...); return nil }
 
 func runPeerRemove(c *call) error {
-	release := c.Bool("release", false, "let packets for its containers take this host's other routes, in the clear")
+	release := c.Bool("release", false,
+		"let packets for its containers take this host's other routes, unencrypted")
 	name := c.leadingName()
 	least := 1
 	if name != "" {
@@ -90,17 +95,19 @@ func runPeerRemove(c *call) error {
 		name = c.Arg(0)
 	}
 	var done api.Done
-	if err := c.post("/v1/peers/remove", api.RemovePeer{Name: name, Release: *release}, &done); err != nil {
+	if err := c.post("/v1/peers/remove", api.RemovePeer{Name: name, Release: *release},
+		&done); err != nil {
 		return err
 	}
 	if done.Message != "" {
-		fmt.Fprintf(c.talk, "weir: %s\n", done.Message)
+		fmt.Fprintf(c.stderr, "weir: %s\n", done.Message)
 	}
 	return nil
 }
 
 func runPeerKey(c *call) error {
-	asJSON := c.Bool("j", false, "print JSON, with the port and the ranges of this node's containers")
+	asJSON := c.Bool("j", false,
+		"print JSON, with the port and the ranges of this node's containers")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
@@ -134,7 +141,7 @@ func runPeerList(c *call) error {
 	return nil
 }
 
-// handshakeAge says how long ago keys were agreed on.
+// handshakeAge is the time since the last handshake.
 func handshakeAge(p api.Peer) string {
 	switch {
 	case !p.Encrypted:
@@ -153,15 +160,15 @@ func rttText(p api.Peer) string {
 }
 
 func peerRemarks(p api.Peer) string {
-	var words []string
+	var remarks []string
 	if !p.Encrypted {
-		words = append(words, "not encrypted")
+		remarks = append(remarks, "not encrypted")
 	}
 	if p.Preshared {
-		words = append(words, "pre-shared key")
+		remarks = append(remarks, "pre-shared key")
 	}
 	if p.Problem != "" {
-		words = append(words, p.Problem)
+		remarks = append(remarks, p.Problem)
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(remarks, ", ")
 }

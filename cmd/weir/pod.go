@@ -14,12 +14,16 @@ import (
 )
 
 func runPodAttach(c *call) error {
-	name := c.String("name", "", "call the pod `NAME` in rules: via pod:NAME (default: the last part of NETNS)")
-	mtu := c.Int("mtu", 0, "give the interface an MTU of `BYTES` (default: the node's)")
+	name := c.String("name", "",
+		"`NAME` of the pod, in rules via pod:NAME (default: the last part of NETNS)")
+	mtu := c.Int("mtu", 0, "MTU of the interface in `BYTES` (default: the node's)")
 	var labels, publish, addrs list
-	c.Var(&labels, "label", "add `KEY=VALUE`; rules ask for table(KEY=VALUE); may be given several times")
-	c.Var(&publish, "publish", "give port HOST:PORT of the host to the pod, `[ADDRESS:]HOST:PORT[/PROTO]`; may be given several times")
-	c.Var(&addrs, "addr", "ask for `ADDRESS`; one of each family may be given")
+	c.Var(&labels, "label",
+		"add `KEY=VALUE`, in rules table(KEY=VALUE); may be given several times")
+	c.Var(&publish, "publish",
+		"publish a port of the pod on the host, `[ADDRESS:]HOST:PORT[/PROTO]`; may be given "+
+			"several times")
+	c.Var(&addrs, "addr", "request `ADDRESS`; one of each family may be given")
 	if err := c.onNode(1, 1); err != nil {
 		return err
 	}
@@ -27,7 +31,8 @@ func runPodAttach(c *call) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	a := api.Attach{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu, Labels: map[string]string{}}
+	a := api.Attach{Container: filepath.Base(c.Arg(0)), Name: *name, Netns: netns, MTU: *mtu,
+		Labels: map[string]string{}}
 	if pid, ok := strings.CutPrefix(c.Arg(0), "pid:"); ok {
 		a.Container = "pid" + pid
 	}
@@ -48,7 +53,7 @@ func runPodAttach(c *call) error {
 	for _, s := range addrs {
 		addr, err := netip.ParseAddr(s)
 		if err != nil {
-			return c.wrong("%q is no address", s)
+			return c.wrong("%q is not an address", s)
 		}
 		a.Addrs = append(a.Addrs, addr)
 	}
@@ -72,15 +77,18 @@ func netnsPath(word string) (string, error) {
 		}
 	}
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("network namespace %s: %w; give a name that 'ip netns list' shows, a path, or pid:N", word, err)
+		return "", fmt.Errorf("network namespace %s: %w; give a name that 'ip netns list' shows, "+
+			"a path, or pid:N", word, err)
 	}
 	return path, nil
 }
 
-// parsePublish reads [ADDRESS:]HOSTPORT:PORT[/PROTO] as container tools write it; an IPv6 address stands in brackets.
+// parsePublish reads [ADDRESS:]HOSTPORT:PORT[/PROTO] as container tools write it, an IPv6 address
+// in brackets.
 func parsePublish(s string) (api.Publish, error) {
 	p := api.Publish{Proto: "tcp"}
-	bad := fmt.Errorf("cannot publish %q: write HOSTPORT:PORT, ADDRESS:HOSTPORT:PORT, and /udp or /sctp behind it for these", s)
+	bad := fmt.Errorf("cannot publish %q: write HOSTPORT:PORT, ADDRESS:HOSTPORT:PORT, and append "+
+		"/udp or /sctp for these", s)
 	rest, proto, ok := strings.Cut(s, "/")
 	if ok {
 		p.Proto = proto
@@ -121,7 +129,8 @@ func runPodDetach(c *call) error {
 	netns, _ := netnsPath(name) // it may be gone, or this may be a name
 	for _, p := range pods.Pods {
 		if p.Name == name || p.Container == name || p.Netns == netns {
-			return c.post("/v1/pods/detach", api.Detach{Container: p.Container, IfName: p.IfName}, &api.Done{})
+			return c.post("/v1/pods/detach", api.Detach{Container: p.Container, IfName: p.IfName},
+				&api.Done{})
 		}
 	}
 	return c.failed(notFound{name})
@@ -131,7 +140,7 @@ type notFound struct{ name string }
 
 func (e notFound) Error() string { return "no such pod: " + e.name }
 
-// Hint says where the names are.
+// Hint is the verb that lists the names.
 func (notFound) Hint() string { return "weir pod list" }
 
 func runPodList(c *call) error {
@@ -146,7 +155,8 @@ func runPodList(c *call) error {
 	if *asJSON {
 		return printJSON(c.out, pods)
 	}
-	t := tty.NewTable(c.out, "name", "addresses", "interface", "labels", "published", ">packets in/out", ">bytes in/out", ">drops in/out")
+	t := tty.NewTable(c.out, "name", "addresses", "interface", "labels", "published",
+		">packets in/out", ">bytes in/out", ">drops in/out")
 	for _, p := range pods.Pods {
 		t.Row(p.Name, join(p.Addrs), p.HostIf, labelText(p.Labels), publishText(p.Publish),
 			pair(p.Packets), pair(p.Bytes), pair(p.Drops))
@@ -156,32 +166,32 @@ func runPodList(c *call) error {
 }
 
 func join[T fmt.Stringer](list []T) string {
-	words := make([]string, len(list))
+	parts := make([]string, len(list))
 	for i, v := range list {
-		words[i] = v.String()
+		parts[i] = v.String()
 	}
-	return strings.Join(words, ",")
+	return strings.Join(parts, ",")
 }
 
 func pair(n [2]uint64) string { return fmt.Sprintf("%d/%d", n[0], n[1]) }
 
 func labelText(labels map[string]string) string {
-	var words []string
+	var parts []string
 	for k, v := range labels {
-		words = append(words, k+"="+v)
+		parts = append(parts, k+"="+v)
 	}
-	slices.Sort(words)
-	return strings.Join(words, ",")
+	slices.Sort(parts)
+	return strings.Join(parts, ",")
 }
 
 func publishText(list []api.Publish) string {
-	var words []string
+	var parts []string
 	for _, p := range list {
 		host := fmt.Sprint(p.HostPort)
 		if p.Host.IsValid() {
 			host = netip.AddrPortFrom(p.Host, p.HostPort).String()
 		}
-		words = append(words, fmt.Sprintf("%s:%d/%s", host, p.Port, p.Proto))
+		parts = append(parts, fmt.Sprintf("%s:%d/%s", host, p.Port, p.Proto))
 	}
-	return strings.Join(words, ",")
+	return strings.Join(parts, ",")
 }

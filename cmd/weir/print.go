@@ -9,7 +9,8 @@ import (
 	"github.com/weirnet/weir/internal/tty"
 )
 
-// printJSON writes v as indented JSON. Every answer has a field "version"; fields are only ever added.
+// printJSON writes v as indented JSON. Every answer has a field "version"; fields are only ever
+// added.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -22,7 +23,7 @@ func newTable(w io.Writer) *tabwriter.Writer {
 	return tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 }
 
-// show makes a name from outside safe to print.
+// show escapes a name from outside for a terminal.
 func (c *call) show(s string) string { return tty.Escape(s) }
 
 // plural counts things: "1 rule", "2 rules".

@@ -19,20 +19,24 @@ import (
 	"github.com/weirnet/weir/proxy"
 )
 
-// graceful is how long `weir proxy` lets connections finish after it was told to
-// stop.
+// graceful is how long `weir proxy` lets connections finish after a signal to stop.
 const graceful = 10 * time.Second
 
 func runProxy(c *call) error {
 	listen := c.String("listen", "127.0.0.1:1080", "accept clients at `ADDRESS`")
-	users := c.String("users", "", "let in only who is in `FILE`, lines of NAME:HASH")
-	hash := c.String("hash", "", "read a password from standard input, print the line of `NAME` for the file of --users, and end")
-	local := c.Bool("local-targets", false, "let clients of other hosts reach this host's loopback, link-local and own addresses")
-	connect := c.Duration("connect-timeout", proxy.DefaultConnectTimeout, "give up connecting after `TIME`")
-	idle := c.Duration("idle-timeout", proxy.DefaultIdleTimeout, "close connections on which nothing moved for `TIME`")
+	users := c.String("users", "", "admit only the users in `FILE`, lines of NAME:HASH")
+	hash := c.String("hash", "",
+		"read a password from standard input, print the line of `NAME` for the file of --users, "+
+			"and end")
+	local := c.Bool("local-targets", false,
+		"let clients of other hosts reach this host's loopback, link-local and own addresses")
+	connect := c.Duration("connect-timeout", proxy.DefaultConnectTimeout,
+		"give up connecting after `TIME`")
+	idle := c.Duration("idle-timeout", proxy.DefaultIdleTimeout,
+		"close connections that were idle for `TIME`")
 	clients := c.Int("max-clients", proxy.DefaultMaxClients, "serve at most `N` clients at a time")
 	metrics := c.String("metrics", "", "serve metrics for Prometheus at `ADDRESS`")
-	verbose := c.Bool("v", false, "say which connections fail, and why")
+	verbose := c.Bool("v", false, "log which connections fail, and why")
 	if err := c.parse(0, 0); err != nil {
 		return err
 	}
@@ -41,7 +45,7 @@ func runProxy(c *call) error {
 	}
 	switch {
 	case *connect <= 0 || *idle <= 0:
-		return c.wrong("a timeout must be more than nothing")
+		return c.wrong("a timeout must be more than 0")
 	case *clients <= 0:
 		return c.wrong("--max-clients must be more than 0")
 	}
@@ -49,7 +53,7 @@ func runProxy(c *call) error {
 	if *verbose {
 		level = slog.LevelInfo
 	}
-	room, err := roomFor(*clients)
+	limit, err := clientLimit(*clients)
 	if err != nil {
 		return err
 	}
@@ -58,9 +62,10 @@ func runProxy(c *call) error {
 	if *metrics != "" {
 		d.Trace = dials.Trace
 	}
-	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle, MaxClients: room, MaxSessions: sessionsFor(room),
+	s := &proxy.Server{Dial: d.DialContext, ConnectTimeout: *connect, IdleTimeout: *idle,
+		MaxClients: limit, MaxSessions: sessionsFor(limit),
 		LocalTargets: *local,
-		Log:          slog.New(slog.NewTextHandler(c.talk, &slog.HandlerOptions{Level: level}))}
+		Log:          slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: level}))}
 	if *users != "" {
 		if s.Users, err = readUsers(*users); err != nil {
 			return err
@@ -76,16 +81,20 @@ func runProxy(c *call) error {
 	}
 	served := make(chan error, 2)
 	if *metrics != "" {
-		scrapes, err := observe.ServeMetrics(*metrics, func() ([]observe.Metric, error) { return append(s.Metrics(), dials.Metrics()...), nil }, served)
+		scrapes, err := observe.ServeMetrics(*metrics, func() ([]observe.Metric, error) {
+			return append(s.Metrics(), dials.Metrics()...), nil
+		}, served)
 		if err != nil {
 			l.Close()
 			return err
 		}
 		defer scrapes.Close()
 	}
-	fmt.Fprintf(c.talk, "weir: proxy for SOCKS5 and HTTP at %s\n", l.Addr())
-	if room < *clients {
-		fmt.Fprintf(c.talk, "weir: proxy: the limit of open files leaves room for %d clients, not %d; raise it with ulimit -n\n", room, *clients)
+	fmt.Fprintf(c.stderr, "weir: proxy for SOCKS5 and HTTP at %s\n", l.Addr())
+	if limit < *clients {
+		fmt.Fprintf(c.stderr,
+			"weir: proxy: the limit of open files allows %d clients, not %d; raise it "+
+				"with ulimit -n\n", limit, *clients)
 	}
 	go func() { served <- s.Serve(l) }()
 	select {
@@ -94,13 +103,16 @@ func runProxy(c *call) error {
 		ctx, cancel := context.WithTimeout(context.Background(), graceful)
 		defer cancel()
 		if s.Shutdown(ctx) != nil {
-			fmt.Fprintf(c.talk, "weir: proxy: closed what had not finished after %v\n", graceful)
+			fmt.Fprintf(c.stderr, "weir: proxy: closed connections still open after %v\n", graceful)
 		}
 		err = <-served
 	}
 	st := s.Stats()
-	fmt.Fprintf(c.talk, "weir: proxy stopped: %s, %d connects, %d requests, %d associations, %d bytes; %d failed, %d denied, %d not understood, %d turned away, %d idle\n",
-		plural(int(st.Accepted), "client"), st.Connects, st.Requests, st.Associations, st.BytesRelayed,
+	fmt.Fprintf(c.stderr,
+		"weir: proxy stopped: %s, %d connects, %d requests, %d associations, %d bytes; %d failed, "+
+			"%d denied, %d malformed, %d over the limit, %d idle\n",
+		plural(int(st.Accepted), "client"), st.Connects, st.Requests, st.Associations,
+		st.BytesRelayed,
 		st.Failed, st.Denied, st.BadHandshakes, st.TurnedAway, st.IdleClosed)
 	if errors.Is(err, proxy.ErrClosed) {
 		return nil
@@ -129,8 +141,8 @@ func printHash(c *call, name string) error {
 	return nil
 }
 
-// readUsers reads names and the bcrypt hashes of passwords. The file is a secret all the same: others must not be
-// able to read it.
+// readUsers reads names and the bcrypt hashes of passwords. Even so the file is a secret: others
+// must not be able to read it.
 func readUsers(path string) (map[string]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -142,7 +154,8 @@ func readUsers(path string) (map[string]string, error) {
 		return nil, fmt.Errorf("proxy: users: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, advice{fmt.Errorf("proxy: users: others can read %s", path), "chmod 600 " + path}
+		return nil, advice{fmt.Errorf("proxy: users: others can read %s", path), "chmod 600 " +
+			path}
 	}
 	users := map[string]string{}
 	lines := bufio.NewScanner(f)
@@ -153,11 +166,13 @@ func readUsers(path string) (map[string]string, error) {
 		}
 		name, hash, ok := strings.Cut(line, ":")
 		if !ok || name == "" || len(name) > 255 {
-			return nil, fmt.Errorf("proxy: users: %s:%d: want NAME:HASH, the name at most 255 bytes", path, n)
+			return nil, fmt.Errorf("proxy: users: %s:%d: want NAME:HASH, the name at most 255 "+
+				"bytes", path, n)
 		}
 		if _, err := bcrypt.Cost([]byte(hash)); err != nil {
-			return nil, advice{fmt.Errorf("proxy: users: %s:%d: what follows %q is not a bcrypt hash", path, n, name+":"),
-				"make the line with: weir proxy --hash " + name}
+			return nil, advice{fmt.Errorf("proxy: users: %s:%d: the text behind %q is not a "+
+				"bcrypt hash", path, n, name+":"),
+				"create the line with: weir proxy --hash " + name}
 		}
 		users[name] = hash
 	}
@@ -165,7 +180,7 @@ func readUsers(path string) (map[string]string, error) {
 		return nil, fmt.Errorf("proxy: users: %w", err)
 	}
 	if len(users) == 0 {
-		return nil, fmt.Errorf("proxy: users: %s names nobody", path)
+		return nil, fmt.Errorf("proxy: users: %s has no users", path)
 	}
 	return users, nil
 }

@@ -9,14 +9,16 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// printTable tells how full the state table is, what it refused and how its housekeeping does. Each line begins with a prefix.
+// printTable prints how full the state table is, what it refused, and the state of sweep and SYN
+// cookies. Each line begins with a prefix.
 func printTable(c *call, t *api.StateTable, prefix string) {
-	say := func(format string, args ...any) { fmt.Fprintf(c.out, prefix+format+"\n", args...) }
+	line := func(format string, args ...any) { fmt.Fprintf(c.out, prefix+format+"\n", args...) }
 	source := ""
 	if t.PerSource > 0 {
 		source = fmt.Sprintf(" (%d of one source)", t.PerSource)
 	}
-	say("table: %d of %d states; %d established, %d of %d half-open%s", t.States, t.StatesMax, t.Established, t.HalfOpen, t.HalfOpenMax, source)
+	line("table: %d of %d states; %d established, %d of %d half-open%s", t.States, t.StatesMax,
+		t.Established, t.HalfOpen, t.HalfOpenMax, source)
 	var refused []string
 	for _, why := range slices.Sorted(maps.Keys(t.Refused)) {
 		refused = append(refused, fmt.Sprintf("%s %d", why, t.Refused[why]))
@@ -24,19 +26,24 @@ func printTable(c *call, t *api.StateTable, prefix string) {
 	if refused == nil {
 		refused = []string{"none"}
 	}
-	say("packets refused a state: %s; %d states made room for others", strings.Join(refused, ", "), t.Evicted)
+	line("packets refused a state: %s; %d states evicted", strings.Join(refused, ", "),
+		t.Evicted)
 	if n := &t.Translations; n.Made > 0 || n.Refused > 0 {
-		say("translations: %d of %d (%d of one pod), each two more places of the table; %d gave way, %d packets refused for want of a port",
+		line("translations: %d of %d (%d of one pod), each two more entries of the table; %d "+
+			"evicted, %d packets refused for lack of a port",
 			n.Now, n.Max, n.PerPod, n.Evicted, n.Refused)
 	}
-	say("sweep: no expired state is older than %.1f s; events lost in the kernel: %d", t.SweepLag, t.EventsLost)
+	line("sweep: no expired state is older than %.1f s; events lost in the kernel: %d", t.SweepLag,
+		t.EventsLost)
 	k := &t.Cookies
 	switch {
 	case k.Lack != "":
-		say("SYN cookies: none (%s)", c.show(k.Lack))
+		line("SYN cookies: none (%s)", c.show(k.Lack))
 	case k.On:
-		say("SYN cookies: ON, %d sent, %d redeemed, %d refused by the host", k.Sent, k.Kept, k.Lost)
+		line("SYN cookies: ON, %d sent, %d redeemed, %d refused by the host", k.Sent, k.Kept,
+			k.Lost)
 	default:
-		say("SYN cookies: off (%d times on), %d sent, %d redeemed, %d refused by the host", k.Ever, k.Sent, k.Kept, k.Lost)
+		line("SYN cookies: off (%d times on), %d sent, %d redeemed, %d refused by the host", k.Ever,
+			k.Sent, k.Kept, k.Lost)
 	}
 }

@@ -34,7 +34,8 @@ func runStatus(c *call) error {
 	return nil
 }
 
-// healthy asks for the status until it is good or the time is up: a node that is stopped takes the question and never answers.
+// healthy reads the status until the node is healthy or the time is up: a stopped process accepts
+// the request and never answers.
 func (c *call) healthy(wait time.Duration) (s api.Status, err error) {
 	ctx := c.ctx
 	if wait > 0 {
@@ -45,7 +46,8 @@ func (c *call) healthy(wait time.Duration) (s api.Status, err error) {
 	for {
 		var now api.Status
 		bad := c.client().Get(ctx, "/v1/status", &now)
-		if bad == nil || ctx.Err() == nil || err == nil && s.PID == 0 { // else the time was up: what was heard before says more
+		// else the time was up: the previous answer says more
+		if bad == nil || ctx.Err() == nil || err == nil && s.PID == 0 {
 			s, err = now, c.failed(bad)
 		}
 		if err == nil && s.Healthy || wait == 0 {
@@ -64,7 +66,8 @@ func printStatus(c *call, s api.Status) {
 	if !s.Healthy {
 		state = "NOT healthy"
 	}
-	fmt.Fprintf(c.out, "%s, agent %d up for %v\n", state, s.PID, time.Since(s.Since).Round(time.Second))
+	fmt.Fprintf(c.out, "%s, agent %d up for %v\n", state, s.PID,
+		time.Since(s.Since).Round(time.Second))
 	for _, p := range s.Problems {
 		fmt.Fprintf(c.out, "problem: %s\n", c.show(p.What))
 		if p.Advice != "" {
@@ -81,7 +84,8 @@ func printStatus(c *call, s api.Status) {
 	fmt.Fprintf(c.out, "interfaces: %s\n", strings.Join(names, ", "))
 	fmt.Fprintf(c.out, "rules: %d from %s, default %s\n", s.Rules, c.show(s.Source), s.Default)
 	if s.Trial != nil {
-		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm\n", c.show(s.Trial.Name), s.Trial.LeftSeconds)
+		fmt.Fprintf(c.out, "trial: %s, for another %.0f s; keep it: weir fw confirm\n",
+			c.show(s.Trial.Name), s.Trial.LeftSeconds)
 	}
 	fmt.Fprintf(c.out, "states: %d of %d", s.States, s.StatesMax)
 	if s.Adopted > 0 {

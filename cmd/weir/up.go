@@ -22,10 +22,13 @@ func (l *list) Set(s string) error { *l = append(*l, s); return nil }
 func runUp(c *call) error {
 	config := c.String("config", "", "read settings from `FILE` instead of /etc/weir/weir.toml")
 	rules := c.String("rules", "", "read rules from `FILE` instead of /etc/weir/rules")
-	boot := c.Bool("boot", false, "when there are rules that cannot be used, lock the host down instead of not starting")
-	last := c.Bool("last-resort", false, "after a start that failed: close the host unless something guards it, and end")
+	boot := c.Bool("boot", false,
+		"when the rules cannot be used, lock the host down instead of failing to start")
+	last := c.Bool("last-resort", false,
+		"after a failed start: close the host unless rules are in force, and end")
 	var ifaces list
-	c.Var(&ifaces, "iface", "guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
+	c.Var(&ifaces, "iface",
+		"guard the interfaces that match `GLOB`; may be given several times (default: all but lo)")
 	if err := c.onNode(0, 0); err != nil {
 		return err
 	}
@@ -38,12 +41,12 @@ func runUp(c *call) error {
 	}
 	n.Boot = *boot
 	n.Rules = *rules
-	var handler slog.Handler = slog.NewTextHandler(c.talk, nil)
+	var handler slog.Handler = slog.NewTextHandler(c.stderr, nil)
 	if n.Settings.LogJSON {
-		handler = slog.NewJSONHandler(c.talk, nil)
+		handler = slog.NewJSONHandler(c.stderr, nil)
 	}
 	n.Log = slog.New(handler)
-	n.Ready = func(line string) { fmt.Fprintf(c.talk, "weir: %s\n", c.show(line)) }
+	n.Ready = func(line string) { fmt.Fprintf(c.stderr, "weir: %s\n", c.show(line)) }
 	n.Reload = hangups()
 	if err := agent.Run(c.ctx, n); err != nil {
 		return fmt.Errorf("up: %w", err)
@@ -51,15 +54,17 @@ func runUp(c *call) error {
 	return nil
 }
 
-// lastResort closes the host after a start that failed, also for want of settings. systemd says how
-// its service ended.
+// lastResort closes the host after a failed start, also when the settings cannot be read. systemd
+// sets SERVICE_RESULT to how its service ended.
 func (c *call) lastResort(n agent.Config, rules string) error {
 	if os.Getenv("SERVICE_RESULT") == "success" {
 		return nil
 	}
 	closed, err := agent.LastResort(n.Paths, rules, n.Settings)
 	if len(closed) > 0 {
-		fmt.Fprintf(c.talk, "weir: nothing guards this host: closed %s to all but answers and ssh until weir up starts\n", c.show(strings.Join(closed, " ")))
+		fmt.Fprintf(c.stderr,
+			"weir: no rules are in force: closed %s to all but answers and ssh until weir up "+
+				"starts\n", c.show(strings.Join(closed, " ")))
 	}
 	if err != nil {
 		return fmt.Errorf("up: %w", err)
@@ -67,7 +72,7 @@ func (c *call) lastResort(n agent.Config, rules string) error {
 	return nil
 }
 
-// nodeConfig reads the settings; what the command line says goes before the file.
+// nodeConfig reads the settings; the command line overrides the file.
 func (c *call) nodeConfig(file string, ifaces []string) (agent.Config, error) {
 	n := agent.Config{Paths: c.paths(), Settings: agent.DefaultSettings()}
 	needed := file != ""
@@ -91,11 +96,11 @@ func (c *call) nodeConfig(file string, ifaces []string) (agent.Config, error) {
 func hangups() <-chan struct{} {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
-	asked := make(chan struct{})
+	reload := make(chan struct{})
 	go func() {
 		for range signals {
-			asked <- struct{}{}
+			reload <- struct{}{}
 		}
 	}()
-	return asked
+	return reload
 }

@@ -6,10 +6,12 @@ import (
 	"runtime/debug"
 )
 
-// release is the version of the source; a build from a tag or a checkout adds what the Go tool recorded.
+// release is the version of the source; a build from a tag or a checkout adds what the Go tool has
+// recorded.
 const release = "0.1.0-dev"
 
-// commit is what the linker was told (-X main.commit=...), for builds that the Go tool records nothing in, as that of the package.
+// commit is set by the linker (-X main.commit=...), for builds in which the Go tool records
+// nothing, such as the Debian package.
 var commit string
 
 type versionAnswer struct {
@@ -38,9 +40,10 @@ func runVersion(c *call) error {
 	return nil
 }
 
-// version tells what this binary was made of.
+// version returns what this binary was built from.
 func version() versionAnswer {
-	v := versionAnswer{Version: 1, Weir: release, Go: runtime.Version(), Commit: commit, Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	v := versionAnswer{Version: 1, Weir: release, Go: runtime.Version(), Commit: commit,
+		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			switch s.Key {

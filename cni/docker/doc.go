@@ -1,5 +1,6 @@
-// Package docker is the wire of Docker's remote network and address drivers: requests of dockerd in, answers of the node's agent
-// out. The agent listens on /run/docker/plugins/weir.sock, where dockerd finds it by name:
+// Package docker is a remote network and address driver for Docker: it translates requests of
+// dockerd for the node's agent. The agent listens on /run/docker/plugins/weir.sock, where dockerd
+// finds it by name:
 //
 //	docker network create -d weir --ipam-driver weir pods
 //	docker run --network pods -p 8080:80 IMAGE
@@ -7,9 +8,10 @@
 //
 // # What Docker does and what Weir does
 //
-// Join makes the veth pair and leaves the inner end where Docker, once the sandbox exists, moves it from and gives it the
-// address, a /32 from the weir address driver, and the routes. Docker keeps what it is good at: names, its embedded DNS server, and the
-// address book, which the address driver fills from the node's pod range.
+// Join makes the veth pair. Docker moves the inner end into the sandbox once that exists, and gives
+// it the address, a /32 from the weir address driver, and the routes. Names, the embedded DNS
+// server and the records of addresses stay with Docker; the address driver allocates from the
+// node's pod range.
 //
-// Ports published with -p become published ports of the pod; their host port has to be given.
+// Ports published with -p become published ports of the pod; their host port must be given.
 package docker

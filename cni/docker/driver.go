@@ -14,13 +14,14 @@ import (
 	"github.com/weirnet/weir/cni"
 )
 
-// Node is what the driver needs of the node's agent.
+// Node is the part of the node's agent that the driver uses.
 type Node interface {
 	cni.Agent
 	// Ranges returns the node's pod ranges and their gateways, at most one of each family.
 	Ranges() []Range
-	// Hold reserves an address, or any of a family when given its unspecified address; Unhold gives it back.
-	Hold(netip.Addr) (netip.Addr, error)
+	// Reserve reserves an address, or any of a family when given its unspecified address.
+	// Unreserve releases it.
+	Reserve(netip.Addr) (netip.Addr, error)
 	Unreserve(netip.Addr)
 }
 
@@ -30,7 +31,8 @@ type Range struct {
 	Gateway netip.Addr
 }
 
-// Driver answers dockerd. It remembers endpoints between their creation and their end; dockerd creates them anew after a restart.
+// Driver serves dockerd. It keeps endpoints from their creation to their deletion; dockerd creates
+// them again after a restart.
 type Driver struct {
 	node Node
 
@@ -38,7 +40,7 @@ type Driver struct {
 	endpoints map[string]endpoint // by Docker's endpoint id
 }
 
-// endpoint is what CreateEndpoint told, for the Join that follows.
+// endpoint is the data of CreateEndpoint for the Join that follows.
 type endpoint struct {
 	addrs   []netip.Addr
 	mac     string
@@ -47,7 +49,8 @@ type endpoint struct {
 	name    string
 }
 
-// ifName is the interface inside the container. A container is in one weir network: two would mean two default routes.
+// ifName is the interface inside the container. A container is in one weir network: two would mean
+// two default routes.
 const ifName = "eth0"
 
 // New makes a driver for a node.
@@ -73,19 +76,23 @@ func (d *Driver) Handler() http.Handler {
 	handle(mux, "/NetworkDriver.DeleteEndpoint", d.deleteEndpoint)
 	handle(mux, "/NetworkDriver.Join", d.join)
 	handle(mux, "/NetworkDriver.Leave", d.leave)
-	for _, nothingToDo := range []string{"DeleteNetwork", "DiscoverNew", "DiscoverDelete", "ProgramExternalConnectivity", "RevokeExternalConnectivity"} {
-		handle(mux, "/NetworkDriver."+nothingToDo, func(context.Context, struct{}) (any, error) { return struct{}{}, nil })
+	for _, nothingToDo := range []string{"DeleteNetwork", "DiscoverNew", "DiscoverDelete",
+		"ProgramExternalConnectivity", "RevokeExternalConnectivity"} {
+		handle(mux, "/NetworkDriver."+nothingToDo, func(context.Context, struct{}) (any, error) {
+			return struct{}{}, nil
+		})
 	}
 	d.handleIPAM(mux)
 	return mux
 }
 
-// handle decodes a request, calls f, and encodes its answer or {"Err": ...}, which is how dockerd is told of a failure.
+// handle decodes a request, calls f, and encodes its answer, or {"Err": ...}, which is an error for
+// dockerd.
 func handle[T any](mux *http.ServeMux, path string, f func(context.Context, T) (any, error)) {
 	mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
 		var request T
 		err := json.NewDecoder(io.LimitReader(r.Body, maxRequest)).Decode(&request)
-		if errors.Is(err, io.EOF) { // Activate and its like come without a body
+		if errors.Is(err, io.EOF) { // Activate and some others have no body
 			err = nil
 		}
 		var answer any
@@ -96,7 +103,7 @@ func handle[T any](mux *http.ServeMux, path string, f func(context.Context, T) (
 			answer = map[string]string{"Err": "weir: " + err.Error()}
 		}
 		w.Header().Set("Content-Type", "application/vnd.docker.plugins.v1.1+json")
-		_ = json.NewEncoder(w).Encode(answer) // dockerd hung up
+		_ = json.NewEncoder(w).Encode(answer) // fails when dockerd has closed the connection
 	})
 }
 
@@ -105,7 +112,7 @@ type createNetworkRequest struct {
 	IPv4Data, IPv6Data []struct{ Pool string }
 }
 
-// createNetwork refuses pools outside the node's ranges: their pods would have no way in or out.
+// createNetwork refuses pools outside the node's ranges: their pods could not send or receive.
 func (d *Driver) createNetwork(_ context.Context, r createNetworkRequest) (any, error) {
 	for _, data := range append(r.IPv4Data, r.IPv6Data...) {
 		pool, err := netip.ParsePrefix(data.Pool)
@@ -113,7 +120,8 @@ func (d *Driver) createNetwork(_ context.Context, r createNetworkRequest) (any, 
 			return nil, fmt.Errorf("pool: %w", err)
 		}
 		if !d.inRange(pool) {
-			return nil, fmt.Errorf("subnet %s is not in this node's pod ranges %v; create the network with --ipam-driver weir", pool, d.node.Ranges())
+			return nil, fmt.Errorf("subnet %s is not in this node's pod ranges %v; create the "+
+				"network with --ipam-driver weir", pool, d.node.Ranges())
 		}
 	}
 	return struct{}{}, nil
@@ -162,7 +170,8 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 		for _, b := range bindings {
 			p := cni.Publish{Proto: b.Proto, HostPort: b.HostPort, Port: b.Port}
 			if b.HostPort == 0 || b.HostPortEnd > b.HostPort {
-				return nil, fmt.Errorf("port %d is published without one host port; say which, as in -p 8080:%d", b.Port, b.Port)
+				return nil, fmt.Errorf("port %d is published without one host port; give it, as "+
+					"in -p 8080:%d", b.Port, b.Port)
 			}
 			if b.HostIP != "" {
 				host, err := netip.ParseAddr(b.HostIP)
@@ -186,8 +195,9 @@ func (d *Driver) createEndpoint(_ context.Context, r createEndpointRequest) (any
 	return map[string]any{"Interface": map[string]string{}}, nil
 }
 
-// driverOptions finds what was given by --network name=pods,driver-opt=weir.name=web,driver-opt=weir.label.app=web. Docker tells
-// a network driver neither the container's name nor its labels.
+// driverOptions returns the name and labels of --network
+// name=pods,driver-opt=weir.name=web,driver-opt=weir.label.app=web. Docker passes neither the
+// container's name nor its labels to a network driver.
 func driverOptions(options map[string]json.RawMessage) (name string, labels map[string]string) {
 	labels = map[string]string{}
 	for key, raw := range options {
@@ -221,17 +231,19 @@ type joinRequest struct {
 	Options                           map[string]json.RawMessage
 }
 
-// join attaches the container. The pod is known by Docker's endpoint id, which is what leave gets.
+// join attaches the container. Docker's endpoint id identifies the pod, because leave gets only it.
 func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
 	d.mu.Lock()
 	e, ok := d.endpoints[r.EndpointID]
 	d.mu.Unlock()
 	if !ok {
-		return nil, fmt.Errorf("endpoint %s is not known; disconnect the container and connect it again", r.EndpointID)
+		return nil, fmt.Errorf("unknown endpoint %s; disconnect the container and connect it "+
+			"again", r.EndpointID)
 	}
 	request := cni.Request{
 		Container: r.EndpointID, Name: e.name, Netns: r.SandboxKey, IfName: ifName,
-		Addrs: e.addrs, MAC: e.mac, Labels: e.labels, Publish: e.publish, Moved: true,
+		Addrs: e.addrs, MAC: e.mac, Labels: e.labels, Publish: e.publish,
+		RuntimeMovesInterface: true,
 	}
 	reply, err := d.node.Attach(ctx, request)
 	if err != nil {
@@ -244,13 +256,14 @@ func (d *Driver) join(ctx context.Context, r joinRequest) (any, error) {
 		} else {
 			answer.GatewayIPv6 = gw.String()
 		}
-		answer.StaticRoutes = append(answer.StaticRoutes, staticRoute{netip.PrefixFrom(gw, gw.BitLen()).String(), routeConnected})
+		answer.StaticRoutes = append(answer.StaticRoutes,
+			staticRoute{netip.PrefixFrom(gw, gw.BitLen()).String(), routeConnected})
 	}
 	return answer, nil
 }
 
-// joinAnswer tells Docker which interface to move into the sandbox and how to route there: the gateway is on the link although the
-// container's address is a /32.
+// joinAnswer has the interface that Docker moves into the sandbox, and its routes: the gateway is
+// on the link although the container's address is a /32.
 type joinAnswer struct {
 	InterfaceName        interfaceName
 	Gateway, GatewayIPv6 string
@@ -267,7 +280,7 @@ type staticRoute struct {
 // routeConnected is libnetwork's type of a route without next hop.
 const routeConnected = 1
 
-// shortName is how Docker shows an id.
+// shortName is an id as Docker prints it.
 func shortName(id string) string { return id[:min(12, len(id))] }
 
 // leave detaches.

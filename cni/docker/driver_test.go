@@ -14,12 +14,12 @@ import (
 	"github.com/weirnet/weir/cni"
 )
 
-// node is an agent that remembers what it was asked. The real one meets a real dockerd in test/.
+// node is an agent that records its requests. The real one is tested with a real dockerd in test/.
 type node struct {
-	asked  cni.Request
-	gone   []string
-	held   map[netip.Addr]bool
-	refuse error
+	request  cni.Request
+	gone     []string
+	reserved map[netip.Addr]bool
+	refuse   error
 }
 
 var (
@@ -28,8 +28,9 @@ var (
 )
 
 func (n *node) Attach(_ context.Context, r cni.Request) (cni.Reply, error) {
-	n.asked = r
-	return cni.Reply{InnerIf: "weir0a1b2c3dp", Gateways: []netip.Addr{range4.Gateway, range6.Gateway}}, n.refuse
+	n.request = r
+	return cni.Reply{InnerIf: "weir0a1b2c3dp",
+		Gateways: []netip.Addr{range4.Gateway, range6.Gateway}}, n.refuse
 }
 
 func (n *node) Detach(_ context.Context, container, ifName string) error {
@@ -37,23 +38,26 @@ func (n *node) Detach(_ context.Context, container, ifName string) error {
 	return n.refuse
 }
 func (n *node) Check(context.Context, string, string, []netip.Addr) error { return nil }
-func (n *node) Keep(context.Context, string, []string) error              { return nil }
+func (n *node) GC(context.Context, string, []string) error                { return nil }
 func (n *node) Status(context.Context) error                              { return nil }
-func (n *node) Ranges() []Range                                           { return []Range{range4, range6} }
-func (n *node) Unreserve(a netip.Addr)                                    { delete(n.held, a) }
-func (n *node) Hold(a netip.Addr) (netip.Addr, error) {
+func (n *node) Ranges() []Range {
+	return []Range{range4, range6}
+}
+func (n *node) Unreserve(a netip.Addr) { delete(n.reserved, a) }
+func (n *node) Reserve(a netip.Addr) (netip.Addr, error) {
 	if a.IsUnspecified() {
-		a = map[bool]netip.Addr{true: netip.MustParseAddr("10.88.0.9"), false: netip.MustParseAddr("fd00:88::9")}[a.Is4()]
+		a = map[bool]netip.Addr{true: netip.MustParseAddr("10.88.0.9"),
+			false: netip.MustParseAddr("fd00:88::9")}[a.Is4()]
 	}
-	if n.held[a] {
+	if n.reserved[a] {
 		return a, errors.New("address in use")
 	}
-	n.held[a] = true
+	n.reserved[a] = true
 	return a, nil
 }
 
-// ask sends what dockerd sends and returns the answer's text.
-func ask(t *testing.T, d *Driver, method, body string) string {
+// call sends a request of dockerd and returns the answer's text.
+func call(t *testing.T, d *Driver, method, body string) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	d.Handler().ServeHTTP(w, httptest.NewRequest("POST", "/"+method, strings.NewReader(body)))
@@ -63,23 +67,32 @@ func ask(t *testing.T, d *Driver, method, body string) string {
 	return string(bytes.TrimSpace(w.Body.Bytes()))
 }
 
-func TestConversation(t *testing.T) {
-	n := &node{held: map[netip.Addr]bool{}}
+func TestRequests(t *testing.T) {
+	n := &node{reserved: map[netip.Addr]bool{}}
 	d := New(n)
 	for _, step := range []struct{ method, body, want string }{
 		{"Plugin.Activate", "", `{"Implements":["NetworkDriver","IpamDriver"]}`},
 		{"NetworkDriver.GetCapabilities", "", `{"ConnectivityScope":"local","Scope":"local"}`},
-		{"IpamDriver.GetDefaultAddressSpaces", "", `{"GlobalDefaultAddressSpace":"weir","LocalDefaultAddressSpace":"weir"}`},
-		{"IpamDriver.RequestPool", `{"AddressSpace":"weir"}`, `{"Data":{},"Pool":"10.88.0.0/24","PoolID":"10.88.0.0/24"}`},
-		{"IpamDriver.RequestPool", `{"V6":true}`, `{"Data":{},"Pool":"fd00:88::/120","PoolID":"fd00:88::/120"}`},
-		{"IpamDriver.RequestPool", `{"Pool":"172.20.0.0/16"}`, `{"Err":"weir: subnet 172.20.0.0/16 is not this node's pod range 10.88.0.0/24; leave --subnet out"}`},
-		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, `{"Address":"10.88.0.1/24","Data":{}}`},
-		{"NetworkDriver.CreateNetwork", `{"NetworkID":"n","IPv4Data":[{"Pool":"10.88.0.0/24"}]}`, `{}`},
-		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24"}`, `{"Address":"10.88.0.9/32","Data":{}}`},
-		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.9"}`, `{"Err":"weir: address in use"}`},
+		{"IpamDriver.GetDefaultAddressSpaces", "",
+			`{"GlobalDefaultAddressSpace":"weir","LocalDefaultAddressSpace":"weir"}`},
+		{"IpamDriver.RequestPool", `{"AddressSpace":"weir"}`,
+			`{"Data":{},"Pool":"10.88.0.0/24","PoolID":"10.88.0.0/24"}`},
+		{"IpamDriver.RequestPool", `{"V6":true}`,
+			`{"Data":{},"Pool":"fd00:88::/120","PoolID":"fd00:88::/120"}`},
+		{"IpamDriver.RequestPool", `{"Pool":"172.20.0.0/16"}`,
+			`{"Err":"weir: subnet 172.20.0.0/16 is not this node's pod range 10.88.0.0/24; leave --subnet out"}`},
+		{"IpamDriver.RequestAddress",
+			`{"PoolID":"10.88.0.0/24","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, `{"Address":"10.88.0.1/24","Data":{}}`},
+		{"NetworkDriver.CreateNetwork", `{"NetworkID":"n","IPv4Data":[{"Pool":"10.88.0.0/24"}]}`,
+			`{}`},
+		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24"}`,
+			`{"Address":"10.88.0.9/32","Data":{}}`},
+		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.9"}`,
+			`{"Err":"weir: address in use"}`},
 		{"NetworkDriver.CreateEndpoint", `{"NetworkID":"n","EndpointID":"0123456789abcdef","Interface":{"Address":"10.88.0.9/32"},
 			"Options":{"weir.label.app":"web","com.docker.network.portmap":[{"Proto":6,"Port":80,"HostIP":"0.0.0.0","HostPort":8080,"HostPortEnd":8080}]}}`, `{"Interface":{}}`},
-		{"NetworkDriver.Join", `{"NetworkID":"n","EndpointID":"0123456789abcdef","SandboxKey":"/var/run/docker/netns/x"}`,
+		{"NetworkDriver.Join",
+			`{"NetworkID":"n","EndpointID":"0123456789abcdef","SandboxKey":"/var/run/docker/netns/x"}`,
 			`{"InterfaceName":{"SrcName":"weir0a1b2c3dp","DstPrefix":"eth"},"Gateway":"10.88.0.1","GatewayIPv6":"fd00:88::1",` +
 				`"StaticRoutes":[{"Destination":"10.88.0.1/32","RouteType":1},{"Destination":"fd00:88::1/128","RouteType":1}]}`},
 		{"NetworkDriver.Leave", `{"EndpointID":"0123456789abcdef"}`, `{}`},
@@ -87,35 +100,44 @@ func TestConversation(t *testing.T) {
 		{"IpamDriver.ReleaseAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.9"}`, `{}`},
 		{"NetworkDriver.DeleteNetwork", `{"NetworkID":"n"}`, `{}`},
 	} {
-		if got := ask(t, d, step.method, step.body); got != step.want {
+		if got := call(t, d, step.method, step.body); got != step.want {
 			t.Errorf("%s %s\n got %s\nwant %s", step.method, step.body, got, step.want)
 		}
 	}
 	want := cni.Request{
-		Container: "0123456789abcdef", Name: "0123456789ab", Netns: "/var/run/docker/netns/x", IfName: "eth0", Moved: true,
-		Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.9")}, Labels: map[string]string{"app": "web"},
+		Container: "0123456789abcdef", Name: "0123456789ab", Netns: "/var/run/docker/netns/x",
+		IfName: "eth0", RuntimeMovesInterface: true,
+		Addrs:   []netip.Addr{netip.MustParseAddr("10.88.0.9")},
+		Labels:  map[string]string{"app": "web"},
 		Publish: []cni.Publish{{Proto: 6, HostPort: 8080, Port: 80}},
 	}
-	if !reflect.DeepEqual(n.asked, want) {
-		t.Errorf("the agent was asked\n%+v, want\n%+v", n.asked, want)
+	if !reflect.DeepEqual(n.request, want) {
+		t.Errorf("the agent got\n%+v, want\n%+v", n.request, want)
 	}
-	if len(n.gone) != 2 || n.gone[0] != "0123456789abcdef/eth0" || len(n.held) != 0 {
-		t.Errorf("detached %v, still held %v", n.gone, n.held)
+	if len(n.gone) != 2 || n.gone[0] != "0123456789abcdef/eth0" || len(n.reserved) != 0 {
+		t.Errorf("detached %v, still reserved %v", n.gone, n.reserved)
 	}
 }
 
 func TestRefusals(t *testing.T) {
-	d := New(&node{held: map[netip.Addr]bool{}, refuse: errors.New("no room")})
+	d := New(&node{reserved: map[netip.Addr]bool{}, refuse: errors.New("range is full")})
 	for _, c := range []struct{ method, body, want string }{
-		{"NetworkDriver.CreateNetwork", `{"IPv4Data":[{"Pool":"172.18.0.0/16"}]}`, "create the network with --ipam-driver weir"},
-		{"NetworkDriver.CreateEndpoint", `{"EndpointID":"e","Options":{"com.docker.network.portmap":[{"Proto":6,"Port":80}]}}`, "say which, as in -p 8080:80"},
-		{"NetworkDriver.CreateEndpoint", `{"EndpointID":"e","Interface":{"Address":"x"}}`, "endpoint address"},
-		{"NetworkDriver.Join", `{"EndpointID":"never-created"}`, "endpoint never-created is not known"},
-		{"NetworkDriver.Leave", `{"EndpointID":"e"}`, "no room"},
-		{"IpamDriver.RequestAddress", `{"PoolID":"10.88.0.0/24","Address":"10.88.0.7","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, "the gateway of 10.88.0.0/24 is 10.88.0.1"},
+		{"NetworkDriver.CreateNetwork", `{"IPv4Data":[{"Pool":"172.18.0.0/16"}]}`,
+			"create the network with --ipam-driver weir"},
+		{"NetworkDriver.CreateEndpoint",
+			`{"EndpointID":"e","Options":{"com.docker.network.portmap":[{"Proto":6,"Port":80}]}}`,
+			"give it, as in -p 8080:80"},
+		{"NetworkDriver.CreateEndpoint", `{"EndpointID":"e","Interface":{"Address":"x"}}`,
+			"endpoint address"},
+		{"NetworkDriver.Join", `{"EndpointID":"never-created"}`,
+			"unknown endpoint never-created"},
+		{"NetworkDriver.Leave", `{"EndpointID":"e"}`, "range is full"},
+		{"IpamDriver.RequestAddress",
+			`{"PoolID":"10.88.0.0/24","Address":"10.88.0.7","Options":{"RequestAddressType":"com.docker.network.gateway"}}`, "the gateway of 10.88.0.0/24 is 10.88.0.1"},
 		{"NetworkDriver.Join", `{`, "unexpected EOF"},
 	} {
-		if got := ask(t, d, c.method, c.body); !strings.Contains(got, `{"Err":"weir: `) || !strings.Contains(got, c.want) {
+		if got := call(t, d, c.method, c.body); !strings.Contains(got, `{"Err":"weir: `) ||
+			!strings.Contains(got, c.want) {
 			t.Errorf("%s %s: %s, want an error with %q", c.method, c.body, got, c.want)
 		}
 	}

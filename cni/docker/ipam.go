@@ -7,7 +7,8 @@ import (
 	"net/netip"
 )
 
-// The address driver: pools are the node's ranges, addresses are held in them until Join takes them.
+// The address driver: pools are the node's ranges; an address is reserved in them until Join uses
+// it.
 
 type poolRequest struct {
 	Pool, SubPool string
@@ -23,33 +24,42 @@ func (d *Driver) handleIPAM(mux *http.ServeMux) {
 	handle(mux, "/IpamDriver.GetCapabilities", func(context.Context, struct{}) (any, error) {
 		return map[string]bool{"RequiresMACAddress": false}, nil
 	})
-	handle(mux, "/IpamDriver.GetDefaultAddressSpaces", func(context.Context, struct{}) (any, error) {
-		return map[string]string{"LocalDefaultAddressSpace": "weir", "GlobalDefaultAddressSpace": "weir"}, nil
-	})
+	handle(mux, "/IpamDriver.GetDefaultAddressSpaces",
+		func(context.Context, struct{}) (any, error) {
+			return map[string]string{"LocalDefaultAddressSpace": "weir",
+				"GlobalDefaultAddressSpace": "weir"}, nil
+		})
 	handle(mux, "/IpamDriver.RequestPool", d.requestPool)
-	handle(mux, "/IpamDriver.ReleasePool", func(context.Context, struct{}) (any, error) { return struct{}{}, nil })
-	handle(mux, "/IpamDriver.RequestAddress", d.requestAddress)
-	handle(mux, "/IpamDriver.ReleaseAddress", func(_ context.Context, r addressRequest) (any, error) {
-		if a, err := netip.ParseAddr(r.Address); err == nil && !d.isGateway(a) {
-			d.node.Unreserve(a)
-		}
+	handle(mux, "/IpamDriver.ReleasePool", func(context.Context, struct{}) (any, error) {
 		return struct{}{}, nil
 	})
+	handle(mux, "/IpamDriver.RequestAddress", d.requestAddress)
+	handle(mux, "/IpamDriver.ReleaseAddress",
+		func(_ context.Context, r addressRequest) (any, error) {
+			if a, err := netip.ParseAddr(r.Address); err == nil && !d.isGateway(a) {
+				d.node.Unreserve(a)
+			}
+			return struct{}{}, nil
+		})
 }
 
-// requestPool gives the node's range of the family; every network shares it. A pool that was asked for has to be that range.
+// requestPool returns the node's range of the family; every network shares it. A requested pool
+// must be that range.
 func (d *Driver) requestPool(_ context.Context, r poolRequest) (any, error) {
 	for _, own := range d.node.Ranges() {
 		if own.Prefix.Addr().Is6() != r.V6 {
 			continue
 		}
 		if r.Pool != "" && r.Pool != own.Prefix.String() {
-			return nil, fmt.Errorf("subnet %s is not this node's pod range %s; leave --subnet out", r.Pool, own.Prefix)
+			return nil, fmt.Errorf("subnet %s is not this node's pod range %s; leave --subnet out",
+				r.Pool, own.Prefix)
 		}
 		if r.SubPool != "" {
-			return nil, fmt.Errorf("--ip-range %s: parts of the pod range cannot be asked for", r.SubPool)
+			return nil, fmt.Errorf("--ip-range %s: a part of the pod range cannot be requested",
+				r.SubPool)
 		}
-		return map[string]any{"PoolID": own.Prefix.String(), "Pool": own.Prefix.String(), "Data": map[string]string{}}, nil
+		return map[string]any{"PoolID": own.Prefix.String(), "Pool": own.Prefix.String(),
+			"Data": map[string]string{}}, nil
 	}
 	return nil, fmt.Errorf("this node has no pod range of that family; add one to [pods] ranges")
 }
@@ -71,21 +81,22 @@ func (d *Driver) requestAddress(_ context.Context, r addressRequest) (any, error
 	if r.Options["RequestAddressType"] == "com.docker.network.gateway" || d.isGateway(want) {
 		return d.gatewayOf(pool, r.Address)
 	}
-	a, err := d.node.Hold(want)
+	a, err := d.node.Reserve(want)
 	if err != nil {
 		return nil, err
 	}
 	return address(netip.PrefixFrom(a, a.BitLen())), nil // a host address: pods share no segment
 }
 
-// gatewayOf answers the request for the gateway's address: there is just one.
-func (d *Driver) gatewayOf(pool netip.Prefix, asked string) (any, error) {
+// gatewayOf returns the gateway's address: there is only one.
+func (d *Driver) gatewayOf(pool netip.Prefix, requested string) (any, error) {
 	for _, own := range d.node.Ranges() {
 		if own.Prefix != pool {
 			continue
 		}
-		if asked != "" && asked != own.Gateway.String() {
-			return nil, fmt.Errorf("the gateway of %s is %s and cannot be %s; leave --gateway out", pool, own.Gateway, asked)
+		if requested != "" && requested != own.Gateway.String() {
+			return nil, fmt.Errorf("the gateway of %s is %s and cannot be %s; leave --gateway out",
+				pool, own.Gateway, requested)
 		}
 		return address(netip.PrefixFrom(own.Gateway, pool.Bits())), nil
 	}

@@ -38,7 +38,7 @@ func TestOlderKeys(t *testing.T) {
 	}
 	old := open()
 	must(old.Load(compile(t, rules)))
-	words := func(s string) (hi, lo uint64) { return packet.Words(netip.MustParseAddr(s)) }
+	words := func(s string) (hi, lo uint64) { return packet.AddrWords(netip.MustParseAddr(s)) }
 	made := old.now()
 	for _, s := range []struct {
 		proto     uint8

@@ -119,7 +119,7 @@ func visible(i firewall.Interface, family func(netip.Addr) bool) (w weirAddress)
 }
 
 func wordsOf(a netip.Addr) (w weirAddress) {
-	w.Hi, w.Lo = packet.Words(a)
+	w.Hi, w.Lo = packet.AddrWords(a)
 	return w
 }
 

@@ -156,7 +156,7 @@ func (e *Engine) putAddressesLocked() error {
 	for _, i := range e.ifs {
 		for _, a := range i.Addrs {
 			k := weirIfaceAddress{}
-			k.Addr.Hi, k.Addr.Lo = packet.Words(a.Addr())
+			k.Addr.Hi, k.Addr.Lo = packet.AddrWords(a.Addr())
 			want[k] = 1
 			k.Ifindex = i.Index
 			want[k] = 1

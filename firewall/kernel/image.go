@@ -243,7 +243,7 @@ func prefixSpans(prefixes []netip.Prefix) []weirSpan {
 // prefixBounds returns the first and the last address of a prefix as words.
 func prefixBounds(p netip.Prefix) (lo, hi [2]uint64) {
 	p = p.Masked()
-	lo[0], lo[1] = packet.Words(p.Addr())
+	lo[0], lo[1] = packet.AddrWords(p.Addr())
 	bits := p.Bits()
 	if p.Addr().Is4() {
 		bits += 96

@@ -73,7 +73,7 @@ func originFlags(i firewall.Interface) (flags uint32) {
 func ownBits(ifs []firewall.Interface) (bits [4]uint64) {
 	for _, i := range ifs {
 		for _, p := range i.Addrs {
-			hi, lo := packet.Words(p.Addr())
+			hi, lo := packet.AddrWords(p.Addr())
 			n := (hi*3 ^ lo) * 0x9e3779b97f4a7c15 >> 56
 			bits[n/64] |= 1 << (n % 64)
 		}

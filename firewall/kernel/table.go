@@ -22,7 +22,7 @@ func trieKey(p netip.Prefix) weirTableKey {
 		k.Family[0] = 4
 		k.Bits += 96
 	}
-	hi, lo := packet.Words(p.Masked().Addr())
+	hi, lo := packet.AddrWords(p.Masked().Addr())
 	binary.BigEndian.PutUint64(k.Addr[:8], hi)
 	binary.BigEndian.PutUint64(k.Addr[8:], lo)
 	return k

@@ -20,7 +20,7 @@ func Answer(v firewall.Verdict, pkt []byte, src netip.Addr) (answer []byte, ok b
 		return nil, false
 	}
 	if v.Answer == firewall.AnswerReset {
-		return packet.Reset(&p, pkt)
+		return packet.Reset(&p)
 	}
 	return packet.Unreachable(&p, pkt, v.Code, src)
 }

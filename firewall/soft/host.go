@@ -46,7 +46,7 @@ func newHost(p *rule.Program, ifs []firewall.Interface, routes []firewall.Route)
 		}
 		for _, a := range in.Addrs {
 			f.addrs = append(f.addrs, a.Addr())
-			hi, lo := packet.Words(a.Addr())
+			hi, lo := packet.AddrWords(a.Addr())
 			h.me[[2]uint64{hi, lo}] = struct{}{}
 			h.connect(a.Masked(), in.Index)
 		}

@@ -83,7 +83,7 @@ func bit(hi, lo uint64, i uint8) uint64 {
 // words returns a prefix as address words and length.
 func words(p netip.Prefix) (hi, lo uint64, length uint8, four bool) {
 	p = p.Masked()
-	hi, lo = packet.Words(p.Addr())
+	hi, lo = packet.AddrWords(p.Addr())
 	length, four = uint8(p.Bits()), p.Addr().Is4()
 	if four {
 		length += 96

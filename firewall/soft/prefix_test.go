@@ -34,7 +34,7 @@ func TestPrefixes(t *testing.T) {
 					bits, value = p.Bits(), x
 				}
 			}
-			hi, lo := packet.Words(a)
+			hi, lo := packet.AddrWords(a)
 			got, ok := v.trie.find(hi, lo, a.Is4())
 			if ok != (bits >= 0) || got != value {
 				t.Fatalf("%v: got %d %v, want %d (%d bits)", a, got, ok, value, bits)

@@ -291,7 +291,7 @@ func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64
 		return false
 	}
 	dEnd, qEnd, edge := uint32(d.numbers), uint32(q.numbers), uint32(q.acks)
-	end := p.Seq + p.Len() - uint32(p.Payload())
+	end := p.Seq + p.Len() - uint32(p.PayloadOffset())
 	if int32(edge-p.Seq) < 0 || int32(edge+1-end) < 0 ||
 		int32(end-(dEnd-max(q.window(), slack))) < 0 ||
 		int32(qEnd-p.Ack) < 0 || int32(p.Ack-(qEnd-max(d.window(), slack))) < 0 {

@@ -76,7 +76,8 @@ func (b *bench) setUp() (err error) {
 	}
 	there, _ := nstest.Prefixes("10.99.255.1/16")
 	here, _ := nstest.Prefixes("10.99.0.1/16")
-	if err := b.lab.AddLink(nstest.End{Node: b.server, Iface: "eth0", Addrs: there}, nstest.End{Node: b.client, Iface: "eth0", Addrs: here}); err != nil {
+	if err := b.lab.AddLink(nstest.End{Node: b.server, Iface: "eth0", Addrs: there},
+		nstest.End{Node: b.client, Iface: "eth0", Addrs: here}); err != nil {
 		return err
 	}
 	for node, mac := range map[*nstest.Node]*net.HardwareAddr{b.server: &b.to, b.client: &b.from} {
@@ -98,7 +99,8 @@ func (b *bench) setUp() (err error) {
 	if b.bpffs, b.unmount, err = nstest.MountBpffs(); err != nil {
 		return err
 	}
-	b.agent = b.server.Command(b.weir, "--root", b.root, "--bpffs", filepath.Join(b.bpffs, "weir"), "up", "--iface", "eth0",
+	b.agent = b.server.Command(b.weir, "--root", b.root, "--bpffs", filepath.Join(b.bpffs, "weir"),
+		"up", "--iface", "eth0",
 		"--rules", filepath.Join(b.root, "rules"), "--config", filepath.Join(b.root, "weir.toml"))
 	b.agent.Stderr = os.Stderr
 	if err := b.agent.Start(); err != nil {
@@ -157,7 +159,7 @@ func (b *bench) states() (int, error) {
 	return a.States, err
 }
 
-// memory returns the agent's own memory and all of it, MiB.
+// memory returns the agent's private and its whole resident memory in MiB.
 func (b *bench) memory() (private, all float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", b.agent.Process.Pid))
 	for line := range strings.Lines(string(text)) {
@@ -176,15 +178,17 @@ func (b *bench) memory() (private, all float64, err error) {
 	return private, all, err
 }
 
-// watcher is a `weir flow watch -j` and who counts its lines.
+// watcher is a running `weir flow watch -j` and the counts of its lines.
 type watcher struct {
-	cmd        *nstest.Cmd
-	told, lost uint64
-	done       chan error
+	cmd          *nstest.Cmd
+	events, lost uint64
+	done         chan error
 }
 
 func (b *bench) watch(filter ...string) (*watcher, error) {
-	w := &watcher{cmd: b.server.Command(b.weir, append([]string{"--root", b.root, "flow", "watch", "-j"}, filter...)...), done: make(chan error, 1)}
+	w := &watcher{cmd: b.server.Command(b.weir,
+		append([]string{"--root", b.root, "flow", "watch", "-j"}, filter...)...),
+		done: make(chan error, 1)}
 	out, err := w.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -201,7 +205,7 @@ func (b *bench) watch(filter ...string) (*watcher, error) {
 				w.lost += n
 			}
 			if !strings.Contains(line, `"kind":"lost"`) {
-				w.told++
+				w.events++
 			}
 		}
 		w.done <- s.Err()
@@ -210,13 +214,14 @@ func (b *bench) watch(filter ...string) (*watcher, error) {
 	return w, nil
 }
 
-func (w *watcher) stop() (told, lost uint64, err error) {
+func (w *watcher) stop() (events, lost uint64, err error) {
 	w.cmd.Process.Signal(syscall.SIGINT)
 	err = <-w.done
-	return w.told, w.lost, errors.Join(err, w.cmd.Wait())
+	return w.events, w.lost, errors.Join(err, w.cmd.Wait())
 }
 
-// sender sends UDP frames past the queueing discipline: the receiver's work is done in the same system call.
+// sender sends UDP frames without a queueing discipline: the kernel does the receiver's work in the
+// same system call.
 type sender struct {
 	fd    int
 	frame []byte
@@ -237,7 +242,8 @@ func (b *bench) sender() (*sender, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	ip, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.99.0.1"), Dst: netip.MustParseAddr("10.99.255.1")},
+	ip, err := packet.Build(packet.IPv4{Src: netip.MustParseAddr("10.99.0.1"),
+		Dst: netip.MustParseAddr("10.99.255.1")},
 		packet.UDP{SrcPort: 1, DstPort: 1, NoChecksum: true}, packet.Data(make([]byte, 18)))
 	if err != nil {
 		unix.Close(fd)
@@ -254,7 +260,8 @@ func (s *sender) close() { unix.Close(s.fd) }
 // source changes the last byte of the source address, and the header's checksum with it (RFC 1624).
 func (s *sender) source(last byte) {
 	ip := s.frame[14:]
-	sum := uint32(^(uint16(ip[10])<<8 | uint16(ip[11]))) + uint32(^(uint16(ip[14])<<8 | uint16(ip[15]))) + uint32(uint16(ip[14])<<8|uint16(last))
+	sum := uint32(^(uint16(ip[10])<<8 | uint16(ip[11]))) +
+		uint32(^(uint16(ip[14])<<8 | uint16(ip[15]))) + uint32(uint16(ip[14])<<8|uint16(last))
 	ip[15] = last
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff

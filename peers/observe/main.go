@@ -1,9 +1,10 @@
-// Observe measures what watching costs: packets while somebody watches and while nobody does, in interleaved rounds; events per second
-// to a reader, with those that it missed; the agent's memory with a million states.
+// Observe measures the cost of events: packets with and without a watcher, in interleaved rounds;
+// events per second to a reader, with those that it missed; the agent's memory with a million
+// states.
 //
 //	go run ./observe [-weir ../bin/weir] [-cycles 20]
 //
-// It needs root, makes its own namespaces, and runs the real binary in one of them.
+// It needs root, makes its own network namespaces, and runs the real binary in one of them.
 package main
 
 import (
@@ -24,7 +25,7 @@ func main() {
 	}
 }
 
-// worst is the smallest ratio of a number to its bar, where 1 and more means that the bar is held.
+// worst is the smallest ratio of a number to its bar, where 1 and more means that the bar is met.
 var worst = 1e9
 
 func run(weir string, cycles int) error {
@@ -33,7 +34,7 @@ func run(weir string, cycles int) error {
 		return err
 	}
 	defer b.close()
-	fmt.Println("| what | nobody watches | watched | ratio | bar |")
+	fmt.Println("| what | no watcher | one watcher | ratio | bar |")
 	fmt.Println("| --- | --- | --- | --- | --- |")
 	if err := b.overhead("ns per packet of an established UDP flow", 9, cycles, 1.05); err != nil {
 		return err
@@ -109,8 +110,8 @@ func (b *bench) round(port uint16) (all []float64, err error) {
 	return all, err
 }
 
-// flood refuses as much as one sender sends and counts what a watcher is told of it.
-func (b *bench) flood(long time.Duration) error {
+// flood refuses all that one sender can send and counts the events that a watcher receives.
+func (b *bench) flood(duration time.Duration) error {
 	if err := b.weirDo("fw", "zero"); err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (b *bench) flood(long time.Duration) error {
 			return err
 		}
 		defer s.close()
-		for time.Since(began) < long {
+		for time.Since(began) < duration {
 			for range 100 {
 				if err := s.send(4000, 10); err != nil {
 					return err
@@ -140,8 +141,8 @@ func (b *bench) flood(long time.Duration) error {
 		return err
 	}
 	took := time.Since(began).Seconds()
-	time.Sleep(1500 * time.Millisecond) // losses are told once a second
-	told, lost, err := w.stop()
+	time.Sleep(1500 * time.Millisecond) // losses are reported once a second
+	events, lost, err := w.stop()
 	if err != nil {
 		return err
 	}
@@ -149,18 +150,20 @@ func (b *bench) flood(long time.Duration) error {
 	if err != nil {
 		return err
 	}
-	rate := float64(told) / took
+	rate := float64(events) / took
 	worst = min(worst, rate/100000)
 	fmt.Printf("| packets refused per second | %.0f | - |\n", float64(refused)/took)
 	fmt.Printf("| events per second to `weir flow watch -j` | %.0f | >= 100000 |\n", rate)
-	fmt.Printf("| refused packets that were told, lost and counted so, neither | %d, %d, %d | neither: 0 |\n", told, lost, int64(refused)-int64(told)-int64(lost))
-	if told+lost != refused {
-		return fmt.Errorf("%d told and %d lost do not make %d refused", told, lost, refused)
+	fmt.Printf("| refused packets with an event, with a lost event that was counted, with neither "+
+		"| %d, %d, %d | neither: 0 |\n", events, lost, int64(refused)-int64(events)-int64(lost))
+	if events+lost != refused {
+		return fmt.Errorf("%d events and %d lost ones for %d refused packets", events, lost,
+			refused)
 	}
 	return nil
 }
 
-// million makes a million states and looks at the agent's memory, after everything that walks them was asked.
+// million makes a million states and reads the agent's memory, after the verbs that walk them.
 func (b *bench) million() error {
 	const ports, sources = 62500, 16
 	err := b.client.Do(func() error {
@@ -195,7 +198,7 @@ func (b *bench) million() error {
 	}
 	worst = min(worst, 120/private)
 	fmt.Printf("| agent's own memory with %d states, MiB | %.0f | <= 120 |\n", states, private)
-	fmt.Printf("| the same with what it shares with the kernel and files, MiB | %.0f | - |\n", all)
+	fmt.Printf("| the same with memory shared with the kernel and files, MiB | %.0f | - |\n", all)
 	if states < 990000 {
 		return fmt.Errorf("only %d of %d states were made", states, ports*sources)
 	}

@@ -7,22 +7,28 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// kase is one packet that every decoder reads.
-type kase struct {
+// testCase is one packet that every decoder reads.
+type testCase struct {
 	name string
 	b    []byte
 }
 
-// cases are the eight packets of Tailscale's decode benchmark, plus some that only we read to the end.
-func cases() (plain, extra []kase, err error) {
+// cases are the eight packets of Tailscale's decode benchmark (fast), and packets that only package
+// packet decodes completely (slow).
+func cases() (fast, slow []testCase, err error) {
 	addr := netip.MustParseAddr
 	v4 := packet.IPv4{Src: addr("1.2.3.4"), Dst: addr("5.6.7.8"), ID: 0xdead}
-	v6 := packet.IPv6{Src: addr("2001:559:bc13:5400:1749:4628:3934:e1b"), Dst: addr("2607:f8b0:400a:809::200e")}
+	v6 := packet.IPv6{Src: addr("2001:559:bc13:5400:1749:4628:3934:e1b"),
+		Dst: addr("2607:f8b0:400a:809::200e")}
 	text := packet.Data("request_payload")
-	tcp4 := packet.TCP{SrcPort: 123, DstPort: 567, Seq: 0x1234, Flags: packet.FlagSYN | packet.FlagACK}
-	syn := []byte{2, 4, 5, 160, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7} // MSS 1440, SACK, timestamps, scale 7
-	tcp6 := packet.TCP{SrcPort: 42080, DstPort: 80, Seq: 1, Flags: packet.FlagSYN, Window: 64800, Options: syn}
-	host4 := packet.IPv4{Src: addr("192.168.1.82"), Dst: addr("224.0.0.251"), TTL: 1, Options: []byte{148, 4, 0, 0}}
+	tcp4 := packet.TCP{SrcPort: 123, DstPort: 567, Seq: 0x1234,
+		Flags: packet.FlagSYN | packet.FlagACK}
+	// MSS 1440, SACK, timestamps, scale 7
+	syn := []byte{2, 4, 5, 160, 4, 2, 8, 10, 1, 2, 3, 4, 0, 0, 0, 0, 1, 3, 3, 7}
+	tcp6 := packet.TCP{SrcPort: 42080, DstPort: 80, Seq: 1, Flags: packet.FlagSYN, Window: 64800,
+		Options: syn}
+	host4 := packet.IPv4{Src: addr("192.168.1.82"), Dst: addr("224.0.0.251"), TTL: 1,
+		Options: []byte{148, 4, 0, 0}}
 	var build = func(layers ...packet.Layer) []byte {
 		b, e := packet.Build(layers...)
 		if e != nil {
@@ -30,27 +36,33 @@ func cases() (plain, extra []kase, err error) {
 		}
 		return b
 	}
-	// The ICMP header of this packet has 4 bytes; the text goes on where the identifier would be.
+	// The ICMP header of this packet has 4 bytes; the text is where the identifier would be.
 	icmp4 := append(packet.Data{8, 0, 0, 0}, text...)
 	v4icmp := v4
 	v4icmp.Proto = packet.ProtoICMP
-	plain = []kase{
+	fast = []testCase{
 		{"tcp4", build(v4, tcp4, text)},
 		{"tcp6", build(v6, tcp6)},
 		{"udp4", build(v4, packet.UDP{SrcPort: 123, DstPort: 567}, text)},
-		{"udp6", build(v6, packet.UDP{SrcPort: 54276, DstPort: 443}, packet.Data(bytes.Repeat([]byte("x"), 33)))},
+		{"udp6", build(v6, packet.UDP{SrcPort: 54276, DstPort: 443},
+			packet.Data(bytes.Repeat([]byte("x"), 33)))},
 		{"icmp4", build(v4icmp, icmp4)},
-		{"icmp6", build(packet.IPv6{Src: addr("fe80::fb57:1dea:9c39:8fb7"), Dst: addr("ff02::2"), HopLimit: 255}, packet.ICMPv6{Type: 133})},
+		{"icmp6", build(packet.IPv6{Src: addr("fe80::fb57:1dea:9c39:8fb7"), Dst: addr("ff02::2"),
+			HopLimit: 255}, packet.ICMPv6{Type: 133})},
 		{"igmp", build(host4, packet.IGMP{Type: 0x16, Group: addr("224.0.0.251")})},
 		{"unknown", []byte("Ghello there")},
 	}
-	extra = []kase{
-		{"udp4 with options", build(packet.IPv4{Src: v4.Src, Dst: v4.Dst, Options: []byte{7, 7, 4, 0, 0, 0, 0}}, packet.UDP{SrcPort: 1, DstPort: 2}, text)},
-		{"later fragment", build(packet.IPv4{Src: v4.Src, Dst: v4.Dst, Proto: packet.ProtoUDP, FragOff: 1480}, text)},
+	slow = []testCase{
+		{"udp4 with options", build(packet.IPv4{Src: v4.Src, Dst: v4.Dst,
+			Options: []byte{7, 7, 4, 0, 0, 0, 0}}, packet.UDP{SrcPort: 1, DstPort: 2}, text)},
+		{"later fragment", build(packet.IPv4{Src: v4.Src, Dst: v4.Dst, Proto: packet.ProtoUDP,
+			FragOff: 1480}, text)},
 		{"tcp6 behind hop-by-hop", build(v6, packet.HopByHop{Options: packet.RouterAlert}, tcp6)},
-		{"eight extension headers", build(v6, packet.HopByHop{}, packet.Destination{}, packet.Routing{Type: 4}, packet.Destination{},
-			packet.Destination{}, packet.Destination{}, packet.Destination{}, packet.Fragment{ID: 1}, tcp6)},
+		{"eight extension headers", build(v6, packet.HopByHop{}, packet.Destination{},
+			packet.Routing{Type: 4}, packet.Destination{},
+			packet.Destination{}, packet.Destination{}, packet.Destination{},
+			packet.Fragment{ID: 1}, tcp6)},
 		{"bad length", func() []byte { b := build(v4, tcp4, text); b[3]++; return b }()},
 	}
-	return plain, extra, err
+	return fast, slow, err
 }

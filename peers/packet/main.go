@@ -21,7 +21,7 @@ func main() {
 	}
 }
 
-// decoder is a way to decode: decode runs n times over b, each time into a fresh result.
+// decoder is one implementation: decode runs n times over b, each time into a new result.
 type decoder struct {
 	name   string
 	decode func(b []byte, n int)
@@ -49,34 +49,35 @@ func decoders() []decoder {
 
 // run prints the tables.
 func run(rounds int) error {
-	plain, extra, err := cases()
+	fast, slow, err := cases()
 	if err != nil {
 		return err
 	}
-	if err := agree(plain); err != nil {
+	if err := agree(fast); err != nil {
 		return err
 	}
-	for _, ks := range [][]kase{plain, extra} {
+	for _, ks := range [][]testCase{fast, slow} {
 		for i := range ks {
 			ks[i].b = inPage(ks[i].b, page/2)
 		}
 	}
 	ds := decoders()
-	fmt.Print("| case | bytes | weir ns | peer ns | ratio | allocs | gvisor ns | gopacket ns |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Print("| case | bytes | weir ns | peer ns | ratio | allocs | gvisor ns | gopacket ns |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	worst := 1e9
-	for i, row := range measure(ds, plain, rounds) {
-		allocs := testing.AllocsPerRun(1000, func() { ds[0].decode(plain[i].b, 1) })
+	for i, row := range measure(ds, fast, rounds) {
+		allocs := testing.AllocsPerRun(1000, func() { ds[0].decode(fast[i].b, 1) })
 		ratio := row[1] / row[0]
 		if allocs > 0 {
-			ratio = 0 // a promise of none is broken
+			ratio = 0 // Package packet promises no allocations.
 		}
 		worst = min(worst, ratio)
 		fmt.Printf("| %s | %d | %.2f | %.2f | %.2f | %.0f | %.1f | %.1f |\n",
-			plain[i].name, len(plain[i].b), row[0], row[1], ratio, allocs, row[2], row[3])
+			fast[i].name, len(fast[i].b), row[0], row[1], ratio, allocs, row[2], row[3])
 	}
-	fmt.Print("\n| off the short cut | bytes | weir ns |\n| --- | --- | --- |\n")
-	for i, row := range measure(ds[:1], extra, rounds) {
-		fmt.Printf("| %s | %d | %.2f |\n", extra[i].name, len(extra[i].b), row[0])
+	fmt.Print("\n| off the fast path | bytes | weir ns |\n| --- | --- | --- |\n")
+	for i, row := range measure(ds[:1], slow, rounds) {
+		fmt.Printf("| %s | %d | %.2f |\n", slow[i].name, len(slow[i].b), row[0])
 	}
 	fmt.Printf("\nworst ratio: %.2f\n", worst)
 	return nil
@@ -84,24 +85,26 @@ func run(rounds int) error {
 
 const page = 4096
 
-// aligned returns room for a T that starts with a page, and so with a cache line; packets lie in the middle of pages (inPage). Where
-// a result and a packet lie is chance otherwise: a result that straddles cache lines costs either side up to a nanosecond and a half, a
-// packet across two pages, or one whose address ends like the result's, ten. The collector does not look into the
-// room, so what a T points to must be held elsewhere, as the packets are.
+// aligned returns memory for a T that starts with a page, and so with a cache line; packets lie in
+// the middle of pages (inPage). Otherwise their places would be random: a result that straddles
+// cache lines costs every decoder up to a nanosecond and a half; a packet across two pages, or one
+// whose address ends like the result's, costs ten. The garbage collector does not scan this memory,
+// so what a T points to must be referenced elsewhere, as the packets are.
 func aligned[T any]() *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(inPage(make([]byte, unsafe.Sizeof(*new(T))), 0))))
 }
 
 // inPage returns a copy of b that lies at an offset in a page.
 func inPage(b []byte, offset int) []byte {
-	room := make([]byte, len(b)+2*page)
-	at := int(-uintptr(unsafe.Pointer(&room[0]))&(page-1)) + offset
-	return append(room[at:at:at+len(b)], b...)
+	space := make([]byte, len(b)+2*page)
+	at := int(-uintptr(unsafe.Pointer(&space[0]))&(page-1)) + offset
+	return append(space[at:at:at+len(b)], b...)
 }
 
-// measure returns the shortest time per packet in ns, for each case one row with each decoder. Interrupts and
-// neighbours only ever add, and a round is too short to catch them all, so the minimum is what the code costs.
-func measure(ds []decoder, ks []kase, rounds int) [][]float64 {
+// measure returns the shortest time per packet in ns, for each case one row with each decoder.
+// Interrupts and other processes only add time, and a round is too short to catch them all, so the
+// minimum is the cost of the code.
+func measure(ds []decoder, ks []testCase, rounds int) [][]float64 {
 	const n = 2000
 	out := make([][]float64, len(ks))
 	for i := range out {
@@ -112,7 +115,8 @@ func measure(ds []decoder, ks []kase, rounds int) [][]float64 {
 			for j := range ds {
 				start := time.Now()
 				ds[j].decode(k.b, n)
-				if ns := float64(time.Since(start).Nanoseconds()) / n; round == 0 || ns < out[i][j] {
+				if ns := float64(time.Since(start).Nanoseconds()) / n; round == 0 ||
+					ns < out[i][j] {
 					out[i][j] = ns
 				}
 			}
@@ -121,8 +125,8 @@ func measure(ds []decoder, ks []kase, rounds int) [][]float64 {
 	return out
 }
 
-// agree makes sure that Tailscale's decoder and ours see the same thing in each packet.
-func agree(ks []kase) error {
+// agree checks that Tailscale's decoder and ours read the same from each packet.
+func agree(ks []testCase) error {
 	for _, k := range ks {
 		var p weir.Packet
 		var q tailscale.Parsed
@@ -134,8 +138,10 @@ func agree(ks []kase) error {
 			}
 			continue
 		}
-		if reason != weir.ReasonNone || uint8(q.IPProto) != p.Proto || q.Src.Addr() != p.Src() || q.Dst.Addr() != p.Dst() ||
-			q.Src.Port() != p.SrcPort() || q.Dst.Port() != p.DstPort() || uint8(q.TCPFlags) != p.TCPFlags {
+		if reason != weir.ReasonNone || uint8(q.IPProto) != p.Proto || q.Src.Addr() != p.Src() ||
+			q.Dst.Addr() != p.Dst() ||
+			q.Src.Port() != p.SrcPort() || q.Dst.Port() != p.DstPort() ||
+			uint8(q.TCPFlags) != p.TCPFlags {
 			return fmt.Errorf("%s: read as %v and %v", k.name, p.String(), q.String())
 		}
 	}

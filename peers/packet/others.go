@@ -24,7 +24,8 @@ func gvisorOne(b []byte) {
 			return
 		}
 		src, dst := ip.SourceAddress(), ip.DestinationAddress()
-		Sink += uint64(src.As4()[0]) + uint64(dst.As4()[0]) + uint64(ip.TTL()) + uint64(ip.ID()) + uint64(ip.FragmentOffset())
+		Sink += uint64(src.As4()[0]) + uint64(dst.As4()[0]) + uint64(ip.TTL()) + uint64(ip.ID()) +
+			uint64(ip.FragmentOffset())
 		gvisorTransport(ip.Protocol(), ip.Payload())
 	case header.IPv6Version:
 		ip := header.IPv6(b)
@@ -42,7 +43,9 @@ func gvisorTransport(proto uint8, t []byte) {
 	case uint8(header.TCPProtocolNumber):
 		h := header.TCP(t)
 		if len(t) >= header.TCPMinimumSize && int(h.DataOffset()) <= len(t) {
-			Sink += uint64(h.SourcePort()) + uint64(h.DestinationPort()) + uint64(h.SequenceNumber()) + uint64(h.AckNumber()) + uint64(h.Flags()) + uint64(h.WindowSize())
+			Sink += uint64(h.SourcePort()) + uint64(h.DestinationPort()) +
+				uint64(h.SequenceNumber()) + uint64(h.AckNumber()) + uint64(h.Flags()) +
+				uint64(h.WindowSize())
 		}
 	case uint8(header.UDPProtocolNumber):
 		h := header.UDP(t)
@@ -60,7 +63,8 @@ func gvisorTransport(proto uint8, t []byte) {
 	}
 }
 
-// gopacketSparse decodes with a DecodingLayerParser for the family of the packet, its fastest way that takes every layer.
+// gopacketSparse decodes with a DecodingLayerParser for the family of the packet, its fastest
+// parser that takes every layer.
 func gopacketSparse() func(b []byte, n int) {
 	var (
 		ip4     layers.IPv4
@@ -74,7 +78,8 @@ func gopacketSparse() func(b []byte, n int) {
 	parser := func(first gopacket.LayerType) *gopacket.DecodingLayerParser {
 		p := gopacket.NewDecodingLayerParser(first)
 		p.SetDecodingLayerContainer(gopacket.DecodingLayerSparse(nil))
-		for _, l := range []gopacket.DecodingLayer{&ip4, &ip6, &tcp, &udp, &icmp4, &icmp6, &payload} {
+		for _, l := range []gopacket.DecodingLayer{&ip4, &ip6, &tcp, &udp, &icmp4, &icmp6,
+			&payload} {
 			p.AddDecodingLayer(l)
 		}
 		p.IgnoreUnsupported = true

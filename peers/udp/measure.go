@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// contender is one way to do the same work.
+// contender is one implementation of the same work.
 type contender struct {
 	name string
-	run  func() error // one operation: everything sent is received and checked
+	run  func() error // one operation: all datagrams are sent, received and checked
 }
 
-// result is what one contender needed for one operation.
+// result is the cost of one operation of a contender.
 type result struct {
-	// The lower quartile of the rounds: neighbours on the machine, and the runtime's own background work, only add.
+	// The lower quartile of the rounds: other processes and the runtime's background work only add
+	// time.
 	wall, cpu     float64 // ns
 	allocs, bytes float64
 }
@@ -65,13 +66,13 @@ func measure(rounds int, slice time.Duration, cs []contender) ([]result, error) 
 	return out, nil
 }
 
-// quartile is the value that a quarter of the rounds stay below.
+// quartile is the value that a quarter of the rounds are below.
 func quartile(v []float64) float64 {
 	slices.Sort(v)
 	return v[len(v)/4]
 }
 
-// cpuTime is what the process used so far, user and system.
+// cpuTime is the CPU time of the process so far, user and system.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

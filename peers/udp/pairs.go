@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	buffer = 8 << 20 // of every socket: at the default, half of 512 datagrams are lost unseen
+	buffer = 8 << 20 // of every socket: at the default, half of 512 datagrams are lost silently
 	limit  = time.Minute
 )
 
-// load is what one operation sends: the destination of each message, and the size of all.
+// load is the messages of one operation: the destination of each, and the size of all.
 type load struct {
 	to   []int // index of the receiving socket, for each message
 	size int
@@ -41,8 +41,8 @@ func (l load) share(i int) int {
 	return n
 }
 
-// payload returns the buffers of an operation's messages, cut from one slab for every contender, as a program that
-// cares for speed would keep them.
+// payload returns the buffers of an operation's messages, cut from one slab for every contender, as
+// a fast program would keep them.
 func (l load) payload() func(i int) []byte {
 	slab := make([]byte, len(l.to)*l.size)
 	return func(i int) []byte { return slab[i*l.size : (i+1)*l.size : (i+1)*l.size] }
@@ -61,8 +61,8 @@ func listen(config udp.Config) (*udp.Conn, error) {
 	return c, err
 }
 
-// xnet makes the x/net contender; single sends and reads messages one by one (ReadFrom, WriteTo). The sockets are made by
-// us for their buffer sizes only.
+// xnet makes the x/net contender; single sends and reads messages one by one (ReadFrom, WriteTo).
+// They are created here only for their buffer sizes.
 func xnet(l load, single bool) (func() error, error) {
 	sender, sockets := (*ipv4.PacketConn)(nil), []*ipv4.PacketConn{}
 	var addrs []net.Addr
@@ -171,7 +171,7 @@ func ours(l load, single, offload bool) (func() error, error) {
 		msgs, err := in, error(nil)
 		n := 0
 		if offload {
-			msgs, err = readers[s].Read()
+			msgs, err = readers[s].ReadBatch()
 			n = len(msgs)
 		} else {
 			n, err = sockets[s].ReadBatch(in[:min(chunk, want-got)])

@@ -1,5 +1,6 @@
-// Man makes manual pages of the pages in docs/: docs/fw-show.md becomes weir-fw-show.1, docs/settings.md weir.toml.5, docs/rules.md
-// weir-rules.5. It knows the Markdown that these pages use: headings, paragraphs, lists, tables, code.
+// Man converts the pages in docs/ to manual pages: docs/fw-show.md becomes weir-fw-show.1,
+// docs/settings.md weir.toml.5, docs/rules.md weir-rules.5. It supports the Markdown of these
+// pages: headings, paragraphs, lists, tables, code.
 //
 //	go run ./man DOCS OUT VERSION
 package main
@@ -12,10 +13,11 @@ import (
 	"strings"
 )
 
-// special are the pages that are about no verb: their name and section.
-var special = map[string]string{"settings": "weir.toml.5", "rules": "weir-rules.5", "metrics": "weir-metrics.7", "tutorial": "weir-tutorial.7"}
+// special are the names and sections of the pages that are not about a verb.
+var special = map[string]string{"settings": "weir.toml.5", "rules": "weir-rules.5",
+	"metrics": "weir-metrics.7", "tutorial": "weir-tutorial.7"}
 
-// skipped are no manual pages.
+// skipped are the pages that are not manual pages.
 var skipped = map[string]bool{"benchmarks": true}
 
 func main() {
@@ -51,10 +53,13 @@ func run(docs, out, version string) error {
 		if err := write(out, name, convert(name, version, string(text))); err != nil {
 			return err
 		}
-		index = append(index, strings.TrimSuffix(name, filepath.Ext(name))+"("+filepath.Ext(name)[1:]+")")
+		index = append(index, strings.TrimSuffix(name, filepath.Ext(name))+"("+
+			filepath.Ext(name)[1:]+")")
 	}
-	overview := "# weir\n\nWeir is a firewall and a network for containers and hosts: rules in ipfw's grammar, enforced in the kernel, in user space and " +
-		"offline on captures. `weir help` lists the verbs; each has a manual page.\n\n## See also\n\n" + strings.Join(index, ", ") + "\n"
+	overview := "# weir\n\nWeir is a firewall and a network for containers and hosts: rules in " +
+		"ipfw's grammar, enforced in the kernel, in user space and " +
+		"offline on captures. `weir help` lists the verbs; each has a manual page.\n\n" +
+		"## See also\n\n" + strings.Join(index, ", ") + "\n"
 	return write(out, "weir.1", convert("weir.1", version, overview))
 }
 
@@ -70,7 +75,8 @@ func write(out, name string, page []byte) error {
 func convert(name, version, text string) []byte {
 	var b bytes.Buffer
 	title, section := strings.TrimSuffix(name, name[len(name)-2:]), name[len(name)-1:]
-	fmt.Fprintf(&b, ".TH %q %q \"\" %q \"Weir\"\n", strings.ToUpper(title), section, "weir "+version)
+	fmt.Fprintf(&b, ".TH %q %q \"\" %q \"Weir\"\n", strings.ToUpper(title), section, "weir "+
+		version)
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	fenced, block, item := false, false, false
 	end := func() {
@@ -94,16 +100,16 @@ func convert(name, version, text string) []byte {
 				end()
 			}
 		case fenced:
-			b.WriteString(plain(line) + "\n")
+			b.WriteString(escape(line) + "\n")
 		case strings.HasPrefix(line, "    ") && !item:
 			begin()
-			b.WriteString(plain(line[4:]) + "\n")
+			b.WriteString(escape(line[4:]) + "\n")
 		case strings.HasPrefix(line, "|"):
 			if strings.Trim(line, "|-: ") == "" {
 				continue
 			}
 			begin()
-			b.WriteString(plain(strings.ReplaceAll(strings.Trim(line, "| "), "`", "")) + "\n")
+			b.WriteString(escape(strings.ReplaceAll(strings.Trim(line, "| "), "`", "")) + "\n")
 		case line == "":
 			if block && i+1 < len(lines) && strings.HasPrefix(lines[i+1], "    ") {
 				b.WriteString("\n")
@@ -113,7 +119,7 @@ func convert(name, version, text string) []byte {
 			item = false
 			b.WriteString(".PP\n")
 		case strings.HasPrefix(line, "# "):
-			fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", plain(title), inline(brief(lines)))
+			fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(title), inline(brief(lines)))
 			b.WriteString(".SH DESCRIPTION\n")
 		case strings.HasPrefix(line, "#"):
 			end()
@@ -139,7 +145,8 @@ func brief(lines []string) string {
 		if line == "" && words != nil {
 			break
 		}
-		if line != "" && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "|") && !strings.HasPrefix(line, "`") {
+		if line != "" && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "|") &&
+			!strings.HasPrefix(line, "`") {
 			words = append(words, line)
 		}
 	}
@@ -150,14 +157,14 @@ func brief(lines []string) string {
 	return text
 }
 
-// plain escapes what roff would obey.
-func plain(s string) string {
+// escape escapes the characters that are special in roff.
+func escape(s string) string {
 	s = strings.ReplaceAll(s, `\`, `\e`)
 	s = strings.ReplaceAll(s, "-", `\-`)
 	return guard(s)
 }
 
-// guard keeps a line from being a request.
+// guard keeps roff from reading a line as a request.
 func guard(s string) string {
 	if strings.HasPrefix(s, ".") || strings.HasPrefix(s, "'") {
 		return `\&` + s

@@ -1,4 +1,5 @@
-// Promlint reads metrics in the text format of Prometheus from standard input and says what is not as the conventions want it.
+// Promlint reads metrics in the text format of Prometheus from standard input and prints the
+// violations of its conventions.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Sbom prints what a Go binary is made of, as CycloneDX 1.5: the modules that the linker recorded, with their sums. The same binary gives the
-// same text.
+// Sbom prints the components of a Go binary as CycloneDX 1.5: the modules that the linker recorded,
+// with their sums. The same binary gives the same text.
 //
 //	go run ./sbom BINARY
 package main
@@ -33,12 +33,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "sbom:", err)
 		os.Exit(1)
 	}
-	all := []component{{Type: "library", Name: "std", Version: info.GoVersion, PURL: "pkg:golang/std@" + info.GoVersion[2:]}}
+	all := []component{{Type: "library", Name: "std", Version: info.GoVersion,
+		PURL: "pkg:golang/std@" + info.GoVersion[2:]}}
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		all = append(all, component{Type: "library", Name: m.Path, Version: m.Version, PURL: "pkg:golang/" + m.Path + "@" + m.Version})
+		all = append(all, component{Type: "library", Name: m.Path, Version: m.Version,
+			PURL: "pkg:golang/" + m.Path + "@" + m.Version})
 	}
 	var made []property
 	for _, s := range info.Settings {
@@ -52,7 +54,8 @@ func main() {
 	bom := map[string]any{
 		"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": all,
 		"metadata": map[string]any{
-			"component":  component{Type: "application", Name: info.Main.Path, Version: info.Main.Version, PURL: "pkg:golang/" + info.Main.Path},
+			"component": component{Type: "application", Name: info.Main.Path,
+				Version: info.Main.Version, PURL: "pkg:golang/" + info.Main.Path},
 			"properties": made,
 		},
 	}

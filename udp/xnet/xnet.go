@@ -1,5 +1,6 @@
-// Package xnet lets code that was written for the batch calls of golang.org/x/net use a udp.Conn: a Conn has the
-// ReadBatch and WriteBatch of an ipv4.PacketConn, and of an ipv6.PacketConn, whose Message is the same type.
+// Package xnet lets code that was written for the batch calls of golang.org/x/net use a udp.Conn: a
+// Conn has the ReadBatch and WriteBatch of an ipv4.PacketConn, and of an ipv6.PacketConn, whose
+// Message is the same type.
 //
 // It is a package of its own so that package udp itself needs nothing of x/net.
 package xnet
@@ -28,7 +29,8 @@ type Conn struct {
 // addrLimit bounds the addresses that are kept for reuse.
 const addrLimit = 1024
 
-// ErrOOB is returned by WriteBatch for a message with control data: a udp.Message has fields instead.
+// ErrOOB is returned by WriteBatch for a message with control data: a udp.Message has fields
+// instead.
 var ErrOOB = errors.New("xnet: control data is not supported; use udp.Message")
 
 // New returns c with x/net's calls.
@@ -36,8 +38,8 @@ func New(c *udp.Conn) *Conn {
 	return &Conn{udp: c, addrs: map[netip.AddrPort]*net.UDPAddr{}}
 }
 
-// ReadBatch is ReadBatch of ipv4.PacketConn. NN stays 0. Flags must be 0. The addresses are shared with later messages
-// of the same sender: do not change them.
+// ReadBatch is ReadBatch of ipv4.PacketConn. NN stays 0. Flags must be 0. The addresses are shared
+// with later messages of the same sender: do not change them.
 func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	if flags != 0 {
 		return 0, fmt.Errorf("xnet: flags %#x: %w", flags, errors.ErrUnsupported)
@@ -57,8 +59,9 @@ func (c *Conn) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	return n, err
 }
 
-// WriteBatch is WriteBatch of ipv4.PacketConn, except that it hands all messages to the kernel, not as many as one
-// system call takes. Flags must be 0. An address is a *net.UDPAddr, or nil on a connected Conn.
+// WriteBatch is WriteBatch of ipv4.PacketConn, except that it hands all messages to the kernel, not
+// as many as one system call takes. Flags must be 0. An address is a *net.UDPAddr, or nil on a
+// connected Conn.
 func (c *Conn) WriteBatch(ms []ipv4.Message, flags int) (int, error) {
 	if flags != 0 {
 		return 0, fmt.Errorf("xnet: flags %#x: %w", flags, errors.ErrUnsupported)

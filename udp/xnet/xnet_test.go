@@ -64,7 +64,8 @@ func TestAgainstXNet(t *testing.T) {
 			n += k
 		}
 		for i := range in {
-			if in[i].N != i+1 || in[i].Buffers[0][0] != byte(i) || in[i].Addr.String() != fromAddr.String() || out[i].N != i+1 {
+			if in[i].N != i+1 || in[i].Buffers[0][0] != byte(i) ||
+				in[i].Addr.String() != fromAddr.String() || out[i].N != i+1 {
 				t.Errorf("message %d: %+v, want %d bytes from %s", i, in[i], i+1, fromAddr)
 			}
 		}
@@ -73,10 +74,12 @@ func TestAgainstXNet(t *testing.T) {
 	exchange(theirs, ours, there, here)
 	exchange(ours, ours, here, here)
 
-	if n, err := ours.WriteBatch([]ipv4.Message{{Addr: there, Buffers: [][]byte{{1}}}, {Addr: there, OOB: []byte{1}}}, 0); n != 1 || !errors.Is(err, ErrOOB) {
+	if n, err := ours.WriteBatch([]ipv4.Message{{Addr: there, Buffers: [][]byte{{1}}},
+		{Addr: there, OOB: []byte{1}}}, 0); n != 1 || !errors.Is(err, ErrOOB) {
 		t.Errorf("with control data: %d, %v", n, err)
 	}
-	if _, err := ours.ReadBatch(make([]ipv4.Message, 1), 1); !errors.Is(err, errors.ErrUnsupported) {
+	if _, err := ours.ReadBatch(make([]ipv4.Message, 1), 1); !errors.Is(err,
+		errors.ErrUnsupported) {
 		t.Errorf("with flags: %v", err)
 	}
 }

@@ -1,8 +1,8 @@
 package packet
 
-// twin decodes as docs/design/0002-decoder.md says, one step after the other and one
-// byte at a time. It is slow and keeps no secret; Decode must agree with it.
-func twin(b []byte) Packet {
+// reference decodes as docs/design/0002-decoder.md says, one step after the other and one
+// byte at a time. It is slow and obviously right; Decode must agree with it.
+func reference(b []byte) Packet {
 	t := referenceDecoder{b: b}
 	t.decode()
 	t.end()
@@ -14,7 +14,7 @@ type referenceDecoder struct {
 	p Packet
 }
 
-// end sets what follows from the rest.
+// end sets the fields that follow from others.
 func (t *referenceDecoder) end() {
 	if t.p.Version != 0 {
 		t.p.Rest = uint16(len(t.b) - int(t.p.L4))

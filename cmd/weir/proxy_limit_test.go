@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestRoomForClients(t *testing.T) {
+func TestClientLimit(t *testing.T) {
 	var before syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before); err != nil {
 		t.Fatal(err)
@@ -15,24 +15,24 @@ func TestRoomForClients(t *testing.T) {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &low); err != nil {
 		t.Fatal(err)
 	}
-	// What the upper limit allows is taken.
+	// The limit is raised as far as the upper limit allows.
 	n := int(before.Max-256) / 9 * 4
-	if got, err := roomFor(min(n, 1000)); err != nil || got != min(n, 1000) {
-		t.Errorf("room for %d, %v; want %d", got, err, min(n, 1000))
+	if got, err := clientLimit(min(n, 1000)); err != nil || got != min(n, 1000) {
+		t.Errorf("limit %d, %v; want %d", got, err, min(n, 1000))
 	}
-	// More than any system allows: what there is.
+	// More than any system allows: as many as possible.
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := roomFor(1 << 40); err != nil || got != int(now.Cur-256)/9*4 {
-		t.Errorf("room for %d, %v; want %d", got, err, (now.Cur-256)/9*4)
+	if got, err := clientLimit(1 << 40); err != nil || got != int(now.Cur-256)/9*4 {
+		t.Errorf("limit %d, %v; want %d", got, err, (now.Cur-256)/9*4)
 	}
 	none := syscall.Rlimit{Cur: 200, Max: now.Max}
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := roomFor(1 << 40); err == nil {
-		t.Errorf("room for %d with 200 files", got)
+	if got, err := clientLimit(1 << 40); err == nil {
+		t.Errorf("limit %d with 200 files", got)
 	}
 }
