@@ -2,6 +2,7 @@ package agent
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/weirnet/weir/firewall"
@@ -72,20 +73,18 @@ func TestEnginesRunTheSame(t *testing.T) {
 	same("at first")
 
 	second := func() *rule.Program { return program(t, "add 30 deny ip from 192.0.2.0/24 to any") }
-	tunnels := second() // refused by the tunnel's engine alone: the last rule is not for everything
-	tunnels.Rules[len(tunnels.Rules)-1].Prob = 1
-	if err := soft.Accepts(tunnels); err == nil {
-		t.Fatal("the engine of the tunnel would take it")
+	both := second() // refused by both engines: the last rule is not for everything
+	both.Rules[len(both.Rules)-1].Prob = 1
+	if err := soft.Accepts(both); err == nil {
+		t.Fatal("the engine of the tunnel accepts a last rule with prob")
 	}
-	if err := e.Load(tunnels); err == nil {
-		t.Error("what the engine of the tunnel refuses is in force")
+	if err := e.Load(both); err == nil {
+		t.Error("what both engines refuse is in force")
 	}
-	same("refused by the tunnel")
+	same("refused by both")
 
-	kernels := second() // refused by the kernel's alone: there are no ids for so many flow names
-	for len(kernels.Flows) <= rule.MaxFlows {
-		kernels.Flows = append(kernels.Flows, "x")
-	}
+	kernels := second() // refused by the kernel engine alone: its records hold no longer name
+	kernels.Flows = append(kernels.Flows, strings.Repeat("x", 100))
 	if err := soft.Accepts(kernels); err != nil {
 		t.Fatal(err)
 	}

@@ -168,9 +168,6 @@ func codes(in imageInput) []weirCode {
 		if c.Flow != rule.AnyFlow {
 			w.Flow = in.flows[c.Flow]
 		}
-		if c.Action == rule.OpSkipTo {
-			w.Arg = uint32(forward(in.prog.Rules, slot, int(c.Arg)))
-		}
 		for _, f := range [...]struct {
 			is  bool
 			bit uint8
@@ -195,18 +192,6 @@ func quick(in imageInput) uint32 {
 		}
 	}
 	return 0
-}
-
-// forward returns where a skipto goes on: never backwards, but behind the rules of its own number
-// at the earliest.
-func forward(rules []rule.Code, slot, target int) int {
-	if target > slot {
-		return target
-	}
-	number := rules[slot].Number
-	for slot++; slot < len(rules)-1 && rules[slot].Number == number; slot++ {
-	}
-	return slot
 }
 
 // slots maps the indexes of rules to incarnation<<16 | slot.

@@ -28,7 +28,7 @@ func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
 // ones until a single word changes. The first Load takes over what an earlier engine has left: an
 // error leaves that in force, whole.
 func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
-	if err := check(p); err != nil {
+	if err := p.Check(); err != nil {
 		return err
 	}
 	if err := p.Lacks(features); err != nil {
@@ -107,33 +107,6 @@ func (e *Engine) switchLocked(p *rule.Program, t *nextTables) error {
 			"still be there: %w", bad))
 	}
 	return errors.Join(err, e.forgetLabelsLocked(p), e.carryAllLocked())
-}
-
-// check refuses a Program that would make the kernel read beyond an array: what Compile makes is
-// fine.
-func check(p *rule.Program) error {
-	n := len(p.Rules)
-	switch {
-	case n == 0:
-		return errors.New("program without a default rule")
-	case n > rule.MaxRules:
-		return fmt.Errorf("program of %d rules: at most %d", n, rule.MaxRules)
-	case p.Classes.Words != (n+63)/64:
-		return fmt.Errorf("program of %d rules with vectors of %d words", n, p.Classes.Words)
-	case len(p.Flows) == 0 || len(p.Flows) > rule.MaxFlows || len(p.Tables) > rule.MaxTables ||
-		len(p.Globs) > rule.MaxGlobs:
-		return fmt.Errorf("program with %d flow names, %d tables, %d globs", len(p.Flows),
-			len(p.Tables), len(p.Globs))
-	}
-	for i := range p.Rules {
-		c := &p.Rules[i]
-		jumps := c.Action == rule.OpSkipTo || c.Action == rule.OpCall
-		if jumps && int(c.Arg) >= n || c.Cond > c.CondEnd || int(c.CondEnd) > len(p.Conds) ||
-			c.Flow != rule.AnyFlow && int(c.Flow) >= len(p.Flows) {
-			return fmt.Errorf("program: rule %d in slot %d reaches outside", c.Number, i)
-		}
-	}
-	return nil
 }
 
 // prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were

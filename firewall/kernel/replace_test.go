@@ -86,3 +86,13 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	}
 	a.is(10)
 }
+
+// TestLoadTakesEveryFlowName: see enginetest.RunFlowNames.
+func TestLoadTakesEveryFlowName(t *testing.T) {
+	o, newSubject := trial(t)
+	s, err := newSubject(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enginetest.RunFlowNames(t, s)
+}

@@ -55,40 +55,8 @@ func (c *config) liberal(slot int) bool { return c.opts.Liberal || c.rules[slot]
 
 // Accepts returns the error that Load would return, and does nothing else.
 func Accepts(p *rule.Program) error {
-	if err := check(p); err != nil {
+	if err := p.Check(); err != nil {
 		return fmt.Errorf("soft: load: %w", err)
-	}
-	return nil
-}
-
-// check refuses a Program that would make the engine read beyond an array.
-func check(p *rule.Program) error {
-	n := len(p.Rules)
-	switch {
-	case n == 0:
-		return fmt.Errorf("program without a default rule")
-	case n > rule.MaxRules:
-		return fmt.Errorf("program of %d rules: at most %d", n, rule.MaxRules)
-	case p.Classes.Words != (n+63)/64:
-		return fmt.Errorf("program of %d rules with vectors of %d words", n, p.Classes.Words)
-	case len(p.Flows) == 0 || len(p.Flows) > rule.MaxFlows+1 || len(p.Tables) > rule.MaxTables ||
-		len(p.Globs) > rule.MaxGlobs:
-		return fmt.Errorf("program with %d flow names, %d tables, %d globs", len(p.Flows),
-			len(p.Tables), len(p.Globs))
-	}
-	for i := range p.Rules {
-		c := &p.Rules[i]
-		jump := c.Action == rule.OpSkipTo || c.Action == rule.OpCall
-		if jump && int(c.Arg) >= n || c.Action == rule.OpSkipTo && int(c.Arg) <= i ||
-			c.Cond > c.CondEnd || int(c.CondEnd) > len(p.Conds) ||
-			c.Flow != rule.AnyFlow && int(c.Flow) >= len(p.Flows) {
-			return fmt.Errorf("program: rule %d in slot %d reaches outside", c.Number, i)
-		}
-	}
-	last := &p.Rules[n-1]
-	if last.Action != rule.OpAllow && last.Action != rule.OpDeny || last.Cond != last.CondEnd ||
-		last.State != rule.StateNone || last.Prob != 0 {
-		return fmt.Errorf("program: the last rule must allow or deny everything")
 	}
 	return nil
 }

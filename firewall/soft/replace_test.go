@@ -18,3 +18,15 @@ func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
 			return e.Worker(int(pkt[23])&1).Evaluate(in, pkt), nil
 		}}, 3000)
 }
+
+// TestLoadTakesEveryFlowName: see enginetest.RunFlowNames.
+func TestLoadTakesEveryFlowName(t *testing.T) {
+	e, err := New(Options{Options: treaty(), Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	enginetest.RunFlowNames(t, subject{e,
+		func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
+			return e.Worker(0).Evaluate(in, pkt), nil
+		}})
+}

@@ -1,0 +1,54 @@
+package rule
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Check returns an error if an engine could not run p: a bound is exceeded, an index points outside
+// of its array, or the last rule does not end every walk. Compile makes only Programs that pass.
+// Every engine calls it before it takes a Program, so that all of them refuse the same.
+func (p *Program) Check() error {
+	n := len(p.Rules)
+	switch {
+	case n == 0:
+		return errors.New("program without a default rule")
+	case n > MaxRules:
+		return fmt.Errorf("program of %d rules: at most %d", n, MaxRules)
+	case p.Classes.Words != (n+63)/64:
+		return fmt.Errorf("program of %d rules with vectors of %d words", n, p.Classes.Words)
+	case len(p.Flows) == 0:
+		return errors.New("program without the flow name \"default\"")
+	case len(p.Flows) > MaxFlows+1: // "default" comes on top
+		return fmt.Errorf("program with %d flow names: at most %d", len(p.Flows)-1, MaxFlows)
+	case len(p.Tables) > MaxTables:
+		return fmt.Errorf("program with %d tables: at most %d", len(p.Tables), MaxTables)
+	case len(p.Globs) > MaxGlobs:
+		return fmt.Errorf("program with %d interface patterns: at most %d", len(p.Globs), MaxGlobs)
+	}
+	for i := range p.Rules {
+		if !p.inside(i) {
+			return fmt.Errorf("program: rule %d with index %d reaches outside", p.Rules[i].Number, i)
+		}
+	}
+	last := &p.Rules[n-1]
+	if last.Action != OpAllow && last.Action != OpDeny || last.Cond != last.CondEnd ||
+		last.State != StateNone || last.Prob != 0 {
+		return errors.New("program: the last rule must allow or deny everything")
+	}
+	return nil
+}
+
+// inside reports whether the indexes of rule i stay in their arrays, and a skipto jumps forward.
+func (p *Program) inside(i int) bool {
+	c := &p.Rules[i]
+	switch {
+	case c.Action == OpSkipTo && (int(c.Arg) <= i || int(c.Arg) >= len(p.Rules)):
+		return false
+	case c.Action == OpCall && int(c.Arg) >= len(p.Rules):
+		return false
+	case c.Flow != AnyFlow && int(c.Flow) >= len(p.Flows):
+		return false
+	}
+	return c.Cond <= c.CondEnd && int(c.CondEnd) <= len(p.Conds)
+}
