@@ -129,9 +129,7 @@ func followState(a *api.Explanation, p *rule.Program, s firewall.State) {
 	}
 	for i, t := range a.Tries {
 		code := &p.Rules[t.Slot]
-		looks := code.State == rule.StateCheck || code.State == rule.StateKeep ||
-			code.State == rule.StateLimit
-		if !looks || code.Flow != rule.AnyFlow && p.Flows[code.Flow] != s.FlowName {
+		if !code.State.LooksUp() || code.Flow != rule.AnyFlow && p.Flows[code.Flow] != s.FlowName {
 			continue
 		}
 		a.Tries = append(a.Tries[:i:i],

@@ -67,7 +67,6 @@ func compile(s *Ruleset, o CompileOptions, bake bool) (*Program, error) {
 		c.numbers[slot] = r.Number
 	}
 	c.First = len(rules)
-	c.Looks = make([]uint64, (len(rules)+63)/64)
 	for slot, r := range rules {
 		if err := c.rule(slot, r); err != nil {
 			return nil, r.fail(err)
@@ -111,10 +110,8 @@ func (c *compiler) rule(slot int, r *Rule) error {
 	case OpCall:
 		code.Arg = c.target(r.Action.Arg)
 	}
-	switch r.State.Op {
-	case StateCheck, StateKeep, StateLimit:
+	if r.State.Op.LooksUp() {
 		c.First = min(c.First, slot)
-		c.Looks[slot/64] |= 1 << (slot % 64)
 	}
 	if err := c.flow(code, r); err != nil {
 		return err

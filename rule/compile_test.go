@@ -89,9 +89,8 @@ func TestCompileSame(t *testing.T) {
 			t.Errorf("slot %d: %+v, full %+v", slot, a, b)
 		}
 	}
-	if fast.First != full.First || !slices.Equal(fast.Looks, full.Looks) ||
-		!slices.Equal(fast.Texts, full.Texts) {
-		t.Error("First, Looks or Texts differ")
+	if fast.First != full.First || !slices.Equal(fast.Texts, full.Texts) {
+		t.Error("First or Texts differ")
 	}
 	for dim := range NumDims {
 		if full.Classes.Used[dim] || len(full.Classes.Vectors[dim]) != full.Classes.Words {
@@ -115,8 +114,8 @@ func TestCompiledGolden(t *testing.T) {
 // vectors by rule.
 func dumpProgram(p *Program) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "first %d looks %x features %#x flows %v tables %v names %v globs %v\n",
-		p.First, p.Looks, uint64(p.Features), p.Flows, p.Tables, p.Names, p.Globs)
+	fmt.Fprintf(&b, "first %d features %#x flows %v tables %v names %v globs %v\n",
+		p.First, uint64(p.Features), p.Flows, p.Tables, p.Names, p.Globs)
 	for slot, c := range p.Rules {
 		fmt.Fprintf(&b,
 			"%d: %016x %d %s\n  set=%d %v arg=%d tag=%d prob=%#x state=%d flow=%d mask=%d "+

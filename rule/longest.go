@@ -109,7 +109,7 @@ func (p *Program) resumes() (slots []int) {
 			anywhere = slot
 			continue
 		}
-		if r.State == StateKeep || r.State == StateLimit || r.State == StateCheck {
+		if r.State.LooksUp() {
 			last[r.Flow] = slot
 		}
 		switch r.Action {

@@ -31,7 +31,6 @@ type Program struct {
 	// a rule file is in force: fragments without a known first fragment are dropped
 	Strict   bool
 	Classes  Classifier // the bit vectors
-	Looks    []uint64   // bit per slot: the rule looks up states, whatever its conditions say
 	Features Features   // what the rules need of an engine
 	// canonical text by slot, without number and set (Rule.Text), for people
 	Texts []string
@@ -85,15 +84,19 @@ const (
 // StateOp is what a rule does with states.
 type StateOp uint8
 
-// The state operations. StateCheck, StateKeep and StateLimit look states up; the others do not.
+// The state operations, by the words of the language.
 const (
-	StateNone StateOp = iota
-	StateCheck
-	StateKeep
-	StateLimit
-	StateRecord
-	StateSetLimit
+	StateNone     StateOp = iota
+	StateCheck            // check-state
+	StateKeep             // keep-state
+	StateLimit            // limit
+	StateRecord           // record-state
+	StateSetLimit         // set-limit
 )
+
+// LooksUp reports whether a rule with this operation looks the packet's state up before its own
+// conditions are evaluated. The others only make states.
+func (s StateOp) LooksUp() bool { return s >= StateCheck && s <= StateLimit }
 
 // LimitMask names the parts of the tuple that a limit counts by, seen from the packet that makes
 // the state.

@@ -190,7 +190,7 @@ func expected() []aspect {
 		if op != rule.StateCheck {
 			add(ofState, int(op), "made")
 		}
-		if op <= rule.StateLimit { // the others look nothing up
+		if op.LooksUp() {
 			add(ofState, int(op), "found")
 		}
 	}

@@ -237,7 +237,7 @@ func (j *job) walk() firewall.Verdict {
 		}
 		hit := false
 		op := r.State.Op
-		if op == rule.StateCheck || op == rule.StateKeep || op == rule.StateLimit {
+		if op.LooksUp() {
 			owner, result, reason := j.lookUp(flowName(r), op == rule.StateCheck &&
 				r.State.Flow == "any")
 			switch result {

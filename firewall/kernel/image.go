@@ -185,11 +185,8 @@ func codes(in imageInput) []weirCode {
 // quick returns 1 + the flow that the first rule looks up for every packet, 0 if there is none.
 func quick(in imageInput) uint32 {
 	c := &in.prog.Rules[0]
-	switch c.State {
-	case rule.StateCheck, rule.StateKeep, rule.StateLimit:
-		if c.Prob == 0 && c.Flow != rule.AnyFlow {
-			return 1 + uint32(in.flows[c.Flow])
-		}
+	if c.State.LooksUp() && c.Prob == 0 && c.Flow != rule.AnyFlow {
+		return 1 + uint32(in.flows[c.Flow])
 	}
 	return 0
 }
@@ -247,8 +244,7 @@ func prefixBounds(p netip.Prefix) (lo, hi [2]uint64) {
 func looks(p *rule.Program) []uint64 {
 	out := make([]uint64, rowSize/8)
 	for slot := range p.Rules {
-		switch p.Rules[slot].State {
-		case rule.StateCheck, rule.StateKeep, rule.StateLimit:
+		if p.Rules[slot].State.LooksUp() {
 			out[slot/64] |= 1 << (slot % 64)
 		}
 	}

@@ -124,7 +124,7 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntr
 		class: newClasses(&p.Classes)}
 	e.numberLocked(c)
 	for i := range p.Rules {
-		if op := p.Rules[i].State; op >= rule.StateCheck && op <= rule.StateLimit {
+		if p.Rules[i].State.LooksUp() {
 			c.lookups = append(c.lookups, uint16(i))
 		}
 	}

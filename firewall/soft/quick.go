@@ -19,8 +19,7 @@ import (
 func (c *config) shortcut() {
 	c.udp = [2]int64{int64(c.opts.Timeouts.UDP), int64(c.opts.Timeouts.UDPReply)}
 	first := &c.rules[0]
-	c.looks = first.State >= rule.StateCheck && first.State <= rule.StateLimit && first.Prob == 0 &&
-		first.Flow != rule.AnyFlow
+	c.looks = first.State.LooksUp() && first.Prob == 0 && first.Flow != rule.AnyFlow
 	c.stateless = len(c.lookups) == 0 || c.looks && len(c.flows) == 1
 	c.short = make([]firewall.Verdict, len(c.slots))
 	c.plain = make([]firewall.Verdict, len(c.rules))

@@ -89,8 +89,7 @@ func (j *job) walk() firewall.Verdict {
 			j.note(slot, FailedFragment)
 			continue
 		}
-		looks := code.State >= rule.StateCheck && code.State <= rule.StateLimit
-		if looks && !j.wasAsked(code.Flow) {
+		if code.State.LooksUp() && !j.wasAsked(code.Flow) {
 			owner, res := j.look(code.Flow)
 			if res == found {
 				j.note(slot, FoundState)
