@@ -13,11 +13,6 @@ func (a *Addresses) build(c *classes, named []netip.Prefix) {
 	d.level(func() []uint32 { return a.Root }, 0, 16)
 	a.Blocks = d.blocks
 	a.build6(c, named)
-	a.starts = make([]key, len(c.regions))
-	a.classes = make([]uint32, len(c.regions))
-	for i, r := range c.regions {
-		a.starts[i], a.classes[i] = r.start, r.class
-	}
 }
 
 // dirBuilder makes the three-level table of IPv4. Addresses are passed in rising order, so at
@@ -129,39 +124,4 @@ func uncovered(s span, inside []span) (key, bool) {
 		}
 	}
 	return free, skip(mapped)
-}
-
-// Class4 returns the class of an IPv4 address.
-func (a *Addresses) Class4(addr uint32) uint32 {
-	e := a.Root[addr>>16]
-	if e&DirBlock == 0 {
-		return e
-	}
-	e = a.Blocks[e&^DirBlock<<8|addr>>8&0xff]
-	if e&DirBlock == 0 {
-		return e
-	}
-	return a.Blocks[e&^DirBlock<<8|addr&0xff]
-}
-
-// Class6 returns the class of an IPv6 address, given as two big-endian words.
-func (a *Addresses) Class6(hi, lo uint64) uint32 {
-	from, n := 0, len(a.starts)
-	for n > 1 { // the class wanted is in [from, from+n)
-		half := n / 2
-		if s := &a.starts[from+half]; s.hi < hi || s.hi == hi && s.lo <= lo {
-			from += half
-		}
-		n -= half
-	}
-	return a.classes[from]
-}
-
-// Class returns the class of an address.
-func (a *Addresses) Class(addr netip.Addr) uint32 {
-	k := addrKey(addr)
-	if addr.Unmap().Is4() {
-		return a.Class4(uint32(k.lo))
-	}
-	return a.Class6(k.hi, k.lo)
 }

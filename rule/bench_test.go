@@ -83,38 +83,3 @@ func BenchmarkCompile(b *testing.B) {
 		})
 	}
 }
-
-// BenchmarkClass looks addresses up that lie in the rules' prefixes, in turn.
-func BenchmarkClass(b *testing.B) {
-	for _, n := range []int{10, 10000} {
-		p := mustCompile(b, ruleset(b, mixedRules(n)))
-		g := rand.New(rand.NewPCG(1, 2))
-		var v4 [4096]uint32
-		var v6 [4096]key
-		for i := range v4 {
-			v4[i] = 10<<24 | g.Uint32N(1<<24)
-			v6[i] = key{0x2001_0db8_0000_0000 | uint64(g.Uint32()), g.Uint64()}
-		}
-		b.Run(fmt.Sprintf("v4/%d", n), func(b *testing.B) {
-			sum, i := uint32(0), 0
-			for b.Loop() {
-				sum += p.Classes.Src.Class4(v4[i&4095])
-				i++
-			}
-			if sum == 1 {
-				b.Log(sum)
-			}
-		})
-		b.Run(fmt.Sprintf("v6/%d", n), func(b *testing.B) {
-			sum, i := uint32(0), 0
-			for b.Loop() {
-				k := v6[i&4095]
-				sum += p.Classes.Src.Class6(k.hi, k.lo)
-				i++
-			}
-			if sum == 1 {
-				b.Log(sum)
-			}
-		})
-	}
-}

@@ -165,9 +165,3 @@ func (c *classes) index(into []uint16) bool {
 	}
 	return true
 }
-
-// Vector returns the vector of a class: bit i of word w is set when slot w*64+i has no baked
-// condition in the dimension that the class's keys do not meet.
-func (c *Classifier) Vector(dim Dim, class uint32) []uint64 {
-	return c.Vectors[dim][int(class)*c.Words:][:c.Words]
-}

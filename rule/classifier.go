@@ -66,9 +66,6 @@ type Addresses struct {
 	// the fewest that say it: a prefix of the same class as the one around it is left out
 	V6       []PrefixClass
 	Default6 uint32
-
-	starts  []key // every class border of both families, for Class6
-	classes []uint32
 }
 
 // DirBlock marks an entry of Addresses.Root or Blocks that names a block: entry &^ DirBlock is its

@@ -20,10 +20,10 @@ type CompileOptions struct {
 // them only.
 func Compile(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, true) }
 
-// CompileFull makes the same Program without the help of the classifier: every condition is
+// compileFull makes the same Program without the help of the classifier: every condition is
 // residual and every vector is all ones. It is slow to run and obviously right; engines are
 // compared with themselves by it.
-func CompileFull(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, false) }
+func compileFull(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, false) }
 
 // compiler holds a Program in the making.
 type compiler struct {

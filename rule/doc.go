@@ -4,7 +4,7 @@
 //
 // # From text to a Program
 //
-// [ParseFile] reads a rule file into a [Ruleset]; [ParseLine] and [ParseArgs] read one command,
+// [ParseFile] reads a rule file into a [Ruleset]; [ParseLine] reads one command,
 // which [Command.Apply] carries out on a Ruleset. Mistakes come back as [Errors], each with place,
 // line, carets and hint:
 //
@@ -36,6 +36,6 @@
 // The price of a packet is bounded for every rule set: one look-up per used dimension and
 // ceil(rules/64) words per vector.
 //
-// [CompileFull] makes a Program without baking. Engines run both on the same packets in their
+// compileFull makes a Program without baking. Engines run both on the same packets in their
 // tests.
 package rule

@@ -195,12 +195,15 @@ func (c *Classifier) candidates(p *tuple) []uint64 {
 	if p.later {
 		hook += 2
 	}
+	vector := func(dim Dim, class uint32) []uint64 {
+		return c.Vectors[dim][int(class)*c.Words:][:c.Words]
+	}
 	vectors := [NumDims][]uint64{
-		c.Vector(DimSrc, c.Src.Class(p.src)), c.Vector(DimDst, c.Dst.Class(p.dst)),
-		c.Vector(DimSrcPort, uint32(c.Ports[0][sport])),
-		c.Vector(DimDstPort, uint32(c.Ports[1][dport])),
-		c.Vector(DimProto, uint32(c.Proto[proto])), c.Vector(DimFlags, uint32(c.Flags[flags])),
-		c.Vector(DimICMP, uint32(c.ICMP[icmp])), c.Vector(DimHook, uint32(c.Hook[hook])),
+		vector(DimSrc, addressClass(&c.Src, p.src)), vector(DimDst, addressClass(&c.Dst, p.dst)),
+		vector(DimSrcPort, uint32(c.Ports[0][sport])),
+		vector(DimDstPort, uint32(c.Ports[1][dport])),
+		vector(DimProto, uint32(c.Proto[proto])), vector(DimFlags, uint32(c.Flags[flags])),
+		vector(DimICMP, uint32(c.ICMP[icmp])), vector(DimHook, uint32(c.Hook[hook])),
 	}
 	all := slices.Clone(vectors[0])
 	for _, v := range vectors[1:] {
@@ -245,4 +248,26 @@ func (prog *Program) test(c Cond) Test {
 		t.Name = prog.Globs[c.A]
 	}
 	return t
+}
+
+// addressClass looks an address up the slow way: in the three levels of IPv4, or for the longest
+// IPv6 prefix.
+func addressClass(a *Addresses, addr netip.Addr) uint32 {
+	if ip := addr.Unmap(); ip.Is4() {
+		b := ip.As4()
+		e := a.Root[uint32(b[0])<<8|uint32(b[1])]
+		for _, low := range b[2:] {
+			if e&DirBlock != 0 {
+				e = a.Blocks[e&^DirBlock<<8|uint32(low)]
+			}
+		}
+		return e
+	}
+	class, longest := a.Default6, -1
+	for _, p := range a.V6 {
+		if p.Prefix.Contains(addr) && p.Prefix.Bits() > longest {
+			class, longest = p.Class, p.Prefix.Bits()
+		}
+	}
+	return class
 }

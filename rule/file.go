@@ -57,12 +57,6 @@ func ParseLine(text string, names *Names) (*Command, error) {
 	return p.command()
 }
 
-// ParseArgs reads the words of a command line as the shell hands them over: they are joined by
-// spaces, so that a rule means the same there as in a file.
-func ParseArgs(args []string, names *Names) (*Command, error) {
-	return ParseLine(strings.Join(args, " "), names)
-}
-
 // ParseRule reads one rule, with or without "add".
 func ParseRule(text string, names *Names) (*Rule, error) {
 	c, err := ParseLine(text, names)

@@ -88,7 +88,7 @@ type linter struct {
 }
 
 func newLinter(s *Ruleset) (*linter, error) {
-	p, err := CompileFull(s, CompileOptions{})
+	p, err := compileFull(s, CompileOptions{})
 	if err != nil {
 		return nil, err
 	}

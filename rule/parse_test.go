@@ -62,9 +62,9 @@ func TestSystemServices(t *testing.T) {
 	t.Logf("%d of %d names are in /etc/services", known, len(services))
 }
 
-func TestArgs(t *testing.T) {
-	c, err := ParseArgs([]string{"add", "100", "allow", "tcp", "from", "{", "10.0.0.1", "or", "me",
-		"}", "to", "any", "80,", "443", "// two words", "more"}, nil)
+func TestParseLine(t *testing.T) {
+	c, err := ParseLine("add 100 allow tcp from { 10.0.0.1 or me } to any 80, 443 // two words more",
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestArgs(t *testing.T) {
 		"100 allow tcp from { 10.0.0.1 or me } to any 80,443 // two words more"; got != want {
 		t.Errorf("%q, not %q", got, want)
 	}
-	_, err = ParseArgs([]string{"add", "alow", "ip"}, nil)
+	_, err = ParseLine("add alow ip", nil)
 	var e *Error
 	if !errors.As(err, &e) {
 		t.Fatal(err)
