@@ -72,11 +72,9 @@ func (e *engines) SetInterfaces(ifs []firewall.Interface) error {
 	return e.each(func(x firewall.Engine) error { return x.SetInterfaces(ifs) })
 }
 
-// SetRoutes tells the host's routes.
+// SetRoutes implements firewall.Engine.
 func (e *engines) SetRoutes(routes []firewall.Route) error {
-	return e.each(func(x firewall.Engine) error {
-		return x.(interface{ SetRoutes([]firewall.Route) error }).SetRoutes(routes)
-	})
+	return e.each(func(x firewall.Engine) error { return x.SetRoutes(routes) })
 }
 
 // Rules returns the counters by slot. While a Program is being replaced the two may run different

@@ -26,6 +26,9 @@ type Engine interface {
 	// SetInterfaces tells the interfaces of the host with their addresses: it feeds recv, xmit, via
 	// and me.
 	SetInterfaces(ifs []Interface) error
+	// SetRoutes replaces the routes of the host: verrevpath and versrcreach look sources up in
+	// them. Of several routes to one prefix the first one counts.
+	SetRoutes(routes []Route) error
 	// Rules returns the counters of the loaded Program's rules by slot.
 	Rules() ([]RuleCounter, error)
 	// Zero sets the counters of the rules with the given number to 0, of all rules for number 0.

@@ -23,11 +23,6 @@ type Subject interface {
 	Sweep(now time.Duration) error
 }
 
-// router is a Subject that is told the routes of the host.
-type router interface {
-	SetRoutes([]firewall.Route) error
-}
-
 // ticker is a Subject whose sweep can be watched at work.
 type ticker interface {
 	// Tick does the next small piece of the sweep.
@@ -182,9 +177,7 @@ func (r *runner) step(s *Step) (string, error) {
 		return "", r.subject.SetInterfaces(s.Ifs)
 	case StepRoutes:
 		r.twin.SetRoutes(s.Routes)
-		if subject, ok := r.subject.(router); ok {
-			return "", subject.SetRoutes(s.Routes)
-		}
+		return "", r.subject.SetRoutes(s.Routes)
 	case StepLoad:
 		return "", r.load(s.Set, s.Tables)
 	case StepZero:

@@ -72,18 +72,13 @@ func (g random) interfaces() []firewall.Interface {
 	return ifs
 }
 
-// routes returns the host's routes.
+// routes returns the host's routes, of which some may be to the same prefix.
 func (g random) routes() []firewall.Route {
+	nets := append(append([]string(nil), nets4...), nets6...)
 	var rs []firewall.Route
-	seen := map[netip.Prefix]bool{}
 	for range 2 + g.IntN(6) {
-		p := netip.MustParsePrefix(g.one(append(append([]string(nil), nets4...),
-			nets6...)...)).Masked()
-		if !seen[p] {
-			seen[p] = true
-			rs = append(rs, firewall.Route{Dst: p, Interface: 1 + g.Uint32N(3),
-				Blackhole: g.chance(15)})
-		}
+		rs = append(rs, firewall.Route{Dst: netip.MustParsePrefix(g.one(nets...)).Masked(),
+			Interface: 1 + g.Uint32N(3), Blackhole: g.chance(15)})
 	}
 	return rs
 }

@@ -380,3 +380,17 @@ func TestExpiryNeedsNoTick(t *testing.T) {
 		t.Errorf("too late: %+v", v)
 	}
 }
+
+// TestTheFirstRouteCounts: of two routes to one prefix, as a host has with two metrics, verrevpath
+// follows the first one.
+func TestTheFirstRouteCounts(t *testing.T) {
+	e := loadMe(t, Options{}, "add 10 allow udp from any to any verrevpath\n")
+	net := netip.MustParsePrefix("1.0.0.0/8")
+	if err := e.SetRoutes([]firewall.Route{{Dst: net, Interface: 1},
+		{Dst: net, Interface: 2}}); err != nil {
+		t.Fatal(err)
+	}
+	if v := e.Worker(0).Evaluate(in(1), udp(t, "1.2.3.4:53", "10.0.0.1:53")); !v.Pass {
+		t.Errorf("a packet on the first route's interface: %+v", v)
+	}
+}

@@ -56,8 +56,10 @@ func newHost(p *rule.Program, ifs []firewall.Interface, routes []firewall.Route)
 		}
 	}
 	for _, r := range routes {
-		h.routes.set(r.Dst, uint32(len(h.via)), true)
-		h.via = append(h.via, r)
+		if _, known := h.routes.exact(r.Dst); !known { // the first of several to one prefix counts
+			h.routes.set(r.Dst, uint32(len(h.via)), true)
+			h.via = append(h.via, r)
+		}
 	}
 	return h
 }
