@@ -168,7 +168,7 @@ func TestSCTP(t *testing.T) {
 	}
 }
 
-func TestError(t *testing.T) {
+func TestICMPError(t *testing.T) {
 	s := play(t, false, open)
 	for _, c := range []struct {
 		seq     uint32
@@ -182,7 +182,7 @@ func TestError(t *testing.T) {
 		{1002, 0, true, Untouched},
 	} {
 		before := s
-		if r := s.Error(c.seq, c.q, 56, c.liberal); r != c.want {
+		if r := s.ICMPError(c.seq, c.q, 56, c.liberal); r != c.want {
 			t.Errorf("%+v: %v", c, r)
 		}
 		if c.want == Untouched {
@@ -194,14 +194,14 @@ func TestError(t *testing.T) {
 		}
 	}
 	syn := play(t, false, "a S 1 0 0 9")
-	if r := syn.Error(0, 1, 56, false); r != BadICMP {
+	if r := syn.ICMPError(0, 1, 56, false); r != BadICMP {
 		t.Errorf("an error about a packet that nobody sent: %v", r)
 	}
-	if r := syn.Error(1, 0, 56, false); r != Untouched {
+	if r := syn.ICMPError(1, 0, 56, false); r != Untouched {
 		t.Errorf("an error about the SYN: %v", r)
 	}
 	loose := play(t, false, "a A 1 1 0 9")
-	if r := loose.Error(999, 0, 56, false); r != Untouched {
+	if r := loose.ICMPError(999, 0, 56, false); r != Untouched {
 		t.Errorf("loose: %v", r)
 	}
 }

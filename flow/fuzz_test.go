@@ -39,7 +39,7 @@ func FuzzStep(f *testing.F) {
 			case b[17]&1 != 0 && (r == BadRst || r == BadAck || r == BadWindow):
 				t.Fatalf("liberal, yet %v", r)
 			}
-			if e := s; e.Error(seg.Seq, from, 1, false) == Untouched &&
+			if e := s; e.ICMPError(seg.Seq, from, 1, false) == Untouched &&
 				e.Sides[from] != s.Sides[from] {
 				t.Fatalf("an error touched the side that it is about")
 			}

@@ -70,7 +70,7 @@ func (s *State) Phase() Phase {
 	return Opening
 }
 
-// Embryonic reports whether the flow has yet to prove itself.
+// HalfOpen reports whether the flow has yet to prove itself.
 func (s *State) HalfOpen() bool { return s.Phase().HalfOpen() }
 
 // Lifetime returns how long the state lives after the last packet that counted.

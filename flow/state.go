@@ -137,9 +137,9 @@ func (s *State) prove(d int) {
 	}
 }
 
-// Error judges an ICMP error that quotes a packet of side q: seq is the quoted sequence number. An
+// ICMPError evaluates an ICMP error that quotes a packet of side q: seq is the quoted sequence number. An
 // error never changes the state but the counters of the side that the error comes from, 1-q.
-func (s *State) Error(seq uint32, q int, bytes uint32, liberal bool) Result {
+func (s *State) ICMPError(seq uint32, q int, bytes uint32, liberal bool) Result {
 	if s.Proto == packet.ProtoTCP && !s.loose() && !liberal {
 		side, other := &s.Sides[q&1], &s.Sides[1-q&1]
 		first := side.Start

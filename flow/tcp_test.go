@@ -308,7 +308,7 @@ func TestALongTransfer(t *testing.T) {
 			Bytes: piece + 40}, 1, 1, false); r != Hit {
 			t.Fatalf("data after %d bytes: %v", sent, r)
 		}
-		if r := s.Error(seq, 1, 56, false); r != Untouched {
+		if r := s.ICMPError(seq, 1, 56, false); r != Untouched {
 			t.Fatalf("an error about the newest segment after %d bytes: %v", sent, r)
 		}
 		seq += piece

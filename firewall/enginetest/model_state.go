@@ -52,7 +52,7 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 	liberal := j.Options.Liberal || j.rules[slot].Liberal
 	var r flow.Result
 	if j.isErr {
-		r = s.Error(j.inner.Seq, 1-side, j.p.Len(), liberal)
+		r = s.ICMPError(j.inner.Seq, 1-side, j.p.Len(), liberal)
 	} else {
 		seg := flow.SegmentOf(&j.p, j.b)
 		r = s.Step(&seg, side, j.now, liberal)

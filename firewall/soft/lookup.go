@@ -66,7 +66,7 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 	side := e.side(j.dir)
 	liberal := j.cfg.liberal(slot)
 	if j.isErr {
-		if res := s.Error(j.quoted, 1-side, j.p.Len(), liberal); res.Drops() {
+		if res := s.ICMPError(j.quoted, 1-side, j.p.Len(), liberal); res.Drops() {
 			return slot, reasonOf(res)
 		}
 		if j.dry == nil {
