@@ -9,7 +9,8 @@ import (
 )
 
 // Engine enforces one Program. Methods may be called from any goroutine; Load and the setters are
-// atomic for packets: each packet is judged wholly by the old or wholly by the new configuration.
+// atomic for packets: each packet is evaluated wholly by the old or wholly by the new
+// configuration.
 type Engine interface {
 	// Load replaces the Program. States whose rule (Code.Key) is still there live on, counters of
 	// these rules too; other states end. An error changes nothing.
@@ -33,16 +34,16 @@ type Engine interface {
 	Rules() ([]RuleCounter, error)
 	// Zero sets the counters of the rules with the given number to 0, of all rules for number 0.
 	Zero(number uint16) error
-	// Decisions returns how many packets were judged, by what became of them. A packet that is
-	// judged on its way in and on its way out counts twice.
+	// Decisions returns how many packets were evaluated, by what became of them. A packet that is
+	// evaluated on its way in and on its way out counts twice.
 	Decisions() (map[Decision]Count, error)
 	// States yields the live states. The order is unspecified; states that come or go meanwhile may
 	// be missed.
 	States() iter.Seq2[State, error]
 	// Cut ends the states for which drop returns true and returns how many.
 	Cut(drop func(State) bool) (int, error)
-	// Close gives back what the engine holds. Whether enforcement goes on (pinned programs) is the
-	// engine's own rule.
+	// Close gives back what the engine holds. Whether enforcement continues (pinned programs) is
+	// the engine's own rule.
 	Close() error
 }
 

@@ -14,7 +14,7 @@ const (
 	EventRefuse                      // a state was refused
 )
 
-// Event tells of one thing that happened; every view of Weir is fed by it.
+// Event reports one thing that happened; every view of Weir is fed by it.
 type Event struct {
 	Kind     EventKind
 	Time     int64 // ns of the engine's clock

@@ -5,7 +5,7 @@ import "net/netip"
 // Forwarder is the part of an engine that carries packets to and from pods: the kernel engine's
 // fast path and its address translation. docs/design/0004-containers.md says how packets go.
 type Forwarder interface {
-	// SetEndpoint tells of a pod, or replaces what is known of the one behind e.Index, and attaches
+	// SetEndpoint reports a pod, or replaces what is known of the one behind e.Index, and attaches
 	// to its interface.
 	SetEndpoint(e Endpoint) error
 	// DeleteEndpoint forgets the pod behind a host interface and ends its states. Unknown indexes

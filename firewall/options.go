@@ -16,7 +16,7 @@ type Options struct {
 	// TCP packets outside the window pass (without touching the state)
 	Liberal     bool
 	NoCookies   bool // the kernel engine never answers with SYN cookies
-	NoEssential bool // neighbour discovery and MLD are judged by the rules
+	NoEssential bool // neighbour discovery and MLD are evaluated by the rules
 }
 
 // Translations returns MaxTranslations and MaxPodTranslations with what 0 stands for.

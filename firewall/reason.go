@@ -11,8 +11,8 @@ const (
 	ReasonNotIP                      // passed: not an IP packet
 	ReasonEssential                  // passed: neighbour discovery or MLD
 	ReasonLimit                      // refused: the rule's limit is reached
-	ReasonStatesFull                 // refused: no room for a state
-	ReasonHalfOpenFull               // refused: no room for a half-open state
+	ReasonStatesFull                 // refused: no space for a state
+	ReasonHalfOpenFull               // refused: no space for a half-open state
 	ReasonNoKey                      // refused: the packet can have no state
 	ReasonTCPFlags                   // dropped: impossible TCP flags for the state
 	ReasonTCPRst                     // dropped: RST outside the window
@@ -38,7 +38,7 @@ const (
 	ReasonCookieRefused
 	// dropped: says again what a SYN cookie has answered less than half a second ago
 	ReasonCookieRepeated
-	ReasonTracksFull // refused: no room for what the rule's limit counts
+	ReasonTracksFull // refused: no space for what the rule's limit counts
 	numReasons
 )
 

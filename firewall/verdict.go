@@ -1,11 +1,11 @@
-// Package firewall says what a firewall is: the hook at which a packet is judged, the verdict, its
-// reason, the counters, the event that tells of it, and the Engine that every implementation
+// Package firewall says what a firewall is: the hook at which a packet is evaluated, the verdict,
+// its reason, the counters, the event that reports it, and the Engine that every implementation
 // provides.
 package firewall
 
 import "time"
 
-// Direction is the side of an interface on which a packet is judged.
+// Direction is the side of an interface on which a packet is evaluated.
 type Direction uint8
 
 // In: the packet comes from an interface. Out: it leaves through one.
@@ -14,8 +14,8 @@ const (
 	Out
 )
 
-// Hook is where a packet is judged. Interfaces are kernel indexes, 0 means none. Out packets of the
-// host itself have no Recv.
+// Hook is where a packet is evaluated. Interfaces are kernel indexes, 0 means none. Out packets of
+// the host itself have no Recv.
 type Hook struct {
 	Dir  Direction
 	Recv uint32
@@ -30,7 +30,7 @@ func (h Hook) Link() uint32 {
 	return h.Recv
 }
 
-// Verdict is the judgement of one packet.
+// Verdict is the evaluation of one packet.
 type Verdict struct {
 	Pass   bool
 	Reason Reason // why it was dropped, or ReasonRule / ReasonEssential / ReasonNotIP
@@ -64,7 +64,7 @@ const (
 	StateUntouched          // found, passed by its rule, not counted
 )
 
-// Input is what judging needs besides the packet's bytes.
+// Input is what evaluating needs besides the packet's bytes.
 type Input struct {
 	Hook   Hook
 	Now    time.Duration // monotonic

@@ -1,7 +1,7 @@
-// Package flow knows what a conversation is: its key, its two sides, and how TCP, UDP, ICMP and
+// Package flow knows what a flow is: its key, its two sides, and how TCP, UDP, ICMP and
 // SCTP packets move it. Everything here is a pure function; the clock is an argument.
 //
-// A conversation is found by its Key, which is the same for packets of both directions:
+// A flow is found by its Key, which is the same for packets of both directions:
 //
 //	key, dir, ok := flow.KeyOf(&p, b, link)
 //
@@ -12,8 +12,8 @@
 //	s, ok := flow.New(p.Proto, &seg, now)
 //	...
 //	switch r := s.Step(&seg, side, now, false); {
-//	case r.Drops(): // the packet does not belong to this conversation
-//	case r == flow.Recycle: // a new conversation on the same ports
+//	case r.Drops(): // the packet does not belong to this flow
+//	case r == flow.Recycle: // a new flow on the same ports
 //	}
 //
 // A packet from one end changes only that end's Side. Nothing is stored that follows from the

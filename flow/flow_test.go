@@ -49,7 +49,7 @@ func TestKeyFor(t *testing.T) {
 	}
 }
 
-func TestKeyNeedsAConversation(t *testing.T) {
+func TestKeyNeedsAFlow(t *testing.T) {
 	for name, p := range map[string]packet.Packet{
 		"malformed":      {Version: 4, Proto: packet.ProtoTCP, Reason: packet.ReasonTransport},
 		"later fragment": {Version: 4, Proto: packet.ProtoUDP, Frag: packet.FragLater},

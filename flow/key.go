@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Key names a conversation in canonical order, so that packets of both directions have the same
+// Key names a flow in canonical order, so that packets of both directions have the same
 // Key. It is comparable and has the layout that the kernel engine uses: 40 bytes, no padding.
 //
 // The end with the smaller (address, port) is the low end. IPv4 addresses are v4-mapped
@@ -31,15 +31,15 @@ const (
 	FromHigh
 )
 
-// KeyOf returns the key of the conversation that p belongs to, and which end sent p. b are the
+// KeyOf returns the key of the flow that p belongs to, and which end sent p. b are the
 // bytes that p was decoded from; only ICMP errors are read again. link is the index of the
-// interface at which p is judged.
+// interface at which p is evaluated.
 //
 // The ports are those of TCP, UDP, UDP-Lite and SCTP, of ICMP queries and their answers those of
 // icmpPorts, and 0 of every other protocol. An ICMP error has the key of the packet that it quotes
 // and goes the other way.
 //
-// ok is false when p has no conversation: malformed, a later fragment, an ICMP message that is
+// ok is false when p has no flow: malformed, a later fragment, an ICMP message that is
 // neither query nor answer, an error that QuotedKey refuses, or an address that Key.SetLink
 // refuses.
 func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, ok bool) {
@@ -55,9 +55,9 @@ func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, ok bool) {
 
 // QuotedKey returns the key of the packet that the ICMP error p quotes, which end sent that packet,
 // and the packet itself (see packet.Packet.Inner for its fields). ok is false when p is no error,
-// when the quote names no conversation, and when the quoted packet did not come from the
+// when the quote names no flow, and when the quoted packet did not come from the
 // destination of p: an error goes to who sent what it is about (RFC 792, RFC 4443 2.4), and one
-// that goes elsewhere would reach whom the conversation's rule never let anybody reach
+// that goes elsewhere would reach whom the flow's rule never let anybody reach
 // (CVE-2019-5598).
 func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, inner packet.Packet,
 	ok bool) {
@@ -119,7 +119,7 @@ func order(k Key) (Key, Dir) {
 	return k, FromHigh
 }
 
-// KeyFor returns the key of a conversation between two ends, judged at the interface link, and
+// KeyFor returns the key of a flow between two ends, evaluated at the interface link, and
 // which of them from is. An ICMP one is an echo: from asks, and its port is the identifier.
 func KeyFor(proto uint8, from, to netip.AddrPort, link uint32) (Key, Dir) {
 	port := to.Port()

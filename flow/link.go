@@ -2,10 +2,10 @@ package flow
 
 import "github.com/weirnet/weir/packet"
 
-// A link-local address means something on its link only, so that the key of a conversation has to
-// say which link that is: the interface at whose hook the packet is judged, which it came in by or
-// leaves by. A key holds it in the upper half of the link-local addresses: of fe80::/10, where the
-// 54 bits behind the prefix are 0 (RFC 4291 2.5.6), and of 169.254.0.0/16.
+// A link-local address means something on its link only, so that the key of a flow has to say which
+// link that is: the interface at whose hook the packet is evaluated, which it came in by or leaves
+// by. A key holds it in the upper half of the link-local addresses: of fe80::/10, where the 54 bits
+// behind the prefix are 0 (RFC 4291 2.5.6), and of 169.254.0.0/16.
 //
 // IPv6 is never forwarded from or to such an address (RFC 4007 9), and one end is enough. IPv4 is,
 // to the services that clouds have at 169.254.169.254, and would have a link on its way in and
@@ -17,7 +17,7 @@ const (
 	mappedLow  = 0xffffa9fe // 169.254.0.0/16, shifted
 )
 
-// LinkLocal reports whether the key of a packet's conversation holds a link.
+// LinkLocal reports whether the key of a packet's flow holds a link.
 func LinkLocal(p *packet.Packet) bool {
 	if p.Version == 6 {
 		return p.SrcIP[0] == 0xfe && p.SrcIP[1]>>6 == 2 || p.DstIP[0] == 0xfe && p.DstIP[1]>>6 == 2
@@ -32,7 +32,7 @@ func (k *Key) LinkLocal() bool {
 }
 
 // SetLink brings the link into a key without one that has to hold one. It reports false if an
-// address of fe80::/10 leaves no room for it: nobody has such addresses, and no conversation with
+// address of fe80::/10 leaves no space for it: nobody has such addresses, and no flow with
 // them is known.
 func (k *Key) SetLink(link uint32) bool {
 	if k.LowHi|k.HighHi == 0 {

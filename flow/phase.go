@@ -7,7 +7,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Phase is the stage of a conversation's life, computed from its two sides.
+// Phase is the stage of a flow's life, computed from its two sides.
 type Phase uint8
 
 // The phases. A flow is Established when it has proved itself: the side that began it has sent

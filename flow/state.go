@@ -6,7 +6,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Side is what one end of a conversation has shown so far. Packets from one end write only their
+// Side is what one end of a flow has shown so far. Packets from one end write only their
 // own Side, so that two CPUs that carry the two directions share no cache line.
 type Side struct {
 	Last    int64 // time of the last packet that counted, ns
@@ -37,7 +37,7 @@ const (
 	Proved
 )
 
-// State is a live conversation as the state machine sees it. Side 0 is the one that made the state.
+// State is a live flow as the state machine sees it. Side 0 is the one that made the state.
 type State struct {
 	Proto uint8
 	Loose bool // made in mid-stream: strict once the numbers of both sides are known
@@ -51,7 +51,7 @@ type Result uint8
 const (
 	Hit       Result = iota // the packet counted: its side was updated
 	Untouched               // passes as the rule says, the state is as before
-	// the packet begins a new conversation on the same ports: remove the state, treat as not found
+	// the packet begins a new flow on the same ports: remove the state, treat as not found
 	Recycle
 	BadFlags  // drop: reason tcp-flags
 	BadRst    // drop: reason tcp-rst
@@ -137,8 +137,9 @@ func (s *State) prove(d int) {
 	}
 }
 
-// ICMPError evaluates an ICMP error that quotes a packet of side q: seq is the quoted sequence number. An
-// error never changes the state but the counters of the side that the error comes from, 1-q.
+// ICMPError evaluates an ICMP error that quotes a packet of side q: seq is the quoted sequence
+// number. An error never changes the state but the counters of the side that the error comes from,
+// 1-q.
 func (s *State) ICMPError(seq uint32, q int, bytes uint32, liberal bool) Result {
 	if s.Proto == packet.ProtoTCP && !s.loose() && !liberal {
 		side, other := &s.Sides[q&1], &s.Sides[1-q&1]

@@ -98,7 +98,7 @@ const near = 1 << 24
 // 2.3.
 const looseScale = 14
 
-// looseTCP judges a segment of a state of which the numbers of a side are unknown.
+// looseTCP evaluates a segment of a state of which the numbers of a side are unknown.
 func (s *State) looseTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
@@ -142,7 +142,7 @@ func (d *Side) pickUp(seg *Segment, now int64) {
 }
 
 // answersAnew reports a SYN and ACK that takes the place of the one before, of which the side that
-// began has acknowledged nothing: that was lost, and its sender has begun anew or made another SYN
+// began has acknowledged nothing: that was lost, and its sender has begun again or made another SYN
 // cookie.
 func (s *State) answersAnew(seg *Segment, from int) bool {
 	d, p := &s.Sides[from], &s.Sides[1-from]
@@ -150,7 +150,7 @@ func (s *State) answersAnew(seg *Segment, from int) bool {
 		before(p.Start, seg.Ack) && !before(p.End, seg.Ack)
 }
 
-// synTCP judges a SYN without ACK for an open state.
+// synTCP evaluates a SYN without ACK for an open state.
 func (s *State) synTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {
@@ -167,7 +167,7 @@ func (s *State) synTCP(seg *Segment, from int, now int64) Result {
 	return Untouched
 }
 
-// firstTCP judges the first segment of a side, which is not a bare SYN.
+// firstTCP evaluates the first segment of a side, which is not a bare SYN.
 func (s *State) firstTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	f := seg.Flags
@@ -189,7 +189,7 @@ func (s *State) firstTCP(seg *Segment, from int, now int64) Result {
 	return Hit
 }
 
-// resetTCP judges an RST from a side that was seen before.
+// resetTCP evaluates an RST from a side that was seen before.
 func (s *State) resetTCP(seg *Segment, from int, now int64) Result {
 	d, p := &s.Sides[from], &s.Sides[1-from]
 	switch {

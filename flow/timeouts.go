@@ -2,7 +2,7 @@ package flow
 
 import "time"
 
-// Timeouts are the lifetimes of idle conversations, docs/design/0003-evaluation.md section 9.
+// Timeouts are the lifetimes of idle flows, docs/design/0003-evaluation.md section 9.
 type Timeouts struct {
 	Syn         time.Duration // TCP opening and closing, SCTP one side seen
 	Established time.Duration

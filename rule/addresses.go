@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// build fills the look-up tables of an address dimension. named are the IPv6 prefixes that the
+// build fills the lookup tables of an address dimension. named are the IPv6 prefixes that the
 // baked conditions of the dimension name: their borders are the only borders of IPv6 classes.
 func (a *Addresses) build(c *classes, named []netip.Prefix) {
 	d := dirBuilder{regions: c.regions}
@@ -39,8 +39,8 @@ func (d *dirBuilder) run(addr uint64) (class uint32, n uint64) {
 }
 
 // level fills a table whose entries stand for 2^bits addresses each, from base on: with a class, or
-// with a block where an entry's addresses are of several classes. The table is looked up anew after
-// every block, because blocks move when they grow.
+// with a block where an entry's addresses are of several classes. The table is looked up again
+// after every block, because blocks move when they grow.
 func (d *dirBuilder) level(table func() []uint32, base uint64, bits int) {
 	n := len(table())
 	for i := 0; i < n; {

@@ -28,7 +28,8 @@ func (p *Program) Check() error {
 	}
 	for i := range p.Rules {
 		if !p.inside(i) {
-			return fmt.Errorf("program: rule %d with index %d reaches outside", p.Rules[i].Number, i)
+			return fmt.Errorf("program: rule %d with index %d reaches outside",
+				p.Rules[i].Number, i)
 		}
 	}
 	last := &p.Rules[n-1]

@@ -95,7 +95,7 @@ func classify(rules []limited, slots int, whole span) (classes, error) {
 	}
 }
 
-// countVectors returns how many different vectors a sweep over edges meets, by their hashes: room
+// countVectors returns how many different vectors a sweep over edges meets, by their hashes: space
 // for them is made at once, because they can be tens of megabytes.
 func countVectors(edges []edge) int {
 	seen := map[uint64]struct{}{0: {}}
@@ -109,7 +109,7 @@ func countVectors(edges []edge) int {
 	return len(seen)
 }
 
-// double makes room for n more, doubling what is full: append grows large slices by a quarter only
+// double makes space for n more, doubling what is full: append grows large slices by a quarter only
 // and copies them too often.
 func double[T any](s []T, n int) []T {
 	if len(s)+n > cap(s) {

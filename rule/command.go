@@ -48,7 +48,8 @@ type Entry struct {
 	Value  uint32
 }
 
-// OnlyTables says whether the command leaves the rules alone, so that nothing has to be compiled.
+// OnlyTables reports whether the command leaves the rules alone, so that nothing has to be
+// compiled.
 func (c *Command) OnlyTables() bool { return c.Verb >= VerbTableCreate }
 
 // Apply obeys the command. A command that removes several things removes those that are there, and

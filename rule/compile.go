@@ -217,7 +217,7 @@ func (c *compiler) clauses(slot int, r *Rule) error {
 	return nil
 }
 
-// always says whether the clause is true for every packet.
+// always reports whether the clause is true for every packet.
 func (c Clause) always() bool {
 	return slices.ContainsFunc(c, func(t Test) bool { return t.Op == OpTrue && !t.Not })
 }

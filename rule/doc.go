@@ -33,7 +33,7 @@
 // are set operations when the Program is made, and cost nothing when it runs. What is left of a
 // rule is tested by [Cond] after its bit was found.
 //
-// The price of a packet is bounded for every rule set: one look-up per used dimension and
+// The price of a packet is bounded for every rule set: one lookup per used dimension and
 // ceil(rules/64) words per vector.
 //
 // compileFull makes a Program without baking. Engines run both on the same packets in their

@@ -94,8 +94,8 @@ func excerpt(line string, col, end int) (shown string, at, width int) {
 		if len(marked) > maxExcerpt/2 {
 			marked, after = marked[:maxExcerpt/2], []rune("...")
 		}
-		if room := maxExcerpt - len(before) - len(marked); len(after) > room {
-			after = append(after[:max(room-3, 0):max(room-3, 0)], []rune("...")...)
+		if space := maxExcerpt - len(before) - len(marked); len(after) > space {
+			after = append(after[:max(space-3, 0):max(space-3, 0)], []rune("...")...)
 		}
 	}
 	return string(before) + string(marked) + string(after), len(before), max(len(marked), 1)

@@ -214,7 +214,7 @@ func (c *Classifier) candidates(p *tuple) []uint64 {
 	return all
 }
 
-// residue says whether the residual conditions of a slot are true.
+// residue reports whether the residual conditions of a slot are true.
 func (p *tuple) residue(prog *Program, slot int) bool {
 	code := prog.Rules[slot]
 	clause := false

@@ -12,7 +12,7 @@ func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 	s := new(Ruleset)
 	var errs Errors
 	number := 0
-	words := make([]token, 0, 32) // room for every line's words, one after the other
+	words := make([]token, 0, 32) // space for every line's words, one after the other
 	for l := range strings.SplitSeq(text, "\n") {
 		number++
 		if number == 1 {

@@ -122,7 +122,7 @@ func newLinter(s *Ruleset) (*linter, error) {
 	return l, nil
 }
 
-// final says whether the action of a rule ends the walk.
+// final reports whether the action of a rule ends the walk.
 func (l *linter) final(slot int) bool { return l.rules[slot].passes() || l.rules[slot].drops() }
 
 func (r *Rule) passes() bool { return r.Action.Op == OpAllow }
@@ -168,14 +168,14 @@ func (l *linter) prepare(slot int, r *Rule) {
 	l.empty[slot] = l.empty[slot] || excludes(l.opaque[slot], l.opaque[slot])
 }
 
-// equal says whether two tests are the same but for their negation.
+// equal reports whether two tests are the same but for their negation.
 func (t *Test) equal(o *Test) bool {
 	return t.Op == o.Op && t.A == o.A && t.B == o.B && t.Name == o.Name &&
 		t.HasValue == o.HasValue && t.Value == o.Value &&
 		slices.Equal(t.Prefixes, o.Prefixes) && slices.Equal(t.Ranges, o.Ranges)
 }
 
-// excludes says whether a clause of a is the negation of one of b.
+// excludes reports whether a clause of a is the negation of one of b.
 func excludes(a, b []Clause) bool {
 	for _, x := range a {
 		for _, y := range b {
@@ -187,8 +187,8 @@ func excludes(a, b []Clause) bool {
 	return false
 }
 
-// implied says whether all clauses of slot are true whenever those of for are: each has all tests
-// of one of these.
+// implied reports whether all clauses of slot are true whenever those of for are: each has all
+// tests of one of these.
 func (l *linter) implied(slot, by int) bool {
 	for _, want := range l.opaque[slot] {
 		if !slices.ContainsFunc(l.opaque[by], func(have Clause) bool {
@@ -200,7 +200,7 @@ func (l *linter) implied(slot, by int) bool {
 	return true
 }
 
-// within says whether every test of a is one of b.
+// within reports whether every test of a is one of b.
 func (l *linter) within(a, b Clause) bool {
 	for i := range a {
 		if l.tags && a[i].Op == OpTagged {
@@ -270,7 +270,7 @@ func (l *linter) explain(f *Finding, w *walk, all []box) {
 	}
 }
 
-// takes says whether all packets of the boxes are in a rule's box.
+// takes reports whether all packets of the boxes are in a rule's box.
 func (l *linter) takes(slot int, all []box) bool {
 	for i := range all {
 		if len(all[i].minus(&l.boxes[slot], nil)) > 0 {

@@ -184,7 +184,7 @@ func (b *box) and(o *box) (box, bool) {
 	return out, true
 }
 
-// meets says whether two boxes have a packet in common.
+// meets reports whether two boxes have a packet in common.
 func (b *box) meets(o *box) bool {
 	for dim := range b {
 		if b[dim] != nil && o[dim] != nil && !overlap(b[dim], o[dim]) {

@@ -84,7 +84,7 @@ func TestLint(t *testing.T) {
 				"30 count tcp from any to any\n40 call 30 tcp from any to any\n" +
 				"50 deny ip from any to any",
 			"rule 20 is never reached: skipto leads past it (10)"},
-		{"states go on",
+		{"states continue",
 			"10 count ip from any to any in keep-state\n20 deny ip from any to any\n" +
 				"30 deny ip from any to any",
 			"rule 30 is never reached: it is a duplicate of rule 20"},
@@ -123,7 +123,7 @@ func TestLint(t *testing.T) {
 }
 
 // run walks a packet through the rules without classifier and notes which rules' conditions it met.
-// With states, look-ups find a random rule's state now and then.
+// With states, lookups find a random rule's state now and then.
 func (g random) run(rules []*Rule, p *tuple, states bool, matched []bool) {
 	later := func(from int, number uint32) int {
 		for from < len(rules) && uint32(rules[from].Number) < number {

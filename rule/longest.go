@@ -62,7 +62,7 @@ func (p *Program) walks(inner []stretch, most int64) []stretch {
 			w[slot] = next
 		case OpSkipTo:
 			w[slot] = further(next, w[r.Arg])
-		case OpReturn: // an empty stack, or a condition that is false, goes on
+		case OpReturn: // an empty stack, or a condition that is false, continues
 			w[slot] = further(next, stretch{never, 0})
 		case OpCall:
 			w[slot] = next

@@ -66,7 +66,8 @@ func (p *parser) prefixWords() error {
 	return nil
 }
 
-// isRule says whether a rule without "add" comes next: a number, or set N or prob P or an action.
+// isRule reports whether a rule without "add" comes next: a number, or set N or prob P or an
+// action.
 func (p *parser) isRule() bool {
 	t := p.peek().text
 	if _, isAction := actions[t]; isAction || t == "prob" {

@@ -199,7 +199,7 @@ func findFlag(flags []bitName, name string) (uint32, bool) {
 	return 0, false
 }
 
-// listsFlags says whether a word begins with a flag of the list, or wants to.
+// listsFlags reports whether a word begins with a flag of the list, or wants to.
 func listsFlags(word string, flags []bitName) bool {
 	first, _, list := strings.Cut(word, ",")
 	first, not := strings.CutPrefix(first, "!")

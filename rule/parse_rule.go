@@ -195,7 +195,7 @@ func (p *parser) body(r *Rule) error {
 	return p.options(r)
 }
 
-// hasHeader says whether the body begins with PROTO from SRC to DST.
+// hasHeader reports whether the body begins with PROTO from SRC to DST.
 func (p *parser) hasHeader() bool {
 	for _, t := range p.words[p.at:] {
 		if t.text == "from" {
@@ -247,7 +247,7 @@ func (p *parser) found(t token) string {
 	return quote(t.text)
 }
 
-// startsPorts says whether ports come next: a number, or the name of a service that is not an
+// startsPorts reports whether ports come next: a number, or the name of a service that is not an
 // option too.
 func (p *parser) startsPorts() bool {
 	t := p.skipNots()

@@ -63,7 +63,8 @@ func TestSystemServices(t *testing.T) {
 }
 
 func TestParseLine(t *testing.T) {
-	c, err := ParseLine("add 100 allow tcp from { 10.0.0.1 or me } to any 80, 443 // two words more",
+	c, err := ParseLine("add 100 allow tcp from { 10.0.0.1 or me } to any 80, 443 // two words "+
+		"more",
 		nil)
 	if err != nil {
 		t.Fatal(err)

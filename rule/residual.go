@@ -58,8 +58,8 @@ func (c *compiler) cond(t *Test) (Cond, error) {
 	return cond, err
 }
 
-// Glob says whether name matches pattern, in which '*' stands for any run of bytes and '?' for one
-// byte.
+// Glob reports whether name matches pattern, in which '*' stands for any run of bytes and '?' for
+// one byte.
 func Glob(pattern, name string) bool {
 	// star is the last '*' seen; on a mismatch it takes one byte more.
 	p, n, star, taken := 0, 0, -1, 0

@@ -64,7 +64,7 @@ var refusedOptions = refused{
 	"jail":              "jails are FreeBSD's; a container is a pod: \"via pod:NAME\"",
 	"sockarg":           "packets are not looked up to their socket",
 	"fib":               "routing tables are chosen by policy routes here",
-	"layer2":            "rules are about IP; frames are not judged a second time",
+	"layer2":            "rules are about IP; a frame is not evaluated a second time",
 	"MAC":               "rules are about IP; a pod's addresses are already bound to its interface",
 	"mac":               "rules are about IP; a pod's addresses are already bound to its interface",
 	"mac-type":          "rules are about IP; other frames pass before the rules",
@@ -86,7 +86,7 @@ var refusedOptions = refused{
 	"untag":      "a tag stays with its packet; choose another tag number",
 	"mark":       "\"tagged\" matches what \"tag\" has set",
 	"icmpcodes":  "ICMP codes are not matched; icmptypes are",
-	"bridged":    "rules are about IP; frames are not judged a second time",
+	"bridged":    "rules are about IP; a frame is not evaluated a second time",
 	"tablearg":   "table values can be matched, table(NAME,VALUE), but not used as an argument",
 }
 

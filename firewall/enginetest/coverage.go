@@ -13,14 +13,14 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// aspect is something of the language or of the judgement that the random cases must meet.
+// aspect is something of the language or of the verdict that the random cases must meet.
 type aspect struct {
 	kind string
 	n    int    // which of its kind
 	how  string // what became of it
 }
 
-// coverage counts how often the twin met each aspect while an engine was compared with it. A nil
+// coverage counts how often the model met each aspect while an engine was compared with it. A nil
 // coverage counts nothing.
 type coverage map[aspect]int
 
@@ -197,7 +197,7 @@ func expected() []aspect {
 	add(ofMark, 0, "log", "tag", "prob taken", "prob not taken", "named flow made",
 		"named flow found", "any flow found",
 		"defer-action made", "liberal made")
-	add(ofTrack, 0, "given away", "no room for one", "no room when proved")
+	add(ofTrack, 0, "given away", "no space for one", "no space when proved")
 	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
 		add(ofLimit, int(bit), "counted")
 	}
@@ -238,7 +238,7 @@ func expected() []aspect {
 var elsewhere = map[firewall.Reason]string{
 	firewall.ReasonNotIP: "the differ hands over IP packets; frames are the business of " +
 		"each engine's hook",
-	firewall.ReasonStatesFull: "random cases have room for every state: what a full table " +
+	firewall.ReasonStatesFull: "random cases have space for every state: what a full table " +
 		"drops is the engine's choice",
 	firewall.ReasonSpoof:          "pods' sources are bound in the kernel, outside the rules",
 	firewall.ReasonMartian:        "as spoof",
@@ -278,16 +278,16 @@ func (a aspect) String() string {
 // coverageCases is how many cases an audit plays. They are always the same.
 const coverageCases = 600
 
-// RunCoverage compares an engine that has the whole language with the twin on cases that are always
-// the same, and fails for every word, condition, action, way to keep state and reason that these
-// cases never met. A part of the language that the generators forget would else go unnoticed.
+// RunCoverage compares an engine that has the whole language with the model on cases that are
+// always the same, and fails for every word, condition, action, way to keep state and reason that
+// these cases never met. A part of the language that the generators forget would else go unnoticed.
 func RunCoverage(t *testing.T, options firewall.Options,
-	fresh func(firewall.Options) (Subject, error)) {
+	newSubject func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	seen := coverage{}
 	for seed := range uint64(coverageCases) {
 		c := RandomCase(seed, rule.AllFeatures, options, stepsPerCase)
-		d, err := c.run(options, fresh, seen)
+		d, err := c.run(options, newSubject, seen)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -308,7 +308,7 @@ func RunCoverage(t *testing.T, options firewall.Options,
 			continue
 		}
 		tracks := a.kind == ofTrack || a.kind == ofReason && a.n == int(firewall.ReasonTracksFull)
-		if tracks && seen[aspect{ofMark, 0, tracksTold}] == 0 {
+		if tracks && seen[aspect{ofMark, 0, tracksReported}] == 0 {
 			continue
 		}
 		if seen[a] == 0 {

@@ -23,12 +23,12 @@ type craft struct {
 
 func (c *craft) bytes() []byte {
 	if c.src.Is4() {
-		return c.four()
+		return c.v4()
 	}
-	return c.six()
+	return c.v6()
 }
 
-func (c *craft) four() []byte {
+func (c *craft) v4() []byte {
 	ihl := 20 + len(c.options)
 	b := make([]byte, ihl, ihl+len(c.body))
 	b[0], b[1] = 0x40|byte(ihl/4), c.tos
@@ -43,7 +43,7 @@ func (c *craft) four() []byte {
 	return append(b, c.body...)
 }
 
-func (c *craft) six() []byte {
+func (c *craft) v6() []byte {
 	ext, next := c.options, c.proto
 	if c.isFrag {
 		f := make([]byte, 8)

@@ -17,7 +17,7 @@ import (
 // Subject is an engine on trial.
 type Subject interface {
 	firewall.Engine
-	// Judge judges one IP packet.
+	// Evaluate evaluates one IP packet.
 	Evaluate(in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 	// Sweep ends every state that has expired.
 	Sweep(now time.Duration) error
@@ -34,7 +34,7 @@ type explainer interface {
 	Explain(in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 }
 
-// Difference is a disagreement between the twin and an engine.
+// Difference is a disagreement between the model and an engine.
 type Difference struct {
 	Case *Case
 	Step int // index of the step after which they differed
@@ -51,9 +51,9 @@ const fewHalfOpen = 8
 // engine can have, one set.
 const fewTracks = 8
 
-// tracksTold marks in what was met that the engine is a tracker. Of others few tracks are not
+// tracksReported marks in what was met that the engine is a tracker. Of others few tracks are not
 // asked.
-const tracksTold = "tracks told"
+const tracksReported = "tracks told"
 
 // Track names what a limit counts: a rule, and the parts of the tuple that its mask names.
 type Track struct {
@@ -69,14 +69,14 @@ type tracker interface {
 	Tracks() (map[Track]uint64, error)
 }
 
-// Run plays a case to the twin and to a new engine and returns the first difference, or nil.
+// Run plays a case to the model and to a new engine and returns the first difference, or nil.
 func (c *Case) Run(options firewall.Options,
-	fresh func(firewall.Options) (Subject, error)) (*Difference, error) {
-	return c.run(options, fresh, nil)
+	newSubject func(firewall.Options) (Subject, error)) (*Difference, error) {
+	return c.run(options, newSubject, nil)
 }
 
 // run is Run, and counts in seen what was met.
-func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subject, error),
+func (c *Case) run(options firewall.Options, newSubject func(firewall.Options) (Subject, error),
 	seen coverage) (*Difference, error) {
 	if c.PerSource {
 		options.MaxPerSource = fewPerSource
@@ -88,13 +88,13 @@ func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subje
 		options.MaxTracks = fewTracks
 	}
 	options.Liberal = c.Liberal
-	subject, err := fresh(options)
+	subject, err := newSubject(options)
 	if err != nil {
 		return nil, err
 	}
 	defer subject.Close()
-	r := &runner{c: c, twin: NewModel(options), subject: subject}
-	r.twin.seen = seen
+	r := &runner{c: c, model: NewModel(options), subject: subject}
+	r.model.seen = seen
 	if err := r.load(0, nil); err != nil {
 		return nil, err
 	}
@@ -116,7 +116,7 @@ func (c *Case) run(options firewall.Options, fresh func(firewall.Options) (Subje
 // runner plays a case.
 type runner struct {
 	c       *Case
-	twin    *Model
+	model   *Model
 	subject Subject
 	now     time.Duration
 }
@@ -133,12 +133,12 @@ func (r *runner) load(set int, tables map[string][]firewall.TableEntry) error {
 		return err
 	}
 	for name, entries := range tables {
-		r.twin.SetTable(name, entries)
+		r.model.SetTable(name, entries)
 	}
-	r.twin.Load(rs, o, Keys(p))
+	r.model.Load(rs, o, Keys(p))
 	for _, line := range r.c.Rules[set] {
 		for _, word := range strings.Fields(line) {
-			r.twin.seen.note(ofWord, 0, word)
+			r.model.seen.note(ofWord, 0, word)
 		}
 	}
 	if tables == nil {
@@ -149,7 +149,7 @@ func (r *runner) load(set int, tables map[string][]firewall.TableEntry) error {
 
 // step plays one step and returns how they differ after it, "" if they do not.
 func (r *runner) step(s *Step) (string, error) {
-	r.twin.seen.note(ofStep, int(s.Kind), "taken")
+	r.model.seen.note(ofStep, int(s.Kind), "taken")
 	switch s.Kind {
 	case StepPacket:
 		r.now = s.Input.Now
@@ -161,33 +161,33 @@ func (r *runner) step(s *Step) (string, error) {
 		r.now = s.Input.Now
 		return r.tick(int(s.Number))
 	case StepTable:
-		r.twin.SetTable(s.Name, s.Entries)
+		r.model.SetTable(s.Name, s.Entries)
 		return "", r.subject.SetTable(s.Name, s.Entries)
 	case StepAdd:
-		r.twin.AddTable(s.Name, s.Entries[0])
+		r.model.AddTable(s.Name, s.Entries[0])
 		return "", r.subject.AddTable(s.Name, s.Entries[0])
 	case StepDelete:
-		was := r.twin.DeleteTable(s.Name, s.Entries[0].Prefix)
+		was := r.model.DeleteTable(s.Name, s.Entries[0].Prefix)
 		if err := r.subject.DeleteTable(s.Name, s.Entries[0].Prefix); was != (err == nil) {
-			return fmt.Sprintf("delete %v from table %s: twin had it: %v, engine: %v",
+			return fmt.Sprintf("delete %v from table %s: model had it: %v, engine: %v",
 				s.Entries[0].Prefix, s.Name, was, err), nil
 		}
 	case StepInterfaces:
-		r.twin.SetInterfaces(s.Ifs)
+		r.model.SetInterfaces(s.Ifs)
 		return "", r.subject.SetInterfaces(s.Ifs)
 	case StepRoutes:
-		r.twin.SetRoutes(s.Routes)
+		r.model.SetRoutes(s.Routes)
 		return "", r.subject.SetRoutes(s.Routes)
 	case StepLoad:
 		return "", r.load(s.Set, s.Tables)
 	case StepZero:
-		r.twin.Zero(s.Number)
+		r.model.Zero(s.Number)
 		return "", r.subject.Zero(s.Number)
 	}
 	return "", nil
 }
 
-// packet judges a packet with both.
+// packet evaluates a packet with both.
 func (r *runner) packet(s *Step) (string, error) {
 	if what, err := r.explain(s); what != "" || err != nil {
 		return what, err
@@ -208,28 +208,28 @@ func (r *runner) packet(s *Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.twin.chosen = func(s *modelState) bool { return !left[incarnation(r.twin.show(s))] }
-	r.twin.refused = &got
+	r.model.chosen = func(s *modelState) bool { return !left[incarnation(r.model.show(s))] }
+	r.model.refused = &got
 	if _, tells := r.subject.(tracker); tells && r.c.FewTracks {
-		r.twin.seen.note(ofMark, 0, tracksTold)
-		r.twin.given = func(t Track) (given, again bool) {
+		r.model.seen.note(ofMark, 0, tracksReported)
+		r.model.reassignedTrack = func(t Track) (reassignedTrack, again bool) {
 			was, is := before[t], after[t]
 			again = is != 0 && was != 0 && was != is
 			return is == 0 || again, again
 		}
 	}
-	want := r.twin.Evaluate(&s.Input, s.Packet)
-	r.twin.chosen, r.twin.given = nil, nil
+	want := r.model.Evaluate(&s.Input, s.Packet)
+	r.model.chosen, r.model.reassignedTrack = nil, nil
 	if want.Rule == 0 { // before the rules there is no slot
 		want.Slot, got.Slot = 0, 0
 	}
 	if got != want {
-		return fmt.Sprintf("verdict\n  twin   %+v\n  engine %+v", want, got), nil
+		return fmt.Sprintf("verdict\n  model   %+v\n  engine %+v", want, got), nil
 	}
 	return "", nil
 }
 
-// explain has a packet explained, as a model judges it in which nothing gives way.
+// explain has a packet explained, as a model evaluates it in which nothing gives way.
 func (r *runner) explain(s *Step) (string, error) {
 	subject, ok := r.subject.(explainer)
 	// of given-away tracks the model is not exact yet: about one in 100,000 differs
@@ -240,7 +240,7 @@ func (r *runner) explain(s *Step) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want := r.twin.clone().Evaluate(&s.Input, s.Packet)
+	want := r.model.clone().Evaluate(&s.Input, s.Packet)
 	if want.Rule == 0 {
 		want.Slot, got.Slot = 0, 0
 	}
@@ -250,7 +250,7 @@ func (r *runner) explain(s *Step) (string, error) {
 	return "", nil
 }
 
-// tracks returns the engine's tracks, where the twin may need them.
+// tracks returns the engine's tracks, where the model may need them.
 func (r *runner) tracks() (map[Track]uint64, error) {
 	subject, ok := r.subject.(tracker)
 	if !r.c.FewTracks || !ok {
@@ -264,7 +264,7 @@ func incarnation(s firewall.State) string {
 	return fmt.Sprint(identity(s), " ", s.Created)
 }
 
-// there returns the incarnations of the engine's states, where the twin may need them.
+// there returns the incarnations of the engine's states, where the model may need them.
 func (r *runner) there() (map[string]bool, error) {
 	if !r.c.PerSource && !r.c.FewHalfOpen {
 		return nil, nil
@@ -281,8 +281,8 @@ func (r *runner) there() (map[string]bool, error) {
 }
 
 // tick lets the engine tick n times. Which states that ends is the engine's affair as long as they
-// have expired: the twin ends the same ones, since a state counts for limits until somebody removes
-// it. All others must be there as they were.
+// have expired: the model ends the same ones, since a state counts for limits until somebody
+// removes it. All others must be there as they were.
 func (r *runner) tick(n int) (string, error) {
 	subject, ok := r.subject.(ticker)
 	if !ok {
@@ -301,9 +301,9 @@ func (r *runner) tick(n int) (string, error) {
 	for _, s := range left {
 		there[identity(s)] = true
 	}
-	r.twin.sweepUnless(r.now, func(s firewall.State) bool { return there[identity(s)] })
-	want := r.twin.States()
-	r.twin.seen.states(want)
+	r.model.sweepUnless(r.now, func(s firewall.State) bool { return there[identity(s)] })
+	want := r.model.States()
+	r.model.seen.states(want)
 	return diffStates(want, left), nil
 }
 
@@ -326,7 +326,7 @@ func (r *runner) states() ([]firewall.State, error) {
 
 // compare sweeps both and compares everything that can be read.
 func (r *runner) compare() string {
-	r.twin.Sweep(r.now)
+	r.model.Sweep(r.now)
 	if err := r.subject.Sweep(r.now); err != nil {
 		return err.Error()
 	}
@@ -334,8 +334,8 @@ func (r *runner) compare() string {
 	if err != nil {
 		return err.Error()
 	}
-	want := r.twin.States()
-	r.twin.seen.states(want)
+	want := r.model.States()
+	r.model.seen.states(want)
 	if d := diffStates(want, got); d != "" {
 		return d
 	}
@@ -343,10 +343,10 @@ func (r *runner) compare() string {
 	if err != nil {
 		return err.Error()
 	}
-	twin := r.twin.Rules()
-	for i := range twin {
-		if i >= len(rules) || rules[i] != twin[i] {
-			return fmt.Sprintf("counters of slot %d\n  twin   %+v\n  engine %+v", i, twin[i],
+	model := r.model.Rules()
+	for i := range model {
+		if i >= len(rules) || rules[i] != model[i] {
+			return fmt.Sprintf("counters of slot %d\n  model   %+v\n  engine %+v", i, model[i],
 				rules[min(i, len(rules)-1)])
 		}
 	}
@@ -354,8 +354,8 @@ func (r *runner) compare() string {
 	if err != nil {
 		return err.Error()
 	}
-	if twin := r.twin.Decisions(); !reflect.DeepEqual(decisions, twin) {
-		return fmt.Sprintf("counters of decisions\n  twin   %+v\n  engine %+v", twin, decisions)
+	if model := r.model.Decisions(); !reflect.DeepEqual(decisions, model) {
+		return fmt.Sprintf("counters of decisions\n  model   %+v\n  engine %+v", model, decisions)
 	}
 	return ""
 }
@@ -374,7 +374,7 @@ func diffStates(want, got []firewall.State) string {
 	if strings.Join(w, "\n") == strings.Join(g, "\n") {
 		return ""
 	}
-	return fmt.Sprintf("states\n  twin   %s\n  engine %s", strings.Join(w, "\n         "),
+	return fmt.Sprintf("states\n  model   %s\n  engine %s", strings.Join(w, "\n         "),
 		strings.Join(g, "\n         "))
 }
 

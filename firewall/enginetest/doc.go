@@ -1,8 +1,8 @@
-// Package enginetest is the treaty: what every engine must do.
+// Package enginetest is the conformance suite: what every engine must do.
 //
-// Twin is the slow twin, an interpreter of parsed rules that is written to be right and nothing
+// Model is the slow model, an interpreter of parsed rules that is written to be right and nothing
 // else. RandomCase draws rules of a part of the language, and a sequence of packets, sweeps, clock
-// jumps and changes of tables, interfaces, routes and rules. Case.Run plays it to the twin and to
+// jumps and changes of tables, interfaces, routes and rules. Case.Run plays it to the model and to
 // an engine, and tells the first difference: a verdict, a state, a counter.
 //
 // An engine's own test calls Run with its Features:
@@ -21,6 +21,6 @@
 // The package imports no engine. It shares flow's pure functions with them, which have tests of
 // their own.
 //
-// The tables of an engine must have room for every state of a case (4096 do): what happens when
+// The tables of an engine must have space for every state of a case (4096 do): what happens when
 // they are full is the engine's own affair, within the bounds of docs/design/0003-evaluation.md.
 package enginetest

@@ -11,7 +11,7 @@ import (
 // Fuzz is the body of an engine's fuzz target: a random case into which packets are put that the
 // fuzzer makes, read as length and bytes in turn.
 func Fuzz(f *testing.F, options firewall.Options, have rule.Features,
-	fresh func(firewall.Options) (Subject, error)) {
+	newSubject func(firewall.Options) (Subject, error)) {
 	f.Fuzz(func(t *testing.T, seed uint64, b []byte) {
 		c := RandomCase(seed, have, options, 60)
 		for at := 5; len(b) > 0 && at < len(c.Steps); at += 7 {
@@ -24,12 +24,12 @@ func Fuzz(f *testing.F, options firewall.Options, have rule.Features,
 				c.Steps = append(c.Steps[:at], append([]Step{s}, c.Steps[at:]...)...)
 			}
 		}
-		d, err := c.Run(options, fresh)
+		d, err := c.Run(options, newSubject)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if d != nil {
-			t.Fatal(d.Shrink(options, fresh, 5*time.Second))
+			t.Fatal(d.Shrink(options, newSubject, 5*time.Second))
 		}
 	})
 }

@@ -21,17 +21,17 @@ type keyStep struct {
 	reason firewall.Reason
 }
 
-// keyCase is a rule set and packets that are judged one after the other.
+// keyCase is a rule set and packets that are evaluated one after the other.
 type keyCase struct {
 	name, rules string
 	steps       []keyStep
 }
 
-// RunKeys holds an engine, and the reference model, to what the key of a conversation and of a
+// RunKeys holds an engine, and the reference model, to what the key of a flow and of a
 // datagram is: which ICMP errors, queries, link-local packets and fragments belong to what was let
 // through before, and above all which do not.
 func RunKeys(t *testing.T, options firewall.Options,
-	fresh func(firewall.Options) (Subject, error)) {
+	newSubject func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	cases := append(errorCases(), queryCases()...)
 	cases = append(append(cases, linkCases()...), fragmentCases()...)
@@ -46,7 +46,7 @@ func RunKeys(t *testing.T, options firewall.Options,
 			if err != nil {
 				t.Fatal(err)
 			}
-			subject, err := fresh(options)
+			subject, err := newSubject(options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,9 +75,9 @@ func RunKeys(t *testing.T, options firewall.Options,
 	}
 }
 
-// came, goes and through are hooks: in, out from the host itself, and out from another interface.
-func came(by uint32) firewall.Hook { return firewall.Hook{Dir: firewall.In, Recv: by} }
-func goes(by uint32) firewall.Hook { return firewall.Hook{Dir: firewall.Out, Xmit: by} }
+// inBy, goes and through are hooks: in, out from the host itself, and out from another interface.
+func inBy(by uint32) firewall.Hook  { return firewall.Hook{Dir: firewall.In, Recv: by} }
+func outBy(by uint32) firewall.Hook { return firewall.Hook{Dir: firewall.Out, Xmit: by} }
 
 func through(from, to uint32) firewall.Hook {
 	return firewall.Hook{Dir: firewall.Out, Recv: from, Xmit: to}
@@ -91,8 +91,8 @@ func drops(what string, h firewall.Hook, b []byte, reason firewall.Reason) keySt
 	return keyStep{what, h, b, false, firewall.StateNone, reason}
 }
 
-// keepOut are rules that let an end begin by what matches, and what belongs to that follow.
-func keepOut(us, match string) string {
+// keepStateRules are rules that let an end begin by what matches, and what belongs to that follow.
+func keepStateRules(us, match string) string {
 	return fmt.Sprintf("add 1 check-state\nadd 10 allow ip from %s to any %s\n"+
 		"add 20 deny ip from any to any\n", us, match)
 }
@@ -109,8 +109,8 @@ func (c craft) with(body []byte) []byte {
 }
 
 // icmpOf returns the ICMP of a family, and its errors.
-func icmpOf(six bool) (proto uint8, errors []uint8) {
-	if six {
+func icmpOf(v6 bool) (proto uint8, errors []uint8) {
+	if v6 {
 		return packet.ProtoICMPv6, []uint8{1, 2, 3, 4}
 	}
 	return packet.ProtoICMP, []uint8{3, 4, 5, 11, 12}
@@ -137,23 +137,24 @@ func errorCases() []keyCase {
 		} {
 			first := between(us, peer, proto).with(body)
 			c := keyCase{name: fmt.Sprintf("errors about protocol %d of %s", proto, us),
-				rules: keepOut(us, "out keep-state")}
-			c.steps = append(c.steps, passes("the first packet", goes(2), first, firewall.StateNew))
+				rules: keepStateRules(us, "out keep-state")}
+			c.steps = append(c.steps, passes("the first packet", outBy(2), first,
+				firewall.StateNew))
 			for _, kind := range kinds {
 				failure := func(src, dst string) []byte {
 					return between(src, dst, icmp).with(icmpBody(kind, 0, 0, first))
 				}
 				what := fmt.Sprintf("type %d ", kind)
 				c.steps = append(c.steps,
-					passes(what+"from the peer", came(2), failure(peer, us),
+					passes(what+"from the peer", inBy(2), failure(peer, us),
 						firewall.StateUntouched),
-					passes(what+"from a router", came(2), failure(router, us),
+					passes(what+"from a router", inBy(2), failure(router, us),
 						firewall.StateUntouched),
-					drops(what+"from the peer to another", came(2), failure(peer, other),
+					drops(what+"from the peer to another", inBy(2), failure(peer, other),
 						firewall.ReasonRule),
-					drops(what+"from a router to another", came(3), failure(router, other),
+					drops(what+"from a router to another", inBy(3), failure(router, other),
 						firewall.ReasonRule),
-					drops(what+"to the peer", came(2), failure(other, peer), firewall.ReasonRule))
+					drops(what+"to the peer", inBy(2), failure(other, peer), firewall.ReasonRule))
 			}
 			all = append(all, c)
 		}
@@ -183,32 +184,33 @@ func queryCases() []keyCase {
 			in := func(typ uint8) []byte { return message(f.peer, f.us, typ, id) }
 			for _, pair := range f.pairs {
 				c := keyCase{name: fmt.Sprintf("type %d with id %d from %s", pair[0], id, f.us),
-					rules: keepOut(f.us, fmt.Sprintf("{ icmptypes %d or icmp6types %d } out "+
+					rules: keepStateRules(f.us, fmt.Sprintf("{ icmptypes %d or icmp6types %d } "+
+						"out "+
 						"keep-state",
 						pair[0], pair[0]))}
 				c.steps = append(c.steps,
-					drops("an answer to nothing", came(2), in(pair[1]), firewall.ReasonRule),
-					passes("the query", goes(2), out(pair[0]), firewall.StateNew))
+					drops("an answer to nothing", inBy(2), in(pair[1]), firewall.ReasonRule),
+					passes("the query", outBy(2), out(pair[0]), firewall.StateNew))
 				for range 2 {
 					c.steps = append(c.steps,
-						passes("its answer", came(2), in(pair[1]), firewall.StateHit),
-						passes("the query again", goes(2), out(pair[0]), firewall.StateHit),
-						drops("the same query, inwards", came(2), in(pair[0]), firewall.ReasonRule),
-						drops("our own answer to it", goes(2), out(pair[1]), firewall.ReasonRule))
+						passes("its answer", inBy(2), in(pair[1]), firewall.StateHit),
+						passes("the query again", outBy(2), out(pair[0]), firewall.StateHit),
+						drops("the same query, inwards", inBy(2), in(pair[0]), firewall.ReasonRule),
+						drops("our own answer to it", outBy(2), out(pair[1]), firewall.ReasonRule))
 					for _, other := range f.pairs {
 						if other != pair {
 							c.steps = append(c.steps,
-								drops("another query, inwards", came(2), in(other[0]),
+								drops("another query, inwards", inBy(2), in(other[0]),
 									firewall.ReasonRule),
-								drops("the answer to another", came(2), in(other[1]),
+								drops("the answer to another", inBy(2), in(other[1]),
 									firewall.ReasonRule),
-								drops("another query, outwards", goes(2), out(other[0]),
+								drops("another query, outwards", outBy(2), out(other[0]),
 									firewall.ReasonRule))
 						}
 					}
 					for _, typ := range f.others {
 						what := fmt.Sprintf("type %d, inwards", typ)
-						c.steps = append(c.steps, drops(what, came(2), in(typ),
+						c.steps = append(c.steps, drops(what, inBy(2), in(typ),
 							firewall.ReasonRule))
 					}
 				}
@@ -216,9 +218,9 @@ func queryCases() []keyCase {
 			}
 		}
 		keeps := keyCase{name: "a rule that keeps state meets answers and messages from " + f.us,
-			rules: keepOut(f.us, "out keep-state")}
+			rules: keepStateRules(f.us, "out keep-state")}
 		limits := keyCase{name: "a rule that limits states meets answers and messages from " + f.us,
-			rules: keepOut(f.us, "out limit src-addr 5")}
+			rules: keepStateRules(f.us, "out limit src-addr 5")}
 		others := f.others
 		for _, pair := range f.pairs {
 			others = append(others, pair[1])
@@ -226,14 +228,14 @@ func queryCases() []keyCase {
 		for _, typ := range others {
 			what := fmt.Sprintf("type %d", typ)
 			out, in := message(f.us, f.peer, typ, 0), message(f.peer, f.us, typ, 0)
-			keeps.steps = append(keeps.steps, passes(what, goes(2), out, firewall.StateNone),
-				drops(what+" back", came(2), in, firewall.ReasonRule))
-			limits.steps = append(limits.steps, drops(what, goes(2), out, firewall.ReasonNoKey))
+			keeps.steps = append(keeps.steps, passes(what, outBy(2), out, firewall.StateNone),
+				drops(what+" back", inBy(2), in, firewall.ReasonRule))
+			limits.steps = append(limits.steps, drops(what, outBy(2), out, firewall.ReasonNoKey))
 		}
 		for _, pair := range f.pairs {
 			in := message(f.peer, f.us, pair[0], 0)
 			keeps.steps = append(keeps.steps,
-				drops("a query of the peer", came(2), in, firewall.ReasonRule))
+				drops("a query of the peer", inBy(2), in, firewall.ReasonRule))
 		}
 		all = append(all, keeps, limits)
 	}
@@ -258,17 +260,17 @@ func linkCases() []keyCase {
 			back := between(peer, us, proto).with(bodies[1])
 			about := between(peer, us, icmp).with(icmpBody(kinds[0], 0, 0, there))
 			all = append(all, keyCase{fmt.Sprintf("protocol %d from %s to %s", proto, us, peer),
-				keepOut(us, "out keep-state"),
+				keepStateRules(us, "out keep-state"),
 				[]keyStep{
-					passes("the first packet", goes(2), there, firewall.StateNew),
-					drops("an answer on another link", came(3), back, firewall.ReasonRule),
-					drops("an answer on a third one", came(300), back, firewall.ReasonRule),
-					drops("an answer from nowhere", came(0), back, firewall.ReasonRule),
-					drops("an error on another link", came(3), about, firewall.ReasonRule),
-					passes("an error", came(2), about, firewall.StateUntouched),
-					passes("the answer", came(2), back, firewall.StateHit),
-					passes("the same ends on another link", goes(3), there, firewall.StateNew),
-					passes("the answer there", came(3), back, firewall.StateHit),
+					passes("the first packet", outBy(2), there, firewall.StateNew),
+					drops("an answer on another link", inBy(3), back, firewall.ReasonRule),
+					drops("an answer on a third one", inBy(300), back, firewall.ReasonRule),
+					drops("an answer from nowhere", inBy(0), back, firewall.ReasonRule),
+					drops("an error on another link", inBy(3), about, firewall.ReasonRule),
+					passes("an error", inBy(2), about, firewall.StateUntouched),
+					passes("the answer", inBy(2), back, firewall.StateHit),
+					passes("the same ends on another link", outBy(3), there, firewall.StateNew),
+					passes("the answer there", inBy(3), back, firewall.StateHit),
 				}})
 		}
 	}
@@ -276,14 +278,14 @@ func linkCases() []keyCase {
 	answer := between("169.254.169.254", "10.0.0.5", packet.ProtoUDP).with(udpBody(53, 1000, 8))
 	odd := between("fe80::1", "fe80:0:1::2", packet.ProtoUDP).with(udpBody(1000, 53, 8))
 	return append(all, keyCase{"a service at a link-local address of IPv4 behind a router",
-		keepOut("10.0.0.5", "in keep-state"), []keyStep{
-			passes("in", came(2), udp, firewall.StateNew),
+		keepStateRules("10.0.0.5", "in keep-state"), []keyStep{
+			passes("in", inBy(2), udp, firewall.StateNew),
 			passes("out", through(2, 3), udp, firewall.StateHit),
-			passes("the answer, in", came(3), answer, firewall.StateHit),
+			passes("the answer, in", inBy(3), answer, firewall.StateHit),
 			passes("the answer, out", through(3, 2), answer, firewall.StateHit),
 		}}, keyCase{"an address of fe80::/10 with more than a prefix",
 		"add 10 allow ip from any to any keep-state\n", []keyStep{
-			drops("it", goes(2), odd, firewall.ReasonNoKey),
+			drops("it", outBy(2), odd, firewall.ReasonNoKey),
 		}})
 }
 
@@ -303,10 +305,10 @@ func fragmentCases() []keyCase {
 		f, l := first.bytes(), later.bytes()
 		const rules = "add 10 allow udp from any to any\nadd 20 deny ip from any to any\n"
 		all = append(all, keyCase{"fragments from " + a[0], rules, []keyStep{
-			passes("the first, in", came(2), f, firewall.StateNone),
-			{"a later one", came(2), l, true, firewall.StateNone, firewall.ReasonFragFirst},
-			drops("a later one by another interface", came(3), l, firewall.ReasonFragUnknown),
-			drops("a later one by none", came(0), l, firewall.ReasonFragUnknown),
+			passes("the first, in", inBy(2), f, firewall.StateNone),
+			{"a later one", inBy(2), l, true, firewall.StateNone, firewall.ReasonFragFirst},
+			drops("a later one by another interface", inBy(3), l, firewall.ReasonFragUnknown),
+			drops("a later one by none", inBy(0), l, firewall.ReasonFragUnknown),
 			drops("a later one, out", through(2, 3), l, firewall.ReasonFragUnknown),
 			passes("the first, out", through(2, 3), f, firewall.StateNone),
 			{"a later one, out", through(2, 3), l, true, firewall.StateNone,

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Twin is the slow twin: it interprets parsed rules one after the other and searches everything
+// Model is the slow model: it interprets parsed rules one after the other and searches everything
 // from the beginning. It is docs/design/0003-evaluation.md written down as plainly as possible;
 // engines are compared with it. It is not safe for concurrent use.
 type Model struct {
@@ -26,30 +26,30 @@ type Model struct {
 	ifs       []firewall.Interface
 	routes    []firewall.Route
 	decisions map[firewall.Decision]firewall.Count
-	// reports a state that the engine has ended to make room for one of the packet at hand
+	// reports a state that the engine has ended to make space for one of the packet at hand
 	chosen func(*modelState) bool
-	// what the engine says of the packet at hand: it may have no room
+	// what the engine says of the packet at hand: it may have no space
 	refused *firewall.Verdict
-	// given reports a track that the engine has given to another tuple for the packet at hand, and
-	// whether it has made it anew since.
-	given func(Track) (given, again bool)
-	seen  coverage // nil unless somebody wants to know
+	// reassignedTrack reports a track that the engine has given to another tuple for the packet at
+	// hand, and whether it has made it again since.
+	reassignedTrack func(Track) (reassignedTrack, again bool)
+	seen            coverage // nil unless somebody wants to know
 }
 
 // modelState is a state.
 type modelState struct {
 	flow.State
-	key     flow.Key
-	name    string // of the flow
-	from    flow.Dir
-	rule    uint64
-	tracked bool // by the rule's limit
-	ousted  bool // its track was given to another tuple
-	mask    rule.LimitMask
-	created int64
+	key        flow.Key
+	name       string // of the flow
+	from       flow.Dir
+	rule       uint64
+	tracked    bool // by the rule's limit
+	reassigned bool // its track was given to another tuple
+	mask       rule.LimitMask
+	created    int64
 }
 
-// modelFrag is what is known of a datagram whose first fragment was judged.
+// modelFrag is what is known of a datagram whose first fragment was evaluated.
 type modelFrag struct {
 	src, dst netip.Addr
 	proto    uint8
@@ -61,7 +61,7 @@ type modelFrag struct {
 	poisoned bool
 }
 
-// NewModel returns a twin that passes everything until rules are loaded.
+// NewModel returns a model that passes everything until rules are loaded.
 func NewModel(o firewall.Options) *Model {
 	t := &Model{Options: o, tables: map[string][]firewall.TableEntry{},
 		decisions: map[firewall.Decision]firewall.Count{}}
@@ -70,7 +70,7 @@ func NewModel(o firewall.Options) *Model {
 }
 
 // Load replaces the rules. keys are the identities of the rules by slot (rule.Code.Key), so that
-// the twin and the engines mean the same rule by "the same".
+// the model and the engines mean the same rule by "the same".
 func (t *Model) Load(s *rule.Ruleset, o rule.CompileOptions, keys []uint64) {
 	last := &rule.Rule{Number: rule.DefaultNumber, Action: rule.Action{Op: rule.OpDeny}}
 	if o.Default == rule.OpAllow {
@@ -150,7 +150,7 @@ func (t *Model) expired(s *modelState, now int64) bool {
 	return now > s.Deadline(&t.Options.Timeouts)
 }
 
-// job is the judgement of one packet.
+// job is the evaluation of one packet.
 type job struct {
 	*Model
 	in   firewall.Input
@@ -170,7 +170,7 @@ type job struct {
 	use   firewall.StateUse
 }
 
-// Judge judges one IP packet.
+// Evaluate evaluates one IP packet.
 func (t *Model) Evaluate(in *firewall.Input, pkt []byte) firewall.Verdict {
 	j := &job{Model: t, in: *in, b: pkt, now: int64(in.Now), asked: map[string]bool{},
 		have: map[string]bool{}}
@@ -187,7 +187,7 @@ func (t *Model) Evaluate(in *firewall.Input, pkt []byte) firewall.Verdict {
 		_, _, j.inner, _ = flow.QuotedKey(&j.p, pkt, in.Hook.Link())
 		j.hasKey = j.inner.Src() == j.p.Dst()
 	}
-	v := j.judge()
+	v := j.evaluate()
 	t.seen.verdict(in.Hook.Dir, &j.p, &v)
 	d := firewall.Decision{Dir: in.Hook.Dir, Pass: v.Pass, Reason: v.Reason}
 	n := t.decisions[d]
@@ -195,7 +195,7 @@ func (t *Model) Evaluate(in *firewall.Input, pkt []byte) firewall.Verdict {
 	return v
 }
 
-func (j *job) judge() firewall.Verdict {
+func (j *job) evaluate() firewall.Verdict {
 	if j.p.Reason != packet.ReasonNone {
 		return firewall.Verdict{Reason: firewall.ReasonDecode + firewall.Reason(j.p.Reason)}
 	}
@@ -207,7 +207,7 @@ func (j *job) judge() firewall.Verdict {
 	}
 	v := j.walk()
 	if j.p.Frag&packet.FragFirst != 0 {
-		j.noteFragment(v)
+		j.recordFragment(v)
 	}
 	return v
 }
@@ -254,7 +254,7 @@ func (j *job) walk() firewall.Verdict {
 				continue
 			}
 			if op != rule.StateNone {
-				if by, reason := j.needState(slot, r); reason != firewall.ReasonRule {
+				if by, reason := j.requireState(slot, r); reason != firewall.ReasonRule {
 					return j.drop(by, reason)
 				}
 				if r.Defer {

@@ -9,13 +9,13 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// clone returns a copy that may judge a packet and leaves t as it is. In it nothing gives way to
-// anything: it has room for any number of states.
+// clone returns a copy that may evaluate a packet and leaves t as it is. In it nothing gives way to
+// anything: it has space for any number of states.
 func (t *Model) clone() *Model {
 	c := *t
 	c.counts, c.frags = slices.Clone(t.counts), slices.Clone(t.frags)
 	c.decisions, c.chosen, c.refused, c.seen = maps.Clone(t.decisions), nil, nil, nil
-	c.given = nil
+	c.reassignedTrack = nil
 	c.states = nil
 	for _, s := range t.states {
 		one := *s
@@ -70,7 +70,7 @@ func (t *Model) Zero(number uint16) {
 	}
 }
 
-// Decisions returns how many packets were judged, by what became of them.
+// Decisions returns how many packets were evaluated, by what became of them.
 func (t *Model) Decisions() map[firewall.Decision]firewall.Count { return t.decisions }
 
 // States returns all states, also expired ones that nobody has met or swept yet.

@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// lookResult is what a look-up ends in.
+// lookResult is what a lookup ends in.
 type lookResult int
 
 const (
@@ -29,15 +29,15 @@ func (j *job) lookUp(name string, any bool) (slot int, result lookResult, reason
 		if j.asked[n] {
 			continue
 		}
-		if slot, result, reason = j.lookUpOne(n); result != lookMiss {
+		if slot, result, reason = j.lookUpFlow(n); result != lookMiss {
 			return slot, result, reason
 		}
 	}
 	return 0, lookMiss, 0
 }
 
-// lookUpOne is section 4 of the page.
-func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewall.Reason) {
+// lookUpFlow is section 4 of the page.
+func (j *job) lookUpFlow(name string) (slot int, result lookResult, reason firewall.Reason) {
 	j.asked[name] = true
 	s := j.find(name)
 	if s == nil {
@@ -58,10 +58,10 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 		r = s.Step(&seg, side, j.now, liberal)
 	}
 	if p := s.Phase(); p == flow.Closed || p == flow.Reset {
-		s.tracked, s.ousted = false, false
+		s.tracked, s.reassigned = false, false
 	}
-	if r == flow.Hit && s.ousted && !s.HalfOpen() && !j.enterAgain(s, slot) {
-		j.seen.note(ofTrack, 0, "no room when proved")
+	if r == flow.Hit && s.reassigned && !s.HalfOpen() && !j.countAgain(s, slot) {
+		j.seen.note(ofTrack, 0, "no space when proved")
 		j.remove(s)
 	}
 	switch r {
@@ -92,7 +92,7 @@ func (j *job) lookUpOne(name string) (slot int, result lookResult, reason firewa
 	return slot, lookHit, 0
 }
 
-// find returns the state of the packet's conversation under a flow name.
+// find returns the state of the packet's flow under a flow name.
 func (j *job) find(name string) *modelState {
 	if !j.hasKey {
 		return nil
@@ -109,12 +109,12 @@ func (j *job) remove(gone *modelState) {
 	j.removeStates(func(s *modelState) bool { return s == gone })
 }
 
-// needState is step 4 of section 3. It returns the slot of the rule that drops the packet and the
-// reason, ReasonRule for none.
-func (j *job) needState(slot int, r *rule.Rule) (int, firewall.Reason) {
+// requireState is step 4 of section 3. It returns the slot of the rule that drops the packet and
+// the reason, ReasonRule for none.
+func (j *job) requireState(slot int, r *rule.Rule) (int, firewall.Reason) {
 	name := flowName(r)
 	if !j.asked[name] {
-		if owner, result, reason := j.lookUpOne(name); result == lookDrop {
+		if owner, result, reason := j.lookUpFlow(name); result == lookDrop {
 			return owner, reason
 		}
 	}
@@ -127,7 +127,7 @@ func (j *job) needState(slot int, r *rule.Rule) (int, firewall.Reason) {
 		}
 		return slot, firewall.ReasonRule
 	}
-	if reason := j.makeState(slot, r, name); reason != firewall.ReasonRule {
+	if reason := j.createState(slot, r, name); reason != firewall.ReasonRule {
 		return slot, reason
 	}
 	j.have[name] = true
@@ -143,8 +143,8 @@ func (j *job) asks() bool {
 	return slices.Contains([]uint8{8, 13, 15, 17}, j.p.ICMPType())
 }
 
-// makeState is section 5 of the page. The twin has room for any number of states.
-func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
+// createState is section 5 of the page. The model has space for any number of states.
+func (j *job) createState(slot int, r *rule.Rule, name string) firewall.Reason {
 	if !j.hasKey || j.isErr {
 		return firewall.ReasonNoKey
 	}
@@ -166,7 +166,7 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 		if n >= r.State.Limit {
 			return firewall.ReasonLimit
 		}
-		if n == 0 && !j.trackRoom() {
+		if n == 0 && !j.trackSpace() {
 			return firewall.ReasonTracksFull
 		}
 		p := s.Phase()
@@ -178,25 +178,25 @@ func (j *job) makeState(slot int, r *rule.Rule, name string) firewall.Reason {
 			return firewall.ReasonHalfOpenSource
 		}
 		if n >= most && j.chosen != nil {
-			j.giveWay(sourceOf(s), (*modelState).HalfOpen)
+			j.evict(sourceOf(s), (*modelState).HalfOpen)
 		}
 	}
 	if j.evictable() >= j.Options.MaxHalfOpen && j.chosen != nil {
 		if j.refused.Reason == firewall.ReasonHalfOpenFull && j.refused.Slot == uint16(slot) {
 			return firewall.ReasonHalfOpenFull
 		}
-		j.giveWay(netip.Prefix{}, evictable)
-		j.giveWay(netip.Prefix{}, evictable) // where an engine had one too many
+		j.evict(netip.Prefix{}, evictable)
+		j.evict(netip.Prefix{}, evictable) // where an engine had one too many
 	}
 	j.states = append(j.states, s)
 	j.seen.state(r, "made")
 	return firewall.ReasonRule
 }
 
-// giveWay ends the state that makes room for another, which is the engine's choice: of those that
+// evict ends the state that makes space for another, which is the engine's choice: of those that
 // the engine lost meanwhile, one of this source if there is one. Those that the packet may yet find
-// expired come last, since the engine may have lost them to the look-up of a later rule.
-func (j *job) giveWay(source netip.Prefix, may func(*modelState) bool) {
+// expired come last, since the engine may have lost them to the lookup of a later rule.
+func (j *job) evict(source netip.Prefix, may func(*modelState) bool) {
 	var best *modelState
 	rank := 0
 	for _, s := range j.states {
@@ -286,8 +286,8 @@ func (f *modelFrag) same(g *modelFrag) bool {
 		f.proto == g.proto
 }
 
-// noteFragment and laterFragment are section 6 of the page.
-func (j *job) noteFragment(v firewall.Verdict) {
+// recordFragment and laterFragment are section 6 of the page.
+func (j *job) recordFragment(v firewall.Verdict) {
 	f := j.fragment()
 	f.time, f.verdict = j.now, v
 	f.end = flow.FragmentEnd(&j.p, j.b)

@@ -13,10 +13,10 @@ func trackOf(s *modelState) Track {
 	return t
 }
 
-// trackRoom reports whether there is room for one more track. If all are in use, one that counts
+// trackSpace reports whether there is space for one more track. If all are in use, one that counts
 // half-open states only is given away, which one is the engine's choice.
-func (j *job) trackRoom() bool {
-	if j.given == nil { // any number
+func (j *job) trackSpace() bool {
+	if j.reassignedTrack == nil { // any number
 		return true
 	}
 	all := map[Track][]*modelState{}
@@ -35,8 +35,8 @@ func (j *job) trackRoom() bool {
 			continue
 		}
 		room = true
-		given, again := j.given(t)
-		if again || given && choice == nil {
+		reassignedTrack, again := j.reassignedTrack(t)
+		if again || reassignedTrack && choice == nil {
 			choice = counted
 		}
 		if again { // it was given away before any other of the same packet
@@ -45,10 +45,10 @@ func (j *job) trackRoom() bool {
 	}
 	for _, s := range choice {
 		j.seen.note(ofTrack, 0, "given away")
-		s.tracked, s.ousted = false, true
+		s.tracked, s.reassigned = false, true
 	}
 	if !room {
-		j.seen.note(ofTrack, 0, "no room for one")
+		j.seen.note(ofTrack, 0, "no space for one")
 	}
 	return room
 }
@@ -62,18 +62,18 @@ func provedAny(all []*modelState) bool {
 	return false
 }
 
-// enterAgain counts a state that has proved itself after its track was given away. It reports false
-// if the limit is reached or there is no room for a track.
-func (j *job) enterAgain(s *modelState, slot int) bool {
+// countAgain counts a state that has proved itself after its track was given away. It reports false
+// if the limit is reached or there is no space for a track.
+func (j *job) countAgain(s *modelState, slot int) bool {
 	n := uint32(0)
 	for _, other := range j.states {
 		if other.tracked && trackOf(other) == trackOf(s) {
 			n++
 		}
 	}
-	if n >= j.rules[slot].State.Limit || n == 0 && !j.trackRoom() {
+	if n >= j.rules[slot].State.Limit || n == 0 && !j.trackSpace() {
 		return false
 	}
-	s.tracked, s.ousted = true, false
+	s.tracked, s.reassigned = true, false
 	return true
 }

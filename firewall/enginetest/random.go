@@ -38,9 +38,9 @@ var (
 )
 
 // addr returns an address of a family; now and then one that belongs to no single host.
-func (g random) addr(six bool) netip.Addr {
+func (g random) addr(v6 bool) netip.Addr {
 	from, odd := addrs4, odd4
-	if six {
+	if v6 {
 		from, odd = addrs6, odd6
 	}
 	if g.chance(3) {

@@ -19,9 +19,9 @@ type Case struct {
 	Strict  bool
 	// PerSource: a source may have few half-open states only.
 	PerSource bool
-	// FewHalfOpen: there is room for few half-open states.
+	// FewHalfOpen: there is space for few half-open states.
 	FewHalfOpen bool
-	// FewTracks: there is room for few tracks, and the first rule makes many.
+	// FewTracks: there is space for few tracks, and the first rule makes many.
 	FewTracks bool
 	Liberal   bool // firewall.Options.Liberal
 	Steps     []Step
@@ -32,7 +32,7 @@ type StepKind uint8
 
 // The kinds of steps.
 const (
-	StepPacket StepKind = iota // a packet is judged
+	StepPacket StepKind = iota // a packet is evaluated
 	// all expired states are ended, then all states and counters are compared
 	StepSweep
 	// the engine ticks Number times, if it can: it may end expired states, and no others
@@ -109,15 +109,15 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 		c.Steps = append(c.Steps, s)
 	}
 	now := time.Duration(1+g.IntN(1000)) * time.Second
-	var talks []*talk
+	var open []*randomFlow
 	for len(c.Steps) < n {
 		now += g.pause(&options)
-		s, talked := g.step(c, now, talks)
-		if talked != nil {
-			if len(talks) < 12 {
-				talks = append(talks, talked)
+		s, begun := g.step(c, now, open)
+		if begun != nil {
+			if len(open) < 12 {
+				open = append(open, begun)
 			} else {
-				talks[g.IntN(len(talks))] = talked
+				open[g.IntN(len(open))] = begun
 			}
 		}
 		c.Steps = append(c.Steps, s)
@@ -145,8 +145,8 @@ func (g random) pause(o *firewall.Options) time.Duration {
 	return t.Established + time.Duration(g.IntN(3)-1)*time.Millisecond
 }
 
-// step draws what happens next. talked is a conversation that has begun with it.
-func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked *talk) {
+// step draws what happens next. talked is a flow that has begun with it.
+func (g random) step(c *Case, now time.Duration, open []*randomFlow) (s Step, begun *randomFlow) {
 	switch n := g.IntN(1000); {
 	case n < 15:
 		return Step{Kind: StepSweep, Input: firewall.Input{Now: now}}, nil
@@ -189,18 +189,18 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 	for g.chance(8) {
 		s.Input.Tags = append(s.Input.Tags, uint16(1+g.IntN(12)))
 	}
-	t := talked
-	if len(talks) == 0 || g.chance(12) {
-		t = g.talk()
-		talked = t
+	t := begun
+	if len(open) == 0 || g.chance(12) {
+		t = g.randomFlow()
+		begun = t
 	} else {
-		t = talks[g.IntN(len(talks))]
+		t = open[g.IntN(len(open))]
 	}
 	var from int
 	n := g.IntN(100)
 	switch {
 	case n < 6 && t.last != nil:
-		s.Packet, from = t.oops(g)
+		s.Packet, from = t.wrongPacket(g)
 	case n < 14:
 		s.Packet, from = t.fragment(g)
 	case n < 16:
@@ -217,7 +217,7 @@ func (g random) step(c *Case, now time.Duration, talks []*talk) (s Step, talked 
 	if n < 14 && g.chance(30) { // a part that comes another way than the rest
 		s.Input.Hook.Recv = g.Uint32N(4)
 	}
-	return s, talked
+	return s, begun
 }
 
 // damage cuts a packet short, flips bits, or lets something follow it.

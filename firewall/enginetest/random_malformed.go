@@ -94,13 +94,13 @@ func (c craft) broken6(g random) []byte {
 
 // broken breaks a fragment or a transport header.
 func (c craft) broken(g random) []byte {
-	six := c.src.Is6()
+	v6 := c.src.Is6()
 	piece := func(off uint16, more bool) {
 		c.isFrag, c.frag = true, off/8
 		if more {
 			c.frag |= 0x2000
 		}
-		if six {
+		if v6 {
 			c.frag = off
 			if more {
 				c.frag |= 1

@@ -19,10 +19,10 @@ type version struct {
 	tables  map[string][]firewall.TableEntry
 }
 
-// RunReplace alternates between two versions of rules and tables while packets are judged as fast
-// as can be. Both versions refuse one packet and pass another; rules of the one with a table of the
-// other do the opposite. That tables and rules set one after the other are noticed shows that the
-// packets come fast enough.
+// RunReplace alternates between two versions of rules and tables while packets are evaluated as
+// fast as can be. Both versions refuse one packet and pass another; rules of the one with a table
+// of the other do the opposite. That tables and rules set one after the other are noticed shows
+// that the packets come fast enough.
 func RunReplace(t *testing.T, e Subject, times int) {
 	t.Helper()
 	one := []firewall.TableEntry{{Prefix: netip.MustParsePrefix("10.0.0.2/32")}}
@@ -36,7 +36,7 @@ add 30 allow udp from any to any 9,10
 	if err := e.Replace(a.program, a.tables); err != nil {
 		t.Fatal(err)
 	}
-	var judged, passed, refused atomic.Int64
+	var evaluated, passed, refused atomic.Int64
 	var end atomic.Bool
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -54,7 +54,7 @@ add 30 allow udp from any to any 9,10
 				t.Error(err)
 				return
 			}
-			judged.Add(1)
+			evaluated.Add(1)
 			if v.Pass != pass {
 				wrong.Add(1)
 			}
@@ -62,14 +62,14 @@ add 30 allow udp from any to any 9,10
 	}
 	all.Go(func() { probe(9, false, &passed) })
 	all.Go(func() { probe(10, true, &refused) })
-	from := judged.Load()
+	from := evaluated.Load()
 	for i := range times {
 		v := [2]version{b, a}[i%2]
 		if err := e.Replace(v.program, v.tables); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%d packets were judged while %d versions replaced each other", judged.Load()-from,
+	t.Logf("%d packets were evaluated while %d versions replaced each other", evaluated.Load()-from,
 		times)
 	if passed.Load() > 0 || refused.Load() > 0 {
 		t.Errorf("%d packets passed that both versions refuse, %d were refused that both pass",

@@ -32,12 +32,12 @@ const stepsPerCase = 200
 // found are seeds that once showed a difference.
 var found = []uint64{1427646790, 1486070663}
 
-// Run compares an engine with the twin on random rules of the language that it has, and random
+// Run compares an engine with the model on random rules of the language that it has, and random
 // packets. fresh returns an empty engine made with the options that it is given: these, with fewer
 // half-open states of a source now and then, or liberal. The first difference is made small and
 // fails the test.
 func Run(t *testing.T, options firewall.Options, have rule.Features,
-	fresh func(firewall.Options) (Subject, error)) {
+	newSubject func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	seeds, err := seeds()
 	if err != nil {
@@ -46,12 +46,12 @@ func Run(t *testing.T, options firewall.Options, have rule.Features,
 	t.Logf("seeds %d to %d", seeds[0], seeds[len(seeds)-1])
 	for _, s := range seeds {
 		c := RandomCase(s, have, options, stepsPerCase)
-		d, err := c.Run(options, fresh)
+		d, err := c.Run(options, newSubject)
 		if err != nil {
 			t.Fatalf("seed %d: %v", s, err)
 		}
 		if d != nil {
-			t.Fatal(d.Shrink(options, fresh, 20*time.Second))
+			t.Fatal(d.Shrink(options, newSubject, 20*time.Second))
 		}
 	}
 }
@@ -78,12 +78,13 @@ func seeds() ([]uint64, error) {
 }
 
 // Shrink looks for a shorter case that still differs, for at most a while.
-func (d *Difference) Shrink(options firewall.Options, fresh func(firewall.Options) (Subject, error),
+func (d *Difference) Shrink(options firewall.Options,
+	newSubject func(firewall.Options) (Subject, error),
 	most time.Duration) *Difference {
 	stop := time.Now().Add(most)
 	best := d
 	try := func(c Case) bool {
-		got, err := c.Run(options, fresh)
+		got, err := c.Run(options, newSubject)
 		if err != nil || got == nil {
 			return false
 		}

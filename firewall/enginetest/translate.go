@@ -12,7 +12,7 @@ import (
 
 // Translator is the reference model of translations, docs/design/0004-containers.md section 4: slow
 // and obvious. It knows packets of IPv4 that go straight from a card or a pod to a pod or a card,
-// judged by the reference model of the rules.
+// evaluated by the reference model of the rules.
 type Translator struct {
 	Rules     *Model
 	Host      netip.Addr            // the card's address
@@ -200,7 +200,7 @@ func (f *passed) segment() flow.Segment {
 
 // publish makes the translation of a call of a published port, nil if it may not be.
 func (f *passed) publish(wire Ends) *Translation {
-	fresh := f.state != nil && f.v.State == firewall.StateNew
+	newSubject := f.state != nil && f.v.State == firewall.StateNew
 	switch {
 	case f.state == nil:
 		if f.ends.Proto == packet.ProtoTCP &&
@@ -209,11 +209,11 @@ func (f *passed) publish(wire Ends) *Translation {
 		}
 	case f.v.State == firewall.StateUntouched:
 		return nil
-	case !fresh && !f.through[f.key()]:
+	case !newSubject && !f.through[f.key()]:
 		return nil
 	}
 	for _, t := range f.Live {
-		over := t.Phase == flow.Closed || t.Phase == flow.Reset || fresh
+		over := t.Phase == flow.Closed || t.Phase == flow.Reset || newSubject
 		if (t.Inner == f.ends || t.Inner == f.ends.Turned()) && !over {
 			return nil
 		}
@@ -236,7 +236,7 @@ func (f *passed) add(wire Ends, source bool) *Translation {
 	return t
 }
 
-// leave says how what a pod has sent goes on.
+// leave says how what a pod has sent continues.
 func (f *passed) leave(toPod bool) Carried {
 	for _, t := range f.Live {
 		switch {
@@ -257,8 +257,8 @@ func (f *passed) leave(toPod bool) Carried {
 	return Carried{Pass: true, Out: wire, Made: t}
 }
 
-// touch lets a translation go on as its flow does. Of an established flow that rules keep a state
-// of only a new state, SYN, FIN and RST are news.
+// touch lets a translation continue as its flow does. Of an established flow that rules keep a
+// state of only a new state, SYN, FIN and RST are news.
 func (f *passed) touch(t *Translation) {
 	if f.v.State == firewall.StateUntouched {
 		return

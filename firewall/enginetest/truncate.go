@@ -19,9 +19,9 @@ type Whole struct {
 
 // Wholes returns packets that have every header that is decoded, alone and behind each other.
 func Wholes() []Whole {
-	four := craft{src: netip.MustParseAddr("10.0.0.1"), dst: netip.MustParseAddr("10.0.0.2"),
+	v4 := craft{src: netip.MustParseAddr("10.0.0.1"), dst: netip.MustParseAddr("10.0.0.2"),
 		ttl: 64, id: 77}
-	six := craft{src: netip.MustParseAddr("2001:db8::1"), dst: netip.MustParseAddr("2001:db8::2"),
+	v6 := craft{src: netip.MustParseAddr("2001:db8::1"), dst: netip.MustParseAddr("2001:db8::2"),
 		ttl: 64, id: 77}
 	options := append([]byte{7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0, 68, 12, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 		148, 4, 0, 0}, 1, 1, 0)
@@ -48,23 +48,23 @@ func Wholes() []Whole {
 		all = append(all, Whole{name, c.bytes()})
 	}
 	extensions := func(first uint8, ext []byte) craft {
-		c := six
+		c := v6
 		c.first, c.options = first, ext
 		return c
 	}
 	hop := []byte{0, 0, 5, 2, 0, 0, 1, 0}
 	for _, b := range bodies {
-		add("IPv4 "+b.name, four, b.proto, b.body)
-		with := four
+		add("IPv4 "+b.name, v4, b.proto, b.body)
+		with := v4
 		with.options = options
 		add("IPv4 with options, "+b.name, with, b.proto, b.body)
 		for what, frag := range map[string]uint16{"first": 0x2000, "later": 8,
 			"last": 0x2000 | 16} {
-			cut := four
+			cut := v4
 			cut.frag = frag
 			add("IPv4 "+what+" fragment, "+b.name, cut, b.proto, b.body)
 		}
-		add("IPv6 "+b.name, six, b.proto, b.body)
+		add("IPv6 "+b.name, v6, b.proto, b.body)
 		add("IPv6 hop-by-hop, "+b.name, extensions(packet.ProtoHopByHop, hop), b.proto, b.body)
 		add("IPv6 routing, "+b.name,
 			extensions(packet.ProtoRouting,
@@ -82,21 +82,21 @@ func Wholes() []Whole {
 		}
 		// What an error quotes went the other way.
 		quoted, quoted6 := with, extensions(packet.ProtoHopByHop, hop)
-		quoted.src, quoted.dst, quoted.proto, quoted.body = four.dst, four.src, b.proto, b.body
-		quoted6.src, quoted6.dst, quoted6.proto, quoted6.body = six.dst, six.src, b.proto, b.body
-		add("ICMP about "+b.name, four, packet.ProtoICMP, icmpBody(3, 1, 0, quoted.bytes()))
-		add("ICMPv6 about "+b.name, six, packet.ProtoICMPv6, icmpBody(1, 3, 0, quoted6.bytes()))
+		quoted.src, quoted.dst, quoted.proto, quoted.body = v4.dst, v4.src, b.proto, b.body
+		quoted6.src, quoted6.dst, quoted6.proto, quoted6.body = v6.dst, v6.src, b.proto, b.body
+		add("ICMP about "+b.name, v4, packet.ProtoICMP, icmpBody(3, 1, 0, quoted.bytes()))
+		add("ICMPv6 about "+b.name, v6, packet.ProtoICMPv6, icmpBody(1, 3, 0, quoted6.bytes()))
 	}
-	echo := four
-	echo.src, echo.dst, echo.proto, echo.body = four.dst, four.src, packet.ProtoICMP,
+	echo := v4
+	echo.src, echo.dst, echo.proto, echo.body = v4.dst, v4.src, packet.ProtoICMP,
 		icmpBody(8, 0, 9, make([]byte, 8))
-	echo6 := six
-	echo6.src, echo6.dst, echo6.proto, echo6.body = six.dst, six.src, packet.ProtoICMPv6,
+	echo6 := v6
+	echo6.src, echo6.dst, echo6.proto, echo6.body = v6.dst, v6.src, packet.ProtoICMPv6,
 		icmpBody(128, 0, 9, make([]byte, 8))
-	add("ICMP echo", four, packet.ProtoICMP, echo.body)
-	add("ICMPv6 echo", six, packet.ProtoICMPv6, echo6.body)
-	add("ICMP about an echo", four, packet.ProtoICMP, icmpBody(11, 0, 0, echo.bytes()))
-	add("ICMPv6 about an echo", six, packet.ProtoICMPv6, icmpBody(3, 0, 0, echo6.bytes()))
+	add("ICMP echo", v4, packet.ProtoICMP, echo.body)
+	add("ICMPv6 echo", v6, packet.ProtoICMPv6, echo6.body)
+	add("ICMP about an echo", v4, packet.ProtoICMP, icmpBody(11, 0, 0, echo.bytes()))
+	add("ICMPv6 about an echo", v6, packet.ProtoICMPv6, icmpBody(3, 0, 0, echo6.bytes()))
 	return all
 }
 
@@ -129,7 +129,7 @@ func Truncations(b []byte) [][]byte {
 	return all
 }
 
-// lengthen writes the length of an IP packet into its header, if there is room for that.
+// lengthen writes the length of an IP packet into its header, if there is space for that.
 func lengthen(b []byte) []byte {
 	c := append([]byte(nil), b...)
 	switch {
@@ -159,9 +159,9 @@ var truncatedRules = []string{
 	"add 16 allow ip from any to any keep-state",
 }
 
-// RunTruncated compares an engine with the twin on every truncation of every kind of header.
+// RunTruncated compares an engine with the model on every truncation of every kind of header.
 func RunTruncated(t *testing.T, options firewall.Options,
-	fresh func(firewall.Options) (Subject, error)) {
+	newSubject func(firewall.Options) (Subject, error)) {
 	t.Helper()
 	total := 0
 	for _, strict := range []bool{true, false} {
@@ -175,12 +175,12 @@ func RunTruncated(t *testing.T, options firewall.Options,
 			}
 			c.Steps = append(c.Steps, Step{Kind: StepSweep, Input: firewall.Input{Now: now}})
 			total += len(c.Steps)
-			d, err := c.Run(options, fresh)
+			d, err := c.Run(options, newSubject)
 			if err != nil {
 				t.Fatalf("%s: %v", w.Name, err)
 			}
 			if d != nil {
-				t.Fatalf("%s: %v", w.Name, d.Shrink(options, fresh, 20*time.Second))
+				t.Fatalf("%s: %v", w.Name, d.Shrink(options, newSubject, 20*time.Second))
 			}
 		}
 	}

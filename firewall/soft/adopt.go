@@ -8,10 +8,10 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Adopt makes states of conversations that are there already, of which only From, To, Link, Key (of
-// a rule in force) and FlowName count, and returns how many it made. They count as answered, and
-// those of TCP are loose, since nobody saw their windows; now is the engine's time, ns. A state
-// that is there already stays.
+// Adopt makes states for flows that exist already and returns how many it made. It reads only From,
+// To, Link, Key (of a rule in force) and FlowName. The new states count as answered. Those of TCP
+// are loose, since their windows are unknown. now is the engine's time in ns. An existing state
+// stays as it is.
 func (e *Engine) Adopt(states []firewall.State, now int64) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,7 +58,7 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 	if _, there := sh.find(&k, h); there != noRef {
 		return false, nil
 	}
-	t, r, reason := sh.room(st.HalfOpen(), h, now)
+	t, r, reason := sh.reserve(st.HalfOpen(), h, now)
 	if r == noRef {
 		return false, fmt.Errorf("soft: adopt %s -> %s: %s", s.From, s.To, reason)
 	}
@@ -73,7 +73,7 @@ func (e *Engine) adoptLocked(s *firewall.State, now int64) (made bool, err error
 	}
 	x.storeSide(&st.Sides[0], 0)
 	x.storeSide(&st.Sides[1], 1)
-	sh.plan(t, r, &st, now)
+	sh.schedule(t, r, &st, now)
 	sh.moves++
 	return true, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestAdopt: a connection that was open before goes on in both directions, whichever end made it;
+// TestAdopt: a connection that was open before continues in both directions, whichever end made it;
 // nothing else does.
 func TestAdopt(t *testing.T) {
 	e := load(t, Options{Options: firewall.DefaultOptions()},
@@ -25,11 +25,12 @@ func TestAdopt(t *testing.T) {
 		t.Fatal("a connection passes in mid-stream")
 	}
 	key := e.cfg.rules[0].Key
-	open := firewall.State{Proto: packet.ProtoTCP, From: netip.MustParseAddrPort("192.0.2.9:4000"),
-		To:  netip.MustParseAddrPort("192.0.2.1:80"),
-		Key: key, Rule: 10, FlowName: e.cfg.prog.Flows[e.cfg.rules[0].Flow]}
+	connection := firewall.State{Proto: packet.ProtoTCP,
+		From: netip.MustParseAddrPort("192.0.2.9:4000"),
+		To:   netip.MustParseAddrPort("192.0.2.1:80"),
+		Key:  key, Rule: 10, FlowName: e.cfg.prog.Flows[e.cfg.rules[0].Flow]}
 	for i, want := range []int{1, 0} { // the second time it is there already
-		if n, err := e.Adopt([]firewall.State{open}, 1e9); err != nil || n != want {
+		if n, err := e.Adopt([]firewall.State{connection}, 1e9); err != nil || n != want {
 			t.Fatalf("Adopt, time %d: %d, %v", i, n, err)
 		}
 	}
@@ -40,7 +41,8 @@ func TestAdopt(t *testing.T) {
 		t.Error("another connection passes, too")
 	}
 	got := states(t, e)
-	if len(got) != 1 || got[0].From != open.From || got[0].To != open.To || got[0].Rule != 10 ||
+	if len(got) != 1 || got[0].From != connection.From || got[0].To != connection.To ||
+		got[0].Rule != 10 ||
 		got[0].Packets != [2]uint64{1, 1} {
 		t.Errorf("states: %+v", got)
 	}
@@ -52,12 +54,12 @@ func TestAdopt(t *testing.T) {
 	}); n != 1 || err != nil || e.shards[0].live[packet.ProtoTCP] != 0 {
 		t.Errorf("Cut: %d, %v, %d live", n, err, e.shards[0].live[packet.ProtoTCP])
 	}
-	open.Key++
-	if _, err := e.Adopt([]firewall.State{open}, 1e9); err == nil {
+	connection.Key++
+	if _, err := e.Adopt([]firewall.State{connection}, 1e9); err == nil {
 		t.Error("a state of a rule that is not there is adopted")
 	}
-	open.Key, open.FlowName = key, "nobody"
-	if _, err := e.Adopt([]firewall.State{open}, 1e9); err == nil {
+	connection.Key, connection.FlowName = key, "nobody"
+	if _, err := e.Adopt([]firewall.State{connection}, 1e9); err == nil {
 		t.Error("a state of a flow name that is not there is adopted")
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // Answer builds the packet that a verdict asks for: a TCP reset or an ICMP error, to be sent to the
 // source of pkt. src is the address that an error comes from; the zero Addr stands for the
-// destination of pkt. ok is false when there is nothing to send. The caller limits the rate (RFC
+// destination of pkt. ok is false if there is nothing to send. The caller limits the rate (RFC
 // 1812 4.3.2.8, RFC 4443 2.4 f). It allocates.
 func Answer(v firewall.Verdict, pkt []byte, src netip.Addr) (answer []byte, ok bool) {
 	if v.Answer == firewall.AnswerNone {

@@ -11,11 +11,11 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// TestBatchesJudgeAsSingles gives the packets of random cases to one engine in batches, with and
+// TestBatchesEvaluateAsSingles gives the packets of random cases to one engine in batches, with and
 // without looking ahead, and to another one by one: verdicts and states must be the same.
-func TestBatchesJudgeAsSingles(t *testing.T) {
+func TestBatchesEvaluateAsSingles(t *testing.T) {
 	for seed := range uint64(60) {
-		c := enginetest.RandomCase(seed, rule.AllFeatures, treaty(), 300)
+		c := enginetest.RandomCase(seed, rule.AllFeatures, testOptions(), 300)
 		rs, err := rule.ParseFile("random", strings.Join(c.Rules[0], "\n"), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -26,14 +26,14 @@ func TestBatchesJudgeAsSingles(t *testing.T) {
 		}
 		var engines [2]*Engine
 		for i := range engines {
-			if engines[i], err = New(Options{Options: treaty()}); err != nil {
+			if engines[i], err = New(Options{Options: testOptions()}); err != nil {
 				t.Fatal(err)
 			}
 			if err := engines[i].Load(p); err != nil {
 				t.Fatal(err)
 			}
 		}
-		engines[1].lookAhead = int(seed%3)*10 - 1
+		engines[1].prefetchStates = int(seed%3)*10 - 1
 		var pkts [][]byte
 		var input firewall.Input
 		for _, s := range c.Steps {

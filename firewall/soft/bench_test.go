@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// benchRules judge conversations in both directions.
+// benchRules evaluate flows in both directions.
 const benchRules = `
 add 1 check-state
 add 2 allow ip from any to any out keep-state
@@ -22,7 +22,7 @@ add 10 allow udp from 8.1.1.1,8.2.2.2 to 1.2.3.4 22 in keep-state
 add 20 allow tcp from any to 5.6.7.8 27-28 in setup keep-state
 `
 
-// BenchmarkEvaluate judges one packet over and over.
+// BenchmarkEvaluate evaluates one packet over and over.
 func BenchmarkEvaluate(b *testing.B) {
 	for _, c := range []struct{ name, pkt string }{
 		{"udp", "45000028000000004011000008010101" + "01020304" +
@@ -72,7 +72,7 @@ func BenchmarkEvaluate(b *testing.B) {
 	}
 }
 
-// BenchmarkNewFlow judges packets each of which makes a state and ends an old one.
+// BenchmarkNewFlow evaluates packets each of which makes a state and ends an old one.
 func BenchmarkNewFlow(b *testing.B) {
 	for _, size := range []int{1 << 10, 1 << 16, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {

@@ -8,12 +8,12 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// classes is the classifier of a Program with what the soft engine adds: tries over the IPv6
-// prefixes, and rows in which several dimensions are joined already.
+// classes is the classifier of a Program with the additions of this engine: tries over the IPv6
+// prefixes, and rows that join several dimensions ahead of time.
 type classes struct {
 	rule.Classifier
 	src, dst prefixes // IPv6 only
-	ones     []uint64 // a row that rules nothing out
+	ones     []uint64 // a row that excludes no rule
 
 	// base names, by DimHook index << 9 | DimProto index, a row of bases: protocol, direction, and
 	// for protocols without ports, TCP flags or ICMP types the vectors of packets that have none.
@@ -112,8 +112,8 @@ func (k *classes) vector(d rule.Dim, class uint32) []uint64 {
 // conditions hold.
 type rows [maxRows][]uint64
 
-// The rows. Not every packet has the last three; the row of ones stands for what a packet or
-// Program has not.
+// The rows. Not every packet has the last three. The row of ones stands for what a packet or
+// Program lacks.
 const (
 	rowBase = iota
 	rowSrc
@@ -126,13 +126,13 @@ const (
 
 // classify finds the vectors of a packet.
 func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
-	four := p.Version == 4
+	v4 := p.Version == 4
 	later := p.Frag&packet.FragLater != 0
 	proto, hook := int(p.Proto), int(dir)
 	if later {
 		hook += 2
 	}
-	if !four {
+	if !v4 {
 		proto += 256
 	}
 	w := k.Words
@@ -141,10 +141,10 @@ func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 	r[rowSrc], r[rowDst], r[rowSrcPort], r[rowDstPort], r[rowFlags] = k.ones, k.ones, k.ones,
 		k.ones, k.ones
 	if k.Used[rule.DimSrc] {
-		r[rowSrc] = k.vector(rule.DimSrc, address(&k.Src, &k.src, &p.SrcIP, four))
+		r[rowSrc] = k.vector(rule.DimSrc, address(&k.Src, &k.src, &p.SrcIP, v4))
 	}
 	if k.Used[rule.DimDst] {
-		r[rowDst] = k.vector(rule.DimDst, address(&k.Dst, &k.dst, &p.DstIP, four))
+		r[rowDst] = k.vector(rule.DimDst, address(&k.Dst, &k.dst, &p.DstIP, v4))
 	}
 	switch kd := kindOf(proto, later); kd {
 	case kindTCP, kindPorts:
@@ -164,25 +164,25 @@ func (k *classes) classify(p *packet.Packet, dir firewall.Direction, r *rows) {
 	}
 }
 
-// first returns the first slot at or after from whose vectors match the packet, or end. It is
-// classify and next in one.
+// first returns the first slot at or after from whose vectors match the packet, or end. It does the
+// work of classify and next in one call.
 func (k *classes) first(p *packet.Packet, dir firewall.Direction, from, end int) int {
 	if k.Words != 1 {
 		var r rows
 		k.classify(p, dir, &r)
 		return r.next(from, end)
 	}
-	four := p.Version == 4
+	v4 := p.Version == 4
 	proto := int(p.Proto)
-	if !four {
+	if !v4 {
 		proto += 256
 	}
 	x := k.bases[k.base[int(dir&1)<<9|proto]]
 	if k.Used[rule.DimSrc] {
-		x &= k.Vectors[rule.DimSrc][address(&k.Src, &k.src, &p.SrcIP, four)]
+		x &= k.Vectors[rule.DimSrc][address(&k.Src, &k.src, &p.SrcIP, v4)]
 	}
 	if k.Used[rule.DimDst] {
-		x &= k.Vectors[rule.DimDst][address(&k.Dst, &k.dst, &p.DstIP, four)]
+		x &= k.Vectors[rule.DimDst][address(&k.Dst, &k.dst, &p.DstIP, v4)]
 	}
 	switch kd := kinds[proto]; kd {
 	case kindTCP, kindPorts:
@@ -212,10 +212,10 @@ var kinds = func() (all [rule.ProtoIndexes]kind) {
 }()
 
 // address returns the class of an address.
-func address(a *rule.Addresses, six *prefixes, ip *[16]byte, four bool) uint32 {
-	if !four {
-		hi, lo := bigWords(ip)
-		if class, ok := six.find(hi, lo, false); ok {
+func address(a *rule.Addresses, v6 *prefixes, ip *[16]byte, v4 bool) uint32 {
+	if !v4 {
+		hi, lo := addrWords(ip)
+		if class, ok := v6.find(hi, lo, false); ok {
 			return class
 		}
 		return a.Default6

@@ -146,10 +146,10 @@ func (j *job) inRanges(c *rule.Cond, v uint32) bool {
 }
 
 func (j *job) within(c *rule.Cond, ip *[16]byte) bool {
-	hi, lo := bigWords(ip)
+	hi, lo := addrWords(ip)
 	for _, p := range j.cfg.prog.Prefixes[c.A : c.A+uint32(c.N)] {
-		phi, plo, length, four := words(p)
-		if four == (j.p.Version == 4) && common(hi, lo, phi, plo) >= length {
+		phi, plo, length, v4 := words(p)
+		if v4 == (j.p.Version == 4) && common(hi, lo, phi, plo) >= length {
 			return true
 		}
 	}
@@ -158,7 +158,7 @@ func (j *job) within(c *rule.Cond, ip *[16]byte) bool {
 
 // member looks an address up in a table.
 func (j *job) member(c *rule.Cond, ip *[16]byte) bool {
-	hi, lo := bigWords(ip)
+	hi, lo := addrWords(ip)
 	value, ok := j.cfg.tables[c.A].set.Load().find(hi, lo, j.p.Version == 4)
 	return ok && (c.N != 1 || value == c.B)
 }
@@ -211,13 +211,13 @@ func (j *job) path(op rule.CondOp) bool {
 	if j.in.Hook.Dir == firewall.Out || recv == 0 {
 		return true
 	}
-	four := p.Version == 4
+	v4 := p.Version == 4
 	hi, lo := p.SrcWords()
 	switch op {
 	case rule.OpVerRevPath:
-		return h.reverse(hi, lo, four, recv)
+		return h.reverse(hi, lo, v4, recv)
 	case rule.OpVerSrcReach:
-		return h.reachable(hi, lo, four)
+		return h.reachable(hi, lo, v4)
 	}
-	return !h.spoofed(hi, lo, four, recv)
+	return !h.spoofed(hi, lo, v4, recv)
 }

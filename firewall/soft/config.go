@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// config is everything that judging reads and never writes: the Program in the engine's own
-// numbers, the tables and the facts of the host. A change makes a new config, which every shard
+// config is everything that an evaluation reads and never writes: the Program in the engine's own
+// ids, the tables, and what is known of the host. A change makes a new config, which every shard
 // takes over between two packets.
 type config struct {
 	prog    *rule.Program
@@ -23,19 +23,20 @@ type config struct {
 	opts    *firewall.Options
 	logs    []logBudget // by slot
 	logging bool        // some rule logs
-	// by id: of a hit, if the rule simply allows; else the zero Verdict
+	// by id: the verdict of a hit if the rule simply allows, else the zero Verdict
 	short []firewall.Verdict
-	// by slot: of a match, if the rule simply allows or denies; else the zero Verdict
-	plain []firewall.Verdict
-	// by slot: of a match, if the rule simply keeps state and allows; else the zero Verdict
-	keeps []firewall.Verdict
-	looks bool // the first rule looks states up, whatever the packet
-	// a packet without a state is for the first rule whose vectors match
+	// by slot: the verdict of a match if the rule simply allows or denies, else the zero Verdict
+	simple []firewall.Verdict
+	// by slot: the verdict of a match if the rule simply keeps state and allows, else the zero
+	// Verdict
+	keepState    []firewall.Verdict
+	firstLooksUp bool // the first rule looks a state up for every packet
+	// the first rule whose vectors match decides about a packet without a state
 	stateless bool
 	after     int      // the first slot whose conditions count for it
-	shortFlow uint8    // the engine's id of the flow name that the first rule looks up
+	firstFlow uint8    // the engine's id of the flow name that the first rule looks up
 	udp       [2]int64 // lifetimes of UDP: one side seen, both sides seen
-	gen       uint64   // counts Programs: notes of fragments do not outlive theirs
+	gen       uint64   // counts Programs: records of fragments do not outlive theirs
 }
 
 // slotOf returns the slot of the rule with an id, or -1.

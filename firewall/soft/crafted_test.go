@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// BenchmarkCrafted judges packets of conversations that an attacker has picked to meet in few sets
+// BenchmarkCrafted evaluates packets of flows that an attacker has picked to meet in few sets
 // of the table (see crafted), and of random ones, in turn: first every one is new, then every one
 // is known.
 func BenchmarkCrafted(b *testing.B) {

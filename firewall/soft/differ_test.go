@@ -10,14 +10,14 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// subject is the engine as the treaty wants it.
+// subject is the engine as the conformance suite wants it.
 type subject struct {
 	*Engine
-	judge func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+	evaluate func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 }
 
 func (s subject) Evaluate(in *firewall.Input, pkt []byte) (firewall.Verdict, error) {
-	return s.judge(s.Engine, in, pkt)
+	return s.evaluate(s.Engine, in, pkt)
 }
 
 func (s subject) Sweep(now time.Duration) error {
@@ -49,15 +49,15 @@ func (s subject) Tracks() (map[enginetest.Track]uint64, error) {
 	return all, nil
 }
 
-// treaty returns options with room for every state of a random case.
-func treaty() firewall.Options {
+// testOptions returns options with space for every state of a random case.
+func testOptions() firewall.Options {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 4096
 	return o
 }
 
 func TestTruncated(t *testing.T) {
-	enginetest.RunTruncated(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
+	enginetest.RunTruncated(t, testOptions(), func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 1})
 		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
 			error) {
@@ -66,13 +66,13 @@ func TestTruncated(t *testing.T) {
 	})
 }
 
-// TestDiffer compares the engine with the twin, in every way in which packets can be handed to it.
+// TestDiffer compares the engine with the model, in every way in which packets can be handed to it.
 func TestDiffer(t *testing.T) {
 	turn := 0
 	ways := []struct {
-		name    string
-		workers int
-		judge   func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
+		name     string
+		workers  int
+		evaluate func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 	}{
 		{"one worker", 1, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
 			error) {
@@ -92,10 +92,10 @@ func TestDiffer(t *testing.T) {
 	}
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
-			enginetest.Run(t, treaty(), rule.AllFeatures,
+			enginetest.Run(t, testOptions(), rule.AllFeatures,
 				func(o firewall.Options) (enginetest.Subject, error) {
 					e, err := New(Options{Options: o, Workers: way.workers})
-					return subject{e, way.judge}, err
+					return subject{e, way.evaluate}, err
 				})
 		})
 	}
@@ -115,9 +115,9 @@ func (s explained) Explain(in *firewall.Input, pkt []byte) (firewall.Verdict, er
 }
 
 // TestExplainDiffer compares what Explain says of each packet, in any state of the engine, with a
-// model in which nothing gives way, which is what page 0003 promises. Then the packet is judged.
+// model in which nothing gives way, which is what page 0003 promises. Then the packet is evaluated.
 func TestExplainDiffer(t *testing.T) {
-	enginetest.Run(t, treaty(), rule.AllFeatures,
+	enginetest.Run(t, testOptions(), rule.AllFeatures,
 		func(o firewall.Options) (enginetest.Subject, error) {
 			e, err := New(Options{Options: o, Workers: 2})
 			return explained{subject{e, func(e *Engine, in *firewall.Input,
@@ -129,7 +129,7 @@ func TestExplainDiffer(t *testing.T) {
 
 // TestCoverage makes sure that TestDiffer leaves no part of the language out.
 func TestCoverage(t *testing.T) {
-	enginetest.RunCoverage(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
+	enginetest.RunCoverage(t, testOptions(), func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 1})
 		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
 			error) {
@@ -141,7 +141,7 @@ func TestCoverage(t *testing.T) {
 func TestKeys(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		turn := 0
-		enginetest.RunKeys(t, treaty(), func(o firewall.Options) (enginetest.Subject, error) {
+		enginetest.RunKeys(t, testOptions(), func(o firewall.Options) (enginetest.Subject, error) {
 			e, err := New(Options{Options: o, Workers: workers})
 			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
 				error) {

@@ -16,30 +16,30 @@ import (
 // Options are the settings of an engine.
 type Options struct {
 	firewall.Options
-	// Workers is the number of goroutines that judge packets, each through a Worker of its own; 0
-	// means one.
+	// Workers is the number of goroutines that evaluate packets, each through a Worker of its own;
+	// 0 means one.
 	Workers int
-	// OnEvent is told of states that begin and end, of drops, and of matches of rules with log. It
-	// is called from the packet path and must return at once; the event is valid during the call
-	// only. nil costs nothing.
+	// OnEvent is called when a state begins or ends, when a packet is dropped, and when a rule with
+	// log matches. It is called on the packet path and must return at once. The event is valid
+	// during the call only. nil costs nothing.
 	OnEvent func(*firewall.Event)
 }
 
-// Engine is the user-space engine. It implements firewall.Engine; packets are judged by its
+// Engine is the user-space engine. It implements firewall.Engine; packets are evaluated by its
 // Workers.
 type Engine struct {
 	opts    Options
 	workers []*Worker
 	shards  []*shard
 	seed    [4]uint64
-	states  atomic.Int64 // states that the shards have told of
-	batch   int          // how many a shard keeps to itself
+	states  atomic.Int64 // states that the shards have added
+	batch   int          // how many a shard may have that are not added yet
 	tracks  *tracks
 	sources sources
 	frags   *fragTable
 	onEvent func(*firewall.Event)
-	// lookAhead is the constant; tests make it smaller.
-	lookAhead int
+	// prefetchStates is the constant; tests make it smaller.
+	prefetchStates int
 
 	mu     sync.Mutex // guards what follows; held by the control side only
 	ids    map[uint64]uint32
@@ -59,8 +59,8 @@ type members struct {
 
 var _ firewall.Engine = (*Engine)(nil)
 
-// New returns an engine that passes everything, as one without a rule file does, until Load is
-// called.
+// New returns an engine that passes everything until Load is called, like a node without a rule
+// file.
 func New(o Options) (*Engine, error) {
 	o.Workers = max(1, o.Workers)
 	if o.MaxStates < 1 || o.MaxHalfOpen < 1 || o.MaxTracks < 0 {
@@ -68,7 +68,7 @@ func New(o Options) (*Engine, error) {
 			"least 1", o.MaxStates, o.MaxHalfOpen, o.MaxTracks)
 	}
 	e := &Engine{
-		opts: o, onEvent: o.OnEvent, lookAhead: lookAhead, tracks: newTracks(o.MaxTracks),
+		opts: o, onEvent: o.OnEvent, prefetchStates: prefetchStates, tracks: newTracks(o.MaxTracks),
 		frags: &fragTable{}, sources: newSources(o.MaxHalfOpen),
 		ids: map[uint64]uint32{}, tables: map[string]*members{},
 	}
@@ -85,9 +85,9 @@ func New(o Options) (*Engine, error) {
 	}
 	for i := range o.Workers {
 		s := &shard{engine: e, index: i, many: o.Workers > 1,
-			ring:   newRing(o.MaxPerSource, o.MaxHalfOpen, o.Workers),
-			grown:  newTable(o.MaxStates/o.Workers, e.seed),
-			embryo: newTable(o.MaxHalfOpen/o.Workers, e.seed)}
+			ring:        newRing(o.MaxPerSource, o.MaxHalfOpen, o.Workers),
+			established: newTable(o.MaxStates/o.Workers, e.seed),
+			halfOpen:    newTable(o.MaxHalfOpen/o.Workers, e.seed)}
 		e.shards = append(e.shards, s)
 		e.workers = append(e.workers, &Worker{engine: e, shard: s, ps: new([group]packet.Packet)})
 	}
@@ -97,12 +97,12 @@ func New(o Options) (*Engine, error) {
 // Worker returns worker i of Options.Workers. A Worker is for one goroutine.
 func (e *Engine) Worker(i int) *Worker { return e.workers[i] }
 
-// Load replaces the Program. Workers go on meanwhile: each takes the new rules over between two
+// Load replaces the Program. Workers continue meanwhile: each takes the new rules over between two
 // packets.
 func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
 
 // Replace is Load with some tables, see firewall.Engine. They are made beside those in force, which
-// the rules before go on asking.
+// the rules before continue asking.
 func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
 	if err := Accepts(p); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntr
 	}
 	c.host = newHost(p, e.ifs, e.routes)
 	e.logsLocked(c)
-	c.shortcut()
+	c.prepareFastPath()
 	e.installLocked(c)
 	return nil
 }
@@ -157,7 +157,7 @@ func (e *Engine) installLocked(c *config) {
 				}
 			}
 			s.rules = rules
-			s.grown.purge = len(s.grown.tags)
+			s.established.purge = len(s.established.tags)
 		case s.rules == nil:
 			s.rules = rules
 		}

@@ -76,7 +76,7 @@ func TestLoadKeepsWhatRemains(t *testing.T) {
 	for range 2 * sweepTicks {
 		w.Tick(2*time.Second, nil)
 	}
-	if used := e.shards[0].grown.used + e.shards[0].embryo.used; used != 1 {
+	if used := e.shards[0].established.used + e.shards[0].halfOpen.used; used != 1 {
 		t.Errorf("%d entries in use", used)
 	}
 }
@@ -108,7 +108,7 @@ func TestLoadRefusesWhatReachesOutside(t *testing.T) {
 }
 
 // TestNumbersOfRulesRunOut loads so many different rules that their numbers have to be given out
-// anew, under a live state.
+// again, under a live state.
 func TestNumbersOfRulesRunOut(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
@@ -238,16 +238,16 @@ func TestKeepaliveOfHalfClosed(t *testing.T) {
 		501))
 	w.Evaluate(out(290), tcp(t, "10.0.0.1:80", "1.2.3.4:1001", packet.FlagACK|packet.FlagFIN, 501,
 		102))
-	asked := map[uint16]uint32{}
+	lookedUp := map[uint16]uint32{}
 	for range sweepTicks {
 		w.Tick(290*time.Second, func(pr Probe) {
 			var p packet.Packet
 			p.Decode(pr.Packet)
-			asked[p.DstPort()] = p.Seq
+			lookedUp[p.DstPort()] = p.Seq
 		})
 	}
-	if len(asked) != 2 || asked[80] != 101 || asked[1000] != 500 {
-		t.Errorf("asked, by port: %v", asked)
+	if len(lookedUp) != 2 || lookedUp[80] != 101 || lookedUp[1000] != 500 {
+		t.Errorf("asked, by port: %v", lookedUp)
 	}
 }
 
@@ -333,7 +333,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestNoAllocations judges all kinds of packets in all ways.
+// TestNoAllocations evaluates all kinds of packets in all ways.
 func TestNoAllocations(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
@@ -357,7 +357,7 @@ func TestNoAllocations(t *testing.T) {
 			w.Evaluate(input, p)
 		}
 		w.EvaluateBatch(input, pkts, verdicts)
-		binary.BigEndian.PutUint16(sent[20:], k%50) // of a new conversation, then of one that lives
+		binary.BigEndian.PutUint16(sent[20:], k%50) // of a new flow, then of one that lives
 		w.Evaluate(goes, sent)
 		w.Tick(input.Now, nil)
 	}); n != 0 {

@@ -7,7 +7,7 @@ import (
 )
 
 // entry is one state as the table holds it: 128 bytes, two cache lines. The first has the key and
-// what every look-up reads, the second has the two sides, 32 bytes each.
+// what every lookup reads, the second has the two sides, 32 bytes each.
 type entry struct {
 	low, high [16]byte // addresses of the ends, as packet.Packet has them
 	// ports << 32 | protocol << 24 | flow id << 16 | tag << 8 | infoLoose, infoHigh, infoOut,
@@ -28,13 +28,13 @@ func ends(k *flow.Key) (low, high [16]byte) {
 	return low, high
 }
 
-// halves returns an address as two words, for hashing and comparing only.
+// halves returns an address as two little-endian words, for hashing and comparing only.
 func halves(ip *[16]byte) (hi, lo uint64) {
 	return binary.LittleEndian.Uint64(ip[:8]), binary.LittleEndian.Uint64(ip[8:])
 }
 
-// bigWords returns an address as two numbers.
-func bigWords(ip *[16]byte) (hi, lo uint64) {
+// addrWords returns an address as two big-endian numbers.
+func addrWords(ip *[16]byte) (hi, lo uint64) {
 	return binary.BigEndian.Uint64(ip[:8]), binary.BigEndian.Uint64(ip[8:])
 }
 
@@ -42,7 +42,7 @@ func bigWords(ip *[16]byte) (hi, lo uint64) {
 const (
 	infoHigh    = 1 << iota // the high end of the key made the state: it is side 0
 	infoLoose               // flow.State.Loose
-	infoOut                 // the packet that made the state was judged out
+	infoOut                 // the packet that made the state went out
 	infoCounted             // half-open, and counted for its source
 	infoKeeps               // counted in its track as proved
 
@@ -58,7 +58,7 @@ func idOf(ports uint32, proto, flowID uint8) uint64 {
 	return uint64(ports)<<(idPorts-idKey) | uint64(proto)<<(idProto-idKey) | uint64(flowID)<<(idFlow-idKey)
 }
 
-// proto returns the protocol, tag what the word of tags says of the entry.
+// proto returns the protocol, tag the byte of the entry in the word of tags.
 func (e *entry) proto() uint8 { return uint8(e.id >> idProto) }
 func (e *entry) tag() uint8   { return uint8(e.id >> idTag) }
 
@@ -83,8 +83,8 @@ func (e *entry) setKey(k *flow.Key, tag uint8) {
 // key returns the key.
 func (e *entry) key() flow.Key {
 	k := flow.Key{Ports: uint32(e.id >> idPorts), Proto: e.proto(), Flow: uint8(e.id >> idFlow)}
-	k.LowHi, k.LowLo = bigWords(&e.low)
-	k.HighHi, k.HighLo = bigWords(&e.high)
+	k.LowHi, k.LowLo = addrWords(&e.low)
+	k.HighHi, k.HighLo = addrWords(&e.high)
 	return k
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // logBudget counts the log events of a rule against its logamount.
-type logBudget struct{ told atomic.Uint32 }
+type logBudget struct{ emitted atomic.Uint32 }
 
 // logsLocked prepares the budgets of a new config: rules that remain keep what they have used.
 func (e *Engine) logsLocked(c *config) {
@@ -20,7 +20,7 @@ func (e *Engine) logsLocked(c *config) {
 			continue
 		}
 		if old := e.cfg.slotOf(c.ids[i]); old >= 0 {
-			c.logs[i].told.Store(e.cfg.logs[old].told.Load())
+			c.logs[i].emitted.Store(e.cfg.logs[old].emitted.Load())
 		}
 	}
 }
@@ -38,11 +38,11 @@ func (j *job) event(kind firewall.EventKind) firewall.Event {
 	return ev
 }
 
-// log tells that a rule with log matched, unless it has told often enough.
+// log emits an event for a match of a rule with log, up to the rule's logamount.
 func (j *job) log(slot int) {
 	code := &j.cfg.rules[slot]
-	if n := j.cfg.logs[slot].told.Add(1); code.LogMax != 0 && n > code.LogMax {
-		j.cfg.logs[slot].told.Store(code.LogMax) // it must not wrap
+	if n := j.cfg.logs[slot].emitted.Add(1); code.LogMax != 0 && n > code.LogMax {
+		j.cfg.logs[slot].emitted.Store(code.LogMax) // it must not wrap
 		return
 	}
 	ev := j.event(firewall.EventLog)
@@ -50,7 +50,7 @@ func (j *job) log(slot int) {
 	j.sh.engine.onEvent(&ev)
 }
 
-// dropped tells of a drop. A refused state is an event of its own kind.
+// dropped emits the event of a drop. A refused state is an event of its own kind.
 func (j *job) dropped(v firewall.Verdict) {
 	kind := firewall.EventDrop
 	switch v.Reason {
@@ -63,7 +63,7 @@ func (j *job) dropped(v firewall.Verdict) {
 	j.sh.engine.onEvent(&ev)
 }
 
-// started tells of a new state.
+// started emits the event of a new state.
 func (s *shard) started(j *job, slot int) {
 	if s.engine.onEvent == nil {
 		return
@@ -74,7 +74,7 @@ func (s *shard) started(j *job, slot int) {
 	s.engine.onEvent(&ev)
 }
 
-// ended tells of the end of a state.
+// ended emits the event of a state's end.
 func (s *shard) ended(t *table, r ref, now int64) {
 	st, ok := s.show(t, r)
 	if !ok { // its rule is gone, and its number with it
@@ -90,7 +90,7 @@ func (s *shard) ended(t *table, r ref, now int64) {
 	s.engine.onEvent(&ev)
 }
 
-// show returns a state as people see it; ok is false when its rule is gone.
+// show returns a state for people and tools. ok is false if its rule is gone.
 func (s *shard) show(t *table, r ref) (st firewall.State, ok bool) {
 	e := &t.entries[r]
 	slot := s.cfg.slotOf(e.rule)
@@ -104,7 +104,7 @@ func (s *shard) show(t *table, r ref) (st firewall.State, ok bool) {
 	return st, true
 }
 
-// shown returns what a state knows without its rule.
+// shown returns the parts of a state that do not depend on its rule.
 func (s *shard) shown(t *table, r ref) firewall.State {
 	e := &t.entries[r]
 	var fs flow.State

@@ -9,18 +9,18 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Outcome says what came of trying a rule.
+// Outcome is the result of trying a rule.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Matched      Outcome = iota // the rule acted
-	MatchedDefer                // the rule made a state and put its action off
+	MatchedDefer                // the rule made a state and deferred its action
 	// the rule looked states up and found one: the rule of that state is next
 	FoundState
 	FailedState    // check-state found no state
-	FailedProb     // prob said no
-	FailedFragment // only rules with frag are asked about a later fragment
+	FailedProb     // prob did not let it match
+	FailedFragment // only rules with frag are tried for a later fragment
 	FailedSrc      // source address
 	FailedDst      // destination address
 	FailedSrcPort  // source port
@@ -50,7 +50,7 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }
 
-// Try is one rule that a packet came to.
+// Try is one rule that was tried for a packet.
 type Try struct {
 	Slot    uint16
 	Number  uint16
@@ -63,7 +63,7 @@ type Explanation struct {
 	Tries   []Try // in the order of trying
 }
 
-// dryRun collects what happens to a packet that must change nothing.
+// dryRun collects what happens to a packet whose evaluation must change nothing.
 type dryRun struct {
 	tries    []Try
 	stateful bool     // states are looked up
@@ -71,16 +71,16 @@ type dryRun struct {
 	halfOpen int      // how many more half-open states the packet's source would have
 }
 
-// note writes an outcome down if this is a dry run.
-func (j *job) note(slot int, o Outcome) {
+// record writes an outcome down if this is a dry run.
+func (j *job) record(slot int, o Outcome) {
 	if j.dry != nil {
 		j.dry.tries = append(j.dry.tries,
 			Try{Slot: uint16(slot), Number: j.cfg.rules[slot].Number, Outcome: o})
 	}
 }
 
-// passed writes down the rules between two slots, which the bit vectors have ruled out.
-func (d *dryRun) passed(j *job, from, to int, later bool) {
+// skipped writes down the rules between two slots, which the bit vectors have ruled out.
+func (d *dryRun) skipped(j *job, from, to int, later bool) {
 	for slot := from; slot < to; slot++ {
 		o := FailedFragment
 		if !later || j.cfg.rules[slot].Frag {
@@ -89,7 +89,7 @@ func (d *dryRun) passed(j *job, from, to int, later bool) {
 				o = j.failed(slot)
 			}
 		}
-		j.note(slot, o)
+		j.record(slot, o)
 	}
 }
 
@@ -124,7 +124,7 @@ func (j *job) failed(slot int) Outcome {
 		}
 		return FailedFlags
 	}
-	// The packet has not what the rule asks for.
+	// The packet lacks what the rule asks for.
 	switch kindOf(int(proto), later) {
 	case kindICMP, kindICMP6:
 		return FailedDstPort
@@ -132,7 +132,7 @@ func (j *job) failed(slot int) Outcome {
 	return FailedOption
 }
 
-// opOutcomes says for each condition what it means when it is the one that fails.
+// opOutcomes maps each condition to the outcome of a rule that fails by it.
 var opOutcomes = map[rule.CondOp]Outcome{
 	rule.OpSrcIn: FailedSrc, rule.OpSrcMe: FailedSrc, rule.OpSrcTable: FailedSrc,
 	rule.OpDstIn: FailedDst, rule.OpDstMe: FailedDst, rule.OpDstTable: FailedDst,
@@ -153,9 +153,9 @@ var opOutcomes = map[rule.CondOp]Outcome{
 	rule.OpAntiSpoof: FailedRoute,
 }
 
-// residue says what the first clause of a rule is about that is false; an or-block is about its
-// first condition.
-func (j *job) residue(code *rule.Code) Outcome {
+// failedCondition says what the first clause of a rule is about that is false; an or-block is about
+// its first condition.
+func (j *job) failedCondition(code *rule.Code) Outcome {
 	for i := code.Cond; i < code.CondEnd; i++ {
 		first, holds := j.cfg.prog.Conds[i].Op, false
 		for {
@@ -173,8 +173,8 @@ func (j *job) residue(code *rule.Code) Outcome {
 	return FailedOption
 }
 
-// wouldMake says whether a state could be made, as far as that is known without making it.
-func (j *job) wouldMake(slot int, code *rule.Code) firewall.Reason {
+// wouldCreate reports whether a state could be made, as far as that is known without making it.
+func (j *job) wouldCreate(slot int, code *rule.Code) firewall.Reason {
 	switch {
 	case code.Mask != 0 && j.reached(slot, code):
 		return firewall.ReasonLimit
@@ -189,7 +189,7 @@ func (j *job) wouldMake(slot int, code *rule.Code) firewall.Reason {
 	return firewall.ReasonRule
 }
 
-// Explain says what Judge would make of a packet and why, and changes nothing: no state, no
+// Explain returns the verdict that Evaluate would return, and why. It changes nothing: no state, no
 // counter. It may be called from any goroutine.
 func (e *Engine) Explain(in *firewall.Input, pkt []byte) Explanation {
 	var p packet.Packet
@@ -197,9 +197,9 @@ func (e *Engine) Explain(in *firewall.Input, pkt []byte) Explanation {
 	return e.dry(in, &p, pkt, true)
 }
 
-// Check answers a question of policy without a packet: what would the rules say to the first packet
-// of a new conversation from one end to the other? For TCP that is a SYN; for ICMP and ICMPv6 an
-// echo request with the source port as identifier. States are not looked up, and nothing changes.
+// Check answers a question of policy without a packet: which verdict would the first packet of a
+// new flow from one end to the other get? For TCP that is a SYN; for ICMP and ICMPv6 an echo
+// request with the source port as identifier. States are not looked up, and nothing changes.
 func (e *Engine) Check(in *firewall.Input, proto uint8, from, to netip.AddrPort) Explanation {
 	p := packet.Packet{Version: 4, Proto: proto, TTL: 64, L4: 20, Rest: 20,
 		SrcIP: from.Addr().As16(), DstIP: to.Addr().As16()}
@@ -220,10 +220,10 @@ func (e *Engine) Check(in *firewall.Input, proto uint8, from, to netip.AddrPort)
 	return e.dry(in, &p, nil, false)
 }
 
-// dry judges a packet in a dry run.
+// dry evaluates a packet in a dry run.
 func (e *Engine) dry(in *firewall.Input, p *packet.Packet, pkt []byte, stateful bool) Explanation {
 	j := &job{in: in, p: p, b: pkt, now: int64(in.Now), dry: &dryRun{stateful: stateful}}
-	j.open(e)
+	j.prepare(e)
 	s := e.shards[0]
 	if j.hasKey {
 		s = e.shards[e.shardOf(j.hash)]
@@ -231,6 +231,6 @@ func (e *Engine) dry(in *firewall.Input, p *packet.Packet, pkt []byte, stateful 
 	s.hold()
 	defer s.release()
 	j.sh, j.cfg = s, s.cfg
-	v := j.judge()
+	v := j.evaluate()
 	return Explanation{Verdict: v, Tries: j.dry.tries}
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// fragTable remembers what was decided about the first fragments of datagrams. It has room for a
-// fixed number of them, four to a set, oldest out. Fragments are rare: all workers share it, under
-// a lock.
+// fragTable records the verdicts of first fragments. It holds a fixed number of them, four to a
+// set; when a set is full, the oldest is evicted. Fragments are rare, so all workers share the
+// table under a lock.
 type fragTable struct {
 	mu   sync.Mutex
-	sets [fragSets][4]fragNote
+	sets [fragSets][4]fragRecord
 	seed [4]uint64
 }
 
-// fragSets times four datagrams are remembered for fragLife.
+// fragSets times four datagrams are recorded for fragLife.
 const (
 	fragSets = 1024
 	fragLife = 30e9 // ns
@@ -31,8 +31,8 @@ type fragKey struct {
 	version  uint8
 }
 
-// fragNote is the judgement of a first fragment.
-type fragNote struct {
+// fragRecord is the evaluation of a first fragment.
+type fragRecord struct {
 	key      fragKey
 	time     int64 // ns
 	gen      uint64
@@ -51,7 +51,7 @@ func (j *job) fragKey() fragKey {
 	return k
 }
 
-func (t *fragTable) set(k *fragKey) *[4]fragNote {
+func (t *fragTable) set(k *fragKey) *[4]fragRecord {
 	srcHi, srcLo := halves(&k.src)
 	dstHi, dstLo := halves(&k.dst)
 	h := (srcHi^dstLo^t.seed[0])*0x9e3779b97f4a7c15 ^ (dstHi^srcLo^t.seed[1])*0xc2b2ae3d27d4eb4f ^ uint64(k.id)*t.seed[2]
@@ -60,8 +60,8 @@ func (t *fragTable) set(k *fragKey) *[4]fragNote {
 	return &t.sets[h>>54%fragSets]
 }
 
-// note remembers the verdict of a first fragment.
-func (t *fragTable) note(j *job, v firewall.Verdict) {
+// record remembers the verdict of a first fragment.
+func (t *fragTable) record(j *job, v firewall.Verdict) {
 	k := j.fragKey()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -77,13 +77,14 @@ func (t *fragTable) note(j *job, v firewall.Verdict) {
 			at = n
 		}
 	}
-	*at = fragNote{key: k, time: j.now, gen: j.cfg.gen, end: flow.FragmentEnd(j.p, j.b), verdict: v,
-		used: true}
+	*at = fragRecord{key: k, time: j.now, gen: j.cfg.gen, end: flow.FragmentEnd(j.p, j.b),
+		verdict: v,
+		used:    true}
 }
 
 // find returns the note of a later fragment's datagram. A fragment that overlaps the first poisons
 // it.
-func (t *fragTable) find(j *job) (fragNote, bool) {
+func (t *fragTable) find(j *job) (fragRecord, bool) {
 	k := j.fragKey()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,15 +92,15 @@ func (t *fragTable) find(j *job) (fragNote, bool) {
 	for i := range set {
 		n := &set[i]
 		if n.used && n.key == k && n.gen == j.cfg.gen && j.now-n.time <= fragLife {
-			note := *n
-			note.poisoned = note.poisoned || uint32(j.p.FragOff()) < n.end
+			record := *n
+			record.poisoned = record.poisoned || uint32(j.p.FragOff()) < n.end
 			if j.dry == nil {
-				n.poisoned = note.poisoned
+				n.poisoned = record.poisoned
 			}
-			return note, true
+			return record, true
 		}
 	}
-	return fragNote{}, false
+	return fragRecord{}, false
 }
 
 // laterFragment is section 6 of the page.

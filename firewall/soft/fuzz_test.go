@@ -8,15 +8,15 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// FuzzEvaluate compares the engine with the twin on packets that the fuzzer makes, among those of a
-// random case.
+// FuzzEvaluate compares the engine with the model on packets that the fuzzer makes, among those of
+// a random case.
 func FuzzEvaluate(f *testing.F) {
 	for seed := range uint64(4) {
 		one := append([]byte{40}, udp(f, "10.0.0.1:53", "10.0.0.2:4000")...)
 		two := append([]byte{80}, tcp(f, "[2001:db8::1]:80", "[2001:db8::2]:4000", 2, 1, 0)...)
 		f.Add(seed, append(one, two...))
 	}
-	enginetest.Fuzz(f, treaty(), rule.AllFeatures,
+	enginetest.Fuzz(f, testOptions(), rule.AllFeatures,
 		func(o firewall.Options) (enginetest.Subject, error) {
 			e, err := New(Options{Options: o})
 			return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,

@@ -64,7 +64,7 @@ func newHost(p *rule.Program, ifs []firewall.Interface, routes []firewall.Route)
 	return h
 }
 
-// connect notes that an interface is in a network.
+// connect records that an interface is in a network.
 func (h *host) connect(p netip.Prefix, index uint32) {
 	if v, ok := h.connected.exact(p); ok {
 		h.nets[v] = append(h.nets[v], index)
@@ -89,21 +89,21 @@ func (h *host) isMe(hi, lo uint64) bool {
 }
 
 // reverse reports whether the route back to an address leaves by an interface.
-func (h *host) reverse(hi, lo uint64, four bool, index uint32) bool {
-	v, ok := h.routes.find(hi, lo, four)
+func (h *host) reverse(hi, lo uint64, v4 bool, index uint32) bool {
+	v, ok := h.routes.find(hi, lo, v4)
 	return ok && !h.via[v].Blackhole && h.via[v].Interface == index
 }
 
 // reachable reports whether there is a route to an address that is neither a default route nor a
 // blackhole.
-func (h *host) reachable(hi, lo uint64, four bool) bool {
-	v, ok := h.routes.find(hi, lo, four)
+func (h *host) reachable(hi, lo uint64, v4 bool) bool {
+	v, ok := h.routes.find(hi, lo, v4)
 	return ok && !h.via[v].Blackhole && h.via[v].Dst.Bits() != 0
 }
 
 // spoofed reports whether an address belongs to a connected network of other interfaces only.
-func (h *host) spoofed(hi, lo uint64, four bool, index uint32) bool {
-	v, ok := h.connected.find(hi, lo, four)
+func (h *host) spoofed(hi, lo uint64, v4 bool, index uint32) bool {
+	v, ok := h.connected.find(hi, lo, v4)
 	if !ok {
 		return false
 	}

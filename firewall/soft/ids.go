@@ -1,11 +1,10 @@
 package soft
 
-// maxIDs is how many numbers for rules may be given before those of rules that are gone are looked
-// for.
+// maxIDs is how many ids rules may get before the engine frees those of rules that are gone.
 const maxIDs = 1 << 18
 
-// numberLocked gives every rule a number that it keeps as long as it is loaded, and every flow name
-// likewise. States name their rule by it.
+// numberLocked gives every rule an id that it keeps as long as it is loaded, and every flow name
+// likewise. States name their rule by its id.
 func (e *Engine) numberLocked(c *config) {
 	if e.nextID > maxIDs {
 		e.forgetLocked()
@@ -56,7 +55,7 @@ func (e *Engine) numberLocked(c *config) {
 func (e *Engine) forgetLocked() {
 	for _, s := range e.shards {
 		s.hold()
-		for _, t := range []*table{&s.grown, &s.embryo} {
+		for _, t := range []*table{&s.established, &s.halfOpen} {
 			t.purge = len(t.tags)
 			s.sweep(t, len(t.tags), 0, nil)
 		}
@@ -72,13 +71,13 @@ func (e *Engine) forgetLocked() {
 	}
 	c := *old
 	c.ids, c.slots = ids, slots
-	c.shortcut()
+	c.prepareFastPath()
 	for _, s := range e.shards { // all of them: they share the tracks
 		s.hold()
 	}
 	e.tracks.renumber(old, renumber)
 	for _, s := range e.shards {
-		for _, t := range []*table{&s.grown, &s.embryo} {
+		for _, t := range []*table{&s.established, &s.halfOpen} {
 			t.each(func(r ref) { t.entries[r].rule = renumber[t.entries[r].rule] })
 		}
 		clear(s.cache[:])

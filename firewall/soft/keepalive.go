@@ -8,13 +8,13 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// keepaliveLast is how much of its life a state has left when its ends are asked whether they still
-// live, as in ipfw (net.inet.ip.fw.dyn_keepalive_interval).
+// keepaliveLast is how much of its life a state has left when its ends get keepalive probes, as in
+// ipfw (net.inet.ip.fw.dyn_keepalive_interval).
 const keepaliveLast = 20 * time.Second
 
-// Probe is a packet to be sent because of a state, not because of a packet.
+// Probe is a packet to send because of a state, not in answer to a packet.
 type Probe struct {
-	// To is the side that it goes to: In, as if it came from an interface, or Out.
+	// To is its direction: In, as if it came from an interface, or Out.
 	To     firewall.Direction
 	Packet []byte
 }
@@ -26,8 +26,8 @@ type keeper struct {
 	life *flow.Timeouts
 }
 
-// alive sends a probe to both ends of an established TCP state that is near its end. One end may be
-// done: the other may be silent for long after that.
+// alive sends a probe to both ends of an established TCP state that is near its end. One end may
+// have closed its side already: the other may be silent for long after that.
 func (k *keeper) alive(e *entry, s *flow.State) {
 	if s.Proto != packet.ProtoTCP || s.Phase() != flow.Established ||
 		s.Deadline(k.life)-k.now > int64(keepaliveLast) {
@@ -53,14 +53,14 @@ func (e *entry) towards(i int) firewall.Direction {
 	return firewall.In
 }
 
-// resetRoom is how many resets a shard keeps for Tick, resetsPerTick how many one Tick hands out.
+// resetRoom is how many resets a shard keeps for Tick, resetsPerTick how many one Tick sends.
 const (
-	resetRoom     = 4096
+	maxResets     = 4096
 	resetsPerTick = 64
 )
 
-// reset notes a reset for each end of an established TCP state that is being cut. What finds no
-// room is not sent: the ends then learn of the cut when they send.
+// reset queues a reset for each end of an established TCP state that DeleteStates ends. Resets
+// beyond maxResets are not sent: these ends notice when they next send.
 func (s *shard) reset(e *entry) {
 	var st flow.State
 	e.load(&st)
@@ -71,14 +71,14 @@ func (s *shard) reset(e *entry) {
 	key := e.key()
 	for i := range st.Sides {
 		if b := probe(&key, &st, i, e.from(), packet.FlagRST|packet.FlagACK); b != nil &&
-			len(s.resets) < resetRoom {
+			len(s.resets) < maxResets {
 			s.resets = append(s.resets, Probe{To: e.towards(i), Packet: b})
 		}
 	}
 }
 
-// handOut gives the next resets to send.
-func (s *shard) handOut(send func(Probe)) {
+// sendResets gives the next resets to send.
+func (s *shard) sendResets(send func(Probe)) {
 	n := min(len(s.resets), resetsPerTick)
 	for _, r := range s.resets[:n] {
 		send(r)
@@ -109,7 +109,7 @@ func probe(key *flow.Key, s *flow.State, i int, from flow.Dir, flags uint8) []by
 	b, err := packet.Build(ip, packet.TCP{SrcPort: src.Port(), DstPort: dst.Port(), Seq: seq,
 		Ack: peer.Ack, Flags: flags})
 	if err != nil {
-		return nil // an end that is no address of a host
+		return nil // an end that is not the address of a host
 	}
 	return b
 }

@@ -9,44 +9,44 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Results of a look-up besides a firewall.Reason to drop: no reason is as high.
+// Results of a lookup besides a firewall.Reason to drop: every reason is lower.
 const (
-	found  = 0x100 // a state: its rule acts
+	found  = 0x100 // there is a state: its rule acts
 	missed = 0x101 // none
 )
 
-// wasAsked reports whether this packet has looked the flow name up already.
-func (j *job) wasAsked(id uint8) bool {
+// wasLookedUp reports whether this packet has looked the flow name up already.
+func (j *job) wasLookedUp(id uint8) bool {
 	if id != rule.AnyFlow {
-		return j.asked[id>>6]>>(id&63)&1 != 0
+		return j.lookedUp[id>>6]>>(id&63)&1 != 0
 	}
 	n := 0
-	for _, w := range j.asked {
+	for _, w := range j.lookedUp {
 		n += bits.OnesCount64(w)
 	}
 	return n == len(j.cfg.flows)
 }
 
-// look looks the packet's state up under a flow name of the Program and returns the slot of the
+// lookup looks the packet's state up under a flow name of the Program and returns the slot of the
 // rule that made it. The result is found, missed or a reason to drop.
-func (j *job) look(id uint8) (slot, res int) {
+func (j *job) lookup(id uint8) (slot, res int) {
 	if id != rule.AnyFlow {
-		return j.lookOne(id)
+		return j.lookupFlow(id)
 	}
 	for i := range j.cfg.flows {
-		if j.wasAsked(uint8(i)) {
+		if j.wasLookedUp(uint8(i)) {
 			continue
 		}
-		if slot, res = j.lookOne(uint8(i)); res != missed {
+		if slot, res = j.lookupFlow(uint8(i)); res != missed {
 			return slot, res
 		}
 	}
 	return 0, missed
 }
 
-// lookOne is section 4 of the page for one flow name.
-func (j *job) lookOne(id uint8) (slot, res int) {
-	j.asked[id>>6] |= 1 << (id & 63)
+// lookupFlow implements section 4 of the specification for one flow name.
+func (j *job) lookupFlow(id uint8) (slot, res int) {
+	j.lookedUp[id>>6] |= 1 << (id & 63)
 	if !j.hasKey || j.dry != nil && !j.dry.stateful {
 		return 0, missed
 	}
@@ -88,9 +88,9 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 				j.sh.phase(t, r, &s, is, j.now)
 			}
 		} else if !is.HalfOpen() {
-			j.wouldHatch(e)
+			j.wouldPromote(e)
 			if is.Over() && !was.Over() {
-				j.wouldLeave(t, r)
+				j.wouldLeaveTrack(t, r)
 			}
 		}
 		j.haveState(id, firewall.StateHit)
@@ -105,18 +105,18 @@ func (j *job) lookOne(id uint8) (slot, res int) {
 	return slot, found
 }
 
-// ends removes a state that the packet has found dead.
+// ends removes a state that the packet has found expired or closed.
 func (j *job) ends(t *table, r ref) {
 	if j.dry != nil {
 		e := &t.entries[r]
-		j.wouldLeave(t, r)
-		j.wouldHatch(e)
+		j.wouldLeaveTrack(t, r)
+		j.wouldPromote(e)
 		return
 	}
 	j.sh.end(t, r, j.now)
 }
 
-// haveState notes that there is a state under a flow name and how the packet met it.
+// haveState records that there is a state under a flow name, and what the packet did to it.
 func (j *job) haveState(id uint8, use firewall.StateUse) {
 	j.have[id>>6] |= 1 << (id & 63)
 	j.use = use
@@ -133,12 +133,12 @@ func reasonOf(r flow.Result) int {
 	return int(reasons[r])
 }
 
-// need makes sure that there is a state for a rule that wants one: step 4 of section 3. On a drop
-// it returns the reason, and the slot of the rule that drops in place of the given one.
-func (j *job) need(slot int, code *rule.Code) (int, firewall.Reason) {
+// requireState makes sure that there is a state for a rule that wants one: step 4 of section 3. On
+// a drop it returns the reason, and the slot of the rule that drops in place of the given one.
+func (j *job) requireState(slot int, code *rule.Code) (int, firewall.Reason) {
 	id := code.Flow
-	if !j.wasAsked(id) {
-		if owner, res := j.lookOne(id); res != found && res != missed {
+	if !j.wasLookedUp(id) {
+		if owner, res := j.lookupFlow(id); res != found && res != missed {
 			return owner, firewall.Reason(res)
 		}
 	}
@@ -158,7 +158,8 @@ func (j *job) need(slot int, code *rule.Code) (int, firewall.Reason) {
 	return slot, firewall.ReasonRule
 }
 
-// answers reports an ICMP message that makes no state: neither a query nor an error.
+// answers reports whether the packet is an ICMP message that makes no state: neither a query nor an
+// error.
 func (j *job) answers() bool {
 	if j.p.Proto > packet.ProtoICMPv6 || !j.p.IsICMP() || j.isErr {
 		return false
@@ -167,7 +168,7 @@ func (j *job) answers() bool {
 	return query == 0 || answer
 }
 
-// make makes a state, section 5 of the page.
+// createState implements section 5 of the specification.
 func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 	if !j.hasKey || j.isErr {
 		return firewall.ReasonNoKey
@@ -180,7 +181,7 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		return firewall.ReasonTCPFlags
 	}
 	if j.dry != nil {
-		return j.wouldMake(slot, code)
+		return j.wouldCreate(slot, code)
 	}
 	var track *cachedTrack
 	if code.Mask != 0 {
@@ -199,14 +200,14 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 			return firewall.ReasonHalfOpenSource
 		}
 		if turn = j.sh.ring.next(source); had >= most {
-			j.makeWay(source, turn)
+			j.evictOfSource(source, turn)
 		}
 	}
 	phase := s.Phase()
-	j.sh.heir = track
-	t, r, reason := j.sh.room(phase.HalfOpen(), j.hash, j.now)
-	counted := j.sh.heir == nil // in no track, or in the place of the state that went
-	j.sh.heir = nil
+	j.sh.successor = track
+	t, r, reason := j.sh.reserve(phase.HalfOpen(), j.hash, j.now)
+	counted := j.sh.successor == nil // in no track, or in place of the evicted state
+	j.sh.successor = nil
 	if r == noRef {
 		j.sh.leaveSource(source)
 		return reason
@@ -232,14 +233,14 @@ func (j *job) make(slot int, code *rule.Code) firewall.Reason {
 		e.id |= infoLoose
 	}
 	e.id |= infoCounted
-	if many && t == &j.sh.embryo {
+	if many && t == &j.sh.halfOpen {
 		*j.sh.ring.slot(source, turn) = int32(r) + 1
 	}
 	e.storeSide(&s.Sides[0], 0)
 	if !phase.HalfOpen() {
 		j.sh.phase(t, r, s, phase, j.now)
 	} else {
-		j.sh.plan(t, r, s, j.now)
+		j.sh.schedule(t, r, s, j.now)
 	}
 	j.sh.started(j, slot)
 	return firewall.ReasonRule

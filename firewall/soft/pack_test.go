@@ -84,7 +84,7 @@ func TestKeyOfEntry(t *testing.T) {
 // TestPacketsAreCacheLines holds what Worker.ps says: a packet that straddles two lines costs a
 // nanosecond more.
 func TestPacketsAreCacheLines(t *testing.T) {
-	e, err := New(Options{Options: treaty(), Workers: 5})
+	e, err := New(Options{Options: testOptions(), Workers: 5})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 //
 // IPv4 and IPv6 have a trie each: an IPv6 prefix never holds an IPv4 address.
 type prefixes struct {
-	four, six *node
-	n         int
+	v4, v6 *node
+	n      int
 }
 
 // node is a prefix in a path-compressed binary trie. IPv4 prefixes are v4-mapped, 96 bits longer.
@@ -27,10 +27,10 @@ type node struct {
 }
 
 // find returns the value of the longest prefix that holds the address.
-func (t *prefixes) find(hi, lo uint64, four bool) (value uint32, ok bool) {
-	n := t.six
-	if four {
-		n = t.four
+func (t *prefixes) find(hi, lo uint64, v4 bool) (value uint32, ok bool) {
+	n := t.v6
+	if v4 {
+		n = t.v4
 	}
 	for n != nil && n.holds(hi, lo) {
 		if n.has {
@@ -46,10 +46,10 @@ func (t *prefixes) find(hi, lo uint64, four bool) (value uint32, ok bool) {
 
 // exact returns the value of a prefix.
 func (t *prefixes) exact(p netip.Prefix) (uint32, bool) {
-	hi, lo, length, four := words(p)
-	n := t.six
-	if four {
-		n = t.four
+	hi, lo, length, v4 := words(p)
+	n := t.v6
+	if v4 {
+		n = t.v4
 	}
 	for n != nil && n.bits <= length && n.holds(hi, lo) {
 		if n.bits == length {
@@ -81,14 +81,14 @@ func bit(hi, lo uint64, i uint8) uint64 {
 }
 
 // words returns a prefix as address words and length.
-func words(p netip.Prefix) (hi, lo uint64, length uint8, four bool) {
+func words(p netip.Prefix) (hi, lo uint64, length uint8, v4 bool) {
 	p = p.Masked()
 	hi, lo = packet.AddrWords(p.Addr())
-	length, four = uint8(p.Bits()), p.Addr().Is4()
-	if four {
+	length, v4 = uint8(p.Bits()), p.Addr().Is4()
+	if v4 {
 		length += 96
 	}
-	return hi, lo, length, four
+	return hi, lo, length, v4
 }
 
 // with returns t with the prefix, whose value is replaced if it is there.
@@ -101,10 +101,10 @@ func (t *prefixes) with(p netip.Prefix, value uint32) *prefixes {
 // set adds to t itself, copying the nodes that it changes unless own says that nobody else has
 // them.
 func (t *prefixes) set(p netip.Prefix, value uint32, own bool) {
-	hi, lo, length, four := words(p)
-	root := &t.six
-	if four {
-		root = &t.four
+	hi, lo, length, v4 := words(p)
+	root := &t.v6
+	if v4 {
+		root = &t.v4
 	}
 	added := false
 	*root = (*root).set(hi, lo, length, value, own, &added)
@@ -157,11 +157,11 @@ func keep(hi, lo uint64, n uint8) (uint64, uint64) {
 
 // without returns t without the prefix, and whether it was there.
 func (t *prefixes) without(p netip.Prefix) (*prefixes, bool) {
-	hi, lo, length, four := words(p)
+	hi, lo, length, v4 := words(p)
 	c := *t
-	root := &c.six
-	if four {
-		root = &c.four
+	root := &c.v6
+	if v4 {
+		root = &c.v4
 	}
 	n, ok := (*root).without(hi, lo, length)
 	if !ok {

@@ -41,13 +41,13 @@ func (e *Engine) Zero(number uint16) error {
 	}
 	for i := range e.cfg.logs {
 		if number == 0 || e.cfg.rules[i].Number == number {
-			e.cfg.logs[i].told.Store(0)
+			e.cfg.logs[i].emitted.Store(0)
 		}
 	}
 	return nil
 }
 
-// Decisions returns how many packets were judged, by what became of them.
+// Decisions returns how many packets were evaluated, by what became of them.
 func (e *Engine) Decisions() (map[firewall.Decision]firewall.Count, error) {
 	all := map[firewall.Decision]firewall.Count{}
 	for _, s := range e.shards {
@@ -65,15 +65,15 @@ func (e *Engine) Decisions() (map[firewall.Decision]firewall.Count, error) {
 	return all, nil
 }
 
-// statesChunk is how many sets States and Cut look at before they let the worker go on.
+// statesChunk is how many sets States and Cut look at before they let the worker continue.
 const statesChunk = 512
 
-// States yields the live states. Workers go on meanwhile.
+// States yields the live states. Workers continue meanwhile.
 func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	return func(yield func(firewall.State, error) bool) {
 		var found []firewall.State
 		for _, s := range e.shards {
-			for _, t := range []*table{&s.grown, &s.embryo} {
+			for _, t := range []*table{&s.established, &s.halfOpen} {
 				for set := 0; set < len(t.tags); set += statesChunk {
 					found = found[:0]
 					s.hold()
@@ -99,7 +99,7 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
 	n := 0
 	for _, s := range e.shards {
-		for _, t := range []*table{&s.grown, &s.embryo} {
+		for _, t := range []*table{&s.established, &s.halfOpen} {
 			for set := 0; set < len(t.tags); set += statesChunk {
 				s.hold()
 				t.eachIn(set, set+statesChunk, func(r ref) {
@@ -116,7 +116,7 @@ func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
 	return n, nil
 }
 
-// Close lets go of everything. No worker may be judging.
+// Close lets go of everything. No worker may be evaluating.
 func (e *Engine) Close() error {
 	e.shards, e.workers = nil, nil
 	return nil
@@ -126,7 +126,7 @@ func (e *Engine) Close() error {
 func (e *Engine) Memory() int {
 	n := 0
 	for _, s := range e.shards {
-		n += s.grown.bytes() + s.embryo.bytes()
+		n += s.established.bytes() + s.halfOpen.bytes()
 	}
 	return n
 }

@@ -9,7 +9,7 @@ import (
 
 // TestRulesAndTablesSwitchAtOnce: see enginetest.RunReplace.
 func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
-	e, err := New(Options{Options: treaty(), Workers: 2})
+	e, err := New(Options{Options: testOptions(), Workers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestRulesAndTablesSwitchAtOnce(t *testing.T) {
 
 // TestLoadTakesEveryFlowName: see enginetest.RunFlowNames.
 func TestLoadTakesEveryFlowName(t *testing.T) {
-	e, err := New(Options{Options: treaty(), Workers: 1})
+	e, err := New(Options{Options: testOptions(), Workers: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
 	return nil
 }
 
-// tableLocked returns the table with a name, which exists from its first mention.
+// tableLocked returns the table with a name and makes it at its first mention.
 func (e *Engine) tableLocked(name string) *members {
 	t := e.tables[name]
 	if t == nil {
@@ -70,7 +70,7 @@ func (e *Engine) tableLocked(name string) *members {
 	return t
 }
 
-// SetInterfaces tells the interfaces of the host.
+// SetInterfaces implements firewall.Engine.
 func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -79,7 +79,7 @@ func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	return nil
 }
 
-// SetRoutes tells the routes of the host, for verrevpath and versrcreach.
+// SetRoutes implements firewall.Engine.
 func (e *Engine) SetRoutes(routes []firewall.Route) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,41 +9,42 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// shard is the part of the engine's states and counters that one worker owns. Whoever holds it is
-// its only writer: the worker for a batch of packets, another worker that has met a packet of a
-// flow of this shard, or the control side for a moment. The packet path itself takes no lock.
+// shard is the part of the engine's states and counters that one worker owns. Its holder is its
+// only writer: the worker for a batch of packets, another worker with a packet of a flow of this
+// shard, or a control call for a moment. The packet path takes no other lock.
 type shard struct {
 	held atomic.Uint32
-	_    [60]byte // the word that others spin on shares no line with what the holder writes
+	_    [60]byte // keeps the word that others spin on apart from the lines that the holder writes
 
-	engine    *Engine
-	index     int
-	many      bool // there are other shards
-	cfg       *config
-	rules     []counter                             // by slot
-	decisions [firewall.NumDecisions]firewall.Count // by Decision.Index
-	grown     table                                 // states that have proved themselves
-	ring      ring
-	embryo    table // half-open states: when a place is wanted, the oldest of its sets goes
-	pending   int   // states not yet counted in engine.states
-	cache     [trackCache]cachedTrack
-	heir      *cachedTrack // of the state for which room is being made: nobody counts it there yet
-	live      [256]uint32  // states by protocol
-	hash      uint64       // what quick has computed of a packet whose state is absent
-	moves     uint32       // counts everything that makes a pointer to an entry stale
-	recent    recent
-	decided   decided
-	resets    []Probe // of connections that were cut, for Tick to hand out
+	engine      *Engine
+	index       int
+	many        bool // there are other shards
+	cfg         *config
+	rules       []counter                             // by slot
+	decisions   [firewall.NumDecisions]firewall.Count // by Decision.Index
+	established table                                 // established states
+	ring        ring
+	halfOpen    table // half-open states; a new one evicts the oldest of its sets
+	pending     int   // states not yet added to engine.states
+	cache       [trackCache]cachedTrack
+	// the track of the state that is being created, which does not count it yet
+	successor *cachedTrack
+	live      [256]uint32 // states by protocol
+	hash      uint64      // the hash of a packet for which fastPath has found no state
+	moves     uint32      // changes whenever a pointer to an entry becomes stale
+	lastState lastState
+	lastRule  lastRule
+	resets    []Probe // of connections that DeleteStates has ended, for Tick to send
 }
 
-// counter counts what a rule of this shard matched.
+// counter counts the packets of this shard that a rule matched.
 type counter struct {
 	packets, bytes uint64
 	last           int64
 }
 
-// newCounters returns the counters of n rules. What lies behind them in memory, perhaps those of
-// the next shard, shares no line with them.
+// newCounters returns the counters of n rules. What follows them in memory, perhaps those of the
+// next shard, does not share a cache line with them.
 func newCounters(n int) []counter {
 	const apart = 6 // more than the two lines that are fetched together
 	return make([]counter, n+apart)[:n]
@@ -69,7 +70,7 @@ func (s *shard) count(slot int, bytes uint32, now int64) {
 	c.last = now
 }
 
-// decide counts what became of a packet.
+// decide counts a verdict.
 func (s *shard) decide(dir firewall.Direction, v *firewall.Verdict, bytes uint32) {
 	c := &s.decisions[firewall.Decision{Dir: dir, Pass: v.Pass,
 		Reason: v.Reason}.Index()&(firewall.NumDecisions-1)]
@@ -79,22 +80,22 @@ func (s *shard) decide(dir firewall.Direction, v *firewall.Verdict, bytes uint32
 
 // find looks a key up in both pools.
 func (s *shard) find(k *flow.Key, h uint64) (*table, ref) {
-	if r := s.grown.find(k, h); r != noRef {
-		return &s.grown, r
+	if r := s.established.find(k, h); r != noRef {
+		return &s.established, r
 	}
-	if r := s.embryo.find(k, h); r != noRef {
-		return &s.embryo, r
+	if r := s.halfOpen.find(k, h); r != noRef {
+		return &s.halfOpen, r
 	}
 	return nil, noRef
 }
 
-// room finds a free place for a new state, or says why there is none. Expired and closed states of
-// the two candidate sets make room, and a half-open state drives out the oldest half-open one.
-// Established ones stay.
-func (s *shard) room(halfOpen bool, h uint64, now int64) (*table, ref, firewall.Reason) {
-	t := &s.grown
+// reserve finds a free entry for a new state, or returns the reason why there is none. Expired and
+// closed states of the two candidate sets are evicted, and a half-open state evicts the oldest
+// half-open one. Established ones stay.
+func (s *shard) reserve(halfOpen bool, h uint64, now int64) (*table, ref, firewall.Reason) {
+	t := &s.established
 	if halfOpen {
-		t = &s.embryo
+		t = &s.halfOpen
 	}
 	r := noRef
 	if !s.full() {
@@ -121,8 +122,8 @@ func (s *shard) room(halfOpen bool, h uint64, now int64) (*table, ref, firewall.
 	return t, r, firewall.ReasonRule
 }
 
-// reclaim ends a state of the candidate sets whose place can be had: one that has expired or whose
-// rule is gone, else a closed one.
+// reclaim ends a state of the candidate sets to free its entry: one that has expired or whose rule
+// is gone, else a closed one.
 func (s *shard) reclaim(t *table, h uint64, now int64) ref {
 	a, b, _ := t.places(h)
 	best, closed := noRef, false
@@ -164,9 +165,9 @@ func (s *shard) over(e *entry, st *flow.State, now int64) bool {
 	return s.cfg.slotOf(e.rule) < 0 || now > st.Deadline(&s.cfg.opts.Timeouts)
 }
 
-// plan notes when sweep has to look at a state next: when it expires, or when keepalive begins to
-// ask. Packets that prolong its life until then need not write it down anew.
-func (s *shard) plan(t *table, r ref, st *flow.State, now int64) {
+// schedule sets the time at which sweep visits a state next: when it expires, or when its keepalive
+// probes begin. Packets that prolong its life until then need not set it again.
+func (s *shard) schedule(t *table, r ref, st *flow.State, now int64) {
 	at := st.Deadline(&s.cfg.opts.Timeouts)
 	if st.Proto == packet.ProtoTCP && st.Phase() == flow.Established {
 		at = min(at, max(now, at-int64(keepaliveLast)))
@@ -174,12 +175,12 @@ func (s *shard) plan(t *table, r ref, st *flow.State, now int64) {
 	t.visits[r] = min(uint32(uint64(at)>>visitUnit), never-1)
 }
 
-// phase follows a state into a new phase: one that has proved itself moves to the pool of such, one
-// that is over leaves its track.
+// phase follows a state into a new phase: one that is established moves to the table of established
+// states, one that is over leaves its track.
 func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64) {
-	s.plan(t, r, st, now)
+	s.schedule(t, r, st, now)
 	if !is.HalfOpen() {
-		s.hatched(&t.entries[r])
+		s.promoted(&t.entries[r])
 	}
 	if is.Over() {
 		e := &t.entries[r]
@@ -194,28 +195,29 @@ func (s *shard) phase(t *table, r ref, st *flow.State, is flow.Phase, now int64)
 		s.end(t, r, now)
 		return
 	}
-	if t != &s.embryo {
+	if t != &s.halfOpen {
 		return
 	}
 	e := &t.entries[r]
 	k := e.key()
 	h := hash(&k, &t.seed)
-	to := s.grown.free(h)
+	to := s.established.free(h)
 	if to == noRef {
-		to = s.reclaim(&s.grown, h, now)
+		to = s.reclaim(&s.established, h, now)
 	}
 	if to == noRef {
-		to = s.grown.move(h)
+		to = s.established.move(h)
 	}
 	if to == noRef {
-		return // it stays where it is, and tries again when its phase next changes
+		return // it stays where it is until its phase changes again
 	}
-	_, _, tag := s.grown.places(h)
-	s.grown.entries[to] = *e
-	s.grown.entries[to].id = e.id&^(0xff<<idTag) | uint64(tag)<<idTag
-	s.grown.created[to], s.grown.visits[to], s.grown.eras[to] = t.created[r], t.visits[r], t.eras[r]
-	s.grown.setTag(to, tag)
-	s.grown.used++
+	_, _, tag := s.established.places(h)
+	s.established.entries[to] = *e
+	s.established.entries[to].id = e.id&^(0xff<<idTag) | uint64(tag)<<idTag
+	s.established.created[to], s.established.visits[to], s.established.eras[to] = t.created[r],
+		t.visits[r], t.eras[r]
+	s.established.setTag(to, tag)
+	s.established.used++
 	s.moves++
 	t.remove(r)
 }
@@ -228,7 +230,7 @@ func (s *shard) end(t *table, r ref, now int64) {
 	}
 	s.leaveTrack(t, r)
 	e.track = noTrack
-	s.hatched(e)
+	s.promoted(e)
 	s.live[e.proto()]--
 	s.moves++
 	t.remove(r)
@@ -238,7 +240,7 @@ func (s *shard) end(t *table, r ref, now int64) {
 // endOrphans ends the half-open states whose rule is gone at once, since they count for their
 // sources. The others, which are more, go with the sweep.
 func (s *shard) endOrphans() {
-	t := &s.embryo
+	t := &s.halfOpen
 	t.each(func(r ref) {
 		if e := &t.entries[r]; s.cfg.slotOf(e.rule) < 0 {
 			var st flow.State
@@ -248,14 +250,14 @@ func (s *shard) endOrphans() {
 	})
 }
 
-// full reports whether the engine holds as many states as it may, as far as this shard can know.
+// full reports whether the engine holds as many states as it may, as far as this shard knows.
 func (s *shard) full() bool {
 	return s.engine.states.Load()+int64(s.pending) >= int64(s.engine.opts.MaxStates)
 }
 
-// counted adds to the number of states. Shards tell the engine in batches of at most a twentieth of
-// the maximum shared among them, so that together they exceed it by no more than 5 %. A single
-// shard need tell nobody.
+// counted adds to the number of states. Shards add to the engine's number in batches. All batches
+// together are at most a twentieth of the maximum, so that it is exceeded by no more than 5 %. A
+// single shard has no need to.
 func (s *shard) counted(n int) {
 	s.pending += n
 	if s.many && (s.pending > s.engine.batch || -s.pending > s.engine.batch) {
@@ -265,7 +267,7 @@ func (s *shard) counted(n int) {
 }
 
 // sweep ends the states of the next sets of a table that have expired or whose rule is gone. alive,
-// which may be nil, is called for those that keepalive may have to ask.
+// which may be nil, is called for those that may need keepalive probes.
 func (s *shard) sweep(t *table, sets int, now int64, alive func(*entry, *flow.State)) {
 	unit := uint32(uint64(now) >> visitUnit)
 	for range min(sets, len(t.tags)) {
@@ -285,7 +287,7 @@ func (s *shard) sweep(t *table, sets int, now int64, alive func(*entry, *flow.St
 			if alive != nil {
 				alive(e, &st)
 			}
-			s.plan(t, r, &st, now)
+			s.schedule(t, r, &st, now)
 		}
 		if t.purge > 0 {
 			t.purge--

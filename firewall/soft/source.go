@@ -11,17 +11,17 @@ import (
 const mapped = 0xffff << 16
 
 // sources counts the half-open states of each source, for all shards, in two cells that a keyed
-// hash of the source names. The lower one counts: a source is taken for one of many states only if
-// both its cells are shared with such. There are two cells for each half-open state that there may
-// be.
+// hash of the source names. The lower one counts: a source is taken for one with many states only
+// if it shares both its cells with such sources. There are two cells for each possible half-open
+// state.
 type sources []uint32
 
 func newSources(halfOpen int) sources {
 	return make(sources, 1<<bits.Len(uint(max(2*halfOpen, 1024)-1)))
 }
 
-// sourceHash hashes a source: all of an IPv4 address, the first 64 bits of an IPv6 one, of which
-// one host has all that follow.
+// sourceHash hashes a source: all of an IPv4 address, or the first 64 bits of an IPv6 one, since
+// one host may have all addresses of a /64.
 func (e *Engine) sourceHash(ip *[16]byte) uint64 {
 	hi, lo := halves(ip)
 	if hi == 0 && uint32(lo) == mapped {
@@ -59,22 +59,22 @@ func (s *shard) leaveSource(h uint64) {
 	s.add(b, -1)
 }
 
-// ring remembers where the states are that sources with many half-open ones have made, in slots
-// that a hash spreads over one array. A slot comes up again after a number of turns of its source,
-// and names one of the oldest then. Whoever reads it looks whose that is.
+// ring records where the states are that sources with many half-open ones have made, in slots that
+// a hash spreads over one array. A slot comes up again after a number of turns of its source and
+// then names one of the oldest. The reader must check whose state that is.
 type ring struct {
 	slots []int32 // 1 + place in the table of half-open states
 	turns [4096]uint32
-	from  uint32 // from how many half-open states on what a source makes is remembered
-	count uint32 // how many of these
+	from  uint32 // sources with at least so many half-open states are recorded
+	count uint32 // how many states of a source are recorded
 }
 
-// fewOfSource is up to how many half-open states of one source all of them are remembered, of
-// larger numbers half.
+// fewOfSource: if a source may have at most so many half-open states, all of them are recorded,
+// else half of them.
 const fewOfSource = 16
 
-// ringLooks is how many turns are tried for a state that gives way.
-const ringLooks = 8
+// ringTries is how many turns are tried to find a state to evict.
+const ringTries = 8
 
 // newRing returns the ring of one of so many shards.
 func newRing(most, halfOpen, shards int) ring {
@@ -88,44 +88,46 @@ func newRing(most, halfOpen, shards int) ring {
 	return r
 }
 
-// slot returns where a turn of a source is remembered.
+// slot returns where a turn of a source is recorded.
 func (r *ring) slot(h uint64, turn uint32) *int32 {
 	x := (h ^ uint64(turn%r.count)<<20) * 0x9e3779b97f4a7c15
 	return &r.slots[(x^x>>29)>>16&uint64(len(r.slots)-1)]
 }
 
-// next counts what a source with many states makes.
+// next returns the next turn of a source with many states.
 func (r *ring) next(h uint64) uint32 {
 	t := &r.turns[h>>20&4095]
 	*t++
 	return *t - 1
 }
 
-// makeWay makes room for one more half-open state of a source that has as many as it may: one of
-// its own goes, one of the oldest. If none is found in this shard the newcomer competes as if all
-// half-open states had taken their room, and it is made in any case.
-func (j *job) makeWay(h uint64, turn uint32) {
+// evictOfSource makes space for one more half-open state of a source that has as many as it may: it
+// evicts one of the source's oldest. If it finds none in this shard, it evicts as if the table of
+// half-open states were full. The new state is made in any case.
+func (j *job) evictOfSource(h uint64, turn uint32) {
 	s := j.sh
-	for i := range uint32(ringLooks) {
+	for i := range uint32(ringTries) {
 		r := ref(*s.ring.slot(h, turn+i)) - 1
-		if r < 0 || s.embryo.tags[r/ways]>>(8*(uint(r)%ways))&0xff == 0 {
+		if r < 0 || s.halfOpen.tags[r/ways]>>(8*(uint(r)%ways))&0xff == 0 {
 			continue
 		}
-		e := &s.embryo.entries[r]
-		if maker := e.maker(); e.id&infoCounted != 0 && s.engine.sourceHash(&maker) == h {
-			s.end(&s.embryo, r, j.now)
+		e := &s.halfOpen.entries[r]
+		if originator := e.originator(); e.id&infoCounted != 0 &&
+			s.engine.sourceHash(&originator) == h {
+			s.end(&s.halfOpen, r, j.now)
 			return
 		}
 	}
-	s.evict(&s.embryo, j.hash, j.now)
+	s.evict(&s.halfOpen, j.hash, j.now)
 }
 
-// forged reports that the packet comes in from an address of the host itself, which anybody may
-// have forged, and that there are half as many such half-open states as others may have.
+// forged reports whether the packet comes in from an address of the host itself, which an attacker
+// may have forged, and half as many half-open states from that address exist as another source may
+// have.
 func (j *job) forged(had uint32) bool {
 	most := uint32(j.sh.engine.opts.MaxPerSource)
 	return most > 0 && had >= most/2 && j.in.Hook.Dir == firewall.In &&
-		j.cfg.host.isMe(bigWords(&j.p.SrcIP))
+		j.cfg.host.isMe(addrWords(&j.p.SrcIP))
 }
 
 // wouldBeForged is forged for the packet of a dry run, in which states would have ended or begun.
@@ -134,28 +136,28 @@ func (j *job) wouldBeForged() bool {
 	return j.forged(uint32(max(0, int(min(j.sh.add(a, 0), j.sh.add(b, 0)))+j.dry.halfOpen)))
 }
 
-// wouldHatch notes in a dry run that hatched would be called.
-func (j *job) wouldHatch(e *entry) {
-	maker := e.maker()
-	a, _ := j.sh.engine.cells(j.sh.engine.sourceHash(&maker))
+// wouldPromote records in a dry run that promoted would be called.
+func (j *job) wouldPromote(e *entry) {
+	originator := e.originator()
+	a, _ := j.sh.engine.cells(j.sh.engine.sourceHash(&originator))
 	if b, _ := j.sh.engine.cells(j.sh.engine.sourceHash(&j.p.SrcIP)); e.id&infoCounted != 0 &&
 		a == b {
 		j.dry.halfOpen--
 	}
 }
 
-// hatched notes that the state of an entry is half-open no longer, or is going.
-func (s *shard) hatched(e *entry) {
+// promoted records that the state of an entry is no longer half-open, or ends.
+func (s *shard) promoted(e *entry) {
 	if e.id&infoCounted == 0 {
 		return
 	}
 	e.id &^= infoCounted
-	maker := e.maker()
-	s.leaveSource(s.engine.sourceHash(&maker))
+	originator := e.originator()
+	s.leaveSource(s.engine.sourceHash(&originator))
 }
 
-// maker returns the address of the end that made the state.
-func (e *entry) maker() [16]byte {
+// originator returns the address of the end that made the state.
+func (e *entry) originator() [16]byte {
 	ip := e.low
 	if e.id&infoHigh != 0 {
 		ip = e.high

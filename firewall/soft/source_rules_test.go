@@ -21,10 +21,10 @@ func at(t *testing.T, now time.Duration, packet string) enginetest.Step {
 		Input: firewall.Input{Now: now, Hook: firewall.Hook{Recv: 1}}}
 }
 
-// agree wants one worker to decide as the twin does.
+// agree wants one worker to decide as the model does.
 func agree(t *testing.T, c *enginetest.Case) {
 	t.Helper()
-	d, err := c.Run(treaty(), func(o firewall.Options) (enginetest.Subject, error) {
+	d, err := c.Run(testOptions(), func(o firewall.Options) (enginetest.Subject, error) {
 		e, err := New(Options{Options: o, Workers: 1})
 		return subject{e, func(e *Engine, in *firewall.Input, pkt []byte) (firewall.Verdict,
 			error) {

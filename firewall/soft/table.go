@@ -8,20 +8,20 @@ import (
 )
 
 // table is a set-associative table of states. A keyed hash names two candidate sets of eight
-// entries; a word of eight tag bytes per set says which entries are worth a look. So the work for
-// any packet is bounded: two words and, but for one in thirty look-ups, only the entry that is
-// wanted. It has one writer at a time, the holder of its shard.
+// entries; a word of eight tag bytes per set names the entries to compare. So the work for any
+// packet is bounded: two words and, but for one in thirty lookups, only the wanted entry. It has
+// one writer at a time, the holder of its shard.
 type table struct {
 	tags    []uint64 // per set, a byte per entry, 0 is free
 	entries []entry  // eight per set
 	created []int64  // when the entry was made, ns
 	eras    []uint16 // of the track that counts the entry
-	// when to look at the entry, in units of visitUnit: it does not expire before; never if it is
-	// free
+	// when sweep visits the entry, in units of visitUnit: it does not expire earlier; never if it
+	// is free
 	visits []uint32
 	used   int
-	hand   int // the next set that sweep looks at
-	purge  int // for how many sets sweep looks at every entry, since rules are gone
+	hand   int // the clock hand: the next set that sweep visits
+	purge  int // for how many sets sweep visits every entry, since rules are gone
 	seed   [4]uint64
 }
 
@@ -40,8 +40,8 @@ type ref int
 
 const noRef ref = -1
 
-// newTable returns a table for n states, which it holds nearly always: with two candidate sets and
-// moves between them, sets of eight overflow above 95 %.
+// newTable returns a table for n states. It nearly always holds them: with two candidate sets and
+// moves between them, sets of eight overflow above 95 % only.
 func newTable(n int, seed [4]uint64) table {
 	sets := max(2, (n*20/19+ways-1)/ways)
 	n = sets * ways
@@ -71,7 +71,7 @@ func carve[T any](b []byte, n int) (values []T, rest []byte) {
 	return unsafe.Slice((*T)(unsafe.Pointer(&b[0])), n), b[size:]
 }
 
-// mix multiplies and folds: the hash's only tool.
+// mix multiplies and folds. It is the only operation of the hash.
 func mix(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
@@ -83,13 +83,13 @@ func hash(k *flow.Key, seed *[4]uint64) uint64 {
 	return hashEnds(&low, &high, k.Ports, k.Proto, seed)
 }
 
-// hashEnds is the hash of a conversation between the ends a and b; ports is that of a << 16 | that
-// of b. It is symmetric: exchanging the ends changes nothing, so nobody has to bring them into
-// order first. An attacker who does not know the secret cannot aim at a set: in IPv4 address and
-// port of an end fill different bits of one word, in IPv6 a product of both is added, and the ends
-// meet in a product of words that are masked by the secret.
+// hashEnds is the hash of a flow between the ends a and b; ports is that of a << 16 | that of b. It
+// is symmetric: exchanging the ends changes nothing, so they need not be ordered first. An attacker
+// who does not know the secret cannot aim at a set: in IPv4 address and port of an end fill
+// different bits of one word, in IPv6 a product of both is added, and the ends meet in a product of
+// words that are masked by the secret.
 //
-// The flow id is left out, so that all flow names of a conversation share sets and shard.
+// The flow id is left out, so that all flow names of a flow share sets and shard.
 func hashEnds(a, b *[16]byte, ports uint32, proto uint8, seed *[4]uint64) uint64 {
 	aHi, aLo := halves(a)
 	bHi, bLo := halves(b)
@@ -155,8 +155,8 @@ func (t *table) free(h uint64) ref {
 	return ref(a*ways + bits.TrailingZeros64(wa)>>3)
 }
 
-// soonest returns the entry in use in the two sets of h that is to be looked at first, or noRef if
-// both are empty. It has no branches that depend on the times, which nobody could predict.
+// soonest returns the entry in use in the two sets of h that sweep would visit first, or noRef if
+// both are empty. It has no branches that depend on the times: no CPU could predict them.
 func (t *table) soonest(h uint64) ref {
 	a, b, _ := t.places(h)
 	va, vb := (*[ways]uint32)(t.visits[a*ways:]), (*[ways]uint32)(t.visits[b*ways:])
@@ -172,7 +172,7 @@ func (t *table) soonest(h uint64) ref {
 	return ref(uint32(first))
 }
 
-// move makes room in the sets of h by moving one of their entries to its other set. It returns the
+// move frees an entry in the sets of h by moving one to its other set. It returns the
 // entry that became free, or noRef.
 func (t *table) move(h uint64) ref {
 	a, b, _ := t.places(h)

@@ -12,18 +12,18 @@ import (
 var testSeed = [4]uint64{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0,
 	0x082efa98ec4e6c89}
 
-// numbered returns the key of conversation k.
+// numbered returns the key of flow k.
 func numbered(k uint64) flow.Key {
 	return flow.Key{LowLo: 0xffff<<32 | 0x08010101, HighLo: 0xffff<<32 | (0x09000000 + k>>16),
 		Ports: uint32(k&0xffff)<<16 | 53, Proto: packet.ProtoUDP}
 }
 
-// TestTableFills puts as many states in as the table is made for: nearly all must find room, and
+// TestTableFills puts as many states in as the table is made for: nearly all must find space, and
 // all that did must be found.
 func TestTableFills(t *testing.T) {
 	const n = 100_000
 	tb := newTable(n, testSeed)
-	var kept []flow.Key
+	var holding []flow.Key
 	moves := 0
 	for k := range uint64(n) {
 		key := numbered(k)
@@ -35,15 +35,15 @@ func TestTableFills(t *testing.T) {
 		}
 		if r != noRef {
 			tb.put(r, &key, h, int64(k))
-			kept = append(kept, key)
+			holding = append(holding, key)
 		}
 	}
-	if len(kept) < n*999/1000 {
-		t.Errorf("%d of %d states found room", len(kept), n)
+	if len(holding) < n*999/1000 {
+		t.Errorf("%d of %d states found space", len(holding), n)
 	}
 	t.Logf("filled to %.1f %%, %d refused, %d moved", float64(tb.used)*100/float64(len(tb.entries)),
-		n-len(kept), moves)
-	for _, key := range kept {
+		n-len(holding), moves)
+	for _, key := range holding {
 		r := tb.find(&key, hash(&key, &testSeed))
 		if r == noRef || tb.entries[r].key() != key {
 			t.Fatalf("%+v is lost", key)
@@ -93,14 +93,14 @@ func TestHashIsSymmetric(t *testing.T) {
 
 // crafted returns n keys that an attacker picks who knows everything but the secret: with the
 // secret that he guesses, all meet in the same few sets of a table.
-func crafted(n int, six bool) []flow.Key {
+func crafted(n int, v6 bool) []flow.Key {
 	guess := [4]uint64{1, 2, 3, 4}
 	tb := newTable(1<<16, guess)
 	rnd := rand.New(rand.NewPCG(7, 8))
 	var keys []flow.Key
 	for len(keys) < n {
 		k := numbered(rnd.Uint64() >> 20)
-		if six {
+		if v6 {
 			k.HighHi, k.HighLo = 0x20010db8<<32, rnd.Uint64()
 			k.LowHi, k.LowLo = 0x20010db8<<32, 1
 		}

@@ -61,7 +61,7 @@ type tracks struct {
 	index map[trackKey]uint32
 	all   []track
 	next  uint32 // the next track that was never used
-	hand  uint32 // where the search for an unused one goes on
+	hand  uint32 // where the search for an unused one continues
 }
 
 // noTrack is entry.track of a state that nothing counts.
@@ -86,7 +86,8 @@ func newTracks(n int) *tracks {
 }
 
 // track finds the track of the packet's tuple for a rule, in the shard's cache from now on. It
-// returns nil and the reason when the limit is reached, or when there is no room for another track.
+// returns nil and the reason when the limit is reached, or when there is no space for another
+// track.
 func (j *job) track(slot int, code *rule.Code) (*cachedTrack, firewall.Reason) {
 	k := j.trackKey(code)
 	k.rule = j.cfg.ids[slot]
@@ -101,7 +102,7 @@ func (j *job) track(slot int, code *rule.Code) (*cachedTrack, firewall.Reason) {
 }
 
 // cached returns the track of a key, which is in the shard's cache from now on, or nil if there is
-// no room for another.
+// no space for another.
 func (s *shard) cached(k trackKey) *cachedTrack {
 	ts := s.engine.tracks
 	c := &s.cache[k.slot()]
@@ -131,7 +132,7 @@ func (j *job) acquire(c *cachedTrack, slot int, code *rule.Code) bool {
 	}
 }
 
-// leaveTrack counts one state less, unless it makes room for one of the same track: that one takes
+// leaveTrack counts one state less, unless it makes space for one of the same track: that one takes
 // its place there. So a flood into one track, in which every state drives out another, writes
 // nothing that workers share.
 func (s *shard) leaveTrack(t *table, r ref) {
@@ -143,16 +144,16 @@ func (s *shard) leaveTrack(t *table, r ref) {
 	if e.id&infoKeeps != 0 {
 		n += oneProved
 		e.id &^= infoKeeps
-	} else if s.heir != nil && s.heir.track == e.track && s.heir.era == t.eras[r] {
-		s.heir = nil
+	} else if s.successor != nil && s.successor.track == e.track && s.successor.era == t.eras[r] {
+		s.successor = nil
 		return
 	}
 	s.engine.tracks.all[e.track].change(t.eras[r], -n)
 }
 
 // keepTrack counts a state that has proved itself as such in its track, which nobody takes away
-// from now on. If the track was given to another tuple, the state enters its own anew. It reports
-// false if there is no room there, or the limit is reached.
+// from now on. If the track was given to another tuple, the state enters its own again. It reports
+// false if there is no space there, or the limit is reached.
 func (s *shard) keepTrack(t *table, r ref) bool {
 	e, ts := &t.entries[r], s.engine.tracks
 	if e.track == noTrack || e.id&infoKeeps != 0 {
@@ -184,9 +185,9 @@ func (s *shard) keepTrack(t *table, r ref) bool {
 	return true
 }
 
-// wouldLeave notes in a dry run that leaveTrack would be called, for a state whose track is still
-// that of its tuple.
-func (j *job) wouldLeave(t *table, r ref) {
+// wouldLeaveTrack notes in a dry run that leaveTrack would be called, for a state whose track is
+// still that of its tuple.
+func (j *job) wouldLeaveTrack(t *table, r ref) {
 	track := t.entries[r].track
 	if track != noTrack && eraOf(j.sh.engine.tracks.all[track].held.Load()) == t.eras[r] {
 		j.dry.ended = append(j.dry.ended, track)
@@ -302,8 +303,8 @@ func (ts *tracks) get(k trackKey, c *config) (i uint32, era uint16, ok bool) {
 // trackSearch is how many tracks one search for an unused one looks at.
 const trackSearch = 256
 
-// renumber gives the tracks the new numbers of their rules. Those of rules that are gone count nothing
-// any more.
+// renumber gives the tracks the new numbers of their rules. Those of rules that are gone count
+// nothing any more.
 func (ts *tracks) renumber(c *config, numbers []uint32) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -335,8 +336,8 @@ func (ts *tracks) unusedLocked(c *config) (uint32, bool) {
 			}
 			t := &ts.all[i]
 			held := t.held.Load()
-			kept := (provedOf(held) > 0 || countOf(held) > most) && !c.gone(t.key.rule)
-			if kept || !t.held.CompareAndSwap(held, uint64(eraOf(held)+1)<<eraShift) {
+			holding := (provedOf(held) > 0 || countOf(held) > most) && !c.gone(t.key.rule)
+			if holding || !t.held.CompareAndSwap(held, uint64(eraOf(held)+1)<<eraShift) {
 				continue
 			}
 			delete(ts.index, t.key)

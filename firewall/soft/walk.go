@@ -10,7 +10,7 @@ import (
 // maxTags is the number of tags that a packet carries at most.
 const maxTags = 8
 
-// job is the judgement of one packet: what was given, and what has been found out so far.
+// job is the evaluation of one packet: what was given, and what has been found out so far.
 type job struct {
 	sh  *shard
 	cfg *config
@@ -27,15 +27,15 @@ type job struct {
 	hash   uint64
 	dir    flow.Dir // which end of the key the packet comes from
 	hasKey bool
-	// an ICMP error: key and dir are those of the conversation, and it touches nothing
+	// an ICMP error: key and dir are those of the flow, and it touches nothing
 	isErr  bool
 	quoted uint32 // the sequence number that the error quotes
 	seg    flow.Segment
 	hasSeg bool
 	state  flow.State // the state that make makes
 
-	asked [4]uint64 // bit per flow id of the Program: looked up
-	have  [4]uint64 // bit per flow id: there is a state
+	lookedUp [4]uint64 // bit per flow id of the Program: looked up
+	have     [4]uint64 // bit per flow id: there is a state
 
 	tags  [maxTags]uint16
 	ntags int
@@ -44,8 +44,8 @@ type job struct {
 	dry *dryRun // not nil: nothing may change, and what happens is written down
 }
 
-// judge decides about a decoded packet. It is docs/design/0003-evaluation.md, section 2.
-func (j *job) judge() firewall.Verdict {
+// evaluate decides about a decoded packet. It is docs/design/0003-evaluation.md, section 2.
+func (j *job) evaluate() firewall.Verdict {
 	p := j.p
 	switch {
 	case p.Reason != packet.ReasonNone:
@@ -57,7 +57,7 @@ func (j *job) judge() firewall.Verdict {
 	case p.Frag&packet.FragFirst != 0:
 		v := j.walk()
 		if j.dry == nil {
-			j.sh.engine.frags.note(j, v)
+			j.sh.engine.frags.record(j, v)
 		}
 		return v
 	}
@@ -78,48 +78,48 @@ func (j *job) walk() firewall.Verdict {
 		slot := j.candidate(pc, later)
 		code := &rules[slot]
 		if j.dry != nil {
-			j.dry.passed(j, pc, slot, later)
+			j.dry.skipped(j, pc, slot, later)
 		}
 		pc = slot + 1
 		if code.Prob != 0 && rule.Mix(j.in.Random, uint32(slot)) >= code.Prob {
-			j.note(slot, FailedProb)
+			j.record(slot, FailedProb)
 			continue
 		}
 		if later && !code.Frag && slot != last {
-			j.note(slot, FailedFragment)
+			j.record(slot, FailedFragment)
 			continue
 		}
-		if code.State.LooksUp() && !j.wasAsked(code.Flow) {
-			owner, res := j.look(code.Flow)
+		if code.State.LooksUp() && !j.wasLookedUp(code.Flow) {
+			owner, res := j.lookup(code.Flow)
 			if res == found {
-				j.note(slot, FoundState)
+				j.record(slot, FoundState)
 				slot = owner
 				code = &rules[slot]
 				goto act
 			}
 			if res != missed {
-				j.note(slot, FoundState)
+				j.record(slot, FoundState)
 				return j.drop(owner, firewall.Reason(res))
 			}
 		}
 		if code.State == rule.StateCheck {
-			j.note(slot, FailedState)
+			j.record(slot, FailedState)
 			continue
 		}
 		if !j.matches(slot, code) {
 			continue
 		}
 		if code.State > rule.StateCheck {
-			if by, r := j.need(slot, code); r != firewall.ReasonRule {
+			if by, r := j.requireState(slot, code); r != firewall.ReasonRule {
 				return j.drop(by, r)
 			}
 			if code.Defer {
-				j.note(slot, MatchedDefer)
+				j.record(slot, MatchedDefer)
 				continue
 			}
 		}
 	act:
-		j.note(slot, Matched)
+		j.record(slot, Matched)
 		if j.dry == nil {
 			j.sh.count(slot, j.p.Len(), j.now)
 			if code.Log && j.cfg.logging {
@@ -190,14 +190,14 @@ func (j *job) candidate(pc int, later bool) int {
 	return j.rows.next(pc, end)
 }
 
-// nextLookup returns the first slot at or after pc of a rule whose look-up is still to be made, or
+// nextLookup returns the first slot at or after pc of a rule whose lookup is still to be made, or
 // the last slot.
 func (j *job) nextLookup(pc int) int {
-	if j.asked[0]&1 != 0 && len(j.cfg.flows) == 1 {
+	if j.lookedUp[0]&1 != 0 && len(j.cfg.flows) == 1 {
 		return len(j.cfg.rules) - 1
 	}
 	for _, slot := range j.cfg.lookups {
-		if int(slot) >= pc && !j.wasAsked(j.cfg.rules[slot].Flow) {
+		if int(slot) >= pc && !j.wasLookedUp(j.cfg.rules[slot].Flow) {
 			return int(slot)
 		}
 	}
@@ -213,14 +213,14 @@ func (j *job) matches(slot int, code *rule.Code) bool {
 		}
 		if !j.rows.has(slot) {
 			if j.dry != nil {
-				j.note(slot, j.failed(slot))
+				j.record(slot, j.failed(slot))
 			}
 			return false
 		}
 	}
 	if code.Cond != code.CondEnd && !j.holds(code) {
 		if j.dry != nil {
-			j.note(slot, j.residue(code))
+			j.record(slot, j.failedCondition(code))
 		}
 		return false
 	}
@@ -251,7 +251,7 @@ func (j *job) answer(code *rule.Code, v *firewall.Verdict) {
 	if code.Action == rule.OpDeny || !answerable(j.p) {
 		return
 	}
-	four := j.p.Version == 4
+	v4 := j.p.Version == 4
 	switch code.Action {
 	case rule.OpReset:
 		if j.p.Proto == packet.ProtoTCP {
@@ -259,15 +259,15 @@ func (j *job) answer(code *rule.Code, v *firewall.Verdict) {
 		}
 	case rule.OpReject:
 		v.Answer, v.Code = firewall.AnswerUnreach6, 3 // address unreachable
-		if four {
+		if v4 {
 			v.Answer, v.Code = firewall.AnswerUnreach, 1 // host unreachable
 		}
 	case rule.OpUnreach:
-		if four {
+		if v4 {
 			v.Answer, v.Code = firewall.AnswerUnreach, uint8(code.Arg)
 		}
 	case rule.OpUnreach6:
-		if !four {
+		if !v4 {
 			v.Answer, v.Code = firewall.AnswerUnreach6, uint8(code.Arg)
 		}
 	}
@@ -286,7 +286,7 @@ func answerable(p *packet.Packet) bool {
 // single reports whether an address can be that of one host: not unspecified, multicast, or the
 // broadcast address.
 func single(ip *[16]byte, version uint8) bool {
-	hi, lo := bigWords(ip)
+	hi, lo := addrWords(ip)
 	if version == 4 {
 		a := uint32(lo)
 		return a != 0 && a>>28 != 14 && a != 0xffffffff

@@ -8,119 +8,119 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Worker judges packets for one goroutine: one queue of a device, one CPU. It owns a shard of the
-// states; the flows of its shard cost nothing that is shared. A packet of another worker's flow
+// Worker evaluates packets for one goroutine: one queue of a device, one CPU. It owns a shard of
+// the states; the flows of its shard cost nothing that is shared. A packet of another worker's flow
 // gets the same verdict, only later: the worker borrows the other shard for it. Engine.Steer tells
 // whose a packet is.
 type Worker struct {
-	engine *Engine
-	shard  *shard
-	kept   bool // Hold was called
+	engine  *Engine
+	shard   *shard
+	holding bool // Hold was called
 	// memory without pointers, which begins with a cache line: each packet is one
 	ps      *[group]packet.Packet
-	hashes  [group]uint64  // of the conversations of ps, where ahead has computed them
+	hashes  [group]uint64  // of the flows of ps, where ahead has computed them
 	in      firewall.Input // of a packet of a batch
 	job     job
 	touched uint64 // keeps the compiler from leaving out the reads of ahead
 }
 
-// Hold keeps the worker's shard until Release, so that Judge need not take it anew for every
+// Hold keeps the worker's shard until Release, so that Evaluate need not take it again for every
 // packet. Meanwhile everything else that wants the shard waits: other workers with a packet of its
 // flows, and calls such as Engine.States.
 func (w *Worker) Hold() {
-	if !w.kept {
+	if !w.holding {
 		w.shard.hold()
-		w.kept = true
+		w.holding = true
 	}
 }
 
 // Release ends Hold.
 func (w *Worker) Release() {
-	if w.kept {
-		w.kept = false
+	if w.holding {
+		w.holding = false
 		w.shard.release()
 	}
 }
 
-// Judge judges one IP packet. It keeps no reference to it and does not allocate.
+// Evaluate evaluates one IP packet. It keeps no reference to it and does not allocate.
 func (w *Worker) Evaluate(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
-	if !w.kept {
+	if !w.holding {
 		w.shard.hold()
 	}
 	p := &w.ps[0]
 	p.Decode(pkt)
-	got := w.shard.quick(p, in, &v, 0)
-	if got == absent && w.begin(in, p, pkt, &v) {
-		got = judged
+	got := w.shard.fastPath(p, in, &v, 0)
+	if got == noState && w.fastCreate(in, p, pkt, &v) {
+		got = evaluated
 	}
-	if got != judged {
-		v = w.slow(in, p, pkt, got)
+	if got != evaluated {
+		v = w.slowPath(in, p, pkt, got)
 	}
-	if !w.kept {
+	if !w.holding {
 		w.shard.release()
 	}
 	return v
 }
 
-// EvaluateBatch judges packets that came together: same hook, time and tags. The verdict of pkts[i]
-// is put into out[i], which must be as long. Packet i has the random word in.Random + i*RandomStep.
-// A batch takes the worker's shard once.
+// EvaluateBatch evaluates packets that came together: same hook, time and tags. The verdict of
+// pkts[i] is put into out[i], which must be as long. Packet i has the random word in.Random +
+// i*RandomStep. A batch takes the worker's shard once.
 func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall.Verdict) {
-	if !w.kept {
+	if !w.holding {
 		w.shard.hold()
 	}
 	out = out[:len(pkts)]
 	for from := 0; from < len(pkts); from += group {
 		to := min(from+group, len(pkts))
-		ahead := w.shard.grown.used+w.shard.embryo.used > w.engine.lookAhead
-		if ahead {
-			w.ahead(pkts[from:to])
+		prefetch := w.shard.established.used+w.shard.halfOpen.used > w.engine.prefetchStates
+		if prefetch {
+			w.prefetch(pkts[from:to])
 		}
 		for i := from; i < to; i++ {
 			p := &w.ps[i-from]
 			h := uint64(0)
-			if ahead {
+			if prefetch {
 				h = w.hashes[i-from]
 			} else {
 				p.Decode(pkts[i])
 			}
-			got := w.shard.quick(p, in, &out[i], h)
-			if got == absent && w.begin(in, p, pkts[i], &out[i]) {
-				got = judged
+			got := w.shard.fastPath(p, in, &out[i], h)
+			if got == noState && w.fastCreate(in, p, pkts[i], &out[i]) {
+				got = evaluated
 			}
-			if got != judged {
+			if got != evaluated {
 				w.in = *in
 				w.in.Random += uint32(i) * RandomStep
-				out[i] = w.slow(&w.in, p, pkts[i], got)
+				out[i] = w.slowPath(&w.in, p, pkts[i], got)
 			}
 		}
 	}
-	if !w.kept {
+	if !w.holding {
 		w.shard.release()
 	}
 }
 
-// A batch is judged in groups. With more than lookAhead states, which no longer fit the CPU's
-// caches, the states of a whole group are asked for before the first packet of it is judged, so
+// A batch is evaluated in groups. With more than lookAhead states, which no longer fit the CPU's
+// caches, the states of a whole group are asked for before the first packet of it is evaluated, so
 // that the waits for memory overlap.
 const (
-	group     = 16
-	lookAhead = 4096
+	group          = 16
+	prefetchStates = 4096
 )
 
-// ahead decodes a group of packets and touches their states, or the places that they will get.
-func (w *Worker) ahead(pkts [][]byte) {
+// prefetch decodes a group of packets and touches their states, or the places that they will get.
+func (w *Worker) prefetch(pkts [][]byte) {
 	var hashes [group]uint64
 	s := w.shard
 	for i, pkt := range pkts {
 		p := &w.ps[i]
 		p.Decode(pkt)
-		h := hashEnds(&p.SrcIP, &p.DstIP, p.Ports, p.Proto, &s.grown.seed)
+		h := hashEnds(&p.SrcIP, &p.DstIP, p.Ports, p.Proto, &s.established.seed)
 		hashes[i], w.hashes[i] = h, h
 	}
 	n := 0
 	for _, h := range hashes[:len(pkts)] {
-		if e := s.grown.likely(h); e != nil {
+		if e := s.established.likely(h); e != nil {
 			w.touched ^= e.id ^ e.sides[0].bytes
 		} else {
 			hashes[n] = h
@@ -130,21 +130,21 @@ func (w *Worker) ahead(pkts [][]byte) {
 	rest := hashes[:n]
 	n = 0
 	for _, h := range rest {
-		if e := s.embryo.likely(h); e != nil {
+		if e := s.halfOpen.likely(h); e != nil {
 			w.touched ^= e.id ^ e.sides[0].bytes
 		} else {
-			a, b, _ := s.embryo.places(h)
-			w.touched ^= uint64(s.embryo.visits[a*ways] ^ s.embryo.visits[b*ways])
+			a, b, _ := s.halfOpen.places(h)
+			w.touched ^= uint64(s.halfOpen.visits[a*ways] ^ s.halfOpen.visits[b*ways])
 			rest[n] = h
 			n++
 		}
 	}
 	for _, h := range rest[:n] {
-		r := s.embryo.free(h)
+		r := s.halfOpen.free(h)
 		if r == noRef {
-			r = s.embryo.soonest(h)
+			r = s.halfOpen.soonest(h)
 		}
-		e := &s.embryo.entries[r]
+		e := &s.halfOpen.entries[r]
 		w.touched ^= e.id ^ e.sides[0].bytes
 	}
 }
@@ -165,25 +165,25 @@ func (t *table) likely(h uint64) *entry {
 // RandomStep is how far the random words of two neighbours in a batch are apart.
 const RandomStep = 0x9e3779b9
 
-// slow judges the decoded packet with the worker's shard held. got is what the short cut has found
-// out.
-func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte,
-	got shorted) firewall.Verdict {
+// slowPath evaluates the decoded packet with the worker's shard held. got is what the fast path has
+// found out.
+func (w *Worker) slowPath(in *firewall.Input, p *packet.Packet, pkt []byte,
+	got fastResult) firewall.Verdict {
 	e, j := w.engine, &w.job
 	j.in, j.p, j.b, j.now = in, p, pkt, int64(in.Now)
-	if got == absent { // in this shard, and not an ICMP error
+	if got == noState { // in this shard, and not an ICMP error
 		j.reset()
 		j.key, j.dir, j.hasKey = flow.KeyOf(p, pkt, in.Hook.Link())
 		j.hash, j.isErr = w.shard.hash, false
 		c := w.shard.cfg
 		id := c.rules[0].Flow
-		j.asked[id>>6] |= 1 << (id & 63)
+		j.lookedUp[id>>6] |= 1 << (id & 63)
 		if c.stateless { // pass has found the first rule that matches
-			j.matched = w.shard.decided.slot
+			j.matched = w.shard.lastRule.slot
 		}
 		return j.run(w.shard)
 	}
-	j.open(e)
+	j.prepare(e)
 	if w.shard.many && j.hasKey {
 		if at := e.shardOf(j.hash); at != w.shard.index {
 			return w.borrow(e.shards[at])
@@ -192,8 +192,8 @@ func (w *Worker) slow(in *firewall.Input, p *packet.Packet, pkt []byte,
 	return j.run(w.shard)
 }
 
-// borrow judges the job in another worker's shard. The own one is given back meanwhile, so that two
-// workers who borrow from each other do not wait for ever.
+// borrow evaluates the job in another worker's shard. The own one is given back meanwhile, so that
+// two workers who borrow from each other do not wait for ever.
 func (w *Worker) borrow(s *shard) firewall.Verdict {
 	w.shard.release()
 	s.hold()
@@ -206,12 +206,12 @@ func (w *Worker) borrow(s *shard) firewall.Verdict {
 // reset forgets everything that was found out about the last packet.
 func (j *job) reset() {
 	j.classified, j.hasSeg, j.ntags, j.use = false, false, 0, firewall.StateNone
-	j.asked, j.have = [4]uint64{}, [4]uint64{}
+	j.lookedUp, j.have = [4]uint64{}, [4]uint64{}
 	j.matched = -1
 }
 
-// open makes a job ready for its packet.
-func (j *job) open(e *Engine) {
+// prepare makes a job ready for its packet.
+func (j *job) prepare(e *Engine) {
 	j.reset()
 	j.isErr = false
 	p := j.p
@@ -229,10 +229,10 @@ func (j *job) open(e *Engine) {
 	}
 }
 
-// run judges the job in a shard, which is held, and counts and tells the outcome.
+// run evaluates the job in a shard, which is held, and counts and tells the outcome.
 func (j *job) run(s *shard) firewall.Verdict {
 	j.sh, j.cfg = s, s.cfg
-	v := j.judge()
+	v := j.evaluate()
 	s.decide(j.in.Hook.Dir, &v, j.p.Len())
 	if !v.Pass && s.engine.onEvent != nil {
 		j.dropped(v)
@@ -246,8 +246,8 @@ func (e *Engine) shardOf(h uint64) int {
 }
 
 // Steer returns the number of the worker whose flow a packet belongs to: 0 for one without a flow.
-// Judging a packet elsewhere gives the same verdict, but costs more; one with a link-local end is
-// as good as anywhere.
+// Evaluating a packet a packet elsewhere gives the same verdict, but costs more; one with a
+// link-local end is as good as anywhere.
 func (e *Engine) Steer(pkt []byte) int {
 	var p packet.Packet
 	p.Decode(pkt)

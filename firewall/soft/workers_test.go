@@ -26,7 +26,7 @@ func live(e *Engine) int {
 	n := 0
 	for _, s := range e.shards {
 		s.hold()
-		n += s.grown.used + s.embryo.used
+		n += s.established.used + s.halfOpen.used
 		s.release()
 	}
 	return n
@@ -54,7 +54,7 @@ func TestMaximumIsKept(t *testing.T) {
 	if n := most.Load(); n > 10_500 || n < 9_000 {
 		t.Errorf("at most %d states lived, want about 10000 and never more than 10500", n)
 	}
-	// What expires makes room again, whoever's it was.
+	// What expires makes space again, whoever's it was.
 	e.Sweep(20 * time.Second)
 	if n := live(e); n != 0 {
 		t.Errorf("%d states after the sweep", n)
@@ -173,13 +173,13 @@ func TestFloodSparesEstablished(t *testing.T) {
 			t.Fatalf("%s was lost: %+v", c, v)
 		}
 	}
-	if used := e.shards[0].embryo.used; used > 1_000*20/19+16 {
+	if used := e.shards[0].halfOpen.used; used > 1_000*20/19+16 {
 		t.Errorf("%d half-open states", used)
 	}
 }
 
 // TestFullRefusesNewFlows fills the table with established states: the next is refused with its
-// reason, a closed one makes room.
+// reason, a closed one makes space.
 func TestFullRefusesNewFlows(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 100, 100
@@ -214,8 +214,8 @@ func TestFullRefusesNewFlows(t *testing.T) {
 	}
 }
 
-// TestEverythingAtOnce judges while rules, tables, interfaces and states are changed and read. The
-// race detector watches; every verdict must be one that the old or the new rules give.
+// TestEverythingAtOnce evaluates while rules, tables, interfaces and states are changed and read.
+// The race detector watches; every verdict must be one that the old or the new rules give.
 func TestEverythingAtOnce(t *testing.T) {
 	e := loadMe(t, Options{Workers: 3, OnEvent: func(*firewall.Event) {}}, webRules)
 	programs := []string{webRules,

@@ -68,10 +68,10 @@ func tenCases(rounds int, slice time.Duration) error {
 	})
 }
 
-// mixedCases is the same with 64 conversations in turn, so that no packet finds what the one before
+// mixedCases is the same with 64 flows in turn, so that no packet finds what the one before
 // it has found.
 func mixedCases(rounds int, slice time.Duration) error {
-	fmt.Print("### The same with 64 conversations in turn\n\n" +
+	fmt.Print("### The same with 64 flows in turn\n\n" +
 		"| case | weir ns, batches of 64 | peer ns | ratio |\n| --- | --- | --- | --- |\n")
 	return cases(rounds, slice, batch, func(name string, r []result, peer result) float64 {
 		fmt.Printf("| %s | %.1f | %.1f | %.2f |\n", name, r[0].min, peer.min, peer.min/r[0].min)
@@ -79,9 +79,9 @@ func mixedCases(rounds int, slice time.Duration) error {
 	})
 }
 
-// cases measures the ten cases with so many conversations: ours in batches, held, and one by one,
+// cases measures the ten cases with so many flows: ours in batches, held, and one by one,
 // and the peer's.
-func cases(rounds int, slice time.Duration, conversations int,
+func cases(rounds int, slice time.Duration, flows int,
 	row func(name string, r []result, peer result) float64) error {
 	sum, worstCase := 0.0, math.Inf(1)
 	for _, c := range benchCases {
@@ -93,7 +93,7 @@ func cases(rounds int, slice time.Duration, conversations int,
 			}
 			pkts[i] = b
 			if c.proto == packet.ProtoTCP || c.proto == packet.ProtoUDP {
-				binary.BigEndian.PutUint16(b[len(b)-20:], uint16(999+i%conversations))
+				binary.BigEndian.PutUint16(b[len(b)-20:], uint16(999+i%flows))
 			}
 		}
 		e, err := engine(weirRules, 1<<16, 1)
@@ -142,7 +142,7 @@ func cases(rounds int, slice time.Duration, conversations int,
 		}
 	}
 	mean := math.Exp(sum / float64(len(benchCases)))
-	if conversations == 1 {
+	if flows == 1 {
 		bar(worstCase, 1)
 		bar(mean, 2)
 		fmt.Printf("\nGeometric mean %.2f (bar 2), worst case %.2f (bar 1).\n", mean, worstCase)

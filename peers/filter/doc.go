@@ -4,5 +4,5 @@
 //
 // The packets and the rules are those of the peer's own benchmark, with TCP headers that are whole.
 // Both decode inside the measured loop. The peer's filter keeps no TCP state; ours tracks every
-// conversation of every protocol.
+// flow of every protocol.
 package main

@@ -67,7 +67,7 @@ func newPeer(matches []filter.Match, nets ...string) (*peer, error) {
 	return &peer{Filter: filter.New(matches, nil, own, none, nil, logger.Discard)}, nil
 }
 
-// in and out judge a packet n times.
+// in and out evaluate a packet n times.
 func (p *peer) in(pkt []byte) (pass bool) {
 	p.parsed.Decode(pkt)
 	return p.RunIn(&p.parsed, 0) == filter.Accept

@@ -12,14 +12,14 @@ import (
 	"tailscale.com/wgengine/filter"
 )
 
-// manyRules judges SYNs that only the last of n rules matches. Every packet of a batch has another
-// source port, so that nothing but the rules decides.
+// manyRules evaluates SYNs that only the last of n rules matches. Every packet of a batch has
+// another source port, so that nothing but the rules decides.
 func manyRules(rounds int, slice time.Duration) error {
 	fmt.Print("### TCP SYN against n rules of one source each, the last one matches\n\n" +
 		"| rules | weir ns | peer ns | ratio | weir, times 1 rule | peer, times 1 rule |\n" +
 		"| --- | --- | --- | --- | --- | --- |\n")
 	var first []result
-	var grown float64
+	var growth float64
 	for _, n := range []int{1, 10, 100, 1000, 10000} {
 		var text strings.Builder
 		var matches []filter.Match
@@ -65,11 +65,11 @@ func manyRules(rounds int, slice time.Duration) error {
 		if first == nil {
 			first = r
 		}
-		grown = r[0].min / first[0].min
+		growth = r[0].min / first[0].min
 		fmt.Printf("| %d | %.1f | %.1f | %.2f | %.2f | %.2f |\n", n, r[0].min, r[1].min,
-			r[1].min/r[0].min, grown, r[1].min/first[1].min)
+			r[1].min/r[0].min, growth, r[1].min/first[1].min)
 	}
-	bar(10/grown, 1)
-	fmt.Printf("\nFrom 1 to 10,000 rules the cost grows %.2f times (bar: less than 10).\n", grown)
+	bar(10/growth, 1)
+	fmt.Printf("\nFrom 1 to 10,000 rules the cost grows %.2f times (bar: less than 10).\n", growth)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// flows makes packets of UDP conversations by number, in a handful of buffers.
+// flows makes packets of UDP flows by number, in a handful of buffers.
 type flows struct {
 	rnd  *rand.PCG
 	n    uint64
@@ -30,7 +30,7 @@ func newFlows(n int, out bool) (*flows, error) {
 	return f, nil
 }
 
-// set makes packet i one of conversation k: a far end 9.x.y.z:53 that k names, and 8.1.1.1:999.
+// set makes packet i one of flow k: a far end 9.x.y.z:53 that k names, and 8.1.1.1:999.
 func (f *flows) set(i int, k uint64) {
 	b := f.pkts[i]
 	far, near := b[16:20], b[12:16]
@@ -44,7 +44,7 @@ func (f *flows) set(i int, k uint64) {
 	binary.BigEndian.PutUint16(nport, 999)
 }
 
-// random fills n packets with conversations drawn at random.
+// random fills n packets with flows drawn at random.
 func (f *flows) random(n int) [][]byte {
 	for i := range n {
 		f.set(i, f.rnd.Uint64()>>32*f.n>>32)
@@ -52,9 +52,9 @@ func (f *flows) random(n int) [][]byte {
 	return f.pkts[:n]
 }
 
-// manyStates judges packets of n live conversations, drawn at random.
+// manyStates evaluates packets of n live flows, drawn at random.
 func manyStates(rounds int, slice time.Duration) error {
-	fmt.Print("### Outgoing UDP packets of n live conversations, drawn at random\n\n" +
+	fmt.Print("### Outgoing UDP packets of n live flows, drawn at random\n\n" +
 		"| live | weir ns | peer ns | ratio | weir, times 512 | remembered by weir | by the peer " +
 		"| allocs weir / peer | bytes per state |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
@@ -79,7 +79,7 @@ func manyStates(rounds int, slice time.Duration) error {
 		w := e.Worker(0)
 		goes := firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1}, Now: time.Second}
 		comes := firewall.Input{Hook: firewall.Hook{Dir: firewall.In, Recv: 1}, Now: time.Second}
-		for k := range uint64(n) { // every conversation begins and is answered
+		for k := range uint64(n) { // every flow begins and is answered
 			out.set(0, k)
 			in.set(0, k)
 			w.Evaluate(&goes, out.pkts[0])

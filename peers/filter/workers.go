@@ -21,10 +21,10 @@ add 1 check-state
 add 2 allow udp from any to any out limit src-addr 1000000
 `
 
-// laneFlows is how many conversations each worker has.
+// laneFlows is how many flows each worker has.
 const laneFlows = 10_000
 
-// lane is one worker with packets of its own conversations. One packet of every batch begins a new
+// lane is one worker with packets of its own flows. One packet of every batch begins a new
 // one.
 type lane struct {
 	w      *soft.Worker
@@ -58,7 +58,7 @@ func (r *round) do(l *lane) {
 	for r.missing.Load() > 0 {
 	}
 	start := time.Now()
-	l.judge(r.packets)
+	l.evaluate(r.packets)
 	end := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,7 +96,7 @@ func newLane(e *soft.Engine, index, cpu int) (*lane, error) {
 		copy(answer[22:24], b[20:22])
 		comes := firewall.Input{Hook: firewall.Hook{Recv: 1}}
 		if v := l.w.Evaluate(&comes, answer); v.State != firewall.StateHit {
-			return nil, fmt.Errorf("the answer of conversation %d: %+v", len(l.old), v)
+			return nil, fmt.Errorf("the answer of flow %d: %+v", len(l.old), v)
 		}
 	}
 	l.pkts = make([][]byte, batch)
@@ -132,7 +132,7 @@ func pin(nth int) error {
 	return errors.New("affinity: too few CPUs")
 }
 
-// renew makes the packet one of the next conversation that belongs to the worker.
+// renew makes the packet one of the next flow that belongs to the worker.
 func (l *lane) renew(b []byte) {
 	for {
 		l.next++
@@ -143,8 +143,8 @@ func (l *lane) renew(b []byte) {
 	}
 }
 
-// judge judges n packets, a second of simulated time for each 2 million.
-func (l *lane) judge(n int) {
+// evaluate evaluates n packets, a second of simulated time for each 2 million.
+func (l *lane) evaluate(n int) {
 	for ; n > 0; n -= batch {
 		for i := range l.pkts {
 			l.pkts[i] = l.old[l.at]
@@ -165,7 +165,7 @@ func (l *lane) judge(n int) {
 // twoWorkers compares one worker with two that work at the same time, of one engine and of two that
 // share nothing: these show what two cores of the machine do.
 func twoWorkers(rounds int, _ time.Duration) error {
-	fmt.Print("### Two workers, UDP conversations in a shared track under a shared maximum, one " +
+	fmt.Print("### Two workers, UDP flows in a shared track under a shared maximum, one " +
 		"packet in 64 begins a new one\n\n" +
 		"| workers | million packets per second, best round | times one worker |\n" +
 		"| --- | --- | --- |\n")
@@ -191,7 +191,7 @@ func twoWorkers(rounds int, _ time.Duration) error {
 		}
 		for _, l := range []*lane{lanes[i], apart[i]} {
 			defer close(l.work)
-			l.judge(4 * laneFlows)
+			l.evaluate(4 * laneFlows)
 		}
 	}
 	// a third of a millisecond, so that both cores are undisturbed for a round now and then
@@ -219,7 +219,7 @@ func twoWorkers(rounds int, _ time.Duration) error {
 	for _, l := range lanes {
 		for _, v := range l.out[1:] {
 			if v.State != firewall.StateHit {
-				return fmt.Errorf("a conversation was forgotten: %+v", v)
+				return fmt.Errorf("a flow was forgotten: %+v", v)
 			}
 		}
 	}

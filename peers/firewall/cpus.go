@@ -36,9 +36,9 @@ func (b *bench) cpus(n int) error {
 		bar   float64
 	}{
 		{"disjoint, 64 on each CPU",
-			[]lane{{cpu: 0, first: strangers}, {cpu: 1, first: strangers + perLane}}, 1.9},
+			[]lane{{cpu: 0, first: firstForeign}, {cpu: 1, first: firstForeign + perLane}}, 1.9},
 		{"64, one direction on each CPU",
-			[]lane{{cpu: 0, first: strangers, back: true}, {cpu: 1, first: strangers}}, 1.6},
+			[]lane{{cpu: 0, first: firstForeign, back: true}, {cpu: 1, first: firstForeign}}, 1.6},
 	} {
 		progress("two CPUs: " + row.name)
 		gain := map[string]spread{}
@@ -66,8 +66,8 @@ type lane struct {
 // strangers is the first flow whose address the client does not have: it takes what comes back
 // without an answer.
 const (
-	perLane   = 64
-	strangers = 1 << 13
+	perLane      = 64
+	firstForeign = 1 << 13
 )
 
 // gain returns the sum of what each lane carries beside the other, divided by what it carries

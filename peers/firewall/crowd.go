@@ -36,8 +36,8 @@ const (
 // crowdAddr is one of the addresses of the clients.
 func crowdAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 99, 1, byte(1 + i)}) }
 
-// visitor is one of the crowd, and its request.
-type visitor struct {
+// crowdClient is one of the crowd, and its request.
+type crowdClient struct {
 	fd    int // -1 between two requests
 	asked bool
 	began time.Time // the request, or the pause after one that failed
@@ -83,7 +83,7 @@ func (c *crowd) run(n int) error {
 	}
 	defer unix.Close(poll)
 	server := &unix.SockaddrInet4{Port: 80, Addr: netip.MustParseAddr(serverAddr).As4()}
-	all := make([]visitor, n)
+	all := make([]crowdClient, n)
 	for i := range all {
 		all[i].fd = -1
 	}
@@ -112,7 +112,7 @@ func (c *crowd) run(n int) error {
 			if v.fd < 0 {
 				continue
 			}
-			over, err := v.goOn(buf)
+			over, err := v.proceed(buf)
 			if !over {
 				continue
 			}
@@ -136,7 +136,7 @@ func (c *crowd) run(n int) error {
 }
 
 // look begins a request for a visitor that has none, and ends one that takes too long.
-func (c *crowd) look(v *visitor, now time.Time, poll, i int, server unix.Sockaddr) error {
+func (c *crowd) look(v *crowdClient, now time.Time, poll, i int, server unix.Sockaddr) error {
 	switch {
 	case v.fd < 0 && now.Sub(v.began) >= crowdPause:
 		return v.come(now, poll, i, server)
@@ -149,12 +149,12 @@ func (c *crowd) look(v *visitor, now time.Time, poll, i int, server unix.Sockadd
 }
 
 // come opens the connection of a visitor, the i-th.
-func (v *visitor) come(now time.Time, poll, i int, server unix.Sockaddr) error {
+func (v *crowdClient) come(now time.Time, poll, i int, server unix.Sockaddr) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("a socket of the crowd: %w", err)
 	}
-	*v = visitor{fd: fd, began: now}
+	*v = crowdClient{fd: fd, began: now}
 	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
 		return err
 	}
@@ -168,8 +168,8 @@ func (v *visitor) come(now time.Time, poll, i int, server unix.Sockaddr) error {
 		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: int32(i)})
 }
 
-// goOn does what there is to do, and says whether the request is over.
-func (v *visitor) goOn(buf []byte) (over bool, err error) {
+// proceed does what there is to do, and reports whether the request is over.
+func (v *crowdClient) proceed(buf []byte) (over bool, err error) {
 	if !v.asked {
 		if _, err := unix.Write(v.fd, []byte(crowdRequest)); err != nil {
 			return err != unix.EAGAIN, err
@@ -196,7 +196,7 @@ func (v *visitor) goOn(buf []byte) (over bool, err error) {
 	}
 }
 
-func (v *visitor) leave() {
+func (v *crowdClient) leave() {
 	if v.fd >= 0 {
 		unix.Close(v.fd)
 		v.fd = -1

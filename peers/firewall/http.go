@@ -36,8 +36,8 @@ func (b *bench) serveHTTP() (stop func(), err error) {
 	}
 	b.nginx = server.Process.Pid
 	return func() {
-		// Not SIGKILL: workers without their master would go on, and share the port with those of
-		// the next.
+		// Not SIGKILL: workers without their master would continue, and share the port with those
+		// of the next.
 		server.Process.Signal(unix.SIGTERM)
 		server.Wait()
 		os.RemoveAll(dir)
@@ -184,7 +184,7 @@ func (b *bench) sustained(int) error {
 		}
 	}
 	fmt.Printf("### HTTP at full rate for %v, 1000 concurrent, default sizes\n\n"+
-		"| requests/s | failed | refused for want of room | bar |\n| --- | --- | --- | --- |\n"+
+		"| requests/s | failed | refused for want of space | bar |\n| --- | --- | --- | --- |\n"+
 		"| %.0f | %d | %d | %s |\n\n", minute, float64(load.done.Load())/minute.Seconds(),
 		load.failed.Load(), refused, atMost(float64(refused), 0.5))
 	return nil

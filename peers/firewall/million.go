@@ -66,7 +66,7 @@ func (b *bench) million(int) error {
 		if err != nil {
 			return err
 		}
-		// One flow of its own goes on while the others expire.
+		// One flow of its own continues while the others expire.
 		var still, expiring []float64
 		for began := time.Now(); time.Since(began) < 2*life; {
 			before, err := b.engine.Stats()

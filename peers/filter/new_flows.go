@@ -11,12 +11,12 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// newFlowsTable judges packets each of which begins a conversation, while the conversations of some
+// newFlowsTable evaluates packets each of which begins a flow, while the flows of some
 // hundred milliseconds ago expire.
 func newFlowsTable(rounds int, slice time.Duration) error {
-	fmt.Print("### Every packet begins a conversation, expiry running (a simulated second for 3 " +
+	fmt.Print("### Every packet begins a flow, expiry running (a simulated second for 3 " +
 		"million, half-open states live 20 ms)\n\n" +
-		"| packets | room for half-open | established | weir ns | million states per second | " +
+		"| packets | space for half-open | established | weir ns | million states per second | " +
 		"peer ns | allocs weir / peer |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- |\n")
 	p, err := newPeer(benchRules(), benchLocal...)
@@ -24,17 +24,17 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 		return err
 	}
 	for _, c := range []struct {
-		name     string
-		proto    uint8
-		halfOpen int
-		resident int
+		name        string
+		proto       uint8
+		halfOpen    int
+		established int
 	}{
 		{"UDP out", packet.ProtoUDP, 1 << 16, 0}, {"TCP SYN out", packet.ProtoTCP, 1 << 16, 0},
 		{"UDP out", packet.ProtoUDP, 1 << 16, 1_000_000},
 		{"UDP out", packet.ProtoUDP, 1 << 20, 1_000_000},
 	} {
 		o := firewall.DefaultOptions()
-		o.MaxStates, o.MaxHalfOpen = max(1<<18, c.resident+c.halfOpen), c.halfOpen
+		o.MaxStates, o.MaxHalfOpen = max(1<<18, c.established+c.halfOpen), c.halfOpen
 		o.MaxPerSource = 2 * o.MaxHalfOpen
 		o.Timeouts.UDP, o.Timeouts.Syn = 20*time.Millisecond, 20*time.Millisecond
 		o.Timeouts.UDPReply = time.Hour
@@ -46,7 +46,7 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 			return err
 		}
 		w := e.Worker(0)
-		if err := fill(w, c.resident); err != nil {
+		if err := fill(w, c.established); err != nil {
 			return err
 		}
 		pkts := make([][]byte, batch)
@@ -68,14 +68,14 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 		in := firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1}, Now: time.Second}
 		out := make([]firewall.Verdict, batch)
 		ticked := in.Now
-		made, judged := 0, 0
+		made, evaluated := 0, 0
 		weir := func(n int) {
 			for ; n > 0; n -= batch {
 				m := min(n, batch)
 				in.Now += time.Duration(m) * time.Second / 3_000_000
 				w.EvaluateBatch(&in, next(m), out)
 				for i := range m {
-					judged++
+					evaluated++
 					if out[i].State == firewall.StateNew {
 						made++
 					}
@@ -100,11 +100,11 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 			theirs = fmt.Sprintf("%.1f", r[1].min)
 		}
 		fmt.Printf("| %s | %d | %d | %.1f | %.2f | %s | %.0f / %.0f |\n", c.name, c.halfOpen,
-			c.resident, r[0].min, 1e3/r[0].min, theirs, r[0].allocs, r[1].allocs)
-		if float64(made) < 0.999*float64(judged) {
-			return fmt.Errorf("%s: %d states of %d packets", c.name, made, judged)
+			c.established, r[0].min, 1e3/r[0].min, theirs, r[0].allocs, r[1].allocs)
+		if float64(made) < 0.999*float64(evaluated) {
+			return fmt.Errorf("%s: %d states of %d packets", c.name, made, evaluated)
 		}
-		if c.resident == 0 {
+		if c.established == 0 {
 			bar(1e3/r[0].min, 3)
 		}
 		if c.halfOpen > 1<<16 {
@@ -115,7 +115,7 @@ func newFlowsTable(rounds int, slice time.Duration) error {
 	}
 	fmt.Print("\nBar: 3 million states per second in the first two rows. With a million states " +
 		"resident every new one waits for " +
-		"main memory. The peer keeps 512 conversations of UDP and none of TCP.\n")
+		"main memory. The peer keeps 512 flows of UDP and none of TCP.\n")
 	return nil
 }
 
@@ -132,7 +132,7 @@ func loadRules(e *soft.Engine, text string) error {
 	return e.Load(p)
 }
 
-// fill makes n conversations of UDP that have been answered.
+// fill makes n flows of UDP that have been answered.
 func fill(w *soft.Worker, n int) error {
 	out, err := newFlows(n, true)
 	if err != nil {
@@ -149,7 +149,7 @@ func fill(w *soft.Worker, n int) error {
 		in.set(0, k)
 		w.Evaluate(&goes, out.pkts[0])
 		if v := w.Evaluate(&comes, in.pkts[0]); v.State != firewall.StateHit {
-			return fmt.Errorf("conversation %d is not remembered: %+v", k, v)
+			return fmt.Errorf("flow %d is not remembered: %+v", k, v)
 		}
 	}
 	return nil
@@ -175,19 +175,19 @@ func longest(w *soft.Worker, now time.Duration, next func(int) [][]byte) error {
 		tick = max(tick, d)
 	}
 	in := firewall.Input{Hook: firewall.Hook{Dir: firewall.Out, Xmit: 1}, Now: now}
-	judged := make([]time.Duration, packets)
+	evaluated := make([]time.Duration, packets)
 	for round := range again {
-		for i := range judged {
+		for i := range evaluated {
 			pkt := next(1)[0]
 			start := time.Now()
 			w.Evaluate(&in, pkt)
-			if d := time.Since(start); round == 0 || d < judged[i] {
-				judged[i] = d
+			if d := time.Since(start); round == 0 || d < evaluated[i] {
+				evaluated[i] = d
 			}
 		}
 	}
 	one := time.Duration(0)
-	for _, d := range judged {
+	for _, d := range evaluated {
 		one = max(one, d)
 	}
 	fmt.Printf("| longest single tick, longest single packet | 1048576 | 1000000 | %d, %d | | | "+

@@ -9,23 +9,23 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// The short cut judges the packets that are most of all traffic: those of a TCP or UDP conversation
-// whose state is found by the very first rule and whose rule simply passes them, and those without
-// a state that a simple rule passes or drops. It does what walk, lookOne and flow.State.Step do, on
-// packed entries, and leaves everything that is not plain to them. The differ holds the two
-// together.
+// The fast path evaluates the packets that are most of the traffic: those of a TCP or UDP flow
+// whose state the very first rule finds and whose rule simply passes them, and those without a
+// state that a simple rule passes or drops. It does the work of walk, lookupFlow and
+// flow.State.Step on packed entries. Everything else takes the slow path. The differ compares both
+// with the reference model.
 
-// shortcut prepares the short cut of a config.
-func (c *config) shortcut() {
+// prepareFastPath prepares the fast path of a config.
+func (c *config) prepareFastPath() {
 	c.udp = [2]int64{int64(c.opts.Timeouts.UDP), int64(c.opts.Timeouts.UDPReply)}
 	first := &c.rules[0]
-	c.looks = first.State.LooksUp() && first.Prob == 0 && first.Flow != rule.AnyFlow
-	c.stateless = len(c.lookups) == 0 || c.looks && len(c.flows) == 1
+	c.firstLooksUp = first.State.LooksUp() && first.Prob == 0 && first.Flow != rule.AnyFlow
+	c.stateless = len(c.lookups) == 0 || c.firstLooksUp && len(c.flows) == 1
 	c.short = make([]firewall.Verdict, len(c.slots))
-	c.plain = make([]firewall.Verdict, len(c.rules))
-	c.keeps = make([]firewall.Verdict, len(c.rules))
-	if c.looks {
-		c.shortFlow = c.flows[first.Flow]
+	c.simple = make([]firewall.Verdict, len(c.rules))
+	c.keepState = make([]firewall.Verdict, len(c.rules))
+	if c.firstLooksUp {
+		c.firstFlow = c.flows[first.Flow]
 		if first.State == rule.StateCheck {
 			c.after = 1
 		}
@@ -37,11 +37,11 @@ func (c *config) shortcut() {
 		}
 		v := firewall.Verdict{Pass: r.Action == rule.OpAllow, Rule: r.Number, Slot: uint16(slot)}
 		if r.State == rule.StateNone && r.Prob == 0 && r.Cond == r.CondEnd {
-			c.plain[slot] = v
+			c.simple[slot] = v
 		}
 		if r.State == rule.StateKeep && r.Prob == 0 && r.Cond == r.CondEnd && !r.Defer && v.Pass {
 			v.State = firewall.StateNew
-			c.keeps[slot] = v
+			c.keepState[slot] = v
 		}
 		if v.Pass {
 			v.State = firewall.StateHit
@@ -50,9 +50,9 @@ func (c *config) shortcut() {
 	}
 }
 
-// recent is where the state of the latest plain packet is: packets come in trains. It holds as long
-// as the shard's moves stay the same.
-type recent struct {
+// lastState is where the state of the latest fast-path packet is: packets come in trains. It is
+// valid until shard.moves changes.
+type lastState struct {
 	src, dst [16]byte
 	ports    uint32
 	moves    uint32
@@ -61,44 +61,47 @@ type recent struct {
 	e        *entry
 }
 
-// shorted says how far the short cut led.
-type shorted uint8
+// fastResult is how far the fast path got.
+type fastResult uint8
 
 const (
-	judged   shorted = iota // to the verdict
-	unjudged                // nowhere
-	// the first rule finds no state: shard.hash is the hash of the conversation
-	absent
+	evaluated fastResult = iota // the verdict is there
+	undecided                   // the slow path decides
+	// the first rule finds no state; shard.hash is the hash of the flow
+	noState
 )
 
-// when returns judged if ok, else otherwise.
-func when(ok bool, otherwise shorted) shorted {
+// when returns evaluated if ok, else otherwise.
+func when(ok bool, otherwise fastResult) fastResult {
 	if ok {
-		return judged
+		return evaluated
 	}
 	return otherwise
 }
 
-// quick judges a packet, if it can do so in short. h is the hash of its conversation, or 0 if that
-// is still to be computed.
-func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict, h uint64) shorted {
+// fastPath evaluates a packet if the fast path applies to it. h is the hash of its flow, or 0 if it
+// is not computed yet.
+func (s *shard) fastPath(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
+	h uint64) fastResult {
 	c := s.cfg
 	if p.Reason != packet.ReasonNone || p.Frag&(packet.FragFirst|packet.FragLater) != 0 {
-		return unjudged
+		return undecided
 	}
 	if p.Proto != packet.ProtoTCP && p.Proto != packet.ProtoUDP {
-		return when(c.stateless && !s.meets(p) && s.pass(p, in.Hook.Dir, int64(in.Now), v),
-			unjudged)
+		return when(c.stateless && !s.mayMeetState(p) &&
+			s.fastStateless(p, in.Hook.Dir, int64(in.Now), v),
+			undecided)
 	}
 	now := int64(in.Now)
-	m := &s.recent
+	m := &s.lastState
 	if m.ports != p.Ports || m.src != p.SrcIP || m.dst != p.DstIP || m.proto != p.Proto ||
 		m.moves != s.moves {
-		if !c.looks {
-			return when(c.stateless && s.pass(p, in.Hook.Dir, now, v), unjudged)
+		if !c.firstLooksUp {
+			return when(c.stateless && s.fastStateless(p, in.Hook.Dir, now, v), undecided)
 		}
-		if got := s.seek(p, m, h); got != judged {
-			return when(got == absent && c.stateless && s.pass(p, in.Hook.Dir, now, v), got)
+		if got := s.fastLookup(p, m, h); got != evaluated {
+			return when(got == noState && c.stateless && s.fastStateless(p, in.Hook.Dir, now, v),
+				got)
 		}
 	}
 	e := m.e
@@ -111,17 +114,17 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 			!r.Pass ||
 			// this proves the flow
 			from == 0 && q.bytes&uint64(flow.Seen) != 0 && d.bytes&uint64(flow.Proved) == 0 {
-			return unjudged
+			return undecided
 		}
 	} else if p.TCPFlags&shape == packet.FlagSYN {
 		df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
 		if !r.Pass || df&(flow.Syn|flow.Rst|flow.Fin) != flow.Syn || qf != 0 ||
 			e.id&infoLoose != 0 || p.Seq != uint32(d.numbers>>32) ||
 			now > last+int64(c.opts.Timeouts.Syn) {
-			return unjudged
+			return undecided
 		}
-	} else if !r.Pass || !shortTCP(c, e, d, q, p, last, now) {
-		return unjudged
+	} else if !r.Pass || !fastTCP(c, e, d, q, p, last, now) {
+		return undecided
 	}
 	e.last[from&1] = now
 	n := p.Len()
@@ -130,42 +133,43 @@ func (s *shard) quick(p *packet.Packet, in *firewall.Input, v *firewall.Verdict,
 	s.count(int(r.Slot), n, now)
 	s.decide(in.Hook.Dir, r, n)
 	*v = *r
-	return judged
+	return evaluated
 }
 
-// seek finds the state of a plain packet under the flow name that the first rule looks up: judged
-// if it is there, absent if it is not, unjudged if it would be in another shard.
-func (s *shard) seek(p *packet.Packet, m *recent, h uint64) shorted {
+// fastLookup finds the state of an unfragmented TCP or UDP packet under the flow name that the
+// first rule looks up. It returns evaluated if there is one, noState if there is none, and
+// undecided if it would be in another shard.
+func (s *shard) fastLookup(p *packet.Packet, m *lastState, h uint64) fastResult {
 	if h == 0 {
-		h = hashEnds(&p.SrcIP, &p.DstIP, p.Ports, p.Proto, &s.grown.seed)
+		h = hashEnds(&p.SrcIP, &p.DstIP, p.Ports, p.Proto, &s.established.seed)
 	}
 	if s.many && s.engine.shardOf(h) != s.index {
-		return unjudged
+		return undecided
 	}
-	conv := uint64(p.Proto)<<(idProto-idKey) | uint64(s.cfg.shortFlow)
+	conv := uint64(p.Proto)<<(idProto-idKey) | uint64(s.cfg.firstFlow)
 	id := uint64(p.Ports)<<(idPorts-idKey) | conv
 	back := uint64(bits.RotateLeft32(p.Ports, 16))<<(idPorts-idKey) | conv
-	likely, other := &s.grown, &s.embryo
+	likely, other := &s.established, &s.halfOpen
 	if p.TCPFlags&packet.FlagSYN != 0 {
 		likely, other = other, likely
 	}
 	e, from := likely.locate(p, id, back, h)
 	if e == nil {
 		if e, from = other.locate(p, id, back, h); e == nil {
-			if flow.LinkLocal(p) { // its key holds more than was looked for
-				return unjudged
+			if flow.LinkLocal(p) { // its key holds a link, too
+				return undecided
 			}
 			s.hash = h
-			return absent
+			return noState
 		}
 	}
-	*m = recent{src: p.SrcIP, dst: p.DstIP, ports: p.Ports, proto: p.Proto,
+	*m = lastState{src: p.SrcIP, dst: p.DstIP, ports: p.Ports, proto: p.Proto,
 		moves: s.moves, from: uint8(from), e: e}
-	return judged
+	return evaluated
 }
 
-// locate finds the entry of a plain packet's conversation, and which side sent the packet. id is
-// the key's part of entry.id with the source as the low end, back with the destination.
+// locate finds the entry of a packet's flow, and the side that sent the packet. id is the key's
+// part of entry.id with the source as the low end, back that with the destination as the low end.
 func (t *table) locate(p *packet.Packet, id, back, h uint64) (e *entry, from uint64) {
 	n := uint64(len(t.tags))
 	a, b := (h>>32)*n>>32, (h&0xffffffff)*n>>32
@@ -189,40 +193,42 @@ func (t *table) locate(p *packet.Packet, id, back, h uint64) (e *entry, from uin
 	}
 }
 
-// icmpErrors has a bit for every ICMP type below 64 that is an error; those above are none.
+// icmpErrors has a bit for every ICMP type that is an error. All of them are below 64.
 const icmpErrors uint64 = 1<<3 | 1<<4 | 1<<5 | 1<<11 | 1<<12
 
-// meets reports whether a packet of another protocol might meet a state, or might be essential.
-func (s *shard) meets(p *packet.Packet) bool {
+// mayMeetState reports whether a packet of another protocol might have a state, or might be
+// essential.
+func (s *shard) mayMeetState(p *packet.Packet) bool {
 	if p.Proto == packet.ProtoICMPv6 && p.ICMPType() >= 130 && p.ICMPType() <= 143 {
 		return true
 	}
-	return s.cfg.looks && (s.many || s.live[p.Proto] != 0 || p.Proto == packet.ProtoICMP &&
+	return s.cfg.firstLooksUp && (s.many || s.live[p.Proto] != 0 || p.Proto == packet.ProtoICMP &&
 		icmpErrors>>p.ICMPType()&1 != 0 ||
 		p.Proto == packet.ProtoICMPv6 && p.ICMPType()-1 < 4)
 }
 
-// decided is what the rules said to the latest packet without a state, and all that they looked at:
-// packets come in trains.
-type decided struct {
+// lastRule is the rule that matched the latest packet without a state, with everything that decided
+// about it: packets come in trains.
+type lastRule struct {
 	cfg         *config
 	src, dst    [16]byte
 	ports, rest uint32
 	slot        int
 }
 
-// pass judges a packet that has no state by the rules, if the first one that matches is simple.
-func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64,
+// fastStateless evaluates a packet that has no state, if the first rule that matches it is a simple
+// one.
+func (s *shard) fastStateless(p *packet.Packet, dir firewall.Direction, now int64,
 	v *firewall.Verdict) bool {
-	c, m := s.cfg, &s.decided
+	c, m := s.cfg, &s.lastRule
 	// The version is in the addresses: IPv4 ones are mapped.
 	rest := uint32(p.Proto) | uint32(p.TCPFlags)<<8 | uint32(p.ICMPType())<<16 | uint32(dir)<<24
 	if m.ports != p.Ports || m.rest != rest || m.src != p.SrcIP || m.dst != p.DstIP || m.cfg != c {
-		*m = decided{cfg: c, src: p.SrcIP, dst: p.DstIP, ports: p.Ports, rest: rest,
+		*m = lastRule{cfg: c, src: p.SrcIP, dst: p.DstIP, ports: p.Ports, rest: rest,
 			slot: c.class.first(p, dir, c.after, len(c.rules)-1)}
 	}
 	slot := m.slot
-	r := &c.plain[slot]
+	r := &c.simple[slot]
 	if r.Rule == 0 || !r.Pass && s.engine.onEvent != nil {
 		return false
 	}
@@ -233,16 +239,17 @@ func (s *shard) pass(p *packet.Packet, dir firewall.Direction, now int64,
 	return true
 }
 
-// begin judges a plain packet without a state, if the first rule that matches it simply keeps state
-// and allows. quick has found that rule.
-func (w *Worker) begin(in *firewall.Input, p *packet.Packet, pkt []byte, v *firewall.Verdict) bool {
+// fastCreate evaluates a packet without a state, if the first rule that matches it simply keeps
+// state and allows. fastPath has found that rule.
+func (w *Worker) fastCreate(in *firewall.Input, p *packet.Packet, pkt []byte,
+	v *firewall.Verdict) bool {
 	s, j := w.shard, &w.job
 	c := s.cfg
 	if !c.stateless {
 		return false
 	}
-	slot := s.decided.slot
-	keep := &c.keeps[slot]
+	slot := s.lastRule.slot
+	keep := &c.keepState[slot]
 	if keep.Rule == 0 {
 		return false
 	}
@@ -274,9 +281,9 @@ func (s *side) window() uint32 {
 // shape are the flags that decide what a segment is.
 const shape = packet.FlagSYN | packet.FlagACK | packet.FlagFIN | packet.FlagRST
 
-// shortTCP moves the numbers of side d by a plain segment: one with ACK only (and PSH, URG, ECE,
-// CWR) of an established strict state. It reports false, with nothing changed, for any other.
-func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64) bool {
+// fastTCP advances the numbers of side d by a segment of an established strict state with ACK only
+// (and PSH, URG, ECE, CWR). For any other segment it returns false and changes nothing.
+func fastTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64) bool {
 	df, qf := flow.SideFlags(d.bytes), flow.SideFlags(q.bytes)
 	if e.id&infoLoose != 0 || (df|qf)&(flow.Rst|flow.Fin) != 0 {
 		return false
@@ -321,5 +328,6 @@ func shortTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64
 	return true
 }
 
-// slack is flow's: how far behind a segment may lie however small the window is.
+// slack is that of package flow: how far behind the window a segment may lie, however small the
+// window is.
 const slack = 66000

@@ -8,14 +8,14 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// talk is a conversation of two ends that mostly keep to their protocol, so that handshakes, data,
+// randomFlow is a flow of two ends that mostly keep to their protocol, so that handshakes, data,
 // closes and resets happen, and things that only look like them.
-type talk struct {
+type randomFlow struct {
 	proto  uint8
-	six    bool
-	ends   [2]talker
+	v6     bool
+	ends   [2]flowEnd
 	ifs    [2]uint32 // the interface behind which each end is
-	server bool      // end 1 is the host: packets from end 0 are judged in, the others out
+	server bool      // end 1 is the host: packets from end 0 are evaluated in, the others out
 	stage  int
 	id     uint16 // ICMP
 	asks   int    // ICMP: which of icmpPairs, icmp6Pairs
@@ -23,7 +23,7 @@ type talk struct {
 	from   int    // who sent it
 }
 
-type talker struct {
+type flowEnd struct {
 	addr  netip.Addr
 	port  uint16
 	next  uint32 // TCP: next sequence number
@@ -32,14 +32,14 @@ type talker struct {
 	fin   bool
 }
 
-func (g random) talk() *talk {
-	t := &talk{six: g.chance(35), server: g.chance(60), id: uint16(g.IntN(3)), asks: g.IntN(6)}
+func (g random) randomFlow() *randomFlow {
+	t := &randomFlow{v6: g.chance(35), server: g.chance(60), id: uint16(g.IntN(3)), asks: g.IntN(6)}
 	t.proto = []uint8{6, 6, 6, 6, 17, 17, 17, 1, 132, 136, 47}[g.IntN(11)]
-	if t.proto == packet.ProtoICMP && t.six {
+	if t.proto == packet.ProtoICMP && t.v6 {
 		t.proto = packet.ProtoICMPv6
 	}
 	for i := range t.ends {
-		t.ends[i].addr = g.addr(t.six)
+		t.ends[i].addr = g.addr(t.v6)
 		t.ends[i].port = g.portNumber()
 		t.ifs[i] = 1 + g.Uint32N(3)
 		if g.chance(5) {
@@ -54,7 +54,7 @@ func (g random) portNumber() uint16 {
 }
 
 // craft returns the IP header of a packet from an end.
-func (t *talk) craft(g random, from int) craft {
+func (t *randomFlow) craft(g random, from int) craft {
 	c := craft{src: t.ends[from].addr, dst: t.ends[1-from].addr, proto: t.proto, ttl: 64,
 		id: g.Uint32N(8)}
 	if g.chance(10) {
@@ -62,19 +62,19 @@ func (t *talk) craft(g random, from int) craft {
 			[]uint8{0x10, 0x08, 0x04, 0x02, 0x1e, 0xb8, 0x03, 0xa0}[g.IntN(8)]
 	}
 	switch {
-	case t.six && g.chance(5):
+	case t.v6 && g.chance(5):
 		c.first, c.options = packet.ProtoDestination, []byte{0, 0, 1, 4, 0, 0, 0, 0}
-	case !t.six && g.chance(5):
+	case !t.v6 && g.chance(5):
 		c.options = [][]byte{{7, 3, 4, 0}, {68, 4, 5, 0}, {148, 4, 0, 0}, {131, 3, 4, 0},
 			{137, 3, 4, 0}, {7, 3, 4, 1, 68, 4, 5, 0}}[g.IntN(6)]
-	case !t.six && g.chance(20):
+	case !t.v6 && g.chance(20):
 		c.frag = []uint16{0x4000, 0x4000, 0x4000, 0x8000, 0xc000}[g.IntN(5)]
 	}
 	return c
 }
 
-// next returns the next packet of the conversation and who sends it.
-func (t *talk) next(g random) (b []byte, from int) {
+// next returns the next packet of the flow and who sends it.
+func (t *randomFlow) next(g random) (b []byte, from int) {
 	switch t.proto {
 	case packet.ProtoTCP:
 		b, from = t.tcp(g)
@@ -115,7 +115,7 @@ var (
 
 // message returns the type of the message that an end sends: now and then what the other one
 // should, or what belongs elsewhere.
-func (t *talk) message(g random, pairs *[6][2]uint8, from int) uint8 {
+func (t *randomFlow) message(g random, pairs *[6][2]uint8, from int) uint8 {
 	switch n := g.IntN(100); {
 	case n < 15:
 		return pairs[t.asks][1-from]
@@ -125,8 +125,8 @@ func (t *talk) message(g random, pairs *[6][2]uint8, from int) uint8 {
 	return pairs[t.asks][from]
 }
 
-// tcp moves the conversation by one segment.
-func (t *talk) tcp(g random) ([]byte, int) {
+// tcp moves the flow by one segment.
+func (t *randomFlow) tcp(g random) ([]byte, int) {
 	const fin, syn, rst, psh, ack = packet.FlagFIN, packet.FlagSYN, packet.FlagRST, packet.FlagPSH,
 		packet.FlagACK
 	from := g.IntN(2)
@@ -151,7 +151,7 @@ func (t *talk) tcp(g random) ([]byte, int) {
 		} else if g.chance(8) {
 			flags = syn // simultaneous open
 		}
-	case t.stage == 2 && g.chance(15): // the server has begun anew, or made another cookie
+	case t.stage == 2 && g.chance(15): // the server has begun again, or made another cookie
 		from, flags, scale, t.stage = 1, syn|ack, t.ends[1].scale, 1
 		t.ends[1].next = g.Uint32()
 	case t.stage == 2:
@@ -218,7 +218,7 @@ func (t *talk) tcp(g random) ([]byte, int) {
 }
 
 // sctp moves an association by one packet.
-func (t *talk) sctp(g random) ([]byte, int) {
+func (t *randomFlow) sctp(g random) ([]byte, int) {
 	shake := []struct {
 		from  int
 		chunk uint8
@@ -249,8 +249,8 @@ func (t *talk) sctp(g random) ([]byte, int) {
 	return c.bytes(), from
 }
 
-// hook returns where a packet from an end is judged.
-func (t *talk) hook(g random, from int) firewall.Hook {
+// hook returns where a packet from an end is evaluated.
+func (t *randomFlow) hook(g random, from int) firewall.Hook {
 	in := firewall.Hook{Dir: firewall.In, Recv: t.ifs[from]}
 	out := firewall.Hook{Dir: firewall.Out, Recv: t.ifs[from], Xmit: t.ifs[1-from]}
 	if t.server {
@@ -266,9 +266,9 @@ func (t *talk) hook(g random, from int) firewall.Hook {
 	return in
 }
 
-// oops returns an ICMP error about the latest packet of the conversation, mostly from its receiver
+// wrongPacket returns an ICMP error about the latest packet of the flow, mostly from its receiver
 // or a router to its sender.
-func (t *talk) oops(g random) ([]byte, int) {
+func (t *randomFlow) wrongPacket(g random) ([]byte, int) {
 	quote := append([]byte(nil), t.last...)
 	if n := 28 + g.IntN(60); n < len(quote) {
 		quote = quote[:n]
@@ -283,18 +283,18 @@ func (t *talk) oops(g random) ([]byte, int) {
 	c := t.craft(g, from)
 	c.proto = packet.ProtoICMP
 	c.body = icmpBody([]uint8{3, 4, 5, 11, 12}[g.IntN(5)], uint8(g.IntN(5)), 0, quote)
-	if t.six {
+	if t.v6 {
 		c.proto = packet.ProtoICMPv6
 		c.body = icmpBody(uint8(1+g.IntN(4)), 0, 0, quote)
 	}
 	if g.chance(20) { // a router in between
-		c.src = g.addr(t.six)
+		c.src = g.addr(t.v6)
 	}
 	switch n := g.IntN(100); {
 	case n < 20: // to another than who sent what it quotes
-		c.dst = g.addr(t.six)
-	case n < 25: // about what its destination would have sent, had it been part of the conversation
-		c.dst = g.addr(t.six)
+		c.dst = g.addr(t.v6)
+	case n < 25: // about what its destination would have sent, had it been part of the flow
+		c.dst = g.addr(t.v6)
 		requote(c.body[8:], c.dst)
 	}
 	return c.bytes(), from
@@ -310,13 +310,13 @@ func requote(quote []byte, src netip.Addr) {
 	}
 }
 
-// fragment returns a fragment of a datagram of the conversation, which may be the first, a later
+// fragment returns a fragment of a datagram of the flow, which may be the first, a later
 // one, or one that overlaps.
-func (t *talk) fragment(g random) ([]byte, int) {
+func (t *randomFlow) fragment(g random) ([]byte, int) {
 	from := g.IntN(2)
 	c := craft{src: t.ends[from].addr, dst: t.ends[1-from].addr, proto: t.proto, ttl: 64, id: 100 +
 		g.Uint32N(3), isFrag: true}
-	if t.six && g.chance(25) {
+	if t.v6 && g.chance(25) {
 		c.first, c.options = packet.ProtoDestination, []byte{0, 0, 1, 4, 0, 0, 0, 0}
 	}
 	off := uint16([]int{0, 0, 24, 48, 48, 16, 8}[g.IntN(7)])
@@ -328,12 +328,12 @@ func (t *talk) fragment(g random) ([]byte, int) {
 	}
 	binary.BigEndian.PutUint16(body[4:], 200)
 	// a header between the fragment header and the transport header
-	if off == 0 && t.six && g.chance(20) {
+	if off == 0 && t.v6 && g.chance(20) {
 		body = append([]byte{t.proto, 0, 1, 4, 0, 0, 0, 0}, body...)
 		c.proto = packet.ProtoDestination
 	}
 	c.body = body[:min(len(body), []int{48, 24, 48, 16}[g.IntN(4)])]
-	if t.six {
+	if t.v6 {
 		c.frag = off
 		if more {
 			c.frag |= 1
