@@ -1,6 +1,6 @@
 package firewall
 
-// Decision is what was made of packets: on which side of an interface, whether they passed, and
+// Decision is a verdict that packets got: on which side of an interface, whether they passed, and
 // why.
 type Decision struct {
 	Dir    Direction
@@ -8,10 +8,10 @@ type Decision struct {
 	Reason Reason
 }
 
-// NumDecisions is more than any Index.
+// NumDecisions is one more than the largest Index.
 const NumDecisions = 4 << 7
 
-// Index numbers the decisions from 0 on, so that an engine can count them in an array;
+// Index numbers the decisions from 0, so that an engine can count them in an array;
 // bpf/lib/evaluate.h counts by the same number.
 func (d Decision) Index() int {
 	i := int(d.Dir&1)<<8 | int(d.Reason&127)
@@ -21,16 +21,16 @@ func (d Decision) Index() int {
 	return i
 }
 
-// DecisionAt is the decision with an Index.
+// DecisionAt returns the decision with an Index.
 func DecisionAt(i int) Decision {
 	return Decision{Dir: Direction(i >> 8 & 1), Pass: i>>7&1 == 1, Reason: Reason(i & 127)}
 }
 
-// Count is a number of packets and their bytes (IP length; none for what is no IP packet or has no
+// Count is a number of packets and their bytes (IP length; 0 for a frame that is not IP or has no
 // valid IP header).
 type Count struct{ Packets, Bytes uint64 }
 
-// Add adds packets up.
+// Add adds more to c.
 func (c *Count) Add(more Count) {
 	c.Packets += more.Packets
 	c.Bytes += more.Bytes

@@ -6,7 +6,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestDecisionIndex: every decision has a number of its own, and the number tells the decision.
+// TestDecisionIndex: every decision has a number of its own, and DecisionAt returns it.
 func TestDecisionIndex(t *testing.T) {
 	if last := int(ReasonDecode) + int(packet.NumReasons); last > 128 || numReasons > ReasonDecode {
 		t.Fatalf("there are reasons up to %d, 7 bits are kept for them", last)

@@ -15,17 +15,18 @@ type Engine interface {
 	// Load replaces the Program. States whose rule (Code.Key) is still there live on, counters of
 	// these rules too; other states end. An error changes nothing.
 	Load(p *rule.Program) error
-	// Replace is Load, and with the same switch the members of these tables are replaced: no packet
-	// meets the old rules with new tables, or new rules with old tables. An error changes nothing.
+	// Replace is Load, and replaces the members of these tables in the same step: no packet is
+	// evaluated by the old rules with the new tables, or by the new rules with the old tables. An
+	// error changes nothing.
 	Replace(p *rule.Program, tables map[string][]TableEntry) error
-	// SetTable replaces the members of a table; tables live apart from Programs and exist from
+	// SetTable replaces the members of a table; tables do not belong to a Program and exist from
 	// their first mention.
 	SetTable(name string, entries []TableEntry) error
 	// AddTable and DeleteTable change single members.
 	AddTable(name string, e TableEntry) error
 	DeleteTable(name string, p netip.Prefix) error
-	// SetInterfaces tells the interfaces of the host with their addresses: it feeds recv, xmit, via
-	// and me.
+	// SetInterfaces replaces the interfaces of the host with their addresses, which recv, xmit, via
+	// and me compare.
 	SetInterfaces(ifs []Interface) error
 	// SetRoutes replaces the routes of the host: verrevpath and versrcreach look sources up in
 	// them. Of several routes to one prefix the first one counts.
@@ -34,16 +35,16 @@ type Engine interface {
 	Rules() ([]RuleCounter, error)
 	// Zero sets the counters of the rules with the given number to 0, of all rules for number 0.
 	Zero(number uint16) error
-	// Decisions returns how many packets were evaluated, by what became of them. A packet that is
-	// evaluated on its way in and on its way out counts twice.
+	// Decisions returns how many packets got each decision. A packet that is evaluated on its way
+	// in and on its way out counts twice.
 	Decisions() (map[Decision]Count, error)
 	// States yields the live states. The order is unspecified; states that come or go meanwhile may
 	// be missed.
 	States() iter.Seq2[State, error]
-	// Cut ends the states for which drop returns true and returns how many.
+	// Cut ends the states for which drop returns true and returns how many they were.
 	Cut(drop func(State) bool) (int, error)
-	// Close gives back what the engine holds. Whether enforcement continues (pinned programs) is
-	// the engine's own rule.
+	// Close releases what the engine holds. Whether enforcement continues (pinned programs) depends
+	// on the engine.
 	Close() error
 }
 
@@ -58,7 +59,7 @@ type Interface struct {
 	Index uint32
 	Name  string
 	Addrs []netip.Prefix
-	// What the host's own settings say of sources: net.ipv4.conf.*.accept_local and rp_filter.
+	// The host's own source checks: net.ipv4.conf.*.accept_local and rp_filter.
 	AcceptLocal bool
 	ReversePath ReversePath
 }
@@ -66,14 +67,15 @@ type Interface struct {
 // ReversePath is a mode of net.ipv4.conf.*.rp_filter (RFC 3704).
 type ReversePath uint8
 
-// The modes. Strict: the way back leads out by the same interface. Loose: there is a way back.
+// The modes. Strict: the route back to the source leaves by the same interface. Loose: there is a
+// route back.
 const (
 	ReverseNone ReversePath = iota
 	ReverseStrict
 	ReverseLoose
 )
 
-// RuleCounter counts what a rule matched.
+// RuleCounter counts the packets that a rule matched.
 type RuleCounter struct {
 	Key     uint64 // rule.Code.Key
 	Number  uint16
@@ -84,12 +86,13 @@ type RuleCounter struct {
 
 // State is a live state for people and tools.
 type State struct {
-	Proto    uint8
-	From, To netip.AddrPort // as the packet that made it; ICMP: the port of From and To is the id
-	Query    uint8          // ICMP: type of the query
-	Link     uint32         // index of the interface that link-local From or To are behind, else 0
-	// WireFrom and WireTo are From and To as they are on the wire, if the flow is translated; else
-	// they are invalid. A translated flow of which rules keep no state has Rule 0.
+	Proto uint8
+	// as in the packet that made it; ICMP: the port of From and To is the id
+	From, To netip.AddrPort
+	Query    uint8  // ICMP: type of the query
+	Link     uint32 // index of the interface of link-local ends, else 0
+	// WireFrom and WireTo are the translated From and To, as on the wire. They are invalid if the
+	// flow is not translated. A translated flow without a state of a rule has Rule 0.
 	WireFrom, WireTo netip.AddrPort
 	FlowName         string
 	Rule             uint16
@@ -102,10 +105,10 @@ type State struct {
 	Bytes            [2]uint64
 }
 
-// Route is a route of the host: what verrevpath and versrcreach ask. The kernel engine asks the
+// Route is a route of the host, for verrevpath and versrcreach. The kernel engine asks the
 // kernel instead.
 type Route struct {
 	Dst       netip.Prefix
 	Interface uint32 // index
-	Blackhole bool   // blackhole, unreachable or prohibit: there is no way
+	Blackhole bool   // a blackhole, unreachable or prohibit route
 }

@@ -2,7 +2,7 @@ package firewall
 
 import "net/netip"
 
-// EventKind says what happened.
+// EventKind is what happened.
 type EventKind uint8
 
 // The kinds of events.

@@ -2,21 +2,21 @@ package firewall
 
 import "net/netip"
 
-// Forwarder is the part of an engine that carries packets to and from pods: the kernel engine's
-// fast path and its address translation. docs/design/0004-containers.md says how packets go.
+// Forwarder is the part of an engine that forwards packets to and from pods: the kernel engine's
+// fast path and its address translation. docs/design/0004-containers.md is the specification.
 type Forwarder interface {
 	// SetEndpoint reports a pod, or replaces what is known of the one behind e.Index, and attaches
 	// to its interface.
 	SetEndpoint(e Endpoint) error
-	// DeleteEndpoint forgets the pod behind a host interface and ends its states. Unknown indexes
-	// are no error.
+	// DeleteEndpoint removes the pod behind a host interface and ends its states. It is idempotent:
+	// an unknown index is not an error.
 	DeleteEndpoint(index uint32) error
-	// Endpoints returns what is known, with true counters: the fast path goes round the interfaces'
-	// own.
+	// Endpoints returns the counters of all pods. Those of the interfaces do not count what takes
+	// the fast path.
 	Endpoints() ([]EndpointCounters, error)
 	// SetPublished replaces the set of published ports.
 	SetPublished(ports []Published) error
-	// SetMasquerade replaces what is translated behind the host's address on its way out.
+	// SetMasquerade replaces the rules for packets that leave with the host's address.
 	SetMasquerade(m Masquerade) error
 }
 
@@ -38,7 +38,7 @@ type Rates struct {
 	InBurst, OutBurst uint64
 }
 
-// EndpointCounters are what went into and out of a pod.
+// EndpointCounters count the packets to and from a pod.
 type EndpointCounters struct {
 	Index                uint32
 	PacketsIn, BytesIn   uint64 // to the pod
@@ -54,14 +54,14 @@ type Published struct {
 	Pod  netip.AddrPort
 }
 
-// Masquerade says which forwarded packets leave with the host's address as source: those from
+// Masquerade selects the forwarded packets that leave with the host's address as source: those from
 // Sources to anything but Except (the pod ranges of this and other nodes), through any interface
 // that is not a pod's.
 type Masquerade struct {
 	Sources []netip.Prefix
 	Except  []netip.Prefix
-	// Ports are those that translated sources get, at most MaxPortRanges ranges that do not
-	// overlap. A port that the host itself uses, or publishes, is never chosen.
+	// Ports are the ports for translated sources: at most MaxPortRanges ranges that do not overlap.
+	// A port that the host itself uses, or publishes, is never chosen.
 	Ports []PortRange
 }
 

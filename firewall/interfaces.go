@@ -6,7 +6,7 @@ import (
 )
 
 // Changes compares two lists of interfaces, each in order of index: changed are those of now that
-// old has not or has otherwise, gone are those of old that now has not.
+// are new or differ from old, gone are those of old that now lacks.
 func Changes(old, now []Interface) (changed, gone []Interface) {
 	for len(old) > 0 || len(now) > 0 {
 		switch {
@@ -27,7 +27,7 @@ func Changes(old, now []Interface) (changed, gone []Interface) {
 // ByIndex orders interfaces.
 func ByIndex(a, b Interface) int { return cmp.Compare(a.Index, b.Index) }
 
-// Equal reports whether the same is known of both.
+// Equal reports whether i and o are the same interface with the same settings.
 func (i Interface) Equal(o Interface) bool {
 	return i.Index == o.Index && i.Name == o.Name && slices.Equal(i.Addrs, o.Addrs) &&
 		i.AcceptLocal == o.AcceptLocal && i.ReversePath == o.ReversePath

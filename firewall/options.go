@@ -9,9 +9,9 @@ type Options struct {
 	MaxHalfOpen  int // half-open states
 	MaxPerSource int // of these, of one source (an IPv4 address, an IPv6 /64); 0 for any number
 	MaxTracks    int // distinct (rule, masked tuple) of limit rules
-	// MaxTranslations is how many flows are translated at once; 0 stands for a quarter of
-	// MaxStates. A translated flow takes three places in the table: its state, and one for each of
-	// its two tuples. MaxPodTranslations is how many of them one pod may have; 0 stands for half.
+	// MaxTranslations is how many flows may be translated at once; 0 means a quarter of MaxStates.
+	// A translated flow takes three entries of the table: its state, and one for each of its two
+	// tuples. MaxPodTranslations is how many of them one pod may have; 0 means half.
 	MaxTranslations, MaxPodTranslations int
 	// TCP packets outside the window pass (without touching the state)
 	Liberal     bool
@@ -19,7 +19,7 @@ type Options struct {
 	NoEssential bool // neighbour discovery and MLD are evaluated by the rules
 }
 
-// Translations returns MaxTranslations and MaxPodTranslations with what 0 stands for.
+// Translations returns MaxTranslations and MaxPodTranslations with 0 replaced by its meaning.
 func (o *Options) Translations() (all, pod int) {
 	all, pod = o.MaxTranslations, o.MaxPodTranslations
 	if all == 0 {

@@ -1,8 +1,8 @@
 package firewall
 
-// Reason says why a packet got its verdict. The numbers are shared with the C code
-// (bpf/lib/consts.h is checked against them by a test) and never change their meaning; new ones are
-// added before numReasons. Decoder reasons follow at ReasonDecode + packet.Reason.
+// Reason is why a packet got its verdict. The C code has the same numbers; a test compares
+// bpf/lib/consts.h with them. A number never changes its meaning. New ones are added before
+// numReasons. Decoder reasons follow at ReasonDecode + packet.Reason.
 type Reason uint8
 
 // The reasons.
@@ -24,21 +24,21 @@ const (
 	ReasonFragOverlap                // dropped: overlapping fragments
 	ReasonFragFirst                  // decided as the first fragment was
 	ReasonLoop                       // dropped: too many jumps
-	// dropped: the source is not the sender's, or is a pod's that it does not come from
+	// dropped: the source is not an address of the sender, or is that of another pod
 	ReasonSpoof
 	ReasonMartian  // dropped: an address that cannot be on a wire
 	ReasonNATPorts // dropped: no port is free to translate it to
 	ReasonRate     // dropped: the pod's rate limit
-	// refused: comes in from an address of the host itself, of which there are as many half-open
-	// states as may be
+	// refused: comes in from an address of the host itself, which has as many half-open states as
+	// it may have
 	ReasonHalfOpenSource
 	// answered by a SYN cookie: no state until the handshake is complete
 	ReasonCookie
-	// dropped: redeems a SYN cookie, but the host's stack does not open the connection
+	// dropped: returns a SYN cookie, but the host's stack does not open the connection
 	ReasonCookieRefused
-	// dropped: says again what a SYN cookie has answered less than half a second ago
+	// dropped: repeats a SYN that got a SYN cookie less than half a second ago
 	ReasonCookieRepeated
-	ReasonTracksFull // refused: no space for what the rule's limit counts
+	ReasonTracksFull // refused: no free track for the rule's limit
 	numReasons
 )
 

@@ -37,8 +37,8 @@ var reasonNames = [...]string{
 	ReasonTracksFull:     "tracks-full",
 }
 
-// String returns the reason's word, the same in every listing, event and metric. Those of the
-// decoder begin with decode-.
+// String returns the reason's name, the same in every listing, event and metric. Names of decoder
+// reasons begin with decode-.
 func (r Reason) String() string {
 	if r >= ReasonDecode {
 		return "decode-" + packet.Reason(r-ReasonDecode).String()

@@ -1,6 +1,6 @@
-// Package firewall says what a firewall is: the hook at which a packet is evaluated, the verdict,
-// its reason, the counters, the event that reports it, and the Engine that every implementation
-// provides.
+// Package firewall defines what all engines share: the hook at which a packet is evaluated, the
+// verdict, its reason, the counters, the event that reports it, and the Engine that every
+// implementation provides.
 package firewall
 
 import "time"
@@ -30,13 +30,13 @@ func (h Hook) Link() uint32 {
 	return h.Recv
 }
 
-// Verdict is the evaluation of one packet.
+// Verdict is the result of evaluating one packet.
 type Verdict struct {
 	Pass   bool
 	Reason Reason // why it was dropped, or ReasonRule / ReasonEssential / ReasonNotIP
 	Rule   uint16 // number of the rule that decided; 0: before the rules
 	Slot   uint16 // slot of that rule in the Program; meaningless when Rule is 0
-	Answer Answer // what has to be sent back
+	Answer Answer // the packet to send back
 	Code   uint8  // ICMP code of an unreachable answer
 	State  StateUse
 }
@@ -53,7 +53,7 @@ const (
 	AnswerCookie   // SYN cookie, by the kernel engine alone
 )
 
-// StateUse says what a packet had to do with states.
+// StateUse is what a packet did to a state.
 type StateUse uint8
 
 // The uses.
@@ -64,7 +64,7 @@ const (
 	StateUntouched          // found, passed by its rule, not counted
 )
 
-// Input is what evaluating needs besides the packet's bytes.
+// Input is what an evaluation needs besides the packet's bytes.
 type Input struct {
 	Hook   Hook
 	Now    time.Duration // monotonic

@@ -1,5 +1,5 @@
-// Package flow knows what a flow is: its key, its two sides, and how TCP, UDP, ICMP and
-// SCTP packets move it. Everything here is a pure function; the clock is an argument.
+// Package flow is the state machine of a flow: its key, its two sides, and how TCP, UDP, ICMP and
+// SCTP packets change them. Everything here is a pure function; the time is an argument.
 //
 // A flow is found by its Key, which is the same for packets of both directions:
 //
@@ -16,9 +16,9 @@
 //	case r == flow.Recycle: // a new flow on the same ports
 //	}
 //
-// A packet from one end changes only that end's Side. Nothing is stored that follows from the
-// sides: Phase, Lifetime and Deadline are computed when somebody asks.
+// A packet from one end changes only that end's Side. What follows from the sides is not stored:
+// Phase, Lifetime and Deadline are computed on demand.
 //
-// docs/design/0003-evaluation.md, sections 4, 8 and 9, is the specification; the kernel engine
-// follows the same page.
+// docs/design/0003-evaluation.md, sections 4, 8 and 9, is the specification, which the kernel engine
+// implements, too.
 package flow

@@ -54,11 +54,10 @@ func KeyOf(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, ok bool) {
 }
 
 // QuotedKey returns the key of the packet that the ICMP error p quotes, which end sent that packet,
-// and the packet itself (see packet.Packet.Inner for its fields). ok is false when p is no error,
-// when the quote names no flow, and when the quoted packet did not come from the
-// destination of p: an error goes to who sent what it is about (RFC 792, RFC 4443 2.4), and one
-// that goes elsewhere would reach whom the flow's rule never let anybody reach
-// (CVE-2019-5598).
+// and the packet itself (see packet.Packet.Inner for its fields). ok is false when p is not an
+// error, when the quote names no flow, and when the quoted packet did not come from the destination
+// of p: an error goes to the sender of the packet that it is about (RFC 792, RFC 4443 2.4). One
+// that goes elsewhere would reach a host that the flow's rule protects (CVE-2019-5598).
 func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, inner packet.Packet,
 	ok bool) {
 	inner, ok = p.Inner(b)
@@ -71,7 +70,7 @@ func QuotedKey(p *packet.Packet, b []byte, link uint32) (k Key, d Dir, inner pac
 	return k, d, inner, true
 }
 
-// keyOf returns the key of a packet that is no ICMP error.
+// keyOf returns the key of a packet that is not an ICMP error.
 func keyOf(p *packet.Packet, link uint32) (k Key, d Dir, ok bool) {
 	ports := p.Ports
 	if p.Proto <= packet.ProtoICMPv6 && p.IsICMP() {
@@ -86,10 +85,10 @@ func keyOf(p *packet.Packet, link uint32) (k Key, d Dir, ok bool) {
 	return k, d, !LinkLocal(p) || k.SetLink(link)
 }
 
-// icmpPorts returns what stands for the ports of an ICMP query or its answer: the identifier for
-// the end that asks, and for the one that answers the identifier plus the type of the query, modulo
-// 2^16. So the key says who asks for what, and two keys never meet: for that, two types would have
-// to add up to 0. Other messages have none: 0.
+// icmpPorts returns the values that replace the ports of an ICMP query or its answer: the
+// identifier for the end that asks, and for the end that answers the identifier plus the type of
+// the query, modulo 2^16. So the key holds the direction and the type of the query, and the keys of
+// two queries never collide: for that, two types would have to add up to 0. Other messages have 0.
 func icmpPorts(p *packet.Packet) uint32 {
 	query, answer := p.ICMPQueryType()
 	if query == 0 {
@@ -103,7 +102,7 @@ func icmpPorts(p *packet.Packet) uint32 {
 	return uint32(asks)<<16 | uint32(answers)
 }
 
-// order brings the ends of a key from source to destination into order.
+// order swaps the ends of a key, given as source and destination, into canonical order.
 func order(k Key) (Key, Dir) {
 	swap := k.LowLo > k.HighLo
 	if k.LowHi != k.HighHi {
@@ -120,7 +119,7 @@ func order(k Key) (Key, Dir) {
 }
 
 // KeyFor returns the key of a flow between two ends, evaluated at the interface link, and
-// which of them from is. An ICMP one is an echo: from asks, and its port is the identifier.
+// which of them from is. An ICMP flow is an echo: from asks, and its port is the identifier.
 func KeyFor(proto uint8, from, to netip.AddrPort, link uint32) (Key, Dir) {
 	port := to.Port()
 	switch proto {
@@ -149,8 +148,8 @@ func (k *Key) High() netip.AddrPort {
 	return netip.AddrPortFrom(addr(k.HighHi, k.HighLo), uint16(k.Ports))
 }
 
-// Shown returns the ends as people see them, the one that made the state first: the port of both
-// ends of an ICMP query is its identifier.
+// Shown returns the ends for people and tools, the one that made the state first. Both ends of an
+// ICMP query have its identifier as port.
 func (k *Key) Shown(made Dir) (from, to netip.AddrPort) {
 	from, to = k.Ends(made)
 	if k.Proto == packet.ProtoICMP || k.Proto == packet.ProtoICMPv6 {

@@ -2,17 +2,17 @@ package flow
 
 import "github.com/weirnet/weir/packet"
 
-// A link-local address means something on its link only, so that the key of a flow has to say which
-// link that is: the interface at whose hook the packet is evaluated, which it came in by or leaves
-// by. A key holds it in the upper half of the link-local addresses: of fe80::/10, where the 54 bits
-// behind the prefix are 0 (RFC 4291 2.5.6), and of 169.254.0.0/16.
+// A link-local address is valid on its link only, so the key of a flow holds the link: the
+// interface at whose hook the packet is evaluated, by which it came in or leaves. The key has it in
+// the upper half of the link-local addresses: of fe80::/10, where the 54 bits behind the prefix are
+// 0 (RFC 4291 2.5.6), and of 169.254.0.0/16.
 //
 // IPv6 is never forwarded from or to such an address (RFC 4007 9), and one end is enough. IPv4 is,
-// to the services that clouds have at 169.254.169.254, and would have a link on its way in and
-// another on its way out: there both ends have to be link-local.
+// to the metadata services of clouds at 169.254.169.254, and such a packet would have one link on
+// its way in and another on its way out. So for IPv4 both ends have to be link-local.
 const (
 	linkLocal  = 0xfe80 << 48
-	onLink     = 1 << 40 // set beside the link, so that no key with a link is one without
+	onLink     = 1 << 40 // set beside the link, so that a key with a link never equals one without
 	onLinkFour = 1 << 41
 	mappedLow  = 0xffffa9fe // 169.254.0.0/16, shifted
 )
@@ -31,9 +31,9 @@ func (k *Key) LinkLocal() bool {
 		k.LowHi|k.HighHi == 0 && k.LowLo>>16 == mappedLow && k.HighLo>>16 == mappedLow
 }
 
-// SetLink brings the link into a key without one that has to hold one. It reports false if an
-// address of fe80::/10 leaves no space for it: nobody has such addresses, and no flow with
-// them is known.
+// SetLink puts the link into a key that has to hold one and does not yet. It returns false if an
+// address of fe80::/10 has bits set where the link goes: such addresses are not in use (RFC 4291
+// 2.5.6), and they have no flow.
 func (k *Key) SetLink(link uint32) bool {
 	if k.LowHi|k.HighHi == 0 {
 		k.LowHi = linkLocal | onLinkFour | uint64(link)

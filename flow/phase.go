@@ -11,8 +11,8 @@ import (
 type Phase uint8
 
 // The phases. A flow is Established when it has proved itself: the side that began it has sent
-// again after an answer, so it has received that. Before, whoever forges a source address may have
-// begun it.
+// again after an answer, so it has received the answer. Before that its source address may be
+// forged.
 const (
 	Opening Phase = iota
 	Established
@@ -32,11 +32,11 @@ func (p Phase) String() string {
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
 
-// HalfOpen reports a flow that has yet to prove itself. Such states live apart, and only they are
-// ever evicted.
+// HalfOpen reports whether the flow has yet to prove itself. Engines keep such states apart, and
+// evict only them.
 func (p Phase) HalfOpen() bool { return p == Opening || p == Answered }
 
-// Over reports a flow that has ended.
+// Over reports whether the flow has ended.
 func (p Phase) Over() bool { return p == Closed || p == Reset }
 
 // Phase computes the phase.

@@ -2,7 +2,7 @@ package flow
 
 import "github.com/weirnet/weir/packet"
 
-// Segment is what the state machine needs to know of one packet.
+// Segment is what the state machine reads of one packet.
 type Segment struct {
 	Bytes  uint32 // IP length
 	Seq    uint32 // TCP: SEQ; SCTP: verification tag

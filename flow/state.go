@@ -7,7 +7,7 @@ import (
 )
 
 // Side is what one end of a flow has shown so far. Packets from one end write only their
-// own Side, so that two CPUs that carry the two directions share no cache line.
+// own Side, so that two CPUs that handle the two directions write to separate cache lines.
 type Side struct {
 	Last    int64 // time of the last packet that counted, ns
 	Packets uint64
@@ -32,8 +32,8 @@ const (
 	Fin                          // sent a FIN: End is the sequence number after it
 	Rst                          // sent a valid RST (SCTP: ABORT or SHUTDOWN COMPLETE)
 	Scaled                       // its SYN carried the window scale option
-	// side 0: it has sent again after an answer; TCP: has acknowledged the other's SYN. Kept, since
-	// sequence numbers come round
+	// side 0: it has sent again after an answer; TCP: has acknowledged the other's SYN. Stored,
+	// since sequence numbers wrap around
 	Proved
 )
 
@@ -44,13 +44,13 @@ type State struct {
 	Sides [2]Side
 }
 
-// Result says what the state machine makes of a packet that found a state.
+// Result is what a packet that found a state does to it, and whether it is dropped.
 type Result uint8
 
 // The results.
 const (
 	Hit       Result = iota // the packet counted: its side was updated
-	Untouched               // passes as the rule says, the state is as before
+	Untouched               // the rule decides, the state is unchanged
 	// the packet begins a new flow on the same ports: remove the state, treat as not found
 	Recycle
 	BadFlags  // drop: reason tcp-flags
@@ -109,9 +109,9 @@ func (s *State) Init(proto uint8, seg *Segment, now int64) (ok bool) {
 	return true
 }
 
-// Step moves the state by a packet from side d (0 or 1) and says what to do with the packet. Only
-// Hit changes the state, and only its side d. With liberal, what would be dropped because of its
-// numbers is Untouched instead.
+// Step updates the state by a packet from side d (0 or 1) and returns what to do with the packet.
+// Only Hit changes the state, and only its side d. With liberal, a packet that would be dropped
+// because of its numbers is Untouched instead.
 //
 // The caller has made sure that the state has not expired.
 func (s *State) Step(seg *Segment, d int, now int64, liberal bool) Result {
@@ -130,7 +130,7 @@ func (s *State) Step(seg *Segment, d int, now int64, liberal bool) Result {
 	return Hit
 }
 
-// prove notes that side d has sent what counts, if that proves the flow.
+// prove records that side d has sent a packet that counts, if that proves the flow.
 func (s *State) prove(d int) {
 	if d == 0 && s.Sides[1].Flags&Seen != 0 {
 		s.Sides[0].Flags |= Proved
@@ -144,7 +144,7 @@ func (s *State) ICMPError(seq uint32, q int, bytes uint32, liberal bool) Result 
 	if s.Proto == packet.ProtoTCP && !s.loose() && !liberal {
 		side, other := &s.Sides[q&1], &s.Sides[1-q&1]
 		first := side.Start
-		if other.Flags&Acked != 0 { // the start may lie more than half the circle back
+		if other.Flags&Acked != 0 { // the start may lie more than half of the sequence space back
 			first = other.Ack
 		}
 		if side.Flags&Seen == 0 || !between(first, seq, side.End) {

@@ -94,7 +94,7 @@ func (s *State) loose() bool { return s.Loose && s.Sides[0].Flags&s.Sides[1].Fla
 // 16,384. A flow with more than that on its way stays loose until it has less.
 const near = 1 << 24
 
-// looseScale is the scale of windows of which nobody has seen the option: the largest, RFC 7323
+// looseScale is the scale of windows whose option was not seen: the largest, RFC 7323
 // 2.3.
 const looseScale = 14
 

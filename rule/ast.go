@@ -3,7 +3,7 @@ package rule
 import "net/netip"
 
 // Rule is one parsed rule. Lists in it are shared freely; a Rule is not changed after it was made.
-// Whoever makes one by hand keeps to what the parser makes: ranges in order, values within their
+// A Rule made by hand must look like the parser's: ranges in order, values within their
 // field, names of the parser's characters.
 //
 // Its conditions are clauses: the rule matches when every clause of Clauses is true. The five

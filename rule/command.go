@@ -52,8 +52,8 @@ type Entry struct {
 // compiled.
 func (c *Command) OnlyTables() bool { return c.Verb >= VerbTableCreate }
 
-// Apply obeys the command. A command that removes several things removes those that are there, and
-// the error names the first that is not; any other error changes nothing.
+// Apply executes the command. A command that removes several things removes those that are there,
+// and the error names the first that is not; any other error changes nothing.
 func (c *Command) Apply(s *Ruleset) error {
 	switch c.Verb {
 	case VerbAdd:
@@ -89,7 +89,7 @@ func (c *Command) delete(s *Ruleset) error {
 	return err
 }
 
-// absent says that a command removes what is not there.
+// absent is the error of a command that removes what is not there.
 type absent struct{ msg string }
 
 func (e absent) Error() string { return e.msg }

@@ -21,8 +21,8 @@ type CompileOptions struct {
 func Compile(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, true) }
 
 // compileFull makes the same Program without the help of the classifier: every condition is
-// residual and every vector is all ones. It is slow to run and obviously right; engines are
-// compared with themselves by it.
+// residual and every vector is all ones. It is slow to run and obviously right; tests compare the
+// baked Program with it.
 func compileFull(s *Ruleset, o CompileOptions) (*Program, error) { return compile(s, o, false) }
 
 // compiler holds a Program in the making.

@@ -36,6 +36,5 @@
 // The price of a packet is bounded for every rule set: one lookup per used dimension and
 // ceil(rules/64) words per vector.
 //
-// compileFull makes a Program without baking. Engines run both on the same packets in their
-// tests.
+// compileFull makes a Program without baking, for Lint and for the tests.
 package rule

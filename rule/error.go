@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// MaxErrors is how many mistakes of one file are told.
+// MaxErrors is how many mistakes of one file are reported.
 const MaxErrors = 20
 
 // Error is one mistake in rule text.

@@ -6,8 +6,8 @@ import (
 )
 
 // ParseFile reads a rule file: lines as ipfw takes them from a file (docs/rules.md). The file
-// begins with no rule, every enabled set and no table; the Ruleset is what its lines make of that,
-// one after the other. An error is of type Errors, and there is no Ruleset then.
+// begins with no rule, all sets enabled and no table; the Ruleset is the result of its lines, one
+// after the other. An error is of type Errors, and there is no Ruleset then.
 func ParseFile(name, text string, names *Names) (*Ruleset, error) {
 	s := new(Ruleset)
 	var errs Errors

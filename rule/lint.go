@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// FindingKind says what is wrong with a rule.
+// FindingKind is what is wrong with a rule.
 type FindingKind uint8
 
 // The kinds of findings. Each means that no packet is ever matched by the rule's conditions.
@@ -27,7 +27,7 @@ type Finding struct {
 	Opposite bool    // one of By lets packets pass that Rule would drop, or the other way round
 }
 
-// String tells the finding in one sentence.
+// String returns the finding as one sentence.
 func (f Finding) String() string {
 	var by []string
 	for _, r := range f.By {
@@ -79,7 +79,7 @@ type linter struct {
 	rules  []*Rule
 	codes  []Code
 	boxes  []box
-	opaque [][]Clause // conditions that no box tells
+	opaque [][]Clause // conditions that no box expresses
 	empty  []bool     // no packet at all
 	kinds  []box
 	tags   bool         // some rule sets a tag, so tagged is not the same everywhere

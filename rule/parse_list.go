@@ -35,7 +35,7 @@ func (p *parser) protocol() (Test, error) {
 		return Test{}, p.unknownOption(t)
 	}
 	if strings.Contains(t.text, ",") {
-		return Test{}, p.fail(t, "{ tcp or udp }", "protocols are no comma list")
+		return Test{}, p.fail(t, "{ tcp or udp }", "protocols are not a comma list")
 	}
 	names := append(packet.ProtoNames(), "ip", "ip4", "ip6", "all")
 	return Test{}, p.fail(t, suggest(t.text, names...), "unknown protocol %s", quote(t.text))

@@ -92,7 +92,7 @@ func (p *parser) option() (Test, error) {
 		return Test{Op: OpVersion, A: uint32(v.text[0] - '0')}, nil
 	case formState, formMark:
 		return Test{}, p.fail(t, "write it on its own, outside of { }",
-			"%q is no condition: it cannot be negated or stand in an or-block", t.text)
+			"%q is not a condition: it cannot be negated or stand in an or-block", t.text)
 	}
 	return Test{Op: o.op, A: o.a, B: o.b}, nil
 }

@@ -112,8 +112,7 @@ const (
 
 // Cond is one condition of a rule. A rule matches when every clause is true; a clause is a run of
 // conditions joined by FlagOr: all but the last of a clause carry it. What the bit vectors decide
-// alone is not repeated here, so Conds holds only the residue; Full conditions for an interpreter
-// without classifier are made by compileFull.
+// alone is not repeated here, so Conds holds only the residue.
 type Cond struct {
 	Op    CondOp
 	Flags CondFlags

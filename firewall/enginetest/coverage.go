@@ -63,7 +63,7 @@ var flagConds = map[rule.CondOp][]uint32{
 	rule.OpTOS:       {1, 2, 4, 8, 16},
 }
 
-// stateProtocols are those of which states are told apart.
+// stateProtocols are the protocols whose states are counted separately.
 var stateProtocols = []uint8{packet.ProtoTCP, packet.ProtoUDP, packet.ProtoUDPLite,
 	packet.ProtoICMP, packet.ProtoICMPv6, packet.ProtoSCTP, packet.ProtoGRE}
 

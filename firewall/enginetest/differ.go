@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Subject is an engine on trial.
+// Subject is the engine under test.
 type Subject interface {
 	firewall.Engine
 	// Evaluate evaluates one IP packet.
@@ -29,7 +29,7 @@ type ticker interface {
 	Tick(now time.Duration) error
 }
 
-// explainer is a Subject that says what would become of a packet, and changes nothing.
+// explainer is a Subject that can explain a packet, which changes nothing.
 type explainer interface {
 	Explain(in *firewall.Input, pkt []byte) (firewall.Verdict, error)
 }

@@ -33,7 +33,7 @@ type Model struct {
 	// reassignedTrack reports a track that the engine has given to another tuple for the packet at
 	// hand, and whether it has made it again since.
 	reassignedTrack func(Track) (reassignedTrack, again bool)
-	seen            coverage // nil unless somebody wants to know
+	seen            coverage // nil unless coverage is measured
 }
 
 // modelState is a state.
@@ -139,7 +139,7 @@ func (t *Model) Sweep(now time.Duration) {
 	t.removeStates(func(s *modelState) bool { return t.expired(s, int64(now)) })
 }
 
-// sweepUnless removes the states that have expired but for those that somebody keeps.
+// sweepUnless removes the states that have expired except those that keep selects.
 func (t *Model) sweepUnless(now time.Duration, keeps func(firewall.State) bool) {
 	t.removeStates(func(s *modelState) bool {
 		return t.expired(s, int64(now)) && !keeps(t.show(s))

@@ -73,7 +73,7 @@ func (t *Model) Zero(number uint16) {
 // Decisions returns how many packets were evaluated, by what became of them.
 func (t *Model) Decisions() map[firewall.Decision]firewall.Count { return t.decisions }
 
-// States returns all states, also expired ones that nobody has met or swept yet.
+// States returns all states, also expired ones that no packet or sweep has removed yet.
 func (t *Model) States() []firewall.State {
 	var all []firewall.State
 	for _, s := range t.states {

@@ -89,7 +89,7 @@ func RandomCase(seed uint64, have rule.Features, options firewall.Options, n int
 	}
 	c.PerSource, c.FewHalfOpen, c.FewTracks, c.Liberal = g.chance(15), g.chance(15), g.chance(15),
 		g.chance(10)
-	// alone: of several things that gave way for one packet nobody can tell the order
+	// alone: the order of several evictions for one packet is not observable
 	if c.FewTracks {
 		c.PerSource, c.FewHalfOpen = false, false
 		many := fmt.Sprintf("add 1 count ip from any to any limit %s %d :many",

@@ -12,7 +12,7 @@ import (
 )
 
 // setting reads a setting of the differ from the environment. WEIR_SEED is the one case to play.
-// WEIR_DECISIONS is how many decisions are compared, on seeds that nobody has seen yet; without it
+// WEIR_DECISIONS is how many decisions are compared, on new seeds; without it
 // the seeds are always the same.
 func setting(name string, otherwise uint64) (uint64, error) {
 	text := os.Getenv(name)

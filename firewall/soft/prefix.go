@@ -98,8 +98,8 @@ func (t *prefixes) with(p netip.Prefix, value uint32) *prefixes {
 	return &c
 }
 
-// set adds to t itself, copying the nodes that it changes unless own says that nobody else has
-// them.
+// set adds to t itself, copying the nodes that it changes, unless own is true: then no other tree
+// shares them.
 func (t *prefixes) set(p netip.Prefix, value uint32, own bool) {
 	hi, lo, length, v4 := words(p)
 	root := &t.v6

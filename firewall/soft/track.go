@@ -12,10 +12,10 @@ import (
 // Tracks count the live states of limit rules, one count per rule and masked tuple. There are two
 // tiers: the shared one holds the counts, which change by atomic operations; each shard has a small
 // cache of where they are, so that the shared index and its lock are needed only for tuples that
-// the shard has not met lately. When all tracks are in use, one gives way that counts half-open
-// states only: these count again when they prove themselves.
+// the shard has not met lately. When all tracks are in use, one that counts half-open states only
+// is evicted. These states are counted again when they become established.
 
-// trackKey names what is counted.
+// trackKey is what a track counts.
 type trackKey struct {
 	src, dst [16]byte
 	ports    uint32
@@ -23,8 +23,8 @@ type trackKey struct {
 	proto    uint8
 }
 
-// track is a count of states, and of those among them that have proved themselves. While there are
-// such the track belongs to its key; else it may be given to another, and its era changes.
+// track is a count of states, and of the established ones among them. While it counts established
+// states, it belongs to its key. Otherwise it may be given to another key, and its era changes.
 type track struct {
 	held atomic.Uint64 // era << eraShift | proved << provedShift | all
 	key  trackKey      // guarded by tracks.mu
@@ -61,10 +61,10 @@ type tracks struct {
 	index map[trackKey]uint32
 	all   []track
 	next  uint32 // the next track that was never used
-	hand  uint32 // where the search for an unused one continues
+	hand  uint32 // the clock hand: where the search for an unused one continues
 }
 
-// noTrack is entry.track of a state that nothing counts.
+// noTrack is entry.track of a state that no track counts.
 const noTrack = ^uint32(0)
 
 // noRule is trackKey.rule of a track of which the rule is gone.
@@ -73,7 +73,7 @@ const noRule = ^uint32(0)
 // trackCache is the number of entries of a shard's cache.
 const trackCache = 256
 
-// cachedTrack remembers the track of a key.
+// cachedTrack is the track of a key.
 type cachedTrack struct {
 	key   trackKey
 	track uint32
@@ -132,9 +132,9 @@ func (j *job) acquire(c *cachedTrack, slot int, code *rule.Code) bool {
 	}
 }
 
-// leaveTrack counts one state less, unless it makes space for one of the same track: that one takes
-// its place there. So a flood into one track, in which every state drives out another, writes
-// nothing that workers share.
+// leaveTrack counts one state less, unless the state is evicted for one of the same track: that one
+// takes its place in the count. So a flood into one track, in which every state evicts another,
+// writes nothing that workers share.
 func (s *shard) leaveTrack(t *table, r ref) {
 	e := &t.entries[r]
 	if e.track == noTrack {
@@ -151,9 +151,9 @@ func (s *shard) leaveTrack(t *table, r ref) {
 	s.engine.tracks.all[e.track].change(t.eras[r], -n)
 }
 
-// keepTrack counts a state that has proved itself as such in its track, which nobody takes away
-// from now on. If the track was given to another tuple, the state enters its own again. It reports
-// false if there is no space there, or the limit is reached.
+// keepTrack counts an established state as such in its track, which from now on cannot be given to
+// another tuple. If it was given away before, the state is counted in a track of its own tuple
+// again. keepTrack returns false if there is no track for it, or the limit is reached.
 func (s *shard) keepTrack(t *table, r ref) bool {
 	e, ts := &t.entries[r], s.engine.tracks
 	if e.track == noTrack || e.id&infoKeeps != 0 {
@@ -185,8 +185,8 @@ func (s *shard) keepTrack(t *table, r ref) bool {
 	return true
 }
 
-// wouldLeaveTrack notes in a dry run that leaveTrack would be called, for a state whose track is
-// still that of its tuple.
+// wouldLeaveTrack records in a dry run that leaveTrack would be called, for a state whose track
+// still is that of its tuple.
 func (j *job) wouldLeaveTrack(t *table, r ref) {
 	track := t.entries[r].track
 	if track != noTrack && eraOf(j.sh.engine.tracks.all[track].held.Load()) == t.eras[r] {
@@ -194,7 +194,7 @@ func (j *job) wouldLeaveTrack(t *table, r ref) {
 	}
 }
 
-// reached reports whether the packet's track is at its limit, in a dry run.
+// reached reports in a dry run whether the packet's track is at its limit.
 func (j *job) reached(slot int, code *rule.Code) bool {
 	k := j.trackKey(code)
 	k.rule = j.cfg.ids[slot]
@@ -252,7 +252,7 @@ func maskedKey(code *rule.Code, proto uint8, srcIP, dstIP *[16]byte, src, dst ui
 	return k
 }
 
-// slot returns the place of a key in a shard's cache.
+// slot returns the index of a key in a shard's cache.
 func (k *trackKey) slot() uint8 {
 	srcHi, srcLo := halves(&k.src)
 	dstHi, dstLo := halves(&k.dst)
@@ -265,7 +265,7 @@ func (k *trackKey) slot() uint8 {
 const (
 	trackCounted = iota
 	trackFull    // the limit is reached
-	trackGone    // the track is somebody else's by now
+	trackGone    // the track belongs to another key by now
 )
 
 // add counts more, if the track is still that of the era.

@@ -10,7 +10,7 @@ import (
 // maxTags is the number of tags that a packet carries at most.
 const maxTags = 8
 
-// job is the evaluation of one packet: what was given, and what has been found out so far.
+// job is the evaluation of one packet: its input, and what has been found so far.
 type job struct {
 	sh  *shard
 	cfg *config
@@ -21,7 +21,7 @@ type job struct {
 
 	rows       rows
 	classified bool
-	matched    int // the first slot whose vectors match the packet, if that is known; else -1
+	matched    int // the first slot whose vectors match the packet, or -1 if it is not known yet
 
 	key    flow.Key
 	hash   uint64
@@ -32,7 +32,7 @@ type job struct {
 	quoted uint32 // the sequence number that the error quotes
 	seg    flow.Segment
 	hasSeg bool
-	state  flow.State // the state that make makes
+	state  flow.State // the state that createState makes
 
 	lookedUp [4]uint64 // bit per flow id of the Program: looked up
 	have     [4]uint64 // bit per flow id: there is a state
@@ -41,7 +41,7 @@ type job struct {
 	ntags int
 	use   firewall.StateUse
 
-	dry *dryRun // not nil: nothing may change, and what happens is written down
+	dry *dryRun // not nil: nothing may change, and what happens is recorded
 }
 
 // evaluate decides about a decoded packet. It is docs/design/0003-evaluation.md, section 2.
@@ -64,7 +64,7 @@ func (j *job) evaluate() firewall.Verdict {
 	return j.walk()
 }
 
-// walk runs the rules, section 3 of the page.
+// walk runs the rules: section 3 of the specification.
 func (j *job) walk() firewall.Verdict {
 	for _, t := range j.in.Tags {
 		j.tag(t)
@@ -170,8 +170,8 @@ func (j *job) walk() firewall.Verdict {
 	}
 }
 
-// candidate returns the next slot at or after pc that may have to do something: its bit vectors
-// match, or it looks states up that were not looked up yet. The default rule is always one.
+// candidate returns the next slot at or after pc whose rule may act: its bit vectors match, or it
+// looks up states that were not looked up yet. The default rule is always a candidate.
 func (j *job) candidate(pc int, later bool) int {
 	if pc == j.matched {
 		return pc
@@ -190,8 +190,8 @@ func (j *job) candidate(pc int, later bool) int {
 	return j.rows.next(pc, end)
 }
 
-// nextLookup returns the first slot at or after pc of a rule whose lookup is still to be made, or
-// the last slot.
+// nextLookup returns the first slot at or after pc of a rule that looks up states not looked up
+// yet, or the last slot.
 func (j *job) nextLookup(pc int) int {
 	if j.lookedUp[0]&1 != 0 && len(j.cfg.flows) == 1 {
 		return len(j.cfg.rules) - 1
@@ -227,13 +227,13 @@ func (j *job) matches(slot int, code *rule.Code) bool {
 	return true
 }
 
-// drop returns the verdict that a rule drops the packet.
+// drop returns the verdict of a rule that drops the packet.
 func (j *job) drop(slot int, r firewall.Reason) firewall.Verdict {
 	return firewall.Verdict{Reason: r, Rule: j.cfg.rules[slot].Number, Slot: uint16(slot),
 		State: j.use}
 }
 
-// tag adds a tag, unless the packet has it or carries as many as it can.
+// tag adds a tag, unless the packet has it already or carries maxTags.
 func (j *job) tag(t uint16) {
 	for _, have := range j.tags[:j.ntags] {
 		if have == t {
@@ -246,7 +246,7 @@ func (j *job) tag(t uint16) {
 	}
 }
 
-// answer notes what has to be sent back for a rule that says so.
+// answer sets the answer that a rule asks for in its verdict.
 func (j *job) answer(code *rule.Code, v *firewall.Verdict) {
 	if code.Action == rule.OpDeny || !answerable(j.p) {
 		return
@@ -273,8 +273,8 @@ func (j *job) answer(code *rule.Code, v *firewall.Verdict) {
 	}
 }
 
-// answerable reports whether a packet may be answered at all (RFC 1122 3.2.2, RFC 4443 2.4): no
-// ICMP error, no RST, no later fragment, and both addresses are those of single hosts.
+// answerable reports whether a packet may be answered at all (RFC 1122 3.2.2, RFC 4443 2.4): it is
+// not an ICMP error, an RST or a later fragment, and both addresses are those of single hosts.
 func answerable(p *packet.Packet) bool {
 	if p.Frag&packet.FragLater != 0 || p.ICMPError() || p.Proto == packet.ProtoTCP &&
 		p.TCPFlags&packet.FlagRST != 0 {

@@ -9,24 +9,24 @@ import (
 )
 
 // Worker evaluates packets for one goroutine: one queue of a device, one CPU. It owns a shard of
-// the states; the flows of its shard cost nothing that is shared. A packet of another worker's flow
-// gets the same verdict, only later: the worker borrows the other shard for it. Engine.Steer tells
-// whose a packet is.
+// the states; packets of its own flows touch nothing that workers share. A packet of another
+// worker's flow gets the same verdict, only later: the worker borrows the other shard for it.
+// Engine.Steer returns the right worker.
 type Worker struct {
 	engine  *Engine
 	shard   *shard
 	holding bool // Hold was called
-	// memory without pointers, which begins with a cache line: each packet is one
+	// memory without pointers, aligned to a cache line: each packet is one line
 	ps      *[group]packet.Packet
-	hashes  [group]uint64  // of the flows of ps, where ahead has computed them
+	hashes  [group]uint64  // of the flows of ps, where prefetch has computed them
 	in      firewall.Input // of a packet of a batch
 	job     job
-	touched uint64 // keeps the compiler from leaving out the reads of ahead
+	touched uint64 // keeps the compiler from removing the reads of prefetch
 }
 
-// Hold keeps the worker's shard until Release, so that Evaluate need not take it again for every
-// packet. Meanwhile everything else that wants the shard waits: other workers with a packet of its
-// flows, and calls such as Engine.States.
+// Hold keeps the worker's shard until Release, so that Evaluate need not take it for every packet.
+// Meanwhile other users of the shard wait: workers with a packet of its flows, and calls such as
+// Engine.States.
 func (w *Worker) Hold() {
 	if !w.holding {
 		w.shard.hold()
@@ -42,7 +42,8 @@ func (w *Worker) Release() {
 	}
 }
 
-// Evaluate evaluates one IP packet. It keeps no reference to it and does not allocate.
+// Evaluate returns the verdict of one IP packet. It keeps no reference to the packet and does not
+// allocate.
 func (w *Worker) Evaluate(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	if !w.holding {
 		w.shard.hold()
@@ -62,9 +63,9 @@ func (w *Worker) Evaluate(in *firewall.Input, pkt []byte) (v firewall.Verdict) {
 	return v
 }
 
-// EvaluateBatch evaluates packets that came together: same hook, time and tags. The verdict of
-// pkts[i] is put into out[i], which must be as long. Packet i has the random word in.Random +
-// i*RandomStep. A batch takes the worker's shard once.
+// EvaluateBatch evaluates packets that came together: same hook, time and tags. It writes the
+// verdict of pkts[i] to out[i]; out must be at least as long as pkts. Packet i has the random word
+// in.Random + i*RandomStep. A batch takes the worker's shard once.
 func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall.Verdict) {
 	if !w.holding {
 		w.shard.hold()
@@ -100,15 +101,16 @@ func (w *Worker) EvaluateBatch(in *firewall.Input, pkts [][]byte, out []firewall
 	}
 }
 
-// A batch is evaluated in groups. With more than lookAhead states, which no longer fit the CPU's
-// caches, the states of a whole group are asked for before the first packet of it is evaluated, so
+// A batch is evaluated in groups. With more than prefetchStates states, which no longer fit the
+// CPU's caches, the states of a whole group are loaded before its first packet is evaluated, so
 // that the waits for memory overlap.
 const (
 	group          = 16
 	prefetchStates = 4096
 )
 
-// prefetch decodes a group of packets and touches their states, or the places that they will get.
+// prefetch decodes a group of packets and touches their states, or the entries that new states will
+// get.
 func (w *Worker) prefetch(pkts [][]byte) {
 	var hashes [group]uint64
 	s := w.shard
@@ -162,11 +164,11 @@ func (t *table) likely(h uint64) *entry {
 	return &t.entries[a*ways+bits.TrailingZeros64(m)>>3]
 }
 
-// RandomStep is how far the random words of two neighbours in a batch are apart.
+// RandomStep is the difference between the random words of two successive packets in a batch.
 const RandomStep = 0x9e3779b9
 
-// slowPath evaluates the decoded packet with the worker's shard held. got is what the fast path has
-// found out.
+// slowPath evaluates the decoded packet with the worker's shard held. got is the result of the fast
+// path.
 func (w *Worker) slowPath(in *firewall.Input, p *packet.Packet, pkt []byte,
 	got fastResult) firewall.Verdict {
 	e, j := w.engine, &w.job
@@ -178,7 +180,7 @@ func (w *Worker) slowPath(in *firewall.Input, p *packet.Packet, pkt []byte,
 		c := w.shard.cfg
 		id := c.rules[0].Flow
 		j.lookedUp[id>>6] |= 1 << (id & 63)
-		if c.stateless { // pass has found the first rule that matches
+		if c.stateless { // fastStateless has found the first rule that matches
 			j.matched = w.shard.lastRule.slot
 		}
 		return j.run(w.shard)
@@ -192,8 +194,8 @@ func (w *Worker) slowPath(in *firewall.Input, p *packet.Packet, pkt []byte,
 	return j.run(w.shard)
 }
 
-// borrow evaluates the job in another worker's shard. The own one is given back meanwhile, so that
-// two workers who borrow from each other do not wait for ever.
+// borrow evaluates the job in another worker's shard. It releases its own shard meanwhile, so that
+// two workers that borrow from each other cannot deadlock.
 func (w *Worker) borrow(s *shard) firewall.Verdict {
 	w.shard.release()
 	s.hold()
@@ -203,14 +205,14 @@ func (w *Worker) borrow(s *shard) firewall.Verdict {
 	return v
 }
 
-// reset forgets everything that was found out about the last packet.
+// reset clears everything that was found about the previous packet.
 func (j *job) reset() {
 	j.classified, j.hasSeg, j.ntags, j.use = false, false, 0, firewall.StateNone
 	j.lookedUp, j.have = [4]uint64{}, [4]uint64{}
 	j.matched = -1
 }
 
-// prepare makes a job ready for its packet.
+// prepare initializes a job for its packet.
 func (j *job) prepare(e *Engine) {
 	j.reset()
 	j.isErr = false
@@ -229,7 +231,8 @@ func (j *job) prepare(e *Engine) {
 	}
 }
 
-// run evaluates the job in a shard, which is held, and counts and tells the outcome.
+// run evaluates the job in a shard that the caller holds, counts the verdict, and emits the event
+// of a drop.
 func (j *job) run(s *shard) firewall.Verdict {
 	j.sh, j.cfg = s, s.cfg
 	v := j.evaluate()
@@ -245,9 +248,9 @@ func (e *Engine) shardOf(h uint64) int {
 	return int(h * 0x9e3779b97f4a7c15 >> 32 * uint64(len(e.shards)) >> 32)
 }
 
-// Steer returns the number of the worker whose flow a packet belongs to: 0 for one without a flow.
-// Evaluating a packet a packet elsewhere gives the same verdict, but costs more; one with a
-// link-local end is as good as anywhere.
+// Steer returns the number of the worker that owns a packet's flow, or 0 for a packet without a
+// flow. Evaluating a packet a packet elsewhere gives the same verdict at a higher cost. A packet
+// with a link-local end may go to any worker.
 func (e *Engine) Steer(pkt []byte) int {
 	var p packet.Packet
 	p.Decode(pkt)
