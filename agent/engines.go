@@ -139,11 +139,11 @@ func (e *engines) readers() []firewall.Engine {
 	return []firewall.Engine{e.Engine}
 }
 
-// Cut implements firewall.Engine.
-func (e *engines) Cut(drop func(firewall.State) bool) (int, error) {
+// DeleteStates implements firewall.Engine.
+func (e *engines) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	cut := 0
 	err := e.each(func(x firewall.Engine) error {
-		n, err := x.Cut(drop)
+		n, err := x.DeleteStates(drop)
 		cut += n
 		return err
 	})

@@ -244,12 +244,12 @@ func (p *peers) cutLocked(had []netip.Prefix) {
 	}
 	var errs []error
 	if t := p.node.engine.tunnel.Load(); t != nil {
-		n, err := t.Cut(concerns)
+		n, err := t.DeleteStates(concerns)
 		if errs = append(errs, err); n > 0 {
 			time.Sleep(resetTime)
 		}
 	}
-	_, err := p.node.engine.Cut(concerns)
+	_, err := p.node.engine.DeleteStates(concerns)
 	if err = errors.Join(append(errs, err)...); err != nil {
 		p.node.log.Error("connections to a removed peer may keep their states", "err", err)
 	}

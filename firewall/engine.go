@@ -41,8 +41,8 @@ type Engine interface {
 	// States yields the live states. The order is unspecified; states that come or go meanwhile may
 	// be missed.
 	States() iter.Seq2[State, error]
-	// Cut ends the states for which drop returns true and returns how many they were.
-	Cut(drop func(State) bool) (int, error)
+	// DeleteStates ends the states for which drop returns true and returns how many they were.
+	DeleteStates(drop func(State) bool) (int, error)
 	// Close releases what the engine holds. Whether enforcement continues (pinned programs) depends
 	// on the engine.
 	Close() error

@@ -40,7 +40,7 @@ func TestAnEntryInTheMaking(t *testing.T) {
 	set, way, tag := first[0].place/ways, first[0].place%ways, first[0].tag
 	clear := func() {
 		t.Helper()
-		if _, err := e.Cut(func(firewall.State) bool { return true }); err != nil {
+		if _, err := e.DeleteStates(func(firewall.State) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 	}

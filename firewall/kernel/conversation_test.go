@@ -113,7 +113,7 @@ func (g *guarded) only(t *testing.T) firewall.State {
 // forget ends all states.
 func (g *guarded) forget(t *testing.T) {
 	t.Helper()
-	if _, err := g.engine.Cut(func(firewall.State) bool { return true }); err != nil {
+	if _, err := g.engine.DeleteStates(func(firewall.State) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 }

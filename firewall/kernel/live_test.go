@@ -317,7 +317,7 @@ func TestAdoptedConnectionsGoOn(t *testing.T) {
 		states[0].Packets[1] == 0 {
 		t.Errorf("states: %+v", states)
 	}
-	if n, err := g.engine.Cut(func(s firewall.State) bool {
+	if n, err := g.engine.DeleteStates(func(s firewall.State) bool {
 		return s.From == from
 	}); n != 1 || err != nil {
 		t.Errorf("cut %d: %v", n, err)

@@ -197,8 +197,8 @@ func (e *Engine) slots() (map[uint32]*weirCode, map[uint8]string) {
 	return byID, flows
 }
 
-// Cut ends the states for which drop returns true and returns how many.
-func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
+// DeleteStates ends the states for which drop returns true and returns how many.
+func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	slots, flows := e.slots()
 	cut := 0
 	for x, err := range e.entries() {

@@ -188,7 +188,7 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for time.Now().Before(stop) {
-			n, err := e.Cut(func(firewall.State) bool { return rand.IntN(3) == 0 })
+			n, err := e.DeleteStates(func(firewall.State) bool { return rand.IntN(3) == 0 })
 			if err != nil {
 				t.Error(err)
 			}
@@ -211,7 +211,7 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 	if cut.Load() == 0 {
 		t.Error("nothing was cut")
 	}
-	if _, err := e.Cut(func(firewall.State) bool { return true }); err != nil {
+	if _, err := e.DeleteStates(func(firewall.State) bool { return true }); err != nil {
 		t.Error(err)
 	}
 	if n := e.agree(t); n.live != 0 {
@@ -361,7 +361,7 @@ func TestBothCPUsInAFullTable(t *testing.T) {
 	}
 	wg.Go(func() {
 		for time.Now().Before(stop) {
-			n, err := e.Cut(func(firewall.State) bool { return rand.IntN(20) == 0 })
+			n, err := e.DeleteStates(func(firewall.State) bool { return rand.IntN(20) == 0 })
 			if err != nil {
 				t.Error(err)
 			}
@@ -400,7 +400,7 @@ func TestBothCPUsInAFullTable(t *testing.T) {
 		t.Errorf("%d states, %d are allowed", n.live, o.MaxStates)
 	}
 	// Every flow has its one place again once the others are gone.
-	if _, err := e.Cut(func(firewall.State) bool { return true }); err != nil {
+	if _, err := e.DeleteStates(func(firewall.State) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 	if n := e.agree(t); n.live != 0 || e.sourcesInUse(t) != 0 {
@@ -452,7 +452,7 @@ func TestALimitIsExact(t *testing.T) {
 		if n.live != limit {
 			t.Fatalf("round %d: %d states, the limit is %d", round, n.live, limit)
 		}
-		if _, err := e.Cut(func(firewall.State) bool { return rand.IntN(3) > 0 }); err != nil {
+		if _, err := e.DeleteStates(func(firewall.State) bool { return rand.IntN(3) > 0 }); err != nil {
 			t.Fatal(err)
 		}
 	}

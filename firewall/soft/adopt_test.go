@@ -49,7 +49,7 @@ func TestAdopt(t *testing.T) {
 	if !passes(in(300), request) {
 		t.Error("the adopted connection has not the lifetime of an established one")
 	}
-	if n, err := e.Cut(func(firewall.State) bool {
+	if n, err := e.DeleteStates(func(firewall.State) bool {
 		return true
 	}); n != 1 || err != nil || e.shards[0].live[packet.ProtoTCP] != 0 {
 		t.Errorf("Cut: %d, %v, %d live", n, err, e.shards[0].live[packet.ProtoTCP])

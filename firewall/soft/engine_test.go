@@ -126,12 +126,12 @@ func TestNumbersOfRulesRunOut(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
+func TestDeleteStates(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
 	handshake(t, w, "1.2.3.4:1000", "10.0.0.1:80", 1)
 	handshake(t, w, "5.6.7.8:1000", "10.0.0.1:80", 1)
-	n, err := e.Cut(func(s firewall.State) bool {
+	n, err := e.DeleteStates(func(s firewall.State) bool {
 		return s.From.Addr() == netip.MustParseAddr("5.6.7.8")
 	})
 	if n != 1 || err != nil || len(states(t, e)) != 1 {
@@ -146,12 +146,12 @@ func TestCut(t *testing.T) {
 // TestKeepalive lets a connection idle: both ends are asked, in the right direction and in a way
 // that makes them answer; the answer keeps the state. TestCutResetsBothEnds cuts a connection: each
 // end gets the one reset that it must believe, and half-open states none.
-func TestCutResetsBothEnds(t *testing.T) {
+func TestDeleteStatesResetsBothEnds(t *testing.T) {
 	e := loadMe(t, Options{}, webRules)
 	w := e.Worker(0)
 	handshake(t, w, "[2001:db8::9]:1000", "[2001:db8::1]:80", 1)
 	w.Evaluate(in(2), tcp(t, "[2001:db8::9]:1001", "[2001:db8::1]:80", packet.FlagSYN, 7, 0))
-	if n, err := e.Cut(func(firewall.State) bool { return true }); err != nil || n != 2 {
+	if n, err := e.DeleteStates(func(firewall.State) bool { return true }); err != nil || n != 2 {
 		t.Fatalf("%d states cut: %v", n, err)
 	}
 	w.Tick(3*time.Second, nil) // nobody to send: they wait

@@ -94,9 +94,9 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	}
 }
 
-// Cut ends the states for which drop returns true. Tick hands out resets for both ends of the TCP
+// DeleteStates ends the states for which drop returns true. Tick hands out resets for both ends of the TCP
 // connections among them.
-func (e *Engine) Cut(drop func(firewall.State) bool) (int, error) {
+func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	n := 0
 	for _, s := range e.shards {
 		for _, t := range []*table{&s.established, &s.halfOpen} {

@@ -252,9 +252,9 @@ func TestEverythingAtOnce(t *testing.T) {
 		}
 		_, err := e.Rules()
 		_, errDecisions := e.Decisions()
-		_, errCut := e.Cut(func(firewall.State) bool { return k%7 == 0 })
+		_, errDelete := e.DeleteStates(func(firewall.State) bool { return k%7 == 0 })
 		e.Explain(in(1), udp(t, "1.1.1.1:1", "10.0.0.1:5"))
-		return joined(err, errDecisions, errCut, e.Zero(10))
+		return joined(err, errDecisions, errDelete, e.Zero(10))
 	})
 	each(e, func(i int, w *Worker) {
 		const n = 2000

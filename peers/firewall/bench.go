@@ -158,7 +158,7 @@ func (b *bench) weir() mode {
 			if err := b.server.Do(func() error { return b.engine.Detach(b.index) }); err != nil {
 				return err
 			}
-			_, err := b.engine.Cut(func(firewall.State) bool { return true })
+			_, err := b.engine.DeleteStates(func(firewall.State) bool { return true })
 			return err
 		}}
 }
