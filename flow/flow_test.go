@@ -195,7 +195,7 @@ func TestICMPError(t *testing.T) {
 	}
 	syn := play(t, false, "a S 1 0 0 9")
 	if r := syn.ICMPError(0, 1, 56, false); r != BadICMP {
-		t.Errorf("an error about a packet that nobody sent: %v", r)
+		t.Errorf("an error about a packet that was never sent: %v", r)
 	}
 	if r := syn.ICMPError(1, 0, 56, false); r != Untouched {
 		t.Errorf("an error about the SYN: %v", r)

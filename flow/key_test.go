@@ -34,7 +34,7 @@ func decoded(t *testing.T, layers ...packet.Layer) (p packet.Packet, b []byte) {
 }
 
 // TestErrorsGoToWhomTheyQuote: an error has a key only if it goes to the source of the packet that
-// it quotes, whoever sends it.
+// it quotes, whichever host sends it.
 func TestErrorsGoToWhomTheyQuote(t *testing.T) {
 	type end struct{ us, peer, router, other string }
 	for _, e := range []end{

@@ -120,7 +120,8 @@ func dumpProgram(p *Program) string {
 		fmt.Fprintf(&b,
 			"%d: %016x %d %s\n  set=%d %v arg=%d tag=%d prob=%#x state=%d flow=%d mask=%d "+
 				"limit=%d defer=%v log=%v/%d liberal=%v frag=%v\n",
-			slot, c.Key, c.Number, p.Texts[slot], c.Set, c.Action, c.Arg, c.Tag, c.Prob, c.State, c.Flow, c.Mask, c.Limit, c.Defer, c.Log, c.LogMax, c.Liberal, c.Frag)
+			slot, c.Key, c.Number, p.Texts[slot], c.Set, c.Action, c.Arg, c.Tag, c.Prob,
+			c.State, c.Flow, c.Mask, c.Limit, c.Defer, c.Log, c.LogMax, c.Liberal, c.Frag)
 		for _, cond := range p.Conds[c.Cond:c.CondEnd] {
 			fmt.Fprintf(&b, "  %s#%d flags=%d n=%d a=%#x b=%#x %v\n", cond.Op.Word(), cond.Op,
 				cond.Flags, cond.N, cond.A, cond.B, p.test(cond))

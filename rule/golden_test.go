@@ -204,7 +204,8 @@ func dumpRule(r *Rule) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
 		"%d set=%d prob=%g %v/%d log=%v/%d tag=%d state=%+v defer=%v liberal=%v comment=%q\n",
-		r.Number, r.Set, r.Prob, r.Action.Op, r.Action.Arg, r.Log, r.LogMax, r.Tag, r.State, r.Defer, r.Liberal, r.Comment)
+		r.Number, r.Set, r.Prob, r.Action.Op, r.Action.Arg, r.Log, r.LogMax, r.Tag, r.State,
+		r.Defer, r.Liberal, r.Comment)
 	clause := func(name string, c Clause) {
 		if c == nil {
 			return
@@ -212,7 +213,8 @@ func dumpRule(r *Rule) string {
 		fmt.Fprintf(&b, "  %s:", name)
 		for _, t := range c {
 			fmt.Fprintf(&b, " [not=%v %s#%d prefixes=%v ranges=%v name=%q value=%v/%d a=%#x b=%#x]",
-				t.Not, t.Op.Word(), t.Op, t.Prefixes, t.Ranges, t.Name, t.HasValue, t.Value, t.A, t.B)
+				t.Not, t.Op.Word(), t.Op, t.Prefixes, t.Ranges, t.Name, t.HasValue, t.Value,
+				t.A, t.B)
 		}
 		b.WriteString("\n")
 	}

@@ -281,7 +281,7 @@ func (r *runner) there() (map[string]bool, error) {
 }
 
 // tick lets the engine tick n times. Which states that ends is the engine's affair as long as they
-// have expired: the model ends the same ones, since a state counts for limits until somebody
+// have expired: the model ends the same ones, since a state counts for limits until something
 // removes it. All others must be there as they were.
 func (r *runner) tick(n int) (string, error) {
 	subject, ok := r.subject.(ticker)

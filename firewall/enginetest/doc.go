@@ -7,7 +7,8 @@
 //
 // An engine's own test calls Run with its Features:
 //
-//	enginetest.Run(t, options, rule.AllFeatures, func(o firewall.Options) (enginetest.Subject, error) { ... })
+//	enginetest.Run(t, options, rule.AllFeatures,
+//		func(o firewall.Options) (enginetest.Subject, error) { ... })
 //
 // It prints the seeds that it plays. A difference is made smaller by leaving out steps and rules as
 // long as it stays, and is printed with the rules, every step, the packets as text and in hex, and

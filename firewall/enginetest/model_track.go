@@ -28,13 +28,13 @@ func (j *job) trackSpace() bool {
 	if len(all) < j.Options.MaxTracks {
 		return true
 	}
-	room := false
+	space := false
 	var choice []*modelState
 	for t, counted := range all {
 		if provedAny(counted) {
 			continue
 		}
-		room = true
+		space = true
 		reassignedTrack, again := j.reassignedTrack(t)
 		if again || reassignedTrack && choice == nil {
 			choice = counted
@@ -47,10 +47,10 @@ func (j *job) trackSpace() bool {
 		j.seen.note(ofTrack, 0, "given away")
 		s.tracked, s.reassigned = false, true
 	}
-	if !room {
+	if !space {
 		j.seen.note(ofTrack, 0, "no space for one")
 	}
-	return room
+	return space
 }
 
 func provedAny(all []*modelState) bool {

@@ -52,13 +52,13 @@ func TestAdopt(t *testing.T) {
 	if n, err := e.DeleteStates(func(firewall.State) bool {
 		return true
 	}); n != 1 || err != nil || e.shards[0].live[packet.ProtoTCP] != 0 {
-		t.Errorf("Cut: %d, %v, %d live", n, err, e.shards[0].live[packet.ProtoTCP])
+		t.Errorf("DeleteStates: %d, %v, %d live", n, err, e.shards[0].live[packet.ProtoTCP])
 	}
 	connection.Key++
 	if _, err := e.Adopt([]firewall.State{connection}, 1e9); err == nil {
 		t.Error("a state of a rule that is not there is adopted")
 	}
-	connection.Key, connection.FlowName = key, "nobody"
+	connection.Key, connection.FlowName = key, "unused"
 	if _, err := e.Adopt([]firewall.State{connection}, 1e9); err == nil {
 		t.Error("a state of a flow name that is not there is adopted")
 	}

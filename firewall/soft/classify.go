@@ -256,6 +256,7 @@ func (r *rows) next(from, end int) int {
 // has reports whether the bit of a slot is set in all rows.
 func (r *rows) has(slot int) bool {
 	w := slot >> 6
-	x := r[rowBase][w] & r[rowSrc][w] & r[rowDst][w] & r[rowSrcPort][w] & r[rowDstPort][w] & r[rowFlags][w]
+	x := r[rowBase][w] & r[rowSrc][w] & r[rowDst][w] & r[rowSrcPort][w] & r[rowDstPort][w] &
+		r[rowFlags][w]
 	return x>>(slot&63)&1 != 0
 }

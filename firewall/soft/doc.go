@@ -10,7 +10,8 @@
 //	...
 //	err = fw.Load(program)
 //	w := fw.Worker(0)
-//	in := firewall.Input{Hook: firewall.Hook{Dir: firewall.In, Recv: 1}, Now: now, Random: rand.Uint32()}
+//	in := firewall.Input{Hook: firewall.Hook{Dir: firewall.In, Recv: 1}, Now: now,
+//		Random: rand.Uint32()}
 //	if v := w.Evaluate(&in, packet); !v.Pass {
 //		... // v.Reason and v.Rule say why, v.Answer what to send back
 //	}

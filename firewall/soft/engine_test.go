@@ -154,7 +154,7 @@ func TestDeleteStatesResetsBothEnds(t *testing.T) {
 	if n, err := e.DeleteStates(func(firewall.State) bool { return true }); err != nil || n != 2 {
 		t.Fatalf("%d states cut: %v", n, err)
 	}
-	w.Tick(3*time.Second, nil) // nobody to send: they wait
+	w.Tick(3*time.Second, nil) // no send function: they wait
 	got := map[uint16]packet.Packet{}
 	for range 2 {
 		w.Tick(3*time.Second, func(pr Probe) {
@@ -268,7 +268,8 @@ func TestEvents(t *testing.T) {
 	e.Sweep(100 * time.Second)
 	want := []firewall.EventKind{firewall.EventStart, firewall.EventStart, firewall.EventStart,
 		firewall.EventStart, firewall.EventRefuse,
-		firewall.EventLog, firewall.EventDrop, firewall.EventDrop, firewall.EventEnd, firewall.EventEnd, firewall.EventEnd, firewall.EventEnd}
+		firewall.EventLog, firewall.EventDrop, firewall.EventDrop,
+		firewall.EventEnd, firewall.EventEnd, firewall.EventEnd, firewall.EventEnd}
 	if len(got) != len(want) {
 		t.Fatalf("%d events: %+v", len(got), got)
 	}
@@ -365,7 +366,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestExpiryNeedsNoTick lets states expire that nobody sweeps.
+// TestExpiryNeedsNoTick lets states expire that no sweep removes.
 func TestExpiryNeedsNoTick(t *testing.T) {
 	e := loadMe(t, Options{},
 		"add 1 check-state\nadd 10 allow udp from 1.1.1.1 to any in keep-state\n")

@@ -55,7 +55,8 @@ const (
 
 // idOf returns the part of the id that belongs to the key, shifted down by idKey.
 func idOf(ports uint32, proto, flowID uint8) uint64 {
-	return uint64(ports)<<(idPorts-idKey) | uint64(proto)<<(idProto-idKey) | uint64(flowID)<<(idFlow-idKey)
+	return uint64(ports)<<(idPorts-idKey) | uint64(proto)<<(idProto-idKey) |
+		uint64(flowID)<<(idFlow-idKey)
 }
 
 // proto returns the protocol, tag the byte of the entry in the word of tags.

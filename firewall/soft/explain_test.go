@@ -41,7 +41,8 @@ func TestNewEnginePassesEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	syn, _ := hex.DecodeString("45000028000000004006000001020304050607080400005000000001000000005002faf000000000")
+	syn, _ := hex.DecodeString("4500002800000000400600000102030405060708" +
+		"0400005000000001000000005002faf000000000")
 	v := e.Worker(0).Evaluate(&firewall.Input{}, syn)
 	if !v.Pass || v.Rule != rule.DefaultNumber {
 		t.Errorf("%+v", v)

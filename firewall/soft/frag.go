@@ -54,7 +54,8 @@ func (j *job) fragKey() fragKey {
 func (t *fragTable) set(k *fragKey) *[4]fragRecord {
 	srcHi, srcLo := halves(&k.src)
 	dstHi, dstLo := halves(&k.dst)
-	h := (srcHi^dstLo^t.seed[0])*0x9e3779b97f4a7c15 ^ (dstHi^srcLo^t.seed[1])*0xc2b2ae3d27d4eb4f ^ uint64(k.id)*t.seed[2]
+	h := (srcHi^dstLo^t.seed[0])*0x9e3779b97f4a7c15 ^ (dstHi^srcLo^t.seed[1])*0xc2b2ae3d27d4eb4f ^
+		uint64(k.id)*t.seed[2]
 	h ^= h >> 29
 	h *= t.seed[3] | 1
 	return &t.sets[h>>54%fragSets]

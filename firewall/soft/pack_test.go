@@ -27,13 +27,15 @@ func TestPackKeepsSides(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 1))
 	for range 20000 {
 		seg := flow.Segment{Flags: packet.FlagSYN, Seq: rnd.Uint32(), Window: rnd.Uint32N(65536),
-			Scale: uint8(rnd.IntN(15)), Len: 1, Bytes: 40}
+			Scale: uint8(rnd.IntN(15)),
+			Len:   1, Bytes: 40}
 		s, ok := flow.New(packet.ProtoTCP, &seg, 1)
 		if !ok {
 			t.Fatal("no state")
 		}
 		answer := flow.Segment{Flags: packet.FlagSYN | packet.FlagACK, Seq: rnd.Uint32(),
-			Ack: seg.Seq + 1, Window: rnd.Uint32N(65536), Scale: uint8(rnd.IntN(15)), Len: 1, Bytes: 40}
+			Ack: seg.Seq + 1, Window: rnd.Uint32N(65536), Scale: uint8(rnd.IntN(15)),
+			Len: 1, Bytes: 40}
 		if r := s.Step(&answer, 1, 2, false); r != flow.Hit {
 			t.Fatal(r)
 		}

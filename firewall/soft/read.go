@@ -94,8 +94,8 @@ func (e *Engine) States() iter.Seq2[firewall.State, error] {
 	}
 }
 
-// DeleteStates ends the states for which drop returns true. Tick hands out resets for both ends of the TCP
-// connections among them.
+// DeleteStates ends the states for which drop returns true. Tick hands out resets for both ends of
+// the TCP connections among them.
 func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	n := 0
 	for _, s := range e.shards {

@@ -256,7 +256,8 @@ func maskedKey(code *rule.Code, proto uint8, srcIP, dstIP *[16]byte, src, dst ui
 func (k *trackKey) slot() uint8 {
 	srcHi, srcLo := halves(&k.src)
 	dstHi, dstLo := halves(&k.dst)
-	h := srcHi ^ srcLo*0x9e3779b97f4a7c15 ^ dstHi ^ dstLo*0xc2b2ae3d27d4eb4f ^ uint64(k.ports)<<13 ^ uint64(k.rule)<<7
+	h := srcHi ^ srcLo*0x9e3779b97f4a7c15 ^ dstHi ^ dstLo*0xc2b2ae3d27d4eb4f ^ uint64(k.ports)<<13 ^
+		uint64(k.rule)<<7
 	h *= 0x9e3779b97f4a7c15
 	return uint8(h >> 56)
 }

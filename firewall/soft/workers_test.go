@@ -54,7 +54,7 @@ func TestMaximumIsKept(t *testing.T) {
 	if n := most.Load(); n > 10_500 || n < 9_000 {
 		t.Errorf("at most %d states lived, want about 10000 and never more than 10500", n)
 	}
-	// What expires makes space again, whoever's it was.
+	// An expired state makes space again, whichever worker made it.
 	e.Sweep(20 * time.Second)
 	if n := live(e); n != 0 {
 		t.Errorf("%d states after the sweep", n)
@@ -241,7 +241,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	}
 	change(func(k int) error { return e.Load(compiled(t, programs[k%2])) })
 	change(func(k int) error {
-		return e.AddTable("bad", firewall.TableEntry{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(k), 0}), 24)})
+		net := netip.PrefixFrom(netip.AddrFrom4([4]byte{9, 9, byte(k), 0}), 24)
+		return e.AddTable("bad", firewall.TableEntry{Prefix: net})
 	})
 	change(func(k int) error { return e.SetInterfaces(me) })
 	change(func(k int) error {

@@ -158,7 +158,8 @@ func (v *crowdClient) come(now time.Time, poll, i int, server unix.Sockaddr) err
 	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
 		return err
 	}
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: crowdAddr(i % crowdAddrs).As4()}); err != nil {
+	from := &unix.SockaddrInet4{Addr: crowdAddr(i % crowdAddrs).As4()}
+	if err := unix.Bind(fd, from); err != nil {
 		return fmt.Errorf("bind: %w", err)
 	}
 	if err := unix.Connect(fd, server); err != nil && err != unix.EINPROGRESS {

@@ -209,7 +209,7 @@ func echo(l net.Listener) {
 	}
 }
 
-// prepareFlood lets the server answer sources that nobody has, as it would on the Internet.
+// prepareFlood lets the server answer addresses that no host has, as it would on the Internet.
 func (b *bench) prepareFlood() error {
 	if err := raiseFiles(); err != nil {
 		return err
