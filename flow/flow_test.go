@@ -90,9 +90,9 @@ func TestStepProperties(t *testing.T) {
 				t.Fatalf("round %d: liberal, yet %v", round, r)
 			case (r == Hit) != (rs == Hit):
 				t.Fatalf("round %d: liberal %v, strict %v", round, r, rs)
-			case r == Recycle && s.Phase() == Established:
+			case r == Recycle && s.Phase() == PhaseEstablished:
 				t.Fatalf("round %d: %+v recycled an established state %+v", round, seg, s)
-			case old.Phase() == Reset && s.Phase() != Reset:
+			case old.Phase() == PhaseReset && s.Phase() != PhaseReset:
 				t.Fatalf("round %d: rose from the dead", round)
 			}
 		}
@@ -137,19 +137,19 @@ func TestSCTP(t *testing.T) {
 		steps []step
 		phase Phase
 	}{
-		{"opening", shake[:1], Opening},
-		{"association", shake, Established},
+		{"opening", shake[:1], PhaseOpening},
+		{"association", shake, PhaseEstablished},
 		{"wrong tags", append(shake[:4:4], step{0, data, 0, 81, BadTag},
-			step{1, abort, 0, 71, BadTag}, step{0, data, 0, 80, Hit}), Established},
+			step{1, abort, 0, 71, BadTag}, step{0, data, 0, 80, Hit}), PhaseEstablished},
 		{"INIT of an open association",
 			append(shake[:4:4], step{0, init, 0, 0, Untouched}, step{1, init, 0, 0, Untouched}),
-			Established},
+			PhaseEstablished},
 		{"abort", append(shake[:4:4], step{1, abort, 0, 70, Hit}, step{0, data, 0, 80, Untouched},
-			step{0, init, 0, 0, Recycle}), Reset},
+			step{0, init, 0, 0, Recycle}), PhaseReset},
 		{"reflected tag", append(shake[:4:4], step{1, abort, 1, 70, BadTag},
-			step{1, abort, 1, 80, Hit}), Reset},
-		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, Hit}), Reset},
-		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, BadTag}}, Opening},
+			step{1, abort, 1, 80, Hit}), PhaseReset},
+		{"shut down", append(shake[:4:4], step{0, complete, 0, 80, Hit}), PhaseReset},
+		{"reflected tag, peer unknown", []step{shake[0], {1, abort, 1, 5, BadTag}}, PhaseOpening},
 	} {
 		var s State
 		for i, st := range c.steps {
@@ -263,22 +263,22 @@ func TestProof(t *testing.T) {
 		s, _ := New(proto, &first, 1)
 		want := func(what string, phase Phase) {
 			t.Helper()
-			if s.Phase() != phase || s.HalfOpen() != (phase != Established) {
+			if s.Phase() != phase || s.HalfOpen() != (phase != PhaseEstablished) {
 				t.Errorf("protocol %d, %s: %v, half-open %v", proto, what, s.Phase(), s.HalfOpen())
 			}
 		}
-		want("one packet", Opening)
+		want("one packet", PhaseOpening)
 		s.Step(&first, 0, 2, false)
-		want("two packets", Opening)
+		want("two packets", PhaseOpening)
 		for range 3 {
 			s.Step(&Segment{Chunk: 2, Seq: 9, Bytes: 40}, 1, 3, false)
-			want("an answer", Answered)
+			want("an answer", PhaseAnswered)
 		}
 		if proto == 132 {
 			s.Step(&first, 0, 4, false)
-			want("another INIT", Answered)
+			want("another INIT", PhaseAnswered)
 		}
 		s.Step(&again, 0, 5, false)
-		want("the side that began again", Established)
+		want("the side that began again", PhaseEstablished)
 	}
 }

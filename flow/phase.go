@@ -10,17 +10,17 @@ import (
 // Phase is the stage of a flow's life, computed from its two sides.
 type Phase uint8
 
-// The phases. A flow is Established when it has proved itself: the side that began it has sent
+// The phases. A flow is established when it has proved itself: the side that began it has sent
 // again after an answer, so it has received the answer. Before that its source address may be
 // forged.
 const (
-	Opening Phase = iota
-	Established
-	Closing // TCP: both FINs sent, not both acknowledged
-	Closed  // TCP: both FINs acknowledged
-	Reset   // TCP: a valid RST; SCTP: ABORT or SHUTDOWN COMPLETE
+	PhaseOpening Phase = iota
+	PhaseEstablished
+	PhaseClosing // TCP: both FINs sent, not both acknowledged
+	PhaseClosed  // TCP: both FINs acknowledged
+	PhaseReset   // TCP: a valid RST; SCTP: ABORT or SHUTDOWN COMPLETE
 	// other protocols than TCP: both sides were seen, and the one that began has not sent since
-	Answered
+	PhaseAnswered
 )
 
 // String returns the name of the phase.
@@ -34,10 +34,10 @@ func (p Phase) String() string {
 
 // HalfOpen reports whether the flow has yet to prove itself. Engines keep such states apart, and
 // evict only them.
-func (p Phase) HalfOpen() bool { return p == Opening || p == Answered }
+func (p Phase) HalfOpen() bool { return p == PhaseOpening || p == PhaseAnswered }
 
 // Over reports whether the flow has ended.
-func (p Phase) Over() bool { return p == Closed || p == Reset }
+func (p Phase) Over() bool { return p == PhaseClosed || p == PhaseReset }
 
 // Phase computes the phase.
 func (s *State) Phase() Phase {
@@ -46,28 +46,28 @@ func (s *State) Phase() Phase {
 	if s.Proto != packet.ProtoTCP {
 		switch {
 		case either&Rst != 0:
-			return Reset
+			return PhaseReset
 		case a.Flags&Proved != 0:
-			return Established
+			return PhaseEstablished
 		case both&Seen != 0:
-			return Answered
+			return PhaseAnswered
 		}
-		return Opening
+		return PhaseOpening
 	}
 	switch {
 	case either&Rst != 0:
-		return Reset
+		return PhaseReset
 	case both&Fin != 0:
 		if s.closed() {
-			return Closed
+			return PhaseClosed
 		}
-		return Closing
+		return PhaseClosing
 	case both&Seen == 0:
-		return Opening
+		return PhaseOpening
 	case a.Flags&Proved != 0 && (s.Loose || both&Acked != 0):
-		return Established
+		return PhaseEstablished
 	}
-	return Opening
+	return PhaseOpening
 }
 
 // HalfOpen reports whether the flow has yet to prove itself.
@@ -81,24 +81,24 @@ func (t *Timeouts) Of(proto uint8, p Phase) time.Duration {
 	switch proto {
 	case packet.ProtoTCP:
 		switch p {
-		case Established:
+		case PhaseEstablished:
 			return t.Established
-		case Closed:
+		case PhaseClosed:
 			return t.Fin
-		case Reset:
+		case PhaseReset:
 			return t.Rst
 		}
 		return t.Syn
 	case packet.ProtoUDP, packet.ProtoUDPLite:
-		if p == Established || p == Answered {
+		if p == PhaseEstablished || p == PhaseAnswered {
 			return t.UDPReply
 		}
 		return t.UDP
 	case packet.ProtoSCTP:
 		switch p {
-		case Established:
+		case PhaseEstablished:
 			return t.Established
-		case Reset:
+		case PhaseReset:
 			return t.Rst
 		}
 		return t.Syn

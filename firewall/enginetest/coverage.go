@@ -201,7 +201,7 @@ func expected() []aspect {
 	for bit := rule.LimitMask(1); bit <= rule.LimitDstPort; bit <<= 1 {
 		add(ofLimit, int(bit), "counted")
 	}
-	for p := flow.Opening; p <= flow.Answered; p++ {
+	for p := flow.PhaseOpening; p <= flow.PhaseAnswered; p++ {
 		add(ofPhase, int(p), "compared")
 	}
 	for r := firewall.ReasonRule; !strings.HasPrefix(r.String(), "reason-"); r++ {

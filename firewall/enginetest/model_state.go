@@ -57,7 +57,7 @@ func (j *job) lookUpFlow(name string) (slot int, result lookResult, reason firew
 		seg := flow.SegmentOf(&j.p, j.b)
 		r = s.Step(&seg, side, j.now, liberal)
 	}
-	if p := s.Phase(); p == flow.Closed || p == flow.Reset {
+	if p := s.Phase(); p == flow.PhaseClosed || p == flow.PhaseReset {
 		s.tracked, s.reassigned = false, false
 	}
 	if r == flow.Hit && s.reassigned && !s.HalfOpen() && !j.countAgain(s, slot) {
@@ -170,7 +170,7 @@ func (j *job) createState(slot int, r *rule.Rule, name string) firewall.Reason {
 			return firewall.ReasonTracksFull
 		}
 		p := s.Phase()
-		s.tracked = p != flow.Closed && p != flow.Reset
+		s.tracked = p != flow.PhaseClosed && p != flow.PhaseReset
 	}
 	if most := j.Options.MaxPerSource; most > 0 {
 		n := j.halfOpen(sourceOf(s))

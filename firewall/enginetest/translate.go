@@ -213,7 +213,7 @@ func (f *passed) publish(wire Ends) *Translation {
 		return nil
 	}
 	for _, t := range f.Live {
-		over := t.Phase == flow.Closed || t.Phase == flow.Reset || newSubject
+		over := t.Phase == flow.PhaseClosed || t.Phase == flow.PhaseReset || newSubject
 		if (t.Inner == f.ends || t.Inner == f.ends.Turned()) && !over {
 			return nil
 		}
@@ -265,7 +265,8 @@ func (f *passed) touch(t *Translation) {
 	}
 	const turns = packet.FlagSYN | packet.FlagFIN | packet.FlagRST
 	plain := f.ends.Proto != packet.ProtoTCP || f.segment().Flags&turns == 0
-	if t.Phase == flow.Established && f.state != nil && f.v.State != firewall.StateNew && plain {
+	if t.Phase == flow.PhaseEstablished && f.state != nil && f.v.State != firewall.StateNew &&
+		plain {
 		t.Last = f.now
 		return
 	}

@@ -292,13 +292,13 @@ func (p *oldPins) renewTranslation(wire, inner *entry) {
 		a, b := flow.SideFlags(inner.sides[0].Flags), flow.SideFlags(inner.sides[1].Flags)
 		switch {
 		case (a|b)&flow.Rst != 0:
-			phase = flow.Reset
+			phase = flow.PhaseReset
 		case a&b&flow.Fin != 0:
-			phase = flow.Closing
+			phase = flow.PhaseClosing
 		case a&b&flow.Seen != 0:
-			phase = flow.Established
+			phase = flow.PhaseEstablished
 		default:
-			phase = flow.Opening
+			phase = flow.PhaseOpening
 		}
 	}
 	last := max(inner.sides[0].Last, inner.sides[1].Last)

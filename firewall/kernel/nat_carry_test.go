@@ -56,7 +56,7 @@ func TestTranslationsOfAnOlderLayout(t *testing.T) {
 		t.Errorf("%d translations, not 2", len(all))
 	}
 	for name, x := range all {
-		if x.phase() != flow.Established {
+		if x.phase() != flow.PhaseEstablished {
 			t.Errorf("%s: %s", name, x.phase())
 		}
 	}

@@ -158,7 +158,7 @@ func TestPortsOfTheHost(t *testing.T) {
 		}
 	}
 	for name, x := range f.pairs() {
-		if x.phase() != flow.Opening {
+		if x.phase() != flow.PhaseOpening {
 			t.Errorf("%s: %s", name, x.phase())
 		}
 	}

@@ -199,7 +199,7 @@ func TestRefusedPacketsMoveNoTranslation(t *testing.T) {
 	} {
 		client, server := f.shake(c.from, c.to)
 		before := f.only()
-		if before.phase() != flow.Established {
+		if before.phase() != flow.PhaseEstablished {
 			t.Fatalf("%s after the handshake", before.phase())
 		}
 		f.age(t, 100*time.Second)
@@ -218,7 +218,7 @@ func TestRefusedPacketsMoveNoTranslation(t *testing.T) {
 				t.Errorf("a blind %s: %d", what, code)
 			}
 			x := f.only()
-			if x.phase() != flow.Established || x.sides[0].Last != aged ||
+			if x.phase() != flow.PhaseEstablished || x.sides[0].Last != aged ||
 				x.sides[0].Flags != before.sides[0].Flags {
 				t.Errorf("a refused %s moved the translation: %s, %d ns later, flags %x", what,
 					x.phase(), x.sides[0].Last-aged, x.sides[0].Flags)
@@ -260,7 +260,7 @@ func TestTranslationsHaveTheLifeOfTheirState(t *testing.T) {
 		}
 	}
 	wire, server := f.shake(from, to)
-	agree("handshake", flow.Established)
+	agree("handshake", flow.PhaseEstablished)
 	shown := 0
 	for s, err := range f.engine.States() {
 		f.must(err)
@@ -276,18 +276,18 @@ func TestTranslationsHaveTheLifeOfTheirState(t *testing.T) {
 	}
 	f.send(from, to, packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagFIN | packet.FlagACK,
 		Window: 1000})
-	agree("half closed", flow.Established)
+	agree("half closed", flow.PhaseEstablished)
 	f.send(server, wire, packet.TCP{Seq: 1000, Ack: 101, Flags: packet.FlagFIN | packet.FlagACK,
 		Window: 1000})
-	agree("both closed", flow.Closing)
+	agree("both closed", flow.PhaseClosing)
 	f.send(from, to, packet.TCP{Seq: 101, Ack: 1001, Flags: packet.FlagACK, Window: 1000})
-	agree("acknowledged", flow.Closed)
+	agree("acknowledged", flow.PhaseClosed)
 	if code, src, _ := f.send(from, to,
 		packet.TCP{Seq: 5000, Flags: packet.FlagSYN, Window: 1000}); code != wentAway ||
 		src != wire {
 		t.Errorf("the next SYN: %d from %s, not %s", code, src, wire)
 	}
-	agree("again", flow.Opening)
+	agree("again", flow.PhaseOpening)
 	f.age(t, 23*time.Second)
 	eventually(t, "the translation ends with its state", func() bool { return len(f.pairs()) == 0 })
 	// One question through each kind, and nothing is left of it when its state has gone.
@@ -317,7 +317,7 @@ func TestStatelessTranslations(t *testing.T) {
 			t.Errorf("%s: %s, not %s", what, x.phase(), want)
 		}
 	}
-	is("handshake", flow.Established)
+	is("handshake", flow.PhaseEstablished)
 	for s, err := range f.engine.States() {
 		f.must(err)
 		if s.From != from || s.WireFrom != wire || s.Rule != 0 {
@@ -325,11 +325,11 @@ func TestStatelessTranslations(t *testing.T) {
 		}
 	}
 	f.send(server, wire, packet.TCP{Seq: 7 << 20, Flags: packet.FlagRST})
-	is("a blind RST", flow.Established)
+	is("a blind RST", flow.PhaseEstablished)
 	f.send(server, wire, packet.TCP{Seq: 1000, Ack: 100, Flags: packet.FlagRST | packet.FlagACK})
-	is("an RST", flow.Reset)
+	is("an RST", flow.PhaseReset)
 	f.send(from, to, packet.TCP{Seq: 5 << 20, Flags: packet.FlagSYN, Window: 1000})
-	is("a SYN", flow.Opening)
+	is("a SYN", flow.PhaseOpening)
 }
 
 // TestTheSamePortCallsThePod: who called a published port calls the pod itself by the same port,
@@ -341,7 +341,7 @@ func TestTheSamePortCallsThePod(t *testing.T) {
 	f.shake(client, end(hostAddr, 8080))
 	f.send(client, end(hostAddr, 8080),
 		packet.TCP{Seq: 100, Ack: 1000, Flags: packet.FlagRST | packet.FlagACK})
-	if x := f.only(); x.phase() != flow.Reset {
+	if x := f.only(); x.phase() != flow.PhaseReset {
 		t.Fatalf("%s", x.phase())
 	}
 	f.send(client, end(podA, 80), packet.TCP{Seq: 7000, Flags: packet.FlagSYN, Window: 1000})
@@ -405,7 +405,7 @@ func TestPortsForManyQuestions(t *testing.T) {
 	}
 	established := 0
 	for _, x := range f.pairs() {
-		if x.phase() == flow.Established {
+		if x.phase() == flow.PhaseEstablished {
 			established++
 		}
 	}
@@ -508,7 +508,7 @@ func TestTheHostsRefusedCall(t *testing.T) {
 	c, err := dialFrom(f.host, "192.0.2.1:8080", patience)
 	f.must(err)
 	f.must(talk(c, "a word"))
-	if x := f.only(); x.phase() != flow.Established || x.sides[0].Flags&metaFresh != 0 {
+	if x := f.only(); x.phase() != flow.PhaseEstablished || x.sides[0].Flags&metaFresh != 0 {
 		t.Errorf("%s, flags %x", x.phase(), x.sides[0].Flags)
 	}
 	c.Close()

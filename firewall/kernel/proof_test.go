@@ -153,7 +153,7 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 		b.answer(stranger(1<<20+i), 7)
 		b.ask(stranger(1<<20+i), 7)
 	}
-	if n := b.phases(); n[flow.Established] != 400 {
+	if n := b.phases(); n[flow.PhaseEstablished] != 400 {
 		t.Fatalf("before: %v", n)
 	}
 	for i := range 6000 {
@@ -164,7 +164,7 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 			t.Fatalf("answer %d: %+v", i, v)
 		}
 	}
-	if n := b.phases(); n[flow.Established] != 400 || n[flow.Answered] < 1800 {
+	if n := b.phases(); n[flow.PhaseEstablished] != 400 || n[flow.PhaseAnswered] < 1800 {
 		t.Errorf("after the flood: %v", n)
 	}
 	if s := b.stats(); s.HalfOpen < 1800 || s.Cookies.Turns != 0 {
@@ -182,7 +182,7 @@ func TestSpoofedQuestionsGiveWay(t *testing.T) {
 			t.Errorf("established connection %d is gone", i)
 		}
 	}
-	if n := b.phases(); n[flow.Established] != 600 {
+	if n := b.phases(); n[flow.PhaseEstablished] != 600 {
 		t.Errorf("at the end: %v", n)
 	}
 	b.now += time.Minute
@@ -241,7 +241,7 @@ func TestSpoofedINITs(t *testing.T) {
 		}
 		chunk(firewall.Out, stranger(i), 2, 7)
 	}
-	if n := b.phases(); n[flow.Established] != 1 || n[flow.Answered] < 1800 {
+	if n := b.phases(); n[flow.PhaseEstablished] != 1 || n[flow.PhaseAnswered] < 1800 {
 		t.Errorf("after the flood: %v", n)
 	}
 	if v := chunk(firewall.Out, good, 0, 7); v.State != firewall.StateHit {
@@ -251,7 +251,7 @@ func TestSpoofedINITs(t *testing.T) {
 		t.Error("a connection does not come in")
 	}
 	b.now += 21 * time.Second
-	if n := b.phases(); n[flow.Answered] != 0 {
+	if n := b.phases(); n[flow.PhaseAnswered] != 0 {
 		t.Errorf("answered INITs live on: %v", n)
 	}
 }
@@ -330,7 +330,7 @@ func TestBlindResetOfAdopted(t *testing.T) {
 		b.segment(false, peer, 7, packet.FlagRST|packet.FlagACK, i<<26, 5, 0)
 		b.segment(true, peer, 7, packet.FlagSYN, i<<26, 0, 0)
 	}
-	if n := b.phases(); n[flow.Established] != 1 {
+	if n := b.phases(); n[flow.PhaseEstablished] != 1 {
 		t.Fatalf("before its first segment: %v", n)
 	}
 	b.segment(true, peer, 7, packet.FlagACK, 5000, 90000, 10)
@@ -346,7 +346,7 @@ func TestBlindResetOfAdopted(t *testing.T) {
 		t.Errorf("the connection is gone: %+v", v)
 	}
 	b.segment(true, peer, 7, packet.FlagRST, 5010, 0, 0)
-	if n := b.phases(); n[flow.Reset] != 1 {
+	if n := b.phases(); n[flow.PhaseReset] != 1 {
 		t.Errorf("after its own RST: %v", n)
 	}
 }
@@ -366,7 +366,7 @@ func TestAnotherAnswerToTheSYN(t *testing.T) {
 		0); v.State != firewall.StateHit {
 		t.Errorf("its acknowledgement: %+v", v)
 	}
-	if n := b.phases(); n[flow.Established] != 1 {
+	if n := b.phases(); n[flow.PhaseEstablished] != 1 {
 		t.Error(n)
 	}
 	if v := b.segment(false, peer, 7, packet.FlagSYN|packet.FlagACK, 5, 101, 0); v.Pass {

@@ -126,7 +126,7 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	want("and another flood", first, 110, 10) // where 40 in a row have left, a few are not found
 	established := 0
 	for s := range e.States() {
-		if s.Phase == flow.Established {
+		if s.Phase == flow.PhaseEstablished {
 			established++
 		}
 	}
@@ -134,7 +134,9 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 		t.Errorf("%d of 40 established states are left", established)
 	}
 	// Nor does what is cut, or has expired.
-	cut, err := e.DeleteStates(func(s firewall.State) bool { return s.From.Addr() == second.Addr() })
+	cut, err := e.DeleteStates(func(s firewall.State) bool {
+		return s.From.Addr() == second.Addr()
+	})
 	// some may have made way where the first source found none of its own
 	if cut < 95 || cut > 100 || err != nil {
 		t.Fatalf("cut %d: %v", cut, err)

@@ -29,7 +29,7 @@ type keeper struct {
 // alive sends a probe to both ends of an established TCP state that is near its end. One end may
 // have closed its side already: the other may be silent for long after that.
 func (k *keeper) alive(e *entry, s *flow.State) {
-	if s.Proto != packet.ProtoTCP || s.Phase() != flow.Established ||
+	if s.Proto != packet.ProtoTCP || s.Phase() != flow.PhaseEstablished ||
 		s.Deadline(k.life)-k.now > int64(keepaliveLast) {
 		return
 	}
@@ -64,7 +64,7 @@ const (
 func (s *shard) reset(e *entry) {
 	var st flow.State
 	e.load(&st)
-	if st.Proto != packet.ProtoTCP || st.Phase() != flow.Established ||
+	if st.Proto != packet.ProtoTCP || st.Phase() != flow.PhaseEstablished ||
 		st.Sides[0].Flags&st.Sides[1].Flags&flow.Acked == 0 {
 		return
 	}

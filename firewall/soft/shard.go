@@ -169,7 +169,7 @@ func (s *shard) over(e *entry, st *flow.State, now int64) bool {
 // probes begin. Packets that prolong its life until then need not set it again.
 func (s *shard) schedule(t *table, r ref, st *flow.State, now int64) {
 	at := st.Deadline(&s.cfg.opts.Timeouts)
-	if st.Proto == packet.ProtoTCP && st.Phase() == flow.Established {
+	if st.Proto == packet.ProtoTCP && st.Phase() == flow.PhaseEstablished {
 		at = min(at, max(now, at-int64(keepaliveLast)))
 	}
 	t.visits[r] = min(uint32(uint64(at)>>visitUnit), never-1)
