@@ -2,10 +2,10 @@ package flow
 
 import "github.com/weirnet/weir/packet"
 
-// slack is how far behind the newest data or acknowledgement a segment may lie however small the
+// Slack is how far behind the newest data or acknowledgement a segment may lie however small the
 // window is: one unscaled window and a little more, as in pf's and Linux's trackers (Rooij, "Real
 // stateful TCP packet filtering", 2001).
-const slack = 66000
+const Slack = 66000
 
 const (
 	flagFIN = packet.FlagFIN
@@ -68,10 +68,10 @@ func (s *State) stepTCP(seg *Segment, from int, now int64) Result {
 		edge = d.Start + 1 + p.Win
 	}
 	end := seg.Seq + seg.Len
-	if before(edge, seg.Seq) || before(edge+1, end) || before(end, d.End-max(p.Win, slack)) {
+	if before(edge, seg.Seq) || before(edge+1, end) || before(end, d.End-max(p.Win, Slack)) {
 		return BadWindow
 	}
-	if before(p.End, seg.Ack) || before(seg.Ack, p.End-max(d.Win, slack)) {
+	if before(p.End, seg.Ack) || before(seg.Ack, p.End-max(d.Win, Slack)) {
 		return BadAck
 	}
 	var scale uint8

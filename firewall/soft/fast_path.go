@@ -299,8 +299,8 @@ func fastTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64)
 	dEnd, qEnd, edge := uint32(d.numbers), uint32(q.numbers), uint32(q.acks)
 	end := p.Seq + p.Len() - uint32(p.PayloadOffset())
 	if int32(edge-p.Seq) < 0 || int32(edge+1-end) < 0 ||
-		int32(end-(dEnd-max(q.window(), slack))) < 0 ||
-		int32(qEnd-p.Ack) < 0 || int32(p.Ack-(qEnd-max(d.window(), slack))) < 0 {
+		int32(end-(dEnd-max(q.window(), flow.Slack))) < 0 ||
+		int32(qEnd-p.Ack) < 0 || int32(p.Ack-(qEnd-max(d.window(), flow.Slack))) < 0 {
 		return false
 	}
 	win := uint32(p.Window())
@@ -327,7 +327,3 @@ func fastTCP(c *config, e *entry, d, q *side, p *packet.Packet, last, now int64)
 	d.acks = uint64(ack)<<32 | uint64(top)
 	return true
 }
-
-// slack is that of package flow: how far behind the window a segment may lie, however small the
-// window is.
-const slack = 66000
