@@ -19,6 +19,6 @@
 // A packet from one end changes only that end's Side. What follows from the sides is not stored:
 // Phase, Lifetime and Deadline are computed on demand.
 //
-// docs/design/0003-evaluation.md, sections 4, 8 and 9, is the specification, which the kernel engine
-// implements, too.
+// docs/design/0003-evaluation.md, sections 4, 8 and 9, is the specification, which the kernel
+// engine implements, too.
 package flow

@@ -74,7 +74,7 @@ func Lint(s *Ruleset) (findings []Finding, undecided []*Rule, err error) {
 	return findings, undecided, nil
 }
 
-// linter has the rules in the form in which they are followed.
+// linter holds the rules in the form that Lint follows.
 type linter struct {
 	rules  []*Rule
 	codes  []Code
@@ -135,8 +135,7 @@ func (r *Rule) drops() bool {
 	return false
 }
 
-// prepare makes the box of a rule. Later fragments are asked only about rules with a frag
-// condition.
+// prepare makes the box of a rule. Later fragments meet only rules with a frag condition.
 func (l *linter) prepare(slot int, r *Rule) {
 	b := &l.boxes[slot]
 	limit := func(dim Dim, s spans) {
@@ -215,8 +214,8 @@ func (l *linter) within(a, b Clause) bool {
 	return true
 }
 
-// examine follows the packets of a rule. It returns nil if some may reach it, and false if there
-// was too much to follow.
+// examine follows the packets of a rule. It returns nil if some may reach the rule, and false if
+// the packets fall into too many sets.
 func (l *linter) examine(slot int) (*Finding, bool) {
 	f := &Finding{Kind: Never, Rule: l.rules[slot]}
 	if l.empty[slot] {
@@ -244,7 +243,7 @@ func (l *linter) examine(slot int) (*Finding, bool) {
 	return f, true
 }
 
-// explain says which rules took the packets: one alone if one is enough.
+// explain returns the rules that took the packets: one alone if one is enough.
 func (l *linter) explain(f *Finding, w *walk, all []box) {
 	f.Kind = Unreachable
 	by := slices.Sorted(maps.Keys(w.took))

@@ -24,7 +24,7 @@ func lines(from, n int, format string) string {
 	return b.String()
 }
 
-// TestLongestWalk: how many steps a packet may take is bounded, and the error says what makes them
+// TestLongestWalk: how many steps a packet may take is bounded, and the error names what makes them
 // many.
 func TestLongestWalk(t *testing.T) {
 	for _, c := range []struct {

@@ -13,8 +13,8 @@ const Step = 100
 // Reserved is the set that flush spares and that cannot be disabled, as in ipfw.
 const Reserved = 31
 
-// Ruleset is a set of rules with its tables: what a rule file says once every line of it has been
-// obeyed, and what a running node holds. It is not safe for concurrent use; Clone it to keep a
+// Ruleset is a set of rules with its tables: the result of a rule file once every line of it has
+// been obeyed, and what a running node holds. It is not safe for concurrent use; Clone it to keep a
 // version.
 type Ruleset struct {
 	// in order of evaluation: by number, then by insertion; without the default rule

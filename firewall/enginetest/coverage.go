@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// aspect is something of the language or of the verdict that the random cases must meet.
+// aspect is a part of the language or of a verdict that the random cases must cover.
 type aspect struct {
 	kind string
 	n    int    // which of its kind
@@ -135,7 +135,7 @@ func (c coverage) states(all []firewall.State) {
 	}
 }
 
-// failure notes an ICMP error, and that it goes where its quote says.
+// failure records an ICMP error that goes to the source of its quote.
 func (c coverage) failure(p *packet.Packet, quoted *packet.Packet) {
 	how := "elsewhere"
 	if quoted.Src() == p.Dst() {
@@ -144,7 +144,7 @@ func (c coverage) failure(p *packet.Packet, quoted *packet.Packet) {
 	c.note(ofError, int(p.Version)<<8|int(p.ICMPType()), how)
 }
 
-// verdict notes what became of a packet.
+// verdict records the verdict of a packet.
 func (c coverage) verdict(dir firewall.Direction, p *packet.Packet, v *firewall.Verdict) {
 	if c == nil {
 		return
@@ -157,7 +157,7 @@ func (c coverage) verdict(dir firewall.Direction, p *packet.Packet, v *firewall.
 	}
 }
 
-// expected lists what must be met by an engine that has the whole language.
+// expected lists what an engine with the whole language must cover.
 func expected() []aspect {
 	var all []aspect
 	add := func(kind string, n int, how ...string) {

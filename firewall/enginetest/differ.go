@@ -51,11 +51,11 @@ const fewHalfOpen = 8
 // engine can have, one set.
 const fewTracks = 8
 
-// tracksReported marks in what was met that the engine is a tracker. Of others few tracks are not
+// tracksReported marks in the coverage that the engine is a tracker. Of others few tracks are not
 // asked.
 const tracksReported = "tracks told"
 
-// Track names what a limit counts: a rule, and the parts of the tuple that its mask names.
+// Track is what a limit counts by: a rule, and the parts of the tuple that its mask names.
 type Track struct {
 	Rule     uint64 // rule.Code.Key
 	Proto    uint8
@@ -63,7 +63,7 @@ type Track struct {
 	Ports    uint32 // source << 16 | destination
 }
 
-// tracker is a Subject that tells which tracks it has that count something, and for each a number
+// tracker is a Subject that reports its tracks that count something, and for each a number
 // that changes when the track is given to another tuple.
 type tracker interface {
 	Tracks() (map[Track]uint64, error)
@@ -75,7 +75,7 @@ func (c *Case) Run(options firewall.Options,
 	return c.run(options, newSubject, nil)
 }
 
-// run is Run, and counts in seen what was met.
+// run is Run, and counts in seen what the case covered.
 func (c *Case) run(options firewall.Options, newSubject func(firewall.Options) (Subject, error),
 	seen coverage) (*Difference, error) {
 	if c.PerSource {
@@ -229,7 +229,7 @@ func (r *runner) packet(s *Step) (string, error) {
 	return "", nil
 }
 
-// explain has a packet explained, as a model evaluates it in which nothing gives way.
+// explain has a packet explained, and compares that with a model that evicts nothing.
 func (r *runner) explain(s *Step) (string, error) {
 	subject, ok := r.subject.(explainer)
 	// of given-away tracks the model is not exact yet: about one in 100,000 differs
@@ -281,7 +281,7 @@ func (r *runner) there() (map[string]bool, error) {
 }
 
 // tick lets the engine tick n times. Which states that ends is the engine's affair as long as they
-// have expired: the model ends the same ones, since a state counts for limits until something
+// have expired: the model ends the same ones, since a state counts for limits until the engine
 // removes it. All others must be there as they were.
 func (r *runner) tick(n int) (string, error) {
 	subject, ok := r.subject.(ticker)
@@ -307,7 +307,7 @@ func (r *runner) tick(n int) (string, error) {
 	return diffStates(want, left), nil
 }
 
-// identity returns what names a state.
+// identity returns the fields that identify a state.
 func identity(s firewall.State) string {
 	return fmt.Sprint(s.Proto, s.From, s.To, s.Query, s.Link, s.FlowName)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Model is the slow model: it interprets parsed rules one after the other and searches everything
-// from the beginning. It is docs/design/0003-evaluation.md written down as plainly as possible;
-// engines are compared with it. It is not safe for concurrent use.
+// Model is the reference model: it interprets parsed rules one after the other and searches
+// everything from the beginning. It is docs/design/0003-evaluation.md written down as plainly as
+// possible; engines are compared with it. It is not safe for concurrent use.
 type Model struct {
 	Options   firewall.Options
 	rules     []*rule.Rule // enabled rules in order of evaluation, the default rule last
@@ -28,7 +28,7 @@ type Model struct {
 	decisions map[firewall.Decision]firewall.Count
 	// reports a state that the engine has ended to make space for one of the packet at hand
 	chosen func(*modelState) bool
-	// what the engine says of the packet at hand: it may have no space
+	// the engine's verdict of the current packet: it may have had no space
 	refused *firewall.Verdict
 	// reassignedTrack reports a track that the engine has given to another tuple for the packet at
 	// hand, and whether it has made it again since.
@@ -49,7 +49,7 @@ type modelState struct {
 	created    int64
 }
 
-// modelFrag is what is known of a datagram whose first fragment was evaluated.
+// modelFrag is the record of a datagram whose first fragment was evaluated.
 type modelFrag struct {
 	src, dst netip.Addr
 	proto    uint8

@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// clone returns a copy that may evaluate a packet and leaves t as it is. In it nothing gives way to
-// anything: it has space for any number of states.
+// clone returns a copy that may evaluate a packet and leaves t as it is. It evicts nothing: it has
+// space for any number of states.
 func (t *Model) clone() *Model {
 	c := *t
 	c.counts, c.frags = slices.Clone(t.counts), slices.Clone(t.frags)
@@ -52,10 +52,10 @@ func (t *Model) DeleteTable(name string, p netip.Prefix) bool {
 	return gone
 }
 
-// SetInterfaces tells the interfaces of the host.
+// SetInterfaces replaces the interfaces of the host.
 func (t *Model) SetInterfaces(ifs []firewall.Interface) { t.ifs = ifs }
 
-// SetRoutes tells the routes of the host.
+// SetRoutes replaces the routes of the host.
 func (t *Model) SetRoutes(routes []firewall.Route) { t.routes = routes }
 
 // Rules returns the counters by slot.
@@ -70,7 +70,7 @@ func (t *Model) Zero(number uint16) {
 	}
 }
 
-// Decisions returns how many packets were evaluated, by what became of them.
+// Decisions returns how many packets got each decision.
 func (t *Model) Decisions() map[firewall.Decision]firewall.Count { return t.decisions }
 
 // States returns all states, also expired ones that no packet or sweep has removed yet.

@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// lookResult is what a lookup ends in.
+// lookResult is the result of a lookup.
 type lookResult int
 
 const (
@@ -135,7 +135,7 @@ func (j *job) requireState(slot int, r *rule.Rule) (int, firewall.Reason) {
 	return slot, firewall.ReasonRule
 }
 
-// asks reports an ICMP query.
+// asks reports whether the packet is an ICMP query.
 func (j *job) asks() bool {
 	if j.p.Version == 6 {
 		return slices.Contains([]uint8{128, 139}, j.p.ICMPType())
@@ -231,7 +231,7 @@ func (j *job) evictable() (n int) {
 	return n
 }
 
-// sourceOf returns what counts as the source of a state: the address of who made it, of IPv6 the
+// sourceOf returns the source that a state counts for: the address of its originator, of IPv6 the
 // /64.
 func sourceOf(s *modelState) netip.Prefix {
 	from, _ := s.key.Ends(s.from)

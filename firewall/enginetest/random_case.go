@@ -27,7 +27,7 @@ type Case struct {
 	Steps     []Step
 }
 
-// StepKind says what a step does.
+// StepKind is what a step does.
 type StepKind uint8
 
 // The kinds of steps.

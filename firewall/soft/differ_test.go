@@ -114,8 +114,9 @@ func (s explained) Explain(in *firewall.Input, pkt []byte) (firewall.Verdict, er
 	return v, nil
 }
 
-// TestExplainDiffer compares what Explain says of each packet, in any state of the engine, with a
-// model in which nothing gives way, which is what page 0003 promises. Then the packet is evaluated.
+// TestExplainDiffer compares the verdict of Explain for each packet, in any state of the engine,
+// with a model in which nothing gives way, which is what page 0003 promises. Then the packet is
+// evaluated.
 func TestExplainDiffer(t *testing.T) {
 	enginetest.Run(t, testOptions(), rule.AllFeatures,
 		func(o firewall.Options) (enginetest.Subject, error) {

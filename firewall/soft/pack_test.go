@@ -83,8 +83,8 @@ func TestKeyOfEntry(t *testing.T) {
 	}
 }
 
-// TestPacketsAreCacheLines holds what Worker.ps says: a packet that straddles two lines costs a
-// nanosecond more.
+// TestPacketsAreCacheLines checks the layout of Worker.ps: a packet that straddles two lines costs
+// a nanosecond more.
 func TestPacketsAreCacheLines(t *testing.T) {
 	e, err := New(Options{Options: testOptions(), Workers: 5})
 	if err != nil {

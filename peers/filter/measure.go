@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// contender does something n times.
+// contender runs its work n times.
 type contender struct {
 	name string
 	run  func(n int)
 }
 
-// result is what was measured of a contender: the least and the median of all rounds, and what it
+// result is the measurement of a contender: the least and the median of all rounds, and what it
 // allocated.
 type result struct {
 	min, median float64 // ns per operation

@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/firewall/soft"
 )
 
-// weirRules say what benchRules and the code of the peer say: everything may go out, replies may
-// come in, and these may begin.
+// weirRules mean the same as benchRules and the code of the peer: everything may go out, replies
+// may come in, and these may begin.
 const weirRules = `
 add 1 check-state
 add 2 allow ip from any to any out keep-state
@@ -53,6 +53,6 @@ func engine(rules string, states, workers int) (*soft.Engine, error) {
 	return e, loadRules(e, rules)
 }
 
-// batch is how many packets a worker gets at once: what wireguard-go reads from a TUN device with
-// offloads.
+// batch is how many packets a worker gets at once: as many as wireguard-go reads from a TUN device
+// with offloads.
 const batch = 64

@@ -138,7 +138,7 @@ func compile(rules string) (*rule.Program, error) {
 	return rule.Compile(set, rule.CompileOptions{Strict: true})
 }
 
-// mode is a contender: how to put it in front of the server, and how to take it away.
+// mode is a contender: how to install it in front of the server, and how to remove it.
 type mode struct {
 	name    string
 	on, off func() error

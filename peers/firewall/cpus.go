@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// cpus measures what a second CPU gives: flows of its own, and the other direction of the same
+// cpus measures the gain of a second CPU: flows of its own, and the other direction of the same
 // flows.
 func (b *bench) cpus(n int) error {
 	sink, err := b.server.ListenPacket("udp4", serverAddr+":9")
@@ -63,7 +63,7 @@ type lane struct {
 	back  bool
 }
 
-// strangers is the first flow whose address the client does not have: it takes what comes back
+// firstForeign is the first flow whose address the client does not have: it takes what comes back
 // without an answer.
 const (
 	perLane      = 64

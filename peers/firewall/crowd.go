@@ -169,7 +169,7 @@ func (v *crowdClient) come(now time.Time, poll, i int, server unix.Sockaddr) err
 		&unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET&0xffffffff, Fd: int32(i)})
 }
 
-// proceed does what there is to do, and reports whether the request is over.
+// proceed sends or reads what the socket allows, and reports whether the request is over.
 func (v *crowdClient) proceed(buf []byte) (over bool, err error) {
 	if !v.asked {
 		if _, err := unix.Write(v.fd, []byte(crowdRequest)); err != nil {

@@ -115,13 +115,13 @@ const nftFlood = `table inet f { chain input { type filter hook input priority 0
 }
 `
 
-// floodResult is what one segment of a flood gave.
+// floodResult is the result of one segment of a flood.
 type floodResult struct {
 	rate                          int
 	reached, requests, p99, alive float64
 }
 
-// floodOnce opens the idle connections, floods, and counts who is left.
+// floodOnce opens the idle connections, floods, and counts the connections that are left.
 func (b *bench) floodOnce(rate, each int) (floodResult, error) {
 	conns, err := b.openIdle()
 	defer func() {
