@@ -5,7 +5,8 @@
 #include "lib/own.h"
 #include "lib/quick.h"
 
-// hook judges a packet at an interface. The test for passing is the last thing that happens: whatever goes wrong before, the packet is dropped.
+// hook judges a packet at an interface. The test for passing is the last thing that happens:
+// whatever goes wrong before, the packet is dropped.
 __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 {
 	struct config *cf = settings();
@@ -83,7 +84,8 @@ SEC("tc") int weir_out_ib(struct __sk_buff *skb)
 	return hook(skb, L2_INFINIBAND, DIR_OUT);
 }
 
-// weir_local sits where the host sends to itself: a port of the host that was given to a pod is called there, too.
+// weir_local sits where the host sends to itself: a port of the host that was given to a pod is
+// called there, too.
 SEC("tc") int weir_local(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -97,7 +99,8 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	return call_own(skb);
 }
 
-// weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN. To judge, it runs the same code as the programs above over the packet given.
+// weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN. To judge, it runs the same
+// code as the programs above over the packet given.
 SEC("tc") int weir_call(struct __sk_buff *skb)
 {
 	__u32 zero = 0;

@@ -1,10 +1,21 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What the agent asks the kernel to do with the state table: it never writes there itself, for it would race with packets.
+// What the agent asks the kernel to do with the state table: it never writes there itself, for it
+// would race with packets.
 #pragma once
 
 #include "adopt.h"
 
-enum op { OP_EVALUATE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK, OP_CLOCK, OP_BEGIN_MOVE, OP_END_MOVE };
+enum op {
+	OP_EVALUATE,
+	OP_REMOVE,
+	OP_SWEEP,
+	OP_ADOPT,
+	OP_PURGE,
+	OP_TICK,
+	OP_CLOCK,
+	OP_BEGIN_MOVE,
+	OP_END_MOVE
+};
 
 // operate does anything but judging.
 __noinline int operate(__u32 op)
@@ -18,7 +29,8 @@ __noinline int operate(__u32 op)
 	if (op == OP_REMOVE)
 		return remove_state(in->place, in->tag_word, in->count);
 	if (op == OP_CLOCK) {
-		__s64 now = bpf_ktime_get_coarse_ns(); // first: if the clock moves on in between, ours is late rather than early
+		// first: if the clock moves on in between, ours is late rather than early
+		__s64 now = bpf_ktime_get_coarse_ns();
 		in->clock = now - (__s64)bpf_jiffies64() * in->clock;
 		return 0;
 	}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Events for the agent, through the ring buffer. Each kind costs one test while nobody listens to it.
+// Events for the agent, through the ring buffer. Each kind costs one test while nobody listens to
+// it.
 #pragma once
 
 #include "key.h"
@@ -70,7 +71,8 @@ __noinline int event_packet(__u32 kind)
 }
 
 // event_end tells of a state that has ended.
-__always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
+__always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way,
+			       __u64 tag)
 {
 	if (likely(!listened(cf, EVENT_END)))
 		return;

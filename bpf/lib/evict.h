@@ -20,7 +20,8 @@ __always_inline __u64 half_open_in(struct tag_line *t, __u64 want)
 	return m;
 }
 
-// made_at returns when the state at a place was made. It reads a word of the line of addresses, too, which who removes the state will need.
+// made_at returns when the state at a place was made. It reads a word of the line of addresses,
+// too, which who removes the state will need.
 __always_inline __s64 made_at(__u32 place)
 {
 	struct set *s = set_at(place / WAYS);
@@ -30,12 +31,17 @@ __always_inline __s64 made_at(__u32 place)
 	return low_side(s, place)->created;
 }
 
-// victim returns 1 + the place of the half-open state that would be evicted for p->hash, or 0 if its two sets, a and b, have none: of two that chance picks the older
-// one, and of those first that were answered, since whoever asked has what it wanted. Tags tell which states are half-open, so that a flood costs few cache lines.
-__always_inline __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a, struct tag_line *b)
+// victim returns 1 + the place of the half-open state that would be evicted for p->hash, or 0 if
+// its two sets, a and b, have none: of two that chance picks the older one, and of those first that
+// were answered, since whoever asked has what it wanted. Tags tell which states are half-open, so
+// that a flood costs few cache lines.
+__always_inline __u32 victim(struct pkt *p, struct config *cf, struct tag_line *a,
+			     struct tag_line *b)
 {
-	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets), chance = p->hash >> 40;
-	__u64 in_a = half_open_in(a, TAG_LIVE | TAG_HALF_OPEN | TAG_ANSWERED), in_b = half_open_in(b, TAG_LIVE | TAG_HALF_OPEN | TAG_ANSWERED);
+	__u32 an = first_set(p->hash, cf->sets), bn = second_set(p->hash, cf->sets),
+	      chance = p->hash >> 40;
+	__u64 in_a = half_open_in(a, TAG_LIVE | TAG_HALF_OPEN | TAG_ANSWERED),
+	      in_b = half_open_in(b, TAG_LIVE | TAG_HALF_OPEN | TAG_ANSWERED);
 	if (!(in_a | in_b)) {
 		in_a = half_open_in(a, TAG_LIVE | TAG_HALF_OPEN);
 		in_b = half_open_in(b, TAG_LIVE | TAG_HALF_OPEN);
@@ -44,7 +50,8 @@ __always_inline __u32 victim(struct pkt *p, struct config *cf, struct tag_line *
 	chance &= WAYS - 1;
 	in_a = (in_a | in_a << WAYS) >> chance & 0xff;
 	in_b = (in_b | in_b << WAYS) >> chance & 0xff;
-	__u32 aw = (lowest(in_a | 1 << WAYS) + chance) & (WAYS - 1), bw = (lowest(in_b | 1 << WAYS) + chance) & (WAYS - 1);
+	__u32 aw = (lowest(in_a | 1 << WAYS) + chance) & (WAYS - 1),
+	      bw = (lowest(in_b | 1 << WAYS) + chance) & (WAYS - 1);
 	aw += an * WAYS;
 	bw += bn * WAYS;
 	if (in_a && (!in_b || made_at(aw) <= made_at(bw)))
@@ -68,31 +75,37 @@ __noinline int evict(__u32 sets)
 	struct config *cf = settings();
 	if (!c || !cf)
 		return 0;
-	struct tag_line *a = tags_at(first_set(c->p.hash, sets)), *b = tags_at(second_set(c->p.hash, sets));
+	struct tag_line *a = tags_at(first_set(c->p.hash, sets)),
+			*b = tags_at(second_set(c->p.hash, sets));
 	__u32 found = a && b ? victim(&c->p, cf, a, b) : 0;
 	return found && evict_at(found - 1, GONE_RECLAIMED);
 }
 
-// own_half_open returns 1 + the place of a half-open state of p->source to which one of its turns leads, or 0.
+// own_half_open returns 1 + the place of a half-open state of p->source to which one of its turns
+// leads, or 0.
 __always_inline __u32 own_half_open(struct pkt *p, struct config *cf, __u32 turn)
 {
-	__u32 *slot = ring_slot(cf, p->source, turn), found = slot ? once(*slot) : 0, place = found - 1;
+	__u32 *slot = ring_slot(cf, p->source, turn), found = slot ? once(*slot) : 0,
+	      place = found - 1;
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 
 	if (!found || !s || !t)
 		return 0;
 	__u64 tag = once(t->tag[place % WAYS]);
-	if ((tag & (TAG_MASK | TAG_HALF_OPEN)) != (TAG_LIVE | TAG_HALF_OPEN) || maker(cf, s, place) != p->source)
+	if ((tag & (TAG_MASK | TAG_HALF_OPEN)) != (TAG_LIVE | TAG_HALF_OPEN) ||
+	    maker(cf, s, place) != p->source)
 		return 0;
 	return found;
 }
 
 #define SOURCE_REFUSED (~0U)
 
-// source_victim returns 1 + the place of the state that gives way to one more of p->source, which had so many: if these are as many as may be, one of its own, one of the
-// oldest. If none is found the newcomer competes as if half-open states had taken all their room. 0: nobody has to. SOURCE_REFUSED: the packet comes in from an address of
-// the host itself, which anybody may have forged: of such there are half as many as of others.
+// source_victim returns 1 + the place of the state that gives way to one more of p->source, which
+// had so many: if these are as many as may be, one of its own, one of the oldest. If none is found
+// the newcomer competes as if half-open states had taken all their room. 0: nobody has to.
+// SOURCE_REFUSED: the packet comes in from an address of the host itself, which anybody may have
+// forged: of such there are half as many as of others.
 __noinline __u32 source_victim(__u32 had)
 {
 	struct cpu *c = this_cpu();
@@ -111,7 +124,8 @@ __noinline __u32 source_victim(__u32 had)
 		if (found)
 			return found;
 	}
-	struct tag_line *a = tags_at(first_set(p->hash, cf->sets)), *b = tags_at(second_set(p->hash, cf->sets));
+	struct tag_line *a = tags_at(first_set(p->hash, cf->sets)),
+			*b = tags_at(second_set(p->hash, cf->sets));
 	return a && b ? victim(p, cf, a, b) : 0;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What the state machines need besides the decoder's fields: the window scale of a SYN, the first chunk of an SCTP packet.
+// What the state machines need besides the decoder's fields: the window scale of a SYN, the first
+// chunk of an SCTP packet.
 #pragma once
 
 #include "parse.h"
@@ -53,7 +54,8 @@ __noinline int read_extras(struct __sk_buff *skb)
 	}
 	p->chunk = NO_CHUNK;
 	p->chunk_bits = 0;
-	if (p->payload + 4 <= p->len && bpf_skb_load_bytes(skb, p->l3 + p->payload, p->buf, 2) == 0) {
+	if (p->payload + 4 <= p->len &&
+	    bpf_skb_load_bytes(skb, p->l3 + p->payload, p->buf, 2) == 0) {
 		p->chunk = p->buf[0];
 		p->chunk_bits = p->buf[1];
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The way of a packet through the host, docs/design/0004-containers.md section 3: judged on its way in and on its way out, translated, and handed
-// straight to the pod or the card. What cannot go straight goes up the stack, which routes it, fragments it or answers that it cannot; the
-// hooks on the way then do what is left to do.
+// The way of a packet through the host, docs/design/0004-containers.md section 3: judged on its way
+// in and on its way out, translated, and handed straight to the pod or the card. What cannot go
+// straight goes up the stack, which routes it, fragments it or answers that it cannot; the hooks on
+// the way then do what is left to do.
 #pragma once
 
 #include "cookie.h"
@@ -27,7 +28,8 @@ __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct config
 }
 
 // drop drops a packet for another reason than a rule.
-__always_inline int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf, __u8 reason)
+__always_inline int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf,
+			 __u8 reason)
 {
 	p->v.pass = 0;
 	p->v.reason = reason;
@@ -39,7 +41,8 @@ __always_inline int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, st
 	return TC_ACT_SHOT;
 }
 
-// refuse_frame ends the way of a packet that was judged and not let through. The answer is one to what came, not to what it was translated to.
+// refuse_frame ends the way of a packet that was judged and not let through. The answer is one to
+// what came, not to what it was translated to.
 __always_inline int refuse_frame(struct __sk_buff *skb, struct pkt *p)
 {
 	if (likely(!p->v.answer))
@@ -66,7 +69,8 @@ __always_inline void party_at(struct party *pod, __u32 ifindex)
 // direct: nothing about the packet needs the stack.
 __always_inline int direct(struct __sk_buff *skb, struct pkt *p)
 {
-	return p->ttl > 1 && p->l3 == 14 && !p->ip_options && !(p->ext_hdrs & ~(EXT_FRAGMENT | EXT_DESTINATION)) && skb->pkt_type == HOST &&
+	return p->ttl > 1 && p->l3 == 14 && !p->ip_options &&
+	       !(p->ext_hdrs & ~(EXT_FRAGMENT | EXT_DESTINATION)) && skb->pkt_type == HOST &&
 	       !skb->vlan_present;
 }
 
@@ -75,12 +79,14 @@ __always_inline long store_macs(struct __sk_buff *skb, struct pkt *p)
 	return bpf_skb_store_bytes(skb, 0, p->macs, 12, 0);
 }
 
-// address_frame takes one from the hop limit and, with `macs`, writes the addresses of the next hop.
+// address_frame takes one from the hop limit and, with `macs`, writes the addresses of the next
+// hop.
 __always_inline long address_frame(struct __sk_buff *skb, struct pkt *p, int macs)
 {
 	if (p->version == 6)
 		return age6(skb, p) < 0 || (macs && store_macs(skb, p) < 0) ? -1 : 0;
-	if ((__u8 *)(long)skb->data + 34 > (__u8 *)(long)skb->data_end && bpf_skb_pull_data(skb, 34) < 0)
+	if ((__u8 *)(long)skb->data + 34 > (__u8 *)(long)skb->data_end &&
+	    bpf_skb_pull_data(skb, 34) < 0)
 		return -1;
 	__u8 *b = (__u8 *)(long)skb->data;
 	if (b + 34 > (__u8 *)(long)skb->data_end)
@@ -92,7 +98,8 @@ __always_inline long address_frame(struct __sk_buff *skb, struct pkt *p, int mac
 }
 
 // to_pod hands a packet that passed to a pod.
-__always_inline int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf, struct forwarding *f)
+__always_inline int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf,
+			   struct forwarding *f)
 {
 	if (mangle(skb) < 0 || address_frame(skb, p, 1) < 0)
 		return TC_ACT_SHOT;
@@ -115,8 +122,10 @@ __always_inline int to_card(struct __sk_buff *skb, struct pkt *p, struct config 
 	return bpf_redirect_neigh(p->xmit, &p->next, sizeof(p->next), 0);
 }
 
-// to_own gives a packet of a pod to the host itself. What answers a call of the host to its own port comes in by the loopback, as if it had never been
-// elsewhere: there the kernel minds neither its source nor, for IPv4, rp_filter. What a pod called at its own published port comes back to it.
+// to_own gives a packet of a pod to the host itself. What answers a call of the host to its own
+// port comes in by the loopback, as if it had never been elsewhere: there the kernel minds neither
+// its source nor, for IPv4, rp_filter. What a pod called at its own published port comes back to
+// it.
 __always_inline int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf)
 {
 	p->dir = DIR_OUT; // or later fragments would take it for a translation on the way in
@@ -143,7 +152,8 @@ __always_inline int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, 
 	return bpf_redirect(LOOPBACK, BPF_F_INGRESS);
 }
 
-// reckon notes what is known of the packet's addresses. It returns the reason to drop the packet for them, or 0.
+// reckon notes what is known of the packet's addresses. It returns the reason to drop the packet
+// for them, or 0.
 __noinline int reckon(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -170,7 +180,8 @@ __noinline int reckon(struct __sk_buff *skb)
 	return wrong;
 }
 
-// reckon_again follows a translation: the sender is who it was, though a pod that called itself has become the host.
+// reckon_again follows a translation: the sender is who it was, though a pod that called itself has
+// become the host.
 __always_inline int reckon_again(struct __sk_buff *skb, struct pkt *p)
 {
 	__u64 hi = p->src_hi, lo = p->src_lo;
@@ -199,7 +210,8 @@ __noinline int strange(struct __sk_buff *skb)
 	return drop(skb, p, c, cf, REASON_SPOOF);
 }
 
-// arrive looks at who sent a packet that came in, and translates what came from outside. GO_ON: it has to be judged.
+// arrive looks at who sent a packet that came in, and translates what came from outside. GO_ON: it
+// has to be judged.
 __noinline int arrive(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
@@ -231,7 +243,8 @@ __noinline int arrive(struct __sk_buff *skb, __u32 l2)
 			count_pod_drop(p->party[DIR_OUT].place, DIR_OUT);
 		return drop(skb, p, c, cf, wrong);
 	}
-	if (!p->party[DIR_IN].known && (from ? f->published && own_address(0) : f->published | f->masquerade)) {
+	if (!p->party[DIR_IN].known &&
+	    (from ? f->published && own_address(0) : f->published | f->masquerade)) {
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
 			return TC_ACT_SHOT;
@@ -241,7 +254,8 @@ __noinline int arrive(struct __sk_buff *skb, __u32 l2)
 	return GO_ON;
 }
 
-// checkpoint follows a judgement on the way from a pod (DIR_OUT) or to one (DIR_IN), and takes what passed out of the pod's bucket. GO_ON: the packet goes on.
+// checkpoint follows a judgement on the way from a pod (DIR_OUT) or to one (DIR_IN), and takes what
+// passed out of the pod's bucket. GO_ON: the packet goes on.
 __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 {
 	struct cpu *c = this_cpu();
@@ -264,8 +278,8 @@ __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 	return slow ? drop(skb, p, c, cf, REASON_RATE) : refuse_frame(skb, p);
 }
 
-// halfway follows the first judgement of a packet that came in, and finds out where it goes. GO_ON: it has to be judged on its way out. GO_OUT: it passes
-// there as it did here, by the same state.
+// halfway follows the first judgement of a packet that came in, and finds out where it goes. GO_ON:
+// it has to be judged on its way out. GO_OUT: it passes there as it did here, by the same state.
 __noinline int halfway(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
@@ -283,7 +297,8 @@ __noinline int halfway(struct __sk_buff *skb, __u32 l2)
 		return GO_UP;
 	if (to->known) {
 		if (!direct(skb, p) || !fits(skb, p, to->mtu)) {
-			// The hook on the way out judges it again: leave() takes back what is fresh then.
+			// The hook on the way out judges it again: leave() takes back what is fresh
+			// then.
 			int why = inward(skb, p, f, META_FRESH);
 			if (why)
 				return drop(skb, p, c, cf, why);
@@ -318,12 +333,14 @@ __noinline int depart(struct __sk_buff *skb)
 	if (unlikely(why))
 		return drop(skb, p, c, cf, why);
 	// What came from outside and goes to a pod is as it has to be.
-	if (p->party[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) && outward(skb, p, pod ? 0 : p->xmit) == NAT_FAILED)
+	if (p->party[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) &&
+	    outward(skb, p, pod ? 0 : p->xmit) == NAT_FAILED)
 		return drop(skb, p, c, cf, REASON_NAT_PORTS);
 	return pod ? to_pod(skb, p, cf, f) : to_card(skb, p, cf);
 }
 
-// carry_in carries a packet that came in and that pass_by has left. p->recv, p->now and p->random are set.
+// carry_in carries a packet that came in and that pass_by has left. p->recv, p->now and p->random
+// are set.
 __always_inline int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 {
 	int r = arrive(skb, l2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Fragments, docs/design/0003-evaluation.md section 6: later fragments follow the verdict of the first one.
+// Fragments, docs/design/0003-evaluation.md section 6: later fragments follow the verdict of the
+// first one.
 #pragma once
 
 #include "walk.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The judgement of one packet, docs/design/0003-evaluation.md section 2. The caller has set dir, recv, xmit, now, random and the tags.
+// The judgement of one packet, docs/design/0003-evaluation.md section 2. The caller has set dir,
+// recv, xmit, now, random and the tags.
 #pragma once
 
 #include "extra.h"
@@ -38,15 +39,17 @@ __always_inline void begin_walk(struct pkt *p)
 
 enum { QUICK_WALK, QUICK_GO_ON, QUICK_DONE };
 
-// established is the short way for most packets: the first rule looks states up, there is one, and its rule decides. It says whether that was all,
-// or the walk begins (QUICK_WALK) or goes on from where p stands.
+// established is the short way for most packets: the first rule looks states up, there is one, and
+// its rule decides. It says whether that was all, or the walk begins (QUICK_WALK) or goes on from
+// where p stands.
 __always_inline int established(struct pkt *p, void *image, struct header *h)
 {
 	__u32 flow = h->quick - 1;
 	int look = was_missed(p, flow) ? LOOK_MISS : look_up(flow);
 	struct code *owner = look == LOOK_MISS ? NULL : code_in(image, p->slot);
 
-	if (look == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag && !(owner->flags & CODE_LOG)) {
+	if (look == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag &&
+	    !(owner->flags & CODE_LOG)) {
 		p->v.state = USE_HIT;
 		count_rule(p, owner->id);
 		decide(p, owner, 1, REASON_RULE);
@@ -83,7 +86,8 @@ __always_inline void begin_rules(struct pkt *p, struct header *h)
 }
 
 // judge_rules returns whether the rules have to be walked.
-__always_inline int judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p, void *image, struct header *h)
+__always_inline int judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p,
+				void *image, struct header *h)
 {
 	if (h->need & NEED_NAMES) {
 		load_iface(p->recv, &p->recv_if);
@@ -113,8 +117,8 @@ __always_inline void decided_before(struct pkt *p, int pass, __u8 reason)
 	p->v.reason = reason;
 }
 
-// read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers, L2_INFINIBAND on
-// one of InfiniBand, and 0 on one without headers.
+// read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers, L2_INFINIBAND
+// on one of InfiniBand, and 0 on one without headers.
 __noinline int read_frame(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
@@ -137,7 +141,8 @@ __noinline int by_rules(__u32 unused)
 	return unused;
 }
 
-// before_rules decides about the packet of skb, unless the rules have to be walked: then it returns 1.
+// before_rules decides about the packet of skb, unless the rules have to be walked: then it
+// returns 1.
 __noinline int before_rules(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -180,7 +185,8 @@ __noinline int before_rules(struct __sk_buff *skb)
 	return 0;
 }
 
-// judge decides about the packet of skb, which was read. The two parts are called one after the other, for the stack of one within the other is too deep.
+// judge decides about the packet of skb, which was read. The two parts are called one after the
+// other, for the stack of one within the other is too deep.
 __always_inline void judge(struct __sk_buff *skb)
 {
 	if (before_rules(skb))
@@ -197,7 +203,10 @@ __always_inline void tell_drop(struct pkt *p, struct config *cf)
 	if (r == REASON_COOKIE) // not dropped but answered
 		return;
 
-	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_HALF_OPEN_SOURCE || r == REASON_TRACKS_FULL ? EVENT_REFUSE : EVENT_DROP;
+	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_HALF_OPEN_SOURCE ||
+				     r == REASON_TRACKS_FULL ?
+			     EVENT_REFUSE :
+			     EVENT_DROP;
 
 	if (listened(cf, kind))
 		event_packet(kind);
@@ -206,7 +215,8 @@ __always_inline void tell_drop(struct pkt *p, struct config *cf)
 __always_inline void count_verdict(struct cpu *c)
 {
 	struct pkt *p = &c->p;
-	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason, 4 * NUM_REASONS)];
+	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason,
+					    4 * NUM_REASONS)];
 
 	n->packets++;
 	n->bytes += p->len;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The part of the kernel's interface that Weir uses: UAPI types, numbers and helpers, so that the build needs clang alone. Source:
-// include/uapi/linux/bpf.h of Linux 6.1, where all of it is stable.
+// The part of the kernel's interface that Weir uses: UAPI types, numbers and helpers, so that the
+// build needs clang alone. Source: include/uapi/linux/bpf.h of Linux 6.1, where all of it is
+// stable.
 #pragma once
 
 typedef unsigned char __u8;
@@ -20,6 +21,7 @@ typedef __u32 __be32;
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define barrier() asm volatile("" ::: "memory")
+// clang-format off
 // Hides from the compiler what it knows of a variable, so that a bound stays where it is written.
 #define opaque(v) asm volatile("" : "+r"(v))
 // A pointer that has just been tested. The verifier wants the test before any arithmetic, which clang 19 would do before a test, too.
@@ -51,6 +53,7 @@ typedef __u32 __be32;
 // A load whose address depends on what an earlier load gave comes after it. This is 0, and depends on v;
 // x86 knows that it is 0 and does not wait.
 #define depends_on(v) ({ __u64 zero_of = (v); asm volatile("%0 ^= %0" : "+r"(zero_of)); zero_of; })
+// clang-format on
 
 #define be16(x) __builtin_bswap16(x)
 #define be32(x) __builtin_bswap32(x)
@@ -127,7 +130,8 @@ struct bpf_timer {
 	__u64 : 64;
 } __attribute__((aligned(8)));
 
-// For bpf_fib_lookup. What it brings back: the next hop in dst, the interface, the MTU of the way in tot_len.
+// For bpf_fib_lookup. What it brings back: the next hop in dst, the interface, the MTU of the way
+// in tot_len.
 enum { AF_INET = 2, AF_INET6 = 10 };
 enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7, FIB_FRAG_NEEDED = 8 };
 
@@ -184,33 +188,44 @@ struct bpf_sock {
 
 // Helpers, by their numbers.
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value,
+				   __u64 flags) = (void *)2;
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*bpf_get_prandom_u32)(void) = (void *)7;
-static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len, __u64 flags) = (void *)9;
-static long (*bpf_l3_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 size) = (void *)10;
-static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags) = (void *)11;
+static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len,
+				   __u64 flags) = (void *)9;
+static long (*bpf_l3_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
+				   __u64 size) = (void *)10;
+static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
+				   __u64 flags) = (void *)11;
 static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
-static __s64 (*bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size, __u32 seed) = (void *)28;
+static __s64 (*bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size,
+			      __u32 seed) = (void *)28;
 static long (*bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
 static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)38;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
-static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode, __u64 flags) = (void *)50;
-static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen, __u32 flags) = (void *)69;
-static void *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)85;
+static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode,
+				   __u64 flags) = (void *)50;
+static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen,
+			      __u32 flags) = (void *)69;
+static void *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns,
+				  __u64 flags) = (void *)85;
 static long (*bpf_sk_release)(void *sock) = (void *)86;
-static void *(*bpf_skc_lookup_tcp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)99;
+static void *(*bpf_skc_lookup_tcp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns,
+				   __u64 flags) = (void *)99;
 static __u64 (*bpf_jiffies64)(void) = (void *)118;
 static void *(*bpf_skc_to_tcp_sock)(void *sock) = (void *)137;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (void *)131;
 static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
 static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
-static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params, int plen, __u64 flags) = (void *)152;
+static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params, int plen,
+				  __u64 flags) = (void *)152;
 static long (*bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
-static long (*bpf_check_mtu)(void *ctx, __u32 ifindex, __u32 *mtu_len, __s32 len_diff, __u64 flags) = (void *)163;
+static long (*bpf_check_mtu)(void *ctx, __u32 ifindex, __u32 *mtu_len, __s32 len_diff,
+			     __u64 flags) = (void *)163;
 static long (*bpf_timer_init)(struct bpf_timer *timer, void *map, __u64 flags) = (void *)169;
 static long (*bpf_timer_set_callback)(struct bpf_timer *timer, void *callback) = (void *)170;
 static long (*bpf_timer_start)(struct bpf_timer *timer, __u64 nsecs, __u64 flags) = (void *)171;

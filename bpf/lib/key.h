@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The key of a conversation: flow.KeyOf, and packet.Inner for the packet that an ICMP error quotes (section 10 of the decoder's page).
+// The key of a conversation: flow.KeyOf, and packet.Inner for the packet that an ICMP error quotes
+// (section 10 of the decoder's page).
 #pragma once
 
 #include "parse.h"
@@ -55,7 +56,8 @@ __always_inline __u64 off_link(__u64 hi)
 }
 
 // canonical orders the ends and notes which one sent the packet.
-__always_inline void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 dl, __u32 ports, __u8 proto)
+__always_inline void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 dl, __u32 ports,
+			       __u8 proto)
 {
 	int swap = sh != dh ? sh > dh : sl != dl ? sl > dl : ports >> 16 > (ports & 0xffff);
 
@@ -72,7 +74,8 @@ __always_inline void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u6
 		on_link(p);
 }
 
-// quote_headers steps over the quoted IPv6 extension headers from p->at on; p->quote_proto moves along. 0: there is no conversation.
+// quote_headers steps over the quoted IPv6 extension headers from p->at on; p->quote_proto moves
+// along. 0: there is no conversation.
 __always_inline int quote_headers(struct __sk_buff *skb, struct pkt *p)
 {
 	for (int i = 0; i < MAX_EXT; i++) {
@@ -91,9 +94,10 @@ __always_inline int quote_headers(struct __sk_buff *skb, struct pkt *p)
 	return !is_extension(p->quote_proto);
 }
 
-// read_quote sets the key from the packet that an ICMP error quotes, turned round, and p->quote_seq. An
-// error goes to who sent the packet that it is about: one that goes elsewhere belongs to no conversation
-// (CVE-2019-5598). Both addresses are as in the frame, or both as translation left them.
+// read_quote sets the key from the packet that an ICMP error quotes, turned round, and
+// p->quote_seq. An error goes to who sent the packet that it is about: one that goes elsewhere
+// belongs to no conversation (CVE-2019-5598). Both addresses are as in the frame, or both as
+// translation left them.
 __noinline int read_quote(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -136,7 +140,8 @@ __noinline int read_quote(struct __sk_buff *skb)
 		return 0;
 	__u8 proto = p->quote_proto;
 	__u32 ports = 0, icmp = p->version == 4 ? PROTO_ICMP : PROTO_ICMPV6;
-	if (proto == PROTO_TCP || proto == PROTO_UDP || proto == PROTO_SCTP || proto == PROTO_UDPLITE || proto == icmp) {
+	if (proto == PROTO_TCP || proto == PROTO_UDP || proto == PROTO_SCTP ||
+	    proto == PROTO_UDPLITE || proto == icmp) {
 		if (p->len - p->at < 8 || bpf_skb_load_bytes(skb, p->l3 + p->at, p->buf, 8) < 0)
 			return 0;
 		p->quote_seq = get32(p->buf + 4);

@@ -11,7 +11,8 @@ __always_inline int unsettled(struct pkt *p)
 	__u32 place = p->memo_place;
 	struct set *s = p->memo_flow ? set_at(place / WAYS) : NULL;
 
-	return !s || phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
+	return !s ||
+	       phase_of(low_side(s, place), high_side(s, place), p->proto) != PHASE_ESTABLISHED;
 }
 
 // leave follows the judgement of a packet that leaves by the stack.
@@ -66,7 +67,8 @@ __always_inline int carry_out(struct __sk_buff *skb, __u32 l2)
 	return leave(skb, l2);
 }
 
-// hand_in judges what the host sends to a pod and stands at the wrong side of its host end for, see call_own, and puts it into the pod.
+// hand_in judges what the host sends to a pod and stands at the wrong side of its host end for, see
+// call_own, and puts it into the pod.
 __always_inline int hand_in(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -83,11 +85,12 @@ __always_inline int hand_in(struct __sk_buff *skb)
 	int r = carry_out(skb, 14);
 	if (r != GO_UP)
 		return r;
-	return bpf_skb_change_type(skb, HOST) < 0 ? TC_ACT_SHOT : bpf_redirect_peer(skb->ifindex, 0);
+	return bpf_skb_change_type(skb, HOST) < 0 ? TC_ACT_SHOT :
+						    bpf_redirect_peer(skb->ifindex, 0);
 }
 
-// marked lets a packet pass that Weir made itself. What it sends in the name of a pod, keepalive probes, is
-// translated as the pod's own packets are.
+// marked lets a packet pass that Weir made itself. What it sends in the name of a pod, keepalive
+// probes, is translated as the pod's own packets are.
 __noinline int marked(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();

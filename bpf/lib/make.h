@@ -6,8 +6,8 @@
 #include "nat_evict.h"
 #include "repeat.h"
 
-// reclaimable returns the tag of the state at a place if it has expired or its TCP connection is closed, 0 if not. It does not remove it itself: its
-// stack and that of remove_state would add up.
+// reclaimable returns the tag of the state at a place if it has expired or its TCP connection is
+// closed, 0 if not. It does not remove it itself: its stack and that of remove_state would add up.
 __noinline __u64 reclaimable(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -24,7 +24,8 @@ __noinline __u64 reclaimable(__u32 place)
 	if (low->rule == NAT_RULE)
 		return nat_weigh(place, 0) <= NAT_CLOSED ? tag : 0;
 	int phase = phase_of(low, high, tag_proto(tag));
-	if (phase != PHASE_CLOSED && phase != PHASE_RESET && !expired(cf, low, high, tag_proto(tag), c->p.now))
+	if (phase != PHASE_CLOSED && phase != PHASE_RESET &&
+	    !expired(cf, low, high, tag_proto(tag), c->p.now))
 		return 0;
 	return tag;
 }
@@ -50,7 +51,8 @@ __noinline int reclaim_dead(__u32 sets)
 	return 0;
 }
 
-// reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones, then translations.
+// reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones,
+// then translations.
 __always_inline int reclaim(struct config *cf, struct pkt *p)
 {
 	return reclaim_dead(cf->sets) || evict(cf->sets) || nat_give_way(cf->sets);
@@ -105,8 +107,8 @@ __always_inline void unclaim(struct pkt *p, __u32 place)
 		__sync_lock_test_and_set(&t->tag[place & (WAYS - 1)], free_tag(p->now));
 }
 
-// claim takes an entry for p->key: in the emptier of its two sets, which fills the table evenly. It sets p->place. With `hurry` an
-// entry that died just now will do.
+// claim takes an entry for p->key: in the emptier of its two sets, which fills the table evenly. It
+// sets p->place. With `hurry` an entry that died just now will do.
 __noinline int claim(__u32 hurry)
 {
 	struct cpu *c = this_cpu();
@@ -141,15 +143,18 @@ __noinline int claim(__u32 hurry)
 __always_inline __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32 n, __u32 way)
 {
 	__u64 rest = tag & 0xffffffffffff0000ULL;
-	__u64 hash = hash5(cf->seed, s->addr[way].low_hi, s->addr[way].low_lo, s->addr[way].high_hi, s->addr[way].high_lo, rest);
+	__u64 hash = hash5(cf->seed, s->addr[way].low_hi, s->addr[way].low_lo, s->addr[way].high_hi,
+			   s->addr[way].high_lo, rest);
 	__u32 a = first_set(hash, cf->sets), b = second_set(hash, cf->sets);
 
 	return a == n ? b : a;
 }
 
-// begin_move claims the place in its other set to which the entry at a place will move, if there is room. The tag of the old place decides whether it was moved,
-// hatched or removed, and the flag there whether its track was left: each happens once. At every moment look-ups find the entry in one of its places. A packet that has
-// found the old one and writes to it when it was copied loses what it wrote, the numbers of one segment: the next one that counts moves them on.
+// begin_move claims the place in its other set to which the entry at a place will move, if there is
+// room. The tag of the old place decides whether it was moved, hatched or removed, and the flag
+// there whether its track was left: each happens once. At every moment look-ups find the entry in
+// one of its places. A packet that has found the old one and writes to it when it was copied loses
+// what it wrote, the numbers of one segment: the next one that counts moves them on.
 __noinline int begin_move(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -161,7 +166,8 @@ __noinline int begin_move(__u32 place)
 		return 0;
 	struct pkt *p = &c->p;
 	__u64 tag = once(from->tag[way]);
-	if ((tag & TAG_MASK) != TAG_LIVE || low_side(s, way)->rule == NAT_RULE) // the halves of a translation know each other by place
+	// the halves of a translation know each other by place
+	if ((tag & TAG_MASK) != TAG_LIVE || low_side(s, way)->rule == NAT_RULE)
 		return 0;
 	__u32 to = other_set(cf, s, tag, n, way);
 	if (to == n)
@@ -178,7 +184,8 @@ __noinline int begin_move(__u32 place)
 	if (__sync_val_compare_and_swap(&t->tag[at], old, quick_claim(tag)) != old)
 		return 0;
 	// From here on the old place is ours. Look-ups find it until they find the new one.
-	if (__sync_val_compare_and_swap(&from->tag[way], tag, tag ^ TAG_LIVE ^ TAG_MOVING) != tag) { // it ended meanwhile
+	// it ended meanwhile
+	if (__sync_val_compare_and_swap(&from->tag[way], tag, tag ^ TAG_LIVE ^ TAG_MOVING) != tag) {
 		__sync_lock_test_and_set(&t->tag[at], free_tag(p->now));
 		return 0;
 	}
@@ -214,7 +221,8 @@ __always_inline int move(__u32 place)
 	return begin_move(place) && end_move(place);
 }
 
-// make_way moves an entry out of the two sets of p->hash, so that they can be filled further before anything has to go.
+// make_way moves an entry out of the two sets of p->hash, so that they can be filled further before
+// anything has to go.
 __noinline int make_way(__u32 unused)
 {
 	struct cpu *c = this_cpu();
@@ -230,7 +238,8 @@ __noinline int make_way(__u32 unused)
 	return 0;
 }
 
-// place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that is reclaimed.
+// place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that
+// is reclaimed.
 __always_inline int place_for(struct config *cf, struct pkt *p)
 {
 	if (claim_spare(p, long_claim(p->tag)) || claim(0) || claim(1))
@@ -240,9 +249,10 @@ __always_inline int place_for(struct config *cf, struct pkt *p)
 	return reclaim(cf, p) && claim(1);
 }
 
-// give_way resolves a double insertion between the live entry at `place`, which is ours, and one at another place that has the same identity: of two live ones with
-// the same key the one at the lower place stays. Ours goes for one that quick_new is about to fill, too: it may have looked for twins before ours was there, and if not, it
-// makes another one. It returns 0 if ours went.
+// give_way resolves a double insertion between the live entry at `place`, which is ours, and one at
+// another place that has the same identity: of two live ones with the same key the one at the lower
+// place stays. Ours goes for one that quick_new is about to fill, too: it may have looked for twins
+// before ours was there, and if not, it makes another one. It returns 0 if ours went.
 __noinline int give_way(__u32 place, __u32 other)
 {
 	struct cpu *c = this_cpu();
@@ -266,7 +276,8 @@ __noinline int give_way(__u32 place, __u32 other)
 	return 0;
 }
 
-// settle looks whether p->key was inserted twice at once, and returns whether our entry, which is live, stays.
+// settle looks whether p->key was inserted twice at once, and returns whether our entry, which is
+// live, stays.
 __noinline int settle(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -279,9 +290,11 @@ __noinline int settle(__u32 place)
 	if (!a || !b)
 		return 1;
 	for (int i = 0; i < WAYS; i++) {
-		if (unlikely(!((once(a->tag[i]) ^ tag) & TAG_IDENTITY) && !give_way(place, an * WAYS + i)))
+		if (unlikely(!((once(a->tag[i]) ^ tag) & TAG_IDENTITY) &&
+			     !give_way(place, an * WAYS + i)))
 			return 0;
-		if (unlikely(!((once(b->tag[i]) ^ tag) & TAG_IDENTITY) && !give_way(place, bn * WAYS + i)))
+		if (unlikely(!((once(b->tag[i]) ^ tag) & TAG_IDENTITY) &&
+			     !give_way(place, bn * WAYS + i)))
 			return 0;
 	}
 	return 1;
@@ -305,13 +318,17 @@ __always_inline void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u
 		meta |= META_LOOSE;
 	if (p->track)
 		meta |= META_TRACKED;
-	// What the first packet tells is set here, by plain stores: nobody sees the entry yet, and an atomic operation would wait for its cold line.
-	__u32 first = META_MADE | (proto != PROTO_TCP ? SIDE_SEEN : meta & META_LOOSE ? picked_flags(p) : first_flags(p));
+	// What the first packet tells is set here, by plain stores: nobody sees the entry yet, and
+	// an atomic operation would wait for its cold line.
+	__u32 first = META_MADE | (proto != PROTO_TCP ? SIDE_SEEN :
+				   meta & META_LOOSE  ? picked_flags(p) :
+							first_flags(p));
 	low->flags = meta | META_HALF_OPEN | (p->from ? 0 : first);
 	high->flags = meta | (p->from ? first : 0);
 	low->rule = high->rule = id;
 	low->track = p->track;
-	// The clock may show 0 for the other end, which has sent nothing: its last packet is as old as the state.
+	// The clock may show 0 for the other end, which has sent nothing: its last packet is as old
+	// as the state.
 	low->created = low->last = high->last = p->now;
 	high->created = p->track ? p->track_era : 0;
 	if (proto == PROTO_TCP) {
@@ -341,7 +358,8 @@ __always_inline void begin_cookies(struct gauge *g, struct config *cf)
 {
 	__u32 mode = once(g->cookies);
 
-	if (mode != COOKIES_ON && cf->cookies & COOKIE_USE && __sync_val_compare_and_swap(&g->cookies, mode, COOKIES_ON) == mode)
+	if (mode != COOKIES_ON && cf->cookies & COOKIE_USE &&
+	    __sync_val_compare_and_swap(&g->cookies, mode, COOKIES_ON) == mode)
 		__sync_fetch_and_add(&g->cookie_turns, 1);
 }
 
@@ -361,7 +379,8 @@ __always_inline int room(struct cpu *c, struct config *cf)
 		begin_cookies(g, cf);
 	__s64 over = g->halfOpen - (__s64)cf->max_half_open;
 	if (over >= 0 && p->offer != OFFER_REDEEMED) {
-		// Where its two sets hold no half-open state the newcomer is one too many. Others make up for it.
+		// Where its two sets hold no half-open state the newcomer is one too many. Others
+		// make up for it.
 		if (!evict(cf->sets)) {
 			if (over >= cf->max_half_open / HALF_OPEN_OVER)
 				return REASON_HALF_OPEN_FULL;
@@ -401,13 +420,15 @@ __noinline int make_state(__u32 slot)
 	p->track = 0;
 	if (r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT) {
 		__u32 ports = p->from ? p->key.ports << 16 | p->key.ports >> 16 : p->key.ports;
-		masked_tuple(&p->masked, r, (struct address *)&p->src_hi, (struct address *)&p->dst_hi, ports, p->key.proto);
+		masked_tuple(&p->masked, r, (struct address *)&p->src_hi,
+			     (struct address *)&p->dst_hi, ports, p->key.proto);
 		p->track = enter_limit(r->limit);
 		if (!p->track)
 			return p->no_track ? REASON_TRACKS_FULL : REASON_LIMIT;
 	}
 	int offered = p->offer == OFFER_COOKIE || p->offer == OFFER_REPEATED;
-	if (unlikely(offered) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) && p->v.state != USE_NEW) {
+	if (unlikely(offered) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) &&
+	    p->v.state != USE_NEW) {
 		forget_track(p);
 		if (p->offer == OFFER_REPEATED)
 			return REASON_COOKIE_REPEATED;
@@ -416,7 +437,8 @@ __noinline int make_state(__u32 slot)
 		return REASON_COOKIE;
 	}
 	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
-	__u32 had = enter_source(cf, source), many = had >= cf->source_from && p->offer != OFFER_REDEEMED;
+	__u32 had = enter_source(cf, source),
+	      many = had >= cf->source_from && p->offer != OFFER_REDEEMED;
 	int why = 0;
 	if (unlikely(many)) {
 		p->source = source;

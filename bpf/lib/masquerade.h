@@ -82,7 +82,8 @@ __noinline int choose_port(struct __sk_buff *skb)
 		return 0;
 	if (!movable(p) && !(icmp && own))
 		return REASON_NAT_PORTS;
-	p->left = hash5(cf->seed + SEED_NAT, t->src_hi, t->src_lo, (__u64)p->proto << 32 | own, 0, 0);
+	p->left =
+		hash5(cf->seed + SEED_NAT, t->src_hi, t->src_lo, (__u64)p->proto << 32 | own, 0, 0);
 	for (__u32 i = 0; i < NAT_TRIES; i++) {
 		__u32 span = icmp ? 65536 : f->ports, step = once(p->left) + 0x9e3779b1;
 		if (!span)
@@ -108,7 +109,8 @@ __noinline int masquerade(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 	struct tuple *g = &p->goal;
 	__u64 end = hash5(cf->seed + SEED_NAT, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo,
-			  (__u64)p->proto << 32 | (movable(p) ? g->ports & 0xffff : g->ports)) | 1;
+			  (__u64)p->proto << 32 | (movable(p) ? g->ports & 0xffff : g->ports)) |
+		    1;
 
 	if (unlikely(c->dry == end && p->now < c->dry_until))
 		return REASON_NAT_PORTS;
@@ -146,14 +148,16 @@ __noinline int find_published(__u32 unused)
 		return unused;
 	struct pkt *p = &c->p;
 	struct published_key k;
-	if (p->frag & FRAG_LATER || (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
+	if (p->frag & FRAG_LATER ||
+	    (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
 		return 0;
 	published_key(&k, p, p->dst_hi, p->dst_lo, p->ports & 0xffff, 0);
 	struct published *to = bpf_map_lookup_elem(&published, &k);
 	if (!to) {
 		published_key(&k, p, 0, 0, p->ports & 0xffff, 1);
 		to = bpf_map_lookup_elem(&published, &k);
-		if (!to || (!is_address(0, p->dst_hi, p->dst_lo) && !is_loopback(p->version, p->dst_hi, p->dst_lo)))
+		if (!to || (!is_address(0, p->dst_hi, p->dst_lo) &&
+			    !is_loopback(p->version, p->dst_hi, p->dst_lo)))
 			return 0;
 	}
 	tuple_of(p, &p->goal);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Translations, docs/design/0004-containers.md section 4. Each has two entries in the table of states: one keyed by the tuple on the wire, one by the
-// tuple that rules see. Each names the other by its place (side.track of the low end), so that either tuple leads to the other.
+// Translations, docs/design/0004-containers.md section 4. Each has two entries in the table of
+// states: one keyed by the tuple on the wire, one by the tuple that rules see. Each names the other
+// by its place (side.track of the low end), so that either tuple leads to the other.
 //
 // The one who made a translation is the one who called: a pod that hides behind the host's address
 // (META_SOURCE), or the client of a published port.
@@ -9,7 +10,8 @@
 #include "judge.h"
 #include "pod.h"
 
-#define NAT_TOUCH 1000000000LL // how exact the time of the last packet is: lines that both directions read are rarely written
+// how exact the time of the last packet is: lines that both directions read are rarely written
+#define NAT_TOUCH 1000000000LL
 
 // ports_of are what a translation calls ports: those of struct key.
 __always_inline __u32 ports_of(struct pkt *p)
@@ -80,10 +82,12 @@ __noinline int nat_follow(__u32 wire)
 	__u32 flags = low->flags;
 	// The caller's packets are translated from the wire for a published port, and to the wire
 	// for a source.
-	__u32 caller = (wire != 0) ^ ((flags & META_SOURCE) != 0), is_caller = (d->flags & META_MADE) != 0;
+	__u32 caller = (wire != 0) ^ ((flags & META_SOURCE) != 0),
+	      is_caller = (d->flags & META_MADE) != 0;
 	if ((flags & META_WIRE) != wire || caller != is_caller)
 		return 0;
-	__u32 partner = low->track, from = p->from ^ (flags & META_CROSS ? 1 : 0), way = partner & (WAYS - 1);
+	__u32 partner = low->track, from = p->from ^ (flags & META_CROSS ? 1 : 0),
+	      way = partner & (WAYS - 1);
 	struct tag_line *ot = tags_at(partner / WAYS);
 	if (!ot)
 		return 0;
@@ -92,10 +96,13 @@ __noinline int nat_follow(__u32 wire)
 	if (!o)
 		return 0;
 	struct side *olow = low_side(o, partner), *ohigh = high_side(o, partner);
-	int answers = (tag & TAG_MASK) == TAG_LIVE && olow->rule == NAT_RULE && olow->track == place && olow->created == low->created;
-	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U))) // it is being made, or adopted
+	int answers = (tag & TAG_MASK) == TAG_LIVE && olow->rule == NAT_RULE &&
+		      olow->track == place && olow->created == low->created;
+	// it is being made, or adopted
+	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U)))
 		return 0;
-	if (unlikely(!answers || expired(cf, wire ? olow : low, wire ? ohigh : high, p->key.proto, p->now))) {
+	if (unlikely(!answers ||
+		     expired(cf, wire ? olow : low, wire ? ohigh : high, p->key.proto, p->now))) {
 		remove_state(place, p->tag, GONE_EXPIRED);
 		return 0;
 	}
@@ -114,7 +121,8 @@ __noinline int nat_follow(__u32 wire)
 
 // nat_step moves a flow that no rule keeps a state of, by the same machine: the inner entry is its
 // state. What the numbers do not vouch for ends nothing.
-__always_inline void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *low, struct side *high)
+__always_inline void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *low,
+			      struct side *high)
 {
 	struct side *d = p->nat_from ? high : low, *o = p->nat_from ? low : high;
 
@@ -127,7 +135,8 @@ __always_inline void nat_step(struct __sk_buff *skb, struct pkt *p, struct side 
 		read_extras(skb);
 	if (step_tcp(d, o, p) != RES_RECYCLE)
 		return;
-	__u32 kept = ~(__u32)0xffff & ~(__u32)META_LOOSE; // all but what the old connection has told
+	// all but what the old connection has told
+	__u32 kept = ~(__u32)0xffff & ~(__u32)META_LOOSE;
 	__sync_fetch_and_and(&d->flags, kept);
 	__sync_fetch_and_and(&o->flags, kept);
 	begin(d, p);
@@ -177,7 +186,8 @@ __always_inline void nat_touch(struct __sk_buff *skb, struct pkt *p)
 		return;
 	struct side *low = low_side(s, inner), *high = high_side(s, inner);
 	__u32 phase = once(high->track) & NAT_PHASE, tcp = p->proto == PROTO_TCP;
-	if (unlikely(phase != PHASE_ESTABLISHED || new_state(p) || (tcp && (!p->memo_flow || p->tcp_flags & (TH_SYN | TH_FIN | TH_RST)))))
+	if (unlikely(phase != PHASE_ESTABLISHED || new_state(p) ||
+		     (tcp && (!p->memo_flow || p->tcp_flags & (TH_SYN | TH_FIN | TH_RST)))))
 		nat_phase(skb);
 	else if (p->now - once(low->last) > NAT_TOUCH)
 		once(low->last) = p->now;

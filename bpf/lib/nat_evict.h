@@ -11,7 +11,8 @@ enum nat_class { NAT_OVER, NAT_CLOSED, NAT_HALF_OPEN, NAT_IDLE, NAT_KEPT };
 // How many sets are searched at most, NAT_ROUNDS times NAT_SETS, and after how many that could go
 // the search ends. The tags of the sets lie together, so that most of this is read in one go.
 enum { NAT_ROUNDS = 64, NAT_SETS = 32, NAT_SAMPLE = 4 };
-#define NAT_YOUNG 1000000000LL // a translation whose other half is missing may still be in the making
+// a translation whose other half is missing may still be in the making
+#define NAT_YOUNG 1000000000LL
 enum { NAT_CLASS_SHIFT = 60 };
 
 // inner_of returns 1 + the place of the inner entry of a translation of which one entry lies at a
@@ -33,7 +34,8 @@ __always_inline __u32 inner_of(struct set *s, __u32 place)
 }
 
 // nat_class says how well a translation can be spared, by its inner entry.
-__always_inline int nat_class(struct config *cf, struct side *low, struct side *high, __u8 proto, __s64 now)
+__always_inline int nat_class(struct config *cf, struct side *low, struct side *high, __u8 proto,
+			      __s64 now)
 {
 	__u32 phase = once(high->track) & NAT_PHASE;
 
@@ -71,7 +73,8 @@ __noinline int nat_weigh(__u32 place, __u32 pod)
 		if (pod && ih->track >> NAT_POD_SHIFT != pod)
 			return NAT_KEPT;
 		class = nat_class(cf, il, ih, tag_proto(tag), p->now);
-		rank = (__u64)class << NAT_CLASS_SHIFT | (once(il->last) & ((1ULL << NAT_CLASS_SHIFT) - 1));
+		rank = (__u64) class << NAT_CLASS_SHIFT |
+		       (once(il->last) & ((1ULL << NAT_CLASS_SHIFT) - 1));
 	} else if (pod || p->now - low->created < NAT_YOUNG) {
 		return NAT_KEPT;
 	}

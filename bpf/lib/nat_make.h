@@ -60,13 +60,15 @@ __always_inline int nat_room(struct cpu *c, struct config *cf, __u32 pod)
 		return 0;
 	if (once(g->nats) >= cf->max_nats && !yields(c, 0))
 		return 0;
-	return once(g->states) + c->pending + 2 <= cf->max_states || reclaim_dead(cf->sets) || yields(c, 0);
+	return once(g->states) + c->pending + 2 <= cf->max_states || reclaim_dead(cf->sets) ||
+	       yields(c, 0);
 }
 
 // nat_claim takes an entry for p->key and fills it but for its tag. It sets p->place.
 __always_inline int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 {
-	if (!claim_spare(p, long_claim(p->tag)) && !claim(0) && !claim(1) && !(make_way(0) && claim(1)) &&
+	if (!claim_spare(p, long_claim(p->tag)) && !claim(0) && !claim(1) &&
+	    !(make_way(0) && claim(1)) &&
 	    !((reclaim_dead(cf->sets) || nat_give_way(cf->sets)) && claim(1)))
 		return REASON_STATES_FULL;
 	__u32 way = p->place & (WAYS - 1);
@@ -121,7 +123,8 @@ __always_inline int host_uses(struct __sk_buff *skb, struct pkt *p)
 	return 1;
 }
 
-__always_inline void published_key(struct published_key *k, struct pkt *p, __u64 hi, __u64 lo, __u32 port, int any)
+__always_inline void published_key(struct published_key *k, struct pkt *p, __u64 hi, __u64 lo,
+				   __u32 port, int any)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->addr.hi = any ? 0 : hi;
@@ -170,7 +173,8 @@ __noinline int nat_make(struct __sk_buff *skb, __u32 how)
 	__u64 wire_tag = p->tag;
 	canonical(p, i->src_hi, i->src_lo, i->dst_hi, i->dst_lo, i->ports, p->proto);
 	// The state is new: what was translated before was another flow.
-	why = nat_in_the_way(new_state(p)) ? REASON_NAT_PORTS : nat_claim(cf, p, source | (how & META_FRESH));
+	why = nat_in_the_way(new_state(p)) ? REASON_NAT_PORTS :
+					     nat_claim(cf, p, source | (how & META_FRESH));
 	if (why) {
 		unclaim(p, wire);
 		return why;
@@ -186,7 +190,8 @@ __noinline int nat_make(struct __sk_buff *skb, __u32 how)
 	low_side(ws, wire)->flags |= cross;
 	low_side(is, inner)->flags |= cross;
 	high_side(is, inner)->track = pod << NAT_POD_SHIFT | PHASE_OPENING;
-	if (p->memo_flow || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN) { // of a TCP connection it has not the numbers
+	// of a TCP connection it has not the numbers
+	if (p->memo_flow || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN) {
 		low_side(is, inner)->flags |= META_LOOSE;
 		high_side(is, inner)->flags |= META_LOOSE;
 	}

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Notes of the sweep, one for each set of the state table: until when nothing there has to be looked at, so that a pass over states that stay reads two words for
-// a set and not a line for each. A note is good for the tags with which it was made: whoever comes, goes or ceases to be half-open changes one. What shortens a life and
-// changes no tag, an end of TCP, takes the note away.
+// Notes of the sweep, one for each set of the state table: until when nothing there has to be
+// looked at, so that a pass over states that stay reads two words for a set and not a line for
+// each. A note is good for the tags with which it was made: whoever comes, goes or ceases to be
+// half-open changes one. What shortens a life and changes no tag, an end of TCP, takes the note
+// away.
 #pragma once
 
 #include "table.h"
@@ -20,10 +22,12 @@ __always_inline void forget_note(__u32 place)
 	__u64 *note = note_at(place / WAYS);
 
 	if (note)
-		store_ordered(note, 0); // behind the change, or the sweep would note the state as it was
+		// behind the change, or the sweep would note the state as it was
+		store_ordered(note, 0);
 }
 
-// note_of is a note for a line of tags: the time in its upper half, and what the tags, and all that the agent may have changed, come to in the lower.
+// note_of is a note for a line of tags: the time in its upper half, and what the tags, and all that
+// the agent may have changed, come to in the lower.
 __always_inline __u64 note_of(struct tag_line *t, __u64 epoch, __s64 until)
 {
 	__u64 sum = epoch;
@@ -40,11 +44,14 @@ __always_inline int noted(__u64 note, __u64 fresh)
 	return (__u32)note == (__u32)fresh && note >> 32 > fresh >> 32;
 }
 
-// earliest returns when at the earliest the sweep has to do something about a live state, if no tag changes and no connection ends until then. Translations and SCTP
-// change in other ways: there is no telling.
-__always_inline __s64 earliest(struct config *cf, struct side *low, struct side *high, __u8 proto, __s64 before)
+// earliest returns when at the earliest the sweep has to do something about a live state, if no tag
+// changes and no connection ends until then. Translations and SCTP change in other ways: there is
+// no telling.
+__always_inline __s64 earliest(struct config *cf, struct side *low, struct side *high, __u8 proto,
+			       __s64 before)
 {
-	__s64 first = lifetime(cf, PHASE_OPENING, proto), later = lifetime(cf, PHASE_ESTABLISHED, proto), life = first < later ? first : later;
+	__s64 first = lifetime(cf, PHASE_OPENING, proto),
+	      later = lifetime(cf, PHASE_ESTABLISHED, proto), life = first < later ? first : later;
 
 	if (low->rule == NAT_RULE || proto == PROTO_SCTP)
 		return 0;

@@ -19,7 +19,8 @@ struct {
 	__type(value, __u32);
 } origins SEC(".maps");
 
-enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 }; // the loopback's index; pkt_type of what the stack looped
+// the loopback's index; pkt_type of what the stack looped
+enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 };
 
 // martian: no packet from outside may bear these addresses. RFC 1122 3.2.1.3, RFC 4291 2.5.2,
 // 2.5.3 and 2.7. DHCP asks from 0.0.0.0, and IGMP may; neighbour discovery asks from ::. The rest
@@ -33,7 +34,8 @@ __always_inline int martian(struct pkt *p)
 			return 1;
 		return s ? !d : d && d >> 28 != 14 && d != 0xffffffff;
 	}
-	if (p->src_hi >> 56 == 0xff || (!p->src_hi && p->src_lo == 1) || (!p->dst_hi && p->dst_lo <= 1))
+	if (p->src_hi >> 56 == 0xff || (!p->src_hi && p->src_lo == 1) ||
+	    (!p->dst_hi && p->dst_lo <= 1))
 		return 1;
 	return !(p->src_hi | p->src_lo) && p->dst_hi >> 56 != 0xff;
 }

@@ -4,7 +4,8 @@
 
 #include "leave.h"
 
-// make_own makes the translation for a call of the host to one of its own ports. The source port changes only when it has to.
+// make_own makes the translation for a call of the host to one of its own ports. The source port
+// changes only when it has to.
 __always_inline int make_own(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 port = p->goal.ports >> 16, rest = p->goal.ports & 0xffff;
@@ -17,10 +18,10 @@ __always_inline int make_own(struct __sk_buff *skb, struct pkt *p)
 	return why;
 }
 
-// translate_own finds or makes the translation of a call of the host to one of its own ports, and sets
-// the fields of the packet. GO_ON: it goes to a pod.
-__always_inline int translate_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf,
-				struct forwarding *f)
+// translate_own finds or makes the translation of a call of the host to one of its own ports, and
+// sets the fields of the packet. GO_ON: it goes to a pod.
+__always_inline int translate_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c,
+				  struct config *cf, struct forwarding *f)
 {
 	p->dir = DIR_OUT; // of the note by which later fragments follow the first
 	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
@@ -73,8 +74,9 @@ __noinline int call_own(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	if (p->proto == PROTO_TCP || (p->len <= to->mtu && !(p->frag & (FRAG_FIRST | FRAG_LATER))))
 		return bpf_redirect(p->xmit, 0);
-	// The loopback had room for it, the pod's interface has not, and it is too late to make fragments: it goes in whole, beside the queue. So do all the
-	// fragments of what was too large for the loopback, too: a short one must not overtake the first.
+	// The loopback had room for it, the pod's interface has not, and it is too late to make
+	// fragments: it goes in whole, beside the queue. So do all the fragments of what was too
+	// large for the loopback, too: a short one must not overtake the first.
 	skb->mark = cf->local_mark & ~MARK_KIND;
 	return bpf_redirect(p->xmit, BPF_F_INGRESS);
 }

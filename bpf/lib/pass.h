@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The short way of packets that pass by: of a conversation that is known, between addresses that are, which need no translation.
+// The short way of packets that pass by: of a conversation that is known, between addresses that
+// are, which need no translation.
 #pragma once
 
 #include "quick.h"
 #include "way.h"
 
-// straight_on: what is known of the addresses of a packet says that it goes to a pod or a card as it is, by no translation and past no rate limit.
+// straight_on: what is known of the addresses of a packet says that it goes to a pod or a card as
+// it is, by no translation and past no rate limit.
 __always_inline int straight_on(struct way *w, struct forwarding *f, __s64 now, __u8 tos)
 {
 	if (w->to_pod)
 		return !(w->from_pod && (f->published || w->origin.limited)) && !w->target.limited;
-	return w->from_pod && !(f->published | w->hidden | w->origin.limited) && route_fresh(w, now, tos);
+	return w->from_pod && !(f->published | w->hidden | w->origin.limited) &&
+	       route_fresh(w, now, tos);
 }
 
 // pass_by sends on what it can, and returns GO_ON for everything else, untouched.
@@ -20,13 +23,17 @@ __noinline int pass_by(struct __sk_buff *skb)
 	struct config *cf = settings();
 	struct forwarding *f = ways();
 	__u8 *b = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
-	if (!c || !cf || !f || b + 54 > end || listened(cf, EVENT_PACKET) || !current_flow(cf->current))
+	if (!c || !cf || !f || b + 54 > end || listened(cf, EVENT_PACKET) ||
+	    !current_flow(cf->current))
 		return GO_ON;
 	struct pkt *p = &c->p;
 	int four = *(__u16 *)(b + 12) == be16(ETH_IP);
-	__u32 len, head, bits; // head: of IP and, when segments are made of it, of what is above; bits: with the length of a TCP header
+	// head: of IP and, when segments are made of it, of what is above; bits: with the length
+	// of a TCP header
+	__u32 len, head, bits;
 	__u8 tos, proto;
-	if ((!four && (*(__u16 *)(b + 12) != be16(ETH_IPV6) || b + 74 > end)) || b[four ? 22 : 21] <= 1 || skb->pkt_type != HOST || skb->vlan_present)
+	if ((!four && (*(__u16 *)(b + 12) != be16(ETH_IPV6) || b + 74 > end)) ||
+	    b[four ? 22 : 21] <= 1 || skb->pkt_type != HOST || skb->vlan_present)
 		return GO_ON;
 	if (four) {
 		p->src_hi = p->dst_hi = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What is known of pods, of cards, and of translation, docs/design/0004-containers.md: written by the agent, read by packets.
+// What is known of pods, of cards, and of translation, docs/design/0004-containers.md: written by
+// the agent, read by packets.
 #pragma once
 
 #include "maps.h"
@@ -17,7 +18,8 @@ struct endpoint {
 	__u32 limited; // 1 << DIR_IN, 1 << DIR_OUT, as the pod sees it
 };
 
-// An interface with Ethernet headers that is no pod's and whose egress hook is ours, and the addresses behind which pods hide there, 0 if it has none.
+// An interface with Ethernet headers that is no pod's and whose egress hook is ours, and the
+// addresses behind which pods hide there, 0 if it has none.
 struct card {
 	struct address four, six;
 };
@@ -39,7 +41,8 @@ struct forwarding {
 	__u32 ports;	  // how many there are to choose from, in all spans
 	__u32 route_mtus; // how many routes have an MTU of their own
 	struct port_span span[MAX_PORT_SPANS];
-	struct address four, six; // addresses of the host as seen by a pod whose port was called at a loopback address
+	// addresses of the host as seen by a pod whose port was called at a loopback address
+	struct address four, six;
 };
 
 struct pod_counter {
@@ -48,7 +51,8 @@ struct pod_counter {
 	__u64 drops[2];
 };
 
-// A rate limit: `time` is when all that was sent so far may have been sent at the rate. One that lies behind by `burst` is as good as full.
+// A rate limit: `time` is when all that was sent so far may have been sent at the rate. One that
+// lies behind by `burst` is as good as full.
 struct bucket {
 	__s64 time;
 	__u64 per_byte; // ns << 16
@@ -161,7 +165,8 @@ struct {
 	__type(value, __u32);
 } masked_sources SEC(".maps");
 
-// The MTU of routes that have one of their own, bytes, by prefix: the least of all routes that cover it.
+// The MTU of routes that have one of their own, bytes, by prefix: the least of all routes that
+// cover it.
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -224,7 +229,8 @@ __always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
 	__s64 now = bpf_ktime_get_ns(), cost = (len * b->per_byte) >> 16, old = once(b->time);
 	if (old > now)
 		return 1;
-	if (old < now - (__s64)b->burst) { // another CPU that does the same has given the burst already
+	// another CPU that does the same has given the burst already
+	if (old < now - (__s64)b->burst) {
 		if (__sync_val_compare_and_swap(&b->time, old, now - (__s64)b->burst + cost) == old)
 			return 0;
 	}

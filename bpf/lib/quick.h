@@ -1,34 +1,43 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The short way of most packets: IPv4 without options, or IPv6 without extension headers, in one piece, TCP or UDP, of a conversation that is known and goes on as usual, and
-// whose rule lets it pass. It decodes only what that needs and keeps it in registers. Whatever is unusual it leaves, untouched, to the long way, which decides
-// the same for the packets that it does take.
+// The short way of most packets: IPv4 without options, or IPv6 without extension headers, in one
+// piece, TCP or UDP, of a conversation that is known and goes on as usual, and whose rule lets it
+// pass. It decodes only what that needs and keeps it in registers. Whatever is unusual it leaves,
+// untouched, to the long way, which decides the same for the packets that it does take.
 #pragma once
 
 #include "judge.h"
 
-// What the short way needs of a packet. Nothing of it points into the packet, so that for the verifier the ways of both families and both protocols meet again.
+// What the short way needs of a packet. Nothing of it points into the packet, so that for the
+// verifier the ways of both families and both protocols meet again.
 struct brief {
 	__u64 a_hi, a_lo, b_hi, b_lo; // source and destination
-	__u32 ports, seq, ack, bits;  // the first words of the transport header; what a UDP datagram has there means nothing
-	__u32 len, rest;	      // of the packet, and of it behind the IP header
+	// the first words of the transport header; what a UDP datagram has there means nothing
+	__u32 ports, seq, ack, bits;
+	__u32 len, rest; // of the packet, and of it behind the IP header
 };
 
-enum { QUICK_TCP = SIDE_SEEN | SIDE_ACKED, NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_HALF_OPEN };
+enum {
+	QUICK_TCP = SIDE_SEEN | SIDE_ACKED,
+	NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_HALF_OPEN
+};
 
-// Both look at the tag again, at `at`, just before they write: whoever loses the processor to others
-// between the look-up and here, waiting for cold lines, may find that the entry has become another's.
+// Both look at the tag again, at `at`, just before they write: whoever loses the processor to
+// others between the look-up and here, waiting for cold lines, may find that the entry has become
+// another's.
 
-// quick_udp counts a packet of a live state; META_PEER says without a look at the other side which lifetime it has. It may be missing where the other end
-// has answered, so without it the shorter one counts.
+// quick_udp counts a packet of a live state; META_PEER says without a look at the other side which
+// lifetime it has. It may be missing where the other end has answered, so without it the shorter
+// one counts.
 __always_inline int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 len, __u64 *at,
-			    __u64 tag)
+			      __u64 tag)
 {
 	__u32 flags = d->flags;
 	__s64 life = cf->life_udp_reply;
 
 	if (!(flags & META_PEER) && cf->life_udp < life)
 		life = cf->life_udp;
-	if (!(flags & SIDE_SEEN) || unproved(flags) || now > d->last + life || !same_tag(once(*at), tag))
+	if (!(flags & SIDE_SEEN) || unproved(flags) || now > d->last + life ||
+	    !same_tag(once(*at), tag))
 		return 0;
 	d->last = now;
 	d->packets++;
@@ -36,13 +45,15 @@ __always_inline int quick_udp(struct config *cf, struct side *d, __s64 now, __u3
 	return 1;
 }
 
-// quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8 of docs/design/0003-evaluation.md section 8.
-__always_inline int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t, __s64 now,
-			    __u64 *at, __u64 tag)
+// quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8
+// of docs/design/0003-evaluation.md section 8.
+__always_inline int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t,
+			      __s64 now, __u64 *at, __u64 tag)
 {
 	__u32 mine = once(d->flags), peer = once(o->flags), any = mine | peer;
 
-	if ((t->bits >> 16 & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK || now > d->last + cf->life_established)
+	if ((t->bits >> 16 & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK ||
+	    now > d->last + cf->life_established)
 		return 0;
 	if ((mine & peer & QUICK_TCP) != QUICK_TCP || any & NOT_QUICK_TCP || !(any & SIDE_PROVED))
 		return 0;
@@ -50,9 +61,11 @@ __always_inline int quick_tcp(struct config *cf, struct side *d, struct side *o,
 	if (header < 20 || header > t->rest)
 		return 0;
 	__u32 end = seq + t->rest - header, edge = once(o->edge), sent = once(o->end);
-	if (before(edge, seq) || before(edge + 1, end) || before(end, once(d->end) - max32(o->win, SLACK)))
+	if (before(edge, seq) || before(edge + 1, end) ||
+	    before(end, once(d->end) - max32(o->win, SLACK)))
 		return 0;
-	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)) || !same_tag(once(*at), tag))
+	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)) ||
+	    !same_tag(once(*at), tag))
 		return 0;
 	__u32 scale = mine & peer & SIDE_SCALED ? mine >> 8 & 15 : 0;
 	__u32 win = (t->bits & 0xffff) << scale;
@@ -67,16 +80,20 @@ __always_inline int quick_tcp(struct config *cf, struct side *d, struct side *o,
 	return 1;
 }
 
-// quick_find looks for the state with this tag and these ends among the entries of set n, and sets p->place.
-__always_inline int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag, struct brief *e)
+// quick_find looks for the state with this tag and these ends among the entries of set n, and sets
+// p->place.
+__always_inline int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag,
+			       struct brief *e)
 {
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
 		__u64 have = once(t->tag[i]);
 		if (same_tag(have, tag)) {
-			__u32 in = n + depends_on(have); // the entry is read after the tag that published it
+			// the entry is read after the tag that published it
+			__u32 in = n + depends_on(have);
 			struct set *s = set_at(in);
-			if (s && s->addr[i].low_lo == e->a_lo && s->addr[i].high_lo == e->b_lo && s->addr[i].low_hi == e->a_hi && s->addr[i].high_hi == e->b_hi) {
+			if (s && s->addr[i].low_lo == e->a_lo && s->addr[i].high_lo == e->b_lo &&
+			    s->addr[i].low_hi == e->a_hi && s->addr[i].high_hi == e->b_hi) {
 				p->place = in * WAYS + i;
 				return 1;
 			}
@@ -87,7 +104,8 @@ __always_inline int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64
 
 enum { OWNERS = 256 };
 
-// A rule that does no more than to count a packet and let it pass, noted on each CPU for the states that are its own: rows of an image are looked up by a call.
+// A rule that does no more than to count a packet and let it pass, noted on each CPU for the states
+// that are its own: rows of an image are looked up by a call.
 struct owner {
 	__u64 when; // config.epoch << 8 | slot of the image; 0 for nothing
 	__u32 id;
@@ -124,7 +142,8 @@ __noinline int note_owner(__u32 id)
 	return 1;
 }
 
-// quick_rule returns what is noted of the rule with an id, or NULL if that does more than to let a packet pass.
+// quick_rule returns what is noted of the rule with an id, or NULL if that does more than to let a
+// packet pass.
 __always_inline struct owner *quick_rule(struct pkt *p, struct config *cf, __u32 id)
 {
 	__u32 at = id % OWNERS;
@@ -147,7 +166,8 @@ __always_inline void passes(struct pkt *p, __u8 state, __u32 id, __u16 number, _
 	p->v.slot = slot;
 }
 
-// quick_recall judges a packet by what is remembered of packets that look the same to the rules, where these keep no states.
+// quick_recall judges a packet by what is remembered of packets that look the same to the rules,
+// where these keep no states.
 __always_inline int quick_recall(struct pkt *p, struct traits *k, __u32 current, __u32 len)
 {
 	if (p->tags)
@@ -163,15 +183,18 @@ __always_inline int quick_recall(struct pkt *p, struct traits *k, __u32 current,
 	return 1;
 }
 
-// twins counts the entries of the two sets of p->hash that have the identity of p->tag, claimed or live: one is ours. It compares the lower halves of tags, so that one of
-// some hundred times another conversation is taken for a twin. There is no branch: where ours lies is hard to foretell.
+// twins counts the entries of the two sets of p->hash that have the identity of p->tag, claimed or
+// live: one is ours. It compares the lower halves of tags, so that one of some hundred times
+// another conversation is taken for a twin. There is no branch: where ours lies is hard to
+// foretell.
 __always_inline __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *b)
 {
 	__u64 n = 0;
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		__u64 in_a = ((__u32)once(a->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY, in_b = ((__u32)once(b->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY;
+		__u64 in_a = ((__u32)once(a->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY,
+		      in_b = ((__u32)once(b->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY;
 		opaque(in_a); // or the compiler makes branches of it
 		opaque(in_b);
 		n += ((in_a - 1) >> 63) + ((in_b - 1) >> 63);
@@ -179,12 +202,15 @@ __always_inline __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *
 	return a == b ? n / 2 : n;
 }
 
-// quick_new judges the first packet of a UDP conversation, of which `known` has noted what it is, if the rule that will make its state is remembered and there is room. It
-// returns whether it did.
+// quick_new judges the first packet of a UDP conversation, of which `known` has noted what it is,
+// if the rule that will make its state is remembered and there is room. It returns whether it did.
 //
-// What it costs is memory that nobody has touched, so the order counts: first what has to be read, then all atomic operations, which wait for it, and last the entry, of
-// which nothing is read. Where the processor keeps stores in order, the last of them publishes the entry, and nobody here waits for its lines. So twins are looked for
-// while the entry is only claimed: of two claims, which are atomic, the later one sees the earlier. Who sees another gives way, and takes the long way, which settles it.
+// What it costs is memory that nobody has touched, so the order counts: first what has to be read,
+// then all atomic operations, which wait for it, and last the entry, of which nothing is read.
+// Where the processor keeps stores in order, the last of them publishes the entry, and nobody here
+// waits for its lines. So twins are looked for while the entry is only claimed: of two claims,
+// which are atomic, the later one sees the earlier. Who sees another gives way, and takes the long
+// way, which settles it.
 __noinline int quick_new(__u32 reads)
 {
 	struct cpu *c = this_cpu();
@@ -194,7 +220,8 @@ __noinline int quick_new(__u32 reads)
 	if (!c || !cf || !g)
 		return 0;
 	struct pkt *p = &c->p;
-	struct tag_line *a = tags_at(first_set(p->hash, cf->sets)), *b = tags_at(second_set(p->hash, cf->sets));
+	struct tag_line *a = tags_at(first_set(p->hash, cf->sets)),
+			*b = tags_at(second_set(p->hash, cf->sets));
 	if (!a || !b)
 		return 0;
 	find_spare(p, cf->sets, a, b);
@@ -214,7 +241,9 @@ __noinline int quick_new(__u32 reads)
 		leave_source(cf, source);
 		return 0;
 	}
-	__u32 claimed = (!full || evict_at(old - 1, GONE_RECLAIMED)) && claim_spare(p, quick_claim(p->tag)), place = p->place;
+	__u32 claimed = (!full || evict_at(old - 1, GONE_RECLAIMED)) &&
+			claim_spare(p, quick_claim(p->tag)),
+	      place = p->place;
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
 	if (unlikely(!claimed || !s || !t || twins(p, a, b) != 1)) {
@@ -226,14 +255,16 @@ __noinline int quick_new(__u32 reads)
 	count_new(c, cf);
 	p->track = 0;
 	fill(p, s, place, m->id, 0, PROTO_UDP);
-	store_release(&t->tag[place % WAYS], p->tag | TAG_HALF_OPEN, cf->in_order); // look-ups read the entry after the tag
+	// look-ups read the entry after the tag
+	store_release(&t->tag[place % WAYS], p->tag | TAG_HALF_OPEN, cf->in_order);
 	passes(p, USE_NEW, m->id, m->number, m->slot & MEMO_SLOT);
 	return 1;
 }
 
 enum { KNOWN_NOT, KNOWN, KNOWN_NEW };
 
-// known judges the packet of skb if it belongs to a known conversation, or no state is asked for, and it is simple enough: KNOWN. It then passes. KNOWN_NEW: quick_new may be tried.
+// known judges the packet of skb if it belongs to a known conversation, or no state is asked for,
+// and it is simple enough: KNOWN. It then passes. KNOWN_NEW: quick_new may be tried.
 __noinline int known(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
@@ -246,7 +277,8 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 	int four;
 
 	if (l2) {
-		if (b + 14 > end || (*(__u16 *)(b + 12) != be16(ETH_IP) && *(__u16 *)(b + 12) != be16(ETH_IPV6)))
+		if (b + 14 > end ||
+		    (*(__u16 *)(b + 12) != be16(ETH_IP) && *(__u16 *)(b + 12) != be16(ETH_IPV6)))
 			return 0;
 		four = *(__u16 *)(b + 12) == be16(ETH_IP);
 		b += 14;
@@ -282,7 +314,8 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 	e.seq = get32(t + 4);
 	e.ack = get32(t + 8);
 	e.bits = get32(t + 12);
-	if (e.len > skb->len - (l2 ? 14 : 0) || e.rest > 0xffff) // less than nothing is a large number
+	// less than nothing is a large number
+	if (e.len > skb->len - (l2 ? 14 : 0) || e.rest > 0xffff)
 		return 0;
 	if (proto == PROTO_UDP) {
 		if (e.rest < 8 || e.seq >> 16 < 8 || e.seq >> 16 > e.rest)
@@ -291,7 +324,10 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 		return 0;
 	}
 	if (!flow) {
-		struct traits k = {.when = once(cf->epoch) << 8 | (current & CURRENT_SLOT), .ports = e.ports, .proto = proto, .kind = (four ? 4 : 6) << 4 | p->dir};
+		struct traits k = {.when = once(cf->epoch) << 8 | (current & CURRENT_SLOT),
+				   .ports = e.ports,
+				   .proto = proto,
+				   .kind = (four ? 4 : 6) << 4 | p->dir};
 		k.src_hi = e.a_hi;
 		k.src_lo = e.a_lo;
 		k.dst_hi = e.b_hi;
@@ -305,7 +341,9 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 		return quick_recall(p, &k, current, e.len);
 	}
 	__u32 ports = e.ports;
-	int swap = e.a_hi != e.b_hi ? e.a_hi > e.b_hi : e.a_lo != e.b_lo ? e.a_lo > e.b_lo : ports >> 16 > (ports & 0xffff);
+	int swap = e.a_hi != e.b_hi ? e.a_hi > e.b_hi :
+		   e.a_lo != e.b_lo ? e.a_lo > e.b_lo :
+				      ports >> 16 > (ports & 0xffff);
 	if (swap) {
 		__u64 hi = e.a_hi, lo = e.a_lo;
 		e.a_hi = e.b_hi;
@@ -361,7 +399,8 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 	struct set *s = set_at(place / WAYS);
 	if (!s)
 		return 0;
-	struct side *mine = swap ? high_side(s, place) : low_side(s, place), *peer = swap ? low_side(s, place) : high_side(s, place);
+	struct side *mine = swap ? high_side(s, place) : low_side(s, place),
+		    *peer = swap ? low_side(s, place) : high_side(s, place);
 	p->current = current & CURRENT_SLOT;
 	struct owner *r = quick_rule(p, cf, mine->rule);
 	if (!r)
@@ -376,8 +415,8 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 	return 1;
 }
 
-// quick judges the packet of skb if it can, and returns whether it did. The packet then passes. The two parts are called one after the other, for the stack of one within the
-// other is too deep.
+// quick judges the packet of skb if it can, and returns whether it did. The packet then passes. The
+// two parts are called one after the other, for the stack of one within the other is too deep.
 __always_inline int quick(struct __sk_buff *skb, struct config *cf, __u32 l2)
 {
 	int r = known(skb, l2);

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What the rules said of a packet is remembered, on each CPU, for the packets that look the same to them: which rule is the first that matches. It holds for as long as
-// nothing has changed that rules ask about (config.epoch), and only where nothing else was asked than what lies in struct memo: no state, no chance, no field that
-// differs from packet to packet. What the rule then does, it does for each packet anew.
+// What the rules said of a packet is remembered, on each CPU, for the packets that look the same to
+// them: which rule is the first that matches. It holds for as long as nothing has changed that
+// rules ask about (config.epoch), and only where nothing else was asked than what lies in struct
+// memo: no state, no chance, no field that differs from packet to packet. What the rule then does,
+// it does for each packet anew.
 #pragma once
 
 #include "cond.h"
 
 enum { MEMOS = 1024 };
-// In memo.slot: the rule does no more than to count a packet and let it pass, or than that and to keep a state under the flow name that the first rule looks up.
+// In memo.slot: the rule does no more than to count a packet and let it pass, or than that and to
+// keep a state under the flow name that the first rule looks up.
 enum { MEMO_PLAIN = 1 << 15, MEMO_KEEP = 1 << 14, MEMO_SLOT = MAX_RULES - 1 };
 
 // How packets look to the rules. A source address or port that no rule has asked about is 0.
@@ -36,7 +39,8 @@ struct {
 __always_inline struct memo *memo_for(struct traits *k)
 {
 	__u64 rest = (__u64)k->proto << 24 | k->tcp_flags << 16 | k->icmp_type << 8 | k->kind;
-	__u64 mixed = k->src_hi ^ k->src_lo * 3 ^ k->dst_hi * 5 ^ k->dst_lo * 7 ^ ((__u64)k->ports << 32 | k->recv) * 11 ^ (rest << 32 | k->xmit) * 13;
+	__u64 mixed = k->src_hi ^ k->src_lo * 3 ^ k->dst_hi * 5 ^ k->dst_lo * 7 ^
+		      ((__u64)k->ports << 32 | k->recv) * 11 ^ (rest << 32 | k->xmit) * 13;
 	__u32 index = mixed * 0x9e3779b97f4a7c15ULL >> 54;
 
 	return bpf_map_lookup_elem(&memos, &index);
@@ -44,9 +48,10 @@ __always_inline struct memo *memo_for(struct traits *k)
 
 __always_inline int same_traits(struct traits *a, struct traits *b)
 {
-	return a->when == b->when && a->dst_lo == b->dst_lo && a->src_lo == b->src_lo && a->ports == b->ports && a->recv == b->recv &&
-	       a->dst_hi == b->dst_hi && a->src_hi == b->src_hi && a->xmit == b->xmit && a->proto == b->proto && a->tcp_flags == b->tcp_flags &&
-	       a->icmp_type == b->icmp_type && a->kind == b->kind;
+	return a->when == b->when && a->dst_lo == b->dst_lo && a->src_lo == b->src_lo &&
+	       a->ports == b->ports && a->recv == b->recv && a->dst_hi == b->dst_hi &&
+	       a->src_hi == b->src_hi && a->xmit == b->xmit && a->proto == b->proto &&
+	       a->tcp_flags == b->tcp_flags && a->icmp_type == b->icmp_type && a->kind == b->kind;
 }
 
 // overlook leaves out of k what rules that ask no more than `reads` do not see.
@@ -58,7 +63,8 @@ __always_inline void overlook(struct traits *k, __u32 reads)
 		k->ports &= 0xffff;
 }
 
-// remembered returns what is remembered of packets that look like k: what the vectors alone have decided, or else what more was asked for. It changes k.
+// remembered returns what is remembered of packets that look like k: what the vectors alone have
+// decided, or else what more was asked for. It changes k.
 __always_inline struct memo *remembered(struct traits *k, __u32 reads)
 {
 	__u32 narrow = reads & READ_ALL, wide = reads >> READ_BITS & READ_ALL;
@@ -91,8 +97,9 @@ __always_inline void traits_of(struct traits *k, struct pkt *p, __u64 epoch)
 	k->kind = p->version << 4 | p->dir;
 }
 
-// recall returns 1 + the slot of the first rule that matches the packet, which is at the beginning of the rules, or 0 if it is not remembered. Then the walk finds out, and
-// p->pure says that it may be remembered.
+// recall returns 1 + the slot of the first rule that matches the packet, which is at the beginning
+// of the rules, or 0 if it is not remembered. Then the walk finds out, and p->pure says that it may
+// be remembered.
 __noinline int recall(__u32 reads)
 {
 	struct cpu *c = this_cpu();
@@ -123,7 +130,8 @@ __always_inline __u16 memo_kind(struct header *h, struct code *r)
 	return r->state == STATE_KEEP && r->flow + 1 == h->quick ? MEMO_KEEP : 0;
 }
 
-// memorize remembers that the rule in a slot is the first that matches packets that look like this one.
+// memorize remembers that the rule in a slot is the first that matches packets that look like this
+// one.
 __noinline int memorize(__u32 slot)
 {
 	struct cpu *c = this_cpu();

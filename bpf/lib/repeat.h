@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// SYNs that say again what was answered by a cookie a moment ago. They get no other answer, or whoever sends one SYN in our peer's name several times would have us send as
-// many answers. A client that has lost the answer asks again after a second (RFC 6298 section 2).
+// SYNs that say again what was answered by a cookie a moment ago. They get no other answer, or
+// whoever sends one SYN in our peer's name several times would have us send as many answers. A
+// client that has lost the answer asks again after a second (RFC 6298 section 2).
 #pragma once
 
 #include "table.h"
@@ -28,8 +29,8 @@ __always_inline struct answered *answered_at(__u64 syn)
 	return bpf_map_lookup_elem(&answered, &index);
 }
 
-// repeated: the SYN at hand says what was answered. It notes in p->syn which one it is. Its hash has
-// keys, so that nobody else's SYN can be made to look like it.
+// repeated: the SYN at hand says what was answered. It notes in p->syn which one it is. Its hash
+// has keys, so that nobody else's SYN can be made to look like it.
 __always_inline int repeated(struct pkt *p, struct config *cf)
 {
 	__u64 rest = (__u64)p->ports << 32 | p->seq;

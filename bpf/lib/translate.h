@@ -4,8 +4,8 @@
 
 #include "mangle.h"
 
-// nat_fragment lets later fragments follow the translation of the first, which is at hand; without `note` it looks up what the later one at hand follows. p->before says what
-// either was before it.
+// nat_fragment lets later fragments follow the translation of the first, which is at hand; without
+// `note` it looks up what the later one at hand follows. p->before says what either was before it.
 __noinline int nat_fragment(__u32 note)
 {
 	struct cpu *c = this_cpu();
@@ -47,7 +47,8 @@ __noinline int nat_fragment(__u32 note)
 
 enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE };
 
-// own_source gives a call the host's own source: one of the host at a loopback address, or of a pod at its own published port, which it could not answer to.
+// own_source gives a call the host's own source: one of the host at a loopback address, or of a pod
+// at its own published port, which it could not answer to.
 __always_inline int own_source(struct pkt *p, struct forwarding *f)
 {
 	struct address *a = p->version == 4 ? &f->four : &f->six;
@@ -59,7 +60,8 @@ __always_inline int own_source(struct pkt *p, struct forwarding *f)
 	return 1;
 }
 
-// translate_in turns what came from outside back into what rules see. Only the fields change, but for an ICMP error, which has no answer.
+// translate_in turns what came from outside back into what rules see. Only the fields change, but
+// for an ICMP error, which has no answer.
 __noinline int translate_in(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -90,7 +92,8 @@ __noinline int translate_in(struct __sk_buff *skb)
 	return NAT_DONE;
 }
 
-// begins: the packet comes from who began the conversation, as its state says. Where rules keep none, a reply shows itself as far as it can.
+// begins: the packet comes from who began the conversation, as its state says. Where rules keep
+// none, a reply shows itself as far as it can.
 __noinline int begins(__u32 unused)
 {
 	struct cpu *c = this_cpu();
@@ -141,8 +144,8 @@ __always_inline int hide(struct pkt *p, __u32 ifindex)
 	return NAT_HIDE;
 }
 
-// translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes to a pod or to the host itself. NAT_HIDE: a translation has to be made for
-// that; outward does it.
+// translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes
+// to a pod or to the host itself. NAT_HIDE: a translation has to be made for that; outward does it.
 __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 {
 	struct cpu *c = this_cpu();
@@ -193,8 +196,8 @@ __always_inline int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
 	return NAT_DONE;
 }
 
-// may_publish: a translation may be made for this packet to a published port. A flow that came to the
-// pod in another way stays with that: else whoever guesses its ports could turn its answers.
+// may_publish: a translation may be made for this packet to a published port. A flow that came to
+// the pod in another way stays with that: else whoever guesses its ports could turn its answers.
 __always_inline int may_publish(struct pkt *p)
 {
 	__u32 place = p->memo_place;
@@ -202,7 +205,8 @@ __always_inline int may_publish(struct pkt *p)
 
 	if (!p->memo_flow)
 		return p->proto != PROTO_TCP || !(p->tcp_flags & (TH_RST | TH_FIN));
-	return s && p->memo_look == LOOK_HIT && (new_state(p) || low_side(s, place)->flags & META_PUBLISHED);
+	return s && p->memo_look == LOOK_HIT &&
+	       (new_state(p) || low_side(s, place)->flags & META_PUBLISHED);
 }
 
 // inward does what remains to be done for a packet to a pod that has passed: its translation goes
@@ -222,6 +226,7 @@ __always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwardi
 	if (p->translated)
 		nat_touch(skb, p);
 	else if (f->published && new_state(p))
-		nat_forget(0); // who called a published port by this tuple before calls the pod itself now
+		// who called a published port by this tuple before calls the pod itself now
+		nat_forget(0);
 	return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The walk through the rules, docs/design/0003-evaluation.md section 3, as a step machine: the verifier checks one step, and a bounded loop takes as many as
-// the rules need. What one step leaves for the next lies in struct pkt.
+// The walk through the rules, docs/design/0003-evaluation.md section 3, as a step machine: the
+// verifier checks one step, and a bounded loop takes as many as the rules need. What one step
+// leaves for the next lies in struct pkt.
 #pragma once
 
 #include "act.h"
@@ -42,7 +43,8 @@ __always_inline int ask(struct pkt *p, __u32 flow)
 	return r;
 }
 
-// ask_any asks all flow names in the order of the Program, until one gives something else than a miss.
+// ask_any asks all flow names in the order of the Program, until one gives something else than a
+// miss.
 __noinline int ask_any(__u32 flows)
 {
 	struct cpu *c = this_cpu();
@@ -61,7 +63,8 @@ __noinline int ask_any(__u32 flows)
 	return LOOK_MISS;
 }
 
-// need gives the rule in p->slot the state that it needs: the one at hand, or a new one. It returns 0 or the reason why there is none.
+// need gives the rule in p->slot the state that it needs: the one at hand, or a new one. It returns
+// 0 or the reason why there is none.
 __always_inline int need(struct pkt *p, struct code *r)
 {
 	__u32 flow = r->flow;
@@ -89,7 +92,8 @@ __always_inline int need(struct pkt *p, struct code *r)
 	return why;
 }
 
-// look_first does a rule's look-up. It returns STEP_DONE after a drop; p->mode says whether the state's rule takes over.
+// look_first does a rule's look-up. It returns STEP_DONE after a drop; p->mode says whether the
+// state's rule takes over.
 __always_inline int look_first(struct pkt *p, void *image, struct header *h, struct code *r)
 {
 	__u32 slot = p->slot;
@@ -116,7 +120,8 @@ __always_inline int look_first(struct pkt *p, void *image, struct header *h, str
 	return STEP_GO_ON;
 }
 
-// advance_to finds the next rule to visit. It returns 0 when there is none, which the default rule prevents.
+// advance_to finds the next rule to visit. It returns 0 when there is none, which the default rule
+// prevents.
 __always_inline int advance_to(struct pkt *p, struct header *h)
 {
 	__u32 looking = !p->later && p->lookups < h->lookups;

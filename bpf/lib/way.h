@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Who sent a packet, whether it may have, and where it goes. What was found out is remembered for each CPU by interface and addresses: most packets
-// search no map and no route.
+// Who sent a packet, whether it may have, and where it goes. What was found out is remembered for
+// each CPU by interface and addresses: most packets search no map and no route.
 #pragma once
 
 #include "origin.h"
 
 // What a step on the way says of the next.
 enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT };
-// The mark of a packet that was judged on its way out already is the local mark without its lowest bit, which is always set.
+// The mark of a packet that was judged on its way out already is the local mark without its lowest
+// bit, which is always set.
 enum { MARK_KIND = 1 };
 
-enum { WAYS_KEPT = 1024, WAY_ROUTE_SHIFT = 26 }; // a route is asked for again every 67 ms: it may change, and the kernel looks after the neighbour
+// a route is asked for again every 67 ms: it may change, and the kernel looks after the neighbour
+enum { WAYS_KEPT = 1024, WAY_ROUTE_SHIFT = 26 };
 
-// What is known of packets from one address to another that come in through one interface. Good for as long as nothing has changed (serial).
+// What is known of packets from one address to another that come in through one interface. Good for
+// as long as nothing has changed (serial).
 struct way {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 recv;
@@ -52,11 +55,12 @@ __always_inline int is_own(struct pkt *p, struct endpoint *e)
 	return 0;
 }
 
-// is_link_local: the source is unspecified or the link-local address that follows from the pod's MAC address (RFC 4291, appendix A).
+// is_link_local: the source is unspecified or the link-local address that follows from the pod's
+// MAC address (RFC 4291, appendix A).
 __always_inline int is_link_local(struct pkt *p, struct endpoint *e)
 {
-	__u64 id = (__u64)(e->mac[0] ^ 2) << 56 | (__u64)e->mac[1] << 48 | (__u64)e->mac[2] << 40 | 0xfffeULL << 24 | (__u64)e->mac[3] << 16 |
-		   (__u64)e->mac[4] << 8 | e->mac[5];
+	__u64 id = (__u64)(e->mac[0] ^ 2) << 56 | (__u64)e->mac[1] << 48 | (__u64)e->mac[2] << 40 |
+		   0xfffeULL << 24 | (__u64)e->mac[3] << 16 | (__u64)e->mac[4] << 8 | e->mac[5];
 
 	return !(p->src_hi | p->src_lo) || (p->src_hi == 0xfe80ULL << 48 && p->src_lo == id);
 }
@@ -75,7 +79,8 @@ __always_inline __u8 sender_wrong(struct __sk_buff *skb, struct pkt *p, struct e
 
 enum { ARP_SENDER = 14 + 8 };
 
-// own_arp: the pod behind an interface speaks ARP for itself. Whatever asks for an address of the host becomes its neighbour, and room for these is short.
+// own_arp: the pod behind an interface speaks ARP for itself. Whatever asks for an address of the
+// host becomes its neighbour, and room for these is short.
 __noinline int own_arp(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -107,7 +112,8 @@ __always_inline void way_to_pod(struct way *w, struct endpoint *to)
 	w->target.limited = to->limited;
 }
 
-// explore finds out what is to be known of the packet's addresses. What a pod sends as neighbour discovery is not remembered: it depends on more.
+// explore finds out what is to be known of the packet's addresses. What a pod sends as neighbour
+// discovery is not remembered: it depends on more.
 __noinline int explore(struct __sk_buff *skb, __u32 serial)
 {
 	struct cpu *c = this_cpu();
@@ -154,18 +160,22 @@ __noinline int explore(struct __sk_buff *skb, __u32 serial)
 // known_way returns the way that may be that of the packet's addresses, and whether it is.
 __always_inline struct way *known_way(struct pkt *p, __u32 serial, int *known)
 {
-	__u64 mixed = (p->src_hi ^ p->src_lo * 3 ^ p->dst_hi * 5 ^ p->dst_lo * 7 ^ p->recv) * 0x9e3779b97f4a7c15ULL;
+	__u64 mixed = (p->src_hi ^ p->src_lo * 3 ^ p->dst_hi * 5 ^ p->dst_lo * 7 ^ p->recv) *
+		      0x9e3779b97f4a7c15ULL;
 
 	p->way_index = mixed >> 54;
 	struct way *w = way_at(p->way_index);
-	*known = w && w->serial == serial && (!w->back || w->back == (__u32)(p->now >> WAY_ROUTE_SHIFT)) && w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo && w->dst_hi == p->dst_hi &&
-		 w->src_hi == p->src_hi;
+	*known = w && w->serial == serial &&
+		 (!w->back || w->back == (__u32)(p->now >> WAY_ROUTE_SHIFT)) &&
+		 w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo &&
+		 w->dst_hi == p->dst_hi && w->src_hi == p->src_hi;
 	return w;
 }
 
-// way_of returns what is known of the packet's addresses, and sets *wrong to the reason to drop the packet for them, or to 0.
+// way_of returns what is known of the packet's addresses, and sets *wrong to the reason to drop the
+// packet for them, or to 0.
 __always_inline struct way *way_of(struct __sk_buff *skb, struct pkt *p, struct forwarding *f,
-				__u8 *wrong)
+				   __u8 *wrong)
 {
 	__u32 serial = f->serial;
 	int known;
@@ -189,8 +199,9 @@ __always_inline int route_fresh(struct way *w, __s64 now, __u8 tos)
 }
 
 // route_mtu is the MTU of the way to the packet's destination, at most `mtu`. bpf_fib_lookup heeds
-// a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds each when
-// it forwards. It is what the agent knows of routes, and may be too small: then the stack decides.
+// a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds each
+// when it forwards. It is what the agent knows of routes, and may be too small: then the stack
+// decides.
 __always_inline __u32 route_mtu(struct pkt *p, __u32 mtu)
 {
 	struct forwarding *f = ways();
@@ -202,7 +213,8 @@ __always_inline __u32 route_mtu(struct pkt *p, __u32 mtu)
 	return own && *own < mtu ? *own : mtu;
 }
 
-// ask_route asks the kernel for the card that a packet of a pod leaves by, and remembers it in w. It returns whether there is one.
+// ask_route asks the kernel for the card that a packet of a pod leaves by, and remembers it in w.
+// It returns whether there is one.
 __noinline int ask_route(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -242,8 +254,9 @@ __noinline int ask_route(struct __sk_buff *skb)
 	return 1;
 }
 
-// route finds the card that a packet of a pod leaves by. It returns 0 if the stack has to. The first packet of a while goes by the kernel's table of
-// neighbours, which keeps that alive; the others go straight.
+// route finds the card that a packet of a pod leaves by. It returns 0 if the stack has to. The
+// first packet of a while goes by the kernel's table of neighbours, which keeps that alive; the
+// others go straight.
 __always_inline int route(struct __sk_buff *skb, struct pkt *p)
 {
 	struct way *w = way_at(p->way_index);
