@@ -12,7 +12,7 @@ type Decision struct {
 const NumDecisions = 4 << 7
 
 // Index numbers the decisions from 0 on, so that an engine can count them in an array;
-// bpf/lib/judge.h counts by the same number.
+// bpf/lib/evaluate.h counts by the same number.
 func (d Decision) Index() int {
 	i := int(d.Dir&1)<<8 | int(d.Reason&127)
 	if d.Pass {

@@ -11,7 +11,7 @@ __always_inline __u32 class_of_span(struct pkt *p, void *image, __u32 first, __u
 {
 	p->span = 0;
 	for (int i = 14; i >= 0; i--) {
-		__u32 at = once(p->span) + (1 << i);
+		__u32 at = READ_ONCE(p->span) + (1 << i);
 		if (at >= n)
 			continue;
 		struct row *r = row_in(image, first + at / ROW_SPANS);
@@ -19,7 +19,7 @@ __always_inline __u32 class_of_span(struct pkt *p, void *image, __u32 first, __u
 			return 0;
 		struct span *s = &((struct span *)r)[at % ROW_SPANS];
 		if (s->lo_hi < hi || (s->lo_hi == hi && s->lo_lo <= lo))
-			once(p->span) = at;
+			WRITE_ONCE(p->span, at);
 	}
 	struct row *r = row_in(image, first + p->span / ROW_SPANS);
 	return r ? ((struct span *)r)[p->span % ROW_SPANS].hi_hi : 0;
@@ -107,7 +107,7 @@ __always_inline __u64 *vector_of(struct pkt *p, void *image, __u32 k)
 	return (__u64 *)bpf_map_lookup_elem(image, &p->vector_row[k]);
 }
 
-// find_vectors notes in which rows the packet's vectors lie and where they begin there. (A
+// find_vectors records in which rows the packet's vectors lie and where they begin there. (A
 // dimension in which no two rules differ has one class.)
 __noinline int find_vectors(__u32 dims)
 {
@@ -124,8 +124,10 @@ __noinline int find_vectors(__u32 dims)
 	p->look_blocks = h->look_blocks;
 	for (__u32 k = 0; k < NUM_DIMS; k++) {
 		__u32 d = h->order[k] & 7, class = p->class_of[d], shift = h->shift & 15;
-		if (h->sums[d])
-			once(p->blocks) &= word_of(image, h->sums[d], class);
+		if (h->sums[d]) {
+			__u32 sum = word_of(image, h->sums[d], class);
+			WRITE_ONCE(p->blocks, READ_ONCE(p->blocks) & sum);
+		}
 		p->vector_at[k] = (class & ((1 << shift) - 1)) << ((8 - shift) & 7);
 		p->vector_row[k] = h->vectors[d] + (class >> shift);
 	}
@@ -135,7 +137,7 @@ __noinline int find_vectors(__u32 dims)
 	return 0;
 }
 
-// found_word notes the candidates of a word: slots to visit, and those of them whose vectors all
+// found_word records the candidates of a word: slots to visit, and those of them whose vectors all
 // match.
 __always_inline void found_word(struct pkt *p, __u32 w, __u64 all, __u64 match)
 {

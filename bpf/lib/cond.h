@@ -57,7 +57,7 @@ __always_inline __u32 own_bit(__u64 hi, __u64 lo)
 	return (hi * 3 ^ lo) * 0x9e3779b97f4a7c15ULL >> 56;
 }
 
-// perhaps_own: the source may be an address of the host. It is not if this says no.
+// perhaps_own: the source may be an address of the host. With 0 it certainly is not.
 __always_inline int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u32 bit = own_bit(hi, lo);
@@ -149,9 +149,9 @@ __always_inline int tagged(struct pkt *p, void *image, struct header *h, struct 
 	return COND_MORE;
 }
 
-// note_read notes what a condition asks about. What is not in struct memo makes that the packet's
-// judgement is not remembered.
-__always_inline void note_read(struct pkt *p, __u8 op)
+// record_read records what a condition asks about. A condition on anything outside struct traits
+// keeps the packet's verdict out of the cache.
+__always_inline void record_read(struct pkt *p, __u8 op)
 {
 	if ((op >= COND_SEQ && op <= COND_FRAG) || (op >= COND_TTL && op <= COND_TAGGED))
 		p->pure = 0;
@@ -178,7 +178,7 @@ __noinline int test(__u32 n)
 	int whole = !(p->frag & FRAG_LATER), tcp = p->proto == PROTO_TCP && whole;
 	__u32 xmit = p->dir == DIR_OUT ? p->xmit : 0;
 
-	note_read(p, c->op);
+	record_read(p, c->op);
 	switch (c->op) {
 	case COND_TRUE:
 		return 1;

@@ -17,7 +17,7 @@ enum op {
 	OP_END_MOVE
 };
 
-// operate does anything but judging.
+// operate runs every operation except OP_EVALUATE.
 __noinline int operate(__u32 op)
 {
 	__u32 zero = 0;
@@ -70,7 +70,8 @@ __noinline int take_input(__u32 unused)
 	return 0;
 }
 
-// give_verdict ends a judgement and writes it into the call. The program returns what this does.
+// give_verdict ends an evaluation and writes the verdict into the call. The program returns this
+// function's result.
 __noinline int give_verdict(__u32 unused)
 {
 	__u32 zero = 0;

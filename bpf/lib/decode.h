@@ -124,7 +124,7 @@ __always_inline int transport(struct pkt *p, const __u8 *t, __u32 n)
 	return PARSED_IP;
 }
 
-// fragment notes a fragment, section 7, and reports whether the decode ends here.
+// fragment records a fragment, section 7, and reports whether the decode ends here.
 __always_inline int fragment(struct pkt *p, __u32 off, __u32 more, __u32 data, __u32 front)
 {
 	p->frag_off = off;
@@ -218,7 +218,7 @@ __always_inline int error_type(__u8 version, __u8 type)
 }
 
 // asks: an ICMP message of this type is a query. query_of returns the type of the query that it
-// answers, 0 if it is no answer. Both: packet.Packet.ICMPQueryType.
+// answers, 0 if it is not an answer. Both: packet.Packet.ICMPQueryType.
 __always_inline int asks(__u8 version, __u8 type)
 {
 	if (version == 6)

@@ -20,8 +20,8 @@ __always_inline void frag_key(struct pkt *p, struct header *h, struct frag_key *
 	k->dir = p->dir;
 }
 
-// note_fragment remembers what became of a first fragment.
-__noinline int note_fragment(__u32 unused)
+// record_fragment records the verdict on a first fragment.
+__noinline int record_fragment(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

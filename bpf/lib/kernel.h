@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The part of the kernel's interface that Weir uses: UAPI types, numbers and helpers, so that the
-// build needs clang alone. Source: include/uapi/linux/bpf.h of Linux 6.1, where all of it is
+// The part of the kernel's interface that Weir uses: UAPI types, numbers and helpers. The build
+// needs nothing but clang. Source: include/uapi/linux/bpf.h of Linux 6.1, where all of it is
 // stable.
 #pragma once
 
@@ -24,34 +24,38 @@ typedef __u32 __be32;
 // clang-format off
 // Hides from the compiler what it knows of a variable, so that a bound stays where it is written.
 #define opaque(v) asm volatile("" : "+r"(v))
-// A pointer that has just been tested. The verifier wants the test before any arithmetic, which clang 19 would do before a test, too.
+// A pointer that has just been tested. The verifier wants the test before any arithmetic, which
+// clang 19 would do before a test, too.
 #define tested(p) ({ opaque(p); p; })
-// A number below `most`, a power of two, in a form that shows it. Without the mask, which clang leaves out of what it knows to be small, the verifier
-// loses the bounds at an `or` of two unknown numbers, before Linux 6.8.
+// A number below `most`, a power of two, in a form that shows it. Without the mask, which clang
+// leaves out of what it knows to be small, the verifier loses the bounds at an `or` of two unknown
+// numbers, before Linux 6.8.
 #define below(n, most) ({ __u32 less = (n); opaque(less); less & ((most) - 1); })
-// A size from 1 to `most`, a power of two, in a form that shows it: from a test for 0 the verifier learns nothing before Linux 6.8, and helpers want 1.
+// A size from 1 to `most`, a power of two, in a form that shows it: from a test for 0 the verifier
+// learns nothing before Linux 6.8, and helpers want 1.
 #define sized(n, most) (below((n) - 1, most) + 1)
-#define once(x) (*(volatile typeof(x) *)&(x))
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
-// Memory order. Processors other than x86 let loads, and stores, pass each other. BPF as old as Linux
-// 6.1 has no acquire and no release, but two things that order:
+// Memory order. Processors other than x86 let loads, and stores, pass each other. BPF as old as
+// Linux 6.1 has no acquire and no release, but two things that order:
 // An atomic operation whose result is used, or an exchange, is a full barrier. Without a use of the
 // result the compiler makes one that orders nothing (BPF_OR without BPF_FETCH, stset on arm64).
 #define or_ordered(p, v) ({ typeof(*(p)) was = __sync_fetch_and_or(p, v); opaque(was); was; })
 #define store_ordered(p, v) __sync_lock_test_and_set(p, v)
-// The same where nobody may wait for the cold lines of what was stored before. Programs are made once
-// for all processors, and no helper tells on which they run, so the loader says whether this one keeps
-// stores in order by itself (x86, Intel SDM volume 3, 8.2.2): then the compiler alone must not turn them
-// round. For one it does not know the loader says no.
+// The same where nothing may wait for the cold lines of earlier stores. Programs are compiled once
+// for all processors, and no helper reports on which they run, so the loader sets whether this one
+// keeps stores in order by itself (x86, Intel SDM volume 3, 8.2.2): then the compiler alone must
+// not turn them round. For one it does not know the loader says no.
 #define store_release(p, v, in_order) ({ \
 	barrier(); \
 	if (in_order) \
-		once(*(p)) = (v); \
+		WRITE_ONCE(*(p), (v)); \
 	else \
 		store_ordered(p, v); \
 })
-// A load whose address depends on what an earlier load gave comes after it. This is 0, and depends on v;
-// x86 knows that it is 0 and does not wait.
+// A load whose address depends on what an earlier load gave comes after it. This is 0, and depends
+// on v; x86 knows that it is 0 and does not wait.
 #define depends_on(v) ({ __u64 zero_of = (v); asm volatile("%0 ^= %0" : "+r"(zero_of)); zero_of; })
 // clang-format on
 
@@ -130,8 +134,8 @@ struct bpf_timer {
 	__u64 : 64;
 } __attribute__((aligned(8)));
 
-// For bpf_fib_lookup. What it brings back: the next hop in dst, the interface, the MTU of the way
-// in tot_len.
+// For bpf_fib_lookup. It returns the next hop in dst, the interface, and the MTU of the route in
+// tot_len.
 enum { AF_INET = 2, AF_INET6 = 10 };
 enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7, FIB_FRAG_NEEDED = 8 };
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Making the answers that verdicts ask for: the packet itself is turned into its answer and sent
-// back to where it came from.
+// The answers that verdicts ask for: the packet itself becomes its answer and goes back to where it
+// came from.
 //
-// The answer carries config.local_mark, by which the programs know it and let it pass. Sources: RFC
-// 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC 4443 2.4 for errors. packet.Reset and
-// packet.Unreachable make the same packets in Go.
+// The answer has the mark config.local_mark, by which the programs recognise it and let it pass.
+// Sources: RFC 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC 4443 2.4 for errors. packet.Reset
+// and packet.Unreachable make the same packets in Go.
 #pragma once
 
-#include "judge.h"
+#include "evaluate.h"
 
 enum { QUOTE4 = 576 - 28, QUOTE6 = 1280 - 48, CHUNK = 64, HOST = 0 };
 enum { ERRORS_PER_SECOND = 1000, ERROR_BURST = 50 }; // of one CPU
@@ -146,11 +146,11 @@ __always_inline int make_reset(struct __sk_buff *skb, struct pkt *p)
 // quote_sum adds up the first n bytes of the packet, which an error quotes.
 __always_inline __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
 {
-	once(p->at) = 0;
-	once(p->end) = n;
+	WRITE_ONCE(p->at, 0);
+	WRITE_ONCE(p->end, n);
 	p->checksum = 0;
 	for (int i = 0; i < (QUOTE6 + CHUNK - 1) / CHUNK; i++) {
-		__u32 at = once(p->at), left = once(p->end) - at;
+		__u32 at = READ_ONCE(p->at), left = READ_ONCE(p->end) - at;
 		if (!left || left > QUOTE6)
 			break;
 		if (left < CHUNK) {
@@ -165,7 +165,7 @@ __always_inline __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
 			left = CHUNK;
 		}
 		p->checksum += sum((__u32 *)p->buf, CHUNK / 4);
-		once(p->at) = at + left;
+		WRITE_ONCE(p->at, at + left);
 	}
 	return p->checksum;
 }
@@ -228,7 +228,7 @@ __noinline int reply(struct __sk_buff *skb)
 	if (!c || !cf)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	// VLAN tags inside the frame, and frames that were not sent to us alone, get no answer.
+	// VLAN tags inside the frame, and frames that were not unicast to this host, get no answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;
 	if (make_answer(skb, c) < 0) {

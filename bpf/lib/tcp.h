@@ -4,11 +4,11 @@
 //
 // Two CPUs may carry packets of one side at once, so numbers that only grow are raised by
 // compare-and-swap, and facts (flags) are set after the numbers that they vouch for, by an atomic
-// operation that orders them: begin, pick_up with its callers, and advance store numbers, and then
-// call set_flags. Where loads may pass each other a reader may yet have read a number before the
-// flag, when both packets are on their way at one moment. It then judges by a number that was not
-// set, and refuses a segment, or leaves it to the rules: it moves nothing, for whatever moves a
-// side has to fit the numbers of both.
+// operation that orders them. begin, pick_up with its callers, and advance store numbers, and then
+// call set_flags. Where loads may pass each other, a reader may have read a number before the flag,
+// when both packets are processed at one moment. It then evaluates by a number that was not set,
+// and refuses a segment, or leaves it to the rules. It changes nothing: whatever advances a side
+// has to fit the numbers of both.
 #pragma once
 
 #include "key.h"
@@ -32,22 +32,21 @@ __always_inline __u32 max32(__u32 a, __u32 b)
 
 __always_inline void set_flags(struct side *s, __u32 flags)
 {
-	if ((once(s->flags) & flags) != flags)
-		or_ordered(&s->flags, flags); // behind the numbers that they vouch for
+	if ((READ_ONCE(s->flags) & flags) != flags)
+		or_ordered(&s->flags, flags); // after the numbers that they vouch for
 }
 
-// raise sets *at to v if that is later, modulo 2^32. It gives up after four lost races: each was
-// won by a segment of the same side that moved the number on, so nothing goes back, and who has no
-// valid numbers cannot race. What is then missing is what this segment alone would have told: to
-// the conversation it is as if the firewall had not seen it. For `end` the acknowledgement of its
-// bytes is refused until they are sent again, for `ack` and `edge` the other side's window opens
-// with the next acknowledgement. TCP repairs both as it does the loss of one segment. A loop
-// without a bound is refused by the verifier, and each round is paid by all of them in instructions
-// to verify.
+// raise sets *at to v if that is later, modulo 2^32. It gives up after four lost races. A segment
+// of the same side that raised the number won each, so nothing moves back, and a segment without
+// valid numbers cannot race. What this segment alone would have added is then missing, as if the
+// firewall had not seen it. For `end` the acknowledgement of its bytes is refused until they are
+// sent again, for `ack` and `edge` the other side's window opens with the next acknowledgement. TCP
+// repairs both as it does the loss of one segment. A loop without a bound is refused by the
+// verifier, and each round is paid by all of them in instructions to verify.
 __always_inline void raise(__u32 *at, __u32 v)
 {
 	for (int i = 0; i < 4; i++) {
-		__u32 old = once(*at);
+		__u32 old = READ_ONCE(*at);
 		if (!before(old, v) || __sync_val_compare_and_swap(at, old, v) == old)
 			return;
 	}
@@ -65,7 +64,7 @@ __always_inline __u32 segment_length(struct pkt *p)
 }
 
 // touch counts a packet for its side. Where two CPUs carry one direction at the same moment, a
-// packet may stay uncounted: atomic sums cost every packet a fifth of the whole judgement.
+// packet may stay uncounted: atomic sums cost every packet a fifth of the whole evaluation.
 __always_inline void touch(struct side *d, struct pkt *p)
 {
 	d->last = p->now;
@@ -74,7 +73,7 @@ __always_inline void touch(struct side *d, struct pkt *p)
 	set_flags(d, SIDE_SEEN);
 }
 
-// first_flags are the facts that the first segment of a side tells.
+// first_flags are the facts that the first segment of a side shows.
 __always_inline __u32 first_flags(struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
@@ -100,9 +99,9 @@ __always_inline int loose(struct side *d, struct side *o)
 	return d->flags & META_LOOSE && !(d->flags & o->flags & SIDE_ACKED);
 }
 
-// LOOSE_SCALE is the scale of windows of which nobody has seen the option: the largest, RFC
-// 7323 2.3. NEAR is how far a first segment of one side may lie from what the other side has
-// acknowledged, and its acknowledgement from what that has sent.
+// LOOSE_SCALE is the scale of windows whose option was not seen: the largest, RFC 7323 2.3. NEAR is
+// how far a first segment of one side may lie from what the other side has acknowledged, and its
+// acknowledgement from what that has sent.
 enum { LOOSE_SCALE = 14, NEAR = 1 << 24 };
 
 __always_inline int near(__u32 a, __u32 b)
@@ -110,7 +109,7 @@ __always_inline int near(__u32 a, __u32 b)
 	return a - b + NEAR <= 2 * NEAR;
 }
 
-// picked_flags are the facts that a side's segment in mid-stream tells. A FIN is believed when the
+// picked_flags are the facts that a side's segment in mid-stream shows. A FIN counts when the
 // numbers of the other side agree.
 __always_inline __u32 picked_flags(struct pkt *p)
 {
@@ -159,7 +158,7 @@ __always_inline void advance(struct side *d, struct pkt *p, __u32 scale)
 	if (d->win < win)
 		d->win = win;
 	if (f & TH_ACK) {
-		if (!(once(d->flags) & SIDE_ACKED)) {
+		if (!(READ_ONCE(d->flags) & SIDE_ACKED)) {
 			d->ack = p->ack;
 			d->edge = p->ack + win;
 			set |= SIDE_ACKED;
@@ -204,8 +203,8 @@ __always_inline int phase_of(struct side *low, struct side *high, __u8 proto)
 	return lf & META_LOOSE || lf & hf & SIDE_ACKED ? PHASE_ESTABLISHED : PHASE_OPENING;
 }
 
-// half_open: a flow in this phase has not proved itself.
-__always_inline int half_open(int phase)
+// phase_phase_phase_half_open: a flow in this phase has not proved itself.
+__always_inline int phase_half_open(int phase)
 {
 	return phase == PHASE_OPENING || phase == PHASE_ANSWERED;
 }
@@ -238,7 +237,7 @@ __always_inline __s64 nat_lifetime(struct config *c, struct side *low, struct si
 {
 	if (low->flags & META_WIRE)
 		return NAT_FOLLOWS;
-	return lifetime(c, once(high->track) & NAT_PHASE, proto) + NAT_GRACE;
+	return lifetime(c, READ_ONCE(high->track) & NAT_PHASE, proto) + NAT_GRACE;
 }
 
 __always_inline int expired(struct config *c, struct side *low, struct side *high, __u8 proto,
@@ -247,10 +246,10 @@ __always_inline int expired(struct config *c, struct side *low, struct side *hig
 	__s64 life = low->rule == NAT_RULE ? nat_lifetime(c, low, high, proto) :
 					     lifetime(c, phase_of(low, high, proto), proto);
 
-	return now > once(low->last) + life && now > once(high->last) + life;
+	return now > READ_ONCE(low->last) + life && now > READ_ONCE(high->last) + life;
 }
 
-// syn_tcp judges a SYN without ACK for an open state (3).
+// syn_tcp evaluates a SYN without ACK for an open state (3).
 __always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	if (d->flags & SIDE_SYN && !(o->flags & SIDE_SEEN)) {
@@ -266,7 +265,7 @@ __always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_UNTOUCHED;
 }
 
-// loose_tcp judges a segment of a state of which the numbers of a side are unknown, no bare SYN
+// loose_tcp evaluates a segment of a state of which the numbers of a side are unknown, no bare SYN
 // (4).
 __always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 {
@@ -278,7 +277,7 @@ __always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 		touch(d, p);
 		return RES_HIT;
 	}
-	// nothing vouches for what d has said before: the newest counts
+	// nothing vouches for the earlier numbers of d: the newest count
 	if (!(o->flags & SIDE_ACKED)) {
 		pick_up(d, p);
 		set_flags(d, picked_flags(p));
@@ -298,15 +297,15 @@ __always_inline int acks_syn(struct side *o, struct pkt *p)
 	return before(o->start, p->ack) && !before(o->end, p->ack);
 }
 
-// answers_anew: a SYN and ACK takes the place of the one before, of which the side that began has
-// acknowledged nothing: that was lost, and its sender has begun anew or made another SYN cookie.
-__always_inline int answers_anew(struct side *d, struct side *o, struct pkt *p)
+// answers_again: a SYN-ACK replaces the one before, of which the side that began has acknowledged
+// nothing: the first was lost, and its sender has started again or made another SYN cookie.
+__always_inline int answers_again(struct side *d, struct side *o, struct pkt *p)
 {
 	return p->tcp_flags & TH_SYN && o->flags & META_MADE &&
 	       !(o->flags & (SIDE_ACKED | SIDE_PROVED)) && p->seq != d->start && acks_syn(o, p);
 }
 
-// first_tcp judges the first segment of a side, no bare SYN (5).
+// first_tcp evaluates the first segment of a side, no bare SYN (5).
 __always_inline int first_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
@@ -324,7 +323,7 @@ __always_inline int first_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_HIT;
 }
 
-// reset_tcp judges an RST from a side that was seen before (6).
+// reset_tcp evaluates an RST from a side that was seen before (6).
 __always_inline int reset_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	int acked = o->flags & SIDE_ACKED;
@@ -339,7 +338,7 @@ __always_inline int reset_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_BAD_RST;
 }
 
-// step_tcp moves a TCP state by a packet of side d; o is the other side.
+// step_tcp advances a TCP state by a packet of side d; o is the other side.
 __always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
@@ -361,17 +360,17 @@ __always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 		return RES_BAD_FLAGS;
 	if (!(o->flags & SIDE_SEEN))
 		return RES_BAD_ACK;
-	if (unlikely(answers_anew(d, o, p))) {
+	if (unlikely(answers_again(d, o, p))) {
 		__sync_fetch_and_and(&d->flags, ~(SIDE_ACKED | SIDE_FIN | SIDE_SCALED | 15 << 8));
 		begin(d, p);
 		return RES_HIT;
 	}
-	__u32 edge = o->flags & SIDE_ACKED ? once(o->edge) : d->start + 1 + o->win;
+	__u32 edge = o->flags & SIDE_ACKED ? READ_ONCE(o->edge) : d->start + 1 + o->win;
 	__u32 end = p->seq + segment_length(p);
 	if (before(edge, p->seq) || before(edge + 1, end) ||
-	    before(end, once(d->end) - max32(o->win, SLACK)))
+	    before(end, READ_ONCE(d->end) - max32(o->win, SLACK)))
 		return RES_BAD_WINDOW;
-	__u32 sent = once(o->end);
+	__u32 sent = READ_ONCE(o->end);
 	if (before(sent, p->ack) || before(p->ack, sent - max32(d->win, SLACK)))
 		return RES_BAD_ACK;
 	__u32 scale = d->flags & o->flags & SIDE_SCALED && !(f & TH_SYN) ? d->flags >> 8 & 15 : 0;
@@ -382,7 +381,7 @@ __always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_HIT;
 }
 
-// step_error judges an ICMP error about a packet that side o sent.
+// step_error evaluates an ICMP error about a packet that side o sent.
 __always_inline int step_error(struct side *d, struct side *o, struct pkt *p, int liberal)
 {
 	if (p->key.proto == PROTO_TCP && !loose(d, o) && !liberal) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What lies in maps. The Go types are generated from these; a change of a pinned one raises LAYOUT.
+// What lies in maps. The Go types are generated from these. A change of a pinned one raises LAYOUT.
 #pragma once
 
 #include "image.h"
@@ -21,8 +21,8 @@ struct iface_address {
 	struct address addr;
 };
 
-// What is known of the networks around: a route (by its prefix), or the networks that interfaces
-// are connected to.
+// What is known of networks: a route (by its prefix), or the networks that interfaces are connected
+// to.
 enum { ROUTE_BLACKHOLE = 1, ROUTE_DEFAULT = 2, MAX_CONNECTED = 4 };
 
 struct route {
@@ -35,8 +35,8 @@ struct connected {
 	__u32 more;		      // there are others
 };
 
-// Prefixes lie in tries below a byte that tells the family, so that ::/0 holds no IPv4 address;
-// IPv4 as ::ffff:a.b.c.d.
+// Prefixes lie in tries below a byte for the family, so ::/0 holds no IPv4 address; IPv4 as
+// ::ffff:a.b.c.d.
 struct table_key {
 	__u32 bits;	// with the 32 of family
 	__u8 family[4]; // 4 or 6, three zeros
@@ -50,21 +50,21 @@ struct counter {
 };
 
 // Where the parts of config.current lie.
-enum { CURRENT_SLOT = 0xff, CURRENT_QUICK = 8, CURRENT_READS = 24 };
+enum { CURRENT_SLOT = 0xff, CURRENT_FAST_FLOW = 8, CURRENT_READS = 24 };
 
 __always_inline __u32 current_flow(__u32 current)
 {
-	return current >> CURRENT_QUICK & 0xffff;
+	return current >> CURRENT_FAST_FLOW & 0xffff;
 }
 
-// Whose keys lie where in config.seed. What strangers are shown a hash of has keys of its own, so
-// that it tells nothing about where states lie in the table.
+// Whose keys lie where in config.seed. A hash that other hosts can observe has keys of its own, so
+// it reveals nothing about where states lie in the table.
 enum { SEED_TABLE = 0, SEED_SOURCE = 10, SEED_NAT = 12, SEED_COOKIE = 22, NUM_SEEDS = 32 };
 
 // The settings, written by the agent. times in ns.
 struct config {
 	__u32 layout;
-	// slot of the image in force, and above it its header.quick and header.reads: one word,
+	// slot of the image in force, and above it its header.fast_flow and header.reads: one word,
 	// so that they change together
 	__u32 current;
 	__u32 sets; // of the state table
@@ -73,13 +73,13 @@ struct config {
 	__u32 max_half_open;
 	__u32 max_source; // half-open states of one source, 0 for any number
 	__u32 cookies;	  // bits of enum cookie_use, 0 for no SYN cookies
-	__u32 batch;	  // how many states a CPU may count before it tells the others
+	__u32 batch;	  // how many states a CPU may count before it adds them to the shared count
 	__u32 liberal;
 	__u32 no_essential;
-	__u32 listen;	  // bit per enum event_kind that somebody listens to
+	__u32 listen;	  // bit per enum event_kind that has a subscriber
 	__u32 local_mark; // skb->mark of packets that Weir itself made
 	__u32 random;	  // some rule has prob
-	__u64 epoch;	  // raised after anything has changed that rules ask about: recall.h
+	__u64 epoch;	  // raised after anything has changed that rules ask about: verdict_cache.h
 	__u64 seed[NUM_SEEDS];
 	__u64 own[4]; // a bit for each address of the host: origin.h
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
@@ -90,7 +90,7 @@ struct config {
 	// stores are seen by other CPUs in the order in which they are made: store_release
 	__u32 in_order;
 	// source.h: the number of cells and of slots of the ring less one, both powers of two; from
-	// how many half-open states on what a source makes is remembered, ~0 for never; how many of
+	// how many half-open states on a source's new ones are recorded, ~0 for never; how many of
 	// these.
 	__u32 source_mask, ring_mask, source_from, source_turns;
 	__u32 max_nats;	    // translations
@@ -126,7 +126,7 @@ enum meta {
 	META_LOOSE = 1 << 17,
 	META_LIBERAL = 1 << 18,
 	META_HALF_OPEN = 1 << 19, // counts as half-open (low side only)
-	// the other end was seen, noted so that its line need not be read (no TCP)
+	// the other end was seen; kept here so that its cache line need not be read (not TCP)
 	META_PEER = 1 << 20,
 	META_TRACKED = 1 << 21,
 	META_ADOPTED = 1 << 22,
@@ -134,7 +134,7 @@ enum meta {
 	// Of translations, nat.h.
 	META_WIRE = 1 << 23,  // keyed by the tuple on the wire
 	META_CROSS = 1 << 24, // the low end is the high end of the other entry
-	// the address of who made it is translated, not that of whom it called
+	// the originator's address is translated, not that of the called end
 	META_SOURCE = 1 << 25,
 	META_FRESH = 1 << 29,	  // no packet that it translated has passed yet
 	META_PUBLISHED = 1 << 30, // of states: the flow goes through a published port
@@ -157,8 +157,8 @@ enum { NAT_PHASE = 7, NAT_POD_SHIFT = 3 };
 // lines.
 enum { WAYS = 8 };
 // A free entry may be used from the tick in its upper bits on: from the beginning, if it was never
-// used. One that is moving is found by look-ups, but nobody removes it, or changes what it counts
-// as, but who moves it.
+// used. Look-ups find one that is moving, but only the CPU that moves it may remove it or change
+// what it counts as.
 enum tag_state {
 	TAG_FREE,
 	TAG_CLAIMED,
@@ -216,7 +216,7 @@ struct track_set {
 struct gauge {
 	__s64 states;
 	__u64 pad1[7];
-	__s64 halfOpen;
+	__s64 half_open;
 	__s64 answered; // of these
 	__u64 pad2[6];
 	// SYN cookies, cookie.h: what packets read, and what they count.
@@ -232,24 +232,24 @@ struct gauge {
 	// Translations.
 	__s64 nats;
 	__u64 nats_made;
-	__u64 nats_evicted; // gave way to another
-	__u32 nat_hand;	    // set where the next one that gives way is looked for
+	__u64 nats_evicted;   // evicted for another
+	__u32 nat_clock_hand; // set where the search for the next eviction begins
 	__u32 pad5[9];
 };
 
-// Cookies begin when half-open states take 1/COOKIES_FROM of their room, and end when they take,
-// and what was answered and came to nothing would take, less than 1/COOKIES_TO. What was answered
-// before may be redeemed for another two minutes.
+// Cookies begin when half-open states fill 1/COOKIES_FROM of their limit. They end when these, and
+// the unredeemed cookies as if they were states, fill less than 1/COOKIES_TO. Cookies sent before
+// may be redeemed for another two minutes.
 enum cookies_mode { COOKIES_OFF, COOKIES_ON, COOKIES_GOING };
 enum { COOKIES_FROM = 4, COOKIES_TO = 8 };
 // the stack has time stamps, SACK and window scaling
 enum cookie_use { COOKIE_USE = 1, COOKIE_STAMPS = 2 };
 // What p->offer says of a packet: a SYN that may be answered by a cookie, one that was answered
-// just now, an acknowledgement that is judged as its SYN.
+// just now, an acknowledgement that is evaluated as its SYN.
 enum offer { OFFER_NONE, OFFER_COOKIE, OFFER_REPEATED, OFFER_REDEEMED };
 
-// The clock hand over the state table.
-struct hand {
+// The clock hand over the state table, as in the CLOCK page replacement algorithm.
+struct clock_hand {
 	struct bpf_timer timer;
 	__u32 next;	  // set to look at
 	__u32 ticks;	  // since the start
@@ -299,7 +299,7 @@ struct event {
 	__u8 pad[6];
 };
 
-// The first bytes of a frame with what was made of it, for whoever captures.
+// The first bytes of a captured frame with its verdict.
 enum { SNAP = 256 };
 
 struct captured {
@@ -309,7 +309,7 @@ struct captured {
 	__u8 data[SNAP];
 };
 
-// The judgement, firewall.Verdict.
+// The verdict, firewall.Verdict.
 struct verdict {
 	__u8 pass;
 	__u8 reason;
@@ -345,12 +345,12 @@ struct call {
 };
 
 // A name that an id stands for, kept for the agent: kinds are those of firewall/kernel.
-struct label_key {
+struct name_id_key {
 	__u32 kind;
 	__u32 id;
 };
 
-struct label {
+struct name_id {
 	__u8 name[64];
 };
 

@@ -46,7 +46,7 @@ func newImage(in imageInput) (*image, error) {
 	if row := section(im, codes(in)); row != firstCodes {
 		return nil, fmt.Errorf("the rules lie at row %d of the image", row)
 	}
-	if h.Quick = quick(in); h.Quick != 0 && p.Rules[0].State == rule.StateCheck {
+	if h.FastFlow = fastFlow(in); h.FastFlow != 0 && p.Rules[0].State == rule.StateCheck {
 		h.After = 1
 	}
 	h.Slots = section(im, slots(in.ids))
@@ -70,7 +70,7 @@ const (
 	readBits  = 2
 )
 
-// reads returns what the vectors ask about, and above it what they or any condition do: note_read
+// reads returns what the vectors ask about, and above it what they or any condition do: record_read
 // of bpf/lib/cond.h.
 func reads(dims uint32, conds []rule.Cond) uint32 {
 	var narrow uint32
@@ -185,8 +185,8 @@ func codes(in imageInput) []weirCode {
 	return out
 }
 
-// quick returns 1 + the flow that the first rule looks up for every packet, 0 if there is none.
-func quick(in imageInput) uint32 {
+// fastFlow returns 1 + the flow that the first rule looks up for every packet, 0 if there is none.
+func fastFlow(in imageInput) uint32 {
 	c := &in.prog.Rules[0]
 	switch c.State {
 	case rule.StateCheck, rule.StateKeep, rule.StateLimit:
@@ -197,8 +197,8 @@ func quick(in imageInput) uint32 {
 	return 0
 }
 
-// forward returns where a skipto goes on: never backwards, but behind the rules of its own number
-// at the earliest.
+// forward returns where a skipto continues: never backwards, and at the earliest behind the rules
+// of its own number.
 func forward(rules []rule.Code, slot, target int) int {
 	if target > slot {
 		return target

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Who sent a packet, whether it may have, and where it goes. What was found out is remembered for
-// each CPU by interface and addresses: most packets search no map and no route.
+// The forwarding cache: who sent a packet, whether it may send from that address, and where the
+// packet goes, on each CPU by interface and addresses. Most packets search no map and no route.
 #pragma once
 
 #include "origin.h"
 
-// What a step on the way says of the next.
-enum { GO_UP = TC_ACT_UNSPEC, GO_ON = 100, GO_OUT };
-// The mark of a packet that was judged on its way out already is the local mark without its lowest
-// bit, which is always set.
+// What a step of forwarding returns: leave the packet to the stack, continue, or go to egress.
+enum { FWD_STACK = TC_ACT_UNSPEC, FWD_CONTINUE = 100, FWD_EGRESS };
+// A packet that was already evaluated at egress has the local mark without its lowest bit, which is
+// always set otherwise.
 enum { MARK_KIND = 1 };
 
-// a route is asked for again every 67 ms: it may change, and the kernel looks after the neighbour
-enum { WAYS_KEPT = 1024, WAY_ROUTE_SHIFT = 26 };
+// a route is looked up again every 67 ms: it may change, and the kernel keeps its neighbour alive
+enum { FWD_ENTRIES = 1024, FWD_ROUTE_SHIFT = 26 };
 
-// What is known of packets from one address to another that come in through one interface. Good for
-// as long as nothing has changed (serial).
-struct way {
+// An entry: packets from one address to another that come in through one interface. It is valid
+// until pods, NICs or addresses change (serial).
+struct fwd_entry {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 recv;
 	__u32 serial;
-	__u32 route; // the time, shifted, when the rest of the line was true of a card
+	__u32 route; // the time, shifted, when the rest of the line was true of a NIC
 	__u32 back;  // the time, shifted, when path_back was asked, 0 if there was no need
 	__u8 tos;    // that the route is for
 	__u8 from_pod, to_pod;
 	__u8 hidden;   // it leaves with the host's address
-	__u32 ifindex; // where it leaves: the host end of a pod, or a card
+	__u32 ifindex; // where it leaves: the host end of a pod, or a NIC
 	__u32 mtu;
 	__u8 macs[12]; // destination, source
 	struct {
@@ -35,15 +35,15 @@ struct way {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, WAYS_KEPT);
+	__uint(max_entries, FWD_ENTRIES);
 	__type(key, __u32);
-	__type(value, struct way);
-} ways_kept SEC(".maps");
+	__type(value, struct fwd_entry);
+} fwd_cache SEC(".maps");
 
-__always_inline struct way *way_at(__u32 index)
+__always_inline struct fwd_entry *fwd_at(__u32 index)
 {
-	index &= WAYS_KEPT - 1;
-	return bpf_map_lookup_elem(&ways_kept, &index);
+	index &= FWD_ENTRIES - 1;
+	return bpf_map_lookup_elem(&fwd_cache, &index);
 }
 
 __always_inline int is_own(struct pkt *p, struct endpoint *e)
@@ -80,7 +80,7 @@ __always_inline __u8 sender_wrong(struct __sk_buff *skb, struct pkt *p, struct e
 enum { ARP_SENDER = 14 + 8 };
 
 // own_arp: the pod behind an interface speaks ARP for itself. Whatever asks for an address of the
-// host becomes its neighbour, and room for these is short.
+// host becomes its neighbour, and the neighbour table is small.
 __noinline int own_arp(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -101,7 +101,7 @@ __noinline int own_arp(struct __sk_buff *skb)
 	return !(__u32)p->src_lo || is_own(p, e);
 }
 
-__always_inline void way_to_pod(struct way *w, struct endpoint *to)
+__always_inline void fwd_to_pod(struct fwd_entry *w, struct endpoint *to)
 {
 	w->to_pod = 1;
 	w->ifindex = to->ifindex;
@@ -112,16 +112,16 @@ __always_inline void way_to_pod(struct way *w, struct endpoint *to)
 	w->target.limited = to->limited;
 }
 
-// explore finds out what is to be known of the packet's addresses. What a pod sends as neighbour
-// discovery is not remembered: it depends on more.
-__noinline int explore(struct __sk_buff *skb, __u32 serial)
+// fwd_fill fills the entry of the packet's addresses. Neighbour discovery of a pod is not cached:
+// it depends on more than addresses.
+__noinline int fwd_fill(struct __sk_buff *skb, __u32 serial)
 {
 	struct cpu *c = this_cpu();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return REASON_SPOOF;
 	struct pkt *p = &c->p;
-	struct way *w = way_at(p->way_index);
+	struct fwd_entry *w = fwd_at(p->fwd_index);
 	if (!w)
 		return REASON_SPOOF;
 	struct endpoint *from = endpoint_at(p->recv);
@@ -139,12 +139,12 @@ __noinline int explore(struct __sk_buff *skb, __u32 serial)
 		return wrong;
 	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
 	if (to) {
-		way_to_pod(w, to);
+		fwd_to_pod(w, to);
 		__u32 flags = from ? 0 : origin_flags(p->recv);
 		if (flags & (ORIGIN_STRICT | ORIGIN_LOOSE))
-			w->back = p->now >> WAY_ROUTE_SHIFT;
+			w->back = p->now >> FWD_ROUTE_SHIFT;
 		if (!from && !path_back(skb, p, flags))
-			w->mtu = 0; // nothing fits: the stack decides
+			w->mtu = 0; // no packet fits: the stack decides
 	}
 	w->hidden = from && !to && hides(p, f);
 	w->src_hi = p->src_hi;
@@ -157,31 +157,32 @@ __noinline int explore(struct __sk_buff *skb, __u32 serial)
 	return 0;
 }
 
-// known_way returns the way that may be that of the packet's addresses, and whether it is.
-__always_inline struct way *known_way(struct pkt *p, __u32 serial, int *known)
+// fwd_lookup returns the entry where the packet's addresses belong, and sets *known to whether it
+// holds them.
+__always_inline struct fwd_entry *fwd_lookup(struct pkt *p, __u32 serial, int *known)
 {
 	__u64 mixed = (p->src_hi ^ p->src_lo * 3 ^ p->dst_hi * 5 ^ p->dst_lo * 7 ^ p->recv) *
 		      0x9e3779b97f4a7c15ULL;
 
-	p->way_index = mixed >> 54;
-	struct way *w = way_at(p->way_index);
+	p->fwd_index = mixed >> 54;
+	struct fwd_entry *w = fwd_at(p->fwd_index);
 	*known = w && w->serial == serial &&
-		 (!w->back || w->back == (__u32)(p->now >> WAY_ROUTE_SHIFT)) &&
+		 (!w->back || w->back == (__u32)(p->now >> FWD_ROUTE_SHIFT)) &&
 		 w->recv == p->recv && w->dst_lo == p->dst_lo && w->src_lo == p->src_lo &&
 		 w->dst_hi == p->dst_hi && w->src_hi == p->src_hi;
 	return w;
 }
 
-// way_of returns what is known of the packet's addresses, and sets *wrong to the reason to drop the
-// packet for them, or to 0.
-__always_inline struct way *way_of(struct __sk_buff *skb, struct pkt *p, struct forwarding *f,
-				   __u8 *wrong)
+// fwd_get returns the entry of the packet's addresses, filled if need be, and sets *wrong to the
+// reason to drop the packet for its addresses, or to 0.
+__always_inline struct fwd_entry *fwd_get(struct __sk_buff *skb, struct pkt *p,
+					  struct forwarding *f, __u8 *wrong)
 {
 	__u32 serial = f->serial;
 	int known;
-	struct way *w = known_way(p, serial, &known);
+	struct fwd_entry *w = fwd_lookup(p, serial, &known);
 
-	*wrong = known || !w ? 0 : explore(skb, serial);
+	*wrong = known || !w ? 0 : fwd_fill(skb, serial);
 	return w;
 }
 
@@ -192,19 +193,19 @@ __always_inline int fits(struct __sk_buff *skb, struct pkt *p, __u32 mtu)
 	return (segment ? segment + p->payload - p->jumbo : p->len) <= mtu;
 }
 
-// route_fresh: a route that was asked for not long ago holds for the packet.
-__always_inline int route_fresh(struct way *w, __s64 now, __u8 tos)
+// route_fresh: a route that was looked up not long ago holds for the packet.
+__always_inline int route_fresh(struct fwd_entry *w, __s64 now, __u8 tos)
 {
-	return w->route == (__u32)(now >> WAY_ROUTE_SHIFT) && w->tos == tos;
+	return w->route == (__u32)(now >> FWD_ROUTE_SHIFT) && w->tos == tos;
 }
 
-// route_mtu is the MTU of the way to the packet's destination, at most `mtu`. bpf_fib_lookup heeds
-// a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds each
-// when it forwards. It is what the agent knows of routes, and may be too small: then the stack
-// decides.
+// route_mtu is the MTU of the route to the packet's destination, at most `mtu`. bpf_fib_lookup
+// heeds a route's own MTU only if that is locked, or ip_forward_use_pmtu is set; the stack heeds
+// each when it forwards. The agent writes it from the routes that it knows. It may be too small:
+// then the stack decides.
 __always_inline __u32 route_mtu(struct pkt *p, __u32 mtu)
 {
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!f || likely(!f->route_mtus))
 		return mtu;
 	struct table_key k;
@@ -213,53 +214,53 @@ __always_inline __u32 route_mtu(struct pkt *p, __u32 mtu)
 	return own && *own < mtu ? *own : mtu;
 }
 
-// ask_route asks the kernel for the card that a packet of a pod leaves by, and remembers it in w.
-// It returns whether there is one.
+// ask_route asks the kernel for the NIC that a packet of a pod leaves by, and stores it in the
+// entry. It reports whether there is one.
 __noinline int ask_route(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct pkt *p = &c->p;
-	struct way *w = way_at(p->way_index);
-	struct bpf_fib_lookup *way = &p->route;
+	struct fwd_entry *w = fwd_at(p->fwd_index);
+	struct bpf_fib_lookup *fib = &p->route;
 	__be32 *words = p->new_words;
 	if (!w)
 		return 0;
-	__builtin_memset(way, 0, sizeof(*way));
-	way->ifindex = skb->ifindex;
-	way->tot_len = 1; // or the MTU that comes back is the card's: see route_mtu
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = skb->ifindex;
+	fib->tot_len = 1; // otherwise the MTU that comes back is the NIC's: see route_mtu
 	address_words(p, words, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
 	if (p->version == 4) {
-		way->family = AF_INET;
-		way->flowinfo = p->tos;
-		way->src[0] = words[0];
-		way->dst[0] = words[1];
+		fib->family = AF_INET;
+		fib->flowinfo = p->tos;
+		fib->src[0] = words[0];
+		fib->dst[0] = words[1];
 	} else {
-		way->family = AF_INET6;
-		__builtin_memcpy(way->src, words, 16);
-		__builtin_memcpy(way->dst, words + 4, 16);
+		fib->family = AF_INET6;
+		__builtin_memcpy(fib->src, words, 16);
+		__builtin_memcpy(fib->dst, words + 4, 16);
 	}
-	if (bpf_fib_lookup(skb, way, sizeof(*way), 0) != FIB_SUCCESS)
+	if (bpf_fib_lookup(skb, fib, sizeof(*fib), 0) != FIB_SUCCESS)
 		return 0;
-	__u32 ifindex = way->ifindex;
-	if (!bpf_map_lookup_elem(&cards, &ifindex))
+	__u32 ifindex = fib->ifindex;
+	if (!bpf_map_lookup_elem(&nics, &ifindex))
 		return 0;
 	w->ifindex = ifindex;
-	w->mtu = route_mtu(p, way->tot_len);
+	w->mtu = route_mtu(p, fib->tot_len);
 	w->tos = p->tos;
-	__builtin_memcpy(w->macs, way->dmac, 6);
-	__builtin_memcpy(w->macs + 6, way->smac, 6);
-	w->route = p->now >> WAY_ROUTE_SHIFT;
+	__builtin_memcpy(w->macs, fib->dmac, 6);
+	__builtin_memcpy(w->macs + 6, fib->smac, 6);
+	w->route = p->now >> FWD_ROUTE_SHIFT;
 	return 1;
 }
 
-// route finds the card that a packet of a pod leaves by. It returns 0 if the stack has to. The
-// first packet of a while goes by the kernel's table of neighbours, which keeps that alive; the
-// others go straight.
+// route finds the NIC that a packet of a pod leaves by. It returns 0 if the stack has to route it.
+// The first packet of each interval goes through the kernel's neighbour table, which keeps the
+// neighbour alive; the others go straight.
 __always_inline int route(struct __sk_buff *skb, struct pkt *p)
 {
-	struct way *w = way_at(p->way_index);
+	struct fwd_entry *w = fwd_at(p->fwd_index);
 
 	if (!w)
 		return 0;

@@ -24,7 +24,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// snapshot is an engine of an older layout as it was released, with the rules webRules for a host
+// snapshot is an engine of a previous layout as it was released, with the rules webRules for a host
 // 10.0.0.1 and fd00::1: its programs, and what its maps held, byte for byte.
 type snapshot struct {
 	Object []byte
@@ -32,7 +32,7 @@ type snapshot struct {
 	Image  [][]byte // rows of the image in force
 }
 
-// start pins the older engine below dir and attaches it to an interface, as it did itself.
+// start pins the previous engine below dir and attaches it to an interface, as it did itself.
 func (s *snapshot) start(dir string, index uint32) (err error) {
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(s.Object))
 	if err != nil {
@@ -121,7 +121,7 @@ type stream struct {
 	err   atomic.Pointer[error]
 }
 
-func newStream(t *testing.T, g *guarded, to string) *stream {
+func newStream(t *testing.T, g *pairLab, to string) *stream {
 	t.Helper()
 	c, err := dialFrom(g.client, to, patience)
 	if err != nil {
@@ -158,12 +158,12 @@ func (s *stream) flows(t *testing.T, what string, more int64) {
 	}
 }
 
-// TestAnOlderWeirsStates takes over from an engine of another layout, as it was released, while a
+// TestStatesOfPreviousLayout takes over from an engine of another layout, as it was released, while a
 // stream goes through both.
-func TestAnOlderWeirsStates(t *testing.T) {
+func TestStatesOfPreviousLayout(t *testing.T) {
 	nstest.Root(t)
 	lab := nstest.New(t)
-	g := &guarded{server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir"), options: firewall.DefaultOptions()}
+	g := &pairLab{server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir"), options: firewall.DefaultOptions()}
 	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
 	for _, port := range []int{80, 81} {
 		l, err := g.server.Listen("tcp", fmt.Sprintf("[::]:%d", port))
@@ -174,14 +174,14 @@ func TestAnOlderWeirsStates(t *testing.T) {
 		go echo(l)
 	}
 	s := readSnapshot(t, "layout-3.gob.gz")
-	older := filepath.Join(g.dir, "layout-3")
+	previous := filepath.Join(g.dir, "layout-3")
 	if err := g.server.Do(func() error {
 		i, err := net.InterfaceByName("eth0")
 		if err != nil {
 			return err
 		}
 		g.index = uint32(i.Index)
-		return s.start(older, g.index)
+		return s.start(previous, g.index)
 	}); err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -190,20 +190,20 @@ func TestAnOlderWeirsStates(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if c, err := g.knock("10.0.0.1:81"); err == nil {
+	if c, err := g.connect("10.0.0.1:81"); err == nil {
 		c.Close()
-		t.Fatal("the older engine does not guard")
+		t.Fatal("the previous engine does not guard")
 	}
 	idle, err := g.dial("[fd00::1]:80")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer idle.Close()
-	if err := talk(idle, "before"); err != nil {
+	if err := echoWord(idle, "before"); err != nil {
 		t.Fatal(err)
 	}
 	busy := newStream(t, g, "10.0.0.1:80")
-	busy.flows(t, "under the older engine", 50<<20)
+	busy.flows(t, "under the previous engine", 50<<20)
 
 	g.open(t)
 	defer func() { g.engine.Close() }()
@@ -217,23 +217,24 @@ func TestAnOlderWeirsStates(t *testing.T) {
 	if n := g.engine.Carried(); n != 2 {
 		t.Errorf("carried %d states, there are 2", n)
 	}
-	busy.flows(t, "while the states are copied", 20<<20) // numbers go on far beyond what was copied
+	busy.flows(t, "while the states are copied", 20<<20) // numbers grow far beyond what was copied
 	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
 		t.Fatal(err)
 	}
 	busy.flows(t, "under this engine", 50<<20)
-	if err := talk(idle, "after"); err != nil {
+	if err := echoWord(idle, "after"); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(older); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", older, err)
+	if _, err := os.Stat(previous); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", previous, err)
 	}
 	states := g.states(t)
 	if len(states) != 2 {
 		t.Fatalf("states: %+v", states)
 	}
 	for _, st := range states {
-		// The stream counts on from what the older engine counted; its numbers are checked as ever.
+		// The stream counts on from what the previous engine counted; its numbers are checked as
+		// ever.
 		if st.Phase.String() != "established" || st.Rule != 101 || st.From.Addr().Is4() && st.Bytes[1] < 100<<20 {
 			t.Errorf("state %+v", st)
 		}
@@ -242,7 +243,7 @@ func TestAnOlderWeirsStates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.sides[0].Flags&metaLiberal != 0 || x.sides[1].Flags&metaLiberal != 0 || x.maker().Flags&sideProved == 0 {
+		if x.sides[0].Flags&metaLiberal != 0 || x.sides[1].Flags&metaLiberal != 0 || x.originator().Flags&sideProved == 0 {
 			t.Errorf("flags %#x %#x", x.sides[0].Flags, x.sides[1].Flags)
 		}
 	}
@@ -253,19 +254,19 @@ func TestAnOlderWeirsStates(t *testing.T) {
 	if rules[1].Bytes < 200<<20 { // both directions
 		t.Errorf("the rule counts %d bytes", rules[1].Bytes)
 	}
-	if c, err := g.knock("10.0.0.1:81"); err == nil {
+	if c, err := g.connect("10.0.0.1:81"); err == nil {
 		c.Close()
 		t.Error("port 81 is open")
 	}
 }
 
 // TestTablesOfAnotherSize gives the tables another size, upwards and down again, while a stream
-// goes through; states and limits go on.
+// goes through; states and limits continue.
 func TestTablesOfAnotherSize(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 1000, 500
 	const rules = "add 1 check-state\nadd allow tcp from any to me 80 setup limit src-addr 3\n"
-	g := newGuardedWith(t, rules, o)
+	g := newPairLabWith(t, rules, o)
 	busy := newStream(t, g, "10.0.0.1:80")
 	var idle [2]net.Conn
 	for i := range idle {
@@ -278,14 +279,14 @@ func TestTablesOfAnotherSize(t *testing.T) {
 	}
 	limited := func(when string) {
 		t.Helper()
-		if c, err := g.knock("10.0.0.1:80"); err == nil {
+		if c, err := g.connect("10.0.0.1:80"); err == nil {
 			c.Close()
 			t.Errorf("%s: a fourth connection of one source", when)
 		}
 	}
 	limited("before")
 	for _, states := range []int{40000, 500} {
-		when := fmt.Sprintf("with room for %d states", states)
+		when := fmt.Sprintf("with %d places for states", states)
 		busy.flows(t, when, 20<<20)
 		if err := g.engine.Close(); err != nil {
 			t.Fatal(err)
@@ -304,7 +305,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 		}
 		busy.flows(t, when, 20<<20)
 		for _, c := range idle {
-			if err := talk(c, when); err != nil {
+			if err := echoWord(c, when); err != nil {
 				t.Errorf("%s: %v", when, err)
 			}
 		}
@@ -319,7 +320,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 	// A place that becomes free is free.
 	idle[0].Close()
 	until(t, "another connection", patience, func() bool {
-		c, err := g.knock("10.0.0.1:80")
+		c, err := g.connect("10.0.0.1:80")
 		if err != nil {
 			return false
 		}
@@ -345,9 +346,9 @@ func (e *Engine) agreeTracks(t *testing.T) (n int) {
 	return n
 }
 
-// TestUnknownPinsAreNotRead leaves pins alone whose layout is newer, or whose maps are not what
+// TestUnknownLayoutsAreNotRead leaves pins alone whose layout is newer, or whose maps are not what
 // their layout says.
-func TestUnknownPinsAreNotRead(t *testing.T) {
+func TestUnknownLayoutsAreNotRead(t *testing.T) {
 	nstest.Root(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
 	e, err := Open(Config{Dir: dir, Options: firewall.DefaultOptions()})
@@ -405,10 +406,10 @@ func TestUnknownPinsAreNotRead(t *testing.T) {
 	}
 }
 
-// TestAStateThatFellBehindStaysLiberal merges copies into a state as a stream goes on between them:
-// it becomes strict when it has missed nothing since the copy before, however far the stream has
-// gone, and not sooner.
-func TestAStateThatFellBehindStaysLiberal(t *testing.T) {
+// TestStateThatFellBehindStaysLiberal merges copies into a state while a stream continues between
+// them: it becomes strict when it has missed nothing since the copy before, however far the stream
+// has gone, and not sooner.
+func TestStateThatFellBehindStaysLiberal(t *testing.T) {
 	for _, gone := range []uint32{1, 1 << 20, 3 << 30} {
 		e := newEngine(t)
 		if err := e.Load(compile(t, "add allow tcp from any to any setup keep-state\n")); err != nil {

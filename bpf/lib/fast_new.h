@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The short way of most packets: IPv4 without options, or IPv6 without extension headers, in one
-// piece, TCP or UDP, of a conversation that is known and goes on as usual, and whose rule lets it
-// pass. It decodes only what that needs and keeps it in registers. Whatever is unusual it leaves,
-// untouched, to the long way, which decides the same for the packets that it does take.
+// The fast path, which takes most packets: IPv4 without options, or IPv6 without extension headers,
+// in one piece, TCP or UDP, of a flow whose state is established and whose rule lets it pass; or
+// the first packet of a UDP flow whose rule is cached. It decodes only what that needs and keeps it
+// in registers. It leaves everything else, unchanged, to the slow path. For the packets that the
+// fast path takes the slow path decides the same.
 #pragma once
 
-#include "judge.h"
+#include "evaluate.h"
 
-// What the short way needs of a packet. Nothing of it points into the packet, so that for the
-// verifier the ways of both families and both protocols meet again.
+// What the fast path needs of a packet. Nothing in it points into the packet, so the verifier's
+// paths of both families and both protocols meet again.
 struct brief {
 	__u64 a_hi, a_lo, b_hi, b_lo; // source and destination
 	// the first words of the transport header; what a UDP datagram has there means nothing
@@ -17,19 +18,18 @@ struct brief {
 };
 
 enum {
-	QUICK_TCP = SIDE_SEEN | SIDE_ACKED,
-	NOT_QUICK_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_HALF_OPEN
+	FAST_TCP = SIDE_SEEN | SIDE_ACKED,
+	NOT_FAST_TCP = SIDE_FIN | SIDE_RST | META_LOOSE | META_HALF_OPEN
 };
 
-// Both look at the tag again, at `at`, just before they write: whoever loses the processor to
-// others between the look-up and here, waiting for cold lines, may find that the entry has become
-// another's.
+// Both check the tag again, at `at`, just before they write: between the look-up and here, waiting
+// for cold lines, a CPU can lose its time slice, and another flow can take the entry.
 
-// quick_udp counts a packet of a live state; META_PEER says without a look at the other side which
-// lifetime it has. It may be missing where the other end has answered, so without it the shorter
-// one counts.
-__always_inline int quick_udp(struct config *cf, struct side *d, __s64 now, __u32 len, __u64 *at,
-			      __u64 tag)
+// fast_udp counts a packet of a live state. META_PEER shows which lifetime the state has, without a
+// load of the other side. It may be missing although the other end has answered, so without it the
+// shorter lifetime counts.
+__always_inline int fast_udp(struct config *cf, struct side *d, __s64 now, __u32 len, __u64 *at,
+			     __u64 tag)
 {
 	__u32 flags = d->flags;
 	__s64 life = cf->life_udp_reply;
@@ -37,7 +37,7 @@ __always_inline int quick_udp(struct config *cf, struct side *d, __s64 now, __u3
 	if (!(flags & META_PEER) && cf->life_udp < life)
 		life = cf->life_udp;
 	if (!(flags & SIDE_SEEN) || unproved(flags) || now > d->last + life ||
-	    !same_tag(once(*at), tag))
+	    !same_tag(READ_ONCE(*at), tag))
 		return 0;
 	d->last = now;
 	d->packets++;
@@ -45,27 +45,27 @@ __always_inline int quick_udp(struct config *cf, struct side *d, __s64 now, __u3
 	return 1;
 }
 
-// quick_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8
+// fast_tcp moves an established connection by a segment without SYN, FIN and RST: points 7 and 8
 // of docs/design/0003-evaluation.md section 8.
-__always_inline int quick_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t,
-			      __s64 now, __u64 *at, __u64 tag)
+__always_inline int fast_tcp(struct config *cf, struct side *d, struct side *o, struct brief *t,
+			     __s64 now, __u64 *at, __u64 tag)
 {
-	__u32 mine = once(d->flags), peer = once(o->flags), any = mine | peer;
+	__u32 mine = READ_ONCE(d->flags), peer = READ_ONCE(o->flags), any = mine | peer;
 
 	if ((t->bits >> 16 & (TH_SYN | TH_FIN | TH_RST | TH_ACK)) != TH_ACK ||
 	    now > d->last + cf->life_established)
 		return 0;
-	if ((mine & peer & QUICK_TCP) != QUICK_TCP || any & NOT_QUICK_TCP || !(any & SIDE_PROVED))
+	if ((mine & peer & FAST_TCP) != FAST_TCP || any & NOT_FAST_TCP || !(any & SIDE_PROVED))
 		return 0;
 	__u32 header = t->bits >> 28 << 2, seq = t->seq, ack = t->ack;
 	if (header < 20 || header > t->rest)
 		return 0;
-	__u32 end = seq + t->rest - header, edge = once(o->edge), sent = once(o->end);
+	__u32 end = seq + t->rest - header, edge = READ_ONCE(o->edge), sent = READ_ONCE(o->end);
 	if (before(edge, seq) || before(edge + 1, end) ||
-	    before(end, once(d->end) - max32(o->win, SLACK)))
+	    before(end, READ_ONCE(d->end) - max32(o->win, SLACK)))
 		return 0;
 	if (before(sent, ack) || before(ack, sent - max32(d->win, SLACK)) ||
-	    !same_tag(once(*at), tag))
+	    !same_tag(READ_ONCE(*at), tag))
 		return 0;
 	__u32 scale = mine & peer & SIDE_SCALED ? mine >> 8 & 15 : 0;
 	__u32 win = (t->bits & 0xffff) << scale;
@@ -80,14 +80,14 @@ __always_inline int quick_tcp(struct config *cf, struct side *d, struct side *o,
 	return 1;
 }
 
-// quick_find looks for the state with this tag and these ends among the entries of set n, and sets
+// fast_find looks for the state with this tag and these ends among the entries of set n, and sets
 // p->place.
-__always_inline int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag,
-			       struct brief *e)
+__always_inline int fast_find(struct pkt *p, struct tag_line *t, __u32 n, __u64 tag,
+			      struct brief *e)
 {
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		__u64 have = once(t->tag[i]);
+		__u64 have = READ_ONCE(t->tag[i]);
 		if (same_tag(have, tag)) {
 			// the entry is read after the tag that published it
 			__u32 in = n + depends_on(have);
@@ -104,8 +104,8 @@ __always_inline int quick_find(struct pkt *p, struct tag_line *t, __u32 n, __u64
 
 enum { OWNERS = 256 };
 
-// A rule that does no more than to count a packet and let it pass, noted on each CPU for the states
-// that are its own: rows of an image are looked up by a call.
+// A rule that only counts a packet and lets it pass, cached on each CPU by the id that its states
+// hold: a look-up of an image's row is a helper call.
 struct owner {
 	__u64 when; // config.epoch << 8 | slot of the image; 0 for nothing
 	__u32 id;
@@ -120,8 +120,8 @@ struct {
 	__type(value, struct owner);
 } owners SEC(".maps");
 
-// note_owner notes the rule with an id, if it is such a rule.
-__noinline int note_owner(__u32 id)
+// cache_owner caches the rule with an id, if it is such a rule.
+__noinline int cache_owner(__u32 id)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -130,7 +130,7 @@ __noinline int note_owner(__u32 id)
 	if (!c || !cf || !o)
 		return 0;
 	struct pkt *p = &c->p;
-	__u64 when = once(cf->epoch) << 8 | p->current; // before anything is read
+	__u64 when = READ_ONCE(cf->epoch) << 8 | p->current; // before any other read
 	void *image = image_of(p);
 	struct code *r = image ? owner_of(p, image, id) : NULL;
 	if (!r || r->action != ACT_ALLOW || r->tag || r->flags & CODE_LOG)
@@ -142,19 +142,19 @@ __noinline int note_owner(__u32 id)
 	return 1;
 }
 
-// quick_rule returns what is noted of the rule with an id, or NULL if that does more than to let a
-// packet pass.
-__always_inline struct owner *quick_rule(struct pkt *p, struct config *cf, __u32 id)
+// fast_rule returns the cached rule with an id, or NULL if that does more than let a packet pass.
+__always_inline struct owner *fast_rule(struct pkt *p, struct config *cf, __u32 id)
 {
 	__u32 at = id % OWNERS;
 	struct owner *o = bpf_map_lookup_elem(&owners, &at);
 
-	if (o && (o->id != id || o->when != (once(cf->epoch) << 8 | p->current)) && !note_owner(id))
+	if (o && (o->id != id || o->when != (READ_ONCE(cf->epoch) << 8 | p->current)) &&
+	    !cache_owner(id))
 		return NULL;
 	return o;
 }
 
-// passes counts the packet for a rule that lets it pass, and notes that verdict.
+// passes counts the packet for a rule that lets it pass, and sets the verdict.
 __always_inline void passes(struct pkt *p, __u8 state, __u32 id, __u16 number, __u16 slot)
 {
 	count_rule(p, id);
@@ -166,35 +166,33 @@ __always_inline void passes(struct pkt *p, __u8 state, __u32 id, __u16 number, _
 	p->v.slot = slot;
 }
 
-// quick_recall judges a packet by what is remembered of packets that look the same to the rules,
-// where these keep no states.
-__always_inline int quick_recall(struct pkt *p, struct traits *k, __u32 current, __u32 len)
+// fast_cached evaluates a packet by the verdict cache, where the rules keep no states.
+__always_inline int fast_cached(struct pkt *p, struct traits *k, __u32 current, __u32 len)
 {
 	if (p->tags)
 		return 0;
 	k->recv = p->recv;
 	k->xmit = p->xmit;
-	struct memo *m = remembered(k, current >> CURRENT_READS);
-	if (!m || !(m->slot & MEMO_PLAIN))
+	struct cached_verdict *m = verdict_find(k, current >> CURRENT_READS);
+	if (!m || !(m->slot & CACHED_PLAIN))
 		return 0;
 	p->current = current & CURRENT_SLOT;
 	p->len = len;
-	passes(p, USE_NONE, m->id, m->number, m->slot & MEMO_SLOT);
+	passes(p, USE_NONE, m->id, m->number, m->slot & CACHED_SLOT);
 	return 1;
 }
 
-// twins counts the entries of the two sets of p->hash that have the identity of p->tag, claimed or
-// live: one is ours. It compares the lower halves of tags, so that one of some hundred times
-// another conversation is taken for a twin. There is no branch: where ours lies is hard to
-// foretell.
-__always_inline __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *b)
+// duplicates counts the entries of the two sets of p->hash that have the identity of p->tag,
+// claimed or live: one is ours. It compares the lower halves of tags, so about one in some hundred
+// times another flow counts as a duplicate. There is no branch: where ours lies is hard to predict.
+__always_inline __u32 duplicates(struct pkt *p, struct tag_line *a, struct tag_line *b)
 {
 	__u64 n = 0;
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		__u64 in_a = ((__u32)once(a->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY,
-		      in_b = ((__u32)once(b->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY;
+		__u64 in_a = ((__u32)READ_ONCE(a->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY,
+		      in_b = ((__u32)READ_ONCE(b->tag[i]) ^ (__u32)p->tag) & (__u32)TAG_IDENTITY;
 		opaque(in_a); // or the compiler makes branches of it
 		opaque(in_b);
 		n += ((in_a - 1) >> 63) + ((in_b - 1) >> 63);
@@ -202,16 +200,17 @@ __always_inline __u32 twins(struct pkt *p, struct tag_line *a, struct tag_line *
 	return a == b ? n / 2 : n;
 }
 
-// quick_new judges the first packet of a UDP conversation, of which `known` has noted what it is,
-// if the rule that will make its state is remembered and there is room. It returns whether it did.
+// fast_new evaluates the first packet of a UDP flow, which fast_established has described in p, if
+// the verdict cache holds the rule that will make its state and a state may be made. It reports
+// whether it did.
 //
-// What it costs is memory that nobody has touched, so the order counts: first what has to be read,
-// then all atomic operations, which wait for it, and last the entry, of which nothing is read.
-// Where the processor keeps stores in order, the last of them publishes the entry, and nobody here
-// waits for its lines. So twins are looked for while the entry is only claimed: of two claims,
-// which are atomic, the later one sees the earlier. Who sees another gives way, and takes the long
-// way, which settles it.
-__noinline int quick_new(__u32 reads)
+// Its cost is cold memory, so the order counts: first all reads, then all atomic operations, which
+// wait for them, and last the entry, of which nothing is read. Where the processor keeps stores in
+// order, the last of them publishes the entry, and nothing here waits for its lines. So it looks
+// for duplicates while the entry is only claimed: of two claims, which are atomic, the later one
+// sees the earlier. A CPU that sees another claim gives its own up and takes the slow path, which
+// settles it.
+__noinline int fast_new(__u32 reads)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -226,14 +225,14 @@ __noinline int quick_new(__u32 reads)
 		return 0;
 	find_spare(p, cf->sets, a, b);
 	struct traits k;
-	traits_of(&k, p, once(cf->epoch));
-	struct memo *m = remembered(&k, reads);
-	if (!m || !(m->slot & MEMO_KEEP) || p->tags || !p->spare)
+	traits_of(&k, p, READ_ONCE(cf->epoch));
+	struct cached_verdict *m = verdict_find(&k, reads);
+	if (!m || !(m->slot & CACHED_KEEP) || p->tags || !p->spare)
 		return 0;
-	__s64 halfOpen = g->halfOpen;
-	if (unlikely(halfOpen - g->answered >= cf->max_half_open / COOKIES_FROM))
+	__s64 half_open = g->half_open;
+	if (unlikely(half_open - g->answered >= cf->max_half_open / COOKIES_FROM))
 		begin_cookies(g, cf);
-	__u32 full = halfOpen >= cf->max_half_open, old = full ? victim(p, cf, a, b) : 0;
+	__u32 full = half_open >= cf->max_half_open, old = full ? victim(p, cf, a, b) : 0;
 	if ((full && !old) || g->states + c->pending - full >= cf->max_states)
 		return 0;
 	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
@@ -242,11 +241,11 @@ __noinline int quick_new(__u32 reads)
 		return 0;
 	}
 	__u32 claimed = (!full || evict_at(old - 1, GONE_RECLAIMED)) &&
-			claim_spare(p, quick_claim(p->tag)),
+			claim_spare(p, fast_claim(p->tag)),
 	      place = p->place;
 	struct set *s = set_at(place / WAYS);
 	struct tag_line *t = tags_at(place / WAYS);
-	if (unlikely(!claimed || !s || !t || twins(p, a, b) != 1)) {
+	if (unlikely(!claimed || !s || !t || duplicates(p, a, b) != 1)) {
 		if (claimed)
 			unclaim(p, place);
 		leave_source(cf, source);
@@ -257,15 +256,16 @@ __noinline int quick_new(__u32 reads)
 	fill(p, s, place, m->id, 0, PROTO_UDP);
 	// look-ups read the entry after the tag
 	store_release(&t->tag[place % WAYS], p->tag | TAG_HALF_OPEN, cf->in_order);
-	passes(p, USE_NEW, m->id, m->number, m->slot & MEMO_SLOT);
+	passes(p, USE_NEW, m->id, m->number, m->slot & CACHED_SLOT);
 	return 1;
 }
 
-enum { KNOWN_NOT, KNOWN, KNOWN_NEW };
+enum { FAST_NOT, FAST_DONE, FAST_NEW };
 
-// known judges the packet of skb if it belongs to a known conversation, or no state is asked for,
-// and it is simple enough: KNOWN. It then passes. KNOWN_NEW: quick_new may be tried.
-__noinline int known(struct __sk_buff *skb, __u32 l2)
+// fast_established evaluates the packet of skb if it is simple enough and belongs to a flow with a
+// state, or the rules look no state up: FAST_DONE, and the packet passes. FAST_NEW: fast_new may be
+// tried.
+__noinline int fast_established(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -273,7 +273,7 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 	if (!c || !cf)
 		return 0;
 	struct pkt *p = &c->p;
-	__u32 current = once(cf->current), flow = current_flow(current);
+	__u32 current = READ_ONCE(cf->current), flow = current_flow(current);
 	int four;
 
 	if (l2) {
@@ -314,7 +314,7 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 	e.seq = get32(t + 4);
 	e.ack = get32(t + 8);
 	e.bits = get32(t + 12);
-	// less than nothing is a large number
+	// a negative length is a large number
 	if (e.len > skb->len - (l2 ? 14 : 0) || e.rest > 0xffff)
 		return 0;
 	if (proto == PROTO_UDP) {
@@ -324,7 +324,7 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 		return 0;
 	}
 	if (!flow) {
-		struct traits k = {.when = once(cf->epoch) << 8 | (current & CURRENT_SLOT),
+		struct traits k = {.when = READ_ONCE(cf->epoch) << 8 | (current & CURRENT_SLOT),
 				   .ports = e.ports,
 				   .proto = proto,
 				   .kind = (four ? 4 : 6) << 4 | p->dir};
@@ -338,7 +338,7 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 				return 0;
 			k.tcp_flags = e.bits >> 16;
 		}
-		return quick_recall(p, &k, current, e.len);
+		return fast_cached(p, &k, current, e.len);
 	}
 	__u32 ports = e.ports;
 	int swap = e.a_hi != e.b_hi ? e.a_hi > e.b_hi :
@@ -360,17 +360,17 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 	if (!a || !o)
 		return 0;
 	if (!p->unknown)
-		expect(an, hash);
+		prefetch(an, hash);
 	struct tag_line *line = a;
-	int found = quick_find(p, a, an, tag, &e);
+	int found = fast_find(p, a, an, tag, &e);
 	if (!found) {
 		line = o;
-		found = quick_find(p, o, bn, tag, &e);
+		found = fast_find(p, o, bn, tag, &e);
 	}
 	if (!found) {
 		p->unknown = 1;
 		if (unlikely(link_local(e.a_hi, e.a_lo, e.b_hi, e.b_lo)))
-			return 0; // their keys hold more than was looked for
+			return 0; // their keys also hold the link
 		p->hash = hash;
 		p->tag = tag;
 		p->spare = 0;
@@ -392,39 +392,39 @@ __noinline int known(struct __sk_buff *skb, __u32 l2)
 		p->proto = PROTO_UDP;
 		p->tcp_flags = 0;
 		p->current = current & CURRENT_SLOT;
-		return KNOWN_NEW;
+		return FAST_NEW;
 	}
 	p->unknown = 0;
-	__u32 place = once(p->place);
+	__u32 place = READ_ONCE(p->place);
 	struct set *s = set_at(place / WAYS);
 	if (!s)
 		return 0;
 	struct side *mine = swap ? high_side(s, place) : low_side(s, place),
 		    *peer = swap ? low_side(s, place) : high_side(s, place);
 	p->current = current & CURRENT_SLOT;
-	struct owner *r = quick_rule(p, cf, mine->rule);
+	struct owner *r = fast_rule(p, cf, mine->rule);
 	if (!r)
 		return 0;
 	__s64 now = p->now;
 	__u64 *at = &line->tag[place & (WAYS - 1)];
-	if (proto == PROTO_UDP ? !quick_udp(cf, mine, now, e.len, at, tag) :
-				 !quick_tcp(cf, mine, peer, &e, now, at, tag))
+	if (proto == PROTO_UDP ? !fast_udp(cf, mine, now, e.len, at, tag) :
+				 !fast_tcp(cf, mine, peer, &e, now, at, tag))
 		return 0;
 	p->len = e.len;
 	passes(p, USE_HIT, r->id, r->number, r->slot);
 	return 1;
 }
 
-// quick judges the packet of skb if it can, and returns whether it did. The packet then passes. The
-// two parts are called one after the other, for the stack of one within the other is too deep.
-__always_inline int quick(struct __sk_buff *skb, struct config *cf, __u32 l2)
+// fast_path evaluates the packet of skb if it can, and reports whether it did. The packet then
+// passes. It calls its two parts one after the other: nested, their stacks would be too deep.
+__always_inline int fast_path(struct __sk_buff *skb, struct config *cf, __u32 l2)
 {
-	int r = known(skb, l2);
+	int r = fast_established(skb, l2);
 	struct cpu *c = this_cpu();
 
-	// Whether it comes from who it says, the long way finds out.
-	if (r == KNOWN_NEW && c && c->p.dir == DIR_IN &&
+	// The slow path checks a source that may be the host's own.
+	if (r == FAST_NEW && c && c->p.dir == DIR_IN &&
 	    unlikely(perhaps_own(cf, c->p.src_hi, c->p.src_lo)))
 		return 0;
-	return r == KNOWN_NEW ? quick_new(once(cf->current) >> CURRENT_READS) : r;
+	return r == FAST_NEW ? fast_new(READ_ONCE(cf->current) >> CURRENT_READS) : r;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Writing translated tuples, hop limits and addresses into frames, checksums included. Checksums
-// that the card or the kernel will fill in (CHECKSUM_PARTIAL) hold the sum of the pseudo-header,
+// that the NIC or the kernel will fill in (CHECKSUM_PARTIAL) hold the sum of the pseudo-header,
 // which BPF_F_PSEUDO_HDR keeps right.
 #pragma once
 
@@ -24,8 +24,7 @@ __always_inline __u32 checksum_at(struct pkt *p, __u8 proto)
 	return 0;
 }
 
-// never_zero: a checksum of 0 would say that there is none, RFC 768, or is not allowed, RFC
-// 3828 3.1.
+// never_zero: a checksum of 0 means that there is none, RFC 768, or is not allowed, RFC 3828 3.1.
 __always_inline __u64 never_zero(__u8 proto)
 {
 	return proto == PROTO_UDP || proto == PROTO_UDPLITE ? BPF_F_MARK_MANGLED_0 : 0;
@@ -45,8 +44,8 @@ __always_inline void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl
 	put64(to + 6, dl);
 }
 
-// pseudo_replace tells a checksum of a changed pseudo-header. Without BPF_F_IPV6, which is younger,
-// kernels spoil the sum of a packet that the card has summed up.
+// pseudo_replace updates a checksum for a changed pseudo-header. Without BPF_F_IPV6 (Linux 6.16)
+// kernels spoil the sum of a packet that the NIC has summed up.
 __always_inline long pseudo_replace(struct __sk_buff *skb, struct pkt *p, __u32 at, __u64 diff,
 				    __u64 flags)
 {
@@ -115,9 +114,9 @@ __always_inline __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
 	return ~((sum & 0xffff) + (sum >> 16));
 }
 
-// mangle_plain is mangle for most packets: TCP or UDP over IPv4 without options, in one piece.
-// Everything that changes but the upper checksum lies together.
-__always_inline long mangle_plain(struct __sk_buff *skb, struct pkt *p)
+// rewrite_plain is rewrite_frame for most packets: TCP or UDP over IPv4 without options, in one
+// piece. Everything that changes but the upper checksum lies together.
+__always_inline long rewrite_plain(struct __sk_buff *skb, struct pkt *p)
 {
 	__be32 *old = p->old_words, *new = p->new_words;
 	struct tuple *w = &p->was;
@@ -142,8 +141,8 @@ __always_inline long mangle_plain(struct __sk_buff *skb, struct pkt *p)
 	return bpf_skb_store_bytes(skb, start, p->buf, IP4_SUMMED, 0);
 }
 
-// mangle makes the frame say what the fields of the packet say.
-__noinline int mangle(struct __sk_buff *skb)
+// rewrite_frame writes the fields of the packet into the frame.
+__noinline int rewrite_frame(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -153,17 +152,17 @@ __noinline int mangle(struct __sk_buff *skb)
 		return 0;
 	int plain = p->version == 4 && p->l4 == 20 && !(p->frag & (FRAG_FIRST | FRAG_LATER)) &&
 		    (p->proto == PROTO_TCP || p->proto == PROTO_UDP);
-	if (plain ? mangle_plain(skb, p) < 0 :
+	if (plain ? rewrite_plain(skb, p) < 0 :
 		    mangle_addresses(skb, p) < 0 || mangle_ports(skb, p) < 0)
 		return -1;
 	p->translated = 0;
 	return 0;
 }
 
-// mangle_quote turns the packet that an ICMP error quotes, which was read last, into one of
+// rewrite_quote turns the packet that an ICMP error quotes, which was read last, into one of
 // p->goal's tuple, which is that of an answer to it. The quoted packet's own transport checksum
-// stays: nobody checks it.
-__always_inline long mangle_quote(struct __sk_buff *skb, struct pkt *p)
+// stays: no receiver checks it.
+__always_inline long rewrite_quote(struct __sk_buff *skb, struct pkt *p)
 {
 	__be32 *old = p->old_words, *new = p->new_words;
 	struct tuple *g = &p->goal;
@@ -205,9 +204,9 @@ __always_inline long mangle_quote(struct __sk_buff *skb, struct pkt *p)
 	return bpf_skb_store_bytes(skb, at, &ports, 4, 0);
 }
 
-// mangle_error translates an ICMP error together with the packet that it quotes. p->goal is the
+// rewrite_error translates an ICMP error together with the packet that it quotes. p->goal is the
 // tuple of an answer to that packet.
-__noinline int mangle_error(struct __sk_buff *skb)
+__noinline int rewrite_error(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -224,12 +223,12 @@ __noinline int mangle_error(struct __sk_buff *skb)
 		end_hi = g->src_hi;
 		end_lo = g->src_lo;
 	}
-	if (mangle_quote(skb, p) < 0)
+	if (rewrite_quote(skb, p) < 0)
 		return -1;
 	g->src_hi = end_hi;
 	g->src_lo = end_lo;
 	become(p, g);
-	return mangle(skb);
+	return rewrite_frame(skb);
 }
 
 // age4 takes one from the time to live of an IPv4 header, RFC 1141.
