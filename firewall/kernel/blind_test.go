@@ -106,7 +106,9 @@ func TestBlindSegmentsChangeNothing(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond) // delayed acknowledgements
 		before := g.numbers(t)
-		low := netip.MustParseAddr(host).Compare(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()) > 0
+		low := netip.MustParseAddr(host).
+			Compare(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()) >
+			0
 		sent := 0
 		for _, as := range []struct {
 			name string

@@ -147,8 +147,10 @@ func TestSYNCookies(t *testing.T) {
 	o.Timeouts.Syn = 2 * time.Second
 	g := newPairLabWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
-	if err := g.engine.Load(compile(t,
-		"add check-state\nadd allow tcp from any to me 80,8080,9999 setup keep-state\n")); err != nil {
+	if err := g.engine.Load(compile(
+		t,
+		"add check-state\nadd allow tcp from any to me 80,8080,9999 setup keep-state\n",
+	)); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.stats(t); s.Cookies.Lack != "" {

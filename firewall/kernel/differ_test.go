@@ -14,8 +14,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// subject is an engine as the treaty wants it. It is emptied instead of closed, since loading
-// programs takes longer than a case.
+// subject is an engine as the conformance suite needs it. It is emptied instead of closed, since
+// loading programs takes longer than a case.
 type subject struct {
 	*Engine
 	at   int64
@@ -107,8 +107,8 @@ func (e *Engine) empty() error {
 	return e.SetInterfaces(nil)
 }
 
-// shortenTimers makes the kernel's waiting for packets on their way short, for a test that changes rules
-// thousands of times.
+// shortenTimers makes the kernel's waiting for packets on their way short, for a test that changes
+// rules thousands of times.
 func shortenTimers(t *testing.T) {
 	const path = "/sys/kernel/rcu_expedited"
 	old, err := os.ReadFile(path)
@@ -120,7 +120,7 @@ func shortenTimers(t *testing.T) {
 	}
 }
 
-// trial opens an engine and returns what the treaty wants of it.
+// trial opens an engine and returns what the conformance suite needs of it.
 func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.Subject, error)) {
 	nstest.Root(t)
 	shortenTimers(t)

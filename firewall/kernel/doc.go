@@ -1,7 +1,9 @@
 // Package kernel is the engine that evaluates packets inside the kernel: eBPF programs at the tcx
 // hooks (clsact where the kernel has no tcx) of the host's interfaces.
 //
-//	e, err := kernel.Open(kernel.Config{Options: firewall.DefaultOptions(), Dir: "/sys/fs/bpf/weir"})
+//	e, err := kernel.Open(kernel.Config{
+//		Options: firewall.DefaultOptions(), Dir: "/sys/fs/bpf/weir",
+//	})
 //	...
 //	err = e.Load(program)
 //	hook, err := e.Attach(2)
@@ -10,8 +12,8 @@
 //
 // Programs, maps and links are pinned below Config.Dir. Packets continue to be evaluated when the
 // process ends, whether by Close or by a kill; the next Open takes everything over: states and
-// counters continue. Remove takes it all away. With Dir empty nothing is pinned, and everything ends
-// with Close.
+// counters continue. Remove takes it all away. With Dir empty nothing is pinned, and everything
+// ends with Close.
 //
 // A Program is written into a map of its own, its image, which is never changed afterwards; a
 // single word says which image is in force. A packet reads that word once, so it is evaluated by

@@ -57,12 +57,13 @@ type Engine struct {
 	serial   uint32    // guarded by mu
 	// guarded by mu; bit per kind of event that Watch reports
 	kinds   uint32
-	watched bool                     // guarded by mu; there is a Watch
-	capture func(*firewall.Captured) // guarded by mu; receives captured frames, nil without a capture
-	tables  map[string]*ebpf.Map     // guarded by mu
-	ifs     []firewall.Interface     // guarded by mu; in order of index
-	synced  bool                     // guarded by mu; ifs is what the kernel has
-	links   map[uint32]*attachment   // guarded by mu; by interface index
+	watched bool // guarded by mu; there is a Watch
+	// guarded by mu; receives captured frames, nil without a capture
+	capture func(*firewall.Captured)
+	tables  map[string]*ebpf.Map   // guarded by mu
+	ifs     []firewall.Interface   // guarded by mu; in order of index
+	synced  bool                   // guarded by mu; ifs is what the kernel has
+	links   map[uint32]*attachment // guarded by mu; by interface index
 	// guarded by mu; pinned, but their interfaces are gone
 	defunct []*attachment
 	// guarded by mu; tables that may be empty since some were removed last

@@ -65,8 +65,8 @@ func neighbours(v *cluster) int {
 	return strings.Count(string(out), "\n")
 }
 
-// TestFloodsHarmNoBystander: whatever a pod throws at the host, the host's table of neighbours does not
-// grow, nothing of it reaches another pod, and the others talk on.
+// TestFloodsHarmNoBystander: whatever a pod throws at the host, the host's table of neighbours does
+// not grow, nothing of it reaches another pod, and the others talk on.
 func TestFloodsHarmNoBystander(t *testing.T) {
 	v := newCluster(t, openRules)
 	v.serve(v.outside, 7)

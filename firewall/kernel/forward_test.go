@@ -40,7 +40,7 @@ func TestEveryForwardingPath(t *testing.T) {
 			t.Errorf("%s: %v", w.what, w.err)
 		}
 	}
-	// The stack carried to a only what the host itself said to it.
+	// The stack delivered to a only what the host itself sent to it.
 	sent, counted := v.hostSent(v.a), v.counters(v.a)
 	if counted.PacketsIn < sent+30 || counted.PacketsOut < 30 || counted.BytesIn == 0 ||
 		counted.BytesOut == 0 {

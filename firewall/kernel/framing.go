@@ -47,7 +47,8 @@ func framingOf(l nl.Link) (framing, error) {
 	case l.NoRemote:
 		return 0, fmt.Errorf("a GRE tunnel without a remote address bears a header of its own " +
 			"before " +
-			"each packet: its packets are not evaluated; give it a remote address, or leave it out " +
+			"each packet: its packets are not evaluated; give it a remote address, or leave it " +
+			"out " +
 			"(weir up --iface)")
 	}
 	return f, nil

@@ -244,7 +244,9 @@ func TestInfinibandFrames(t *testing.T) {
 			{1, frameFor(allowed), build(from, to, 1000, 54), wasShot},
 			{0, nil, build(from, to, 1000, 53)[:19], wasShot}, // cut
 		} {
-			ret, err := programs[c.direction].Run(&ebpf.RunOptions{Data: infinibandFrame(c.neighbour, c.ip)})
+			ret, err := programs[c.direction].Run(
+				&ebpf.RunOptions{Data: infinibandFrame(c.neighbour, c.ip)},
+			)
 			if err != nil || int32(ret) != c.want {
 				t.Errorf("%s, packet %d: %d, want %d: %v", from, i, int32(ret), c.want, err)
 			}

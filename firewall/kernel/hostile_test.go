@@ -125,7 +125,7 @@ func TestSpoofing(t *testing.T) {
 	if v.counters(v.a).DropsOut < 2 {
 		t.Errorf("counters of a: %+v", v.counters(v.a))
 	}
-	// Nobody outside is a pod.
+	// No host outside is a pod.
 	v.must(v.outside.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.3/32")))
 	before := v.drops(firewall.ReasonSpoof)
 	if err := ping(v.outside, "-W1", "-I", "10.88.0.3", "10.88.0.2"); err == nil {
@@ -395,7 +395,8 @@ func TestRemovedPodTakesItsStates(t *testing.T) {
 			"add allow ip from any to any\n")
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
-	for _, err := range []error{exchange(v.b.Node, "10.88.0.2:80"), exchange(v.outside, "192.0.2.1:8080"),
+	for _, err := range []error{exchange(v.b.Node, "10.88.0.2:80"),
+		exchange(v.outside, "192.0.2.1:8080"),
 		exchange(v.host, "10.88.0.2:80")} {
 		v.must(err)
 	}

@@ -189,7 +189,8 @@ func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *rule.Pr
 	random := bit(hasProb(p))
 	config := e.config
 	config.Current, config.Random =
-		im.header.Reads<<currentReads|im.header.FastFlow<<currentFastFlow|slot, e.config.Random|random
+		im.header.Reads<<currentReads|im.header.FastFlow<<currentFastFlow|slot,
+		e.config.Random|random
 	config.Epoch++
 	if err := e.objects.Config.Put(uint32(0), &config); err != nil {
 		return fmt.Errorf("switch to the rules: %w", err)

@@ -51,8 +51,9 @@ func (e *Engine) findPrevious() (*previous, error) {
 	return nil, nil
 }
 
-// migrateLocked copies the states of another engine whose rules are in force here. With last nothing
-// of the other engine will be left. how is adoptMerge and adoptStale for the states that exist here.
+// migrateLocked copies the states of another engine whose rules are in force here. With last
+// nothing of the other engine will be left. how is adoptMerge and adoptStale for the states that
+// exist here.
 func (e *Engine) migrateLocked(how uint32, last bool) error {
 	o := e.previous
 	if o == nil {

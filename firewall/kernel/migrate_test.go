@@ -39,7 +39,15 @@ func (s *snapshot) start(dir string, index uint32) (err error) {
 		return err
 	}
 	config := s.Maps["config"][0][1]
-	sets := uint32(config[8]) | uint32(config[9])<<8 | uint32(config[10])<<16 | uint32(config[11])<<24
+	sets := uint32(
+		config[8],
+	) | uint32(
+		config[9],
+	)<<8 | uint32(
+		config[10],
+	)<<16 | uint32(
+		config[11],
+	)<<24
 	for name, m := range spec.Maps {
 		if name == "states" || name == "tags" {
 			m.MaxEntries = sets
@@ -148,22 +156,33 @@ func newStream(t *testing.T, g *pairLab, to string) *stream {
 func (s *stream) flows(t *testing.T, what string, more int64) {
 	t.Helper()
 	want := s.bytes.Load() + more
-	for stop := time.Now().Add(60 * time.Second); s.bytes.Load() < want; time.Sleep(time.Millisecond) {
+	stop := time.Now().Add(60 * time.Second)
+	for ; s.bytes.Load() < want; time.Sleep(time.Millisecond) {
 		if err := s.err.Load(); err != nil {
 			t.Fatalf("%s: the stream ended: %v", what, *err)
 		}
 		if time.Now().After(stop) {
-			t.Fatalf("%s: the stream stands still %d bytes before %d", what, want-s.bytes.Load(), want)
+			t.Fatalf(
+				"%s: the stream stands still %d bytes before %d",
+				what,
+				want-s.bytes.Load(),
+				want,
+			)
 		}
 	}
 }
 
-// TestStatesOfPreviousLayout takes over from an engine of another layout, as it was released, while a
-// stream goes through both.
+// TestStatesOfPreviousLayout takes over from an engine of another layout, as it was released, while
+// a stream goes through both.
 func TestStatesOfPreviousLayout(t *testing.T) {
 	nstest.Root(t)
 	lab := nstest.New(t)
-	g := &pairLab{server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir"), options: firewall.DefaultOptions()}
+	g := &pairLab{
+		server:  lab.Node("server"),
+		client:  lab.Node("client"),
+		dir:     filepath.Join(nstest.Bpffs(t), "weir"),
+		options: firewall.DefaultOptions(),
+	}
 	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
 	for _, port := range []int{80, 81} {
 		l, err := g.server.Listen("tcp", fmt.Sprintf("[::]:%d", port))
@@ -215,10 +234,12 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := g.engine.Carried(); n != 2 {
-		t.Errorf("carried %d states, there are 2", n)
+		t.Errorf("migrated %d states, there are 2", n)
 	}
 	busy.flows(t, "while the states are copied", 20<<20) // numbers grow far beyond what was copied
-	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+	if err := g.server.Do(
+		func() error { _, err := g.engine.Attach(g.index); return err },
+	); err != nil {
 		t.Fatal(err)
 	}
 	busy.flows(t, "under this engine", 50<<20)
@@ -235,7 +256,8 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 	for _, st := range states {
 		// The stream counts on from what the previous engine counted; its numbers are checked as
 		// ever.
-		if st.Phase.String() != "established" || st.Rule != 101 || st.From.Addr().Is4() && st.Bytes[1] < 100<<20 {
+		if st.Phase.String() != "established" || st.Rule != 101 ||
+			st.From.Addr().Is4() && st.Bytes[1] < 100<<20 {
 			t.Errorf("state %+v", st)
 		}
 	}
@@ -243,7 +265,8 @@ func TestStatesOfPreviousLayout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.sides[0].Flags&metaLiberal != 0 || x.sides[1].Flags&metaLiberal != 0 || x.originator().Flags&sideProved == 0 {
+		if x.sides[0].Flags&metaLiberal != 0 || x.sides[1].Flags&metaLiberal != 0 ||
+			x.originator().Flags&sideProved == 0 {
 			t.Errorf("flags %#x %#x", x.sides[0].Flags, x.sides[1].Flags)
 		}
 	}
@@ -293,14 +316,17 @@ func TestTablesOfAnotherSize(t *testing.T) {
 		}
 		g.options.MaxStates = states
 		g.open(t)
-		if g.engine.TakenOver() || int(g.engine.objects.States.MaxEntries()) != int(setsFor(states)) {
+		if g.engine.TakenOver() ||
+			int(g.engine.objects.States.MaxEntries()) != int(setsFor(states)) {
 			t.Fatalf("%s: the table has %d sets", when, g.engine.objects.States.MaxEntries())
 		}
 		g.interfaces(t)
 		if err := g.engine.Load(compile(t, rules)); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+		if err := g.server.Do(
+			func() error { _, err := g.engine.Attach(g.index); return err },
+		); err != nil {
 			t.Fatal(err)
 		}
 		busy.flows(t, when, 20<<20)
@@ -358,7 +384,17 @@ func TestUnknownLayoutsAreNotRead(t *testing.T) {
 	if err := e.Load(compile(t, webRules)); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := e.Adopt([]firewall.State{{Proto: 6, From: netip.MustParseAddrPort("10.0.0.2:1"), To: netip.MustParseAddrPort("10.0.0.1:80"), Key: e.rules[1].Key}}); n != 1 || err != nil {
+	if n, err := e.Adopt(
+		[]firewall.State{
+			{
+				Proto: 6,
+				From:  netip.MustParseAddrPort("10.0.0.2:1"),
+				To:    netip.MustParseAddrPort("10.0.0.1:80"),
+				Key:   e.rules[1].Key,
+			},
+		},
+	); n != 1 ||
+		err != nil {
 		t.Fatal(n, err)
 	}
 	config := e.config
@@ -381,7 +417,8 @@ func TestUnknownLayoutsAreNotRead(t *testing.T) {
 	}
 	found := 0
 	for x, err := range p.states() {
-		if err != nil || p.ruleKey(x.sides[0].Rule) != e.rules[1].Key || p.flowName(uint8(x.tag>>16)) != "default" {
+		if err != nil || p.ruleKey(x.sides[0].Rule) != e.rules[1].Key ||
+			p.flowName(uint8(x.tag>>16)) != "default" {
 			t.Errorf("%+v: %v", x, err)
 		}
 		found++
@@ -390,7 +427,9 @@ func TestUnknownLayoutsAreNotRead(t *testing.T) {
 		t.Errorf("%d states, there is one", found)
 	}
 	// A map of another shape under the name of one of ours.
-	odd, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 4, Flags: 1 << 10})
+	odd, err := ebpf.NewMap(
+		&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 4, Flags: 1 << 10},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,12 +451,18 @@ func TestUnknownLayoutsAreNotRead(t *testing.T) {
 func TestStateThatFellBehindStaysLiberal(t *testing.T) {
 	for _, gone := range []uint32{1, 1 << 20, 3 << 30} {
 		e := newEngine(t)
-		if err := e.Load(compile(t, "add allow tcp from any to any setup keep-state\n")); err != nil {
+		if err := e.Load(
+			compile(t, "add allow tcp from any to any setup keep-state\n"),
+		); err != nil {
 			t.Fatal(err)
 		}
 		merge := func(what string, numbers uint32, want int64) {
 			t.Helper()
-			old := firewall.State{Proto: packet.ProtoTCP, From: netip.MustParseAddrPort("10.0.0.2:1"), To: netip.MustParseAddrPort("10.0.0.1:80")}
+			old := firewall.State{
+				Proto: packet.ProtoTCP,
+				From:  netip.MustParseAddrPort("10.0.0.2:1"),
+				To:    netip.MustParseAddrPort("10.0.0.1:80"),
+			}
 			c := adoption(&old, e.rules[0].Id, 0, 1)
 			for i := range c.Side {
 				d := &c.Side[i]
@@ -436,7 +481,10 @@ func TestStateThatFellBehindStaysLiberal(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, d := range x.sides {
-					if liberal := want != 0; (d.Flags&metaLiberal != 0) != liberal || d.End != numbers || d.Ack != numbers || d.Edge != numbers+1000 {
+					if liberal := want != 0; (d.Flags&metaLiberal != 0) != liberal ||
+						d.End != numbers ||
+						d.Ack != numbers ||
+						d.Edge != numbers+1000 {
 						t.Errorf("%d on, %s: side %d: %+v", gone, what, i, d)
 					}
 				}

@@ -57,8 +57,8 @@ func TestHostKeepsCapacity(t *testing.T) {
 	}
 }
 
-// TestMissingHalfOfATranslation takes one entry of a translation away, as no code does: the client's
-// next packet makes a whole one again.
+// TestMissingHalfOfATranslation takes one entry of a translation away, as no code does: the
+// client's next packet makes a whole one again.
 func TestMissingHalfOfATranslation(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
@@ -99,7 +99,8 @@ func TestMissingHalfOfATranslation(t *testing.T) {
 			}
 		}
 		for i := range 15 {
-			if code, _, to := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != redirected ||
+			if code, _, to := f.send(client, end(hostAddr, 8080),
+				packet.UDP{}); code != redirected ||
 				to != end(podA, 80) {
 				t.Errorf("half %x, datagram %d: %d to %s", half, i, code, to)
 			}

@@ -44,10 +44,10 @@ func (f *frames) put(c piece) (code int32, src, dst netip.Addr) {
 	return code, netip.AddrFrom4([4]byte(out[26:30])), netip.AddrFrom4([4]byte(out[30:34]))
 }
 
-// TestFragmentsOfOtherHosts: a later fragment is translated as the first of its own datagram, and by
-// no other: not of another sender, protocol or identification, nor where it comes in elsewhere. The
-// rules let every fragment pass, also without a first, so that nothing but the translation holds
-// it.
+// TestFragmentsOfOtherHosts: a later fragment is translated as the first of its own datagram, and
+// by no other: not of another sender, protocol or identification, nor where it comes in elsewhere.
+// The rules let every fragment pass, also without a first, so that nothing but the translation
+// holds it.
 func TestFragmentsOfOtherHosts(t *testing.T) {
 	f := newFrames(t, "add allow ip from any to any frag\nadd allow ip from any to any\n")
 	f.masquerade(2000, 3000)

@@ -29,7 +29,7 @@ var (
 	podB        = netip.MustParseAddr("10.88.0.3")
 )
 
-// frames sends single frames through a village.
+// frames sends single frames through a cluster.
 type frames struct {
 	*cluster
 	nic      crossing

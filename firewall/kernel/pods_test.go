@@ -130,7 +130,18 @@ func (v *cluster) settle(name string, number byte) *podNode {
 			HardwareAddr: net.HardwareAddr(e.HostMAC[:])}))
 		v.must(inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(g, g.BitLen()), Link: eth0.Index,
 			Scope: nl.ScopeLink}))
-		v.must(inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom([]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}[i], 0), Via: g, Link: eth0.Index}))
+		v.must(
+			inner.ReplaceRoute(
+				nl.Route{
+					Dst: netip.PrefixFrom(
+						[]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}[i],
+						0,
+					),
+					Via:  g,
+					Link: eth0.Index,
+				},
+			),
+		)
 		v.must(conn.SetNeigh(nl.Neigh{Link: outer.Index, Addr: a,
 			HardwareAddr: net.HardwareAddr(e.MAC[:])}))
 		v.must(conn.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Link: outer.Index,

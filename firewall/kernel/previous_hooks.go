@@ -142,7 +142,8 @@ func (e *Engine) movePinsLocked(h *previousHook) error {
 			return err
 		}
 		if err := l.Pin(path); err != nil {
-			return fmt.Errorf("pin the link of interface %d %s: %w", h.index, directions[d].name, err)
+			return fmt.Errorf("pin the link of interface %d %s: %w", h.index, directions[d].name,
+				err)
 		}
 	}
 	return nil

@@ -21,11 +21,13 @@ var errNotRead = errors.New("a layout that this version does not know")
 // firstRead to layout are the layouts whose states are read. They have these in common, which must
 // never change here; a layout that changes one of them gets a reader of its own:
 //
-//	config  begins with layout, current (its lowest byte is the slot of the image in force), 32 bits each
-//	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the second on lie codes of 64 bytes, beginning with
-//	        key (64 bits) and id (32 bits)
-//	labels  {kind, id} to 64 bytes of name; kind 2 is a flow
-//	tags    sets of eight words, states of eight times four words of addresses and sixteen sides of 64 bytes
+//	config  begins with layout, current (its lowest byte is the slot of the image in force),
+//	        32 bits each
+//	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the
+//	        second on lie codes of 64 bytes, beginning with key (64 bits) and id (32 bits)
+//	labels  {kind, id} to 64 bytes of name; kind 2 is a flow; from 13 on name_ids
+//	tags    sets of eight words, states of eight times four words of addresses and sixteen
+//	        sides of 64 bytes
 //	counters by the lower 16 bits of a rule's id
 //
 // Before 4, that a connection was opened (Proved) is said by its tag alone, and before 13 that a
@@ -57,7 +59,8 @@ type previousPins struct {
 // openPins opens what is pinned in a directory, or returns errNotRead, or fs.ErrNotExist if it is
 // not whole.
 func openPins(dir string) (_ *previousPins, err error) {
-	p := &previousPins{ids: map[uint64]uint32{}, keys: map[uint32]uint64{}, flows: map[uint8]string{}}
+	p := &previousPins{ids: map[uint64]uint32{}, keys: map[uint32]uint64{},
+		flows: map[uint8]string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())

@@ -32,8 +32,13 @@ func repeatSYN(t *testing.T, rules string, publish bool) {
 		t.Fatal(err)
 	}
 	if publish {
-		p := firewall.Published{Proto: packet.ProtoTCP,
-			Host: netip.MustParseAddrPort("0.0.0.0:9999"), Pod: netip.MustParseAddrPort("10.88.0.2:80")}
+		p := firewall.Published{
+			Proto: packet.ProtoTCP,
+			Host: netip.MustParseAddrPort(
+				"0.0.0.0:9999",
+			),
+			Pod: netip.MustParseAddrPort("10.88.0.2:80"),
+		}
 		if err := g.server.Do(func() error {
 			return g.engine.SetPublished([]firewall.Published{p})
 		}); err != nil {

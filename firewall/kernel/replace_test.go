@@ -81,7 +81,10 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	if _, p := held(); p != 2 || len(e.tables) != 2 || e.tables["spare"] != nil {
 		t.Errorf("%d places and tables %v after the next", p, e.tables)
 	}
-	if err := e.AddTable("t", firewall.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.0/8")}); err != nil {
+	if err := e.AddTable(
+		"t",
+		firewall.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.0/8")},
+	); err != nil {
 		t.Fatal(err)
 	}
 	a.is(10)

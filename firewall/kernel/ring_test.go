@@ -107,7 +107,8 @@ func TestEveryEventIsDeliveredOrCounted(t *testing.T) {
 			"add 30 allow udp from any to any 10 keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	e.kinds = 1<<firewall.EventDrop | 1<<firewall.EventLog | 1<<firewall.EventStart | 1<<firewall.EventEnd
+	e.kinds = 1<<firewall.EventDrop | 1<<firewall.EventLog | 1<<firewall.EventStart |
+		1<<firewall.EventEnd
 	if err := errors.Join(e.watching(true), e.Capture(func(*firewall.Captured) {})); err != nil {
 		t.Fatal(err)
 	}

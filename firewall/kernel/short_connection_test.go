@@ -159,7 +159,8 @@ add 50 allow tcp from any to any setup keep-state
 		}
 		return evaluate(b)
 	}
-	if v := evaluate(udpFrame(t, 3000, false)[14:]); v.Pass || v.Reason != firewall.ReasonStatesFull {
+	if v := evaluate(udpFrame(t, 3000, false)[14:]); v.Pass ||
+		v.Reason != firewall.ReasonStatesFull {
 		t.Errorf("a new flow in a full table: %+v", v)
 	}
 	if v := ssh("10.8.8.8", "10.0.0.1",

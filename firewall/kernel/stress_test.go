@@ -386,9 +386,18 @@ func TestTwoCPUsInAFullTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	reasons := firewall.ByReason(decided)
-	t.Logf("%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit "+
-		"%d; left %+v", packets.Load(), s.Created, s.Removed, cut.Load(),
-		reasons[firewall.ReasonStatesFull], reasons[firewall.ReasonHalfOpenFull], reasons[firewall.ReasonLimit], n)
+	t.Logf(
+		"%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit "+
+			"%d; left %+v",
+		packets.Load(),
+		s.Created,
+		s.Removed,
+		cut.Load(),
+		reasons[firewall.ReasonStatesFull],
+		reasons[firewall.ReasonHalfOpenFull],
+		reasons[firewall.ReasonLimit],
+		n,
+	)
 	if s.Removed["reclaimed"] == 0 || cut.Load() == 0 || n.tracked != n.live {
 		t.Errorf("removed %v, cut %d; %d of %d states are in tracks", s.Removed, cut.Load(),
 			n.tracked, n.live)

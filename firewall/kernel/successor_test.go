@@ -105,7 +105,8 @@ func TestSuccessorOfAnEntry(t *testing.T) {
 	}{
 		{"UDP, fast path", "fast_established", "owners", 1, udps, udp(false, nil)},
 		{"UDP, slow path", "look_up", "tags", 3, udps, udp(false, none)},
-		{"TCP, fast path", "fast_established", "owners", 1, tcps, tcp(false, nil, ack, 100+2*n, 1000+n)},
+		{"TCP, fast path", "fast_established", "owners", 1, tcps,
+			tcp(false, nil, ack, 100+2*n, 1000+n)},
 		{"TCP, slow path", "look_up", "tags", 3, tcps, tcp(false, none, ack, 100+2*n, 1000+n)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

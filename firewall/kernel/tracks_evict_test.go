@@ -9,9 +9,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestTracksAreEvicted: SYNs of forged sources hold every track of a limit. Whoever comes gets one;
-// what is established keeps its own, and a source at its limit gets no more, also when the track
-// was given away in between.
+// TestTracksAreEvicted: SYNs of forged sources hold every track of a limit. Each new client gets
+// one; what is established keeps its own, and a source at its limit gets no more, also when the
+// track was given away in between.
 func TestTracksAreEvicted(t *testing.T) {
 	rules := "add check-state\nadd allow tcp from any to me 80 setup limit src-addr 2\n" +
 		"add deny ip from any to any\n"
