@@ -12,7 +12,10 @@ enum { ADOPT_MERGE = 1, ADOPT_STALE = 2 };
 
 // What an adoption returns: the state was made, or it was there and had missed packets that the
 // call's sides have seen.
-enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2 };
+// ADOPT_FOUND stays in the program: p->place is that of the state, and merge has to follow. It is
+// not called within adopt, whose stack and that of merge would add up to more than Linux 6.1
+// allows.
+enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2, ADOPT_FOUND = 3 };
 
 // adopt_track counts an adopted state in the track of its rule, however many states that has
 // already.
@@ -123,9 +126,8 @@ __noinline int adopt(__u32 unused)
 	p->key = in->key;
 	p->hashed = 0;
 	key_hash(p, cf, p->key.flow);
-	if (find(p, cf)) {
-		return in->count & ADOPT_MERGE ? merge(p->place) : 0;
-	}
+	if (find(p, cf))
+		return in->count & ADOPT_MERGE ? ADOPT_FOUND : 0;
 	__u32 flags = in->side[0].flags, partner = in->place;
 	int made = (flags & META_MADE) != 0, half_open = (flags & META_HALF_OPEN) != 0,
 	    translation = in->side[0].rule == NAT_RULE;

@@ -34,8 +34,10 @@ __noinline int operate(__u32 op)
 		in->clock = now - (__s64)bpf_jiffies64() * in->clock;
 		return 0;
 	}
-	if (op == OP_ADOPT)
-		return adopt(0);
+	if (op == OP_ADOPT) {
+		int r = adopt(0);
+		return r == ADOPT_FOUND ? merge(c->p.place) : r;
+	}
 	if (op == OP_BEGIN_MOVE) // for tests: what packets find while an entry moves
 		return begin_move(in->place);
 	if (op == OP_END_MOVE)
