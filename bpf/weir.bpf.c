@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Weir's programs: one per direction and kind of interface: with Ethernet headers, with
-// those of IP over InfiniBand, and without.
+// Weir's programs, one per direction and kind of interface: with Ethernet headers, with those of IP
+// over InfiniBand, and without.
 #include "lib/control.h"
-#include "lib/own.h"
-#include "lib/quick.h"
+#include "lib/loopback.h"
+#include "lib/fast_new.h"
 
-// hook judges a packet at an interface. The test for passing is the last thing that happens: whatever goes wrong before, the packet is dropped.
+// hook evaluates a packet at an interface. The test for passing comes last: whatever fails before,
+// the packet is dropped.
 __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 {
 	struct config *cf = settings();
@@ -16,10 +17,12 @@ __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 		if (mark == cf->local_mark)
 			return dir == DIR_OUT ? marked(skb, l2) : TC_ACT_UNSPEC;
 		skb->mark = 0;
-		return dir == DIR_OUT ? TC_ACT_UNSPEC : l2 == 14 ? hand_in(skb) : TC_ACT_SHOT;
+		return dir == DIR_OUT ? TC_ACT_UNSPEC :
+		       l2 == 14	      ? deliver_to_pod(skb) :
+					TC_ACT_SHOT;
 	}
 	struct cpu *c = this_cpu();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
@@ -27,27 +30,27 @@ __always_inline int hook(struct __sk_buff *skb, __u32 l2, __u8 dir)
 	p->recv = dir == DIR_IN ? skb->ifindex : skb->ingress_ifindex;
 	p->xmit = dir == DIR_IN ? 0 : skb->ifindex;
 	p->now = coarse_now(cf);
-	not_judged_yet(p, cf);
+	begin_packet(p, cf);
 	if (dir == DIR_IN && l2 == 14 && (f->pods | f->published)) {
-		int r = pass_by(skb);
-		if (likely(r != GO_ON))
+		int r = fast_forward(skb);
+		if (likely(r != FWD_CONTINUE))
 			return r;
 	}
 	if (f->pods | f->published)
-		return dir == DIR_IN ? carry_in(skb, p, l2) : carry_out(skb, l2);
-	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET)) && quick(skb, cf, l2)) {
+		return dir == DIR_IN ? forward_in(skb, p, l2) : forward_out(skb, l2);
+	if (l2 != L2_INFINIBAND && likely(!listened(cf, EVENT_PACKET)) && fast_path(skb, cf, l2)) {
 		finish(c, cf);
 		return TC_ACT_UNSPEC;
 	}
 	read_frame(skb, l2);
 	if (dir == DIR_IN) {
-		if (unlikely(perhaps_own(cf, p->src_hi, p->src_lo)) && strange(skb) != GO_ON)
+		if (unlikely(perhaps_own(cf, p->src_hi, p->src_lo)) && strange(skb) != FWD_CONTINUE)
 			return TC_ACT_SHOT;
-		before_judge(skb, p);
+		before_evaluate(skb, p);
 	}
-	judge(skb);
+	evaluate(skb);
 	if (dir == DIR_IN)
-		after_judge(skb, p);
+		after_evaluate(skb, p);
 	if (conclude(skb, c, cf, l2))
 		return TC_ACT_UNSPEC;
 	return unlikely(p->v.answer) ? reply(skb) : TC_ACT_SHOT;
@@ -83,7 +86,8 @@ SEC("tc") int weir_out_ib(struct __sk_buff *skb)
 	return hook(skb, L2_INFINIBAND, DIR_OUT);
 }
 
-// weir_local sits where the host sends to itself: a port of the host that was given to a pod is called there, too.
+// weir_local sits at egress of the loopback, where the host sends to itself: it calls published
+// ports there, too.
 SEC("tc") int weir_local(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -94,10 +98,11 @@ SEC("tc") int weir_local(struct __sk_buff *skb)
 	c->p.dir = DIR_IN;
 	c->p.recv = c->p.xmit = skb->ifindex;
 	read_frame(skb, 14);
-	return call_own(skb);
+	return loopback_call(skb);
 }
 
-// weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN. To judge, it runs the same code as the programs above over the packet given.
+// weir_call does what struct call asks for, run by BPF_PROG_TEST_RUN. To evaluate, it runs the same
+// code as the programs above over the packet given.
 SEC("tc") int weir_call(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
@@ -114,15 +119,15 @@ SEC("tc") int weir_call(struct __sk_buff *skb)
 		return 0;
 	}
 	take_input(0);
-	if (!quick(skb, cf, 14)) {
+	if (!fast_path(skb, cf, 14)) {
 		read_frame(skb, 14);
-		judge(skb);
+		evaluate(skb);
 	}
 	return give_verdict(0);
 }
 
-// weir_tick starts the timer of the sweep, whose callback is a part of this program: it runs where
-// packets do not interrupt it, and works where they do. Run by BPF_PROG_TEST_RUN.
+// weir_tick starts the timer of the sweep, whose callback is a part of this program: packets do not
+// interrupt the callback, but may interrupt weir_tick. Run by BPF_PROG_TEST_RUN.
 SEC("tc") int weir_tick(struct __sk_buff *skb)
 {
 	__u32 zero = 0;

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Taking in states that this table has not made: connections that were open before there were rules, and the states of an older table.
+// Adoption of states that this table has not made: connections that were open before there were
+// rules, and the states of a previous table.
 #pragma once
 
 #include "sweep.h"
 
-// What struct call.count of an adoption says: a state that is there already is brought up to what the call describes.
-// With ADOPT_STALE the other table has seen no packet of late: what it knows is only compared.
+// What struct call.count of an adoption says: a state that is there already is brought up to what
+// the call describes.
+// With ADOPT_STALE the other table has not seen the latest packets: its numbers are only compared.
 enum { ADOPT_MERGE = 1, ADOPT_STALE = 2 };
 
-// What an adoption returns: the state was made, or it was there and had missed packets that the call's sides have seen.
-enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2 };
+// What an adoption returns: the state was made, or it was there and had missed packets that the
+// call's sides have seen.
+// ADOPT_FOUND stays in the program: p->place is that of the state, and merge has to follow. It is
+// not called within adopt, whose stack and that of merge would add up to more than Linux 6.1
+// allows.
+enum { ADOPT_MADE = 1, ADOPT_BEHIND = 2, ADOPT_FOUND = 3 };
 
-// adopt_track counts an adopted state in the track of its rule, however many states that has already.
+// adopt_track counts an adopted state in the track of its rule, however many states that has
+// already.
 __always_inline void adopt_track(struct pkt *p, struct side *low, struct side *high, int made)
 {
 	void *image = image_of(p);
@@ -21,34 +28,40 @@ __always_inline void adopt_track(struct pkt *p, struct side *low, struct side *h
 	low->flags &= ~(META_TRACKED | META_KEEPS);
 	if (!r || (r->state != STATE_LIMIT && r->state != STATE_SET_LIMIT))
 		return;
-	mask_state(p, r, (struct address *)&p->key.low_hi, (struct address *)&p->key.high_hi, p->key.ports, p->key.proto, made);
+	mask_state(p, r, (struct address *)&p->key.low_hi, (struct address *)&p->key.high_hi,
+		   p->key.ports, p->key.proto, made);
 	__u32 place = enter_limit(TRACK_DEAD);
 	if (!place)
 		return;
 	take_track(p, low, high, place);
 	low->flags |= META_TRACKED;
-	if (!(low->flags & META_HALF_OPEN) && add_track(track_at(place - 1), p->track_era, TRACK_ONE_PROVED))
+	if (!(low->flags & META_HALF_OPEN) &&
+	    add_track(track_at(place - 1), p->track_era, TRACK_ONE_PROVED))
 		low->flags |= META_KEEPS;
 }
 
-// misses reports whether a side has not seen all that another table knows of it. The bytes tell when the numbers have gone half around.
+// misses reports whether a side has not seen all that another table knows of it. The byte counts
+// show when the sequence numbers have gone half around.
 __always_inline int misses(struct side *d, struct side *v)
 {
-	return d->bytes < v->bytes || before(once(d->end), v->end) ||
-	       (v->flags & SIDE_ACKED && (before(once(d->ack), v->ack) || before(once(d->edge), v->edge)));
+	return d->bytes < v->bytes || before(READ_ONCE(d->end), v->end) ||
+	       (v->flags & SIDE_ACKED &&
+		(before(READ_ONCE(d->ack), v->ack) || before(READ_ONCE(d->edge), v->edge)));
 }
 
-// join brings one side up to what another table knows of it: numbers only move on. The bytes tell that they
-// moved on by more than half of what there are, unless each table has seen packets that the other has not.
-__always_inline void join(struct side *d, struct side *v, int stale)
+// catch_up brings one side up to what another table knows of it. Numbers only move forward. The
+// byte counts show that they moved by more than half of the circle, unless each table has seen
+// packets that the other has not.
+__always_inline void catch_up(struct side *d, struct side *v, int stale)
 {
-	if (!(once(d->flags) & SIDE_SEEN))
+	if (!(READ_ONCE(d->flags) & SIDE_SEEN))
 		d->start = v->start;
-	if (!(once(d->flags) & SIDE_SEEN) || (d->bytes < v->bytes && !stale))
+	if (!(READ_ONCE(d->flags) & SIDE_SEEN) || (d->bytes < v->bytes && !stale))
 		d->end = v->end;
 	else
 		raise(&d->end, v->end);
-	if (v->flags & SIDE_ACKED && (!(once(d->flags) & SIDE_ACKED) || (d->bytes < v->bytes && !stale))) {
+	if (v->flags & SIDE_ACKED &&
+	    (!(READ_ONCE(d->flags) & SIDE_ACKED) || (d->bytes < v->bytes && !stale))) {
 		d->ack = v->ack;
 		d->edge = v->edge;
 	} else if (v->flags & SIDE_ACKED) {
@@ -66,8 +79,10 @@ __always_inline void join(struct side *d, struct side *v, int stale)
 	set_flags(d, v->flags & 0xfff);
 }
 
-// merge brings the state at p->place up to what the call describes. A state that the call wants strict becomes so when it has missed nothing: then its numbers
-// have moved on by themselves, or nothing has moved. From numbers that a stream has left behind it would never find back.
+// merge brings the state at p->place up to what the call describes. A state that the call wants
+// strict becomes so when it has missed nothing: then its numbers have moved by themselves, or
+// nothing has moved. A strict state whose stream is already ahead of its numbers would never catch
+// up.
 __noinline int merge(__u32 place)
 {
 	__u32 zero = 0;
@@ -76,9 +91,10 @@ __noinline int merge(__u32 place)
 	if (!in || !s || low_side(s, place)->rule == NAT_RULE)
 		return 0;
 	struct side *low = low_side(s, place), *high = high_side(s, place);
-	int behind = in->key.proto == PROTO_TCP && (misses(low, &in->side[0]) || misses(high, &in->side[1]));
-	join(low, &in->side[0], in->count & ADOPT_STALE);
-	join(high, &in->side[1], in->count & ADOPT_STALE);
+	int behind = in->key.proto == PROTO_TCP &&
+		     (misses(low, &in->side[0]) || misses(high, &in->side[1]));
+	catch_up(low, &in->side[0], in->count & ADOPT_STALE);
+	catch_up(high, &in->side[1], in->count & ADOPT_STALE);
 	if (!behind && !(in->side[0].flags & META_LIBERAL)) {
 		__sync_fetch_and_and(&low->flags, ~META_LIBERAL);
 		__sync_fetch_and_and(&high->flags, ~META_LIBERAL);
@@ -90,12 +106,13 @@ __noinline int merge(__u32 place)
 	new_phase(&c->p, s, place, in->key.proto);
 	if (c->p.proved)
 		keep_track(place);
-	forget_note(place);
+	clear_hint(place);
 	return behind ? ADOPT_BEHIND : 0;
 }
 
-// adopt makes the state that the call describes, with its sides and its rule as they are given, unless there is one. It sets call.place. With call.place given, 1 + that of
-// the other entry of a translation, the two are made to know each other.
+// adopt makes the state that the call describes, with its sides and its rule as they are given,
+// unless there is one. It sets call.place. With call.place set, which is 1 + the place of a
+// translation's other entry, it links the two.
 __noinline int adopt(__u32 unused)
 {
 	struct cpu *c = this_cpu();
@@ -109,17 +126,17 @@ __noinline int adopt(__u32 unused)
 	p->key = in->key;
 	p->hashed = 0;
 	key_hash(p, cf, p->key.flow);
-	if (find(p, cf)) {
-		return in->count & ADOPT_MERGE ? merge(p->place) : 0;
-	}
+	if (find(p, cf))
+		return in->count & ADOPT_MERGE ? ADOPT_FOUND : 0;
 	__u32 flags = in->side[0].flags, partner = in->place;
-	int made = (flags & META_MADE) != 0, embryo = (flags & META_HALF_OPEN) != 0, translation = in->side[0].rule == NAT_RULE;
+	int made = (flags & META_MADE) != 0, half_open = (flags & META_HALF_OPEN) != 0,
+	    translation = in->side[0].rule == NAT_RULE;
 	__u64 hi = off_link(made ? p->key.low_hi : p->key.high_hi);
 	__u64 lo = made ? p->key.low_lo : p->key.high_lo;
-	if (embryo && !translation)
+	if (half_open && !translation)
 		enter_source(cf, source_hash(cf, hi, lo));
-	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !place_for(cf, p)) {
-		if (embryo && !translation)
+	if ((g->states + c->pending >= cf->max_states && !reclaim(cf, p)) || !find_place(cf, p)) {
+		if (half_open && !translation)
 			leave_source(cf, source_hash(cf, hi, lo));
 		return -REASON_STATES_FULL;
 	}
@@ -134,7 +151,7 @@ __noinline int adopt(__u32 unused)
 	s->addr[way].high_lo = p->key.high_lo;
 	*low_side(s, way) = in->side[0];
 	*high_side(s, way) = in->side[1];
-	if (in->count & ADOPT_MERGE) { // who knows whether it keeps up
+	if (in->count & ADOPT_MERGE) { // it may fall behind
 		low_side(s, way)->flags |= META_LIBERAL;
 		high_side(s, way)->flags |= META_LIBERAL;
 	}
@@ -145,9 +162,9 @@ __noinline int adopt(__u32 unused)
 	} else if (flags & META_TRACKED)
 		adopt_track(p, low_side(s, way), high_side(s, way), made);
 	count_states(c, cf, 1);
-	if (embryo)
+	if (half_open)
 		count_half_open(1);
-	__sync_lock_test_and_set(&t->tag[way], embryo ? p->tag | TAG_HALF_OPEN : p->tag);
+	__sync_lock_test_and_set(&t->tag[way], half_open ? p->tag | TAG_HALF_OPEN : p->tag);
 	c->created++;
 	in->place = place;
 	if (!settle(place))

@@ -23,7 +23,7 @@ __always_inline int answerable(struct pkt *p)
 	return single(p->src_hi, p->src_lo, p->version) && single(p->dst_hi, p->dst_lo, p->version);
 }
 
-__always_inline void note_answer(struct pkt *p, struct code *r)
+__always_inline void set_answer(struct pkt *p, struct code *r)
 {
 	int four = p->version == 4;
 

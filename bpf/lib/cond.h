@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Residual conditions: what the vectors do not decide. One call tests one condition, or one entry of its pool.
+// Residual conditions: what the vectors do not decide. One call tests one condition, or one entry
+// of its pool.
 #pragma once
 
 #include "classify.h"
@@ -25,7 +26,8 @@ __always_inline struct span *prefix_at(void *image, struct header *h, __u32 n)
 	return r ? &((struct span *)tested(r))[n % ROW_SPANS] : NULL;
 }
 
-__always_inline int in_prefix(struct pkt *p, void *image, struct header *h, struct cond *c, __u64 hi, __u64 lo)
+__always_inline int in_prefix(struct pkt *p, void *image, struct header *h, struct cond *c,
+			      __u64 hi, __u64 lo)
 {
 	if (p->entry >= c->n)
 		return COND_IS_FALSE;
@@ -55,7 +57,7 @@ __always_inline __u32 own_bit(__u64 hi, __u64 lo)
 	return (hi * 3 ^ lo) * 0x9e3779b97f4a7c15ULL >> 56;
 }
 
-// perhaps_own: the source may be an address of the host. It is not if this says no.
+// perhaps_own: the source may be an address of the host. With 0 it certainly is not.
 __always_inline int perhaps_own(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u32 bit = own_bit(hi, lo);
@@ -83,7 +85,8 @@ __always_inline int in_table(struct pkt *p, struct cond *c, __u64 hi, __u64 lo)
 	return v && (c->n != 1 || *v == c->b);
 }
 
-__always_inline int on_interface(void *image, struct header *h, struct cond *c, __u32 kind, __u32 ifindex, struct iface *f)
+__always_inline int on_interface(void *image, struct header *h, struct cond *c, __u32 kind,
+				 __u32 ifindex, struct iface *f)
 {
 	__u32 half = h->parity & 1;
 
@@ -146,12 +149,14 @@ __always_inline int tagged(struct pkt *p, void *image, struct header *h, struct 
 	return COND_MORE;
 }
 
-// note_read notes what a condition asks about. What is not in struct memo makes that the packet's judgement is not remembered.
-__always_inline void note_read(struct pkt *p, __u8 op)
+// record_read records what a condition asks about. A condition on anything outside struct traits
+// keeps the packet's verdict out of the cache.
+__always_inline void record_read(struct pkt *p, __u8 op)
 {
 	if ((op >= COND_SEQ && op <= COND_FRAG) || (op >= COND_TTL && op <= COND_TAGGED))
 		p->pure = 0;
-	else if (op == COND_SRC_IN || op == COND_SRC_ME || op == COND_SRC_TABLE || op >= COND_VER_REV_PATH)
+	else if (op == COND_SRC_IN || op == COND_SRC_ME || op == COND_SRC_TABLE ||
+		 op >= COND_VER_REV_PATH)
 		p->reads |= READ_SRC;
 	else if (op == COND_SRC_PORT)
 		p->reads |= READ_SPORT;
@@ -173,7 +178,7 @@ __noinline int test(__u32 n)
 	int whole = !(p->frag & FRAG_LATER), tcp = p->proto == PROTO_TCP && whole;
 	__u32 xmit = p->dir == DIR_OUT ? p->xmit : 0;
 
-	note_read(p, c->op);
+	record_read(p, c->op);
 	switch (c->op) {
 	case COND_TRUE:
 		return 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Numbers shared with Go. A test in firewall/kernel compares every enum here with the Go constant of the same meaning.
+// Numbers shared with Go. A test in firewall/kernel compares every enum here with the Go constant
+// of the same meaning.
 #pragma once
 
 enum proto {
@@ -18,9 +19,22 @@ enum proto {
 
 // packet: bits of TCPFlags, Frag, IPOptions, ExtHdrs.
 enum tcp_flag { TH_FIN = 1, TH_SYN = 2, TH_RST = 4, TH_PSH = 8, TH_ACK = 16, TH_URG = 32 };
-enum frag_bit { FRAG_FIRST = 0x01, FRAG_LATER = 0x02, FRAG_MF = 0x20, FRAG_DF = 0x40, FRAG_RF = 0x80 };
+enum frag_bit {
+	FRAG_FIRST = 0x01,
+	FRAG_LATER = 0x02,
+	FRAG_MF = 0x20,
+	FRAG_DF = 0x40,
+	FRAG_RF = 0x80
+};
 enum ip_option { OPT_SSRR = 1, OPT_LSRR = 2, OPT_RR = 4, OPT_TS = 8, OPT_ROUTER_ALERT = 16 };
-enum ext_header { EXT_HOPBYHOP = 1, EXT_ROUTING = 2, EXT_DESTINATION = 4, EXT_FRAGMENT = 8, EXT_AH = 16, EXT_ROUTING0 = 32 };
+enum ext_header {
+	EXT_HOPBYHOP = 1,
+	EXT_ROUTING = 2,
+	EXT_DESTINATION = 4,
+	EXT_FRAGMENT = 8,
+	EXT_AH = 16,
+	EXT_ROUTING0 = 32
+};
 
 // packet.Reason.
 enum decode_reason {
@@ -84,7 +98,15 @@ enum reason {
 enum direction { DIR_IN, DIR_OUT };
 enum answer { ANSWER_NONE, ANSWER_RESET, ANSWER_UNREACH, ANSWER_UNREACH6, ANSWER_COOKIE };
 enum state_use { USE_NONE, USE_HIT, USE_NEW, USE_UNTOUCHED };
-enum event_kind { EVENT_START = 1, EVENT_END, EVENT_DROP, EVENT_LOG, EVENT_REFUSE, EVENT_PACKET = 30, EVENT_PROBE = 31 };
+enum event_kind {
+	EVENT_START = 1,
+	EVENT_END,
+	EVENT_DROP,
+	EVENT_LOG,
+	EVENT_REFUSE,
+	EVENT_PACKET = 30,
+	EVENT_PROBE = 31
+};
 
 // rule.ActionOp, StateOp, LimitMask.
 enum action {
@@ -155,12 +177,30 @@ enum cond_flag { COND_NOT = 1, COND_OR = 2 };
 enum frag_cond { FRAGBIT_OFFSET = 1, FRAGBIT_MF = 2, FRAGBIT_DF = 4, FRAGBIT_RF = 8 };
 
 // rule: classifier indexes and limits.
-enum dim { DIM_SRC, DIM_DST, DIM_SPORT, DIM_DPORT, DIM_PROTO, DIM_FLAGS, DIM_ICMP, DIM_HOOK, NUM_DIMS };
+enum dim {
+	DIM_SRC,
+	DIM_DST,
+	DIM_SPORT,
+	DIM_DPORT,
+	DIM_PROTO,
+	DIM_FLAGS,
+	DIM_ICMP,
+	DIM_HOOK,
+	NUM_DIMS
+};
 enum { NO_PORT = 65536, NO_FLAGS = 256, NO_ICMP = 512 };
 enum { MAX_RULES = 16384, MAX_CALLS = 16, MAX_JUMPS = 256, ANY_FLOW = 255, MAX_TAGS = 8 };
 
 // flow.SideFlags, Result, Phase.
-enum side_flag { SIDE_SEEN = 1, SIDE_SYN = 2, SIDE_ACKED = 4, SIDE_FIN = 8, SIDE_RST = 16, SIDE_SCALED = 32, SIDE_PROVED = 64 };
+enum side_flag {
+	SIDE_SEEN = 1,
+	SIDE_SYN = 2,
+	SIDE_ACKED = 4,
+	SIDE_FIN = 8,
+	SIDE_RST = 16,
+	SIDE_SCALED = 32,
+	SIDE_PROVED = 64
+};
 enum result {
 	RES_HIT,
 	RES_UNTOUCHED,
@@ -172,7 +212,14 @@ enum result {
 	RES_BAD_TAG,
 	RES_BAD_ICMP,
 };
-enum phase { PHASE_OPENING, PHASE_ESTABLISHED, PHASE_CLOSING, PHASE_CLOSED, PHASE_RESET, PHASE_ANSWERED };
+enum phase {
+	PHASE_OPENING,
+	PHASE_ESTABLISHED,
+	PHASE_CLOSING,
+	PHASE_CLOSED,
+	PHASE_RESET,
+	PHASE_ANSWERED
+};
 
 // The layout of everything pinned. Raised whenever the meaning of a byte in a pinned map changes.
 enum { LAYOUT = 13 };

@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What the agent asks the kernel to do with the state table: it never writes there itself, for it would race with packets.
+// What the agent asks the kernel to do with the state table: it never writes there itself, for it
+// would race with packets.
 #pragma once
 
 #include "adopt.h"
 
-enum op { OP_EVALUATE, OP_REMOVE, OP_SWEEP, OP_ADOPT, OP_PURGE, OP_TICK, OP_CLOCK, OP_BEGIN_MOVE, OP_END_MOVE };
+enum op {
+	OP_EVALUATE,
+	OP_REMOVE,
+	OP_SWEEP,
+	OP_ADOPT,
+	OP_PURGE,
+	OP_TICK,
+	OP_CLOCK,
+	OP_BEGIN_MOVE,
+	OP_END_MOVE
+};
 
-// operate does anything but judging.
+// operate runs every operation except OP_EVALUATE.
 __noinline int operate(__u32 op)
 {
 	__u32 zero = 0;
@@ -18,12 +29,15 @@ __noinline int operate(__u32 op)
 	if (op == OP_REMOVE)
 		return remove_state(in->place, in->tag_word, in->count);
 	if (op == OP_CLOCK) {
-		__s64 now = bpf_ktime_get_coarse_ns(); // first: if the clock moves on in between, ours is late rather than early
+		// first: if the clock moves on in between, ours is late rather than early
+		__s64 now = bpf_ktime_get_coarse_ns();
 		in->clock = now - (__s64)bpf_jiffies64() * in->clock;
 		return 0;
 	}
-	if (op == OP_ADOPT)
-		return adopt(0);
+	if (op == OP_ADOPT) {
+		int r = adopt(0);
+		return r == ADOPT_FOUND ? merge(c->p.place) : r;
+	}
 	if (op == OP_BEGIN_MOVE) // for tests: what packets find while an entry moves
 		return begin_move(in->place);
 	if (op == OP_END_MOVE)
@@ -58,7 +72,8 @@ __noinline int take_input(__u32 unused)
 	return 0;
 }
 
-// give_verdict ends a judgement and writes it into the call. The program returns what this does.
+// give_verdict ends an evaluation and writes the verdict into the call. The program returns this
+// function's result.
 __noinline int give_verdict(__u32 unused)
 {
 	__u32 zero = 0;

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// SYN cookies, docs/design/0003-evaluation.md section 10. While half-open states take a quarter of their room, a SYN to a service of the host that a rule
-// with keep-state allows gets no state: it is answered here, by a sequence number that the kernel's own syncookie code makes of the addresses and a
-// secret. The acknowledgement that proves to know the number is judged as the SYN would have been; its state is established at once, and the
-// stack is handed what it needs to open the connection, by bpf_sk_assign_tcp_reqsk (Linux 6.8).
+// SYN cookies, docs/design/0003-evaluation.md section 10. While half-open states fill a quarter of
+// their limit, a SYN to a service of the host that a rule with keep-state allows gets no state. The
+// program answers it with a sequence number that the kernel's own syncookie code makes of the
+// addresses and a secret. An acknowledgement that proves knowledge of the number is evaluated as
+// the SYN would have been. Its state is established at once, and the stack receives what it needs
+// to open the connection, by bpf_sk_assign_tcp_reqsk (Linux 6.8).
 //
-// What the client's SYN offered is kept where the kernel's own cookies keep it: the size of segments in the cookie, window scale and SACK in the low bits of
-// the time stamp, so that a client without time stamps goes without them.
+// What the client's SYN offered is kept where the kernel's own cookies keep it: the size of
+// segments in the cookie, window scale and SACK in the low bits of the time stamp, so a client
+// without time stamps gets neither.
 #pragma once
 
 #include "reply.h"
@@ -27,7 +30,8 @@ struct bpf_tcp_req_attrs {
 	__u8 reserved[3];
 };
 
-extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk, struct bpf_tcp_req_attrs *attrs, int attrs__sz)
+extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
+				   struct bpf_tcp_req_attrs *attrs, int attrs__sz)
 	__attribute__((section(".ksyms"), weak));
 
 __always_inline struct gauge *gauges_now(void)
@@ -36,8 +40,9 @@ __always_inline struct gauge *gauges_now(void)
 	return bpf_map_lookup_elem(&gauges, &zero);
 }
 
-// listener returns the socket that listens where the packet goes, to be released, or NULL: there is none, a connection has these ends already, or it
-// speaks MPTCP, for which the stack takes no cookies of ours.
+// listener returns the socket that listens where the packet goes, to be released, or NULL: there is
+// none, a connection has these ends already, or it speaks MPTCP, for which the stack takes no
+// cookies of ours.
 __always_inline struct bpf_sock *listener(struct __sk_buff *skb, struct pkt *p)
 {
 	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)p->buf;
@@ -69,18 +74,20 @@ __always_inline struct bpf_sock *listener(struct __sk_buff *skb, struct pkt *p)
 // plain_segment: a segment to an address of the host, in one piece, sent to us alone.
 __always_inline int plain_segment(struct __sk_buff *skb, struct pkt *p)
 {
-	return p->kind == PARSED_IP && !p->reason && !(p->frag & (FRAG_FIRST | FRAG_LATER)) && p->l3 <= 14 && skb->pkt_type == HOST &&
-	       is_address(0, p->dst_hi, p->dst_lo);
+	return p->kind == PARSED_IP && !p->reason && !(p->frag & (FRAG_FIRST | FRAG_LATER)) &&
+	       p->l3 <= 14 && skb->pkt_type == HOST && is_address(0, p->dst_hi, p->dst_lo);
 }
 
-// load_header puts the IP header of the packet into h, which has 40 bytes, without options or extension headers: the syncookie code reads the
-// addresses alone.
+// load_header puts the IP header of the packet into h, which has 40 bytes, without options or
+// extension headers: the syncookie code reads the addresses alone.
 __always_inline long load_header(struct __sk_buff *skb, struct pkt *p, __u8 *h)
 {
-	return p->version == 4 ? bpf_skb_load_bytes(skb, p->l3, h, 20) : bpf_skb_load_bytes(skb, p->l3, h, 40);
+	return p->version == 4 ? bpf_skb_load_bytes(skb, p->l3, h, 20) :
+				 bpf_skb_load_bytes(skb, p->l3, h, 40);
 }
 
-// read_tcp loads the TCP header into p->buf, and notes what its options say: p->offered, p->ts_value, p->ts_echo. It returns the header's length, or 0.
+// read_tcp loads the TCP header into p->buf, and records what its options say: p->offered,
+// p->ts_value, p->ts_echo. It returns the header's length, or 0.
 __noinline __u32 read_tcp(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -93,34 +100,35 @@ __noinline __u32 read_tcp(struct __sk_buff *skb)
 	opaque(n);
 	if (n < 20 || n > 60 || bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, n) < 0)
 		return 0;
-	once(p->at) = 20;
-	once(p->end) = p->payload - p->l4;
+	WRITE_ONCE(p->at, 20);
+	WRITE_ONCE(p->end, p->payload - p->l4);
 	for (int i = 0; i < 40; i++) {
-		__u32 at = once(p->at), end = once(p->end);
+		__u32 at = READ_ONCE(p->at), end = READ_ONCE(p->end);
 		if (at >= end || at > 58)
 			break;
 		__u8 kind = p->buf[at & 63], len = p->buf[(at + 1) & 63];
 		if (kind == 0)
 			break;
 		if (kind == 1) {
-			once(p->at) = at + 1;
+			WRITE_ONCE(p->at, at + 1);
 			continue;
 		}
 		if (len < 2 || at + len > end)
 			break;
 		if (kind == 4 && len == 2)
-			once(p->offered) = once(p->offered) | SEEN_SACK;
+			WRITE_ONCE(p->offered, READ_ONCE(p->offered) | SEEN_SACK);
 		if (kind == 8 && len == 10 && at <= 50) {
-			once(p->offered) = once(p->offered) | SEEN_TS;
-			once(p->ts_value) = get32(p->buf + ((at + 2) & 63));
-			once(p->ts_echo) = get32(p->buf + ((at + 6) & 63));
+			WRITE_ONCE(p->offered, READ_ONCE(p->offered) | SEEN_TS);
+			WRITE_ONCE(p->ts_value, get32(p->buf + ((at + 2) & 63)));
+			WRITE_ONCE(p->ts_echo, get32(p->buf + ((at + 6) & 63)));
 		}
-		once(p->at) = at + len;
+		WRITE_ONCE(p->at, at + len);
 	}
 	return p->payload - p->l4;
 }
 
-// offer_cookie notes in p->offer whether this SYN may be answered by a cookie, or was, should it need a state.
+// offer_cookie records in p->offer whether a cookie may answer this SYN, or has answered it, in
+// case the SYN needs a state.
 __noinline int offer_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -144,8 +152,8 @@ struct answer_header {
 	__u8 options[20];
 };
 
-// cookie_clock is a millisecond clock of this conversation. Its hash has keys of its own: the stranger
-// who reads it shall not learn where states lie.
+// cookie_clock is a millisecond clock of this flow. Its hash has keys of its own: the client that
+// reads the clock learns nothing about where states lie.
 __noinline __u32 cookie_clock(__u32 unused)
 {
 	struct cpu *c = this_cpu();
@@ -153,7 +161,8 @@ __noinline __u32 cookie_clock(__u32 unused)
 	if (!c || !cf)
 		return unused;
 	struct pkt *p = &c->p;
-	__u64 own = hash5(cf->seed + SEED_COOKIE, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
+	__u64 own =
+		hash5(cf->seed + SEED_COOKIE, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo, p->ports);
 
 	return (__u32)((__u64)p->now / 1000000) + (__u32)own;
 }
@@ -184,9 +193,11 @@ __noinline int make_cookie(struct __sk_buff *skb)
 	__s64 cookie;
 
 	opaque(n);
-	if (n < 20 || n > 60 || load_header(skb, p, ip) < 0 || bpf_check_mtu(skb, 0, &mtu, 0, 0) < 0)
+	if (n < 20 || n > 60 || load_header(skb, p, ip) < 0 ||
+	    bpf_check_mtu(skb, 0, &mtu, 0, 0) < 0)
 		return -1;
-	cookie = p->version == 4 ? bpf_tcp_raw_gen_syncookie_ipv4(ip, p->buf, n) : bpf_tcp_raw_gen_syncookie_ipv6(ip, p->buf, n);
+	cookie = p->version == 4 ? bpf_tcp_raw_gen_syncookie_ipv4(ip, p->buf, n) :
+				   bpf_tcp_raw_gen_syncookie_ipv6(ip, p->buf, n);
 	if (cookie < 0)
 		return -1;
 	mtu -= header + 20;
@@ -222,7 +233,8 @@ __noinline int make_cookie(struct __sk_buff *skb)
 	__u32 size = stamped ? 40 : 24;
 	a.tcp.offset = size << 2;
 	a.tcp.check = fold(sum((__u32 *)&a, 10) + pseudo_sum(p, PROTO_TCP, size));
-	if (bpf_skb_change_tail(skb, p->l3 + header + size, 0) < 0 || store_ip(skb, p, PROTO_TCP, size) < 0)
+	if (bpf_skb_change_tail(skb, p->l3 + header + size, 0) < 0 ||
+	    store_ip(skb, p, PROTO_TCP, size) < 0)
 		return -1;
 	__sync_fetch_and_add(&g->cookies_sent, 1);
 	if (stamped)
@@ -230,8 +242,9 @@ __noinline int make_cookie(struct __sk_buff *skb)
 	return bpf_skb_store_bytes(skb, p->l3 + header, &a, 24, 0);
 }
 
-// cookie_segment finds what the SYN of the acknowledgement in the packet said of its segments: it makes the cookie again for each size that one can tell. One from
-// before the last turn of the kernel's minute gets the least.
+// cookie_segment finds the segment size (MSS) that the SYN before this acknowledgement offered. It
+// computes the cookie again for each size that a cookie can encode. A cookie from before the last
+// turn of the kernel's minute gets the smallest size.
 __noinline __u32 cookie_segment(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -253,8 +266,9 @@ __noinline __u32 cookie_segment(struct __sk_buff *skb)
 	for (int i = 0; i < 4; i++) {
 		syn.mss[2] = most >> 8;
 		syn.mss[3] = most;
-		__s64 made = p->version == 4 ? bpf_tcp_raw_gen_syncookie_ipv4(ip, &syn, sizeof(syn)) :
-					       bpf_tcp_raw_gen_syncookie_ipv6(ip, &syn, sizeof(syn));
+		__s64 made = p->version == 4 ?
+				     bpf_tcp_raw_gen_syncookie_ipv4(ip, &syn, sizeof(syn)) :
+				     bpf_tcp_raw_gen_syncookie_ipv6(ip, &syn, sizeof(syn));
 		if (made < 0)
 			break;
 		__u32 size = made >> 32 & 0xffff;
@@ -265,7 +279,8 @@ __noinline __u32 cookie_segment(struct __sk_buff *skb)
 	return p->version == 4 ? 536 : 1220;
 }
 
-// redeem_cookie looks whether this acknowledgement is one of a cookie. If so, it is judged as the SYN was.
+// redeem_cookie checks whether this acknowledgement carries a cookie. If so, it is evaluated as the
+// SYN was.
 __noinline int redeem_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -280,7 +295,8 @@ __noinline int redeem_cookie(struct __sk_buff *skb)
 	bpf_sk_release(sk);
 	if (load_header(skb, p, ip) < 0 || bpf_skb_load_bytes(skb, p->l3 + p->l4, p->buf, 20) < 0)
 		return 0;
-	if (p->version == 4 ? bpf_tcp_raw_check_syncookie_ipv4(ip, p->buf) < 0 : bpf_tcp_raw_check_syncookie_ipv6(ip, p->buf) < 0)
+	if (p->version == 4 ? bpf_tcp_raw_check_syncookie_ipv4(ip, p->buf) < 0 :
+			      bpf_tcp_raw_check_syncookie_ipv6(ip, p->buf) < 0)
 		return 0;
 	p->offer = OFFER_REDEEMED;
 	p->redeemed_flags = p->tcp_flags;
@@ -289,16 +305,17 @@ __noinline int redeem_cookie(struct __sk_buff *skb)
 	return 1;
 }
 
-// establish writes what the handshake has told into the state that the acknowledgement made.
+// establish writes what the handshake has shown into the state that the acknowledgement made.
 __always_inline void establish(struct pkt *p)
 {
-	__u32 place = p->memo_place;
+	__u32 place = p->first_place;
 	struct set *s = set_at(place / WAYS);
 	if (!s)
 		return;
 	struct side *low = low_side(s, place), *high = high_side(s, place);
 	struct side *d = p->from ? high : low, *o = p->from ? low : high;
-	__u32 scaled = p->offered & SEEN_TS && (p->ts_echo & 15) != TS_NO_SCALE ? SIDE_SCALED : 0, scale = p->ts_echo & 15;
+	__u32 scaled = p->offered & SEEN_TS && (p->ts_echo & 15) != TS_NO_SCALE ? SIDE_SCALED : 0,
+	      scale = p->ts_echo & 15;
 	__u32 win = (__u32)p->window << (scaled ? scale : 0);
 
 	o->start = p->ack - 1;
@@ -312,13 +329,14 @@ __always_inline void establish(struct pkt *p)
 	d->ack = p->ack;
 	d->edge = p->ack + win;
 	d->win = win;
-	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
-	if (hatch(place))
+	set_flags(d, SIDE_ACKED | SIDE_PROVED | scaled | (scaled ? scale << 8 : 0) |
+			     (p->tcp_flags & TH_FIN ? SIDE_FIN : 0));
+	if (promote(place))
 		keep_track(place);
 }
 
-// seat_cookie follows the judgement of a redeemed cookie: the packet becomes the acknowledgement again that it is, and if it passes, the stack is told to open the
-// connection by it. It returns 0 if that failed.
+// seat_cookie follows the evaluation of a redeemed cookie. The packet becomes an acknowledgement
+// again, and if it passes, the stack opens the connection with it. It returns 0 if that failed.
 __noinline int seat_cookie(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -360,8 +378,9 @@ __noinline int seat_cookie(struct __sk_buff *skb)
 	return 1;
 }
 
-// before_judge looks at what comes in while cookies are in use: SYNs may be answered by one, acknowledgements may be answers to one.
-__always_inline void before_judge(struct __sk_buff *skb, struct pkt *p)
+// before_evaluate handles incoming packets while cookies are in use: a SYN may get one, an
+// acknowledgement may carry one.
+__always_inline void before_evaluate(struct __sk_buff *skb, struct pkt *p)
 {
 	__u8 f = p->tcp_flags & (TH_SYN | TH_ACK | TH_RST);
 
@@ -376,8 +395,8 @@ __always_inline void before_judge(struct __sk_buff *skb, struct pkt *p)
 		offer_cookie(skb);
 }
 
-// after_judge ends what before_judge began.
-__always_inline void after_judge(struct __sk_buff *skb, struct pkt *p)
+// after_evaluate ends what before_evaluate began.
+__always_inline void after_evaluate(struct __sk_buff *skb, struct pkt *p)
 {
 	if (unlikely(p->offer == OFFER_REDEEMED) && !seat_cookie(skb)) {
 		p->v.pass = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The fields of one packet: the part of the decoder that needs no more than fixed headers. The decoder of docs/design/0002-decoder.md; section numbers here are those of that page. packet.Packet.Decode gives the same fields and the
-// same reason for the same bytes.
+// The fields of one packet: the part of the decoder that needs no more than fixed headers. The
+// decoder of docs/design/0002-decoder.md; section numbers here are those of that page.
+// packet.Packet.Decode gives the same fields and the same reason for the same bytes.
 #pragma once
 
 #include "maps.h"
@@ -59,7 +60,8 @@ __always_inline int stop_short(struct pkt *p, __u8 reason)
 	return stop(p, p->frag & FRAG_FIRST ? DECODE_FRAG_TINY : reason);
 }
 
-// transport reads the upper-layer header, section 8. t can be read for 20 bytes, of which the packet has n.
+// transport reads the upper-layer header, section 8. t can be read for 20 bytes, of which the
+// packet has n.
 __always_inline int transport(struct pkt *p, const __u8 *t, __u32 n)
 {
 	__u8 first = p->frag & FRAG_FIRST;
@@ -92,7 +94,8 @@ __always_inline int transport(struct pkt *p, const __u8 *t, __u32 n)
 		p->payload = p->l4 + 8;
 		return PARSED_IP;
 	}
-	if ((proto == PROTO_ICMP && p->version == 4) || (proto == PROTO_ICMPV6 && p->version == 6)) {
+	if ((proto == PROTO_ICMP && p->version == 4) ||
+	    (proto == PROTO_ICMPV6 && p->version == 6)) {
 		if (n < 8)
 			return stop_short(p, DECODE_TRANSPORT);
 		p->icmp_type = t[0];
@@ -121,7 +124,7 @@ __always_inline int transport(struct pkt *p, const __u8 *t, __u32 n)
 	return PARSED_IP;
 }
 
-// fragment notes a fragment, section 7, and reports whether the decode ends here.
+// fragment records a fragment, section 7, and reports whether the decode ends here.
 __always_inline int fragment(struct pkt *p, __u32 off, __u32 more, __u32 data, __u32 front)
 {
 	p->frag_off = off;
@@ -140,7 +143,8 @@ __always_inline int fragment(struct pkt *p, __u32 off, __u32 more, __u32 data, _
 	return 1;
 }
 
-// read_ip4 and read_ip6 set the fields of the fixed header at b, of which 20 and 40 bytes can be read. They return 0, or a reason to refuse.
+// read_ip4 and read_ip6 set the fields of the fixed header at b, of which 20 and 40 bytes can be
+// read. They return 0, or a reason to refuse.
 __always_inline __u8 read_ip4(struct pkt *p, const __u8 *b, __u32 total)
 {
 	__u32 ihl = (b[0] & 15) * 4;
@@ -202,7 +206,8 @@ __always_inline __u8 read_ip6(struct pkt *p, const __u8 *b, __u32 total)
 __always_inline int is_icmp(struct pkt *p)
 {
 	return !p->reason && !(p->frag & FRAG_LATER) &&
-	       ((p->version == 4 && p->proto == PROTO_ICMP) || (p->version == 6 && p->proto == PROTO_ICMPV6));
+	       ((p->version == 4 && p->proto == PROTO_ICMP) ||
+		(p->version == 6 && p->proto == PROTO_ICMPV6));
 }
 
 __always_inline int error_type(__u8 version, __u8 type)
@@ -213,7 +218,7 @@ __always_inline int error_type(__u8 version, __u8 type)
 }
 
 // asks: an ICMP message of this type is a query. query_of returns the type of the query that it
-// answers, 0 if it is no answer. Both: packet.Packet.ICMPQueryType.
+// answers, 0 if it is not an answer. Both: packet.Packet.ICMPQueryType.
 __always_inline int asks(__u8 version, __u8 type)
 {
 	if (version == 6)
@@ -229,8 +234,8 @@ __always_inline __u8 query_of(__u8 version, __u8 type)
 }
 
 // icmp_ports returns what stands for the ports of a query or its answer, whose bytes 4 to 7 are
-// `word`, as in flow.KeyOf: for the end that asks the id, for the one that answers the id plus the type
-// of the query. Other messages have none: 0.
+// `word`, as in flow.KeyOf: for the end that asks the id, for the one that answers the id plus the
+// type of the query. Other messages have none: 0.
 __always_inline __u32 icmp_ports(__u8 version, __u8 type, __u32 word)
 {
 	__u32 id = word >> 16, query = query_of(version, type);
@@ -251,11 +256,13 @@ __always_inline int essential(struct pkt *p)
 {
 	__u8 t = p->icmp_type;
 
-	if (p->version != 6 || p->proto != PROTO_ICMPV6 || p->frag & (FRAG_FIRST | FRAG_LATER) || p->ext_hdrs & EXT_FRAGMENT)
+	if (p->version != 6 || p->proto != PROTO_ICMPV6 || p->frag & (FRAG_FIRST | FRAG_LATER) ||
+	    p->ext_hdrs & EXT_FRAGMENT)
 		return 0;
 	if (t >= 133 && t <= 136)
 		return p->ttl == 255 && !p->icmp_code;
 	if ((t >= 130 && t <= 132) || t == 143)
-		return p->ttl == 1 && p->ip_options & OPT_ROUTER_ALERT && (p->src_hi >> 54 == 0xfe80 >> 6 || !(p->src_hi | p->src_lo));
+		return p->ttl == 1 && p->ip_options & OPT_ROUTER_ALERT &&
+		       (p->src_hi >> 54 == 0xfe80 >> 6 || !(p->src_hi | p->src_lo));
 	return 0;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Events for the agent, through the ring buffer. Each kind costs one test while nobody listens to it.
+// Events for the agent, through the ring buffer. Each kind costs one test while nothing subscribes
+// to it.
 #pragma once
 
 #include "key.h"
@@ -9,7 +10,7 @@ __always_inline int listened(struct config *cf, __u32 kind)
 	return cf->listen >> kind & 1;
 }
 
-// describe writes where a packet was judged and what was decided.
+// describe writes where a packet was evaluated and the verdict.
 __always_inline void describe(struct event *e, struct pkt *p)
 {
 	e->recv = p->recv;
@@ -26,18 +27,18 @@ __always_inline void describe(struct event *e, struct pkt *p)
 }
 
 enum { RING_AVAILABLE = 0 }; // BPF_RB_AVAIL_DATA
-// How much of the ring an event may find taken. What strangers cause as they like, refused packets
-// and captured ones, stops at the half, so that there is room for what is rare; keepalive probes,
-// without which idle connections end, have the last eighth for themselves.
-enum { RING_STRANGERS = EVENT_RING / 2, RING_EVENTS = EVENT_RING / 8 * 7 };
+// How much of the ring may be taken when an event is written. Refused and captured packets, which
+// any host can cause at will, stop at half of it, so that rare events find space. The last eighth
+// is reserved for keepalive probes, without which idle connections end.
+enum { RING_UNTRUSTED = EVENT_RING / 2, RING_EVENTS = EVENT_RING / 8 * 7 };
 
-// ring_room: an event may take room in the ring.
-__always_inline int ring_room(__u64 most)
+// ring_has_space: an event may take space in the ring.
+__always_inline int ring_has_space(__u64 most)
 {
 	return bpf_ringbuf_query(&events, RING_AVAILABLE) <= most;
 }
 
-// event_packet tells of the packet at hand and its verdict.
+// event_packet reports the current packet and its verdict.
 __noinline int event_packet(__u32 kind)
 {
 	struct cpu *c = this_cpu();
@@ -46,7 +47,7 @@ __noinline int event_packet(__u32 kind)
 	struct pkt *p = &c->p;
 	int refused = kind == EVENT_DROP || kind == EVENT_REFUSE;
 	struct event *e = NULL;
-	if (ring_room(refused ? RING_STRANGERS : RING_EVENTS))
+	if (ring_has_space(refused ? RING_UNTRUSTED : RING_EVENTS))
 		e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e) {
 		c->lost++;
@@ -69,13 +70,14 @@ __noinline int event_packet(__u32 kind)
 	return 0;
 }
 
-// event_end tells of a state that has ended.
-__always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
+// event_end reports a state that has ended.
+__always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, __u32 way,
+			       __u64 tag)
 {
 	if (likely(!listened(cf, EVENT_END)))
 		return;
 	struct event *e = NULL;
-	if (ring_room(RING_EVENTS))
+	if (ring_has_space(RING_EVENTS))
 		e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e) {
 		c->lost++;
@@ -103,14 +105,14 @@ __always_inline void event_end(struct config *cf, struct cpu *c, struct set *s, 
 	bpf_ringbuf_submit(e, 0);
 }
 
-// event_frame hands the first bytes of the frame to whoever captures, with the verdict.
+// event_frame hands the first bytes of the frame to the capture, with the verdict.
 __noinline int event_frame(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct pkt *p = &c->p;
-	if (!ring_room(RING_STRANGERS)) {
+	if (!ring_has_space(RING_UNTRUSTED)) {
 		c->lost++;
 		return 0;
 	}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What the state machines need besides the decoder's fields: the window scale of a SYN, the first chunk of an SCTP packet.
+// What the state machines need besides the decoder's fields: the window scale of a SYN, the first
+// chunk of an SCTP packet.
 #pragma once
 
 #include "parse.h"
@@ -18,14 +19,14 @@ __always_inline void read_scale(struct __sk_buff *skb, struct pkt *p)
 	p->at = 0;
 	p->end = p->payload - p->l4 - 20;
 	for (int i = 0; i < 40; i++) {
-		__u32 at = once(p->at), left = once(p->end) - at;
+		__u32 at = READ_ONCE(p->at), left = READ_ONCE(p->end) - at;
 		if (!left || left > 64 || at > 61)
 			return;
 		__u8 kind = p->buf[at & 63], len = p->buf[(at + 1) & 63];
 		if (kind == 0)
 			return;
 		if (kind == 1) {
-			once(p->at) = at + 1;
+			WRITE_ONCE(p->at, at + 1);
 			continue;
 		}
 		if (left < 2 || len < 2 || len > left)
@@ -35,7 +36,7 @@ __always_inline void read_scale(struct __sk_buff *skb, struct pkt *p)
 			p->scale = shift > 14 ? 14 : shift;
 			return;
 		}
-		once(p->at) = at + len;
+		WRITE_ONCE(p->at, at + len);
 	}
 }
 
@@ -53,7 +54,8 @@ __noinline int read_extras(struct __sk_buff *skb)
 	}
 	p->chunk = NO_CHUNK;
 	p->chunk_bits = 0;
-	if (p->payload + 4 <= p->len && bpf_skb_load_bytes(skb, p->l3 + p->payload, p->buf, 2) == 0) {
+	if (p->payload + 4 <= p->len &&
+	    bpf_skb_load_bytes(skb, p->l3 + p->payload, p->buf, 2) == 0) {
 		p->chunk = p->buf[0];
 		p->chunk_bits = p->buf[1];
 	}

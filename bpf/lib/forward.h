@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The way of a packet through the host, docs/design/0004-containers.md section 3: judged on its way in and on its way out, translated, and handed
-// straight to the pod or the card. What cannot go straight goes up the stack, which routes it, fragments it or answers that it cannot; the
-// hooks on the way then do what is left to do.
+// Forwarding, docs/design/0004-containers.md section 3: a packet is evaluated at ingress and at
+// egress, translated, and handed straight to the pod or the NIC. What cannot go straight goes up
+// the stack, which routes it, fragments it or answers that it cannot. The other hooks then do what
+// remains.
 #pragma once
 
 #include "cookie.h"
-#include "pass.h"
+#include "fast_established.h"
 
-// not_judged_yet makes the packet a new one to the rules.
-__always_inline void not_judged_yet(struct pkt *p, struct config *cf)
+// begin_packet makes the packet a new one to the rules.
+__always_inline void begin_packet(struct pkt *p, struct config *cf)
 {
 	p->random = cf->random ? bpf_get_prandom_u32() : 0;
 	p->tags = 0;
@@ -17,7 +18,7 @@ __always_inline void not_judged_yet(struct pkt *p, struct config *cf)
 	p->missed = 0;
 }
 
-// conclude does what follows a judgement. It returns whether the packet passes.
+// conclude does what follows an evaluation. It reports whether the packet passes.
 __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct config *cf, __u32 l2)
 {
 	finish(c, cf);
@@ -27,7 +28,8 @@ __always_inline int conclude(struct __sk_buff *skb, struct cpu *c, struct config
 }
 
 // drop drops a packet for another reason than a rule.
-__always_inline int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf, __u8 reason)
+__always_inline int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf,
+			 __u8 reason)
 {
 	p->v.pass = 0;
 	p->v.reason = reason;
@@ -39,7 +41,8 @@ __always_inline int drop(struct __sk_buff *skb, struct pkt *p, struct cpu *c, st
 	return TC_ACT_SHOT;
 }
 
-// refuse_frame ends the way of a packet that was judged and not let through. The answer is one to what came, not to what it was translated to.
+// refuse_frame drops a packet that the rules did not let pass. An answer is to the packet as it
+// came, not as it was translated.
 __always_inline int refuse_frame(struct __sk_buff *skb, struct pkt *p)
 {
 	if (likely(!p->v.answer))
@@ -51,8 +54,8 @@ __always_inline int refuse_frame(struct __sk_buff *skb, struct pkt *p)
 	return reply(skb);
 }
 
-// party_at notes which pod, if any, is behind an interface.
-__always_inline void party_at(struct party *pod, __u32 ifindex)
+// set_endpoint sets which pod, if any, is behind an interface.
+__always_inline void set_endpoint(struct pkt_endpoint *pod, __u32 ifindex)
 {
 	struct endpoint *e = endpoint_at(ifindex);
 
@@ -66,7 +69,8 @@ __always_inline void party_at(struct party *pod, __u32 ifindex)
 // direct: nothing about the packet needs the stack.
 __always_inline int direct(struct __sk_buff *skb, struct pkt *p)
 {
-	return p->ttl > 1 && p->l3 == 14 && !p->ip_options && !(p->ext_hdrs & ~(EXT_FRAGMENT | EXT_DESTINATION)) && skb->pkt_type == HOST &&
+	return p->ttl > 1 && p->l3 == 14 && !p->ip_options &&
+	       !(p->ext_hdrs & ~(EXT_FRAGMENT | EXT_DESTINATION)) && skb->pkt_type == HOST &&
 	       !skb->vlan_present;
 }
 
@@ -75,12 +79,14 @@ __always_inline long store_macs(struct __sk_buff *skb, struct pkt *p)
 	return bpf_skb_store_bytes(skb, 0, p->macs, 12, 0);
 }
 
-// address_frame takes one from the hop limit and, with `macs`, writes the addresses of the next hop.
+// address_frame takes one from the hop limit and, with `macs`, writes the addresses of the next
+// hop.
 __always_inline long address_frame(struct __sk_buff *skb, struct pkt *p, int macs)
 {
 	if (p->version == 6)
 		return age6(skb, p) < 0 || (macs && store_macs(skb, p) < 0) ? -1 : 0;
-	if ((__u8 *)(long)skb->data + 34 > (__u8 *)(long)skb->data_end && bpf_skb_pull_data(skb, 34) < 0)
+	if ((__u8 *)(long)skb->data + 34 > (__u8 *)(long)skb->data_end &&
+	    bpf_skb_pull_data(skb, 34) < 0)
 		return -1;
 	__u8 *b = (__u8 *)(long)skb->data;
 	if (b + 34 > (__u8 *)(long)skb->data_end)
@@ -92,9 +98,10 @@ __always_inline long address_frame(struct __sk_buff *skb, struct pkt *p, int mac
 }
 
 // to_pod hands a packet that passed to a pod.
-__always_inline int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf, struct forwarding *f)
+__always_inline int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *cf,
+			   struct forwarding *f)
 {
-	if (mangle(skb) < 0 || address_frame(skb, p, 1) < 0)
+	if (rewrite_frame(skb) < 0 || address_frame(skb, p, 1) < 0)
 		return TC_ACT_SHOT;
 	if (likely(!f->plain))
 		return bpf_redirect_peer(p->xmit, 0);
@@ -102,10 +109,10 @@ __always_inline int to_pod(struct __sk_buff *skb, struct pkt *p, struct config *
 	return bpf_redirect(p->xmit, 0);
 }
 
-// to_card hands a packet that passed to the card that was found for it.
-__always_inline int to_card(struct __sk_buff *skb, struct pkt *p, struct config *cf)
+// to_nic hands a packet that passed to the NIC that its route leads to.
+__always_inline int to_nic(struct __sk_buff *skb, struct pkt *p, struct config *cf)
 {
-	if (mangle(skb) < 0 || address_frame(skb, p, p->straight) < 0)
+	if (rewrite_frame(skb) < 0 || address_frame(skb, p, p->straight) < 0)
 		return TC_ACT_SHOT;
 	skb->mark = cf->local_mark & ~MARK_KIND;
 	if (likely(p->straight))
@@ -115,11 +122,12 @@ __always_inline int to_card(struct __sk_buff *skb, struct pkt *p, struct config 
 	return bpf_redirect_neigh(p->xmit, &p->next, sizeof(p->next), 0);
 }
 
-// to_own gives a packet of a pod to the host itself. What answers a call of the host to its own port comes in by the loopback, as if it had never been
-// elsewhere: there the kernel minds neither its source nor, for IPv4, rp_filter. What a pod called at its own published port comes back to it.
-__always_inline int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf)
+// to_host gives a packet of a pod to the host itself. The answer to a call of the host to its own
+// port comes in through the loopback, where the kernel checks neither its source nor, for IPv4,
+// rp_filter. A pod's call to its own published port comes back to the pod.
+__always_inline int to_host(struct __sk_buff *skb, struct pkt *p, struct cpu *c, struct config *cf)
 {
-	p->dir = DIR_OUT; // or later fragments would take it for a translation on the way in
+	p->dir = DIR_OUT; // otherwise later fragments would take this for an ingress translation
 	int r = outward(skb, p, 0);
 	p->dir = DIR_IN;
 	if (r == NAT_FAILED)
@@ -131,29 +139,30 @@ __always_inline int to_own(struct __sk_buff *skb, struct pkt *p, struct cpu *c, 
 		p->xmit = to->ifindex;
 		count_pod(to->place, DIR_IN, skb->len);
 	}
-	if (mangle(skb) < 0)
+	if (rewrite_frame(skb) < 0)
 		return TC_ACT_SHOT;
 	if (to)
 		return address_frame(skb, p, 1) < 0 ? TC_ACT_SHOT : bpf_redirect_peer(p->xmit, 0);
 	if (r == NAT_NONE)
-		return GO_UP;
+		return FWD_STACK;
 	__builtin_memset(p->macs, 0, sizeof(p->macs)); // the loopback's own
 	if (store_macs(skb, p) < 0)
 		return TC_ACT_SHOT;
 	return bpf_redirect(LOOPBACK, BPF_F_INGRESS);
 }
 
-// reckon notes what is known of the packet's addresses. It returns the reason to drop the packet for them, or 0.
-__noinline int reckon(struct __sk_buff *skb)
+// resolve_endpoints sets what the forwarding cache knows of the packet's addresses. It returns the
+// reason to drop the packet for its addresses, or 0.
+__noinline int resolve_endpoints(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return REASON_SPOOF;
 	struct pkt *p = &c->p;
-	struct party *from = &p->party[DIR_OUT], *to = &p->party[DIR_IN];
+	struct pkt_endpoint *from = &p->endpoint[DIR_OUT], *to = &p->endpoint[DIR_IN];
 	__u8 wrong;
-	struct way *w = way_of(skb, p, f, &wrong);
+	struct fwd_entry *w = fwd_get(skb, p, f, &wrong);
 	if (!w)
 		return REASON_SPOOF;
 	from->known = w->from_pod;
@@ -170,22 +179,23 @@ __noinline int reckon(struct __sk_buff *skb)
 	return wrong;
 }
 
-// reckon_again follows a translation: the sender is who it was, though a pod that called itself has become the host.
-__always_inline int reckon_again(struct __sk_buff *skb, struct pkt *p)
+// resolve_translated resolves the addresses after a translation. The sender stays the same,
+// although a pod that called itself now has the host's address.
+__always_inline int resolve_translated(struct __sk_buff *skb, struct pkt *p)
 {
 	__u64 hi = p->src_hi, lo = p->src_lo;
 
 	p->src_hi = p->was.src_hi;
 	p->src_lo = p->was.src_lo;
-	__u8 wrong = reckon(skb);
+	__u8 wrong = resolve_endpoints(skb);
 	p->src_hi = hi;
 	p->src_lo = lo;
 	return wrong;
 }
 
 // strange refuses a packet that came in with an address of the host as its source, on a host
-// without pods: the stack will not take it, so it makes no state and counts for no source. GO_ON:
-// it is none.
+// without pods: the stack will not take it, so it makes no state and counts for no source.
+// FWD_CONTINUE: it is none.
 __noinline int strange(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -195,53 +205,56 @@ __noinline int strange(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 
 	if (p->kind != PARSED_IP || p->reason || !claims_host(skb, p))
-		return GO_ON;
+		return FWD_CONTINUE;
 	return drop(skb, p, c, cf, REASON_SPOOF);
 }
 
-// arrive looks at who sent a packet that came in, and translates what came from outside. GO_ON: it has to be judged.
-__noinline int arrive(struct __sk_buff *skb, __u32 l2)
+// before_ingress checks who sent an incoming packet, and translates what comes from outside.
+// FWD_CONTINUE: it has to be evaluated.
+__noinline int before_ingress(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
 
 	read_frame(skb, l2);
-	p->memo_flow = 0;
+	p->first_flow = 0;
 	p->translated = 0;
 	p->make = 0;
 	p->settled = 0;
 	p->nat_inner = 0;
-	p->party[DIR_IN].known = 0;
+	p->endpoint[DIR_IN].known = 0;
 	if (p->kind != PARSED_IP || p->reason) {
-		party_at(&p->party[DIR_OUT], skb->ifindex);
+		set_endpoint(&p->endpoint[DIR_OUT], skb->ifindex);
 		if (p->kind != PARSED_ARP || own_arp(skb))
-			return GO_ON;
-		refuse(p, 0); // nothing of an earlier packet is told
-		count_pod_drop(p->party[DIR_OUT].place, DIR_OUT);
+			return FWD_CONTINUE;
+		refuse(p, 0); // no field of an earlier packet is reported
+		count_pod_drop(p->endpoint[DIR_OUT].place, DIR_OUT);
 		return drop(skb, p, c, cf, REASON_SPOOF);
 	}
-	__u8 wrong = reckon(skb);
-	__u32 from = p->party[DIR_OUT].known;
+	__u8 wrong = resolve_endpoints(skb);
+	__u32 from = p->endpoint[DIR_OUT].known;
 	if (unlikely(wrong)) {
 		if (from)
-			count_pod_drop(p->party[DIR_OUT].place, DIR_OUT);
+			count_pod_drop(p->endpoint[DIR_OUT].place, DIR_OUT);
 		return drop(skb, p, c, cf, wrong);
 	}
-	if (!p->party[DIR_IN].known && (from ? f->published && own_address(0) : f->published | f->masquerade)) {
+	if (!p->endpoint[DIR_IN].known &&
+	    (from ? f->published && own_address(0) : f->published | f->masquerade)) {
 		int r = translate_in(skb);
 		if (r == NAT_FAILED)
 			return TC_ACT_SHOT;
-		if (r == NAT_DONE && reckon_again(skb, p))
+		if (r == NAT_DONE && resolve_translated(skb, p))
 			return drop(skb, p, c, cf, REASON_SPOOF);
 	}
-	return GO_ON;
+	return FWD_CONTINUE;
 }
 
-// checkpoint follows a judgement on the way from a pod (DIR_OUT) or to one (DIR_IN), and takes what passed out of the pod's bucket. GO_ON: the packet goes on.
+// checkpoint follows the evaluation of a packet from a pod (DIR_OUT) or to one (DIR_IN), and takes
+// what passed out of the pod's bucket. FWD_CONTINUE: the packet is not dropped.
 __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 {
 	struct cpu *c = this_cpu();
@@ -250,95 +263,99 @@ __noinline int checkpoint(struct __sk_buff *skb, __u32 l2, __u32 dir)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
 	dir &= 1;
-	struct party *pod = &p->party[dir];
+	struct pkt_endpoint *pod = &p->endpoint[dir];
 	int passed = conclude(skb, c, cf, l2);
 	if (likely(passed) && !pod->known)
-		return GO_ON;
+		return FWD_CONTINUE;
 	int slow = passed && over_rate(pod->place, pod->limited, dir, skb->len);
 	if (likely(passed && !slow)) {
 		count_pod(pod->place, dir, skb->len);
-		return GO_ON;
+		return FWD_CONTINUE;
 	}
 	if (pod->known)
 		count_pod_drop(pod->place, dir);
 	return slow ? drop(skb, p, c, cf, REASON_RATE) : refuse_frame(skb, p);
 }
 
-// halfway follows the first judgement of a packet that came in, and finds out where it goes. GO_ON: it has to be judged on its way out. GO_OUT: it passes
-// there as it did here, by the same state.
-__noinline int halfway(struct __sk_buff *skb, __u32 l2)
+// after_ingress follows the first evaluation of an incoming packet, and finds out where it goes.
+// FWD_CONTINUE: it has to be evaluated at egress. FWD_EGRESS: the same state lets it pass there,
+// too.
+__noinline int after_ingress(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	struct party *to = &p->party[DIR_IN];
+	struct pkt_endpoint *to = &p->endpoint[DIR_IN];
 
 	int r = checkpoint(skb, l2, DIR_OUT);
-	if (r != GO_ON)
+	if (r != FWD_CONTINUE)
 		return r;
 	if (p->kind != PARSED_IP || p->reason)
-		return GO_UP;
+		return FWD_STACK;
 	if (to->known) {
 		if (!direct(skb, p) || !fits(skb, p, to->mtu)) {
-			// The hook on the way out judges it again: leave() takes back what is fresh then.
+			// The egress hook evaluates it again: stack_egress takes back what is fresh
+			// then.
 			int why = inward(skb, p, f, META_FRESH);
 			if (why)
 				return drop(skb, p, c, cf, why);
-			return mangle(skb) < 0 ? TC_ACT_SHOT : GO_UP;
+			return rewrite_frame(skb) < 0 ? TC_ACT_SHOT : FWD_STACK;
 		}
 		p->xmit = to->ifindex;
-	} else if (!p->party[DIR_OUT].known) {
-		return GO_UP;
+	} else if (!p->endpoint[DIR_OUT].known) {
+		return FWD_STACK;
 	} else if (!direct(skb, p) || !route(skb, p)) {
 		p->xmit = 0;
-		return f->published && own_address(0) ? to_own(skb, p, c, cf) : GO_UP;
+		return f->published && own_address(0) ? to_host(skb, p, c, cf) : FWD_STACK;
 	}
 	p->dir = DIR_OUT;
 	p->second = 1;
-	if (!p->settled || p->frag & FRAG_FIRST) // whose verdict is noted for the other fragments
-		return GO_ON;
+	if (!p->settled || p->frag & FRAG_FIRST) // its verdict is recorded for the other fragments
+		return FWD_CONTINUE;
 	count_rule(p, p->v.id);
-	return GO_OUT;
+	return FWD_EGRESS;
 }
 
-// depart follows the second judgement and its checkpoint: the packet goes.
-__noinline int depart(struct __sk_buff *skb)
+// after_egress follows the second evaluation and its checkpoint: it sends the packet.
+__noinline int after_egress(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	__u32 pod = p->party[DIR_IN].known;
+	__u32 pod = p->endpoint[DIR_IN].known;
 	int why = pod && f->published | f->masquerade ? inward(skb, p, f, 0) : 0;
 	if (unlikely(why))
 		return drop(skb, p, c, cf, why);
-	// What came from outside and goes to a pod is as it has to be.
-	if (p->party[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) && outward(skb, p, pod ? 0 : p->xmit) == NAT_FAILED)
+	// What comes from outside and goes to a pod is already translated.
+	if (p->endpoint[DIR_OUT].known && (f->published | (pod ? 0 : f->masquerade)) &&
+	    outward(skb, p, pod ? 0 : p->xmit) == NAT_FAILED)
 		return drop(skb, p, c, cf, REASON_NAT_PORTS);
-	return pod ? to_pod(skb, p, cf, f) : to_card(skb, p, cf);
+	return pod ? to_pod(skb, p, cf, f) : to_nic(skb, p, cf);
 }
 
-// carry_in carries a packet that came in and that pass_by has left. p->recv, p->now and p->random are set.
-__always_inline int carry_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
+// forward_in forwards an incoming packet that fast_forward has left. p->recv, p->now and p->random
+// are set.
+__always_inline int forward_in(struct __sk_buff *skb, struct pkt *p, __u32 l2)
 {
-	int r = arrive(skb, l2);
+	int r = before_ingress(skb, l2);
 
-	if (r != GO_ON)
+	if (r != FWD_CONTINUE)
 		return r;
-	before_judge(skb, p);
-	judge(skb);
-	after_judge(skb, p);
-	r = halfway(skb, l2);
-	if (r == GO_ON)
-		judge(skb);
-	else if (r != GO_OUT)
+	before_evaluate(skb, p);
+	evaluate(skb);
+	after_evaluate(skb, p);
+	r = after_ingress(skb, l2);
+	if (r == FWD_CONTINUE)
+		evaluate(skb);
+	else if (r != FWD_EGRESS)
 		return r;
-	// Not in depart, whose stack would come on top of that of an answer.
+	// Not in after_egress, whose stack would come on top of that of an answer.
 	r = checkpoint(skb, l2, DIR_IN);
-	return r == GO_ON ? depart(skb) : r;
+	return r == FWD_CONTINUE ? after_egress(skb) : r;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Fragments, docs/design/0003-evaluation.md section 6: later fragments follow the verdict of the first one.
+// Fragments, docs/design/0003-evaluation.md section 6: later fragments follow the verdict of the
+// first one.
 #pragma once
 
 #include "walk.h"
@@ -19,8 +20,8 @@ __always_inline void frag_key(struct pkt *p, struct header *h, struct frag_key *
 	k->dir = p->dir;
 }
 
-// note_fragment remembers what became of a first fragment.
-__noinline int note_fragment(__u32 unused)
+// record_fragment records the verdict on a first fragment.
+__noinline int record_fragment(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();

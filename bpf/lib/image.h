@@ -5,8 +5,8 @@
 #include "consts.h"
 #include "kernel.h"
 
-// A Program lives in one map, its image: rows of 2048 bytes, each section beginning at a row of its own. The first row is the header.
-// An image is never changed once it is published.
+// A Program lives in one map, its image: rows of 2048 bytes, each section beginning at a row of its
+// own. The first row is the header. An image is never changed once it is published.
 enum {
 	ROW = 2048,
 	ROW_CODES = ROW / 64,
@@ -27,19 +27,21 @@ struct row {
 enum need { NEED_NAMES = 1, NEED_STRICT = 2, NEED_STATES = 4 };
 
 struct header {
-	__u32 rules;	 // slots; the last one is the default rule
-	__u32 words;	 // of a vector
-	__u32 first;	 // first slot that looks up states; rules if none does
-	__u32 need;	 // enum need
-	__u32 parity;	 // which half of struct iface belongs to this image
-	__u32 serial;	 // of the load; part of a fragment's key
-	__u32 lookups;	 // number of different flow names that rules look up, 256 if :any is among them
-	__u32 flows;	 // number of flow ids in flow[]
-	__u32 dims;	 // bit d: dimension d has more than one class
-	__u32 ones;	 // a row of set bits, the vector of dimensions with one class
-	__u32 look;	 // row: bits of the slots that look up states
-	__u32 quick;	 // 1 + the flow that the first rule looks up, 0 if it does not, or not always
-	__u32 conds;	 // first rows
+	__u32 rules;  // slots; the last one is the default rule
+	__u32 words;  // of a vector
+	__u32 first;  // first slot that looks up states; rules if none does
+	__u32 need;   // enum need
+	__u32 parity; // which half of struct iface belongs to this image
+	__u32 serial; // of the load; part of a fragment's key
+	// number of different flow names that rules look up, 256 if :any is among them
+	__u32 lookups;
+	__u32 flows; // number of flow ids in flow[]
+	__u32 dims;  // bit d: dimension d has more than one class
+	__u32 ones;  // a row of set bits, the vector of dimensions with one class
+	__u32 look;  // row: bits of the slots that look up states
+	// 1 + the flow that the first rule looks up, 0 if it does not, or not always
+	__u32 fast_flow;
+	__u32 conds; // first rows
 	__u32 ranges;
 	__u32 prefixes;	 // spans of the prefixes that conditions name
 	__u32 slots;	 // rule index -> incarnation << 16 | slot
@@ -53,14 +55,19 @@ struct header {
 	__u32 shift;		 // log2 of the vectors in one row
 	__u32 active;		 // number of dimensions in order[] with more than one class
 	__u8 order[NUM_DIMS];	 // dimensions, those with most classes first
-	__u8 flow[256];		 // the Program's flow ids in order -> lasting flow ids
-	__u32 sums[NUM_DIMS];	 // per class a bit for each block of BLOCK words in which its vector has any; 0 where the vectors have only one block
-	__u32 look_blocks;	 // such bits of the slots that look up states
-	__u32 reads;		 // enum read: what the vectors ask about, and << READ_BITS what they or any condition do
-	__u32 after;		 // first slot to visit when the look-up of quick has found nothing: the first rule may do no more than look
+	__u8 flow[256];		 // the Program's flow ids in order -> stable flow ids
+	// per class a bit for each block of BLOCK words in which its vector has any; 0 where the
+	// vectors have only one block
+	__u32 sums[NUM_DIMS];
+	__u32 look_blocks; // such bits of the slots that look up states
+	// enum read: what the vectors ask about, and << READ_BITS what they or any condition do
+	__u32 reads;
+	// first slot to visit when the look-up of fast_flow has found nothing: the first rule may
+	// only look
+	__u32 after;
 };
 
-// What rules may ask about and often do not: recall.h.
+// What rules may ask about and often do not: verdict_cache.h.
 enum read { READ_SRC = 1, READ_SPORT = 2, READ_ALL = 3, READ_BITS = 2 };
 
 // A block of words: what the summary of a vector has a bit for.
@@ -75,7 +82,7 @@ enum code_flag { CODE_DEFER = 1, CODE_LOG = 2, CODE_LIBERAL = 4, CODE_FRAG = 8, 
 // rule.Code
 struct code {
 	__u64 key;
-	__u32 id; // incarnation << 16 | index: lasting name of the rule, for counters and states
+	__u32 id; // incarnation << 16 | index: stable name of the rule, for counters and states
 	__u32 arg;
 	__u32 prob;
 	__u32 limit;
@@ -86,7 +93,7 @@ struct code {
 	__u16 tag;
 	__u8 action;
 	__u8 state;
-	__u8 flow; // lasting flow id, or ANY_FLOW
+	__u8 flow; // stable flow id, or ANY_FLOW
 	__u8 mask;
 	__u8 flags;
 	__u8 pad[19];
@@ -106,7 +113,8 @@ struct range {
 	__u32 lo, hi;
 };
 
-// A span of addresses, inclusive, IPv4 as ::ffff:a.b.c.d. For classes only lo counts: the span ends where the next begins.
+// A span of addresses, inclusive, IPv4 as ::ffff:a.b.c.d. For classes only lo counts: the span ends
+// where the next begins.
 struct span {
 	__u64 lo_hi, lo_lo;
 	__u64 hi_hi; // the class, in a table of classes

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The part of the kernel's interface that Weir uses: UAPI types, numbers and helpers, so that the build needs clang alone. Source:
-// include/uapi/linux/bpf.h of Linux 6.1, where all of it is stable.
+// The part of the kernel's interface that Weir uses: UAPI types, numbers and helpers. The build
+// needs nothing but clang. Source: include/uapi/linux/bpf.h of Linux 6.1, where all of it is
+// stable.
 #pragma once
 
 typedef unsigned char __u8;
@@ -20,37 +21,43 @@ typedef __u32 __be32;
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define barrier() asm volatile("" ::: "memory")
+// clang-format off
 // Hides from the compiler what it knows of a variable, so that a bound stays where it is written.
 #define opaque(v) asm volatile("" : "+r"(v))
-// A pointer that has just been tested. The verifier wants the test before any arithmetic, which clang 19 would do before a test, too.
+// A pointer that has just been tested. The verifier wants the test before any arithmetic, which
+// clang 19 would do before a test, too.
 #define tested(p) ({ opaque(p); p; })
-// A number below `most`, a power of two, in a form that shows it. Without the mask, which clang leaves out of what it knows to be small, the verifier
-// loses the bounds at an `or` of two unknown numbers, before Linux 6.8.
+// A number below `most`, a power of two, in a form that shows it. Without the mask, which clang
+// leaves out of what it knows to be small, the verifier loses the bounds at an `or` of two unknown
+// numbers, before Linux 6.8.
 #define below(n, most) ({ __u32 less = (n); opaque(less); less & ((most) - 1); })
-// A size from 1 to `most`, a power of two, in a form that shows it: from a test for 0 the verifier learns nothing before Linux 6.8, and helpers want 1.
+// A size from 1 to `most`, a power of two, in a form that shows it: from a test for 0 the verifier
+// learns nothing before Linux 6.8, and helpers want 1.
 #define sized(n, most) (below((n) - 1, most) + 1)
-#define once(x) (*(volatile typeof(x) *)&(x))
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
-// Memory order. Processors other than x86 let loads, and stores, pass each other. BPF as old as Linux
-// 6.1 has no acquire and no release, but two things that order:
+// Memory order. Processors other than x86 let loads, and stores, pass each other. BPF as old as
+// Linux 6.1 has no acquire and no release, but two things that order:
 // An atomic operation whose result is used, or an exchange, is a full barrier. Without a use of the
 // result the compiler makes one that orders nothing (BPF_OR without BPF_FETCH, stset on arm64).
 #define or_ordered(p, v) ({ typeof(*(p)) was = __sync_fetch_and_or(p, v); opaque(was); was; })
 #define store_ordered(p, v) __sync_lock_test_and_set(p, v)
-// The same where nobody may wait for the cold lines of what was stored before. Programs are made once
-// for all processors, and no helper tells on which they run, so the loader says whether this one keeps
-// stores in order by itself (x86, Intel SDM volume 3, 8.2.2): then the compiler alone must not turn them
-// round. For one it does not know the loader says no.
+// The same where nothing may wait for the cold lines of earlier stores. Programs are compiled once
+// for all processors, and no helper reports on which they run, so the loader sets whether this one
+// keeps stores in order by itself (x86, Intel SDM volume 3, 8.2.2): then the compiler alone must
+// not turn them round. For one it does not know the loader says no.
 #define store_release(p, v, in_order) ({ \
 	barrier(); \
 	if (in_order) \
-		once(*(p)) = (v); \
+		WRITE_ONCE(*(p), (v)); \
 	else \
 		store_ordered(p, v); \
 })
-// A load whose address depends on what an earlier load gave comes after it. This is 0, and depends on v;
-// x86 knows that it is 0 and does not wait.
+// A load whose address depends on what an earlier load gave comes after it. This is 0, and depends
+// on v; x86 knows that it is 0 and does not wait.
 #define depends_on(v) ({ __u64 zero_of = (v); asm volatile("%0 ^= %0" : "+r"(zero_of)); zero_of; })
+// clang-format on
 
 #define be16(x) __builtin_bswap16(x)
 #define be32(x) __builtin_bswap32(x)
@@ -127,7 +134,8 @@ struct bpf_timer {
 	__u64 : 64;
 } __attribute__((aligned(8)));
 
-// For bpf_fib_lookup. What it brings back: the next hop in dst, the interface, the MTU of the way in tot_len.
+// For bpf_fib_lookup. It returns the next hop in dst, the interface, and the MTU of the route in
+// tot_len.
 enum { AF_INET = 2, AF_INET6 = 10 };
 enum { FIB_SUCCESS = 0, FIB_NO_NEIGH = 7, FIB_FRAG_NEEDED = 8 };
 
@@ -184,33 +192,44 @@ struct bpf_sock {
 
 // Helpers, by their numbers.
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
-static long (*bpf_map_update_elem)(void *map, const void *key, const void *value, __u64 flags) = (void *)2;
+static long (*bpf_map_update_elem)(void *map, const void *key, const void *value,
+				   __u64 flags) = (void *)2;
 static long (*bpf_map_delete_elem)(void *map, const void *key) = (void *)3;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*bpf_get_prandom_u32)(void) = (void *)7;
-static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len, __u64 flags) = (void *)9;
-static long (*bpf_l3_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 size) = (void *)10;
-static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to, __u64 flags) = (void *)11;
+static long (*bpf_skb_store_bytes)(struct __sk_buff *skb, __u32 offset, const void *from, __u32 len,
+				   __u64 flags) = (void *)9;
+static long (*bpf_l3_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
+				   __u64 size) = (void *)10;
+static long (*bpf_l4_csum_replace)(struct __sk_buff *skb, __u32 offset, __u64 from, __u64 to,
+				   __u64 flags) = (void *)11;
 static long (*bpf_redirect)(__u32 ifindex, __u64 flags) = (void *)23;
 static long (*bpf_skb_load_bytes)(const void *skb, __u32 offset, void *to, __u32 len) = (void *)26;
-static __s64 (*bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size, __u32 seed) = (void *)28;
+static __s64 (*bpf_csum_diff)(__be32 *from, __u32 from_size, __be32 *to, __u32 to_size,
+			      __u32 seed) = (void *)28;
 static long (*bpf_skb_change_type)(struct __sk_buff *skb, __u32 type) = (void *)32;
 static long (*bpf_skb_change_tail)(struct __sk_buff *skb, __u32 len, __u64 flags) = (void *)38;
 static long (*bpf_skb_pull_data)(struct __sk_buff *skb, __u32 len) = (void *)39;
-static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode, __u64 flags) = (void *)50;
-static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen, __u32 flags) = (void *)69;
-static void *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)85;
+static long (*bpf_skb_adjust_room)(struct __sk_buff *skb, __s32 len, __u32 mode,
+				   __u64 flags) = (void *)50;
+static long (*bpf_fib_lookup)(void *ctx, struct bpf_fib_lookup *params, int plen,
+			      __u32 flags) = (void *)69;
+static void *(*bpf_sk_lookup_udp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns,
+				  __u64 flags) = (void *)85;
 static long (*bpf_sk_release)(void *sock) = (void *)86;
-static void *(*bpf_skc_lookup_tcp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns, __u64 flags) = (void *)99;
+static void *(*bpf_skc_lookup_tcp)(void *ctx, struct bpf_sock_tuple *tuple, __u32 size, __u64 netns,
+				   __u64 flags) = (void *)99;
 static __u64 (*bpf_jiffies64)(void) = (void *)118;
 static void *(*bpf_skc_to_tcp_sock)(void *sock) = (void *)137;
 static void *(*bpf_ringbuf_reserve)(void *ringbuf, __u64 size, __u64 flags) = (void *)131;
 static void (*bpf_ringbuf_submit)(void *data, __u64 flags) = (void *)132;
 static __u64 (*bpf_ringbuf_query)(void *ringbuf, __u64 flags) = (void *)134;
-static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params, int plen, __u64 flags) = (void *)152;
+static long (*bpf_redirect_neigh)(__u32 ifindex, struct bpf_redir_neigh *params, int plen,
+				  __u64 flags) = (void *)152;
 static long (*bpf_redirect_peer)(__u32 ifindex, __u64 flags) = (void *)155;
 static __u64 (*bpf_ktime_get_coarse_ns)(void) = (void *)160;
-static long (*bpf_check_mtu)(void *ctx, __u32 ifindex, __u32 *mtu_len, __s32 len_diff, __u64 flags) = (void *)163;
+static long (*bpf_check_mtu)(void *ctx, __u32 ifindex, __u32 *mtu_len, __s32 len_diff,
+			     __u64 flags) = (void *)163;
 static long (*bpf_timer_init)(struct bpf_timer *timer, void *map, __u64 flags) = (void *)169;
 static long (*bpf_timer_set_callback)(struct bpf_timer *timer, void *callback) = (void *)170;
 static long (*bpf_timer_start)(struct bpf_timer *timer, __u64 nsecs, __u64 flags) = (void *)171;

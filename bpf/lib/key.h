@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The key of a conversation: flow.KeyOf, and packet.Inner for the packet that an ICMP error quotes (section 10 of the decoder's page).
+// The key of a flow: flow.KeyOf, and packet.Inner for the packet that an ICMP error quotes
+// (section 10 of the decoder's page).
 #pragma once
 
 #include "parse.h"
@@ -7,7 +8,7 @@
 enum keyed { KEY_UNKNOWN, KEY_NONE, KEY_SET };
 
 // A key with a link-local end holds its link, in the upper half of the link-local addresses:
-// flow/link.go says which and why.
+// flow/link.go explains which and why.
 #define LINK_LOCAL (0xfe80ULL << 48)
 #define ON_LINK (1ULL << 40)
 #define ON_LINK_FOUR (1ULL << 41)
@@ -18,14 +19,14 @@ __always_inline int is_local6(__u64 hi)
 	return hi >> 54 == 0xfe80 >> 6;
 }
 
-// link_local: the key of a conversation between these ends holds a link.
+// link_local: the key of a flow between these ends holds a link.
 __always_inline int link_local(__u64 sh, __u64 sl, __u64 dh, __u64 dl)
 {
 	return is_local6(sh) || is_local6(dh) ||
 	       (!(sh | dh) && sl >> 16 == LOCAL_FOUR && dl >> 16 == LOCAL_FOUR);
 }
 
-// on_link brings the link into p->key. The order of the ends stays.
+// on_link writes the link into p->key. The order of the ends stays.
 __always_inline void on_link(struct pkt *p)
 {
 	struct key *k = &p->key;
@@ -35,7 +36,7 @@ __always_inline void on_link(struct pkt *p)
 		k->low_hi = k->high_hi = LINK_LOCAL | ON_LINK_FOUR | link;
 		return;
 	}
-	// Other addresses of fe80::/10 leave no room, and nobody has them.
+	// Other addresses of fe80::/10 leave no bits for the link, and are not in use.
 	if (is_local6(k->low_hi)) {
 		if (k->low_hi != LINK_LOCAL)
 			p->keyed = KEY_NONE;
@@ -54,8 +55,9 @@ __always_inline __u64 off_link(__u64 hi)
 	return hi >> 48 != 0xfe80 ? hi : hi & ON_LINK_FOUR ? 0 : LINK_LOCAL;
 }
 
-// canonical orders the ends and notes which one sent the packet.
-__always_inline void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 dl, __u32 ports, __u8 proto)
+// canonical orders the ends and sets which one sent the packet.
+__always_inline void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u64 dl, __u32 ports,
+			       __u8 proto)
 {
 	int swap = sh != dh ? sh > dh : sl != dl ? sl > dl : ports >> 16 > (ports & 0xffff);
 
@@ -72,12 +74,13 @@ __always_inline void canonical(struct pkt *p, __u64 sh, __u64 sl, __u64 dh, __u6
 		on_link(p);
 }
 
-// quote_headers steps over the quoted IPv6 extension headers from p->at on; p->quote_proto moves along. 0: there is no conversation.
+// quote_headers steps over the quoted IPv6 extension headers from p->at on; p->quote_proto moves
+// along. 0: there is no flow.
 __always_inline int quote_headers(struct __sk_buff *skb, struct pkt *p)
 {
 	for (int i = 0; i < MAX_EXT; i++) {
-		__u8 proto = once(p->quote_proto);
-		__u32 left = once(p->len) - once(p->at);
+		__u8 proto = READ_ONCE(p->quote_proto);
+		__u32 left = READ_ONCE(p->len) - READ_ONCE(p->at);
 		if (!is_extension(proto))
 			return 1;
 		if (left < 8 || bpf_skb_load_bytes(skb, p->l3 + p->at, p->buf, 8) < 0)
@@ -91,9 +94,10 @@ __always_inline int quote_headers(struct __sk_buff *skb, struct pkt *p)
 	return !is_extension(p->quote_proto);
 }
 
-// read_quote sets the key from the packet that an ICMP error quotes, turned round, and p->quote_seq. An
-// error goes to who sent the packet that it is about: one that goes elsewhere belongs to no conversation
-// (CVE-2019-5598). Both addresses are as in the frame, or both as translation left them.
+// read_quote sets the key from the packet that an ICMP error quotes, turned round, and
+// p->quote_seq. An error goes to the sender of the packet that it quotes: one that goes elsewhere
+// belongs to no flow (CVE-2019-5598). Both addresses are as in the frame, or both as translation
+// left them.
 __noinline int read_quote(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -136,7 +140,8 @@ __noinline int read_quote(struct __sk_buff *skb)
 		return 0;
 	__u8 proto = p->quote_proto;
 	__u32 ports = 0, icmp = p->version == 4 ? PROTO_ICMP : PROTO_ICMPV6;
-	if (proto == PROTO_TCP || proto == PROTO_UDP || proto == PROTO_SCTP || proto == PROTO_UDPLITE || proto == icmp) {
+	if (proto == PROTO_TCP || proto == PROTO_UDP || proto == PROTO_SCTP ||
+	    proto == PROTO_UDPLITE || proto == icmp) {
 		if (p->len - p->at < 8 || bpf_skb_load_bytes(skb, p->l3 + p->at, p->buf, 8) < 0)
 			return 0;
 		p->quote_seq = get32(p->buf + 4);

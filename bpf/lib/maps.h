@@ -18,8 +18,8 @@ struct {
 	__type(value, struct cpu);
 } cpus SEC(".maps");
 
-// The same for weir_call: the loader puts it in the place of cpus there. Before Linux 6.3 a packet may
-// interrupt BPF_PROG_TEST_RUN, and would write over what an adoption is about to use.
+// The same for weir_call: the loader puts it in the place of cpus there. Before Linux 6.3 a packet
+// may interrupt BPF_PROG_TEST_RUN, and would overwrite what an adoption is about to use.
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -47,12 +47,13 @@ struct image {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_INNER_MAP);
 	__uint(max_entries, 1);
-	__uint(key_size, sizeof(__u32)); // not types: clang 14 leaves them out of the BTF of inner maps
+	// not types: clang 14 leaves them out of the BTF of inner maps
+	__uint(key_size, sizeof(__u32));
 	__uint(value_size, sizeof(struct row));
 };
 
-// Two images, of which config.current names the one in force; the third slot only serves to wait for packets on their way (the
-// kernel waits for them whenever a slot is set).
+// Two images, of which config.current names the one in force. The third slot only serves to wait
+// for packets that are being processed: the kernel waits for them whenever a slot is set.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 3);
@@ -68,7 +69,7 @@ struct table {
 	__uint(value_size, sizeof(__u32));
 };
 
-// Tables by their ids. There is room for those of two rule sets, of which one replaces the other.
+// Tables by their ids. The map holds those of two rule sets, of which one replaces the other.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 8192);
@@ -124,13 +125,13 @@ struct {
 	__type(value, struct set);
 } states SEC(".maps");
 
-// By set of the state table: note.h.
+// By set of the state table: sweep_hint.h.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u64);
-} notes SEC(".maps");
+} sweep_hints SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -152,8 +153,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct hand);
-} hands SEC(".maps");
+	__type(value, struct clock_hand);
+} clock_hands SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -177,7 +178,8 @@ struct {
 	__type(value, struct call);
 } calls SEC(".maps");
 
-// What the agent takes off the counters when it shows them, because it never writes where packets are counted.
+// What the agent subtracts from the counters when it shows them: it never writes where packets are
+// counted.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 32768);
@@ -189,9 +191,9 @@ struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 16384);
-	__type(key, struct label_key);
-	__type(value, struct label);
-} labels SEC(".maps");
+	__type(key, struct name_id_key);
+	__type(value, struct name_id);
+} name_ids SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -212,22 +214,24 @@ __always_inline struct config *settings(void)
 	return bpf_map_lookup_elem(&config, &zero);
 }
 
-// coarse_now is CLOCK_MONOTONIC_COARSE, from the count of ticks that moves it: the verifier makes a load of that, while the clock is two calls.
+// coarse_now is CLOCK_MONOTONIC_COARSE, from the count of ticks that moves it: the verifier makes a
+// load of that, while the clock is two calls.
 __always_inline __s64 coarse_now(struct config *cf)
 {
 	__s64 tick = cf->tick;
 
-	return likely(tick) ? (__s64)bpf_jiffies64() * tick + cf->clock : (__s64)bpf_ktime_get_coarse_ns();
+	return likely(tick) ? (__s64)bpf_jiffies64() * tick + cf->clock :
+			      (__s64)bpf_ktime_get_coarse_ns();
 }
 
-// image_of returns the image that judges the packet.
+// image_of returns the image that evaluates the packet.
 __always_inline void *image_of(struct pkt *p)
 {
 	__u32 current = p->current;
 	return bpf_map_lookup_elem(&images, &current);
 }
 
-// row_in returns row n of an image, row_of of the image that judges the packet.
+// row_in returns row n of an image, row_of of the image that evaluates the packet.
 __always_inline struct row *row_in(void *image, __u32 n)
 {
 	return bpf_map_lookup_elem(image, &n);

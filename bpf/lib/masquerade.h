@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Which ports hidden pods get, and which ports of the host are a pod's.
+// Which ports masqueraded pods get, and which ports of the host are a pod's.
 #pragma once
 
-#include "nat_make.h"
+#include "nat_create.h"
 
 enum { NAT_TRIES = 32, NODE_QUERY = 139 };
 
-// taken: the wire tuple p->goal with a source port is not free: a translation has it, which is
-// considered as one that gives way, or a published port or a socket of the host does.
+// taken: the wire tuple p->goal with a source port is not free. A translation has it, which is then
+// weighed for eviction, or a published port or a socket of the host does.
 __noinline int taken(struct __sk_buff *skb, __u32 port)
 {
 	struct cpu *c = this_cpu();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return 1;
 	struct pkt *p = &c->p;
@@ -31,7 +31,7 @@ __noinline int taken(struct __sk_buff *skb, __u32 port)
 			return 1;
 		}
 		remove_state(place, tag, GONE_EXPIRED);
-		nat_nobody(p);
+		nat_reset_victim(p);
 	}
 	return (f->published && is_published(p, port)) || host_uses(skb, p);
 }
@@ -56,38 +56,39 @@ __always_inline int in_span(struct forwarding *f, __u32 port)
 	return 0;
 }
 
-// movable: the protocol has ports that may change. Ids of ICMP queries are no ports.
+// movable: the protocol has ports that may change. Ids of ICMP queries are not ports.
 __always_inline int movable(struct pkt *p)
 {
 	return p->proto == PROTO_TCP || p->proto == PROTO_UDP || p->proto == PROTO_UDPLITE;
 }
 
-// choose_port finds a port for p->goal that nobody uses: the pod's own if it lies in the range,
-// else one by a keyed hash of the pod's end and what follows. It returns 0, or REASON_NAT_PORTS if
-// none of those tried is free; then nat_place is the translation that would give way.
+// choose_port finds a free port for p->goal: the pod's own if it lies in the range, else one by a
+// keyed hash of the pod's end and the ports after it. It returns 0, or REASON_NAT_PORTS if none of
+// those tried is free; then nat_place is the translation to evict.
 __noinline int choose_port(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !cf || !f)
 		return REASON_NAT_PORTS;
 	struct pkt *p = &c->p;
 	struct tuple *t = &p->was;
 	__u32 own = t->ports >> 16, icmp = is_icmp(p) && p->icmp_type != NODE_QUERY;
 
-	nat_nobody(p);
+	nat_reset_victim(p);
 	p->nat_port = own;
 	if ((!movable(p) || in_span(f, own)) && !taken(skb, own))
 		return 0;
 	if (!movable(p) && !(icmp && own))
 		return REASON_NAT_PORTS;
-	p->left = hash5(cf->seed + SEED_NAT, t->src_hi, t->src_lo, (__u64)p->proto << 32 | own, 0, 0);
+	p->left =
+		hash5(cf->seed + SEED_NAT, t->src_hi, t->src_lo, (__u64)p->proto << 32 | own, 0, 0);
 	for (__u32 i = 0; i < NAT_TRIES; i++) {
-		__u32 span = icmp ? 65536 : f->ports, step = once(p->left) + 0x9e3779b1;
+		__u32 span = icmp ? 65536 : f->ports, step = READ_ONCE(p->left) + 0x9e3779b1;
 		if (!span)
 			break;
-		once(p->left) = step;
+		WRITE_ONCE(p->left, step);
 		__u32 n = (__u64)step * span >> 32;
 		if (!taken(skb, icmp ? n : port_of(f, n)))
 			return 0;
@@ -96,9 +97,9 @@ __noinline int choose_port(struct __sk_buff *skb)
 }
 
 // masquerade hides the source of the packet behind p->goal.src. Ids of ICMP queries may have any
-// value, but that of a node information query is the question; what has no ports, and SCTP, whose
-// checksum covers them, keeps what it has. p->was and p->goal are set but for the goal's port. It
-// returns 0 or a reason.
+// value, but the id of a node information query is the query itself. What has no ports keeps what
+// it has, and so does SCTP, whose checksum covers the ports. p->was and p->goal are set but for the
+// goal's port. It returns 0 or a reason.
 __noinline int masquerade(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -108,19 +109,20 @@ __noinline int masquerade(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 	struct tuple *g = &p->goal;
 	__u64 end = hash5(cf->seed + SEED_NAT, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo,
-			  (__u64)p->proto << 32 | (movable(p) ? g->ports & 0xffff : g->ports)) | 1;
+			  (__u64)p->proto << 32 | (movable(p) ? g->ports & 0xffff : g->ports)) |
+		    1;
 
 	if (unlikely(c->dry == end && p->now < c->dry_until))
 		return REASON_NAT_PORTS;
 	if (choose_port(skb)) {
 		__u32 port = p->nat_port;
-		if (!nat_yield(p) || taken(skb, port)) {
+		if (!nat_evict_found(p) || taken(skb, port)) {
 			c->dry = end;
 			c->dry_until = p->now + NAT_DRY;
 			return REASON_NAT_PORTS;
 		}
 	}
-	return nat_make(skb, META_SOURCE);
+	return nat_create(skb, META_SOURCE);
 }
 
 // own_address: the packet goes to an address of the host.
@@ -146,14 +148,16 @@ __noinline int find_published(__u32 unused)
 		return unused;
 	struct pkt *p = &c->p;
 	struct published_key k;
-	if (p->frag & FRAG_LATER || (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
+	if (p->frag & FRAG_LATER ||
+	    (p->proto != PROTO_TCP && p->proto != PROTO_UDP && p->proto != PROTO_SCTP))
 		return 0;
 	published_key(&k, p, p->dst_hi, p->dst_lo, p->ports & 0xffff, 0);
 	struct published *to = bpf_map_lookup_elem(&published, &k);
 	if (!to) {
 		published_key(&k, p, 0, 0, p->ports & 0xffff, 1);
 		to = bpf_map_lookup_elem(&published, &k);
-		if (!to || (!is_address(0, p->dst_hi, p->dst_lo) && !is_loopback(p->version, p->dst_hi, p->dst_lo)))
+		if (!to || (!is_address(0, p->dst_hi, p->dst_lo) &&
+			    !is_loopback(p->version, p->dst_hi, p->dst_lo)))
 			return 0;
 	}
 	tuple_of(p, &p->goal);

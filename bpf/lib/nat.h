@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Translations, docs/design/0004-containers.md section 4. Each has two entries in the table of states: one keyed by the tuple on the wire, one by the
-// tuple that rules see. Each names the other by its place (side.track of the low end), so that either tuple leads to the other.
+// Translations, docs/design/0004-containers.md section 4. Each has two entries in the state table:
+// one keyed by the tuple on the wire, one by the tuple that rules see. Each names the other by its
+// place (side.track of the low end), so either tuple leads to the other.
 //
-// The one who made a translation is the one who called: a pod that hides behind the host's address
-// (META_SOURCE), or the client of a published port.
+// The originator of a translation is the caller: a pod behind the host's address (META_SOURCE), or
+// the client of a published port.
 #pragma once
 
-#include "judge.h"
+#include "evaluate.h"
 #include "pod.h"
 
-#define NAT_TOUCH 1000000000LL // how exact the time of the last packet is: lines that both directions read are rarely written
+// how exact the time of the last packet is: lines that both directions read are rarely written
+#define NAT_TOUCH 1000000000LL
 
-// ports_of are what a translation calls ports: those of struct key.
+// ports_of returns what a translation calls ports: those of struct key.
 __always_inline __u32 ports_of(struct pkt *p)
 {
 	if (!is_icmp(p))
@@ -59,7 +61,7 @@ __noinline int nat_find(__u32 unused)
 }
 
 // nat_follow looks p->key up among the translations keyed by one kind of tuple (META_WIRE or 0),
-// and sets p->goal to the other tuple. It moves nothing: whether the packet passes is not known
+// and sets p->goal to the other tuple. It changes nothing: whether the packet passes is not known
 // yet.
 __noinline int nat_follow(__u32 wire)
 {
@@ -80,22 +82,27 @@ __noinline int nat_follow(__u32 wire)
 	__u32 flags = low->flags;
 	// The caller's packets are translated from the wire for a published port, and to the wire
 	// for a source.
-	__u32 caller = (wire != 0) ^ ((flags & META_SOURCE) != 0), is_caller = (d->flags & META_MADE) != 0;
+	__u32 caller = (wire != 0) ^ ((flags & META_SOURCE) != 0),
+	      is_caller = (d->flags & META_MADE) != 0;
 	if ((flags & META_WIRE) != wire || caller != is_caller)
 		return 0;
-	__u32 partner = low->track, from = p->from ^ (flags & META_CROSS ? 1 : 0), way = partner & (WAYS - 1);
+	__u32 partner = low->track, from = p->from ^ (flags & META_CROSS ? 1 : 0),
+	      way = partner & (WAYS - 1);
 	struct tag_line *ot = tags_at(partner / WAYS);
 	if (!ot)
 		return 0;
-	__u64 tag = once(ot->tag[way]);
+	__u64 tag = READ_ONCE(ot->tag[way]);
 	struct set *o = set_at(partner / WAYS + depends_on(tag));
 	if (!o)
 		return 0;
 	struct side *olow = low_side(o, partner), *ohigh = high_side(o, partner);
-	int answers = (tag & TAG_MASK) == TAG_LIVE && olow->rule == NAT_RULE && olow->track == place && olow->created == low->created;
-	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U))) // it is being made, or adopted
+	int answers = (tag & TAG_MASK) == TAG_LIVE && olow->rule == NAT_RULE &&
+		      olow->track == place && olow->created == low->created;
+	// it is being made, or adopted
+	if (unlikely(!answers && (p->now - low->created < NAT_YOUNG || partner == ~0U)))
 		return 0;
-	if (unlikely(!answers || expired(cf, wire ? olow : low, wire ? ohigh : high, p->key.proto, p->now))) {
+	if (unlikely(!answers ||
+		     expired(cf, wire ? olow : low, wire ? ohigh : high, p->key.proto, p->now))) {
 		remove_state(place, p->tag, GONE_EXPIRED);
 		return 0;
 	}
@@ -112,9 +119,10 @@ __noinline int nat_follow(__u32 wire)
 	return 1;
 }
 
-// nat_step moves a flow that no rule keeps a state of, by the same machine: the inner entry is its
-// state. What the numbers do not vouch for ends nothing.
-__always_inline void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *low, struct side *high)
+// nat_step advances a flow of which no rule keeps a state, by the same state machine: the inner
+// entry is its state. A segment with wrong sequence numbers ends nothing.
+__always_inline void nat_step(struct __sk_buff *skb, struct pkt *p, struct side *low,
+			      struct side *high)
 {
 	struct side *d = p->nat_from ? high : low, *o = p->nat_from ? low : high;
 
@@ -127,22 +135,23 @@ __always_inline void nat_step(struct __sk_buff *skb, struct pkt *p, struct side 
 		read_extras(skb);
 	if (step_tcp(d, o, p) != RES_RECYCLE)
 		return;
-	__u32 kept = ~(__u32)0xffff & ~(__u32)META_LOOSE; // all but what the old connection has told
+	// all but what the old connection has shown
+	__u32 kept = ~(__u32)0xffff & ~(__u32)META_LOOSE;
 	__sync_fetch_and_and(&d->flags, kept);
 	__sync_fetch_and_and(&o->flags, kept);
 	begin(d, p);
 }
 
-// nat_phase notes the phase of the flow in its translation: that of its state, or where rules keep
-// none what nat_step makes of it.
+// nat_phase records the phase of the flow in its translation: that of its state, or where rules
+// keep none the phase that nat_step computes.
 __noinline int nat_phase(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
 	struct pkt *p = &c->p;
-	__u32 inner = p->nat_inner - 1, place = p->memo_place;
-	struct set *s = set_at(inner / WAYS), *of = p->memo_flow ? set_at(place / WAYS) : NULL;
+	__u32 inner = p->nat_inner - 1, place = p->first_place;
+	struct set *s = set_at(inner / WAYS), *of = p->first_flow ? set_at(place / WAYS) : NULL;
 	if (!s)
 		return 0;
 	struct side *low = low_side(s, inner), *high = high_side(s, inner);
@@ -153,38 +162,39 @@ __noinline int nat_phase(struct __sk_buff *skb)
 		nat_step(skb, p, low, high);
 		phase = phase_of(low, high, p->proto);
 	}
-	once(high->track) = (once(high->track) & ~(__u32)NAT_PHASE) | phase;
-	once(low->last) = p->now;
-	if (unlikely(once(low->flags) & META_FRESH))
+	WRITE_ONCE(high->track, (READ_ONCE(high->track) & ~(__u32)NAT_PHASE) | phase);
+	WRITE_ONCE(low->last, p->now);
+	if (unlikely(READ_ONCE(low->flags) & META_FRESH))
 		__sync_fetch_and_and(&low->flags, ~META_FRESH);
 	return 0;
 }
 
-// new_state: the packet made the state that it belongs to.
+// new_state: the packet made its own state.
 __always_inline int new_state(struct pkt *p)
 {
-	return p->memo_flow && p->memo_new;
+	return p->first_flow && p->first_new;
 }
 
-// nat_touch lets the translation that the packet follows go on as the flow does. The packet has
-// passed. What the flow's state took no notice of is no news to the translation either.
+// nat_touch keeps the translation that the packet follows alive as its flow is. The packet has
+// passed. What left the flow's state untouched leaves the translation untouched.
 __always_inline void nat_touch(struct __sk_buff *skb, struct pkt *p)
 {
 	__u32 inner = p->nat_inner - 1;
 	struct set *s = p->nat_inner ? set_at(inner / WAYS) : NULL;
 
-	if (!s || p->is_error || (p->memo_flow && p->memo_look != LOOK_HIT))
+	if (!s || p->is_error || (p->first_flow && p->first_look != LOOK_HIT))
 		return;
 	struct side *low = low_side(s, inner), *high = high_side(s, inner);
-	__u32 phase = once(high->track) & NAT_PHASE, tcp = p->proto == PROTO_TCP;
-	if (unlikely(phase != PHASE_ESTABLISHED || new_state(p) || (tcp && (!p->memo_flow || p->tcp_flags & (TH_SYN | TH_FIN | TH_RST)))))
+	__u32 phase = READ_ONCE(high->track) & NAT_PHASE, tcp = p->proto == PROTO_TCP;
+	if (unlikely(phase != PHASE_ESTABLISHED || new_state(p) ||
+		     (tcp && (!p->first_flow || p->tcp_flags & (TH_SYN | TH_FIN | TH_RST)))))
 		nat_phase(skb);
-	else if (p->now - once(low->last) > NAT_TOUCH)
-		once(low->last) = p->now;
+	else if (p->now - READ_ONCE(low->last) > NAT_TOUCH)
+		WRITE_ONCE(low->last, p->now);
 }
 
-// nat_own finds the translation whose inner tuple is the packet's, whichever way it goes.
-__noinline int nat_own(__u32 unused)
+// nat_find_inner finds the translation whose inner tuple is the packet's, in either direction.
+__noinline int nat_find_inner(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	if (!c)

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Which translation gives way when ports or room run out: of a few that are looked at, an expired
-// one, a closed one, a half-open one, or one that has been idle longest, in this order. An
-// established TCP connection never does.
+// Which translation is evicted when ports or places run out: of a sample, an expired one, a closed
+// one, a half-open one, or the one that has been idle longest, in this order. That of an
+// established TCP connection is never evicted.
 #pragma once
 
 #include "state.h"
 
 enum nat_class { NAT_OVER, NAT_CLOSED, NAT_HALF_OPEN, NAT_IDLE, NAT_KEPT };
 
-// How many sets are searched at most, NAT_ROUNDS times NAT_SETS, and after how many that could go
-// the search ends. The tags of the sets lie together, so that most of this is read in one go.
+// At most NAT_ROUNDS times NAT_SETS sets are searched, and the search ends after NAT_SAMPLE
+// translations that could be evicted. The tags of the sets lie together, so most of this is a
+// sequential read.
 enum { NAT_ROUNDS = 64, NAT_SETS = 32, NAT_SAMPLE = 4 };
-#define NAT_YOUNG 1000000000LL // a translation whose other half is missing may still be in the making
+// a translation whose other half is missing may still be under construction
+#define NAT_YOUNG 1000000000LL
 enum { NAT_CLASS_SHIFT = 60 };
 
 // inner_of returns 1 + the place of the inner entry of a translation of which one entry lies at a
@@ -21,7 +23,7 @@ __always_inline __u32 inner_of(struct set *s, __u32 place)
 	struct side *low = low_side(s, place);
 	__u32 partner = low->track;
 	struct tag_line *t = tags_at(partner / WAYS);
-	__u64 tag = t ? once(t->tag[partner & (WAYS - 1)]) : 0;
+	__u64 tag = t ? READ_ONCE(t->tag[partner & (WAYS - 1)]) : 0;
 	struct set *o = set_at(partner / WAYS + depends_on(tag));
 
 	if (!o || (tag & TAG_MASK) != TAG_LIVE)
@@ -32,10 +34,11 @@ __always_inline __u32 inner_of(struct set *s, __u32 place)
 	return 1 + (low->flags & META_WIRE ? partner : place);
 }
 
-// nat_class says how well a translation can be spared, by its inner entry.
-__always_inline int nat_class(struct config *cf, struct side *low, struct side *high, __u8 proto, __s64 now)
+// nat_class returns how well a translation can be spared, by its inner entry.
+__always_inline int nat_class(struct config *cf, struct side *low, struct side *high, __u8 proto,
+			      __s64 now)
 {
-	__u32 phase = once(high->track) & NAT_PHASE;
+	__u32 phase = READ_ONCE(high->track) & NAT_PHASE;
 
 	if (expired(cf, low, high, proto, now))
 		return NAT_OVER;
@@ -46,14 +49,14 @@ __always_inline int nat_class(struct config *cf, struct side *low, struct side *
 	return proto == PROTO_TCP || proto == PROTO_SCTP ? NAT_KEPT : NAT_IDLE;
 }
 
-// nat_weigh considers the translation with an entry at a place as the one that gives way. With
-// `pod`, 1 + a pod's place, it has to be one of that pod. It returns its enum nat_class.
+// nat_weigh weighs the translation with an entry at a place for eviction. With `pod`, 1 + a pod's
+// place, it has to be one of that pod. It returns its enum nat_class.
 __noinline int nat_weigh(__u32 place, __u32 pod)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct tag_line *t = tags_at(place / WAYS);
-	__u64 tag = t ? once(t->tag[place & (WAYS - 1)]) : 0, rank = 0;
+	__u64 tag = t ? READ_ONCE(t->tag[place & (WAYS - 1)]) : 0, rank = 0;
 	struct set *s = set_at(place / WAYS + depends_on(tag));
 	if (!c || !cf || !s)
 		return NAT_KEPT;
@@ -71,13 +74,14 @@ __noinline int nat_weigh(__u32 place, __u32 pod)
 		if (pod && ih->track >> NAT_POD_SHIFT != pod)
 			return NAT_KEPT;
 		class = nat_class(cf, il, ih, tag_proto(tag), p->now);
-		rank = (__u64)class << NAT_CLASS_SHIFT | (once(il->last) & ((1ULL << NAT_CLASS_SHIFT) - 1));
+		rank = (__u64) class << NAT_CLASS_SHIFT |
+		       (READ_ONCE(il->last) & ((1ULL << NAT_CLASS_SHIFT) - 1));
 	} else if (pod || p->now - low->created < NAT_YOUNG) {
 		return NAT_KEPT;
 	}
 	if (class == NAT_KEPT)
 		return NAT_KEPT;
-	once(p->nat_found)++;
+	WRITE_ONCE(p->nat_found, READ_ONCE(p->nat_found) + 1);
 	if (rank < p->nat_rank) {
 		p->nat_rank = rank;
 		p->nat_place = place;
@@ -86,7 +90,7 @@ __noinline int nat_weigh(__u32 place, __u32 pod)
 	return class;
 }
 
-// nat_sample considers the translations of some sets, from one on and round the corner, until there
+// nat_sample weighs the translations of some sets, from `first` on and wrapping around, until there
 // are enough. It returns how many sets it looked at.
 __noinline __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
 {
@@ -99,35 +103,35 @@ __noinline __u32 nat_sample(__u32 first, __u32 sets, __u32 pod)
 		if (!t)
 			return NAT_SETS;
 		for (int j = 0; j < WAYS; j++) {
-			__u64 tag = once(t->tag[j]);
+			__u64 tag = READ_ONCE(t->tag[j]);
 			if ((tag & TAG_MASK) == TAG_LIVE && (tag >> 16 & 0xff) == NAT_FLOW)
 				nat_weigh(n * WAYS + j, pod);
 		}
-		if (once(c->p.nat_found) >= NAT_SAMPLE)
+		if (READ_ONCE(c->p.nat_found) >= NAT_SAMPLE)
 			return i + 1;
 	}
 	return NAT_SETS;
 }
 
-// nat_look considers the translations of one set.
+// nat_look weighs the translations of one set.
 __always_inline void nat_look(__u32 n)
 {
 	struct tag_line *t = tags_at(n);
 
 	for (int i = 0; t && i < WAYS; i++) {
-		if ((once(t->tag[i]) & TAG_MASK) == TAG_LIVE)
+		if ((READ_ONCE(t->tag[i]) & TAG_MASK) == TAG_LIVE)
 			nat_weigh(n * WAYS + i, 0);
 	}
 }
 
-__always_inline void nat_nobody(struct pkt *p)
+__always_inline void nat_reset_victim(struct pkt *p)
 {
 	p->nat_found = 0;
 	p->nat_rank = ~0ULL;
 }
 
-// nat_yield removes the translation that was found to give way, if there is one.
-__always_inline int nat_yield(struct pkt *p)
+// nat_evict_found removes the translation that was chosen, if there is one.
+__always_inline int nat_evict_found(struct pkt *p)
 {
 	__u32 zero = 0;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
@@ -139,7 +143,7 @@ __always_inline int nat_yield(struct pkt *p)
 	return 1;
 }
 
-// nat_evict makes a translation of a pod give way, or with 0 one of anybody.
+// nat_evict evicts a translation of a pod, with 0 of any pod.
 __noinline int nat_evict(__u32 pod)
 {
 	struct cpu *c = this_cpu();
@@ -148,22 +152,22 @@ __noinline int nat_evict(__u32 pod)
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 	if (!c || !cf || !g || !cf->sets)
 		return 0;
-	__u32 start = once(g->nat_hand), seen = 0;
-	nat_nobody(&c->p);
-	for (int i = 0; i < NAT_ROUNDS && once(c->p.nat_found) < NAT_SAMPLE; i++)
+	__u32 start = READ_ONCE(g->nat_clock_hand), seen = 0;
+	nat_reset_victim(&c->p);
+	for (int i = 0; i < NAT_ROUNDS && READ_ONCE(c->p.nat_found) < NAT_SAMPLE; i++)
 		seen += nat_sample(start + seen, cf->sets, pod);
-	once(g->nat_hand) = (start + seen) % cf->sets;
-	return nat_yield(&c->p);
+	WRITE_ONCE(g->nat_clock_hand, (start + seen) % cf->sets);
+	return nat_evict_found(&c->p);
 }
 
-// nat_give_way makes a translation in one of the two sets of p->hash give way.
-__noinline int nat_give_way(__u32 sets)
+// nat_evict_sets evicts a translation in one of the two sets of p->hash.
+__noinline int nat_evict_sets(__u32 sets)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	nat_nobody(&c->p);
+	nat_reset_victim(&c->p);
 	nat_look(first_set(c->p.hash, sets));
 	nat_look(second_set(c->p.hash, sets));
-	return nat_yield(&c->p);
+	return nat_evict_found(&c->p);
 }

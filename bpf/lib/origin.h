@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 // Sources that the kernel's own input path would refuse: addresses of the host, addresses that
-// cannot be on a wire, and what rp_filter refuses. The fast path leaves that input path out, so it
-// asks the same questions (ip_route_input_slow and fib_validate_source in net/ipv4, ip6_rcv_core
-// and ip6_forward in net/ipv6).
+// cannot be on a wire, and what rp_filter refuses. The fast path bypasses that input path, so it
+// makes the same checks (ip_route_input_slow and fib_validate_source in net/ipv4, ip6_rcv_core and
+// ip6_forward in net/ipv6).
 #pragma once
 
 #include "translate.h"
 
-// What the settings of an interface say of sources, map origins: net.ipv4.conf.*.accept_local and
+// The settings of an interface about sources, map origins: net.ipv4.conf.*.accept_local and
 // rp_filter. An interface without an entry has none of these.
 enum { ORIGIN_LOCAL = 1, ORIGIN_STRICT = 2, ORIGIN_LOOSE = 4 };
 
@@ -19,11 +19,12 @@ struct {
 	__type(value, __u32);
 } origins SEC(".maps");
 
-enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 }; // the loopback's index; pkt_type of what the stack looped
+// the loopback's index; pkt_type of what the stack looped
+enum { LOOPBACK = 1, PACKET_LOOPBACK = 5 };
 
-// martian: no packet from outside may bear these addresses. RFC 1122 3.2.1.3, RFC 4291 2.5.2,
-// 2.5.3 and 2.7. DHCP asks from 0.0.0.0, and IGMP may; neighbour discovery asks from ::. The rest
-// of 0/8 is unicast to Linux since 5.3.
+// martian: no packet from outside may have these addresses. RFC 1122 3.2.1.3, RFC 4291 2.5.2, 2.5.3
+// and 2.7. DHCP asks from 0.0.0.0, and IGMP may; neighbour discovery asks from ::. The rest of 0/8
+// is unicast to Linux since 5.3.
 __always_inline int martian(struct pkt *p)
 {
 	__u32 s = p->src_lo, d = p->dst_lo;
@@ -33,14 +34,15 @@ __always_inline int martian(struct pkt *p)
 			return 1;
 		return s ? !d : d && d >> 28 != 14 && d != 0xffffffff;
 	}
-	if (p->src_hi >> 56 == 0xff || (!p->src_hi && p->src_lo == 1) || (!p->dst_hi && p->dst_lo <= 1))
+	if (p->src_hi >> 56 == 0xff || (!p->src_hi && p->src_lo == 1) ||
+	    (!p->dst_hi && p->dst_lo <= 1))
 		return 1;
 	return !(p->src_hi | p->src_lo) && p->dst_hi >> 56 != 0xff;
 }
 
-// way_back asks the kernel for the route from the interface to the packet's source, as its own
+// source_route asks the kernel for the route from the interface to the packet's source, as its own
 // check of sources does. It returns what bpf_fib_lookup does; p->route has the interface.
-__always_inline long way_back(struct __sk_buff *skb, struct pkt *p)
+__always_inline long source_route(struct __sk_buff *skb, struct pkt *p)
 {
 	struct bpf_fib_lookup *r = &p->route;
 	__be32 *words = p->new_words;
@@ -68,10 +70,10 @@ __always_inline __u32 origin_flags(__u32 ifindex)
 	return f ? *f : 0;
 }
 
-// claims_host: the packet came from outside and bears an address of the host as its source. Not
-// meant is what the stack itself looped (multicast), an interface that accepts local sources, an
+// claims_host: the packet came from outside and has an address of the host as its source.
+// Exceptions: what the stack itself looped (multicast), an interface that accepts local sources, an
 // address that is the host's elsewhere only (another link's link-local one, another VRF's), and
-// neighbour discovery, by which the host learns that it shares an address with somebody.
+// neighbour discovery, by which the host learns that another host has its address.
 __always_inline int claims_host(struct __sk_buff *skb, struct pkt *p)
 {
 	int near = p->version == 6 && is_local6(p->src_hi);
@@ -84,20 +86,20 @@ __always_inline int claims_host(struct __sk_buff *skb, struct pkt *p)
 		return 0;
 	if (near)
 		return 1;
-	long r = way_back(skb, p);
+	long r = source_route(skb, p);
 	return r != FIB_SUCCESS && r != FIB_NO_NEIGH;
 }
 
 // path_back: the stack would take the packet, which goes to a pod, from this interface without a
-// look at more than its way back. If not, the stack decides: rp_filter knows of all next hops of a
-// route, of marks and of IPsec. It refuses to forward link-local sources, and answers.
+// look at more than the route to its source. If not, the stack decides: rp_filter knows all next
+// hops of a route, marks and IPsec. It refuses to forward link-local sources, and answers.
 __always_inline int path_back(struct __sk_buff *skb, struct pkt *p, __u32 flags)
 {
 	if (p->version == 6)
 		return !is_local6(p->src_hi);
 	if (likely(!(flags & (ORIGIN_STRICT | ORIGIN_LOOSE))))
 		return 1;
-	long r = way_back(skb, p);
+	long r = source_route(skb, p);
 	if (r != FIB_SUCCESS && r != FIB_NO_NEIGH)
 		return 0;
 	return flags & ORIGIN_LOOSE || p->route.ifindex == p->recv;

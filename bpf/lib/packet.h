@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What a CPU knows of the packet at hand, and what it counts for itself.
+// What a CPU knows of the current packet, and its own counters.
 #pragma once
 
 #include "types.h"
@@ -12,15 +12,16 @@ struct tuple {
 	__u32 pad;
 };
 
-// One who a packet goes to or comes from.
-struct party {
-	__u32 known; // it is a pod
+// The pod, if any, that a packet goes to or comes from.
+struct pkt_endpoint {
+	__u32 known;	      // it is a pod
 	__u32 place, limited; // as in struct endpoint
 	__u32 mtu, ifindex;
 };
 
-// Everything about the packet at hand, one per CPU: in a map and not on the stack, because the verifier forgets what is written there,
-// which keeps its work small. Fields down to "reason" are those of packet.Packet.
+// Everything about the current packet, one per CPU. It lies in a map and not on the stack: the
+// verifier does not track what is stored there, which keeps its work small. Fields down to "reason"
+// are those of packet.Packet.
 struct pkt {
 	__u64 src_hi, src_lo, dst_hi, dst_lo;
 	__u32 ports, seq, ack;
@@ -30,21 +31,21 @@ struct pkt {
 	__u8 tcp_flags, icmp_type, icmp_code, frag;
 	__u8 version, proto, ttl, tos;
 	__u8 ip_options, ext_hdrs, reason;
-	__u8 jumbo; // bytes of the jumbo option that a super-packet has and its segments have not
+	__u8 jumbo; // bytes of the jumbo option that a GSO packet has and its segments have not
 
 	__u8 dir;
 	__u32 recv, xmit;
 	__u32 random;
 	__s64 now;
-	__u32 l3;      // offset of the IP header in the frame
-	__u32 buffer;  // bytes from there on
-	__u32 frag_end; // where the fragment's data ends in the datagram
-	__u32 current; // slot of the image that judges this packet
-	__u8 scale;    // of a SYN, NO_SCALE if there is none
+	__u32 l3;		// offset of the IP header in the frame
+	__u32 buffer;		// bytes from there on
+	__u32 frag_end;		// where the fragment's data ends in the datagram
+	__u32 current;		// slot of the image that this packet is evaluated by
+	__u8 scale;		// of a SYN, NO_SCALE if there is none
 	__u8 chunk, chunk_bits; // SCTP
 	__u8 vlans;
 
-	// The conversation.
+	// The flow.
 	struct key key;
 	__u32 from;    // 0: the low end sent the packet
 	__u8 keyed;    // enum keyed
@@ -53,46 +54,49 @@ struct pkt {
 	__u8 hashed; // hash and tag are those of key
 	__u32 quote_seq;
 	__u32 quote_type; // of a quoted ICMP message
-	__u32 place;   // of the state found, set * WAYS + way
+	__u32 place;	  // of the state found, set * WAYS + way
 	__u64 tag;
 	__u64 hash;
-	__u32 unknown; // the last packet that asked had no state
-	__u32 missed;  // 1 + flow id of which the short way found no state, 0 if it did not look
-	__u32 spare;   // 1 + place that a look-up without success found for the key, 0 if there is none
-	__u32 moved;   // 1 + place to which the entry at hand moves
-	__u32 swept;   // rule that the sweep has found to be in force since it began, 0 if there is none
-	__u32 track;  // 1 + place of the track that counts the state to be made, 0 if none does
+	__u32 unknown; // the last packet of the fast path had no state
+	__u32 missed;  // 1 + flow id of which the fast path found no state, 0 if it did not look
+	// 1 + place that a look-up without success found for the key, 0 if there is none
+	__u32 spare;
+	__u32 moved; // 1 + place to which the entry at hand moves
+	// rule that the sweep has found to be in force since it began, 0 if there is none
+	__u32 swept;
+	__u32 track; // 1 + place of the track that counts the state to be made, 0 if none does
 	struct masked masked; // what it counts by
 	__u64 track_tag;      // of the track of that
 	__u32 track_era;      // of the track that was entered
-	__u32 no_track;	      // there was no room for one
+	__u32 no_track;	      // there was no free track
 	__u64 source;	      // hash of the source of the state to be made
 	__u32 turn;	      // of that source
 	__u32 proved;	      // 1 + place of a tracked state that this packet has proved, or 0
 
 	// The walk.
 	__u32 pc;
-	__u32 word;    // of the candidates below, ~0 if none
+	__u32 word; // of the candidates below, ~0 if none
 	__u64 all, match;
 	__u32 slot;    // rule at hand
 	__u32 matched; // its vectors all match
 	__u32 cond, cond_end;
-	__u32 entry;   // of the condition's pool
+	__u32 entry; // of the condition's pool
 	__u8 clause;
 	__u8 mode;
-	__u8 later;    // a later fragment without a first
+	__u8 later; // a later fragment without a first
 	__u8 depth;
 	__u32 jumps;
-	__u32 span;    // of a search
+	__u32 span; // of a search
 	__u32 class_of[NUM_DIMS];
 	__u32 vector_row[NUM_DIMS]; // of the vectors, in header.order
 	__u32 vector_at[NUM_DIMS];
 	__u32 look_row, words;
 	__u32 blocks, look_blocks; // where a rule may match, where one looks states up: header.sums
 	__u32 classified;
-	__u64 epoch;	    // config.epoch when the walk began
-	__u32 reads;	    // enum read: what was asked about so far
-	__u8 pure;	    // so far only what lies in struct memo was asked about, and no rule has matched
+	__u64 epoch; // config.epoch when the walk began
+	__u32 reads; // enum read: what was asked about so far
+	// so far only what lies in struct traits was asked about, and no rule has matched
+	__u8 pure;
 	__u64 looked[4]; // flow ids that were looked up
 	__u64 have[4];	 // flow ids of which there is a state
 	__u8 any_asked;
@@ -111,29 +115,33 @@ struct pkt {
 	__u32 ts_value, ts_echo;
 	__u64 syn; // repeat.h
 
-	// The way through the host, forward.h.
+	// Forwarding, forward.h.
 	__u8 kind;	 // enum parsed
-	__u8 second;	 // judged for the second time, on its way out
-	__u8 memo_look;	 // what the look-up of the first judgement said
+	__u8 second;	 // this is the second evaluation, at egress
+	__u8 first_look; // what the look-up of the first evaluation said
 	__u8 translated; // the fields above are no longer those in the frame: these are in was
-	__u8 settled;	 // a state alone decided that it passes, which it will do again on its way out
-	__u8 make;	 // a translation has to be made once the packet has passed
-	__u8 straight;	 // macs are those of the way to a card
-	__u8 memo_new;	 // this packet made the state of memo_flow
-	__u32 way_index; // of what is remembered of the packet's addresses, way.h
-	__u32 memo_flow; // 1 + flow id of the state that the first judgement found or made
-	__u32 memo_rule;
-	__u32 memo_place;
+	// a state alone decided that it passes, and will decide the same at egress
+	__u8 settled;
+	__u8 make;	  // a translation has to be made once the packet has passed
+	__u8 straight;	  // macs are those of the route to a NIC
+	__u8 first_new;	  // this packet made the state of first_flow
+	__u32 fwd_index;  // of the packet's addresses in the forwarding cache, fwd_cache.h
+	__u32 first_flow; // 1 + flow id of the state that the first evaluation found or made
+	__u32 first_rule;
+	__u32 first_place;
 	__u32 partner;	 // the other entry of a translation
 	__u32 nat_inner; // 1 + place of the inner entry of the translation that the packet follows
 	__u32 nat_from;	 // 0: the low end of that entry sent the packet
-	// The translation that would give way: of those looked at, how many of them could, and the best.
+	// The translation to evict: how many of those weighed could be evicted, and the best.
 	__u32 nat_found, nat_place;
-	__u32 nat_port; // that it would set free
+	__u32 nat_port; // that its eviction frees
 	__u64 nat_rank, nat_tag;
 	struct tuple was, goal;
-	struct tuple before; // the translation that fragments follow: a packet between a pod and a published port may go through two
-	struct party party[2]; // by direction as a pod sees it: whom the packet goes to, who sent it
+	// the translation that fragments follow: a packet between a pod and a published port may
+	// go through two
+	struct tuple before;
+	// by direction as a pod sees it: the receiver, the sender
+	struct pkt_endpoint endpoint[2];
 	__u8 macs[12]; // destination, source
 	struct bpf_fib_lookup route;
 	struct bpf_redir_neigh next;
@@ -153,15 +161,18 @@ struct count {
 // struct pkt with what else is per CPU.
 struct cpu {
 	struct pkt p;
-	struct count decided[4 * NUM_REASONS]; // packets by direction, whether they passed, and enum reason, in this order
-	__u64 removed[8];	    // states by why they went, enum removal
+	// packets by direction, whether they passed, and enum reason, in this order
+	struct count decided[4 * NUM_REASONS];
+	__u64 removed[8]; // states by why they went, enum removal
 	__u64 created;
-	__u64 lost; // events that found the ring full
+	__u64 lost;	  // events that found the ring full
 	__u64 unanswered; // answers that could not be made or were too many
 	__s64 answer_time;
 	__s64 pending; // states counted here and not yet in the gauge
-	__u64 dry;	   // hash of an end towards which no port was free and none could be made so
+	// hash of an end towards which no port was free and none could be made so
+	__u64 dry;
 	__s64 dry_until;
-	__u64 dry_room;	   // 1 + struct nat_count's place + 1 of a pod, or 1 for all: nobody gave way
-	__s64 dry_room_until;
+	// 1 + struct nat_count's place + 1 of a pod, or 1 for all: none could be evicted
+	__u64 dry_pod;
+	__s64 dry_pod_until;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What is known of pods, of cards, and of translation, docs/design/0004-containers.md: written by the agent, read by packets.
+// What is known of pods, of NICs, and of translation, docs/design/0004-containers.md: written by
+// the agent, read by packets.
 #pragma once
 
 #include "maps.h"
@@ -17,8 +18,9 @@ struct endpoint {
 	__u32 limited; // 1 << DIR_IN, 1 << DIR_OUT, as the pod sees it
 };
 
-// An interface with Ethernet headers that is no pod's and whose egress hook is ours, and the addresses behind which pods hide there, 0 if it has none.
-struct card {
+// A NIC: an interface with Ethernet headers that is not a pod's and whose egress hook is ours, and
+// the addresses that pods are masqueraded with there, 0 if it has none.
+struct nic {
 	struct address four, six;
 };
 
@@ -29,17 +31,18 @@ struct port_span {
 	__u32 first, count;
 };
 
-// Whatever the way through the host depends on. The parts that nobody uses cost a packet one test.
+// What forwarding depends on. Parts that are not in use cost a packet one test.
 struct forwarding {
 	__u32 pods;	  // how many there are
 	__u32 published;  // how many ports
 	__u32 masquerade; // sources are translated
 	__u32 plain;	  // bpf_redirect in place of bpf_redirect_peer
-	__u32 serial;	  // raised whenever pods or cards have changed
+	__u32 serial;	  // raised whenever pods or NICs have changed
 	__u32 ports;	  // how many there are to choose from, in all spans
 	__u32 route_mtus; // how many routes have an MTU of their own
 	struct port_span span[MAX_PORT_SPANS];
-	struct address four, six; // addresses of the host as seen by a pod whose port was called at a loopback address
+	// addresses that the host has for a pod when it calls the pod's port at a loopback address
+	struct address four, six;
 };
 
 struct pod_counter {
@@ -48,7 +51,8 @@ struct pod_counter {
 	__u64 drops[2];
 };
 
-// A rate limit: `time` is when all that was sent so far may have been sent at the rate. One that lies behind by `burst` is as good as full.
+// A rate limit: `time` is when all that was sent so far may have been sent at the rate. A bucket
+// whose time lies `burst` behind is full.
 struct bucket {
 	__s64 time;
 	__u64 per_byte; // ns << 16
@@ -121,8 +125,8 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 4096);
 	__type(key, __u32);
-	__type(value, struct card);
-} cards SEC(".maps");
+	__type(value, struct nic);
+} nics SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -161,7 +165,8 @@ struct {
 	__type(value, __u32);
 } masked_sources SEC(".maps");
 
-// The MTU of routes that have one of their own, bytes, by prefix: the least of all routes that cover it.
+// The MTU of routes that have one of their own, bytes, by prefix: the least of all routes that
+// cover it.
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -177,7 +182,7 @@ struct {
 	__type(value, struct nat_frag);
 } nat_frags SEC(".maps");
 
-__always_inline struct forwarding *ways(void)
+__always_inline struct forwarding *forwarding_settings(void)
 {
 	__u32 zero = 0;
 	return bpf_map_lookup_elem(&forwarding, &zero);
@@ -212,7 +217,7 @@ __always_inline void count_pod_drop(__u32 place, __u32 dir)
 		n->drops[dir & 1]++;
 }
 
-// over_rate takes a packet out of a bucket, and reports that it is empty.
+// over_rate takes a packet out of a bucket, and reports whether the bucket is empty.
 __always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
 {
 	if (likely(!(limited >> dir & 1)))
@@ -221,10 +226,11 @@ __always_inline int over_rate(__u32 place, __u32 limited, __u32 dir, __u32 len)
 	struct bucket *b = bpf_map_lookup_elem(&buckets, &n);
 	if (!b)
 		return 0;
-	__s64 now = bpf_ktime_get_ns(), cost = (len * b->per_byte) >> 16, old = once(b->time);
+	__s64 now = bpf_ktime_get_ns(), cost = (len * b->per_byte) >> 16, old = READ_ONCE(b->time);
 	if (old > now)
 		return 1;
-	if (old < now - (__s64)b->burst) { // another CPU that does the same has given the burst already
+	// another CPU that does the same has already granted the burst
+	if (old < now - (__s64)b->burst) {
 		if (__sync_val_compare_and_swap(&b->time, old, now - (__s64)b->burst + cost) == old)
 			return 0;
 	}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// SYNs that say again what was answered by a cookie a moment ago. They get no other answer, or whoever sends one SYN in our peer's name several times would have us send as
-// many answers. A client that has lost the answer asks again after a second (RFC 6298 section 2).
+// SYNs that repeat one that a cookie has just answered. They get no second answer, or a sender that
+// forges one SYN of a peer several times would make the host send as many answers. A client that
+// has lost the answer sends the SYN again after a second (RFC 6298 section 2).
 #pragma once
 
 #include "table.h"
@@ -8,9 +9,9 @@
 enum { ANSWERED = 1024 };
 #define REPEAT_TIME 500000000 // ns; as long as the kernel by itself, net.ipv4.tcp_invalid_ratelimit
 
-// One that was answered, on each CPU, at the place that its hash says.
+// One that was answered, on each CPU, at the index of its hash.
 struct answered {
-	__u64 syn; // hash of its conversation and sequence number
+	__u64 syn; // hash of its flow and sequence number
 	__s64 until;
 };
 
@@ -28,8 +29,8 @@ __always_inline struct answered *answered_at(__u64 syn)
 	return bpf_map_lookup_elem(&answered, &index);
 }
 
-// repeated: the SYN at hand says what was answered. It notes in p->syn which one it is. Its hash has
-// keys, so that nobody else's SYN can be made to look like it.
+// repeated: the current SYN repeats one that was answered. It sets p->syn to a keyed hash of the
+// SYN, so no other SYN can be made to look like it.
 __always_inline int repeated(struct pkt *p, struct config *cf)
 {
 	__u64 rest = (__u64)p->ports << 32 | p->seq;
@@ -40,8 +41,8 @@ __always_inline int repeated(struct pkt *p, struct config *cf)
 	return a && a->syn == p->syn && p->now < a->until;
 }
 
-// note_answered notes that the SYN at hand is answered.
-__always_inline void note_answered(struct pkt *p)
+// record_answered records that the current SYN is answered.
+__always_inline void record_answered(struct pkt *p)
 {
 	struct answered *a = answered_at(p->syn);
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Making the answers that verdicts ask for: the packet itself is turned into its answer and sent back to where it came from.
+// The answers that verdicts ask for: the packet itself becomes its answer and goes back to where it
+// came from.
 //
-// The answer carries config.local_mark, by which the programs know it and let it pass. Sources: RFC 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC
-// 4443 2.4 for errors. packet.Reset and packet.Unreachable make the same packets in Go.
+// The answer has the mark config.local_mark, by which the programs recognise it and let it pass.
+// Sources: RFC 9293 3.10.7.1 for resets, RFC 1812 4.3.2 and RFC 4443 2.4 for errors. packet.Reset
+// and packet.Unreachable make the same packets in Go.
 #pragma once
 
-#include "judge.h"
+#include "evaluate.h"
 
 enum { QUOTE4 = 576 - 28, QUOTE6 = 1280 - 48, CHUNK = 64, HOST = 0 };
 enum { ERRORS_PER_SECOND = 1000, ERROR_BURST = 50 }; // of one CPU
@@ -81,7 +83,8 @@ __always_inline __u64 pseudo_sum(struct pkt *p, __u8 proto, __u32 len)
 	return s + be32((__u32)(p->dst_hi >> 32));
 }
 
-// store_ip writes the IP header of the answer at p->l3: from the packet's destination to its source, with n bytes behind the header.
+// store_ip writes the IP header of the answer at p->l3: from the packet's destination to its
+// source, with n bytes behind the header.
 __always_inline long store_ip(struct __sk_buff *skb, struct pkt *p, __u8 proto, __u32 n)
 {
 	if (p->version == 4) {
@@ -143,17 +146,18 @@ __always_inline int make_reset(struct __sk_buff *skb, struct pkt *p)
 // quote_sum adds up the first n bytes of the packet, which an error quotes.
 __always_inline __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
 {
-	once(p->at) = 0;
-	once(p->end) = n;
+	WRITE_ONCE(p->at, 0);
+	WRITE_ONCE(p->end, n);
 	p->checksum = 0;
 	for (int i = 0; i < (QUOTE6 + CHUNK - 1) / CHUNK; i++) {
-		__u32 at = once(p->at), left = once(p->end) - at;
+		__u32 at = READ_ONCE(p->at), left = READ_ONCE(p->end) - at;
 		if (!left || left > QUOTE6)
 			break;
 		if (left < CHUNK) {
 			__builtin_memset(p->buf, 0, CHUNK);
 			opaque(left);
-			if (left == 0 || left >= CHUNK || bpf_skb_load_bytes(skb, p->l3 + at, p->buf, sized(left, CHUNK)) < 0)
+			if (left == 0 || left >= CHUNK ||
+			    bpf_skb_load_bytes(skb, p->l3 + at, p->buf, sized(left, CHUNK)) < 0)
 				break;
 		} else {
 			if (bpf_skb_load_bytes(skb, p->l3 + at, p->buf, CHUNK) < 0)
@@ -161,7 +165,7 @@ __always_inline __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
 			left = CHUNK;
 		}
 		p->checksum += sum((__u32 *)p->buf, CHUNK / 4);
-		once(p->at) = at + left;
+		WRITE_ONCE(p->at, at + left);
 	}
 	return p->checksum;
 }
@@ -169,7 +173,8 @@ __always_inline __u64 quote_sum(struct __sk_buff *skb, struct pkt *p, __u32 n)
 __always_inline int make_error(struct __sk_buff *skb, struct pkt *p)
 {
 	int four = p->version == 4;
-	__u32 most = four ? QUOTE4 : QUOTE6, n = p->len < most ? p->len : most, header = four ? 20 : 40;
+	__u32 most = four ? QUOTE4 : QUOTE6, n = p->len < most ? p->len : most,
+	      header = four ? 20 : 40;
 	struct icmp e = {.type = four ? 3 : 1, .code = p->v.code};
 
 	if (bpf_skb_change_tail(skb, p->l3 + n, 0) < 0)
@@ -214,7 +219,8 @@ __always_inline int make_answer(struct __sk_buff *skb, struct cpu *c)
 	return may_answer(c) ? make_error(skb, p) : -1;
 }
 
-// reply turns the packet into the answer that p->v asks for and returns what the program has to return.
+// reply turns the packet into the answer that p->v asks for and returns what the program has to
+// return.
 __noinline int reply(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -222,7 +228,7 @@ __noinline int reply(struct __sk_buff *skb)
 	if (!c || !cf)
 		return TC_ACT_SHOT;
 	struct pkt *p = &c->p;
-	// VLAN tags inside the frame, and frames that were not sent to us alone, get no answer.
+	// VLAN tags inside the frame, and frames that were not unicast to this host, get no answer.
 	if (p->l3 > 14 || (p->dir == DIR_IN && skb->pkt_type != HOST))
 		return TC_ACT_SHOT;
 	if (make_answer(skb, c) < 0) {

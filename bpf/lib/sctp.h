@@ -11,8 +11,9 @@ __always_inline int chunk_ends(struct pkt *p)
 	return p->chunk == CHUNK_ABORT || p->chunk == CHUNK_SHUTDOWN_COMPLETE;
 }
 
-// note_tag notes the verification tag that a side uses, unless the packet carries none of its own.
-__always_inline void note_tag(struct side *d, struct pkt *p)
+// set_sctp_tag records the verification tag that a side uses, unless the packet carries none of its
+// own.
+__always_inline void set_sctp_tag(struct side *d, struct pkt *p)
 {
 	if (p->chunk == CHUNK_INIT || (p->chunk_bits & CHUNK_BIT_T && chunk_ends(p)))
 		return;
@@ -33,7 +34,7 @@ __always_inline int step_sctp(struct side *d, struct side *o, struct pkt *p)
 	} else if (d->flags & SIDE_SYN && p->seq != d->start) {
 		return RES_BAD_TAG;
 	} else {
-		note_tag(d, p);
+		set_sctp_tag(d, p);
 	}
 	if (chunk_ends(p))
 		set_flags(d, SIDE_RST);

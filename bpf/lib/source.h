@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// How many half-open states each source has: two cells of one table of counters, by a keyed hash of the source, of which the lower counts.
-// There are two cells for each half-open state that there may be, so a source with none is taken for one of n only if both its cells hold n strangers' states:
-// with four, and all cells as full as they get, once in 2,700.
+// How many half-open states each source has: two cells of one table of counters, by a keyed hash of
+// the source; the lower cell counts. There are two cells for each half-open state that there may
+// be, so a source with none counts as one of n only if both its cells hold n states of other
+// sources: with four, and all cells as full as they get, once in 2,700.
 //
-// A source that has as many as it may makes room by one of its own: what a source with many makes is remembered in a ring, whose slots a hash spreads over
-// one array. A slot comes up again after a number of turns, and names one of the oldest then.
+// A source at its limit loses one of its own. A ring, whose slots a hash spreads over one array,
+// records the states that a source with many makes. A slot comes up again after a number of turns,
+// and then names one of the oldest.
 #pragma once
 
 #include "event.h"
@@ -23,7 +25,7 @@ struct {
 	__type(value, struct source_line);
 } sources SEC(".maps");
 
-// 1 + the place of a state. Whoever reads it looks whose that is.
+// 1 + the place of a state. The reader checks that the state is the source's.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -39,11 +41,13 @@ struct {
 	__type(value, __u32);
 } source_turns SEC(".maps");
 
-// source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, of which one host has all that follow.
+// source_hash hashes an address: all of IPv4, the first 64 bits of IPv6, of which one host has all
+// that follow.
 __always_inline __u64 source_hash(struct config *cf, __u64 hi, __u64 lo)
 {
 	__u64 a = is_mapped(hi, lo) ? lo : hi;
-	__u64 h = (__u64)((__u32)a + (__u32)cf->seed[SEED_SOURCE]) * ((__u32)(a >> 32) + (__u32)cf->seed[SEED_SOURCE + 1]);
+	__u64 h = (__u64)((__u32)a + (__u32)cf->seed[SEED_SOURCE]) *
+		  ((__u32)(a >> 32) + (__u32)cf->seed[SEED_SOURCE + 1]);
 
 	h ^= h >> 32;
 	h *= 0x9e3779b97f4a7c15ULL;
@@ -92,7 +96,7 @@ __always_inline __u32 next_turn(__u64 hash)
 	return turn ? __sync_fetch_and_add(turn, 1) : 0;
 }
 
-// ring_slot returns where a turn of a source is remembered.
+// ring_slot returns where a turn of a source is recorded.
 __always_inline __u32 *ring_slot(struct config *cf, __u64 hash, __u32 turn)
 {
 	__u32 turns = cf->source_turns;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Looking states up, docs/design/0003-evaluation.md section 4.
+// Look-up of states, docs/design/0003-evaluation.md section 4.
 #pragma once
 
-#include "note.h"
+#include "sweep_hint.h"
 #include "track.h"
 
 enum look { LOOK_MISS, LOOK_HIT, LOOK_UNTOUCHED, LOOK_DROP = 16 }; // LOOK_DROP + reason
@@ -39,7 +39,8 @@ __always_inline __u32 slot_of(struct pkt *p, struct header *h, __u32 id)
 	return v >> 16 == id >> 16 && v >> 16 ? (v & 0xffff) + 1 : 0;
 }
 
-// owner_of returns the rule with an id and sets p->slot. Most rules lie at the slot of their index: that is tried first.
+// owner_of returns the rule with an id and sets p->slot. Most rules lie at the slot of their index:
+// that is tried first.
 __always_inline struct code *owner_of(struct pkt *p, void *image, __u32 id)
 {
 	__u32 index = id & 0xffff;
@@ -57,8 +58,10 @@ __always_inline struct code *owner_of(struct pkt *p, void *image, __u32 id)
 	return code_in(image, slot - 1);
 }
 
-// masked_tuple sets m to what a limit counts by. ports are those of the source << 16 | of the destination.
-__always_inline void masked_tuple(struct masked *m, struct code *r, struct address *src, struct address *dst, __u32 ports, __u8 proto)
+// masked_tuple sets m to what a limit counts by. ports are those of the source << 16 | of the
+// destination.
+__always_inline void masked_tuple(struct masked *m, struct code *r, struct address *src,
+				  struct address *dst, __u32 ports, __u8 proto)
 {
 	__u8 mask = r->mask;
 
@@ -66,14 +69,16 @@ __always_inline void masked_tuple(struct masked *m, struct code *r, struct addre
 	m->src_lo = mask & LIMIT_SRC_ADDR ? src->lo : 0;
 	m->dst_hi = mask & LIMIT_DST_ADDR ? dst->hi : 0;
 	m->dst_lo = mask & LIMIT_DST_ADDR ? dst->lo : 0;
-	m->ports = ports & ((mask & LIMIT_SRC_PORT ? 0xffff0000 : 0) | (mask & LIMIT_DST_PORT ? 0xffff : 0));
+	m->ports = ports & ((mask & LIMIT_SRC_PORT ? 0xffff0000 : 0) |
+			    (mask & LIMIT_DST_PORT ? 0xffff : 0));
 	m->rule = r->id;
 	m->proto = proto;
 	m->pad = 0;
 }
 
 // mask_state sets p->masked for a state that is there.
-__always_inline void mask_state(struct pkt *p, struct code *r, struct address *low, struct address *high, __u32 ports, __u8 proto, int made)
+__always_inline void mask_state(struct pkt *p, struct code *r, struct address *low,
+				struct address *high, __u32 ports, __u8 proto, int made)
 {
 	if (made)
 		masked_tuple(&p->masked, r, low, high, ports, proto);
@@ -90,8 +95,9 @@ __always_inline void take_track(struct pkt *p, struct side *low, struct side *hi
 	high->created = p->track_era;
 }
 
-// keep_track counts a state that has proved itself as such in its track, which nobody takes away from now on. If the track was given to another tuple, the state enters its own
-// anew; if there is no room there, or the limit is reached, it goes, as half-open states do.
+// keep_track counts a state that has proved itself as proved in its track, which from now on is not
+// evicted. If the track was given to another tuple, the state enters its own again; if there is no
+// free track, or the limit is reached, the state is removed, as half-open states are.
 __noinline int keep_track(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -102,15 +108,17 @@ __noinline int keep_track(__u32 place)
 		return 0;
 	struct pkt *p = &c->p;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
-	if (!(once(low->flags) & META_TRACKED))
+	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return 0;
 	if (!add_track(track_at(low->track - 1), high->created, TRACK_ONE_PROVED)) {
 		void *image = image_of(p);
 		struct code *r = image ? owner_of(p, image, low->rule) : NULL;
-		__u64 tag = once(t->tag[way]);
+		__u64 tag = READ_ONCE(t->tag[way]);
 		if (!r)
 			return 0;
-		mask_state(p, r, (struct address *)&s->addr[way].low_hi, (struct address *)&s->addr[way].high_hi, tag >> 32, tag_proto(tag), low->flags & META_MADE);
+		mask_state(p, r, (struct address *)&s->addr[way].low_hi,
+			   (struct address *)&s->addr[way].high_hi, tag >> 32, tag_proto(tag),
+			   low->flags & META_MADE);
 		__u32 at = enter_limit(r->limit);
 		if (!at) {
 			__sync_fetch_and_and(&low->flags, ~META_TRACKED);
@@ -120,13 +128,15 @@ __noinline int keep_track(__u32 place)
 		if (!add_track(track_at(at - 1), p->track_era, TRACK_ONE_PROVED))
 			return 0;
 	}
-	// It may have left at this very moment.
+	// It may have left its track at this moment.
 	if (!(__sync_fetch_and_or(&low->flags, META_KEEPS) & META_TRACKED))
 		add_track(track_at(low->track - 1), high->created, -TRACK_ONE_PROVED);
 	return 0;
 }
 
-// new_phase follows a state that moved: one that has proved itself is no longer half-open, and one that is closed counts in no track. keep_track has to follow if p->proved says so, at the end of the judgement, where stacks are low.
+// new_phase follows a change of a state: one that has proved itself is no longer half-open, and one
+// that is closed counts in no track. If p->proved is set, keep_track has to follow at the end of
+// the evaluation, where stacks are low.
 __always_inline void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 proto)
 {
 	struct side *low = low_side(s, place), *high = high_side(s, place);
@@ -134,10 +144,11 @@ __always_inline void new_phase(struct pkt *p, struct set *s, __u32 place, __u8 p
 
 	if (low->flags & META_HALF_OPEN && phase != PHASE_OPENING) {
 		if (phase == PHASE_ANSWERED)
-			note_reply(place);
+			mark_answered(place);
 		else if (!(low->flags & META_TRACKED))
-			hatch(place);
-		else if (!p->proved && hatch(place)) // a second one of the same packet waits for the next packet
+			promote(place);
+		// a second one of the same packet waits for the next packet
+		else if (!p->proved && promote(place))
 			p->proved = place + 1;
 	}
 	if (phase == PHASE_CLOSED || phase == PHASE_RESET)
@@ -174,7 +185,8 @@ __always_inline int unproved(__u32 flags)
 	return (flags & (META_PEER | META_MADE | SIDE_PROVED)) == (META_PEER | META_MADE);
 }
 
-// step moves a live state by the packet, and returns LOOK_MISS if the packet has nothing to do with it.
+// step advances a live state by the packet, and returns LOOK_MISS if the packet does not belong to
+// it.
 __always_inline int step(struct config *cf, struct pkt *p, struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way), *high = high_side(s, way);
@@ -183,8 +195,10 @@ __always_inline int step(struct config *cf, struct pkt *p, struct set *s, __u32 
 	__u32 mine = d->flags;
 	int r;
 
-	if (mine & META_PEER && !unproved(mine) && !p->is_error && p->now <= d->last + lifetime(cf, PHASE_ESTABLISHED, proto)) {
-		// No TCP, SCTP or error; both ends were seen, and not long ago: the other side's line need not be read.
+	if (mine & META_PEER && !unproved(mine) && !p->is_error &&
+	    p->now <= d->last + lifetime(cf, PHASE_ESTABLISHED, proto)) {
+		// No TCP, SCTP or error; both ends were seen, and not long ago: the other side's
+		// line need not be read.
 		touch(d, p);
 		return LOOK_HIT;
 	}
@@ -198,7 +212,7 @@ __always_inline int step(struct config *cf, struct pkt *p, struct set *s, __u32 
 		r = step_tcp(d, o, p);
 		// A connection ends by a reset, or by what acknowledges the second FIN.
 		if (p->tcp_flags & TH_RST || d->flags & o->flags & SIDE_FIN)
-			forget_note(p->place);
+			clear_hint(p->place);
 		if (r > RES_BAD_FLAGS && (cf->liberal || mine & META_LIBERAL))
 			r = RES_UNTOUCHED;
 	} else {
@@ -218,17 +232,19 @@ __always_inline int step(struct config *cf, struct pkt *p, struct set *s, __u32 
 	return look_result(r);
 }
 
-// remember notes the state of a flow name for the second judgement of the same packet, which neither searches nor moves it again.
-__always_inline void remember(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
+// record_first records the state of a flow name for the second evaluation of the same packet, which
+// neither looks it up nor advances it again.
+__always_inline void record_first(struct pkt *p, __u32 flow, __u8 look, __u32 rule)
 {
-	p->memo_place = once(p->place);
-	p->memo_flow = flow + 1;
-	p->memo_look = look;
-	p->memo_rule = rule;
-	p->memo_new = 0;
+	p->first_place = READ_ONCE(p->place);
+	p->first_flow = flow + 1;
+	p->first_look = look;
+	p->first_rule = rule;
+	p->first_new = 0;
 }
 
-// was_missed: the short way has found no state of a flow name. What follows from the key is then in place.
+// was_missed: the fast path has found no state of a flow name. Hash and tag of the key are then
+// set.
 __always_inline int was_missed(struct pkt *p, __u32 flow)
 {
 	if (p->missed != flow + 1)
@@ -239,7 +255,8 @@ __always_inline int was_missed(struct pkt *p, __u32 flow)
 	return 1;
 }
 
-// look_up looks for the packet's state of a flow name. On anything but a miss p->slot is the slot of the state's rule.
+// look_up looks for the packet's state of a flow name. On anything but a miss p->slot is the slot
+// of the state's rule.
 __noinline int look_up(__u32 flow)
 {
 	struct cpu *c = this_cpu();
@@ -250,8 +267,8 @@ __noinline int look_up(__u32 flow)
 	void *image = image_of(p);
 	if (!image || p->keyed != KEY_SET)
 		return LOOK_MISS;
-	if (p->second && p->memo_flow == flow + 1 && owner_of(p, image, p->memo_rule))
-		return p->memo_look;
+	if (p->second && p->first_flow == flow + 1 && owner_of(p, image, p->first_rule))
+		return p->first_look;
 	if (was_missed(p, flow))
 		return LOOK_MISS;
 	key_hash(p, cf, flow);
@@ -269,10 +286,11 @@ __noinline int look_up(__u32 flow)
 	}
 	__u32 rule = owner->id;
 	struct tag_line *t = tags_at(place / WAYS);
-	if (!t || !same_tag(once(t->tag[place % WAYS]), p->tag)) // it has become another's meanwhile
+	// another flow has taken the entry meanwhile
+	if (!t || !same_tag(READ_ONCE(t->tag[place % WAYS]), p->tag))
 		return LOOK_MISS;
 	int look = step(cf, p, s, place);
 	if (look == LOOK_HIT || look == LOOK_UNTOUCHED)
-		remember(p, flow, look, rule);
+		record_first(p, flow, look, rule);
 	return look;
 }

@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The sweep gives memory back: a clock hand goes round the state table, a few sets per tick of one timer in the kernel. Correctness never waits for
-// it, since every look-up asks whether what it found has expired.
+// The sweep frees entries: a clock hand (as in the CLOCK page replacement algorithm) passes over
+// the state table, a few sets per tick of one timer in the kernel. Correctness does not depend on
+// it: every look-up checks whether what it found has expired.
 #pragma once
 
-#include "judge.h"
-#include "note.h"
+#include "evaluate.h"
+#include "sweep_hint.h"
 
-// A pass takes a second, so that a closed connection leaves the table two seconds after its end at the latest. In large tables it takes longer, so that a tick stays short: four
-// seconds from two million states on.
-enum { TICK_MS = 10, TICKS_PER_PASS = 100, MOST_TICKS_PER_PASS = 400, SETS_PER_TICK = 768, MAX_SETS_PER_TICK = 4096 };
-// Probes to idle TCP connections: every PROBE_EVERY seconds of the last PROBE_WITHIN (ipfw's dyn_keepalive_interval and _period).
+// A pass takes a second, so that a closed connection leaves the table two seconds after its end at
+// the latest. In large tables it takes longer, so that a tick stays short: four seconds from two
+// million states on.
+enum {
+	TICK_MS = 10,
+	TICKS_PER_PASS = 100,
+	MOST_TICKS_PER_PASS = 400,
+	SETS_PER_TICK = 768,
+	MAX_SETS_PER_TICK = 4096
+};
+// Probes to idle TCP connections: every PROBE_EVERY seconds of the last PROBE_WITHIN (ipfw's
+// dyn_keepalive_interval and _period).
 enum { PROBE_WITHIN = 20, PROBE_EVERY = 5 };
 enum { CLOCK_MONOTONIC = 1 };
 #define COOKIE_LOOK 1000000000LL
-#define COOKIE_LIFE 128000000000LL // the kernel's cookies last for two minutes, of which the first has begun
+// the kernel's cookies last for two minutes, of which the first has begun
+#define COOKIE_LIFE 128000000000LL
 
-// sets_per_tick is how many sets the hand goes over in one tick.
+// sets_per_tick is how many sets the hand passes in one tick.
 __always_inline __u32 sets_per_tick(struct config *cf)
 {
 	__u32 n = cf->sets / TICKS_PER_PASS + 1;
@@ -32,7 +42,8 @@ __always_inline __s64 pass_ns(struct config *cf)
 }
 
 // event_probe asks the agent to probe both ends of an idle TCP connection.
-__always_inline void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way, __u64 tag)
+__always_inline void event_probe(struct config *cf, struct cpu *c, struct set *s, __u32 way,
+				 __u64 tag)
 {
 	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e) {
@@ -55,8 +66,8 @@ __always_inline void event_probe(struct config *cf, struct cpu *c, struct set *s
 	bpf_ringbuf_submit(e, 0);
 }
 
-// wants_probe: the state is an established, tracked TCP connection that will expire soon, of which one end may be done. The hand passes every PASS, so one of
-// PROBE_EVERY / PASS passes probes.
+// wants_probe: the state is an established, tracked TCP connection that will expire soon, of which
+// one end may be done. The hand passes every PASS, so one of PROBE_EVERY / PASS passes probes.
 __always_inline int wants_probe(struct config *cf, struct side *low, struct side *high, __s64 now)
 {
 	__u32 both = low->flags & high->flags;
@@ -64,28 +75,33 @@ __always_inline int wants_probe(struct config *cf, struct side *low, struct side
 	__s64 left = last + cf->life_established - now, pass = pass_ns(cf);
 	__s64 within = (__s64)PROBE_WITHIN * 1000000000, every = (__s64)PROBE_EVERY * 1000000000;
 
-	if (left < 0 || left > within || (both & (SIDE_SEEN | SIDE_ACKED)) != (SIDE_SEEN | SIDE_ACKED))
+	if (left < 0 || left > within ||
+	    (both & (SIDE_SEEN | SIDE_ACKED)) != (SIDE_SEEN | SIDE_ACKED))
 		return 0;
 	if (both & SIDE_FIN || (low->flags | high->flags) & SIDE_RST)
 		return 0;
 	return (__u64)left / every != (__u64)(left + pass) / every;
 }
 
-// young: the state has seen a packet so lately that it has not expired, whatever its other side says. Of TCP and SCTP one side does not tell: either end may have
-// ended it.
+// young: the state has seen a packet so recently that it has not expired, whatever its other side
+// holds. For TCP and SCTP one side is not enough: either end may have ended the connection.
 __always_inline int young(struct config *cf, struct side *low, __u8 proto, __s64 now)
 {
-	__s64 first = lifetime(cf, PHASE_OPENING, proto), later = lifetime(cf, PHASE_ESTABLISHED, proto);
+	__s64 first = lifetime(cf, PHASE_OPENING, proto),
+	      later = lifetime(cf, PHASE_ESTABLISHED, proto);
 
-	return proto != PROTO_TCP && proto != PROTO_SCTP && now <= once(low->last) + (first < later ? first : later);
+	return proto != PROTO_TCP && proto != PROTO_SCTP &&
+	       now <= READ_ONCE(low->last) + (first < later ? first : later);
 }
 
-// alone: the wire entry of a translation has lost the inner one. Each is asked once in sixteen passes or so: halves go together, so this never happens but for a race.
+// alone: the wire entry of a translation has lost the inner one. Each is checked once in about
+// sixteen passes: halves are removed together, so only a race causes this.
 __always_inline int alone(struct set *s, __u32 place, __s64 now)
 {
 	struct side *low = low_side(s, place);
 
-	if (!(low->flags & META_WIRE) || ((__u64)now >> NOTE_SHIFT & 15) != (place & 15) || now - low->created < NAT_YOUNG)
+	if (!(low->flags & META_WIRE) || ((__u64)now >> HINT_SHIFT & 15) != (place & 15) ||
+	    now - low->created < NAT_YOUNG)
 		return 0;
 	return !inner_of(s, place);
 }
@@ -102,7 +118,7 @@ __noinline int sweep_at(__u32 place, __u32 purge)
 		return 0;
 	struct pkt *p = &c->p;
 	void *image = image_of(p);
-	__u64 tag = once(t->tag[way]);
+	__u64 tag = READ_ONCE(t->tag[way]);
 	if (!image || (tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
@@ -113,33 +129,37 @@ __noinline int sweep_at(__u32 place, __u32 purge)
 	if (!owner_of(p, image, low->rule))
 		return remove_state(place, tag, GONE_RULE);
 	p->swept = low->rule;
-	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) && wants_probe(cf, low, high, p->now))
+	if (!purge && tag_proto(tag) == PROTO_TCP && listened(cf, EVENT_PROBE) &&
+	    wants_probe(cf, low, high, p->now))
 		event_probe(cf, c, s, way, tag);
 	return 0;
 }
 
-// make_note notes for how long the states of a set can be left alone, if nobody came or went since the last pass: in a set where much happens, a note is not worth its
-// making. Whoever ends a connection meanwhile takes the note away, and then it is not made.
-__noinline int make_note(__u32 n)
+// make_hint computes until when the sweep can skip a set, if no state was added or removed since
+// the last pass: in a busy set a hint is not worth its cost. A packet that ends a connection
+// meanwhile clears the hint, and then it is not written.
+__noinline int make_hint(__u32 n)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct set *s = set_at(n);
 	struct tag_line *t = tags_at(n);
-	__u64 *note = note_at(n);
-	if (!c || !cf || !s || !t || !note)
+	__u64 *hint = hint_at(n);
+	if (!c || !cf || !s || !t || !hint)
 		return 0;
 	__s64 now = c->p.now;
-	__u64 fresh = note_of(t, cf->epoch, 0);
-	if ((__u32)once(*note) != (__u32)fresh) {
-		once(*note) = (__u32)fresh;
+	__u64 fresh = hint_of(t, cf->epoch, 0);
+	if ((__u32)READ_ONCE(*hint) != (__u32)fresh) {
+		WRITE_ONCE(*hint, (__u32)fresh);
 		return 0;
 	}
-	__s64 until = now + ((__s64)NOTE_MOST << NOTE_SHIFT), before = pass_ns(cf) + (listened(cf, EVENT_PROBE) ? (__s64)PROBE_WITHIN * 1000000000 : 0);
+	__s64 until = now + ((__s64)HINT_MAX << HINT_SHIFT),
+	      before = pass_ns(cf) +
+		       (listened(cf, EVENT_PROBE) ? (__s64)PROBE_WITHIN * 1000000000 : 0);
 
-	__sync_lock_test_and_set(note, NOTE_MAKING); // a barrier, too: no side is read before
+	__sync_lock_test_and_set(hint, HINT_MAKING); // also a barrier: no side is read before
 	for (int i = 0; i < WAYS; i++) {
-		__u64 tag = once(t->tag[i]);
+		__u64 tag = READ_ONCE(t->tag[i]);
 		if ((tag & TAG_MASK) != TAG_LIVE)
 			continue;
 		__s64 then = earliest(cf, low_side(s, i), high_side(s, i), tag_proto(tag), before);
@@ -147,23 +167,26 @@ __noinline int make_note(__u32 n)
 			until = then;
 	}
 	if (until > now)
-		__sync_val_compare_and_swap(note, NOTE_MAKING, (__u32)fresh | (__u64)(until >> NOTE_SHIFT) << 32);
+		__sync_val_compare_and_swap(hint, HINT_MAKING,
+					    (__u32)fresh | (__u64)(until >> HINT_SHIFT) << 32);
 	return 0;
 }
 
-// left_alone: nothing in a set has to be looked at yet.
+// left_alone: the sweep can skip a set.
 __always_inline int left_alone(__u32 n)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
 	struct tag_line *t = tags_at(n);
-	__u64 *note = note_at(n);
+	__u64 *hint = hint_at(n);
 
-	return c && cf && t && note && noted(once(*note), note_of(t, cf->epoch, c->p.now));
+	return c && cf && t && hint &&
+	       hint_valid(READ_ONCE(*hint), hint_of(t, cf->epoch, c->p.now));
 }
 
-// sweep_set looks at the states of a set and returns how many it removed. With `purge` only those of rules that are gone have to go. Most states stay, and
-// have the rule of the one before: one line tells that of each.
+// sweep_set looks at the states of a set and returns how many it removed. With `purge` only those
+// of rules that are gone have to go. Most states stay, and have the rule of the one before: one
+// cache line of each shows that.
 __noinline int sweep_set(__u32 n, __u32 purge)
 {
 	struct cpu *c = this_cpu();
@@ -175,11 +198,12 @@ __noinline int sweep_set(__u32 n, __u32 purge)
 	if (!c || !cf || !s || !t)
 		return 0;
 	for (int i = 0; i < WAYS; i++) {
-		__u64 tag = once(t->tag[i]);
+		__u64 tag = READ_ONCE(t->tag[i]);
 		struct side *low = low_side(s, i);
 		if ((tag & TAG_MASK) != TAG_LIVE)
 			continue;
-		if (once(low->rule) == c->p.swept && (purge || young(cf, low, tag_proto(tag), c->p.now)))
+		if (READ_ONCE(low->rule) == c->p.swept &&
+		    (purge || young(cf, low, tag_proto(tag), c->p.now)))
 			continue;
 		gone += sweep_at(n * WAYS + i, purge);
 	}
@@ -200,7 +224,7 @@ static long sweep_one(__u32 index, void *ctx)
 		return 0;
 	int gone = sweep_set(w->next + index, w->purge);
 	if (!gone && !w->purge)
-		make_note(w->next + index);
+		make_hint(w->next + index);
 	w->gone += gone;
 	return 0;
 }
@@ -220,21 +244,25 @@ __always_inline void end_cookies(struct config *cf, __s64 now)
 	__s64 since = now - g->looked;
 	if (since < COOKIE_LOOK)
 		return;
-	__u64 sent = g->cookies_sent, kept = g->cookies_kept, lost = sent - g->sent_before - (kept - g->kept_before);
-	// What a look too long ago says is not how things are now.
+	__u64 sent = g->cookies_sent, kept = g->cookies_kept,
+	      lost = sent - g->sent_before - (kept - g->kept_before);
+	// A sample from too long ago does not describe the present.
 	int fresh = since < 2 * COOKIE_LOOK;
 	g->looked = now;
 	g->sent_before = sent;
 	g->kept_before = kept;
-	__u64 would = (__s64)lost < 0 ? 0 : lost * ((__u64)cf->life_syn >> 20) / ((__u64)since >> 20);
-	if (!fresh || !cf->life_syn || would >= cf->max_half_open / COOKIES_TO || g->halfOpen - g->answered >= cf->max_half_open / COOKIES_TO)
+	__u64 would =
+		(__s64)lost < 0 ? 0 : lost * ((__u64)cf->life_syn >> 20) / ((__u64)since >> 20);
+	if (!fresh || !cf->life_syn || would >= cf->max_half_open / COOKIES_TO ||
+	    g->half_open - g->answered >= cf->max_half_open / COOKIES_TO)
 		return;
 	g->cookies_until = now + COOKIE_LIFE;
 	__sync_val_compare_and_swap(&g->cookies, COOKIES_ON, COOKIES_GOING);
 }
 
-// check_clock sets our own reading of the clock right. The count of ticks is moved a little before the clock, and where a processor was taken from us in between, they
-// differ for as long: then this happens twice.
+// check_clock corrects our own reading of the clock. The count of ticks advances a little before
+// the clock. If this CPU lost its time slice in between, the two differ for as long, and the
+// correction runs twice.
 __always_inline void check_clock(struct config *cf, __s64 now)
 {
 	__s64 ahead = coarse_now(cf) - now, most = 2 * cf->tick;
@@ -243,8 +271,8 @@ __always_inline void check_clock(struct config *cf, __s64 now)
 		cf->clock -= ahead;
 }
 
-// tick moves the hand on.
-static int tick(void *map, __u32 *key, struct hand *hand)
+// tick advances the hand.
+static int tick(void *map, __u32 *key, struct clock_hand *hand)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -276,15 +304,16 @@ static int tick(void *map, __u32 *key, struct hand *hand)
 	return 0;
 }
 
-// start_ticking starts the timer, or gives one that ticks already to the programs of today.
+// start_ticking starts the timer, or gives a running one the current program.
 __always_inline long start_ticking(void)
 {
 	__u32 zero = 0;
-	struct hand *hand = bpf_map_lookup_elem(&hands, &zero);
+	struct clock_hand *hand = bpf_map_lookup_elem(&clock_hands, &zero);
 
 	if (!hand)
 		return -1;
-	bpf_timer_init(&hand->timer, &hands, CLOCK_MONOTONIC); // fails when that was done before
+	bpf_timer_init(&hand->timer, &clock_hands,
+		       CLOCK_MONOTONIC); // fails when that was done before
 	if (bpf_timer_set_callback(&hand->timer, tick) < 0)
 		return -1;
 	return bpf_timer_start(&hand->timer, TICK_MS * 1000000, 0);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The set-associative table: hashing, finding, claiming and removing entries. A keyed hash names two sets of eight entries each, so the work for any
-// packet is bounded, whatever an attacker sends.
+// The set-associative table: hashing, finding, claiming and removing entries. A keyed hash names
+// two sets of eight entries each, so the work for each packet is bounded, whatever an attacker
+// sends.
 //
-// An entry is claimed by compare-and-swap of its tag, written, and then published by setting the tag live. A removed entry stays dead for
-// some milliseconds before it is used again, so that a packet on another CPU that found it just before does not write into its successor.
-// Two CPUs may insert one key at once; each looks again after publishing, and the entry at the lower place stays. Who takes the short way looks before (quick_new).
+// An entry is claimed by compare-and-swap of its tag, written, and then published by setting the
+// tag live. A removed entry rests for some milliseconds before it is used again, so that a packet
+// on another CPU that found it just before does not write into its successor. Two CPUs may insert
+// one key at once; each looks again after publishing, and the entry at the lower place stays. The
+// fast path looks before (fast_new).
 #pragma once
 
 #include "pod.h"
@@ -13,8 +16,8 @@
 
 enum { TICK_SHIFT = 20, REST_TICKS = 32 }; // a tick is about a millisecond
 
-// hash5 hashes five words with the keys at s: NH (Black et al., UMAC, 1999), whose collisions an attacker who does not know
-// the keys can not construct, and a finalizer to spread the bits.
+// hash5 hashes five words with the keys at s: NH (Black et al., UMAC, 1999), whose collisions an
+// attacker who does not know the keys can not construct, and a finalizer to spread the bits.
 __always_inline __u64 hash5(const __u64 *s, __u64 a, __u64 b, __u64 c, __u64 d, __u64 e)
 {
 	__u64 h = (__u64)((__u32)a + (__u32)s[0]) * ((__u32)(a >> 32) + (__u32)s[1]);
@@ -52,15 +55,15 @@ __always_inline int vacant(__u64 tag, __s64 now)
 	return (tag & TAG_MASK) == TAG_FREE && tag >> 2 <= (__u64)now >> TICK_SHIFT;
 }
 
-// tag_of is the tag of a live state with these ports, protocol and flow name (`names`): with bits of the hash that say nothing about its sets or its way, or entries of one set
-// would have them in common.
+// tag_of is the tag of a live state with these ports, protocol and flow name (`names`): with bits
+// of the hash that do not choose its sets or its way, or entries of one set would share them.
 __always_inline __u64 tag_of(__u64 names, __u64 hash)
 {
 	return names | (hash >> 32 & 0xfff) << 4 | TAG_LIVE;
 }
 
-// usual_way is where in its first set a new state goes if that entry is vacant.
-__always_inline __u32 usual_way(__u64 hash)
+// home_way is where in its first set a new state goes if that entry is vacant.
+__always_inline __u32 home_way(__u64 hash)
 {
 	return hash & (WAYS - 1);
 }
@@ -75,17 +78,18 @@ __always_inline struct tag_line *tags_at(__u32 n)
 	return bpf_map_lookup_elem(&tags, &n);
 }
 
-// expect reads a word of each line of the entry where the state of a hash most likely lies, or would. The loads are not waited for: these lines come at the same time
-// as those of the tags, which say whether that was right.
-__always_inline void expect(__u32 first, __u64 hash)
+// prefetch reads a word of each cache line of the entry where the state of a hash most likely lies,
+// or would. Nothing waits for these loads: the lines arrive together with those of the tags, which
+// show whether the guess was right.
+__always_inline void prefetch(__u32 first, __u64 hash)
 {
 	struct set *s = set_at(first);
-	__u32 way = usual_way(hash);
+	__u32 way = home_way(hash);
 
 	if (s) {
-		once(s->addr[way].low_hi);
-		once(s->side[way * 2].last);
-		once(s->side[way * 2 + 1].last);
+		READ_ONCE(s->addr[way].low_hi);
+		READ_ONCE(s->side[way * 2].last);
+		READ_ONCE(s->side[way * 2 + 1].last);
 	}
 }
 
@@ -108,8 +112,8 @@ __always_inline void key_hash(struct pkt *p, struct config *cf, __u32 flow)
 __always_inline int same_ends(struct set *s, __u32 way, struct key *k)
 {
 	way &= WAYS - 1;
-	return s->addr[way].low_lo == k->low_lo && s->addr[way].high_lo == k->high_lo && s->addr[way].low_hi == k->low_hi &&
-	       s->addr[way].high_hi == k->high_hi;
+	return s->addr[way].low_lo == k->low_lo && s->addr[way].high_lo == k->high_lo &&
+	       s->addr[way].low_hi == k->low_hi && s->addr[way].high_hi == k->high_hi;
 }
 
 __always_inline struct side *low_side(struct set *s, __u32 way)
@@ -127,7 +131,8 @@ __always_inline __u8 tag_proto(__u64 tag)
 	return tag >> 24;
 }
 
-// lowest returns the number of the lowest bit set in v, which is not 0: the count of the bits below it, without a branch.
+// lowest returns the number of the lowest bit set in v, which is not 0: the count of the bits below
+// it, without a branch.
 __always_inline __u32 lowest(__u64 v)
 {
 	__u64 x = (v & -v) - 1;
@@ -144,27 +149,30 @@ __always_inline int same_tag(__u64 a, __u64 b)
 	return !((a ^ b) & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_MOVING)));
 }
 
-// quick_claim and long_claim are the tags of an entry that will have a tag, while it is filled: by quick_new, or by whoever looks for twins when it is live.
-__always_inline __u64 quick_claim(__u64 tag)
+// fast_claim and slow_claim are the tags of an entry while it is filled: by fast_new, or by the
+// slow path, which looks for duplicates when it is live.
+__always_inline __u64 fast_claim(__u64 tag)
 {
 	return (tag & TAG_IDENTITY) | TAG_HALF_OPEN;
 }
 
-__always_inline __u64 long_claim(__u64 tag)
+__always_inline __u64 slow_claim(__u64 tag)
 {
 	return tag & TAG_IDENTITY;
 }
 
-// find_in looks for p->key, whose tag is in a line of tags, among the entries of set n, and sets p->place.
+// find_in looks for p->key, whose tag is in a line of tags, among the entries of set n, and sets
+// p->place.
 __always_inline int find_in(struct pkt *p, struct tag_line *t, __u32 n)
 {
 	__u64 tag = p->tag;
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		__u64 have = once(t->tag[i]);
+		__u64 have = READ_ONCE(t->tag[i]);
 		if (same_tag(have, tag)) {
-			__u32 in = n + depends_on(have); // the entry is read after the tag that published it
+			// the entry is read after the tag that published it
+			__u32 in = n + depends_on(have);
 			struct set *s = set_at(in);
 			if (s && same_ends(s, i, &p->key)) {
 				p->place = in * WAYS + i;
@@ -175,14 +183,15 @@ __always_inline int find_in(struct pkt *p, struct tag_line *t, __u32 n)
 	return 0;
 }
 
-// vacancies returns a bit for each vacant entry of a set, without a branch: which ones are vacant is hard to foretell.
+// vacancies returns a bit for each vacant entry of a set, without a branch: which ones are vacant
+// is hard to predict.
 __always_inline __u64 vacancies(struct tag_line *t, __u64 tick)
 {
 	__u64 taken = 0;
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		__u64 tag = once(t->tag[i]);
+		__u64 tag = READ_ONCE(t->tag[i]);
 		__u64 later = tick - (tag >> 2);
 		opaque(later); // or the compiler makes branches of it: 2^16 paths
 		taken |= ((tag & TAG_MASK) + (later >> 63) + 7) >> 3 << i;
@@ -198,19 +207,21 @@ __always_inline __u32 count_bits(__u32 v)
 	return (v + (v >> 4)) & 0x0f0f;
 }
 
-// find_spare notes in p->spare where a state for p->key could lie: at its usual way in its first set, where `expect` looks before anybody knows, or else in
-// the emptier of its two sets, a and b, which fills the table evenly. It reads what such a state would write, so that these lines are on their way while the rules are asked.
+// find_spare sets p->spare to where a state for p->key could lie: at its home way in its first set,
+// which prefetch has loaded, or else in the emptier of its two sets, a and b, which fills the table
+// evenly. It loads the cache lines that such a state would write while the rules are evaluated.
 __always_inline void find_spare(struct pkt *p, __u32 sets, struct tag_line *a, struct tag_line *b)
 {
 	__u32 an = first_set(p->hash, sets), bn = second_set(p->hash, sets);
-	__u32 usual = usual_way(p->hash);
+	__u32 usual = home_way(p->hash);
 
-	if (vacant(once(a->tag[usual]), p->now)) {
+	if (vacant(READ_ONCE(a->tag[usual]), p->now)) {
 		p->spare = an * WAYS + usual + 1;
 		return;
 	}
 	__u64 tick = (__u64)p->now >> TICK_SHIFT;
-	__u32 in_a = vacancies(a, tick), in_b = vacancies(b, tick), both = count_bits(in_a | in_b << WAYS);
+	__u32 in_a = vacancies(a, tick), in_b = vacancies(b, tick),
+	      both = count_bits(in_a | in_b << WAYS);
 	int use_a = (both & 0xff) >= both >> 8;
 	__u32 in = use_a ? in_a : in_b, n = use_a ? an : bn;
 
@@ -220,9 +231,9 @@ __always_inline void find_spare(struct pkt *p, __u32 sets, struct tag_line *a, s
 	p->spare = n * WAYS + way + 1;
 	struct set *s = set_at(n);
 	if (s) {
-		once(s->addr[way].low_hi);
-		once(low_side(s, way)->last);
-		once(high_side(s, way)->last);
+		READ_ONCE(s->addr[way].low_hi);
+		READ_ONCE(low_side(s, way)->last);
+		READ_ONCE(high_side(s, way)->last);
 	}
 }
 
@@ -232,7 +243,8 @@ __noinline int scout(__u32 sets)
 	struct cpu *c = this_cpu();
 	if (!c)
 		return 0;
-	struct tag_line *a = tags_at(first_set(c->p.hash, sets)), *b = tags_at(second_set(c->p.hash, sets));
+	struct tag_line *a = tags_at(first_set(c->p.hash, sets)),
+			*b = tags_at(second_set(c->p.hash, sets));
 	if (a && b)
 		find_spare(&c->p, sets, a, b);
 	return 0;
@@ -246,16 +258,25 @@ __always_inline int find(struct pkt *p, struct config *cf)
 
 	if (!a || !b)
 		return 0;
-	expect(an, p->hash);
+	prefetch(an, p->hash);
 	if (find_in(p, a, an) || find_in(p, b, bn))
 		return 1;
 	scout(cf->sets);
 	return 0;
 }
 
-enum removal { GONE_EXPIRED, GONE_RECYCLED, GONE_RECLAIMED, GONE_RULE, GONE_CUT, GONE_DOUBLE, GONE_SOURCE };
+enum removal {
+	GONE_EXPIRED,
+	GONE_RECYCLED,
+	GONE_RECLAIMED,
+	GONE_RULE,
+	GONE_DELETED,
+	GONE_DOUBLE,
+	GONE_SOURCE
+};
 
-// count_states adds n to the number of states: to this CPU's share first, so that CPUs rarely touch the common gauge.
+// count_states adds n to the number of states: to this CPU's share first, so that CPUs rarely touch
+// the common gauge.
 __always_inline void count_states(struct cpu *c, struct config *cf, __s64 n)
 {
 	__u32 zero = 0;
@@ -275,17 +296,19 @@ __always_inline void count_half_open(__s64 n)
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 
 	if (g)
-		__sync_fetch_and_add(&g->halfOpen, n);
+		__sync_fetch_and_add(&g->half_open, n);
 }
 
-// maker returns the hash of the source that a half-open state counts for. Translations are not counted as half-open: the states that they belong to are.
-__always_inline __u64 maker(struct config *cf, struct set *s, __u32 way)
+// originator returns the hash of the source that a half-open state counts for. Translations do not
+// count as half-open: the states that they belong to do.
+__always_inline __u64 originator(struct config *cf, struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
 
 	way &= WAYS - 1;
 	int made = (low->flags & META_MADE) != 0;
-	return source_hash(cf, off_link(made ? s->addr[way].low_hi : s->addr[way].high_hi), made ? s->addr[way].low_lo : s->addr[way].high_lo);
+	return source_hash(cf, off_link(made ? s->addr[way].low_hi : s->addr[way].high_hi),
+			   made ? s->addr[way].low_lo : s->addr[way].high_lo);
 }
 
 __always_inline void count_answered(__s64 n)
@@ -297,14 +320,15 @@ __always_inline void count_answered(__s64 n)
 		__sync_fetch_and_add(&g->answered, n);
 }
 
-// note_reply notes in the tag of a half-open state that it was answered: such states are the first to give way, and SYN cookies do not begin because of them.
-__noinline int note_reply(__u32 place)
+// mark_answered sets in the tag of a half-open state that it was answered: such states are evicted
+// first, and SYN cookies do not begin because of them.
+__noinline int mark_answered(__u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);
 
 	if (!t)
 		return 0;
-	__u64 tag = once(t->tag[place % WAYS]);
+	__u64 tag = READ_ONCE(t->tag[place % WAYS]);
 	if ((tag & (TAG_MASK | TAG_HALF_OPEN | TAG_ANSWERED)) != (TAG_LIVE | TAG_HALF_OPEN))
 		return 0;
 	if (__sync_val_compare_and_swap(&t->tag[place % WAYS], tag, tag | TAG_ANSWERED) == tag)
@@ -312,8 +336,8 @@ __noinline int note_reply(__u32 place)
 	return 0;
 }
 
-// one_less counts a half-open state of a source less, that had a tag.
-__always_inline void one_less(__u64 source, __u64 tag)
+// uncount_half_open counts one half-open state less, of a source and with a tag.
+__always_inline void uncount_half_open(__u64 source, __u64 tag)
 {
 	count_half_open(-1);
 	if (tag & TAG_ANSWERED)
@@ -325,9 +349,9 @@ __always_inline void one_less(__u64 source, __u64 tag)
 	}
 }
 
-// hatch takes a state out of the half-open ones. It is the tag that says whether it is one of them, so that this, removing and moving it
-// exclude each other; the flag only says that it is worth a look.
-__noinline int hatch(__u32 place)
+// promote takes a state out of the half-open ones. The tag decides whether it is one of them, so
+// that promotion, removal and a move exclude each other; the flag is only a hint.
+__noinline int promote(__u32 place)
 {
 	__u32 way = place % WAYS;
 	struct config *cf = settings();
@@ -336,14 +360,15 @@ __noinline int hatch(__u32 place)
 
 	if (!s || !t || !cf)
 		return 0;
-	__u64 tag = once(t->tag[way]);
+	__u64 tag = READ_ONCE(t->tag[way]);
 	if ((tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	if (tag & TAG_HALF_OPEN) {
-		__u64 source = maker(cf, s, way);
-		if (__sync_val_compare_and_swap(&t->tag[way], tag, tag & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED)) != tag)
+		__u64 source = originator(cf, s, way);
+		if (__sync_val_compare_and_swap(
+			    &t->tag[way], tag, tag & ~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED)) != tag)
 			return 0;
-		one_less(source, tag);
+		uncount_half_open(source, tag);
 	}
 	__sync_fetch_and_and(&low_side(s, way)->flags, ~META_HALF_OPEN);
 	return 1;
@@ -356,29 +381,30 @@ __always_inline struct track *track_at(__u32 place)
 	return s ? &tested(s)->track[place % WAYS] : NULL;
 }
 
-// add_track adds to what a track counts if it is still of an era, and returns whether it is.
+// add_track adds to what a track counts if the track is still of an era, and reports whether it is.
 __always_inline int add_track(struct track *t, __u32 era, __u64 n)
 {
-	if (!t || once(t->era) != era)
+	if (!t || READ_ONCE(t->era) != era)
 		return 0;
 	__u64 old = __sync_fetch_and_add(&t->held, n);
 	if ((__u8)(old >> TRACK_ERA) == (__u8)era)
 		return 1;
-	__sync_fetch_and_add(&t->held, -n); // it has just been given away
+	__sync_fetch_and_add(&t->held, -n); // another tuple has just taken it
 	return 0;
 }
 
-// leave_track stops to count a state in its track, once.
+// leave_track stops counting a state in its track, once.
 __always_inline void leave_track(struct set *s, __u32 way)
 {
 	struct side *low = low_side(s, way);
-	__u32 place = once(low->track), era = high_side(s, way)->created;
+	__u32 place = READ_ONCE(low->track), era = high_side(s, way)->created;
 
-	if (!(once(low->flags) & META_TRACKED))
+	if (!(READ_ONCE(low->flags) & META_TRACKED))
 		return;
 	__u32 flags = __sync_fetch_and_and(&low->flags, ~(META_TRACKED | META_KEEPS));
 	if (flags & META_TRACKED)
-		add_track(track_at(place - 1), era, -(1 + (flags & META_KEEPS ? TRACK_ONE_PROVED : 0)));
+		add_track(track_at(place - 1), era,
+			  -(1 + (flags & META_KEEPS ? TRACK_ONE_PROVED : 0)));
 }
 
 // count_nat adds n to the number of translations: of all, and of the pod that `track` names.
@@ -400,8 +426,9 @@ __always_inline void count_nat(__u32 track, __s32 n)
 		__sync_fetch_and_add(&of->nats, n);
 }
 
-// buried gives the place of a translation's entry back.
-__always_inline void buried(struct cpu *c, struct config *cf, struct set *s, struct tag_line *t, __u32 way, __u32 why)
+// free_entry frees the place of a translation's entry.
+__always_inline void free_entry(struct cpu *c, struct config *cf, struct set *s, struct tag_line *t,
+				__u32 way, __u32 why)
 {
 	way &= WAYS - 1;
 	if (!(low_side(s, way)->flags & META_WIRE))
@@ -412,23 +439,26 @@ __always_inline void buried(struct cpu *c, struct config *cf, struct set *s, str
 }
 
 // remove_partner ends the other half of a translation together with the one at a place.
-__always_inline void remove_partner(struct cpu *c, struct config *cf, struct side *low, __u32 place, __u32 why)
+__always_inline void remove_partner(struct cpu *c, struct config *cf, struct side *low, __u32 place,
+				    __u32 why)
 {
 	__u32 partner = low->track, way = partner & (WAYS - 1);
 	struct tag_line *t = tags_at(partner / WAYS);
-	__u64 tag = t ? once(t->tag[way]) : 0;
+	__u64 tag = t ? READ_ONCE(t->tag[way]) : 0;
 	struct set *o = set_at(partner / WAYS + depends_on(tag));
 
 	if (!o || !t)
 		return;
 	struct side *other = low_side(o, way);
-	if ((tag & TAG_MASK) != TAG_LIVE || other->rule != NAT_RULE || other->track != place || other->created != low->created)
+	if ((tag & TAG_MASK) != TAG_LIVE || other->rule != NAT_RULE || other->track != place ||
+	    other->created != low->created)
 		return;
 	if (__sync_val_compare_and_swap(&t->tag[way], tag, TAG_CLAIMED) == tag)
-		buried(c, cf, o, t, way, why);
+		free_entry(c, cf, o, t, way, why);
 }
 
-// remove_state ends the state at a place if its tag is still the one given, and returns whether it did.
+// remove_state ends the state at a place if its tag is still the one given, and reports whether it
+// did.
 __noinline int remove_state(__u32 place, __u64 tag, __u32 why)
 {
 	struct cpu *c = this_cpu();
@@ -440,23 +470,25 @@ __noinline int remove_state(__u32 place, __u64 tag, __u32 why)
 	if (!c || !cf || !s || !t || (tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way);
-	__u64 have = once(t->tag[way]);
+	__u64 have = READ_ONCE(t->tag[way]);
 	if ((have & TAG_MASK) != TAG_LIVE || !same_tag(have, tag))
 		return 0;
-	// Until it is buried nobody may claim the place. It may just have been answered, or have ceased to be half-open.
+	// Until the entry is freed no CPU may claim the place. The state may just have been
+	// answered or promoted, which changes its tag.
 	if (__sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have) {
-		have = once(t->tag[way]);
-		if ((have & TAG_MASK) != TAG_LIVE || !same_tag(have, tag) || __sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have)
+		have = READ_ONCE(t->tag[way]);
+		if ((have & TAG_MASK) != TAG_LIVE || !same_tag(have, tag) ||
+		    __sync_val_compare_and_swap(&t->tag[way], have, TAG_CLAIMED) != have)
 			return 0;
 	}
 	if (low->rule == NAT_RULE) { // both halves at once
 		remove_partner(c, cf, low, place, why);
-		buried(c, cf, s, t, way, why);
+		free_entry(c, cf, s, t, way, why);
 		return 1;
 	}
 	event_end(cf, c, s, way, tag);
 	if (have & TAG_HALF_OPEN)
-		one_less(maker(cf, s, way), have);
+		uncount_half_open(originator(cf, s, way), have);
 	leave_track(s, way);
 	__sync_lock_test_and_set(&t->tag[way], free_tag(c->p.now));
 	count_states(c, cf, -1);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The state machines, docs/design/0003-evaluation.md sections 4, 8 and 9; flow.State does the same in Go. The numbers in comments
-// are those of section 8's list. A packet writes only its own side.
+// The state machines, docs/design/0003-evaluation.md sections 4, 8 and 9; flow.State does the same
+// in Go. The numbers in comments are those of section 8's list. A packet writes only its own side.
 //
-// Two CPUs may carry packets of one side at once, so numbers that only grow are raised by compare-and-swap, and facts (flags) are set
-// after the numbers that they vouch for, by an atomic operation that orders them: begin, pick_up with
-// its callers, and advance store numbers, and then call set_flags. Where loads may pass each other a
-// reader may yet have read a number before the flag, when both packets are on their way at one moment.
-// It then judges by a number that was not set, and refuses a segment, or leaves it to the rules: it
-// moves nothing, for whatever moves a side has to fit the numbers of both.
+// Two CPUs may carry packets of one side at once, so numbers that only grow are raised by
+// compare-and-swap, and facts (flags) are set after the numbers that they vouch for, by an atomic
+// operation that orders them. begin, pick_up with its callers, and advance store numbers, and then
+// call set_flags. Where loads may pass each other, a reader may have read a number before the flag,
+// when both packets are processed at one moment. It then evaluates by a number that was not set,
+// and refuses a segment, or leaves it to the rules. It changes nothing: whatever advances a side
+// has to fit the numbers of both.
 #pragma once
 
 #include "key.h"
@@ -31,21 +32,21 @@ __always_inline __u32 max32(__u32 a, __u32 b)
 
 __always_inline void set_flags(struct side *s, __u32 flags)
 {
-	if ((once(s->flags) & flags) != flags)
-		or_ordered(&s->flags, flags); // behind the numbers that they vouch for
+	if ((READ_ONCE(s->flags) & flags) != flags)
+		or_ordered(&s->flags, flags); // after the numbers that they vouch for
 }
 
-// raise sets *at to v if that is later, modulo 2^32. It gives up after four lost races: each was won by
-// a segment of the same side that moved the number on, so nothing goes back, and who has no valid
-// numbers cannot race. What is then missing is what this segment alone would have told: to the
-// conversation it is as if the firewall had not seen it. For `end` the acknowledgement of its bytes is
-// refused until they are sent again, for `ack` and `edge` the other side's window opens with the next
-// acknowledgement. TCP repairs both as it does the loss of one segment. A loop without a bound is
-// refused by the verifier, and each round is paid by all of them in instructions to verify.
+// raise sets *at to v if that is later, modulo 2^32. It gives up after four lost races. A segment
+// of the same side that raised the number won each, so nothing moves back, and a segment without
+// valid numbers cannot race. What this segment alone would have added is then missing, as if the
+// firewall had not seen it. For `end` the acknowledgement of its bytes is refused until they are
+// sent again, for `ack` and `edge` the other side's window opens with the next acknowledgement. TCP
+// repairs both as it does the loss of one segment. A loop without a bound is refused by the
+// verifier, and each round is paid by all of them in instructions to verify.
 __always_inline void raise(__u32 *at, __u32 v)
 {
 	for (int i = 0; i < 4; i++) {
-		__u32 old = once(*at);
+		__u32 old = READ_ONCE(*at);
 		if (!before(old, v) || __sync_val_compare_and_swap(at, old, v) == old)
 			return;
 	}
@@ -62,8 +63,8 @@ __always_inline __u32 segment_length(struct pkt *p)
 	return p->len - p->payload + (f & TH_SYN ? 1 : 0) + (f & TH_FIN ? 1 : 0);
 }
 
-// touch counts a packet for its side. Where two CPUs carry one direction at the same moment, a packet may stay uncounted: atomic sums cost
-// every packet a fifth of the whole judgement.
+// touch counts a packet for its side. Where two CPUs carry one direction at the same moment, a
+// packet may stay uncounted: atomic sums cost every packet a fifth of the whole evaluation.
 __always_inline void touch(struct side *d, struct pkt *p)
 {
 	d->last = p->now;
@@ -72,7 +73,7 @@ __always_inline void touch(struct side *d, struct pkt *p)
 	set_flags(d, SIDE_SEEN);
 }
 
-// first_flags are the facts that the first segment of a side tells.
+// first_flags are the facts that the first segment of a side shows.
 __always_inline __u32 first_flags(struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
@@ -98,9 +99,9 @@ __always_inline int loose(struct side *d, struct side *o)
 	return d->flags & META_LOOSE && !(d->flags & o->flags & SIDE_ACKED);
 }
 
-// LOOSE_SCALE is the scale of windows of which nobody has seen the option: the largest, RFC 7323 2.3.
-// NEAR is how far a first segment of one side may lie from what the other side has acknowledged, and
-// its acknowledgement from what that has sent.
+// LOOSE_SCALE is the scale of windows whose option was not seen: the largest, RFC 7323 2.3. NEAR is
+// how far a first segment of one side may lie from what the other side has acknowledged, and its
+// acknowledgement from what that has sent.
 enum { LOOSE_SCALE = 14, NEAR = 1 << 24 };
 
 __always_inline int near(__u32 a, __u32 b)
@@ -108,12 +109,14 @@ __always_inline int near(__u32 a, __u32 b)
 	return a - b + NEAR <= 2 * NEAR;
 }
 
-// picked_flags are the facts that a side's segment in mid-stream tells. A FIN is believed when the numbers of the other side agree.
+// picked_flags are the facts that a side's segment in mid-stream shows. A FIN counts when the
+// numbers of the other side agree.
 __always_inline __u32 picked_flags(struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
 
-	return SIDE_SEEN | SIDE_SCALED | LOOSE_SCALE << 8 | (f & TH_ACK ? SIDE_ACKED : 0) | (f & TH_RST ? SIDE_RST : 0);
+	return SIDE_SEEN | SIDE_SCALED | LOOSE_SCALE << 8 | (f & TH_ACK ? SIDE_ACKED : 0) |
+	       (f & TH_RST ? SIDE_RST : 0);
 }
 
 // pick_up initialises a side from a segment in mid-stream, but for its flags.
@@ -155,7 +158,7 @@ __always_inline void advance(struct side *d, struct pkt *p, __u32 scale)
 	if (d->win < win)
 		d->win = win;
 	if (f & TH_ACK) {
-		if (!(once(d->flags) & SIDE_ACKED)) {
+		if (!(READ_ONCE(d->flags) & SIDE_ACKED)) {
 			d->ack = p->ack;
 			d->edge = p->ack + win;
 			set |= SIDE_ACKED;
@@ -190,7 +193,9 @@ __always_inline int phase_of(struct side *low, struct side *high, __u8 proto)
 	if ((lf | hf) & SIDE_RST)
 		return PHASE_RESET;
 	if (proto != PROTO_TCP)
-		return (lf | hf) & SIDE_PROVED ? PHASE_ESTABLISHED : lf & hf & SIDE_SEEN ? PHASE_ANSWERED : PHASE_OPENING;
+		return (lf | hf) & SIDE_PROVED ? PHASE_ESTABLISHED :
+		       lf & hf & SIDE_SEEN     ? PHASE_ANSWERED :
+						 PHASE_OPENING;
 	if (lf & hf & SIDE_FIN)
 		return closed(low, high) ? PHASE_CLOSED : PHASE_CLOSING;
 	if (!(lf & hf & SIDE_SEEN) || !((lf | hf) & SIDE_PROVED))
@@ -198,8 +203,8 @@ __always_inline int phase_of(struct side *low, struct side *high, __u8 proto)
 	return lf & META_LOOSE || lf & hf & SIDE_ACKED ? PHASE_ESTABLISHED : PHASE_OPENING;
 }
 
-// half_open: a flow in this phase has not proved itself.
-__always_inline int half_open(int phase)
+// phase_phase_phase_half_open: a flow in this phase has not proved itself.
+__always_inline int phase_half_open(int phase)
 {
 	return phase == PHASE_OPENING || phase == PHASE_ANSWERED;
 }
@@ -212,33 +217,39 @@ __always_inline __s64 lifetime(struct config *c, int phase, __u8 proto)
 		       phase == PHASE_RESET	  ? c->life_rst :
 						    c->life_syn;
 	if (proto == PROTO_UDP || proto == PROTO_UDPLITE)
-		return phase == PHASE_ESTABLISHED || phase == PHASE_ANSWERED ? c->life_udp_reply : c->life_udp;
+		return phase == PHASE_ESTABLISHED || phase == PHASE_ANSWERED ? c->life_udp_reply :
+									       c->life_udp;
 	if (proto == PROTO_SCTP)
-		return phase == PHASE_ESTABLISHED ? c->life_established : phase == PHASE_RESET ? c->life_rst : c->life_syn;
+		return phase == PHASE_ESTABLISHED ? c->life_established :
+		       phase == PHASE_RESET	  ? c->life_rst :
+						    c->life_syn;
 	return c->life_short;
 }
 
-// A translation outlives the state of its flow by so much: the time of its last packet is exact to a
-// second, and late segments of a closed connection are translated as those before them.
+// A translation outlives the state of its flow by so much: the time of its last packet is exact to
+// a second, and late segments of a closed connection are translated as those before them.
 #define NAT_GRACE 2000000000LL
 #define NAT_FOLLOWS (1LL << 62)
 
 // nat_lifetime is that of a translation: its flow's. The wire entry goes when the inner one does.
-__always_inline __s64 nat_lifetime(struct config *c, struct side *low, struct side *high, __u8 proto)
+__always_inline __s64 nat_lifetime(struct config *c, struct side *low, struct side *high,
+				   __u8 proto)
 {
 	if (low->flags & META_WIRE)
 		return NAT_FOLLOWS;
-	return lifetime(c, once(high->track) & NAT_PHASE, proto) + NAT_GRACE;
+	return lifetime(c, READ_ONCE(high->track) & NAT_PHASE, proto) + NAT_GRACE;
 }
 
-__always_inline int expired(struct config *c, struct side *low, struct side *high, __u8 proto, __s64 now)
+__always_inline int expired(struct config *c, struct side *low, struct side *high, __u8 proto,
+			    __s64 now)
 {
-	__s64 life = low->rule == NAT_RULE ? nat_lifetime(c, low, high, proto) : lifetime(c, phase_of(low, high, proto), proto);
+	__s64 life = low->rule == NAT_RULE ? nat_lifetime(c, low, high, proto) :
+					     lifetime(c, phase_of(low, high, proto), proto);
 
-	return now > once(low->last) + life && now > once(high->last) + life;
+	return now > READ_ONCE(low->last) + life && now > READ_ONCE(high->last) + life;
 }
 
-// syn_tcp judges a SYN without ACK for an open state (3).
+// syn_tcp evaluates a SYN without ACK for an open state (3).
 __always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	if (d->flags & SIDE_SYN && !(o->flags & SIDE_SEEN)) {
@@ -254,17 +265,20 @@ __always_inline int syn_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_UNTOUCHED;
 }
 
-// loose_tcp judges a segment of a state of which the numbers of a side are unknown, no bare SYN (4).
+// loose_tcp evaluates a segment of a state of which the numbers of a side are unknown, no bare SYN
+// (4).
 __always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	if (p->tcp_flags & TH_RST) {
-		if (!(d->flags & SIDE_ACKED && p->seq == d->end) && !(o->flags & SIDE_ACKED && p->seq == o->ack))
+		if (!(d->flags & SIDE_ACKED && p->seq == d->end) &&
+		    !(o->flags & SIDE_ACKED && p->seq == o->ack))
 			return RES_UNTOUCHED;
 		set_flags(d, SIDE_RST);
 		touch(d, p);
 		return RES_HIT;
 	}
-	if (!(o->flags & SIDE_ACKED)) { // nothing vouches for what d has said before: the newest counts
+	// nothing vouches for the earlier numbers of d: the newest count
+	if (!(o->flags & SIDE_ACKED)) {
 		pick_up(d, p);
 		set_flags(d, picked_flags(p));
 		return RES_HIT;
@@ -272,7 +286,8 @@ __always_inline int loose_tcp(struct side *d, struct side *o, struct pkt *p)
 	if (!near(p->seq, o->ack) || !near(p->ack, o->end))
 		return RES_UNTOUCHED;
 	pick_up(d, p);
-	set_flags(d, picked_flags(p) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0) | (d->flags & META_MADE ? SIDE_PROVED : 0));
+	set_flags(d, picked_flags(p) | (p->tcp_flags & TH_FIN ? SIDE_FIN : 0) |
+			     (d->flags & META_MADE ? SIDE_PROVED : 0));
 	return RES_HIT;
 }
 
@@ -282,15 +297,15 @@ __always_inline int acks_syn(struct side *o, struct pkt *p)
 	return before(o->start, p->ack) && !before(o->end, p->ack);
 }
 
-// answers_anew: a SYN and ACK takes the place of the one before, of which the side that began has
-// acknowledged nothing: that was lost, and its sender has begun anew or made another SYN cookie.
-__always_inline int answers_anew(struct side *d, struct side *o, struct pkt *p)
+// answers_again: a SYN-ACK replaces the one before, of which the side that began has acknowledged
+// nothing: the first was lost, and its sender has started again or made another SYN cookie.
+__always_inline int answers_again(struct side *d, struct side *o, struct pkt *p)
 {
-	return p->tcp_flags & TH_SYN && o->flags & META_MADE && !(o->flags & (SIDE_ACKED | SIDE_PROVED)) && p->seq != d->start &&
-	       acks_syn(o, p);
+	return p->tcp_flags & TH_SYN && o->flags & META_MADE &&
+	       !(o->flags & (SIDE_ACKED | SIDE_PROVED)) && p->seq != d->start && acks_syn(o, p);
 }
 
-// first_tcp judges the first segment of a side, no bare SYN (5).
+// first_tcp evaluates the first segment of a side, no bare SYN (5).
 __always_inline int first_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
@@ -308,7 +323,7 @@ __always_inline int first_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_HIT;
 }
 
-// reset_tcp judges an RST from a side that was seen before (6).
+// reset_tcp evaluates an RST from a side that was seen before (6).
 __always_inline int reset_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	int acked = o->flags & SIDE_ACKED;
@@ -323,7 +338,7 @@ __always_inline int reset_tcp(struct side *d, struct side *o, struct pkt *p)
 	return RES_BAD_RST;
 }
 
-// step_tcp moves a TCP state by a packet of side d; o is the other side.
+// step_tcp advances a TCP state by a packet of side d; o is the other side.
 __always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 {
 	__u8 f = p->tcp_flags;
@@ -345,30 +360,33 @@ __always_inline int step_tcp(struct side *d, struct side *o, struct pkt *p)
 		return RES_BAD_FLAGS;
 	if (!(o->flags & SIDE_SEEN))
 		return RES_BAD_ACK;
-	if (unlikely(answers_anew(d, o, p))) {
+	if (unlikely(answers_again(d, o, p))) {
 		__sync_fetch_and_and(&d->flags, ~(SIDE_ACKED | SIDE_FIN | SIDE_SCALED | 15 << 8));
 		begin(d, p);
 		return RES_HIT;
 	}
-	__u32 edge = o->flags & SIDE_ACKED ? once(o->edge) : d->start + 1 + o->win;
+	__u32 edge = o->flags & SIDE_ACKED ? READ_ONCE(o->edge) : d->start + 1 + o->win;
 	__u32 end = p->seq + segment_length(p);
-	if (before(edge, p->seq) || before(edge + 1, end) || before(end, once(d->end) - max32(o->win, SLACK)))
+	if (before(edge, p->seq) || before(edge + 1, end) ||
+	    before(end, READ_ONCE(d->end) - max32(o->win, SLACK)))
 		return RES_BAD_WINDOW;
-	__u32 sent = once(o->end);
+	__u32 sent = READ_ONCE(o->end);
 	if (before(sent, p->ack) || before(p->ack, sent - max32(d->win, SLACK)))
 		return RES_BAD_ACK;
 	__u32 scale = d->flags & o->flags & SIDE_SCALED && !(f & TH_SYN) ? d->flags >> 8 & 15 : 0;
 	advance(d, p, scale); // 8
-	if (d->flags & META_MADE && (d->flags & META_LOOSE || !before(p->ack, o->start + 1))) // of mid-stream the start is not known
+	// of mid-stream the start is not known
+	if (d->flags & META_MADE && (d->flags & META_LOOSE || !before(p->ack, o->start + 1)))
 		set_flags(d, SIDE_PROVED);
 	return RES_HIT;
 }
 
-// step_error judges an ICMP error about a packet that side o sent.
+// step_error evaluates an ICMP error about a packet that side o sent.
 __always_inline int step_error(struct side *d, struct side *o, struct pkt *p, int liberal)
 {
 	if (p->key.proto == PROTO_TCP && !loose(d, o) && !liberal) {
-		__u32 first = d->flags & SIDE_ACKED ? d->ack : o->start; // the start may lie more than half the circle back
+		// the start may lie more than half the circle back
+		__u32 first = d->flags & SIDE_ACKED ? d->ack : o->start;
 		if (!(o->flags & SIDE_SEEN) || !between(first, p->quote_seq, o->end))
 			return RES_BAD_ICMP;
 	}

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Tracks: how many states a rule with limit has for each masked tuple. The count of a track is exact: it is raised before a state is made, and
-// lowered when the state is closed or removed. When there is no room for another track, one gives way that counts half-open states only: these count again
-// when they prove themselves.
+// Tracks: how many states a rule with limit has for each masked tuple. The count of a track is
+// exact: it is raised before a state is made, and lowered when the state is closed or removed. When
+// no track is free, one that counts half-open states only is evicted: its states count again when
+// they prove themselves.
 #pragma once
 
 #include "table.h"
 
 __always_inline int same_mask(struct masked *a, struct masked *b)
 {
-	return !((a->src_hi ^ b->src_hi) | (a->src_lo ^ b->src_lo) | (a->dst_hi ^ b->dst_hi) | (a->dst_lo ^ b->dst_lo) | (a->ports ^ b->ports) |
-		 (a->rule ^ b->rule) | (a->proto ^ b->proto));
+	return !((a->src_hi ^ b->src_hi) | (a->src_lo ^ b->src_lo) | (a->dst_hi ^ b->dst_hi) |
+		 (a->dst_lo ^ b->dst_lo) | (a->ports ^ b->ports) | (a->rule ^ b->rule) |
+		 (a->proto ^ b->proto));
 }
 
 // track_bits returns a bit for each entry of a set with a tag, whatever its two low bits say.
@@ -19,7 +21,7 @@ __always_inline __u64 track_bits(struct track_set *s, __u64 tag)
 
 #pragma unroll
 	for (int i = 0; i < WAYS; i++) {
-		__u64 differs = (once(s->tag[i]) ^ tag) & ~(__u64)TAG_MASK;
+		__u64 differs = (READ_ONCE(s->tag[i]) ^ tag) & ~(__u64)TAG_MASK;
 		differs |= -differs;
 		opaque(differs); // or the compiler makes branches of it
 		m |= (~differs >> 63) << i;
@@ -33,44 +35,52 @@ __always_inline __u32 track_find(struct track_set *s, struct masked *m, __u64 ta
 	__u64 in = track_bits(s, tag);
 	__u32 way = lowest(in | 1 << WAYS) & (WAYS - 1);
 
-	if (!in || once(s->tag[way]) != tag || !same_mask(&s->track[way].by, m) || once(s->track[way].held) & TRACK_DEAD)
+	if (!in || READ_ONCE(s->tag[way]) != tag || !same_mask(&s->track[way].by, m) ||
+	    READ_ONCE(s->track[way].held) & TRACK_DEAD)
 		return 0;
 	return way + 1;
 }
 
-// track_spare returns 1 + the way of an entry of a set that could hold another tuple, or 0: one never used or counting nothing, or one that counts nothing of `kept`.
+// track_spare returns 1 + the way of an entry of a set that could hold another tuple, or 0: one
+// never used or counting nothing, or one that counts nothing of `kept`.
 __always_inline __u32 track_spare(struct pkt *p, struct track_set *s, __u64 kept)
 {
-	once(p->vacant) = 0;
+	WRITE_ONCE(p->vacant, 0);
 	for (int i = 0; i < WAYS; i++) {
-		__u64 t = once(s->tag[i]);
-		if (t == TAG_FREE || ((t & TAG_MASK) == TAG_LIVE && !(once(s->track[i].held) & (kept | TRACK_DEAD))))
-			once(p->vacant) = i + 1;
+		__u64 t = READ_ONCE(s->tag[i]);
+		if (t == TAG_FREE || ((t & TAG_MASK) == TAG_LIVE &&
+				      !(READ_ONCE(s->track[i].held) & (kept | TRACK_DEAD))))
+			WRITE_ONCE(p->vacant, i + 1);
 	}
-	return once(p->vacant);
+	return READ_ONCE(p->vacant);
 }
 
-// track_claim makes the spare place ours and puts the tuple there, counting nothing yet. Before it is published it looks whether another CPU does the same at
-// this moment: a tuple has one track, or its limit would not be exact. Who sees the other one gives way.
-__always_inline int track_claim(struct track_set *a, struct track_set *b, struct track_set *s, __u32 way, struct masked *m, __u64 tag)
+// track_claim claims the spare place and puts the tuple there, counting nothing yet. Before it
+// publishes the track it checks whether another CPU does the same at this moment: a tuple has one
+// track, or its limit would not be exact. A CPU that sees another claim gives its own up.
+__always_inline int track_claim(struct track_set *a, struct track_set *b, struct track_set *s,
+				__u32 way, struct masked *m, __u64 tag)
 {
 	way &= WAYS - 1;
 	struct track *t = &s->track[way];
 
-	__u64 held = once(t->held), era = once(t->era) + 1;
-	if (held & (TRACK_PROVED | TRACK_DEAD) || __sync_val_compare_and_swap(&t->held, held, era << TRACK_ERA | TRACK_DEAD) != held)
+	__u64 held = READ_ONCE(t->held), era = READ_ONCE(t->era) + 1;
+	if (held & (TRACK_PROVED | TRACK_DEAD) ||
+	    __sync_val_compare_and_swap(&t->held, held, era << TRACK_ERA | TRACK_DEAD) != held)
 		return 0;
-	once(t->era) = era;
+	WRITE_ONCE(t->era, era);
 	__sync_lock_test_and_set(&s->tag[way], (tag & ~(__u64)TAG_MASK) | TAG_CLAIMED);
 	t->by = *m;
-	__u64 in_a = track_bits(a, tag), in_b = a == b ? 0 : track_bits(b, tag), in = in_a | in_b << WAYS;
+	__u64 in_a = track_bits(a, tag), in_b = a == b ? 0 : track_bits(b, tag),
+	      in = in_a | in_b << WAYS;
 	int alone = !(in & (in - 1)); // only ours
 	__sync_lock_test_and_set(&s->tag[way], alone ? tag : TAG_FREE);
 	__sync_fetch_and_add(&t->held, -(__u64)TRACK_DEAD);
 	return alone;
 }
 
-// track_place finds or makes the track of p->masked and returns 1 + its place, or 0 if there is no room, or another CPU makes it just now.
+// track_place finds or makes the track of p->masked and returns 1 + its place, or 0 if no track is
+// free, or another CPU makes it at this moment.
 __always_inline __u32 track_place(void)
 {
 	struct cpu *c = this_cpu();
@@ -78,10 +88,12 @@ __always_inline __u32 track_place(void)
 	if (!c || !cf)
 		return 0;
 	struct masked *m = &c->p.masked;
-	__u64 hash = hash5(cf->seed, m->src_hi ^ (__u64)m->rule << 32, m->src_lo, m->dst_hi ^ m->proto, m->dst_lo, m->ports);
+	__u64 hash = hash5(cf->seed, m->src_hi ^ (__u64)m->rule << 32, m->src_lo,
+			   m->dst_hi ^ m->proto, m->dst_lo, m->ports);
 	__u64 tag = hash << 2 | TAG_LIVE;
 	__u32 an = first_set(hash, cf->track_sets), bn = second_set(hash, cf->track_sets);
-	struct track_set *a = bpf_map_lookup_elem(&tracks, &an), *b = bpf_map_lookup_elem(&tracks, &bn);
+	struct track_set *a = bpf_map_lookup_elem(&tracks, &an),
+			 *b = bpf_map_lookup_elem(&tracks, &bn);
 	if (!a || !b)
 		return 0;
 	c->p.track_tag = tag;
@@ -108,7 +120,8 @@ __always_inline __u32 track_place(void)
 	return spare && track_claim(a, b, s, spare - 1, m, tag) ? n * WAYS + spare : 0;
 }
 
-// enter_track counts one more state. It returns 0 if the limit is reached, or the track has become that of another tuple since it was found.
+// enter_track counts one more state. It returns 0 if the limit is reached, or the track has become
+// that of another tuple since it was found.
 __always_inline int enter_track(struct pkt *p, __u32 place, __u32 limit)
 {
 	__u32 set = place / WAYS, way = place % WAYS;
@@ -118,8 +131,9 @@ __always_inline int enter_track(struct pkt *p, __u32 place, __u32 limit)
 		return 0;
 	struct track *t = &s->track[way];
 	__u64 n = __sync_fetch_and_add(&t->held, 1);
-	p->track_era = once(t->era);
-	if (!(n & TRACK_DEAD) && (n & TRACK_COUNT) < limit && once(s->tag[way]) == p->track_tag && same_mask(&t->by, &p->masked) &&
+	p->track_era = READ_ONCE(t->era);
+	if (!(n & TRACK_DEAD) && (n & TRACK_COUNT) < limit &&
+	    READ_ONCE(s->tag[way]) == p->track_tag && same_mask(&t->by, &p->masked) &&
 	    (__u8)(n >> TRACK_ERA) == (__u8)p->track_era)
 		return 1;
 	__sync_fetch_and_add(&t->held, -1ULL);
@@ -128,8 +142,9 @@ __always_inline int enter_track(struct pkt *p, __u32 place, __u32 limit)
 
 enum { TRACK_TRIES = 4 };
 
-// enter_limit counts one more state of p->masked, and returns 1 + the place of its track, or 0 if it has as many as the limit says, or there is no room
-// for another track. A refusal is tried again, since another CPU may have been at work on the same track.
+// enter_limit counts one more state of p->masked, and returns 1 + the place of its track, or 0 if
+// it has as many as the limit says, or no track is free. It retries a refusal, since another CPU
+// may have been changing the same track.
 __noinline __u32 enter_limit(__u32 limit)
 {
 	struct cpu *c = this_cpu();

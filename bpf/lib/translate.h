@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Which packets are translated, on their way in and on their way out.
+// Which packets are translated, at ingress and at egress.
 #pragma once
 
-#include "mangle.h"
+#include "rewrite.h"
 
-// nat_fragment lets later fragments follow the translation of the first, which is at hand; without `note` it looks up what the later one at hand follows. p->before says what
-// either was before it.
+// nat_fragment lets later fragments follow the translation of the first, the current packet;
+// without `note` it looks up the translation that the current later fragment follows. p->before
+// says what either was before it.
 __noinline int nat_fragment(__u32 note)
 {
 	struct cpu *c = this_cpu();
@@ -47,8 +48,9 @@ __noinline int nat_fragment(__u32 note)
 
 enum { NAT_NONE, NAT_DONE, NAT_FAILED, NAT_HIDE };
 
-// own_source gives a call the host's own source: one of the host at a loopback address, or of a pod at its own published port, which it could not answer to.
-__always_inline int own_source(struct pkt *p, struct forwarding *f)
+// host_source gives a call the host's own source: a call of the host to a loopback address, or of a
+// pod to its own published port, which could not be answered otherwise.
+__always_inline int host_source(struct pkt *p, struct forwarding *f)
 {
 	struct address *a = p->version == 4 ? &f->four : &f->six;
 
@@ -59,11 +61,12 @@ __always_inline int own_source(struct pkt *p, struct forwarding *f)
 	return 1;
 }
 
-// translate_in turns what came from outside back into what rules see. Only the fields change, but for an ICMP error, which has no answer.
+// translate_in turns what came from outside back into what rules see. Only the fields change, but
+// for an ICMP error, which has no answer.
 __noinline int translate_in(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return NAT_FAILED;
 	struct pkt *p = &c->p;
@@ -75,10 +78,11 @@ __noinline int translate_in(struct __sk_buff *skb)
 	make_key(skb, p);
 	if (nat_follow(META_WIRE)) {
 		if (p->is_error)
-			return mangle_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
+			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, &p->goal);
 	} else if (!p->is_error && find_published(0)) {
-		if (p->goal.dst_lo == p->src_lo && p->goal.dst_hi == p->src_hi && !own_source(p, f))
+		if (p->goal.dst_lo == p->src_lo && p->goal.dst_hi == p->src_hi &&
+		    !host_source(p, f))
 			return NAT_FAILED;
 		become(p, &p->goal);
 		p->make = 1;
@@ -90,7 +94,8 @@ __noinline int translate_in(struct __sk_buff *skb)
 	return NAT_DONE;
 }
 
-// begins: the packet comes from who began the conversation, as its state says. Where rules keep none, a reply shows itself as far as it can.
+// begins: the packet comes from the end that began the flow, by its state. Where rules keep none,
+// by what the packet itself shows.
 __noinline int begins(__u32 unused)
 {
 	struct cpu *c = this_cpu();
@@ -98,8 +103,8 @@ __noinline int begins(__u32 unused)
 		return unused;
 	struct pkt *p = &c->p;
 
-	if (p->memo_flow) {
-		__u32 place = p->memo_place;
+	if (p->first_flow) {
+		__u32 place = p->first_place;
 		struct set *s = set_at(place / WAYS);
 		return s && (p->from ? high_side(s, place) : low_side(s, place))->flags & META_MADE;
 	}
@@ -124,11 +129,11 @@ __always_inline int hides(struct pkt *p, struct forwarding *f)
 	return !v || !(*v & MASK_EXCEPT);
 }
 
-// hide says that a packet that leaves through a card needs a new source, and which.
+// hide sets the new source of a packet that leaves through a NIC.
 __always_inline int hide(struct pkt *p, __u32 ifindex)
 {
-	struct card *card = bpf_map_lookup_elem(&cards, &ifindex);
-	struct address *a = !card ? NULL : p->version == 4 ? &card->four : &card->six;
+	struct nic *nic = bpf_map_lookup_elem(&nics, &ifindex);
+	struct address *a = !nic ? NULL : p->version == 4 ? &nic->four : &nic->six;
 
 	if (!a || !(a->hi | a->lo))
 		return NAT_FAILED;
@@ -141,12 +146,12 @@ __always_inline int hide(struct pkt *p, __u32 ifindex)
 	return NAT_HIDE;
 }
 
-// translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes to a pod or to the host itself. NAT_HIDE: a translation has to be made for
-// that; outward does it.
+// translate_out turns what rules see into what goes over the wire of an interface, 0 when it goes
+// to a pod or to the host itself. NAT_HIDE: a translation has to be made for that; outward does it.
 __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 {
 	struct cpu *c = this_cpu();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	if (!c || !f)
 		return NAT_FAILED;
 	struct pkt *p = &c->p;
@@ -161,7 +166,7 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 	make_key(skb, p);
 	if (nat_follow(0)) {
 		if (p->is_error)
-			return mangle_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
+			return rewrite_error(skb) < 0 ? NAT_FAILED : NAT_DONE;
 		become(p, &p->goal);
 	} else {
 		int r = ifindex && begins(0) && hides(p, f) ? hide(p, ifindex) : NAT_NONE;
@@ -174,8 +179,8 @@ __noinline int translate_out(struct __sk_buff *skb, __u32 ifindex)
 	return NAT_DONE;
 }
 
-// outward translates a packet that has passed and leaves, as translate_out says, and lets its
-// translation go on.
+// outward translates a packet that has passed and leaves, see translate_out, and keeps its
+// translation alive.
 __always_inline int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
 {
 	int r = translate_out(skb, ifindex);
@@ -193,28 +198,29 @@ __always_inline int outward(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
 	return NAT_DONE;
 }
 
-// may_publish: a translation may be made for this packet to a published port. A flow that came to the
-// pod in another way stays with that: else whoever guesses its ports could turn its answers.
+// may_publish: a translation may be made for this packet to a published port. A flow that reached
+// the pod directly stays so: otherwise a host that guesses its ports could redirect its answers.
 __always_inline int may_publish(struct pkt *p)
 {
-	__u32 place = p->memo_place;
+	__u32 place = p->first_place;
 	struct set *s = set_at(place / WAYS);
 
-	if (!p->memo_flow)
+	if (!p->first_flow)
 		return p->proto != PROTO_TCP || !(p->tcp_flags & (TH_RST | TH_FIN));
-	return s && p->memo_look == LOOK_HIT && (new_state(p) || low_side(s, place)->flags & META_PUBLISHED);
+	return s && p->first_look == LOOK_HIT &&
+	       (new_state(p) || low_side(s, place)->flags & META_PUBLISHED);
 }
 
-// inward does what remains to be done for a packet to a pod that has passed: its translation goes
-// on, or is made (`how` as for nat_make). It returns 0 or a reason.
+// inward does what remains for a packet to a pod that has passed: it keeps its translation alive,
+// or makes it (`how` as for nat_create). It returns 0 or a reason.
 __always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwarding *f, __u32 how)
 {
-	__u32 place = p->memo_place;
+	__u32 place = p->first_place;
 
 	if (p->make) {
-		if (!may_publish(p) || nat_make(skb, how))
+		if (!may_publish(p) || nat_create(skb, how))
 			return REASON_NAT_PORTS;
-		struct set *s = p->memo_flow ? set_at(place / WAYS) : NULL;
+		struct set *s = p->first_flow ? set_at(place / WAYS) : NULL;
 		if (s)
 			set_flags(low_side(s, place), META_PUBLISHED);
 		return 0;
@@ -222,6 +228,8 @@ __always_inline int inward(struct __sk_buff *skb, struct pkt *p, struct forwardi
 	if (p->translated)
 		nat_touch(skb, p);
 	else if (f->published && new_state(p))
-		nat_forget(0); // who called a published port by this tuple before calls the pod itself now
+		// a client that called a published port by this tuple before now calls the pod
+		// itself
+		nat_forget(0);
 	return 0;
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// What lies in maps. The Go types are generated from these; a change of a pinned one raises LAYOUT.
+// What lies in maps. The Go types are generated from these. A change of a pinned one raises LAYOUT.
 #pragma once
 
 #include "image.h"
 
-// An interface of the host. Name ids and globs are those of the Program whose image has this parity.
+// An interface of the host. Name ids and globs are those of the Program whose image has this
+// parity.
 struct iface {
 	__u64 globs[2];
 	__u32 name[2];
@@ -20,7 +21,8 @@ struct iface_address {
 	struct address addr;
 };
 
-// What is known of the networks around: a route (by its prefix), or the networks that interfaces are connected to.
+// What is known of networks: a route (by its prefix), or the networks that interfaces are connected
+// to.
 enum { ROUTE_BLACKHOLE = 1, ROUTE_DEFAULT = 2, MAX_CONNECTED = 4 };
 
 struct route {
@@ -33,9 +35,10 @@ struct connected {
 	__u32 more;		      // there are others
 };
 
-// Prefixes lie in tries below a byte that tells the family, so that ::/0 holds no IPv4 address; IPv4 as ::ffff:a.b.c.d.
+// Prefixes lie in tries below a byte for the family, so ::/0 holds no IPv4 address; IPv4 as
+// ::ffff:a.b.c.d.
 struct table_key {
-	__u32 bits; // with the 32 of family
+	__u32 bits;	// with the 32 of family
 	__u8 family[4]; // 4 or 6, three zeros
 	__u8 addr[16];
 };
@@ -47,44 +50,50 @@ struct counter {
 };
 
 // Where the parts of config.current lie.
-enum { CURRENT_SLOT = 0xff, CURRENT_QUICK = 8, CURRENT_READS = 24 };
+enum { CURRENT_SLOT = 0xff, CURRENT_FAST_FLOW = 8, CURRENT_READS = 24 };
 
 __always_inline __u32 current_flow(__u32 current)
 {
-	return current >> CURRENT_QUICK & 0xffff;
+	return current >> CURRENT_FAST_FLOW & 0xffff;
 }
 
-// Whose keys lie where in config.seed. What strangers are shown a hash of has keys of its own, so
-// that it tells nothing about where states lie in the table.
+// Whose keys lie where in config.seed. A hash that other hosts can observe has keys of its own, so
+// it reveals nothing about where states lie in the table.
 enum { SEED_TABLE = 0, SEED_SOURCE = 10, SEED_NAT = 12, SEED_COOKIE = 22, NUM_SEEDS = 32 };
 
 // The settings, written by the agent. times in ns.
 struct config {
 	__u32 layout;
-	__u32 current; // slot of the image in force, and above it its header.quick and header.reads: one word, so that they change together
-	__u32 sets;    // of the state table
+	// slot of the image in force, and above it its header.fast_flow and header.reads: one word,
+	// so that they change together
+	__u32 current;
+	__u32 sets; // of the state table
 	__u32 track_sets;
 	__u32 max_states;
 	__u32 max_half_open;
 	__u32 max_source; // half-open states of one source, 0 for any number
 	__u32 cookies;	  // bits of enum cookie_use, 0 for no SYN cookies
-	__u32 batch; // how many states a CPU may count before it tells the others
+	__u32 batch;	  // how many states a CPU may count before it adds them to the shared count
 	__u32 liberal;
 	__u32 no_essential;
-	__u32 listen; // bit per enum event_kind that somebody listens to
+	__u32 listen;	  // bit per enum event_kind that has a subscriber
 	__u32 local_mark; // skb->mark of packets that Weir itself made
 	__u32 random;	  // some rule has prob
-	__u64 epoch;	  // raised after anything has changed that rules ask about: recall.h
+	__u64 epoch;	  // raised after anything has changed that rules ask about: verdict_cache.h
 	__u64 seed[NUM_SEEDS];
 	__u64 own[4]; // a bit for each address of the host: origin.h
 	__s64 life_syn, life_established, life_fin, life_rst, life_udp, life_udp_reply, life_short;
 	__s64 life_frag;
-	__s64 clock, tick; // what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what it moves by; tick is 0 if that is not known
-	__u32 in_order;	   // stores are seen by other CPUs in the order in which they are made: store_release
-	// source.h: the number of cells and of slots of the ring less one, both powers of two; from how many half-open states on what a source makes is remembered,
-	// ~0 for never; how many of these.
+	// what CLOCK_MONOTONIC_COARSE was when the count of jiffies was 0, and what it moves by;
+	// tick is 0 if that is not known
+	__s64 clock, tick;
+	// stores are seen by other CPUs in the order in which they are made: store_release
+	__u32 in_order;
+	// source.h: the number of cells and of slots of the ring less one, both powers of two; from
+	// how many half-open states on a source's new ones are recorded, ~0 for never; how many of
+	// these.
 	__u32 source_mask, ring_mask, source_from, source_turns;
-	__u32 max_nats;	   // translations
+	__u32 max_nats;	    // translations
 	__u32 max_pod_nats; // of one pod, 0 for any number
 	__u32 pad;
 };
@@ -98,8 +107,8 @@ struct key {
 	__u16 pad;
 };
 
-// One end of a state, flow.Side, in a cache line of its own: packets from this end write it, packets from the other end read it. The
-// side of the low end comes first.
+// One end of a state, flow.Side, in a cache line of its own: packets from this end write it,
+// packets from the other end read it. The side of the low end comes first.
 struct side {
 	__s64 last;
 	__u64 packets;
@@ -107,7 +116,8 @@ struct side {
 	__u32 start, end, ack, edge, win;
 	__u32 flags; // enum side_flag | scale << 8 | enum meta
 	__u32 rule;  // struct code.id of the rule that made the state, in both sides
-	__u32 track; // low side: 1 + place in the table of tracks, or 0; of translations see NAT_PHASE
+	// low side: 1 + place in the table of tracks, or 0; of translations see NAT_PHASE
+	__u32 track;
 	__s64 created; // low side, of translations both; high side: era of the track
 };
 
@@ -116,34 +126,48 @@ enum meta {
 	META_LOOSE = 1 << 17,
 	META_LIBERAL = 1 << 18,
 	META_HALF_OPEN = 1 << 19, // counts as half-open (low side only)
-	META_PEER = 1 << 20,   // the other end was seen, noted so that its line need not be read (no TCP)
+	// the other end was seen; kept here so that its cache line need not be read (not TCP)
+	META_PEER = 1 << 20,
 	META_TRACKED = 1 << 21,
 	META_ADOPTED = 1 << 22,
-	META_KEEPS = 1 << 26,	 // counts in its track as proved (low side only)
+	META_KEEPS = 1 << 26, // counts in its track as proved (low side only)
 	// Of translations, nat.h.
-	META_WIRE = 1 << 23,   // keyed by the tuple on the wire
-	META_CROSS = 1 << 24,  // the low end is the high end of the other entry
-	META_SOURCE = 1 << 25, // the address of who made it is translated, not that of whom it called
-	META_FRESH = 1 << 29,  // no packet that it translated has passed yet
+	META_WIRE = 1 << 23,  // keyed by the tuple on the wire
+	META_CROSS = 1 << 24, // the low end is the high end of the other entry
+	// the originator's address is translated, not that of the called end
+	META_SOURCE = 1 << 25,
+	META_FRESH = 1 << 29,	  // no packet that it translated has passed yet
 	META_PUBLISHED = 1 << 30, // of states: the flow goes through a published port
 };
 
 // Translations lie among the states, under a flow id and a rule of their own.
 enum { NAT_FLOW = 255 };
 #define NAT_RULE 0xffffffffU
-// A translation's inner entry has in track of its high side the phase of the flow that it was in when
-// the last packet passed, and above it 1 + the place of the pod that it counts for, 0 for none. Its
-// last packet is that of its low side. The low sides of both entries have the place of the other.
+// A translation's inner entry has in track of its high side the phase of the flow that it was in
+// when the last packet passed, and above it 1 + the place of the pod that it counts for, 0 for
+// none. Its last packet is that of its low side. The low sides of both entries have the place of
+// the other.
 enum { NAT_PHASE = 7, NAT_POD_SHIFT = 3 };
 
-// One set of the state table: a line of tags, and elsewhere the addresses and the sides. The lines of tags lie together, so that they stay in the
-// cache when the entries do not: a look-up costs one cold entry, a miss none. A tag holds the ports, the protocol, the flow name and
-// twelve bits of the hash; its two low bits say what the entry is, the third that it is half-open, the fourth that it was answered but
-// is half-open yet. Entries are found by their tag, so that a miss costs two lines.
+// One set of the state table: a line of tags, and elsewhere the addresses and the sides. The lines
+// of tags lie together, so that they stay in the cache when the entries do not: a look-up costs one
+// cold entry, a miss none. A tag holds the ports, the protocol, the flow name and twelve bits of
+// the hash; its two low bits say what the entry is, the third that it is half-open, the fourth that
+// it was answered but is half-open yet. Entries are found by their tag, so that a miss costs two
+// lines.
 enum { WAYS = 8 };
-// A free entry may be used from the tick in its upper bits on: from the beginning, if it was never used.
-// One that is moving is found by look-ups, but nobody removes it, or changes what it counts as, but who moves it.
-enum tag_state { TAG_FREE, TAG_CLAIMED, TAG_MOVING, TAG_LIVE = 3, TAG_MASK = 3, TAG_HALF_OPEN = 4, TAG_ANSWERED = 8 };
+// A free entry may be used from the tick in its upper bits on: from the beginning, if it was never
+// used. Look-ups find one that is moving, but only the CPU that moves it may remove it or change
+// what it counts as.
+enum tag_state {
+	TAG_FREE,
+	TAG_CLAIMED,
+	TAG_MOVING,
+	TAG_LIVE = 3,
+	TAG_MASK = 3,
+	TAG_HALF_OPEN = 4,
+	TAG_ANSWERED = 8
+};
 // The bits that an entry which is claimed has in common with what it will be.
 #define TAG_IDENTITY (~(__u64)(TAG_HALF_OPEN | TAG_ANSWERED | (TAG_LIVE ^ TAG_CLAIMED)))
 
@@ -158,8 +182,9 @@ struct set {
 	struct side side[2 * WAYS];
 };
 
-// A track counts the states that one rule made for one masked tuple: all, and of these those that have proved themselves. One that counts half-open states
-// only may be given to another tuple: then its era changes, and these states no longer count.
+// A track counts the states that one rule made for one masked tuple: all, and of these those that
+// have proved themselves. One that counts half-open states only may be given to another tuple: then
+// its era changes, and these states no longer count.
 enum { TRACK_DEAD = 1 << 27, TRACK_COUNT = 0x7ffffff };
 #define TRACK_ONE_PROVED (1ULL << 28)
 #define TRACK_PROVED ((1ULL << 56) - TRACK_ONE_PROVED)
@@ -175,7 +200,9 @@ struct masked {
 
 struct track {
 	struct masked by;
-	__u64 held; // how many | TRACK_DEAD | how many that are proved << 28 | the lowest byte of the era << TRACK_ERA
+	// how many | TRACK_DEAD | how many that are proved << 28 | the lowest byte of the era <<
+	// TRACK_ERA
+	__u64 held;
 	__u32 era;
 	__u32 pad;
 };
@@ -189,7 +216,7 @@ struct track_set {
 struct gauge {
 	__s64 states;
 	__u64 pad1[7];
-	__s64 halfOpen;
+	__s64 half_open;
 	__s64 answered; // of these
 	__u64 pad2[6];
 	// SYN cookies, cookie.h: what packets read, and what they count.
@@ -198,28 +225,31 @@ struct gauge {
 	__s64 cookies_until; // while they are going: when the last may still be redeemed
 	__u64 pad3[6];
 	__u64 cookies_sent;
-	__u64 cookies_kept; // redeemed: connections
+	__u64 cookies_kept;		// redeemed: connections
 	__u64 sent_before, kept_before; // when the tick looked last
 	__s64 looked;
 	__u64 pad4[3];
 	// Translations.
 	__s64 nats;
 	__u64 nats_made;
-	__u64 nats_evicted; // gave way to another
-	__u32 nat_hand;	    // set where the next one that gives way is looked for
+	__u64 nats_evicted;   // evicted for another
+	__u32 nat_clock_hand; // set where the search for the next eviction begins
 	__u32 pad5[9];
 };
 
-// Cookies begin when half-open states take 1/COOKIES_FROM of their room, and end when they take, and what was answered and came to nothing would take, less than
-// 1/COOKIES_TO. What was answered before may be redeemed for another two minutes.
+// Cookies begin when half-open states fill 1/COOKIES_FROM of their limit. They end when these, and
+// the unredeemed cookies as if they were states, fill less than 1/COOKIES_TO. Cookies sent before
+// may be redeemed for another two minutes.
 enum cookies_mode { COOKIES_OFF, COOKIES_ON, COOKIES_GOING };
 enum { COOKIES_FROM = 4, COOKIES_TO = 8 };
-enum cookie_use { COOKIE_USE = 1, COOKIE_STAMPS = 2 }; // the stack has time stamps, SACK and window scaling
-// What p->offer says of a packet: a SYN that may be answered by a cookie, one that was answered just now, an acknowledgement that is judged as its SYN.
+// the stack has time stamps, SACK and window scaling
+enum cookie_use { COOKIE_USE = 1, COOKIE_STAMPS = 2 };
+// What p->offer says of a packet: a SYN that may be answered by a cookie, one that was answered
+// just now, an acknowledgement that is evaluated as its SYN.
 enum offer { OFFER_NONE, OFFER_COOKIE, OFFER_REPEATED, OFFER_REDEEMED };
 
-// The clock hand over the state table.
-struct hand {
+// The clock hand over the state table, as in the CLOCK page replacement algorithm.
+struct clock_hand {
 	struct bpf_timer timer;
 	__u32 next;	  // set to look at
 	__u32 ticks;	  // since the start
@@ -269,7 +299,7 @@ struct event {
 	__u8 pad[6];
 };
 
-// The first bytes of a frame with what was made of it, for whoever captures.
+// The first bytes of a captured frame with its verdict.
 enum { SNAP = 256 };
 
 struct captured {
@@ -279,7 +309,7 @@ struct captured {
 	__u8 data[SNAP];
 };
 
-// The judgement, firewall.Verdict.
+// The verdict, firewall.Verdict.
 struct verdict {
 	__u8 pass;
 	__u8 reason;
@@ -315,16 +345,17 @@ struct call {
 };
 
 // A name that an id stands for, kept for the agent: kinds are those of firewall/kernel.
-struct label_key {
+struct name_id_key {
 	__u32 kind;
 	__u32 id;
 };
 
-struct label {
+struct name_id {
 	__u8 name[64];
 };
 
-// Types that lie in rows and that only the loader writes. No map holds them by their name, so they are named here for the generator.
+// Types that lie in rows and that only the loader writes. No map holds them by their name, so they
+// are named here for the generator.
 struct shapes {
 	struct header header;
 	struct code code;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The walk through the rules, docs/design/0003-evaluation.md section 3, as a step machine: the verifier checks one step, and a bounded loop takes as many as
-// the rules need. What one step leaves for the next lies in struct pkt.
+// The walk through the rules, docs/design/0003-evaluation.md section 3, as a step machine: the
+// verifier checks one step, and a bounded loop takes as many as the rules need. What one step
+// leaves for the next lies in struct pkt.
 #pragma once
 
-#include "act.h"
-#include "recall.h"
+#include "action.h"
+#include "verdict_cache.h"
 
 enum { MAX_STEPS = 1 << 23 };
 
@@ -24,17 +25,17 @@ __always_inline int asked(struct pkt *p, __u32 flow)
 	return p->looked[flow >> 6 & 3] >> (flow & 63) & 1;
 }
 
-__always_inline void note_asked(struct pkt *p, __u32 flow)
+__always_inline void record_lookup(struct pkt *p, __u32 flow)
 {
 	p->looked[flow >> 6 & 3] |= 1ULL << (flow & 63);
 }
 
-// ask looks one flow name up, unless this packet has.
+// ask looks one flow name up, unless this packet has done so.
 __always_inline int ask(struct pkt *p, __u32 flow)
 {
 	if (asked(p, flow))
 		return LOOK_MISS;
-	note_asked(p, flow);
+	record_lookup(p, flow);
 	p->lookups++;
 	int r = look_up(flow);
 	if (r != LOOK_MISS)
@@ -42,7 +43,7 @@ __always_inline int ask(struct pkt *p, __u32 flow)
 	return r;
 }
 
-// ask_any asks all flow names in the order of the Program, until one gives something else than a miss.
+// ask_any looks up all flow names in the order of the Program, until one is not a miss.
 __noinline int ask_any(__u32 flows)
 {
 	struct cpu *c = this_cpu();
@@ -61,7 +62,8 @@ __noinline int ask_any(__u32 flows)
 	return LOOK_MISS;
 }
 
-// need gives the rule in p->slot the state that it needs: the one at hand, or a new one. It returns 0 or the reason why there is none.
+// need gives the rule in p->slot the state that it needs: the one found, or a new one. It returns 0
+// or the reason why there is none.
 __always_inline int need(struct pkt *p, struct code *r)
 {
 	__u32 flow = r->flow;
@@ -81,7 +83,7 @@ __always_inline int need(struct pkt *p, struct code *r)
 		return 0;
 	if (unlikely(is_icmp(p) && !p->is_error && !asks(p->version, p->icmp_type)))
 		return r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT ? REASON_NO_KEY : 0;
-	int why = make_state(p->slot);
+	int why = create_state(p->slot);
 	if (!why) {
 		p->v.state = USE_NEW;
 		p->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
@@ -89,7 +91,8 @@ __always_inline int need(struct pkt *p, struct code *r)
 	return why;
 }
 
-// look_first does a rule's look-up. It returns STEP_DONE after a drop; p->mode says whether the state's rule takes over.
+// look_first does a rule's look-up. It returns STEP_DONE after a drop; p->mode shows whether the
+// state's rule takes over.
 __always_inline int look_first(struct pkt *p, void *image, struct header *h, struct code *r)
 {
 	__u32 slot = p->slot;
@@ -103,7 +106,7 @@ __always_inline int look_first(struct pkt *p, void *image, struct header *h, str
 		look = ask(p, r->flow);
 	if (look == LOOK_MISS) {
 		p->slot = slot;
-		return STEP_GO_ON;
+		return STEP_CONTINUE;
 	}
 	if (look >= LOOK_DROP) {
 		struct code *owner = code_in(image, p->slot);
@@ -113,10 +116,11 @@ __always_inline int look_first(struct pkt *p, void *image, struct header *h, str
 	}
 	p->v.state = look == LOOK_HIT ? USE_HIT : USE_UNTOUCHED;
 	p->mode = MODE_ACT;
-	return STEP_GO_ON;
+	return STEP_CONTINUE;
 }
 
-// advance_to finds the next rule to visit. It returns 0 when there is none, which the default rule prevents.
+// advance_to finds the next rule to visit. It returns 0 when there is none, which the default rule
+// prevents.
 __always_inline int advance_to(struct pkt *p, struct header *h)
 {
 	__u32 looking = !p->later && p->lookups < h->lookups;
@@ -150,23 +154,23 @@ __always_inline int step_next(struct pkt *p, void *image, struct header *h)
 	if (r->flags & CODE_PROB)
 		p->pure = 0;
 	if (r->flags & CODE_PROB && mix(p->random, p->slot) >= r->prob)
-		return STEP_GO_ON;
+		return STEP_CONTINUE;
 	if (p->later && !(r->flags & CODE_FRAG) && p->slot + 1 != h->rules)
-		return STEP_GO_ON;
+		return STEP_CONTINUE;
 	if (r->state >= STATE_CHECK && r->state <= STATE_LIMIT) {
 		if (look_first(p, image, h, r) == STEP_DONE)
 			return STEP_DONE;
 		if (p->mode == MODE_ACT || r->state == STATE_CHECK)
-			return STEP_GO_ON;
+			return STEP_CONTINUE;
 	}
 	if (!p->matched)
-		return STEP_GO_ON;
+		return STEP_CONTINUE;
 	p->cond = r->cond;
 	p->cond_end = r->cond_end;
 	p->entry = 0;
 	p->clause = 0;
 	p->mode = r->cond < r->cond_end ? MODE_COND : r->state ? MODE_MATCHED : MODE_ACT;
-	return STEP_GO_ON;
+	return STEP_CONTINUE;
 }
 
 // step_cond tests one condition, or one entry of its pool.
@@ -180,7 +184,7 @@ __always_inline int step_cond(struct pkt *p, void *image, struct header *h)
 	int v = p->clause ? COND_IS_TRUE : test(n);
 	if (v == COND_MORE) {
 		p->entry++;
-		return STEP_GO_ON;
+		return STEP_CONTINUE;
 	}
 	p->entry = 0;
 	if (!p->clause && v != (flags & COND_NOT ? 1 : 0))
@@ -188,14 +192,14 @@ __always_inline int step_cond(struct pkt *p, void *image, struct header *h)
 	if (!(flags & COND_OR) || n + 1 == p->cond_end) {
 		if (!p->clause) {
 			p->mode = MODE_NEXT;
-			return STEP_GO_ON;
+			return STEP_CONTINUE;
 		}
 		p->clause = 0;
 	}
 	p->cond = n + 1;
 	if (p->cond == p->cond_end)
 		p->mode = MODE_MATCHED;
-	return STEP_GO_ON;
+	return STEP_CONTINUE;
 }
 
 __always_inline int step_matched(struct pkt *p, void *image, struct header *h)
@@ -205,7 +209,7 @@ __always_inline int step_matched(struct pkt *p, void *image, struct header *h)
 		return STEP_DONE;
 	p->mode = MODE_ACT;
 	if (!r->state)
-		return STEP_GO_ON;
+		return STEP_CONTINUE;
 	int why = need(p, r);
 	if (why) {
 		struct code *owner = code_in(image, p->slot);
@@ -215,13 +219,13 @@ __always_inline int step_matched(struct pkt *p, void *image, struct header *h)
 	}
 	if (r->flags & CODE_DEFER)
 		p->mode = MODE_NEXT;
-	return STEP_GO_ON;
+	return STEP_CONTINUE;
 }
 
 __always_inline int step_act(struct pkt *p, void *image, struct header *h)
 {
 	struct code *r = code_in(image, p->slot);
-	return r ? act(p, h, r) : STEP_DONE;
+	return r ? apply_action(p, h, r) : STEP_DONE;
 }
 
 static long one_step(__u32 index, void *unused)
@@ -240,13 +244,13 @@ static long one_step(__u32 index, void *unused)
 	if (p->mode == MODE_COND && step_cond(p, image, h) == STEP_DONE)
 		return STEP_DONE;
 	if (p->pure && p->mode >= MODE_MATCHED)
-		memorize(p->slot);
+		verdict_store(p->slot);
 	if (p->mode == MODE_MATCHED && step_matched(p, image, h) == STEP_DONE)
 		return STEP_DONE;
-	return p->mode == MODE_ACT ? step_act(p, image, h) : STEP_GO_ON;
+	return p->mode == MODE_ACT ? step_act(p, image, h) : STEP_CONTINUE;
 }
 
-// walk runs the rules over the packet at hand.
+// walk runs the rules over the current packet.
 __always_inline void walk(void)
 {
 	bpf_loop(MAX_STEPS, one_step, NULL, 0);

@@ -16,7 +16,7 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// attachment is what judges the packets of one interface.
+// attachment is the hooks of one interface.
 type attachment struct {
 	index   uint32
 	framing framing
@@ -44,9 +44,9 @@ func (e *Engine) linkPath(index uint32, direction int) string {
 	return filepath.Join(e.dir, fmt.Sprintf("link-%d-%s", index, directions[direction].name))
 }
 
-// Attach begins to judge the packets of an interface and returns the name of the hook, "tcx" or
-// "clsact". An interface that is attached already stays so; another one that has its index
-// meanwhile is attached anew.
+// Attach hooks an interface, so that its packets are evaluated, and returns the name of the hook,
+// "tcx" or "clsact". An interface that is attached already stays so; if another interface has its
+// index by now, that one is attached.
 func (e *Engine) Attach(index uint32) (hook string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,7 +54,7 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		return "", err
 	}
 	if err := e.takeHooksLocked(); err != nil {
-		return "", fmt.Errorf("take the hooks of an older Weir over: %w", err)
+		return "", fmt.Errorf("take the hooks of a previous Weir over: %w", err)
 	}
 	if a := e.links[index]; a != nil {
 		if err := e.reattachLocked(a); !errors.Is(err, errDefunct) {
@@ -81,11 +81,11 @@ func (e *Engine) Attach(index uint32) (hook string, err error) {
 		}
 	}
 	e.links[index] = a
-	return a.hook(), errors.Join(e.putCardLocked(index), e.replaceOthers(index))
+	return a.hook(), errors.Join(e.putNICLocked(index), e.replaceOthers(index))
 }
 
-// reattachLocked looks whether an attachment is that of the interface that has the index now;
-// errDefunct if it is not. Of filters nobody can tell: they are set again.
+// reattachLocked checks whether an attachment belongs to the interface that has the index now;
+// errDefunct if it does not. Filters do not show it: they are set again.
 func (e *Engine) reattachLocked(a *attachment) error {
 	if err := a.sound(); err != nil || !a.filters[0] {
 		return err
@@ -100,8 +100,8 @@ func (e *Engine) reattachLocked(a *attachment) error {
 	return errors.Join(e.filterLocked(a, 0), e.filterLocked(a, 1))
 }
 
-// tickLocked has the kernel begin to sweep the state table. It goes on without us as long as the
-// maps are pinned.
+// tickLocked starts the kernel's sweep of the state table. It continues without this process as
+// long as the maps are pinned.
 func (e *Engine) tickLocked() error {
 	if e.ticking {
 		return nil
@@ -122,16 +122,16 @@ func (e *Engine) tickLocked() error {
 	}
 }
 
-// A timer's memory is asked for without waiting, and the kernel refuses now and then although it
-// has plenty: a second later it has not refused each time.
+// The kernel allocates a timer's memory without waiting, and refuses now and then although it has
+// plenty: within a second one of the tries succeeds.
 const (
 	tickTries = 100
 	tickPause = 10 * time.Millisecond
 )
 
-// slowest is how long one request about an interface may take: whoever keeps the kernel's lock of
-// interfaces busy must not make the agent look dead. What fails is tried again.
-const slowest = 5 * time.Second
+// requestTimeout is how long one request about an interface may take: a process that keeps the
+// kernel's rtnl lock busy must not make the agent look dead. The caller retries what fails.
+const requestTimeout = 5 * time.Second
 
 // linkAt asks for one interface: the standard library lists all of them.
 func linkAt(index uint32) (nl.Link, error) {
@@ -140,7 +140,7 @@ func linkAt(index uint32) (nl.Link, error) {
 		return nl.Link{}, err
 	}
 	defer c.Close()
-	if err := c.Within(slowest); err != nil {
+	if err := c.Within(requestTimeout); err != nil {
 		return nl.Link{}, err
 	}
 	return c.LinkByIndex(int(index))
@@ -176,8 +176,8 @@ func (e *Engine) attachLocked(a *attachment, direction int) error {
 	return l.Pin(path)
 }
 
-// Detach stops judging the packets of an interface. One that is not attached, or is gone, is no
-// error.
+// Detach stops evaluating the packets of an interface. An interface that is not attached, or is
+// gone, is not an error.
 func (e *Engine) Detach(index uint32) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -186,7 +186,7 @@ func (e *Engine) Detach(index uint32) error {
 		return nil
 	}
 	delete(e.links, index)
-	return errors.Join(e.putCardLocked(index), e.detach(a))
+	return errors.Join(e.putNICLocked(index), e.detach(a))
 }
 
 // detach undoes what was done for an attachment.
@@ -201,7 +201,7 @@ func (e *Engine) detach(a *attachment) error {
 	return errors.Join(errs...)
 }
 
-// close lets go of the links; with detach it also ends them.
+// close closes the links; with detach it also ends them.
 func (a *attachment) close(detach bool) error {
 	var errs []error
 	for d, l := range a.links {
@@ -222,8 +222,8 @@ func (a *attachment) close(detach bool) error {
 }
 
 // openLinks opens the pinned links, and leaves them as they are until the first Load. Those of
-// interfaces that are gone are noted. Any other error ends the start: an interface that cannot be
-// looked at is still guarded.
+// interfaces that are gone become defunct. Any other error ends the start: an interface that cannot
+// be examined is still guarded.
 func (e *Engine) openLinks() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -264,7 +264,7 @@ func (e *Engine) openLinkLocked(c *nl.Conn, a *attachment) error {
 	if err == nil {
 		a.framing, err = framingOf(i)
 		switch {
-		case err != nil: // an older build took its packets for others: Attach says what is wrong
+		case err != nil: // an earlier build misread its frames: Attach returns the error
 			err = errDefunct
 		case !a.filters[0]:
 			err = e.loadLinks(a)
@@ -285,7 +285,7 @@ func (e *Engine) openLinkLocked(c *nl.Conn, a *attachment) error {
 		a.close(false))
 }
 
-// errDefunct says that the interface of a link is gone. Another one may have its index by now.
+// errDefunct: the interface of a link is gone. Another one may have its index by now.
 var errDefunct = errors.New("the link is defunct")
 
 // loadLinks opens the pinned links of an interface.
@@ -317,7 +317,7 @@ func (a *attachment) sound() error {
 	return nil
 }
 
-// takeLinksLocked gives what an earlier engine has attached the present programs.
+// takeLinksLocked updates the links of an earlier engine to the current programs.
 func (e *Engine) takeLinksLocked() error {
 	if len(e.links) == 0 {
 		return nil
@@ -344,8 +344,8 @@ func (e *Engine) takeLinksLocked() error {
 	return nil
 }
 
-// updateLink gives a link a program, if it has another one. An interface that vanished meanwhile
-// needs none.
+// updateLink gives a link a program, if it has another one. An interface that is gone by now needs
+// none.
 func updateLink(l link.Link, p *ebpf.Program) error {
 	info, err := l.Info()
 	if err != nil {
@@ -364,10 +364,10 @@ func updateLink(l link.Link, p *ebpf.Program) error {
 	return nil
 }
 
-// Guarded says that the engine that was taken over had judged packets of some interface.
+// Guarded reports whether the engine that was taken over was attached to an interface.
 func (e *Engine) Guarded() bool { return e.guarded }
 
-// Attached returns the indexes of the interfaces whose packets are judged.
+// Attached returns the indexes of the interfaces whose packets are evaluated.
 func (e *Engine) Attached() []uint32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -387,10 +387,10 @@ func removeLinks(dir string) error {
 	return errors.Join(errs...)
 }
 
-// removeLink detaches a pinned link and takes the pin away.
+// removeLink detaches a pinned link and removes the pin.
 func removeLink(path string) error {
 	l, err := link.LoadPinnedLink(path, nil)
-	if err != nil { // what it is does not matter: it goes
+	if err != nil { // whatever it is, it is removed
 		return removeIfThere(path)
 	}
 	err = l.Detach()

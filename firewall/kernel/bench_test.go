@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// BenchmarkEvaluate measures the whole judgement of one packet by BPF_PROG_TEST_RUN, everything in
+// BenchmarkEvaluate measures the whole evaluation of one packet by BPF_PROG_TEST_RUN, everything in
 // cache: run with -cpu 1 -benchtime 1x.
 func BenchmarkEvaluate(b *testing.B) {
 	nstest.Root(b)

@@ -66,7 +66,7 @@ func (f *forger) send(t *testing.T, flags uint8, seq, ack uint32, data string) {
 }
 
 // numbers are what a segment may change of a state.
-func (g *guarded) numbers(t *testing.T) (all [2]weirSide) {
+func (g *pairLab) numbers(t *testing.T) (all [2]weirSide) {
 	t.Helper()
 	n := 0
 	for x, err := range g.engine.entries() {
@@ -80,33 +80,35 @@ func (g *guarded) numbers(t *testing.T) (all [2]weirSide) {
 		t.Fatalf("%d states", n)
 	}
 	for i := range all {
-		// Challenge ACKs of the ends, which are real, are counted, and tell the present window.
+		// Challenge ACKs of the ends are real; they are counted, and show the current window.
 		all[i].Last, all[i].Packets, all[i].Bytes, all[i].Edge, all[i].Win = 0, 0, 0, 0, 0
 	}
 	return all
 }
 
-// TestBlindSegmentsChangeNothing injects resets, SYNs, FINs and data into a connection, as somebody
-// who knows addresses and ports but not the numbers would (RFC 5961): at every kind of place around
-// the window but the one exact number of a reset, and with acknowledgements of what was never sent
-// or long ago.
+// TestBlindSegmentsChangeNothing injects resets, SYNs, FINs and data into a connection, as a host
+// would that knows addresses and ports but not the numbers (RFC 5961): at every kind of place
+// around the window but the one exact number of a reset, and with acknowledgements of what was
+// never sent or long ago.
 func TestBlindSegmentsChangeNothing(t *testing.T) {
-	g := newGuarded(t, setupRules)
+	g := newPairLab(t, setupRules)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 2))
 	all := 0
 	for round, host := range []string{"10.0.0.1", "fd00::1"} {
 		c, s := g.pair(t, host, 90+round)
-		if err := say(c, s, "hello"); err != nil {
+		if err := sendWord(c, s, "hello"); err != nil {
 			t.Fatal(err)
 		}
-		if err := say(s, c, "hello yourself"); err != nil {
+		if err := sendWord(s, c, "hello yourself"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * time.Millisecond) // delayed acknowledgements
 		before := g.numbers(t)
-		low := netip.MustParseAddr(host).Compare(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()) > 0
+		low := netip.MustParseAddr(host).
+			Compare(c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()) >
+			0
 		sent := 0
 		for _, as := range []struct {
 			name string
@@ -157,10 +159,10 @@ func TestBlindSegmentsChangeNothing(t *testing.T) {
 				t.Errorf("%s: segments as if from the %s changed the state\nfrom %+v\nto   %+v",
 					host, as.name, before, after)
 			}
-			if err := say(c, s, fmt.Sprintf("after %s, to the server", as.name)); err != nil {
+			if err := sendWord(c, s, fmt.Sprintf("after %s, to the server", as.name)); err != nil {
 				t.Errorf("%s: as the %s: %v", host, as.name, err)
 			}
-			if err := say(s, c, fmt.Sprintf("after %s, to the client", as.name)); err != nil {
+			if err := sendWord(s, c, fmt.Sprintf("after %s, to the client", as.name)); err != nil {
 				t.Errorf("%s: as the %s: %v", host, as.name, err)
 			}
 			time.Sleep(100 * time.Millisecond)

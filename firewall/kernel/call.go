@@ -25,12 +25,11 @@ const (
 	opEndMove
 )
 
-// adoptMerge says that a state that is there already is brought up to what opAdopt describes,
-// bpf/lib/adopt.h.
+// adoptMerge brings an existing state up to what opAdopt describes, bpf/lib/adopt.h.
 const adoptMerge = 1
 
-// adoptStale says with it that the other table has seen no packet of late: what it knows of a state
-// is compared with what is known here, and the later numbers stay.
+// adoptStale with adoptMerge: the other table has not seen the latest packets. Its numbers are
+// compared with those here, and the later ones stay.
 const adoptStale = 2
 
 // Results of an adoption: the state was made, or it was there and had missed packets.
@@ -40,15 +39,16 @@ const (
 )
 
 // Why states are removed, enum removal of bpf/lib/table.h.
-const goneCut = 4
+const goneDeleted = 4
 
-// callRoom is the memory that the program weir_call shares with us, and the right to use it.
-type callRoom struct {
-	mu     sync.Mutex
-	memory *ebpf.Memory
-	prog   *ebpf.Program
-	tick   *ebpf.Program // weir_tick, which does opTick
-	frame  []byte
+// testRunBuffer is the memory that the program weir_call shares with this process, and the lock for
+// its use.
+type testRunBuffer struct {
+	mu             sync.Mutex
+	cachedVerdicts *ebpf.Memory
+	prog           *ebpf.Program
+	tick           *ebpf.Program // weir_tick, which does opTick
+	frame          []byte
 }
 
 // separateCalls gives weir_call scratch of its own, see call_cpus in bpf/lib/maps.h.
@@ -68,20 +68,20 @@ func separateCalls(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-func (r *callRoom) open(calls *ebpf.Map, prog, tick *ebpf.Program) error {
+func (r *testRunBuffer) open(calls *ebpf.Map, prog, tick *ebpf.Program) error {
 	m, err := calls.Memory()
 	if err != nil {
 		return fmt.Errorf("map the memory for calls: %w", err)
 	}
-	r.memory, r.prog, r.tick = m, prog, tick
+	r.cachedVerdicts, r.prog, r.tick = m, prog, tick
 	return nil
 }
 
-// run has the kernel do what in says, over a frame, and brings the output back into in.
-func (r *callRoom) run(in *weirCall, frame []byte) error {
+// run has the kernel do what in describes, over a frame, and reads the output back into in.
+func (r *testRunBuffer) run(in *weirCall, frame []byte) error {
 	size := int(unsafe.Sizeof(*in))
 	b := unsafe.Slice((*byte)(unsafe.Pointer(in)), size)
-	if _, err := r.memory.WriteAt(b, 0); err != nil {
+	if _, err := r.cachedVerdicts.WriteAt(b, 0); err != nil {
 		return err
 	}
 	prog := r.prog
@@ -95,25 +95,25 @@ func (r *callRoom) run(in *weirCall, frame []byte) error {
 	if code != 0 {
 		return errors.New("call the eBPF program: it does not know the layout of its maps")
 	}
-	_, err = r.memory.ReadAt(b, 0)
+	_, err = r.cachedVerdicts.ReadAt(b, 0)
 	return err
 }
 
 // nothing is a frame for calls that need none: the kernel wants one byte behind an Ethernet header.
 var nothing = make([]byte, 64)
 
-// ask has the kernel do what in says.
-func (r *callRoom) ask(in *weirCall) error {
+// ask has the kernel do what in describes.
+func (r *testRunBuffer) ask(in *weirCall) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.run(in, nothing)
 }
 
-// Judge has the kernel judge one IP packet as if it passed a hook, with the given time and random
-// word, and with everything that follows: states are made and rules are counted. in.Hook may name
+// Evaluate has the kernel evaluate one IP packet as if it passed a hook, with the given time and
+// random word, and with all effects: states are made and rules are counted. in.Hook may name
 // interfaces that do not exist.
 //
-// Times of Judge and those of real packets do not mix: an engine is used for one or for the other.
+// Times of Evaluate and of real packets do not mix: an engine is used for one or for the other.
 func (e *Engine) Evaluate(in *firewall.Input, b []byte) (firewall.Verdict, error) {
 	r := &e.call
 	r.mu.Lock()
@@ -146,7 +146,7 @@ func frameFor(b []byte) []byte {
 	return append(header, 0x08, 0)
 }
 
-// gone reports that an error only says that the object is not there any more.
+// gone reports whether an error only means that the object no longer exists.
 func gone(err error) bool {
 	return errors.Is(err, unix.ENOLINK) || errors.Is(err, unix.ENODEV) ||
 		errors.Is(err, unix.ENOENT)

@@ -6,9 +6,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// TestCallsHaveScratchOfTheirOwn: what the agent asks for and what packets do share no scratch. The
+// TestCallsUseTheirOwnScratch: what the agent asks for and what packets do share no scratch. The
 // callback of the timer, which comes between packets, is packets'.
-func TestCallsHaveScratchOfTheirOwn(t *testing.T) {
+func TestCallsUseTheirOwnScratch(t *testing.T) {
 	spec := committed(t)
 	if err := separateCalls(spec); err != nil {
 		t.Fatal(err)

@@ -9,10 +9,10 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// TestAnEntryInTheMaking meets an entry that another CPU has claimed the short way and not filled
-// yet. It will hold the conversation, so nobody makes a second one, and the packet passes; when it
-// is gone, the next packet makes one.
-func TestAnEntryInTheMaking(t *testing.T) {
+// TestClaimedEntry meets an entry that another CPU has claimed on the fast path and not filled yet.
+// It will hold the flow, so no second one is made, and the packet passes; when it is gone, the next
+// packet makes one.
+func TestClaimedEntry(t *testing.T) {
 	e := newEngine(t)
 	if err := e.Load(compile(t,
 		"add check-state\nadd allow udp from any to any keep-state\n")); err != nil {
@@ -35,7 +35,7 @@ func TestAnEntryInTheMaking(t *testing.T) {
 	}
 	first := live(long)
 	if len(first) != 1 {
-		t.Fatalf("%d states of one conversation", len(first))
+		t.Fatalf("%d states of one flow", len(first))
 	}
 	set, way, tag := first[0].place/ways, first[0].place%ways, first[0].tag
 	clear := func() {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic returns the time of the clock by which the programs judge, ns: CLOCK_MONOTONIC_COARSE.
+// monotonic returns the time of the programs' clock, ns: CLOCK_MONOTONIC_COARSE.
 func monotonic() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &t); err != nil {
@@ -15,9 +15,8 @@ func monotonic() int64 {
 	return t.Nano()
 }
 
-// setClock tells the programs how that clock follows from the count of jiffies: both are moved by
-// the same ticks, whose length is the clock's resolution (kernel/time/posix-timers.c,
-// posix_get_coarse_res).
+// setClock writes how that clock follows from the count of jiffies: both are moved by the same
+// ticks, whose length is the clock's resolution (kernel/time/posix-timers.c, posix_get_coarse_res).
 func (e *Engine) setClock() error {
 	var tick unix.Timespec
 	if err := unix.ClockGetres(unix.CLOCK_MONOTONIC_COARSE, &tick); err != nil {

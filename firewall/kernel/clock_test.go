@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestTheClock compares what the programs take for the time with the clock, on and on: it is that
+// TestClock compares what the programs take for the time with the clock, on and on: it is that
 // one, or behind by a tick. A reading that is wrong is set right by the sweep.
-func TestTheClock(t *testing.T) {
+func TestClock(t *testing.T) {
 	e := newEngine(t)
 	tick := e.config.Tick
 	if tick < int64(time.Millisecond) || tick > int64(10*time.Millisecond) {

@@ -6,7 +6,7 @@ import (
 )
 
 // tc runs tc(8) at the server.
-func (g *guarded) tc(t *testing.T, command string) string {
+func (g *pairLab) tc(t *testing.T, command string) string {
 	t.Helper()
 	out, err := g.server.Command("tc", strings.Fields(command)...).CombinedOutput()
 	if err != nil {
@@ -15,7 +15,7 @@ func (g *guarded) tc(t *testing.T, command string) string {
 	return string(out)
 }
 
-func (g *guarded) detach(t *testing.T) {
+func (g *pairLab) detach(t *testing.T) {
 	t.Helper()
 	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func (g *guarded) detach(t *testing.T) {
 }
 
 // byFilters attaches the engine again, by filters.
-func (g *guarded) byFilters(t *testing.T) {
+func (g *pairLab) byFilters(t *testing.T) {
 	t.Helper()
 	g.detach(t)
 	g.engine.noTCX = true
@@ -35,9 +35,9 @@ func (g *guarded) byFilters(t *testing.T) {
 	}
 }
 
-// TestFiltersGoWithoutTrace: detaching and removing take the queueing discipline away, too.
-func TestFiltersGoWithoutTrace(t *testing.T) {
-	g := newGuarded(t, webRules)
+// TestFiltersLeaveNoTrace: detaching and removing take the queueing discipline away, too.
+func TestFiltersLeaveNoTrace(t *testing.T) {
+	g := newPairLab(t, webRules)
 	g.detach(t)
 	clean := g.tc(t, "qdisc show dev eth0")
 	for _, c := range []struct {
@@ -61,10 +61,9 @@ func TestFiltersGoWithoutTrace(t *testing.T) {
 	}
 }
 
-// TestFiltersLeaveOthersAlone: the filter of somebody else stays, and so does the discipline that
-// it is in.
+// TestFiltersLeaveOthersAlone: another program's filter stays, and so does the qdisc that it is in.
 func TestFiltersLeaveOthersAlone(t *testing.T) {
-	g := newGuarded(t, webRules)
+	g := newPairLab(t, webRules)
 	g.detach(t)
 	g.tc(t, "qdisc add dev eth0 clsact")
 	g.tc(t, "filter add dev eth0 ingress protocol all prio 7 u32 match u8 0 0 classid 1:1")

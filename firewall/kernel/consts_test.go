@@ -235,14 +235,15 @@ func TestConstants(t *testing.T) {
 		"NAT_PHASE": natPhase, "MAX_PORT_SPANS": firewall.MaxPortRanges, "META_SOURCE": metaSource,
 		"MASK_SOURCE": maskSource, "MASK_EXCEPT": maskExcept,
 		"MAX_PODS": maxPods, "MAX_POD_ADDRESSES": maxPodAddresses, "CURRENT_SLOT": currentSlot,
-		"CURRENT_QUICK": currentQuick, "CURRENT_READS": currentReads,
+		"CURRENT_FAST_FLOW": currentFastFlow, "CURRENT_READS": currentReads,
 		"READ_SRC": readSrc, "READ_SPORT": readSport, "READ_BITS": readBits, "BLOCK": block,
 		"TAG_MASK": tagMask, "TAG_LIVE": tagLive, "TAG_HALF_OPEN": tagHalfOpen,
 		"TAG_ANSWERED": tagAnswered, "META_LIBERAL": metaLiberal, "NAT_FLOW": natFlow,
-		"ADOPT_MERGE": adoptMerge, "ADOPT_STALE": adoptStale, "ADOPT_MADE": adoptMade, "ADOPT_BEHIND": adoptBehind,
-		"OP_EVALUATE": opEvaluate, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt,
+		"ADOPT_MERGE": adoptMerge, "ADOPT_STALE": adoptStale, "ADOPT_MADE": adoptMade,
+		"ADOPT_BEHIND": adoptBehind,
+		"OP_EVALUATE":  opEvaluate, "OP_REMOVE": opRemove, "OP_SWEEP": opSweep, "OP_ADOPT": opAdopt,
 		"OP_PURGE": opPurge, "OP_TICK": opTick, "OP_CLOCK": opClock, "OP_BEGIN_MOVE": opBeginMove,
-		"OP_END_MOVE": opEndMove, "GONE_CUT": goneCut,
+		"OP_END_MOVE": opEndMove, "GONE_DELETED": goneDeleted,
 	}
 	for name, want := range same {
 		if got, ok := c[name]; !ok || got != want {
@@ -275,11 +276,11 @@ func TestSizes(t *testing.T) {
 	if n := unsafe.Sizeof(weirHeader{}); n > rowSize {
 		t.Errorf("the header has %d bytes, more than a row", n)
 	}
-	const sizeOfNote = 8
+	const hintSize = 8
 	// Memory per state, for both families, at the highest number of states.
 	states := firewall.DefaultOptions().MaxStates
 	per := float64(setsFor(states)) * float64(unsafe.Sizeof(weirSet{})+unsafe.Sizeof(weirTagLine{})+
-		sizeOfNote) / float64(states)
+		hintSize) / float64(states)
 	t.Logf("memory per state: %.1f bytes", per)
 	if per > 192 {
 		t.Errorf("memory per state: %.1f bytes", per)

@@ -18,7 +18,7 @@ const (
 // cookiesOn is COOKIES_ON of bpf/lib/types.h.
 const cookiesOn = 1
 
-// Cookies tell of SYN cookies.
+// Cookies are the counters of SYN cookies.
 type Cookies struct {
 	Lack  string // "" if they can be used; else why not
 	On    bool   // SYNs are answered by cookies now

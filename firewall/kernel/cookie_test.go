@@ -18,7 +18,7 @@ import (
 
 // synFlood begins to send SYNs to a port of g from random addresses and ports, of both families in
 // turn.
-func (g *guarded) synFlood(t *testing.T, port uint16) *nstest.Frames {
+func (g *pairLab) synFlood(t *testing.T, port uint16) *nstest.Frames {
 	return g.flood(t, func() packet.TCP {
 		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: port,
 			Seq: rand.Uint32(), Flags: packet.FlagSYN, Window: 64240}
@@ -26,7 +26,7 @@ func (g *guarded) synFlood(t *testing.T, port uint16) *nstest.Frames {
 }
 
 // flood begins to send segments to g from random addresses, of both families in turn.
-func (g *guarded) flood(t *testing.T, segment func() packet.TCP) *nstest.Frames {
+func (g *pairLab) flood(t *testing.T, segment func() packet.TCP) *nstest.Frames {
 	t.Helper()
 	f, err := nstest.OpenFrames(g.client, "eth0")
 	if err != nil {
@@ -92,10 +92,10 @@ func listenTCP(t *testing.T, n *nstest.Node, address string) {
 }
 
 // echoes sends so much through a new connection, and wants it back.
-func (g *guarded) echoes(to string, size int) error { return g.echoesFor(to, size, 60*time.Second) }
+func (g *pairLab) echoes(to string, size int) error { return g.echoesFor(to, size, 60*time.Second) }
 
 // echoesFor does so for some time at most.
-func (g *guarded) echoesFor(to string, size int, most time.Duration) error {
+func (g *pairLab) echoesFor(to string, size int, most time.Duration) error {
 	c, err := dialFrom(g.client, to, min(most, patience))
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func until(t *testing.T, what string, most time.Duration, f func() bool) {
 	}
 }
 
-func (g *guarded) stats(t *testing.T) Stats {
+func (g *pairLab) stats(t *testing.T) Stats {
 	t.Helper()
 	s, err := g.engine.Stats()
 	if err != nil {
@@ -139,15 +139,18 @@ func (g *guarded) stats(t *testing.T) Stats {
 }
 
 // TestSYNCookies floods a service from random sources: cookies begin by themselves, the service
-// goes on for everybody else, half-open states stay few, and the cookies end when the flood has.
+// continues for every other client, half-open states stay few, and the cookies end when the flood
+// has.
 func TestSYNCookies(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
 	o.Timeouts.Syn = 2 * time.Second
-	g := newGuardedWith(t, webRules, o)
+	g := newPairLabWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
-	if err := g.engine.Load(compile(t,
-		"add check-state\nadd allow tcp from any to me 80,8080,9999 setup keep-state\n")); err != nil {
+	if err := g.engine.Load(compile(
+		t,
+		"add check-state\nadd allow tcp from any to me 80,8080,9999 setup keep-state\n",
+	)); err != nil {
 		t.Fatal(err)
 	}
 	if s := g.stats(t); s.Cookies.Lack != "" {
@@ -172,7 +175,7 @@ func TestSYNCookies(t *testing.T) {
 			t.Fatalf("%d half-open states", s.HalfOpen)
 		}
 	}
-	g.strangers(t)
+	g.outsiders(t)
 	sent := stopFlood(t, f)
 	s := g.stats(t)
 	t.Logf("%d SYNs sent; %+v, %d half-open states", sent, s.Cookies, s.HalfOpen)
@@ -205,13 +208,13 @@ func TestSYNCookies(t *testing.T) {
 	}
 }
 
-// TestACookieThatTheStackRefuses: a host whose TCP is told not to scale windows any more takes no
-// connection by a cookie that says so. The acknowledgement is dropped, and with a reason of its
-// own: a rule let it in.
-func TestACookieThatTheStackRefuses(t *testing.T) {
+// TestCookieRefusedByTheStack: a host whose TCP no longer scales windows takes no connection by a
+// cookie that says so. The acknowledgement is dropped, and with a reason of its own: a rule let it
+// in.
+func TestCookieRefusedByTheStack(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
-	g := newGuardedWith(t, webRules, o)
+	g := newPairLabWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
 	if err := g.engine.Load(compile(t,
 		"add check-state\nadd allow tcp from any to me 8080 setup keep-state\n")); err != nil {
@@ -250,8 +253,8 @@ func TestACookieThatTheStackRefuses(t *testing.T) {
 	}
 }
 
-// strangers looks at what cookies are not for, while they are on.
-func (g *guarded) strangers(t *testing.T) {
+// outsiders looks at what cookies are not for, while they are on.
+func (g *pairLab) outsiders(t *testing.T) {
 	t.Helper()
 	// A client without time stamps, and so without window scaling and SACK.
 	g.client.Sysctl("net.ipv4.tcp_timestamps", "0")
@@ -264,17 +267,17 @@ func (g *guarded) strangers(t *testing.T) {
 	// A listener of MPTCP: an ordinary state. Go's listeners are such by default.
 	if c, err := g.dial("10.0.0.1:80"); err != nil {
 		t.Errorf("MPTCP: %v", err)
-	} else if err := errors.Join(talk(c, "hello"), c.Close()); err != nil {
+	} else if err := errors.Join(echoWord(c, "hello"), c.Close()); err != nil {
 		t.Errorf("MPTCP: %v", err)
 	}
-	// Where nobody listens, and where no rule lets in.
+	// Where no socket listens, and where no rule lets in.
 	for _, port := range []string{"9999", "81"} {
-		if c, err := g.knock("10.0.0.1:" + port); err == nil {
+		if c, err := g.connect("10.0.0.1:" + port); err == nil {
 			c.Close()
 			t.Errorf("port %s is open", port)
 		}
 	}
-	// Acknowledgements of cookies that nobody made open nothing.
+	// Acknowledgements of forged cookies open nothing.
 	before := g.stats(t)
 	acks := g.flood(t, func() packet.TCP {
 		return packet.TCP{SrcPort: uint16(1024 + rand.IntN(60000)), DstPort: 8080,

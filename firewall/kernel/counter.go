@@ -80,7 +80,7 @@ func (e *Engine) Zero(number uint16) error {
 	return e.resetCountersLocked(ids)
 }
 
-// Decisions returns how many packets were judged, by what became of them.
+// Decisions returns how many packets were evaluated, by verdict.
 func (e *Engine) Decisions() (map[firewall.Decision]firewall.Count, error) {
 	each, err := e.cpus()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// subject is an engine as the treaty wants it. It is emptied instead of closed, since loading
-// programs takes longer than a case.
+// subject is an engine as the conformance suite needs it. It is emptied instead of closed, since
+// loading programs takes longer than a case.
 type subject struct {
 	*Engine
 	at   int64
@@ -43,8 +43,8 @@ func (s *subject) Tick(now time.Duration) error {
 	return s.call.ask(&weirCall{Op: opSweep, Now: int64(now), Place: s.hand - few, Count: few})
 }
 
-// States lists expired states too, which the engine shows to nobody, as long as no sweep has come
-// by: they still count for their sources and limits.
+// States lists expired states too, which the engine does not list, as long as no sweep has come by:
+// they still count for their sources and limits.
 func (s *subject) States() iter.Seq2[firewall.State, error] {
 	return func(yield func(firewall.State, error) bool) {
 		at := s.at
@@ -60,11 +60,11 @@ func (s *subject) Close() error { return s.empty() }
 func (e *Engine) empty() error {
 	for _, m := range []*ebpf.Map{e.objects.States, e.objects.Tags, e.objects.Tracks,
 		e.objects.Gauges, e.objects.Sources} {
-		memory, err := m.Memory()
+		cachedVerdicts, err := m.Memory()
 		if err != nil {
 			return err
 		}
-		if _, err := memory.WriteAt(make([]byte, memory.Size()), 0); err != nil {
+		if _, err := cachedVerdicts.WriteAt(make([]byte, cachedVerdicts.Size()), 0); err != nil {
 			return err
 		}
 	}
@@ -87,15 +87,15 @@ func (e *Engine) empty() error {
 		}
 	}
 	for name, m := range e.tables {
-		if err := e.objects.Tables.Delete(e.labels.ids[labelTable][name]); err != nil {
+		if err := e.objects.Tables.Delete(e.nameIDs.ids[nameTable][name]); err != nil {
 			return err
 		}
 		m.Close()
 		delete(e.tables, name)
 	}
-	for _, kind := range []uint32{labelTable, labelFlow} {
-		if err := e.labels.drop(kind, func(name string) bool {
-			return kind == labelFlow && name == "default"
+	for _, kind := range []uint32{nameTable, nameFlow} {
+		if err := e.nameIDs.drop(kind, func(name string) bool {
+			return kind == nameFlow && name == "default"
 		}); err != nil {
 			return err
 		}
@@ -107,9 +107,9 @@ func (e *Engine) empty() error {
 	return e.SetInterfaces(nil)
 }
 
-// hurry makes the kernel's waiting for packets on their way short, for a test that changes rules
-// thousands of times.
-func hurry(t *testing.T) {
+// shortenTimers makes the kernel's waiting for packets on their way short, for a test that changes
+// rules thousands of times.
+func shortenTimers(t *testing.T) {
 	const path = "/sys/kernel/rcu_expedited"
 	old, err := os.ReadFile(path)
 	if err != nil {
@@ -120,10 +120,10 @@ func hurry(t *testing.T) {
 	}
 }
 
-// trial opens an engine and returns what the treaty wants of it.
+// trial opens an engine and returns what the conformance suite needs of it.
 func trial(t *testing.T) (firewall.Options, func(firewall.Options) (enginetest.Subject, error)) {
 	nstest.Root(t)
-	hurry(t)
+	shortenTimers(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 4096
 	e, err := Open(Config{Options: o})

@@ -23,13 +23,13 @@ const (
 	limitedOut = 1 << firewall.Out
 )
 
-// SetEndpoint tells of a pod, see firewall.Forwarder.
+// SetEndpoint adds or changes a pod, see firewall.Forwarder.
 func (e *Engine) SetEndpoint(p firewall.Endpoint) error {
 	v, err := endpoint(&p)
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.Name, err)
 	}
-	// While an older engine guards the pods, ours has to know all of them before it does.
+	// While a previous engine guards the pods, ours has to know all of them before it does.
 	if !e.takesHooks() {
 		// Also when another interface had its index before.
 		if _, err := e.Attach(p.Index); err != nil {
@@ -114,7 +114,7 @@ func (e *Engine) putEndpointLocked(v, old *weirEndpoint, known bool, r firewall.
 	if err := e.putForwardingLocked(); err != nil {
 		return err
 	}
-	return e.putCardLocked(v.Ifindex)
+	return e.putNICLocked(v.Ifindex)
 }
 
 // bucket describes a limit of bits per second with a burst of bytes. The burst holds at least ten

@@ -36,7 +36,8 @@ type Engine struct {
 	options   firewall.Options
 	objects   weirObjects
 	takenOver bool
-	// the pins in dir have tables of other sizes: they are set aside as those of an older engine
+	// the pins in dir have tables of other sizes: they are set aside like those of a previous
+	// layout
 	resized   bool
 	reused    bool   // the programs are those that were pinned
 	switched  bool   // guarded by mu; rules of this engine are in force
@@ -44,35 +45,36 @@ type Engine struct {
 	plain     bool   // Config.PlainRedirect
 	noCookies string // why there are no SYN cookies, "" if there are
 
-	mu     sync.Mutex
-	config weirConfig    // guarded by mu; what the kernel's map says
-	ids    *ids          // guarded by mu
-	labels *labels       // guarded by mu
-	prog   *rule.Program // guarded by mu; nil until Load
-	rules  []weirCode    // guarded by mu; of the image in force, by slot
+	mu      sync.Mutex
+	config  weirConfig    // guarded by mu; what the kernel's map says
+	ids     *ids          // guarded by mu
+	nameIDs *nameIDs      // guarded by mu
+	prog    *rule.Program // guarded by mu; nil until Load
+	rules   []weirCode    // guarded by mu; of the image in force, by slot
 	// guarded by mu; slots of rules by id, of the rules that begin at slotsOf
 	slotByID map[uint32]int
 	slotsOf  *weirCode // guarded by mu
 	serial   uint32    // guarded by mu
-	// guarded by mu; bit per kind of event that Watch is to tell of
+	// guarded by mu; bit per kind of event that Watch reports
 	kinds   uint32
-	watched bool                     // guarded by mu; there is a Watch
-	capture func(*firewall.Captured) // guarded by mu; who captures frames, nil for nobody
-	tables  map[string]*ebpf.Map     // guarded by mu
-	ifs     []firewall.Interface     // guarded by mu; in order of index
-	told    bool                     // guarded by mu; ifs is what the kernel has
-	links   map[uint32]*attachment   // guarded by mu; by interface index
+	watched bool // guarded by mu; there is a Watch
+	// guarded by mu; receives captured frames, nil without a capture
+	capture func(*firewall.Captured)
+	tables  map[string]*ebpf.Map   // guarded by mu
+	ifs     []firewall.Interface   // guarded by mu; in order of index
+	synced  bool                   // guarded by mu; ifs is what the kernel has
+	links   map[uint32]*attachment // guarded by mu; by interface index
 	// guarded by mu; pinned, but their interfaces are gone
 	defunct []*attachment
 	// guarded by mu; tables that may be empty since some were removed last
 	idle int
-	// guarded by mu; tables told before the first Load, nil after it
+	// guarded by mu; tables set before the first Load, nil after it
 	staged  map[string][]firewall.TableEntry
 	noTCX   bool // guarded by mu; the kernel is older than tcx
 	ticking bool // guarded by mu; the sweep's timer runs
 	// guarded by mu; another engine's pins, until all interfaces have changed hands
-	older    *older
-	carried  int                            // guarded by mu; states that came from there
+	previous *previous
+	migrated int                            // guarded by mu; states that came from there
 	networks map[weirTableKey]weirConnected // guarded by mu; what is in the map, nil for anything
 
 	addresses map[weirIfaceAddress]uint32 // guarded by mu; what is in the map, nil for anything
@@ -81,14 +83,14 @@ type Engine struct {
 	endpoints  map[uint32]weirEndpoint // guarded by mu; by the index of the host end
 	places     [maxPods]bool           // guarded by mu; in which a pod counts
 	// guarded by mu; what is in the map, by interface index
-	cards map[uint32]weirCard
+	nics map[uint32]weirNic
 	// guarded by mu; what is in the map, nil for anything
 	published map[weirPublishedKey]weirPublished
 	// guarded by mu; on the loopback, nil while no port is published
 	local *local
 
 	clock func() int64 // stands for the clock in tests; nil otherwise
-	call  callRoom
+	call  testRunBuffer
 	close sync.Once
 }
 
@@ -102,7 +104,7 @@ func layoutDir(dir string) string { return filepath.Join(dir, fmt.Sprintf("layou
 
 // Open loads the programs and makes or takes over the maps. It changes nothing: what an earlier
 // engine has pinned stays in force until the first Load, which takes over all of it at once or,
-// when it fails, nothing. Interfaces and tables that are told before come with that Load.
+// when it fails, nothing. Interfaces and tables that are set before come into force with that Load.
 func Open(c Config) (*Engine, error) {
 	if err := checkOptions(&c.Options); err != nil {
 		return nil, err
@@ -160,7 +162,7 @@ func (e *Engine) open() error {
 	if err := e.loadPrograms(spec, old); err != nil {
 		return loadError(err)
 	}
-	e.labels, err = readLabels(e.objects.Labels)
+	e.nameIDs, err = readNameIDs(e.objects.NameIds)
 	if err != nil {
 		return err
 	}
@@ -173,7 +175,7 @@ func (e *Engine) open() error {
 	if err := e.setClock(); err != nil {
 		return err
 	}
-	if e.older, err = e.findOlder(); err != nil {
+	if e.previous, err = e.findPrevious(); err != nil {
 		return err
 	}
 	if err := e.readForwarding(); err != nil || !e.takenOver {
@@ -202,12 +204,12 @@ func loadError(err error) error {
 
 const ways = 8 // WAYS of bpf/lib/types.h
 
-// size sets the sizes of the maps. The state table has a tenth more room than states, so that a
+// size sets the sizes of the maps. The state table has a tenth more places than states, so that a
 // full set is rare before all are used.
 func (e *Engine) size(spec *ebpf.CollectionSpec) {
 	spec.Maps["states"].MaxEntries = setsFor(e.options.MaxStates)
 	spec.Maps["tags"].MaxEntries = spec.Maps["states"].MaxEntries
-	spec.Maps["notes"].MaxEntries = spec.Maps["states"].MaxEntries
+	spec.Maps["sweep_hints"].MaxEntries = spec.Maps["states"].MaxEntries
 	spec.Maps["tracks"].MaxEntries = setsFor(e.options.MaxTracks)
 	cells := sourceCells(e.options.MaxHalfOpen)
 	spec.Maps["sources"].MaxEntries = cells / sourceLine
@@ -224,8 +226,8 @@ func sourceCells(halfOpen int) uint32 {
 	return uint32(1) << bits.Len(uint(max(2*halfOpen, 1024)-1))
 }
 
-// sourceFew is up to how many half-open states of one source all of them are remembered, of larger
-// numbers half.
+// sourceFew is up to which limit of half-open states of one source all of them are recorded; of
+// larger limits half.
 const sourceFew = 16
 
 // limitSources sets how many half-open states one source may have, 0 for any number.
@@ -259,7 +261,7 @@ func (e *Engine) configure() error {
 		if err := randomize(mark[:]); err != nil {
 			return err
 		}
-		// nonzero also without its lowest bit, which tells its two kinds apart
+		// nonzero also without its lowest bit, which separates its two kinds
 		c.LocalMark = uint32(mark[0]) | 1<<31 | 1
 	}
 	cpus, err := ebpf.PossibleCPU()
@@ -287,24 +289,23 @@ func (e *Engine) configure() error {
 		int64(t.Fin), int64(t.Rst)
 	c.LifeUdp, c.LifeUdpReply, c.LifeShort = int64(t.UDP), int64(t.UDPReply), int64(t.Short)
 	c.LifeFrag = fragLife
-	// store_release in bpf/lib/kernel.h says why we have to tell
+	// store_release in bpf/lib/kernel.h explains why the loader has to set it
 	c.InOrder = bit(runtime.GOARCH == "amd64")
-	c.Listen = 0 // nobody listens any more
-	// who was here before may have died between a change and saying so
+	c.Listen = 0 // no subscriber is left
+	// the engine before may have died between a change and the new epoch
 	c.Epoch++
 	return e.putConfigLocked()
 }
 
-// fewDescriptors says that this process, or the system, may open no more files.
+// fewDescriptors reports whether this process, or the system, may open no more files.
 func fewDescriptors(err error) bool {
 	return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
 }
 
-// fragLife is how long a first fragment is remembered, ns.
+// fragLife is how long a first fragment is kept, ns.
 const fragLife = 30e9
 
-// putConfigLocked writes the settings. What the sweep has found out about the clock meanwhile
-// stays.
+// putConfigLocked writes the settings. The sweep's correction of the clock stays.
 func (e *Engine) putConfigLocked() error {
 	var there weirConfig
 	if err := e.objects.Config.Lookup(uint32(0), &there); err != nil {
@@ -326,9 +327,8 @@ func (e *Engine) writeConfigLocked() error {
 	return nil
 }
 
-// changedLocked says that something has changed that rules ask about, a table or what is known of
-// the host: what was remembered of the rules' answers no longer counts. It comes after the change,
-// also after one that was cut short.
+// changedLocked follows a change of something that rules ask about, a table or a fact about the
+// host: it invalidates the verdict caches. It follows the change, also one that failed halfway.
 func (e *Engine) changedLocked() error {
 	e.config.Epoch++
 	return e.putConfigLocked()
@@ -346,13 +346,13 @@ func bit(b bool) uint32 {
 	return 0
 }
 
-// pending says that an earlier engine's rules are in force, untouched.
+// pending reports whether an earlier engine's rules are in force, unchanged.
 func (e *Engine) pending() bool { return e.takenOver && !e.switched }
 
-// TakenOver reports whether Open found the maps of an earlier engine and goes on with them.
+// TakenOver reports whether Open found the maps of an earlier engine and uses them.
 func (e *Engine) TakenOver() bool { return e.takenOver }
 
-// Close gives back what this process holds. What is pinned goes on judging packets.
+// Close releases what this process holds. Pinned programs continue to evaluate packets.
 func (e *Engine) Close() (err error) {
 	e.close.Do(func() { err = e.release() })
 	return err
@@ -375,9 +375,9 @@ func (e *Engine) release() error {
 	}
 	e.defunct = nil
 	errs = append(errs, e.releaseLocalLocked())
-	if e.older != nil {
-		errs = append(errs, e.older.pins.close())
-		e.older = nil
+	if e.previous != nil {
+		errs = append(errs, e.previous.pins.close())
+		e.previous = nil
 	}
 	for _, m := range e.tables {
 		errs = append(errs, m.Close())

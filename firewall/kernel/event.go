@@ -14,16 +14,15 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. It is no event
-// for others.
+// eventProbe asks to probe an idle TCP connection: EVENT_PROBE of bpf/lib/consts.h. Subscribers
+// never see it.
 const eventProbe = 31
 
-// eventPacket comes with a frame for whoever captures: EVENT_PACKET.
+// eventPacket comes with a frame for the capture: EVENT_PACKET.
 const eventPacket = 30
 
-// Watch tells f of what happens until ctx ends, of the kinds that Listen names, one event after the
-// other. When f is too slow, events are lost and counted (Stats.Lost). There may be one Watch at a
-// time.
+// Watch calls f with events until ctx ends, of the kinds that Listen names, one after the other.
+// When f is too slow, events are lost and counted (Stats.Lost). There may be one Watch at a time.
 //
 // As long as Watch runs, idle TCP connections whose state would expire soon are probed at both
 // ends; an answer keeps the state. f may be nil, for the probes alone. Watch must be called on a
@@ -67,8 +66,8 @@ func (e *Engine) Watch(ctx context.Context, f func(firewall.Event)) error {
 	}
 }
 
-// Listen says of which kinds of events Watch is to tell, from now on; at first it tells of none.
-// The events of other kinds, and all while nobody watches, cost nothing.
+// Listen sets which kinds of events Watch reports from now on; at first none. Events of other
+// kinds, and all while there is no Watch, cost nothing.
 func (e *Engine) Listen(kinds ...firewall.EventKind) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,7 +87,7 @@ func (e *Engine) Capture(f func(*firewall.Captured)) error {
 	return e.listenLocked()
 }
 
-// watching tells the kernel whether there is a Watch.
+// watching sets whether there is a Watch.
 func (e *Engine) watching(on bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +95,7 @@ func (e *Engine) watching(on bool) error {
 	return e.listenLocked()
 }
 
-// listenLocked tells the kernel which events somebody wants.
+// listenLocked writes which events have a subscriber.
 func (e *Engine) listenLocked() error {
 	if e.objects.Config == nil {
 		return nil
@@ -117,7 +116,7 @@ func (e *Engine) captured(sample []byte) {
 		return
 	}
 	w := (*weirCaptured)(unsafe.Pointer(&sample[0]))
-	w.Event.Version = 0 // it tells no addresses
+	w.Event.Version = 0 // it holds no addresses
 	data, ethernet := w.Data[:min(int(w.Size), len(w.Data))], w.L2 != 0
 	if w.L2 == l2Infiniband {
 		data, ethernet = data[min(l2Infiniband, len(data)):], false
@@ -131,7 +130,7 @@ func (e *Engine) localMark() uint32 {
 	return e.config.LocalMark
 }
 
-// event turns an event of the kernel into one for everybody.
+// event turns an event of the kernel into a firewall.Event.
 func (e *Engine) event(w *weirEvent) firewall.Event {
 	ev := firewall.Event{
 		Kind: firewall.EventKind(w.Kind), Time: w.Time, Proto: w.Proto, TCPFlags: w.TcpFlags,
@@ -149,7 +148,7 @@ func (e *Engine) event(w *weirEvent) firewall.Event {
 	} else if w.Version == 0 { // refused before the addresses were known
 		return ev
 	}
-	// the words are those of the key, turned so that the end that made it comes first
+	// the words are those of the key, turned so that the originator comes first
 	if ev.Kind == firewall.EventEnd {
 		k := flow.Key{LowHi: w.SrcHi, LowLo: w.SrcLo, HighHi: w.DstHi, HighLo: w.DstLo,
 			Ports: w.Ports, Proto: w.Proto}

@@ -25,7 +25,7 @@ func (e *Engine) filterLocked(a *attachment, direction int) error {
 		return err
 	}
 	defer c.Close()
-	if err := c.Within(slowest); err != nil {
+	if err := c.Within(requestTimeout); err != nil {
 		return err
 	}
 	program, err := e.program(a.framing, direction)
@@ -70,7 +70,7 @@ func (e *Engine) unfilter(a *attachment) error {
 	return errors.Join(errs...)
 }
 
-// removeFilters deletes the filters that pins below dir tell of.
+// removeFilters deletes the filters whose pins lie below dir.
 func removeFilters(dir string) error {
 	found, err := pinned(dir, "filter")
 	if err != nil || len(found) == 0 {

@@ -20,7 +20,7 @@ func (e *Engine) replaceFirst(p *rule.Program, tables map[string][]firewall.Tabl
 	if e.staged == nil {
 		return false, nil
 	}
-	told := maps.Clone(e.staged)
+	synced := maps.Clone(e.staged)
 	maps.Copy(e.staged, tables)
 	t, err := e.firstTablesLocked(p)
 	if err == nil {
@@ -32,13 +32,13 @@ func (e *Engine) replaceFirst(p *rule.Program, tables map[string][]firewall.Tabl
 	if e.switched {
 		return true, err
 	}
-	e.staged = told
+	e.staged = synced
 	return true, errors.Join(err, e.undoTablesLocked(t))
 }
 
 // beforeFirstLocked does, when the image is complete, what has to be done before it is in force.
-// What can fail for want of something comes first. What it tells of the host, its addresses and
-// cards, is so under any rules.
+// What can fail for lack of a resource comes first. The facts about the host, its addresses and
+// NICs, hold under any rules.
 func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.pinLocked(); err != nil {
 		return err
@@ -53,16 +53,16 @@ func (e *Engine) beforeFirstLocked(t *nextTables) error {
 	if err := e.resumeLocalLocked(); err != nil {
 		return err
 	}
-	return e.tellHostLocked(e.ifs, nil, true)
+	return e.putHostLocked(e.ifs, nil, true)
 }
 
-// afterFirstLocked removes, when the first Program is in force, what nobody needs any more.
+// afterFirstLocked removes, when the first Program is in force, what is no longer needed.
 func (e *Engine) afterFirstLocked() error {
 	err := prune(e.objects.Ifaces, func(index uint32) bool {
 		_, ok := interfaceOf(e.ifs, index)
 		return ok
 	})
-	e.told = err == nil
+	e.synced = err == nil
 	errs := []error{err}
 	for _, a := range e.defunct {
 		errs = append(errs, e.detach(a))

@@ -58,17 +58,17 @@ func solicits(t *testing.T, mac [6]byte, from netip.Addr) []byte {
 	return append(append(append([]byte{2, 0, 0, 0, 2, 2}, mac[:]...), 0x86, 0xdd), b...)
 }
 
-func neighbours(v *village) int {
+func neighbours(v *cluster) int {
 	v.t.Helper()
 	out, err := v.host.Command("ip", "neigh", "show").Output()
 	v.must(err)
 	return strings.Count(string(out), "\n")
 }
 
-// TestFloodsHarmNobody: whatever a pod throws at the host, the host's table of neighbours does not
-// grow, nothing of it reaches another pod, and the others talk on.
-func TestFloodsHarmNobody(t *testing.T) {
-	v := newVillage(t, openRules)
+// TestFloodsHarmNoBystander: whatever a pod throws at the host, the host's table of neighbours does
+// not grow, nothing of it reaches another pod, and the others talk on.
+func TestFloodsHarmNoBystander(t *testing.T) {
+	v := newCluster(t, openRules)
 	v.serve(v.outside, 7)
 	v.serve(v.b.Node, 7)
 	// as for a runtime's own namespaces: it answers there
@@ -76,7 +76,7 @@ func TestFloodsHarmNobody(t *testing.T) {
 	c, err := dialFrom(v.b.Node, "192.0.2.2:7", patience)
 	v.must(err)
 	defer c.Close()
-	v.must(talk(c, "before"))
+	v.must(echoWord(c, "before"))
 	before, received := neighbours(v), v.counters(v.b).PacketsIn
 
 	random := rand.New(rand.NewPCG(1, 2))
@@ -109,7 +109,7 @@ func TestFloodsHarmNobody(t *testing.T) {
 			flooding = false
 		default:
 		}
-		if err := talk(c, fmt.Sprint("during ", talks)); err != nil {
+		if err := echoWord(c, fmt.Sprint("during ", talks)); err != nil {
 			t.Fatalf("b talks to the outside while a floods: %v", err)
 		}
 	}
@@ -122,7 +122,7 @@ func TestFloodsHarmNobody(t *testing.T) {
 	if v.drops(firewall.ReasonSpoof) < 2000 {
 		t.Errorf("%d packets were dropped as spoofed", v.drops(firewall.ReasonSpoof))
 	}
-	// a itself may go on, by its own address.
+	// a itself may continue, from its own address.
 	if err := inject(v.a.Node, [][]byte{asks(mac, v.a.endpoint.Addrs[0])}); err != nil {
 		t.Fatal(err)
 	}

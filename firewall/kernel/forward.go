@@ -27,17 +27,17 @@ func (e *Engine) readForwarding() error {
 	for _, v := range e.endpoints {
 		e.places[v.Place%maxPods] = true
 	}
-	if e.cards, err = readAll[uint32, weirCard](e.objects.Cards); err != nil {
-		return fmt.Errorf("read the cards in the kernel: %w", err)
+	if e.nics, err = readAll[uint32, weirNic](e.objects.Nics); err != nil {
+		return fmt.Errorf("read the NICs in the kernel: %w", err)
 	}
 	return nil
 }
 
-// putForwardingLocked writes the settings. It follows every change of pods or cards: packets forget
-// what they found out before.
+// putForwardingLocked writes the forwarding settings. It follows every change of pods or NICs, and
+// invalidates the forwarding caches.
 func (e *Engine) putForwardingLocked() error {
 	e.forwarding.Pods = uint32(len(e.endpoints))
-	// 0 marks what packets have not found out yet
+	// 0 marks an empty entry of the forwarding cache
 	e.forwarding.Serial = max(e.forwarding.Serial+1, 1)
 	if err := e.objects.Forwarding.Put(uint32(0), &e.forwarding); err != nil {
 		return fmt.Errorf("write the settings of the fast path: %w", err)
@@ -45,54 +45,53 @@ func (e *Engine) putForwardingLocked() error {
 	return nil
 }
 
-// putCardsLocked looks at all interfaces, see putCardLocked.
-func (e *Engine) putCardsLocked() error {
-	for index := range e.cards {
-		if err := e.putCardLocked(index); err != nil {
+// putNICsLocked runs putNICLocked for all interfaces.
+func (e *Engine) putNICsLocked() error {
+	for index := range e.nics {
+		if err := e.putNICLocked(index); err != nil {
 			return err
 		}
 	}
 	for index := range e.links {
-		if err := e.putCardLocked(index); err != nil {
+		if err := e.putNICLocked(index); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// putCardLocked writes whether pods may leave through an interface without the stack, and the
+// putNICLocked writes whether pods may leave through an interface without the stack, and the
 // addresses that hide them there. They may through one whose egress hook is ours, that has Ethernet
-// headers and is no pod's.
-func (e *Engine) putCardLocked(index uint32) error {
+// headers and is not a pod's.
+func (e *Engine) putNICLocked(index uint32) error {
 	a := e.links[index]
 	_, pod := e.endpoints[index]
-	old, was := e.cards[index]
+	old, was := e.nics[index]
 	if a == nil || a.framing != ethernet || pod || index == loopback {
 		if !was {
 			return nil
 		}
-		if err := e.objects.Cards.Delete(index); err != nil &&
+		if err := e.objects.Nics.Delete(index); err != nil &&
 			!errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("delete the addresses of interface %d: %w", index, err)
 		}
-		delete(e.cards, index)
+		delete(e.nics, index)
 		return e.putForwardingLocked()
 	}
 	i, _ := interfaceOf(e.ifs, index)
-	now := weirCard{Four: visible(i, netip.Addr.Is4), Six: visible(i, netip.Addr.Is6)}
+	now := weirNic{Four: visible(i, netip.Addr.Is4), Six: visible(i, netip.Addr.Is6)}
 	if was && old == now {
 		return nil
 	}
-	if err := e.objects.Cards.Put(index, now); err != nil {
+	if err := e.objects.Nics.Put(index, now); err != nil {
 		return fmt.Errorf("write the addresses of interface %d: %w", index, err)
 	}
-	e.cards[index] = now
+	e.nics[index] = now
 	return e.putForwardingLocked()
 }
 
-// chooseOwnLocked chooses the addresses by which a pod knows the host when the host called a
-// published port at a loopback address: one of the loopback interface's own (a gateway of pods)
-// before others.
+// chooseOwnLocked chooses the addresses that the host has for a pod when it calls a published port
+// at a loopback address: one of the loopback interface's own (a gateway of pods) before others.
 func (e *Engine) chooseOwnLocked() {
 	e.forwarding.Four, e.forwarding.Six = weirAddress{}, weirAddress{}
 	for _, i := range e.ifs {
@@ -157,5 +156,5 @@ func (e *Engine) endWhere(gone func(x *entry) bool) error {
 
 // remove ends the state behind a copy, if it is still there.
 func (e *Engine) remove(x *entry) error {
-	return e.call.ask(&weirCall{Op: opRemove, Place: x.place, TagWord: x.tag, Count: goneCut})
+	return e.call.ask(&weirCall{Op: opRemove, Place: x.place, TagWord: x.tag, Count: goneDeleted})
 }

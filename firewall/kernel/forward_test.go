@@ -7,8 +7,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-func TestEveryWay(t *testing.T) {
-	v := newVillage(t, openRules)
+func TestEveryForwardingPath(t *testing.T) {
+	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.serve(v.b.Node, 80)
 	v.serve(v.outside, 80)
@@ -25,7 +25,7 @@ func TestEveryWay(t *testing.T) {
 		{"pod to outside, 6", reach(v.a.Node, "[2001:db8::2]:80")},
 		{"pod to host", reach(v.a.Node, "10.88.0.1:81")},
 		{"pod to host, 6", reach(v.a.Node, "[fd00:88::1]:81")},
-		{"pod to the host's card", greet(v.a.Node, "192.0.2.1:81")},
+		{"pod to the host's NIC", exchange(v.a.Node, "192.0.2.1:81")},
 		{"host to pod", reach(v.host, "10.88.0.2:80")},
 		{"host to pod, 6", reach(v.host, "[fd00:88::2]:80")},
 		{"ping pod to pod", ping(v.a.Node, "10.88.0.3")},
@@ -40,7 +40,7 @@ func TestEveryWay(t *testing.T) {
 			t.Errorf("%s: %v", w.what, w.err)
 		}
 	}
-	// The stack carried to a only what the host itself said to it.
+	// The stack delivered to a only what the host itself sent to it.
 	sent, counted := v.hostSent(v.a), v.counters(v.a)
 	if counted.PacketsIn < sent+30 || counted.PacketsOut < 30 || counted.BytesIn == 0 ||
 		counted.BytesOut == 0 {
@@ -63,7 +63,7 @@ func TestEveryWay(t *testing.T) {
 	}
 }
 
-func (v *village) states() (all []firewall.State) {
+func (v *cluster) states() (all []firewall.State) {
 	v.t.Helper()
 	for s, err := range v.engine.States() {
 		v.must(err)

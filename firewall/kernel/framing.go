@@ -20,8 +20,8 @@ const (
 const l2Infiniband = 24 // bytes: the neighbour's address, and what RFC 4391 puts before IP
 
 // framings are those of the types of interfaces (ARPHRD_*) that are known to come to the hooks so,
-// in both directions, since Linux 5.14: older ones had headers of their own before what came out of
-// a tunnel. What is not here is not guarded: its packets would be taken for others.
+// in both directions, since Linux 5.14: earlier kernels had headers of their own before what came
+// out of a tunnel. What is not here is not guarded: its packets would be taken for others.
 var framings = map[string]framing{
 	"ether":      ethernet,
 	"loopback":   ethernet,
@@ -41,13 +41,14 @@ func framingOf(l nl.Link) (framing, error) {
 	f, ok := framings[l.Encap]
 	switch {
 	case !ok:
-		return 0, fmt.Errorf("frames of type %q are not known: its packets are not judged; "+
+		return 0, fmt.Errorf("frames of type %q are not known: its packets are not evaluated; "+
 			"guard the interfaces that they come from and go to, and leave this one out (weir up "+
 			"--iface)", l.Encap)
 	case l.NoRemote:
 		return 0, fmt.Errorf("a GRE tunnel without a remote address bears a header of its own " +
 			"before " +
-			"each packet: its packets are not judged; give it a remote address, or leave it out " +
+			"each packet: its packets are not evaluated; give it a remote address, or leave it " +
+			"out " +
 			"(weir up --iface)")
 	}
 	return f, nil

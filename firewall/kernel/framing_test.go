@@ -98,7 +98,7 @@ func tunOf(t *testing.T, n *nstest.Node, name string, encap uint16, address stri
 // TestTypesOfInterfaces: through interfaces of each type without headers goes what the rules allow,
 // and nothing else; one of a type that is not known is refused and left alone.
 func TestTypesOfInterfaces(t *testing.T) {
-	g := newGuarded(t,
+	g := newPairLab(t,
 		"add allow udp from any to any 53\nadd deny udp from any to any\n"+
 			"add allow ip from any to any\n")
 	for i, c := range []struct {
@@ -154,7 +154,7 @@ func TestTypesOfInterfaces(t *testing.T) {
 				if (err == nil) != passes && passes {
 					t.Fatal(err)
 				}
-				if out := heardOn(f, port, passes); out != passes {
+				if out := receivedOn(f, port, passes); out != passes {
 					t.Errorf("out to port %d: came out: %v", port, out)
 				}
 			}
@@ -162,10 +162,10 @@ func TestTypesOfInterfaces(t *testing.T) {
 	}
 }
 
-// heardOn reports that a datagram to a port comes out of a tun device.
-func heardOn(f *os.File, port uint16, awaited bool) bool {
+// receivedOn reports that a datagram to a port comes out of a tun device.
+func receivedOn(f *os.File, port uint16, expected bool) bool {
 	f.SetReadDeadline(time.Now().Add(map[bool]time.Duration{true: patience,
-		false: 200 * time.Millisecond}[awaited]))
+		false: 200 * time.Millisecond}[expected]))
 	b := make([]byte, 2000)
 	for {
 		n, err := f.Read(b)
@@ -180,7 +180,7 @@ func heardOn(f *os.File, port uint16, awaited bool) bool {
 }
 
 // infinibandFrame is a packet as IPoIB brings it to the hooks: the neighbour's address, which may
-// say anything on the way out, the protocol and two bytes of nothing.
+// hold anything at egress, the protocol and two bytes of nothing.
 func infinibandFrame(neighbour []byte, ip []byte) []byte {
 	frame := make([]byte, l2Infiniband, l2Infiniband+len(ip))
 	copy(frame, neighbour)
@@ -189,7 +189,7 @@ func infinibandFrame(neighbour []byte, ip []byte) []byte {
 	return append(frame, ip...)
 }
 
-// TestInfinibandFrames: packets of IPoIB are judged as others are, in both directions, whatever
+// TestInfinibandFrames: packets of IPoIB are evaluated as others are, in both directions, whatever
 // their neighbour's address looks like.
 func TestInfinibandFrames(t *testing.T) {
 	nstest.Root(t)
@@ -244,7 +244,9 @@ func TestInfinibandFrames(t *testing.T) {
 			{1, frameFor(allowed), build(from, to, 1000, 54), wasShot},
 			{0, nil, build(from, to, 1000, 53)[:19], wasShot}, // cut
 		} {
-			ret, err := programs[c.direction].Run(&ebpf.RunOptions{Data: infinibandFrame(c.neighbour, c.ip)})
+			ret, err := programs[c.direction].Run(
+				&ebpf.RunOptions{Data: infinibandFrame(c.neighbour, c.ip)},
+			)
 			if err != nil || int32(ret) != c.want {
 				t.Errorf("%s, packet %d: %d, want %d: %v", from, i, int32(ret), c.want, err)
 			}
@@ -267,10 +269,10 @@ func TestInfinibandFrames(t *testing.T) {
 	}
 }
 
-// TestTakeoverOfAnUnknownType: an interface that an earlier engine guarded, and whose type is not
+// TestTakeoverOfUnknownLinkType: an interface that an earlier engine guarded, and whose type is not
 // known any more, is left alone once the rules are in force, and nothing of it stays behind.
-func TestTakeoverOfAnUnknownType(t *testing.T) {
-	g := newGuarded(t, webRules)
+func TestTakeoverOfUnknownLinkType(t *testing.T) {
+	g := newPairLab(t, webRules)
 	f, index := tunOf(t, g.server, "tun0", unix.ARPHRD_NONE, "10.9.9.1/24")
 	attach := func() error {
 		return g.server.Do(func() error { _, err := g.engine.Attach(index); return err })

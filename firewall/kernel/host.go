@@ -14,33 +14,33 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// SetInterfaces tells the interfaces of the host with their addresses, see firewall.Engine. There
+// SetInterfaces sets the interfaces of the host with their addresses, see firewall.Engine. There
 // may be thousands, and one that comes or goes costs what it alone does, as far as the kernel is
 // asked.
 func (e *Engine) SetInterfaces(ifs []firewall.Interface) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := slices.SortedFunc(slices.Values(ifs), firewall.ByIndex)
-	if e.staged != nil { // the first Load tells them
+	if e.staged != nil { // the first Load writes them
 		e.ifs = now
 		return nil
 	}
 	old := e.ifs
-	if !e.told { // what an earlier engine has written is anything
+	if !e.synced { // what an earlier engine has written is unknown
 		old = nil
 	}
 	changed, gone := firewall.Changes(old, now)
-	if e.told && len(changed)+len(gone) == 0 {
+	if e.synced && len(changed)+len(gone) == 0 {
 		return nil
 	}
-	addresses := !e.told
+	addresses := !e.synced
 	for _, i := range slices.Concat(changed, gone) {
 		before, _ := interfaceOf(old, i.Index)
 		addresses = addresses || len(before.Addrs)+len(i.Addrs) > 0
 	}
 	e.ifs = now
-	err := errors.Join(e.tellInterfacesLocked(changed, gone, addresses), e.changedLocked())
-	e.told = err == nil
+	err := errors.Join(e.updateInterfacesLocked(changed, gone, addresses), e.changedLocked())
+	e.synced = err == nil
 	return err
 }
 
@@ -53,9 +53,9 @@ func interfaceOf(ifs []firewall.Interface, index uint32) (firewall.Interface, bo
 	return ifs[at], true
 }
 
-// tellInterfacesLocked writes what has changed. What is new comes first and what is gone goes last:
-// an address that moves is never missing.
-func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addresses bool) error {
+// updateInterfacesLocked writes what has changed. It adds first and deletes last: an address that
+// moves is never missing.
+func (e *Engine) updateInterfacesLocked(changed, gone []firewall.Interface, addresses bool) error {
 	if err := e.putInterfacesLocked(changed, e.prog, e.slot(), 3); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addres
 			return err
 		}
 	}
-	if !e.told {
+	if !e.synced {
 		if err := prune(e.objects.Ifaces, func(index uint32) bool {
 			_, ok := interfaceOf(e.ifs, index)
 			return ok
@@ -73,12 +73,12 @@ func (e *Engine) tellInterfacesLocked(changed, gone []firewall.Interface, addres
 			return err
 		}
 	}
-	return e.tellHostLocked(changed, gone, addresses)
+	return e.putHostLocked(changed, gone, addresses)
 }
 
-// tellHostLocked writes what is known of interfaces apart from their names, which are a matter of
-// the rules. addresses says that those may have changed.
-func (e *Engine) tellHostLocked(changed, gone []firewall.Interface, addresses bool) error {
+// putHostLocked writes the facts about interfaces apart from their names, which depend on the
+// rules. addresses reports that addresses may have changed.
+func (e *Engine) putHostLocked(changed, gone []firewall.Interface, addresses bool) error {
 	origins, err := e.putOriginsLocked(changed, gone)
 	if err != nil {
 		return err
@@ -98,11 +98,11 @@ func (e *Engine) tellHostLocked(changed, gone []firewall.Interface, addresses bo
 			return err
 		}
 	}
-	if !e.told {
-		return e.putCardsLocked()
+	if !e.synced {
+		return e.putNICsLocked()
 	}
 	for _, i := range slices.Concat(changed, gone) {
-		if err := e.putCardLocked(i.Index); err != nil {
+		if err := e.putNICLocked(i.Index); err != nil {
 			return err
 		}
 	}
@@ -266,7 +266,7 @@ const (
 	routeDefault   = 2
 )
 
-// SetRoutes tells the routes of the host: verrevpath and versrcreach ask about them. Of several
+// SetRoutes sets the routes of the host: verrevpath and versrcreach ask about them. Of several
 // routes to one prefix the first counts.
 func (e *Engine) SetRoutes(routes []firewall.Route) error {
 	e.mu.Lock()

@@ -17,15 +17,15 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-func TestDeniedStaysDeniedOnEveryWay(t *testing.T) {
-	v := newVillage(t, `add 1 check-state
+func TestDeniedOnEveryPath(t *testing.T) {
+	v := newCluster(t, `add 1 check-state
 add allow tcp from any to any 80 in keep-state
 add deny tcp from any to any 81 in
 add deny tcp from any to any 80 out xmit pod:b
 add deny tcp from any to any 80 out xmit eth0
 add deny ip from any to any
 `)
-	for _, n := range []*resident{v.a, v.b} {
+	for _, n := range []*podNode{v.a, v.b} {
 		v.serve(n.Node, 80)
 		v.serve(n.Node, 81)
 	}
@@ -35,16 +35,16 @@ add deny ip from any to any
 		what string
 		err  error
 	}{
-		{"pod to pod, denied in", snub(v.b.Node, "10.88.0.2:81")},
-		{"card to pod, denied in", snub(v.outside, "10.88.0.2:81")},
-		{"published, denied in", snub(v.outside, "192.0.2.1:8081")},
+		{"pod to pod, denied in", tryExchange(v.b.Node, "10.88.0.2:81")},
+		{"NIC to pod, denied in", tryExchange(v.outside, "10.88.0.2:81")},
+		{"published, denied in", tryExchange(v.outside, "192.0.2.1:8081")},
 	} {
 		if w.err == nil {
 			t.Errorf("%s: passed", w.what)
 		}
 	}
-	// The state of the way in lets the same flow out: its rule says allow whatever the interface.
-	if err := greet(v.a.Node, "10.88.0.3:80"); err != nil {
+	// The state of the ingress lets the same flow out: its rule says allow whatever the interface.
+	if err := exchange(v.a.Node, "10.88.0.3:80"); err != nil {
 		t.Errorf("pod to pod, allowed in with a state: %v", err)
 	}
 	v.must(v.engine.Load(compile(t, `add allow tcp from any to any 80 in
@@ -54,17 +54,17 @@ add deny tcp from any to any 80 out xmit pod:b
 add deny tcp from any to any 80 out xmit eth0
 add allow tcp from any to any 80 out
 `)))
-	if err := snub(v.a.Node, "10.88.0.3:80"); err == nil {
+	if err := tryExchange(v.a.Node, "10.88.0.3:80"); err == nil {
 		t.Error("pod to pod, denied out: passed")
 	}
-	if err := snub(v.a.Node, "192.0.2.2:80"); err == nil {
-		t.Error("pod to card, denied out: passed")
+	if err := tryExchange(v.a.Node, "192.0.2.2:80"); err == nil {
+		t.Error("pod to NIC, denied out: passed")
 	}
-	if err := snub(v.outside, "10.88.0.3:80"); err == nil {
-		t.Error("card to pod, denied out: passed")
+	if err := tryExchange(v.outside, "10.88.0.3:80"); err == nil {
+		t.Error("NIC to pod, denied out: passed")
 	}
-	if err := greet(v.outside, "10.88.0.2:80"); err != nil {
-		t.Errorf("card to pod, allowed: %v", err)
+	if err := exchange(v.outside, "10.88.0.2:80"); err != nil {
+		t.Errorf("NIC to pod, allowed: %v", err)
 	}
 	if n := v.counters(v.b).DropsIn; n < 2 {
 		t.Errorf("%d drops on the way to b", n)
@@ -73,7 +73,7 @@ add allow tcp from any to any 80 out
 
 // TestCaptureHasSpoofedPackets: what is dropped before the rules is in a capture, too.
 func TestCaptureHasSpoofedPackets(t *testing.T) {
-	v := newVillage(t, "add allow ip from any to any\n")
+	v := newCluster(t, "add allow ip from any to any\n")
 	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.9/32")))
 	frames := make(chan firewall.Captured, 100)
 	v.must(v.engine.Capture(func(f *firewall.Captured) {
@@ -109,7 +109,7 @@ func TestCaptureHasSpoofedPackets(t *testing.T) {
 }
 
 func TestSpoofing(t *testing.T) {
-	v := newVillage(t, "add allow ip from any to any\n")
+	v := newCluster(t, "add allow ip from any to any\n")
 	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.9/32")))
 	v.must(v.a.Netlink().AddAddr(loopback, netip.MustParsePrefix("fd00:88::9/128")))
 	for _, from := range []string{"10.88.0.9", "fd00:88::9"} {
@@ -125,7 +125,7 @@ func TestSpoofing(t *testing.T) {
 	if v.counters(v.a).DropsOut < 2 {
 		t.Errorf("counters of a: %+v", v.counters(v.a))
 	}
-	// Nobody outside is a pod.
+	// No host outside is a pod.
 	v.must(v.outside.Netlink().AddAddr(loopback, netip.MustParsePrefix("10.88.0.3/32")))
 	before := v.drops(firewall.ReasonSpoof)
 	if err := ping(v.outside, "-W1", "-I", "10.88.0.3", "10.88.0.2"); err == nil {
@@ -147,12 +147,12 @@ func TestSpoofing(t *testing.T) {
 	}
 	v.must(v.host.Do(func() error { return v.engine.SetEndpoint(v.a.endpoint) }))
 	if err := ping(v.a.Node, "-W1", "-I", "10.88.0.9", "10.88.0.3"); err == nil {
-		t.Error("a goes on under an address that was taken away")
+		t.Error("a continues under an address that was taken away")
 	}
 }
 
 func TestMartians(t *testing.T) {
-	v := newVillage(t, "add allow ip from any to any\n")
+	v := newCluster(t, "add allow ip from any to any\n")
 	v.must(v.a.Netlink().ReplaceRoute(nl.Route{Dst: netip.MustParsePrefix("127.1.0.0/16"),
 		Via: gateways[0], Table: 7}))
 	v.must(v.a.SetSysctl("net.ipv4.conf.all.route_localnet", "1"))
@@ -187,7 +187,7 @@ func TestMartians(t *testing.T) {
 }
 
 func TestHopLimit(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	v.masquerade(61000, 61999)
 	for _, to := range []string{"192.0.2.2", "2001:db8::2", "10.88.0.3", "fd00:88::3"} {
 		out, err := v.a.Command("ping", "-c1", "-W10", "-t1", to).CombinedOutput()
@@ -219,9 +219,10 @@ func TestHopLimit(t *testing.T) {
 	}
 }
 
-// TestSmallPod: what is larger than a pod's MTU does not reach it, and whoever sent it is told.
+// TestSmallPod: what is larger than a pod's MTU does not reach it, and the sender gets an ICMP
+// error.
 func TestSmallPod(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
 	outer, err := v.host.Netlink().LinkByName("poda")
@@ -249,17 +250,17 @@ func TestSmallPod(t *testing.T) {
 		"[2001:db8::1]:8080"} {
 		c, err := dialFrom(v.outside, to, 2500*time.Millisecond)
 		v.must(err)
-		if err := talkLong(c, big); err != nil {
+		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
 		}
 		c.Close()
 	}
 }
 
-// TestErrorsFromBeyond: routers behind the card answer what a pod sent under the host's address;
+// TestErrorsFromRouters: routers behind the NIC answer what a pod sent under the host's address;
 // the pod gets their answers, and heeds them.
-func TestErrorsFromBeyond(t *testing.T) {
-	v := newVillage(t, openRules)
+func TestErrorsFromRouters(t *testing.T) {
+	v := newCluster(t, openRules)
 	v.masquerade(61000, 61999)
 	far := v.lab.Node("far")
 	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0",
@@ -294,7 +295,7 @@ func TestErrorsFromBeyond(t *testing.T) {
 	for _, to := range []string{"198.51.100.2:80", "[2001:db8:1::2]:80"} {
 		c, err := dialFrom(v.a.Node, to, 2500*time.Millisecond)
 		v.must(err)
-		if err := talkLong(c, big); err != nil {
+		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
 		}
 		c.Close()
@@ -302,13 +303,13 @@ func TestErrorsFromBeyond(t *testing.T) {
 }
 
 func TestSmallLink(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	v.serve(v.outside, 80)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
-	card, err := v.host.Netlink().LinkByName("eth0")
+	nic, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
-	v.must(v.host.Netlink().SetLinkMTU(card.Index, 1280))
+	v.must(v.host.Netlink().SetLinkMTU(nic.Index, 1280))
 	other, err := v.outside.Netlink().LinkByName("eth0")
 	v.must(err)
 	v.masquerade(61000, 61999)
@@ -329,24 +330,24 @@ func TestSmallLink(t *testing.T) {
 	for _, to := range []string{"192.0.2.2:80", "[2001:db8::2]:80"} {
 		c, err := dialFrom(v.a.Node, to, patience)
 		v.must(err)
-		if err := talkLong(c, big); err != nil {
+		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
 		}
 		c.Close()
 	}
-	// From outside: the pod's answers are too big for the card.
+	// From outside: the pod's answers are too big for the NIC.
 	for _, to := range []string{"192.0.2.1:8080", "[2001:db8::1]:8080", "10.88.0.2:80"} {
 		c, err := dialFrom(v.outside, to, patience)
 		v.must(err)
-		if err := talkLong(c, big); err != nil {
+		if err := echoText(c, big); err != nil {
 			t.Errorf("a long stream to %s: %v", to, err)
 		}
 		c.Close()
 	}
 }
 
-func TestTheFastPathOutlivesTheAgent(t *testing.T) {
-	v := newVillage(t, openRules)
+func TestFastPathOutlivesTheAgent(t *testing.T) {
+	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.serve(v.outside, 80)
 	v.publish(8080, 80)
@@ -354,15 +355,15 @@ func TestTheFastPathOutlivesTheAgent(t *testing.T) {
 	c, err := dialFrom(v.outside, "192.0.2.1:8080", patience)
 	v.must(err)
 	defer c.Close()
-	v.must(talk(c, "before"))
+	v.must(echoWord(c, "before"))
 	v.must(v.engine.Close())
 	for _, w := range []error{
-		talk(c, "nobody holds the engine"), greet(v.b.Node, "10.88.0.2:80"),
-		greet(v.b.Node, "192.0.2.2:80"), greet(v.outside, "192.0.2.1:8080"),
-		greet(v.host, "127.0.0.1:8080"),
+		echoWord(c, "the process is gone"), exchange(v.b.Node, "10.88.0.2:80"),
+		exchange(v.b.Node, "192.0.2.2:80"), exchange(v.outside, "192.0.2.1:8080"),
+		exchange(v.host, "127.0.0.1:8080"),
 	} {
 		if w != nil {
-			t.Errorf("nobody holds the engine: %v", w)
+			t.Errorf("the process is gone: %v", w)
 		}
 	}
 	v.open()
@@ -370,10 +371,10 @@ func TestTheFastPathOutlivesTheAgent(t *testing.T) {
 	v.must(v.engine.SetInterfaces(v.ifs))
 	before := v.counters(v.a)
 	if before.PacketsIn == 0 {
-		t.Error("counters began anew")
+		t.Error("counters began again")
 	}
-	for _, w := range []error{talk(c, "after"), greet(v.b.Node, "192.0.2.2:80"),
-		greet(v.host, "127.0.0.1:8080")} {
+	for _, w := range []error{echoWord(c, "after"), exchange(v.b.Node, "192.0.2.2:80"),
+		exchange(v.host, "127.0.0.1:8080")} {
 		if w != nil {
 			t.Errorf("after the next engine took over: %v", w)
 		}
@@ -382,20 +383,21 @@ func TestTheFastPathOutlivesTheAgent(t *testing.T) {
 		t.Errorf("counters stand still: %+v, %+v", before, now)
 	}
 	v.must(v.host.Do(func() error { return v.engine.SetPublished(nil) }))
-	if err := snub(v.host, "127.0.0.1:8080"); err == nil {
+	if err := tryExchange(v.host, "127.0.0.1:8080"); err == nil {
 		t.Error("the host reaches a port that is no longer published")
 	}
 }
 
-func TestAPodThatGoesTakesItsStatesAlong(t *testing.T) {
+func TestRemovedPodTakesItsStates(t *testing.T) {
 	// Only openings make states: what is still on its way when the pod goes must make none.
-	v := newVillage(t,
+	v := newCluster(t,
 		"add 1 check-state\nadd allow tcp from any to any setup keep-state\n"+
 			"add allow ip from any to any\n")
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
-	for _, err := range []error{greet(v.b.Node, "10.88.0.2:80"), greet(v.outside, "192.0.2.1:8080"),
-		greet(v.host, "10.88.0.2:80")} {
+	for _, err := range []error{exchange(v.b.Node, "10.88.0.2:80"),
+		exchange(v.outside, "192.0.2.1:8080"),
+		exchange(v.host, "10.88.0.2:80")} {
 		v.must(err)
 	}
 	v.must(v.engine.DeleteEndpoint(v.a.endpoint.Index))
@@ -418,7 +420,7 @@ func TestAPodThatGoesTakesItsStatesAlong(t *testing.T) {
 }
 
 func TestRateLimits(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	e := v.a.endpoint
 	e.Rates = firewall.Rates{In: 8e6, InBurst: 100_000} // a megabyte per second
@@ -428,7 +430,7 @@ func TestRateLimits(t *testing.T) {
 	defer c.Close()
 	const size = 3 << 20
 	begin := time.Now()
-	v.must(talkLong(c, strings.Repeat("x", size)))
+	v.must(echoText(c, strings.Repeat("x", size)))
 	took := time.Since(begin)
 	if rate := size / took.Seconds(); rate > 1.3e6 || rate < 0.3e6 {
 		t.Errorf("%.0f bytes/s under a limit of 1,000,000", rate)
@@ -439,7 +441,7 @@ func TestRateLimits(t *testing.T) {
 }
 
 func TestEndpointsAreChecked(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	good := v.a.endpoint
 	for what, spoil := range map[string]func(*firewall.Endpoint){
 		"no interface": func(e *firewall.Endpoint) { e.Index = 0 },
@@ -473,7 +475,7 @@ func TestEndpointsAreChecked(t *testing.T) {
 	if err := v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges}); err == nil {
 		t.Error("masquerade without ports: accepted")
 	}
-	if err := errors.Join(greet(v.a.Node, "10.88.0.3:1"), nil); err == nil ||
+	if err := errors.Join(exchange(v.a.Node, "10.88.0.3:1"), nil); err == nil ||
 		strings.Contains(fmt.Sprint(err), "timeout") {
 		t.Errorf("b does not answer: %v", err)
 	}

@@ -10,9 +10,9 @@ import (
 // one with no rule in common.
 const maxIDs = 2 * rule.MaxRules
 
-// ids gives rules lasting names by their Code.Key: index | incarnation<<16. The index is the place
-// of the rule's counters; the incarnation tells the states of an earlier owner of the index from
-// those of the present one.
+// ids gives rules stable ids by their Code.Key: index | incarnation<<16. The index is the place of
+// the rule's counters. The incarnation separates the states of an earlier owner of the index from
+// those of the current one.
 type ids struct {
 	byKey       map[uint64]uint32
 	incarnation [maxIDs]uint16 // the last one used
@@ -22,7 +22,7 @@ type ids struct {
 
 func newIDs() *ids { return &ids{byKey: map[uint64]uint32{}} }
 
-// adopt notes an id that is in use already.
+// adopt records an id that is in use already.
 func (s *ids) adopt(key uint64, id uint32) {
 	index := id & 0xffff
 	if index >= maxIDs {
@@ -33,7 +33,7 @@ func (s *ids) adopt(key uint64, id uint32) {
 	s.incarnation[index] = uint16(id >> 16)
 }
 
-// assign returns the ids of a Program's rules, and those that are new. Nothing is taken until take.
+// assign returns the ids of a Program's rules, and those that are new. take puts them into use.
 func (s *ids) assign(rules []rule.Code) (all, fresh []uint32, err error) {
 	all = make([]uint32, len(rules))
 	index := s.next

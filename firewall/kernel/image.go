@@ -46,7 +46,7 @@ func newImage(in imageInput) (*image, error) {
 	if row := section(im, codes(in)); row != firstCodes {
 		return nil, fmt.Errorf("the rules lie at row %d of the image", row)
 	}
-	if h.Quick = quick(in); h.Quick != 0 && p.Rules[0].State == rule.StateCheck {
+	if h.FastFlow = fastFlow(in); h.FastFlow != 0 && p.Rules[0].State == rule.StateCheck {
 		h.After = 1
 	}
 	h.Slots = section(im, slots(in.ids))
@@ -70,7 +70,7 @@ const (
 	readBits  = 2
 )
 
-// reads returns what the vectors ask about, and above it what they or any condition do: note_read
+// reads returns what the vectors ask about, and above it what they or any condition do: record_read
 // of bpf/lib/cond.h.
 func reads(dims uint32, conds []rule.Cond) uint32 {
 	var narrow uint32
@@ -182,8 +182,8 @@ func codes(in imageInput) []weirCode {
 	return out
 }
 
-// quick returns 1 + the flow that the first rule looks up for every packet, 0 if there is none.
-func quick(in imageInput) uint32 {
+// fastFlow returns 1 + the flow that the first rule looks up for every packet, 0 if there is none.
+func fastFlow(in imageInput) uint32 {
 	c := &in.prog.Rules[0]
 	if c.State.LooksUp() && c.Prob == 0 && c.Flow != rule.AnyFlow {
 		return 1 + uint32(in.flows[c.Flow])

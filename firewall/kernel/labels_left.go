@@ -10,14 +10,14 @@ import (
 )
 
 // LabelsLeft names the tables of labels that have an address as a member, as an earlier engine has
-// left them: for who has lost the record of that. After the first Load there are none.
+// left them, for an agent that has lost its record. After the first Load there are none.
 func (e *Engine) LabelsLeft(a netip.Addr) (names []string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.pending() || !a.IsValid() {
 		return nil, nil
 	}
-	for name, id := range e.labels.ids[labelTable] {
+	for name, id := range e.nameIDs.ids[nameTable] {
 		if !isLabel(name) {
 			continue
 		}

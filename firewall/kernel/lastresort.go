@@ -20,7 +20,7 @@ import (
 // lastName marks the filter.
 const lastName = "weir_last"
 
-// Guards says whether what an engine has pinned below dir judges packets of some interface.
+// Guards reports whether what an engine has pinned below dir is attached to an interface.
 func Guards(dir string) bool {
 	pins, err := filepath.Glob(filepath.Join(dir, "layout-*", "[lf]i*-*-*")) // links and filters
 	return err == nil && len(pins) > 0

@@ -36,7 +36,7 @@ func compile(t testing.TB, text string) *rule.Program {
 }
 
 // guarded is a server node behind an engine, and a client node.
-type guarded struct {
+type pairLab struct {
 	server, client *nstest.Node
 	dir            string
 	options        firewall.Options
@@ -44,13 +44,13 @@ type guarded struct {
 	index          uint32
 }
 
-func newGuarded(t *testing.T, rules string) *guarded {
-	return newGuardedWith(t, rules, firewall.DefaultOptions())
+func newPairLab(t *testing.T, rules string) *pairLab {
+	return newPairLabWith(t, rules, firewall.DefaultOptions())
 }
 
-func newGuardedWith(t *testing.T, rules string, o firewall.Options) *guarded {
+func newPairLabWith(t *testing.T, rules string, o firewall.Options) *pairLab {
 	lab := nstest.New(t)
-	g := &guarded{options: o, server: lab.Node("server"), client: lab.Node("client"),
+	g := &pairLab{options: o, server: lab.Node("server"), client: lab.Node("client"),
 		dir: filepath.Join(nstest.Bpffs(t), "weir")}
 	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
 	for _, port := range []int{80, 81} {
@@ -92,7 +92,7 @@ func newGuardedWith(t *testing.T, rules string, o firewall.Options) *guarded {
 	return g
 }
 
-func (g *guarded) open(t *testing.T) {
+func (g *pairLab) open(t *testing.T) {
 	t.Helper()
 	err := g.server.Do(func() (err error) {
 		g.engine, err = Open(Config{Dir: g.dir, Options: g.options})
@@ -103,7 +103,7 @@ func (g *guarded) open(t *testing.T) {
 	}
 }
 
-func (g *guarded) interfaces(t *testing.T) {
+func (g *pairLab) interfaces(t *testing.T) {
 	t.Helper()
 	prefixes, err := nstest.Prefixes("10.0.0.1/24 fd00::1/64")
 	if err != nil {
@@ -129,10 +129,10 @@ func echo(l net.Listener) {
 	}
 }
 
-func (g *guarded) dial(to string) (net.Conn, error) { return dialFrom(g.client, to, patience) }
+func (g *pairLab) dial(to string) (net.Conn, error) { return dialFrom(g.client, to, patience) }
 
-// knock dials where nobody should answer.
-func (g *guarded) knock(to string) (net.Conn, error) {
+// connect dials where no host should answer.
+func (g *pairLab) connect(to string) (net.Conn, error) {
 	return dialFrom(g.client, to, 700*time.Millisecond)
 }
 
@@ -143,18 +143,18 @@ func dialFrom(n *nstest.Node, to string, most time.Duration) (net.Conn, error) {
 }
 
 // patience is for what has to come, on however busy a machine. It is also enough for a second SYN.
-// An ICMP error that comes back at once finds the socket locked by connect(2) and is only noted
+// An ICMP error that comes back at once finds the socket locked by connect(2) and is only recorded
 // there; it is the error about the second SYN that ends the attempt.
 const patience = 20 * time.Second
 
 // impatience is for what must not come.
 const impatience = 1500 * time.Millisecond
 
-// talk sends a word and wants it back.
-func talk(c net.Conn, word string) error { return talkFor(c, word, patience) }
+// echoWord sends a word and wants it back.
+func echoWord(c net.Conn, word string) error { return echoWordFor(c, word, patience) }
 
-// talkFor does so for some time at most.
-func talkFor(c net.Conn, word string, most time.Duration) error {
+// echoWordFor does so for some time at most.
+func echoWordFor(c net.Conn, word string, most time.Duration) error {
 	c.SetDeadline(time.Now().Add(most))
 	if _, err := c.Write([]byte(word)); err != nil {
 		return err
@@ -164,12 +164,12 @@ func talkFor(c net.Conn, word string, most time.Duration) error {
 		return err
 	}
 	if string(b) != word {
-		return fmt.Errorf("said %q, heard %q", word, b)
+		return fmt.Errorf("sent %q, received %q", word, b)
 	}
 	return nil
 }
 
-func (g *guarded) states(t *testing.T) (all []firewall.State) {
+func (g *pairLab) states(t *testing.T) (all []firewall.State) {
 	t.Helper()
 	for s, err := range g.engine.States() {
 		if err != nil {
@@ -180,18 +180,18 @@ func (g *guarded) states(t *testing.T) (all []firewall.State) {
 	return all
 }
 
-func TestAServerBehindTheEngine(t *testing.T) {
-	g := newGuarded(t, webRules)
+func TestServerBehindTheEngine(t *testing.T) {
+	g := newPairLab(t, webRules)
 	for _, host := range []string{"10.0.0.1", "[fd00::1]"} {
 		c, err := g.dial(host + ":80")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if err := talk(c, "hello"); err != nil {
+		if err := echoWord(c, "hello"); err != nil {
 			t.Error(err)
 		}
-		if c, err := g.knock(host + ":81"); err == nil {
+		if c, err := g.connect(host + ":81"); err == nil {
 			c.Close()
 			t.Errorf("%s:81 is open", host)
 		}
@@ -216,25 +216,25 @@ func TestAServerBehindTheEngine(t *testing.T) {
 	}
 }
 
-func TestTheNextEngineTakesOver(t *testing.T) {
-	g := newGuarded(t, webRules)
+func TestNextEngineTakesOver(t *testing.T) {
+	g := newPairLab(t, webRules)
 	c, err := g.dial("10.0.0.1:80")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := talk(c, "before"); err != nil {
+	if err := echoWord(c, "before"); err != nil {
 		t.Fatal(err)
 	}
 	if err := g.engine.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := talk(c, "without"); err != nil {
-		t.Errorf("nobody holds the engine: %v", err)
+	if err := echoWord(c, "without"); err != nil {
+		t.Errorf("the process is gone: %v", err)
 	}
-	if c, err := g.knock("10.0.0.1:81"); err == nil {
+	if c, err := g.connect("10.0.0.1:81"); err == nil {
 		c.Close()
-		t.Error("nobody holds the engine: port 81 is open")
+		t.Error("the process is gone: port 81 is open")
 	}
 	g.open(t)
 	if !g.engine.TakenOver() {
@@ -254,7 +254,7 @@ func TestTheNextEngineTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.interfaces(t)
-	if err := talk(c, "after"); err != nil {
+	if err := echoWord(c, "after"); err != nil {
 		t.Error(err)
 	}
 	after, err := g.engine.Rules()
@@ -271,14 +271,14 @@ func TestTheNextEngineTakesOver(t *testing.T) {
 	if states := g.states(t); len(states) != 0 {
 		t.Errorf("states of a rule that is gone: %+v", states)
 	}
-	if err := talkFor(c, "cut", impatience); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if err := echoWordFor(c, "cut", impatience); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after the rule is gone: %v", err)
 	}
 }
 
-func TestDetachStopsJudging(t *testing.T) {
-	g := newGuarded(t, "add deny ip from any to any\n")
-	if c, err := g.knock("10.0.0.1:80"); err == nil {
+func TestDetachStopsEvaluation(t *testing.T) {
+	g := newPairLab(t, "add deny ip from any to any\n")
+	if c, err := g.connect("10.0.0.1:80"); err == nil {
 		c.Close()
 		t.Fatal("port 80 is open under deny")
 	}
@@ -292,8 +292,8 @@ func TestDetachStopsJudging(t *testing.T) {
 	c.Close()
 }
 
-func TestAdoptedConnectionsGoOn(t *testing.T) {
-	g := newGuarded(t, "add allow ip from any to any\n")
+func TestAdoptedConnectionsContinue(t *testing.T) {
+	g := newPairLab(t, "add allow ip from any to any\n")
 	c, err := g.dial("10.0.0.1:80")
 	if err != nil {
 		t.Fatal(err)
@@ -309,7 +309,7 @@ func TestAdoptedConnectionsGoOn(t *testing.T) {
 	if n != 1 || err != nil {
 		t.Fatalf("adopted %d: %v", n, err)
 	}
-	if err := talk(c, "old friend"); err != nil {
+	if err := echoWord(c, "old friend"); err != nil {
 		t.Error(err)
 	}
 	states := g.states(t)
@@ -322,13 +322,13 @@ func TestAdoptedConnectionsGoOn(t *testing.T) {
 	}); n != 1 || err != nil {
 		t.Errorf("cut %d: %v", n, err)
 	}
-	if err := talkFor(c, "stranger", impatience); err == nil {
-		t.Error("the connection goes on after its state was cut")
+	if err := echoWordFor(c, "outsider", impatience); err == nil {
+		t.Error("the connection continues after its state was cut")
 	}
 }
 
 func TestAnswers(t *testing.T) {
-	g := newGuarded(t, `add allow tcp from any to any established
+	g := newPairLab(t, `add allow tcp from any to any established
 add allow icmp from any to any
 add allow ip6 from any to any proto ipv6-icmp
 add reset tcp from any to any 81 in
@@ -364,7 +364,7 @@ add allow ip from any to any
 
 // TestWithoutTCX does as on kernels before 6.6: filters below clsact.
 func TestWithoutTCX(t *testing.T) {
-	g := newGuarded(t, webRules)
+	g := newPairLab(t, webRules)
 	if err := g.server.Do(func() error { return g.engine.Detach(g.index) }); err != nil {
 		t.Fatal(err)
 	}
@@ -383,10 +383,10 @@ func TestWithoutTCX(t *testing.T) {
 			t.Fatalf("%s: %v", when, err)
 		}
 		defer c.Close()
-		if err := talk(c, "hello"); err != nil {
+		if err := echoWord(c, "hello"); err != nil {
 			t.Errorf("%s: %v", when, err)
 		}
-		c, err = g.knock("[fd00::1]:81")
+		c, err = g.connect("[fd00::1]:81")
 		if err == nil {
 			c.Close()
 		}
@@ -398,7 +398,7 @@ func TestWithoutTCX(t *testing.T) {
 	if err := g.engine.Close(); err != nil {
 		t.Fatal(err)
 	}
-	guards("nobody holds the engine", false)
+	guards("the process is gone", false)
 	g.open(t)
 	guards("taken over", false)
 	if a := g.engine.links[g.index]; a == nil || a.hook() != "clsact" {
@@ -421,15 +421,15 @@ func TestWithoutTCX(t *testing.T) {
 	}
 }
 
-// TestAnOlderLayoutIsReplaced takes over from a Weir whose pins mean something else: it guards
+// TestPreviousLayoutIsReplaced takes over from a Weir whose pins mean something else: it guards
 // until we do, and leaves no trace.
-func TestAnOlderLayoutIsReplaced(t *testing.T) {
-	g := newGuarded(t, "add deny ip from any to any\n")
+func TestPreviousLayoutIsReplaced(t *testing.T) {
+	g := newPairLab(t, "add deny ip from any to any\n")
 	if err := g.engine.Close(); err != nil {
 		t.Fatal(err)
 	}
-	older := filepath.Join(g.dir, "layout-0")
-	if err := os.Rename(layoutDir(g.dir), older); err != nil {
+	previous := filepath.Join(g.dir, "layout-0")
+	if err := os.Rename(layoutDir(g.dir), previous); err != nil {
 		t.Fatal(err)
 	}
 	g.open(t)
@@ -440,9 +440,9 @@ func TestAnOlderLayoutIsReplaced(t *testing.T) {
 	if err := g.engine.Load(compile(t, webRules)); err != nil {
 		t.Fatal(err)
 	}
-	if c, err := g.knock("10.0.0.1:80"); err == nil {
+	if c, err := g.connect("10.0.0.1:80"); err == nil {
 		c.Close()
-		t.Error("the older Weir does not guard any more, and ours not yet")
+		t.Error("the previous Weir does not guard any more, and ours not yet")
 	}
 	if err := g.server.Do(func() error {
 		_, err := g.engine.Attach(g.index)
@@ -455,10 +455,10 @@ func TestAnOlderLayoutIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := talk(c, "hello"); err != nil {
+	if err := echoWord(c, "hello"); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(older); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", older, err)
+	if _, err := os.Stat(previous); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", previous, err)
 	}
 }

@@ -24,9 +24,9 @@ const graceSlot = 2
 // Load replaces the Program, see firewall.Engine.
 func (e *Engine) Load(p *rule.Program) error { return e.Replace(p, nil) }
 
-// Replace replaces the Program and some tables, see firewall.Engine. Packets are judged by the old
-// ones until a single word changes. The first Load takes over what an earlier engine has left: an
-// error leaves that in force, whole.
+// Replace replaces the Program and some tables, see firewall.Engine. Packets are evaluated by the
+// old ones until a single word changes. The first Load takes over what an earlier engine has left:
+// an error leaves that in force, whole.
 func (e *Engine) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
 	if err := p.Check(); err != nil {
 		return err
@@ -106,7 +106,7 @@ func (e *Engine) switchLocked(p *rule.Program, t *nextTables) error {
 		err = errors.Join(err, fmt.Errorf("the rules are in force, but states of old rules may "+
 			"still be there: %w", bad))
 	}
-	return errors.Join(err, e.forgetLabelsLocked(p), e.carryAllLocked())
+	return errors.Join(err, e.forgetNamesLocked(p), e.migrateAllLocked())
 }
 
 // prepareLocked gives the Program's names their lasting ids. fresh are the ids of rules that were
@@ -118,7 +118,7 @@ func (e *Engine) prepareLocked(p *rule.Program, t *nextTables) (in imageInput, f
 		return in, nil, err
 	}
 	for _, name := range p.Flows {
-		id, err := e.labels.id(labelFlow, name)
+		id, err := e.nameIDs.id(nameFlow, name)
 		if err != nil {
 			return in, nil, err
 		}
@@ -129,7 +129,7 @@ func (e *Engine) prepareLocked(p *rule.Program, t *nextTables) (in imageInput, f
 			in.tables = append(in.tables, id)
 			continue
 		}
-		id, there := e.labels.ids[labelTable][name]
+		id, there := e.nameIDs.ids[nameTable][name]
 		if !there {
 			return in, nil, fmt.Errorf("table %s has no place", name)
 		}
@@ -162,7 +162,8 @@ func (e *Engine) publishLocked(m *ebpf.Map, im *image, in imageInput, p *rule.Pr
 	random := bit(hasProb(p))
 	config := e.config
 	config.Current, config.Random =
-		im.header.Reads<<currentReads|im.header.Quick<<currentQuick|slot, e.config.Random|random
+		im.header.Reads<<currentReads|im.header.FastFlow<<currentFastFlow|slot,
+		e.config.Random|random
 	config.Epoch++
 	if err := e.objects.Config.Put(uint32(0), &config); err != nil {
 		return fmt.Errorf("switch to the rules: %w", err)
@@ -199,13 +200,13 @@ func fill(m *ebpf.Map, im *image) error {
 	return nil
 }
 
-// forgetLabelsLocked frees the flow names that no rule uses any more; their states were removed.
-func (e *Engine) forgetLabelsLocked(p *rule.Program) error {
+// forgetNamesLocked frees the flow names that no rule uses any more; their states were removed.
+func (e *Engine) forgetNamesLocked(p *rule.Program) error {
 	used := map[string]bool{"default": true}
 	for _, name := range p.Flows {
 		used[name] = true
 	}
-	return e.labels.drop(labelFlow, func(name string) bool { return used[name] })
+	return e.nameIDs.drop(nameFlow, func(name string) bool { return used[name] })
 }
 
 // resume reads what is in force from the maps that were taken over.
@@ -243,9 +244,9 @@ func (e *Engine) slot() uint32 { return e.config.Current & currentSlot }
 
 // Where the parts of config.current lie, bpf/lib/types.h.
 const (
-	currentSlot  = 0xff
-	currentQuick = 8
-	currentReads = 24
+	currentSlot     = 0xff
+	currentFastFlow = 8
+	currentReads    = 24
 )
 
 // imageLocked opens the image in force, nil if there is none.

@@ -27,8 +27,7 @@ const (
 
 // takeOwn lets the loopback take what comes in there from an address of the host's own, which it
 // does anyway with what never left it: answers of pods to the host's calls come back that way. It
-// stays so when nobody needs it any more; whoever takes the node down puts it back, as it does
-// ip_forward.
+// stays set; `weir down` restores it, as it does ip_forward.
 func takeOwn() error {
 	for _, key := range []string{"accept_local", "route_localnet"} {
 		if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf/lo", key), []byte("1"),

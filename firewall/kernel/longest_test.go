@@ -13,9 +13,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// TestTheLongestWalk: rules that come close to the bound of the compiler do not take a packet
+// TestLongestWalk: rules that come close to the bound of the compiler do not take a packet
 // longer than the bound is meant to say. (On a machine that does nothing else it takes 6 ms.)
-func TestTheLongestWalk(t *testing.T) {
+func TestLongestWalk(t *testing.T) {
 	text := ""
 	for i := range 7 {
 		text += fmt.Sprintf("add %d call 1000 ip from any to any\n", 1+i)

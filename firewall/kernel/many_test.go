@@ -15,9 +15,9 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// TestManyRules compares the engine with the slow twin under so many rules that the classifier's
-// vectors have summaries: rules that decide far apart, rules that only count on the way there,
-// jumps, and blocks of rules that promise a match and have none.
+// TestManyRules compares the engine with the reference model under so many rules that the
+// classifier's vectors have summaries: rules that decide far apart, rules that only count in
+// between, jumps, and blocks of rules that promise a match and have none.
 func TestManyRules(t *testing.T) {
 	nstest.Root(t)
 	seed := rand.Uint64()
@@ -54,8 +54,8 @@ func TestManyRules(t *testing.T) {
 	if err := e.Load(p); err != nil {
 		t.Fatal(err)
 	}
-	twin := enginetest.NewModel(firewall.DefaultOptions())
-	twin.Load(set, compiled, enginetest.Keys(p))
+	model := enginetest.NewModel(firewall.DefaultOptions())
+	model.Load(set, compiled, enginetest.Keys(p))
 	late := 0
 	for i := range 4000 {
 		from := netip.AddrFrom4([4]byte{10, 0, byte(g.IntN(60)), byte(g.IntN(4))})
@@ -70,8 +70,8 @@ func TestManyRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := twin.Evaluate(&in, b); got != want {
-			t.Fatalf("packet %d from %v: %+v, the twin says %+v", i, from, got, want)
+		if want := model.Evaluate(&in, b); got != want {
+			t.Fatalf("packet %d from %v: %+v, the model says %+v", i, from, got, want)
 		}
 		if got.Rule > rules/2 {
 			late++
@@ -84,9 +84,9 @@ func TestManyRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range twin.Rules() {
+	for i, want := range model.Rules() {
 		if counts[i].Packets != want.Packets {
-			t.Errorf("rule %d counts %d packets, the twin %d", want.Number, counts[i].Packets,
+			t.Errorf("rule %d counts %d packets, the model %d", want.Number, counts[i].Packets,
 				want.Packets)
 		}
 	}

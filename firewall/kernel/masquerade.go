@@ -14,7 +14,7 @@ const (
 )
 
 // SetMasquerade replaces what is translated behind the host's address, see firewall.Forwarder.
-// Translations that exist go on.
+// Existing translations continue.
 func (e *Engine) SetMasquerade(m firewall.Masquerade) error {
 	if err := checkPorts(m); err != nil {
 		return err

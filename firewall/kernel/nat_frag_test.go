@@ -44,35 +44,35 @@ func (f *frames) put(c piece) (code int32, src, dst netip.Addr) {
 	return code, netip.AddrFrom4([4]byte(out[26:30])), netip.AddrFrom4([4]byte(out[30:34]))
 }
 
-// TestFragmentsOfStrangers: a later fragment is translated as the first of its own datagram, and by
-// no other: not of another sender, protocol or identification, nor where it comes in elsewhere. The
-// rules let every fragment pass, also without a first, so that nothing but the translation holds
-// it.
-func TestFragmentsOfStrangers(t *testing.T) {
+// TestFragmentsOfOtherHosts: a later fragment is translated as the first of its own datagram, and
+// by no other: not of another sender, protocol or identification, nor where it comes in elsewhere.
+// The rules let every fragment pass, also without a first, so that nothing but the translation
+// holds it.
+func TestFragmentsOfOtherHosts(t *testing.T) {
 	f := newFrames(t, "add allow ip from any to any frag\nadd allow ip from any to any\n")
 	f.masquerade(2000, 3000)
 	f.publish(8080, 80)
-	a, b := f.doors[podA], f.doors[podB]
+	a, b := f.podLinks[podA], f.podLinks[podB]
 	other := crossing{index: loopback}
-	stranger := netip.MustParseAddr("192.0.2.9")
+	outsider := netip.MustParseAddr("192.0.2.9")
 	udp := packet.UDP{SrcPort: 4000, DstPort: 53, Len: 56}
 	in := packet.UDP{SrcPort: 4000, DstPort: 8080, Len: 56}
 	const id, tcp, datagram = 77, packet.ProtoTCP, packet.ProtoUDP
 
 	// Out, behind the host's address.
 	if code, src, _ := f.put(piece{at: a, src: podA, dst: outsideAddr, layer: udp,
-		id: id}); code != wentAway || src != hostAddr {
+		id: id}); code != redirected || src != hostAddr {
 		t.Fatalf("the first of a pod: %d from %s", code, src)
 	}
 	for name, c := range map[string]piece{
 		"of another pod":      {at: b, src: podB, dst: outsideAddr, proto: datagram, id: id},
 		"of another protocol": {at: a, src: podA, dst: outsideAddr, proto: tcp, id: id},
 		"of another datagram": {at: a, src: podA, dst: outsideAddr, proto: datagram, id: id + 1},
-		"to somebody else":    {at: a, src: podA, dst: stranger, proto: datagram, id: id},
+		"to another host":     {at: a, src: podA, dst: outsider, proto: datagram, id: id},
 		"from the wrong pod":  {at: b, src: podA, dst: outsideAddr, proto: datagram, id: id},
-		"from the card":       {at: f.card, src: podA, dst: outsideAddr, proto: datagram, id: id},
+		"from the NIC":        {at: f.nic, src: podA, dst: outsideAddr, proto: datagram, id: id},
 		"from the host's own": {at: other, src: podA, dst: outsideAddr, proto: datagram, id: id},
-		"back, with its answer": {at: f.card, src: outsideAddr, dst: hostAddr, proto: datagram,
+		"back, with its answer": {at: f.nic, src: outsideAddr, dst: hostAddr, proto: datagram,
 			id: id},
 	} {
 		if code, src, dst := f.put(c); src != c.src || dst != c.dst {
@@ -80,29 +80,29 @@ func TestFragmentsOfStrangers(t *testing.T) {
 		}
 	}
 	if code, src, _ := f.put(piece{at: a, src: podA, dst: outsideAddr, proto: datagram,
-		id: id}); code != wentAway || src != hostAddr {
+		id: id}); code != redirected || src != hostAddr {
 		t.Errorf("its own: %d from %s", code, src)
 	}
 
 	// In, to a published port.
-	if code, _, dst := f.put(piece{at: f.card, src: outsideAddr, dst: hostAddr, layer: in,
-		id: id}); code != wentAway || dst != podA {
+	if code, _, dst := f.put(piece{at: f.nic, src: outsideAddr, dst: hostAddr, layer: in,
+		id: id}); code != redirected || dst != podA {
 		t.Fatalf("the first of a client: %d to %s", code, dst)
 	}
 	for name, c := range map[string]piece{
-		"of another client":   {at: f.card, src: stranger, dst: hostAddr, proto: datagram, id: id},
-		"of another protocol": {at: f.card, src: outsideAddr, dst: hostAddr, proto: tcp, id: id},
-		"of another datagram": {at: f.card, src: outsideAddr, dst: hostAddr, proto: datagram,
+		"of another client":   {at: f.nic, src: outsider, dst: hostAddr, proto: datagram, id: id},
+		"of another protocol": {at: f.nic, src: outsideAddr, dst: hostAddr, proto: tcp, id: id},
+		"of another datagram": {at: f.nic, src: outsideAddr, dst: hostAddr, proto: datagram,
 			id: id + 1},
-		"by another card": {at: other, src: outsideAddr, dst: hostAddr, proto: datagram, id: id},
-		"from a pod":      {at: b, src: outsideAddr, dst: hostAddr, proto: datagram, id: id},
+		"by another NIC": {at: other, src: outsideAddr, dst: hostAddr, proto: datagram, id: id},
+		"from a pod":     {at: b, src: outsideAddr, dst: hostAddr, proto: datagram, id: id},
 	} {
 		if code, src, dst := f.put(c); src != c.src || dst != c.dst {
 			t.Errorf("in, %s: %d, goes from %s to %s", name, code, src, dst)
 		}
 	}
-	if code, _, dst := f.put(piece{at: f.card, src: outsideAddr, dst: hostAddr, proto: datagram,
-		id: id}); code != wentAway || dst != podA {
+	if code, _, dst := f.put(piece{at: f.nic, src: outsideAddr, dst: hostAddr, proto: datagram,
+		id: id}); code != redirected || dst != podA {
 		t.Errorf("in, its own: %d to %s", code, dst)
 	}
 }

@@ -28,14 +28,14 @@ func loadTime(t *testing.T) time.Duration {
 }
 
 // usual are the ports and the cap that a node has by default.
-func (v *village) usual() {
+func (v *cluster) usual() {
 	v.t.Helper()
 	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges,
 		Ports: []firewall.PortRange{{First: 1024, Last: 32767}, {First: 61000, Last: 65535}}}))
 }
 
 // quiet waits until the table is as empty as before.
-func (v *village) quiet(t *testing.T, most int) time.Duration {
+func (v *cluster) quiet(t *testing.T, most int) time.Duration {
 	t.Helper()
 	began := time.Now()
 	for time.Since(began) < 40*time.Second {
@@ -50,11 +50,11 @@ func (v *village) quiet(t *testing.T, most int) time.Duration {
 	return time.Since(began)
 }
 
-// TestManyQuestionsToOneResolver asks 3,000 questions a second, each from a socket of its own:
+// TestManyQueriesToOneResolver asks 3,000 questions a second, each from a socket of its own:
 // every one is answered.
-func TestManyQuestionsToOneResolver(t *testing.T) {
+func TestManyQueriesToOneResolver(t *testing.T) {
 	const rate = 3000
-	v := newVillage(t, natRules)
+	v := newCluster(t, natRules)
 	v.usual()
 	server, err := v.outside.ListenPacket("udp4", "192.0.2.2:53")
 	v.must(err)
@@ -100,7 +100,7 @@ func TestManyQuestionsToOneResolver(t *testing.T) {
 	s, err := v.engine.Stats()
 	v.must(err)
 	refused := natRefused(t, v)
-	t.Logf("%d questions in %v, %d lost, %d refused; %d translations, %d gave way", asked.Load(),
+	t.Logf("%d questions in %v, %d lost, %d refused; %d translations, %d evicted", asked.Load(),
 		loadTime(t), lost.Load(), refused, s.Translations.Now, s.Translations.Evicted)
 	if lost.Load() != 0 || refused != 0 {
 		t.Errorf("%d of %d questions were lost, %d packets refused", lost.Load(), asked.Load(),
@@ -109,7 +109,7 @@ func TestManyQuestionsToOneResolver(t *testing.T) {
 	t.Logf("the table was empty again after %v", v.quiet(t, 20))
 }
 
-func natRefused(t *testing.T, v *village) (n uint64) {
+func natRefused(t *testing.T, v *cluster) (n uint64) {
 	all, err := v.engine.Decisions()
 	v.must(err)
 	for d, c := range all {
@@ -125,7 +125,7 @@ func natRefused(t *testing.T, v *village) (n uint64) {
 // TestManyShortConnections opens and closes as many connections as the machine can, at most 4,000 a
 // second, from a pod to one port outside and from outside to one published port: none is refused.
 func TestManyShortConnections(t *testing.T) {
-	v := newVillage(t, natRules)
+	v := newCluster(t, natRules)
 	v.usual()
 	v.publish(8080, 80)
 	for _, c := range []struct {
@@ -194,7 +194,7 @@ func TestManyShortConnections(t *testing.T) {
 			v.must(err)
 			more := natRefused(t, v) - refused
 			t.Logf("%d connections in %v, %d failed, %d packets refused; then %d places, %d "+
-				"translations, %d gave way", made.Load(), time.Since(began), failed.Load(), more,
+				"translations, %d evicted", made.Load(), time.Since(began), failed.Load(), more,
 				s.States, s.Translations.Now, s.Translations.Evicted-before.Translations.Evicted)
 			if failed.Load() != 0 || more != 0 {
 				t.Errorf("%d connections failed, %d packets were refused", failed.Load(), more)

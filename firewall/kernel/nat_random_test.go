@@ -78,7 +78,7 @@ func (m *natMatch) begin() {
 	rules.SetInterfaces(m.ifs)
 	rules.Load(set, rule.CompileOptions{Strict: true}, enginetest.Keys(p))
 	m.model = &enginetest.Translator{
-		Rules: rules, Host: hostAddr, Card: m.card.index, Hides: true,
+		Rules: rules, Host: hostAddr, Card: m.nic.index, Hides: true,
 		Pods: map[netip.Addr]uint32{podA: m.a.endpoint.Index, podB: m.b.endpoint.Index},
 		Published: map[enginetest.Port]netip.AddrPort{
 			{Proto: 6, To: end(hostAddr, 8080)}:  end(podA, 80),
@@ -114,13 +114,13 @@ func (m *natMatch) one(i int) bool {
 	case want.Up:
 		wantCode = wentUp
 	case want.Pass:
-		wantCode = wentAway
+		wantCode = redirected
 		m.passed++
 	}
 	if code != wantCode {
 		return what("returned %d, not %d", code, wantCode)
 	}
-	if wantCode == wentAway {
+	if wantCode == redirected {
 		if want.Made != nil {
 			if src.Port() < 2000 || src.Port() > 2999 {
 				return what("hidden behind port %d", src.Port())
@@ -235,7 +235,7 @@ func (m *natMatch) ends() enginetest.Ends {
 	return enginetest.Ends{Proto: proto, From: inside(), To: outside()}
 }
 
-// step is a segment of a handshake, of what follows, or of whoever guesses.
+// step is a segment of a handshake, of what follows, or a guess.
 type step struct {
 	flags    uint8
 	seq, ack uint32

@@ -23,17 +23,17 @@ func advertises(t *testing.T, to, by net.HardwareAddr, src, dst netip.Addr, text
 }
 
 // TestNeighbourDiscoveryEndsAtTheHost: neighbour discovery passes before the rules because it
-// concerns one link. What goes on to a pod is judged by the rules, as it is on the stack's way,
+// concerns one link. What is forwarded to a pod is evaluated by the rules, as it is in the stack,
 // which would have lowered the hop limit before.
 func TestNeighbourDiscoveryEndsAtTheHost(t *testing.T) {
-	v := newVillage(t, "add 100 deny ip from any to any\n")
-	card, err := v.host.Netlink().LinkByName("eth0")
+	v := newCluster(t, "add 100 deny ip from any to any\n")
+	nic, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
 	a, b := v.a.endpoint, v.b.endpoint
 	c, err := v.b.ListenPacket("ip6:ipv6-icmp", "::")
 	v.must(err)
 	defer c.Close()
-	heard := func(text string, most time.Duration) bool {
+	received := func(text string, most time.Duration) bool {
 		buf := make([]byte, 1500)
 		v.must(c.SetReadDeadline(time.Now().Add(most)))
 		for {
@@ -46,23 +46,23 @@ func TestNeighbourDiscoveryEndsAtTheHost(t *testing.T) {
 			}
 		}
 	}
-	say := func(text string) {
+	sendWord := func(text string) {
 		v.must(inject(v.a.Node, [][]byte{advertises(t, a.HostMAC[:], a.MAC[:], a.Addrs[1],
 			b.Addrs[1], "pod "+text)}))
-		v.must(inject(v.outside, [][]byte{advertises(t, card.HardwareAddr, []byte{2, 0, 0, 0, 0, 9},
-			netip.MustParseAddr("2001:db8::2"), b.Addrs[1], "card "+text)}))
+		v.must(inject(v.outside, [][]byte{advertises(t, nic.HardwareAddr, []byte{2, 0, 0, 0, 0, 9},
+			netip.MustParseAddr("2001:db8::2"), b.Addrs[1], "NIC "+text)}))
 	}
 	denied := v.drops(firewall.ReasonRule)
-	say("denied")
+	sendWord("denied")
 	eventually(t, "the rules deny both", func() bool {
 		return v.drops(firewall.ReasonRule) >= denied+2
 	})
-	if heard("denied", impatience) {
+	if received("denied", impatience) {
 		t.Error("neighbour discovery crossed to a pod under a rule that denies everything")
 	}
 	v.must(v.engine.Load(compile(t, "add allow ip from any to any\n")))
-	say("allowed")
-	if !heard("pod allowed", patience) || !heard("card allowed", patience) {
+	sendWord("allowed")
+	if !received("pod allowed", patience) || !received("NIC allowed", patience) {
 		t.Error("what the rules allow does not come")
 	}
 	if err := ping(v.a.Node, "fd00:88::3"); err != nil { // neighbours are still found

@@ -10,8 +10,8 @@ import (
 
 // TestMemoryOrder looks at the programs for what orders loads and stores on processors that keep no
 // order by themselves: flags are set by operations that fetch, for others are relaxed there, and an
-// entry's address depends on the tag by which it was found. What takes a note of the sweep away is
-// an exchange, behind the change that it is about.
+// entry's address depends on the tag by which it was found. What clears a sweep hint is an
+// exchange, behind the change that it is about.
 func TestMemoryOrder(t *testing.T) {
 	const atomic, or, fetch, exchange = 0xc0, 0x40, 0x01, 0xe1
 	for name, p := range committed(t).Programs {
@@ -47,11 +47,11 @@ func TestMemoryOrder(t *testing.T) {
 			t.Errorf("%s: no flags are set: the test does not see them", name)
 		}
 		if exchanged["look_up"] == 0 {
-			t.Errorf("%s: look_up: a note is taken away without an order", name)
+			t.Errorf("%s: look_up: a sweep hint is cleared without an order", name)
 		}
-		for _, f := range []string{"known", "look_up"} {
-			// frames of InfiniBand have no short way
-			if f == "known" && strings.HasSuffix(name, "_ib") {
+		for _, f := range []string{"fast_established", "look_up"} {
+			// frames of InfiniBand have no fast path
+			if f == "fast_established" && strings.HasSuffix(name, "_ib") {
 				continue
 			}
 			if depends[f] < 2*ways {

@@ -47,7 +47,7 @@ func (e *Engine) putOriginsLocked(changed, gone []firewall.Interface) (news bool
 			return news, fmt.Errorf("delete the settings of interface %s: %w", i.Name, err)
 		}
 	}
-	if e.told {
+	if e.synced {
 		return news, nil
 	}
 	return true, prune(e.objects.Origins, func(index uint32) bool {

@@ -29,11 +29,11 @@ func frameTo(t testing.TB, mac net.HardwareAddr, from, to netip.Addr, text strin
 	return slices.Concat(mac, []byte{2, 0, 0, 0, 0, 9}, etherType, ip)
 }
 
-// heard returns which of the sources reach port 9 of a pod from the card: what was said in their
+// received returns which of the sources reach port 9 of a pod from the NIC: what was sent in their
 // names came in before what the neighbour said last in its own.
-func (v *village) heard(to *resident, sources []string) (got []string) {
+func (v *cluster) received(to *podNode, sources []string) (got []string) {
 	v.t.Helper()
-	card, err := v.host.Netlink().LinkByName("eth0")
+	nic, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
 	for i, family := range []string{"udp4", "udp6"} {
 		c, err := to.ListenPacket(family, ":9")
@@ -41,10 +41,10 @@ func (v *village) heard(to *resident, sources []string) (got []string) {
 		var frames [][]byte
 		for _, s := range append(slices.Clone(sources), []string{"192.0.2.2", "2001:db8::2"}[i]) {
 			if a := netip.MustParseAddr(s); a.Is6() == (i == 1) {
-				frames = append(frames, frameTo(v.t, card.HardwareAddr, a, to.endpoint.Addrs[i], s))
+				frames = append(frames, frameTo(v.t, nic.HardwareAddr, a, to.endpoint.Addrs[i], s))
 			}
 		}
-		frames[len(frames)-1] = frameTo(v.t, card.HardwareAddr,
+		frames[len(frames)-1] = frameTo(v.t, nic.HardwareAddr,
 			netip.MustParseAddr([]string{"192.0.2.2",
 				"2001:db8::2"}[i]), to.endpoint.Addrs[i], "end")
 		v.must(inject(v.outside, frames))
@@ -63,8 +63,8 @@ func (v *village) heard(to *resident, sources []string) (got []string) {
 	return got
 }
 
-// setCard changes what is known of the card's settings, in the kernel and in the engine.
-func (v *village) setCard(local bool, reverse firewall.ReversePath) {
+// setNIC changes the NIC's settings, in the kernel and in the engine.
+func (v *cluster) setNIC(local bool, reverse firewall.ReversePath) {
 	v.t.Helper()
 	v.must(v.host.SetSysctl("net.ipv4.conf.eth0.accept_local", fmt.Sprint(bit(local))))
 	for _, dev := range []string{"all", "eth0"} {
@@ -80,12 +80,12 @@ func (v *village) setCard(local bool, reverse firewall.ReversePath) {
 	v.must(v.engine.SetInterfaces(ifs))
 }
 
-// TestSourcesFromTheCard: what the stack does not take from a card, the fast path does not hand to
-// a pod. The stack itself, without the hook at the card, says what that is. It does not mind the
+// TestSourcesFromTheNIC: what the stack does not take from a NIC, the fast path does not hand to a
+// pod. The stack itself, without the hook at the NIC, shows what that is. It does not mind the
 // host's own addresses of IPv6, nor pods' addresses; Weir does.
-func TestSourcesFromTheCard(t *testing.T) {
-	v := newVillage(t, openRules)
-	card, err := v.host.Netlink().LinkByName("eth0")
+func TestSourcesFromTheNIC(t *testing.T) {
+	v := newCluster(t, openRules)
+	nic, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
 	link := "fe80::99"
 	sources := []string{"192.0.2.1", "10.88.0.1", "10.88.0.3", "127.0.0.1", "127.9.9.9",
@@ -113,16 +113,16 @@ func TestSourcesFromTheCard(t *testing.T) {
 		{true, firewall.ReverseNone, []string{"192.0.2.1", "10.88.0.1"},
 			[]string{"127.0.0.1", "0.0.0.0"}},
 	} {
-		v.setCard(c.local, c.reverse)
+		v.setNIC(c.local, c.reverse)
 		spoofed, martian := v.drops(firewall.ReasonSpoof), v.drops(firewall.ReasonMartian)
-		got := v.heard(v.a, sources)
-		again := v.heard(v.a, sources) // by what was remembered
+		got := v.received(v.a, sources)
+		again := v.received(v.a, sources) // by the forwarding cache
 		spoofed, martian = v.drops(firewall.ReasonSpoof)-spoofed,
 			v.drops(firewall.ReasonMartian)-martian
-		v.must(v.host.Do(func() error { return v.engine.Detach(uint32(card.Index)) }))
-		control := v.heard(v.a, sources)
+		v.must(v.host.Do(func() error { return v.engine.Detach(uint32(nic.Index)) }))
+		control := v.received(v.a, sources)
 		v.must(v.host.Do(func() error {
-			_, err := v.engine.Attach(uint32(card.Index))
+			_, err := v.engine.Attach(uint32(nic.Index))
 			return err
 		}))
 		for _, s := range c.some {
@@ -150,13 +150,13 @@ func TestSourcesFromTheCard(t *testing.T) {
 }
 
 // TestOwnAddressFromOutside: on a host without pods, a packet from outside with an address of the
-// host as its source makes no state and counts for nobody, so that a flood of them refuses the host
-// nothing. What the stack itself loops back, and neighbour discovery, pass.
+// host as its source makes no state and counts for no source, so that a flood of them refuses the
+// host nothing. What the stack itself loops back, and neighbour discovery, pass.
 func TestOwnAddressFromOutside(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxPerSource = 20
-	g := newGuardedWith(t, "add 1 check-state\nadd allow ip from any to any keep-state\n", o)
-	card, err := g.server.Netlink().LinkByName("eth0")
+	g := newPairLabWith(t, "add 1 check-state\nadd allow ip from any to any keep-state\n", o)
+	nic, err := g.server.Netlink().LinkByName("eth0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestOwnAddressFromOutside(t *testing.T) {
 		var frames [][]byte
 		to := netip.MustParseAddr(own)
 		for port := range 60 {
-			f := frameTo(t, card.HardwareAddr, to, to, "mine")
+			f := frameTo(t, nic.HardwareAddr, to, to, "mine")
 			f[14+[]int{20, 40}[i]], f[14+[]int{20, 40}[i]+1] = 0x40, byte(port)
 			frames = append(frames, f)
 		}
@@ -184,9 +184,9 @@ func TestOwnAddressFromOutside(t *testing.T) {
 	if n := g.engine.sourcesInUse(t); n > 2*20 {
 		t.Errorf("sources count %d", n)
 	}
-	// With accept_local these are somebody's.
+	// With accept_local these may be another host's.
 	g.setInterface(t, func(i *firewall.Interface) { i.AcceptLocal = true })
-	if err := inject(g.client, [][]byte{frameTo(t, card.HardwareAddr,
+	if err := inject(g.client, [][]byte{frameTo(t, nic.HardwareAddr,
 		netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.1"), "mine")}); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestOwnAddressFromOutside(t *testing.T) {
 	})
 }
 
-func (g *guarded) drops(t *testing.T, r firewall.Reason) uint64 {
+func (g *pairLab) drops(t *testing.T, r firewall.Reason) uint64 {
 	t.Helper()
 	all, err := g.engine.Decisions()
 	if err != nil {
@@ -204,8 +204,8 @@ func (g *guarded) drops(t *testing.T, r firewall.Reason) uint64 {
 	return firewall.ByReason(all)[r]
 }
 
-// setInterface tells the engine something else of the server's card.
-func (g *guarded) setInterface(t *testing.T, change func(*firewall.Interface)) {
+// setInterface gives the engine other facts about the server's NIC.
+func (g *pairLab) setInterface(t *testing.T, change func(*firewall.Interface)) {
 	t.Helper()
 	ifs := slices.Clone(g.engine.ifs)
 	for n := range ifs {
@@ -218,7 +218,7 @@ func (g *guarded) setInterface(t *testing.T, change func(*firewall.Interface)) {
 	}
 }
 
-func routeVia(dst, dev string, v *village) nl.Route {
+func routeVia(dst, dev string, v *cluster) nl.Route {
 	v.t.Helper()
 	l, err := v.host.Netlink().LinkByName(dev)
 	v.must(err)

@@ -43,8 +43,8 @@ func (e *Engine) pinnedMaps(spec *ebpf.CollectionSpec) (replacements, error) {
 				err)
 		}
 		old[name] = pinned
-		// The sizes of these were chosen by whoever made them.
-		if name == "states" || name == "tags" || name == "notes" || name == "tracks" {
+		// The engine that made these chose their sizes.
+		if name == "states" || name == "tags" || name == "sweep_hints" || name == "tracks" {
 			m.MaxEntries = pinned.MaxEntries()
 		}
 		if err := m.Compatible(pinned); err != nil {
@@ -112,8 +112,8 @@ func byName[T any](objects any) map[string]**T {
 	return all
 }
 
-// Remove detaches everything that is pinned below dir and takes the pins away. What is not there is
-// no error.
+// Remove detaches everything that is pinned below dir and removes the pins. Missing pins are not an
+// error.
 func Remove(dir string) error {
 	layouts, err := filepath.Glob(filepath.Join(dir, "layout-*"))
 	if err != nil {

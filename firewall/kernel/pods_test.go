@@ -17,25 +17,25 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// village is a host with two pods, and a stranger on the other side of its card:
+// cluster is a host with two pods, and an outside host on the other side of its NIC:
 //
 //	a 10.88.0.2 --+
 //	              host 192.0.2.1 --- eth0 --- outside 192.0.2.2
 //	b 10.88.0.3 --+
 //
-// and the same with fd00:88:: and 2001:db8::. The outside knows the way to the pods' range, so that
+// and the same with fd00:88:: and 2001:db8::. The outside has a route to the pods' range, so that
 // it can be tried whether the rules, and not a missing route, keep it out.
-type village struct {
+type cluster struct {
 	t             testing.TB
 	lab           *nstest.Lab
 	host, outside *nstest.Node
-	a, b          *resident
+	a, b          *podNode
 	dir           string
 	engine        *Engine
 	ifs           []firewall.Interface
 }
 
-type resident struct {
+type podNode struct {
 	*nstest.Node
 	endpoint firewall.Endpoint
 }
@@ -48,9 +48,9 @@ var (
 	gateways = []netip.Addr{netip.MustParseAddr("10.88.0.1"), netip.MustParseAddr("fd00:88::1")}
 )
 
-func newVillage(t testing.TB, rules string) *village {
+func newCluster(t testing.TB, rules string) *cluster {
 	lab := nstest.New(t)
-	v := &village{t: t, lab: lab, host: lab.Node("host"), outside: lab.Node("outside"),
+	v := &cluster{t: t, lab: lab, host: lab.Node("host"), outside: lab.Node("outside"),
 		dir: filepath.Join(nstest.Bpffs(t), "weir")}
 	lab.Join(v.host, "eth0", "192.0.2.1/24 2001:db8::1/64", v.outside, "eth0",
 		"192.0.2.2/24 2001:db8::2/64")
@@ -64,9 +64,9 @@ func newVillage(t testing.TB, rules string) *village {
 	}
 	v.open()
 	v.addInterface("lo", "10.88.0.1/32 fd00:88::1/128 127.0.0.1/8 ::1/128")
-	card := v.addInterface("eth0", "192.0.2.1/24 2001:db8::1/64")
+	nic := v.addInterface("eth0", "192.0.2.1/24 2001:db8::1/64")
 	v.must(v.engine.Load(compile(t, rules)))
-	v.must(v.host.Do(func() error { _, err := v.engine.Attach(card); return err }))
+	v.must(v.host.Do(func() error { _, err := v.engine.Attach(nic); return err }))
 	t.Cleanup(func() {
 		v.must(errors.Join(v.engine.Close(), v.host.Do(func() error { return Remove(v.dir) })))
 	})
@@ -74,14 +74,14 @@ func newVillage(t testing.TB, rules string) *village {
 	return v
 }
 
-func (v *village) must(err error) {
+func (v *cluster) must(err error) {
 	v.t.Helper()
 	if err != nil {
 		v.t.Fatal(err)
 	}
 }
 
-func (v *village) open() {
+func (v *cluster) open() {
 	v.t.Helper()
 	v.must(v.host.Do(func() (err error) {
 		v.engine, err = Open(Config{Dir: v.dir, Options: firewall.DefaultOptions()})
@@ -89,8 +89,8 @@ func (v *village) open() {
 	}))
 }
 
-// addInterface tells the engine of one more interface.
-func (v *village) addInterface(name, addrs string) uint32 {
+// addInterface gives the engine one more interface.
+func (v *cluster) addInterface(name, addrs string) uint32 {
 	v.t.Helper()
 	l, err := v.host.Netlink().LinkByName(name)
 	v.must(err)
@@ -102,9 +102,9 @@ func (v *village) addInterface(name, addrs string) uint32 {
 }
 
 // settle makes a pod, as package pod does.
-func (v *village) settle(name string, number byte) *resident {
+func (v *cluster) settle(name string, number byte) *podNode {
 	v.t.Helper()
-	r := &resident{Node: v.lab.Node(name)}
+	r := &podNode{Node: v.lab.Node(name)}
 	e := &r.endpoint
 	e.Name, e.MTU = "pod:"+name, 1500
 	e.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 88, 0, number}),
@@ -130,7 +130,18 @@ func (v *village) settle(name string, number byte) *resident {
 			HardwareAddr: net.HardwareAddr(e.HostMAC[:])}))
 		v.must(inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(g, g.BitLen()), Link: eth0.Index,
 			Scope: nl.ScopeLink}))
-		v.must(inner.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom([]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}[i], 0), Via: g, Link: eth0.Index}))
+		v.must(
+			inner.ReplaceRoute(
+				nl.Route{
+					Dst: netip.PrefixFrom(
+						[]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}[i],
+						0,
+					),
+					Via:  g,
+					Link: eth0.Index,
+				},
+			),
+		)
 		v.must(conn.SetNeigh(nl.Neigh{Link: outer.Index, Addr: a,
 			HardwareAddr: net.HardwareAddr(e.MAC[:])}))
 		v.must(conn.ReplaceRoute(nl.Route{Dst: netip.PrefixFrom(a, a.BitLen()), Link: outer.Index,
@@ -146,7 +157,7 @@ func (v *village) settle(name string, number byte) *resident {
 }
 
 // awaitCarrier waits until a link sends: up to then the kernel throws away what is sent.
-func (v *village) awaitCarrier(conn *nl.Conn, name string) {
+func (v *cluster) awaitCarrier(conn *nl.Conn, name string) {
 	v.t.Helper()
 	for range 5000 {
 		l, err := conn.LinkByName(name)
@@ -160,7 +171,7 @@ func (v *village) awaitCarrier(conn *nl.Conn, name string) {
 }
 
 // serve echoes TCP and UDP on a port of a node, for both families.
-func (v *village) serve(n *nstest.Node, port int) {
+func (v *cluster) serve(n *nstest.Node, port int) {
 	v.t.Helper()
 	l, err := n.Listen("tcp", fmt.Sprintf("[::]:%d", port))
 	v.must(err)
@@ -185,19 +196,19 @@ func echoPackets(c net.PacketConn) {
 	}
 }
 
-// greet talks to an address over TCP.
-func greet(n *nstest.Node, to string) error { return greetFor(n, to, patience) }
+// exchange talks to an address over TCP.
+func exchange(n *nstest.Node, to string) error { return exchangeFor(n, to, patience) }
 
-// snub talks to an address over TCP that should not answer.
-func snub(n *nstest.Node, to string) error { return greetFor(n, to, impatience) }
+// tryExchange talks to an address over TCP that should not answer.
+func tryExchange(n *nstest.Node, to string) error { return exchangeFor(n, to, impatience) }
 
-func greetFor(n *nstest.Node, to string, most time.Duration) error {
+func exchangeFor(n *nstest.Node, to string, most time.Duration) error {
 	c, err := dialFrom(n, to, most)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := talk(c, "over tcp"); err != nil {
+	if err := echoWord(c, "over tcp"); err != nil {
 		return fmt.Errorf("tcp %s: %w", to, err)
 	}
 	return nil
@@ -205,7 +216,7 @@ func greetFor(n *nstest.Node, to string, most time.Duration) error {
 
 // reach talks to an address over TCP and UDP.
 func reach(n *nstest.Node, to string) error {
-	if err := greet(n, to); err != nil {
+	if err := exchange(n, to); err != nil {
 		return err
 	}
 	u, err := n.DialContext(context.Background(), "udp", to)
@@ -213,7 +224,7 @@ func reach(n *nstest.Node, to string) error {
 		return err
 	}
 	defer u.Close()
-	if err := talk(u, "over udp"); err != nil {
+	if err := echoWord(u, "over udp"); err != nil {
 		return fmt.Errorf("udp %s: %w", to, err)
 	}
 	return nil
@@ -227,7 +238,7 @@ func ping(n *nstest.Node, args ...string) error {
 	return nil
 }
 
-func (v *village) counters(r *resident) firewall.EndpointCounters {
+func (v *cluster) counters(r *podNode) firewall.EndpointCounters {
 	v.t.Helper()
 	all, err := v.engine.Endpoints()
 	v.must(err)
@@ -240,7 +251,7 @@ func (v *village) counters(r *resident) firewall.EndpointCounters {
 	return firewall.EndpointCounters{}
 }
 
-func (v *village) drops(r firewall.Reason) uint64 {
+func (v *cluster) drops(r firewall.Reason) uint64 {
 	v.t.Helper()
 	all, err := v.engine.Decisions()
 	v.must(err)
@@ -249,7 +260,7 @@ func (v *village) drops(r firewall.Reason) uint64 {
 
 // hostSent returns how many packets the host end of a pod has sent by the stack: the fast path does
 // not count there.
-func (v *village) hostSent(r *resident) (n uint64) {
+func (v *cluster) hostSent(r *podNode) (n uint64) {
 	v.t.Helper()
 	out, err := v.host.Command("cat", "/proc/self/net/dev").Output()
 	v.must(err)
@@ -262,8 +273,8 @@ func (v *village) hostSent(r *resident) (n uint64) {
 	return n
 }
 
-// talkLong sends a long text and wants it back, both at once.
-func talkLong(c net.Conn, text string) error {
+// echoText sends a long text and wants it back, both at once.
+func echoText(c net.Conn, text string) error {
 	c.SetDeadline(time.Now().Add(60 * time.Second))
 	sent := make(chan error, 1)
 	go func() { _, err := io.WriteString(c, text); sent <- err }()

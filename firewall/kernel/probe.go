@@ -12,7 +12,7 @@ import (
 
 // prober sends keepalive probes: bare ACKs as if from the other end, one before what was
 // acknowledged last, so that a living end answers with its present numbers (as ipfw does). They
-// carry the mark of Weir's own packets: only the answers are judged.
+// have the mark of Weir's own packets: only the answers are evaluated.
 type prober struct {
 	four, six int // raw sockets
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-func (v *village) publish(port, podPort uint16) {
+func (v *cluster) publish(port, podPort uint16) {
 	v.t.Helper()
 	var all []firewall.Published
 	for i, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
@@ -30,14 +30,14 @@ func (v *village) publish(port, podPort uint16) {
 	v.must(v.host.Do(func() error { return v.engine.SetPublished(all) }))
 }
 
-func (v *village) masquerade(lo, hi uint16) {
+func (v *cluster) masquerade(lo, hi uint16) {
 	v.t.Helper()
 	v.must(v.engine.SetMasquerade(firewall.Masquerade{Sources: podRanges, Except: podRanges,
 		Ports: []firewall.PortRange{{First: lo, Last: hi}}}))
 }
 
 func TestPublishedPorts(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
 	for _, w := range []struct {
@@ -64,17 +64,17 @@ func TestPublishedPorts(t *testing.T) {
 		"[::1]:8080"} {
 		u, err := v.host.DialContext(context.Background(), "udp", to)
 		v.must(err)
-		if err := talk(u, strings.Repeat("much to say ", 400)); err != nil {
+		if err := echoWord(u, strings.Repeat("much to say ", 400)); err != nil {
 			t.Errorf("a datagram larger than the pod's MTU from the host to %s: %v", to, err)
 		}
 		u.Close()
 	}
-	// Larger than every MTU on the way, both there and back: all fragments follow the first one.
+	// Larger than every MTU of the path, both there and back: all fragments follow the first one.
 	for to, from := range map[string]*nstest.Node{"192.0.2.1:8080": v.outside,
 		"[2001:db8::1]:8080": v.outside, "10.88.0.1:8080": v.b.Node} {
 		u, err := from.DialContext(context.Background(), "udp", to)
 		v.must(err)
-		if err := talk(u, strings.Repeat("much to say ", 400)); err != nil {
+		if err := echoWord(u, strings.Repeat("much to say ", 400)); err != nil {
 			t.Errorf("a datagram in fragments to %s: %v", to, err)
 		}
 		u.Close()
@@ -87,14 +87,14 @@ func TestPublishedPorts(t *testing.T) {
 			}
 		}
 	}
-	// Through the port that was taken back nothing goes on.
+	// Nothing passes through the port that is no longer published.
 	c, err := dialFrom(v.outside, "192.0.2.1:8080", patience)
 	v.must(err)
 	defer c.Close()
-	v.must(talk(c, "before"))
+	v.must(echoWord(c, "before"))
 	v.publish(9090, 80)
-	if err := talkFor(c, "after", impatience); err == nil {
-		t.Error("a connection goes on through a port that is no longer published")
+	if err := echoWordFor(c, "after", impatience); err == nil {
+		t.Error("a connection continues through a port that is no longer published")
 	}
 	if err := reach(v.outside, "192.0.2.1:9090"); err != nil {
 		t.Error(err)
@@ -105,8 +105,8 @@ func TestPublishedPorts(t *testing.T) {
 	}
 }
 
-func TestTheHostCallsItsPortsWithoutTCX(t *testing.T) {
-	v := newVillage(t, openRules)
+func TestHostCallsItsPortsWithoutTCX(t *testing.T) {
+	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.engine.noTCX = true
 	v.publish(8080, 80)
@@ -116,7 +116,7 @@ func TestTheHostCallsItsPortsWithoutTCX(t *testing.T) {
 		}
 	}
 	v.must(v.host.Do(func() error { return v.engine.SetPublished(nil) }))
-	if err := greet(v.host, "192.0.2.1:8080"); !errors.Is(err, unix.ECONNREFUSED) {
+	if err := exchange(v.host, "192.0.2.1:8080"); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a port that is no longer published: %v", err)
 	}
 	v.publish(8080, 80)
@@ -128,20 +128,20 @@ func TestTheHostCallsItsPortsWithoutTCX(t *testing.T) {
 }
 
 func TestRulesSeePodsBehindPublishedPorts(t *testing.T) {
-	v := newVillage(t, `add 1 check-state
+	v := newCluster(t, `add 1 check-state
 add allow tcp from 192.0.2.2 to 10.88.0.2 80 in recv eth0 keep-state
 add reset tcp from any to 10.88.0.2 81
 add deny ip from any to any
 `)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
-	if err := greet(v.outside, "192.0.2.1:8080"); err != nil {
+	if err := exchange(v.outside, "192.0.2.1:8080"); err != nil {
 		t.Error(err)
 	}
-	if err := snub(v.b.Node, "192.0.2.1:8080"); err == nil {
+	if err := tryExchange(v.b.Node, "192.0.2.1:8080"); err == nil {
 		t.Error("b reaches a through the host although no rule allows it")
 	}
-	if err := snub(v.host, "127.0.0.1:8080"); err == nil {
+	if err := tryExchange(v.host, "127.0.0.1:8080"); err == nil {
 		t.Error("the host reaches a through its own port although no rule allows it")
 	}
 	for _, to := range []string{"127.0.0.1:8080", "[::1]:8080"} {
@@ -168,7 +168,7 @@ add deny ip from any to any
 }
 
 func TestMasquerade(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	v.masquerade(61000, 61999)
 	v.serve(v.outside, 80)
 	seen := make(chan netip.AddrPort, 10)
@@ -209,7 +209,7 @@ func TestMasquerade(t *testing.T) {
 		if err := ping(v.a.Node, "-s", "4000", to); err != nil {
 			t.Errorf("in fragments: %v", err)
 		}
-		// A port that nobody serves: the error comes back translated.
+		// A port without a server: the error comes back translated.
 		u, err := v.a.DialContext(context.Background(), "udp", net.JoinHostPort(to, "7"))
 		v.must(err)
 		u.SetDeadline(time.Now().Add(patience))
@@ -227,7 +227,7 @@ func TestMasquerade(t *testing.T) {
 }
 
 func TestMasqueradeWithoutPorts(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	v.masquerade(61000, 61001)
 	v.serve(v.outside, 80)
 	var open []net.Conn
@@ -245,7 +245,7 @@ func TestMasqueradeWithoutPorts(t *testing.T) {
 		t.Error("nothing was dropped for want of ports")
 	}
 	for _, c := range open {
-		if err := talk(c, "still here"); err != nil {
+		if err := echoWord(c, "still here"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -258,8 +258,8 @@ func TestMasqueradeWithoutPorts(t *testing.T) {
 	c.Close()
 }
 
-func TestMasqueradeSparesTheHost(t *testing.T) {
-	v := newVillage(t, openRules)
+func TestMasqueradeKeepsHostPorts(t *testing.T) {
+	v := newCluster(t, openRules)
 	v.masquerade(61000, 61001)
 	v.serve(v.outside, 80)
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 61000},
@@ -272,23 +272,23 @@ func TestMasqueradeSparesTheHost(t *testing.T) {
 			defer c.Close()
 		}
 	}
-	if err := talk(own, "mine"); err != nil {
+	if err := echoWord(own, "mine"); err != nil {
 		t.Errorf("the host's own connection: %v", err)
 	}
 }
 
 func TestMasqueradeLeavesRepliesAlone(t *testing.T) {
 	for _, rules := range []string{openRules, "add allow ip from any to any\n"} {
-		v := newVillage(t, rules)
+		v := newCluster(t, rules)
 		v.masquerade(61000, 61999)
 		v.serve(v.a.Node, 80)
 		v.serve(v.outside, 80)
 		for what, err := range map[string]error{
-			"tcp to the pod itself":    greet(v.outside, "10.88.0.2:80"),
+			"tcp to the pod itself":    exchange(v.outside, "10.88.0.2:80"),
 			"ping of the pod itself":   ping(v.outside, "10.88.0.2"),
 			"in fragments":             ping(v.outside, "-s", "4000", "10.88.0.2"),
-			"tcp to the pod itself, 6": greet(v.outside, "[fd00:88::2]:80"),
-			"and out as before":        greet(v.a.Node, "192.0.2.2:80"),
+			"tcp to the pod itself, 6": exchange(v.outside, "[fd00:88::2]:80"),
+			"and out as before":        exchange(v.a.Node, "192.0.2.2:80"),
 		} {
 			if err != nil {
 				t.Errorf("%q: %s: %v", rules, what, err)
@@ -300,8 +300,8 @@ func TestMasqueradeLeavesRepliesAlone(t *testing.T) {
 // TestErrorsThroughPublishedPorts: what the pod has to complain about reaches the caller as if the
 // host had said it.
 func TestErrorsThroughPublishedPorts(t *testing.T) {
-	v := newVillage(t, openRules)
-	v.publish(8080, 80) // where nobody listens
+	v := newCluster(t, openRules)
+	v.publish(8080, 80) // where no socket listens
 	for _, call := range []struct {
 		from *nstest.Node
 		to   string

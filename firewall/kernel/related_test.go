@@ -13,9 +13,9 @@ import (
 )
 
 // related sends ICMP errors of every kind from the outside about a datagram as it was on the wire.
-func (v *village) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort, port uint16) {
+func (v *cluster) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort, port uint16) {
 	v.t.Helper()
-	card, err := v.host.Netlink().LinkByName("eth0")
+	nic, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
 	mine, err := v.outside.Netlink().LinkByName("eth0")
 	v.must(err)
@@ -28,7 +28,7 @@ func (v *village) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 		if to.Is6() {
 			kind = []byte{0x86, 0xdd}
 		}
-		frames = append(frames, slices.Concat(card.HardwareAddr, mine.HardwareAddr, kind, b))
+		frames = append(frames, slices.Concat(nic.HardwareAddr, mine.HardwareAddr, kind, b))
 	}
 	if to.Is4() {
 		quote, err := packet.Build(packet.IPv4{Src: quoted, Dst: quotedTo.Addr()}, udp,
@@ -49,12 +49,12 @@ func (v *village) related(router, to, quoted netip.Addr, quotedTo netip.AddrPort
 	v.must(inject(v.outside, frames))
 }
 
-// TestErrorsReachWhomTheyQuote lets errors about the conversations of one pod come to it,
-// masqueraded or published or neither, and none to another pod.
-func TestErrorsReachWhomTheyQuote(t *testing.T) {
+// TestErrorsReachTheQuotedHost lets errors about the flows of one pod reach it, masqueraded or
+// published or neither, and none to another pod.
+func TestErrorsReachTheQuotedHost(t *testing.T) {
 	for _, way := range []string{"as it is", "masqueraded", "published"} {
 		t.Run(way, func(t *testing.T) {
-			v := newVillage(t,
+			v := newCluster(t,
 				"add 1 check-state\nadd allow udp from any to any in recv pod:a keep-state\n"+
 					"add allow udp from any to any 80 in recv eth0 keep-state\n"+
 					"add deny ip from any to any\n")
@@ -73,7 +73,7 @@ func TestErrorsReachWhomTheyQuote(t *testing.T) {
 }
 
 // errorsReach has the pod a and the outside talk in a family, and sends errors about that.
-func (v *village) errorsReach(t *testing.T, family int, published bool, outside netip.Addr) {
+func (v *cluster) errorsReach(t *testing.T, family int, published bool, outside netip.Addr) {
 	t.Helper()
 	pc, err := v.outside.ListenPacket("udp", netip.AddrPortFrom(outside, 9000).String())
 	v.must(err)
@@ -99,22 +99,22 @@ func (v *village) errorsReach(t *testing.T, family int, published bool, outside 
 	routers := []netip.Addr{outside,
 		netip.MustParseAddr([]string{"203.0.113.7", "2001:db8:7::7"}[family])}
 	each := []int{5, 4}[family]
-	told, strangers := errorsHeard(t, v.a, family), errorsHeard(t, v.b, family)
+	synced, outsiders := errorsReceived(t, v.a, family), errorsReceived(t, v.b, family)
 	for _, router := range routers {
 		v.related(router, wire.Addr(), wire.Addr(), peer, wire.Port())
 		v.related(router, v.b.endpoint.Addrs[family], wire.Addr(), peer, wire.Port())
 	}
 	v.related(outside, wire.Addr(), wire.Addr(), peer, wire.Port()) // behind all others
 	eventually(t, outside.String()+": errors reach the pod", func() bool {
-		return errorsHeard(t, v.a, family) == told+3*each
+		return errorsReceived(t, v.a, family) == synced+3*each
 	})
-	if n := errorsHeard(t, v.b, family); n != strangers {
-		t.Errorf("%s: %d errors reached another pod", outside, n-strangers)
+	if n := errorsReceived(t, v.b, family); n != outsiders {
+		t.Errorf("%s: %d errors reached another pod", outside, n-outsiders)
 	}
 }
 
-// errorsHeard returns how many ICMP errors a pod has received whose checksums were right.
-func errorsHeard(t *testing.T, r *resident, family int) (sum int) {
+// errorsReceived returns how many ICMP errors a pod has received whose checksums were right.
+func errorsReceived(t *testing.T, r *podNode, family int) (sum int) {
 	t.Helper()
 	name := []string{"snmp", "snmp6"}[family]
 	out, err := r.Command("cat", "/proc/self/net/"+name).Output()

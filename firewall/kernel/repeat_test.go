@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestARepeatedSYN sends SYNs several times while cookies are on: each is answered once, and again
+// TestRepeatedSYN sends SYNs several times while cookies are on: each is answered once, and again
 // when as much time has passed as a client lets pass before it asks again.
-func TestARepeatedSYN(t *testing.T) {
+func TestRepeatedSYN(t *testing.T) {
 	const rules = "add check-state\nadd 100 allow tcp from any to me 8080 setup keep-state\n"
 	t.Run("plain", func(t *testing.T) { repeatSYN(t, rules, false) })
 	t.Run("with published ports", func(t *testing.T) { repeatSYN(t, rules, true) })
@@ -26,14 +26,19 @@ func TestARepeatedSYN(t *testing.T) {
 func repeatSYN(t *testing.T, rules string, publish bool) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 20000, 2000, 500
-	g := newGuardedWith(t, webRules, o)
+	g := newPairLabWith(t, webRules, o)
 	listenTCP(t, g.server, "[::]:8080")
 	if err := g.engine.Load(compile(t, rules)); err != nil {
 		t.Fatal(err)
 	}
 	if publish {
-		p := firewall.Published{Proto: packet.ProtoTCP,
-			Host: netip.MustParseAddrPort("0.0.0.0:9999"), Pod: netip.MustParseAddrPort("10.88.0.2:80")}
+		p := firewall.Published{
+			Proto: packet.ProtoTCP,
+			Host: netip.MustParseAddrPort(
+				"0.0.0.0:9999",
+			),
+			Pod: netip.MustParseAddrPort("10.88.0.2:80"),
+		}
 		if err := g.server.Do(func() error {
 			return g.engine.SetPublished([]firewall.Published{p})
 		}); err != nil {

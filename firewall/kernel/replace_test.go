@@ -33,11 +33,11 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	a.is(10)
 	held := func() (names, places int) {
 		t.Helper()
-		left, err := readAll[weirLabelKey, weirLabel](e.objects.Labels)
+		left, err := readAll[weirNameIdKey, weirNameId](e.objects.NameIds)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(left), len(e.labels.used[labelTable])
+		return len(left), len(e.nameIDs.used[nameTable])
 	}
 	names, places := held()
 	if places != 2 || len(e.tables) != 2 {
@@ -54,7 +54,7 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	e.objects.Config = closed
 	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": nil, "spare": nil,
 		"more": one}); err == nil {
-		t.Fatal("a replacement that cannot switch is no error")
+		t.Fatal("a replacement that cannot switch passes without an error")
 	}
 	e.objects.Config = config
 	a.is(10)
@@ -63,7 +63,7 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 			places)
 	}
 	if err := e.Replace(next, map[string][]firewall.TableEntry{"t": {{}}}); err == nil {
-		t.Error("a member that is no prefix is taken")
+		t.Error("a member that is not a prefix is taken")
 	}
 	if err := e.DeleteTable("t", one[0].Prefix); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,10 @@ func TestReplaceChangesAllOrNothing(t *testing.T) {
 	if _, p := held(); p != 2 || len(e.tables) != 2 || e.tables["spare"] != nil {
 		t.Errorf("%d places and tables %v after the next", p, e.tables)
 	}
-	if err := e.AddTable("t", firewall.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.0/8")}); err != nil {
+	if err := e.AddTable(
+		"t",
+		firewall.TableEntry{Prefix: netip.MustParsePrefix("10.0.0.0/8")},
+	); err != nil {
 		t.Fatal(err)
 	}
 	a.is(10)

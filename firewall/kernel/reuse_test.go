@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// segment is one of a conversation, its numbers counted from those with which both ends begin.
+// segment is one of a connection, its numbers relative to the initial ones of both ends.
 type segment struct {
 	back     bool // the server's
 	flags    uint8
@@ -85,7 +85,7 @@ func TestPortReuseAtFullRate(t *testing.T) {
 		first[n] = [2]uint32{rng.Uint32(), rng.Uint32()}
 	}
 	at := func(n int) time.Duration { return time.Second + time.Duration(n)*time.Second/rate }
-	judge := func(n, i int, now time.Duration) {
+	evaluate := func(n, i int, now time.Duration) {
 		w := n / 3 % len(ways) // not in step with the ports
 		if i >= len(ways[w]) {
 			return
@@ -109,7 +109,7 @@ func TestPortReuseAtFullRate(t *testing.T) {
 	for step := range total + 6*apart {
 		for i := range 7 {
 			if n := step - i*apart; n >= 0 && n < total {
-				judge(n, i, at(step))
+				evaluate(n, i, at(step))
 			}
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestProbesHaveRoom: refused packets that nobody reads fill their half of the ring, other events
-// most of the rest, and still idle connections ask to be probed.
-func TestProbesHaveRoom(t *testing.T) {
+// TestProbesHaveRingSpace: unread refused packets fill their half of the ring, other events most of
+// the rest, and still idle connections ask to be probed.
+func TestProbesHaveRingSpace(t *testing.T) {
 	e := newEngine(t)
 	ifs := []firewall.Interface{{Index: 1, Name: "eth0",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}}}
@@ -47,7 +47,7 @@ func TestProbesHaveRoom(t *testing.T) {
 		}
 	}
 	e.kinds = 1<<firewall.EventDrop | 1<<firewall.EventLog
-	if err := e.watching(true); err != nil { // the kernel takes it that somebody reads
+	if err := e.watching(true); err != nil { // the kernel assumes a reader
 		t.Fatal(err)
 	}
 	flood := func(port uint16) {
@@ -84,12 +84,12 @@ func TestProbesHaveRoom(t *testing.T) {
 		}
 		kinds[(*weirEvent)(unsafe.Pointer(&record.RawSample[0])).Kind]++
 	}
-	const room = 1 << 20 / 2 / (unsafe.Sizeof(weirEvent{}) + ringbufHeader)
-	if n := kinds[uint8(firewall.EventDrop)]; n < int(room)-10 || n > int(room)+10 {
-		t.Errorf("%d refused packets were told, about %d have room", n, room)
+	const half = 1 << 20 / 2 / (unsafe.Sizeof(weirEvent{}) + ringbufHeader)
+	if n := kinds[uint8(firewall.EventDrop)]; n < int(half)-10 || n > int(half)+10 {
+		t.Errorf("%d refused packets were delivered, about %d have space", n, half)
 	}
-	if n := kinds[uint8(firewall.EventLog)]; n < int(room)/2 || n > int(room)*3/4+10 {
-		t.Errorf("%d other events were told", n)
+	if n := kinds[uint8(firewall.EventLog)]; n < int(half)/2 || n > int(half)*3/4+10 {
+		t.Errorf("%d other events were delivered", n)
 	}
 	if n := kinds[eventProbe]; n < 3 {
 		t.Errorf("%d probes were asked for", n)
@@ -98,16 +98,17 @@ func TestProbesHaveRoom(t *testing.T) {
 
 const ringbufHeader = 8
 
-// TestEveryEventIsToldOrLost: of everything that is to be told while nobody reads, from packets and
-// from the sweep, each event lies in the ring or counts as lost.
-func TestEveryEventIsToldOrLost(t *testing.T) {
+// TestEveryEventIsDeliveredOrCounted: of all events while there is no reader, from packets and from
+// the sweep, each event lies in the ring or counts as lost.
+func TestEveryEventIsDeliveredOrCounted(t *testing.T) {
 	e := newEngine(t)
 	if err := e.Load(compile(t,
 		"add 10 check-state\nadd 20 allow log udp from any to any 9\n"+
 			"add 30 allow udp from any to any 10 keep-state\n")); err != nil {
 		t.Fatal(err)
 	}
-	e.kinds = 1<<firewall.EventDrop | 1<<firewall.EventLog | 1<<firewall.EventStart | 1<<firewall.EventEnd
+	e.kinds = 1<<firewall.EventDrop | 1<<firewall.EventLog | 1<<firewall.EventStart |
+		1<<firewall.EventEnd
 	if err := errors.Join(e.watching(true), e.Capture(func(*firewall.Captured) {})); err != nil {
 		t.Fatal(err)
 	}
@@ -133,19 +134,19 @@ func TestEveryEventIsToldOrLost(t *testing.T) {
 		}
 	}
 	const many, flows = 10000, 200
-	told := 0 // each packet is captured, too
+	synced := 0 // each packet is captured, too
 	begin := func(from uint16) {
 		for i := range uint16(flows) {
 			packets(from+i, 10, 1)
 		}
-		told += 2 * flows
+		synced += 2 * flows
 		sweep()
-		told += flows
+		synced += flows
 	}
 	begin(20000)
 	packets(5000, 8, many) // drops and captured frames
 	packets(5000, 9, many) // logged
-	told += 4 * many
+	synced += 4 * many
 	begin(30000) // begin and end in a ring that is full
 	after, err := e.Stats()
 	if err != nil {
@@ -173,11 +174,11 @@ func TestEveryEventIsToldOrLost(t *testing.T) {
 	if created := after.Created - before.Created; created != 2*flows || after.States != 0 {
 		t.Fatalf("%d states were made, %d are left", created, after.States)
 	}
-	if read+lost != told {
+	if read+lost != synced {
 		t.Errorf("%d events lie in the ring (%v), %d are lost: %d of %d", read, kinds, lost, read+
-			lost, told)
+			lost, synced)
 	}
 	if lost < many || kinds[uint8(firewall.EventEnd)] < flows {
-		t.Errorf("%d are lost, %v told: the ring was not full", lost, kinds)
+		t.Errorf("%d are lost, %v delivered: the ring was not full", lost, kinds)
 	}
 }

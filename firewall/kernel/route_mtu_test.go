@@ -12,7 +12,7 @@ import (
 // TestRouteMTU: a route with an MTU of its own says how large a packet of a pod may be, as it does
 // without the fast path (the control: no hook at the pod).
 func TestRouteMTU(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	far := v.lab.Node("far")
 	v.lab.Join(v.outside, "far", "198.51.100.1/24 2001:db8:1::1/64", far, "eth0",
 		"198.51.100.2/24 2001:db8:1::2/64")
@@ -37,9 +37,9 @@ func TestRouteMTU(t *testing.T) {
 		out, err := v.a.Command("ping", "-c1", "-W2", fmt.Sprint("-s", size), "-Mdo",
 			to).CombinedOutput()
 		text := strings.ToLower(string(out))
-		if told := strings.Contains(text, "frag needed") ||
-			strings.Contains(text, "too big"); told || err == nil {
-			return told
+		if synced := strings.Contains(text, "frag needed") ||
+			strings.Contains(text, "too big"); synced || err == nil {
+			return synced
 		}
 		t.Errorf("%d bytes to %s: neither an answer nor an error: %s", size, to, out)
 		return false
@@ -75,7 +75,7 @@ func TestRouteMTU(t *testing.T) {
 				v.must(ping(v.a.Node, to)) // the neighbour is known
 				for size, want := range map[int]bool{1150: c.want1150, 1300: c.want1300} {
 					if got := tooBig(to, size); got != want {
-						t.Errorf("%s, %q: %d bytes to %s: told that they are too many: %v, not %v",
+						t.Errorf("%s, %q: %d bytes to %s: reported too big: %v, not %v",
 							how, c.mtu, size, to, got, want)
 					}
 				}
@@ -101,7 +101,7 @@ func TestRouteMTU(t *testing.T) {
 		forget()
 		c, err := dialFrom(w.from, w.to, patience)
 		v.must(err)
-		if err := talkLong(c, long); err != nil {
+		if err := echoText(c, long); err != nil {
 			t.Errorf("%s to %s: %v", w.from, w.to, err)
 		}
 		c.Close()

@@ -31,8 +31,8 @@ func (e *Engine) sourcesInUse(t *testing.T) (sum int) {
 }
 
 // TestHalfOpenStatesOfOneSource floods from one source: it gets as many half-open states as it may,
-// of which the older ones give way, and leaves the others theirs. Whatever ends a half-open state
-// gives its source room again.
+// of which the older ones are evicted, and leaves the others theirs. Each end of a half-open state
+// lets its source have another one.
 func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
@@ -47,7 +47,7 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Second
-	judge := func(from string, port int, back bool) firewall.Verdict {
+	evaluate := func(from string, port int, back bool) firewall.Verdict {
 		t.Helper()
 		src, dst := netip.MustParseAddr(from), netip.MustParseAddr("10.0.0.1")
 		if src.Is6() {
@@ -74,12 +74,12 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	flood := func(from string) {
 		t.Helper()
 		for port := range 300 {
-			if v := judge(from, 1000+port, false); !v.Pass {
+			if v := evaluate(from, 1000+port, false); !v.Pass {
 				t.Fatalf("%s port %d: %+v", from, 1000+port, v)
 			}
 		}
 	}
-	// What a source has is what its last packets made: older ones gave way.
+	// A source has the states of its last packets: older ones were evicted.
 	want := func(what string, source netip.Prefix, n, slack int) {
 		t.Helper()
 		have := 0
@@ -104,22 +104,22 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 	want("flood", first, 100, 0)
 	want("flood", second, 100, 0)
 	// One host has a whole /64.
-	judge("2001:db8::ffff:1", 9, false)
+	evaluate("2001:db8::ffff:1", 9, false)
 	want("flood", six, 100, 0)
-	judge("2001:db8:0:1::1", 9, false)
+	evaluate("2001:db8:0:1::1", 9, false)
 	want("another /64", netip.MustParsePrefix("2001:db8:0:1::/64"), 1, 0)
-	// Also the one whose first half is zero, which is no IPv4 address.
+	// Also the one whose first half is zero, which is not an IPv4 address.
 	for n := range 110 {
-		judge(fmt.Sprintf("::%x:0:1", 1+n), 9, false)
+		evaluate(fmt.Sprintf("::%x:0:1", 1+n), 9, false)
 	}
 	want("no IPv4 address", netip.MustParsePrefix("::/64"), 100, 0)
 	if n := e.sourcesInUse(t); n != 2*401 {
 		t.Errorf("the counters of sources add up to %d for 401 half-open states", n)
 	}
-	// What has proved itself counts no longer, and does not give way.
+	// A proved state does not count, and is not evicted.
 	for port := range 40 {
-		judge("10.1.0.1", 1260+port, true)
-		judge("10.1.0.1", 1260+port, false)
+		evaluate("10.1.0.1", 1260+port, true)
+		evaluate("10.1.0.1", 1260+port, false)
 	}
 	want("after 40 proofs", first, 60, 0)
 	flood("10.1.0.1")
@@ -146,12 +146,12 @@ func TestHalfOpenStatesOfOneSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	for port := range 100 {
-		judge("10.1.0.2", 5000+port, false)
+		evaluate("10.1.0.2", 5000+port, false)
 	}
 	want("after a cut", second, 100, 0)
 	after, err := e.Stats()
 	if err != nil || after.Removed["source"] != before.Removed["source"] {
-		t.Errorf("with room again %d states gave way: %v",
+		t.Errorf("below the limit again %d states were evicted: %v",
 			after.Removed["source"]-before.Removed["source"], err)
 	}
 	now += time.Minute

@@ -191,7 +191,7 @@ func (e *Engine) slots() (map[uint32]*weirCode, map[uint8]string) {
 		byID[rules[i].Id] = &rules[i]
 	}
 	flows := map[uint8]string{}
-	for id, name := range e.labels.used[labelFlow] {
+	for id, name := range e.nameIDs.used[nameFlow] {
 		flows[uint8(id)] = name
 	}
 	return byID, flows
@@ -209,7 +209,7 @@ func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 		if !ok || !drop(e.show(x, rule, flows)) {
 			continue
 		}
-		c := weirCall{Op: opRemove, Place: x.place, TagWord: x.tag, Count: goneCut}
+		c := weirCall{Op: opRemove, Place: x.place, TagWord: x.tag, Count: goneDeleted}
 		if err := e.call.ask(&c); err != nil {
 			return cut, err
 		}
@@ -220,7 +220,7 @@ func (e *Engine) DeleteStates(drop func(firewall.State) bool) (int, error) {
 
 // Adopt makes states of TCP connections that are open already, of which only From, To, Link, Key
 // (of a rule in force) and FlowName count, and returns how many it made. They are loose, since
-// nobody saw their windows, and established. A state that is there already stays.
+// their windows were not seen, and established. A state that is there already stays.
 func (e *Engine) Adopt(states []firewall.State) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -233,9 +233,9 @@ func (e *Engine) Adopt(states []firewall.State) (int, error) {
 		}
 		name := s.FlowName
 		if name == "" {
-			name = e.labels.name(labelFlow, 0)
+			name = e.nameIDs.name(nameFlow, 0)
 		}
-		flowID, ok := e.labels.ids[labelFlow][name]
+		flowID, ok := e.nameIDs.ids[nameFlow][name]
 		if !ok {
 			return made, fmt.Errorf("adopt %s -> %s: no rule uses the flow name %q", s.From, s.To,
 				name)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Stats tell how full the tables are and how the sweep does.
+// Stats report how full the tables are, and the work of the sweep.
 type Stats struct {
 	// places in use, live or not yet swept: one for a state, two more for a translated one
 	States, MaxStates     int
@@ -15,21 +15,21 @@ type Stats struct {
 	Slots                 int // places in the table
 	Created               uint64
 	Removed               map[string]uint64 // by why
-	Lost                  uint64            // events that nobody read in time
+	Lost                  uint64            // events that were not read in time
 	// answers (resets, ICMP errors) that could not be made or were too many
 	Unanswered uint64
 	Sweep      Sweep
 	Cookies    Cookies
 }
 
-// Translations tell how many flows are translated, and what became of others.
+// Translations report how many flows are translated, and how many were evicted or not made.
 type Translations struct {
 	Now, Max, MaxPerPod int
 	Made                uint64
-	Evicted             uint64 // gave way to another: no port was free, or no room
+	Evicted             uint64 // evicted for another: no port or no place was free
 }
 
-// Sweep tells how the clock hand over the state table does.
+// Sweep reports the work of the clock hand over the state table.
 type Sweep struct {
 	Ticks uint32
 	Pass  time.Duration // what the last pass over the whole table took
@@ -49,8 +49,8 @@ func (e *Engine) Stats() (Stats, error) {
 	if err := e.objects.Gauges.Lookup(uint32(0), &g); err != nil {
 		return Stats{}, fmt.Errorf("read the number of states: %w", err)
 	}
-	var h weirHand
-	if err := e.objects.Hands.Lookup(uint32(0), &h); err != nil {
+	var h weirClockHand
+	if err := e.objects.ClockHands.Lookup(uint32(0), &h); err != nil {
 		return Stats{}, fmt.Errorf("read the state of the sweep: %w", err)
 	}
 	each, err := e.cpus()

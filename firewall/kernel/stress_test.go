@@ -106,8 +106,8 @@ func (e *Engine) agree(t *testing.T) tally {
 }
 
 // TestTwoCPUs has both CPUs work on the same flows at once: insert them, answer them, expire them
-// and cut them. Rules that keep states make them the short way, those with a limit the long one; so
-// do all for packets with IP options.
+// and cut them. Rules that keep states make them on the fast path, those with a limit on the slow
+// path; so do all for packets with IP options.
 func TestTwoCPUs(t *testing.T) {
 	nstest.Root(t)
 	nop := []byte{1, 1, 1, 1}
@@ -115,8 +115,8 @@ func TestTwoCPUs(t *testing.T) {
 		rule    string
 		options [2][]byte // of what each CPU inserts
 	}{
-		"the long way":                      {"limit dst-addr 100000", [2][]byte{}},
-		"the short way":                     {"keep-state", [2][]byte{}},
+		"the slow path":                     {"limit dst-addr 100000", [2][]byte{}},
+		"the fast path":                     {"keep-state", [2][]byte{}},
 		"one the short, the other the long": {"keep-state", [2][]byte{nil, nop}},
 	} {
 		t.Run(name, func(t *testing.T) { twoCPUs(t, c.rule, c.options) })
@@ -219,9 +219,9 @@ func twoCPUs(t *testing.T, rule string, options [2][]byte) {
 	}
 }
 
-// TestAFloodOfNewFlows fills the half-open part: newcomers push each other out, and what is
+// TestFloodOfNewFlows fills the half-open part: newcomers push each other out, and what is
 // established stays.
-func TestAFloodOfNewFlows(t *testing.T) {
+func TestFloodOfNewFlows(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 5000
@@ -245,7 +245,7 @@ func TestAFloodOfNewFlows(t *testing.T) {
 	for n := range established {
 		run(udpFrame(t, n, false))
 		run(udpFrame(t, n, true))
-		run(udpFrame(t, n, false)) // who began sends again: proved
+		run(udpFrame(t, n, false)) // the originator sends again: proved
 	}
 	passed := 0
 	for n := established; n < 40000; n++ {
@@ -278,9 +278,9 @@ func TestAFloodOfNewFlows(t *testing.T) {
 	}
 }
 
-// TestTheTableFillsUp inserts until the table refuses: not before 90 %, and never above the maximum
+// TestTableFillsUp inserts until the table refuses: not before 90 %, and never above the maximum
 // by more than 5 %.
-func TestTheTableFillsUp(t *testing.T) {
+func TestTableFillsUp(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 30000
@@ -317,10 +317,10 @@ func TestTheTableFillsUp(t *testing.T) {
 	}
 }
 
-// TestBothCPUsInAFullTable has both CPUs open, answer and close connections in a table that is
+// TestTwoCPUsInAFullTable has both CPUs open, answer and close connections in a table that is
 // always about full, so that entries are moved, evicted and reclaimed while packets use them, and
 // others are cut and swept. Nothing may be counted twice, lost or torn.
-func TestBothCPUsInAFullTable(t *testing.T) {
+func TestTwoCPUsInAFullTable(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxPerSource = 2000, 700, 0
@@ -386,9 +386,18 @@ func TestBothCPUsInAFullTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	reasons := firewall.ByReason(decided)
-	t.Logf("%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit "+
-		"%d; left %+v", packets.Load(), s.Created, s.Removed, cut.Load(),
-		reasons[firewall.ReasonStatesFull], reasons[firewall.ReasonHalfOpenFull], reasons[firewall.ReasonLimit], n)
+	t.Logf(
+		"%d packets, %d states made, %v removed, %d cut; refused: full %d, half-open %d, limit "+
+			"%d; left %+v",
+		packets.Load(),
+		s.Created,
+		s.Removed,
+		cut.Load(),
+		reasons[firewall.ReasonStatesFull],
+		reasons[firewall.ReasonHalfOpenFull],
+		reasons[firewall.ReasonLimit],
+		n,
+	)
 	if s.Removed["reclaimed"] == 0 || cut.Load() == 0 || n.tracked != n.live {
 		t.Errorf("removed %v, cut %d; %d of %d states are in tracks", s.Removed, cut.Load(),
 			n.tracked, n.live)
@@ -415,9 +424,9 @@ func sum(m map[string]uint64) (n uint64) {
 	return n
 }
 
-// TestALimitIsExact has both CPUs open more connections than a limit allows, at once, again and
+// TestLimitIsExact has both CPUs open more connections than a limit allows, at once, again and
 // again: there are never more, and never fewer.
-func TestALimitIsExact(t *testing.T) {
+func TestLimitIsExact(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 20000, 20000

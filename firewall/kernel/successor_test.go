@@ -65,13 +65,13 @@ func meanwhile(t *testing.T, p *ebpf.ProgramSpec, function, in string, nth int, 
 	)
 }
 
-// TestTheSuccessorOfAnEntry: whoever has found an entry, and writes to it when it has become
-// another conversation's, changes nothing of that: the tag is looked at again before the first
-// store. Without that a segment of the one moves the window of the other for good.
-func TestTheSuccessorOfAnEntry(t *testing.T) {
+// TestSuccessorOfAnEntry: a packet that has found an entry, and writes to it when another flow has
+// taken it, changes nothing of that flow: the tag is checked again before the first store. Without
+// that a segment of the one moves the window of the other for good.
+func TestSuccessorOfAnEntry(t *testing.T) {
 	const established = "add check-state\nadd allow udp from any to any keep-state\n" +
 		"add allow tcp from any to any setup keep-state\n"
-	const text = "some text: the short way wants it" // of a packet that is as long as a TCP header
+	const text = "some text of the minimal length" // of a packet that is as long as a TCP header
 	const n = uint32(len(text))
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}
 	build := func(back bool, options []byte, l packet.Layer) []byte {
@@ -103,10 +103,11 @@ func TestTheSuccessorOfAnEntry(t *testing.T) {
 		begin              [][]byte
 		next               []byte
 	}{
-		{"UDP, the short way", "known", "owners", 1, udps, udp(false, nil)},
-		{"UDP, the long way", "look_up", "tags", 3, udps, udp(false, none)},
-		{"TCP, the short way", "known", "owners", 1, tcps, tcp(false, nil, ack, 100+2*n, 1000+n)},
-		{"TCP, the long way", "look_up", "tags", 3, tcps, tcp(false, none, ack, 100+2*n, 1000+n)},
+		{"UDP, fast path", "fast_established", "owners", 1, udps, udp(false, nil)},
+		{"UDP, slow path", "look_up", "tags", 3, udps, udp(false, none)},
+		{"TCP, fast path", "fast_established", "owners", 1, tcps,
+			tcp(false, nil, ack, 100+2*n, 1000+n)},
+		{"TCP, slow path", "look_up", "tags", 3, tcps, tcp(false, none, ack, 100+2*n, 1000+n)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEngine(t)
@@ -142,7 +143,7 @@ func TestTheSuccessorOfAnEntry(t *testing.T) {
 			}
 			first := sides()
 			if code := run(e.objects.WeirIn, c.next); code != wentUp || sides() == first {
-				t.Fatalf("with nobody in between: %d, and the entry is as it was: %v", code,
+				t.Fatalf("without a change in between: %d, and the entry is as it was: %v", code,
 					sides() == first)
 			}
 			before := sides()
@@ -157,7 +158,7 @@ func TestTheSuccessorOfAnEntry(t *testing.T) {
 			defer late.Close()
 			run(late, c.next)
 			if after := sides(); after != before {
-				t.Errorf("another conversation's entry was\n%+v and is\n%+v", before, after)
+				t.Errorf("the entry of another flow was\n%+v and is\n%+v", before, after)
 			}
 			var line weirTagLine
 			if err := e.objects.Tags.Lookup(own.place/ways, &line); err != nil {

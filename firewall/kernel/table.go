@@ -50,7 +50,7 @@ func (e *Engine) tableLocked(name string) (*ebpf.Map, error) {
 	if m := e.tables[name]; m != nil {
 		return m, nil
 	}
-	if err := e.roomLocked(name); err != nil {
+	if err := e.checkTableCountLocked(name); err != nil {
 		return nil, err
 	}
 	m, err := newTable()
@@ -65,7 +65,7 @@ func (e *Engine) tableLocked(name string) (*ebpf.Map, error) {
 
 // enterTableLocked makes a trie that of a table.
 func (e *Engine) enterTableLocked(name string, m *ebpf.Map) error {
-	id, err := e.labels.id(labelTable, name)
+	id, err := e.nameIDs.id(nameTable, name)
 	if err == nil {
 		err = e.objects.Tables.Put(id, m)
 	}
@@ -98,7 +98,7 @@ func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 	defer e.mu.Unlock()
 	old := e.tables[name]
 	if old == nil {
-		if err := e.roomLocked(name); err != nil {
+		if err := e.checkTableCountLocked(name); err != nil {
 			return errors.Join(err, m.Close())
 		}
 	}
@@ -112,11 +112,11 @@ func (e *Engine) SetTable(name string, entries []firewall.TableEntry) error {
 	return errors.Join(err, e.idleLocked(name))
 }
 
-// checkMembers refuses what is no prefix.
+// checkMembers refuses what is not a prefix.
 func checkMembers(table string, entries []firewall.TableEntry) error {
 	for i := range entries {
 		if !entries[i].Prefix.IsValid() {
-			return fmt.Errorf("table %s: %s is no prefix", table, entries[i].Prefix)
+			return fmt.Errorf("table %s: %s is not a prefix", table, entries[i].Prefix)
 		}
 	}
 	return nil
@@ -145,7 +145,7 @@ func fillTable(m *ebpf.Map, entries []firewall.TableEntry) error {
 		keys, values = keys[:0], values[:0]
 		for _, t := range entries[:n] {
 			if !t.Prefix.IsValid() {
-				return fmt.Errorf("%s is no prefix", t.Prefix)
+				return fmt.Errorf("%s is not a prefix", t.Prefix)
 			}
 			keys, values = append(keys, trieKey(t.Prefix)), append(values, t.Value)
 		}
@@ -160,7 +160,7 @@ func fillTable(m *ebpf.Map, entries []firewall.TableEntry) error {
 // AddTable adds a member or changes its value.
 func (e *Engine) AddTable(name string, t firewall.TableEntry) error {
 	if !t.Prefix.IsValid() {
-		return fmt.Errorf("table %s: %s is no prefix", name, t.Prefix)
+		return fmt.Errorf("table %s: %s is not a prefix", name, t.Prefix)
 	}
 	if e.stageTable(name, func(all []firewall.TableEntry) []firewall.TableEntry {
 		return append(all, t)
@@ -182,7 +182,7 @@ func (e *Engine) AddTable(name string, t firewall.TableEntry) error {
 // DeleteTable removes a member. One that is not there is an error.
 func (e *Engine) DeleteTable(name string, p netip.Prefix) error {
 	if !p.IsValid() {
-		return fmt.Errorf("table %s: %s is no prefix", name, p)
+		return fmt.Errorf("table %s: %s is not a prefix", name, p)
 	}
 	missing := fmt.Errorf("table %s: delete %s: %w", name, p, ebpf.ErrKeyNotExist)
 	found := false

@@ -14,18 +14,18 @@ import (
 // ones. A table that has no members and that no rule names gives its id back.
 
 // maxTables is how many tables there can be that no rule names, of rules and, apart from them, of
-// labels: whoever makes up labels must not keep the owner from making tables.
+// labels: a client that makes up labels must not keep the owner from making tables.
 const maxTables = 1024
 
 // maxIdle is how many empty tables that no rule names may wait to be removed: the kernel waits for
 // packets when some are removed.
 const maxIdle = 64
 
-// isLabel says that a table is that of a label, KEY=VALUE.
+// isLabel reports whether a table is that of a label, KEY=VALUE.
 func isLabel(table string) bool { return strings.Contains(table, "=") }
 
-// roomLocked refuses a table too many.
-func (e *Engine) roomLocked(name string) error {
+// checkTableCountLocked refuses a table above the limit.
+func (e *Engine) checkTableCountLocked(name string) error {
 	if e.namedLocked(name) || e.countLocked(name) < maxTables {
 		return nil
 	}
@@ -64,16 +64,16 @@ func (e errManyTables) Error() string {
 		e.name, maxTables)
 }
 
-// Hint says how to go on.
+// Hint returns what to do about it.
 func (e errManyTables) Hint() string {
 	if isLabel(e.name) {
 		return "label pods with what rules ask about, and not with what is different for each"
 	}
-	return "remove tables that nobody needs: weir fw table NAME destroy"
+	return "remove tables that are not needed: weir fw table NAME destroy"
 }
 
-// idleLocked notes that a table may have lost its last member, and now and then removes those that
-// nobody needs.
+// idleLocked records that a table may have lost its last member, and now and then removes those
+// that are not needed.
 func (e *Engine) idleLocked(name string) error {
 	if e.tables[name] == nil || e.namedLocked(name) {
 		return nil
@@ -98,7 +98,7 @@ func (e *Engine) dropIdleLocked() error {
 		if empty, err := isEmpty(m); err != nil {
 			return err
 		} else if empty {
-			ids = append(ids, e.labels.ids[labelTable][name])
+			ids = append(ids, e.nameIDs.ids[nameTable][name])
 		}
 	}
 	return e.dropTablesLocked(ids)
@@ -113,8 +113,8 @@ func isEmpty(table *ebpf.Map) (bool, error) {
 	return false, err
 }
 
-// dropTablesLocked gives ids back and lets go of their tables. In their places comes one empty
-// table for all, which nobody asks: for that the kernel waits for packets once.
+// dropTablesLocked frees ids and closes their tables. One empty table, which no packet reads, takes
+// all their places: so the kernel waits for packets only once.
 func (e *Engine) dropTablesLocked(ids []uint32) error {
 	if len(ids) == 0 {
 		return nil
@@ -131,9 +131,9 @@ func (e *Engine) dropTablesLocked(ids []uint32) error {
 		return err
 	}
 	for _, id := range ids {
-		name := e.labels.used[labelTable][id]
-		current := e.labels.ids[labelTable][name] == id
-		if err := e.labels.give(labelTable, id); err != nil {
+		name := e.nameIDs.used[nameTable][id]
+		current := e.nameIDs.ids[nameTable][name] == id
+		if err := e.nameIDs.give(nameTable, id); err != nil {
 			return err
 		}
 		if m := e.tables[name]; current && m != nil {

@@ -71,7 +71,7 @@ func last(entries []firewall.TableEntry) []firewall.TableEntry {
 	return out
 }
 
-// firstTablesLocked makes the tables of a Program and those that were told before it.
+// firstTablesLocked makes the tables of a Program and those that were set before it.
 func (e *Engine) firstTablesLocked(p *rule.Program) (*nextTables, error) {
 	t := &nextTables{first: true}
 	kinds := map[bool]int{}
@@ -85,7 +85,7 @@ func (e *Engine) firstTablesLocked(p *rule.Program) (*nextTables, error) {
 		t.names = append(t.names, name)
 	}
 	t.names = append(t.names, p.Tables...)
-	for id := range e.labels.used[labelTable] {
+	for id := range e.nameIDs.used[nameTable] {
 		t.old = append(t.old, id)
 	}
 	if err := t.fill(e.staged); err != nil {
@@ -94,7 +94,7 @@ func (e *Engine) firstTablesLocked(p *rule.Program) (*nextTables, error) {
 	return t, e.reserveLocked(t)
 }
 
-// laterTables makes those tables that a later Load changes and that somebody needs after it.
+// laterTables makes those tables that a later Load changes and that are needed after it.
 func laterTables(p *rule.Program, members map[string][]firewall.TableEntry) (*nextTables, error) {
 	t := &nextTables{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
@@ -106,7 +106,7 @@ func laterTables(p *rule.Program, members map[string][]firewall.TableEntry) (*ne
 }
 
 // enterLocked adds the tables that the rules of a later Load are the first to name, gives all of
-// them ids, and notes which end with it.
+// them ids, and records which end with it.
 func (e *Engine) enterLocked(t *nextTables, p *rule.Program,
 	members map[string][]firewall.TableEntry) error {
 	for _, name := range p.Tables {
@@ -120,18 +120,18 @@ func (e *Engine) enterLocked(t *nextTables, p *rule.Program,
 		t.names, t.maps = append(t.names, name), append(t.maps, m)
 	}
 	for name := range members {
-		if id, there := e.labels.ids[labelTable][name]; there {
+		if id, there := e.nameIDs.ids[nameTable][name]; there {
 			t.old = append(t.old, id)
 		}
 	}
-	if err := e.roomForLocked(t, p); err != nil {
+	if err := e.checkSpaceLocked(t, p); err != nil {
 		return err
 	}
 	return e.reserveLocked(t)
 }
 
-// roomForLocked refuses tables too many that the rules to come do not name.
-func (e *Engine) roomForLocked(t *nextTables, p *rule.Program) error {
+// checkSpaceLocked refuses tables too many that the rules to come do not name.
+func (e *Engine) checkSpaceLocked(t *nextTables, p *rule.Program) error {
 	for _, name := range t.names {
 		if e.tables[name] != nil || slices.Contains(p.Tables, name) {
 			continue
@@ -159,11 +159,11 @@ func (e *Engine) roomForLocked(t *nextTables, p *rule.Program) error {
 func (e *Engine) reserveLocked(t *nextTables) (err error) {
 	t.before = map[string]uint32{}
 	for _, name := range t.names {
-		if id, there := e.labels.ids[labelTable][name]; there {
+		if id, there := e.nameIDs.ids[nameTable][name]; there {
 			t.before[name] = id
 		}
 	}
-	t.ids, err = e.labels.reserve(labelTable, len(t.names))
+	t.ids, err = e.nameIDs.reserve(nameTable, len(t.names))
 	return err
 }
 
@@ -173,7 +173,7 @@ func (e *Engine) placeLocked(t *nextTables) error {
 		return err
 	}
 	for i, name := range t.names {
-		if err := e.labels.put(labelTable, t.ids[i], name); err != nil {
+		if err := e.nameIDs.put(nameTable, t.ids[i], name); err != nil {
 			return err
 		}
 	}
@@ -188,12 +188,12 @@ func (e *Engine) undoTablesLocked(t *nextTables) error {
 			errs = append(errs, fmt.Errorf("remove table %s, which did not come into force: %w",
 				t.names[i], err))
 		}
-		if _, put := e.labels.used[labelTable][id]; put {
-			errs = append(errs, e.labels.give(labelTable, id))
+		if _, put := e.nameIDs.used[nameTable][id]; put {
+			errs = append(errs, e.nameIDs.give(nameTable, id))
 		}
 	}
 	for name, id := range t.before {
-		e.labels.ids[labelTable][name] = id
+		e.nameIDs.ids[nameTable][name] = id
 	}
 	return errors.Join(errs...)
 }

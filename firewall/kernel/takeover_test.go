@@ -33,9 +33,9 @@ func entries(prefixes ...string) (all []firewall.TableEntry) {
 }
 
 // answers says which of the two ports answer.
-func (g *guarded) answers() (open []string) {
+func (g *pairLab) answers() (open []string) {
 	for _, port := range []string{"80", "81"} {
-		if c, err := g.knock("10.0.0.1:" + port); err == nil {
+		if c, err := g.connect("10.0.0.1:" + port); err == nil {
 			c.Close()
 			open = append(open, port)
 		}
@@ -44,7 +44,7 @@ func (g *guarded) answers() (open []string) {
 }
 
 // reopen is an agent that dies, and the next one up to its first Load.
-func (g *guarded) reopen(t *testing.T) {
+func (g *pairLab) reopen(t *testing.T) {
 	t.Helper()
 	if err := g.engine.Close(); err != nil {
 		t.Fatal(err)
@@ -56,11 +56,11 @@ func (g *guarded) reopen(t *testing.T) {
 	g.interfaces(t)
 }
 
-// TestAStartChangesNothingBeforeItsRules: from the end of an engine to the first Load of the next,
-// whatever that is told, packets are judged by the old rules with all that they name; a Load that
-// fails half-way changes nothing either.
-func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
-	g := newGuarded(t, "add 1 check-state\n")
+// TestStartChangesNothingBeforeItsRules: from the end of an engine to the first Load of the next,
+// whatever that is given, packets are evaluated by the old rules with all that they name; a Load
+// that fails half-way changes nothing either.
+func TestStartChangesNothingBeforeItsRules(t *testing.T) {
+	g := newPairLab(t, "add 1 check-state\n")
 	program := compile(t, namesRules)
 	for _, f := range []func() error{
 		func() error { return g.engine.SetTable("clients", entries("10.0.0.0/24")) },
@@ -78,7 +78,7 @@ func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
 	}
 	want("before", "80")
 	g.reopen(t)
-	want("with interfaces told", "80")
+	want("with interfaces set", "80")
 	for _, f := range []func() error{
 		func() error { return g.engine.SetTable("clients", nil) },
 		func() error { return g.engine.SetTable("app=web", entries("10.0.0.2/32")) },
@@ -92,7 +92,7 @@ func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want("with tables told", "80")
+	want("with tables set", "80")
 	if err := g.engine.DeleteTable("app=web", netip.MustParsePrefix("10.0.0.3/32")); err == nil {
 		t.Error("deleted twice")
 	}
@@ -113,7 +113,7 @@ func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
 	closed.Close()
 	g.engine.objects.Networks = closed
 	if err := g.engine.Load(next); err == nil {
-		t.Fatal("a load that cannot write is no error")
+		t.Fatal("a load that cannot write passes without an error")
 	}
 	g.engine.objects.Networks = networks
 	want("after a load that failed half-way", "80")
@@ -124,9 +124,9 @@ func TestAStartChangesNothingBeforeItsRules(t *testing.T) {
 }
 
 // TestTablesEndWithTheirOwner: what a table held that neither the rules nor a pod of the next
-// engine tell of is gone with the first Load.
+// engine list is gone with the first Load.
 func TestTablesEndWithTheirOwner(t *testing.T) {
-	g := newGuarded(t, namesRules)
+	g := newPairLab(t, namesRules)
 	for _, table := range []string{"clients", "app=web", "unnamed"} {
 		if err := g.engine.SetTable(table, entries("10.0.0.2/32")); err != nil {
 			t.Fatal(err)
@@ -142,11 +142,11 @@ func TestTablesEndWithTheirOwner(t *testing.T) {
 	if got := g.answers(); len(got) != 0 {
 		t.Errorf("ports %v answer those who were in a table of an engine that is gone", got)
 	}
-	if n := len(g.engine.labels.used[labelTable]); n != 2 ||
-		g.engine.labels.ids[labelTable]["unnamed"] != 0 && n > 2 {
-		t.Errorf("%d tables have ids: %v", n, g.engine.labels.used[labelTable])
+	if n := len(g.engine.nameIDs.used[nameTable]); n != 2 ||
+		g.engine.nameIDs.ids[nameTable]["unnamed"] != 0 && n > 2 {
+		t.Errorf("%d tables have ids: %v", n, g.engine.nameIDs.used[nameTable])
 	}
-	left, err := readAll[weirLabelKey, weirLabel](g.engine.objects.Labels)
+	left, err := readAll[weirNameIdKey, weirNameId](g.engine.objects.NameIds)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,9 +155,9 @@ func TestTablesEndWithTheirOwner(t *testing.T) {
 	}
 }
 
-// TestLabelsLeft: until the first Load the labels of an address can be told, as they were.
+// TestLabelsLeft: until the first Load the labels of an address are known as they were.
 func TestLabelsLeft(t *testing.T) {
-	g := newGuarded(t, namesRules)
+	g := newPairLab(t, namesRules)
 	for table, members := range map[string][]firewall.TableEntry{
 		"clients": entries("10.0.0.2/32"), "app=web": entries("10.0.0.2/32", "fd00::2/128"),
 		"tier=front": entries("10.0.0.2/32"), "app=db": entries("10.0.0.3/32"),
@@ -184,11 +184,11 @@ func TestLabelsLeft(t *testing.T) {
 	look("loaded", map[string][]string{"10.0.0.2": nil, "fd00::2": nil})
 }
 
-// TestTableNamesAreGivenBack makes more tables than there can be, one after the other, and then as
+// TestTableNamesAreReleased makes more tables than there can be, one after the other, and then as
 // many labels as there can be at once: rules and their tables are not touched by that.
-func TestTableNamesAreGivenBack(t *testing.T) {
+func TestTableNamesAreReleased(t *testing.T) {
 	nstest.Root(t)
-	hurry(t)
+	shortenTimers(t)
 	e := newEngine(t)
 	if err := e.Load(compile(t, "add allow ip from table(kept) to any\n")); err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestTableNamesAreGivenBack(t *testing.T) {
 // TestProgramsAreTakenOver: the next engine of the same build loads no programs; one of another
 // build does, and takes the old ones away.
 func TestProgramsAreTakenOver(t *testing.T) {
-	g := newGuarded(t, webRules)
+	g := newPairLab(t, webRules)
 	id := func() any {
 		info, err := g.engine.objects.WeirIn.Info()
 		if err != nil {
@@ -277,7 +277,7 @@ func TestProgramsAreTakenOver(t *testing.T) {
 	}
 	load(false)
 	if id() == first {
-		t.Error("the program of another build goes on")
+		t.Error("the program of another build still runs")
 	}
 	// A start that was cut short has pinned some.
 	if err := os.Remove(g.engine.programPath("weir_out")); err != nil {
@@ -290,7 +290,7 @@ func TestProgramsAreTakenOver(t *testing.T) {
 // TestFewDescriptors starts engines with too few descriptors, at every number of them: such a start
 // is refused and all interfaces stay guarded.
 func TestFewDescriptors(t *testing.T) {
-	g := newGuarded(t, webRules)
+	g := newPairLab(t, webRules)
 	for i := range 20 {
 		name := fmt.Sprintf("more%d", i)
 		if out, err := g.server.Command("ip", "link", "add", name, "type",
@@ -367,10 +367,10 @@ func TestFewDescriptors(t *testing.T) {
 	}
 }
 
-// TestAnotherInterfaceWithTheSameIndex: an interface that goes and comes again with the same index,
+// TestReusedInterfaceIndex: an interface that goes and comes again with the same index,
 // unnoticed, is guarded when it is attached again.
-func TestAnotherInterfaceWithTheSameIndex(t *testing.T) {
-	g := newGuarded(t, webRules)
+func TestReusedInterfaceIndex(t *testing.T) {
+	g := newPairLab(t, webRules)
 	ip := func(n *nstest.Node, args string) {
 		t.Helper()
 		if out, err := n.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
@@ -403,11 +403,11 @@ func TestAnotherInterfaceWithTheSameIndex(t *testing.T) {
 	}
 }
 
-// TestTheHostIsToldWithTheFirstRules: what rules and the fast path know of the host, its addresses
+// TestInterfacesComeWithTheFirstRules: what rules and the fast path know of the host, its addresses
 // and the settings of its interfaces, is there with the first Load, of a new engine and of one that
 // takes over, as it is after later news.
-func TestTheHostIsToldWithTheFirstRules(t *testing.T) {
-	g := newGuarded(t, webRules)
+func TestInterfacesComeWithTheFirstRules(t *testing.T) {
+	g := newPairLab(t, webRules)
 	addresses, err := nstest.Prefixes("10.0.0.1/24 fd00::1/64")
 	if err != nil {
 		t.Fatal(err)

@@ -12,9 +12,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestNumbersAtTheirBounds plays TCP connections whose numbers lie at, just before and just behind
+// TestSequenceNumberBounds plays TCP connections whose numbers lie at, just before and just behind
 // every bound that the state machine compares with, to the kernel and to flow.State.
-func TestNumbersAtTheirBounds(t *testing.T) {
+func TestSequenceNumberBounds(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = 4096, 4096, 64
@@ -50,13 +50,13 @@ func TestNumbersAtTheirBounds(t *testing.T) {
 
 // bounds is one connection.
 type bounds struct {
-	r       *rand.Rand
-	e       *Engine
-	port    uint16
-	now     int64
-	state   *flow.State
-	maker   int // the end that made the state: it is side 0
-	results map[flow.Result]int
+	r          *rand.Rand
+	e          *Engine
+	port       uint16
+	now        int64
+	state      *flow.State
+	originator int // the end that made the state: it is side 0
+	results    map[flow.Result]int
 }
 
 func (c *bounds) pick(values ...uint32) uint32 {
@@ -82,7 +82,7 @@ func (c *bounds) segment(from int) (s packet.TCP, length int) {
 		s.Seq, s.Ack = c.r.Uint32(), c.r.Uint32()
 		return s, length
 	}
-	side := from ^ c.maker
+	side := from ^ c.originator
 	d, p := &c.state.Sides[side], &c.state.Sides[1-side]
 	n := uint32(length)
 	s.Seq = c.pick(d.Start, d.Start+1, d.End, d.End, d.End, p.Ack, p.Edge, p.Edge-n, p.Edge+1-n,
@@ -133,7 +133,7 @@ func (c *bounds) expect(seg *flow.Segment, from int) (firewall.Verdict, flow.Res
 	r := flow.Recycle
 	t := flow.DefaultTimeouts()
 	if c.state != nil && c.now <= c.state.Deadline(&t) {
-		r = c.state.Step(seg, from^c.maker, c.now, false)
+		r = c.state.Step(seg, from^c.originator, c.now, false)
 	}
 	reasons := map[flow.Result]firewall.Reason{flow.BadFlags: firewall.ReasonTCPFlags,
 		flow.BadRst: firewall.ReasonTCPRst,
@@ -149,7 +149,7 @@ func (c *bounds) expect(seg *flow.Segment, from int) (firewall.Verdict, flow.Res
 			c.state = nil
 			return firewall.Verdict{Reason: firewall.ReasonTCPFlags}, r
 		}
-		c.state, c.maker = &s, from
+		c.state, c.originator = &s, from
 		return firewall.Verdict{State: firewall.StateNew}, r
 	}
 	return firewall.Verdict{Reason: reasons[r]}, r

@@ -22,7 +22,7 @@ func (x *entry) tuple() tuple {
 	return tuple{x.addr, uint32(x.tag >> 32), uint8(x.tag >> 24)}
 }
 
-// called returns the ends of an entry as who made it sees them.
+// called returns the ends of an entry as its originator sees them.
 func (x *entry) called() (from, to netip.AddrPort) {
 	k := x.key()
 	return k.Shown(x.made())

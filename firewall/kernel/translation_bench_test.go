@@ -12,15 +12,15 @@ import (
 // that is translated, and for one that is not: the least of many, each with one system call. Run
 // with -cpu 1 -benchtime 1x.
 func BenchmarkTranslation(b *testing.B) {
-	v := newVillage(b, openRules)
+	v := newCluster(b, openRules)
 	v.masquerade(2000, 3000)
 	v.publish(8080, 80)
 	l, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
-	card := crossing{index: uint32(l.Index)}
-	copy(card.mac[:], l.HardwareAddr)
+	nic := crossing{index: uint32(l.Index)}
+	copy(nic.mac[:], l.HardwareAddr)
 	v.must(v.host.Command("ping", "-c", "1", "-W", "2", "192.0.2.2").Run())
-	door := crossing{v.a.endpoint.Index, v.a.endpoint.HostMAC}
+	podLink := crossing{v.a.endpoint.Index, v.a.endpoint.HostMAC}
 	a, outside, host := v.a.endpoint.Addrs[0], netip.MustParseAddr("192.0.2.2"),
 		netip.MustParseAddr("192.0.2.1")
 	for _, c := range []struct {
@@ -32,9 +32,9 @@ func BenchmarkTranslation(b *testing.B) {
 		answers       netip.Addr
 		aport, toPort uint16
 	}{
-		{"hidden", door, a, outside, 2500, 7, card, outside, 7, 2500},
-		{"published", card, outside, host, 5000, 8080, door, a, 80, 5000},
-		{"neither", card, outside, a, 5001, 81, door, a, 81, 5001},
+		{"hidden", podLink, a, outside, 2500, 7, nic, outside, 7, 2500},
+		{"published", nic, outside, host, 5000, 8080, podLink, a, 80, 5000},
+		{"neither", nic, outside, a, 5001, 81, podLink, a, 81, 5001},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			v.t = b

@@ -12,9 +12,9 @@ import (
 )
 
 // TestTruncatedFramesOnTheWire sends every truncation of every header through a real interface:
-// each frame is decided on once, and the server behind goes on.
+// each frame is decided on once, and the server behind still answers.
 func TestTruncatedFramesOnTheWire(t *testing.T) {
-	g := newGuarded(t,
+	g := newPairLab(t,
 		"add 1 check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
 			"add allow ip from any to any keep-state\n")
 	send := g.packetSocket(t)
@@ -45,7 +45,7 @@ func TestTruncatedFramesOnTheWire(t *testing.T) {
 			send(append(ethertype, b...))
 			sent++
 		}
-		if err := talk(c, "still there?"); err != nil {
+		if err := echoWord(c, "still there?"); err != nil {
 			t.Fatalf("after %s: %v", w.Name, err)
 		}
 	}
@@ -55,7 +55,7 @@ func TestTruncatedFramesOnTheWire(t *testing.T) {
 
 // packetSocket returns a function that sends a frame, from its type on, from the client to the
 // server.
-func (g *guarded) packetSocket(t *testing.T) func(frame []byte) {
+func (g *pairLab) packetSocket(t *testing.T) func(frame []byte) {
 	t.Helper()
 	var fd int
 	var own *net.Interface

@@ -14,7 +14,7 @@ import (
 // TestUDPLiteChecksumIsNeverZero: a translated UDP-Lite datagram whose checksum comes to 0 bears
 // 0xffff, which means the same: 0 is not allowed (RFC 3828 section 3.1).
 func TestUDPLiteChecksumIsNeverZero(t *testing.T) {
-	v := newVillage(t, openRules)
+	v := newCluster(t, openRules)
 	v.masquerade(61000, 61999)
 	a := v.a.endpoint
 	for i, network := range []string{"ip4:136", "ip6:136"} {

@@ -15,7 +15,7 @@ import (
 )
 
 // maxProcessed is how many instructions the verifier may process for a program, on every kernel:
-// its limit is a million, but it has grown stricter with most.
+// its limit is a million, and most new versions count more.
 const maxProcessed = 300_000
 
 // TestProcessedInstructions loads what clang 14 made, which is committed, and what clang 19 makes
@@ -91,7 +91,7 @@ func countProcessed(t *testing.T, spec *ebpf.CollectionSpec) {
 			}
 			n, ok := info.VerifiedInstructions()
 			if !ok || n == 0 {
-				t.Fatal("the kernel does not tell how many instructions its verifier processed")
+				t.Fatal("the kernel does not report how many instructions its verifier processed")
 			}
 			t.Logf("%d instructions processed", n)
 			if n > maxProcessed {

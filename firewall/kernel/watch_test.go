@@ -12,7 +12,7 @@ import (
 )
 
 // watch collects events of a guarded server until the returned function is called.
-func (g *guarded) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() []firewall.Event) {
+func (g *pairLab) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() []firewall.Event) {
 	if err := g.engine.Listen(kinds...); err != nil {
 		t.Fatal(err)
 	}
@@ -37,14 +37,14 @@ func (g *guarded) watch(t *testing.T, kinds ...firewall.EventKind) (stop func() 
 	}
 }
 
-func (g *guarded) listening() uint32 {
+func (g *pairLab) listening() uint32 {
 	g.engine.mu.Lock()
 	defer g.engine.mu.Unlock()
 	return g.engine.config.Listen
 }
 
-func TestEventsTellWhatHappened(t *testing.T) {
-	g := newGuarded(t,
+func TestEvents(t *testing.T) {
+	g := newPairLab(t,
 		"add 1 check-state\nadd 100 allow log tcp from any to me 80 setup keep-state\n")
 	stop := g.watch(t, firewall.EventStart, firewall.EventEnd, firewall.EventDrop,
 		firewall.EventLog)
@@ -52,11 +52,11 @@ func TestEventsTellWhatHappened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := talk(c, "hello"); err != nil {
+	if err := echoWord(c, "hello"); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	if c, err := g.knock("10.0.0.1:81"); err == nil {
+	if c, err := g.connect("10.0.0.1:81"); err == nil {
 		c.Close()
 		t.Fatal("port 81 is open")
 	}
@@ -105,14 +105,14 @@ func TestEventsTellWhatHappened(t *testing.T) {
 }
 
 func TestProbesKeepIdleConnections(t *testing.T) {
-	g := newGuarded(t, webRules)
+	g := newPairLab(t, webRules)
 	stop := g.watch(t)
 	c, err := g.dial("10.0.0.1:80")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := talk(c, "hello"); err != nil {
+	if err := echoWord(c, "hello"); err != nil {
 		t.Fatal(err)
 	}
 	before := g.states(t)[0]
@@ -130,15 +130,15 @@ func TestProbesKeepIdleConnections(t *testing.T) {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
 	stop()
-	if err := talk(c, "still there"); err != nil {
+	if err := echoWord(c, "still there"); err != nil {
 		t.Error(err)
 	}
 }
 
 // TestCapture: every frame at the hooks comes with its bytes and its verdict, dropped ones
-// included, and none comes when nobody captures.
+// included, and none comes without a capture.
 func TestCapture(t *testing.T) {
-	g := newGuarded(t,
+	g := newPairLab(t,
 		"add 1 check-state\nadd 100 allow tcp from any to me 80 setup keep-state\n"+
 			"add 150 deny tcp from any to me 81\n")
 	stop := g.watch(t)
@@ -158,11 +158,11 @@ func TestCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := talk(c, "hello"); err != nil {
+	if err := echoWord(c, "hello"); err != nil {
 		t.Fatal(err)
 	}
 	c.Close()
-	if c, err := g.knock("10.0.0.1:81"); err == nil {
+	if c, err := g.connect("10.0.0.1:81"); err == nil {
 		c.Close()
 		t.Fatal("port 81 is open")
 	}
@@ -183,7 +183,7 @@ func TestCapture(t *testing.T) {
 	c.Close()
 	stop()
 	if len(all) != frames || frames == 0 {
-		t.Fatalf("%d frames while somebody captured, %d in the end", frames, len(all))
+		t.Fatalf("%d frames during the capture, %d in the end", frames, len(all))
 	}
 	count := map[uint16]uint64{}
 	for i := range all {

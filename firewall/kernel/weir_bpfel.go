@@ -33,6 +33,28 @@ type weirBucket struct {
 	Pad     uint64
 }
 
+type weirCachedVerdict struct {
+	_      structs.HostLayout
+	Traits struct {
+		_        structs.HostLayout
+		When     uint64
+		SrcHi    uint64
+		SrcLo    uint64
+		DstHi    uint64
+		DstLo    uint64
+		Ports    uint32
+		Recv     uint32
+		Xmit     uint32
+		Proto    uint8
+		TcpFlags uint8
+		IcmpType uint8
+		Kind     uint8
+	}
+	Id     uint32
+	Number uint16
+	Slot   uint16
+}
+
 type weirCall struct {
 	_       structs.HostLayout
 	Now     int64
@@ -73,10 +95,19 @@ type weirCaptured struct {
 	Data  [256]uint8
 }
 
-type weirCard struct {
-	_    structs.HostLayout
-	Four weirAddress
-	Six  weirAddress
+type weirClockHand struct {
+	_     structs.HostLayout
+	Timer struct {
+		_ structs.HostLayout
+		_ [16]byte
+	}
+	Next      uint32
+	Ticks     uint32
+	PassBegan int64
+	PassTook  int64
+	Longest   uint64
+	Worked    uint64
+	Gone      uint64
 }
 
 type weirCode struct {
@@ -301,16 +332,16 @@ type weirCpu struct {
 		Syn           uint64
 		Kind          uint8
 		Second        uint8
-		MemoLook      uint8
+		FirstLook     uint8
 		Translated    uint8
 		Settled       uint8
 		Make          uint8
 		Straight      uint8
-		MemoNew       uint8
-		WayIndex      uint32
-		MemoFlow      uint32
-		MemoRule      uint32
-		MemoPlace     uint32
+		FirstNew      uint8
+		FwdIndex      uint32
+		FirstFlow     uint32
+		FirstRule     uint32
+		FirstPlace    uint32
 		Partner       uint32
 		NatInner      uint32
 		NatFrom       uint32
@@ -346,7 +377,7 @@ type weirCpu struct {
 			Ports uint32
 			Pad   uint32
 		}
-		Party [2]struct {
+		Endpoint [2]struct {
 			_       structs.HostLayout
 			Known   uint32
 			Place   uint32
@@ -391,16 +422,16 @@ type weirCpu struct {
 		Packets uint64
 		Bytes   uint64
 	}
-	Removed      [8]uint64
-	Created      uint64
-	Lost         uint64
-	Unanswered   uint64
-	AnswerTime   int64
-	Pending      int64
-	Dry          uint64
-	DryUntil     int64
-	DryRoom      uint64
-	DryRoomUntil int64
+	Removed     [8]uint64
+	Created     uint64
+	Lost        uint64
+	Unanswered  uint64
+	AnswerTime  int64
+	Pending     int64
+	Dry         uint64
+	DryUntil    int64
+	DryPod      uint64
+	DryPodUntil int64
 }
 
 type weirEndpoint struct {
@@ -487,6 +518,35 @@ type weirFragKey struct {
 	Pad    [6]uint8
 }
 
+type weirFwdEntry struct {
+	_       structs.HostLayout
+	SrcHi   uint64
+	SrcLo   uint64
+	DstHi   uint64
+	DstLo   uint64
+	Recv    uint32
+	Serial  uint32
+	Route   uint32
+	Back    uint32
+	Tos     uint8
+	FromPod uint8
+	ToPod   uint8
+	Hidden  uint8
+	Ifindex uint32
+	Mtu     uint32
+	Macs    [12]uint8
+	Origin  struct {
+		_       structs.HostLayout
+		Place   uint32
+		Limited uint32
+	}
+	Target struct {
+		_       structs.HostLayout
+		Place   uint32
+		Limited uint32
+	}
+}
+
 type weirGauge struct {
 	_            structs.HostLayout
 	States       int64
@@ -507,23 +567,8 @@ type weirGauge struct {
 	Nats         int64
 	NatsMade     uint64
 	NatsEvicted  uint64
-	NatHand      uint32
+	NatClockHand uint32
 	Pad5         [9]uint32
-}
-
-type weirHand struct {
-	_     structs.HostLayout
-	Timer struct {
-		_ structs.HostLayout
-		_ [16]byte
-	}
-	Next      uint32
-	Ticks     uint32
-	PassBegan int64
-	PassTook  int64
-	Longest   uint64
-	Worked    uint64
-	Gone      uint64
 }
 
 type weirHeader struct {
@@ -539,7 +584,7 @@ type weirHeader struct {
 	Dims       uint32
 	Ones       uint32
 	Look       uint32
-	Quick      uint32
+	FastFlow   uint32
 	Conds      uint32
 	Ranges     uint32
 	Prefixes   uint32
@@ -586,37 +631,15 @@ type weirKey struct {
 	Pad    uint16
 }
 
-type weirLabel struct {
+type weirNameId struct {
 	_    structs.HostLayout
 	Name [64]uint8
 }
 
-type weirLabelKey struct {
+type weirNameIdKey struct {
 	_    structs.HostLayout
 	Kind uint32
 	Id   uint32
-}
-
-type weirMemo struct {
-	_      structs.HostLayout
-	Traits struct {
-		_        structs.HostLayout
-		When     uint64
-		SrcHi    uint64
-		SrcLo    uint64
-		DstHi    uint64
-		DstLo    uint64
-		Ports    uint32
-		Recv     uint32
-		Xmit     uint32
-		Proto    uint8
-		TcpFlags uint8
-		IcmpType uint8
-		Kind     uint8
-	}
-	Id     uint32
-	Number uint16
-	Slot   uint16
 }
 
 type weirNatCount struct {
@@ -641,6 +664,12 @@ type weirNatFragKey struct {
 	Proto uint8
 	Dir   uint8
 	Pad   [6]uint8
+}
+
+type weirNic struct {
+	_    structs.HostLayout
+	Four weirAddress
+	Six  weirAddress
 }
 
 type weirOwner struct {
@@ -772,35 +801,6 @@ type weirTrackSet struct {
 	}
 }
 
-type weirWay struct {
-	_       structs.HostLayout
-	SrcHi   uint64
-	SrcLo   uint64
-	DstHi   uint64
-	DstLo   uint64
-	Recv    uint32
-	Serial  uint32
-	Route   uint32
-	Back    uint32
-	Tos     uint8
-	FromPod uint8
-	ToPod   uint8
-	Hidden  uint8
-	Ifindex uint32
-	Mtu     uint32
-	Macs    [12]uint8
-	Origin  struct {
-		_       structs.HostLayout
-		Place   uint32
-		Limited uint32
-	}
-	Target struct {
-		_       structs.HostLayout
-		Place   uint32
-		Limited uint32
-	}
-}
-
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -811,7 +811,7 @@ const (
 	weirMapBuckets       = "buckets"
 	weirMapCallCpus      = "call_cpus"
 	weirMapCalls         = "calls"
-	weirMapCards         = "cards"
+	weirMapClockHands    = "clock_hands"
 	weirMapConfig        = "config"
 	weirMapCounters      = "counters"
 	weirMapCpus          = "cpus"
@@ -819,18 +819,17 @@ const (
 	weirMapEvents        = "events"
 	weirMapForwarding    = "forwarding"
 	weirMapFrags         = "frags"
+	weirMapFwdCache      = "fwd_cache"
 	weirMapGauges        = "gauges"
-	weirMapHands         = "hands"
 	weirMapIfaces        = "ifaces"
 	weirMapImages        = "images"
-	weirMapLabels        = "labels"
 	weirMapLogged        = "logged"
 	weirMapMaskedSources = "masked_sources"
-	weirMapMemos         = "memos"
+	weirMapNameIds       = "name_ids"
 	weirMapNatCounts     = "nat_counts"
 	weirMapNatFrags      = "nat_frags"
 	weirMapNetworks      = "networks"
-	weirMapNotes         = "notes"
+	weirMapNics          = "nics"
 	weirMapOrigins       = "origins"
 	weirMapOwners        = "owners"
 	weirMapPodCounters   = "pod_counters"
@@ -843,10 +842,11 @@ const (
 	weirMapSourceTurns   = "source_turns"
 	weirMapSources       = "sources"
 	weirMapStates        = "states"
+	weirMapSweepHints    = "sweep_hints"
 	weirMapTables        = "tables"
 	weirMapTags          = "tags"
 	weirMapTracks        = "tracks"
-	weirMapWaysKept      = "ways_kept"
+	weirMapVerdictCache  = "verdict_cache"
 	weirProgWeirCall     = "weir_call"
 	weirProgWeirIn       = "weir_in"
 	weirProgWeirInIb     = "weir_in_ib"
@@ -921,7 +921,7 @@ type weirMapSpecs struct {
 	Buckets       *ebpf.MapSpec `ebpf:"buckets"`
 	CallCpus      *ebpf.MapSpec `ebpf:"call_cpus"`
 	Calls         *ebpf.MapSpec `ebpf:"calls"`
-	Cards         *ebpf.MapSpec `ebpf:"cards"`
+	ClockHands    *ebpf.MapSpec `ebpf:"clock_hands"`
 	Config        *ebpf.MapSpec `ebpf:"config"`
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	Cpus          *ebpf.MapSpec `ebpf:"cpus"`
@@ -929,18 +929,17 @@ type weirMapSpecs struct {
 	Events        *ebpf.MapSpec `ebpf:"events"`
 	Forwarding    *ebpf.MapSpec `ebpf:"forwarding"`
 	Frags         *ebpf.MapSpec `ebpf:"frags"`
+	FwdCache      *ebpf.MapSpec `ebpf:"fwd_cache"`
 	Gauges        *ebpf.MapSpec `ebpf:"gauges"`
-	Hands         *ebpf.MapSpec `ebpf:"hands"`
 	Ifaces        *ebpf.MapSpec `ebpf:"ifaces"`
 	Images        *ebpf.MapSpec `ebpf:"images"`
-	Labels        *ebpf.MapSpec `ebpf:"labels"`
 	Logged        *ebpf.MapSpec `ebpf:"logged"`
 	MaskedSources *ebpf.MapSpec `ebpf:"masked_sources"`
-	Memos         *ebpf.MapSpec `ebpf:"memos"`
+	NameIds       *ebpf.MapSpec `ebpf:"name_ids"`
 	NatCounts     *ebpf.MapSpec `ebpf:"nat_counts"`
 	NatFrags      *ebpf.MapSpec `ebpf:"nat_frags"`
 	Networks      *ebpf.MapSpec `ebpf:"networks"`
-	Notes         *ebpf.MapSpec `ebpf:"notes"`
+	Nics          *ebpf.MapSpec `ebpf:"nics"`
 	Origins       *ebpf.MapSpec `ebpf:"origins"`
 	Owners        *ebpf.MapSpec `ebpf:"owners"`
 	PodCounters   *ebpf.MapSpec `ebpf:"pod_counters"`
@@ -953,10 +952,11 @@ type weirMapSpecs struct {
 	SourceTurns   *ebpf.MapSpec `ebpf:"source_turns"`
 	Sources       *ebpf.MapSpec `ebpf:"sources"`
 	States        *ebpf.MapSpec `ebpf:"states"`
+	SweepHints    *ebpf.MapSpec `ebpf:"sweep_hints"`
 	Tables        *ebpf.MapSpec `ebpf:"tables"`
 	Tags          *ebpf.MapSpec `ebpf:"tags"`
 	Tracks        *ebpf.MapSpec `ebpf:"tracks"`
-	WaysKept      *ebpf.MapSpec `ebpf:"ways_kept"`
+	VerdictCache  *ebpf.MapSpec `ebpf:"verdict_cache"`
 }
 
 // weirVariableSpecs contains global variables before they are loaded into the kernel.
@@ -991,7 +991,7 @@ type weirMaps struct {
 	Buckets       *ebpf.Map `ebpf:"buckets"`
 	CallCpus      *ebpf.Map `ebpf:"call_cpus"`
 	Calls         *ebpf.Map `ebpf:"calls"`
-	Cards         *ebpf.Map `ebpf:"cards"`
+	ClockHands    *ebpf.Map `ebpf:"clock_hands"`
 	Config        *ebpf.Map `ebpf:"config"`
 	Counters      *ebpf.Map `ebpf:"counters"`
 	Cpus          *ebpf.Map `ebpf:"cpus"`
@@ -999,18 +999,17 @@ type weirMaps struct {
 	Events        *ebpf.Map `ebpf:"events"`
 	Forwarding    *ebpf.Map `ebpf:"forwarding"`
 	Frags         *ebpf.Map `ebpf:"frags"`
+	FwdCache      *ebpf.Map `ebpf:"fwd_cache"`
 	Gauges        *ebpf.Map `ebpf:"gauges"`
-	Hands         *ebpf.Map `ebpf:"hands"`
 	Ifaces        *ebpf.Map `ebpf:"ifaces"`
 	Images        *ebpf.Map `ebpf:"images"`
-	Labels        *ebpf.Map `ebpf:"labels"`
 	Logged        *ebpf.Map `ebpf:"logged"`
 	MaskedSources *ebpf.Map `ebpf:"masked_sources"`
-	Memos         *ebpf.Map `ebpf:"memos"`
+	NameIds       *ebpf.Map `ebpf:"name_ids"`
 	NatCounts     *ebpf.Map `ebpf:"nat_counts"`
 	NatFrags      *ebpf.Map `ebpf:"nat_frags"`
 	Networks      *ebpf.Map `ebpf:"networks"`
-	Notes         *ebpf.Map `ebpf:"notes"`
+	Nics          *ebpf.Map `ebpf:"nics"`
 	Origins       *ebpf.Map `ebpf:"origins"`
 	Owners        *ebpf.Map `ebpf:"owners"`
 	PodCounters   *ebpf.Map `ebpf:"pod_counters"`
@@ -1023,10 +1022,11 @@ type weirMaps struct {
 	SourceTurns   *ebpf.Map `ebpf:"source_turns"`
 	Sources       *ebpf.Map `ebpf:"sources"`
 	States        *ebpf.Map `ebpf:"states"`
+	SweepHints    *ebpf.Map `ebpf:"sweep_hints"`
 	Tables        *ebpf.Map `ebpf:"tables"`
 	Tags          *ebpf.Map `ebpf:"tags"`
 	Tracks        *ebpf.Map `ebpf:"tracks"`
-	WaysKept      *ebpf.Map `ebpf:"ways_kept"`
+	VerdictCache  *ebpf.Map `ebpf:"verdict_cache"`
 }
 
 func (m *weirMaps) Close() error {
@@ -1037,7 +1037,7 @@ func (m *weirMaps) Close() error {
 		m.Buckets,
 		m.CallCpus,
 		m.Calls,
-		m.Cards,
+		m.ClockHands,
 		m.Config,
 		m.Counters,
 		m.Cpus,
@@ -1045,18 +1045,17 @@ func (m *weirMaps) Close() error {
 		m.Events,
 		m.Forwarding,
 		m.Frags,
+		m.FwdCache,
 		m.Gauges,
-		m.Hands,
 		m.Ifaces,
 		m.Images,
-		m.Labels,
 		m.Logged,
 		m.MaskedSources,
-		m.Memos,
+		m.NameIds,
 		m.NatCounts,
 		m.NatFrags,
 		m.Networks,
-		m.Notes,
+		m.Nics,
 		m.Origins,
 		m.Owners,
 		m.PodCounters,
@@ -1069,10 +1068,11 @@ func (m *weirMaps) Close() error {
 		m.SourceTurns,
 		m.Sources,
 		m.States,
+		m.SweepHints,
 		m.Tables,
 		m.Tags,
 		m.Tracks,
-		m.WaysKept,
+		m.VerdictCache,
 	)
 }
 

@@ -11,24 +11,23 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// What an engine has pinned whose pins are not ours is carried over: its states are adopted when
-// the first Program is loaded, and again, while its programs and ours both judge, at every
-// interface that goes from one to the other. Numbers of TCP only move on, so an adopted state is
-// brought up to the moment. Until the last interface has changed hands, and until it has followed
-// its connection from one copy to the next, a state is liberal: a packet that went on since the
-// copy was made passes.
+// The states of an engine with another layout, or with tables of other sizes, are migrated: adopted
+// when the first Program is loaded, and again, while its programs and ours both run, for every
+// interface that passes from one to the other. TCP numbers only grow, so a later adoption brings a
+// state up to date. A state is liberal until the last interface is ours and until it has followed
+// its connection from one copy to the next: a packet that was sent after the copy passes.
 
-// older is what another engine has pinned.
-type older struct {
+// previous is what another engine has pinned.
+type previous struct {
 	dir    string
-	pins   *oldPins
+	pins   *previousPins
 	copied bool // for the first time
-	taken  bool // its hooks were, those that could be
+	taken  bool // its hooks are ours, those that could be opened
 }
 
-// findOlder opens what another engine has pinned, nil if there is nothing that can be read: no
-// layout that we know, or a start that was cut short.
-func (e *Engine) findOlder() (*older, error) {
+// findPrevious opens what another engine has pinned, nil if there is nothing that can be read: an
+// unknown layout, or a start that did not complete.
+func (e *Engine) findPrevious() (*previous, error) {
 	if e.dir == "" {
 		return nil, nil
 	}
@@ -45,17 +44,18 @@ func (e *Engine) findOlder() (*older, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read what an older Weir has left in %s: %w", dir, err)
+			return nil, fmt.Errorf("read what a previous Weir has left in %s: %w", dir, err)
 		}
-		return &older{dir: dir, pins: pins}, nil
+		return &previous{dir: dir, pins: pins}, nil
 	}
 	return nil, nil
 }
 
-// carryLocked copies the states of another engine whose rules are in force here. With last nothing
-// of the other engine will be left. how is what adoptMerge and adoptStale say of states that are here.
-func (e *Engine) carryLocked(how uint32, last bool) error {
-	o := e.older
+// migrateLocked copies the states of another engine whose rules are in force here. With last
+// nothing of the other engine will be left. how is adoptMerge and adoptStale for the states that
+// exist here.
+func (e *Engine) migrateLocked(how uint32, last bool) error {
+	o := e.previous
 	if o == nil {
 		return nil
 	}
@@ -68,18 +68,18 @@ func (e *Engine) carryLocked(how uint32, last bool) error {
 			return err
 		}
 		if x.translation() {
-			if err := e.carryTranslation(o.pins, x); err != nil {
+			if err := e.migrateTranslation(o.pins, x); err != nil {
 				return err
 			}
 			continue
 		}
 		id, ok := e.ids.byKey[o.pins.ruleKey(x.sides[0].Rule)]
-		flow, known := e.labels.ids[labelFlow][o.pins.flowName(uint8(x.tag>>16))]
+		flow, known := e.nameIDs.ids[nameFlow][o.pins.flowName(uint8(x.tag>>16))]
 		if !ok || !known {
 			continue
 		}
 		for _, link := range e.linksOf(x) {
-			if err := e.carryState(x, link, id, uint8(flow), how, liberal[id] ||
+			if err := e.migrateState(x, link, id, uint8(flow), how, liberal[id] ||
 				!last); err != nil {
 				return err
 			}
@@ -88,12 +88,12 @@ func (e *Engine) carryLocked(how uint32, last bool) error {
 	return nil
 }
 
-// linksOf returns the links to carry a state to, 0 for where it is. A link-local one of an older
-// layout does not say where it is: it is where the host has the address of one of its ends, which
-// is nearly always one place.
+// linksOf returns the links to migrate a state to, 0 for that of its key. A link-local key before
+// firstLinks does not hold its link: it is each on which the host has the address of one of its
+// ends, nearly always one.
 func (e *Engine) linksOf(x *entry) []uint32 {
 	k := x.key()
-	if e.older.pins.layout >= firstLinks || !k.LinkLocal() {
+	if e.previous.pins.layout >= firstLinks || !k.LinkLocal() {
 		return []uint32{0}
 	}
 	var links []uint32
@@ -107,17 +107,17 @@ func (e *Engine) linksOf(x *entry) []uint32 {
 	return links
 }
 
-// A try takes some microseconds and misses if the stream has gone on by more than a window in them,
-// which takes that we lost the processor. A state that never keeps up stays liberal.
+// A try takes some microseconds. It misses if the stream advances by more than a window meanwhile,
+// which happens only if this thread loses the processor. A state that never keeps up stays liberal.
 const mergeTries = 100
 
-// carryState copies one state; what finds no room in a smaller table is lost. One that has to be
+// migrateState copies one state; what does not fit a smaller table is lost. One that has to be
 // strict is copied until it has missed nothing since the copy before.
-func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, how uint32,
+func (e *Engine) migrateState(x *entry, link, rule uint32, flow uint8, how uint32,
 	liberal bool) (err error) {
 	const halfOpen = tagHalfOpen | tagAnswered
 	tag := x.tag | halfOpen
-	// Of a state that was liberal there the numbers need not be those of its connection.
+	// The numbers of a state that was liberal there need not be those of its connection.
 	liberal = liberal || x.sides[0].Flags&metaLiberal != 0
 	for range mergeTries {
 		c := x.call(flow, link)
@@ -134,32 +134,32 @@ func (e *Engine) carryState(x *entry, link, rule uint32, flow uint8, how uint32,
 			return err
 		}
 		if c.Result == adoptMade {
-			e.carried++
+			e.migrated++
 		}
 		if liberal || how&adoptStale != 0 || c.Result != adoptMade && c.Result != adoptBehind {
 			return nil
 		}
-		if x, err = e.older.pins.at(x.place); err != nil || x == nil || x.tag|halfOpen != tag {
+		if x, err = e.previous.pins.at(x.place); err != nil || x == nil || x.tag|halfOpen != tag {
 			return err
 		}
 	}
 	return nil
 }
 
-// carryAllLocked makes the first copy, when the rules are in force.
-func (e *Engine) carryAllLocked() error {
-	o := e.older
+// migrateAllLocked makes the first copy, when the rules are in force.
+func (e *Engine) migrateAllLocked() error {
+	o := e.previous
 	if o == nil || o.copied {
 		return nil
 	}
 	o.copied = true
-	if err := e.carryLocked(0, false); err != nil {
-		return fmt.Errorf("take over the states of an older Weir: %w", err)
+	if err := e.migrateLocked(0, false); err != nil {
+		return fmt.Errorf("take over the states of a previous Weir: %w", err)
 	}
 	if e.takenOver {
 		return nil
 	}
-	return e.carryCountersLocked()
+	return e.migrateCountersLocked()
 }
 
 // Carried returns how many states of an engine with another layout, or other sizes, were taken
@@ -167,13 +167,14 @@ func (e *Engine) carryAllLocked() error {
 func (e *Engine) Carried() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.carried
+	return e.migrated
 }
 
-// carryTranslation copies the two entries of a translation, which know each other by their places.
-func (e *Engine) carryTranslation(p *oldPins, wire *entry) error {
+// migrateTranslation copies the two entries of a translation, which refer to each other by their
+// places.
+func (e *Engine) migrateTranslation(p *previousPins, wire *entry) error {
 	if wire.sides[0].Flags&metaWire == 0 {
-		return nil // the other entry brings it along
+		return nil // it is migrated with the other entry
 	}
 	inner, err := p.at(wire.sides[0].Track)
 	if err != nil || inner == nil || !inner.translation() || inner.sides[0].Track != wire.place {
@@ -194,31 +195,31 @@ func (e *Engine) carryTranslation(p *oldPins, wire *entry) error {
 	return e.call.ask(&second)
 }
 
-// carryCountersLocked lets the rules go on counting where they stood.
-func (e *Engine) carryCountersLocked() error {
-	if e.older == nil {
+// migrateCountersLocked lets the rules continue to count where they stood.
+func (e *Engine) migrateCountersLocked() error {
+	if e.previous == nil {
 		return nil
 	}
-	for key, old := range e.older.pins.ids {
+	for key, old := range e.previous.pins.ids {
 		id, ok := e.ids.byKey[key]
 		if !ok {
 			continue
 		}
-		n, err := e.older.pins.counter(old)
+		n, err := e.previous.pins.counter(old)
 		if err != nil {
 			return err
 		}
-		// What is taken off is less than nothing: it is added.
+		// A negative base is added.
 		base := weirCounter{Packets: -n.Packets, Bytes: -n.Bytes}
 		if err := e.objects.Bases.Put(id&0xffff, base); err != nil {
-			return fmt.Errorf("go on with the counters of an older Weir: %w", err)
+			return fmt.Errorf("go on with the counters of a previous Weir: %w", err)
 		}
 	}
 	return nil
 }
 
-// isResized says that what is pinned has tables of other sizes than they should have: it counts as
-// another engine's.
+// isResized reports whether the pinned tables have other sizes than the options ask for: then they
+// count as another engine's.
 func (e *Engine) isResized() (bool, error) {
 	if e.dir == "" {
 		return false, nil
@@ -250,8 +251,8 @@ func (e *Engine) setAsideLocked() error {
 	if err != nil {
 		return fmt.Errorf("set the tables of other sizes aside: %w", err)
 	}
-	if e.older != nil && e.older.dir == e.dir {
-		e.older.dir = to
+	if e.previous != nil && e.previous.dir == e.dir {
+		e.previous.dir = to
 	}
 	e.resized = false
 	return nil

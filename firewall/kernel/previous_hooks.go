@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// olderHook is an interface that another engine guards, with both of its links.
-type olderHook struct {
+// previousHook is an interface that another engine guards, with both of its links.
+type previousHook struct {
 	attachment
 	programs [2]*ebpf.Program // ours
 }
@@ -25,33 +25,33 @@ func (e *Engine) takesHooks() bool {
 }
 
 func (e *Engine) takesHooksLocked() bool {
-	return e.older != nil && e.older.copied && !e.older.taken && !e.noTCX
+	return e.previous != nil && e.previous.copied && !e.previous.taken && !e.noTCX
 }
 
 // takeHooksLocked gives our programs the links of another engine, one right after the other. A
 // packet that is forwarded meets the hooks of two interfaces, and each engine knows the flows of
 // its own table only: where the two guard different interfaces for long, answers meet an engine
-// that has not seen the question. An interface whose links cannot be read is left for Attach.
+// that has not seen the query. An interface whose links cannot be read is left for Attach.
 func (e *Engine) takeHooksLocked() error {
-	o := e.older
+	o := e.previous
 	if !e.takesHooksLocked() {
 		return nil
 	}
 	o.taken = true
-	hooks, err := e.olderHooks(o.dir)
+	hooks, err := e.previousHooks(o.dir)
 	if err != nil || len(hooks) == 0 {
 		return err
 	}
 	if err := e.enterHooksLocked(hooks); err != nil {
 		return e.leaveHooksLocked(hooks, err)
 	}
-	if err := e.carryLocked(adoptMerge, false); err != nil { // little is missing afterwards
+	if err := e.migrateLocked(adoptMerge, false); err != nil { // little is missing afterwards
 		return e.leaveHooksLocked(hooks, err)
 	}
 	for _, h := range hooks {
 		for d, l := range h.links {
 			if err := l.Update(h.programs[d]); err != nil && !gone(err) {
-				// Both go on side by side, until Attach.
+				// Both engines run side by side until Attach.
 				return e.leaveHooksLocked(hooks, fmt.Errorf("update the program of interface "+
 					"%d %s: %w", h.index, directions[d].name, err))
 			}
@@ -59,7 +59,7 @@ func (e *Engine) takeHooksLocked() error {
 	}
 	left, err := filepath.Glob(filepath.Join(o.dir, "[lf]i*-*-*"))
 	if err == nil {
-		err = e.carryLocked(adoptMerge|adoptStale, len(left) == 2*len(hooks))
+		err = e.migrateLocked(adoptMerge|adoptStale, len(left) == 2*len(hooks))
 	}
 	if err != nil {
 		return e.leaveHooksLocked(hooks, err)
@@ -68,15 +68,15 @@ func (e *Engine) takeHooksLocked() error {
 	for _, h := range hooks {
 		errs = append(errs, e.movePinsLocked(h))
 	}
-	return errors.Join(append(errs, e.endOlderLocked())...)
+	return errors.Join(append(errs, e.endPreviousLocked())...)
 }
 
-// enterHooksLocked notes the interfaces as guarded: what packets are asked about an uplink, its
+// enterHooksLocked records the interfaces as guarded: what packets look up about an uplink, its
 // addresses, has to be there before the first packet is.
-func (e *Engine) enterHooksLocked(hooks []*olderHook) error {
+func (e *Engine) enterHooksLocked(hooks []*previousHook) error {
 	for _, h := range hooks {
 		e.links[h.index] = &h.attachment
-		if err := e.putCardLocked(h.index); err != nil {
+		if err := e.putNICLocked(h.index); err != nil {
 			return err
 		}
 	}
@@ -84,16 +84,16 @@ func (e *Engine) enterHooksLocked(hooks []*olderHook) error {
 }
 
 // leaveHooksLocked undoes enterHooksLocked after err.
-func (e *Engine) leaveHooksLocked(hooks []*olderHook, err error) error {
+func (e *Engine) leaveHooksLocked(hooks []*previousHook, err error) error {
 	for _, h := range hooks {
 		delete(e.links, h.index)
-		err = errors.Join(err, e.putCardLocked(h.index), h.close(false))
+		err = errors.Join(err, e.putNICLocked(h.index), h.close(false))
 	}
 	return err
 }
 
-// olderHooks opens the links that another engine has pinned in dir.
-func (e *Engine) olderHooks(dir string) (hooks []*olderHook, err error) {
+// previousHooks opens the links that another engine has pinned in dir.
+func (e *Engine) previousHooks(dir string) (hooks []*previousHook, err error) {
 	found, err := pinned(dir, "link")
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -104,7 +104,7 @@ func (e *Engine) olderHooks(dir string) (hooks []*olderHook, err error) {
 	}
 	defer c.Close()
 	for index := range found {
-		h := &olderHook{attachment: attachment{index: index}}
+		h := &previousHook{attachment: attachment{index: index}}
 		if e.links[index] == nil && e.openHook(c, dir, h) == nil {
 			hooks = append(hooks, h)
 		} else if err := h.close(false); err != nil {
@@ -114,7 +114,7 @@ func (e *Engine) olderHooks(dir string) (hooks []*olderHook, err error) {
 	return hooks, nil
 }
 
-func (e *Engine) openHook(c *nl.Conn, dir string, h *olderHook) error {
+func (e *Engine) openHook(c *nl.Conn, dir string, h *previousHook) error {
 	i, err := c.LinkByIndex(int(h.index))
 	if err != nil {
 		return err
@@ -135,25 +135,26 @@ func (e *Engine) openHook(c *nl.Conn, dir string, h *olderHook) error {
 }
 
 // movePinsLocked moves the pins of a hook to ours: it is never without one.
-func (e *Engine) movePinsLocked(h *olderHook) error {
+func (e *Engine) movePinsLocked(h *previousHook) error {
 	for d, l := range h.links {
 		path := e.linkPath(h.index, d)
 		if err := removeIfThere(path); err != nil { // of an interface that had this index before
 			return err
 		}
 		if err := l.Pin(path); err != nil {
-			return fmt.Errorf("pin the link of interface %d %s: %w", h.index, directions[d].name, err)
+			return fmt.Errorf("pin the link of interface %d %s: %w", h.index, directions[d].name,
+				err)
 		}
 	}
 	return nil
 }
 
-// endOlderLocked removes what another engine has pinned, if it guards no interface any more.
-func (e *Engine) endOlderLocked() error {
-	dir := e.older.dir
+// endPreviousLocked removes what another engine has pinned, once it guards no interface.
+func (e *Engine) endPreviousLocked() error {
+	dir := e.previous.dir
 	left, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*")) // links and filters
 	if err != nil || len(left) > 0 {
 		return err
 	}
-	return errors.Join(e.carryRest(dir), clearDir(dir), e.dropOlder(dir))
+	return errors.Join(e.migrateRest(dir), clearDir(dir), e.dropPrevious(dir))
 }

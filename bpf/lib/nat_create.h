@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Making translations, and ending them before their time.
+// Creation of translations, and their early end.
 #pragma once
 
 #include "nat.h"
@@ -9,7 +9,7 @@
 __noinline int nat_forget(__u32 fresh)
 {
 	struct cpu *c = this_cpu();
-	if (!c || !nat_own(0))
+	if (!c || !nat_find_inner(0))
 		return 0;
 	__u32 place = c->p.place;
 	struct set *s = set_at(place / WAYS);
@@ -18,56 +18,60 @@ __noinline int nat_forget(__u32 fresh)
 	return remove_state(place, c->p.tag, GONE_RECYCLED);
 }
 
-// nat_in_the_way: the tuple p->key has a translation already. One that is over, or whose other half
-// is missing, makes room; with `dead` so does any other, whose flow is known to be another one.
-__noinline int nat_in_the_way(__u32 dead)
+// nat_conflict: the tuple p->key has a translation already. One that is over, or whose other half
+// is missing, is removed first; with `dead` any other is, because its flow is known to be another
+// one.
+__noinline int nat_conflict(__u32 dead)
 {
 	struct cpu *c = this_cpu();
 	if (!c || !nat_find(0))
 		return 0;
 	__u32 place = c->p.place;
 	__u64 tag = c->p.tag;
-	nat_nobody(&c->p);
+	nat_reset_victim(&c->p);
 	if (nat_weigh(place, 0) <= NAT_CLOSED || dead)
 		remove_state(place, tag, GONE_RECYCLED);
 	return nat_find(0);
 }
 
-// Where no translation could be made to give way, nobody searches again for so long.
+// After no translation could be evicted, no packet searches again for so long.
 #define NAT_DRY 10000000LL
 
-// yields makes a translation of a pod give way, or with 0 one of anybody.
-__always_inline int yields(struct cpu *c, __u32 pod)
+// nat_evict_for evicts a translation of a pod, with 0 of any pod.
+__always_inline int nat_evict_for(struct cpu *c, __u32 pod)
 {
-	if (unlikely(c->dry_room == pod + 1 && c->p.now < c->dry_room_until))
+	if (unlikely(c->dry_pod == pod + 1 && c->p.now < c->dry_pod_until))
 		return 0;
 	// Another CPU may have found the same one.
 	if (nat_evict(pod) || (c->p.nat_rank != ~0ULL && nat_evict(pod)))
 		return 1;
-	c->dry_room = pod + 1;
-	c->dry_room_until = c->p.now + NAT_DRY;
+	c->dry_pod = pod + 1;
+	c->dry_pod_until = c->p.now + NAT_DRY;
 	return 0;
 }
 
-// nat_room makes sure that there may be one more translation of a pod, 1 + its place or 0.
-__always_inline int nat_room(struct cpu *c, struct config *cf, __u32 pod)
+// nat_reserve makes sure that there may be one more translation of a pod, 1 + its place or 0.
+__always_inline int nat_reserve(struct cpu *c, struct config *cf, __u32 pod)
 {
 	__u32 zero = 0, place = pod - 1;
 	struct gauge *g = bpf_map_lookup_elem(&gauges, &zero);
 	struct nat_count *of = pod ? bpf_map_lookup_elem(&nat_counts, &place) : NULL;
 
-	if (!g || (of && cf->max_pod_nats && once(of->nats) >= cf->max_pod_nats && !yields(c, pod)))
+	if (!g || (of && cf->max_pod_nats && READ_ONCE(of->nats) >= cf->max_pod_nats &&
+		   !nat_evict_for(c, pod)))
 		return 0;
-	if (once(g->nats) >= cf->max_nats && !yields(c, 0))
+	if (READ_ONCE(g->nats) >= cf->max_nats && !nat_evict_for(c, 0))
 		return 0;
-	return once(g->states) + c->pending + 2 <= cf->max_states || reclaim_dead(cf->sets) || yields(c, 0);
+	return READ_ONCE(g->states) + c->pending + 2 <= cf->max_states || reclaim_dead(cf->sets) ||
+	       nat_evict_for(c, 0);
 }
 
 // nat_claim takes an entry for p->key and fills it but for its tag. It sets p->place.
 __always_inline int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 {
-	if (!claim_spare(p, long_claim(p->tag)) && !claim(0) && !claim(1) && !(make_way(0) && claim(1)) &&
-	    !((reclaim_dead(cf->sets) || nat_give_way(cf->sets)) && claim(1)))
+	if (!claim_spare(p, slow_claim(p->tag)) && !claim(0) && !claim(1) &&
+	    !(move_one(0) && claim(1)) &&
+	    !((reclaim_dead(cf->sets) || nat_evict_sets(cf->sets)) && claim(1)))
 		return REASON_STATES_FULL;
 	__u32 way = p->place & (WAYS - 1);
 	struct set *s = set_at(p->place / WAYS);
@@ -87,7 +91,7 @@ __always_inline int nat_claim(struct config *cf, struct pkt *p, __u32 meta)
 	return 0;
 }
 
-// host_uses reports that a socket of the host's own would hear the answers to the goal.
+// host_uses reports whether a socket of the host would receive the answers to the goal.
 __always_inline int host_uses(struct __sk_buff *skb, struct pkt *p)
 {
 	struct bpf_sock_tuple *t = (struct bpf_sock_tuple *)p->buf;
@@ -121,7 +125,8 @@ __always_inline int host_uses(struct __sk_buff *skb, struct pkt *p)
 	return 1;
 }
 
-__always_inline void published_key(struct published_key *k, struct pkt *p, __u64 hi, __u64 lo, __u32 port, int any)
+__always_inline void published_key(struct published_key *k, struct pkt *p, __u64 hi, __u64 lo,
+				   __u32 port, int any)
 {
 	__builtin_memset(k, 0, sizeof(*k));
 	k->addr.hi = any ? 0 : hi;
@@ -142,12 +147,12 @@ __always_inline int is_published(struct pkt *p, __u32 port)
 	return bpf_map_lookup_elem(&published, &k) != NULL;
 }
 
-// nat_make makes the translation between p->was, the tuple on the wire, and p->goal, the tuple that
-// rules see, both as the caller sends them; for META_SOURCE they change places. It returns 0, or
-// the reason why not: REASON_NAT_PORTS if one of the tuples has a translation already. Both halves
-// are there, or none. It is called only once the packet has passed, or with META_FRESH, which says
-// that it may yet be refused. REASON_STATES_FULL: there is no room, whatever the tuples.
-__noinline int nat_make(struct __sk_buff *skb, __u32 how)
+// nat_create makes the translation between p->was, the tuple on the wire, and p->goal, the tuple
+// that rules see, both as the caller sends them; for META_SOURCE they change places. It returns 0,
+// or the reason why not: REASON_NAT_PORTS if one of the tuples has a translation already. It makes
+// both halves or none. It is called after the packet has passed, or with META_FRESH, which marks
+// that the packet may yet be refused. REASON_STATES_FULL: the table is full, whatever the tuples.
+__noinline int nat_create(struct __sk_buff *skb, __u32 how)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -159,9 +164,9 @@ __noinline int nat_make(struct __sk_buff *skb, __u32 how)
 	struct endpoint *e = source ? pod_at(i->src_hi, i->src_lo) : pod_at(i->dst_hi, i->dst_lo);
 	__u32 pod = e ? e->place + 1 : 0;
 	canonical(p, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo, w->ports, p->proto);
-	if (nat_in_the_way(0))
+	if (nat_conflict(0))
 		return REASON_NAT_PORTS;
-	if (!nat_room(c, cf, pod))
+	if (!nat_reserve(c, cf, pod))
 		return REASON_STATES_FULL;
 	int why = nat_claim(cf, p, META_WIRE | source);
 	if (why)
@@ -170,7 +175,8 @@ __noinline int nat_make(struct __sk_buff *skb, __u32 how)
 	__u64 wire_tag = p->tag;
 	canonical(p, i->src_hi, i->src_lo, i->dst_hi, i->dst_lo, i->ports, p->proto);
 	// The state is new: what was translated before was another flow.
-	why = nat_in_the_way(new_state(p)) ? REASON_NAT_PORTS : nat_claim(cf, p, source | (how & META_FRESH));
+	why = nat_conflict(new_state(p)) ? REASON_NAT_PORTS :
+					   nat_claim(cf, p, source | (how & META_FRESH));
 	if (why) {
 		unclaim(p, wire);
 		return why;
@@ -186,7 +192,8 @@ __noinline int nat_make(struct __sk_buff *skb, __u32 how)
 	low_side(ws, wire)->flags |= cross;
 	low_side(is, inner)->flags |= cross;
 	high_side(is, inner)->track = pod << NAT_POD_SHIFT | PHASE_OPENING;
-	if (p->memo_flow || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN) { // of a TCP connection it has not the numbers
+	// it does not have the sequence numbers of a TCP connection
+	if (p->first_flow || (p->tcp_flags & (TH_SYN | TH_ACK)) != TH_SYN) {
 		low_side(is, inner)->flags |= META_LOOSE;
 		high_side(is, inner)->flags |= META_LOOSE;
 	}

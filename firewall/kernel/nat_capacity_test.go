@@ -16,7 +16,7 @@ import (
 )
 
 // setConfig changes the programs' settings.
-func (v *village) setConfig(change func(c *weirConfig)) {
+func (v *cluster) setConfig(change func(c *weirConfig)) {
 	v.t.Helper()
 	v.engine.mu.Lock()
 	defer v.engine.mu.Unlock()
@@ -24,9 +24,9 @@ func (v *village) setConfig(change func(c *weirConfig)) {
 	v.must(v.engine.putConfigLocked())
 }
 
-// TestTheHostKeepsRoom fills all the room that translations may have, by questions through a
-// published port and connections from pods: the host's own connections are made all the while.
-func TestTheHostKeepsRoom(t *testing.T) {
+// TestHostKeepsCapacity fills all places that translations may have, by queries through a published
+// port and connections from pods: the host's own connections are made all the while.
+func TestHostKeepsCapacity(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 60000)
 	f.publish(8080, 80)
@@ -36,20 +36,20 @@ func TestTheHostKeepsRoom(t *testing.T) {
 	})
 	for i := range 2000 {
 		client := end(outsideAddr, 10000+i)
-		if code, _, _ := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != wentAway {
+		if code, _, _ := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != redirected {
 			t.Fatalf("question %d through the port: %d", i, code)
 		}
-		if code, src, _ := f.send(end(podA, 80), client, packet.UDP{}); code != wentAway ||
+		if code, src, _ := f.send(end(podA, 80), client, packet.UDP{}); code != redirected ||
 			src != end(hostAddr, 8080) {
 			t.Fatalf("answer %d: %d from %s", i, code, src)
 		}
 		if i%100 == 99 {
-			if err := greet(f.host, "192.0.2.2:7"); err != nil {
+			if err := exchange(f.host, "192.0.2.2:7"); err != nil {
 				t.Fatalf("the host's own connection after %d questions: %v", i, err)
 			}
 		}
 	}
-	if n := natRefused(t, f.village); n != 0 {
+	if n := natRefused(t, f.cluster); n != 0 {
 		t.Errorf("%d packets were refused", n)
 	}
 	if n := len(f.pairs()); n > 150 {
@@ -57,9 +57,9 @@ func TestTheHostKeepsRoom(t *testing.T) {
 	}
 }
 
-// TestTheOtherHalfIsMissing takes one entry of a translation away, as no code does: the client's
-// next packet makes a whole one again.
-func TestTheOtherHalfIsMissing(t *testing.T) {
+// TestMissingHalfOfATranslation takes one entry of a translation away, as no code does: the
+// client's next packet makes a whole one again.
+func TestMissingHalfOfATranslation(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.publish(8080, 80)
 	for _, half := range []uint32{0, metaWire} {
@@ -99,7 +99,8 @@ func TestTheOtherHalfIsMissing(t *testing.T) {
 			}
 		}
 		for i := range 15 {
-			if code, _, to := f.send(client, end(hostAddr, 8080), packet.UDP{}); code != wentAway ||
+			if code, _, to := f.send(client, end(hostAddr, 8080),
+				packet.UDP{}); code != redirected ||
 				to != end(podA, 80) {
 				t.Errorf("half %x, datagram %d: %d to %s", half, i, code, to)
 			}
@@ -111,9 +112,9 @@ func TestTheOtherHalfIsMissing(t *testing.T) {
 	}
 }
 
-// TestPortsTellNothingOfTheTable: the port that a pod gets does not depend on the keys that say
+// TestPortsRevealNothingOfTheTable: the port that a pod gets does not depend on the keys that say
 // where states lie.
-func TestPortsTellNothingOfTheTable(t *testing.T) {
+func TestPortsRevealNothingOfTheTable(t *testing.T) {
 	f := newFrames(t, natRules)
 	f.masquerade(2000, 60000)
 	port := func(change int) uint16 {
@@ -153,7 +154,7 @@ func TestPortsOfTheHost(t *testing.T) {
 	for i := range 20 {
 		code, src, _ := f.send(end(podA, 3000+i), end(outsideAddr, 9),
 			packet.TCP{Seq: uint32(i), Flags: packet.FlagSYN, Window: 1000})
-		if code != wentAway || src.Port() != 3002 && src.Port() != 3003 {
+		if code != redirected || src.Port() != 3002 && src.Port() != 3003 {
 			t.Errorf("connection %d: %d from %s", i, code, src)
 		}
 	}
@@ -164,10 +165,10 @@ func TestPortsOfTheHost(t *testing.T) {
 	}
 }
 
-// TestCookiesTellNothingOfTheTable: the time stamp of an answer to a SYN does not depend on the
+// TestCookiesRevealNothingOfTheTable: the time stamp of an answer to a SYN does not depend on the
 // keys that say where states lie, but on keys of its own.
-func TestCookiesTellNothingOfTheTable(t *testing.T) {
-	g := newGuarded(t, webRules)
+func TestCookiesRevealNothingOfTheTable(t *testing.T) {
+	g := newPairLab(t, webRules)
 	listenTCP(t, g.server, "[::]:8080")
 	rules := "add check-state\nadd 100 allow tcp from any to me 8080 setup keep-state\n"
 	if err := g.engine.Load(compile(t, rules)); err != nil {

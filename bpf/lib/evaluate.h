@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The judgement of one packet, docs/design/0003-evaluation.md section 2. The caller has set dir, recv, xmit, now, random and the tags.
+// Evaluation of one packet, docs/design/0003-evaluation.md section 2. The caller has set dir,
+// recv, xmit, now, random and the tags.
 #pragma once
 
 #include "extra.h"
@@ -15,7 +16,7 @@ __always_inline void load_iface(__u32 ifindex, struct iface *to)
 		__builtin_memset(to, 0, sizeof(*to));
 }
 
-__always_inline void begin_walk(struct pkt *p)
+__always_inline void reset_walk(struct pkt *p)
 {
 	p->pc = 0;
 	p->word = ~0U;
@@ -36,44 +37,46 @@ __always_inline void begin_walk(struct pkt *p)
 	}
 }
 
-enum { QUICK_WALK, QUICK_GO_ON, QUICK_DONE };
+enum { LOOKUP_WALK, LOOKUP_CONTINUE, LOOKUP_DONE };
 
-// established is the short way for most packets: the first rule looks states up, there is one, and its rule decides. It says whether that was all,
-// or the walk begins (QUICK_WALK) or goes on from where p stands.
-__always_inline int established(struct pkt *p, void *image, struct header *h)
+// by_first_lookup decides most packets of the slow path: the first rule looks states up, there is
+// one, and its rule decides (LOOKUP_DONE). Otherwise the walk begins (LOOKUP_WALK) or continues
+// where p stands (LOOKUP_CONTINUE).
+__always_inline int by_first_lookup(struct pkt *p, void *image, struct header *h)
 {
-	__u32 flow = h->quick - 1;
+	__u32 flow = h->fast_flow - 1;
 	int look = was_missed(p, flow) ? LOOK_MISS : look_up(flow);
 	struct code *owner = look == LOOK_MISS ? NULL : code_in(image, p->slot);
 
-	if (look == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag && !(owner->flags & CODE_LOG)) {
+	if (look == LOOK_HIT && owner && owner->action == ACT_ALLOW && !owner->tag &&
+	    !(owner->flags & CODE_LOG)) {
 		p->v.state = USE_HIT;
 		count_rule(p, owner->id);
 		decide(p, owner, 1, REASON_RULE);
 		p->settled = 1;
-		return QUICK_DONE;
+		return LOOKUP_DONE;
 	}
 	if (look >= LOOK_DROP && owner) {
 		decide(p, owner, 0, look - LOOK_DROP);
-		return QUICK_DONE;
+		return LOOKUP_DONE;
 	}
-	begin_walk(p);
-	note_asked(p, flow);
+	reset_walk(p);
+	record_lookup(p, flow);
 	p->lookups = 1;
 	if (look == LOOK_MISS) {
 		p->pc = h->after;
-		return QUICK_WALK;
+		return LOOKUP_WALK;
 	}
 	p->have[flow >> 6 & 3] |= 1ULL << (flow & 63);
 	p->v.state = look == LOOK_HIT ? USE_HIT : USE_UNTOUCHED;
 	p->mode = MODE_ACT;
-	return QUICK_GO_ON;
+	return LOOKUP_CONTINUE;
 }
 
-// begin_rules lets the walk begin at the first rule that matches, if it is remembered.
+// begin_rules starts the walk at the first rule that matches, if the verdict cache has it.
 __always_inline void begin_rules(struct pkt *p, struct header *h)
 {
-	__u32 found = recall(h->reads);
+	__u32 found = verdict_lookup(h->reads);
 
 	if (!found)
 		return;
@@ -82,8 +85,9 @@ __always_inline void begin_rules(struct pkt *p, struct header *h)
 	p->mode = MODE_MATCHED;
 }
 
-// judge_rules returns whether the rules have to be walked.
-__always_inline int judge_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p, void *image, struct header *h)
+// evaluate_rules reports whether the rules have to be walked.
+__always_inline int evaluate_rules(struct __sk_buff *skb, struct config *cf, struct pkt *p,
+				   void *image, struct header *h)
 {
 	if (h->need & NEED_NAMES) {
 		load_iface(p->recv, &p->recv_if);
@@ -94,27 +98,27 @@ __always_inline int judge_rules(struct __sk_buff *skb, struct config *cf, struct
 		if (p->proto == PROTO_SCTP || (p->proto == PROTO_TCP && p->tcp_flags & TH_SYN))
 			read_extras(skb);
 		make_key(skb, p);
-		if (h->quick && !p->later) {
-			int r = established(p, image, h);
-			if (r == QUICK_WALK)
+		if (h->fast_flow && !p->later) {
+			int r = by_first_lookup(p, image, h);
+			if (r == LOOKUP_WALK)
 				begin_rules(p, h);
-			return r != QUICK_DONE;
+			return r != LOOKUP_DONE;
 		}
 	}
-	begin_walk(p);
+	reset_walk(p);
 	begin_rules(p, h);
 	return 1;
 }
 
-// decided_before notes a verdict without a rule.
+// decided_before sets a verdict without a rule.
 __always_inline void decided_before(struct pkt *p, int pass, __u8 reason)
 {
 	p->v.pass = pass;
 	p->v.reason = reason;
 }
 
-// read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers, L2_INFINIBAND on
-// one of InfiniBand, and 0 on one without headers.
+// read_frame parses the frame of skb. l2 is 14 on an interface with Ethernet headers, L2_INFINIBAND
+// on one of InfiniBand, and 0 on one without headers.
 __noinline int read_frame(struct __sk_buff *skb, __u32 l2)
 {
 	struct cpu *c = this_cpu();
@@ -133,11 +137,12 @@ __noinline int by_rules(__u32 unused)
 	walk();
 	struct cpu *c = this_cpu();
 	if (c && unlikely(c->p.frag & FRAG_FIRST))
-		note_fragment(0);
+		record_fragment(0);
 	return unused;
 }
 
-// before_rules decides about the packet of skb, unless the rules have to be walked: then it returns 1.
+// before_rules decides about the packet of skb, unless the rules have to be walked: then it
+// returns 1.
 __noinline int before_rules(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
@@ -159,7 +164,8 @@ __noinline int before_rules(struct __sk_buff *skb)
 		decided_before(p, 0, REASON_DECODE + p->reason);
 		return 0;
 	}
-	// On its way out a forwarded packet's hop limit is one less: it concerns one link only.
+	// Neighbour discovery is essential on one link only: it is not forwarded, where the hop
+	// limit is one less.
 	if (p->proto == PROTO_ICMPV6 && !cf->no_essential && !p->second && essential(p)) {
 		decided_before(p, 1, REASON_ESSENTIAL);
 		return 0;
@@ -173,15 +179,16 @@ __noinline int before_rules(struct __sk_buff *skb)
 		decided_before(p, 1, REASON_RULE);
 		return 0;
 	}
-	if (judge_rules(skb, cf, p, image, h))
+	if (evaluate_rules(skb, cf, p, image, h))
 		return 1;
 	if (unlikely(p->frag & FRAG_FIRST))
-		note_fragment(0);
+		record_fragment(0);
 	return 0;
 }
 
-// judge decides about the packet of skb, which was read. The two parts are called one after the other, for the stack of one within the other is too deep.
-__always_inline void judge(struct __sk_buff *skb)
+// evaluate decides about the packet of skb, which has been read. It calls its two parts one after
+// the other: nested, their stacks would be too deep.
+__always_inline void evaluate(struct __sk_buff *skb)
 {
 	if (before_rules(skb))
 		by_rules(0);
@@ -190,14 +197,17 @@ __always_inline void judge(struct __sk_buff *skb)
 		keep_track(c->p.proved - 1);
 }
 
-__always_inline void tell_drop(struct pkt *p, struct config *cf)
+__always_inline void report_drop(struct pkt *p, struct config *cf)
 {
 	__u8 r = p->v.reason;
 
 	if (r == REASON_COOKIE) // not dropped but answered
 		return;
 
-	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_HALF_OPEN_SOURCE || r == REASON_TRACKS_FULL ? EVENT_REFUSE : EVENT_DROP;
+	__u32 kind = (r >= REASON_LIMIT && r <= REASON_NO_KEY) || r == REASON_HALF_OPEN_SOURCE ||
+				     r == REASON_TRACKS_FULL ?
+			     EVENT_REFUSE :
+			     EVENT_DROP;
 
 	if (listened(cf, kind))
 		event_packet(kind);
@@ -206,20 +216,21 @@ __always_inline void tell_drop(struct pkt *p, struct config *cf)
 __always_inline void count_verdict(struct cpu *c)
 {
 	struct pkt *p = &c->p;
-	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason, 4 * NUM_REASONS)];
+	struct count *n = &c->decided[below((p->dir * 2 + p->v.pass) * NUM_REASONS + p->v.reason,
+					    4 * NUM_REASONS)];
 
 	n->packets++;
 	n->bytes += p->len;
 }
 
-// finish counts the verdict and tells of a drop.
+// finish counts the verdict and reports a drop.
 __always_inline void finish(struct cpu *c, struct config *cf)
 {
 	struct pkt *p = &c->p;
 
 	count_verdict(c);
 	if (unlikely(!p->v.pass))
-		tell_drop(p, cf);
+		report_drop(p, cf);
 	if (unlikely(p->v.state == USE_NEW) && listened(cf, EVENT_START))
 		event_packet(EVENT_START);
 }

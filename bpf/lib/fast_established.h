@@ -1,33 +1,40 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// The short way of packets that pass by: of a conversation that is known, between addresses that are, which need no translation.
+// The fast path of forwarded packets: of a flow that has a state, between addresses that the
+// forwarding cache holds, without translation.
 #pragma once
 
-#include "quick.h"
-#include "way.h"
+#include "fast_new.h"
+#include "fwd_cache.h"
 
-// straight_on: what is known of the addresses of a packet says that it goes to a pod or a card as it is, by no translation and past no rate limit.
-__always_inline int straight_on(struct way *w, struct forwarding *f, __s64 now, __u8 tos)
+// forwardable: by the forwarding entry of its addresses a packet goes to a pod or a NIC unchanged,
+// with no translation and no rate limit.
+__always_inline int forwardable(struct fwd_entry *w, struct forwarding *f, __s64 now, __u8 tos)
 {
 	if (w->to_pod)
 		return !(w->from_pod && (f->published || w->origin.limited)) && !w->target.limited;
-	return w->from_pod && !(f->published | w->hidden | w->origin.limited) && route_fresh(w, now, tos);
+	return w->from_pod && !(f->published | w->hidden | w->origin.limited) &&
+	       route_fresh(w, now, tos);
 }
 
-// pass_by sends on what it can, and returns GO_ON for everything else, untouched.
-__noinline int pass_by(struct __sk_buff *skb)
+// fast_forward forwards what it can. It returns FWD_CONTINUE for everything else, unchanged.
+__noinline int fast_forward(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
-	struct forwarding *f = ways();
+	struct forwarding *f = forwarding_settings();
 	__u8 *b = (__u8 *)(long)skb->data, *end = (__u8 *)(long)skb->data_end;
-	if (!c || !cf || !f || b + 54 > end || listened(cf, EVENT_PACKET) || !current_flow(cf->current))
-		return GO_ON;
+	if (!c || !cf || !f || b + 54 > end || listened(cf, EVENT_PACKET) ||
+	    !current_flow(cf->current))
+		return FWD_CONTINUE;
 	struct pkt *p = &c->p;
 	int four = *(__u16 *)(b + 12) == be16(ETH_IP);
-	__u32 len, head, bits; // head: of IP and, when segments are made of it, of what is above; bits: with the length of a TCP header
+	// head: of IP and, when segments are made of it, of what is above; bits: with the length
+	// of a TCP header
+	__u32 len, head, bits;
 	__u8 tos, proto;
-	if ((!four && (*(__u16 *)(b + 12) != be16(ETH_IPV6) || b + 74 > end)) || b[four ? 22 : 21] <= 1 || skb->pkt_type != HOST || skb->vlan_present)
-		return GO_ON;
+	if ((!four && (*(__u16 *)(b + 12) != be16(ETH_IPV6) || b + 74 > end)) ||
+	    b[four ? 22 : 21] <= 1 || skb->pkt_type != HOST || skb->vlan_present)
+		return FWD_CONTINUE;
 	if (four) {
 		p->src_hi = p->dst_hi = 0;
 		p->src_lo = (__u64)MAPPED << 32 | get32(b + 26);
@@ -49,19 +56,19 @@ __noinline int pass_by(struct __sk_buff *skb)
 		bits = b[66];
 	}
 	int known;
-	struct way *w = known_way(p, f->serial, &known);
-	if (!w || !known || !straight_on(w, f, p->now, tos))
-		return GO_ON;
+	struct fwd_entry *w = fwd_lookup(p, f->serial, &known);
+	if (!w || !known || !forwardable(w, f, p->now, tos))
+		return FWD_CONTINUE;
 	__u32 segment = skb->gso_size;
 	head += proto == PROTO_TCP ? (bits >> 4) * 4 : 8;
 	if ((segment ? segment + head : len) > w->mtu)
-		return GO_ON;
-	if (!quick(skb, cf, 14)) {
+		return FWD_CONTINUE;
+	if (!fast_path(skb, cf, 14)) {
 		p->missed = 0;
-		return GO_ON;
+		return FWD_CONTINUE;
 	}
 	finish(c, cf);
-	p->dir = DIR_OUT; // where the same state lets it pass
+	p->dir = DIR_OUT; // there the same state lets it pass
 	count_verdict(c);
 	count_rule(p, p->v.id);
 	if (w->from_pod)

@@ -15,16 +15,16 @@ import (
 
 // BenchmarkPassage measures what the programs take for one packet of an established TCP connection
 // on its way to or from a pod, by BPF_PROG_TEST_RUN, everything in cache. What the kernel does with
-// the packet afterwards is not in it. (A packet to a card cannot be sent twice here: it is marked.)
+// the packet afterwards is not in it. (A packet to a NIC cannot be sent twice here: it is marked.)
 func BenchmarkPassage(b *testing.B) {
 	nstest.Root(b)
-	v := newVillage(b, hundredRules())
+	v := newCluster(b, hundredRules())
 	v.must(ping(v.a.Node, "192.0.2.2")) // now the host knows its neighbour
 	v.must(ping(v.a.Node, "2001:db8::2"))
-	card, err := v.host.Netlink().LinkByName("eth0")
+	nic, err := v.host.Netlink().LinkByName("eth0")
 	v.must(err)
 	a, other, outside := v.a.endpoint, v.b.endpoint, netip.MustParseAddr("192.0.2.2")
-	atCard := crossing{index: uint32(card.Index), mac: [6]byte(card.HardwareAddr)}
+	atNIC := crossing{index: uint32(nic.Index), mac: [6]byte(nic.HardwareAddr)}
 	atA := crossing{index: a.Index, mac: a.HostMAC}
 	atB := crossing{index: other.Index, mac: other.HostMAC}
 	for i, c := range []struct {
@@ -32,8 +32,8 @@ func BenchmarkPassage(b *testing.B) {
 		there, back crossing
 		from, to    netip.Addr
 	}{
-		{"card to pod", atCard, atA, outside, a.Addrs[0]},
-		{"card to pod, IPv6", atCard, atA, netip.MustParseAddr("2001:db8::2"), a.Addrs[1]},
+		{"NIC to pod", atNIC, atA, outside, a.Addrs[0]},
+		{"NIC to pod, IPv6", atNIC, atA, netip.MustParseAddr("2001:db8::2"), a.Addrs[1]},
 		{"pod to pod", atA, atB, a.Addrs[0], other.Addrs[0]},
 		{"pod to pod, IPv6", atA, atB, a.Addrs[1], other.Addrs[1]},
 	} {
@@ -75,7 +75,7 @@ type crossing struct {
 
 // pass has a segment come in a number of times and returns how long that took. Its hop limit, which
 // goes down every time, is 255 at first.
-func (v *village) pass(at crossing, from, to netip.Addr, segment packet.TCP,
+func (v *cluster) pass(at crossing, from, to netip.Addr, segment packet.TCP,
 	times uint32) (took time.Duration) {
 	v.t.Helper()
 	var header packet.Layer = packet.IPv4{Src: from, Dst: to, TTL: 255}

@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// conversation is a whole short TCP connection: opened, one request, one answer, closed by both.
-func conversation(t testing.TB) (frames [][]byte) {
+// shortConnection is a whole short TCP connection: opened, one request, one answer, closed by both.
+func shortConnection(t testing.TB) (frames [][]byte) {
 	t.Helper()
 	ends := [2]netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1")}
 	for _, s := range []struct {
@@ -41,10 +41,10 @@ func conversation(t testing.TB) (frames [][]byte) {
 	return frames
 }
 
-// TestAHundredThousandShortConnectionsASecond opens and closes so many in a table of the default
+// TestShortConnectionsAtFullRate opens and closes so many in a table of the default
 // size, by an injected clock and with the sweep's ticks as they come: not one is refused, and each
 // leaves two seconds after its end.
-func TestAHundredThousandShortConnectionsASecond(t *testing.T) {
+func TestShortConnectionsAtFullRate(t *testing.T) {
 	nstest.Root(t)
 	e, err := Open(Config{Options: firewall.DefaultOptions()})
 	if err != nil {
@@ -56,7 +56,7 @@ func TestAHundredThousandShortConnectionsASecond(t *testing.T) {
 		t.Fatal(err)
 	}
 	const rate, seconds, tick = 100_000, 4, 10 * time.Millisecond
-	frames := conversation(t)
+	frames := shortConnection(t)
 	now, begin := time.Second, time.Second
 	perTick := min(int(e.config.Sets)/100+1, 768) // sets_per_tick of bpf/lib/sweep.h
 	hand, most := 0, 0
@@ -118,9 +118,9 @@ func portAt(client int) int {
 	return 0
 }
 
-// TestTheDoorStaysOpen fills the table to the last state: rules with states refuse, and those
-// without go on.
-func TestTheDoorStaysOpen(t *testing.T) {
+// TestStatelessRulesPassInAFullTable fills the table to the last state: rules with states refuse,
+// and those without still pass.
+func TestStatelessRulesPassInAFullTable(t *testing.T) {
 	nstest.Root(t)
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 1000, 1000
@@ -137,7 +137,7 @@ add 50 allow tcp from any to any setup keep-state
 `)); err != nil {
 		t.Fatal(err)
 	}
-	judge := func(b []byte) firewall.Verdict {
+	evaluate := func(b []byte) firewall.Verdict {
 		t.Helper()
 		v, err := e.Evaluate(&firewall.Input{Now: time.Second}, b)
 		if err != nil {
@@ -146,9 +146,9 @@ add 50 allow tcp from any to any setup keep-state
 		return v
 	}
 	for n := range 2000 { // answered, so that nothing of it is ever evicted
-		judge(udpFrame(t, n, false)[14:])
-		judge(udpFrame(t, n, true)[14:])
-		judge(udpFrame(t, n, false)[14:]) // and sent again: proved
+		evaluate(udpFrame(t, n, false)[14:])
+		evaluate(udpFrame(t, n, true)[14:])
+		evaluate(udpFrame(t, n, false)[14:]) // and sent again: proved
 	}
 	ssh := func(from, to string, s packet.TCP) firewall.Verdict {
 		t.Helper()
@@ -157,10 +157,11 @@ add 50 allow tcp from any to any setup keep-state
 		if err != nil {
 			t.Fatal(err)
 		}
-		return judge(b)
+		return evaluate(b)
 	}
-	if v := judge(udpFrame(t, 3000, false)[14:]); v.Pass || v.Reason != firewall.ReasonStatesFull {
-		t.Errorf("a new conversation in a full table: %+v", v)
+	if v := evaluate(udpFrame(t, 3000, false)[14:]); v.Pass ||
+		v.Reason != firewall.ReasonStatesFull {
+		t.Errorf("a new flow in a full table: %+v", v)
 	}
 	if v := ssh("10.8.8.8", "10.0.0.1",
 		packet.TCP{SrcPort: 1, DstPort: 22, Flags: packet.FlagSYN}); v.Pass ||
@@ -171,12 +172,12 @@ add 50 allow tcp from any to any setup keep-state
 		packet.FlagACK | packet.FlagFIN} {
 		if v := ssh("10.9.9.9", "10.0.0.1",
 			packet.TCP{SrcPort: 1, DstPort: 22, Flags: flags}); !v.Pass || v.Rule != 10 {
-			t.Errorf("through the door in: %+v", v)
+			t.Errorf("without a state in: %+v", v)
 		}
 		if v := ssh("10.0.0.1", "10.9.9.9",
 			packet.TCP{SrcPort: 22, DstPort: 1, Flags: flags | packet.FlagACK}); !v.Pass ||
 			v.Rule != 20 {
-			t.Errorf("through the door out: %+v", v)
+			t.Errorf("without a state out: %+v", v)
 		}
 	}
 	decided, err := e.Decisions()

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// TestHopsOfTheShortWay: each datagram of a conversation between pods, the first one that goes the
-// long way and those that go the short one, has lost one hop and is whole, over both families.
-func TestHopsOfTheShortWay(t *testing.T) {
-	v := newVillage(t, "add 1 check-state\nadd allow ip from any to any keep-state\n")
+// TestHopLimitOnTheFastPath: each datagram of a flow between pods, the first on the slow path and
+// the others on the fast path, has lost one hop and is whole, over both families.
+func TestHopLimitOnTheFastPath(t *testing.T) {
+	v := newCluster(t, "add 1 check-state\nadd allow ip from any to any keep-state\n")
 	for _, to := range []string{"10.88.0.3:9", "[fd00:88::3]:9"} {
 		var server net.PacketConn
 		v.must(v.b.Do(func() (err error) {

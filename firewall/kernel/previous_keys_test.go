@@ -15,9 +15,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestOlderKeys carries over the states of a layout whose keys held neither links nor queries: each
-// is found by what it was made for, and by nothing else.
-func TestOlderKeys(t *testing.T) {
+// TestKeysOfPreviousLayouts migrates the states of a layout whose keys held neither links nor
+// queries: each is found by what it was made for, and by nothing else.
+func TestKeysOfPreviousLayouts(t *testing.T) {
 	nstest.Root(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
 	const rules = "add 10 allow ip from any to any keep-state\n"
@@ -41,10 +41,10 @@ func TestOlderKeys(t *testing.T) {
 	words := func(s string) (hi, lo uint64) { return packet.AddrWords(netip.MustParseAddr(s)) }
 	made := old.now()
 	for _, s := range []struct {
-		proto     uint8
-		low, high string
-		ports     uint32
-		maker     int
+		proto      uint8
+		low, high  string
+		ports      uint32
+		originator int
 	}{
 		// the host's own address is on two links
 		{packet.ProtoTCP, "fe80::1", "fe80::2", 80<<16 | 1000, 1},
@@ -66,7 +66,7 @@ func TestOlderKeys(t *testing.T) {
 			c.Side[i] = weirSide{Last: made, Created: made, Rule: old.rules[0].Id,
 				Flags: uint32(flow.Seen) | metaLoose}
 		}
-		c.Side[s.maker].Flags |= metaMade
+		c.Side[s.originator].Flags |= metaMade
 		must(old.call.ask(&c))
 		if c.Result != adoptMade {
 			t.Fatalf("%+v: %d", s, c.Result)
@@ -75,6 +75,7 @@ func TestOlderKeys(t *testing.T) {
 	old.config.Layout = firstLinks - 1
 	must(old.objects.Config.Put(uint32(0), &old.config))
 	must(old.Close())
+	must(asLabels(layoutDir(dir)))
 	must(os.Rename(layoutDir(dir), filepath.Join(dir, "layout-12")))
 
 	e := open()

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -9,11 +10,11 @@ import (
 	"github.com/weirnet/weir/flow"
 )
 
-// TestTranslationsOfAnOlderLayout carries live translations over from layout 12, where each side
-// had the flags of what it had sent and both entries could count as half-open: a hidden connection
-// and one through a published port go on.
-func TestTranslationsOfAnOlderLayout(t *testing.T) {
-	v := newVillage(t, natRules)
+// TestTranslationsOfPreviousLayout migrates live translations from layout 12, where each side had
+// the flags of what it had sent and both entries could count as half-open: a hidden connection and
+// one through a published port continue.
+func TestTranslationsOfPreviousLayout(t *testing.T) {
+	v := newCluster(t, natRules)
 	v.masquerade(2000, 3000)
 	v.serve(v.a.Node, 80)
 	v.publish(8080, 80)
@@ -24,13 +25,15 @@ func TestTranslationsOfAnOlderLayout(t *testing.T) {
 	in, err := dialFrom(v.outside, "192.0.2.1:8080", patience)
 	v.must(err)
 	defer in.Close()
-	v.must(talk(out, "before"))
-	v.must(talk(in, "before"))
+	v.must(echoWord(out, "before"))
+	v.must(echoWord(in, "before"))
 
 	v.as12()
-	older := filepath.Join(v.dir, "layout-12")
+	previous := filepath.Join(v.dir, "layout-12")
 	v.must(v.engine.Close())
-	v.must(v.host.Do(func() error { return os.Rename(layoutDir(v.dir), older) }))
+	v.must(v.host.Do(func() error {
+		return errors.Join(asLabels(layoutDir(v.dir)), os.Rename(layoutDir(v.dir), previous))
+	}))
 	v.open()
 	v.must(v.engine.SetInterfaces(v.ifs))
 	v.masquerade(2000, 3000)
@@ -41,15 +44,15 @@ func TestTranslationsOfAnOlderLayout(t *testing.T) {
 		}
 		v.must(v.host.Do(func() error { _, err := v.engine.Attach(i.Index); return err }))
 	}
-	for _, r := range []*resident{v.a, v.b} {
+	for _, r := range []*podNode{v.a, v.b} {
 		v.must(v.host.Do(func() error { return v.engine.SetEndpoint(r.endpoint) }))
 	}
 	v.publish(8080, 80)
-	if _, err := os.Stat(older); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", older, err)
+	if _, err := os.Stat(previous); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", previous, err)
 	}
-	v.must(talk(out, "after"))
-	v.must(talk(in, "after"))
+	v.must(echoWord(out, "after"))
+	v.must(echoWord(in, "after"))
 	f := framesOf(v)
 	all := f.pairs()
 	if len(all) != 2 {
@@ -63,7 +66,7 @@ func TestTranslationsOfAnOlderLayout(t *testing.T) {
 }
 
 // as12 turns the engine's pins into what layout 12 would have left.
-func (v *village) as12() {
+func (v *cluster) as12() {
 	v.t.Helper()
 	states, err := v.engine.objects.States.Memory()
 	v.must(err)
@@ -88,4 +91,9 @@ func (v *village) as12() {
 	}
 	v.engine.config.Layout = 12
 	v.must(v.engine.putConfigLocked())
+}
+
+// asLabels gives the pin of the names of flows the name that it has before layout 13.
+func asLabels(dir string) error {
+	return os.Rename(filepath.Join(dir, "name_ids"), filepath.Join(dir, "labels"))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// allowSuper lets a node's card send and take super-packets above 64 KiB, of both families.
+// allowSuper lets a node's NIC send and take GSO packets above 64 KiB, of both families.
 func allowSuper(t *testing.T, n *nstest.Node, name string) {
 	t.Helper()
 	l, err := n.Netlink().LinkByName(name)
@@ -24,7 +24,7 @@ func allowSuper(t *testing.T, n *nstest.Node, name string) {
 	}
 }
 
-// watchLongest reports the longest packet that the engine has judged.
+// watchLongest reports the longest packet that the engine has evaluated.
 func watchLongest(t *testing.T, n *nstest.Node, e *Engine) *atomic.Int64 {
 	t.Helper()
 	var longest atomic.Int64
@@ -42,9 +42,9 @@ func watchLongest(t *testing.T, n *nstest.Node, e *Engine) *atomic.Int64 {
 
 var longText = strings.Repeat("0123456789abcdef", 1<<20)
 
-// TestSuperPackets: TCP with super-packets above 64 KiB (BIG TCP) goes on, both ways.
-func TestSuperPackets(t *testing.T) {
-	g := newGuarded(t, webRules+"add deny ip from any to any\n")
+// TestGSOPackets: TCP with GSO packets above 64 KiB (BIG TCP) works in both directions.
+func TestGSOPackets(t *testing.T) {
+	g := newPairLab(t, webRules+"add deny ip from any to any\n")
 	allowSuper(t, g.server, "eth0")
 	allowSuper(t, g.client, "eth0")
 	for _, to := range []string{"10.0.0.1:80", "[fd00::1]:80"} {
@@ -55,10 +55,10 @@ func TestSuperPackets(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			if err := talkLong(c, longText); err != nil {
+			if err := echoText(c, longText); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "super-packets were judged", func() bool {
+			eventually(t, "GSO packets were evaluated", func() bool {
 				return longest.Load() > 70_000
 			})
 		})
@@ -68,10 +68,10 @@ func TestSuperPackets(t *testing.T) {
 	}
 }
 
-// TestSuperPacketsToPods: they go straight to pods and from pod to card, too, and cards that take
-// none get segments of the size of the MTU.
-func TestSuperPacketsToPods(t *testing.T) {
-	v := newVillage(t, openRules)
+// TestGSOPacketsToPods: they go straight to pods and from pod to NIC, too, and NICs that take none
+// get segments of the size of the MTU.
+func TestGSOPacketsToPods(t *testing.T) {
+	v := newCluster(t, openRules)
 	v.masquerade(61000, 61999)
 	for _, n := range []*nstest.Node{v.a.Node, v.b.Node} {
 		allowSuper(t, n, "eth0")
@@ -94,7 +94,7 @@ func TestSuperPacketsToPods(t *testing.T) {
 			{v.outside, "10.88.0.2:80"}, {v.outside, "[fd00:88::2]:80"},
 			{v.a.Node, "192.0.2.2:80"}, {v.a.Node, "[2001:db8::2]:80"},
 		} {
-			t.Run(fmt.Sprintf("big card %v, %s to %s", big, w.from, w.to), func(t *testing.T) {
+			t.Run(fmt.Sprintf("big NIC %v, %s to %s", big, w.from, w.to), func(t *testing.T) {
 				before := v.hostSent(v.a) + v.hostSent(v.b)
 				longest := watchLongest(t, v.host, v.engine)
 				c, err := dialFrom(w.from, w.to, patience)
@@ -102,11 +102,11 @@ func TestSuperPacketsToPods(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer c.Close()
-				if err := talkLong(c, longText); err != nil {
+				if err := echoText(c, longText); err != nil {
 					t.Fatal(err)
 				}
 				if big || w.from != v.outside {
-					eventually(t, "super-packets were judged", func() bool {
+					eventually(t, "GSO packets were evaluated", func() bool {
 						return longest.Load() > 70_000
 					})
 				}

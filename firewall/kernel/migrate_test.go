@@ -24,7 +24,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// snapshot is an engine of an older layout as it was released, with the rules webRules for a host
+// snapshot is an engine of a previous layout as it was released, with the rules webRules for a host
 // 10.0.0.1 and fd00::1: its programs, and what its maps held, byte for byte.
 type snapshot struct {
 	Object []byte
@@ -32,14 +32,22 @@ type snapshot struct {
 	Image  [][]byte // rows of the image in force
 }
 
-// start pins the older engine below dir and attaches it to an interface, as it did itself.
+// start pins the previous engine below dir and attaches it to an interface, as it did itself.
 func (s *snapshot) start(dir string, index uint32) (err error) {
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(s.Object))
 	if err != nil {
 		return err
 	}
 	config := s.Maps["config"][0][1]
-	sets := uint32(config[8]) | uint32(config[9])<<8 | uint32(config[10])<<16 | uint32(config[11])<<24
+	sets := uint32(
+		config[8],
+	) | uint32(
+		config[9],
+	)<<8 | uint32(
+		config[10],
+	)<<16 | uint32(
+		config[11],
+	)<<24
 	for name, m := range spec.Maps {
 		if name == "states" || name == "tags" {
 			m.MaxEntries = sets
@@ -121,7 +129,7 @@ type stream struct {
 	err   atomic.Pointer[error]
 }
 
-func newStream(t *testing.T, g *guarded, to string) *stream {
+func newStream(t *testing.T, g *pairLab, to string) *stream {
 	t.Helper()
 	c, err := dialFrom(g.client, to, patience)
 	if err != nil {
@@ -148,22 +156,33 @@ func newStream(t *testing.T, g *guarded, to string) *stream {
 func (s *stream) flows(t *testing.T, what string, more int64) {
 	t.Helper()
 	want := s.bytes.Load() + more
-	for stop := time.Now().Add(60 * time.Second); s.bytes.Load() < want; time.Sleep(time.Millisecond) {
+	stop := time.Now().Add(60 * time.Second)
+	for ; s.bytes.Load() < want; time.Sleep(time.Millisecond) {
 		if err := s.err.Load(); err != nil {
 			t.Fatalf("%s: the stream ended: %v", what, *err)
 		}
 		if time.Now().After(stop) {
-			t.Fatalf("%s: the stream stands still %d bytes before %d", what, want-s.bytes.Load(), want)
+			t.Fatalf(
+				"%s: the stream stands still %d bytes before %d",
+				what,
+				want-s.bytes.Load(),
+				want,
+			)
 		}
 	}
 }
 
-// TestAnOlderWeirsStates takes over from an engine of another layout, as it was released, while a
-// stream goes through both.
-func TestAnOlderWeirsStates(t *testing.T) {
+// TestStatesOfPreviousLayout takes over from an engine of another layout, as it was released, while
+// a stream goes through both.
+func TestStatesOfPreviousLayout(t *testing.T) {
 	nstest.Root(t)
 	lab := nstest.New(t)
-	g := &guarded{server: lab.Node("server"), client: lab.Node("client"), dir: filepath.Join(nstest.Bpffs(t), "weir"), options: firewall.DefaultOptions()}
+	g := &pairLab{
+		server:  lab.Node("server"),
+		client:  lab.Node("client"),
+		dir:     filepath.Join(nstest.Bpffs(t), "weir"),
+		options: firewall.DefaultOptions(),
+	}
 	lab.Join(g.server, "eth0", "10.0.0.1/24 fd00::1/64", g.client, "eth0", "10.0.0.2/24 fd00::2/64")
 	for _, port := range []int{80, 81} {
 		l, err := g.server.Listen("tcp", fmt.Sprintf("[::]:%d", port))
@@ -174,14 +193,14 @@ func TestAnOlderWeirsStates(t *testing.T) {
 		go echo(l)
 	}
 	s := readSnapshot(t, "layout-3.gob.gz")
-	older := filepath.Join(g.dir, "layout-3")
+	previous := filepath.Join(g.dir, "layout-3")
 	if err := g.server.Do(func() error {
 		i, err := net.InterfaceByName("eth0")
 		if err != nil {
 			return err
 		}
 		g.index = uint32(i.Index)
-		return s.start(older, g.index)
+		return s.start(previous, g.index)
 	}); err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -190,20 +209,20 @@ func TestAnOlderWeirsStates(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if c, err := g.knock("10.0.0.1:81"); err == nil {
+	if c, err := g.connect("10.0.0.1:81"); err == nil {
 		c.Close()
-		t.Fatal("the older engine does not guard")
+		t.Fatal("the previous engine does not guard")
 	}
 	idle, err := g.dial("[fd00::1]:80")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer idle.Close()
-	if err := talk(idle, "before"); err != nil {
+	if err := echoWord(idle, "before"); err != nil {
 		t.Fatal(err)
 	}
 	busy := newStream(t, g, "10.0.0.1:80")
-	busy.flows(t, "under the older engine", 50<<20)
+	busy.flows(t, "under the previous engine", 50<<20)
 
 	g.open(t)
 	defer func() { g.engine.Close() }()
@@ -215,26 +234,30 @@ func TestAnOlderWeirsStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := g.engine.Carried(); n != 2 {
-		t.Errorf("carried %d states, there are 2", n)
+		t.Errorf("migrated %d states, there are 2", n)
 	}
-	busy.flows(t, "while the states are copied", 20<<20) // numbers go on far beyond what was copied
-	if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+	busy.flows(t, "while the states are copied", 20<<20) // numbers grow far beyond what was copied
+	if err := g.server.Do(
+		func() error { _, err := g.engine.Attach(g.index); return err },
+	); err != nil {
 		t.Fatal(err)
 	}
 	busy.flows(t, "under this engine", 50<<20)
-	if err := talk(idle, "after"); err != nil {
+	if err := echoWord(idle, "after"); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(older); !os.IsNotExist(err) {
-		t.Errorf("%s is still there: %v", older, err)
+	if _, err := os.Stat(previous); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", previous, err)
 	}
 	states := g.states(t)
 	if len(states) != 2 {
 		t.Fatalf("states: %+v", states)
 	}
 	for _, st := range states {
-		// The stream counts on from what the older engine counted; its numbers are checked as ever.
-		if st.Phase.String() != "established" || st.Rule != 101 || st.From.Addr().Is4() && st.Bytes[1] < 100<<20 {
+		// The stream counts on from what the previous engine counted; its numbers are checked as
+		// ever.
+		if st.Phase.String() != "established" || st.Rule != 101 ||
+			st.From.Addr().Is4() && st.Bytes[1] < 100<<20 {
 			t.Errorf("state %+v", st)
 		}
 	}
@@ -242,7 +265,8 @@ func TestAnOlderWeirsStates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if x.sides[0].Flags&metaLiberal != 0 || x.sides[1].Flags&metaLiberal != 0 || x.maker().Flags&sideProved == 0 {
+		if x.sides[0].Flags&metaLiberal != 0 || x.sides[1].Flags&metaLiberal != 0 ||
+			x.originator().Flags&sideProved == 0 {
 			t.Errorf("flags %#x %#x", x.sides[0].Flags, x.sides[1].Flags)
 		}
 	}
@@ -253,19 +277,19 @@ func TestAnOlderWeirsStates(t *testing.T) {
 	if rules[1].Bytes < 200<<20 { // both directions
 		t.Errorf("the rule counts %d bytes", rules[1].Bytes)
 	}
-	if c, err := g.knock("10.0.0.1:81"); err == nil {
+	if c, err := g.connect("10.0.0.1:81"); err == nil {
 		c.Close()
 		t.Error("port 81 is open")
 	}
 }
 
 // TestTablesOfAnotherSize gives the tables another size, upwards and down again, while a stream
-// goes through; states and limits go on.
+// goes through; states and limits continue.
 func TestTablesOfAnotherSize(t *testing.T) {
 	o := firewall.DefaultOptions()
 	o.MaxStates, o.MaxHalfOpen = 1000, 500
 	const rules = "add 1 check-state\nadd allow tcp from any to me 80 setup limit src-addr 3\n"
-	g := newGuardedWith(t, rules, o)
+	g := newPairLabWith(t, rules, o)
 	busy := newStream(t, g, "10.0.0.1:80")
 	var idle [2]net.Conn
 	for i := range idle {
@@ -278,33 +302,36 @@ func TestTablesOfAnotherSize(t *testing.T) {
 	}
 	limited := func(when string) {
 		t.Helper()
-		if c, err := g.knock("10.0.0.1:80"); err == nil {
+		if c, err := g.connect("10.0.0.1:80"); err == nil {
 			c.Close()
 			t.Errorf("%s: a fourth connection of one source", when)
 		}
 	}
 	limited("before")
 	for _, states := range []int{40000, 500} {
-		when := fmt.Sprintf("with room for %d states", states)
+		when := fmt.Sprintf("with %d places for states", states)
 		busy.flows(t, when, 20<<20)
 		if err := g.engine.Close(); err != nil {
 			t.Fatal(err)
 		}
 		g.options.MaxStates = states
 		g.open(t)
-		if g.engine.TakenOver() || int(g.engine.objects.States.MaxEntries()) != int(setsFor(states)) {
+		if g.engine.TakenOver() ||
+			int(g.engine.objects.States.MaxEntries()) != int(setsFor(states)) {
 			t.Fatalf("%s: the table has %d sets", when, g.engine.objects.States.MaxEntries())
 		}
 		g.interfaces(t)
 		if err := g.engine.Load(compile(t, rules)); err != nil {
 			t.Fatal(err)
 		}
-		if err := g.server.Do(func() error { _, err := g.engine.Attach(g.index); return err }); err != nil {
+		if err := g.server.Do(
+			func() error { _, err := g.engine.Attach(g.index); return err },
+		); err != nil {
 			t.Fatal(err)
 		}
 		busy.flows(t, when, 20<<20)
 		for _, c := range idle {
-			if err := talk(c, when); err != nil {
+			if err := echoWord(c, when); err != nil {
 				t.Errorf("%s: %v", when, err)
 			}
 		}
@@ -319,7 +346,7 @@ func TestTablesOfAnotherSize(t *testing.T) {
 	// A place that becomes free is free.
 	idle[0].Close()
 	until(t, "another connection", patience, func() bool {
-		c, err := g.knock("10.0.0.1:80")
+		c, err := g.connect("10.0.0.1:80")
 		if err != nil {
 			return false
 		}
@@ -345,9 +372,9 @@ func (e *Engine) agreeTracks(t *testing.T) (n int) {
 	return n
 }
 
-// TestUnknownPinsAreNotRead leaves pins alone whose layout is newer, or whose maps are not what
+// TestUnknownLayoutsAreNotRead leaves pins alone whose layout is newer, or whose maps are not what
 // their layout says.
-func TestUnknownPinsAreNotRead(t *testing.T) {
+func TestUnknownLayoutsAreNotRead(t *testing.T) {
 	nstest.Root(t)
 	dir := filepath.Join(nstest.Bpffs(t), "weir")
 	e, err := Open(Config{Dir: dir, Options: firewall.DefaultOptions()})
@@ -357,7 +384,17 @@ func TestUnknownPinsAreNotRead(t *testing.T) {
 	if err := e.Load(compile(t, webRules)); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := e.Adopt([]firewall.State{{Proto: 6, From: netip.MustParseAddrPort("10.0.0.2:1"), To: netip.MustParseAddrPort("10.0.0.1:80"), Key: e.rules[1].Key}}); n != 1 || err != nil {
+	if n, err := e.Adopt(
+		[]firewall.State{
+			{
+				Proto: 6,
+				From:  netip.MustParseAddrPort("10.0.0.2:1"),
+				To:    netip.MustParseAddrPort("10.0.0.1:80"),
+				Key:   e.rules[1].Key,
+			},
+		},
+	); n != 1 ||
+		err != nil {
 		t.Fatal(n, err)
 	}
 	config := e.config
@@ -380,7 +417,8 @@ func TestUnknownPinsAreNotRead(t *testing.T) {
 	}
 	found := 0
 	for x, err := range p.states() {
-		if err != nil || p.ruleKey(x.sides[0].Rule) != e.rules[1].Key || p.flowName(uint8(x.tag>>16)) != "default" {
+		if err != nil || p.ruleKey(x.sides[0].Rule) != e.rules[1].Key ||
+			p.flowName(uint8(x.tag>>16)) != "default" {
 			t.Errorf("%+v: %v", x, err)
 		}
 		found++
@@ -389,7 +427,9 @@ func TestUnknownPinsAreNotRead(t *testing.T) {
 		t.Errorf("%d states, there is one", found)
 	}
 	// A map of another shape under the name of one of ours.
-	odd, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 4, Flags: 1 << 10})
+	odd, err := ebpf.NewMap(
+		&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 4, Flags: 1 << 10},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,18 +445,24 @@ func TestUnknownPinsAreNotRead(t *testing.T) {
 	}
 }
 
-// TestAStateThatFellBehindStaysLiberal merges copies into a state as a stream goes on between them:
-// it becomes strict when it has missed nothing since the copy before, however far the stream has
-// gone, and not sooner.
-func TestAStateThatFellBehindStaysLiberal(t *testing.T) {
+// TestStateThatFellBehindStaysLiberal merges copies into a state while a stream continues between
+// them: it becomes strict when it has missed nothing since the copy before, however far the stream
+// has gone, and not sooner.
+func TestStateThatFellBehindStaysLiberal(t *testing.T) {
 	for _, gone := range []uint32{1, 1 << 20, 3 << 30} {
 		e := newEngine(t)
-		if err := e.Load(compile(t, "add allow tcp from any to any setup keep-state\n")); err != nil {
+		if err := e.Load(
+			compile(t, "add allow tcp from any to any setup keep-state\n"),
+		); err != nil {
 			t.Fatal(err)
 		}
 		merge := func(what string, numbers uint32, want int64) {
 			t.Helper()
-			old := firewall.State{Proto: packet.ProtoTCP, From: netip.MustParseAddrPort("10.0.0.2:1"), To: netip.MustParseAddrPort("10.0.0.1:80")}
+			old := firewall.State{
+				Proto: packet.ProtoTCP,
+				From:  netip.MustParseAddrPort("10.0.0.2:1"),
+				To:    netip.MustParseAddrPort("10.0.0.1:80"),
+			}
 			c := adoption(&old, e.rules[0].Id, 0, 1)
 			for i := range c.Side {
 				d := &c.Side[i]
@@ -435,7 +481,10 @@ func TestAStateThatFellBehindStaysLiberal(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, d := range x.sides {
-					if liberal := want != 0; (d.Flags&metaLiberal != 0) != liberal || d.End != numbers || d.Ack != numbers || d.Edge != numbers+1000 {
+					if liberal := want != 0; (d.Flags&metaLiberal != 0) != liberal ||
+						d.End != numbers ||
+						d.Ack != numbers ||
+						d.Edge != numbers+1000 {
 						t.Errorf("%d on, %s: side %d: %+v", gone, what, i, d)
 					}
 				}

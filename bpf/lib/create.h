@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Making states, docs/design/0003-evaluation.md section 5.
+// Creation of states, docs/design/0003-evaluation.md section 5.
 #pragma once
 
 #include "evict.h"
 #include "nat_evict.h"
 #include "repeat.h"
 
-// reclaimable returns the tag of the state at a place if it has expired or its TCP connection is closed, 0 if not. It does not remove it itself: its
-// stack and that of remove_state would add up.
+// reclaimable returns the tag of the state at a place if it has expired or its TCP connection is
+// closed, 0 if not. It does not remove the state itself: its stack and that of remove_state would
+// add up.
 __noinline __u64 reclaimable(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -17,14 +18,15 @@ __noinline __u64 reclaimable(__u32 place)
 	__u32 way = place % WAYS;
 	if (!c || !cf || !s || !t)
 		return 0;
-	__u64 tag = once(t->tag[way]);
+	__u64 tag = READ_ONCE(t->tag[way]);
 	if ((tag & TAG_MASK) != TAG_LIVE)
 		return 0;
 	struct side *low = low_side(s, way), *high = high_side(s, way);
 	if (low->rule == NAT_RULE)
 		return nat_weigh(place, 0) <= NAT_CLOSED ? tag : 0;
 	int phase = phase_of(low, high, tag_proto(tag));
-	if (phase != PHASE_CLOSED && phase != PHASE_RESET && !expired(cf, low, high, tag_proto(tag), c->p.now))
+	if (phase != PHASE_CLOSED && phase != PHASE_RESET &&
+	    !expired(cf, low, high, tag_proto(tag), c->p.now))
 		return 0;
 	return tag;
 }
@@ -50,33 +52,34 @@ __noinline int reclaim_dead(__u32 sets)
 	return 0;
 }
 
-// reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones, then translations.
+// reclaim frees an entry in one of the two sets of p->hash: dead ones first, then half-open ones,
+// then translations.
 __always_inline int reclaim(struct config *cf, struct pkt *p)
 {
-	return reclaim_dead(cf->sets) || evict(cf->sets) || nat_give_way(cf->sets);
+	return reclaim_dead(cf->sets) || evict(cf->sets) || nat_evict_sets(cf->sets);
 }
 
 // pick counts the vacant entries of a set in p->vacant and puts one of them into p->way.
 __always_inline void pick(struct pkt *p, struct tag_line *t, __s64 now)
 {
-	once(p->vacant) = 0;
+	WRITE_ONCE(p->vacant, 0);
 	for (int i = 0; i < WAYS; i++) {
-		if (!vacant(once(t->tag[i]), now))
+		if (!vacant(READ_ONCE(t->tag[i]), now))
 			continue;
-		once(p->vacant)++;
-		once(p->way) = i;
+		WRITE_ONCE(p->vacant, READ_ONCE(p->vacant) + 1);
+		WRITE_ONCE(p->way, i);
 	}
 }
 
-// take claims the entry that was picked in set n.
-__always_inline int take(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
+// claim_picked claims the entry that was picked in set n.
+__always_inline int claim_picked(struct pkt *p, struct tag_line *t, __u32 n, __s64 now)
 {
-	__u32 way = once(p->way) & (WAYS - 1);
-	__u64 old = once(t->tag[way]);
+	__u32 way = READ_ONCE(p->way) & (WAYS - 1);
+	__u64 old = READ_ONCE(t->tag[way]);
 
 	if (!vacant(old, now))
 		return 0;
-	if (__sync_val_compare_and_swap(&t->tag[way], old, long_claim(p->tag)) != old)
+	if (__sync_val_compare_and_swap(&t->tag[way], old, slow_claim(p->tag)) != old)
 		return 0;
 	p->place = n * WAYS + way;
 	return 1;
@@ -89,14 +92,14 @@ __always_inline int claim_spare(struct pkt *p, __u64 claim)
 	struct tag_line *t = p->spare ? tags_at(place / WAYS) : NULL;
 	if (!t)
 		return 0;
-	__u64 old = once(t->tag[way]);
+	__u64 old = READ_ONCE(t->tag[way]);
 	if (!vacant(old, p->now) || __sync_val_compare_and_swap(&t->tag[way], old, claim) != old)
 		return 0;
 	p->place = place;
 	return 1;
 }
 
-// unclaim gives an entry back that was claimed and not published.
+// unclaim frees an entry that was claimed and not published.
 __always_inline void unclaim(struct pkt *p, __u32 place)
 {
 	struct tag_line *t = tags_at(place / WAYS);
@@ -105,9 +108,9 @@ __always_inline void unclaim(struct pkt *p, __u32 place)
 		__sync_lock_test_and_set(&t->tag[place & (WAYS - 1)], free_tag(p->now));
 }
 
-// claim takes an entry for p->key: in the emptier of its two sets, which fills the table evenly. It sets p->place. With `hurry` an
-// entry that died just now will do.
-__noinline int claim(__u32 hurry)
+// claim takes an entry for p->key: in the emptier of its two sets, which fills the table evenly. It
+// sets p->place. With no_wait it also takes an entry that ended just now.
+__noinline int claim(__u32 no_wait)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -118,19 +121,19 @@ __noinline int claim(__u32 hurry)
 	struct tag_line *a = tags_at(an), *b = tags_at(bn);
 	if (!a || !b)
 		return 0;
-	__s64 now = p->now + (hurry ? (__s64)REST_TICKS << TICK_SHIFT : 0);
+	__s64 now = p->now + (no_wait ? (__s64)REST_TICKS << TICK_SHIFT : 0);
 	for (int i = 0; i < 4; i++) {
 		pick(p, b, now);
-		once(p->vacant_b) = once(p->vacant);
+		WRITE_ONCE(p->vacant_b, READ_ONCE(p->vacant));
 		pick(p, a, now);
-		if (once(p->vacant) >= once(p->vacant_b)) {
-			if (!once(p->vacant))
+		if (READ_ONCE(p->vacant) >= READ_ONCE(p->vacant_b)) {
+			if (!READ_ONCE(p->vacant))
 				return 0;
-			if (take(p, a, an, now))
+			if (claim_picked(p, a, an, now))
 				return 1;
 		} else {
 			pick(p, b, now);
-			if (take(p, b, bn, now))
+			if (claim_picked(p, b, bn, now))
 				return 1;
 		}
 	}
@@ -141,15 +144,19 @@ __noinline int claim(__u32 hurry)
 __always_inline __u32 other_set(struct config *cf, struct set *s, __u64 tag, __u32 n, __u32 way)
 {
 	__u64 rest = tag & 0xffffffffffff0000ULL;
-	__u64 hash = hash5(cf->seed, s->addr[way].low_hi, s->addr[way].low_lo, s->addr[way].high_hi, s->addr[way].high_lo, rest);
+	__u64 hash = hash5(cf->seed, s->addr[way].low_hi, s->addr[way].low_lo, s->addr[way].high_hi,
+			   s->addr[way].high_lo, rest);
 	__u32 a = first_set(hash, cf->sets), b = second_set(hash, cf->sets);
 
 	return a == n ? b : a;
 }
 
-// begin_move claims the place in its other set to which the entry at a place will move, if there is room. The tag of the old place decides whether it was moved,
-// hatched or removed, and the flag there whether its track was left: each happens once. At every moment look-ups find the entry in one of its places. A packet that has
-// found the old one and writes to it when it was copied loses what it wrote, the numbers of one segment: the next one that counts moves them on.
+// begin_move claims the place in its other set to which the entry at a place will move, if there is
+// a vacant entry. The tag of the old place decides whether the entry was moved, promoted or
+// removed, and the flag there whether it has left its track: each happens once. At every moment
+// look-ups find the entry in one of its places. A packet that found the old place and writes to it
+// after the copy loses what it wrote, the numbers of one segment. The next segment that counts
+// raises them.
 __noinline int begin_move(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -160,8 +167,9 @@ __noinline int begin_move(__u32 place)
 	if (!c || !cf || !s || !from)
 		return 0;
 	struct pkt *p = &c->p;
-	__u64 tag = once(from->tag[way]);
-	if ((tag & TAG_MASK) != TAG_LIVE || low_side(s, way)->rule == NAT_RULE) // the halves of a translation know each other by place
+	__u64 tag = READ_ONCE(from->tag[way]);
+	// the halves of a translation refer to each other by place
+	if ((tag & TAG_MASK) != TAG_LIVE || low_side(s, way)->rule == NAT_RULE)
 		return 0;
 	__u32 to = other_set(cf, s, tag, n, way);
 	if (to == n)
@@ -171,14 +179,15 @@ __noinline int begin_move(__u32 place)
 	if (!o || !t)
 		return 0;
 	pick(p, t, p->now);
-	__u32 at = once(p->way) & (WAYS - 1);
-	__u64 old = once(t->tag[at]);
-	if (!once(p->vacant) || !vacant(old, p->now))
+	__u32 at = READ_ONCE(p->way) & (WAYS - 1);
+	__u64 old = READ_ONCE(t->tag[at]);
+	if (!READ_ONCE(p->vacant) || !vacant(old, p->now))
 		return 0;
-	if (__sync_val_compare_and_swap(&t->tag[at], old, quick_claim(tag)) != old)
+	if (__sync_val_compare_and_swap(&t->tag[at], old, fast_claim(tag)) != old)
 		return 0;
-	// From here on the old place is ours. Look-ups find it until they find the new one.
-	if (__sync_val_compare_and_swap(&from->tag[way], tag, tag ^ TAG_LIVE ^ TAG_MOVING) != tag) { // it ended meanwhile
+	// From here on this CPU owns the old place. Look-ups find it until they find the new one.
+	// the state ended meanwhile
+	if (__sync_val_compare_and_swap(&from->tag[way], tag, tag ^ TAG_LIVE ^ TAG_MOVING) != tag) {
 		__sync_lock_test_and_set(&t->tag[at], free_tag(p->now));
 		return 0;
 	}
@@ -186,7 +195,7 @@ __noinline int begin_move(__u32 place)
 	return p->moved;
 }
 
-// end_move ends what begin_move has begun at a place.
+// end_move completes what begin_move began at a place.
 __noinline int end_move(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -197,7 +206,7 @@ __noinline int end_move(__u32 place)
 	struct tag_line *from = tags_at(place / WAYS), *t = tags_at(moved / WAYS);
 	if (!s || !o || !from || !t)
 		return 0;
-	__u64 tag = once(from->tag[way]) ^ TAG_LIVE ^ TAG_MOVING;
+	__u64 tag = READ_ONCE(from->tag[way]) ^ TAG_LIVE ^ TAG_MOVING;
 	__u32 flags = __sync_fetch_and_and(&low_side(s, way)->flags, ~META_TRACKED);
 	o->addr[at] = s->addr[way];
 	*low_side(o, at) = *low_side(s, way);
@@ -208,14 +217,15 @@ __noinline int end_move(__u32 place)
 	return 1;
 }
 
-// move takes the entry at a place to its other set, if there is room.
+// move takes the entry at a place to its other set, if that has a vacant entry.
 __always_inline int move(__u32 place)
 {
 	return begin_move(place) && end_move(place);
 }
 
-// make_way moves an entry out of the two sets of p->hash, so that they can be filled further before anything has to go.
-__noinline int make_way(__u32 unused)
+// move_one moves an entry out of the two sets of p->hash, so that they fill further before anything
+// is evicted.
+__noinline int move_one(__u32 unused)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -230,28 +240,31 @@ __noinline int make_way(__u32 unused)
 	return 0;
 }
 
-// place_for finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that is reclaimed.
-__always_inline int place_for(struct config *cf, struct pkt *p)
+// find_place finds a place for p->key: a vacant one, one that becomes vacant by moving, or one that
+// is reclaimed.
+__always_inline int find_place(struct config *cf, struct pkt *p)
 {
-	if (claim_spare(p, long_claim(p->tag)) || claim(0) || claim(1))
+	if (claim_spare(p, slow_claim(p->tag)) || claim(0) || claim(1))
 		return 1;
-	if (make_way(0) && claim(1))
+	if (move_one(0) && claim(1))
 		return 1;
 	return reclaim(cf, p) && claim(1);
 }
 
-// give_way resolves a double insertion between the live entry at `place`, which is ours, and one at another place that has the same identity: of two live ones with
-// the same key the one at the lower place stays. Ours goes for one that quick_new is about to fill, too: it may have looked for twins before ours was there, and if not, it
-// makes another one. It returns 0 if ours went.
-__noinline int give_way(__u32 place, __u32 other)
+// evict_double resolves a double insertion between the live entry at `place`, which is ours, and
+// one at another place that has the same identity: of two live ones with the same key the one at
+// the lower place stays. Ours also goes for an entry that fast_new is about to fill: fast_new may
+// have looked for duplicates before ours was there, and if not, it makes another one. It returns 0
+// if ours went.
+__noinline int evict_double(__u32 place, __u32 other)
 {
 	struct cpu *c = this_cpu();
 	struct set *s = set_at(other / WAYS);
 	struct tag_line *t = tags_at(other / WAYS);
 	if (!c || !s || !t || other == place)
 		return 1;
-	__u64 tag = once(t->tag[other % WAYS]);
-	if (tag == quick_claim(c->p.tag)) {
+	__u64 tag = READ_ONCE(t->tag[other % WAYS]);
+	if (tag == fast_claim(c->p.tag)) {
 		remove_state(place, c->p.tag, GONE_DOUBLE);
 		return 0;
 	}
@@ -266,7 +279,8 @@ __noinline int give_way(__u32 place, __u32 other)
 	return 0;
 }
 
-// settle looks whether p->key was inserted twice at once, and returns whether our entry, which is live, stays.
+// settle checks whether two CPUs inserted p->key at once, and reports whether our entry, which is
+// live, stays.
 __noinline int settle(__u32 place)
 {
 	struct cpu *c = this_cpu();
@@ -279,9 +293,11 @@ __noinline int settle(__u32 place)
 	if (!a || !b)
 		return 1;
 	for (int i = 0; i < WAYS; i++) {
-		if (unlikely(!((once(a->tag[i]) ^ tag) & TAG_IDENTITY) && !give_way(place, an * WAYS + i)))
+		if (unlikely(!((READ_ONCE(a->tag[i]) ^ tag) & TAG_IDENTITY) &&
+			     !evict_double(place, an * WAYS + i)))
 			return 0;
-		if (unlikely(!((once(b->tag[i]) ^ tag) & TAG_IDENTITY) && !give_way(place, bn * WAYS + i)))
+		if (unlikely(!((READ_ONCE(b->tag[i]) ^ tag) & TAG_IDENTITY) &&
+			     !evict_double(place, bn * WAYS + i)))
 			return 0;
 	}
 	return 1;
@@ -305,13 +321,17 @@ __always_inline void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u
 		meta |= META_LOOSE;
 	if (p->track)
 		meta |= META_TRACKED;
-	// What the first packet tells is set here, by plain stores: nobody sees the entry yet, and an atomic operation would wait for its cold line.
-	__u32 first = META_MADE | (proto != PROTO_TCP ? SIDE_SEEN : meta & META_LOOSE ? picked_flags(p) : first_flags(p));
+	// Plain stores set what the first packet shows: no other CPU sees the entry yet, and an
+	// atomic operation would wait for its cold line.
+	__u32 first = META_MADE | (proto != PROTO_TCP ? SIDE_SEEN :
+				   meta & META_LOOSE  ? picked_flags(p) :
+							first_flags(p));
 	low->flags = meta | META_HALF_OPEN | (p->from ? 0 : first);
 	high->flags = meta | (p->from ? first : 0);
 	low->rule = high->rule = id;
 	low->track = p->track;
-	// The clock may show 0 for the other end, which has sent nothing: its last packet is as old as the state.
+	// The other end has sent nothing; the time of its last packet is that of the state, and not
+	// 0, which the clock may show.
 	low->created = low->last = high->last = p->now;
 	high->created = p->track ? p->track_era : 0;
 	if (proto == PROTO_TCP) {
@@ -322,11 +342,11 @@ __always_inline void fill(struct pkt *p, struct set *s, __u32 way, __u32 id, __u
 		return;
 	}
 	if (proto == PROTO_SCTP) {
-		note_tag(d, p);
+		set_sctp_tag(d, p);
 		if (chunk_ends(p))
 			set_flags(d, SIDE_RST);
 	}
-	d->packets = 1; // not touch: it would read
+	d->packets = 1; // not touch, which would read the entry
 	d->bytes = p->len;
 }
 
@@ -339,17 +359,18 @@ __always_inline void forget_track(struct pkt *p)
 
 __always_inline void begin_cookies(struct gauge *g, struct config *cf)
 {
-	__u32 mode = once(g->cookies);
+	__u32 mode = READ_ONCE(g->cookies);
 
-	if (mode != COOKIES_ON && cf->cookies & COOKIE_USE && __sync_val_compare_and_swap(&g->cookies, mode, COOKIES_ON) == mode)
+	if (mode != COOKIES_ON && cf->cookies & COOKIE_USE &&
+	    __sync_val_compare_and_swap(&g->cookies, mode, COOKIES_ON) == mode)
 		__sync_fetch_and_add(&g->cookie_turns, 1);
 }
 
-// Half-open states may be more than allowed by one in HALF_OPEN_OVER.
+// Half-open states may exceed their limit by one in HALF_OPEN_OVER.
 enum { HALF_OPEN_OVER = 8 };
 
-// room makes sure that there may be one more state, and returns 0 or the reason why not.
-__always_inline int room(struct cpu *c, struct config *cf)
+// reserve_state makes sure that there may be one more state, and returns 0 or the reason why not.
+__always_inline int reserve_state(struct cpu *c, struct config *cf)
 {
 	struct pkt *p = &c->p;
 	__u32 zero = 0;
@@ -357,11 +378,12 @@ __always_inline int room(struct cpu *c, struct config *cf)
 
 	if (!g)
 		return REASON_STATES_FULL;
-	if (unlikely(g->halfOpen - g->answered >= cf->max_half_open / COOKIES_FROM))
+	if (unlikely(g->half_open - g->answered >= cf->max_half_open / COOKIES_FROM))
 		begin_cookies(g, cf);
-	__s64 over = g->halfOpen - (__s64)cf->max_half_open;
+	__s64 over = g->half_open - (__s64)cf->max_half_open;
 	if (over >= 0 && p->offer != OFFER_REDEEMED) {
-		// Where its two sets hold no half-open state the newcomer is one too many. Others make up for it.
+		// Where the two sets hold no half-open state the new one exceeds the limit. Later
+		// ones make up for it: they evict two.
 		if (!evict(cf->sets)) {
 			if (over >= cf->max_half_open / HALF_OPEN_OVER)
 				return REASON_HALF_OPEN_FULL;
@@ -382,8 +404,8 @@ __always_inline void count_new(struct cpu *c, struct config *cf)
 	c->created++;
 }
 
-// make_state makes a state for the rule in a slot and returns 0, or the reason why there is none.
-__noinline int make_state(__u32 slot)
+// create_state makes a state for the rule in a slot and returns 0, or the reason why there is none.
+__noinline int create_state(__u32 slot)
 {
 	struct cpu *c = this_cpu();
 	struct config *cf = settings();
@@ -401,22 +423,25 @@ __noinline int make_state(__u32 slot)
 	p->track = 0;
 	if (r->state == STATE_LIMIT || r->state == STATE_SET_LIMIT) {
 		__u32 ports = p->from ? p->key.ports << 16 | p->key.ports >> 16 : p->key.ports;
-		masked_tuple(&p->masked, r, (struct address *)&p->src_hi, (struct address *)&p->dst_hi, ports, p->key.proto);
+		masked_tuple(&p->masked, r, (struct address *)&p->src_hi,
+			     (struct address *)&p->dst_hi, ports, p->key.proto);
 		p->track = enter_limit(r->limit);
 		if (!p->track)
 			return p->no_track ? REASON_TRACKS_FULL : REASON_LIMIT;
 	}
 	int offered = p->offer == OFFER_COOKIE || p->offer == OFFER_REPEATED;
-	if (unlikely(offered) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) && p->v.state != USE_NEW) {
+	if (unlikely(offered) && r->action == ACT_ALLOW && !(r->flags & CODE_DEFER) &&
+	    p->v.state != USE_NEW) {
 		forget_track(p);
 		if (p->offer == OFFER_REPEATED)
 			return REASON_COOKIE_REPEATED;
-		note_answered(p);
+		record_answered(p);
 		p->v.answer = ANSWER_COOKIE;
 		return REASON_COOKIE;
 	}
 	__u64 source = source_hash(cf, p->src_hi, p->src_lo);
-	__u32 had = enter_source(cf, source), many = had >= cf->source_from && p->offer != OFFER_REDEEMED;
+	__u32 had = enter_source(cf, source),
+	      many = had >= cf->source_from && p->offer != OFFER_REDEEMED;
 	int why = 0;
 	if (unlikely(many)) {
 		p->source = source;
@@ -427,8 +452,8 @@ __noinline int make_state(__u32 slot)
 			evict_at(found - 1, GONE_SOURCE);
 	}
 	if (!why)
-		why = room(c, cf);
-	if (!why && !place_for(cf, p))
+		why = reserve_state(c, cf);
+	if (!why && !find_place(cf, p))
 		why = REASON_STATES_FULL;
 	__u32 place = p->place, way = place % WAYS;
 	struct set *s = why ? NULL : set_at(place / WAYS);
@@ -442,10 +467,10 @@ __noinline int make_state(__u32 slot)
 	count_new(c, cf);
 	__sync_lock_test_and_set(&tags->tag[way], p->tag | TAG_HALF_OPEN);
 	if (unlikely(many))
-		remember_turn(place);
-	new_phase(p, s, place, p->key.proto); // a first packet may end what it begins
+		record_turn(place);
+	new_phase(p, s, place, p->key.proto); // a first packet may also end its flow
 	settle(place);
-	remember(p, r->flow, LOOK_HIT, r->id);
-	p->memo_new = 1;
+	record_first(p, r->flow, LOOK_HIT, r->id);
+	p->first_new = 1;
 	return 0;
 }

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// TestTheLargestDatagramsToOwnPorts: the largest datagrams of IPv6, which do not fit the loopback's
+// TestLargestDatagramsToOwnPorts: the largest datagrams of IPv6, which do not fit the loopback's
 // MTU, reach a published port of the host from the host, and come back; as they do at a port of the
 // host's own (the control).
-func TestTheLargestDatagramsToOwnPorts(t *testing.T) {
-	v := newVillage(t, openRules)
+func TestLargestDatagramsToOwnPorts(t *testing.T) {
+	v := newCluster(t, openRules)
 	v.serve(v.a.Node, 80)
 	v.serve(v.host, 81)
 	v.publish(8080, 80)

@@ -10,12 +10,12 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// memory counts what is remembered of the rules' answers and still holds, on all CPUs.
-func (e *Engine) memory(t *testing.T) (n int) {
+// cachedVerdicts counts the valid entries of the verdict caches of all CPUs.
+func (e *Engine) cachedVerdicts(t *testing.T) (n int) {
 	t.Helper()
-	for i := range e.objects.Memos.MaxEntries() {
-		var each []weirMemo
-		if err := e.objects.Memos.Lookup(i, &each); err != nil {
+	for i := range e.objects.VerdictCache.MaxEntries() {
+		var each []weirCachedVerdict
+		if err := e.objects.VerdictCache.Lookup(i, &each); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range each {
@@ -27,7 +27,7 @@ func (e *Engine) memory(t *testing.T) (n int) {
 	return n
 }
 
-// asker judges UDP packets from 10.0.0.2 to port 9 of 10.0.0.1, unless told otherwise.
+// asker evaluates UDP packets from 10.0.0.2 to port 9 of 10.0.0.1, unless changed.
 type asker struct {
 	t *testing.T
 	e *Engine
@@ -36,7 +36,7 @@ type asker struct {
 	udp packet.UDP
 }
 
-// newEngine opens an engine of little room, whose clock stands still.
+// newEngine opens an engine with small tables, whose clock stands still.
 func newEngine(t *testing.T) *Engine {
 	t.Helper()
 	nstest.Root(t)
@@ -69,7 +69,7 @@ func (a *asker) must(err error) {
 }
 
 // is makes sure that three packets in a row are decided by the rule with a number: the first may
-// find out, the others may remember.
+// walk the rules, the others may hit the cache.
 func (a *asker) is(number uint16) {
 	a.t.Helper()
 	for n := range 3 {
@@ -83,9 +83,9 @@ func (a *asker) is(number uint16) {
 	}
 }
 
-// TestRecallFollowsChanges changes each thing that rules ask about, after the answer to it was
-// remembered.
-func TestRecallFollowsChanges(t *testing.T) {
+// TestVerdictCacheFollowsChanges changes each thing that rules ask about, after a verdict on it was
+// cached.
+func TestVerdictCacheFollowsChanges(t *testing.T) {
 	lan := firewall.Interface{Index: 7, Name: "lan0",
 		Addrs: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}}
 	two, one := netip.MustParsePrefix("10.0.0.2/32"), netip.MustParsePrefix("10.0.0.1/32")
@@ -139,12 +139,12 @@ func TestRecallFollowsChanges(t *testing.T) {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				a := newAsker(t, e, "add 100 deny udp "+c.rule+"\n"+rest)
 				a.must(a.e.SetInterfaces([]firewall.Interface{lan}))
-				next := func() { // another conversation, which looks the same to the rules
+				next := func() { // another flow, which looks the same to the rules
 					a.udp.SrcPort++
 				}
 				a.is(200)
-				if n := a.e.memory(t); n == 0 {
-					t.Error("nothing is remembered")
+				if n := a.e.cachedVerdicts(t); n == 0 {
+					t.Error("nothing is cached")
 				}
 				next()
 				a.must(c.change(a.e))
@@ -159,8 +159,8 @@ func TestRecallFollowsChanges(t *testing.T) {
 	}
 }
 
-// TestRecallAsksForEachPacket: what differs from packet to packet is not remembered.
-func TestRecallAsksForEachPacket(t *testing.T) {
+// TestVerdictCacheSkipsPerPacketFields: what differs from packet to packet is not cached.
+func TestVerdictCacheSkipsPerPacketFields(t *testing.T) {
 	e := newEngine(t)
 	for rule, change := range map[string]func(*asker){
 		"from any to any ipttl 5":        func(a *asker) { a.ip.TTL = 5 },
@@ -198,8 +198,8 @@ func TestRecallAsksForEachPacket(t *testing.T) {
 	}
 }
 
-// TestRecallByChance: rules with prob take chances with each packet.
-func TestRecallByChance(t *testing.T) {
+// TestVerdictCacheSkipsProbability: rules with prob take chances with each packet.
+func TestVerdictCacheSkipsProbability(t *testing.T) {
 	a := newAsker(t, newEngine(t),
 		"add 100 prob 0.5 deny udp from any to any\nadd 200 allow udp from any to any\n")
 	seen := map[uint16]int{}
@@ -216,9 +216,9 @@ func TestRecallByChance(t *testing.T) {
 	}
 }
 
-// TestRecallCounts: what is remembered is counted as what is found out, and what nobody asks about
-// is not remembered apart.
-func TestRecallCounts(t *testing.T) {
+// TestVerdictCacheCounts: cached verdicts count like others, and fields that no rule asks about
+// share an entry.
+func TestVerdictCacheCounts(t *testing.T) {
 	a := newAsker(t, newEngine(t),
 		"add 100 deny udp from any to any 7\nadd 200 allow udp from any to any\n")
 	for n := range 50 {
@@ -233,13 +233,13 @@ func TestRecallCounts(t *testing.T) {
 		}
 	}
 	// The test may have moved from one CPU to another.
-	if n := a.e.memory(t); n == 0 || n > 2 {
-		t.Errorf("50 conversations that look the same to the rules are remembered %d times", n)
+	if n := a.e.cachedVerdicts(t); n == 0 || n > 2 {
+		t.Errorf("50 flows that look the same to the rules have entries %d times", n)
 	}
 }
 
-// TestRecallMakesStates: a rule that is remembered does for each conversation what it says.
-func TestRecallMakesStates(t *testing.T) {
+// TestVerdictCacheMakesStates: a cached rule takes its action for each flow.
+func TestVerdictCacheMakesStates(t *testing.T) {
 	a := newAsker(t, newEngine(t),
 		"add 50 check-state\nadd 100 allow udp from any to any 9 limit src-addr 5\n"+
 			"add 200 deny udp from any to any\n")
@@ -253,19 +253,19 @@ func TestRecallMakesStates(t *testing.T) {
 		states++
 	}
 	if states != 5 {
-		t.Errorf("5 conversations have %d states", states)
+		t.Errorf("5 flows have %d states", states)
 	}
 	a.udp.SrcPort = 1005
 	b, err := packet.Build(a.ip, a.udp, packet.Data("hello"))
 	a.must(err)
 	if v, err := a.e.Evaluate(&a.Input, b); err != nil || v.Pass ||
 		v.Reason != firewall.ReasonLimit {
-		t.Errorf("the sixth conversation of a source that may have five: %+v, %v", v, err)
+		t.Errorf("the sixth flow of a source that may have five: %+v, %v", v, err)
 	}
 }
 
-// TestStatesFollowTheirRules loads other rules while packets of a known conversation go on: each is
-// told by the number that its rule has by now, and none passes by a rule that is gone.
+// TestStatesFollowTheirRules loads other rules while packets of a flow continue: each verdict has
+// the number that its rule has by now, and none passes by a rule that is gone.
 func TestStatesFollowTheirRules(t *testing.T) {
 	a := newAsker(t, newEngine(t),
 		"add 50 check-state\nadd 200 allow udp from any to any keep-state\n")

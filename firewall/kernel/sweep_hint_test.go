@@ -8,25 +8,24 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// noted counts the sets that the sweep leaves alone at a time.
-func (e *Engine) noted(t *testing.T, now time.Duration) (n int) {
+// hintedSets counts the sets that the sweep skips at a time.
+func (e *Engine) hintedSets(t *testing.T, now time.Duration) (n int) {
 	t.Helper()
 	for set := range e.config.Sets {
-		var note uint64
-		if err := e.objects.Notes.Lookup(set, &note); err != nil {
+		var hint uint64
+		if err := e.objects.SweepHints.Lookup(set, &hint); err != nil {
 			t.Fatal(err)
 		}
-		if note>>32 > uint64(now)>>30 {
+		if hint>>32 > uint64(now)>>30 {
 			n++
 		}
 	}
 	return n
 }
 
-// TestSweepLeavesAlone: what stays is not looked at again and again, and yet nothing stays for
-// longer than it may: neither what expires, nor what ends, nor what comes into a set that was left
-// alone.
-func TestSweepLeavesAlone(t *testing.T) {
+// TestSweepHints: the sweep skips sets whose states stay, and yet no state outlives its lifetime:
+// neither one that expires, nor one that ends, nor one that is added to a skipped set.
+func TestSweepHints(t *testing.T) {
 	e := newEngine(t)
 	now := time.Second
 	e.clock = func() int64 { return int64(now) }
@@ -49,7 +48,7 @@ func TestSweepLeavesAlone(t *testing.T) {
 			t.Fatalf("%s: %d states, %d in the table, want %d: %v", what, n, s.States, want, err)
 		}
 	}
-	say := func(back bool, flags uint8, seq, ack uint32) {
+	sendWord := func(back bool, flags uint8, seq, ack uint32) {
 		t.Helper()
 		ip, tcp := a.ip, packet.TCP{SrcPort: 4000, DstPort: 80, Flags: flags, Seq: seq, Ack: ack,
 			Window: 60000}
@@ -66,17 +65,17 @@ func TestSweepLeavesAlone(t *testing.T) {
 	}
 	const fin, syn, ack = packet.FlagFIN, packet.FlagSYN, packet.FlagACK
 
-	say(false, syn, 1000, 0)
-	say(true, syn|ack, 5000, 1001)
-	say(false, ack, 1001, 5001)
-	if n := e.noted(t, now); n != 0 {
+	sendWord(false, syn, 1000, 0)
+	sendWord(true, syn|ack, 5000, 1001)
+	sendWord(false, ack, 1001, 5001)
+	if n := e.hintedSets(t, now); n != 0 {
 		t.Errorf("%d sets are left alone before the first pass", n)
 	}
 	sweep(2) // one pass to see that nothing changes, one to note it
-	if n := e.noted(t, now); n != int(e.config.Sets) {
+	if n := e.hintedSets(t, now); n != int(e.config.Sets) {
 		t.Errorf("%d of %d sets are left alone", n, e.config.Sets)
 	}
-	// Who comes into sets that are left alone expires in time.
+	// A state that is added to a set with a hint expires in time.
 	for n := range 40 {
 		a.udp.SrcPort = uint16(6000 + n)
 		b, err := packet.Build(a.ip, a.udp, packet.Data("x"))
@@ -90,18 +89,19 @@ func TestSweepLeavesAlone(t *testing.T) {
 	sweep(1)
 	states(1, "after they have expired")
 	sweep(2)
-	if n := e.noted(t, now); n != int(e.config.Sets) {
+	if n := e.hintedSets(t, now); n != int(e.config.Sets) {
 		t.Errorf("%d of %d sets are left alone again", n, e.config.Sets)
 	}
-	// An end takes the note away, also where the last segment comes long after the others.
-	say(false, fin|ack, 1001, 5001)
-	say(true, fin|ack, 5001, 1002)
+	// The end of a connection clears the hint, also where the last segment comes long after the
+	// others.
+	sendWord(false, fin|ack, 1001, 5001)
+	sendWord(true, fin|ack, 5001, 1002)
 	sweep(2)
-	if n := e.noted(t, now); n != int(e.config.Sets) {
+	if n := e.hintedSets(t, now); n != int(e.config.Sets) {
 		t.Errorf("%d of %d sets are left alone while one connection closes", n, e.config.Sets)
 	}
-	say(false, ack, 1002, 5002)
-	if n := e.noted(t, now); n != int(e.config.Sets)-1 {
+	sendWord(false, ack, 1002, 5002)
+	if n := e.hintedSets(t, now); n != int(e.config.Sets)-1 {
 		t.Errorf("%d of %d sets are left alone after one connection has ended", n, e.config.Sets)
 	}
 	now += 3 * time.Second

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "answer.h"
-#include "make.h"
+#include "create.h"
 
 // What the next step does.
 enum mode { MODE_NEXT, MODE_COND, MODE_MATCHED, MODE_ACT };
-enum { STEP_GO_ON, STEP_DONE };
+enum { STEP_CONTINUE, STEP_DONE };
 
 __always_inline int decide(struct pkt *p, struct code *r, int pass, __u8 reason)
 {
@@ -44,7 +44,7 @@ __always_inline void count_rule(struct pkt *p, __u32 id)
 	}
 }
 
-// log_rule tells that a rule with log matched, unless it has told as often as it may.
+// log_rule reports the match of a rule with log, up to the rule's log limit.
 __noinline int log_rule(__u32 slot)
 {
 	struct cpu *c = this_cpu();
@@ -67,17 +67,17 @@ __noinline int log_rule(__u32 slot)
 	return event_packet(EVENT_LOG);
 }
 
-// jump goes on at a slot; the 257th jump is the last.
+// jump continues the walk at a slot. The 257th jump ends it.
 __always_inline int jump(struct pkt *p, struct code *r, __u32 to)
 {
 	p->pc = to;
 	if (++p->jumps > MAX_JUMPS)
 		return decide(p, r, 0, REASON_LOOP);
-	return STEP_GO_ON;
+	return STEP_CONTINUE;
 }
 
-// act does what the rule in p->slot says.
-__always_inline int act(struct pkt *p, struct header *h, struct code *r)
+// apply_action does what the rule in p->slot says.
+__always_inline int apply_action(struct pkt *p, struct header *h, struct code *r)
 {
 	__u32 last = p->slot + 1 == h->rules, unknown = p->later && last;
 
@@ -94,23 +94,23 @@ __always_inline int act(struct pkt *p, struct header *h, struct code *r)
 			return decide(p, r, 0, REASON_FRAG_UNKNOWN);
 		return decide(p, r, 1, REASON_RULE);
 	case ACT_COUNT:
-		return STEP_GO_ON;
+		return STEP_CONTINUE;
 	case ACT_SKIPTO: // the loader has turned targets that lie behind
 		return jump(p, r, r->arg);
 	case ACT_CALL:
 		if (p->depth >= MAX_CALLS)
-			return STEP_GO_ON;
+			return STEP_CONTINUE;
 		p->call[p->depth & (MAX_CALLS - 1)] = p->slot + 1;
 		p->depth++;
 		return jump(p, r, r->arg);
 	case ACT_RETURN:
 		if (!p->depth)
-			return STEP_GO_ON;
+			return STEP_CONTINUE;
 		p->depth--;
 		return jump(p, r, p->call[p->depth & (MAX_CALLS - 1)]);
 	}
 	decide(p, r, 0, unknown ? REASON_FRAG_UNKNOWN : REASON_RULE);
 	if (!unknown)
-		note_answer(p, r);
+		set_answer(p, r);
 	return STEP_DONE;
 }

@@ -8,11 +8,10 @@ import (
 	"slices"
 )
 
-// The programs of another layout go on guarding their interfaces until ours do, interface by
-// interface, so that there is no moment without either. The states of layouts that we know are
-// carried over (carry.go); pins of others are never read, since their bytes may mean anything:
-// their states are lost, and the agent adopts connections that are open, as on a machine where Weir
-// starts for the first time.
+// The programs of another layout guard their interfaces until ours do, interface by interface, so
+// that none is ever unguarded. The states of known layouts are migrated (migrate.go); pins of
+// others are never read, since their bytes may mean anything: their states are lost, and the agent
+// adopts connections that are open, as on a machine where Weir starts for the first time.
 
 // otherLayouts returns the directories of layouts other than ours.
 func otherLayouts(dir string) ([]string, error) {
@@ -29,8 +28,8 @@ func otherLayouts(dir string) ([]string, error) {
 	return others, nil
 }
 
-// Replaces says that an engine of another layout, or with tables of other sizes, guards interfaces
-// until ours does.
+// Replaces reports whether an engine of another layout, or with tables of other sizes, guards
+// interfaces until ours does.
 func (e *Engine) Replaces() bool {
 	if e.dir == "" {
 		return false
@@ -41,8 +40,8 @@ func (e *Engine) Replaces() bool {
 	})
 }
 
-// replaceOthers ends what other layouts do at an interface that ours guards now. A directory
-// without any link left goes.
+// replaceOthers detaches other layouts from an interface that ours guards now. It removes a
+// directory without any link left.
 func (e *Engine) replaceOthers(index uint32) error {
 	if e.dir == "" {
 		return nil
@@ -53,7 +52,7 @@ func (e *Engine) replaceOthers(index uint32) error {
 	}
 	var errs []error
 	for _, dir := range others {
-		errs = append(errs, e.carryFor(dir, index))
+		errs = append(errs, e.migrateFor(dir, index))
 		links, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("link-%d-*", index)))
 		if err != nil {
 			return err
@@ -61,27 +60,27 @@ func (e *Engine) replaceOthers(index uint32) error {
 		for _, l := range links {
 			errs = append(errs, removeLink(l))
 		}
-		// A filter was replaced by ours, which has the same place: only its pin is left.
+		// Our filter has replaced the other one in its place: only the pin is left.
 		for d := range directions {
 			errs = append(errs, removeIfThere(filepath.Join(dir,
 				fmt.Sprintf("filter-%d-%s", index, directions[d].name))))
 		}
 		left, err := filepath.Glob(filepath.Join(dir, "[lf]i*-*-*")) // links and filters
 		if err == nil && len(left) == 0 {
-			err = errors.Join(e.carryRest(dir), clearDir(dir), e.dropOlder(dir))
+			err = errors.Join(e.migrateRest(dir), clearDir(dir), e.dropPrevious(dir))
 		}
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("take interface %d over from an older Weir: %w", index, err)
+		return fmt.Errorf("take interface %d over from a previous Weir: %w", index, err)
 	}
 	return nil
 }
 
-// carryFor brings the states of another engine up to this moment, in which both judge the packets
+// migrateFor brings the states of another engine up to date while both engines evaluate the packets
 // of an interface.
-func (e *Engine) carryFor(dir string, index uint32) error {
-	if e.older == nil || e.older.dir != dir || !e.older.copied {
+func (e *Engine) migrateFor(dir string, index uint32) error {
+	if e.previous == nil || e.previous.dir != dir || !e.previous.copied {
 		return nil
 	}
 	mine, err := filepath.Glob(filepath.Join(dir, fmt.Sprintf("[lf]i*-%d-*", index)))
@@ -94,24 +93,24 @@ func (e *Engine) carryFor(dir string, index uint32) error {
 	}
 	// A filter was replaced already, so its engine has missed the last packets: what it knows is
 	// not exact.
-	return e.carryLocked(adoptMerge, len(all) == len(mine) && !e.noTCX)
+	return e.migrateLocked(adoptMerge, len(all) == len(mine) && !e.noTCX)
 }
 
-// carryRest copies the states that another engine has made since they were copied last, now that it
-// judges nothing any more.
-func (e *Engine) carryRest(dir string) error {
-	if e.older == nil || e.older.dir != dir || !e.older.copied {
+// migrateRest copies the states that another engine has made since they were copied last, now that
+// it evaluates nothing any more.
+func (e *Engine) migrateRest(dir string) error {
+	if e.previous == nil || e.previous.dir != dir || !e.previous.copied {
 		return nil
 	}
-	return e.carryLocked(0, true)
+	return e.migrateLocked(0, true)
 }
 
-// dropOlder lets go of another engine's pins.
-func (e *Engine) dropOlder(dir string) error {
-	if e.older == nil || e.older.dir != dir {
+// dropPrevious closes another engine's pins.
+func (e *Engine) dropPrevious(dir string) error {
+	if e.previous == nil || e.previous.dir != dir {
 		return nil
 	}
-	pins := e.older.pins
-	e.older = nil
+	pins := e.previous.pins
+	e.previous = nil
 	return pins.close()
 }

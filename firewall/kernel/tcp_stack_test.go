@@ -15,12 +15,12 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// The tests of this file have real TCP stacks talk through the engine in ways that are rare.
+// The tests of this file send real TCP through the engine in rare patterns.
 
 const setupRules = "add 1 check-state\nadd allow tcp from any to any setup keep-state\n"
 
-// pass lets time go by for the states, by making them older.
-func (g *guarded) pass(t *testing.T, d time.Duration) {
+// pass makes time pass for the states, by making them older.
+func (g *pairLab) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	states, err := g.engine.objects.States.Memory()
 	if err != nil {
@@ -45,7 +45,7 @@ func (g *guarded) pass(t *testing.T, d time.Duration) {
 }
 
 // pair dials from the client and returns both ends.
-func (g *guarded) pair(t *testing.T, host string, port int) (client, server *net.TCPConn) {
+func (g *pairLab) pair(t *testing.T, host string, port int) (client, server *net.TCPConn) {
 	t.Helper()
 	address := net.JoinHostPort(host, fmt.Sprint(port))
 	l, err := g.server.Listen("tcp", address)
@@ -65,11 +65,11 @@ func (g *guarded) pair(t *testing.T, host string, port int) (client, server *net
 	return c.(*net.TCPConn), s.(*net.TCPConn)
 }
 
-// say sends a word from one end and wants it at the other.
-func say(from, to net.Conn, word string) error { return sayFor(from, to, word, patience) }
+// sendWord sends a word from one end and expects it at the other.
+func sendWord(from, to net.Conn, word string) error { return sendWordFor(from, to, word, patience) }
 
-// sayFor does so for some time at most.
-func sayFor(from, to net.Conn, word string, most time.Duration) error {
+// sendWordFor does so for some time at most.
+func sendWordFor(from, to net.Conn, word string, most time.Duration) error {
 	if _, err := from.Write([]byte(word)); err != nil {
 		return err
 	}
@@ -79,13 +79,13 @@ func sayFor(from, to net.Conn, word string, most time.Duration) error {
 		return err
 	}
 	if string(b) != word {
-		return fmt.Errorf("said %q, heard %q", word, b)
+		return fmt.Errorf("sent %q, received %q", word, b)
 	}
 	return nil
 }
 
-// suspicious fails the test if the engine found anything wrong with a segment.
-func (g *guarded) suspicious(t *testing.T) {
+// noSuspectSegments fails the test if the engine found anything wrong with a segment.
+func (g *pairLab) noSuspectSegments(t *testing.T) {
 	t.Helper()
 	all, err := g.engine.Decisions()
 	if err != nil {
@@ -101,7 +101,7 @@ func (g *guarded) suspicious(t *testing.T) {
 }
 
 // only returns the one state that there is.
-func (g *guarded) only(t *testing.T) firewall.State {
+func (g *pairLab) only(t *testing.T) firewall.State {
 	t.Helper()
 	all := g.states(t)
 	if len(all) != 1 {
@@ -111,21 +111,21 @@ func (g *guarded) only(t *testing.T) firewall.State {
 }
 
 // forget ends all states.
-func (g *guarded) forget(t *testing.T) {
+func (g *pairLab) forget(t *testing.T) {
 	t.Helper()
 	if _, err := g.engine.DeleteStates(func(firewall.State) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (g *guarded) left(t *testing.T) time.Duration {
+func (g *pairLab) left(t *testing.T) time.Duration {
 	t.Helper()
 	return time.Duration(g.only(t).Deadline - g.engine.now())
 }
 
 // TestHalfCloseForAnHour: the client is done, the server says a word every four minutes.
 func TestHalfCloseForAnHour(t *testing.T) {
-	g := newGuarded(t, setupRules)
+	g := newPairLab(t, setupRules)
 	for _, host := range []string{"10.0.0.1", "fd00::1"} {
 		c, s := g.pair(t, host, 90)
 		if err := c.CloseWrite(); err != nil {
@@ -136,7 +136,7 @@ func TestHalfCloseForAnHour(t *testing.T) {
 		}
 		for minute := 0; minute < 60; minute += 4 {
 			g.pass(t, 4*time.Minute)
-			if err := say(s, c, "still at it"); err != nil {
+			if err := sendWord(s, c, "still at it"); err != nil {
 				t.Fatalf("%s: after %d minutes: %v", host, minute+4, err)
 			}
 		}
@@ -150,13 +150,13 @@ func TestHalfCloseForAnHour(t *testing.T) {
 		})
 		g.forget(t)
 	}
-	g.suspicious(t)
+	g.noSuspectSegments(t)
 }
 
 // TestSilentHalfCloseForAnHour: the same, but the server says nothing for the hour. The probes keep
 // the state alive.
 func TestSilentHalfCloseForAnHour(t *testing.T) {
-	g := newGuarded(t, setupRules)
+	g := newPairLab(t, setupRules)
 	stop := g.watch(t, firewall.EventDrop)
 	defer stop()
 	c, s := g.pair(t, "10.0.0.1", 90)
@@ -175,22 +175,22 @@ func TestSilentHalfCloseForAnHour(t *testing.T) {
 			return g.left(t) > life-5*time.Second
 		})
 	}
-	if err := say(s, c, "here it is"); err != nil {
+	if err := sendWord(s, c, "here it is"); err != nil {
 		t.Error(err)
 	}
-	g.suspicious(t)
+	g.noSuspectSegments(t)
 }
 
 // TestTimePasses: without probes or words the same state ends, or the two tests above would prove
 // nothing.
 func TestTimePasses(t *testing.T) {
-	g := newGuarded(t, setupRules)
+	g := newPairLab(t, setupRules)
 	c, s := g.pair(t, "10.0.0.1", 90)
 	g.pass(t, g.engine.options.Timeouts.Established+time.Second)
 	if all := g.states(t); len(all) != 0 {
 		t.Errorf("states: %+v", all)
 	}
-	if err := sayFor(s, c, "too late", impatience); err == nil {
+	if err := sendWordFor(s, c, "too late", impatience); err == nil {
 		t.Error("a word came through after the state had expired")
 	}
 }
@@ -198,7 +198,7 @@ func TestTimePasses(t *testing.T) {
 // TestSlowStartAfterIdle: the congestion window shrinks while nothing is sent, and grows again
 // through the same state.
 func TestSlowStartAfterIdle(t *testing.T) {
-	g := newGuarded(t, webRules)
+	g := newPairLab(t, webRules)
 	big := strings.Repeat("0123456789abcdef", 1<<17) // 2 MiB
 	for _, host := range []string{"10.0.0.1", "[fd00::1]"} {
 		c, err := g.dial(host + ":80")
@@ -207,7 +207,7 @@ func TestSlowStartAfterIdle(t *testing.T) {
 		}
 		defer c.Close()
 		for range 3 {
-			if err := talkLong(c, big); err != nil {
+			if err := echoText(c, big); err != nil {
 				t.Fatalf("%s: %v", host, err)
 			}
 			// more than a retransmission timeout, after which tcp_slow_start_after_idle applies
@@ -215,7 +215,7 @@ func TestSlowStartAfterIdle(t *testing.T) {
 			g.pass(t, 290*time.Second)
 		}
 	}
-	g.suspicious(t)
+	g.noSuspectSegments(t)
 }
 
 // caller is one end of a simultaneous open.
@@ -240,7 +240,7 @@ func (c *caller) call(peer netip.Addr, port uint16) {
 // because each waits in its own host for the neighbour's link address, for which only a daemon that
 // is not there is asked.
 func TestSimultaneousOpen(t *testing.T) {
-	g := newGuarded(t, setupRules)
+	g := newPairLab(t, setupRules)
 	ip := func(n *nstest.Node, args ...string) string {
 		out, _ := n.Command("ip", args...).CombinedOutput()
 		return string(out)
@@ -282,8 +282,8 @@ func TestSimultaneousOpen(t *testing.T) {
 				t.Fatalf("%v: %v", addrs, err)
 			}
 		}
-		if err := errors.Join(say(ends[0].conn, ends[1].conn, "you called?"),
-			say(ends[1].conn, ends[0].conn, "no, you did")); err != nil {
+		if err := errors.Join(sendWord(ends[0].conn, ends[1].conn, "you called?"),
+			sendWord(ends[1].conn, ends[0].conn, "no, you did")); err != nil {
 			t.Error(err)
 		}
 		if s := g.only(t); s.Phase.String() != "established" {
@@ -294,7 +294,7 @@ func TestSimultaneousOpen(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		g.forget(t)
 	}
-	g.suspicious(t)
+	g.noSuspectSegments(t)
 }
 
 // eventually waits at most half a minute for something.

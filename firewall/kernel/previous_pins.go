@@ -15,33 +15,36 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// errNotRead says that pins are of a layout that is not known: their bytes may mean anything.
+// errNotRead: the pins are of an unknown layout, their bytes may mean anything.
 var errNotRead = errors.New("a layout that this version does not know")
 
 // firstRead to layout are the layouts whose states are read. They have these in common, which must
 // never change here; a layout that changes one of them gets a reader of its own:
 //
-//	config  begins with layout, current (its lowest byte is the slot of the image in force), 32 bits each
-//	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the second on lie codes of 64 bytes, beginning with
-//	        key (64 bits) and id (32 bits)
-//	labels  {kind, id} to 64 bytes of name; kind 2 is a flow
-//	tags    sets of eight words, states of eight times four words of addresses and sixteen sides of 64 bytes
+//	config  begins with layout, current (its lowest byte is the slot of the image in force),
+//	        32 bits each
+//	images  by slot; rows of 2048 bytes: the first begins with the number of rules, from the
+//	        second on lie codes of 64 bytes, beginning with key (64 bits) and id (32 bits)
+//	labels  {kind, id} to 64 bytes of name; kind 2 is a flow; from 13 on name_ids
+//	tags    sets of eight words, states of eight times four words of addresses and sixteen
+//	        sides of 64 bytes
 //	counters by the lower 16 bits of a rule's id
 //
 // Before 4, that a connection was opened (Proved) is said by its tag alone, and before 13 that a
 // flow of another protocol than TCP, or one that began in mid-stream, was answered. Before 13, keys
-// hold neither the link of link-local ends nor who asks in an ICMP query, and of what: the id is
-// the port of both ends, and 0 those of all other messages.
+// hold neither the link of link-local ends nor the asking end and the type of an ICMP query: the id
+// is the port of both ends, and 0 those of all other messages.
 const (
 	firstRead      = 2
 	firstProved    = 4
 	firstProvedAll = 13
 	firstLinks     = 13
-	firstPhase     = 13 // from here on the inner entry of a translation notes the phase of its flow
+	firstPhase     = 13 // the inner entry of a translation holds the phase of its flow
+	firstNameIDs   = 13 // the names of flows lie in name_ids, before in labels
 )
 
-// oldPins are the pinned maps of another engine.
-type oldPins struct {
+// previousPins are the pinned maps of another engine.
+type previousPins struct {
 	layout uint32
 	maps   []*ebpf.Map
 	tags   *ebpf.Memory
@@ -55,8 +58,9 @@ type oldPins struct {
 
 // openPins opens what is pinned in a directory, or returns errNotRead, or fs.ErrNotExist if it is
 // not whole.
-func openPins(dir string) (_ *oldPins, err error) {
-	p := &oldPins{ids: map[uint64]uint32{}, keys: map[uint32]uint64{}, flows: map[uint8]string{}}
+func openPins(dir string) (_ *previousPins, err error) {
+	p := &previousPins{ids: map[uint64]uint32{}, keys: map[uint32]uint64{},
+		flows: map[uint8]string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.close())
@@ -109,7 +113,7 @@ func openPins(dir string) (_ *oldPins, err error) {
 	return p, p.readFlows(dir)
 }
 
-func (p *oldPins) open(dir, name string) (*ebpf.Map, error) {
+func (p *previousPins) open(dir, name string) (*ebpf.Map, error) {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(dir, name), nil)
 	if err == nil {
 		p.maps = append(p.maps, m)
@@ -117,8 +121,8 @@ func (p *oldPins) open(dir, name string) (*ebpf.Map, error) {
 	return m, err
 }
 
-// readRules notes the ids of the rules that were in force.
-func (p *oldPins) readRules(dir string, current uint32) error {
+// readRules reads the ids of the rules that were in force.
+func (p *previousPins) readRules(dir string, current uint32) error {
 	images, err := p.open(dir, "images")
 	if err != nil {
 		return err
@@ -152,29 +156,33 @@ func (p *oldPins) readRules(dir string, current uint32) error {
 	return nil
 }
 
-// readFlows notes the names of flows.
-func (p *oldPins) readFlows(dir string) error {
-	m, err := p.open(dir, "labels")
+// readFlows reads the names of flows.
+func (p *previousPins) readFlows(dir string) error {
+	name := "name_ids"
+	if p.layout < firstNameIDs {
+		name = "labels"
+	}
+	m, err := p.open(dir, name)
 	if err != nil {
 		return err
 	}
 	var k [2]uint32
-	var name [64]byte
+	var value [64]byte
 	all := m.Iterate()
-	for all.Next(&k, &name) {
-		if k[0] == labelFlow {
-			text, _, _ := bytes.Cut(name[:], []byte{0})
+	for all.Next(&k, &value) {
+		if k[0] == nameFlow {
+			text, _, _ := bytes.Cut(value[:], []byte{0})
 			p.flows[uint8(k[1])] = string(text)
 		}
 	}
 	return all.Err()
 }
 
-func (p *oldPins) ruleKey(id uint32) uint64 { return p.keys[id] }
-func (p *oldPins) flowName(id uint8) string { return p.flows[id] }
+func (p *previousPins) ruleKey(id uint32) uint64 { return p.keys[id] }
+func (p *previousPins) flowName(id uint8) string { return p.flows[id] }
 
 // states yields the live entries, each read at the moment when it is asked for.
-func (p *oldPins) states() iter.Seq2[*entry, error] {
+func (p *previousPins) states() iter.Seq2[*entry, error] {
 	return func(yield func(*entry, error) bool) {
 		var t weirTagLine
 		for n := range int64(p.tags.Size()) / int64(unsafe.Sizeof(t)) {
@@ -198,8 +206,8 @@ func (p *oldPins) states() iter.Seq2[*entry, error] {
 	}
 }
 
-// at returns the live entry at a place, in the terms of today, or nil.
-func (p *oldPins) at(place uint32) (*entry, error) {
+// at returns the live entry at a place, in this layout's terms, or nil.
+func (p *previousPins) at(place uint32) (*entry, error) {
 	n, way := int64(place/ways), place%ways
 	if (n+1)*int64(unsafe.Sizeof(weirTagLine{})) > int64(p.tags.Size()) {
 		return nil, nil
@@ -222,7 +230,7 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	} else if !x.translation() &&
 		(p.layout < firstProved || p.layout < firstProvedAll &&
 			(uint8(x.tag>>24) != packet.ProtoTCP || x.sides[0].Flags&metaLoose != 0)) {
-		x.maker().Flags |= sideProved
+		x.originator().Flags |= sideProved
 	}
 	if p.layout < firstLinks && !x.nameQuery() {
 		return nil, nil
@@ -230,8 +238,8 @@ func (p *oldPins) at(place uint32) (*entry, error) {
 	return x, nil
 }
 
-// nameQuery makes an ICMP state of a layout before firstLinks one of the echo that its maker asks
-// for, as nearly all are. It reports false for one without an id.
+// nameQuery makes an ICMP state of a layout before firstLinks one of an echo request by its
+// originator, as nearly all are. It reports false for one without an id.
 func (x *entry) nameQuery() bool {
 	k := x.key()
 	query := uint16(0)
@@ -245,7 +253,7 @@ func (x *entry) nameQuery() bool {
 	}
 	asks := uint16(k.Ports)
 	low, high := asks, asks+query
-	if x.maker() == &x.sides[1] {
+	if x.originator() == &x.sides[1] {
 		low, high = high, low
 	}
 	x.tag = x.tag&(1<<32-1) | uint64(low)<<48 | uint64(high)<<32
@@ -253,7 +261,7 @@ func (x *entry) nameQuery() bool {
 }
 
 // counter returns what a rule had counted.
-func (p *oldPins) counter(id uint32) (n weirCounter, err error) {
+func (p *previousPins) counter(id uint32) (n weirCounter, err error) {
 	var each []weirCounter
 	if err := p.count.Lookup(id&0xffff, &each); err != nil {
 		return n, err
@@ -271,7 +279,7 @@ func (p *oldPins) counter(id uint32) (n weirCounter, err error) {
 	return n, nil
 }
 
-func (p *oldPins) close() error {
+func (p *previousPins) close() error {
 	var errs []error
 	for _, m := range p.maps {
 		errs = append(errs, m.Close())
@@ -283,10 +291,10 @@ func (p *oldPins) close() error {
 // translation reports that an entry is one of the two of a translation.
 func (x *entry) translation() bool { return x.sides[0].Rule == natRule }
 
-// renewTranslation turns the entries of a translation into those of today. Before firstPhase both
-// counted as half-open, and each side had the flags of what it had sent. Which pod it counts for is
-// not carried over.
-func (p *oldPins) renewTranslation(wire, inner *entry) {
+// renewTranslation turns the entries of a translation into those of this layout. Before firstPhase
+// both counted as half-open, and each side had the flags of what it had sent. Which pod it counts
+// for is not migrated.
+func (p *previousPins) renewTranslation(wire, inner *entry) {
 	phase := flow.Phase(inner.sides[1].Track & natPhase)
 	if p.layout < firstPhase {
 		a, b := flow.SideFlags(inner.sides[0].Flags), flow.SideFlags(inner.sides[1].Flags)
@@ -315,16 +323,15 @@ func (p *oldPins) renewTranslation(wire, inner *entry) {
 	inner.sides[1].Track = uint32(phase)
 }
 
-// maker returns the side that made the state.
-func (x *entry) maker() *weirSide {
+// originator returns the side that made the state.
+func (x *entry) originator() *weirSide {
 	if x.sides[1].Flags&metaMade != 0 {
 		return &x.sides[1]
 	}
 	return &x.sides[0]
 }
 
-// call describes the entry to the kernel, which shall adopt it, on a link if its key does not hold
-// the one that it has to.
+// call describes the entry for adoption, on a link if its key lacks the one that it needs.
 func (x *entry) call(flow uint8, link uint32) weirCall {
 	c := weirCall{Op: opAdopt, Side: x.sides}
 	k := x.key()

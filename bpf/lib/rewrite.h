@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
-// Writing translated tuples, hop limits and addresses into frames, checksums included. Checksums that the card or the kernel will fill in
-// (CHECKSUM_PARTIAL) hold the sum of the pseudo-header, which BPF_F_PSEUDO_HDR keeps right.
+// Writing translated tuples, hop limits and addresses into frames, checksums included. Checksums
+// that the NIC or the kernel will fill in (CHECKSUM_PARTIAL) hold the sum of the pseudo-header,
+// which BPF_F_PSEUDO_HDR keeps right.
 #pragma once
 
 #include "masquerade.h"
 
-// checksum_at returns where the checksum of the upper layer lies behind its start, 0 if it has none that depends on the tuple. SCTP's does not cover
-// addresses, and its ports are never changed.
+// checksum_at returns where the checksum of the upper layer lies behind its start, 0 if it has none
+// that depends on the tuple. SCTP's does not cover addresses, and its ports are never changed.
 __always_inline __u32 checksum_at(struct pkt *p, __u8 proto)
 {
 	switch (proto) {
@@ -23,13 +24,14 @@ __always_inline __u32 checksum_at(struct pkt *p, __u8 proto)
 	return 0;
 }
 
-// never_zero: a checksum of 0 would say that there is none, RFC 768, or is not allowed, RFC 3828 3.1.
+// never_zero: a checksum of 0 means that there is none, RFC 768, or is not allowed, RFC 3828 3.1.
 __always_inline __u64 never_zero(__u8 proto)
 {
 	return proto == PROTO_UDP || proto == PROTO_UDPLITE ? BPF_F_MARK_MANGLED_0 : 0;
 }
 
-__always_inline void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl, __u64 dh, __u64 dl)
+__always_inline void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl, __u64 dh,
+				   __u64 dl)
 {
 	if (p->version == 4) {
 		to[0] = be32((__u32)sl);
@@ -42,9 +44,10 @@ __always_inline void address_words(struct pkt *p, __be32 *to, __u64 sh, __u64 sl
 	put64(to + 6, dl);
 }
 
-// pseudo_replace tells a checksum of a changed pseudo-header. Without BPF_F_IPV6, which is younger, kernels spoil the sum of a packet that the card has
-// summed up.
-__always_inline long pseudo_replace(struct __sk_buff *skb, struct pkt *p, __u32 at, __u64 diff, __u64 flags)
+// pseudo_replace updates a checksum for a changed pseudo-header. Without BPF_F_IPV6 (Linux 6.16)
+// kernels spoil the sum of a packet that the NIC has summed up.
+__always_inline long pseudo_replace(struct __sk_buff *skb, struct pkt *p, __u32 at, __u64 diff,
+				    __u64 flags)
 {
 	flags |= BPF_F_PSEUDO_HDR;
 	if (p->version == 6 && bpf_l4_csum_replace(skb, at, 0, diff, flags | BPF_F_IPV6) == 0)
@@ -60,7 +63,8 @@ __always_inline long mangle_addresses(struct __sk_buff *skb, struct pkt *p)
 
 	address_words(p, old, w->src_hi, w->src_lo, w->dst_hi, w->dst_lo);
 	address_words(p, new, p->src_hi, p->src_lo, p->dst_hi, p->dst_lo);
-	__u64 diff = (__u32)(four ? bpf_csum_diff(old, 8, new, 8, 0) : bpf_csum_diff(old, 32, new, 32, 0));
+	__u64 diff = (__u32)(four ? bpf_csum_diff(old, 8, new, 8, 0) :
+				    bpf_csum_diff(old, 32, new, 32, 0));
 	__u32 at = p->frag & FRAG_LATER ? 0 : checksum_at(p, p->proto);
 	if (at && p->proto != PROTO_ICMP) {
 		__u64 flags = never_zero(p->proto);
@@ -94,9 +98,11 @@ __always_inline long mangle_ports(struct __sk_buff *skb, struct pkt *p)
 	return bpf_skb_store_bytes(skb, start, &new, 4, 0);
 }
 
-enum { IP4_CHECKSUM = 10, IP4_SUMMED = 14 }; // of that: the checksum, both addresses, and the ports if they follow
+// of that: the checksum, both addresses, and the ports if they follow
+enum { IP4_CHECKSUM = 10, IP4_SUMMED = 14 };
 
-// replace returns a checksum of Internet words after some of them changed, RFC 1624: as it lies in memory.
+// replace returns a checksum of Internet words after some of them changed, RFC 1624: as it lies in
+// memory.
 __always_inline __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
 {
 	__u64 sum = (__u16)~checksum;
@@ -108,8 +114,9 @@ __always_inline __u16 replace(__u16 checksum, __be32 *old, __be32 *new)
 	return ~((sum & 0xffff) + (sum >> 16));
 }
 
-// mangle_plain is mangle for most packets: TCP or UDP over IPv4 without options, in one piece. Everything that changes but the upper checksum lies together.
-__always_inline long mangle_plain(struct __sk_buff *skb, struct pkt *p)
+// rewrite_plain is rewrite_frame for most packets: TCP or UDP over IPv4 without options, in one
+// piece. Everything that changes but the upper checksum lies together.
+__always_inline long rewrite_plain(struct __sk_buff *skb, struct pkt *p)
 {
 	__be32 *old = p->old_words, *new = p->new_words;
 	struct tuple *w = &p->was;
@@ -128,13 +135,14 @@ __always_inline long mangle_plain(struct __sk_buff *skb, struct pkt *p)
 	*(__be32 *)(p->buf + 10) = be32(p->ports);
 	if (bpf_l4_csum_replace(skb, at, 0, diff, mangled | BPF_F_PSEUDO_HDR) < 0)
 		return -1;
-	if (p->ports != w->ports && bpf_l4_csum_replace(skb, at, be32(w->ports), be32(p->ports), 4 | mangled) < 0)
+	if (p->ports != w->ports &&
+	    bpf_l4_csum_replace(skb, at, be32(w->ports), be32(p->ports), 4 | mangled) < 0)
 		return -1;
 	return bpf_skb_store_bytes(skb, start, p->buf, IP4_SUMMED, 0);
 }
 
-// mangle makes the frame say what the fields of the packet say.
-__noinline int mangle(struct __sk_buff *skb)
+// rewrite_frame writes the fields of the packet into the frame.
+__noinline int rewrite_frame(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -142,16 +150,19 @@ __noinline int mangle(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 	if (!p->translated)
 		return 0;
-	int plain = p->version == 4 && p->l4 == 20 && !(p->frag & (FRAG_FIRST | FRAG_LATER)) && (p->proto == PROTO_TCP || p->proto == PROTO_UDP);
-	if (plain ? mangle_plain(skb, p) < 0 : mangle_addresses(skb, p) < 0 || mangle_ports(skb, p) < 0)
+	int plain = p->version == 4 && p->l4 == 20 && !(p->frag & (FRAG_FIRST | FRAG_LATER)) &&
+		    (p->proto == PROTO_TCP || p->proto == PROTO_UDP);
+	if (plain ? rewrite_plain(skb, p) < 0 :
+		    mangle_addresses(skb, p) < 0 || mangle_ports(skb, p) < 0)
 		return -1;
 	p->translated = 0;
 	return 0;
 }
 
-// mangle_quote turns the packet that an ICMP error quotes, which was read last, into one of p->goal's tuple, which is that of an answer to it. The quoted
-// packet's own transport checksum stays: nobody checks it.
-__always_inline long mangle_quote(struct __sk_buff *skb, struct pkt *p)
+// rewrite_quote turns the packet that an ICMP error quotes, which was read last, into one of
+// p->goal's tuple, which is that of an answer to it. The quoted packet's own transport checksum
+// stays: no receiver checks it.
+__always_inline long rewrite_quote(struct __sk_buff *skb, struct pkt *p)
 {
 	__be32 *old = p->old_words, *new = p->new_words;
 	struct tuple *g = &p->goal;
@@ -159,20 +170,25 @@ __always_inline long mangle_quote(struct __sk_buff *skb, struct pkt *p)
 	__u8 proto = p->quote_proto;
 
 	address_words(p, new, g->dst_hi, g->dst_lo, g->src_hi, g->src_lo);
-	if (four) { // the changes of the header and of its checksum cancel each other out in the sum over both
+	// the changes of the header and of its checksum cancel each other out in the sum over
+	// both
+	if (four) {
 		if (bpf_skb_load_bytes(skb, quote + 12, old, 8) < 0)
 			return -1;
 		__u64 diff = (__u32)bpf_csum_diff(old, 8, new, 8, 0);
-		if (bpf_l3_csum_replace(skb, quote + 10, 0, diff, 0) < 0 || bpf_skb_store_bytes(skb, quote + 12, new, 8, 0) < 0)
+		if (bpf_l3_csum_replace(skb, quote + 10, 0, diff, 0) < 0 ||
+		    bpf_skb_store_bytes(skb, quote + 12, new, 8, 0) < 0)
 			return -1;
 	} else {
 		if (bpf_skb_load_bytes(skb, quote + 8, old, 32) < 0)
 			return -1;
 		__u64 diff = (__u32)bpf_csum_diff(old, 32, new, 32, 0);
-		if (bpf_l4_csum_replace(skb, sum, 0, diff, 0) < 0 || bpf_skb_store_bytes(skb, quote + 8, new, 32, 0) < 0)
+		if (bpf_l4_csum_replace(skb, sum, 0, diff, 0) < 0 ||
+		    bpf_skb_store_bytes(skb, quote + 8, new, 32, 0) < 0)
 			return -1;
 	}
-	if (proto != PROTO_TCP && proto != PROTO_UDP && proto != PROTO_UDPLITE && proto != PROTO_ICMP && proto != PROTO_ICMPV6)
+	if (proto != PROTO_TCP && proto != PROTO_UDP && proto != PROTO_UDPLITE &&
+	    proto != PROTO_ICMP && proto != PROTO_ICMPV6)
 		return 0;
 	int icmp = proto == PROTO_ICMP || proto == PROTO_ICMPV6;
 	__u32 at = p->l3 + p->at + (icmp ? 4 : 0);
@@ -188,8 +204,9 @@ __always_inline long mangle_quote(struct __sk_buff *skb, struct pkt *p)
 	return bpf_skb_store_bytes(skb, at, &ports, 4, 0);
 }
 
-// mangle_error translates an ICMP error together with the packet that it quotes. p->goal is the tuple of an answer to that packet.
-__noinline int mangle_error(struct __sk_buff *skb)
+// rewrite_error translates an ICMP error together with the packet that it quotes. p->goal is the
+// tuple of an answer to that packet.
+__noinline int rewrite_error(struct __sk_buff *skb)
 {
 	struct cpu *c = this_cpu();
 	if (!c)
@@ -197,7 +214,8 @@ __noinline int mangle_error(struct __sk_buff *skb)
 	struct pkt *p = &c->p;
 	struct tuple *g = &p->goal;
 	// The error comes from the other end, or from a router in between.
-	__u64 end_hi = p->from ? p->key.high_hi : p->key.low_hi, end_lo = p->from ? p->key.high_lo : p->key.low_lo;
+	__u64 end_hi = p->from ? p->key.high_hi : p->key.low_hi,
+	      end_lo = p->from ? p->key.high_lo : p->key.low_lo;
 	if (p->src_hi != end_hi || p->src_lo != end_lo) {
 		end_hi = p->src_hi;
 		end_lo = p->src_lo;
@@ -205,12 +223,12 @@ __noinline int mangle_error(struct __sk_buff *skb)
 		end_hi = g->src_hi;
 		end_lo = g->src_lo;
 	}
-	if (mangle_quote(skb, p) < 0)
+	if (rewrite_quote(skb, p) < 0)
 		return -1;
 	g->src_hi = end_hi;
 	g->src_lo = end_lo;
 	become(p, g);
-	return mangle(skb);
+	return rewrite_frame(skb);
 }
 
 // age4 takes one from the time to live of an IPv4 header, RFC 1141.

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// The host's calls to its own published ports, which would not leave the loopback.
+#pragma once
+
+#include "egress.h"
+
+// nat_create_loopback makes the translation for a call of the host to one of its own ports. The
+// source port changes only when it has to.
+__always_inline int nat_create_loopback(struct __sk_buff *skb, struct pkt *p)
+{
+	__u32 port = p->goal.ports >> 16, rest = p->goal.ports & 0xffff;
+	int why = nat_create(skb, META_FRESH);
+
+	for (__u32 i = 1; i < NAT_TRIES && why == REASON_NAT_PORTS && p->proto != PROTO_SCTP; i++) {
+		p->goal.ports = (port * i + 0x9e37 * i) << 16 | rest;
+		why = nat_create(skb, META_FRESH);
+	}
+	return why;
+}
+
+// translate_loopback finds or makes the translation of a call of the host to one of its own ports,
+// and sets the fields of the packet. FWD_CONTINUE: it goes to a pod.
+__always_inline int translate_loopback(struct __sk_buff *skb, struct pkt *p, struct cpu *c,
+				       struct config *cf, struct forwarding *f)
+{
+	p->dir = DIR_OUT; // of the record by which later fragments follow the first
+	if (unlikely(p->frag & (FRAG_FIRST | FRAG_LATER)))
+		tuple_of(p, &p->before);
+	if (p->frag & FRAG_LATER)
+		return nat_fragment(0) ? FWD_CONTINUE : FWD_STACK;
+	make_key(skb, p);
+	if (p->is_error || p->keyed != KEY_SET)
+		return FWD_STACK;
+	if (!nat_follow(META_WIRE)) {
+		if (!find_published(0))
+			return FWD_STACK;
+		tuple_of(p, &p->was);
+		if (is_loopback(p->version, p->src_hi, p->src_lo) && !host_source(p, f))
+			return TC_ACT_SHOT;
+		int why = nat_create_loopback(skb, p);
+		if (why)
+			return drop(skb, p, c, cf, REASON_NAT_PORTS);
+	}
+	become(p, &p->goal);
+	if (p->frag & FRAG_FIRST)
+		nat_fragment(1);
+	return FWD_CONTINUE;
+}
+
+// loopback_call forwards what the host sends to itself: to a pod, if it goes to a published port.
+__noinline int loopback_call(struct __sk_buff *skb)
+{
+	struct cpu *c = this_cpu();
+	struct config *cf = settings();
+	struct forwarding *f = forwarding_settings();
+	if (!c || !cf || !f)
+		return FWD_STACK;
+	struct pkt *p = &c->p;
+
+	p->translated = 0;
+	p->first_flow = 0;
+	if (p->kind != PARSED_IP || p->reason || !f->published)
+		return FWD_STACK;
+	int r = translate_loopback(skb, p, c, cf, f);
+	if (r != FWD_CONTINUE)
+		return r;
+	struct endpoint *to = pod_at(p->dst_hi, p->dst_lo);
+	if (!to)
+		return TC_ACT_SHOT;
+	__builtin_memcpy(p->macs, to->mac, 6);
+	__builtin_memcpy(p->macs + 6, to->host_mac, 6);
+	p->xmit = to->ifindex;
+	if (rewrite_frame(skb) < 0 || store_macs(skb, p) < 0)
+		return TC_ACT_SHOT;
+	if (p->proto == PROTO_TCP || (p->len <= to->mtu && !(p->frag & (FRAG_FIRST | FRAG_LATER))))
+		return bpf_redirect(p->xmit, 0);
+	// The packet fits the loopback's MTU and not the pod's, and it is too late to make
+	// fragments: it goes in whole, past the queue. So do all fragments of what exceeds the
+	// loopback's MTU: a short one must not overtake the first.
+	skb->mark = cf->local_mark & ~MARK_KIND;
+	return bpf_redirect(p->xmit, BPF_F_INGRESS);
+}

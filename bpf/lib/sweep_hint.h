@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+// Sweep hints, one for each set of the state table: the time until which the sweep can skip the
+// set. A pass over states that stay reads two words for a set and not a cache line for each state.
+// A hint is valid for the tags with which it was made: a state that is added, removed or promoted
+// changes one. The end of a TCP connection shortens a lifetime and changes no tag; it clears the
+// hint.
+#pragma once
+
+#include "table.h"
+
+// Its unit of time is about a second. No set is skipped for longer than a day.
+enum { HINT_SHIFT = 30, HINT_MAKING = 1, HINT_MAX = 80000 };
+
+__always_inline __u64 *hint_at(__u32 n)
+{
+	return bpf_map_lookup_elem(&sweep_hints, &n);
+}
+
+// clear_hint makes the sweep look at the set of a place again. It follows the change.
+__always_inline void clear_hint(__u32 place)
+{
+	__u64 *hint = hint_at(place / WAYS);
+
+	if (hint)
+		// after the change, or the sweep would make a hint of the state as it was
+		store_ordered(hint, 0);
+}
+
+// hint_of is the hint for a line of tags: the time in its upper half; in the lower a hash of the
+// tags and of config.epoch, which covers what the agent may change.
+__always_inline __u64 hint_of(struct tag_line *t, __u64 epoch, __s64 until)
+{
+	__u64 sum = epoch;
+
+#pragma unroll
+	for (int i = 0; i < WAYS; i++)
+		sum = (sum + READ_ONCE(t->tag[i])) * 0x9e3779b97f4a7c15ULL;
+	return (__u64)(until >> HINT_SHIFT) << 32 | sum >> 32;
+}
+
+// hint_valid: a hint has the tags of a fresh one, and a later time.
+__always_inline int hint_valid(__u64 hint, __u64 fresh)
+{
+	return (__u32)hint == (__u32)fresh && hint >> 32 > fresh >> 32;
+}
+
+// earliest returns when at the earliest the sweep has to do something about a live state, if no tag
+// changes and no connection ends until then. Translations and SCTP change in other ways: for them
+// it returns 0.
+__always_inline __s64 earliest(struct config *cf, struct side *low, struct side *high, __u8 proto,
+			       __s64 before)
+{
+	__s64 first = lifetime(cf, PHASE_OPENING, proto),
+	      later = lifetime(cf, PHASE_ESTABLISHED, proto), life = first < later ? first : later;
+
+	if (low->rule == NAT_RULE || proto == PROTO_SCTP)
+		return 0;
+	if (proto == PROTO_TCP)
+		life = lifetime(cf, phase_of(low, high, proto), proto) - before;
+	__s64 last = READ_ONCE(low->last), other = READ_ONCE(high->last);
+	return (last > other ? last : other) + life;
+}

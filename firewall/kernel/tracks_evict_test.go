@@ -1,0 +1,145 @@
+package kernel
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/packet"
+)
+
+// TestTracksAreEvicted: SYNs of forged sources hold every track of a limit. Each new client gets
+// one; what is established keeps its own, and a source at its limit gets no more, also when the
+// track was given away in between.
+func TestTracksAreEvicted(t *testing.T) {
+	rules := "add check-state\nadd allow tcp from any to me 80 setup limit src-addr 2\n" +
+		"add deny ip from any to any\n"
+	b := newBench(t, rules, func(o *firewall.Options) { o.MaxTracks = 64 })
+	limited := func(peer netip.Addr) {
+		t.Helper()
+		if v := b.segment(true, peer, 9, packet.FlagSYN, 1, 0,
+			0); v.Reason != firewall.ReasonLimit {
+			t.Errorf("a third connection of %s: %+v", peer, v)
+		}
+	}
+	flood := func(from int) {
+		t.Helper()
+		for i := range 1000 {
+			if v := b.segment(true, outsider(from+i), 5, packet.FlagSYN, 1, 0, 0); !v.Pass {
+				t.Fatalf("SYN %d: %+v", i, v)
+			}
+		}
+	}
+	old := outsider(1 << 20)
+	if !b.connect(old, 1) || !b.connect(old, 2) {
+		t.Fatal("connections do not open")
+	}
+	limited(old)
+	// One is being opened when its track is given away, and a second one, and a third that finds
+	// the track again.
+	slow := outsider(1 << 21)
+	b.segment(true, slow, 1, packet.FlagSYN, 100, 0, 0)
+	b.segment(false, slow, 1, packet.FlagSYN|packet.FlagACK, 900, 101, 0)
+	flood(0)
+	for i := range 200 {
+		if !b.connect(outsider(1<<22+i%8), uint16(1+i/8%2)) {
+			t.Errorf("connection %d does not open", i)
+		}
+	}
+	b.segment(true, slow, 1, packet.FlagACK, 101, 901, 0)
+	if !b.works(slow, 1) || !b.connect(slow, 2) {
+		t.Error("the slow client has lost its connection")
+	}
+	limited(slow)
+	flood(2000)
+	limited(old)
+	limited(slow)
+	if !b.works(old, 1) || !b.works(old, 2) {
+		t.Error("what was established is gone")
+	}
+	// Now every track is kept.
+	full := 0
+	for i := range 300 {
+		if v := b.segment(true, outsider(1<<23+i), 1, packet.FlagSYN, 100, 0, 0); !v.Pass {
+			if v.Reason != firewall.ReasonTracksFull {
+				t.Fatalf("%+v", v)
+			}
+			full++
+			continue
+		}
+		b.segment(false, outsider(1<<23+i), 1, packet.FlagSYN|packet.FlagACK, 900, 101, 0)
+		b.segment(true, outsider(1<<23+i), 1, packet.FlagACK, 101, 901, 0)
+	}
+	if full < 200 {
+		t.Errorf("with all tracks in use %d of 300 are refused", full)
+	}
+	// When all is over, nothing is counted.
+	b.now += time.Hour
+	if err := b.e.call.ask(&weirCall{Op: opSweep, Now: int64(b.now),
+		Count: b.e.config.Sets}); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.e.agreeTracks(t); n != 0 {
+		t.Errorf("the tracks count %d states", n)
+	}
+}
+
+// TestMovingStateIsFound: look-ups find a state at every step of its move to its other set, so no
+// `reset` rule meets its packets.
+func TestMovingStateIsFound(t *testing.T) {
+	b := newBench(t,
+		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
+			"add reset tcp from any to any\n", func(*firewall.Options) {})
+	peer := outsider(1)
+	for _, open := range []bool{false, true} {
+		if open {
+			b.connect(peer, 7)
+		} else {
+			b.segment(true, peer, 7, packet.FlagSYN, 100, 0, 0)
+		}
+		goes := func(when string) {
+			t.Helper()
+			v := b.segment(true, peer, 7, packet.FlagSYN, 100, 0, 0)
+			if open {
+				v = b.segment(false, peer, 7, packet.FlagACK, 901, 101, 10)
+			}
+			if !v.Pass || v.State == firewall.StateNew || v.Answer != 0 {
+				t.Errorf("%s: %+v", when, v)
+			}
+		}
+		for range 3 {
+			place := -1
+			for x, err := range b.e.entries() {
+				if err != nil || place >= 0 {
+					t.Fatalf("more than one state, or %v", err)
+				}
+				place = int(x.place)
+			}
+			goes("before")
+			c := weirCall{Op: opBeginMove, Place: uint32(place), Now: int64(b.now)}
+			if err := b.e.call.ask(&c); err != nil || c.Result == 0 {
+				t.Fatalf("begin: %d %v", c.Result, err)
+			}
+			goes("while it moves")
+			moved := c.Result
+			c = weirCall{Op: opEndMove, Place: uint32(place), Now: int64(b.now)}
+			if err := b.e.call.ask(&c); err != nil || c.Result != 1 {
+				t.Fatalf("end: %d %v", c.Result, err)
+			}
+			goes("after")
+			for x := range b.e.entries() {
+				if int64(x.place) != moved-1 {
+					t.Errorf("the state is at %d, not at %d", x.place, moved-1)
+				}
+			}
+			b.now += 100 * time.Millisecond
+		}
+	}
+	if s := b.stats(); s.States != 1 || s.HalfOpen != 0 {
+		t.Errorf("%d states are counted, %d half-open", s.States, s.HalfOpen)
+	}
+	if n := b.e.sourcesInUse(t); n != 0 {
+		t.Errorf("the counters of sources add up to %d", n)
+	}
+}
