@@ -28,8 +28,8 @@ func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 	}
 	defer ask.Close()
 	var states []firewall.State
-	for _, ways := range openings(sockets) {
-		for _, o := range ways {
+	for _, candidates := range openings(sockets) {
+		for _, o := range candidates {
 			hook, ok := hookOf(conn, o)
 			if !ok {
 				continue
@@ -38,10 +38,11 @@ func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 			if !e.Verdict.Pass {
 				continue
 			}
-			if slot, ok := maker(p, e); ok {
+			if index, ok := stateRule(p, e); ok {
 				states = append(states, firewall.State{Proto: packet.ProtoTCP, From: o.from,
 					To:   o.to,
-					Link: hook.Link(), Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number, FlowName: p.Flows[p.Rules[slot].Flow]})
+					Link: hook.Link(), Key: p.Rules[index].Key,
+					Rule: p.Rules[index].Number, FlowName: p.Flows[p.Rules[index].Flow]})
 			}
 			break
 		}
@@ -49,8 +50,8 @@ func (n *Node) adopt(p *rule.Program, set *rule.Ruleset) (int, error) {
 	return n.engine.Adopt(states)
 }
 
-// hookOf says where the first packet of a connection would have been judged: at the interface
-// behind which the remote end is.
+// hookOf returns the hook at which the rules would have evaluated the first packet of a connection:
+// at the interface towards the remote end.
 func hookOf(conn *nl.Conn, o opening) (firewall.Hook, bool) {
 	remote := o.to
 	if o.in {
@@ -70,9 +71,9 @@ func hookOf(conn *nl.Conn, o opening) (firewall.Hook, bool) {
 	return firewall.Hook{Dir: firewall.Out, Xmit: uint32(link)}, true
 }
 
-// maker returns the slot of the rule that would make a state for a packet that passes; false if
+// maker returns the index of the rule that would make a state for a packet that passes; false if
 // none would, and the rules need none.
-func maker(p *rule.Program, e soft.Explanation) (slot uint16, ok bool) {
+func stateRule(p *rule.Program, e soft.Explanation) (index uint16, ok bool) {
 	for _, t := range e.Tries {
 		if t.Outcome != soft.Matched && t.Outcome != soft.MatchedDefer {
 			continue
@@ -93,10 +94,10 @@ type opening struct {
 	link     int // index of the interface that the socket is bound to, or 0
 }
 
-// openings lists the connections of a host that carry or may carry data, each with the ways in
-// which it may have begun, the likely one first. A connection to a port that somebody listens on
-// came from outside. Without a listener it was most likely opened from here, but a program may also
-// have closed its listener since.
+// openings lists the connections of a host that carry or may still carry data, each with the
+// directions in which it may have begun, the likely one first. A connection to a port with a
+// listener came from outside. Without a listener it was most likely opened from here, but a program
+// may also have closed its listener since.
 func openings(sockets []nl.TCPSocket) [][]opening {
 	listeners := map[netip.AddrPort]bool{}
 	for _, s := range sockets {
@@ -126,7 +127,7 @@ func openings(sockets []nl.TCPSocket) [][]opening {
 	return all
 }
 
-// listensFor says whether a listener accepts connections to an address. The IPv6 wildcard accepts
+// listensFor reports whether a listener accepts connections to an address. The IPv6 wildcard accepts
 // IPv4 too, unless the socket refuses that; then a listener for IPv4 is there as well, or the
 // connection could not have come.
 func listensFor(listeners map[netip.AddrPort]bool, at netip.AddrPort) bool {

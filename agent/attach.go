@@ -15,11 +15,11 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// follow tells the engine what became of the host's interfaces and addresses. It runs a few times
-// for each pod that comes or goes, and there may be thousands, so that only what has changed is
-// looked at.
+// follow passes the host's interfaces and addresses to the engine and attaches the hooks. It runs a
+// few times for each pod that comes or goes, and there may be thousands, so it looks only at what
+// has changed.
 func (n *Node) follow() error {
-	n.following.Lock() // an older look at the interfaces must not be told after a newer one
+	n.following.Lock() // an older list must not replace a newer one
 	defer n.following.Unlock()
 	if n.held {
 		return nil
@@ -34,13 +34,13 @@ func (n *Node) follow() error {
 		}
 		n.followed = now
 	}
-	n.lookAgain(remade)
+	n.reattach(remade)
 	return n.attach(changed, gone)
 }
 
-// lookAgain has the hooks looked at of interfaces that may be others than those that were guarded
-// under their index.
-func (n *Node) lookAgain(remade map[int]bool) {
+// reattach attaches the hooks again on interfaces that may have been replaced by others with the
+// same index.
+func (n *Node) reattach(remade map[int]bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, i := range n.followed {
@@ -50,7 +50,7 @@ func (n *Node) lookAgain(remade map[int]bool) {
 	}
 }
 
-// routesChanged notes that the routes have to be told again. With mtu, those with an MTU of their
+// routesChanged asks for the routes to be read again. mtu means that routes with an MTU of their
 // own may have changed.
 func (n *Node) routesChanged(mtu bool) {
 	if mtu {
@@ -62,12 +62,12 @@ func (n *Node) routesChanged(mtu bool) {
 	}
 }
 
-// followRoutes tells the engine the host's routes, if the rules in force ask about them, and which
-// have an MTU of their own, if there may be pods.
+// followRoutes gives the engine the host's routes, if the rules in force ask about them, and the
+// routes with an MTU of their own, if there may be pods.
 func (n *Node) followRoutes() (err error) {
-	n.book.view(func(_ ruleState, p *rule.Program) { err = n.tellRoutes(p) })
+	n.book.view(func(_ ruleState, p *rule.Program) { err = n.setRoutes(p) })
 	if n.pods.Load() != nil && n.remeasure.Swap(false) {
-		mtus := n.tellMTUs()
+		mtus := n.setRouteMTUs()
 		if mtus != nil {
 			n.remeasure.Store(true)
 		}
@@ -76,7 +76,7 @@ func (n *Node) followRoutes() (err error) {
 	return err
 }
 
-func (n *Node) tellMTUs() error {
+func (n *Node) setRouteMTUs() error {
 	conn, err := openRoutes()
 	if err != nil {
 		return err
@@ -93,9 +93,9 @@ func (n *Node) tellMTUs() error {
 	return n.engine.SetRouteMTUs(all)
 }
 
-// tellRoutes tells the engine the host's routes, if the rules ask about them: there can be a
+// setRoutes gives the engine the host's routes, if the rules ask about them: there can be a
 // million.
-func (n *Node) tellRoutes(p *rule.Program) error {
+func (n *Node) setRoutes(p *rule.Program) error {
 	if p.Features&(rule.HasVerRevPath|rule.HasVerSrcReach) == 0 {
 		return nil
 	}
@@ -106,10 +106,10 @@ func (n *Node) tellRoutes(p *rule.Program) error {
 	return n.engine.SetRoutes(routes)
 }
 
-// attach puts the hooks on those of the changed interfaces that are to be guarded, and once more on
-// those that refused, and takes them off the others. An interface that refuses is a problem that
-// the status shows; one that vanished meanwhile is none, and its going will be told. When the
-// kernel does not answer for one in time, the others wait for the next look.
+// attach puts the hooks on those of the changed interfaces that are to be guarded, tries again
+// those that failed, and takes the hooks off the others. An interface that cannot be guarded is a
+// problem in the status. One that vanished in the meantime is not: its removal will be reported.
+// When the kernel does not answer for one in time, the others wait for the next pass.
 func (n *Node) attach(changed, gone []firewall.Interface) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -164,7 +164,7 @@ func (n *Node) detachOthers() error {
 	return errors.Join(errs...)
 }
 
-// attachLocked puts the hooks on an interface. late says that the kernel did not answer in time.
+// attachLocked puts the hooks on an interface. late is set when the kernel did not answer in time.
 func (n *Node) attachLocked(i firewall.Interface) (late error) {
 	hook, err := n.engine.Attach(i.Index)
 	if err == nil {
@@ -211,7 +211,7 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 	return guarded, append(problems, n.problems.list()...)
 }
 
-// status says how the node is.
+// status returns the state of the node.
 func (n *Node) status() (api.Status, error) {
 	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began,
 		TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,

@@ -24,7 +24,7 @@ func (p Paths) mountPoint() string {
 }
 
 // preparePins makes the directory of the pins, on a bpf file system that is mounted for it if need
-// be. fleeting says that it was mounted where it goes with this process.
+// be. fleeting means that the mount ends with this process.
 func preparePins(p Paths) (fleeting bool, err error) {
 	on, err := onBpffs(p.Pins())
 	if err != nil {
@@ -50,7 +50,7 @@ func mountBpffs(at string) error {
 	return nil
 }
 
-// onBpffs says whether a directory, or the nearest above it that exists, is on a bpf file system.
+// onBpffs reports whether a directory, or the nearest above it that exists, is on a bpf file system.
 func onBpffs(dir string) (bool, error) {
 	for ; ; dir = filepath.Dir(dir) {
 		var s unix.Statfs_t
@@ -76,7 +76,7 @@ func removePins(p Paths) error {
 	if err != nil || !ours {
 		return err
 	}
-	if used, err := hasGuests(at); err != nil || used {
+	if used, err := isUsed(at); err != nil || used {
 		return err
 	}
 	if err := unix.Unmount(at, 0); err != nil {
@@ -88,9 +88,9 @@ func removePins(p Paths) error {
 	return p.removeEmpty(at)
 }
 
-// hasGuests says whether a bpf file system holds anything but the two files that kernels with
+// isUsed reports whether a bpf file system holds anything besides the two files that kernels with
 // CONFIG_BPF_PRELOAD put there.
-func hasGuests(at string) (bool, error) {
+func isUsed(at string) (bool, error) {
 	entries, err := os.ReadDir(at)
 	for _, e := range entries {
 		if n := e.Name(); n != "progs.debug" && n != "maps.debug" {
@@ -124,7 +124,7 @@ func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// ownMounts says whether this process has a mount namespace of its own, as under ip-netns(8) exec:
+// ownMounts reports whether this process has a mount namespace of its own, as under ip-netns(8) exec:
 // what is mounted there is gone when its last process ends.
 func ownMounts() bool {
 	mine, err1 := os.Readlink("/proc/self/ns/mnt")

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-func TestPinsAreMountedAndGoAgain(t *testing.T) {
+func TestPinsAreMountedAndRemoved(t *testing.T) {
 	nstest.Root(t)
 	root := t.TempDir()
 	p := Paths{Root: root}
@@ -32,7 +32,7 @@ func TestPinsAreMountedAndGoAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(guest); err != nil {
-		t.Fatalf("the mount went although somebody else used it: %v", err)
+		t.Fatalf("the mount was removed although another program used it: %v", err)
 	}
 	if err := os.Remove(guest); err != nil {
 		t.Fatal(err)
@@ -58,6 +58,6 @@ func TestPinsOnAForeignMountLeaveIt(t *testing.T) {
 		t.Errorf("the directory stays: %v", err)
 	}
 	if on, err := onBpffs(dir); err != nil || !on {
-		t.Errorf("the mount of somebody else went: %v, %v", on, err)
+		t.Errorf("the mount of another program was removed: %v, %v", on, err)
 	}
 }

@@ -30,16 +30,16 @@ const (
 // bpf/lib/consts.h) and here.
 const captureBytes = 256
 
-// captures passes frames on to whoever captures.
+// captures passes frames to the clients that capture.
 type captures struct {
 	capture func(func(*firewall.Captured)) error // the kernel engine's
-	on      atomic.Bool                          // somebody captures
+	on      atomic.Bool                          // at least one client captures
 
 	mu   sync.Mutex
 	subs map[*captureSub]bool // guarded by mu
 }
 
-// captureSub is one who captures.
+// captureSub is a client that captures.
 type captureSub struct {
 	frames chan firewall.Captured
 	missed uint64 // guarded by captures.mu; since the last frame
@@ -68,11 +68,11 @@ func (c *captures) close(s *captureSub) {
 	defer c.mu.Unlock()
 	if delete(c.subs, s); len(c.subs) == 0 {
 		c.on.Store(false)
-		c.capture(nil) // frames that still come find nobody
+		c.capture(nil) // frames still under way are dropped
 	}
 }
 
-// pass gives a frame to everybody.
+// pass gives a frame to every client.
 func (c *captures) pass(f *firewall.Captured) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *captures) pass(f *firewall.Captured) {
 	}
 }
 
-// tunnelWorker judges what goes through the tunnel, and hands the packets to whoever captures.
+// tunnelWorker evaluates the packets of the tunnel and copies them to the clients that capture.
 type tunnelWorker struct {
 	overlay.Worker
 	captures *captures
@@ -107,7 +107,7 @@ func (w tunnelWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []
 	}
 }
 
-// takeMissed returns how many frames a reader has missed since it was asked last.
+// takeMissed returns how many frames a reader has missed since the last call.
 func (c *captures) takeMissed(s *captureSub) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,7 +116,7 @@ func (c *captures) takeMissed(s *captureSub) uint64 {
 	return n
 }
 
-// servePackets streams frames as JSON lines to whoever captures, until it leaves.
+// servePackets streams frames as JSON lines until the client disconnects.
 func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 	filter, err := observe.ParseFilter(r.URL.Query().Get("filter"), n.book.names)
 	if err != nil {
@@ -140,7 +140,7 @@ func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	flush := http.NewResponseController(w)
 	k := capturer{node: n, sub: sub, filter: filter, rate: rate, out: json.NewEncoder(w)}
-	// Nothing yet: it says that from now on nothing is missed.
+	// An empty record: from now on no frame is missed.
 	if k.out.Encode(api.Captured{Version: api.Version}) != nil {
 		return
 	}
@@ -154,7 +154,7 @@ func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 			return
 		case <-tick.C:
-			if k.tell() != nil {
+			if k.reportMissed() != nil {
 				return
 			}
 		case f := <-sub.frames:
@@ -162,8 +162,7 @@ func (n *Node) servePackets(w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		// What was written goes out when nothing waits, be the last frame one that the filter picks
-		// or not.
+		// Flush when the queue is empty, whether or not the filter took the last frame.
 		if len(sub.frames) == 0 && flush.Flush() != nil {
 			return
 		}
@@ -200,9 +199,8 @@ func (k *capturer) take(f *firewall.Captured) error {
 	return k.out.Encode(a)
 }
 
-// tell says how many frames were left out since the last one that was written, if nothing else
-// would.
-func (k *capturer) tell() error {
+// reportMissed writes how many frames were left out since the last one that was written, if any.
+func (k *capturer) reportMissed() error {
 	missed := k.missed + k.node.captures.takeMissed(k.sub)
 	if k.missed = 0; missed == 0 {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// do obeys one command in ipfw's words. The message is what there is to tell: the rule that was
-// added, with its number.
+// do executes one command in ipfw's grammar. The message is for people: the rule that was added,
+// with its number.
 func (b *rulebook) do(line string) (message string, err error) {
 	c, err := rule.ParseLine(line, b.names)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// remove ends enforcement and takes away what the node keeps, but for the socket, on which somebody
+// remove ends enforcement and takes away what the node keeps, but for the socket, on which a client
 // waits for the answer.
 func (n *Node) remove() error {
 	if n.pods.Load() != nil {
@@ -51,8 +51,8 @@ func Down(p Paths, keep bool) error {
 }
 
 // removeTraces detaches everything, unpins everything and deletes the saved rules. What is not
-// there is fine. unlockPins lets go of the claim on the pins' directory, which would keep their
-// file system busy.
+// there is fine. unlockPins releases the claim on the pins' directory, which would keep their file
+// system busy.
 func removeTraces(p Paths, keep bool, unlockPins func()) error {
 	errs := []error{pod.Remove(p.Pods()), removePeers(p, keep), restoreSysctls(p)}
 	if err := kernel.Remove(p.Pins()); err != nil {
@@ -82,7 +82,7 @@ func removeLeftovers(p Paths) error {
 	return errors.Join(errs...)
 }
 
-// sweepState removes temporary files of crashes. Nobody else may be at work in the state directory.
+// sweepState removes temporary files of crashes. No other process may work in the state directory.
 func sweepState(p Paths) error { return atomicfile.Sweep(p.State()) }
 
 func removeRun(p Paths) error {

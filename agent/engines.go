@@ -11,13 +11,13 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// engines are the kernel's engine, which guards interfaces, and while there is a tunnel the
-// user-space one, which guards that. They run the same rules: what one refuses, neither gets. What
-// is counted is the sum.
+// engines runs the kernel engine, which guards interfaces, and, while there is a tunnel, the
+// user-space engine, which guards the tunnel. Both run the same rules: what one refuses, neither
+// gets. Counters are the sum of both.
 type engines struct {
 	*kernel.Engine
-	tunnel atomic.Pointer[soft.Engine] // nil without a tunnel
-	heard  atomic.Bool                 // somebody listens to events
+	tunnel     atomic.Pointer[soft.Engine] // nil without a tunnel
+	subscribed atomic.Bool                 // there is a subscriber to events
 }
 
 var _ firewall.Engine = (*engines)(nil)
@@ -25,9 +25,9 @@ var _ firewall.Engine = (*engines)(nil)
 // Load replaces the Program of both, or of none.
 func (e *engines) Load(p *rule.Program) error { return e.Replace(p, nil) }
 
-// Replace replaces the Program and tables of both. The tunnel's engine is asked before anything is
-// done: taking a Program back costs states of rules that come back with it. What an error leaves in
-// force is for the caller to put right, who knows what the tables held.
+// Replace replaces the Program and tables of both. The tunnel's engine checks the Program first: to
+// undo a Program costs the states of rules that come back with it. After an error the caller
+// restores the tables; it knows what they held.
 func (e *engines) Replace(p *rule.Program, tables map[string][]firewall.TableEntry) error {
 	t := e.tunnel.Load()
 	if t != nil {
@@ -41,7 +41,7 @@ func (e *engines) Replace(p *rule.Program, tables map[string][]firewall.TableEnt
 	return t.Replace(p, tables)
 }
 
-// each asks both, the kernel's first.
+// each calls do for both engines, the kernel's first.
 func (e *engines) each(ask func(firewall.Engine) error) error {
 	if err := ask(e.Engine); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (e *engines) SetRoutes(routes []firewall.Route) error {
 	return e.each(func(x firewall.Engine) error { return x.SetRoutes(routes) })
 }
 
-// Rules returns the counters by slot. While a Program is being replaced the two may run different
-// ones; then the kernel's count alone.
+// Rules returns the counters by rule index. While a Program is being replaced the two may run
+// different ones; then the kernel's count alone.
 func (e *engines) Rules() ([]firewall.RuleCounter, error) {
 	all, err := e.Engine.Rules()
 	t := e.tunnel.Load()
@@ -150,8 +150,8 @@ func (e *engines) DeleteStates(drop func(firewall.State) bool) (int, error) {
 	return cut, err
 }
 
-// Listen says which events the kernel's engine has to tell; of the tunnel's, all or none are told.
+// Listen sets which events the kernel engine reports. The tunnel's engine reports all or none.
 func (e *engines) Listen(kinds ...firewall.EventKind) error {
-	e.heard.Store(len(kinds) > 0)
+	e.subscribed.Store(len(kinds) > 0)
 	return e.Engine.Listen(kinds...)
 }

@@ -19,31 +19,31 @@ import (
 const (
 	// answersPerSecond bounds resets and ICMP errors (RFC 1812 4.3.2.8, RFC 4443 2.4 f).
 	answersPerSecond = 100
-	// injectQueue is how many packets may wait to be sent.
+	// injectQueue is how many packets can wait to be sent.
 	injectQueue = 256
-	// spareTime is how long a packet of ours may take from the socket to the tunnel.
-	spareTime = time.Second
+	// bypassTime is how long one of our packets may take from the socket to the tunnel.
+	bypassTime = time.Second
 )
 
 // injector sends the tunnel's own packets: answers to refused packets, and probes of idle
 // connections. Those to this host and its pods go out of the tunnel, as if the other end had sent
-// them; those to the other end go in by a raw socket, and are not judged.
+// them; those to the other end enter by a raw socket and bypass the filter.
 type injector struct {
 	node      *Node
 	four, six int // raw sockets
 	queue     chan soft.Probe
-	newest    atomic.Int64 // when a packet was put into awaited last, ns; 0 while it is empty
+	newest    atomic.Int64 // when a packet was put into expected last, ns; 0 while it is empty
 
 	mu sync.Mutex
 	// guarded by mu; our packets on their way to the tunnel, without what the kernel fills in
-	awaited map[string]time.Time
-	second  time.Time // guarded by mu; when budget was filled last
-	budget  int       // guarded by mu
+	expected map[string]time.Time
+	second   time.Time // guarded by mu; when budget was filled last
+	budget   int       // guarded by mu
 }
 
 func newInjector(n *Node) (i *injector, err error) {
 	i = &injector{node: n, four: -1, six: -1, queue: make(chan soft.Probe, injectQueue),
-		awaited: map[string]time.Time{}}
+		expected: map[string]time.Time{}}
 	if i.four, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.IPPROTO_RAW); err == nil {
 		i.six, err = unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
@@ -64,8 +64,8 @@ func (i *injector) close() {
 	}
 }
 
-// refused queues the answer to a packet that was refused, if it asks for one. It is called for
-// packets and does not wait.
+// refused queues the answer to a refused packet, if its verdict asks for one. It is called on the
+// packet path and never blocks.
 func (i *injector) refused(hook firewall.Hook, v firewall.Verdict, pkt []byte) {
 	if v.Answer == firewall.AnswerNone || !i.may() {
 		return
@@ -111,7 +111,7 @@ func (i *injector) probe(p soft.Probe) {
 	i.put(p)
 }
 
-// isPods says whether an address is in a range of this node's containers.
+// isPods reports whether an address is in a pod range of this node.
 func (n *Node) isPods(a netip.Addr) bool {
 	return slices.ContainsFunc(n.config.Settings.Pods.Ranges, func(r netip.Prefix) bool {
 		return r.Contains(a)
@@ -141,14 +141,14 @@ func (i *injector) serve(stop <-chan struct{}, d *overlay.Device) {
 	}
 }
 
-// send sends a packet into the tunnel, where it is not judged.
+// send sends a packet into the tunnel, where it bypasses the filter.
 func (i *injector) send(pkt []byte) {
 	_, dst, name, ok := dissect(pkt)
 	if !ok {
 		return
 	}
-	i.await(name, time.Now())
-	// What cannot be sent is as if it were lost on the way.
+	i.expect(name, time.Now())
+	// A packet that cannot be sent counts as lost in the network.
 	if dst.Is4() {
 		unix.Sendto(i.four, pkt, 0, &unix.SockaddrInet4{Addr: dst.As4()})
 	} else {
@@ -156,31 +156,30 @@ func (i *injector) send(pkt []byte) {
 	}
 }
 
-// await expects one of our packets at the tunnel.
-func (i *injector) await(name []byte, now time.Time) {
+// expect registers one of our packets, which the filter will let out.
+func (i *injector) expect(name []byte, now time.Time) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	for k, at := range i.awaited {
-		if now.Sub(at) > spareTime {
-			delete(i.awaited, k)
+	for k, at := range i.expected {
+		if now.Sub(at) > bypassTime {
+			delete(i.expected, k)
 		}
 	}
-	i.awaited[string(name)] = now
+	i.expected[string(name)] = now
 	i.newest.Store(now.UnixNano())
 }
 
-// awaits says whether one of our packets may still come. One that was lost on the way is forgotten
-// in time.
-func (i *injector) awaits() bool {
+// expects reports whether one of our packets may still come. One that was lost expires.
+func (i *injector) expects() bool {
 	newest := i.newest.Load()
-	return newest != 0 && time.Now().UnixNano()-newest <= int64(spareTime)
+	return newest != 0 && time.Now().UnixNano()-newest <= int64(bypassTime)
 }
 
-// spare returns a Judge that lets our own packets out and asks the other one about all others.
-func (i *injector) spare(judge overlay.Filter) overlay.Filter {
+// bypass returns a filter that lets our own packets out and passes all others to the given one.
+func (i *injector) bypass(filter overlay.Filter) overlay.Filter {
 	return func(hook firewall.Hook, packets [][]byte, pass []bool) {
-		if hook.Dir == firewall.In || !i.awaits() {
-			judge(hook, packets, pass)
+		if hook.Dir == firewall.In || !i.expects() {
+			filter(hook, packets, pass)
 			return
 		}
 		for k := 0; k < len(packets); k++ {
@@ -189,7 +188,7 @@ func (i *injector) spare(judge overlay.Filter) overlay.Filter {
 				k++
 			}
 			if k > from {
-				judge(hook, packets[from:k], pass[from:k])
+				filter(hook, packets[from:k], pass[from:k])
 			}
 			if k < len(packets) {
 				pass[k] = true
@@ -211,14 +210,14 @@ func (i *injector) isOwn(pkt []byte) bool {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	at, there := i.awaited[string(name)]
+	at, there := i.expected[string(name)]
 	if !there {
 		return false
 	}
-	if delete(i.awaited, string(name)); len(i.awaited) == 0 {
+	if delete(i.expected, string(name)); len(i.expected) == 0 {
 		i.newest.Store(0)
 	}
-	return time.Since(at) <= spareTime
+	return time.Since(at) <= bypassTime
 }
 
 // dissect returns the ends of a packet, and a name of all of it but what the kernel fills in for a

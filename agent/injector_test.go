@@ -11,13 +11,13 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// TestInjectorSparesItsOwn: a packet of ours passes the Judge once, out, and in time, although the
-// kernel has filled in its IPv4 header; everything else is judged.
-func TestInjectorSparesItsOwn(t *testing.T) {
-	i := &injector{awaited: map[string]time.Time{}}
-	judged := 0
-	judge := i.spare(func(_ firewall.Hook, packets [][]byte, pass []bool) {
-		judged += len(packets)
+// TestInjectorBypassesTheFilter: one of our packets bypasses the filter once, outbound, and in
+// time, although the kernel has filled in its IPv4 header; everything else is evaluated.
+func TestInjectorBypassesTheFilter(t *testing.T) {
+	i := &injector{expected: map[string]time.Time{}}
+	evaluated := 0
+	filter := i.bypass(func(_ firewall.Hook, packets [][]byte, pass []bool) {
+		evaluated += len(packets)
 		clear(pass)
 	})
 	build := func(port uint16) []byte {
@@ -34,11 +34,11 @@ func TestInjectorSparesItsOwn(t *testing.T) {
 		if !ok {
 			t.Fatal("the packet cannot be read")
 		}
-		i.await(name, at)
+		i.expect(name, at)
 	}
 	try := func(dir firewall.Direction, packets ...[]byte) []bool {
 		pass := make([]bool, len(packets))
-		judge(firewall.Hook{Dir: dir}, packets, pass)
+		filter(firewall.Hook{Dir: dir}, packets, pass)
 		return pass
 	}
 	ours, other := build(1000), build(2000)
@@ -55,12 +55,12 @@ func TestInjectorSparesItsOwn(t *testing.T) {
 	if got := try(firewall.Out, sent); got[0] {
 		t.Error("ours passes twice")
 	}
-	await(ours, time.Now().Add(-2*spareTime))
+	await(ours, time.Now().Add(-2*bypassTime))
 	if got := try(firewall.Out, sent); got[0] {
 		t.Error("ours passes after its time")
 	}
-	if judged != 5 {
-		t.Errorf("%d packets were judged, not 5", judged)
+	if evaluated != 5 {
+		t.Errorf("%d packets were evaluated, not 5", evaluated)
 	}
 }
 
@@ -78,10 +78,10 @@ func TestInjectorBoundsAnswers(t *testing.T) {
 	}
 }
 
-// TestTunnelJudgesWithoutAllocation: batches that go through the tunnel are judged by the engine of
-// user space without one allocation, with a packet of ours awaited and not; and one that was lost
+// TestTunnelEvaluatesWithoutAllocation: batches that go through the tunnel are evaluated by the engine of
+// user space without one allocation, with a packet of ours expected and not; and one that was lost
 // does not slow the tunnel down for long.
-func TestTunnelJudgesWithoutAllocation(t *testing.T) {
+func TestTunnelEvaluatesWithoutAllocation(t *testing.T) {
 	engine, err := soft.New(soft.Options{Options: firewall.DefaultOptions()})
 	if err != nil {
 		t.Fatal(err)
@@ -91,9 +91,9 @@ func TestTunnelJudgesWithoutAllocation(t *testing.T) {
 			"add allow tcp from any to any keep-state")); err != nil {
 		t.Fatal(err)
 	}
-	own := &injector{awaited: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
+	own := &injector{expected: map[string]time.Time{}, queue: make(chan soft.Probe, injectQueue)}
 	clock := func() time.Duration { return time.Duration(monotonic()) }
-	judge := own.spare(overlay.FilterBy(tunnelWorker{engine.Worker(0), &captures{}}, clock,
+	filter := own.bypass(overlay.FilterBy(tunnelWorker{engine.Worker(0), &captures{}}, clock,
 		own.refused))
 	batch, pass := make([][]byte, 64), make([]bool, 64)
 	for i := range batch {
@@ -111,7 +111,7 @@ func TestTunnelJudgesWithoutAllocation(t *testing.T) {
 		t.Helper()
 		for _, dir := range []firewall.Direction{firewall.Out, firewall.In} {
 			if n := testing.AllocsPerRun(100, func() {
-				judge(firewall.Hook{Dir: dir}, batch, pass)
+				filter(firewall.Hook{Dir: dir}, batch, pass)
 			}); n != 0 {
 				t.Errorf("%s: %v allocations for a batch of direction %d", what, n, dir)
 			}
@@ -122,14 +122,14 @@ func TestTunnelJudgesWithoutAllocation(t *testing.T) {
 			}
 		}
 	}
-	check("nothing awaited")
-	own.await([]byte("some packet"), time.Now())
-	if !own.awaits() {
-		t.Error("a packet of ours is not awaited")
+	check("nothing expected")
+	own.expect([]byte("some packet"), time.Now())
+	if !own.expects() {
+		t.Error("a packet of ours is not expected")
 	}
-	check("a packet awaited")
-	own.await([]byte("a lost one"), time.Now().Add(-2*spareTime))
-	if own.awaits() {
-		t.Error("a packet that was lost is awaited for ever")
+	check("a packet expected")
+	own.expect([]byte("a lost one"), time.Now().Add(-2*bypassTime))
+	if own.expects() {
+		t.Error("a packet that was lost is expected for ever")
 	}
 }

@@ -10,20 +10,19 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// links is what is known of the host's interfaces. It is fed by nl.Watch and asked by whoever
-// applies it.
+// links holds the host's interfaces and addresses. nl.Watch feeds it; the node applies it.
 type links struct {
 	mu    sync.Mutex
 	byID  map[int]nl.Link        // guarded by mu
 	addrs map[int][]netip.Prefix // guarded by mu; usable addresses by interface
-	wake  chan struct{}          // has an element when something changed since the last look
+	wake  chan struct{}          // has an element when something changed since it was last read
 	pods  map[int]podLink        // guarded by mu; host ends of pods
 	// guarded by mu; what follows from these, in order of index; never changed in place
 	all    []firewall.Interface
 	synced bool          // guarded by mu; everything was listed once
 	lost   chan struct{} // has an element when the interface of a pod is gone
 	gone   map[int]bool  // guarded by mu; interfaces of pods that are gone, until losePod
-	// guarded by mu; interfaces told of since listAgain, nil after the listing
+	// guarded by mu; interfaces reported since listAgain, nil after the listing
 	listed map[int]bool
 	// guarded by mu; interfaces that were gone, or may have been, since the last look
 	remade map[int]bool
@@ -38,8 +37,7 @@ func newLinks() *links {
 			1), gone: map[int]bool{}, remade: map[int]bool{}, sources: sourceSettings}
 }
 
-// listAgain says that everything is going to be listed: what is not told of until that is done is
-// gone.
+// listAgain announces a full listing: an interface that is not reported until Synced is gone.
 func (l *links) listAgain() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,15 +54,15 @@ func (l *links) takeRemade() map[int]bool {
 	return all
 }
 
-// keepRemade gives back what takeRemade returned and nobody has looked at.
+// keepRemade puts back what takeRemade returned and was not processed.
 func (l *links) keepRemade(all map[int]bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	maps.Copy(l.remade, all)
 }
 
-// byAlias returns the index of the interface that has a name and an alias that is what is asked
-// for, 0 if there is none.
+// byAlias returns the index of the interface with a name and an alias for which is returns true, 0
+// if there is none.
 func (l *links) byAlias(name string, is func(alias string) bool) uint32 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,7 +87,7 @@ func (l *links) report(e nl.Event) {
 		}
 		l.noteLocked(e.Link.Index)
 		if known && old.Name == e.Link.Name && old.Up == e.Link.Up {
-			return // the kernel tells of a new pod a dozen times
+			return // the kernel reports a new pod a dozen times
 		}
 	case nl.LinkGone:
 		l.dropLocked(e.Link.Index)
@@ -116,7 +114,7 @@ func (l *links) dropLocked(index int) {
 	l.noteLocked(index)
 }
 
-// syncLocked ends a listing. When news were lost, each interface may be another one.
+// syncLocked ends a listing. After lost notifications each interface may be another one.
 func (l *links) syncLocked() {
 	for index := range l.byID {
 		if l.listed != nil && !l.listed[index] {
@@ -139,8 +137,8 @@ func (l *links) setAddrLocked(a nl.Addr, there bool) {
 	l.noteLocked(a.Link)
 }
 
-// noteLocked brings one interface in `all` up to date. A pod that leaves before the kernel has told
-// of it is no more.
+// noteLocked brings one interface in `all` up to date. A pod that leaves before the kernel reported
+// it is removed at once.
 func (l *links) noteLocked(index int) {
 	kernel, there := l.byID[index]
 	now := firewall.Interface{Index: uint32(index), Name: kernel.Name, Addrs: l.addrs[index]}
@@ -165,14 +163,14 @@ func (l *links) noteLocked(index int) {
 }
 
 // interfaces returns every interface of the host in order of index, those of pods also before the
-// kernel tells of them. Nobody changes the list.
+// kernel reports them. The list is never changed in place.
 func (l *links) interfaces() []firewall.Interface {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all
 }
 
-// noteLostLocked notes that the interface of a pod that nobody is said to take away is gone.
+// noteLostLocked records that the interface of a pod vanished without a detach.
 func (l *links) noteLostLocked(index int) {
 	if p, isPod := l.pods[index]; !isPod || p.leaving {
 		return
@@ -184,7 +182,7 @@ func (l *links) noteLostLocked(index int) {
 	}
 }
 
-// isLost says whether the interface of a pod is gone.
+// isLost reports whether the interface of a pod is gone.
 func (l *links) isLost(index uint32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,13 +192,12 @@ func (l *links) isLost(index uint32) bool {
 // podLink is the host end of a pod.
 type podLink struct {
 	name string // what rules call it
-	// it is guarded until the kernel tells that it is gone, which it never does for one that it
-	// never told of
+	// guarded until the kernel reports that it is gone, which it never does for one that it never
+	// reported
 	leaving bool
 }
 
-// addPod says that an interface is the host end of a pod. This may be known before the kernel's
-// news of it arrive.
+// addPod registers the host end of a pod, maybe before the kernel reports the interface.
 func (l *links) addPod(index uint32, name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -209,7 +206,7 @@ func (l *links) addPod(index uint32, name string) {
 	l.noteLocked(int(index))
 }
 
-// losePod says that the host end of a pod is about to go.
+// losePod announces that the host end of a pod is about to be removed.
 func (l *links) losePod(index uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

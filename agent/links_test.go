@@ -54,7 +54,7 @@ func TestLinksFollow(t *testing.T) {
 	}
 }
 
-// TestLinksListedAgain: what is not told of in a listing is gone, and what may be another interface
+// TestLinksListedAgain: what a listing does not report is gone, and what may be another interface
 // is to be looked at again.
 func TestLinksListedAgain(t *testing.T) {
 	l := newLinks()

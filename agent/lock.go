@@ -10,7 +10,7 @@ import (
 )
 
 // lock is a claim on a directory. The kernel drops it when the process ends, however that happens.
-// Whoever can open what is locked can hold the lock: nobody else must be able to.
+// A process that can open the locked file can hold the lock, so only the owner may open it.
 type lock struct{ held *os.File }
 
 // errLocked means that another process holds the claim.
@@ -90,7 +90,7 @@ func (c claims) release() {
 	}
 }
 
-// releaseOne lets go of one directory, whether or not it is claimed.
+// releaseOne releases one directory, whether or not it is claimed.
 func (c claims) releaseOne(dir string) {
 	for _, l := range c {
 		if l.held.Name() == dir {

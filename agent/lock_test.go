@@ -28,9 +28,9 @@ func TestLockIsHeldOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyElseHoldsTheLock: what others can open of a directory that they may read keeps nobody
-// from claiming it, and what is locked they cannot open.
-func TestNobodyElseHoldsTheLock(t *testing.T) {
+// TestOnlyTheOwnerHoldsTheLock: what other users can open in a directory that they may read does
+// not prevent a claim on it, and they cannot open what is locked.
+func TestOnlyTheOwnerHoldsTheLock(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestNobodyElseHoldsTheLock(t *testing.T) {
 	}
 	if l, err := lockDir(theirs); err == nil {
 		l.release()
-		t.Error("a directory of somebody else's is claimed")
+		t.Error("a directory of another user is claimed")
 	}
 }
 

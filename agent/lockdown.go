@@ -11,22 +11,22 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// A boot for which there are rules, but none that can be used, must not leave the host open: it
-// goes on with the least that lets its owner come and put things right. lockDownRules are that:
-// answers to what the host asks, addresses from DHCP, and ssh from where the last rules allowed it.
+// A boot with rules of which none can be used must not leave the host open. The node then enforces
+// lockDownRules, the least that lets the owner repair it: answers to what the host asks, addresses
+// from DHCP, and ssh from where the last rules allowed it.
 const lockDownRules = `add 1 check-state
 add 2 allow ip from any to any out keep-state
 add 3 allow udp from any 67 to any 68 in
 add 4 allow udp from any 547 to any 546 in
 `
 
-// sshPort is where the owner comes in.
+// sshPort is the port by which the owner reaches the host.
 const sshPort = 22
 
-// aboutLockDown is what the problem is about that the lock-down rules are in force.
+// aboutLockDown is the subject of the problem that the lock-down rules are in force.
 const aboutLockDown = "the lock-down"
 
-// SSH says whether ssh is let in while the host is locked down.
+// SSH reports whether ssh is let in while the host is locked down.
 type SSH string
 
 // The values of SSH: as the last rules did, from everywhere, from nowhere.
@@ -36,9 +36,9 @@ const (
 	SSHNever   SSH = "never"
 )
 
-// lockDown chooses the rules when there are some, but none that can be used. What an earlier agent
-// has left guards better than any lock-down: then the start is refused, as it is when nobody spoke
-// of a boot.
+// lockDown returns the lock-down rules when there are rules but none that can be used. What an
+// earlier agent left in force guards better than any lock-down; then the start is refused, as it is
+// when the agent was not started for a boot.
 func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, error) {
 	if !n.config.Boot || kernel.Guards(n.config.Paths.Pins()) {
 		return firstRules{}, why
@@ -68,8 +68,8 @@ func (n *Node) lockDown(saved *savedRules, file string, why error) (firstRules, 
 		unsaved: true}, nil
 }
 
-// keepSSH adds what the readable lines of a rule file say of ssh: who may come, and who is kept
-// out. It returns false when the file has no readable rule.
+// keepSSH adds the readable lines of a rule file that concern ssh: whom they allow and whom they
+// deny. It returns false when the file has no readable rule.
 func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -90,13 +90,13 @@ func keepSSH(set *rule.Ruleset, path string, names *rule.Names) (read bool) {
 		} else if !c.OnlyTables() {
 			continue
 		}
-		_ = c.Apply(set) // a line that cannot be, like a table made twice, says nothing
+		_ = c.Apply(set) // a line that does not apply, like a table created twice, is skipped
 	}
 	return read
 }
 
-// forSSH narrows a rule down to ssh. Rules that deny stay as they are; false: it says nothing of
-// ssh.
+// forSSH narrows a rule down to ssh. Rules that deny stay as they are. It returns false for a rule
+// that does not concern ssh.
 func forSSH(r *rule.Rule) (*rule.Rule, bool) {
 	kept := *r
 	kept.Number = 0 // behind what the host needs
@@ -122,8 +122,8 @@ func forSSH(r *rule.Rule) (*rule.Rule, bool) {
 }
 
 // LastResort closes the host when an agent cannot start at all and nothing that an earlier one left
-// guards it: a program without memory of its own lets in what answers to the host, and ssh. It ends
-// when the hooks of an agent are in place. Where no rules were ever given it does nothing.
+// guards it: a stateless program lets in only answers to the host, and ssh. It ends when the hooks
+// of an agent are in place. Where no rules were ever given it does nothing.
 func LastResort(p Paths, rules string, s Settings) (closed []string, err error) {
 	if kernel.Guards(p.Pins()) || rules == "" && !given(p) {
 		return nil, nil
@@ -131,7 +131,7 @@ func LastResort(p Paths, rules string, s Settings) (closed []string, err error) 
 	return kernel.CloseAll(s.guards, s.SSH != SSHNever)
 }
 
-// given says whether there are, or were, rules.
+// given reports whether there are, or were, rules.
 func given(p Paths) bool {
 	if _, err := os.Lstat(p.Rules()); !errors.Is(err, fs.ErrNotExist) {
 		return true

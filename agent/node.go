@@ -15,14 +15,14 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Config is what a node is told at its start.
+// Config configures a node.
 type Config struct {
 	Paths    Paths
 	Settings Settings
 	Boot     bool // when its rules cannot be used, the host is locked down
 	// rule file that has to exist; "" for Paths.Rules(), which may be missing
 	Rules  string
-	Log    *slog.Logger    // what the node has to say while it runs
+	Log    *slog.Logger    // the node's log
 	Ready  func(string)    // called once when everything is in force, with a line for people
 	Reload <-chan struct{} // asks to read the rule file again; may be nil
 }
@@ -34,25 +34,25 @@ type Node struct {
 	engine  *engines
 	book    *rulebook
 	links   *links
-	pods    atomic.Pointer[pods] // nil: this node has none, or not yet
+	pods    atomic.Pointer[pods] // nil: this node has no pods, or not yet
 	peers   *peers
 	left    leftLabels // of pods of an earlier run
 	began   time.Time
-	reroute chan struct{} // has an element when routes changed since they were last told
-	// remeasure: routes with an MTU of their own may have changed since these were last told.
-	remeasure atomic.Bool
-	leave     chan struct{}  // closed when somebody asked to take everything down
-	gone      chan error     // has the result of that
-	trying    sync.WaitGroup // of what is tried again until it succeeds
-	// endTrying ends that, and waits for it.
+	reroute chan struct{} // has an element when routes changed since the engine got them
+	// remeasure: routes with an MTU of their own may have changed since the engine got them.
+	remeasure     atomic.Bool
+	downRequested chan struct{}  // closed by a request to take everything down
+	downResult    chan error     // the result of that
+	trying        sync.WaitGroup // counts what is retried until it succeeds
+	// endTrying ends the retries and waits for them.
 	endTrying func()
-	// unlockPins lets go of the claim on the pins' directory.
+	// unlockPins releases the claim on the pins' directory.
 	unlockPins func()
 	loads      atomic.Uint64             // rule sets put in force
 	cookies    atomic.Bool               // SYN cookies are on, as far as the log knows
 	zeroed     atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
-	pulse      chan struct{}             // is read by the loop: whoever can send sees it turn
-	behind     bool                      // the last look at the interfaces failed; the loop's
+	pulse      chan struct{}             // read by the loop: a send that succeeds proves that it turns
+	behind     bool                      // the last follow failed; used by the loop alone
 	// rules that deny by default were in force when this agent took over
 	denied bool
 
@@ -62,8 +62,7 @@ type Node struct {
 
 	following sync.Mutex
 	held      bool // guarded by following; the hooks wait
-	// guarded by following; what the engine was told last, and has hooks on as far as they are to
-	// be guarded
+	// guarded by following; the interfaces that the engine got last; those to be guarded have hooks
 	followed []firewall.Interface
 
 	mu       sync.Mutex
@@ -72,16 +71,16 @@ type Node struct {
 	refused map[uint32]error
 	adopted int  // guarded by mu
 	leaving bool // guarded by mu
-	keeping bool // guarded by mu; the files of a node that leaves stay
+	keeping bool // guarded by mu; the files stay when the node goes down
 }
 
 // Run runs a node until ctx ends, or until it is asked through the API to take itself down. When
-// ctx ends, enforcement goes on without the agent; the next one takes it over.
+// ctx ends, the kernel keeps enforcing without the agent; the next agent takes over.
 func Run(ctx context.Context, c Config) (err error) {
 	n := &Node{
-		config: c, log: c.Log, links: newLinks(), began: time.Now(), leave: make(chan struct{}),
-		gone:    make(chan error, 1),
-		reroute: make(chan struct{}, 1), pulse: make(chan struct{}),
+		config: c, log: c.Log, links: newLinks(), began: time.Now(), downRequested: make(chan struct{}),
+		downResult: make(chan error, 1),
+		reroute:    make(chan struct{}, 1), pulse: make(chan struct{}),
 		attached: map[uint32]string{}, refused: map[uint32]error{},
 	}
 	claims, err := n.claim()
@@ -89,7 +88,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	// what is meant for them is kept off the default route before anything may fail
+	// close the ranges of peers to the default route before anything can fail
 	n.peers = newPeers(n)
 	n.unlockPins = func() { claims.releaseOne(c.Paths.Pins()) }
 	guard, err := kernel.Open(kernel.Config{Dir: c.Paths.Pins(), Options: c.Settings.Engine})
@@ -165,8 +164,7 @@ func (n *Node) loaded(old, new *rule.Program, set *rule.Ruleset) {
 	n.mu.Unlock()
 }
 
-// serve answers the API and follows the interfaces until the end. Whatever else listens may come
-// later.
+// serve answers the API and follows the interfaces until the end. Other listeners may come later.
 func (n *Node) serve(ctx context.Context) (err error) {
 	s := newServer(n)
 	served := make(chan error, 2)
@@ -181,11 +179,11 @@ func (n *Node) serve(ctx context.Context) (err error) {
 	notify("STOPPING=1")
 	n.endTrying()
 	if p := n.pods.Load(); p != nil {
-		p.stop() // or it would take what goes down for dead
+		p.stop() // or it would take pods that go down for dead
 	}
 	down := n.isLeaving()
 	if down {
-		n.gone <- n.remove()
+		n.downResult <- n.remove()
 	}
 	err = errors.Join(err, s.close())
 	if p := n.pods.Load(); p != nil {
@@ -210,7 +208,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 		case <-n.pulse:
 		case <-ctx.Done():
 			return nil
-		case <-n.leave:
+		case <-n.downRequested:
 			return nil
 		case err := <-served:
 			return fmt.Errorf("serve the API: %w", err)
@@ -232,7 +230,7 @@ func (n *Node) loop(ctx context.Context, served <-chan error) error {
 	}
 }
 
-// followNow follows the interfaces. What fails is shown, and tried again.
+// followNow follows the interfaces. A failure is shown in the status and retried.
 func (n *Node) followNow() {
 	const about = "following the interfaces"
 	err := n.follow()
@@ -244,14 +242,14 @@ func (n *Node) followNow() {
 	n.solved(about)
 }
 
-// unguarded says that an interface is not guarded although it should be.
+// unguarded reports whether an interface is not guarded although it should be.
 func (n *Node) unguarded() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.behind || len(n.refused) > 0
 }
 
-// readyLine says in one line what is in force.
+// readyLine describes in one line what is in force.
 func (n *Node) readyLine() string {
 	s, err := n.status()
 	if err != nil {

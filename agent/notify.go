@@ -7,12 +7,12 @@ import (
 )
 
 // notify tells the service manager about the state of the process, as sd_notify(3) does. Without a
-// service manager it does nothing; what goes wrong is nobody's concern but the manager's, which
-// notices by its own timeout.
+// service manager it does nothing; an error is ignored, because the manager notices by its own
+// timeout.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }
 
-// watchdog returns how often the service manager wants to hear that the process is well, 0 if it
-// does not (sd_watchdog_enabled(3)).
+// watchdog returns how often the service manager expects a sign of life, 0 if it expects none
+// (sd_watchdog_enabled(3)).
 func watchdog() time.Duration {
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

@@ -19,16 +19,16 @@ const (
 	// readerQueue is how many events wait for a reader before it misses some: 150 bytes each, used
 	// only while they wait.
 	readerQueue = 1 << 15
-	// journalRate is how many events in a second are kept on disk. What is more is told as a gap.
+	// journalRate is how many events in a second are kept on disk. More are recorded as a gap.
 	journalRate = 2000
 	// journalBytes bounds the journal: about 100,000 events.
 	journalBytes = 32 << 20
-	// topPairs is how many pairs of ends are told apart.
+	// topPairs is how many pairs of endpoints are counted separately.
 	topPairs = 4096
 )
 
-// observer turns what the engine tells into views. It is the only reader that is always there,
-// unless the settings want no history.
+// observer turns the engine's events into views. It is the only permanent subscriber, unless the
+// settings want no history.
 type observer struct {
 	hub   observe.Hub
 	names observe.Names
@@ -40,7 +40,7 @@ type observer struct {
 	addresses atomic.Pointer[addressNames]
 	// journal is nil without history; then nothing is recorded, and top knows of no refusals.
 	journal *observe.Journal
-	// kept is told once a second why events are not kept, nil when they are.
+	// kept is called once a second with the error that keeps events off the disk, or nil.
 	kept func(error)
 
 	mu      sync.Mutex
@@ -70,7 +70,7 @@ func (c *wallClock) set() {
 
 func (c *wallClock) wall(ns int64) time.Time { return time.Unix(0, ns+c.offset.Load()) }
 
-// newObserver goes on with the journal in dir, if a history is wanted.
+// newObserver continues the journal in dir, if a history is wanted.
 func newObserver(dir string, history time.Duration, log *slog.Logger) *observer {
 	o := &observer{top: observe.NewTop(topPairs), log: log, began: time.Now(), budget: journalRate}
 	o.clock.set()
@@ -78,13 +78,13 @@ func newObserver(dir string, history time.Duration, log *slog.Logger) *observer 
 	if history <= 0 {
 		return o
 	}
-	// what fails is told by Flush, and tried again
+	// Flush reports a failure and retries
 	o.journal, _ = observe.OpenJournal(dir, history, journalBytes)
 	return o
 }
 
-// observe starts everything that listens to the engine. stop ends it. Without a place for the
-// journal there is no history, and everything else.
+// observe starts everything that subscribes to the engine. stop ends it. Without space for the
+// journal there is no history; the rest works.
 func (n *Node) observe(ctx context.Context) (stop func() error) {
 	o := newObserver(n.config.Paths.eventsDir(), n.config.Settings.History, n.log)
 	o.kept = n.eventsKept
@@ -107,7 +107,7 @@ func (n *Node) observe(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watched sync.WaitGroup
 	watched.Go(func() {
-		n.keepRunning(ctx, "events are not told and idle connections are not probed", "weir doctor",
+		n.keepRunning(ctx, "events are not read and idle connections are not probed", "weir doctor",
 			func(ctx context.Context) error {
 				return n.engine.Watch(ctx, func(e firewall.Event) { o.hub.Publish(&e) })
 			})
@@ -219,25 +219,25 @@ func (o *observer) takeLocked(events []firewall.Event, lost uint64) {
 	}
 }
 
-// keep writes an event. What fails is counted by the journal and told at the next tick.
+// keep writes an event. The journal counts a failure and reports it at the next tick.
 func (o *observer) keep(e *observe.Event) {
 	if o.journal.Append(e) != nil {
-		o.skipped += e.Lost // what it would have told of
+		o.skipped += e.Lost // the gap that it would have recorded
 	}
 }
 
-// eventsKept tells whether the history is kept.
+// eventsKept updates the problem that the history is not kept.
 func (n *Node) eventsKept(err error) {
 	if err != nil {
 		n.problemAbout("the history of events", "events are not kept: "+err.Error(),
-			"make room on the disk; it is tried again")
+			"free space on the disk; it is tried again")
 		return
 	}
 	n.solved("the history of events")
 }
 
-// listen subscribes a reader. With since not zero it gets the events from there on first, none
-// twice and none left out.
+// listen subscribes a reader. With a since that is not zero it gets the events from then on first,
+// each exactly once.
 func (o *observer) listen(since time.Time) (past func(func(observe.Event) bool), sub *observe.Sub,
 	err error) {
 	o.mu.Lock()

@@ -23,7 +23,8 @@ var hooks = [...]string{firewall.In: "in", firewall.Out: "out"}
 // whether or not events are lost.
 func (n *Node) metrics() ([]observe.Metric, error) {
 	var all []observe.Metric
-	for _, read := range []func() ([]observe.Metric, error){n.packetMetrics, n.stateMetrics, n.peers.metrics, n.nodeMetrics} {
+	for _, read := range []func() ([]observe.Metric, error){n.packetMetrics, n.stateMetrics,
+		n.peers.metrics, n.nodeMetrics} {
 		some, err := read()
 		if err != nil {
 			return nil, err
@@ -39,11 +40,11 @@ func (n *Node) packetMetrics() ([]observe.Metric, error) {
 	if err != nil {
 		return nil, err
 	}
-	judged := observe.Metric{Name: "weir_packets_total", Type: observe.Counter,
-		Help: "Packets judged, by verdict, what decided (the word rule for the rules, or another " +
-			"reason, docs/metrics.md) and hook."}
-	judgedBytes := observe.Metric{Name: "weir_bytes_total", Type: observe.Counter,
-		Help: "Bytes of the packets judged, by the same."}
+	evaluated := observe.Metric{Name: "weir_packets_total", Type: observe.Counter,
+		Help: "Packets evaluated, by verdict, reason (rule when a rule decided; " +
+			"docs/metrics.md has the others) and hook."}
+	evaluatedBytes := observe.Metric{Name: "weir_bytes_total", Type: observe.Counter,
+		Help: "Bytes of the packets evaluated, with the same labels."}
 	for i := range firewall.NumDecisions {
 		d := firewall.DecisionAt(i)
 		c, ok := decisions[d]
@@ -54,8 +55,8 @@ func (n *Node) packetMetrics() ([]observe.Metric, error) {
 		if d.Pass {
 			labels[1] = "pass"
 		}
-		judged.Add(float64(c.Packets), labels...)
-		judgedBytes.Add(float64(c.Bytes), labels...)
+		evaluated.Add(float64(c.Packets), labels...)
+		evaluatedBytes.Add(float64(c.Bytes), labels...)
 	}
 	rules, err := n.rules()
 	if err != nil {
@@ -76,7 +77,7 @@ func (n *Node) packetMetrics() ([]observe.Metric, error) {
 		volume.Add(float64(sum.Bytes), "rule", number)
 		i = j
 	}
-	return []observe.Metric{judged, judgedBytes, packets, volume}, nil
+	return []observe.Metric{evaluated, evaluatedBytes, packets, volume}, nil
 }
 
 // stateMetrics are about the state table. The states are counted by a walk over them.
@@ -106,13 +107,13 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 		return slices.Compare(a.Labels, b.Labels)
 	})
 	pool := observe.Metric{Name: "weir_states_pool", Type: observe.Gauge,
-		Help: "States by pool, with expired ones that the sweep has not met yet."}
-	room := observe.Metric{Name: "weir_states_pool_limit", Type: observe.Gauge,
+		Help: "States by pool, including expired ones that the sweep has not removed yet."}
+	limit := observe.Metric{Name: "weir_states_pool_limit", Type: observe.Gauge,
 		Help: "How many states a pool may hold."}
 	pool.Add(float64(s.States), "pool", "all")
 	pool.Add(float64(s.HalfOpen), "pool", "half_open")
-	room.Add(float64(s.MaxStates), "pool", "all")
-	room.Add(float64(s.MaxHalfOpen), "pool", "half_open")
+	limit.Add(float64(s.MaxStates), "pool", "all")
+	limit.Add(float64(s.MaxHalfOpen), "pool", "half_open")
 	removed := observe.Metric{Name: "weir_states_removed_total", Type: observe.Counter,
 		Help: "States that ended, by why."}
 	for _, why := range slices.Sorted(maps.Keys(s.Removed)) {
@@ -128,19 +129,19 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 	for _, r := range refusals {
 		refused.Add(float64(reasons[r]), "reason", r.String())
 	}
-	return []observe.Metric{live, pool, room, removed, refused,
+	return []observe.Metric{live, pool, limit, removed, refused,
 		gauge("weir_translations",
-			"Flows that are translated. Each takes two places of the state table beside that of "+
+			"Flows that are translated. Each takes two entries of the state table beside that of "+
 				"its state.", float64(s.Translations.Now)),
 		gauge("weir_translations_limit", "How many flows may be translated.",
 			float64(s.Translations.Max)),
 		counter("weir_translations_made_total", "Flows that were translated.",
 			float64(s.Translations.Made)),
 		counter("weir_translations_evicted_total",
-			"Translations that gave way to others: no port was free, or no room.",
+			"Translations evicted for others: no port or no table entry was free.",
 			float64(s.Translations.Evicted)),
 		counter("weir_translations_refused_total",
-			"Packets dropped because no port was free and no translation could give way.",
+			"Packets dropped because no port was free and no translation could be evicted.",
 			float64(reasons[firewall.ReasonNATPorts])),
 		counter("weir_states_created_total", "States made.", float64(s.Created)),
 		counter("weir_answers_unsent_total",
@@ -153,14 +154,14 @@ func (n *Node) stateMetrics() ([]observe.Metric, error) {
 		counter("weir_syn_cookies_redeemed_total", "SYN cookies that came back: connections.",
 			float64(s.Cookies.Kept)),
 		gauge("weir_sweep_lag_seconds",
-			"No expired state is older: a pass of the sweep, or longer when it stands still.",
+			"Age of the oldest expired state not yet swept; normally one pass of the sweep.",
 			s.Sweep.Lag.Seconds()),
 		gauge("weir_sweep_pass_seconds",
-			"What the last pass of the sweep took: no expired state is older.",
+			"Duration of the last pass of the sweep.",
 			s.Sweep.Pass.Seconds()),
-		gauge("weir_sweep_longest_tick_seconds", "Work of the longest tick of the sweep.",
+		gauge("weir_sweep_longest_tick_seconds", "Longest time that one tick of the sweep worked.",
 			s.Sweep.Longest.Seconds()),
-		counter("weir_sweep_work_seconds_total", "Time that the sweep has worked.",
+		counter("weir_sweep_work_seconds_total", "Total time that the sweep has worked.",
 			s.Sweep.Work.Seconds()),
 		counter("weir_events_lost_in_kernel_total",
 			"Events that found the ring in the kernel full.", float64(s.Lost)),
@@ -179,7 +180,7 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 		counter("weir_ruleset_loads_total", "Rule sets put in force by this agent.",
 			float64(n.loads.Load())),
 		gauge("weir_interfaces_guarded", "Interfaces with hooks.", float64(guarded)),
-		gauge("weir_problems", "Problems that weir status tells.", float64(problems)),
+		gauge("weir_problems", "Problems that weir status shows.", float64(problems)),
 		counter("weir_connections_adopted_total",
 			"Connections that were open before the rules and became states.", float64(adopted)),
 		gauge("process_start_time_seconds", "When the agent started, since the epoch.",
@@ -202,7 +203,7 @@ func (n *Node) nodeMetrics() ([]observe.Metric, error) {
 // metrics are about the stream of events.
 func (o *observer) metrics() []observe.Metric {
 	events := observe.Metric{Name: "weir_events_total", Type: observe.Counter,
-		Help: "Events told by the engine, by kind and hook."}
+		Help: "Events from the engine, by kind and hook."}
 	for _, k := range eventKinds {
 		for dir, hook := range hooks {
 			events.Add(float64(o.hub.CountAt(k, firewall.Direction(dir))), "kind",
@@ -211,7 +212,7 @@ func (o *observer) metrics() []observe.Metric {
 	}
 	return []observe.Metric{events,
 		counter("weir_events_lost_total",
-			"Events that some reader missed, in the kernel or in its queue.",
+			"Events that a subscriber missed, in the kernel or in its queue.",
 			float64(o.hub.Lost())),
 	}
 }

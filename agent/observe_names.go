@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// nameThings gives the observer what it needs to tell names: interfaces from the links, tables from
-// the rulebook and from labels, addresses from the pods and the tables, ports from /etc/services.
+// nameThings gives the observer its sources of names: interfaces from the links, tables from the
+// rulebook and from labels, addresses from the pods and the tables, ports from /etc/services.
 func (n *Node) nameThings(o *observer) {
 	o.names.Interface = n.links.name
 	o.names.Me = n.links.isMine
@@ -39,7 +39,7 @@ func (n *Node) nameThings(o *observer) {
 	o.names.Address = func(a netip.Addr) string { return o.addresses.Load().name(a, n.tableOf) }
 }
 
-// addressNames are the names of addresses, made anew every second. A pod has its name; what else is
+// addressNames are the names of addresses, rebuilt every second. A pod has its name; what else is
 // in a table has that of the table.
 type addressNames struct {
 	pods map[netip.Addr]string
@@ -100,7 +100,7 @@ func (l *links) name(index uint32) string {
 	return l.byID[int(index)].Name
 }
 
-// isMine says whether an address is one of the host's.
+// isMine reports whether an address is one of the host's.
 func (l *links) isMine(a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *links) isMine(a netip.Addr) bool {
 	return false
 }
 
-// has says whether an interface has an address.
+// has reports whether an interface has an address.
 func (l *links) has(name string, a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 )
 
 // serveEvents streams events as JSON lines: those since a time first, if asked for, then live ones
-// until the reader leaves, unless it asks with follow=0 for the past alone. Events that the filter
-// does not pick never leave the node.
+// until the client disconnects, unless it asks with follow=0 for the past alone. Events that the
+// filter does not pick never leave the node.
 func (n *Node) serveEvents(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := observe.ParseFilter(q.Get("filter"), n.book.names)

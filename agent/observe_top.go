@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// serveTop answers who talks and who is refused. Rates are those since anybody asked last, at least
-// half a second ago.
+// serveTop answers who talks and who is refused. Rates are since the last request, at least half a
+// second ago.
 func (n *Node) serveTop(w http.ResponseWriter, r *http.Request) {
 	rows := 20
 	if text := r.URL.Query().Get("n"); text != "" {
@@ -31,7 +31,7 @@ func (n *Node) serveTop(w http.ResponseWriter, r *http.Request) {
 	reply(w, func() (api.Top, error) { return n.top(rows) })
 }
 
-// ageKey tells groups of states apart.
+// ageKey identifies a group of states.
 type ageKey struct{ proto, phase string }
 
 // top looks at all states once.

@@ -10,8 +10,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// rereadEvery is how soon a changed accept_local or rp_filter is noticed: the kernel tells of
-// neither by the messages that are watched.
+// rereadEvery is how soon a changed accept_local or rp_filter is noticed: the kernel sends no
+// notification of either.
 const rereadEvery = 10 * time.Second
 
 // sourceSettings reads what the host's settings say of sources at an interface, as the kernel

@@ -37,8 +37,8 @@ func TestSourceSettings(t *testing.T) {
 	}
 }
 
-// TestSourceSettingsAreReadAgain: a change that nobody tells of wakes who applies it, and nothing
-// else does.
+// TestSourceSettingsAreReadAgain: a change without a notification wakes the node, and nothing else
+// does.
 func TestSourceSettingsAreReadAgain(t *testing.T) {
 	l := newLinks()
 	mode := firewall.ReverseNone

@@ -20,7 +20,7 @@ type OverlaySettings struct {
 	NoWG    bool           // no socket for wg(8)
 }
 
-// defaultOverlay is what the section says when it says nothing.
+// defaultOverlay is the section when nothing is set.
 func defaultOverlay() OverlaySettings {
 	return OverlaySettings{Name: "weir0", Port: 51820}
 }
@@ -43,11 +43,11 @@ func (f *overlayFile) settings(s *OverlaySettings) error {
 	s.On = true
 	if f.Name != nil {
 		s.Name = *f.Name
-		// 15 bytes are what the kernel has room for; the rest would be taken for something else in
-		// rules and paths.
+		// The kernel has space for 15 bytes. The other characters mean something else in rules and
+		// paths.
 		if s.Name == "" || len(s.Name) > 15 || strings.ContainsAny(s.Name, "/:*?[% \t\n") ||
 			strings.HasPrefix(s.Name, ".") {
-			return fmt.Errorf(`overlay.name: %q is no name for an interface; write "weir0"`, s.Name)
+			return fmt.Errorf(`overlay.name: %q is not a name for an interface; write "weir0"`, s.Name)
 		}
 	}
 	if f.Port != nil {
@@ -59,12 +59,13 @@ func (f *overlayFile) settings(s *OverlaySettings) error {
 	for _, a := range f.Addrs {
 		p, err := netip.ParsePrefix(a)
 		if err != nil {
-			return fmt.Errorf(`overlay.addresses: %q is no address with a length; write "10.99.0.1/32"`, a)
+			return fmt.Errorf(`overlay.addresses: %q is not an address with a length; `+
+				`write "10.99.0.1/32"`, a)
 		}
 		s.Addrs = append(s.Addrs, p)
 	}
 	if s.KeyFile = f.Key; s.KeyFile != "" && !filepath.IsAbs(s.KeyFile) {
-		return fmt.Errorf("overlay.key: %q is no absolute path", s.KeyFile)
+		return fmt.Errorf("overlay.key: %q is not an absolute path", s.KeyFile)
 	}
 	if f.MTU != nil {
 		if s.MTU = *f.MTU; s.MTU < overlay.MinMTU || s.MTU > 65000 {

@@ -34,12 +34,12 @@ wg = false
 
 func TestOverlaySettingsRefused(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
-		{`name = ""`, `overlay.name: "" is no name`},
-		{`name = "averylongname000"`, `is no name for an interface`},
-		{`name = "pod:x"`, `is no name for an interface`},
+		{`name = ""`, `overlay.name: "" is not a name`},
+		{`name = "averylongname000"`, `is not a name for an interface`},
+		{`name = "pod:x"`, `is not a name for an interface`},
 		{`port = 0`, `overlay.port: 0 is not between 1 and 65535`},
-		{`addresses = ["10.99.0.1"]`, `overlay.addresses: "10.99.0.1" is no address with a length`},
-		{`key = "key"`, `overlay.key: "key" is no absolute path`},
+		{`addresses = ["10.99.0.1"]`, `overlay.addresses: "10.99.0.1" is not an address with a length`},
+		{`key = "key"`, `overlay.key: "key" is not an absolute path`},
 		{`mtu = 576`, `overlay.mtu: 576 is not between 1280`},
 		{`peers = 5`, `weir.toml:2: unknown setting "overlay.peers"`},
 	} {

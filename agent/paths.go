@@ -51,8 +51,8 @@ func (p Paths) Pins() string {
 
 func (p Paths) at(path string) string { return filepath.Join("/", p.Root, path) }
 
-// removeEmpty removes a directory if nothing of anybody else is in it, and then, below a root of
-// the node's own, the directories above it that are empty now.
+// removeEmpty removes a directory if nothing else is in it, and then, below a root of the node's
+// own, the directories above it that are empty now.
 func (p Paths) removeEmpty(dir string) error {
 	root := filepath.Join("/", p.Root)
 	for dir != root {

@@ -8,13 +8,14 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// isTunnel says whether the interface of a name is the tunnel's, which its own engine judges.
+// isTunnel reports whether the interface of a name is the tunnel's, whose packets the tunnel's own
+// engine evaluates.
 func (n *Node) isTunnel(name string) bool {
-	return n.peers.judged.Load() && name == n.config.Settings.Overlay.Name
+	return n.peers.ownsName.Load() && name == n.config.Settings.Overlay.Name
 }
 
-// advice says what the rules would do to the encrypted packets themselves, which are packets like
-// any other where they leave the host: a tunnel that its own node's rules cut is hard to
+// advice explains what the rules would do to the encrypted packets themselves, which are packets
+// like any other where they leave the host: a tunnel that its own node's rules cut is hard to
 // understand.
 func (n *Node) advice(p overlay.Peer) string {
 	if p.Plain {

@@ -15,9 +15,9 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// A change of the peers is whole: the new record is prepared on disk, ranges that must not be
+// A change of the peers is atomic: the new record is prepared on disk, ranges that must not be
 // reached in the clear are closed, the change is made, and the record takes its place. What fails
-// before that is undone. Only then are ranges opened that nobody names any more.
+// before that is undone. Only then are ranges opened that no peer names any more.
 
 // add adds a peer or changes the one of that name.
 func (p *peers) add(r api.AddPeer) (api.Done, error) {
@@ -47,11 +47,11 @@ func (p *peers) add(r api.AddPeer) (api.Done, error) {
 	}
 	p.node.log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
 		"encrypted", !peer.Plain)
-	says := []string{p.node.advice(peer)}
+	notes := []string{p.node.advice(peer)}
 	if changed {
-		says = append(says, p.heldAdvice(peer.Name, without(old.Pods, peer.Pods)))
+		notes = append(notes, p.heldAdvice(peer.Name, without(old.Pods, peer.Pods)))
 	}
-	return api.Done{Version: api.Version, Message: strings.TrimSpace(strings.Join(says, "\n"))}, nil
+	return api.Done{Version: api.Version, Message: strings.TrimSpace(strings.Join(notes, "\n"))}, nil
 }
 
 // wantLocked makes the tunnel now if there is none.
@@ -81,10 +81,10 @@ func hintLine(hint string) string {
 	return "\n  " + hint
 }
 
-// plus is what is known once a peer is added or changed. Ranges that it had, and has no longer, are
-// held; held ones that it has now are its own.
-func (p *peers) plus(peer overlay.Peer) known {
-	next := known{byName: maps.Clone(p.byName), held: map[string][]netip.Prefix{}}
+// plus returns the record after a peer is added or changed. Ranges that it had, and has no longer,
+// are held; held ones that it has now are its own.
+func (p *peers) plus(peer overlay.Peer) recorded {
+	next := recorded{byName: maps.Clone(p.byName), held: map[string][]netip.Prefix{}}
 	if old, ok := p.byName[peer.Name]; ok {
 		next = p.minus(old, false)
 	} else {
@@ -104,10 +104,10 @@ func (p *peers) plus(peer overlay.Peer) known {
 	return next
 }
 
-// minus is what is known once a peer is removed. Its ranges are held if they were encrypted, unless
-// they are released.
-func (p *peers) minus(old overlay.Peer, release bool) known {
-	next := known{byName: maps.Clone(p.byName), held: maps.Clone(p.held)}
+// minus returns the record after a peer is removed. Its ranges are held if they were encrypted,
+// unless they are released.
+func (p *peers) minus(old overlay.Peer, release bool) recorded {
+	next := recorded{byName: maps.Clone(p.byName), held: maps.Clone(p.held)}
 	delete(next.byName, old.Name)
 	switch {
 	case release:
@@ -121,14 +121,14 @@ func (p *peers) minus(old overlay.Peer, release bool) known {
 
 // changeLocked puts a peer in the place of an old one, which is nil for a new peer. After an error
 // everything is as it was.
-func (p *peers) changeLocked(next known, old *overlay.Peer, with overlay.Peer) error {
-	before := p.known
+func (p *peers) changeLocked(next recorded, old *overlay.Peer, with overlay.Peer) error {
+	before := p.recorded
 	pending, err := p.record(next).prepare(p.node.config.Paths.Peers())
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	defer pending.Discard()
-	err = stopGaps(without(next.closedRanges(), before.closedRanges()))
+	err = addBlackholes(without(next.closedRanges(), before.closedRanges()))
 	if err == nil {
 		err = p.swapLocked(old, &with)
 	}
@@ -139,7 +139,7 @@ func (p *peers) changeLocked(next known, old *overlay.Peer, with overlay.Peer) e
 	}
 	if err != nil {
 		return errors.Join(err, p.goBackLocked(before),
-			endGaps(without(next.closedRanges(), before.closedRanges())))
+			deleteBlackholes(without(next.closedRanges(), before.closedRanges())))
 	}
 	delete(p.waits, with.Name)
 	if with.Plain {
@@ -158,9 +158,9 @@ func (p *peers) changeLocked(next known, old *overlay.Peer, with overlay.Peer) e
 }
 
 // removeLocked removes a peer, or what is held of one. It is recorded first: what the device then
-// refuses to forget goes with the device.
-func (p *peers) removeLocked(next known, old overlay.Peer) error {
-	before := p.known
+// fails to remove goes with the device.
+func (p *peers) removeLocked(next recorded, old overlay.Peer) error {
+	before := p.recorded
 	pending, err := p.record(next).prepare(p.node.config.Paths.Peers())
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
@@ -170,29 +170,29 @@ func (p *peers) removeLocked(next known, old overlay.Peer) error {
 		return errors.Join(err, p.goBackLocked(before))
 	}
 	delete(p.waits, old.Name)
-	p.cutLocked(old.Pods) // while there is still a way to both ends
+	p.cutLocked(old.Pods) // while both ends can still be reached
 	if err := p.swapLocked(&old, nil); err != nil {
 		t := p.tunnel.Swap(nil)
 		p.node.log.Error("the tunnel is made again without the peer", "peer", old.Name, "err",
 			errors.Join(err, t.close()))
 		p.restoreLocked()
 	}
-	p.cutLocked(old.Pods) // what began meanwhile
+	p.cutLocked(old.Pods) // connections that began in the meantime
 	p.openLeftLocked(before, old)
 	return nil
 }
 
-// goBackLocked lets what was known before a change count again.
-func (p *peers) goBackLocked(before known) error {
-	p.known = before
+// goBackLocked restores the record as it was before a change.
+func (p *peers) goBackLocked(before recorded) error {
+	p.recorded = before
 	p.rangesLocked()
-	return p.node.tellRanges()
+	return p.node.peerRangesChanged()
 }
 
-// openLeftLocked takes back the routes that a change has left without anybody who wants them; gone
-// is the peer with the ranges that it lost.
-func (p *peers) openLeftLocked(before known, gone overlay.Peer) {
-	err := endGaps(without(before.closedRanges(), p.closedRanges()))
+// openLeftLocked deletes the routes that no peer wants after a change; gone is the peer with the
+// ranges that it lost.
+func (p *peers) openLeftLocked(before recorded, gone overlay.Peer) {
+	err := deleteBlackholes(without(before.closedRanges(), p.closedRanges()))
 	if gone.Plain {
 		err = errors.Join(err, removePlain(gone.Pods))
 	}
@@ -201,17 +201,17 @@ func (p *peers) openLeftLocked(before known, gone overlay.Peer) {
 	}
 }
 
-// takeLocked lets a change count: for those who ask what belongs to peers, and on disk.
-func (p *peers) takeLocked(next known, pending *atomicfile.Pending) error {
-	p.known = next
+// takeLocked makes a change effective: in the ranges that others read, in the engine, and on disk.
+func (p *peers) takeLocked(next recorded, pending *atomicfile.Pending) error {
+	p.recorded = next
 	p.rangesLocked()
-	if err := p.node.tellRanges(); err != nil {
+	if err := p.node.peerRangesChanged(); err != nil {
 		return err
 	}
 	return pending.Commit()
 }
 
-// swapLocked lets the device know one peer in the place of another one.
+// swapLocked replaces a peer of the device by another one.
 func (p *peers) swapLocked(old, with *overlay.Peer) error {
 	t := p.tunnel.Load()
 	switch {
@@ -228,11 +228,11 @@ func (p *peers) swapLocked(old, with *overlay.Peer) error {
 	return t.device.ReplacePeer(old.Key, *with)
 }
 
-// resetTime is how long the tunnel takes to say to the ends of a connection that it is over.
+// resetTime is how long the tunnel takes to send resets to the ends of a connection.
 const resetTime = 5 * tunnelTick
 
-// cutLocked ends the connections to ranges that a peer had. Ends that can be reached are told, so
-// that nobody waits for what does not come.
+// cutLocked ends the connections to ranges that a peer had. Ends that can be reached get a reset,
+// so that they do not wait for packets that never come.
 func (p *peers) cutLocked(had []netip.Prefix) {
 	if len(had) == 0 {
 		return
@@ -255,12 +255,12 @@ func (p *peers) cutLocked(had []netip.Prefix) {
 	}
 }
 
-// tellRanges tells the engine that the pod ranges of peers have changed.
-func (n *Node) tellRanges() error {
+// peerRangesChanged passes the pod ranges of the peers to the engine.
+func (n *Node) peerRangesChanged() error {
 	if n.pods.Load() == nil {
 		return nil
 	}
-	return n.tellMasquerade()
+	return n.setMasquerade()
 }
 
 // checkLocked refuses what would collide with this node or other peers.
@@ -307,7 +307,7 @@ func (p *peers) remove(r api.RemovePeer) (api.Done, error) {
 	return api.Done{Version: api.Version, Message: p.heldAdvice(r.Name, old.Pods)}, nil
 }
 
-// heldAdvice says what becomes of packets for those of some ranges that are held.
+// heldAdvice explains what happens to packets for those of some ranges that are held.
 func (p *peers) heldAdvice(name string, ranges []netip.Prefix) string {
 	var held []string
 	for _, r := range ranges {

@@ -38,7 +38,7 @@ func (p *peers) metrics() ([]observe.Metric, error) {
 		}
 	}
 	all := observe.Metric{Name: "weir_peers", Type: observe.Gauge,
-		Help: "Other nodes that this one knows, by how they are."}
+		Help: "Other nodes that this one knows, by state."}
 	for _, state := range []string{"connected", "idle", "plain", "unreachable"} {
 		all.Add(float64(count[state]), "state", state)
 	}
@@ -50,13 +50,13 @@ func (p *peers) metrics() ([]observe.Metric, error) {
 	handshakes.Add(float64(stats.Accepted), "step", "accepted")
 	races := observe.Metric{Name: "weir_endpoint_races_total", Type: observe.Counter,
 		Help: "Handshakes that a peer answered, by which of its endpoints won: the one asked " +
-			"first, or another one because that kept silent."}
+			"first, or another one because that did not answer."}
 	races.Add(float64(stats.Answered-stats.AnsweredByOther), "winner", "first")
 	races.Add(float64(stats.AnsweredByOther), "winner", "other")
 	return []observe.Metric{all, handshakes, races,
-		counter("weir_peer_moves_total", "Changes of the way to a peer.", float64(stats.Moves)),
+		counter("weir_peer_moves_total", "Changes of the endpoint in use for a peer.", float64(stats.Moves)),
 		counter("weir_tunnel_send_errors_total",
-			"Batches of encrypted packets for which no way worked.", float64(stats.SendErrors)),
+			"Batches of encrypted packets that no endpoint accepted.", float64(stats.SendErrors)),
 		counter("weir_tunnel_dropped_datagrams_total",
 			"Encrypted packets that came faster than they were read.", float64(stats.SocketDrops)),
 	}, nil

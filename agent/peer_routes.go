@@ -10,41 +10,42 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// stopGapMetric is worse than any other route's, so that these count only when the tunnel's own are
-// gone.
-const stopGapMetric = 1 << 30
+// blackholeMetric is worse than that of any other route, so that these routes count only when the
+// tunnel's own are gone.
+const blackholeMetric = 1 << 30
 
-// stopGap makes a range unreachable when no other route leads there.
-func stopGap(dst netip.Prefix) nl.Route {
-	return nl.Route{Dst: dst, Type: unix.RTN_UNREACHABLE, Metric: stopGapMetric}
+// blackhole is the route that makes a range unreachable when no other route leads there.
+func blackhole(dst netip.Prefix) nl.Route {
+	return nl.Route{Dst: dst, Type: unix.RTN_UNREACHABLE, Metric: blackholeMetric}
 }
 
-// stopGaps makes ranges of peers unreachable when no other route leads there: without that, packets
+// addBlackholes makes ranges of peers unreachable when no other route leads there: without that, packets
 // for the tunnel would take the default route while there is no tunnel, unencrypted.
-func stopGaps(ranges []netip.Prefix) error {
+func addBlackholes(ranges []netip.Prefix) error {
 	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error {
-		return conn.ReplaceRoute(stopGap(dst))
+		return conn.ReplaceRoute(blackhole(dst))
 	})
 }
 
-// keepGaps does the same where somebody took it back, and touches nothing else.
-func keepGaps(ranges []netip.Prefix) error {
+// keepBlackholes adds those that another program deleted, and touches nothing else.
+func keepBlackholes(ranges []netip.Prefix) error {
 	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error {
-		if err := conn.AddRoute(stopGap(dst)); !errors.Is(err, unix.EEXIST) {
+		if err := conn.AddRoute(blackhole(dst)); !errors.Is(err, unix.EEXIST) {
 			return err
 		}
 		return nil
 	})
 }
 
-// endGaps takes back what stopGaps did for ranges. What is gone already is fine.
-func endGaps(ranges []netip.Prefix) error {
+// deleteBlackholes deletes the routes of addBlackholes. A route that is already gone is not an
+// error.
+func deleteBlackholes(ranges []netip.Prefix) error {
 	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error {
-		return deleteRoute(conn, stopGap(dst))
+		return deleteRoute(conn, blackhole(dst))
 	})
 }
 
-// withRoutes does something for each range; one that fails does not keep the others back.
+// withRoutes calls do for each range; an error does not stop the others.
 func withRoutes(ranges []netip.Prefix, do func(*nl.Conn, netip.Prefix) error) error {
 	if len(ranges) == 0 {
 		return nil
@@ -61,9 +62,9 @@ func withRoutes(ranges []netip.Prefix, do func(*nl.Conn, netip.Prefix) error) er
 	return errors.Join(errs...)
 }
 
-// openGaps takes back what stopGaps did, for the ranges that gone names, whoever did it: an agent
-// that died in the middle of a change has left routes that no record knows.
-func openGaps(gone func(netip.Prefix) bool) error {
+// deleteBlackholesOf deletes every blackhole route whose range satisfies gone, whichever agent made
+// it: an agent that died in the middle of a change has left routes that no record knows.
+func deleteBlackholesOf(gone func(netip.Prefix) bool) error {
 	conn, err := openRoutes()
 	if err != nil {
 		return err
@@ -72,8 +73,8 @@ func openGaps(gone func(netip.Prefix) bool) error {
 	routes, err := conn.Routes(0)
 	errs := []error{err}
 	for _, r := range routes {
-		if r.Type == unix.RTN_UNREACHABLE && r.Metric == stopGapMetric && gone(r.Dst) {
-			errs = append(errs, deleteRoute(conn, stopGap(r.Dst)))
+		if r.Type == unix.RTN_UNREACHABLE && r.Metric == blackholeMetric && gone(r.Dst) {
+			errs = append(errs, deleteRoute(conn, blackhole(r.Dst)))
 		}
 	}
 	return errors.Join(errs...)
@@ -98,9 +99,9 @@ func keepPlain(pods []netip.Prefix) error {
 	routes, err := conn.Routes(0)
 	errs := []error{err}
 	for _, r := range routes {
-		if slices.Contains(pods, r.Dst) && r.Via.IsValid() && r.Metric != stopGapMetric {
+		if slices.Contains(pods, r.Dst) && r.Via.IsValid() && r.Metric != blackholeMetric {
 			errs = append(errs, conn.ReplaceRoute(nl.Route{Dst: r.Dst, Via: r.Via, Link: r.Link,
-				Metric: stopGapMetric}))
+				Metric: blackholeMetric}))
 		}
 	}
 	return errors.Join(errs...)

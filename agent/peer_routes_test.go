@@ -39,7 +39,7 @@ func TestKeptRoutesFollow(t *testing.T) {
 		for i, via := range vias {
 			var kept []string
 			for _, r := range routes {
-				if r.Dst == pods[i] && r.Metric == stopGapMetric {
+				if r.Dst == pods[i] && r.Metric == blackholeMetric {
 					kept = append(kept, r.Via.String())
 				}
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/overlay"
 )
 
-// list tells of the peers and how they are.
+// list returns the peers and their state.
 func (p *peers) list() (api.Peers, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,22 +60,23 @@ func (p *peers) key() (api.PeerKey, error) {
 		Pods: slices.Concat([]netip.Prefix{}, p.node.config.Settings.Pods.Ranges)}, nil
 }
 
-// problems tells what the status has to show.
+// problems returns what the status has to show.
 func (p *peers) problems() (all []api.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.unread != nil {
 		all = append(all, api.Problem{What: "peers are not known: " + p.unread.Error(),
-			Advice: "it is tried again; what can be told of their ranges stays unreachable"})
+			Advice: "it is tried again; ranges that can be read in it stay unreachable"})
 	}
 	if aside := p.asideFiles(); len(aside) > 0 {
 		all = append(all, api.Problem{What: "the record of peers was damaged and set aside as " +
 			strings.Join(aside, ", "),
 			Advice: "weir peer list, weir peer add; then remove the file"})
 	}
-	if p.gaps != nil {
+	if p.leak != nil {
 		all = append(all,
-			api.Problem{What: "packets for peers may leave in the clear while there is no tunnel: " + p.gaps.Error(), Advice: "it is tried again"})
+			api.Problem{What: "packets for peers may leave in the clear while there is no tunnel: " +
+				p.leak.Error(), Advice: "it is tried again"})
 	}
 	if p.fault != nil {
 		all = append(all, api.Problem{What: "no tunnel to other nodes: " + p.fault.Error(),
@@ -83,7 +84,7 @@ func (p *peers) problems() (all []api.Problem) {
 	}
 	if p.astray != nil {
 		all = append(all,
-			api.Problem{What: "somebody took away routes to peers, and they cannot be set again: " +
+			api.Problem{What: "another program deleted routes to peers, and they cannot be set again: " +
 				p.astray.Error(), Advice: "ip link show " + p.node.config.Settings.Overlay.Name +
 				"; it is tried again"})
 	}
@@ -96,7 +97,7 @@ func (p *peers) problems() (all []api.Problem) {
 	return all
 }
 
-// asideFiles are the damaged records that nobody has removed yet.
+// asideFiles are the damaged records that were set aside and not removed yet.
 func (p *peers) asideFiles() []string {
 	all, err := filepath.Glob(p.node.config.Paths.Peers() + ".damaged*")
 	if err != nil {
@@ -105,7 +106,7 @@ func (p *peers) asideFiles() []string {
 	return all
 }
 
-// openHint says what to do about a tunnel that cannot be made.
+// openHint advises what to do about a tunnel that cannot be made.
 func (p *peers) openHint(err error) string {
 	s := p.node.config.Settings.Overlay
 	switch {

@@ -22,27 +22,27 @@ type peers struct {
 	node   *Node
 	tunnel atomic.Pointer[tunnel]
 	ranges atomic.Pointer[[]netip.Prefix] // pods of all peers
-	// the interface of the tunnel's name is ours, and judged by the tunnel's engine
-	judged  atomic.Bool
-	set     atomic.Uint64 // peers that were put into the device, or refused by it
-	watched patience      // the watchdog's
+	// the interface of the tunnel's name is ours, and the tunnel's engine evaluates its packets
+	ownsName atomic.Bool
+	set      atomic.Uint64 // peers that were put into the device, or refused by it
+	watched  patience      // the watchdog's
 
-	mu      sync.Mutex
-	known                    // guarded by mu; as recorded
-	unread  error            // guarded by mu; why the record is not known
-	gaps    error            // guarded by mu; why packets for peers may leave in the clear
-	astray  error            // guarded by mu; why routes to peers cannot be set again
-	waits   map[string]error // guarded by mu; why a peer cannot be reached yet
-	fault   error            // guarded by mu; why there is no tunnel although there should be
-	patient backoff          // guarded by mu; of making the tunnel
-	closed  bool             // guarded by mu
-	begun   bool             // guarded by mu
-	stop    chan struct{}
-	done    sync.WaitGroup
+	mu       sync.Mutex
+	recorded                  // guarded by mu; as recorded
+	unread   error            // guarded by mu; why the record is not known
+	leak     error            // guarded by mu; why packets for peers may leave in the clear
+	astray   error            // guarded by mu; why routes to peers cannot be set again
+	waits    map[string]error // guarded by mu; why a peer cannot be reached yet
+	fault    error            // guarded by mu; why there is no tunnel although there should be
+	patient  backoff          // guarded by mu; of making the tunnel
+	closed   bool             // guarded by mu
+	begun    bool             // guarded by mu
+	stop     chan struct{}
+	done     sync.WaitGroup
 }
 
-// known is what the record says.
-type known struct {
+// recorded is the content of the record.
+type recorded struct {
 	byName map[string]overlay.Peer
 	// ranges that encrypted peers had, by their names: unreachable until they are released
 	held map[string][]netip.Prefix
@@ -50,7 +50,7 @@ type known struct {
 
 // closedRanges are those for which packets must never leave in the clear: they are unreachable when
 // there is no tunnel.
-func (k known) closedRanges() (all []netip.Prefix) {
+func (k recorded) closedRanges() (all []netip.Prefix) {
 	for _, name := range slices.Sorted(maps.Keys(k.byName)) {
 		if p := k.byName[name]; !p.Plain {
 			all = append(all, p.Pods...)
@@ -73,10 +73,9 @@ func without(a, b []netip.Prefix) (rest []netip.Prefix) {
 }
 
 // newPeers reads the record of peers and closes their ranges, before anything else may fail. It
-// needs nothing of the node but its configuration. What goes wrong is shown by the status and tried
-// again once begin was called.
+// needs only the node's configuration. The status shows a failure, and begin starts the retries.
 func newPeers(n *Node) *peers {
-	p := &peers{node: n, known: known{byName: map[string]overlay.Peer{},
+	p := &peers{node: n, recorded: recorded{byName: map[string]overlay.Peer{},
 		held: map[string][]netip.Prefix{}}, waits: map[string]error{},
 		stop: make(chan struct{})}
 	p.mu.Lock()
@@ -85,8 +84,8 @@ func newPeers(n *Node) *peers {
 	return p
 }
 
-// readLocked reads the record. A damaged one is set aside; the ranges that can be told in it stay
-// closed.
+// readLocked reads the record. A damaged one is set aside; the ranges that can still be read in it
+// stay closed.
 func (p *peers) readLocked() {
 	file := p.node.config.Paths.Peers()
 	r, err := readPeers(file)
@@ -106,7 +105,7 @@ func (p *peers) readLocked() {
 		if _, bad := atomicfile.SetAside(file, "damaged"); bad != nil {
 			err = errors.Join(err, bad)
 		} else {
-			err = p.saveLocked(p.known)
+			err = p.saveLocked(p.recorded)
 		}
 	}
 	p.unread = err
@@ -114,16 +113,16 @@ func (p *peers) readLocked() {
 	p.closeLocked()
 }
 
-// closeLocked closes the ranges once more: others delete routes, too.
+// closeLocked closes the ranges again: other programs delete routes, too.
 func (p *peers) closeLocked() {
-	err := stopGaps(p.closedRanges())
-	if err != nil && p.gaps == nil {
+	err := addBlackholes(p.closedRanges())
+	if err != nil && p.leak == nil {
 		p.node.log.Error("packets for peers may leave in the clear", "err", err)
 	}
-	p.gaps = err
+	p.leak = err
 }
 
-// rangesLocked notes the pod ranges of all peers for those who ask without the lock.
+// rangesLocked publishes the pod ranges of all peers for readers without the lock.
 func (p *peers) rangesLocked() {
 	var all []netip.Prefix
 	for _, name := range slices.Sorted(maps.Keys(p.byName)) {
@@ -132,7 +131,7 @@ func (p *peers) rangesLocked() {
 	p.ranges.Store(&all)
 }
 
-// has says whether an address is in the pod ranges of a peer.
+// has reports whether an address is in the pod ranges of a peer.
 func (p *peers) has(a netip.Addr) bool {
 	return slices.ContainsFunc(*p.ranges.Load(), func(r netip.Prefix) bool { return r.Contains(a) })
 }
@@ -146,7 +145,7 @@ const (
 	openFirst, openLast = 100 * time.Millisecond, 30 * time.Second
 )
 
-// backoff says when something that fails is tried again: after longer and longer.
+// backoff computes when something that fails is tried again: each time later.
 type backoff struct {
 	pause time.Duration
 	at    time.Time
@@ -157,8 +156,8 @@ func (b *backoff) failed(now time.Time) {
 	b.at = now.Add(b.pause)
 }
 
-// begin brings the peers of an earlier run back. What goes wrong is shown by the status and tried
-// again. The rules have to be in force. It may be called again.
+// begin brings the peers of an earlier run back. The status shows a failure, and it is retried. The
+// rules have to be in force. It may be called again.
 func (p *peers) begin() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +169,7 @@ func (p *peers) begin() {
 	p.done.Go(p.watch)
 }
 
-// watch makes the tunnel again when its interface was taken away, and tries again what failed.
+// watch makes the tunnel again when its interface was deleted, and retries what failed.
 func (p *peers) watch() {
 	p.openUnknown()
 	for repaired := time.Now(); ; {
@@ -184,7 +183,7 @@ func (p *peers) watch() {
 		case <-ended:
 			p.mu.Lock()
 			if t := p.tunnel.Swap(nil); t != nil {
-				p.node.log.Warn("the tunnel was taken away; it is made again", "interface",
+				p.node.log.Warn("the tunnel was deleted; it is made again", "interface",
 					t.device.Name())
 				p.fault = t.close()
 			}
@@ -202,7 +201,7 @@ func (p *peers) watch() {
 	}
 }
 
-// rest is how long there is nothing to do, at most so long.
+// rest is how long there is nothing to do, at most the given time.
 func (p *peers) rest(most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,16 +211,16 @@ func (p *peers) rest(most time.Duration) time.Duration {
 	return min(most, time.Until(p.patient.at))
 }
 
-// repairLocked tries again what failed, and what others took away.
+// repairLocked retries what failed, and restores what other programs deleted.
 func (p *peers) repairLocked() {
 	switch {
 	case p.closed:
 	case p.unread != nil:
 		p.readLocked()
-	case p.gaps != nil:
+	case p.leak != nil:
 		p.closeLocked()
 	default:
-		p.gaps = keepGaps(p.closedRanges())
+		p.leak = keepBlackholes(p.closedRanges())
 		if p.tunnel.Load() == nil {
 			p.astray = nil
 		}
@@ -235,7 +234,7 @@ func (p *peers) repairLocked() {
 	}
 }
 
-// openUnknown takes back routes of an agent that died in the middle of a change.
+// openUnknown deletes routes of an agent that died in the middle of a change.
 func (p *peers) openUnknown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -243,7 +242,7 @@ func (p *peers) openUnknown() {
 		return // without a record the routes are of another node, if there are any
 	}
 	closed := p.closedRanges()
-	if err := openGaps(func(r netip.Prefix) bool {
+	if err := deleteBlackholesOf(func(r netip.Prefix) bool {
 		return !slices.Contains(closed, r)
 	}); err != nil {
 		p.node.log.Warn("routes of an earlier agent stay", "err", err)
@@ -285,7 +284,7 @@ func (p *peers) restoreLocked() {
 	}
 }
 
-// openLocked makes the tunnel. Conversations that went through the one before go on.
+// openLocked makes the tunnel. Flows of the previous tunnel continue.
 func (p *peers) openLocked() error {
 	t, err := p.node.openTunnel()
 	if err != nil {
@@ -293,7 +292,7 @@ func (p *peers) openLocked() error {
 	}
 	p.node.book.view(func(_ ruleState, program *rule.Program) { err = t.adopt(program) })
 	if err == nil && p.unread == nil {
-		err = p.saveLocked(p.known) // down has to know of the interface
+		err = p.saveLocked(p.recorded) // down needs the name of the interface
 	}
 	if err != nil {
 		return errors.Join(err, t.close())
@@ -311,8 +310,8 @@ func (p *peers) setLocked(peer overlay.Peer) error {
 	return keepPlain(peer.Pods)
 }
 
-// record is the record of what is known.
-func (p *peers) record(k known) peersRecord {
+// record makes the file's content.
+func (p *peers) record(k recorded) peersRecord {
 	r := peersRecord{Interface: p.node.config.Settings.Overlay.Name}
 	for _, name := range slices.Sorted(maps.Keys(k.byName)) {
 		r.Peers = append(r.Peers, recordOf(k.byName[name]))
@@ -323,7 +322,7 @@ func (p *peers) record(k known) peersRecord {
 	return r
 }
 
-func (p *peers) saveLocked(k known) error {
+func (p *peers) saveLocked(k recorded) error {
 	return p.record(k).write(p.node.config.Paths.Peers())
 }
 

@@ -66,8 +66,8 @@ func (r peerRecord) peer() overlay.Peer {
 // later version.
 var errDamaged = errors.New("damaged")
 
-// readPeers reads the record; there may be none. After an error the ranges that can be told in what
-// is there are returned as held.
+// readPeers reads the record; there may be none. After an error the ranges that can be found in the
+// file are returned as held.
 func readPeers(file string) (r peersRecord, err error) {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -77,12 +77,12 @@ func readPeers(file string) (r peersRecord, err error) {
 		return r, err
 	}
 	if err = json.Unmarshal(text, &r); err != nil {
-		err = fmt.Errorf("%s is no record of peers: %w: %w", file, errDamaged, err)
+		err = fmt.Errorf("%s is not a record of peers: %w: %w", file, errDamaged, err)
 	} else if r.Version > peersVersion {
 		err = fmt.Errorf("%s is of version %d, which this Weir does not know: use the one that "+
 			"wrote it", file, r.Version)
 	} else if bad := r.check(); bad != nil {
-		err = fmt.Errorf("%s is no record of peers: %w: %w", file, errDamaged, bad)
+		err = fmt.Errorf("%s is not a record of peers: %w: %w", file, errDamaged, bad)
 	}
 	if err != nil {
 		return peersRecord{Held: []heldRecord{{Name: lostName, Pods: rangesIn(text)}}}, err
@@ -90,7 +90,7 @@ func readPeers(file string) (r peersRecord, err error) {
 	return r, nil
 }
 
-// check finds what no Weir has written.
+// check refuses what no Weir has written.
 func (r peersRecord) check() error {
 	names := map[string]bool{}
 	for _, p := range r.Peers {
@@ -115,8 +115,8 @@ const lostName = "damaged-record"
 
 var quotedRange = regexp.MustCompile(`"([0-9a-fA-F.:]+/[0-9]{1,3})"`)
 
-// rangesIn finds ranges in what is left of a record: packets for them must not leave in the clear
-// while nobody knows whose they are.
+// rangesIn finds ranges in a damaged record: packets for them must not leave in the clear while
+// their owner is not known.
 func rangesIn(text []byte) (all []netip.Prefix) {
 	for _, m := range quotedRange.FindAllSubmatch(text, -1) {
 		r, err := netip.ParsePrefix(string(m[1]))
@@ -167,7 +167,7 @@ func removePeers(p Paths, keep bool) error {
 			errs = append(errs, removePlain(one.Pods))
 		}
 	}
-	errs = append(errs, openGaps(func(netip.Prefix) bool { return true }))
+	errs = append(errs, deleteBlackholesOf(func(netip.Prefix) bool { return true }))
 	if r.Interface != "" {
 		errs = append(errs, removeFile(filepath.Join(p.WG(), r.Interface+".sock")),
 			p.removeEmpty(p.WG()))

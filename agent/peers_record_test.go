@@ -15,7 +15,7 @@ import (
 )
 
 // TestPeersRecord: what is written is read again, by its owner alone; without a record there are no
-// peers, and a broken one is told of.
+// peers, and a broken one is reported.
 func TestPeersRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state", "peers.json")
 	if r, err := readPeers(file); err != nil || len(r.Peers) != 0 {
@@ -57,7 +57,7 @@ func TestPeersRecord(t *testing.T) {
 }
 
 // TestDamagedRecord: of a record that is cut off anywhere, or makes no sense, the ranges that can
-// be told are held. One of a later version is not damaged.
+// be found are held. One of a later version is not damaged.
 func TestDamagedRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "peers.json")
 	r := peersRecord{Interface: "weir0", Peers: []peerRecord{
@@ -87,7 +87,7 @@ func TestDamagedRecord(t *testing.T) {
 		last = len(got.Held[0].Pods)
 	}
 	if last != 3 {
-		t.Errorf("%d ranges could be told at last, want 3", last)
+		t.Errorf("%d ranges were found at last, want 3", last)
 	}
 	for text, damaged := range map[string]bool{
 		strings.Replace(string(whole), `"name": "b"`, `"name": "a"`, 1):                    true,
@@ -105,18 +105,18 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestKnown: what is held follows from who comes and goes.
-func TestKnown(t *testing.T) {
+// TestHeldRanges: what is held follows from who comes and goes.
+func TestHeldRanges(t *testing.T) {
 	ranges := func(text ...string) (all []netip.Prefix) {
 		for _, s := range text {
 			all = append(all, netip.MustParsePrefix(s))
 		}
 		return all
 	}
-	p := &peers{known: known{byName: map[string]overlay.Peer{}, held: map[string][]netip.Prefix{}}}
-	step := func(what string, next known, held map[string][]netip.Prefix, closed ...string) {
+	p := &peers{recorded: recorded{byName: map[string]overlay.Peer{}, held: map[string][]netip.Prefix{}}}
+	step := func(what string, next recorded, held map[string][]netip.Prefix, closed ...string) {
 		t.Helper()
-		p.known = next
+		p.recorded = next
 		if !reflect.DeepEqual(next.held, held) ||
 			!slices.Equal(next.closedRanges(), ranges(closed...)) {
 			t.Errorf("%s: held are %v, closed %v", what, next.held, next.closedRanges())

@@ -19,8 +19,8 @@ import (
 // themselves: podman's monitor.
 const keepsPorts = "conmon"
 
-// checkPublished refuses a port that the node itself uses: what comes to a published port goes to
-// the pod, so the host's own service would hear nothing any more.
+// checkPublished refuses a port that the node itself uses: packets to a published port go to the
+// pod, so the host's own service would get none.
 func (p *pods) checkPublished(spec *pod.Spec) error {
 	wanted := p.newlyPublished(spec)
 	if len(wanted) == 0 {
@@ -37,7 +37,7 @@ func (p *pods) checkPublished(spec *pod.Spec) error {
 	}
 	listeners, err := nl.Listeners(nil)
 	if err != nil {
-		return fmt.Errorf("pod %s: which ports does the host use: %w", spec.Name, err)
+		return fmt.Errorf("pod %s: list the ports that the host uses: %w", spec.Name, err)
 	}
 	for _, pub := range wanted {
 		for _, l := range listeners {
@@ -91,7 +91,7 @@ func (n *Node) checkTunnelPort(port uint16) error {
 }
 
 // meets reports that what is sent to the published address may be meant for a socket at the other
-// one. The invalid address stands for every address of the host; a socket at :: hears IPv4, too.
+// one. The invalid address stands for every address of the host; a socket at :: also receives IPv4.
 func meets(published, socket netip.Addr) bool {
 	if !published.IsValid() || published.IsUnspecified() {
 		return !published.IsValid() || published.Is6() == socket.Is6() ||
@@ -122,7 +122,8 @@ func ownerOf(inode uint32) string {
 	return "a process that is not known"
 }
 
-// ephemeralFile tells from which ports the kernel takes those of the host's own connections.
+// ephemeralFile has the range of ports from which the kernel takes those of the host's own
+// connections.
 const ephemeralFile = "/proc/sys/net/ipv4/ip_local_port_range"
 
 // fewestPorts is how many ports must be left for masquerading when the host's ephemeral ones are
@@ -162,12 +163,13 @@ func masqueradePorts(s *PodSettings, ephemeral string) []firewall.PortRange {
 	return left
 }
 
-// checkTranslations refuses numbers of translations for which there is no room, or that could not
-// be kept: one that gives way is looked for in a part of the table, where a pod must have some.
+// checkTranslations refuses numbers of translations for which the state table has no space, or that
+// could not be guaranteed: the translation to evict is looked for in a part of the table, where a
+// pod must have some.
 func checkTranslations(o *firewall.Options) error {
 	if o.MaxTranslations > o.MaxStates/3 {
 		return fmt.Errorf("states.translations: %d are too many for states.max = %d: a translated "+
-			"flow takes three places", o.MaxTranslations, o.MaxStates)
+			"flow takes three entries", o.MaxTranslations, o.MaxStates)
 	}
 	all, one := o.Translations()
 	if least := max(64, o.MaxStates/4096); o.MaxPodTranslations > 0 && one < least {
@@ -188,7 +190,7 @@ func parsePorts(text string) ([]firewall.PortRange, error) {
 		first, err1 := strconv.ParseUint(a, 10, 16)
 		last, err2 := strconv.ParseUint(b, 10, 16)
 		if err1 != nil || err2 != nil || first == 0 || last < first {
-			return nil, fmt.Errorf(`%q is no range of ports; write "1024-32767,61000-65535"`, one)
+			return nil, fmt.Errorf(`%q is not a range of ports; write "1024-32767,61000-65535"`, one)
 		}
 		all = append(all, firewall.PortRange{First: uint16(first), Last: uint16(last)})
 	}

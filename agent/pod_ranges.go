@@ -11,9 +11,8 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// errRange says that a range of pods is not the node's to give: hosts that others reach by an
-// interface may have its addresses, and the first of them, which becomes the node's own, is often
-// that of the router.
+// errRange refuses a range of pods that overlaps a network of an interface: hosts there may have
+// its addresses, and the first of them, which becomes the node's own, is often that of the router.
 type errRange struct {
 	own, other netip.Prefix
 	iface      string
@@ -21,13 +20,12 @@ type errRange struct {
 
 func (e errRange) Error() string {
 	return fmt.Sprintf("pod range %s overlaps %s, which is reached by interface %s: containers "+
-		"and the host "+
-		"would take addresses of others", e.own, e.other, e.iface)
+		"and the host would take addresses of others", e.own, e.other, e.iface)
 }
 
 // Hint says what to do.
 func (errRange) Hint() string {
-	return "choose a range that nobody else has: pods.ranges in weir.toml"
+	return "choose a range that no other network uses: pods.ranges in weir.toml"
 }
 
 // pods and their gateways have these aliases.
@@ -59,7 +57,7 @@ func (l *links) checkRanges(s *Settings) error {
 }
 
 // checkRoutes compares the ranges of pods with the routes to them or into them that others have
-// made. One to more than a range, like the default route, stands behind the pods'.
+// made. A wider route, like the default route, loses against the pods' routes.
 func (l *links) checkRoutes(s *Settings) error {
 	if len(s.Pods.Ranges) == 0 {
 		return nil
@@ -86,7 +84,7 @@ func (l *links) checkRoutes(s *Settings) error {
 	return nil
 }
 
-// hasGateways says whether the host has the first address of every range of pods, as an agent
+// hasGateways reports whether the host has the first address of every range of pods, as an agent
 // before this one has left it.
 func (l *links) hasGateways(ranges []netip.Prefix) bool {
 	l.mu.Lock()
@@ -104,8 +102,8 @@ func (l *links) hasGateways(ranges []netip.Prefix) bool {
 	return true
 }
 
-// rangesFree refuses to begin with pods whose ranges are others'. Where there are pods already
-// they go on: then it is a problem that the status shows, and no pod is added.
+// rangesFree refuses to begin with pods whose ranges belong to others. Pods that already exist
+// stay: the status then shows a problem, and no pod is added.
 func (n *Node) rangesFree() error {
 	s := &n.config.Settings
 	if n.links.hasGateways(s.Pods.Ranges) {

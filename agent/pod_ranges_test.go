@@ -47,8 +47,7 @@ func TestRangesOfOthers(t *testing.T) {
 	}
 }
 
-// TestRoutesOfOthers: so is one that somebody has a route to, or into; wider routes stand behind
-// it.
+// TestRoutesOfOthers: so is one with a route to it, or into it; wider routes do not matter.
 func TestRoutesOfOthers(t *testing.T) {
 	lab := nstest.New(t)
 	node, other := lab.Node("node"), lab.Node("other")

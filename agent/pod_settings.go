@@ -12,7 +12,7 @@ import (
 type PodSettings struct {
 	Ranges     []netip.Prefix // at most one of each family; none: this node has no pods
 	MTU        int
-	Masquerade bool // what pods send elsewhere leaves with the host's address
+	Masquerade bool // packets of pods to other networks leave with the host's address
 	Docker     bool // listen for dockerd
 	// MasqueradePorts are those that the sources of hidden pods get; none: those that the host
 	// leaves.
@@ -24,7 +24,7 @@ func (f settingsFile) pods(s *PodSettings) error {
 	for _, r := range f.Pods.Ranges {
 		p, err := netip.ParsePrefix(r)
 		if err != nil {
-			return fmt.Errorf(`pods.ranges: %q is no range; write "10.88.0.0/24"`, r)
+			return fmt.Errorf(`pods.ranges: %q is not a range; write "10.88.0.0/24"`, r)
 		}
 		if _, err := pod.NewPool(p); err != nil {
 			return fmt.Errorf("pods.ranges: %w", err)

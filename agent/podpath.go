@@ -6,9 +6,9 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// podPath is what the pod room knows of the engine. A pod's host end is an interface like any
-// other, guarded from its first packet on, and named "pod:NAME" to the rules; an engine with a fast
-// path is told of the pod itself.
+// podPath adapts the engine to pod.Path. A pod's host end is an interface like any other, guarded
+// from its first packet on, and named "pod:NAME" to the rules; the kernel engine also gets the pod
+// itself, for its fast path.
 type podPath struct{ node *Node }
 
 func (p *podPath) forwarder() (firewall.Forwarder, bool) {

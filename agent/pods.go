@@ -22,7 +22,7 @@ type pods struct {
 	node    *Node
 	manager *pod.Manager
 	labels  podLabels
-	failed  chan error // what could not be taken away; has room for one
+	failed  chan error // what could not be taken away; has space for one
 	stop    func()     // of begin
 	watched patience   // the watchdog's
 
@@ -43,7 +43,7 @@ func (n *Node) noPods() error {
 	return errNoPods
 }
 
-// beginPods takes over the pods of an earlier run and tells the engine of them.
+// beginPods takes over the pods of an earlier run and registers them with the engine.
 func (n *Node) beginPods() error {
 	s := n.config.Settings.Pods
 	if len(s.Ranges) == 0 {
@@ -54,7 +54,7 @@ func (n *Node) beginPods() error {
 			return err
 		}
 		if err := recordSysctls(n.config.Paths); err != nil {
-			n.problem("how the kernel was set before Weir is not recorded: "+err.Error(),
+			n.problem("the kernel's settings before Weir are not recorded: "+err.Error(),
 				"weir down will leave net.ipv4.ip_forward as it is then")
 		}
 		p := &pods{node: n, labels: newPodLabels(n.engine), failed: make(chan error, 1),
@@ -62,7 +62,7 @@ func (n *Node) beginPods() error {
 		var err error
 		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges,
 			MTU:    s.MTU,
-			Failed: p.tellFailed, Told: p.told, Labels: n.left.of, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
+			Failed: p.detachFailed, Told: p.recordFailed, Labels: n.left.of, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}
@@ -71,12 +71,12 @@ func (n *Node) beginPods() error {
 	if err := n.pods.Load().labels.begin(); err != nil {
 		return err
 	}
-	return n.tellMasquerade()
+	return n.setMasquerade()
 }
 
-// tellMasquerade tells the engine which packets leave with the host's address: those of pods to
-// anything but pods, here and elsewhere.
-func (n *Node) tellMasquerade() error {
+// setMasquerade sets which packets leave with the host's address: those of pods to anything but
+// pods, here and on other nodes.
+func (n *Node) setMasquerade() error {
 	s, path := n.config.Settings.Pods, podPath{node: n}
 	if !s.Masquerade {
 		return path.SetMasquerade(firewall.Masquerade{})
@@ -84,14 +84,14 @@ func (n *Node) tellMasquerade() error {
 	except := slices.Concat(s.Ranges, *n.peers.ranges.Load())
 	ephemeral, err := os.ReadFile(ephemeralFile)
 	if err != nil {
-		return fmt.Errorf("which ports the host takes for its own connections: %w", err)
+		return fmt.Errorf("read the ports that the host takes for its own connections: %w", err)
 	}
 	ports := masqueradePorts(&s, string(ephemeral))
 	return path.SetMasquerade(firewall.Masquerade{Sources: s.Ranges, Except: except, Ports: ports})
 }
 
-// attachPod gives a container its network. Somebody who hung up meanwhile does not know of it: if
-// this call made it, it is taken away again.
+// attachPod gives a container its network. If the client disconnected in the meantime, a new
+// attachment is rolled back.
 func (n *Node) attachPod(ctx context.Context, r api.Attach) (api.Pod, error) {
 	if n.pods.Load() == nil {
 		return api.Pod{}, n.noPods()
@@ -131,9 +131,9 @@ func (n *Node) detachPod(ctx context.Context, r api.Detach) (api.Done, error) {
 		n.pods.Load().detach(ctx, r.Container, r.IfName, r.NoWait)
 }
 
-// detach takes a pod away, by the id or the name of its container. One that is not there is no
-// error: whoever asks wants it gone.
-func (p *pods) detach(ctx context.Context, name, ifName string, hurry bool) error {
+// detach takes a pod away, by the id or the name of its container. It is idempotent: an unknown pod
+// is not an error.
+func (p *pods) detach(ctx context.Context, name, ifName string, noWait bool) error {
 	found, err := p.manager.Find(name, ifName)
 	if errors.Is(err, pod.ErrNotFound) {
 		return p.manager.Detach(ctx, name, ifName) // it may be under way; then this waits for it
@@ -142,7 +142,7 @@ func (p *pods) detach(ctx context.Context, name, ifName string, hurry bool) erro
 		return err
 	}
 	away := p.manager.Detach
-	if hurry {
+	if noWait {
 		away = p.manager.Leave
 	}
 	if err := away(ctx, found.Container, found.IfName); err != nil {
@@ -160,15 +160,15 @@ func (n *Node) checkPod(r api.Check) (api.Done, error) {
 		n.pods.Load().manager.Check(r.Container, r.IfName, r.Addrs)
 }
 
-// keepPods is a runtime's garbage collection. Other networks, Docker's, and what was attached by
-// hand are not its business.
-func (n *Node) keepPods(ctx context.Context, r api.Keep) (api.Done, error) {
+// gcPods is the garbage collection of a runtime. It does not touch other networks, Docker's, and
+// what was attached by hand.
+func (n *Node) gcPods(ctx context.Context, r api.GC) (api.Done, error) {
 	if n.pods.Load() == nil {
 		return api.Done{}, n.noPods()
 	}
 	if r.Network == "" {
-		return api.Done{}, errors.New("keep pods of which network? Name it as it was named when " +
-			"they were attached")
+		return api.Done{}, errors.New("which network's pods are to be collected? Name it as it was " +
+			"named when they were attached")
 	}
 	var errs []error
 	for _, p := range n.pods.Load().manager.List() {

@@ -11,8 +11,8 @@ import (
 // sweepPause is how long a pod that could not be taken away rests until the next try.
 const sweepPause = 5 * time.Second
 
-// tellFailed notes that a pod could not be taken away.
-func (p *pods) tellFailed(err error) {
+// detachFailed records that a pod could not be taken away.
+func (p *pods) detachFailed(err error) {
 	p.node.log.Warn(err.Error())
 	p.setTrouble(err)
 	select {
@@ -21,8 +21,10 @@ func (p *pods) tellFailed(err error) {
 	}
 }
 
-// told shows what is wrong with the records.
-func (p *pods) told(err error) { p.node.problem(err.Error(), hintOf(err, "make room on the disk")) }
+// recordFailed shows what is wrong with the records.
+func (p *pods) recordFailed(err error) {
+	p.node.problem(err.Error(), hintOf(err, "free space on the disk"))
+}
 
 func (p *pods) setTrouble(err error) {
 	p.mu.Lock()
@@ -41,8 +43,8 @@ func (p *pods) begin(ctx context.Context) {
 	p.stop = func() { cancel(); <-done }
 }
 
-// watch takes away, until ctx ends, pods whose interface is gone: their namespace died, or somebody
-// deleted it. The first sweep is for those that went while the node began.
+// watch takes away, until ctx ends, pods whose interface is gone: their namespace ended, or the
+// interface was deleted. The first sweep is for those that went while the node began.
 func (p *pods) watch(ctx context.Context) {
 	again := time.After(0)
 	for {
@@ -81,7 +83,7 @@ func (p *pods) dead() (names []string) {
 	return names
 }
 
-// problems tells of pods that are gone and still have what others may want.
+// problems lists pods that are gone and still hold resources.
 func (p *pods) problems() (all []api.Problem) {
 	for _, name := range p.dead() {
 		all = append(all, api.Problem{What: fmt.Sprintf("pod %s: its interface is gone", name),

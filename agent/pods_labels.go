@@ -19,7 +19,7 @@ type labelEngine interface {
 }
 
 // podLabels are the tables of labels, KEY=VALUE each: the addresses of all pods with that label.
-// They follow from the pods that came and have not gone, however often either is told.
+// They follow from the pods that came and have not gone, however often either is reported.
 type podLabels struct {
 	engine labelEngine
 
@@ -41,7 +41,7 @@ func (l *podLabels) came(p pod.Pod) error {
 	for key, value := range p.Labels {
 		table := key + "=" + value
 		if l.tables[table] == nil {
-			// What the engine has under this name is of nobody who lives.
+			// What the engine has under this name belongs to no living pod.
 			if err := l.setLocked(table); err != nil {
 				return err
 			}
@@ -149,7 +149,7 @@ func (l *podLabels) all() map[string][]firewall.TableEntry {
 	return tables
 }
 
-// has says whether a pod with an address is in the table of a label.
+// has reports whether a pod with an address is in the table of a label.
 func (l *podLabels) has(table string, a netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

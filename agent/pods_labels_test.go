@@ -12,14 +12,14 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// shelf keeps tables as engines do, and refuses when it is told to.
+// shelf keeps tables as engines do, and fails on demand.
 type shelf struct {
 	tables  map[string]map[netip.Prefix]bool
 	refuses int // this call from now on is refused; 0: none
 	calls   int
 }
 
-var errShelf = errors.New("no room")
+var errShelf = errors.New("no space")
 
 func (s *shelf) call() error {
 	s.calls++
@@ -134,7 +134,7 @@ func TestLabelsThatFail(t *testing.T) {
 	}
 }
 
-// TestLabelsBegin: what was told before the beginning is handed over whole and once, tables of pods
+// TestLabelsBegin: what came before the beginning is handed over whole and once, tables of pods
 // that went before it as empty ones.
 func TestLabelsBegin(t *testing.T) {
 	old := map[netip.Prefix]bool{netip.MustParsePrefix("10.88.0.9/32"): true}

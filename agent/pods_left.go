@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// leftLabels tells which labels the pods of an earlier run had, as its tables of labels in the
-// kernel say. They are asked before the first rules replace them, of pods whose records cannot be
+// leftLabels finds the labels that the pods of an earlier run had, from its tables of labels in the
+// kernel. It is used before the first rules replace these tables, for pods whose records cannot be
 // used; the answers are kept.
 type leftLabels struct {
 	engine interface {
@@ -18,7 +18,7 @@ type leftLabels struct {
 	known map[string]map[string]string // by the addresses of a pod
 }
 
-// of returns the labels that a pod with these addresses had, nil when that cannot be told. Each is
+// of returns the labels that a pod with these addresses had, nil when that is not clear. Each is
 // one that all its addresses had, since a pod's labels are those of all its addresses.
 func (l *leftLabels) of(addrs []netip.Addr) map[string]string {
 	asked := slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare)
@@ -54,7 +54,7 @@ func (l *leftLabels) ask(addrs []netip.Addr) map[string]string {
 	for _, table := range common {
 		key, value, _ := strings.Cut(table, "=")
 		if _, twice := labels[key]; twice {
-			return nil // no pod has two values of a label: whose they are cannot be told
+			return nil // no pod has two values of a label: it is not clear which is whose
 		}
 		labels[key] = value
 	}

@@ -23,7 +23,7 @@ func (l *leftTables) LabelsLeft(a netip.Addr) ([]string, error) {
 }
 
 // TestLeftLabels: a pod gets the labels that all its addresses had, and none that is in doubt; what
-// was told once stays so when the tables have gone.
+// was answered once stays when the tables are gone.
 func TestLeftLabels(t *testing.T) {
 	a4, a6, b4 := netip.MustParseAddr("10.88.0.2"), netip.MustParseAddr("fd88::2"),
 		netip.MustParseAddr("10.88.0.3")

@@ -11,8 +11,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// problems are what the status shows as wrong, one for each thing that they are about, in the order
-// in which they came.
+// problems holds what the status shows as wrong, one for each subject, in order of arrival.
 type problems struct {
 	mu  sync.Mutex
 	all []problem // guarded by mu
@@ -24,8 +23,8 @@ type problem struct {
 	api.Problem
 }
 
-// set notes a problem, in place of the one about the same thing. news says whether it says
-// something else.
+// set notes a problem, in place of the one about the same thing. news reports whether its content
+// differs.
 func (p *problems) set(about, what, advice string) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +51,7 @@ func (p *problems) setLocked(one problem) (news bool) {
 	return true
 }
 
-// end forgets the problem about something. was says whether there was one.
+// end forgets the problem about something. was reports whether there was one.
 func (p *problems) end(about string) (was bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,36 +79,36 @@ func (p *problems) list() (all []api.Problem) {
 // problem notes something wrong that the status shows from now on.
 func (n *Node) problem(what, advice string) { n.problemAbout(what, what, advice) }
 
-// problemAbout notes what is wrong with something until solved is told of the same.
+// problemAbout records a problem until solved is called for the same subject.
 func (n *Node) problemAbout(about, what, advice string) {
 	if n.problems.set(about, what, advice) {
 		n.log.Warn(what)
 	}
 }
 
-// solved says that nothing is wrong with something any more.
+// solved ends the problem about a subject.
 func (n *Node) solved(about string) {
 	if n.problems.end(about) {
 		n.log.Info("solved", "problem", about)
 	}
 }
 
-// aboutSaving is what the problem is about that the rules in force are not the saved ones.
+// aboutSaving is the subject of the problem that the rules in force are not the saved ones.
 const aboutSaving = "saving the rules"
 
-// unsaved tells that the first rules could not be saved, and tries that again for as long as the
-// node runs.
+// unsaved records that the first rules could not be saved, and retries for as long as the node
+// runs.
 func (n *Node) unsaved(err error) {
 	if err == nil {
 		n.solved(aboutSaving)
 		return
 	}
 	n.problemAbout(aboutSaving, "the rules in force cannot be saved: "+err.Error(),
-		"make room on the disk; it is tried again")
+		"free space on the disk; it is tried again")
 	time.AfterFunc(retryEvery, func() { n.unsaved(n.book.saveAgain()) })
 }
 
-// hintOf is what an error advises, or something else.
+// hintOf returns the hint of an error, or otherwise.
 func hintOf(err error, otherwise string) string {
 	var hinted interface{ Hint() string }
 	if errors.As(err, &hinted) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Remote is a node as the wires of container runtimes see it, through its API.
+// Remote is a node as plugins of container runtimes see it, through its API.
 type Remote struct{ client *api.Client }
 
 // NewRemote returns the node behind a client.
@@ -52,11 +52,11 @@ func (r Remote) Check(ctx context.Context, container, ifName string, addrs []net
 
 // GC detaches all of a network but the named attachments.
 func (r Remote) GC(ctx context.Context, network string, attachments []string) error {
-	return r.post(ctx, "/v1/pods/keep", api.Keep{Network: network, Attachments: attachments},
+	return r.post(ctx, "/v1/pods/gc", api.GC{Network: network, Attachments: attachments},
 		&api.Done{})
 }
 
-// Status says whether a container could be attached now.
+// Status reports whether a container could be attached now.
 func (r Remote) Status(ctx context.Context) error {
 	var s api.Status
 	if err := r.client.Get(ctx, "/v1/status", &s); err != nil {

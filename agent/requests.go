@@ -112,8 +112,8 @@ func (n *Node) down(keep bool) (api.Done, error) {
 	if again {
 		return api.Done{}, errors.New("the node is going down already")
 	}
-	close(n.leave)
-	return api.Done{Version: api.Version}, <-n.gone
+	close(n.downRequested)
+	return api.Done{Version: api.Version}, <-n.downResult
 }
 
 func (n *Node) isLeaving() bool {

@@ -11,19 +11,18 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// rulebook holds the rules in force. It is the only one that changes them: one change at a time,
-// each compiled before anything is touched, and each either wholly in force and saved or not made
-// at all.
+// rulebook holds the rules in force. Only it changes them: one change at a time, each compiled
+// before anything is touched, and each either wholly in force and saved or not made at all.
 type rulebook struct {
 	engine firewall.Engine
-	keep   *savedRules
+	store  *savedRules
 	names  *rule.Names
 	// prepare is called with every Program before it is put in force.
 	prepare func(*rule.Program) error
 	// loaded is called with every Program that was put in force, the one before it (nil at first)
 	// and the rules.
 	loaded func(old, new *rule.Program, set *rule.Ruleset)
-	// failed is told what went wrong while nobody waited for an answer.
+	// failed is called with errors that no client waits for.
 	failed func(error)
 	// saved, if set, is called when all of the rules in force were saved.
 	saved func()
@@ -60,7 +59,7 @@ func (r ruleState) members(table string) []firewall.TableEntry {
 	return offline.Entries(r.set.Tables[table])
 }
 
-// trial is a rule set that goes again unless it is confirmed.
+// trial is a rule set that is rolled back unless it is confirmed.
 type trial struct {
 	name   string
 	before ruleState
@@ -68,7 +67,7 @@ type trial struct {
 	timer  *time.Timer
 }
 
-// errTrial refuses changes while a rule set is on trial: nobody could say what to go back to.
+// errTrial refuses changes while a rule set is on trial: it would not be clear what to go back to.
 type errTrial struct{ left time.Duration }
 
 func (e errTrial) Error() string {
@@ -89,7 +88,8 @@ func (b *rulebook) view(f func(ruleState, *rule.Program)) {
 	f(b.rules, b.program)
 }
 
-// trialLeft tells of the rule set on trial: its name and how long it has; false when there is none.
+// trialLeft returns the name of the rule set on trial and how long it has left; false when there is
+// none.
 func (b *rulebook) trialLeft() (name string, left time.Duration, on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,8 +115,8 @@ func (b *rulebook) change(edit func(*rule.Ruleset) error) error {
 }
 
 // begin puts the first rules in force. They come from a file and may not fit on the disk: unsaved
-// says why a restart would begin with other ones. Without save they are none for a restart to begin
-// with.
+// is the error because of which a restart would begin with other ones. Without save a restart does
+// not begin with them.
 func (b *rulebook) begin(first ruleState, save bool) (unsaved, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -126,7 +126,7 @@ func (b *rulebook) begin(first ruleState, save bool) (unsaved, err error) {
 	if !save {
 		return nil, nil
 	}
-	return b.keep.save(first), nil
+	return b.store.save(first), nil
 }
 
 // saveAgain saves the rules in force, after that has failed at the start. Once the rulebook is
@@ -138,13 +138,13 @@ func (b *rulebook) saveAgain() error {
 	case b.closed:
 		return nil
 	case b.trial != nil:
-		return b.keep.save(b.trial.before)
+		return b.store.save(b.trial.before)
 	}
-	return b.keep.save(b.rules)
+	return b.store.save(b.rules)
 }
 
 // load replaces the rules. With a trial longer than 0 the rules before come back when it ends
-// unconfirmed, whatever becomes of whoever asked.
+// unconfirmed, whether or not the client is still there.
 func (b *rulebook) load(next ruleState, try time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -168,25 +168,25 @@ func (b *rulebook) load(next ruleState, try time.Duration) error {
 	return nil
 }
 
-// loadFile is load for a new version of the owner's rule file: the rules saved from now on descend
-// from it.
+// loadFile is load for a new version of the owner's rule file: the rules saved from now on have it
+// as their base.
 func (b *rulebook) loadFile(next ruleState, version string) error {
-	before := b.keep.descend(version)
+	before := b.store.setBase(version)
 	err := b.load(next, 0)
 	if err != nil {
-		b.keep.descend(before)
+		b.store.setBase(before)
 	}
 	return err
 }
 
-// confirm keeps the rules that are on trial. If they cannot be saved, the trial goes on.
+// confirm keeps the rules that are on trial. If they cannot be saved, the trial continues.
 func (b *rulebook) confirm() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.trial == nil {
 		return errNoTrial
 	}
-	if err := b.keep.save(b.rules); err != nil {
+	if err := b.store.save(b.rules); err != nil {
 		return fmt.Errorf("%w; save the rules: %w", errTrial{time.Until(b.trial.ends)}, err)
 	}
 	b.trial.timer.Stop()
@@ -194,7 +194,7 @@ func (b *rulebook) confirm() error {
 	return nil
 }
 
-// revert ends a trial that nobody confirmed.
+// revert ends a trial that was not confirmed.
 func (b *rulebook) revert(t *trial) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -218,7 +218,7 @@ func (b *rulebook) close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.closed && b.rules.set != nil {
-		_ = b.keep.tidy(b.rules) // what is there is as good
+		_ = b.store.tidy(b.rules) // the file is as good without
 	}
 	b.closed = true
 	return err
@@ -238,7 +238,7 @@ func (b *rulebook) enforceSavedLocked(next ruleState) error {
 	if err != nil {
 		return err
 	}
-	saved, err := b.keep.prepare(next)
+	saved, err := b.store.prepare(next)
 	if err != nil {
 		return fmt.Errorf("nothing was changed: save the rules: %w", err)
 	}

@@ -61,7 +61,7 @@ func newBook(t *testing.T) (*rulebook, *soft.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &rulebook{engine: e, keep: &savedRules{path: filepath.Join(t.TempDir(), "state",
+	b := &rulebook{engine: e, store: &savedRules{path: filepath.Join(t.TempDir(), "state",
 		"rules.saved"), file: noFile},
 		prepare: func(*rule.Program) error { return nil }, failed: func(err error) { t.Error(err) }}
 	if unsaved, err := b.begin(ruleState{set: new(rule.Ruleset), source: "none"},
@@ -94,14 +94,14 @@ func must(t *testing.T, b *rulebook, lines ...string) {
 
 func savedText(t *testing.T, b *rulebook) string {
 	t.Helper()
-	text, err := os.ReadFile(b.keep.path)
+	text, err := os.ReadFile(b.store.path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-func TestRulebookSaysWhatItAdded(t *testing.T) {
+func TestRulebookReturnsTheAddedRule(t *testing.T) {
 	b, _ := newBook(t)
 	for _, c := range []struct{ line, message string }{
 		{"add allow tcp from any to any 80", "00100 allow tcp from any to any 80"},
@@ -129,9 +129,9 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	unchanged := func(what string) {
 		t.Helper()
 		if passes(e, 80) {
-			t.Errorf("%s: the engine judges otherwise", what)
+			t.Errorf("%s: the engine has other verdicts", what)
 		}
-		if now := string(b.keep.format(b.rules)); now != string(b.keep.format(ruleState{set: b.rules.set, source: "none"})) || !strings.Contains(now, "table(bad)") {
+		if now := string(b.store.format(b.rules)); now != string(b.store.format(ruleState{set: b.rules.set, source: "none"})) || !strings.Contains(now, "table(bad)") {
 			t.Errorf("%s: the rules are\n%s", what, now)
 		}
 		if now := savedText(t, b); now != before {
@@ -144,13 +144,13 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 		"table bad destroy", "table bad delete 10.0.0.9",
 		"table bad delete 192.0.2.1 10.0.0.9", "zero 77", "", "show"} {
 		if _, err := b.do(line); err == nil {
-			t.Errorf("%q is no error", line)
+			t.Errorf("%q is not an error", line)
 		}
 		unchanged(line)
 	}
 	// The file cannot be written: the change is taken back. A file where the directory should be,
 	// since root may write anywhere.
-	dir := filepath.Dir(b.keep.path)
+	dir := filepath.Dir(b.store.path)
 	if err := os.Rename(dir, dir+".aside"); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 	if err := b.load(ruleState{set: ruleset(t,
 		"table bad add 10.0.0.1\nadd 5 allow ip from any to any"), strict: true, source: "x"},
 		0); err == nil {
-		t.Error("a load that cannot be saved is no error")
+		t.Error("a load that cannot be saved is not an error")
 	}
 	if err := os.Remove(dir); err != nil {
 		t.Fatal(err)
@@ -173,10 +173,10 @@ func TestRulebookChangesNothingOnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	unchanged("a file that cannot be written")
-	// What has to be told to the engine before cannot be told.
+	// The preparation of the engine fails.
 	b.prepare = func(*rule.Program) error { return errors.New("no routes") }
 	if _, err := b.do("delete 10"); err == nil {
-		t.Error("a change whose preparation fails is no error")
+		t.Error("a change whose preparation fails is not an error")
 	}
 	b.prepare = func(*rule.Program) error { return nil }
 	unchanged("a preparation that fails")

@@ -23,8 +23,8 @@ import (
 //	...
 //	# end of 17 lines, sha256 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae
 //
-// The first says what rule 65535 does, which version of the owner's rule file the rules descend
-// from, and where they came from, the other that nothing is missing. Changes of tables made since
+// The first says what rule 65535 does, which version of the owner's rule file the rules are based
+// on, and where they came from, the other that nothing is missing. Changes of tables made since
 // stand behind it (saved_tail.go). The first version had no end and no tail.
 const (
 	savedIntro   = "# weir saved rules"
@@ -32,7 +32,7 @@ const (
 	savedEnd     = "# end of "
 )
 
-// errNewer says that a file is of a later version of Weir.
+// errNewer means that a later version of Weir wrote a file.
 type errNewer struct {
 	file          string
 	version, most int
@@ -43,7 +43,7 @@ func (e errNewer) Error() string {
 		e.version, e.most)
 }
 
-// asideFor is the word in the name under which a file is kept that cannot be used.
+// asideFor is the part of the name under which an unusable file is kept.
 func asideFor(err error) string {
 	if newer := (errNewer{}); errors.As(err, &newer) {
 		return "newer"
@@ -54,7 +54,7 @@ func asideFor(err error) string {
 // noFile stands for the version of a rule file that does not exist.
 const noFile = "none"
 
-// savedRules keeps the rules of the last change in a file, so that a restart begins with them.
+// savedRules stores the rules of the last change in a file, so that a restart begins with them.
 type savedRules struct {
 	path  string
 	names *rule.Names
@@ -64,11 +64,12 @@ type savedRules struct {
 	// retire keeps aside what is in the file and must not be overwritten without that; nil: nothing
 	// is.
 	retire func() error // guarded by mu
-	tail   *savedTail   // guarded by mu; nil: the file is none that can be added to
+	tail   *savedTail   // guarded by mu; nil: the file cannot be appended to
 }
 
-// descend notes the version of the rule file that the rules come from, and returns the one before.
-func (s *savedRules) descend(file string) (before string) {
+// setBase sets the version of the rule file that the rules are based on, and returns the one
+// before.
+func (s *savedRules) setBase(file string) (before string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, s.file = s.file, file
@@ -166,7 +167,7 @@ func (s *savedRules) format(r ruleState) []byte {
 	return b.Bytes()
 }
 
-// read returns the saved rules and the version of the rule file that they descend from;
+// read returns the saved rules and the version of the rule file that they are based on;
 // fs.ErrNotExist when none were saved.
 func (s *savedRules) read() (r ruleState, file string, err error) {
 	text, err := os.ReadFile(s.path)
@@ -229,7 +230,7 @@ func wholeOf(text []byte) ([]byte, error) {
 	want := fmt.Sprintf("%s%d lines, sha256 %x\n", savedEnd, bytes.Count(whole, []byte("\n")),
 		sha256.Sum256(whole))
 	if !bytes.HasPrefix(text[at:], []byte(want)) {
-		return nil, errors.New("the file is damaged: its last line does not fit what stands " +
+		return nil, errors.New("the file is damaged: its last line does not match what is " +
 			"before it")
 	}
 	return text[:at+len(want)], nil

@@ -45,7 +45,7 @@ func savedSample(t *testing.T, of string) (whole, text []byte) {
 	return whole, text
 }
 
-// TestDamagedSavedRules: saved rules that are cut anywhere, empty, or changed are told of, never
+// TestDamagedSavedRules: saved rules that are cut anywhere, empty, or changed are reported, never
 // overwritten, and never enforced in part. The rule file stands in for them; without one the node
 // does not begin with none.
 func TestDamagedSavedRules(t *testing.T) {
@@ -138,7 +138,7 @@ func TestSavedRulesOfTheFirstVersion(t *testing.T) {
 	}
 }
 
-// loads counts what an engine is told.
+// loads counts the calls of an engine.
 type loads struct {
 	firewall.Engine
 	n int
@@ -178,9 +178,9 @@ func block(t *testing.T, dir string) func() {
 func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from table(bad) to any", "table bad add 192.0.2.7")
-	told := &loads{Engine: e}
-	b.engine = told
-	unblock := block(t, filepath.Dir(b.keep.path))
+	calls := &loads{Engine: e}
+	b.engine = calls
+	unblock := block(t, filepath.Dir(b.store.path))
 	for _, line := range []string{"delete 10", "add 5 allow ip from any to any", "set disable 0",
 		"-f flush", "table bad add 192.0.2.1", "table bad flush"} {
 		if _, err := b.do(line); err == nil ||
@@ -189,31 +189,31 @@ func TestChangeThatCannotBeSavedIsNeverInForce(t *testing.T) {
 		}
 	}
 	if err := b.loadFile(ruleState{set: ruleset(t, "add 5 allow ip from any to any"), strict: true},
-		"v"); err == nil || b.keep.version() != noFile {
-		t.Errorf("load: %v, the rules descend from %s", err, b.keep.version())
+		"v"); err == nil || b.store.version() != noFile {
+		t.Errorf("load: %v, the rules descend from %s", err, b.store.version())
 	}
-	if told.n != 0 {
-		t.Errorf("the engine was told %d times", told.n)
+	if calls.n != 0 {
+		t.Errorf("the engine was called %d times", calls.n)
 	}
 	unblock()
 	must(t, b, "table bad add 192.0.2.1")
 	if passes(e, 80) {
 		t.Error("afterwards nothing can be changed")
 	}
-	if r, _, err := b.keep.read(); err != nil || len(r.set.Tables["bad"]) != 2 {
+	if r, _, err := b.store.read(); err != nil || len(r.set.Tables["bad"]) != 2 {
 		t.Errorf("saved are %v, %v", r.set, err)
 	}
 }
 
-// TestTrialThatCannotBeSavedGoesOn: a confirmation that fails leaves the trial as it is.
-func TestTrialThatCannotBeSavedGoesOn(t *testing.T) {
+// TestTrialThatCannotBeSavedContinues: a confirmation that fails leaves the trial as it is.
+func TestTrialThatCannotBeSavedContinues(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
 	if err := b.load(ruleState{set: ruleset(t, "add 5 allow tcp from any to any 81"), strict: true,
 		source: "new"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	unblock := block(t, filepath.Dir(b.keep.path))
+	unblock := block(t, filepath.Dir(b.store.path))
 	if err := b.confirm(); !errors.As(err, &errTrial{}) {
 		t.Errorf("confirm: %v", err)
 	}
@@ -231,7 +231,7 @@ func TestTrialThatCannotBeSavedGoesOn(t *testing.T) {
 func TestStartThatCannotSave(t *testing.T) {
 	b, e := newBook(t)
 	must(t, b, "add 10 deny tcp from any to any 81")
-	unblock := block(t, filepath.Dir(b.keep.path))
+	unblock := block(t, filepath.Dir(b.store.path))
 	unsaved, err := b.begin(ruleState{set: ruleset(t, "add 10 deny tcp from any to any 82"),
 		source: "x"}, true)
 	if err != nil || unsaved == nil {
@@ -250,13 +250,13 @@ func TestStartThatCannotSave(t *testing.T) {
 	if err := b.close(); err != nil {
 		t.Error(err)
 	}
-	if err := os.Remove(b.keep.path); err != nil {
+	if err := os.Remove(b.store.path); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.saveAgain(); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(b.keep.path); err == nil {
+	if _, err := os.Stat(b.store.path); err == nil {
 		t.Error("saved after the end")
 	}
 }
@@ -266,8 +266,8 @@ func TestStartThatCannotSave(t *testing.T) {
 func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 	d := powercut.New(t)
 	b, _ := newBook(t)
-	b.keep.path = filepath.Join(d.Dir, "state", "rules.saved")
-	b.keep.tail = nil
+	b.store.path = filepath.Join(d.Dir, "state", "rules.saved")
+	b.store.tail = nil
 	check := func(when string) {
 		t.Helper()
 		s := &savedRules{path: filepath.Join(d.Cut(t), "state", "rules.saved")}
@@ -276,8 +276,8 @@ func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 			t.Errorf("%s: %v %v", when, err, r.damage)
 			return
 		}
-		want := string(b.keep.format(b.rules))
-		s.file = b.keep.file
+		want := string(b.store.format(b.rules))
+		s.file = b.store.file
 		if got := string(s.format(r.ruleState)); got != want {
 			t.Errorf("%s: after a power cut\n%swant\n%s", when, got, want)
 		}
@@ -305,39 +305,39 @@ func TestAnsweredChangesSurviveAPowerCut(t *testing.T) {
 	}
 }
 
-// TestManyMembersDoNotWriteTheFileAnew: the changes stand behind the rules until they are as long
+// TestManyMembersDoNotRewriteTheFile: the changes stand behind the rules until they are as long
 // as these.
-func TestManyMembersDoNotWriteTheFileAnew(t *testing.T) {
+func TestManyMembersDoNotRewriteTheFile(t *testing.T) {
 	b, _ := newBook(t)
 	var members []string
 	for i := range 20000 {
 		members = append(members, fmt.Sprintf("10.1.%d.%d", i>>8, i&255))
 	}
 	must(t, b, "table big add "+strings.Join(members, " "))
-	b.keep.tail = nil
+	b.store.tail = nil
 	must(t, b, "add 10 count ip from table(big) to any")
-	before, err := os.Stat(b.keep.path)
+	before, err := os.Stat(b.store.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	anew := 0
+	rewritten := 0
 	for i := range 300 {
 		must(t, b, fmt.Sprintf("table big add 10.2.%d.0/24 %s", i%256,
 			strings.Join(members[i*10:i*10+10], " ")))
-		after, err := os.Stat(b.keep.path)
+		after, err := os.Stat(b.store.path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !os.SameFile(before, after) {
-			anew++
+			rewritten++
 		}
 		before = after
 	}
-	if anew > 0 {
-		t.Errorf("the file was written anew %d times for 300 changes", anew)
+	if rewritten > 0 {
+		t.Errorf("the file was rewritten %d times for 300 changes", rewritten)
 	}
-	r, _, err := b.keep.read()
-	if err != nil || !bytes.Equal(b.keep.format(r), b.keep.format(b.rules)) {
+	r, _, err := b.store.read()
+	if err != nil || !bytes.Equal(b.store.format(r), b.store.format(b.rules)) {
 		t.Errorf("what is read differs: %v", err)
 	}
 }
@@ -356,10 +356,10 @@ func TestCloseWritesTheTailIntoTheWhole(t *testing.T) {
 		strings.Index(text, savedEnd) < strings.Index(text, "10.0.0.1") {
 		t.Errorf("the file is\n%s", text)
 	}
-	const other = "somebody else's"
+	const other = "another program's"
 	other2, _ := newBook(t)
-	other2.keep.tail = nil // as when the file could not be read
-	if err := os.WriteFile(other2.keep.path, []byte(other), 0o600); err != nil {
+	other2.store.tail = nil // as when the file could not be read
+	if err := os.WriteFile(other2.store.path, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := other2.close(); err != nil || savedText(t, other2) != other {

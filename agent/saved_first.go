@@ -22,11 +22,11 @@ type firstRules struct {
 	damage  *problem // the saved rules cannot be used; the rule file is in force instead
 }
 
-// first finds the rules to start with. The rule file is the owner's word; what was changed since by
-// commands is in the saved rules, which descend from a version of the rule file. While the file
-// stays as it was, the saved rules go on; once the owner edits it, the file is in force and the
-// saved rules are set aside. A rule file with an error changes nothing: the saved rules go on, and
-// without any the node does not start. needed says that the file has to exist.
+// first finds the rules to start with. The rule file is the owner's; changes made since by commands
+// are in the saved rules, which are based on a version of the rule file. While the file stays as it
+// was, the saved rules are in force; once the owner edits it, the file is in force and the saved
+// rules are set aside. A rule file with an error changes nothing: the saved rules are in force, and
+// without any the node does not start. needed means that the file has to exist.
 //
 // Saved rules that are damaged, or of a later version, are never overwritten: they are kept under
 // another name. Without a rule file to take instead, errUnusable is returned.
@@ -40,8 +40,8 @@ func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 	if given {
 		now = version(text)
 	}
-	s.descend(now)
-	saved, descends, err := s.read()
+	s.setBase(now)
+	saved, base, err := s.read()
 	kept := err == nil
 	var r firstRules
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +49,7 @@ func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 			return firstRules{}, errUnusable{err, s.path, rules}
 		}
 	}
-	if kept && (!given || descends == now) {
+	if kept && (!given || base == now) {
 		return firstRules{ruleState: saved, denied: saved.strict, damage: s.tornAside()}, nil
 	}
 	if !given {
@@ -57,7 +57,7 @@ func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 	}
 	set, _, err := offline.Parse(rules, string(text), s.names)
 	if err != nil && kept {
-		s.descend(descends)
+		s.setBase(base)
 		return firstRules{ruleState: saved, denied: saved.strict, problem: err}, nil
 	}
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 	return r, nil
 }
 
-// errUnusable says that there are saved rules, but none that can be used, and no others: to start
-// without would leave the host open.
+// errUnusable means that there are saved rules, but none that can be used, and no others: to start
+// without rules would leave the host open.
 type errUnusable struct {
 	why          error
 	saved, rules string
@@ -83,7 +83,7 @@ func (e errUnusable) Error() string {
 }
 func (e errUnusable) Unwrap() error { return e.why }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (e errUnusable) Hint() string {
 	return fmt.Sprintf("write the rules to %s and start again; what can be read of the old ones "+
 		"is in %s",
@@ -107,8 +107,7 @@ func (s *savedRules) keepAside(why error, rules string) *problem {
 	return p
 }
 
-// tornAside keeps a copy of saved rules of which a line was cut that stands behind their end, and
-// tells of it.
+// tornAside keeps a copy of saved rules with a cut line behind their end, and returns the problem.
 func (s *savedRules) tornAside() *problem {
 	s.mu.Lock()
 	torn := s.tail != nil && s.tail.torn
@@ -125,7 +124,7 @@ func (s *savedRules) tornAside() *problem {
 		Problem: api.Problem{What: what, Advice: "weir fw table list, and make the change again"}}
 }
 
-// keepOld keeps saved rules that are not used any more for whoever wants to look at them.
+// keepOld keeps saved rules that are no longer used, for the owner to look at.
 func (s *savedRules) keepOld() error {
 	old := s.path + ".old"
 	if there, err := os.Lstat(old); err == nil {

@@ -12,19 +12,19 @@ import (
 )
 
 // Members of tables come and go one by one, by the thousand, in tables of a million: the file is
-// not written anew for each. A change is a line behind the end of the whole part,
+// not rewritten for each. A change is a line behind the end of the whole part,
 //
 //	table guests add 10.0.0.0/8 0 # 8c7dd922ad47494f
 //
 // whose comment is a hash of the line and everything before it. It is on disk before the change is
-// answered. A last line that does not fit was cut by a crash and answered to nobody.
+// answered. A last line that does not fit was cut by a crash before its change was answered.
 
 // savedTail is where the next change goes.
 type savedTail struct {
 	path        string
 	whole, size int64  // bytes of the whole part, and with the changes
 	last        []byte // hash of everything up to size
-	torn        bool   // behind that stood a line that was cut
+	torn        bool   // a cut line follows
 }
 
 func newTail(path string, whole []byte) *savedTail {

@@ -24,7 +24,7 @@ import (
 // maxRequest bounds the body of a request: a rule file of a million table entries fits.
 const maxRequest = 64 << 20
 
-// server answers the local API on two sockets: root's, and one for those who may look.
+// server answers the local API on two sockets: root's, and a read-only one.
 type server struct {
 	node    *Node
 	http    http.Server
@@ -33,16 +33,16 @@ type server struct {
 }
 
 const (
-	headerTime = 10 * time.Second // for a client to say what it wants
+	headerTime = 10 * time.Second // for a client to send the header
 	idleTime   = 60 * time.Second // for a connection between two requests
 )
 
-// readers is how many connections those who may look can have: of the agent's descriptors and
-// memory they get no more.
+// readers is how many connections the read-only socket accepts: they get no more of the agent's
+// descriptors and memory.
 const readers = 256
 
-// begin opens the sockets, answers on them, and tells served when that ends. Who may do what is
-// decided at the socket: whoever can change the rules owns the machine's network.
+// begin opens the sockets, answers on them, and reports to served when that ends. The socket
+// decides who may do what: a client that can change the rules owns the machine's network.
 func (s *server) begin(p Paths, served chan<- error) error {
 	// Others reach the sockets in the directory, and cannot open it themselves.
 	if err := os.Chmod(p.Run(), 0o711); err != nil {
@@ -81,7 +81,7 @@ func listenForReaders(path string, failed func(error)) (net.Listener, error) {
 
 const readersGroup = "weir"
 
-// readable is what the socket for those who may look answers. What is in packets is not among it.
+// readable is what the read-only socket answers. The content of packets is not part of it.
 var readable = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/tables", "GET /v1/sets",
 	"GET /v1/states", "GET /v1/events", "GET /v1/top",
 	"POST /v1/why", "GET /v1/pods", "GET /v1/peers", "GET /metrics"}
@@ -99,7 +99,7 @@ func readOnly(all http.Handler) http.Handler {
 	return http.MaxBytesHandler(mux, 64<<10)
 }
 
-// errReadOnly refuses a change on the socket for those who may look.
+// errReadOnly refuses a change on the read-only socket.
 type errReadOnly struct{ request string }
 
 func (e errReadOnly) Error() string {
@@ -107,7 +107,7 @@ func (e errReadOnly) Error() string {
 		e.request)
 }
 
-// Hint says who may.
+// Hint returns who may.
 func (errReadOnly) Hint() string { return "run as root" }
 
 func newServer(n *Node) *server {
@@ -130,7 +130,7 @@ func newServer(n *Node) *server {
 	mux.HandleFunc("POST /v1/pods", changeFor(n.attachPod))
 	mux.HandleFunc("POST /v1/pods/detach", changeFor(n.detachPod))
 	mux.HandleFunc("POST /v1/pods/check", change(n.checkPod))
-	mux.HandleFunc("POST /v1/pods/keep", changeFor(n.keepPods))
+	mux.HandleFunc("POST /v1/pods/gc", changeFor(n.gcPods))
 	mux.HandleFunc("GET /v1/peers", answer(n.peers.list))
 	mux.HandleFunc("POST /v1/peers", change(n.peers.add))
 	mux.HandleFunc("POST /v1/peers/remove", change(n.peers.remove))
@@ -155,7 +155,7 @@ func (s *server) close() error {
 	return errors.Join(s.http.Shutdown(ctx), s.reading.Shutdown(ctx))
 }
 
-// answer serves a question that needs no words.
+// answer serves a request without a body.
 func answer[A any](ask func() (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, ask)
@@ -167,8 +167,7 @@ func change[R, A any](ask func(R) (A, error)) http.HandlerFunc {
 	return changeFor(func(_ context.Context, r R) (A, error) { return ask(r) })
 }
 
-// changeFor is change for what has to know whether the client still waits: its context ends when
-// the client hangs up.
+// changeFor is change with the context of the request, which ends when the client disconnects.
 func changeFor[R, A any](ask func(context.Context, R) (A, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var request R

@@ -14,7 +14,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Settings are what weir.toml says. Every one has a default, so that the file may be missing.
+// Settings is the content of weir.toml. Every one has a default, so that the file may be missing.
 type Settings struct {
 	// Interfaces are the globs of the interfaces to guard. The loopback is guarded only when it is
 	// named itself.
@@ -27,7 +27,7 @@ type Settings struct {
 	Metrics string
 	// LogJSON makes the agent's own log JSON lines.
 	LogJSON bool
-	// SSH says whether ssh is let in while the host is locked down for want of rules.
+	// SSH reports whether ssh is let in while the host is locked down for want of rules.
 	SSH SSH
 	// Pods says how containers get their network.
 	Pods PodSettings
@@ -42,7 +42,7 @@ func DefaultSettings() Settings {
 		Pods: PodSettings{MTU: 1500, Masquerade: true}, Overlay: defaultOverlay()}
 }
 
-// settingsFile is weir.toml as it is written. Pointers tell what was said from what was not.
+// settingsFile is weir.toml as it is written. Pointers are nil for what was not set.
 type settingsFile struct {
 	Interfaces []string `toml:"interfaces"`
 	Essential  *bool    `toml:"essential"`
@@ -98,7 +98,7 @@ func (s *seconds) UnmarshalTOML(v any) error {
 	case string:
 		var err error
 		if d, err = time.ParseDuration(v); err != nil {
-			return fmt.Errorf(`%q is no lifetime; write seconds (20) or a duration ("5m")`, v)
+			return fmt.Errorf(`%q is not a lifetime; write seconds (20) or a duration ("5m")`, v)
 		}
 	default:
 		return fmt.Errorf(`a lifetime is a number of seconds (20) or a duration ("5m")`)
@@ -138,7 +138,7 @@ func ReadSettings(file string) (Settings, error) {
 	return s, nil
 }
 
-// plainTOML says what the decoder says without the Go type that it did not fit.
+// plainTOML returns the decoder's message without the Go type that did not fit.
 func plainTOML(err error) string {
 	msg := strings.TrimPrefix(err.Error(), "toml: ")
 	if i, j := strings.Index(msg, "struct {"), strings.LastIndex(msg, "}: "); i >= 0 && j > i {
@@ -170,7 +170,7 @@ func lineOf(text string, key toml.Key) int {
 	return 1
 }
 
-// settings lays what the file says over the defaults.
+// settings applies the file to the defaults.
 func (f settingsFile) settings() (Settings, error) {
 	s := DefaultSettings()
 	if f.Interfaces != nil {
@@ -260,8 +260,8 @@ func (f settingsFile) settings() (Settings, error) {
 }
 
 // maxHistory bounds how long events are kept. Their number is bounded, too. leastPerSource is the
-// least number of half-open states of one source that makes sense: with fewer, strangers are taken
-// for it too often (bpf/lib/source.h).
+// least number of half-open states of one source that makes sense: with fewer, other sources are
+// mistaken for it too often (bpf/lib/source.h).
 const leastPerSource = 4
 
 const maxHistory = 24 * time.Hour
@@ -271,13 +271,13 @@ func (f settingsFile) observe(s *Settings) error {
 	if text := f.Observe.History; text != nil {
 		d, err := time.ParseDuration(*text)
 		if err != nil || d < 0 || d > maxHistory {
-			return fmt.Errorf(`observe.history: %q is no duration from "0s" to "24h"`, *text)
+			return fmt.Errorf(`observe.history: %q is not a duration from "0s" to "24h"`, *text)
 		}
 		s.History = d
 	}
 	if s.Metrics = f.Observe.Metrics; s.Metrics != "" {
 		if _, err := netip.ParseAddrPort(s.Metrics); err != nil {
-			return fmt.Errorf(`observe.metrics: %q is no address with a port like "127.0.0.1:9642"`,
+			return fmt.Errorf(`observe.metrics: %q is not an address with a port like "127.0.0.1:9642"`,
 				s.Metrics)
 		}
 	}
@@ -288,13 +288,13 @@ func (f settingsFile) observe(s *Settings) error {
 func CheckInterfaces(globs []string) error {
 	for _, g := range globs {
 		if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "/ \t\n") {
-			return fmt.Errorf("interfaces: %q is no name of an interface, nor a glob like \"eth*\"", g)
+			return fmt.Errorf("interfaces: %q is not a name or glob of interfaces, like \"eth*\"", g)
 		}
 	}
 	return nil
 }
 
-// guards says whether an interface is one of those to guard. Pods always are.
+// guards reports whether an interface is one of those to guard. Pods always are.
 func (s Settings) guards(name string) bool {
 	if strings.HasPrefix(name, "pod:") {
 		return true

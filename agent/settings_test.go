@@ -85,11 +85,11 @@ func TestSettingsRefused(t *testing.T) {
 		{"[states]\ntracks = -1", `states.tracks: -1 is not between`},
 		{"[timeouts]\nsyn = 0", `a lifetime lies between`},
 		{"[timeouts]\nsyn = 9999999999999", `9999999999999 seconds are too many`},
-		{"[timeouts]\nsyn = \"soon\"", `"soon" is no lifetime`},
+		{"[timeouts]\nsyn = \"soon\"", `"soon" is not a lifetime`},
 		{"[timeouts]\nsyn = true", `a lifetime is a number of seconds`},
-		{"interfaces = [\"\"]", `interfaces: "" is no name`},
-		{"interfaces = [\"eth[\"]", `interfaces: "eth[" is no name`},
-		{"interfaces = [\"a/b\"]", `interfaces: "a/b" is no name`},
+		{"interfaces = [\"\"]", `interfaces: "" is not a name`},
+		{"interfaces = [\"eth[\"]", `interfaces: "eth[" is not a name`},
+		{"interfaces = [\"a/b\"]", `interfaces: "a/b" is not a name`},
 	} {
 		_, err := readText(t, c.text)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

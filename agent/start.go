@@ -12,17 +12,17 @@ import (
 	"github.com/weirnet/weir/pod"
 )
 
-// The order of a start. Everything that can be wrong with it is found out first, and until the
-// rules are loaded nothing of what an earlier agent has left is touched: a start that is refused
-// leaves that in force. The rules then come with the names and labels that they ask about, whole,
-// and the hooks with them. What comes after, pods, peers, history, page, may fail: that is a
-// problem that the status shows, and it is tried again.
+// The order of a start: everything that can be wrong is found out first, and until the rules are
+// loaded nothing that an earlier agent left is touched. A start that is refused leaves that in
+// force. The rules then come with the names and labels that they ask about, whole, and the hooks
+// with them. What comes after, pods, peers, history, page, may fail: the status shows a problem,
+// and it is retried.
 
 // begin puts the first rules in force. The connections that are open already become states before
 // hooks are attached.
 func (n *Node) begin(ctx context.Context) error {
 	if err := sweepState(n.config.Paths); err != nil {
-		n.problem("what a crash has left cannot be removed: "+err.Error(), "")
+		n.problem("files left by a crash cannot be removed: "+err.Error(), "")
 	}
 	names := offline.SystemNames()
 	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
@@ -30,20 +30,20 @@ func (n *Node) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.book = &rulebook{engine: n.engine, keep: saved, names: names, prepare: n.tellRoutes,
+	n.book = &rulebook{engine: n.engine, store: saved, names: names, prepare: n.setRoutes,
 		loaded: n.loaded,
 		failed: func(err error) {
 			n.problem(err.Error(), "")
 		}, saved: func() { n.solved(aboutSaving) }}
 	n.left = leftLabels{engine: n.engine}
-	labels := n.seePods()
+	labels := n.nameRecordedPods()
 	for table, members := range labels {
 		if err := n.engine.SetTable(table, members); err != nil {
 			return err
 		}
 	}
 	if err := n.engine.SetInterfaces(n.links.interfaces()); err != nil {
-		return fmt.Errorf("tell the interfaces: %w", err)
+		return fmt.Errorf("set the interfaces: %w", err)
 	}
 	n.denied = n.engine.TakenOver() && first.denied
 	unsaved, err := n.book.begin(first.ruleState, !first.unsaved)
@@ -57,16 +57,16 @@ func (n *Node) begin(ctx context.Context) error {
 			func() error { return n.takePods(ctx, labels) })
 	}
 	early := n.engine.Replaces()
-	if early { // what guards as yet knows the pods; ours has to before it does
-		n.hold(true)
+	if early { // the engine in force knows the pods; ours must know them before it replaces that
+		n.holdHooks(true)
 		pods()
-		n.hold(false)
+		n.holdHooks(false)
 	}
 	before := n.engine.Attached()
 	n.followNow()
 	n.keepTrying(ctx, "interfaces that are not to be guarded still are", "weir doctor",
 		n.detachOthers)
-	n.nameStrangers(before)
+	n.logNewInterfaces(before)
 	if len(before) == 0 {
 		n.keepTrying(ctx, "the last resort is still in force", "weir doctor", kernel.OpenAll)
 	}
@@ -102,10 +102,10 @@ func (n *Node) firstRules(saved *savedRules) (firstRules, error) {
 	return first, nil
 }
 
-// seePods gives the interfaces of pods of an earlier run the names that rules know them by, and
-// returns the tables of their labels. It changes nothing else: whether a pod is whole is looked at
-// later.
-func (n *Node) seePods() map[string][]firewall.TableEntry {
+// nameRecordedPods gives the interfaces of pods of an earlier run the names that rules know them
+// by, and returns the tables of their labels. It changes nothing else: whether a pod is complete is
+// checked later.
+func (n *Node) nameRecordedPods() map[string][]firewall.TableEntry {
 	labels := map[string][]firewall.TableEntry{}
 	if len(n.config.Settings.Pods.Ranges) == 0 {
 		return labels
@@ -127,7 +127,8 @@ func (n *Node) seePods() map[string][]firewall.TableEntry {
 	return labels
 }
 
-// takePods takes the pods of an earlier run over. Labels of those that turn out to be gone end.
+// takePods takes the pods of an earlier run over. Labels of pods that turn out to be gone are
+// removed.
 func (n *Node) takePods(ctx context.Context, labels map[string][]firewall.TableEntry) error {
 	if err := n.beginPods(); err != nil || n.pods.Load() == nil {
 		return err
@@ -149,15 +150,16 @@ func (n *Node) takePods(ctx context.Context, labels map[string][]firewall.TableE
 	return nil
 }
 
-// hold says whether the hooks wait: pods are told to the engine first.
-func (n *Node) hold(on bool) {
+// holdHooks sets whether the hooks wait until the engine knows the pods.
+func (n *Node) holdHooks(on bool) {
 	n.following.Lock()
 	defer n.following.Unlock()
 	n.held = on
 }
 
-// nameStrangers tells of interfaces that came while no agent ran: nobody has judged their packets.
-func (n *Node) nameStrangers(before []uint32) {
+// logNewInterfaces logs interfaces that came while no agent ran: no rules were applied to their
+// packets.
+func (n *Node) logNewInterfaces(before []uint32) {
 	if !n.engine.Guarded() {
 		return
 	}
@@ -165,7 +167,7 @@ func (n *Node) nameStrangers(before []uint32) {
 	defer n.mu.Unlock()
 	for _, i := range n.links.interfaces() {
 		if _, on := n.attached[i.Index]; on && !slices.Contains(before, i.Index) {
-			n.log.Warn("came or was made again while no agent ran: until now nothing judged its "+
+			n.log.Warn("came or was made again while no agent ran: until now no rules applied to its "+
 				"packets", "interface", i.Name)
 		}
 	}

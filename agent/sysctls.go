@@ -31,7 +31,7 @@ var changedSysctls = []struct {
 // sysctlRecord is what the kernel's settings were before this node changed them.
 type sysctlRecord struct {
 	Version int    `json:"version"`
-	Boot    string `json:"boot"` // a record of another boot, or another namespace, is of no use
+	Boot    string `json:"boot"` // a record of another boot, or another namespace, is ignored
 	Netns   string `json:"netns"`
 	// Before has the values by name, like "ipv4/ip_forward".
 	Before map[string]string `json:"before"`
@@ -42,8 +42,9 @@ const sysctlDir = "/proc/sys/net"
 // Sysctls is the record of the kernel's settings before Weir.
 func (p Paths) Sysctls() string { return filepath.Join(p.State(), "sysctls.json") }
 
-// recordSysctls notes how the kernel is set, once for each boot, before anything is changed. A
-// record that is damaged is set aside, and errNotAsBefore returned: how it was is not known.
+// recordSysctls records the kernel's settings, once for each boot, before anything is changed. A
+// record that is damaged is set aside, and errNotAsBefore returned: the settings before are not
+// known.
 func recordSysctls(p Paths) error {
 	now, err := thisBoot()
 	if err != nil {
@@ -76,7 +77,7 @@ func recordSysctls(p Paths) error {
 	return damage
 }
 
-// errNotAsBefore says that the record of how the kernel was set is damaged, and where it is kept.
+// errNotAsBefore means that the record of the kernel's settings is damaged, and names the copy.
 type errNotAsBefore struct{ aside string }
 
 func (e errNotAsBefore) Error() string { return "the record is damaged; it is kept as " + e.aside }
@@ -121,7 +122,7 @@ func readSysctls() (map[string]string, error) {
 }
 
 // restoreSysctls puts back what the record says and removes it. A setting that is not as Weir
-// leaves it was changed by somebody else since, and stays.
+// leaves it was changed by another program since, and stays.
 func restoreSysctls(p Paths) error {
 	text, err := os.ReadFile(p.Sysctls())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,7 +154,7 @@ func restoreSysctls(p Paths) error {
 }
 
 // putBack sets what Weir has set to 1 as it was before, and then what the kernel changed with it.
-// What is not 1 any more was set by somebody else since.
+// What is not 1 any more was set by another program since.
 func putBack(before, now map[string]string) error {
 	var errs []error
 	for _, c := range changedSysctls {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestDamagedRecordOfSysctls: a start sets it aside, tells of it once, and goes on from what it
+// TestDamagedRecordOfSysctls: a start sets it aside, reports it once, and continues with what it
 // finds.
 func TestDamagedRecordOfSysctls(t *testing.T) {
 	host := nstest.New(t).Node("host")
@@ -24,14 +24,14 @@ func TestDamagedRecordOfSysctls(t *testing.T) {
 			t.Fatal(err)
 		}
 		record := func() error { return host.Do(func() error { return recordSysctls(p) }) }
-		var told errNotAsBefore
-		if err := record(); !errors.As(err, &told) {
-			t.Errorf("%q: told is %v", damaged, err)
+		var damage errNotAsBefore
+		if err := record(); !errors.As(err, &damage) {
+			t.Errorf("%q: damage is %v", damaged, err)
 			continue
 		}
-		if kept, err := os.ReadFile(told.aside); err != nil || string(kept) != damaged ||
-			!strings.Contains(told.aside, ".damaged-") {
-			t.Errorf("%q: kept as %s is %q, %v", damaged, told.aside, kept, err)
+		if kept, err := os.ReadFile(damage.aside); err != nil || string(kept) != damaged ||
+			!strings.Contains(damage.aside, ".damaged-") {
+			t.Errorf("%q: kept as %s is %q, %v", damaged, damage.aside, kept, err)
 		}
 		if err := record(); err != nil {
 			t.Errorf("%q: the next start: %v", damaged, err)
@@ -43,7 +43,7 @@ func TestDamagedRecordOfSysctls(t *testing.T) {
 }
 
 // TestSysctlsAreRecordedOnce: the record is of the time before the first start since the boot; a
-// damaged one is told of, and the advice works.
+// damaged one is reported, and the advice works.
 func TestSysctlsAreRecordedOnce(t *testing.T) {
 	host := nstest.New(t).Node("host")
 	p := Paths{Root: t.TempDir()}

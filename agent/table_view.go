@@ -12,7 +12,7 @@ var refusals = [...]firewall.Reason{
 	firewall.ReasonHalfOpenSource, firewall.ReasonTracksFull, firewall.ReasonNoKey,
 }
 
-// stateTable tells how full the state table of the kernel's engine is.
+// stateTable returns how full the state table of the kernel's engine is.
 func (n *Node) stateTable() (api.StateTable, error) {
 	s, err := n.engine.Stats()
 	if err != nil {
@@ -52,7 +52,7 @@ func (n *Node) watchCookies(s *kernel.Stats) {
 		return
 	}
 	if now {
-		n.log.Warn("SYN cookies are on: half-open states take too much of their room", "half_open",
+		n.log.Warn("SYN cookies are on: half-open states use too much of their pool", "half_open",
 			s.HalfOpen, "max", s.MaxHalfOpen)
 	} else {
 		n.log.Info("SYN cookies are off again", "sent", s.Cookies.Sent, "redeemed", s.Cookies.Kept)

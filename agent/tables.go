@@ -24,7 +24,7 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 	if err := c.Apply(b.rules.set); err != nil {
 		return errors.Join(err, undo(0))
 	}
-	saved, err := b.keep.prepareMembers(c, b.rules)
+	saved, err := b.store.prepareMembers(c, b.rules)
 	if err != nil {
 		return errors.Join(fmt.Errorf("nothing was changed: save the table: %w", err), undo(0))
 	}
@@ -47,9 +47,9 @@ func (b *rulebook) changeMembers(c *rule.Command) error {
 	return nil
 }
 
-// undoMembersLocked notes the members that a command is about to change, those alone: tables are
-// large. The function puts them back, in the engine those of the first told entries.
-func (b *rulebook) undoMembersLocked(c *rule.Command) func(told int) error {
+// undoMembersLocked remembers the members that a command is about to change, only those: tables are
+// large. The function puts them back, in the engine those of the first applied entries.
+func (b *rulebook) undoMembersLocked(c *rule.Command) func(applied int) error {
 	table, there := b.rules.set.Tables[c.Table]
 	before := rule.Table{}
 	for _, e := range c.Entries {
@@ -57,7 +57,7 @@ func (b *rulebook) undoMembersLocked(c *rule.Command) func(told int) error {
 			before[e.Prefix] = value
 		}
 	}
-	return func(told int) (err error) {
+	return func(applied int) (err error) {
 		if now := b.rules.set.Tables[c.Table]; !there {
 			delete(b.rules.set.Tables, c.Table)
 		} else {
@@ -66,7 +66,7 @@ func (b *rulebook) undoMembersLocked(c *rule.Command) func(told int) error {
 			}
 			maps.Copy(now, before)
 		}
-		for _, e := range c.Entries[:told] {
+		for _, e := range c.Entries[:applied] {
 			if value, member := before[e.Prefix]; member {
 				err = errors.Join(err, b.engine.AddTable(c.Table,
 					firewall.TableEntry{Prefix: e.Prefix, Value: value}))

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// The waits between two tries of what failed: they double from the first to the last.
+// The pauses between two tries of what failed double from the first to the last.
 const (
 	firstPause = time.Second
 	lastPause  = time.Minute
-	// settled is how long something that runs has to run until its problem counts as over.
+	// settled is how long something has to run until its problem counts as solved.
 	settled = 5 * time.Second
 )
 
-// keepTrying does something at once, and when that fails again and again until it succeeds or the
-// node ends. Meanwhile it is a problem that the status shows, with what the error advises. do is
-// never called twice at a time.
+// keepTrying calls do at once, and after a failure again until it succeeds or the node ends.
+// Meanwhile the status shows a problem with the hint of the error. do is never called twice at a
+// time.
 func (n *Node) keepTrying(ctx context.Context, about, advice string, do func() error) {
 	try := func() bool {
 		err := do()

@@ -33,11 +33,11 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 	var tried atomic.Int64
 	n.keepTrying(ctx, "the thing", "wait", func() error {
 		if tried.Add(1) < 2 {
-			return errors.New("no room")
+			return errors.New("no space")
 		}
 		return nil
 	})
-	if p := n.problems.list(); len(p) != 1 || p[0].What != "the thing: no room; it is tried again" {
+	if p := n.problems.list(); len(p) != 1 || p[0].What != "the thing: no space; it is tried again" {
 		t.Errorf("problems: %+v", p)
 	}
 	soon(t, "it succeeds", func() bool { return tried.Load() == 2 && len(n.problems.list()) == 0 })
@@ -72,9 +72,9 @@ func TestWatchersBeginAgain(t *testing.T) {
 	<-done
 }
 
-// TestTheWatchdogSeesWhoSitsOnALock: the node is not well while somebody keeps a lock, or while its
-// loop does not turn.
-func TestTheWatchdogSeesWhoSitsOnALock(t *testing.T) {
+// TestWatchdogSeesHeldLocks: the node is not well while a goroutine keeps a lock, or while its loop
+// does not turn.
+func TestWatchdogSeesHeldLocks(t *testing.T) {
 	n := newTrier()
 	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, &engines{Engine: &kernel.Engine{}},
 		make(chan struct{})
@@ -110,18 +110,18 @@ func TestTheWatchdogSeesWhoSitsOnALock(t *testing.T) {
 	}{"rules": &n.book.mu, "interfaces": &n.following, "hooks": &n.mu} {
 		lock.Lock()
 		if well(true) {
-			t.Errorf("well although somebody sits on the lock of the %s", name)
+			t.Errorf("well although a goroutine keeps the lock of the %s", name)
 		}
 		lock.Unlock()
 	}
-	// Work on the peers may take long; then it is only the lock that nobody can have for minutes.
+	// Work on the peers may take long; then only a lock that is unavailable for minutes counts.
 	n.peers.mu.Lock()
 	if !well(true) {
-		t.Error("not well although somebody has just begun to work on the peers")
+		t.Error("not well although work on the peers has just begun")
 	}
 	n.peers.watched.asked = time.Now().Add(-lockPatience)
 	if well(true) {
-		t.Error("well although somebody sits on the lock of the peers")
+		t.Error("well although a goroutine keeps the lock of the peers")
 	}
 	n.peers.set.Add(1)
 	if !well(true) {
@@ -132,8 +132,8 @@ func TestTheWatchdogSeesWhoSitsOnALock(t *testing.T) {
 	soon(t, "the peers can be had again", func() bool { return well(true) })
 }
 
-// TestTheWatchdogSeesThePods: somebody who sits on the locks of the pods is noticed.
-func TestTheWatchdogSeesThePods(t *testing.T) {
+// TestWatchdogSeesHeldPodLocks: a goroutine that keeps the locks of the pods is noticed.
+func TestWatchdogSeesHeldPodLocks(t *testing.T) {
 	p := &pods{manager: &pod.Manager{}, labels: newPodLabels(nil)}
 	if (*pods)(nil).stuck(time.Now()) {
 		t.Error("stuck without pods")
@@ -144,7 +144,7 @@ func TestTheWatchdogSeesThePods(t *testing.T) {
 		t.Error("stuck although there was hardly time")
 	}
 	if !p.stuck(began.Add(lockPatience)) {
-		t.Error("not stuck although somebody sits on the lock of the labels")
+		t.Error("not stuck although a goroutine keeps the lock of the labels")
 	}
 	p.labels.mu.Unlock()
 	soon(t, "the pods can be had again", func() bool { return !p.stuck(began.Add(lockPatience)) })

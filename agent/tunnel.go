@@ -16,8 +16,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// tunnel is the encrypted way to other nodes: the device, and the engine that judges what goes
-// through it.
+// tunnel is the encrypted tunnel to other nodes: the device, and the engine that evaluates its
+// packets.
 type tunnel struct {
 	node   *Node
 	engine *soft.Engine
@@ -30,8 +30,8 @@ type tunnel struct {
 // tunnelTick is how often the engine gives memory back.
 const tunnelTick = 10 * time.Millisecond
 
-// openTunnel makes the device without peers. From then on its engine is told what the kernel's is
-// told.
+// openTunnel makes the device without peers. From then on its engine gets what the kernel engine
+// gets.
 func (n *Node) openTunnel() (*tunnel, error) {
 	if err := n.checkTunnelPort(n.config.Settings.Overlay.Port); err != nil {
 		return nil, err
@@ -50,8 +50,8 @@ func (n *Node) openTunnel() (*tunnel, error) {
 	return t, nil
 }
 
-// nameFree says whether no interface has a name. One that has it is somebody else's, and guarded as
-// any other.
+// nameFree reports whether no interface has a name. An interface that has it is another program's,
+// and guarded like any other.
 func nameFree(name string) error {
 	conn, err := openRoutes()
 	if err != nil {
@@ -79,13 +79,13 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	}
 	clock := func() time.Duration { return time.Duration(monotonic()) }
 	c := overlay.Config{Name: s.Name, Key: key, Port: s.Port, MTU: s.MTU, Log: n.log,
-		Filter: t.own.spare(overlay.FilterBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock,
+		Filter: t.own.bypass(overlay.FilterBy(tunnelWorker{t.engine.Worker(0), &n.captures}, clock,
 			t.own.refused))}
 	if !s.NoWG {
 		c.UAPI = n.config.Paths.WG()
 	}
-	// before the kernel tells of the interface, which would be guarded otherwise
-	n.peers.judged.Store(true)
+	// before the kernel reports the interface, which would be guarded otherwise
+	n.peers.ownsName.Store(true)
 	if t.device, err = overlay.New(c); err != nil {
 		return err
 	}
@@ -97,8 +97,8 @@ func (t *tunnel) open(key overlay.Key) (err error) {
 	return nil
 }
 
-// setUp gives the interface its addresses and makes it known to the rules. The kernel's own news of
-// it may come later.
+// setUp gives the interface its addresses and makes it known to the rules. The kernel's own
+// notification may come later.
 func (t *tunnel) setUp(s OverlaySettings) error {
 	conn, err := openRoutes()
 	if err != nil {
@@ -130,14 +130,14 @@ func (n *Node) tunnelKey() (overlay.Key, error) {
 	return overlay.LoadKey(file)
 }
 
-// joinEngine tells a new engine all that the other one was told, and has it told from now on.
+// joinEngine gives a new engine all that the other one got, and registers it for all later changes.
 func (n *Node) joinEngine(e *soft.Engine) (err error) {
 	n.book.view(func(r ruleState, p *rule.Program) {
 		for name := range r.set.Tables {
 			err = errors.Join(err, e.SetTable(name, offline.Entries(r.set.Tables[name])))
 		}
 		if n.pods.Load() != nil {
-			n.pods.Load().labels.mu.Lock() // a pod that comes now is told to both engines
+			n.pods.Load().labels.mu.Lock() // a pod that comes now reaches both engines
 			defer n.pods.Load().labels.mu.Unlock()
 			for name, members := range n.pods.Load().labels.tables {
 				err = errors.Join(err, e.SetTable(name, labelEntries(members)))
@@ -157,9 +157,10 @@ func (n *Node) joinEngine(e *soft.Engine) (err error) {
 	return err
 }
 
-// tunnelEvent passes on what the engine tells. It is called for packets and waits for nobody.
+// tunnelEvent publishes an event of the tunnel's engine. It is called on the packet path and never
+// blocks.
 func (n *Node) tunnelEvent(e *firewall.Event) {
-	if n.engine.heard.Load() {
+	if n.engine.subscribed.Load() {
 		n.observer.hub.Publish(e)
 	}
 }
@@ -179,7 +180,7 @@ func (t *tunnel) tick() {
 	}
 }
 
-// close takes the interface away, and the engine from the others. It also ends one that was only
+// close takes the interface away, and its engine out of engines. It also ends one that was only
 // half made.
 func (t *tunnel) close() error {
 	close(t.stop)
@@ -194,13 +195,13 @@ func (t *tunnel) close() error {
 	if t.engine != nil {
 		t.node.engine.tunnel.CompareAndSwap(t.engine, nil)
 	}
-	t.node.peers.judged.Store(false)
+	t.node.peers.ownsName.Store(false)
 	return err
 }
 
-// adopt makes states of the conversations that the kernel's engine or a socket of this host has and
-// that go through the tunnel: the states of an agent that died are gone, the connections are not. p
-// is what the engine runs.
+// adopt makes states of the flows that the kernel's engine or a socket of this host has and that go
+// through the tunnel: the states of an agent that died are gone, the connections are not. p is what
+// the engine runs.
 func (t *tunnel) adopt(p *rule.Program) error {
 	var states []firewall.State
 	weir := uint32(t.device.Index())
@@ -236,8 +237,8 @@ func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error)
 		return nil, err
 	}
 	var states []firewall.State
-	for _, ways := range openings(open) {
-		for _, o := range ways {
+	for _, candidates := range openings(open) {
+		for _, o := range candidates {
 			hook, remote := firewall.Hook{Dir: firewall.Out, Xmit: weir}, o.to
 			if o.in {
 				hook, remote = firewall.Hook{Dir: firewall.In, Recv: weir}, o.from
@@ -255,17 +256,17 @@ func (t *tunnel) sockets(p *rule.Program, weir uint32) ([]firewall.State, error)
 	return states, nil
 }
 
-// adoptable says what state the rules would have made of a conversation.
+// adoptable returns the state that the rules would have created for a flow.
 func (t *tunnel) adoptable(p *rule.Program, hook firewall.Hook, s firewall.State) (firewall.State,
 	bool) {
 	e := t.engine.Check(&firewall.Input{Hook: hook, Now: time.Duration(monotonic())}, s.Proto,
 		s.From, s.To)
-	slot, ok := maker(p, e)
+	index, ok := stateRule(p, e)
 	if !e.Verdict.Pass || !ok {
 		return s, false
 	}
 	return firewall.State{Proto: s.Proto, From: s.From, To: s.To, Link: hook.Link(),
-			Key: p.Rules[slot].Key, Rule: p.Rules[slot].Number,
-			FlowName: p.Flows[p.Rules[slot].Flow]},
+			Key: p.Rules[index].Key, Rule: p.Rules[index].Number,
+			FlowName: p.Flows[p.Rules[index].Flow]},
 		true
 }

@@ -38,20 +38,20 @@ func (n *Node) rules() (api.Rules, error) {
 		if counters, err = n.engine.Rules(); err != nil {
 			return
 		}
-		slot := 0
+		index := 0
 		for _, one := range r.set.Rules {
 			v := api.Rule{Number: one.Number, Set: one.Set, Text: one.Text()}
 			if r.set.Disabled>>one.Set&1 == 1 {
 				v.Disabled = true
 			} else {
-				count(&v, counters, slot)
-				slot++
+				count(&v, counters, index)
+				index++
 			}
 			a.Rules = append(a.Rules, v)
 		}
 		last := api.Rule{Number: rule.DefaultNumber, Set: rule.Reserved,
 			Text: defaultText(r.strict)}
-		count(&last, counters, slot)
+		count(&last, counters, index)
 		a.Rules = append(a.Rules, last)
 	})
 	return a, err
@@ -64,12 +64,12 @@ func defaultText(strict bool) string {
 	return "allow ip from any to any"
 }
 
-// count fills in the counters of a slot.
-func count(v *api.Rule, counters []firewall.RuleCounter, slot int) {
-	if slot >= len(counters) {
+// count fills in the counters of the rule at an index.
+func count(v *api.Rule, counters []firewall.RuleCounter, index int) {
+	if index >= len(counters) {
 		return
 	}
-	c := counters[slot]
+	c := counters[index]
 	v.Packets, v.Bytes = c.Packets, c.Bytes
 	if c.Last != 0 {
 		at := time.Now().Add(time.Duration(c.Last - monotonic())).Round(time.Millisecond)
@@ -109,7 +109,7 @@ func (p *pods) tables() (all []api.Table) {
 	return all
 }
 
-// sets tells which sets are disabled and which have rules.
+// sets returns which sets are disabled and which have rules.
 func (n *Node) sets() (api.Sets, error) {
 	a := api.Sets{Version: api.Version, Disabled: []int{}, Used: []api.Used{}}
 	n.book.view(func(r ruleState, _ *rule.Program) {

@@ -56,9 +56,9 @@ func (n *Node) watchLinks(ctx context.Context) error {
 	}
 }
 
-// watchdog tells the service manager, as often as it wants, that the node is well: that its loop
-// turns and that nobody sits on its locks. It ends with ctx. Requests to the kernel that are made
-// under these locks, or by the loop, end within slowest.
+// watchdog signals the service manager, as often as it wants, that the node is alive: that its loop
+// turns and that its locks can be had. It ends with ctx. Requests to the kernel that are made under
+// these locks, or by the loop, end within slowest.
 func (n *Node) watchdog(ctx context.Context) {
 	every := watchdog()
 	if every <= 0 {
@@ -84,7 +84,7 @@ func (n *Node) watchdog(ctx context.Context) {
 // false when ctx ends first.
 func (n *Node) isWell(ctx context.Context) bool {
 	n.book.mu.Lock()
-	n.book.mu.Unlock() //lint:ignore SA2001 that it can be had is all we want to know
+	n.book.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
 	n.following.Lock()
 	n.following.Unlock() //lint:ignore SA2001 as above
 	n.mu.Lock()
@@ -101,20 +101,20 @@ func (n *Node) isWell(ctx context.Context) bool {
 	}
 }
 
-// lockPatience is how long nobody may get at the peers, or at the pods, until the agent is started
-// anew. Traffic needs neither, and some work under these locks is long: many peers and routes, each
-// asked of a kernel that may be slow to answer.
+// lockPatience is how long the lock of the peers, or of the pods, may be unavailable until the
+// agent is restarted. Traffic needs neither, and some work under these locks is long: many peers
+// and routes, each a request to a kernel that may be slow to answer.
 const lockPatience = 5 * time.Minute
 
-// patience notices that something can be had no more, without waiting for it. One goroutine uses
-// it.
+// patience notices that something is no longer available, without waiting for it. One goroutine
+// uses it.
 type patience struct {
 	asked time.Time   // when the last question began that has no answer yet
 	done  uint64      // how much was done then
 	open  atomic.Bool // the question has no answer yet
 }
 
-// over asks in the background, one question at a time, and says whether the last one has had no
+// over asks in the background, one question at a time, and reports whether the last one has had no
 // answer for lockPatience although nothing was done meanwhile.
 func (p *patience) over(now time.Time, done uint64, ask func()) bool {
 	switch {
@@ -130,15 +130,15 @@ func (p *patience) over(now time.Time, done uint64, ask func()) bool {
 	return now.Sub(p.asked) >= lockPatience
 }
 
-// stuck says that nobody gets at the peers any more. The watchdog alone calls it.
+// stuck reports that the lock of the peers is no longer available. Only the watchdog calls it.
 func (p *peers) stuck(now time.Time) bool {
 	return p.watched.over(now, p.set.Load(), func() {
 		p.mu.Lock()
-		p.mu.Unlock() //lint:ignore SA2001 that it can be had is all we want to know
+		p.mu.Unlock() //lint:ignore SA2001 that it can be had is all that matters
 	})
 }
 
-// stuck says that nobody gets at the pods any more. The watchdog alone calls it.
+// stuck reports that the locks of the pods are no longer available. Only the watchdog calls it.
 func (p *pods) stuck(now time.Time) bool {
 	return p != nil && p.watched.over(now, 0, func() {
 		p.manager.List()

@@ -13,7 +13,7 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// why says what the node would make of a packet: with its rules, tables, interfaces, routes and
+// why explains what the node would do with a packet: with its rules, tables, interfaces, routes and
 // states.
 func (n *Node) why(r api.Why) (a api.Explanation, err error) {
 	q, err := offline.ParseQuestion(r.Packet)
@@ -50,11 +50,11 @@ func (n *Node) questions(p *rule.Program, set *rule.Ruleset,
 	if err != nil || n.pods.Load() == nil {
 		return e, err
 	}
-	return e, n.pods.Load().tell(e)
+	return e, n.pods.Load().setLabelTables(e)
 }
 
-// tell hands the tables of labels to an engine.
-func (p *pods) tell(e *soft.Engine) error {
+// setLabelTables passes the tables of labels to an engine.
+func (p *pods) setLabelTables(e *soft.Engine) error {
 	for table, members := range p.labels.all() {
 		if err := e.SetTable(table, members); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (n *Node) stateOf(p packet.Packet) (*firewall.State, error) {
 	if query != 0 {
 		src, dst = netip.AddrPortFrom(p.Src(), p.ICMPID()), netip.AddrPortFrom(p.Dst(), p.ICMPID())
 	}
-	if answer { // who asks has made the state
+	if answer { // the sender of the query created the state
 		src, dst = dst, src
 	}
 	for s, err := range n.engine.States() {
@@ -108,35 +108,35 @@ func (n *Node) stateOf(p packet.Packet) (*firewall.State, error) {
 
 // followState corrects an explanation that was made without states: the first rule tried that looks
 // up states of this flow name finds this one, and the state's rule acts. Sequence numbers are not
-// compared: nobody asks with the right ones.
+// compared: a question does not carry the right ones.
 func followState(a *api.Explanation, p *rule.Program, s firewall.State) {
-	slot := -1
+	index := -1
 	for i := range p.Rules {
 		if p.Rules[i].Key == s.Key {
-			slot = i
+			index = i
 		}
 	}
-	if slot < 0 {
+	if index < 0 {
 		return
 	}
 	var pass bool
-	switch p.Rules[slot].Action {
+	switch p.Rules[index].Action {
 	case rule.OpAllow:
 		pass = true
 	case rule.OpDeny, rule.OpReject, rule.OpReset, rule.OpUnreach, rule.OpUnreach6:
 	default:
-		return // the rules go on behind it; the explanation without the state says how
+		return // evaluation continues after it; the explanation without the state shows how
 	}
 	for i, t := range a.Tries {
-		code := &p.Rules[t.Slot]
+		code := &p.Rules[t.Index]
 		if !code.State.LooksUp() || code.Flow != rule.AnyFlow && p.Flows[code.Flow] != s.FlowName {
 			continue
 		}
 		a.Tries = append(a.Tries[:i:i],
-			api.Try{Rule: t.Rule, Text: t.Text, Outcome: soft.FoundState.String(), Slot: t.Slot},
-			api.Try{Rule: p.Rules[slot].Number, Text: p.Texts[slot], Outcome: soft.Matched.String(),
-				Slot: slot})
-		a.Passed, a.Rule, a.Text, a.State, a.Answer = pass, p.Rules[slot].Number, p.Texts[slot],
+			api.Try{Rule: t.Rule, Text: t.Text, Outcome: soft.FoundState.String(), Index: t.Index},
+			api.Try{Rule: p.Rules[index].Number, Text: p.Texts[index], Outcome: soft.Matched.String(),
+				Index: index})
+		a.Passed, a.Rule, a.Text, a.State, a.Answer = pass, p.Rules[index].Number, p.Texts[index],
 			false, ""
 		a.Found = fmt.Sprintf("%s -> %s, %s", s.From, s.To, s.Phase)
 		return

@@ -1,8 +1,8 @@
-// Package api is the conversation with a running node: plain values as JSON over HTTP on the node's
-// unix socket, and a Client that speaks it.
+// Package api is the protocol of a running node: plain values as JSON over HTTP on the node's unix
+// socket, and a Client for it.
 //
-// A second socket, for those who may look, answers what only reads: the GET requests but for
-// packets, and why. Any other is refused there with status 403.
+// A second, read-only socket answers what only reads: the GET requests but for packets, and why. It
+// refuses any other with status 403.
 //
 // Every answer has a field "version". Fields are only ever added; the version rises when a field
 // changes its meaning, which so far never happened. A request that fails is answered with a status
@@ -13,24 +13,24 @@
 //	GET  /v1/tables        Tables
 //	GET  /v1/sets          Sets
 //	GET  /v1/states        States
-//	GET  /v1/events        JSON lines of package observe; ?filter=WORDS ?since=TIME|DURATION ?follow=0
+//	GET  /v1/events        JSON lines of package observe; ?filter=EXPR ?since=TIME|DURATION ?follow=0
 //	GET  /v1/top           Top        ?n=ROWS
-//	GET  /v1/packets       JSON lines of Captured; ?filter=WORDS
+//	GET  /v1/packets       JSON lines of Captured; ?filter=EXPR
 //	GET  /metrics          text for Prometheus
-//	POST /v1/do            Do       -> Done       one command in ipfw's words: add, delete, set, table, flush, zero
+//	POST /v1/do            Do       -> Done       one command of ipfw: add, delete, set, table, flush, zero
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
 //	POST /v1/why           Why      -> Explanation
-//	POST /v1/down                   -> Done       stop and remove every trace; ?keep=1 leaves rules, peers and key
+//	POST /v1/down                   -> Done       stop and remove everything; ?keep=1 keeps the files
 //	GET  /v1/pods          Pods
 //	POST /v1/pods          Attach   -> Pod        give a container its network
 //	POST /v1/pods/detach   Detach   -> Done       take it away
 //	POST /v1/pods/check    Detach   -> Done       compare it with what was made
-//	POST /v1/pods/keep     Keep     -> Done       detach all others of a network
+//	POST /v1/pods/gc       GC       -> Done       detach all others of a network
 //	GET  /v1/peers         Peers
 //	POST /v1/peers         AddPeer  -> Done       add another node, or change it
 //	POST /v1/peers/remove  RemovePeer -> Done     forget it
-//	POST /v1/peers/key              -> PeerKey    what it has to know of this one
+//	POST /v1/peers/key              -> PeerKey    what it needs to know of this one
 package api
 
 import "time"
@@ -38,7 +38,7 @@ import "time"
 // Version is the version of all answers.
 const Version = 1
 
-// Error says what failed and, where that helps, what to do.
+// Error is what failed and, where that helps, what to do.
 type Error struct {
 	Version int    `json:"version"`
 	Message string `json:"message"`
@@ -56,7 +56,7 @@ func (e *Error) Report() string { return e.Details }
 // Hint returns what to do next, or "".
 func (e *Error) Hint() string { return e.Advice }
 
-// Status says how a node is.
+// Status is the state of a node.
 type Status struct {
 	Version    int         `json:"version"`
 	Healthy    bool        `json:"healthy"`
@@ -80,43 +80,43 @@ type Status struct {
 	Table   StateTable        `json:"table"`
 }
 
-// StateTable tells how full the state table of the kernel's engine is, what found no room in it,
-// and how its housekeeping does.
+// StateTable is how full the state table of the kernel engine is, which packets found no space in
+// it, and how its sweep is doing.
 type StateTable struct {
-	// places in use, with expired ones that the sweep has not met yet: a translated flow takes
-	// three
+	// entries in use, including expired ones that the sweep has not removed yet: a translated flow
+	// takes three
 	States    int `json:"states"`
 	StatesMax int `json:"states_max"`
-	// states that have proved themselves: never evicted
+	// established states: never evicted
 	Established int `json:"established"`
 	HalfOpen    int `json:"half_open"` // the others
 	HalfOpenMax int `json:"half_open_max"`
 	PerSource   int `json:"half_open_per_source"` // 0: any number
 	// packets whose state could not be made, by reason
 	Refused map[string]uint64 `json:"refused"`
-	// states that made room for others: expired, closed or half-open
+	// states evicted for others: expired, closed or half-open
 	Evicted  uint64  `json:"reclaimed"`
-	SweepLag float64 `json:"sweep_lag_seconds"` // no expired state is older
-	// events that found the ring in the kernel full
+	SweepLag float64 `json:"sweep_lag_seconds"` // age of the oldest expired state
+	// events lost because the ring in the kernel was full
 	EventsLost uint64  `json:"events_lost"`
 	Cookies    Cookies `json:"syn_cookies"`
 
 	Translations Translations `json:"translations"`
 }
 
-// Translations tell how many flows are translated, behind the host's address or through published
+// Translations is how many flows are translated, behind the host's address or through published
 // ports.
 type Translations struct {
 	Now     int    `json:"now"`
 	Max     int    `json:"max"`
 	PerPod  int    `json:"per_pod"`
 	Made    uint64 `json:"made"`
-	Evicted uint64 `json:"evicted"` // gave way to others
-	Refused uint64 `json:"refused"` // packets for which no port was free and nobody could give way
+	Evicted uint64 `json:"evicted"` // evicted for others
+	Refused uint64 `json:"refused"` // packets for which no port could be had
 }
 
-// Cookies tell of SYN cookies, by which the kernel answers for services of the host while too many
-// states are half-open.
+// Cookies are figures of SYN cookies, by which the kernel answers for services of the host while
+// too many states are half-open.
 type Cookies struct {
 	On   bool   `json:"on"`
 	Lack string `json:"impossible,omitempty"` // why they cannot be used
@@ -136,10 +136,10 @@ type Problem struct {
 type Interface struct {
 	Name  string `json:"name"`
 	Index uint32 `json:"index"`
-	Hook  string `json:"hook"` // tcx or clsact; tunnel: judged in user space
+	Hook  string `json:"hook"` // tcx or clsact; tunnel: in user space
 }
 
-// Trial is a rule set that was loaded and goes again unless it is confirmed.
+// Trial is a rule set that was loaded and is rolled back unless it is confirmed.
 type Trial struct {
 	Name        string  `json:"name"`
 	LeftSeconds float64 `json:"left_seconds"`
@@ -158,12 +158,12 @@ type Rules struct {
 type Rule struct {
 	Number   uint16     `json:"number"`
 	Set      uint8      `json:"set"`
-	Disabled bool       `json:"disabled,omitempty"` // its set is disabled: it is not asked
+	Disabled bool       `json:"disabled,omitempty"` // its set is disabled: it is not evaluated
 	Text     string     `json:"text"`               // canonical, without the number
 	Packets  uint64     `json:"packets"`
 	Bytes    uint64     `json:"bytes"`
 	Last     *time.Time `json:"last,omitempty"`               // of the last match
-	Rate     *float64   `json:"packets_per_second,omitempty"` // by whoever looked twice
+	Rate     *float64   `json:"packets_per_second,omitempty"` // set by a client that asked twice
 }
 
 // Tables are the tables of the rule set by name.
@@ -186,7 +186,7 @@ type TableEntry struct {
 	Value  uint32 `json:"value"`
 }
 
-// Sets tells which sets are disabled and which have rules.
+// Sets are which sets are disabled and which have rules.
 type Sets struct {
 	Version  int    `json:"version"`
 	Disabled []int  `json:"disabled"`
@@ -206,14 +206,14 @@ type States struct {
 	Table   StateTable `json:"table"`
 }
 
-// State is a live conversation. From sent the packet that made it. Pairs are forward, reverse.
+// State is a live flow. From sent the packet that created it. Pairs are forward, reverse.
 type State struct {
 	Proto string `json:"proto"`
 	From  string `json:"from"`
 	To    string `json:"to"`
-	// ICMPType is the type of the query of an ICMP conversation, whose port is the id of the query.
+	// ICMPType is the type of the query of an ICMP exchange, whose port is the id of the query.
 	ICMPType uint8 `json:"icmp_type,omitempty"`
-	// Interface is the one that a link-local conversation belongs to.
+	// Interface is the one that a link-local flow belongs to.
 	Interface   string    `json:"interface,omitempty"`
 	Flow        string    `json:"flow"`
 	Phase       string    `json:"phase"`
@@ -227,11 +227,11 @@ type State struct {
 	WireFrom string `json:"wire_from,omitempty"`
 	WireTo   string `json:"wire_to,omitempty"`
 	// Engine is "tunnel" for what the engine of the tunnel to other nodes has, and "" for the
-	// kernel's. A conversation of a pod with one of another node has a state in each.
+	// kernel's. A flow between pods of two nodes has a state in each.
 	Engine string `json:"engine,omitempty"`
 }
 
-// Do is one command in ipfw's words: "add 100 allow ip from any to any", "delete 100", "table web
+// Do is one command in ipfw's grammar: "add 100 allow ip from any to any", "delete 100", "table web
 // add 10.0.0.0/8".
 type Do struct {
 	Line string `json:"line"`
@@ -250,7 +250,7 @@ type Why struct {
 	Packet string `json:"packet"` // in text form
 }
 
-// Explanation says what would happen to a packet, and why.
+// Explanation is what would happen to a packet, and why.
 type Explanation struct {
 	Version int    `json:"version"`
 	Packet  string `json:"packet"`
@@ -269,7 +269,7 @@ type Try struct {
 	Rule    uint16 `json:"rule"`
 	Text    string `json:"text"`
 	Outcome string `json:"outcome"`
-	Slot    int    `json:"-"`
+	Index   int    `json:"-"` // of the rule in the Program
 }
 
 // Done is the answer to a change.

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Captured is a frame as it came to a hook, and what was made of it.
+// Captured is a frame as it came to a hook, and its verdict.
 type Captured struct {
 	Version int       `json:"version"`
 	Time    time.Time `json:"time"`
@@ -17,6 +17,6 @@ type Captured struct {
 	Length  int       `json:"length"` // of the frame
 	Link    string    `json:"link"`   // ethernet or raw
 	Data    []byte    `json:"data"`   // its first bytes
-	// frames that were left out before this one; without a verdict nothing else is told
+	// frames that were left out before this one; without a verdict nothing else is set
 	Missed uint64 `json:"missed,omitempty"`
 }

@@ -23,7 +23,7 @@ type Client struct {
 	http   http.Client
 }
 
-// ErrNoNode means that nobody answers on the socket.
+// ErrNoNode means that no node answers on the socket.
 var ErrNoNode = errors.New("no node is running")
 
 // Get and Stream wait this long for an answer to begin, Post for changes longer: the kernel takes
@@ -129,7 +129,7 @@ func readError(w *http.Response) error {
 	return e
 }
 
-// refine says in plain words that nobody is there.
+// refine turns an error of the transport into one for people.
 func (c *Client) refine(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -149,7 +149,7 @@ func timedOut(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// ErrSilent means that somebody listens on the socket and does not answer in time.
+// ErrSilent means that a node listens on the socket and does not answer in time.
 var ErrSilent = errors.New("the node does not answer")
 
 type silent struct{ socket string }
@@ -157,10 +157,10 @@ type silent struct{ socket string }
 func (e silent) Error() string   { return ErrSilent.Error() + " on " + e.socket }
 func (e silent) Is(t error) bool { return t == ErrSilent }
 
-// Hint says where to look.
+// Hint returns where to look.
 func (silent) Hint() string {
 	return "it is very busy or stopped: look with ps -C weir -o pid,stat,args (T: stopped; kill " +
-		"-CONT PID lets it go on)"
+		"-CONT PID resumes it)"
 }
 
 type noNode struct{ socket string }
@@ -168,5 +168,5 @@ type noNode struct{ socket string }
 func (e noNode) Error() string   { return ErrNoNode.Error() + " on " + e.socket }
 func (e noNode) Is(t error) bool { return t == ErrNoNode }
 
-// Hint says how to start a node.
+// Hint returns how to start a node.
 func (e noNode) Hint() string { return "start one: weir up --iface eth0" }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Top says who talks and who is refused.
+// Top is the flows with the most traffic and the refused packets.
 type Top struct {
 	Version   int       `json:"version"`
 	Time      time.Time `json:"time"`
@@ -17,11 +17,11 @@ type Top struct {
 	States    int       `json:"states"`
 	StatesMax int       `json:"states_max"`
 	HalfOpen  int       `json:"half_open"`
-	// Events tells how many of each kind came since the agent started, Lost how many of them no
-	// view saw.
+	// Events is how many of each kind came since the agent started, Lost how many of them no
+	// subscriber saw.
 	Events map[string]uint64 `json:"events"`
 	Lost   uint64            `json:"lost"`
-	// Refused is the sum of all refusals that were seen, Others of those that Refusals has no place
+	// Refused is the sum of all refusals that were seen, Others of those that Refusals has no space
 	// for.
 	Refused  Count      `json:"refused"`
 	Others   Count      `json:"others"`
@@ -51,7 +51,7 @@ type Refusals struct {
 	Last    time.Time `json:"last"`
 }
 
-// Talker is the conversations of one end with a port of another.
+// Talker is the flows of one end with a port of another.
 type Talker struct {
 	Proto   string  `json:"proto"`
 	Src     string  `json:"src"` // who began

@@ -41,7 +41,7 @@ type HeldRanges struct {
 	Pods []netip.Prefix `json:"pods"`
 }
 
-// Peer is another node and how it is doing.
+// Peer is another node and its state.
 type Peer struct {
 	Name       string         `json:"name"`
 	Key        string         `json:"key"`

@@ -14,7 +14,7 @@ type Attach struct {
 	Netns     string       `json:"netns"`
 	IfName    string       `json:"ifname,omitempty"`
 	Addrs     []netip.Addr `json:"addrs,omitempty"`
-	// the addresses come from somebody else's IPAM
+	// the addresses come from another IPAM plugin
 	ExternalIPAM bool `json:"extern,omitempty"`
 	// the runtime moves and configures Pod.InnerIf itself
 	Moved   bool              `json:"moved,omitempty"`
@@ -53,12 +53,12 @@ type Detach struct {
 type Check struct {
 	Container string `json:"container"` // or the pod's name
 	IfName    string `json:"ifname,omitempty"`
-	// that the runtime believes it has; none: not compared
+	// the addresses that the runtime expects; none: not compared
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 }
 
-// Keep asks to detach every pod of a network that is not named (POST /v1/pods/keep -> Done).
-type Keep struct {
+// GC asks to detach every pod of a network that is not named (POST /v1/pods/gc -> Done).
+type GC struct {
 	Network     string   `json:"network"`
 	Attachments []string `json:"attachments"` // "CONTAINER/IFNAME"
 }
@@ -90,7 +90,7 @@ type Pod struct {
 	Publish  []Publish         `json:"publish,omitempty"`
 	Rates    Rates             `json:"rates"`
 	Created  time.Time         `json:"created"`
-	// Packets, bytes and drops into the pod and out of it.
+	// Packets, bytes and drops, into the pod and out of it.
 	Packets [2]uint64 `json:"packets"`
 	Bytes   [2]uint64 `json:"bytes"`
 	Drops   [2]uint64 `json:"drops"`

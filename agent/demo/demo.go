@@ -63,7 +63,7 @@ type stage struct {
 	hosts                    hosts
 }
 
-// Run plays the demo. weir is the path of the binary that runs the node.
+// Run runs the demo. weir is the path of the binary that runs the node.
 func Run(ctx context.Context, weir string) (r *Result, err error) {
 	s := &stage{}
 	defer func() { err = errors.Join(err, s.close()) }()

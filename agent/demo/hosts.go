@@ -97,7 +97,7 @@ func (h *hosts) attach(ctx context.Context, at *node, who *nstest.Node, label, v
 	return nil
 }
 
-// visits makes visits one after the other and tells which rule of which host decided.
+// visits makes visits one after the other and records which rule of which host decided.
 func (h *hosts) visits(ctx context.Context, plans []plan) (all []Visit, wrong []string, err error) {
 	for _, p := range plans {
 		by, host := h.leftNode, "left"

@@ -42,7 +42,7 @@ func WriteBundle(w io.Writer, files []File, maskAddresses bool, now time.Time) e
 	return z.Close()
 }
 
-// secret finds the value of a setting whose name tells of a secret, in TOML and in JSON, and
+// secret finds the value of a setting whose name suggests a secret, in TOML and in JSON, and
 // anything that looks like a WireGuard key.
 var (
 	secret  = regexp.MustCompile(`(?i)("?[a-z0-9_.-]*(?:secret|token|passw(?:or)?d|private|psk|key)[a-z0-9_.-]*"?\s*[:=]\s*)("(?:[^"\\]|\\.)*"|'[^'\n]*'|[^\s",}]+)`)
@@ -59,7 +59,7 @@ func maskSecrets(text []byte) []byte {
 type masker struct{ known map[netip.Addr]string }
 
 // candidate finds what may be an address. Word characters around it are part of the match, so that
-// a piece of a longer word is none.
+// a piece of a longer word does not match.
 var candidate = regexp.MustCompile(`[0-9A-Za-z_.:%]*[0-9A-Fa-f]*[.:][0-9A-Za-z_.:%]*`)
 
 func (m *masker) addresses(text []byte) []byte {

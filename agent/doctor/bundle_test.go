@@ -59,7 +59,7 @@ from 10.1.2.3:4000 to [fd00::12]:80, 10.1.2.3/8 and fe80::1. 14:03:11 version 1.
 	}
 	if !strings.Contains(p,
 		"from 10.1.2.3:4000 to [fd00::12]:80, 10.1.2.3/8 and fe80::1. 14:03:11") {
-		t.Errorf("addresses are masked although nobody asked: %s", p)
+		t.Errorf("addresses are masked although that was not requested: %s", p)
 	}
 	want := "from ipv4-1:4000 to [ipv6-2]:80, ipv4-1/8 and ipv6-3. 14:03:11 version 1.2.3 at " +
 		"127.0.0.1 ::1 0.0.0.0"

@@ -16,24 +16,24 @@ import (
 	"github.com/weirnet/weir/firewall/kernel"
 )
 
-// The names that judge looks for.
+// The names of the checks that decide and Probe treat specially.
 const (
 	checkPrivilege = "privilege"
 	checkTCX       = "tcx"
 	checkClsact    = "clsact"
 )
 
-// checks lists everything that Weir wants of a kernel, the needed things first.
+// checks lists the features that Weir uses of a kernel.
 func checks(pins string) []check {
 	return []check{
-		{"kernel", true, "nothing older was ever tried; what Weir needs is in 6.1 and later",
+		{"kernel", true, "older kernels were never tried; what Weir needs is in 6.1 and later",
 			"run a kernel of 6.1 or later (Debian 12 has it)", kernelVersion},
 		{checkPrivilege, true,
 			"only root, or CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON together, may guard an interface",
 			"run as root", privilege},
 		{"bpf maps", true, "there is nowhere to keep rules and states", "",
 			eachMap(ebpf.Array, ebpf.Hash, ebpf.PerCPUArray)},
-		{"tc programs", true, "no packet can be judged", "", program(ebpf.SchedCLS)},
+		{"tc programs", true, "no packet can be evaluated", "", program(ebpf.SchedCLS)},
 		{"bpffs", true, "enforcement would end with the agent", "mount -t bpf bpf /sys/fs/bpf",
 			bpffs(pins)},
 		{checkTCX, false, "clsact is used instead; other tc users can push Weir aside", "", tcx},
@@ -46,7 +46,7 @@ func checks(pins string) []check {
 		{"own programs", true, "no interface can be guarded",
 			"report what stands here together with the kernel's release", ownPrograms},
 		{"timers", false,
-			"the agent has to sweep old states away; without an agent they stay until their place " +
+			"the agent has to sweep old states away; without an agent they stay until their entry " +
 				"is needed", "",
 			helper(ebpf.SchedCLS, asm.FnTimerInit)},
 		{"ring buffer", false, "no live events; counters and states still work", "",
@@ -54,9 +54,9 @@ func checks(pins string) []check {
 		{"coarse clock", false,
 			"the exact clock is read instead, some nanoseconds slower per packet", "",
 			helper(ebpf.SchedCLS, asm.FnKtimeGetCoarseNs)},
-		{"redirect_peer", false, "packets for pods take the slow way through the host", "",
+		{"redirect_peer", false, "packets for pods take the slow path through the host", "",
 			helper(ebpf.SchedCLS, asm.FnRedirectPeer)},
-		{"redirect_neigh", false, "packets of pods take the slow way through the host", "",
+		{"redirect_neigh", false, "packets of pods take the slow path through the host", "",
 			helper(ebpf.SchedCLS, asm.FnRedirectNeigh)},
 		{"fib lookup", false,
 			"verrevpath, versrcreach, antispoof and the fast path of pods do not work", "",

@@ -47,13 +47,13 @@ func Probe(pins string) Report {
 		}
 		r.Findings = append(r.Findings, f)
 	}
-	r.judge()
+	r.decide()
 	return r
 }
 
-// judge decides whether the main job can run: everything needed is there, and one of the two ways
-// to attach.
-func (r *Report) judge() {
+// decide finds out whether the main job can run: everything needed is there, and one of the two
+// kinds of hooks.
+func (r *Report) decide() {
 	hooks := 0
 	for _, f := range r.Findings {
 		if f.Needed && !f.Present {

@@ -54,7 +54,7 @@ func TestEvaluate(t *testing.T) {
 		for _, i := range c.missing {
 			r.Findings[i].Present = false
 		}
-		if r.judge(); r.Able != c.able {
+		if r.decide(); r.Able != c.able {
 			t.Errorf("without %v: able is %v", c.missing, r.Able)
 		}
 	}

@@ -34,7 +34,7 @@ func newEngine(o soft.Options, p *rule.Program, set *rule.Ruleset, ifs []firewal
 	return e, e.Load(p)
 }
 
-// Small makes options for an engine that is asked a few questions: the settings, but little memory.
+// Small returns the options with small tables, for an engine that answers a few questions.
 func Small(o firewall.Options) firewall.Options {
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = min(o.MaxStates, 1024), min(o.MaxHalfOpen, 1024),
 		min(o.MaxTracks, 1024)

@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Question is a packet at a hook, as somebody asks about it:
+// Question is a packet at a hook, in text form:
 //
 //	[in|out] [via IFACE | recv IFACE | xmit IFACE]... PACKET
 //

@@ -16,18 +16,18 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// Replay judges a capture by a rule file.
+// Replay evaluates a capture by a rule file.
 type Replay struct {
 	Name, Text string         // the rule file
 	Me         []netip.Prefix // addresses of the host that captured
 	// interface of every packet; "" for the one that the capture names, or eth0
 	Iface string
-	// Event, if set, is told what a node would have told, at the times of the capture. It must not
-	// keep the event.
+	// Event, if set, is called with the events that a node would have reported, at the times of the
+	// capture. It must not keep the event.
 	Event func(*observe.Event)
 }
 
-// Judged is a packet of a capture and its verdict.
+// PacketVerdict is a packet of a capture and its verdict.
 type PacketVerdict struct {
 	Number  int // from 1
 	Record  *pcap.Record
@@ -38,11 +38,11 @@ type PacketVerdict struct {
 	Verdict firewall.Verdict
 }
 
-// Summary is what a whole capture came to.
+// Summary is the result of a whole capture.
 type Summary struct {
 	Packets, Passed int
-	Rules           []firewall.RuleCounter // by slot
-	Texts           []string               // by slot
+	Rules           []firewall.RuleCounter // by rule index
+	Texts           []string               // by rule index
 	Reasons         map[firewall.Reason]uint64
 	States          int // live at the end
 }
@@ -62,8 +62,8 @@ type replayer struct {
 	beside map[firewall.Reason]uint64 // decided before the engine
 }
 
-// Run judges a capture packet by packet and hands each to report, which must not keep it. prob
-// options draw from a generator that always begins alike, so that a replay can be repeated.
+// Run evaluates a capture packet by packet and hands each to report, which must not keep it. prob
+// options draw from a generator with a fixed seed, so that a replay can be repeated.
 func (r Replay) Run(ctx context.Context, capture io.Reader,
 	report func(*PacketVerdict) error) (*Summary, error) {
 	set, program, err := Parse(r.Name, r.Text, SystemNames())
@@ -103,7 +103,7 @@ func (r Replay) Run(ctx context.Context, capture io.Reader,
 			return nil, fmt.Errorf("after packet %d: %w", s.Packets, err)
 		}
 		s.Packets++
-		j, err := p.judge(s.Packets, &record)
+		j, err := p.evaluate(s.Packets, &record)
 		if err != nil {
 			return nil, fmt.Errorf("packet %d: %w", s.Packets, err)
 		}
@@ -132,8 +132,8 @@ func (p *replayer) finish(s *Summary) (err error) {
 	return err
 }
 
-// judge decides about one frame.
-func (p *replayer) judge(number int, record *pcap.Record) (*PacketVerdict, error) {
+// evaluate returns the verdict of one frame.
+func (p *replayer) evaluate(number int, record *pcap.Record) (*PacketVerdict, error) {
 	p.advance(record.Time)
 	j := &PacketVerdict{Number: number, Record: record, Packet: new(packet.Packet)}
 	data := whole(record)
@@ -162,11 +162,11 @@ func (p *replayer) judge(number int, record *pcap.Record) (*PacketVerdict, error
 	return j, nil
 }
 
-// maxReplayed is how many interfaces packets of one capture may have: the engine is told of each
-// anew.
+// maxReplayed is how many interfaces packets of one capture may have: each makes a new list for the
+// engine.
 const maxReplayed = 1024
 
-// nameOf returns the name of an interface by its index, which is its place and one more.
+// nameOf returns the name of an interface by its index, which is its position plus one.
 func (p *replayer) nameOf(index uint32) string {
 	if index == 0 || int(index) > len(p.ifs) {
 		return ""
@@ -195,7 +195,7 @@ func (p *replayer) advance(at time.Time) {
 }
 
 // whole returns the frame at its length on the wire. What a short snap length has cut off is
-// payload, which nobody looks at; zeros stand for it.
+// payload, which the rules do not read; zeros stand for it.
 func whole(r *pcap.Record) []byte {
 	if r.Len <= len(r.Data) || r.Len > pcap.MaxPacket {
 		return r.Data
@@ -203,7 +203,7 @@ func whole(r *pcap.Record) []byte {
 	return append(r.Data[:len(r.Data):len(r.Data)], make([]byte, r.Len-len(r.Data))...)
 }
 
-// direction finds out which way a packet went: the capture says so, or the source address does.
+// direction returns the direction of a packet: from the capture, or else from the source address.
 func (p *replayer) direction(j *PacketVerdict) firewall.Direction {
 	out := j.Packet.Version != 0 && p.me[j.Packet.Src()]
 	switch {

@@ -1,5 +1,5 @@
 // Package offline works on rule files alone, with the user-space engine: check them, ask what they
-// would make of a packet, judge a capture. It needs no node and no rights.
+// would do with a packet, replay a capture. It needs no node and no rights.
 package offline
 
 import (
@@ -9,7 +9,7 @@ import (
 )
 
 // SystemNames are the names of services and protocols of this machine, beside those that Weir knows
-// by itself. A machine without these files has just fewer names.
+// by itself. A machine without these files has fewer names.
 func SystemNames() *rule.Names {
 	n := new(rule.Names)
 	for _, from := range []struct {

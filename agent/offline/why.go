@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/rule"
 )
 
-// Why says what a rule file would make of a packet, without a node. me are the addresses of the
-// host that is asked about.
+// Why explains what a rule file would do with a packet, without a node. me are the addresses of the
+// host in question.
 func Why(name, text string, me []netip.Prefix, about string) (api.Explanation, error) {
 	set, p, err := Parse(name, text, SystemNames())
 	if err != nil {
@@ -31,8 +31,7 @@ func Why(name, text string, me []netip.Prefix, about string) (api.Explanation, e
 	return Explain(e, p, q, ifs, 0)
 }
 
-// imagined makes up interfaces with the names that somebody mentions; the first one has the
-// addresses.
+// imagined makes up interfaces with the names in a question; the last one has the addresses.
 func imagined(me []netip.Prefix, names ...string) []firewall.Interface {
 	ifs := []firewall.Interface{{Index: 1, Name: "lo"}}
 	for _, name := range names {
@@ -66,12 +65,12 @@ func Explain(e *soft.Engine, p *rule.Program, q Question, ifs []firewall.Interfa
 	}
 	for _, t := range x.Tries {
 		a.Tries = append(a.Tries, api.Try{Rule: t.Number, Text: p.Texts[t.Slot],
-			Outcome: t.Outcome.String(), Slot: int(t.Slot)})
+			Outcome: t.Outcome.String(), Index: int(t.Slot)})
 	}
 	return a, nil
 }
 
-// answerText says what a refused packet is answered with.
+// answerText describes the answer to a refused packet.
 func answerText(v firewall.Verdict) string {
 	switch v.Answer {
 	case firewall.AnswerReset:

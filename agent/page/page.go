@@ -1,12 +1,11 @@
-// Package page is the page on which a browser looks at a node: live conversations and refusals, who
-// talks, rules and what they count, states by age, and why a packet would be dropped. It changes
-// nothing.
+// Package page is the web page of a node: live flows and refusals, top talkers, rules and their
+// counters, states by age, and why a packet would be dropped. It changes nothing.
 //
-// The page is one embedded document that loads nothing. It is served on the node's sockets, for
-// whoever may open these, and by `weir page` on the loopback, where any user and any web site that
-// a browser visits could ask: there every question needs a token. Everywhere, requests that name a
-// host other than the loopback (DNS rebinding) or come from another origin (cross-site requests)
-// are refused.
+// The page is one embedded document that loads nothing. It is served on the node's sockets, to
+// clients that may open them, and by `weir page` on the loopback, where any user and any web site
+// that a browser visits could send requests: there every request needs a token. Everywhere,
+// requests that name a host other than the loopback (DNS rebinding) or come from another origin
+// (cross-site requests) are refused.
 package page
 
 import (
@@ -29,7 +28,7 @@ var style string
 //go:embed page.js
 var script string
 
-// asked is what the page asks of the API: all of it reads only.
+// asked is what the page requests of the API: all of it only reads.
 var asked = []string{"GET /v1/status", "GET /v1/rules", "GET /v1/top", "GET /v1/events",
 	"POST /v1/why"}
 
@@ -78,8 +77,8 @@ func assemble() (document []byte, policy string) {
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// Guard refuses what a browser was talked into: requests to the node under a name that somebody
-// else's DNS may answer, and requests that another site's page sends.
+// Guard refuses what a browser was tricked into: requests to the node under a name that a foreign
+// DNS server resolves (DNS rebinding), and requests from another site's page.
 func Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Local(r.Host) {
@@ -94,8 +93,8 @@ func Guard(next http.Handler) http.Handler {
 	})
 }
 
-// Local says whether a Host header names the loopback, in one of the forms that nobody else's DNS
-// can answer for.
+// Local reports whether a Host header names the loopback, in one of the forms that no DNS server
+// resolves.
 func Local(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -110,16 +109,16 @@ func Local(host string) bool {
 
 var protection = http.NewCrossOriginProtection()
 
-// crossOrigin says whether another site sends a request. The standard library lets those pass that
-// change nothing; here reading is what is protected.
+// crossOrigin reports whether another site sent a request. The standard library lets those pass
+// that change nothing; here reading is what is protected.
 func crossOrigin(r *http.Request) bool {
 	asked := *r
 	asked.Method = http.MethodPost
 	return protection.Check(&asked) != nil
 }
 
-// withToken lets requests through that carry the token. Hashes are compared, so that the time tells
-// nothing.
+// withToken lets requests through that carry the token. Hashes are compared, so that the time
+// reveals nothing.
 func withToken(next http.Handler, token string) http.Handler {
 	want := sha256.Sum256([]byte(token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,5 +1,6 @@
 // The page of a Weir node. Text from the node goes into the document as text only, never as markup.
-// The token comes behind the # of the address, which browsers send to nobody; it leaves the address bar at once.
+// The token comes behind the # of the address, which browsers never send; it leaves the address bar
+// at once.
 const given = location.hash.slice(1);
 if (/^[0-9a-f]{32,}$/.test(given)) {
 	sessionStorage.setItem("token", given);
@@ -51,7 +52,7 @@ function end(addr, port, name) {
 	return port ? shown + ":" + port : shown;
 }
 
-// ---- flows: a map from conversation to row, the youngest last; only the rows in sight are in the document
+// ---- flows: a map from flow to row, the youngest last; only the rows in sight are in the document
 
 const maxFlows = 10000, rowHeight = 22;
 const flows = new Map();
@@ -166,7 +167,7 @@ function bars(list, rows, value, text) {
 		li.append(bar);
 		return li;
 	}));
-	if (!rows.length) list.replaceChildren(element("li", "nobody", "never"));
+	if (!rows.length) list.replaceChildren(element("li", "none", "never"));
 }
 
 async function top() {

@@ -22,11 +22,11 @@ import (
 
 const token = "0123456789abcdef0123456789abcdef"
 
-// hostile is a name that nobody should be able to give.
+// hostile is a name that no one should be able to set.
 const hostile = `<img src=x onerror="window.owned=1"><script>window.owned=1</script>` +
 	"\u202e\x1b[2J"
 
-// node answers as a busy node would: many conversations, and names and rules chosen by an attacker.
+// node answers as a busy node would: many flows, and names and rules chosen by an attacker.
 type node struct {
 	events  int
 	filters chan string
@@ -81,7 +81,7 @@ func (n *node) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	select {
 	case n.filters <- filter:
-	default: // nobody counts so far
+	default: // more are not counted
 	}
 	for i := range n.events {
 		e := observe.Event{At: time.Unix(1700000000, 0), Recv: "eth0", From: hostile}
@@ -99,9 +99,9 @@ func (n *node) stream(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// TestPageInBrowser looks at the page with a real browser: it loads at once, shows 10,000
-// conversations without stutter, obeys keys and clicks, fits a telephone and a dark room, and runs
-// nothing that a name says.
+// TestPageInBrowser looks at the page with a real browser: it loads at once, shows 10,000 flows
+// without stutter, obeys keys and clicks, fits a telephone and a dark screen, and runs nothing that
+// is in a name.
 func TestPageInBrowser(t *testing.T) {
 	c := newChromium(t)
 	n := &node{events: 12000, filters: make(chan string, 10)}
@@ -178,7 +178,7 @@ func TestPageInBrowser(t *testing.T) {
 	c.until("document.getElementById('answer').textContent.startsWith('is DROPPED, by rule 200: "+
 		"<img')", "true")
 
-	// A dark room and a telephone.
+	// A dark screen and a telephone.
 	light := c.screenshot()
 	c.call("Emulation.setEmulatedMedia",
 		map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme",

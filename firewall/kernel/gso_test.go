@@ -17,7 +17,7 @@ func allowSuper(t *testing.T, n *nstest.Node, name string) {
 	t.Helper()
 	l, err := n.Netlink().LinkByName(name)
 	if err == nil {
-		err = n.Netlink().SetLinkSuperSize(l.Index, 190_000)
+		err = n.Netlink().SetLinkGSOSize(l.Index, 190_000)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ type Addr struct {
 	Tentative bool
 }
 
-// Scope says how far away an address or a route is valid (rtnetlink(7)).
+// Scope is how far away an address or a route is valid (rtnetlink(7)).
 type Scope uint8
 
 // The scopes the kernel itself gives.
@@ -54,7 +54,7 @@ func (c *Conn) Addrs(link int) ([]Addr, error) {
 }
 
 // AddAddr gives a link an address. IPv6 addresses skip duplicate address detection and are usable
-// at once: Weir gives addresses only where it knows that nobody else has them.
+// at once: Weir gives addresses only where it knows that no other host has them.
 func (c *Conn) AddAddr(link int, p netip.Prefix) error {
 	a := &netlink.Addr{IPNet: netOf(p)}
 	if p.Addr().Is6() {
@@ -68,15 +68,16 @@ func (c *Conn) AddAddr(link int, p netip.Prefix) error {
 	return err
 }
 
-// localWait is how long an IPv6 address may take until the kernel knows it for its own. What takes
-// longer, or goes to another table than packets are looked up in, is not waited for.
+// localWait is how long to wait until the kernel treats an IPv6 address as its own. Some never get
+// there: their local route is in a table that packets are not looked up in.
 const localWait = 5 * time.Second
 
 // awaitLocal waits until the kernel takes packets for an address. It makes the local route of an
 // IPv6 address in a work queue, also without duplicate address detection, and up to then it drops
 // them or sends them elsewhere.
 func (c *Conn) awaitLocal(a netip.Addr) {
-	for deadline := time.Now().Add(localWait); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	deadline := time.Now().Add(localWait)
+	for ; time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if r, err := c.RouteTo(a); err == nil && r.Type == unix.RTN_LOCAL {
 			return
 		}
@@ -86,5 +87,6 @@ func (c *Conn) awaitLocal(a netip.Addr) {
 // DeleteAddr takes an address away from a link.
 func (c *Conn) DeleteAddr(link int, p netip.Prefix) error {
 	return change(fmt.Sprintf("take address %s from link %d", p, link),
-		func() error { return c.h.AddrDel(byIndex(link), &netlink.Addr{IPNet: netOf(p)}) }, unix.EADDRNOTAVAIL)
+		func() error { return c.h.AddrDel(byIndex(link), &netlink.Addr{IPNet: netOf(p)}) },
+		unix.EADDRNOTAVAIL)
 }

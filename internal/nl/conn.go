@@ -38,8 +38,8 @@ func Open(ns *NS) (*Conn, error) {
 	return &Conn{h: h}, nil
 }
 
-// Within bounds how long one request may take, for those who cannot wait as long as others may hold
-// the kernel's lock.
+// Within bounds how long one request may take, for callers that cannot wait as long as others may
+// hold the kernel's lock.
 func (c *Conn) Within(most time.Duration) error { return c.h.SetSocketTimeout(most) }
 
 // Close closes the connection. Requests under way fail.
@@ -90,7 +90,7 @@ func familyOf(a netip.Addr) int {
 	return unix.AF_UNSPEC
 }
 
-// numeric says whether host is an address and not a name.
+// numeric reports whether host is an address and not a name.
 func numeric(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil

@@ -1,14 +1,14 @@
-// Package nl is Weir's only door to rtnetlink: links, addresses, routes, neighbours, changes of
-// them, and network namespaces.
+// Package nl is Weir's interface to rtnetlink, and the only package that speaks it: links,
+// addresses, routes, neighbours, changes of them, and network namespaces.
 //
 // # Why a package of our own
 //
 // The kernel may say that a dump changed while it was being read (NLM_F_DUMP_INTR), and the answer
 // is then incomplete without looking so. A system call may be interrupted (EINTR) before or after
-// the kernel did what was asked. The library underneath reports both and goes on; nearly every
-// caller forgets to look. Here every request is asked again until the answer is whole, and a
-// request that changes something counts as done when a repetition finds it done. A test in
-// internal/arch refuses the library anywhere else.
+// the kernel did what was asked. The library underneath reports both and continues; callers easily
+// forget to check. Here every request is repeated until the answer is complete, and a request that
+// changes something counts as done when a repetition finds it done. A test in internal/arch refuses
+// the library anywhere else.
 //
 // # Values
 //
@@ -17,12 +17,12 @@
 //
 // # Namespaces
 //
-// A Conn speaks to the namespace it was opened in, whatever thread uses it later, and may be used
+// A Conn belongs to the namespace it was opened in, whatever thread uses it later, and may be used
 // by several goroutines. NS is a handle on a namespace; NS.Do runs a function inside it.
 //
 // # Watching
 //
 // Watch reports links and addresses as they are and then every change of them. When the kernel had
 // to throw notifications away (ENOBUFS), Watch lists everything again and reports what it had
-// missed as ordinary events, so that whoever listens never has to ask.
+// missed as ordinary events, so that the caller never has to list anything.
 package nl

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Weir's filter comes before others with the kernel's default priority, 49152, and leaves the low
-// ones to who wants to come first.
+// Weir's filter comes before others with the kernel's default priority, 49152, and leaves lower
+// ones to programs that want to come first.
 const (
 	filterPriority = 20
 	filterHandle   = 1
@@ -57,8 +57,8 @@ func (c *Conn) SetFilter(link int, egress bool, program int, name string) error 
 	})
 }
 
-// DeleteFilter takes Weir's filter away, and the clsact queueing discipline with it when nobody has
-// a filter below that any more. A filter, discipline or link that is not there is no error.
+// DeleteFilter takes Weir's filter away, and the clsact queueing discipline with it when no filter
+// is left below that. A missing filter, discipline or link is not an error.
 func (c *Conn) DeleteFilter(link int, egress bool) error {
 	err := change(fmt.Sprintf("delete the filter of link %d", link), func() error {
 		return ifThere(c.h.FilterDel(filterOf(link, egress)))

@@ -13,16 +13,17 @@ import (
 // Link is a network interface as it was when it was read.
 type Link struct {
 	Index int
-	// up to 15 bytes, chosen by whoever made the link: escape it before a terminal shows it
+	// up to 15 bytes, chosen by the program that made the link: escape it before a terminal shows
+	// it
 	Name  string
-	Kind  string // "veth", "bridge", "tuntap", ...; "device" for cards and the loopback
+	Kind  string // "veth", "bridge", "tuntap", ...; "device" for NICs and the loopback
 	Alias string
 	// "ether", "none", ...: the type of its frames (ARPHRD_*) as ip-link(8) calls it, or "unknownN"
 	Encap        string
-	NoRemote     bool // GRE: each packet bears whom it goes to in a header of its own
+	NoRemote     bool // GRE: each packet carries its remote address in a header of its own
 	MTU          int  // bytes
 	HardwareAddr net.HardwareAddr
-	Up           bool // somebody switched it on (IFF_UP)
+	Up           bool // administratively up (IFF_UP)
 	Running      bool // it is on and has a carrier (IFF_RUNNING)
 	// the operational state is known to be up (RFC 2863); the loopback and tunnels never say so
 	OperUp   bool
@@ -50,8 +51,8 @@ func linkOf(l netlink.Link) Link {
 	}
 }
 
-// noRemote: the kernel makes headers for a GRE tunnel to nobody or to a group, but not if each
-// packet brings its tunnel along (ipgre_tunnel_init, ip6gre_tunnel_init).
+// noRemote: the kernel makes headers for a GRE tunnel without a remote address or to a group, but
+// not if each packet carries its tunnel (ipgre_tunnel_init, ip6gre_tunnel_init).
 func noRemote(l netlink.Link) bool {
 	g, ok := l.(*netlink.Gretun)
 	if !ok || g.FlowBased {
@@ -200,14 +201,14 @@ func (c *Conn) SetLinkAlias(index int, alias string) error {
 		func() error { return c.h.LinkSetAlias(byIndex(index), alias) })
 }
 
-// SetLinkSuperSize sets how large the super-packets of a link may become that it sends and takes,
-// of both families (BIG TCP above 65,536 bytes).
-func (c *Conn) SetLinkSuperSize(index, bytes int) error {
+// SetLinkGSOSize sets how large the GSO and GRO packets of a link may become, of both families
+// (BIG TCP above 65,536 bytes).
+func (c *Conn) SetLinkGSOSize(index, bytes int) error {
 	for _, set := range []func(netlink.Link, int) error{
 		c.h.LinkSetGSOMaxSize, c.h.LinkSetGROMaxSize, c.h.LinkSetGSOIPv4MaxSize,
 		c.h.LinkSetGROIPv4MaxSize,
 	} {
-		err := change(fmt.Sprintf("set the size of super-packets of link %d", index), func() error {
+		err := change(fmt.Sprintf("set the GSO and GRO size of link %d", index), func() error {
 			return set(byIndex(index), bytes)
 		})
 		if err != nil {

@@ -17,7 +17,7 @@ const maxTries = 40
 // retryPause is the wait before the second try; it grows with every try, to 40 ms at the last.
 const retryPause = 50 * time.Microsecond
 
-// interrupted says whether err means that the request should simply be made again.
+// interrupted reports whether err means that the request should simply be made again.
 func interrupted(err error) bool {
 	return errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR)
 }

@@ -58,6 +58,6 @@ func TestChangeFindsItsOwnWork(t *testing.T) {
 	if err := change("add", func() error {
 		return unix.EEXIST
 	}, unix.EEXIST); !errors.Is(err, unix.EEXIST) {
-		t.Errorf("what somebody else made was taken for our own: %v", err)
+		t.Errorf("what another program made was taken for our own: %v", err)
 	}
 }

@@ -42,7 +42,7 @@ func (r Route) lib() *netlink.Route {
 	return lib
 }
 
-// Blackhole says whether the route leads nowhere: blackhole, unreachable or prohibit.
+// Blackhole reports whether the route leads nowhere: blackhole, unreachable or prohibit.
 func (r Route) Blackhole() bool {
 	return r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_UNREACHABLE ||
 		r.Type == unix.RTN_PROHIBIT

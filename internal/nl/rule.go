@@ -26,6 +26,6 @@ func (c *Conn) AddSourceRule(src netip.Addr, table int) error {
 
 // DeleteSourceRule takes back what AddSourceRule did.
 func (c *Conn) DeleteSourceRule(src netip.Addr, table int) error {
-	return change(fmt.Sprintf("have packets from %s ask table %d no more", src, table),
+	return change(fmt.Sprintf("stop packets from %s asking table %d", src, table),
 		func() error { return c.h.RuleDel(ruleOf(src, table)) }, unix.ENOENT)
 }

@@ -36,8 +36,7 @@ const (
 	TCPClosing
 )
 
-// Listener is a socket that waits for others: a listening one of TCP, or one of UDP that speaks to
-// nobody in particular.
+// Listener is a socket that waits for others: a listening one of TCP, or an unconnected one of UDP.
 type Listener struct {
 	Proto uint8 // packet.ProtoTCP, packet.ProtoUDP
 	Local netip.AddrPort

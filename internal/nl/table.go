@@ -32,8 +32,8 @@ type addrKey struct {
 	prefix netip.Prefix
 }
 
-// table is what was reported so far. It turns notifications and listings into events that only ever
-// tell news.
+// table is what was reported so far. It turns notifications and listings into events that report
+// only differences.
 type table struct {
 	links  map[int]Link
 	addrs  map[addrKey]Addr

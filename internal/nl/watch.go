@@ -118,13 +118,13 @@ func drain[T any](ch <-chan T) {
 }
 
 // applyLink takes a notification. It returns the index of a link that was made with the index of
-// another that went: of its addresses some may have been told before the other's end, which ended
-// them, too.
+// another that went: some of its addresses may have been reported before the other's end, which
+// ended them, too.
 func (t *table) applyLink(u netlink.LinkUpdate) (again int) {
 	index := int(u.IfInfomsg.Index)
 	switch {
 	case u.IfInfomsg.Family == unix.AF_BRIDGE:
-		// Tells of a bridge's port, not of a link: a DELLINK means that the link left the bridge.
+		// This is about a bridge's port, not a link: a DELLINK means that the link left the bridge.
 	case u.Header.Type == unix.RTM_DELLINK:
 		t.dropLink(index)
 		if len(t.gone) == maxGone { // which only costs what they are for

@@ -43,7 +43,7 @@ func await(t *testing.T, events <-chan nl.Event, what string, fits func(nl.Event
 	}
 }
 
-func TestWatchTellsWhatIsThereAndWhatChanges(t *testing.T) {
+func TestWatchReportsListingAndChanges(t *testing.T) {
 	lab := nstest.New(t)
 	n := lab.Node("n")
 	c := n.Netlink()

@@ -14,7 +14,7 @@ const routesPause = 50 * time.Millisecond
 
 // WatchRoutes calls changed once at the beginning and then whenever routes of ns (the namespace of
 // the calling thread when ns is nil) have changed, at most about twenty times a second, until ctx
-// ends. It tells that something changed and not what: list the routes. All calls come from the
+// ends. It reports that something changed and not what: list the routes. All calls come from the
 // goroutine that called WatchRoutes. With mtu, a route with an MTU of its own may have come or
 // gone.
 func WatchRoutes(ctx context.Context, ns *NS, changed func(mtu bool)) error {

@@ -15,21 +15,21 @@ func TestWatchRoutesTellsOfChanges(t *testing.T) {
 	a, b := lab.Node("a"), lab.Node("b")
 	lab.Join(a, "eth0", "10.0.0.1/24", b, "eth0", "10.0.0.2/24")
 	ctx, cancel := context.WithCancel(context.Background())
-	told, ended := make(chan struct{}, 100), make(chan error, 1)
-	go func() { ended <- nl.WatchRoutes(ctx, a.NS(), func(bool) { told <- struct{}{} }) }()
+	reported, ended := make(chan struct{}, 100), make(chan error, 1)
+	go func() { ended <- nl.WatchRoutes(ctx, a.NS(), func(bool) { reported <- struct{}{} }) }()
 	await := func(what string) {
 		t.Helper()
 		select {
-		case <-told:
+		case <-reported:
 		case <-time.After(30 * time.Second):
-			t.Fatalf("not told: %s", what)
+			t.Fatalf("not reported: %s", what)
 		}
 	}
 	await("the beginning")
-	// Changes that came in with the links may still be told; then it is quiet.
+	// Changes that came in with the links may still be reported; then it is quiet.
 	time.Sleep(300 * time.Millisecond)
-	for len(told) > 0 {
-		<-told
+	for len(reported) > 0 {
+		<-reported
 	}
 	r := nl.Route{Dst: netip.MustParsePrefix("192.0.2.0/24"), Via: netip.MustParseAddr("10.0.0.2")}
 	if err := a.Netlink().AddRoute(r); err != nil {
