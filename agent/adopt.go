@@ -127,9 +127,9 @@ func openings(sockets []nl.TCPSocket) [][]opening {
 	return all
 }
 
-// listensFor reports whether a listener accepts connections to an address. The IPv6 wildcard accepts
-// IPv4 too, unless the socket refuses that; then a listener for IPv4 is there as well, or the
-// connection could not have come.
+// listensFor reports whether a listener accepts connections to an address. The IPv6 wildcard
+// accepts IPv4 too, unless the socket refuses that; then a listener for IPv4 is there as well, or
+// the connection could not have come.
 func listensFor(listeners map[netip.AddrPort]bool, at netip.AddrPort) bool {
 	for _, a := range []netip.Addr{at.Addr(), netip.IPv6Unspecified(), netip.IPv4Unspecified()} {
 		if a.Is4() && at.Addr().Is6() {

@@ -215,7 +215,8 @@ func (n *Node) interfaces() (guarded []api.Interface, problems []api.Problem) {
 func (n *Node) status() (api.Status, error) {
 	s := api.Status{Version: api.Version, PID: os.Getpid(), Since: n.began,
 		TakenOver: n.engine.TakenOver(), Pods: len(n.config.Settings.Pods.Ranges) > 0,
-		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{}, Default: "allow"}
+		StatesMax: n.config.Settings.Engine.MaxStates, Reasons: map[string]uint64{},
+		Default: "allow"}
 	s.Interfaces, s.Problems = n.interfaces()
 	s.Problems = append(s.Problems, n.peers.problems()...)
 	if n.pods.Load() != nil {

@@ -50,7 +50,8 @@ func mountBpffs(at string) error {
 	return nil
 }
 
-// onBpffs reports whether a directory, or the nearest above it that exists, is on a bpf file system.
+// onBpffs reports whether a directory, or the nearest above it that exists, is on a bpf file
+// system.
 func onBpffs(dir string) (bool, error) {
 	for ; ; dir = filepath.Dir(dir) {
 		var s unix.Statfs_t
@@ -124,8 +125,8 @@ func unescapeMount(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// ownMounts reports whether this process has a mount namespace of its own, as under ip-netns(8) exec:
-// what is mounted there is gone when its last process ends.
+// ownMounts reports whether this process has a mount namespace of its own, as under ip-netns(8)
+// exec: what is mounted there is gone when its last process ends.
 func ownMounts() bool {
 	mine, err1 := os.Readlink("/proc/self/ns/mnt")
 	first, err2 := os.Readlink("/proc/1/ns/mnt")

@@ -51,8 +51,9 @@ type Node struct {
 	loads      atomic.Uint64             // rule sets put in force
 	cookies    atomic.Bool               // SYN cookies are on, as far as the log knows
 	zeroed     atomic.Pointer[time.Time] // when counters were last set to 0, nil for never
-	pulse      chan struct{}             // read by the loop: a send that succeeds proves that it turns
-	behind     bool                      // the last follow failed; used by the loop alone
+	// read by the loop: a send that succeeds proves that it turns
+	pulse  chan struct{}
+	behind bool // the last follow failed; used by the loop alone
 	// rules that deny by default were in force when this agent took over
 	denied bool
 
@@ -78,9 +79,10 @@ type Node struct {
 // ctx ends, the kernel keeps enforcing without the agent; the next agent takes over.
 func Run(ctx context.Context, c Config) (err error) {
 	n := &Node{
-		config: c, log: c.Log, links: newLinks(), began: time.Now(), downRequested: make(chan struct{}),
-		downResult: make(chan error, 1),
-		reroute:    make(chan struct{}, 1), pulse: make(chan struct{}),
+		config: c, log: c.Log, links: newLinks(), began: time.Now(),
+		downRequested: make(chan struct{}),
+		downResult:    make(chan error, 1),
+		reroute:       make(chan struct{}, 1), pulse: make(chan struct{}),
 		attached: map[uint32]string{}, refused: map[uint32]error{},
 	}
 	claims, err := n.claim()

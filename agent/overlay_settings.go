@@ -47,7 +47,8 @@ func (f *overlayFile) settings(s *OverlaySettings) error {
 		// paths.
 		if s.Name == "" || len(s.Name) > 15 || strings.ContainsAny(s.Name, "/:*?[% \t\n") ||
 			strings.HasPrefix(s.Name, ".") {
-			return fmt.Errorf(`overlay.name: %q is not a name for an interface; write "weir0"`, s.Name)
+			return fmt.Errorf(`overlay.name: %q is not a name for an interface; write "weir0"`,
+				s.Name)
 		}
 	}
 	if f.Port != nil {

@@ -51,7 +51,8 @@ func (p *peers) add(r api.AddPeer) (api.Done, error) {
 	if changed {
 		notes = append(notes, p.heldAdvice(peer.Name, without(old.Pods, peer.Pods)))
 	}
-	return api.Done{Version: api.Version, Message: strings.TrimSpace(strings.Join(notes, "\n"))}, nil
+	return api.Done{Version: api.Version,
+		Message: strings.TrimSpace(strings.Join(notes, "\n"))}, nil
 }
 
 // wantLocked makes the tunnel now if there is none.

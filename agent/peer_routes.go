@@ -19,8 +19,8 @@ func blackhole(dst netip.Prefix) nl.Route {
 	return nl.Route{Dst: dst, Type: unix.RTN_UNREACHABLE, Metric: blackholeMetric}
 }
 
-// addBlackholes makes ranges of peers unreachable when no other route leads there: without that, packets
-// for the tunnel would take the default route while there is no tunnel, unencrypted.
+// addBlackholes makes ranges of peers unreachable when no other route leads there: without that,
+// packets for the tunnel would take the default route while there is no tunnel, unencrypted.
 func addBlackholes(ranges []netip.Prefix) error {
 	return withRoutes(ranges, func(conn *nl.Conn, dst netip.Prefix) error {
 		return conn.ReplaceRoute(blackhole(dst))

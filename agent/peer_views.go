@@ -84,7 +84,8 @@ func (p *peers) problems() (all []api.Problem) {
 	}
 	if p.astray != nil {
 		all = append(all,
-			api.Problem{What: "another program deleted routes to peers, and they cannot be set again: " +
+			api.Problem{What: "another program deleted routes to peers, and they cannot be set " +
+				"again: " +
 				p.astray.Error(), Advice: "ip link show " + p.node.config.Settings.Overlay.Name +
 				"; it is tried again"})
 	}
@@ -148,7 +149,8 @@ func peerOf(r api.AddPeer) (overlay.Peer, error) {
 func peerView(s overlay.PeerStatus) api.Peer {
 	v := api.Peer{Name: s.Name, Key: s.Key.String(), Endpoints: s.Endpoints, Pods: s.Pods,
 		Keepalive: int(s.Keepalive / time.Second),
-		Encrypted: !s.Plain, Preshared: !s.Preshared.IsZero(), RTTSeconds: s.RTT.Seconds(), Received: s.Received, Sent: s.Sent, Moves: s.Moves}
+		Encrypted: !s.Plain, Preshared: !s.Preshared.IsZero(), RTTSeconds: s.RTT.Seconds(),
+		Received: s.Received, Sent: s.Sent, Moves: s.Moves}
 	if s.Path.IsValid() {
 		v.Path = s.Path.String()
 		if s.Plain {

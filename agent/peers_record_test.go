@@ -113,7 +113,8 @@ func TestHeldRanges(t *testing.T) {
 		}
 		return all
 	}
-	p := &peers{recorded: recorded{byName: map[string]overlay.Peer{}, held: map[string][]netip.Prefix{}}}
+	p := &peers{recorded: recorded{byName: map[string]overlay.Peer{},
+		held: map[string][]netip.Prefix{}}}
 	step := func(what string, next recorded, held map[string][]netip.Prefix, closed ...string) {
 		t.Helper()
 		p.recorded = next

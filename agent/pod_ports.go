@@ -190,7 +190,8 @@ func parsePorts(text string) ([]firewall.PortRange, error) {
 		first, err1 := strconv.ParseUint(a, 10, 16)
 		last, err2 := strconv.ParseUint(b, 10, 16)
 		if err1 != nil || err2 != nil || first == 0 || last < first {
-			return nil, fmt.Errorf(`%q is not a range of ports; write "1024-32767,61000-65535"`, one)
+			return nil, fmt.Errorf(`%q is not a range of ports; write "1024-32767,61000-65535"`,
+				one)
 		}
 		all = append(all, firewall.PortRange{First: uint16(first), Last: uint16(last)})
 	}

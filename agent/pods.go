@@ -62,7 +62,8 @@ func (n *Node) beginPods() error {
 		var err error
 		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges,
 			MTU:    s.MTU,
-			Failed: p.detachFailed, Told: p.recordFailed, Labels: n.left.of, Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
+			Failed: p.detachFailed, Told: p.recordFailed, Labels: n.left.of,
+			Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}
@@ -167,7 +168,8 @@ func (n *Node) gcPods(ctx context.Context, r api.GC) (api.Done, error) {
 		return api.Done{}, n.noPods()
 	}
 	if r.Network == "" {
-		return api.Done{}, errors.New("which network's pods are to be collected? Name it as it was " +
+		return api.Done{}, errors.New("which network's pods are to be collected? Name it as it " +
+			"was " +
 			"named when they were attached")
 	}
 	var errs []error

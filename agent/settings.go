@@ -288,7 +288,7 @@ func (f settingsFile) observe(s *Settings) error {
 func CheckInterfaces(globs []string) error {
 	for _, g := range globs {
 		if _, err := path.Match(g, ""); err != nil || g == "" || strings.ContainsAny(g, "/ \t\n") {
-			return fmt.Errorf("interfaces: %q is not a name or glob of interfaces, like \"eth*\"", g)
+			return fmt.Errorf(`interfaces: %q is not a name or glob of interfaces, like "eth*"`, g)
 		}
 	}
 	return nil

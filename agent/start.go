@@ -167,7 +167,8 @@ func (n *Node) logNewInterfaces(before []uint32) {
 	defer n.mu.Unlock()
 	for _, i := range n.links.interfaces() {
 		if _, on := n.attached[i.Index]; on && !slices.Contains(before, i.Index) {
-			n.log.Warn("came or was made again while no agent ran: until now no rules applied to its "+
+			n.log.Warn("came or was made again while no agent ran: until now no rules applied to "+
+				"its "+
 				"packets", "interface", i.Name)
 		}
 	}

@@ -37,7 +37,8 @@ func TestWhatFailsIsTriedAgain(t *testing.T) {
 		}
 		return nil
 	})
-	if p := n.problems.list(); len(p) != 1 || p[0].What != "the thing: no space; it is tried again" {
+	if p := n.problems.list(); len(p) != 1 ||
+		p[0].What != "the thing: no space; it is tried again" {
 		t.Errorf("problems: %+v", p)
 	}
 	soon(t, "it succeeds", func() bool { return tried.Load() == 2 && len(n.problems.list()) == 0 })

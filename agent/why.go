@@ -134,8 +134,9 @@ func followState(a *api.Explanation, p *rule.Program, s firewall.State) {
 		}
 		a.Tries = append(a.Tries[:i:i],
 			api.Try{Rule: t.Rule, Text: t.Text, Outcome: soft.FoundState.String(), Index: t.Index},
-			api.Try{Rule: p.Rules[index].Number, Text: p.Texts[index], Outcome: soft.Matched.String(),
-				Index: index})
+			api.Try{Rule: p.Rules[index].Number, Text: p.Texts[index],
+				Outcome: soft.Matched.String(),
+				Index:   index})
 		a.Passed, a.Rule, a.Text, a.State, a.Answer = pass, p.Rules[index].Number, p.Texts[index],
 			false, ""
 		a.Found = fmt.Sprintf("%s -> %s, %s", s.From, s.To, s.Phase)

@@ -65,7 +65,7 @@ func TestReadersChangeNothing(t *testing.T) {
 		}
 	}
 	for _, path := range []string{"do", "load", "confirm", "down", "pods", "pods/detach",
-		"pods/check", "pods/keep", "peers", "peers/remove", "peers/key"} {
+		"pods/check", "pods/gc", "peers", "peers/remove", "peers/key"} {
 		out := code(read, "-d", `{"line":"-f flush"}`, "http://localhost/v1/"+path)
 		if !strings.HasSuffix(out, "\n403") || !strings.Contains(out, "changes nothing") ||
 			!strings.Contains(out, "run as root") {
