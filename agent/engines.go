@@ -15,7 +15,7 @@ import (
 // user-space engine, which guards the tunnel. Both run the same rules: what one refuses, neither
 // gets. Counters are the sum of both.
 type engines struct {
-	*kernel.Engine
+	kernel     *kernel.Engine
 	tunnel     atomic.Pointer[soft.Engine] // nil without a tunnel
 	subscribed atomic.Bool                 // there is a subscriber to events
 }
@@ -35,7 +35,7 @@ func (e *engines) Replace(p *rule.Program, tables map[string][]firewall.TableEnt
 			return err
 		}
 	}
-	if err := e.Engine.Replace(p, tables); err != nil || t == nil {
+	if err := e.kernel.Replace(p, tables); err != nil || t == nil {
 		return err
 	}
 	return t.Replace(p, tables)
@@ -43,7 +43,7 @@ func (e *engines) Replace(p *rule.Program, tables map[string][]firewall.TableEnt
 
 // each calls do for both engines, the kernel's first.
 func (e *engines) each(ask func(firewall.Engine) error) error {
-	if err := ask(e.Engine); err != nil {
+	if err := ask(e.kernel); err != nil {
 		return err
 	}
 	if t := e.tunnel.Load(); t != nil {
@@ -80,7 +80,7 @@ func (e *engines) SetRoutes(routes []firewall.Route) error {
 // Rules returns the counters by rule index. While a Program is being replaced the two may run
 // different ones; then the kernel's count alone.
 func (e *engines) Rules() ([]firewall.RuleCounter, error) {
-	all, err := e.Engine.Rules()
+	all, err := e.kernel.Rules()
 	t := e.tunnel.Load()
 	if err != nil || t == nil {
 		return all, err
@@ -134,9 +134,9 @@ func (e *engines) States() iter.Seq2[firewall.State, error] {
 // readers are the engines that have states.
 func (e *engines) readers() []firewall.Engine {
 	if t := e.tunnel.Load(); t != nil {
-		return []firewall.Engine{e.Engine, t}
+		return []firewall.Engine{e.kernel, t}
 	}
-	return []firewall.Engine{e.Engine}
+	return []firewall.Engine{e.kernel}
 }
 
 // DeleteStates implements firewall.Engine.
@@ -153,5 +153,5 @@ func (e *engines) DeleteStates(drop func(firewall.State) bool) (int, error) {
 // Listen sets which events the kernel engine reports. The tunnel's engine reports all or none.
 func (e *engines) Listen(kinds ...firewall.EventKind) error {
 	e.subscribed.Store(len(kinds) > 0)
-	return e.Engine.Listen(kinds...)
+	return e.kernel.Listen(kinds...)
 }

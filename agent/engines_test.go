@@ -35,7 +35,7 @@ func TestEnginesRunTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engines{Engine: guard}
+	e := &engines{kernel: guard}
 	e.tunnel.Store(tunnel)
 	first := program(t,
 		"add 10 allow tcp from any to any keep-state\nadd 20 deny udp from any to any")

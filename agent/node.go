@@ -97,7 +97,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	n.engine = &engines{Engine: guard}
+	n.engine = &engines{kernel: guard}
 	defer func() { err = errors.Join(err, n.engine.Close()) }()
 
 	ctx, cancel := context.WithCancel(ctx)

@@ -11,11 +11,6 @@ import (
 // itself, for its fast path.
 type podPath struct{ node *Node }
 
-func (p *podPath) forwarder() (firewall.Forwarder, bool) {
-	f, ok := any(p.node.engine).(firewall.Forwarder)
-	return f, ok
-}
-
 func (p *podPath) SetEndpoint(e firewall.Endpoint) error {
 	n := p.node
 	n.links.addPod(e.Index, e.Name)
@@ -28,40 +23,22 @@ func (p *podPath) SetEndpoint(e firewall.Endpoint) error {
 	if err != nil {
 		return fmt.Errorf("guard %s: %w", e.Name, err)
 	}
-	if f, ok := p.forwarder(); ok {
-		return f.SetEndpoint(e)
-	}
-	return nil
+	return n.engine.SetEndpoint(e)
 }
 
 func (p *podPath) DeleteEndpoint(index uint32) error {
 	p.node.links.losePod(index)
-	if f, ok := p.forwarder(); ok {
-		return f.DeleteEndpoint(index)
-	}
-	return nil
+	return p.node.engine.DeleteEndpoint(index)
 }
 
 func (p *podPath) Endpoints() ([]firewall.EndpointCounters, error) {
-	if f, ok := p.forwarder(); ok {
-		return f.Endpoints()
-	}
-	return nil, nil
+	return p.node.engine.Endpoints()
 }
 
 func (p *podPath) SetPublished(ports []firewall.Published) error {
-	if f, ok := p.forwarder(); ok {
-		return f.SetPublished(ports)
-	}
-	if len(ports) > 0 {
-		return fmt.Errorf("ports cannot be published: the engine translates no addresses")
-	}
-	return nil
+	return p.node.engine.SetPublished(ports)
 }
 
 func (p *podPath) SetMasquerade(m firewall.Masquerade) error {
-	if f, ok := p.forwarder(); ok {
-		return f.SetMasquerade(m)
-	}
-	return nil
+	return p.node.engine.SetMasquerade(m)
 }

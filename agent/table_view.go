@@ -18,7 +18,7 @@ func (n *Node) stateTable() (api.StateTable, error) {
 	if err != nil {
 		return api.StateTable{}, err
 	}
-	decisions, err := n.engine.Engine.Decisions() // the tunnel's engine has a table of its own
+	decisions, err := n.engine.kernel.Decisions() // the tunnel's engine has a table of its own
 	if err != nil {
 		return api.StateTable{}, err
 	}

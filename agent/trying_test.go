@@ -77,7 +77,7 @@ func TestWatchersBeginAgain(t *testing.T) {
 // does not turn.
 func TestWatchdogSeesHeldLocks(t *testing.T) {
 	n := newTrier()
-	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, &engines{Engine: &kernel.Engine{}},
+	n.peers, n.book, n.engine, n.pulse = &peers{}, &rulebook{}, &engines{kernel: &kernel.Engine{}},
 		make(chan struct{})
 	well := func(turns bool) bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)

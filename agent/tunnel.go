@@ -205,7 +205,7 @@ func (t *tunnel) close() error {
 func (t *tunnel) adopt(p *rule.Program) error {
 	var states []firewall.State
 	weir := uint32(t.device.Index())
-	for s, err := range t.node.engine.Engine.States() {
+	for s, err := range t.node.engine.kernel.States() {
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/weirnet/weir/firewall"
+	"github.com/weirnet/weir/firewall/kernel"
+)
+
+// What concerns the kernel engine alone: hooks, pins, the fast path of pods, and the events and
+// figures of its tables. Each method is listed, so that a new method of the kernel engine is not
+// used for both engines by accident.
+
+var _ firewall.Forwarder = (*engines)(nil)
+
+// Attach puts the hooks on an interface.
+func (e *engines) Attach(index uint32) (hook string, err error) { return e.kernel.Attach(index) }
+
+// Detach takes the hooks off an interface.
+func (e *engines) Detach(index uint32) error { return e.kernel.Detach(index) }
+
+// Attached returns the interfaces with hooks.
+func (e *engines) Attached() []uint32 { return e.kernel.Attached() }
+
+// Guarded reports whether the engine that was taken over had evaluated packets of an interface.
+func (e *engines) Guarded() bool { return e.kernel.Guarded() }
+
+// TakenOver reports whether the engine continues an earlier one's enforcement.
+func (e *engines) TakenOver() bool { return e.kernel.TakenOver() }
+
+// Replaces reports whether an engine of another layout, or of other sizes, guards interfaces until
+// ours does.
+func (e *engines) Replaces() bool { return e.kernel.Replaces() }
+
+// Carried returns how many states came from an earlier layout.
+func (e *engines) Carried() int { return e.kernel.Carried() }
+
+// LabelsLeft returns the tables of labels of an earlier engine that hold an address.
+func (e *engines) LabelsLeft(a netip.Addr) ([]string, error) { return e.kernel.LabelsLeft(a) }
+
+// Adopt makes states of connections that are open already; tunnel.adopt does so for the tunnel.
+func (e *engines) Adopt(states []firewall.State) (int, error) { return e.kernel.Adopt(states) }
+
+// SetRouteMTUs sets the routes that have an MTU of their own.
+func (e *engines) SetRouteMTUs(routes []kernel.RouteMTU) error { return e.kernel.SetRouteMTUs(routes) }
+
+// SetEndpoint implements firewall.Forwarder.
+func (e *engines) SetEndpoint(p firewall.Endpoint) error { return e.kernel.SetEndpoint(p) }
+
+// DeleteEndpoint implements firewall.Forwarder.
+func (e *engines) DeleteEndpoint(index uint32) error { return e.kernel.DeleteEndpoint(index) }
+
+// Endpoints implements firewall.Forwarder.
+func (e *engines) Endpoints() ([]firewall.EndpointCounters, error) { return e.kernel.Endpoints() }
+
+// SetPublished implements firewall.Forwarder.
+func (e *engines) SetPublished(ports []firewall.Published) error { return e.kernel.SetPublished(ports) }
+
+// SetMasquerade implements firewall.Forwarder.
+func (e *engines) SetMasquerade(m firewall.Masquerade) error { return e.kernel.SetMasquerade(m) }
+
+// Watch calls f for the kernel engine's events until ctx ends; Node.tunnelEvent passes on the
+// tunnel's.
+func (e *engines) Watch(ctx context.Context, f func(firewall.Event)) error {
+	return e.kernel.Watch(ctx, f)
+}
+
+// Capture calls f with the kernel engine's frames; tunnelWorker adds the tunnel's. nil ends it.
+func (e *engines) Capture(f func(*firewall.Captured)) error { return e.kernel.Capture(f) }
+
+// Stats returns the figures of the kernel engine's state table.
+func (e *engines) Stats() (kernel.Stats, error) { return e.kernel.Stats() }
+
+// Close closes the kernel engine; what it pinned keeps enforcing. The tunnel closes its own.
+func (e *engines) Close() error { return e.kernel.Close() }

@@ -1,0 +1,27 @@
+package agent
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/weirnet/weir/firewall/kernel"
+)
+
+// TestEnginesListEveryMethod: nothing is promoted from an embedded engine, so that a new method of
+// the kernel engine does not silently skip the tunnel, and every method that a node may need has an
+// explicit answer here.
+func TestEnginesListEveryMethod(t *testing.T) {
+	both, one := reflect.TypeFor[*engines](), reflect.TypeFor[*kernel.Engine]()
+	for i := range both.Elem().NumField() {
+		if f := both.Elem().Field(i); f.Anonymous {
+			t.Errorf("engines embeds %s: its methods reach one engine alone", f.Name)
+		}
+	}
+	unused := map[string]bool{"Evaluate": true} // for tests of the kernel engine
+	for i := range one.NumMethod() {
+		name := one.Method(i).Name
+		if _, listed := both.MethodByName(name); listed == unused[name] {
+			t.Errorf("engines lists %s: %t; decide which engines it concerns", name, listed)
+		}
+	}
+}
