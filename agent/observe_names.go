@@ -5,7 +5,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/observe"
 	"github.com/weirnet/weir/rule"
 )
@@ -18,7 +18,7 @@ func (n *Node) nameThings(o *observer) {
 	o.names.InterfaceHas = n.links.has
 	o.names.Table = func(name string, a netip.Addr) (value uint32, found bool) {
 		n.book.view(func(r ruleState, _ *rule.Program) {
-			value, found = offline.Member(r.set.Tables[name], a)
+			value, found = rulefile.Member(r.set.Tables[name], a)
 		})
 		return value, found || n.pods.Load() != nil && n.pods.Load().labels.has(name, a)
 	}
@@ -70,7 +70,7 @@ func (s *addressNames) name(a netip.Addr, tableOf func(netip.Addr) string) strin
 func (n *Node) tableOf(a netip.Addr) (name string) {
 	n.book.view(func(r ruleState, _ *rule.Program) {
 		for table, members := range r.set.Tables {
-			if _, found := offline.Member(members, a); found &&
+			if _, found := rulefile.Member(members, a); found &&
 				(name == "" || "table:"+table < name) {
 				name = "table:" + table
 			}

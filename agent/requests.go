@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -49,7 +49,7 @@ func (n *Node) load(r api.Load) (api.Done, error) {
 				maxTrial, r.Confirm)
 		}
 	}
-	set, _, err := offline.Parse(r.Name, r.Text, n.book.names)
+	set, _, err := rulefile.Parse(r.Name, r.Text, n.book.names)
 	if err != nil {
 		return api.Done{}, err
 	}
@@ -85,7 +85,7 @@ func (n *Node) reload() error {
 	if err != nil {
 		return err
 	}
-	set, _, err := offline.Parse(file, string(text), n.book.names)
+	set, _, err := rulefile.Parse(file, string(text), n.book.names)
 	if err != nil {
 		return err
 	}

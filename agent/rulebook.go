@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
 )
@@ -56,7 +56,7 @@ func (r ruleState) members(table string) []firewall.TableEntry {
 	if r.set == nil {
 		return nil
 	}
-	return offline.Entries(r.set.Tables[table])
+	return rulefile.Entries(r.set.Tables[table])
 }
 
 // trial is a rule set that is rolled back unless it is confirmed.

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/weirnet/weir/agent/api"
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/internal/atomicfile"
 	"github.com/weirnet/weir/rule"
 )
@@ -55,7 +55,7 @@ func (s *savedRules) first(rules string, needed bool) (firstRules, error) {
 	if !given {
 		return firstRules{ruleState: ruleState{set: new(rule.Ruleset), source: "none"}}, nil
 	}
-	set, _, err := offline.Parse(rules, string(text), s.names)
+	set, _, err := rulefile.Parse(rules, string(text), s.names)
 	if err != nil && kept {
 		s.setBase(base)
 		return firstRules{ruleState: saved, denied: saved.strict, problem: err}, nil

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
 	"github.com/weirnet/weir/pod"
@@ -24,7 +24,7 @@ func (n *Node) begin(ctx context.Context) error {
 	if err := sweepState(n.config.Paths); err != nil {
 		n.problem("files left by a crash cannot be removed: "+err.Error(), "")
 	}
-	names := offline.SystemNames()
+	names := rulefile.SystemNames()
 	saved := &savedRules{path: n.config.Paths.Saved(), names: names}
 	first, err := n.firstRules(saved)
 	if err != nil {

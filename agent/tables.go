@@ -7,7 +7,7 @@ import (
 	"maps"
 	"net/netip"
 
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/rule"
 )
@@ -107,7 +107,7 @@ func changedTables(now, next *rule.Ruleset) map[string][]firewall.TableEntry {
 		if now != nil && now.Tables[name] != nil && sameTable(now.Tables[name], members) {
 			continue
 		}
-		changed[name] = offline.Entries(members)
+		changed[name] = rulefile.Entries(members)
 	}
 	if now == nil {
 		return changed

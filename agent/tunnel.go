@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/nl"
@@ -134,7 +134,7 @@ func (n *Node) tunnelKey() (overlay.Key, error) {
 func (n *Node) joinEngine(e *soft.Engine) (err error) {
 	n.book.view(func(r ruleState, p *rule.Program) {
 		for name := range r.set.Tables {
-			err = errors.Join(err, e.SetTable(name, offline.Entries(r.set.Tables[name])))
+			err = errors.Join(err, e.SetTable(name, rulefile.Entries(r.set.Tables[name])))
 		}
 		if n.pods.Load() != nil {
 			n.pods.Load().labels.mu.Lock() // a pod that comes now reaches both engines

@@ -1,8 +1,10 @@
+// Package offline works on rule files alone, with the user-space engine: it explains what they would
+// do with a packet, and replays a capture. It needs no node and no rights. The running agent uses
+// its Question and Explain for the same answers.
 package offline
 
 import (
-	"net/netip"
-
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/rule"
@@ -21,7 +23,7 @@ func newEngine(o soft.Options, p *rule.Program, set *rule.Ruleset, ifs []firewal
 		return nil, err
 	}
 	for name := range set.Tables {
-		if err := e.SetTable(name, Entries(set.Tables[name])); err != nil {
+		if err := e.SetTable(name, rulefile.Entries(set.Tables[name])); err != nil {
 			return nil, err
 		}
 	}
@@ -39,30 +41,4 @@ func Small(o firewall.Options) firewall.Options {
 	o.MaxStates, o.MaxHalfOpen, o.MaxTracks = min(o.MaxStates, 1024), min(o.MaxHalfOpen, 1024),
 		min(o.MaxTracks, 1024)
 	return o
-}
-
-// Entries returns the members of a table as engines take them.
-func Entries(t rule.Table) []firewall.TableEntry {
-	all := make([]firewall.TableEntry, 0, len(t))
-	for p, v := range t {
-		all = append(all, firewall.TableEntry{Prefix: p, Value: v})
-	}
-	return all
-}
-
-// Member looks an address up in a table: the longest prefix that holds it counts.
-func Member(t rule.Table, a netip.Addr) (value uint32, found bool) {
-	if !a.IsValid() || len(t) == 0 {
-		return 0, false
-	}
-	for bits := a.BitLen(); bits >= 0; bits-- {
-		p, err := a.Prefix(bits)
-		if err != nil {
-			return 0, false
-		}
-		if v, ok := t[p]; ok {
-			return v, true
-		}
-	}
-	return 0, false
 }

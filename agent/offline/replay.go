@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/internal/pcap"
@@ -66,7 +67,7 @@ type replayer struct {
 // options draw from a generator with a fixed seed, so that a replay can be repeated.
 func (r Replay) Run(ctx context.Context, capture io.Reader,
 	report func(*PacketVerdict) error) (*Summary, error) {
-	set, program, err := Parse(r.Name, r.Text, SystemNames())
+	set, program, err := rulefile.Parse(r.Name, r.Text, rulefile.SystemNames())
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/soft"
 	"github.com/weirnet/weir/rule"
@@ -14,7 +15,7 @@ import (
 // Why explains what a rule file would do with a packet, without a node. me are the addresses of the
 // host in question.
 func Why(name, text string, me []netip.Prefix, about string) (api.Explanation, error) {
-	set, p, err := Parse(name, text, SystemNames())
+	set, p, err := rulefile.Parse(name, text, rulefile.SystemNames())
 	if err != nil {
 		return api.Explanation{}, err
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/eyeballs"
 	"github.com/weirnet/weir/observe"
 )
@@ -32,7 +33,7 @@ func runFlowWatch(c *call) error {
 		return err
 	}
 	text := strings.Join(c.Args(), " ")
-	filter, err := observe.ParseFilter(text, offline.SystemNames())
+	filter, err := observe.ParseFilter(text, rulefile.SystemNames())
 	if err != nil {
 		return c.failed(err)
 	}
@@ -102,13 +103,13 @@ func (c *call) watchCapture(rules, name string, me addresses, filter *observe.Fi
 		return err
 	}
 	defer capture.Close()
-	set, err := offline.Check(file, text)
+	set, err := rulefile.Check(file, text)
 	if err != nil {
 		return err
 	}
 	names := &observe.Names{
 		Table: func(table string, a netip.Addr) (uint32, bool) {
-			return offline.Member(set.Tables[table], a)
+			return rulefile.Member(set.Tables[table], a)
 		},
 		Me: func(a netip.Addr) bool {
 			return slices.ContainsFunc(me, func(p netip.Prefix) bool { return p.Addr() == a })

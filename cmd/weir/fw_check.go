@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -36,7 +36,7 @@ func runFwCheck(c *call) error {
 	if err != nil {
 		return fmt.Errorf("fw check: %w", err)
 	}
-	set, err := offline.Check(name, text)
+	set, err := rulefile.Check(name, text)
 	if !*asJSON {
 		if err != nil {
 			return fmt.Errorf("fw check: %w", err)

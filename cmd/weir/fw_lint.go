@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/weirnet/weir/agent/offline"
+	"github.com/weirnet/weir/agent/rulefile"
 	"github.com/weirnet/weir/rule"
 )
 
@@ -42,7 +42,7 @@ func runFwLint(c *call) error {
 	if err != nil {
 		return c.failed(err)
 	}
-	set, err := offline.Check(name, text)
+	set, err := rulefile.Check(name, text)
 	if err != nil {
 		return c.failed(err)
 	}

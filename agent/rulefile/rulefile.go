@@ -1,6 +1,7 @@
-// Package offline works on rule files alone, with the user-space engine: check them, ask what they
-// would do with a packet, replay a capture. It needs no node and no rights.
-package offline
+// Package rulefile reads rule files with this machine's names, and turns the tables of a rule set
+// into what engines take and looks addresses up in them. The running agent and package offline use
+// it.
+package rulefile
 
 import (
 	"os"
