@@ -35,7 +35,7 @@ type captures struct {
 	capture func(func(*firewall.Captured)) error // the kernel engine's
 	on      atomic.Bool                          // at least one client captures
 
-	mu   sync.Mutex
+	mu   sync.Mutex           // its place in the lock order: doc.go
 	subs map[*captureSub]bool // guarded by mu
 }
 

@@ -1,15 +1,36 @@
-// Package agent is the hall of the house: the only room where the others meet. A Node brings rules,
-// tables, interfaces and open connections together in the kernel engine, follows what changes, and
-// answers the local API.
+// Package agent wires the other packages into a node, and is the only package that imports all of
+// them. A Node brings rules, tables, interfaces and open connections together in the engines,
+// follows what changes on the host, and answers the local API.
 //
 // # Who owns what
 //
-// The engine enforces, and what it enforces is pinned, so that it goes on without the agent. The
-// rulebook owns the rules: every change goes through it, one at a time, is compiled first, and is
-// either wholly in force and saved or not made. The links follow the host's interfaces and
-// addresses; the node attaches hooks as they come and go.
+// The kernel engine enforces, and what it enforces is pinned, so that it keeps enforcing without
+// the agent. engines passes to it, and to the engine of the tunnel while there is one, what both
+// have to know. The rulebook owns the rules: every change goes through it, one at a time, is
+// compiled first, and is either wholly in force and saved or not made. links holds the host's
+// interfaces and addresses; the Node attaches hooks as interfaces come and go. pods gives
+// containers their network through pod.Manager. peers owns the tunnel and the record of the other
+// nodes. The observer turns events into views.
 //
 // # Without a node
 //
-// Check, Why and Replay work on rule files alone, with the user-space engine, and need no rights.
+// Package offline works on rule files and captures alone, and package rulefile reads rule files for
+// both.
+//
+// # Lock order
+//
+// A goroutine that holds one of these locks takes only locks of lines below it. It never holds two
+// of one line. pod.Manager's lock comes between rulebook.mu and podLabels.mu; the locks inside the
+// engines, the hub, the journal and the device are taken last.
+//
+//	peers.mu          changes of peers; held while the tunnel is made and peers are resolved
+//	observer.mu       the journal and top; names are looked up under it
+//	addressNames.mu   names of addresses of this second
+//	rulebook.mu       changes of the rules, and views of them
+//	savedRules.mu     the file of the saved rules
+//	podLabels.mu      tables of labels
+//	Node.following    one pass over the interfaces at a time
+//	Node.mu           hooks
+//	links.mu          interfaces and addresses
+//	problems.mu, pods.mu, captures.mu, injector.mu
 package agent

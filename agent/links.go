@@ -12,7 +12,7 @@ import (
 
 // links holds the host's interfaces and addresses. nl.Watch feeds it; the node applies it.
 type links struct {
-	mu    sync.Mutex
+	mu    sync.Mutex             // its place in the lock order: doc.go
 	byID  map[int]nl.Link        // guarded by mu
 	addrs map[int][]netip.Prefix // guarded by mu; usable addresses by interface
 	wake  chan struct{}          // has an element when something changed since it was last read

@@ -61,12 +61,12 @@ type Node struct {
 	captures captures
 	problems problems
 
-	following sync.Mutex
-	held      bool // guarded by following; the hooks wait
+	following sync.Mutex // its place in the lock order: doc.go
+	held      bool       // guarded by following; the hooks wait
 	// guarded by following; the interfaces that the engine got last; those to be guarded have hooks
 	followed []firewall.Interface
 
-	mu       sync.Mutex
+	mu       sync.Mutex        // its place in the lock order: doc.go
 	attached map[uint32]string // guarded by mu; hook by interface index
 	// guarded by mu; why an interface is not guarded although it should be
 	refused map[uint32]error

@@ -43,7 +43,7 @@ type observer struct {
 	// kept is called once a second with the error that keeps events off the disk, or nil.
 	kept func(error)
 
-	mu      sync.Mutex
+	mu      sync.Mutex   // its place in the lock order: doc.go
 	sub     *observe.Sub // guarded by mu; what the journal and top are fed by
 	top     *observe.Top // guarded by mu
 	budget  int          // guarded by mu; events that may still be written in this second

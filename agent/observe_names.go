@@ -44,7 +44,7 @@ func (n *Node) nameThings(o *observer) {
 type addressNames struct {
 	pods map[netip.Addr]string
 
-	mu    sync.Mutex
+	mu    sync.Mutex            // its place in the lock order: doc.go
 	found map[netip.Addr]string // guarded by mu; tables by address, "" for none
 }
 

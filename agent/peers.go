@@ -27,7 +27,7 @@ type peers struct {
 	set      atomic.Uint64 // peers that were put into the device, or refused by it
 	watched  patience      // the watchdog's
 
-	mu       sync.Mutex
+	mu       sync.Mutex       // its place in the lock order: doc.go
 	recorded                  // guarded by mu; as recorded
 	unread   error            // guarded by mu; why the record is not known
 	leak     error            // guarded by mu; why packets for peers may leave in the clear

@@ -26,8 +26,8 @@ type pods struct {
 	stop    func()     // of begin
 	watched patience   // the watchdog's
 
-	mu      sync.Mutex
-	trouble error // guarded by mu; why a pod that is gone has not been taken away yet
+	mu      sync.Mutex // its place in the lock order: doc.go
+	trouble error      // guarded by mu; why a pod that is gone has not been taken away yet
 }
 
 var errNoPods = errors.New("this node gives no networks to containers; set [pods] ranges in " +

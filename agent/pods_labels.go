@@ -23,7 +23,7 @@ type labelEngine interface {
 type podLabels struct {
 	engine labelEngine
 
-	mu sync.Mutex
+	mu sync.Mutex // its place in the lock order: doc.go
 	// guarded by mu; the engine has the tables as they are here
 	began bool
 	// guarded by mu; table -> address -> keys of its pods

@@ -13,8 +13,8 @@ import (
 
 // problems holds what the status shows as wrong, one for each subject, in order of arrival.
 type problems struct {
-	mu  sync.Mutex
-	all []problem // guarded by mu
+	mu  sync.Mutex // its place in the lock order: doc.go
+	all []problem  // guarded by mu
 }
 
 type problem struct {

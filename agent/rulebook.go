@@ -27,7 +27,7 @@ type rulebook struct {
 	// saved, if set, is called when all of the rules in force were saved.
 	saved func()
 
-	mu      sync.Mutex
+	mu      sync.Mutex    // its place in the lock order: doc.go
 	rules   ruleState     // guarded by mu
 	program *rule.Program // guarded by mu; what the engine runs
 	trial   *trial        // guarded by mu; nil when the rules are confirmed

@@ -59,8 +59,8 @@ type savedRules struct {
 	path  string
 	names *rule.Names
 
-	mu   sync.Mutex
-	file string // guarded by mu; version of the owner's rule file
+	mu   sync.Mutex // its place in the lock order: doc.go
+	file string     // guarded by mu; version of the owner's rule file
 	// retire keeps aside what is in the file and must not be overwritten without that; nil: nothing
 	// is.
 	retire func() error // guarded by mu

@@ -3,7 +3,6 @@ package doctor
 import (
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 
 	"github.com/cilium/ebpf"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/weirnet/weir/firewall"
 	"github.com/weirnet/weir/firewall/kernel"
+	"github.com/weirnet/weir/internal/nl"
 )
 
 // loopback is the index of lo in every network namespace.
@@ -81,37 +81,24 @@ func tcx() (string, error) {
 	})
 }
 
-// clsact adds the qdisc to an empty namespace's loopback by the plainest rtnetlink message there
-// is.
+// clsact adds the qdisc to an empty namespace's loopback.
 func clsact() (string, error) {
-	return inEmptyNamespace(func() (string, error) {
-		return "", askNetlink(unix.NETLINK_ROUTE, newQdisc())
-	})
+	return inEmptyNamespace(func() (string, error) { return "", addClsact(loopback) })
+}
+
+func addClsact(link int) error {
+	conn, err := nl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return conn.AddClsact(link)
 }
 
 // sockDiag asks for the TCP sockets of an empty namespace.
 func sockDiag() (string, error) {
 	return inEmptyNamespace(func() (string, error) {
-		return "", askNetlink(unix.NETLINK_SOCK_DIAG, tcpSockets())
+		_, err := nl.TCPSockets(nil)
+		return "", err
 	})
-}
-
-// askNetlink sends one request and returns the error of the answer.
-func askNetlink(family int, request []byte) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, family)
-	if err != nil {
-		return os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2})
-	if err := unix.Sendto(fd, request, 0,
-		&unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return os.NewSyscallError("sendto", err)
-	}
-	answer := make([]byte, 8192)
-	n, _, err := unix.Recvfrom(fd, answer, 0)
-	if err != nil {
-		return os.NewSyscallError("recvfrom", err)
-	}
-	return netlinkError(answer[:n])
 }

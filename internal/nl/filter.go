@@ -36,18 +36,21 @@ func clsactOf(link int) *netlink.GenericQdisc {
 	}
 }
 
-// SetFilter puts an eBPF program (by its file descriptor) at the ingress or egress of a link, in a
-// filter below a clsact queueing discipline, which it adds if there is none. A filter of Weir that
-// is there is replaced.
-func (c *Conn) SetFilter(link int, egress bool, program int, name string) error {
-	q := clsactOf(link)
-	err := change(fmt.Sprintf("add clsact to link %d", link), func() error {
-		if err := c.h.QdiscAdd(q); err != unix.EEXIST {
+// AddClsact gives a link the queueing discipline that filters hang below, unless it is there.
+func (c *Conn) AddClsact(link int) error {
+	return change(fmt.Sprintf("add clsact to link %d", link), func() error {
+		if err := c.h.QdiscAdd(clsactOf(link)); err != unix.EEXIST {
 			return err
 		}
 		return nil
 	})
-	if err != nil {
+}
+
+// SetFilter puts an eBPF program (by its file descriptor) at the ingress or egress of a link, in a
+// filter below a clsact queueing discipline, which it adds if there is none. A filter of Weir that
+// is there is replaced.
+func (c *Conn) SetFilter(link int, egress bool, program int, name string) error {
+	if err := c.AddClsact(link); err != nil {
 		return err
 	}
 	f := filterOf(link, egress)

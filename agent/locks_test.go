@@ -1,0 +1,77 @@
+package agent
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestLockOrderIsComplete: every mutex of the package has its place in the lock order of the package
+// documentation, and no other is there.
+func TestLockOrderIsComplete(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, order, _ := strings.Cut(string(doc), "# Lock order")
+	var listed []string
+	for line := range strings.Lines(order) {
+		row, ok := strings.CutPrefix(line, "//\t")
+		for _, word := range strings.Fields(row) {
+			if name := strings.TrimSuffix(word, ","); ok && strings.Contains(name, ".") {
+				listed = append(listed, name)
+			}
+		}
+	}
+	have := mutexes(t)
+	slices.Sort(listed)
+	if !slices.Equal(listed, have) {
+		t.Errorf("the lock order lists\n%v, the package has\n%v", listed, have)
+	}
+}
+
+// mutexes returns the fields of package agent that are locks, as TYPE.FIELD, in order.
+func mutexes(t *testing.T) (all []string) {
+	t.Helper()
+	files, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), ".go") || strings.HasSuffix(f.Name(), "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), f.Name(), nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range ast.Preorder(file) {
+			spec, ok := n.(*ast.TypeSpec)
+			if !ok {
+				continue
+			}
+			if s, ok := spec.Type.(*ast.StructType); ok {
+				all = append(all, locksOf(spec.Name.Name, s)...)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func locksOf(name string, s *ast.StructType) (all []string) {
+	for _, field := range s.Fields.List {
+		kind, ok := field.Type.(*ast.SelectorExpr)
+		if !ok || kind.Sel.Name != "Mutex" && kind.Sel.Name != "RWMutex" {
+			continue
+		}
+		for _, f := range field.Names {
+			all = append(all, name+"."+f.Name)
+		}
+	}
+	return all
+}
