@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,20 +9,59 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/cni"
 	"github.com/weirnet/weir/cni/docker"
 	"github.com/weirnet/weir/internal/unixsocket"
 )
 
-// dockerNode is the node as Docker's driver sees it.
+// dockerTime is how long requests of dockerd may take to end with the node.
+const dockerTime = 5 * time.Second
+
+// dockerNode is the node as Docker's driver sees it: the same requests as those of the API, without
+// its socket. Errors keep their types.
 type dockerNode struct {
-	Remote
+	node *Node
 	pods *pods
 }
 
+var _ docker.Node = dockerNode{}
+
+// Attach implements cni.Agent.
+func (d dockerNode) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
+	p, err := d.node.attachPod(ctx, attachOf(q))
+	if err != nil {
+		return cni.Reply{}, err
+	}
+	return replyOf(p), nil
+}
+
+// Detach implements cni.Agent.
+func (d dockerNode) Detach(ctx context.Context, container, ifName string) error {
+	return d.pods.detach(ctx, container, ifName, true)
+}
+
+// Check implements cni.Agent.
+func (d dockerNode) Check(_ context.Context, container, ifName string, addrs []netip.Addr) error {
+	return d.pods.manager.Check(container, ifName, addrs)
+}
+
+// GC implements cni.Agent.
+func (d dockerNode) GC(ctx context.Context, network string, attachments []string) error {
+	_, err := d.node.gcPods(ctx, api.GC{Network: network, Attachments: attachments})
+	return err
+}
+
+// Status implements cni.Agent.
+func (d dockerNode) Status(context.Context) error { return nil }
+
+// Reserve implements docker.Node.
 func (d dockerNode) Reserve(a netip.Addr) (netip.Addr, error) { return d.pods.manager.Hold(a) }
-func (d dockerNode) Unreserve(a netip.Addr)                   { d.pods.manager.Unreserve(a) }
+
+// Unreserve implements docker.Node.
+func (d dockerNode) Unreserve(a netip.Addr) { d.pods.manager.Unreserve(a) }
 
 func (d dockerNode) Ranges() []docker.Range {
 	var list []docker.Range
@@ -45,13 +85,23 @@ func (n *Node) serveDocker() (stop func() error, err error) {
 	if l, err = unixsocket.Listen(socket); err != nil {
 		return nil, fmt.Errorf("listen for dockerd: %w", err)
 	}
-	node := dockerNode{NewRemote(api.NewClient(n.config.Paths.Socket())), n.pods.Load()}
-	s := http.Server{Handler: docker.New(node).Handler(), ReadHeaderTimeout: headerTime,
+	node := dockerNode{n, n.pods.Load()}
+	requests, cancel := context.WithCancel(context.Background())
+	s := http.Server{BaseContext: func(net.Listener) context.Context { return requests },
+		Handler: docker.New(node).Handler(), ReadHeaderTimeout: headerTime,
 		IdleTimeout: idleTime}
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			n.problem("dockerd is not answered any more: "+err.Error(), "restart the node")
 		}
 	}()
-	return s.Close, nil
+	return func() error {
+		cancel() // an attach under way is rolled back, and waited for
+		ctx, done := context.WithTimeout(context.Background(), dockerTime)
+		defer done()
+		if s.Shutdown(ctx) != nil {
+			return s.Close()
+		}
+		return nil
+	}, nil
 }

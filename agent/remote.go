@@ -18,6 +18,15 @@ func NewRemote(c *api.Client) Remote { return Remote{c} }
 
 // Attach gives a container its network.
 func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
+	var p api.Pod
+	if err := r.post(ctx, "/v1/pods", attachOf(q), &p); err != nil {
+		return cni.Reply{}, err
+	}
+	return replyOf(p), nil
+}
+
+// attachOf turns a runtime's request into the API's.
+func attachOf(q cni.Request) api.Attach {
 	a := api.Attach{
 		Network: q.Network, Container: q.Container, Name: q.Name, Netns: q.Netns, IfName: q.IfName,
 		Addrs: q.Addrs, ExternalIPAM: q.ExternalIPAM, Moved: q.RuntimeMovesInterface,
@@ -29,12 +38,13 @@ func (r Remote) Attach(ctx context.Context, q cni.Request) (cni.Reply, error) {
 			api.Publish{Proto: packet.Proto(p.Proto).String(), Host: p.Host,
 				HostPort: p.HostPort, Port: p.Port})
 	}
-	var p api.Pod
-	if err := r.post(ctx, "/v1/pods", a, &p); err != nil {
-		return cni.Reply{}, err
-	}
+	return a
+}
+
+// replyOf turns the API's answer into a runtime's.
+func replyOf(p api.Pod) cni.Reply {
 	return cni.Reply{HostIf: p.HostIf, HostMAC: p.HostMAC, InnerIf: p.InnerIf, MAC: p.MAC,
-		MTU: p.MTU, Addrs: p.Addrs, Gateways: p.Gateways}, nil
+		MTU: p.MTU, Addrs: p.Addrs, Gateways: p.Gateways}
 }
 
 // Detach takes a container's network away.
