@@ -165,11 +165,11 @@ func (d *Device) lookUp(p *peer) {
 		list := p.ways.list()
 		p.paths.setCandidates(list)
 		if err := d.fitMTU(list); err != nil {
-			d.log.Warn("mtu", "peer", p.Name, "error", err)
+			d.log.Warn("mtu", "peer", p.Name, "err", err)
 		}
 	})
 	if missing != nil && len(p.ways.list()) == 0 && d.ctx.Err() == nil {
-		d.log.Warn("endpoint not found; will try again", "peer", p.Name, "error", missing)
+		d.log.Warn("endpoint not found; will try again", "peer", p.Name, "err", missing)
 	}
 }
 

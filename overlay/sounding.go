@@ -264,7 +264,7 @@ func (d *Device) resize(p *paths, h *hop, size int) {
 	known := d.peers[p.key]
 	if fits < MinMTU || known == nil || known.Plain { // the routes of others are not ours
 		if err := d.bind.tellSize(h, size); err != nil {
-			d.log.Warn("path size", "peer", p.key.String(), "error", err)
+			d.log.Warn("path size", "peer", p.key.String(), "err", err)
 		}
 		p.told = told{h.addr, size, d.bind.now()}
 	}
@@ -278,7 +278,7 @@ func (d *Device) resize(p *paths, h *hop, size int) {
 		return
 	}
 	if err := d.addRoutes(known, known); err != nil { // in place
-		d.log.Warn("mtu", "peer", p.key.String(), "error", err)
+		d.log.Warn("mtu", "peer", p.key.String(), "err", err)
 	}
 	d.tellNarrow()
 }
