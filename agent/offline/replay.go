@@ -83,7 +83,7 @@ func (r Replay) Run(ctx context.Context, capture io.Reader,
 	}
 	o := soft.Options{Options: firewall.DefaultOptions()}
 	if r.Event != nil {
-		o.OnEvent = p.tell
+		o.OnEvent = p.publish
 	}
 	if p.engine, err = newEngine(o, program, set, p.ifs, nil); err != nil {
 		return nil, err
@@ -175,8 +175,8 @@ func (p *replayer) nameOf(index uint32) string {
 	return p.ifs[index-1].Name
 }
 
-// tell passes an event on with the capture's time and names.
-func (p *replayer) tell(ev *firewall.Event) {
+// publish passes an event on with the capture's time and names.
+func (p *replayer) publish(ev *firewall.Event) {
 	e := observe.Event{Event: *ev, At: p.first.Add(time.Duration(ev.Time) - time.Second)}
 	e.Recv, e.Xmit = p.nameOf(ev.Hook.Recv), p.nameOf(ev.Hook.Xmit)
 	p.Event(&e)
