@@ -43,7 +43,9 @@ func (e *engines) LabelsLeft(a netip.Addr) ([]string, error) { return e.kernel.L
 func (e *engines) Adopt(states []firewall.State) (int, error) { return e.kernel.Adopt(states) }
 
 // SetRouteMTUs sets the routes that have an MTU of their own.
-func (e *engines) SetRouteMTUs(routes []kernel.RouteMTU) error { return e.kernel.SetRouteMTUs(routes) }
+func (e *engines) SetRouteMTUs(routes []kernel.RouteMTU) error {
+	return e.kernel.SetRouteMTUs(routes)
+}
 
 // SetEndpoint implements firewall.Forwarder.
 func (e *engines) SetEndpoint(p firewall.Endpoint) error { return e.kernel.SetEndpoint(p) }
@@ -55,7 +57,9 @@ func (e *engines) DeleteEndpoint(index uint32) error { return e.kernel.DeleteEnd
 func (e *engines) Endpoints() ([]firewall.EndpointCounters, error) { return e.kernel.Endpoints() }
 
 // SetPublished implements firewall.Forwarder.
-func (e *engines) SetPublished(ports []firewall.Published) error { return e.kernel.SetPublished(ports) }
+func (e *engines) SetPublished(ports []firewall.Published) error {
+	return e.kernel.SetPublished(ports)
+}
 
 // SetMasquerade implements firewall.Forwarder.
 func (e *engines) SetMasquerade(m firewall.Masquerade) error { return e.kernel.SetMasquerade(m) }

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestLockOrderIsComplete: every mutex of the package has its place in the lock order of the package
-// documentation, and no other is there.
+// TestLockOrderIsComplete: the lock order of the package documentation lists every mutex of the
+// package and no other.
 func TestLockOrderIsComplete(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// notify tells the service manager about the state of the process, as sd_notify(3) does. Without a
+// notify reports the state of the process to the service manager, as sd_notify(3) does. Without a
 // service manager it does nothing; an error is ignored, because the manager notices by its own
 // timeout.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }

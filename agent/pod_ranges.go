@@ -23,7 +23,7 @@ func (e errRange) Error() string {
 		"and the host would take addresses of others", e.own, e.other, e.iface)
 }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (errRange) Hint() string {
 	return "choose a range that no other network uses: pods.ranges in weir.toml"
 }

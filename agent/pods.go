@@ -35,7 +35,7 @@ var errNoPods = errors.New("this node gives no networks to containers; set [pods
 
 var errPodsLater = errors.New("the pods of an earlier run are not taken over yet; see weir status")
 
-// noPods says why there are no pods.
+// noPods returns the error for requests while there are no pods.
 func (n *Node) noPods() error {
 	if len(n.config.Settings.Pods.Ranges) > 0 {
 		return errPodsLater

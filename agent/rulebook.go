@@ -74,7 +74,7 @@ func (e errTrial) Error() string {
 	return fmt.Sprintf("a rule set is on trial for another %d s", int(e.left.Seconds()+0.999))
 }
 
-// Hint says how to end the trial.
+// Hint returns how to end the trial.
 func (e errTrial) Hint() string {
 	return "keep it: weir fw confirm, or wait until the rules before are back"
 }

@@ -246,8 +246,8 @@ func TestRulebookTrial(t *testing.T) {
 
 func second(_ string, err error) error { return err }
 
-// TestRulebookSerializesChanges: many at once are all made, one after the other, and the file tells
-// of all.
+// TestRulebookSerializesChanges: many at once are all made, one after the other, and the file has
+// all of them.
 func TestRulebookSerializesChanges(t *testing.T) {
 	b, _ := newBook(t)
 	var all sync.WaitGroup

@@ -29,7 +29,7 @@ type Settings struct {
 	LogJSON bool
 	// SSH reports whether ssh is let in while the host is locked down for want of rules.
 	SSH SSH
-	// Pods says how containers get their network.
+	// Pods configures the network of containers.
 	Pods PodSettings
 	// Overlay is the tunnel to other nodes.
 	Overlay OverlaySettings

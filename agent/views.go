@@ -175,8 +175,9 @@ func (n *Node) interfaceName(index uint32) string {
 
 func stateView(s firewall.State, now int64) api.State {
 	v := api.State{
-		Proto: packet.Proto(s.Proto).String(), From: s.From.String(), To: s.To.String(), ICMPType: s.Query,
-		Flow: s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
+		Proto: packet.Proto(s.Proto).String(), From: s.From.String(), To: s.To.String(),
+		ICMPType: s.Query,
+		Flow:     s.FlowName, Phase: s.Phase.String(), Rule: s.Rule,
 		AgeSeconds: toSeconds(now - s.Created), LeftSeconds: max(0, toSeconds(s.Deadline-now)),
 		Packets: s.Packets, Bytes: s.Bytes,
 	}

@@ -13,15 +13,15 @@
 //	GET  /v1/tables        Tables
 //	GET  /v1/sets          Sets
 //	GET  /v1/states        States
-//	GET  /v1/events        JSON lines of package observe; ?filter=EXPR ?since=TIME|DURATION ?follow=0
+//	GET  /v1/events        JSON lines of events; ?filter=EXPR ?since=TIME|DURATION ?follow=0
 //	GET  /v1/top           Top        ?n=ROWS
 //	GET  /v1/packets       JSON lines of Captured; ?filter=EXPR
 //	GET  /metrics          text for Prometheus
-//	POST /v1/do            Do       -> Done       one command of ipfw: add, delete, set, table, flush, zero
+//	POST /v1/do            Do       -> Done       one command: add, delete, set, table, flush, zero
 //	POST /v1/load          Load     -> Done       the whole rule set
 //	POST /v1/confirm                -> Done       keep what was loaded on trial
 //	POST /v1/why           Why      -> Explanation
-//	POST /v1/down                   -> Done       stop and remove everything; ?keep=1 keeps the files
+//	POST /v1/down                   -> Done       stop, remove everything; ?keep=1 keeps the files
 //	GET  /v1/pods          Pods
 //	POST /v1/pods          Attach   -> Pod        give a container its network
 //	POST /v1/pods/detach   Detach   -> Done       take it away

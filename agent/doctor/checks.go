@@ -46,8 +46,8 @@ func checks(pins string) []check {
 		{"own programs", true, "no interface can be guarded",
 			"report what stands here together with the kernel's release", ownPrograms},
 		{"timers", false,
-			"the agent has to sweep old states away; without an agent they stay until their entry " +
-				"is needed", "",
+			"the agent has to sweep old states away; without an agent they stay until their " +
+				"entry is needed", "",
 			helper(ebpf.SchedCLS, asm.FnTimerInit)},
 		{"ring buffer", false, "no live events; counters and states still work", "",
 			eachMap(ebpf.RingBuf)},

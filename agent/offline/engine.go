@@ -1,6 +1,6 @@
-// Package offline works on rule files alone, with the user-space engine: it explains what they would
-// do with a packet, and replays a capture. It needs no node and no rights. The running agent uses
-// its Question and Explain for the same answers.
+// Package offline works on rule files alone, with the user-space engine. It explains what they
+// would do with a packet, and replays a capture. It needs no node and no rights. The running agent
+// uses its Question and Explain for the same answers.
 package offline
 
 import (

@@ -39,8 +39,7 @@ func (ns *NS) Close() error { return ns.file.Close() }
 // Fd returns the file descriptor, valid until Close.
 func (ns *NS) Fd() int { return ns.fd }
 
-// Inode returns the number by which the kernel tells namespaces apart, as in the link
-// /proc/PID/ns/net.
+// Inode returns the kernel's number of the namespace, as in the link /proc/PID/ns/net.
 func (ns *NS) Inode() (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(ns.Fd(), &st); err != nil {
@@ -49,8 +48,8 @@ func (ns *NS) Inode() (uint64, error) {
 	return st.Ino, nil
 }
 
-// ID returns what tells this namespace from every other one that lives now. The kernel gives it to
-// another one when this one is gone.
+// ID returns an identifier that no other existing namespace has. The kernel may reuse it when this
+// one is gone.
 func (ns *NS) ID() (string, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(ns.Fd(), &st); err != nil {
