@@ -46,7 +46,7 @@ func (p *peers) add(r api.AddPeer) (api.Done, error) {
 		return api.Done{}, err
 	}
 	p.node.log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
-		"encrypted", !peer.Plain)
+		"encrypted", !peer.Unencrypted)
 	says := []string{p.node.advice(peer)}
 	if changed {
 		says = append(says, p.heldAdvice(peer.Name, without(old.Pods, peer.Pods)))
@@ -112,7 +112,7 @@ func (p *peers) minus(old overlay.Peer, release bool) known {
 	switch {
 	case release:
 		delete(next.held, old.Name)
-	case !old.Plain:
+	case !old.Unencrypted:
 		next.held[old.Name] = append(slices.Clone(next.held[old.Name]),
 			without(old.Pods, next.held[old.Name])...)
 	}
@@ -142,7 +142,7 @@ func (p *peers) changeLocked(next known, old *overlay.Peer, with overlay.Peer) e
 			endGaps(without(next.closedRanges(), before.closedRanges())))
 	}
 	delete(p.waits, with.Name)
-	if with.Plain {
+	if with.Unencrypted {
 		if err := keepPlain(with.Pods); err != nil {
 			p.waits[with.Name] = err
 		}
@@ -193,7 +193,7 @@ func (p *peers) goBackLocked(before known) error {
 // is the peer with the ranges that it lost.
 func (p *peers) openLeftLocked(before known, gone overlay.Peer) {
 	err := endGaps(without(before.closedRanges(), p.closedRanges()))
-	if gone.Plain {
+	if gone.Unencrypted {
 		err = errors.Join(err, removePlain(gone.Pods))
 	}
 	if err != nil {

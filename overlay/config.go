@@ -55,11 +55,11 @@ type Peer struct {
 	// Plain sends packets to the peer's pods as they are, past the tunnel and the Filter: the first
 	// endpoint that is a neighbour of this host becomes their router. Both ends must agree.
 	// Endpoints are addresses: whoever answers for a name would say where the packets go.
-	Plain bool
+	Unencrypted bool
 }
 
 func (p *Peer) check() error {
-	if p.Plain && len(p.Endpoints) == 0 {
+	if p.Unencrypted && len(p.Endpoints) == 0 {
 		return fmt.Errorf("overlay: peer %q: without encryption it needs an endpoint, the address "+
 			"of its host", p.Name)
 	}
@@ -75,7 +75,7 @@ func (p *Peer) check() error {
 			return fmt.Errorf("overlay: peer %q: endpoint %q needs a host and a port from 1 to "+
 				"65535", p.Name, e)
 		}
-		if _, err := netip.ParseAddr(host); err != nil && p.Plain {
+		if _, err := netip.ParseAddr(host); err != nil && p.Unencrypted {
 			return fmt.Errorf("overlay: peer %q: endpoint %q: without encryption it has to be an "+
 				"address, since whoever answers for a "+
 				"name would say where the packets go", p.Name, e)

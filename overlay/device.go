@@ -28,13 +28,13 @@ type Device struct {
 	wg      *device.Device
 	uapi    *uapi
 
-	mu     sync.Mutex
-	peers  map[Key]*peer
-	closed bool
-	greets chan Key        // peers that were heard on another path
-	ctx    context.Context // until Close
-	end    context.CancelFunc
-	done   sync.WaitGroup
+	mu         sync.Mutex
+	peers      map[Key]*peer
+	closed     bool
+	keepalives chan Key        // peers that were heard on another path
+	ctx        context.Context // until Close
+	end        context.CancelFunc
+	done       sync.WaitGroup
 }
 
 // requestTime bounds how long one request to the kernel may take. Calls that change peers make
@@ -55,7 +55,7 @@ func New(config Config) (*Device, error) {
 		config.Resolver = eyeballs.DefaultResolver()
 	}
 	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{},
-		greets: make(chan Key, 64)}
+		keepalives: make(chan Key, 64)}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -92,7 +92,7 @@ func (d *Device) open() (err error) {
 	// called by the device's own goroutines, who must not call it back
 	d.bind.onMove = func(k Key) {
 		select {
-		case d.greets <- k:
+		case d.keepalives <- k:
 		default:
 		}
 	}
@@ -158,11 +158,11 @@ type Stats struct {
 	DroppedIn, DroppedOut uint64 // refused by the Filter
 	Broken                uint64 // packets of the kernel that made no sense
 	// packets from peers that were joined and that the kernel refused; they went one by one
-	MergeRefused uint64
-	SendErrors   uint64 // batches for which no path worked
-	ReadErrors   uint64
-	Copies       uint64 // handshake messages that came more than once
-	SocketDrops  uint64 // datagrams that came faster than they were read
+	CoalesceRefused uint64
+	SendErrors      uint64 // batches for which no path worked
+	ReadErrors      uint64
+	Copies          uint64 // handshake messages that came more than once
+	SocketDrops     uint64 // datagrams that came faster than they were read
 	// super packets that a route refused; their datagrams went one by one
 	GSORefused uint64
 	Moves      uint64 // changes of path, of all peers
@@ -177,13 +177,13 @@ type Stats struct {
 func (d *Device) Stats() Stats {
 	s := Stats{
 		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(),
-		Broken: d.tun.broken.Load(), MergeRefused: d.tun.refused.Load(),
+		Broken: d.tun.broken.Load(), CoalesceRefused: d.tun.refused.Load(),
 		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(),
-		Copies: d.bind.copies.Load(),
+		Copies: d.bind.duplicates.Load(),
 		Begun:  d.bind.begun.Load(), Answered: d.bind.answered.Load(),
 		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
 	}
-	for _, p := range d.bind.allPaths() {
+	for _, p := range d.bind.allPeers() {
 		s.Moves += p.moves.Load()
 	}
 	d.bind.mu.RLock()
@@ -209,7 +209,7 @@ func (d *Device) Close() error {
 	d.done.Wait()
 	var err error
 	for _, p := range d.peers {
-		if p.Plain { // the other routes go with the interface
+		if p.Unencrypted { // the other routes go with the interface
 			err = errors.Join(err, d.deleteRoutes(p, nil))
 		}
 	}

@@ -284,8 +284,8 @@ func TestSetAndRemovePeer(t *testing.T) {
 	echo(t, a, b, 10)
 }
 
-// TestPlain switches a pair of nodes to no encryption and back.
-func TestPlain(t *testing.T) {
+// TestUnencrypted switches a pair of nodes to no encryption and back.
+func TestUnencrypted(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 100)
 	sent := func() uint64 {
@@ -296,7 +296,7 @@ func TestPlain(t *testing.T) {
 		return list[0].Sent
 	}
 	for _, plain := range []bool{true, false} {
-		set := func(p *Peer) { p.Plain = plain }
+		set := func(p *Peer) { p.Unencrypted = plain }
 		a.peer(t, b, set, "10.98.0.2:51820")
 		b.peer(t, a, set, "10.98.0.1:51820")
 		before := sent()
@@ -305,13 +305,13 @@ func TestPlain(t *testing.T) {
 			t.Errorf("plain %v: %d bytes sent by the tunnel, then %d", plain, before, sent())
 		}
 	}
-	a.peer(t, b, func(p *Peer) { p.Plain = true }, "10.98.0.2:51820")
-	named := Peer{Name: "named", Key: newKey(t).Public(), Plain: true,
+	a.peer(t, b, func(p *Peer) { p.Unencrypted = true }, "10.98.0.2:51820")
+	named := Peer{Name: "named", Key: newKey(t).Public(), Unencrypted: true,
 		Endpoints: []string{"10.98.0.2:1", "host.example:1"}}
 	if err := a.dev.SetPeer(named); err == nil || !strings.Contains(err.Error(), "host.example") {
 		t.Errorf("a name says where pods without encryption are: %v", err)
 	}
-	far := Peer{Name: "far", Key: newKey(t).Public(), Plain: true,
+	far := Peer{Name: "far", Key: newKey(t).Public(), Unencrypted: true,
 		Endpoints: []string{"192.0.2.1:1"}}
 	if err := a.dev.SetPeer(far); err == nil {
 		t.Error("pods behind a router were taken without encryption")
@@ -322,7 +322,7 @@ func TestPlain(t *testing.T) {
 	if list, err := a.dev.Peers(); len(list) != 0 || err != nil {
 		t.Errorf("left: %v, %v", list, err)
 	}
-	a.peer(t, b, func(p *Peer) { p.Plain = true }, "10.98.0.2:51820")
+	a.peer(t, b, func(p *Peer) { p.Unencrypted = true }, "10.98.0.2:51820")
 	if err := a.dev.Close(); err != nil {
 		t.Fatal(err)
 	}

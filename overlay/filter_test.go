@@ -27,11 +27,11 @@ func (w *portWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []f
 	}
 }
 
-// TestEvaluate refuses by port, on the way out and on the way in.
-func TestEvaluate(t *testing.T) {
+// TestFilter refuses by port, on the way out and on the way in.
+func TestFilter(t *testing.T) {
 	for _, dir := range []firewall.Direction{firewall.Out, firewall.In} {
 		var w portWorker
-		var told atomic.Uint64
+		var kernelPMTU atomic.Uint64
 		first := true
 		a, b := pair(t, func(c *Config) {
 			if first == (dir == firewall.Out) { // a judges what goes out, or b what comes in
@@ -42,7 +42,7 @@ func TestEvaluate(t *testing.T) {
 					if h.Dir == dir && v.Rule == 7 && len(p) > 20 &&
 						(h.Recv != 0) == (dir == firewall.In) &&
 						(h.Xmit != 0) == (dir == firewall.Out) {
-						told.Add(1)
+						kernelPMTU.Add(1)
 					}
 				})
 			}
@@ -75,12 +75,12 @@ func TestEvaluate(t *testing.T) {
 				s = b.dev.Stats()
 				got = s.DroppedIn
 			}
-			if got >= 10 && told.Load() >= 10 {
+			if got >= 10 && kernelPMTU.Load() >= 10 {
 				break
 			}
 		}
-		if got != 10 || told.Load() != 10 {
-			t.Errorf("direction %d: %d drops counted, %d told, want 10: %+v", dir, got, told.Load(), s)
+		if got != 10 || kernelPMTU.Load() != 10 {
+			t.Errorf("direction %d: %d drops counted, %d told, want 10: %+v", dir, got, kernelPMTU.Load(), s)
 		}
 		download(t, a, b, 10<<20, nil)
 		download(t, b, a, 10<<20, nil)

@@ -55,12 +55,12 @@ func inUse() int64 {
 // multiplication of a handshake, of which an honest one takes half a dozen; it gets no answer, but
 // for cookies, which are smaller than what they answer; and no memory is kept.
 func TestHostileCosts(t *testing.T) {
-	var heard [][]byte
+	var lastReceived [][]byte
 	var full atomic.Bool
 	// called by two goroutines, of which one sees what a sends
 	a, b := through(t, &middlebox{seen: func(p []byte) {
 		if p[0] == typeData && len(p) == 112+32 && !full.Load() {
-			if heard = append(heard, bytes.Clone(p)); len(heard) == 100 {
+			if lastReceived = append(lastReceived, bytes.Clone(p)); len(lastReceived) == 100 {
 				full.Store(true)
 			}
 		}
@@ -125,9 +125,9 @@ func TestHostileCosts(t *testing.T) {
 		{"of no type", false, func(int) []byte { return random(9, 200) }},
 		{"of a wrong length", false, func(i int) []byte { return random(byte(1+i%4), 20+i%100) }},
 		{"data of no session", false, func(int) []byte { return random(typeData, 200) }},
-		{"replayed data", false, func(i int) []byte { return heard[i%len(heard)] }},
+		{"replayed data", false, func(i int) []byte { return lastReceived[i%len(lastReceived)] }},
 		{"data with a bit turned", false, func(i int) []byte {
-			p := bytes.Clone(heard[i%len(heard)])
+			p := bytes.Clone(lastReceived[i%len(lastReceived)])
 			p[20+i%60] ^= 1
 			return p
 		}},

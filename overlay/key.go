@@ -46,7 +46,7 @@ func (k Key) Public() Key {
 	return Key(p.PublicKey().Bytes())
 }
 
-// IsZero says whether there is no key.
+// IsZero reports whether there is no key.
 func (k Key) IsZero() bool { return k == Key{} }
 
 // String is the key in base64. Do not print private ones.

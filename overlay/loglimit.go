@@ -30,7 +30,7 @@ type said struct {
 	more int // not logged since
 }
 
-// may says whether something is to be logged now, and how often it was not since the last time. now
+// may reports whether something is to be logged now, and how often it was not since the last time. now
 // is in ns.
 func (q *logLimiter) may(k kind, now int64) (more int, ok bool) {
 	q.mu.Lock()

@@ -37,8 +37,8 @@ func TestMovesAreLoggedSeldom(t *testing.T) {
 	var log bytes.Buffer
 	b, _, _ := openBind(t, true)
 	b.log = slog.New(slog.NewTextHandler(&log, nil))
-	p := b.addPaths(Key{1})
-	hops := []*hop{{addr: netip.MustParseAddrPort("192.0.2.1:1")},
+	p := b.addPeer(Key{1})
+	hops := []*path{{addr: netip.MustParseAddrPort("192.0.2.1:1")},
 		{addr: netip.MustParseAddrPort("192.0.2.2:1")}}
 	for i := range 1000 {
 		p.fromPeer(hops[i%2], b.now(), true)

@@ -66,35 +66,35 @@ func (d *Device) lowerMTU(best int) error {
 // MTU.
 const padding = 16
 
-// narrowRange are addresses behind a path that carries less than the interface's MTU.
-type narrowRange struct {
+// rangeMTU are addresses behind a path that carries less than the interface's MTU.
+type rangeMTU struct {
 	pods netip.Prefix
 	mtu  int
 }
 
-// tellNarrow tells the interface of the peers with narrow paths. The caller holds mu.
-func (d *Device) tellNarrow() {
-	var all []narrowRange
+// updateRangeMTUs tells the interface of the peers with narrow paths. The caller holds mu.
+func (d *Device) updateRangeMTUs() {
+	var all []rangeMTU
 	for _, p := range d.peers {
-		if p.paths == nil || p.paths.narrow.Load() == 0 {
+		if p.peerEndpoint == nil || p.peerEndpoint.pathMTU.Load() == 0 {
 			continue
 		}
 		for _, r := range p.Pods {
-			all = append(all, narrowRange{r, int(p.paths.narrow.Load())})
+			all = append(all, rangeMTU{r, int(p.peerEndpoint.pathMTU.Load())})
 		}
 	}
 	if all == nil {
-		d.tun.narrow.Store(nil)
+		d.tun.pathMTU.Store(nil)
 		return
 	}
-	d.tun.narrow.Store(&all)
+	d.tun.pathMTU.Store(&all)
 }
 
 // mtuOf is the MTU on the way to the other end of a packet.
 func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 	mtu := int(t.mtu.Load())
-	narrow := t.narrow.Load()
-	if narrow == nil {
+	pathMTU := t.pathMTU.Load()
+	if pathMTU == nil {
 		return mtu
 	}
 	var far netip.Addr
@@ -108,7 +108,7 @@ func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 	case len(p) >= 40 && p[0]>>4 == 6:
 		far = netip.AddrFrom16([16]byte(p[8:]))
 	}
-	for _, n := range *narrow {
+	for _, n := range *pathMTU {
 		if n.pods.Contains(far) {
 			mtu = min(mtu, n.mtu)
 		}

@@ -20,7 +20,7 @@ func syn(v6 bool, options ...byte) []byte {
 	for len(options)%4 != 0 {
 		options = append(options, 0)
 	}
-	p, o := superPacket(v6, len(options), 0, 1, tcpSyn)
+	p, o := gsoPacket(v6, len(options), 0, 1, tcpSyn)
 	ip := int(o.CsumStart)
 	copy(p[ip+20:], options)
 	sumTCP(p, ip)
@@ -105,7 +105,7 @@ func TestMTUOfOnePeer(t *testing.T) {
 		a, _ := netip.AddrFromSlice(p[at : at+size])
 		return netip.PrefixFrom(a, size*8)
 	}
-	d.narrow.Store(&[]narrowRange{{end(four, 16, 4), 1312}, {end(six, 24, 16), 1328}})
+	d.pathMTU.Store(&[]rangeMTU{{end(four, 16, 4), 1312}, {end(six, 24, 16), 1328}})
 	for _, c := range []struct {
 		p    []byte
 		dir  firewall.Direction

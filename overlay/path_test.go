@@ -99,12 +99,12 @@ func TestDeadEndpointFirst(t *testing.T) {
 	}
 }
 
-// TestAllAreAskedWithinASecond: of endpoints that keep silent each is asked once, one after the
+// TestAllAreTriedWithinASecond: of endpoints that keep silent each is asked once, one after the
 // other, and the last one soon enough.
-func TestAllAreAskedWithinASecond(t *testing.T) {
+func TestAllAreTriedWithinASecond(t *testing.T) {
 	b, _, _ := openBind(t, true)
 	for _, n := range []int{2, 3, 9} {
-		p := b.addPaths(Key{byte(n)})
+		p := b.addPeer(Key{byte(n)})
 		var list []netip.AddrPort
 		for i := range n {
 			list = append(list, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 9, 9, byte(i)}), 9))

@@ -38,8 +38,8 @@ func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
 	for _, route := range p.routes {
 		if !route.Via.IsValid() || route.Via.Is4() == r.Addr().Is4() {
 			route.Dst = r
-			if p.paths != nil {
-				route.MTU = int(p.paths.narrow.Load())
+			if p.peerEndpoint != nil {
+				route.MTU = int(p.peerEndpoint.pathMTU.Load())
 			}
 			return route, nil
 		}
@@ -101,12 +101,12 @@ func (d *Device) addRoute(route nl.Route, ours bool) error {
 		return err
 	}
 	for _, o := range there {
-		if o.Dst != route.Dst || o.Metric != plainMetric(o.Dst) || o.Link == route.Link &&
+		if o.Dst != route.Dst || o.Metric != defaultMetric(o.Dst) || o.Link == route.Link &&
 			o.Via == route.Via && !o.Blackhole() {
 			continue
 		}
 		kept := slices.ContainsFunc(there, func(k nl.Route) bool {
-			return k.Dst == o.Dst && k.Metric == keptMetric && k.Via == o.Via && k.Link == o.Link &&
+			return k.Dst == o.Dst && k.Metric == blackholeMetric && k.Via == o.Via && k.Link == o.Link &&
 				!k.Blackhole()
 		})
 		if kept && o.Via.IsValid() { // of an earlier device, for a peer without encryption
@@ -117,17 +117,17 @@ func (d *Device) addRoute(route nl.Route, ours bool) error {
 	return nil
 }
 
-// plainMetric is that of a route for which none was asked.
-func plainMetric(dst netip.Prefix) int {
+// defaultMetric is that of a route for which none was asked.
+func defaultMetric(dst netip.Prefix) int {
 	if dst.Addr().Is4() {
 		return 0
 	}
 	return 1024
 }
 
-// keptMetric is that of the routes by which whoever uses the device keeps its peers' ranges when it
+// blackholeMetric is that of the routes by which whoever uses the device keeps its peers' ranges when it
 // is gone.
-const keptMetric = 1 << 30
+const blackholeMetric = 1 << 30
 
 // deleteRoutes deletes the routes to a peer's ranges, but for those in kept. What is gone already
 // is fine.

@@ -72,7 +72,7 @@ func TestReplacePeer(t *testing.T) {
 	if list, err := a.dev.Peers(); err != nil || len(list) != 1 || list[0].Key != other.Key {
 		t.Errorf("the peers are %+v, %v", list, err)
 	}
-	if a.dev.bind.pathsOf(b.key.Public()) != nil {
+	if a.dev.bind.peerOf(b.key.Public()) != nil {
 		t.Error("the peer that was replaced is still known")
 	}
 	back := Peer{Name: "b", Key: b.key.Public(), Endpoints: []string{"10.98.0.2:51820"},

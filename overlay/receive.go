@@ -33,7 +33,7 @@ type receiver struct {
 	rest    int           // how many bytes of pending[0] were handed out
 	singly  int           // how many reads of direct in a row were full of single datagrams
 
-	last *arrival // most packets come from where the last one came from
+	last *remoteEndpoint // most packets come from where the last one came from
 }
 
 func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
@@ -92,14 +92,14 @@ func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, 
 	now, n, singly := r.bind.now(), 0, got == directSlots
 	for i := range got {
 		m := &r.direct[i]
-		a := r.arrivalOf(m, now)
+		a := r.remoteOf(m, now)
 		singly = singly && m.Segment == 0
 		at := i * udp.MaxPayload
 		for b := range m.Segments() {
 			if n == len(packets) {
 				break
 			}
-			if r.takes(b, a, now) {
+			if r.accept(b, a, now) {
 				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
 				n++
 			}
@@ -132,7 +132,7 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 	now, n, at := r.bind.now(), 0, 0
 	for len(r.pending) > 0 {
 		m := &r.pending[0]
-		a := r.arrivalOf(m, now)
+		a := r.remoteOf(m, now)
 		payload := m.Payload()
 		for {
 			b := payload[r.rest:]
@@ -142,7 +142,7 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 			if n == len(packets) || at+len(b) > len(slab) {
 				return n
 			}
-			if r.takes(b, a, now) {
+			if r.accept(b, a, now) {
 				copy(slab[at:], b)
 				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
 				at += (len(b) + 15) &^ 15
@@ -157,11 +157,11 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 	return n
 }
 
-// arrivalOf returns the endpoint of a received message.
-func (r *receiver) arrivalOf(m *udp.Message, now int64) *arrival {
+// remoteOf returns the endpoint of a received message.
+func (r *receiver) remoteOf(m *udp.Message, now int64) *remoteEndpoint {
 	a := r.last
 	if a == nil || a.addr != m.Addr || a.local != m.Local || a.ifindex != m.IfIndex {
-		a = r.bind.arrivals.get(r.bind, hop{m.Addr, m.Local, m.IfIndex})
+		a = r.bind.remotes.get(r.bind, path{m.Addr, m.Local, m.IfIndex})
 		r.last = a
 	}
 	a.seen.Store(now)

@@ -65,9 +65,9 @@ func (s segment) flow(p []byte) []byte {
 	return p[8:44]
 }
 
-// alike says whether packet q, which is t and of the same flow, has the headers of p, which is s,
+// alike reports whether packet q, which is t and of the same flow, has the headers of p, which is s,
 // but for what segmentation changes: lengths, the IP id, checksums, the sequence number and PSH.
-func (s segment) alike(p []byte, t segment, q []byte) bool {
+func (s segment) sameHeaders(p []byte, t segment, q []byte) bool {
 	if s.header != t.header {
 		return false
 	}
@@ -102,8 +102,8 @@ func (s segment) pseudo(p []byte, n int) uint16 {
 	return tun.PseudoHeaderChecksum(s.protocol, p[8:24], p[24:40], uint16(n))
 }
 
-// sound says whether the checksum of packet p is right. UDP over IPv4 may have none.
-func (s segment) sound(p []byte) bool {
+// checksumOK reports whether the checksum of packet p is right. UDP over IPv4 may have none.
+func (s segment) checksumOK(p []byte) bool {
 	next := p[s.ip:]
 	if s.protocol == protocolUDP && s.ip == 20 && next[6] == 0 && next[7] == 0 {
 		return true

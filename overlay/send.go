@@ -41,7 +41,7 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	}
 	var err error
 	switch e := ep.(type) {
-	case *paths:
+	case *peerEndpoint:
 		if err = b.sendToPeer(s, n, e); err == nil {
 			size := 0
 			for _, view := range s.views[:n] {
@@ -49,8 +49,8 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 			}
 			e.sent.Add(uint64(size))
 		}
-	case *arrival:
-		err = b.sendOver(s, n, &e.hop)
+	case *remoteEndpoint:
+		err = b.sendOver(s, n, &e.path)
 	default:
 		return conn.ErrWrongEndpointType
 	}
@@ -61,7 +61,7 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 }
 
 // sendToPeer sends n messages over the current path, and over the others when that one is in doubt.
-func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
+func (b *bind) sendToPeer(s *batch, n int, p *peerEndpoint) error {
 	now := b.now()
 	cur := p.current.Load()
 	head := s.views[0]
@@ -70,29 +70,29 @@ func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
 		// One after the other: peers may not cope with copies that come at once, see handshakes.
 		p.sentInitiation(head, now)
 		b.begun.Add(1)
-		return b.race(s, n, p, cur, false)
+		return b.sendCandidates(s, n, p, cur, false)
 	case len(head) == sizeResponse && head[0] == typeResponse:
 		b.accepted.Add(1)
 		// To where the initiation came from that it answers, which is authentic: the library
 		// answers no other.
-		if caller := b.handshakes.caller(binary.LittleEndian.Uint32(head[8:]), now); caller != nil {
-			return b.sendOver(s, n, caller)
+		if initiatorPath := b.handshakes.initiatorPath(binary.LittleEndian.Uint32(head[8:]), now); initiatorPath != nil {
+			return b.sendOver(s, n, initiatorPath)
 		}
 	}
 	if n > 1 || len(head) > sizeKeepalive {
 		p.data.Store(now)
 	}
-	return b.race(s, n, p, cur, p.silent(now) && p.inUse(now) && p.mayMirror(now))
+	return b.sendCandidates(s, n, p, cur, p.silent(now) && p.inUse(now) && p.mayMirror(now))
 }
 
 // race sends n messages over the current path, and with all set over all others too. It fails only
 // when none worked.
-func (b *bind) race(s *batch, n int, p *paths, cur *hop, all bool) error {
+func (b *bind) sendCandidates(s *batch, n int, p *peerEndpoint, cur *path, all bool) error {
 	err := errNoAddress
 	if cur != nil {
 		if err = b.sendOver(s, n, cur); isGone(err) && cur.local.IsValid() {
 			// This host lost the address that the peer spoke to: let the system choose another.
-			cur = &hop{addr: cur.addr}
+			cur = &path{addr: cur.addr}
 			p.ClearSrc()
 			err = b.sendOver(s, n, cur)
 		}
@@ -101,14 +101,14 @@ func (b *bind) race(s *batch, n int, p *paths, cur *hop, all bool) error {
 		return nil
 	}
 	for _, a := range p.others(cur) {
-		if e := b.sendOver(s, n, &hop{addr: a}); e == nil {
+		if e := b.sendOver(s, n, &path{addr: a}); e == nil {
 			err = nil
 		}
 	}
 	return err
 }
 
-// isGone says whether an error of sending means that the own address, or the route from it, is
+// isGone reports whether an error of sending means that the own address, or the route from it, is
 // gone.
 func isGone(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENETUNREACH) ||
@@ -117,7 +117,7 @@ func isGone(err error) bool {
 }
 
 // sendOver sends n messages over one hop. One that fails does not keep the others back.
-func (b *bind) sendOver(s *batch, n int, h *hop) error {
+func (b *bind) sendOver(s *batch, n int, h *path) error {
 	c := b.connFor(h.addr.Addr())
 	if c == nil {
 		return net.ErrClosed
@@ -146,13 +146,13 @@ func (b *bind) sendOver(s *batch, n int, h *hop) error {
 }
 
 // sendInitiation sends a handshake initiation that was not answered in time to another endpoint,
-// and says whether it went.
+// and reports whether it went.
 func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) bool {
-	return b.sendOne(msg, &hop{addr: to})
+	return b.sendOne(msg, &path{addr: to})
 }
 
-// sendOne sends a message over one hop and says whether it went.
-func (b *bind) sendOne(msg []byte, h *hop) bool {
+// sendOne sends a message over one hop and reports whether it went.
+func (b *bind) sendOne(msg []byte, h *path) bool {
 	s := b.batches.get()
 	defer b.putBatch(s)
 	s.views[0] = msg

@@ -10,10 +10,10 @@ import (
 
 const icmpTooBig = 2 // of ICMPv6
 
-// tellSize tells the kernel how large a packet over a hop may be, by the ICMPv6 message that a
+// sendTooBig tells the kernel how large a packet over a hop may be, by the ICMPv6 message that a
 // router should have sent: there is no other way to set the size of a single path. The kernel never
 // makes it larger by this.
-func (b *bind) tellSize(h *hop, size int) error {
+func (b *bind) sendTooBig(h *path, size int) error {
 	if size < MinMTU || size > 65535 {
 		return fmt.Errorf("overlay: %d is no size of a path", size)
 	}
@@ -50,7 +50,7 @@ func (b *bind) tellSize(h *hop, size int) error {
 	return nil
 }
 
-// openICMPLocked opens the socket for tellSize. It receives nothing.
+// openICMPLocked opens the socket for sendTooBig. It receives nothing.
 func (b *bind) openICMPLocked() error {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
 	if err != nil {

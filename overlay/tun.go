@@ -18,19 +18,19 @@ import (
 
 // tunDevice is the interface that packets come from and go to: a tun.Device.
 type tunDevice struct {
-	name   string
-	index  uint32
-	mtu    atomic.Int32
-	narrow atomic.Pointer[[]narrowRange] // nil for none
-	filter Filter
-	file   *os.File // not watched by the runtime's poller
-	raw    syscall.RawConn
-	ready  poller.Poller // for packets of the kernel
-	events chan tun.Event
-	once   sync.Once
+	name    string
+	index   uint32
+	mtu     atomic.Int32
+	pathMTU atomic.Pointer[[]rangeMTU] // nil for none
+	filter  Filter
+	file    *os.File // not watched by the runtime's poller
+	raw     syscall.RawConn
+	ready   poller.Poller // for packets of the kernel
+	events  chan tun.Event
+	once    sync.Once
 
-	in           drainer
-	inbounds     pool[inbound]
+	in           tunReader
+	writers      pool[tunWriter]
 	noTCP, noUDP atomic.Bool
 
 	dropped [2]atomic.Uint64 // packets that the filter refused, by firewall.Direction
@@ -61,7 +61,7 @@ func openTUN(name string, mtu int, offload bool, filter Filter) (*tunDevice, err
 		return nil, fmt.Errorf("overlay: interface %s: %w", name, err)
 	}
 	t.mtu.Store(int32(mtu))
-	t.inbounds.fresh = func() *inbound { return newInbound(t) }
+	t.writers.newItem = func() *tunWriter { return newTunWriter(t) }
 	t.in.init(t, fd)
 	return t, nil
 }
@@ -126,7 +126,7 @@ func (t *tunDevice) setOffloads(fd int, on bool) error {
 	return nil
 }
 
-// losesUDP says whether the kernel loses super packets of UDP that come through an interface and
+// losesUDP reports whether the kernel loses super packets of UDP that come through an interface and
 // hold a tunnel of its own, such as VXLAN: fixed in Linux 6.8.5 (tailscale/tailscale#11026).
 func losesUDP() bool {
 	var u unix.Utsname
@@ -139,10 +139,10 @@ func losesUDP() bool {
 	return a < 6 || a == 6 && (b < 8 || b == 8 && c < 5)
 }
 
-// mergeRefused is called when the kernel refused joined packets of a protocol: it has a bug with
+// coalesceRefused is called when the kernel refused joined packets of a protocol: it has a bug with
 // them (Linux 6.6.44 and stable kernels of that time, tailscale/tailscale#13041). They are not
 // joined any more.
-func (t *tunDevice) mergeRefused(protocol uint8) {
+func (t *tunDevice) coalesceRefused(protocol uint8) {
 	t.refused.Add(1)
 	if protocol == protocolUDP {
 		t.noUDP.Store(true)

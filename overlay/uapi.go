@@ -52,7 +52,7 @@ func (u *uapi) accept() {
 }
 
 // patience is how long a client may take for an operation.
-const patience = 5 * time.Second
+const uapiTimeout = 5 * time.Second
 
 // requestLimit bounds a request; a peer takes a few hundred bytes.
 const requestLimit = 16 << 20
@@ -62,7 +62,7 @@ func (u *uapi) serve(c net.Conn) {
 	defer c.Close()
 	lines := bufio.NewScanner(c)
 	for {
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(uapiTimeout))
 		if !lines.Scan() {
 			return
 		}
@@ -96,7 +96,7 @@ func (u *uapi) answer(op string, body []string) string {
 		// of a peer that has none yet
 		text = u.dev.bind.trueSizes(strings.ReplaceAll(text, "endpoint=\n", ""))
 	case "set=1":
-		err = u.dev.wg.IpcSet(tie(body))
+		err = u.dev.wg.IpcSet(addPeerKeys(body))
 	default:
 		return ""
 	}
@@ -115,13 +115,13 @@ func (u *uapi) answer(op string, body []string) string {
 // datagram that never leave.
 func (b *bind) trueSizes(text string) string {
 	var out strings.Builder
-	var p *paths
+	var p *peerEndpoint
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		if name == "public_key" {
 			key, err := parseHexKey(value)
 			if p = nil; err == nil {
-				p = b.pathsOf(key)
+				p = b.peerOf(key)
 			}
 		}
 		if name == "tx_bytes" && p != nil {
@@ -134,7 +134,7 @@ func (b *bind) trueSizes(text string) string {
 
 // tie names the peer in each endpoint line, and gives an endpoint to peers without: their paths are
 // kept under their keys.
-func tie(body []string) string {
+func addPeerKeys(body []string) string {
 	var b strings.Builder
 	key, tied := "", true
 	finish := func() {

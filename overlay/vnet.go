@@ -33,9 +33,9 @@ func (v vnet) put(b []byte) {
 	}
 }
 
-func (v vnet) super() bool { return v.kind != unix.VIRTIO_NET_HDR_GSO_NONE }
+func (v vnet) gso() bool { return v.kind != unix.VIRTIO_NET_HDR_GSO_NONE }
 
-var errShortSuper = errors.New("overlay: the kernel's super packet is too short for its headers")
+var errShortGSO = errors.New("overlay: the kernel's super packet is too short for its headers")
 
 // options translates the header for the library's splitter. The kernel's header length is not
 // trusted: on forwarded packets it may be that of the first segment.
@@ -59,11 +59,11 @@ func (v vnet) options(packet []byte) (tun.GSOOptions, error) {
 	}
 	at := int(v.csumStart) + 12
 	if len(packet) <= at {
-		return o, errShortSuper
+		return o, errShortGSO
 	}
 	n := uint16(packet[at]>>4) * 4
 	if n < 20 || int(v.csumStart)+int(n) > len(packet) {
-		return o, errShortSuper
+		return o, errShortGSO
 	}
 	o.HdrLen = v.csumStart + n
 	return o, nil

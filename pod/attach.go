@@ -114,7 +114,7 @@ func (errOwnNetns) Hint() string {
 		"container"
 }
 
-// stays says whether a pod that is there is the one that is asked for. One that is dead is not, nor
+// stays reports whether a pod that is there is the one that is asked for. One that is dead is not, nor
 // one whose path leads to another namespace by now: whoever gave it knows that the old one is
 // history.
 func (m *Manager) stays(old *Pod, s *Spec, id string) (bool, error) {

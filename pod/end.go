@@ -66,7 +66,7 @@ func (m *Manager) end(p *Pod) error {
 	return m.dismantle(p)
 }
 
-// withdraw gives up a pod's name and ports. It says whether the rest may be done later: whether the
+// withdraw gives up a pod's name and ports. It reports whether the rest may be done later: whether the
 // record tells the next process that the pod is to go, and the fast path knows nothing of its ports
 // any more.
 func (m *Manager) withdraw(p *Pod) bool {

@@ -114,13 +114,13 @@ func (m *Manager) enter(p *Pod) error {
 	return nil
 }
 
-// alive says whether a pod's host end is there.
+// alive reports whether a pod's host end is there.
 func (m *Manager) alive(p *Pod) bool {
 	_, ours, err := hostEnd(m.conn, p)
 	return ours || err != nil // nothing is taken away for want of an answer
 }
 
-// left says whether a runtime that moves the interface itself has put it back, or never moved it,
+// left reports whether a runtime that moves the interface itself has put it back, or never moved it,
 // and the namespace is gone: then the container ended while nobody was there to be told.
 func (m *Manager) left(p *Pod) bool {
 	if !p.Moved {

@@ -121,7 +121,7 @@ func (m *Manager) clashLocked(key string, spec Spec) error {
 	return nil
 }
 
-// hostsMeet says whether one packet could be meant for both host addresses.
+// hostsMeet reports whether one packet could be meant for both host addresses.
 func hostsMeet(a, b netip.Addr) bool {
 	if !a.IsValid() || !b.IsValid() || a == b {
 		return true

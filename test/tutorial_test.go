@@ -28,7 +28,7 @@ func steps(t *testing.T, page string) []step {
 	return all
 }
 
-// agrees says whether the lines that a page promises stand in the output, in this order. "..." is
+// agrees reports whether the lines that a page promises stand in the output, in this order. "..." is
 // anything, and blanks between columns may be more or fewer.
 func agrees(promised, output string) error {
 	rest := output

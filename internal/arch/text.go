@@ -19,7 +19,7 @@ const (
 // oversized are files that may be longer than maxLines, and why.
 var oversized = map[string]string{}
 
-// code says whether a file holds code written by hand.
+// code reports whether a file holds code written by hand.
 func code(name string) bool {
 	return slices.Contains([]string{".go", ".c", ".h", ".sh"}, path.Ext(name))
 }
@@ -61,7 +61,7 @@ var unwanted = []struct {
 	{regexp.MustCompile(`[\x{2010}-\x{2015}\x{2018}-\x{201f}\x{2022}-\x{2026}\x{2190}-\x{21ff}\x{00a0}]`), "punctuation beyond ASCII"},
 }
 
-// text says whether a file is meant for reading. Recorded input and sums are not.
+// text reports whether a file is meant for reading. Recorded input and sums are not.
 func text(name string) bool {
 	if strings.Contains("/"+name, "/testdata/fuzz/") || path.Base(name) == "go.sum" {
 		return false

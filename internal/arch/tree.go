@@ -34,13 +34,13 @@ func files(root string, want func(name string) bool) ([]string, error) {
 	return names, err
 }
 
-// goFile says whether name is Go code of the project's own; what tools generate says so in its
+// goFile reports whether name is Go code of the project's own; what tools generate says so in its
 // first lines.
 func goFile(name string) bool {
 	return strings.HasSuffix(name, ".go") && !strings.Contains("/"+name, "/testdata/")
 }
 
-// generated says whether text was written by a tool (go.dev/s/generatedcode).
+// generated reports whether text was written by a tool (go.dev/s/generatedcode).
 func generated(text []byte) bool {
 	for line := range strings.Lines(string(text[:min(len(text), 4096)])) {
 		if strings.HasPrefix(line, "// Code generated ") &&

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// exists says whether a file is there.
+// exists reports whether a file is there.
 func exists(t *testing.T, path string) bool {
 	t.Helper()
 	_, err := os.Lstat(path)

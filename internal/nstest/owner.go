@@ -26,7 +26,7 @@ func ownName(label string) (string, error) {
 	return fmt.Sprintf("%s%d-%d-%d-%s", namePrefix, pid, start, serial.Add(1), label), nil
 }
 
-// orphaned says whether name was made by a process that is gone. Names of another form are somebody
+// orphaned reports whether name was made by a process that is gone. Names of another form are somebody
 // else's and never orphaned.
 func orphaned(name string) bool {
 	rest, ok := strings.CutPrefix(name, namePrefix)

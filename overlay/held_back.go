@@ -9,25 +9,25 @@ import (
 // sealing adds to them: the last two packets of each would travel alone, through all of the kernel,
 // the other node and its kernel, and be acknowledged. They are kept back when there is a next
 // packet to go with already, and are first in its batch.
-type surplus struct {
+type heldBack struct {
 	bytes []byte
 	sizes []int
 }
 
 const (
-	// superRoom is how many bytes of datagrams a super packet over IPv4 has, and superCount how
+	// gsoBytes is how many bytes of datagrams a super packet over IPv4 has, and gsoSegments how
 	// many datagrams.
-	superRoom  = 65535 - 20 - 8
-	superCount = 127
-	// surplusLimit is how many bytes are kept back at most.
-	surplusLimit = 16 << 10
+	gsoBytes    = 65535 - 20 - 8
+	gsoSegments = 127
+	// heldBackLimit is how many bytes are kept back at most.
+	heldBackLimit = 16 << 10
 	// sealing is what WireGuard adds to a padded packet: its header and the tag.
-	sealing = 16 + 16
+	sealOverhead = 16 + 16
 )
 
 // keep copies the packets at the end that are one too many, and returns how many there are. The
 // slab's memory is the caller's again.
-func (s *surplus) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
+func (s *heldBack) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
 	if len(packets) == 0 {
 		return 0
 	}
@@ -36,8 +36,8 @@ func (s *surplus) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
 	for run < len(packets) && packets[len(packets)-1-run].Size == size {
 		run++
 	}
-	full := min(superRoom/(max(size, min((size+15)&^15, mtu))+sealing), superCount)
-	if full == 0 || run < full || run%full*size > surplusLimit {
+	full := min(gsoBytes/(max(size, min((size+15)&^15, mtu))+sealOverhead), gsoSegments)
+	if full == 0 || run < full || run%full*size > heldBackLimit {
 		return 0
 	}
 	for _, p := range packets[len(packets)-run%full:] {
@@ -49,7 +49,7 @@ func (s *surplus) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
 
 // restore puts what was kept back at the front of the slab, and returns how many packets that were
 // and where the next one may begin.
-func (s *surplus) restore(slab []byte, packets []tun.ReadPacket) (n, at int) {
+func (s *heldBack) restore(slab []byte, packets []tun.ReadPacket) (n, at int) {
 	at = spacing
 	b := s.bytes
 	for i, size := range s.sizes {

@@ -12,11 +12,11 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// superPacket is what the kernel hands to a TUN device: headers for all of the payload, and the sum
+// gsoPacket is what the kernel hands to a TUN device: headers for all of the payload, and the sum
 // of the pseudo header where the checksum belongs.
-func superPacket(v6 bool, options, payload int, seq uint32, flags byte) (p []byte,
+func gsoPacket(v6 bool, options, payload int, seq uint32, flags byte) (p []byte,
 	o tun.GSOOptions) {
-	p, ip := superIP(v6, protocolTCP, 20+options+payload)
+	p, ip := gsoIP(v6, protocolTCP, 20+options+payload)
 	o.GSOType = tun.GSOTCPv4
 	if v6 {
 		o.GSOType = tun.GSOTCPv6
@@ -35,9 +35,9 @@ func superPacket(v6 bool, options, payload int, seq uint32, flags byte) (p []byt
 	return p, o
 }
 
-// superDatagram is the same for UDP.
-func superDatagram(v6 bool, payload int) (p []byte, o tun.GSOOptions) {
-	p, ip := superIP(v6, protocolUDP, 8+payload)
+// gsoDatagram is the same for UDP.
+func gsoDatagram(v6 bool, payload int) (p []byte, o tun.GSOOptions) {
+	p, ip := gsoIP(v6, protocolUDP, 8+payload)
 	udp := p[ip:]
 	binary.BigEndian.PutUint16(udp, 6000)
 	binary.BigEndian.PutUint16(udp[2:], 443)
@@ -47,7 +47,7 @@ func superDatagram(v6 bool, payload int) (p []byte, o tun.GSOOptions) {
 		CsumOffset: 6, GSOSize: 1000, NeedsCsum: true}
 }
 
-func superIP(v6 bool, protocol byte, size int) (p []byte, ip int) {
+func gsoIP(v6 bool, protocol byte, size int) (p []byte, ip int) {
 	if v6 {
 		p = make([]byte, 40+size)
 		p[0], p[6], p[7] = 0x60, protocol, 64
@@ -81,20 +81,20 @@ func cutAll(t testing.TB, p []byte, o tun.GSOOptions) (list [][]byte) {
 	return list
 }
 
-func newMerger() *merger {
-	m := new(merger)
+func newCoalescer() *coalescer {
+	m := new(coalescer)
 	m.reset()
 	return m
 }
 
-func (m *merger) addAll(list [][]byte) {
+func (m *coalescer) addAll(list [][]byte) {
 	for _, p := range list {
 		m.add(p, segmentOf(p))
 	}
 }
 
 // written is what the kernel is given for unit k, and what it makes of that.
-func (m *merger) written(t testing.TB, k int) [][]byte {
+func (m *coalescer) written(t testing.TB, k int) [][]byte {
 	t.Helper()
 	u := &m.units[k]
 	p := m.packet(k)
@@ -123,16 +123,16 @@ func (m *merger) written(t testing.TB, k int) [][]byte {
 	return cutAll(t, whole, o)
 }
 
-// TestMerge cuts super packets and wants them joined again: what is judged has the fields of the
+// TestCoalesce cuts super packets and wants them joined again: what is judged has the fields of the
 // whole, and what the kernel is given can be cut into the same packets.
-func TestMerge(t *testing.T) {
-	m := newMerger()
+func TestCoalesce(t *testing.T) {
+	m := newCoalescer()
 	for _, v6 := range []bool{false, true} {
 		for _, options := range []int{0, 12, 40, -1} {
 			for _, payload := range []int{1, 1000, 1001, 2000, 64000} {
-				whole, o := superPacket(v6, max(options, 0), payload, 0xffffff00, tcpAck|tcpPush)
+				whole, o := gsoPacket(v6, max(options, 0), payload, 0xffffff00, tcpAck|tcpPush)
 				if options < 0 {
-					whole, o = superDatagram(v6, payload)
+					whole, o = gsoDatagram(v6, payload)
 				}
 				list := cutAll(t, bytes.Clone(whole), o)
 				for range 3 { // the memory is used again
@@ -159,9 +159,9 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// TestMergeBreaks changes one thing about the second of three segments, which must then not be
+// TestCoalesceBreaks changes one thing about the second of three segments, which must then not be
 // joined.
-func TestMergeBreaks(t *testing.T) {
+func TestCoalesceBreaks(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		ip := 20
 		if v6 {
@@ -198,14 +198,14 @@ func TestMergeBreaks(t *testing.T) {
 			},
 			"empty": func(p []byte) []byte { return nil },
 		} {
-			whole, o := superPacket(v6, 12, 3000, 1, tcpAck)
+			whole, o := gsoPacket(v6, 12, 3000, 1, tcpAck)
 			list := cutAll(t, whole, o)
 			before := bytes.Clone(list[0])
 			list[1] = change(list[1])
 			if s := segmentOf(list[1]); s.protocol != 0 && name != "checksum" && name != "payload" {
 				list[1] = withChecksum(list[1], s)
 			}
-			m := newMerger()
+			m := newCoalescer()
 			m.addAll(list)
 			for k, u := range m.units {
 				if u.first == 1 && u.count != 1 || u.first != 1 && u.last == 1 {
@@ -229,30 +229,30 @@ func withChecksum(p []byte, s segment) []byte {
 
 // TestBadHead: a first packet with a wrong checksum stays alone; those behind it do not.
 func TestBadHead(t *testing.T) {
-	whole, o := superPacket(false, 12, 3000, 1, tcpAck)
+	whole, o := gsoPacket(false, 12, 3000, 1, tcpAck)
 	list := cutAll(t, whole, o)
 	list[0][100] ^= 1
-	m := newMerger()
+	m := newCoalescer()
 	m.addAll(list)
 	if len(m.units) != 2 || m.units[0].count != 1 || m.units[1].count != 2 {
 		t.Errorf("%d units: %+v", len(m.units), m.units)
 	}
 }
 
-// TestMergeFlows interleaves the segments of several super packets at random. Every packet is in
+// TestCoalesceFlows interleaves the segments of several super packets at random. Every packet is in
 // one unit; what is written has each flow's packets in order and unchanged; segments of one super
 // packet meet again.
-func TestMergeFlows(t *testing.T) {
+func TestCoalesceFlows(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	m := newMerger()
+	m := newCoalescer()
 	for range 300 {
 		m.reset()
 		var flows [][][]byte
-		for port := range 1 + rnd.IntN(openUnits) {
-			whole, o := superPacket(rnd.IntN(2) == 0, 4*rnd.IntN(4), 1+rnd.IntN(20000),
+		for port := range 1 + rnd.IntN(openFlows) {
+			whole, o := gsoPacket(rnd.IntN(2) == 0, 4*rnd.IntN(4), 1+rnd.IntN(20000),
 				rnd.Uint32(), tcpAck|byte(rnd.IntN(2))*tcpPush)
 			if rnd.IntN(3) == 0 {
-				whole, o = superDatagram(rnd.IntN(2) == 0, 1+rnd.IntN(20000))
+				whole, o = gsoDatagram(rnd.IntN(2) == 0, 1+rnd.IntN(20000))
 			}
 			whole[int(o.CsumStart)+1] += byte(port)
 			flows = append(flows, cutAll(t, whole, o))
@@ -288,14 +288,14 @@ func TestMergeFlows(t *testing.T) {
 	}
 }
 
-// FuzzMerge looks for crashes, for packets that are lost or come twice, and for joined ones that
+// FuzzCoalesce looks for crashes, for packets that are lost or come twice, and for joined ones that
 // cannot be cut into what was joined.
-func FuzzMerge(f *testing.F) {
+func FuzzCoalesce(f *testing.F) {
 	for _, v6 := range []bool{false, true} {
-		whole, o := superPacket(v6, 12, 2500, 7, tcpAck|tcpPush)
+		whole, o := gsoPacket(v6, 12, 2500, 7, tcpAck|tcpPush)
 		list := cutAll(f, whole, o)
 		f.Add(list[0], list[1], list[2])
-		whole, o = superDatagram(v6, 2500)
+		whole, o = gsoDatagram(v6, 2500)
 		list = cutAll(f, whole, o)
 		f.Add(list[0], list[1], list[2])
 	}
@@ -310,7 +310,7 @@ func FuzzMerge(f *testing.F) {
 				withChecksum(p, s)
 			}
 		}
-		m := newMerger()
+		m := newCoalescer()
 		m.addAll(list)
 		seen := 0
 		for k := range m.units {
@@ -339,16 +339,16 @@ func FuzzMerge(f *testing.F) {
 	})
 }
 
-// TestRefusedMerge: a kernel that does not take joined packets gets them one by one, and no more
+// TestRefusedGROPacket: a kernel that does not take joined packets gets them one by one, and no more
 // joined ones.
-func TestRefusedMerge(t *testing.T) {
-	whole, o := superPacket(false, 12, 3000, 1, tcpAck)
+func TestRefusedGROPacket(t *testing.T) {
+	whole, o := gsoPacket(false, 12, 3000, 1, tcpAck)
 	var bufs [][]byte
 	for _, p := range cutAll(t, whole, o) {
 		bufs = append(bufs, append(make([]byte, 16), p...))
 	}
 	d := &tunDevice{}
-	w := newInbound(d)
+	w := newTunWriter(d)
 	w.bufs, w.offset = bufs, 16
 	for _, b := range bufs {
 		w.add(b[16:], segmentOf(b[16:]))

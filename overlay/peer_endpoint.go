@@ -11,7 +11,7 @@ import (
 
 // hop is a way to a peer: its address, and the address and interface of ours that it spoke to. It
 // never changes.
-type hop struct {
+type path struct {
 	addr    netip.AddrPort
 	local   netip.Addr
 	ifindex int
@@ -31,9 +31,9 @@ const (
 	// quiet is how long a peer with which data is exchanged may be silent before its other
 	// endpoints are tried.
 	quiet = 300 * time.Millisecond
-	// askAll is how long it takes at most until all endpoints were asked for a session, while there
+	// tryAll is how long it takes at most until all endpoints were asked for a session, while there
 	// are at most nine.
-	askAll = 900 * time.Millisecond
+	tryAll = 900 * time.Millisecond
 	// busy is how long after the last data the silence of a peer means something.
 	busy = 5 * time.Second
 	// mirrorGap is the least time between two batches that go to all endpoints.
@@ -42,15 +42,15 @@ const (
 
 // paths is what is known of the ways to one peer. As a conn.Endpoint it stands for the peer,
 // wherever it is.
-type paths struct {
+type peerEndpoint struct {
 	bind *bind
 	key  Key
 
-	current  atomic.Pointer[hop] // where packets go; nil before the first address
-	heard    atomic.Int64        // when an authentic packet came last, ns of the bind's clock
-	data     atomic.Int64        // when data went or came last
-	mirrored atomic.Int64        // when a batch went to all endpoints last
-	moves    atomic.Uint64
+	current      atomic.Pointer[path] // where packets go; nil before the first address
+	lastReceived atomic.Int64         // when an authentic packet came last, ns of the bind's clock
+	data         atomic.Int64         // when data went or came last
+	mirrored     atomic.Int64         // when a batch went to all endpoints last
+	moves        atomic.Uint64
 	// bytes of datagrams; the library counts what it reserves for others, too
 	sent atomic.Uint64
 	rtt  atomic.Int64 // ns
@@ -59,17 +59,17 @@ type paths struct {
 	candidates []netip.AddrPort
 	initiation [sizeInitiation]byte // the newest one sent
 	initSent   int64                // when, 0 when answered
-	initAsked  int                  // how many other candidates it went to
+	initTried  int                  // how many other candidates it went to
 	initLast   int64                // when it was sent to the last one of them
 
-	sounding sounding
-	told     told  // of the watching goroutine alone
-	routed   int64 // of it, too: when the route was looked at last
-	codeOnce sync.Once
-	codeOut  []byte
-	codeIn   []byte
+	prober     prober
+	kernelPMTU kernelPMTU // of the watching goroutine alone
+	routed     int64      // of it, too: when the route was looked at last
+	keyOnce    sync.Once
+	keyOut     []byte
+	keyIn      []byte
 	// MTU of packets to the peer, whose path carries less than others; 0 for the interface's
-	narrow atomic.Int32
+	pathMTU atomic.Int32
 }
 
 var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")
@@ -77,11 +77,11 @@ var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not
 // setCandidates replaces the endpoints. The current path stays, even if it is none of them: the
 // next authentic packet tells. An initiation that had nowhere to go yet goes to the first one;
 // WireGuard would wait for five seconds.
-func (p *paths) setCandidates(list []netip.AddrPort) {
+func (p *peerEndpoint) setCandidates(list []netip.AddrPort) {
 	p.mu.Lock()
 	p.candidates = list
 	var waiting []byte
-	if len(list) > 0 && p.current.CompareAndSwap(nil, &hop{addr: list[0]}) && p.initSent != 0 {
+	if len(list) > 0 && p.current.CompareAndSwap(nil, &path{addr: list[0]}) && p.initSent != 0 {
 		m := p.initiation
 		waiting = m[:]
 		p.initSent = p.bind.now()
@@ -95,7 +95,7 @@ func (p *paths) setCandidates(list []netip.AddrPort) {
 
 // others returns the candidates beside the current path. The slice is fresh; it is asked for only
 // when a path is in doubt.
-func (p *paths) others(now *hop) []netip.AddrPort {
+func (p *peerEndpoint) others(now *path) []netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []netip.AddrPort
@@ -107,8 +107,8 @@ func (p *paths) others(now *hop) []netip.AddrPort {
 	return list
 }
 
-// several says whether there is a choice.
-func (p *paths) several() bool {
+// several reports whether there is a choice.
+func (p *peerEndpoint) hasChoice() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.candidates) > 1 || len(p.candidates) == 1 && p.current.Load() != nil &&
@@ -116,8 +116,8 @@ func (p *paths) several() bool {
 }
 
 // fromPeer notes that an authentic packet came over h. The newest one decides where packets go.
-func (p *paths) fromPeer(h *hop, now int64, data bool) {
-	p.heard.Store(now)
+func (p *peerEndpoint) fromPeer(h *path, now int64, data bool) {
+	p.lastReceived.Store(now)
 	if data {
 		p.data.Store(now)
 	}
@@ -134,24 +134,24 @@ func (p *paths) fromPeer(h *hop, now int64, data bool) {
 	}
 }
 
-// silent says whether the peer should have been heard by now.
-func (p *paths) silent(now int64) bool { return now-p.heard.Load() > int64(quiet) }
+// silent reports whether the peer should have been heard by now.
+func (p *peerEndpoint) silent(now int64) bool { return now-p.lastReceived.Load() > int64(quiet) }
 
-// inUse says whether data went or came lately.
-func (p *paths) inUse(now int64) bool { return now-p.data.Load() < int64(busy) }
+// inUse reports whether data went or came lately.
+func (p *peerEndpoint) inUse(now int64) bool { return now-p.data.Load() < int64(busy) }
 
 // mayMirror takes the right to send one batch to all endpoints.
-func (p *paths) mayMirror(now int64) bool {
+func (p *peerEndpoint) mayMirror(now int64) bool {
 	last := p.mirrored.Load()
 	return now-last > int64(mirrorGap) && p.mirrored.CompareAndSwap(last, now)
 }
 
 // sentInitiation remembers an initiation: its answer gives the round trip time and the path.
-func (p *paths) sentInitiation(msg []byte, now int64) {
+func (p *peerEndpoint) sentInitiation(msg []byte, now int64) {
 	p.mu.Lock()
 	old := binary.LittleEndian.Uint32(p.initiation[4:])
 	copy(p.initiation[:], msg)
-	p.initSent, p.initLast, p.initAsked = now, now, 0
+	p.initSent, p.initLast, p.initTried = now, now, 0
 	p.mu.Unlock()
 	p.bind.setInitiator(old, binary.LittleEndian.Uint32(msg[4:]), p)
 }
@@ -159,14 +159,14 @@ func (p *paths) sentInitiation(msg []byte, now int64) {
 // lateInitiation returns the newest initiation, and the candidate to send it to, when nobody has
 // answered for so long that it is the next one's turn, or when it is the next one's at once because
 // the last one cannot be reached.
-func (p *paths) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.AddrPort, late bool) {
+func (p *peerEndpoint) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.AddrPort, late bool) {
 	cur := p.current.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Many are asked faster, so that the last one is asked within a second.
 	step := max(int64(watchEvery),
-		min(int64(quiet), int64(askAll)/int64(max(1, len(p.candidates)))))
-	if p.initSent == 0 || !atOnce && now-p.initSent < step*int64(p.initAsked+1) {
+		min(int64(quiet), int64(tryAll)/int64(max(1, len(p.candidates)))))
+	if p.initSent == 0 || !atOnce && now-p.initSent < step*int64(p.initTried+1) {
 		return nil, to, false
 	}
 	turn := 0
@@ -174,8 +174,8 @@ func (p *paths) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.Add
 		if cur != nil && a == cur.addr {
 			continue
 		}
-		if turn == p.initAsked {
-			p.initAsked++
+		if turn == p.initTried {
+			p.initTried++
 			p.initLast = now
 			m := p.initiation
 			return m[:], a, true
@@ -188,7 +188,7 @@ func (p *paths) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.Add
 // answered is called with every handshake response, authentic or not. It counts when it names our
 // newest initiation and comes from where that went. Then this is the fastest path, and the round
 // trip time is known.
-func (p *paths) answered(receiver uint32, h *hop, now int64) {
+func (p *peerEndpoint) answered(receiver uint32, h *path, now int64) {
 	p.mu.Lock()
 	ours := p.initSent != 0 && binary.LittleEndian.Uint32(p.initiation[4:]) == receiver
 	known := false
@@ -204,7 +204,7 @@ func (p *paths) answered(receiver uint32, h *hop, now int64) {
 	}
 	p.rtt.Store(now - p.initLast)
 	p.initSent = 0
-	raced := p.initAsked > 0
+	raced := p.initTried > 0
 	p.mu.Unlock()
 	p.bind.answered.Add(1)
 	if cur := p.current.Load(); raced && (cur == nil || cur.addr != h.addr) {
@@ -214,14 +214,14 @@ func (p *paths) answered(receiver uint32, h *hop, now int64) {
 }
 
 // ClearSrc implements conn.Endpoint: forget the own address, which the system may have lost.
-func (p *paths) ClearSrc() {
+func (p *peerEndpoint) ClearSrc() {
 	if h := p.current.Load(); h != nil && h.local.IsValid() {
-		p.current.CompareAndSwap(h, &hop{addr: h.addr})
+		p.current.CompareAndSwap(h, &path{addr: h.addr})
 	}
 }
 
 // SrcToString implements conn.Endpoint.
-func (p *paths) SrcToString() string {
+func (p *peerEndpoint) SrcToString() string {
 	if h := p.current.Load(); h != nil && h.local.IsValid() {
 		return h.local.String()
 	}
@@ -229,7 +229,7 @@ func (p *paths) SrcToString() string {
 }
 
 // DstToString implements conn.Endpoint. It is empty without an address.
-func (p *paths) DstToString() string {
+func (p *peerEndpoint) DstToString() string {
 	if h := p.current.Load(); h != nil {
 		return h.addr.String()
 	}
@@ -237,7 +237,7 @@ func (p *paths) DstToString() string {
 }
 
 // DstToBytes implements conn.Endpoint.
-func (p *paths) DstToBytes() []byte {
+func (p *peerEndpoint) DstToBytes() []byte {
 	if h := p.current.Load(); h != nil {
 		b, _ := h.addr.MarshalBinary()
 		return b
@@ -246,7 +246,7 @@ func (p *paths) DstToBytes() []byte {
 }
 
 // DstIP implements conn.Endpoint.
-func (p *paths) DstIP() netip.Addr {
+func (p *peerEndpoint) DstIP() netip.Addr {
 	if h := p.current.Load(); h != nil {
 		return h.addr.Addr()
 	}
@@ -254,7 +254,7 @@ func (p *paths) DstIP() netip.Addr {
 }
 
 // SrcIP implements conn.Endpoint.
-func (p *paths) SrcIP() netip.Addr {
+func (p *peerEndpoint) SrcIP() netip.Addr {
 	if h := p.current.Load(); h != nil {
 		return h.local
 	}

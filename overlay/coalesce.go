@@ -12,12 +12,12 @@ const (
 	// maxDatagrams is how many datagrams of UDP are joined at most: what every kernel takes
 	// (UDP_MAX_SEGMENTS before 6.9).
 	maxDatagrams = 64
-	// openUnits is how many flows are followed at once. Segments that the other node's kernel or
+	// openFlows is how many flows are followed at once. Segments that the other node's kernel or
 	// network card cut from a super packet come one after the other.
-	openUnits = 8
-	// headerRoom holds the kernel's header, any IPv4 or IPv6 header without extensions, and any TCP
+	openFlows = 8
+	// headerSpace holds the kernel's header, any IPv4 or IPv6 header without extensions, and any TCP
 	// header.
-	headerRoom = 144
+	headerSpace = 144
 	// headerAt is where in that room the IP header begins.
 	headerAt = 16
 )
@@ -37,27 +37,27 @@ type unit struct {
 
 // merger joins the packets of a batch to units. A joined unit gets a header of its own; packets are
 // not written to.
-type merger struct {
+type coalescer struct {
 	noTCP, noUDP bool
 
 	in    [][]byte
 	link  []int32 // for each packet, the next one of its unit, or -1
 	units []unit
-	open  [openUnits]int32 // units that may be continued, one for each flow; -1 is none
+	open  [openFlows]int32 // units that may be continued, one for each flow; -1 is none
 	turn  int              // where in open the next flow goes
-	// headers of joined units, headerRoom bytes apart; what is behind them belongs to others
+	// headers of joined units, headerSpace bytes apart; what is behind them belongs to others
 	slab []byte
 	used int // bytes of slab in use
 }
 
 // add puts a packet behind the others.
-func (m *merger) add(p []byte, s segment) {
+func (m *coalescer) add(p []byte, s segment) {
 	i := int32(len(m.in))
 	m.in, m.link = append(m.in, p), append(m.link, -1)
 	u := unit{segment: s, first: i, last: i, count: 1, size: len(p)}
 	if s.protocol == protocolTCP && !m.noTCP || s.protocol == protocolUDP && !m.noUDP {
 		slot := m.slotOf(p, s)
-		if k := m.open[slot]; k >= 0 && m.join(&m.units[k], p, i, s) {
+		if k := m.open[slot]; k >= 0 && m.coalesce(&m.units[k], p, i, s) {
 			return
 		}
 		m.open[slot] = int32(len(m.units)) // later packets must not overtake this one
@@ -67,10 +67,10 @@ func (m *merger) add(p []byte, s segment) {
 }
 
 // slotOf returns the place in open that a flow has, or gets.
-func (m *merger) slotOf(p []byte, s segment) int {
+func (m *coalescer) slotOf(p []byte, s segment) int {
 	flow := s.flow(p)
-	for i := range openUnits {
-		slot := (m.turn + openUnits - 1 - i) % openUnits // the newest first
+	for i := range openFlows {
+		slot := (m.turn + openFlows - 1 - i) % openFlows // the newest first
 		k := m.open[slot]
 		if k < 0 {
 			break
@@ -81,14 +81,14 @@ func (m *merger) slotOf(p []byte, s segment) int {
 		}
 	}
 	slot := m.turn
-	m.turn = (m.turn + 1) % openUnits
+	m.turn = (m.turn + 1) % openFlows
 	m.open[slot] = -1
 	return slot
 }
 
-// join adds packet i to a unit of the same flow, if it continues that and both are intact. A packet
+// coalesce adds packet i to a unit of the same flow, if it continues that and both are intact. A packet
 // with a wrong checksum stays alone: the kernel believes the checksum of what was joined.
-func (m *merger) join(u *unit, p []byte, i int32, s segment) bool {
+func (m *coalescer) coalesce(u *unit, p []byte, i int32, s segment) bool {
 	size := u.size + s.payload
 	if u.closed || s.payload > u.payload || size > maxPacket {
 		return false
@@ -98,17 +98,17 @@ func (m *merger) join(u *unit, p []byte, i int32, s segment) bool {
 		return false
 	}
 	head := m.in[u.first]
-	if !u.alike(head, s, p) {
+	if !u.sameHeaders(head, s, p) {
 		return false
 	}
 	if !u.checked {
 		u.checked = true
-		if !u.sound(head) {
+		if !u.checksumOK(head) {
 			u.closed = true
 			return false
 		}
 	}
-	if !s.sound(p) {
+	if !s.checksumOK(p) {
 		return false
 	}
 	m.link[u.last] = i
@@ -123,18 +123,18 @@ func (m *merger) join(u *unit, p []byte, i int32, s segment) bool {
 
 // packet is what unit k is judged by: the packet, or the headers of all with the length of all.
 // Nobody who judges reads beyond headers.
-func (m *merger) packet(k int) []byte {
+func (m *coalescer) packet(k int) []byte {
 	u := &m.units[k]
 	head := m.in[u.first]
 	if u.count == 1 {
 		return head
 	}
-	if need := len(m.in)/2*headerRoom + maxPacket; len(m.slab) < need {
+	if need := len(m.in)/2*headerSpace + maxPacket; len(m.slab) < need {
 		// all packets are there: it holds all headers
-		m.slab = make([]byte, max(need, batchSize/2*headerRoom+maxPacket))
+		m.slab = make([]byte, max(need, batchSize/2*headerSpace+maxPacket))
 	}
 	at := m.used + headerAt
-	m.used += headerRoom
+	m.used += headerSpace
 	u.at = int32(at)
 	p := m.slab[at : at+u.size]
 	copy(p, head[:u.header])
@@ -178,7 +178,7 @@ func (u *unit) finish(slab []byte) []byte {
 }
 
 // reset forgets the packets, which are not ours.
-func (m *merger) reset() {
+func (m *coalescer) reset() {
 	clear(m.in)
 	m.in, m.link, m.units, m.used, m.turn = m.in[:0], m.link[:0], m.units[:0], 0, 0
 	for i := range m.open {

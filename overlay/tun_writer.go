@@ -14,11 +14,11 @@ import (
 
 // inbound is the memory of one Write: packets that came from a peer are joined, judged, and given
 // to the kernel.
-type inbound struct {
+type tunWriter struct {
 	tun    *tunDevice
 	bufs   [][]byte
 	offset int
-	merger
+	coalescer
 	verdicts
 
 	err     error
@@ -26,8 +26,8 @@ type inbound struct {
 	write   func(fd uintptr) // writeUnits, bound once
 }
 
-func newInbound(t *tunDevice) *inbound {
-	w := &inbound{tun: t}
+func newTunWriter(t *tunDevice) *tunWriter {
+	w := &tunWriter{tun: t}
 	w.write = w.writeUnits
 	w.reset()
 	return w
@@ -36,8 +36,8 @@ func newInbound(t *tunDevice) *inbound {
 // Write implements tun.Device: packets that came from peers, authentic and from their pod ranges,
 // go to the kernel. Each has offset bytes in front of it that may be written to.
 func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
-	w := t.inbounds.get()
-	defer t.inbounds.put(w)
+	w := t.writers.get()
+	defer t.writers.put(w)
 	defer w.reset()
 	w.bufs, w.offset = bufs, offset
 	w.noTCP, w.noUDP = t.noTCP.Load(), t.noUDP.Load()
@@ -57,7 +57,7 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 }
 
 // writeAll writes every unit that passed. Several peers may do so at once: nobody takes a lock.
-func (w *inbound) writeAll() error {
+func (w *tunWriter) writeAll() error {
 	if err := w.tun.raw.Control(w.write); err != nil {
 		return os.ErrClosed
 	}
@@ -68,7 +68,7 @@ func (w *inbound) writeAll() error {
 }
 
 // writeUnits writes one unit after the other. What the kernel refuses is lost alone.
-func (w *inbound) writeUnits(fd uintptr) {
+func (w *tunWriter) writeUnits(fd uintptr) {
 	for i := range w.units {
 		u := &w.units[i]
 		if !w.pass[i] {
@@ -77,7 +77,7 @@ func (w *inbound) writeUnits(fd uintptr) {
 		}
 		err := w.writeUnit(fd, u)
 		if err == unix.EINVAL && u.count > 1 {
-			w.tun.mergeRefused(u.protocol)
+			w.tun.coalesceRefused(u.protocol)
 			err = w.writeSingly(fd, u)
 		}
 		if err != nil && w.err == nil {
@@ -86,7 +86,7 @@ func (w *inbound) writeUnits(fd uintptr) {
 	}
 }
 
-func (w *inbound) writeUnit(fd uintptr, u *unit) error {
+func (w *tunWriter) writeUnit(fd uintptr, u *unit) error {
 	if u.count == 1 {
 		return w.writePacket(fd, u.first)
 	}
@@ -107,14 +107,14 @@ func (w *inbound) writeUnit(fd uintptr, u *unit) error {
 	}
 }
 
-func (w *inbound) addVector(b []byte) {
+func (w *tunWriter) addVector(b []byte) {
 	v := unix.Iovec{Base: unsafe.SliceData(b)}
 	v.SetLen(len(b))
 	w.vectors = append(w.vectors, v)
 }
 
 // writePacket writes packet i as it came.
-func (w *inbound) writePacket(fd uintptr, i int32) error {
+func (w *tunWriter) writePacket(fd uintptr, i int32) error {
 	b := w.bufs[i][w.offset-vnetSize:]
 	clear(b[:vnetSize])
 	for {
@@ -125,7 +125,7 @@ func (w *inbound) writePacket(fd uintptr, i int32) error {
 }
 
 // writeSingly writes the packets of a joined unit one by one.
-func (w *inbound) writeSingly(fd uintptr, u *unit) (err error) {
+func (w *tunWriter) writeSingly(fd uintptr, u *unit) (err error) {
 	for i := u.first; i >= 0; i = w.link[i] {
 		if e := w.writePacket(fd, i); e != nil {
 			err = e
@@ -134,9 +134,9 @@ func (w *inbound) writeSingly(fd uintptr, u *unit) (err error) {
 	return err
 }
 
-func (w *inbound) reset() {
+func (w *tunWriter) reset() {
 	clear(w.vectors[:cap(w.vectors)])
 	w.bufs, w.err = nil, nil
-	w.merger.reset()
+	w.coalescer.reset()
 	w.verdicts.reset()
 }

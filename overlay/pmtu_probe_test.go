@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// depth sounds a path, of which came says whether a packet of some size came through and was
+// depth sounds a path, of which came reports whether a packet of some size came through and was
 // answered, for some time. It returns what was found, which is 0 for nothing, and how many bytes
 // that took.
-func depth(s *sounding, path netip.AddrPort, full int, begin, end time.Duration,
-	came func(size int) bool) (found, bytes int) {
+func searchPMTU(s *prober, path netip.AddrPort, full int, begin, end time.Duration,
+	acked func(size int) bool) (found, bytes int) {
 	for now := begin; now < end; now += watchEvery {
-		send, size := s.turn(path, full, full, int64(now))
+		send, size := s.step(path, full, full, int64(now))
 		if size > 0 {
 			found = size
 		}
 		for _, size := range send {
-			if bytes += size; came(size) {
+			if bytes += size; acked(size) {
 				s.answered(s.number, size)
 			}
 		}
@@ -27,71 +27,71 @@ func depth(s *sounding, path netip.AddrPort, full int, begin, end time.Duration,
 	return found, bytes
 }
 
-func TestSounding(t *testing.T) {
+func TestPMTUProbe(t *testing.T) {
 	path := netip.MustParseAddrPort("[2001:db8::1]:1")
 	upTo := func(limit int) func(int) bool { return func(size int) bool { return size <= limit } }
 	for _, c := range []struct{ limit, want int }{{9000, 0}, {1500, 0}, {1499, 1492}, {1492, 1492},
 		{1479, 1472}, {1300, 1280}, {1280, 1280}, {0, 0}} {
-		var s sounding
-		if got, _ := depth(&s, path, 1500, 0, 5*time.Second, upTo(c.limit)); got != c.want {
+		var s prober
+		if got, _ := searchPMTU(&s, path, 1500, 0, 5*time.Second, upTo(c.limit)); got != c.want {
 			t.Errorf("a path of %d bytes was found to carry %d, want %d", c.limit, got, c.want)
 		}
 	}
-	var s sounding
-	if _, n := depth(&s, path, 1500, 0, 10*time.Minute, upTo(1500)); n != 20*1500 {
+	var s prober
+	if _, n := searchPMTU(&s, path, 1500, 0, 10*time.Minute, upTo(1500)); n != 20*1500 {
 		t.Errorf("a good path was sounded by %d bytes in ten minutes", n)
 	}
 	// A hole that comes later, on this path or with another one.
-	if got, _ := depth(&s, path, 1500, 10*time.Minute, 11*time.Minute, upTo(1400)); got != 1400 {
+	if got, _ := searchPMTU(&s, path, 1500, 10*time.Minute, 11*time.Minute, upTo(1400)); got != 1400 {
 		t.Errorf("a path that became small was found to carry %d", got)
 	}
 	other := netip.MustParseAddrPort("[2001:db8::2]:1")
-	if got, _ := depth(&s, other, 1500, 11*time.Minute, 11*time.Minute+5*time.Second,
+	if got, _ := searchPMTU(&s, other, 1500, 11*time.Minute, 11*time.Minute+5*time.Second,
 		upTo(1440)); got != 1440 {
 		t.Errorf("another path was found to carry %d", got)
 	}
 	// Nobody answers, as other WireGuards do not.
-	if got, n := depth(&s, path, 1500, 0, time.Hour, upTo(0)); got != 0 || n > 200_000 {
+	if got, n := searchPMTU(&s, path, 1500, 0, time.Hour, upTo(0)); got != 0 || n > 200_000 {
 		t.Errorf("in silence %d was found by %d bytes in an hour", got, n)
 	}
 	// An answer to an earlier sounding.
-	s = sounding{}
-	s.turn(path, 1500, 1500, 0)
-	if s.answered(s.number+1, 1500); s.came != 0 {
+	s = prober{}
+	s.step(path, 1500, 1500, 0)
+	if s.answered(s.number+1, 1500); s.acked != 0 {
 		t.Error("an answer to something else was believed")
 	}
 }
 
-// TestSoundingLies: a peer says that sizes came about which nobody asked.
-func TestSoundingLies(t *testing.T) {
+// TestPMTUProbeLies: a peer says that sizes came about which nobody asked.
+func TestPMTUProbeLies(t *testing.T) {
 	path := netip.MustParseAddrPort("[2001:db8::1]:1")
-	var s sounding
+	var s prober
 	for now := time.Duration(0); now < 5*time.Second; now += watchEvery {
-		send, found := s.turn(path, 1500, 1500, int64(now))
+		send, found := s.step(path, 1500, 1500, int64(now))
 		for _, lie := range []int{1, 39, 68, 1279, 1281, 1499, 9000, 1 << 31} {
 			s.answered(s.number, lie)
 		}
 		if len(send) == 1 && s.try == 1 {
-			if s.answered(s.number, 1280); s.came != 0 {
-				t.Error("a size that is asked about later only was believed")
+			if s.answered(s.number, 1280); s.acked != 0 {
+				t.Error("a size that is probed about later only was believed")
 			}
 		}
-		if found != 0 || s.came != 0 {
-			t.Fatalf("%d, %d was believed", found, s.came)
+		if found != 0 || s.acked != 0 {
+			t.Fatalf("%d, %d was believed", found, s.acked)
 		}
 	}
 }
 
-// TestSoundingWidens: a path that was found small is asked again after a while, and at once when it
+// TestPMTURaise: a path that was found small is asked again after a while, and at once when it
 // is another one.
-func TestSoundingWidens(t *testing.T) {
+func TestPMTURaise(t *testing.T) {
 	one, other := netip.MustParseAddrPort("[2001:db8::1]:1"),
 		netip.MustParseAddrPort("[2001:db8::2]:1")
-	var s sounding
+	var s prober
 	full, limit, now := 1500, 1400, time.Duration(0)
 	run := func(path netip.AddrPort, d time.Duration) (bytes int) {
 		for end := now + d; now < end; now += watchEvery {
-			send, size := s.turn(path, full, 1500, int64(now))
+			send, size := s.step(path, full, 1500, int64(now))
 			if size > 0 {
 				full = size
 			}
@@ -121,13 +121,13 @@ func TestSoundingWidens(t *testing.T) {
 	}
 }
 
-// TestSoundingWithLoss: what is lost for other reasons than its size makes no path small.
-func TestSoundingWithLoss(t *testing.T) {
+// TestPMTUProbeWithLoss: what is lost for other reasons than its size makes no path small.
+func TestPMTUProbeWithLoss(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	wrong := 0
 	for range 2000 {
-		var s sounding
-		got, _ := depth(&s, netip.MustParseAddrPort("[2001:db8::1]:1"), 1500, 0, 5*time.Second,
+		var s prober
+		got, _ := searchPMTU(&s, netip.MustParseAddrPort("[2001:db8::1]:1"), 1500, 0, 5*time.Second,
 			func(int) bool { return random.IntN(10) > 1 })
 		if got != 0 {
 			wrong++
@@ -139,55 +139,55 @@ func TestSoundingWithLoss(t *testing.T) {
 	}
 }
 
-// TestSoundingAnswers: a sounding is answered when the peer sent it, from where the peer is, and
+// TestPMTUProbeAnswers: a sounding is answered when the peer sent it, from where the peer is, and
 // whole.
-func TestSoundingAnswers(t *testing.T) {
+func TestPMTUProbeAnswers(t *testing.T) {
 	a, b := pair(t, func(c *Config) { c.NoOffload = true }, func(p *Peer) {
 		p.Endpoints = []string{map[string]string{"a": "[fd98::1]:51820",
 			"b": "[fd98::2]:51820"}[p.Name]}
 	})
 	echo(t, a, b, 10)
-	ours, theirs := a.dev.bind.pathsOf(b.key.Public()), b.dev.bind.pathsOf(a.key.Public())
-	from := &arrival{hop: *theirs.current.Load(), bind: b.dev.bind}
+	ours, theirs := a.dev.bind.peerOf(b.key.Public()), b.dev.bind.peerOf(a.key.Public())
+	from := &remoteEndpoint{path: *theirs.current.Load(), bind: b.dev.bind}
 	from.owner.Store(theirs)
 	answered := func(m []byte) bool {
 		t.Helper()
-		ours.sounding.mu.Lock()
-		ours.sounding.path, ours.sounding.try, ours.sounding.due = ours.current.Load().addr, 1,
+		ours.prober.mu.Lock()
+		ours.prober.path, ours.prober.try, ours.prober.due = ours.current.Load().addr, 1,
 			1<<62
-		ours.sounding.full, ours.sounding.came, ours.sounding.asked = 1500, 0, []int{1400, 1500}
-		ours.sounding.mu.Unlock()
-		b.dev.bind.sounded(m, from)
+		ours.prober.full, ours.prober.acked, ours.prober.probed = 1500, 0, []int{1400, 1500}
+		ours.prober.mu.Unlock()
+		b.dev.bind.handleProbe(m, from)
 		for begin := time.Now(); time.Since(begin) < 200*time.Millisecond; time.Sleep(time.Millisecond) {
-			ours.sounding.mu.Lock()
-			came := ours.sounding.came
-			ours.sounding.mu.Unlock()
-			if came > 0 {
+			ours.prober.mu.Lock()
+			acked := ours.prober.acked
+			ours.prober.mu.Unlock()
+			if acked > 0 {
 				return true
 			}
 		}
 		return false
 	}
-	good := func() []byte { return ours.message(typeSounding, 1400) }
+	good := func() []byte { return ours.message(typeProbe, 1400) }
 	for name, change := range map[string]func(m []byte) []byte{
 		"cut off":        func(m []byte) []byte { return m[:1000] },
 		"short":          func(m []byte) []byte { return m[:20] },
 		"another number": func(m []byte) []byte { m[8]++; return m },
-		"another code":   func(m []byte) []byte { m[soundingCode]++; return m },
-		"as an answer":   func(m []byte) []byte { m[0] = typeSounded; return m },
+		"another code":   func(m []byte) []byte { m[probeMACAt]++; return m },
+		"as an answer":   func(m []byte) []byte { m[0] = typeProbeAck; return m },
 	} {
 		if answered(change(good())) {
 			t.Errorf("%s: answered", name)
 		}
 	}
-	reflected := &arrival{hop: *ours.current.Load(), bind: a.dev.bind}
+	reflected := &remoteEndpoint{path: *ours.current.Load(), bind: a.dev.bind}
 	reflected.owner.Store(ours)
 	mine := good()
-	forOurs := slices.Clone(mine[:sizeSounded])
-	forOurs[0] = typeSounded // what a sounding of our own would be as an answer, had it our own key
-	out, _ := ours.codeKeys()
-	copy(forOurs[soundingCode:], code(out, forOurs))
-	if a.dev.bind.sounded(forOurs, reflected); ours.sounding.came != 0 {
+	forOurs := slices.Clone(mine[:sizeProbeAck])
+	forOurs[0] = typeProbeAck // what a sounding of our own would be as an answer, had it our own key
+	out, _ := ours.probeKeys()
+	copy(forOurs[probeMACAt:], code(out, forOurs))
+	if a.dev.bind.handleProbe(forOurs, reflected); ours.prober.acked != 0 {
 		t.Error("a message of our own is believed")
 	}
 	from.owner.Store(nil)

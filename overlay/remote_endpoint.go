@@ -8,66 +8,66 @@ import (
 
 // arrival is the source of a received packet, as a conn.Endpoint. One is kept for each source, so
 // that receiving allocates nothing.
-type arrival struct {
-	hop
+type remoteEndpoint struct {
+	path
 	bind  *bind
 	seen  atomic.Int64 // when a packet came last, ns of the bind's clock
 	data  atomic.Bool  // whether there was more than keepalives in the last read
-	owner atomic.Pointer[paths]
+	owner atomic.Pointer[peerEndpoint]
 }
 
 // FromPeer implements conn.PeerAwareEndpoint: an authentic packet of the peer with this key came
 // from here.
-func (a *arrival) FromPeer(key [32]byte) {
+func (a *remoteEndpoint) FromPeer(key [32]byte) {
 	p := a.owner.Load()
 	if p == nil || p.key != key {
-		if p = a.bind.pathsOf(key); p == nil {
+		if p = a.bind.peerOf(key); p == nil {
 			return
 		}
 		a.owner.Store(p)
 	}
-	p.fromPeer(&a.hop, a.seen.Load(), a.data.Load())
+	p.fromPeer(&a.path, a.seen.Load(), a.data.Load())
 }
 
 // ClearSrc implements conn.Endpoint; the next packet tells a new address.
-func (a *arrival) ClearSrc() {}
+func (a *remoteEndpoint) ClearSrc() {}
 
 // SrcToString implements conn.Endpoint.
-func (a *arrival) SrcToString() string { return a.local.String() }
+func (a *remoteEndpoint) SrcToString() string { return a.local.String() }
 
 // DstToString implements conn.Endpoint.
-func (a *arrival) DstToString() string { return a.addr.String() }
+func (a *remoteEndpoint) DstToString() string { return a.addr.String() }
 
 // DstToBytes implements conn.Endpoint.
-func (a *arrival) DstToBytes() []byte {
+func (a *remoteEndpoint) DstToBytes() []byte {
 	b, _ := a.addr.MarshalBinary()
 	return b
 }
 
 // DstIP implements conn.Endpoint.
-func (a *arrival) DstIP() netip.Addr { return a.addr.Addr() }
+func (a *remoteEndpoint) DstIP() netip.Addr { return a.addr.Addr() }
 
 // SrcIP implements conn.Endpoint.
-func (a *arrival) SrcIP() netip.Addr { return a.local }
+func (a *remoteEndpoint) SrcIP() netip.Addr { return a.local }
 
 // arrivals finds the arrival of a source. Anybody can send from any number of addresses, so the
 // table is bounded; when it is full it starts anew, which costs the peers one allocation each.
-type arrivals struct {
+type remotes struct {
 	mu sync.Mutex
-	m  map[hop]*arrival
+	m  map[path]*remoteEndpoint
 }
 
-const arrivalLimit = 4096
+const remoteLimit = 4096
 
-func (t *arrivals) get(b *bind, h hop) *arrival {
+func (t *remotes) get(b *bind, h path) *remoteEndpoint {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.m[h]
 	if a == nil {
-		if t.m == nil || len(t.m) >= arrivalLimit {
-			t.m = map[hop]*arrival{}
+		if t.m == nil || len(t.m) >= remoteLimit {
+			t.m = map[path]*remoteEndpoint{}
 		}
-		a = &arrival{hop: h, bind: b}
+		a = &remoteEndpoint{path: h, bind: b}
 		t.m[h] = a
 	}
 	return a

@@ -19,11 +19,11 @@ func layOut(slab []byte, packets []tun.ReadPacket, at, count, size, first int) i
 	return at
 }
 
-// TestSurplus: of super packets of 47 segments, 45 of which fill a super packet of datagrams, every
+// TestHeldBack: of super packets of 47 segments, 45 of which fill a super packet of datagrams, every
 // batch but those in which too much would be kept back is a multiple of 45; all packets come in
 // order.
-func TestSurplus(t *testing.T) {
-	var s surplus
+func TestHeldBack(t *testing.T) {
+	var s heldBack
 	slab, packets := make([]byte, 2*65535), newPackets()
 	var got []byte
 	sent, batches := 0, []int{}
@@ -58,38 +58,38 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestNoSurplus: what ends with a shorter packet, or fits into one super packet of datagrams, goes
+// TestNothingHeldBack: what ends with a shorter packet, or fits into one super packet of datagrams, goes
 // at once.
-func TestNoSurplus(t *testing.T) {
+func TestNothingHeldBack(t *testing.T) {
 	slab, packets := make([]byte, 2*65535), newPackets()
 	for _, c := range []struct{ count, size, last int }{{47, 1420, 800}, {45, 1420, 1420},
 		{1, 1420, 1420}, {89, 700, 700}, {127, 100, 100}} {
 		at := layOut(slab, packets, spacing, c.count-1, c.size, 0)
 		layOut(slab, packets[c.count-1:], at, 1, c.last, 0)
-		var s surplus
+		var s heldBack
 		if n := s.keep(slab, packets[:c.count], 1420); n != 0 {
 			t.Errorf("%+v: %d were kept back", c, n)
 		}
 	}
-	var s surplus
+	var s heldBack
 	if n := s.keep(slab, nil, 1420); n != 0 {
 		t.Errorf("of nothing, %d were kept back", n)
 	}
 }
 
-// TestSurplusIsFirst: with a super packet behind them, packets that were kept back are read first,
+// TestHeldBackIsFirst: with a super packet behind them, packets that were kept back are read first,
 // and nothing is overwritten.
-func TestSurplusIsFirst(t *testing.T) {
-	var s surplus
+func TestHeldBackIsFirst(t *testing.T) {
+	var s heldBack
 	slab, packets := make([]byte, 2*65535), newPackets()
 	layOut(slab, packets, spacing, 47, 1420, 1)
 	if n := s.keep(slab, packets[:47], 1420); n != 2 {
 		t.Fatalf("%d were kept back", n)
 	}
 	clear(slab)
-	d := &drainer{tun: &tunDevice{}, slab: slab}
+	d := &tunReader{tun: &tunDevice{}, slab: slab}
 	d.before, d.at = s.restore(slab, packets)
-	whole, o := superPacket(false, 12, 64296, 1, tcpAck)
+	whole, o := gsoPacket(false, 12, 64296, 1, tcpAck)
 	vnet{flags: 1, kind: 1, header: o.HdrLen, segment: 1368, csumStart: 20,
 		csumFrom: 16}.put(slab[d.at-vnetSize:])
 	copy(slab[d.at:], whole)

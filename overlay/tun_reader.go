@@ -21,37 +21,37 @@ type frame struct {
 // drainer reads the interface. One read gives one packet, or one super packet; when it is a small
 // one, more is read until nothing is left, so that a flood of small packets is sealed and sent in
 // batches as well. It is for one goroutine.
-type drainer struct {
-	tun     *tunDevice
-	fd      int
-	frames  []frame
-	held    []byte // a super packet that did not fit behind the others, with its header
-	surplus surplus
-	v       verdicts
-	slab    []byte // operands of the callback, which is bound once
-	at      int    // where the first packet goes
-	before  int    // how many packets lie before that
-	err     error
-	readAll func(ep uintptr) bool
+type tunReader struct {
+	tun      *tunDevice
+	fd       int
+	frames   []frame
+	held     []byte // a super packet that did not fit behind the others, with its header
+	heldBack heldBack
+	v        verdicts
+	slab     []byte // operands of the callback, which is bound once
+	at       int    // where the first packet goes
+	before   int    // how many packets lie before that
+	err      error
+	readAll  func(ep uintptr) bool
 }
 
 const (
 	spacing = tun.ReadPacketSpacing
-	// frameRoom is what must be free in the slab before a read: anything may come.
-	frameRoom = 65535 + 2*spacing
-	// drainLimit is how many packets are read at most before they are passed on.
-	drainLimit = 128
+	// frameSpace is what must be free in the slab before a read: anything may come.
+	frameSpace = 65535 + 2*spacing
+	// readLimit is how many packets are read at most before they are passed on.
+	readLimit = 128
 )
 
-func (d *drainer) init(t *tunDevice, fd int) {
-	d.tun, d.fd = t, fd
-	d.frames = make([]frame, 0, drainLimit)
-	d.readAll = func(ep uintptr) bool {
-		d.tun.ready.Begin(ep)
-		if d.drain(d.fd) {
+func (r *tunReader) init(t *tunDevice, fd int) {
+	r.tun, r.fd = t, fd
+	r.frames = make([]frame, 0, readLimit)
+	r.readAll = func(ep uintptr) bool {
+		r.tun.ready.Begin(ep)
+		if r.readFrames(r.fd) {
 			return true
 		}
-		d.tun.ready.Wait(ep)
+		r.tun.ready.Wait(ep)
 		return false
 	}
 }
@@ -61,18 +61,18 @@ func (t *tunDevice) Read(slab []byte, packets []tun.ReadPacket) (int, error) {
 	return t.in.read(slab, packets)
 }
 
-func (d *drainer) read(slab []byte, packets []tun.ReadPacket) (int, error) {
+func (r *tunReader) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 	for {
-		d.before, d.at = d.surplus.restore(slab, packets)
-		n := d.before
-		if err := d.fill(slab); err != nil && n == 0 {
+		r.before, r.at = r.heldBack.restore(slab, packets)
+		n := r.before
+		if err := r.fill(slab); err != nil && n == 0 {
 			return 0, err
 		}
-		if len(d.frames) > 0 {
-			d.filter(slab)
-			n += d.cut(slab, packets[n:])
-			if k := len(d.frames); k > 0 && d.frames[k-1].head.super() {
-				n -= d.surplus.keep(slab, packets[:n], int(d.tun.mtu.Load()))
+		if len(r.frames) > 0 {
+			r.filter(slab)
+			n += r.cut(slab, packets[n:])
+			if k := len(r.frames); k > 0 && r.frames[k-1].head.gso() {
+				n -= r.heldBack.keep(slab, packets[:n], int(r.tun.mtu.Load()))
 			}
 		}
 		if n > 0 {
@@ -83,18 +83,18 @@ func (d *drainer) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 
 // fill puts at least one frame into the slab; behind packets that were kept back only when one is
 // there.
-func (d *drainer) fill(slab []byte) error {
-	d.frames, d.slab, d.err = d.frames[:0], slab, nil
-	if len(d.held) > 0 {
-		n := copy(slab[d.at-vnetSize:], d.held)
-		d.held = d.held[:0]
-		d.add(d.at, n)
+func (r *tunReader) fill(slab []byte) error {
+	r.frames, r.slab, r.err = r.frames[:0], slab, nil
+	if len(r.held) > 0 {
+		n := copy(slab[r.at-vnetSize:], r.held)
+		r.held = r.held[:0]
+		r.add(r.at, n)
 		return nil
 	}
-	err := d.tun.ready.Run(d.readAll)
-	d.slab = nil
+	err := r.tun.ready.Run(r.readAll)
+	r.slab = nil
 	if err == nil {
-		err = d.err
+		err = r.err
 	}
 	if errors.Is(err, syscall.EBADFD) || errors.Is(err, os.ErrClosed) {
 		return os.ErrClosed
@@ -103,33 +103,33 @@ func (d *drainer) fill(slab []byte) error {
 }
 
 // add notes a frame whose header ends at at; n counts the header too.
-func (d *drainer) add(at, n int) frame {
-	f := frame{at: at, size: n - vnetSize, head: readVnet(d.slab[at-vnetSize:])}
-	d.frames = append(d.frames, f)
+func (r *tunReader) add(at, n int) frame {
+	f := frame{at: at, size: n - vnetSize, head: readVnet(r.slab[at-vnetSize:])}
+	r.frames = append(r.frames, f)
 	return f
 }
 
 // drain reads what is there; false means wait until something is.
-func (d *drainer) drain(fd int) bool {
-	at := d.at
-	for len(d.frames) < drainLimit && len(d.slab)-at >= frameRoom-spacing {
-		n, err := unix.Read(fd, d.slab[at-vnetSize:len(d.slab)-spacing])
+func (r *tunReader) readFrames(fd int) bool {
+	at := r.at
+	for len(r.frames) < readLimit && len(r.slab)-at >= frameSpace-spacing {
+		n, err := unix.Read(fd, r.slab[at-vnetSize:len(r.slab)-spacing])
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			return d.before+len(d.frames) > 0
+			return r.before+len(r.frames) > 0
 		case err != nil:
-			d.err = err
+			r.err = err
 			return true
 		case n <= vnetSize:
 			continue
 		}
-		f := d.add(at, n)
-		if f.head.super() {
-			if before := d.before + len(d.frames) - 1; before > 0 && !f.fits(len(d.slab), before) {
-				d.frames = d.frames[:len(d.frames)-1]
-				d.held = append(d.held[:0], d.slab[at-vnetSize:at+f.size]...)
+		f := r.add(at, n)
+		if f.head.gso() {
+			if before := r.before + len(r.frames) - 1; before > 0 && !f.fits(len(r.slab), before) {
+				r.frames = r.frames[:len(r.frames)-1]
+				r.held = append(r.held[:0], r.slab[at-vnetSize:at+f.size]...)
 			}
 			return true
 		}
@@ -138,7 +138,7 @@ func (d *drainer) drain(fd int) bool {
 	return true
 }
 
-// fits says whether a super packet behind others can be cut in place. The last byte of a slab of
+// fits reports whether a super packet behind others can be cut in place. The last byte of a slab of
 // size bytes, and the place for the last packet, are never passed.
 func (f frame) fits(size, before int) bool {
 	segment := int(f.head.segment)
@@ -151,39 +151,39 @@ func (f frame) fits(size, before int) bool {
 }
 
 // filter takes out the frames that are refused.
-func (d *drainer) filter(slab []byte) {
-	if d.tun.filter == nil {
+func (r *tunReader) filter(slab []byte) {
+	if r.tun.filter == nil {
 		return
 	}
-	for _, f := range d.frames {
-		d.v.packets = append(d.v.packets, slab[f.at:f.at+f.size:f.at+f.size])
+	for _, f := range r.frames {
+		r.v.packets = append(r.v.packets, slab[f.at:f.at+f.size:f.at+f.size])
 	}
-	d.v.decide(d.tun.filter, firewall.Hook{Dir: firewall.Out, Xmit: d.tun.index})
-	kept := d.frames[:0]
-	for i, f := range d.frames {
-		if d.v.pass[i] {
+	r.v.decide(r.tun.filter, firewall.Hook{Dir: firewall.Out, Xmit: r.tun.index})
+	kept := r.frames[:0]
+	for i, f := range r.frames {
+		if r.v.pass[i] {
 			kept = append(kept, f)
 		}
 	}
-	d.tun.dropped[firewall.Out].Add(uint64(len(d.frames) - len(kept)))
-	d.frames = kept
-	d.v.reset()
+	r.tun.dropped[firewall.Out].Add(uint64(len(r.frames) - len(kept)))
+	r.frames = kept
+	r.v.reset()
 }
 
 // cut makes packets of the frames: it computes checksums, and cuts super packets, of which only the
 // last frame is one.
-func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (k int) {
-	for _, f := range d.frames {
+func (r *tunReader) cut(slab []byte, packets []tun.ReadPacket) (k int) {
+	for _, f := range r.frames {
 		in := slab[f.at : f.at+f.size]
 		o, err := f.head.options(in)
 		if err != nil {
-			d.tun.broken.Add(1)
+			r.tun.broken.Add(1)
 			continue
 		}
-		if !f.head.super() {
-			clampMSS(in, d.tun.mtuOf(in, firewall.Out), o.NeedsCsum)
+		if !f.head.gso() {
+			clampMSS(in, r.tun.mtuOf(in, firewall.Out), o.NeedsCsum)
 			if o.NeedsCsum && !finishChecksum(in, o) {
-				d.tun.broken.Add(1)
+				r.tun.broken.Add(1)
 				continue
 			}
 			packets[k] = tun.ReadPacket{Offset: f.at, Size: f.size}
@@ -196,7 +196,7 @@ func (d *drainer) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 			packets[i].Offset += base
 		}
 		if k += n; err != nil {
-			d.tun.broken.Add(1)
+			r.tun.broken.Add(1)
 		}
 	}
 	return k
