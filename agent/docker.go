@@ -20,7 +20,7 @@ type dockerNode struct {
 	pods *pods
 }
 
-func (d dockerNode) Reserve(a netip.Addr) (netip.Addr, error) { return d.pods.manager.Hold(a) }
+func (d dockerNode) Reserve(a netip.Addr) (netip.Addr, error) { return d.pods.manager.Reserve(a) }
 func (d dockerNode) Unreserve(a netip.Addr)                   { d.pods.manager.Unreserve(a) }
 
 func (d dockerNode) Ranges() []docker.Range {

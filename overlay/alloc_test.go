@@ -72,13 +72,14 @@ func TestBindAllocatesNothing(t *testing.T) {
 func TestReceiveSingly(t *testing.T) {
 	from, _, _ := openBind(t, false) // sends singly
 	b, fns, port := openBind(t, true)
-	to := &remoteEndpoint{path: path{addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}}
+	to := &remoteEndpoint{path: path{addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"),
+		port)}}
 	slab, packets := make([]byte, 2*65535), make([]conn.ReceivedPacket, batchSize)
 	most := 0
 	for round := range 50 {
 		sender := from
 		if round%10 == 9 {
-			sender = b // super packets in between
+			sender = b // GSO packets in between
 		}
 		bufs := make([][]byte, 128)
 		for i := range bufs {
@@ -110,8 +111,8 @@ func TestReceiveSingly(t *testing.T) {
 
 var hookIn = firewall.Hook{Dir: firewall.In, Recv: 1}
 
-// TestWritingAllocatesNothing joins, judges and writes three super packets of segments, as the
-// device gives them.
+// TestWritingAllocatesNothing coalesces, filters and writes the segments of three GSO packets, as
+// the device gives them.
 func TestWritingAllocatesNothing(t *testing.T) {
 	null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
 	if err != nil {
@@ -146,7 +147,7 @@ func TestWritingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCuttingAllocatesNothing cuts a super packet as it comes from the kernel.
+// TestCuttingAllocatesNothing segments a GSO packet as it comes from the kernel.
 func TestCuttingAllocatesNothing(t *testing.T) {
 	whole, _ := gsoPacket(false, 12, 60000, 1, tcpAck)
 	head := vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV4, 52, 1368, 20, 16)
@@ -161,6 +162,6 @@ func TestCuttingAllocatesNothing(t *testing.T) {
 			t.Fatal(n)
 		}
 	}); got != 0 {
-		t.Errorf("%v allocations for a super packet", got)
+		t.Errorf("%v allocations for a GSO packet", got)
 	}
 }

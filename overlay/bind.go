@@ -19,7 +19,7 @@ import (
 	"github.com/weirnet/weir/udp"
 )
 
-// batchSize is how many packets go through the device at once: two received super packets of up to
+// batchSize is how many packets go through the device at once: two received GRO packets of up to
 // 128 datagrams.
 const batchSize = 256
 
@@ -30,17 +30,17 @@ const socketBuffer = 7 << 20
 type bind struct {
 	log     *slog.Logger
 	offload bool
-	ns      *nl.NS    // where sockets are opened, whichever thread asks
+	ns      *nl.NS    // where sockets are opened, whatever thread calls
 	private Key       // of this node
-	onMove  func(Key) // called when a peer was heard on another path
+	onMove  func(Key) // called when a packet of a peer came on another path
 
 	mu     sync.RWMutex
 	mark   uint32
 	v4, v6 *udp.Conn
 	icmp6  *os.File // for sendTooBig; nil until it is needed
 	peers  map[Key]*peerEndpoint
-	// initiators finds the peer whom we sent the initiation with this sender index: its newest one
-	// only.
+	// initiators maps the sender index of the newest initiation that we sent to a peer to that
+	// peer.
 	initiators map[uint32]*peerEndpoint
 	remotes    remotes
 	batches    pool[batch]
@@ -126,8 +126,8 @@ func (b *bind) openLocked(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 }
 
 // allowFragments clears the DF bit: a path that cannot carry our datagrams whole fragments them.
-// With the bit, a router that sends no ICMP would swallow all large packets and leave small ones
-// alone. The kernel's WireGuard does the same.
+// With the bit, a router that sends no ICMP would drop all large packets and pass small ones. The
+// kernel's WireGuard does the same.
 func allowFragments(c *udp.Conn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -187,7 +187,7 @@ func (b *bind) SetMark(mark uint32) error {
 func (b *bind) BatchSize() int { return batchSize }
 
 // ParseEndpoint implements conn.Bind. Beside addresses it takes "KEY@" and "KEY@ADDRESS", with the
-// key in hex: the peer itself, wherever it is, with ADDRESS as its only candidate.
+// key in hex: the peer itself, at whatever address, with ADDRESS as its only candidate.
 func (b *bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	text, addr, ok := strings.Cut(s, "@")
 	if !ok {
@@ -213,7 +213,7 @@ func (b *bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	return p, nil
 }
 
-// addPeer returns the paths of a peer, making them if needed.
+// addPeer returns the endpoint of a peer, and makes one if there is none.
 func (b *bind) addPeer(key Key) *peerEndpoint {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -225,14 +225,14 @@ func (b *bind) addPeer(key Key) *peerEndpoint {
 	return p
 }
 
-// peerOf returns the paths of a peer, or nil.
+// peerOf returns the endpoint of a peer, or nil.
 func (b *bind) peerOf(key Key) *peerEndpoint {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.peers[key]
 }
 
-// allPeers returns the paths of all peers.
+// allPeers returns the endpoints of all peers.
 func (b *bind) allPeers() []*peerEndpoint {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -243,7 +243,7 @@ func (b *bind) allPeers() []*peerEndpoint {
 	return list
 }
 
-// dropPeer forgets a peer.
+// dropPeer removes a peer.
 func (b *bind) dropPeer(key Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -267,16 +267,16 @@ func (b *bind) setInitiator(old, index uint32, p *peerEndpoint) {
 	b.initiators[index] = p
 }
 
-// initiator returns the peer whom we sent the initiation with this index, or nil.
+// initiator returns the peer that we sent the initiation with this index to, or nil.
 func (b *bind) initiator(index uint32) *peerEndpoint {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.initiators[index]
 }
 
-// moved is called when a peer was heard on another path.
+// moved is called when a packet of a peer came from another address.
 func (b *bind) moved(p *peerEndpoint, from, to netip.AddrPort) {
-	// whoever relays its packets from two addresses could fill the log
+	// an attacker that relays its packets from two addresses could fill the log
 	if more, ok := b.logLimit.may(kind{"moved", p.key}, b.now()); ok {
 		b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String(),
 			"not_logged_before", more)

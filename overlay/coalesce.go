@@ -9,21 +9,21 @@ import (
 
 const (
 	maxPacket = 65535
-	// maxDatagrams is how many datagrams of UDP are joined at most: what every kernel takes
+	// maxDatagrams is how many UDP datagrams are coalesced at most: what every kernel accepts
 	// (UDP_MAX_SEGMENTS before 6.9).
 	maxDatagrams = 64
-	// openFlows is how many flows are followed at once. Segments that the other node's kernel or
-	// network card cut from a super packet come one after the other.
+	// openFlows is how many flows are coalesced at once. Segments that the other node's kernel or
+	// network card cut from a GSO packet come one after the other.
 	openFlows = 8
-	// headerSpace holds the kernel's header, any IPv4 or IPv6 header without extensions, and any TCP
-	// header.
+	// headerSpace holds the kernel's header, any IPv4 or IPv6 header without extensions, and any
+	// TCP header.
 	headerSpace = 144
-	// headerAt is where in that room the IP header begins.
+	// headerAt is where in that space the IP header begins.
 	headerAt = 16
 )
 
-// unit is what is judged and written as one: a packet of a batch, or several of one flow that were
-// cut from one.
+// unit is what is filtered and written as one: a packet of a batch, or several of one flow that
+// were cut from one.
 type unit struct {
 	segment           // the first packet
 	first, last int32 // packets of the batch
@@ -32,11 +32,11 @@ type unit struct {
 	next        uint32 // the sequence number that continues it
 	closed      bool   // nothing may follow
 	checked     bool   // the first packet's checksum was looked at
-	at          int32  // of the joined header in the slab
+	at          int32  // offset of the common header in the slab
 }
 
-// merger joins the packets of a batch to units. A joined unit gets a header of its own; packets are
-// not written to.
+// coalescer combines the packets of a batch to units. A unit of several packets gets a header of
+// its own; packets are not written to.
 type coalescer struct {
 	noTCP, noUDP bool
 
@@ -45,12 +45,13 @@ type coalescer struct {
 	units []unit
 	open  [openFlows]int32 // units that may be continued, one for each flow; -1 is none
 	turn  int              // where in open the next flow goes
-	// headers of joined units, headerSpace bytes apart; what is behind them belongs to others
+	// headers of units of several packets, headerSpace bytes apart; bytes behind a header belong to
+	// others
 	slab []byte
 	used int // bytes of slab in use
 }
 
-// add puts a packet behind the others.
+// add appends a packet.
 func (m *coalescer) add(p []byte, s segment) {
 	i := int32(len(m.in))
 	m.in, m.link = append(m.in, p), append(m.link, -1)
@@ -66,7 +67,7 @@ func (m *coalescer) add(p []byte, s segment) {
 	m.units = append(m.units, u)
 }
 
-// slotOf returns the place in open that a flow has, or gets.
+// slotOf returns the slot in open that a flow has, or gets.
 func (m *coalescer) slotOf(p []byte, s segment) int {
 	flow := s.flow(p)
 	for i := range openFlows {
@@ -86,8 +87,8 @@ func (m *coalescer) slotOf(p []byte, s segment) int {
 	return slot
 }
 
-// coalesce adds packet i to a unit of the same flow, if it continues that and both are intact. A packet
-// with a wrong checksum stays alone: the kernel believes the checksum of what was joined.
+// coalesce adds packet i to a unit of the same flow, if it continues that and both are intact. A
+// packet with a wrong checksum stays alone: the kernel trusts the checksum of what was coalesced.
 func (m *coalescer) coalesce(u *unit, p []byte, i int32, s segment) bool {
 	size := u.size + s.payload
 	if u.closed || s.payload > u.payload || size > maxPacket {
@@ -121,8 +122,8 @@ func (m *coalescer) coalesce(u *unit, p []byte, i int32, s segment) bool {
 	return true
 }
 
-// packet is what unit k is judged by: the packet, or the headers of all with the length of all.
-// Nobody who judges reads beyond headers.
+// packet is what the filter sees of unit k: the packet, or the common headers with the length of
+// all. Filters do not read beyond headers.
 func (m *coalescer) packet(k int) []byte {
 	u := &m.units[k]
 	head := m.in[u.first]
@@ -152,9 +153,8 @@ func (m *coalescer) packet(k int) []byte {
 	return p
 }
 
-// finish completes the joined header of a unit for the kernel, which computes what is left of the
-// checksum when it must. It returns the header with the kernel's own in front. p is what packet
-// returned.
+// finish completes the common header of a unit for the kernel, which computes the rest of the
+// checksum when it has to. It returns the header with the kernel's own in front.
 func (u *unit) finish(slab []byte) []byte {
 	p := slab[u.at:][:u.header]
 	v := vnet{flags: unix.VIRTIO_NET_HDR_F_NEEDS_CSUM, header: uint16(u.header),
@@ -177,7 +177,7 @@ func (u *unit) finish(slab []byte) []byte {
 	return slab[int(u.at)-vnetSize : int(u.at)+u.header]
 }
 
-// reset forgets the packets, which are not ours.
+// reset drops the references to the packets, which belong to the caller.
 func (m *coalescer) reset() {
 	clear(m.in)
 	m.in, m.link, m.units, m.used, m.turn = m.in[:0], m.link[:0], m.units[:0], 0, 0

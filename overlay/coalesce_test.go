@@ -110,7 +110,7 @@ func (m *coalescer) written(t testing.TB, k int) [][]byte {
 		t.Fatalf("a unit of %d bytes has %d", u.size, len(whole))
 	}
 	if u.ip == 20 && tun.Checksum(whole[:20], 0) != 0xffff {
-		t.Fatal("the checksum of the joined IP header is wrong")
+		t.Fatal("the checksum of the common IP header is wrong")
 	}
 	o, err := readVnet(head).options(whole)
 	if err != nil {
@@ -123,8 +123,8 @@ func (m *coalescer) written(t testing.TB, k int) [][]byte {
 	return cutAll(t, whole, o)
 }
 
-// TestCoalesce cuts super packets and wants them joined again: what is judged has the fields of the
-// whole, and what the kernel is given can be cut into the same packets.
+// TestCoalesce segments GSO packets and wants them coalesced again: what the filter sees has the
+// fields of the whole, and what the kernel is given can be cut into the same packets.
 func TestCoalesce(t *testing.T) {
 	m := newCoalescer()
 	for _, v6 := range []bool{false, true} {
@@ -146,7 +146,7 @@ func TestCoalesce(t *testing.T) {
 				want.Decode(whole)
 				got.Decode(m.packet(0))
 				if want != got {
-					t.Errorf("judged as\n%+v, want\n%+v", got, want)
+					t.Errorf("filtered as\n%+v, want\n%+v", got, want)
 				}
 				for i, p := range m.written(t, 0) {
 					if !bytes.Equal(p, list[i]) {
@@ -160,7 +160,7 @@ func TestCoalesce(t *testing.T) {
 }
 
 // TestCoalesceBreaks changes one thing about the second of three segments, which must then not be
-// joined.
+// coalesced.
 func TestCoalesceBreaks(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		ip := 20
@@ -209,7 +209,8 @@ func TestCoalesceBreaks(t *testing.T) {
 			m.addAll(list)
 			for k, u := range m.units {
 				if u.first == 1 && u.count != 1 || u.first != 1 && u.last == 1 {
-					t.Errorf("v6 %v: other %s: joined in unit %d of %d", v6, name, k, len(m.units))
+					t.Errorf("v6 %v: other %s: coalesced in unit %d of %d", v6, name, k,
+						len(m.units))
 				}
 			}
 			if len(m.units) < 2 || !bytes.Equal(list[0], before) {
@@ -239,7 +240,7 @@ func TestBadHead(t *testing.T) {
 	}
 }
 
-// TestCoalesceFlows interleaves the segments of several super packets at random. Every packet is in
+// TestCoalesceFlows interleaves the segments of several GSO packets at random. Every packet is in
 // one unit; what is written has each flow's packets in order and unchanged; segments of one super
 // packet meet again.
 func TestCoalesceFlows(t *testing.T) {
@@ -269,7 +270,7 @@ func TestCoalesceFlows(t *testing.T) {
 			}
 		}
 		if len(m.units) != total {
-			t.Fatalf("%d units of %d super packets", len(m.units), total)
+			t.Fatalf("%d units of %d GSO packets", len(m.units), total)
 		}
 		for k := range m.units {
 			for _, p := range m.written(t, k) {
@@ -288,8 +289,8 @@ func TestCoalesceFlows(t *testing.T) {
 	}
 }
 
-// FuzzCoalesce looks for crashes, for packets that are lost or come twice, and for joined ones that
-// cannot be cut into what was joined.
+// FuzzCoalesce looks for crashes, for packets that are lost or come twice, and for coalesced ones
+// that cannot be segmented into what they were made of.
 func FuzzCoalesce(f *testing.F) {
 	for _, v6 := range []bool{false, true} {
 		whole, o := gsoPacket(v6, 12, 2500, 7, tcpAck|tcpPush)
@@ -339,8 +340,8 @@ func FuzzCoalesce(f *testing.F) {
 	})
 }
 
-// TestRefusedGROPacket: a kernel that does not take joined packets gets them one by one, and no more
-// joined ones.
+// TestRefusedGROPacket: a kernel that refuses coalesced packets gets them one by one, and no more
+// coalesced ones.
 func TestRefusedGROPacket(t *testing.T) {
 	whole, o := gsoPacket(false, 12, 3000, 1, tcpAck)
 	var bufs [][]byte

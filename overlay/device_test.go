@@ -27,7 +27,7 @@ type side struct {
 	addr string // of the interface
 }
 
-// pair is two nodes joined by a wire, or by two.
+// pair is two nodes with one or two links between them.
 //
 //	a: weir0 10.99.0.1 -- wire 10.98.0.1/24 ---- 10.98.0.2/24 wire -- weir0 10.99.0.2 :b
 //	                 \--- spare 10.97.0.1/24 --- 10.97.0.2/24 spare --/
@@ -231,7 +231,7 @@ func TestTwoNodes(t *testing.T) {
 			pa, _ := a.dev.Peers()
 			pb, _ := b.dev.Peers()
 			if pa[0].RTT+pb[0].RTT == 0 {
-				t.Error("nobody knows the round trip time")
+				t.Error("the round trip time is not known")
 			}
 		})
 	}
@@ -334,7 +334,7 @@ func TestUnencrypted(t *testing.T) {
 	}
 }
 
-// TestDone: somebody takes the interface away.
+// TestDone: the interface is deleted by another program.
 func TestDone(t *testing.T) {
 	a, _ := pair(t, nil, nil)
 	if err := a.Netlink().DeleteLink(a.dev.Index()); err != nil {
@@ -343,7 +343,7 @@ func TestDone(t *testing.T) {
 	select {
 	case <-a.dev.Done():
 	case <-time.After(30 * time.Second):
-		t.Error("the device goes on without an interface")
+		t.Error("the device still runs without an interface")
 	}
 }
 

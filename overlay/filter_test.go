@@ -31,10 +31,10 @@ func (w *portWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []f
 func TestFilter(t *testing.T) {
 	for _, dir := range []firewall.Direction{firewall.Out, firewall.In} {
 		var w portWorker
-		var kernelPMTU atomic.Uint64
+		var reported atomic.Uint64
 		first := true
 		a, b := pair(t, func(c *Config) {
-			if first == (dir == firewall.Out) { // a judges what goes out, or b what comes in
+			if first == (dir == firewall.Out) { // a filters what goes out, or b what comes in
 				begin := time.Now()
 				c.Filter = FilterBy(&w, func() time.Duration {
 					return time.Since(begin)
@@ -42,7 +42,7 @@ func TestFilter(t *testing.T) {
 					if h.Dir == dir && v.Rule == 7 && len(p) > 20 &&
 						(h.Recv != 0) == (dir == firewall.In) &&
 						(h.Xmit != 0) == (dir == firewall.Out) {
-						kernelPMTU.Add(1)
+						reported.Add(1)
 					}
 				})
 			}
@@ -59,7 +59,7 @@ func TestFilter(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		for i := range 10 { // none like the one before, so that each is judged by itself
+		for i := range 10 { // none like the one before, so that each is filtered by itself
 			c.Write([]byte("no no no no no")[:2+i])
 		}
 		server.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
@@ -75,18 +75,18 @@ func TestFilter(t *testing.T) {
 				s = b.dev.Stats()
 				got = s.DroppedIn
 			}
-			if got >= 10 && kernelPMTU.Load() >= 10 {
+			if got >= 10 && reported.Load() >= 10 {
 				break
 			}
 		}
-		if got != 10 || kernelPMTU.Load() != 10 {
-			t.Errorf("direction %d: %d drops counted, %d told, want 10: %+v", dir, got, kernelPMTU.Load(), s)
+		if got != 10 || reported.Load() != 10 {
+			t.Errorf("direction %d: %d drops counted, %d reported, want 10: %+v", dir, got, reported.Load(), s)
 		}
 		download(t, a, b, 10<<20, nil)
 		download(t, b, a, 10<<20, nil)
-		// 20 MiB are 15,000 segments; they were judged as super packets where they came as such.
+		// 20 MiB are 15,000 segments; the filter saw GSO packets where they came as such.
 		if n := w.seen[0].Load() + w.seen[1].Load(); n > 15000 {
-			t.Errorf("direction %d: %d packets were judged", dir, n)
+			t.Errorf("direction %d: %d packets were filtered", dir, n)
 		}
 	}
 }

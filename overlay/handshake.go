@@ -6,28 +6,28 @@ import (
 	"sync"
 )
 
-// handshakes knows the handshake messages that came lately.
+// handshakes remembers the handshake messages that came lately.
 //
-// The library handles them by several workers at once and may take two copies that come together
-// both for new: two copies of an initiation leave the ends with different keys, two copies of a
-// response make a second session with the same keys and counters. The network may copy datagrams,
-// and so may anybody on the way; the second one must not reach the library. Messages are the same
-// only if all of their bytes are: anybody can send something that has a part of a genuine message
-// before that comes.
+// Several workers of the library handle them at once, and may accept both of two copies that come
+// together: two copies of an initiation leave the ends with different keys, two copies of a
+// response make a second session with the same keys and counters. The network may duplicate
+// datagrams, and so may an attacker on the path; the second one must not reach the library.
+// Messages are the same only if all of their bytes are: an attacker can send a message that shares
+// a part with a genuine one before that one comes.
 //
-// The answer to an initiation, which the library makes for the genuine one alone, goes to where
-// that came from: its sender index says which one it was. The first message with an index counts,
-// so that nobody who sees one can draw the answer to himself by another.
+// The response to an initiation, which the library makes for the genuine one alone, goes to where
+// that came from: its sender index identifies it. The first message with an index counts, so that
+// an attacker who sees one cannot draw the response to itself by another.
 type handshakes struct {
 	seed maphash.Seed
 
 	mu    sync.Mutex
 	seen  [handshakesKept]handshakeEntry
 	next  int
-	begun map[uint32]int // place in seen of the initiation with a sender index
+	begun map[uint32]int // index in seen of the initiation with a sender index
 }
 
-// noted is what is remembered of a handshake message.
+// handshakeEntry is what is remembered of a handshake message.
 type handshakeEntry struct {
 	sum   uint64 // of all of it
 	when  int64
@@ -37,13 +37,13 @@ type handshakeEntry struct {
 
 const (
 	// handshakesKept is how many are remembered: all that wait in the library's queue, and as many
-	// more. Who sends more at the same time can push one out, and gains little: copies that come
-	// one after the other are told by their time stamps and states, and an answer goes where the
-	// peer was heard last.
+	// more. A sender of more at the same time can evict one, and gains little: the library
+	// recognises duplicates that come one after the other by their time stamps and states, and a
+	// response goes to where the peer last sent from.
 	handshakesKept = 2048
 	// duplicatesKept is how many of the newest are compared.
 	duplicatesKept = 64
-	// handshakeLife is how long a copy is one, ns.
+	// handshakeLife is how long a copy counts as a duplicate, ns.
 	handshakeLife = int64(5e9)
 )
 
@@ -53,8 +53,8 @@ func newHandshakes() *handshakes {
 	return &handshakes{seed: maphash.MakeSeed(), begun: make(map[uint32]int, handshakesKept)}
 }
 
-// isDuplicate reports whether a packet is a copy of a handshake message that came before, and notes one
-// that is none.
+// isDuplicate reports whether a packet is a copy of a handshake message that came before. It
+// remembers one that is not.
 func (s *handshakes) isDuplicate(b []byte, from *path, now int64) bool {
 	m := handshakeEntry{when: now}
 	switch {
@@ -91,7 +91,7 @@ func (s *handshakes) lives(e *handshakeEntry, now int64) bool {
 	return e.when != 0 && now-e.when < handshakeLife
 }
 
-// caller returns where the initiation with a sender index came from, or nil.
+// initiatorPath returns the path on which the initiation with a sender index came, or nil.
 func (s *handshakes) initiatorPath(index uint32, now int64) *path {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,8 +101,7 @@ func (s *handshakes) initiatorPath(index uint32, now int64) *path {
 	return nil
 }
 
-// takes looks at a received packet before the device does. It is false for one that must not get
-// there.
+// accept reports whether a received packet may go to the device. It handles PMTU probes itself.
 func (r *receiver) accept(b []byte, a *remoteEndpoint, now int64) bool {
 	if len(b) < 12 || b[0] == typeData {
 		return true

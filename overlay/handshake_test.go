@@ -24,7 +24,7 @@ func TestDuplicates(t *testing.T) {
 		7, 2, 8, 4
 	now, from := int64(1e12), &path{}
 	for _, b := range [][]byte{initiation, response} {
-		for i := range b { // somebody forges every part of it first, but for its type and size
+		for i := range b { // an attacker forges every part of it first, but for its type and size
 			if i > 3 {
 				forged := bytes.Clone(b)
 				if forged[i] ^= 1; s.isDuplicate(forged, from, now) {
@@ -45,7 +45,7 @@ func TestDuplicates(t *testing.T) {
 	for range 2 {
 		if s.isDuplicate(data, from, now) || s.isDuplicate(data[:0], from, now) ||
 			s.isDuplicate(initiation[:100], from, now) {
-			t.Error("what is no handshake is taken for a copy")
+			t.Error("a message that is not a handshake counts as a duplicate")
 		}
 	}
 	other := bytes.Clone(initiation)
@@ -70,10 +70,12 @@ func TestInitiators(t *testing.T) {
 	now := int64(1e12)
 	genuine, forged := &path{ifindex: 1}, &path{ifindex: 2}
 	s.isDuplicate(message(7, 0), genuine, now)
-	s.isDuplicate(message(7, 1), forged, now) // somebody saw the first one
+	s.isDuplicate(message(7, 1), forged, now) // an attacker saw the first one
 	s.isDuplicate(message(8, 1), forged, now)
-	if s.initiatorPath(7, now) != genuine || s.initiatorPath(8, now) != forged || s.initiatorPath(9, now) != nil {
-		t.Errorf("callers are %v, %v, %v", s.initiatorPath(7, now), s.initiatorPath(8, now), s.initiatorPath(9, now))
+	if s.initiatorPath(7, now) != genuine || s.initiatorPath(8, now) != forged ||
+		s.initiatorPath(9, now) != nil {
+		t.Errorf("initiators are %v, %v, %v", s.initiatorPath(7, now), s.initiatorPath(8, now),
+			s.initiatorPath(9, now))
 	}
 	if later := now + handshakeLife; s.initiatorPath(7, later) != nil {
 		t.Error("a caller is remembered too long")
@@ -83,14 +85,15 @@ func TestInitiators(t *testing.T) {
 	for i := range uint32(handshakesKept) {
 		s.isDuplicate(message(100+i, 0), genuine, now+handshakeLife)
 	}
-	if s.initiatorPath(7, now+handshakeLife) != nil || s.initiatorPath(100, now+handshakeLife) != genuine ||
+	if s.initiatorPath(7, now+handshakeLife) != nil ||
+		s.initiatorPath(100, now+handshakeLife) != genuine ||
 		len(s.begun) != handshakesKept {
 		t.Errorf("after a flood %d callers are known", len(s.begun))
 	}
 }
 
-// TestForgedDuplicate: somebody who sees the wire sends something that has the code of each initiation
-// before that comes. Sessions begin all the same.
+// TestForgedDuplicate: an attacker on the path sends a message that has the code of each
+// initiation before that comes. Sessions begin all the same.
 func TestForgedDuplicate(t *testing.T) {
 	var forge atomic.Pointer[func([]byte)]
 	a, b := through(t, &middlebox{seen: func(p []byte) {
@@ -122,8 +125,8 @@ func TestForgedDuplicate(t *testing.T) {
 	}
 }
 
-// TestForgedInitiator: somebody begins a handshake in a peer's name, which takes its public key alone,
-// between the peer's own initiation and its answer. The answer goes to the peer.
+// TestForgedInitiator: an attacker begins a handshake in a peer's name, which needs its public key
+// alone, between the peer's own initiation and its answer. The answer goes to the peer.
 func TestForgedInitiator(t *testing.T) {
 	b, _, _ := openBind(t, true)
 	key := newKey(t).Public()
@@ -133,7 +136,9 @@ func TestForgedInitiator(t *testing.T) {
 	genuine := make([]byte, sizeInitiation)
 	genuine[0] = typeInitiation
 	binary.LittleEndian.PutUint32(genuine[4:], 77)
-	at := func(to netip.AddrPort) *remoteEndpoint { return &remoteEndpoint{path: path{addr: to}, bind: b} }
+	at := func(to netip.AddrPort) *remoteEndpoint {
+		return &remoteEndpoint{path: path{addr: to}, bind: b}
+	}
 	r := &receiver{bind: b}
 	peer := listenUDP(t)
 	thief := listenUDP(t)
@@ -167,8 +172,8 @@ func listenUDP(t *testing.T) *net.UDPConn {
 	return c
 }
 
-// TestDuplicatedHandshakes: every datagram comes twice, at once. Each of many new sessions must carry
-// data.
+// TestDuplicatedHandshakes: every datagram comes twice, at once. Each of many new sessions must
+// carry data.
 func TestDuplicatedHandshakes(t *testing.T) {
 	a, b := through(t, &middlebox{repeat: 1000})
 	for range 10 {

@@ -4,29 +4,29 @@ import (
 	"github.com/tailscale/wireguard-go/tun"
 )
 
-// surplus is the end of a super packet of the kernel that did not fit into one super packet of
-// datagrams. A flow that is being sent as fast as it goes comes in super packets of 64 KiB, and
-// sealing adds to them: the last two packets of each would travel alone, through all of the kernel,
-// the other node and its kernel, and be acknowledged. They are kept back when there is a next
-// packet to go with already, and are first in its batch.
+// heldBack is the end of a GSO packet of the kernel that did not fit into one GSO packet of
+// datagrams. A flow that is sent as fast as possible comes in GSO packets of 64 KiB, and sealing
+// adds to them: the last two packets of each would travel alone, through all of the kernel, the
+// other node and its kernel, and be acknowledged. They are held back, and are first in the next
+// batch.
 type heldBack struct {
 	bytes []byte
 	sizes []int
 }
 
 const (
-	// gsoBytes is how many bytes of datagrams a super packet over IPv4 has, and gsoSegments how
+	// gsoBytes is how many bytes of datagrams a GSO packet over IPv4 holds, and gsoSegments how
 	// many datagrams.
 	gsoBytes    = 65535 - 20 - 8
 	gsoSegments = 127
-	// heldBackLimit is how many bytes are kept back at most.
+	// heldBackLimit is how many bytes are held back at most.
 	heldBackLimit = 16 << 10
 	// sealing is what WireGuard adds to a padded packet: its header and the tag.
 	sealOverhead = 16 + 16
 )
 
-// keep copies the packets at the end that are one too many, and returns how many there are. The
-// slab's memory is the caller's again.
+// keep copies the packets at the end that do not fill a GSO packet, and returns how many there are.
+// It does not keep the slab.
 func (s *heldBack) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
 	if len(packets) == 0 {
 		return 0
@@ -47,8 +47,8 @@ func (s *heldBack) keep(slab []byte, packets []tun.ReadPacket, mtu int) int {
 	return run % full
 }
 
-// restore puts what was kept back at the front of the slab, and returns how many packets that were
-// and where the next one may begin.
+// restore puts what was held back at the front of the slab. It returns the number of packets and
+// the offset at which the next one may begin.
 func (s *heldBack) restore(slab []byte, packets []tun.ReadPacket) (n, at int) {
 	at = spacing
 	b := s.bytes

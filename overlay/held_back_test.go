@@ -19,9 +19,9 @@ func layOut(slab []byte, packets []tun.ReadPacket, at, count, size, first int) i
 	return at
 }
 
-// TestHeldBack: of super packets of 47 segments, 45 of which fill a super packet of datagrams, every
-// batch but those in which too much would be kept back is a multiple of 45; all packets come in
-// order.
+// TestHeldBack: of GSO packets of 47 segments, 45 of which fill a GSO packet of datagrams,
+// every batch but those in which too much would be kept back is a multiple of 45; all packets come
+// in order.
 func TestHeldBack(t *testing.T) {
 	var s heldBack
 	slab, packets := make([]byte, 2*65535), newPackets()
@@ -58,8 +58,8 @@ func TestHeldBack(t *testing.T) {
 	}
 }
 
-// TestNothingHeldBack: what ends with a shorter packet, or fits into one super packet of datagrams, goes
-// at once.
+// TestNothingHeldBack: what ends with a shorter packet, or fits into one GSO packet of datagrams,
+// goes at once.
 func TestNothingHeldBack(t *testing.T) {
 	slab, packets := make([]byte, 2*65535), newPackets()
 	for _, c := range []struct{ count, size, last int }{{47, 1420, 800}, {45, 1420, 1420},
@@ -77,7 +77,7 @@ func TestNothingHeldBack(t *testing.T) {
 	}
 }
 
-// TestHeldBackIsFirst: with a super packet behind them, packets that were kept back are read first,
+// TestHeldBackIsFirst: with a GSO packet behind them, packets that were held back are read first,
 // and nothing is overwritten.
 func TestHeldBackIsFirst(t *testing.T) {
 	var s heldBack
@@ -94,7 +94,7 @@ func TestHeldBackIsFirst(t *testing.T) {
 		csumFrom: 16}.put(slab[d.at-vnetSize:])
 	copy(slab[d.at:], whole)
 	if f := d.add(d.at, vnetSize+len(whole)); !f.fits(len(slab), d.before) {
-		t.Fatal("a super packet does not fit behind two packets")
+		t.Fatal("a GSO packet does not fit behind two packets")
 	}
 	if n := d.cut(slab, packets[d.before:]); n != 47 {
 		t.Fatalf("%d segments", n)

@@ -144,9 +144,9 @@ func TestHostileWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	mu.Lock()
-	lastReceived := append([][]byte(nil), wire...)
+	recorded := append([][]byte(nil), wire...)
 	mu.Unlock()
-	attack := append([][]byte(nil), lastReceived...)
+	attack := append([][]byte(nil), recorded...)
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for n := range 4000 {
 		p := make([]byte, rnd.IntN(1500))
@@ -162,7 +162,7 @@ func TestHostileWire(t *testing.T) {
 		case 2:
 			p = append(p, make([]byte, 1500)...)[:92]
 		case 4: // a true one, with one bit turned
-			p = bytes.Clone(lastReceived[rnd.IntN(len(lastReceived))])
+			p = bytes.Clone(recorded[rnd.IntN(len(recorded))])
 			p[rnd.IntN(len(p))] ^= 1 << rnd.IntN(8)
 		}
 		attack = append(attack, p)

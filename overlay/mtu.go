@@ -19,8 +19,8 @@ func overhead(a netip.Addr) int {
 	return 40 + 8 + 32
 }
 
-// fitMTU makes the interface's MTU small enough for the links by which the addresses are reached.
-// It never makes it larger: what lies behind those links is not known. A given Config.MTU stays.
+// fitMTU lowers the interface's MTU to what fits the links by which the addresses are reached. It
+// never raises it: what lies behind those links is not known. A given Config.MTU stays.
 func (d *Device) fitMTU(list []netip.AddrPort) error {
 	if !d.autoMTU {
 		return nil
@@ -44,7 +44,7 @@ func (d *Device) fitMTU(list []netip.AddrPort) error {
 	return d.lowerMTU(best)
 }
 
-// lowerMTU makes the interface's MTU smaller, as far as it may be.
+// lowerMTU lowers the interface's MTU, to MinMTU at least.
 func (d *Device) lowerMTU(best int) error {
 	best = max(best, MinMTU)
 	if best >= int(d.tun.mtu.Load()) {
@@ -62,17 +62,17 @@ func (d *Device) lowerMTU(best int) error {
 	return nil
 }
 
-// padding is what WireGuard makes the size of packets a multiple of, but not beyond the interface's
-// MTU.
+// padding: WireGuard pads packets to a multiple of it, but not beyond the interface's MTU.
 const padding = 16
 
-// rangeMTU are addresses behind a path that carries less than the interface's MTU.
+// rangeMTU is the MTU of a pod range behind a path that carries less than the interface's MTU.
 type rangeMTU struct {
 	pods netip.Prefix
 	mtu  int
 }
 
-// updateRangeMTUs tells the interface of the peers with narrow paths. The caller holds mu.
+// updateRangeMTUs gives the interface the MTUs of peers whose paths carry less than its own. The
+// caller holds mu.
 func (d *Device) updateRangeMTUs() {
 	var all []rangeMTU
 	for _, p := range d.peers {
@@ -90,7 +90,7 @@ func (d *Device) updateRangeMTUs() {
 	d.tun.pathMTU.Store(&all)
 }
 
-// mtuOf is the MTU on the way to the other end of a packet.
+// mtuOf returns the MTU of the path to the remote end of a packet.
 func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 	mtu := int(t.mtu.Load())
 	pathMTU := t.pathMTU.Load()
@@ -119,7 +119,7 @@ func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 const tcpSyn = 0x02
 
 // clampMSS lowers the maximum segment size in a TCP packet with SYN to what fits the MTU, so that
-// connections through the interface need no ICMP to find it. partial says that the checksum field
+// connections through the interface need no ICMP to find it. partial means that the checksum field
 // holds the sum of the pseudo header alone.
 func clampMSS(p []byte, mtu int, partial bool) {
 	ip := 0
@@ -166,8 +166,8 @@ func clampMSS(p []byte, mtu int, partial bool) {
 	}
 }
 
-// fixChecksum adapts the checksum of a TCP header to 16 bits that changed at an offset (RFC 1624).
-// At an odd one the bytes stand in two words; the sum then sees them swapped.
+// fixChecksum updates the checksum of a TCP header after 16 bits changed at an offset (RFC 1624).
+// At an odd offset the bytes belong to two words; the sum then has them swapped.
 func fixChecksum(tcp []byte, at int, old, changed uint16) {
 	if at%2 == 1 {
 		old, changed = old<<8|old>>8, changed<<8|changed>>8

@@ -93,13 +93,13 @@ func TestClampMSS(t *testing.T) {
 	}
 }
 
-// TestMTUOfOnePeer: what is narrow for one peer is not for another.
+// TestMTUOfOnePeer: the lower MTU of one peer is not that of another.
 func TestMTUOfOnePeer(t *testing.T) {
 	var d tunDevice
 	d.mtu.Store(1420)
 	four, six := syn(false), syn(true)
 	if d.mtuOf(four, firewall.Out) != 1420 || d.mtuOf(six, firewall.In) != 1420 {
-		t.Error("without narrow paths the MTU is another one")
+		t.Error("without peers of a lower MTU the MTU differs")
 	}
 	end := func(p []byte, at, size int) netip.Prefix {
 		a, _ := netip.AddrFromSlice(p[at : at+size])

@@ -18,17 +18,17 @@ type peer struct {
 	Peer
 	endpoints    *endpoints
 	peerEndpoint *peerEndpoint // nil without encryption
-	// how its pods are reached, but for Dst: one that fits all, or one of each family
+	// the routes to its pods, without Dst: one for all, or one for each family
 	routes []nl.Route
 }
 
 // SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key
-// does. Names among the endpoints are looked up now and every half minute; those that take long
-// join the others when they are known. An error changes nothing.
+// does. Names among the endpoints are looked up now and every half minute; the addresses of a slow
+// name are added when they are known. An error changes nothing.
 func (d *Device) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
 
-// ReplacePeer sets a peer in the place of the one with another key, if that is there. What goes to
-// ranges that both have goes to one of the two at every moment. An error changes nothing.
+// ReplacePeer sets a peer in the place of the one with another key, if there is one. Packets to
+// ranges that both have go to one of the two at every moment. An error changes nothing.
 func (d *Device) ReplacePeer(old Key, p Peer) error {
 	if err := p.check(); err != nil {
 		return err
@@ -72,7 +72,8 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 	return err
 }
 
-// clash says why a peer cannot stand beside the others, but for the one that it replaces.
+// conflict returns an error if a peer cannot coexist with the others, except for the one that it
+// replaces.
 func (d *Device) conflict(replaced Key, p *Peer) error {
 	for key, other := range d.peers {
 		if key == replaced {
@@ -91,8 +92,8 @@ func (d *Device) conflict(replaced Key, p *Peer) error {
 	return nil
 }
 
-// putLocked makes a peer known and sends to it what goes to its ranges. WireGuard knows whose they
-// are before they are routed.
+// putLocked adds a peer and routes its ranges to it. WireGuard has the ranges before the routes
+// exist.
 func (d *Device) putLocked(next, before *peer) error {
 	if !next.Unencrypted {
 		if err := d.tunnelTo(next); err != nil {
@@ -115,7 +116,7 @@ func (d *Device) takeBackLocked(next, before *peer) error {
 		d.peers[before.Key] = before
 		kept = before.Pods
 		if !before.Unencrypted {
-			err = d.tunnelTo(before) // takes its ranges again
+			err = d.tunnelTo(before) // takes its ranges back
 		}
 		err = errors.Join(err, d.addRoutes(before, next))
 	}
@@ -126,7 +127,7 @@ func (d *Device) takeBackLocked(next, before *peer) error {
 	return err
 }
 
-// resolve has the names of a new peer looked up, and waits for them for a moment.
+// resolve starts the lookup of a new peer's names, and waits for them for nameGrace at most.
 func (d *Device) resolve(p *peer) error {
 	if !p.endpoints.named() {
 		return nil
@@ -151,8 +152,8 @@ func (d *Device) resolve(p *peer) error {
 	return nil
 }
 
-// lookUp looks the names of a peer up. Each answer is used as soon as it is there: a slow name
-// holds nobody up.
+// lookUp looks the names of a peer up. Each answer is used as soon as it is there: a slow name does
+// not delay the others.
 func (d *Device) lookUp(p *peer) {
 	ctx, cancel := context.WithTimeout(d.ctx, lookupTime)
 	defer cancel()
@@ -160,7 +161,7 @@ func (d *Device) lookUp(p *peer) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.peers[p.Key] != p || d.closed {
-			return // not yet, then SetPeer uses them; or no longer
+			return // not added yet, then SetPeer uses them; or removed
 		}
 		list := p.endpoints.list()
 		p.peerEndpoint.setCandidates(list)
@@ -173,7 +174,7 @@ func (d *Device) lookUp(p *peer) {
 	}
 }
 
-// tunnelTo makes a peer known to WireGuard.
+// tunnelTo adds a peer to WireGuard.
 func (d *Device) tunnelTo(p *peer) error {
 	list := p.endpoints.list()
 	p.peerEndpoint = d.bind.addPeer(p.Key)
@@ -184,7 +185,7 @@ func (d *Device) tunnelTo(p *peer) error {
 	return d.fitMTU(list)
 }
 
-// endTunnel makes WireGuard forget a peer.
+// endTunnel removes a peer from WireGuard.
 func (d *Device) endTunnel(p *peer) error {
 	if err := d.wg.IpcSet("public_key=" + p.Key.hex() + "\nremove=true\n"); err != nil {
 		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
@@ -193,10 +194,10 @@ func (d *Device) endTunnel(p *peer) error {
 	return nil
 }
 
-// ErrNoPeer says that no peer has a key.
+// ErrNoPeer means that no peer has the key.
 var ErrNoPeer = errors.New("overlay: no such peer")
 
-// RemovePeer forgets a peer, its session and its routes. An unknown key is an error, ErrNoPeer.
+// RemovePeer removes a peer, its session and its routes. An unknown key is an error, ErrNoPeer.
 func (d *Device) RemovePeer(key Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// hop is a way to a peer: its address, and the address and interface of ours that it spoke to. It
-// never changes.
+// path is a path to a peer: its address, and the local address and interface that it sent to. It is
+// immutable.
 type path struct {
 	addr    netip.AddrPort
 	local   netip.Addr
@@ -31,17 +31,17 @@ const (
 	// quiet is how long a peer with which data is exchanged may be silent before its other
 	// endpoints are tried.
 	quiet = 300 * time.Millisecond
-	// tryAll is how long it takes at most until all endpoints were asked for a session, while there
+	// tryAll is how long it takes at most until all endpoints were tried for a session, while there
 	// are at most nine.
 	tryAll = 900 * time.Millisecond
-	// busy is how long after the last data the silence of a peer means something.
+	// busy is how long after the last data a peer counts as in use, so that its silence matters.
 	busy = 5 * time.Second
 	// mirrorGap is the least time between two batches that go to all endpoints.
 	mirrorGap = 50 * time.Millisecond
 )
 
-// paths is what is known of the ways to one peer. As a conn.Endpoint it stands for the peer,
-// wherever it is.
+// peerEndpoint is the state of the paths to one peer. As a conn.Endpoint it stands for the peer, at
+// whatever address.
 type peerEndpoint struct {
 	bind *bind
 	key  Key
@@ -51,32 +51,33 @@ type peerEndpoint struct {
 	data         atomic.Int64         // when data went or came last
 	mirrored     atomic.Int64         // when a batch went to all endpoints last
 	moves        atomic.Uint64
-	// bytes of datagrams; the library counts what it reserves for others, too
+	// bytes of datagrams; the library's own count includes bytes that it only reserves
 	sent atomic.Uint64
 	rtt  atomic.Int64 // ns
 
 	mu         sync.Mutex
 	candidates []netip.AddrPort
 	initiation [sizeInitiation]byte // the newest one sent
-	initSent   int64                // when, 0 when answered
-	initTried  int                  // how many other candidates it went to
+	initSent   int64                // time, 0 when answered
+	initTried  int                  // to how many other candidates it was sent
 	initLast   int64                // when it was sent to the last one of them
 
 	prober     prober
-	kernelPMTU kernelPMTU // of the watching goroutine alone
-	routed     int64      // of it, too: when the route was looked at last
+	kernelPMTU kernelPMTU // used by the watch goroutine only
+	routed     int64      // likewise: when the route was last checked
 	keyOnce    sync.Once
 	keyOut     []byte
 	keyIn      []byte
-	// MTU of packets to the peer, whose path carries less than others; 0 for the interface's
+	// MTU of packets to the peer where its path carries less than the interface's; 0 for the
+	// interface's
 	pathMTU atomic.Int32
 }
 
-var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not called")
+var errNoAddress = errors.New("overlay: the peer has no endpoint yet and has not connected")
 
-// setCandidates replaces the endpoints. The current path stays, even if it is none of them: the
-// next authentic packet tells. An initiation that had nowhere to go yet goes to the first one;
-// WireGuard would wait for five seconds.
+// setCandidates replaces the candidates. The current path stays, even if it is not one of them: the
+// next authentic packet decides. An initiation that had no destination yet goes to the first one;
+// WireGuard would retry after five seconds only.
 func (p *peerEndpoint) setCandidates(list []netip.AddrPort) {
 	p.mu.Lock()
 	p.candidates = list
@@ -93,8 +94,8 @@ func (p *peerEndpoint) setCandidates(list []netip.AddrPort) {
 	}
 }
 
-// others returns the candidates beside the current path. The slice is fresh; it is asked for only
-// when a path is in doubt.
+// others returns the candidates except for the current path, in a new slice. It is called only when
+// a path is in doubt.
 func (p *peerEndpoint) others(now *path) []netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +108,7 @@ func (p *peerEndpoint) others(now *path) []netip.AddrPort {
 	return list
 }
 
-// several reports whether there is a choice.
+// hasChoice reports whether there is more than one candidate.
 func (p *peerEndpoint) hasChoice() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +116,7 @@ func (p *peerEndpoint) hasChoice() bool {
 		p.current.Load().addr != p.candidates[0]
 }
 
-// fromPeer notes that an authentic packet came over h. The newest one decides where packets go.
+// fromPeer records that an authentic packet came over h. The newest one decides where packets go.
 func (p *peerEndpoint) fromPeer(h *path, now int64, data bool) {
 	p.lastReceived.Store(now)
 	if data {
@@ -126,7 +127,7 @@ func (p *peerEndpoint) fromPeer(h *path, now int64, data bool) {
 		return
 	}
 	if !p.current.CompareAndSwap(old, h) {
-		return // somebody else heard it at the same time
+		return // another goroutine received one at the same time
 	}
 	if old != nil && old.addr != h.addr {
 		p.moves.Add(1)
@@ -134,19 +135,19 @@ func (p *peerEndpoint) fromPeer(h *path, now int64, data bool) {
 	}
 }
 
-// silent reports whether the peer should have been heard by now.
+// silent reports whether a packet of the peer is overdue.
 func (p *peerEndpoint) silent(now int64) bool { return now-p.lastReceived.Load() > int64(quiet) }
 
-// inUse reports whether data went or came lately.
+// inUse reports whether data was sent or received lately.
 func (p *peerEndpoint) inUse(now int64) bool { return now-p.data.Load() < int64(busy) }
 
-// mayMirror takes the right to send one batch to all endpoints.
+// mayMirror claims the right to send one batch to all endpoints.
 func (p *peerEndpoint) mayMirror(now int64) bool {
 	last := p.mirrored.Load()
 	return now-last > int64(mirrorGap) && p.mirrored.CompareAndSwap(last, now)
 }
 
-// sentInitiation remembers an initiation: its answer gives the round trip time and the path.
+// sentInitiation records an initiation: the response gives the round trip time and the path.
 func (p *peerEndpoint) sentInitiation(msg []byte, now int64) {
 	p.mu.Lock()
 	old := binary.LittleEndian.Uint32(p.initiation[4:])
@@ -156,14 +157,14 @@ func (p *peerEndpoint) sentInitiation(msg []byte, now int64) {
 	p.bind.setInitiator(old, binary.LittleEndian.Uint32(msg[4:]), p)
 }
 
-// lateInitiation returns the newest initiation, and the candidate to send it to, when nobody has
-// answered for so long that it is the next one's turn, or when it is the next one's at once because
-// the last one cannot be reached.
-func (p *peerEndpoint) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.AddrPort, late bool) {
+// lateInitiation returns the newest initiation and the next candidate to send it to, when it was
+// not answered for a step, or, with atOnce, because the last candidate cannot be reached.
+func (p *peerEndpoint) lateInitiation(now int64, atOnce bool) (msg []byte, to netip.AddrPort,
+	late bool) {
 	cur := p.current.Load()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Many are asked faster, so that the last one is asked within a second.
+	// The more there are, the shorter the step, so that the last one is tried within a second.
 	step := max(int64(watchEvery),
 		min(int64(quiet), int64(tryAll)/int64(max(1, len(p.candidates)))))
 	if p.initSent == 0 || !atOnce && now-p.initSent < step*int64(p.initTried+1) {
@@ -213,7 +214,7 @@ func (p *peerEndpoint) answered(receiver uint32, h *path, now int64) {
 	p.fromPeer(h, now, false)
 }
 
-// ClearSrc implements conn.Endpoint: forget the own address, which the system may have lost.
+// ClearSrc implements conn.Endpoint: it clears the local address, which the system may have lost.
 func (p *peerEndpoint) ClearSrc() {
 	if h := p.current.Load(); h != nil && h.local.IsValid() {
 		p.current.CompareAndSwap(h, &path{addr: h.addr})

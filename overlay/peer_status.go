@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Peers returns all peers and how they are doing, by name.
+// Peers returns all peers with their status, ordered by name.
 func (d *Device) Peers() ([]PeerStatus, error) {
 	text, err := d.wg.IpcGet()
 	if err != nil {

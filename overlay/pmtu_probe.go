@@ -12,70 +12,70 @@ import (
 	"time"
 )
 
-// Soundings find out what a path over IPv6 carries. Routers do not fragment there; one that
-// swallows what is too large and says nothing lets small packets through and large ones vanish. A
-// node therefore sends datagrams as large as its largest packets, and the other end says which
-// came. Any other WireGuard ignores them, as it does all messages of unknown types; then nothing is
-// known, and nothing is changed.
+// PMTU probes find out how large packets a path over IPv6 carries (packetization layer path MTU
+// discovery, RFC 8899). Routers do not fragment there; one that drops what is too large without an
+// ICMP error lets small packets through and large ones vanish. A node therefore sends datagrams as
+// large as its largest packets, and the other end acknowledges those that came. Any other WireGuard
+// ignores them, as it does all messages of unknown types; then nothing is known, and nothing
+// changes. Probe and acknowledgement begin alike:
 //
-// Both messages begin alike:
-//
-//	type (1 byte)  zero (3)  size of the sounding (4)  number (8)  code (16)
+//	type (1 byte)  zero (3)  size of the probe (4)  number (8)  code (16)
 //
 // The code authenticates what is before it by a key that both ends compute from their static keys,
-// another one for each direction: what a node said itself, it does not believe. Filler follows in a
-// sounding. The answer is never larger than what it answers.
+// one for each direction: a node does not accept its own messages. Padding follows in a probe. The
+// acknowledgement is never larger than the probe.
 const (
 	typeProbe    = 0x80
 	typeProbeAck = 0x81
 
-	probeMACAt   = 16 // where it begins
+	probeMACAt   = 16 // offset of the code
 	sizeProbeAck = 32
 )
 
 const (
-	// probeEvery is how often a path in use is sounded.
+	// probeEvery is how often a path in use is probed.
 	probeEvery = 30 * time.Second
-	// probeEveryMax is how seldom at most when nobody answers.
+	// probeEveryMax is the longest interval when the peer does not answer.
 	probeEveryMax = 10 * time.Minute
 	// probeTimeout is how long an answer may take before the next try; an answer to an earlier one
 	// counts, too.
 	probeTimeout = 300 * time.Millisecond
-	// probeTries is how often the full size is tried. A path that loses a tenth of all datagrams
-	// either way is misjudged once in 20,000 soundings.
+	// probeTries is how often the full size is tried. The size of a path that loses a tenth of all
+	// datagrams in each direction is wrong once in 20,000 probes.
 	probeTries = 6
-	// raiseEvery is how often a path that was found small is asked whether it still is.
+	// raiseEvery is how often a larger size is tried on a path that was found small
+	// (PMTU_RAISE_TIMER of RFC 8899).
 	raiseEvery = 5 * time.Minute
-	// reportEvery is how often the kernel is told of a path on which it has to fragment: it
-	// forgets, after ten minutes as a rule.
+	// reportEvery is how often the kernel's path MTU is set again on a path on which it has to
+	// fragment: it expires, after ten minutes by default.
 	reportEvery = time.Second
 )
 
 // headers6 is what UDP and IPv6 add to a datagram.
 const headers6 = 40 + 8
 
-// depths are sizes of IPv6 packets that links and tunnels have, beside the largest one of ours. The
-// first has to pass everywhere.
+// probeSizes are common MTUs of links and tunnels, tried beside our own largest size. The first has
+// to pass everywhere.
 var probeSizes = [...]int{1280, 1360, 1400, 1420, 1440, 1452, 1460, 1472, 1480, 1492}
 
-// sounding is what is known of the size of the current path of a peer.
+// prober searches the PMTU of the current path of a peer.
 type prober struct {
 	mu     sync.Mutex
 	path   netip.AddrPort
-	try    int // 0 when none is under way
+	try    int // 0 when no search is under way
 	due    int64
 	number uint64
-	full   int   // size of the largest packet that was probed about
-	probed []int // sizes that were probed about since then
-	acked  int   // size of the largest that was answered; 0 for none
-	// when the largest of all was asked about last, although the path was found too small for it
+	full   int   // largest size of this search
+	probed []int // sizes that were probed in this search
+	acked  int   // largest size that was acknowledged; 0 for none
+	// when the largest size of all was last probed, although the path was found too small for it
 	raised  int64
 	backoff time.Duration
 }
 
-// turn is called over and over. It returns the sizes of the packets to send now, or the size that a
-// path turned out to have, which is not full. full is the size of the largest packets on the path,
-// and widest what they have where nothing is known: a path may have become larger.
+// step is called periodically. It returns the sizes of the probes to send now, or the PMTU that was
+// found, if it is not full. full is the size of the largest packets on the path, and widest their
+// size where nothing is known: a PMTU may have grown.
 func (s *prober) step(path netip.AddrPort, full, widest int, now int64) (send []int, found int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +122,8 @@ func (s *prober) step(path netip.AddrPort, full, widest int, now int64) (send []
 	return nil, 0
 }
 
-// answered notes that a packet of some size came at the other end. A size that nobody asked about
-// is a lie.
+// answered records that a probe of some size reached the other end. A size that was not probed is
+// ignored.
 func (s *prober) answered(number uint64, size int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *prober) answered(number uint64, size int) {
 	}
 }
 
-// message makes a message for a packet of some size.
+// message returns a probe or an acknowledgement that makes an IPv6 packet of some size.
 func (p *peerEndpoint) message(kind byte, size int) []byte {
 	key, _ := p.probeKeys()
 	if key == nil {
@@ -156,8 +156,8 @@ func code(key, m []byte) []byte {
 	return h.Sum(nil)[:sizeProbeAck-probeMACAt]
 }
 
-// probeKeys returns the keys that this node shares with the peer alone, of what it sends and of what
-// it receives; nil when the peer's is none.
+// probeKeys returns the keys that this node shares with the peer alone, for sending and for
+// receiving; nil when the peer's key is not valid.
 func (p *peerEndpoint) probeKeys() (out, in []byte) {
 	p.keyOnce.Do(func() {
 		private, err := ecdh.X25519().NewPrivateKey(p.bind.private[:])
@@ -179,8 +179,8 @@ func (p *peerEndpoint) probeKeys() (out, in []byte) {
 	return p.keyOut, p.keyIn
 }
 
-// sounded handles a sounding, or an answer to one. Only sources of authentic packets are listened
-// to.
+// handleProbe handles a probe or an acknowledgement. Those that do not come from the source of an
+// authentic packet are ignored.
 func (b *bind) handleProbe(m []byte, a *remoteEndpoint) {
 	p := a.owner.Load()
 	if p == nil || len(m) < sizeProbeAck {
@@ -206,7 +206,7 @@ func (b *bind) handleProbe(m []byte, a *remoteEndpoint) {
 	b.sendOne(answer[:], &a.path)
 }
 
-// sound has the paths in use sounded.
+// probePMTU probes the paths in use.
 func (d *Device) probePMTU() {
 	if !d.autoMTU {
 		return
@@ -224,7 +224,7 @@ func (d *Device) probePMTU() {
 			full = n + overhead(h.addr.Addr())
 		}
 		if p.kernelPMTU.path == h.addr {
-			widest = full // the kernel fragments here, so that everything comes through
+			widest = full // the kernel fragments here, so that every size comes through
 		}
 		send, found := p.prober.step(h.addr, full, widest, now)
 		for _, size := range send {
@@ -236,20 +236,20 @@ func (d *Device) probePMTU() {
 			d.setPathMTU(p, h, found)
 		} else if p.kernelPMTU.path == h.addr && now-p.kernelPMTU.when > int64(reportEvery) {
 			p.kernelPMTU.when = now
-			_ = d.bind.sendTooBig(h, p.kernelPMTU.size) // has worked before
+			_ = d.bind.sendTooBig(h, p.kernelPMTU.size) // it worked before
 		}
 	}
 }
 
-// told is what the kernel was told of a path.
+// kernelPMTU is the PMTU of a path that was set in the kernel.
 type kernelPMTU struct {
 	path netip.AddrPort
 	size int
 	when int64
 }
 
-// resize makes the packets to a peer as large as its path carries. Where that is less than they may
-// have, it does what a router's report would have done: the kernel fragments.
+// setPathMTU limits the packets to a peer to what its path carries. Where that is less than MinMTU,
+// it does what a router's Packet Too Big would have done: the kernel fragments.
 func (d *Device) setPathMTU(p *peerEndpoint, h *path, size int) {
 	fits := (size - overhead(h.addr.Addr())) &^ (padding - 1)
 	d.mu.Lock()
@@ -262,7 +262,8 @@ func (d *Device) setPathMTU(p *peerEndpoint, h *path, size int) {
 		now = 0
 	}
 	known := d.peers[p.key]
-	if fits < MinMTU || known == nil || known.Unencrypted { // the routes of others are not ours
+	// the routes of other peers are not ours
+	if fits < MinMTU || known == nil || known.Unencrypted {
 		if err := d.bind.sendTooBig(h, size); err != nil {
 			d.log.Warn("path size", "peer", p.key.String(), "error", err)
 		}
@@ -271,7 +272,7 @@ func (d *Device) setPathMTU(p *peerEndpoint, h *path, size int) {
 	if was == now {
 		return
 	}
-	d.log.Info("the path to a peer has another size than its first link, and no router said so",
+	d.log.Info("path MTU differs from that of the first link, and no router reported it",
 		"peer", p.key.String(), "path", h.addr.String(), "size", size)
 	p.pathMTU.Store(int32(now))
 	if known == nil {

@@ -39,10 +39,11 @@ func TestPMTUProbe(t *testing.T) {
 	}
 	var s prober
 	if _, n := searchPMTU(&s, path, 1500, 0, 10*time.Minute, upTo(1500)); n != 20*1500 {
-		t.Errorf("a good path was sounded by %d bytes in ten minutes", n)
+		t.Errorf("a good path was probed by %d bytes in ten minutes", n)
 	}
 	// A hole that comes later, on this path or with another one.
-	if got, _ := searchPMTU(&s, path, 1500, 10*time.Minute, 11*time.Minute, upTo(1400)); got != 1400 {
+	if got, _ := searchPMTU(&s, path, 1500, 10*time.Minute, 11*time.Minute,
+		upTo(1400)); got != 1400 {
 		t.Errorf("a path that became small was found to carry %d", got)
 	}
 	other := netip.MustParseAddrPort("[2001:db8::2]:1")
@@ -50,11 +51,11 @@ func TestPMTUProbe(t *testing.T) {
 		upTo(1440)); got != 1440 {
 		t.Errorf("another path was found to carry %d", got)
 	}
-	// Nobody answers, as other WireGuards do not.
+	// No answer, as from other WireGuards.
 	if got, n := searchPMTU(&s, path, 1500, 0, time.Hour, upTo(0)); got != 0 || n > 200_000 {
 		t.Errorf("in silence %d was found by %d bytes in an hour", got, n)
 	}
-	// An answer to an earlier sounding.
+	// An answer to an earlier probe.
 	s = prober{}
 	s.step(path, 1500, 1500, 0)
 	if s.answered(s.number+1, 1500); s.acked != 0 {
@@ -62,7 +63,7 @@ func TestPMTUProbe(t *testing.T) {
 	}
 }
 
-// TestPMTUProbeLies: a peer says that sizes came about which nobody asked.
+// TestPMTUProbeLies: a peer acknowledges sizes that were not probed.
 func TestPMTUProbeLies(t *testing.T) {
 	path := netip.MustParseAddrPort("[2001:db8::1]:1")
 	var s prober
@@ -73,7 +74,7 @@ func TestPMTUProbeLies(t *testing.T) {
 		}
 		if len(send) == 1 && s.try == 1 {
 			if s.answered(s.number, 1280); s.acked != 0 {
-				t.Error("a size that is probed about later only was believed")
+				t.Error("a size that is probed later was believed")
 			}
 		}
 		if found != 0 || s.acked != 0 {
@@ -134,12 +135,12 @@ func TestPMTUProbeWithLoss(t *testing.T) {
 		}
 	}
 	if wrong > 2 {
-		t.Errorf("%d of 2000 soundings found a path small that loses a fifth of all datagrams",
+		t.Errorf("%d of 2000 searches found a path small that loses a fifth of all datagrams",
 			wrong)
 	}
 }
 
-// TestPMTUProbeAnswers: a sounding is answered when the peer sent it, from where the peer is, and
+// TestPMTUProbeAnswers: a probe is answered when the peer sent it, from where the peer is, and
 // whole.
 func TestPMTUProbeAnswers(t *testing.T) {
 	a, b := pair(t, func(c *Config) { c.NoOffload = true }, func(p *Peer) {
@@ -184,7 +185,8 @@ func TestPMTUProbeAnswers(t *testing.T) {
 	reflected.owner.Store(ours)
 	mine := good()
 	forOurs := slices.Clone(mine[:sizeProbeAck])
-	forOurs[0] = typeProbeAck // what a sounding of our own would be as an answer, had it our own key
+	// our own probe as an answer, if it had our own key
+	forOurs[0] = typeProbeAck
 	out, _ := ours.probeKeys()
 	copy(forOurs[probeMACAt:], code(out, forOurs))
 	if a.dev.bind.handleProbe(forOurs, reflected); ours.prober.acked != 0 {
@@ -192,12 +194,12 @@ func TestPMTUProbeAnswers(t *testing.T) {
 	}
 	from.owner.Store(nil)
 	if answered(good()) {
-		t.Error("answered a stranger")
+		t.Error("answered an address that is not the peer's")
 	}
 	from.owner.Store(theirs)
 	for try := 0; !answered(good()); try++ {
 		if try == 20 {
-			t.Fatal("a good sounding is not answered")
+			t.Fatal("a valid probe is not answered")
 		}
 	}
 }

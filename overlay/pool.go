@@ -2,8 +2,8 @@ package overlay
 
 import "sync"
 
-// pool keeps the memory of calls for reuse. Unlike a sync.Pool, the collector does not empty it:
-// what is in use allocates nothing, ever. Users are few: one for each peer.
+// pool keeps the memory of calls for reuse. Unlike a sync.Pool, the garbage collector never empties
+// it, so that the packet path allocates nothing. Users are few: one for each peer.
 type pool[T any] struct {
 	newItem func() *T
 	mu      sync.Mutex

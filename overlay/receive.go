@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// directSlots super packets fit into the slab that the device passes, and are received there
+	// directSlots GRO packets fit into the slab that the device passes, and are received there
 	// without a copy.
 	directSlots = 2
 	// ringSlots is how many datagrams are received at once when they come singly. Then system calls
-	// are what costs; copying 1.5 kB into the slab is not. Twice as many gained nothing.
+	// dominate the cost, not the copy of 1.5 kB into the slab. Twice as many gained nothing.
 	ringSlots = 32
-	// singleReads is how many reads without a super packet make us believe that none will come.
+	// singleReads is after how many reads without a GRO packet none is expected.
 	// Among acknowledgements of a flow in the other direction there are always some.
 	singleReads = 16
 )
@@ -33,7 +33,7 @@ type receiver struct {
 	rest    int           // how many bytes of pending[0] were handed out
 	singly  int           // how many reads of direct in a row were full of single datagrams
 
-	last *remoteEndpoint // most packets come from where the last one came from
+	last *remoteEndpoint // most packets have the same source as the one before
 }
 
 func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
@@ -49,8 +49,8 @@ func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
 	return r.receive
 }
 
-// receive implements conn.ReceiveFunc. The device gives up for good on most errors, so only the end
-// of the socket is one.
+// receive implements conn.ReceiveFunc. The device ends on most errors, so only the end of the
+// socket is returned.
 func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, error) {
 	for failed := 0; ; {
 		var n int
@@ -70,7 +70,7 @@ func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, err
 			// such as an ICMP error of an earlier datagram; reading it cleared it
 			r.bind.readErrors.Add(1)
 			if failed++; failed > 10 {
-				time.Sleep(10 * time.Millisecond) // it stays: do not spin
+				time.Sleep(10 * time.Millisecond) // a permanent error: do not spin
 			}
 			continue
 		}
@@ -80,7 +80,7 @@ func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, err
 	}
 }
 
-// readDirect receives super packets where the device wants them.
+// readDirect receives GRO packets into the device's slab.
 func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, error) {
 	for i := range r.direct {
 		r.direct[i].Buffers[0] = slab[i*udp.MaxPayload : (i+1)*udp.MaxPayload]

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// arrival is the source of a received packet, as a conn.Endpoint. One is kept for each source, so
-// that receiving allocates nothing.
+// remoteEndpoint is the source of a received packet, as a conn.Endpoint. One is kept for each
+// source, so that receiving allocates nothing.
 type remoteEndpoint struct {
 	path
 	bind  *bind
@@ -29,7 +29,7 @@ func (a *remoteEndpoint) FromPeer(key [32]byte) {
 	p.fromPeer(&a.path, a.seen.Load(), a.data.Load())
 }
 
-// ClearSrc implements conn.Endpoint; the next packet tells a new address.
+// ClearSrc implements conn.Endpoint; the next packet brings a new address.
 func (a *remoteEndpoint) ClearSrc() {}
 
 // SrcToString implements conn.Endpoint.
@@ -50,8 +50,8 @@ func (a *remoteEndpoint) DstIP() netip.Addr { return a.addr.Addr() }
 // SrcIP implements conn.Endpoint.
 func (a *remoteEndpoint) SrcIP() netip.Addr { return a.local }
 
-// arrivals finds the arrival of a source. Anybody can send from any number of addresses, so the
-// table is bounded; when it is full it starts anew, which costs the peers one allocation each.
+// remotes finds the remoteEndpoint of a source. Anyone can send from any number of addresses, so
+// the table is bounded; a full one is emptied, which costs each peer one allocation.
 type remotes struct {
 	mu sync.Mutex
 	m  map[path]*remoteEndpoint

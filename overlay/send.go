@@ -60,23 +60,26 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	return err
 }
 
-// sendToPeer sends n messages over the current path, and over the others when that one is in doubt.
+// sendToPeer sends n messages over the current path, and to the other candidates when that path is
+// in doubt.
 func (b *bind) sendToPeer(s *batch, n int, p *peerEndpoint) error {
 	now := b.now()
 	cur := p.current.Load()
 	head := s.views[0]
 	switch {
 	case len(head) == sizeInitiation && head[0] == typeInitiation:
-		// One after the other: peers may not cope with copies that come at once, see handshakes.
+		// One after the other: peers may not cope with duplicates that come at once, see
+		// handshakes.
 		p.sentInitiation(head, now)
 		b.begun.Add(1)
 		return b.sendCandidates(s, n, p, cur, false)
 	case len(head) == sizeResponse && head[0] == typeResponse:
 		b.accepted.Add(1)
-		// To where the initiation came from that it answers, which is authentic: the library
-		// answers no other.
-		if initiatorPath := b.handshakes.initiatorPath(binary.LittleEndian.Uint32(head[8:]), now); initiatorPath != nil {
-			return b.sendOver(s, n, initiatorPath)
+		// It goes to where the initiation came from that it answers. That one is authentic: the
+		// library answers no other.
+		if from := b.handshakes.initiatorPath(binary.LittleEndian.Uint32(head[8:]),
+			now); from != nil {
+			return b.sendOver(s, n, from)
 		}
 	}
 	if n > 1 || len(head) > sizeKeepalive {
@@ -85,13 +88,13 @@ func (b *bind) sendToPeer(s *batch, n int, p *peerEndpoint) error {
 	return b.sendCandidates(s, n, p, cur, p.silent(now) && p.inUse(now) && p.mayMirror(now))
 }
 
-// race sends n messages over the current path, and with all set over all others too. It fails only
-// when none worked.
+// sendCandidates sends n messages over the current path, and with all set to all other candidates
+// too. It fails only when none worked.
 func (b *bind) sendCandidates(s *batch, n int, p *peerEndpoint, cur *path, all bool) error {
 	err := errNoAddress
 	if cur != nil {
 		if err = b.sendOver(s, n, cur); isGone(err) && cur.local.IsValid() {
-			// This host lost the address that the peer spoke to: let the system choose another.
+			// This host lost the address that the peer sends to: let the system choose another.
 			cur = &path{addr: cur.addr}
 			p.ClearSrc()
 			err = b.sendOver(s, n, cur)
@@ -108,7 +111,7 @@ func (b *bind) sendCandidates(s *batch, n int, p *peerEndpoint, cur *path, all b
 	return err
 }
 
-// isGone reports whether an error of sending means that the own address, or the route from it, is
+// isGone reports whether an error of sending means that the local address, or the route from it, is
 // gone.
 func isGone(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENETUNREACH) ||
@@ -116,7 +119,7 @@ func isGone(err error) bool {
 		errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
-// sendOver sends n messages over one hop. One that fails does not keep the others back.
+// sendOver sends n messages over one path. One that fails does not stop the others.
 func (b *bind) sendOver(s *batch, n int, h *path) error {
 	c := b.connFor(h.addr.Addr())
 	if c == nil {
@@ -146,12 +149,12 @@ func (b *bind) sendOver(s *batch, n int, h *path) error {
 }
 
 // sendInitiation sends a handshake initiation that was not answered in time to another endpoint,
-// and reports whether it went.
+// and reports whether it was sent.
 func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) bool {
 	return b.sendOne(msg, &path{addr: to})
 }
 
-// sendOne sends a message over one hop and reports whether it went.
+// sendOne sends a message over one path and reports whether it was sent.
 func (b *bind) sendOne(msg []byte, h *path) bool {
 	s := b.batches.get()
 	defer b.putBatch(s)

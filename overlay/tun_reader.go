@@ -12,20 +12,20 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// frame is a packet as the kernel gave it, at a place in the slab.
+// frame is a packet as the kernel gave it, at an offset in the slab.
 type frame struct {
 	at, size int
 	head     vnet
 }
 
-// drainer reads the interface. One read gives one packet, or one super packet; when it is a small
-// one, more is read until nothing is left, so that a flood of small packets is sealed and sent in
-// batches as well. It is for one goroutine.
+// tunReader reads the interface. One read gives one packet, or one GSO packet; after a small one,
+// more are read until none is left, so that a flood of small packets is sealed and sent in batches
+// as well. It is for one goroutine.
 type tunReader struct {
 	tun      *tunDevice
 	fd       int
 	frames   []frame
-	held     []byte // a super packet that did not fit behind the others, with its header
+	held     []byte // a GSO packet that did not fit behind the others, with its header
 	heldBack heldBack
 	v        verdicts
 	slab     []byte // operands of the callback, which is bound once
@@ -37,7 +37,7 @@ type tunReader struct {
 
 const (
 	spacing = tun.ReadPacketSpacing
-	// frameSpace is what must be free in the slab before a read: anything may come.
+	// frameSpace is how much of the slab must be free before a read: a frame of any size may come.
 	frameSpace = 65535 + 2*spacing
 	// readLimit is how many packets are read at most before they are passed on.
 	readLimit = 128
@@ -81,8 +81,8 @@ func (r *tunReader) read(slab []byte, packets []tun.ReadPacket) (int, error) {
 	}
 }
 
-// fill puts at least one frame into the slab; behind packets that were kept back only when one is
-// there.
+// fill puts at least one frame into the slab. Behind packets that were held back it does not wait
+// for one.
 func (r *tunReader) fill(slab []byte) error {
 	r.frames, r.slab, r.err = r.frames[:0], slab, nil
 	if len(r.held) > 0 {
@@ -102,14 +102,14 @@ func (r *tunReader) fill(slab []byte) error {
 	return err
 }
 
-// add notes a frame whose header ends at at; n counts the header too.
+// add appends a frame whose header ends at offset at; n includes the header.
 func (r *tunReader) add(at, n int) frame {
 	f := frame{at: at, size: n - vnetSize, head: readVnet(r.slab[at-vnetSize:])}
 	r.frames = append(r.frames, f)
 	return f
 }
 
-// drain reads what is there; false means wait until something is.
+// readFrames reads what is there; false means that the caller has to wait for more.
 func (r *tunReader) readFrames(fd int) bool {
 	at := r.at
 	for len(r.frames) < readLimit && len(r.slab)-at >= frameSpace-spacing {
@@ -138,8 +138,8 @@ func (r *tunReader) readFrames(fd int) bool {
 	return true
 }
 
-// fits reports whether a super packet behind others can be cut in place. The last byte of a slab of
-// size bytes, and the place for the last packet, are never passed.
+// fits reports whether a GSO packet behind others can be segmented in place, within a slab of size
+// bytes and the space for batchSize packets.
 func (f frame) fits(size, before int) bool {
 	segment := int(f.head.segment)
 	if segment == 0 {
@@ -170,8 +170,8 @@ func (r *tunReader) filter(slab []byte) {
 	r.v.reset()
 }
 
-// cut makes packets of the frames: it computes checksums, and cuts super packets, of which only the
-// last frame is one.
+// cut makes packets of the frames: it computes checksums, and segments GSO packets; only the last
+// frame can be one.
 func (r *tunReader) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 	for _, f := range r.frames {
 		in := slab[f.at : f.at+f.size]
@@ -202,7 +202,7 @@ func (r *tunReader) cut(slab []byte, packets []tun.ReadPacket) (k int) {
 	return k
 }
 
-// finishChecksum completes a checksum that the kernel left to us: the field holds the sum of the
+// finishChecksum completes a checksum that the kernel left partial: the field holds the sum of the
 // pseudo header.
 func finishChecksum(packet []byte, o tun.GSOOptions) bool {
 	start, at := int(o.CsumStart), int(o.CsumStart)+int(o.CsumOffset)

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// inbound is the memory of one Write: packets that came from a peer are joined, judged, and given
-// to the kernel.
+// tunWriter is the memory of one Write: packets that came from a peer are coalesced, filtered, and
+// given to the kernel.
 type tunWriter struct {
 	tun    *tunDevice
 	bufs   [][]byte
@@ -56,18 +56,19 @@ func (t *tunDevice) Write(bufs [][]byte, offset int) (int, error) {
 	return len(bufs), w.writeAll()
 }
 
-// writeAll writes every unit that passed. Several peers may do so at once: nobody takes a lock.
+// writeAll writes every unit that passed. Several peers may do so at once, without a lock.
 func (w *tunWriter) writeAll() error {
 	if err := w.tun.raw.Control(w.write); err != nil {
 		return os.ErrClosed
 	}
-	if errors.Is(w.err, syscall.EBADFD) { // the interface was taken away
+	if errors.Is(w.err, syscall.EBADFD) { // the interface was removed
 		return os.ErrClosed
 	}
 	return w.err
 }
 
-// writeUnits writes one unit after the other. What the kernel refuses is lost alone.
+// writeUnits writes one unit after the other. A unit that the kernel refuses does not stop the
+// others.
 func (w *tunWriter) writeUnits(fd uintptr) {
 	for i := range w.units {
 		u := &w.units[i]
@@ -124,7 +125,7 @@ func (w *tunWriter) writePacket(fd uintptr, i int32) error {
 	}
 }
 
-// writeSingly writes the packets of a joined unit one by one.
+// writeSingly writes the packets of a coalesced unit one by one.
 func (w *tunWriter) writeSingly(fd uintptr, u *unit) (err error) {
 	for i := u.first; i >= 0; i = w.link[i] {
 		if e := w.writePacket(fd, i); e != nil {

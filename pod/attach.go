@@ -34,11 +34,11 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 	defer release()
 
 	if old := m.get(key); old != nil {
-		stays, err := m.stays(old, &spec, id)
+		same, err := m.isSame(old, &spec, id)
 		if err != nil {
 			return Pod{}, false, err
 		}
-		if stays {
+		if same {
 			return *old, false, nil
 		}
 		if err := m.end(old); err != nil {
@@ -48,7 +48,7 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 	if err := m.awaitAddrs(ctx, spec.Addrs); err != nil {
 		return Pod{}, false, err
 	}
-	p, err := m.reserve(key, spec, id)
+	p, err := m.allocate(key, spec, id)
 	if err != nil {
 		return Pod{}, false, err
 	}
@@ -71,7 +71,7 @@ func (m *Manager) awaitAddrs(ctx context.Context, want []netip.Addr) error {
 	}
 	m.mu.Unlock()
 	for _, key := range going {
-		if err := m.bury(ctx, key); err != nil {
+		if err := m.endStale(ctx, key); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func (m *Manager) openNetns(s *Spec) (ns *nl.NS, id string, err error) {
 		}
 	}
 	switch {
-	case err != nil && s.Moved:
+	case err != nil && s.RuntimeMovesInterface:
 		return nil, "", nil
 	case err != nil:
 		return nil, "", fmt.Errorf("network namespace of %s: %w", s.Name, err)
@@ -117,7 +117,7 @@ func (errOwnNetns) Hint() string {
 // stays reports whether a pod that is there is the one that is asked for. One that is dead is not, nor
 // one whose path leads to another namespace by now: whoever gave it knows that the old one is
 // history.
-func (m *Manager) stays(old *Pod, s *Spec, id string) (bool, error) {
+func (m *Manager) isSame(old *Pod, s *Spec, id string) (bool, error) {
 	if !m.ready(old) || !m.alive(old) {
 		return false, nil
 	}
@@ -125,15 +125,15 @@ func (m *Manager) stays(old *Pod, s *Spec, id string) (bool, error) {
 	if old.NetnsID == "" || id == "" {
 		same = old.Netns == s.Netns
 	}
-	if !same && (id == "" || old.NetnsID == "" || idOf(old.Netns) == old.NetnsID) {
+	if !same && (id == "" || old.NetnsID == "" || namespaceID(old.Netns) == old.NetnsID) {
 		return false, fmt.Errorf("pod %s is attached already, to %s; detach it first", old.Name,
 			old.Netns)
 	}
 	return same, nil
 }
 
-// idOf identifies the namespace behind a path, empty if there is none.
-func idOf(path string) string {
+// namespaceID identifies the namespace behind a path, empty if there is none.
+func namespaceID(path string) string {
 	ns, err := nl.OpenNS(path)
 	if err != nil {
 		return ""
@@ -161,7 +161,7 @@ func (m *Manager) install(p *Pod, ns *nl.NS) error {
 		{"record", func() error { return m.store.save(p) }},
 		{"link", func() error { return makeLink(m.conn, in, p) }},
 		{"guard", func() error { return m.forward.SetEndpoint(p.Endpoint()) }},
-		{"labels", func() error { return m.config.Came(*p) }},
+		{"labels", func() error { return m.config.OnAttach(*p) }},
 		{"inside", func() error { return in.setUp(p) }},
 		{"host end", func() error { return setUpHostEnd(m.conn, m.sys, p) }},
 		{"carrier", func() error { return awaitBoth(m.conn, in, p) }},

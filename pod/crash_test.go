@@ -12,7 +12,7 @@ import (
 var errCrash = errors.New("crash")
 
 // crash calls f and ends it at a step, undone by nobody. It returns the steps that f came to.
-func (b *bench) crash(at int, f func() error) (steps []string) {
+func (b *fixture) crash(at int, f func() error) (steps []string) {
 	b.t.Helper()
 	b.m.step = func(name string) {
 		if steps = append(steps, name); len(steps)-1 == at {
@@ -35,11 +35,11 @@ func (b *bench) crash(at int, f func() error) (steps []string) {
 // the next one does not remove, and what it has told its owner is told back or follows from the
 // list.
 func TestCrashAtEachStep(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	labels := map[string]bool{} // as the kernel's tables: they outlive the process
 	owner := func(c *Config) {
-		c.Came = func(p Pod) error { labels[p.Key] = true; return nil }
-		c.Went = func(p Pod) error { delete(labels, p.Key); return nil }
+		c.OnAttach = func(p Pod) error { labels[p.Key] = true; return nil }
+		c.OnDetach = func(p Pod) error { delete(labels, p.Key); return nil }
 	}
 	owner(&b.m.config)
 	stays, node := b.attach("stays", Spec{})
@@ -100,7 +100,7 @@ func TestCrashAtEachStep(t *testing.T) {
 }
 
 // restart opens a new Manager, as the process that follows a dead one does.
-func (b *bench) restart(more func(*Config)) {
+func (b *fixture) restart(more func(*Config)) {
 	b.t.Helper()
 	b.m.conn.Close() // a Manager whose calls never end cannot be waited for
 	b.start(more)

@@ -9,7 +9,7 @@ import (
 // Detach takes the network of a container away. A pod that does not exist is no error: whoever asks
 // wants it gone. While another call works on the pod, Detach waits for it until ctx ends.
 func (m *Manager) Detach(ctx context.Context, container, ifName string) error {
-	p, release, err := m.seize(ctx, container, ifName)
+	p, release, err := m.claimPod(ctx, container, ifName)
 	if err != nil {
 		return err
 	}
@@ -24,8 +24,8 @@ func (m *Manager) Detach(ctx context.Context, container, ifName string) error {
 // free, and its interface, which the kernel takes some tens of milliseconds to remove, goes soon
 // after, guarded until then. Its addresses are given to nobody before that. If that fails,
 // Config.Failed is told, and the next Sweep tries again.
-func (m *Manager) Leave(ctx context.Context, container, ifName string) error {
-	p, release, err := m.seize(ctx, container, ifName)
+func (m *Manager) DetachAsync(ctx context.Context, container, ifName string) error {
+	p, release, err := m.claimPod(ctx, container, ifName)
 	if err != nil {
 		return err
 	}
@@ -33,21 +33,21 @@ func (m *Manager) Leave(ctx context.Context, container, ifName string) error {
 		release()
 		return nil
 	}
-	if !m.withdraw(p) {
+	if !m.unpublish(p) {
 		defer release()
 		return m.dismantle(p)
 	}
-	m.leaving.Go(func() {
+	m.detaching.Go(func() {
 		defer release()
 		if err := m.dismantle(p); err != nil {
-			m.config.Failed(err)
+			m.config.OnError(err)
 		}
 	})
 	return nil
 }
 
 // seize claims a pod, nil if there is none.
-func (m *Manager) seize(ctx context.Context, container, ifName string) (p *Pod, release func(),
+func (m *Manager) claimPod(ctx context.Context, container, ifName string) (p *Pod, release func(),
 	err error) {
 	if ifName == "" {
 		ifName = "eth0"
@@ -62,14 +62,14 @@ func (m *Manager) seize(ctx context.Context, container, ifName string) (p *Pod, 
 // end takes away a pod, or what there is of one, whatever its state. What fails can be tried again;
 // until nothing does, the pod keeps its addresses. Its key must be claimed.
 func (m *Manager) end(p *Pod) error {
-	m.withdraw(p)
+	m.unpublish(p)
 	return m.dismantle(p)
 }
 
 // withdraw gives up a pod's name and ports. It reports whether the rest may be done later: whether the
 // record tells the next process that the pod is to go, and the fast path knows nothing of its ports
 // any more.
-func (m *Manager) withdraw(p *Pod) bool {
+func (m *Manager) unpublish(p *Pod) bool {
 	m.mu.Lock()
 	was := p.Ready
 	p.Ready, p.ending = false, true
@@ -95,7 +95,7 @@ func (m *Manager) dismantle(p *Pod) error {
 	}{
 		{"link", func() error { removeRules(p); return removeHostEnd(m.conn, p) }},
 		{"guard", func() error { return m.forward.DeleteEndpoint(p.Index) }},
-		{"labels", func() error { return m.config.Went(*p) }},
+		{"labels", func() error { return m.config.OnDetach(*p) }},
 		{"published ports", func() error { return m.publishFor(p) }},
 		{"remove", func() error { return m.store.remove(p.Key) }},
 	} {
@@ -109,7 +109,7 @@ func (m *Manager) dismantle(p *Pod) error {
 	defer m.mu.Unlock()
 	delete(m.pods, p.Key)
 	for _, a := range p.Addrs {
-		m.giveLocked(a)
+		m.releaseLocked(a)
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	var errs []error
 	for _, key := range keys {
 		if p := m.get(key); p != nil && (!m.ready(p) || !m.alive(p)) {
-			errs = append(errs, m.bury(ctx, key))
+			errs = append(errs, m.endStale(ctx, key))
 		}
 	}
 	return errors.Join(errs...)
@@ -135,7 +135,7 @@ func (m *Manager) Sweep(ctx context.Context) error {
 
 // bury ends a pod that is dead or half gone, if it still is when the call that works on it
 // has ended.
-func (m *Manager) bury(ctx context.Context, key string) error {
+func (m *Manager) endStale(ctx context.Context, key string) error {
 	release, err := m.claim(ctx, key)
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ type inside struct {
 }
 
 func openInside(p *Pod, ns *nl.NS) (*inside, error) {
-	if p.Moved {
+	if p.RuntimeMovesInterface {
 		return nil, nil
 	}
 	conn, err := nl.Open(ns)
@@ -243,7 +243,7 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 	for _, gw := range p.Gateway {
 		// Without a permanent neighbour inside, the pod asks who has the gateway. For IPv4 the
 		// kernel answers for every address of the host, for IPv6 only for those of the interface.
-		if p.Moved && gw.Is6() {
+		if p.RuntimeMovesInterface && gw.Is6() {
 			if err := conn.AddAddr(int(p.Index), host(gw)); err != nil {
 				return err
 			}

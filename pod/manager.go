@@ -16,11 +16,11 @@ import (
 
 // Config is what a Manager needs to know of its node.
 type Config struct {
-	Dir    string         // where the records live
-	Ranges []netip.Prefix // at most one of each family
-	MTU    int            // of pods that ask for none; 0 means 1500
-	Failed func(error)    // is told what failed after Leave had returned; may be nil
-	Told   func(error)    // is told of records that cannot be used or written; may be nil
+	Dir           string         // where the records live
+	Ranges        []netip.Prefix // at most one of each family
+	MTU           int            // of pods that ask for none; 0 means 1500
+	OnError       func(error)    // is told what failed after Leave had returned; may be nil
+	OnRecordError func(error)    // is told of records that cannot be used or written; may be nil
 	// Labels says which labels the pod with these addresses had, of one whose record cannot be
 	// used; nil when that is not known. May be nil.
 	Labels func([]netip.Addr) map[string]string
@@ -28,7 +28,7 @@ type Config struct {
 	// cannot send any more and before anybody else can get its addresses. An error of Came refuses
 	// the pod, one of Went keeps its addresses until a later call has none. Both may be called
 	// again for the same pod, and Went for one that never came. Either may be nil.
-	Came, Went func(Pod) error
+	OnAttach, OnDetach func(Pod) error
 }
 
 // Manager keeps the pods of one node. It works in the network namespace in which New was called.
@@ -43,13 +43,13 @@ type Manager struct {
 	// is told each step of an attach or a detach before it is done; tests crash there
 	step func(string)
 
-	leaving sync.WaitGroup // of Leave
+	detaching sync.WaitGroup // of Leave
 
-	mu    sync.Mutex
-	pools []*Pool
-	pods  map[string]*Pod
-	held  map[netip.Addr]bool      // handed out by Hold, not attached yet
-	busy  map[string]chan struct{} // keys with a call under way; closed when it ends
+	mu       sync.Mutex
+	pools    []*Pool
+	pods     map[string]*Pod
+	reserved map[netip.Addr]bool      // handed out by Hold, not attached yet
+	busy     map[string]chan struct{} // keys with a call under way; closed when it ends
 }
 
 // ErrNotFound means that there is no such pod.
@@ -61,22 +61,22 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	if config.MTU == 0 {
 		config.MTU = 1500
 	}
-	if config.Failed == nil {
-		config.Failed = func(error) {}
+	if config.OnError == nil {
+		config.OnError = func(error) {}
 	}
-	if config.Told == nil {
-		config.Told = func(error) {}
+	if config.OnRecordError == nil {
+		config.OnRecordError = func(error) {}
 	}
 	if config.Labels == nil {
 		config.Labels = func([]netip.Addr) map[string]string { return nil }
 	}
-	for _, told := range []*func(Pod) error{&config.Came, &config.Went} {
+	for _, told := range []*func(Pod) error{&config.OnAttach, &config.OnDetach} {
 		if *told == nil {
 			*told = func(Pod) error { return nil }
 		}
 	}
 	m := &Manager{config: config, forward: forward, now: time.Now, step: func(string) {},
-		pods: map[string]*Pod{}, held: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}
+		pods: map[string]*Pod{}, reserved: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}
 	families := map[bool]bool{}
 	for _, r := range config.Ranges {
 		pool, err := NewPool(r)
@@ -112,7 +112,7 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 // begin brings the host into the state in which pods can come.
 func (m *Manager) begin() error {
 	if err := m.store.saveGateways(m.gateways()); err != nil {
-		m.config.Told(err) // only a Remove that knows no settings needs it
+		m.config.OnRecordError(err) // only a Remove that knows no settings needs it
 	}
 	if err := m.setUpHost(); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (m *Manager) Close() {
 }
 
 // Wait waits until what Leave left to do is done.
-func (m *Manager) Wait() { m.leaving.Wait() }
+func (m *Manager) Wait() { m.detaching.Wait() }
 
 // Find returns a pod by container and interface, or by container alone, or by name: of several the
 // oldest.

@@ -25,12 +25,11 @@ type Spec struct {
 	Labels  map[string]string // become tables: table(app=web)
 	Publish []Publish
 	Rates   firewall.Rates
-	// the runtime itself moves the inner end, left in the host's namespace as InnerIf, and
-	// configures it; Netns is only told
-	Moved bool
-	// the addresses come from somebody else's IPAM: they need not lie in the ranges, and none are
-	// picked
-	ExternalIPAM bool
+	// The runtime itself moves the inner end, left in the host's namespace as InnerIf, and configures
+	// it; Netns serves to identify the container only.
+	RuntimeMovesInterface bool `json:"Moved"` // the name in records of version 1
+	// The addresses come from another IPAM: they need not lie in the ranges, and none are picked.
+	ExternalIPAM bool `json:"Extern"` // the name in records of version 1
 }
 
 // Publish gives a port of the host to the pod.

@@ -57,7 +57,7 @@ func (m *Manager) takeOver() error {
 		known[p.Key] = true
 		errs = append(errs, m.adopt(p))
 	}
-	return errors.Join(append(errs, m.removeOrphans(known), m.forgetOthers(), m.publish())...)
+	return errors.Join(append(errs, m.removeOrphans(known), m.removeStaleEndpoints(), m.publish())...)
 }
 
 // adopt takes a pod of an earlier process over, or ends it when it is not whole. What cannot be
@@ -65,25 +65,25 @@ func (m *Manager) takeOver() error {
 func (m *Manager) adopt(p *Pod) error {
 	p.published, p.Index = len(p.Publish) > 0, 0
 	if err := m.enter(p); err != nil {
-		m.config.Failed(err)
+		m.config.OnError(err)
 		p.Ready = false
 	}
 	l, ours, err := hostEnd(m.conn, p)
 	if err != nil {
 		return err
 	}
-	if !ours || !p.Ready || m.left(p) {
+	if !ours || !p.Ready || m.runtimeEnded(p) {
 		p.Ready, p.ending = false, true
 		if err := m.dismantle(p); err != nil {
-			m.config.Failed(err)
+			m.config.OnError(err)
 		}
 		return nil
 	}
 	p.Index = uint32(l.Index)
 	if p.NetnsID == "" { // of an older version
-		p.NetnsID = idOf(p.Netns)
+		p.NetnsID = namespaceID(p.Netns)
 	}
-	if err := errors.Join(m.config.Came(*p), m.forward.SetEndpoint(p.Endpoint())); err != nil {
+	if err := errors.Join(m.config.OnAttach(*p), m.forward.SetEndpoint(p.Endpoint())); err != nil {
 		return fmt.Errorf("pod %s: fast path: %w", p.Name, err)
 	}
 	return nil
@@ -102,7 +102,7 @@ func (m *Manager) enter(p *Pod) error {
 			// only a damaged record says so: the first one wins
 			if err := pool.Take(a); err != nil {
 				for _, a := range mine {
-					m.giveLocked(a)
+					m.releaseLocked(a)
 				}
 				p.Addrs = nil // another's: they are not to be given back
 				return fmt.Errorf("pod %s: %w", p.Name, err)
@@ -120,16 +120,16 @@ func (m *Manager) alive(p *Pod) bool {
 	return ours || err != nil // nothing is taken away for want of an answer
 }
 
-// left reports whether a runtime that moves the interface itself has put it back, or never moved it,
+// runtimeEnded reports whether a runtime that moves the interface itself has put it back, or never moved it,
 // and the namespace is gone: then the container ended while nobody was there to be told.
-func (m *Manager) left(p *Pod) bool {
-	if !p.Moved {
+func (m *Manager) runtimeEnded(p *Pod) bool {
+	if !p.RuntimeMovesInterface {
 		return false
 	}
 	if _, err := m.conn.LinkByName(p.InnerIf()); err != nil {
 		return false
 	}
-	id := idOf(p.Netns)
+	id := namespaceID(p.Netns)
 	return id == "" || p.NetnsID != "" && id != p.NetnsID
 }
 
@@ -149,9 +149,9 @@ func (m *Manager) removeOrphans(known map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// forgetOthers has the fast path forget the endpoints that are no pod's: their pods went with no
+// removeStaleEndpoints has the fast path forget the endpoints that are no pod's: their pods went with no
 // Manager there.
-func (m *Manager) forgetOthers() error {
+func (m *Manager) removeStaleEndpoints() error {
 	all, err := m.forward.Endpoints()
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (m *Manager) Check(container, ifName string, addrs []netip.Addr) error {
 	if !host.Up {
 		return fmt.Errorf("pod %s: host end %s is down", p.Name, p.HostIf)
 	}
-	if p.Moved {
+	if p.RuntimeMovesInterface {
 		return nil // the inside is the runtime's work
 	}
 	ns, err := nl.OpenNS(p.Netns)

@@ -35,7 +35,7 @@ func Recorded(dir string, find func(name string, is func(alias string) bool) (in
 }
 
 // rescue makes pods of what the kernel knows of those whose records are damaged.
-func rescue(damaged []broken, labels func([]netip.Addr) map[string]string) (all []*Pod, err error) {
+func rescue(damaged []damagedRecord, labels func([]netip.Addr) map[string]string) (all []*Pod, err error) {
 	conn, err := nl.Open(nil)
 	if err != nil {
 		return nil, err

@@ -12,12 +12,12 @@ import (
 // The metrics of routes that come second, behind those of another interface: more than any that the
 // kernel or a DHCP client chooses.
 const (
-	laterMetric = 2000
-	metricTries = 64
+	secondMetric = 2000
+	metricTries  = 64
 )
 
-// laterTable plus its index is the routing table of an interface that came second.
-const laterTable = 1 << 20
+// secondTable plus its index is the routing table of an interface that came second.
+const secondTable = 1 << 20
 
 // addRoutes gives an interface its way to the gateway and over it to everywhere, behind those that
 // are there: another interface's, or somebody else's, who would miss them now or when this
@@ -26,15 +26,15 @@ const laterTable = 1 << 20
 func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	metric := 0
 	if r, err := inner.MatchRoute(anywhere(gw), 0); err == nil {
-		metric = max(laterMetric, r.Metric+1)
+		metric = max(secondMetric, r.Metric+1)
 	} else if !errors.Is(err, unix.ENETUNREACH) { // a default route that refuses is one, too
-		metric = laterMetric
+		metric = secondMetric
 	}
 	for _, r := range routesOver(link, gw) {
 		r.Metric = metric
 		err := inner.AddRoute(r)
 		for try := 0; errors.Is(err, unix.EEXIST) && try < metricTries; try++ {
-			r.Metric = max(laterMetric, r.Metric+1)
+			r.Metric = max(secondMetric, r.Metric+1)
 			err = inner.AddRoute(r)
 		}
 		if err != nil {
@@ -44,7 +44,7 @@ func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	if metric == 0 {
 		return nil
 	}
-	p.Table = laterTable + link
+	p.Table = secondTable + link
 	for _, r := range routesOver(link, gw) {
 		r.Table = p.Table
 		if err := inner.ReplaceRoute(r); err != nil {

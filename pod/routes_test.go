@@ -12,7 +12,7 @@ import (
 // TestSecondInterface: interfaces of one container keep each its routes, and routes that somebody
 // else made stay and win, whichever interface comes or goes.
 func TestSecondInterface(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	_, node := b.attach("one", Spec{})
 	reaches := func(when string) {
 		t.Helper()
@@ -102,7 +102,7 @@ func TestSecondInterface(t *testing.T) {
 // TestCheckCostsTheSame: what a pod puts into its namespace does not fill the memory of whoever
 // checks it.
 func TestCheckCostsTheSame(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	p, node := b.attach("one", Spec{})
 	var batch strings.Builder
 	for i := range 50_000 {

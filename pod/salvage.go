@@ -61,7 +61,7 @@ func (d *Damaged) Hint() string {
 // itself is none the worse: what the kernel knows of it makes a new record.
 func (m *Manager) load() ([]*Pod, error) {
 	if err := m.store.sweep(); err != nil {
-		m.config.Told(err)
+		m.config.OnRecordError(err)
 	}
 	pods, damaged, err := m.store.load()
 	if err != nil {
@@ -85,10 +85,10 @@ func (m *Manager) load() ([]*Pod, error) {
 			m.gatewaysOf(p)
 			pods = append(pods, p)
 			if err := m.store.save(p); err != nil {
-				m.config.Told(err)
+				m.config.OnRecordError(err)
 			}
 		}
-		m.config.Told(told)
+		m.config.OnRecordError(told)
 	}
 	return pods, nil
 }
@@ -145,9 +145,9 @@ func (m *Manager) gatewaysOf(p *Pod) {
 	}
 }
 
-// removeBroken takes away what is left of a pod whose record cannot be used: its interface, the
+// removeDamaged takes away what is left of a pod whose record cannot be used: its interface, the
 // record, and copies that were set aside.
-func removeBroken(conn *nl.Conn, s store, name string) error {
+func removeDamaged(conn *nl.Conn, s store, name string) error {
 	p, _, err := salvage(conn, name, func([]netip.Addr) map[string]string { return nil })
 	if err == nil && p != nil {
 		err = removeHostEnd(conn, p)

@@ -14,14 +14,14 @@ import (
 )
 
 // startAgain opens a Manager anew, and returns what it had to tell.
-func (b *bench) startAgain() (told []error) {
+func (b *fixture) startAgain() (told []error) {
 	b.t.Helper()
 	b.m.Close()
 	err := b.host.Do(func() (err error) {
 		b.m, err = New(Config{Dir: filepath.Join(b.dir, "pods"),
 			Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
 				netip.MustParsePrefix("fd00:88::/120")},
-			Labels: b.labels, Told: func(err error) { told = append(told, err) }}, b.fast)
+			Labels: b.labels, OnRecordError: func(err error) { told = append(told, err) }}, b.fast)
 		return err
 	})
 	if err != nil {
@@ -35,7 +35,7 @@ func (b *bench) startAgain() (told []error) {
 // the pod keeps its interface, addresses and fast path, nobody else gets its addresses, the record
 // is kept and told of; a detach then takes everything away.
 func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	p, node := b.attach("web", Spec{Name: "shop", Labels: map[string]string{"app": "web"}})
 	b.labels = func(addrs []netip.Addr) map[string]string {
 		if !sameAddrs(addrs, p.Addrs) {
@@ -115,10 +115,10 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	}
 }
 
-// TestLabelsThatNobodyKnows: a pod whose name and labels were in its record alone gets none, and
+// TestUnknownLabels: a pod whose name and labels were in its record alone gets none, and
 // that is told.
-func TestLabelsThatNobodyKnows(t *testing.T) {
-	b := newBench(t)
+func TestUnknownLabels(t *testing.T) {
+	b := newFixture(t)
 	p, _ := b.attach("web", Spec{Labels: map[string]string{"app": "web"}})
 	if err := os.WriteFile(b.m.store.path(p.Key), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestLabelsThatNobodyKnows(t *testing.T) {
 
 // TestDamagedRecordOfADeadPod: it is set aside, told of once, and taken away by Remove.
 func TestDamagedRecordOfADeadPod(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	p, _ := b.attach("web", Spec{})
 	if err := errors.Join(os.WriteFile(b.m.store.path(p.Key), []byte("{"), 0o600),
 		b.host.Netlink().DeleteLink(int(p.Index))); err != nil {
@@ -160,7 +160,7 @@ func TestDamagedRecordOfADeadPod(t *testing.T) {
 }
 
 // removed removes everything without a Manager.
-func (b *bench) removed() {
+func (b *fixture) removed() {
 	b.t.Helper()
 	b.m.Wait()
 	if err := b.do(func() error { return Remove(filepath.Join(b.dir, "pods")) }); err != nil {
@@ -178,7 +178,7 @@ func (b *bench) removed() {
 // TestRemoveOfDamagedRecords: what is there is taken away at the first call, interfaces of records
 // that cannot be read and what crashes left included.
 func TestRemoveOfDamagedRecords(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	dir := filepath.Join(b.dir, "pods")
 	for i, damaged := range []string{"", "{", "garbage"} {
 		p, _ := b.attach(fmt.Sprint("web", i), Spec{})
@@ -196,12 +196,17 @@ func TestRemoveOfDamagedRecords(t *testing.T) {
 
 // TestRecordsOfTheFirstVersionAreRead: they had no version.
 func TestRecordsOfTheFirstVersionAreRead(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	p, _ := b.attach("web", Spec{Name: "shop", Labels: map[string]string{"app": "web"}})
 	file := b.m.store.path(p.Key)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, key := range []string{`"Moved":`, `"Extern":`} { // not the Go names of today
+		if !bytes.Contains(text, []byte(key)) {
+			t.Errorf("the record has no key %s:\n%s", key, text)
+		}
 	}
 	if err := os.WriteFile(file, bytes.Replace(text, []byte(`  "Version": 1,`+"\n"), nil, 1),
 		0o600); err != nil {
@@ -215,7 +220,7 @@ func TestRecordsOfTheFirstVersionAreRead(t *testing.T) {
 
 // TestGatewaysThatCannotBeRecorded: only a Remove needs them; the start tells of it and goes on.
 func TestGatewaysThatCannotBeRecorded(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	file := filepath.Join(b.dir, "pods", gatewaysFile)
 	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
 		t.Fatal(err)
@@ -227,7 +232,7 @@ func TestGatewaysThatCannotBeRecorded(t *testing.T) {
 
 // TestDamagedRecordOfGateways: it costs no start; Remove says what to do, and that works.
 func TestDamagedRecordOfGateways(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	file := filepath.Join(b.dir, "pods", gatewaysFile)
 	if err := os.WriteFile(file, []byte("["), 0o600); err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func (s store) remove(key string) error {
 }
 
 // broken is a record that cannot be used.
-type broken struct {
+type damagedRecord struct {
 	file   string
 	hostIf string // the interface that it was about
 	newer  bool   // it is of a later version
@@ -111,18 +111,18 @@ type broken struct {
 }
 
 // load reads all records. Those that cannot be used are left where they are.
-func (s store) load() ([]*Pod, []broken, error) {
+func (s store) load() ([]*Pod, []damagedRecord, error) {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pod records: %w", err)
 	}
 	var pods []*Pod
-	var damaged []broken
+	var damaged []damagedRecord
 	for _, f := range files {
 		if f.Name() == gatewaysFile || !strings.HasSuffix(f.Name(), recordEnding) {
 			continue // set aside, or left by a crash
 		}
-		b := broken{file: filepath.Join(s.dir, f.Name()),
+		b := damagedRecord{file: filepath.Join(s.dir, f.Name()),
 			hostIf: strings.TrimSuffix(f.Name(), recordEnding)}
 		p, version, err := readRecord(b.file)
 		if err == nil && s.path(p.Key) != b.file {
