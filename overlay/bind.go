@@ -58,7 +58,8 @@ type bind struct {
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
 	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(),
 		peers:      map[Key]*peerEndpoint{},
-		initiators: map[uint32]*peerEndpoint{}, handshakes: newHandshakes(), batches: pool[batch]{newItem: newBatch}}
+		initiators: map[uint32]*peerEndpoint{}, handshakes: newHandshakes(),
+		batches: pool[batch]{newItem: newBatch}}
 }
 
 // now is the bind's clock: ns since it was made, never 0.

@@ -68,7 +68,8 @@ func TestFilter(t *testing.T) {
 		}
 		var s Stats
 		got := uint64(0)
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
 			s = a.dev.Stats()
 			got = s.DroppedOut
 			if dir == firewall.In {
@@ -80,7 +81,8 @@ func TestFilter(t *testing.T) {
 			}
 		}
 		if got != 10 || reported.Load() != 10 {
-			t.Errorf("direction %d: %d drops counted, %d reported, want 10: %+v", dir, got, reported.Load(), s)
+			t.Errorf("direction %d: %d drops counted, %d reported, want 10: %+v", dir,
+				got, reported.Load(), s)
 		}
 		download(t, a, b, 10<<20, nil)
 		download(t, b, a, 10<<20, nil)
@@ -120,7 +122,8 @@ func TestWG(t *testing.T) {
 		t.Errorf("socket: %v, %v", info, err)
 	}
 	text := wg("show", "weir0")
-	for _, want := range []string{"public key: " + a.key.Public().String(), "listening port: 51820", "peer: " + b.key.Public().String(),
+	for _, want := range []string{"public key: " + a.key.Public().String(),
+		"listening port: 51820", "peer: " + b.key.Public().String(),
 		"endpoint: 10.9", "allowed ips: 10.99.0.2/32", "latest handshake: "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("wg show lacks %q:\n%s", want, text)
@@ -135,7 +138,8 @@ func TestWG(t *testing.T) {
 	wg("set", "weir0", "peer", other, "remove")
 	wg("set", "weir0", "peer", b.key.Public().String(), "endpoint", "10.97.0.2:51820")
 	echo(t, a, b, 100)
-	if text := wg("show", "weir0", "dump"); strings.Contains(text, other) || !strings.Contains(text, "10.97.0.2:51820") {
+	if text := wg("show", "weir0", "dump"); strings.Contains(text, other) ||
+		!strings.Contains(text, "10.97.0.2:51820") {
 		t.Errorf("dump: %s", text)
 	}
 	a.dev.Close()

@@ -168,7 +168,8 @@ func TestMTUFitsTheLink(t *testing.T) {
 	// The black hole: no ICMP about sizes comes back.
 	if out, err := r.Command("nft",
 		"add table ip hole; add chain ip hole out { type filter hook output priority 0; }; "+
-			"add rule ip hole out icmp type destination-unreachable drop").CombinedOutput(); err != nil {
+			"add rule ip hole out icmp type destination-unreachable "+
+			"drop").CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v: %s", err, out)
 	}
 	a.start(t, nil)
@@ -216,7 +217,8 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 				if out, err := n.Command("nft",
 					"add table ip6 hole; add chain ip6 hole out { type filter hook output "+
 						"priority 0; }; "+
-						"add rule ip6 hole out icmpv6 type packet-too-big drop").CombinedOutput(); err != nil {
+						"add rule ip6 hole out icmpv6 type packet-too-big "+
+						"drop").CombinedOutput(); err != nil {
 					t.Fatalf("nft: %v: %s", err, out)
 				}
 			}

@@ -159,7 +159,8 @@ func TestPMTUProbeAnswers(t *testing.T) {
 		ours.prober.full, ours.prober.acked, ours.prober.probed = 1500, 0, []int{1400, 1500}
 		ours.prober.mu.Unlock()
 		b.dev.bind.handleProbe(m, from)
-		for begin := time.Now(); time.Since(begin) < 200*time.Millisecond; time.Sleep(time.Millisecond) {
+		for begin := time.Now(); time.Since(begin) < 200*time.Millisecond; {
+			time.Sleep(time.Millisecond)
 			ours.prober.mu.Lock()
 			acked := ours.prober.acked
 			ours.prober.mu.Unlock()

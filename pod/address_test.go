@@ -21,12 +21,14 @@ func TestConflictsAreRefused(t *testing.T) {
 		"pod two: host port 8080 is published for pod web already":    {Publish: web},
 		fmt.Sprintf("pod two: address %s is in use by pod web",
 			p.Addrs[0]): {Addrs: p.Addrs[:1]},
-		"pod two: address 10.99.0.5 is not in the pod range 10.88.0.0/24": {Addrs: []netip.Addr{netip.MustParseAddr("10.99.0.5")}},
+		"pod two: address 10.99.0.5 is not in the pod range 10.88.0.0/24": {
+			Addrs: []netip.Addr{netip.MustParseAddr("10.99.0.5")}},
 		"pod two: two addresses of one family, 10.88.0.8 and 10.88.0.9; a pod has at most one of " +
 			"each": {Addrs: []netip.Addr{netip.MustParseAddr("10.88.0.8"),
 			netip.MustParseAddr("10.88.0.9")}},
-		`pod two: label "a b"="c": only letters, digits, '_', '.', '/' and '-', at most 63 each`: {Labels: map[string]string{"a b": "c"}},
-		"pod two: an MTU of 100 is not between 576 and 65535":                                    {MTU: 100},
+		`pod two: label "a b"="c": only letters, digits, '_', '.', '/' and '-', at most 63 each`: {
+			Labels: map[string]string{"a b": "c"}},
+		"pod two: an MTU of 100 is not between 576 and 65535": {MTU: 100},
 	} {
 		spec.Container, spec.Netns = "two", "/proc/self/ns/net"
 		_, _, err := b.m.Attach(t.Context(), spec)
@@ -43,10 +45,10 @@ func TestReservedAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if p, _ := b.attach("other", Spec{}); p.Addrs[0] == a {
-		t.Fatalf("a held address went to another pod")
+		t.Fatalf("a reserved address went to another pod")
 	}
 	if p, _ := b.attach("one", Spec{Addrs: []netip.Addr{a}}); p.Addrs[0] != a {
-		t.Errorf("got %v, want the held %s", p.Addrs, a)
+		t.Errorf("got %v, want the reserved %s", p.Addrs, a)
 	}
 	b.m.Unreserve(a) // the pod's now
 	if _, err := b.m.Reserve(a); err == nil {
@@ -60,8 +62,8 @@ func TestReservedAddresses(t *testing.T) {
 	}
 }
 
-// TestAddressesAreUsable: a container may begin to talk as soon as it is attached, by both
-// families. The kernel takes packets for an address once it has a local route.
+// TestAddressesAreUsable: a container may send as soon as it is attached, by both families. The
+// kernel takes packets for an address once it has a local route.
 func TestAddressesAreUsable(t *testing.T) {
 	b := newFixture(t)
 	for i := range 50 {
@@ -81,7 +83,7 @@ func TestAddressesAreUsable(t *testing.T) {
 }
 
 // TestAddressesInside: a pod has its own addresses and one link-local one that is in use at once,
-// also where somebody has switched IPv6 off in the namespace before.
+// also where IPv6 was switched off in the namespace before.
 func TestAddressesInside(t *testing.T) {
 	b := newFixture(t)
 	for _, off := range []string{"0", "1"} {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// reserve chooses addresses and enters the pod in the list, not ready.
+// allocate chooses addresses and enters the pod in the list, not ready.
 func (m *Manager) allocate(key string, spec Spec, id string) (*Pod, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *Manager) assignLocked(p *Pod) error {
 		i := slices.IndexFunc(p.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
 		switch {
 		case i >= 0 && p.ExternalIPAM && !pool.Prefix().Contains(p.Addrs[i]):
-			// Somebody else's range; the gateway is still ours, reached over the link.
+			// Another IPAM's range; the gateway is still ours, reached over the link.
 		case i >= 0 && m.reserved[p.Addrs[i]]:
 			delete(m.reserved, p.Addrs[i])
 			taken = append(taken, p.Addrs[i])
@@ -121,7 +121,7 @@ func (m *Manager) conflictLocked(key string, spec Spec) error {
 	return nil
 }
 
-// hostsOverlap reports whether one packet could be meant for both host addresses.
+// hostsOverlap reports whether one packet could match both host addresses.
 func hostsOverlap(a, b netip.Addr) bool {
 	if !a.IsValid() || !b.IsValid() || a == b {
 		return true

@@ -12,9 +12,9 @@ import (
 )
 
 // Attach gives a container its network and returns it, and whether this call made it: a pod that is
-// attached already, to the same namespace, is returned as it is. What is left of one whose
-// interface or namespace is gone is taken away first. While another call works on the same pod,
-// Attach waits for it until ctx ends.
+// attached already, to the same namespace, is returned as it is. What is left of a pod whose
+// interface or namespace is gone is removed first. While another call works on the same pod, Attach
+// waits for it until ctx ends.
 func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err error) {
 	if err := spec.check(); err != nil {
 		return Pod{}, false, err
@@ -58,7 +58,7 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 	return *p, true, nil
 }
 
-// awaitAddrs waits until wanted addresses are free which pods have that are going.
+// awaitAddrs waits until wanted addresses are free that belong to pods which are being removed.
 func (m *Manager) awaitAddrs(ctx context.Context, want []netip.Addr) error {
 	var going []string
 	m.mu.Lock()
@@ -78,9 +78,9 @@ func (m *Manager) awaitAddrs(ctx context.Context, want []netip.Addr) error {
 	return nil
 }
 
-// openNetns opens the namespace of a container, once for all that follows: its path may lead
-// elsewhere a moment later. That of the node is nobody's container. A runtime that moves the
-// interface itself may make the namespace later; then there is no handle.
+// openNetns opens the namespace of a container, once for all later steps: its path may lead
+// elsewhere a moment later. The node's own namespace is refused. A runtime that moves the interface
+// itself may make the namespace later; then ns is nil.
 func (m *Manager) openNetns(s *Spec) (ns *nl.NS, id string, err error) {
 	ns, err = nl.OpenNS(s.Netns)
 	if err == nil {
@@ -100,7 +100,7 @@ func (m *Manager) openNetns(s *Spec) (ns *nl.NS, id string, err error) {
 	return ns, id, nil
 }
 
-// errOwnNetns refuses to make the node a pod of its own.
+// errOwnNetns refuses the node's own namespace as a pod.
 type errOwnNetns struct{ name, path string }
 
 func (e errOwnNetns) Error() string {
@@ -114,9 +114,8 @@ func (errOwnNetns) Hint() string {
 		"container"
 }
 
-// stays reports whether a pod that is there is the one that is asked for. One that is dead is not, nor
-// one whose path leads to another namespace by now: whoever gave it knows that the old one is
-// history.
+// isSame reports whether an existing pod is the requested one. A dead pod is not, nor one whose
+// path leads to another namespace by now: then the old namespace is gone.
 func (m *Manager) isSame(old *Pod, s *Spec, id string) (bool, error) {
 	if !m.ready(old) || !m.alive(old) {
 		return false, nil
@@ -146,8 +145,8 @@ func namespaceID(path string) string {
 	return id
 }
 
-// install makes a reserved pod real. Everything that judges its packets is in place before either
-// end of its link is up. After a failure end takes away what there is.
+// install creates the network of an allocated pod. Everything that filters its packets is in place
+// before either end of its link is up. After a failure, end removes what there is.
 func (m *Manager) install(p *Pod, ns *nl.NS) error {
 	in, err := openInside(p, ns)
 	if err != nil {
@@ -177,7 +176,7 @@ func (m *Manager) install(p *Pod, ns *nl.NS) error {
 	return nil
 }
 
-// setReady completes the record, and the pod is one of the list.
+// setReady completes the record and adds the pod to the list.
 func (m *Manager) setReady(p *Pod) error {
 	ready := *p
 	ready.Ready = true
@@ -190,7 +189,7 @@ func (m *Manager) setReady(p *Pod) error {
 	return nil
 }
 
-// publishFor tells the fast path the published ports when those of p are concerned.
+// publishFor sets the published ports in the fast path if those of p are concerned.
 func (m *Manager) publishFor(p *Pod) error {
 	if !p.published {
 		return nil
@@ -198,7 +197,7 @@ func (m *Manager) publishFor(p *Pod) error {
 	return m.publish()
 }
 
-// publish tells the fast path all published ports.
+// publish sets all published ports in the fast path.
 func (m *Manager) publish() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

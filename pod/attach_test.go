@@ -58,8 +58,8 @@ func (b *fixture) eventually(what string, is func() bool) {
 	}
 }
 
-// TestFirewallBeforeLinkUp: when the fast path and the owner are told of a pod, neither end of its link
-// is up; when the owner is told that it went, there is no link.
+// TestFirewallBeforeLinkUp: when the fast path gets a pod and OnAttach is called, neither end of
+// its link is up; when OnDetach is called, there is no link.
 func TestFirewallBeforeLinkUp(t *testing.T) {
 	b := newFixture(t)
 	var saw []string
@@ -71,21 +71,21 @@ func TestFirewallBeforeLinkUp(t *testing.T) {
 		}
 		saw = append(saw, fmt.Sprintf("%s: up %v, running %v", what, host.Up, host.Running))
 	}
-	b.fast.told = func(e firewall.Endpoint) { look("endpoint", e.Index) }
-	b.m.config.OnAttach = func(p Pod) error { look("came", p.Index); return nil }
-	b.m.config.OnDetach = func(p Pod) error { look("went", p.Index); return nil }
+	b.fast.reported = func(e firewall.Endpoint) { look("endpoint", e.Index) }
+	b.m.config.OnAttach = func(p Pod) error { look("attach", p.Index); return nil }
+	b.m.config.OnDetach = func(p Pod) error { look("detach", p.Index); return nil }
 	b.attach("one", Spec{})
 	if err := b.m.Detach(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"endpoint: up false, running false", "came: up false, running false",
-		"went: no link"}
+	want := []string{"endpoint: up false, running false", "attach: up false, running false",
+		"detach: no link"}
 	if !slices.Equal(saw, want) {
 		t.Errorf("%q, want %q", saw, want)
 	}
 }
 
-// TestOwnNamespace: the node's own namespace is nobody's container, whatever it is called, and
+// TestOwnNamespace: the node's own namespace is refused as a container's, whatever its path, and
 // keeps its routes.
 func TestOwnNamespace(t *testing.T) {
 	b := newFixture(t)
@@ -115,8 +115,8 @@ func TestOwnNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespaceMadeAgain: the name of a namespace that died and was made again is another
-// namespace, and its pod another pod. So is a pod whose interface was deleted.
+// TestNamespaceMadeAgain: a namespace that was deleted and made again under the same name is
+// another namespace, and its pod another pod. So is a pod whose interface was deleted.
 func TestNamespaceMadeAgain(t *testing.T) {
 	b := newFixture(t)
 	spec := Spec{Container: "one", Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
@@ -188,11 +188,11 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestForeignLinks: an interface that has the name of a pod's host end and is not its is never taken
-// away, nor does it keep the pod from ending.
+// TestForeignLinks: an interface that has the name of a pod's host end and is not its is never
+// taken away, nor does it keep the pod from ending.
 func TestForeignLinks(t *testing.T) {
 	b := newFixture(t)
-	for _, alias := range []string{"somebody's", AliasPrefix + "another/eth0"} {
+	for _, alias := range []string{"another program's", AliasPrefix + "another/eth0"} {
 		if err := b.host.Netlink().AddVeth(nl.Veth{Name: hostIf("one/eth0"), PeerName: "other",
 			Alias: alias}); err != nil {
 			t.Fatal(err)
@@ -288,9 +288,10 @@ func TestTooManyLabels(t *testing.T) {
 	}
 }
 
-// TestDetachDuringAttach: a container whose runtime moves the interface itself, and that ended while no
-// process was there, is gone when the next one begins; one that lives is not.
-func TestDetachDuringAttach(t *testing.T) {
+// TestContainerEndedWithoutAgent: a container whose runtime moves the interface itself, and that
+// ended while no process was running, is removed when the next one starts; one that still runs is
+// not.
+func TestContainerEndedWithoutAgent(t *testing.T) {
 	b := newFixture(t)
 	spec := Spec{Container: "one", RuntimeMovesInterface: true}
 	var end func()

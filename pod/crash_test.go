@@ -11,7 +11,7 @@ import (
 // errCrash ends an attach or a detach as the end of the process would.
 var errCrash = errors.New("crash")
 
-// crash calls f and ends it at a step, undone by nobody. It returns the steps that f came to.
+// crash calls f and ends it at a step, without any cleanup. It returns the steps that f reached.
 func (b *fixture) crash(at int, f func() error) (steps []string) {
 	b.t.Helper()
 	b.m.step = func(name string) {
@@ -32,8 +32,8 @@ func (b *fixture) crash(at int, f func() error) (steps []string) {
 }
 
 // TestCrashAtEachStep: a process that ends at any step of an attach or a detach leaves nothing that
-// the next one does not remove, and what it has told its owner is told back or follows from the
-// list.
+// the next one does not remove, and each OnAttach is followed by an OnDetach unless the pod is in
+// the list.
 func TestCrashAtEachStep(t *testing.T) {
 	b := newFixture(t)
 	labels := map[string]bool{} // as the kernel's tables: they outlive the process
@@ -99,7 +99,7 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 }
 
-// restart opens a new Manager, as the process that follows a dead one does.
+// restart opens a new Manager, as the next process after a crash does.
 func (b *fixture) restart(more func(*Config)) {
 	b.t.Helper()
 	b.m.conn.Close() // a Manager whose calls never end cannot be waited for

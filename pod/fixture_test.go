@@ -14,14 +14,14 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// ledger is a Forwarder that only remembers: packets take the host's own routing, which is the fast
-// path's fallback.
+// fakeForwarder is a Forwarder that only records calls: packets take the host's own routing, which
+// is the fast path's fallback.
 type fakeForwarder struct {
 	mu        sync.Mutex
 	endpoints map[uint32]firewall.Endpoint
 	published []firewall.Published
 	refuse    error
-	told      func(firewall.Endpoint) // may be nil
+	reported  func(firewall.Endpoint) // may be nil
 }
 
 func (l *fakeForwarder) SetEndpoint(e firewall.Endpoint) error {
@@ -30,8 +30,8 @@ func (l *fakeForwarder) SetEndpoint(e firewall.Endpoint) error {
 	if l.refuse != nil {
 		return l.refuse
 	}
-	if l.told != nil {
-		l.told(e)
+	if l.reported != nil {
+		l.reported(e)
 	}
 	l.endpoints[e.Index] = e
 	return nil
@@ -62,7 +62,7 @@ func (l *fakeForwarder) SetPublished(p []firewall.Published) error {
 
 func (l *fakeForwarder) SetMasquerade(firewall.Masquerade) error { return nil }
 
-// bench is a host with room for pods.
+// fixture is a host with a Manager.
 type fixture struct {
 	t     *testing.T
 	lab   *nstest.Lab
@@ -169,4 +169,3 @@ func (b *fixture) traces() []string {
 	}
 	return left
 }
-

@@ -43,7 +43,7 @@ func TestDetachLeavesNothing(t *testing.T) {
 	if len(b.fast.published) != 2 {
 		t.Fatalf("published: %v, want one of each family", b.fast.published)
 	}
-	for range 2 { // the second finds nothing, which is no error
+	for range 2 { // the second finds nothing, which is not an error
 		if err := b.m.Detach(t.Context(), "one", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,8 @@ func TestDetachAsyncEndsAsDetachDoes(t *testing.T) {
 	if len(b.m.List()) != 0 || len(b.fast.published) != 0 {
 		t.Errorf("after Leave: pods %v, published %v", b.m.List(), b.fast.published)
 	}
-	if other, _ := b.attach("one", Spec{}); other.Index == p.Index { // waits for the rest of Leave
+	// waits for the rest of DetachAsync
+	if other, _ := b.attach("one", Spec{}); other.Index == p.Index {
 		t.Errorf("the new pod has the old one's interface %d", p.Index)
 	}
 	if err := b.m.DetachAsync(t.Context(), "one", ""); err != nil {
@@ -79,8 +80,8 @@ func TestDetachAsyncEndsAsDetachDoes(t *testing.T) {
 
 func TestFailedDetachAsyncIsRetried(t *testing.T) {
 	b := newFixture(t)
-	var told error
-	b.m.config.OnError = func(err error) { told = err }
+	var reported error
+	b.m.config.OnError = func(err error) { reported = err }
 	b.attach("one", Spec{})
 	fails := errors.New("no memory")
 	b.m.config.OnDetach = func(Pod) error { return fails }
@@ -88,8 +89,8 @@ func TestFailedDetachAsyncIsRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.m.detaching.Wait()
-	if !errors.Is(told, fails) {
-		t.Errorf("told %v", told)
+	if !errors.Is(reported, fails) {
+		t.Errorf("reported %v", reported)
 	}
 	if err := b.m.Sweep(t.Context()); !errors.Is(err, fails) || len(b.m.pools[0].used) != 1 {
 		t.Errorf("a sweep that fails, too: %v, %v", err, b.m.pools[0].used)

@@ -11,9 +11,9 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Remove takes away all that a Manager with these records made, without one: interfaces, gateway
-// addresses and records. The kernel's settings stay as they are: whoever had a Manager set them
-// puts them back. No Manager may be at work on dir.
+// Remove removes all that a Manager with these records made, without one: interfaces, gateway
+// addresses and records. The kernel's settings stay: the owner of the Manager restores them. No
+// Manager may be using dir.
 func Remove(dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil

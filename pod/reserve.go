@@ -5,10 +5,9 @@ import (
 	"net/netip"
 )
 
-// Hold reserves an address for a pod that will be attached later: want, or any of the family of the
-// range when want is that range's unspecified address. Runtimes with an address management of their
-// own ask in this order. An address that is held is not recorded: whoever asked asks again after a
-// restart.
+// Reserve reserves an address for a pod that will be attached later: want, or any of the family of
+// the range when want is that range's unspecified address. Runtimes with an IPAM driver ask in this
+// order. A reservation is not recorded: the runtime asks again after a restart.
 func (m *Manager) Reserve(want netip.Addr) (netip.Addr, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,7 +31,7 @@ func (m *Manager) Reserve(want netip.Addr) (netip.Addr, error) {
 		want)
 }
 
-// Unhold gives a held address back. One that a pod took meanwhile stays with the pod.
+// Unreserve releases a reserved address. One that a pod has taken meanwhile stays with the pod.
 func (m *Manager) Unreserve(a netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -304,10 +304,10 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, func() { port.Close() }},
-		{"a taken name", "somebody else has an interface of that name", "ip link show weir0",
+		{"a taken name", "another program has an interface of that name", "ip link show weir0",
 			func() { sh("ip link add weir0 type veth peer name other; ip link set weir0 up") },
 			func() { sh("ip link del weir0") }},
-		{"a tun device of the name", "somebody else has an interface of that name",
+		{"a tun device of the name", "another program has an interface of that name",
 			"ip link show weir0",
 			func() { sh("ip tuntap add weir0 mode tun; ip link set weir0 up") }, func() {
 				sh("ip link del weir0")

@@ -355,7 +355,7 @@ func TestBadPeers(t *testing.T) {
 		{"no such file", []string{"x", "--key", key, "--pods", away, "--psk", "/nowhere/psk"}},
 		{"it has to be an address", []string{"x", "--key", key, "--pods", away, "--encrypt=false",
 			"--endpoint", "right.example:1"}},
-		{"somebody else has a route to 10.66.0.0/24",
+		{"another program has a route to 10.66.0.0/24",
 			[]string{"x", "--key", key, "--pods", "10.66.0.0/24"}},
 		{"it needs an endpoint", []string{"x", "--key", key, "--pods", away, "--encrypt=false"}},
 		{"no endpoint is on a network of this host",

@@ -65,7 +65,7 @@ func TestDamagedRecordKeepsLabels(t *testing.T) {
 	h.start()
 	refuse(t, client, url(80))
 	refuse(t, plain, url(80))
-	if told := problems(t, h.guard); strings.Count(told, "goes on without its labels") != 4 {
+	if told := problems(t, h.guard); strings.Count(told, "runs on without its labels") != 4 {
 		t.Errorf("told is %s", told)
 	}
 }
