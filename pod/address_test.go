@@ -16,6 +16,7 @@ func TestConflictsAreRefused(t *testing.T) {
 	b := newFixture(t)
 	web := []Publish{{Proto: 6, HostPort: 8080, Port: 80}}
 	p, _ := b.attach("one", Spec{Name: "web", Publish: web})
+	netns := b.lab.Node("two").Path()
 	for want, spec := range map[string]Spec{
 		"pod name web is taken by container one; choose another name": {Name: "web"},
 		"pod two: host port 8080 is published for pod web already":    {Publish: web},
@@ -30,7 +31,7 @@ func TestConflictsAreRefused(t *testing.T) {
 			Labels: map[string]string{"a b": "c"}},
 		"pod two: an MTU of 100 is not between 576 and 65535": {MTU: 100},
 	} {
-		spec.Container, spec.Netns = "two", "/proc/self/ns/net"
+		spec.Container, spec.Netns = "two", netns
 		_, _, err := b.m.Attach(t.Context(), spec)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -202,7 +202,7 @@ func TestForeignLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err = b.try(Spec{Container: "one", Netns: b.lab.Node("c" + alias[:4]).Path()})
-		if err == nil || !strings.Contains(err.Error(), "is in the way") {
+		if err == nil || !strings.Contains(err.Error(), "has the pod's interface name") {
 			t.Errorf("%s: %v", alias, err)
 		}
 		if err := b.m.Detach(t.Context(), "one", ""); err != nil {

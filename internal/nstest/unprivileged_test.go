@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// runAsNobody runs checkSkips in a process without rights and returns its complaints.
-func runAsNobody(t *testing.T) string {
+// runUnprivileged runs checkSkips in a process without rights and returns its complaints.
+func runUnprivileged(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), "NSTEST_CHECK_SKIPS=1")
