@@ -1,5 +1,5 @@
 // Package test holds the tests of the whole binary: scripts that any user could type, and
-// topologies of network namespaces in which real programs talk through it.
+// topologies of network namespaces in which real programs communicate through it.
 package test
 
 import (

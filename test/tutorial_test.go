@@ -28,8 +28,8 @@ func steps(t *testing.T, page string) []step {
 	return all
 }
 
-// agrees reports whether the lines that a page promises stand in the output, in this order. "..." is
-// anything, and blanks between columns may be more or fewer.
+// agrees reports whether the lines that a page promises stand in the output, in this order. "..."
+// is anything, and blanks between columns may be more or fewer.
 func agrees(promised, output string) error {
 	rest := output
 	for line := range strings.Lines(promised) {
@@ -86,6 +86,6 @@ func TestTutorial(t *testing.T) {
 	}
 	if t.Failed() {
 		log, _ := os.ReadFile(filepath.Join(dir, "weir.log"))
-		t.Logf("the agent said:\n%s", log)
+		t.Logf("the agent printed:\n%s", log)
 	}
 }

@@ -47,3 +47,18 @@ func TestWords(t *testing.T) {
 	found, err := Words(root)
 	complain(t, found, err)
 }
+
+func TestVocabulary(t *testing.T) {
+	found, err := Vocabulary(root)
+	complain(t, found, err)
+	for _, h := range homonyms {
+		if _, err := read(root, h.file); err != nil || h.why == "" {
+			t.Errorf("homonyms names %s, which is gone or has no reason: %v", h.file, err)
+		}
+	}
+}
+
+func TestColumns(t *testing.T) {
+	found, err := Columns(root)
+	complain(t, found, err)
+}

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// remake makes the server's card again, with the index that it had.
+// remake makes the server's network card again, with the index that it had.
 func (p *pair) remake(t *testing.T) {
 	t.Helper()
 	index := 0
@@ -40,9 +40,10 @@ func (p *pair) remake(t *testing.T) {
 	}
 }
 
-// TestACardMadeAgain: a card that goes and comes again with the same index is guarded again, also
-// when the agent hears of both at once, and the next start names one that came while no agent ran.
-func TestACardMadeAgain(t *testing.T) {
+// TestNICRecreated: a network card that is deleted and made again with the same index is guarded
+// again, also when the agent gets both events at once, and the next start names one that came while
+// no agent ran.
+func TestNICRecreated(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80, 81)
@@ -51,7 +52,7 @@ func TestACardMadeAgain(t *testing.T) {
 	p.agent.Process.Signal(syscall.SIGSTOP)
 	p.remake(t)
 	if got := p.ports(t, "80", "81"); got != "80 81" {
-		t.Fatalf("nothing judges the new card, but ports %q answer: this test could not fail", got)
+		t.Fatalf("the new card has no rules, but ports %q answer: this test could not fail", got)
 	}
 	p.agent.Process.Signal(syscall.SIGCONT)
 	within(t, 30*time.Second, "the new card is guarded", func() error {
@@ -66,8 +67,8 @@ func TestACardMadeAgain(t *testing.T) {
 	if got := p.ports(t, "80", "81"); got != "80" {
 		t.Errorf("after the start ports %q answer", got)
 	}
-	if !strings.Contains(p.talk.String(), "came or was made again while no agent ran") ||
-		!strings.Contains(p.talk.String(), "interface=eth0") {
-		t.Errorf("the start does not name the card:\n%s", p.talk)
+	if !strings.Contains(p.stderr.String(), "came or was made again while no agent ran") ||
+		!strings.Contains(p.stderr.String(), "interface=eth0") {
+		t.Errorf("the start does not name the card:\n%s", p.stderr)
 	}
 }

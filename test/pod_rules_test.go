@@ -49,9 +49,9 @@ func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitG
 	}
 }
 
-// TestNothingLeavesBeforeTheGuard: what a process in a namespace sends while the namespace becomes
+// TestNothingLeavesBeforeTheRules: what a process in a namespace sends while the namespace becomes
 // a pod meets the rules from the first packet on, and so does its source.
-func TestNothingLeavesBeforeTheGuard(t *testing.T) {
+func TestNothingLeavesBeforeTheRules(t *testing.T) {
 	nstest.Root(t)
 	for _, c := range []struct {
 		rules  string
@@ -117,7 +117,7 @@ func mortal(t *testing.T) (pid string, end func()) {
 	return pid, end
 }
 
-// clientRules let nobody but the label role=client reach the web server.
+// clientRules let only the label role=client reach the web server.
 const clientRules = `
 add check-state
 add allow tcp from table(role=client) to table(app=web) 80 setup keep-state
@@ -132,14 +132,14 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 	nginx(t, web, 80)
 	url := "http://" + netip.AddrPortFrom(webPod.Addrs[0], 80).String() + "/"
 	const address = "10.88.0.77"
-	strangers := 0
-	stranger := func(after string) {
+	outsiders := 0
+	outsider := func(after string) {
 		t.Helper()
 		if got := h.members("role=client"); strings.Contains(got, "77/") {
 			t.Errorf("%s: the table has\n%s", after, got)
 		}
-		strangers++
-		name := fmt.Sprint("stranger", strangers)
+		outsiders++
+		name := fmt.Sprint("outsider", outsiders)
 		// Its name and its published port were the dead one's.
 		node := h.lab.Node(name)
 		h.weir("pod", "attach", "--name", "client", "--addr", address, "--publish", "8080:80",
@@ -174,13 +174,13 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 	attach(twice.Path())
 	reach(t, twice, url)
 	h.weir("pod", "detach", "client")
-	stranger("attached twice, detached once")
+	outsider("attached twice, detached once")
 
 	pid, end := mortal(t)
 	attach("pid:" + pid)
 	end()
 	gone()
-	stranger("its namespace died")
+	outsider("its namespace died")
 
 	deleted := h.lab.Node("deleted")
 	attach(deleted.Path())
@@ -188,7 +188,7 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone()
-	stranger("its interface was deleted")
+	outsider("its interface was deleted")
 
 	pid, end = mortal(t)
 	attach("pid:" + pid)
@@ -196,7 +196,7 @@ func TestLabelsGoWithTheirPod(t *testing.T) {
 	end()
 	h.start()
 	gone()
-	stranger("its namespace died while no agent ran")
+	outsider("its namespace died while no agent ran")
 	reach(t, func() *nstest.Node {
 		n, _ := h.attach("late", "--label", "role=client")
 		return n
@@ -219,10 +219,10 @@ func TestNodesOwnNamespace(t *testing.T) {
 		}
 		for _, netns := range []string{h.host.Name(), h.host.Path(), "pid:" +
 			strconv.Itoa(h.agent.Process.Pid)} {
-			_, talk, err := h.try("pod", "attach", netns)
-			if err == nil || !strings.Contains(talk, "the node's own network namespace") ||
-				!strings.Contains(talk, "ip netns list") {
-				t.Errorf("pod attach %s: %v, %s", netns, err, talk)
+			_, stderr, err := h.try("pod", "attach", netns)
+			if err == nil || !strings.Contains(stderr, "the node's own network namespace") ||
+				!strings.Contains(stderr, "ip netns list") {
+				t.Errorf("pod attach %s: %v, %s", netns, err, stderr)
 			}
 		}
 		if now := h.traces(); now != before {
@@ -232,9 +232,9 @@ func TestNodesOwnNamespace(t *testing.T) {
 	}
 }
 
-// TestHangingUp: somebody who repeats an attach and does not wait for the answer takes nothing
-// away.
-func TestHangingUp(t *testing.T) {
+// TestClientDisconnects: a client that repeats an attach and does not wait for the answer takes
+// nothing away.
+func TestClientDisconnects(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t, "add allow ip from any to any\n")
 	node, p := h.attach("one")
@@ -298,9 +298,9 @@ func TestContainersThatStopTogether(t *testing.T) {
 	})
 	var s api.Status
 	h.json(&s, "status", "-j")
-	if !s.Healthy || strings.Contains(h.talk.String(), "cannot take") ||
-		strings.Contains(h.talk.String(), "no such device") {
-		t.Errorf("status %+v; the agent said\n%s", s.Problems, h.talk)
+	if !s.Healthy || strings.Contains(h.stderr.String(), "cannot take") ||
+		strings.Contains(h.stderr.String(), "no such device") {
+		t.Errorf("status %+v; the agent printed\n%s", s.Problems, h.stderr)
 	}
 }
 
@@ -337,9 +337,9 @@ func TestNoCommandChangesALabel(t *testing.T) {
 		{"fw", "table", "role=client", "flush"}, {"fw", "table", "role=client", "destroy"},
 		{"fw", "load", declared},
 	} {
-		if _, talk, err := h.try(args...); err == nil ||
-			!strings.Contains(talk, "is the table of a label") {
-			t.Errorf("%v: %v %s", args, err, talk)
+		if _, stderr, err := h.try(args...); err == nil ||
+			!strings.Contains(stderr, "is the table of a label") {
+			t.Errorf("%v: %v %s", args, err, stderr)
 		}
 		if now := h.members("role=client"); now != before {
 			t.Errorf("after %v the table has\n%s", args, now)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// badLines are ways of being bad, each the third line of an otherwise good file, with the column
-// that is to be named.
+// badLines are mistakes, each the third line of an otherwise good file, with the column that the
+// error has to name.
 var badLines = []struct {
 	line   string
 	column int
@@ -52,9 +52,8 @@ var badLines = []struct {
 	{"show", 1},
 }
 
-// TestBadFiles: a bad file changes nothing in a running node, and the mistake is told with file,
-// line, column, the line itself, a caret below the place, and mostly a hint. check and load say the
-// same.
+// TestBadFiles: a bad file changes nothing in a running node, and the error has file, line, column,
+// the line itself, a caret below the place, and mostly a hint. check and load print the same.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -66,19 +65,19 @@ func TestBadFiles(t *testing.T) {
 			"add 50 count ip from any to any\ntable x create missing\n"+c.line+
 				"\nadd 60 allow ip from any to any\n")
 		for _, verb := range []string{"check", "load"} {
-			out, talk, err := p.try("fw", verb, file)
+			out, stderr, err := p.try("fw", verb, file)
 			place := regexp.QuoteMeta(fmt.Sprintf("%s:3:%d: ", file, c.column))
 			form := regexp.MustCompile(`^` + place + `[^\n]+\n    ` + regexp.QuoteMeta(c.line) +
 				`\n    ` + strings.Repeat(" ", c.column-1) + `\^+\n(    hint: [^\n]+\n)?` +
 				`weir: fw ` + verb + `: ` + place + `[^\n]+\n$`)
-			if err == nil || out != "" || !form.MatchString(talk) {
-				t.Errorf("%s %q (column %d): %v\n%s%s", verb, c.line, c.column, err, out, talk)
+			if err == nil || out != "" || !form.MatchString(stderr) {
+				t.Errorf("%s %q (column %d): %v\n%s%s", verb, c.line, c.column, err, out, stderr)
 			}
-			hints += strings.Count(talk, "\n    hint: ")
+			hints += strings.Count(stderr, "\n    hint: ")
 		}
 	}
 	if hints < len(badLines) {
-		t.Errorf("only %d hints for %d mistakes, told twice each", hints, len(badLines))
+		t.Errorf("only %d hints for %d mistakes, printed twice each", hints, len(badLines))
 	}
 	if now := p.weir("fw", "show", "-S"); now != rules {
 		t.Errorf("the rules are now\n%sand were\n%s", now, rules)

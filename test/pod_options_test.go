@@ -16,10 +16,10 @@ func (h *podHost) members(table string) string {
 	return h.weir("fw", "table", table, "list")
 }
 
-// TestPluginGrantsWishes: addresses, MAC, bandwidth, published ports and labels, as a runtime asks
-// for them; and a label's table has the pod as soon as the plugin has answered, and no longer than
-// that.
-func TestPluginGrantsWishes(t *testing.T) {
+// TestPluginRuntimeOptions: addresses, MAC, bandwidth, published ports and labels, as a runtime
+// asks for them; and a label's table has the pod as soon as the plugin has answered, and no longer
+// than that.
+func TestPluginRuntimeOptions(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHost(t,
 		"add check-state\nadd allow tcp from any to table(app=web) 80 setup keep-state\n")

@@ -15,7 +15,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// TestWhyOfANode: the node's answer knows its tables, interfaces and live states, and asking counts
+// TestWhyOfANode: the node's answer uses its tables, interfaces and live states, and a query counts
 // nothing.
 func TestWhyOfANode(t *testing.T) {
 	t.Parallel()
@@ -40,7 +40,7 @@ add 30 reset tcp from any to me 23
 	p.weir("fw", "table", "bad", "flush")
 
 	c := dial(t, p.client, p.server, "10.66.0.1:22")
-	if err := c.talk(); err != nil {
+	if err := c.exchange(); err != nil {
 		t.Fatal(err)
 	}
 	end := c.dialed.LocalAddr().String()
@@ -54,11 +54,11 @@ add 30 reset tcp from any to me 23
 	before := p.weir("fw", "show")
 	why("in via eth0 tcp 10.66.0.2:4000 -> 10.66.0.1:22", "is passed by rule 20:")
 	if after := p.weir("fw", "show"); after != before {
-		t.Errorf("asking has counted:\n%sbefore\n%s", after, before)
+		t.Errorf("a query has counted:\n%sbefore\n%s", after, before)
 	}
-	_, talk, err := p.try("fw", "why", "in via eth9 tcp 10.66.0.2:4000 -> 10.66.0.1:22")
-	if err == nil || !strings.Contains(talk, `there is no interface "eth9"`) {
-		t.Errorf("of an interface that is not there: %v %s", err, talk)
+	_, stderr, err := p.try("fw", "why", "in via eth9 tcp 10.66.0.2:4000 -> 10.66.0.1:22")
+	if err == nil || !strings.Contains(stderr, `there is no interface "eth9"`) {
+		t.Errorf("of an interface that is not there: %v %s", err, stderr)
 	}
 }
 
@@ -67,10 +67,10 @@ func TestStatusWaits(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	began := time.Now()
-	_, talk, err := p.try("status", "--wait", "1s")
-	if err == nil || !strings.Contains(talk, "no node is running") ||
+	_, stderr, err := p.try("status", "--wait", "1s")
+	if err == nil || !strings.Contains(stderr, "no node is running") ||
 		time.Since(began) < time.Second {
-		t.Errorf("without a node: %v after %v: %s", err, time.Since(began), talk)
+		t.Errorf("without a node: %v after %v: %s", err, time.Since(began), stderr)
 	}
 	go func() {
 		time.Sleep(300 * time.Millisecond)
@@ -81,9 +81,9 @@ func TestStatusWaits(t *testing.T) {
 	}
 }
 
-// TestAPIRefusesNonsense: whatever comes over the socket, the node answers with an error and goes
-// on.
-func TestAPIRefusesNonsense(t *testing.T) {
+// TestAPIRefusesBadRequests: whatever comes over the socket, the node answers with an error and
+// keeps running.
+func TestAPIRefusesBadRequests(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("my.rules", "add 1 allow ip from any to any\n"))

@@ -9,62 +9,63 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// worstDay is a machine on which something is wrong.
-type worstDay struct {
+// faultyBoot is a boot with a fault.
+type faultyBoot struct {
 	what          string
 	spoil, repair string // what the shell does
-	told          string // what the status says; "" for nothing
+	reported      string // what the status reports; "" for nothing
 	dead          bool   // the agent cannot start: the host is closed
 }
 
-// dropIn gives the unit a line more, and back takes it away.
+// dropIn adds a line to the unit, and back removes it.
 const (
 	dropIn = `printf '[Service]\n%s\n' >/etc/systemd/system/weir.service.d/worst.conf; systemctl daemon-reload`
 	back   = `rm /etc/systemd/system/weir.service.d/worst.conf; systemctl daemon-reload`
 )
 
-// state puts back what the node's directory had, for who has spoilt files there.
+// state restores the node's directory, after files there were damaged.
 const state = `rm -rf /var/lib/weir/*; cp -a /srv/state/. /var/lib/weir/`
 
-var worstDays = []worstDay{
-	{what: "full disk", told: "no space left",
+var faultyBoots = []faultyBoot{
+	{what: "full disk", reported: "no space left",
 		spoil:  `mount -t tmpfs -o size=4m full /var/lib/weir; cp -a /srv/state/. /var/lib/weir/; dd if=/dev/zero of=/var/lib/weir/filler bs=4k 2>&1 || true`,
 		repair: `umount /var/lib/weir`},
-	{what: "read-only /var", told: "read-only",
+	{what: "read-only /var", reported: "read-only",
 		spoil: `mount --bind /var /var; mount -o remount,bind,ro /var`, repair: `umount -l /var`},
 	// What the kernel says at the end of a write when a quota is used up.
-	{what: "quota", told: "quota exceeded",
+	{what: "quota", reported: "quota exceeded",
 		spoil:  fmt.Sprintf(dropIn, `SystemCallFilter=~fsync:EDQUOT fdatasync:EDQUOT`),
 		repair: back},
 	{what: "hardly any descriptors", dead: true, spoil: fmt.Sprintf(dropIn, `LimitNOFILE=24`),
 		repair: back},
 	{what: "few descriptors", dead: true, spoil: fmt.Sprintf(dropIn, `LimitNOFILE=64`),
 		repair: back},
-	{what: "files empty", told: ".damaged-",
+	{what: "files empty", reported: ".damaged-",
 		spoil: `find /var/lib/weir -type f -exec truncate -s0 {} +`, repair: state},
-	{what: "files cut", told: ".damaged-",
+	{what: "files cut", reported: ".damaged-",
 		spoil:  `find /var/lib/weir -type f | while read f; do truncate -s $(($(stat -c %s $f) * 3 / 8)) $f; done`,
 		repair: state},
-	{what: "files of garbage", told: ".damaged-",
+	{what: "files of garbage", reported: ".damaged-",
 		spoil:  `find /var/lib/weir -type f | while read f; do head -c 200 /dev/urandom >$f; done`,
 		repair: state},
-	{what: "files of a later version", told: ".newer-",
+	{what: "files of a later version", reported: ".newer-",
 		spoil:  `sed -Ei 's/^(# weir saved rules |.*"version": )[0-9]+/\199/i' $(find /var/lib/weir -type f -name '*s*ed' -o -name '*.json')`,
 		repair: state},
-	{what: "somebody holds locks",
+	{what: "another process holds locks",
 		spoil:  `systemd-run -q --unit=hold --uid=nobody flock /run/weir sleep 600; sleep 0.2`,
 		repair: `systemctl stop hold`},
-	{what: "a stranger's interface has the tunnel's name", told: "weir0",
+	{what: "another program's interface has the tunnel's name", reported: "weir0",
 		spoil: `ip link add weir0 type veth peer name weir0b`, repair: `ip link del weir0`},
-	{what: "no rules that can be read", told: "locked down", dead: true,
+	{what: "no rules that can be read", reported: "locked down", dead: true,
 		spoil:  `mv /etc/weir/rules /srv/held; echo garbage >/var/lib/weir/rules.saved`,
 		repair: `mv /srv/held /etc/weir/rules; ` + state},
 }
 
-// worstDays starts the unit as a boot does, with nothing in the kernel, on days on which something
-// is wrong: what is denied never gets in, what is allowed does when there is an agent, what is
-// wrong is told, and when it is over all is well. A peer's name is never found: there is no DNS.
-func (m *machine) worstDays(client *nstest.Node, closed *knocker) {
+// faultyBoots starts the unit as a boot does, with nothing in the kernel, with one fault after the
+// other: what is denied never gets in, what is allowed does when there is an agent, the status
+// reports the fault, and after the repair the node is healthy. A peer's name is never found: there
+// is no DNS.
+func (m *machine) faultyBoots(client *nstest.Node, closed *prober) {
 	t := m.t
 	t.Helper()
 	m.run("weir", "peer", "add", "far", "--key", strings.Repeat("B", 43)+"=", "--endpoint",
@@ -80,7 +81,7 @@ func (m *machine) worstDays(client *nstest.Node, closed *knocker) {
 		}
 		return err
 	}
-	for _, day := range worstDays {
+	for _, day := range faultyBoots {
 		t.Log(day.what)
 		m.run("sh", "-ec", day.spoil)
 		m.try("systemctl", "start", "weir")
@@ -101,8 +102,8 @@ func (m *machine) worstDays(client *nstest.Node, closed *knocker) {
 				t.Errorf("%s: %v", day.what, err)
 			}
 		}
-		if day.told != "" {
-			if out, _ := m.try("weir", "status"); !strings.Contains(out, day.told) {
+		if day.reported != "" {
+			if out, _ := m.try("weir", "status"); !strings.Contains(out, day.reported) {
 				t.Errorf("%s: the status is %s", day.what, out)
 			}
 		}

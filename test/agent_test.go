@@ -19,7 +19,7 @@ import (
 //	fd66::2             fd66::1
 type pair struct {
 	client, server *nstest.Node
-	*guard
+	*agentNode
 }
 
 func newPair(t *testing.T) *pair {
@@ -28,7 +28,7 @@ func newPair(t *testing.T) *pair {
 	p := &pair{client: lab.Node("client"), server: lab.Node("server")}
 	lab.Join(p.client, "eth0", "10.66.0.2/24 fd66::2/64", p.server, "eth0",
 		"10.66.0.1/24 fd66::1/64")
-	p.guard = newGuard(t, p.server)
+	p.agentNode = newAgentNode(t, p.server)
 	return p
 }
 
@@ -74,8 +74,7 @@ func TestWebServer(t *testing.T) {
 	matchCapture(t, p, file, shown)
 }
 
-// hasState makes sure that a state of a rule with a TCP conversation to port 80 of a host is
-// listed.
+// hasState makes sure that a state of a rule for a TCP connection to port 80 of a host is listed.
 func hasState(t *testing.T, p *pair, host string, rule uint16) {
 	t.Helper()
 	var states api.States
@@ -99,7 +98,7 @@ type replayed struct {
 	}
 }
 
-// matchCapture judges what tcpdump saw on the server's interface again, offline, and compares it
+// matchCapture evaluates what tcpdump saw on the server's interface again, offline, and compares it
 // with what the kernel counted: packets and bytes of every rule, and so all of them. tcpdump sees
 // what comes in before the rules and what goes out after them; nothing that goes out is dropped
 // here. Counts are per buffer, which segmentation offload can make larger than a packet, for both
@@ -168,9 +167,9 @@ func TestAgentDies(t *testing.T) {
 	reach(t, p.client, "http://10.66.0.1/")
 	reach(t, p.client, "http://[fd66::1]/")
 	refuse(t, p.client, "http://10.66.0.1:81/")
-	if _, talk, err := p.try("fw", "show"); err == nil ||
-		!strings.Contains(talk, "no node is running") {
-		t.Errorf("fw show without an agent: %v %s", err, talk)
+	if _, stderr, err := p.try("fw", "show"); err == nil ||
+		!strings.Contains(stderr, "no node is running") {
+		t.Errorf("fw show without an agent: %v %s", err, stderr)
 	}
 
 	p.start("--iface", "eth0", "--rules", webRules(t))
@@ -216,13 +215,13 @@ func TestStopKeepsDownRemoves(t *testing.T) {
 	p.start("--iface", "eth0", "--rules", webRules(t))
 	p.weir("down") // with one
 	if err := p.wait(); err != nil {
-		t.Errorf("the agent after down: %v\n%s", err, p.talk)
+		t.Errorf("the agent after down: %v\n%s", err, p.stderr)
 	}
 	reach(t, p.client, "http://10.66.0.1:81/")
 	if after := traces(t, p); after != before {
 		t.Errorf("down leaves something:\n%s\nbefore:\n%s", after, before)
 	}
-	p.weir("down") // once more is no error
+	p.weir("down") // once more is not an error
 }
 
 // traces lists everything that a node could leave behind: hooks and qdiscs of the interface, pins,
@@ -257,9 +256,9 @@ func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
 	p.start("--iface", "eth0")
-	out, talk, err := p.try("up", "--iface", "eth0")
-	if err == nil || out != "" || !strings.Contains(talk, "another agent is at work on it") {
-		t.Errorf("a second agent: %v\n%s%s", err, out, talk)
+	out, stderr, err := p.try("up", "--iface", "eth0")
+	if err == nil || out != "" || !strings.Contains(stderr, "another agent is at work on it") {
+		t.Errorf("a second agent: %v\n%s%s", err, out, stderr)
 	}
 	p.weir("status")
 }

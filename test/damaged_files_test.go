@@ -29,8 +29,8 @@ func stateFiles(t *testing.T, state string) map[string][]byte {
 }
 
 // TestEveryFileDamaged starts the agent with all files of its state damaged at once, in one way
-// after the other, and with a peer whose name nobody resolves: it starts, and what the rules deny
-// and allow, by names of pods and labels too, is denied and allowed at every moment.
+// after the other, and with a peer whose name cannot be resolved: it starts, and what the rules
+// deny and allow, by names of pods and labels too, is denied and allowed at every moment.
 func TestEveryFileDamaged(t *testing.T) {
 	r := newRestarts(t, 6)
 	state, rules := filepath.Join(r.root, "var/lib/weir"), filepath.Join(r.root, "etc/weir/rules")
@@ -68,14 +68,14 @@ func TestEveryFileDamaged(t *testing.T) {
 			}
 		}
 		r.start("--rules", rules)
-		told := problems(t, r.guard)
-		if told == "[]" {
-			t.Errorf("%s: the status tells nothing", what)
+		reported := problems(t, r.agentNode)
+		if reported == "[]" {
+			t.Errorf("%s: the status reports nothing", what)
 		}
-		if what != "newer" && strings.Count(told, "pod record") != 6 {
-			t.Errorf("%s: of the pods the status tells %s", what, told)
+		if what != "newer" && strings.Count(reported, "pod record") != 6 {
+			t.Errorf("%s: of the pods the status reports %s", what, reported)
 		}
-		r.judge(what)
+		r.check(what)
 		if out := r.weir("pod", "list"); strings.Count(out, "10.88.0.") < 6 {
 			t.Errorf("%s: the pods are\n%s", what, out)
 		}
