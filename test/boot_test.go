@@ -409,7 +409,8 @@ func newProber(t *testing.T, server, client *nstest.Node) *prober {
 // wait waits until so many more have arrived.
 func (k *prober) wait(n uint64) error {
 	want := k.arrived.Load() + n
-	for end := time.Now().Add(60 * time.Second); k.arrived.Load() < want; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); k.arrived.Load() < want; {
+		time.Sleep(10 * time.Millisecond)
 		if time.Now().After(end) {
 			return fmt.Errorf("of %d sent none arrives", k.sent.Load())
 		}
@@ -421,7 +422,8 @@ func (k *prober) wait(n uint64) error {
 func (k *prober) quiet(t *testing.T, when string) {
 	t.Helper()
 	sent := k.sent.Load()
-	for end := time.Now().Add(60 * time.Second); k.sent.Load() < sent+20; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); k.sent.Load() < sent+20; {
+		time.Sleep(5 * time.Millisecond)
 		if time.Now().After(end) {
 			t.Errorf("%s: nothing is sent", when)
 			return

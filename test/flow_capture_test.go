@@ -94,8 +94,8 @@ func TestCaptureSaysWhy(t *testing.T) {
 	}
 }
 
-// TestCaptureKeepsItsRate: of a flood only so many frames in a second are written, and the others
-// are claimed to be left out.
+// TestCaptureKeepsItsRate: of a flood only so many frames a second are written, and the others are
+// counted as left out.
 func TestCaptureKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

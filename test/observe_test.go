@@ -203,9 +203,9 @@ func serveEcho(l net.Listener) {
 	}
 }
 
-// watch runs `weir flow watch -j` until the returned function is called, which returns what it
-// told: what has happened from now on, however late the program gets to it. The function waits
-// until nothing has come for a second: what is still on its way is neither received nor lost.
+// watch runs `weir flow watch -j` until the returned function is called, which returns the events
+// that it printed: what has happened from now on, however late the program gets to it. The function
+// waits until nothing has come for a second: what is still on its way is neither received nor lost.
 func (g *agentNode) watch(args ...string) (stop func() []observe.Event) {
 	g.t.Helper()
 	begin := time.Now().Add(-100 * time.Millisecond).Format(time.RFC3339Nano) // two clocks

@@ -23,7 +23,8 @@ import (
 
 // leakHosts are two hosts of which the left one's default route leads elsewhere:
 //
-//	left  eth1 ------ eth0  elsewhere, which counts what comes for the right host's containers in the clear
+//	left  eth1 ------ eth0  elsewhere, which counts what comes for the right host's containers
+//	                        in the clear
 //	10.67.0.1            10.67.0.2
 type leakHosts struct {
 	*hosts

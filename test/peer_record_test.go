@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDamagedRecordOfPeers: a node whose record of peers is damaged works, says so, keeps what it
-// can tell of the ranges off the default route, and leaves the damaged file for its owner. One of a
-// later version is not touched.
+// TestDamagedRecordOfPeers: a node whose record of peers is damaged works, says so, keeps the
+// ranges that it can read off the default route, and leaves the damaged file for its owner. One of
+// a later version is not touched.
 func TestDamagedRecordOfPeers(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
@@ -29,7 +29,8 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 		t.Helper()
 		h.left.stop()
 		if out, err := h.left.host.Command("sh", "-c",
-			"ip route flush type unreachable; ip -6 route flush type unreachable").CombinedOutput(); err != nil {
+			"ip route flush type unreachable; "+
+				"ip -6 route flush type unreachable").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if err := os.WriteFile(record, []byte(text), 0o600); err != nil {

@@ -70,7 +70,8 @@ func TestNothingLeavesBeforeTheRules(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if from.(*net.UDPAddr).AddrPort().Addr().Unmap() == netip.MustParseAddr("203.0.113.9") {
+				spoofed := netip.MustParseAddr("203.0.113.9")
+				if from.(*net.UDPAddr).AddrPort().Addr().Unmap() == spoofed {
 					forged.Add(1)
 				} else {
 					own.Add(1)

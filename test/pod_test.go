@@ -197,7 +197,8 @@ func TestPlugin(t *testing.T) {
 			t.Fatalf("%s ADD: %v", v, result)
 		}
 		t.Logf("%s ADD took %v", v, took)
-		address := netip.MustParsePrefix(result["ips"].([]any)[0].(map[string]any)["address"].(string)).Addr()
+		first := result["ips"].([]any)[0].(map[string]any)
+		address := netip.MustParsePrefix(first["address"].(string)).Addr()
 		if out, err := h.host.Command("ping", "-c1", "-W10",
 			address.String()).CombinedOutput(); err != nil {
 			t.Errorf("%s: ping %s: %v\n%s", v, address, err, out)

@@ -317,11 +317,16 @@ type containerd struct {
 func newContainerd(t *testing.T, h *podHost) *containerd {
 	t.Helper()
 	// ctr knows no other places than these.
-	for name, target := range map[string]string{"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"), "10-weir.conflist"), "/opt/cni/bin/weir-cni": weir, "/opt/cni/bin/loopback": "/usr/lib/cni/loopback"} {
+	for name, target := range map[string]string{
+		"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"),
+			"10-weir.conflist"),
+		"/opt/cni/bin/weir-cni": weir, "/opt/cni/bin/loopback": "/usr/lib/cni/loopback",
+	} {
 		link(t, name, target)
 	}
 	c := &containerd{t: t, h: h, socket: filepath.Join(h.root, "containerd.sock")}
-	c.config = h.file("containerd.toml", fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
+	c.config = h.file("containerd.toml", fmt.Sprintf("version = 2\nroot = %q\nstate = %q\n"+
+		"disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
 		filepath.Join(h.root, "cdroot"), filepath.Join(h.root, "cdstate"), c.socket))
 	return c
 }
@@ -368,21 +373,27 @@ func TestDocker(t *testing.T) {
 	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar")
 	h, _ := newContainerHost(t)
 	// dockerd finds drivers that do not run below / by a specification.
-	link(t, "/etc/docker/plugins/weir.spec", h.file("weir.spec", "unix://"+filepath.Join(h.root, "run/docker/plugins/weir.sock")))
+	link(t, "/etc/docker/plugins/weir.spec", h.file("weir.spec",
+		"unix://"+filepath.Join(h.root, "run/docker/plugins/weir.sock")))
 	socket := "unix://" + filepath.Join(h.root, "docker.sock")
-	background(t, h.host.Command("dockerd", "-l", "error", "-H", socket, "-p", filepath.Join(h.root, "docker.pid"),
-		"--data-root", filepath.Join(h.root, "docker"), "--exec-root", filepath.Join(h.root, "docker-exec")))
+	background(t, h.host.Command("dockerd", "-l", "error", "-H", socket, "-p",
+		filepath.Join(h.root, "docker.pid"), "--data-root", filepath.Join(h.root, "docker"),
+		"--exec-root", filepath.Join(h.root, "docker-exec")))
 	docker := func(args ...string) *nstest.Cmd {
 		return h.host.Command("docker", append([]string{"-H", socket}, args...)...)
 	}
 	within(t, 180*time.Second, "dockerd answers", func() error { return docker("info").Run() })
 	for name, root := range map[string]string{"server": serverRoot(t), "client": clientRoot(t)} {
-		mustRun(t, h.host.Command("sh", "-c", fmt.Sprintf("tar -C %s -c . | docker -H %s import - %s", root, socket, name)))
+		mustRun(t, h.host.Command("sh", "-c", fmt.Sprintf(
+			"tar -C %s -c . | docker -H %s import - %s", root, socket, name)))
 	}
 	mustRun(t, docker("network", "create", "--ipv6", "-d", "weir", "--ipam-driver", "weir", "pods"))
 	t.Cleanup(func() { docker("rm", "-f", "web", "other").Run() })
-	mustRun(t, docker(append([]string{"run", "-d", "--name", "web", "-p", "8080:80", "-p", "8081:81", "--network", "name=pods,driver-opt=weir.label.app=web", "server"}, serveWeb...)...))
-	mustRun(t, docker("run", "-d", "--name", "other", "--network", "pods", "--add-host", "neighbour:10.66.0.2", "client", "/bin/sleep", "600"))
+	mustRun(t, docker(append([]string{"run", "-d", "--name", "web", "-p", "8080:80",
+		"-p", "8081:81", "--network", "name=pods,driver-opt=weir.label.app=web", "server"},
+		serveWeb...)...))
+	mustRun(t, docker("run", "-d", "--name", "other", "--network", "pods", "--add-host",
+		"neighbour:10.66.0.2", "client", "/bin/sleep", "600"))
 	inside := func(command ...string) (string, error) {
 		out, err := docker(append([]string{"exec", "other"}, command...)...).Output()
 		return string(out), err

@@ -44,7 +44,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		RequireUniqueNames: true,
-		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"wrong": wrongUsage},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"wrong": wrongUsage,
+		},
 		Condition: func(name string) (bool, error) {
 			if name == "root" {
 				return os.Geteuid() == 0, nil

@@ -22,7 +22,8 @@ func steps(t *testing.T, page string) []step {
 		t.Fatal(err)
 	}
 	var all []step
-	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```\n(?:```text\n(.*?)^```\n)?").FindAllStringSubmatch(string(text), -1) {
+	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```\n(?:```text\n(.*?)^```\n)?")
+	for _, m := range blocks.FindAllStringSubmatch(string(text), -1) {
 		all = append(all, step{m[1], m[2]})
 	}
 	return all
