@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// chaos is a host under disturbances: the world of the siege, with another card to a second Weir that
-// is a peer, the state directory on a small file system of its own, and pods that come and go.
+// chaos is a host under disturbances: the world of the siege, with another card to a second Weir
+// that is a peer, the state directory on a small file system of its own, and pods that come and go.
 type chaos struct {
 	*world
 	config  config
@@ -122,7 +122,8 @@ func (x *chaos) makePeer() (err error) {
 	if err != nil {
 		return err
 	}
-	err = x.lab.AddLink(nstest.End{Node: p.host, Iface: "eth0", Addrs: here}, nstest.End{Node: x.host, Iface: "eth1", Addrs: there})
+	err = x.lab.AddLink(nstest.End{Node: p.host, Iface: "eth0", Addrs: here},
+		nstest.End{Node: x.host, Iface: "eth1", Addrs: there})
 	if err != nil {
 		return err
 	}
@@ -135,7 +136,8 @@ func (x *chaos) makePeer() (err error) {
 	if p.guard, err = newGuard(x.config.weir, p.host, p.dir); err != nil {
 		return err
 	}
-	if err := errors.Join(p.guard.write("etc/weir/weir.toml", peerSettings), p.guard.write("etc/weir/rules", peerRules)); err != nil {
+	if err := errors.Join(p.guard.write("etc/weir/weir.toml", peerSettings),
+		p.guard.write("etc/weir/rules", peerRules)); err != nil {
 		return err
 	}
 	if err := p.guard.start(); err != nil {
@@ -149,13 +151,15 @@ func (x *chaos) raise() (err error) {
 	if x.guard, err = newGuard(x.config.weir, x.host, x.dir); err != nil {
 		return err
 	}
-	if err := errors.Join(x.guard.write("etc/weir/weir.toml", chaosSettings), x.guard.write("etc/weir/rules", chaosRules)); err != nil {
+	if err := errors.Join(x.guard.write("etc/weir/weir.toml", chaosSettings),
+		x.guard.write("etc/weir/rules", chaosRules)); err != nil {
 		return err
 	}
 	if err := x.guard.start(); err != nil {
 		return err
 	}
-	if err := x.guard.attach(x.web, "--label", "app=web", "--addr", webAddr, "--publish", "8080:80"); err != nil {
+	if err := x.guard.attach(x.web, "--label", "app=web", "--addr", webAddr, "--publish",
+		"8080:80"); err != nil {
 		return err
 	}
 	return x.guard.attach(x.client, "--label", "role=client", "--addr", clientAddr)
@@ -170,7 +174,8 @@ func (x *chaos) meet() error {
 	if err != nil {
 		return err
 	}
-	_, err = x.peer.guard.run("peer", "add", "left", "--key", strings.TrimSpace(string(key)), "--endpoint", "10.67.0.1:51820", "--pods", "10.88.0.0/24")
+	_, err = x.peer.guard.run("peer", "add", "left", "--key", strings.TrimSpace(string(key)),
+		"--endpoint", "10.67.0.1:51820", "--pods", "10.88.0.0/24")
 	return err
 }
 
@@ -179,7 +184,8 @@ func (x *chaos) addPeer() error {
 	if err != nil {
 		return err
 	}
-	_, err = x.guard.run("peer", "add", "right", "--key", strings.TrimSpace(string(key)), "--endpoint", "10.67.0.2:51820", "--pods", "10.89.0.0/24")
+	_, err = x.guard.run("peer", "add", "right", "--key", strings.TrimSpace(string(key)),
+		"--endpoint", "10.67.0.2:51820", "--pods", "10.89.0.0/24")
 	return err
 }
 
@@ -230,8 +236,8 @@ func (x *chaos) close() error {
 	return errors.Join(errs...)
 }
 
-// extra makes a namespace for a pod that comes and goes, its address outside of what else is used. end ends
-// the namespace: a lab of its own, since a handle keeps a namespace alive.
+// extra makes a namespace for a pod that comes and goes, its address outside of what else is used.
+// end ends the namespace: a lab of its own, since a handle keeps a namespace alive.
 func (x *chaos) extra() (n *nstest.Node, addr netip.Addr, end func() error, err error) {
 	x.churned++
 	lab, err := nstest.Open()

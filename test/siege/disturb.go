@@ -25,8 +25,12 @@ var disturbances = []disturbance{
 	{"SIGTERM", nil, func(x *chaos, _ *rand.Rand) error { return x.again(syscall.SIGTERM) }},
 	{"killed in its start", nil, killedInStart},
 	{"stopped for two seconds", nil, paused},
-	{"SIGHUP", nil, func(x *chaos, _ *rand.Rand) error { return x.guard.agent.Process.Signal(syscall.SIGHUP) }},
-	{"the same rules loaded", nil, func(x *chaos, _ *rand.Rand) error { return x.load("etc/weir/rules", chaosRules) }},
+	{"SIGHUP", nil, func(x *chaos, _ *rand.Rand) error {
+		return x.guard.agent.Process.Signal(syscall.SIGHUP)
+	}},
+	{"the same rules loaded", nil, func(x *chaos, _ *rand.Rand) error {
+		return x.load("etc/weir/rules", chaosRules)
+	}},
 	{"rules with a mistake loaded", nil, badRules},
 	{"rules on trial", nil, trial},
 	{"a rule added and deleted", nil, addDelete},
@@ -81,7 +85,8 @@ func (x *chaos) load(name, text string, more ...string) error {
 	if err := x.guard.write(name, text); err != nil {
 		return err
 	}
-	_, err := x.guard.run(append(append([]string{"fw", "load"}, more...), filepath.Join(x.guard.root, name))...)
+	_, err := x.guard.run(append(append([]string{"fw", "load"}, more...),
+		filepath.Join(x.guard.root, name))...)
 	return err
 }
 
@@ -93,7 +98,8 @@ func badRules(x *chaos, _ *rand.Rand) error {
 }
 
 func trial(x *chaos, r *rand.Rand) error {
-	if err := x.load("trial.rules", chaosRules+"add 5000 deny icmp from any to any\n", "--confirm", "1s"); err != nil {
+	if err := x.load("trial.rules", chaosRules+"add 5000 deny icmp from any to any\n", "--confirm",
+		"1s"); err != nil {
 		return err
 	}
 	if r.IntN(2) == 0 {
@@ -109,7 +115,8 @@ func trial(x *chaos, r *rand.Rand) error {
 
 func addDelete(x *chaos, r *rand.Rand) error {
 	n := fmt.Sprint(6000 + r.IntN(100))
-	if _, err := x.guard.run("fw", "add", n, "deny", "tcp", "from", "192.0.2.1", "to", "any"); err != nil {
+	if _, err := x.guard.run("fw", "add", n, "deny", "tcp", "from", "192.0.2.1", "to",
+		"any"); err != nil {
 		return err
 	}
 	_, err := x.guard.run("fw", "delete", n)
@@ -165,7 +172,8 @@ func podDies(x *chaos, r *rand.Rand) error {
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the address of a pod that is dead stays in the table of its label: %v\n%s", err, out)
+			return fmt.Errorf("the address of a pod that is dead stays in the table of its label: "+
+				"%v\n%s", err, out)
 		}
 	}
 	return x.awaitHealthy()
@@ -187,7 +195,8 @@ func attachTwice(x *chaos, _ *rand.Rand) (err error) {
 	}
 	out, err := x.guard.run("fw", "table", "role=client", "list")
 	if err == nil && strings.Contains(string(out), addr.String()+"/") {
-		return fmt.Errorf("the address of a pod that is gone stays in the table of its label:\n%s", out)
+		return fmt.Errorf("the address of a pod that is gone stays in the table of its label:\n%s",
+			out)
 	}
 	return err
 }
@@ -239,7 +248,8 @@ func fullDiskAtStart(x *chaos, _ *rand.Rand) error {
 	return errors.Join(err, empty(), x.awaitHealthy())
 }
 
-// damagedAtStart cuts the saved rules, the journal's newest file or what the gateways' record holds; the rule file is whole.
+// damagedAtStart cuts the saved rules, the journal's newest file or what the gateways' record
+// holds; the rule file is whole.
 func damagedAtStart(x *chaos, r *rand.Rand) error {
 	if err := x.guard.signal(syscall.SIGKILL); err != nil {
 		return err
@@ -300,7 +310,8 @@ func peerKilled(x *chaos, _ *rand.Rand) error {
 }
 
 func underlay(w *world, card string, args ...string) error {
-	if out, err := w.host.Command("ip", append([]string{"link", "set", card}, args...)...).CombinedOutput(); err != nil {
+	if out, err := w.host.Command("ip",
+		append([]string{"link", "set", card}, args...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip link: %w: %s", err, out)
 	}
 	return nil
@@ -314,7 +325,8 @@ func underlayDown(x *chaos, _ *rand.Rand) error {
 	return underlay(x.world, "eth1", "up")
 }
 
-// underlayMTU changes both ends: over IPv4, a link whose ends disagree swallows whatever is too large.
+// underlayMTU changes both ends: over IPv4, a link whose ends disagree swallows whatever is too
+// large.
 func underlayMTU(x *chaos, r *rand.Rand) error {
 	mtu := fmt.Sprint(1400 + r.IntN(100))
 	return errors.Join(underlay(x.world, "eth1", "mtu", mtu), underlay(x.peer, "eth0", "mtu", mtu))

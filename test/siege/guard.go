@@ -35,7 +35,8 @@ func newGuard(weir string, node *nstest.Node, dir string) (*guard, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guard{weir: weir, node: node, root: dir, bpffs: filepath.Join(pins, "weir"), unmount: unmount}, nil
+	return &guard{weir: weir, node: node, root: dir, bpffs: filepath.Join(pins, "weir"),
+		unmount: unmount}, nil
 }
 
 // write puts a file below the guard's root.
@@ -114,7 +115,8 @@ func (g *guard) signal(s syscall.Signal) error {
 
 // run runs a verb of weir against the node and returns what it printed.
 func (g *guard) run(args ...string) ([]byte, error) {
-	cmd := g.node.Command(g.weir, append([]string{"--root", g.root, "--bpffs", g.bpffs}, args...)...)
+	cmd := g.node.Command(g.weir,
+		append([]string{"--root", g.root, "--bpffs", g.bpffs}, args...)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return out, fmt.Errorf("weir %s: %w: %s", strings.Join(args, " "), err, out)
@@ -133,7 +135,8 @@ func (g *guard) status() (s api.Status, err error) {
 
 // attach gives a namespace a pod's network.
 func (g *guard) attach(pod *nstest.Node, args ...string) error {
-	_, err := g.run(append(append([]string{"pod", "attach", "--name", pod.String()}, args...), pod.Path())...)
+	_, err := g.run(append(append([]string{"pod", "attach", "--name", pod.String()}, args...),
+		pod.Path())...)
 	return err
 }
 

@@ -23,8 +23,9 @@ type loadRow struct {
 	why             string
 }
 
-// settle is how long the table may take to be at its level again: what was answered over UDP stays for
-// 30 s after its last packet, and is swept within some seconds. level is how many more states count as that.
+// settle is how long the table may take to be at its level again: what was answered over UDP stays
+// for 30 s after its last packet, and is swept within some seconds. level is how many more states
+// count as that.
 const (
 	settle = 40 * time.Second
 	level  = 10

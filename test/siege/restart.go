@@ -17,9 +17,9 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// restartRules name interfaces, globs, pods and labels. The last rule but one would pass what the rules
-// before it refuse, if one of the names were lost. What is refused on its way out is refused before
-// the states are asked: on its way in, that rule has made one.
+// restartRules name interfaces, globs, pods and labels. The last rule but one would pass what the
+// rules before it refuse, if one of the names were lost. What is refused on its way out is refused
+// before the states are asked: on its way in, that rule has made one.
 const restartRules = `
 add 5 deny tcp from any to any 82 out via pod:web
 add 10 check-state
@@ -100,7 +100,8 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 	if err != nil {
 		return r, err
 	}
-	jobs := []work{tcpIn, published, masqTCP, {"TCP pod to pod", clientNode, "tcp", webAddr + ":80", "", true}}
+	jobs := []work{tcpIn, published, masqTCP,
+		{"TCP pod to pod", clientNode, "tcp", webAddr + ":80", "", true}}
 	stop := make(chan struct{})
 	defer close(stop)
 	kept, err := keep(w, jobs, keptEach, stop)
@@ -119,8 +120,8 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 	return r, nil
 }
 
-// stranger attaches a pod that may not reach the web server, and others up to a number, and returns all
-// probes.
+// stranger attaches a pod that may not reach the web server, and others up to a number, and returns
+// all probes.
 func (w *world) stranger(pods int) ([]probe, error) {
 	var s *nstest.Node
 	for i := 2; i < pods; i++ {
@@ -165,7 +166,8 @@ func gatewayMAC(pod *nstest.Node) (net.HardwareAddr, error) {
 }
 
 // restartUnder is the loop of restarts, with all that goes on meanwhile.
-func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work, r *restartRow) error {
+func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work,
+	r *restartRow) error {
 	far := time.Now().Add(time.Hour)
 	over := make(chan struct{})
 	var sentProbes atomic.Int64
@@ -216,20 +218,22 @@ func (w *world) restartOnce(k restart, n int, took *[]time.Duration) error {
 	return nil
 }
 
-// run sends SYNs until over is closed, and counts the SYN-ACKs that come back: connections that would
-// complete.
+// run sends SYNs until over is closed, and counts the SYN-ACKs that come back: connections that
+// would complete.
 func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) error {
 	return p.from.Do(func() error {
 		i, err := net.InterfaceByName("eth0")
 		if err != nil {
 			return err
 		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_IP)))
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK,
+			int(htons(unix.ETH_P_IP)))
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_IP), Ifindex: i.Index}); err != nil {
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_IP),
+			Ifindex: i.Index}); err != nil {
 			return err
 		}
 		src, random := netip.MustParseAddr(p.src), rand.New(rand.NewPCG(3, 4))
@@ -242,9 +246,11 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 			case <-time.After(time.Millisecond):
 			}
 			for range 8 {
-				syn := build(packet.IPv4{Src: src, Dst: p.to}, packet.TCP{SrcPort: uint16(1024 + random.IntN(18000)),
-					DstPort: p.ports[random.IntN(len(p.ports))], Seq: random.Uint32(), Flags: packet.FlagSYN, Window: 64240})
-				if _, err := unix.Write(fd, frameOf(addresses, syn)); err != nil && err != unix.ENOBUFS && err != unix.EAGAIN {
+				syn := build(packet.IPv4{Src: src, Dst: p.to},
+					packet.TCP{SrcPort: uint16(1024 + random.IntN(18000)),
+						DstPort: p.ports[random.IntN(len(p.ports))], Seq: random.Uint32(), Flags: packet.FlagSYN, Window: 64240})
+				if _, err := unix.Write(fd, frameOf(addresses, syn)); err != nil &&
+					err != unix.ENOBUFS && err != unix.EAGAIN {
 					return err
 				}
 				sent.Add(1)
@@ -256,7 +262,8 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 				}
 				var got packet.Packet
 				if n > 14 && got.Decode(b[14:n]) == packet.ReasonNone && got.Src() == p.to &&
-					got.TCPFlags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK && slices.Contains(p.ports, got.SrcPort()) {
+					got.TCPFlags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK &&
+					slices.Contains(p.ports, got.SrcPort()) {
 					passed.add(p.to, got.SrcPort())
 				}
 			}

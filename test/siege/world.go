@@ -62,14 +62,16 @@ func newWorld() (w *world, err error) {
 			return w, err
 		}
 	}
-	if err := w.join(w.outside, "10.66.0.2/24 10.66.0.3/24", w.host, "eth0", "10.66.0.1/24"); err != nil {
+	if err := w.join(w.outside, "10.66.0.2/24 10.66.0.3/24", w.host, "eth0",
+		"10.66.0.1/24"); err != nil {
 		return w, err
 	}
 	if err := w.sysctls(); err != nil {
 		return w, err
 	}
 	// What goes to spoofed sources leaves the host and ends outside.
-	if err := w.host.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr(outsideAddr)); err != nil {
+	if err := w.host.AddRoute(netip.MustParsePrefix("0.0.0.0/0"),
+		netip.MustParseAddr(outsideAddr)); err != nil {
 		return w, err
 	}
 	return w, w.host.Do(func() error {
@@ -95,8 +97,8 @@ func (w *world) join(a *nstest.Node, here string, b *nstest.Node, iface, there s
 		nstest.End{Node: b, Iface: iface, Addrs: theirs})
 }
 
-// sysctls lets the host answer sources that nobody has, as on the Internet, and lets clients use their
-// ports again after a second.
+// sysctls lets the host answer sources that nobody has, as on the Internet, and lets clients use
+// their ports again after a second.
 func (w *world) sysctls() error {
 	for _, s := range []struct {
 		node       *nstest.Node
@@ -217,7 +219,8 @@ func raiseNft(w *world, _ *scenario) error {
 		node *nstest.Node
 		addr string
 	}{{w.web, webAddr}, {w.client, clientAddr}} {
-		if err := w.join(p.node, p.addr+"/32", w.host, p.node.String(), "10.88.0.1/32"); err != nil {
+		if err := w.join(p.node, p.addr+"/32", w.host, p.node.String(),
+			"10.88.0.1/32"); err != nil {
 			return err
 		}
 		for _, c := range []struct {
@@ -228,7 +231,8 @@ func raiseNft(w *world, _ *scenario) error {
 			{p.node, "route add 10.88.0.1 dev eth0"},
 			{p.node, "route add default via 10.88.0.1 dev eth0"},
 		} {
-			if out, err := c.node.Command("ip", strings.Fields(c.args)...).CombinedOutput(); err != nil {
+			if out, err := c.node.Command("ip",
+				strings.Fields(c.args)...).CombinedOutput(); err != nil {
 				return fmt.Errorf("ip %s: %w: %s", c.args, err, out)
 			}
 		}
