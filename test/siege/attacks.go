@@ -10,8 +10,8 @@ import (
 
 var host = netip.MustParseAddr(hostAddr)
 
-// stranger is a source that nobody has: somewhere in 11.0.0.0/8.
-func stranger(r *rand.Rand) netip.Addr {
+// spoofed returns a source address that no host has: somewhere in 11.0.0.0/8.
+func spoofed(r *rand.Rand) netip.Addr {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], 11<<24|r.Uint32N(1<<24))
 	return netip.AddrFrom4(b)
@@ -61,13 +61,13 @@ func sctpInit(*world, []*keptConn) generator {
 		binary.BigEndian.PutUint32(chunk[4:], 1+r.Uint32N(1<<31))
 		binary.BigEndian.PutUint32(chunk[8:], 65536)
 		chunk[13], chunk[15] = 10, 10
-		return build(packet.IPv4{Src: stranger(r), Dst: host},
+		return build(packet.IPv4{Src: spoofed(r), Dst: host},
 			packet.SCTP{SrcPort: port(r), DstPort: 9}, packet.Data(chunk))
 	}
 }
 
-// icmpErrors sends ICMP errors of every kind: half of them quote what nobody sent, half a segment
-// of a connection that is open, with a number of chance.
+// icmpErrors sends ICMP errors of every kind: half of them quote a packet that was never sent, half
+// a segment of a connection that is open, with a number of chance.
 func icmpErrors(w *world, kept []*keptConn) generator {
 	tuples := wireTuples(w, kept)
 	kinds := []packet.ICMP{{Type: 3, Code: 0}, {Type: 3, Code: 1}, {Type: 3, Code: 2},
@@ -76,7 +76,7 @@ func icmpErrors(w *world, kept []*keptConn) generator {
 		{Type: 5, Code: 1, Rest: 0x0a420002},
 		{Type: 11}, {Type: 11, Code: 1}, {Type: 12}}
 	return func(r *rand.Rand) []byte {
-		t := tuple{host, stranger(r), 80, port(r)}
+		t := tuple{host, spoofed(r), 80, port(r)}
 		if r.IntN(2) == 0 && len(tuples) > 0 {
 			t = tuples[r.IntN(len(tuples))]
 			t.src, t.dst, t.srcPort, t.dstPort = t.dst, t.src, t.dstPort, t.srcPort
@@ -84,7 +84,7 @@ func icmpErrors(w *world, kept []*keptConn) generator {
 		quote := build(packet.IPv4{Src: t.src, Dst: t.dst},
 			packet.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(),
 				Flags: packet.FlagACK, Window: 1000})
-		return build(packet.IPv4{Src: stranger(r), Dst: host}, kinds[r.IntN(len(kinds))],
+		return build(packet.IPv4{Src: spoofed(r), Dst: host}, kinds[r.IntN(len(kinds))],
 			packet.Data(quote[:28]))
 	}
 }

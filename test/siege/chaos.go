@@ -20,7 +20,7 @@ type base struct {
 }
 
 func (x *chaos) measure() (b base, err error) {
-	pid := fmt.Sprint(x.guard.agent.Process.Pid)
+	pid := fmt.Sprint(x.agentNode.agent.Process.Pid)
 	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
 		return b, err
@@ -33,7 +33,7 @@ func (x *chaos) measure() (b base, err error) {
 		return b, err
 	}
 	b.files = len(files)
-	pins, err := os.ReadDir(x.guard.bpffs)
+	pins, err := os.ReadDir(x.agentNode.bpffs)
 	if err != nil {
 		return b, err
 	}
@@ -115,8 +115,8 @@ func (c config) chaosFor(d time.Duration, seed uint64) (violations []string, err
 		if err := k.do(x, r); err != nil {
 			violations = append(violations,
 				fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.0"), k.name, err))
-			if x.guard.agent == nil { // the agent has to be there for the rest
-				if err := x.guard.start(); err != nil {
+			if x.agentNode.agent == nil { // the agent has to be there for the rest
+				if err := x.agentNode.start(); err != nil {
 					return violations, err
 				}
 			}

@@ -100,7 +100,7 @@ func newChaos(c config) (x *chaos, err error) {
 	if err := x.meet(); err != nil {
 		return x, err
 	}
-	x.probes, err = x.stranger(4)
+	x.probes, err = x.outsiders(4)
 	return x, err
 }
 
@@ -133,36 +133,36 @@ func (x *chaos) makePeer() (err error) {
 	if p.dir, err = os.MkdirTemp("", fmt.Sprintf("weir-%d-chaos-", os.Getpid())); err != nil {
 		return err
 	}
-	if p.guard, err = newGuard(x.config.weir, p.host, p.dir); err != nil {
+	if p.agentNode, err = newAgentNode(x.config.weir, p.host, p.dir); err != nil {
 		return err
 	}
-	if err := errors.Join(p.guard.write("etc/weir/weir.toml", peerSettings),
-		p.guard.write("etc/weir/rules", peerRules)); err != nil {
+	if err := errors.Join(p.agentNode.write("etc/weir/weir.toml", peerSettings),
+		p.agentNode.write("etc/weir/rules", peerRules)); err != nil {
 		return err
 	}
-	if err := p.guard.start(); err != nil {
+	if err := p.agentNode.start(); err != nil {
 		return err
 	}
-	return p.guard.attach(p.web, "--addr", "10.89.0.2")
+	return p.agentNode.attach(p.web, "--addr", "10.89.0.2")
 }
 
 // raise starts the host's Weir with its pods.
 func (x *chaos) raise() (err error) {
-	if x.guard, err = newGuard(x.config.weir, x.host, x.dir); err != nil {
+	if x.agentNode, err = newAgentNode(x.config.weir, x.host, x.dir); err != nil {
 		return err
 	}
-	if err := errors.Join(x.guard.write("etc/weir/weir.toml", chaosSettings),
-		x.guard.write("etc/weir/rules", chaosRules)); err != nil {
+	if err := errors.Join(x.agentNode.write("etc/weir/weir.toml", chaosSettings),
+		x.agentNode.write("etc/weir/rules", chaosRules)); err != nil {
 		return err
 	}
-	if err := x.guard.start(); err != nil {
+	if err := x.agentNode.start(); err != nil {
 		return err
 	}
-	if err := x.guard.attach(x.web, "--label", "app=web", "--addr", webAddr, "--publish",
+	if err := x.agentNode.attach(x.web, "--label", "app=web", "--addr", webAddr, "--publish",
 		"8080:80"); err != nil {
 		return err
 	}
-	return x.guard.attach(x.client, "--label", "role=client", "--addr", clientAddr)
+	return x.agentNode.attach(x.client, "--label", "role=client", "--addr", clientAddr)
 }
 
 // meet makes both hosts peers.
@@ -170,21 +170,21 @@ func (x *chaos) meet() error {
 	if err := x.addPeer(); err != nil {
 		return err
 	}
-	key, err := x.guard.run("peer", "key")
+	key, err := x.agentNode.run("peer", "key")
 	if err != nil {
 		return err
 	}
-	_, err = x.peer.guard.run("peer", "add", "left", "--key", strings.TrimSpace(string(key)),
+	_, err = x.peer.agentNode.run("peer", "add", "left", "--key", strings.TrimSpace(string(key)),
 		"--endpoint", "10.67.0.1:51820", "--pods", "10.88.0.0/24")
 	return err
 }
 
 func (x *chaos) addPeer() error {
-	key, err := x.peer.guard.run("peer", "key")
+	key, err := x.peer.agentNode.run("peer", "key")
 	if err != nil {
 		return err
 	}
-	_, err = x.guard.run("peer", "add", "right", "--key", strings.TrimSpace(string(key)),
+	_, err = x.agentNode.run("peer", "add", "right", "--key", strings.TrimSpace(string(key)),
 		"--endpoint", "10.67.0.2:51820", "--pods", "10.89.0.0/24")
 	return err
 }
@@ -218,17 +218,17 @@ func (x *chaos) excuse(kind string) {
 
 func (x *chaos) close() error {
 	var errs []error
-	if x.peer != nil && x.peer.guard != nil {
-		errs = append(errs, x.peer.guard.close(), os.RemoveAll(x.peer.dir))
+	if x.peer != nil && x.peer.agentNode != nil {
+		errs = append(errs, x.peer.agentNode.close(), os.RemoveAll(x.peer.dir))
 	}
 	if x.world != nil {
 		if x.services != nil {
 			x.services.close()
 			x.services = nil
 		}
-		if x.guard != nil {
-			errs = append(errs, x.guard.close())
-			x.guard = nil
+		if x.agentNode != nil {
+			errs = append(errs, x.agentNode.close())
+			x.agentNode = nil
 		}
 		unix.Unmount(filepath.Join(x.dir, "var/lib/weir"), unix.MNT_DETACH)
 		errs = append(errs, x.world.close())

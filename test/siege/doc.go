@@ -1,4 +1,4 @@
-// Command siege attacks a guarded host and reports what legitimate users lost.
+// Command siege attacks a host behind Weir and reports what legitimate clients lost.
 //
 //	outside  eth0 ------ eth0  host  === pods 10.88.0.0/24
 //	10.66.0.2, .3              10.66.0.1

@@ -168,7 +168,7 @@ func (c config) contenders() []contender {
 func (c config) floodTable() (missed int, err error) {
 	title := "\n### Floods and guesses\n\n" +
 		"| attack | packets/s | reached | | work/s before | during | refused (bar: as many as " +
-		"with none) | later than 0.9 s | lost of kept (bar 0) | ns a packet | want of room |\n" +
+		"with none) | later than 0.9 s | lost of kept (bar 0) | ns a packet | lack of space |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	for _, s := range slices.Concat(floods, blinds) {
 		if !c.wants(s.name) {
@@ -206,8 +206,8 @@ func (c config) floodTable() (missed int, err error) {
 
 func (c config) loadTable() (missed int, err error) {
 	title := "\n### Loads through translations\n\n" +
-		"| load | asked for, /s | | done, /s | refused (bar 0) | later than 0.9 s | states before " +
-		"| after | back within (bar 40 s) | want of room (bar none) |\n" +
+		"| load | asked for, /s | | done, /s | refused (bar 0) | later than 0.9 s | states " +
+		"before | after | back within (bar 40 s) | lack of space (bar none) |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	for _, l := range loads {
 		if !c.wants(l.name) {

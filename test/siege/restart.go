@@ -25,7 +25,7 @@ add 5 deny tcp from any to any 82 out via pod:web
 add 10 check-state
 add 50 deny tcp from any to me 22 recv eth0
 add 60 deny tcp from any to me 23 via eth*
-add 70 deny tcp from table(role=stranger) to table(app=web) 81
+add 70 deny tcp from table(role=outsider) to table(app=web) 81
 add 100 allow tcp from any to me 80 recv eth0 setup keep-state
 add 130 allow tcp from table(role=client) to table(app=web) 80 setup keep-state
 add 140 allow tcp from any to table(app=web) 80 in recv eth* setup keep-state
@@ -96,7 +96,7 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 	if err := c.raiseWeir(w, &scenario{rules: restartRules, settings: k.settings(0)}); err != nil {
 		return r, err
 	}
-	probes, err := w.stranger(c.pods)
+	probes, err := w.outsiders(c.pods)
 	if err != nil {
 		return r, err
 	}
@@ -120,9 +120,9 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 	return r, nil
 }
 
-// stranger attaches a pod that may not reach the web server, and others up to a number, and returns
-// all probes.
-func (w *world) stranger(pods int) ([]probe, error) {
+// outsiders attaches a pod that may not reach the web server, and others up to a number, and
+// returns all probes.
+func (w *world) outsiders(pods int) ([]probe, error) {
 	var s *nstest.Node
 	for i := 2; i < pods; i++ {
 		n, err := w.lab.AddNode(fmt.Sprintf("pod%d", i))
@@ -131,13 +131,13 @@ func (w *world) stranger(pods int) ([]probe, error) {
 		}
 		label := fmt.Sprintf("n=%d", i)
 		if i == 2 {
-			s, label = n, "role=stranger"
+			s, label = n, "role=outsider"
 		}
 		args := []string{"--label", label}
 		if i == 2 {
 			args = append(args, "--addr", "10.88.0.4")
 		}
-		if err := w.guard.attach(n, args...); err != nil {
+		if err := w.agentNode.attach(n, args...); err != nil {
 			return nil, err
 		}
 	}
@@ -165,7 +165,7 @@ func gatewayMAC(pod *nstest.Node) (net.HardwareAddr, error) {
 	return net.ParseMAC(mac)
 }
 
-// restartUnder is the loop of restarts, with all that goes on meanwhile.
+// restartUnder is the loop of restarts, with all that runs meanwhile.
 func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work,
 	r *restartRow) error {
 	far := time.Now().Add(time.Hour)
@@ -204,14 +204,14 @@ func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work,
 }
 
 func (w *world) restartOnce(k restart, n int, took *[]time.Duration) error {
-	if err := w.guard.signal(k.end); err != nil {
+	if err := w.agentNode.signal(k.end); err != nil {
 		return err
 	}
-	if err := w.guard.write("etc/weir/weir.toml", weirSettings+k.settings(n)); err != nil {
+	if err := w.agentNode.write("etc/weir/weir.toml", weirSettings+k.settings(n)); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := w.guard.start(); err != nil {
+	if err := w.agentNode.start(); err != nil {
 		return fmt.Errorf("start %d: %w", n, err)
 	}
 	*took = append(*took, time.Since(began))
@@ -248,7 +248,8 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 			for range 8 {
 				syn := build(packet.IPv4{Src: src, Dst: p.to},
 					packet.TCP{SrcPort: uint16(1024 + random.IntN(18000)),
-						DstPort: p.ports[random.IntN(len(p.ports))], Seq: random.Uint32(), Flags: packet.FlagSYN, Window: 64240})
+						DstPort: p.ports[random.IntN(len(p.ports))], Seq: random.Uint32(),
+						Flags: packet.FlagSYN, Window: 64240})
 				if _, err := unix.Write(fd, frameOf(addresses, syn)); err != nil &&
 					err != unix.ENOBUFS && err != unix.EAGAIN {
 					return err

@@ -20,13 +20,13 @@ var everything = []work{tcpIn, tcpOut, udpIn, udpOut, published, pubDNS, masqTCP
 // floods are the attacks that fill tables.
 var floods = []scenario{
 	{name: "UDP that is answered, spoofed sources", rates: []int{20000, 100000},
-		attack: udpTo(answerPort, stranger), work: everything},
+		attack: udpTo(answerPort, spoofed), work: everything},
 	{name: "UDP without an answer, spoofed sources", rates: []int{20000, 100000},
-		attack: udpTo(silentPort, stranger), work: everything},
-	{name: "SYN, spoofed sources", rates: []int{20000, 100000}, attack: synTo(echoPort, stranger),
+		attack: udpTo(silentPort, spoofed), work: everything},
+	{name: "SYN, spoofed sources", rates: []int{20000, 100000}, attack: synTo(echoPort, spoofed),
 		work: everything},
 	{name: "SYN to a published port, spoofed sources", rates: []int{20000, 100000},
-		attack: synTo(publishedPort, stranger), work: everything},
+		attack: synTo(publishedPort, spoofed), work: everything},
 	{name: "SCTP INIT, spoofed sources", rates: []int{20000, 100000}, attack: sctpInit,
 		work: everything},
 	{name: "UDP from the host's own address", rates: []int{20000, 100000},

@@ -63,7 +63,7 @@ func TestSiege(t *testing.T) {
 		r, err := c.runLoad(l, weir)
 		t.Logf("%+v, %v", r, err)
 		if err != nil || r.rate == 0 || r.why != "" {
-			t.Errorf("%s: want of room:%s %v", l.name, r.why, err)
+			t.Errorf("%s: lack of space:%s %v", l.name, r.why, err)
 		}
 	}
 }

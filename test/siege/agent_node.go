@@ -16,8 +16,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// guard is a `weir up` in a namespace, with a root directory and a bpf file system of its own.
-type guard struct {
+// agentNode is a `weir up` in a namespace, with a root directory and a bpf file system of its own.
+type agentNode struct {
 	weir    string // the binary
 	node    *nstest.Node
 	root    string
@@ -26,21 +26,21 @@ type guard struct {
 	agent   *nstest.Cmd
 	ended   chan error
 
-	mu   sync.Mutex
-	said strings.Builder // guarded by mu; what the agent wrote to stderr
+	mu     sync.Mutex
+	output strings.Builder // guarded by mu; what the agent wrote to stderr
 }
 
-func newGuard(weir string, node *nstest.Node, dir string) (*guard, error) {
+func newAgentNode(weir string, node *nstest.Node, dir string) (*agentNode, error) {
 	pins, unmount, err := nstest.MountBpffs()
 	if err != nil {
 		return nil, err
 	}
-	return &guard{weir: weir, node: node, root: dir, bpffs: filepath.Join(pins, "weir"),
+	return &agentNode{weir: weir, node: node, root: dir, bpffs: filepath.Join(pins, "weir"),
 		unmount: unmount}, nil
 }
 
-// write puts a file below the guard's root.
-func (g *guard) write(name, text string) error {
+// write puts a file below the node's root.
+func (g *agentNode) write(name, text string) error {
 	path := filepath.Join(g.root, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (g *guard) write(name, text string) error {
 }
 
 // start runs `weir up` and waits for its ready line.
-func (g *guard) start() error {
+func (g *agentNode) start() error {
 	g.agent = g.node.Command(g.weir, "up", "--root", g.root, "--bpffs", g.bpffs)
 	pipe, err := g.agent.StderrPipe()
 	if err != nil {
@@ -69,17 +69,17 @@ func (g *guard) start() error {
 		return nil
 	case err := <-ended:
 		g.agent = nil
-		return fmt.Errorf("weir up ended: %v\n%s", err, g.talk())
+		return fmt.Errorf("weir up ended: %v\n%s", err, g.stderr())
 	case <-time.After(60 * time.Second):
-		return fmt.Errorf("weir up is not ready after 60 s\n%s", g.talk())
+		return fmt.Errorf("weir up is not ready after 60 s\n%s", g.stderr())
 	}
 }
 
 // follow keeps what the agent says and closes ready at its ready line.
-func (g *guard) follow(r io.Reader, ready chan struct{}) {
+func (g *agentNode) follow(r io.Reader, ready chan struct{}) {
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		g.mu.Lock()
-		g.said.WriteString(lines.Text() + "\n")
+		g.output.WriteString(lines.Text() + "\n")
 		g.mu.Unlock()
 		if strings.HasPrefix(lines.Text(), "weir: ready") && ready != nil {
 			close(ready)
@@ -89,15 +89,15 @@ func (g *guard) follow(r io.Reader, ready chan struct{}) {
 }
 
 // talk is the end of what the agent said.
-func (g *guard) talk() string {
+func (g *agentNode) stderr() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	said := g.said.String()
-	return said[max(0, len(said)-2000):]
+	output := g.output.String()
+	return output[max(0, len(output)-2000):]
 }
 
 // signal ends the agent by a signal and waits for its end.
-func (g *guard) signal(s syscall.Signal) error {
+func (g *agentNode) signal(s syscall.Signal) error {
 	if g.agent == nil {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (g *guard) signal(s syscall.Signal) error {
 }
 
 // run runs a verb of weir against the node and returns what it printed.
-func (g *guard) run(args ...string) ([]byte, error) {
+func (g *agentNode) run(args ...string) ([]byte, error) {
 	cmd := g.node.Command(g.weir,
 		append([]string{"--root", g.root, "--bpffs", g.bpffs}, args...)...)
 	out, err := cmd.CombinedOutput()
@@ -125,7 +125,7 @@ func (g *guard) run(args ...string) ([]byte, error) {
 }
 
 // status asks the node for its status.
-func (g *guard) status() (s api.Status, err error) {
+func (g *agentNode) status() (s api.Status, err error) {
 	out, err := g.run("status", "-j") // fails, too, when the node is not healthy
 	if json.Unmarshal(out, &s) == nil {
 		return s, nil
@@ -134,14 +134,14 @@ func (g *guard) status() (s api.Status, err error) {
 }
 
 // attach gives a namespace a pod's network.
-func (g *guard) attach(pod *nstest.Node, args ...string) error {
+func (g *agentNode) attach(pod *nstest.Node, args ...string) error {
 	_, err := g.run(append(append([]string{"pod", "attach", "--name", pod.String()}, args...),
 		pod.Path())...)
 	return err
 }
 
-// close takes everything of the guard away.
-func (g *guard) close() error {
+// close removes everything of the node.
+func (g *agentNode) close() error {
 	if g.agent != nil {
 		if _, err := g.run("down"); err == nil {
 			<-g.ended
