@@ -356,7 +356,7 @@ func TestRefusedGROPacket(t *testing.T) {
 	}
 	w.packets = append(w.packets, w.packet(0))
 	w.decide(nil, hookIn)
-	refuser, err := unix.Eventfd(0, unix.EFD_NONBLOCK) // takes 8 bytes or says EINVAL
+	refuser, err := unix.Eventfd(0, unix.EFD_NONBLOCK) // takes 8 bytes or returns EINVAL
 	if err != nil {
 		t.Fatal(err)
 	}

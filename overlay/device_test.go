@@ -388,7 +388,7 @@ func TestKeys(t *testing.T) {
 	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), "others") {
 		t.Errorf("a key that others can read: %v", err)
 	}
-	// As wg pubkey has it.
+	// As wg pubkey prints it.
 	private, err := ParseKey("GFEBHV+0PXJUttXocIsUqiW7BSgbXK7s3K9Lt+XjPEg=")
 	if err != nil || private.Public().String() != "8f/Z99jET5hkpOJTKYDqzSnx8nC/6m/0jxU9qF0+9Rc=" {
 		t.Errorf("public key %s: %v", private.Public(), err)

@@ -8,7 +8,7 @@ import (
 // datagrams. A flow that is sent as fast as possible comes in GSO packets of 64 KiB, and sealing
 // adds to them: the last two packets of each would travel alone, through all of the kernel, the
 // other node and its kernel, and be acknowledged. They are held back, and are first in the next
-// batch.
+// batch, which does not wait for more packets to come.
 type heldBack struct {
 	bytes []byte
 	sizes []int
@@ -21,7 +21,7 @@ const (
 	gsoSegments = 127
 	// heldBackLimit is how many bytes are held back at most.
 	heldBackLimit = 16 << 10
-	// sealing is what WireGuard adds to a padded packet: its header and the tag.
+	// sealOverhead is what WireGuard adds to a padded packet: its header and the tag.
 	sealOverhead = 16 + 16
 )
 

@@ -141,7 +141,8 @@ func FuzzClampMSS(f *testing.F) {
 }
 
 // TestMTUFitsTheLink: the wire to the peer takes 1400 bytes, so the interface takes less than its
-// default; and large packets get through a router in between that takes even less and says nothing.
+// default; and large packets get through a router in between that takes even less and sends no ICMP
+// error.
 func TestMTUFitsTheLink(t *testing.T) {
 	lab := nstest.New(t)
 	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"},
@@ -253,8 +254,8 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 }
 
 // TestSmallPathOverIPv6: behind the first router the wire is smaller than where the tunnel begins,
-// and the router says so, as IPv6 demands: only the sender may fragment there. Large packets get
-// through.
+// and the router reports it, as IPv6 requires: only the sender may fragment there. Large packets
+// get through.
 func TestSmallPathOverIPv6(t *testing.T) {
 	lab := nstest.New(t)
 	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"},

@@ -124,7 +124,7 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// TestSentIsWhatLeaves: what one end says that it has sent is what came at the other one.
+// TestSentIsWhatLeaves: what one end counts as sent is what the other one received.
 func TestSentIsWhatLeaves(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 1, 100, 1392, 5000)

@@ -116,7 +116,7 @@ func TestSlowNames(t *testing.T) {
 }
 
 // TestNamesChange: new addresses take the place of old ones, also while another name is not to be
-// found; a server that fails takes none away.
+// found; a server that fails removes none.
 func TestNamesChange(t *testing.T) {
 	server, resolver := nameServer(t, "")
 	server.Set("moves.example", dnsmessage.TypeA, records(0, "192.0.2.1"))

@@ -108,7 +108,7 @@ func (e errOwnNetns) Error() string {
 		e.path)
 }
 
-// Hint says what to do instead.
+// Hint returns what to do instead.
 func (errOwnNetns) Hint() string {
 	return "name a namespace that 'ip netns list' shows, or the pid of a process inside the " +
 		"container"

@@ -189,7 +189,7 @@ func TestWaitingEnds(t *testing.T) {
 }
 
 // TestForeignLinks: an interface that has the name of a pod's host end and is not its is never
-// taken away, nor does it keep the pod from ending.
+// removed, nor does it keep the pod from ending.
 func TestForeignLinks(t *testing.T) {
 	b := newFixture(t)
 	for _, alias := range []string{"another program's", AliasPrefix + "another/eth0"} {

@@ -49,7 +49,7 @@ func (d *Damaged) Error() string {
 
 func (d *Damaged) Unwrap() error { return d.Err }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (d *Damaged) Hint() string {
 	if d.Pod == "" {
 		return "remove the file when you have read this"

@@ -234,7 +234,8 @@ func TestGatewaysThatCannotBeRecorded(t *testing.T) {
 	}
 }
 
-// TestDamagedRecordOfGateways: it costs no start; Remove says what to do, and that works.
+// TestDamagedRecordOfGateways: it does not prevent a start; the error of Remove says what to do,
+// and that works.
 func TestDamagedRecordOfGateways(t *testing.T) {
 	b := newFixture(t)
 	file := filepath.Join(b.dir, "pods", gatewaysFile)

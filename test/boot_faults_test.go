@@ -32,7 +32,7 @@ var faultyBoots = []faultyBoot{
 		repair: `umount /var/lib/weir`},
 	{what: "read-only /var", reported: "read-only",
 		spoil: `mount --bind /var /var; mount -o remount,bind,ro /var`, repair: `umount -l /var`},
-	// What the kernel says at the end of a write when a quota is used up.
+	// The kernel's error at the end of a write when a quota is used up.
 	{what: "quota", reported: "quota exceeded",
 		spoil:  fmt.Sprintf(dropIn, `SystemCallFilter=~fsync:EDQUOT fdatasync:EDQUOT`),
 		repair: back},

@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// ports says which ports of the server answer the client.
+// ports returns the ports of the server that answer the client.
 func (p *pair) ports(t *testing.T, ports ...string) (open string) {
 	t.Helper()
 	for _, port := range ports {
@@ -78,8 +78,8 @@ func TestLockDown(t *testing.T) {
 	}
 }
 
-// TestLastResort: a host whose agent cannot start at all is closed but for answers and ssh, until
-// one starts. A host with rules in force, and one that never had rules, stay as they are.
+// TestLastResort: a host whose agent cannot start at all is closed except for answers and ssh,
+// until one starts. A host with rules in force, and one that never had rules, stay as they are.
 func TestLastResort(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)

@@ -85,7 +85,7 @@ func (g *agentNode) launch(args ...string) (ready chan struct{}) {
 	return g.stderr.ready
 }
 
-// transcript collects what a process says and notices its ready line.
+// transcript collects what a process prints and finds its ready line.
 type transcript struct {
 	mu    sync.Mutex
 	text  bytes.Buffer

@@ -98,7 +98,7 @@ func TestPageServes(t *testing.T) {
 }
 
 // TestRatesAndBundle: fw show -r shows rates and rules that were never hit, and a bundle has what a
-// bug report needs but for secrets and addresses.
+// bug report needs, without secrets and addresses.
 func TestRatesAndBundle(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)

@@ -120,7 +120,7 @@ func (h *leakHosts) never(t *testing.T, what string, f func()) {
 	}
 }
 
-// problem waits until the status of a host shows a problem that says something, and returns its
+// problem waits until the status of a host shows a problem with some text, and returns its
 // advice; "" waits until there is none.
 func (h *podHost) problem(t *testing.T, says string) (advice string) {
 	t.Helper()
@@ -271,8 +271,8 @@ func TestRemovedPeersConnectionsEnd(t *testing.T) {
 }
 
 // TestTunnelCannotBeOpened: while a key is damaged, the port taken, or an interface of the tunnel's
-// name there, the node works but for the tunnel, says why, lets nothing for the peers leave in the
-// clear, and has the tunnel again once the reason is gone.
+// name there, the node works without the tunnel, reports why, lets nothing for the peers leave in
+// the clear, and has the tunnel again once the reason is gone.
 func TestTunnelCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)

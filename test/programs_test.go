@@ -230,7 +230,7 @@ func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string)
 	}
 }
 
-// tcpdumpCounts is what tcpdump says at its end when the kernel's buffer held every packet: how
+// tcpdumpCounts is what tcpdump prints at its end when the kernel's buffer held every packet: how
 // many it read, how many there were.
 var tcpdumpCounts = regexp.MustCompile(`(?m)^(\d+) packets? captured\n(\d+) packets? received by filter\n0 packets dropped by kernel$`)
 

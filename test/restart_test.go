@@ -39,7 +39,7 @@ table outside add 10.66.0.0/24
 table guests create
 `
 
-// restarts is a host with twelve pods, and who tries all the time what is denied and what is
+// restarts is a host with twelve pods, and clients that try all the time what is denied and what is
 // allowed.
 type restarts struct {
 	*podHost

@@ -11,7 +11,7 @@ import (
 // skipped are directories that hold nothing written by hand.
 var skipped = []string{".git", "bin", "dist/out", "internal/arch/testdata"}
 
-// files lists the files below root for which want says yes, as slash-separated paths from root.
+// files lists the files below root for which want is true, as slash-separated paths from root.
 func files(root string, want func(name string) bool) ([]string, error) {
 	var names []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

@@ -75,7 +75,7 @@ func (g *agentNode) start() error {
 	}
 }
 
-// follow keeps what the agent says and closes ready at its ready line.
+// follow keeps what the agent prints and closes ready at its ready line.
 func (g *agentNode) follow(r io.Reader, ready chan struct{}) {
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		g.mu.Lock()
@@ -88,7 +88,7 @@ func (g *agentNode) follow(r io.Reader, ready chan struct{}) {
 	}
 }
 
-// talk is the end of what the agent said.
+// stderr is the end of what the agent printed.
 func (g *agentNode) stderr() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -89,7 +89,7 @@ func icmpErrors(w *world, kept []*keptConn) generator {
 	}
 }
 
-// tuple is a direction of a connection as the wire outside has it.
+// tuple is a direction of a connection as seen on the wire outside.
 type tuple struct {
 	src, dst         netip.Addr
 	srcPort, dstPort uint16

@@ -26,7 +26,7 @@ type row struct {
 	lost, kept          int     // of the connections that stay
 	reached             float64
 	cost                time.Duration
-	why                 string // what Weir says that it refused
+	why                 string // what Weir reports as refused
 }
 
 // runFlood runs a scenario against a contender in a world of its own.

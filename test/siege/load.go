@@ -73,7 +73,7 @@ func (w *world) states() (int, error) {
 	return s.Table.States, err
 }
 
-// refused tells why Weir has refused packets so far.
+// refused returns why Weir has refused packets so far.
 func (w *world) refused() map[string]uint64 {
 	if w.agentNode == nil {
 		return nil

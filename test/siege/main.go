@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// config says how long everything takes.
+// config sets how long everything takes.
 type config struct {
 	weir     string // the binary
 	only     string // parts of names
