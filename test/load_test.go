@@ -18,8 +18,8 @@ import (
 )
 
 // TestViewsAgreeUnderLoad: while nginx is under load and a flood is refused, the live list, top,
-// the page in a real browser, the metrics and the counters of the rules tell the same numbers; what
-// the list could not tell it says it has missed.
+// the page in a real browser, the metrics and the counters of the rules show the same numbers; the
+// list reports how many events it missed.
 func TestViewsAgreeUnderLoad(t *testing.T) {
 	need(t, "nginx", "wrk", "curl", "chromium")
 	p := newPair(t)
