@@ -30,8 +30,8 @@ func longestGap(t *testing.T, from, to *side, size int, cut func()) time.Duratio
 	return gap
 }
 
-// TestPathDies blocks one path in mid-download, without a sign to either end: the download must go
-// on over the other, and back when that dies too.
+// TestPathDies blocks one path in mid-download, without a sign to either end: the download must
+// continue over the other, and back when that dies too.
 func TestPathDies(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 100)

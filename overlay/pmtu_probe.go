@@ -75,7 +75,7 @@ type prober struct {
 
 // step is called periodically. It returns the sizes of the probes to send now, or the PMTU that was
 // found, if it is not full. full is the size of the largest packets on the path, and widest their
-// size where nothing is known: a PMTU may have grown.
+// size where nothing is known: a PMTU may have increased.
 func (s *prober) step(path netip.AddrPort, full, widest int, now int64) (send []int, found int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,8 +26,8 @@ func wrapped(name string) bool {
 }
 
 // Columns lists the lines of code and Markdown below root that are wider than maxColumns. Raw
-// strings, test data, rows of tables, code blocks in Markdown, compiler directives and lines with a
-// URL may be wider: they cannot be wrapped.
+// strings, test data, compiler directives, lines with a URL and, in Markdown, tables, code,
+// comments and third headings may be wider: they cannot be wrapped.
 func Columns(root string) ([]string, error) {
 	names, err := files(root, func(name string) bool { return wrapped(name) && !isExempt(name) })
 	if err != nil {
@@ -73,7 +73,7 @@ func mayBeWide(name string, content []byte) map[int]bool {
 	case ".go":
 		return wideStrings(content, strings.HasSuffix(name, "_test.go"))
 	case ".md":
-		return tablesAndBlocks(content)
+		return widePageLines(content)
 	}
 	return nil
 }
@@ -100,17 +100,30 @@ func wideStrings(content []byte, test bool) map[int]bool {
 	}
 }
 
-// tablesAndBlocks returns the lines of Markdown that are rows of tables or in fenced code blocks.
-func tablesAndBlocks(content []byte) map[int]bool {
-	may := map[int]bool{}
+// widePageLines returns the lines of Markdown that are quoted, rows of tables, comments or
+// headings of verbs with all their arguments.
+func widePageLines(content []byte) map[int]bool {
+	may := quotedLines(content)
+	number := 0
+	for line := range bytes.Lines(content) {
+		number++
+		for _, begin := range []string{"|", "<!--", "### "} {
+			may[number] = may[number] || bytes.HasPrefix(line, []byte(begin))
+		}
+	}
+	return may
+}
+
+// quotedLines returns the lines of Markdown that are code: fenced or indented by four blanks.
+func quotedLines(content []byte) map[int]bool {
+	quoted := map[int]bool{}
 	number, fenced := 0, false
 	for line := range bytes.Lines(content) {
 		number++
-		line = bytes.TrimSpace(line)
-		if bytes.HasPrefix(line, []byte("```")) {
+		if bytes.HasPrefix(bytes.TrimSpace(line), []byte("```")) {
 			fenced = !fenced
 		}
-		may[number] = fenced || bytes.HasPrefix(line, []byte("|"))
+		quoted[number] = fenced || bytes.HasPrefix(line, []byte("    "))
 	}
-	return may
+	return quoted
 }

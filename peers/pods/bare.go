@@ -55,7 +55,7 @@ func forwarder(to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) asm.In
 	const (
 		skbProtocol, skbData, skbDataEnd = 16, 76, 80
 		ttl, checksum                    = 22, 24
-		room                             = 34
+		space                            = 34
 	)
 	macs := append(append([]byte(nil), dst...), src...)
 	ip := int32(binary.NativeEndian.Uint16([]byte{8, 0}))
@@ -67,7 +67,7 @@ func forwarder(to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) asm.In
 		asm.LoadMem(asm.R2, asm.R1, skbData, asm.Word),
 		asm.LoadMem(asm.R3, asm.R1, skbDataEnd, asm.Word),
 		asm.Mov.Reg(asm.R4, asm.R2),
-		asm.Add.Imm(asm.R4, room),
+		asm.Add.Imm(asm.R4, space),
 		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
 		asm.StoreImm(asm.R2, 0, int64(int32(binary.NativeEndian.Uint32(macs[0:]))), asm.Word),
 		asm.StoreImm(asm.R2, 4, int64(int32(binary.NativeEndian.Uint32(macs[4:]))), asm.Word),
