@@ -346,7 +346,7 @@ func TestBadPeers(t *testing.T) {
 		{"44 characters", []string{"x", "--key", "abc", "--pods", away}},
 		{"the key of this node", []string{"x", "--key", own, "--pods", away}},
 		{"no pod ranges", []string{"x", "--key", key}},
-		{"is no range", []string{"x", "--key", key, "--pods", "10.88.9.0"}},
+		{"is not a range", []string{"x", "--key", key, "--pods", "10.88.9.0"}},
 		{"host bits set; write 10.88.9.0/24",
 			[]string{"x", "--key", key, "--pods", "10.88.9.1/24"}},
 		{"overlap 10.88.1.0/24", []string{"x", "--key", key, "--pods", "10.88.0.0/16"}},

@@ -75,8 +75,8 @@ var exempt = []string{
 	"scripts/kernels",
 	// Tables and page names that programs above print.
 	"docs/benchmarks.d", "docs/design/0007-hot-path.md",
-	// They quote messages of directories above.
-	"test/peer_test.go", "test/testdata/node.txtar",
+	// It quotes a message of agent.
+	"test/testdata/node.txtar",
 }
 
 func isExempt(name string) bool {
