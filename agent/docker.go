@@ -58,7 +58,7 @@ func (d dockerNode) GC(ctx context.Context, network string, attachments []string
 func (d dockerNode) Status(context.Context) error { return nil }
 
 // Reserve implements docker.Node.
-func (d dockerNode) Reserve(a netip.Addr) (netip.Addr, error) { return d.pods.manager.Hold(a) }
+func (d dockerNode) Reserve(a netip.Addr) (netip.Addr, error) { return d.pods.manager.Reserve(a) }
 
 // Unreserve implements docker.Node.
 func (d dockerNode) Unreserve(a netip.Addr) { d.pods.manager.Unreserve(a) }

@@ -18,7 +18,7 @@ func (n *Node) isTunnel(name string) bool {
 // like any other where they leave the host: a tunnel that its own node's rules cut is hard to
 // understand.
 func (n *Node) advice(p overlay.Peer) string {
-	if p.Plain {
+	if p.Unencrypted {
 		return ""
 	}
 	conn, err := openRoutes()

@@ -46,7 +46,7 @@ func (p *peers) add(r api.AddPeer) (api.Done, error) {
 		return api.Done{}, err
 	}
 	p.node.log.Info("peer", "name", peer.Name, "endpoints", peer.Endpoints, "pods", peer.Pods,
-		"encrypted", !peer.Plain)
+		"encrypted", !peer.Unencrypted)
 	notes := []string{p.node.advice(peer)}
 	if changed {
 		notes = append(notes, p.heldAdvice(peer.Name, without(old.Pods, peer.Pods)))
@@ -113,7 +113,7 @@ func (p *peers) minus(old overlay.Peer, release bool) recorded {
 	switch {
 	case release:
 		delete(next.held, old.Name)
-	case !old.Plain:
+	case !old.Unencrypted:
 		next.held[old.Name] = append(slices.Clone(next.held[old.Name]),
 			without(old.Pods, next.held[old.Name])...)
 	}
@@ -143,7 +143,7 @@ func (p *peers) changeLocked(next recorded, old *overlay.Peer, with overlay.Peer
 			deleteBlackholes(without(next.closedRanges(), before.closedRanges())))
 	}
 	delete(p.waits, with.Name)
-	if with.Plain {
+	if with.Unencrypted {
 		if err := keepPlain(with.Pods); err != nil {
 			p.waits[with.Name] = err
 		}
@@ -194,7 +194,7 @@ func (p *peers) goBackLocked(before recorded) error {
 // ranges that it lost.
 func (p *peers) openLeftLocked(before recorded, gone overlay.Peer) {
 	err := deleteBlackholes(without(before.closedRanges(), p.closedRanges()))
-	if gone.Plain {
+	if gone.Unencrypted {
 		err = errors.Join(err, removePlain(gone.Pods))
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ func (p *peers) metrics() ([]observe.Metric, error) {
 		switch {
 		case p.waits[s.Name] != nil:
 			count["unreachable"]++
-		case s.Plain:
+		case s.Unencrypted:
 			count["plain"]++
 		case time.Since(s.LastHandshake) < sessionLife:
 			count["connected"]++

@@ -124,7 +124,7 @@ func (p *peers) openHint(err error) string {
 }
 
 func peerOf(r api.AddPeer) (overlay.Peer, error) {
-	p := overlay.Peer{Name: r.Name, Endpoints: r.Endpoints, Pods: r.Pods, Plain: r.Plain,
+	p := overlay.Peer{Name: r.Name, Endpoints: r.Endpoints, Pods: r.Pods, Unencrypted: r.Plain,
 		Keepalive: time.Duration(r.Keepalive) * time.Second}
 	if r.Name == "" || len(r.Name) > 63 || strings.ContainsFunc(r.Name, func(c rune) bool {
 		return c <= ' ' || c == 127
@@ -149,11 +149,11 @@ func peerOf(r api.AddPeer) (overlay.Peer, error) {
 func peerView(s overlay.PeerStatus) api.Peer {
 	v := api.Peer{Name: s.Name, Key: s.Key.String(), Endpoints: s.Endpoints, Pods: s.Pods,
 		Keepalive: int(s.Keepalive / time.Second),
-		Encrypted: !s.Plain, Preshared: !s.Preshared.IsZero(), RTTSeconds: s.RTT.Seconds(),
+		Encrypted: !s.Unencrypted, Preshared: !s.Preshared.IsZero(), RTTSeconds: s.RTT.Seconds(),
 		Received: s.Received, Sent: s.Sent, Moves: s.Moves}
 	if s.Path.IsValid() {
 		v.Path = s.Path.String()
-		if s.Plain {
+		if s.Unencrypted {
 			v.Path = s.Path.Addr().String()
 		}
 	}

@@ -52,7 +52,7 @@ type recorded struct {
 // there is no tunnel.
 func (k recorded) closedRanges() (all []netip.Prefix) {
 	for _, name := range slices.Sorted(maps.Keys(k.byName)) {
-		if p := k.byName[name]; !p.Plain {
+		if p := k.byName[name]; !p.Unencrypted {
 			all = append(all, p.Pods...)
 		}
 	}
@@ -304,7 +304,7 @@ func (p *peers) openLocked() error {
 // setLocked puts a recorded peer into the device.
 func (p *peers) setLocked(peer overlay.Peer) error {
 	defer p.set.Add(1)
-	if err := p.tunnel.Load().device.SetPeer(peer); err != nil || !peer.Plain {
+	if err := p.tunnel.Load().device.SetPeer(peer); err != nil || !peer.Unencrypted {
 		return err
 	}
 	return keepPlain(peer.Pods)

@@ -46,7 +46,7 @@ type heldRecord struct {
 
 func recordOf(p overlay.Peer) peerRecord {
 	r := peerRecord{Name: p.Name, Key: p.Key, Endpoints: p.Endpoints, Pods: p.Pods,
-		Keepalive: p.Keepalive, Plain: p.Plain}
+		Keepalive: p.Keepalive, Plain: p.Unencrypted}
 	if !p.Preshared.IsZero() {
 		r.Preshared = &p.Preshared
 	}
@@ -55,7 +55,7 @@ func recordOf(p overlay.Peer) peerRecord {
 
 func (r peerRecord) peer() overlay.Peer {
 	p := overlay.Peer{Name: r.Name, Key: r.Key, Endpoints: r.Endpoints, Pods: r.Pods,
-		Keepalive: r.Keepalive, Plain: r.Plain}
+		Keepalive: r.Keepalive, Unencrypted: r.Plain}
 	if r.Preshared != nil {
 		p.Preshared = *r.Preshared
 	}

@@ -27,7 +27,7 @@ func TestPeersRecord(t *testing.T) {
 			Pods:      []netip.Prefix{netip.MustParsePrefix("10.88.2.0/24")},
 			Keepalive: 25 * time.Second},
 		{Name: "b", Key: overlay.Key{3}, Pods: []netip.Prefix{netip.MustParsePrefix("fd00::/64")},
-			Plain: true},
+			Unencrypted: true},
 	}
 	r := peersRecord{Interface: "weir0"}
 	for _, p := range want {
@@ -134,7 +134,7 @@ func TestHeldRanges(t *testing.T) {
 	step("another has one of its ranges", p.plus(b), h{"a": ranges("10.1.0.0/24")}, "10.2.0.0/23",
 		"10.1.0.0/25", "10.1.0.0/24")
 	step("released", p.minus(overlay.Peer{Name: "a"}, true), h{}, "10.2.0.0/23", "10.1.0.0/25")
-	b.Plain = true
+	b.Unencrypted = true
 	step("without encryption", p.plus(b), h{})
 	step("removed", p.minus(b, false), h{})
 }

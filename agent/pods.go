@@ -61,9 +61,9 @@ func (n *Node) beginPods() error {
 			stop: func() {}}
 		var err error
 		p.manager, err = pod.New(pod.Config{Dir: n.config.Paths.Pods(), Ranges: s.Ranges,
-			MTU:    s.MTU,
-			Failed: p.detachFailed, Told: p.recordFailed, Labels: n.left.of,
-			Came: p.labels.came, Went: p.labels.went}, &podPath{node: n})
+			MTU:     s.MTU,
+			OnError: p.detachFailed, OnRecordError: p.recordFailed, Labels: n.left.of,
+			OnAttach: p.labels.came, OnDetach: p.labels.went}, &podPath{node: n})
 		if err != nil {
 			return fmt.Errorf("containers: %w", err)
 		}
@@ -144,7 +144,7 @@ func (p *pods) detach(ctx context.Context, name, ifName string, noWait bool) err
 	}
 	away := p.manager.Detach
 	if noWait {
-		away = p.manager.Leave
+		away = p.manager.DetachAsync
 	}
 	if err := away(ctx, found.Container, found.IfName); err != nil {
 		return err
@@ -208,7 +208,7 @@ func (n *Node) listPods() (api.Pods, error) {
 func specOf(r api.Attach) (pod.Spec, error) {
 	s := pod.Spec{
 		Network: r.Network, Container: r.Container, Name: r.Name, Netns: r.Netns, IfName: r.IfName,
-		Addrs: r.Addrs, ExternalIPAM: r.ExternalIPAM, Moved: r.Moved, MTU: r.MTU,
+		Addrs: r.Addrs, ExternalIPAM: r.ExternalIPAM, RuntimeMovesInterface: r.Moved, MTU: r.MTU,
 		Labels: r.Labels,
 		Rates: firewall.Rates{In: r.Rates.In, Out: r.Rates.Out, InBurst: r.Rates.InBurst,
 			OutBurst: r.Rates.OutBurst},
@@ -242,7 +242,7 @@ func podView(p pod.Pod) api.Pod {
 			OutBurst: p.Rates.OutBurst},
 		Created: p.Created,
 	}
-	if p.Moved {
+	if p.RuntimeMovesInterface {
 		v.InnerIf = p.InnerIf()
 	}
 	for _, pub := range p.Publish {

@@ -36,7 +36,7 @@ func openBind(t *testing.T, offload bool) (*bind, []conn.ReceiveFunc, uint16) {
 func TestBindAllocatesNothing(t *testing.T) {
 	for _, offload := range []bool{true, false} {
 		b, fns, port := openBind(t, offload)
-		p := b.addPaths(Key{1})
+		p := b.addPeer(Key{1})
 		p.setCandidates([]netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"),
 			port)})
 		bufs := make([][]byte, 64)
@@ -58,7 +58,7 @@ func TestBindAllocatesNothing(t *testing.T) {
 					if q.Size != 1400 || q.Bytes(slab)[0] != typeData {
 						t.Fatalf("got %d bytes at %d", q.Size, q.Offset)
 					}
-					q.Endpoint.(*arrival).FromPeer([32]byte{1})
+					q.Endpoint.(*remoteEndpoint).FromPeer([32]byte{1})
 				}
 				left -= n
 			}
@@ -72,13 +72,14 @@ func TestBindAllocatesNothing(t *testing.T) {
 func TestReceiveSingly(t *testing.T) {
 	from, _, _ := openBind(t, false) // sends singly
 	b, fns, port := openBind(t, true)
-	to := &arrival{hop: hop{addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)}}
+	to := &remoteEndpoint{path: path{addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"),
+		port)}}
 	slab, packets := make([]byte, 2*65535), make([]conn.ReceivedPacket, batchSize)
 	most := 0
 	for round := range 50 {
 		sender := from
 		if round%10 == 9 {
-			sender = b // super packets in between
+			sender = b // GSO packets in between
 		}
 		bufs := make([][]byte, 128)
 		for i := range bufs {
@@ -110,8 +111,8 @@ func TestReceiveSingly(t *testing.T) {
 
 var hookIn = firewall.Hook{Dir: firewall.In, Recv: 1}
 
-// TestWritingAllocatesNothing joins, judges and writes three super packets of segments, as the
-// device gives them.
+// TestWritingAllocatesNothing coalesces, filters and writes the segments of three GSO packets, as
+// the device gives them.
 func TestWritingAllocatesNothing(t *testing.T) {
 	null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0)
 	if err != nil {
@@ -126,8 +127,8 @@ func TestWritingAllocatesNothing(t *testing.T) {
 	if d.raw, err = null.SyscallConn(); err != nil {
 		t.Fatal(err)
 	}
-	d.inbounds.fresh = func() *inbound { return newInbound(d) }
-	whole, o := superPacket(false, 12, 60000, 1, tcpAck)
+	d.writers.newItem = func() *tunWriter { return newTunWriter(d) }
+	whole, o := gsoPacket(false, 12, 60000, 1, tcpAck)
 	var bufs [][]byte
 	for range 3 {
 		for _, p := range cutAll(t, bytes.Clone(whole), o) {
@@ -146,12 +147,12 @@ func TestWritingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestCuttingAllocatesNothing cuts a super packet as it comes from the kernel.
+// TestCuttingAllocatesNothing segments a GSO packet as it comes from the kernel.
 func TestCuttingAllocatesNothing(t *testing.T) {
-	whole, _ := superPacket(false, 12, 60000, 1, tcpAck)
+	whole, _ := gsoPacket(false, 12, 60000, 1, tcpAck)
 	head := vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV4, 52, 1368, 20, 16)
 	slab, packets := make([]byte, 2*65535), newPackets()
-	d := &drainer{tun: &tunDevice{}, frames: make([]frame, 0, drainLimit), slab: slab}
+	d := &tunReader{tun: &tunDevice{}, frames: make([]frame, 0, readLimit), slab: slab}
 	if got := testing.AllocsPerRun(100, func() {
 		copy(slab[spacing-vnetSize:], head)
 		copy(slab[spacing:], whole)
@@ -161,6 +162,6 @@ func TestCuttingAllocatesNothing(t *testing.T) {
 			t.Fatal(n)
 		}
 	}); got != 0 {
-		t.Errorf("%v allocations for a super packet", got)
+		t.Errorf("%v allocations for a GSO packet", got)
 	}
 }

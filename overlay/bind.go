@@ -19,7 +19,7 @@ import (
 	"github.com/weirnet/weir/udp"
 )
 
-// batchSize is how many packets go through the device at once: two received super packets of up to
+// batchSize is how many packets go through the device at once: two received GRO packets of up to
 // 128 datagrams.
 const batchSize = 256
 
@@ -30,19 +30,19 @@ const socketBuffer = 7 << 20
 type bind struct {
 	log     *slog.Logger
 	offload bool
-	ns      *nl.NS    // where sockets are opened, whichever thread asks
+	ns      *nl.NS    // where sockets are opened, whatever thread calls
 	private Key       // of this node
-	onMove  func(Key) // called when a peer was heard on another path
+	onMove  func(Key) // called when a packet of a peer came on another path
 
 	mu     sync.RWMutex
 	mark   uint32
 	v4, v6 *udp.Conn
-	icmp6  *os.File // for tellSize; nil until it is needed
-	peers  map[Key]*paths
-	// initiators finds the peer whom we sent the initiation with this sender index: its newest one
-	// only.
-	initiators map[uint32]*paths
-	arrivals   arrivals
+	icmp6  *os.File // for sendTooBig; nil until it is needed
+	peers  map[Key]*peerEndpoint
+	// initiators maps the sender index of the newest initiation that we sent to a peer to that
+	// peer.
+	initiators map[uint32]*peerEndpoint
+	remotes    remotes
 	batches    pool[batch]
 	handshakes *handshakes
 	logLimit   logLimiter
@@ -50,15 +50,16 @@ type bind struct {
 	begin      time.Time
 	sendErrors atomic.Uint64
 	readErrors atomic.Uint64
-	copies     atomic.Uint64
+	duplicates atomic.Uint64
 	// Handshakes, see Stats.
 	begun, answered, byOther, accepted atomic.Uint64
 }
 
 func newBind(log *slog.Logger, ns *nl.NS, mark uint32, offload bool) *bind {
 	return &bind{log: log, ns: ns, mark: mark, offload: offload, begin: time.Now(),
-		peers:      map[Key]*paths{},
-		initiators: map[uint32]*paths{}, handshakes: newHandshakes(), batches: pool[batch]{fresh: newBatch}}
+		peers:      map[Key]*peerEndpoint{},
+		initiators: map[uint32]*peerEndpoint{}, handshakes: newHandshakes(),
+		batches: pool[batch]{newItem: newBatch}}
 }
 
 // now is the bind's clock: ns since it was made, never 0.
@@ -126,8 +127,8 @@ func (b *bind) openLocked(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 }
 
 // allowFragments clears the DF bit: a path that cannot carry our datagrams whole fragments them.
-// With the bit, a router that sends no ICMP would swallow all large packets and leave small ones
-// alone. The kernel's WireGuard does the same.
+// With the bit, a router that sends no ICMP would drop all large packets and pass small ones. The
+// kernel's WireGuard does the same.
 func allowFragments(c *udp.Conn) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -187,7 +188,7 @@ func (b *bind) SetMark(mark uint32) error {
 func (b *bind) BatchSize() int { return batchSize }
 
 // ParseEndpoint implements conn.Bind. Beside addresses it takes "KEY@" and "KEY@ADDRESS", with the
-// key in hex: the peer itself, wherever it is, with ADDRESS as its only candidate.
+// key in hex: the peer itself, at whatever address, with ADDRESS as its only candidate.
 func (b *bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 	text, addr, ok := strings.Cut(s, "@")
 	if !ok {
@@ -195,56 +196,56 @@ func (b *bind) ParseEndpoint(s string) (conn.Endpoint, error) {
 		if err != nil {
 			return nil, fmt.Errorf("overlay: endpoint: %w", err)
 		}
-		return &arrival{hop: hop{addr: ap}, bind: b}, nil
+		return &remoteEndpoint{path: path{addr: ap}, bind: b}, nil
 	}
 	key, err := parseHexKey(text)
 	if err != nil {
 		return nil, err
 	}
-	p := b.addPaths(key)
+	p := b.addPeer(key)
 	if addr != "" {
 		ap, err := netip.ParseAddrPort(addr)
 		if err != nil {
 			return nil, fmt.Errorf("overlay: endpoint: %w", err)
 		}
 		p.setCandidates([]netip.AddrPort{ap})
-		p.current.Store(&hop{addr: ap})
+		p.current.Store(&path{addr: ap})
 	}
 	return p, nil
 }
 
-// addPaths returns the paths of a peer, making them if needed.
-func (b *bind) addPaths(key Key) *paths {
+// addPeer returns the endpoint of a peer, and makes one if there is none.
+func (b *bind) addPeer(key Key) *peerEndpoint {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.peers[key]
 	if p == nil {
-		p = &paths{bind: b, key: key}
+		p = &peerEndpoint{bind: b, key: key}
 		b.peers[key] = p
 	}
 	return p
 }
 
-// pathsOf returns the paths of a peer, or nil.
-func (b *bind) pathsOf(key Key) *paths {
+// peerOf returns the endpoint of a peer, or nil.
+func (b *bind) peerOf(key Key) *peerEndpoint {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.peers[key]
 }
 
-// allPaths returns the paths of all peers.
-func (b *bind) allPaths() []*paths {
+// allPeers returns the endpoints of all peers.
+func (b *bind) allPeers() []*peerEndpoint {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	list := make([]*paths, 0, len(b.peers))
+	list := make([]*peerEndpoint, 0, len(b.peers))
 	for _, p := range b.peers {
 		list = append(list, p)
 	}
 	return list
 }
 
-// dropPaths forgets a peer.
-func (b *bind) dropPaths(key Key) {
+// dropPeer removes a peer.
+func (b *bind) dropPeer(key Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if p := b.peers[key]; p != nil {
@@ -258,7 +259,7 @@ func (b *bind) dropPaths(key Key) {
 }
 
 // setInitiator replaces the index of the newest initiation to a peer.
-func (b *bind) setInitiator(old, index uint32, p *paths) {
+func (b *bind) setInitiator(old, index uint32, p *peerEndpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.initiators[old] == p {
@@ -267,16 +268,16 @@ func (b *bind) setInitiator(old, index uint32, p *paths) {
 	b.initiators[index] = p
 }
 
-// initiator returns the peer whom we sent the initiation with this index, or nil.
-func (b *bind) initiator(index uint32) *paths {
+// initiator returns the peer that we sent the initiation with this index to, or nil.
+func (b *bind) initiator(index uint32) *peerEndpoint {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.initiators[index]
 }
 
-// moved is called when a peer was heard on another path.
-func (b *bind) moved(p *paths, from, to netip.AddrPort) {
-	// whoever relays its packets from two addresses could fill the log
+// moved is called when a packet of a peer came from another address.
+func (b *bind) moved(p *peerEndpoint, from, to netip.AddrPort) {
+	// an attacker that relays its packets from two addresses could fill the log
 	if more, ok := b.logLimit.may(kind{"moved", p.key}, b.now()); ok {
 		b.log.Info("peer moved", "peer", p.key.String(), "from", from.String(), "to", to.String(),
 			"not_logged_before", more)

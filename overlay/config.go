@@ -17,19 +17,19 @@ type Config struct {
 	Name string // of the interface
 	Key  Key    // private key of this node
 	Port uint16 // UDP port; 0 lets the system choose
-	// MTU of the interface; 0 chooses DefaultMTU, or less where the way to a peer asks for it.
+	// MTU of the interface; 0 chooses DefaultMTU, or less where the path to a peer requires it.
 	MTU int
 	// Mark is the firewall mark of the encrypted packets; 0 is none.
 	Mark uint32
-	// Filter decides about every packet; nil lets all pass.
+	// Filter decides about every packet; nil passes all.
 	Filter Filter
 	// UAPI is the directory for the socket of wg(8), which looks in DefaultUAPI; empty for none.
 	UAPI string
 	// Resolver looks up the names of peers; nil means eyeballs.DefaultResolver().
 	Resolver *dns.Resolver
-	// NoOffload switches super packets off, towards the kernel's stack and on the wire.
+	// NoOffload switches GSO and GRO off, towards the kernel's stack and on the wire.
 	NoOffload bool
-	// Log tells of peers that move and of what goes wrong; nil is silent.
+	// Log receives peers that move and errors; nil logs nothing.
 	Log *slog.Logger
 }
 
@@ -48,18 +48,18 @@ type Peer struct {
 	Name      string
 	Key       Key      // its public key
 	Preshared Key      // zero for none
-	Endpoints []string // HOST:PORT, in order of preference; none for a node that will call us
+	Endpoints []string // HOST:PORT, in order of preference; none for a node that connects to us
 	Pods      []netip.Prefix
 	// how often to send something while idle, for the sake of NATs; 0 is never
 	Keepalive time.Duration
-	// Plain sends packets to the peer's pods as they are, past the tunnel and the Filter: the first
-	// endpoint that is a neighbour of this host becomes their router. Both ends must agree.
-	// Endpoints are addresses: whoever answers for a name would say where the packets go.
-	Plain bool
+	// Unencrypted sends packets to the peer's pods as they are, past the tunnel and the Filter: the
+	// first endpoint that is a neighbour of this host becomes their router. Both ends must agree.
+	// Endpoints must be addresses: a DNS server could redirect the packets of a name.
+	Unencrypted bool
 }
 
 func (p *Peer) check() error {
-	if p.Plain && len(p.Endpoints) == 0 {
+	if p.Unencrypted && len(p.Endpoints) == 0 {
 		return fmt.Errorf("overlay: peer %q: without encryption it needs an endpoint, the address "+
 			"of its host", p.Name)
 	}
@@ -75,10 +75,10 @@ func (p *Peer) check() error {
 			return fmt.Errorf("overlay: peer %q: endpoint %q needs a host and a port from 1 to "+
 				"65535", p.Name, e)
 		}
-		if _, err := netip.ParseAddr(host); err != nil && p.Plain {
+		if _, err := netip.ParseAddr(host); err != nil && p.Unencrypted {
 			return fmt.Errorf("overlay: peer %q: endpoint %q: without encryption it has to be an "+
-				"address, since whoever answers for a "+
-				"name would say where the packets go", p.Name, e)
+				"address: a DNS server could redirect the packets of a name",
+				p.Name, e)
 		}
 	}
 	for _, r := range p.Pods {
@@ -106,10 +106,10 @@ func (c *Config) check() error {
 	return nil
 }
 
-// PeerStatus is a Peer and how it is doing.
+// PeerStatus is a Peer with its state and counters.
 type PeerStatus struct {
 	Peer
-	Path          netip.AddrPort // where packets go now; not valid before the first
+	Path          netip.AddrPort // where packets are sent now; not valid before the first
 	LastHandshake time.Time      // zero before the first
 	RTT           time.Duration  // of the last handshake that this node began; 0 before the first
 	Received      uint64         // bytes, encrypted

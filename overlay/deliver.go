@@ -2,8 +2,8 @@ package overlay
 
 import "fmt"
 
-// Deliver gives the kernel an IP packet as if a peer had sent it. Nobody judges it: it is for what
-// a Filter has to say itself, answers and probes.
+// Deliver gives the kernel an IP packet as if a peer had sent it. The Filter does not see it: it is
+// for what a Filter sends itself, answers and probes.
 func (d *Device) Deliver(packet []byte) error {
 	b := make([]byte, vnetSize+len(packet))
 	copy(b[vnetSize:], packet)

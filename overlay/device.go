@@ -28,21 +28,21 @@ type Device struct {
 	wg      *device.Device
 	uapi    *uapi
 
-	mu     sync.Mutex
-	peers  map[Key]*peer
-	closed bool
-	greets chan Key        // peers that were heard on another path
-	ctx    context.Context // until Close
-	end    context.CancelFunc
-	done   sync.WaitGroup
+	mu         sync.Mutex
+	peers      map[Key]*peer
+	closed     bool
+	keepalives chan Key        // peers from which a packet came on another path
+	ctx        context.Context // until Close
+	end        context.CancelFunc
+	done       sync.WaitGroup
 }
 
-// requestTime bounds how long one request to the kernel may take. Calls that change peers make
-// some, and whoever makes such a call waits.
+// requestTime is how long one request to the kernel may take. A call that changes peers makes some,
+// and waits for them.
 const requestTime = 10 * time.Second
 
-// New makes the interface and brings it up. Addresses are the caller's business; routes to pod
-// ranges come with the peers. It is made in the network namespace of the calling thread.
+// New makes the interface and brings it up. The caller sets addresses; routes to pod ranges come
+// with the peers. It is made in the network namespace of the calling thread.
 func New(config Config) (*Device, error) {
 	if err := config.check(); err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func New(config Config) (*Device, error) {
 		config.Resolver = eyeballs.DefaultResolver()
 	}
 	d := &Device{config: config, autoMTU: auto, log: config.Log, peers: map[Key]*peer{},
-		greets: make(chan Key, 64)}
+		keepalives: make(chan Key, 64)}
 	d.ctx, d.end = context.WithCancel(context.Background())
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -89,10 +89,10 @@ func (d *Device) open() (err error) {
 	}
 	d.bind = newBind(d.log, d.ns, d.config.Mark, !d.config.NoOffload)
 	d.bind.private = d.config.Key
-	// called by the device's own goroutines, who must not call it back
+	// called by the device's own goroutines, so it must not call the device
 	d.bind.onMove = func(k Key) {
 		select {
-		case d.greets <- k:
+		case d.keepalives <- k:
 		default:
 		}
 	}
@@ -116,9 +116,8 @@ func (d *Device) open() (err error) {
 	return nil
 }
 
-// logger passes what the library says: its talk at the level of debugging, its complaints as
-// warnings. Text from the network is not among it. It complains of each packet, hence seldom of one
-// kind.
+// logger logs the library's errors as warnings. They contain no text from the network. The library
+// reports one for each packet, so they are limited by kind.
 func (d *Device) logger() *device.Logger {
 	return &device.Logger{
 		Verbosef: device.DiscardLogf,
@@ -150,25 +149,25 @@ func (d *Device) Port() uint16 {
 	return 0
 }
 
-// Done is closed when the Device has ended, by Close or because its interface was taken away.
+// Done is closed when the Device has ended, by Close or because its interface was removed.
 func (d *Device) Done() <-chan struct{} { return d.wg.Wait() }
 
-// Stats counts what a Device did with packets since it was made.
+// Stats are counters of a Device since it was made.
 type Stats struct {
 	DroppedIn, DroppedOut uint64 // refused by the Filter
-	Broken                uint64 // packets of the kernel that made no sense
-	// packets from peers that were joined and that the kernel refused; they went one by one
-	MergeRefused uint64
-	SendErrors   uint64 // batches for which no path worked
-	ReadErrors   uint64
-	Copies       uint64 // handshake messages that came more than once
-	SocketDrops  uint64 // datagrams that came faster than they were read
-	// super packets that a route refused; their datagrams went one by one
+	Broken                uint64 // malformed packets of the kernel
+	// coalesced packets from peers that the kernel refused; they were written one by one
+	CoalesceRefused uint64
+	SendErrors      uint64 // batches for which no path worked
+	ReadErrors      uint64
+	Copies          uint64 // handshake messages that came more than once
+	SocketDrops     uint64 // datagrams that came faster than they were read
+	// GSO packets that a route refused; their datagrams were sent one by one
 	GSORefused uint64
 	Moves      uint64 // changes of path, of all peers
 	// handshakes that this node began, and those of them that a peer answered
 	Begun, Answered uint64
-	// of Answered: not by the endpoint that was asked first, which kept silent
+	// of Answered: not by the endpoint that was tried first
 	AnsweredByOther uint64
 	Accepted        uint64 // handshakes of peers that this node answered
 }
@@ -177,13 +176,13 @@ type Stats struct {
 func (d *Device) Stats() Stats {
 	s := Stats{
 		DroppedIn: d.tun.dropped[0].Load(), DroppedOut: d.tun.dropped[1].Load(),
-		Broken: d.tun.broken.Load(), MergeRefused: d.tun.refused.Load(),
+		Broken: d.tun.broken.Load(), CoalesceRefused: d.tun.refused.Load(),
 		SendErrors: d.bind.sendErrors.Load(), ReadErrors: d.bind.readErrors.Load(),
-		Copies: d.bind.copies.Load(),
+		Copies: d.bind.duplicates.Load(),
 		Begun:  d.bind.begun.Load(), Answered: d.bind.answered.Load(),
 		AnsweredByOther: d.bind.byOther.Load(), Accepted: d.bind.accepted.Load(),
 	}
-	for _, p := range d.bind.allPaths() {
+	for _, p := range d.bind.allPeers() {
 		s.Moves += p.moves.Load()
 	}
 	d.bind.mu.RLock()
@@ -196,7 +195,7 @@ func (d *Device) Stats() Stats {
 	return s
 }
 
-// Close takes the interface away, and with it its routes and addresses.
+// Close removes the interface, and with it its routes and addresses.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -209,7 +208,7 @@ func (d *Device) Close() error {
 	d.done.Wait()
 	var err error
 	for _, p := range d.peers {
-		if p.Plain { // the other routes go with the interface
+		if p.Unencrypted { // the other routes go with the interface
 			err = errors.Join(err, d.deleteRoutes(p, nil))
 		}
 	}

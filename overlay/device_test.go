@@ -27,7 +27,7 @@ type side struct {
 	addr string // of the interface
 }
 
-// pair is two nodes joined by a wire, or by two.
+// pair is two nodes with one or two links between them.
 //
 //	a: weir0 10.99.0.1 -- wire 10.98.0.1/24 ---- 10.98.0.2/24 wire -- weir0 10.99.0.2 :b
 //	                 \--- spare 10.97.0.1/24 --- 10.97.0.2/24 spare --/
@@ -231,7 +231,7 @@ func TestTwoNodes(t *testing.T) {
 			pa, _ := a.dev.Peers()
 			pb, _ := b.dev.Peers()
 			if pa[0].RTT+pb[0].RTT == 0 {
-				t.Error("nobody knows the round trip time")
+				t.Error("the round trip time is not known")
 			}
 		})
 	}
@@ -284,8 +284,8 @@ func TestSetAndRemovePeer(t *testing.T) {
 	echo(t, a, b, 10)
 }
 
-// TestPlain switches a pair of nodes to no encryption and back.
-func TestPlain(t *testing.T) {
+// TestUnencrypted switches a pair of nodes to no encryption and back.
+func TestUnencrypted(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 100)
 	sent := func() uint64 {
@@ -296,7 +296,7 @@ func TestPlain(t *testing.T) {
 		return list[0].Sent
 	}
 	for _, plain := range []bool{true, false} {
-		set := func(p *Peer) { p.Plain = plain }
+		set := func(p *Peer) { p.Unencrypted = plain }
 		a.peer(t, b, set, "10.98.0.2:51820")
 		b.peer(t, a, set, "10.98.0.1:51820")
 		before := sent()
@@ -305,13 +305,13 @@ func TestPlain(t *testing.T) {
 			t.Errorf("plain %v: %d bytes sent by the tunnel, then %d", plain, before, sent())
 		}
 	}
-	a.peer(t, b, func(p *Peer) { p.Plain = true }, "10.98.0.2:51820")
-	named := Peer{Name: "named", Key: newKey(t).Public(), Plain: true,
+	a.peer(t, b, func(p *Peer) { p.Unencrypted = true }, "10.98.0.2:51820")
+	named := Peer{Name: "named", Key: newKey(t).Public(), Unencrypted: true,
 		Endpoints: []string{"10.98.0.2:1", "host.example:1"}}
 	if err := a.dev.SetPeer(named); err == nil || !strings.Contains(err.Error(), "host.example") {
 		t.Errorf("a name says where pods without encryption are: %v", err)
 	}
-	far := Peer{Name: "far", Key: newKey(t).Public(), Plain: true,
+	far := Peer{Name: "far", Key: newKey(t).Public(), Unencrypted: true,
 		Endpoints: []string{"192.0.2.1:1"}}
 	if err := a.dev.SetPeer(far); err == nil {
 		t.Error("pods behind a router were taken without encryption")
@@ -322,7 +322,7 @@ func TestPlain(t *testing.T) {
 	if list, err := a.dev.Peers(); len(list) != 0 || err != nil {
 		t.Errorf("left: %v, %v", list, err)
 	}
-	a.peer(t, b, func(p *Peer) { p.Plain = true }, "10.98.0.2:51820")
+	a.peer(t, b, func(p *Peer) { p.Unencrypted = true }, "10.98.0.2:51820")
 	if err := a.dev.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// TestDone: somebody takes the interface away.
+// TestDone: the interface is deleted by another program.
 func TestDone(t *testing.T) {
 	a, _ := pair(t, nil, nil)
 	if err := a.Netlink().DeleteLink(a.dev.Index()); err != nil {
@@ -343,7 +343,7 @@ func TestDone(t *testing.T) {
 	select {
 	case <-a.dev.Done():
 	case <-time.After(30 * time.Second):
-		t.Error("the device goes on without an interface")
+		t.Error("the device still runs without an interface")
 	}
 }
 
@@ -388,7 +388,7 @@ func TestKeys(t *testing.T) {
 	if _, err := LoadKey(path); err == nil || !strings.Contains(err.Error(), "others") {
 		t.Errorf("a key that others can read: %v", err)
 	}
-	// As wg pubkey has it.
+	// As wg pubkey prints it.
 	private, err := ParseKey("GFEBHV+0PXJUttXocIsUqiW7BSgbXK7s3K9Lt+XjPEg=")
 	if err != nil || private.Public().String() != "8f/Z99jET5hkpOJTKYDqzSnx8nC/6m/0jxU9qF0+9Rc=" {
 		t.Errorf("public key %s: %v", private.Public(), err)

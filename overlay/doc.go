@@ -13,34 +13,35 @@
 //
 // # Packets
 //
-// The TUN device speaks in super packets with virtio headers: the kernel hands over up to 64 KiB of
+// The TUN device exchanges GSO packets with virtio headers: the kernel hands over up to 64 KiB of
 // one TCP or UDP flow at once, and takes as much. Small packets are read until none is left or a
-// batch is full, so that they are sealed and sent together; the end of a super packet that would
-// make a small one of its own goes with the next. Packets of peers that were cut from one are
-// joined again, TCP segments and UDP datagrams alike. A Filter sees each batch before it is sealed
-// (firewall.Out) and after it was opened (firewall.In), in place, without a copy; super packets are
-// judged as a whole. Authentication, replay and the pod ranges of the peer are checked before the
-// Filter sees a packet that came in. What it refuses is gone, and counted.
+// batch is full, so that they are sealed and sent together. The end of a GSO packet that would make
+// a small one of its own is held back and goes with the next. Packets of peers that were cut from
+// one are coalesced again (GRO), TCP segments and UDP datagrams alike. A Filter sees each batch
+// before it is sealed (firewall.Out) and after it was opened (firewall.In), in place, without a
+// copy; GSO and GRO packets are evaluated as a whole. Authentication, replay and the pod ranges of
+// the peer are checked before the Filter sees a packet that came in. What it refuses is dropped and
+// counted.
 //
 // # Paths
 //
-// A peer may have several endpoints, as addresses or as names. Packets go to the one from which the
-// peer was last heard, as WireGuard's roaming has it. While data is exchanged and nothing has been
-// heard for 300 ms, what is sent goes to all endpoints; the same sealed bytes reach the peer at
+// A peer may have several endpoints, as addresses or as names. Packets go to the one that the peer
+// last sent from, as WireGuard's roaming works. While data is exchanged and the peer has been
+// silent for 300 ms, what is sent goes to all endpoints; the same sealed bytes reach the peer at
 // most once, because WireGuard drops replays. The peer, ours or any other WireGuard, answers the
 // endpoint whose copy came first: a dead path costs less than a second. Handshakes go to one
 // endpoint after the other, in steps of 300 ms or less if they are many, until one is answered.
 //
 // # Sizes
 //
-// The interface's MTU leaves room for what sealing adds. TCP connections learn it from the MSS
+// The interface's MTU leaves space for what sealing adds. TCP connections learn it from the MSS
 // option, which is lowered on the way through, in both directions, and need no ICMP. The encrypted
 // datagrams may be fragmented on the way over IPv4, as those of the kernel's WireGuard may: a
 // router that drops what it should have reported slows the tunnel down instead of swallowing all
-// large packets. Over IPv6 routers do not fragment: there a path in use is sounded, and the MTU
-// lowered to what comes through. The other end has to be of this package for that.
+// large packets. Over IPv6 routers do not fragment: there a path in use is probed (RFC 8899), and
+// the MTU lowered to what comes through. That works only if the other end runs this package.
 //
 // # The socket for wg(8)
 //
-// With Config.UAPI the interface can be seen, and changed, by wg(8).
+// With Config.UAPI, wg(8) can show and change the interface.
 package overlay

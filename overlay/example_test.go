@@ -45,7 +45,7 @@ func Example() {
 // stateDir is where the example keeps its things, such as /var/lib/weir.
 var stateDir string
 
-// TestExample runs the example in a namespace of its own, where it disturbs nobody.
+// TestExample runs the example in a namespace of its own, where it disturbs no other program.
 func TestExample(t *testing.T) {
 	node := nstest.New(t).Node("a")
 	stateDir = t.TempDir()

@@ -8,21 +8,21 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Filter decides about a batch of IP packets and sets pass[i] to whether packets[i] may go on. It
-// is called by several goroutines at once. The packets are valid during the call only. In a hook of
+// Filter decides about a batch of IP packets and sets pass[i] to whether packets[i] may pass. It is
+// called by several goroutines at once. The packets are valid during the call only. In a hook of
 // direction In, Recv is the Device; in one of direction Out, Xmit is. A packet that goes out may be
-// longer than the MTU: it is then a super packet of the kernel, which will be cut into segments
-// that differ in sequence numbers and lengths.
+// longer than the MTU: it is then a GSO packet of the kernel, which will be cut into segments that
+// differ in sequence numbers and lengths.
 type Filter func(hook firewall.Hook, packets [][]byte, pass []bool)
 
-// Worker judges batches for one goroutine; the soft engine's workers do.
+// Worker evaluates batches for one goroutine, as the soft engine's workers do.
 type Worker interface {
 	EvaluateBatch(in *firewall.Input, packets [][]byte, out []firewall.Verdict)
 }
 
 // FilterBy returns a Filter that asks w, one batch at a time. The clock is the engine's. Refused
 // packets are given to refused, unless that is nil, so that it can send what v.Answer asks for; it
-// is called with the worker held and must not wait.
+// is called while the worker is locked and must not block.
 func FilterBy(w Worker, clock func() time.Duration,
 	refused func(hook firewall.Hook, v firewall.Verdict, packet []byte)) Filter {
 	var mu sync.Mutex

@@ -27,14 +27,14 @@ func (w *portWorker) EvaluateBatch(in *firewall.Input, packets [][]byte, out []f
 	}
 }
 
-// TestEvaluate refuses by port, on the way out and on the way in.
-func TestEvaluate(t *testing.T) {
+// TestFilter refuses by port, on the way out and on the way in.
+func TestFilter(t *testing.T) {
 	for _, dir := range []firewall.Direction{firewall.Out, firewall.In} {
 		var w portWorker
-		var told atomic.Uint64
+		var reported atomic.Uint64
 		first := true
 		a, b := pair(t, func(c *Config) {
-			if first == (dir == firewall.Out) { // a judges what goes out, or b what comes in
+			if first == (dir == firewall.Out) { // a filters what goes out, or b what comes in
 				begin := time.Now()
 				c.Filter = FilterBy(&w, func() time.Duration {
 					return time.Since(begin)
@@ -42,7 +42,7 @@ func TestEvaluate(t *testing.T) {
 					if h.Dir == dir && v.Rule == 7 && len(p) > 20 &&
 						(h.Recv != 0) == (dir == firewall.In) &&
 						(h.Xmit != 0) == (dir == firewall.Out) {
-						told.Add(1)
+						reported.Add(1)
 					}
 				})
 			}
@@ -59,7 +59,7 @@ func TestEvaluate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		for i := range 10 { // none like the one before, so that each is judged by itself
+		for i := range 10 { // none like the one before, so that each is filtered by itself
 			c.Write([]byte("no no no no no")[:2+i])
 		}
 		server.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
@@ -68,25 +68,27 @@ func TestEvaluate(t *testing.T) {
 		}
 		var s Stats
 		got := uint64(0)
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
 			s = a.dev.Stats()
 			got = s.DroppedOut
 			if dir == firewall.In {
 				s = b.dev.Stats()
 				got = s.DroppedIn
 			}
-			if got >= 10 && told.Load() >= 10 {
+			if got >= 10 && reported.Load() >= 10 {
 				break
 			}
 		}
-		if got != 10 || told.Load() != 10 {
-			t.Errorf("direction %d: %d drops counted, %d told, want 10: %+v", dir, got, told.Load(), s)
+		if got != 10 || reported.Load() != 10 {
+			t.Errorf("direction %d: %d drops counted, %d reported, want 10: %+v", dir,
+				got, reported.Load(), s)
 		}
 		download(t, a, b, 10<<20, nil)
 		download(t, b, a, 10<<20, nil)
-		// 20 MiB are 15,000 segments; they were judged as super packets where they came as such.
+		// 20 MiB are 15,000 segments; the filter saw GSO packets where they came as such.
 		if n := w.seen[0].Load() + w.seen[1].Load(); n > 15000 {
-			t.Errorf("direction %d: %d packets were judged", dir, n)
+			t.Errorf("direction %d: %d packets were filtered", dir, n)
 		}
 	}
 }
@@ -120,7 +122,8 @@ func TestWG(t *testing.T) {
 		t.Errorf("socket: %v, %v", info, err)
 	}
 	text := wg("show", "weir0")
-	for _, want := range []string{"public key: " + a.key.Public().String(), "listening port: 51820", "peer: " + b.key.Public().String(),
+	for _, want := range []string{"public key: " + a.key.Public().String(),
+		"listening port: 51820", "peer: " + b.key.Public().String(),
 		"endpoint: 10.9", "allowed ips: 10.99.0.2/32", "latest handshake: "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("wg show lacks %q:\n%s", want, text)
@@ -135,7 +138,8 @@ func TestWG(t *testing.T) {
 	wg("set", "weir0", "peer", other, "remove")
 	wg("set", "weir0", "peer", b.key.Public().String(), "endpoint", "10.97.0.2:51820")
 	echo(t, a, b, 100)
-	if text := wg("show", "weir0", "dump"); strings.Contains(text, other) || !strings.Contains(text, "10.97.0.2:51820") {
+	if text := wg("show", "weir0", "dump"); strings.Contains(text, other) ||
+		!strings.Contains(text, "10.97.0.2:51820") {
 		t.Errorf("dump: %s", text)
 	}
 	a.dev.Close()

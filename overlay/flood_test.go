@@ -10,8 +10,8 @@ import (
 	"golang.org/x/crypto/blake2s"
 )
 
-// initiation is a message that begins a handshake with the owner of a public key, as far as anybody
-// can make it who knows nothing but that key: mac1 is right, the rest is noise.
+// initiation is a message that begins a handshake with the owner of a public key, as far as a
+// sender can make it who knows nothing but that key: mac1 is right, the rest is noise.
 func initiation(t *testing.T, rnd *rand.ChaCha8, to Key) []byte {
 	t.Helper()
 	p := make([]byte, sizeInitiation)
@@ -27,9 +27,9 @@ func initiation(t *testing.T, rnd *rand.ChaCha8, to Key) []byte {
 	return p
 }
 
-// TestHandshakeFlood: somebody who knows the public key begins handshakes without end. A session
-// that is there goes on, the peer gets a new one, and the flood gets nothing but cookies, which are
-// smaller than what it sent, and no more of them.
+// TestHandshakeFlood: an attacker that knows the public key begins handshakes without end. An
+// existing session continues, the peer gets a new one, and the flood gets nothing but cookies,
+// which are smaller than what it sent, and no more of them.
 func TestHandshakeFlood(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 100)

@@ -6,44 +6,44 @@ import (
 	"sync"
 )
 
-// handshakes knows the handshake messages that came lately.
+// handshakes remembers the handshake messages that came lately.
 //
-// The library handles them by several workers at once and may take two copies that come together
-// both for new: two copies of an initiation leave the ends with different keys, two copies of a
-// response make a second session with the same keys and counters. The network may copy datagrams,
-// and so may anybody on the way; the second one must not reach the library. Messages are the same
-// only if all of their bytes are: anybody can send something that has a part of a genuine message
-// before that comes.
+// Several workers of the library handle them at once, and may accept both of two copies that come
+// together: two copies of an initiation leave the ends with different keys, two copies of a
+// response make a second session with the same keys and counters. The network may duplicate
+// datagrams, and so may an attacker on the path; the second one must not reach the library.
+// Messages are the same only if all of their bytes are: an attacker can send a message that shares
+// a part with a genuine one before that one comes.
 //
-// The answer to an initiation, which the library makes for the genuine one alone, goes to where
-// that came from: its sender index says which one it was. The first message with an index counts,
-// so that nobody who sees one can draw the answer to himself by another.
+// The response to an initiation, which the library makes for the genuine one alone, goes to where
+// that came from: its sender index identifies it. The first message with an index counts, so that
+// an attacker who sees one cannot draw the response to itself by another.
 type handshakes struct {
 	seed maphash.Seed
 
 	mu    sync.Mutex
-	seen  [handshakesKept]noted
+	seen  [handshakesKept]handshakeEntry
 	next  int
-	begun map[uint32]int // place in seen of the initiation with a sender index
+	begun map[uint32]int // index in seen of the initiation with a sender index
 }
 
-// noted is what is remembered of a handshake message.
-type noted struct {
+// handshakeEntry is what is remembered of a handshake message.
+type handshakeEntry struct {
 	sum   uint64 // of all of it
 	when  int64
 	index uint32 // of an initiation
-	from  *hop   // nil for a response
+	from  *path  // nil for a response
 }
 
 const (
 	// handshakesKept is how many are remembered: all that wait in the library's queue, and as many
-	// more. Who sends more at the same time can push one out, and gains little: copies that come
-	// one after the other are told by their time stamps and states, and an answer goes where the
-	// peer was heard last.
+	// more. A sender of more at the same time can evict one, and gains little: the library
+	// recognises duplicates that come one after the other by their time stamps and states, and a
+	// response goes to where the peer last sent from.
 	handshakesKept = 2048
-	// copiesKept is how many of the newest are compared.
-	copiesKept = 64
-	// handshakeLife is how long a copy is one, ns.
+	// duplicatesKept is how many of the newest are compared.
+	duplicatesKept = 64
+	// handshakeLife is how long a copy counts as a duplicate, ns.
 	handshakeLife = int64(5e9)
 )
 
@@ -53,10 +53,10 @@ func newHandshakes() *handshakes {
 	return &handshakes{seed: maphash.MakeSeed(), begun: make(map[uint32]int, handshakesKept)}
 }
 
-// isCopy says whether a packet is a copy of a handshake message that came before, and notes one
-// that is none.
-func (s *handshakes) isCopy(b []byte, from *hop, now int64) bool {
-	m := noted{when: now}
+// isDuplicate reports whether a packet is a copy of a handshake message that came before. It
+// remembers one that is not.
+func (s *handshakes) isDuplicate(b []byte, from *path, now int64) bool {
+	m := handshakeEntry{when: now}
 	switch {
 	case len(b) == sizeInitiation && b[0] == typeInitiation:
 		m.index, m.from = binary.LittleEndian.Uint32(b[4:]), from
@@ -67,7 +67,7 @@ func (s *handshakes) isCopy(b []byte, from *hop, now int64) bool {
 	m.sum = maphash.Bytes(s.seed, b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for k := 1; k <= copiesKept; k++ {
+	for k := 1; k <= duplicatesKept; k++ {
 		if e := &s.seen[(s.next-k+handshakesKept)%handshakesKept]; e.sum == m.sum &&
 			s.lives(e, now) {
 			return true
@@ -87,12 +87,12 @@ func (s *handshakes) isCopy(b []byte, from *hop, now int64) bool {
 	return false
 }
 
-func (s *handshakes) lives(e *noted, now int64) bool {
+func (s *handshakes) lives(e *handshakeEntry, now int64) bool {
 	return e.when != 0 && now-e.when < handshakeLife
 }
 
-// caller returns where the initiation with a sender index came from, or nil.
-func (s *handshakes) caller(index uint32, now int64) *hop {
+// initiatorPath returns the path on which the initiation with a sender index came, or nil.
+func (s *handshakes) initiatorPath(index uint32, now int64) *path {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if at, known := s.begun[index]; known && s.lives(&s.seen[at], now) {
@@ -101,24 +101,23 @@ func (s *handshakes) caller(index uint32, now int64) *hop {
 	return nil
 }
 
-// takes looks at a received packet before the device does. It is false for one that must not get
-// there.
-func (r *receiver) takes(b []byte, a *arrival, now int64) bool {
+// accept reports whether a received packet may go to the device. It handles PMTU probes itself.
+func (r *receiver) accept(b []byte, a *remoteEndpoint, now int64) bool {
 	if len(b) < 12 || b[0] == typeData {
 		return true
 	}
-	if b[0] == typeSounding || b[0] == typeSounded {
-		r.bind.sounded(b, a)
+	if b[0] == typeProbe || b[0] == typeProbeAck {
+		r.bind.handleProbe(b, a)
 		return false
 	}
-	if r.bind.handshakes.isCopy(b, &a.hop, now) {
-		r.bind.copies.Add(1)
+	if r.bind.handshakes.isDuplicate(b, &a.path, now) {
+		r.bind.duplicates.Add(1)
 		return false
 	}
 	if b[0] == typeResponse {
 		index := binary.LittleEndian.Uint32(b[8:])
 		if p := r.bind.initiator(index); p != nil {
-			p.answered(index, &a.hop, now)
+			p.answered(index, &a.path, now)
 		}
 	}
 	return true

@@ -16,50 +16,50 @@ const (
 	macOfResponse   = 60
 )
 
-func TestCopies(t *testing.T) {
+func TestDuplicates(t *testing.T) {
 	s := newHandshakes()
 	initiation, response, data := make([]byte, sizeInitiation), make([]byte, sizeResponse),
 		make([]byte, 200)
 	initiation[0], initiation[macOfInitiation], response[0], response[macOfResponse], data[0] = 1,
 		7, 2, 8, 4
-	now, from := int64(1e12), &hop{}
+	now, from := int64(1e12), &path{}
 	for _, b := range [][]byte{initiation, response} {
-		for i := range b { // somebody forges every part of it first, but for its type and size
+		for i := range b { // an attacker forges every part of it first, but for its type and size
 			if i > 3 {
 				forged := bytes.Clone(b)
-				if forged[i] ^= 1; s.isCopy(forged, from, now) {
+				if forged[i] ^= 1; s.isDuplicate(forged, from, now) {
 					t.Errorf("another message, at byte %d, is taken for a copy", i)
 				}
 			}
 		}
-		if s.isCopy(b, from, now) {
+		if s.isDuplicate(b, from, now) {
 			t.Error("the first one is taken for a copy")
 		}
-		if !s.isCopy(b, from, now+1) || !s.isCopy(b, from, now+handshakeLife-1) {
+		if !s.isDuplicate(b, from, now+1) || !s.isDuplicate(b, from, now+handshakeLife-1) {
 			t.Error("a copy is not known")
 		}
-		if s.isCopy(b, from, now+handshakeLife+1) {
+		if s.isDuplicate(b, from, now+handshakeLife+1) {
 			t.Error("a copy is remembered too long")
 		}
 	}
 	for range 2 {
-		if s.isCopy(data, from, now) || s.isCopy(data[:0], from, now) ||
-			s.isCopy(initiation[:100], from, now) {
-			t.Error("what is no handshake is taken for a copy")
+		if s.isDuplicate(data, from, now) || s.isDuplicate(data[:0], from, now) ||
+			s.isDuplicate(initiation[:100], from, now) {
+			t.Error("a message that is not a handshake counts as a duplicate")
 		}
 	}
 	other := bytes.Clone(initiation)
 	for i := range 3 * handshakesKept { // a flood must not make the table grow
 		binary.LittleEndian.PutUint32(other[4:], uint32(i))
-		s.isCopy(other, from, now+handshakeLife)
+		s.isDuplicate(other, from, now+handshakeLife)
 	}
 	if len(s.begun) > handshakesKept {
 		t.Errorf("%d initiations are remembered", len(s.begun))
 	}
 }
 
-// TestCallers: the answer to an initiation goes to where the first one with its index came from.
-func TestCallers(t *testing.T) {
+// TestInitiators: the answer to an initiation goes to where the first one with its index came from.
+func TestInitiators(t *testing.T) {
 	s := newHandshakes()
 	message := func(index uint32, more byte) []byte {
 		b := make([]byte, sizeInitiation)
@@ -68,30 +68,33 @@ func TestCallers(t *testing.T) {
 		return b
 	}
 	now := int64(1e12)
-	genuine, forged := &hop{ifindex: 1}, &hop{ifindex: 2}
-	s.isCopy(message(7, 0), genuine, now)
-	s.isCopy(message(7, 1), forged, now) // somebody saw the first one
-	s.isCopy(message(8, 1), forged, now)
-	if s.caller(7, now) != genuine || s.caller(8, now) != forged || s.caller(9, now) != nil {
-		t.Errorf("callers are %v, %v, %v", s.caller(7, now), s.caller(8, now), s.caller(9, now))
+	genuine, forged := &path{ifindex: 1}, &path{ifindex: 2}
+	s.isDuplicate(message(7, 0), genuine, now)
+	s.isDuplicate(message(7, 1), forged, now) // an attacker saw the first one
+	s.isDuplicate(message(8, 1), forged, now)
+	if s.initiatorPath(7, now) != genuine || s.initiatorPath(8, now) != forged ||
+		s.initiatorPath(9, now) != nil {
+		t.Errorf("initiators are %v, %v, %v", s.initiatorPath(7, now), s.initiatorPath(8, now),
+			s.initiatorPath(9, now))
 	}
-	if later := now + handshakeLife; s.caller(7, later) != nil {
+	if later := now + handshakeLife; s.initiatorPath(7, later) != nil {
 		t.Error("a caller is remembered too long")
-	} else if s.isCopy(message(7, 2), forged, later); s.caller(7, later) != forged {
+	} else if s.isDuplicate(message(7, 2), forged, later); s.initiatorPath(7, later) != forged {
 		t.Error("an index that was used again is not known")
 	}
 	for i := range uint32(handshakesKept) {
-		s.isCopy(message(100+i, 0), genuine, now+handshakeLife)
+		s.isDuplicate(message(100+i, 0), genuine, now+handshakeLife)
 	}
-	if s.caller(7, now+handshakeLife) != nil || s.caller(100, now+handshakeLife) != genuine ||
+	if s.initiatorPath(7, now+handshakeLife) != nil ||
+		s.initiatorPath(100, now+handshakeLife) != genuine ||
 		len(s.begun) != handshakesKept {
 		t.Errorf("after a flood %d callers are known", len(s.begun))
 	}
 }
 
-// TestForgedCopy: somebody who sees the wire sends something that has the code of each initiation
-// before that comes. Sessions begin all the same.
-func TestForgedCopy(t *testing.T) {
+// TestForgedDuplicate: an attacker on the path sends a message that has the code of each
+// initiation before that comes. Sessions begin all the same.
+func TestForgedDuplicate(t *testing.T) {
 	var forge atomic.Pointer[func([]byte)]
 	a, b := through(t, &middlebox{seen: func(p []byte) {
 		if f := forge.Load(); f != nil && len(p) == sizeInitiation {
@@ -122,28 +125,30 @@ func TestForgedCopy(t *testing.T) {
 	}
 }
 
-// TestForgedCaller: somebody begins a handshake in a peer's name, which takes its public key alone,
-// between the peer's own initiation and its answer. The answer goes to the peer.
-func TestForgedCaller(t *testing.T) {
+// TestForgedInitiator: an attacker begins a handshake in a peer's name, which needs its public key
+// alone, between the peer's own initiation and its answer. The answer goes to the peer.
+func TestForgedInitiator(t *testing.T) {
 	b, _, _ := openBind(t, true)
 	key := newKey(t).Public()
-	p := b.addPaths(key)
+	p := b.addPeer(key)
 	p.setCandidates(nil)
 	now := b.now()
 	genuine := make([]byte, sizeInitiation)
 	genuine[0] = typeInitiation
 	binary.LittleEndian.PutUint32(genuine[4:], 77)
-	at := func(to netip.AddrPort) *arrival { return &arrival{hop: hop{addr: to}, bind: b} }
+	at := func(to netip.AddrPort) *remoteEndpoint {
+		return &remoteEndpoint{path: path{addr: to}, bind: b}
+	}
 	r := &receiver{bind: b}
 	peer := listenUDP(t)
 	thief := listenUDP(t)
-	if !r.takes(genuine, at(peer.LocalAddr().(*net.UDPAddr).AddrPort()), now) {
+	if !r.accept(genuine, at(peer.LocalAddr().(*net.UDPAddr).AddrPort()), now) {
 		t.Fatal("an initiation is refused")
 	}
 	forged := bytes.Clone(genuine)
 	for i := range uint32(100) {
 		binary.LittleEndian.PutUint32(forged[4:], 1000+i)
-		r.takes(forged, at(thief.LocalAddr().(*net.UDPAddr).AddrPort()), now)
+		r.accept(forged, at(thief.LocalAddr().(*net.UDPAddr).AddrPort()), now)
 	}
 	response := make([]byte, sizeResponse)
 	response[0] = typeResponse
@@ -167,9 +172,9 @@ func listenUDP(t *testing.T) *net.UDPConn {
 	return c
 }
 
-// TestHandshakesInCopies: every datagram comes twice, at once. Each of many new sessions must carry
-// data.
-func TestHandshakesInCopies(t *testing.T) {
+// TestDuplicatedHandshakes: every datagram comes twice, at once. Each of many new sessions must
+// carry data.
+func TestDuplicatedHandshakes(t *testing.T) {
 	a, b := through(t, &middlebox{repeat: 1000})
 	for range 10 {
 		echo(t, a, b, 100)

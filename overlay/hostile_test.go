@@ -51,16 +51,16 @@ func inUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestHostileCosts: whatever somebody without a key sends, it costs less CPU time than one
+// TestHostileCosts: whatever an attacker without a key sends, it costs less CPU time than one
 // multiplication of a handshake, of which an honest one takes half a dozen; it gets no answer, but
 // for cookies, which are smaller than what they answer; and no memory is kept.
 func TestHostileCosts(t *testing.T) {
-	var heard [][]byte
+	var recorded [][]byte
 	var full atomic.Bool
 	// called by two goroutines, of which one sees what a sends
 	a, b := through(t, &middlebox{seen: func(p []byte) {
 		if p[0] == typeData && len(p) == 112+32 && !full.Load() {
-			if heard = append(heard, bytes.Clone(p)); len(heard) == 100 {
+			if recorded = append(recorded, bytes.Clone(p)); len(recorded) == 100 {
 				full.Store(true)
 			}
 		}
@@ -89,12 +89,12 @@ func TestHostileCosts(t *testing.T) {
 	hostile.(*net.UDPConn).SetReadBuffer(4 << 20)
 	var answers, cookies atomic.Int64
 	go countAnswers(hostile, &cookies, &answers)
-	nobody, err := b.ListenPacket("udp", "10.2.0.1:0") // whose buffer is full at once
+	deaf, err := b.ListenPacket("udp", "10.2.0.1:0") // whose buffer is full at once
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer nobody.Close()
-	nobody.(*net.UDPConn).SetReadBuffer(1)
+	defer deaf.Close()
+	deaf.(*net.UDPConn).SetReadBuffer(1)
 
 	const count = 20000
 	rnd := mathrand.NewChaCha8([32]byte{1})
@@ -125,9 +125,9 @@ func TestHostileCosts(t *testing.T) {
 		{"of no type", false, func(int) []byte { return random(9, 200) }},
 		{"of a wrong length", false, func(i int) []byte { return random(byte(1+i%4), 20+i%100) }},
 		{"data of no session", false, func(int) []byte { return random(typeData, 200) }},
-		{"replayed data", false, func(i int) []byte { return heard[i%len(heard)] }},
+		{"replayed data", false, func(i int) []byte { return recorded[i%len(recorded)] }},
 		{"data with a bit turned", false, func(i int) []byte {
-			p := bytes.Clone(heard[i%len(heard)])
+			p := bytes.Clone(recorded[i%len(recorded)])
 			p[20+i%60] ^= 1
 			return p
 		}},
@@ -137,7 +137,7 @@ func TestHostileCosts(t *testing.T) {
 		{"responses to nothing", false, func(int) []byte {
 			return random(typeResponse, sizeResponse)
 		}},
-		{"initiations of a stranger", true, func(int) []byte {
+		{"initiations with an unknown key", true, func(int) []byte {
 			return initiation(t, rnd, b.key.Public())
 		}},
 	} {
@@ -147,7 +147,7 @@ func TestHostileCosts(t *testing.T) {
 		}
 		answers.Store(0)
 		cookies.Store(0)
-		nothing := attack(nobody.LocalAddr().(*net.UDPAddr).AddrPort(), list)
+		nothing := attack(deaf.LocalAddr().(*net.UDPAddr).AddrPort(), list)
 		before := inUse()
 		cost := attack(device, list) - nothing
 		kept := inUse() - before

@@ -46,7 +46,7 @@ func (k Key) Public() Key {
 	return Key(p.PublicKey().Bytes())
 }
 
-// IsZero says whether there is no key.
+// IsZero reports whether k is the zero key, which stands for none.
 func (k Key) IsZero() bool { return k == Key{} }
 
 // String is the key in base64. Do not print private ones.
@@ -63,8 +63,8 @@ func (k *Key) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// LoadKey reads the private key of this node from a file, and makes both when there is none. The
-// file is for its owner alone (0600); one that others can read is refused.
+// LoadKey reads the private key of this node from a file. If there is no file, it makes a key and
+// the file. Only the owner may read the file (0600); one that others can read is refused.
 func LoadKey(path string) (Key, error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +75,8 @@ func LoadKey(path string) (Key, error) {
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		return Key{},
-			fmt.Errorf("overlay: private key %s can be read by others (mode %#o); if nobody did, "+
+			fmt.Errorf("overlay: private key %s can be read by others (mode %#o); if they did "+
+				"not, "+
 				"run chmod 600 on it", path, info.Mode().Perm())
 	}
 	b, err := os.ReadFile(path)
@@ -89,15 +90,15 @@ func LoadKey(path string) (Key, error) {
 	return k, nil
 }
 
-// createKey writes a new key. The file appears whole or not at all, and what a crash leaves behind
-// is no key where the file system has files without a name.
+// createKey writes a new key. The file appears whole or not at all. A crash leaves no key behind on
+// file systems with unnamed files (O_TMPFILE).
 func createKey(path string) (Key, error) {
 	k, err := NewPrivateKey()
 	if err != nil {
 		return Key{}, err
 	}
 	err = atomicfile.Create(path, []byte(k.String()+"\n"))
-	if errors.Is(err, fs.ErrExist) { // somebody else was faster
+	if errors.Is(err, fs.ErrExist) { // another process was faster
 		return LoadKey(path)
 	}
 	if err != nil {

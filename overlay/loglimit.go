@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// logEvery is how long nothing more is logged of a kind: what happens for each packet must not
-	// fill the log.
+	// logEvery is the least time between two log lines of one kind: what happens for each packet
+	// must not fill the log.
 	logEvery = 10 * time.Second
-	// logKinds bounds how many kinds are remembered.
+	// logKinds is how many kinds are remembered at most.
 	logKinds = 1024
 )
 
-// logLimiter keeps the log quiet. The zero value is ready.
+// logLimiter limits how often each kind of message is logged. The zero value is ready.
 type logLimiter struct {
 	mu   sync.Mutex
 	said map[kind]*said
 }
 
-// kind is what is logged, and of whom.
+// kind is what is logged, and about which peer.
 type kind struct {
 	what string
 	peer Key
@@ -27,11 +27,11 @@ type kind struct {
 
 type said struct {
 	when int64
-	more int // not logged since
+	more int // suppressed since
 }
 
-// may says whether something is to be logged now, and how often it was not since the last time. now
-// is in ns.
+// may reports whether a message of kind k may be logged now, and how many were suppressed since the
+// last one. now is in ns.
 func (q *logLimiter) may(k kind, now int64) (more int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -18,7 +18,7 @@ func TestLogLimiter(t *testing.T) {
 		}
 	}
 	if _, ok := q.may(kind{what: "a", peer: Key{1}}, now); !ok {
-		t.Error("another peer is not told of")
+		t.Error("a move of another peer is not logged")
 	}
 	if more, ok := q.may(kind{what: "a"}, now+int64(logEvery)); !ok || more != 999 {
 		t.Errorf("later: %d, %v", more, ok)
@@ -31,17 +31,17 @@ func TestLogLimiter(t *testing.T) {
 	}
 }
 
-// TestMovesAreLoggedSeldom: somebody sends a peer's packets from two addresses in turn, and the
+// TestMovesAreLoggedSeldom: an attacker sends a peer's packets from two addresses in turn, and the
 // library complains for each packet.
 func TestMovesAreLoggedSeldom(t *testing.T) {
 	var log bytes.Buffer
 	b, _, _ := openBind(t, true)
 	b.log = slog.New(slog.NewTextHandler(&log, nil))
-	p := b.addPaths(Key{1})
-	hops := []*hop{{addr: netip.MustParseAddrPort("192.0.2.1:1")},
+	p := b.addPeer(Key{1})
+	paths := []*path{{addr: netip.MustParseAddrPort("192.0.2.1:1")},
 		{addr: netip.MustParseAddrPort("192.0.2.2:1")}}
 	for i := range 1000 {
-		p.fromPeer(hops[i%2], b.now(), true)
+		p.fromPeer(paths[i%2], b.now(), true)
 	}
 	d := &Device{log: b.log, bind: b}
 	for range 1000 {

@@ -21,7 +21,7 @@ type middlebox struct {
 }
 
 // fate decides about one datagram.
-func (m *middlebox) fate() (copies int, late bool) {
+func (m *middlebox) fate() (duplicates int, late bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.rnd.IntN(1000)
@@ -46,13 +46,13 @@ func (m *middlebox) serve(in, out net.PacketConn, dst string) {
 		if m.seen != nil {
 			m.seen(buf[:n])
 		}
-		copies, late := m.fate()
+		duplicates, late := m.fate()
 		if late {
 			b := bytes.Clone(buf[:n])
 			time.AfterFunc(time.Millisecond, func() { out.WriteTo(b, to) })
 			continue
 		}
-		for range copies {
+		for range duplicates {
 			out.WriteTo(buf[:n], to)
 		}
 	}
@@ -89,7 +89,7 @@ func through(t *testing.T, m *middlebox) (a, b *side) {
 	return a, b
 }
 
-func TestLossReorderingAndCopies(t *testing.T) {
+func TestLossReorderingAndDuplicates(t *testing.T) {
 	a, b := through(t, &middlebox{lose: 10, repeat: 20, delay: 30})
 	echo(t, a, b, 100, 1300)
 	download(t, a, b, 4<<20, nil)
@@ -124,8 +124,8 @@ func TestHostileWire(t *testing.T) {
 		c.Write([]byte{byte(i)})
 	}
 	got, buf := 0, make([]byte, 100)
-	count := func(patience time.Duration) {
-		server.SetReadDeadline(time.Now().Add(patience))
+	count := func(uapiTimeout time.Duration) {
+		server.SetReadDeadline(time.Now().Add(uapiTimeout))
 		for {
 			if _, _, err := server.ReadFrom(buf); err != nil {
 				return
@@ -144,9 +144,9 @@ func TestHostileWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	mu.Lock()
-	heard := append([][]byte(nil), wire...)
+	recorded := append([][]byte(nil), wire...)
 	mu.Unlock()
-	attack := append([][]byte(nil), heard...)
+	attack := append([][]byte(nil), recorded...)
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for n := range 4000 {
 		p := make([]byte, rnd.IntN(1500))
@@ -162,7 +162,7 @@ func TestHostileWire(t *testing.T) {
 		case 2:
 			p = append(p, make([]byte, 1500)...)[:92]
 		case 4: // a true one, with one bit turned
-			p = bytes.Clone(heard[rnd.IntN(len(heard))])
+			p = bytes.Clone(recorded[rnd.IntN(len(recorded))])
 			p[rnd.IntN(len(p))] ^= 1 << rnd.IntN(8)
 		}
 		attack = append(attack, p)
@@ -193,9 +193,9 @@ func TestHostileWire(t *testing.T) {
 		t.Errorf("the attack moved the path of a to %s", list[0].Path)
 	}
 	echo(t, a, b, 100)
-	b.dev.bind.arrivals.mu.Lock()
-	defer b.dev.bind.arrivals.mu.Unlock()
-	if n := len(b.dev.bind.arrivals.m); n > arrivalLimit {
+	b.dev.bind.remotes.mu.Lock()
+	defer b.dev.bind.remotes.mu.Unlock()
+	if n := len(b.dev.bind.remotes.m); n > remoteLimit {
 		t.Errorf("%d sources are kept", n)
 	}
 }

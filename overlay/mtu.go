@@ -19,8 +19,8 @@ func overhead(a netip.Addr) int {
 	return 40 + 8 + 32
 }
 
-// fitMTU makes the interface's MTU small enough for the links by which the addresses are reached.
-// It never makes it larger: what lies behind those links is not known. A given Config.MTU stays.
+// fitMTU lowers the interface's MTU to what fits the links by which the addresses are reached. It
+// never raises it: what lies behind those links is not known. A given Config.MTU stays.
 func (d *Device) fitMTU(list []netip.AddrPort) error {
 	if !d.autoMTU {
 		return nil
@@ -44,7 +44,7 @@ func (d *Device) fitMTU(list []netip.AddrPort) error {
 	return d.lowerMTU(best)
 }
 
-// lowerMTU makes the interface's MTU smaller, as far as it may be.
+// lowerMTU lowers the interface's MTU, to MinMTU at least.
 func (d *Device) lowerMTU(best int) error {
 	best = max(best, MinMTU)
 	if best >= int(d.tun.mtu.Load()) {
@@ -62,39 +62,39 @@ func (d *Device) lowerMTU(best int) error {
 	return nil
 }
 
-// padding is what WireGuard makes the size of packets a multiple of, but not beyond the interface's
-// MTU.
+// padding: WireGuard pads packets to a multiple of it, but not beyond the interface's MTU.
 const padding = 16
 
-// narrowRange are addresses behind a path that carries less than the interface's MTU.
-type narrowRange struct {
+// rangeMTU is the MTU of a pod range behind a path that carries less than the interface's MTU.
+type rangeMTU struct {
 	pods netip.Prefix
 	mtu  int
 }
 
-// tellNarrow tells the interface of the peers with narrow paths. The caller holds mu.
-func (d *Device) tellNarrow() {
-	var all []narrowRange
+// updateRangeMTUs gives the interface the MTUs of peers whose paths carry less than its own. The
+// caller holds mu.
+func (d *Device) updateRangeMTUs() {
+	var all []rangeMTU
 	for _, p := range d.peers {
-		if p.paths == nil || p.paths.narrow.Load() == 0 {
+		if p.peerEndpoint == nil || p.peerEndpoint.pathMTU.Load() == 0 {
 			continue
 		}
 		for _, r := range p.Pods {
-			all = append(all, narrowRange{r, int(p.paths.narrow.Load())})
+			all = append(all, rangeMTU{r, int(p.peerEndpoint.pathMTU.Load())})
 		}
 	}
 	if all == nil {
-		d.tun.narrow.Store(nil)
+		d.tun.pathMTU.Store(nil)
 		return
 	}
-	d.tun.narrow.Store(&all)
+	d.tun.pathMTU.Store(&all)
 }
 
-// mtuOf is the MTU on the way to the other end of a packet.
+// mtuOf returns the MTU of the path to the remote end of a packet.
 func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 	mtu := int(t.mtu.Load())
-	narrow := t.narrow.Load()
-	if narrow == nil {
+	pathMTU := t.pathMTU.Load()
+	if pathMTU == nil {
 		return mtu
 	}
 	var far netip.Addr
@@ -108,7 +108,7 @@ func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 	case len(p) >= 40 && p[0]>>4 == 6:
 		far = netip.AddrFrom16([16]byte(p[8:]))
 	}
-	for _, n := range *narrow {
+	for _, n := range *pathMTU {
 		if n.pods.Contains(far) {
 			mtu = min(mtu, n.mtu)
 		}
@@ -119,7 +119,7 @@ func (t *tunDevice) mtuOf(p []byte, dir firewall.Direction) int {
 const tcpSyn = 0x02
 
 // clampMSS lowers the maximum segment size in a TCP packet with SYN to what fits the MTU, so that
-// connections through the interface need no ICMP to find it. partial says that the checksum field
+// connections through the interface need no ICMP to find it. partial means that the checksum field
 // holds the sum of the pseudo header alone.
 func clampMSS(p []byte, mtu int, partial bool) {
 	ip := 0
@@ -166,8 +166,8 @@ func clampMSS(p []byte, mtu int, partial bool) {
 	}
 }
 
-// fixChecksum adapts the checksum of a TCP header to 16 bits that changed at an offset (RFC 1624).
-// At an odd one the bytes stand in two words; the sum then sees them swapped.
+// fixChecksum updates the checksum of a TCP header after 16 bits changed at an offset (RFC 1624).
+// At an odd offset the bytes belong to two words; the sum then has them swapped.
 func fixChecksum(tcp []byte, at int, old, changed uint16) {
 	if at%2 == 1 {
 		old, changed = old<<8|old>>8, changed<<8|changed>>8

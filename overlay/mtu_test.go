@@ -20,7 +20,7 @@ func syn(v6 bool, options ...byte) []byte {
 	for len(options)%4 != 0 {
 		options = append(options, 0)
 	}
-	p, o := superPacket(v6, len(options), 0, 1, tcpSyn)
+	p, o := gsoPacket(v6, len(options), 0, 1, tcpSyn)
 	ip := int(o.CsumStart)
 	copy(p[ip+20:], options)
 	sumTCP(p, ip)
@@ -93,19 +93,19 @@ func TestClampMSS(t *testing.T) {
 	}
 }
 
-// TestMTUOfOnePeer: what is narrow for one peer is not for another.
+// TestMTUOfOnePeer: the lower MTU of one peer is not that of another.
 func TestMTUOfOnePeer(t *testing.T) {
 	var d tunDevice
 	d.mtu.Store(1420)
 	four, six := syn(false), syn(true)
 	if d.mtuOf(four, firewall.Out) != 1420 || d.mtuOf(six, firewall.In) != 1420 {
-		t.Error("without narrow paths the MTU is another one")
+		t.Error("without peers of a lower MTU the MTU differs")
 	}
 	end := func(p []byte, at, size int) netip.Prefix {
 		a, _ := netip.AddrFromSlice(p[at : at+size])
 		return netip.PrefixFrom(a, size*8)
 	}
-	d.narrow.Store(&[]narrowRange{{end(four, 16, 4), 1312}, {end(six, 24, 16), 1328}})
+	d.pathMTU.Store(&[]rangeMTU{{end(four, 16, 4), 1312}, {end(six, 24, 16), 1328}})
 	for _, c := range []struct {
 		p    []byte
 		dir  firewall.Direction
@@ -141,7 +141,8 @@ func FuzzClampMSS(f *testing.F) {
 }
 
 // TestMTUFitsTheLink: the wire to the peer takes 1400 bytes, so the interface takes less than its
-// default; and large packets get through a router in between that takes even less and says nothing.
+// default; and large packets get through a router in between that takes even less and sends no ICMP
+// error.
 func TestMTUFitsTheLink(t *testing.T) {
 	lab := nstest.New(t)
 	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"},
@@ -168,7 +169,8 @@ func TestMTUFitsTheLink(t *testing.T) {
 	// The black hole: no ICMP about sizes comes back.
 	if out, err := r.Command("nft",
 		"add table ip hole; add chain ip hole out { type filter hook output priority 0; }; "+
-			"add rule ip hole out icmp type destination-unreachable drop").CombinedOutput(); err != nil {
+			"add rule ip hole out icmp type destination-unreachable "+
+			"drop").CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v: %s", err, out)
 	}
 	a.start(t, nil)
@@ -216,7 +218,8 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 				if out, err := n.Command("nft",
 					"add table ip6 hole; add chain ip6 hole out { type filter hook output "+
 						"priority 0; }; "+
-						"add rule ip6 hole out icmpv6 type packet-too-big drop").CombinedOutput(); err != nil {
+						"add rule ip6 hole out icmpv6 type packet-too-big "+
+						"drop").CombinedOutput(); err != nil {
 					t.Fatalf("nft: %v: %s", err, out)
 				}
 			}
@@ -251,8 +254,8 @@ func TestBlackHoleOverIPv6(t *testing.T) {
 }
 
 // TestSmallPathOverIPv6: behind the first router the wire is smaller than where the tunnel begins,
-// and the router says so, as IPv6 demands: only the sender may fragment there. Large packets get
-// through.
+// and the router reports it, as IPv6 requires: only the sender may fragment there. Large packets
+// get through.
 func TestSmallPathOverIPv6(t *testing.T) {
 	lab := nstest.New(t)
 	a, b := &side{Node: lab.Node("a"), addr: "10.99.0.1"},

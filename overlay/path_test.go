@@ -30,8 +30,8 @@ func longestGap(t *testing.T, from, to *side, size int, cut func()) time.Duratio
 	return gap
 }
 
-// TestPathDies blocks one path in mid-download, without a sign to either end: the download must go
-// on over the other, and back when that dies too.
+// TestPathDies blocks one path in mid-download, without a sign to either end: the download must
+// continue over the other, and back when that dies too.
 func TestPathDies(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 100)
@@ -99,12 +99,12 @@ func TestDeadEndpointFirst(t *testing.T) {
 	}
 }
 
-// TestAllAreAskedWithinASecond: of endpoints that keep silent each is asked once, one after the
+// TestAllAreTriedWithinASecond: of endpoints that keep silent each is asked once, one after the
 // other, and the last one soon enough.
-func TestAllAreAskedWithinASecond(t *testing.T) {
+func TestAllAreTriedWithinASecond(t *testing.T) {
 	b, _, _ := openBind(t, true)
 	for _, n := range []int{2, 3, 9} {
-		p := b.addPaths(Key{byte(n)})
+		p := b.addPeer(Key{byte(n)})
 		var list []netip.AddrPort
 		for i := range n {
 			list = append(list, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 9, 9, byte(i)}), 9))

@@ -16,19 +16,19 @@ import (
 // peer is a Peer that the device serves.
 type peer struct {
 	Peer
-	ways  *endpoints
-	paths *paths // nil without encryption
-	// how its pods are reached, but for Dst: one that fits all, or one of each family
+	endpoints    *endpoints
+	peerEndpoint *peerEndpoint // nil without encryption
+	// the routes to its pods, without Dst: one for all, or one for each family
 	routes []nl.Route
 }
 
 // SetPeer adds a peer, or replaces the one with the same key. Sessions live on as long as the key
-// does. Names among the endpoints are looked up now and every half minute; those that take long
-// join the others when they are known. An error changes nothing.
+// does. Names among the endpoints are looked up now and every half minute; the addresses of a slow
+// name are added when they are known. An error changes nothing.
 func (d *Device) SetPeer(p Peer) error { return d.ReplacePeer(p.Key, p) }
 
-// ReplacePeer sets a peer in the place of the one with another key, if that is there. What goes to
-// ranges that both have goes to one of the two at every moment. An error changes nothing.
+// ReplacePeer sets a peer in the place of the one with another key, if there is one. Packets to
+// ranges that both have go to one of the two at every moment. An error changes nothing.
 func (d *Device) ReplacePeer(old Key, p Peer) error {
 	if err := p.check(); err != nil {
 		return err
@@ -37,9 +37,9 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 		return fmt.Errorf("overlay: peer %q has the key of this node", p.Name)
 	}
 	p.Endpoints, p.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
-	next := &peer{Peer: p, ways: newEndpoints(d.config.Resolver, p.Endpoints),
+	next := &peer{Peer: p, endpoints: newEndpoints(d.config.Resolver, p.Endpoints),
 		routes: []nl.Route{{Link: d.link.Index}}}
-	if err := d.findOut(next); err != nil {
+	if err := d.resolve(next); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -47,12 +47,12 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 	if d.closed {
 		return net.ErrClosed
 	}
-	if err := d.clash(old, &p); err != nil {
+	if err := d.conflict(old, &p); err != nil {
 		return err
 	}
-	defer d.tellNarrow()
-	if p.Plain {
-		routes, err := d.neighbours(&next.Peer, next.ways.list())
+	defer d.updateRangeMTUs()
+	if p.Unencrypted {
+		routes, err := d.neighbours(&next.Peer, next.endpoints.list())
 		if err != nil {
 			return err
 		}
@@ -66,14 +66,15 @@ func (d *Device) ReplacePeer(old Key, p Peer) error {
 		return nil
 	}
 	err := d.deleteRoutes(before, next.Pods)
-	if !before.Plain && (p.Plain || before.Key != p.Key) {
+	if !before.Unencrypted && (p.Unencrypted || before.Key != p.Key) {
 		err = errors.Join(err, d.endTunnel(before))
 	}
 	return err
 }
 
-// clash says why a peer cannot stand beside the others, but for the one that it replaces.
-func (d *Device) clash(replaced Key, p *Peer) error {
+// conflict returns an error if a peer cannot coexist with the others, except for the one that it
+// replaces.
+func (d *Device) conflict(replaced Key, p *Peer) error {
 	for key, other := range d.peers {
 		if key == replaced {
 			continue
@@ -91,10 +92,10 @@ func (d *Device) clash(replaced Key, p *Peer) error {
 	return nil
 }
 
-// putLocked makes a peer known and sends to it what goes to its ranges. WireGuard knows whose they
-// are before they are routed.
+// putLocked adds a peer and routes its ranges to it. WireGuard has the ranges before the routes
+// exist.
 func (d *Device) putLocked(next, before *peer) error {
-	if !next.Plain {
+	if !next.Unencrypted {
 		if err := d.tunnelTo(next); err != nil {
 			return err
 		}
@@ -114,21 +115,21 @@ func (d *Device) takeBackLocked(next, before *peer) error {
 	if before != nil {
 		d.peers[before.Key] = before
 		kept = before.Pods
-		if !before.Plain {
-			err = d.tunnelTo(before) // takes its ranges again
+		if !before.Unencrypted {
+			err = d.tunnelTo(before) // takes its ranges back
 		}
 		err = errors.Join(err, d.addRoutes(before, next))
 	}
 	err = errors.Join(err, d.deleteRoutes(next, kept))
-	if !next.Plain && (before == nil || before.Plain || before.Key != next.Key) {
+	if !next.Unencrypted && (before == nil || before.Unencrypted || before.Key != next.Key) {
 		err = errors.Join(err, d.endTunnel(next))
 	}
 	return err
 }
 
-// findOut has the names of a new peer looked up, and waits for them for a moment.
-func (d *Device) findOut(p *peer) error {
-	if !p.ways.named() {
+// resolve starts the lookup of a new peer's names, and waits for them for nameGrace at most.
+func (d *Device) resolve(p *peer) error {
+	if !p.endpoints.named() {
 		return nil
 	}
 	found := make(chan struct{})
@@ -151,52 +152,52 @@ func (d *Device) findOut(p *peer) error {
 	return nil
 }
 
-// lookUp looks the names of a peer up. Each answer is used as soon as it is there: a slow name
-// holds nobody up.
+// lookUp looks the names of a peer up. Each answer is used as soon as it is there: a slow name does
+// not delay the others.
 func (d *Device) lookUp(p *peer) {
 	ctx, cancel := context.WithTimeout(d.ctx, lookupTime)
 	defer cancel()
-	missing := p.ways.lookUp(ctx, func() {
+	missing := p.endpoints.lookUp(ctx, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		if d.peers[p.Key] != p || d.closed {
-			return // not yet, then SetPeer uses them; or no longer
+			return // not added yet, then SetPeer uses them; or removed
 		}
-		list := p.ways.list()
-		p.paths.setCandidates(list)
+		list := p.endpoints.list()
+		p.peerEndpoint.setCandidates(list)
 		if err := d.fitMTU(list); err != nil {
 			d.log.Warn("mtu", "peer", p.Name, "err", err)
 		}
 	})
-	if missing != nil && len(p.ways.list()) == 0 && d.ctx.Err() == nil {
+	if missing != nil && len(p.endpoints.list()) == 0 && d.ctx.Err() == nil {
 		d.log.Warn("endpoint not found; will try again", "peer", p.Name, "err", missing)
 	}
 }
 
-// tunnelTo makes a peer known to WireGuard.
+// tunnelTo adds a peer to WireGuard.
 func (d *Device) tunnelTo(p *peer) error {
-	list := p.ways.list()
-	p.paths = d.bind.addPaths(p.Key)
-	p.paths.setCandidates(list)
+	list := p.endpoints.list()
+	p.peerEndpoint = d.bind.addPeer(p.Key)
+	p.peerEndpoint.setCandidates(list)
 	if err := d.wg.IpcSet(p.uapi()); err != nil {
 		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
 	}
 	return d.fitMTU(list)
 }
 
-// endTunnel makes WireGuard forget a peer.
+// endTunnel removes a peer from WireGuard.
 func (d *Device) endTunnel(p *peer) error {
 	if err := d.wg.IpcSet("public_key=" + p.Key.hex() + "\nremove=true\n"); err != nil {
 		return fmt.Errorf("overlay: peer %q: %w", p.Name, err)
 	}
-	d.bind.dropPaths(p.Key)
+	d.bind.dropPeer(p.Key)
 	return nil
 }
 
-// ErrNoPeer says that no peer has a key.
+// ErrNoPeer means that no peer has the key.
 var ErrNoPeer = errors.New("overlay: no such peer")
 
-// RemovePeer forgets a peer, its session and its routes. An unknown key is an error, ErrNoPeer.
+// RemovePeer removes a peer, its session and its routes. An unknown key is an error, ErrNoPeer.
 func (d *Device) RemovePeer(key Key) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -208,8 +209,8 @@ func (d *Device) RemovePeer(key Key) error {
 		return err
 	}
 	delete(d.peers, key)
-	d.tellNarrow()
-	if p.Plain {
+	d.updateRangeMTUs()
+	if p.Unencrypted {
 		return nil
 	}
 	return d.endTunnel(p)

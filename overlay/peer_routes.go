@@ -11,8 +11,8 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// neighbours finds the first candidate of each family that is reached without a router: packets to
-// pods would be lost behind one.
+// neighbours finds the first candidate of each family that is reached without a router: a router
+// would drop packets to pods.
 func (d *Device) neighbours(p *Peer, candidates []netip.AddrPort) ([]nl.Route, error) {
 	var routes []nl.Route
 	for _, a := range candidates {
@@ -38,8 +38,8 @@ func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
 	for _, route := range p.routes {
 		if !route.Via.IsValid() || route.Via.Is4() == r.Addr().Is4() {
 			route.Dst = r
-			if p.paths != nil {
-				route.MTU = int(p.paths.narrow.Load())
+			if p.peerEndpoint != nil {
+				route.MTU = int(p.peerEndpoint.pathMTU.Load())
 			}
 			return route, nil
 		}
@@ -50,7 +50,7 @@ func (p *peer) routeTo(r netip.Prefix) (nl.Route, error) {
 }
 
 // addRoutes sets the routes to a peer's ranges. Those of the peer before it are replaced in place;
-// one that somebody else made for the same range stays, and is an error.
+// one that another program made for the same range stays, and is an error.
 func (d *Device) addRoutes(p, before *peer) error {
 	var errs error
 	for _, r := range p.Pods {
@@ -65,7 +65,7 @@ func (d *Device) addRoutes(p, before *peer) error {
 	return errs
 }
 
-// Reroute sets routes again that others have taken away.
+// Reroute restores routes that other programs have deleted.
 func (d *Device) Reroute() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,7 +87,7 @@ func (d *Device) Reroute() error {
 	return errs
 }
 
-// addRoute sets a route; ours says that the one that may be there is ours.
+// addRoute sets a route; ours means that an existing one belongs to this device.
 func (d *Device) addRoute(route nl.Route, ours bool) error {
 	if ours {
 		return d.nl.ReplaceRoute(route)
@@ -101,42 +101,43 @@ func (d *Device) addRoute(route nl.Route, ours bool) error {
 		return err
 	}
 	for _, o := range there {
-		if o.Dst != route.Dst || o.Metric != plainMetric(o.Dst) || o.Link == route.Link &&
+		if o.Dst != route.Dst || o.Metric != defaultMetric(o.Dst) || o.Link == route.Link &&
 			o.Via == route.Via && !o.Blackhole() {
 			continue
 		}
 		kept := slices.ContainsFunc(there, func(k nl.Route) bool {
-			return k.Dst == o.Dst && k.Metric == keptMetric && k.Via == o.Via && k.Link == o.Link &&
+			return k.Dst == o.Dst && k.Metric == blackholeMetric && k.Via == o.Via &&
+				k.Link == o.Link &&
 				!k.Blackhole()
 		})
 		if kept && o.Via.IsValid() { // of an earlier device, for a peer without encryption
 			return d.nl.ReplaceRoute(route)
 		}
-		return fmt.Errorf("somebody else has a route to %s (%s); delete it first", route.Dst, o)
+		return fmt.Errorf("another program has a route to %s (%s); delete it first", route.Dst, o)
 	}
 	return nil
 }
 
-// plainMetric is that of a route for which none was asked.
-func plainMetric(dst netip.Prefix) int {
+// defaultMetric is the kernel's metric of a route that was set without one.
+func defaultMetric(dst netip.Prefix) int {
 	if dst.Addr().Is4() {
 		return 0
 	}
 	return 1024
 }
 
-// keptMetric is that of the routes by which whoever uses the device keeps its peers' ranges when it
-// is gone.
-const keptMetric = 1 << 30
+// blackholeMetric is the metric of the routes by which a user of the package blocks the peers'
+// ranges while there is no device.
+const blackholeMetric = 1 << 30
 
-// deleteRoutes deletes the routes to a peer's ranges, but for those in kept. What is gone already
-// is fine.
+// deleteRoutes deletes the routes to a peer's ranges, except for those in kept. A route that is
+// already gone is not an error.
 func (d *Device) deleteRoutes(p *peer, kept []netip.Prefix) error {
 	var errs error
 	for _, r := range p.Pods {
 		route, err := p.routeTo(r)
 		if err != nil || slices.Contains(kept, r) {
-			continue // never set, or another's now
+			continue // never set, or another peer's now
 		}
 		route.MTU = 0 // whatever it has
 		if err := d.nl.DeleteRoute(route); err != nil && !errors.Is(err, unix.ESRCH) {

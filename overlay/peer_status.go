@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Peers returns all peers and how they are doing, by name.
+// Peers returns all peers with their status, ordered by name.
 func (d *Device) Peers() ([]PeerStatus, error) {
 	text, err := d.wg.IpcGet()
 	if err != nil {
@@ -49,7 +49,7 @@ func (d *Device) Peers() ([]PeerStatus, error) {
 		}
 	}
 	for _, p := range d.peers {
-		if p.Plain {
+		if p.Unencrypted {
 			list = append(list, p.status())
 		}
 	}
@@ -65,13 +65,13 @@ func (d *Device) Peers() ([]PeerStatus, error) {
 func (p *peer) status() PeerStatus {
 	s := PeerStatus{Peer: p.Peer}
 	s.Endpoints, s.Pods = slices.Clone(p.Endpoints), slices.Clone(p.Pods)
-	if p.Plain {
+	if p.Unencrypted {
 		s.Path = netip.AddrPortFrom(p.routes[0].Via, 0)
 		return s
 	}
-	s.RTT, s.Moves, s.Sent = time.Duration(p.paths.rtt.Load()), p.paths.moves.Load(),
-		p.paths.sent.Load()
-	if h := p.paths.current.Load(); h != nil {
+	s.RTT, s.Moves, s.Sent = time.Duration(p.peerEndpoint.rtt.Load()), p.peerEndpoint.moves.Load(),
+		p.peerEndpoint.sent.Load()
+	if h := p.peerEndpoint.current.Load(); h != nil {
 		s.Path = h.addr
 	}
 	return s

@@ -41,9 +41,10 @@ func TestReplacePeer(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for says, p := range map[string]Peer{
-		"somebody else has a route to 10.77.0.0/16": {Pods: prefixes("10.76.0.0/16", "10.77.0.0/16",
+		"another program has a route to 10.77.0.0/16": {Pods: prefixes("10.76.0.0/16",
+			"10.77.0.0/16",
 			"10.99.0.2/32")},
-		"somebody else has a route to 10.98.0.0/24": {Pods: prefixes("10.98.0.0/24")},
+		"another program has a route to 10.98.0.0/24": {Pods: prefixes("10.98.0.0/24")},
 		"has the key of this node": {Key: a.key.Public(),
 			Pods: prefixes("10.99.0.2/32")},
 	} {
@@ -72,7 +73,7 @@ func TestReplacePeer(t *testing.T) {
 	if list, err := a.dev.Peers(); err != nil || len(list) != 1 || list[0].Key != other.Key {
 		t.Errorf("the peers are %+v, %v", list, err)
 	}
-	if a.dev.bind.pathsOf(b.key.Public()) != nil {
+	if a.dev.bind.peerOf(b.key.Public()) != nil {
 		t.Error("the peer that was replaced is still known")
 	}
 	back := Peer{Name: "b", Key: b.key.Public(), Endpoints: []string{"10.98.0.2:51820"},
@@ -86,7 +87,7 @@ func TestReplacePeer(t *testing.T) {
 	}
 }
 
-// TestReroute: routes that somebody takes away are set again.
+// TestReroute: routes that another program deletes are set again.
 func TestReroute(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	if out, err := a.Command("ip", "route", "flush", "dev", "weir0").CombinedOutput(); err != nil {
@@ -98,7 +99,7 @@ func TestReroute(t *testing.T) {
 	echo(t, a, b, 10)
 }
 
-// TestNameTaken: an interface of somebody else is left alone.
+// TestNameTaken: an interface of another program is left alone.
 func TestNameTaken(t *testing.T) {
 	lab := nstest.New(t)
 	n := lab.Node("n")
@@ -123,7 +124,7 @@ func TestNameTaken(t *testing.T) {
 	}
 }
 
-// TestSentIsWhatLeaves: what one end says that it has sent is what came at the other one.
+// TestSentIsWhatLeaves: what one end counts as sent is what the other one received.
 func TestSentIsWhatLeaves(t *testing.T) {
 	a, b := pair(t, nil, nil)
 	echo(t, a, b, 1, 100, 1392, 5000)
@@ -141,7 +142,7 @@ func TestSentIsWhatLeaves(t *testing.T) {
 		sent, received = from[0].Sent, to[0].Received
 		if text, err := a.dev.wg.IpcGet(); err != nil ||
 			!strings.Contains(a.dev.bind.trueSizes(text), fmt.Sprintf("\ntx_bytes=%d\n", sent)) {
-			t.Fatalf("wg(8) is told\n%s; %d were sent; %v", text, sent, err)
+			t.Fatalf("wg(8) shows\n%s; %d were sent; %v", text, sent, err)
 		}
 		if sent == received && sent > 1<<20 {
 			return

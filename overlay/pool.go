@@ -2,12 +2,12 @@ package overlay
 
 import "sync"
 
-// pool keeps the memory of calls for reuse. Unlike a sync.Pool, the collector does not empty it:
-// what is in use allocates nothing, ever. Users are few: one for each peer.
+// pool keeps the memory of calls for reuse. Unlike a sync.Pool, the garbage collector never empties
+// it, so that the packet path allocates nothing. Users are few: one for each peer.
 type pool[T any] struct {
-	fresh func() *T
-	mu    sync.Mutex
-	idle  []*T
+	newItem func() *T
+	mu      sync.Mutex
+	idle    []*T
 }
 
 const poolLimit = 64
@@ -21,7 +21,7 @@ func (p *pool[T]) get() *T {
 		return x
 	}
 	p.mu.Unlock()
-	return p.fresh()
+	return p.newItem()
 }
 
 func (p *pool[T]) put(x *T) {

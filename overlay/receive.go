@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// directSlots super packets fit into the slab that the device passes, and are received there
+	// directSlots GRO packets fit into the slab that the device passes, and are received there
 	// without a copy.
 	directSlots = 2
 	// ringSlots is how many datagrams are received at once when they come singly. Then system calls
-	// are what costs; copying 1.5 kB into the slab is not. Twice as many gained nothing.
+	// dominate the cost, not the copy of 1.5 kB into the slab. Twice as many gained nothing.
 	ringSlots = 32
-	// singleReads is how many reads without a super packet make us believe that none will come.
+	// singleReads is after how many reads without a GRO packet none is expected.
 	// Among acknowledgements of a flow in the other direction there are always some.
 	singleReads = 16
 )
@@ -33,7 +33,7 @@ type receiver struct {
 	rest    int           // how many bytes of pending[0] were handed out
 	singly  int           // how many reads of direct in a row were full of single datagrams
 
-	last *arrival // most packets come from where the last one came from
+	last *remoteEndpoint // most packets have the same source as the one before
 }
 
 func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
@@ -49,8 +49,8 @@ func (b *bind) receiver(c *udp.Conn) conn.ReceiveFunc {
 	return r.receive
 }
 
-// receive implements conn.ReceiveFunc. The device gives up for good on most errors, so only the end
-// of the socket is one.
+// receive implements conn.ReceiveFunc. The device ends on most errors, so only the end of the
+// socket is returned.
 func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, error) {
 	for failed := 0; ; {
 		var n int
@@ -70,7 +70,7 @@ func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, err
 			// such as an ICMP error of an earlier datagram; reading it cleared it
 			r.bind.readErrors.Add(1)
 			if failed++; failed > 10 {
-				time.Sleep(10 * time.Millisecond) // it stays: do not spin
+				time.Sleep(10 * time.Millisecond) // a permanent error: do not spin
 			}
 			continue
 		}
@@ -80,7 +80,7 @@ func (r *receiver) receive(slab []byte, packets []conn.ReceivedPacket) (int, err
 	}
 }
 
-// readDirect receives super packets where the device wants them.
+// readDirect receives GRO packets into the device's slab.
 func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, error) {
 	for i := range r.direct {
 		r.direct[i].Buffers[0] = slab[i*udp.MaxPayload : (i+1)*udp.MaxPayload]
@@ -92,14 +92,14 @@ func (r *receiver) readDirect(slab []byte, packets []conn.ReceivedPacket) (int, 
 	now, n, singly := r.bind.now(), 0, got == directSlots
 	for i := range got {
 		m := &r.direct[i]
-		a := r.arrivalOf(m, now)
+		a := r.remoteOf(m, now)
 		singly = singly && m.Segment == 0
 		at := i * udp.MaxPayload
 		for b := range m.Segments() {
 			if n == len(packets) {
 				break
 			}
-			if r.takes(b, a, now) {
+			if r.accept(b, a, now) {
 				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
 				n++
 			}
@@ -132,7 +132,7 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 	now, n, at := r.bind.now(), 0, 0
 	for len(r.pending) > 0 {
 		m := &r.pending[0]
-		a := r.arrivalOf(m, now)
+		a := r.remoteOf(m, now)
 		payload := m.Payload()
 		for {
 			b := payload[r.rest:]
@@ -142,7 +142,7 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 			if n == len(packets) || at+len(b) > len(slab) {
 				return n
 			}
-			if r.takes(b, a, now) {
+			if r.accept(b, a, now) {
 				copy(slab[at:], b)
 				packets[n] = conn.ReceivedPacket{Offset: at, Size: len(b), Endpoint: a}
 				at += (len(b) + 15) &^ 15
@@ -157,11 +157,11 @@ func (r *receiver) copyOut(slab []byte, packets []conn.ReceivedPacket) int {
 	return n
 }
 
-// arrivalOf returns the endpoint of a received message.
-func (r *receiver) arrivalOf(m *udp.Message, now int64) *arrival {
+// remoteOf returns the endpoint of a received message.
+func (r *receiver) remoteOf(m *udp.Message, now int64) *remoteEndpoint {
 	a := r.last
 	if a == nil || a.addr != m.Addr || a.local != m.Local || a.ifindex != m.IfIndex {
-		a = r.bind.arrivals.get(r.bind, hop{m.Addr, m.Local, m.IfIndex})
+		a = r.bind.remotes.get(r.bind, path{m.Addr, m.Local, m.IfIndex})
 		r.last = a
 	}
 	a.seen.Store(now)

@@ -96,7 +96,7 @@ func TestRekeys(t *testing.T) {
 	}
 }
 
-// TestSessionEnds: a session that nobody used is dead after a while, and the next packet makes
+// TestSessionEnds: an unused session ends after a while, and the next packet makes
 // another one.
 func TestSessionEnds(t *testing.T) {
 	if hurry(t) {

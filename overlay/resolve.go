@@ -14,36 +14,36 @@ import (
 )
 
 const (
-	// lookupTime bounds how long names may take.
+	// lookupTime is how long a lookup may take.
 	lookupTime = 3 * time.Second
-	// nameGrace is how long a new peer waits for its names, so that their addresses stand where
-	// they were written.
+	// nameGrace is how long a new peer waits for its names, so that their addresses keep the order
+	// of the endpoints.
 	nameGrace = 50 * time.Millisecond
 )
 
-// endpoints are the ways to a peer as they were told: addresses, and names with what they stood for
+// endpoints are the configured endpoints of a peer: addresses, and names with what they stood for
 // when they were last looked up.
 type endpoints struct {
 	resolver *dns.Resolver
-	places   []place
+	entries  []endpointEntry
 
-	mu sync.Mutex // guards the addresses of places
+	mu sync.Mutex // guards the addresses of entries
 }
 
-// place is one endpoint.
-type place struct {
+// endpointEntry is one endpoint.
+type endpointEntry struct {
 	host      string // empty for an address
 	port      uint16
 	six, four []netip.Addr
 }
 
-// newEndpoints takes endpoints that Peer.check has passed. No name is looked up yet.
-func newEndpoints(resolver *dns.Resolver, told []string) *endpoints {
-	e := &endpoints{resolver: resolver, places: make([]place, len(told))}
-	for i, text := range told {
-		p := &e.places[i]
+// newEndpoints expects endpoints that Peer.check has accepted. It looks up no name.
+func newEndpoints(resolver *dns.Resolver, texts []string) *endpoints {
+	e := &endpoints{resolver: resolver, entries: make([]endpointEntry, len(texts))}
+	for i, text := range texts {
+		p := &e.entries[i]
 		if a, err := netip.ParseAddrPort(text); err == nil {
-			// one alone, whatever its family
+			// a single one, whatever its family
 			p.port, p.four = a.Port(), []netip.Addr{a.Addr().Unmap()}
 			continue
 		}
@@ -54,23 +54,23 @@ func newEndpoints(resolver *dns.Resolver, told []string) *endpoints {
 	return e
 }
 
-// named says whether there is anything to look up.
+// named reports whether there is a name to look up.
 func (e *endpoints) named() bool {
-	for i := range e.places {
-		if e.places[i].host != "" {
+	for i := range e.entries {
+		if e.entries[i].host != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// list returns the addresses that are known, each once, in the order of the endpoints. Those of a
-// name take turns by family as in RFC 8305 section 4: handshakes go to one after the other.
+// list returns the known addresses, each once, in the order of the endpoints. Those of a name
+// alternate by family as in RFC 8305 section 4: handshakes go to one after the other.
 func (e *endpoints) list() (list []netip.AddrPort) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range e.places {
-		p := &e.places[i]
+	for i := range e.entries {
+		p := &e.entries[i]
 		add := func(from []netip.Addr, n int) {
 			if n >= len(from) {
 				return
@@ -87,24 +87,24 @@ func (e *endpoints) list() (list []netip.AddrPort) {
 	return list
 }
 
-// lookUp asks for all names side by side, and calls news after every answer that changed the list;
-// several names may call it at once. It returns when all is answered or ctx ends, and tells of the
-// names that have no address now.
+// lookUp looks all names up at once, and calls news after every answer that changed the list, from
+// several goroutines. It returns when all are answered or ctx ends. Its error lists the names that
+// have no address now.
 func (e *endpoints) lookUp(ctx context.Context, news func()) error {
-	errs := make([]error, len(e.places))
+	errs := make([]error, len(e.entries))
 	var wait sync.WaitGroup
-	for i := range e.places {
-		if e.places[i].host != "" {
-			wait.Go(func() { errs[i] = e.lookUpOne(ctx, &e.places[i], news) })
+	for i := range e.entries {
+		if e.entries[i].host != "" {
+			wait.Go(func() { errs[i] = e.lookUpOne(ctx, &e.entries[i], news) })
 		}
 	}
 	wait.Wait()
 	return errors.Join(errs...)
 }
 
-// lookUpOne asks for both families of one name: the hosts file and the cache first, then whoever
-// knows. A family that nobody answers for keeps the addresses that it had.
-func (e *endpoints) lookUpOne(ctx context.Context, p *place, news func()) error {
+// lookUpOne looks up both families of one name: in the hosts file and the cache first, then by DNS.
+// A family without an answer keeps the addresses that it had.
+func (e *endpoints) lookUpOne(ctx context.Context, p *endpointEntry, news func()) error {
 	var errs []error
 	take := func(a dns.Answer) {
 		var missing *net.DNSError
@@ -130,8 +130,8 @@ func (e *endpoints) lookUpOne(ctx context.Context, p *place, news func()) error 
 	return &net.DNSError{Err: "no address", Name: p.host, IsNotFound: true}
 }
 
-// set notes the addresses of one family and says whether they are others than before.
-func (e *endpoints) set(p *place, a dns.Answer) bool {
+// set stores the addresses of one family and reports whether they changed.
+func (e *endpoints) set(p *endpointEntry, a dns.Answer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	family := &p.four

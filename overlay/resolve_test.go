@@ -88,7 +88,7 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// TestSlowNames: a name, or a family of one, that nobody answers for holds no other up.
+// TestSlowNames: a name, or a family of one, without an answer does not delay the others.
 func TestSlowNames(t *testing.T) {
 	server, resolver := nameServer(t, "")
 	lost := eyeballstest.Record{Lose: -1}
@@ -111,19 +111,19 @@ func TestSlowNames(t *testing.T) {
 		t.Errorf("what was answered at once was known after %v: %v", d, e.list())
 	}
 	if err == nil || time.Since(begin) > lookupTime+20*time.Second {
-		t.Errorf("after %v the slow name is no error: %v", time.Since(begin), err)
+		t.Errorf("after %v the slow name is not an error: %v", time.Since(begin), err)
 	}
 }
 
 // TestNamesChange: new addresses take the place of old ones, also while another name is not to be
-// found; a server that fails takes none away.
+// found; a server that fails removes none.
 func TestNamesChange(t *testing.T) {
 	server, resolver := nameServer(t, "")
 	server.Set("moves.example", dnsmessage.TypeA, records(0, "192.0.2.1"))
 	server.Set("stays.example", dnsmessage.TypeA, records(0, "192.0.2.2"))
 	e := newEndpoints(resolver, []string{"none.example:1", "moves.example:1", "stays.example:1"})
 	if err := lookedUp(t, e, "192.0.2.1:1", "192.0.2.2:1"); err == nil {
-		t.Error("a name that does not exist is no error")
+		t.Error("a name that does not exist is not an error")
 	}
 	server.Set("moves.example", dnsmessage.TypeA, records(0, "192.0.2.9"))
 	server.Set("stays.example", dnsmessage.TypeA,

@@ -14,13 +14,13 @@ const (
 	tcpAck  = 0x10
 )
 
-// segment is what matters of a packet that may be joined with others of its flow: a TCP segment or
-// a UDP datagram with payload, without IP options, extension headers or fragments. Of the flags,
+// segment is what matters of a packet that may be coalesced with others of its flow: a TCP segment
+// or a UDP datagram with payload, without IP options, extension headers or fragments. Of the flags,
 // TCP may have ACK and PSH only.
 type segment struct {
-	protocol   uint8 // 0: may not be joined
+	protocol   uint8 // 0: may not be coalesced
 	push       bool
-	ip, header int // length of the IP header, and of it and the next one
+	ip, header int // length of the IP header, and of IP and transport header
 	payload    int
 	seq        uint32 // TCP only
 }
@@ -65,9 +65,10 @@ func (s segment) flow(p []byte) []byte {
 	return p[8:44]
 }
 
-// alike says whether packet q, which is t and of the same flow, has the headers of p, which is s,
-// but for what segmentation changes: lengths, the IP id, checksums, the sequence number and PSH.
-func (s segment) alike(p []byte, t segment, q []byte) bool {
+// sameHeaders reports whether packet q, which is t and of the same flow, has the headers of p,
+// which is s, except for what segmentation changes: lengths, the IP id, checksums, the sequence
+// number and PSH.
+func (s segment) sameHeaders(p []byte, t segment, q []byte) bool {
 	if s.header != t.header {
 		return false
 	}
@@ -86,7 +87,7 @@ func (s segment) alike(p []byte, t segment, q []byte) bool {
 		string(a[18:]) == string(b[18:])
 }
 
-// checksumAt is where the checksum is in the header behind IP's.
+// checksumAt is the offset of the checksum in the transport header.
 func (s segment) checksumAt() int {
 	if s.protocol == protocolTCP {
 		return 16
@@ -102,8 +103,8 @@ func (s segment) pseudo(p []byte, n int) uint16 {
 	return tun.PseudoHeaderChecksum(s.protocol, p[8:24], p[24:40], uint16(n))
 }
 
-// sound says whether the checksum of packet p is right. UDP over IPv4 may have none.
-func (s segment) sound(p []byte) bool {
+// checksumOK reports whether the checksum of packet p is right. UDP over IPv4 may have none.
+func (s segment) checksumOK(p []byte) bool {
 	next := p[s.ip:]
 	if s.protocol == protocolUDP && s.ip == 20 && next[6] == 0 && next[7] == 0 {
 		return true

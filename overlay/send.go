@@ -41,7 +41,7 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	}
 	var err error
 	switch e := ep.(type) {
-	case *paths:
+	case *peerEndpoint:
 		if err = b.sendToPeer(s, n, e); err == nil {
 			size := 0
 			for _, view := range s.views[:n] {
@@ -49,8 +49,8 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 			}
 			e.sent.Add(uint64(size))
 		}
-	case *arrival:
-		err = b.sendOver(s, n, &e.hop)
+	case *remoteEndpoint:
+		err = b.sendOver(s, n, &e.path)
 	default:
 		return conn.ErrWrongEndpointType
 	}
@@ -60,39 +60,42 @@ func (b *bind) Send(bufs [][]byte, ep conn.Endpoint, offset int) error {
 	return err
 }
 
-// sendToPeer sends n messages over the current path, and over the others when that one is in doubt.
-func (b *bind) sendToPeer(s *batch, n int, p *paths) error {
+// sendToPeer sends n messages over the current path, and to the other candidates when that path is
+// in doubt.
+func (b *bind) sendToPeer(s *batch, n int, p *peerEndpoint) error {
 	now := b.now()
 	cur := p.current.Load()
 	head := s.views[0]
 	switch {
 	case len(head) == sizeInitiation && head[0] == typeInitiation:
-		// One after the other: peers may not cope with copies that come at once, see handshakes.
+		// One after the other: peers may not cope with duplicates that come at once, see
+		// handshakes.
 		p.sentInitiation(head, now)
 		b.begun.Add(1)
-		return b.race(s, n, p, cur, false)
+		return b.sendCandidates(s, n, p, cur, false)
 	case len(head) == sizeResponse && head[0] == typeResponse:
 		b.accepted.Add(1)
-		// To where the initiation came from that it answers, which is authentic: the library
-		// answers no other.
-		if caller := b.handshakes.caller(binary.LittleEndian.Uint32(head[8:]), now); caller != nil {
-			return b.sendOver(s, n, caller)
+		// It goes to where the initiation came from that it answers. That one is authentic: the
+		// library answers no other.
+		if from := b.handshakes.initiatorPath(binary.LittleEndian.Uint32(head[8:]),
+			now); from != nil {
+			return b.sendOver(s, n, from)
 		}
 	}
 	if n > 1 || len(head) > sizeKeepalive {
 		p.data.Store(now)
 	}
-	return b.race(s, n, p, cur, p.silent(now) && p.inUse(now) && p.mayMirror(now))
+	return b.sendCandidates(s, n, p, cur, p.silent(now) && p.inUse(now) && p.mayMirror(now))
 }
 
-// race sends n messages over the current path, and with all set over all others too. It fails only
-// when none worked.
-func (b *bind) race(s *batch, n int, p *paths, cur *hop, all bool) error {
+// sendCandidates sends n messages over the current path, and with all set to all other candidates
+// too. It fails only when none worked.
+func (b *bind) sendCandidates(s *batch, n int, p *peerEndpoint, cur *path, all bool) error {
 	err := errNoAddress
 	if cur != nil {
 		if err = b.sendOver(s, n, cur); isGone(err) && cur.local.IsValid() {
-			// This host lost the address that the peer spoke to: let the system choose another.
-			cur = &hop{addr: cur.addr}
+			// This host lost the address that the peer sends to: let the system choose another.
+			cur = &path{addr: cur.addr}
 			p.ClearSrc()
 			err = b.sendOver(s, n, cur)
 		}
@@ -101,14 +104,14 @@ func (b *bind) race(s *batch, n int, p *paths, cur *hop, all bool) error {
 		return nil
 	}
 	for _, a := range p.others(cur) {
-		if e := b.sendOver(s, n, &hop{addr: a}); e == nil {
+		if e := b.sendOver(s, n, &path{addr: a}); e == nil {
 			err = nil
 		}
 	}
 	return err
 }
 
-// isGone says whether an error of sending means that the own address, or the route from it, is
+// isGone reports whether an error of sending means that the local address, or the route from it, is
 // gone.
 func isGone(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENETUNREACH) ||
@@ -116,8 +119,8 @@ func isGone(err error) bool {
 		errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EHOSTUNREACH)
 }
 
-// sendOver sends n messages over one hop. One that fails does not keep the others back.
-func (b *bind) sendOver(s *batch, n int, h *hop) error {
+// sendOver sends n messages over one path. One that fails does not stop the others.
+func (b *bind) sendOver(s *batch, n int, h *path) error {
 	c := b.connFor(h.addr.Addr())
 	if c == nil {
 		return net.ErrClosed
@@ -146,13 +149,13 @@ func (b *bind) sendOver(s *batch, n int, h *hop) error {
 }
 
 // sendInitiation sends a handshake initiation that was not answered in time to another endpoint,
-// and says whether it went.
+// and reports whether it was sent.
 func (b *bind) sendInitiation(msg []byte, to netip.AddrPort) bool {
-	return b.sendOne(msg, &hop{addr: to})
+	return b.sendOne(msg, &path{addr: to})
 }
 
-// sendOne sends a message over one hop and says whether it went.
-func (b *bind) sendOne(msg []byte, h *hop) bool {
+// sendOne sends a message over one path and reports whether it was sent.
+func (b *bind) sendOne(msg []byte, h *path) bool {
 	s := b.batches.get()
 	defer b.putBatch(s)
 	s.views[0] = msg

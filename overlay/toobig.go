@@ -10,12 +10,12 @@ import (
 
 const icmpTooBig = 2 // of ICMPv6
 
-// tellSize tells the kernel how large a packet over a hop may be, by the ICMPv6 message that a
-// router should have sent: there is no other way to set the size of a single path. The kernel never
-// makes it larger by this.
-func (b *bind) tellSize(h *hop, size int) error {
+// sendTooBig sets the kernel's path MTU to size, by the ICMPv6 message Packet Too Big that a router
+// should have sent: there is no other interface for the MTU of a single path. The kernel never
+// raises it by this.
+func (b *bind) sendTooBig(h *path, size int) error {
 	if size < MinMTU || size > 65535 {
-		return fmt.Errorf("overlay: %d is no size of a path", size)
+		return fmt.Errorf("overlay: %d is not a path MTU", size)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,12 +45,12 @@ func (b *bind) tellSize(h *hop, size int) error {
 		to.ZoneId = uint32(h.ifindex)
 	}
 	if err := unix.Sendto(int(b.icmp6.Fd()), m, 0, to); err != nil {
-		return fmt.Errorf("overlay: tell the kernel a path's size: %w", err)
+		return fmt.Errorf("overlay: set a path MTU: %w", err)
 	}
 	return nil
 }
 
-// openICMPLocked opens the socket for tellSize. It receives nothing.
+// openICMPLocked opens the socket for sendTooBig. It receives nothing.
 func (b *bind) openICMPLocked() error {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMPV6)
 	if err != nil {

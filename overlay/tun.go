@@ -16,26 +16,26 @@ import (
 	"github.com/weirnet/weir/internal/poller"
 )
 
-// tunDevice is the interface that packets come from and go to: a tun.Device.
+// tunDevice is the network interface, as a tun.Device.
 type tunDevice struct {
-	name   string
-	index  uint32
-	mtu    atomic.Int32
-	narrow atomic.Pointer[[]narrowRange] // nil for none
-	filter Filter
-	file   *os.File // not watched by the runtime's poller
-	raw    syscall.RawConn
-	ready  poller.Poller // for packets of the kernel
-	events chan tun.Event
-	once   sync.Once
+	name    string
+	index   uint32
+	mtu     atomic.Int32
+	pathMTU atomic.Pointer[[]rangeMTU] // nil for none
+	filter  Filter
+	file    *os.File // not watched by the runtime's poller
+	raw     syscall.RawConn
+	ready   poller.Poller // for packets of the kernel
+	events  chan tun.Event
+	once    sync.Once
 
-	in           drainer
-	inbounds     pool[inbound]
+	in           tunReader
+	writers      pool[tunWriter]
 	noTCP, noUDP atomic.Bool
 
 	dropped [2]atomic.Uint64 // packets that the filter refused, by firewall.Direction
-	broken  atomic.Uint64    // packets from the kernel that could not be cut
-	refused atomic.Uint64    // joined packets that the kernel refused
+	broken  atomic.Uint64    // packets from the kernel that could not be segmented
+	refused atomic.Uint64    // coalesced packets that the kernel refused
 }
 
 // openTUN makes the interface, down and without addresses.
@@ -49,7 +49,7 @@ func openTUN(name string, mtu int, offload bool, filter Filter) (*tunDevice, err
 		unix.Close(fd)
 		return nil, fmt.Errorf("overlay: make interface %s: %w", name, err)
 	}
-	// it blocks still, hence the poller does not get it
+	// still in blocking mode, so that the runtime does not add it to its poller
 	t.file = os.NewFile(uintptr(fd), "/dev/net/tun")
 	if t.raw, err = t.file.SyscallConn(); err == nil {
 		if err = unix.SetNonblock(fd, true); err == nil {
@@ -61,7 +61,7 @@ func openTUN(name string, mtu int, offload bool, filter Filter) (*tunDevice, err
 		return nil, fmt.Errorf("overlay: interface %s: %w", name, err)
 	}
 	t.mtu.Store(int32(mtu))
-	t.inbounds.fresh = func() *inbound { return newInbound(t) }
+	t.writers.newItem = func() *tunWriter { return newTunWriter(t) }
 	t.in.init(t, fd)
 	return t, nil
 }
@@ -73,7 +73,7 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 	}
 	req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR | unix.IFF_TUN_EXCL)
 	err = unix.IoctlIfreq(fd, unix.TUNSETIFF, req)
-	// one that is no TUN device is invalid
+	// EINVAL: an interface that is not a TUN device
 	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EINVAL) && isThere(name) {
 		return ErrNameTaken
 	}
@@ -92,22 +92,22 @@ func (t *tunDevice) attach(fd int, name string, offload bool) error {
 	return nil
 }
 
-// ErrNameTaken says that somebody else has an interface of the Device's name, which is left alone.
-var ErrNameTaken = errors.New("somebody else has an interface of that name")
+// ErrNameTaken means that another program has an interface of the Device's name, which is left
+// alone.
+var ErrNameTaken = errors.New("another program has an interface of that name")
 
 func isThere(name string) bool {
 	_, err := net.InterfaceByName(name)
 	return err == nil
 }
 
-// Super packets of the kernel, whose checksums are ours to compute: of TCP since ever, of UDP from
-// Linux 6.2 on.
+// GSO packets of the kernel, whose checksums we compute: always for TCP, from Linux 6.2 on for UDP.
 const (
 	offloadTCP = unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6
 	offloadUDP = unix.TUN_F_USO4 | unix.TUN_F_USO6
 )
 
-// setOffloads says which super packets may come, and finds out which may go.
+// setOffloads sets which GSO packets the kernel may send, and finds out which it accepts.
 func (t *tunDevice) setOffloads(fd int, on bool) error {
 	flags := 0
 	if on {
@@ -126,7 +126,7 @@ func (t *tunDevice) setOffloads(fd int, on bool) error {
 	return nil
 }
 
-// losesUDP says whether the kernel loses super packets of UDP that come through an interface and
+// losesUDP reports whether the kernel loses GSO packets of UDP that come through an interface and
 // hold a tunnel of its own, such as VXLAN: fixed in Linux 6.8.5 (tailscale/tailscale#11026).
 func losesUDP() bool {
 	var u unix.Utsname
@@ -134,15 +134,15 @@ func losesUDP() bool {
 	if unix.Uname(&u) != nil {
 		return true
 	}
-	// What is missing stays 0.
+	// Numbers that are missing stay 0.
 	_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d.%d", &a, &b, &c)
 	return a < 6 || a == 6 && (b < 8 || b == 8 && c < 5)
 }
 
-// mergeRefused is called when the kernel refused joined packets of a protocol: it has a bug with
-// them (Linux 6.6.44 and stable kernels of that time, tailscale/tailscale#13041). They are not
-// joined any more.
-func (t *tunDevice) mergeRefused(protocol uint8) {
+// coalesceRefused is called when the kernel refused coalesced packets of a protocol: it has a bug
+// with them (Linux 6.6.44 and stable kernels of that time, tailscale/tailscale#13041). Packets of
+// the protocol are not coalesced any more.
+func (t *tunDevice) coalesceRefused(protocol uint8) {
 	t.refused.Add(1)
 	if protocol == protocolUDP {
 		t.noUDP.Store(true)
@@ -151,7 +151,7 @@ func (t *tunDevice) mergeRefused(protocol uint8) {
 	}
 }
 
-// verdicts is the memory of one judgement.
+// verdicts is the memory of one call of the filter.
 type verdicts struct {
 	packets [][]byte
 	pass    []bool
@@ -191,11 +191,11 @@ func (t *tunDevice) Events() <-chan tun.Event { return t.events }
 // BatchSize implements tun.Device.
 func (t *tunDevice) BatchSize() int { return batchSize }
 
-// Close implements tun.Device: the interface goes away.
+// Close implements tun.Device: the interface is removed.
 func (t *tunDevice) Close() error {
 	err := os.ErrClosed
 	t.once.Do(func() {
-		t.ready.Close() // returns when nobody reads any more
+		t.ready.Close() // returns when no reader is left
 		err = t.file.Close()
 		close(t.events)
 	})

@@ -25,7 +25,7 @@ func listenUAPI(d *Device) (*uapi, error) {
 	if err := os.MkdirAll(d.config.UAPI, 0o700); err != nil {
 		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
 	}
-	// The interface is ours, so a socket of its name is a dead one's.
+	// The interface is ours, so an existing socket of its name is a leftover.
 	ln, err := unixsocket.Listen(filepath.Join(d.config.UAPI, d.tun.name+".sock"))
 	if err != nil {
 		return nil, fmt.Errorf("overlay: socket for wg: %w", err)
@@ -51,10 +51,10 @@ func (u *uapi) accept() {
 	}
 }
 
-// patience is how long a client may take for an operation.
-const patience = 5 * time.Second
+// uapiTimeout is how long a client may take for an operation.
+const uapiTimeout = 5 * time.Second
 
-// requestLimit bounds a request; a peer takes a few hundred bytes.
+// requestLimit is the largest request, in bytes; a peer takes a few hundred.
 const requestLimit = 16 << 20
 
 // serve answers one client: operations of lines that end in an empty one.
@@ -62,7 +62,7 @@ func (u *uapi) serve(c net.Conn) {
 	defer c.Close()
 	lines := bufio.NewScanner(c)
 	for {
-		c.SetDeadline(time.Now().Add(patience))
+		c.SetDeadline(time.Now().Add(uapiTimeout))
 		if !lines.Scan() {
 			return
 		}
@@ -87,16 +87,16 @@ func (u *uapi) serve(c net.Conn) {
 	}
 }
 
-// answer does an operation.
+// answer executes an operation and returns the reply.
 func (u *uapi) answer(op string, body []string) string {
 	text, err := "", error(nil)
 	switch op {
 	case "get=1":
 		text, err = u.dev.wg.IpcGet()
-		// of a peer that has none yet
+		// the line of a peer that has none yet
 		text = u.dev.bind.trueSizes(strings.ReplaceAll(text, "endpoint=\n", ""))
 	case "set=1":
-		err = u.dev.wg.IpcSet(tie(body))
+		err = u.dev.wg.IpcSet(addPeerKeys(body))
 	default:
 		return ""
 	}
@@ -111,17 +111,17 @@ func (u *uapi) answer(op string, body []string) string {
 	return fmt.Sprintf("%serrno=%d\n\n", text, errno)
 }
 
-// trueSizes puts what was sent in the place of what the library counts: that has 8 bytes for each
+// trueSizes replaces the library's count of sent bytes by ours: it includes 8 bytes of each
 // datagram that never leave.
 func (b *bind) trueSizes(text string) string {
 	var out strings.Builder
-	var p *paths
+	var p *peerEndpoint
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		if name == "public_key" {
 			key, err := parseHexKey(value)
 			if p = nil; err == nil {
-				p = b.pathsOf(key)
+				p = b.peerOf(key)
 			}
 		}
 		if name == "tx_bytes" && p != nil {
@@ -132,9 +132,9 @@ func (b *bind) trueSizes(text string) string {
 	return out.String()
 }
 
-// tie names the peer in each endpoint line, and gives an endpoint to peers without: their paths are
-// kept under their keys.
-func tie(body []string) string {
+// addPeerKeys adds the peer's key to each endpoint line, and an endpoint line to peers without one:
+// ParseEndpoint finds a peer by its key.
+func addPeerKeys(body []string) string {
 	var b strings.Builder
 	key, tied := "", true
 	finish := func() {

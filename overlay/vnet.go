@@ -13,7 +13,7 @@ import (
 // virtio_net_hdr, in host byte order.
 const vnetSize = 10
 
-// vnet is that header: how to cut a super packet, and which checksum is still to be computed.
+// vnet is that header: how to cut a GSO packet, and which checksum is still to be computed.
 type vnet struct {
 	flags, kind         uint8
 	header, segment     uint16
@@ -33,9 +33,9 @@ func (v vnet) put(b []byte) {
 	}
 }
 
-func (v vnet) super() bool { return v.kind != unix.VIRTIO_NET_HDR_GSO_NONE }
+func (v vnet) gso() bool { return v.kind != unix.VIRTIO_NET_HDR_GSO_NONE }
 
-var errShortSuper = errors.New("overlay: the kernel's super packet is too short for its headers")
+var errShortGSO = errors.New("overlay: the kernel's GSO packet is too short for its headers")
 
 // options translates the header for the library's splitter. The kernel's header length is not
 // trusted: on forwarded packets it may be that of the first segment.
@@ -55,15 +55,15 @@ func (v vnet) options(packet []byte) (tun.GSOOptions, error) {
 		o.HdrLen = v.csumStart + 8
 		return o, nil
 	default:
-		return o, fmt.Errorf("overlay: super packet of kind %d", v.kind)
+		return o, fmt.Errorf("overlay: GSO packet of kind %d", v.kind)
 	}
 	at := int(v.csumStart) + 12
 	if len(packet) <= at {
-		return o, errShortSuper
+		return o, errShortGSO
 	}
 	n := uint16(packet[at]>>4) * 4
 	if n < 20 || int(v.csumStart)+int(n) > len(packet) {
-		return o, errShortSuper
+		return o, errShortGSO
 	}
 	o.HdrLen = v.csumStart + n
 	return o, nil

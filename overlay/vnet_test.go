@@ -22,9 +22,9 @@ func vnetBytes(flags, kind byte, header, segment, start, offset uint16) []byte {
 // what came behind it. No packet may lie outside the slab, overlap another, or stand where no
 // spacing is left.
 func FuzzVnet(f *testing.F) {
-	whole, _ := superPacket(false, 12, 5000, 1, tcpAck)
+	whole, _ := gsoPacket(false, 12, 5000, 1, tcpAck)
 	f.Add(vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV4, 52, 1000, 20, 16), whole)
-	whole, _ = superPacket(true, 0, 5000, 1, tcpAck)
+	whole, _ = gsoPacket(true, 0, 5000, 1, tcpAck)
 	f.Add(vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV6, 60, 1, 40, 16), whole)
 	f.Add(vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_UDP_L4, 28, 200, 20, 6), whole)
 	f.Add(vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_NONE, 0, 0, 65535, 65535), whole[:40])
@@ -35,14 +35,14 @@ func FuzzVnet(f *testing.F) {
 			return
 		}
 		slab, packets := make([]byte, 2*65535), make([]tun.ReadPacket, batchSize)
-		d := &drainer{tun: &tunDevice{}, slab: slab}
+		d := &tunReader{tun: &tunDevice{}, slab: slab}
 		small := append(vnetBytes(0, 0, 0, 0, 0, 0), bytes.Repeat([]byte{0x45}, 40)...)
 		copy(slab[spacing-vnetSize:], small)
 		d.add(spacing, len(small))
 		at := spacing + 40 + spacing
 		copy(slab[at-vnetSize:], head[:vnetSize])
 		copy(slab[at:], p)
-		if fr := d.add(at, vnetSize+len(p)); fr.head.super() && !fr.fits(len(slab), 1) {
+		if fr := d.add(at, vnetSize+len(p)); fr.head.gso() && !fr.fits(len(slab), 1) {
 			return // it would be held back
 		}
 		n := d.cut(slab, packets)
@@ -64,7 +64,7 @@ func FuzzVnet(f *testing.F) {
 
 // TestFits: what does not fit behind other packets is held back for the next read.
 func TestFits(t *testing.T) {
-	whole, _ := superPacket(false, 12, 60000, 1, tcpAck)
+	whole, _ := gsoPacket(false, 12, 60000, 1, tcpAck)
 	head := readVnet(vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV4, 52, 1368, 20, 16))
 	for _, c := range []struct {
 		at, before int
@@ -79,9 +79,9 @@ func TestFits(t *testing.T) {
 
 func newPackets() []tun.ReadPacket { return make([]tun.ReadPacket, batchSize) }
 
-// TestDrain reads packets from a socket pair in place of the interface: small ones come together,
-// and a super packet that does not fit behind them comes with the next read.
-func TestDrain(t *testing.T) {
+// TestReadFrames reads packets from a socket pair in place of the interface: small ones come
+// together, and a GSO packet that does not fit behind them comes with the next read.
+func TestReadFrames(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -93,8 +93,8 @@ func TestDrain(t *testing.T) {
 			t.Skipf("SKIPPED: needs root for a large buffer: %v", err)
 		}
 	}
-	whole, _ := superPacket(false, 12, 60000, 1, tcpAck)
-	super := append(vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV4, 52, 1368, 20, 16), whole...)
+	whole, _ := gsoPacket(false, 12, 60000, 1, tcpAck)
+	gso := append(vnetBytes(1, unix.VIRTIO_NET_HDR_GSO_TCPV4, 52, 1368, 20, 16), whole...)
 	small := append(vnetBytes(0, 0, 0, 0, 0, 0), bytes.Repeat([]byte{0x45}, 1000)...)
 	send := func(b []byte) {
 		t.Helper()
@@ -105,10 +105,10 @@ func TestDrain(t *testing.T) {
 	for range 60 {
 		send(small)
 	}
-	send(super)
+	send(gso)
 	send(small)
 	slab, packets := make([]byte, 2*65535), newPackets()
-	d := &drainer{tun: &tunDevice{}, frames: make([]frame, 0, drainLimit), at: spacing}
+	d := &tunReader{tun: &tunDevice{}, frames: make([]frame, 0, readLimit), at: spacing}
 	var counts []int
 	for range 3 {
 		d.frames, d.slab = d.frames[:0], slab
@@ -116,7 +116,7 @@ func TestDrain(t *testing.T) {
 			if err := d.fill(slab); err != nil {
 				t.Fatal(err)
 			}
-		} else if !d.drain(fds[1]) || d.err != nil {
+		} else if !d.readFrames(fds[1]) || d.err != nil {
 			t.Fatalf("after %v: nothing, %v", counts, d.err)
 		}
 		counts = append(counts, d.cut(slab, packets))
@@ -125,7 +125,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("read %v packets, want 60, 44 and 1", counts)
 	}
 	d.frames = d.frames[:0]
-	if d.drain(fds[1]) {
+	if d.readFrames(fds[1]) {
 		t.Error("read something from an empty interface")
 	}
 }

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// watchEvery is how often paths in doubt are looked at.
+	// watchEvery is how often peers are checked.
 	watchEvery = 100 * time.Millisecond
-	// routeEvery is how seldom the route of a path is looked at, at most.
+	// routeEvery is the least time between two checks of a path's route.
 	routeEvery = time.Second
 	// lookupEvery is how often names are looked up again.
 	lookupEvery = 30 * time.Second
 )
 
-// watch keeps an eye on peers with which data is exchanged, and looks names up again.
+// watch checks peers with which data is exchanged, and refreshes names, until Close.
 func (d *Device) watch() {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -24,49 +24,49 @@ func (d *Device) watch() {
 		select {
 		case <-d.ctx.Done():
 			return
-		case k := <-d.greets:
-			d.greet(k) // tells the peer that we heard it here
+		case k := <-d.keepalives:
+			d.sendKeepalive(k) // so that the peer learns that this path works
 			continue
 		case <-tick.C:
 		}
-		d.probe()
-		d.sound()
-		d.leaveOldSource()
+		d.probeSilent()
+		d.probePMTU()
+		d.dropStaleSource()
 		if time.Since(looked) >= lookupEvery {
 			looked = time.Now()
-			d.lookupAgain()
+			d.refreshNames()
 		}
 	}
 }
 
-// probe sends something to every peer that is in use and silent, over all its endpoints: a receiver
-// of a download has nothing else to say, and its peer must learn where it can be reached.
-// Initiations that got no answer go to the next endpoint.
-func (d *Device) probe() {
+// probeSilent sends a keepalive to every peer that is in use and silent, to all its endpoints: a
+// receiver of a download sends nothing else, and its peer must learn where it can be reached.
+// Initiations without an answer go to the next endpoint.
+func (d *Device) probeSilent() {
 	now := d.bind.now()
-	for _, p := range d.bind.allPaths() {
-		if !p.several() {
+	for _, p := range d.bind.allPeers() {
+		if !p.hasChoice() {
 			continue
 		}
-		for failed := false; ; failed = true { // what cannot be sent needs no patience
+		for failed := false; ; failed = true { // what cannot be sent is not waited for
 			msg, to, late := p.lateInitiation(now, failed)
 			if !late || d.bind.sendInitiation(msg, to) {
 				break
 			}
 		}
 		if p.silent(now) && p.inUse(now) {
-			d.greet(p.key)
+			d.sendKeepalive(p.key)
 		}
 	}
 }
 
-// leaveOldSource looks at one path in use, another one each time: where the route to a peer leaves
-// by another interface than that on which the peer was heard, the system chooses the source address
-// anew. The kernel's WireGuard does the same.
-func (d *Device) leaveOldSource() {
+// dropStaleSource checks the route of one path in use, another one each time. If the route to a
+// peer leaves by another interface than its packets come in, the system chooses a new source
+// address. The kernel's WireGuard does the same.
+func (d *Device) dropStaleSource() {
 	now := d.bind.now()
-	var next *paths
-	for _, p := range d.bind.allPaths() {
+	var next *peerEndpoint
+	for _, p := range d.bind.allPeers() {
 		h := p.current.Load()
 		if h == nil || !h.local.IsValid() || h.ifindex == 0 || !p.inUse(now) ||
 			h.addr.Addr().IsLinkLocalUnicast() {
@@ -87,19 +87,19 @@ func (d *Device) leaveOldSource() {
 	}
 }
 
-// greet sends an empty packet to a peer, if there is a session.
-func (d *Device) greet(key Key) {
+// sendKeepalive sends an empty packet to a peer, if there is a session.
+func (d *Device) sendKeepalive(key Key) {
 	if p, ok := d.wg.LookupActivePeer(device.NoisePublicKey(key)); ok {
 		p.SendKeepalive()
 	}
 }
 
-// lookupAgain has the names of all endpoints looked up. It does not wait for them.
-func (d *Device) lookupAgain() {
+// refreshNames starts a lookup of the names of all endpoints. It does not wait for them.
+func (d *Device) refreshNames() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.peers {
-		if p.ways.named() {
+		if p.endpoints.named() {
 			d.done.Go(func() { d.lookUp(p) })
 		}
 	}

@@ -12,9 +12,9 @@ import (
 )
 
 // Attach gives a container its network and returns it, and whether this call made it: a pod that is
-// attached already, to the same namespace, is returned as it is. What is left of one whose
-// interface or namespace is gone is taken away first. While another call works on the same pod,
-// Attach waits for it until ctx ends.
+// attached already, to the same namespace, is returned as it is. What is left of a pod whose
+// interface or namespace is gone is removed first. While another call works on the same pod, Attach
+// waits for it until ctx ends.
 func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err error) {
 	if err := spec.check(); err != nil {
 		return Pod{}, false, err
@@ -34,11 +34,11 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 	defer release()
 
 	if old := m.get(key); old != nil {
-		stays, err := m.stays(old, &spec, id)
+		same, err := m.isSame(old, &spec, id)
 		if err != nil {
 			return Pod{}, false, err
 		}
-		if stays {
+		if same {
 			return *old, false, nil
 		}
 		if err := m.end(old); err != nil {
@@ -48,7 +48,7 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 	if err := m.awaitAddrs(ctx, spec.Addrs); err != nil {
 		return Pod{}, false, err
 	}
-	p, err := m.reserve(key, spec, id)
+	p, err := m.allocate(key, spec, id)
 	if err != nil {
 		return Pod{}, false, err
 	}
@@ -58,7 +58,7 @@ func (m *Manager) Attach(ctx context.Context, spec Spec) (_ Pod, made bool, err 
 	return *p, true, nil
 }
 
-// awaitAddrs waits until wanted addresses are free which pods have that are going.
+// awaitAddrs waits until wanted addresses are free that belong to pods which are being removed.
 func (m *Manager) awaitAddrs(ctx context.Context, want []netip.Addr) error {
 	var going []string
 	m.mu.Lock()
@@ -71,16 +71,16 @@ func (m *Manager) awaitAddrs(ctx context.Context, want []netip.Addr) error {
 	}
 	m.mu.Unlock()
 	for _, key := range going {
-		if err := m.bury(ctx, key); err != nil {
+		if err := m.endStale(ctx, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// openNetns opens the namespace of a container, once for all that follows: its path may lead
-// elsewhere a moment later. That of the node is nobody's container. A runtime that moves the
-// interface itself may make the namespace later; then there is no handle.
+// openNetns opens the namespace of a container, once for all later steps: its path may lead
+// elsewhere a moment later. The node's own namespace is refused. A runtime that moves the interface
+// itself may make the namespace later; then ns is nil.
 func (m *Manager) openNetns(s *Spec) (ns *nl.NS, id string, err error) {
 	ns, err = nl.OpenNS(s.Netns)
 	if err == nil {
@@ -89,7 +89,7 @@ func (m *Manager) openNetns(s *Spec) (ns *nl.NS, id string, err error) {
 		}
 	}
 	switch {
-	case err != nil && s.Moved:
+	case err != nil && s.RuntimeMovesInterface:
 		return nil, "", nil
 	case err != nil:
 		return nil, "", fmt.Errorf("network namespace of %s: %w", s.Name, err)
@@ -100,7 +100,7 @@ func (m *Manager) openNetns(s *Spec) (ns *nl.NS, id string, err error) {
 	return ns, id, nil
 }
 
-// errOwnNetns refuses to make the node a pod of its own.
+// errOwnNetns refuses the node's own namespace as a pod.
 type errOwnNetns struct{ name, path string }
 
 func (e errOwnNetns) Error() string {
@@ -108,16 +108,15 @@ func (e errOwnNetns) Error() string {
 		e.path)
 }
 
-// Hint says what to do instead.
+// Hint returns what to do instead.
 func (errOwnNetns) Hint() string {
 	return "name a namespace that 'ip netns list' shows, or the pid of a process inside the " +
 		"container"
 }
 
-// stays says whether a pod that is there is the one that is asked for. One that is dead is not, nor
-// one whose path leads to another namespace by now: whoever gave it knows that the old one is
-// history.
-func (m *Manager) stays(old *Pod, s *Spec, id string) (bool, error) {
+// isSame reports whether an existing pod is the requested one. A dead pod is not, nor one whose
+// path leads to another namespace by now: then the old namespace is gone.
+func (m *Manager) isSame(old *Pod, s *Spec, id string) (bool, error) {
 	if !m.ready(old) || !m.alive(old) {
 		return false, nil
 	}
@@ -125,15 +124,15 @@ func (m *Manager) stays(old *Pod, s *Spec, id string) (bool, error) {
 	if old.NetnsID == "" || id == "" {
 		same = old.Netns == s.Netns
 	}
-	if !same && (id == "" || old.NetnsID == "" || idOf(old.Netns) == old.NetnsID) {
+	if !same && (id == "" || old.NetnsID == "" || namespaceID(old.Netns) == old.NetnsID) {
 		return false, fmt.Errorf("pod %s is attached already, to %s; detach it first", old.Name,
 			old.Netns)
 	}
 	return same, nil
 }
 
-// idOf identifies the namespace behind a path, empty if there is none.
-func idOf(path string) string {
+// namespaceID identifies the namespace behind a path, empty if there is none.
+func namespaceID(path string) string {
 	ns, err := nl.OpenNS(path)
 	if err != nil {
 		return ""
@@ -146,8 +145,8 @@ func idOf(path string) string {
 	return id
 }
 
-// install makes a reserved pod real. Everything that judges its packets is in place before either
-// end of its link is up. After a failure end takes away what there is.
+// install creates the network of an allocated pod. Everything that filters its packets is in place
+// before either end of its link is up. After a failure, end removes what there is.
 func (m *Manager) install(p *Pod, ns *nl.NS) error {
 	in, err := openInside(p, ns)
 	if err != nil {
@@ -161,7 +160,7 @@ func (m *Manager) install(p *Pod, ns *nl.NS) error {
 		{"record", func() error { return m.store.save(p) }},
 		{"link", func() error { return makeLink(m.conn, in, p) }},
 		{"guard", func() error { return m.forward.SetEndpoint(p.Endpoint()) }},
-		{"labels", func() error { return m.config.Came(*p) }},
+		{"labels", func() error { return m.config.OnAttach(*p) }},
 		{"inside", func() error { return in.setUp(p) }},
 		{"host end", func() error { return setUpHostEnd(m.conn, m.sys, p) }},
 		{"carrier", func() error { return awaitBoth(m.conn, in, p) }},
@@ -177,7 +176,7 @@ func (m *Manager) install(p *Pod, ns *nl.NS) error {
 	return nil
 }
 
-// setReady completes the record, and the pod is one of the list.
+// setReady completes the record and adds the pod to the list.
 func (m *Manager) setReady(p *Pod) error {
 	ready := *p
 	ready.Ready = true
@@ -190,7 +189,7 @@ func (m *Manager) setReady(p *Pod) error {
 	return nil
 }
 
-// publishFor tells the fast path the published ports when those of p are concerned.
+// publishFor sets the published ports in the fast path if those of p are concerned.
 func (m *Manager) publishFor(p *Pod) error {
 	if !p.published {
 		return nil
@@ -198,7 +197,7 @@ func (m *Manager) publishFor(p *Pod) error {
 	return m.publish()
 }
 
-// publish tells the fast path all published ports.
+// publish sets all published ports in the fast path.
 func (m *Manager) publish() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -19,14 +19,14 @@ import (
 )
 
 // try is Attach on the host.
-func (b *bench) try(spec Spec) (p Pod, made bool, err error) {
+func (b *fixture) try(spec Spec) (p Pod, made bool, err error) {
 	err = b.do(func() (err error) { p, made, err = b.m.Attach(b.t.Context(), spec); return err })
 	return p, made, err
 }
 
 // mortal makes a namespace that lives as long as a process, and a name for it that can be given to
 // another.
-func (b *bench) mortal(name string) (path string, end func()) {
+func (b *fixture) mortal(name string) (path string, end func()) {
 	b.t.Helper()
 	cmd := exec.Command("unshare", "--net", "sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -49,7 +49,7 @@ func (b *bench) mortal(name string) (path string, end func()) {
 	return path, end
 }
 
-func (b *bench) eventually(what string, is func() bool) {
+func (b *fixture) eventually(what string, is func() bool) {
 	b.t.Helper()
 	for stop := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(stop) {
@@ -58,10 +58,10 @@ func (b *bench) eventually(what string, is func() bool) {
 	}
 }
 
-// TestGuardedBeforeUp: when the fast path and the owner are told of a pod, neither end of its link
-// is up; when the owner is told that it went, there is no link.
-func TestGuardedBeforeUp(t *testing.T) {
-	b := newBench(t)
+// TestFirewallBeforeLinkUp: when the fast path gets a pod and OnAttach is called, neither end of
+// its link is up; when OnDetach is called, there is no link.
+func TestFirewallBeforeLinkUp(t *testing.T) {
+	b := newFixture(t)
 	var saw []string
 	look := func(what string, index uint32) {
 		host, err := b.host.Netlink().LinkByIndex(int(index))
@@ -71,24 +71,24 @@ func TestGuardedBeforeUp(t *testing.T) {
 		}
 		saw = append(saw, fmt.Sprintf("%s: up %v, running %v", what, host.Up, host.Running))
 	}
-	b.fast.told = func(e firewall.Endpoint) { look("endpoint", e.Index) }
-	b.m.config.Came = func(p Pod) error { look("came", p.Index); return nil }
-	b.m.config.Went = func(p Pod) error { look("went", p.Index); return nil }
+	b.fast.reported = func(e firewall.Endpoint) { look("endpoint", e.Index) }
+	b.m.config.OnAttach = func(p Pod) error { look("attach", p.Index); return nil }
+	b.m.config.OnDetach = func(p Pod) error { look("detach", p.Index); return nil }
 	b.attach("one", Spec{})
 	if err := b.m.Detach(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"endpoint: up false, running false", "came: up false, running false",
-		"went: no link"}
+	want := []string{"endpoint: up false, running false", "attach: up false, running false",
+		"detach: no link"}
 	if !slices.Equal(saw, want) {
 		t.Errorf("%q, want %q", saw, want)
 	}
 }
 
-// TestOwnNamespace: the node's own namespace is nobody's container, whatever it is called, and
+// TestOwnNamespace: the node's own namespace is refused as a container's, whatever its path, and
 // keeps its routes.
 func TestOwnNamespace(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	b.lab.Join(b.host, "card", "192.0.2.1/24", b.lab.Node("outside"), "card", "192.0.2.2/24")
 	b.host.Route("0.0.0.0/0", "192.0.2.2")
 	link := filepath.Join(b.dir, "link")
@@ -103,7 +103,7 @@ func TestOwnNamespace(t *testing.T) {
 	for _, path := range []string{b.host.Path(), link,
 		fmt.Sprintf("/proc/%d/ns/net", sleep.Process.Pid)} {
 		for _, moved := range []bool{false, true} {
-			_, _, err := b.try(Spec{Container: "one", Netns: path, Moved: moved})
+			_, _, err := b.try(Spec{Container: "one", Netns: path, RuntimeMovesInterface: moved})
 			if err == nil || !strings.Contains(err.Error(), "the node's own network namespace") {
 				t.Errorf("%s: %v", path, err)
 			}
@@ -115,10 +115,10 @@ func TestOwnNamespace(t *testing.T) {
 	}
 }
 
-// TestNamespaceMadeAgain: the name of a namespace that died and was made again is another
-// namespace, and its pod another pod. So is a pod whose interface was deleted.
+// TestNamespaceMadeAgain: a namespace that was deleted and made again under the same name is
+// another namespace, and its pod another pod. So is a pod whose interface was deleted.
 func TestNamespaceMadeAgain(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	spec := Spec{Container: "one", Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
 	var end func()
 	spec.Netns, end = b.mortal("one")
@@ -165,7 +165,7 @@ func TestNamespaceMadeAgain(t *testing.T) {
 
 // TestWaitingEnds: a call that waits for another one on the same pod ends with its caller.
 func TestWaitingEnds(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	release, err := b.m.claim(t.Context(), "one/eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestWaitingEnds(t *testing.T) {
 			return err
 		},
 		"detach": func() error { return b.m.Detach(ctx, "one", "") },
-		"leave":  func() error { return b.m.Leave(ctx, "one", "") },
+		"leave":  func() error { return b.m.DetachAsync(ctx, "one", "") },
 	} {
 		if err := b.do(call); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", what, err)
@@ -188,11 +188,11 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestOthersLinks: an interface that has the name of a pod's host end and is not its is never taken
-// away, nor does it keep the pod from ending.
-func TestOthersLinks(t *testing.T) {
-	b := newBench(t)
-	for _, alias := range []string{"somebody's", AliasPrefix + "another/eth0"} {
+// TestForeignLinks: an interface that has the name of a pod's host end and is not its is never
+// removed, nor does it keep the pod from ending.
+func TestForeignLinks(t *testing.T) {
+	b := newFixture(t)
+	for _, alias := range []string{"another program's", AliasPrefix + "another/eth0"} {
 		if err := b.host.Netlink().AddVeth(nl.Veth{Name: hostIf("one/eth0"), PeerName: "other",
 			Alias: alias}); err != nil {
 			t.Fatal(err)
@@ -202,7 +202,7 @@ func TestOthersLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err = b.try(Spec{Container: "one", Netns: b.lab.Node("c" + alias[:4]).Path()})
-		if err == nil || !strings.Contains(err.Error(), "is in the way") {
+		if err == nil || !strings.Contains(err.Error(), "has the pod's interface name") {
 			t.Errorf("%s: %v", alias, err)
 		}
 		if err := b.m.Detach(t.Context(), "one", ""); err != nil {
@@ -227,18 +227,18 @@ func TestOthersLinks(t *testing.T) {
 // TestNamesAreFreeAtOnce: the name and the ports of a pod that leaves are another's before its
 // interface is gone.
 func TestNamesAreFreeAtOnce(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	spec := Spec{Name: "web", Publish: []Publish{{Proto: 6, HostPort: 8080, Port: 80}}}
 	b.attach("one", spec)
 	hold, held := make(chan struct{}), make(chan struct{})
-	b.m.config.Went = func(p Pod) error {
+	b.m.config.OnDetach = func(p Pod) error {
 		if p.Container == "one" {
 			close(held)
 			<-hold
 		}
 		return nil
 	}
-	if err := b.m.Leave(t.Context(), "one", ""); err != nil {
+	if err := b.m.DetachAsync(t.Context(), "one", ""); err != nil {
 		t.Fatal(err)
 	}
 	<-held
@@ -270,7 +270,7 @@ func TestNamesAreFreeAtOnce(t *testing.T) {
 
 // TestTooManyLabels: labels are bounded, and a pod with more is refused alone.
 func TestTooManyLabels(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	labels := map[string]string{}
 	for i := range maxLabels {
 		labels[fmt.Sprint("k", i)] = "v"
@@ -288,11 +288,12 @@ func TestTooManyLabels(t *testing.T) {
 	}
 }
 
-// TestEndedMeanwhile: a container whose runtime moves the interface itself, and that ended while no
-// process was there, is gone when the next one begins; one that lives is not.
-func TestEndedMeanwhile(t *testing.T) {
-	b := newBench(t)
-	spec := Spec{Container: "one", Moved: true}
+// TestContainerEndedWithoutAgent: a container whose runtime moves the interface itself, and that
+// ended while no process was running, is removed when the next one starts; one that still runs is
+// not.
+func TestContainerEndedWithoutAgent(t *testing.T) {
+	b := newFixture(t)
+	spec := Spec{Container: "one", RuntimeMovesInterface: true}
 	var end func()
 	spec.Netns, end = b.mortal("one")
 	p, _, err := b.try(spec)

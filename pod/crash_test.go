@@ -11,8 +11,8 @@ import (
 // errCrash ends an attach or a detach as the end of the process would.
 var errCrash = errors.New("crash")
 
-// crash calls f and ends it at a step, undone by nobody. It returns the steps that f came to.
-func (b *bench) crash(at int, f func() error) (steps []string) {
+// crash calls f and ends it at a step, without any cleanup. It returns the steps that f reached.
+func (b *fixture) crash(at int, f func() error) (steps []string) {
 	b.t.Helper()
 	b.m.step = func(name string) {
 		if steps = append(steps, name); len(steps)-1 == at {
@@ -32,14 +32,14 @@ func (b *bench) crash(at int, f func() error) (steps []string) {
 }
 
 // TestCrashAtEachStep: a process that ends at any step of an attach or a detach leaves nothing that
-// the next one does not remove, and what it has told its owner is told back or follows from the
-// list.
+// the next one does not remove, and each OnAttach is followed by an OnDetach unless the pod is in
+// the list.
 func TestCrashAtEachStep(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	labels := map[string]bool{} // as the kernel's tables: they outlive the process
 	owner := func(c *Config) {
-		c.Came = func(p Pod) error { labels[p.Key] = true; return nil }
-		c.Went = func(p Pod) error { delete(labels, p.Key); return nil }
+		c.OnAttach = func(p Pod) error { labels[p.Key] = true; return nil }
+		c.OnDetach = func(p Pod) error { delete(labels, p.Key); return nil }
 	}
 	owner(&b.m.config)
 	stays, node := b.attach("stays", Spec{})
@@ -99,8 +99,8 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 }
 
-// restart opens a new Manager, as the process that follows a dead one does.
-func (b *bench) restart(more func(*Config)) {
+// restart opens a new Manager, as the next process after a crash does.
+func (b *fixture) restart(more func(*Config)) {
 	b.t.Helper()
 	b.m.conn.Close() // a Manager whose calls never end cannot be waited for
 	b.start(more)

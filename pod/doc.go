@@ -1,5 +1,5 @@
 // Package pod gives a container its network: an interface of its own, addresses, routes, and a
-// place in the fast path. What a packet then meets is written in docs/design/0004-containers.md.
+// place in the fast path. docs/design/0004-containers.md describes the path of a packet.
 //
 // # What a pod gets
 //
@@ -7,19 +7,18 @@
 // /128): there is no shared segment, so nothing that a pod does with ARP or neighbour discovery
 // reaches another pod. Its default routes point to the gateway, the first address of the node's
 // range, through a permanent neighbour entry. The host's end is named weirXXXXXXXX and carries an
-// alias "weir:KEY", by which a Manager recognises its own interfaces, and no stranger's, after a
-// crash.
+// alias "weir:KEY", by which a Manager recognises its own interfaces, and no others, after a crash.
 //
 // # All or nothing
 //
-// Attach writes a record before it touches the kernel and completes it afterwards; whatever undoes
-// it undoes it in the same order as a Detach, and can be repeated. A process that is killed
-// half-way leaves an incomplete record: the next one, when it begins, removes what there is of that
-// pod, and pods whose interfaces went with a reboot too. Sweep does the same for those that die
-// while it runs.
+// Attach writes a record before it changes the kernel and completes it afterwards. A failed attach
+// is undone in the same order as a Detach, and that can be repeated. A process that is killed
+// half-way leaves an incomplete record: the next one removes at its start what there is of that
+// pod, and pods whose interfaces are gone after a reboot. Sweep does the same for pods whose
+// interface goes while the Manager runs.
 //
 // # Concurrency
 //
-// All methods of Manager may be called side by side; only the choice of addresses is serialised.
+// All methods of Manager may be called concurrently; only the choice of addresses is serialised.
 // Calls for one pod wait for each other, or until their callers give up.
 package pod

@@ -6,10 +6,10 @@ import (
 	"fmt"
 )
 
-// Detach takes the network of a container away. A pod that does not exist is no error: whoever asks
-// wants it gone. While another call works on the pod, Detach waits for it until ctx ends.
+// Detach removes the network of a container. It is idempotent: an unknown pod is not an error.
+// While another call works on the pod, Detach waits for it until ctx ends.
 func (m *Manager) Detach(ctx context.Context, container, ifName string) error {
-	p, release, err := m.seize(ctx, container, ifName)
+	p, release, err := m.claimPod(ctx, container, ifName)
 	if err != nil {
 		return err
 	}
@@ -20,12 +20,12 @@ func (m *Manager) Detach(ctx context.Context, container, ifName string) error {
 	return m.end(p)
 }
 
-// Leave is Detach for somebody in a hurry: when it returns, the pod's name and published ports are
-// free, and its interface, which the kernel takes some tens of milliseconds to remove, goes soon
-// after, guarded until then. Its addresses are given to nobody before that. If that fails,
-// Config.Failed is told, and the next Sweep tries again.
-func (m *Manager) Leave(ctx context.Context, container, ifName string) error {
-	p, release, err := m.seize(ctx, container, ifName)
+// DetachAsync is Detach without the wait for the interface: when it returns, the pod's name and
+// published ports are free. The interface, which the kernel takes some tens of milliseconds to
+// remove, is removed afterwards; until then it stays filtered and no other pod gets its addresses.
+// If that fails, Config.OnError is called, and the next Sweep tries again.
+func (m *Manager) DetachAsync(ctx context.Context, container, ifName string) error {
+	p, release, err := m.claimPod(ctx, container, ifName)
 	if err != nil {
 		return err
 	}
@@ -33,21 +33,21 @@ func (m *Manager) Leave(ctx context.Context, container, ifName string) error {
 		release()
 		return nil
 	}
-	if !m.withdraw(p) {
+	if !m.unpublish(p) {
 		defer release()
 		return m.dismantle(p)
 	}
-	m.leaving.Go(func() {
+	m.detaching.Go(func() {
 		defer release()
 		if err := m.dismantle(p); err != nil {
-			m.config.Failed(err)
+			m.config.OnError(err)
 		}
 	})
 	return nil
 }
 
-// seize claims a pod, nil if there is none.
-func (m *Manager) seize(ctx context.Context, container, ifName string) (p *Pod, release func(),
+// claimPod claims a pod; p is nil if there is none.
+func (m *Manager) claimPod(ctx context.Context, container, ifName string) (p *Pod, release func(),
 	err error) {
 	if ifName == "" {
 		ifName = "eth0"
@@ -59,17 +59,17 @@ func (m *Manager) seize(ctx context.Context, container, ifName string) (p *Pod, 
 	return m.get(key), release, nil
 }
 
-// end takes away a pod, or what there is of one, whatever its state. What fails can be tried again;
-// until nothing does, the pod keeps its addresses. Its key must be claimed.
+// end removes a pod, or what there is of one, whatever its state. A failed call can be repeated;
+// the pod keeps its addresses until one succeeds. Its key must be claimed.
 func (m *Manager) end(p *Pod) error {
-	m.withdraw(p)
+	m.unpublish(p)
 	return m.dismantle(p)
 }
 
-// withdraw gives up a pod's name and ports. It says whether the rest may be done later: whether the
-// record tells the next process that the pod is to go, and the fast path knows nothing of its ports
-// any more.
-func (m *Manager) withdraw(p *Pod) bool {
+// unpublish frees a pod's name and ports. It reports whether the rest may be done later: whether
+// the record makes the next process remove the pod, and the fast path has none of its ports any
+// more.
+func (m *Manager) unpublish(p *Pod) bool {
 	m.mu.Lock()
 	was := p.Ready
 	p.Ready, p.ending = false, true
@@ -85,9 +85,9 @@ func (m *Manager) withdraw(p *Pod) bool {
 	return noted && !p.published
 }
 
-// dismantle removes the interface of a pod, with it its routes; then all that guarded it until its
-// last packet, its record, and, when nothing in the node has them any more, gives back its
-// addresses.
+// dismantle removes the interface of a pod and with it its routes; then its endpoint in the fast
+// path, which filters until the last packet, its labels, ports and record. It releases the
+// addresses last, when nothing in the node uses them any more.
 func (m *Manager) dismantle(p *Pod) error {
 	for _, s := range []struct {
 		name string
@@ -95,7 +95,7 @@ func (m *Manager) dismantle(p *Pod) error {
 	}{
 		{"link", func() error { removeRules(p); return removeHostEnd(m.conn, p) }},
 		{"guard", func() error { return m.forward.DeleteEndpoint(p.Index) }},
-		{"labels", func() error { return m.config.Went(*p) }},
+		{"labels", func() error { return m.config.OnDetach(*p) }},
 		{"published ports", func() error { return m.publishFor(p) }},
 		{"remove", func() error { return m.store.remove(p.Key) }},
 	} {
@@ -109,14 +109,14 @@ func (m *Manager) dismantle(p *Pod) error {
 	defer m.mu.Unlock()
 	delete(m.pods, p.Key)
 	for _, a := range p.Addrs {
-		m.giveLocked(a)
+		m.releaseLocked(a)
 	}
 	return nil
 }
 
-// Sweep takes away the pods whose interface is gone, because their namespace died or somebody
-// removed it, and what is left of those that could not be taken away before. It waits for calls
-// that work on them until ctx ends.
+// Sweep removes the pods whose interface is gone, because their namespace ended or another program
+// removed it, and what is left of those that could not be removed before. It waits for calls that
+// work on them until ctx ends.
 func (m *Manager) Sweep(ctx context.Context) error {
 	m.mu.Lock()
 	keys := make([]string, 0, len(m.pods))
@@ -127,15 +127,15 @@ func (m *Manager) Sweep(ctx context.Context) error {
 	var errs []error
 	for _, key := range keys {
 		if p := m.get(key); p != nil && (!m.ready(p) || !m.alive(p)) {
-			errs = append(errs, m.bury(ctx, key))
+			errs = append(errs, m.endStale(ctx, key))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// bury ends a pod that is dead or half gone, if it still is when the call that works on it
+// endStale ends a pod that is dead or half removed, if it still is when the call that works on it
 // has ended.
-func (m *Manager) bury(ctx context.Context, key string) error {
+func (m *Manager) endStale(ctx context.Context, key string) error {
 	release, err := m.claim(ctx, key)
 	if err != nil {
 		return err

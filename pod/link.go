@@ -22,8 +22,8 @@ const AliasPrefix = "weir:"
 // maxAlias is as long as the kernel lets an alias be (IFALIASZ).
 const maxAlias = 255
 
-// aliasOf is the alias of a pod's host end: its key and, where there is room, its name, which
-// rules know it by. So the kernel tells of both when the record is damaged.
+// aliasOf returns the alias of a pod's host end: its key and, if it fits, its name, which rules
+// use. The kernel has both when the record is damaged.
 func aliasOf(p *Pod) string {
 	alias := AliasPrefix + p.Key
 	if named := alias + " " + p.Name; len(named) <= maxAlias {
@@ -32,7 +32,7 @@ func aliasOf(p *Pod) string {
 	return alias
 }
 
-// fromAlias is the other way; ours is false for an alias that is no pod's.
+// fromAlias is the inverse; ours is false for an alias that is not a pod's.
 func fromAlias(alias string) (key, name string, ours bool) {
 	text, ours := strings.CutPrefix(alias, AliasPrefix)
 	key, name, _ = strings.Cut(text, " ")
@@ -62,14 +62,14 @@ func macs(key string) (pod, host net.HardwareAddr) {
 	return pod, host
 }
 
-// inside is the namespace of a pod; nil when the runtime does the work there.
+// inside is the namespace of a pod; nil when the runtime configures it.
 type inside struct {
-	ns   *nl.NS // somebody else's to close
+	ns   *nl.NS // closed by the caller
 	conn *nl.Conn
 }
 
 func openInside(p *Pod, ns *nl.NS) (*inside, error) {
-	if p.Moved {
+	if p.RuntimeMovesInterface {
 		return nil, nil
 	}
 	conn, err := nl.Open(ns)
@@ -95,13 +95,14 @@ func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
 		}
 		veth.PeerNS = in.ns
 	}
-	// AddVeth takes "exists" for its own work after an interrupted call; so a host end of that name
+	// AddVeth takes "exists" for the result of its own interrupted call; so a host end of that name
 	// is removed first.
 	if err := removeHostEnd(conn, p); err != nil {
 		return err
 	}
 	if l, err := conn.LinkByName(p.HostIf); err == nil {
-		return fmt.Errorf("interface %s (index %d) is in the way and is not this pod's; rename or "+
+		return fmt.Errorf("interface %s (index %d) has the pod's interface name but is not this "+
+			"pod's; rename or "+
 			"remove it", l.Name, l.Index)
 	}
 	if err := conn.AddVeth(veth); err != nil {
@@ -115,7 +116,7 @@ func makeLink(conn *nl.Conn, in *inside, p *Pod) error {
 	return conn.SetLinkAlias(host.Index, aliasOf(p))
 }
 
-// awaitBoth waits until both ends send. An end that a runtime has still to move is down.
+// awaitBoth waits until both ends can send. An end that a runtime has still to move is down.
 func awaitBoth(conn *nl.Conn, in *inside, p *Pod) error {
 	if in == nil {
 		return nil
@@ -130,8 +131,7 @@ func awaitBoth(conn *nl.Conn, in *inside, p *Pod) error {
 // within a millisecond when it is not busy.
 const carrierWait = 5 * time.Second
 
-// awaitCarrier waits until an end sends. Up to then the kernel throws away what is sent, without a
-// word.
+// awaitCarrier waits until an end can send. Until then the kernel silently drops what is sent.
 func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 	for deadline := time.Now().Add(carrierWait); ; time.Sleep(time.Millisecond) {
 		l, err := conn.LinkByName(name)
@@ -146,9 +146,9 @@ func awaitCarrier(conn *nl.Conn, p *Pod, name string) error {
 }
 
 // setUp gives the container's end its name, addresses and routes, all by netlink: in /proc/sys/net
-// the kernel remembers each namespace in which that was ever opened, and whoever opens it later
-// goes through all of them. The end goes up, since one that is down takes no routes, but the other
-// one is down: nothing comes out.
+// the kernel keeps an entry for each namespace in which it was ever opened, and every later open
+// goes through all of them. The end is set up, since one that is down takes no routes, but the
+// host's end is still down: no packet gets out.
 func (in *inside) setUp(p *Pod) error {
 	if in == nil {
 		return nil
@@ -168,8 +168,7 @@ func (in *inside) setUp(p *Pod) error {
 	if err := inner.RenameLink(link.Index, p.IfName); err != nil {
 		return err
 	}
-	// The link-local address is ours to give: the kernel would look for somebody who has it
-	// already.
+	// We set the link-local address: the kernel would run duplicate address detection first.
 	if err := inner.OnlyOwnAddrs(link.Index); err != nil {
 		return err
 	}
@@ -193,13 +192,13 @@ func (in *inside) setUp(p *Pod) error {
 	return nil
 }
 
-// addInside gives the container's end an address, with an IPv6 one a link-local one.
+// addInside gives the container's end an address, and with an IPv6 one a link-local address.
 func addInside(ns *nl.NS, inner *nl.Conn, link int, p *Pod, a netip.Addr) error {
 	if a.Is4() {
 		return inner.AddAddr(link, host(a))
 	}
 	err := inner.AddAddr(link, host(a))
-	if errors.Is(err, unix.EACCES) { // Docker, for one, switches IPv6 off in its namespaces
+	if errors.Is(err, unix.EACCES) { // Docker, for example, switches IPv6 off in its namespaces
 		err = ns.Do(func() error {
 			sys, err := openSysctls("ipv6")
 			if err != nil {
@@ -224,7 +223,7 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// setUpHostEnd makes the host know the way to the pod.
+// setUpHostEnd sets the host's end up: settings, routes and neighbours of the pod.
 func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 	values := map[string]string{
 		"ipv4/conf/" + p.HostIf + "/forwarding": "1",
@@ -241,9 +240,10 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 		return err
 	}
 	for _, gw := range p.Gateway {
-		// Without a permanent neighbour inside, the pod asks who has the gateway. For IPv4 the
-		// kernel answers for every address of the host, for IPv6 only for those of the interface.
-		if p.Moved && gw.Is6() {
+		// Without a permanent neighbour inside, the pod resolves the gateway by ARP and neighbour
+		// discovery. For IPv4 the kernel answers for every address of the host, for IPv6 only for
+		// those of the interface.
+		if p.RuntimeMovesInterface && gw.Is6() {
 			if err := conn.AddAddr(int(p.Index), host(gw)); err != nil {
 				return err
 			}
@@ -261,7 +261,7 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 			}
 		}
 		if a.Is6() {
-			r.Scope = nl.ScopeGlobal // the kernel knows no other for IPv6
+			r.Scope = nl.ScopeGlobal // the kernel has no other scope for IPv6 routes
 		}
 		if err := conn.ReplaceRoute(r); err != nil {
 			return err
@@ -272,7 +272,7 @@ func setUpHostEnd(conn *nl.Conn, sys sysctls, p *Pod) error {
 
 // hostEnd finds the host end of a pod. A link of that name is the pod's if it has the index that
 // the pod had in this process, or its alias or, since the alias is set a moment after the link is
-// made, the address that follows from the key. Any other is a stranger's or another pod's.
+// made, the address that follows from the key. Any other belongs to another program or pod.
 func hostEnd(conn *nl.Conn, p *Pod) (l nl.Link, ours bool, err error) {
 	l, err = conn.LinkByName(p.HostIf)
 	if errors.Is(err, nl.ErrNoLink) {
@@ -295,7 +295,7 @@ func removeHostEnd(conn *nl.Conn, p *Pod) error {
 	return deleteLink(conn, l.Index)
 }
 
-// deleteLink deletes a link. One that went meanwhile, with its namespace, is no error.
+// deleteLink deletes a link. One that is gone meanwhile, with its namespace, is not an error.
 func deleteLink(conn *nl.Conn, index int) error {
 	if err := conn.DeleteLink(index); !errors.Is(err, nl.ErrNoLink) {
 		return err
@@ -303,5 +303,5 @@ func deleteLink(conn *nl.Conn, index int) error {
 	return nil
 }
 
-// host is the prefix that holds just one address.
+// host returns the prefix of a single address.
 func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -14,21 +14,22 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Config is what a Manager needs to know of its node.
+// Config describes the node of a Manager.
 type Config struct {
 	Dir    string         // where the records live
 	Ranges []netip.Prefix // at most one of each family
 	MTU    int            // of pods that ask for none; 0 means 1500
-	Failed func(error)    // is told what failed after Leave had returned; may be nil
-	Told   func(error)    // is told of records that cannot be used or written; may be nil
-	// Labels says which labels the pod with these addresses had, of one whose record cannot be
-	// used; nil when that is not known. May be nil.
+	// called with what failed after DetachAsync had returned; may be nil
+	OnError       func(error)
+	OnRecordError func(error) // called with records that cannot be used or written; may be nil
+	// Labels returns the labels of the pod with these addresses, whose record cannot be used, or
+	// nil if they are not known. May be nil.
 	Labels func([]netip.Addr) map[string]string
-	// Came is told of every pod before it can send, Went of every one that Came was told of when it
-	// cannot send any more and before anybody else can get its addresses. An error of Came refuses
-	// the pod, one of Went keeps its addresses until a later call has none. Both may be called
-	// again for the same pod, and Went for one that never came. Either may be nil.
-	Came, Went func(Pod) error
+	// OnAttach is called for every pod before it can send. OnDetach is called for each of them when
+	// it cannot send any more and before another pod can get its addresses. An error of OnAttach
+	// refuses the pod, one of OnDetach keeps its addresses until a later call succeeds. Both may be
+	// called again for the same pod, and OnDetach for one without an OnAttach. Either may be nil.
+	OnAttach, OnDetach func(Pod) error
 }
 
 // Manager keeps the pods of one node. It works in the network namespace in which New was called.
@@ -40,16 +41,16 @@ type Manager struct {
 	forward firewall.Forwarder
 	now     func() time.Time
 	home    string // identity of the namespace in which New was called
-	// is told each step of an attach or a detach before it is done; tests crash there
+	// called before each step of an attach or a detach; tests crash there
 	step func(string)
 
-	leaving sync.WaitGroup // of Leave
+	detaching sync.WaitGroup // of DetachAsync
 
-	mu    sync.Mutex
-	pools []*Pool
-	pods  map[string]*Pod
-	held  map[netip.Addr]bool      // handed out by Hold, not attached yet
-	busy  map[string]chan struct{} // keys with a call under way; closed when it ends
+	mu       sync.Mutex
+	pools    []*Pool
+	pods     map[string]*Pod
+	reserved map[netip.Addr]bool      // handed out by Reserve, not attached yet
+	busy     map[string]chan struct{} // keys with a call under way; closed when it ends
 }
 
 // ErrNotFound means that there is no such pod.
@@ -61,22 +62,22 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	if config.MTU == 0 {
 		config.MTU = 1500
 	}
-	if config.Failed == nil {
-		config.Failed = func(error) {}
+	if config.OnError == nil {
+		config.OnError = func(error) {}
 	}
-	if config.Told == nil {
-		config.Told = func(error) {}
+	if config.OnRecordError == nil {
+		config.OnRecordError = func(error) {}
 	}
 	if config.Labels == nil {
 		config.Labels = func([]netip.Addr) map[string]string { return nil }
 	}
-	for _, told := range []*func(Pod) error{&config.Came, &config.Went} {
-		if *told == nil {
-			*told = func(Pod) error { return nil }
+	for _, f := range []*func(Pod) error{&config.OnAttach, &config.OnDetach} {
+		if *f == nil {
+			*f = func(Pod) error { return nil }
 		}
 	}
 	m := &Manager{config: config, forward: forward, now: time.Now, step: func(string) {},
-		pods: map[string]*Pod{}, held: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}
+		pods: map[string]*Pod{}, reserved: map[netip.Addr]bool{}, busy: map[string]chan struct{}{}}
 	families := map[bool]bool{}
 	for _, r := range config.Ranges {
 		pool, err := NewPool(r)
@@ -109,10 +110,10 @@ func New(config Config, forward firewall.Forwarder) (*Manager, error) {
 	return m, nil
 }
 
-// begin brings the host into the state in which pods can come.
+// begin prepares the host for pods.
 func (m *Manager) begin() error {
 	if err := m.store.saveGateways(m.gateways()); err != nil {
-		m.config.Told(err) // only a Remove that knows no settings needs it
+		m.config.OnRecordError(err) // only Remove needs it
 	}
 	if err := m.setUpHost(); err != nil {
 		return err
@@ -138,15 +139,15 @@ func (m *Manager) gateways() []netip.Addr {
 	return list
 }
 
-// Close gives back what the Manager holds. Pods keep their network.
+// Close releases the Manager's sockets and files. Pods keep their network.
 func (m *Manager) Close() {
 	m.Wait()
 	m.conn.Close()
 	m.sys.close()
 }
 
-// Wait waits until what Leave left to do is done.
-func (m *Manager) Wait() { m.leaving.Wait() }
+// Wait waits until the work of DetachAsync is done.
+func (m *Manager) Wait() { m.detaching.Wait() }
 
 // Find returns a pod by container and interface, or by container alone, or by name: of several the
 // oldest.
@@ -184,8 +185,8 @@ func (m *Manager) List() []Pod {
 	return list
 }
 
-// claim waits until no other call works on key, or until ctx ends, and returns what lets the next
-// one in.
+// claim waits until no other call works on key, or until ctx ends, and returns the function that
+// ends the claim.
 func (m *Manager) claim(ctx context.Context, key string) (release func(), err error) {
 	for {
 		m.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/weirnet/weir/firewall"
 )
 
-// Spec says what somebody wants for a container.
+// Spec describes the network that is wanted for a container.
 type Spec struct {
 	Network   string // the runtime's name of the network; empty if there is none
 	Container string // the runtime's id of the container
@@ -25,12 +25,11 @@ type Spec struct {
 	Labels  map[string]string // become tables: table(app=web)
 	Publish []Publish
 	Rates   firewall.Rates
-	// the runtime itself moves the inner end, left in the host's namespace as InnerIf, and
-	// configures it; Netns is only told
-	Moved bool
-	// the addresses come from somebody else's IPAM: they need not lie in the ranges, and none are
-	// picked
-	ExternalIPAM bool
+	// The runtime itself moves the inner end, left in the host's namespace as InnerIf, and
+	// configures it; Netns serves to identify the container only.
+	RuntimeMovesInterface bool `json:"Moved"` // the name in records of version 1
+	// The addresses come from another IPAM: they need not lie in the ranges, and none are picked.
+	ExternalIPAM bool `json:"Extern"` // the name in records of version 1
 }
 
 // Publish gives a port of the host to the pod.
@@ -41,7 +40,7 @@ type Publish struct {
 	Port     uint16
 }
 
-// Pod is a container's network as it stands.
+// Pod is the network of a container.
 type Pod struct {
 	Spec
 	Key     string // "CONTAINER/IFNAME", what identifies it
@@ -50,21 +49,24 @@ type Pod struct {
 	HostMAC net.HardwareAddr
 	Gateway []netip.Addr
 	Created time.Time
-	Ready   bool // false: an Attach is under way, or was cut short
-	// the identity of the namespace behind Netns (nl.NS.ID); empty if it could not be asked
+	Ready   bool // false: an Attach is under way, or was interrupted
+	// the identity of the namespace behind Netns (nl.NS.ID); empty if it could not be read
 	NetnsID string
-	// routing table inside for what its addresses send; 0: the main one, it came first
+	// routing table inside the container for packets from its addresses; 0: the main one, of the
+	// first interface
 	Table int `json:",omitempty"`
-	// guarded by Manager.mu: it goes; its name and ports are free, its addresses are not yet
+	// guarded by Manager.mu: the pod is being removed; its name and ports are free, its addresses
+	// are not yet
 	ending bool
 
-	published bool // the fast path may know of its ports; whoever has claimed the pod may look
+	published bool // the fast path may have its ports; to be read only with the pod claimed
 }
 
-// InnerIf is the name that the container's end has until the runtime moves it (Spec.Moved).
+// InnerIf is the name that the container's end has until the runtime moves it
+// (Spec.RuntimeMovesInterface).
 func (p *Pod) InnerIf() string { return p.HostIf + "p" }
 
-// Endpoint is the pod as the fast path knows it.
+// Endpoint returns the pod as the fast path needs it.
 func (p *Pod) Endpoint() firewall.Endpoint {
 	e := firewall.Endpoint{Index: p.Index, Name: "pod:" + p.Name, Addrs: p.Addrs,
 		MTU: uint32(p.MTU), Rates: p.Rates}
@@ -73,8 +75,8 @@ func (p *Pod) Endpoint() firewall.Endpoint {
 	return e
 }
 
-// Published lists the pod's published ports as the fast path knows them: one for each family that
-// the pod has.
+// Published returns the pod's published ports as the fast path needs them: one for each family of
+// the pod.
 func (p *Pod) Published() []firewall.Published {
 	var list []firewall.Published
 	for _, pub := range p.Publish {
@@ -112,14 +114,14 @@ var (
 	labelForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$`)
 )
 
-// Limits of labels. Each is a table of the engine, of which there are not many; its name is as long
-// as rules can write it.
+// Limits of labels. Each is a table of the engine, whose number is limited; its name is at most as
+// long as rules can write it.
 const (
 	maxLabels = 32
 	maxLabel  = 63 // bytes of KEY=VALUE
 )
 
-// check fills in what was left out and refuses what cannot be.
+// check fills in defaults and refuses invalid values.
 func (s *Spec) check() error {
 	if s.IfName == "" {
 		s.IfName = "eth0"

@@ -11,11 +11,11 @@ var ErrPoolEmpty = errors.New("no free address")
 
 // Pool hands out the addresses of one range. The zero address and the first one (the gateway) are
 // never handed out, nor is the last one of an IPv4 range (its broadcast address, which some
-// programs insist on). A Pool is not safe for concurrent use.
+// programs refuse to use). A Pool is not safe for concurrent use.
 type Pool struct {
 	prefix netip.Prefix
 	used   map[netip.Addr]bool
-	next   netip.Addr // where the search goes on: an address is reused as late as possible
+	next   netip.Addr // where the next search starts: an address is reused as late as possible
 }
 
 // NewPool makes a pool of the addresses of p. Ranges with fewer than two usable addresses are
@@ -56,8 +56,8 @@ func (p *Pool) Take(a netip.Addr) error {
 	return nil
 }
 
-// Pick chooses a free address and marks it as used. The addresses go round, so that one just given
-// back rests for as long as there are others.
+// Pick chooses a free address and marks it as used. It goes round the range, so that a released
+// address is reused after all others.
 func (p *Pool) Pick() (netip.Addr, error) {
 	first := p.next
 	for a := first; ; {
@@ -75,7 +75,7 @@ func (p *Pool) Pick() (netip.Addr, error) {
 	}
 }
 
-// Give returns an address. Unknown ones are ignored.
+// Give releases an address. Unknown ones are ignored.
 func (p *Pool) Give(a netip.Addr) { delete(p.used, a) }
 
 // after is the address that follows a in the range, going round.

@@ -42,13 +42,12 @@ func (m *Manager) setUpHost() error {
 	return nil
 }
 
-// takeOver brings records, interfaces and fast path into agreement at the start: pods whose
-// interface is there are told to the fast path again; those whose interface went (a reboot, a
-// namespace that died), attaches and detaches that were cut short, and interfaces and endpoints
-// without a record are removed.
+// takeOver makes records, interfaces and fast path agree at the start: pods with an interface are
+// set in the fast path again; pods without one (after a reboot, or with a namespace that ended),
+// interrupted attaches and detaches, and interfaces and endpoints without a record are removed.
 func (m *Manager) takeOver() error {
 	records, err := m.load()
-	if err != nil { // an interface may be that of any of them
+	if err != nil { // any interface may belong to one of them
 		return err
 	}
 	var errs []error
@@ -57,39 +56,40 @@ func (m *Manager) takeOver() error {
 		known[p.Key] = true
 		errs = append(errs, m.adopt(p))
 	}
-	return errors.Join(append(errs, m.removeOrphans(known), m.forgetOthers(), m.publish())...)
+	return errors.Join(append(errs, m.removeOrphans(known), m.removeStaleEndpoints(),
+		m.publish())...)
 }
 
-// adopt takes a pod of an earlier process over, or ends it when it is not whole. What cannot be
-// ended is told to Config.Failed and left to Sweep.
+// adopt takes over a pod of an earlier process, or ends it when it is not complete. A pod that
+// cannot be ended is reported to Config.OnError and left to Sweep.
 func (m *Manager) adopt(p *Pod) error {
 	p.published, p.Index = len(p.Publish) > 0, 0
 	if err := m.enter(p); err != nil {
-		m.config.Failed(err)
+		m.config.OnError(err)
 		p.Ready = false
 	}
 	l, ours, err := hostEnd(m.conn, p)
 	if err != nil {
 		return err
 	}
-	if !ours || !p.Ready || m.left(p) {
+	if !ours || !p.Ready || m.runtimeEnded(p) {
 		p.Ready, p.ending = false, true
 		if err := m.dismantle(p); err != nil {
-			m.config.Failed(err)
+			m.config.OnError(err)
 		}
 		return nil
 	}
 	p.Index = uint32(l.Index)
 	if p.NetnsID == "" { // of an older version
-		p.NetnsID = idOf(p.Netns)
+		p.NetnsID = namespaceID(p.Netns)
 	}
-	if err := errors.Join(m.config.Came(*p), m.forward.SetEndpoint(p.Endpoint())); err != nil {
+	if err := errors.Join(m.config.OnAttach(*p), m.forward.SetEndpoint(p.Endpoint())); err != nil {
 		return fmt.Errorf("pod %s: fast path: %w", p.Name, err)
 	}
 	return nil
 }
 
-// enter puts a pod of an earlier process into the list, with the addresses that are its.
+// enter adds a pod of an earlier process to the list, and takes its addresses from the pools.
 func (m *Manager) enter(p *Pod) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,12 +99,12 @@ func (m *Manager) enter(p *Pod) error {
 			if !pool.Prefix().Contains(a) {
 				continue
 			}
-			// only a damaged record says so: the first one wins
+			// only after a damaged record: the first pod keeps the address
 			if err := pool.Take(a); err != nil {
 				for _, a := range mine {
-					m.giveLocked(a)
+					m.releaseLocked(a)
 				}
-				p.Addrs = nil // another's: they are not to be given back
+				p.Addrs = nil // another pod's: they must not be released
 				return fmt.Errorf("pod %s: %w", p.Name, err)
 			}
 			mine = append(mine, a)
@@ -114,26 +114,26 @@ func (m *Manager) enter(p *Pod) error {
 	return nil
 }
 
-// alive says whether a pod's host end is there.
+// alive reports whether a pod's host end is there.
 func (m *Manager) alive(p *Pod) bool {
 	_, ours, err := hostEnd(m.conn, p)
-	return ours || err != nil // nothing is taken away for want of an answer
+	return ours || err != nil // an error of the query is not a reason to remove the pod
 }
 
-// left says whether a runtime that moves the interface itself has put it back, or never moved it,
-// and the namespace is gone: then the container ended while nobody was there to be told.
-func (m *Manager) left(p *Pod) bool {
-	if !p.Moved {
+// runtimeEnded reports whether a runtime that moves the interface itself has put it back, or never
+// moved it, and the namespace is gone: then the container ended while no agent was running.
+func (m *Manager) runtimeEnded(p *Pod) bool {
+	if !p.RuntimeMovesInterface {
 		return false
 	}
 	if _, err := m.conn.LinkByName(p.InnerIf()); err != nil {
 		return false
 	}
-	id := idOf(p.Netns)
+	id := namespaceID(p.Netns)
 	return id == "" || p.NetnsID != "" && id != p.NetnsID
 }
 
-// removeOrphans removes interfaces that only a crash can have left: they have no record.
+// removeOrphans removes interfaces of ours without a record, which only a crash leaves.
 func (m *Manager) removeOrphans(known map[string]bool) error {
 	links, err := m.conn.Links()
 	if err != nil {
@@ -149,9 +149,9 @@ func (m *Manager) removeOrphans(known map[string]bool) error {
 	return errors.Join(errs...)
 }
 
-// forgetOthers has the fast path forget the endpoints that are no pod's: their pods went with no
-// Manager there.
-func (m *Manager) forgetOthers() error {
+// removeStaleEndpoints removes the endpoints without a pod from the fast path: their pods ended
+// while no Manager was running.
+func (m *Manager) removeStaleEndpoints() error {
 	all, err := m.forward.Endpoints()
 	if err != nil {
 		return err
@@ -169,9 +169,9 @@ func (m *Manager) forgetOthers() error {
 	return errors.Join(errs...)
 }
 
-// Check compares a pod with the kernel, and with the addresses that its runtime believes it has if
-// it says any, and says what is missing. It costs the same whatever the pod has put into its
-// namespace.
+// Check compares a pod with the kernel and, unless addrs is nil, with the addresses that its
+// runtime expects, and returns what is missing. Its cost does not depend on what the pod has put
+// into its namespace.
 func (m *Manager) Check(container, ifName string, addrs []netip.Addr) error {
 	p, err := m.Find(container, ifName)
 	if err != nil {
@@ -190,8 +190,8 @@ func (m *Manager) Check(container, ifName string, addrs []netip.Addr) error {
 	if !host.Up {
 		return fmt.Errorf("pod %s: host end %s is down", p.Name, p.HostIf)
 	}
-	if p.Moved {
-		return nil // the inside is the runtime's work
+	if p.RuntimeMovesInterface {
+		return nil // the runtime configures the inner end
 	}
 	ns, err := nl.OpenNS(p.Netns)
 	if err != nil {

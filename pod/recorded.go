@@ -9,10 +9,10 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Recorded reads the records of the pods that are whole and whose interface is there, which find
-// looks for by its name and alias. Of one whose record cannot be used, which is told of in the
-// error, it returns what the kernel tells, with the labels that labels knows of. It changes
-// nothing, so that rules can be told of pods before a Manager takes them over.
+// Recorded returns the pods with a complete record and an interface, which find looks up by name
+// and alias. For a pod whose record cannot be used it returns what the kernel knows, with the
+// labels that labels returns; the error reports such records. It changes nothing: rules can refer
+// to pods before a Manager takes them over.
 func Recorded(dir string, find func(name string, is func(alias string) bool) (index uint32),
 	labels func([]netip.Addr) map[string]string) ([]Pod, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -34,8 +34,9 @@ func Recorded(dir string, find func(name string, is func(alias string) bool) (in
 	return all, err
 }
 
-// rescue makes pods of what the kernel knows of those whose records are damaged.
-func rescue(damaged []broken, labels func([]netip.Addr) map[string]string) (all []*Pod, err error) {
+// rescue makes pods from what the kernel knows of those with damaged records.
+func rescue(damaged []damagedRecord, labels func([]netip.Addr) map[string]string) (all []*Pod,
+	err error) {
 	conn, err := nl.Open(nil)
 	if err != nil {
 		return nil, err

@@ -11,9 +11,9 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Remove takes away all that a Manager with these records made, without one: interfaces, gateway
-// addresses and records. The kernel's settings stay as they are: whoever had a Manager set them
-// puts them back. No Manager may be at work on dir.
+// Remove removes all that a Manager with these records made, without one: interfaces, gateway
+// addresses and records. The kernel's settings stay: the owner of the Manager restores them. No
+// Manager may be using dir.
 func Remove(dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -30,7 +30,7 @@ func Remove(dir string) error {
 	pods, damaged, err := s.load()
 	errs := []error{err, s.sweep()}
 	for _, b := range damaged {
-		errs = append(errs, removeBroken(conn, s, b.hostIf))
+		errs = append(errs, removeDamaged(conn, s, b.hostIf))
 	}
 	for _, p := range pods {
 		if err := removeHostEnd(conn, p); err != nil {
@@ -42,7 +42,7 @@ func Remove(dir string) error {
 	aside, err := filepath.Glob(filepath.Join(dir, "*"+recordEnding+".*"))
 	for _, file := range aside { // of pods that are gone
 		name, _, _ := strings.Cut(filepath.Base(file), recordEnding)
-		err = errors.Join(err, removeBroken(conn, s, name))
+		err = errors.Join(err, removeDamaged(conn, s, name))
 	}
 	errs = append(errs, err, removeGateways(conn, s))
 	if err := errors.Join(errs...); err != nil {

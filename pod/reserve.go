@@ -3,128 +3,55 @@ package pod
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
-// reserve chooses addresses and enters the pod in the list, not ready.
-func (m *Manager) reserve(key string, spec Spec, id string) (*Pod, error) {
+// Reserve reserves an address for a pod that will be attached later: want, or any of the family of
+// the range when want is that range's unspecified address. Runtimes with an IPAM driver ask in this
+// order. A reservation is not recorded: the runtime asks again after a restart.
+func (m *Manager) Reserve(want netip.Addr) (netip.Addr, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.clashLocked(key, spec); err != nil {
-		return nil, err
-	}
-	p := &Pod{Spec: spec, Key: key, HostIf: hostIf(key), Created: m.now().UTC(), NetnsID: id}
-	p.Addrs = slices.Clone(spec.Addrs)
-	mac, hostMAC := macs(key)
-	p.HostMAC = hostMAC
-	if p.MAC == nil {
-		p.MAC = mac
-	}
-	if p.MTU == 0 {
-		p.MTU = m.config.MTU
-	}
-	if err := m.assignLocked(p); err != nil {
-		return nil, err
-	}
-	m.pods[key] = p
-	return p, nil
-}
-
-// assignLocked takes the wanted addresses from the pools and picks one of each family that was not
-// asked for.
-func (m *Manager) assignLocked(p *Pod) error {
-	var taken []netip.Addr
-	giveBack := func() {
-		for _, a := range taken {
-			m.giveLocked(a)
-		}
-	}
 	for _, pool := range m.pools {
-		is4 := pool.Gateway().Is4()
-		i := slices.IndexFunc(p.Addrs, func(a netip.Addr) bool { return a.Is4() == is4 })
-		switch {
-		case i >= 0 && p.ExternalIPAM && !pool.Prefix().Contains(p.Addrs[i]):
-			// Somebody else's range; the gateway is still ours, reached over the link.
-		case i >= 0 && m.held[p.Addrs[i]]:
-			delete(m.held, p.Addrs[i])
-			taken = append(taken, p.Addrs[i])
-		case i >= 0:
-			if err := pool.Take(p.Addrs[i]); err != nil {
-				giveBack()
-				return fmt.Errorf("pod %s: %w", p.Name, err)
-			}
-			taken = append(taken, p.Addrs[i])
-		case p.ExternalIPAM:
+		if pool.Gateway().Is4() != want.Is4() {
 			continue
-		default:
-			a, err := pool.Pick()
-			if err != nil {
-				giveBack()
-				return fmt.Errorf("pod %s: %w", p.Name, err)
-			}
-			p.Addrs, taken = append(p.Addrs, a), append(taken, a)
 		}
-		p.Gateway = append(p.Gateway, pool.Gateway())
-	}
-	for _, a := range p.Addrs {
-		if !slices.ContainsFunc(p.Gateway, func(g netip.Addr) bool { return g.Is4() == a.Is4() }) {
-			giveBack()
-			return fmt.Errorf("pod %s: address %s has no pod range of its family on this node; "+
-				"add one to [pods] ranges", p.Name, a)
+		var err error
+		if want.IsUnspecified() {
+			want, err = pool.Pick()
+		} else if !m.reserved[want] {
+			err = pool.Take(want)
 		}
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		m.reserved[want] = true
+		return want, nil
 	}
-	if len(p.Addrs) == 0 {
-		return fmt.Errorf("pod %s: no address to give; set [pods] ranges", p.Name)
-	}
-	return nil
+	return netip.Addr{}, fmt.Errorf("this node has no pod range for %s; add one to [pods] ranges",
+		want)
 }
 
-func (m *Manager) giveLocked(a netip.Addr) {
-	for _, pool := range m.pools {
-		pool.Give(a)
+// Unreserve releases a reserved address. One that a pod has taken meanwhile stays with the pod.
+func (m *Manager) Unreserve(a netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reserved[a] {
+		delete(m.reserved, a)
+		m.releaseLocked(a)
 	}
 }
 
-// clashLocked refuses what another pod has already: its name, an address, a published port, the
-// name of its interface. One that goes has given up its name and ports.
-func (m *Manager) clashLocked(key string, spec Spec) error {
-	for _, o := range m.pods {
-		if o.Key == key {
-			continue
-		}
-		if o.HostIf == hostIf(key) {
-			return fmt.Errorf("pod %s: the name of its interface, %s, is that of pod %s by "+
-				"chance; choose another container id",
-				spec.Name, o.HostIf, o.Name)
-		}
-		for _, a := range spec.Addrs {
-			if slices.Contains(o.Addrs, a) {
-				return fmt.Errorf("pod %s: address %s is in use by pod %s", spec.Name, a, o.Name)
-			}
-		}
-		if o.ending {
-			continue
-		}
-		if o.Name == spec.Name && o.Container != spec.Container {
-			return fmt.Errorf("pod name %s is taken by container %s; choose another name",
-				spec.Name, o.Container)
-		}
-		for _, p := range spec.Publish {
-			for _, q := range o.Publish {
-				if p.Proto == q.Proto && p.HostPort == q.HostPort && hostsMeet(p.Host, q.Host) {
-					return fmt.Errorf("pod %s: host port %d is published for pod %s already",
-						spec.Name, p.HostPort, o.Name)
-				}
-			}
-		}
+// Ranges returns the node's pod ranges with their gateways.
+func (m *Manager) Ranges() []Range {
+	ranges := make([]Range, len(m.pools))
+	for i, p := range m.pools {
+		ranges[i] = Range{p.Prefix(), p.Gateway()}
 	}
-	return nil
+	return ranges
 }
 
-// hostsMeet says whether one packet could be meant for both host addresses.
-func hostsMeet(a, b netip.Addr) bool {
-	if !a.IsValid() || !b.IsValid() || a == b {
-		return true
-	}
-	return a.Is4() == b.Is4() && (a.IsUnspecified() || b.IsUnspecified())
+// Range is a pod range of the node.
+type Range struct {
+	Prefix  netip.Prefix
+	Gateway netip.Addr
 }

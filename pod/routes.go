@@ -9,32 +9,32 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// The metrics of routes that come second, behind those of another interface: more than any that the
-// kernel or a DHCP client chooses.
+// The metrics of the routes of a second interface, behind those of the first: higher than any that
+// the kernel or a DHCP client chooses.
 const (
-	laterMetric = 2000
-	metricTries = 64
+	secondMetric = 2000
+	metricTries  = 64
 )
 
-// laterTable plus its index is the routing table of an interface that came second.
-const laterTable = 1 << 20
+// secondTable plus its index is the routing table of a second interface.
+const secondTable = 1 << 20
 
-// addRoutes gives an interface its way to the gateway and over it to everywhere, behind those that
-// are there: another interface's, or somebody else's, who would miss them now or when this
-// interface goes. Of one that comes second, what its addresses send asks a table of its own: over
-// the other interface the other pod would speak, which may not.
+// addRoutes gives an interface the route to the gateway and the default route over it, behind
+// existing ones of another interface or program, which would lose them now or when this interface
+// goes. Packets from the addresses of a second interface use a table of its own: over the first
+// interface they would come from the wrong pod and be refused.
 func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	metric := 0
 	if r, err := inner.MatchRoute(anywhere(gw), 0); err == nil {
-		metric = max(laterMetric, r.Metric+1)
-	} else if !errors.Is(err, unix.ENETUNREACH) { // a default route that refuses is one, too
-		metric = laterMetric
+		metric = max(secondMetric, r.Metric+1)
+	} else if !errors.Is(err, unix.ENETUNREACH) { // an unreachable or prohibit default route
+		metric = secondMetric
 	}
 	for _, r := range routesOver(link, gw) {
 		r.Metric = metric
 		err := inner.AddRoute(r)
 		for try := 0; errors.Is(err, unix.EEXIST) && try < metricTries; try++ {
-			r.Metric = max(laterMetric, r.Metric+1)
+			r.Metric = max(secondMetric, r.Metric+1)
 			err = inner.AddRoute(r)
 		}
 		if err != nil {
@@ -44,7 +44,7 @@ func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	if metric == 0 {
 		return nil
 	}
-	p.Table = laterTable + link
+	p.Table = secondTable + link
 	for _, r := range routesOver(link, gw) {
 		r.Table = p.Table
 		if err := inner.ReplaceRoute(r); err != nil {
@@ -62,7 +62,7 @@ func addRoutes(inner *nl.Conn, link int, gw netip.Addr, p *Pod) error {
 	return nil
 }
 
-// routesOver are the way to a gateway and the one over it.
+// routesOver returns the route to a gateway and the default route over it.
 func routesOver(link int, gw netip.Addr) []nl.Route {
 	return []nl.Route{
 		{Dst: host(gw), Link: link, Scope: nl.ScopeLink},
@@ -70,8 +70,8 @@ func routesOver(link int, gw netip.Addr) []nl.Route {
 	}
 }
 
-// removeRules takes the rules of an interface that came second out of its namespace, if that is
-// still where it was: routes go with their interface, rules do not. One that stays leads nowhere.
+// removeRules removes the rules of a second interface from its namespace, if its path still leads
+// there: routes go with their interface, rules do not. A rule that stays points to an empty table.
 func removeRules(p *Pod) {
 	if p.Table == 0 {
 		return
@@ -90,12 +90,12 @@ func removeRules(p *Pod) {
 	}
 	defer inner.Close()
 	for _, a := range p.Addrs {
-		_ = inner.DeleteSourceRule(a, p.Table) // somebody else did
+		_ = inner.DeleteSourceRule(a, p.Table) // another program may have deleted it
 	}
 }
 
-// anywhere is an address that only a default route leads to: of the blocks for documentation (RFC
-// 5737, 3849).
+// anywhere returns an address that only a default route leads to, of the blocks for documentation
+// (RFC 5737, 3849).
 func anywhere(like netip.Addr) netip.Addr {
 	if like.Is4() {
 		return netip.AddrFrom4([4]byte{192, 0, 2, 1})

@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// TestSecondInterface: interfaces of one container keep each its routes, and routes that somebody
-// else made stay and win, whichever interface comes or goes.
+// TestSecondInterface: each interface of a container keeps its routes, and routes that another
+// program else made stay and win, whichever interface comes or goes.
 func TestSecondInterface(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	_, node := b.attach("one", Spec{})
 	reaches := func(when string) {
 		t.Helper()
@@ -87,7 +87,7 @@ func TestSecondInterface(t *testing.T) {
 	for _, gw := range b.m.gateways() {
 		r, err := other.Netlink().MatchRoute(anywhere(gw), 0)
 		if card, _ := other.Netlink().LinkByName("card"); err != nil || r.Link != card.Index {
-			t.Errorf("somebody's default route gave way to %v, %v", r, err)
+			t.Errorf("another program's default route was replaced by %v, %v", r, err)
 		}
 	}
 	if err := b.m.Detach(t.Context(), "two", ""); err != nil {
@@ -99,10 +99,10 @@ func TestSecondInterface(t *testing.T) {
 	}
 }
 
-// TestCheckCostsTheSame: what a pod puts into its namespace does not fill the memory of whoever
-// checks it.
+// TestCheckCostsTheSame: what a pod puts into its namespace does not fill the memory of a caller
+// that checks it.
 func TestCheckCostsTheSame(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	p, node := b.attach("one", Spec{})
 	var batch strings.Builder
 	for i := range 50_000 {
@@ -135,7 +135,7 @@ func TestCheckCostsTheSame(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if err := b.m.Check("one", "", nil); err == nil {
-			t.Errorf("the check does not miss what 'ip %s' took away", gone)
+			t.Errorf("the check does not notice what 'ip %s' deleted", gone)
 		}
 		undo := strings.NewReplacer("del default", "add default via "+p.Gateway[0].String()+
 			" dev eth0", "addr del", "addr add")

@@ -14,14 +14,14 @@ import (
 	"github.com/weirnet/weir/internal/nl"
 )
 
-// Damaged tells of a record that could not be read. It is kept under another name.
+// Damaged reports a record that could not be read. It is kept under another name.
 type Damaged struct {
 	File string // where it is now
-	// Pod goes on without it; "" when its interface is gone, or its record was made anew as it was.
+	// Pod is the container that runs on without the record; "" when its interface is gone.
 	Pod string
-	// Labels are those that it keeps; nil when they are not known any more.
+	// Labels are those that the pod keeps; nil when they are not known any more.
 	Labels map[string]string
-	Named  bool // it keeps its name
+	Named  bool // whether the pod keeps its name
 	Err    error
 }
 
@@ -41,27 +41,28 @@ func (d *Damaged) Error() string {
 		lost = "name, labels, " + lost
 	}
 	if !d.Named || d.Labels == nil {
-		then = "; rules that allow or deny by what is lost pass it over"
+		then = "; rules that name what is lost do not match it"
 	}
-	return fmt.Sprintf("pod record %s cannot be used: %v; container %s goes on without its %s%s%s",
+	return fmt.Sprintf("pod record %s cannot be used: %v; container %s runs on without its %s%s%s",
 		d.File, d.Err, d.Pod, lost, keeps, then)
 }
 
 func (d *Damaged) Unwrap() error { return d.Err }
 
-// Hint says what to do.
+// Hint returns what to do.
 func (d *Damaged) Hint() string {
 	if d.Pod == "" {
-		return "remove the file when you have seen it"
+		return "remove the file when you have read this"
 	}
-	return "start the container anew, or detach it and attach it again: weir pod detach " + d.Pod
+	return "restart the container, or detach it and attach it again: weir pod detach " + d.Pod
 }
 
-// load reads the records. One that cannot be used is set aside and told to Config.Told. The pod
-// itself is none the worse: what the kernel knows of it makes a new record.
+// load reads the records. One that cannot be used is set aside and reported to
+// Config.OnRecordError. The pod itself is not affected: it gets a new record from what the kernel
+// knows.
 func (m *Manager) load() ([]*Pod, error) {
 	if err := m.store.sweep(); err != nil {
-		m.config.Told(err)
+		m.config.OnRecordError(err)
 	}
 	pods, damaged, err := m.store.load()
 	if err != nil {
@@ -72,30 +73,31 @@ func (m *Manager) load() ([]*Pod, error) {
 		if err != nil {
 			return nil, fmt.Errorf("pod record %s: %w: %w", b.file, b.err, err)
 		}
-		told := &Damaged{File: b.file, Err: b.err, Named: named}
+		report := &Damaged{File: b.file, Err: b.err, Named: named}
 		why := "damaged"
 		if b.newer {
 			why = "newer"
 		}
 		if aside, err := atomicfile.SetAside(b.file, why); err == nil {
-			told.File = aside
+			report.File = aside
 		}
 		if p != nil {
-			p.Created, told.Pod, told.Labels = m.now().UTC(), p.Container, p.Labels
+			p.Created, report.Pod, report.Labels = m.now().UTC(), p.Container, p.Labels
 			m.gatewaysOf(p)
 			pods = append(pods, p)
 			if err := m.store.save(p); err != nil {
-				m.config.Told(err)
+				m.config.OnRecordError(err)
 			}
 		}
-		m.config.Told(told)
+		m.config.OnRecordError(report)
 	}
 	return pods, nil
 }
 
-// salvage makes a pod of what its host end tells: the alias is its key and, if named, its name, the
-// permanent neighbours are its addresses. labels says which labels the pod with these had: they
-// came before the neighbours did, and go after these. nil: there is no such interface of ours.
+// salvage makes a pod from its host end: the alias is its key and, if named, its name, the
+// permanent neighbours are its addresses. labels returns the labels of the pod with these
+// addresses: they are set before the neighbours, and removed after them. p is nil if there is no
+// such interface of ours.
 func salvage(conn *nl.Conn, hostEnd string, labels func([]netip.Addr) map[string]string) (p *Pod,
 	named bool, err error) {
 	l, err := conn.LinkByName(hostEnd)
@@ -126,14 +128,14 @@ func salvage(conn *nl.Conn, hostEnd string, labels func([]netip.Addr) map[string
 			p.Addrs, p.MAC = append(p.Addrs, n.Addr), n.HardwareAddr
 		}
 	}
-	if p.Ready = len(p.Addrs) > 0; p.Ready { // else it was cut short
+	if p.Ready = len(p.Addrs) > 0; p.Ready { // else the attach was interrupted
 		p.Labels = labels(p.Addrs)
 	}
 	return p, named, nil
 }
 
 // gatewaysOf gives a pod the gateways of its families. An address outside the ranges came from
-// somebody else's management.
+// another IPAM.
 func (m *Manager) gatewaysOf(p *Pod) {
 	for _, pool := range m.pools {
 		for _, a := range p.Addrs {
@@ -145,9 +147,9 @@ func (m *Manager) gatewaysOf(p *Pod) {
 	}
 }
 
-// removeBroken takes away what is left of a pod whose record cannot be used: its interface, the
+// removeDamaged removes what is left of a pod whose record cannot be used: its interface, the
 // record, and copies that were set aside.
-func removeBroken(conn *nl.Conn, s store, name string) error {
+func removeDamaged(conn *nl.Conn, s store, name string) error {
 	p, _, err := salvage(conn, name, func([]netip.Addr) map[string]string { return nil })
 	if err == nil && p != nil {
 		err = removeHostEnd(conn, p)

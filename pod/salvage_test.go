@@ -13,29 +13,31 @@ import (
 	"testing"
 )
 
-// startAgain opens a Manager anew, and returns what it had to tell.
-func (b *bench) startAgain() (told []error) {
+// startAgain opens a new Manager, and returns the record errors that it reported.
+func (b *fixture) startAgain() (reported []error) {
 	b.t.Helper()
 	b.m.Close()
 	err := b.host.Do(func() (err error) {
 		b.m, err = New(Config{Dir: filepath.Join(b.dir, "pods"),
 			Ranges: []netip.Prefix{netip.MustParsePrefix("10.88.0.0/24"),
 				netip.MustParsePrefix("fd00:88::/120")},
-			Labels: b.labels, Told: func(err error) { told = append(told, err) }}, b.fast)
+			Labels: b.labels, OnRecordError: func(err error) {
+				reported = append(reported, err)
+			}}, b.fast)
 		return err
 	})
 	if err != nil {
 		b.t.Fatalf("the next start: %v", err)
 	}
 	b.t.Cleanup(b.m.Close)
-	return told
+	return reported
 }
 
-// TestDamagedRecordLeavesThePodAlone: whatever becomes of a pod's record, the next start succeeds,
-// the pod keeps its interface, addresses and fast path, nobody else gets its addresses, the record
-// is kept and told of; a detach then takes everything away.
+// TestDamagedRecordLeavesThePodAlone: whatever happens to a pod's record, the next start succeeds,
+// the pod keeps its interface, addresses and fast path, no other pod gets its addresses, the record
+// is kept and reported; a detach then removes everything.
 func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	p, node := b.attach("web", Spec{Name: "shop", Labels: map[string]string{"app": "web"}})
 	b.labels = func(addrs []netip.Addr) map[string]string {
 		if !sameAddrs(addrs, p.Addrs) {
@@ -62,14 +64,14 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 		if err := os.WriteFile(file, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		told := b.startAgain()
+		reported := b.startAgain()
 		var d *Damaged
-		if len(told) != 1 || !errors.As(told[0], &d) || d.Pod != "web" || d.Hint() == "" {
-			t.Errorf("%d: told %v", i, told)
+		if len(reported) != 1 || !errors.As(reported[0], &d) || d.Pod != "web" || d.Hint() == "" {
+			t.Errorf("%d: reported %v", i, reported)
 			continue
 		}
 		if d.Labels["app"] != "web" || !strings.Contains(d.Error(), "keeps its name and labels") {
-			t.Errorf("%d: its labels are told as %v: %v", i, d.Labels, d)
+			t.Errorf("%d: its labels are reported as %v: %v", i, d.Labels, d)
 		}
 		if word := map[bool]string{true: ".newer-",
 			false: ".damaged-"}[i == 4]; !strings.Contains(d.File, word) {
@@ -79,7 +81,7 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 			t.Errorf("%d: kept is %q, %v", i, kept, err)
 		}
 		if again := b.startAgain(); len(again) != 0 {
-			t.Errorf("%d: the start after it tells %v", i, again)
+			t.Errorf("%d: the start after it reports %v", i, again)
 		}
 		list := b.m.List()
 		if len(list) != 1 || list[0].Index != p.Index || !slices.Equal(list[0].Addrs, p.Addrs) ||
@@ -115,52 +117,53 @@ func TestDamagedRecordLeavesThePodAlone(t *testing.T) {
 	}
 }
 
-// TestLabelsThatNobodyKnows: a pod whose name and labels were in its record alone gets none, and
-// that is told.
-func TestLabelsThatNobodyKnows(t *testing.T) {
-	b := newBench(t)
+// TestUnknownLabels: a pod whose name and labels were in its record alone loses them, and that is
+// reported.
+func TestUnknownLabels(t *testing.T) {
+	b := newFixture(t)
 	p, _ := b.attach("web", Spec{Labels: map[string]string{"app": "web"}})
 	if err := os.WriteFile(b.m.store.path(p.Key), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	l, err := b.host.Netlink().LinkByName(p.HostIf)
 	if err == nil {
-		// of an older version, or there was no room
+		// as an older version sets it, or where the name does not fit
 		err = b.host.Netlink().SetLinkAlias(l.Index, AliasPrefix+p.Key)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := b.startAgain()
-	if len(told) != 1 || !strings.Contains(told[0].Error(),
-		"container web goes on without its name, labels") {
-		t.Errorf("told %v", told)
+	reported := b.startAgain()
+	if len(reported) != 1 || !strings.Contains(reported[0].Error(),
+		"container web runs on without its name, labels") {
+		t.Errorf("reported %v", reported)
 	}
 	if list := b.m.List(); len(list) != 1 || len(list[0].Labels) > 0 {
 		t.Errorf("the pods are %+v", list)
 	}
 }
 
-// TestDamagedRecordOfADeadPod: it is set aside, told of once, and taken away by Remove.
+// TestDamagedRecordOfADeadPod: it is set aside, reported once, and removed by Remove.
 func TestDamagedRecordOfADeadPod(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	p, _ := b.attach("web", Spec{})
 	if err := errors.Join(os.WriteFile(b.m.store.path(p.Key), []byte("{"), 0o600),
 		b.host.Netlink().DeleteLink(int(p.Index))); err != nil {
 		t.Fatal(err)
 	}
 	var d *Damaged
-	if told := b.startAgain(); len(told) != 1 || !errors.As(told[0], &d) || d.Pod != "" {
-		t.Errorf("told %v", told)
+	if reported := b.startAgain(); len(reported) != 1 || !errors.As(reported[0], &d) ||
+		d.Pod != "" {
+		t.Errorf("reported %v", reported)
 	}
-	if told := b.startAgain(); len(told) != 0 {
-		t.Errorf("again: %v", told)
+	if reported := b.startAgain(); len(reported) != 0 {
+		t.Errorf("again: %v", reported)
 	}
 	b.removed()
 }
 
 // removed removes everything without a Manager.
-func (b *bench) removed() {
+func (b *fixture) removed() {
 	b.t.Helper()
 	b.m.Wait()
 	if err := b.do(func() error { return Remove(filepath.Join(b.dir, "pods")) }); err != nil {
@@ -175,10 +178,10 @@ func (b *bench) removed() {
 	}
 }
 
-// TestRemoveOfDamagedRecords: what is there is taken away at the first call, interfaces of records
-// that cannot be read and what crashes left included.
+// TestRemoveOfDamagedRecords: the first call removes everything, interfaces of records that cannot
+// be read and leftovers of crashes included.
 func TestRemoveOfDamagedRecords(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	dir := filepath.Join(b.dir, "pods")
 	for i, damaged := range []string{"", "{", "garbage"} {
 		p, _ := b.attach(fmt.Sprint("web", i), Spec{})
@@ -196,44 +199,51 @@ func TestRemoveOfDamagedRecords(t *testing.T) {
 
 // TestRecordsOfTheFirstVersionAreRead: they had no version.
 func TestRecordsOfTheFirstVersionAreRead(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	p, _ := b.attach("web", Spec{Name: "shop", Labels: map[string]string{"app": "web"}})
 	file := b.m.store.path(p.Key)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, key := range []string{`"Moved":`, `"Extern":`} { // not the Go names of today
+		if !bytes.Contains(text, []byte(key)) {
+			t.Errorf("the record has no key %s:\n%s", key, text)
+		}
+	}
 	if err := os.WriteFile(file, bytes.Replace(text, []byte(`  "Version": 1,`+"\n"), nil, 1),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if told := b.startAgain(); len(told) != 0 || len(b.m.List()) != 1 ||
+	if reported := b.startAgain(); len(reported) != 0 || len(b.m.List()) != 1 ||
 		b.m.List()[0].Name != "shop" {
-		t.Errorf("told %v, pods %+v", told, b.m.List())
+		t.Errorf("reported %v, pods %+v", reported, b.m.List())
 	}
 }
 
-// TestGatewaysThatCannotBeRecorded: only a Remove needs them; the start tells of it and goes on.
+// TestGatewaysThatCannotBeRecorded: only Remove needs them; the start reports it and continues.
 func TestGatewaysThatCannotBeRecorded(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	file := filepath.Join(b.dir, "pods", gatewaysFile)
 	if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if told := b.startAgain(); len(told) != 1 || !strings.Contains(told[0].Error(), "gateway") {
-		t.Errorf("told %v", told)
+	if reported := b.startAgain(); len(reported) != 1 ||
+		!strings.Contains(reported[0].Error(), "gateway") {
+		t.Errorf("reported %v", reported)
 	}
 }
 
-// TestDamagedRecordOfGateways: it costs no start; Remove says what to do, and that works.
+// TestDamagedRecordOfGateways: it does not prevent a start; the error of Remove says what to do,
+// and that works.
 func TestDamagedRecordOfGateways(t *testing.T) {
-	b := newBench(t)
+	b := newFixture(t)
 	file := filepath.Join(b.dir, "pods", gatewaysFile)
 	if err := os.WriteFile(file, []byte("["), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if told := b.startAgain(); len(told) != 0 {
-		t.Errorf("the start tells %v", told)
+	if reported := b.startAgain(); len(reported) != 0 {
+		t.Errorf("the start reports %v", reported)
 	}
 	if err := os.WriteFile(file, []byte("["), 0o600); err != nil {
 		t.Fatal(err)

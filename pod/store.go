@@ -16,8 +16,8 @@ import (
 // store keeps one file per pod, written whole or not at all.
 type store struct{ dir string }
 
-// recordVersion is that of a pod's file. One of a later version is not read, and not overwritten
-// either.
+// recordVersion is the version of a pod's file. A file of a later version is neither read nor
+// overwritten.
 const recordVersion = 1
 
 // record is the content of a pod's file.
@@ -33,7 +33,7 @@ func openStore(dir string) (store, error) {
 	return store{dir}, nil
 }
 
-// path is the file of a pod: its interface name, which is a hash of its key.
+// path returns the file of a pod, named after its interface, whose name is a hash of its key.
 func (s store) path(key string) string { return filepath.Join(s.dir, hostIf(key)+recordEnding) }
 
 const recordEnding = ".json"
@@ -54,7 +54,7 @@ func write(name string, v any) error {
 	return atomicfile.Write(name, data)
 }
 
-// gatewaysFile remembers the addresses that the host was given, for a Remove that knows no
+// gatewaysFile lists the gateway addresses of the host, for Remove, which does not read the
 // settings.
 const gatewaysFile = "gateways"
 
@@ -89,8 +89,7 @@ func (s store) removeGateways() error {
 	return nil
 }
 
-// remove removes the record of a pod, with copies that were set aside: whatever was in them is
-// over.
+// remove removes the record of a pod, with copies that were set aside: they are of no use any more.
 func (s store) remove(key string) error {
 	aside, err := filepath.Glob(s.path(key) + ".*")
 	for _, file := range append(aside, s.path(key)) {
@@ -102,31 +101,31 @@ func (s store) remove(key string) error {
 	return nil
 }
 
-// broken is a record that cannot be used.
-type broken struct {
+// damagedRecord is a record that cannot be used.
+type damagedRecord struct {
 	file   string
 	hostIf string // the interface that it was about
 	newer  bool   // it is of a later version
 	err    error
 }
 
-// load reads all records. Those that cannot be used are left where they are.
-func (s store) load() ([]*Pod, []broken, error) {
+// load reads all records. Those that cannot be used stay where they are.
+func (s store) load() ([]*Pod, []damagedRecord, error) {
 	files, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("pod records: %w", err)
 	}
 	var pods []*Pod
-	var damaged []broken
+	var damaged []damagedRecord
 	for _, f := range files {
 		if f.Name() == gatewaysFile || !strings.HasSuffix(f.Name(), recordEnding) {
 			continue // set aside, or left by a crash
 		}
-		b := broken{file: filepath.Join(s.dir, f.Name()),
+		b := damagedRecord{file: filepath.Join(s.dir, f.Name()),
 			hostIf: strings.TrimSuffix(f.Name(), recordEnding)}
 		p, version, err := readRecord(b.file)
 		if err == nil && s.path(p.Key) != b.file {
-			err = errors.New("its name does not fit its content")
+			err = errors.New("its name does not match its content")
 		}
 		if err != nil {
 			b.err, b.newer = err, version > recordVersion
@@ -138,7 +137,7 @@ func (s store) load() ([]*Pod, []broken, error) {
 	return pods, damaged, nil
 }
 
-// readRecord reads a pod's file; one without a version is of an agent before there were any.
+// readRecord reads a pod's file; one without a version is older than versions.
 func readRecord(file string) (p *Pod, version int, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -158,12 +157,12 @@ func readRecord(file string) (p *Pod, version int, err error) {
 			recordVersion)
 	}
 	if r.Pod == nil || r.Key == "" {
-		return nil, r.Version, errors.New("it is no record of a pod")
+		return nil, r.Version, errors.New("it is not a record of a pod")
 	}
 	return r.Pod, r.Version, nil
 }
 
-// sweep removes what crashes have left, of agents before this one too.
+// sweep removes temporary files that crashes have left, of earlier versions too.
 func (s store) sweep() error {
 	old, err := filepath.Glob(filepath.Join(s.dir, "*.tmp"))
 	for _, file := range old {

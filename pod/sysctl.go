@@ -9,8 +9,9 @@ import (
 )
 
 // sysctls are the directories ipv4 and ipv6 of /proc/sys/net of one network namespace. They are
-// opened once and files found below them: under each of the two names the kernel keeps an entry for
-// every namespace in which it was ever opened, and a search for it goes through those of all pods.
+// opened once, and files are opened relative to them: under each of the two names the kernel keeps
+// an entry for every namespace in which it was ever opened, and a lookup of the name goes through
+// those of all pods.
 type sysctls map[string]*os.Root
 
 // openSysctls opens one of the calling thread's namespace, or both.
@@ -29,7 +30,8 @@ func openSysctls(families ...string) (sysctls, error) {
 	return s, nil
 }
 
-// set writes values by name, like "ipv4/ip_forward". What the kernel does not have is passed over.
+// set writes values by name, like "ipv4/ip_forward". Settings that the kernel does not have are
+// skipped.
 func (s sysctls) set(values map[string]string) error {
 	for key, value := range values {
 		family, name, _ := strings.Cut(key, "/")

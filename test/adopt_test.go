@@ -40,11 +40,11 @@ func dial(t *testing.T, from, to *nstest.Node, address string) *call {
 	return c
 }
 
-// talk sends a line in each direction and waits for it.
-func (c *call) talk() error { return c.talkFor(20 * time.Second) }
+// exchange sends a line in each direction and waits for it.
+func (c *call) exchange() error { return c.exchangeFor(20 * time.Second) }
 
-// talkFor does so for some time at most.
-func (c *call) talkFor(most time.Duration) error {
+// exchangeFor does so for some time at most.
+func (c *call) exchangeFor(most time.Duration) error {
 	for _, way := range [][2]net.Conn{{c.dialed, c.accepted}, {c.accepted, c.dialed}} {
 		way[1].SetReadDeadline(time.Now().Add(most))
 		if _, err := io.WriteString(way[0], "hello\n"); err != nil {
@@ -62,7 +62,7 @@ func (c *call) talkFor(most time.Duration) error {
 // ends have heard each other ten times more.
 func (c *call) busy() (stop func() error) {
 	end, done := make(chan struct{}), make(chan error, 1)
-	var heard atomic.Int64
+	var received atomic.Int64
 	go func() {
 		for {
 			select {
@@ -71,18 +71,18 @@ func (c *call) busy() (stop func() error) {
 				return
 			default:
 			}
-			if err := c.talk(); err != nil {
+			if err := c.exchange(); err != nil {
 				done <- err
 				return
 			}
-			heard.Add(1)
+			received.Add(1)
 		}
 	}()
 	return func() error {
-		for last := heard.Load() + 10; heard.Load() < last; time.Sleep(time.Millisecond) {
+		for last := received.Load() + 10; received.Load() < last; time.Sleep(time.Millisecond) {
 			select {
 			case err := <-done:
-				return fmt.Errorf("after %d times: %w", heard.Load(), err)
+				return fmt.Errorf("after %d times: %w", received.Load(), err)
 			default:
 			}
 		}
@@ -98,9 +98,9 @@ add 200 allow tcp from me to any setup keep-state out
 add 65000 deny ip from any to any
 `
 
-// TestAdoption: connections that are open when the first denying rules come into force go on if the
-// rules would have let them begin, idle and busy ones, from outside and from inside, in both
-// families; others are cut off.
+// TestAdoption: connections that are open when the first denying rules come into force continue if
+// the rules would have allowed their first packet, idle and busy ones, from outside and from
+// inside, in both families; others are cut off.
 func TestAdoption(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -112,7 +112,7 @@ func TestAdoption(t *testing.T) {
 	}
 	refused := dial(t, p.client, p.server, "10.66.0.1:23")
 	for _, c := range append([]*call{refused}, values(calls)...) {
-		if err := c.talk(); err != nil {
+		if err := c.exchange(); err != nil {
 			t.Fatalf("%s, before: %v", c.name, err)
 		}
 	}
@@ -123,12 +123,12 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("the busy connection: %v", err)
 	}
 	for name, c := range calls {
-		if err := c.talk(); err != nil {
+		if err := c.exchange(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := refused.talkFor(2 * time.Second); err == nil {
-		t.Errorf("%s goes on although the rules would not have let it begin", refused.name)
+	if err := refused.exchangeFor(2 * time.Second); err == nil {
+		t.Errorf("%s continues although the rules would have refused it", refused.name)
 	}
 	var s api.Status
 	p.json(&s, "status")
@@ -144,7 +144,7 @@ func TestAdoption(t *testing.T) {
 	}
 }
 
-// TestAdoptionAtLoad: the same when the node has guarded without rules before, and a rule file is
+// TestAdoptionAtLoad: the same when the node has run without rules before, and a rule file is
 // loaded then.
 func TestAdoptionAtLoad(t *testing.T) {
 	t.Parallel()
@@ -152,7 +152,7 @@ func TestAdoptionAtLoad(t *testing.T) {
 	p.start("--iface", "eth0")
 	c := dial(t, p.client, p.server, "10.66.0.1:22")
 	refused := dial(t, p.client, p.server, "10.66.0.1:23")
-	if err := c.talk(); err != nil {
+	if err := c.exchange(); err != nil {
 		t.Fatalf("without rules: %v", err)
 	}
 	stop := c.busy()
@@ -161,13 +161,13 @@ func TestAdoptionAtLoad(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Errorf("the busy connection: %v", err)
 	}
-	if err := refused.talkFor(2 * time.Second); err == nil {
-		t.Error("a connection goes on that the rules would not have let begin")
+	if err := refused.exchangeFor(2 * time.Second); err == nil {
+		t.Error("a connection continues that the rules would have refused")
 	}
 	// A takeover adopts nothing: what is open and has no state was refused.
 	p.kill()
 	p.start("--iface", "eth0")
-	if err := c.talk(); err != nil {
+	if err := c.exchange(); err != nil {
 		t.Errorf("after the takeover: %v", err)
 	}
 	var s api.Status
@@ -185,7 +185,7 @@ func TestAdoptionAtTakeover(t *testing.T) {
 	c := dial(t, p.client, p.server, "10.66.0.1:22")
 	p.stop()
 	p.start("--iface", "eth0", "--rules", p.file("my.rules", adoptRules))
-	if err := c.talk(); err != nil {
+	if err := c.exchange(); err != nil {
 		t.Errorf("an open connection was cut off: %v", err)
 	}
 	var s api.Status

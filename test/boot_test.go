@@ -20,12 +20,12 @@ import (
 
 // machine is a systemd that was booted in a namespace, testdata/deb/boot.
 type machine struct {
-	t    *testing.T
-	node *nstest.Node
-	nsp  int    // process id of the script
-	init string // of its init, as seen from here
-	done <-chan error
-	said bytes.Buffer
+	t      *testing.T
+	node   *nstest.Node
+	nsp    int    // process id of the script
+	init   string // of its init, as seen from here
+	done   <-chan error
+	output bytes.Buffer
 }
 
 // boot boots a machine that has some files in /srv.
@@ -34,7 +34,7 @@ func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
 	m := &machine{t: t, node: node}
 	cmd := node.Command("unshare",
 		append([]string{"-m", "testdata/deb/boot", t.TempDir()}, files...)...)
-	cmd.Stdout, cmd.Stderr = &m.said, &m.said
+	cmd.Stdout, cmd.Stderr = &m.output, &m.output
 	m.done = background(t, cmd)
 	m.nsp = cmd.Process.Pid
 	t.Cleanup(func() {
@@ -44,7 +44,7 @@ func boot(t *testing.T, node *nstest.Node, files ...string) *machine {
 		select {
 		case <-m.done:
 		case <-time.After(90 * time.Second):
-			t.Errorf("the machine does not end: %s", m.said.String())
+			t.Errorf("the machine does not end: %s", m.output.String())
 			if pid, err := strconv.Atoi(m.init); err == nil {
 				syscall.Kill(pid, syscall.SIGKILL) // everything inside goes with it
 			}
@@ -59,7 +59,7 @@ func (m *machine) running(before string) {
 	m.t.Helper()
 	within(m.t, 240*time.Second, "the machine runs", func() error {
 		if m.init = m.findInit(m.nsp); m.init == "" || m.init == before {
-			return fmt.Errorf("no init: %s", m.said.String())
+			return fmt.Errorf("no init: %s", m.output.String())
 		}
 		out, err := m.try("systemctl", "is-system-running")
 		if err != nil {
@@ -121,8 +121,8 @@ func (m *machine) property(unit, name string) string {
 }
 
 // TestPackageBooted: on a machine with a running systemd the package installs, starts when it is
-// enabled, is watched, leaves traffic flowing and protected when it stops, guards from the boot on
-// before the network is up, and goes without a trace.
+// enabled, is watched, leaves traffic flowing and protected when it stops, enforces the rules from
+// the boot on before the network is up, and is removed without a trace.
 func TestPackageBooted(t *testing.T) {
 	need(t, "dpkg-deb", "unshare", "systemd-nspawn", "nginx", "curl", "setpriv")
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestPackageBooted(t *testing.T) {
 	}
 	defer web.Close()
 	go serveEcho(web)
-	closed := newKnocker(t, server, client)
+	closed := newProber(t, server, client)
 	if err := closed.wait(1); err != nil {
 		t.Fatalf("without Weir the closed port is open, but %v: this test could not fail", err)
 	}
@@ -145,7 +145,7 @@ func TestPackageBooted(t *testing.T) {
 	m := boot(t, server, old, next)
 	m.run("dpkg", "--no-triggers", "-i", "/srv/"+filepath.Base(old))
 	if out, _ := m.try("systemctl", "is-active", "weir"); out != "inactive" {
-		t.Errorf("after the installation the unit is %s: nobody has asked for it", out)
+		t.Errorf("after the installation the unit is %s: it was not enabled", out)
 	}
 	m.run("sh", "-c", `echo 'OPTIONS="--iface eth*"' >/etc/default/weir; mkdir -p /etc/weir; cat >/etc/weir/rules <<END
 add check-state
@@ -183,7 +183,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	first := m.property("weir", "MainPID")
 	m.run("systemctl", "kill", "--signal=STOP", "--kill-whom=main", "weir")
 	flows("while the agent hangs")
-	within(t, 120*time.Second, "systemd starts a hung agent anew", func() error {
+	within(t, 120*time.Second, "systemd restarts a hung agent", func() error {
 		if again := m.property("weir", "MainPID"); again == first ||
 			m.property("weir", "NRestarts") == "0" || m.property("weir", "SubState") != "running" {
 			return fmt.Errorf("%s is %s", again, m.property("weir", "SubState"))
@@ -194,7 +194,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	second := m.property("weir", "MainPID")
 	m.run("systemctl", "kill", "--signal=KILL", "--kill-whom=main", "weir")
 	flows("after a crash")
-	within(t, 120*time.Second, "systemd starts a crashed agent anew", func() error {
+	within(t, 120*time.Second, "systemd restarts a crashed agent", func() error {
 		if again, s := m.property("weir", "MainPID"),
 			m.property("weir", "SubState"); again == second || s != "running" {
 			return fmt.Errorf("%s is %s", again, s)
@@ -244,7 +244,7 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	}
 	closed.quiet(t, "at boot")
 
-	m.worstDays(client, closed)
+	m.faultyBoots(client, closed)
 	m.failedStarts(closed)
 
 	m.run("dpkg", "--no-triggers", "-P", "weir")
@@ -258,8 +258,8 @@ mkdir -p /etc/systemd/system/weir.service.d; printf '[Service]\nWatchdogSec=5\n'
 	}
 }
 
-// confined: the unit may little, and containers, a peer and the proxy work all the same. The peer
-// is a node beside the machine.
+// confined: the unit has few rights, and containers, a peer and the proxy work all the same. The
+// peer is a node beside the machine.
 func (m *machine) confined(beside *nstest.Node) {
 	t := m.t
 	t.Helper()
@@ -272,7 +272,7 @@ func (m *machine) confined(beside *nstest.Node) {
 			"weir"}, args...)...)
 	}
 	if out, err := as("--groups=weir", "status"); err != nil {
-		t.Errorf("a member of group weir cannot look: %s", out)
+		t.Errorf("a member of group weir cannot read: %s", out)
 	}
 	if out, err := as("--groups=weir", "fw", "add", "allow", "ip", "from", "any", "to",
 		"any"); err == nil || !strings.Contains(out, "changes nothing") {
@@ -280,7 +280,7 @@ func (m *machine) confined(beside *nstest.Node) {
 	}
 	if out, err := as("--clear-groups", "status"); err == nil ||
 		!strings.Contains(out, "not permitted") {
-		t.Errorf("anybody may look: %s", out)
+		t.Errorf("any user may read: %s", out)
 	}
 
 	m.run("sh", "-ec", `ip netns add web
@@ -291,10 +291,10 @@ http { access_log off; server { listen 80; location / { return 200 "from the con
 END
 systemd-run -q --unit=web ip netns exec web nginx -c /srv/nginx.conf
 systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
-	answers := func(what string, ask func() (string, error)) {
+	answers := func(what string, query func() (string, error)) {
 		t.Helper()
 		within(t, 60*time.Second, what, func() error {
-			out, err := ask()
+			out, err := query()
 			if err == nil && !strings.Contains(out, "from the container") {
 				err = fmt.Errorf("%q", out)
 			}
@@ -310,7 +310,7 @@ systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
 		return curl(beside, "http://10.66.0.1:8080/")
 	})
 
-	other := newGuard(t, beside)
+	other := newAgentNode(t, beside)
 	other.file("etc/weir/weir.toml", "[pods]\nranges = [\"10.88.2.0/24\"]\n[overlay]\n")
 	other.start("--rules", other.file("etc/weir/rules", "add allow ip from any to any"))
 	m.run("weir", "peer", "add", "beside", "--key", strings.TrimSpace(other.weir("peer", "key")),
@@ -333,9 +333,9 @@ systemd-run -q --unit=proxy weir proxy --listen 127.0.0.1:1080`)
 	other.wait()
 }
 
-// failedStarts starts the unit with files that it cannot use, on a host that nothing guards: the
+// failedStarts starts the unit with files that it cannot use, on a host without rules: the
 // host is closed, and as soon as the files are right the unit runs, however often it has failed.
-func (m *machine) failedStarts(closed *knocker) {
+func (m *machine) failedStarts(closed *prober) {
 	m.t.Helper()
 	m.run("sh", "-c",
 		"systemctl stop weir; weir down; cp /etc/weir/rules /srv/rules; rm -rf /var/lib/weir; "+
@@ -371,13 +371,13 @@ func (m *machine) failedStarts(closed *knocker) {
 	closed.quiet(m.t, "after failed starts")
 }
 
-// knocker sends datagrams to a port that the rules close, all the time, and counts those that
+// prober sends datagrams to a port that the rules close, all the time, and counts those that
 // arrive.
-type knocker struct{ arrived, sent atomic.Uint64 }
+type prober struct{ arrived, sent atomic.Uint64 }
 
-func newKnocker(t *testing.T, server, client *nstest.Node) *knocker {
+func newProber(t *testing.T, server, client *nstest.Node) *prober {
 	t.Helper()
-	k := &knocker{}
+	k := &prober{}
 	in, err := server.ListenPacket("udp", ":81")
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func newKnocker(t *testing.T, server, client *nstest.Node) *knocker {
 	}()
 	go func() {
 		for ctx.Err() == nil {
-			if _, err := out.Write([]byte("knock")); err == nil {
+			if _, err := out.Write([]byte("probe")); err == nil {
 				k.sent.Add(1)
 			}
 			time.Sleep(2 * time.Millisecond)
@@ -407,9 +407,10 @@ func newKnocker(t *testing.T, server, client *nstest.Node) *knocker {
 }
 
 // wait waits until so many more have arrived.
-func (k *knocker) wait(n uint64) error {
+func (k *prober) wait(n uint64) error {
 	want := k.arrived.Load() + n
-	for end := time.Now().Add(60 * time.Second); k.arrived.Load() < want; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); k.arrived.Load() < want; {
+		time.Sleep(10 * time.Millisecond)
 		if time.Now().After(end) {
 			return fmt.Errorf("of %d sent none arrives", k.sent.Load())
 		}
@@ -417,11 +418,12 @@ func (k *knocker) wait(n uint64) error {
 	return nil
 }
 
-// quiet says that since the last time none has arrived although some were sent.
-func (k *knocker) quiet(t *testing.T, when string) {
+// quiet fails the test if any has arrived since the last call, or none was sent.
+func (k *prober) quiet(t *testing.T, when string) {
 	t.Helper()
 	sent := k.sent.Load()
-	for end := time.Now().Add(60 * time.Second); k.sent.Load() < sent+20; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); k.sent.Load() < sent+20; {
+		time.Sleep(5 * time.Millisecond)
 		if time.Now().After(end) {
 			t.Errorf("%s: nothing is sent", when)
 			return

@@ -21,21 +21,21 @@ func TestTrial(t *testing.T) {
 	closed := p.file("closed.rules", "add 10 deny ip from any to any\n")
 
 	p.weir("fw", "load", closed, "--confirm", "12s")
-	if _, talk, err := p.try("fw", "add", "5", "allow", "ip", "from", "any", "to",
-		"any"); err == nil || !strings.Contains(talk, "on trial") {
-		t.Errorf("a change during a trial: %v, %s", err, talk)
+	if _, stderr, err := p.try("fw", "add", "5", "allow", "ip", "from", "any", "to",
+		"any"); err == nil || !strings.Contains(stderr, "on trial") {
+		t.Errorf("a change during a trial: %v, %s", err, stderr)
 	}
 	if out := p.weir("status"); !strings.Contains(out, "trial: ") {
-		t.Errorf("status does not tell of the trial:\n%s", out)
+		t.Errorf("status does not show the trial:\n%s", out)
 	}
 	refuse(t, p.client, "http://10.66.0.1/")
 	eventually(t, "the rules before come back", func() error {
 		_, err := curl(p.client, "http://10.66.0.1/")
 		return err
 	})
-	if _, talk, err := p.try("fw", "confirm"); err == nil ||
-		!strings.Contains(talk, "no rule set is on trial") {
-		t.Errorf("confirm afterwards: %v, %s", err, talk)
+	if _, stderr, err := p.try("fw", "confirm"); err == nil ||
+		!strings.Contains(stderr, "no rule set is on trial") {
+		t.Errorf("confirm afterwards: %v, %s", err, stderr)
 	}
 
 	p.weir("fw", "load", "--confirm", "10s", closed)
@@ -138,9 +138,9 @@ func TestVerbs(t *testing.T) {
 	refused := func(want string, args ...string) {
 		t.Helper()
 		before := p.weir("fw", "list", "-S")
-		out, talk, err := p.try(args...)
-		if err == nil || out != "" || !strings.Contains(talk, want) {
-			t.Errorf("%v: %v, %q, %q; want %q", args, err, out, talk, want)
+		out, stderr, err := p.try(args...)
+		if err == nil || out != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%v: %v, %q, %q; want %q", args, err, out, stderr, want)
 		}
 		if after := p.weir("fw", "list", "-S"); after != before {
 			t.Errorf("%v changed the rules:\n%s", args, after)
@@ -177,7 +177,7 @@ func TestVerbs(t *testing.T) {
 	if len(sets.Disabled) != 1 || sets.Disabled[0] != 1 || len(sets.Used) != 2 {
 		t.Errorf("sets: %+v", sets)
 	}
-	// An enabled set judges at once.
+	// An enabled set is in force at once.
 	if ping(p.client, "-W1", "10.66.0.1") == nil {
 		t.Error("a ping passes that rule 200 denies")
 	}
@@ -210,9 +210,9 @@ func TestReload(t *testing.T) {
 	eventually(t, "the edited file is in force", list("00002 "))
 	p.file("etc/weir/rules", "add 3 allwo ip from any to any\n")
 	p.hup()
-	eventually(t, "the mistake is told", func() error {
-		if !strings.Contains(p.talk.String(), "allwo") {
-			return fmt.Errorf("the agent said: %s", p.talk)
+	eventually(t, "the mistake is reported", func() error {
+		if !strings.Contains(p.stderr.String(), "allwo") {
+			return fmt.Errorf("the agent printed: %s", p.stderr)
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -19,16 +20,16 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// TestEveryDropOfTheDemoIsTold: tcpdump listens to all three hosts of the demo. Every connection
-// attempt that it sees come in and that nothing answers was dropped, and each such packet has its
-// event with the rule that the demo names; and no event is without its packet.
-func TestEveryDropOfTheDemoIsTold(t *testing.T) {
+// TestEveryDropOfTheDemoHasAnEvent: tcpdump listens to all three hosts of the demo. Every
+// connection attempt that it sees come in and that nothing answers was dropped, and each such
+// packet has its event with the rule that the demo names; and no event is without its packet.
+func TestEveryDropOfTheDemoHasAnEvent(t *testing.T) {
 	nstest.Root(t)
 	need(t, "tcpdump", "nsenter")
 	t.Parallel()
 	cmd := exec.Command(weir, "demo", "-j")
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func TestEveryDropOfTheDemoIsTold(t *testing.T) {
 		hosts[h.name] = listenTo(t, cmd.Process.Pid, h.name, h.dir)
 	}
 	if err := <-ended; err != nil {
-		t.Fatalf("weir demo: %v\n%s", err, talk.String())
+		t.Fatalf("weir demo: %v\n%s", err, stderr.String())
 	}
 	var r demo.Result
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
@@ -60,7 +61,7 @@ func TestEveryDropOfTheDemoIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := netip.MustParseAddrPort(u.Host)
-		dropped, told := map[netip.AddrPort]int{}, map[netip.AddrPort]int{}
+		dropped, reported := map[netip.AddrPort]int{}, map[netip.AddrPort]int{}
 		for way, n := range seenAt.syns {
 			if way.to == to && !seenAt.answered[way] {
 				dropped[way.from] += n
@@ -69,13 +70,14 @@ func TestEveryDropOfTheDemoIsTold(t *testing.T) {
 		}
 		for _, e := range toldBy.events {
 			if e.Refused() && e.Dst == to {
-				if told[e.Src]++; e.Verdict.Rule != v.Rule {
+				if reported[e.Src]++; e.Verdict.Rule != v.Rule {
 					t.Errorf("%s: %s, the demo says rule %d", v.What, e.Text(), v.Rule)
 				}
 			}
 		}
-		if len(dropped) == 0 || fmt.Sprint(dropped) != fmt.Sprint(told) {
-			t.Errorf("%s to %s: tcpdump sees the drops %v, told are %v", v.Who, to, dropped, told)
+		if len(dropped) == 0 || fmt.Sprint(dropped) != fmt.Sprint(reported) {
+			t.Errorf("%s to %s: tcpdump sees the drops %v, the events %v", v.Who, to, dropped,
+				reported)
 		}
 	}
 	for _, v := range r.Visits {
@@ -91,10 +93,10 @@ func TestEveryDropOfTheDemoIsTold(t *testing.T) {
 	t.Logf("%d drops", drops)
 }
 
-// demoHost is a host of a running demo, with somebody who listens to it.
+// demoHost is a host of a running demo, with programs that listen to it.
 type demoHost struct {
-	dump, watch *exec.Cmd
-	said, told  bytes.Buffer
+	dump, watch      *exec.Cmd
+	output, reported bytes.Buffer
 
 	syns     map[way]int  // that came in
 	answered map[way]bool // by a SYN and ACK that came in
@@ -117,7 +119,17 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 		}
 	})
 	var netns string
-	soon(t, name+" has a namespace", func() bool {
+	// A short pause: a longer one could miss the first packets.
+	poll := func(what string, try func() bool) {
+		t.Helper()
+		waitFor(t, 20*time.Second, 2*time.Millisecond, what, func() error {
+			if !try() {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+	}
+	poll(name+" has a namespace", func() bool {
 		all, _ := filepath.Glob(fmt.Sprintf("/run/netns/weir-%d-*%s*", pid, name))
 		if len(all) == 1 {
 			netns = all[0]
@@ -126,10 +138,10 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 	})
 	// As a namespace appears in the directory before it is mounted there, entering it may fail at
 	// first.
-	soon(t, "tcpdump listens to "+name, func() bool {
+	poll("tcpdump listens to "+name, func() bool {
 		h.dump = exec.Command("nsenter", "--net="+netns, "tcpdump", "-l", "--immediate-mode", "-nn",
 			"-i", "any", "tcp")
-		h.dump.Stdout = &h.said
+		h.dump.Stdout = &h.output
 		errs, err := h.dump.StderrPipe()
 		if err != nil || h.dump.Start() != nil {
 			return false
@@ -145,38 +157,28 @@ func listenTo(t *testing.T, pid int, name, dir string) *demoHost {
 		}
 		return true
 	})
-	soon(t, "the node of "+name+" answers", func() bool {
+	poll("the node of "+name+" answers", func() bool {
 		all, _ := filepath.Glob(filepath.Join(os.TempDir(), fmt.Sprintf("weir-%d-demo-*", pid),
 			dir))
 		if len(all) != 1 || exec.Command(weir, "--root", all[0], "status").Run() != nil {
 			return false
 		}
 		h.watch = exec.Command(weir, "--root", all[0], "flow", "watch", "-j", "--since", "1h")
-		h.watch.Stdout = &h.told
+		h.watch.Stdout = &h.reported
 		return h.watch.Start() == nil
 	})
 	return h
 }
 
-// soon tries again and again, without a pause that would miss something.
-func soon(t *testing.T, what string, try func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !try(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not so: ", what)
-		}
-	}
-}
-
 var segments = regexp.MustCompile(`(?m)^\S+ \S+ +In +IP6? (\S+)\.(\d+) > (\S+)\.(\d+): Flags \[(S\.?)\]`)
 
-// end reads what was seen and told. The node is gone already.
+// end reads what tcpdump and the node printed. The node has ended already.
 func (h *demoHost) end(t *testing.T) {
 	t.Helper()
 	h.watch.Wait() // fails: the node has left it
-	h.dump.Wait()  // fails: the demo ends whoever is left in its namespaces
+	h.dump.Wait()  // fails: the demo ends what still runs in its namespaces
 	h.syns, h.answered = map[way]int{}, map[way]bool{}
-	for _, m := range segments.FindAllStringSubmatch(h.said.String(), -1) {
+	for _, m := range segments.FindAllStringSubmatch(h.output.String(), -1) {
 		from, to := netip.MustParseAddr(m[1]), netip.MustParseAddr(m[3])
 		var ports [2]uint16
 		fmt.Sscan(m[2], &ports[0])
@@ -188,5 +190,5 @@ func (h *demoHost) end(t *testing.T) {
 			h.answered[way{w.to, w.from}] = true
 		}
 	}
-	h.events = parse(t, h.told.String())
+	h.events = parse(t, h.reported.String())
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // startProxy runs `weir proxy` and returns where it listens, and a function that
-// stops it and returns what it said.
+// stops it and returns what it printed.
 func startProxy(t *testing.T, args ...string) (address string, stop func() string) {
 	t.Helper()
 	cmd := exec.Command(weir, append([]string{"proxy", "--listen", "127.0.0.1:0"}, args...)...)
@@ -87,11 +87,11 @@ func TestProxyVerb(t *testing.T) {
 			client.CloseIdleConnections()
 		}
 	}
-	if said := stop(); !strings.Contains(said, "proxy stopped: 4 clients") ||
-		!strings.Contains(said, "2 denied") {
-		t.Errorf("it said %q", said)
+	if output := stop(); !strings.Contains(output, "proxy stopped: 4 clients") ||
+		!strings.Contains(output, "2 denied") {
+		t.Errorf("it printed %q", output)
 	}
-	// A file that others can read is no place for passwords.
+	// A file that others can read must not hold passwords.
 	os.Chmod(users, 0o644)
 	out, err := exec.Command(weir, "proxy", "--users", users).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "others can read") ||
@@ -137,7 +137,7 @@ func TestDialVerb(t *testing.T) {
 		answer.Winner != "127.0.0.1:"+port || len(answer.Events) < 4 {
 		t.Errorf("%v %s", err, out)
 	}
-	// The server's certificate is nobody's: the handshake fails, and says so.
+	// No authority signed the server's certificate: the handshake fails, and the error says so.
 	out, err = exec.Command(weir, "dial", "-j", "--timeout", "5s",
 		fmt.Sprintf("https://localhost:%s/", port)).Output()
 	if code := exitCode(err); code != 1 || json.Unmarshal(out, &answer) != nil || answer.Won ||

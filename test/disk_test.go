@@ -59,20 +59,20 @@ func (d *smallDisk) readOnly(on bool) {
 	}
 }
 
-// problems are what the status tells.
-func problems(t *testing.T, g *guard) string {
+// problems returns the problems in the status.
+func problems(t *testing.T, g *agentNode) string {
 	t.Helper()
-	out, talk, _ := g.try("status", "-j") // exit status 1 when there are some
+	out, stderr, _ := g.try("status", "-j") // exit status 1 when there are some
 	var s api.Status
 	unmarshal(t, out, &s)
 	if s.Version == 0 {
-		t.Fatalf("no status: %s", talk)
+		t.Fatalf("no status: %s", stderr)
 	}
 	return fmt.Sprint(s.Problems)
 }
 
-// TestFullDisk: a node with no room for its state guards all the same, refuses changes whole, tells
-// what is wrong for as long as it is, and starts.
+// TestFullDisk: a node without space for its state enforces its rules all the same, refuses changes
+// whole, reports the fault for as long as it lasts, and starts.
 func TestFullDisk(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)
@@ -81,7 +81,7 @@ func TestFullDisk(t *testing.T) {
 	rules := p.file("rules",
 		"add check-state\nadd allow tcp from any to me 80 setup keep-state\n"+
 			"add deny log tcp from any to me 81")
-	judged := func(when string) {
+	checkVerdicts := func(when string) {
 		t.Helper()
 		reach(t, p.client, "http://10.66.0.1/")
 		refuse(t, p.client, "http://10.66.0.1:81/")
@@ -91,15 +91,15 @@ func TestFullDisk(t *testing.T) {
 	}
 	d.fill()
 	p.start("--iface", "eth0", "--rules", rules)
-	judged("the first start, on a full disk")
-	if told := problems(t, p.guard); !strings.Contains(told, "cannot be saved") ||
-		!strings.Contains(told, "no space left") {
-		t.Errorf("told is %s", told)
+	checkVerdicts("the first start, on a full disk")
+	if reported := problems(t, p.agentNode); !strings.Contains(reported, "cannot be saved") ||
+		!strings.Contains(reported, "no space left") {
+		t.Errorf("the problems are %s", reported)
 	}
 	d.free()
-	within(t, 30*time.Second, "the rules are saved when there is room", func() error {
-		if told := problems(t, p.guard); strings.Contains(told, "cannot be saved") {
-			return fmt.Errorf("told is %s", told)
+	within(t, 30*time.Second, "the rules are saved when there is space", func() error {
+		if reported := problems(t, p.agentNode); strings.Contains(reported, "cannot be saved") {
+			return fmt.Errorf("the problems are %s", reported)
 		}
 		_, err := os.Stat(filepath.Join(p.root, "var/lib/weir/rules.saved"))
 		return err
@@ -117,33 +117,34 @@ func TestFullDisk(t *testing.T) {
 		if change[1] == "-f" {
 			change = []string{"fw", "flush", "-f"}
 		}
-		if change[1] == "load" { // the same rules need no room: others
+		if change[1] == "load" { // the same rules need no space: others
 			change[2] = p.file("others", "add allow ip from any to any")
 		}
-		if _, talk, err := p.try(change...); err == nil ||
-			!strings.Contains(talk, "nothing was changed") {
-			t.Errorf("%v: %v %s", change, err, talk)
+		if _, stderr, err := p.try(change...); err == nil ||
+			!strings.Contains(stderr, "nothing was changed") {
+			t.Errorf("%v: %v %s", change, err, stderr)
 		}
 	}
 	if now := p.weir("fw", "list"); now != before {
 		t.Errorf("the rules were\n%s and are\n%s", before, now)
 	}
-	judged("changes that were refused")
-	within(t, 30*time.Second, "events that cannot be kept are told of", func() error {
+	checkVerdicts("changes that were refused")
+	within(t, 30*time.Second, "events that cannot be kept are reported", func() error {
 		refuse(t, p.client, "http://10.66.0.1:81/")
-		if told := problems(t, p.guard); !strings.Contains(told, "events are not kept") {
-			return fmt.Errorf("told is %s", told)
+		if reported := problems(t, p.agentNode); !strings.Contains(reported,
+			"events are not kept") {
+			return fmt.Errorf("the problems are %s", reported)
 		}
 		return nil
 	})
-	if n := strings.Count(p.talk.String(), "events are not kept"); n > 3 {
-		t.Errorf("the log tells it %d times", n)
+	if n := strings.Count(p.stderr.String(), "events are not kept"); n > 3 {
+		t.Errorf("the log has it %d times", n)
 	}
 	d.free()
 	within(t, 30*time.Second, "events are kept again", func() error {
 		refuse(t, p.client, "http://10.66.0.1:81/")
-		if told := problems(t, p.guard); told != "[]" {
-			return fmt.Errorf("told is %s", told)
+		if reported := problems(t, p.agentNode); reported != "[]" {
+			return fmt.Errorf("the problems are %s", reported)
 		}
 		return nil
 	})
@@ -155,15 +156,15 @@ func TestFullDisk(t *testing.T) {
 			d.readOnly(true)
 		}
 		p.start("--iface", "eth0", "--rules", rules)
-		judged("a start on a disk that is " + when)
+		checkVerdicts("a start on a disk that is " + when)
 		if p.kill(); when == "full" {
 			d.free()
 		} else {
 			d.readOnly(false)
 		}
 		p.start("--iface", "eth0", "--rules", rules)
-		if told := problems(t, p.guard); told != "[]" {
-			t.Errorf("afterwards told is %s", told)
+		if reported := problems(t, p.agentNode); reported != "[]" {
+			t.Errorf("afterwards the problems are %s", reported)
 		}
 	}
 }

@@ -95,7 +95,7 @@ func TestDownLeavesWhatWasThere(t *testing.T) {
 	}
 	busy(1)
 	h.weir("down")
-	if err := h.guard.wait(); err != nil {
+	if err := h.agentNode.wait(); err != nil {
 		t.Errorf("the agent ends with %v", err)
 	}
 	after("with an agent")

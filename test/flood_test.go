@@ -48,10 +48,10 @@ func synFlood(t *testing.T, p *pair, port uint16) *nstest.Frames {
 	return f
 }
 
-// TestAFlood: SYNs from random sources do not keep others from a real nginx. Half-open states stay
-// few, since SYN cookies come into use, and go out of use when the flood has ended; status, states
-// and show tell of it.
-func TestAFlood(t *testing.T) {
+// TestSYNFlood: SYNs from random sources do not keep others from a real nginx. Half-open states
+// stay few, since SYN cookies come into use, and go out of use when the flood has ended; status,
+// states and show report it.
+func TestSYNFlood(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)
 	nginx(t, p.server, 80)
@@ -73,7 +73,8 @@ func TestAFlood(t *testing.T) {
 	}
 	wait := func(what string, ok func(api.StateTable) bool) {
 		t.Helper()
-		for stop := time.Now().Add(60 * time.Second); !ok(status().Table); time.Sleep(50 * time.Millisecond) {
+		for stop := time.Now().Add(60 * time.Second); !ok(status().Table); {
+			time.Sleep(50 * time.Millisecond)
 			if time.Now().After(stop) {
 				t.Fatalf("not within a minute: %s: %+v", what, status().Table)
 			}
@@ -85,13 +86,15 @@ func TestAFlood(t *testing.T) {
 		reach(t, p.client, "http://10.66.0.1/")
 		reach(t, p.client, "http://[fd66::1]/")
 	}
-	if out, err := p.client.Command("curl", "-sS", "-m", "120", "-o", "/dev/null", "-w", "%{size_download}", "http://10.66.0.1/big").CombinedOutput(); err != nil ||
+	if out, err := p.client.Command("curl", "-sS", "-m", "120", "-o", "/dev/null", "-w",
+		"%{size_download}", "http://10.66.0.1/big").CombinedOutput(); err != nil ||
 		string(out) != "67108864" {
 		t.Errorf("64 MiB in the flood: %v %s", err, out)
 	}
-	for _, words := range [][]string{{"status"}, {"fw", "states"}, {"fw", "show", "-a"}} {
-		if out := p.weir(words...); !strings.Contains(out, "SYN cookies: ON, ") || !strings.Contains(out, "of 2000 half-open (500 of one source)") {
-			t.Errorf("weir %v:\n%s", words, out[max(0, len(out)-600):])
+	for _, args := range [][]string{{"status"}, {"fw", "states"}, {"fw", "show", "-a"}} {
+		if out := p.weir(args...); !strings.Contains(out, "SYN cookies: ON, ") ||
+			!strings.Contains(out, "of 2000 half-open (500 of one source)") {
+			t.Errorf("weir %v:\n%s", args, out[max(0, len(out)-600):])
 		}
 	}
 	sent, err := f.Stop()

@@ -20,8 +20,8 @@ import (
 )
 
 // TestCaptureSaysWhy: a capture has every packet of a refused and of an allowed connection with
-// rule and verdict, other programs can read it, and the events that a replay of it tells are those
-// that the node told.
+// rule and verdict, other programs can read it, and a replay of it has the events that the node
+// had.
 func TestCaptureSaysWhy(t *testing.T) {
 	need(t, "curl", "tcpdump")
 	p := newPair(t)
@@ -37,12 +37,12 @@ func TestCaptureSaysWhy(t *testing.T) {
 	p.weir("fw", "zero")
 	file := filepath.Join(t.TempDir(), "out.pcapng")
 	cmd := p.server.Command(weir, "--root", p.root, "flow", "capture", "-w", file, "tcp")
-	var talk words
-	cmd.Stderr = &talk
+	var stderr programOutput
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	talk.await(t, "capturing")
+	stderr.await(t, "capturing")
 	c, err := p.client.DialContext(t.Context(), "tcp", "10.66.0.1:80")
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +50,11 @@ func TestCaptureSaysWhy(t *testing.T) {
 	fmt.Fprint(c, "hello")
 	io.ReadFull(c, make([]byte, 5))
 	c.Close()
-	knock(t, p, 81)
+	probe(t, p, 81)
 	settle(t, file)
 	cmd.Process.Signal(syscall.SIGINT)
-	if err := cmd.Wait(); err != nil || !strings.Contains(talk.String(), " 0 left out") {
-		t.Errorf("%v %s", err, talk.String())
+	if err := cmd.Wait(); err != nil || !strings.Contains(stderr.String(), " 0 left out") {
+		t.Errorf("%v %s", err, stderr.String())
 	}
 	var counters api.Rules
 	p.json(&counters, "fw", "show")
@@ -89,13 +89,13 @@ func TestCaptureSaysWhy(t *testing.T) {
 		}
 	}
 	if len(live) < 2 || !slices.Equal(live, again) {
-		t.Errorf("the node told\n%s\nthe capture tells\n%s", strings.Join(live, "\n"),
+		t.Errorf("the node has the events\n%s\nthe capture\n%s", strings.Join(live, "\n"),
 			strings.Join(again, "\n"))
 	}
 }
 
-// TestCaptureKeepsItsRate: of a flood only so many frames in a second are written, and the others
-// are said to be left out.
+// TestCaptureKeepsItsRate: of a flood only so many frames a second are written, and the others are
+// counted as left out.
 func TestCaptureKeepsItsRate(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
@@ -103,10 +103,10 @@ func TestCaptureKeepsItsRate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rate.pcapng")
 	cmd := p.server.Command(weir, "--root", p.root, "flow", "capture", "-w", file, "--rate", "10",
 		"udp")
-	var talk words
-	cmd.Stderr = &talk
+	var stderr programOutput
+	cmd.Stderr = &stderr
 	done := background(t, cmd)
-	talk.await(t, "capturing")
+	stderr.await(t, "capturing")
 	c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:5353")
 	if err != nil {
 		t.Fatal(err)
@@ -118,22 +118,22 @@ func TestCaptureKeepsItsRate(t *testing.T) {
 		c.Write([]byte("datagram"))
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(5 * time.Second) // what is left out is said every second
+	time.Sleep(5 * time.Second) // what is left out is claimed every second
 	most := 10 * (2 + int(time.Since(began)/time.Second))
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
 	written := len(readComments(t, file))
-	var said, left int
-	fmt.Sscanf(talk.String(), "capturing\n%d frames written, %d left out", &said, &left)
-	if written == 0 || written > most || said != written || written+left != sent {
+	var claimed, left int
+	fmt.Sscanf(stderr.String(), "capturing\n%d frames written, %d left out", &claimed, &left)
+	if written == 0 || written > most || claimed != written || written+left != sent {
 		t.Errorf("of %d frames %d are written, at most %d are wanted; it says %q", sent, written,
-			most, talk.String())
+			most, stderr.String())
 	}
 }
 
-// TestCaptureOfTheTunnel: a capture has also what the tunnel's own engine judges, without
+// TestCaptureOfTheTunnel: a capture also has what the tunnel's own engine decides, without
 // encryption, with the rule that decided; and a reader that shares no code with the writer finds
 // the comments.
 func TestCaptureOfTheTunnel(t *testing.T) {
@@ -150,10 +150,10 @@ func TestCaptureOfTheTunnel(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tunnel.pcapng")
 	cmd := h.left.host.Command(weir, "--root", h.left.root, "flow", "capture", "-w", file, "-s",
 		"60", "tcp", "via", "weir0")
-	var talk words
-	cmd.Stderr = &talk
+	var stderr programOutput
+	cmd.Stderr = &stderr
 	done := background(t, cmd)
-	talk.await(t, "capturing")
+	stderr.await(t, "capturing")
 	reach(t, client, pageAt(pod.Addrs[0], 80))
 	refuse(t, client, pageAt(pod.Addrs[0], 81))
 	settle(t, file)

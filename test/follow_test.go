@@ -11,14 +11,14 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// guarded makes sure that exactly these interfaces are guarded, soon.
-func guarded(t *testing.T, g *guard, want ...string) {
+// wantInterfaces waits until exactly these interfaces are guarded.
+func wantInterfaces(t *testing.T, g *agentNode, want ...string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%v are guarded", want), func() error {
 		var s api.Status
-		out, talk, err := g.try("status", "-j")
+		out, stderr, err := g.try("status", "-j")
 		if out == "" {
-			return fmt.Errorf("%w: %s", err, talk)
+			return fmt.Errorf("%w: %s", err, stderr)
 		}
 		unmarshal(t, out, &s)
 		var names []string
@@ -38,7 +38,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	t.Parallel()
 	lab := nstest.New(t)
 	server, client := lab.Node("server"), lab.Node("client")
-	g := newGuard(t, server)
+	g := newAgentNode(t, server)
 	g.start("--iface", "eth*", "--rules",
 		g.file("my.rules", "add 1 deny icmp from any to any\nadd 2 allow ip from any to any\n"))
 	out, _, err := g.try("status")
@@ -56,7 +56,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	}
 	for range 2 {
 		lab.Join(server, "eth5", "10.66.0.1/24", client, "eth0", "10.66.0.2/24")
-		guarded(t, g, "eth5")
+		wantInterfaces(t, g, "eth5")
 		if err := ping(false)(); err != nil {
 			t.Error(err)
 		}
@@ -65,15 +65,15 @@ func TestInterfacesComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		rename(t, server, link.Index, "wan0")
-		guarded(t, g)
+		wantInterfaces(t, g)
 		eventually(t, "what is not guarded passes", ping(true))
 		rename(t, server, link.Index, "eth6")
-		guarded(t, g, "eth6")
-		eventually(t, "what is guarded is judged", ping(false))
+		wantInterfaces(t, g, "eth6")
+		eventually(t, "rules apply to what is guarded", ping(false))
 		if err := server.Netlink().DeleteLink(link.Index); err != nil {
 			t.Fatal(err)
 		}
-		guarded(t, g)
+		wantInterfaces(t, g)
 	}
 }
 
@@ -174,7 +174,7 @@ func TestTwoNodes(t *testing.T) {
 	lab := nstest.New(t)
 	a, b := lab.Node("a"), lab.Node("b")
 	lab.Join(a, "eth0", "10.66.0.1/24", b, "eth0", "10.66.0.2/24")
-	ga, gb := newGuard(t, a), newGuard(t, b)
+	ga, gb := newAgentNode(t, a), newAgentNode(t, b)
 	ga.start("--iface", "eth0", "--rules", ga.file("my.rules", "add 1 allow ip from any to any\n"))
 	gb.start("--iface", "eth0", "--rules", gb.file("my.rules", "add 2 allow ip from any to any\n"))
 	if out := ga.weir("fw", "list"); !strings.HasPrefix(out, "00001 ") {
@@ -194,14 +194,14 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-// TestTakeoverOfFewerInterfaces: what the next agent is not to guard is let go.
+// TestTakeoverOfFewerInterfaces: an interface that the next agent shall not guard is released.
 func TestTakeoverOfFewerInterfaces(t *testing.T) {
 	t.Parallel()
 	lab := nstest.New(t)
 	server, a, b := lab.Node("server"), lab.Node("a"), lab.Node("b")
 	lab.Join(server, "eth0", "10.66.1.1/24", a, "eth0", "10.66.1.2/24")
 	lab.Join(server, "eth1", "10.66.2.1/24", b, "eth0", "10.66.2.2/24")
-	g := newGuard(t, server)
+	g := newAgentNode(t, server)
 	rules := g.file("my.rules", "add 1 deny icmp from any to any\n")
 	g.start("--iface", "eth*", "--rules", rules)
 	if ping(a, "-W1", "10.66.1.1") == nil || ping(b, "-W1", "10.66.2.1") == nil {
@@ -209,7 +209,7 @@ func TestTakeoverOfFewerInterfaces(t *testing.T) {
 	}
 	g.kill()
 	g.start("--iface", "eth0", "--rules", rules)
-	guarded(t, g, "eth0")
+	wantInterfaces(t, g, "eth0")
 	if ping(a, "-W1", "10.66.1.1") == nil {
 		t.Error("eth0 is not guarded any more")
 	}

@@ -15,30 +15,30 @@ import (
 	"github.com/weirnet/weir/observe"
 )
 
-// TestEventsNamePods: what a pod is refused is told with its name, and a filter knows the tables of
-// labels.
+// TestEventsNamePods: an event of a refused packet has the pod's name, and a filter can use the
+// tables of labels.
 func TestEventsNamePods(t *testing.T) {
 	need(t, "nginx", "curl")
 	h := newPodHost(t,
 		"add check-state\nadd allow tcp from me to table(app=web) 80 setup keep-state\n")
 	web, webPod := h.attach("web", "--label", "app=web")
 	nginx(t, web, 80)
-	stranger, _ := h.attach("stranger")
+	outsider, _ := h.attach("outsider")
 	url := "http://" + netip.AddrPortFrom(webPod.Addrs[0], 80).String() + "/"
 	var seen []observe.Event
 	eventually(t, "the node, which looks at names every second, knows them", func() error {
 		begin := time.Now().Format(time.RFC3339Nano)
-		refuse(t, stranger, url)
+		refuse(t, outsider, url)
 		seen = parse(t, h.weir("flow", "watch", "-j", "--since", begin, "--past",
 			"deny tcp to table(app=web)"))
 		if len(seen) == 0 || seen[0].From == "" {
-			return fmt.Errorf("told is %+v", seen)
+			return fmt.Errorf("the events are %+v", seen)
 		}
 		return nil
 	})
 	reach(t, h.host, url)
 	for _, e := range seen {
-		if e.From != "pod:stranger" || e.To != "pod:web" || e.Recv != "pod:stranger" ||
+		if e.From != "pod:outsider" || e.To != "pod:web" || e.Recv != "pod:outsider" ||
 			e.Verdict.Rule != 65535 || !e.Refused() {
 			t.Errorf("%s", e.Text())
 		}
@@ -49,17 +49,17 @@ func TestEventsNamePods(t *testing.T) {
 	}
 	var top api.Top
 	h.json(&top, "flow", "top")
-	if len(top.Refusals) == 0 || top.Refusals[0].SrcName != "pod:stranger" {
+	if len(top.Refusals) == 0 || top.Refusals[0].SrcName != "pod:outsider" {
 		t.Errorf("top: %+v", top.Refusals)
 	}
 	if out := h.weir("flow", "watch", "--since", "1m", "--past", "deny"); !strings.Contains(out,
-		"pod:stranger(") {
+		"pod:outsider(") {
 		t.Errorf("%s", out)
 	}
 }
 
 // TestEventsNameTablesServicesAndHosts: the node names tables and services; names of DNS are there
-// only for who asks.
+// only on request.
 func TestEventsNameTablesServicesAndHosts(t *testing.T) {
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules",
@@ -114,8 +114,8 @@ func TestEventsNameTablesServicesAndHosts(t *testing.T) {
 	}
 }
 
-// TestHistoryOutlivesTheAgent: what happened before the agent was killed is still told by the next
-// one, and so is what happened while there was none.
+// TestHistoryOutlivesTheAgent: the next agent still has the events from before the kill, and those
+// from while there was none.
 func TestHistoryOutlivesTheAgent(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
@@ -143,10 +143,10 @@ func TestHistoryOutlivesTheAgent(t *testing.T) {
 	p.start("--iface", "eth0", "--rules", rules)
 	send(5355)
 	var all []observe.Event
-	eventually(t, "the last one is told", func() error {
+	eventually(t, "the last one has an event", func() error {
 		all = parse(t, p.weir("flow", "watch", "-j", "--since", "1h", "--past", "deny udp"))
 		if n := len(all); n == 0 || all[n-1].Dst.Port() != 5355 {
-			return fmt.Errorf("told are %+v", all)
+			return fmt.Errorf("the events are %+v", all)
 		}
 		return nil
 	})
@@ -160,7 +160,7 @@ func TestHistoryOutlivesTheAgent(t *testing.T) {
 		last = e.At
 	}
 	if !slices.Equal(ports, []uint16{5353, 5354, 5355}) {
-		t.Errorf("told are the ports %v", ports)
+		t.Errorf("the events have the ports %v", ports)
 	}
 	p.weir("down")
 	p.wait()

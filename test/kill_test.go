@@ -106,7 +106,7 @@ func (b *beat) run() error {
 
 // TestAHundredKills kills the agent at any moment of its start and its work, a hundred times where
 // nothing may be left out and twenty times elsewhere, under load: new connections all the time, old
-// ones that go on, and one that lives through it all. Not one request may fail.
+// ones that continue, and one that lasts all the time. Not one request may fail.
 func TestAHundredKills(t *testing.T) {
 	need(t, "nginx", "wrk", "curl")
 	p := newPair(t)
@@ -131,9 +131,9 @@ func TestAHundredKills(t *testing.T) {
 			select {
 			case <-up:
 			case err := <-p.done:
-				t.Fatalf("start %d: the agent ended: %v\n%s", i, err, p.talk)
+				t.Fatalf("start %d: the agent ended: %v\n%s", i, err, p.stderr)
 			case <-time.After(30 * time.Second):
-				t.Fatalf("start %d: not ready after 30 s\n%s", i, p.talk)
+				t.Fatalf("start %d: not ready after 30 s\n%s", i, p.stderr)
 			}
 			moment /= 4
 		}
@@ -168,7 +168,7 @@ func TestAHundredKills(t *testing.T) {
 	noDrops(t, status)
 }
 
-// noDrops makes sure that nothing was refused for want of room or for strange numbers.
+// noDrops makes sure that nothing was refused because of full tables or strange numbers.
 func noDrops(t *testing.T, status api.Status) {
 	t.Helper()
 	for _, reason := range []firewall.Reason{firewall.ReasonLimit, firewall.ReasonStatesFull,

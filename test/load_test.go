@@ -18,8 +18,8 @@ import (
 )
 
 // TestViewsAgreeUnderLoad: while nginx is under load and a flood is refused, the live list, top,
-// the page in a real browser, the metrics and the counters of the rules tell the same numbers; what
-// the list could not tell it says it has missed.
+// the page in a real browser, the metrics and the counters of the rules show the same numbers; the
+// list reports how many events it missed.
 func TestViewsAgreeUnderLoad(t *testing.T) {
 	need(t, "nginx", "wrk", "curl", "chromium")
 	p := newPair(t)
@@ -50,7 +50,7 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 		strings.Contains(string(out), "Socket errors") {
 		t.Errorf("wrk: %v\n%s", err, out)
 	}
-	knock(t, p, 81)
+	probe(t, p, 81)
 	t.Logf("%s; the flood took %v", regexp.MustCompile(`\d+ requests in`).Find(out), <-flooded)
 	within(t, 90*time.Second, "all states end", func() error {
 		if m := p.scrape(); m[`weir_states_pool{pool="all"}`] > 0 {
@@ -87,22 +87,22 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	if got := metrics[`weir_packets_total{verdict="drop",reason="rule",hook="in"}`]; got != float64(dropped) {
 		t.Errorf("the rules dropped %d, the metrics say %v", dropped, got)
 	}
-	judged, drops := 0.0, 0.0
+	decided, drops := 0.0, 0.0
 	for name, v := range metrics {
 		if strings.HasPrefix(name, "weir_packets_total{") &&
 			strings.Contains(name, `reason="rule"`) {
-			judged += v
+			decided += v
 		}
 		if strings.HasPrefix(name, `weir_packets_total{verdict="drop"`) {
 			drops += v
 		}
 	}
-	if judged != ruled {
-		t.Errorf("rules decided %v packets, their counters make %v", judged, ruled)
+	if decided != ruled {
+		t.Errorf("rules decided %v packets, their counters make %v", decided, ruled)
 	}
 
-	// What is told and what is lost make the whole.
-	told, lost := map[firewall.EventKind]uint64{}, uint64(0)
+	// The events received and those lost add up.
+	reported, lost := map[firewall.EventKind]uint64{}, uint64(0)
 	byRule, forward := map[uint16]uint64{}, map[uint16]uint64{}
 	all := uint64(0)
 	for _, e := range live() {
@@ -111,7 +111,7 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 			continue
 		}
 		all++
-		told[e.Kind]++
+		reported[e.Kind]++
 		if e.Refused() {
 			byRule[e.Verdict.Rule]++
 		}
@@ -121,15 +121,15 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 	}
 	created := metrics["weir_states_created_total"] - before["weir_states_created_total"]
 	if want := uint64(drops) + 2*uint64(created); all+lost != want {
-		t.Errorf("%d events were told and %d lost, but %v drops and %v states make %d", all, lost,
+		t.Errorf("%d events came and %d were lost, but %v drops and %v states make %d", all, lost,
 			drops, created, want)
 	}
-	t.Logf("%d events told, %d lost; %v states", all, lost, created)
-	refused := told[firewall.EventDrop] + told[firewall.EventRefuse]
+	t.Logf("%d events, %d lost; %v states", all, lost, created)
+	refused := reported[firewall.EventDrop] + reported[firewall.EventRefuse]
 	if lost == 0 {
 		for _, rule := range []uint16{150, 160, 65535} {
 			if byRule[rule] != counted[rule] {
-				t.Errorf("rule %d dropped %d, told are %d", rule, counted[rule], byRule[rule])
+				t.Errorf("rule %d dropped %d, events are %d", rule, counted[rule], byRule[rule])
 			}
 		}
 		if forward[100] != counted[100] {
@@ -138,7 +138,8 @@ func TestViewsAgreeUnderLoad(t *testing.T) {
 		}
 	}
 	if refused > uint64(drops) || refused+lost < uint64(drops) {
-		t.Errorf("%v packets were dropped, %d are told and %d events lost", drops, refused, lost)
+		t.Errorf("%v packets were dropped, %d have events and %d events were lost", drops, refused,
+			lost)
 	}
 	if top.Refused.Packets > uint64(drops) || top.Refused.Packets+top.Lost < uint64(drops) {
 		t.Errorf("%v packets were dropped, top knows %d and misses %d", drops, top.Refused.Packets,

@@ -50,8 +50,8 @@ table u add 192.0.2.1
 	var end atomic.Bool
 	var all sync.WaitGroup
 	var denied, allowed int
-	all.Go(func() { denied = knockAlways(t, p.client, &end) })
-	all.Go(func() { allowed = askAlways(t, p.client, &end) })
+	all.Go(func() { denied = probeAlways(t, p.client, &end) })
+	all.Go(func() { allowed = requestAlways(t, p.client, &end) })
 	for range rounds(15, 100) {
 		p.weir("fw", "load", other)
 		p.weir("fw", "load", one)
@@ -75,8 +75,8 @@ func echoDatagrams(c net.PacketConn) {
 	}
 }
 
-// knockAlways sends to port 9 as fast as it can and returns how often.
-func knockAlways(t *testing.T, from *nstest.Node, end *atomic.Bool) (n int) {
+// probeAlways sends to port 9 as fast as it can and returns how often.
+func probeAlways(t *testing.T, from *nstest.Node, end *atomic.Bool) (n int) {
 	c, err := from.DialContext(t.Context(), "udp", "10.66.0.1:9")
 	if err != nil {
 		t.Error(err)
@@ -84,14 +84,14 @@ func knockAlways(t *testing.T, from *nstest.Node, end *atomic.Bool) (n int) {
 	}
 	defer c.Close()
 	for ; !end.Load(); n++ {
-		c.Write([]byte("knock"))
+		c.Write([]byte("probe"))
 	}
 	return n
 }
 
-// askAlways sends to port 10, waits for each answer and returns how many came. One that does not
-// come is an error.
-func askAlways(t *testing.T, from *nstest.Node, end *atomic.Bool) (n int) {
+// requestAlways sends to port 10, waits for each answer and returns how many came. One that does
+// not come is an error.
+func requestAlways(t *testing.T, from *nstest.Node, end *atomic.Bool) (n int) {
 	c, err := from.DialContext(t.Context(), "udp", "10.66.0.1:10")
 	if err != nil {
 		t.Error(err)

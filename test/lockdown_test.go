@@ -9,7 +9,7 @@ import (
 	"github.com/weirnet/weir/agent/api"
 )
 
-// ports says which ports of the server answer the client.
+// ports returns the ports of the server that answer the client.
 func (p *pair) ports(t *testing.T, ports ...string) (open string) {
 	t.Helper()
 	for _, port := range ports {
@@ -23,7 +23,7 @@ func (p *pair) ports(t *testing.T, ports ...string) (open string) {
 	return strings.TrimSpace(open)
 }
 
-// TestLockDown: a boot whose rules cannot be used goes on with what answers the host, and ssh from
+// TestLockDown: a boot whose rules cannot be used allows what answers the host, and ssh from
 // where the readable lines let it in; without the word of a boot it is refused, where no rules were
 // ever given everything passes, and what an earlier agent has left goes before.
 func TestLockDown(t *testing.T) {
@@ -78,8 +78,8 @@ func TestLockDown(t *testing.T) {
 	}
 }
 
-// TestLastResort: a host whose agent cannot start at all is closed but for answers and ssh, until
-// one starts. A host that something guards, and one that never had rules, stay as they are.
+// TestLastResort: a host whose agent cannot start at all is closed except for answers and ssh,
+// until one starts. A host with rules in force, and one that never had rules, stay as they are.
 func TestLastResort(t *testing.T) {
 	need(t, "nginx", "curl")
 	p := newPair(t)
@@ -95,9 +95,9 @@ func TestLastResort(t *testing.T) {
 	bad := p.file("etc/weir/weir.toml", "nonsense = 1\n")
 	p.refused()
 	for range 2 { // systemd tries again
-		if _, talk, err := p.try("up", "--last-resort"); err != nil ||
-			!strings.Contains(talk, "closed eth0 to all") {
-			t.Fatalf("%v\n%s", err, talk)
+		if _, stderr, err := p.try("up", "--last-resort"); err != nil ||
+			!strings.Contains(stderr, "closed eth0 to all") {
+			t.Fatalf("%v\n%s", err, stderr)
 		}
 	}
 	if got := p.ports(t, "22", "80"); got != "22" {
@@ -133,7 +133,7 @@ func TestLastResort(t *testing.T) {
 		t.Errorf("the last resort is left: %v\n%s", err, out)
 	}
 	p.kill()
-	if _, talk, err := p.try("up", "--last-resort"); err != nil || talk != "" {
-		t.Errorf("where an agent was: %v\n%s", err, talk)
+	if _, stderr, err := p.try("up", "--last-resort"); err != nil || stderr != "" {
+		t.Errorf("where an agent was: %v\n%s", err, stderr)
 	}
 }

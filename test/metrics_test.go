@@ -41,7 +41,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	p := newPair(t)
 	config := p.file("m.toml", "[observe]\nmetrics = \"127.0.0.1:9642\"\n")
 	p.start("--config", config, "--iface", "eth0", "--rules", p.file("watched", watchedRules))
-	knock(t, p, 81)
+	probe(t, p, 81)
 	for range 3 {
 		c, err := p.client.DialContext(t.Context(), "udp", "10.66.0.1:53")
 		if err != nil {
@@ -64,7 +64,7 @@ func TestMetricsAreAsDocumented(t *testing.T) {
 	}
 }
 
-// TestProxyMetrics: the proxy tells how its dials raced, as docs/proxy.md says.
+// TestProxyMetrics: the proxy reports how its dials raced, as in docs/proxy.md.
 func TestProxyMetrics(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "hello")
@@ -119,17 +119,17 @@ func checkMetrics(t *testing.T, text string, want map[string][2]string) {
 	var kind, help string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
-		words := strings.SplitN(line, " ", 4)
+		fields := strings.SplitN(line, " ", 4)
 		switch {
 		case strings.HasPrefix(line, "# HELP "):
-			help = words[2]
-			if len(words) < 4 || !strings.HasSuffix(words[3], ".") {
+			help = fields[2]
+			if len(fields) < 4 || !strings.HasSuffix(fields[3], ".") {
 				t.Errorf("no sentence: %s", line)
 			}
 		case strings.HasPrefix(line, "# TYPE "):
-			kind = words[3]
-			if words[2] != help || served[help] {
-				t.Errorf("%s comes twice or without help", words[2])
+			kind = fields[3]
+			if fields[2] != help || served[help] {
+				t.Errorf("%s comes twice or without help", fields[2])
 			}
 			served[help] = true
 			if want[help][0] != kind {

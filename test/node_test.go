@@ -18,48 +18,49 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// guard is a `weir up` in a namespace, with its own root and bpf file system.
-type guard struct {
-	t     *testing.T
-	node  *nstest.Node
-	root  string
-	bpffs string
-	agent *exec.Cmd
-	done  chan error
-	talk  *transcript
-	names string // a file that `weir up` shall see as /etc/hosts; empty for the machine's own
+// agentNode is a `weir up` in a namespace, with its own root and bpf file system.
+type agentNode struct {
+	t      *testing.T
+	node   *nstest.Node
+	root   string
+	bpffs  string
+	agent  *exec.Cmd
+	done   chan error
+	stderr *transcript
+	names  string // a file that `weir up` shall see as /etc/hosts; empty for the machine's own
 }
 
-// newGuard prepares a node; start starts it.
-func newGuard(t *testing.T, node *nstest.Node) *guard {
+// newAgentNode prepares a node; start starts it.
+func newAgentNode(t *testing.T, node *nstest.Node) *agentNode {
 	t.Helper()
-	g := &guard{t: t, node: node, root: t.TempDir(), bpffs: filepath.Join(nstest.Bpffs(t), "weir")}
+	g := &agentNode{t: t, node: node, root: t.TempDir(),
+		bpffs: filepath.Join(nstest.Bpffs(t), "weir")}
 	t.Cleanup(func() {
 		if g.agent != nil {
 			g.kill()
 		}
-		if t.Failed() && g.talk != nil {
-			t.Logf("the agent said:\n%s", g.talk)
+		if t.Failed() && g.stderr != nil {
+			t.Logf("the agent printed:\n%s", g.stderr)
 		}
 	})
 	return g
 }
 
 // start runs `weir up` with more arguments and waits for its ready line.
-func (g *guard) start(args ...string) {
+func (g *agentNode) start(args ...string) {
 	g.t.Helper()
 	ready := g.launch(args...)
 	select {
 	case <-ready:
 	case err := <-g.done:
-		g.t.Fatalf("weir up ended: %v\n%s", err, g.talk)
+		g.t.Fatalf("weir up ended: %v\n%s", err, g.stderr)
 	case <-time.After(90 * time.Second):
-		g.t.Fatalf("weir up is not ready after 90 s\n%s", g.talk)
+		g.t.Fatalf("weir up is not ready after 90 s\n%s", g.stderr)
 	}
 }
 
 // launch starts `weir up`. The channel is closed when its ready line came.
-func (g *guard) launch(args ...string) (ready chan struct{}) {
+func (g *agentNode) launch(args ...string) (ready chan struct{}) {
 	g.t.Helper()
 	args = append([]string{weir, "up", "--root", g.root, "--bpffs", g.bpffs}, args...)
 	if g.names != "" { // in a mount namespace that still sees what is mounted outside
@@ -67,7 +68,7 @@ func (g *guard) launch(args ...string) (ready chan struct{}) {
 			`mount --bind "$0" /etc/hosts; exec "$@"`, g.names}, args...)
 	}
 	cmd := g.node.Command(args[0], args[1:]...)
-	g.talk = &transcript{ready: make(chan struct{})}
+	g.stderr = &transcript{ready: make(chan struct{})}
 	pipe, err := cmd.StderrPipe()
 	if err != nil {
 		g.t.Fatal(err)
@@ -76,15 +77,15 @@ func (g *guard) launch(args ...string) (ready chan struct{}) {
 		g.t.Fatal(err)
 	}
 	g.agent, g.done = cmd.Cmd, make(chan error, 1)
-	done, talk := g.done, g.talk
+	done, stderr := g.done, g.stderr
 	go func() {
-		talk.follow(pipe)
+		stderr.follow(pipe)
 		done <- cmd.Wait()
 	}()
-	return g.talk.ready
+	return g.stderr.ready
 }
 
-// transcript collects what a process says and notices its ready line.
+// transcript collects what a process prints and finds its ready line.
 type transcript struct {
 	mu    sync.Mutex
 	text  bytes.Buffer
@@ -110,21 +111,21 @@ func (s *transcript) String() string {
 }
 
 // stop asks the agent to stop and waits for its clean end.
-func (g *guard) stop() {
+func (g *agentNode) stop() {
 	g.t.Helper()
 	g.agent.Process.Signal(syscall.SIGTERM)
 	if err := g.wait(); err != nil {
-		g.t.Fatalf("weir up after SIGTERM: %v\n%s", err, g.talk)
+		g.t.Fatalf("weir up after SIGTERM: %v\n%s", err, g.stderr)
 	}
 }
 
 // kill ends the agent as a crash would.
-func (g *guard) kill() {
+func (g *agentNode) kill() {
 	g.agent.Process.Kill()
 	g.wait()
 }
 
-func (g *guard) wait() error {
+func (g *agentNode) wait() error {
 	select {
 	case err := <-g.done:
 		g.agent = nil
@@ -136,26 +137,26 @@ func (g *guard) wait() error {
 }
 
 // try runs a verb of weir against the node: verb words first, then the rest.
-func (g *guard) try(args ...string) (stdout, stderr string, err error) {
+func (g *agentNode) try(args ...string) (stdout, stderr string, err error) {
 	cmd := g.node.Command(weir, append([]string{"--root", g.root, "--bpffs", g.bpffs}, args...)...)
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	var out, text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &text
 	err = cmd.Run()
-	return out.String(), talk.String(), err
+	return out.String(), text.String(), err
 }
 
 // weir is try for what has to work.
-func (g *guard) weir(args ...string) string {
+func (g *agentNode) weir(args ...string) string {
 	g.t.Helper()
-	out, talk, err := g.try(args...)
+	out, stderr, err := g.try(args...)
 	if err != nil {
-		g.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, out, talk)
+		g.t.Fatalf("weir %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr)
 	}
 	return out
 }
 
 // json runs a reading verb with -j and returns its answer in v.
-func (g *guard) json(v any, args ...string) {
+func (g *agentNode) json(v any, args ...string) {
 	g.t.Helper()
 	verb := 1
 	if args[0] == "fw" || args[0] == "flow" {
@@ -173,7 +174,7 @@ func unmarshal(t *testing.T, out string, v any) {
 }
 
 // file writes a file into the node's root and returns its path.
-func (g *guard) file(name, text string) string {
+func (g *agentNode) file(name, text string) string {
 	g.t.Helper()
 	path := filepath.Join(g.root, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -186,4 +187,4 @@ func (g *guard) file(name, text string) string {
 }
 
 // hup asks the agent to read its rule file again.
-func (g *guard) hup() { g.agent.Process.Signal(syscall.SIGHUP) }
+func (g *agentNode) hup() { g.agent.Process.Signal(syscall.SIGHUP) }

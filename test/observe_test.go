@@ -153,7 +153,7 @@ func traffic(t *testing.T, p *pair) {
 		c.Close()
 	}
 	for _, port := range []int{81, 81, 82} {
-		knock(t, p, port)
+		probe(t, p, port)
 	}
 	var held []net.Conn
 	for range 2 {
@@ -163,7 +163,7 @@ func traffic(t *testing.T, p *pair) {
 		}
 		held = append(held, c)
 	}
-	knock(t, p, 90)
+	probe(t, p, 90)
 	for _, c := range held {
 		c.Close()
 	}
@@ -179,8 +179,8 @@ func traffic(t *testing.T, p *pair) {
 	})
 }
 
-// knock tries to connect where the rules refuse it.
-func knock(t *testing.T, p *pair, port int) {
+// probe tries to connect where the rules refuse it.
+func probe(t *testing.T, p *pair, port int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 	defer cancel()
@@ -203,17 +203,17 @@ func serveEcho(l net.Listener) {
 	}
 }
 
-// watch runs `weir flow watch -j` until the returned function is called, which returns what it
-// told: what has happened from now on, however late the program gets to it. The function waits
-// until nothing has come for a second: what is still on its way is neither told nor lost.
-func (g *guard) watch(args ...string) (stop func() []observe.Event) {
+// watch runs `weir flow watch -j` until the returned function is called, which returns the events
+// that it printed: what has happened from now on, however late the program gets to it. The function
+// waits until nothing has come for a second: what is still on its way is neither received nor lost.
+func (g *agentNode) watch(args ...string) (stop func() []observe.Event) {
 	g.t.Helper()
 	begin := time.Now().Add(-100 * time.Millisecond).Format(time.RFC3339Nano) // two clocks
 	cmd := g.node.Command(weir, append([]string{"--root", g.root, "flow", "watch", "-j", "--since",
 		begin}, args...)...)
-	var talk bytes.Buffer
+	var stderr bytes.Buffer
 	out := new(growing)
-	cmd.Stdout, cmd.Stderr = out, &talk
+	cmd.Stdout, cmd.Stderr = out, &stderr
 	if err := cmd.Start(); err != nil {
 		g.t.Fatal(err)
 	}
@@ -227,8 +227,8 @@ func (g *guard) watch(args ...string) (stop func() []observe.Event) {
 			return nil
 		})
 		cmd.Process.Signal(syscall.SIGINT)
-		if err := cmd.Wait(); err != nil || talk.Len() > 0 {
-			g.t.Errorf("weir flow watch: %v %s", err, talk.String())
+		if err := cmd.Wait(); err != nil || stderr.Len() > 0 {
+			g.t.Errorf("weir flow watch: %v %s", err, stderr.String())
 		}
 		return parse(g.t, out.String())
 	}
@@ -270,7 +270,7 @@ func parse(t *testing.T, text string) (all []observe.Event) {
 }
 
 // scrape reads the metrics from the socket.
-func (g *guard) scrape() map[string]float64 {
+func (g *agentNode) scrape() map[string]float64 {
 	g.t.Helper()
 	out, err := exec.Command("curl", "-sS", "--unix-socket",
 		filepath.Join(g.root, "run/weir/weir.sock"), "http://localhost/metrics").Output()

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestPageServes: `weir page` passes on what the node says to whoever has the token, as it happens,
+// TestPageServes: `weir page` forwards what the node sends to clients with the token, at once,
 // and ends with its signal.
 func TestPageServes(t *testing.T) {
 	need(t, "curl")
@@ -35,7 +35,7 @@ func TestPageServes(t *testing.T) {
 	if err := os.Remove(filepath.Join(p.root, "run/weir/weir.sock")); err != nil {
 		t.Fatal(err)
 	}
-	ask := func(path string, more ...string) string {
+	fetch := func(path string, more ...string) string {
 		t.Helper()
 		got, err := curl(p.server, append([]string{address + path}, more...)...)
 		if err != nil {
@@ -44,20 +44,20 @@ func TestPageServes(t *testing.T) {
 		return got
 	}
 	auth := []string{"-H", "Authorization: Bearer " + token}
-	if got := ask("/"); !strings.Contains(got, "<title>Weir</title>") {
+	if got := fetch("/"); !strings.Contains(got, "<title>Weir</title>") {
 		t.Errorf("the page is %q", got)
 	}
-	if got := ask("/v1/rules"); !strings.Contains(got, "token") {
+	if got := fetch("/v1/rules"); !strings.Contains(got, "token") {
 		t.Errorf("without a token: %q", got)
 	}
-	if got := ask("/v1/rules", auth...); !strings.Contains(got, "deny tcp from any to me 81") {
+	if got := fetch("/v1/rules", auth...); !strings.Contains(got, "deny tcp from any to me 81") {
 		t.Errorf("rules: %q", got)
 	}
-	if got := ask("/v1/do", append(auth, "-d", `{"line":"flush"}`)...); !strings.Contains(got,
+	if got := fetch("/v1/do", append(auth, "-d", `{"line":"flush"}`)...); !strings.Contains(got,
 		"not found") {
 		t.Errorf("a change was answered %q", got)
 	}
-	if got := ask("/v1/why", append(auth, "-d",
+	if got := fetch("/v1/why", append(auth, "-d",
 		`{"packet":"in via eth0 udp 10.66.0.2:9 -> 10.66.0.1:5353"}`)...); !strings.Contains(got,
 		`"rule":160`) {
 		t.Errorf("why: %q", got)
@@ -65,7 +65,7 @@ func TestPageServes(t *testing.T) {
 	// The header comes when the node has begun to listen.
 	stream := p.server.Command("curl", "-sSN", "-D", "/dev/stderr", address+
 		"/v1/events?filter=deny+udp", auth[0], auth[1])
-	var events, header words
+	var events, header programOutput
 	stream.Stdout, stream.Stderr = &events, &header
 	if err := stream.Start(); err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func TestPageServes(t *testing.T) {
 	}
 }
 
-// TestRatesAndBundle: fw show -r tells rates and rules that were never hit, and a bundle has what a
-// bug report needs but for secrets and addresses.
+// TestRatesAndBundle: fw show -r shows rates and rules that were never hit, and a bundle has what a
+// bug report needs, without secrets and addresses.
 func TestRatesAndBundle(t *testing.T) {
 	need(t, "curl")
 	p := newPair(t)
@@ -147,8 +147,8 @@ func TestRatesAndBundle(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if _, talk, err := p.try("doctor", "--bundle", file); err == nil ||
-		!strings.Contains(talk, "exists") {
-		t.Errorf("a file is overwritten: %v %s", err, talk)
+	if _, stderr, err := p.try("doctor", "--bundle", file); err == nil ||
+		!strings.Contains(stderr, "exists") {
+		t.Errorf("a file is overwritten: %v %s", err, stderr)
 	}
 }

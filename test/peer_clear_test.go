@@ -23,7 +23,8 @@ import (
 
 // leakHosts are two hosts of which the left one's default route leads elsewhere:
 //
-//	left  eth1 ------ eth0  elsewhere, which counts what comes for the right host's containers in the clear
+//	left  eth1 ------ eth0  elsewhere, which counts what comes for the right host's containers
+//	                        in the clear
 //	10.67.0.1            10.67.0.2
 type leakHosts struct {
 	*hosts
@@ -119,7 +120,7 @@ func (h *leakHosts) never(t *testing.T, what string, f func()) {
 	}
 }
 
-// problem waits until the status of a host shows a problem that says something, and returns its
+// problem waits until the status of a host shows a problem with some text, and returns its
 // advice; "" waits until there is none.
 func (h *podHost) problem(t *testing.T, says string) (advice string) {
 	t.Helper()
@@ -147,9 +148,9 @@ func (h *podHost) problem(t *testing.T, says string) (advice string) {
 func (h *podHost) agentPID(t *testing.T) int {
 	t.Helper()
 	var s api.Status
-	out, talk, _ := h.try("status", "-j")
+	out, stderr, _ := h.try("status", "-j")
 	if err := json.Unmarshal([]byte(out), &s); err != nil || s.PID == 0 {
-		t.Fatalf("%v: %s %s", err, out, talk)
+		t.Fatalf("%v: %s %s", err, out, stderr)
 	}
 	return s.PID
 }
@@ -186,9 +187,9 @@ func TestNothingInTheClear(t *testing.T) {
 		add(right, pods)
 	})
 	h.never(t, "a peer that is removed", func() {
-		if _, talk, err := h.left.try("peer", "remove", "right"); err != nil ||
-			!strings.Contains(talk, "weir peer remove --release right") {
-			t.Errorf("weir peer remove says %q, %v", talk, err)
+		if _, stderr, err := h.left.try("peer", "remove", "right"); err != nil ||
+			!strings.Contains(stderr, "weir peer remove --release right") {
+			t.Errorf("weir peer remove says %q, %v", stderr, err)
 		}
 		time.Sleep(300 * time.Millisecond)
 		h.left.stop()
@@ -197,11 +198,11 @@ func TestNothingInTheClear(t *testing.T) {
 	})
 	if p := h.left.peers(); len(p.Peers) != 0 || len(p.Held) != 1 || p.Held[0].Name != "right" ||
 		len(p.Held[0].Pods) < 2 {
-		t.Errorf("after the removal weir peer list tells %+v", p)
+		t.Errorf("after the removal weir peer list shows %+v", p)
 	}
-	if _, talk, err := h.left.try("peer", "remove", "right"); err == nil ||
-		!strings.Contains(talk, "--release right") {
-		t.Errorf("a second removal: %v, %s", err, talk)
+	if _, stderr, err := h.left.try("peer", "remove", "right"); err == nil ||
+		!strings.Contains(stderr, "--release right") {
+		t.Errorf("a second removal: %v, %s", err, stderr)
 	}
 	// Its ranges are another's now; they are not held any more.
 	add(right, "10.88.0.0/31,10.88.2.0/23,fd00:88:2::/64")
@@ -229,7 +230,7 @@ func TestNothingInTheClear(t *testing.T) {
 	}
 }
 
-// TestRemovedPeersConnectionsEnd: both ends of a connection to a peer that is removed are told.
+// TestRemovedPeersConnectionsEnd: both ends of a connection to a peer that is removed get an error.
 func TestRemovedPeersConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	rules := wireRules +
@@ -263,15 +264,15 @@ func TestRemovedPeersConnectionsEnd(t *testing.T) {
 		for i, c := range ends {
 			c.SetDeadline(time.Now().Add(10 * time.Second))
 			if _, err := c.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
-				t.Errorf("end %d of a connection goes on: %v", i, err)
+				t.Errorf("end %d of a connection continues: %v", i, err)
 			}
 		}
 	})
 }
 
 // TestTunnelCannotBeOpened: while a key is damaged, the port taken, or an interface of the tunnel's
-// name there, the node works but for the tunnel, says why, lets nothing for the peers leave in the
-// clear, and has the tunnel again once the reason is gone.
+// name there, the node works without the tunnel, reports why, lets nothing for the peers leave in
+// the clear, and has the tunnel again once the reason is gone.
 func TestTunnelCannotBeOpened(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
@@ -304,10 +305,10 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, func() { port.Close() }},
-		{"a taken name", "somebody else has an interface of that name", "ip link show weir0",
+		{"a taken name", "another program has an interface of that name", "ip link show weir0",
 			func() { sh("ip link add weir0 type veth peer name other; ip link set weir0 up") },
 			func() { sh("ip link del weir0") }},
-		{"a tun device of the name", "somebody else has an interface of that name",
+		{"a tun device of the name", "another program has an interface of that name",
 			"ip link show weir0",
 			func() { sh("ip tuntap add weir0 mode tun; ip link set weir0 up") }, func() {
 				sh("ip link del weir0")
@@ -329,10 +330,11 @@ func TestTunnelCannotBeOpened(t *testing.T) {
 				t.Errorf("%s: reached %q", c.name, out)
 			}
 			if c.name == "a taken port" { // what needs a tunnel is refused and changes nothing
-				_, talk, err := h.left.try("peer", "add", "third", "--key", strings.Repeat("A", 43)+
-					"=", "--pods", "10.99.0.0/24")
-				if err == nil || !strings.Contains(talk, "UDP port 51820") {
-					t.Errorf("weir peer add: %v\n%s", err, talk)
+				_, stderr, err := h.left.try("peer", "add", "third", "--key",
+					strings.Repeat("A", 43)+
+						"=", "--pods", "10.99.0.0/24")
+				if err == nil || !strings.Contains(stderr, "UDP port 51820") {
+					t.Errorf("weir peer add: %v\n%s", err, stderr)
 				}
 				if p := h.left.peers().Peers; len(p) != 1 {
 					t.Errorf("the peers are %+v", p)
@@ -402,7 +404,7 @@ func TestKilledInAFlood(t *testing.T) {
 				select {
 				case <-ready:
 				case <-time.After(60 * time.Second):
-					t.Fatalf("not ready\n%s", h.left.talk)
+					t.Fatalf("not ready\n%s", h.left.stderr)
 				}
 				pause /= 20
 				other := strings.Repeat(string(rune('a'+random.IntN(26))), 20) + right[20:]

@@ -43,9 +43,9 @@ func fetchSlow(t *testing.T, from *nstest.Node, url string, third func()) (longe
 	return longest
 }
 
-// TestPathOfPeerDies: a peer has two names. The path that is in use dies in mid-download, and
-// nobody is told: the download pauses for a second at most, goes on over the other path, and is
-// whole. Then the first one comes back and the other one dies.
+// TestPathOfPeerDies: a peer has two names. The path that is in use dies in mid-download, and no
+// one gets an error: the download pauses for a second at most, continues over the other path, and
+// is whole. Then the first one comes back and the other one dies.
 func TestPathOfPeerDies(t *testing.T) {
 	need(t, "nginx", "nft")
 	rules := "add allow udp from any to any 51820 via eth*\nadd check-state\n" +
@@ -94,7 +94,7 @@ func TestPathOfPeerDies(t *testing.T) {
 	}
 }
 
-// block makes both hosts lose whatever comes in through an interface, before anybody sees it.
+// block makes both hosts lose whatever comes in through an interface, before any program sees it.
 func (h *hosts) block(t *testing.T, iface string) {
 	t.Helper()
 	for _, one := range []*podHost{h.left, h.right} {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDamagedRecordOfPeers: a node whose record of peers is damaged works, says so, keeps what it
-// can tell of the ranges off the default route, and leaves the damaged file for its owner. One of a
-// later version is not touched.
+// TestDamagedRecordOfPeers: a node whose record of peers is damaged works, reports it, keeps the
+// ranges that it can read off the default route, and leaves the damaged file for its owner. One of
+// a later version is not touched.
 func TestDamagedRecordOfPeers(t *testing.T) {
 	t.Parallel()
 	h := newLeakHosts(t, allowAll)
@@ -29,7 +29,8 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 		t.Helper()
 		h.left.stop()
 		if out, err := h.left.host.Command("sh", "-c",
-			"ip route flush type unreachable; ip -6 route flush type unreachable").CombinedOutput(); err != nil {
+			"ip route flush type unreachable; "+
+				"ip -6 route flush type unreachable").CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		if err := os.WriteFile(record, []byte(text), 0o600); err != nil {
@@ -42,9 +43,9 @@ func TestDamagedRecordOfPeers(t *testing.T) {
 	stop := restart(newer)
 	h.never(t, "a record of a later version", func() {
 		h.left.problem(t, "of version 7")
-		if _, talk, err := h.left.try("peer", "remove", "right"); err == nil ||
-			!strings.Contains(talk, "of version 7") {
-			t.Errorf("weir peer remove: %v\n%s", err, talk)
+		if _, stderr, err := h.left.try("peer", "remove", "right"); err == nil ||
+			!strings.Contains(stderr, "of version 7") {
+			t.Errorf("weir peer remove: %v\n%s", err, stderr)
 		}
 		time.Sleep(100 * time.Millisecond)
 	})
@@ -98,7 +99,7 @@ func TestPeersOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill := filepath.Join(state, "fill")
-	os.WriteFile(fill, make([]byte, 64<<10), 0o600) // as much as there is room for
+	os.WriteFile(fill, make([]byte, 64<<10), 0o600) // as much as fits
 	before, routes := fmt.Sprintf("%+v", h.left.peers().Peers[0].Pods), footprint(t, h.left)
 	_, right := h.keys()
 	h.never(t, "changes on a full disk", func() {
@@ -111,9 +112,9 @@ func TestPeersOnAFullDisk(t *testing.T) {
 				"10.88.3.0/24"},
 			{"add", "third", "--key", strings.Repeat("B", 43) + "=", "--pods", "10.99.0.0/24"},
 		} {
-			if _, talk, err := h.left.try(append([]string{"peer"}, args...)...); err == nil ||
-				!strings.Contains(talk, "no space left on device") {
-				t.Errorf("weir peer %v: %v\n%s", args, err, talk)
+			if _, stderr, err := h.left.try(append([]string{"peer"}, args...)...); err == nil ||
+				!strings.Contains(stderr, "no space left on device") {
+				t.Errorf("weir peer %v: %v\n%s", args, err, stderr)
 			}
 			if p := h.left.peers(); len(p.Peers) != 1 || len(p.Held) != 0 ||
 				fmt.Sprintf("%+v", p.Peers[0].Pods) != before {
@@ -131,6 +132,6 @@ func TestPeersOnAFullDisk(t *testing.T) {
 	}
 	h.left.weir("peer", "remove", "right")
 	if p := h.left.peers(); len(p.Peers) != 0 {
-		t.Errorf("with room again: %+v", p)
+		t.Errorf("with space again: %+v", p)
 	}
 }

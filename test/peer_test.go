@@ -33,7 +33,7 @@ func newHosts(t *testing.T, leftRules, rightRules string) *hosts {
 		"10.66.0.2/24 fd66::2/64")
 	for i, one := range []*podHost{h.left, h.right} {
 		one.outside = []*nstest.Node{h.right.host, h.left.host}[i]
-		one.guard = newGuard(t, one.host)
+		one.agentNode = newAgentNode(t, one.host)
 		one.file("etc/weir/weir.toml",
 			fmt.Sprintf("[pods]\nranges = [\"10.88.%d.0/24\", \"fd00:88:%d::/120\"]\n[overlay]\n",
 				i+1, i+1))
@@ -87,7 +87,7 @@ func (h *hosts) onWire(t *testing.T, f func()) string {
 }
 
 // TestTwoHosts: pods of two hosts reach each other over both families exactly where the rules of
-// both say, and nothing on the wire but WireGuard tells of it.
+// both say, and nothing but WireGuard is on the wire.
 func TestTwoHosts(t *testing.T) {
 	need(t, "nginx", "curl", "tcpdump", "wg")
 	t.Parallel()
@@ -113,13 +113,13 @@ table friends add fd00:88:1::2
 	web, webPod := h.right.attach("web", "--label", "app=web")
 	nginx(t, web, 80, 81, 82)
 	friend, _ := h.left.attach("friend", "--addr", "10.88.1.2", "--addr", "fd00:88:1::2")
-	stranger, _ := h.left.attach("stranger")
+	outsider, _ := h.left.attach("outsider")
 	wire := h.onWire(t, func() {
 		for _, a := range webPod.Addrs {
 			reach(t, friend, pageAt(a, 80))
 			// from the gateway's address, the first of the range
 			reach(t, h.left.host, pageAt(a, 80))
-			refuse(t, stranger, pageAt(a, 80)) // by the rules of the right host, in its tunnel
+			refuse(t, outsider, pageAt(a, 80)) // by the rules of the right host, in its tunnel
 			refuse(t, friend, pageAt(a, 81))   // by those of the left one, in its tunnel
 			refuse(t, friend, pageAt(a, 82))   // by those of the left one, at the pod
 			// by a reset, of the left host's tunnel and of the right one's
@@ -189,7 +189,7 @@ func (h *hosts) looksRight(t *testing.T) {
 	}
 	if out := h.right.weir("flow", "watch", "--since", "1m", "--past",
 		"drop"); !strings.Contains(out, "weir0") {
-		t.Errorf("weir flow watch does not tell of what was dropped in the tunnel:\n%s", out)
+		t.Errorf("weir flow watch does not show what was dropped in the tunnel:\n%s", out)
 	}
 }
 
@@ -204,7 +204,7 @@ func wgShow(h *podHost) (string, error) {
 }
 
 // TestTwoHostsRestart: the agent of one host dies; its pods are unreachable rather than reached in
-// the clear, and with the next agent the download that was going on goes on.
+// the clear, and with the next agent a download in progress continues.
 func TestTwoHostsRestart(t *testing.T) {
 	need(t, "nginx", "curl", "tcpdump")
 	t.Parallel()
@@ -268,9 +268,9 @@ func TestTwoHostsDirect(t *testing.T) {
 	key := strings.TrimSpace(h.right.weir("peer", "key"))
 	add := []string{"peer", "add", "right", "--key", key, "--encrypt=false", "--pods",
 		"10.88.2.0/24,fd00:88:2::/120", "--endpoint"}
-	if _, talk, err := h.left.try(append(add, "10.66.0.2:51820")...); err == nil ||
-		!strings.Contains(talk, "an endpoint of their family") {
-		t.Errorf("pods of a family without an endpoint: %v\n%s", err, talk)
+	if _, stderr, err := h.left.try(append(add, "10.66.0.2:51820")...); err == nil ||
+		!strings.Contains(stderr, "an endpoint of their family") {
+		t.Errorf("pods of a family without an endpoint: %v\n%s", err, stderr)
 	}
 	if now := h.left.peers(); len(now.Peers) != 0 {
 		t.Errorf("a refused peer is there: %+v", now)
@@ -355,7 +355,7 @@ func TestBadPeers(t *testing.T) {
 		{"no such file", []string{"x", "--key", key, "--pods", away, "--psk", "/nowhere/psk"}},
 		{"it has to be an address", []string{"x", "--key", key, "--pods", away, "--encrypt=false",
 			"--endpoint", "right.example:1"}},
-		{"somebody else has a route to 10.66.0.0/24",
+		{"another program has a route to 10.66.0.0/24",
 			[]string{"x", "--key", key, "--pods", "10.66.0.0/24"}},
 		{"it needs an endpoint", []string{"x", "--key", key, "--pods", away, "--encrypt=false"}},
 		{"no endpoint is on a network of this host",
@@ -363,9 +363,9 @@ func TestBadPeers(t *testing.T) {
 				"10.99.0.1:1"}},
 		{"no blanks", []string{"x y", "--key", key, "--pods", away}},
 	} {
-		_, talk, err := h.left.try(append([]string{"peer", "add"}, bad.args...)...)
-		if err == nil || !strings.Contains(talk, bad.says) {
-			t.Errorf("weir peer add %q: %v, %s; it should say %q", bad.args, err, talk, bad.says)
+		_, stderr, err := h.left.try(append([]string{"peer", "add"}, bad.args...)...)
+		if err == nil || !strings.Contains(stderr, bad.says) {
+			t.Errorf("weir peer add %q: %v, %s; it should say %q", bad.args, err, stderr, bad.says)
 		}
 	}
 	if p := h.left.peers(); len(p.Peers) != 0 {
@@ -375,11 +375,11 @@ func TestBadPeers(t *testing.T) {
 		t.Errorf("refused peers have routes:\n%s", out)
 	}
 	// The right host's rules let no UDP pass: the tunnel could not work, and the answer says so.
-	_, talk, err := h.right.try("peer", "add", "left", "--key", own, "--endpoint",
+	_, stderr, err := h.right.try("peer", "add", "left", "--key", own, "--endpoint",
 		"10.66.0.1:51820", "--pods", "10.88.1.0/24")
-	if err != nil || !strings.Contains(talk,
+	if err != nil || !strings.Contains(stderr,
 		"weir fw add allow udp from me 51820 to 10.66.0.1 51820 out") {
-		t.Errorf("weir peer add behind rules that refuse its packets: %v\n%s", err, talk)
+		t.Errorf("weir peer add behind rules that refuse its packets: %v\n%s", err, stderr)
 	}
 	// A name that is known is changed, also to another key.
 	h.left.weir("peer", "add", "right", "--key", key, "--pods", away)
@@ -397,7 +397,7 @@ func TestBadPeers(t *testing.T) {
 		p[0].Pods[0] != netip.MustParsePrefix(away) {
 		t.Errorf("after a change of the pods these are unreachable: %+v", p)
 	}
-	// An interface that somebody takes away is made again, with its peers.
+	// An interface that another program deletes is made again, with its peers.
 	if out, err := h.left.host.Command("ip", "link", "del", "weir0").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -25,7 +25,7 @@ func TestDamagedRecordKeepsLabels(t *testing.T) {
 	url := func(port uint16) string {
 		return "http://" + netip.AddrPortFrom(webPod.Addrs[0], port).String() + "/"
 	}
-	judged := func(when string) {
+	checkVerdicts := func(when string) {
 		t.Helper()
 		t.Log(when)
 		reach(t, client, url(80))
@@ -33,7 +33,7 @@ func TestDamagedRecordKeepsLabels(t *testing.T) {
 		refuse(t, suspect, url(80))
 		refuse(t, suspect, url(81))
 	}
-	judged("before")
+	checkVerdicts("before")
 	damage := func() {
 		t.Helper()
 		h.kill()
@@ -49,15 +49,16 @@ func TestDamagedRecordKeepsLabels(t *testing.T) {
 	}
 	damage()
 	h.start()
-	judged("with damaged records")
-	if told := problems(t, h.guard); strings.Count(told, "keeps its name and labels") != 4 {
-		t.Errorf("told is %s", told)
+	checkVerdicts("with damaged records")
+	if reported := problems(t, h.agentNode); strings.Count(reported,
+		"keeps its name and labels") != 4 {
+		t.Errorf("the problems are %s", reported)
 	}
 	h.kill()
 	h.start()
-	judged("after another start")
+	checkVerdicts("after another start")
 
-	// The pins are gone too: nobody knows the labels.
+	// The pins are gone too: the labels are lost.
 	damage()
 	if err := errors.Join(os.RemoveAll(h.bpffs), os.MkdirAll(h.bpffs, 0o755)); err != nil {
 		t.Fatal(err)
@@ -65,7 +66,8 @@ func TestDamagedRecordKeepsLabels(t *testing.T) {
 	h.start()
 	refuse(t, client, url(80))
 	refuse(t, plain, url(80))
-	if told := problems(t, h.guard); strings.Count(told, "goes on without its labels") != 4 {
-		t.Errorf("told is %s", told)
+	if reported := problems(t, h.agentNode); strings.Count(reported,
+		"runs on without its labels") != 4 {
+		t.Errorf("the problems are %s", reported)
 	}
 }

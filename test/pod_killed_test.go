@@ -12,7 +12,7 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// killedAddSettings leave room for five pods: addresses that were not given back would be missed.
+// killedAddSettings leave space for five pods: addresses that were not given back would be missed.
 const killedAddSettings = "[pods]\nranges = [\"10.88.0.0/29\", \"fd00:88::/125\"]\n"
 
 // traces are all that pods have in their host: links, routes, neighbours, pinned links of programs
@@ -88,7 +88,7 @@ func TestKilledAddsLeaveNothing(t *testing.T) {
 	for i := range 3 { // two have stayed
 		id := fmt.Sprint("n", i)
 		if out, _ := h.cni("ADD", id, h.lab.Node(id).Path(), config); out["ips"] == nil {
-			t.Fatalf("an ADD that nobody kills, with %d pods: %v", i+2, out)
+			t.Fatalf("an ADD that is not killed, with %d pods: %v", i+2, out)
 		}
 	}
 	steady.end(t)

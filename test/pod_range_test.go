@@ -9,10 +9,11 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// TestRangeOfOthers: pods get no range that is the network of an interface: the host keeps its
+// TestForeignPodRange: pods get no range that is the network of an interface: the host keeps its
 // neighbours, the status says why there are no pods, and they come when the range is free. One that
-// becomes another's while there are pods is a problem; these go on, and no other is added.
-func TestRangeOfOthers(t *testing.T) {
+// becomes another's while there are pods is a problem; these pods keep working, and no other is
+// added.
+func TestForeignPodRange(t *testing.T) {
 	nstest.Root(t)
 	h := newPodHostWith(t, "[pods]\nranges = [\"10.66.0.0/24\", \"fd66::/64\"]\n",
 		"add allow ip from any to any\n")
@@ -28,18 +29,18 @@ func TestRangeOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if told := problems(t, h.guard); !strings.Contains(told,
+	if reported := problems(t, h.agentNode); !strings.Contains(reported,
 		"pod range 10.66.0.0/24 overlaps 10.66.0.0/24, which is reached by interface eth0") ||
-		!strings.Contains(told, "choose a range") {
-		t.Errorf("told is %s", told)
+		!strings.Contains(reported, "choose a range") {
+		t.Errorf("the problems are %s", reported)
 	}
 	if lo, err := h.host.Command("ip", "address", "show", "dev",
 		"lo").CombinedOutput(); err != nil || strings.Contains(string(lo), "66") {
 		t.Errorf("the loopback has %v\n%s", err, lo)
 	}
 	late := h.lab.Node("late")
-	if _, talk, err := h.try("pod", "attach", late.Path()); err == nil {
-		t.Errorf("a container gets an address of the neighbours': %s", talk)
+	if _, stderr, err := h.try("pod", "attach", late.Path()); err == nil {
+		t.Errorf("a container gets an address of the neighbours': %s", stderr)
 	}
 
 	h.kill()
@@ -55,15 +56,15 @@ func TestRangeOfOthers(t *testing.T) {
 	}
 	gateway("add", "10.88.0.200/25", "dev", "eth0")
 	const what = "pod range 10.88.0.0/24 overlaps 10.88.0.128/25"
-	within(t, 30*time.Second, "the range is told as another's", func() error {
-		if told := problems(t, h.guard); !strings.Contains(told, what) {
-			return fmt.Errorf("told is %s", told)
+	within(t, 30*time.Second, "the range is reported as another's", func() error {
+		if reported := problems(t, h.agentNode); !strings.Contains(reported, what) {
+			return fmt.Errorf("the problems are %s", reported)
 		}
 		return nil
 	})
-	if _, talk, err := h.try("pod", "attach", late.Path()); err == nil ||
-		!strings.Contains(talk, what) {
-		t.Errorf("a container gets an address of another network: %v %s", err, talk)
+	if _, stderr, err := h.try("pod", "attach", late.Path()); err == nil ||
+		!strings.Contains(stderr, what) {
+		t.Errorf("a container gets an address of another network: %v %s", err, stderr)
 	}
 	h.kill()
 	h.start()
@@ -72,8 +73,8 @@ func TestRangeOfOthers(t *testing.T) {
 	}
 	gateway("del", "10.88.0.200/25", "dev", "eth0")
 	within(t, 30*time.Second, "the range is free", func() error {
-		if told := problems(t, h.guard); told != "[]" {
-			return fmt.Errorf("told is %s", told)
+		if reported := problems(t, h.agentNode); reported != "[]" {
+			return fmt.Errorf("the problems are %s", reported)
 		}
 		return nil
 	})

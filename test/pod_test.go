@@ -14,14 +14,14 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// podSettings give a node room for containers.
+// podSettings give a node pod ranges.
 const podSettings = `
 interfaces = ["eth0"]
 [pods]
 ranges = ["10.88.0.0/24", "fd00:88::/120"]
 `
 
-// podHost is a guarded host with a neighbour on its card:
+// podHost is a guarded host with a neighbour on its network:
 //
 //	outside  eth0 ------ eth0  host  === pods 10.88.0.0/24, fd00:88::/120
 //	10.66.0.2            10.66.0.1
@@ -29,7 +29,7 @@ ranges = ["10.88.0.0/24", "fd00:88::/120"]
 type podHost struct {
 	outside, host *nstest.Node
 	lab           *nstest.Lab
-	*guard
+	*agentNode
 }
 
 func newPodHost(t *testing.T, rules string) *podHost {
@@ -45,7 +45,7 @@ func newPodHostWith(t *testing.T, settings, rules string) *podHost {
 		"10.66.0.1/24 fd66::1/64")
 	h.outside.Route("10.88.0.0/24", "10.66.0.1")
 	h.outside.Route("fd00:88::/120", "fd66::1")
-	h.guard = newGuard(t, h.host)
+	h.agentNode = newAgentNode(t, h.host)
 	h.file("etc/weir/weir.toml", settings)
 	h.start("--rules", h.file("etc/weir/rules", rules))
 	return h
@@ -93,11 +93,11 @@ add allow tcp from me to table(app=web) 81 setup keep-state
 	web, webPod := h.attach("web", "--label", "app=web")
 	nginx(t, web, 80, 81)
 	friend, _ := h.attach("friend", "--label", "role=client")
-	stranger, _ := h.attach("stranger")
+	outsider, _ := h.attach("outsider")
 	for _, a := range webPod.Addrs {
 		url := "http://" + netip.AddrPortFrom(a, 80).String() + "/"
 		reach(t, friend, url)
-		refuse(t, stranger, url)
+		refuse(t, outsider, url)
 		reach(t, h.outside, url)
 		refuse(t, h.host, url)
 		reach(t, h.host, "http://"+netip.AddrPortFrom(a, 81).String()+"/")
@@ -197,7 +197,8 @@ func TestPlugin(t *testing.T) {
 			t.Fatalf("%s ADD: %v", v, result)
 		}
 		t.Logf("%s ADD took %v", v, took)
-		address := netip.MustParsePrefix(result["ips"].([]any)[0].(map[string]any)["address"].(string)).Addr()
+		first := result["ips"].([]any)[0].(map[string]any)
+		address := netip.MustParsePrefix(first["address"].(string)).Addr()
 		if out, err := h.host.Command("ping", "-c1", "-W10",
 			address.String()).CombinedOutput(); err != nil {
 			t.Errorf("%s: ping %s: %v\n%s", v, address, err, out)
@@ -236,7 +237,7 @@ func TestPlugin(t *testing.T) {
 	kept, lost := h.lab.Node("kept"), h.lab.Node("lost")
 	h.cni("ADD", "kept", kept.Path(), config("1.1.0", ""))
 	h.cni("ADD", "lost", lost.Path(), config("1.1.0", ""))
-	// What belongs to no network of CNI, or to another one, is nobody else's garbage.
+	// What belongs to no network of CNI, or to another one, is not this network's garbage.
 	h.attach("by-hand")
 	other := strings.Replace(config("1.1.0", ""), `"name":"net"`, `"name":"other"`, 1)
 	h.cni("ADD", "other", h.lab.Node("other").Path(), other)

@@ -64,8 +64,8 @@ http {
 	server { %[2]s root %[1]s; location = /slow { alias %[1]s/big; limit_rate 8m; } }
 }`, dir, listen.String())))
 	cmd := node.Command("nginx", "-e", "stderr", "-p", dir, "-c", filepath.Join(dir, "nginx.conf"))
-	var talk bytes.Buffer
-	cmd.Stderr = &talk
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	background(t, cmd)
 	eventually(t, "nginx listens", func() error {
 		c, err := node.DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", ports[0]))
@@ -110,8 +110,14 @@ func eventually(t *testing.T, what string, try func() error) {
 // within tries until it works, for some time.
 func within(t *testing.T, most time.Duration, what string, try func() error) {
 	t.Helper()
+	waitFor(t, most, 20*time.Millisecond, what, try)
+}
+
+// waitFor tries until it works, for some time, with a pause after each failure.
+func waitFor(t *testing.T, most, pause time.Duration, what string, try func() error) {
+	t.Helper()
 	var err error
-	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(most); time.Now().Before(deadline); time.Sleep(pause) {
 		if err = try(); err == nil {
 			return
 		}
@@ -119,30 +125,30 @@ func within(t *testing.T, most time.Duration, what string, try func() error) {
 	t.Fatalf("%s: %v", what, err)
 }
 
-// words is what a program says, to be read while it still talks.
-type words struct {
+// programOutput is what a program prints, to be read while it runs.
+type programOutput struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (w *words) Write(p []byte) (int, error) {
+func (w *programOutput) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.Write(p)
 }
 
-func (w *words) String() string {
+func (w *programOutput) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.String()
 }
 
-// await waits until something was said.
-func (w *words) await(t *testing.T, what string) {
+// await waits until something was printed.
+func (w *programOutput) await(t *testing.T, what string) {
 	t.Helper()
 	eventually(t, "it says "+what, func() error {
-		if said := w.String(); !strings.Contains(said, what) {
-			return fmt.Errorf("it said %q", said)
+		if output := w.String(); !strings.Contains(output, what) {
+			return fmt.Errorf("it printed %q", output)
 		}
 		return nil
 	})
@@ -150,7 +156,8 @@ func (w *words) await(t *testing.T, what string) {
 
 // ping sends one and waits for its answer.
 func ping(from *nstest.Node, args ...string) error {
-	if out, err := from.Command("ping", append([]string{"-c1", "-W10"}, args...)...).CombinedOutput(); err != nil {
+	if out, err := from.Command("ping",
+		append([]string{"-c1", "-W10"}, args...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ping: %w\n%s", err, out)
 	}
 	return nil
@@ -159,12 +166,14 @@ func ping(from *nstest.Node, args ...string) error {
 // curl asks for a URL from a node and returns what came; it waits at most a second and a half for a
 // connection, which is enough to know that there will be none.
 func curl(node *nstest.Node, args ...string) (string, error) {
-	cmd := node.Command("curl", append([]string{"-sS", "--noproxy", "*", "--connect-timeout", "1.5"}, args...)...)
-	var talk bytes.Buffer
-	cmd.Stderr = &talk
+	cmd := node.Command("curl", append([]string{"-sS", "--noproxy", "*", "--connect-timeout",
+		"1.5"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("curl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(talk.String()))
+		err = fmt.Errorf("curl %s: %w: %s", strings.Join(args, " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return string(out), err
 }
@@ -172,7 +181,8 @@ func curl(node *nstest.Node, args ...string) (string, error) {
 // reach makes sure that a URL answers, refuse that nothing answers.
 func reach(t *testing.T, node *nstest.Node, url string) {
 	t.Helper()
-	if out, err := curl(node, "--connect-timeout", "20", url); err != nil || out != "hello from nginx\n" {
+	if out, err := curl(node, "--connect-timeout", "20", url); err != nil ||
+		out != "hello from nginx\n" {
 		t.Errorf("from %s: %q, %v", node, out, err)
 	}
 }
@@ -189,43 +199,44 @@ func refuse(t *testing.T, node *nstest.Node, url string) {
 func capture(t *testing.T, node *nstest.Node, iface string) (stop func() string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "capture.pcap")
-	cmd := node.Command("tcpdump", "-i", iface, "-s", "0", "-B", "65536", "-U", "-w", file, "-Z", "root")
-	var talk words
-	cmd.Stderr = &talk
+	cmd := node.Command("tcpdump", "-i", iface, "-s", "0", "-B", "65536", "-U", "-w", file, "-Z",
+		"root")
+	var stderr programOutput
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	talk.await(t, "listening on") // said when the socket is bound and the file open
+	stderr.await(t, "listening on") // printed when the socket is bound and the file open
 	return func() string {
 		t.Helper()
 		settle(t, file)
 		cmd.Process.Signal(syscall.SIGINT)
 		if err := <-done; err != nil {
-			t.Fatalf("tcpdump: %v\n%s", err, talk.String())
+			t.Fatalf("tcpdump: %v\n%s", err, stderr.String())
 		}
-		said := talk.String()
-		counts := tcpdumpCounts.FindStringSubmatch(said)
+		output := stderr.String()
+		counts := tcpdumpCounts.FindStringSubmatch(output)
 		if counts == nil {
-			t.Fatalf("tcpdump lost packets: %s", said)
+			t.Fatalf("tcpdump lost packets: %s", output)
 		}
 		read, _ := strconv.Atoi(counts[1])
 		seen, _ := strconv.Atoi(counts[2])
 		if seen-read > 10 { // a few of the last second, such as router solicitations
-			t.Fatalf("tcpdump left packets unread: %s", said)
+			t.Fatalf("tcpdump left packets unread: %s", output)
 		}
 		return file
 	}
 }
 
-// tcpdumpCounts is what tcpdump says at its end when the kernel had room for every packet: how many
-// it read, how many there were.
+// tcpdumpCounts is what tcpdump prints at its end when the kernel's buffer held every packet: how
+// many it read, how many there were.
 var tcpdumpCounts = regexp.MustCompile(`(?m)^(\d+) packets? captured\n(\d+) packets? received by filter\n0 packets dropped by kernel$`)
 
-// settle waits for a second and a half, and until a file has grown by a few packets at most in that
-// time: tcpdump leaves what it has not read yet when it is asked to end, and the kernel hands it a
-// block of packets that is not full only after a second (the timeout that tcpdump asks for).
+// settle waits for a second and a half, and until a file got a few packets at most in that time:
+// tcpdump leaves what it has not read yet when it is asked to end, and the kernel gives it a block
+// of packets that is not full only after a second (the timeout that tcpdump asks for).
 func settle(t *testing.T, file string) {
 	t.Helper()
 	const step, steps, few = 50 * time.Millisecond, 30, 4096

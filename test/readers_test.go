@@ -87,7 +87,7 @@ func TestReadersChangeNothing(t *testing.T) {
 		}
 	}
 
-	// As somebody else: 65534 is nobody, and 4242 stands for group weir.
+	// As another user: 65534 has no rights, and 4242 stands for group weir.
 	if err := os.Chown(read, 0, 4242); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestReadersChangeNothing(t *testing.T) {
 			append([]string{"--reuid=65534", "--regid=65534", "--clear-groups"},
 				args...)...).CombinedOutput()
 		if err == nil || !strings.Contains(strings.ToLower(string(out)), "permi") {
-			t.Errorf("a stranger's %v: %v %s", args, err, out)
+			t.Errorf("a outsider's %v: %v %s", args, err, out)
 		}
 	}
 	if now := p.weir("fw", "list"); now != before {
@@ -131,9 +131,9 @@ func TestReadersChangeNothing(t *testing.T) {
 	}
 }
 
-// TestStoppedAgentIsToldOf: a client of an agent that does not answer ends when it said that it
+// TestStoppedAgent: a client of an agent that does not answer ends when it said that it
 // would.
-func TestStoppedAgentIsToldOf(t *testing.T) {
+func TestStoppedAgent(t *testing.T) {
 	p := newPair(t)
 	p.start("--iface", "eth0")
 	p.agent.Process.Signal(syscall.SIGSTOP)
@@ -146,13 +146,13 @@ func TestStoppedAgentIsToldOf(t *testing.T) {
 		return err
 	})
 	begun := time.Now()
-	_, talk, err := p.try("status", "--wait", "2s")
+	_, stderr, err := p.try("status", "--wait", "2s")
 	if took := time.Since(begun); err == nil || took < 1900*time.Millisecond ||
 		took > 20*time.Second {
 		t.Errorf("it took %v, %v", took, err)
 	}
-	if !strings.Contains(talk, "does not answer") || !strings.Contains(talk, "kill -CONT") {
-		t.Errorf("it says %s", talk)
+	if !strings.Contains(stderr, "does not answer") || !strings.Contains(stderr, "kill -CONT") {
+		t.Errorf("it says %s", stderr)
 	}
 	p.agent.Process.Signal(syscall.SIGCONT)
 	p.weir("status", "--wait", "10s")

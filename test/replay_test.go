@@ -17,7 +17,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// replayRules are judged with the conversation of scene.
+// replayRules are for the packets of scene.
 const replayRules = `
 add 1 check-state
 add 100 allow tcp from any to me 80 setup keep-state
@@ -67,12 +67,12 @@ func records(t *testing.T, link packet.Link) []pcap.Record {
 	t.Helper()
 	var all []pcap.Record
 	for line := range strings.Lines(strings.TrimSpace(scene)) {
-		words := strings.Fields(line)
-		after, err := time.ParseDuration(words[0] + "ms")
+		fields := strings.Fields(line)
+		after, err := time.ParseDuration(fields[0] + "ms")
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, b, err := packet.ParseText(strings.Join(words[2:], " "))
+		p, b, err := packet.ParseText(strings.Join(fields[2:], " "))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func records(t *testing.T, link packet.Link) []pcap.Record {
 			etherType = packet.EtherIPv6
 		}
 		out := byte(0)
-		if words[1] == "out" {
+		if fields[1] == "out" {
 			out = 4
 		}
 		switch link {
@@ -100,7 +100,7 @@ func records(t *testing.T, link packet.Link) []pcap.Record {
 	return all
 }
 
-// TestReplay judges the same conversation out of captures of every kind.
+// TestReplay evaluates the same packets from captures of every kind.
 func TestReplay(t *testing.T) {
 	dir := t.TempDir()
 	rules := filepath.Join(dir, "my.rules")
@@ -127,8 +127,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestReplayOfWhatIsNoCapture leaves nothing behind.
-func TestReplayOfWhatIsNoCapture(t *testing.T) {
+// TestReplayOfBadCapture: a file that is not a capture leaves nothing behind.
+func TestReplayOfBadCapture(t *testing.T) {
 	dir := t.TempDir()
 	rules, junk := filepath.Join(dir, "my.rules"), filepath.Join(dir, "junk")
 	whole := filepath.Join(dir, "whole.pcap")
@@ -137,7 +137,7 @@ func TestReplayOfWhatIsNoCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, content := range map[string]string{rules: replayRules, junk: "this is no capture",
+	for file, content := range map[string]string{rules: replayRules, junk: "this is not a capture",
 		whole: string(text[:len(text)-5])} {
 		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
@@ -147,10 +147,10 @@ func TestReplayOfWhatIsNoCapture(t *testing.T) {
 		whole: "after packet 8: "} {
 		cmd := exec.Command(weir, "fw", "replay", "-f", rules, "-w", filepath.Join(dir, "out.pcap"),
 			file)
-		var talk bytes.Buffer
-		cmd.Stderr = &talk
-		if err := cmd.Run(); err == nil || !strings.Contains(talk.String(), want) {
-			t.Errorf("%s: %v, %s", file, err, talk.String())
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		if err := cmd.Run(); err == nil || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: %v, %s", file, err, stderr.String())
 		}
 	}
 	left, err := os.ReadDir(dir)
@@ -227,7 +227,8 @@ func readCapture(t *testing.T, file string) (frames [][]byte) {
 	return frames
 }
 
-// TestReplayOfManyInterfaces: the engine is told of each interface anew, hence of so many only.
+// TestReplayOfManyInterfaces: the engine gets each interface separately, so their number is
+// limited.
 func TestReplayOfManyInterfaces(t *testing.T) {
 	dir := t.TempDir()
 	rules, capture := filepath.Join(dir, "my.rules"), filepath.Join(dir, "many.pcapng")

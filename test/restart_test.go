@@ -39,7 +39,7 @@ table outside add 10.66.0.0/24
 table guests create
 `
 
-// restarts is a host with twelve pods, and who tries all the time what is denied and what is
+// restarts is a host with twelve pods, and clients that try all the time what is denied and what is
 // allowed.
 type restarts struct {
 	*podHost
@@ -105,12 +105,12 @@ func newRestarts(t *testing.T, pods int) *restarts {
 	for _, a := range r.allowed {
 		r.all.Go(func() { r.tryAllowed(ctx, a) })
 	}
-	r.judge("before")
+	r.check("before")
 	return r
 }
 
-// tryDenied knocks at a port that never answers. A connection is made within a millisecond if it is
-// made.
+// tryDenied connects to a port that never answers. A connection is made within a millisecond if it
+// is made.
 func (r *restarts) tryDenied(ctx context.Context, d *tries) {
 	for ctx.Err() == nil {
 		one, cancel := context.WithTimeout(ctx, 8*time.Millisecond)
@@ -173,8 +173,8 @@ func (r *restarts) one(ctx context.Context, to string) error {
 	return errors.Join(bad, err)
 }
 
-// judge waits until each has tried some more, and says what went wrong since it was last called.
-func (r *restarts) judge(when string) {
+// check waits until each has tried some more, and reports what went wrong since the last call.
+func (r *restarts) check(when string) {
 	r.t.Helper()
 	for _, w := range append(append([]*tries(nil), r.denied...), r.allowed...) {
 		from := w.made.Load()
@@ -208,7 +208,7 @@ func (r *restarts) table() {
 	}
 }
 
-// rounds is how often each kind of restart is made: a few here, many where nothing may be left out.
+// rounds is how often each kind of restart is made: few by default, many in a complete run.
 func rounds(few, many int) int {
 	if os.Getenv("WEIR_CI") == "1" {
 		return many
@@ -225,26 +225,26 @@ func TestRestartsOpenNothing(t *testing.T) {
 	for range rounds(4, 50) {
 		r.kill()
 		r.start("--rules", rules)
-		r.judge("kill -9")
+		r.check("kill -9")
 		r.stop()
 		r.start("--rules", rules)
-		r.judge("SIGTERM")
+		r.check("SIGTERM")
 	}
 	r.kill()
 	for i := range rounds(2, 50) {
 		r.launch("--rules", rules)
 		time.Sleep(time.Duration(i*7%60) * time.Millisecond)
 		r.kill()
-		r.judge("kill -9 in a start")
+		r.check("kill -9 in a start")
 	}
-	r.file("etc/weir/rules", restartRules+"add 95 allow tcp from table(nobody to me\n")
+	r.file("etc/weir/rules", restartRules+"add 95 allow tcp from table(missing to me\n")
 	for _, args := range [][]string{{"--rules", "/nowhere"},
 		{"--iface", "eth*", "--config", "/nowhere"}} {
 		r.refused(args...)
-		r.judge("a start that is refused")
+		r.check("a start that is refused")
 	}
 	r.start("--rules", rules)
-	r.judge("a rule file with a mistake")
+	r.check("a rule file with a mistake")
 	r.file("etc/weir/rules", restartRules)
 	// From one engine to the other, interface by interface, a connection's first answer may come
 	// where its first packet is not known yet.
@@ -253,7 +253,7 @@ func TestRestartsOpenNothing(t *testing.T) {
 		r.kill()
 		r.file("etc/weir/weir.toml", podSettings+fmt.Sprintf("[states]\nmax = %d\n", 100000+i*1000))
 		r.start("--rules", rules)
-		r.judge("tables of another size")
+		r.check("tables of another size")
 	}
 	r.end()
 	r.all.Wait()
@@ -266,7 +266,7 @@ func TestRestartsOpenNothing(t *testing.T) {
 }
 
 // refused starts an agent that has to end by itself.
-func (g *guard) refused(args ...string) {
+func (g *agentNode) refused(args ...string) {
 	g.t.Helper()
 	if g.agent != nil {
 		g.kill()
@@ -274,13 +274,13 @@ func (g *guard) refused(args ...string) {
 	ready := g.launch(args...)
 	select {
 	case <-ready:
-		g.t.Fatalf("weir up %s starts\n%s", strings.Join(args, " "), g.talk)
+		g.t.Fatalf("weir up %s starts\n%s", strings.Join(args, " "), g.stderr)
 	case err := <-g.done:
 		g.agent = nil
 		if err == nil {
 			g.t.Errorf("weir up %s ends without an error", strings.Join(args, " "))
 		}
 	case <-time.After(60 * time.Second):
-		g.t.Fatalf("weir up %s neither starts nor ends\n%s", strings.Join(args, " "), g.talk)
+		g.t.Fatalf("weir up %s neither starts nor ends\n%s", strings.Join(args, " "), g.stderr)
 	}
 }

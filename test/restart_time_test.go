@@ -16,7 +16,7 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// flows sends datagrams of so many conversations to the host, some thousand at a time.
+// flows sends datagrams of so many flows to the host, some thousand at a time.
 func (h *podHost) flows(count int) {
 	h.t.Helper()
 	err := h.outside.Do(func() error {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// containerRules let everybody talk to port 80 of containers labelled app=web, containers and the
-// host reach the neighbour on the card, and nothing else begin.
+// containerRules allow any address to port 80 of containers labelled app=web, containers and the
+// host to the neighbour, and nothing else.
 const containerRules = `
 add check-state
 add allow tcp from any to table(app=web) 80 setup keep-state
@@ -114,7 +114,7 @@ func newContainerHost(t *testing.T) (h *podHost, plugins string) {
 	h.outside.Route("10.88.0.0/24", "10.66.0.1")
 	h.outside.Route("fd00:88::/120", "fd66::1")
 	nginx(t, h.outside, 80, 81)
-	h.guard = newGuard(t, h.host)
+	h.agentNode = newAgentNode(t, h.host)
 	h.file("etc/weir/weir.toml", containerSettings)
 	h.start("--rules", h.file("etc/weir/rules", containerRules))
 	plugins = filepath.Join(h.root, "cni")
@@ -148,8 +148,8 @@ done
 exec runc "$@"
 `
 
-// ask runs a command that has to work and returns what it prints.
-func ask(t *testing.T, cmd *nstest.Cmd) string {
+// mustRun runs a command that has to work and returns what it prints.
+func mustRun(t *testing.T, cmd *nstest.Cmd) string {
 	t.Helper()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -257,9 +257,9 @@ func TestPodman(t *testing.T) {
 		return cmd
 	}
 	t.Cleanup(func() { podman("rm", "-af", "-t0").Run() })
-	ask(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "-p",
+	mustRun(t, podman(append([]string{"run", "-d", "--name", "web", "--network", "weir", "-p",
 		"8080:80", "-p", "8081:81", "--rootfs", serverRoot(t)}, serveWeb...)...))
-	ask(t, podman("run", "-d", "--name", "other", "--network", "weir", "--add-host", "web:"+
+	mustRun(t, podman("run", "-d", "--name", "other", "--network", "weir", "--add-host", "web:"+
 		h.pods()[0].Addrs[0].String(), "--add-host", "neighbour:10.66.0.2",
 		"--rootfs", clientRoot(t), "/bin/sleep", "600"))
 	inside := func(command ...string) (string, error) {
@@ -269,7 +269,7 @@ func TestPodman(t *testing.T) {
 	h.meetsTheRules(t, inside)
 	h.meetsPublishedPorts(t, inside)
 	meetsByName(t, inside, "web", "neighbour")
-	ask(t, podman("rm", "-af", "-t0"))
+	mustRun(t, podman("rm", "-af", "-t0"))
 	h.isEmpty(t)
 }
 
@@ -281,7 +281,7 @@ func TestContainerd(t *testing.T) {
 	ctr := c.ctr
 	run := func(id, root string, command ...string) {
 		cmd := ctr(append([]string{"run", "-d", "--cni", "--rootfs", root, id}, command...)...)
-		ask(t, cmd)
+		mustRun(t, cmd)
 		t.Cleanup(func() { ctr("task", "kill", "-s", "KILL", id).Run() })
 	}
 	run("web", serverRoot(t), serveWeb...)
@@ -294,9 +294,9 @@ func TestContainerd(t *testing.T) {
 		return string(out), err
 	})
 	for _, id := range []string{"web", "other"} {
-		ask(t, ctr("task", "kill", "-s", "KILL", id))
-		// ctr run -d leaves the network to whoever ends the container: the garbage collection of
-		// CNI does that.
+		mustRun(t, ctr("task", "kill", "-s", "KILL", id))
+		// ctr run -d leaves the network to the process that ends the container: the garbage
+		// collection of CNI does that.
 		eventually(t, "the container ends", func() error {
 			return ctr("container", "rm", id).Run()
 		})
@@ -317,11 +317,16 @@ type containerd struct {
 func newContainerd(t *testing.T, h *podHost) *containerd {
 	t.Helper()
 	// ctr knows no other places than these.
-	for name, target := range map[string]string{"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"), "10-weir.conflist"), "/opt/cni/bin/weir-cni": weir, "/opt/cni/bin/loopback": "/usr/lib/cni/loopback"} {
+	for name, target := range map[string]string{
+		"/etc/cni/net.d/05-weir-test.conflist": filepath.Join(h.conflist("1.0.0"),
+			"10-weir.conflist"),
+		"/opt/cni/bin/weir-cni": weir, "/opt/cni/bin/loopback": "/usr/lib/cni/loopback",
+	} {
 		link(t, name, target)
 	}
 	c := &containerd{t: t, h: h, socket: filepath.Join(h.root, "containerd.sock")}
-	c.config = h.file("containerd.toml", fmt.Sprintf("version = 2\nroot = %q\nstate = %q\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
+	c.config = h.file("containerd.toml", fmt.Sprintf("version = 2\nroot = %q\nstate = %q\n"+
+		"disabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n[grpc]\naddress = %q\n",
 		filepath.Join(h.root, "cdroot"), filepath.Join(h.root, "cdstate"), c.socket))
 	return c
 }
@@ -337,8 +342,8 @@ func (c *containerd) ctr(args ...string) *nstest.Cmd {
 	return c.h.host.Command("ctr", append([]string{"-a", c.socket}, args...)...)
 }
 
-// link makes a symbolic link in a place of the machine's for as long as the test runs, if nobody
-// else needs it.
+// link makes a symbolic link in a directory of the machine for as long as the test runs, if there
+// is no file yet.
 func link(t *testing.T, name, target string) {
 	t.Helper()
 	directory(t, filepath.Dir(name))
@@ -351,8 +356,7 @@ func link(t *testing.T, name, target string) {
 	t.Cleanup(func() { os.Remove(name) })
 }
 
-// directory makes a directory in a place of the machine's, and takes away what it made when the
-// test ends.
+// directory makes a directory on the machine, and removes what it made when the test ends.
 func directory(t *testing.T, name string) {
 	t.Helper()
 	if _, err := os.Stat(name); err == nil {
@@ -369,21 +373,27 @@ func TestDocker(t *testing.T) {
 	need(t, "dockerd", "docker", "nginx", "curl", "busybox", "tar")
 	h, _ := newContainerHost(t)
 	// dockerd finds drivers that do not run below / by a specification.
-	link(t, "/etc/docker/plugins/weir.spec", h.file("weir.spec", "unix://"+filepath.Join(h.root, "run/docker/plugins/weir.sock")))
+	link(t, "/etc/docker/plugins/weir.spec", h.file("weir.spec",
+		"unix://"+filepath.Join(h.root, "run/docker/plugins/weir.sock")))
 	socket := "unix://" + filepath.Join(h.root, "docker.sock")
-	background(t, h.host.Command("dockerd", "-l", "error", "-H", socket, "-p", filepath.Join(h.root, "docker.pid"),
-		"--data-root", filepath.Join(h.root, "docker"), "--exec-root", filepath.Join(h.root, "docker-exec")))
+	background(t, h.host.Command("dockerd", "-l", "error", "-H", socket, "-p",
+		filepath.Join(h.root, "docker.pid"), "--data-root", filepath.Join(h.root, "docker"),
+		"--exec-root", filepath.Join(h.root, "docker-exec")))
 	docker := func(args ...string) *nstest.Cmd {
 		return h.host.Command("docker", append([]string{"-H", socket}, args...)...)
 	}
 	within(t, 180*time.Second, "dockerd answers", func() error { return docker("info").Run() })
 	for name, root := range map[string]string{"server": serverRoot(t), "client": clientRoot(t)} {
-		ask(t, h.host.Command("sh", "-c", fmt.Sprintf("tar -C %s -c . | docker -H %s import - %s", root, socket, name)))
+		mustRun(t, h.host.Command("sh", "-c", fmt.Sprintf(
+			"tar -C %s -c . | docker -H %s import - %s", root, socket, name)))
 	}
-	ask(t, docker("network", "create", "--ipv6", "-d", "weir", "--ipam-driver", "weir", "pods"))
+	mustRun(t, docker("network", "create", "--ipv6", "-d", "weir", "--ipam-driver", "weir", "pods"))
 	t.Cleanup(func() { docker("rm", "-f", "web", "other").Run() })
-	ask(t, docker(append([]string{"run", "-d", "--name", "web", "-p", "8080:80", "-p", "8081:81", "--network", "name=pods,driver-opt=weir.label.app=web", "server"}, serveWeb...)...))
-	ask(t, docker("run", "-d", "--name", "other", "--network", "pods", "--add-host", "neighbour:10.66.0.2", "client", "/bin/sleep", "600"))
+	mustRun(t, docker(append([]string{"run", "-d", "--name", "web", "-p", "8080:80",
+		"-p", "8081:81", "--network", "name=pods,driver-opt=weir.label.app=web", "server"},
+		serveWeb...)...))
+	mustRun(t, docker("run", "-d", "--name", "other", "--network", "pods", "--add-host",
+		"neighbour:10.66.0.2", "client", "/bin/sleep", "600"))
 	inside := func(command ...string) (string, error) {
 		out, err := docker(append([]string{"exec", "other"}, command...)...).Output()
 		return string(out), err
@@ -391,7 +401,7 @@ func TestDocker(t *testing.T) {
 	h.meetsTheRules(t, inside)
 	h.meetsPublishedPorts(t, inside)
 	meetsByName(t, inside, "web", "neighbour") // the first by Docker's own name server
-	ask(t, docker("rm", "-f", "web", "other"))
+	mustRun(t, docker("rm", "-f", "web", "other"))
 	h.isEmpty(t)
-	ask(t, docker("network", "rm", "pods"))
+	mustRun(t, docker("network", "rm", "pods"))
 }

@@ -1,5 +1,5 @@
 // Package test holds the tests of the whole binary: scripts that any user could type, and
-// topologies of network namespaces in which real programs talk through it.
+// topologies of network namespaces in which real programs communicate through it.
 package test
 
 import (
@@ -44,7 +44,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		RequireUniqueNames: true,
-		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"wrong": wrongUsage},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"wrong": wrongUsage,
+		},
 		Condition: func(name string) (bool, error) {
 			if name == "root" {
 				return os.Geteuid() == 0, nil

@@ -69,7 +69,7 @@ func TestRulesComeFirst(t *testing.T) {
 			}
 			return func() error { return r.host.Netlink().SetLinkUp(link.Index) }, nil
 		}, ""},
-		{"somebody locks the directory of the socket", func() (func() error, error) {
+		{"another process locks the directory of the socket", func() (func() error, error) {
 			d, err := os.Open(filepath.Join(r.root, "run/weir"))
 			if err != nil {
 				return nil, err
@@ -92,19 +92,19 @@ func TestRulesComeFirst(t *testing.T) {
 		}
 		r.patient.Store(c.what == "there is no network") // what is sent meanwhile is lost
 		r.start("--rules", rules)
-		out, talk, _ := r.try("status")
-		if c.problem != "" && !strings.Contains(out+talk, c.problem) {
-			t.Errorf("%s: the status does not say so:\n%s%s", c.what, out, talk)
+		out, stderr, _ := r.try("status")
+		if c.problem != "" && !strings.Contains(out+stderr, c.problem) {
+			t.Errorf("%s: the status does not say so:\n%s%s", c.what, out, stderr)
 		}
 		if c.what != "there is no network" {
-			r.judge(c.what)
+			r.check(c.what)
 		}
 		if err := repair(); err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
 		if c.what == "there is no network" {
 			// The routes by way of the card went with it, those of the neighbour are still there.
-			r.judge(c.what)
+			r.check(c.what)
 		}
 	}
 	r.stop()
@@ -120,8 +120,8 @@ func TestRulesComeFirst(t *testing.T) {
 		}
 	}
 	r.start("--rules", rules)
-	if out, talk, err := r.try("status"); err != nil {
-		t.Errorf("when all is over: %v\n%s%s", err, out, talk)
+	if out, stderr, err := r.try("status"); err != nil {
+		t.Errorf("when all is over: %v\n%s%s", err, out, stderr)
 	}
 }
 

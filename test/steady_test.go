@@ -62,7 +62,7 @@ func (s *steady) send() {
 	}
 }
 
-// receive counts datagrams. They come in order, since they take one way.
+// receive counts datagrams. They come in order, since they take one path.
 func (s *steady) receive() {
 	b := make([]byte, 100)
 	for {

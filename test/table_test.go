@@ -27,11 +27,11 @@ add 300 allow udp from any to me 9 keep-state
 add 400 allow log udp from any to me 7
 `
 
-// TestTheTableIsTold: status, states and show tell the same of the state table, in words and in
-// JSON, and it is true: how many states are in each pool, what was refused and why, how late the
-// sweep is, and which events found the ring full. The table is small, a client drives it into every
-// refusal, and the agent stands still for the last.
-func TestTheTableIsTold(t *testing.T) {
+// TestStateTableViews: status, states and show report the same about the state table, as text and
+// as JSON, and it is correct: how many states are in each pool, what was refused and why, how late
+// the sweep is, and which events found the ring full. The table is small, a client drives it into
+// every refusal, and the agent stands still for the last.
+func TestStateTableViews(t *testing.T) {
 	p := newPair(t)
 	p.start("--config", p.file("weir.toml", tableSettings), "--rules", p.file("rules", tableRules),
 		"--iface", "eth0")
@@ -41,7 +41,7 @@ func TestTheTableIsTold(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close() })
 	go serveEcho(l)
-	for _, port := range []int{9, 1000} { // nobody answers, nor does the kernel
+	for _, port := range []int{9, 1000} { // neither a program nor the kernel answers
 		c, err := p.server.ListenPacket("udp4", fmt.Sprintf("10.66.0.1:%d", port))
 		if err != nil {
 			t.Fatal(err)
@@ -121,19 +121,19 @@ func TestTheTableIsTold(t *testing.T) {
 	}
 	defer c.Close()
 	for range logged {
-		c.Write([]byte("x")) // ICMP says at times that nobody listens
+		c.Write([]byte("x")) // an ICMP error comes at times: there is no listener
 	}
 	p.agent.Process.Signal(syscall.SIGCONT)
 	s = p.table(t)
 	if s.EventsLost < logged/2 || s.EventsLost >= logged {
-		t.Errorf("of %d events that nobody read %d were lost", logged, s.EventsLost)
+		t.Errorf("of %d unread events %d were lost", logged, s.EventsLost)
 	}
 	p.table(t, fmt.Sprintf("events lost in the kernel: %d", s.EventsLost))
 }
 
-// table returns what is told of the state table in JSON, and wants the same three times, and some
-// words in each of the texts.
-func (p *pair) table(t *testing.T, words ...string) api.StateTable {
+// table returns the state table's figures from JSON, and wants the same in all three outputs, and
+// some words in each of the texts.
+func (p *pair) table(t *testing.T, programOutput ...string) api.StateTable {
 	t.Helper()
 	var all [3]struct {
 		Table api.StateTable `json:"table"`
@@ -144,10 +144,10 @@ func (p *pair) table(t *testing.T, words ...string) api.StateTable {
 		if a, b := &all[0].Table, &all[i].Table; fmt.Sprint(a.States, a.Established, a.HalfOpen,
 			a.Refused, a.Evicted, a.EventsLost) !=
 			fmt.Sprint(b.States, b.Established, b.HalfOpen, b.Refused, b.Evicted, b.EventsLost) {
-			t.Errorf("weir status tells %+v, weir %v %+v", *a, command, *b)
+			t.Errorf("weir status shows %+v, weir %v %+v", *a, command, *b)
 		}
 		text := p.weir(command...)
-		for _, w := range append(words, "sweep: no expired state is older than ") {
+		for _, w := range append(programOutput, "sweep: no expired state is older than ") {
 			if !strings.Contains(text, w) {
 				t.Errorf("weir %v does not say %q:\n%s", command, w, text[max(0, len(text)-800):])
 			}

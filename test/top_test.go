@@ -13,14 +13,14 @@ func TestTopOnATerminal(t *testing.T) {
 	need(t, "script", "stty")
 	p := newPair(t)
 	p.start("--iface", "eth0", "--rules", p.file("watched", watchedRules))
-	knock(t, p, 81)
+	probe(t, p, 81)
 	cmd := p.server.Command("script", "-qec", "stty cols 80 rows 24; "+weir+" --root "+p.root+
 		" flow top --every 200ms; stty -a", "/dev/null")
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out words
+	var out programOutput
 	cmd.Stdout = &out
 	done := background(t, cmd)
 	out.await(t, "10.66.0.1:81")

@@ -22,14 +22,15 @@ func steps(t *testing.T, page string) []step {
 		t.Fatal(err)
 	}
 	var all []step
-	for _, m := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```\n(?:```text\n(.*?)^```\n)?").FindAllStringSubmatch(string(text), -1) {
+	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```\n(?:```text\n(.*?)^```\n)?")
+	for _, m := range blocks.FindAllStringSubmatch(string(text), -1) {
 		all = append(all, step{m[1], m[2]})
 	}
 	return all
 }
 
-// agrees says whether the lines that a page promises stand in the output, in this order. "..." is
-// anything, and blanks between columns may be more or fewer.
+// agrees reports whether the lines that a page promises stand in the output, in this order. "..."
+// is anything, and blanks between columns may be more or fewer.
 func agrees(promised, output string) error {
 	rest := output
 	for line := range strings.Lines(promised) {
@@ -86,6 +87,6 @@ func TestTutorial(t *testing.T) {
 	}
 	if t.Failed() {
 		log, _ := os.ReadFile(filepath.Join(dir, "weir.log"))
-		t.Logf("the agent said:\n%s", log)
+		t.Logf("the agent printed:\n%s", log)
 	}
 }

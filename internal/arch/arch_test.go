@@ -1,6 +1,12 @@
 package arch
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
 
 // root is the project, seen from here.
 const root = "../.."
@@ -46,4 +52,45 @@ func TestSizes(t *testing.T) {
 func TestWords(t *testing.T) {
 	found, err := Words(root)
 	complain(t, found, err)
+}
+
+func TestVocabulary(t *testing.T) {
+	found, err := Vocabulary(root)
+	complain(t, found, err)
+	for _, h := range homonyms {
+		if _, err := read(root, h.file); err != nil || h.why == "" {
+			t.Errorf("homonyms names %s, which is gone or has no reason: %v", h.file, err)
+		}
+	}
+}
+
+func TestColumns(t *testing.T) {
+	found, err := Columns(root)
+	complain(t, found, err)
+}
+
+// TestExemptIsNeeded names the entries of exempt that can go.
+func TestExemptIsNeeded(t *testing.T) {
+	list := exempt
+	defer func() { exempt = list }()
+	exempt = nil
+	words, err := Vocabulary(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide, err := Columns(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := slices.Concat(words, wide)
+	for _, e := range list {
+		if _, err := os.Stat(filepath.Join(root, e)); err != nil {
+			t.Errorf("exempt names %s: %v", e, err)
+		}
+		if !slices.ContainsFunc(found, func(f string) bool {
+			return strings.HasPrefix(f, e+":") || strings.HasPrefix(f, e+"/")
+		}) {
+			t.Logf("exempt without need: %s", e)
+		}
+	}
 }

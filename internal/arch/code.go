@@ -34,8 +34,8 @@ func Code(root string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		say := sayer(fset, &found)
-		checkInit(file, say)
+		report := reporter(fset, &found)
+		checkInit(file, report)
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
@@ -44,14 +44,14 @@ func Code(root string) ([]string, error) {
 		if dir != "cmd/weir" && !strings.HasPrefix(dir, "tools") &&
 			!strings.HasPrefix(dir, "peers/") && !strings.HasPrefix(dir, "examples/") &&
 			dir != "test/siege" {
-			checkTalk(file, say)
+			checkOutput(file, report)
 		}
 		if file.Name.Name != "main" {
-			checkDocs(file, say)
+			checkDocs(file, report)
 		}
 	}
 	for dir, ok := range documented {
-		if !ok && !slices.Contains(unfinished, dir) {
+		if !ok {
 			found = append(found, fmt.Sprintf("%s: the package has no doc comment", dir))
 		}
 	}
@@ -59,13 +59,10 @@ func Code(root string) ([]string, error) {
 	return found, nil
 }
 
-// unfinished are rooms that are being built and have no package comment yet.
-var unfinished = []string{"agent"}
+type reportFunc func(at ast.Node, format string, args ...any)
 
-type sayFunc func(at ast.Node, format string, args ...any)
-
-// sayer adds what it is told to found, with the place.
-func sayer(fset *token.FileSet, found *[]string) sayFunc {
+// reporter returns a function that adds findings to found, with their position.
+func reporter(fset *token.FileSet, found *[]string) reportFunc {
 	return func(at ast.Node, format string, args ...any) {
 		p := fset.Position(at.Pos())
 		*found = append(*found, fmt.Sprintf("%s:%d: ", p.Filename, p.Line)+
@@ -73,49 +70,48 @@ func sayer(fset *token.FileSet, found *[]string) sayFunc {
 	}
 }
 
-// checkInit finds init functions: what happens on import cannot be seen where it matters, in the
-// command.
-func checkInit(file *ast.File, say sayFunc) {
+// checkInit finds init functions: the command should show all that happens at its start.
+func checkInit(file *ast.File, report reportFunc) {
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
-			say(f, "init function: wire by hand in the command")
+			report(f, "init function: wire by hand in the command")
 		}
 	}
 }
 
-// talk is what only cmd/weir may use.
-var talk = map[string][]string{
+// outputFuncs are functions and variables that only cmd/weir may use.
+var outputFuncs = map[string][]string{
 	"fmt":     {"Print", "Printf", "Println"},
 	"os":      {"Exit", "Stdout"},
 	"log":     {"Fatal", "Fatalf", "Fatalln", "Panic", "Panicf", "Panicln"},
 	"syscall": {"Exit"},
 }
 
-func checkTalk(file *ast.File, say sayFunc) {
+func checkOutput(file *ast.File, report reportFunc) {
 	imported := imports(file)
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
 			if x, ok := n.X.(*ast.Ident); ok &&
-				slices.Contains(talk[imported[x.Name]], n.Sel.Name) {
-				say(n, "%s.%s: only cmd/weir prints and exits; return a value or an error", x.Name,
-					n.Sel.Name)
+				slices.Contains(outputFuncs[imported[x.Name]], n.Sel.Name) {
+				report(n, "%s.%s: only cmd/weir prints and exits; return a value or an error",
+					x.Name, n.Sel.Name)
 			}
 		case *ast.CallExpr:
 			if f, ok := n.Fun.(*ast.Ident); ok && (f.Name == "print" || f.Name == "println") {
-				say(n, "%s: only cmd/weir prints", f.Name)
+				report(n, "%s: only cmd/weir prints", f.Name)
 			}
 		}
 		return true
 	})
 }
 
-// selfEvident are methods that an interface of the standard library has described already.
+// selfEvident are methods that an interface of the standard library describes.
 var selfEvident = []string{"String", "Error", "Unwrap", "Is", "As", "GoString", "Format",
 	"LogValue",
 	"MarshalText", "UnmarshalText", "MarshalJSON", "UnmarshalJSON", "Len", "Less", "Swap"}
 
-func checkDocs(file *ast.File, say sayFunc) {
+func checkDocs(file *ast.File, report reportFunc) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
@@ -123,22 +119,22 @@ func checkDocs(file *ast.File, say sayFunc) {
 				continue
 			}
 			if d.Recv == nil {
-				say(d, "func %s has no doc comment", d.Name.Name)
+				report(d, "func %s has no doc comment", d.Name.Name)
 			} else if t := receiver(d); ast.IsExported(t) &&
 				!slices.Contains(selfEvident, d.Name.Name) {
-				say(d, "method %s.%s has no doc comment", t, d.Name.Name)
+				report(d, "method %s.%s has no doc comment", t, d.Name.Name)
 			}
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
 				switch s := s.(type) {
 				case *ast.TypeSpec:
 					if s.Name.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil {
-						say(s, "type %s has no doc comment", s.Name.Name)
+						report(s, "type %s has no doc comment", s.Name.Name)
 					}
 				case *ast.ValueSpec:
 					for _, n := range s.Names {
 						if n.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil {
-							say(s, "%s has no doc comment", n.Name)
+							report(s, "%s has no doc comment", n.Name)
 						}
 					}
 				}

@@ -9,17 +9,16 @@ import (
 	"strings"
 )
 
-// dialRooms may connect and look up by themselves, and why. Everybody else dials through package
-// eyeballs: whatever has a name, or may get one, is raced, and nothing waits for the slowest
-// answer.
-var dialRooms = map[string]string{
-	"eyeballs":        "it is the door",
+// mayDial are the packages that may connect and look up names themselves, and why. All others dial
+// through package eyeballs: it races the addresses of a name, so that a slow one delays nothing.
+var mayDial = map[string]string{
+	"eyeballs":        "the others dial through it",
 	"udp":             "its sockets take addresses only",
 	"internal/nl":     "it connects inside namespaces, to addresses only",
 	"internal/nstest": "it builds networks for tests",
 }
 
-// dials is what connects or looks up past package eyeballs.
+// dials are functions and types that connect or look up without package eyeballs.
 var dials = map[string][]string{
 	"net": {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "Resolver",
 		"DefaultResolver",
@@ -29,15 +28,15 @@ var dials = map[string][]string{
 	"crypto/tls": {"Dial", "DialWithDialer", "Dialer"},
 }
 
-// dialsByDefault are types whose zero value dials by itself, and the fields of which one has to say
-// how.
+// dialsByDefault are types whose zero value dials by itself, and their fields of which one has to
+// be set.
 var dialsByDefault = map[string][]string{
 	"Client":    {"Transport"},
 	"Transport": {"DialContext"},
 }
 
 // Dials lists every place in the program's Go files below root that connects to something, or looks
-// a name up, past package eyeballs. Tests, benchmarks, examples and tools are free of it.
+// a name up, without package eyeballs. Tests, benchmarks, examples and tools may.
 func Dials(root string) ([]string, error) {
 	names, err := files(root, goFile)
 	if err != nil {
@@ -46,7 +45,7 @@ func Dials(root string) ([]string, error) {
 	var found []string
 	for _, name := range names {
 		top, _, _ := strings.Cut(name, "/")
-		if _, may := dialRooms[roomOf(path.Dir(name))]; may ||
+		if _, may := mayDial[rankedPackage(path.Dir(name))]; may ||
 			strings.HasSuffix(name, "_test.go") ||
 			slices.Contains([]string{"test", "peers", "examples", "tools"}, top) {
 			continue
@@ -60,20 +59,20 @@ func Dials(root string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		checkDials(file, sayer(fset, &found))
+		checkDials(file, reporter(fset, &found))
 	}
 	slices.Sort(found)
 	return found, nil
 }
 
-func checkDials(file *ast.File, say sayFunc) {
+func checkDials(file *ast.File, report reportFunc) {
 	imported := imports(file)
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.SelectorExpr:
 			if x, ok := n.X.(*ast.Ident); ok &&
 				slices.Contains(dials[imported[x.Name]], n.Sel.Name) {
-				say(n, "%s.%s: dial with package eyeballs", x.Name, n.Sel.Name)
+				report(n, "%s.%s: dial with package eyeballs", x.Name, n.Sel.Name)
 			}
 		case *ast.CompositeLit:
 			t, ok := n.Type.(*ast.SelectorExpr)
@@ -86,7 +85,7 @@ func checkDials(file *ast.File, say sayFunc) {
 			}
 			for _, field := range dialsByDefault[t.Sel.Name] {
 				if !sets(n, field) {
-					say(n, "%s.%s without %s: let it dial with package eyeballs", x.Name,
+					report(n, "%s.%s without %s: let it dial with package eyeballs", x.Name,
 						t.Sel.Name, field)
 				}
 			}

@@ -11,35 +11,33 @@ import (
 	"strings"
 )
 
-// module is the path that all rooms are under.
+// module is the path of the project's module.
 const module = "github.com/weirnet/weir"
 
-// ranks is the order of the house. A room imports rooms of a lower rank; packages below a room
-// belong to it unless they stand here themselves. A new room needs a line here, and
-// docs/design/0001 has to agree.
+// ranks is the order of the packages. A package imports packages of a lower rank. A package below a
+// listed directory belongs to that one unless it is listed itself. A new package needs a line here,
+// and docs/design/0001 has to agree.
 var ranks = map[string]int{
 	"packet": 0, "examples": 0, // pure
 	"flow": 1, "rule": 1,
 	"firewall": 2, // contracts
-	"store":    3, "observe": 3, "eyeballs": 3, "udp": 3,
+	"observe":  3, "eyeballs": 3, "udp": 3,
 	"internal/tty": 2, "internal/nl": 3, "internal/pcap": 3, "internal/poller": 2,
 	"internal/atomicfile": 2, "internal/unixsocket": 2,
 	"firewall/soft": 4, "firewall/kernel": 4, "firewall/enginetest": 4, // workers
-	"store/etcd": 4, "store/storetest": 4,
 	"pod": 4, "overlay": 4, "proxy": 4, "cni": 4,
 	"internal/nstest": 4, "internal/rebuilt": 4,
 	"agent": 5, "agent/demo": 6,
 	"cmd/weir": 7,
 	"test":     8, "internal/arch": 8,
-	"examples/tunfilter": 8, // a program of somebody who imports the library
+	"examples/tunfilter": 8, // an example of a program that imports the library
 }
 
-// testRooms exist for tests: any room's tests may import them.
-var testRooms = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest",
-	"store/storetest"}
+// testPackages exist for tests: the tests of any package may import them.
+var testPackages = []string{"internal/nstest", "internal/rebuilt", "firewall/enginetest"}
 
-// users restricts who imports a room further than its rank does. Tests are free of it.
-var users = map[string][]string{
+// mayImport restricts who imports a package further than its rank does. Tests may import it.
+var mayImport = map[string][]string{
 	"internal/nstest": {"cmd/weir", "agent/demo", "test"},
 	"internal/tty":    {"cmd/weir", "observe"},
 	"internal/nl": {"pod", "overlay", "cni", "agent", "firewall/kernel", "internal/nstest",
@@ -47,30 +45,27 @@ var users = map[string][]string{
 	"internal/poller":     {"udp", "overlay"},
 	"internal/rebuilt":    {},
 	"firewall/enginetest": {},
-	"store/storetest":     {},
 }
 
-// light are the rooms that other programs import: they reach nothing of heavy, not even through
-// others.
+// light are the packages that other programs import: they depend on nothing in heavy, not even
+// indirectly.
 var light = []string{"packet", "flow", "rule", "firewall", "eyeballs", "udp"}
 
-// heavy libraries drag a kernel interface or a server into whoever reaches them.
-var heavy = []string{"github.com/vishvananda/", "github.com/cilium/ebpf", "go.etcd.io/",
-	"github.com/prometheus/",
-	"google.golang.org/grpc", module + "/internal/nl"}
+// heavy libraries bring a kernel interface or a server with them.
+var heavy = []string{"github.com/vishvananda/", "github.com/cilium/ebpf",
+	"github.com/prometheus/", "google.golang.org/grpc", module + "/internal/nl"}
 
-// standardOnly are the rooms that use nothing but the standard library and each other.
+// standardOnly are the packages that use nothing but the standard library and each other.
 var standardOnly = []string{"packet", "flow", "rule", "firewall"}
 
-// doors names the one room through which a library is used, tests included, and why.
-var doors = []struct{ library, room, why string }{
+// soleImporters names the one package that imports a library, tests included, and why.
+var soleImporters = []struct{ library, owner, why string }{
 	{"github.com/vishvananda/", "internal/nl",
-		"only internal/nl asks again when an answer was interrupted"},
-	{"go.etcd.io/", "store/etcd", "everything else works without a store"},
-	{"github.com/prometheus/", "observe", "one place names the metrics"},
+		"only internal/nl repeats a request whose answer was interrupted"},
+	{"github.com/prometheus/", "observe", "one package names the metrics"},
 }
 
-// pkg is what `go list -json` says about a package.
+// pkg is the output of `go list -json` for a package.
 type pkg struct {
 	ImportPath, Dir                    string
 	Standard                           bool
@@ -78,7 +73,7 @@ type pkg struct {
 	Deps                               []string
 }
 
-// Imports lists every import in the module at root that the order of the house forbids.
+// Imports lists every import in the module at root that the order of the packages forbids.
 func Imports(root string) ([]string, error) {
 	pkgs, err := list(root)
 	if err != nil {
@@ -94,13 +89,13 @@ func Imports(root string) ([]string, error) {
 		if !ours {
 			continue
 		}
-		if _, ok := ranks[roomOf(name)]; !ok {
-			found = append(found, fmt.Sprintf("%s: a room without a place in the order of the "+
-				"house: give it one in internal/arch/law.go", name))
+		if _, ok := ranks[rankedPackage(name)]; !ok {
+			found = append(found, fmt.Sprintf("%s: a package without a rank: give it one in "+
+				"internal/arch/law.go", name))
 			continue
 		}
 		found = append(found, checkOrder(name, p)...)
-		found = append(found, checkDoors(name, p)...)
+		found = append(found, checkSoleImporters(name, p)...)
 		found = append(found, checkReach(name, p, standard)...)
 	}
 	return found, nil
@@ -128,9 +123,9 @@ func list(root string) ([]pkg, error) {
 	return pkgs, nil
 }
 
-// roomOf returns the room that a package of ours belongs to, or the package itself when it belongs
-// to none.
-func roomOf(name string) string {
+// rankedPackage returns the entry of ranks that a package of ours belongs to, or the package itself
+// if there is none.
+func rankedPackage(name string) string {
 	for dir := name; dir != "."; dir = path.Dir(dir) {
 		if _, ok := ranks[dir]; ok {
 			return dir
@@ -140,37 +135,37 @@ func roomOf(name string) string {
 }
 
 func checkOrder(name string, p pkg) (found []string) {
-	room := roomOf(name)
+	owner := rankedPackage(name)
 	for _, imp := range p.Imports {
 		other, ours := strings.CutPrefix(imp, module+"/")
-		to := roomOf(other)
-		if !ours || to == room {
+		to := rankedPackage(other)
+		if !ours || to == owner {
 			continue
 		}
-		if ranks[to] >= ranks[room] {
-			found = append(found, fmt.Sprintf("%s imports %s: rooms import rooms to their left "+
-				"only", name, other))
-		} else if allowed, restricted := users[to]; restricted && !slices.Contains(allowed, room) {
+		if ranks[to] >= ranks[owner] {
+			found = append(found, fmt.Sprintf("%s imports %s: its rank is not lower", name,
+				other))
+		} else if allowed, ok := mayImport[to]; ok && !slices.Contains(allowed, owner) {
 			found = append(found, fmt.Sprintf("%s imports %s: only %v may", name, other, allowed))
 		}
 	}
 	for _, imp := range slices.Concat(p.TestImports, p.XTestImports) {
 		other, ours := strings.CutPrefix(imp, module+"/")
-		to := roomOf(other)
-		if ours && to != room && ranks[to] > ranks[room] && !slices.Contains(testRooms, to) {
-			found = append(found, fmt.Sprintf("a test of %s imports %s: tests import no room to "+
-				"their right", name, other))
+		to := rankedPackage(other)
+		if ours && to != owner && ranks[to] > ranks[owner] && !slices.Contains(testPackages, to) {
+			found = append(found, fmt.Sprintf("a test of %s imports %s: its rank is higher",
+				name, other))
 		}
 	}
 	return found
 }
 
-func checkDoors(name string, p pkg) (found []string) {
+func checkSoleImporters(name string, p pkg) (found []string) {
 	for _, imp := range slices.Concat(p.Imports, p.TestImports, p.XTestImports) {
-		for _, d := range doors {
-			if strings.HasPrefix(imp, d.library) && roomOf(name) != d.room {
+		for _, d := range soleImporters {
+			if strings.HasPrefix(imp, d.library) && rankedPackage(name) != d.owner {
 				found = append(found, fmt.Sprintf("%s imports %s: use %s, because %s", name, imp,
-					d.room, d.why))
+					d.owner, d.why))
 			}
 		}
 	}
@@ -178,15 +173,15 @@ func checkDoors(name string, p pkg) (found []string) {
 }
 
 func checkReach(name string, p pkg, standard map[string]bool) (found []string) {
-	room := roomOf(name)
+	owner := rankedPackage(name)
 	for _, dep := range p.Deps {
 		for _, h := range heavy {
-			if slices.Contains(light, room) && strings.HasPrefix(dep, h) {
+			if slices.Contains(light, owner) && strings.HasPrefix(dep, h) {
 				found = append(found, fmt.Sprintf("%s reaches %s: a library that others import "+
 					"has to stay light", name, dep))
 			}
 		}
-		if slices.Contains(standardOnly, room) && !standard[dep] &&
+		if slices.Contains(standardOnly, owner) && !standard[dep] &&
 			!strings.HasPrefix(dep, module+"/") {
 			found = append(found, fmt.Sprintf("%s reaches %s: it uses the standard library only",
 				name, dep))

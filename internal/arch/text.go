@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxLines is where a file of code has to be split; crowdedLines is where one should begin to
-	// think of it.
+	// A file of code longer than maxLines has to be split; one longer than crowdedLines is
+	// reported.
 	maxLines     = 500
 	crowdedLines = 300
 )
@@ -19,12 +19,12 @@ const (
 // oversized are files that may be longer than maxLines, and why.
 var oversized = map[string]string{}
 
-// code says whether a file holds code written by hand.
+// code reports whether a file holds code written by hand.
 func code(name string) bool {
 	return slices.Contains([]string{".go", ".c", ".h", ".sh"}, path.Ext(name))
 }
 
-// Sizes lists the files of code below root that are too long, and those that are getting there.
+// Sizes lists the files of code below root that are too long, and those longer than crowdedLines.
 func Sizes(root string) (tooLong, crowded []string, err error) {
 	names, err := files(root, code)
 	if err != nil {
@@ -36,13 +36,13 @@ func Sizes(root string) (tooLong, crowded []string, err error) {
 			return nil, nil, err
 		}
 		lines := bytes.Count(text, []byte("\n"))
-		said := fmt.Sprintf("%s: %d lines", name, lines)
+		line := fmt.Sprintf("%s: %d lines", name, lines)
 		switch {
 		case generated(text) || oversized[name] != "" || path.Base(name) == "vmlinux.h":
 		case lines > maxLines:
-			tooLong = append(tooLong, said)
+			tooLong = append(tooLong, line)
 		case lines > crowdedLines:
-			crowded = append(crowded, said)
+			crowded = append(crowded, line)
 		}
 	}
 	return tooLong, crowded, nil
@@ -55,13 +55,16 @@ var unwanted = []struct {
 	why     string
 }{
 	{regexp.MustCompile(`(^|[\s"'=:(,` + "`" + `])/(work|root|home)/[A-Za-z0-9]`),
-		"a path of somebody's machine"},
-	{regexp.MustCompile(`\b(proxy|sum|vuln)\.(golang\.org|go\.dev)\b|\bregistry\.[a-z]+\.(org|io|com)\b|\bpypi\.org\b|\b(deb|security)\.debian\.org\b`), "the name of a package registry"},
+		"a path of one machine"},
+	{regexp.MustCompile(`\b(proxy|sum|vuln)\.(golang\.org|go\.dev)\b|` +
+		`\bregistry\.[a-z]+\.(org|io|com)\b|\bpypi\.org\b|\b(deb|security)\.debian\.org\b`),
+		"the name of a package registry"},
 	{regexp.MustCompile(`(?i)\bissue (no\. ?|#)?[0-9]+\b`), "an issue number: say what is meant"},
-	{regexp.MustCompile(`[\x{2010}-\x{2015}\x{2018}-\x{201f}\x{2022}-\x{2026}\x{2190}-\x{21ff}\x{00a0}]`), "punctuation beyond ASCII"},
+	{regexp.MustCompile(`[\x{2010}-\x{2015}\x{2018}-\x{201f}\x{2022}-\x{2026}` +
+		`\x{2190}-\x{21ff}\x{00a0}]`), "punctuation beyond ASCII"},
 }
 
-// text says whether a file is meant for reading. Recorded input and sums are not.
+// text reports whether a file is meant for reading. Recorded input and sums are not.
 func text(name string) bool {
 	if strings.Contains("/"+name, "/testdata/fuzz/") || path.Base(name) == "go.sum" {
 		return false

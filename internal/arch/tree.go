@@ -11,7 +11,7 @@ import (
 // skipped are directories that hold nothing written by hand.
 var skipped = []string{".git", "bin", "dist/out", "internal/arch/testdata"}
 
-// files lists the files below root for which want says yes, as slash-separated paths from root.
+// files lists the files below root for which want is true, as slash-separated paths from root.
 func files(root string, want func(name string) bool) ([]string, error) {
 	var names []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -34,13 +34,13 @@ func files(root string, want func(name string) bool) ([]string, error) {
 	return names, err
 }
 
-// goFile says whether name is Go code of the project's own; what tools generate says so in its
+// goFile reports whether name is Go code of the project's own; what tools generate says so in its
 // first lines.
 func goFile(name string) bool {
 	return strings.HasSuffix(name, ".go") && !strings.Contains("/"+name, "/testdata/")
 }
 
-// generated says whether text was written by a tool (go.dev/s/generatedcode).
+// generated reports whether text was written by a tool (go.dev/s/generatedcode).
 func generated(text []byte) bool {
 	for line := range strings.Lines(string(text[:min(len(text), 4096)])) {
 		if strings.HasPrefix(line, "// Code generated ") &&

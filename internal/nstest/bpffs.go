@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountBpffs mounts an empty bpf file system of its own on a new directory. unmount takes both
-// away, and with them every object that only a pin kept alive.
+// MountBpffs mounts an empty bpf file system of its own on a new directory. unmount removes both,
+// and with them every object that only a pin kept alive.
 func MountBpffs() (dir string, unmount func() error, err error) {
 	if err := sweep(); err != nil {
 		return "", nil, err

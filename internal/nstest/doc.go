@@ -1,5 +1,5 @@
-// Package nstest makes throw-away networks: network namespaces joined by veth pairs, for tests and
-// for the demo.
+// Package nstest makes throw-away networks: network namespaces connected by veth pairs, for tests
+// and for the demo.
 //
 // A Lab is a set of namespaces that live and die together:
 //
@@ -19,14 +19,14 @@
 //
 // # Nothing is left behind
 //
-// Close ends every process that still runs inside, and takes the namespaces away, and with them the
-// links. New does so when the test ends, whether it passed, failed or panicked. What a killed
-// process could not take away itself is swept by the next Open: names carry the process id and the
-// start time of their maker, and whatever belongs to nobody alive goes.
+// Close ends every process that still runs inside, and removes the namespaces, and with them the
+// links. New does so when the test ends, whether it passed, failed or panicked. The next Open
+// removes what a killed process left: names carry the process id and the start time of the process
+// that made them, and what belongs to no running process is removed.
 //
 // # Rights
 //
 // Namespaces need root. Root, New and Bpffs skip the test without it. With WEIR_CI=1 in the
-// environment they fail it instead, so that a run that is meant to be complete cannot quietly leave
-// the larger half out.
+// environment they fail it instead, so that a run that is meant to be complete cannot silently skip
+// the larger half.
 package nstest

@@ -18,7 +18,7 @@ type Frames struct {
 	err  error // set before done
 }
 
-// OpenFrames makes ready to send out of an interface.
+// OpenFrames prepares to send out of an interface.
 func OpenFrames(n *Node, iface string) (*Frames, error) {
 	f := &Frames{stop: make(chan struct{})}
 	return f, n.Do(func() error {

@@ -19,7 +19,7 @@ type Lab struct {
 	t     TB // nil outside a test: then errors are returned, not reported
 }
 
-// Open starts an empty lab, after taking away what dead processes left behind. The caller closes
+// Open starts an empty lab, after removing what dead processes left behind. The caller closes
 // it.
 func Open() (*Lab, error) {
 	if err := sweep(); err != nil {
@@ -48,7 +48,8 @@ type End struct {
 	Addrs []netip.Prefix
 }
 
-// AddLink joins two nodes by a veth pair. Both ends are up and all addresses can be used at once.
+// AddLink connects two nodes by a veth pair. Both ends are up and all addresses can be used at
+// once.
 func (l *Lab) AddLink(a, b End) error {
 	v := nl.Veth{Name: a.Iface, NS: a.Node.ns, PeerName: b.Iface, PeerNS: b.Node.ns}
 	if err := a.Node.conn.AddVeth(v); err != nil {
@@ -77,21 +78,21 @@ func (e End) bringUp() error {
 	return e.Node.conn.SetLinkUp(link.Index)
 }
 
-// usablePatience is how long a link may take from carrier to use. The kernel notices a carrier in a
-// work queue that runs once a second; asking for the link hurries it since 6.9. Until then packets
-// are dropped and there is no link-local address, without which a router asks for no IPv6
-// neighbour.
-const usablePatience = 5 * time.Second
+// usableTimeout is how long a link may take from carrier to use. The kernel notices a carrier in a
+// work queue that runs once a second; since 6.9 a query of the link makes it do so at once. Until
+// then packets are dropped and there is no link-local address, without which a router asks for no
+// IPv6 neighbour.
+const usableTimeout = 5 * time.Second
 
 func (e End) awaitUsable() error {
-	for deadline := time.Now().Add(usablePatience); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(usableTimeout); ; time.Sleep(2 * time.Millisecond) {
 		usable, err := e.usable()
 		if err != nil || usable {
 			return err
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%s of %s cannot be used after %v: no carrier or no link-local "+
-				"address", e.Iface, e.Node, usablePatience)
+				"address", e.Iface, e.Node, usableTimeout)
 		}
 	}
 }
@@ -115,7 +116,7 @@ func (e End) usable() (bool, error) {
 	return linkLocal, nil
 }
 
-// Close ends what still runs inside the lab and takes the lab away. It may be called again.
+// Close ends what still runs inside the lab and removes the lab. It may be called again.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// exists says whether a file is there.
+// exists reports whether a file is there.
 func exists(t *testing.T, path string) bool {
 	t.Helper()
 	_, err := os.Lstat(path)
@@ -83,7 +83,8 @@ func TestCloseTakesProcessesNamespacesAndLinksAway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if outside, _ := os.Readlink("/proc/thread-self/ns/net"); strings.TrimSpace(string(inside)) == outside {
+	outside, _ := os.Readlink("/proc/thread-self/ns/net")
+	if strings.TrimSpace(string(inside)) == outside {
 		t.Error("the command ran outside the node")
 	}
 	if !exists(t, n.Path()) {
@@ -161,7 +162,7 @@ func TestTheNextLabSweepsWhatAKilledProcessLeft(t *testing.T) {
 	}
 	path, pid, dir := left[0], left[1], left[2]
 
-	New(t) // the maker is alive: nothing of it may go
+	New(t) // this process is alive: nothing of it may be removed
 	if !exists(t, path) || !exists(t, dir) {
 		t.Fatal("swept a living process's lab")
 	}

@@ -207,8 +207,8 @@ func (c *Cmd) Run() error {
 
 // Output runs the program inside the node and returns what it wrote to its standard output.
 func (c *Cmd) Output() (out []byte, err error) {
-	// exec.Cmd.Output starts and waits; the waiting holds the thread in the namespace, which harms
-	// nobody.
+	// exec.Cmd.Output starts and waits; the waiting holds the thread in the namespace, which does
+	// no harm.
 	err = c.node.Do(func() error { out, err = c.Cmd.Output(); return err })
 	return out, err
 }
@@ -219,7 +219,7 @@ func (c *Cmd) CombinedOutput() (out []byte, err error) {
 	return out, err
 }
 
-// close takes the node away, even one that was only half made.
+// close removes the node, even one that was only half made.
 func (n *Node) close() error {
 	if n.conn != nil {
 		n.conn.Close()

@@ -16,7 +16,7 @@ const namePrefix = "weir-"
 
 var serial atomic.Uint64
 
-// ownName returns a name that no other lab has and that tells the sweeper whose it is.
+// ownName returns a name that no other lab has and that contains its process, for sweep.
 func ownName(label string) (string, error) {
 	pid := os.Getpid()
 	start, err := startTime(pid)
@@ -26,8 +26,8 @@ func ownName(label string) (string, error) {
 	return fmt.Sprintf("%s%d-%d-%d-%s", namePrefix, pid, start, serial.Add(1), label), nil
 }
 
-// orphaned says whether name was made by a process that is gone. Names of another form are somebody
-// else's and never orphaned.
+// orphaned reports whether name was made by a process that is gone. Names of another form belong to
+// other programs and are never orphaned.
 func orphaned(name string) bool {
 	rest, ok := strings.CutPrefix(name, namePrefix)
 	if !ok {

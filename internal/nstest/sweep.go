@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep takes away what dead processes left behind: their namespaces, with whatever still runs
+// sweep removes what dead processes left behind: their namespaces, with whatever still runs
 // inside, and their bpf file systems.
 func sweep() error {
 	entries, err := os.ReadDir(netnsDir)
@@ -42,8 +42,8 @@ func sweep() error {
 	return nil
 }
 
-// removeNS ends the processes inside the namespace that path stands for and takes path away.
-// Another sweeper may be at the same work: what is gone already is no error.
+// removeNS ends the processes inside the namespace that path stands for and removes path. Another
+// process may do the same at once: what is already gone is not an error.
 func removeNS(path string) error {
 	if err := killInside(path); err != nil {
 		return err
@@ -58,9 +58,9 @@ func removeNS(path string) error {
 	return nil
 }
 
-// killPatience is how long killed processes get to disappear. One that is stuck in the kernel for
+// killTimeout is how long killed processes get to disappear. One that is stuck in the kernel for
 // longer is reported.
-const killPatience = 5 * time.Second
+const killTimeout = 5 * time.Second
 
 // killInside kills all processes in the namespace that path stands for, and waits until they are
 // gone.
@@ -74,9 +74,9 @@ func killInside(path string) error {
 	}
 	var fsType unix.Statfs_t
 	if unix.Statfs(path, &fsType) != nil || fsType.Type != unix.NSFS_MAGIC {
-		return nil // never mounted: a maker that died half way
+		return nil // never mounted: its process died half-way
 	}
-	for deadline := time.Now().Add(killPatience); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(killTimeout); ; time.Sleep(5 * time.Millisecond) {
 		inside, err := processesIn(st.Ino)
 		if err != nil || len(inside) == 0 {
 			return err

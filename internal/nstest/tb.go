@@ -121,7 +121,7 @@ func (n *Node) Sysctl(key, value string) {
 	}
 }
 
-// Bpffs mounts a bpf file system for a test alone, returns its directory, and takes it away when
+// Bpffs mounts a bpf file system for a test alone, returns its directory, and removes it when
 // the test ends.
 func Bpffs(t TB) string {
 	t.Helper()

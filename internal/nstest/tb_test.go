@@ -20,7 +20,7 @@ func (r *recorder) Skipf(f string, a ...any)  { r.skipped = fmt.Sprintf(f, a...)
 
 func TestRootSkipsLoudlyAndFailsWhereSkippingIsForbidden(t *testing.T) {
 	if lacking() == "" {
-		if dropped := runAsNobody(t); dropped != "" {
+		if dropped := runUnprivileged(t); dropped != "" {
 			t.Errorf("without root: %s", dropped)
 		}
 		return

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// strangers are the WireGuards of others.
-var strangers = []string{upstream, fork}
+// others are the other WireGuard implementations.
+var others = []string{upstream, fork}
 
 func open(t *testing.T, a, b string, wires ...string) *tunnel {
 	t.Helper()
@@ -93,7 +93,7 @@ func (t *tunnel) fetch(tb testing.TB, from, size int, third func()) time.Duratio
 	return gap
 }
 
-// TestRust talks to BoringTun, a WireGuard in Rust, when the machine has it (cargo install
+// TestRust connects to BoringTun, a WireGuard in Rust, if the machine has it (cargo install
 // boringtun-cli).
 func TestRust(t *testing.T) {
 	if _, err := exec.LookPath(boringtun); err != nil {
@@ -108,9 +108,9 @@ func TestRust(t *testing.T) {
 	}
 }
 
-// TestInterop: each stranger with us, at either end, in both directions.
+// TestInterop: each other implementation with ours, at either end, in both directions.
 func TestInterop(t *testing.T) {
-	for _, other := range strangers {
+	for _, other := range others {
 		for _, kinds := range [][2]string{{weir, other}, {other, weir}, {filtered, other}} {
 			t.Run(kinds[0]+" calls "+kinds[1], func(t *testing.T) {
 				tn := open(t, kinds[0], kinds[1], "98")
@@ -121,10 +121,10 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// TestStrangerRekeys: with timers a hundred times shorter at both ends, sessions end and begin by
-// themselves all the time. Nothing of a ping that goes on meanwhile is lost, whoever renews, and
-// downloads are whole.
-func TestStrangerRekeys(t *testing.T) {
+// TestRekeysWithOthers: with timers a hundred times shorter at both ends, sessions end and begin by
+// themselves all the time. No packet of a ping meanwhile is lost, whichever end renews, and
+// downloads are complete.
+func TestRekeysWithOthers(t *testing.T) {
 	nstest.Root(t)
 	short := map[string]string{
 		"RekeyAfterTime": "1500 * time.Millisecond", "RejectAfterTime": "4000 * time.Millisecond",
@@ -136,7 +136,7 @@ func TestStrangerRekeys(t *testing.T) {
 			Constants: short}) {
 		return
 	}
-	for _, other := range strangers {
+	for _, other := range others {
 		for _, kinds := range [][2]string{{weir, other}, {other, weir}} {
 			t.Run(kinds[0]+" calls "+kinds[1], func(t *testing.T) {
 				tn := open(t, kinds[0], kinds[1], "98")
@@ -153,10 +153,9 @@ func TestStrangerRekeys(t *testing.T) {
 	}
 }
 
-// TestStrangerRestarts: the other end dies in the middle of a session and comes back without
-// memory.
-func TestStrangerRestarts(t *testing.T) {
-	for _, other := range strangers {
+// TestOtherRestarts: the other end dies in the middle of a session and comes back without state.
+func TestOtherRestarts(t *testing.T) {
+	for _, other := range others {
 		t.Run(other, func(t *testing.T) {
 			tn := open(t, weir, other, "98")
 			tn.fetch(t, 0, 1<<20, nil)
@@ -175,16 +174,16 @@ func TestStrangerRestarts(t *testing.T) {
 	}
 }
 
-// TestStrangerFollows: the path that a download from, and to, a stranger uses dies. We have a
-// second one; the stranger needs nothing but WireGuard's roaming.
-func TestStrangerFollows(t *testing.T) {
-	// Tailscale's fork leaves roaming to its Bind, and the one that comes with it does none.
+// TestOtherFollows: the path of a download from, and to, another implementation dies. We have a
+// second one; the other end needs nothing but WireGuard's roaming.
+func TestOtherFollows(t *testing.T) {
+	// Tailscale's fork leaves roaming to its Bind, and the one that comes with it has none.
 	for from := range 2 {
 		t.Run(fmt.Sprintf("from %s", []string{weir, upstream}[from]), func(t *testing.T) {
 			tn := open(t, weir, upstream, "98", "97")
 			tn.fetch(t, from, 1<<20, nil)
 			gap := tn.fetch(t, from, 60<<20, func() {
-				for _, n := range tn.ends { // what comes in is lost, and nobody is told
+				for _, n := range tn.ends { // what comes in is lost, without an ICMP error
 					if out, err := n.Command("nft",
 						"add table ip cut; add chain ip cut in { type filter hook prerouting "+
 							"priority 0; }; "+

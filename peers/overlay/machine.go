@@ -36,9 +36,9 @@ func readMachine() (j jiffies, err error) {
 	return j, nil
 }
 
-// strange is the part of the machine's CPUs that others used, or the host took away, since j; own
-// is what the run used.
-func (j jiffies) strange(wall, own time.Duration) (float64, error) {
+// foreign is the part of the machine's CPUs that other programs or the host used since j; own is
+// what the run used.
+func (j jiffies) foreign(wall, own time.Duration) (float64, error) {
 	now, err := readMachine()
 	if err != nil {
 		return 0, err
@@ -47,5 +47,5 @@ func (j jiffies) strange(wall, own time.Duration) (float64, error) {
 	return float64(used-own) / float64(wall) / float64(runtime.NumCPU()), nil
 }
 
-// strangeLimit is how much of that a run may have; what soft interrupts take is among it.
-const strangeLimit = 0.12
+// foreignLimit is how much of that a run may have; what soft interrupts take is among it.
+const foreignLimit = 0.12

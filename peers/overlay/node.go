@@ -35,8 +35,8 @@ const (
 	port = 51820
 )
 
-// node runs one end of a tunnel until it is told to end: `overlay node KIND PRIVATE PUBLIC
-// ENDPOINT[,ENDPOINT] PODS`. It says "ready" on stdout.
+// node runs one end of a tunnel until a signal ends it: `overlay node KIND PRIVATE PUBLIC
+// ENDPOINT[,ENDPOINT] PODS`. It prints "ready" to stdout.
 func node(args []string) error {
 	fs := flag.NewFlagSet("node", flag.ContinueOnError)
 	if err := fs.Parse(args); err != nil {

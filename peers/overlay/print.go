@@ -67,7 +67,7 @@ func (t table) print(r map[string][]outcome) float64 {
 		}
 		disturbed := 0
 		for _, o := range r[k] {
-			if o.strange > strangeLimit {
+			if o.foreign > foreignLimit {
 				disturbed++
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// relay stands between two ends of a tunnel like a bad router: it loses, repeats and delays
-// datagrams, and may change the port from which the second end hears the first.
+// relay forwards between two ends of a tunnel like a bad router: it loses, repeats and delays
+// datagrams, and may change the port that the second end sees of the first.
 //
 //	node a --- inner  relay  outer --- node b
 type relay struct {
@@ -98,10 +98,10 @@ func (r *relay) serve(in net.PacketConn, out func() (net.PacketConn, string)) {
 	}
 }
 
-// TestStrangerOnABadWire: with a stranger at either end, downloads over a wire that loses, repeats
-// and reorders datagrams are whole, no ping comes twice, and when the wire's near end moves the far
-// one follows.
-func TestStrangerOnABadWire(t *testing.T) {
+// TestOthersOnABadWire: with another implementation at either end, downloads over a wire that
+// loses, repeats and reorders datagrams are whole, no ping comes twice, and when the wire's near
+// end moves the far one follows.
+func TestOthersOnABadWire(t *testing.T) {
 	others := []string{upstream}
 	if _, err := exec.LookPath(boringtun); err == nil {
 		others = append(others, boringtun)

@@ -25,7 +25,7 @@ type tunnel struct {
 
 func addr(net string, i int) string { return fmt.Sprintf("10.%s.0.%d", net, i+1) }
 
-// openTunnel starts two nodes of one kind. uso says whether UDP super packets pass the wire whole.
+// openTunnel starts two nodes of one kind. uso reports whether UDP GSO packets pass the wire whole.
 func openTunnel(lab *nstest.Lab, kind string, uso bool) (*tunnel, error) {
 	return openMixed(lab, [2]string{kind, kind}, []string{"98"}, uso)
 }

@@ -23,7 +23,7 @@ type outcome struct {
 	lost float64 // TCP segments sent again, for each 1000 MB
 
 	own     time.Duration // CPU time of iperf3
-	strange float64       // part of the machine that was not ours
+	foreign float64       // part of the machine that was not ours
 }
 
 // runs is how often a run is tried again when others disturbed it.
@@ -33,7 +33,7 @@ const runs = 4
 // counts in any case.
 func (t *tunnel) run(w work, seconds int) (o outcome, err error) {
 	for range runs {
-		if o, err = t.runOnce(w, seconds); err != nil || o.strange <= strangeLimit {
+		if o, err = t.runOnce(w, seconds); err != nil || o.foreign <= foreignLimit {
 			break
 		}
 	}
@@ -84,7 +84,7 @@ func (t *tunnel) runOnce(w work, seconds int) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	if o.strange, err = machine.strange(time.Since(begin), after-before+o.own); err != nil {
+	if o.foreign, err = machine.foreign(time.Since(begin), after-before+o.own); err != nil {
 		return outcome{}, err
 	}
 	if w.ping {

@@ -10,9 +10,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// bare carries the packets between a host's only pod and its card by programs that do nothing else:
-// no firewall, no look-up, one neighbour. What is between them and host to host nobody can win
-// back; what is between them and Weir is what Weir costs.
+// bare forwards the packets between a host's only pod and its network card by programs that do
+// nothing else: no firewall, no lookup, one neighbour. The difference between them and host to host
+// is the least possible cost; the difference between them and Weir is what Weir costs.
 func (h *host) bare(neighbour *host, helper asm.BuiltinFunc) error {
 	card, err := h.Netlink().LinkByName("eth0")
 	if err != nil {
@@ -25,15 +25,15 @@ func (h *host) bare(neighbour *host, helper asm.BuiltinFunc) error {
 	pod := h.pods.List()[0]
 	return h.Do(func() error {
 		return errors.Join(
-			h.carry(int(pod.Index), card.Index, other.HardwareAddr, card.HardwareAddr,
+			h.redirect(int(pod.Index), card.Index, other.HardwareAddr, card.HardwareAddr,
 				asm.FnRedirect),
-			h.carry(card.Index, int(pod.Index), pod.MAC, pod.HostMAC, helper),
+			h.redirect(card.Index, int(pod.Index), pod.MAC, pod.HostMAC, helper),
 		)
 	})
 }
 
-// carry redirects all IPv4 that comes in at one interface to another.
-func (h *host) carry(from, to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) error {
+// redirect forwards all IPv4 that comes in at one interface to another.
+func (h *host) redirect(from, to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) error {
 	spec := &ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0",
 		Instructions: forwarder(to, dst, src, helper)}
 	prog, err := ebpf.NewProgram(spec)
@@ -49,13 +49,13 @@ func (h *host) carry(from, to int, dst, src net.HardwareAddr, helper asm.Builtin
 	return err
 }
 
-// forwarder writes the addresses, takes one from the time to live, which needs no care here, and
+// forwarder writes the addresses, decrements the time to live, which needs no check here, and
 // redirects.
 func forwarder(to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) asm.Instructions {
 	const (
 		skbProtocol, skbData, skbDataEnd = 16, 76, 80
 		ttl, checksum                    = 22, 24
-		room                             = 34
+		space                            = 34
 	)
 	macs := append(append([]byte(nil), dst...), src...)
 	ip := int32(binary.NativeEndian.Uint16([]byte{8, 0}))
@@ -67,7 +67,7 @@ func forwarder(to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) asm.In
 		asm.LoadMem(asm.R2, asm.R1, skbData, asm.Word),
 		asm.LoadMem(asm.R3, asm.R1, skbDataEnd, asm.Word),
 		asm.Mov.Reg(asm.R4, asm.R2),
-		asm.Add.Imm(asm.R4, room),
+		asm.Add.Imm(asm.R4, space),
 		asm.JGT.Reg(asm.R4, asm.R3, "pass"),
 		asm.StoreImm(asm.R2, 0, int64(int32(binary.NativeEndian.Uint32(macs[0:]))), asm.Word),
 		asm.StoreImm(asm.R2, 4, int64(int32(binary.NativeEndian.Uint32(macs[4:]))), asm.Word),
@@ -77,7 +77,7 @@ func forwarder(to int, dst, src net.HardwareAddr, helper asm.BuiltinFunc) asm.In
 		asm.StoreMem(asm.R2, ttl, asm.R3, asm.Byte),
 		asm.LoadMem(asm.R3, asm.R2, checksum, asm.Half),
 		asm.Add.Imm(asm.R3, oneLess),
-		asm.Mov.Reg(asm.R4, asm.R3), // RFC 1141: the carry goes round
+		asm.Mov.Reg(asm.R4, asm.R3), // RFC 1141: add the carry
 		asm.RSh.Imm(asm.R4, 16),
 		asm.Add.Reg(asm.R3, asm.R4),
 		asm.StoreMem(asm.R2, checksum, asm.R3, asm.Half),

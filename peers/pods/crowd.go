@@ -18,8 +18,8 @@ import (
 // edge is how many of the first and of the last ADDs are compared.
 const edge = 50
 
-// keeper is a node with a whole agent, to which pods come by the plugin.
-type keeper struct {
+// agentNode is a node with a whole agent, to which pods come by the plugin.
+type agentNode struct {
 	*nstest.Node
 	b     *bench
 	root  string
@@ -28,8 +28,8 @@ type keeper struct {
 	first []netip.Addr // addresses of the first two pods
 }
 
-func (b *bench) keeper(name string) (k *keeper, err error) {
-	k = &keeper{b: b, root: filepath.Join(b.dir, name)}
+func (b *bench) agentNode(name string) (k *agentNode, err error) {
+	k = &agentNode{b: b, root: filepath.Join(b.dir, name)}
 	if k.Node, err = b.lab.AddNode(name); err != nil {
 		return nil, err
 	}
@@ -80,11 +80,12 @@ func (b *bench) keeper(name string) (k *keeper, err error) {
 }
 
 // plugin calls the plugin for a pod and returns how long it took.
-func (k *keeper) plugin(verb string, n *nstest.Node) (time.Duration, []byte, error) {
+func (k *agentNode) plugin(verb string, n *nstest.Node) (time.Duration, []byte, error) {
 	c := k.Command(filepath.Join(k.root, "weir-cni"))
 	c.Env = []string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + n.Name(), "CNI_NETNS=" + n.Path(),
 		"CNI_IFNAME=eth0", "CNI_PATH=/usr/lib/cni"}
-	c.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.1.0","name":"crowd","type":"weir-cni","root":%q}`, k.root))
+	c.Stdin = strings.NewReader(fmt.Sprintf(
+		`{"cniVersion":"1.1.0","name":"crowd","type":"weir-cni","root":%q}`, k.root))
 	began := time.Now()
 	out, err := c.Output()
 	if err != nil {
@@ -93,8 +94,8 @@ func (k *keeper) plugin(verb string, n *nstest.Node) (time.Duration, []byte, err
 	return time.Since(began), out, err
 }
 
-// join adds pods and returns how many milliseconds each took.
-func (k *keeper) join(pods int) (took []float64, err error) {
+// addPods adds pods and returns how many milliseconds each took.
+func (k *agentNode) addPods(pods int) (took []float64, err error) {
 	for range pods {
 		n, err := k.b.lab.AddNode(fmt.Sprint(k.Name(), "-p", len(k.pods)))
 		if err != nil {
@@ -118,8 +119,8 @@ func (k *keeper) join(pods int) (took []float64, err error) {
 	return took, nil
 }
 
-// leave removes the pods that came last and returns how many milliseconds each took.
-func (k *keeper) leave(pods int) (took []float64, err error) {
+// removePods removes the newest pods and returns how many milliseconds each took.
+func (k *agentNode) removePods(pods int) (took []float64, err error) {
 	for range pods {
 		last := len(k.pods) - 1
 		d, _, err := k.plugin("DEL", k.pods[last])
@@ -131,9 +132,9 @@ func (k *keeper) leave(pods int) (took []float64, err error) {
 	return took, nil
 }
 
-// memory returns MiB of the agent: what is resident, and what of that is its own rather than the
+// memory returns the agent's memory in MiB: the resident set, and the part of it that is not the
 // kernel's tables, which it maps.
-func (k *keeper) memory() (all, private float64, err error) {
+func (k *agentNode) memory() (all, private float64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.agent.Process.Pid))
 	for line := range strings.Lines(string(text)) {
 		f := strings.Fields(line)
@@ -151,43 +152,44 @@ func (k *keeper) memory() (all, private float64, err error) {
 	return all, private, err
 }
 
-func (k *keeper) way(name string) *way {
+func (k *agentNode) variant(name string) *variant {
 	p := pair{from: k.pods[0], on: k.pods[1], to: netip.AddrPortFrom(k.first[1], port), port: port,
 		cpu: cpu}
-	return &way{name: name, turn: p.transactions}
+	return &variant{name: name, turn: p.transactions}
 }
 
-// crowd measures what a thousand pods cost: the time of ADD and DEL, a packet, and the agent's
+// crowd measures the cost of a thousand pods: the time of ADD and DEL, a packet, and the agent's
 // memory.
 func (b *bench) crowd() error {
-	few, err := b.keeper("few")
+	few, err := b.agentNode("few")
 	if err != nil {
 		return err
 	}
-	many, err := b.keeper("many")
+	many, err := b.agentNode("many")
 	if err != nil {
 		return err
 	}
-	if _, err := few.join(2); err != nil {
+	if _, err := few.addPods(2); err != nil {
 		return err
 	}
-	adds, err := many.join(b.pods)
+	adds, err := many.addPods(b.pods)
 	if err != nil {
 		return err
 	}
-	ways := []*way{many.way(fmt.Sprintf("two of %d pods", b.pods)), few.way("two pods")}
-	if err := b.play(ways); err != nil {
+	variants := []*variant{many.variant(fmt.Sprintf("two of %d pods", b.pods)),
+		few.variant("two pods")}
+	if err := b.play(variants); err != nil {
 		return err
 	}
 	// The kernel's grace periods, for which each program that is attached waits, take longer or
 	// shorter from one minute to the next.
 	var here, there []float64
 	for range edge {
-		a, err := few.join(1)
+		a, err := few.addPods(1)
 		if err != nil {
 			return err
 		}
-		c, err := many.join(1)
+		c, err := many.addPods(1)
 		if err != nil {
 			return err
 		}
@@ -197,11 +199,11 @@ func (b *bench) crowd() error {
 	if err != nil {
 		return err
 	}
-	dels, err := many.leave(edge)
+	dels, err := many.removePods(edge)
 	if err != nil {
 		return err
 	}
-	print("Many pods on one host, one processor", "transactions/s", 1, ways,
+	print("Many pods on one host, one processor", "transactions/s", 1, variants,
 		[]bar{{beside: "two pods", rate: 1}})
 	first, last := quartile(adds[:edge], 2), quartile(adds[len(adds)-edge:], 2)
 	fmt.Printf("\n| with %d pods | | bar |\n| --- | --- | --- |\n", b.pods)

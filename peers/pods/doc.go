@@ -1,16 +1,15 @@
-// Command pods measures Weir's way to and from containers beside plain routing, Debian's CNI
+// Command pods compares Weir's path to and from containers with plain routing, Debian's CNI
 // plugins and Weir's own programs without bpf_redirect_peer.
 //
-//	go run ./pods [-rounds 15] [-slice 150ms] [-only remote|local|published|crowd] [-weir ../bin/weir] [-pods 1000]
+//	go run ./pods [-rounds 15] [-slice 150ms] [-only remote|local|published|crowd]
+//		[-weir ../bin/weir] [-pods 1000]
 //
 // It needs root, two processors, nft, iptables and the plugins in /usr/lib/cni (Debian: nftables,
-// iptables, containernetworking-plugins).
-//
-// Every way has a topology of its own, in throw-away namespaces; all stand at the same time, and
-// short slices of all of them are played in shuffled order, round after round. A ratio is the
-// median of those of one round. A transaction is one byte there and one byte back over one TCP
-// connection, by two threads that do nothing else; a request is a connection, one byte there and
-// back, and its end.
+// iptables, containernetworking-plugins). Every variant has a topology of its own, in throw-away
+// namespaces; all exist at the same time, and short slices of all of them run in shuffled order,
+// round after round. A ratio is the median of those of one round. A transaction is one byte there
+// and one byte back over one TCP connection, by two threads that do nothing else; a request is a
+// connection, one byte there and back, and its end.
 //
 // The part crowd runs a whole agent, to which the pods come by the CNI plugin.
 //

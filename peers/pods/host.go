@@ -49,8 +49,8 @@ func (h *host) podRange() netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(h.number), 0, 0}), 24)
 }
 
-// guard puts Weir's engine on the host; before its pods come.
-func (h *host) guard(plain bool) (err error) {
+// startEngine starts Weir's engine on the host; to be called before it has pods.
+func (h *host) startEngine(plain bool) (err error) {
 	return h.Do(func() error {
 		if h.engine, err = kernel.Open(kernel.Config{Options: firewall.DefaultOptions(),
 			PlainRedirect: plain}); err != nil {
@@ -99,7 +99,7 @@ func (h *host) filter() error {
 	return nil
 }
 
-// wire joins two hosts by their cards and gives each the way to the other's pods.
+// wire connects two hosts by their network cards and gives each the routes to the other's pods.
 func (b *bench) wire(x, y *host) error {
 	ax, ay := netip.AddrFrom4([4]byte{192, 168, byte(x.number), 1}),
 		netip.AddrFrom4([4]byte{192, 168, byte(x.number), 2})

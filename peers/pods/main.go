@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	rounds := flag.Int("rounds", 15, "how often every way has its turn")
+	rounds := flag.Int("rounds", 15, "how often every variant is run")
 	slice := flag.Duration("slice", 150*time.Millisecond, "how long a turn is")
 	only := flag.String("only", "", "only the part of this name: remote, local, published, crowd")
 	weir := flag.String("weir", "../bin/weir", "the binary, for the part crowd")
@@ -59,7 +59,7 @@ func run(b *bench, only string) (err error) {
 	return nil
 }
 
-// bench is where everything happens.
+// bench holds all hosts and variants.
 type bench struct {
 	lab    *nstest.Lab
 	dir    string
@@ -82,9 +82,9 @@ func (b *bench) close() error {
 // interrupt, so that the second tells how many do. All 0: not timed.
 type times [3]time.Duration
 
-// way is one of the things compared: one turn of it gives a number per second and, if it was timed,
-// the late ones' times.
-type way struct {
+// variant is one of the things compared: one run of it gives a rate per second and, if it was
+// timed, the times of the late transactions.
+type variant struct {
 	name string
 	turn func(time.Duration) (perSecond float64, late times, err error)
 
@@ -93,14 +93,14 @@ type way struct {
 }
 
 // lateness returns the lower quartile over the rounds of one of the times.
-func (w *way) lateness(n int) float64 { return quartile(w.late[n], 1) }
+func (w *variant) lateness(n int) float64 { return quartile(w.late[n], 1) }
 
-// play gives every way its turn in every round, in shuffled order, after one that does not count.
-func (b *bench) play(ways []*way) error {
+// play runs every variant in every round, in shuffled order, after a round that does not count.
+func (b *bench) play(variants []*variant) error {
 	for round := range b.rounds + 1 {
-		order := rand.Perm(len(ways))
+		order := rand.Perm(len(variants))
 		for _, i := range order {
-			w := ways[i]
+			w := variants[i]
 			rate, late, err := w.turn(b.slice)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.name, err)
@@ -116,7 +116,7 @@ func (b *bench) play(ways []*way) error {
 	return nil
 }
 
-// bar says what the first way has to reach beside another: at least a rate, at most a p99 (0:
+// bar is what the first variant has to reach beside another: at least a rate, at most a p99 (0:
 // none).
 type bar struct {
 	beside string
@@ -124,12 +124,13 @@ type bar struct {
 	p99    float64
 }
 
-// print shows what was measured; ratios are those of the first way to the others.
-func print(title, unit string, scale float64, ways []*way, bars []bar) {
-	fmt.Printf("\n### %s\n\n| way | %s | p98, p99, p99.5, us | ratio of %s to it | quartiles | "+
-		"bar |\n| --- | --- | --- | --- | --- | --- |\n", title, unit, ways[0].name)
-	for _, w := range ways {
-		r := ratios(ways[0].rates, w.rates)
+// print shows what was measured; ratios are those of the first variant to the others.
+func print(title, unit string, scale float64, variants []*variant, bars []bar) {
+	fmt.Printf("\n### %s\n\n| variant | %s | p98, p99, p99.5, us | ratio of %s to it | quartiles "+
+		"| "+
+		"bar |\n| --- | --- | --- | --- | --- | --- |\n", title, unit, variants[0].name)
+	for _, w := range variants {
+		r := ratios(variants[0].rates, w.rates)
 		late := "-"
 		if w.lateness(1) > 0 {
 			late = fmt.Sprintf("%.1f, %.1f, %.1f", w.lateness(0), w.lateness(1), w.lateness(2))
@@ -142,7 +143,7 @@ func print(title, unit string, scale float64, ways []*way, bars []bar) {
 			wanted = fmt.Sprintf(">= %.2f", bar.rate)
 			worst = min(worst, quartile(r, 2)/bar.rate)
 			if bar.p99 > 0 {
-				p := ways[0].lateness(1) / w.lateness(1)
+				p := variants[0].lateness(1) / w.lateness(1)
 				wanted += fmt.Sprintf(", p99 %.2f <= %.2f", p, bar.p99)
 				worst = min(worst, bar.p99/p)
 			}

@@ -63,8 +63,8 @@ func (b *bench) between(prepare func(*host) error, pods bool, helper asm.Builtin
 // remote measures from a pod to one on another host.
 func (b *bench) remote() error {
 	nothing := func(*host) error { return nil }
-	guarded := func(h *host) error { return h.guard(false) }
-	var ways []*way
+	withEngine := func(h *host) error { return h.startEngine(false) }
+	var variants []*variant
 	var ends []*nstest.Node
 	for _, w := range []struct {
 		name    string
@@ -72,12 +72,12 @@ func (b *bench) remote() error {
 		pods    bool
 		helper  asm.BuiltinFunc
 	}{
-		{"weir", guarded, true, 0},
-		{"weir, bpf_redirect", func(h *host) error { return h.guard(true) }, true, 0},
+		{"weir", withEngine, true, 0},
+		{"weir, bpf_redirect", func(h *host) error { return h.startEngine(true) }, true, 0},
 		{"routing, nft", (*host).filter, true, 0},
 		{"routing", nothing, true, 0},
 		{"host to host", nothing, false, 0},
-		{"host to host, weir's rules", guarded, false, 0},
+		{"host to host, weir's rules", withEngine, false, 0},
 		{"bpf_redirect_peer, nothing else", nothing, true, asm.FnRedirectPeer},
 		{"bpf_redirect, nothing else", nothing, true, asm.FnRedirect},
 	} {
@@ -88,26 +88,26 @@ func (b *bench) remote() error {
 		if w.pods {
 			ends = append(ends, nodes...)
 		}
-		ways = append(ways, &way{name: w.name, turn: p.transactions})
+		variants = append(variants, &variant{name: w.name, turn: p.transactions})
 	}
-	if err := b.play(ways); err != nil {
+	if err := b.play(variants); err != nil {
 		return err
 	}
-	print("Pod to remote pod, one processor", "transactions/s", 1, ways,
+	print("Pod to remote pod, one processor", "transactions/s", 1, variants,
 		[]bar{{beside: "routing, nft", rate: 1.10}, {beside: "host to host", rate: 0.90}})
 	for _, n := range ends {
 		if err := spread(n, other); err != nil {
 			return err
 		}
 	}
-	for _, w := range ways {
+	for _, w := range variants {
 		w.rates, w.late = nil, [3][]float64{}
 	}
-	if err := b.play(ways); err != nil {
+	if err := b.play(variants); err != nil {
 		return err
 	}
 	print("Pod to remote pod, RPS of the pod's interface to the other processor", "transactions/s",
-		1, ways,
+		1, variants,
 		[]bar{{beside: "weir, bpf_redirect", rate: 3.0},
 			{beside: "host to host", rate: 0.95, p99: 1.2}})
 	return nil
@@ -115,20 +115,20 @@ func (b *bench) remote() error {
 
 // local measures between two pods of one host.
 func (b *bench) local() error {
-	var rr, streams, loose []*way
+	var rr, streams, loose []*variant
 	add := func(name string, from, on *nstest.Node, to netip.Addr) {
 		p := pair{from: from, on: on, to: netip.AddrPortFrom(to, port), port: port, cpu: cpu}
-		rr = append(rr, &way{name: name, turn: p.transactions})
-		streams = append(streams, &way{name: name, turn: p.stream})
+		rr = append(rr, &variant{name: name, turn: p.transactions})
+		streams = append(streams, &variant{name: name, turn: p.stream})
 		p.cpu = -1
-		loose = append(loose, &way{name: name, turn: p.stream})
+		loose = append(loose, &variant{name: name, turn: p.stream})
 	}
 	for _, w := range []struct {
 		name    string
 		prepare func(*host) error
 		plugins []string
 	}{
-		{"weir", func(h *host) error { return h.guard(false) }, nil},
+		{"weir", func(h *host) error { return h.startEngine(false) }, nil},
 		{"routing", func(*host) error { return nil }, nil},
 		{"routing, nft", (*host).filter, nil},
 		{"bridge", nil, []string{"bridge"}},
@@ -184,7 +184,7 @@ func mappings(hostPort int) []map[string]any {
 
 // published measures a port of the host that leads to a pod, from another host.
 func (b *bench) published() error {
-	var ways []*way
+	var variants []*variant
 	for _, w := range []string{"weir, published", "weir, the pod itself", "bridge, portmap",
 		"ptp, portmap"} {
 		x, err := b.newHost()
@@ -197,7 +197,7 @@ func (b *bench) published() error {
 		}
 		ours := w[:4] == "weir"
 		if ours {
-			if err := y.guard(false); err != nil {
+			if err := y.startEngine(false); err != nil {
 				return err
 			}
 		}
@@ -220,12 +220,12 @@ func (b *bench) published() error {
 			to = netip.AddrPortFrom(direct, port)
 		}
 		p := pair{from: x.Node, on: on, to: to, port: port, cpu: cpu}
-		ways = append(ways, &way{name: w, turn: p.requests})
+		variants = append(variants, &variant{name: w, turn: p.requests})
 	}
-	if err := b.play(ways); err != nil {
+	if err := b.play(variants); err != nil {
 		return err
 	}
-	print("A published port from another host, one processor", "requests/s", 1, ways,
+	print("A published port from another host, one processor", "requests/s", 1, variants,
 		[]bar{{beside: "weir, the pod itself", rate: 0.95}, {beside: "bridge, portmap", rate: 1},
 			{beside: "ptp, portmap", rate: 1}})
 	return nil

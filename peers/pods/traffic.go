@@ -116,10 +116,10 @@ func pingPong(fd int) {
 	}
 }
 
-// pair is a caller and who is called.
+// pair is a client and a server.
 type pair struct {
 	from, on *nstest.Node
-	to       netip.AddrPort // what is called
+	to       netip.AddrPort // the address of the server
 	port     uint16         // where `on` listens
 	cpu      int            // of both threads
 }

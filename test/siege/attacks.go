@@ -10,8 +10,8 @@ import (
 
 var host = netip.MustParseAddr(hostAddr)
 
-// stranger is a source that nobody has: somewhere in 11.0.0.0/8.
-func stranger(r *rand.Rand) netip.Addr {
+// spoofed returns a source address that no host has: somewhere in 11.0.0.0/8.
+func spoofed(r *rand.Rand) netip.Addr {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], 11<<24|r.Uint32N(1<<24))
 	return netip.AddrFrom4(b)
@@ -32,7 +32,8 @@ func build(layers ...packet.Layer) []byte {
 func udpTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*world, []*keptConn) generator {
 	return func(*world, []*keptConn) generator {
 		return func(r *rand.Rand) []byte {
-			return build(packet.IPv4{Src: source(r), Dst: host}, packet.UDP{SrcPort: port(r), DstPort: dst},
+			return build(packet.IPv4{Src: source(r), Dst: host},
+				packet.UDP{SrcPort: port(r), DstPort: dst},
 				packet.Data("question"))
 		}
 	}
@@ -42,7 +43,8 @@ func synTo(dst uint16, source func(*rand.Rand) netip.Addr) func(*world, []*keptC
 	return func(*world, []*keptConn) generator {
 		return func(r *rand.Rand) []byte {
 			return build(packet.IPv4{Src: source(r), Dst: host},
-				packet.TCP{SrcPort: port(r), DstPort: dst, Seq: r.Uint32(), Flags: packet.FlagSYN, Window: 64240})
+				packet.TCP{SrcPort: port(r), DstPort: dst, Seq: r.Uint32(), Flags: packet.FlagSYN,
+					Window: 64240})
 		}
 	}
 }
@@ -59,31 +61,35 @@ func sctpInit(*world, []*keptConn) generator {
 		binary.BigEndian.PutUint32(chunk[4:], 1+r.Uint32N(1<<31))
 		binary.BigEndian.PutUint32(chunk[8:], 65536)
 		chunk[13], chunk[15] = 10, 10
-		return build(packet.IPv4{Src: stranger(r), Dst: host},
+		return build(packet.IPv4{Src: spoofed(r), Dst: host},
 			packet.SCTP{SrcPort: port(r), DstPort: 9}, packet.Data(chunk))
 	}
 }
 
-// icmpErrors sends ICMP errors of every kind: half of them quote what nobody sent, half a segment of a
-// connection that is open, with a number of chance.
+// icmpErrors sends ICMP errors of every kind: half of them quote a packet that was never sent, half
+// a segment of a connection that is open, with a number of chance.
 func icmpErrors(w *world, kept []*keptConn) generator {
 	tuples := wireTuples(w, kept)
-	kinds := []packet.ICMP{{Type: 3, Code: 0}, {Type: 3, Code: 1}, {Type: 3, Code: 2}, {Type: 3, Code: 3},
-		{Type: 3, Code: 4, Rest: 68}, {Type: 3, Code: 13}, {Type: 4}, {Type: 5, Code: 1, Rest: 0x0a420002},
+	kinds := []packet.ICMP{{Type: 3, Code: 0}, {Type: 3, Code: 1}, {Type: 3, Code: 2},
+		{Type: 3, Code: 3},
+		{Type: 3, Code: 4, Rest: 68}, {Type: 3, Code: 13}, {Type: 4},
+		{Type: 5, Code: 1, Rest: 0x0a420002},
 		{Type: 11}, {Type: 11, Code: 1}, {Type: 12}}
 	return func(r *rand.Rand) []byte {
-		t := tuple{host, stranger(r), 80, port(r)}
+		t := tuple{host, spoofed(r), 80, port(r)}
 		if r.IntN(2) == 0 && len(tuples) > 0 {
 			t = tuples[r.IntN(len(tuples))]
 			t.src, t.dst, t.srcPort, t.dstPort = t.dst, t.src, t.dstPort, t.srcPort
 		}
 		quote := build(packet.IPv4{Src: t.src, Dst: t.dst},
-			packet.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(), Flags: packet.FlagACK, Window: 1000})
-		return build(packet.IPv4{Src: stranger(r), Dst: host}, kinds[r.IntN(len(kinds))], packet.Data(quote[:28]))
+			packet.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(),
+				Flags: packet.FlagACK, Window: 1000})
+		return build(packet.IPv4{Src: spoofed(r), Dst: host}, kinds[r.IntN(len(kinds))],
+			packet.Data(quote[:28]))
 	}
 }
 
-// tuple is a direction of a connection as the wire outside has it.
+// tuple is a direction of a connection as seen on the wire outside.
 type tuple struct {
 	src, dst         netip.Addr
 	srcPort, dstPort uint16
@@ -113,13 +119,15 @@ func wireTuples(w *world, kept []*keptConn) []tuple {
 // connections: RST, SYN, FIN, data and bare ACK.
 func blind(w *world, kept []*keptConn) generator {
 	tuples := wireTuples(w, kept)
-	flags := []uint8{packet.FlagRST, packet.FlagRST | packet.FlagACK, packet.FlagSYN, packet.FlagSYN | packet.FlagACK,
+	flags := []uint8{packet.FlagRST, packet.FlagRST | packet.FlagACK, packet.FlagSYN,
+		packet.FlagSYN | packet.FlagACK,
 		packet.FlagFIN | packet.FlagACK, packet.FlagACK | packet.FlagPSH, packet.FlagACK}
 	return func(r *rand.Rand) []byte {
 		t := tuples[r.IntN(len(tuples))]
 		f := flags[r.IntN(len(flags))]
 		layers := []packet.Layer{packet.IPv4{Src: t.src, Dst: t.dst},
-			packet.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(), Ack: r.Uint32(), Flags: f, Window: 64240}}
+			packet.TCP{SrcPort: t.srcPort, DstPort: t.dstPort, Seq: r.Uint32(), Ack: r.Uint32(),
+				Flags: f, Window: 64240}}
 		if f&packet.FlagPSH != 0 {
 			layers = append(layers, packet.Data("a guess"))
 		}

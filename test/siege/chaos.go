@@ -20,7 +20,7 @@ type base struct {
 }
 
 func (x *chaos) measure() (b base, err error) {
-	pid := fmt.Sprint(x.guard.agent.Process.Pid)
+	pid := fmt.Sprint(x.agentNode.agent.Process.Pid)
 	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
 	if err != nil {
 		return b, err
@@ -33,7 +33,7 @@ func (x *chaos) measure() (b base, err error) {
 		return b, err
 	}
 	b.files = len(files)
-	pins, err := os.ReadDir(x.guard.bpffs)
+	pins, err := os.ReadDir(x.agentNode.bpffs)
 	if err != nil {
 		return b, err
 	}
@@ -42,7 +42,10 @@ func (x *chaos) measure() (b base, err error) {
 		return b, err
 	}
 	b.routes, err = x.lines("ip", "route", "show", "table", "all")
-	b.routes = slices.DeleteFunc(b.routes, func(r string) bool { return strings.HasPrefix(r, "local fe80:") }) // of chance
+	// of chance
+	b.routes = slices.DeleteFunc(b.routes, func(r string) bool {
+		return strings.HasPrefix(r, "local fe80:")
+	})
 	return b, err
 }
 
@@ -75,12 +78,14 @@ func (b base) violations(later base) (all []string) {
 		all = append(all, fmt.Sprintf("links: %q before, %q after", b.links, later.links))
 	}
 	if !slices.Equal(b.routes, later.routes) {
-		all = append(all, fmt.Sprintf("routes: before\n%s\nafter\n%s", strings.Join(b.routes, "\n"), strings.Join(later.routes, "\n")))
+		all = append(all, fmt.Sprintf("routes: before\n%s\nafter\n%s", strings.Join(b.routes, "\n"),
+			strings.Join(later.routes, "\n")))
 	}
 	return all
 }
 
-// chaosFor disturbs a host at random for a time, each way at least once, and returns what was violated.
+// chaosFor disturbs a host at random for a time, each way at least once, and returns what was
+// violated.
 func (c config) chaosFor(d time.Duration, seed uint64) (violations []string, err error) {
 	x, err := newChaos(c)
 	if err != nil {
@@ -108,9 +113,10 @@ func (c config) chaosFor(d time.Duration, seed uint64) (violations []string, err
 			x.excuse(kind)
 		}
 		if err := k.do(x, r); err != nil {
-			violations = append(violations, fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.0"), k.name, err))
-			if x.guard.agent == nil { // the agent has to be there for the rest
-				if err := x.guard.start(); err != nil {
+			violations = append(violations,
+				fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.0"), k.name, err))
+			if x.agentNode.agent == nil { // the agent has to be there for the rest
+				if err := x.agentNode.start(); err != nil {
 					return violations, err
 				}
 			}
@@ -142,7 +148,9 @@ func (x *chaos) end(before base, counts map[string]int) (violations []string) {
 	violations = append(violations, differs...)
 	close(x.over)
 	if n := x.passed.count(); n > 0 {
-		violations = append(violations, fmt.Sprintf("%d of %d probes of refused ports were answered:%s", n, x.probed.Load(), &x.passed))
+		violations = append(violations,
+			fmt.Sprintf("%d of %d probes of refused ports were answered:%s", n, x.probed.Load(),
+				&x.passed))
 	}
 	blocks := map[string]int64{}
 	for _, s := range x.streams {
@@ -151,11 +159,13 @@ func (x *chaos) end(before base, counts map[string]int) (violations []string) {
 		s.mu.Unlock()
 		blocks[s.work.name] += s.blocks.Load()
 	}
-	fmt.Fprintf(x.config.out, "### Chaos: seed and disturbances\n\n| disturbance | times |\n| --- | --- |\n")
+	fmt.Fprintf(x.config.out,
+		"### Chaos: seed and disturbances\n\n| disturbance | times |\n| --- | --- |\n")
 	for _, k := range disturbances {
 		fmt.Fprintf(x.config.out, "| %s | %d |\n", k.name, counts[k.name])
 	}
-	fmt.Fprintf(x.config.out, "\nprobes of refused ports: %d, answered %d\nblocks of 4 KiB that came back whole: %v\n",
+	fmt.Fprintf(x.config.out,
+		"\nprobes of refused ports: %d, answered %d\nblocks of 4 KiB that came back whole: %v\n",
 		x.probed.Load(), x.passed.count(), blocks)
 	for kind, n := range blocks {
 		if n == 0 {

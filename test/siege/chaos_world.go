@@ -15,8 +15,8 @@ import (
 	"github.com/weirnet/weir/internal/nstest"
 )
 
-// chaos is a host under disturbances: the world of the siege, with another card to a second Weir that
-// is a peer, the state directory on a small file system of its own, and pods that come and go.
+// chaos is a host under disturbances: the world of the siege, with another card to a second Weir
+// that is a peer, the state directory on a small file system of its own, and pods that come and go.
 type chaos struct {
 	*world
 	config  config
@@ -100,7 +100,7 @@ func newChaos(c config) (x *chaos, err error) {
 	if err := x.meet(); err != nil {
 		return x, err
 	}
-	x.probes, err = x.stranger(4)
+	x.probes, err = x.outsiders(4)
 	return x, err
 }
 
@@ -122,7 +122,8 @@ func (x *chaos) makePeer() (err error) {
 	if err != nil {
 		return err
 	}
-	err = x.lab.AddLink(nstest.End{Node: p.host, Iface: "eth0", Addrs: here}, nstest.End{Node: x.host, Iface: "eth1", Addrs: there})
+	err = x.lab.AddLink(nstest.End{Node: p.host, Iface: "eth0", Addrs: here},
+		nstest.End{Node: x.host, Iface: "eth1", Addrs: there})
 	if err != nil {
 		return err
 	}
@@ -132,33 +133,36 @@ func (x *chaos) makePeer() (err error) {
 	if p.dir, err = os.MkdirTemp("", fmt.Sprintf("weir-%d-chaos-", os.Getpid())); err != nil {
 		return err
 	}
-	if p.guard, err = newGuard(x.config.weir, p.host, p.dir); err != nil {
+	if p.agentNode, err = newAgentNode(x.config.weir, p.host, p.dir); err != nil {
 		return err
 	}
-	if err := errors.Join(p.guard.write("etc/weir/weir.toml", peerSettings), p.guard.write("etc/weir/rules", peerRules)); err != nil {
+	if err := errors.Join(p.agentNode.write("etc/weir/weir.toml", peerSettings),
+		p.agentNode.write("etc/weir/rules", peerRules)); err != nil {
 		return err
 	}
-	if err := p.guard.start(); err != nil {
+	if err := p.agentNode.start(); err != nil {
 		return err
 	}
-	return p.guard.attach(p.web, "--addr", "10.89.0.2")
+	return p.agentNode.attach(p.web, "--addr", "10.89.0.2")
 }
 
 // raise starts the host's Weir with its pods.
 func (x *chaos) raise() (err error) {
-	if x.guard, err = newGuard(x.config.weir, x.host, x.dir); err != nil {
+	if x.agentNode, err = newAgentNode(x.config.weir, x.host, x.dir); err != nil {
 		return err
 	}
-	if err := errors.Join(x.guard.write("etc/weir/weir.toml", chaosSettings), x.guard.write("etc/weir/rules", chaosRules)); err != nil {
+	if err := errors.Join(x.agentNode.write("etc/weir/weir.toml", chaosSettings),
+		x.agentNode.write("etc/weir/rules", chaosRules)); err != nil {
 		return err
 	}
-	if err := x.guard.start(); err != nil {
+	if err := x.agentNode.start(); err != nil {
 		return err
 	}
-	if err := x.guard.attach(x.web, "--label", "app=web", "--addr", webAddr, "--publish", "8080:80"); err != nil {
+	if err := x.agentNode.attach(x.web, "--label", "app=web", "--addr", webAddr, "--publish",
+		"8080:80"); err != nil {
 		return err
 	}
-	return x.guard.attach(x.client, "--label", "role=client", "--addr", clientAddr)
+	return x.agentNode.attach(x.client, "--label", "role=client", "--addr", clientAddr)
 }
 
 // meet makes both hosts peers.
@@ -166,20 +170,22 @@ func (x *chaos) meet() error {
 	if err := x.addPeer(); err != nil {
 		return err
 	}
-	key, err := x.guard.run("peer", "key")
+	key, err := x.agentNode.run("peer", "key")
 	if err != nil {
 		return err
 	}
-	_, err = x.peer.guard.run("peer", "add", "left", "--key", strings.TrimSpace(string(key)), "--endpoint", "10.67.0.1:51820", "--pods", "10.88.0.0/24")
+	_, err = x.peer.agentNode.run("peer", "add", "left", "--key", strings.TrimSpace(string(key)),
+		"--endpoint", "10.67.0.1:51820", "--pods", "10.88.0.0/24")
 	return err
 }
 
 func (x *chaos) addPeer() error {
-	key, err := x.peer.guard.run("peer", "key")
+	key, err := x.peer.agentNode.run("peer", "key")
 	if err != nil {
 		return err
 	}
-	_, err = x.guard.run("peer", "add", "right", "--key", strings.TrimSpace(string(key)), "--endpoint", "10.67.0.2:51820", "--pods", "10.89.0.0/24")
+	_, err = x.agentNode.run("peer", "add", "right", "--key", strings.TrimSpace(string(key)),
+		"--endpoint", "10.67.0.2:51820", "--pods", "10.89.0.0/24")
 	return err
 }
 
@@ -212,17 +218,17 @@ func (x *chaos) excuse(kind string) {
 
 func (x *chaos) close() error {
 	var errs []error
-	if x.peer != nil && x.peer.guard != nil {
-		errs = append(errs, x.peer.guard.close(), os.RemoveAll(x.peer.dir))
+	if x.peer != nil && x.peer.agentNode != nil {
+		errs = append(errs, x.peer.agentNode.close(), os.RemoveAll(x.peer.dir))
 	}
 	if x.world != nil {
 		if x.services != nil {
 			x.services.close()
 			x.services = nil
 		}
-		if x.guard != nil {
-			errs = append(errs, x.guard.close())
-			x.guard = nil
+		if x.agentNode != nil {
+			errs = append(errs, x.agentNode.close())
+			x.agentNode = nil
 		}
 		unix.Unmount(filepath.Join(x.dir, "var/lib/weir"), unix.MNT_DETACH)
 		errs = append(errs, x.world.close())
@@ -230,8 +236,8 @@ func (x *chaos) close() error {
 	return errors.Join(errs...)
 }
 
-// extra makes a namespace for a pod that comes and goes, its address outside of what else is used. end ends
-// the namespace: a lab of its own, since a handle keeps a namespace alive.
+// extra makes a namespace for a pod that comes and goes, its address outside of what else is used.
+// end ends the namespace: a lab of its own, since a handle keeps a namespace alive.
 func (x *chaos) extra() (n *nstest.Node, addr netip.Addr, end func() error, err error) {
 	x.churned++
 	lab, err := nstest.Open()

@@ -25,8 +25,12 @@ var disturbances = []disturbance{
 	{"SIGTERM", nil, func(x *chaos, _ *rand.Rand) error { return x.again(syscall.SIGTERM) }},
 	{"killed in its start", nil, killedInStart},
 	{"stopped for two seconds", nil, paused},
-	{"SIGHUP", nil, func(x *chaos, _ *rand.Rand) error { return x.guard.agent.Process.Signal(syscall.SIGHUP) }},
-	{"the same rules loaded", nil, func(x *chaos, _ *rand.Rand) error { return x.load("etc/weir/rules", chaosRules) }},
+	{"SIGHUP", nil, func(x *chaos, _ *rand.Rand) error {
+		return x.agentNode.agent.Process.Signal(syscall.SIGHUP)
+	}},
+	{"the same rules loaded", nil, func(x *chaos, _ *rand.Rand) error {
+		return x.load("etc/weir/rules", chaosRules)
+	}},
 	{"rules with a mistake loaded", nil, badRules},
 	{"rules on trial", nil, trial},
 	{"a rule added and deleted", nil, addDelete},
@@ -45,18 +49,19 @@ var disturbances = []disturbance{
 
 // again ends the agent and starts the next one.
 func (x *chaos) again(s syscall.Signal) error {
-	if err := x.guard.signal(s); err != nil {
+	if err := x.agentNode.signal(s); err != nil {
 		return err
 	}
-	return x.guard.start()
+	return x.agentNode.start()
 }
 
 func killedInStart(x *chaos, r *rand.Rand) error {
-	if err := x.guard.signal(syscall.SIGKILL); err != nil {
+	if err := x.agentNode.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	for range 1 + r.IntN(3) {
-		cmd := x.host.Command(x.guard.weir, "up", "--root", x.guard.root, "--bpffs", x.guard.bpffs)
+		cmd := x.host.Command(x.agentNode.weir, "up", "--root", x.agentNode.root, "--bpffs",
+			x.agentNode.bpffs)
 		if err := cmd.Start(); err != nil {
 			return err
 		}
@@ -64,11 +69,11 @@ func killedInStart(x *chaos, r *rand.Rand) error {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}
-	return x.guard.start()
+	return x.agentNode.start()
 }
 
 func paused(x *chaos, _ *rand.Rand) error {
-	p := x.guard.agent.Process
+	p := x.agentNode.agent.Process
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -78,10 +83,11 @@ func paused(x *chaos, _ *rand.Rand) error {
 
 // load writes a file and loads it.
 func (x *chaos) load(name, text string, more ...string) error {
-	if err := x.guard.write(name, text); err != nil {
+	if err := x.agentNode.write(name, text); err != nil {
 		return err
 	}
-	_, err := x.guard.run(append(append([]string{"fw", "load"}, more...), filepath.Join(x.guard.root, name))...)
+	_, err := x.agentNode.run(append(append([]string{"fw", "load"}, more...),
+		filepath.Join(x.agentNode.root, name))...)
 	return err
 }
 
@@ -93,32 +99,34 @@ func badRules(x *chaos, _ *rand.Rand) error {
 }
 
 func trial(x *chaos, r *rand.Rand) error {
-	if err := x.load("trial.rules", chaosRules+"add 5000 deny icmp from any to any\n", "--confirm", "1s"); err != nil {
+	if err := x.load("trial.rules", chaosRules+"add 5000 deny icmp from any to any\n", "--confirm",
+		"1s"); err != nil {
 		return err
 	}
 	if r.IntN(2) == 0 {
 		return x.again(syscall.SIGKILL)
 	}
 	time.Sleep(1500 * time.Millisecond)
-	out, err := x.guard.run("fw", "list")
+	out, err := x.agentNode.run("fw", "list")
 	if err == nil && strings.Contains(string(out), "5000") {
-		return errors.New("a trial that nobody confirmed did not go back")
+		return errors.New("a trial without confirmation did not end")
 	}
 	return err
 }
 
 func addDelete(x *chaos, r *rand.Rand) error {
 	n := fmt.Sprint(6000 + r.IntN(100))
-	if _, err := x.guard.run("fw", "add", n, "deny", "tcp", "from", "192.0.2.1", "to", "any"); err != nil {
+	if _, err := x.agentNode.run("fw", "add", n, "deny", "tcp", "from", "192.0.2.1", "to",
+		"any"); err != nil {
 		return err
 	}
-	_, err := x.guard.run("fw", "delete", n)
+	_, err := x.agentNode.run("fw", "delete", n)
 	return err
 }
 
 func tableMember(x *chaos, r *rand.Rand) error {
 	a := fmt.Sprintf("192.0.2.%d", r.IntN(250))
-	if _, err := x.guard.run("fw", "table", "guests", "add", a); err != nil {
+	if _, err := x.agentNode.run("fw", "table", "guests", "add", a); err != nil {
 		return err
 	}
 	if r.IntN(3) == 0 {
@@ -126,7 +134,7 @@ func tableMember(x *chaos, r *rand.Rand) error {
 			return err
 		}
 	}
-	_, err := x.guard.run("fw", "table", "guests", "delete", a)
+	_, err := x.agentNode.run("fw", "table", "guests", "delete", a)
 	return err
 }
 
@@ -136,10 +144,10 @@ func podComesAndGoes(x *chaos, _ *rand.Rand) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	if err := x.guard.attach(n, "--addr", addr.String(), "--label", "role=churn"); err != nil {
+	if err := x.agentNode.attach(n, "--addr", addr.String(), "--label", "role=churn"); err != nil {
 		return err
 	}
-	_, err = x.guard.run("pod", "detach", n.String())
+	_, err = x.agentNode.run("pod", "detach", n.String())
 	return err
 }
 
@@ -149,7 +157,7 @@ func podDies(x *chaos, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	err = x.guard.attach(n, "--addr", addr.String(), "--label", "role=client")
+	err = x.agentNode.attach(n, "--addr", addr.String(), "--label", "role=client")
 	if err := errors.Join(err, end()); err != nil {
 		return err
 	}
@@ -160,12 +168,13 @@ func podDies(x *chaos, r *rand.Rand) error {
 	}
 	// Its address leaves the label's table by itself.
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		out, err := x.guard.run("fw", "table", "role=client", "list")
+		out, err := x.agentNode.run("fw", "table", "role=client", "list")
 		if err == nil && !strings.Contains(string(out), addr.String()+"/") {
 			break
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the address of a pod that is dead stays in the table of its label: %v\n%s", err, out)
+			return fmt.Errorf("the address of a pod that is dead stays in the table of its label: "+
+				"%v\n%s", err, out)
 		}
 	}
 	return x.awaitHealthy()
@@ -178,23 +187,25 @@ func attachTwice(x *chaos, _ *rand.Rand) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	for range 2 {
-		if err := x.guard.attach(n, "--addr", addr.String(), "--label", "role=client"); err != nil {
+		if err := x.agentNode.attach(n, "--addr", addr.String(), "--label",
+			"role=client"); err != nil {
 			return err
 		}
 	}
-	if _, err := x.guard.run("pod", "detach", n.String()); err != nil {
+	if _, err := x.agentNode.run("pod", "detach", n.String()); err != nil {
 		return err
 	}
-	out, err := x.guard.run("fw", "table", "role=client", "list")
+	out, err := x.agentNode.run("fw", "table", "role=client", "list")
 	if err == nil && strings.Contains(string(out), addr.String()+"/") {
-		return fmt.Errorf("the address of a pod that is gone stays in the table of its label:\n%s", out)
+		return fmt.Errorf("the address of a pod that is gone stays in the table of its label:\n%s",
+			out)
 	}
 	return err
 }
 
 // fill fills the file system of the state and returns what empties it.
 func (x *chaos) fill() (empty func() error, err error) {
-	path := filepath.Join(x.guard.root, "var/lib/weir/fill")
+	path := filepath.Join(x.agentNode.root, "var/lib/weir/fill")
 	f, err := os.Create(path)
 	if err != nil {
 		return nil, err
@@ -223,7 +234,7 @@ func fullDisk(x *chaos, r *rand.Rand) error {
 		return x.load("etc/weir/rules", chaosRules)
 	}
 	_ = addErr // either is well: done, or refused
-	out, err := x.guard.run("fw", "list")
+	out, err := x.agentNode.run("fw", "list")
 	if err == nil && strings.Contains(string(out), "5100") {
 		return errors.New("rules that were refused are in force")
 	}
@@ -239,14 +250,15 @@ func fullDiskAtStart(x *chaos, _ *rand.Rand) error {
 	return errors.Join(err, empty(), x.awaitHealthy())
 }
 
-// damagedAtStart cuts the saved rules, the journal's newest file or what the gateways' record holds; the rule file is whole.
+// damagedAtStart cuts the saved rules, the journal's newest file or what the gateways' record
+// holds; the rule file is whole.
 func damagedAtStart(x *chaos, r *rand.Rand) error {
-	if err := x.guard.signal(syscall.SIGKILL); err != nil {
+	if err := x.agentNode.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	var files []string
 	for _, pattern := range []string{"rules.saved", "pods/*gateway*", "events/*"} {
-		found, err := filepath.Glob(filepath.Join(x.guard.root, "var/lib/weir", pattern))
+		found, err := filepath.Glob(filepath.Join(x.agentNode.root, "var/lib/weir", pattern))
 		if err != nil {
 			return err
 		}
@@ -262,16 +274,16 @@ func damagedAtStart(x *chaos, r *rand.Rand) error {
 			return err
 		}
 	}
-	if err := x.guard.start(); err != nil {
+	if err := x.agentNode.start(); err != nil {
 		return err
 	}
 	return errors.Join(x.load("etc/weir/rules", chaosRules), x.seen())
 }
 
-// seen removes what was set aside as damaged, as the status asks whoever has seen it.
+// seen removes what was set aside as damaged, as the status asks the administrator to.
 func (x *chaos) seen() error {
 	for _, dir := range []string{"var/lib/weir", "var/lib/weir/*"} {
-		aside, err := filepath.Glob(filepath.Join(x.guard.root, dir, "*.damaged-*"))
+		aside, err := filepath.Glob(filepath.Join(x.agentNode.root, dir, "*.damaged-*"))
 		if err != nil {
 			return err
 		}
@@ -285,22 +297,23 @@ func (x *chaos) seen() error {
 }
 
 func peerAgain(x *chaos, _ *rand.Rand) error {
-	if _, err := x.guard.run("peer", "remove", "right"); err != nil {
+	if _, err := x.agentNode.run("peer", "remove", "right"); err != nil {
 		return err
 	}
 	return x.addPeer()
 }
 
 func peerKilled(x *chaos, _ *rand.Rand) error {
-	if err := x.peer.guard.signal(syscall.SIGKILL); err != nil {
+	if err := x.peer.agentNode.signal(syscall.SIGKILL); err != nil {
 		return err
 	}
 	time.Sleep(time.Second)
-	return x.peer.guard.start()
+	return x.peer.agentNode.start()
 }
 
 func underlay(w *world, card string, args ...string) error {
-	if out, err := w.host.Command("ip", append([]string{"link", "set", card}, args...)...).CombinedOutput(); err != nil {
+	if out, err := w.host.Command("ip",
+		append([]string{"link", "set", card}, args...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip link: %w: %s", err, out)
 	}
 	return nil
@@ -314,7 +327,8 @@ func underlayDown(x *chaos, _ *rand.Rand) error {
 	return underlay(x.world, "eth1", "up")
 }
 
-// underlayMTU changes both ends: over IPv4, a link whose ends disagree swallows whatever is too large.
+// underlayMTU changes both ends: over IPv4, a link whose ends disagree swallows whatever is too
+// large.
 func underlayMTU(x *chaos, r *rand.Rand) error {
 	mtu := fmt.Sprint(1400 + r.IntN(100))
 	return errors.Join(underlay(x.world, "eth1", "mtu", mtu), underlay(x.peer, "eth0", "mtu", mtu))
@@ -323,7 +337,7 @@ func underlayMTU(x *chaos, r *rand.Rand) error {
 // awaitHealthy waits until problems that are over are gone from the status.
 func (x *chaos) awaitHealthy() error {
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		s, err := x.guard.status()
+		s, err := x.agentNode.status()
 		if err == nil && s.Healthy {
 			return nil
 		}

@@ -26,7 +26,7 @@ type row struct {
 	lost, kept          int     // of the connections that stay
 	reached             float64
 	cost                time.Duration
-	why                 string // what Weir says that it refused
+	why                 string // what Weir reports as refused
 }
 
 // runFlood runs a scenario against a contender in a world of its own.
@@ -133,9 +133,11 @@ func fallSilent(w *world, end time.Time) (int, error) {
 		for range 4 {
 			wg.Go(func() {
 				w.outside.Do(func() error {
-					d := net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: p.Addr().AsSlice()}}
+					d := net.Dialer{Timeout: time.Second,
+						LocalAddr: &net.TCPAddr{IP: p.Addr().AsSlice()}}
 					for n := 0; time.Now().Before(end); n++ {
-						c, err := d.Dial("tcp4", net.JoinHostPort(hostAddr, fmt.Sprint([]int{echoPort, publishedPort}[n%2])))
+						c, err := d.Dial("tcp4", net.JoinHostPort(hostAddr,
+							fmt.Sprint([]int{echoPort, publishedPort}[n%2])))
 						if err != nil {
 							time.Sleep(10 * time.Millisecond)
 							continue

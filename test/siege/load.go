@@ -23,8 +23,9 @@ type loadRow struct {
 	why             string
 }
 
-// settle is how long the table may take to be at its level again: what was answered over UDP stays for
-// 30 s after its last packet, and is swept within some seconds. level is how many more states count as that.
+// settle is how long the table may take to be at its level again: what was answered over UDP stays
+// for 30 s after its last packet, and is swept within some seconds. level is how many more states
+// count as that.
 const (
 	settle = 40 * time.Second
 	level  = 10
@@ -65,29 +66,29 @@ func (c config) runLoad(l load, by contender) (r loadRow, err error) {
 
 // states counts what the table holds. Without Weir it is 0.
 func (w *world) states() (int, error) {
-	if w.guard == nil {
+	if w.agentNode == nil {
 		return 0, nil
 	}
-	s, err := w.guard.status()
+	s, err := w.agentNode.status()
 	return s.Table.States, err
 }
 
-// refused tells why Weir has refused packets so far.
+// refused returns why Weir has refused packets so far.
 func (w *world) refused() map[string]uint64 {
-	if w.guard == nil {
+	if w.agentNode == nil {
 		return nil
 	}
-	s, err := w.guard.status()
+	s, err := w.agentNode.status()
 	if err != nil {
 		return map[string]uint64{err.Error(): 1}
 	}
 	return s.Reasons
 }
 
-// want are the reasons that mean want of room.
+// want are the reasons that mean a lack of space.
 var want = []string{"limit", "states-full", "half-open-full", "half-open-source", "nat-ports"}
 
-// difference lists how often each want of room has come since.
+// difference lists how often each lack of space has come since.
 func difference(before, now map[string]uint64) (text string) {
 	for _, reason := range want {
 		if n := now[reason] - before[reason]; n > 0 {

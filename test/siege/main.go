@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// config says how long everything takes.
+// config sets how long everything takes.
 type config struct {
 	weir     string // the binary
 	only     string // parts of names
@@ -28,8 +28,10 @@ type config struct {
 func main() {
 	c := config{out: os.Stdout, settle: settle}
 	flag.StringVar(&c.weir, "weir", "bin/weir", "the `binary` under siege")
-	flag.StringVar(&c.only, "only", "", "run scenarios with `text` in their names; several are separated by commas")
-	flag.DurationVar(&c.calm, "calm", 3*time.Second, "how long the work before an attack is measured")
+	flag.StringVar(&c.only, "only", "",
+		"run scenarios with `text` in their names; several are separated by commas")
+	flag.DurationVar(&c.calm, "calm", 3*time.Second,
+		"how long the work before an attack is measured")
 	flag.DurationVar(&c.floodFor, "flood", time.Minute, "how long each flood lasts")
 	flag.DurationVar(&c.loadFor, "load", 2*time.Minute, "how long each load lasts")
 	flag.IntVar(&c.restarts, "restarts", 200, "restarts of each kind")
@@ -108,22 +110,28 @@ func names() (all []string) {
 // checkOnly refuses a choice that chooses nothing.
 func (c config) checkOnly() error {
 	for _, text := range strings.Split(c.only, ",") {
-		if !slices.ContainsFunc(names(), func(name string) bool { return strings.Contains(name, text) }) {
-			return fmt.Errorf("no scenario has %q in its name; there are:\n  %s", text, strings.Join(names(), "\n  "))
+		if !slices.ContainsFunc(names(), func(name string) bool {
+			return strings.Contains(name, text)
+		}) {
+			return fmt.Errorf("no scenario has %q in its name; there are:\n  %s", text,
+				strings.Join(names(), "\n  "))
 		}
 	}
 	return nil
 }
 
 func (c config) wants(name string) bool {
-	return slices.ContainsFunc(strings.Split(c.only, ","), func(text string) bool { return strings.Contains(name, text) })
+	return slices.ContainsFunc(strings.Split(c.only, ","), func(text string) bool {
+		return strings.Contains(name, text)
+	})
 }
 
 func (k restart) title() string { return "restart, " + k.name }
 
 func (c config) restartTable() (missed int, err error) {
 	title := "### Restarts of the agent under probes of refused ports\n\n" +
-		"| restart | times | to ready, median | probes | answered (bar 0) | new connections | failed (bar 0) | later than 0.9 s (bar 0) | lost of kept (bar 0) | what |\n" +
+		"| restart | times | to ready, median | probes | answered (bar 0) | new connections | " +
+		"failed (bar 0) | later than 0.9 s (bar 0) | lost of kept (bar 0) | what |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	for _, k := range restarts {
 		if !c.wants(k.title()) {
@@ -135,8 +143,10 @@ func (c config) restartTable() (missed int, err error) {
 		}
 		fmt.Fprint(c.out, title)
 		title = ""
-		fmt.Fprintf(c.out, "| %s | %d | %.0f ms | %d | %s | %d | %s | %s | %s of %d |%s |\n", r.kind, r.times, r.median.Seconds()*1000,
-			r.probes, bar(&missed, r.passed, 0), r.ok, bar(&missed, r.failed, 0), bar(&missed, r.slow, 0), bar(&missed, int64(r.lost), 0), r.kept, r.why)
+		fmt.Fprintf(c.out, "| %s | %d | %.0f ms | %d | %s | %d | %s | %s | %s of %d |%s |\n",
+			r.kind, r.times, r.median.Seconds()*1000,
+			r.probes, bar(&missed, r.passed, 0), r.ok, bar(&missed, r.failed, 0), bar(&missed,
+				r.slow, 0), bar(&missed, int64(r.lost), 0), r.kept, r.why)
 		if r.probes == 0 || r.ok == 0 {
 			return missed, errors.New("nothing was probed, or no work was done")
 		}
@@ -150,12 +160,15 @@ func (c config) contenders() []contender {
 	if c.short {
 		return []contender{weir}
 	}
-	return []contender{{"none", func(*world, *scenario) error { return nil }, false}, {"nft", raiseNft, true}, weir}
+	return []contender{{"none", func(*world, *scenario) error {
+		return nil
+	}, false}, {"nft", raiseNft, true}, weir}
 }
 
 func (c config) floodTable() (missed int, err error) {
 	title := "\n### Floods and guesses\n\n" +
-		"| attack | packets/s | reached | | work/s before | during | refused (bar: as many as with none) | later than 0.9 s | lost of kept (bar 0) | ns a packet | want of room |\n" +
+		"| attack | packets/s | reached | | work/s before | during | refused (bar: as many as " +
+		"with none) | later than 0.9 s | lost of kept (bar 0) | ns a packet | lack of space |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	for _, s := range slices.Concat(floods, blinds) {
 		if !c.wants(s.name) {
@@ -181,7 +194,9 @@ func (c config) floodTable() (missed int, err error) {
 				if by.name == "weir" {
 					failed, gone = bar(&missed, r.failed, allowed), bar(&missed, int64(r.lost), 0)
 				}
-				fmt.Fprintf(c.out, "| %s | %d | %.0f | %s | %.0f | %.0f | %s | %d | %s of %d | %d |%s |\n", s.name, rate, r.reached, by.name,
+				fmt.Fprintf(c.out,
+					"| %s | %d | %.0f | %s | %.0f | %.0f | %s | %d | %s of %d | %d |%s |\n", s.name,
+					rate, r.reached, by.name,
 					r.before, r.during, failed, r.slow, gone, r.kept, r.cost.Nanoseconds(), r.why)
 			}
 		}
@@ -191,7 +206,8 @@ func (c config) floodTable() (missed int, err error) {
 
 func (c config) loadTable() (missed int, err error) {
 	title := "\n### Loads through translations\n\n" +
-		"| load | asked for, /s | | done, /s | refused (bar 0) | later than 0.9 s | states before | after | back within (bar 40 s) | want of room (bar none) |\n" +
+		"| load | asked for, /s | | done, /s | refused (bar 0) | later than 0.9 s | states " +
+		"before | after | back within (bar 40 s) | lack of space (bar none) |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	for _, l := range loads {
 		if !c.wants(l.name) {
@@ -219,7 +235,8 @@ func (c config) loadTable() (missed int, err error) {
 					back += " MISSED"
 				}
 			}
-			fmt.Fprintf(c.out, "| %s | %d | %s | %.0f | %s | %d | %d | %d | %s |%s |\n", l.name, l.rate, by.name, r.rate, failed, r.slow,
+			fmt.Fprintf(c.out, "| %s | %d | %s | %.0f | %s | %d | %d | %d | %s |%s |\n", l.name,
+				l.rate, by.name, r.rate, failed, r.slow,
 				r.before, r.after, back, r.why)
 		}
 	}

@@ -50,7 +50,8 @@ func (p *passes) String() (text string) {
 	defer p.mu.Unlock()
 	for _, at := range slices.Sorted(maps.Keys(p.ports)) {
 		a := p.ports[at]
-		text += fmt.Sprintf(" %s answered %d from %s to %s", at, a.n, a.first.Format("15:04:05.000"), a.last.Format("15:04:05.000"))
+		text += fmt.Sprintf(" %s answered %d from %s to %s", at, a.n,
+			a.first.Format("15:04:05.000"), a.last.Format("15:04:05.000"))
 	}
 	return text
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/weirnet/weir/packet"
 )
 
-// restartRules name interfaces, globs, pods and labels. The last rule but one would pass what the rules
-// before it refuse, if one of the names were lost. What is refused on its way out is refused before
-// the states are asked: on its way in, that rule has made one.
+// restartRules name interfaces, globs, pods and labels. The last rule but one would pass what the
+// rules before it refuse, if one of the names were lost. What is refused on its way out is refused
+// before the states are asked: on its way in, that rule has made one.
 const restartRules = `
 add 5 deny tcp from any to any 82 out via pod:web
 add 10 check-state
 add 50 deny tcp from any to me 22 recv eth0
 add 60 deny tcp from any to me 23 via eth*
-add 70 deny tcp from table(role=stranger) to table(app=web) 81
+add 70 deny tcp from table(role=outsider) to table(app=web) 81
 add 100 allow tcp from any to me 80 recv eth0 setup keep-state
 add 130 allow tcp from table(role=client) to table(app=web) 80 setup keep-state
 add 140 allow tcp from any to table(app=web) 80 in recv eth* setup keep-state
@@ -96,11 +96,12 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 	if err := c.raiseWeir(w, &scenario{rules: restartRules, settings: k.settings(0)}); err != nil {
 		return r, err
 	}
-	probes, err := w.stranger(c.pods)
+	probes, err := w.outsiders(c.pods)
 	if err != nil {
 		return r, err
 	}
-	jobs := []work{tcpIn, published, masqTCP, {"TCP pod to pod", clientNode, "tcp", webAddr + ":80", "", true}}
+	jobs := []work{tcpIn, published, masqTCP,
+		{"TCP pod to pod", clientNode, "tcp", webAddr + ":80", "", true}}
 	stop := make(chan struct{})
 	defer close(stop)
 	kept, err := keep(w, jobs, keptEach, stop)
@@ -119,9 +120,9 @@ func (c config) runRestart(k restart) (r restartRow, err error) {
 	return r, nil
 }
 
-// stranger attaches a pod that may not reach the web server, and others up to a number, and returns all
-// probes.
-func (w *world) stranger(pods int) ([]probe, error) {
+// outsiders attaches a pod that may not reach the web server, and others up to a number, and
+// returns all probes.
+func (w *world) outsiders(pods int) ([]probe, error) {
 	var s *nstest.Node
 	for i := 2; i < pods; i++ {
 		n, err := w.lab.AddNode(fmt.Sprintf("pod%d", i))
@@ -130,13 +131,13 @@ func (w *world) stranger(pods int) ([]probe, error) {
 		}
 		label := fmt.Sprintf("n=%d", i)
 		if i == 2 {
-			s, label = n, "role=stranger"
+			s, label = n, "role=outsider"
 		}
 		args := []string{"--label", label}
 		if i == 2 {
 			args = append(args, "--addr", "10.88.0.4")
 		}
-		if err := w.guard.attach(n, args...); err != nil {
+		if err := w.agentNode.attach(n, args...); err != nil {
 			return nil, err
 		}
 	}
@@ -164,8 +165,9 @@ func gatewayMAC(pod *nstest.Node) (net.HardwareAddr, error) {
 	return net.ParseMAC(mac)
 }
 
-// restartUnder is the loop of restarts, with all that goes on meanwhile.
-func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work, r *restartRow) error {
+// restartUnder is the loop of restarts, with all that runs meanwhile.
+func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work,
+	r *restartRow) error {
 	far := time.Now().Add(time.Hour)
 	over := make(chan struct{})
 	var sentProbes atomic.Int64
@@ -202,34 +204,36 @@ func (w *world) restartUnder(k restart, times int, probes []probe, jobs []work, 
 }
 
 func (w *world) restartOnce(k restart, n int, took *[]time.Duration) error {
-	if err := w.guard.signal(k.end); err != nil {
+	if err := w.agentNode.signal(k.end); err != nil {
 		return err
 	}
-	if err := w.guard.write("etc/weir/weir.toml", weirSettings+k.settings(n)); err != nil {
+	if err := w.agentNode.write("etc/weir/weir.toml", weirSettings+k.settings(n)); err != nil {
 		return err
 	}
 	began := time.Now()
-	if err := w.guard.start(); err != nil {
+	if err := w.agentNode.start(); err != nil {
 		return fmt.Errorf("start %d: %w", n, err)
 	}
 	*took = append(*took, time.Since(began))
 	return nil
 }
 
-// run sends SYNs until over is closed, and counts the SYN-ACKs that come back: connections that would
-// complete.
+// run sends SYNs until over is closed, and counts the SYN-ACKs that come back: connections that
+// would complete.
 func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) error {
 	return p.from.Do(func() error {
 		i, err := net.InterfaceByName("eth0")
 		if err != nil {
 			return err
 		}
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK, int(htons(unix.ETH_P_IP)))
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK,
+			int(htons(unix.ETH_P_IP)))
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_IP), Ifindex: i.Index}); err != nil {
+		if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: htons(unix.ETH_P_IP),
+			Ifindex: i.Index}); err != nil {
 			return err
 		}
 		src, random := netip.MustParseAddr(p.src), rand.New(rand.NewPCG(3, 4))
@@ -242,9 +246,12 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 			case <-time.After(time.Millisecond):
 			}
 			for range 8 {
-				syn := build(packet.IPv4{Src: src, Dst: p.to}, packet.TCP{SrcPort: uint16(1024 + random.IntN(18000)),
-					DstPort: p.ports[random.IntN(len(p.ports))], Seq: random.Uint32(), Flags: packet.FlagSYN, Window: 64240})
-				if _, err := unix.Write(fd, frameOf(addresses, syn)); err != nil && err != unix.ENOBUFS && err != unix.EAGAIN {
+				syn := build(packet.IPv4{Src: src, Dst: p.to},
+					packet.TCP{SrcPort: uint16(1024 + random.IntN(18000)),
+						DstPort: p.ports[random.IntN(len(p.ports))], Seq: random.Uint32(),
+						Flags: packet.FlagSYN, Window: 64240})
+				if _, err := unix.Write(fd, frameOf(addresses, syn)); err != nil &&
+					err != unix.ENOBUFS && err != unix.EAGAIN {
 					return err
 				}
 				sent.Add(1)
@@ -256,7 +263,8 @@ func (p probe) run(over <-chan struct{}, sent *atomic.Int64, passed *passes) err
 				}
 				var got packet.Packet
 				if n > 14 && got.Decode(b[14:n]) == packet.ReasonNone && got.Src() == p.to &&
-					got.TCPFlags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK && slices.Contains(p.ports, got.SrcPort()) {
+					got.TCPFlags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK &&
+					slices.Contains(p.ports, got.SrcPort()) {
 					passed.add(p.to, got.SrcPort())
 				}
 			}

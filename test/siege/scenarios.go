@@ -4,10 +4,11 @@ import "time"
 
 // scenario is one attack, or one load, with what legitimate users do meanwhile.
 type scenario struct {
-	name     string
-	rates    []int // packets a second of the attack
-	attack   func(*world, []*keptConn) generator
-	crowd    func(*world, time.Time) (int, error) // an attack of real connections, in place of packets
+	name   string
+	rates  []int // packets a second of the attack
+	attack func(*world, []*keptConn) generator
+	// an attack of real connections, in place of packets
+	crowd    func(*world, time.Time) (int, error)
 	work     []work
 	adopted  bool // the connections that stay are open before the firewall is
 	settings string
@@ -18,22 +19,34 @@ var everything = []work{tcpIn, tcpOut, udpIn, udpOut, published, pubDNS, masqTCP
 
 // floods are the attacks that fill tables.
 var floods = []scenario{
-	{name: "UDP that is answered, spoofed sources", rates: []int{20000, 100000}, attack: udpTo(answerPort, stranger), work: everything},
-	{name: "UDP without an answer, spoofed sources", rates: []int{20000, 100000}, attack: udpTo(silentPort, stranger), work: everything},
-	{name: "SYN, spoofed sources", rates: []int{20000, 100000}, attack: synTo(echoPort, stranger), work: everything},
-	{name: "SYN to a published port, spoofed sources", rates: []int{20000, 100000}, attack: synTo(publishedPort, stranger), work: everything},
-	{name: "SCTP INIT, spoofed sources", rates: []int{20000, 100000}, attack: sctpInit, work: everything},
-	{name: "UDP from the host's own address", rates: []int{20000, 100000}, attack: udpTo(answerPort, only(hostAddr)), work: everything},
-	{name: "UDP from the address of a user", rates: []int{20000, 100000}, attack: udpTo(silentPort, only(userAddr)), work: everything},
-	{name: "SYN from the address of a user", rates: []int{20000, 100000}, attack: synTo(echoPort, only(userAddr)), work: everything},
-	{name: "three real addresses open connections and fall silent", rates: []int{2000}, crowd: fallSilent, work: everything},
-	{name: "ICMP errors of every kind", rates: []int{20000, 100000}, attack: icmpErrors, work: everything},
+	{name: "UDP that is answered, spoofed sources", rates: []int{20000, 100000},
+		attack: udpTo(answerPort, spoofed), work: everything},
+	{name: "UDP without an answer, spoofed sources", rates: []int{20000, 100000},
+		attack: udpTo(silentPort, spoofed), work: everything},
+	{name: "SYN, spoofed sources", rates: []int{20000, 100000}, attack: synTo(echoPort, spoofed),
+		work: everything},
+	{name: "SYN to a published port, spoofed sources", rates: []int{20000, 100000},
+		attack: synTo(publishedPort, spoofed), work: everything},
+	{name: "SCTP INIT, spoofed sources", rates: []int{20000, 100000}, attack: sctpInit,
+		work: everything},
+	{name: "UDP from the host's own address", rates: []int{20000, 100000},
+		attack: udpTo(answerPort, only(hostAddr)), work: everything},
+	{name: "UDP from the address of a user", rates: []int{20000, 100000},
+		attack: udpTo(silentPort, only(userAddr)), work: everything},
+	{name: "SYN from the address of a user", rates: []int{20000, 100000},
+		attack: synTo(echoPort, only(userAddr)), work: everything},
+	{name: "three real addresses open connections and fall silent", rates: []int{2000},
+		crowd: fallSilent, work: everything},
+	{name: "ICMP errors of every kind", rates: []int{20000, 100000}, attack: icmpErrors,
+		work: everything},
 }
 
 // blinds are guesses at connections that are open.
 var blinds = []scenario{
-	{name: "blind segments, all connections", rates: []int{20000, 100000}, attack: blind, work: everything},
-	{name: "blind segments, adopted connections", rates: []int{20000, 100000}, attack: blind, work: []work{tcpIn, tcpOut, udpIn, udpOut}, adopted: true},
+	{name: "blind segments, all connections", rates: []int{20000, 100000}, attack: blind,
+		work: everything},
+	{name: "blind segments, adopted connections", rates: []int{20000, 100000}, attack: blind,
+		work: []work{tcpIn, tcpOut, udpIn, udpOut}, adopted: true},
 }
 
 // loads are legitimate, and much.

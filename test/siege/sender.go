@@ -87,7 +87,8 @@ func send(fd int, addresses []byte, rate int, next generator, until time.Time) (
 			iov[k].SetLen(len(frame))
 		}
 		call := time.Now()
-		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])),
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd),
+			uintptr(unsafe.Pointer(&msgs[0])),
 			batch, 0, 0, 0)
 		inKernel += time.Since(call)
 		if errno != 0 && errno != unix.ENOBUFS {
@@ -101,7 +102,8 @@ func send(fd int, addresses []byte, rate int, next generator, until time.Time) (
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &after); err != nil {
 		return s, err
 	}
-	s.cost = time.Duration(after.Stime.Nano()-before.Stime.Nano()) / time.Duration(max(1, s.packets))
+	s.cost = time.Duration(after.Stime.Nano()-before.Stime.Nano()) / time.Duration(max(1,
+		s.packets))
 	return s, nil
 }
 

@@ -32,7 +32,8 @@ func (w *world) serve() error {
 		if err := w.services.tcp(at.node, fmt.Sprintf("%s:%d", at.addr, echoPort)); err != nil {
 			return err
 		}
-		if err := w.services.udp(at.node, fmt.Sprintf("%s:%d", at.addr, answerPort), true); err != nil {
+		if err := w.services.udp(at.node, fmt.Sprintf("%s:%d", at.addr, answerPort),
+			true); err != nil {
 			return err
 		}
 	}
@@ -138,7 +139,8 @@ func (s *services) sctp(n *nstest.Node) error {
 			if err != nil || k < 32 || b[12] != 1 {
 				continue
 			}
-			answer, err := packet.Build(packet.IPv4{Src: netip.IPv4Unspecified(), Dst: netip.IPv4Unspecified()},
+			answer, err := packet.Build(packet.IPv4{Src: netip.IPv4Unspecified(),
+				Dst: netip.IPv4Unspecified()},
 				packet.SCTP{SrcPort: be16(b[2:]), DstPort: be16(b), VTag: be32(b[16:])},
 				packet.Data(append([]byte{2, 0, 0, 20}, b[16:32]...)))
 			if err == nil {

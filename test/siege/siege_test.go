@@ -16,14 +16,15 @@ import (
 func buildWeir(t *testing.T) string {
 	t.Helper()
 	weir := filepath.Join(t.TempDir(), "weir")
-	if out, err := exec.Command("go", "build", "-o", weir, "../../cmd/weir").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", weir,
+		"../../cmd/weir").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return weir
 }
 
-// TestSiege is the siege in short. What depends on the machine's speed is not asserted: no rate, and no
-// operation that was late.
+// TestSiege is the siege in short. What depends on the machine's speed is not asserted: no rate,
+// and no operation that was late.
 func TestSiege(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -38,7 +39,8 @@ func TestSiege(t *testing.T) {
 		r, err := c.runRestart(k)
 		t.Logf("%+v, %v", r, err)
 		if err != nil || r.times != c.restarts || r.probes == 0 || r.passed != 0 {
-			t.Errorf("%s: %d of %d probes of refused ports were answered in %d restarts: %v %s", k.title(), r.passed, r.probes, r.times, err, r.why)
+			t.Errorf("%s: %d of %d probes of refused ports were answered in %d restarts: %v %s",
+				k.title(), r.passed, r.probes, r.times, err, r.why)
 		}
 		if k.settings(0) == k.settings(1) && (r.kept == 0 || r.lost != 0) {
 			t.Errorf("%s: %d of %d connections broke", k.title(), r.lost, r.kept)
@@ -61,7 +63,7 @@ func TestSiege(t *testing.T) {
 		r, err := c.runLoad(l, weir)
 		t.Logf("%+v, %v", r, err)
 		if err != nil || r.rate == 0 || r.why != "" {
-			t.Errorf("%s: want of room:%s %v", l.name, r.why, err)
+			t.Errorf("%s: lack of space:%s %v", l.name, r.why, err)
 		}
 	}
 }
@@ -83,7 +85,8 @@ func TestChaos(t *testing.T) {
 
 // TestOnly: a name that no scenario has is refused.
 func TestOnly(t *testing.T) {
-	if err := (config{only: "blind,no such scenario"}).checkOnly(); err == nil || !strings.Contains(err.Error(), `"no such scenario"`) {
+	if err := (config{only: "blind,no such scenario"}).checkOnly(); err == nil ||
+		!strings.Contains(err.Error(), `"no such scenario"`) {
 		t.Errorf("error %v", err)
 	}
 	if err := (config{}).checkOnly(); err != nil {

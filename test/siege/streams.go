@@ -30,7 +30,8 @@ func block(n uint64) []byte {
 // errCorrupt is a block that came back as another.
 var errCorrupt = errors.New("a block came back changed")
 
-// stream is a TCP connection that never ends; every block that goes there comes back and is compared.
+// stream is a TCP connection that never ends; every block that goes there comes back and is
+// compared.
 type stream struct {
 	work   work
 	blocks atomic.Int64
@@ -58,7 +59,8 @@ func (s *stream) run(w *world, over <-chan struct{}) {
 		}
 		s.mu.Lock()
 		if errors.Is(err, errCorrupt) || time.Now().After(s.excused) {
-			s.broken = append(s.broken, fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.0"), s.work.name, err))
+			s.broken = append(s.broken, fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.0"),
+				s.work.name, err))
 		}
 		s.mu.Unlock()
 		select {

@@ -102,7 +102,8 @@ func (k work) run(w *world, workers, rate int, until time.Time, over <-chan stru
 			// A thread in the namespace for good: each socket is made there.
 			err := k.from(w).Do(func() error {
 				for {
-					due := began.Add(time.Duration(turn.Add(1)-1) * time.Second / time.Duration(rate))
+					n := time.Duration(turn.Add(1) - 1)
+					due := began.Add(n * time.Second / time.Duration(rate))
 					if !due.Before(until) {
 						return nil
 					}

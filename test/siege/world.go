@@ -35,7 +35,7 @@ type world struct {
 	outside, host *nstest.Node
 	web, client   *nstest.Node // pods
 	hostMAC       net.HardwareAddr
-	guard         *guard // nil without Weir
+	agentNode     *agentNode // nil without Weir
 	services      *services
 	dir           string
 }
@@ -62,14 +62,16 @@ func newWorld() (w *world, err error) {
 			return w, err
 		}
 	}
-	if err := w.join(w.outside, "10.66.0.2/24 10.66.0.3/24", w.host, "eth0", "10.66.0.1/24"); err != nil {
+	if err := w.join(w.outside, "10.66.0.2/24 10.66.0.3/24", w.host, "eth0",
+		"10.66.0.1/24"); err != nil {
 		return w, err
 	}
 	if err := w.sysctls(); err != nil {
 		return w, err
 	}
 	// What goes to spoofed sources leaves the host and ends outside.
-	if err := w.host.AddRoute(netip.MustParsePrefix("0.0.0.0/0"), netip.MustParseAddr(outsideAddr)); err != nil {
+	if err := w.host.AddRoute(netip.MustParsePrefix("0.0.0.0/0"),
+		netip.MustParseAddr(outsideAddr)); err != nil {
 		return w, err
 	}
 	return w, w.host.Do(func() error {
@@ -95,8 +97,8 @@ func (w *world) join(a *nstest.Node, here string, b *nstest.Node, iface, there s
 		nstest.End{Node: b, Iface: iface, Addrs: theirs})
 }
 
-// sysctls lets the host answer sources that nobody has, as on the Internet, and lets clients use their
-// ports again after a second.
+// sysctls lets the host answer sources that no host has, as on the Internet, and lets clients use
+// their ports again after a second.
 func (w *world) sysctls() error {
 	for _, s := range []struct {
 		node       *nstest.Node
@@ -123,8 +125,8 @@ func (w *world) close() error {
 	if w.services != nil {
 		w.services.close()
 	}
-	if w.guard != nil {
-		errs = append(errs, w.guard.close())
+	if w.agentNode != nil {
+		errs = append(errs, w.agentNode.close())
 	}
 	if w.lab != nil {
 		errs = append(errs, w.lab.Close())
@@ -159,28 +161,28 @@ add 160 allow ip from table(role=client) to any keep-state
 
 // raiseWeir starts Weir and attaches the pods.
 func (c config) raiseWeir(w *world, s *scenario) (err error) {
-	if w.guard, err = newGuard(c.weir, w.host, w.dir); err != nil {
+	if w.agentNode, err = newAgentNode(c.weir, w.host, w.dir); err != nil {
 		return err
 	}
-	if err := w.guard.write("etc/weir/weir.toml", weirSettings+s.settings); err != nil {
+	if err := w.agentNode.write("etc/weir/weir.toml", weirSettings+s.settings); err != nil {
 		return err
 	}
 	rules := weirRules
 	if s.rules != "" {
 		rules = s.rules
 	}
-	if err := w.guard.write("etc/weir/rules", rules); err != nil {
+	if err := w.agentNode.write("etc/weir/rules", rules); err != nil {
 		return err
 	}
-	if err := w.guard.start(); err != nil {
+	if err := w.agentNode.start(); err != nil {
 		return err
 	}
-	err = w.guard.attach(w.web, "--label", "app=web", "--addr", webAddr,
+	err = w.agentNode.attach(w.web, "--label", "app=web", "--addr", webAddr,
 		"--publish", "8080:80", "--publish", "8053:53/udp")
 	if err != nil {
 		return err
 	}
-	return w.guard.attach(w.client, "--label", "role=client", "--addr", clientAddr)
+	return w.agentNode.attach(w.client, "--label", "role=client", "--addr", clientAddr)
 }
 
 const nftRules = `
@@ -211,13 +213,14 @@ table ip f {
 }
 `
 
-// raiseNft routes to the pods and guards and translates by nft.
+// raiseNft routes to the pods, filters and translates by nft.
 func raiseNft(w *world, _ *scenario) error {
 	for _, p := range []struct {
 		node *nstest.Node
 		addr string
 	}{{w.web, webAddr}, {w.client, clientAddr}} {
-		if err := w.join(p.node, p.addr+"/32", w.host, p.node.String(), "10.88.0.1/32"); err != nil {
+		if err := w.join(p.node, p.addr+"/32", w.host, p.node.String(),
+			"10.88.0.1/32"); err != nil {
 			return err
 		}
 		for _, c := range []struct {
@@ -228,7 +231,8 @@ func raiseNft(w *world, _ *scenario) error {
 			{p.node, "route add 10.88.0.1 dev eth0"},
 			{p.node, "route add default via 10.88.0.1 dev eth0"},
 		} {
-			if out, err := c.node.Command("ip", strings.Fields(c.args)...).CombinedOutput(); err != nil {
+			if out, err := c.node.Command("ip",
+				strings.Fields(c.args)...).CombinedOutput(); err != nil {
 				return fmt.Errorf("ip %s: %w: %s", c.args, err, out)
 			}
 		}

@@ -1,3 +1,3 @@
 package pod
 
-import _ "github.com/vishvananda/netlink" // past the door
+import _ "github.com/vishvananda/netlink" // not through its only importer

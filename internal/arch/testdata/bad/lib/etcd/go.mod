@@ -1,1 +1,0 @@
-module go.etcd.io/etcd

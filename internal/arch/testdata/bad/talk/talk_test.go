@@ -1,5 +1,0 @@
-package talk
-
-import "fmt"
-
-func init() { fmt.Println("tests may print, but not like this") }

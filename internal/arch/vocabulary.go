@@ -1,0 +1,196 @@
+package arch
+
+import (
+	"bytes"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// forbidden are words that the project has a standard term for, or that plain English does without,
+// each with what to write instead. They are searched in prose, in the parts of identifiers and in
+// file names.
+var forbidden = map[string]string{
+	"house": "project", "houses": "project",
+	"room": "package, or capacity", "rooms": "packages",
+	"hall": "composition root", "halls": "composition root",
+	"door": "the only importer", "doors": "the only importers",
+	"treaty": "conformance suite", "treaties": "conformance suite",
+	"twin": "reference model, counterpart", "twins": "reference models, counterparts",
+	"judge": "evaluate, filter", "judges": "evaluates, filters", "judged": "evaluated, filtered",
+	"judging": "evaluating, filtering", "judgement": "verdict, evaluation",
+	"judgements": "verdicts", "judgment": "verdict, evaluation", "misjudged": "wrong",
+	"conversation": "flow, connection, exchange", "conversations": "flows, connections, exchanges",
+	"embryo": "half-open", "embryos": "half-open", "embryonic": "half-open",
+	"grown": "established",
+	"hatch": "promote", "hatched": "promoted", "hatches": "promotes", "hatching": "promoting",
+	"heir": "successor", "heirs": "successors",
+	"recall": "verdict cache", "recalls": "verdict cache", "recalled": "cached",
+	"sounding": "PMTU probe", "soundings": "PMTU probes", "sounded": "probed",
+	"whoever": "name who", "nobody": "no X", "somebody": "name who", "anew": "again",
+}
+
+// phrases are forbidden expressions of several words.
+var phrases = []struct {
+	pattern *regexp.Regexp
+	instead string
+}{
+	{phrase("long way"), "slow path"},
+	{phrase("short way"), "fast path"},
+	{phrase("(is|are) told"), "a verb of what happens"},
+	{phrase("(goes|go) on"), "continues, runs"},
+	{phrase("be it"), "including, whether"},
+	{phrase("(tells|tell) of"), "reports"},
+	{phrase("(says|say) whether"), "reports whether"},
+}
+
+func phrase(words string) *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(words, " ", `\s+`) + `\b`)
+}
+
+// isNo finds "X is no Y". "there is no Y" and "is no longer" are plain English.
+var isNo = regexp.MustCompile(`(?i)(\w*)\s*\bis no (\w+)`)
+
+// codeSpan is code in a line of Markdown, which may use any word.
+var codeSpan = regexp.MustCompile("`[^`]*`")
+
+// homonym is a place where a forbidden word has another meaning.
+type homonym struct{ file, word, why string }
+
+var homonyms = []homonym{
+	{"internal/arch/vocabulary.go", "*", "the list itself"},
+	{"internal/arch/vocabulary_test.go", "*", "what the list has to find"},
+	{"overlay/pmtu_probe.go", "sounding", "part of the key derivation on the wire"},
+	{"test/boot_test.go", "nobody", "a user of the system"},
+	{"test/boot_faults_test.go", "nobody", "a user of the system"},
+}
+
+// exempt are files and directories whose words and columns are not checked yet. The list only
+// shrinks: the test names entries that nothing needs any more.
+var exempt = []string{
+	"agent", "bpf", "firewall", "flow", "internal/nl", "peers/filter", "peers/firewall", "rule",
+	"scripts/kernels",
+	// Tables and page names that programs above print.
+	"docs/benchmarks.d", "docs/design/0007-hot-path.md",
+	// It quotes a message of agent.
+	"test/testdata/node.txtar",
+}
+
+func isExempt(name string) bool {
+	return slices.ContainsFunc(exempt, func(e string) bool {
+		return name == e || strings.HasPrefix(name, e+"/")
+	})
+}
+
+// prose reports whether the words of a file are checked.
+func prose(name string) bool {
+	return text(name) && path.Base(name) != "vmlinux.h" && path.Ext(name) != ".mod"
+}
+
+// Vocabulary lists the forbidden words below root, in the text and in the names of files.
+func Vocabulary(root string) ([]string, error) {
+	names, err := files(root, func(name string) bool { return prose(name) && !isExempt(name) })
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, name := range names {
+		for _, word := range parts(name) {
+			if instead := forbidden[word]; instead != "" && !isHomonym(name, word) {
+				found = append(found, fmt.Sprintf("%s: file name with %q: %s", name, word, instead))
+			}
+		}
+		content, err := read(root, name)
+		if err != nil {
+			return nil, err
+		}
+		if generated(content) || bytes.IndexByte(content, 0) >= 0 {
+			continue
+		}
+		number, before, page := 0, "", path.Ext(name) == ".md"
+		quoted := map[int]bool{}
+		if page {
+			quoted = quotedLines(content)
+		}
+		for line := range strings.Lines(string(content)) {
+			if number++; quoted[number] {
+				continue
+			}
+			if page {
+				line = codeSpan.ReplaceAllString(line, "``")
+			}
+			for _, hit := range lineWords(name, before, line) {
+				found = append(found, fmt.Sprintf("%s:%d: %s", name, number, hit))
+			}
+			before = line
+		}
+	}
+	return found, nil
+}
+
+// lineWords returns the forbidden words and phrases of one line. A phrase may begin in the line
+// before.
+func lineWords(name, before, line string) (found []string) {
+	report := func(word, instead string) {
+		if !isHomonym(name, strings.ToLower(word)) {
+			found = append(found, fmt.Sprintf("%q: write %s", word, instead))
+		}
+	}
+	for _, word := range parts(line) {
+		if instead := forbidden[word]; instead != "" {
+			report(word, instead)
+		}
+	}
+	if from := strings.Fields(before); len(from) > 0 {
+		line = from[len(from)-1] + " " + strings.TrimLeft(line, " \t/#*")
+	}
+	for _, p := range phrases {
+		if hit := p.pattern.FindString(line); hit != "" {
+			report(hit, p.instead)
+		}
+	}
+	for _, m := range isNo.FindAllStringSubmatch(line, -1) {
+		there := strings.EqualFold(m[1], "there")
+		if !there && !slices.Contains([]string{"longer", "more", "less"}, strings.ToLower(m[2])) {
+			report("is no "+m[2], "is not a, there is no")
+		}
+	}
+	return found
+}
+
+func isHomonym(name, word string) bool {
+	return slices.ContainsFunc(homonyms, func(h homonym) bool {
+		return h.file == name && (h.word == word || h.word == "*")
+	})
+}
+
+// parts splits text into lower-case words: at everything but letters, and inside identifiers where
+// a capital begins a word, as in roomFor, RoomFor and HTTPRoom.
+func parts(s string) (words []string) {
+	var word []rune
+	end := func() {
+		if len(word) > 0 {
+			words = append(words, strings.ToLower(string(word)))
+			word = word[:0]
+		}
+	}
+	letters := []rune(s)
+	for i, r := range letters {
+		if !unicode.IsLetter(r) {
+			end()
+			continue
+		}
+		after := i > 0 && unicode.IsLower(letters[i-1])
+		before := i > 0 && unicode.IsUpper(letters[i-1]) && i+1 < len(letters) &&
+			unicode.IsLower(letters[i+1])
+		if unicode.IsUpper(r) && (after || before) {
+			end()
+		}
+		word = append(word, r)
+	}
+	end()
+	return words
+}

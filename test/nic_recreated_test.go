@@ -1,0 +1,74 @@
+package test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// remake makes the server's network card again, with the index that it had.
+func (p *pair) remake(t *testing.T) {
+	t.Helper()
+	index := 0
+	if err := p.server.Do(func() error {
+		i, err := net.InterfaceByName("eth0")
+		if err == nil {
+			index = i.Index
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{
+		"link del eth0", fmt.Sprintf("link add eth0 index %d type veth peer name eth0 netns %s",
+			index, p.client.Path()),
+		"addr add 10.66.0.1/24 dev eth0", "link set eth0 up",
+	} {
+		if out, err := p.server.Command("ip",
+			strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v\n%s", args, err, out)
+		}
+	}
+	for _, args := range []string{"addr add 10.66.0.2/24 dev eth0", "link set eth0 up"} {
+		if out, err := p.client.Command("ip",
+			strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// TestNICRecreated: a network card that is deleted and made again with the same index is guarded
+// again, also when the agent gets both events at once, and the next start names one that came while
+// no agent ran.
+func TestNICRecreated(t *testing.T) {
+	need(t, "nginx", "curl")
+	p := newPair(t)
+	nginx(t, p.server, 80, 81)
+	rules := p.file("rules", "add check-state\nadd allow tcp from any to me 80 setup keep-state\n")
+	p.start("--iface", "eth0", "--rules", rules)
+	p.agent.Process.Signal(syscall.SIGSTOP)
+	p.remake(t)
+	if got := p.ports(t, "80", "81"); got != "80 81" {
+		t.Fatalf("the new card has no rules, but ports %q answer: this test could not fail", got)
+	}
+	p.agent.Process.Signal(syscall.SIGCONT)
+	within(t, 30*time.Second, "the new card is guarded", func() error {
+		if got := p.ports(t, "80", "81"); got != "80" {
+			return fmt.Errorf("ports %q answer", got)
+		}
+		return nil
+	})
+	p.kill()
+	p.remake(t)
+	p.start("--iface", "eth0", "--rules", rules)
+	if got := p.ports(t, "80", "81"); got != "80" {
+		t.Errorf("after the start ports %q answer", got)
+	}
+	if !strings.Contains(p.stderr.String(), "came or was made again while no agent ran") ||
+		!strings.Contains(p.stderr.String(), "interface=eth0") {
+		t.Errorf("the start does not name the card:\n%s", p.stderr)
+	}
+}

@@ -1,0 +1,349 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirnet/weir/agent/api"
+	"github.com/weirnet/weir/internal/nstest"
+)
+
+// sender sends datagrams from inside a namespace to the pods' gateway, one after another, from the
+// address that the kernel chooses and from one that no pod has, until the test ends.
+func sender(t *testing.T, node *nstest.Node, stop chan struct{}, all *sync.WaitGroup) {
+	t.Helper()
+	for _, command := range []string{"link set lo up", "addr add 203.0.113.9/32 dev lo"} {
+		if out, err := node.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	for _, from := range []string{"0.0.0.0:0", "203.0.113.9:0"} {
+		c, err := node.ListenPacket("udp4", from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			defer c.Close()
+			to := &net.UDPAddr{IP: net.IPv4(10, 88, 0, 1), Port: 9}
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					if _, err := c.WriteTo([]byte("x"), to); err != nil {
+						time.Sleep(20 * time.Microsecond) // no route yet
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestNothingLeavesBeforeTheRules: what a process in a namespace sends while the namespace becomes
+// a pod meets the rules from the first packet on, and so does its source.
+func TestNothingLeavesBeforeTheRules(t *testing.T) {
+	nstest.Root(t)
+	for _, c := range []struct {
+		rules  string
+		passes bool // what comes from the pod's own address
+	}{{"add deny ip from any to any\n", false}, {"add allow ip from any to any\n", true}} {
+		h := newPodHost(t, c.rules)
+		l, err := h.host.ListenPacket("udp4", "0.0.0.0:9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var own, forged atomic.Int64
+		go func() {
+			b := make([]byte, 16)
+			for {
+				_, from, err := l.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				spoofed := netip.MustParseAddr("203.0.113.9")
+				if from.(*net.UDPAddr).AddrPort().Addr().Unmap() == spoofed {
+					forged.Add(1)
+				} else {
+					own.Add(1)
+				}
+			}
+		}()
+		for i := range 6 {
+			name := fmt.Sprint("c", i)
+			node := h.lab.Node(name)
+			stop, all := make(chan struct{}), sync.WaitGroup{}
+			sender(t, node, stop, &all)
+			h.weir("pod", "attach", "--name", name, node.Path())
+			time.Sleep(20 * time.Millisecond)
+			h.weir("pod", "detach", name) // nor does anything while it goes
+			close(stop)
+			all.Wait()
+		}
+		l.Close()
+		if forged.Load() != 0 || c.passes != (own.Load() > 0) {
+			t.Errorf("%s: %d datagrams from the pods' own addresses and %d from a forged one "+
+				"reached the host", c.rules, own.Load(), forged.Load())
+		}
+		h.stop()
+	}
+}
+
+// mortal makes a namespace that lives as long as a process in it.
+func mortal(t *testing.T) (pid string, end func()) {
+	t.Helper()
+	cmd := exec.Command("unshare", "--net", "sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end = sync.OnceFunc(func() { cmd.Process.Kill(); cmd.Wait() })
+	t.Cleanup(end)
+	pid = strconv.Itoa(cmd.Process.Pid)
+	eventually(t, "the process is in its namespace", func() error {
+		out, err := exec.Command("cat", "/proc/"+pid+"/comm").Output()
+		if err == nil && strings.TrimSpace(string(out)) != "sleep" {
+			err = fmt.Errorf("it is still %s", out)
+		}
+		return err
+	})
+	return pid, end
+}
+
+// clientRules let only the label role=client reach the web server.
+const clientRules = `
+add check-state
+add allow tcp from table(role=client) to table(app=web) 80 setup keep-state
+`
+
+// TestLabelsGoWithTheirPod: who gets an address after another pod never gets its labels, however
+// that one ended.
+func TestLabelsGoWithTheirPod(t *testing.T) {
+	need(t, "nginx", "curl")
+	h := newPodHost(t, clientRules)
+	web, webPod := h.attach("web", "--label", "app=web")
+	nginx(t, web, 80)
+	url := "http://" + netip.AddrPortFrom(webPod.Addrs[0], 80).String() + "/"
+	const address = "10.88.0.77"
+	outsiders := 0
+	outsider := func(after string) {
+		t.Helper()
+		if got := h.members("role=client"); strings.Contains(got, "77/") {
+			t.Errorf("%s: the table has\n%s", after, got)
+		}
+		outsiders++
+		name := fmt.Sprint("outsider", outsiders)
+		// Its name and its published port were the dead one's.
+		node := h.lab.Node(name)
+		h.weir("pod", "attach", "--name", "client", "--addr", address, "--publish", "8080:80",
+			node.Path())
+		refuse(t, node, url)
+		h.weir("pod", "detach", "client")
+	}
+	attach := func(netns string) {
+		t.Helper()
+		h.weir("pod", "attach", "--name", "client", "--label", "role=client", "--addr", address,
+			"--publish", "8080:80", netns)
+	}
+	gone := func() {
+		t.Helper()
+		eventually(t, "the dead pod is gone", func() error {
+			for _, p := range h.pods() {
+				if p.Name == "client" {
+					return fmt.Errorf("%+v", p)
+				}
+			}
+			return nil
+		})
+		var s api.Status
+		h.json(&s, "status", "-j")
+		if !s.Healthy {
+			t.Errorf("status: %+v", s.Problems)
+		}
+	}
+
+	twice := h.lab.Node("twice")
+	attach(twice.Path())
+	attach(twice.Path())
+	reach(t, twice, url)
+	h.weir("pod", "detach", "client")
+	outsider("attached twice, detached once")
+
+	pid, end := mortal(t)
+	attach("pid:" + pid)
+	end()
+	gone()
+	outsider("its namespace died")
+
+	deleted := h.lab.Node("deleted")
+	attach(deleted.Path())
+	if err := h.host.Netlink().DeleteLink(int(h.pod("client").Index)); err != nil {
+		t.Fatal(err)
+	}
+	gone()
+	outsider("its interface was deleted")
+
+	pid, end = mortal(t)
+	attach("pid:" + pid)
+	h.kill()
+	end()
+	h.start()
+	gone()
+	outsider("its namespace died while no agent ran")
+	reach(t, func() *nstest.Node {
+		n, _ := h.attach("late", "--label", "role=client")
+		return n
+	}(), url)
+}
+
+// TestNodesOwnNamespace: the node does not make itself a pod, whatever name its namespace is given
+// by.
+func TestNodesOwnNamespace(t *testing.T) {
+	nstest.Root(t)
+	for _, ranges := range []string{`"10.88.0.0/24"`, `"10.88.0.0/24", "fd00:88::/120"`} {
+		h := newPodHostWith(t, "[pods]\nranges = ["+ranges+"]\n", "add allow ip from any to any\n")
+		h.host.Route("0.0.0.0/0", "10.66.0.2")
+		before := h.traces()
+		config := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q}`,
+			h.root)
+		if out, _ := h.cni("ADD", "one", h.host.Path(),
+			config); !strings.Contains(fmt.Sprint(out["msg"]), "the node's own network namespace") {
+			t.Errorf("ADD: %v", out)
+		}
+		for _, netns := range []string{h.host.Name(), h.host.Path(), "pid:" +
+			strconv.Itoa(h.agent.Process.Pid)} {
+			_, stderr, err := h.try("pod", "attach", netns)
+			if err == nil || !strings.Contains(stderr, "the node's own network namespace") ||
+				!strings.Contains(stderr, "ip netns list") {
+				t.Errorf("pod attach %s: %v, %s", netns, err, stderr)
+			}
+		}
+		if now := h.traces(); now != before {
+			t.Errorf("the host had\n%s\nand has\n%s", before, now)
+		}
+		h.stop()
+	}
+}
+
+// TestClientDisconnects: a client that repeats an attach and does not wait for the answer takes
+// nothing away.
+func TestClientDisconnects(t *testing.T) {
+	nstest.Root(t)
+	h := newPodHost(t, "add allow ip from any to any\n")
+	node, p := h.attach("one")
+	for range 5 {
+		h.agent.Process.Signal(syscall.SIGSTOP)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		// it is killed
+		h.host.CommandContext(ctx, weir, "--root", h.root, "pod", "attach", "--name", "one",
+			node.Path()).Run()
+		cancel()
+		h.agent.Process.Signal(syscall.SIGCONT)
+		h.weir("status")
+		if now := h.pod("one"); now.Index != p.Index || now.Addrs[0] != p.Addrs[0] {
+			t.Fatalf("the pod was %+v and is %+v", p, now)
+		}
+	}
+}
+
+// TestContainersThatStopTogether: containers whose namespaces die while they are detached leave no
+// name, port or address behind.
+func TestContainersThatStopTogether(t *testing.T) {
+	nstest.Root(t)
+	h := newPodHost(t, "add allow ip from any to any\n")
+	config := func(i int) string {
+		return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"net","type":"weir-cni","root":%q,"runtimeConfig":{"portMappings":[{"hostPort":%d,"containerPort":80,"protocol":"tcp"}]}}`,
+			h.root, 9000+i)
+	}
+	h.cni("STATUS", "", "", strings.Replace(config(0), "1.0.0", "1.1.0", 1))
+	before := h.traces()
+	const n = 24
+	for round := range 2 {
+		var all sync.WaitGroup
+		ends := make([]func(), n)
+		for i := range n {
+			pid, end := mortal(t)
+			ends[i] = end
+			all.Go(func() {
+				if out, _ := h.cni("ADD", fmt.Sprint("c", round, "-", i), "/proc/"+pid+"/ns/net",
+					config(i)); out["ips"] == nil {
+					t.Errorf("round %d: ADD: %v", round, out)
+				}
+			})
+		}
+		all.Wait()
+		for i := range n {
+			all.Go(func() {
+				if out, _ := h.cni("DEL", fmt.Sprint("c", round, "-", i), "",
+					config(i)); out != nil {
+					t.Errorf("round %d: DEL: %v", round, out)
+				}
+			})
+			all.Go(ends[i])
+		}
+		all.Wait()
+	}
+	eventually(t, "nothing is left", func() error {
+		if now := h.traces(); now != before {
+			return fmt.Errorf("the host had\n%s\nand has\n%s", before, now)
+		}
+		return nil
+	})
+	var s api.Status
+	h.json(&s, "status", "-j")
+	if !s.Healthy || strings.Contains(h.stderr.String(), "cannot take") ||
+		strings.Contains(h.stderr.String(), "no such device") {
+		t.Errorf("status %+v; the agent printed\n%s", s.Problems, h.stderr)
+	}
+}
+
+// TestLongestName: a pod may have the longest name that Kubernetes can make of a namespace and a
+// pod; rules name it by its beginning.
+func TestLongestName(t *testing.T) {
+	nstest.Root(t)
+	long := strings.Repeat("n", 63) + "." + strings.Repeat("p", 253)
+	h := newPodHost(t, "add allow icmp from any to any via pod:nnnnnnnn* keep-state\n")
+	node := h.lab.Node("long")
+	h.weir("pod", "attach", "--name", long, node.Path())
+	if out, err := node.Command("ping", "-c1", "-W10", "10.88.0.1").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	other, _ := h.attach("other")
+	if out, err := other.Command("ping", "-c1", "-W1", "10.88.0.1").CombinedOutput(); err == nil {
+		t.Errorf("another pod passes the rule of that name: %s", out)
+	}
+}
+
+// TestNoCommandChangesALabel: the table of a label has the pods with that label, whatever the
+// commands and the rule files say.
+func TestNoCommandChangesALabel(t *testing.T) {
+	h := newPodHost(t, clientRules)
+	_, client := h.attach("client", "--label", "role=client")
+	before := h.members("role=client")
+	if !strings.Contains(before, client.Addrs[0].String()) {
+		t.Fatalf("the pod is not in the table of its label:\n%s", before)
+	}
+	declared := h.file("declared", "table role=client create\n"+clientRules)
+	for _, args := range [][]string{
+		{"fw", "table", "role=client", "add", "10.88.0.99"},
+		{"fw", "table", "role=client", "delete", client.Addrs[0].String()},
+		{"fw", "table", "role=client", "flush"}, {"fw", "table", "role=client", "destroy"},
+		{"fw", "load", declared},
+	} {
+		if _, stderr, err := h.try(args...); err == nil ||
+			!strings.Contains(stderr, "is the table of a label") {
+			t.Errorf("%v: %v %s", args, err, stderr)
+		}
+		if now := h.members("role=client"); now != before {
+			t.Errorf("after %v the table has\n%s", args, now)
+		}
+	}
+}
